@@ -48,31 +48,31 @@ const callExample = `  # Arguments by name; numbers are numbers because the sche
 
 func newCall() *cobra.Command {
 	var detached bool
-	command := talking(&cobra.Command{
+	command := withServer(&cobra.Command{
 		Use:     "call TOOL [JSON | - | KEY=VALUE ...]",
 		Short:   "Call a tool of a server",
 		Long:    callLong,
 		Example: callExample,
 		Args:    atLeast("the tool to call"),
-	}, toolNames, func(cmd *cobra.Command, args []string) (conversation, error) {
+	}, toolNames, func(cmd *cobra.Command, args []string) (action, error) {
 		given, err := readArguments(cmd.Context(), args[1:], cmd.InOrStdin())
-		return func(ctx context.Context, v *visit) error {
+		return func(ctx context.Context, r *run) error {
 			if detached {
-				return detach(ctx, v, args[0], given)
+				return detach(ctx, r, args[0], given)
 			}
-			result, err := callTool(ctx, v, args[0], given)
+			result, err := callTool(ctx, r, args[0], given)
 			if err != nil {
 				return err
 			}
-			return printResult(v, args[0], result)
+			return printResult(r, args[0], result)
 		}, err
 	})
 	command.Flags().BoolVar(&detached, "detach", false, "do not wait for a task; print its id instead")
 	return command
 }
 
-func callTool(ctx context.Context, v *visit, name string, given arguments) (*protocol.CallToolResult, error) {
-	tool, err := findTool(ctx, v.session, name)
+func callTool(ctx context.Context, r *run, name string, given arguments) (*protocol.CallToolResult, error) {
+	tool, err := findTool(ctx, r.session, name)
 	if err != nil {
 		return nil, err
 	}
@@ -80,10 +80,10 @@ func callTool(ctx context.Context, v *visit, name string, given arguments) (*pro
 	if err != nil {
 		return nil, &failure{status: exitUsage, err: err}
 	}
-	progress := newProgress(v.err)
+	progress := newProgress(r.err)
 	defer progress.end()
 	options := client.CallOptions{Timeout: -1, OnProgress: progress.show}
-	return v.session.With(options).CallTool(ctx, &protocol.CallToolParams{Name: name, Arguments: arguments})
+	return r.session.With(options).CallTool(ctx, &protocol.CallToolParams{Name: name, Arguments: arguments})
 }
 
 // findTool looks through all pages. Its error lists the names it has found.
@@ -103,9 +103,9 @@ func findTool(ctx context.Context, session *client.Session, name string) (*proto
 
 // printResult prints what a tool has answered. If the tool failed, that is an
 // error.
-func printResult(v *visit, tool string, result *protocol.CallToolResult) error {
-	if v.json {
-		if err := printJSON(v.out, result); err != nil {
+func printResult(r *run, tool string, result *protocol.CallToolResult) error {
+	if r.json {
+		if err := printJSON(r.out, result); err != nil {
 			return err
 		}
 	}
@@ -114,10 +114,10 @@ func printResult(v *visit, tool string, result *protocol.CallToolResult) error {
 	if result.IsError {
 		return &failure{status: exitToolFailed, err: fmt.Errorf("tool %q failed: %s", tool, bytes.TrimSpace(text.Bytes()))}
 	}
-	if v.json {
+	if r.json {
 		return nil
 	}
-	_, err := text.WriteTo(v.out)
+	_, err := text.WriteTo(r.out)
 	return err
 }
 

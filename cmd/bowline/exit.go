@@ -59,35 +59,35 @@ func report(cmd *cobra.Command, err error) int {
 	return failed.status
 }
 
-// garbage remembers the last line of a server's standard output that was no
+// invalidOutput remembers the last line of a server's standard output that was no
 // JSON-RPC. How many there were depends on how many attempts there were, and is
 // not told.
-type garbage struct {
+type invalidOutput struct {
 	mu   sync.Mutex
 	last error
 }
 
 // add is a telemetry hook.
-func (g *garbage) add(violation telemetry.Violation) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
+func (o *invalidOutput) add(violation telemetry.Violation) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	var refused *jsonrpc.DecodeError
 	if errors.As(violation.Err, &refused) {
-		g.last = refused.Err
+		o.last = refused.Err
 	}
 }
 
-func (g *garbage) seen() (last error, found bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.last, g.last != nil
+func (o *invalidOutput) seen() (last error, found bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.last, o.last != nil
 }
 
 const (
 	adviceMissing  = "Is the program installed and in PATH? A path works as well."
 	adviceExited   = "Run the command by itself to see what it needs."
 	adviceSilent   = "Is it an MCP server that uses standard input and output? If it only needs more time, raise --init-timeout."
-	adviceGarbage  = "An MCP server writes only messages to standard output. Is it in an interactive mode, or does it write its log there?"
+	adviceInvalid  = "An MCP server writes only messages to standard output. Is it in an interactive mode, or does it write its log there?"
 	adviceRefused  = "Is it an MCP server? Perhaps this release supports other revisions of the protocol."
 	adviceRemote   = "Is the address right, and is the server running?"
 	adviceEndpoint = "Is that the path of its MCP endpoint? It is often /mcp or /sse."
@@ -99,27 +99,27 @@ const (
 )
 
 // explainConnect explains why there is no session, and what to try.
-func explainConnect(err error, server *endpoint, patience time.Duration, garbage *garbage) error {
+func explainConnect(err error, server *endpoint, timeout time.Duration, invalid *invalidOutput) error {
 	var reason conn.Reason
 	if !errors.As(err, &reason) {
 		return err
 	}
-	lines, advice := []string{whatHappened(reason, server.name, patience)}, adviceFor(reason.Kind)
-	lastGarbage := "Its standard output contains lines that are not JSON-RPC. The last one: %v."
+	lines, advice := []string{whatHappened(reason, server.name, timeout)}, adviceFor(reason.Kind)
+	lastInvalid := "Its standard output contains lines that are not JSON-RPC. The last one: %v."
 	if server.remote {
-		lines, advice = []string{whatHappenedThere(reason, server.name, patience)}, adviceThere(reason, server)
-		lastGarbage = "It sent answers that are not JSON-RPC. The last one: %v."
+		lines, advice = []string{whatHappenedThere(reason, server.name, timeout)}, adviceThere(reason, server)
+		lastInvalid = "It sent answers that are not JSON-RPC. The last one: %v."
 	}
-	if last, found := garbage.seen(); found {
-		lines = append(lines, fmt.Sprintf(lastGarbage, last))
+	if last, found := invalid.seen(); found {
+		lines = append(lines, fmt.Sprintf(lastInvalid, last))
 		if !server.remote {
-			advice = adviceGarbage
+			advice = adviceInvalid
 		}
 	}
 	return &explained{strings.Join(append(lines, advice), "\n"), err}
 }
 
-func whatHappened(reason conn.Reason, command string, patience time.Duration) string {
+func whatHappened(reason conn.Reason, command string, timeout time.Duration) string {
 	switch reason.Kind {
 	case conn.ExecutableMissing, conn.OpenFailed:
 		return fmt.Sprintf("%q cannot be started: %v", command, cause(reason.Err))
@@ -128,7 +128,7 @@ func whatHappened(reason conn.Reason, command string, patience time.Duration) st
 	case conn.PeerEnded:
 		return fmt.Sprintf("%q closed its standard output before the session was ready", command)
 	case conn.InitTimedOut:
-		return fmt.Sprintf("%q did not complete the handshake within %v", command, patience)
+		return fmt.Sprintf("%q did not complete the handshake within %v", command, timeout)
 	case conn.Malformed:
 		return fmt.Sprintf("%q does not send JSON-RPC", command)
 	case conn.HandshakeFailed, conn.AuthRequired:
@@ -147,7 +147,7 @@ func adviceFor(kind conn.ReasonKind) string {
 	case conn.InitTimedOut:
 		return adviceSilent
 	case conn.Malformed, conn.Oversized:
-		return adviceGarbage
+		return adviceInvalid
 	case conn.HandshakeFailed:
 		return adviceRefused
 	case conn.Incompatible:
@@ -158,16 +158,16 @@ func adviceFor(kind conn.ReasonKind) string {
 }
 
 // whatHappenedThere is whatHappened for a server that we have not started.
-func whatHappenedThere(reason conn.Reason, url string, patience time.Duration) string {
+func whatHappenedThere(reason conn.Reason, url string, timeout time.Duration) string {
 	answered := errors.As(reason, new(*transport.StatusError)) || errors.As(reason, new(*jsonrpc.Error)) || errors.As(reason, new(*client.ResultError))
 	var status *transport.StatusError
 	switch {
 	case errors.As(reason, &status) && status.Status == http.StatusOK:
 		return fmt.Sprintf("%q sent something else than the answer: %v", url, cause(reason.Err))
 	case reason.Kind == conn.OpenFailed && answered:
-		return whatHappened(conn.Reason{Kind: conn.HandshakeFailed, Err: reason.Err}, url, patience)
+		return whatHappened(conn.Reason{Kind: conn.HandshakeFailed, Err: reason.Err}, url, timeout)
 	case reason.Kind == conn.InitTimedOut, reason.Kind == conn.Incompatible, answered:
-		return whatHappened(reason, url, patience)
+		return whatHappened(reason, url, timeout)
 	case errors.Is(reason, transport.ErrPeerClosed):
 		return fmt.Sprintf("%q sent something else than the answer", url)
 	default:

@@ -15,7 +15,7 @@ import (
 )
 
 func newInspect() *cobra.Command {
-	return talking(&cobra.Command{
+	return withServer(&cobra.Command{
 		Use:   "inspect",
 		Short: "Describe a server",
 		Long: `Describe a server: the revision of the protocol that it uses with this
@@ -40,17 +40,17 @@ type profile struct {
 	Counts       map[string]int              `json:"counts"`
 }
 
-func inspect(ctx context.Context, v *visit) error {
-	server := v.session.Server()
+func inspect(ctx context.Context, r *run) error {
+	server := r.session.Server()
 	p := profile{server.ProtocolVersion, server.Info, server.Capabilities, server.Instructions, map[string]int{}}
 	lists := []struct {
 		name, capability string
 		count            func() (int, error)
 	}{
-		{"tools", "tools", func() (int, error) { return count(v.session.Tools(ctx)) }},
-		{"resources", "resources", func() (int, error) { return count(v.session.Resources(ctx)) }},
-		{"resourceTemplates", "resources", func() (int, error) { return count(v.session.ResourceTemplates(ctx)) }},
-		{"prompts", "prompts", func() (int, error) { return count(v.session.Prompts(ctx)) }},
+		{"tools", "tools", func() (int, error) { return count(r.session.Tools(ctx)) }},
+		{"resources", "resources", func() (int, error) { return count(r.session.Resources(ctx)) }},
+		{"resourceTemplates", "resources", func() (int, error) { return count(r.session.ResourceTemplates(ctx)) }},
+		{"prompts", "prompts", func() (int, error) { return count(r.session.Prompts(ctx)) }},
 	}
 	for _, list := range lists {
 		if !p.Capabilities.Has(list.capability) {
@@ -66,7 +66,7 @@ func inspect(ctx context.Context, v *visit) error {
 	if err != nil {
 		return err
 	}
-	err = v.print(p, func(table io.Writer) {
+	err = r.print(p, func(table io.Writer) {
 		row(table, "server", strings.TrimSpace(p.Info.Name+" "+p.Info.Version))
 		if p.Info.Title != "" {
 			row(table, "title", p.Info.Title)
@@ -79,8 +79,8 @@ func inspect(ctx context.Context, v *visit) error {
 			}
 		}
 	})
-	if err == nil && !v.json && p.Instructions != "" {
-		_, err = fmt.Fprintf(v.out, "\ninstructions\n%s\n", indented(strings.TrimSpace(p.Instructions)))
+	if err == nil && !r.json && p.Instructions != "" {
+		_, err = fmt.Fprintf(r.out, "\ninstructions\n%s\n", indented(strings.TrimSpace(p.Instructions)))
 	}
 	return err
 }

@@ -17,7 +17,7 @@ import (
 )
 
 func newTools() *cobra.Command {
-	return talking(&cobra.Command{
+	return withServer(&cobra.Command{
 		Use:   "tools",
 		Short: "List the tools of a server",
 		Long: `List the tools of a server: the name and the first line of the description.
@@ -33,12 +33,12 @@ has it: names, descriptions, schemas and annotations.`,
   # The input schema of one tool
   bowline tools --json --command 'bowline serve --stdio' | jq '.tools[] | select(.name == "add").inputSchema'`,
 		Args: noArguments,
-	}, nil, listing(func(ctx context.Context, v *visit) error {
-		tools, err := all(v.session.Tools(ctx))
+	}, nil, listing(func(ctx context.Context, r *run) error {
+		tools, err := all(r.session.Tools(ctx))
 		if err != nil {
 			return err
 		}
-		return v.print(protocol.ListToolsResult{Tools: tools}, func(table io.Writer) {
+		return r.print(protocol.ListToolsResult{Tools: tools}, func(table io.Writer) {
 			for _, tool := range tools {
 				row(table, tool.Name, cmp.Or(tool.Description, tool.DisplayName()))
 			}
@@ -47,7 +47,7 @@ has it: names, descriptions, schemas and annotations.`,
 }
 
 func newResources() *cobra.Command {
-	return talking(&cobra.Command{
+	return withServer(&cobra.Command{
 		Use:   "resources",
 		Short: "List the resources of a server",
 		Long: `List the resources of a server and then its resource templates: the URI and the
@@ -61,12 +61,12 @@ With --json both lists are one JSON document on standard output.`,
   # Their URIs alone
   bowline resources --json --url http://127.0.0.1:8080/mcp | jq -r '.resources[].uri'`,
 		Args: noArguments,
-	}, nil, listing(func(ctx context.Context, v *visit) error {
-		resources, err := all(v.session.Resources(ctx))
+	}, nil, listing(func(ctx context.Context, r *run) error {
+		resources, err := all(r.session.Resources(ctx))
 		if err != nil {
 			return err
 		}
-		templates, err := all(v.session.ResourceTemplates(ctx))
+		templates, err := all(r.session.ResourceTemplates(ctx))
 		if err != nil {
 			return err
 		}
@@ -74,7 +74,7 @@ With --json both lists are one JSON document on standard output.`,
 			Resources protocol.Resources         `json:"resources"`
 			Templates protocol.ResourceTemplates `json:"resourceTemplates"`
 		}{resources, templates}
-		return v.print(document, func(table io.Writer) {
+		return r.print(document, func(table io.Writer) {
 			for _, r := range resources {
 				row(table, r.URI, cmp.Or(r.Description, r.Title, r.Name))
 			}
@@ -86,7 +86,7 @@ With --json both lists are one JSON document on standard output.`,
 }
 
 func newRead() *cobra.Command {
-	return talking(&cobra.Command{
+	return withServer(&cobra.Command{
 		Use:   "read URI",
 		Short: "Read a resource of a server",
 		Long: `Read a resource and write its text or bytes unchanged to standard output. On a
@@ -98,15 +98,15 @@ terminal, control characters are replaced, and bytes are only counted. With
   # A picture
   bowline read image://logo --url http://127.0.0.1:8080/mcp > logo.png`,
 		Args: cobra.MatchAll(atLeast("the URI of the resource"), cobra.MaximumNArgs(1)),
-	}, resourceURIs, func(cmd *cobra.Command, args []string) (conversation, error) {
+	}, resourceURIs, func(cmd *cobra.Command, args []string) (action, error) {
 		terminal := isTerminal(cmd.OutOrStdout())
-		return func(ctx context.Context, v *visit) error {
-			result, err := v.session.ReadResource(ctx, &protocol.ReadResourceParams{URI: args[0]})
+		return func(ctx context.Context, r *run) error {
+			result, err := r.session.ReadResource(ctx, &protocol.ReadResourceParams{URI: args[0]})
 			if err != nil {
 				return err
 			}
-			if v.json {
-				return printJSON(v.out, result)
+			if r.json {
+				return printJSON(r.out, result)
 			}
 			var contents bytes.Buffer
 			for _, part := range result.Contents {
@@ -121,14 +121,14 @@ terminal, control characters are replaced, and bytes are only counted. With
 					contents.Write(part.Blob)
 				}
 			}
-			_, err = contents.WriteTo(v.out)
+			_, err = contents.WriteTo(r.out)
 			return err
 		}, nil
 	})
 }
 
 func newPrompts() *cobra.Command {
-	return talking(&cobra.Command{
+	return withServer(&cobra.Command{
 		Use:   "prompts",
 		Short: "List the prompts of a server",
 		Long: `List the prompts of a server: the name, the arguments (optional ones in
@@ -137,12 +137,12 @@ brackets) and the first line of the description.
 With --json the list is one JSON document on standard output.`,
 		Example: `  bowline prompts --command 'npx -y @modelcontextprotocol/server-everything'`,
 		Args:    noArguments,
-	}, nil, listing(func(ctx context.Context, v *visit) error {
-		prompts, err := all(v.session.Prompts(ctx))
+	}, nil, listing(func(ctx context.Context, r *run) error {
+		prompts, err := all(r.session.Prompts(ctx))
 		if err != nil {
 			return err
 		}
-		return v.print(protocol.ListPromptsResult{Prompts: prompts}, func(table io.Writer) {
+		return r.print(protocol.ListPromptsResult{Prompts: prompts}, func(table io.Writer) {
 			for _, p := range prompts {
 				row(table, usageOf(p), cmp.Or(p.Description, p.Title))
 			}
@@ -151,7 +151,7 @@ With --json the list is one JSON document on standard output.`,
 }
 
 func newPrompt() *cobra.Command {
-	return talking(&cobra.Command{
+	return withServer(&cobra.Command{
 		Use:   "prompt NAME [KEY=VALUE ...]",
 		Short: "Get a prompt of a server",
 		Long: `Get a prompt with the given arguments and print its messages, each after a line
@@ -163,31 +163,31 @@ With --json the whole result is one JSON document.`,
   # The text alone
   bowline prompt review language=go --json --command 'review-server' | jq -r '.messages[].content.text'`,
 		Args: atLeast("the prompt"),
-	}, promptNames, func(_ *cobra.Command, args []string) (conversation, error) {
+	}, promptNames, func(_ *cobra.Command, args []string) (action, error) {
 		arguments, err := textPairs(args[1:])
-		return func(ctx context.Context, v *visit) error {
-			if err := checkPrompt(ctx, v.session, args[0], arguments); err != nil {
+		return func(ctx context.Context, r *run) error {
+			if err := checkPrompt(ctx, r.session, args[0], arguments); err != nil {
 				return err
 			}
-			result, err := v.session.GetPrompt(ctx, &protocol.GetPromptParams{Name: args[0], Arguments: arguments})
+			result, err := r.session.GetPrompt(ctx, &protocol.GetPromptParams{Name: args[0], Arguments: arguments})
 			if err != nil {
 				return err
 			}
-			if v.json {
-				return printJSON(v.out, result)
+			if r.json {
+				return printJSON(r.out, result)
 			}
 			var text bytes.Buffer
 			for _, m := range result.Messages {
 				writeLine(&text, flat(string(m.Role))+":\n"+indented(strings.TrimRight(describe(m.Content), "\n")))
 			}
-			_, err = text.WriteTo(v.out)
+			_, err = text.WriteTo(r.out)
 			return err
 		}, err
 	})
 }
 
 func newComplete() *cobra.Command {
-	return talking(&cobra.Command{
+	return withServer(&cobra.Command{
 		Use:   "complete PROMPT|TEMPLATE KEY=TYPED [KEY=VALUE ...]",
 		Short: "Ask a server to complete an argument",
 		Long: `Ask a server to complete the beginning of an argument of a prompt or of a
@@ -201,7 +201,7 @@ A name that contains a brace or :// is a template, any other name a prompt. With
   # An argument that depends on another
   bowline complete 'repo://{owner}/{name}' name=bow owner=bowline-mcp --url http://127.0.0.1:8080/mcp`,
 		Args: atLeast("the prompt or the resource template", "the argument, as KEY=TYPED"),
-	}, promptNames, func(_ *cobra.Command, args []string) (conversation, error) {
+	}, promptNames, func(_ *cobra.Command, args []string) (action, error) {
 		known, err := textPairs(args[1:])
 		key, typed, _ := strings.Cut(args[1], "=")
 		delete(known, key)
@@ -215,12 +215,12 @@ A name that contains a brace or :// is a template, any other name a prompt. With
 		if len(known) > 0 {
 			params.Context = &protocol.CompleteContext{Arguments: known}
 		}
-		return func(ctx context.Context, v *visit) error {
-			result, err := v.session.Complete(ctx, params)
+		return func(ctx context.Context, r *run) error {
+			result, err := r.session.Complete(ctx, params)
 			if err != nil {
 				return err
 			}
-			return v.print(result, func(out io.Writer) {
+			return r.print(result, func(out io.Writer) {
 				for _, value := range result.Completion.Values {
 					fmt.Fprintln(out, flat(value))
 				}
@@ -230,16 +230,16 @@ A name that contains a brace or :// is a template, any other name a prompt. With
 }
 
 // listing is the preparation of a command without arguments.
-func listing(talk conversation) func(*cobra.Command, []string) (conversation, error) {
-	return func(*cobra.Command, []string) (conversation, error) { return talk, nil }
+func listing(do action) func(*cobra.Command, []string) (action, error) {
+	return func(*cobra.Command, []string) (action, error) { return do, nil }
 }
 
 // print prints a document with --json, and otherwise the table that text writes.
-func (v *visit) print(document any, text func(table io.Writer)) error {
-	if v.json {
-		return printJSON(v.out, document)
+func (r *run) print(document any, text func(table io.Writer)) error {
+	if r.json {
+		return printJSON(r.out, document)
 	}
-	table := tabwriter.NewWriter(v.out, 0, 0, 2, ' ', 0)
+	table := tabwriter.NewWriter(r.out, 0, 0, 2, ' ', 0)
 	text(table)
 	return table.Flush()
 }

@@ -30,7 +30,7 @@ error, use --verbose.`
 
 func newLogs() *cobra.Command {
 	t := &target{lasting: true, logLevel: string(protocol.LogInfo)}
-	command := t.talking(&cobra.Command{
+	command := t.withServer(&cobra.Command{
 		Use:   "logs",
 		Short: "Follow the log messages of a server",
 		Long:  logsLong,
@@ -42,7 +42,7 @@ func newLogs() *cobra.Command {
   # What a server logs about one call
   bowline call echo message=hello --log debug --command 'bowline serve --stdio'`,
 		Args: noArguments,
-	}, nil, func(cmd *cobra.Command, _ []string) (conversation, error) {
+	}, nil, func(cmd *cobra.Command, _ []string) (action, error) {
 		if !cmd.Flags().Changed("timeout") {
 			t.timeout = 0
 		}
@@ -65,18 +65,18 @@ func newLogs() *cobra.Command {
 	return command
 }
 
-// followed waits for the end: of the session, or of the user's patience.
-func followed(ctx context.Context, v *visit) error {
-	if server := v.session.Server(); !server.Capabilities.Has("logging") {
+// followed waits for the end: of the session, or of --timeout.
+func followed(ctx context.Context, r *run) error {
+	if server := r.session.Server(); !server.Capabilities.Has("logging") {
 		return &client.CapabilityError{Capability: "logging"}
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- v.session.Wait() }() // ends with the session, which visit closes
+	go func() { ended <- r.session.Wait() }() // ends with the session, which target.run closes
 	select {
 	case err := <-ended:
 		return err
 	case <-ctx.Done():
-		if errors.As(context.Cause(ctx), new(patienceEnded)) {
+		if errors.As(context.Cause(ctx), new(timedOut)) {
 			return nil
 		}
 		return context.Cause(ctx)

@@ -2,12 +2,18 @@
 // calls tools, reads resources, gets prompts and inspects servers. It is also a
 // small MCP server itself. `bowline --help` explains it with examples.
 //
-// Each file is a chapter: main (the command line), arguments (of a tool, fitted
-// to its schema), endpoint (which server the flags mean), consent (to a file of
-// the working directory), session (one conversation with a server), questions
-// (what servers ask the user), call, lists (of tools, resources and prompts, and
-// what they name), inspect, logs, record, serve, observe (metrics and traces), demo, exit (statuses, and what errors say), terminal (what may be
-// printed).
+// Files:
+//   - main: the command line
+//   - arguments: those of a tool, fitted to its schema
+//   - endpoint: which server the flags mean
+//   - consent: to a file of the working directory
+//   - session: one run of a command with a server
+//   - questions: what servers ask the user
+//   - call, lists, inspect, logs, tasks, record, login, serve, demo: the subcommands;
+//     lists has those that list things, and those that read what was listed
+//   - protect, observe: logins, metrics and traces of serve
+//   - exit: statuses, and what errors say
+//   - terminal: what may be printed
 package main
 
 import (
@@ -62,11 +68,11 @@ func runUntilSignal(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop)
-	return run(ctx, args)
+	return execute(ctx, args)
 }
 
-// run runs the command line and returns its exit status.
-func run(ctx context.Context, args []string) int {
+// execute runs the command line and returns its exit status.
+func execute(ctx context.Context, args []string) int {
 	root := newRoot()
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)

@@ -29,7 +29,7 @@ type user struct {
 	// cannot be interrupted.
 	pending chan typed
 
-	patience patience // with the server, which waits for the answer
+	limit callTimeout // with the server, which waits for the answer
 }
 
 type typed struct {
@@ -59,9 +59,9 @@ func (u *user) begin(ctx context.Context) (end func(), err error) {
 		u.pending = nil
 	default:
 	}
-	u.patience.pause()
+	u.limit.pause()
 	return func() {
-		u.patience.resume()
+		u.limit.resume()
 		u.turn <- struct{}{}
 	}, nil
 }

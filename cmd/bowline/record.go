@@ -61,7 +61,7 @@ func newRecord() *cobra.Command {
 			}
 			defer record.close(cmd)
 			record.times = times
-			if err := passOn(cmd.Context(), record.of(to.Transport)); err != nil {
+			if err := forward(cmd.Context(), record.of(to.Transport)); err != nil {
 				return &failure{status: exitNoSession, err: errors.New(server.redact(err.Error()))}
 			}
 			return nil
@@ -120,9 +120,9 @@ func (r *record) close(cmd *cobra.Command) {
 	}
 }
 
-// passOn passes frames between this process's standard streams and a server, until
+// forward passes frames between this process's standard streams and a server, until
 // either ends.
-func passOn(ctx context.Context, server transport.Transport) error {
+func forward(ctx context.Context, server transport.Transport) error {
 	to, err := server.Open(ctx)
 	if err != nil {
 		return cause(err)
@@ -131,7 +131,7 @@ func passOn(ctx context.Context, server transport.Transport) error {
 	if err != nil {
 		return errors.Join(err, to.Close(endGrace))
 	}
-	up, down := newPassage(to), newPassage(host) // to the server, and to the host
+	up, down := newForwarder(to), newForwarder(host) // to the server, and to the host
 	up.back, down.back = down, up
 	host.Bind(up)
 	to.Bind(down)
@@ -151,11 +151,11 @@ func passOn(ctx context.Context, server transport.Transport) error {
 	return errors.Join(lost, host.Close(endGrace))
 }
 
-// A passage is a receiver that sends on what it receives. One frame at a time: while
+// A forwarder is a receiver that sends on what it receives. One frame at a time: while
 // the way on has no room, nothing more is taken.
-type passage struct {
+type forwarder struct {
 	to   transport.Link
-	back *passage // where frames come from
+	back *forwarder // where frames come from
 
 	mu      sync.Mutex
 	waiting []byte // a frame that found no room
@@ -165,51 +165,51 @@ type passage struct {
 	lost  chan error
 }
 
-func newPassage(to transport.Link) *passage {
-	return &passage{to: to, ended: make(chan struct{}), lost: make(chan error, 1)}
+func newForwarder(to transport.Link) *forwarder {
+	return &forwarder{to: to, ended: make(chan struct{}), lost: make(chan error, 1)}
 }
 
 // Receive implements transport.Receiver. A frame that is too long is gone: the link
 // has said so in the transcript.
-func (p *passage) Receive(in transport.Inbound) {
+func (f *forwarder) Receive(in transport.Inbound) {
 	if in.Err != nil {
-		p.more()
+		f.more()
 		return
 	}
-	p.mu.Lock()
-	p.waiting = in.Frame
-	p.mu.Unlock()
-	p.sendOn()
+	f.mu.Lock()
+	f.waiting = in.Frame
+	f.mu.Unlock()
+	f.sendOn()
 }
 
 // sendOn sends the frame that waits, if there is room.
-func (p *passage) sendOn() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.waiting == nil || errors.Is(p.to.Send(transport.Outbound{Frame: p.waiting}), transport.ErrBusy) {
+func (f *forwarder) sendOn() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.waiting == nil || errors.Is(f.to.Send(transport.Outbound{Frame: f.waiting}), transport.ErrBusy) {
 		return
 	}
-	p.waiting = nil // sent, or the link that it was for is gone
-	p.more()
+	f.waiting = nil // sent, or the link that it was for is gone
+	f.more()
 }
 
 // more asks for the next frame.
-func (p *passage) more() { p.back.to.Grant(transport.Main, 1) }
+func (f *forwarder) more() { f.back.to.Grant(transport.Main, 1) }
 
 // Writable implements transport.Receiver: what waits for the other way can go on.
-func (p *passage) Writable() { p.back.sendOn() }
+func (f *forwarder) Writable() { f.back.sendOn() }
 
 // Ended implements transport.Receiver.
-func (p *passage) Ended() { p.once.Do(func() { close(p.ended) }) }
+func (f *forwarder) Ended() { f.once.Do(func() { close(f.ended) }) }
 
 // Lost implements transport.Receiver.
-func (p *passage) Lost(loss transport.Loss) { p.lost <- loss.Reason }
+func (f *forwarder) Lost(loss transport.Loss) { f.lost <- loss.Reason }
 
 // StreamOpened implements transport.Receiver.
-func (*passage) StreamOpened(transport.Stream, transport.Tag) {}
+func (*forwarder) StreamOpened(transport.Stream, transport.Tag) {}
 
 // StreamLost implements transport.Receiver.
-func (*passage) StreamLost(transport.StreamLoss) {}
+func (*forwarder) StreamLost(transport.StreamLoss) {}
 
 // Failed implements transport.Receiver.
-func (*passage) Failed(transport.Failure) {}
+func (*forwarder) Failed(transport.Failure) {}

@@ -18,42 +18,42 @@ import (
 )
 
 const (
-	endGrace           = 2 * time.Second  // for a server to end after its input was closed
-	completionPatience = 10 * time.Second // for a shell that waits for names
+	endGrace          = 2 * time.Second  // for a server to end after its input was closed
+	completionTimeout = 10 * time.Second // for a shell that waits for names
 )
 
-// A visit is one conversation with a server.
-type visit struct {
+// A run is one use of a session by a command.
+type run struct {
 	session *client.Session
 	out     io.Writer // for results
 	err     io.Writer // for progress
 	json    bool
 }
 
-// A conversation talks to a server until it has what it wants, and prints it.
-type conversation func(ctx context.Context, v *visit) error
+// An action asks the server for what a command wants, and prints it.
+type action func(ctx context.Context, r *run) error
 
 // A lookup finds the names that complete an argument in a shell.
 type lookup func(ctx context.Context, session *client.Session) ([]cobra.Completion, error)
 
-// talking completes a command that talks to one server. Prepare checks the
+// withServer completes a command that uses one server. Prepare checks the
 // arguments before there is a server. Names completes the first argument; nil:
 // nothing does.
-func talking(command *cobra.Command, names lookup, prepare func(cmd *cobra.Command, args []string) (conversation, error)) *cobra.Command {
-	return new(target).talking(command, names, prepare)
+func withServer(command *cobra.Command, names lookup, prepare func(cmd *cobra.Command, args []string) (action, error)) *cobra.Command {
+	return new(target).withServer(command, names, prepare)
 }
 
-func (server *target) talking(command *cobra.Command, names lookup, prepare func(cmd *cobra.Command, args []string) (conversation, error)) *cobra.Command {
+func (server *target) withServer(command *cobra.Command, names lookup, prepare func(cmd *cobra.Command, args []string) (action, error)) *cobra.Command {
 	var asJSON bool
 	command.Long += "\n\n" + configHelp
 	command.RunE = func(cmd *cobra.Command, args []string) error {
-		talk, err := prepare(cmd, args)
+		do, err := prepare(cmd, args)
 		if err != nil {
 			return usageFailure(err)
 		}
-		return server.visit(cmd, func(ctx context.Context, v *visit) error {
-			v.json = asJSON
-			return talk(ctx, v)
+		return server.run(cmd, func(ctx context.Context, r *run) error {
+			r.json = asJSON
+			return do(ctx, r)
 		})
 	}
 	command.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
@@ -73,9 +73,9 @@ func (t *target) complete(cmd *cobra.Command, names lookup) (found []cobra.Compl
 	if t.command == "" && t.url == "" && t.configPath == "" {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	t.timeout, t.initTimeout = completionPatience, completionPatience
-	err := t.visit(cmd, func(ctx context.Context, v *visit) (err error) {
-		found, err = names(ctx, v.session)
+	t.timeout, t.initTimeout = completionTimeout, completionTimeout
+	err := t.run(cmd, func(ctx context.Context, r *run) (err error) {
+		found, err = names(ctx, r.session)
 		return err
 	})
 	if err != nil {
@@ -85,9 +85,9 @@ func (t *target) complete(cmd *cobra.Command, names lookup) (found []cobra.Compl
 	return found, cobra.ShellCompDirectiveNoFileComp
 }
 
-// visit has a conversation with the server, and ends the session after it. No
+// run opens a session with the server, does the action, and ends the session. No
 // error shows credentials of ours.
-func (t *target) visit(cmd *cobra.Command, talk conversation) error {
+func (t *target) run(cmd *cobra.Command, do action) error {
 	t.user = newUser(cmd.InOrStdin(), cmd.ErrOrStderr())
 	server, err := t.endpoint(cmd)
 	if errors.As(err, new(*failure)) {
@@ -112,13 +112,13 @@ func (t *target) visit(cmd *cobra.Command, talk conversation) error {
 		return &failure{status: exitNoSession, err: &explained{t.redact(err.Error()), err}}
 	}
 	defer t.end(cmd, session)
-	ctx, cancel := t.user.patience.bound(cmd.Context(), t.timeout)
+	ctx, cancel := t.user.limit.bound(cmd.Context(), t.timeout)
 	defer cancel()
 	if server := session.Server(); t.logLevel != "" && !t.lasting && server.Capabilities.Has("logging") {
 		err = session.SetLogLevel(ctx, protocol.LogLevel(t.logLevel)) // before the first call, whose beginning is logged too
 	}
 	if err == nil {
-		err = talk(ctx, &visit{session: session, out: screen(cmd.OutOrStdout()), err: cmd.ErrOrStderr()})
+		err = do(ctx, &run{session: session, out: screen(cmd.OutOrStdout()), err: cmd.ErrOrStderr()})
 	}
 	if err != nil && isLoginMissing(err) {
 		err = &explained{explainCall(err).Error() + "\n" + t.adviceLogin(), err}
@@ -132,7 +132,7 @@ func (t *target) visit(cmd *cobra.Command, talk conversation) error {
 }
 
 func (t *target) connect(cmd *cobra.Command, server *endpoint) (*client.Session, error) {
-	garbage := new(garbage)
+	invalid := new(invalidOutput)
 	if t.onEvent == nil && t.logLevel != "" {
 		t.onEvent = logTo(cmd.ErrOrStderr(), func(m *client.LogMessage) string { return "log " + logLine(m) })
 	}
@@ -154,13 +154,13 @@ func (t *target) connect(cmd *cobra.Command, server *endpoint) (*client.Session,
 			InitTimeout: t.initTimeout,
 			Liveness:    liveness,
 			Final:       func(conn.Reason) bool { return !connected.Load() },
-			Hooks:       telemetry.Hooks{Violation: garbage.add},
+			Hooks:       telemetry.Hooks{Violation: invalid.add},
 			Log:         slog.New(slog.DiscardHandler), // the command says itself what failed
 		},
 	}
 	session, err := client.New(protocol.Implementation{Name: "bowline", Version: version()}, options).Connect(cmd.Context(), server)
 	if err != nil {
-		explanation := explainConnect(err, server, t.initTimeout, garbage)
+		explanation := explainConnect(err, server, t.initTimeout, invalid)
 		if isLoginMissing(err) {
 			explanation = &explained{explanation.Error() + "\n" + t.adviceLogin(), err}
 		}
@@ -170,9 +170,9 @@ func (t *target) connect(cmd *cobra.Command, server *endpoint) (*client.Session,
 	return session.With(client.CallOptions{Timeout: -1}), nil // the context bounds calls
 }
 
-// A patience ends a conversation when the server has had its time. While the
-// user is asked, the time stands still.
-type patience struct {
+// A callTimeout ends a run when the server has had its time. While the user is asked,
+// the time stands still.
+type callTimeout struct {
 	mu    sync.Mutex
 	left  time.Duration
 	since time.Time   // when the timer was started last
@@ -180,13 +180,13 @@ type patience struct {
 }
 
 // bound returns a context that ends at the timeout, unless the timeout is zero.
-func (p *patience) bound(parent context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+func (p *callTimeout) bound(parent context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(parent)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if timeout > 0 {
 		p.left, p.since = timeout, time.Now()
-		p.timer = time.AfterFunc(timeout, func() { cancel(patienceEnded(timeout)) })
+		p.timer = time.AfterFunc(timeout, func() { cancel(timedOut(timeout)) })
 	}
 	return ctx, func() {
 		p.pause()
@@ -194,7 +194,7 @@ func (p *patience) bound(parent context.Context, timeout time.Duration) (context
 	}
 }
 
-func (p *patience) pause() {
+func (p *callTimeout) pause() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.timer != nil && p.timer.Stop() {
@@ -202,7 +202,7 @@ func (p *patience) pause() {
 	}
 }
 
-func (p *patience) resume() {
+func (p *callTimeout) resume() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.timer != nil {
@@ -211,15 +211,15 @@ func (p *patience) resume() {
 	}
 }
 
-// patienceEnded is why a conversation is over that took longer than --timeout.
-type patienceEnded time.Duration
+// timedOut is why a run is over that took longer than --timeout.
+type timedOut time.Duration
 
-func (p patienceEnded) Error() string {
+func (p timedOut) Error() string {
 	return fmt.Sprintf("no answer within --timeout %v", time.Duration(p))
 }
 
 // end closes the session even when the command was interrupted. What goes wrong
-// now does not change how the conversation went.
+// now does not change how the run went.
 func (t *target) end(cmd *cobra.Command, session *client.Session) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), endGrace)
 	defer cancel()

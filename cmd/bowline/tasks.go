@@ -14,7 +14,7 @@ import (
 
 func newTasks() *cobra.Command {
 	var wait, cancel bool
-	command := talking(&cobra.Command{
+	command := withServer(&cobra.Command{
 		Use:   "tasks [ID]",
 		Short: "Show, wait for or cancel tasks of a server",
 		Long: `Show a task of a server: its id, its status and its status message. Use the id
@@ -28,7 +28,7 @@ list, and only for users that they can identify.`,
   id=$(bowline call render scene=forest --detach --url http://127.0.0.1:8080/mcp)
   bowline tasks "$id" --wait --url http://127.0.0.1:8080/mcp`,
 		Args: cobra.MaximumNArgs(1),
-	}, nil, func(_ *cobra.Command, args []string) (conversation, error) {
+	}, nil, func(_ *cobra.Command, args []string) (action, error) {
 		switch {
 		case wait && cancel:
 			return nil, errors.New("--wait and --cancel cannot be used together")
@@ -37,22 +37,22 @@ list, and only for users that they can identify.`,
 		case len(args) == 0:
 			return listTasks, nil
 		case wait:
-			return func(ctx context.Context, v *visit) error {
-				result, err := v.session.Task(args[0]).Wait(ctx)
+			return func(ctx context.Context, r *run) error {
+				result, err := r.session.Task(args[0]).Wait(ctx)
 				if err != nil {
 					return err
 				}
-				return printResult(v, "task "+args[0], result)
+				return printResult(r, "task "+args[0], result)
 			}, nil
 		case cancel:
-			return func(ctx context.Context, v *visit) error { return v.session.Task(args[0]).Cancel(ctx) }, nil
+			return func(ctx context.Context, r *run) error { return r.session.Task(args[0]).Cancel(ctx) }, nil
 		default:
-			return func(ctx context.Context, v *visit) error {
-				state, err := v.session.Task(args[0]).Status(ctx)
+			return func(ctx context.Context, r *run) error {
+				state, err := r.session.Task(args[0]).Status(ctx)
 				if err != nil {
 					return err
 				}
-				return v.print(state, func(table io.Writer) { taskRow(table, &state.Task) })
+				return r.print(state, func(table io.Writer) { taskRow(table, &state.Task) })
 			}, nil
 		}
 	})
@@ -61,15 +61,15 @@ list, and only for users that they can identify.`,
 	return command
 }
 
-func listTasks(ctx context.Context, v *visit) error {
-	tasks, err := all(v.session.Tasks(ctx))
+func listTasks(ctx context.Context, r *run) error {
+	tasks, err := all(r.session.Tasks(ctx))
 	if err != nil {
 		return err
 	}
 	document := struct {
 		Tasks []*protocol.Task `json:"tasks"`
 	}{tasks}
-	return v.print(document, func(table io.Writer) {
+	return r.print(document, func(table io.Writer) {
 		for _, t := range tasks {
 			taskRow(table, t)
 		}
@@ -82,8 +82,8 @@ func taskRow(table io.Writer, t *protocol.Task) {
 
 // detach calls a tool, and prints the id of the task that comes of it. If the tool has
 // answered at once, that is printed instead.
-func detach(ctx context.Context, v *visit, name string, given arguments) error {
-	tool, err := findTool(ctx, v.session, name)
+func detach(ctx context.Context, r *run, name string, given arguments) error {
+	tool, err := findTool(ctx, r.session, name)
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func detach(ctx context.Context, v *visit, name string, given arguments) error {
 	if err != nil {
 		return &failure{status: exitUsage, err: err}
 	}
-	task, err := v.session.With(client.CallOptions{Timeout: -1}).StartTool(ctx, &protocol.CallToolParams{Name: name, Arguments: arguments})
+	task, err := r.session.With(client.CallOptions{Timeout: -1}).StartTool(ctx, &protocol.CallToolParams{Name: name, Arguments: arguments})
 	if err != nil {
 		return err
 	}
@@ -100,11 +100,11 @@ func detach(ctx context.Context, v *visit, name string, given arguments) error {
 		if err != nil {
 			return err
 		}
-		return printResult(v, name, result)
+		return printResult(r, name, result)
 	}
-	if v.json {
-		return printJSON(v.out, map[string]string{"taskId": task.ID()})
+	if r.json {
+		return printJSON(r.out, map[string]string{"taskId": task.ID()})
 	}
-	_, err = fmt.Fprintln(v.out, flat(task.ID()))
+	_, err = fmt.Fprintln(r.out, flat(task.ID()))
 	return err
 }

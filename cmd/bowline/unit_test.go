@@ -116,7 +116,7 @@ func TestPatienceStandsStillWhileTheUserIsAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := newUser(strings.NewReader(""), io.Discard)
 		began := time.Now()
-		ctx, cancel := u.patience.bound(t.Context(), time.Minute)
+		ctx, cancel := u.limit.bound(t.Context(), time.Minute)
 		defer cancel()
 		<-time.NewTimer(20 * time.Second).C
 		end, err := u.begin(ctx)
@@ -127,7 +127,7 @@ func TestPatienceStandsStillWhileTheUserIsAsked(t *testing.T) {
 		end()
 		<-ctx.Done()
 		if took := time.Since(began); took != time.Hour+time.Minute {
-			t.Errorf("the conversation has ended after %v", took)
+			t.Errorf("the run has ended after %v", took)
 		}
 		if cause := context.Cause(ctx).Error(); cause != "no answer within --timeout 1m0s" {
 			t.Errorf("the cause is %s", cause)
@@ -135,10 +135,10 @@ func TestPatienceStandsStillWhileTheUserIsAsked(t *testing.T) {
 	})
 }
 
-// TestPatienceWithoutALimit has none, also after a question.
-func TestPatienceWithoutALimit(t *testing.T) {
+// TestCallTimeoutWithoutALimit has none, also after a question.
+func TestCallTimeoutWithoutALimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var p patience
+		var p callTimeout
 		ctx, cancel := p.bound(t.Context(), 0)
 		p.pause()
 		p.resume()

@@ -93,11 +93,11 @@ func TestNoSession(t *testing.T) {
 	}{
 		{"missing binary", []string{"tools", "--command", "bowline-is-not-installed"}, []string{"cannot be started", adviceMissing}},
 		{"ends at once", tools("gone"), []string{"exited with status 7; its standard error ends:\n    no licence found", adviceExited}},
-		{"ends with garbage", tools("closed"), []string{"exited with status 0", "contains lines that are not JSON-RPC", adviceGarbage}},
+		{"ends with garbage", tools("closed"), []string{"exited with status 0", "contains lines that are not JSON-RPC", adviceInvalid}},
 		{"never answers", tools("mute", "--init-timeout", "100ms"), []string{"did not complete the handshake within 100ms", adviceSilent}},
 		{"never answers a modern client", tools("mute", "--init-timeout", "100ms", "--revision", "2026-07-28"), []string{"did not complete the handshake within 100ms", adviceSilent}},
-		{"a little garbage", tools("chatty", "--init-timeout", "1s"), []string{"did not complete the handshake", "contains lines that are not JSON-RPC", adviceGarbage}},
-		{"much garbage", tools("babbler"), []string{"does not send JSON-RPC", "contains lines that are not JSON-RPC", adviceGarbage}},
+		{"a little garbage", tools("chatty", "--init-timeout", "1s"), []string{"did not complete the handshake", "contains lines that are not JSON-RPC", adviceInvalid}},
+		{"much garbage", tools("babbler"), []string{"does not send JSON-RPC", "contains lines that are not JSON-RPC", adviceInvalid}},
 		{"refuses", tools("refuser"), []string{"refused the session", "not \uFFFD[31mtoday", adviceRefused}},
 		{"another revision", tools("ancient"), []string{`"1999-01-01"`, adviceVersions}},
 	} {
@@ -116,13 +116,13 @@ func TestOneDiagnosisHoweverOftenItWasTried(t *testing.T) {
 	exited := conn.Reason{Kind: conn.Exited, Err: &transport.ExitError{Command: "echo"}}
 	line := telemetry.Violation{Err: &jsonrpc.DecodeError{Err: errors.New("invalid character 'h'")}}
 	explain := func(attempts int) string {
-		seen := new(garbage)
+		seen := new(invalidOutput)
 		for range attempts {
 			seen.add(line)
 		}
 		return explainConnect(exited, &endpoint{name: "echo"}, time.Second, seen).Error()
 	}
-	if once, twice := explain(1), explain(2); once != twice || !strings.Contains(once, adviceGarbage) {
+	if once, twice := explain(1), explain(2); once != twice || !strings.Contains(once, adviceInvalid) {
 		t.Errorf("started once:\n%s\nstarted twice:\n%s", once, twice)
 	}
 }
