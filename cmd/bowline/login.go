@@ -67,7 +67,7 @@ asks for your consent.
 	}
 	command.RunE = func(cmd *cobra.Command, _ []string) error {
 		l.interact = true
-		return t.withLogin(cmd, &l, func(ctx context.Context, a *auth.Authorizer) error {
+		return t.withLogin(cmd, l, func(ctx context.Context, a *auth.Authorizer) error {
 			if err := a.Login(ctx); err != nil {
 				return &failure{status: exitNoSession, err: err}
 			}
@@ -100,7 +100,7 @@ is deleted, and the command fails because nothing was revoked.
 		Args:    noArguments,
 	}
 	command.RunE = func(cmd *cobra.Command, _ []string) error {
-		return t.withLogin(cmd, new(login), func(ctx context.Context, a *auth.Authorizer) error { return a.Logout(ctx) })
+		return t.withLogin(cmd, login{}, func(ctx context.Context, a *auth.Authorizer) error { return a.Logout(ctx) })
 	}
 	t.addFlags(command)
 	return command
@@ -139,7 +139,7 @@ shown with the reason. The exit status is 3 if no login can be read.
 				return err
 			}
 			shown = all
-		} else if err := t.withLogin(cmd, new(login), func(ctx context.Context, a *auth.Authorizer) error {
+		} else if err := t.withLogin(cmd, login{}, func(ctx context.Context, a *auth.Authorizer) error {
 			e, err := a.Status(ctx)
 			if e != nil {
 				shown = append(shown, statusOf(t.shownURL, e))
@@ -246,7 +246,7 @@ func printLogins(out io.Writer, shown []loginStatus, asJSON bool) error {
 }
 
 // withLogin does something with the login to the server that the flags mean.
-func (t *target) withLogin(cmd *cobra.Command, l *login, do func(context.Context, *auth.Authorizer) error) error {
+func (t *target) withLogin(cmd *cobra.Command, l login, do func(context.Context, *auth.Authorizer) error) error {
 	t.user, t.login = newUser(cmd.InOrStdin(), cmd.ErrOrStderr()), l
 	server, err := t.endpoint(cmd)
 	if err != nil {
@@ -285,24 +285,16 @@ func loginLog(out io.Writer) *slog.Logger {
 	}}))
 }
 
-// authorize gives the login of its user to a server over HTTP, unless it has an
-// Authorization header.
-func (t *target) authorize(cmd *cobra.Command, server *streamable.Client) (*auth.Authorizer, error) {
-	if server.Header.Get("Authorization") != "" {
-		return nil, nil
-	}
-	l := t.login
-	if l == nil {
-		l = new(login)
-	}
+// authorizer returns what logs the user in to a server over HTTP. Entry is the auth
+// block of an mcp.json; nil: there is none.
+func (l *login) authorizer(cmd *cobra.Command, u *user, server *streamable.Client, entry *mcpjson.Auth) (*auth.Authorizer, error) {
 	var store auth.Store
 	if files, err := openLogins(cmd.ErrOrStderr()); err == nil {
 		store = files
 	} else if l.interact {
 		return nil, err
 	}
-	t.shownURL = withoutSecrets(server.URL)
-	said := &mcpjson.Server{Transport: server, Settings: mcpjson.Settings{Auth: t.auth}}
+	said := &mcpjson.Server{Transport: server, Settings: mcpjson.Settings{Auth: entry}}
 	options := authfile.Options{Defaults: auth.Options{ClientName: "bowline", Store: store, Log: loginLog(cmd.ErrOrStderr())}}
 	if l.interact {
 		options.ShowCode = func(_ context.Context, c auth.DeviceCode) error {
@@ -318,10 +310,7 @@ func (t *target) authorize(cmd *cobra.Command, server *streamable.Client) (*auth
 		}}
 	}
 	if l.interact && l.noBrowser {
-		options.Loopback, options.Defaults.Interact = nil, t.pasted(cmd)
-	}
-	if t.auth != nil {
-		t.secrets = append(t.secrets, t.auth.ClientSecret)
+		options.Loopback, options.Defaults.Interact = nil, pasted(cmd, u)
 	}
 	o, err := options.For(said)
 	if err != nil {
@@ -335,14 +324,14 @@ func (t *target) authorize(cmd *cobra.Command, server *streamable.Client) (*auth
 
 // pasted is a login whose browser is on another machine: the person copies the address
 // at which it ends.
-func (t *target) pasted(cmd *cobra.Command) func(context.Context, auth.Interaction) (*url.URL, error) {
+func pasted(cmd *cobra.Command, u *user) func(context.Context, auth.Interaction) (*url.URL, error) {
 	return func(ctx context.Context, i auth.Interaction) (*url.URL, error) {
 		address, err := i.Start(ctx, cmp.Or(i.Redirect, pastedRedirect))
 		if err != nil {
 			return nil, err
 		}
 		cmd.PrintErrln(message("open this page to log in: " + address.String()))
-		text, err := t.user.read(ctx, "  Then copy the address of the page that cannot be reached, and paste it here: ", false)
+		text, err := u.read(ctx, "  Then copy the address of the page that cannot be reached, and paste it here: ", false)
 		if err != nil {
 			return nil, err
 		}
@@ -352,19 +341,6 @@ func (t *target) pasted(cmd *cobra.Command) func(context.Context, auth.Interacti
 		}
 		return redirected, nil
 	}
-}
-
-// adviceLogin says how to log in.
-func (t *target) adviceLogin() string {
-	how := "--url '" + t.shownURL + "'"
-	if t.url == "" {
-		how = ""
-		if t.configPath != "" {
-			how = "--mcp-config '" + t.configPath + "' "
-		}
-		how = strings.TrimSpace(how + "--server '" + t.name + "'")
-	}
-	return "Or log in: bowline login " + how
 }
 
 // isLoginMissing reports whether an error is for want of a login.

@@ -29,7 +29,7 @@ during a call, use bowline call --log. To see what a server writes to standard
 error, use --verbose.`
 
 func newLogs() *cobra.Command {
-	t := &target{lasting: true, logLevel: string(protocol.LogInfo)}
+	t := &target{serverFlags: serverFlags{logLevel: string(protocol.LogInfo)}, lasting: true}
 	command := t.withServer(&cobra.Command{
 		Use:   "logs",
 		Short: "Follow the log messages of a server",

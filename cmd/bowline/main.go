@@ -5,7 +5,8 @@
 // Files:
 //   - main: the command line
 //   - arguments: those of a tool, fitted to its schema
-//   - endpoint: which server the flags mean
+//   - flags: those that say which server is meant, and how it is called
+//   - endpoint: how that server is reached
 //   - consent: to a file of the working directory
 //   - session: one run of a command with a server
 //   - questions: what servers ask the user

@@ -87,15 +87,15 @@ type record struct {
 
 // openRecord opens the transcript that the flags ask for, if any. Nobody else may
 // read it: messages have secrets.
-func (t *target) openRecord(ctx context.Context, stderr io.Writer) (*record, error) {
-	switch t.recordPath {
+func (f *serverFlags) openRecord(ctx context.Context, stderr io.Writer) (*record, error) {
+	switch f.recordPath {
 	case "":
 		return nil, nil
 	case "-":
 		return &record{to: screen(stderr)}, nil
 	}
 	file, err := await(ctx, func() (*os.File, error) {
-		return os.OpenFile(t.recordPath, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+		return os.OpenFile(f.recordPath, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("the transcript: %w", err)

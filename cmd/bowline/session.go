@@ -121,7 +121,7 @@ func (t *target) run(cmd *cobra.Command, do action) error {
 		err = do(ctx, &run{session: session, out: screen(cmd.OutOrStdout()), err: cmd.ErrOrStderr()})
 	}
 	if err != nil && isLoginMissing(err) {
-		err = &explained{explainCall(err).Error() + "\n" + t.adviceLogin(), err}
+		err = &explained{explainCall(err).Error() + "\n" + t.adviceLogin(t.shownURL), err}
 		return &failure{status: exitNoSession, err: &explained{t.redact(err.Error()), err}}
 	}
 	if err != nil {
@@ -162,7 +162,7 @@ func (t *target) connect(cmd *cobra.Command, server *endpoint) (*client.Session,
 	if err != nil {
 		explanation := explainConnect(err, server, t.initTimeout, invalid)
 		if isLoginMissing(err) {
-			explanation = &explained{explanation.Error() + "\n" + t.adviceLogin(), err}
+			explanation = &explained{explanation.Error() + "\n" + t.adviceLogin(t.shownURL), err}
 		}
 		return nil, explanation
 	}

@@ -100,7 +100,7 @@ func TestServerLogMarksEveryLine(t *testing.T) {
 // TestCredentialsAreRedacted wherever an error repeats them.
 func TestCredentialsAreRedacted(t *testing.T) {
 	var tg target
-	tg.hide(&streamable.Client{
+	tg.secrets = credentialsOf(&streamable.Client{
 		URL:    "https://ada:hunter2@h.test/mcp?key=s3cr%20t&n=1",
 		Header: http.Header{"Authorization": {"Bearer tok-en"}, "X-Short": {"abc"}},
 	})
