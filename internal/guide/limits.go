@@ -41,8 +41,8 @@ const limitsIntro = `# Limits and defaults
 <!-- Generated from the comments in the code: make docs rewrites it. -->
 
 Every queue, timeout and size in Bowline has a limit. This page lists those that you can set, with their defaults. A test
-compares them with the code. Messages have more limits, which you cannot set: see
-[protocol/list.go](../protocol/list.go). [Which timeout to set](guide/timeouts.md) says which of them a call meets.
+compares most of them with the code. [The end of the page](#limits-that-you-cannot-set) names others. [Which timeout to
+set](guide/timeouts.md) says which of them a call meets.
 `
 
 // Limits returns the page of limits, and says where a comment states another default
@@ -73,7 +73,50 @@ func Limits(root string) (page string, problems []string, err error) {
 			problems = append(problems, fmt.Sprintf("%s.%s has no limits", l.dir, l.name))
 		}
 	}
+	fixed, err := fixedLimits(filepath.Join(root, "protocol", "list.go"))
+	if err != nil {
+		return "", nil, err
+	}
+	out.WriteString(limitsFixed + fixed)
 	return out.String(), problems, nil
+}
+
+const limitsFixed = `
+## Limits that you cannot set
+
+- OAuth of a server: how many tokens, proofs and keys are remembered, and how often an issuer is asked, is in
+  [ADR-0046](adr/0046-resource-server.md), G-0046.4, .5, .10 and .11.
+- Fetching URLs that a server names: [ADR-0045](adr/0045-guarded-fetching.md).
+- One client of an HTTP endpoint: [ADR-0038](adr/0038-bounds-of-an-http-endpoint.md).
+- mcp.json files: [ADR-0018](adr/0018-mcp-json.md).
+
+One message may contain at most:
+
+| Constant | Limit | Of what |
+| --- | --- | --- |
+`
+
+// fixedLimits lists the exported constants Max… of a file.
+func fixedLimits(file string) (rows string, err error) {
+	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments|parser.SkipObjectResolution)
+	if err != nil {
+		return "", err
+	}
+	for _, declaration := range parsed.Decls {
+		group, ok := declaration.(*ast.GenDecl)
+		if !ok || group.Tok != token.CONST {
+			continue
+		}
+		for _, spec := range group.Specs {
+			constants := spec.(*ast.ValueSpec)
+			value := new(source).eval(constants.Values[0])
+			if name := constants.Names[0].Name; strings.HasPrefix(name, "Max") && value != nil {
+				n, _ := constant.Int64Val(value)
+				rows += fmt.Sprintf("| `protocol.%s` | %s | %s |\n", name, grouped(n), oneLine(constants.Comment.Text()))
+			}
+		}
+	}
+	return rows, nil
 }
 
 // A source is a parsed package.
