@@ -14,15 +14,21 @@ import (
 	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
-// newServer allows its clients to reuse a list for a minute. It prints each request
-// for one.
+// printed is middleware that prints each request for the list of tools.
+func printed(next server.Handler) server.Handler {
+	return func(ctx context.Context, r *server.Request) (any, error) {
+		if r.Method == protocol.MethodListTools {
+			fmt.Println("the server lists its tools")
+		}
+		return next(ctx, r)
+	}
+}
+
+// newServer allows its clients to reuse a list for a minute.
 func newServer() *server.Server {
 	s := server.New(protocol.Implementation{Name: "cached", Version: "1.0"}, server.Options{
-		ListTTL: time.Minute,
-		Middleware: []server.Middleware{server.On(func(ctx context.Context, p *protocol.ListToolsParams, next func(context.Context, *protocol.ListToolsParams) (*protocol.ListToolsResult, error)) (*protocol.ListToolsResult, error) {
-			fmt.Println("the server lists its tools")
-			return next(ctx, p)
-		})},
+		ListTTL:    time.Minute,
+		Middleware: []server.Middleware{printed},
 	})
 	server.AddTool(s, protocol.Tool{Name: "work", Description: "Works."}, func(context.Context, struct{}) (string, error) { return "done", nil })
 	return s

@@ -27,8 +27,11 @@ func logged(next server.Handler) server.Handler {
 	}
 }
 
+// callTool is what middleware for tool calls wraps.
+type callTool = func(context.Context, *protocol.CallToolParams) (*protocol.CallToolResult, error)
+
 // limited gives every tool call ten seconds.
-func limited(ctx context.Context, p *protocol.CallToolParams, next func(context.Context, *protocol.CallToolParams) (*protocol.CallToolResult, error)) (*protocol.CallToolResult, error) {
+func limited(ctx context.Context, p *protocol.CallToolParams, next callTool) (*protocol.CallToolResult, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	return next(ctx, p)
@@ -51,7 +54,7 @@ func newServer() *server.Server {
 // patient is middleware of a client. It calls an overloaded server again, up to three
 // times in all. A client that does so has to know that its server does not execute a
 // call that it answers with this code; Bowline's servers do not.
-func patient(ctx context.Context, p *protocol.CallToolParams, next func(context.Context, *protocol.CallToolParams) (*protocol.CallToolResult, error)) (*protocol.CallToolResult, error) {
+func patient(ctx context.Context, p *protocol.CallToolParams, next callTool) (*protocol.CallToolResult, error) {
 	pause := time.NewTicker(100 * time.Millisecond)
 	defer pause.Stop()
 	for attempt := 1; ; attempt++ {
