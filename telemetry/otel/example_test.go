@@ -24,10 +24,9 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	c := client.New(protocol.Implementation{Name: "program", Version: "1"}, client.Options{
-		Conn:       conn.Options{Name: "weather", Hooks: told.Hooks()}, // what happens to connections
-		Middleware: []client.Middleware{told.Client()},                 // calls, by tool, and spans
-	})
+	options := client.Options{Conn: conn.Options{Name: "weather"}}
+	told.Instrument(&options)
+	c := client.New(protocol.Implementation{Name: "program", Version: "1"}, options)
 	defer c.Close(context.Background())
 	defer told.Watch(c.Samples)() // what can be read of connections
 }

@@ -2,8 +2,9 @@
 // and servers. It is a separate module, so programs that do not import it do not download
 // OpenTelemetry.
 //
-// Use Hooks for the connections of clients and ServerHooks for those of servers, use
-// Client and Server as middleware, and pass the parts to sample to Watch.
+// Pass the options of a client to Instrument and those of a server to InstrumentServer, and
+// pass the parts to sample to Watch. Hooks, ServerHooks, Client and Server are the parts of
+// the first two.
 // docs/observability explains each metric. Spans and the metrics mcp.* use the names and
 // attributes of the semantic conventions for MCP. Names of Bowline's own begin with
 // "bowline.". Tokens, headers and results are never recorded. Arguments are recorded only
@@ -22,6 +23,8 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/telemetry"
 )
 
@@ -167,6 +170,21 @@ func newMetrics(meter metric.Meter, fine bool, observe func([]metric.Float64Obse
 		return nil
 	}, all...)
 	return m, err
+}
+
+// Instrument adds Hooks and Client to the options of a client: the hooks after those that
+// the options have, and the middleware first. Call it once for each client, before
+// client.New.
+func (t *Telemetry) Instrument(o *client.Options) {
+	o.Conn.Hooks = telemetry.Tee(o.Conn.Hooks, t.Hooks())
+	o.Middleware = slices.Concat([]client.Middleware{t.Client()}, o.Middleware)
+}
+
+// InstrumentServer adds ServerHooks and Server to the options of a server, as Instrument
+// does for a client. Call it once for each server, before server.New.
+func (t *Telemetry) InstrumentServer(o *server.Options) {
+	o.Conn.Hooks = telemetry.Tee(o.Conn.Hooks, t.ServerHooks())
+	o.Middleware = slices.Concat([]server.Middleware{t.Server()}, o.Middleware)
 }
 
 // Hooks returns hooks for the connections of a client (conn.Options.Hooks). They record

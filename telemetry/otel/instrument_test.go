@@ -1,0 +1,78 @@
+package otel_test
+
+import (
+	"context"
+	"testing"
+
+	"go.opentelemetry.io/otel/sdk/metric"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/telemetry"
+	"github.com/bowline-mcp/bowline/telemetry/otel"
+	"github.com/bowline-mcp/bowline/transport/inmem"
+)
+
+// One call records the spans and metrics of a client, and one those of a server. The hooks
+// and the middleware that were there before stay, and the middleware is within the spans.
+func TestInstrument(t *testing.T) {
+	spans, reader := tracetest.NewInMemoryExporter(), metric.NewManualReader()
+	told, err := otel.New(otel.Options{
+		TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)), MeterProvider: metric.NewMeterProvider(metric.WithReader(reader)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stopped, within int
+	var clientOptions client.Options
+	clientOptions.ProtocolVersion = protocol.LatestLegacy
+	clientOptions.Conn.Hooks.RequestStopped = func(context.Context, telemetry.RequestStopped) { stopped++ }
+	clientOptions.Middleware = []client.Middleware{func(next client.Handler) client.Handler {
+		return func(ctx context.Context, r *client.Request) (any, error) {
+			if r.Method == protocol.MethodListTools && trace.SpanFromContext(ctx).IsRecording() {
+				within++
+			}
+			return next(ctx, r)
+		}
+	}}
+	given := clientOptions.Middleware
+	told.Instrument(&clientOptions)
+	var serverOptions server.Options
+	told.InstrumentServer(&serverOptions)
+	s := server.New(protocol.Implementation{Name: "s", Version: "1"}, serverOptions)
+	defer s.Close(context.Background())
+	server.AddTool(s, protocol.Tool{Name: "add"}, func(context.Context, struct{}) (string, error) { return "", nil })
+	c := client.New(protocol.Implementation{Name: "c", Version: "1"}, clientOptions)
+	session, err := c.Connect(t.Context(), inmem.New(s.Accept, inmem.Options{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := session.ListTools(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+	if err := c.Close(context.Background()); err != nil {
+		t.Error(err)
+	}
+	kinds := make(map[trace.SpanKind]int)
+	for _, span := range spans.GetSpans() {
+		if span.Name == protocol.MethodListTools {
+			kinds[span.SpanKind]++
+		}
+	}
+	if kinds[trace.SpanKindClient] != 1 || kinds[trace.SpanKindServer] != 1 {
+		t.Errorf("spans of %v", kinds)
+	}
+	found := (&site{reader: reader}).collect(t)
+	for _, name := range []string{"mcp.client.operation.duration", "mcp.server.operation.duration", "bowline.call.attempt.duration", "bowline.serve.queue.duration"} {
+		if _, ok := found[name]; !ok {
+			t.Errorf("there is no %s", name)
+		}
+	}
+	if stopped == 0 || within != 1 || len(given) != 1 || len(clientOptions.Middleware) != 2 {
+		t.Errorf("the own hook ran %d times, the own middleware %d times within a span, of %d", stopped, within, len(clientOptions.Middleware))
+	}
+}
