@@ -29,37 +29,37 @@ var authNames = [...]string{
 	"grant", "issuer", "clientId", "clientSecret", "clientMetadataUrl", "scopes", "port", "offline", "dpop", "allowHosts",
 }
 
-// auth reads the auth block of the bowline block.
-func (r *reader) auth(n node) *Auth {
+// readAuth reads the auth block of the bowline block.
+func readAuth(v *values, n node) *Auth {
 	if n.absent() {
 		return nil
 	}
-	own := r.settings(n, func(m member) {
-		r.wrong(m.called(), "unknown: there are only %s here", strings.Join(authNames[:], ", "))
+	own := v.settings(n, func(m member) {
+		v.wrong(m.called(), "unknown: there are only %s here", strings.Join(authNames[:], ", "))
 	}, authNames[:]...)
 	text := func(name string) string {
-		_, value, _ := r.string(own[name])
+		_, value, _ := v.string(own[name])
 		return value
 	}
 	a := &Auth{
 		Grant: text("grant"), Issuer: text("issuer"), ClientID: text("clientId"), ClientSecret: text("clientSecret"), MetadataURL: text("clientMetadataUrl"),
-		Scopes: r.strings(own["scopes"]), AllowHosts: r.strings(own["allowHosts"]),
-		Offline: r.choice(own["offline"]), DPoP: r.choice(own["dpop"]),
+		Scopes: v.strings(own["scopes"]), AllowHosts: v.strings(own["allowHosts"]),
+		Offline: v.choice(own["offline"]), DPoP: v.choice(own["dpop"]),
 	}
 	if port := own["port"]; !port.absent() {
-		if number := r.count(port, maxPort); number != nil {
+		if number := v.count(port, maxPort); number != nil {
 			a.Port = *number
 		}
 	}
 	switch {
 	case a.Grant != "" && !slices.Contains(Grants(), a.Grant):
-		r.wrong(own["grant"], "expected one of %s", strings.Join(Grants(), ", "))
+		v.wrong(own["grant"], "expected one of %s", strings.Join(Grants(), ", "))
 	case a.Issuer != "" && !isHTTP(a.Issuer):
-		r.wrong(own["issuer"], "expected a URL of https, with a host")
+		v.wrong(own["issuer"], "expected a URL of https, with a host")
 	case a.MetadataURL != "" && !strings.HasPrefix(a.MetadataURL, "https://"):
-		r.wrong(own["clientMetadataUrl"], "expected a URL of https, with a path")
+		v.wrong(own["clientMetadataUrl"], "expected a URL of https, with a path")
 	case a.ClientID == "" && (a.ClientSecret != "" || a.Grant == "client_credentials"):
-		r.wrong(n, "a clientId is missing")
+		v.wrong(n, "a clientId is missing")
 	}
 	return a
 }

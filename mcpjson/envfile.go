@@ -9,14 +9,14 @@ import (
 	"strings"
 )
 
-// envFile returns the variables of the file that envFile names, as "NAME=value".
-func (r *reader) envFile(n node) []string {
-	path := r.path(n)
+// readEnvFile returns the variables of the file that envFile names, as "NAME=value".
+func readEnvFile(v *values, n node) []string {
+	path := v.path(n)
 	if path == "" {
 		return nil
 	}
 	written := quote(text(n)) // the path may hold what a variable stands for
-	read := r.file.ReadFile
+	read := v.file.ReadFile
 	if read == nil {
 		read = readFile
 	}
@@ -26,16 +26,19 @@ func (r *reader) envFile(n node) []string {
 		if errors.As(err, &failed) {
 			err = failed.Err
 		}
-		r.wrong(n, "%s cannot be read: %s", written, plain(err.Error()))
+		v.wrong(n, "%s cannot be read: %s", written, plain(err.Error()))
 		return nil
 	}
-	if !r.afford(n, len(content)) {
+	if within, err := v.expansion.afford(len(content)); !within {
+		if err != nil {
+			v.wrong(n, "%v", err)
+		}
 		return nil
 	}
-	r.record(n, string(content))
+	v.record(n, string(content))
 	env, line, err := parseEnv(string(content))
 	if err != nil {
-		r.wrong(n, "%s, line %d: %v", written, line, err)
+		v.wrong(n, "%s, line %d: %v", written, line, err)
 	}
 	return env
 }

@@ -87,11 +87,11 @@ func Load(path string) (*File, error) {
 // paths in the text start at its folder.
 func Parse(path string, text []byte) (*File, error) {
 	f := &File{Path: path, text: bytes.Clone(bytes.TrimPrefix(text, []byte("\uFEFF")))}
-	r := &reader{file: f}
-	if root, ok := r.parse(); ok {
-		f.readEntries(r, root)
+	v := newValues(f)
+	if root, ok := readRoot(v); ok {
+		f.readEntries(v, root)
 	}
-	if err := f.failure(r.findings); err != nil {
+	if err := f.failure(v.findings); err != nil {
 		return nil, err
 	}
 	return f, nil
@@ -173,9 +173,9 @@ func (f *File) Transports() iter.Seq2[string, transport.Transport] {
 func (f *File) Check() error {
 	var findings []finding
 	for e := range f.enabled() {
-		r := &reader{file: f}
-		r.server(e)
-		findings = append(findings, r.findings...)
+		v := newValues(f)
+		readServer(v, e)
+		findings = append(findings, v.findings...)
 	}
 	return f.failure(findings)
 }
@@ -200,15 +200,15 @@ func (f *File) enabled() iter.Seq[*entry] {
 }
 
 func (f *File) server(e *entry) (*Server, error) {
-	r := &reader{file: f}
-	server := r.server(e)
-	if err := f.failure(r.findings); err != nil {
+	v := newValues(f)
+	server := readServer(v, e)
+	if err := f.failure(v.findings); err != nil {
 		return nil, err
 	}
-	if ignored := slices.Concat(f.ignored, r.ignored); len(ignored) > 0 {
-		r.notices = append(r.notices, fmt.Sprintf("%s: ignored: %s", f.Path, suggest.List(ignored)))
+	if ignored := slices.Concat(f.ignored, v.ignored); len(ignored) > 0 {
+		v.notices = append(v.notices, fmt.Sprintf("%s: ignored: %s", f.Path, suggest.List(ignored)))
 	}
-	server.Notices = r.notices
+	server.Notices = v.notices
 	return server, nil
 }
 
@@ -223,9 +223,9 @@ func (f *File) folder() string {
 
 // readEntries finds the servers of the file. A mistake in an entry stays with
 // the entry.
-func (f *File) readEntries(r *reader, root node) {
+func (f *File) readEntries(v *values, root node) {
 	var lists []member
-	for _, m := range r.members(root) {
+	for _, m := range v.members(root) {
 		switch {
 		case m.name == "inputs":
 			f.inputs = m.node
@@ -235,14 +235,14 @@ func (f *File) readEntries(r *reader, root node) {
 			lists = append(lists, m)
 		}
 	}
-	if len(lists) == 0 && len(r.findings) == 0 {
-		r.wrong(root, "expected mcpServers or servers")
+	if len(lists) == 0 && len(v.findings) == 0 {
+		v.wrong(root, "expected mcpServers or servers")
 	}
 	byName := map[string]*entry{}
 	for _, list := range lists {
 		object, ok := list.value.(*hujson.Object)
 		if !ok {
-			r.expected(list.node, "an object")
+			v.expected(list.node, "an object")
 			continue
 		}
 		for m := range membersOf(list.node, object) {
@@ -266,39 +266,39 @@ func (e *entry) repeated(m member) {
 }
 
 func (f *File) readEntry(m member) *entry {
-	r := &reader{file: f}
+	v := newValues(f)
 	switch {
 	case m.name == "":
-		r.wrong(m.called(), "the name is empty")
+		v.wrong(m.called(), "the name is empty")
 	case strings.ContainsFunc(m.name, unicode.IsControl):
-		r.wrong(m.called(), "the name has a control character")
+		v.wrong(m.called(), "the name has a control character")
 	}
-	settings := r.settings(m.node, r.ignore, "type", "command", "args", "env", "envFile", "cwd", "url", "httpUrl", "headers",
+	settings := v.settings(m.node, v.ignore, "type", "command", "args", "env", "envFile", "cwd", "url", "httpUrl", "headers",
 		"timeout", "disabled", "enabled", "bowline")
-	disabled := r.boolean(settings["disabled"], false) || !r.boolean(settings["enabled"], true)
-	return &entry{member: m, disabled: disabled, settings: settings, ignored: r.ignored, findings: r.findings}
+	disabled := v.boolean(settings["disabled"], false) || !v.boolean(settings["enabled"], true)
+	return &entry{member: m, disabled: disabled, settings: settings, ignored: v.ignored, findings: v.findings}
 }
 
-// parse returns the tree of the text, or reports why there is none.
-func (r *reader) parse() (root node, ok bool) {
-	text := r.file.text
+// readRoot returns the tree of the text, or notes why there is none.
+func readRoot(v *values) (root node, ok bool) {
+	text := v.file.text
 	if len(text) > maxSize {
-		r.wrong(root, "the file is above the limit of %d bytes", maxSize)
+		v.wrong(root, "the file is above the limit of %d bytes", maxSize)
 		return root, false
 	}
 	if at, bad := invalidUTF8(text); bad {
-		r.wrong(node{at: at}, "this is not UTF-8: save the file as UTF-8")
+		v.wrong(node{at: at}, "this is not UTF-8: save the file as UTF-8")
 		return root, false
 	}
 	if bytes.Count(text, []byte("{"))+bytes.Count(text, []byte("[")) > maxBrackets {
-		r.wrong(root, "the file has more than %d opening brackets", maxBrackets)
+		v.wrong(root, "the file has more than %d opening brackets", maxBrackets)
 		return root, false
 	}
 	// A comment on the last line needs its end.
 	value, err := hujson.Parse(append(bytes.Clone(text), '\n'))
 	if err != nil {
 		at, message := syntax(text, err)
-		r.wrong(node{at: at}, "%s", message)
+		v.wrong(node{at: at}, "%s", message)
 		return root, false
 	}
 	return node{at: value.StartOffset, value: value.Value}, true

@@ -2,12 +2,9 @@ package mcpjson
 
 import (
 	"cmp"
-	"math"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/tailscale/hujson"
 
 	"github.com/bowline-mcp/bowline/protocol"
 )
@@ -34,68 +31,45 @@ var settingNames = [...]string{
 	"retries", "waitForReady", "progressRestarts", "trustAnnotations", "toolModes", "auth",
 }
 
-// timeouts reads the bowline block, and timeout beside it.
-func (r *reader) timeouts(s *Server, set map[string]node) {
+// readSettings reads the bowline block, and timeout beside it.
+func readSettings(v *values, s *Server, set map[string]node) {
 	unknown := func(m member) {
-		r.wrong(m.called(), "unknown: there are only %s here", strings.Join(settingNames[:], ", "))
+		v.wrong(m.called(), "unknown: there are only %s here", strings.Join(settingNames[:], ", "))
 	}
-	own := r.settings(set["bowline"], unknown, settingNames[:]...)
-	s.InitTimeout = r.duration(own["initTimeout"])
-	s.Timeout = cmp.Or(r.duration(own["requestTimeout"]), r.milliseconds(set["timeout"]))
+	own := v.settings(set["bowline"], unknown, settingNames[:]...)
+	s.InitTimeout = v.duration(own["initTimeout"])
+	s.Timeout = cmp.Or(v.duration(own["requestTimeout"]), v.milliseconds(set["timeout"]))
 	s.Settings = Settings{
-		MaxTimeout: r.duration(own["maxTimeout"]),
-		BackoffMin: r.duration(own["backoffMin"]), BackoffMax: r.duration(own["backoffMax"]),
-		Liveness:     r.liveness(own["liveness"]),
-		Retries:      r.count(own["retries"], maxRetries),
-		WaitForReady: r.choice(own["waitForReady"]), ProgressRestarts: r.choice(own["progressRestarts"]),
-		TrustAnnotations: r.choice(own["trustAnnotations"]),
-		ToolModes:        r.toolModes(own["toolModes"]),
-		Auth:             r.auth(own["auth"]),
+		MaxTimeout: v.duration(own["maxTimeout"]),
+		BackoffMin: v.duration(own["backoffMin"]), BackoffMax: v.duration(own["backoffMax"]),
+		Liveness:     readLiveness(v, own["liveness"]),
+		Retries:      v.count(own["retries"], maxRetries),
+		WaitForReady: v.choice(own["waitForReady"]), ProgressRestarts: v.choice(own["progressRestarts"]),
+		TrustAnnotations: v.choice(own["trustAnnotations"]),
+		ToolModes:        readToolModes(v, own["toolModes"]),
+		Auth:             readAuth(v, own["auth"]),
 	}
 	if least, most := s.Settings.BackoffMin, s.Settings.BackoffMax; most > 0 && least > most {
-		r.wrong(own["backoffMin"], "it is above backoffMax")
+		v.wrong(own["backoffMin"], "it is above backoffMax")
 	}
 }
 
-// liveness is a duration, or off.
-func (r *reader) liveness(n node) time.Duration {
+// readLiveness reads a duration, or off.
+func readLiveness(v *values, n node) time.Duration {
 	if text(n) == "off" {
-		r.record(n, "off")
+		v.record(n, "off")
 		return -1
 	}
-	return r.duration(n)
+	return v.duration(n)
 }
 
-func (r *reader) count(n node, most int) *int {
-	if n.absent() {
-		return nil
-	}
-	if literal, ok := n.value.(hujson.Literal); ok && n.value.Kind() == '0' {
-		if count := literal.Float(); count >= 0 && count <= float64(most) && count == math.Trunc(count) {
-			r.record(n, string(literal))
-			whole := int(count)
-			return &whole
-		}
-	}
-	r.wrong(n, "expected a whole number from 0 to %d", most)
-	return nil
-}
-
-func (r *reader) choice(n node) *bool {
-	if n.absent() {
-		return nil
-	}
-	chosen := r.boolean(n, false)
-	return &chosen
-}
-
-func (r *reader) toolModes(n node) map[string]protocol.ToolMode {
+func readToolModes(v *values, n node) map[string]protocol.ToolMode {
 	var modes map[string]protocol.ToolMode
-	for _, m := range r.members(n) {
-		_, value, ok := r.string(m.node)
+	for _, m := range v.members(n) {
+		_, value, ok := v.string(m.node)
 		mode := protocol.ToolMode(value)
 		if ok && !slices.Contains([]protocol.ToolMode{protocol.Stateless, protocol.Stateful}, mode) {
-			r.wrong(m.node, "expected stateless or stateful")
+			v.wrong(m.node, "expected stateless or stateful")
 			continue
 		}
 		if modes == nil {

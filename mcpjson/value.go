@@ -3,32 +3,37 @@ package mcpjson
 import (
 	"fmt"
 	"iter"
+	"math"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/tailscale/hujson"
 )
 
-// A reader reads one server, or the outline of a file. It goes on after a
-// mistake, to find them all.
-type reader struct {
-	file *File
+// values reads the values of one server, or of the outline of a file. It notes each
+// mistake and goes on, to find them all.
+type values struct {
+	file      *File
+	expansion expansion
 
-	added    int // bytes that variables stood for so far
 	findings []finding
 	ignored  []string // paths
 	notices  []string
 	read     []byte // every value of the server, with its path
 }
 
+func newValues(f *File) *values { return &values{file: f, expansion: expansion{file: f}} }
+
 // record notes a value that counts: see Server.Same.
-func (r *reader) record(n node, value string) {
-	r.read = fmt.Appendf(r.read, "%q=%q\n", n.path, value)
+func (v *values) record(n node, value string) {
+	v.read = fmt.Appendf(v.read, "%q=%q\n", n.path, value)
 }
 
-func (r *reader) wrong(n node, format string, args ...any) {
-	r.findings = append(r.findings, finding{n.at, n.path, fmt.Sprintf(format, args...)})
+func (v *values) wrong(n node, format string, args ...any) {
+	v.findings = append(v.findings, finding{n.at, n.path, fmt.Sprintf(format, args...)})
 }
 
 // A node is a value and its place. The zero node is a value that is not there.
@@ -52,20 +57,20 @@ func (m member) called() node { return node{path: m.path, at: m.nameAt} }
 
 // members returns what an object holds, in file order. A name that comes twice
 // is a mistake, and the first counts.
-func (r *reader) members(n node) []member {
+func (v *values) members(n node) []member {
 	if n.absent() {
 		return nil
 	}
 	object, ok := n.value.(*hujson.Object)
 	if !ok {
-		r.expected(n, "an object")
+		v.expected(n, "an object")
 		return nil
 	}
 	var members []member
 	seen := map[string]bool{}
 	for m := range membersOf(n, object) {
 		if seen[m.name] {
-			r.wrong(m.called(), "the name is repeated")
+			v.wrong(m.called(), "the name is repeated")
 			continue
 		}
 		seen[m.name] = true
@@ -88,9 +93,9 @@ func membersOf(n node, object *hujson.Object) iter.Seq[member] {
 
 // settings returns the members of an object by name, without those that are
 // null. Names that are not known go to other.
-func (r *reader) settings(n node, other func(member), known ...string) map[string]node {
+func (v *values) settings(n node, other func(member), known ...string) map[string]node {
 	settings := map[string]node{}
-	for _, m := range r.members(n) {
+	for _, m := range v.members(n) {
 		switch {
 		case !slices.Contains(known, m.name):
 			other(m)
@@ -101,64 +106,161 @@ func (r *reader) settings(n node, other func(member), known ...string) map[strin
 	return settings
 }
 
-func (r *reader) ignore(m member) { r.ignored = append(r.ignored, m.path) }
+func (v *values) ignore(m member) { v.ignored = append(v.ignored, m.path) }
 
 // boolean returns the fallback if the value is absent or wrong.
-func (r *reader) boolean(n node, fallback bool) bool {
+func (v *values) boolean(n node, fallback bool) bool {
 	if n.absent() {
 		return fallback
 	}
 	switch n.value.Kind() {
 	case 't', 'f':
-		r.record(n, string(n.value.Kind()))
+		v.record(n, string(n.value.Kind()))
 		return n.value.Kind() == 't'
 	default:
-		r.expected(n, "true or false")
+		v.expected(n, "true or false")
 		return fallback
 	}
 }
 
 // string returns the value as the file has it, and with its variables replaced.
 // It is not ok if it is absent or wrong.
-func (r *reader) string(n node) (written, expanded string, ok bool) {
+func (v *values) string(n node) (written, expanded string, ok bool) {
 	if n.absent() {
 		return "", "", false
 	}
 	if n.value.Kind() != '"' {
-		r.expected(n, "a string")
+		v.expected(n, "a string")
 		return "", "", false
 	}
 	written = n.value.(hujson.Literal).String()
-	expanded, ok = r.expand(n, written)
+	expanded, ok = v.expand(n, written)
 	if ok && strings.ContainsRune(expanded, 0) {
-		r.wrong(n, "it contains a NUL character, which no program can receive")
+		v.wrong(n, "it contains a NUL character, which no program can receive")
 		return "", "", false
 	}
-	r.record(n, expanded)
+	v.record(n, expanded)
 	return written, expanded, ok
 }
 
+// expand replaces variables. Each one that cannot be replaced is a mistake of its own.
+func (v *values) expand(n node, text string) (expanded string, ok bool) {
+	expanded, ok, problems := v.expansion.expand(text)
+	for _, problem := range problems {
+		v.wrong(n, "%v", problem)
+	}
+	return expanded, ok
+}
+
 // strings returns the elements of an array.
-func (r *reader) strings(n node) []string {
+func (v *values) strings(n node) []string {
 	if n.absent() {
 		return nil
 	}
 	array, ok := n.value.(*hujson.Array)
 	if !ok {
-		r.expected(n, "an array of strings")
+		v.expected(n, "an array of strings")
 		return nil
 	}
 	var all []string
 	for i, element := range array.Elements {
 		at := node{path: fmt.Sprintf("%s[%d]", n.path, i), at: element.StartOffset, value: element.Value}
-		_, expanded, _ := r.string(at)
+		_, expanded, _ := v.string(at)
 		all = append(all, expanded)
 	}
 	return all
 }
 
-func (r *reader) expected(n node, what string) {
-	r.wrong(n, "expected %s, got %s", what, describe(n.value.Kind()))
+// scalar reads a string, or a number or boolean as it is written.
+func (v *values) scalar(n node) string {
+	switch n.value.Kind() {
+	case '"':
+		_, value, _ := v.string(n)
+		return value
+	case '0', 't', 'f':
+		value := string(n.value.(hujson.Literal))
+		v.record(n, value)
+		return value
+	default:
+		v.expected(n, "a string, a number or a boolean")
+		return ""
+	}
+}
+
+// path reads a path, which begins at the project's folder.
+func (v *values) path(n node) string {
+	_, path, ok := v.string(n)
+	if !ok || path == "" || filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(v.file.folder(), path)
+}
+
+// duration reads a duration above zero.
+func (v *values) duration(n node) time.Duration {
+	written, expanded, ok := v.string(n)
+	if !ok {
+		return 0
+	}
+	d, err := time.ParseDuration(expanded)
+	if err != nil || d <= 0 {
+		v.wrong(n, "%s is not a duration above zero, such as 30s or 2m", quote(written))
+		return 0
+	}
+	return d
+}
+
+// milliseconds reads a timeout. The longest is the longest of a timer in JavaScript. A
+// timeout below a second gives a notice, because some hosts count seconds.
+func (v *values) milliseconds(n node) time.Duration {
+	if n.absent() {
+		return 0
+	}
+	if n.value.Kind() != '0' {
+		v.expected(n, "a number of milliseconds")
+		return 0
+	}
+	count := n.value.(hujson.Literal).Float()
+	d := time.Duration(min(count, math.MaxInt32) * float64(time.Millisecond))
+	if d <= 0 || count > math.MaxInt32 {
+		v.wrong(n, "expected a number of milliseconds above 0, of at most %d", math.MaxInt32)
+		return 0
+	}
+	v.record(n, d.String())
+	if d < time.Second {
+		line, column := v.file.position(n.at)
+		v.notices = append(v.notices, fmt.Sprintf("%s:%d:%d: %s: this is %v: the number is in milliseconds", v.file.Path, line, column, n.path, d))
+	}
+	return d
+}
+
+// count reads a whole number; nil if it is absent or wrong.
+func (v *values) count(n node, most int) *int {
+	if n.absent() {
+		return nil
+	}
+	if literal, ok := n.value.(hujson.Literal); ok && n.value.Kind() == '0' {
+		if count := literal.Float(); count >= 0 && count <= float64(most) && count == math.Trunc(count) {
+			v.record(n, string(literal))
+			whole := int(count)
+			return &whole
+		}
+	}
+	v.wrong(n, "expected a whole number from 0 to %d", most)
+	return nil
+}
+
+// choice is boolean for a value that may be absent.
+func (v *values) choice(n node) *bool {
+	if n.absent() {
+		return nil
+	}
+	chosen := v.boolean(n, false)
+	return &chosen
+}
+
+func (v *values) expected(n node, what string) {
+	v.wrong(n, "expected %s, got %s", what, describe(n.value.Kind()))
 }
 
 func describe(kind hujson.Kind) string {

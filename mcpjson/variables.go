@@ -21,50 +21,69 @@ type Input struct {
 	Options     []string // the values to choose from; nil: any text
 }
 
-// expand replaces variables, as the package comment says. Every one that cannot
-// be replaced is a mistake of its own.
-func (r *reader) expand(n node, text string) (expanded string, ok bool) {
+// An expansion replaces the variables in the values of one server. A short file can name a
+// long variable many times, so what they stand for has a bound.
+type expansion struct {
+	file  *File
+	added int // bytes so far
+}
+
+// expand replaces the variables of a text, as the package comment says. The problems are
+// all that is wrong; it is not ok either if the bound was exceeded before.
+func (e *expansion) expand(text string) (expanded string, ok bool, problems []error) {
 	var out strings.Builder
 	ok = true
 	for {
 		before, rest, found := strings.Cut(text, "${")
 		out.WriteString(before)
 		if !found {
-			return out.String(), ok
+			return out.String(), ok, problems
 		}
 		reference, after, closed := strings.Cut(rest, "}")
 		if !closed {
-			r.wrong(n, "${ without its }")
-			return "", false
+			return "", false, append(problems, errors.New("${ without its }"))
 		}
-		value, err := r.variable(reference)
+		value, err := e.file.variable(reference)
 		if err != nil {
-			r.wrong(n, "%v", err)
-			ok = false
+			problems, ok = append(problems, err), false
 		}
-		if !r.afford(n, len(value)) {
-			return "", false
+		if within, err := e.afford(len(value)); !within {
+			if err != nil {
+				problems = append(problems, err)
+			}
+			return "", false, problems
 		}
 		out.WriteString(value)
 		text = after
 	}
 }
 
+// afford counts bytes that a variable or an envFile stands for. It returns an error when
+// the bound is exceeded for the first time.
+func (e *expansion) afford(size int) (within bool, err error) {
+	before := e.added
+	e.added += size
+	if before <= maxSize && e.added > maxSize {
+		err = fmt.Errorf("the variables of the server stand for more than %d bytes", maxSize)
+	}
+	return e.added <= maxSize, err
+}
+
 // variable returns what ${reference} stands for.
-func (r *reader) variable(reference string) (string, error) {
+func (f *File) variable(reference string) (string, error) {
 	switch reference {
 	case "workspaceFolder":
-		return filepath.Abs(r.file.folder())
+		return filepath.Abs(f.folder())
 	case "userHome":
 		return os.UserHomeDir()
 	}
 	if id, ok := strings.CutPrefix(reference, "input:"); ok {
-		return r.input(id)
+		return f.answer(id)
 	}
-	return r.environmentVariable(reference)
+	return f.environmentVariable(reference)
 }
 
-func (r *reader) environmentVariable(reference string) (string, error) {
+func (f *File) environmentVariable(reference string) (string, error) {
 	name, fallback, hasFallback := strings.Cut(reference, ":-")
 	name = strings.TrimPrefix(name, "env:")
 	switch {
@@ -73,7 +92,7 @@ func (r *reader) environmentVariable(reference string) (string, error) {
 	case strings.Contains(fallback, "${"):
 		return "", fmt.Errorf("the default of %s holds another ${: a default is plain text", quote("${"+name+"}"))
 	}
-	env := r.file.Env
+	env := f.Env
 	if env == nil {
 		env = os.LookupEnv
 	}
@@ -91,38 +110,27 @@ func isVariable(name string) bool {
 	return name != "" && !strings.ContainsFunc(name, other) && (name[0] < '0' || name[0] > '9')
 }
 
-// afford counts what variables stand for: a short file can name a long variable
-// many times. Exceeding the bound is reported once.
-func (r *reader) afford(n node, size int) bool {
-	within := r.added <= maxSize
-	r.added += size
-	if within && r.added > maxSize {
-		r.wrong(n, "the variables of the server stand for more than %d bytes", maxSize)
-	}
-	return r.added <= maxSize
-}
-
-// input returns the user's answer, and asks for it if nobody has.
-func (r *reader) input(id string) (string, error) {
-	if answer, ok := r.file.answers[id]; ok {
+// answer returns the user's answer, and asks for it if nobody has.
+func (f *File) answer(id string) (string, error) {
+	if answer, ok := f.answers[id]; ok {
 		return answer, nil
 	}
 	reference := quote("${input:" + id + "}")
-	in, err := r.file.input(id)
+	in, err := f.input(id)
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("%s: %w", reference, err)
-	case r.file.Ask == nil:
+	case f.Ask == nil:
 		return "", fmt.Errorf("%s is asked of the user, and nobody can be asked here: use an environment variable, ${NAME}", reference)
 	}
-	answer, err := r.file.Ask(*in)
+	answer, err := f.Ask(*in)
 	if err != nil {
 		return "", fmt.Errorf("%s has no answer: %w", reference, err)
 	}
-	if r.file.answers == nil {
-		r.file.answers = map[string]string{}
+	if f.answers == nil {
+		f.answers = map[string]string{}
 	}
-	r.file.answers[id] = answer
+	f.answers[id] = answer
 	return answer, nil
 }
 
@@ -133,12 +141,11 @@ func (f *File) input(id string) (*Input, error) {
 		return nil, errors.New("the file has no list of inputs")
 	}
 	for _, element := range list.Elements {
-		r := &reader{file: f}
-		set := r.settings(node{value: element.Value}, func(member) {}, "type", "id", "description", "default", "password", "options")
+		set := newValues(f).settings(node{value: element.Value}, func(member) {}, "type", "id", "description", "default", "password", "options")
 		if text(set["id"]) != id {
 			continue
 		}
-		in := &Input{ID: id, Description: text(set["description"]), Default: text(set["default"]), Password: r.boolean(set["password"], false)}
+		in := &Input{ID: id, Description: text(set["description"]), Default: text(set["default"]), Password: newValues(f).boolean(set["password"], false)}
 		switch kind := text(set["type"]); kind {
 		case "promptString":
 		case "pickString":
