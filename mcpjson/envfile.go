@@ -43,7 +43,7 @@ func readEnvFile(v *values, n node) []string {
 	return env
 }
 
-// readFile reads a regular file of bounded size: anything else can block.
+// readFile reads a regular file of bounded size. Other kinds of file can block.
 func readFile(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -64,8 +64,8 @@ func readFile(path string) ([]byte, error) {
 	return text, err
 }
 
-// parseEnv reads lines of NAME=value. Its error, which is about the line of that
-// number, shows nothing of the text: it may be a secret.
+// parseEnv reads lines of NAME=value. Its error concerns the line with that number. It shows
+// nothing of the text, which may be secret.
 func parseEnv(text string) (env []string, line int, err error) {
 	text = strings.ReplaceAll(strings.TrimPrefix(text, "\uFEFF"), "\r\n", "\n")
 	for line = 1; text != ""; line++ {
@@ -98,8 +98,8 @@ func parseEnv(text string) (env []string, line int, err error) {
 	return env, 0, nil
 }
 
-// quoted reads a value that begins with a quote and may go on in the lines that
-// follow. Only between double quotes does a backslash escape anything.
+// quoted reads a value that begins with a quote, and may continue on the next lines. A
+// backslash escapes a character between double quotes only.
 func quoted(first, rest string) (value, after string, lines int, err error) {
 	quote, text := first[0], first[1:]+"\n"+rest
 	var out strings.Builder
@@ -132,8 +132,8 @@ func quoted(first, rest string) (value, after string, lines int, err error) {
 	return "", "", 0, errors.New("a quote without its partner")
 }
 
-// withoutComment cuts off what follows a # that begins the value or comes after
-// white space.
+// withoutComment cuts off a comment. It starts with a # at the beginning of the value, or
+// after white space.
 func withoutComment(value string) string {
 	for i := range len(value) {
 		if value[i] == '#' && (i == 0 || value[i-1] == ' ' || value[i-1] == '\t') {
@@ -147,7 +147,7 @@ func isEnvName(name string) bool {
 	return name != "" && !strings.ContainsFunc(name, func(c rune) bool { return unusual(c) && c != '.' })
 }
 
-// plain keeps a message in one line that can be shown.
+// plain returns a message as one printable line.
 func plain(message string) string {
 	quoted := fmt.Sprintf("%q", message)
 	if strings.Contains(quoted, `\`) {

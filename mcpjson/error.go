@@ -34,15 +34,14 @@ func (e *Error) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// A finding is a mistake whose place is not yet counted out in lines.
+// A finding is a mistake at an offset, before its line is counted.
 type finding struct {
 	at            int // offset in the text
 	path, message string
 }
 
-// syntax takes hujson's error apart, which states the place in its text only.
-// That text may quote a whole string of the file, which can be long and hold
-// anything.
+// syntax returns the place and the message of an error of hujson, which has the place only in
+// its text. It shortens the message, which may quote a long string of the file.
 func syntax(text []byte, err error) (at int, message string) {
 	var line, column int
 	if _, scanErr := fmt.Sscanf(err.Error(), "hujson: line %d, column %d:", &line, &column); scanErr != nil {
@@ -55,7 +54,7 @@ func syntax(text []byte, err error) (at int, message string) {
 	return offset(text, line, column), message[:min(len(message), 120)]
 }
 
-// offset is where a line and column are, or the end of the text.
+// offset returns the offset of a line and column, or the end of the text.
 func offset(text []byte, line, column int) int {
 	at := 0
 	for ; line > 1; line-- {

@@ -58,7 +58,7 @@ type File struct {
 	ignored []string          // keys beside the servers
 }
 
-// An entry is a server in the file. Its settings are still unchecked.
+// An entry is a server in the file, before its settings are checked.
 type entry struct {
 	member
 	disabled bool
@@ -180,7 +180,7 @@ func (f *File) Check() error {
 	return f.failure(findings)
 }
 
-// mistaken is the transport of a server that cannot be used.
+// mistaken is the transport of a server with mistakes.
 type mistaken struct{ err error }
 
 // Check implements transport.Checked.
@@ -212,7 +212,7 @@ func (f *File) server(e *entry) (*Server, error) {
 	return server, nil
 }
 
-// folder is where relative paths begin.
+// folder returns the folder at which relative paths start.
 func (f *File) folder() string {
 	folder := filepath.Dir(f.Path)
 	if name := filepath.Base(folder); name == ".vscode" || name == ".cursor" {
@@ -221,8 +221,8 @@ func (f *File) folder() string {
 	return folder
 }
 
-// readEntries finds the servers of the file. A mistake in an entry stays with
-// the entry.
+// readEntries finds the servers of the file. It keeps the mistakes of an entry in that
+// entry.
 func (f *File) readEntries(v *values, root node) {
 	var lists []member
 	for _, m := range v.members(root) {
@@ -294,7 +294,7 @@ func readRoot(v *values) (root node, ok bool) {
 		v.wrong(root, "the file has more than %d opening brackets", maxBrackets)
 		return root, false
 	}
-	// A comment on the last line needs its end.
+	// Without a line break at its end, a comment on the last line would not be complete.
 	value, err := hujson.Parse(append(bytes.Clone(text), '\n'))
 	if err != nil {
 		at, message := syntax(text, err)
@@ -315,7 +315,7 @@ func invalidUTF8(text []byte) (at int, bad bool) {
 	return 0, false
 }
 
-// failure is the *Error of these findings, or nil if there are none.
+// failure returns an *Error with these findings, or nil if there are none.
 func (f *File) failure(findings []finding) error {
 	if len(findings) == 0 {
 		return nil
@@ -329,7 +329,7 @@ func (f *File) failure(findings []finding) error {
 	return err
 }
 
-// position counts from 1.
+// position returns the line and the column of an offset, from 1.
 func (f *File) position(at int) (line, column int) {
 	before := f.text[:at]
 	return 1 + bytes.Count(before, []byte("\n")), at - bytes.LastIndexByte(before, '\n')

@@ -39,7 +39,7 @@ type Server struct {
 // all settings are equal after the replacement of variables, envFile and inputs.
 func (s *Server) Same(as *Server) bool { return s.Name == as.Name && s.settings == as.settings }
 
-// readServer reads an entry. The result is of use only if there are no findings.
+// readServer reads an entry. Use the result only if there are no findings.
 func readServer(v *values, e *entry) *Server {
 	v.findings, v.ignored = append(v.findings, e.findings...), append(v.ignored, e.ignored...)
 	s := &Server{Name: e.name}
@@ -104,8 +104,8 @@ func readKind(v *values, e *entry, address node) kind {
 	return declared
 }
 
-// readType returns the kind that type stands for, or inferred if it says nothing we
-// know.
+// readType returns the kind that the key type names, or inferred if it is absent or
+// unknown.
 func readType(v *values, n node, inferred kind) kind {
 	written, expanded, ok := v.string(n)
 	if !ok {
@@ -124,7 +124,7 @@ func readType(v *values, n node, inferred kind) kind {
 	}
 }
 
-// ignoreUnused notes settings that mean nothing to a server of this kind.
+// ignoreUnused marks settings as ignored if they mean nothing to a server of this kind.
 func ignoreUnused(v *values, set map[string]node, names ...string) {
 	for _, name := range names {
 		if n := set[name]; !n.absent() {

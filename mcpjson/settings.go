@@ -31,7 +31,7 @@ var settingNames = [...]string{
 	"retries", "waitForReady", "progressRestarts", "trustAnnotations", "toolModes", "auth",
 }
 
-// readSettings reads the bowline block, and timeout beside it.
+// readSettings reads the bowline block, and the key timeout of the entry.
 func readSettings(v *values, s *Server, set map[string]node) {
 	unknown := func(m member) {
 		v.wrong(m.called(), "unknown: there are only %s here", strings.Join(settingNames[:], ", "))
@@ -54,7 +54,7 @@ func readSettings(v *values, s *Server, set map[string]node) {
 	}
 }
 
-// readLiveness reads a duration, or off.
+// readLiveness reads a duration, or "off", which it returns as -1.
 func readLiveness(v *values, n node) time.Duration {
 	if text(n) == "off" {
 		v.record(n, "off")

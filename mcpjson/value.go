@@ -27,16 +27,17 @@ type values struct {
 
 func newValues(f *File) *values { return &values{file: f, expansion: expansion{file: f}} }
 
-// record notes a value that counts: see Server.Same.
+// record adds a value to what Server.Same compares.
 func (v *values) record(n node, value string) {
 	v.read = fmt.Appendf(v.read, "%q=%q\n", n.path, value)
 }
 
+// wrong adds a mistake.
 func (v *values) wrong(n node, format string, args ...any) {
 	v.findings = append(v.findings, finding{n.at, n.path, fmt.Sprintf(format, args...)})
 }
 
-// A node is a value and its place. The zero node is a value that is not there.
+// A node is a value and its place in the file. The zero node is an absent value.
 type node struct {
 	path  string
 	at    int // offset in the text
@@ -52,11 +53,11 @@ type member struct {
 	nameAt int
 }
 
-// called is where the name stands rather than the value.
+// called returns the place of the name, for mistakes that concern the name.
 func (m member) called() node { return node{path: m.path, at: m.nameAt} }
 
-// members returns what an object holds, in file order. A name that comes twice
-// is a mistake, and the first counts.
+// members returns the members of an object, in file order. A repeated name is a mistake; the
+// first member with that name counts.
 func (v *values) members(n node) []member {
 	if n.absent() {
 		return nil
@@ -92,7 +93,7 @@ func membersOf(n node, object *hujson.Object) iter.Seq[member] {
 }
 
 // settings returns the members of an object by name, without those that are
-// null. Names that are not known go to other.
+// null. It calls other for each unknown name.
 func (v *values) settings(n node, other func(member), known ...string) map[string]node {
 	settings := map[string]node{}
 	for _, m := range v.members(n) {
@@ -123,8 +124,8 @@ func (v *values) boolean(n node, fallback bool) bool {
 	}
 }
 
-// string returns the value as the file has it, and with its variables replaced.
-// It is not ok if it is absent or wrong.
+// string returns the value as it is in the file, and with its variables replaced. Ok is
+// false if the value is absent or wrong.
 func (v *values) string(n node) (written, expanded string, ok bool) {
 	if n.absent() {
 		return "", "", false
@@ -171,7 +172,7 @@ func (v *values) strings(n node) []string {
 	return all
 }
 
-// scalar reads a string, or a number or boolean as it is written.
+// scalar reads a string, or the text of a number or boolean.
 func (v *values) scalar(n node) string {
 	switch n.value.Kind() {
 	case '"':
@@ -187,7 +188,7 @@ func (v *values) scalar(n node) string {
 	}
 }
 
-// path reads a path, which begins at the project's folder.
+// path reads a path. A relative one starts at the project's folder.
 func (v *values) path(n node) string {
 	_, path, ok := v.string(n)
 	if !ok || path == "" || filepath.IsAbs(path) {
@@ -250,7 +251,7 @@ func (v *values) count(n node, most int) *int {
 	return nil
 }
 
-// choice is boolean for a value that may be absent.
+// choice reads a boolean; nil if it is absent.
 func (v *values) choice(n node) *bool {
 	if n.absent() {
 		return nil
@@ -280,7 +281,7 @@ func describe(kind hujson.Kind) string {
 	}
 }
 
-// join adds a name to a path, quoted where it would read as something else.
+// join adds a name to a path. It quotes a name that would be ambiguous.
 func join(path, name string) string {
 	switch {
 	case name == "" || strings.ContainsFunc(name, unusual):
@@ -296,7 +297,7 @@ func unusual(c rune) bool {
 	return !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '_')
 }
 
-// quote makes text of the file safe and short enough for a message.
+// quote returns text of the file as it may appear in a message: quoted, and not too long.
 func quote(text string) string {
 	const room = 80
 	if len(text) > room {

@@ -21,15 +21,16 @@ type Input struct {
 	Options     []string // the values to choose from; nil: any text
 }
 
-// An expansion replaces the variables in the values of one server. A short file can name a
-// long variable many times, so what they stand for has a bound.
+// An expansion replaces the variables in the values of one server. The total size of their
+// values is bounded, because a short file can name a long variable many times.
 type expansion struct {
 	file  *File
 	added int // bytes so far
 }
 
-// expand replaces the variables of a text, as the package comment says. The problems are
-// all that is wrong; it is not ok either if the bound was exceeded before.
+// expand replaces the variables of a text, as the package comment says. It returns a problem
+// for each one that it cannot replace. If the bound was exceeded earlier, ok is false and
+// there is no further problem.
 func (e *expansion) expand(text string) (expanded string, ok bool, problems []error) {
 	var out strings.Builder
 	ok = true
@@ -58,8 +59,8 @@ func (e *expansion) expand(text string) (expanded string, ok bool, problems []er
 	}
 }
 
-// afford counts bytes that a variable or an envFile stands for. It returns an error when
-// the bound is exceeded for the first time.
+// afford counts the bytes of a variable or an envFile. It returns an error when the bound is
+// exceeded for the first time.
 func (e *expansion) afford(size int) (within bool, err error) {
 	before := e.added
 	e.added += size
@@ -69,7 +70,7 @@ func (e *expansion) afford(size int) (within bool, err error) {
 	return e.added <= maxSize, err
 }
 
-// variable returns what ${reference} stands for.
+// variable returns the value of ${reference}.
 func (f *File) variable(reference string) (string, error) {
 	switch reference {
 	case "workspaceFolder":
@@ -110,7 +111,7 @@ func isVariable(name string) bool {
 	return name != "" && !strings.ContainsFunc(name, other) && (name[0] < '0' || name[0] > '9')
 }
 
-// answer returns the user's answer, and asks for it if nobody has.
+// answer returns the user's answer for an input, and asks for it if there is none yet.
 func (f *File) answer(id string) (string, error) {
 	if answer, ok := f.answers[id]; ok {
 		return answer, nil
@@ -134,7 +135,7 @@ func (f *File) answer(id string) (string, error) {
 	return answer, nil
 }
 
-// input finds an element of inputs.
+// input returns the element of inputs with this id.
 func (f *File) input(id string) (*Input, error) {
 	list, _ := f.inputs.value.(*hujson.Array)
 	if list == nil {
@@ -167,7 +168,7 @@ func (f *File) input(id string) (*Input, error) {
 	return nil, errors.New("the file has no input of that id")
 }
 
-// text is a string as the file has it, or empty if the value is no string.
+// text returns a string as it is in the file, or "" if the value is no string.
 func text(n node) string {
 	if literal, ok := n.value.(hujson.Literal); ok && literal.Kind() == '"' {
 		return literal.String()

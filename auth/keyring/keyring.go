@@ -32,7 +32,7 @@ import (
 // keySize is the length of a key, in bytes.
 const keySize = 32
 
-// userName is what the key is for, in the key ring's words.
+// userName is the name of the key in the key ring, beside that of the program.
 const userName = "seal of logins"
 
 // Key returns a function for [auth.NewSealedFiles]. The function returns the program's key
@@ -50,7 +50,7 @@ func Key(program string) func(context.Context) ([]byte, error) {
 	return (&keeper{program: program, ring: system{}}).key
 }
 
-// A ring is what is used of a key ring.
+// A ring is the part of a key ring that this package uses.
 type ring interface {
 	Get(service, user string) (string, error)
 	Set(service, user, password string) error
@@ -71,17 +71,18 @@ type keeper struct {
 	open *question // that the key ring has not answered; nil: none
 }
 
-// A question to a key ring cannot be withdrawn: it is open until the user answers, and who
-// comes next waits for the same answer.
+// A question is a request to the key ring. It cannot be withdrawn, so it stays open until
+// the user answers. Later callers wait for the same answer.
 type question struct {
 	done    chan struct{}
-	key     []byte // once done, as is err
+	key     []byte // key and err are set when done is closed
 	err     error
 	waiting int
 	abandon context.CancelFunc
 }
 
-// errAbandoned is the error of a question that nobody waited for any more, once.
+// errAbandoned says that no key was created, because nobody waited for it any more. A caller
+// who has come since asks again.
 var errAbandoned = errors.New("nobody waits for the key")
 
 func (k *keeper) key(ctx context.Context) ([]byte, error) {
@@ -102,7 +103,7 @@ func (k *keeper) key(ctx context.Context) ([]byte, error) {
 	}
 }
 
-// join waits for the open question with others, and asks if there is none.
+// join returns the open question. If there is none, it asks one.
 func (k *keeper) join() *question {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -131,7 +132,7 @@ func (k *keeper) leave(q *question) {
 	}
 }
 
-// get returns the key of a program, and makes it if there is none and ctx has not ended.
+// get returns the key of the program. If there is none, it creates one, unless ctx has ended.
 func (k *keeper) get(ctx context.Context) ([]byte, error) {
 	text, err := k.ring.Get(k.program, userName)
 	if errors.Is(err, keyring.ErrNotFound) {
@@ -150,8 +151,8 @@ func (k *keeper) get(ctx context.Context) ([]byte, error) {
 	return key, nil
 }
 
-// make puts a key into the key ring, unless another program has just done so, and returns
-// what is there then.
+// make creates a key in the key ring, unless another program has just done so, and returns
+// the key that is stored.
 func (k *keeper) make(ctx context.Context) (text string, err error) {
 	config, err := os.UserConfigDir()
 	if err != nil {

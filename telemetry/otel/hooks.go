@@ -9,7 +9,7 @@ import (
 	"github.com/bowline-mcp/bowline/telemetry"
 )
 
-// background is for measurements that belong to no call.
+// background is the context of measurements that belong to no call.
 var background = context.Background()
 
 func (t *Telemetry) measuring(client bool) telemetry.Hooks {
@@ -66,7 +66,7 @@ func (t *Telemetry) measuring(client bool) telemetry.Hooks {
 	}
 }
 
-// sessionValues are the attributes of a session that has ended.
+// sessionValues returns the attributes of a session that has ended.
 func (t *Telemetry) sessionValues(e telemetry.Transition, failed string) values {
 	v := values{failed, e.Version}
 	if e.HTTP != "" {
@@ -79,8 +79,8 @@ func (t *Telemetry) sessionValues(e telemetry.Transition, failed string) values 
 	return v
 }
 
-// failedKind is the reason of a transition to a state in which there is no peer; ""
-// if the connection ends in good order, or there was none.
+// failedKind returns why a connection was lost, or an attempt to connect has failed. It
+// returns "" for other transitions, and for a connection that ends in good order.
 func failedKind(e telemetry.Transition) string {
 	switch e.To {
 	case "backoff", "starting":
@@ -96,7 +96,7 @@ func failedKind(e telemetry.Transition) string {
 	}
 }
 
-// listed is a method of the protocol, or "_OTHER".
+// listed returns the method if the protocol has it, and otherwise "_OTHER".
 func listed(method string) string {
 	if _, known := protocol.MethodInfo(method); known {
 		return method
@@ -104,8 +104,8 @@ func listed(method string) string {
 	return other
 }
 
-// stopped returns a hook that also tells the span of a call how its last request went.
-// A Tee would allocate for each call.
+// stopped returns a hook that also adds the number of attempts and the delivery to the span
+// of a call.
 func stopped(measure func(context.Context, telemetry.RequestStopped)) func(context.Context, telemetry.RequestStopped) {
 	return func(ctx context.Context, e telemetry.RequestStopped) {
 		if measure != nil {

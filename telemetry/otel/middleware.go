@@ -62,7 +62,7 @@ func (t *Telemetry) Client() client.Middleware {
 	}
 }
 
-// began is when an operation begins that is measured. Without metrics no clock is read.
+// began returns the present time. It reads no clock if there are no metrics.
 func (t *Telemetry) began() (began time.Time) {
 	if t.metrics != nil {
 		began = time.Now()
@@ -70,7 +70,7 @@ func (t *Telemetry) began() (began time.Time) {
 	return began
 }
 
-// A callEnd is what is known of a call only when it is over.
+// A callEnd contains what is known of a call only at its end.
 type callEnd struct {
 	id    jsonrpc.ID
 	epoch uint64 // of the server that was called last; 0 if that is not known
@@ -140,7 +140,7 @@ func (t *Telemetry) Server() server.Middleware {
 	}
 }
 
-// A served request is one of a client's, or a question of a server's.
+// A served is a request from a client, or a question from a server.
 type served struct {
 	id       jsonrpc.ID      // zero: it came with the answer to a call
 	by       *server.Request // nil: the client serves it
@@ -148,7 +148,7 @@ type served struct {
 	question bool
 }
 
-// serve is the span and the measurement of a request that is served.
+// serve calls the handler of a request, with a span, and measures it.
 func (t *Telemetry) serve(ctx context.Context, op operation, params any, next func(context.Context) (any, error), s served) (any, error) {
 	began := t.began()
 	var span trace.Span
@@ -189,7 +189,7 @@ func (t *Telemetry) serve(ctx context.Context, op operation, params any, next fu
 	return result, err
 }
 
-// maxArguments is how much of the arguments of a tool is recorded, in bytes.
+// maxArguments is the maximum size of the recorded arguments of a tool, in bytes.
 const maxArguments = 4 << 10
 
 func (t *Telemetry) recordArguments(span trace.Span, op operation, params any) {

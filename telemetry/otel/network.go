@@ -12,10 +12,10 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A network is what the conventions say of the way to the peer.
+// A network contains the attributes of the network between the peers.
 type network struct {
 	transport, protocol string // network.transport and network.protocol.name
-	version             string // network.protocol.version: of HTTP; "" before it is known
+	version             string // network.protocol.version, of HTTP; "" before it is known
 	address, port       string // of the server; "" if it has none
 }
 
@@ -24,13 +24,13 @@ var (
 	overHTTP = network{transport: "tcp", protocol: "http"}
 )
 
-// networks are those of the endpoints of clients.
+// networks keeps the networks to the endpoints of clients.
 type networks struct {
 	mu    sync.RWMutex
 	known map[string]network
 }
 
-// of returns the network to an endpoint of a transport.Located; "" is none.
+// of returns the network to an endpoint, as transport.Located returns it. "" means a pipe.
 func (n *networks) of(endpoint string) network {
 	if endpoint == "" {
 		return overPipe
@@ -66,7 +66,7 @@ func networkTo(endpoint string) network {
 	return to
 }
 
-// from returns the network that a message came by.
+// from returns the network over which a message came.
 func from(origin *transport.Origin) network {
 	if origin.Headers == nil {
 		return overPipe
@@ -76,7 +76,7 @@ func from(origin *transport.Origin) network {
 	return came
 }
 
-// versionOf is a version of HTTP that there is: peers may claim others.
+// versionOf returns a version of HTTP, or _OTHER if there is no such version.
 func versionOf(http string) string {
 	switch http {
 	case "", "1.0", "1.1", "2", "3":
@@ -105,8 +105,8 @@ func sessionOf(origin *transport.Origin) string {
 	return ""
 }
 
-// tellSession records the beginning of the id of a session: who knows all of it may take
-// part.
+// tellSession records the beginning of the id of a session. Whoever knows the whole id can
+// join the session.
 func tellSession(span trace.Span, id string) {
 	if len(id) >= minSessionID {
 		span.SetAttributes(keySessionID.String(shorten(id[:toldSessionID])))
@@ -114,11 +114,11 @@ func tellSession(span trace.Span, id string) {
 }
 
 const (
-	toldSessionID = 8  // how many characters of a session id are told
-	minSessionID  = 32 // of an id that is told of at all
+	toldSessionID = 8  // characters of a session id that are recorded
+	minSessionID  = 32 // length from which they are
 )
 
-// attributes returns those of a span, with the address of the server.
+// attributes appends the attributes of a span, with the address of the server.
 func (n network) attributes(to []attribute.KeyValue) []attribute.KeyValue {
 	for _, a := range [...]struct {
 		key  attribute.Key
@@ -131,7 +131,7 @@ func (n network) attributes(to []attribute.KeyValue) []attribute.KeyValue {
 	return to
 }
 
-// textOrNumber is an attribute of the type that the conventions want.
+// textOrNumber returns an attribute of the type that the conventions require.
 func textOrNumber(key attribute.Key, text string) attribute.KeyValue {
 	if key == keyServerPort {
 		if number, err := strconv.Atoi(text); err == nil {

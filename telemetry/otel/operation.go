@@ -20,10 +20,10 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
-// maxName is how many characters of a name of the peer's are recorded.
+// maxName is the maximum length of a recorded name, in characters. Peers choose names.
 const maxName = 128
 
-// shorten cuts a name, and replaces what does not print.
+// shorten cuts a name after maxName characters, and replaces those that cannot be printed.
 func shorten(name string) string {
 	plain := strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
@@ -37,8 +37,8 @@ func shorten(name string) string {
 	return plain
 }
 
-// names are the tools and prompts that servers have listed. Others are not counted by
-// name, since anybody can invent them.
+// names are the tools and prompts that servers have listed. Metrics contain no other name,
+// because a peer can invent any number of them.
 type names struct {
 	mu    sync.RWMutex
 	known map[string]struct{}
@@ -62,7 +62,7 @@ func (n *names) add(name string) {
 	}
 }
 
-// learn notes what a result lists.
+// learn adds the tools or prompts that a result lists.
 func (n *names) learn(result any) {
 	switch result := result.(type) {
 	case *protocol.ListToolsResult:
@@ -86,7 +86,7 @@ type operation struct {
 	network                            network
 }
 
-// of reads what a request is about.
+// of returns the operation of a request.
 func of(method string, params any, version string, by network) operation {
 	op := operation{method: method, version: version, network: by}
 	raw, isRaw := params.(json.RawMessage)
@@ -116,28 +116,28 @@ func of(method string, params any, version string, by network) operation {
 	return op
 }
 
-// A beginning is how the spans of an operation begin.
+// A beginning is what all spans of an operation have when they start.
 type beginning struct {
 	name       string
 	attributes []attribute.KeyValue
 	options    []trace.SpanStartOption
 }
 
-// A spanKey is what the beginning of a span depends on.
+// A spanKey identifies a beginning.
 type spanKey struct {
 	operation
 	conn string // "" if the span does not name it
 	kind trace.SpanKind
 }
 
-// isKept reports whether a beginning is kept for the next span. URIs and long names
-// are not: peers can invent as many as they like.
+// isKept reports whether the beginning is kept for the next span. It is not if it contains a
+// URI or a long name, because a peer can invent any number of them.
 func (k *spanKey) isKept() bool {
 	return k.uri == "" && len(k.method) <= maxName && len(k.tool) <= maxName && len(k.prompt) <= maxName
 }
 
-// beginnings are those of spans that began before, so that another allocates none. There
-// are at most maxSets.
+// beginnings keeps the beginnings of earlier spans, so that another span allocates none. It
+// keeps at most maxSets.
 type beginnings struct {
 	mu   sync.RWMutex
 	kept map[spanKey]*beginning
@@ -160,8 +160,8 @@ func (b *beginnings) keep(k spanKey, made *beginning) {
 	}
 }
 
-// start begins the span of an operation, with a link if there is one. Conn is the
-// connection of a client, or "".
+// start starts the span of an operation, with a link if that is valid. Conn is the name of a
+// client's connection, or "".
 func (t *Telemetry) start(ctx context.Context, op operation, kind trace.SpanKind, link trace.Link, conn string) (context.Context, trace.Span) {
 	begin := t.beginningOf(spanKey{op, conn, kind})
 	if kind == trace.SpanKindClient && t.options.JoinToolSpans && op.tool != "" {
@@ -177,7 +177,7 @@ func (t *Telemetry) start(ctx context.Context, op operation, kind trace.SpanKind
 	return t.tracer.Start(ctx, begin.name, options...)
 }
 
-// A joined span is one of the program's, which the program ends.
+// A joined is a span of the program, which the program itself ends.
 type joined struct{ trace.Span }
 
 func (joined) End(...trace.SpanEndOption) {}
@@ -231,7 +231,7 @@ type failure struct{ kind, code, text string }
 
 var internalError = failure{kind: "-32603", code: "-32603"}
 
-// failureOf says how a call has failed.
+// failureOf returns how a call has failed.
 func failureOf(result any, err error) failure {
 	if err != nil {
 		return failureBy(err)
@@ -260,13 +260,13 @@ func failureBy(err error) failure {
 	}
 }
 
-// failureServed says how a request that was served with the context has failed.
+// failureServed returns how a served request has failed. Ctx is the context of its handler.
 func failureServed(ctx context.Context, result any, err error) failure {
 	if ctx.Err() != nil && !errors.Is(context.Cause(ctx), conn.ErrDraining) {
 		return failure{kind: endOf(ctx)} // there is no answer
 	}
 	f := failureOf(result, err)
-	if f.kind == other { // what else a handler returns is sent as this
+	if f.kind == other { // any other error of a handler is sent with this code
 		return internalError
 	}
 	if fault := (*jsonrpc.Error)(nil); errors.As(err, &fault) && blamesCaller(fault.Code) {
@@ -286,7 +286,7 @@ func blamesCaller(code int64) bool {
 	}
 }
 
-// endOf is why the context of a handler has ended.
+// endOf returns why the context of a handler has ended, as a value of error.type.
 func endOf(ctx context.Context) string {
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, conn.ErrPeerCancelled), errors.Is(cause, context.Canceled):
@@ -298,7 +298,7 @@ func endOf(ctx context.Context) string {
 	}
 }
 
-// causes are the values of error.type for calls that have no answer of the peer's.
+// causes are the values of error.type for calls that the peer has not answered.
 var causes = map[conn.Cause]string{
 	conn.Answered: other, conn.PeerError: other,
 	conn.TimedOut: "timeout", conn.Cancelled: "cancelled", conn.LinkLost: "link_lost", conn.Refused: "refused", conn.ShutDown: "shut_down",
@@ -316,7 +316,7 @@ func (f failure) end(span trace.Span) {
 	span.End()
 }
 
-// record measures an operation. Known says that the tool or prompt may be counted by.
+// record measures an operation. If its tool or prompt is not known, the name is _OTHER.
 func (m *metrics) record(ctx context.Context, to metric.Float64Histogram, op operation, f failure, known bool, seconds float64) {
 	v := values{listed(op.method), op.tool, op.prompt, "", f.kind, f.code, op.version,
 		op.network.transport, op.network.protocol, op.network.version, op.network.address, op.network.port}

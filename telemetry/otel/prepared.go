@@ -7,15 +7,15 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// maxSets is how many sets of attributes one instrument has. What comes beyond that is
-// counted under "_OTHER".
+// maxSets is the maximum number of sets of attributes of one instrument. Everything beyond
+// that is counted as "_OTHER".
 const maxSets = 1000
 
-// values are those of the attributes of one set, in the order of their keys; "" for
-// one that is absent.
+// values are the values of one set of attributes, in the order of the keys. "" means that
+// the attribute is absent.
 type values [12]string
 
-// prepared holds sets of attributes, so that a measurement allocates none.
+// prepared keeps sets of attributes, so that a measurement allocates none.
 type prepared struct {
 	keys []attribute.Key
 
@@ -23,7 +23,7 @@ type prepared struct {
 	sets map[values]*set
 }
 
-// A set is one set of attributes, as both kinds of instrument want it.
+// A set is one set of attributes, as an option of both kinds of instrument.
 type set struct {
 	record []metric.RecordOption
 	add    []metric.AddOption
@@ -33,7 +33,7 @@ func prepare(keys ...attribute.Key) *prepared {
 	return &prepared{keys: keys, sets: make(map[values]*set)}
 }
 
-// of returns the set of these values.
+// of returns the set with these values.
 func (p *prepared) of(v values) *set {
 	p.mu.RLock()
 	found := p.sets[v]
@@ -66,7 +66,7 @@ func (p *prepared) make(v values) *set {
 	return made
 }
 
-// others are the values of all that is too much.
+// others returns the values of the set for everything beyond maxSets.
 func (p *prepared) others() (v values) {
 	for i := range p.keys {
 		v[i] = other

@@ -10,7 +10,7 @@ import (
 	"github.com/bowline-mcp/bowline/telemetry"
 )
 
-// A carrier is what a trace context is written to.
+// A carrier receives a trace context, or provides one.
 type carrier struct{ telemetry.Trace }
 
 func (c *carrier) field(key string) *string {
@@ -43,7 +43,7 @@ func (c *carrier) Keys() []string {
 	return []string{protocol.MetaTraceparent, protocol.MetaTracestate, protocol.MetaBaggage}
 }
 
-// inject has what is sent with the context carry its trace.
+// inject returns a context whose messages carry its trace context.
 func (t *Telemetry) inject(ctx context.Context) context.Context {
 	c := t.newCarrier()
 	defer t.carriers.Put(c)
@@ -63,11 +63,11 @@ func (t *Telemetry) newCarrier() *carrier {
 	return c
 }
 
-// maxTexts bound what a peer may send, in bytes.
+// maxTexts are the maximum sizes of what a peer sends, in bytes.
 var maxTexts = map[string]int{protocol.MetaTraceparent: 512, protocol.MetaTracestate: 512, protocol.MetaBaggage: 8192}
 
-// extract returns a context whose span is that of the peer, if its params name one, and
-// a link to a span that was there before. What is malformed is ignored, and counted.
+// extract returns a context with the peer's span, if the params name one, and a link to the
+// span that ctx had. It ignores and counts a malformed trace context.
 func (t *Telemetry) extract(ctx context.Context, params any) (context.Context, trace.Link) {
 	meta := protocol.MetaOf(params)
 	c := new(carrier)

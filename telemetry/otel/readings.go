@@ -10,17 +10,17 @@ import (
 	"github.com/bowline-mcp/bowline/telemetry"
 )
 
-// A reading is a number that samples have.
+// A reading is a number in samples.
 type reading struct {
 	name, unit, help string
 	counts           bool // it never falls
 	of               func(*telemetry.Sample, put)
 }
 
-// A put takes a value, and what distinguishes it beside the name of the sample.
+// A put reports a value. Labels distinguish it from other values of the same sample.
 type put func(value float64, more labels)
 
-// labels are attributes of one value; none are the zero ones.
+// labels are the attributes of one value. The zero labels are none.
 type labels [2]attribute.KeyValue
 
 const (
@@ -28,7 +28,7 @@ const (
 	count = true
 )
 
-// readings are all numbers that are sampled.
+// readings are all numbers that are read from samples.
 var readings = []reading{
 	{"bowline.conn.up", "", "1 while the connection is ready, else 0.", level, ofConn(func(c *telemetry.ConnSample) float64 { return truth(c.State == "ready") })},
 	{"bowline.conn.epoch", "", "Number of the present incarnation.", level, ofConn(func(c *telemetry.ConnSample) float64 { return float64(c.Epoch) })},
@@ -74,7 +74,7 @@ var readings = []reading{
 	{"bowline.auth.expires", "s", "Time until the present token expires.", level, ofAuth(expires)},
 }
 
-// ofConn reads one connection alone: many together are not up, and have no epoch.
+// ofConn reads a single connection. A sum of connections has no state and no epoch.
 func ofConn(read func(*telemetry.ConnSample) float64) func(*telemetry.Sample, put) {
 	return func(s *telemetry.Sample, put put) {
 		if s.Conn != nil {
@@ -83,7 +83,7 @@ func ofConn(read func(*telemetry.ConnSample) float64) func(*telemetry.Sample, pu
 	}
 }
 
-// ofAny reads one connection, or many together.
+// ofAny reads a connection or a sum of connections.
 func ofAny[N uint64 | int](read func(*telemetry.ConnSample) N) func(*telemetry.Sample, put) {
 	return func(s *telemetry.Sample, put put) {
 		if c := anyConn(s); c != nil {
@@ -130,7 +130,7 @@ func truth(is bool) float64 {
 	return 0
 }
 
-// backoff is how long it is until the next attempt, if there will be one.
+// backoff returns the time until the next attempt; zero if there will be none.
 func backoff(next time.Time) time.Duration {
 	if next.IsZero() {
 		return 0
@@ -150,7 +150,7 @@ func stalled(s *telemetry.Sample, put put) {
 	}
 }
 
-// conns tells of a server without clients too: alerts tell servers by this series.
+// conns reports a server without clients too, because alerts recognize servers by this series.
 func conns(s *telemetry.Sample, put put) {
 	if s.Server == nil {
 		return
@@ -163,8 +163,8 @@ func conns(s *telemetry.Sample, put put) {
 	}
 }
 
-// doubtful are the causes of calls that a server may have executed or not. They are
-// told from zero on: Prometheus sees no increase in what was not there before.
+// doubtful are the causes of calls that a server may have executed or not. They are reported
+// even while they are zero, because Prometheus sees no increase in a series that is new.
 var doubtful = []conn.Cause{conn.TimedOut, conn.Cancelled, conn.LinkLost, conn.ShutDown}
 
 var unknown = conn.Unknown.String()
@@ -219,7 +219,8 @@ func ofAuth(read func(*telemetry.AuthSample, put)) func(*telemetry.Sample, put) 
 	}
 }
 
-// The ways in which a login or a refresh fails. They are told from zero on, as doubtful.
+// The ways in which a login or a refresh fails. They are reported even while they are zero,
+// like doubtful.
 var (
 	refreshing = []string{"refused", "failed"}
 	loggingIn  = []string{"refused", "nobody", "impossible", "failed"}
@@ -242,7 +243,7 @@ func denied(a *telemetry.AuthSample, put put) {
 	}
 }
 
-// expires tells nothing of a token whose end is not known.
+// expires reports nothing for a token whose end is unknown.
 func expires(a *telemetry.AuthSample, put put) {
 	if !a.Expires.IsZero() {
 		put(max(time.Until(a.Expires), 0).Seconds(), labels{})

@@ -19,7 +19,7 @@ import (
 // counted stays when they end. A place that is free goes to the next new connection.
 const maxConns = 200
 
-// A source is what one Watch samples.
+// A source is the function of one Watch.
 type source struct {
 	samples func() iter.Seq[telemetry.Sample]
 }
@@ -41,7 +41,7 @@ func (t *Telemetry) Watch(samples func() iter.Seq[telemetry.Sample]) (forget fun
 	}
 }
 
-// newObservables makes the instruments of readings.
+// newObservables creates the instruments of readings.
 func newObservables(meter metric.Meter) ([]metric.Float64Observable, error) {
 	made := make([]metric.Float64Observable, len(readings))
 	var failed error
@@ -64,15 +64,15 @@ type collection struct {
 	to      []metric.Float64Observable
 	by      metric.Observer
 	reading int     // of readings
-	part    *series // that is read
+	part    *series // whose values are read
 }
 
-// put takes a value of the reading and the part that are read.
+// put reports a value of the present reading and part.
 func (c *collection) put(value float64, more labels) {
 	c.by.ObserveFloat64(c.to[c.reading], value, c.part.of(more)...)
 }
 
-// observe reads all samples. One collection waits for another, and no connection waits for any.
+// observe reads all samples. Collections run one at a time. No connection waits for them.
 func (t *Telemetry) observe(to []metric.Float64Observable, o metric.Observer) {
 	t.collecting.Lock()
 	defer t.collecting.Unlock()
@@ -103,19 +103,19 @@ func (t *Telemetry) observe(to []metric.Float64Observable, o metric.Observer) {
 	t.parts.forget(t.crowd.round)
 }
 
-// parts are what is sampled, by name.
+// parts keeps the series of everything that is sampled, by name.
 type parts struct {
 	known   map[attribute.KeyValue]*series
 	seen    map[attribute.KeyValue]int // how many of a name there are in this round
-	clashed bool                       // that was told
+	clashed bool                       // two parts of one name were reported
 }
 
 func newParts() *parts {
 	return &parts{known: make(map[attribute.KeyValue]*series), seen: make(map[attribute.KeyValue]int)}
 }
 
-// A series is one part with its sets of attributes, which are kept for the next
-// collection: all of them would be most of what a collection allocates.
+// A series contains the sets of attributes of one part. They are kept for the next
+// collection, because most allocations of a collection would be for them.
 type series struct {
 	name  attribute.KeyValue
 	alone []metric.ObserveOption
@@ -168,8 +168,8 @@ func optionOf(all ...attribute.KeyValue) []metric.ObserveOption {
 }
 
 // name returns the name of a sample, with a suffix if another of its kind has it in this
-// round. That is reported once, to the error handler of OpenTelemetry: who gave two
-// connections one name may take one for the other.
+// round. It reports the first such name to the error handler of OpenTelemetry, because
+// somebody could mistake one part for the other.
 func (p *parts) name(s *telemetry.Sample) attribute.KeyValue {
 	key := keyConn
 	switch {
@@ -196,9 +196,9 @@ func (p *parts) name(s *telemetry.Sample) attribute.KeyValue {
 	return key.String(suffixed)
 }
 
-// A crowd decides which connections have series of their own, and adds up the others. A
-// connection stays what it is for as long as it is sampled: if it changed sides, the counts of
-// the others would fall by all that it has ever counted, or it would begin with that.
+// A crowd decides which connections have series of their own, and adds up the others. This
+// does not change while a connection is sampled: otherwise the sum of the others would fall
+// or rise by everything that the connection has ever counted.
 type crowd struct {
 	round  uint64            // of the collection
 	own    map[string]uint64 // names with series of their own, and the last round in which they were sampled
@@ -206,7 +206,7 @@ type crowd struct {
 	ended  telemetry.ConnSample // the counts of the others that are gone
 }
 
-// A member is the last sample of one of the others.
+// A member is the last sample of a connection without series of its own.
 type member struct {
 	telemetry.ConnSample
 	round uint64
@@ -214,7 +214,7 @@ type member struct {
 
 func newCrowd() *crowd { return &crowd{own: make(map[string]uint64), others: make(map[string]*member)} }
 
-// has reports whether a connection is one of the others, and notes its sample if so.
+// has reports whether a connection is one of the others, and then keeps its sample.
 func (c *crowd) has(name string, sample *telemetry.ConnSample) bool {
 	last := c.others[name]
 	if _, own := c.own[name]; own || last == nil && len(c.own) < maxConns {
@@ -233,7 +233,7 @@ func (c *crowd) has(name string, sample *telemetry.ConnSample) bool {
 	return true
 }
 
-// end keeps the counts of one that is gone.
+// end adds the counts of a connection that is gone to those of the ended ones.
 func (c *crowd) end(gone *member) {
 	gone.InFlight = 0
 	gone.Pending, gone.Tombstones, gone.Queued, gone.Serving = 0, 0, 0, 0
@@ -242,8 +242,8 @@ func (c *crowd) end(gone *member) {
 	c.ended.Add(&gone.ConnSample)
 }
 
-// collected ends a round: who was not sampled is gone. It returns the others together, or nil if
-// there were never any.
+// collected ends a round. Connections that were not sampled in it are gone. It returns the sum
+// of the others, or nil if there were never any.
 func (c *crowd) collected() *telemetry.ServerSample {
 	for name, round := range c.own {
 		if round != c.round {
