@@ -239,8 +239,8 @@ type Request struct {
 	asked *conn.Incoming // of a question that is a request
 }
 
-// ID returns the id of the last attempt of a request that this client has sent, once
-// the next Handler has returned. It is 0 for other messages, and if nothing was sent.
+// ID returns the id of the last attempt of a request that this client has sent, after the
+// next Handler has returned. It returns 0 for other messages, and if nothing was sent.
 func (r *Request) ID() int64 {
 	if r.last == nil {
 		return 0
@@ -248,8 +248,8 @@ func (r *Request) ID() int64 {
 	return r.last.id
 }
 
-// Epoch returns the number of the server that the last attempt was for
-// (Status.Epoch), once the next Handler has returned. It is 0 where ID is.
+// Epoch returns the epoch of the last attempt (Status.Epoch), after the next Handler has
+// returned. It returns 0 for an incoming message, and if nothing was sent.
 func (r *Request) Epoch() uint64 {
 	if r.ID() == 0 || r.last.peer == nil {
 		return 0

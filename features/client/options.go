@@ -169,15 +169,20 @@ type CallOptions struct {
 	// session that is ready when the call begins.
 	Epoch uint64
 
-	// Retries is how often a call is retried when its connection was lost. If the
-	// server may have executed the call, it is retried only if that is safe. That is
-	// true of all calls but tool calls. A tool call is safe if Repeatable is set, or
-	// if the server says so and Options.TrustAnnotations is set. See
-	// conn.Request.Retries for details. Zero: no retries.
+	// Retries is how often a call is retried after its connection was lost. It is also
+	// retried while there is no server, and after an answer with HTTP status 429, or 503
+	// with Retry-After. See conn.Request.Retries for the delays. Zero: no retries.
+	// Negative: no limit.
+	//
+	// If the server may have executed a call before the connection was lost, the call is
+	// retried only if that is safe. Every method except CallTool, Call, StartTool and
+	// Request is safe to repeat. These four are retried then only with Repeatable; a tool
+	// call also if Options.TrustAnnotations is set and the annotations of the tool permit
+	// it.
 	Retries int
 
-	// Repeatable declares that it does no harm to call these tools twice. It has no
-	// effect on stateful tools.
+	// Repeatable declares that it does no harm to make these calls twice; see Retries. It
+	// has no effect on stateful tools.
 	Repeatable bool
 
 	// ManualInput makes a call return a result that asks for input, instead of
