@@ -109,7 +109,7 @@ func TestCommonFailuresHaveNames(t *testing.T) {
 		err  error
 		want []error
 	}{
-		"denied":       {connecting(&streamable.Client{URL: denying}, client.Options{}), []error{client.ErrUnavailable, client.ErrDenied}},
+		"denied": {connecting(&streamable.Client{URL: denying}, client.Options{}), []error{client.ErrUnavailable, client.ErrDenied}},
 		"no login": {connecting(opener(func(context.Context) (transport.Link, error) {
 			return nil, &auth.LoginError{Err: auth.ErrNobody}
 		}), client.Options{}), []error{client.ErrUnavailable, client.ErrDenied}},
