@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/internal/tracing"
@@ -90,8 +91,8 @@ func begun(err error) error {
 
 // once makes one request: it encodes, waits and decodes.
 func (m *method[P, R, Q]) once(ctx context.Context, s *Session, params *P) (*R, attempt, error) {
-	c := m.newOutgoing()
-	defer m.release(c)
+	c := m.newOutgoing(s.client)
+	defer m.release(s.client, c)
 	c.method, c.session, c.params, c.options = m, s.session, params, s.options
 	c.options.Repeatable = c.options.Repeatable || m.repeatable
 	if m.adjust != nil && params != nil {
@@ -144,18 +145,24 @@ type outgoing[P, R any, Q requestParams[P]] struct {
 	attempt
 }
 
-// newOutgoing takes an empty outgoing from the pool.
-func (m *method[P, R, Q]) newOutgoing() *outgoing[P, R, Q] {
-	if c, ok := m.outgoing.Get().(*outgoing[P, R, Q]); ok {
-		return c
+// newOutgoing takes an empty outgoing from the pool of the client.
+func (m *method[P, R, Q]) newOutgoing(c *Client) *outgoing[P, R, Q] {
+	if pool, ok := c.outgoing.Load(m); ok {
+		if o, ok := pool.(*sync.Pool).Get().(*outgoing[P, R, Q]); ok {
+			return o
+		}
 	}
 	return new(outgoing[P, R, Q])
 }
 
 // release empties the outgoing of a call that has ended, and puts it into the pool.
-func (m *method[P, R, Q]) release(c *outgoing[P, R, Q]) {
-	*c = outgoing[P, R, Q]{}
-	m.outgoing.Put(c)
+func (m *method[P, R, Q]) release(c *Client, o *outgoing[P, R, Q]) {
+	*o = outgoing[P, R, Q]{}
+	pool, ok := c.outgoing.Load(m)
+	if !ok {
+		pool, _ = c.outgoing.LoadOrStore(m, new(sync.Pool))
+	}
+	pool.(*sync.Pool).Put(o)
 }
 
 // MakeMessage makes the message of one attempt, for the server that is there now. That

@@ -32,6 +32,8 @@ type Client struct {
 	traces  bool    // the context of a call may contain a trace context
 	outages outages
 
+	outgoing sync.Map // of a *sync.Pool of *outgoing for each *method, for its next call
+
 	discover, initialize func() (json.RawMessage, error) // the params of these requests, encoded once
 
 	mu       sync.Mutex

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"sync"
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/protocol"
@@ -19,8 +18,6 @@ import (
 type method[P, R any, Q requestParams[P]] struct {
 	protocol.Method
 	traits[P, R]
-
-	outgoing sync.Pool // of *outgoing, for the next call
 }
 
 // traits are what a row of the table adds to protocol.MethodInfo.
