@@ -215,6 +215,42 @@ func more() {
 		},
 	},
 	{
+		name: "state: what synchronizes",
+		files: map[string]string{
+			"conn/vars.go": `package conn
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"example.test/m/transport"
+)
+
+type row[P any] struct {
+	name     string
+	outgoing sync.Pool
+	next     *row[P]
+}
+
+func newRow[P any](name string, _ P) *row[P] { return &row[P]{name: name} }
+
+type plain struct{ inner *plain }
+
+var (
+	first  = newRow("first", transport.Loss{})
+	all    = map[string][]*row[int]{}
+	newest atomic.Pointer[plain]
+	counts [2]atomic.Int64
+	pool   = sync.Pool{New: func() any { return new(plain) }}
+	once   = sync.OnceValue(func() *plain { return new(plain) })
+	start  sync.Once
+	empty  = plain{inner: new(plain)}
+)
+`,
+		},
+		want: []string{"state conn/vars.go:21", "state conn/vars.go:22", "state conn/vars.go:23", "state conn/vars.go:24"},
+	},
+	{
 		name: "leaks: tests without goleak",
 		files: map[string]string{
 			"conn/a_test.go":       `package conn; import "testing"; func TestA(t *testing.T) {}`,

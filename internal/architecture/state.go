@@ -1,16 +1,22 @@
 package architecture
 
 import (
+	"cmp"
 	"go/ast"
+	"go/token"
 	"go/types"
 	"path"
 	"regexp"
+	"slices"
 )
 
 // checkState reports package-level variables that their own package changes:
 // every user of the process shares them. A table that nothing writes to is a
-// constant. Linters see the rest: a variable that is declared without a value
-// (gochecknoglobals), or that another package changes (reassign).
+// constant, unless a value of package sync or sync/atomic is somewhere in it: it
+// is there to be changed. A variable that is a sync.Pool itself is allowed, since
+// it holds nothing but memory; so are a sync.Once, what sync.OnceValue returns,
+// and the tables of tests. Linters see the rest: a variable that is declared
+// without a value (gochecknoglobals), or that another package changes (reassign).
 func (t *Tree) checkState(report reporter) {
 	for _, f := range t.files {
 		ast.Inspect(f.syntax, func(node ast.Node) bool {
@@ -22,6 +28,79 @@ func (t *Tree) checkState(report reporter) {
 			return true
 		})
 	}
+	for _, f := range t.files {
+		for _, decl := range f.syntax.Decls {
+			if group, ok := decl.(*ast.GenDecl); ok && group.Tok == token.VAR && !f.test {
+				for _, spec := range group.Specs {
+					t.checkSynchronized(spec.(*ast.ValueSpec), report)
+				}
+			}
+		}
+	}
+}
+
+func (t *Tree) checkSynchronized(spec *ast.ValueSpec, report reporter) {
+	for i, name := range spec.Names {
+		of := t.info.Defs[name].Type()
+		if of == types.Typ[types.Invalid] && len(spec.Values) == len(spec.Names) {
+			of = t.returned(spec.Values[i])
+		}
+		if inside := synchronized(of, nil); inside != "" && !isOf(of, "sync.Pool") {
+			report(t.at(name), "the package-level variable %s contains a %s; make it a field", name.Name, inside)
+		}
+	}
+}
+
+// returned returns the declared result of the function that expr calls. The type of the
+// call itself is unknown if the type of an argument is.
+func (t *Tree) returned(expr ast.Expr) types.Type {
+	if call, ok := expr.(*ast.CallExpr); ok {
+		if name, ok := call.Fun.(*ast.Ident); ok && t.info.Uses[name] != nil {
+			if signature, ok := t.info.Uses[name].Type().(*types.Signature); ok && signature.Results().Len() == 1 {
+				return signature.Results().At(0).Type()
+			}
+		}
+	}
+	return types.Typ[types.Invalid]
+}
+
+// synchronized returns the name of a type of package sync or sync/atomic that is
+// part of a value of type of, or that it points to; "" if there is none.
+func synchronized(of types.Type, within []types.Type) string {
+	if slices.ContainsFunc(within, func(outer types.Type) bool { return types.Identical(outer, of) }) {
+		return ""
+	}
+	within = append(within, of)
+	switch of := of.(type) {
+	case *types.Named:
+		if of.Obj().Pkg() != nil && synchronizing[of.Obj().Pkg().Path()] != nil {
+			return of.Obj().Pkg().Name() + "." + of.Obj().Name()
+		}
+		return synchronized(of.Underlying(), within)
+	case *types.Struct:
+		for field := range of.Fields() {
+			if inside := synchronized(field.Type(), within); inside != "" {
+				return inside
+			}
+		}
+	case *types.Map:
+		return cmp.Or(synchronized(of.Key(), within), synchronized(of.Elem(), within))
+	case interface{ Elem() types.Type }: // a pointer, an array, a slice, a channel
+		return synchronized(of.Elem(), within)
+	}
+	return ""
+}
+
+// isOf reports whether a type has this name.
+func isOf(t types.Type, name string) bool {
+	named, ok := t.(*types.Named)
+	return ok && named.Obj().Pkg() != nil && named.Obj().Pkg().Name()+"."+named.Obj().Name() == name
+}
+
+// synchronizing lists the types that synchronized finds.
+var synchronizing = map[string][]string{
+	"sync":        {"Cond", "Map", "Mutex", "Pool", "RWMutex", "WaitGroup"},
+	"sync/atomic": {"Bool", "Int32", "Int64", "Pointer", "Uint32", "Uint64", "Uintptr", "Value"},
 }
 
 // written lists what a statement writes to.
@@ -76,7 +155,7 @@ func (t *Tree) builtin(call *ast.CallExpr) string {
 // the compiler, it takes a package with its internal tests, and its external
 // tests apart.
 func (t *Tree) resolve() {
-	t.info = types.Info{Types: map[ast.Expr]types.TypeAndValue{}, Uses: map[*ast.Ident]types.Object{}}
+	t.info = types.Info{Types: map[ast.Expr]types.TypeAndValue{}, Uses: map[*ast.Ident]types.Object{}, Defs: map[*ast.Ident]types.Object{}}
 	packages := map[[2]string][]*ast.File{}
 	for _, f := range t.files {
 		key := [2]string{f.dir, f.syntax.Name.Name}
@@ -88,7 +167,8 @@ func (t *Tree) resolve() {
 	}
 }
 
-// An emptyImporter gives every import an empty package.
+// An emptyImporter gives every import an empty package, but for the types of
+// synchronizing.
 type emptyImporter struct{}
 
 var majorVersion = regexp.MustCompile(`^v[0-9]+$`)
@@ -99,6 +179,14 @@ func (emptyImporter) Import(target string) (*types.Package, error) {
 		name = path.Base(path.Dir(target))
 	}
 	pkg := types.NewPackage(target, name)
+	for _, typ := range synchronizing[target] {
+		named := types.NewNamed(types.NewTypeName(token.NoPos, pkg, typ, nil), types.NewStruct(nil, nil), nil)
+		if typ == "Pointer" {
+			of := types.NewTypeName(token.NoPos, pkg, "T", nil)
+			named.SetTypeParams([]*types.TypeParam{types.NewTypeParam(of, types.NewInterfaceType(nil, nil))})
+		}
+		pkg.Scope().Insert(named.Obj())
+	}
 	pkg.MarkComplete()
 	return pkg, nil
 }
