@@ -111,9 +111,9 @@ func Confirm(ctx context.Context, message string) error {
 // bools and enums, described by tags as in AddTool; Elicit panics for any other type.
 // The first element of suggest fills the form initially. Never ask for secrets.
 //
-// A client of 2025-06-18 is shown no initial values but those of bools. It cannot choose
-// several: a field that is a slice is left out for it, and if the field is required,
-// Elicit fails with ErrUnsupported.
+// For a client of 2025-06-18, only bool fields have initial values. Slice fields are left
+// out, because that revision has no multiple choice. If such a field is required, Elicit
+// fails with ErrUnsupported.
 func Elicit[T any](ctx context.Context, message string, suggest ...T) (T, error) {
 	var value T
 	form := formOf(reflect.TypeFor[T](), suggest)

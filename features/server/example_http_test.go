@@ -92,3 +92,44 @@ func ExampleRequestFrom() {
 	// 2026-07-28 ada from eu <nil> <nil>
 	// 2026-07-28 grace from eu <nil> <nil>
 }
+
+// A tool that only administrators see and can call.
+func ExampleOptions_visible() {
+	s := server.New(protocol.Implementation{Name: "example", Version: "1.0"}, server.Options{
+		Visible: func(ctx context.Context, f server.Feature) bool {
+			return f.Name != "restart" || server.RequestFrom(ctx).Origin.Identity == "ada"
+		},
+	})
+	for _, name := range []string{"restart", "status"} {
+		server.AddTool(s, protocol.Tool{Name: name}, func(context.Context, struct{}) (string, error) { return "ok", nil })
+	}
+	endpoint := streamable.NewHandler(s, streamable.HandlerOptions{
+		Identify: func(r *http.Request) string { // a program verifies a token here
+			return strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+		},
+	})
+	defer endpoint.Close(0)
+	defer s.Close(context.Background())
+	site := httptest.NewServer(endpoint)
+	defer site.Close()
+
+	for _, user := range []string{"ada", "grace"} {
+		c := client.New(protocol.Implementation{Name: "example", Version: "1.0"}, client.Options{})
+		session, err := c.Connect(context.Background(), &streamable.Client{URL: site.URL, Header: http.Header{"Authorization": {"Bearer " + user}}})
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		for tool, err := range session.Tools(context.Background()) {
+			fmt.Println(user, "sees", tool.Name, err)
+		}
+		_, err = client.Call[string](context.Background(), session, "restart", nil)
+		fmt.Println(err, session.Close(context.Background()))
+	}
+	// Output:
+	// ada sees restart <nil>
+	// ada sees status <nil>
+	// <nil> <nil>
+	// grace sees status <nil>
+	// tools/call: jsonrpc: error -32602: unknown tool "restart" <nil>
+}

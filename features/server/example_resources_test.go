@@ -78,3 +78,40 @@ func ExampleServer_ResourceUpdated() {
 	// colour: blue
 	// colour: green
 }
+
+// One function for all resources whose URI matches a template. The enum is what clients
+// are offered as completions.
+func ExampleAddTemplate() {
+	s := server.New(protocol.Implementation{Name: "example", Version: "1.0"}, server.Options{})
+	server.AddTemplate(s, protocol.ResourceTemplate{URITemplate: "logs://{service}/{day}", Name: "log", MIMEType: "text/plain"},
+		func(_ context.Context, in struct {
+			Service string `json:"service" enum:"mail,web"`
+			Day     int    `json:"day" minimum:"1" maximum:"31"`
+		}) (string, error) {
+			return fmt.Sprintf("%s was quiet on day %d", in.Service, in.Day), nil
+		})
+
+	use(s, client.Options{}, func(ctx context.Context, session *client.Session) error {
+		for _, uri := range []string{"logs://web/7", "logs://web/40"} {
+			contents, err := session.ReadResource(ctx, &protocol.ReadResourceParams{URI: uri})
+			if err != nil {
+				fmt.Println(err)
+				continue
+			}
+			fmt.Println(contents.Text())
+		}
+		proposed, err := session.Complete(ctx, &protocol.CompleteParams{
+			Ref:      protocol.CompleteReference{Type: protocol.ReferenceResource, URI: "logs://{service}/{day}"},
+			Argument: protocol.CompleteArgument{Name: "service", Value: "m"},
+		})
+		if err != nil {
+			return err
+		}
+		fmt.Println(proposed.Completion.Values)
+		return nil
+	})
+	// Output:
+	// web was quiet on day 7
+	// resources/read: jsonrpc: error -32602: invalid URI: /day is more than 31
+	// [mail]
+}
