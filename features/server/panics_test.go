@@ -4,6 +4,7 @@ import (
 	"context"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -86,10 +87,10 @@ func TestPanicOfOnUnsubscribe(t *testing.T) {
 //
 // Guarantees: G-0009.10
 func TestPanicOfMiddlewareForOutgoingMessages(t *testing.T) {
-	var on string
+	var on atomic.Value // a string
 	middleware := func(next server.Handler) server.Handler {
 		return func(ctx context.Context, r *server.Request) (any, error) {
-			if r.Outgoing && r.Method == on {
+			if r.Outgoing && r.Method == on.Load() {
 				breaks()
 			}
 			return next(ctx, r)
@@ -113,7 +114,7 @@ func TestPanicOfMiddlewareForOutgoingMessages(t *testing.T) {
 	}
 	for _, modernly := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			on = protocol.NotificationToolsListChanged
+			on.Store(protocol.NotificationToolsListChanged)
 			s, w, panics := start(t)
 			if modernly {
 				w = dial(t, s)
@@ -123,54 +124,54 @@ func TestPanicOfMiddlewareForOutgoingMessages(t *testing.T) {
 			addNamed(s, "another")
 			pass(time.Second)
 			if modernly {
-				wantPanics(t, panics, on, on) // of the legacy client, too
+				wantPanics(t, panics, protocol.NotificationToolsListChanged, protocol.NotificationToolsListChanged) // of the legacy client, too
 			} else {
-				wantPanics(t, panics, on)
+				wantPanics(t, panics, protocol.NotificationToolsListChanged)
 			}
-			on = ""
+			on.Store("")
 			addNamed(s, "another")
 			w.want(announcement)
 		})
 	}
 	synctest.Test(t, func(t *testing.T) {
-		on = protocol.NotificationProgress
+		on.Store(protocol.NotificationProgress)
 		_, w, panics := start(t)
 		w.send(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"reports","_meta":{"progressToken":1}}}`)
 		w.want(`"id":1`, `done`)
-		wantPanics(t, panics, on)
+		wantPanics(t, panics, protocol.NotificationProgress)
 	})
 	synctest.Test(t, func(t *testing.T) {
-		on = protocol.MethodElicit
+		on.Store(protocol.MethodElicit)
 		_, w, panics := start(t)
 		if got := w.call("asks", `{}`); got.Error.Code != jsonrpc.CodeInternalError || got.Error.Message != "internal error" {
 			t.Errorf("got %+v", got)
 		}
-		wantPanics(t, panics, on)
+		wantPanics(t, panics, protocol.MethodElicit)
 	})
 }
 
 // A brokenStore panics in the method that it is told to.
 type brokenStore struct {
 	server.MemoryTaskStore
-	in string
+	in atomic.Value // a string
 }
 
 func (b *brokenStore) Save(ctx context.Context, r *server.TaskRecord) error {
-	if b.in == "Save" {
+	if b.in.Load() == "Save" {
 		breaks()
 	}
 	return b.MemoryTaskStore.Save(ctx, r)
 }
 
 func (b *brokenStore) Load(ctx context.Context, id string) (*server.TaskRecord, error) {
-	if b.in == "Load" {
+	if b.in.Load() == "Load" {
 		breaks()
 	}
 	return b.MemoryTaskStore.Load(ctx, id)
 }
 
 func (b *brokenStore) Delete(ctx context.Context, id string) error {
-	if b.in == "Delete" {
+	if b.in.Load() == "Delete" {
 		breaks()
 	}
 	return b.MemoryTaskStore.Delete(ctx, id)
@@ -195,32 +196,32 @@ func TestPanicOfTaskStore(t *testing.T) {
 			})
 		w := dial(t, s)
 
-		store.in = "Save"
+		store.in.Store("Save")
 		if got := w.ask(withTasks(`1`, "tools/call", `"name":"work"`)); got.Error == nil || got.Error.Code != jsonrpc.CodeInternalError || strings.Contains(got.Error.Message, "broken") {
 			t.Errorf("got %+v", got)
 		}
 		wantPanics(t, panics, "TaskStore.Save")
 
-		store.in = ""
+		store.in.Store("")
 		id := w.begin("work")
-		store.in = "Save"
+		store.in.Store("Save")
 		goOn <- struct{}{}
 		wantPanics(t, panics, "TaskStore.Save")
-		store.in = ""
+		store.in.Store("")
 		if got := w.look(id); got.Task.Status != protocol.TaskCompleted { // it was kept in memory
 			t.Errorf("got %+v", got)
 		}
 
 		id = w.begin("work")
-		store.in = "Delete"
+		store.in.Store("Delete")
 		pass(2 * time.Hour)
 		wantPanics(t, panics, "TaskStore.Delete")
-		store.in = "Load"
+		store.in.Store("Load")
 		if got := w.look(id); got.Fault == nil || got.Fault.Code != jsonrpc.CodeInternalError || strings.Contains(got.Fault.Message, "broken") {
 			t.Errorf("got %+v", got)
 		}
 		wantPanics(t, panics, "TaskStore.Load")
-		store.in = ""
+		store.in.Store("")
 		if err := s.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
