@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -48,12 +49,12 @@ func (rs *rounds) converseLegacy(ctx context.Context, c *call, of *settings, run
 	var result any
 	var err error
 	if of.asks.how == Waits {
-		c.asked.asker = &direct{call: c}
+		c.asked.asker = newDirect(c)
 		result, err = run(ctx)
 	} else {
-		a := &rerun{call: c}
+		a := newRerun(c, askedBefore{})
 		c.asked.asker = a
-		questions := &direct{call: c}
+		questions := newDirect(c)
 		for result, err = a.run(ctx, run); len(a.open) > 0; result, err = a.run(ctx, run) {
 			answers, err := questions.ask(ctx, a.open)
 			if err != nil {
@@ -71,7 +72,7 @@ func (rs *rounds) converseLegacy(ctx context.Context, c *call, of *settings, run
 // repeat asks what a legacy handler has returned as InputRequired, and runs the handler
 // again.
 func (rs *rounds) repeat(ctx context.Context, c *call, result any, err error, run func(context.Context) (any, error)) (any, error) {
-	questions := &direct{call: c}
+	questions := newDirect(c)
 	for {
 		var required *InputRequired
 		if !errors.As(err, &required) {
@@ -134,8 +135,12 @@ func (rs *rounds) converseModern(ctx context.Context, c *call, of *settings, giv
 			return nil, nil, refuseState("the requestState was used: the call is over, make it anew")
 		}
 	}
-	a := &rerun{call: c, before: askedBefore{digests: st.Asked, answers: st.Answers}}
-	a.before.give(answers)
+	a := newRerun(c, askedBefore{digests: st.Asked})
+	a.early = maps.Clone(st.Answers)
+	if a.early == nil {
+		a.early = make(protocol.InputResponses)
+	}
+	maps.Copy(a.early, answers)
 	c.Answers, c.asked.state = answers, st.Own
 	var result any
 	var err error
@@ -212,15 +217,20 @@ func (rs *rounds) ask(c *call, about subject, next *state, open protocol.InputRe
 
 // A rerun is an asker for one round of a feature that uses Reruns.
 type rerun struct {
-	call *call
+	conversation // of all rounds; its number is that of this run
 
 	mu     sync.Mutex
-	before askedBefore            // of all rounds
 	now    askedBefore            // of this run
-	number int                    // of questions in this run
 	open   protocol.InputRequests // asked in this run and not answered
 	broken error                  // ends the call, whatever the handler returns
 	end    context.CancelCauseFunc
+}
+
+func newRerun(c *call, before askedBefore) *rerun {
+	a := new(rerun)
+	a.begin(func() *Client { return c.Client }, a.deliver)
+	a.before = before
+	return a
 }
 
 // run runs the handler once, from its beginning.
@@ -228,7 +238,8 @@ func (a *rerun) run(ctx context.Context, run func(context.Context) (any, error))
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	a.mu.Lock()
-	a.now, a.number, a.open, a.end = askedBefore{}, 0, nil, end
+	a.now, a.open, a.end = askedBefore{}, nil, end
+	a.number.Store(0)
 	a.mu.Unlock()
 	result, err := run(ctx)
 	a.mu.Lock()
@@ -240,43 +251,35 @@ func (a *rerun) run(ctx context.Context, run func(context.Context) (any, error))
 	return result, err
 }
 
-func (a *rerun) nextKey() string {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.number++
-	return fmt.Sprint(a.number)
-}
-
+// ask implements asker.
 func (a *rerun) ask(ctx context.Context, asked protocol.InputRequests) (protocol.InputResponses, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.broken != nil || len(a.open) > 0 {
 		return nil, cmp.Or(a.broken, ErrInputRequired)
 	}
-	asked, err := a.call.Client.fitting(asked)
+	asked, err := a.client().fitting(asked)
 	if err != nil {
 		return nil, err
 	}
 	if _, err := a.now.take(asked); err != nil {
 		return nil, err
 	}
-	open, err := a.before.take(asked)
-	if err != nil { // in another round, this key had a different question
+	answers, err := a.askFitting(ctx, asked)
+	switch {
+	case errors.Is(err, ErrKeyUsed): // in another round, this key had a different question
 		return nil, a.stop(refuse(jsonrpc.CodeInternalError, "the handler asks differently when it runs again: %v", err))
+	case errors.As(err, new(*AnswerError)):
+		return nil, a.stop(err)
 	}
-	for key, q := range asked {
-		if answer, ok := a.before.answers[key]; ok {
-			if err := checkAnswer(ctx, key, q, answer); err != nil {
-				return nil, a.stop(err)
-			}
-		}
-	}
-	if len(open) > 0 {
-		a.open = open
-		a.end(ErrInputRequired)
-		return nil, ErrInputRequired
-	}
-	return a.before.to(asked), nil
+	return answers, err
+}
+
+// deliver ends the run. The questions are asked when the handler has returned.
+func (a *rerun) deliver(_ context.Context, open protocol.InputRequests) (protocol.InputResponses, error) {
+	a.open = open
+	a.end(ErrInputRequired)
+	return nil, ErrInputRequired
 }
 
 // stop ends the call with an error.
@@ -291,6 +294,8 @@ func (a *rerun) answered() protocol.InputResponses {
 	all := make(protocol.InputResponses)
 	for key := range a.before.digests {
 		if answer, ok := a.before.answers[key]; ok {
+			all[key] = answer
+		} else if answer, ok := a.early[key]; ok {
 			all[key] = answer
 		}
 	}

@@ -3,101 +3,16 @@ package server
 import (
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"sync"
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/internal/tracing"
 	"github.com/bowline-mcp/bowline/protocol"
-	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/protocol/schema"
 )
-
-// An asker asks the questions of one call.
-type asker interface {
-	// nextKey returns the number of the next question, as its key.
-	nextKey() string
-
-	// ask returns an answer for each question. Concurrent calls wait for each other.
-	ask(ctx context.Context, asked protocol.InputRequests) (protocol.InputResponses, error)
-}
-
-func askerFrom(ctx context.Context) (asker, error) {
-	r := RequestFrom(ctx)
-	switch {
-	case r == nil || r.call == nil:
-		return nil, ErrNoRequest
-	case r.call.asked == nil || r.call.asked.asker == nil:
-		return nil, ErrNotAsking
-	default:
-		return r.call.asked.asker, nil
-	}
-}
-
-// askedBefore contains the questions that a call has asked, and the answers to them.
-type askedBefore struct {
-	digests map[string]digest
-	answers protocol.InputResponses
-}
-
-// A digest identifies the content of a question.
-type digest [12]byte
-
-func digestOf(q protocol.InputRequest) (d digest, err error) {
-	raw, err := protocol.Marshal(q)
-	if err != nil {
-		return d, err
-	}
-	sum := sha256.Sum256(append(append([]byte(q.Method()), 0), raw...))
-	copy(d[:], sum[:])
-	return d, nil
-}
-
-// take records questions, and returns those without an answer. It fails with ErrKeyUsed
-// if a key belongs to a different question.
-func (b *askedBefore) take(asked protocol.InputRequests) (open protocol.InputRequests, err error) {
-	if b.digests == nil {
-		b.digests = make(map[string]digest)
-	}
-	for key, q := range asked {
-		d, err := digestOf(q)
-		if err != nil {
-			return nil, err
-		}
-		if before, ok := b.digests[key]; ok && before != d {
-			return nil, fmt.Errorf("%w: %q", ErrKeyUsed, key)
-		}
-		b.digests[key] = d
-		if _, answered := b.answers[key]; !answered {
-			if open == nil {
-				open = make(protocol.InputRequests)
-			}
-			open[key] = q
-		}
-	}
-	return open, nil
-}
-
-// give records answers.
-func (b *askedBefore) give(answers protocol.InputResponses) {
-	if b.answers == nil {
-		b.answers = make(protocol.InputResponses)
-	}
-	maps.Copy(b.answers, answers)
-}
-
-// to returns the answers to some questions.
-func (b *askedBefore) to(asked protocol.InputRequests) protocol.InputResponses {
-	all := make(protocol.InputResponses, len(asked))
-	for key := range asked {
-		all[key] = b.answers[key]
-	}
-	return all
-}
 
 // checkAnswer returns an error if an answer does not fit its question.
 func checkAnswer(ctx context.Context, key string, q protocol.InputRequest, answer protocol.InputResponse) error {
@@ -251,52 +166,6 @@ func declaring(name string) (c protocol.ClientCapabilities) {
 	return c
 }
 
-// direct asks a legacy client, by requests on the stream of the call.
-type direct struct {
-	call   *call
-	mu     sync.Mutex
-	number int
-	asks   int // how often it has asked
-	before askedBefore
-}
-
-func (d *direct) nextKey() string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.number++
-	return fmt.Sprint(d.number)
-}
-
-func (d *direct) ask(ctx context.Context, asked protocol.InputRequests) (protocol.InputResponses, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	asked, err := d.call.Client.fitting(asked)
-	if err != nil {
-		return nil, err
-	}
-	open, err := d.before.take(asked)
-	if err != nil {
-		return nil, err
-	}
-	if len(open) > 0 {
-		answers, err := d.deliver(ctx, open)
-		if err != nil {
-			return nil, err
-		}
-		d.before.give(answers)
-	}
-	return d.before.to(asked), nil
-}
-
-// deliver asks the client, unless the call has already asked too often.
-func (d *direct) deliver(ctx context.Context, open protocol.InputRequests) (protocol.InputResponses, error) {
-	rs := &d.call.peer.server.rounds
-	if d.asks++; d.asks > rs.options.MaxRounds {
-		return nil, fmt.Errorf("%w: the call has asked %d times already", ErrUnanswered, d.asks-1)
-	}
-	return rs.askClient(ctx, d.call, open)
-}
-
 // askClient asks a legacy client several questions concurrently, and waits for all answers.
 // The first failure cancels the others.
 func (rs *rounds) askClient(ctx context.Context, c *call, open protocol.InputRequests) (protocol.InputResponses, error) {
@@ -382,22 +251,4 @@ func (r *Request) ask(ctx context.Context) (any, error) {
 		return nil, &AnswerError{r.Method, errors.New(explain(err))}
 	}
 	return answer, nil
-}
-
-// unanswered returns why a question has no answer: the client's error, or the reason why
-// the wait ended.
-func unanswered(ctx context.Context, err error) error {
-	var fault *jsonrpc.Error
-	switch {
-	case errors.As(err, &fault) && fault.Code == protocol.CodeUserRejected:
-		return fmt.Errorf("%w: %s", ErrDeclined, shorten(fault.Message, longestMessage))
-	case errors.As(err, &fault): // the client's error must not become the answer to the call
-		return fmt.Errorf("the client refused the question: %s (%d)", shorten(fault.Message, longestMessage), fault.Code)
-	case ctx.Err() != nil && !errors.Is(context.Cause(ctx), ErrUnanswered):
-		return fmt.Errorf("%w: %w", ErrUnanswered, context.Cause(ctx))
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
-	default:
-		return err
-	}
 }

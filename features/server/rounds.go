@@ -147,7 +147,7 @@ func (rs *rounds) enter(w *waiting) error {
 	mine := 0
 	var oldest *waiting
 	for other := range rs.waiting {
-		if other.client != w.client {
+		if other.from != w.from {
 			continue
 		}
 		mine++

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"maps"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/bowline-mcp/bowline/protocol"
@@ -18,14 +17,14 @@ import (
 // A task is a call that is a task, or may become one. Its handler runs once, on a
 // separate goroutine that outlives the request. A task is also an asker.
 type task struct {
-	tasks  *tasks
-	tool   *tool
-	client clientKey // for MaxRunningPerClient
-	size   int       // of the request
-	owner  string    // who may see it
-	first  *call     // the request that began it
-	ttl    time.Duration
-	call   *call // what the handler sees
+	tasks *tasks
+	tool  *tool
+	from  clientKey // for MaxRunningPerClient
+	size  int       // of the request
+	owner string    // who may see it
+	first *call     // the request that began it
+	ttl   time.Duration
+	call  *call // what the handler sees
 
 	ctx    context.Context // of the handler
 	cancel context.CancelCauseFunc
@@ -39,13 +38,10 @@ type task struct {
 	result *protocol.CallToolResult
 	err    error
 
-	queue   chan struct{} // holds one token while a question is being asked
-	number  atomic.Int64  // of questions without an explicit key
-	inRound asker         // asks before the call becomes a task; nil for a handler that Waits
-	before  askedBefore   // guarded by queue after the call has become a task
-	early   protocol.InputResponses
-	used    map[string]bool // keys that questions have used. Guarded by queue
-	asks    int             // how often it has asked. Guarded by queue
+	conversation                 // after the call has become a task
+	inRound      asker           // asks before that; nil for a handler that Waits
+	used         map[string]bool // keys that questions have used. Guarded by turn
+	asks         int             // how often it has asked. Guarded by turn
 
 	saving  sync.Mutex // held during a save, so that the store gets the states in order
 	settled bool       // a client may have seen the outcome, so it must not change. Guarded by saving
@@ -79,11 +75,13 @@ func (c taskContext) Value(key any) any {
 
 func (ts *tasks) newTask(ctx context.Context, c *call, tl *tool, params *protocol.CallToolParams) *task {
 	t := &task{
-		tasks: ts, tool: tl, client: c.clientKey(), size: c.size, owner: c.Origin.Identity, first: c,
+		tasks: ts, tool: tl, from: c.clientKey(), size: c.size, owner: c.Origin.Identity, first: c,
 		begun: make(chan struct{}), done: make(chan struct{}), changed: make(chan struct{}),
-		ttl:   ts.options.TTL,
-		queue: make(chan struct{}, 1), used: make(map[string]bool), early: params.InputResponses,
+		ttl:  ts.options.TTL,
+		used: make(map[string]bool),
 	}
+	t.begin(func() *Client { return c.Client }, t.deliver)
+	t.early, t.once = params.InputResponses, true
 	if asked := params.Task; !c.modern && asked != nil && asked.TTL != nil && *asked.TTL > 0 {
 		t.ttl = time.Duration(min(*asked.TTL, t.ttl.Milliseconds())) * time.Millisecond
 	}
@@ -122,7 +120,7 @@ func (t *task) make() error {
 	created, stamp := time.Now(), now()
 	kept, interval := ttl.Milliseconds(), o.PollInterval.Milliseconds()
 	r := TaskRecord{
-		Tool: t.tool.definition.Name, Owner: t.owner, Client: cmp.Or(t.client.identity, t.client.network), Created: created, Expires: created.Add(ttl),
+		Tool: t.tool.definition.Name, Owner: t.owner, Client: cmp.Or(t.from.identity, t.from.network), Created: created, Expires: created.Add(ttl),
 		Task: protocol.DetailedTask{Task: protocol.Task{
 			TaskID: rand.Text(), Status: protocol.TaskWorking, CreatedAt: stamp, LastUpdatedAt: stamp, TTLMs: &kept, PollIntervalMs: &interval,
 		}},
@@ -133,8 +131,9 @@ func (t *task) make() error {
 	if again, ok := t.inRound.(*rerun); ok { // answers from rounds remain valid
 		again.mu.Lock()
 		t.before.digests = maps.Clone(again.before.digests)
+		t.before.give(again.early)
 		t.before.give(again.before.answers)
-		t.number.Store(int64(again.number))
+		t.number.Store(again.number.Load())
 		again.mu.Unlock()
 	}
 	t.mu.Lock()
@@ -232,7 +231,7 @@ func (t *task) requireInTask(required *InputRequired) error {
 		return errors.New("server: a handler of a task that requires input has to ask for some")
 	}
 	t.before = askedBefore{} // in the next round, the same key may have another question
-	t.call.Answers, err = t.askInTask(t.ctx, required.Requests)
+	t.call.Answers, err = t.conversation.ask(t.ctx, required.Requests)
 	return err
 }
 

@@ -1,9 +1,7 @@
 package server
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 
@@ -41,14 +39,12 @@ func (t *task) progress(done, total float64, message string) bool {
 	return true
 }
 
-func (t *task) nextKey() string { return fmt.Sprint(t.number.Add(1)) }
-
 // ask implements asker. It runs on goroutines of the handler.
 func (t *task) ask(ctx context.Context, asked protocol.InputRequests) (protocol.InputResponses, error) {
 	if answers, err, done := t.askInRound(ctx, asked); done {
 		return answers, err
 	}
-	return t.askInTask(ctx, asked)
+	return t.conversation.ask(ctx, asked) // in the status of the task
 }
 
 // askInRound asks before the call has become a task. If the handler Waits, the call
@@ -68,41 +64,6 @@ func (t *task) askInRound(ctx context.Context, asked protocol.InputRequests) (_ 
 	answers, err := t.inRound.ask(ctx, asked)
 	t.over = t.over || err != nil // the round ends, and the call with it
 	return answers, err, true
-}
-
-// askInTask asks in the status of the task, and waits for the answers.
-func (t *task) askInTask(ctx context.Context, asked protocol.InputRequests) (protocol.InputResponses, error) {
-	select {
-	case t.queue <- struct{}{}:
-		defer func() { <-t.queue }()
-	case <-ctx.Done():
-		return nil, unansweredBy(ctx)
-	}
-	if err := canBeAsked(t.call.Client, asked); err != nil {
-		return nil, err
-	}
-	open, err := t.before.take(asked)
-	if err != nil {
-		return nil, err
-	}
-	for key, q := range open {
-		if answer, ok := t.early[key]; ok {
-			if err := checkAnswer(ctx, key, q, answer); err != nil {
-				return nil, err
-			}
-			t.before.give(protocol.InputResponses{key: answer})
-			delete(open, key)
-		}
-	}
-	t.early = nil // they answered the first question
-	if len(open) > 0 {
-		answers, err := t.deliver(ctx, open)
-		if err != nil {
-			return nil, err
-		}
-		t.before.give(answers)
-	}
-	return t.before.to(asked), nil
 }
 
 // deliver shows questions to the client and waits for all answers. It uses keys that no
@@ -201,13 +162,4 @@ func (t *task) update(ctx context.Context, answers protocol.InputResponses) erro
 	t.save()
 	t.tell()
 	return nil
-}
-
-// unansweredBy returns why a question has no answer: the reason why ctx ended.
-func unansweredBy(ctx context.Context) error {
-	why := cmp.Or(context.Cause(ctx), ErrTaskExpired)
-	if errors.Is(why, ErrUnanswered) {
-		return why
-	}
-	return fmt.Errorf("%w: %w", ErrUnanswered, why)
 }

@@ -235,7 +235,7 @@ func (ts *tasks) save(p *peer, r *TaskRecord) error {
 func (ts *tasks) enter(t *task) error {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
-	o, mine := &ts.options, ts.perClient[t.client]
+	o, mine := &ts.options, ts.perClient[t.from]
 	switch {
 	case ts.ctx.Err() != nil:
 		return refuse(jsonrpc.CodeInternalError, "shutting down")
@@ -250,7 +250,7 @@ func (ts *tasks) enter(t *task) error {
 	}
 	ts.handlers[t] = struct{}{}
 	ts.bytes += t.size
-	ts.perClient[t.client] = taskShare{mine.tasks + 1, mine.bytes + t.size}
+	ts.perClient[t.from] = taskShare{mine.tasks + 1, mine.bytes + t.size}
 	ts.running.Add(1)
 	return nil
 }
@@ -261,11 +261,11 @@ func (ts *tasks) leave(t *task) {
 	defer ts.mu.Unlock()
 	delete(ts.handlers, t)
 	ts.bytes -= t.size
-	mine := ts.perClient[t.client]
+	mine := ts.perClient[t.from]
 	if mine = (taskShare{mine.tasks - 1, mine.bytes - t.size}); mine.tasks > 0 {
-		ts.perClient[t.client] = mine
+		ts.perClient[t.from] = mine
 	} else {
-		delete(ts.perClient, t.client)
+		delete(ts.perClient, t.from)
 	}
 	ts.running.Done()
 }

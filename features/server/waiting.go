@@ -20,7 +20,7 @@ import (
 // handler has returned and a round has taken the outcome, or no round will.
 type waiting struct {
 	rounds *rounds
-	client clientKey // whose it is
+	from   clientKey // whose it is
 	name   string
 	size   int
 	since  uint64 // the order of arrival
@@ -32,15 +32,12 @@ type waiting struct {
 	cancel context.CancelCauseFunc
 	round  atomic.Pointer[Request] // the present round, or the last one
 
-	queue  chan struct{}       // holds one token while a question is being asked
 	asks   chan *openQuestions // to the present round
 	done   chan struct{}       // closed when the handler has returned
 	result any
 	err    error
 
-	number atomic.Int64 // of questions without an explicit key
-	before askedBefore  // guarded by queue
-	early  protocol.InputResponses
+	conversation
 
 	// Guarded by rounds.mu.
 	ticket [16]byte
@@ -81,10 +78,12 @@ func (c waitingContext) Value(key any) any {
 // start reserves a place for a call and runs its handler.
 func (rs *rounds) start(ctx context.Context, c *call, about subject, early protocol.InputResponses, run func(context.Context) (any, error)) (any, *protocol.InputRequired, error) {
 	w := &waiting{
-		rounds: rs, client: c.clientKey(), name: c.Method + " " + shorten(about.name, longestName), about: about, id: c.CallID(),
-		size: bytesOfWaiting + c.size, expiry: time.Now().Add(rs.options.CallExpiry), early: early,
-		queue: make(chan struct{}, 1), asks: make(chan *openQuestions), done: make(chan struct{}),
+		rounds: rs, from: c.clientKey(), name: c.Method + " " + shorten(about.name, longestName), about: about, id: c.CallID(),
+		size: bytesOfWaiting + c.size, expiry: time.Now().Add(rs.options.CallExpiry),
+		asks: make(chan *openQuestions), done: make(chan struct{}),
 	}
+	w.begin(func() *Client { return w.round.Load().Client }, w.deliver)
+	w.early = early
 	if err := rs.enter(w); err != nil {
 		return nil, nil, err
 	}
@@ -234,42 +233,6 @@ func (rs *rounds) resume(ctx context.Context, c *call, about subject, st *state,
 	return w.await(ctx, c)
 }
 
-func (w *waiting) nextKey() string { return fmt.Sprint(w.number.Add(1)) }
-
-// ask implements asker. It runs on goroutines of the handler.
-func (w *waiting) ask(ctx context.Context, asked protocol.InputRequests) (protocol.InputResponses, error) {
-	select {
-	case w.queue <- struct{}{}:
-		defer func() { <-w.queue }()
-	case <-ctx.Done():
-		return nil, w.unanswered(ctx)
-	}
-	if err := canBeAsked(w.round.Load().Client, asked); err != nil {
-		return nil, err
-	}
-	open, err := w.before.take(asked)
-	if err != nil {
-		return nil, err
-	}
-	for key, q := range open {
-		if answer, ok := w.early[key]; ok {
-			if err := checkAnswer(ctx, key, q, answer); err != nil {
-				return nil, err
-			}
-			w.before.give(protocol.InputResponses{key: answer})
-			delete(open, key)
-		}
-	}
-	if len(open) > 0 {
-		answers, err := w.deliver(ctx, open)
-		if err != nil {
-			return nil, err
-		}
-		w.before.give(answers)
-	}
-	return w.before.to(asked), nil
-}
-
 // deliver passes questions to the present round, and waits for the answers. While the
 // server closes, it fails.
 func (w *waiting) deliver(ctx context.Context, open protocol.InputRequests) (protocol.InputResponses, error) {
@@ -277,28 +240,20 @@ func (w *waiting) deliver(ctx context.Context, open protocol.InputRequests) (pro
 	select {
 	case w.asks <- asked:
 	case <-ctx.Done():
-		return nil, w.unanswered(ctx)
+		return nil, unansweredBy(ctx)
 	case <-w.ctx.Done():
-		return nil, w.unanswered(w.ctx)
+		return nil, unansweredBy(w.ctx)
 	case <-w.rounds.ctx.Done():
-		return nil, w.unanswered(w.rounds.ctx)
+		return nil, unansweredBy(w.rounds.ctx)
 	}
 	select {
 	case answers := <-asked.answers:
 		return answers, nil
 	case <-ctx.Done():
-		return nil, w.unanswered(ctx)
+		return nil, unansweredBy(ctx)
 	case <-w.ctx.Done():
-		return nil, w.unanswered(w.ctx)
+		return nil, unansweredBy(w.ctx)
 	case <-w.rounds.ctx.Done():
-		return nil, w.unanswered(w.rounds.ctx)
+		return nil, unansweredBy(w.rounds.ctx)
 	}
-}
-
-func (w *waiting) unanswered(ctx context.Context) error {
-	why := context.Cause(ctx)
-	if errors.Is(why, ErrUnanswered) {
-		return why
-	}
-	return fmt.Errorf("%w: %w", ErrUnanswered, why)
 }
