@@ -238,3 +238,26 @@ func TestPanicTellsWhatWasTakenWithIt(t *testing.T) {
 		}
 	})
 }
+
+// A link that panics while the core's effects are performed keeps no caller from an outcome
+// that the core has decided already.
+//
+// Guarantees: G-0001.11
+func TestPanicBetweenTwoOutcomes(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := &script{onSend: func(_ *script, o transport.Outbound) error {
+			if o.Tag == 0 { // the cancellation of the first call
+				panic("send")
+			}
+			return nil
+		}}
+		r := scripted(t, s, conn.Options{Dialect: dialect{}})
+		first := r.calling(t.Context(), conn.Request{Method: "m", Timeout: time.Second})
+		second := r.calling(t.Context(), conn.Request{Method: "m", Timeout: time.Second})
+		wantEnd(t, <-first, conn.TimedOut, conn.Unknown)
+		wantEnd(t, <-second, conn.TimedOut, conn.Unknown)
+		if err, panicked := <-r.ended, new(conn.PanicError); !errors.As(err, &panicked) || panicked.Value != "send" {
+			t.Errorf("Run returned %v", err)
+		}
+	})
+}
