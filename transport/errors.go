@@ -74,32 +74,32 @@ type ExitError struct {
 }
 
 // Error returns one line: how the process ended, and the last line of its standard
-// error that speaks of an error, or else the last line.
+// error that found of an error, or else the last line.
 func (e *ExitError) Error() string {
 	how := fmt.Sprintf("exited with status %d", e.Status)
 	if e.Signal != "" {
 		how = "was ended by signal: " + e.Signal
 	}
 	text := fmt.Sprintf("transport: %q %s", e.Command, how)
-	if line := e.complaint(); line != "" {
+	if line := e.errorLine(); line != "" {
 		text += ": " + line
 	}
 	return text
 }
 
-// complaint returns the line of Stderr that tells most.
-func (e *ExitError) complaint() (line string) {
-	speaks := false
+// errorLine returns the line of Stderr that probably says what went wrong.
+func (e *ExitError) errorLine() (line string) {
+	found := false
 	for candidate := range strings.Lines(e.Stderr) {
 		candidate = strings.TrimSpace(candidate)
 		lower := strings.ToLower(candidate)
-		spoke := strings.Contains(lower, "error") || strings.Contains(lower, "panic") || strings.Contains(lower, "fatal")
-		if candidate != "" && (spoke || !speaks) {
-			line, speaks = candidate, speaks || spoke
+		isError := strings.Contains(lower, "error") || strings.Contains(lower, "panic") || strings.Contains(lower, "fatal")
+		if candidate != "" && (isError || !found) {
+			line, found = candidate, found || isError
 		}
 	}
-	if len(line) > longestComplaint {
-		line = line[:longestComplaint] + "…"
+	if len(line) > maxErrorLine {
+		line = line[:maxErrorLine] + "…"
 	}
 	return strings.Map(printable, strings.ToValidUTF8(line, ""))
 }
@@ -116,8 +116,8 @@ func printable(r rune) rune {
 	}
 }
 
-// longestComplaint is how much of a line is quoted, in bytes.
-const longestComplaint = 256
+// maxErrorLine is how much of a line is quoted, in bytes.
+const maxErrorLine = 256
 
 // A StatusError is an HTTP response with an error status in place of an answer. It
 // unwraps to the JSON-RPC error in its body, if there is one.

@@ -8,8 +8,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A link stands between the link that it wraps and the receiver. Only its pump
-// calls the receiver. It calls the wrapped link with out.mu held, so from one
+// A link wraps another link. Only its pump calls the receiver. It calls the wrapped link with out.mu held, so from one
 // goroutine at a time; the calls of the wrapped link are queued for the pump.
 type link struct {
 	inner  transport.Link
@@ -22,7 +21,7 @@ type link struct {
 	in  inbound
 
 	halfOpen atomic.Bool
-	heard    atomic.Pointer[time.Time] // when last asked while not half open; nil: never
+	heard    atomic.Pointer[time.Time] // the last result of Heard before the link was half open; nil: none
 	closing  atomic.Bool
 	bound    atomic.Bool
 	death    atomic.Pointer[InjectedError] // the fault that has ended the link; nil: none
@@ -57,8 +56,8 @@ func (l *link) Grant(stream transport.Stream, frames int) {
 	l.rouse()
 }
 
-// Resume asks the pump, which knows whether a fault has cut the stream or the
-// wrapped link.
+// Resume leaves the work to the pump. The pump itself resumes a stream that a fault has
+// cut, and passes Resume of any other stream on to the wrapped link.
 func (l *link) Resume(stream transport.Stream) {
 	l.in.arrive(arrival{kind: streamResumed, stream: stream})
 	l.rouse()

@@ -136,8 +136,8 @@ func (out *outbound) pass(o transport.Outbound) error {
 	return out.link.inner.Send(o)
 }
 
-// passMore sends a frame, and after it others that nobody waits for: those for
-// which the link has no room are lost.
+// passMore sends a frame, and then more frames. It drops those for which the link
+// has no room.
 func (out *outbound) passMore(o transport.Outbound, more ...transport.Outbound) error {
 	err := out.pass(o)
 	for i := 0; i < len(more) && err == nil && !o.Last; i++ {

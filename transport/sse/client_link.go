@@ -54,7 +54,7 @@ type clientLink struct {
 	told   delivery.Delivery
 	heard  heard.Time
 	known  atomic.Bool // the server has accepted a message, so it had the session
-	credit *credit.Credit
+	credit credit.Credit
 
 	ctx    context.Context // ends when nothing is exchanged any more
 	cancel context.CancelFunc
@@ -80,7 +80,7 @@ func newClientLink(client *http.Client, header http.Header, limit int) *clientLi
 		limit = web.DefaultMaxFrame
 	}
 	l := &clientLink{
-		client: client, header: header, limit: limit, release: func() {}, credit: credit.New(),
+		client: client, header: header, limit: limit, release: func() {},
 		ending: ending.New(), beside: make(chan struct{}, maxBeside),
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
@@ -143,8 +143,8 @@ func (l *clientLink) Bind(to transport.Receiver) { l.told.Bind(to) }
 // Requests implements transport.RequestPerMessage.
 func (l *clientLink) Requests() bool { return true }
 
-// Network implements transport.Networked. The session's id is a secret that is part of
-// the address, and is not told.
+// Network implements transport.Networked. It leaves out the session's id, which is a
+// secret part of the address.
 func (l *clientLink) Network() transport.Network { return transport.Network{HTTP: l.http} }
 
 // Heard implements transport.ActivityRecorder.
@@ -300,7 +300,7 @@ func (l *clientLink) settle(m numbered, err error, unsent bool) {
 		}
 		return
 	}
-	if m.Tag != 0 { // else nobody asks after it
+	if m.Tag != 0 { // without a tag the sender does not want to know
 		err = fmt.Errorf("sse: post %s: %w", cmp.Or(m.Route.Method, "a response"), err)
 		l.told.Tell(func(to transport.Receiver) { to.Failed(transport.Failure{Tag: m.Tag, Err: err, Unsent: unsent}) })
 	}
@@ -336,7 +336,7 @@ func (l *clientLink) finish(reason error) {
 	l.told.Lose(transport.Loss{Reason: reason, Unsent: l.unsentTags()})
 }
 
-// stop cancels what is under way, and lets nothing more start.
+// stop cancels all requests, and prevents further ones.
 func (l *clientLink) stop() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -345,7 +345,7 @@ func (l *clientLink) stop() {
 	l.check()
 }
 
-// unsentTags lists what was accepted and never left, in the order of Send.
+// unsentTags lists the messages that were accepted and not sent, in the order of Send.
 func (l *clientLink) unsentTags() (tags []transport.Tag) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -35,7 +35,7 @@ type serverLink struct {
 	control      *http.ResponseController
 
 	told    delivery.Delivery
-	credit  *credit.Credit
+	credit  credit.Credit
 	turn    chan struct{} // holds one while a POST is being delivered
 	wake    chan struct{} // holds one: the goroutine of the GET looks again
 	closing chan struct{} // closed with the reason
@@ -56,13 +56,13 @@ type serverLink struct {
 func newServerLink(w http.ResponseWriter, r *http.Request, identity string, maxFrame int) *serverLink {
 	return &serverLink{
 		identity: identity, http: web.VersionOf(r.Proto), maxFrame: maxFrame, w: w, control: http.NewResponseController(w),
-		credit: credit.New(), turn: make(chan struct{}, 1), wake: make(chan struct{}, 1),
+		turn: make(chan struct{}, 1), wake: make(chan struct{}, 1),
 		closing: make(chan struct{}), unused: make(chan struct{}), gone: make(chan struct{}), uses: 1,
 	}
 }
 
-// Network implements transport.Networked. The session's id is a secret that is part of an
-// address, and is not told.
+// Network implements transport.Networked. It leaves out the session's id, which is a
+// secret part of an address.
 func (l *serverLink) Network() transport.Network { return transport.Network{HTTP: l.http} }
 
 // Bind implements transport.Link.
@@ -266,7 +266,7 @@ func (l *serverLink) endWrite() {
 }
 
 // Close implements transport.Link. What is queued is written within 70 % of the
-// grace. There is nobody to ask: the client sees the end of the stream.
+// grace. The client is not asked to end: it sees the end of the stream.
 func (l *serverLink) Close(grace time.Duration) error { return l.end(transport.ErrClosed, grace) }
 
 // end ends the link. The first reason counts.

@@ -344,7 +344,7 @@ func (l *child) drain() {
 	case <-l.readDone:
 	case <-timeout.Done():
 	case <-l.closing.Raised:
-		l.credit.close()
+		l.noCredit.Raise()
 		select {
 		case <-l.readDone:
 		case <-timeout.Done():

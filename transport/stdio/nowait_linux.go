@@ -42,7 +42,7 @@ func (c *nowait) call(number, fd uintptr, p []byte) (int, syscall.Errno) {
 	case syscall.EOPNOTSUPP, syscall.ENOSYS, syscall.EINVAL, syscall.EPERM, syscall.ESPIPE: // by the file, the kernel or a sandbox
 		c.unable = true
 		return 0, syscall.EOPNOTSUPP
-	default: // not to be asked for again: a socket tells once that it was reset
+	default: // return it, because a socket reports a reset only once
 		return 0, errno
 	}
 }

@@ -26,8 +26,8 @@ func watchParent(cmd *exec.Cmd) (*parentWatch, error) {
 	return w, nil
 }
 
-// arm names the group. A kernel that knows no such signals leaves the group as it
-// is on other systems.
+// arm registers the group that the kernel kills. If the kernel does not support this, the
+// group is not killed, as on other systems.
 func (w *parentWatch) arm(group int) {
 	end := w.theirs.Fd()
 	_, errOwner := unix.FcntlInt(end, unix.F_SETOWN, -group)
@@ -38,5 +38,5 @@ func (w *parentWatch) arm(group int) {
 	w.theirs.Close()
 }
 
-// close ends the watch. What is left of the group is killed.
+// close ends the watch. The kernel kills what is left of the group.
 func (w *parentWatch) close() { closeAll([]*os.File{w.ours, w.theirs}) }

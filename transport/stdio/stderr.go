@@ -24,7 +24,7 @@ const (
 type stderr struct {
 	from *os.File
 	tail tail
-	stop *latch.Latch  // nobody wants the rest
+	stop *latch.Latch  // the rest is not needed
 	done chan struct{} // closed when reading has ended
 
 	chunks chan []byte   // to the copying goroutine; nil without a writer

@@ -6,10 +6,10 @@ import (
 	"io"
 	"os"
 	"runtime"
-	"sync"
 	"time"
 
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/credit"
 	"github.com/bowline-mcp/bowline/transport/internal/delivery"
 	"github.com/bowline-mcp/bowline/transport/internal/heard"
 	"github.com/bowline-mcp/bowline/transport/internal/latch"
@@ -31,7 +31,7 @@ type wire struct {
 	in         io.ReadCloser
 	out        io.WriteCloser
 	skips      bool // after an oversized frame, the wire continues
-	credit     *credit
+	credit     credit.Credit
 	reader     frameReader
 	writer     *writer
 	worker     transport.Worker        // the receiver, if it is one; set before there is credit
@@ -39,6 +39,7 @@ type wire struct {
 	readerRole readerRole
 	holds      bool         // the writer is held; used only by the goroutine that reads
 	closing    *latch.Latch // Close was called
+	noCredit   *latch.Latch // the reader does not wait for credit any more
 
 	readDone, writeDone chan struct{} // closed when the goroutine has ended
 	readErr, writeErr   error         // why; set before
@@ -56,7 +57,7 @@ func newWire(in io.ReadCloser, out io.WriteCloser, framing Framing, maxFrame int
 	w := &wire{
 		in:        in,
 		out:       out,
-		credit:    newCredit(),
+		noCredit:  latch.New(),
 		writer:    newWriter(out, framing, maxFrame),
 		closing:   latch.New(),
 		readDone:  make(chan struct{}),
@@ -90,7 +91,7 @@ func (w *wire) Flush(int) { w.writer.flush() }
 // Grant implements transport.Link.
 func (w *wire) Grant(stream transport.Stream, frames int) {
 	if stream == transport.Main {
-		w.credit.grant(frames)
+		w.credit.Grant(frames)
 	}
 }
 
@@ -129,7 +130,7 @@ func (w *wire) reading() {
 // together, it collects what is flushed. It writes that before this goroutine waits for
 // bytes or credit, and when it ends (ADR-0051).
 func (w *wire) read(g *readerGoroutine) error {
-	for w.credit.take(w.release) {
+	for w.takeCredit() {
 		frame, err := w.reader.next()
 		if err != nil && !(w.skips && isOversized(err)) {
 			return err
@@ -148,6 +149,15 @@ func (w *wire) read(g *readerGoroutine) error {
 		}
 	}
 	return errStopped
+}
+
+// takeCredit takes one credit. Before it waits for one, it releases what was collected.
+func (w *wire) takeCredit() bool {
+	if w.credit.TryTake() {
+		return true
+	}
+	w.release()
+	return w.credit.Take(w.noCredit.Raised, nil)
 }
 
 // serve calls the receiver's Serve, which may run a handler. It reports whether this
@@ -191,7 +201,7 @@ func (r *releasing) Read(p []byte) (int, error) {
 
 // stopReading ends the reader, even while it waits.
 func (w *wire) stopReading() {
-	w.credit.close()
+	w.noCredit.Raise()
 	interrupt(w.in, func(s interface{ SetReadDeadline(time.Time) error }) error {
 		return s.SetReadDeadline(time.Unix(0, 1))
 	})
@@ -228,55 +238,6 @@ func (w *wire) closeBoth() {
 func isOversized(err error) bool {
 	var oversized *transport.OversizedError
 	return errors.As(err, &oversized)
-}
-
-// A credit counts the frames that may still be delivered.
-type credit struct {
-	mu     sync.Mutex
-	more   sync.Cond
-	n      int
-	closed bool
-}
-
-func newCredit() *credit {
-	c := &credit{}
-	c.more.L = &c.mu
-	return c
-}
-
-func (c *credit) grant(n int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.n += n
-	c.more.Signal()
-}
-
-// take waits for one credit. Before it waits, it calls idle. It returns false if there
-// is no credit and none will come.
-func (c *credit) take(idle func()) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.n <= 0 && !c.closed {
-		c.mu.Unlock()
-		idle()
-		c.mu.Lock()
-	}
-	for c.n <= 0 && !c.closed {
-		c.more.Wait()
-	}
-	if c.n <= 0 {
-		return false
-	}
-	c.n--
-	return true
-}
-
-// close ends all waits for credit. Credit that was granted can still be used.
-func (c *credit) close() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.closed = true
-	c.more.Signal()
 }
 
 // forcedWait is how long escalate waits after force. It may not be enough for a process

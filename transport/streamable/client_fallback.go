@@ -71,7 +71,7 @@ func (s *clientStream) handOver(older transport.Link, initialize *outgoing) bool
 	}
 	l.older = older
 	delete(l.streams, s.number)
-	older.Grant(transport.Main, l.main.credit)
+	older.Grant(transport.Main, l.main.credit.Left())
 	waiting, busy := append([]*outgoing{initialize}, l.queue.waiting...), l.queue.busy
 	l.queue.waiting, l.queue.busy = nil, false
 	for _, m := range waiting {

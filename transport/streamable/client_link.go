@@ -172,7 +172,7 @@ func (l *clientLink) Grant(stream transport.Stream, frames int) {
 	if l.older != nil {
 		l.older.Grant(stream, frames)
 	} else if s := l.find(stream); s != nil {
-		s.grant(frames)
+		s.credit.Grant(frames)
 	}
 }
 

@@ -81,7 +81,7 @@ func (l *clientLink) post(m *outgoing) {
 	case err == nil && m.Route.Method == protocol.NotificationInitialized:
 		l.listen()
 		l.awaitListening()
-	case err == nil, m.Tag == 0: // nobody asks after it
+	case err == nil, m.Tag == 0: // without a tag the sender does not want to know
 	case l.ctx.Err() != nil, r.fatal != nil:
 		l.abandon(m, unsent)
 	default:

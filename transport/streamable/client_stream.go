@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"sync"
 	"time"
 
 	httpheader "github.com/bowline-mcp/bowline/internal/header"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/credit"
 	"github.com/bowline-mcp/bowline/transport/internal/eventstream"
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
@@ -46,9 +46,7 @@ type clientStream struct {
 	sent    outgoing    // the request
 	request httpRequest // that posts it
 
-	mu     sync.Mutex
-	credit int
-	more   chan struct{} // holds one token: credit was granted; nil before it is needed
+	credit credit.Credit
 
 	// Only the reading goroutine uses these.
 	sessions []string      // ids, as the headers of the response name them
@@ -68,37 +66,9 @@ func (s *clientStream) init(l *clientLink, number transport.Stream) {
 
 func (s *clientStream) isMain() bool { return s.number == transport.Main }
 
-func (s *clientStream) grant(frames int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.credit += frames
-	if s.more == nil {
-		return
-	}
-	select {
-	case s.more <- struct{}{}:
-	default: // a wake-up is due already
-	}
-}
-
 // await waits for credit. It reports false if the stream ends first.
 func (s *clientStream) await() bool {
-	for {
-		s.mu.Lock()
-		granted := s.credit > 0
-		if !granted && s.more == nil {
-			s.more = make(chan struct{}, 1)
-		}
-		s.mu.Unlock()
-		if granted {
-			return s.ctx.Err() == nil
-		}
-		select {
-		case <-s.more:
-		case <-s.ctx.Done():
-			return false
-		}
-	}
+	return (s.credit.Left() > 0 || s.credit.Await(s.ctx.Done(), nil)) && s.ctx.Err() == nil
 }
 
 // tell calls the receiver of the stream, unless the stream has ended. If last is set,
@@ -311,9 +281,7 @@ func (s *clientStream) isAnswer(m *jsonrpc.Message) bool {
 
 // deliver delivers a frame for one credit.
 func (s *clientStream) deliver(in transport.Inbound) {
-	s.mu.Lock()
-	s.credit--
-	s.mu.Unlock()
+	s.credit.TryTake()
 	in.Stream = s.number
 	if in.Last {
 		s.link.drop(s)
@@ -347,7 +315,7 @@ func (s *clientStream) ended(err error) {
 		s.lost(fmt.Errorf("streamable: the GET stream of the session ended: %w", err), true, s.retry)
 		return
 	}
-	resumable := s.eventID != "" && !s.modern && !s.initializes // without an event id the server does not know from where
+	resumable := s.eventID != "" && !s.modern && !s.initializes // without an event id the server cannot tell where to continue
 	s.lost(fmt.Errorf("streamable: the stream of a request ended before its response: %w", err), resumable, s.retry)
 }
 

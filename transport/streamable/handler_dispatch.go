@@ -243,7 +243,7 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request) *refusal {
 	case id.stream == transport.Main:
 		return l.listen(w, r, &h.options, &id)
 	default:
-		return l.resume(w, r, &h.options, id)
+		return h.resume(l, w, r, id)
 	}
 }
 

@@ -178,7 +178,7 @@ func (l *serverLink) failed(tag transport.Tag, err error, unsent bool) {
 	l.told.Tell(func(to transport.Receiver) { to.Failed(transport.Failure{Tag: tag, Err: err, Unsent: unsent}) })
 }
 
-// Close implements transport.Link. There is nobody to ask: what is queued for open
+// Close implements transport.Link. What is queued for open
 // responses is written within 70 % of the grace. A request without any response
 // is answered with 503.
 func (l *serverLink) Close(grace time.Duration) error { return l.end(transport.ErrClosed, grace) }

@@ -50,7 +50,7 @@ func (l *serverLink) pushMain(o transport.Outbound) error {
 		w = nil
 	}
 	m.head++
-	l.keep(transport.Main, m.head, o)
+	l.events.Append(l.session, storedEvent(transport.Main, m.head, o))
 	if w != nil {
 		m.issued = true
 		w.signal()
@@ -107,7 +107,7 @@ func (l *serverLink) listen(w http.ResponseWriter, r *http.Request, o *HandlerOp
 	}
 	l.mu.Lock()
 	isOver, head, due := l.reason != nil, l.main.head, false
-	s.numbered = &numbering{at: l.main.taken, primes: primed(l.version), retry: o.Retry}
+	s.numbered = &numbering{to: s, at: l.main.taken, primes: primed(l.version), retry: o.Retry}
 	if from != nil {
 		s.numbered.at = min(from.index, head)
 	}
@@ -134,7 +134,7 @@ func (l *serverLink) listen(w http.ResponseWriter, r *http.Request, o *HandlerOp
 // tellMissing logs that a client has come back for messages that are no longer stored.
 // It does so once for each session, because a client can ask again and again.
 func (l *serverLink) tellMissing(s *response, o *HandlerOptions) {
-	if s.missing == 0 {
+	if s.numbered.missing == 0 {
 		return
 	}
 	l.mu.Lock()
@@ -142,14 +142,14 @@ func (l *serverLink) tellMissing(s *response, o *HandlerOptions) {
 	l.main.told = true
 	l.mu.Unlock()
 	if !told {
-		o.logger().Warn("bowline: messages that a client has missed are not kept any more", "identity", l.key.client.identity, "address", l.key.client.address, "messages", s.missing)
+		o.logger().Warn("bowline: messages that a client has missed are not kept any more", "identity", l.key.client.identity, "address", l.key.client.address, "messages", s.numbered.missing)
 	}
 }
 
 // catchUpMain writes the stored events of Main, up to the index head. The queue
 // continues after that.
 func (r *response) catchUpMain(ctx context.Context, head uint64) error {
-	if err := r.replay(ctx, head, true); err != nil {
+	if err := r.numbered.replay(ctx, head, true); err != nil {
 		return err
 	}
 	r.link.mu.Lock()

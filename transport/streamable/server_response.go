@@ -30,19 +30,19 @@ type response struct {
 	control   http.ResponseController
 	keepAlive time.Duration
 	wake      chan struct{} // holds one
-	begun     bool          // the status was sent; only the request's goroutine uses it
 	values    [3]string     // of headers
 	numbered  *numbering    // gives ids to its events; nil: they have none
-	missing   uint64        // events that a replay left out; only the request's goroutine uses it
 
 	// Guarded by link.mu.
 	queue   *sendQueue
-	asked   bool          // the stream must begin now, even without a frame
-	over    bool          // it accepts no more frames, but still writes queued ones
 	cut     error         // why it takes no more frames from the queue
 	after   time.Duration // when the client should come back; with errPolled
+	asked   bool          // the stream must begin now, even without a frame
+	over    bool          // it accepts no more frames, but still writes queued ones
 	writing bool
 	stopped bool // it writes nothing more, not even the rest of a frame
+
+	begun bool // the status was sent; only the request's goroutine uses it
 }
 
 func newResponse(l *serverLink, w http.ResponseWriter, keepAlive time.Duration) *response {

@@ -3,16 +3,12 @@ package streamable
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
-	"slices"
-	"strconv"
-	"strings"
 	"time"
 
-	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
-	"github.com/bowline-mcp/bowline/transport/internal/eventstream"
 )
 
 const (
@@ -32,143 +28,59 @@ const (
 // errPolled is the reason why a connection ends on purpose: the client comes back later.
 var errPolled = errors.New("streamable: the client polls for the response")
 
-// An eventID identifies an event of a session by its stream and its index. Index 0 is
-// the position before the first event.
-type eventID struct {
-	stream transport.Stream
-	index  uint64
-}
-
-func (id eventID) String() string {
-	return strconv.FormatUint(uint64(id.stream), 10) + "-" + strconv.FormatUint(id.index, 10)
-}
-
-func parseEventID(text string) (eventID, bool) {
-	stream, index, _ := strings.Cut(text, "-")
-	s, err := strconv.ParseUint(stream, 10, 64)
-	i, err2 := strconv.ParseUint(index, 10, 64)
-	id := eventID{transport.Stream(s), i}
-	return id, err == nil && err2 == nil && id.String() == text
-}
-
-// primed reports whether clients of a revision expect an id before the first event.
-// Clients of earlier revisions would try to decode its empty data.
-func primed(version string) bool { return version >= protocol.Version20251125 }
-
-// A numbering gives ids to the events of one response. Only the goroutine of the
-// response uses it. A nil numbering gives none.
-type numbering struct {
-	stream transport.Stream
-	at     uint64 // index of the last event that was taken from the queue
-	primes bool
-	opened bool
-	retry  time.Duration
-	main   *mainStream // the stream, if it is Main; nil for the stream of a request
-}
-
-// taken records that so many frames will be written next. The caller holds link.mu.
-func (n *numbering) taken(frames int) {
-	if n == nil {
-		return
-	}
-	if n.at += uint64(frames); n.main != nil {
-		n.main.taken = n.at
-	}
-}
-
-// opening returns the first event. It has no message, and its id says from where the
-// client can resume the stream. So many frames were taken already.
-func (n *numbering) opening(taken int) []byte {
-	if n == nil || !n.primes || n.opened {
-		return nil
-	}
-	n.opened = true
-	return eventstream.Append(nil, eventstream.Event{ID: eventID{n.stream, n.at - uint64(taken)}.String(), Retry: n.retry})
-}
-
-func (n *numbering) isOpened() bool { return n != nil && n.opened }
-
-// goodbye returns an event that says when the client should come back.
-func (n *numbering) goodbye(after time.Duration) []byte {
-	return eventstream.Append(nil, eventstream.Event{ID: eventID{n.stream, n.at}.String(), Retry: after})
-}
-
-// appendEvents appends the frames that were taken last, as events.
-func (n *numbering) appendEvents(text []byte, frames []transport.Outbound) []byte {
-	size := 0
-	for _, o := range frames {
-		size += eventText + len(o.Frame)
-	}
-	text = slices.Grow(text, size)
-	for i, o := range frames {
-		var id eventID
-		if n != nil {
-			id = eventID{n.stream, n.at - uint64(len(frames)-i-1)}
-		}
-		text = n.appendEvent(text, id, o.Frame)
-	}
-	return text
-}
-
-// eventText is the maximum length of an event's text in addition to its data.
-const eventText = len("id: 18446744073709551615-18446744073709551615\ndata: \n\n")
-
-func (n *numbering) appendEvent(text []byte, id eventID, frame []byte) []byte {
-	e := eventstream.Event{Data: oneLine(frame)}
-	if n != nil {
-		e.ID = id.String()
-	}
-	return eventstream.Append(text, e)
-}
-
-// keep stores an event of the link's session. The caller holds link.mu.
-func (l *serverLink) keep(stream transport.Stream, index uint64, o transport.Outbound) {
-	l.events.Append(l.session, StoredEvent{Stream: stream, Index: index, Last: o.Last, Data: oneLine(o.Frame)})
-}
+// errReplaced is the reason why a connection ends whose client has come back on another
+// one.
+var errReplaced = io.EOF
 
 // resume serves a GET request that resumes the stream of a request where its client has
 // lost it.
-func (l *serverLink) resume(w http.ResponseWriter, r *http.Request, o *HandlerOptions, id eventID) *refusal {
-	to := newResponse(l, w, o.KeepAlive)
+func (h *Handler) resume(l *serverLink, w http.ResponseWriter, r *http.Request, id eventID) *refusal {
+	to := newResponse(l, w, h.options.KeepAlive)
 	if !to.canFlush() {
 		return cannotFlush(jsonrpc.ID{})
 	}
-	to.numbered = &numbering{stream: id.stream, at: id.index, retry: o.Retry}
-	k, err := l.keptAfter(r.Context(), id)
+	to.numbered = &numbering{to: to, stream: id.stream, at: id.index, retry: h.options.Retry}
+	return to.numbered.resume(r.Context())
+}
+
+// resume writes the stored events of the stream, and then what follows.
+func (n *numbering) resume(ctx context.Context) *refusal {
+	k, err := n.kept(ctx)
 	if err != nil {
 		return unreadable()
 	}
-	s, head := l.attach(to, id, k)
+	s, head := n.attach(k)
 	if s != nil {
-		return s.goOn(r.Context(), to, head)
+		return s.goOn(ctx, n.to, head)
 	}
-	if k, err = l.keptAfter(r.Context(), id); err != nil { // the stream may have just ended
+	if k, err = n.kept(ctx); err != nil { // the stream may have just ended
 		return unreadable()
 	}
 	if k.gap || !k.last {
 		return &refusal{status: http.StatusGone, text: "what follows this event is not known any more"}
 	}
-	return l.replayEnded(r.Context(), to, k.head)
+	return n.replayEnded(ctx, k.head)
 }
 
 func unreadable() *refusal {
 	return &refusal{status: http.StatusInternalServerError, text: "the events of the stream cannot be read"}
 }
 
-// attach makes a stream continue on a response, unless the stream has ended, or events
+// attach makes the stream continue on this response, unless the stream has ended, or events
 // are missing. It returns the stream, or nil, and the index up to which stored events
 // must be written first.
-func (l *serverLink) attach(to *response, id eventID, k kept) (s *requestStream, head uint64) {
+func (n *numbering) attach(k kept) (s *requestStream, head uint64) {
+	to, l := n.to, n.to.link
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s = l.streams.find(id.stream)
-	if s == nil || !s.issued || s.cut != nil || l.reason != nil || id.index > s.head {
+	s = l.streams.find(n.stream)
+	if s == nil || !s.issued || s.cut != nil || l.reason != nil || n.at > s.head {
 		return nil, 0
 	}
-	if k.gap || k.head == id.index && s.head > id.index {
+	if k.gap || k.head == n.at && s.head > n.at {
 		return nil, 0
 	}
-	to.numbered.primes = primed(l.version)
+	n.primes = primed(l.version)
 	if s.to != nil {
 		s.to.interrupt()
 	}
@@ -183,7 +95,7 @@ func (s *requestStream) goOn(ctx context.Context, to *response, head uint64) *re
 	err := transport.ErrPeerClosed
 	defer func() { s.retire(to, err) }()
 	to.begin()
-	if err = to.replay(ctx, head, false); err == nil {
+	if err = to.numbered.replay(ctx, head, false); err == nil {
 		err = to.stream(ctx, nil, func([]transport.Outbound) {})
 	}
 	return abortedBy(err)

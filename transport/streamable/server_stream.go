@@ -87,7 +87,7 @@ func (l *serverLink) openStream(w http.ResponseWriter, b *body, o *HandlerOption
 	s.number = l.opened
 	l.streams.add(s)
 	if s.keepsAll = !l.isShared() && !l.stateless && !s.initializes; s.keepsAll {
-		posted.numbered = numbering{stream: s.number, primes: primed(l.version), retry: o.Retry}
+		posted.numbered = numbering{to: s.to, stream: s.number, primes: primed(l.version), retry: o.Retry}
 		s.to.numbered = &posted.numbered
 	}
 	l.mu.Unlock()
@@ -119,7 +119,7 @@ func (s *requestStream) reasonOf(err error) error {
 // is aborted, so that the client does not mistake it for complete.
 func (s *requestStream) refusal(to *response, err error) *refusal {
 	switch {
-	case to.begun && err == transport.ErrPeerClosed: // nobody is there
+	case to.begun && err == transport.ErrPeerClosed: // the client has disconnected
 		return nil
 	case to.begun:
 		return &refusal{abort: true}
@@ -275,7 +275,7 @@ func (s *requestStream) push(o transport.Outbound) bool {
 	}
 	if s.keepsAll && (s.issued || s.head > 0 || !o.Last) {
 		s.head++
-		s.link.keep(s.number, s.head, o)
+		s.link.events.Append(s.link.session, storedEvent(s.number, s.head, o))
 	}
 	if s.over = o.Last; s.to == nil { // its client comes back for the frame
 		if s.over {

@@ -101,7 +101,7 @@ func TapLink(inner transport.Link, number int, observe func(Entry)) transport.Li
 	return &tapped{Link: inner, number: number, observe: observe}
 }
 
-// A tapped link stands between a link and who uses it.
+// A tapped link passes everything on between a link and its user, and reports it.
 type tapped struct {
 	transport.Link
 	number   int

@@ -3,34 +3,63 @@ package credit
 
 import "sync"
 
-// A Credit is granted by the receiver of a stream and taken by its reader. One
-// goroutine at a time may take. Use New.
+// A Credit is granted by the receiver of a stream and taken by its reader. One goroutine
+// at a time may wait or take. The zero value is ready to use.
 type Credit struct {
 	mu   sync.Mutex
 	n    int
-	more chan struct{} // holds one: some was granted
+	more chan struct{} // holds one: some was granted; nil until somebody waits
 }
-
-// New returns a Credit of nothing.
-func New() *Credit { return &Credit{more: make(chan struct{}, 1)} }
 
 // Grant adds frames.
 func (c *Credit) Grant(frames int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.n += frames
+	if c.more == nil {
+		return
+	}
 	select {
 	case c.more <- struct{}{}:
 	default: // a wake-up is due already
 	}
 }
 
-// Take waits for one frame's credit and takes it. It returns false when one of the
-// channels is closed first.
+// Left returns for how many frames there is credit.
+func (c *Credit) Left() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return max(c.n, 0)
+}
+
+// TryTake takes one frame's credit, if there is some now.
+func (c *Credit) TryTake() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.n <= 0 {
+		return false
+	}
+	c.n--
+	return true
+}
+
+// Take waits for one frame's credit and takes it. It returns false if there is none when
+// one of the channels is closed.
 func (c *Credit) Take(stop, leave <-chan struct{}) bool {
-	for !c.taken() {
+	for !c.TryTake() {
+		if !c.Await(stop, leave) {
+			return false
+		}
+	}
+	return true
+}
+
+// Await waits for credit and takes none. It returns false if there is none when one of the
+// channels is closed.
+func (c *Credit) Await(stop, leave <-chan struct{}) bool {
+	for more := c.untilMore(); more != nil; more = c.untilMore() {
 		select {
-		case <-c.more:
+		case <-more:
 		case <-stop:
 			return false
 		case <-leave:
@@ -40,12 +69,16 @@ func (c *Credit) Take(stop, leave <-chan struct{}) bool {
 	return true
 }
 
-func (c *Credit) taken() bool {
+// untilMore returns nil if there is credit, and otherwise a channel that gets a value when
+// there is some.
+func (c *Credit) untilMore() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.n <= 0 {
-		return false
+	if c.n > 0 {
+		return nil
 	}
-	c.n--
-	return true
+	if c.more == nil {
+		c.more = make(chan struct{}, 1)
+	}
+	return c.more
 }

@@ -47,9 +47,9 @@ func (d *Delivery) Tell(call func(transport.Receiver)) bool {
 	return true
 }
 
-// Work is Tell for a goroutine that lends itself to the receiver, which then works on
-// what it was told. Call passes work on as Inbound.Work. The caller holds nothing that
-// Send and Grant of the link need.
+// Work is Tell, followed by the receiver's Work on this goroutine, if the receiver is a
+// StreamWorker. Call passes work on as Inbound.Work. The caller holds no lock that Send
+// and Grant of the link need.
 func (d *Delivery) Work(call func(to transport.Receiver, work bool)) (told bool) {
 	worker, told := d.tell(call)
 	if worker != nil {
@@ -76,18 +76,17 @@ func (d *Delivery) Receive(in transport.Inbound) bool {
 	})
 }
 
-// Begin tells of a stream that the peer has begun.
+// Begin reports a stream that the peer has begun.
 func (d *Delivery) Begin(stream transport.Stream) {
 	d.Tell(func(to transport.Receiver) { to.StreamOpened(stream, 0) })
 }
 
-// Lends reports whether BeginWith may be called. It is for who knows that Bind was
-// called.
+// Lends reports whether BeginWith may be called. Call it only after Bind.
 func (d *Delivery) Lends() bool { return d.worker != nil }
 
-// BeginWith tells of a stream that the peer has begun and, without waiting for credit,
-// passes on the frame that has begun it, as Work does. If the receiver is lost, or wants
-// to grant credit first, BeginWith returns false, and has not called first.
+// BeginWith reports a stream that the peer has begun. Without waiting for credit, it also
+// delivers the frame that began the stream, as Work does. If the link is lost, or the
+// receiver wants to grant credit first, BeginWith returns false, and does not call first.
 func (d *Delivery) BeginWith(stream transport.Stream, first func() transport.Inbound) (taken bool) {
 	d.Work(func(to transport.Receiver, _ bool) {
 		if taken = d.worker.StreamBegun(stream); taken {

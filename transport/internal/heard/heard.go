@@ -1,4 +1,4 @@
-// Package heard notes when a link has received something.
+// Package heard records when a link has received something.
 package heard
 
 import (
@@ -7,21 +7,21 @@ import (
 	"time"
 )
 
-// A Time is when a link has received bytes last; see transport.ActivityRecorder. The zero
+// A Time says when a link last received bytes; see transport.ActivityRecorder. The zero
 // Time is ready to use.
 type Time struct {
 	mu   sync.Mutex
 	last time.Time
 }
 
-// Last returns when bytes have come in last: the zero time if none have.
+// Last returns when bytes last came in, or the zero time if none have.
 func (t *Time) Last() time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.last
 }
 
-// Note notes bytes that come in now, but not through a Reader.
+// Note records that bytes came in now. A Reader does so by itself.
 func (t *Time) Note() {
 	now := time.Now()
 	t.mu.Lock()
@@ -29,7 +29,7 @@ func (t *Time) Note() {
 	t.last = now
 }
 
-// Reader returns a reader that notes what is read from the stream.
+// Reader returns a reader of the stream that records when it reads bytes.
 func (t *Time) Reader(from io.Reader) io.Reader { return reader{from, t} }
 
 type reader struct {

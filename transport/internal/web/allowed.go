@@ -17,8 +17,8 @@ type Allowed struct {
 	Hosts   []string
 }
 
-// Check refuses what a page of another site, or a rebound host name, has a browser
-// send.
+// Check refuses requests that a browser sends for a page of another site, or under a
+// rebound host name.
 func (a Allowed) Check(r *http.Request) error {
 	switch {
 	case !a.originAllowed(r):
@@ -46,9 +46,10 @@ func (a Allowed) originAllowed(r *http.Request) bool {
 	return err == nil && a.isOwn(origin, r)
 }
 
-// isOwn reports whether an origin is this server's. A page from the host that it
-// now calls proves that only if TLS has proved the name, or if the name is known
-// to be the server's: otherwise somebody may have rebound it to this address.
+// isOwn reports whether an origin is this server's own. It is not enough that the
+// origin and the request name the same host, because an attacker can rebind a name to
+// this address. TLS must have verified the name, or the name must be one of this
+// server's.
 func (a Allowed) isOwn(origin *url.URL, r *http.Request) bool {
 	if origin.Host == "" || !strings.EqualFold(origin.Host, r.Host) {
 		return false

@@ -26,16 +26,16 @@ type Authorizer interface {
 type Bearer interface {
 	Authorizer
 
-	// Bearer returns the value of the header Authorization for requests that are sent to
-	// an address now, as http.Header has it. Nobody changes it. Nil: ask Authorize. It
-	// does not wait.
+	// Bearer returns the values of the Authorization header for requests that are sent to
+	// an address now. Callers do not change them. If it returns nil, the link calls
+	// Authorize. Bearer does not wait.
 	Bearer(ctx context.Context, to *url.URL) []string
 }
 
-// BearerOf is Bearer of an Authorizer that has it, and nil for any other.
+// BearerOf returns the result of Bearer, or nil for an Authorizer without that method.
 func BearerOf(ctx context.Context, auth Authorizer, to *url.URL) (value []string) {
 	if bearer, ok := auth.(Bearer); ok {
-		_ = guard(func() error { value = bearer.Bearer(ctx, to); return nil }) // Authorize tells what is wrong
+		_ = guard(func() error { value = bearer.Bearer(ctx, to); return nil }) // if it panics, the link calls Authorize, which reports what is wrong
 	}
 	return value
 }
@@ -43,9 +43,10 @@ func BearerOf(ctx context.Context, auth Authorizer, to *url.URL) (value []string
 // maxChallenges is how often an Authorizer is asked about one message.
 const maxChallenges = 3
 
-// Send sends the request that attempt makes, and another while the server denies it
-// and the Authorizer, which may be nil, says so. Unsent reports that an error came
-// before the last request was sent, so that the server has executed nothing.
+// Send sends the request that attempt returns. If the server denies access and the
+// Authorizer, which may be nil, asks for it, Send sends another one. Unsent reports that
+// an error came before the last request was sent, so that the server has executed
+// nothing.
 func Send(ctx context.Context, client *http.Client, auth Authorizer, attempt func() (*http.Request, error)) (response *http.Response, unsent bool, err error) {
 	request, err := attempt()
 	if err != nil {

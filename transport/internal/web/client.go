@@ -1,6 +1,6 @@
-// Package web is what the transports over HTTP have in common: the address of an
-// endpoint, the client that calls it, what a status means, and which pages may call
-// a server.
+// Package web contains what the transports over HTTP share. For clients: addresses,
+// connections, authorization, and what a status means. For servers: which pages may call
+// them, event streams, limits, and shutting down.
 package web
 
 import (
@@ -119,8 +119,8 @@ func followSameHost(next *http.Request, via []*http.Request) error {
 // SameHost reports whether two addresses have one origin.
 func SameHost(a, b *url.URL) bool { return a.Scheme == b.Scheme && a.Host == b.Host }
 
-// strip removes what is for the endpoint alone: the given headers, those of an
-// Authorizer, MCP's own, and the endpoint's address, which may hold a secret.
+// strip removes the headers that only the endpoint may see: those that the user gave,
+// those of an Authorizer, MCP's own, and the Referer, which may contain a secret.
 func strip(header http.Header) {
 	for name := range header {
 		if name != "Accept" && name != "Content-Type" {
@@ -150,8 +150,8 @@ func Do(client *http.Client, request *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// do does what client.Do does. It saves what that does for the sake of redirects
-// before there is one: a copy of all headers, for instance.
+// do does what client.Do does. But it prepares for a redirect, for instance by a copy of
+// all headers, only when there is one.
 func do(client *http.Client, request *http.Request) (*http.Response, error) {
 	if client.Jar != nil || request.URL.User != nil {
 		return client.Do(request)

@@ -7,8 +7,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// VersionOf returns the version of HTTP of a protocol such as "HTTP/1.1", as others
-// write it: HTTP/2 has no minor one.
+// VersionOf returns the version in a protocol such as "HTTP/1.1". HTTP/2 and HTTP/3 have
+// no minor version.
 func VersionOf(protocol string) string {
 	version := strings.TrimPrefix(protocol, "HTTP/")
 	if version != "1.0" {

@@ -1,0 +1,273 @@
+package streamable
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/eventstream"
+)
+
+// An eventID identifies an event of a session by its stream and its index. Index 0 is
+// the position before the first event.
+type eventID struct {
+	stream transport.Stream
+	index  uint64
+}
+
+func (id eventID) String() string {
+	return strconv.FormatUint(uint64(id.stream), 10) + "-" + strconv.FormatUint(id.index, 10)
+}
+
+func parseEventID(text string) (eventID, bool) {
+	stream, index, _ := strings.Cut(text, "-")
+	s, err := strconv.ParseUint(stream, 10, 64)
+	i, err2 := strconv.ParseUint(index, 10, 64)
+	id := eventID{transport.Stream(s), i}
+	return id, err == nil && err2 == nil && id.String() == text
+}
+
+// primed reports whether clients of a revision expect an id before the first event.
+// Clients of earlier revisions would try to decode its empty data.
+func primed(version string) bool { return version >= protocol.Version20251125 }
+
+// A numbering gives ids to the events of one response, and writes stored events on it.
+// Only the goroutine of the response uses it. A nil numbering gives no ids.
+type numbering struct {
+	to     *response
+	stream transport.Stream
+	at     uint64 // index of the last event that was taken from the queue
+	primes bool
+	opened bool
+	retry  time.Duration
+	main   *mainStream // the stream, if it is Main; nil for the stream of a request
+
+	missing uint64 // events that a replay left out
+}
+
+// taken records that so many frames will be written next. The caller holds link.mu.
+func (n *numbering) taken(frames int) {
+	if n == nil {
+		return
+	}
+	if n.at += uint64(frames); n.main != nil {
+		n.main.taken = n.at
+	}
+}
+
+// opening returns the first event. It has no message, and its id says from where the
+// client can resume the stream. So many frames were taken already.
+func (n *numbering) opening(taken int) []byte {
+	if n == nil || !n.primes || n.opened {
+		return nil
+	}
+	n.opened = true
+	return eventstream.Append(nil, eventstream.Event{ID: eventID{n.stream, n.at - uint64(taken)}.String(), Retry: n.retry})
+}
+
+func (n *numbering) isOpened() bool { return n != nil && n.opened }
+
+// goodbye returns an event that says when the client should come back.
+func (n *numbering) goodbye(after time.Duration) []byte {
+	return eventstream.Append(nil, eventstream.Event{ID: eventID{n.stream, n.at}.String(), Retry: after})
+}
+
+// appendEvents appends the frames that were taken last, as events.
+func (n *numbering) appendEvents(text []byte, frames []transport.Outbound) []byte {
+	size := 0
+	for _, o := range frames {
+		size += eventText + len(o.Frame)
+	}
+	text = slices.Grow(text, size)
+	for i, o := range frames {
+		var id eventID
+		if n != nil {
+			id = eventID{n.stream, n.at - uint64(len(frames)-i-1)}
+		}
+		text = n.appendEvent(text, id, o.Frame)
+	}
+	return text
+}
+
+// eventText is the maximum length of an event's text in addition to its data.
+const eventText = len("id: 18446744073709551615-18446744073709551615\ndata: \n\n")
+
+func (n *numbering) appendEvent(text []byte, id eventID, frame []byte) []byte {
+	e := eventstream.Event{Data: oneLine(frame)}
+	if n != nil {
+		e.ID = id.String()
+	}
+	return eventstream.Append(text, e)
+}
+
+// storedEvent returns a frame as the event of a stream that is kept for its client.
+func storedEvent(stream transport.Stream, index uint64, o transport.Outbound) StoredEvent {
+	return StoredEvent{Stream: stream, Index: index, Last: o.Last, Data: oneLine(o.Frame)}
+}
+
+// pageSize is how many bytes of stored events a replay holds at a time. A longer event
+// is a page by itself.
+const pageSize = smallSize
+
+// errPurged is the reason why a replay breaks off.
+var errPurged = errors.New("streamable: the events of the stream are not kept any more")
+
+// A kept describes the stored events of a stream after a given event.
+type kept struct {
+	head uint64 // index of the last event that follows without a gap
+	last bool   // the stream ended with that event
+	gap  bool   // there are later events, and some before them are missing
+}
+
+// kept examines the stored events that follow. It holds one page at a time.
+func (n *numbering) kept(ctx context.Context) (k kept, err error) {
+	for k.head = n.at; !k.last && !k.gap; {
+		page, err := n.page(ctx, k.head)
+		if err != nil || len(page) == 0 {
+			return k, err
+		}
+		if k.gap = !follow(page, k.head); !k.gap {
+			e := page[len(page)-1]
+			k.head, k.last = e.Index, e.Last
+		}
+	}
+	return k, nil
+}
+
+// page returns the next stored events of the stream after an index.
+func (n *numbering) page(ctx context.Context, index uint64) ([]StoredEvent, error) {
+	l := n.to.link
+	events, err := l.events.After(ctx, l.session, n.stream, index, pageSize)
+	return pageOf(events, pageSize), err
+}
+
+// follow reports whether events follow an index without a gap.
+func follow(events []StoredEvent, index uint64) bool {
+	for n, e := range events {
+		if e.Index != index+uint64(n)+1 {
+			return false
+		}
+	}
+	return true
+}
+
+// upTo leaves out the events after an index.
+func upTo(head uint64, events []StoredEvent) []StoredEvent {
+	for len(events) > 0 && events[len(events)-1].Index > head {
+		events = events[:len(events)-1]
+	}
+	return events
+}
+
+// replay writes the stored events up to an index, page by page. If there is a gap and
+// gaps is not set, it fails with errPurged.
+func (n *numbering) replay(ctx context.Context, head uint64, gaps bool) error {
+	text := n.opening(0)
+	for n.at < head {
+		page, err := n.page(ctx, n.at)
+		if err != nil {
+			return err
+		}
+		page = upTo(head, page)
+		if gaps {
+			text = n.noteGap(text, page, head)
+		}
+		if gaps && len(page) == 0 {
+			break
+		}
+		if !gaps && (len(page) == 0 || !follow(page, n.at)) {
+			return errPurged
+		}
+		if err := n.writePage(text, page); err != nil {
+			return err
+		}
+		text = nil
+	}
+	if len(text) == 0 {
+		return nil
+	}
+	return n.to.writeEvents(nil, text)
+}
+
+// noteGap adds a comment to the stream which says how many events are missing before a
+// page, or before head if there is no further page. It also counts them.
+func (n *numbering) noteGap(text []byte, page []StoredEvent, head uint64) []byte {
+	missing := head - n.at
+	if len(page) > 0 {
+		at := n.at
+		missing = 0
+		for _, e := range page {
+			missing += e.Index - at - 1
+			at = e.Index
+		}
+	}
+	if missing == 0 {
+		return text
+	}
+	n.missing += missing
+	return fmt.Appendf(text, ": %d messages are not kept any more\n\n", missing)
+}
+
+// writePage writes a text and then events. They count for their client until they are
+// written.
+func (n *numbering) writePage(text []byte, page []StoredEvent) error {
+	link := n.to.link
+	account, bytes := link.unread.accountOfPage(page)
+	if !account.charge(link.key.client, bytes) {
+		return ErrNotReading
+	}
+	defer account.credit(link.key.client, bytes)
+	text = slices.Grow(text, bytes)
+	for _, e := range page {
+		n.at = e.Index
+		text = n.appendEvent(text, eventID{n.stream, e.Index}, e.Data)
+	}
+	return n.to.writeEvents(nil, text)
+}
+
+// replayEnded writes the stored events of a stream that has ended. A later request for
+// the same stream ends it.
+func (n *numbering) replayEnded(ctx context.Context, head uint64) *refusal {
+	if !n.beginReplay() {
+		return n.to.link.refusal(jsonrpc.ID{})
+	}
+	defer n.endReplay()
+	n.to.begin()
+	return abortedBy(n.replay(ctx, head, false))
+}
+
+// beginReplay replaces another replay of the stream. It reports false if the link has
+// ended.
+func (n *numbering) beginReplay() bool {
+	l := n.to.link
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.reason != nil {
+		return false
+	}
+	if l.replays == nil {
+		l.replays = make(map[transport.Stream]*response)
+	}
+	if old := l.replays[n.stream]; old != nil {
+		old.cut = errReplaced
+		old.interrupt()
+	}
+	l.replays[n.stream] = n.to
+	return true
+}
+
+func (n *numbering) endReplay() {
+	l := n.to.link
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.replays[n.stream] == n.to {
+		delete(l.replays, n.stream)
+	}
+}
