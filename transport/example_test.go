@@ -1,0 +1,74 @@
+package transport_test
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/inmem"
+)
+
+// A counted transport counts the calls that its links deliver. A transport that wraps
+// another one is the simplest to write: its links keep the rules of the wrapped links. It
+// passes an optional interface on only if it has the methods; here it adds one of its own.
+type counted struct {
+	transport.Transport
+	calls int
+}
+
+// Name implements transport.Named.
+func (*counted) Name() string { return "counted" }
+
+func (c *counted) Open(ctx context.Context) (transport.Link, error) {
+	link, err := c.Transport.Open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &countedLink{link, c}, nil
+}
+
+type countedLink struct {
+	transport.Link
+	transport *counted
+}
+
+// Send counts a call, which it recognizes by its Route: a link never reads a frame.
+func (l *countedLink) Send(o transport.Outbound) error {
+	err := l.Link.Send(o)
+	if err == nil && o.Route.Kind == jsonrpc.KindRequest && o.Route.Method == protocol.MethodCallTool {
+		l.transport.calls++
+	}
+	return err
+}
+
+// A transport of your own, here one that wraps another. examples/transport is a complete
+// one, over sockets.
+func Example() {
+	s := server.New(protocol.Implementation{Name: "example", Version: "1.0"}, server.Options{})
+	server.AddTool(s, protocol.Tool{Name: "greet"}, func(context.Context, struct{}) (string, error) {
+		return "Hello.", nil
+	})
+	to := &counted{Transport: inmem.New(s.Accept, inmem.Options{})}
+
+	ctx := context.Background()
+	c := client.New(protocol.Implementation{Name: "example", Version: "1.0"}, client.Options{})
+	session, err := c.Connect(ctx, to)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for range 2 {
+		fmt.Println(client.Call[string](ctx, session, "greet", nil))
+	}
+	fmt.Println(session.Name(), session.Close(ctx), s.Close(ctx))
+	fmt.Println(to.calls, "calls")
+	// Output:
+	// Hello. <nil>
+	// Hello. <nil>
+	// counted <nil> <nil>
+	// 2 calls
+}

@@ -1,0 +1,50 @@
+package sse_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport/sse"
+)
+
+// A server for clients that only support HTTP+SSE, and such a client. The server shuts
+// down in good order.
+func ExampleHandler() {
+	s := server.New(protocol.Implementation{Name: "example", Version: "1.0"}, server.Options{})
+	server.AddTool(s, protocol.Tool{Name: "greet"}, func(context.Context, struct{}) (string, error) {
+		return "Hello.", nil
+	})
+	endpoint := sse.NewHandler(s, sse.HandlerOptions{})
+	mux := http.NewServeMux()
+	mux.Handle("/sse", endpoint)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	srv, served := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}, make(chan error, 1)
+	go func() { served <- srv.Serve(listener) }()
+
+	ctx := context.Background()
+	c := client.New(protocol.Implementation{Name: "example", Version: "1.0"}, client.Options{FailFast: true})
+	session, err := c.Connect(ctx, &sse.Client{URL: "http://" + listener.Addr().String() + "/sse"})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(client.Call[string](ctx, session, "greet", nil))
+	fmt.Println(session.Close(ctx))
+	fmt.Println(endpoint.Shutdown(ctx, srv))
+	fmt.Println(<-served)
+	// Output:
+	// Hello. <nil>
+	// <nil>
+	// <nil>
+	// http: Server closed
+}
