@@ -27,6 +27,8 @@ type told struct {
 }
 
 var toldClients = map[string]told{
+	"unwatched":   {},
+	"through":     {through: true},
 	"hooks":       {hooks: true},
 	"metrics":     {hooks: true, middleware: true},
 	"not sampled": {hooks: true, middleware: true, sampler: trace.NeverSample()},
