@@ -27,7 +27,8 @@ func (r Report) String() string {
 	return text.String()
 }
 
-// summary counts the children and the restarts of a supervisor.
+// summary counts the children and the restarts of a supervisor. A report without a period
+// is that of several supervisors, which have no restarts in common.
 func (r *Report) summary() string {
 	if r.GaveUp != nil {
 		return oneLine(r.GaveUp)
@@ -35,6 +36,9 @@ func (r *Report) summary() string {
 	text := "no child"
 	if len(r.Children) > 0 {
 		text = counted(len(r.Children), "child", "children") + ": " + countByState(r.Children)
+	}
+	if r.Period == 0 {
+		return text
 	}
 	return fmt.Sprintf("%s; %d of %d restarts used in the last %s", text, r.RecentRestarts, r.Intensity, r.Period)
 }

@@ -188,7 +188,9 @@ func TestSessionsOfAClient(t *testing.T) {
 		if !ok || found.Name() != "b" {
 			t.Fatalf("found %v, %t", found, ok)
 		}
-		if report := c.Report(); len(report.Children) != 4 || !strings.Contains(report.String(), "same-2") {
+		began := time.Now()
+		if report := c.Report(); len(report.Children) != 4 || !report.Since.Equal(began) ||
+			!strings.Contains(report.String(), "same-2") || strings.Contains(report.String(), "restarts") {
 			t.Errorf("the report is\n%s", report)
 		}
 		if err := found.Close(t.Context()); err != nil || found.Wait() != nil {
@@ -202,6 +204,9 @@ func TestSessionsOfAClient(t *testing.T) {
 		}
 		if err := c.Close(t.Context()); err != nil {
 			t.Error(err)
+		}
+		if report := c.Report(); report.State != supervisor.Stopped || !report.Since.Equal(began) {
+			t.Errorf("after Close the report is\n%s", report)
 		}
 		if rest := slices.Collect(maps.Keys(maps.Collect(sessionNames(c)))); len(rest) > 0 {
 			t.Errorf("%q are left", rest)

@@ -42,6 +42,7 @@ type Client struct {
 	names    map[string]*session   // of those with a name
 	sweepAt  int                   // at how many entries add removes the ended ones
 	closed   bool
+	since    time.Time // when the Client was made, or closed
 }
 
 // New returns a client that introduces itself to servers as info. It starts no
@@ -64,6 +65,7 @@ func New(info protocol.Implementation, o Options) *Client {
 	c := &Client{
 		info: info, options: o, chain: chain(o.Middleware), traces: len(o.Middleware) > 0 || o.Conn.Hooks.RequestStarted != nil,
 		context: protocol.RequestContext{ProtocolVersion: version, ClientCapabilities: o.capabilities(false), ClientInfo: &info},
+		since:   time.Now(),
 	}
 	c.meta = sync.OnceValues(c.encodeMeta)
 	c.discover, c.initialize = sync.OnceValues(c.encodeDiscover), sync.OnceValues(c.encodeInitialize)
@@ -343,7 +345,9 @@ func (c *Client) Samples() iter.Seq[telemetry.Sample] {
 // Session.Close does. A Connect or Start that is under way fails.
 func (c *Client) Close(ctx context.Context) error {
 	c.mu.Lock()
-	c.closed = true
+	if !c.closed {
+		c.closed, c.since = true, time.Now()
+	}
 	c.mu.Unlock()
 	var closing sync.WaitGroup
 	all := c.all(true)
@@ -358,13 +362,21 @@ func (c *Client) Close(ctx context.Context) error {
 // Report describes the sessions of this Client: what runs at this moment, since when,
 // and what went wrong before. Its String method prints a tree for people.
 func (c *Client) Report() supervisor.Report {
-	report := supervisor.Report{At: time.Now(), Name: c.info.Name, State: supervisor.Running}
+	c.mu.Lock()
+	report := supervisor.Report{At: time.Now(), Name: c.info.Name, State: supervisor.Running, Since: c.since}
+	if c.closed {
+		report.State = supervisor.Stopping
+	}
+	c.mu.Unlock()
 	for _, s := range c.all(false) {
 		for _, child := range s.supervisor.Report().Children {
 			if child.ID == s.conn.Name() {
 				report.Children = append(report.Children, child)
 			}
 		}
+	}
+	if report.State == supervisor.Stopping && len(report.Children) == 0 {
+		report.State = supervisor.Stopped
 	}
 	return report
 }
