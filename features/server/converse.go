@@ -15,63 +15,66 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
-// converse runs a feature whose handler may ask. It returns the handler's result, or the
-// questions that the client must answer first.
-func (rs *rounds) converse(ctx context.Context, c *call, of *settings, given *protocol.InputParams, about subject, run func(context.Context) (any, error)) (any, *protocol.InputRequired, error) {
+// An invocation is one request for a feature whose handler may ask.
+type invocation[R any] struct {
+	of    *settings
+	given *protocol.InputParams            // what the client has answered
+	about subject                          // what the request is about
+	run   func(context.Context) (R, error) // the handler
+}
+
+// converse runs the handler. It returns the handler's result, or the questions that the
+// client must answer first.
+func converse[R any](ctx context.Context, c *call, i invocation[R]) (result R, required *protocol.InputRequired, err error) {
 	if c.asked == nil {
 		c.asked = new(asked)
 	}
-	if of.asks != nil {
-		if err := of.asks.can(c.Client); err != nil {
-			return nil, nil, err
+	if i.of.asks != nil {
+		if err := i.of.asks.can(c.Client); err != nil {
+			return result, nil, err
 		}
 	}
 	if c.modern {
-		return rs.converseModern(ctx, c, of, given, about, run)
+		return converseModern(ctx, c, i)
 	}
-	if of.asks == nil {
-		result, err := run(ctx)
-		if err == nil || !requiresInput(err) {
-			return result, nil, err
-		}
-		result, err = rs.repeat(ctx, c, result, err, run)
-		return result, nil, err
+	if i.of.asks == nil {
+		result, err = i.run(ctx)
+	} else {
+		limit := c.peer.server.rounds.options.CallExpiry
+		bounded, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%w: the call took longer than %v", ErrUnanswered, limit))
+		defer cancel()
+		ctx = bounded
+		result, err = converseLegacy(ctx, c, i)
 	}
-	result, err := rs.converseLegacy(ctx, c, of, run)
+	if err != nil && requiresInput(err) {
+		result, err = repeat(ctx, c, result, err, i.run)
+	}
 	return result, nil, err
 }
 
-// converseLegacy runs a feature for a legacy client. Its questions are requests.
-func (rs *rounds) converseLegacy(ctx context.Context, c *call, of *settings, run func(context.Context) (any, error)) (any, error) {
-	limit := rs.options.CallExpiry
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%w: the call took longer than %v", ErrUnanswered, limit))
-	defer cancel()
-	var result any
-	var err error
-	if of.asks.how == Waits {
+// converseLegacy runs the handler for a legacy client. Its questions are requests.
+func converseLegacy[R any](ctx context.Context, c *call, i invocation[R]) (result R, err error) {
+	if i.of.asks.how == Waits {
 		c.asked.asker = newDirect(c)
-		result, err = run(ctx)
-	} else {
-		a := newRerun(c, askedBefore{})
-		c.asked.asker = a
-		questions := newDirect(c)
-		for result, err = a.run(ctx, run); len(a.open) > 0; result, err = a.run(ctx, run) {
-			answers, err := questions.ask(ctx, a.open)
-			if err != nil {
-				return nil, err
-			}
-			a.before.give(answers)
-		}
+		return i.run(ctx)
 	}
-	if err != nil && requiresInput(err) {
-		return rs.repeat(ctx, c, result, err, run)
+	a := newRerun(c, askedBefore{})
+	c.asked.asker = a
+	questions := newDirect(c)
+	for result, err = runAgain(ctx, a, i.run); len(a.open) > 0; result, err = runAgain(ctx, a, i.run) {
+		answers, err := questions.ask(ctx, a.open)
+		if err != nil {
+			return *new(R), err
+		}
+		a.before.give(answers)
 	}
 	return result, err
 }
 
 // repeat asks what a legacy handler has returned as InputRequired, and runs the handler
 // again.
-func (rs *rounds) repeat(ctx context.Context, c *call, result any, err error, run func(context.Context) (any, error)) (any, error) {
+func repeat[R any](ctx context.Context, c *call, result R, err error, run func(context.Context) (R, error)) (R, error) {
+	var none R
 	questions := newDirect(c)
 	for {
 		var required *InputRequired
@@ -79,16 +82,16 @@ func (rs *rounds) repeat(ctx context.Context, c *call, result any, err error, ru
 			return result, err
 		}
 		if len(required.Requests) == 0 {
-			return nil, errors.New("busy, try again")
+			return none, errors.New("busy, try again")
 		}
 		questions.before = askedBefore{} // in the next round, the same key may have another question
 		answers, failed := questions.ask(ctx, required.Requests)
 		if failed != nil {
-			return nil, failed
+			return none, failed
 		}
 		c.Answers = answers
 		if c.asked.state, failed = required.state(); failed != nil {
-			return nil, failed
+			return none, failed
 		}
 		result, err = run(ctx)
 	}
@@ -103,36 +106,36 @@ func (r *InputRequired) state() (json.RawMessage, error) {
 }
 
 // converseModern serves one round.
-func (rs *rounds) converseModern(ctx context.Context, c *call, of *settings, given *protocol.InputParams, about subject, run func(context.Context) (any, error)) (any, *protocol.InputRequired, error) {
+func converseModern[R any](ctx context.Context, c *call, i invocation[R]) (result R, required *protocol.InputRequired, err error) {
+	rs := &c.peer.server.rounds
 	st := &state{Round: 0, End: time.Now().Add(rs.options.CallExpiry).Unix()}
-	answers := given.InputResponses
-	if given.RequestState != nil {
-		var err error
-		if st, err = rs.sealer.open(c, about, *given.RequestState); err != nil {
-			return nil, nil, err
+	answers := i.given.InputResponses
+	if i.given.RequestState != nil {
+		if st, err = rs.sealer.open(c, i.about, *i.given.RequestState); err != nil {
+			return result, nil, err
 		}
 		answers = make(protocol.InputResponses)
-		for key, answer := range given.InputResponses {
+		for key, answer := range i.given.InputResponses {
 			if _, asked := st.Asked[key]; asked && st.Answers[key] == nil {
 				answers[key] = answer
 			}
 		}
 		if err := checkKinds(ctx, answers); err != nil {
-			return nil, nil, err
+			return result, nil, err
 		}
 		c.asked.id = st.Call
 	}
-	waits := of.asks != nil && of.asks.how == Waits
+	waits := i.of.asks != nil && i.of.asks.how == Waits
 	switch {
-	case waits && given.RequestState == nil:
-		return rs.start(ctx, c, about, answers, run)
+	case waits && i.given.RequestState == nil:
+		return asResult[R](rs.start(ctx, c, i.about, answers, func(ctx context.Context) (any, error) { return i.run(ctx) }))
 	case st.Node != "" && (!waits || st.Node != rs.node):
-		return nil, nil, refuseState("the call waits on another node, or is over: make it anew")
+		return result, nil, refuseState("the call waits on another node, or is over: make it anew")
 	case st.Node != "":
-		return rs.resume(ctx, c, about, st, answers)
-	case given.RequestState != nil:
+		return asResult[R](rs.resume(ctx, c, i.about, st, answers))
+	case i.given.RequestState != nil:
 		if first, err := rs.spend(ctx, st); err != nil || !first {
-			return nil, nil, refuseState("the requestState was used: the call is over, make it anew")
+			return result, nil, refuseState("the requestState was used: the call is over, make it anew")
 		}
 	}
 	a := newRerun(c, askedBefore{digests: st.Asked})
@@ -142,25 +145,32 @@ func (rs *rounds) converseModern(ctx context.Context, c *call, of *settings, giv
 	}
 	maps.Copy(a.early, answers)
 	c.Answers, c.asked.state = answers, st.Own
-	var result any
-	var err error
-	if of.asks != nil && !waits {
+	if i.of.asks != nil && !waits {
 		c.asked.asker = a
-		result, err = a.run(ctx, run)
+		result, err = runAgain(ctx, a, i.run)
 	} else {
-		result, err = run(ctx)
+		result, err = i.run(ctx)
 	}
 	next := &state{Call: c.CallID(), Round: st.Round, End: st.End}
-	var required *InputRequired
+	var requires *InputRequired
 	switch {
-	case errors.As(err, &required):
-		return rs.require(c, about, next, required)
+	case errors.As(err, &requires):
+		required, err = rs.require(c, i.about, next, requires)
+		return *new(R), required, err
 	case len(a.open) > 0:
 		next.Asked, next.Answers = a.before.digests, a.answered()
-		return rs.ask(c, about, next, a.open)
+		required, err = rs.ask(c, i.about, next, a.open)
+		return *new(R), required, err
 	default:
 		return result, nil, err
 	}
+}
+
+// asResult gives the result of a call that waits its type. The waiting calls of all features
+// are kept together.
+func asResult[R any](result any, required *protocol.InputRequired, err error) (R, *protocol.InputRequired, error) {
+	own, _ := result.(R)
+	return own, required, err
 }
 
 // checkKinds rejects answers that fit no kind of question, before a state is used up.
@@ -179,29 +189,29 @@ func checkKinds(ctx context.Context, answers protocol.InputResponses) error {
 }
 
 // require ends a round with the InputRequired that the handler returned.
-func (rs *rounds) require(c *call, about subject, next *state, required *InputRequired) (any, *protocol.InputRequired, error) {
+func (rs *rounds) require(c *call, about subject, next *state, required *InputRequired) (*protocol.InputRequired, error) {
 	if len(required.Requests) == 0 && required.State == nil {
-		return nil, nil, refuse(jsonrpc.CodeInternalError, "the handler requires input, and has neither question nor state")
+		return nil, refuse(jsonrpc.CodeInternalError, "the handler requires input, and has neither question nor state")
 	}
 	if err := canBeAsked(c.Client, required.Requests); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	asked := new(askedBefore)
 	if _, err := asked.take(required.Requests); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	next.Asked = asked.digests
 	var err error
 	if next.Own, err = required.state(); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	return rs.ask(c, about, next, required.Requests)
 }
 
 // ask ends a round with questions.
-func (rs *rounds) ask(c *call, about subject, next *state, open protocol.InputRequests) (any, *protocol.InputRequired, error) {
+func (rs *rounds) ask(c *call, about subject, next *state, open protocol.InputRequests) (*protocol.InputRequired, error) {
 	if next.Round++; next.Round > rs.options.MaxRounds {
-		return nil, nil, refuse(jsonrpc.CodeInternalError, "the call has asked %d times already", next.Round-1)
+		return nil, refuse(jsonrpc.CodeInternalError, "the call has asked %d times already", next.Round-1)
 	}
 	if next.ID == nil {
 		next.ID = make([]byte, 16)
@@ -210,9 +220,9 @@ func (rs *rounds) ask(c *call, about subject, next *state, open protocol.InputRe
 	next.Until = time.Now().Add(rs.options.Expiry).Unix()
 	sealed, err := rs.sealer.seal(c, about, next)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	return nil, &protocol.InputRequired{InputRequests: open, RequestState: &sealed}, nil
+	return &protocol.InputRequired{InputRequests: open, RequestState: &sealed}, nil
 }
 
 // A rerun is an asker for one round of a feature that uses Reruns.
@@ -233,8 +243,8 @@ func newRerun(c *call, before askedBefore) *rerun {
 	return a
 }
 
-// run runs the handler once, from its beginning.
-func (a *rerun) run(ctx context.Context, run func(context.Context) (any, error)) (any, error) {
+// runAgain runs the handler once, from its beginning.
+func runAgain[R any](ctx context.Context, a *rerun, run func(context.Context) (R, error)) (R, error) {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	a.mu.Lock()
@@ -246,7 +256,7 @@ func (a *rerun) run(ctx context.Context, run func(context.Context) (any, error))
 	defer a.mu.Unlock()
 	if a.broken != nil {
 		a.open = nil
-		return nil, a.broken
+		return *new(R), a.broken
 	}
 	return result, err
 }

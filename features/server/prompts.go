@@ -181,16 +181,16 @@ func (ps *prompts) serve(ctx context.Context, c *call, params *protocol.GetPromp
 		return nil, err
 	}
 	about := subject{name: params.Name, arguments: params.Arguments}
-	result, required, err := c.peer.server.rounds.converse(ctx, c, &p.settings, &params.InputParams, about, func(ctx context.Context) (any, error) { return p.run(ctx, params) })
+	run := func(ctx context.Context) (*protocol.GetPromptResult, error) { return p.run(ctx, params) }
+	result, required, err := converse(ctx, c, invocation[*protocol.GetPromptResult]{&p.settings, &params.InputParams, about, run})
 	if required != nil {
 		return &protocol.GetPromptResult{InputRequired: required}, nil
 	}
-	typed, _ := result.(*protocol.GetPromptResult)
-	if err != nil || typed == nil || c.Client.ProtocolVersion >= protocol.Version20250618 {
-		return typed, err
+	if err != nil || result == nil || c.Client.ProtocolVersion >= protocol.Version20250618 {
+		return result, err
 	}
-	copied := *typed
-	copied.Messages = slices.Clone(typed.Messages)
+	copied := *result
+	copied.Messages = slices.Clone(result.Messages)
 	for i := range copied.Messages {
 		copied.Messages[i].Content = downgraded(c.Client.ProtocolVersion, protocol.Contents{copied.Messages[i].Content})[0]
 	}

@@ -276,15 +276,15 @@ func (rs *resources) read(ctx context.Context, c *call, params *protocol.ReadRes
 		return nil, c.resourceFault(params.URI, err)
 	}
 	about := subject{name: params.URI}
-	result, required, err := c.peer.server.rounds.converse(ctx, c, of, &params.InputParams, about, func(ctx context.Context) (any, error) { return run(ctx, params) })
+	handler := func(ctx context.Context) (*protocol.ReadResourceResult, error) { return run(ctx, params) }
+	result, required, err := converse(ctx, c, invocation[*protocol.ReadResourceResult]{of, &params.InputParams, about, handler})
 	if required != nil {
 		return &protocol.ReadResourceResult{InputRequired: required}, nil
 	}
 	if err != nil {
 		return nil, c.resourceFault(params.URI, err)
 	}
-	typed, _ := result.(*protocol.ReadResourceResult)
-	return typed, nil
+	return result, nil
 }
 
 type reader = func(context.Context, *protocol.ReadResourceParams) (*protocol.ReadResourceResult, error)

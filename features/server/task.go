@@ -174,7 +174,7 @@ func (t *task) created() *protocol.CallToolResult {
 }
 
 // outcome returns what the handler of a call has returned, if there is no task.
-func (t *task) outcome() (any, error) { return t.result, t.err }
+func (t *task) outcome() (*protocol.CallToolResult, error) { return t.result, t.err }
 
 // run runs the handler, and repeats it while it returns InputRequired.
 func (t *task) run(params *protocol.CallToolParams) {

@@ -157,7 +157,7 @@ func (ts *tasks) missing(c *call) error {
 // call serves a call that may become a task.
 func (ts *tasks) call(ctx context.Context, c *call, t *tool, params *protocol.CallToolParams) (*protocol.CallToolResult, error) {
 	waits := t.asks != nil && t.asks.how == Waits
-	serve := func(ctx context.Context) (any, error) { return ts.serve(ctx, c, t, params) }
+	serve := func(ctx context.Context) (*protocol.CallToolResult, error) { return ts.serve(ctx, c, t, params) }
 	switch {
 	case c.modern && waits && params.RequestState != nil: // it began as a call that waits, and stays one
 		return t.call(ctx, c, params)
@@ -169,14 +169,12 @@ func (ts *tasks) call(ctx context.Context, c *call, t *tool, params *protocol.Ca
 			return nil, err
 		}
 	}
-	result, err := serve(ctx)
-	typed, _ := result.(*protocol.CallToolResult)
-	return typed, err
+	return serve(ctx)
 }
 
 // serve runs the handler. It returns the handler's result, or the task that the call has
 // become.
-func (ts *tasks) serve(ctx context.Context, c *call, tl *tool, params *protocol.CallToolParams) (any, error) {
+func (ts *tasks) serve(ctx context.Context, c *call, tl *tool, params *protocol.CallToolParams) (*protocol.CallToolResult, error) {
 	t := ts.newTask(ctx, c, tl, params)
 	if err := ts.enter(t); err != nil {
 		return nil, err

@@ -381,14 +381,14 @@ func (t *tool) answer(ctx context.Context, c *call, result *protocol.CallToolRes
 // call runs the handler. Asking costs nothing for a tool that does not ask.
 func (t *tool) call(ctx context.Context, c *call, params *protocol.CallToolParams) (*protocol.CallToolResult, error) {
 	if t.asks != nil || params.InputResponses != nil || params.RequestState != nil {
-		return t.converse(ctx, c, params, func(ctx context.Context) (any, error) { return t.run(ctx, params) })
+		return t.converse(ctx, c, params, func(ctx context.Context) (*protocol.CallToolResult, error) { return t.run(ctx, params) })
 	}
 	result, err := t.run(ctx, params)
 	if err == nil || !requiresInput(err) {
 		return result, err
 	}
 	first := true
-	return t.converse(ctx, c, params, func(ctx context.Context) (any, error) {
+	return t.converse(ctx, c, params, func(ctx context.Context) (*protocol.CallToolResult, error) {
 		if first { // it has run once
 			first = false
 			return result, err
@@ -398,14 +398,13 @@ func (t *tool) call(ctx context.Context, c *call, params *protocol.CallToolParam
 }
 
 // converse runs a handler that may ask the client.
-func (t *tool) converse(ctx context.Context, c *call, params *protocol.CallToolParams, run func(context.Context) (any, error)) (*protocol.CallToolResult, error) {
+func (t *tool) converse(ctx context.Context, c *call, params *protocol.CallToolParams, run func(context.Context) (*protocol.CallToolResult, error)) (*protocol.CallToolResult, error) {
 	about := subject{name: params.Name, arguments: params.Arguments}
-	result, required, err := c.peer.server.rounds.converse(ctx, c, &t.settings, &params.InputParams, about, run)
+	result, required, err := converse(ctx, c, invocation[*protocol.CallToolResult]{&t.settings, &params.InputParams, about, run})
 	if required != nil {
 		return &protocol.CallToolResult{InputRequired: required}, nil
 	}
-	typed, _ := result.(*protocol.CallToolResult)
-	return typed, err
+	return result, err
 }
 
 // check rejects a result that does not fit the tool's output schema.

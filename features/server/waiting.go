@@ -141,7 +141,8 @@ func (w *waiting) await(ctx context.Context, c *call) (any, *protocol.InputRequi
 	w.cancel(nil)
 	var required *InputRequired
 	if errors.As(w.err, &required) {
-		return w.rounds.require(c, w.about, &state{Call: w.id, Round: w.count, End: w.expiry.Unix()}, required)
+		questions, err := w.rounds.require(c, w.about, &state{Call: w.id, Round: w.count, End: w.expiry.Unix()}, required)
+		return nil, questions, err
 	}
 	return w.result, nil, w.err
 }
@@ -159,7 +160,7 @@ func (w *waiting) park(c *call, asked *openQuestions) (any, *protocol.InputRequi
 	next.Round = w.count
 	w.count++
 	rs.mu.Unlock()
-	result, required, err := rs.ask(c, w.about, next, asked.open)
+	required, err := rs.ask(c, w.about, next, asked.open)
 	if err != nil { // the handler's question fails with this error
 		w.cancel(err)
 		<-w.done
@@ -171,7 +172,7 @@ func (w *waiting) park(c *call, asked *openQuestions) (any, *protocol.InputRequi
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	w.issue([16]byte(next.ID))
-	return result, required, nil
+	return nil, required, nil
 }
 
 // issue gives the call a new ticket. The caller holds the mutex of the rounds.
