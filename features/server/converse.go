@@ -166,8 +166,8 @@ func converseModern[R any](ctx context.Context, c *call, i invocation[R]) (resul
 	}
 }
 
-// asResult gives the result of a call that waits its type. The waiting calls of all features
-// are kept together.
+// asResult converts what start and resume return. They know nothing of the types of results,
+// because rounds keeps the waiting calls of all features together.
 func asResult[R any](result any, required *protocol.InputRequired, err error) (R, *protocol.InputRequired, error) {
 	own, _ := result.(R)
 	return own, required, err

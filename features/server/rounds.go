@@ -223,7 +223,7 @@ func (rs *rounds) wait(ctx context.Context, grace time.Duration) []string {
 // It returns the names of those that are still running.
 func awaitHandlers(ctx context.Context, grace time.Duration, running *sync.WaitGroup, names func() []string) []string {
 	over := make(chan struct{})
-	go func() { // it ends with the last handler, which may be later
+	go func() { // it ends when the last handler returns, perhaps after awaitHandlers
 		running.Wait()
 		close(over)
 	}()

@@ -52,7 +52,7 @@ func (ss *subscriptions) subscribe(ctx context.Context, c *call, params *protoco
 	return &protocol.EmptyResult{}, nil
 }
 
-// unsubscribe ends that.
+// unsubscribe ends the subscription of a legacy client to a resource.
 func (ss *subscriptions) unsubscribe(ctx context.Context, c *call, params *protocol.UnsubscribeParams) (*protocol.EmptyResult, error) {
 	changes := &c.peer.changes
 	release, err := changes.claim(ctx, params.URI)

@@ -30,7 +30,7 @@ type task struct {
 	cancel context.CancelCauseFunc
 
 	making sync.Mutex    // held while the call becomes a task
-	made   bool          // it has. Guarded by making
+	made   bool          // the call is a task. Guarded by making
 	over   bool          // the call will never become a task. Guarded by making
 	begun  chan struct{} // closed when the call has become a task
 	done   chan struct{} // closed when the handler has returned and there is no task
