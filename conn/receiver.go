@@ -1,0 +1,243 @@
+package conn
+
+import (
+	"errors"
+	"slices"
+	"sync/atomic"
+
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// A receiver turns what a link reports into events of its incarnation. It
+// decodes in the link's reading goroutine.
+type receiver struct {
+	conn    *Conn
+	loop    *loop
+	epoch   uint64
+	dialect Dialect
+	owed    atomic.Bool // the link's goroutine has the loop, and owes it a turn (Work or Serve)
+	batches atomic.Bool // a request has permitted batches (Class.Batches)
+}
+
+func (r *receiver) Receive(in transport.Inbound) {
+	came := event{stream: in.Stream, last: in.Last, frames: 1, size: int32(min(len(in.Frame), maxMalformedBytes)), works: in.Work}
+	r.conn.counters.bytesIn.Add(uint64(len(in.Frame)))
+	switch {
+	case in.Err != nil:
+		r.malformed(came, &jsonrpc.DecodeError{Code: jsonrpc.CodeInvalidRequest, Err: in.Err})
+	case (r.dialect.Batches() || r.batches.Load()) && jsonrpc.IsBatch(in.Frame):
+		r.receiveBatch(came, in.Frame, in.Origin)
+	case in.Message != nil:
+		r.receiveOne(came, in.Message, len(in.Frame), in.Origin, nil)
+	default:
+		m, err := jsonrpc.Decode(in.Frame, jsonrpc.Limits{})
+		r.receiveOne(came, &m, len(in.Frame), in.Origin, err)
+	}
+}
+
+// receiveBatch posts every message of a batch; the last one carries the credit
+// the frame has used, and the end of its stream.
+func (r *receiver) receiveBatch(came event, frame []byte, from *transport.Origin) {
+	items, err := jsonrpc.DecodeBatch(frame, jsonrpc.Limits{})
+	if err != nil {
+		r.receiveOne(came, nil, 0, from, err)
+		return
+	}
+	answers := &batch{due: 1}
+	for i := range items {
+		if items[i].Message.Kind == jsonrpc.KindRequest || items[i].Err != nil && r.answers(items[i].Err) {
+			answers.due++
+		}
+	}
+	came.batch = answers
+	for i := range items {
+		part := event{stream: came.stream, batch: answers}
+		if i == len(items)-1 {
+			part = came
+		}
+		if items[i].Err != nil {
+			r.malformed(part, items[i].Err)
+			continue
+		}
+		m := &items[i].Message
+		m.Params = slices.Clone(m.Params) // else each would hold the whole batch
+		r.receiveOne(part, m, len(m.Params)+len(m.Method), from, nil)
+	}
+}
+
+// receiveOne posts a message that holds size bytes.
+func (r *receiver) receiveOne(ev event, m *jsonrpc.Message, size int, from *transport.Origin, err error) {
+	if err != nil {
+		var refused *jsonrpc.DecodeError
+		errors.As(err, &refused) // it always is one
+		r.malformed(ev, refused)
+		return
+	}
+	switch m.Kind {
+	case jsonrpc.KindResult, jsonrpc.KindError:
+		ev.kind, ev.payload, ev.fault = replied, m.Result, m.Error
+		ev.id, _ = m.ID.Int64() // ours are positive integers; anything else is unknown
+	case jsonrpc.KindRequest:
+		r.request(&ev, &arrival{message: *m}, size, from)
+	default:
+		r.notification(&ev, &arrival{message: *m}, size, from)
+	}
+	r.post(ev)
+}
+
+// An arrival holds an incoming request or notification in one allocation. A Dialect may keep
+// the message that it classifies. Answers are not classified, so they need none.
+type arrival struct {
+	incoming Incoming
+	message  jsonrpc.Message
+}
+
+func (r *receiver) request(ev *event, a *arrival, size int, from *transport.Origin) {
+	m := &a.message
+	class := r.dialect.Classify(m)
+	if class.Batches {
+		r.batches.Store(true)
+	}
+	if class.Kind == Probe {
+		ev.kind = probed
+		ev.out = &outboundFrame{stream: ev.stream, reply: true, frame: jsonrpc.AppendResult(nil, m.ID, class.Answer), route: resultRoute(m.ID)}
+		return
+	}
+	ev.kind, ev.incoming = requested, r.incoming(ev.stream, a, size, from)
+	ev.incoming.exclusive, ev.incoming.streaming = class.Kind == Exclusive, class.Kind == Streaming
+	ev.incoming.nested, ev.incoming.batch = class.Kind == Nested, ev.batch
+	ev.incoming.immediate = class.Immediate && size <= immediateSize && r.conn.options.Hooks.ServeStopped == nil
+}
+
+func (r *receiver) notification(ev *event, a *arrival, size int, from *transport.Origin) {
+	m := &a.message
+	class := r.dialect.Classify(m)
+	switch class.Kind {
+	case Progress:
+		ev.kind, ev.method, ev.payload = progressed, m.Method, m.Params
+		ev.id, _ = class.Request.Int64()
+	case Cancellation:
+		ev.kind, ev.incoming = cancelled, r.incoming(ev.stream, a, size, from)
+		ev.incoming.key.id = class.Request
+	default:
+		ev.kind, ev.incoming = notified, r.incoming(ev.stream, a, size, from)
+		ev.incoming.label, ev.incoming.droppable = class.Key, class.Droppable
+		ev.incoming.immediate = class.Immediate && size <= immediateSize
+	}
+}
+
+func (r *receiver) incoming(stream transport.Stream, a *arrival, size int, from *transport.Origin) *Incoming {
+	m, in := &a.message, &a.incoming
+	*in = Incoming{Method: m.Method, Params: m.Params, Epoch: r.epoch, Origin: from, size: size, conn: r.conn, key: incomingKey{stream, m.ID}}
+	m.Params = nil // so that they last no longer than the handler keeps them
+	if r.conn.options.Hooks.ServeStopped != nil {
+		in.received = r.conn.now()
+	}
+	return in
+}
+
+// malformed reports a frame that is no message. If it was meant as a response, it
+// names the request. Only acceptors answer, and only what may have been a request.
+func (r *receiver) malformed(ev event, err *jsonrpc.DecodeError) {
+	ev.kind, ev.err, ev.random = malformed, err, random()
+	if err.IsResponse() {
+		ev.id, _ = err.ID.Int64()
+	}
+	if r.answers(err) {
+		fault := &jsonrpc.Error{Code: err.Code, Message: err.Error()}
+		ev.out = &outboundFrame{stream: ev.stream, reply: true, frame: jsonrpc.AppendError(nil, err.ID, fault), route: errorRoute(err.ID, err.Code)}
+	}
+	r.post(ev)
+}
+
+// answers reports whether a malformed message is answered.
+func (r *receiver) answers(err *jsonrpc.DecodeError) bool {
+	return r.conn.role == acceptor && err.ReplyDue()
+}
+
+func (r *receiver) StreamOpened(stream transport.Stream, tag transport.Tag) {
+	r.post(event{kind: streamOpened, stream: stream, id: int64(tag)})
+}
+
+func (r *receiver) StreamLost(loss transport.StreamLoss) {
+	r.post(event{
+		kind: streamLost, stream: loss.Stream, resumable: loss.Resumable, heard: loss.Advanced, timeout: loss.Delay, random: random(),
+		particulars: &particulars{reason: Reason{StreamLost, loss.Reason}},
+	})
+}
+
+func (r *receiver) Writable() { r.post(event{kind: writable, random: random()}) }
+
+func (r *receiver) Failed(f transport.Failure) {
+	r.post(event{kind: failed, out: &outboundFrame{id: int64(f.Tag)}, err: f.Err, unsent: f.Unsent})
+}
+
+func (r *receiver) Ended() { r.post(event{kind: linkEnded}) }
+
+func (r *receiver) Lost(loss transport.Loss) {
+	r.post(event{
+		kind: linkLost, timeout: askedDelay(loss.Reason), random: random(), works: loss.Work,
+		particulars: &particulars{reason: lossReason(loss.Reason), tags: loss.Unsent},
+	})
+}
+
+// post hands an event to the loop. If the loop has ended, nobody needs the event.
+func (r *receiver) post(ev event) {
+	ev.epoch = r.epoch
+	if !ev.works {
+		r.loop.mailbox.post(ev)
+	} else if _, taken := r.loop.mailbox.lend(&ev); taken {
+		r.owed.Store(true)
+	}
+}
+
+// StreamBegun implements transport.StreamWorker.
+func (r *receiver) StreamBegun(stream transport.Stream) bool {
+	if r.conn.State() == Closing { // the frame would be dropped, as if it had perhaps been executed
+		return false
+	}
+	r.post(event{kind: streamOpened, stream: stream, works: true})
+	return true
+}
+
+// Serve implements transport.ServingWorker: a turn of the loop, and then the handler of the
+// request that it has kept. It keeps none while the handler of another still runs: how
+// long that takes is not known before it ends, and each would delay the frames behind it.
+func (r *receiver) Serve(more bool, leave func()) {
+	if !r.owed.Load() || !r.owed.Swap(false) {
+		return
+	}
+	longest := quickHandler
+	switch {
+	case r.loop.serving.Load() > 0:
+		longest = 0
+	case more:
+		longest = quickestHandler
+	}
+	if kept := r.loop.turnToServe(longest); kept.Incoming != nil {
+		r.loop.serving.Add(1)
+		defer r.loop.serving.Add(-1)
+		kept.leave = leave
+		r.loop.serveOne(kept)
+	}
+}
+
+// deepest is how deep turns of loops may be nested on one goroutine (G-0048.3). In memory,
+// depth 0 is the loop of a caller, depth 1 that of the peer, and depth 2 again that of the
+// caller, which gets the answer.
+const deepest = 2
+
+// Work implements transport.Worker: it runs a turn of the loop on this goroutine. If that is
+// nested too deeply, or if it is nested and the loop's own goroutine waits, that goroutine
+// works instead. An acceptor's loop may end here.
+func (r *receiver) Work(depth int) {
+	switch {
+	case !r.owed.Load() || !r.owed.Swap(false):
+	case depth > deepest || depth > 1 && r.loop.ownWaits:
+		r.loop.resume()
+	default:
+		flush, _ := r.loop.workLent(0, r.loop.endsInClose && r.conn.role == acceptor)
+		flush.flush(depth)
+	}
+}
