@@ -30,7 +30,7 @@ type cache struct {
 
 	mu      sync.Mutex
 	bytes   int64
-	entries map[cacheKey]*linked.Element // of *kept
+	entries map[cacheKey]*linked.Element // of *entry
 	recent  linked.List                  // the most recently used comes first
 	sweepAt int                          // at how many entries the cache next removes expired ones
 	changes map[string]*changes          // by method
@@ -46,8 +46,8 @@ type changes struct {
 	some uint64 // times that any may have
 }
 
-// A kept is a result.
-type kept struct {
+// An entry is a result in the cache.
+type entry struct {
 	key      cacheKey
 	raw      json.RawMessage
 	next     *string // the cursor of the next page
@@ -59,8 +59,8 @@ type kept struct {
 	outdated bool      // a change of this result was reported
 }
 
-func (k *kept) size() int64 {
-	return int64(len(k.raw)+2*len(k.key.about)+len(k.key.method)) + entryBytes
+func (e *entry) size() int64 {
+	return int64(len(e.raw)+2*len(e.key.about)+len(e.key.method)) + entryBytes
 }
 
 // begin returns the changes so far. Call it before a request, and pass the result to
@@ -93,7 +93,7 @@ func (c *cache) keep(key cacheKey, begun changes, said *protocol.CacheableResult
 	defer c.mu.Unlock()
 	c.drop(key) // the new result replaces it, or must not be kept
 	now := time.Now()
-	e := &kept{
+	e := &entry{
 		key: key, raw: from.raw, next: next, peer: from.peer, change: begun.all,
 		received: now, fresh: now.Add(lifetime), until: now.Add(max(lifetime, min(stale, maxLifetime))),
 	}
@@ -105,7 +105,7 @@ func (c *cache) keep(key cacheKey, begun changes, said *protocol.CacheableResult
 	}
 	if len(c.entries) >= c.sweepAt {
 		for key, e := range c.entries {
-			if !now.Before(e.Value.(*kept).until) {
+			if !now.Before(e.Value.(*entry).until) {
 				c.drop(key)
 			}
 		}
@@ -114,21 +114,21 @@ func (c *cache) keep(key cacheKey, begun changes, said *protocol.CacheableResult
 	c.entries[key] = c.recent.PushFront(e)
 	c.bytes += e.size()
 	for c.bytes > c.limit {
-		c.drop(c.recent.Back().Value.(*kept).key)
+		c.drop(c.recent.Back().Value.(*entry).key)
 	}
 }
 
 // drop removes a result. The caller holds the lock.
 func (c *cache) drop(key cacheKey) {
 	if e, ok := c.entries[key]; ok {
-		c.bytes -= c.recent.Remove(e).(*kept).size()
+		c.bytes -= c.recent.Remove(e).(*entry).size()
 		delete(c.entries, key)
 	}
 }
 
 // find returns a result of the present server that may still be used, or, if stale
 // is positive, any that is at most that old.
-func (c *cache) find(key cacheKey, now *peer, stale time.Duration) *kept {
+func (c *cache) find(key cacheKey, now *peer, stale time.Duration) *entry {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e := c.look(key, now, stale)
@@ -139,12 +139,12 @@ func (c *cache) find(key cacheKey, now *peer, stale time.Duration) *kept {
 }
 
 // look is find for a caller that holds the lock.
-func (c *cache) look(key cacheKey, present *peer, stale time.Duration) *kept {
+func (c *cache) look(key cacheKey, present *peer, stale time.Duration) *entry {
 	element, ok := c.entries[key]
 	if !ok {
 		return nil
 	}
-	e, now := element.Value.(*kept), time.Now()
+	e, now := element.Value.(*entry), time.Now()
 	switch {
 	case !now.Before(e.until):
 		c.drop(key)
@@ -159,10 +159,10 @@ func (c *cache) look(key cacheKey, present *peer, stale time.Duration) *kept {
 
 // whole returns what find returns for every page of a list, by cursor. It returns nil if
 // a page is missing.
-func (c *cache) whole(method string, present *peer, stale time.Duration) map[string]*kept {
+func (c *cache) whole(method string, present *peer, stale time.Duration) map[string]*entry {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	pages, key := make(map[string]*kept), cacheKey{method: method}
+	pages, key := make(map[string]*entry), cacheKey{method: method}
 	for range MaxPages {
 		e := c.look(key, present, stale)
 		if e == nil {
@@ -222,7 +222,7 @@ func (c *cache) updated(uris ...string) {
 	c.of(protocol.MethodReadResource).some++
 	for key, e := range c.entries {
 		if key.method == protocol.MethodReadResource && anyWithin(changed, key.about) {
-			e.Value.(*kept).outdated = true
+			e.Value.(*entry).outdated = true
 		}
 	}
 }
@@ -241,8 +241,8 @@ func anyWithin(sorted []string, resource string) bool {
 	return i < len(sorted) && strings.HasPrefix(sorted[i], directory)
 }
 
-// listed says for each notification which methods' results have changed.
-var listed = map[string][]string{
+// affected contains, for each notification, the methods whose results may have changed.
+var affected = map[string][]string{
 	protocol.NotificationToolsListChanged:     {protocol.MethodListTools},
 	protocol.NotificationPromptsListChanged:   {protocol.MethodListPrompts},
 	protocol.NotificationResourcesListChanged: {protocol.MethodListResources, protocol.MethodListResourceTemplates, protocol.MethodReadResource},
@@ -252,9 +252,9 @@ var listed = map[string][]string{
 // session changes to the credentials of another user.
 func (s *Session) ClearCache() { s.cache.clear() }
 
-// told handles a notification from the server.
-func (c *cache) told(in *conn.Incoming) {
-	if methods, ok := listed[in.Method]; ok {
+// receive handles a notification from the server.
+func (c *cache) receive(in *conn.Incoming) {
+	if methods, ok := affected[in.Method]; ok {
 		c.changed(methods...)
 		return
 	}
@@ -273,7 +273,7 @@ func (c *cache) granted(granted *protocol.SubscriptionFilter) {
 		protocol.NotificationResourcesListChanged: granted.ResourcesListChanged,
 	} {
 		if reports {
-			c.changed(listed[notification]...)
+			c.changed(affected[notification]...)
 		}
 	}
 	c.updated(granted.ResourceSubscriptions...)
@@ -325,7 +325,7 @@ func (m *method[P, R, Q]) recall(ctx context.Context, s *Session, params *P) (*R
 
 // fresh finds a result that the server allows to be used now.
 func (m *method[P, R, Q]) fresh(s *Session, key cacheKey) (*R, attempt, bool) {
-	e, pages := (*kept)(nil), s.options.pages
+	e, pages := (*entry)(nil), s.options.pages
 	switch {
 	case pages != nil && pages.all != nil:
 		e = pages.all[key.about]
@@ -343,7 +343,7 @@ func (m *method[P, R, Q]) fresh(s *Session, key cacheKey) (*R, attempt, bool) {
 
 // stale finds a result for a caller that accepts an old one while the server is away.
 func (m *method[P, R, Q]) stale(s *Session, key cacheKey) (*R, attempt, bool) {
-	e, pages := (*kept)(nil), s.options.pages
+	e, pages := (*entry)(nil), s.options.pages
 	switch {
 	case s.options.MaxStale <= 0, s.options.Epoch != 0:
 	case pages != nil:
@@ -357,40 +357,40 @@ func (m *method[P, R, Q]) stale(s *Session, key cacheKey) (*R, attempt, bool) {
 	return m.reuse(s, e)
 }
 
-func (m *method[P, R, Q]) reuse(s *Session, e *kept) (*R, attempt, bool) {
+func (m *method[P, R, Q]) reuse(s *Session, e *entry) (*R, attempt, bool) {
 	result, err := m.read(s.session, e.raw, e.peer, false)
 	if err != nil {
 		return nil, attempt{}, false
 	}
 	m.cached.hints(result).Received = e.received
-	return result, attempt{peer: e.peer, raw: e.raw, kept: true}, true
+	return result, attempt{peer: e.peer, raw: e.raw, fromCache: true}, true
 }
 
-// keptPages are the pages of a list in the cache. A range over the list uses all of them
+// cachedPages are the pages of a list in the cache. A range over the list uses all of them
 // or none, because pages of different times do not fit together.
-type keptPages struct {
-	fresh, stale map[string]*kept // by cursor; nil if a page is missing
-	all          map[string]*kept // the pages that the range uses; nil: none, or it has not begun
+type cachedPages struct {
+	fresh, stale map[string]*entry // by cursor; nil if a page is missing
+	all          map[string]*entry // the pages that the range uses; nil: none, or it has not begun
 }
 
-// keptPages finds all pages of a list.
-func (s *Session) keptPages(method string) *keptPages {
-	pages := &keptPages{fresh: s.cache.whole(method, s.peer.Load(), 0)}
+// cachedPages finds all pages of a list.
+func (s *Session) cachedPages(method string) *cachedPages {
+	pages := &cachedPages{fresh: s.cache.whole(method, s.peer.Load(), 0)}
 	if s.options.MaxStale > 0 {
 		pages.stale = s.cache.whole(method, nil, s.options.MaxStale)
 	}
 	return pages
 }
 
-// begun returns the pages that a range continues with. Kept says that its first page
+// begun returns the pages that a range continues with. FromCache says that its first page
 // came from the cache, and not from the server.
-func (p *keptPages) begun(kept bool) *keptPages {
+func (p *cachedPages) begun(fromCache bool) *cachedPages {
 	switch {
-	case !kept:
-		return new(keptPages)
+	case !fromCache:
+		return new(cachedPages)
 	case p.stale != nil:
-		return &keptPages{all: p.stale}
+		return &cachedPages{all: p.stale}
 	default:
-		return &keptPages{all: p.fresh}
+		return &cachedPages{all: p.fresh}
 	}
 }

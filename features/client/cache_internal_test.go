@@ -44,7 +44,7 @@ func TestTheBooksOfACache(t *testing.T) {
 				<-timer.C
 				var sum int64
 				for _, e := range c.entries {
-					sum += e.Value.(*kept).size()
+					sum += e.Value.(*entry).size()
 				}
 				if sum != c.bytes || sum > c.limit || len(c.entries) != c.recent.Len() {
 					t.Fatalf("seed %d: %d bytes in %d entries, %d in the list; the books say %d", seed, sum, len(c.entries), c.recent.Len(), c.bytes)

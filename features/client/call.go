@@ -16,11 +16,11 @@ import (
 
 // An attempt is the last try of a call: its id, and the server that it was for.
 type attempt struct {
-	id    int64
-	peer  *peer
-	raw   json.RawMessage // the result; nil without one
-	asked bool            // it took more than one round
-	kept  bool            // the result comes from the cache
+	id        int64
+	peer      *peer
+	raw       json.RawMessage // the result; nil without one
+	asked     bool            // it took more than one round
+	fromCache bool            // the result comes from the cache
 }
 
 // call makes a request. If there is middleware, the request passes through it on the

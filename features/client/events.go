@@ -100,8 +100,8 @@ type eventQueue struct {
 	running bool
 	lost    uint64        // the newest epoch whose loss is known
 	away    bool          // the program got a Lost, and no Restored after it
-	since   time.Time     // when it was told
-	told    chan struct{} // closed when the queue changes; nil unless settle waits
+	since   time.Time     // when it was queued
+	change  chan struct{} // closed when the queue changes; nil unless settle waits
 }
 
 type queuedEvent struct {
@@ -192,7 +192,7 @@ func (q *eventQueue) pushRestored(failures []error) {
 	if q.away = false; q.wanted() {
 		q.add(e, false)
 	}
-	q.tell()
+	q.notify()
 }
 
 // settle waits until the program has received all waiting events, and the Restored for a
@@ -201,13 +201,13 @@ func (q *eventQueue) pushRestored(failures []error) {
 func (q *eventQueue) settle(ctx context.Context) (waited bool) {
 	for q.wanted() && ctx.Err() == nil {
 		status := q.session.conn.Status()
-		told := q.unsettled(status)
-		if told == nil || status.State == conn.Closing {
+		changed := q.unsettled(status)
+		if changed == nil || status.State == conn.Closing {
 			break
 		}
 		waited = true
 		select {
-		case <-told:
+		case <-changed:
 		case <-status.Changed():
 		case <-ctx.Done():
 		}
@@ -228,21 +228,21 @@ func (q *eventQueue) unsettled(status Status) <-chan struct{} {
 	return changed
 }
 
-// changed returns a channel that tell closes.
+// changed returns a channel that notify closes.
 func (q *eventQueue) changed() <-chan struct{} {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.told == nil {
-		q.told = make(chan struct{})
+	if q.change == nil {
+		q.change = make(chan struct{})
 	}
-	return q.told
+	return q.change
 }
 
-// tell wakes the callers of settle. The caller holds the mutex.
-func (q *eventQueue) tell() {
-	if q.told != nil {
-		close(q.told)
-		q.told = nil
+// notify wakes the callers of settle. The caller holds the mutex.
+func (q *eventQueue) notify() {
+	if q.change != nil {
+		close(q.change)
+		q.change = nil
 	}
 }
 
@@ -273,7 +273,7 @@ func (q *eventQueue) run(ctx context.Context) {
 func (q *eventQueue) next(ctx context.Context) Event {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	defer q.tell()
+	defer q.notify()
 	if len(q.waiting) == 0 || ctx.Err() != nil {
 		q.waiting, q.running = nil, false
 		return nil
@@ -298,7 +298,7 @@ func (h handler) ServeNotification(ctx context.Context, in *conn.Incoming) {
 		s.restore.acknowledged(s, in)
 		return
 	}
-	s.cache.told(in)
+	s.cache.receive(in)
 	r := &Request{Method: in.Method, Params: in.Params, Session: s.view(), Incoming: true, Notification: true}
 	if known, ok := notifications[in.Method]; ok {
 		r.Params = known.params()

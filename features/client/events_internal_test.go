@@ -23,7 +23,7 @@ func TestAChangeWhileSettleLooksIsNotMissed(t *testing.T) {
 		runtime.Gosched()
 	}
 	s.events.mu.Lock()
-	s.events.tell()
+	s.events.notify()
 	s.events.mu.Unlock()
 	s.restore.mu.Unlock()
 

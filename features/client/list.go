@@ -106,7 +106,7 @@ func (s *Session) ListPrompts(ctx context.Context, params *protocol.ListPromptsP
 func (l list[P, R, E, Q]) all(ctx context.Context, s *Session) iter.Seq2[E, error] {
 	return func(yield func(E, error) bool) {
 		view := s.With(s.options)
-		view.options.pages = s.keptPages(l.Name)
+		view.options.pages = s.cachedPages(l.Name)
 		w := walk[P, R, E, Q]{list: l, session: view, params: new(P)}
 		for more := true; more; {
 			page, err := w.fetch(ctx)
@@ -144,13 +144,13 @@ func (w *walk[P, R, E, Q]) fetch(ctx context.Context) (*R, error) {
 	w.lastID = last.id
 	w.bytes += int64(len(last.raw))
 	if w.fetched == 1 {
-		w.session.options.pages = w.session.options.pages.begun(last.kept)
+		w.session.options.pages = w.session.options.pages.begun(last.fromCache)
 	}
 	var failed *conn.CallError
 	switch {
 	case err == nil && w.bytes > MaxListBytes:
 		return nil, answered(w.list.Name, w.lastID, &protocol.LimitError{What: "bytes of " + w.list.Name, Limit: MaxListBytes})
-	case last.kept: // the next page does not come from the server
+	case last.fromCache: // the next page does not come from the server
 	case w.fetched == 1 && err == nil && last.peer != nil:
 		w.session = w.session.boundTo(last.peer)
 	case w.fetched > 1 && errors.Is(err, conn.ErrStale) && errors.As(err, &failed):

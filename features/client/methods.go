@@ -91,7 +91,7 @@ var (
 		repeatable: true,
 		check:      func(r *protocol.ListToolsResult) error { return present(r.Tools != nil, "tools") },
 		learn: func(s *session, r *protocol.ListToolsResult) {
-			s.listed(r)
+			s.learnTools(r)
 		},
 		cached: &cached[protocol.ListToolsParams, protocol.ListToolsResult]{
 			about: func(p *protocol.ListToolsParams) (string, protocol.Meta) { return textOf(p.Cursor), p.Meta },

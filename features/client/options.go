@@ -216,7 +216,7 @@ type CallOptions struct {
 	// progress is ignored. Nil: the call asks for no progress.
 	OnProgress func(*protocol.ProgressParams)
 
-	pages *keptPages // for a range over the pages of a list; otherwise nil
+	pages *cachedPages // for a range over the pages of a list; otherwise nil
 }
 
 func (o *CallOptions) wantsProgress() bool { return o.OnProgress != nil || o.ProgressRestarts }

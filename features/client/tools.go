@@ -173,10 +173,10 @@ func (c *compiled[T]) size() int {
 	return len(c.text)
 }
 
-// listed records what a server says about the tools of a page. It removes the tools that
+// learnTools records what a server says about the tools of a page. It removes the tools that
 // must not be offered: over HTTP those with invalid annotations for mirrored arguments
 // (2026-07-28 server/tools).
-func (s *session) listed(page *protocol.ListToolsResult) {
+func (s *session) learnTools(page *protocol.ListToolsResult) {
 	if p := s.peer.Load(); s.mirrors && p != nil && p.modern() {
 		page.Tools = slices.DeleteFunc(page.Tools, func(tool *protocol.Tool) bool {
 			_, err := mirror.Arguments(tool.InputSchema)
