@@ -22,6 +22,10 @@ func TestClientsShareNoRoom(t *testing.T) {
 	if m.enter(b) == m.enter(c) {
 		t.Error("two clients share what each may have")
 	}
+	m.leave(b)
+	if n := testing.AllocsPerRun(100, func() { m.enter(a); m.leave(a) }); n != 0 {
+		t.Errorf("%v allocations for a client that comes and goes", n)
+	}
 }
 
 func isGranted(c *claim) bool {
