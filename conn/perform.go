@@ -78,25 +78,36 @@ func (l *loop) performOne(fx *effect) {
 // transmit offers a frame to the link. If the link has refused a frame in this
 // step, it offers no further ones, so no frame overtakes another.
 func (l *loop) transmit(fx *effect) {
-	out := &fx.out
-	if len(l.buffers.returned) > 0 {
-		l.buffers.returned = append(l.buffers.returned, event{kind: busy, epoch: fx.epoch, out: returned(fx.out), random: random()})
+	if len(l.buffers.returned) > 0 { // frames keep their order
+		l.giveBack(fx, nil)
 		return
 	}
+	out := &fx.out
 	err := l.incarnation.link.Send(transport.Outbound{
 		Stream: out.stream, Tag: transport.Tag(out.id), Last: out.last, Frame: out.frame, Route: out.routed(),
 	})
+	if err != nil {
+		l.giveBack(fx, err)
+		return
+	}
+	l.conn.counters.bytesOut.Add(uint64(len(out.frame)))
+	l.taken(out)
+}
+
+// giveBack returns a frame to the core that the link did not take, or, without an error, was
+// not offered. It is not part of transmit, because its events would make the stack of every
+// waiting caller twice as large.
+func (l *loop) giveBack(fx *effect, err error) {
+	ev := event{kind: busy, epoch: fx.epoch, out: returned(fx.out), random: random()}
 	switch {
 	case err == nil:
-		l.conn.counters.bytesOut.Add(uint64(len(out.frame)))
-		l.taken(out)
 	case errors.Is(err, transport.ErrBusy):
-		tell(l, l.conn.options.Hooks.BusyRetry, telemetry.BusyRetry{Conn: l.conn.own.name, Epoch: fx.epoch, ID: out.id, Attempts: int(out.attempts) + 1})
-		l.buffers.returned = append(l.buffers.returned, event{kind: busy, epoch: fx.epoch, out: returned(fx.out), tried: true, moved: l.moved, random: random()})
-		l.moved = false
+		tell(l, l.conn.options.Hooks.BusyRetry, telemetry.BusyRetry{Conn: l.conn.own.name, Epoch: fx.epoch, ID: fx.out.id, Attempts: int(fx.out.attempts) + 1})
+		ev.tried, ev.moved, l.moved = true, l.moved, false
 	default:
-		l.buffers.returned = append(l.buffers.returned, event{kind: failed, epoch: fx.epoch, out: returned(fx.out), err: err, unsent: true})
+		ev.kind, ev.err, ev.unsent = failed, err, true
 	}
+	l.buffers.returned = append(l.buffers.returned, ev)
 }
 
 // returned copies a frame that the link did not take, since the effect is used again.

@@ -377,8 +377,7 @@ func (a *attempts) attempt(ctx context.Context) outcome {
 //go:noinline
 func (a *attempts) post(ctx context.Context, waiting *call) outcome {
 	c := a.conn
-	ev, refused := a.encode(ctx, waiting)
-	if refused.cause != 0 {
+	if refused := a.encode(waiting); refused.cause != 0 {
 		waiting.releaseSlot()
 		c.spares().keepCall(waiting)
 		return refused
@@ -386,30 +385,37 @@ func (a *attempts) post(ctx context.Context, waiting *call) outcome {
 	if a.request.OnProgress != nil {
 		waiting.progress = make(chan json.RawMessage, 1)
 	}
-	if !c.lend(&ev) {
+	if !a.lend(ctx, waiting) {
 		waiting.releaseSlot()
 		return c.refusedUnposted()
 	}
 	return outcome{}
 }
 
-// encode returns the event of an attempt, or the outcome if the attempt is refused.
-func (a *attempts) encode(ctx context.Context, waiting *call) (event, outcome) {
-	c, r := a.conn, &a.request
+// encode encodes the message of an attempt, or returns the outcome if the attempt is refused.
+func (a *attempts) encode(waiting *call) outcome {
 	if refused := a.address(); refused.cause != 0 {
-		return event{}, refused
+		return refused
 	}
 	out, err := a.frame(&waiting.route)
 	if err != nil {
-		return event{}, outcome{ending: ending{Refused, NotSent, &messageError{err}}}
+		return outcome{ending: ending{Refused, NotSent, &messageError{err}}}
 	}
 	out.call, out.stream = waiting, a.by.stream()
 	waiting.out = out
-	return event{
+	return outcome{}
+}
+
+// lend posts the event of an attempt. The event is not in the frame of post or of encode,
+// because the stack of every waiting caller would be twice as large.
+func (a *attempts) lend(ctx context.Context, waiting *call) (posted bool) {
+	c, r := a.conn, &a.request
+	ev := event{
 		kind: callMade, handshake: a.by.handshake != nil, serving: a.by.serving != nil || c.serves(ctx), silent: r.Silent,
 		epoch: a.epoch, timeout: c.timeout(r), limit: c.limit(r), restarts: r.ProgressRestarts, streaming: r.Streaming,
 		out: &waiting.out,
-	}, outcome{}
+	}
+	return c.lend(&ev)
 }
 
 // address sets the incarnation that an attempt is for. It refuses the attempt if

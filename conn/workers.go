@@ -42,7 +42,8 @@ func (l *loop) serve(in *Incoming) {
 // answer in the same step.
 func (l *loop) serveNow(in *Incoming) {
 	in.serving = task{name: in.Method, cancel: func(error) {}, serves: in} // nothing can cancel it before it returns
-	reply := served{in, l, withValues(l.ctx, in.Origin)}.answer()
+	request := served{in, l, withValues(l.ctx, in.Origin)}
+	reply := request.answer()
 	l.buffers.following = append(l.buffers.following, event{kind: handled, epoch: in.Epoch, incoming: in, payload: reply})
 }
 
@@ -58,20 +59,26 @@ func (l *loop) serveOne(request served) bool {
 }
 
 // answer runs the handler, and returns the frame of its answer.
-func (s served) answer() []byte {
-	c := s.loop.conn
-	if c.options.Hooks.ServeStopped == nil {
-		reply, _ := s.encodeAnswer()
-		return reply
+func (s *served) answer() []byte {
+	if s.loop.conn.options.Hooks.ServeStopped != nil {
+		return s.answerAndTell()
 	}
+	reply, _ := s.encodeAnswer()
+	return reply
+}
+
+// answerAndTell is answer, and tells Hooks.ServeStopped. It is apart from answer, because the
+// handler would have less of its stack.
+func (s *served) answerAndTell() []byte {
+	c := s.loop.conn
 	began := c.now()
 	reply, err := s.encodeAnswer()
-	c.reporter().tellServed(s, began, c.now(), err)
+	c.reporter().tellServed(*s, began, c.now(), err)
 	return reply
 }
 
 // encodeAnswer runs the handler, and returns the frame of its answer and its error.
-func (s served) encodeAnswer() (reply []byte, err error) {
+func (s *served) encodeAnswer() (reply []byte, err error) {
 	in := s.Incoming
 	err = guard(func() error {
 		result, err := s.loop.conn.own.handler.ServeRequest(s.ctx, in)
@@ -93,7 +100,7 @@ func (s served) encodeAnswer() (reply []byte, err error) {
 }
 
 // refusal returns the answer for the error of the handler.
-func (s served) refusal(err error) []byte {
+func (s *served) refusal(err error) []byte {
 	in := s.Incoming
 	s.loop.conn.reportPanic(in.Method, err)
 	fault := asFault(err)
