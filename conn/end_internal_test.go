@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/bowline-mcp/bowline/telemetry"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
@@ -160,6 +161,27 @@ func TestInterruptionEndsTheTurn(t *testing.T) {
 		}
 		if o := <-caller.done; o.cause != LinkLost || o.delivery != NotSent || link.closes != 1 {
 			t.Errorf("the caller was told: %s, %s; the link was closed %d times", o.cause, o.delivery, link.closes)
+		}
+	})
+}
+
+// A Conn that was interrupted before its first link stays in its state, which is no
+// transition.
+//
+// Guarantees: G-0001.15
+func TestInterruptionWhileStartingIsNoTransition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told []telemetry.Transition
+		c := New(opener{}, Options{Hooks: telemetry.Hooks{Transition: func(e telemetry.Transition) { told = append(told, e) }}})
+		l := entered(t, c)
+		defer l.leave()
+		l.mailbox.post(event{kind: interrupted, err: ErrInterrupted})
+		if _, over, err := l.work(nil); !over || !errors.Is(err, ErrInterrupted) {
+			t.Errorf("over: %v, %v", over, err)
+		}
+		synctest.Wait()
+		if c.State() != Starting || len(told) != 0 {
+			t.Errorf("the state is %s; transitions: %+v", c.State(), told)
 		}
 	})
 }

@@ -380,3 +380,42 @@ func TestSlotsOfAnEmptyQueue(t *testing.T) {
 		t.Error("a parked core keeps slots")
 	}
 }
+
+// The route of a frame is its own, else that of the answer that it is.
+func TestRouteOfAFrame(t *testing.T) {
+	id := jsonrpc.IntegerID(7)
+	own := &transport.Route{Kind: jsonrpc.KindNotification}
+	answered := func(failed bool) *Incoming {
+		return &Incoming{key: incomingKey{id: id}, failed: failed, failure: jsonrpc.CodeInternalError}
+	}
+	for name, row := range map[string]struct {
+		frame outboundFrame
+		want  transport.Route
+	}{
+		"its own":   {outboundFrame{route: own, answers: answered(true)}, *own},
+		"an error":  {outboundFrame{answers: answered(true)}, transport.Route{Kind: jsonrpc.KindError, ID: id, Code: jsonrpc.CodeInternalError}},
+		"a result":  {outboundFrame{answers: answered(false)}, transport.Route{Kind: jsonrpc.KindResult, ID: id}},
+		"no answer": {outboundFrame{}, transport.Route{}},
+	} {
+		if got := row.frame.routed(); got != row.want {
+			t.Errorf("%s: %+v, want %+v", name, got, row.want)
+		}
+	}
+}
+
+// Only the caller of a notification is told that it was not sent.
+func TestNoticeOfAnEvent(t *testing.T) {
+	caller := &call{}
+	for name, row := range map[string]struct {
+		out  *outboundFrame
+		want *call
+	}{
+		"a notification": {&outboundFrame{call: caller, notification: true}, caller},
+		"a request":      {&outboundFrame{call: caller}, nil},
+		"no frame":       {nil, nil},
+	} {
+		if got := (&event{out: row.out}).notice(); got != row.want {
+			t.Errorf("%s: %p, want %p", name, got, row.want)
+		}
+	}
+}
