@@ -42,6 +42,7 @@ func (s *Session) Complete(ctx context.Context, params *protocol.CompleteParams)
 // A subscription records who wants the updates of one resource.
 type subscription struct {
 	explicit bool                   // Session.Subscribe
+	ended    int                    // how often Session.Unsubscribe was called
 	watchers map[chan struct{}]bool // each has room for one token, which means: read again
 
 	accepted bool          // by a server; the session asks each later one
@@ -56,28 +57,38 @@ func (s *subscription) isUnused() bool {
 // Subscribe asks the server to report changes of a resource, which arrive as
 // *ResourceUpdated events. The session also asks every later server, until
 // Unsubscribe. It works in every revision: by resources/subscribe in the legacy ones,
-// and by subscriptions/listen in the modern ones.
+// and by subscriptions/listen in the modern ones. An Unsubscribe during Subscribe counts
+// as one after it.
 func (s *Session) Subscribe(ctx context.Context, params *protocol.SubscribeParams) error {
 	uri := copyOf(params).URI
-	return s.subscribeTo(ctx, uri, func(sub *subscription) { sub.explicit = true })
+	return s.subscribeTo(ctx, uri, func(sub *subscription, ended int) {
+		sub.explicit = sub.explicit || sub.ended == ended
+	})
 }
 
 // subscribeTo adds a subscriber of a resource. The first one asks the server. Those that
-// come meanwhile wait; if the first one fails, the next one asks.
-func (s *Session) subscribeTo(ctx context.Context, uri string, add func(*subscription)) error {
+// come meanwhile wait; if the first one fails, the next one asks. Add gets the number of
+// Unsubscribes before the subscriber came.
+func (s *Session) subscribeTo(ctx context.Context, uri string, add func(sub *subscription, ended int)) error {
 	p, err := s.subscribable(ctx)
 	if err != nil {
 		return err
 	}
 	r := &s.restore
 	r.watch(s.session, p, false)
-	sub := r.join(s.session, uri)
+	sub, ended := r.join(s.session, uri)
 	accepted := false
 	defer func() {
-		if !accepted {
-			add = nil
+		last := r.settle(s.session, uri, sub, func() {
+			if accepted {
+				add(sub, ended)
+			}
+		})
+		if last { // Unsubscribe has left this to the last subscriber
+			leaving, cancel := s.leaving(ctx)
+			defer cancel()
+			_ = s.tellUnsubscribed(leaving, uri) // as when a Watch ends
 		}
-		r.settle(s.session, uri, sub, add)
 	}()
 	for {
 		var asking <-chan struct{}
@@ -129,8 +140,9 @@ func (s *Session) awaitOther(ctx context.Context, ended <-chan struct{}) error {
 	}
 }
 
-// join returns the subscription of a resource, with one more pending subscriber.
-func (r *restorer) join(s *session, uri string) *subscription {
+// join returns the subscription of a resource, with one more pending subscriber, and how
+// often Unsubscribe was called for it.
+func (r *restorer) join(s *session, uri string) (sub *subscription, ended int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	sub, known := r.resources[uri]
@@ -144,7 +156,7 @@ func (r *restorer) join(s *session, uri string) *subscription {
 		s.dialect.Subscribed(true)
 	}
 	sub.pending++
-	return sub
+	return sub, sub.ended
 }
 
 // takeTurn reports whether a server has accepted the subscription. Otherwise it returns
@@ -170,15 +182,14 @@ func (r *restorer) endTurn(sub *subscription, accepted bool) {
 	sub.asking, sub.accepted = nil, accepted
 }
 
-// settle ends what join began. Add adds the subscriber; it is nil if there is none.
-func (r *restorer) settle(s *session, uri string, sub *subscription, add func(*subscription)) {
+// settle ends what join began. Add adds the subscriber, if there is one. Settle reports
+// whether a server has accepted a subscription that nobody wants any more.
+func (r *restorer) settle(s *session, uri string, sub *subscription, add func()) (last bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	sub.pending--
-	if add != nil {
-		add(sub)
-	}
-	r.removeUnused(s, uri, sub)
+	add()
+	return r.removeUnused(s, uri, sub) && sub.accepted
 }
 
 // removeUnused removes a subscription that nobody wants any more, and reports whether it
@@ -243,13 +254,16 @@ func (s *Session) timeout() time.Duration {
 // session does not subscribe at the next server.
 func (s *Session) Unsubscribe(ctx context.Context, params *protocol.UnsubscribeParams) error {
 	uri := copyOf(params).URI
-	return s.unsubscribeFrom(ctx, uri, func(sub *subscription) { sub.explicit = false })
+	return s.unsubscribeFrom(ctx, uri, func(sub *subscription) {
+		sub.explicit = false
+		sub.ended++
+	})
 }
 
 // unsubscribeFrom removes a subscriber of a resource, and tells the server if it was the
 // last one.
 func (s *Session) unsubscribeFrom(ctx context.Context, uri string, remove func(*subscription)) error {
-	r, p := &s.restore, s.peer.Load()
+	r := &s.restore
 	r.mu.Lock()
 	sub, known := r.resources[uri]
 	last := false
@@ -258,7 +272,17 @@ func (s *Session) unsubscribeFrom(ctx context.Context, uri string, remove func(*
 		last = r.removeUnused(s.session, uri, sub)
 	}
 	r.mu.Unlock()
-	if !last || p == nil || p.modern() || !p.isCurrent(s.conn.Status()) {
+	if !last {
+		return nil
+	}
+	return s.tellUnsubscribed(ctx, uri)
+}
+
+// tellUnsubscribed tells the present server, if it is a legacy one, that nobody wants the
+// updates of a resource any more.
+func (s *Session) tellUnsubscribed(ctx context.Context, uri string) error {
+	p := s.peer.Load()
+	if p == nil || p.modern() || !p.isCurrent(s.conn.Status()) {
 		return nil
 	}
 	_, err := unsubscribe.call(ctx, s.boundTo(p), &protocol.UnsubscribeParams{URI: uri})
@@ -281,7 +305,7 @@ func (s *Session) Watch(ctx context.Context, uri string) iter.Seq2[*protocol.Rea
 		view.options.Fresh, view.options.MaxStale = true, 0
 		changed := make(chan struct{}, 1)
 		for {
-			err := view.subscribeTo(ctx, uri, func(sub *subscription) { sub.add(changed) })
+			err := view.subscribeTo(ctx, uri, func(sub *subscription, _ int) { sub.add(changed) })
 			if err == nil {
 				break
 			}
@@ -291,11 +315,7 @@ func (s *Session) Watch(ctx context.Context, uri string) iter.Seq2[*protocol.Rea
 			} // otherwise the next server is asked when it is ready
 		}
 		defer func() {
-			limit := s.timeout()
-			if limit <= 0 { // ctx does not limit it any more
-				limit = defaultTimeout
-			}
-			leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
+			leaving, cancel := s.leaving(ctx)
 			defer cancel()
 			_ = s.unsubscribeFrom(leaving, uri, func(sub *subscription) { delete(sub.watchers, changed) })
 		}()

@@ -311,6 +311,15 @@ func (s *Session) boundTo(p *peer) *Session {
 	return bound
 }
 
+// leaving returns a context for what a subscriber does last, even if its own has ended.
+func (s *Session) leaving(ctx context.Context) (context.Context, context.CancelFunc) {
+	limit := s.timeout()
+	if limit <= 0 { // ctx does not limit it any more
+		limit = defaultTimeout
+	}
+	return context.WithTimeout(context.WithoutCancel(ctx), limit)
+}
+
 // await waits for a server if the call should wait for one, because the form of the
 // request depends on the server.
 func (s *Session) await(ctx context.Context, method string) error {

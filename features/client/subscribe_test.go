@@ -133,6 +133,110 @@ func TestWaitForTheRequestOfAnother(t *testing.T) {
 	})
 }
 
+// A gatedContext holds whoever begins to wait for its end.
+type gatedContext struct {
+	context.Context
+	open chan struct{}
+}
+
+func (c gatedContext) Done() <-chan struct{} {
+	<-c.open
+	return c.Context.Done()
+}
+
+// Unsubscribe ends also a Subscribe that has no answer yet. The last one whose request is
+// settled tells the server.
+func TestUnsubscribeDuringSubscribe(t *testing.T) {
+	const uri = "file:///1"
+	for name, c := range map[string]struct {
+		version, method string
+		answered        bool // before Unsubscribe
+		leave           bool // the context of the latecomer ends
+		again           bool // there is another Subscribe after Unsubscribe
+	}{
+		"legacy":                           {protocol.LatestLegacy, protocol.MethodSubscribe, false, false, false},
+		"legacy, latecomer leaves":         {protocol.LatestLegacy, protocol.MethodSubscribe, false, true, false},
+		"legacy, latecomer leaves at last": {protocol.LatestLegacy, protocol.MethodSubscribe, true, true, false},
+		"legacy, latecomer stays":          {protocol.LatestLegacy, protocol.MethodSubscribe, true, false, false},
+		"legacy, again":                    {protocol.LatestLegacy, protocol.MethodSubscribe, false, false, true},
+		"modern":                           {protocol.Latest, protocol.MethodListen, false, false, false},
+		"modern, again":                    {protocol.Latest, protocol.MethodListen, false, false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := granting()
+				if c.method == protocol.MethodSubscribe {
+					s.answer = everything(c.version)
+				}
+				inner, hold := s.answer, make(chan struct{})
+				s.answer = func(f frame) []string {
+					if f.Method == c.method {
+						<-hold
+					}
+					return inner(f)
+				}
+				session := openFake(t, s, client.Options{ProtocolVersion: c.version, Calls: client.CallOptions{Timeout: -1}})
+				subscribe := func(ctx context.Context) <-chan error {
+					done := make(chan error, 1)
+					go func() { done <- session.Subscribe(ctx, &protocol.SubscribeParams{URI: uri}) }()
+					synctest.Wait()
+					return done
+				}
+				first := subscribe(t.Context())
+				ctx, leave := context.WithCancel(t.Context())
+				defer leave()
+				open := make(chan struct{})
+				second := subscribe(gatedContext{ctx, open})
+				answer := func() {
+					close(hold)
+					if err := <-first; err != nil {
+						t.Errorf("the first one got %v", err)
+					}
+					synctest.Wait()
+				}
+				if c.answered {
+					answer()
+				}
+				if err := session.Unsubscribe(t.Context(), &protocol.UnsubscribeParams{URI: uri}); err != nil {
+					t.Error(err)
+				}
+				if c.leave {
+					leave()
+				}
+				close(open)
+				synctest.Wait()
+				var third <-chan error
+				if c.again {
+					third = subscribe(t.Context())
+				}
+				if !c.answered {
+					answer()
+				}
+				if err := <-second; err != nil && !c.leave {
+					t.Errorf("the second one got %v", err)
+				}
+				want := 1
+				if c.again {
+					want = 0
+					if err := <-third; err != nil {
+						t.Errorf("the third one got %v", err)
+					}
+				}
+				synctest.Wait()
+				if told := len(s.received(protocol.MethodUnsubscribe)); c.method == protocol.MethodSubscribe && told != want {
+					t.Errorf("the server was told %d times, want %d", told, want)
+				}
+				before := s.count()
+				reconnect(t, s, session)
+				restored := sentSince(s, before)
+				if asked := slices.ContainsFunc(restored, func(m string) bool { return strings.Contains(m, uri) }); asked != c.again {
+					t.Errorf("the next server was asked %q", restored)
+				}
+			})
+		})
+	}
+}
+
 // A failed SetLogLevel goes back to the level of the last one that succeeded, unless a newer
 // one has changed it.
 func TestFailedSetLogLevelChangesNothing(t *testing.T) {
