@@ -342,7 +342,9 @@ func (c *Client) Samples() iter.Seq[telemetry.Sample] {
 }
 
 // Close refuses new sessions and closes all present ones at the same time, as
-// Session.Close does. A Connect or Start that is under way fails.
+// Session.Close does. A Connect or Start that is under way fails. If it was registering
+// its name, the Claim of the Registry's Store may still run when Close returns, with its
+// context ended; Stop of Options.Supervisor waits for it.
 func (c *Client) Close(ctx context.Context) error {
 	c.mu.Lock()
 	if !c.closed {

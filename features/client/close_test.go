@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -168,4 +169,46 @@ func TestClientIsClosedDuringStart(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A deafStore needs two seconds to claim a name, even if nobody wants it any more.
+type deafStore struct {
+	registry.Local
+	claimed atomic.Bool
+}
+
+func (s *deafStore) Claim(ctx context.Context, c registry.Claim) (registry.Release, error) {
+	pass(2 * time.Second)
+	s.claimed.Store(true)
+	return s.Local.Claim(ctx, c)
+}
+
+// The supervisor's Stop waits for the store of a start that Close has aborted.
+func TestStopWaitsForTheClaimThatCloseLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(deafStore)
+		all := supervisor.New(supervisor.Options{Registry: registry.New(registry.Options{Store: store})})
+		c := client.New(clientInfo, client.Options{Supervisor: all})
+		ended := make(chan error, 1)
+		go func() {
+			_, err := c.Start(context.Background(), "search", nowhere)
+			ended <- err
+		}()
+		synctest.Wait()
+		if err := c.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if err := <-ended; !errors.Is(err, client.ErrClosed) {
+			t.Errorf("Start returned %v", err)
+		}
+		if store.claimed.Load() {
+			t.Error("Close waited for the store")
+		}
+		if err := all.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if !store.claimed.Load() {
+			t.Error("Stop has not waited for the store")
+		}
+	})
 }
