@@ -138,14 +138,13 @@ func converseModern[R any](ctx context.Context, c *call, i invocation[R]) (resul
 			return result, nil, refuseState("the requestState was used: the call is over, make it anew")
 		}
 	}
-	a := newRerun(c, askedBefore{digests: st.Asked})
-	a.early = maps.Clone(st.Answers)
-	if a.early == nil {
-		a.early = make(protocol.InputResponses)
-	}
-	maps.Copy(a.early, answers)
 	c.Answers, c.asked.state = answers, st.Own
+	var a *rerun // nil if the handler must not ask
 	if i.of.asks != nil && !waits {
+		a = newRerun(c, askedBefore{digests: st.Asked})
+		a.early = make(protocol.InputResponses)
+		maps.Copy(a.early, st.Answers)
+		maps.Copy(a.early, answers)
 		c.asked.asker = a
 		result, err = runAgain(ctx, a, i.run)
 	} else {
@@ -157,7 +156,7 @@ func converseModern[R any](ctx context.Context, c *call, i invocation[R]) (resul
 	case errors.As(err, &requires):
 		required, err = rs.require(c, i.about, next, requires)
 		return *new(R), required, err
-	case len(a.open) > 0:
+	case a != nil && len(a.open) > 0:
 		next.Asked, next.Answers = a.before.digests, a.answered()
 		required, err = rs.ask(c, i.about, next, a.open)
 		return *new(R), required, err

@@ -151,3 +151,21 @@ func TestIntroductionIsKept(t *testing.T) {
 		t.Errorf("after a tool was added: %s, before: %s", says(&more.result), says(&first.result))
 	}
 }
+
+// What serves a modern request for a handler that never asks allocates nothing for questions.
+func TestAHandlerThatNeverAsksPaysForNoQuestions(t *testing.T) {
+	s := New(protocol.Implementation{Name: "s", Version: "1"}, Options{})
+	c := (&peer{server: s}).newCall(t.Context(), &conn.Incoming{Method: protocol.MethodReadResource}, nil)
+	c.modern, c.asked = true, new(asked)
+	once := invocation[bool]{
+		of: new(settings), given: new(protocol.InputParams), run: func(context.Context) (bool, error) { return true, nil },
+	}
+	allocated := testing.AllocsPerRun(100, func() {
+		if ran, _, err := converse(t.Context(), c, once); !ran || err != nil {
+			t.Fatal(ran, err)
+		}
+	})
+	if t.Logf("%v allocations", allocated); allocated > 3 {
+		t.Errorf("%v allocations", allocated)
+	}
+}
