@@ -238,7 +238,7 @@ func (l *clientLink) postRequest(m numbered) {
 	l.mu.Unlock()
 	if !started {
 		<-l.beside
-		l.settle(m, transport.ErrClosed, true)
+		l.keepUnsent(m)
 		return
 	}
 	latch.Within(posted, orderPatience)
@@ -283,9 +283,7 @@ func (l *clientLink) post(ctx context.Context, m numbered) {
 // say so before the end of the stream has arrived. A message that it did not accept
 // was not sent, so it is reported with the loss.
 func (l *clientLink) expire(m numbered, refused error) {
-	l.mu.Lock()
-	l.unsent = append(l.unsent, m)
-	l.mu.Unlock()
+	l.keepUnsent(m)
 	l.end(fmt.Errorf("sse: post %s: %w: %w", cmp.Or(m.Route.Method, "a response"), transport.ErrSessionExpired, refused))
 }
 
@@ -294,9 +292,7 @@ func (l *clientLink) expire(m numbered, refused error) {
 func (l *clientLink) settle(m numbered, err error, unsent bool) {
 	if l.ctx.Err() != nil {
 		if unsent {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			l.unsent = append(l.unsent, m)
+			l.keepUnsent(m)
 		}
 		return
 	}
@@ -304,6 +300,13 @@ func (l *clientLink) settle(m numbered, err error, unsent bool) {
 		err = fmt.Errorf("sse: post %s: %w", cmp.Or(m.Route.Method, "a response"), err)
 		l.told.Tell(func(to transport.Receiver) { to.Failed(transport.Failure{Tag: m.Tag, Err: err, Unsent: unsent}) })
 	}
+}
+
+// keepUnsent keeps a message that was not sent, to be reported with the loss.
+func (l *clientLink) keepUnsent(m numbered) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.unsent = append(l.unsent, m)
 }
 
 // Close implements transport.Link. It posts what is queued within 70 % of the grace,

@@ -343,6 +343,23 @@ func TestForgottenSessionLosesTheLink(t *testing.T) {
 	}
 }
 
+// A request that has left the queue when the link breaks is reported with the loss, even
+// before the link's context has ended. It is no failure of one message.
+//
+// Guarantees: G-0014.6
+func TestRequestBehindTheEndIsReportedWithTheLoss(t *testing.T) {
+	l, r, broken := newClientLink(http.DefaultClient, nil, 0), newRecorder(), errors.New("broken")
+	l.Bind(r)
+	l.mu.Lock()
+	l.ending.Begin(broken) // like end, before finish runs
+	l.mu.Unlock()
+	l.postRequest(numbered{request(1), 1})
+	l.finish(broken)
+	if loss := r.awaitLoss(t); loss.Reason != broken || len(loss.Unsent) != 1 || loss.Unsent[0] != 1 || len(r.failed) > 0 {
+		t.Errorf("lost %+v, failed %v", loss, r.failed)
+	}
+}
+
 // Some servers answer the POST of a request only when they have served it.
 //
 // Guarantees: G-0034.5
