@@ -70,8 +70,9 @@ type Command struct {
 	// 16 MiB.
 	MaxFrame int
 
-	// Started is called with the process id of each child, before Open returns. If it
-	// panics, the child is killed, and the panic passes on. Default: none.
+	// Started is called with the process id of each child, before Open returns. Until
+	// Started returns, the id belongs to this child, even if the child has exited. If
+	// Started panics, the child is killed, and the panic passes on. Default: none.
 	Started func(pid int)
 }
 
@@ -176,23 +177,25 @@ func (c *Command) start() (*child, error) {
 		closeAll(p.ours[:])
 		return nil, err
 	}
-	l := newChild(c, process, &p)
-	if c.Started != nil {
-		l.announce(c.Started)
-	}
-	return l, nil
+	return c.announce(process, &p), nil
 }
 
-// announce calls Started. If Started panics, nobody gets the link, so announce closes it.
-func (l *child) announce(started func(pid int)) {
+// announce calls Started, and then begins the link. Not before: the link reaps the child
+// when it exits, and then another process may get its id. If Started panics, nobody gets
+// the link, so announce closes it.
+func (c *Command) announce(process *process, p *pipes) (l *child) {
 	returned := false
 	defer func() {
+		l = newChild(c, process, p)
 		if !returned {
 			l.Close(0)
 		}
 	}()
-	started(l.process.child.Pid)
+	if c.Started != nil {
+		c.Started(process.child.Pid)
+	}
 	returned = true
+	return l // set by the deferred function
 }
 
 // pipes are the ends of the three standard streams, by descriptor number.
