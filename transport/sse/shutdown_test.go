@@ -87,6 +87,22 @@ func TestShutdownCutsOffWhatDoesNotFinish(t *testing.T) {
 	}
 }
 
+// Shutdown without an acceptor closes the handler and the server. The acceptor is closed
+// on another goroutine, whose panic would end the process.
+//
+// Guarantees: G-0034.10
+func TestShutdownWithoutAnAcceptor(t *testing.T) {
+	for name, none := range map[string]transport.Acceptor{"nil": nil, "nil pointer": (*server.Server)(nil)} {
+		srv, _, served := listen(t, http.NotFoundHandler())
+		if err := sse.NewHandler(none, sse.HandlerOptions{}).Shutdown(t.Context(), srv); err != nil {
+			t.Errorf("%s: Shutdown: %v", name, err)
+		}
+		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+			t.Errorf("%s: Serve returned %v", name, err)
+		}
+	}
+}
+
 // stuck is an acceptor whose Close does not return before the test ends.
 type stuck struct{ released chan struct{} }
 

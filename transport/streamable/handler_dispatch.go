@@ -71,18 +71,13 @@ func (h *Handler) choose(r *http.Request, id jsonrpc.ID) (Acceptor, *refusal) {
 	}
 	a := h.options.Choose(r)
 	switch {
-	case isNil(a):
+	case web.IsNil(a):
 		return nil, &refusal{status: http.StatusNotFound, code: jsonrpc.CodeInvalidRequest, id: id, text: "there is no such server"}
 	case !reflect.ValueOf(a).Comparable():
 		return nil, &refusal{status: http.StatusInternalServerError, code: jsonrpc.CodeInternalError, id: id,
 			text: "the server chosen for this request cannot be compared"}
 	}
 	return a, nil
-}
-
-func isNil(a Acceptor) bool {
-	v := reflect.ValueOf(a)
-	return a == nil || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
 // postModern serves a message of a revision without sessions. It accepts and drops

@@ -99,7 +99,7 @@ func (h *Handler) shutDown(ctx context.Context, srv *http.Server, grace time.Dur
 // acceptorsToClose prevents further links, and returns the acceptors that may have some.
 func (h *Handler) acceptorsToClose() []Acceptor {
 	acceptors := h.table.drain()
-	if !isNil(h.acceptor) {
+	if !web.IsNil(h.acceptor) {
 		acceptors[h.acceptor] = struct{}{}
 	}
 	all := make([]Acceptor, 0, len(acceptors))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
 	"sync"
 	"time"
 
@@ -14,8 +15,8 @@ import (
 
 // A Shutdown says what a handler shuts down.
 type Shutdown struct {
-	Name      string // of the handler's package, for errors
-	Acceptors []transport.Acceptor
+	Name      string                          // of the handler's package, for errors
+	Acceptors []transport.Acceptor            // nil ones are skipped
 	Close     func(grace time.Duration) error // closes the handler
 	Server    *http.Server                    // nil: the program closes it itself
 	Grace     time.Duration                   // for everything
@@ -53,6 +54,9 @@ func closeAll(ctx context.Context, acceptors []transport.Acceptor, finish, giveU
 	failed := make([]error, len(acceptors))
 	var closing sync.WaitGroup
 	for n, a := range acceptors {
+		if IsNil(a) {
+			continue
+		}
 		closed := inBackground(func() error { return a.Close(ctx) })
 		closing.Go(func() {
 			if err := closed.await("it", giveUp); err != nil {
@@ -62,6 +66,12 @@ func closeAll(ctx context.Context, acceptors []transport.Acceptor, finish, giveU
 	}
 	closing.Wait()
 	return errors.Join(failed...)
+}
+
+// IsNil reports whether there is no acceptor: a is nil, or a nil pointer.
+func IsNil(a transport.Acceptor) bool {
+	v := reflect.ValueOf(a)
+	return a == nil || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
 // A background is a function that runs on another goroutine, and for which the program
