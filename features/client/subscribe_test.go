@@ -130,6 +130,9 @@ func TestWaitForTheRequestOfAnother(t *testing.T) {
 		if asked := sentSince(s, before); slices.Contains(asked, protocol.MethodSubscribe+" "+params.URI) {
 			t.Errorf("nobody subscribes, and the next server was asked %q", asked)
 		}
+		if told := s.received(protocol.MethodUnsubscribe); len(told) != 0 {
+			t.Errorf("the server has accepted nothing, and was told %d times that it ends", len(told))
+		}
 	})
 }
 
