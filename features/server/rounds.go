@@ -222,11 +222,7 @@ func (rs *rounds) wait(ctx context.Context, grace time.Duration) []string {
 // awaitHandlers waits for handlers until the deadline of ctx, and at least for the grace.
 // It returns the names of those that are still running.
 func awaitHandlers(ctx context.Context, grace time.Duration, running *sync.WaitGroup, names func() []string) []string {
-	over := make(chan struct{})
-	go func() { // it ends when the last handler returns, perhaps after awaitHandlers
-		running.Wait()
-		close(over)
-	}()
+	over := whenDone(running)
 	patience := time.NewTimer(grace)
 	defer patience.Stop()
 	select {
@@ -242,4 +238,15 @@ func awaitHandlers(ctx context.Context, grace time.Duration, running *sync.WaitG
 		}
 	}
 	return slices.Sorted(slices.Values(names()))
+}
+
+// whenDone returns a channel that is closed when the group is done. Its goroutine ends then,
+// perhaps long after the caller.
+func whenDone(group *sync.WaitGroup) <-chan struct{} {
+	done := make(chan struct{})
+	go func() {
+		group.Wait()
+		close(done)
+	}()
+	return done
 }

@@ -56,7 +56,8 @@ type Options struct {
 	OnSubscribe func(ctx context.Context, uri string) error
 
 	// OnUnsubscribe is called when a subscription ends, also when the client has
-	// disconnected.
+	// disconnected. After a legacy client has disconnected, the context ends when
+	// Server.Close has waited for its deadline or for DrainGrace.
 	OnUnsubscribe func(ctx context.Context, uri string)
 
 	// OnRootsChanged is called when the roots of a legacy client have changed.
@@ -152,6 +153,7 @@ func New(info protocol.Implementation, o Options) *Server {
 	s.tools.server, s.resources.server, s.prompts.server, s.skills.server, s.completions.server = s, s, s, s, s
 	s.capabilities.server, s.sessions.server, s.subscriptions.server = s, s, s
 	s.sessions.live = make(map[*peer]struct{})
+	s.sessions.ctx, s.sessions.cancel = context.WithCancel(context.Background())
 	methods := s.table()
 	s.methods.Store(&methods)
 	s.handle = s.wrap(o.Middleware)
@@ -216,14 +218,16 @@ func (s *Server) Sessions() iter.Seq[*Session] {
 // If a handler waits for an answer of its client, its question fails immediately.
 // When the last session has ended, Close cancels the tasks, which then fail. Close waits
 // for handlers and callbacks to return until the deadline of ctx, and at least for
-// Options.Conn.StopGrace. If one does not return, a *conn.StuckError names it. Otherwise
+// Options.Conn.StopGrace. Without a deadline, OnUnsubscribe has DrainGrace before its
+// context ends. If one does not return, a *conn.StuckError names it. Otherwise
 // Close returns the error of the first session that did not end properly.
 func (s *Server) Close(ctx context.Context) error {
 	closed := s.sessions.close(ctx)
 	s.rounds.stop()
 	err := closed()
 	grace := cmp.Or(max(s.options.Conn.StopGrace, 0), defaultStopGrace)
-	stuck := s.sessions.wait(ctx, grace)
+	drain := cmp.Or(max(s.options.Conn.DrainGrace, 0), defaultDrainGrace)
+	stuck := s.sessions.wait(ctx, drain, grace)
 	s.tasks.stop()
 	stuck = append(stuck, s.rounds.wait(ctx, grace)...)
 	stuck = append(stuck, s.tasks.wait(ctx, grace)...)
@@ -233,8 +237,11 @@ func (s *Server) Close(ctx context.Context) error {
 	return err
 }
 
-// defaultStopGrace is that of conn.Options.
-const defaultStopGrace = 100 * time.Millisecond
+// These are the defaults of conn.Options.
+const (
+	defaultStopGrace  = 100 * time.Millisecond
+	defaultDrainGrace = 5 * time.Second
+)
 
 // Samples yields the measurements of the server, for telemetry sinks: one sample for
 // all its connections together, under the name in Options.Conn. Its counters never

@@ -78,7 +78,7 @@ func (p *peer) end() {
 	if session.cancel != nil {
 		session.cancel()
 	}
-	p.unsubscribed(context.Background(), uris...)
+	p.unsubscribed(p.server.sessions.ctx, uris...)
 }
 
 // A Session is the session of one legacy client, from initialize until its link ends.

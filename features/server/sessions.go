@@ -21,6 +21,8 @@ import (
 // everything of theirs has ended.
 type sessions struct {
 	server *Server
+	ctx    context.Context // of what is told that sessions have ended
+	cancel context.CancelFunc
 
 	mu     sync.Mutex
 	closed bool // no more are taken
@@ -93,19 +95,49 @@ func (ss *sessions) close(ctx context.Context) func() error {
 	}
 }
 
-// wait waits for the ends of all sessions, as awaitHandlers does.
-func (ss *sessions) wait(ctx context.Context, grace time.Duration) []string {
-	return awaitHandlers(ctx, grace, &ss.gone, func() (names []string) {
-		for _, p := range ss.all() {
-			switch p.leaving.Load() {
-			case aNotification:
-				names = append(names, "a notification of a change")
-			case onUnsubscribe:
-				names = append(names, "OnUnsubscribe")
-			}
+// wait waits for the ends of all sessions. Shortly before the deadline of ctx, when patience
+// is over if ctx has none, and when ctx is cancelled, it ends the context of OnUnsubscribe.
+// It then waits until the deadline, and for the grace if that is longer or ctx has none. It
+// returns the names of what is still running.
+func (ss *sessions) wait(ctx context.Context, patience, grace time.Duration) []string {
+	rest := grace
+	if deadline, bounded := ctx.Deadline(); bounded {
+		left := max(time.Until(deadline), 0)
+		patience = left / 100 * 99 // as in conn.Conn.Close
+		rest = max(left, grace) - patience
+	}
+	over := whenDone(&ss.gone)
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-over:
+		return nil
+	case <-timer.C:
+	case <-ctx.Done():
+		rest = grace
+	}
+	ss.cancel()
+	timer.Reset(rest)
+	select {
+	case <-over:
+		return nil
+	case <-timer.C:
+	}
+	return ss.running()
+}
+
+// running names what the sessions that have not ended wait for.
+func (ss *sessions) running() (names []string) {
+	for _, p := range ss.all() {
+		switch p.leaving.Load() {
+		case aNotification:
+			names = append(names, "a notification of a change")
+		case onUnsubscribe:
+			names = append(names, "OnUnsubscribe")
 		}
-		return names
-	})
+	}
+	slices.Sort(names)
+	return names
 }
 
 // sample returns the measurements of all connections together.

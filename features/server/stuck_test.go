@@ -65,15 +65,15 @@ func TestStuckToolsDoNotLockTheirClientOut(t *testing.T) {
 }
 
 // Close names what keeps a session from ending, and does not wait for it longer than its
-// context and StopGrace allow.
+// context, or else DrainGrace and StopGrace, allow.
 func TestCloseDoesNotWaitForEverForALeavingClient(t *testing.T) {
-	const timeLimit, grace = 3 * time.Second, 200 * time.Millisecond
+	const timeLimit, drain, grace = 3 * time.Second, 700 * time.Millisecond, 200 * time.Millisecond
 	for name, connect := range map[string]func(*testing.T, *server.Server) *wire{"served": dial, "accepted": accept} {
 		for stuck, leaves := range map[string]bool{"OnUnsubscribe": true, "a notification of a change": false} {
 			synctest.Test(t, func(t *testing.T) {
 				release := make(chan struct{})
 				s := newServer(server.Options{
-					Conn:          conn.Options{StopGrace: grace},
+					Conn:          conn.Options{DrainGrace: drain, StopGrace: grace},
 					OnSubscribe:   func(context.Context, string) error { return nil },
 					OnUnsubscribe: func(context.Context, string) { <-release },
 					Middleware: []server.Middleware{func(next server.Handler) server.Handler {
@@ -100,7 +100,7 @@ func TestCloseDoesNotWaitForEverForALeavingClient(t *testing.T) {
 				defer cancel()
 				over, cancelOver := context.WithTimeout(t.Context(), 0)
 				defer cancelOver()
-				for ctx, most := range map[context.Context]time.Duration{t.Context(): grace, limited: timeLimit, over: grace} {
+				for ctx, most := range map[context.Context]time.Duration{t.Context(): drain + grace, limited: timeLimit, over: grace} {
 					began, want := time.Now(), new(conn.StuckError)
 					if err := s.Close(ctx); !errors.As(err, &want) || !slices.Equal(want.Tasks, []string{stuck}) {
 						t.Errorf("%s, %s: got %v", name, stuck, err)
@@ -113,6 +113,64 @@ func TestCloseDoesNotWaitForEverForALeavingClient(t *testing.T) {
 				synctest.Wait()
 				if err := s.Close(t.Context()); err != nil {
 					t.Errorf("%s, %s: closed again: %v", name, stuck, err)
+				}
+			})
+		}
+	}
+}
+
+// Close lets OnUnsubscribe finish until its own deadline, or for DrainGrace. Then it ends the
+// context of OnUnsubscribe, and no sooner.
+//
+// Guarantees: G-0021.5
+func TestCloseLetsOnUnsubscribeFinish(t *testing.T) {
+	const drain, limit = 5 * time.Second, 3 * time.Second // the default of DrainGrace, and a deadline
+	background := func() (context.Context, context.CancelFunc) { return context.WithCancel(context.Background()) }
+	limited := func() (context.Context, context.CancelFunc) {
+		return context.WithTimeout(context.Background(), limit)
+	}
+	cancelled := func() (context.Context, context.CancelFunc) {
+		ctx, cancel := background()
+		time.AfterFunc(time.Second, cancel)
+		return ctx, cancel
+	}
+	for name, test := range map[string]struct {
+		ctx         func() (context.Context, context.CancelFunc)
+		takes, took time.Duration
+		ended       bool // its context
+	}{
+		"slow":                  {background, 300 * time.Millisecond, 300 * time.Millisecond, false},
+		"slow, with a deadline": {limited, 2 * time.Second, 2 * time.Second, false},
+		"until its context":     {background, time.Hour, drain, true},
+		"until the deadline":    {limited, time.Hour, limit / 100 * 99, true},
+		"until a cancellation":  {cancelled, time.Hour, time.Second, true},
+	} {
+		for how, connect := range map[string]func(*testing.T, *server.Server) *wire{"served": dial, "accepted": accept} {
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer(server.Options{
+					OnSubscribe: func(context.Context, string) error { return nil },
+					OnUnsubscribe: func(ctx context.Context, _ string) {
+						working, stop := context.WithTimeout(ctx, test.takes)
+						defer stop()
+						<-working.Done()
+						if ended := ctx.Err() != nil; ended != test.ended {
+							t.Errorf("%s, %s: ended: %v", name, how, ended)
+						}
+					},
+				})
+				w := connect(t, s)
+				w.initialize(protocol.Version20251125)
+				w.ask(`{"jsonrpc":"2.0","id":2,"method":"resources/subscribe","params":{"uri":"x://a"}}`)
+				w.link.Close(0)
+				synctest.Wait()
+				ctx, cancel := test.ctx()
+				defer cancel()
+				began := time.Now()
+				if err := s.Close(ctx); err != nil {
+					t.Errorf("%s, %s: got %v", name, how, err)
+				}
+				if took := time.Since(began); took != test.took {
+					t.Errorf("%s, %s: it took %v, want %v", name, how, took, test.took)
 				}
 			})
 		}
