@@ -60,7 +60,7 @@ func (p *peer) guarded(where string, f func() error) (err error) {
 	return f()
 }
 
-// These are what the end of a session may have to wait for.
+// These are what the end of a session may have to wait for. Zero is anything else.
 const (
 	aNotification = iota + 1
 	onUnsubscribe
@@ -70,7 +70,7 @@ const (
 func (p *peer) end() {
 	p.leaving.Store(aNotification)
 	uris := p.changes.end()
-	p.leaving.Store(onUnsubscribe)
+	p.leaving.Store(0)
 	session := p.session.Load()
 	if session == nil {
 		return
@@ -78,7 +78,9 @@ func (p *peer) end() {
 	if session.cancel != nil {
 		session.cancel()
 	}
+	p.leaving.Store(onUnsubscribe)
 	p.unsubscribed(p.server.sessions.ctx, uris...)
+	p.leaving.Store(0)
 }
 
 // A Session is the session of one legacy client, from initialize until its link ends.

@@ -134,6 +134,8 @@ func (ss *sessions) running() (names []string) {
 			names = append(names, "a notification of a change")
 		case onUnsubscribe:
 			names = append(names, "OnUnsubscribe")
+		default:
+			names = append(names, "the end of a session")
 		}
 	}
 	slices.Sort(names)

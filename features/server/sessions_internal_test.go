@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -82,6 +83,30 @@ func TestCloseWaitsForEverySession(t *testing.T) {
 		synctest.Wait()
 		if !closed {
 			t.Error("Close waits for nobody")
+		}
+		theirs.Close(0)
+	})
+}
+
+// A session that has not ended is reported, whatever it waits for.
+func TestCloseNamesEverySessionThatHasNotEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := withTool("a")
+		_, theirs := inmem.Pipe(inmem.Options{})
+		p := s.newPeer(theirs)
+		if err := s.sessions.enter(p); err != nil { // and its end does not begin
+			t.Fatal(err)
+		}
+		for _, when := range []string{"before its end", "at its end"} {
+			want := new(conn.StuckError)
+			if err := s.Close(t.Context()); !errors.As(err, &want) || !slices.Equal(want.Tasks, []string{"the end of a session"}) {
+				t.Errorf("%s: got %v", when, err)
+			}
+			p.end()
+		}
+		s.sessions.leave(p)
+		if err := s.Close(t.Context()); err != nil {
+			t.Errorf("when it has ended: got %v", err)
 		}
 		theirs.Close(0)
 	})
