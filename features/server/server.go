@@ -219,8 +219,8 @@ func (s *Server) Sessions() iter.Seq[*Session] {
 // When the last session has ended, Close cancels the tasks, which then fail. Close waits
 // for handlers and callbacks to return until the deadline of ctx, and at least for
 // Options.Conn.StopGrace. Without a deadline, OnUnsubscribe has DrainGrace before its
-// context ends. If one does not return, a *conn.StuckError names it. Otherwise
-// Close returns the error of the first session that did not end properly.
+// context ends. Close returns the error of the first session that did not end properly,
+// and a *conn.StuckError that names the handlers and callbacks that did not return.
 func (s *Server) Close(ctx context.Context) error {
 	closed := s.sessions.close(ctx)
 	s.rounds.stop()
@@ -232,7 +232,7 @@ func (s *Server) Close(ctx context.Context) error {
 	stuck = append(stuck, s.rounds.wait(ctx, grace)...)
 	stuck = append(stuck, s.tasks.wait(ctx, grace)...)
 	if len(stuck) > 0 {
-		return &conn.StuckError{Tasks: stuck}
+		return errors.Join(err, &conn.StuckError{Tasks: stuck})
 	}
 	return err
 }

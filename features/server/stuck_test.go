@@ -177,6 +177,32 @@ func TestCloseLetsOnUnsubscribeFinish(t *testing.T) {
 	}
 }
 
+// What is stuck does not hide that requests were cut short.
+func TestCloseReportsBothWhatIsStuckAndWhatWasCutShort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		s := newServer(server.Options{
+			OnSubscribe:   func(context.Context, string) error { return nil },
+			OnUnsubscribe: func(context.Context, string) { <-release },
+		})
+		server.AddTool(s, protocol.Tool{Name: "hang"}, func(ctx context.Context, _ struct{}) (string, error) {
+			<-ctx.Done()
+			return "", context.Cause(ctx)
+		})
+		leaving, busy := accept(t, s), accept(t, s)
+		leaving.initialize(protocol.Version20251125)
+		leaving.ask(`{"jsonrpc":"2.0","id":2,"method":"resources/subscribe","params":{"uri":"x://a"}}`)
+		leaving.link.Close(0)
+		busy.send(modern(`1`, "tools/call", `"name":"hang"`))
+		synctest.Wait()
+		want, err := new(conn.StuckError), s.Close(t.Context())
+		if !errors.As(err, &want) || !slices.Equal(want.Tasks, []string{"OnUnsubscribe"}) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v", err)
+		}
+		close(release)
+	})
+}
+
 // A handler has StopGrace to return, also if the context of Close has ended already. A
 // negative StopGrace means the default.
 func TestCloseGivesHandlersTheirGrace(t *testing.T) {
