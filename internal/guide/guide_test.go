@@ -5,7 +5,6 @@ package guide
 import (
 	"bytes"
 	"context"
-	"flag"
 	"fmt"
 	"net"
 	"os"
@@ -18,10 +17,6 @@ import (
 
 	"go.uber.org/goleak"
 )
-
-var update = flag.Bool("update", false, "copy the code anew into the pages of docs/guide")
-
-const root = "../.."
 
 // The test binary is also the command that waits for a server, see run.
 func TestMain(m *testing.M) {

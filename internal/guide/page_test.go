@@ -1,6 +1,7 @@
 package guide
 
 import (
+	"flag"
 	"os"
 	"path/filepath"
 	"strings"
@@ -8,6 +9,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 )
+
+var update = flag.Bool("update", false, "copy the code anew into the pages of docs/guide")
+
+const root = "../.."
 
 const program = `// Program is an example.
 package main
