@@ -466,14 +466,30 @@ func TestStorm(t *testing.T) {
 	}
 }
 
+// A handler calls out with its context, or on its request with any.
+//
 // Guarantees: G-0009.6
 func TestHandlerMayCallOutDuringClose(t *testing.T) {
+	elicit := conn.Request{Method: "elicit"}
+	for name, call := range map[string]func(context.Context, *conn.Conn, *conn.Incoming) (json.RawMessage, error){
+		"Conn.Call": func(ctx context.Context, c *conn.Conn, _ *conn.Incoming) (json.RawMessage, error) {
+			return c.Call(ctx, elicit)
+		},
+		"Incoming.Call": func(_ context.Context, _ *conn.Conn, in *conn.Incoming) (json.RawMessage, error) {
+			return in.Call(context.Background(), elicit)
+		},
+	} {
+		t.Run(name, func(t *testing.T) { callOutDuringClose(t, call) })
+	}
+}
+
+func callOutDuringClose(t *testing.T, call func(context.Context, *conn.Conn, *conn.Incoming) (json.RawMessage, error)) {
 	bubble(t, func(t *testing.T) {
 		s, release := &script{}, make(chan struct{})
 		var r run
-		r = scripted(t, s, conn.Options{Handler: handler{"ask": func(ctx context.Context, _ *conn.Incoming) (json.RawMessage, error) {
+		r = scripted(t, s, conn.Options{Handler: handler{"ask": func(ctx context.Context, in *conn.Incoming) (json.RawMessage, error) {
 			<-release
-			return r.Call(ctx, conn.Request{Method: "elicit"})
+			return call(ctx, r.Conn, in)
 		}}})
 		s.say(`{"jsonrpc":"2.0","id":1,"method":"ask"}`)
 		closing := make(chan error, 1)
