@@ -215,7 +215,7 @@ func (a *Authorizer) Login(ctx context.Context) error {
 }
 
 // OnLogin registers a function to call after each login that a connection may be
-// waiting for. It must not block. Pass conn.Conn.Wake, so that a connection which waits
+// waiting for. It must not block. Pass client.Session.Wake, so that a session which waits
 // for a login tries again immediately.
 func (a *Authorizer) OnLogin(f func()) {
 	a.mu.Lock()

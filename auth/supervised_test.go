@@ -86,7 +86,7 @@ func TestALoginWakesASession(t *testing.T) {
 		t.Fatalf("it waits because %v", why.Reason)
 	}
 	person := w.login(t, Options{Store: store, Interact: consent})
-	person.OnLogin(s.Conn().Wake)
+	person.OnLogin(s.Wake)
 	if err := person.Login(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -188,7 +188,7 @@ func (s *Set) start(ctx context.Context, server *mcpjson.Server) error {
 		return errors.Join(err, e.close(ctx))
 	}
 	if login != nil {
-		login.OnLogin(session.Conn().Wake)
+		login.OnLogin(session.Wake)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
