@@ -9,13 +9,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/signal"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/credit"
 	"github.com/bowline-mcp/bowline/transport/internal/delivery"
 	"github.com/bowline-mcp/bowline/transport/internal/eventstream"
-	"github.com/bowline-mcp/bowline/transport/internal/latch"
 	"github.com/bowline-mcp/bowline/transport/internal/queue"
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
@@ -301,7 +301,7 @@ func (l *serverLink) setReason(reason error) (first bool) {
 	return true
 }
 
-func (l *serverLink) isOver() bool { return latch.IsRaised(l.closing) }
+func (l *serverLink) isOver() bool { return signal.IsClosed(l.closing) }
 
 // force interrupts all reading and writing.
 func (l *serverLink) force() {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/signal"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/latch"
 )
@@ -359,7 +360,7 @@ func (l *child) drain() {
 
 func (l *child) lossReason(reason error) error {
 	switch {
-	case latch.IsRaised(l.closing.Raised):
+	case signal.IsClosed(l.closing.Raised):
 		return transport.ErrClosed
 	case reason == nil:
 		l.exit.Stderr = l.stderr.tail.String()
@@ -371,10 +372,10 @@ func (l *child) lossReason(reason error) error {
 // leftBehind names what has not ended.
 func (l *child) leftBehind() error {
 	var left []error
-	if !latch.IsRaised(l.exited) {
+	if !signal.IsClosed(l.exited) {
 		left = append(left, fmt.Errorf("stdio: process %d of %q has not ended", l.process.child.Pid, l.command))
 	}
-	if !latch.IsRaised(l.stderr.copied) {
+	if !signal.IsClosed(l.stderr.copied) {
 		left = append(left, fmt.Errorf("stdio: the Stderr writer of %q has not returned", l.command))
 	}
 	return errors.Join(left...)

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/signal"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/latch"
 )
@@ -51,7 +52,7 @@ func (s *Server) Open(ctx context.Context) (transport.Link, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.live != nil && !latch.IsRaised(s.live.gone) {
+	if s.live != nil && !signal.IsClosed(s.live.gone) {
 		return nil, errAlreadyOpen
 	}
 	live, err := s.open()

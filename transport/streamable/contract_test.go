@@ -8,11 +8,11 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/bowline-mcp/bowline/internal/signal"
 	"github.com/bowline-mcp/bowline/proptest"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/fault"
-	"github.com/bowline-mcp/bowline/transport/internal/latch"
 )
 
 // A legacy session over a real socket keeps the contract in both directions.
@@ -140,7 +140,7 @@ func (f *flushed) Unwrap() http.ResponseWriter { return f.ResponseWriter }
 
 func (f *flushed) FlushError() error {
 	err := http.NewResponseController(f.ResponseWriter).Flush()
-	if !latch.IsRaised(f.told) {
+	if !signal.IsClosed(f.told) {
 		close(f.told)
 	}
 	return err

@@ -9,17 +9,17 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/signal"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
-	"github.com/bowline-mcp/bowline/transport/internal/latch"
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
 // serve serves a request. If the request is refused, serve returns how.
 func (h *Handler) serve(w http.ResponseWriter, r *http.Request) *refusal {
 	expected := expectBody(w, r)
-	if latch.IsRaised(h.stopped) {
+	if signal.IsClosed(h.stopped) {
 		return shuttingDown(jsonrpc.ID{})
 	}
 	if refused := h.options.checkSource(r); refused != nil {

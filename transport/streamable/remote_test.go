@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/signal"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
-	"github.com/bowline-mcp/bowline/transport/internal/latch"
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
@@ -131,7 +131,7 @@ func TestFailedDialsDoNotCountWhileAResponseIsOpen(t *testing.T) {
 	})
 	pool, refusing := transportOf(t), strings.TrimPrefix(closedPort(t), "http://")
 	pool.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
-		if latch.IsRaised(drains) {
+		if signal.IsClosed(drains) {
 			address = refusing
 		}
 		return new(net.Dialer).DialContext(ctx, network, address)
@@ -165,7 +165,7 @@ func TestFailedDialsDoNotCountWhileARequestWaits(t *testing.T) {
 	})
 	pool, refusing := transportOf(t), strings.TrimPrefix(closedPort(t), "http://")
 	pool.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
-		if latch.IsRaised(drains) {
+		if signal.IsClosed(drains) {
 			address = refusing
 		}
 		return new(net.Dialer).DialContext(ctx, network, address)

@@ -18,16 +18,6 @@ func New() *Latch { return &Latch{Raised: make(chan struct{})} }
 // Raise raises the latch.
 func (l *Latch) Raise() { l.once.Do(func() { close(l.Raised) }) }
 
-// IsRaised reports whether a channel is closed.
-func IsRaised(done <-chan struct{}) bool {
-	select {
-	case <-done:
-		return true
-	default:
-		return false
-	}
-}
-
 // Within waits until a channel is closed. It returns false when that takes longer
 // than the timeout.
 func Within(done <-chan struct{}, timeout time.Duration) bool {

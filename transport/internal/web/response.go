@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/signal"
 	"github.com/bowline-mcp/bowline/transport/internal/latch"
 )
 
@@ -88,7 +89,7 @@ const ForcedWait = 5 * time.Second
 // EndWithin waits until done is closed. After 70 % of the grace it calls force, which
 // interrupts what still runs. It returns false if even that did not help.
 func EndWithin(done <-chan struct{}, grace time.Duration, force func()) bool {
-	if latch.IsRaised(done) || grace > 0 && latch.Within(done, grace/10*7) {
+	if signal.IsClosed(done) || grace > 0 && latch.Within(done, grace/10*7) {
 		return true
 	}
 	force()
