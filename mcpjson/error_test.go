@@ -134,11 +134,11 @@ func TestSyntax(t *testing.T) {
 	}
 }
 
-// TestAllMistakesAtOnce come in file order, with nothing of an environment
+// TestAllErrorsAreReportedTogether come in file order, with nothing of an environment
 // variable's value.
 //
 // Guarantees: G-0018.3, G-0018.4
-func TestAllMistakesAtOnce(t *testing.T) {
+func TestAllErrorsAreReportedTogether(t *testing.T) {
 	text := `{
   "inputs": [],
   "mcpServers": {

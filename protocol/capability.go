@@ -117,7 +117,7 @@ type ResourcesCapability struct {
 
 // Has reports whether a client declared a capability: a name that Method uses,
 // such as "sampling" or "elicitation.url". "extensions." and the name of an
-// extension asks for that extension. The empty name asks for nothing and is true.
+// extension asks for that extension. Has returns true for the empty name.
 func (c *ClientCapabilities) Has(name string) bool {
 	extension, ok := strings.CutPrefix(name, "extensions.")
 	if ok {
@@ -149,7 +149,7 @@ func (c *ClientCapabilities) Has(name string) bool {
 
 // Has reports whether a server declared a capability: a name that Method uses,
 // such as "tools" or "resources.subscribe". "extensions." and the name of an
-// extension asks for that extension. The empty name asks for nothing and is true.
+// extension asks for that extension. Has returns true for the empty name.
 func (c *ServerCapabilities) Has(name string) bool {
 	extension, ok := strings.CutPrefix(name, "extensions.")
 	if ok {

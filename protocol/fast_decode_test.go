@@ -39,7 +39,32 @@ func sameResult(t *testing.T, raw []byte) bool {
 	return sameDecoding(t, raw, func(r *CallToolResult) *generalResult { return (*generalResult)(r) })
 }
 
-type generalPage ListToolsResult
+// sameHandshake reads a text as each message of a handshake.
+func sameHandshake(t *testing.T, raw []byte) (params, result, discovered bool) {
+	params = sameDecoding(t, raw, func(p *InitializeParams) *generalInitializeParams { return (*generalInitializeParams)(p) })
+	result = sameDecoding(t, raw, func(r *InitializeResult) *generalInitializeResult { return (*generalInitializeResult)(r) })
+	discovered = sameDecoding(t, raw, func(r *DiscoverResult) *generalDiscoverResult { return (*generalDiscoverResult)(r) })
+	return params, result, discovered
+}
+
+// sameOpening reads what a client or a legacy server says of itself. Members of the other are
+// unknown to each, so one of them is sure at most.
+func sameOpening(t *testing.T, raw []byte) bool {
+	params, result, _ := sameHandshake(t, raw)
+	return params || result
+}
+
+func sameDiscovery(t *testing.T, raw []byte) bool {
+	_, _, discovered := sameHandshake(t, raw)
+	return discovered
+}
+
+type (
+	generalPage             ListToolsResult
+	generalInitializeParams InitializeParams
+	generalInitializeResult InitializeResult
+	generalDiscoverResult   DiscoverResult
+)
 
 func samePage(t *testing.T, raw []byte) bool {
 	return sameDecoding(t, raw, func(r *ListToolsResult) *generalPage { return (*generalPage)(r) })
@@ -54,6 +79,31 @@ var (
 		`{"tools":null}`, `{"tools":[null]}`, `{"tools":[{"name":null}]}`, `{"tools":[{"inputSchema":null}]}`, `{"tools":[{"icons":[]}]}`,
 		`{"tools":[{"execution":{}}]}`, `{"tools":[{"other":1}]}`, `{"nextCursor":null}`, `{"ttlMs":1.0}`, `{"ttlMs":9223372036854775808}`, `{"ttlMs":null}`,
 		`{"tools":[{"annotations":null}]}`, `{"tools":[{"annotations":{"other":1}}]}`, `{"tools":[{"name":"a","name":"b"}]}`, `{"other":1}`, `{"tools":{}}`,
+	}
+	plainOpenings = []string{
+		`{}`, `{"protocolVersion":"2024-11-05","capabilities":{},"clientInfo":{"name":"a","version":"1"}}`,
+		`{"_meta":{"a":1},"protocolVersion":"2025-03-26","capabilities":{"roots":{"listChanged":true},"sampling":{"tools":{}},"elicitation":{"form":{},"url":{}}}}`,
+		`{"protocolVersion":"2025-06-18","capabilities":{"roots":{},"sampling":{"context":{}},"elicitation":{},"experimental":{"a":{"b":1}},"extensions":{"c":{}}}}`,
+		`{"protocolVersion":"2025-11-25","clientInfo":{"name":"a","title":"b\n","version":"c","description":"d","websiteUrl":"https://e"}}`,
+		`{"protocolVersion":"2025-11-25","capabilities":{"tools":{"listChanged":true},"prompts":{"listChanged":false},"resources":{"subscribe":true,"listChanged":true},
+			"logging":{},"completions":{},"experimental":{},"extensions":{"a":{}}},"serverInfo":{"name":"s","version":"1"},"instructions":"use \"it\""}`,
+		`{"capabilities":{"tools":{},"prompts":{},"resources":{}}}`,
+	}
+	unusualOpenings = []string{
+		`{"protocolVersion":"1900-01-01"}`, `{"protocolVersion":null}`, `{"protocolVersion":"2025\u002d11-25"}`, `{"capabilities":null}`, `{"capabilities":[]}`,
+		`{"capabilities":{"roots":null}}`, `{"capabilities":{"roots":{"listChanged":1}}}`, `{"capabilities":{"roots":{"other":1}}}`, `{"capabilities":{"roots":true}}`,
+		`{"capabilities":{"sampling":{"tools":null}}}`, `{"capabilities":{"sampling":{"tools":{"other":1}}}}`, `{"capabilities":{"elicitation":{"form":{},"form":{}}}}`,
+		`{"capabilities":{"tasks":{}}}`, `{"capabilities":{"other":{}}}`, `{"capabilities":{"experimental":null}}`, `{"capabilities":{"extensions":{"a":null}}}`,
+		`{"capabilities":{"tools":{"listChanged":null}}}`, `{"capabilities":{"logging":{"other":1}}}`, `{"capabilities":{"resources":{"other":true}}}`,
+		`{"clientInfo":{"icons":[]}}`, `{"clientInfo":{"other":1}}`, `{"clientInfo":null}`, `{"serverInfo":{"name":1}}`, `{"instructions":null}`, `{"other":1}`,
+		`{"capabilities":{"roots":{},"roots":{}}}`, `[]`, `{"protocolVersion":"2025-11-25"`,
+	}
+	plainDiscoveries = []string{
+		`{}`, `{"resultType":"complete","ttlMs":0,"cacheScope":"public","supportedVersions":["2026-07-28","2025-11-25"],"capabilities":{"tools":{"listChanged":true}},
+			"instructions":"a","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"s","version":"1"}}}`, `{"supportedVersions":[]}`,
+	}
+	unusualDiscoveries = []string{
+		`{"supportedVersions":null}`, `{"supportedVersions":["1900-01-01"]}`, `{"supportedVersions":[null]}`, `{"supportedVersions":{}}`, `{"ttlMs":1.5}`, `{"other":1}`,
 	}
 	plainParams = []string{
 		`{}`, `{"name":"echo"}`, `{"name":"a\n\u00e9\ud83d","arguments":{}}`, ` { "arguments" : {"a":[1, 2]} , "name" : "echo" } `,
@@ -90,6 +140,8 @@ func TestPlainIsReadAsGeneral(t *testing.T) {
 		{plainParams, sameParams, true}, {unusualParams, sameParams, false},
 		{plainResults, sameResult, true}, {unusualResults, sameResult, false},
 		{plainPages, samePage, true}, {unusualPages, samePage, false},
+		{plainOpenings, sameOpening, true}, {unusualOpenings, sameOpening, false},
+		{plainDiscoveries, sameDiscovery, true}, {unusualDiscoveries, sameDiscovery, false},
 	} {
 		for _, text := range c.texts {
 			if sure := c.read(t, []byte(text)); sure != c.sure {
@@ -101,7 +153,10 @@ func TestPlainIsReadAsGeneral(t *testing.T) {
 
 // Guarantees: G-0056.4
 func FuzzPlainReading(f *testing.F) {
-	for _, texts := range [][]string{plainParams, unusualParams, plainResults, unusualResults, plainPages, unusualPages} {
+	for _, texts := range [][]string{
+		plainParams, unusualParams, plainResults, unusualResults, plainPages, unusualPages,
+		plainOpenings, unusualOpenings, plainDiscoveries, unusualDiscoveries,
+	} {
 		for _, text := range texts {
 			f.Add([]byte(text))
 		}
@@ -110,6 +165,7 @@ func FuzzPlainReading(f *testing.F) {
 		sameParams(t, raw)
 		sameResult(t, raw)
 		samePage(t, raw)
+		sameHandshake(t, raw)
 	})
 }
 

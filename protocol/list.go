@@ -7,10 +7,9 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// How much one message may hold when it is decoded. Without these bounds a frame
-// of the largest size could name millions of small things, each of which takes
-// far more memory than bytes on the wire. Unmarshal fails with a [LimitError]
-// beyond a bound.
+// These constants limit what one message may contain when it is decoded. Without them, a
+// large frame could contain millions of small values, each of which takes far more memory
+// than its text. Beyond a limit, Unmarshal fails with a [LimitError].
 const (
 	MaxPageItems        = 10_000 // resources, templates, prompts, skills or tasks on one page
 	MaxPageTools        = 10_000 // tools on one page, or offered to a model

@@ -12,8 +12,8 @@ import (
 )
 
 // Marshal encodes a value for the wire. A nil slice becomes an empty array.
-// Bytes that are not UTF-8 become U+FFFD, as in encoding/json, so that one stray
-// byte in a tool's output does not cost the whole result.
+// Bytes that are not UTF-8 become U+FFFD, as in encoding/json, so one wrong
+// byte in a tool's output does not make the whole result unusable.
 func Marshal(value any) (stdjson.RawMessage, error) { return Append(nil, value) }
 
 // Append is like Marshal, but appends to dst.

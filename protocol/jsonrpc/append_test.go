@@ -144,7 +144,7 @@ func compacted(t *rapid.T, m jsonrpc.Message) jsonrpc.Message {
 }
 
 // Guarantees: G-0017.2, G-0017.9
-func TestWhatIsWrittenIsReadBack(t *testing.T) {
+func TestEncodingRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := messages().Draw(t, "message")
 		frame := appendMessage(nil, m)

@@ -27,7 +27,7 @@ var (
 )
 
 // Guarantees: G-0056.2
-func TestMostMessagesAreReadAtOnce(t *testing.T) {
+func TestUsualMessagesAreReadInOnePass(t *testing.T) {
 	for _, frame := range sureFrames {
 		if _, sure := decodeSure([]byte(frame), Limits{}); !sure {
 			t.Errorf("not sure of %s", frame)

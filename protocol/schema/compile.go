@@ -21,10 +21,10 @@ type compiler struct {
 	root        any
 	draft07     bool
 	anchors     map[string]any
-	nodes       map[uintptr]*node // of the objects of the document, each compiled once
-	targets     map[string]*node  // of references, by their text
+	nodes       map[uintptr]*node // the node of each object of the document
+	targets     map[string]*node  // the targets of references, by the text of the reference
 	patternSize int
-	err         error // the first
+	err         error // the first error
 }
 
 func compile(raw json.RawMessage) (*node, error) {
@@ -41,11 +41,11 @@ func compile(raw json.RawMessage) (*node, error) {
 		default:
 			return nil, fmt.Errorf("%w: %.100q", ErrDialect, fmt.Sprint(document["$schema"]))
 		}
-		delete(document, "$id") // of the whole document: references within it mean the same
+		delete(document, "$id") // references within the document do not need it
 		c.findAnchors(c.root)
 	}
 	root, open := c.node(c.root), make(map[*node]bool)
-	for _, target := range c.targets { // every circle goes through a reference
+	for _, target := range c.targets { // every cycle contains a reference
 		if c.err == nil && endless(target, open) {
 			c.err = ErrEndless
 		}
@@ -53,8 +53,9 @@ func compile(raw json.RawMessage) (*node, error) {
 	return root, c.err
 }
 
-// findAnchors looks at every object of the document as if it were a schema. It is
-// only a name: an anchor in a wrong place is one that nobody should refer to.
+// findAnchors finds the anchors in every object of the document, as if each
+// object were a schema. An $anchor in an object that is not a schema does no
+// harm, because no reference should lead to it.
 func (c *compiler) findAnchors(value any) {
 	switch v := value.(type) {
 	case object:
@@ -105,7 +106,7 @@ func (c *compiler) node(schema any) *node {
 		if known, ok := c.nodes[id]; ok {
 			return known
 		}
-		c.nodes[id] = made // before what is inside refers to it
+		c.nodes[id] = made // before a schema inside refers to it
 		if c.err == nil {
 			c.fillObject(made, s)
 		}
@@ -123,7 +124,7 @@ func (c *compiler) fillObject(n *node, s object) {
 	if ref, ok := c.text(s, "$ref"); ok {
 		n.ref = c.target(ref)
 		if c.draft07 {
-			return // what stands beside a reference is ignored there
+			return // draft-07 ignores the keywords beside $ref
 		}
 	}
 	n.types = c.types(s["type"])
@@ -135,7 +136,7 @@ func (c *compiler) fillObject(n *node, s object) {
 		n.then, n.orElse = then, orElse
 	}
 	for _, definitions := range []string{"$defs", "definitions"} {
-		c.byName(s, definitions) // malformed ones are refused even if nobody refers to them
+		c.byName(s, definitions) // a malformed definition is refused even if no reference leads to it
 	}
 }
 
@@ -166,7 +167,7 @@ func (c *compiler) constants(s object) *constants {
 		return nil
 	}
 	if isConst {
-		if ok { // both: only what is in both, which is const or nothing
+		if ok { // with both keywords, a value must be in both: only const can be
 			all = slices.DeleteFunc(slices.Clone(all), func(v any) bool { return !sameJSON(v, constant) })
 		} else {
 			all = []any{constant}
@@ -221,7 +222,8 @@ func (c *compiler) textRules(s object) *textRules {
 	return r
 }
 
-// pattern compiles a regular expression within the bounds of the schema.
+// pattern compiles a regular expression. It fails if the patterns of the schema
+// become too large.
 func (c *compiler) pattern(source string) *pattern {
 	if len(source) > maxPattern {
 		c.err = ErrTooLarge
@@ -283,7 +285,7 @@ func (c *compiler) objectRules(s object) *objectRules {
 		r.patterns = append(r.patterns, patternRule{c.pattern(source), patterns[source]})
 	}
 	c.dependencies(r, s["dependentRequired"], "dependentRequired")
-	c.dependencies(r, s["dependencies"], "dependencies") // draft-07: of both kinds
+	c.dependencies(r, s["dependencies"], "dependencies") // draft-07 has both kinds in one keyword
 	if r.properties == nil && r.patterns == nil && r.additional == nil && r.names == nil && r.required == nil && r.fewest < 0 && r.most < 0 &&
 		r.dependentRequired == nil && r.dependentSchemas == nil && r.unevaluated == nil {
 		return nil

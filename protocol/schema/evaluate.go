@@ -7,16 +7,16 @@ import (
 	"unicode/utf8"
 )
 
-// An evaluation validates one value. It visits each pair of a schema and a value
-// once, as long as its memo holds: without it, a schema that refers to itself
-// from two alternatives would take a time exponential in the depth of the value.
+// An evaluation validates one value. It remembers the results of references in
+// its memo. Without the memo, the time for a schema that refers to itself from
+// two alternatives would be exponential in the depth of the value.
 type evaluation struct {
-	ctx     context.Context // nil: none
-	left    int             // steps
+	ctx     context.Context // nil: the evaluation cannot be cancelled
+	left    int             // the steps that are left
 	depth   int
 	stopped error // why the evaluation ended early
 	values  values
-	memo    map[question]answer // of the targets of references
+	memo    map[question]answer // the results for the targets of references
 }
 
 type question struct {
@@ -30,7 +30,8 @@ type answer struct {
 	seen  []bool
 }
 
-// step pays for work. It reports false once the evaluation has to end.
+// step takes n steps from those that are left. It reports false once the
+// evaluation has to end.
 func (e *evaluation) step(n int) bool {
 	if e.stopped != nil {
 		return false
@@ -47,8 +48,8 @@ func (e *evaluation) step(n int) bool {
 }
 
 // apply validates a value against a schema. If seen is not nil, apply marks the
-// elements or members of the value that the schema looks at, in their order. If
-// there is a fault, the marks are worthless.
+// elements or members of the value that the schema evaluates, in their order.
+// After a fault, the caller must ignore the marks.
 func (e *evaluation) apply(n *node, at int, seen []bool) fault {
 	if e.depth++; e.depth > maxDepth && e.stopped == nil {
 		e.stopped = ErrTooCostly
@@ -85,8 +86,8 @@ func (e *evaluation) check(n *node, at int, seen []bool) fault {
 	return e.rest(n, at, seen)
 }
 
-// looksAtRest reports whether the schema has a rule for what no other part of it
-// looks at.
+// looksAtRest reports whether the schema has unevaluatedItems or
+// unevaluatedProperties.
 func (n *node) looksAtRest(isObject bool) bool {
 	if isObject {
 		return n.object != nil && n.object.unevaluated != nil
@@ -94,7 +95,7 @@ func (n *node) looksAtRest(isObject bool) bool {
 	return n.array != nil && n.array.unevaluated != nil
 }
 
-// follow applies the target of a reference, or remembers what came of it.
+// follow applies the target of a reference, or takes the result from the memo.
 func (e *evaluation) follow(target *node, at int, seen []bool) fault {
 	q := question{target, at, seen != nil}
 	known, ok := e.memo[q]
@@ -222,13 +223,13 @@ func isMultiple(number, of float64) bool {
 	return !math.IsInf(quotient, 0) && math.Abs(quotient-math.Round(quotient)) <= 1e-12*math.Max(1, math.Abs(quotient))
 }
 
-// matches pays for the worst that package regexp does: each instruction for each
-// byte. It cannot be stopped.
+// matches counts the steps of the worst case of package regexp, which is each
+// instruction for each byte: a match cannot be stopped.
 func (e *evaluation) matches(p *pattern, text []byte) bool {
 	return e.step((len(text)+1)*p.size/8) && p.re.Match(text)
 }
 
-// inside checks what is in an array or object.
+// inside checks the elements of an array, or the members of an object.
 func (e *evaluation) inside(n *node, at int, seen []bool) fault {
 	switch kind := e.values.all[at].kind; {
 	case kind == '[' && n.array != nil:
@@ -278,7 +279,8 @@ func (e *evaluation) elements(n *node, at int, seen []bool) fault {
 	return fault{}
 }
 
-// isUnique compares only elements of the same hash, so that its time is linear.
+// isUnique compares only elements with the same hash, so that its time is
+// linear.
 func (e *evaluation) isUnique(at int) bool {
 	if !e.step(e.values.size(at) + len(e.values.raw(at))/64) {
 		return false
@@ -351,7 +353,8 @@ func (e *evaluation) members(n *node, at int, seen []bool) fault {
 	return fault{}
 }
 
-// member checks one member of an object. It reports whether any rule was for it.
+// member checks one member of an object. It reports whether any rule applied to
+// it.
 func (e *evaluation) member(n *node, object int, name []byte, at int) (f fault, looked bool) {
 	r := n.object
 	if property := r.properties[string(name)]; property != nil {
@@ -379,7 +382,7 @@ func (e *evaluation) member(n *node, object int, name []byte, at int) (f fault, 
 	}
 }
 
-// combine checks what several schemas say of the same value.
+// combine checks the keywords that apply several schemas to the same value.
 func (e *evaluation) combine(n *node, at int, seen []bool) fault {
 	broken := func(rule string) fault { return fault{rule: rule, node: n, at: at} }
 	for _, one := range n.allOf {
@@ -428,7 +431,7 @@ func (e *evaluation) fitting(all []*node, at int, seen []bool, firstOnly bool) (
 	return count
 }
 
-// rest checks what no other part of the schema has looked at.
+// rest checks the elements or members that no other keyword has evaluated.
 func (e *evaluation) rest(n *node, at int, seen []bool) fault {
 	isObject := e.values.all[at].kind == '{'
 	if !n.looksAtRest(isObject) {

@@ -22,12 +22,13 @@ func (e *InvalidError) Error() string {
 	return e.Path + " " + e.Reason
 }
 
-// A fault says which rule of a schema a value breaks. The zero fault is none.
+// A fault says which rule of a schema a value breaks. The zero fault means that the
+// value breaks no rule.
 type fault struct {
-	rule string // a keyword
+	rule string // the keyword
 	node *node
-	at   int    // the value
-	name string // of a member or pattern, for some rules
+	at   int    // the position of the value
+	name string // the name of a member, or a pattern, for some rules
 }
 
 func (f fault) isNone() bool { return f.rule == "" }

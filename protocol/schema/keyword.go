@@ -87,7 +87,8 @@ func (c *compiler) number(s object, keyword string) float64 {
 	return number
 }
 
-// size is a keyword that counts something; -1 when absent.
+// size returns the value of a keyword that limits a number of things, or -1 if
+// it is absent.
 func (c *compiler) size(s object, keyword string) int {
 	number := c.number(s, keyword)
 	switch {

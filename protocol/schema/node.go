@@ -23,7 +23,7 @@ const (
 	typeNull
 )
 
-var typeNames = []string{"boolean", "string", "array", "object", "number", "integer", "null"} // in the order of the bits
+var typeNames = []string{"boolean", "string", "array", "object", "number", "integer", "null"} // the names in the order of the bits
 
 func (t types) String() string {
 	var names []string
@@ -35,14 +35,14 @@ func (t types) String() string {
 	return strings.Join(names, " or ")
 }
 
-// A node is one compiled schema. A keyword that is absent is zero, or a negative
-// number.
+// A node is one compiled schema. The field of an absent keyword is zero, or a
+// negative number.
 type node struct {
-	never bool  // the schema false
+	never bool  // the schema is false, which no value fits
 	ref   *node // the target of $ref
-	types types // 0: all
+	types types // 0: all types
 
-	constants *constants // of enum or const
+	constants *constants // the values of enum or const
 	number    *numberRules
 	text      *textRules
 	array     *arrayRules
@@ -56,12 +56,12 @@ type node struct {
 type constants struct {
 	seed   maphash.Seed
 	byHash map[uint64][]values
-	first  string // the first of them, and how many there are: for people
+	first  string // for messages: the first value, and how many there are
 	count  int
 }
 
 type numberRules struct {
-	minimum, maximum, above, below, multiple float64 // NaN: absent
+	minimum, maximum, above, below, multiple float64 // NaN: the keyword is absent
 }
 
 type textRules struct {
@@ -69,7 +69,7 @@ type textRules struct {
 	pattern           *pattern
 }
 
-// A pattern is a regular expression and how many instructions it has.
+// A pattern is a regular expression and the number of its instructions.
 type pattern struct {
 	source string
 	re     *regexp.Regexp
@@ -78,11 +78,11 @@ type pattern struct {
 
 type arrayRules struct {
 	prefix            []*node
-	items             *node // behind the prefix
+	items             *node // for the elements after the prefix
 	shortest, longest int
 	unique            bool
 	contains          *node
-	fewest, most      int // elements that fit contains
+	fewest, most      int // how many elements must and may fit contains
 	unevaluated       *node
 }
 
@@ -104,7 +104,7 @@ type patternRule struct {
 	node *node
 }
 
-// endless reports whether a schema leads back to itself for the same value.
+// endless reports whether a schema applies itself to the same value again.
 func endless(n *node, open map[*node]bool) bool {
 	if n == nil {
 		return false
@@ -118,7 +118,7 @@ func endless(n *node, open map[*node]bool) bool {
 			return true
 		}
 	}
-	open[n] = false // done, and no circle goes through it
+	open[n] = false // n is finished, and is not part of a cycle
 	return false
 }
 

@@ -7,20 +7,20 @@ import (
 	"github.com/bowline-mcp/bowline/internal/scan"
 )
 
-// A shape is a schema that has nothing but types, properties and items, as the
-// schemas of most tools. It decides for most values, in one pass, that they
-// surely fit. For the others it decides nothing. A nil shape is one that every
-// value fits.
+// A shape is a schema with only types, properties and items, as most tools
+// have. It finds in one pass that most values surely fit. About the other
+// values it says nothing. Every value fits a nil shape.
 type shape struct {
-	types   types             // 0: any
-	members map[string]*shape // by name
+	types   types             // 0: any type
+	members map[string]*shape // the schemas of members, by name
 	needed  map[string]bool   // the names of required members
-	others  *shape            // of members that have no name here
-	closed  bool              // no others are allowed
+	others  *shape            // the schema of all other members
+	closed  bool              // other members are not allowed
 	items   *shape
 }
 
-// shapeOf returns the shape of a schema, unless there is more to the schema.
+// shapeOf returns the shape of a schema. It reports false if the schema has other
+// keywords, too.
 func shapeOf(n *node) (*shape, bool) {
 	if n == nil {
 		return nil, true
@@ -69,7 +69,8 @@ func (s *shape) addMembers(r *objectRules) (ok bool) {
 	return ok
 }
 
-// surelyFits reports whether a value is JSON, without repeated names, and fits.
+// surelyFits reports whether a value is JSON without repeated names, and surely
+// fits.
 func (s *shape) surelyFits(value []byte) bool {
 	text := scan.Unique(value)
 	s.read(&text)
@@ -115,8 +116,9 @@ func typeOf(kind byte) types {
 	}
 }
 
-// readNumber takes short decimals. It is not sure of numbers written otherwise, nor
-// of an integer with a fraction.
+// readNumber accepts only short decimals. It does not decide about numbers in
+// another notation, nor about a number with a fraction where the schema has
+// integer.
 func (s *shape) readNumber(text *scan.Text) {
 	value := text.Value()
 	isInteger := bytes.IndexByte(value, '.') < 0

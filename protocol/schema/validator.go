@@ -25,13 +25,13 @@ const (
 	MaxSteps      = 10_000_000 // the maximum number of steps of one Validate: about a second of work
 )
 
-// Inner bounds. A frame of the stack takes a few hundred bytes, an entry of the
-// memo about a hundred.
+// These limits are not public. A stack frame takes a few hundred bytes, an
+// entry of the memo about a hundred.
 const (
-	maxDepth       = 50_000  // schemas and values within one another while validating
-	maxMemo        = 1 << 16 // results remembered at once
-	maxPattern     = 4 << 10 // bytes of one pattern
-	maxPatternSize = 100_000 // instructions of all patterns of a schema
+	maxDepth       = 50_000  // how deep schemas and values may be nested while validating
+	maxMemo        = 1 << 16 // results in the memo
+	maxPattern     = 4 << 10 // the size of one pattern, in bytes
+	maxPatternSize = 100_000 // the instructions of all patterns of a schema together
 )
 
 var (
@@ -60,7 +60,7 @@ var (
 // A Validator checks values against one schema. It is safe for concurrent use.
 type Validator struct {
 	root  *node
-	shape *shape // all of the schema; nil when there is more to it
+	shape *shape // the whole schema; nil if the schema has other keywords
 }
 
 // Compile compiles a schema. It fails with ErrMissing, ErrTooLarge, ErrDialect, ErrEndless
@@ -92,7 +92,7 @@ func (v *Validator) Validate(ctx context.Context, raw json.RawMessage) error {
 	return err
 }
 
-// validate is Validate, and says how many steps it took.
+// validate does what Validate does, and returns how many steps it took.
 func (v *Validator) validate(ctx context.Context, raw []byte) (steps int, err error) {
 	if v.shape != nil && v.shape.surelyFits(raw) {
 		return 0, nil

@@ -14,18 +14,18 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// values is an index of one JSON text: 16 bytes for each value and member name,
-// in the order of the text. A value is known by its place in the index. The
-// elements of an array follow the array; the members of an object follow the
-// object, each as its name and its value.
+// values is an index of one JSON text. It has 16 bytes for each value and each
+// member name, in the order of the text. A position in the index stands for a
+// value. The elements of an array follow the array. The members of an object
+// follow the object, each as its name and its value.
 type values struct {
 	text []byte
 	all  []value
 }
 
 type value struct {
-	start, end uint32 // in the text
-	next       uint32 // the place behind the value and all that is inside of it
+	start, end uint32 // where the value is in the text
+	next       uint32 // the position after the value and everything inside it
 	kind       jsontext.Kind
 }
 
@@ -34,13 +34,13 @@ func index(text []byte, e *evaluation) (values, error) {
 	if int64(len(text)) > math.MaxUint32 {
 		return values{}, ErrTooCostly
 	}
-	most := 1 // and one more for each of what separates or opens
+	most := 1 // one value, and at most one more for each of these signs
 	for _, sign := range []byte{',', ':', '{', '['} {
 		most += bytes.Count(text, []byte{sign})
 	}
 	v := values{text: text, all: make([]value, 0, min(most, MaxSteps))}
 	tokens := jsontext.NewDecoder(bytes.NewBuffer(text), jsontext.AllowInvalidUTF8(true))
-	var open []int // containers that have not ended
+	var open []int // the arrays and objects that have not ended
 	for {
 		if !e.step(1) {
 			return v, e.stopped
@@ -81,10 +81,10 @@ func index(text []byte, e *evaluation) (values, error) {
 
 func (v *values) raw(at int) []byte { return v.text[v.all[at].start:v.all[at].end] }
 
-// size is how many values and names there are in a value.
+// size returns how many values and names there are inside a value.
 func (v *values) size(at int) int { return int(v.all[at].next) - at }
 
-// count is how many elements or members a container has.
+// count returns how many elements or members an array or object has.
 func (v *values) count(at int) (n int) {
 	for i := at + 1; i < int(v.all[at].next); i = int(v.all[i].next) {
 		n++
@@ -95,7 +95,7 @@ func (v *values) count(at int) (n int) {
 	return n
 }
 
-// member is the place of a member's value, if an object has it.
+// member returns the position of a member's value, if the object has the member.
 func (v *values) member(at int, name string) (int, bool) {
 	for i := at + 1; i < int(v.all[at].next); i = int(v.all[i+1].next) {
 		if string(v.string(i)) == name {
@@ -105,23 +105,25 @@ func (v *values) member(at int, name string) (int, bool) {
 	return 0, false
 }
 
-// string is the text of a string.
+// string returns the text of a string, unquoted.
 func (v *values) string(at int) []byte {
 	raw := v.raw(at)
 	if inside := raw[1 : len(raw)-1]; bytes.IndexByte(inside, '\\') < 0 && utf8.Valid(inside) {
 		return inside
 	}
-	text, _ := jsontext.AppendUnquote(nil, raw) // the error only says that U+FFFD was needed
+	text, _ := jsontext.AppendUnquote(nil, raw) // the only possible error says that U+FFFD replaced invalid UTF-8
 	return text
 }
 
-// number is the value of a number; beyond what a float64 holds it is infinite.
+// number returns the value of a number. It is infinite if it is too large for a
+// float64.
 func (v *values) number(at int) float64 {
 	f, _ := strconv.ParseFloat(string(v.raw(at)), 64)
 	return f
 }
 
-// hash is the same for equal values, whatever the order of members.
+// hash returns equal numbers for equal values, whatever the order of their
+// members.
 func (v *values) hash(seed maphash.Seed, at int) uint64 {
 	var h maphash.Hash
 	h.SetSeed(seed)
@@ -132,7 +134,7 @@ func (v *values) hash(seed maphash.Seed, at int) uint64 {
 	case '"':
 		h.Write(v.string(at))
 	case '0':
-		number := v.number(at) + 0 // so that -0 is 0
+		number := v.number(at) + 0 // the sum makes -0 equal to 0
 		binary.LittleEndian.PutUint64(word[:], math.Float64bits(number))
 		h.Write(word[:])
 	case '[':
@@ -151,8 +153,8 @@ func (v *values) hash(seed maphash.Seed, at int) uint64 {
 	return h.Sum64()
 }
 
-// equal reports whether two values are the same to JSON Schema. The one may be of
-// another text.
+// equal reports whether two values are equal as JSON Schema defines it. The
+// second value may belong to another text.
 func (v *values) equal(at int, other *values, there int) bool {
 	a, b := v.all[at], other.all[there]
 	if a.kind != b.kind {
@@ -186,7 +188,7 @@ func (v *values) equal(at int, other *values, there int) bool {
 	return true
 }
 
-// path is where a value is in its text, as a JSON Pointer.
+// path returns where a value is in its text, as a JSON Pointer.
 func (v *values) path(at int) string {
 	var path strings.Builder
 	for here := 0; here != at; {
@@ -202,7 +204,7 @@ func (v *values) path(at int) string {
 				} else {
 					fmt.Fprintf(&path, "/%d", n)
 				}
-				if at == name { // what is wrong is the name itself
+				if at == name { // the fault is in the name itself
 					return path.String()
 				}
 				here = i
