@@ -11,7 +11,7 @@ type layer struct {
 	apart    bool     // its packages may not import one another
 }
 
-// stack is the house, lowest floor first.
+// stack contains the layers, lowest first.
 var stack = []layer{
 	{patterns: []string{"internal/header", "internal/network", "internal/ondemand", "internal/pause", "internal/redact", "internal/scan", "internal/signal", "internal/suggest"}, apart: true},
 	{patterns: []string{"telemetry"}},
@@ -65,9 +65,9 @@ func anyMatches(patterns []string, pkg string) bool {
 	return slices.ContainsFunc(patterns, func(pattern string) bool { return matches(pattern, pkg) })
 }
 
-// floor is the position of a package in the stack, lowest 0, or -1 if the
-// package stands beside it. An exact pattern decides before a longer one, and
-// that before a shorter one.
+// floor returns the position of a package in the stack, starting at 0, or -1 if
+// the package is not in the stack. An exact pattern takes precedence over all
+// others, and a longer pattern over a shorter one.
 func floor(pkg string) int {
 	best, length := -1, 0
 	for i, l := range stack {
@@ -92,7 +92,7 @@ func isTooling(pkg string) bool { return matches(tooling, pkg) && floor(pkg) < 0
 
 func isSink(pkg string) bool { return pkg != "telemetry" && matches(sinks, pkg) }
 
-// placed reports whether a package stands in the stack or beside it.
+// placed reports whether the rules know a package, in the stack or beside it.
 func placed(pkg string) bool {
 	return floor(pkg) >= 0 || isSink(pkg) || matches(suites, pkg) || matches(kit, pkg) || isTooling(pkg)
 }
@@ -101,14 +101,15 @@ func isAgnostic(pkg string) bool { return anyMatches(agnostic, pkg) && !anyMatch
 
 func isMCP(pkg string) bool { return anyMatches(mcp, pkg) && !anyMatches(neutral, pkg) }
 
-// house is the part of a layer that may import itself: transport/stdio and what
-// is below it are one house, transport/sse is another.
+// house returns the part of a layer whose packages may import each other:
+// transport/stdio and the packages below it are one house, transport/sse is
+// another.
 func house(pkg string) string {
 	parts := strings.SplitN(pkg, "/", 3)
 	return strings.Join(parts[:min(2, len(parts))], "/")
 }
 
-// forbidden says why from may not import to, or returns "".
+// forbidden returns why from must not import to, or "" if it may.
 func forbidden(from, to string) string {
 	low, high := floor(to), floor(from)
 	switch {

@@ -9,9 +9,10 @@ import (
 )
 
 // pureMark declares a file free of clocks, goroutines, locks, channels,
-// randomness and I/O. It stands on a line of its own above the package clause.
-// What a pure file calls in its package stands in pure files too. Equal events
-// at equal times then give equal effects, so that every failure replays.
+// randomness and I/O. It is a separate line above the package clause.
+// Everything that a pure file calls in its own package must also be in pure
+// files. So equal events at equal times give equal effects, and every failure
+// can be replayed.
 const pureMark = "//bowline:pure"
 
 // impurePackages lists what a pure file may not import.
@@ -57,7 +58,7 @@ func (t *Tree) checkPure(report reporter) {
 	}
 }
 
-// impurity says what makes a node impure, or returns "".
+// impurity returns what makes a node impure, or "".
 func (t *Tree) impurity(node ast.Node) string {
 	switch n := node.(type) {
 	case *ast.GoStmt:
@@ -93,7 +94,7 @@ func isChannel(typ types.Type) bool {
 	return ok
 }
 
-// impureName judges a name of another package.
+// impureName does this for a name of another package.
 func (t *Tree) impureName(selector *ast.SelectorExpr) string {
 	qualifier, ok := selector.X.(*ast.Ident)
 	if !ok {
@@ -112,7 +113,7 @@ func (t *Tree) impureName(selector *ast.SelectorExpr) string {
 	return ""
 }
 
-// impureCallee judges a function or method of the same package.
+// impureCallee does this for a function or method of the same package.
 func (t *Tree) impureCallee(name *ast.Ident) string {
 	function, ok := t.info.Uses[name].(*types.Func)
 	if !ok || !function.Pos().IsValid() {

@@ -10,13 +10,13 @@ import (
 	"slices"
 )
 
-// checkState reports package-level variables that their own package changes:
-// every user of the process shares them. A table that nothing writes to is a
-// constant, unless a value of package sync or sync/atomic is somewhere in it: it
-// is there to be changed. A variable that is a sync.Pool itself is allowed, since
-// it holds nothing but memory; so are a sync.Once, what sync.OnceValue returns,
-// and the tables of tests. Linters see the rest: a variable that is declared
-// without a value (gochecknoglobals), or that another package changes (reassign).
+// checkState reports package-level variables that their own package changes,
+// because all users in the process share them. A variable that is never written
+// counts as a constant, unless it contains a value of package sync or
+// sync/atomic, which is meant to change. Allowed are a sync.Pool, because it
+// contains only memory, a sync.Once, the result of sync.OnceValue, and the tables
+// of tests. Linters find the other cases: a variable that is declared without a
+// value (gochecknoglobals), or that another package changes (reassign).
 func (t *Tree) checkState(report reporter) {
 	for _, f := range t.files {
 		ast.Inspect(f.syntax, func(node ast.Node) bool {

@@ -49,7 +49,7 @@ type Violation struct {
 
 func (v Violation) String() string { return fmt.Sprintf("%s: %s [%s]", v.At, v.What, v.Rule) }
 
-// A reporter takes one finding: where, and what was found there.
+// A reporter receives one finding: the place and the text.
 type reporter func(at, format string, args ...any)
 
 var rules = []struct {
@@ -199,8 +199,8 @@ func (t *Tree) checkArrows(report reporter) {
 	}
 }
 
-// checkLibraries keeps the libraries of OAuth to the packages that need them: who talks
-// to a child process compiles none of it.
+// checkLibraries allows the libraries of OAuth only in the packages that need them, so
+// that a program which only talks to child processes does not compile them.
 func (t *Tree) checkLibraries(report reporter) {
 	for _, f := range t.files {
 		for spec, target := range f.imports {

@@ -15,16 +15,16 @@ import (
 // A World says how to explore scenes S by choices C.
 type World[S, C any] struct {
 	New     func() S
-	Choices func(s S, to []C) []C // appends what may happen next
+	Choices func(s S, to []C) []C // appends the choices that are possible in a state
 	Apply   func(s S, c C)
-	Clone   func(S) S // what happens to the copy does not touch the scene
+	Clone   func(S) S // returns a copy that is independent of the original
 
 	// Form makes a writer of canonical forms: scenes of equal form have equal
 	// futures. What it returns is used until it is called again.
 	Form func() func(S) []byte
 
-	Digest func(S) uint64 // of the effects of the last choice
-	Fault  func(S) error  // the invariant that is broken; nil: none
+	Digest func(S) uint64 // a digest of the effects of the last choice
+	Fault  func(S) error  // returns which invariant is broken; nil if none is
 
 	// Talk has a scene put in words what follows, and Said returns the words
 	// since it was last called.
@@ -38,12 +38,12 @@ type World[S, C any] struct {
 // agree. Otherwise the core is not deterministic, or the copy is not one.
 type Search[S, C any] struct {
 	World World[S, C]
-	Limit int // states, beyond which nothing is gone on from
+	Limit int // the maximum number of states
 
 	Steps  int
 	Depth  int
-	Closed bool  // there are no others
-	Found  error // a history that breaks an invariant
+	Closed bool  // all states were found
+	Found  error // an error that describes a history which breaks an invariant
 
 	nodes []node[C]
 	seen  map[uint64]struct{}
@@ -61,7 +61,7 @@ type node[C any] struct {
 // States is how many were visited.
 func (s *Search[S, C]) States() int { return len(s.nodes) }
 
-const block = 512 // states that are gone on from before the new ones are entered
+const block = 512 // how many states are expanded before the new states are stored
 
 // Run explores until there are no other states, or as many as the limit says,
 // or one breaks an invariant.
@@ -87,7 +87,7 @@ func (s *Search[S, C]) Run() {
 	}
 }
 
-// expand goes on from some states, on all processors.
+// expand finds the successors of some states, on all processors.
 func (s *Search[S, C]) expand(from, to int) []finding[C] {
 	workers := runtime.GOMAXPROCS(0)
 	findings := make([]finding[C], workers)
@@ -139,8 +139,8 @@ func (s *Search[S, C]) work(found *finding[C], from, to int) {
 	}
 }
 
-// enter takes over what the workers have found, in the order of the states
-// they went on from.
+// enter stores what the workers have found, in the order of the states from
+// which they started.
 func (s *Search[S, C]) enter(findings []finding[C]) {
 	for _, found := range findings {
 		s.Steps += found.steps
@@ -173,7 +173,7 @@ func (s *Search[S, C]) replay(at int) (S, []C) {
 	return scene, path
 }
 
-// trace tells a history that breaks an invariant.
+// trace returns an error that describes a history which breaks an invariant.
 func (s *Search[S, C]) trace(path []C, fault error) error {
 	var text strings.Builder
 	scene := s.World.New()

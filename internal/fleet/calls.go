@@ -20,14 +20,14 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
-// calls are the calls that children record, by their numbers: what each caller
-// was told, and how often a child wrote that it executed the call.
+// calls contains the numbered calls that children record: the outcome that each
+// caller got, and how often a child wrote that it executed the call.
 type calls struct {
-	numbers atomic.Int64 // given so far
+	numbers atomic.Int64 // how many numbers were given so far
 
 	mu     sync.Mutex
 	all    map[int64]ledger.Call
-	failed error // a wrong answer: there are none
+	failed error // the error for a wrong answer, which must not happen
 }
 
 func (c *calls) tell(number int64, how ledger.Outcome) {
@@ -41,7 +41,7 @@ func (c *calls) tell(number int64, how ledger.Outcome) {
 	c.all[number] = call
 }
 
-// told returns how many callers know how their calls ended.
+// told returns how many calls have ended for their callers.
 func (c *calls) told() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -54,8 +54,8 @@ func (c *calls) fail(err error) {
 	c.failed = err
 }
 
-// audit compares what callers were told with what the children wrote, and
-// returns how many different calls were executed.
+// audit compares the outcomes that callers got with the files that the children
+// wrote. It returns how many different calls were executed.
 func (c *calls) audit(executed map[int64]int) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -103,7 +103,7 @@ func countLines(from io.Reader) (map[int64]int, error) {
 	return executed, lines.Err()
 }
 
-// call makes one call of the recording tool, and records what it was told.
+// call makes one call of the recording tool, and records its outcome.
 func (s *soak) call(ctx context.Context, session *client.Session, what recording) error {
 	what.Call = s.calls.numbers.Add(1)
 	arguments, err := json.Marshal(what)
@@ -119,9 +119,9 @@ func (s *soak) call(ctx context.Context, session *client.Session, what recording
 	return err
 }
 
-// callUntil makes calls of all sorts until enough is closed. Some take time
-// before or after the child writes them down. Some are given up. Some wait for
-// a server, and are made again if they surely were not executed.
+// callUntil makes calls of all kinds until enough is closed. Some take time
+// before or after the child records them. Some are cancelled. Some wait for a
+// server, and are repeated if they were certainly not executed.
 func (s *soak) callUntil(ctx context.Context, enough <-chan struct{}, c *child, random *rand.Rand) {
 	for {
 		select {
@@ -137,7 +137,7 @@ func (s *soak) callUntil(ctx context.Context, enough <-chan struct{}, c *child, 
 }
 
 const (
-	longest = 40 * time.Millisecond // that a call takes before, and again after it is written down
+	longest = 40 * time.Millisecond // the maximum time that a call takes before it is recorded, and again afterwards
 	retries = 3
 )
 
@@ -155,7 +155,7 @@ func (s *soak) callOnce(ctx context.Context, c *child, random *rand.Rand) {
 	case 2, 3, 4:
 		options.WaitForReady, options.Retries = true, retries
 	}
-	_ = s.call(ctx, c.session.With(options), what) // the ledger has how it ended
+	_ = s.call(ctx, c.session.With(options), what) // the ledger has recorded how it ended
 }
 
 func drawMilliseconds(random *rand.Rand) int { return random.IntN(int(longest/time.Millisecond) + 1) }

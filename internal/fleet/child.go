@@ -16,15 +16,15 @@ import (
 	"github.com/bowline-mcp/bowline/transport/stdio"
 )
 
-// A child is one of the soak's: its session, and the process that serves it now.
+// A child is one server of the soak: its session, and its present process.
 type child struct {
 	command stdio.Command
 	session *client.Session // nil until it is connected
 
 	mu      sync.Mutex
-	process *os.Process // the latest; nil once it was killed
+	process *os.Process // the latest process; nil after it was killed
 	starts  int
-	failed  error // of a look at a process
+	failed  error // the error of an operation on a process
 }
 
 // started is told of each process before its link is opened, so that the
@@ -39,7 +39,7 @@ func (c *child) started(pid int) {
 	c.process, c.failed = process, errors.Join(c.failed, err)
 }
 
-// release gives up the handle of a process. The mutex is held.
+// release releases the handle of a process. The caller holds the mutex.
 func (c *child) release() {
 	if c.process != nil {
 		c.failed = errors.Join(c.failed, c.process.Release())
@@ -47,7 +47,8 @@ func (c *child) release() {
 	}
 }
 
-// kill kills the process, unless it was killed and none is in its place yet.
+// kill kills the process, unless it was killed already and no other has replaced
+// it yet.
 func (c *child) kill() (met bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -67,13 +68,13 @@ func (c *child) replaced() bool {
 	return c.process != nil
 }
 
-// awaitBack waits until the process that is in the place of a killed one is
-// ready. Nothing is killed any more.
+// awaitBack waits until the process that has replaced a killed one is ready. It
+// is called when no more processes are killed.
 func (c *child) awaitBack(ctx context.Context) error {
 	for {
 		status := c.session.Conn().Status()
 		if c.replaced() {
-			status = c.session.Conn().Status() // of the process that is there, or a later one
+			status = c.session.Conn().Status() // the status with the present process, or a later one
 			if status.State == conn.Ready {
 				return nil
 			}
@@ -89,8 +90,8 @@ func (c *child) awaitBack(ctx context.Context) error {
 	}
 }
 
-// close gives up the last handle, and returns how many processes there were, and
-// what has failed.
+// close releases the last handle. It returns how many processes were started,
+// and an error.
 func (c *child) close() (starts int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -98,17 +99,16 @@ func (c *child) close() (starts int, err error) {
 	return c.starts, c.failed
 }
 
-// What a child process is told by its environment.
+// These variables are in the environment of a child process.
 const (
 	executedVariable = "BOWLINE_FLEET_EXECUTED" // the file that it writes to; set in children only
-	markVariable     = "BOWLINE_FLEET_RUN"      // the run that it belongs to
+	markVariable     = "BOWLINE_FLEET_RUN"      // the run that the process belongs to
 )
 
-// isChild reports whether this process is to be a server for another one.
+// isChild reports whether this process runs as a server for another one.
 func isChild() bool { return os.Getenv(executedVariable) != "" }
 
-// serveChild is a child's whole life: a server on standard input and output,
-// until its input ends.
+// serveChild serves on standard input and output until the input ends.
 func serveChild(ctx context.Context) error {
 	executed, err := os.OpenFile(os.Getenv(executedVariable), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -120,14 +120,14 @@ func serveChild(ctx context.Context) error {
 	return s.Serve(ctx, &stdio.Server{})
 }
 
-// record is the tool that writes down its call.
+// record is the name of the tool that records its calls.
 const record = "record"
 
-// A recording is the arguments of the tool.
+// A recording contains the arguments of the tool.
 type recording struct {
 	Call   int64 `json:"call"`
-	Before int   `json:"before"` // milliseconds that it takes before it writes
-	After  int   `json:"after"`  // and after that
+	Before int   `json:"before"` // how many milliseconds the call takes before it is recorded
+	After  int   `json:"after"`  // how many milliseconds it takes after that
 }
 
 func (r recording) answer() string { return fmt.Sprintf("recorded %d", r.Call) }

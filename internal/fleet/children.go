@@ -25,37 +25,36 @@ import (
 )
 
 type childrenOptions struct {
-	children int           // how many
-	duration time.Duration // of the calls and kills
-	callers  int           // of each child
-	kills    float64       // a second
-	pause    time.Duration // of a caller between calls, on average
+	children int           // how many children there are
+	duration time.Duration // the duration of the calls and kills
+	callers  int           // how many callers each child has
+	kills    float64       // how many kills per second
+	pause    time.Duration // the average pause of a caller between calls
 }
 
-// A soak is many child processes under one supervisor, that are called and
-// killed.
+// A soak calls and kills many child processes under one supervisor.
 type soak struct {
 	options    childrenOptions
 	out        io.Writer
 	seed       uint64
 	mark       string // what all processes of this run have in their environment
 	executed   string // the file in which children write what they execute
-	goroutines int    // before the first child
-	files      int    // open before the first child
+	goroutines int    // the number of goroutines before the first child
+	files      int    // the number of open files before the first child
 	ledger     ledger.Ledger
 	calls      calls
 	supervisor *supervisor.Supervisor
 	client     *client.Client
 	children   []*child
 	collection collection
-	kills      int // that have met a process
+	kills      int // how many kills have hit a process
 
 	mu      sync.Mutex
-	outages []time.Duration // from a loss to being ready again
+	outages []time.Duration // the times from a loss until ready again
 }
 
-// runChildren runs the soak. Whatever happens, what was started is drained, and
-// the books are closed.
+// runChildren runs the soak. At the end it always drains what was started and
+// checks the counts.
 func runChildren(ctx context.Context, out io.Writer, seed uint64, o childrenOptions) error {
 	if o.children < 1 || o.callers < 1 || o.kills <= 0 || o.pause <= 0 || o.duration <= 0 {
 		return errors.New("-children, -callers, -kills, -pause and -duration must be above zero")
@@ -141,8 +140,8 @@ func (s *soak) start(ctx context.Context) error {
 	return err
 }
 
-// callAndKill has all children called, and random ones killed, until the time
-// is over and all are back.
+// callAndKill calls all children and kills random ones until the time is over
+// and all are back.
 func (s *soak) callAndKill(ctx context.Context) error {
 	s.print("\n2. %d callers of each, and %g of them killed a second, for %v", s.options.callers, s.options.kills, s.options.duration)
 	enough := make(chan struct{})
@@ -174,7 +173,7 @@ func (s *soak) callAndKill(ctx context.Context) error {
 	return errors.Join(err, s.collection.wrong)
 }
 
-// callEach makes one call of every child at last.
+// callEach makes a last call of every child.
 func (s *soak) callEach(ctx context.Context) error {
 	s.print("\n3. one call each, to those that are back")
 	failed, example := each(s.children, starting, func(c *child) error { return s.call(ctx, c.session, recording{}) })
@@ -185,7 +184,7 @@ func (s *soak) callEach(ctx context.Context) error {
 	return nil
 }
 
-// drainAll ends every session and the supervisor in good order.
+// drainAll closes every session and the supervisor.
 func (s *soak) drainAll(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainDeadline)
 	defer cancel()
@@ -206,7 +205,7 @@ func (s *soak) sessions() (sessions []*client.Session) {
 	return sessions
 }
 
-// made is how many calls all sessions have made.
+// made returns how many calls all sessions have made.
 func (s *soak) made() (calls uint64) {
 	for _, stats := range statsOf(s.sessions()) {
 		calls += stats.Calls
@@ -222,8 +221,8 @@ func (s *soak) onGap(gap telemetry.Gap) {
 
 func (s *soak) print(format string, args ...any) { fmt.Fprintf(s.out, format+"\n", args...) }
 
-// nothingLeft closes the books, asks the witness, and looks for what is left
-// over.
+// nothingLeft checks the counts, compares them with the children's file, and
+// checks that nothing was left behind.
 func (s *soak) nothingLeft() error {
 	s.print("\n5. the books")
 	s.print("%s", balanceSheet(&s.ledger))
@@ -240,7 +239,8 @@ func (s *soak) compareWithExecuted() error {
 	return err
 }
 
-// countStarts holds that each process that was killed was replaced, and no other.
+// countStarts checks that each process that was killed was replaced, and no
+// other.
 func (s *soak) countStarts() error {
 	starts, wrong := 0, []error(nil)
 	for _, c := range s.children {
@@ -254,7 +254,8 @@ func (s *soak) countStarts() error {
 	return errors.Join(wrong...)
 }
 
-// lookAround counts what must be gone, or as before.
+// lookAround checks that processes have ended, and that goroutines and files
+// are as before.
 func (s *soak) lookAround() error {
 	var wrong []error
 	if leaked := ledger.SettledGoroutines(s.goroutines) - s.goroutines; leaked > 0 {
@@ -272,7 +273,7 @@ func (s *soak) lookAround() error {
 	return errors.Join(append(wrong, err, failed)...)
 }
 
-// tellEvery is how often the soak tells how far it has come.
+// tellEvery is how often the soak prints its progress.
 const tellEvery = 10 * time.Second
 
 // killUntil kills random children at random times until the end. A kill that
@@ -301,7 +302,7 @@ func (s *soak) killUntil(ctx context.Context, end time.Time) error {
 	return err
 }
 
-// tell tells how far it has come.
+// tell prints the progress.
 func (s *soak) tell() {
 	s.print("   %s calls, %s children killed", count(int(s.calls.numbers.Load())), count(s.kills))
 }

@@ -13,17 +13,17 @@ import (
 // program does.
 const collectEvery = 50 * time.Millisecond
 
-// A collection holds that the samples of connections are true while calls are made and
-// connections are killed: that the calls that have ended and those in flight are the
-// calls made, that a call has ended once its caller was told so, and that no count falls.
+// A collection checks the samples of connections while calls are made and connections are
+// killed: the calls that have ended and those in flight must add up to the calls made, a
+// call must have ended when its caller has the outcome, and no count may fall.
 type collection struct {
 	samples func() iter.Seq[telemetry.Sample]
-	made    func() uint64 // calls, by all connections
-	told    func() uint64 // callers, how their calls have ended
+	made    func() uint64 // how many calls all connections have made
+	told    func() uint64 // how many calls have ended for their callers
 
 	times  int
 	before map[string]*telemetry.ConnSample
-	wrong  error // the first
+	wrong  error // the first violation
 }
 
 // run collects until the context ends.

@@ -13,8 +13,8 @@ const (
 	histogramWidth = 48
 )
 
-// histogram draws how many of the durations fall into each of a few equal spans
-// of time, a row for each.
+// histogram prints how many of the durations fall into each of a few equal
+// intervals, with a row for each interval.
 func histogram(durations []time.Duration) string {
 	if len(durations) == 0 {
 		return ""
@@ -34,7 +34,7 @@ func histogram(durations []time.Duration) string {
 	return strings.TrimSuffix(text.String(), "\n")
 }
 
-// milestones say when the first, half and all had come about.
+// milestones returns when the first, half and all of the durations were over.
 func milestones(durations []time.Duration) string {
 	if len(durations) == 0 {
 		return "none"
@@ -44,14 +44,14 @@ func milestones(durations []time.Duration) string {
 		round(sorted[0]), round(sorted[(len(sorted)-1)/2]), round(sorted[len(sorted)-1]))
 }
 
-// rate is how long so many took, and how many that is a second.
+// rate returns how long n events took, and how many that is per second.
 func rate(n int, took time.Duration) string {
 	return fmt.Sprintf("%v: %s a second", round(took), count(int(float64(n)/took.Seconds())))
 }
 
 func round(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
 
-// count is a number with its thousands apart.
+// count returns a number with thousands separators.
 func count(n int) string {
 	digits := strconv.Itoa(n)
 	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {

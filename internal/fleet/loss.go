@@ -13,8 +13,8 @@ import (
 	"github.com/bowline-mcp/bowline/internal/pause"
 )
 
-// kill cuts some links at random, each with a call in flight, while everybody
-// else is called all the time.
+// kill cuts some random links, each with a call in flight, while all other
+// sessions make calls.
 func (f *fleet) kill(ctx context.Context) error {
 	f.random.Shuffle(len(f.pairs), func(i, j int) { f.pairs[i], f.pairs[j] = f.pairs[j], f.pairs[i] })
 	n := max(int(float64(len(f.pairs))*f.options.killed/100), 1)
@@ -49,7 +49,8 @@ func (f *fleet) kill(ctx context.Context) error {
 	return nil
 }
 
-// cutAndAwait cuts links, and returns how long after that each was ready again.
+// cutAndAwait cuts links, and returns how long each session took to be ready
+// again.
 func (f *fleet) cutAndAwait(ctx context.Context, pairs []*pair) ([]time.Duration, error) {
 	began := time.Now()
 	if failed, example := each(pairs, 1, func(p *pair) error { return p.cut(false) }); failed > 0 {
@@ -82,10 +83,11 @@ func isLost(err error) bool {
 	return errors.As(err, &call) && call.Cause == conn.LinkLost && call.Delivery == conn.Unknown
 }
 
-// loseServer has many lose their server at once, which is away until their
-// first attempts have failed, and shows when those came.
+// loseServer makes many sessions lose their server at the same time. The server
+// stays away until their first attempts have failed. loseServer prints when
+// these attempts came.
 func (f *fleet) loseServer(ctx context.Context) error {
-	others := f.pairs[len(f.killed):] // whose backoff is at its beginning
+	others := f.pairs[len(f.killed):] // sessions whose backoff has not grown yet
 	clients := others[:min(f.options.lost, len(others))]
 	away := 2 * f.options.backoff
 	f.print("\n5. a server lost by %s clients at once, and away for %v", count(len(clients)), away)
@@ -114,7 +116,7 @@ func (f *fleet) loseServer(ctx context.Context) error {
 	return nil
 }
 
-// A load is calls that are made all the time.
+// A load makes calls all the time.
 type load struct {
 	enough  chan struct{}
 	callers sync.WaitGroup
@@ -122,12 +124,12 @@ type load struct {
 	failed  atomic.Int64
 }
 
-// breath is what a caller of the others waits between calls: callers that wait
-// for nothing would be all that the scheduler runs.
+// breath is how long a caller of the load waits between calls. Without it, the
+// scheduler would run only these callers.
 const breath = time.Millisecond
 
-// callAll has each of the pairs called in turn, by a few callers, until it is
-// enough, and once at least.
+// callAll starts a few callers that call each of the pairs in turn, at least
+// once, until the load is stopped.
 func (f *fleet) callAll(ctx context.Context, pairs []*pair) *load {
 	l := &load{enough: make(chan struct{})}
 	callers := 4 * runtime.GOMAXPROCS(0)
@@ -140,7 +142,7 @@ func (f *fleet) callAll(ctx context.Context, pairs []*pair) *load {
 	return l
 }
 
-// callInTurn makes one round, and reports whether there is to be another.
+// callInTurn makes one round of calls, and reports whether to make another.
 func (f *fleet) callInTurn(ctx context.Context, l *load, pairs []*pair, first, step int) bool {
 	for i := first; i < len(pairs); i += step {
 		l.made.Add(1)

@@ -22,8 +22,7 @@ import (
 	"time"
 )
 
-// options say what is run. The children are run in place of the pairs if there
-// are any.
+// options say what to run: the children if there are any, otherwise the pairs.
 type options struct {
 	seed     uint64
 	patience time.Duration // after this long it hangs

@@ -12,18 +12,18 @@ import (
 	"strings"
 )
 
-// A weight is what the process holds at one moment, in bytes.
+// A weight is the memory of the process at one moment, in bytes.
 type weight struct {
-	heap       uint64 // objects
-	stacks     uint64 // spans of goroutines' stacks
-	held       uint64 // from the operating system, and not given back
-	system     uint64 // ever taken from the operating system: the peak
-	resident   uint64 // of the process; 0 where nobody says
+	heap       uint64 // the size of objects in the heap
+	stacks     uint64 // the size of goroutine stacks
+	held       uint64 // memory of the operating system that was not returned
+	system     uint64 // the peak of the memory from the operating system
+	resident   uint64 // the resident memory of the process; 0 if unknown
 	goroutines int
 }
 
-// weigh collects garbage first, and gives back what is free. What was pooled is
-// garbage for the second collection.
+// weigh first collects garbage and returns free memory. Pooled memory is freed
+// by the second collection.
 func weigh() weight {
 	for range 3 {
 		debug.FreeOSMemory()
@@ -36,7 +36,7 @@ func weigh() weight {
 	}
 }
 
-// resident is read where Linux says it, in pages.
+// resident reads the resident memory from /proc, in pages.
 func resident() uint64 {
 	said, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
@@ -57,11 +57,12 @@ func resident() uint64 {
 type share struct {
 	name  string
 	bytes float64
-	parts []share // of a package: its functions, the largest first
+	parts []share // for a package: the shares of its functions, largest first
 }
 
-// profile splits the heap in use by package and function, the largest first.
-// What the standard library has allocated for one of ours is that one's.
+// profile splits the heap in use by package and function, largest first. What
+// the standard library has allocated counts for the function of this module
+// that called it.
 func profile() []share {
 	functions := make(map[string]map[string]float64)
 	for _, record := range heapRecords() {
@@ -87,7 +88,7 @@ func profile() []share {
 
 func largestFirst(a, b share) int { return cmp.Compare(b.bytes, a.bytes) }
 
-// heapRecords are of the garbage collection before the last.
+// heapRecords returns the records of the garbage collection before the last one.
 func heapRecords() []runtime.MemProfileRecord {
 	runtime.GC()
 	runtime.GC()
@@ -101,8 +102,8 @@ func heapRecords() []runtime.MemProfileRecord {
 	}
 }
 
-// scaled is what a sample of allocations of one size stands for, as in pprof: an
-// allocation is sampled with a likelihood that grows with its size.
+// scaled returns how many bytes a sample stands for, as in pprof: the larger an
+// allocation is, the more likely it is sampled.
 func scaled(r runtime.MemProfileRecord) float64 {
 	if r.InUseObjects() == 0 || runtime.MemProfileRate <= 1 {
 		return float64(r.InUseBytes())
@@ -113,8 +114,8 @@ func scaled(r runtime.MemProfileRecord) float64 {
 
 const module = "github.com/bowline-mcp/bowline/"
 
-// allocator is the innermost function of ours that was running, and its
-// package; where there is none, the one that began it all.
+// allocator returns the innermost function of this module on a stack, and its
+// package. If there is none, it returns the outermost function.
 func allocator(stack []uintptr) (pkg, function string) {
 	frames := runtime.CallersFrames(stack)
 	for {

@@ -17,8 +17,9 @@ import (
 	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
-// A pair is a session and the server's end of its link. It is the transport of
-// the session, whose every link the server is given the other end of.
+// A pair is a session and the server's end of its link. It is also the
+// transport of the session: for every link, it passes the other end to the
+// server.
 type pair struct {
 	fleet   *fleet
 	session *client.Session // nil until it is connected
@@ -26,8 +27,8 @@ type pair struct {
 
 	mu        sync.Mutex
 	far       transport.Link // the server's end
-	away      bool           // there is no server
-	attempted time.Time      // when the first link after a cut was asked for
+	away      bool           // the server is away
+	attempted time.Time      // when the first link after a cut was opened or refused
 }
 
 var errAway = errors.New("the server is away")
@@ -48,21 +49,20 @@ func (p *pair) Open(context.Context) (transport.Link, error) {
 	return ours, nil
 }
 
-// connect begins the session.
+// connect opens the session.
 func (p *pair) connect(ctx context.Context) (err error) {
 	p.session, err = p.fleet.client.Connect(ctx, p)
 	return err
 }
 
-// call makes one call of a tool, and enters how it ended.
+// call makes one call of a tool, and counts how it ended.
 func (p *pair) call(ctx context.Context, tool string) error {
 	_, err := p.session.CallTool(ctx, &protocol.CallToolParams{Name: tool, Arguments: json.RawMessage(`{}`)})
 	p.fleet.ledger.Tell(err)
 	return err
 }
 
-// cut ends the link at the server's end, without a word and with all that is on
-// its way.
+// cut closes the link at the server's end immediately. Queued frames are lost.
 func (p *pair) cut(away bool) error {
 	p.epoch = p.session.Conn().Status().Epoch
 	p.mu.Lock()
@@ -85,7 +85,7 @@ func (p *pair) firstAttempt() time.Time {
 }
 
 // awaitBack waits until an incarnation after the one that was cut is ready, and
-// returns since when it is.
+// returns when it became ready.
 func (p *pair) awaitBack(ctx context.Context) (time.Time, error) {
 	for {
 		status := p.session.Conn().Status()
@@ -105,21 +105,21 @@ func (p *pair) awaitBack(ctx context.Context) (time.Time, error) {
 
 // The tools of the pairs' server.
 const (
-	countIt = "count" // counts itself, and answers at once
-	holdOn  = "hold"  // answers when all are released
+	countIt = "count" // a tool that answers immediately
+	holdOn  = "hold"  // a tool that answers when all calls are released
 )
 
-// tools are the server's own book of what it has executed.
+// tools counts what the server has executed.
 type tools struct {
-	executed  atomic.Int64  // calls of either tool
-	abandoned atomic.Int64  // of those, calls whose caller was gone before there was an answer
-	holding   atomic.Int64  // calls that are being held
-	released  chan struct{} // closed when they are let go
+	executed  atomic.Int64  // how many calls of both tools were executed
+	abandoned atomic.Int64  // how many of these calls were cancelled before their answer
+	holding   atomic.Int64  // how many calls of hold are running
+	released  chan struct{} // closed to release these calls
 }
 
 func newTools() *tools { return &tools{released: make(chan struct{})} }
 
-// server offers the tools.
+// server returns a server with these tools.
 func (t *tools) server() *server.Server {
 	s := server.New(protocol.Implementation{Name: "fleet", Version: "1"}, server.Options{})
 	server.AddTool(s, protocol.Tool{Name: countIt}, t.count)

@@ -21,31 +21,31 @@ import (
 )
 
 type pairsOptions struct {
-	pairs    int           // how many
-	starting int           // of them, at once
-	killed   float64       // percent
+	pairs    int           // how many pairs there are
+	starting int           // how many of them connect at the same time
+	killed   float64       // how many links are cut, in percent
 	lost     int           // how many lose their server at once
-	backoff  time.Duration // before the first attempt after a loss
-	profile  int           // bytes between sampled allocations; 0: none
+	backoff  time.Duration // the delay before the first attempt after a loss
+	profile  int           // how many bytes lie between two sampled allocations; 0: no profile
 }
 
-// unhurried is how long a call may take on a machine that is busy with ten
-// thousand others: nothing here is to fail for want of speed.
+// unhurried is a timeout that is long enough on a machine that runs ten
+// thousand other calls, because nothing should fail because of a slow machine.
 const unhurried = 2 * time.Minute
 
-// A fleet is many sessions of one client, under one supervisor, with one server.
+// A fleet has many sessions of one client with one server, under one supervisor.
 type fleet struct {
 	options    pairsOptions
 	out        io.Writer
 	random     *rand.Rand
-	before     weight // of the process without pairs
+	before     weight // the memory of the process without pairs
 	ledger     ledger.Ledger
 	tools      *tools
 	server     *server.Server
 	supervisor *supervisor.Supervisor
 	client     *client.Client
 	pairs      []*pair
-	killed     []*pair // those of the kill phase
+	killed     []*pair // the pairs of the kill phase
 }
 
 func newFleet(out io.Writer, seed uint64, o pairsOptions) *fleet {
@@ -70,8 +70,8 @@ func newFleet(out io.Writer, seed uint64, o pairsOptions) *fleet {
 	return f
 }
 
-// runPairs runs the phases, until one fails. Whatever happens, what was started
-// is drained, and the books are closed.
+// runPairs runs the phases until one fails. At the end it always drains what
+// was started and checks the counts.
 func runPairs(ctx context.Context, out io.Writer, seed uint64, o pairsOptions) error {
 	if o.pairs < 10 || o.starting < 1 || o.lost < 1 || o.killed <= 0 || o.killed > 50 {
 		return errors.New("at least ten -pairs, one -starting and one -lost, and -killed up to 50")
@@ -97,7 +97,7 @@ func (f *fleet) phases(ctx context.Context) error {
 // print prints one line.
 func (f *fleet) print(format string, args ...any) { fmt.Fprintf(f.out, format+"\n", args...) }
 
-// start connects every pair, so many at a time: a Connect keeps its caller until
+// start connects all pairs, a few at a time, because Connect returns only when
 // the session is ready.
 func (f *fleet) start(ctx context.Context) error {
 	f.print("\n1. start, %d at a time", f.options.starting)
@@ -122,8 +122,8 @@ func (f *fleet) callEach(ctx context.Context) error {
 	return nil
 }
 
-// each does something with each of all, so many at once, and returns how often
-// it failed, and one of the errors.
+// each calls do for all elements, with at most atOnce calls at the same time.
+// It returns how many calls failed, and one of the errors.
 func each[T any](all []T, atOnce int, do func(T) error) (failed int, example error) {
 	next := make(chan T)
 	var mu sync.Mutex
@@ -147,13 +147,13 @@ func each[T any](all []T, atOnce int, do func(T) error) (failed int, example err
 	return failed, example
 }
 
-// Targets, for people to compare with.
+// These targets are printed for comparison.
 const (
 	targetBytes      = 12 << 10
 	targetGoroutines = 2
 )
 
-// idle weighs the pairs while none of them does anything. By then neither a session
+// idle measures the memory of the pairs while all are idle. Then neither a session
 // nor its server has a goroutine.
 func (f *fleet) idle(context.Context) error {
 	f.print("\n3. idle, after a garbage collection")
@@ -173,7 +173,7 @@ func (f *fleet) idle(context.Context) error {
 	return nil
 }
 
-// printProfile says what the heap consists of, by whose code it was allocated.
+// printProfile prints which packages and functions have allocated the heap.
 func (f *fleet) printProfile() {
 	if f.options.profile <= 0 {
 		return
@@ -191,7 +191,7 @@ func (f *fleet) printProfile() {
 	}
 }
 
-// kilobytes are those of a share for each pair.
+// kilobytes returns the size of a share for each pair.
 func (f *fleet) kilobytes(s share) float64 { return s.bytes / float64(len(f.pairs)) / 1024 }
 
 const (
@@ -201,7 +201,7 @@ const (
 	inFlight = 200 * time.Millisecond
 )
 
-// drain ends everything under a supervisor in good order, before the end of ctx.
+// drain closes everything under a supervisor before ctx ends.
 func drain(ctx context.Context, from *supervisor.Supervisor, sessions []*client.Session) error {
 	err := from.Close(ctx)
 	failed, example := each(sessions, 1, inGoodOrder)
@@ -211,7 +211,7 @@ func drain(ctx context.Context, from *supervisor.Supervisor, sessions []*client.
 	return errors.Join(example, err)
 }
 
-// inGoodOrder is why a session has ended, if it was not that it was drained.
+// inGoodOrder returns why a session has ended, or nil if it was drained.
 func inGoodOrder(s *client.Session) error {
 	if status := s.Conn().Status(); status.State != conn.Closing || status.Reason.Kind != conn.Drained {
 		return fmt.Errorf("%s, %w", status.State, status.Reason)
@@ -219,8 +219,8 @@ func inGoodOrder(s *client.Session) error {
 	return nil
 }
 
-// drainAll drains with a call in flight in every session, all of which are to be
-// answered.
+// drainAll drains while every session has a call in flight. All these calls must
+// be answered.
 func (f *fleet) drainAll(ctx context.Context) error {
 	f.print("\n6. drain within %v, with a call in flight in every session", drainDeadline)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainDeadline)
@@ -265,7 +265,7 @@ func (f *fleet) sessions() (sessions []*client.Session) {
 // held are calls in flight.
 type held struct {
 	callers sync.WaitGroup
-	ended   []error // by caller; written by each before it is over
+	ended   []error // the result of each call; each caller writes its own
 }
 
 // holdCalls makes a call in each of the pairs, and returns once the server holds
@@ -287,13 +287,13 @@ func (f *fleet) holdCalls(ctx context.Context, pairs []*pair) (*held, error) {
 	return h, nil
 }
 
-// outcomes waits until all are over, and returns how each was.
+// outcomes waits until all calls have ended, and returns their errors.
 func (h *held) outcomes() []error {
 	h.callers.Wait()
 	return h.ended
 }
 
-// nothingLeft closes the books, and looks for what is left over.
+// nothingLeft checks the counts, and that nothing was left behind.
 func (f *fleet) nothingLeft() error {
 	f.print("\n7. the books")
 	f.print("%s", balanceSheet(&f.ledger))
@@ -317,7 +317,7 @@ func byCallers(method string) bool {
 	return method != protocol.MethodInitialize && method != protocol.MethodDiscover
 }
 
-// statsOf are the Conns' own counts.
+// statsOf returns the counts of the Conns.
 func statsOf(sessions []*client.Session) []conn.Stats {
 	stats := make([]conn.Stats, len(sessions))
 	for i, s := range sessions {
@@ -326,7 +326,7 @@ func statsOf(sessions []*client.Session) []conn.Stats {
 	return stats
 }
 
-// balanceSheet is a table of how the calls ended, and how those of handshakes.
+// balanceSheet returns a table of how calls and handshakes ended.
 func balanceSheet(l *ledger.Ledger) string {
 	return fmt.Sprintf("%v\nof handshakes:\n%v", l.Told(), l.Handshakes())
 }

@@ -17,8 +17,8 @@ type found struct {
 	zombies int // children of this process that have ended, and that nobody has reaped
 }
 
-// processes looks through /proc for what is left of a run: what has its mark in
-// the environment, whoever its parent is by now.
+// processes searches /proc for processes that a run has left behind: those with
+// the mark of the run in their environment, whatever their parent is now.
 func processes(mark string) (f found, err error) {
 	folders, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
@@ -58,8 +58,8 @@ func isOurZombie(folder string) (bool, error) {
 	return fields[0][0] == 'Z' && string(fields[1]) == strconv.Itoa(os.Getpid()), nil
 }
 
-// readProcess reads what a process says of itself: nil when it is gone, or not
-// this user's.
+// readProcess reads a file of a process in /proc. It returns nil if the process
+// has ended or belongs to another user.
 func readProcess(path string) ([]byte, error) {
 	said, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ESRCH) {
@@ -68,8 +68,8 @@ func readProcess(path string) ([]byte, error) {
 	return said, err
 }
 
-// openFiles counts descriptors. The runtime opens some of its own with the first
-// pipe, so there is one before.
+// openFiles counts descriptors. It first opens a pipe, because the runtime opens
+// some descriptors together with the first pipe.
 func openFiles() (int, error) {
 	r, w, err := os.Pipe()
 	if err != nil {

@@ -105,10 +105,10 @@ type Ledger struct {
 	mu         sync.Mutex
 	told       Counts
 	handshakes Counts
-	failures   []error // outcomes that are none
+	failures   []error // errors that are not an outcome of a call
 }
 
-// maxFailures bounds how many of the same mistake are kept.
+// maxFailures is how many failures a Ledger keeps: a mistake often repeats.
 const maxFailures = 10
 
 // Tell records what a caller got at the end of its call, and returns the outcome.
@@ -131,8 +131,9 @@ func (l *Ledger) count(to *Counts, err error) Outcome {
 	return outcome
 }
 
-// Hooks records the calls that Conns make for themselves: those of methods for
-// which ours returns false, such as the calls of a handshake. Nobody tells those.
+// Hooks records the calls that Conns make for themselves, such as the calls of a
+// handshake. Those are the calls of methods for which ours returns false. They
+// have no caller that reports them with Tell.
 func (l *Ledger) Hooks(ours func(method string) bool) telemetry.Hooks {
 	return telemetry.Hooks{RequestStopped: func(_ context.Context, stopped telemetry.RequestStopped) {
 		if !ours(stopped.Method) {
@@ -159,8 +160,8 @@ func (l *Ledger) Handshakes() Counts {
 	return counts
 }
 
-// Balance checks that the Conns' own counts are those of their callers: each
-// call has ended once, in the way that its caller was told.
+// Balance checks that the counts of the Conns equal the counts of their
+// callers: each call has ended once, with the outcome that its caller got.
 func (l *Ledger) Balance(stats ...conn.Stats) error {
 	told, settled := l.Told(), Settled(stats...)
 	told.Add(l.Handshakes())
@@ -191,8 +192,8 @@ type Call struct {
 	Executed int // how often the peer executed it
 }
 
-// Contradiction says what cannot be true of a call that has ended, and that was
-// sent so many times at most. It is "" if nothing is wrong.
+// Contradiction describes what is wrong with a call that has ended and that was
+// sent at most sent times. It returns "" if nothing is wrong.
 func (c Call) Contradiction(sent int) string {
 	switch {
 	case c.Told != 1:
@@ -208,9 +209,9 @@ func (c Call) Contradiction(sent int) string {
 	}
 }
 
-// SettledGoroutines counts the goroutines of the process, as soon as there are
-// no more than wanted, or after five seconds: those that have nothing left to do
-// take a moment to end.
+// SettledGoroutines returns the number of goroutines of the process. Goroutines
+// that have finished their work take a moment to end, so it waits until there
+// are no more than wanted, for at most five seconds.
 func SettledGoroutines(wanted int) int {
 	look := time.NewTicker(10 * time.Millisecond)
 	defer look.Stop()

@@ -66,7 +66,7 @@ func judge(ctx context.Context, out io.Writer, p *pkg, o options) (t *tally, err
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
-	all := sample(p.mutants(), o.sample)
+	all := sample(p.mutants(), o.sample, o.part)
 	binary, unfit, err := build(ctx, p, all, folder)
 	if err != nil {
 		return nil, err

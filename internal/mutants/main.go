@@ -7,7 +7,8 @@
 // statement left out, a sum turned into a difference. A mutant is killed when a
 // test fails or hangs; otherwise it has lived. If a package declares files pure
 // (//bowline:pure), or -also names files of it, only those are changed. Of the files
-// that -also names one mutant in -sample is judged, always the same ones.
+// that -also names one mutant in -sample is judged, and of all mutants one in -part,
+// always the same ones.
 //
 // All mutants are compiled into one test binary, each as a copy of the body of
 // its function, and an environment variable selects one. So a mutant costs one
@@ -40,6 +41,7 @@ type options struct {
 	only      *regexp.Regexp
 	also      []string // files, from the working directory, with slashes
 	sample    int
+	part      int
 	tests     tests
 	packages  []string
 }
@@ -62,6 +64,7 @@ func parse(args []string) options {
 	flags.BoolVar(&o.update, "update", false, "rewrite the file of survivors, keeping its reasons")
 	flags.BoolVar(&o.verbose, "v", false, "print the verdict on every mutant")
 	flags.IntVar(&o.sample, "sample", 1, "judge one in so many of the mutants of the files that -also names")
+	flags.IntVar(&o.part, "part", 1, "judge one in so many of all mutants")
 	flags.Func("also", "change these `files` beside the pure ones, with commas between them", func(text string) error {
 		o.also = strings.Split(text, ",")
 		return nil
@@ -86,6 +89,9 @@ func parse(args []string) options {
 
 // run judges the mutants of every package, and then the file of survivors.
 func run(ctx context.Context, out io.Writer, o options) error {
+	if o.update && o.part > 1 {
+		return errors.New("-update needs a verdict on every mutant, and -part leaves some out")
+	}
 	var failures []error
 	var lived, timedOut []mutant
 	var judged []string
@@ -136,7 +142,7 @@ func checkSurvivors(out io.Writer, o options, judged []string, lived, timedOut [
 			return err
 		}
 	}
-	problems := s.check(judged, lived)
+	problems := s.check(judged, lived, o.part)
 	for _, problem := range problems {
 		fmt.Fprintln(out, problem)
 	}

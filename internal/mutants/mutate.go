@@ -41,14 +41,23 @@ func (p *pkg) mutants() []mutant {
 	return all
 }
 
-// sample leaves out, of the files that are sampled, all mutants but one in so many.
-// Names decide, so that an edit elsewhere does not choose others.
-func sample(all []mutant, of int) []mutant {
+// sample leaves out, of the files that are sampled, all mutants but one in so many,
+// and of what is left all but a part.
+func sample(all []mutant, of, part int) []mutant {
 	return slices.DeleteFunc(all, func(m mutant) bool {
-		hash := fnv.New32a()
-		hash.Write([]byte(m.name))
-		return m.file.sampled && of > 1 && hash.Sum32()%uint32(of) != 0
+		return m.file.sampled && !chosen(m.name, of) || !inPart(m.name, part)
 	})
+}
+
+// inPart says whether one in so many of all mutants is this one.
+func inPart(name string, part int) bool { return chosen("part "+name, part) }
+
+// chosen chooses one in so many names. Nothing but the name decides, so that an edit
+// elsewhere does not choose others.
+func chosen(name string, of int) bool {
+	hash := fnv.New32a()
+	hash.Write([]byte(name))
+	return of <= 1 || hash.Sum32()%uint32(of) == 0
 }
 
 // A mutator collects the mutants of one function.

@@ -101,7 +101,7 @@ func TestFilesBesideThePureOnesAreSampled(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, m := range sample(p.mutants(), of) {
+		for _, m := range sample(p.mutants(), of, 1) {
 			if strings.HasSuffix(m.file.name, "/impure.go") {
 				sampled = append(sampled, m.name)
 			} else {

@@ -81,8 +81,9 @@ func (s *survivors) explained(of []mutant) (explained []mutant) {
 	return explained
 }
 
-// check lists what keeps the file from explaining exactly who has lived.
-func (s *survivors) check(judged []string, all []mutant) []string {
+// check lists what keeps the file from explaining exactly who has lived, of the part
+// that was judged.
+func (s *survivors) check(judged []string, all []mutant, part int) []string {
 	var problems []string
 	has := map[string]bool{}
 	for _, m := range all {
@@ -92,7 +93,7 @@ func (s *survivors) check(judged []string, all []mutant) []string {
 		}
 	}
 	for _, name := range s.names() {
-		if slices.Contains(judged, folder(name)) && !has[name] {
+		if slices.Contains(judged, folder(name)) && inPart(name, part) && !has[name] {
 			problems = append(problems, "no such mutant has lived: "+name)
 		}
 	}

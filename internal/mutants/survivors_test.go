@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+	"io"
 	"strings"
 	"testing"
 
@@ -36,11 +38,45 @@ func TestEverySurvivorIsExplained(t *testing.T) {
 		"in the file, but killed": {explained, both[:1], "no such mutant has lived: a f: remove g()"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			problems := parsed(t, c.file).check([]string{"a"}, c.lived)
+			problems := parsed(t, c.file).check([]string{"a"}, c.lived, 1)
 			if c.want == "" && len(problems) > 0 || c.want != "" && (len(problems) != 1 || !strings.HasPrefix(problems[0], c.want)) {
 				t.Errorf("the problems are %q, want %q", problems, c.want)
 			}
 		})
+	}
+}
+
+// A part of the mutants is always the same, and every mutant is in as many parts as
+// another; what the file says of the others is not asked.
+func TestAPartOfTheMutantsIsJudged(t *testing.T) {
+	var lines strings.Builder
+	var inPart, all []mutant
+	for i := range 300 {
+		m := mutant{name: fmt.Sprintf("a f%d: !x => x", i)}
+		fmt.Fprintln(&lines, m.name+" // nobody looks")
+		all = append(all, m)
+	}
+	for _, m := range all {
+		m.file = new(file)
+		if len(sample([]mutant{m}, 1, 3)) == 1 {
+			inPart = append(inPart, m)
+		}
+	}
+	if len(inPart) < 70 || len(inPart) > 130 {
+		t.Errorf("a third of 300 mutants are %d", len(inPart))
+	}
+	s := parsed(t, lines.String())
+	if problems := s.check([]string{"a"}, inPart, 3); len(problems) > 0 {
+		t.Errorf("the problems are %q", problems)
+	}
+	if problems := s.check([]string{"a"}, inPart[1:], 3); len(problems) != 1 {
+		t.Errorf("one was killed, and the problems are %q", problems)
+	}
+	if problems := s.check([]string{"a"}, inPart, 1); len(problems) != 300-len(inPart) {
+		t.Errorf("%d problems with all that were not judged", len(problems))
+	}
+	if err := run(t.Context(), io.Discard, options{update: true, part: 3}); err == nil {
+		t.Error("the file is rewritten after a part was judged")
 	}
 }
 

@@ -1,6 +1,6 @@
-// Package ondemand runs what waits in a queue, one item at a time, on a
-// goroutine that exists only while something waits. It is the lowest floor of
-// the house: conn and supervisor keep their queues of callbacks with it.
+// Package ondemand processes the items of a queue one at a time, on a goroutine
+// that exists only while items wait. Packages conn and supervisor use it for
+// their queues of callbacks.
 package ondemand
 
 import (
@@ -8,13 +8,12 @@ import (
 	"time"
 )
 
-// A Worker is a goroutine that exists only while its queue holds something.
-// The queue embeds the Worker and is guarded by its Mu. The zero value is ready
-// to use.
+// A Worker is a goroutine that exists only while its queue has items. The queue
+// embeds the Worker and is guarded by its Mu. The zero value is ready to use.
 type Worker struct {
 	Mu    sync.Mutex
 	ended chan struct{} // closed when the goroutine ends; nil while there is none
-	began time.Time     // the last item; see Begin
+	began time.Time     // when the last item was taken; see Begin
 }
 
 // Runs reports whether the goroutine runs. The caller holds Mu.
@@ -30,7 +29,7 @@ func (w *Worker) Start(next func() (more bool)) {
 	go run(w.ended, next)
 }
 
-// run calls next until it returns false. A panic costs the item that it came from.
+// run calls next until it returns false. A panic loses only the item that caused it.
 func run(ended chan struct{}, next func() (more bool)) {
 	defer close(ended)
 	for guarded(next) {
@@ -42,11 +41,13 @@ func guarded(next func() (more bool)) (more bool) {
 	return next()
 }
 
-// Begin may be called by next, holding Mu, when it has taken an item; see AwaitLast.
+// Begin records that an item was taken. Next may call it while it holds Mu; see
+// AwaitLast.
 func (w *Worker) Begin() { w.began = time.Now() }
 
-// End is called by next, holding Mu, when the queue is empty and next is about
-// to return false. What is added after End needs another Start.
+// End records that the goroutine ends. Next calls it while it holds Mu, when
+// the queue is empty and next is about to return false. If an item is added
+// after End, call Start again.
 func (w *Worker) End() { w.ended = nil }
 
 // Idle reports whether there is no goroutine, and so nothing that waits or runs.
@@ -80,8 +81,8 @@ func (w *Worker) Await(grace time.Duration) bool {
 	}
 }
 
-// AwaitLast is Await for a queue that was emptied: it waits for the item that runs
-// until the grace is over, counted from the Begin of that item.
+// AwaitLast does what Await does for a queue that was emptied: it waits for the
+// item that is still running. The grace is counted from the Begin of that item.
 func (w *Worker) AwaitLast(grace time.Duration) bool {
 	w.Mu.Lock()
 	remaining := grace - time.Since(w.began)

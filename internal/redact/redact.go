@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// shortest is the length from which a text can be a secret, in bytes. Anything
-// shorter stands in many words.
+// shortest is the minimum length of a secret, in bytes. Shorter texts are part
+// of many ordinary words.
 const shortest = 4
 
 // Mark stands for a credential.
@@ -50,7 +50,7 @@ func Of(header http.Header, u *url.URL) Secrets {
 	return s
 }
 
-// isOrdinary reports whether a header says nothing about who asks.
+// isOrdinary reports whether a header contains no credentials of the caller.
 func isOrdinary(name string) bool {
 	switch name = http.CanonicalHeaderKey(name); name {
 	case "Accept", "Accept-Encoding", "Cache-Control", "Connection", "Content-Length", "Content-Type", "Last-Event-Id", "User-Agent":

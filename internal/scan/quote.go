@@ -9,8 +9,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// AppendQuote appends text as a JSON string, with U+FFFD for what is not UTF-8. It
-// writes what jsontext.AppendQuote writes.
+// AppendQuote appends text as a JSON string, with U+FFFD in place of bytes that
+// are not UTF-8. Its output is the same as that of jsontext.AppendQuote.
 func AppendQuote(dst []byte, text string) []byte {
 	const hex = "0123456789abcdef"
 	start := len(dst)
@@ -48,8 +48,8 @@ func AppendQuote(dst []byte, text string) []byte {
 	return append(dst, '"')
 }
 
-// String reads the next value, which is a string, and returns what it says. Half of a
-// surrogate pair becomes U+FFFD.
+// String reads the next value, which must be a string, and returns it without quotes
+// and escapes. Half of a surrogate pair becomes U+FFFD.
 func (t *Text) String() string {
 	if t.Kind() != '"' {
 		t.failed = true
@@ -71,7 +71,7 @@ func (t *Text) String() string {
 	return string(text)
 }
 
-// Bool reads the next value, which is true or false.
+// Bool reads the next value, which must be true or false.
 func (t *Text) Bool() bool {
 	raw := t.Value()
 	if kind := string(raw); kind != "true" && kind != "false" {
@@ -80,8 +80,8 @@ func (t *Text) Bool() bool {
 	return string(raw) == "true"
 }
 
-// unescaped returns what the inside of a valid string says, whose first escape has a
-// place. It reports false if an escape is none of the short ones.
+// unescaped removes the escapes from the inside of a valid string. First is the
+// index of the first escape. It reports false if there is an escape of the form \u.
 func unescaped(inside []byte, first int) (string, bool) {
 	var text strings.Builder
 	text.Grow(len(inside))

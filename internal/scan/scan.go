@@ -1,9 +1,9 @@
-// Package scan reads JSON text in one pass, several times as fast as a parser that
-// can explain what is wrong. It says yes only to text that surely is valid. What it
-// is not sure of, the caller gives to such a parser: rare forms as well as faults
-// (ADR-0056).
+// Package scan reads JSON text in one pass, several times as fast as a full parser. It
+// accepts only text that is certainly valid. If it is not sure, it gives up, and the
+// caller uses a full parser, which can also explain what is wrong. That happens for
+// rare forms of valid text, too (ADR-0056).
 //
-// It holds values only: no goroutine, no memory of its own.
+// The package has no goroutine, and its types need no allocation.
 package scan
 
 import (
@@ -12,34 +12,34 @@ import (
 	"unicode/utf8"
 )
 
-// Deepest is how many objects and arrays may be open at once in a text that this
-// package is sure of.
+// Deepest is the maximum depth of nested objects and arrays. This package gives
+// up on a deeper text.
 const Deepest = 64
 
-// mostNames is how many members the open objects of a text may have together, where
-// repeated names are refused.
+// mostNames is how many members the open objects may have together, if repeated
+// names are refused.
 const mostNames = 64
 
-// A Text is a JSON text that is being read. Once it is not sure of something, it has
-// failed for good: all that is called after that fails, or does nothing.
+// A Text is a JSON text that is being read. If the Text is not sure whether
+// something is valid, it fails. After that, every method fails or does nothing.
 type Text struct {
 	all    []byte
-	at     int  // what was read ends here
-	failed bool // it is not sure
+	at     int  // the position after what was read
+	failed bool // the Text has failed
 	wide   bool // there may be characters beyond ASCII
 
-	spaced  bool // there is white space outside of strings
-	escaped bool // there are escapes other than the short ones that encoders use
+	spaced  bool // the text has white space outside of strings
+	escaped bool // the text has escapes other than the short ones that encoders use
 
-	depth  int // how many objects and arrays may be opened within the open ones
-	values int // read so far
+	depth  int // how many more levels of objects and arrays are allowed
+	values int // how many values were read so far
 
-	unique bool  // no object has a name twice
-	names  names // of the open objects, if that is asked
+	unique bool  // refuse objects that repeat a name
+	names  names // the names of the open objects, if unique is set
 }
 
-// names are where the names of the open objects are, in the order of the text. They
-// are part of the Text, so that they need no memory of their own.
+// names contains the positions of the names of the open objects, in the order of
+// the text. It is part of the Text, so it needs no separate allocation.
 type names struct {
 	open int
 	all  [mostNames]span
@@ -50,8 +50,8 @@ type span struct{ start, end uint32 }
 // Of begins to read a text in which objects may repeat names.
 func Of(text []byte) Text { return Text{all: text, depth: Deepest} }
 
-// Unique begins to read a text. It is not sure of objects that repeat a name, or have
-// many members, or names with an escape.
+// Unique begins to read a text in which no object may repeat a name. It also gives up
+// on objects with many members, and on names with an escape.
 func Unique(text []byte) Text {
 	return Text{all: text, depth: Deepest, unique: true, failed: uint64(len(text)) > 1<<32-1}
 }
@@ -60,25 +60,26 @@ func Unique(text []byte) Text {
 // above Deepest.
 func (t *Text) Limit(depth int) { t.depth = min(depth, Deepest) }
 
-// Values is how many values were read: objects, arrays, and what is in them. Names do
-// not count.
+// Values returns how many values were read: objects, arrays, and the values in them.
+// Names do not count.
 func (t *Text) Values() int { return t.values }
 
-// Fail says that the caller is not sure.
+// Fail makes the Text fail, because the caller is not sure.
 func (t *Text) Fail() { t.failed = true }
 
-// End reads to the end of the text, and reports whether all of it is JSON, in UTF-8.
+// End reads to the end of the text, and reports whether the whole text is valid JSON
+// and UTF-8.
 func (t *Text) End() bool {
 	t.space()
 	return !t.failed && t.at == len(t.all) && (!t.wide || utf8.Valid(t.all))
 }
 
-// IsCompact reports whether what was read is as encoders write it: without white space,
-// and with no escape but \" \\ \b \f \n \r and \t.
+// IsCompact reports whether the part that was read has the form that encoders write: no
+// white space, and no escapes other than \" \\ \b \f \n \r and \t.
 func (t *Text) IsCompact() bool { return !t.spaced && !t.escaped }
 
-// Kind is the first character of the next value: one of { [ " t f n, and 0 for every
-// number. It is a space if there is no value.
+// Kind returns the first character of the next value: one of { [ " t f n, or 0 for
+// every number. It returns a space if there is no value.
 func (t *Text) Kind() byte {
 	t.space()
 	if t.failed || t.at == len(t.all) {
@@ -94,8 +95,8 @@ func (t *Text) Kind() byte {
 	}
 }
 
-// Value reads the next value, and returns its text: a part of the whole, without room
-// to grow. It returns nil if it is not sure.
+// Value reads the next value and returns its text, a slice of the whole text whose
+// capacity is its length. It returns nil if the Text has failed.
 func (t *Text) Value() []byte {
 	t.space()
 	start := t.at
@@ -180,7 +181,8 @@ func (t *Text) enter(opening, closing byte) (more bool) {
 	return true
 }
 
-// another reads what follows an element or a member, and reports whether one more does.
+// another reads the comma or the closing character after an element or a member, and
+// reports whether another one follows.
 func (t *Text) another(closing byte) (more bool) {
 	t.space()
 	if t.failed {
@@ -195,8 +197,8 @@ func (t *Text) another(closing byte) (more bool) {
 	return false
 }
 
-// name reads the name of a member, and the colon. The names of its object begin at a
-// place.
+// name reads the name of a member, and the colon. First is the index at which the
+// names of its object begin in names.
 func (t *Text) name(first int) []byte {
 	start := t.at
 	escaped := t.quoted()
@@ -213,7 +215,7 @@ func (t *Text) name(first int) []byte {
 	return t.all[start+1 : end]
 }
 
-// sign reads one character, if it is there.
+// sign reads the character c if it is the next one, and reports whether it was.
 func (t *Text) sign(c byte) bool {
 	if t.at < len(t.all) && t.all[t.at] == c {
 		t.at++
@@ -241,8 +243,9 @@ func (t *Text) spaces() {
 	}
 }
 
-// add remembers the name of a member of an object whose first name has a place. It
-// reports false for a repeated name, and one too many.
+// add stores the name of a member. First is the index of the first name of its
+// object. It reports false if the name is repeated, or if there are too many
+// names.
 func (n *names) add(text []byte, name span, first int) bool {
 	added := text[name.start:name.end]
 	if n.open == mostNames {
@@ -347,14 +350,15 @@ func isHex(c byte) bool {
 	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
 }
 
-// The bits of a word of eight bytes: the lowest of each byte, and the highest.
+// These are the lowest and the highest bits of all bytes in a word of eight bytes.
 const (
 	lowest  = 0x0101010101010101
 	highest = 0x8080808080808080
 )
 
-// plain is how many bytes of a text are before the first quote, backslash or control
-// character. Wide says that some of these eight bytes or those before are beyond ASCII.
+// plain returns how many bytes come before the first quote, backslash or control
+// character of a text. Wide reports that some of these bytes, or of the seven bytes
+// after them, may not be ASCII.
 func plain(text []byte) (n int, wide bool) {
 	var high uint64
 	for ; n+8 <= len(text); n += 8 {
@@ -382,8 +386,9 @@ func plain(text []byte) (n int, wide bool) {
 	return n, high != 0
 }
 
-// stopsIn marks the first byte of a word that is a quote, a backslash or a control
-// character by its highest bit. Bytes behind the first may be marked without reason.
+// stopsIn finds the first quote, backslash or control character in a word of eight
+// bytes, and sets the highest bit of that byte in its result. It may also set the
+// bits of later bytes.
 func stopsIn(word uint64) uint64 {
 	const control = lowest * 0x02 // with it a quote becomes a space, and so control characters and quotes are what is not above a space
 	return (((word ^ control) - lowest*(' '+1)) | ((word ^ lowest*'\\') - lowest)) &^ word & highest

@@ -43,7 +43,7 @@ func (s *Signal) Wait() <-chan struct{} {
 	return s.channel
 }
 
-// closed is the channel of all signals that fired before somebody waited.
+// closed is the channel of every signal that fired before anybody waited for it.
 var closed = func() chan struct{} {
 	c := make(chan struct{})
 	close(c)

@@ -15,23 +15,24 @@ import (
 // A Checker checks the messages that pass through a transport against the schema
 // of the revision in force. Its Observe is for transcript.Tap.
 type Checker struct {
-	Server      bool // the transport is the server's; false: it is the client's
-	Ours        bool // check what this end sends
-	Theirs      bool // check what the other end sends
+	Server      bool // true: the transport is the server's; false: the client's
+	Ours        bool // check the messages that this side sends
+	Theirs      bool // check the messages that the other side sends
 	OnViolation func(error)
 
 	mu    sync.Mutex
 	links map[int]*conversation
 }
 
-// A conversation is what has to be known of a link to judge its messages.
+// A conversation has the state of one link that is needed to check its messages.
 type conversation struct {
-	version string // that initialize has negotiated
+	version string // the revision that initialize has negotiated
 	asked   map[question]request
 }
 
-// A question is a request that is not answered yet. A server over HTTP hears ids of
-// many clients on one link, each on a stream of its own.
+// A question identifies a request that is not answered yet. The stream is part of
+// it because a server over HTTP receives the ids of many clients on one link, each
+// client's on its own stream.
 type question struct {
 	id       string
 	stream   transport.Stream
@@ -40,10 +41,10 @@ type question struct {
 
 type request struct {
 	method, version string
-	task            bool // 2025-11-25: it asks for a task
+	task            bool // the request asks for a task, as in 2025-11-25
 }
 
-// A message is any message.
+// A message has the members of any kind of message.
 type message struct {
 	ID     any            `json:"id"`
 	Method string         `json:"method"`
@@ -70,7 +71,7 @@ func (c *Checker) Observe(e transcript.Entry) {
 			return
 		}
 		var frames []json.RawMessage
-		if json.Unmarshal(e.Frame, &frames) != nil { // no batch
+		if json.Unmarshal(e.Frame, &frames) != nil { // the frame is not a batch
 			frames = []json.RawMessage{e.Frame}
 		}
 		for _, frame := range frames {
@@ -82,10 +83,10 @@ func (c *Checker) Observe(e transcript.Entry) {
 	}
 }
 
-// check judges one message, and learns from it.
+// check checks one message, and updates the state of the link.
 func (c *conversation) check(stream transport.Stream, frame []byte, byClient, atClient bool) error {
 	if atClient {
-		stream = transport.Main // ids of one client, whatever stream an answer comes on
+		stream = transport.Main // all ids are of one client, whatever the stream of the answer
 	}
 	var m message
 	var whole map[string]any
@@ -121,7 +122,7 @@ func (c *conversation) check(stream transport.Stream, frame []byte, byClient, at
 
 func idOf(id any) string { return fmt.Sprintf("%T %v", id, id) }
 
-// versionOf returns the revision of a request or notification.
+// versionOf returns the revision that applies to a request or notification.
 func (c *conversation) versionOf(m *message) string {
 	meta, _ := m.Params["_meta"].(map[string]any)
 	stated, modern := meta[protocol.MetaProtocolVersion].(string)
@@ -143,8 +144,9 @@ func (c *conversation) versionOf(m *message) string {
 	}
 }
 
-// checkMethod fails if a revision does not have a method, or the other side sends
-// it. It reports whether the schema of the revision defines it.
+// checkMethod fails if the revision does not have the method, or if only the
+// other side may send it. It reports whether the schema of the revision defines
+// the method.
 func checkMethod(version, method string, byClient bool) (defined bool, err error) {
 	info, known := protocol.MethodInfo(method)
 	sender := protocol.ByServer
@@ -152,7 +154,7 @@ func checkMethod(version, method string, byClient bool) (defined bool, err error
 		sender = protocol.ByClient
 	}
 	switch {
-	case !known: // a method of the program's own
+	case !known: // the program defined this method
 		return false, nil
 	case !info.In(version):
 		return false, fmt.Errorf("specification: %s has no %s", version, method)
@@ -197,7 +199,7 @@ func checkResult(r request, result map[string]any) error {
 	case r.version == protocol.Latest && kind == protocol.ResultTask && r.method == protocol.MethodCallTool:
 		return extensions().Check("CreateTaskResult", result)
 	case protocol.IsModern(r.version) && kind != protocol.ResultComplete && of == Of(r.version):
-		definition = "Result" // of another extension
+		definition = "Result" // the result of another extension
 	case r.task && result["task"] != nil:
 		definition = "CreateTaskResult"
 	case of.Definitions()[definition] == nil:
@@ -206,7 +208,8 @@ func checkResult(r request, result map[string]any) error {
 	return of.Check(definition, result)
 }
 
-// errorsOf are the definitions of errors that say more than a code and a text.
+// errorsOf has the names of the definitions for errors with more than a code and a
+// text, by revision and code.
 var errorsOf = map[string]map[float64]string{
 	protocol.Version20251125: {protocol.CodeURLElicitationRequired: "URLElicitationRequiredError"},
 	protocol.Version20260728: {
@@ -218,9 +221,9 @@ var errorsOf = map[string]map[float64]string{
 
 func checkError(r request, m *message, whole map[string]any) error {
 	of := Of(r.version)
-	if m.ID == nil { // JSON-RPC's answer to what has no id that can be read
+	if m.ID == nil { // JSON-RPC requires this answer if the id cannot be read
 		delete(whole, "id")
-		of = Of(protocol.LatestLegacy) // which knows it
+		of = Of(protocol.LatestLegacy) // that revision defines it
 	}
 	code, _ := m.Error["code"].(float64)
 	if definition, ok := errorsOf[r.version][code]; ok {

@@ -7,13 +7,14 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
-// extensionText is a schema of our own for the extensions for tasks and skills, which
-// the revisions' schemas do not have. It refers to definitions of the latest revision.
+// extensionText is a schema that this project wrote for the tasks and skills
+// extensions, because the published schemas do not have them. It refers to definitions
+// of the latest revision.
 //
 //go:embed extensions/2026-07-28.json
 var extensionText []byte
 
-// extensions is the schema of protocol.Latest with the extensions.
+// extensions returns the schema of protocol.Latest with the extensions.
 var extensions = sync.OnceValue(func() *Revision {
 	raw, err := files.ReadFile("schema/" + protocol.Latest + ".json")
 	if err != nil {
@@ -29,8 +30,8 @@ var extensions = sync.OnceValue(func() *Revision {
 	return compile(protocol.Latest, root)
 })
 
-// schemaFor returns the schema that has a method: that of the revision, or the one with
-// the extensions.
+// schemaFor returns the schema that has the method: the schema of the revision, or the
+// schema with the extensions.
 func schemaFor(version, method string) *Revision {
 	of := Of(version)
 	if version == protocol.Latest && of.methods[method] == "" && extensions().methods[method] != "" {

@@ -24,7 +24,7 @@ var files embed.FS
 type Revision struct {
 	Version  string
 	resolved *jsonschema.Resolved
-	methods  map[string]string // the definition of a request or notification, by its method
+	methods  map[string]string // the name of the definition of each method
 }
 
 // Of returns the schema of a revision, which must be one of protocol.Versions.
@@ -36,7 +36,7 @@ func Of(version string) *Revision {
 	return revision()
 }
 
-// revisions compiles each schema when it is needed first.
+// revisions compiles each schema when it is first needed.
 var revisions = compileLater()
 
 func compileLater() map[string]func() *Revision {
@@ -53,8 +53,8 @@ func compileLater() map[string]func() *Revision {
 	return all
 }
 
-// parse reads a schema. The files are part of the program, so that what is wrong with
-// them is the programmer's mistake.
+// parse reads a schema. It panics if the schema is malformed: the files are part of
+// the program, so that is a mistake of the programmer.
 func parse(raw []byte) *jsonschema.Schema {
 	root := new(jsonschema.Schema)
 	if err := json.Unmarshal(raw, root); err != nil {
@@ -63,8 +63,8 @@ func parse(raw []byte) *jsonschema.Schema {
 	return root
 }
 
-// compile makes a schema one of an object that has a message under the name of its
-// definition.
+// compile changes the schema so that it validates an object with one member: a
+// message, under the name of its definition.
 func compile(version string, root *jsonschema.Schema) *Revision {
 	place, definitions := "#/$defs/", root.Defs
 	if root.Definitions != nil {
@@ -86,12 +86,13 @@ func compile(version string, root *jsonschema.Schema) *Revision {
 		panic(err)
 	}
 	r.resolved = resolved
-	r.methods[protocol.NotificationCancelled] = "CancelledNotification" // an alias in 2026-07-28
+	r.methods[protocol.NotificationCancelled] = "CancelledNotification" // 2026-07-28 has an alias instead
 	return r
 }
 
-// mendNumbers mends a slip of the published files: the specification's source says
-// number for what a form and a JSON value hold, and they say integer.
+// mendNumbers corrects a mistake of the published files: they allow only integers
+// in the content of a form and in a JSON value, where the specification's source
+// says number.
 func mendNumbers(definitions map[string]*jsonschema.Schema) {
 	mend := func(s *jsonschema.Schema) {
 		if i := slices.Index(s.Types, "integer"); i >= 0 {

@@ -37,12 +37,12 @@ func Watch(t testing.TB, inner transport.Transport, c *Checker) transport.Transp
 	return transcript.Tap(inner, c.Observe)
 }
 
-// reportTo fails a test for each violation, as long as it runs.
+// reportTo makes each violation fail the test, as long as the test runs.
 func (c *Checker) reportTo(t testing.TB) {
 	var over atomic.Bool
 	t.Cleanup(func() { over.Store(true) })
 	c.OnViolation = func(err error) {
-		if !over.Load() { // a link that somebody left open
+		if !over.Load() { // a link that is still open after the test reports nothing
 			t.Errorf("against the schema: %v", err)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// most is how many names fit into a message.
+// most is the maximum number of names in a message.
 const most = 20
 
 // Among lists names for a message, those most like name first.

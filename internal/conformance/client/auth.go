@@ -17,7 +17,8 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
-// given is what the suite tells a client of its credentials.
+// given has the credentials that the suite passes to the client in
+// MCP_CONFORMANCE_CONTEXT.
 type given struct {
 	ClientID      string `json:"client_id"`
 	ClientSecret  string `json:"client_secret"`
@@ -30,11 +31,11 @@ type given struct {
 	WorkloadToken string `json:"valid_jwt"`
 }
 
-// A setting completes how the client logs in for one scenario.
+// A setting changes the login options for one scenario.
 type setting func(*auth.Options, *given) error
 
-// settings has the scenarios of authorization that are not played by everything's
-// default.
+// settings has the authorization scenarios that need other than the default login
+// options.
 var settings = map[string]setting{
 	"auth/basic-cimd": func(o *auth.Options, _ *given) error {
 		o.MetadataURL = "https://conformance-test.local/client-metadata.json"
@@ -92,7 +93,7 @@ func privateKey(text string) (crypto.Signer, error) {
 	return signer, nil
 }
 
-// login returns how the client logs in to the server of a scenario.
+// login returns the Authorizer for the server of a scenario.
 func login(scenario, server string) (*auth.Authorizer, error) {
 	o := auth.Options{Resource: server, ClientName: "Bowline's everything-client", Offline: true, Interact: browse}
 	var context given
@@ -109,12 +110,12 @@ func login(scenario, server string) (*auth.Authorizer, error) {
 	return auth.New(o), nil
 }
 
-// browse is the browser of somebody who always consents.
+// browse acts as the browser of a user who always consents.
 func browse(ctx context.Context, i auth.Interaction) (*url.URL, error) {
 	return authtest.Consent(ctx, i.Start)
 }
 
-// callTwice makes the requests that servers with authorization are asked.
+// callTwice makes the requests that the servers with authorization expect.
 func callTwice(ctx context.Context, s *client.Session) error {
 	if err := listTools(ctx, s); err != nil {
 		return err

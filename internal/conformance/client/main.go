@@ -20,7 +20,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport/transcript"
 )
 
-// deadline is below the suite's own, which leaves processes behind.
+// deadline is shorter than the deadline of the suite, which leaves processes behind
+// when its deadline passes.
 const deadline = 25 * time.Second
 
 func main() {
@@ -32,7 +33,7 @@ func main() {
 	}
 }
 
-// A scenario is what the client does once it is connected.
+// A scenario does what one scenario of the suite expects of a connected client.
 type scenario func(context.Context, *client.Session) error
 
 var scenarios = map[string]scenario{
@@ -66,7 +67,7 @@ func run(ctx context.Context, url string) error {
 	options.Conn.InitTimeout = handshakeTime
 	if name != "initialize" {
 		options.Elicit = func(context.Context, *client.Session, *protocol.ElicitParams) (*protocol.ElicitResult, error) {
-			return client.Accept(nil) // with every default
+			return client.Accept(nil) // accept with the defaults of the form
 		}
 	}
 	c := client.New(protocol.Implementation{Name: "bowline-everything-client", Version: "1.0.0"}, options)
@@ -87,11 +88,13 @@ func run(ctx context.Context, url string) error {
 	return errors.Join(failed, against.all())
 }
 
-// handshakeTime is how long a handshake may take, with its login: the suite plays all
-// scenarios at once, each with several servers, and gives each half a minute.
+// handshakeTime is how long a handshake may take, with its login. It is long because
+// the suite runs all scenarios at once, each with several servers. The suite gives
+// each scenario half a minute.
 const handshakeTime = 25 * time.Second
 
-// violations are the messages of the client's that do not fit the published schemas.
+// violations collects an error for each message of the client that does not fit the
+// published schemas.
 type violations struct {
 	mu   sync.Mutex
 	errs []error
@@ -112,7 +115,7 @@ func (v *violations) all() error {
 func listTools(ctx context.Context, s *client.Session) error {
 	for _, err := range s.Tools(ctx) {
 		if err != nil {
-			return nil // some of these servers have none
+			return nil // some of these servers have no tools
 		}
 	}
 	return nil
@@ -137,7 +140,8 @@ func calls(tool string) scenario {
 	}
 }
 
-// askedInRounds makes another call while one waits for an answer.
+// askedInRounds makes other calls while one call waits for the answer to its
+// question.
 func askedInRounds(ctx context.Context, s *client.Session) error {
 	if err := listTools(ctx, s); err != nil {
 		return err
