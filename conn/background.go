@@ -27,7 +27,7 @@ type background struct {
 
 	mu      sync.Mutex
 	running []*backgroundTask
-	closed  bool // no more are taken
+	closed  bool // Go accepts no further functions
 }
 
 type backgroundTask struct {

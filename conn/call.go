@@ -151,11 +151,11 @@ func (s sender) stream() transport.Stream {
 // A call is the state that Call or Notify shares with the loop while it waits for the
 // outcome of one attempt. The loop settles it exactly once: it sends the outcome to done.
 type call struct {
-	done     chan outcome         // capacity one, so that settling never blocks
-	progress chan json.RawMessage // capacity one, for the newest; nil without OnProgress
-	slots    chan struct{}        // Conn.slots, until its send slot is released; then nil
-	out      outboundFrame        // its frame
-	route    transport.Route      // of its frame
+	done     chan outcome         // capacity one, so settle never blocks
+	progress chan json.RawMessage // capacity one: the newest progress; nil without OnProgress
+	slots    chan struct{}        // Conn.slots while the call holds a send slot; otherwise nil
+	out      outboundFrame        // the frame of the call
+	route    transport.Route      // the route of that frame
 	settled  bool
 }
 
@@ -270,7 +270,7 @@ func (c *Conn) await(ctx context.Context, r *Request, id int64, waiting *call) o
 		case o := <-waiting.done:
 			select {
 			case params := <-waiting.progress:
-				waiting.done <- o // if OnProgress panics, breakOff needs it
+				waiting.done <- o // breakOff needs the outcome if OnProgress panics
 				r.OnProgress(params)
 				return <-waiting.done
 			default:
@@ -321,7 +321,7 @@ func (c *Conn) notify(ctx context.Context, method string, params json.RawMessage
 	if o := c.acquireSlot(ctx, 0); o.cause != 0 {
 		return &CallError{Method: method, Cause: o.cause, Delivery: o.delivery, Err: o.err}
 	}
-	waiting := c.spares().takeCall(c.slots)
+	waiting := c.spares().takeCall(c.sendSlots())
 	m := Message{Method: method, Params: params}
 	waiting.out = m.notification(jsonrpc.ID{}, &waiting.route)
 	waiting.out.call, waiting.out.stream, waiting.out.notification = waiting, by.stream(), true
@@ -353,14 +353,22 @@ func (c *Conn) awaitTaken(ctx context.Context, waiting *call) outcome {
 	}
 }
 
+// sendSlots returns a channel with a value for each send slot that is in use. Most servers
+// send only answers, which need no slot, so it is made when it is first needed.
+func (c *Conn) sendSlots() chan struct{} {
+	c.makeSlots.Do(func() { c.slots = make(chan struct{}, c.options.SendSlots) })
+	return c.slots
+}
+
 // acquireSlot waits for a send slot until ctx ends, or for the patience unless that is
 // zero. It returns the outcome of a caller who gets none.
 func (c *Conn) acquireSlot(ctx context.Context, patience time.Duration) outcome {
-	if ctx.Err() != nil { // nothing is sent for a caller who has left
+	if ctx.Err() != nil { // the caller has given up, so nothing is sent
 		return outcome{ending: ending{leavingCause(ctx), NotSent, context.Cause(ctx)}}
 	}
+	slots := c.sendSlots()
 	select {
-	case c.slots <- struct{}{}:
+	case slots <- struct{}{}:
 		return outcome{}
 	default:
 	}
@@ -371,7 +379,7 @@ func (c *Conn) acquireSlot(ctx context.Context, patience time.Duration) outcome 
 		over = timer.C
 	}
 	select {
-	case c.slots <- struct{}{}:
+	case slots <- struct{}{}:
 		return outcome{}
 	case <-over:
 		return outcome{ending: ending{TimedOut, NotSent, ErrTimedOut}}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,18 +16,17 @@ import (
 // New or Accept, and start it with Run or Start. Its methods are safe for
 // concurrent use.
 type Conn struct {
-	options   *Options // perhaps of many Conns; without what own has
+	options   *Options // without the options in own; many Conns may share it
 	own       own
 	role      role
-	leaves    atomic.Bool         // the next Start leaves opening the first link to Open
-	transport transport.Transport // of an initiator
-	link      transport.Link      // of an acceptor
+	leaves    atomic.Bool         // LeaveOpening was called: Open opens the first link, and not Start
+	transport transport.Transport // nil for an acceptor
+	link      transport.Link      // nil for an initiator
 
 	born          time.Time
 	lastID        atomic.Int64
-	slots         chan struct{}
-	running       atomic.Pointer[loop] // nil outside Start and Run
-	notifications *notifications
+	running       atomic.Pointer[loop]          // nil outside Start and Run
+	notifications atomic.Pointer[notifications] // nil before the first that waits
 	status        atomic.Pointer[published]
 	counters      counters
 	background    atomic.Pointer[background] // nil before the first
@@ -34,6 +34,9 @@ type Conn struct {
 	done          signal.Signal // fires when the Conn has closed for good
 	epoch         uint64        // with which the next Run continues
 	gap           *gap          // the loop's; nil while the Conn is ready, and before it was
+
+	makeSlots sync.Once
+	slots     chan struct{} // see sendSlots
 }
 
 // New returns an initiator (a client). Once it runs, it opens a link through t,
@@ -66,9 +69,7 @@ func newConn(r role, initial State, o Options) *Conn {
 		own:     own,
 		role:    r,
 		born:    time.Now().Add(-time.Nanosecond), // so that no instant is zero
-		slots:   make(chan struct{}, common.SendSlots),
 	}
-	c.notifications = &notifications{conn: c, bound: common.MaxNotifications, boundSize: common.MaxHeld}
 	c.publish(Status{State: initial, Since: c.born})
 	return c
 }
@@ -106,7 +107,7 @@ func (c *Conn) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	go l.run() // even the first events would grow the stack of this caller, who waits for long
+	go l.run() // on another goroutine, because the first events would grow the stack of this caller, who waits for a long time
 	select {
 	case err := <-over:
 		return err
@@ -128,9 +129,10 @@ func (c *Conn) Start(ctx context.Context, over func(error)) error {
 	return c.start(ctx, over, false)
 }
 
-// Begin is Start for an over function that does not block. The Conn may call over on the
-// goroutine of Close, which then returns after over. An acceptor may also call it on the
-// goroutine that ends the link, if the link lends it (transport.Loss).
+// Begin does what Start does, but its function over must not block. The Conn may call
+// over on the goroutine that called Close; Close then returns after over. An acceptor
+// may also call over on the goroutine that ends the link, if the link permits that (Work
+// of transport.Loss).
 func (c *Conn) Begin(ctx context.Context, over func(error)) error {
 	return c.start(ctx, over, true)
 }
@@ -228,9 +230,9 @@ func (c *Conn) Stop() {
 func (c *Conn) Close(ctx context.Context) error {
 	grace := c.options.DrainGrace
 	if deadline, ok := ctx.Deadline(); ok {
-		grace = time.Until(deadline) / 100 * 99 // the rest is for the link to close
+		grace = time.Until(deadline) / 100 * 99 // the link has the remaining time to close
 	}
-	l := c.running.Load() // a later loop is not waited for
+	l := c.running.Load() // Close does not wait for a later loop
 	asked := l != nil && l.lendToEnd(&event{kind: drainAsked, timeout: max(grace, 1)})
 	if !asked {
 		c.Stop()
@@ -244,7 +246,7 @@ func (c *Conn) Close(ctx context.Context) error {
 			return c.cutShort()
 		}
 	case <-l.ended.Wait():
-		c.Stop() // it may have ended without having heard of it
+		c.Stop() // the loop may have ended before it got the event
 	case <-ctx.Done():
 		c.Stop()
 		<-l.ended.Wait()

@@ -13,48 +13,61 @@ import (
 // channel, I/O, clock or randomness. Equal events at equal times give equal
 // effects, so every failure can be replayed (ADR-0001).
 type core struct {
-	options *Options // with every default filled in; not changed
+	options *Options // read-only; all defaults are filled in
 	dialect Dialect
 	final   func(Reason) bool // Options.Final
 
-	machines machines // define the edges of the lifecycle
+	machines machines // the edges of the lifecycle
 	current  State    // changed only by admit
 	reason   Reason
-	epoch    uint64 // of the current incarnation
+	epoch    uint64 // the number of the current incarnation
 	role     role
-	place    place // what the current incarnation has at the gate
-	linked   bool  // a link of this epoch is attached or being closed
-	large    bool  // its memory has become too large for other Conns to reuse
+	place    place // whether the current incarnation has a place at the gate
+	linked   bool  // a link of this epoch is attached or is being closed
+	large    bool  // the memory of this core is too large for other Conns to reuse
 	draining bool
-	ended    bool // the peer will send nothing more
-	hearing  bool // the present link says when bytes come in
-	costly   bool // a probe on it is a request of its own
+	ended    bool // the peer sends nothing more
+	hearing  bool // the present link reports when bytes come in
+	costly   bool // a probe on the present link is a separate request (transport.RequestPerMessage)
 
 	initDue  instant       // when starting and initializing must have ended
-	initTime time.Duration // how long they may take; doubled by each timeout, and Options.InitTimeout again once ready
+	initTime time.Duration // the time for starting and initializing; each timeout doubles it, and ready resets it to Options.InitTimeout
 	retryAt  instant       // when the next attempt is due
-	retryWhy ReasonKind    // set: the next attempt is due, and waits until the old link is closed
+	retryWhy ReasonKind    // not empty: the next attempt is due, but the old link must close first
 	readyAt  instant
-	unproven int       // losses in a row, none after ProvenAfter
-	schedule *schedule // of the backoff; nil until a link is lost, and after ProvenAfter
+	unproven int       // losses in a row of incarnations that were not proven
+	schedule *schedule // the delays of the backoff; nil until a link is lost, and after a proven incarnation
 
 	grace    time.Duration // how long the link may take to close
 	closeDue instant       // when the core no longer waits for the link to close
 
-	drainDue instant // when to close although work is unfinished
+	drainDue instant // when to close even if work is unfinished
 	idleAt   instant // when to check again whether work is unfinished
 
+	lastID    int64 // the highest id ever accepted
+	malformed malformedRun
+	liveness  liveness
+	*traffic  // nil while the core is parked and nothing is under way
+}
+
+// traffic is what a core knows about messages that are under way. Once none are, all cores
+// know the same, so a parked core gives it to another.
+type traffic struct {
 	pending    pending
 	tombstones tombstones
 	incoming   incoming
 	outbound   outbound
 	streams    streams
 	flow       flow
-	liveness   liveness
 
-	malformed malformedRun
+	out   []effect
+	extra []particulars // of the effects
+}
 
-	out []effect
+// isOver reports whether nothing is under way.
+func (t *traffic) isOver() bool {
+	return t.pending.len() == 0 && t.tombstones.len() == 0 && t.incoming.len() == 0 && t.incoming.stuck == 0 &&
+		t.outbound.empty() && t.outbound.stuckAt == 0 && t.streams.areIdle() && t.flow == flow{}
 }
 
 type role uint8
@@ -101,7 +114,7 @@ func (c *core) step(now instant, ev *event) []effect {
 		c.onLinkOpened(ev)
 	default:
 		if ev.epoch != c.epoch {
-			break // of an incarnation that is over
+			break // the event belongs to an incarnation that has ended
 		}
 		if ev.kind < replied {
 			c.onLifecycle(now, ev)
@@ -139,7 +152,7 @@ func (c *core) onTraffic(now instant, ev *event) {
 		return
 	}
 	c.streams.consume(ev.stream, int(ev.frames), ev.last)
-	if ev.frames > 0 { // the peer sent it
+	if ev.frames > 0 { // the event is a frame from the peer
 		c.liveness.hear(now)
 	}
 	switch ev.kind {
@@ -209,7 +222,7 @@ func (c *core) onMalformed(now instant, ev *event) {
 		return
 	}
 	switch {
-	case c.settleAnswered(now, ev, ending{PeerError, Sent, ev.err}): // it gets no other answer
+	case c.settleAnswered(now, ev, ending{PeerError, Sent, ev.err}): // the request gets no other answer
 	case ev.out != nil:
 		c.reply(*ev.out, ev.batch)
 	}
@@ -228,13 +241,21 @@ func (c *core) emit(fx effect) {
 	c.out = append(c.out, fx)
 }
 
+// with returns particulars for an effect of this step. They last as long as the effect.
+func (c *core) with(p particulars) *particulars {
+	c.extra = append(c.extra, p) // if this moves the slice, the effects so far keep their own
+	return &c.extra[len(c.extra)-1]
+}
+
 // fewEffects is the number of effects that most steps do not exceed.
 const fewEffects = 4
 
 // A scratch is the empty memory that only a busy core needs. Any core can use the scratch
 // of another.
 type scratch struct {
+	traffic *traffic
 	effects []effect
+	extra   []particulars
 	pending pending
 	serving map[incomingKey]*Incoming
 	owed    []*stream
@@ -243,18 +264,28 @@ type scratch struct {
 // park gives up the memory that only a busy core needs.
 func (c *core) park() scratch {
 	c.clearEffects()
-	given := scratch{effects: c.out, pending: c.pending.park(), serving: c.incoming.park(), owed: c.streams.park()}
-	if c.out = nil; c.large {
+	given := scratch{effects: c.out, extra: c.extra, pending: c.pending.park(), serving: c.incoming.park(), owed: c.streams.park()}
+	if c.out, c.extra = nil, nil; c.large {
 		given, c.large = scratch{}, false
 	}
 	c.outbound.park()
+	if c.traffic.isOver() {
+		*c.traffic = traffic{}
+		given.traffic, c.traffic = c.traffic, nil
+	}
 	return given
 }
 
 // unpark gives the core the memory that it needs when it becomes busy again.
 func (c *core) unpark(s *scratch) {
+	if c.traffic == nil {
+		c.traffic = s.traffic
+	}
+	if c.traffic == nil {
+		c.traffic = new(traffic)
+	}
 	if c.out == nil {
-		c.out = s.effects
+		c.out, c.extra = s.effects, s.extra
 	}
 	c.pending.unpark(&s.pending)
 	if c.incoming.serving == nil {
@@ -273,6 +304,8 @@ func (c *core) clearEffects() {
 	if c.out = c.out[:0]; cap(c.out) > maxEffects {
 		c.out = nil
 	}
+	clear(c.extra)
+	c.extra = c.extra[:0]
 }
 
 // onStarted begins the first incarnation.
@@ -318,7 +351,7 @@ func (c *core) becomeReady(now instant, why Reason) {
 // onTick acts on every deadline that has passed.
 func (c *core) onTick(now instant, ev *event) {
 	if passed(now, c.closeDue) {
-		c.onLinkGone(now) // it has not closed in time
+		c.onLinkGone(now) // the link has not closed in time
 	}
 	if passed(now, c.retryAt) && c.state() == Backoff {
 		c.retry(now, RetryDue)
@@ -350,8 +383,12 @@ func passed(now, deadline instant) bool { return deadline != 0 && deadline <= no
 // deadline is when the core needs its next tick, 0 for never. It also needs one at
 // liveness.dueAt, or soon after.
 func (c *core) deadline() instant {
-	return earliest(c.retryAt, c.initDue, c.closeDue, c.drainDue, c.idleAt, c.pending.deadline(), c.streams.deadline(),
-		c.incoming.deadline(c.options.MaxServing), c.flow.until, c.outbound.retryAt, c.outbound.stuckAt, c.tombstones.sweepAt)
+	first := earliest(c.retryAt, c.initDue, c.closeDue, c.drainDue, c.idleAt)
+	if c.traffic == nil {
+		return first
+	}
+	return earliest(first, c.pending.deadline(), c.streams.deadline(), c.incoming.deadline(c.options.MaxServing),
+		c.flow.until, c.outbound.retryAt, c.outbound.stuckAt, c.tombstones.sweepAt)
 }
 
 func earliest(deadlines ...instant) instant {

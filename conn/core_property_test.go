@@ -51,7 +51,7 @@ func (w *world) happen(ev event) {
 	for len(pendingEvents) > 0 {
 		ev, pendingEvents = pendingEvents[0], pendingEvents[1:]
 		given := ev
-		effects := append([]effect(nil), w.core.step(w.now, &ev)...)
+		effects := keptEffects(w.core.step(w.now, &ev))
 		w.history = append(w.history, moment{w.now, given, effects})
 		for _, fx := range effects {
 			if back, refused := w.perform(fx, len(pendingEvents) > 0); refused {
@@ -351,12 +351,12 @@ func (w *world) end() {
 	}
 }
 
-// TestBooksBalance searches random histories for a call that is settled twice
+// TestStatsAddUp searches random histories for a call that is settled twice
 // or never, for anything left over outside a live incarnation, for credit
 // beyond its bound, and for a deadline that does not pass.
 //
 // Guarantees: G-0001.2, G-0003.1, G-0003.3, G-0004.1, G-0005.4, G-0009.2
-func TestBooksBalance(t *testing.T) {
+func TestStatsAddUp(t *testing.T) {
 	for name, r := range map[string]role{"initiator": initiator, "acceptor": acceptor} {
 		t.Run(name, func(t *testing.T) {
 			rapid.Check(t, func(rt *rapid.T) {
@@ -378,7 +378,7 @@ func TestEqualEventsGiveEqualEffects(t *testing.T) {
 		again := drive(rt, initiator, w.options)
 		for i, m := range w.history {
 			ev := m.event
-			effects := append([]effect(nil), again.core.step(m.at, &ev)...)
+			effects := keptEffects(again.core.step(m.at, &ev))
 			if !reflect.DeepEqual(effects, m.effects) {
 				rt.Fatalf("step %d gave %+v, and then %+v", i, m.effects, effects)
 			}

@@ -5,21 +5,48 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// rested returns the core of a Conn after some work, and a rest.
-func rested(t *testing.T, work func(*driver)) *driver {
+// parked returns the core of a Conn that has parked after some work.
+func parked(t *testing.T, work func(*driver)) *driver {
 	t.Helper()
 	d := driveReady(t, Options{})
 	work(d)
 	d.core.park()
+	return d
+}
+
+// rested returns the core of a Conn after some work, and a rest.
+func rested(t *testing.T, work func(*driver)) *driver {
+	t.Helper()
+	d := parked(t, work)
+	d.core.unpark(new(scratch))
 	d.forget()
 	return d
 }
 
+// If nothing is under way, a parked core knows nothing of messages but the highest id.
+//
+// Guarantees: G-0063.1
+func TestIdleCoreGivesItsTrafficAway(t *testing.T) {
+	d := parked(t, func(d *driver) {
+		d.call(1, time.Minute)
+		d.reply(1)
+		d.handled(d.request(2))
+	})
+	if d.core.traffic != nil || d.core.deadline() != 0 {
+		t.Errorf("it keeps %+v, and has a deadline at %v", d.core.traffic, d.core.deadline())
+	}
+	d.core.unpark(new(scratch))
+	d.forget()
+	d.reply(1)
+	d.want(late)
+}
+
 func TestIdleCoreHoldsNothing(t *testing.T) {
-	d := rested(t, func(d *driver) {
+	d := parked(t, func(d *driver) {
 		d.call(1, time.Minute)
 		d.streamOpened(1, 1)
 		d.reply(1)
@@ -36,6 +63,7 @@ func TestIdleCoreHoldsNothing(t *testing.T) {
 	}
 }
 
+// Guarantees: G-0063.2
 func TestRestLosesNothing(t *testing.T) {
 	congest := func(d *driver) {
 		for range repliesHigh {
@@ -66,6 +94,15 @@ func TestRestLosesNothing(t *testing.T) {
 			func(d *driver) { d.streamCut(transport.Main, 0) },
 			func(d *driver) { d.atDeadline(); d.want(resumeStream) },
 		},
+		"malformed frames in a row": {
+			func(d *driver) {
+				d.own(event{kind: malformed, err: &jsonrpc.DecodeError{}, size: maxMalformedBytes - 1})
+			},
+			func(d *driver) {
+				d.own(event{kind: malformed, err: &jsonrpc.DecodeError{}, size: 1})
+				d.wantState(Backoff)
+			},
+		},
 		"credit that is withheld": {
 			func(d *driver) { congest(d); d.request(1) },
 			func(d *driver) {
@@ -82,11 +119,11 @@ func TestRestLosesNothing(t *testing.T) {
 
 func TestEffectsOfALargeStepAreNotKept(t *testing.T) {
 	for capacity, kept := range map[int]bool{maxEffects: true, maxEffects + 1: false} {
-		c := core{out: make([]effect, 1, capacity)}
+		c := core{traffic: &traffic{out: make([]effect, 1, capacity)}}
 		if c.clearEffects(); len(c.out) != 0 || (cap(c.out) == capacity) != kept {
 			t.Errorf("of %d effects %d are kept", capacity, cap(c.out))
 		}
-		parks := core{out: make([]effect, 1, capacity)}
+		parks := core{traffic: &traffic{out: make([]effect, 1, capacity)}}
 		if given := parks.park().effects; len(given) != 0 || (cap(given) == capacity) != kept {
 			t.Errorf("of %d effects %d are given to others", capacity, cap(given))
 		}
@@ -95,7 +132,7 @@ func TestEffectsOfALargeStepAreNotKept(t *testing.T) {
 
 // What a busy core had serves the next one that becomes busy.
 func TestParkedCoreGivesItsMemoryAway(t *testing.T) {
-	busy := core{streams: streams{owed: make([]*stream, 0, 1)}}
+	busy := core{traffic: &traffic{streams: streams{owed: make([]*stream, 0, 1)}}}
 	busy.serve(&Incoming{})
 	clear(busy.incoming.serving)
 	busy.pending.byID = map[int64]*request{}
@@ -120,7 +157,7 @@ func TestParkedCoreGivesItsMemoryAway(t *testing.T) {
 // Memory that has become large is of no use to others.
 func TestParkedCoreKeepsLargeMemoryFromOthers(t *testing.T) {
 	for n, gives := range map[int]bool{maxFree: true, maxFree + 1: false} {
-		var c core
+		c := core{traffic: new(traffic)}
 		for id := range n {
 			c.serve(&Incoming{key: incomingKey{stream: transport.Stream(id)}})
 		}
@@ -137,6 +174,28 @@ func TestParkedCoreKeepsLargeMemoryFromOthers(t *testing.T) {
 		p := pending{byID: map[int64]*request{}, free: make([]*request, n-1)}
 		if given := p.park(); (given.byID != nil) != gives {
 			t.Errorf("%d requests that are free: %v", n-1, given.byID != nil)
+		}
+	}
+}
+
+// A parked core keeps its traffic while anything is under way.
+//
+// Guarantees: G-0063.1
+func TestParkedCoreKeepsWhatIsUnderWay(t *testing.T) {
+	for name, begin := range map[string]func(*traffic){
+		"a call":                  func(u *traffic) { u.pending.add(request{id: 7, deadline: time.Hour}) },
+		"a tombstone":             func(u *traffic) { u.tombstones.add(7, tombstone{}, time.Hour) },
+		"a request being served":  func(u *traffic) { u.incoming.serve(&Incoming{key: incomingKey{id: jsonrpc.IntegerID(7)}}) },
+		"a handler that is stuck": func(u *traffic) { u.incoming.cancelled, u.incoming.stuck = make([]cancelledRequest, 1), 1 },
+		"a frame that waits":      func(u *traffic) { u.outbound.slots = make([]outboundFrame, 1) },
+		"a link that is busy":     func(u *traffic) { u.outbound.stuckAt = time.Hour },
+		"credit that is withheld": func(u *traffic) { u.streams.main.withheld = 1 },
+		"a pause":                 func(u *traffic) { u.flow.until = time.Hour },
+	} {
+		d := driveReady(t, Options{})
+		begin(d.core.traffic)
+		if d.core.park(); d.core.traffic == nil {
+			t.Errorf("%s: the core has given its traffic away", name)
 		}
 	}
 }

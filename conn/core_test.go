@@ -172,7 +172,7 @@ func TestOldIncarnationIsNotHeard(t *testing.T) {
 // request served then would be answered on the next link.
 //
 // Guarantees: G-0001.6
-func TestNothingIsBegunAfterTheLoss(t *testing.T) {
+func TestNothingStartsAfterTheLoss(t *testing.T) {
 	for name, end := range map[string]func(*driver){
 		"backoff": func(d *driver) { d.lost() },
 		"closing": func(d *driver) { d.stop() },
@@ -303,7 +303,7 @@ func TestDelaysGrowUntilTheConnHasProvedItself(t *testing.T) {
 }
 
 // Guarantees: G-0001.9
-func TestWhatWaitingDoesNotMendIsRetriedRarely(t *testing.T) {
+func TestPermanentFailureIsRetriedRarely(t *testing.T) {
 	for _, kind := range []ReasonKind{ExecutableMissing, Incompatible, AuthRequired} {
 		d := drive(t, initiator, Options{})
 		d.start()

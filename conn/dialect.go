@@ -45,15 +45,16 @@ type Versioned interface {
 // A Class says how the Conn treats a message.
 type Class struct {
 	Kind    ClassKind
-	Request jsonrpc.ID      // Progress: the id of the request of this side. Cancellation: the id of the peer's request
-	Answer  json.RawMessage // Probe: the result to answer with
+	Request jsonrpc.ID      // for Progress: the id of the request that this side made; for Cancellation: the id of the peer's request
+	Answer  json.RawMessage // for Probe: the result of the answer
 
 	// Key marks notifications that replace each other. When too many wait, only
 	// the newest with the same key is kept. Empty: the notification replaces none.
 	Key string
 
-	// Batches marks a request that permits the peer to send batches from its arrival
-	// on, even before it is answered; see Dialect.Batches.
+	// Batches marks a request that permits the peer to send batches. The permission
+	// begins when the request arrives, even before it is answered; see
+	// Dialect.Batches.
 	Batches bool
 
 	// Droppable marks a notification that may be dropped when too many wait. The
@@ -77,12 +78,12 @@ type ClassKind uint8
 
 const (
 	Ordinary     ClassKind = iota // for the Handler
-	Progress                      // a notification of the progress of a request of this side
+	Progress                      // a notification that reports progress of a request that this side made
 	Cancellation                  // a notification that the peer has abandoned one of its requests
 	Probe                         // a request that the Conn answers itself, with Class.Answer
 	Exclusive                     // a request that must be answered before others are served
 	Streaming                     // a request that stays open until either side ends it
-	Nested                        // a request that the peer makes in order to answer a request of this side
+	Nested                        // a request that the peer makes in order to answer a request that this side made
 )
 
 // guarded recovers the panics of a Dialect. Otherwise they would end the loop, or the

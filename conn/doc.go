@@ -40,8 +40,8 @@
 //     executed it, it must also be Repeatable.
 //   - A handler never delays a reply to another call.
 //   - Memory is bounded whatever the peer sends. If a handler is slow, the Conn stops
-//     reading where that is safe. Otherwise it drops and counts notifications, those
-//     first that newer ones replace.
+//     reading where that is safe. Otherwise it drops notifications and counts them.
+//     It first drops those that newer ones replace.
 //   - The Conn detects a peer that is silent although its link is still open.
 //   - Stop ends every call immediately. When Run has returned, none of the Conn's
 //     goroutines is left, and an error names the handlers that ignore their context.
@@ -50,11 +50,11 @@
 //
 // # Goroutines
 //
-// A Conn has at most one goroutine of its own, and none when it has been idle for
-// 100 to 120 ms. Handshakes and handlers take further goroutines while they need them.
-// Over standard input, a quick handler runs on the goroutine that reads (ADR-0055). When
-// the Conn ends, Run waits for all of them, for callbacks at most Options.StopGrace. The
-// methods of a Conn may be called from any goroutine.
+// A Conn has at most one goroutine of its own, and none when it has been idle for 100 to
+// 120 ms. Handshakes and handlers take further goroutines while they need them. Over
+// standard input, a quick handler runs on the goroutine that reads (ADR-0055). When the
+// Conn ends, Run waits for all of them. It waits for handlers and other callbacks for at
+// most Options.StopGrace. The methods of a Conn may be called from any goroutine.
 //
 // # How it works
 //

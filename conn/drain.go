@@ -14,7 +14,7 @@ func (c *core) end(now instant, why Reason) {
 	switch {
 	case c.state() != Closing:
 		c.close(now, why, nil, c.options.StopGrace)
-	case c.linked && c.grace > c.options.StopGrace: // a drain's
+	case c.linked && c.grace > c.options.StopGrace: // a drain is closing the link, with a longer grace
 		c.closeLink(now, c.options.StopGrace)
 	}
 }
@@ -41,15 +41,16 @@ func (c *core) endIncarnation(now instant, cause Cause, why Reason, unsent []tra
 	c.leaveGate()
 	c.settleAll(now, cause, why, unsent)
 	c.incoming.clear()
-	c.streams, c.liveness = streams{}, liveness{}
+	c.streams.clear()
+	c.liveness = liveness{}
 	c.emit(effect{kind: endTasks, epoch: c.epoch, err: why})
 	if c.linked {
 		c.closeLink(now, grace)
 	}
 }
 
-// closeLink begins to close the link. The core waits for that no longer than for
-// the grace and Options.StopGrace.
+// closeLink begins to close the link. The core waits for that for at most the
+// grace plus Options.StopGrace.
 func (c *core) closeLink(now instant, grace time.Duration) {
 	c.grace, c.closeDue = grace, now+grace+c.options.StopGrace
 	c.emit(effect{kind: closeLink, epoch: c.epoch, at: grace})
@@ -80,11 +81,11 @@ func (c *core) onLinkEnded(now instant) {
 	c.drain(now, now+c.options.DrainGrace)
 }
 
-// onDrainAsked refuses new work of ours, and closes the Conn when the work in
-// flight has ended, or the time is up.
+// onDrainAsked refuses new calls and notifications of this side. It closes the
+// Conn when the work in flight has ended, or the time is up.
 func (c *core) onDrainAsked(now instant, ev *event) {
 	switch c.state() {
-	case Closing: // it keeps the grace that it has
+	case Closing: // the grace does not change
 	case Ready:
 		c.drain(now, now+ev.timeout)
 	default:
@@ -103,7 +104,7 @@ func (c *core) drain(now, due instant) {
 	c.forgetProbe(now)
 	c.liveness = liveness{}
 	c.abandonStreaming(now)
-	for _, request := range c.incoming.streaming { // their answers are still sent
+	for _, request := range c.incoming.streaming { // the handlers may still answer
 		c.emit(effect{kind: cancelServing, incoming: request, err: ErrDraining})
 	}
 }
@@ -115,7 +116,7 @@ func (c *core) finishDrain(now instant, ev *event) {
 	switch {
 	case !c.draining || c.state() != Ready:
 	case c.pending.len() > 0 || c.incoming.len() > 0 || !c.outbound.empty():
-	case ev.kind == busy || ev.kind == failed: // what was offered behind it comes back too
+	case ev.kind == busy || ev.kind == failed: // the frames that were offered after this one come back, too
 		c.idleAt = now
 	case slices.ContainsFunc(c.out, func(fx effect) bool { return fx.kind == transmit }):
 		c.idleAt = now

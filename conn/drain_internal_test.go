@@ -33,7 +33,7 @@ func TestDrainBeforeReadyClosesAtOnce(t *testing.T) {
 // does.
 //
 // Guarantees: G-0009.7
-func TestCloseTellsOfWhatWasCut(t *testing.T) {
+func TestCloseReportsInterruptedWork(t *testing.T) {
 	for name, deadline := range map[string]time.Duration{"DrainGrace": 0, "a deadline": 2 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
 			c := New(opener{}, Options{})

@@ -29,7 +29,14 @@ type failer = interface {
 
 func drive(t failer, r role, o Options) *driver {
 	o = o.withDefaults()
-	return &driver{t: t, core: newCore(r, sharedMachines(), &o, o.Dialect), now: time.Second, calls: map[int64]*call{}}
+	return &driver{t: t, core: newBusyCore(r, &o), now: time.Second, calls: map[int64]*call{}}
+}
+
+// newBusyCore returns a core with the memory that its loop gives it.
+func newBusyCore(r role, o *Options) *core {
+	c := newCore(r, sharedMachines(), o, o.Dialect)
+	c.unpark(new(scratch))
+	return c
 }
 
 // defaults are the options of a Conn that was given none.
@@ -56,8 +63,20 @@ func driveAcceptor(t failer, o Options) *driver {
 	return d
 }
 
+// keptEffects copies what the next step of the core overwrites.
+func keptEffects(effects []effect) []effect {
+	kept := slices.Clone(effects)
+	for i := range kept {
+		if p := kept[i].particulars; p != nil {
+			copied := *p
+			kept[i].particulars = &copied
+		}
+	}
+	return kept
+}
+
 func (d *driver) step(ev event) {
-	effects := d.core.step(d.now, &ev)
+	effects := keptEffects(d.core.step(d.now, &ev))
 	more := slices.IndexFunc(effects, func(fx effect) bool { return fx.kind == offerMore })
 	if d.effects = append(d.effects, effects...); more >= 0 { // the link takes all
 		at := len(d.effects) - len(effects) + more

@@ -23,7 +23,7 @@ func (l *loop) endOrResume(mayEnd bool) {
 // endsAtOnce reports whether the loop is about to end and has nothing left to wait for.
 func (l *loop) endsAtOnce() bool {
 	return l.finished && l.tasks.n == 0 && !l.ownWaits && l.panicked == nil && l.interruption == nil && l.hooks.Load() == nil &&
-		l.conn.notifications.Idle() && len(l.conn.background.Load().ending()) == 0
+		l.conn.notifications.Load().areIdle() && len(l.conn.background.Load().ending()) == 0
 }
 
 // leave ends the loop. It removes the loop from everything that refers to it.
@@ -32,7 +32,7 @@ func (l *loop) leave() {
 	if l.unwatch != nil {
 		l.unwatch()
 	}
-	l.flush.flush(0)
+	l.flush().flush(0)
 	c.options.Gate.leave(l)
 	c.options.Wheel.unset(l)
 	c.options.Wheel.parking.remove(l, l.parkSlot)
@@ -42,7 +42,7 @@ func (l *loop) leave() {
 	case l.buffers == nil:
 	case l.finished && l.tasks.n == 0:
 		l.giveUpBuffers()
-	default: // something may still refer to them
+	default: // something may still refer to the buffers
 		c.options.Wheel.workers.parked()
 	}
 	c.counters.clear()
@@ -54,7 +54,7 @@ func (l *loop) leave() {
 func (l *loop) close() error {
 	l.unpark()
 	l.releaseRunner()
-	l.flush.flush(0)
+	l.flush().flush(0)
 	remaining := l.mailbox.close()
 	for l.buffers.batch = remaining; len(l.buffers.batch) > 0; {
 		ev := &l.buffers.batch[0]
@@ -63,7 +63,7 @@ func (l *loop) close() error {
 			closeUnwanted(ev.link)
 			continue
 		}
-		l.step(ev) // the core is closing, and settles callers
+		l.step(ev) // the core is closing, so it settles the callers
 	}
 	l.mailbox.keep(remaining)
 	stuck := l.stuck()
@@ -89,7 +89,7 @@ func (l *loop) stuck() error {
 			l.reportStuck(running.serves)
 		}
 	}
-	shed, stuck := l.conn.notifications.settle(grace)
+	shed, stuck := l.conn.notifications.Load().settle(grace)
 	for _, gone := range shed {
 		l.shed(gone.Method)
 	}
@@ -134,7 +134,7 @@ func (l *loop) isLast() bool {
 func (l *loop) breakOff(why Reason) error {
 	l.unpark()
 	l.releaseRunner()
-	l.flush.flush(0)
+	l.flush().flush(0)
 	c, to, grace := l.conn, Starting, l.conn.options.StopGrace
 	last := l.isLast()
 	if last {
@@ -144,16 +144,16 @@ func (l *loop) breakOff(why Reason) error {
 	c.options.Gate.leave(l)
 	l.move(to, why, c.epoch, time.Time{})
 	l.settleCallers(why)
-	for i := range l.buffers.batch { // nobody steps these, but their tasks have ended
+	for i := range l.buffers.batch { // no step handles these events any more, but the tasks that sent them have ended
 		l.endTask(&l.buffers.batch[i])
 	}
 	l.cancelAll(why)
 	l.closeErr = nil
 	if l.incarnation != nil {
 		l.closeLink(c.epoch, nil, grace)
-		l.flush.flush(0)
+		l.flush().flush(0)
 	}
-	l.awaitTasks(why, 2*grace) // one for the link, one for handlers
+	l.awaitTasks(why, 2*grace) // one grace for the link and one for handlers
 	l.discard(why, l.mailbox.close())
 	err := errors.Join(why.Err, l.closeErr, l.stuck())
 	if last {
@@ -165,7 +165,7 @@ func (l *loop) breakOff(why Reason) error {
 // settleCallers settles every call that the loop knows of. The delivery is Unknown
 // unless the request was certainly not sent.
 func (l *loop) settleCallers(why error) {
-	done := make(map[*call]bool) // a settled call may be in use for another request already
+	done := make(map[*call]bool) // a settled call may already be reused for another request
 	end := func(id int64, c *call, o outcome) {
 		if c != nil && !done[c] && !c.settled {
 			done[c] = true
@@ -175,14 +175,14 @@ func (l *loop) settleCallers(why error) {
 	}
 	lost := func(d Delivery) outcome { return outcome{ending: ending{LinkLost, d, why}} }
 	effects := l.buffers.unperformed
-	if l.buffers.current != nil { // the core panicked after these
+	if l.buffers.current != nil { // the core made these effects before it panicked
 		effects = l.core.out
 	}
 	for _, fx := range effects {
 		if fx.kind == settle {
 			end(fx.id, fx.call, outcome{ending{fx.cause, fx.delivery, fx.err}, fx.payload})
 		} else if fx.out.notification {
-			end(0, fx.out.call, lost(Unknown)) // the link may have panicked after taking it
+			end(0, fx.out.call, lost(Unknown)) // the link may have accepted the frame before it panicked
 		}
 		l.closeUnbound(fx.unboundLink())
 	}

@@ -101,7 +101,7 @@ func TestNothingIsLeftInTheMailbox(t *testing.T) {
 // Wherever a panic finds them, a caller is told and a link is closed.
 //
 // Guarantees: G-0001.11, G-0009.4
-func TestPanicFindsWhatIsUnderWay(t *testing.T) {
+func TestPanicEndsCallsAndLinks(t *testing.T) {
 	for name, test := range map[string]struct {
 		place func(*loop, *call, transport.Link)
 		want  Delivery

@@ -110,7 +110,7 @@ func TestOpenWithoutALink(t *testing.T) {
 // Hooks.Panic is told of every panic of code that was handed in.
 //
 // Guarantees: G-0024.4
-func TestHooksAreToldOfEveryPanic(t *testing.T) {
+func TestHooksReceiveEveryPanic(t *testing.T) {
 	serve := handler{"m": func(context.Context, *conn.Incoming) (json.RawMessage, error) { panic("served") }}
 	for name, o := range map[string]struct {
 		conn.Options
@@ -200,7 +200,7 @@ func TestPanicHookThatBlocksHoldsNobodyUp(t *testing.T) {
 // What waits behind the event that the loop panics of is told as well.
 //
 // Guarantees: G-0001.11
-func TestPanicTellsWhatWasTakenWithIt(t *testing.T) {
+func TestPanicReportsEventsBehindIt(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		release, sends := make(chan struct{}), 0
 		s := &script{onSend: func(*script, transport.Outbound) error {

@@ -108,9 +108,9 @@ var (
 //   - ShutDown: a Reason, or ErrDraining.
 type CallError struct {
 	Method   string
-	ID       int64     // of the last attempt; 0 for a notification
-	Cause    Cause     // how the last attempt, or the wait for another, ended
-	Delivery Delivery  // of all attempts: NotSent only if the peer can have executed none
+	ID       int64     // the id of the last attempt; 0 for a notification
+	Cause    Cause     // how the last attempt ended, or the wait for another attempt
+	Delivery Delivery  // over all attempts: NotSent only if the peer certainly executed none of them
 	Err      error     // what caused it
 	Attempts []Attempt // earlier attempts, oldest first; with negative Retries, the newest 16
 
@@ -187,7 +187,7 @@ func (e *StuckError) Error() string {
 // program gave to the Conn.
 type PanicError struct {
 	Value any    // the argument of panic
-	Stack []byte // of the goroutine that panicked; not part of the error's text
+	Stack []byte // the stack of the goroutine that panicked; not part of the error's text
 }
 
 func (e *PanicError) Error() string { return fmt.Sprintf("conn: panic: %v", e.Value) }
@@ -195,7 +195,7 @@ func (e *PanicError) Error() string { return fmt.Sprintf("conn: panic: %v", e.Va
 // MarshalText returns the text of Error, so JSON contains that.
 func (e *PanicError) MarshalText() ([]byte, error) { return []byte(e.Error()), nil }
 
-// guard runs code that was handed in, and turns its panic into an error.
+// guard runs code of the program, and turns its panic into an error.
 func guard(f func() error) (err error) {
 	defer func() {
 		if value := recover(); value != nil {

@@ -11,53 +11,54 @@ import (
 )
 
 // An instant is a time on the Conn's own monotonic clock: the duration since
-// the Conn was made. Zero means never where a deadline is meant.
+// the Conn was created. As a deadline, zero means never.
 type instant = time.Duration
 
-// An event is one thing that happened, as the core sees it. It is flat, so
-// that events live in reused slices; each kind says which fields it uses.
+// An event is one thing that happened, as the core sees it. All kinds share one
+// struct, so that slices of events can be reused; the comment of a field names
+// the kinds that use it.
 type event struct {
 	kind         eventKind
-	handshake    bool  // callMade, notificationMade: made by the handshake strategy
-	serving      bool  // callMade, notificationMade: made by a handler of this Conn
+	handshake    bool  // callMade, notificationMade: the handshake makes it
+	serving      bool  // callMade, notificationMade: a handler of this Conn makes it
 	silent       bool  // callMade: no cancellation is sent for it
-	tried        bool  // busy: this very frame was offered to the link
-	moved        bool  // busy, tick: the link has taken something since it was last busy
-	heard        bool  // streamLost: the stream has brought something since it was last resumed
-	hearing      bool  // linkOpened: the link says when bytes come in
-	costly       bool  // linkOpened: a probe on it is a request of its own
-	unsent       bool  // failed: the peer certainly has not got it
+	tried        bool  // busy: the link refused this frame; false: it was behind the refused frame
+	moved        bool  // busy, tick: the link has accepted a frame since it was last busy
+	heard        bool  // streamLost: something arrived on the stream since it was last resumed
+	hearing      bool  // linkOpened: the link reports when bytes come in
+	costly       bool  // linkOpened: a probe on the link is a separate request
+	unsent       bool  // failed: the peer certainly did not get the message
 	last         bool  // nothing more comes on the stream
-	resumable    bool  // streamLost
+	resumable    bool  // streamLost: the stream can be resumed
 	streaming    bool  // callMade: the request stays open until either side ends it
 	restarts     bool  // callMade: progress restarts its timeout
 	works        bool  // the link lends its goroutine to the loop; opaque to the core
 	frames       uint8 // credit used: 1, or 0 for all messages of a batch but the last
 	size         int32 // malformed: bytes of the frame, as far as they count; 0 for all messages of a batch but the last
 	epoch        uint64
-	id           int64            // ours: callLeft, replied, progressed, streamOpened; malformed: what it was meant to answer, or 0; tick: one for a probe, if it may be due
-	stream       transport.Stream // where it came in
-	incoming     *Incoming        // requested, notified, cancelled, handled; opaque but for its key
+	id           int64            // callLeft, replied, progressed, streamOpened: our request; malformed: the request that it was meant to answer, or 0; tick: an id for a probe, if one may be due
+	stream       transport.Stream // the stream that the frame came in on
+	incoming     *Incoming        // requested, notified, cancelled, handled; the core reads only its key
 	payload      []byte           // replied: the result; progressed: the params; handled: the frame of the answer
-	method       string           // progressed: of the notification
+	method       string           // progressed: the method of the notification
 	fault        *jsonrpc.Error   // replied: the peer's error
-	out          *outboundFrame   // callMade, notificationMade, probed, malformed, busy, failed; callLeft: whose notification; copied by the core
+	out          *outboundFrame   // callMade, notificationMade, probed, malformed, busy, failed; callLeft: the caller's notification; the core copies it
 	err          error            // callLeft, malformed, failed, stopAsked, linkGone, interrupted
-	heardAt      instant          // tick: when bytes have come in last, 0 if none since the last frame or tick
-	timeout      time.Duration    // callMade: 0 for none; drainAsked: how long it may take; openFailed, handshakeFailed, linkLost, streamLost: the delay that the peer has asked for
-	limit        time.Duration    // callMade: what its timeout may be extended to
-	random       float64          // in [0,1), drawn by the shell: openFailed, handshakeFailed, linkLost, streamLost, busy, writable, tick
-	task         *task            // whose last event this is; opaque to the core
-	batch        *batch           // what it came in, if that is not a frame of its own
-	*particulars                  // nil if it has none
+	heardAt      instant          // tick: when bytes last came in; 0 if none came in since the last frame or tick
+	timeout      time.Duration    // callMade: its timeout, 0 for none; drainAsked: how long the drain may take; openFailed, handshakeFailed, linkLost, streamLost: the delay that the peer asked for
+	limit        time.Duration    // callMade: the maximum of an extended timeout
+	random       float64          // openFailed, handshakeFailed, linkLost, streamLost, busy, writable, tick: a random number in [0,1), drawn by the shell
+	task         *task            // the task that ends with this event; the core does not use it
+	batch        *batch           // the batch that the message came in; nil if it was a frame by itself
+	*particulars                  // nil if the kind needs none of these fields
 }
 
 // particulars holds fields that few kinds use. They are behind a pointer because each call
 // copies about twelve events and effects.
 type particulars struct {
 	from, to State           // transitioned
-	reason   Reason          // openFailed, handshakeFailed, linkLost, streamLost, transitioned; askPlace, openLink: what the state is for now
-	tags     []transport.Tag // linkLost: what was certainly not sent
+	reason   Reason          // openFailed, handshakeFailed, linkLost, streamLost, transitioned; askPlace, openLink: the reason for the state from now on
+	tags     []transport.Tag // linkLost: the frames that were certainly not sent
 	link     transport.Link  // started, linkOpened, bind; closeLink: a link that was never attached
 }
 
@@ -91,21 +92,21 @@ type eventKind uint8
 const (
 	_ eventKind = iota
 
-	// From the embedding program.
+	// From the program.
 	started          // Run began; an acceptor brings its link
 	callMade         // a request, encoded
 	notificationMade // a notification, encoded
-	callLeft         // its caller gave up
-	woken            // the peer is back
+	callLeft         // the caller gave up
+	woken            // Wake was called
 	drainAsked
 	stopAsked
 
 	// From the queue of notifications.
-	crowded // many wait
-	eased   // few wait again
+	crowded // many notifications wait
+	eased   // only few wait again
 
 	// From the incarnation.
-	admitted // the gate has a place for it
+	admitted // the gate has a place for this Conn
 	linkOpened
 	openFailed
 	handshakeDone
@@ -119,33 +120,34 @@ const (
 	requested
 	notified
 	progressed
-	cancelled // the peer cancels a request of its own
-	probed    // a liveness probe; frame is its answer
-	malformed // a frame that is no message; frame is the answer due, if any
+	cancelled // the peer cancels one of its requests
+	probed    // the peer probes this side; out is the answer
+	malformed // a frame that is not a valid message; out is the answer that it needs, if any
 	streamOpened
 	streamLost
 
 	// From sending.
-	busy     // the link had no room for this frame
-	failed   // this message did not go out; the link lives on
-	writable // there is room again
+	busy     // the link did not accept this frame
+	failed   // this message was not sent, but the link continues
+	writable // the link has room again
 
 	handled // a handler has returned
 	tick    // the deadline has passed
 
-	// The shell's own.
-	overdue     // tasks were waited for long enough
+	// From the shell to itself.
+	overdue     // the loop has waited for its tasks for long enough
 	interrupted // the loop ends without closing the Conn for good
-	parkDue     // the wheel's tick: an idle loop may park; id is the slot
+	parkDue     // the wheel's tick for parking an idle loop; id is the slot
 )
 
-// An effect is one thing the shell shall do, without blocking, in order.
+// An effect is one action for the shell. The shell performs effects in order and does not
+// block.
 type effect struct {
 	kind         effectKind
-	cause        Cause    // settle; late: how its request ended, 0 when that is forgotten
+	cause        Cause    // settle; late: how the request ended, 0 if that is forgotten
 	delivery     Delivery // settle
 	stall        Stall    // stallBegun, stallEnded
-	frames       int      // grant; missed: how many in a row
+	frames       int      // grant; missed: how many probes in a row
 	epoch        uint64
 	id           int64            // settle, late, unknown
 	stream       transport.Stream // grant, endStream, resumeStream
@@ -153,40 +155,40 @@ type effect struct {
 	incoming     *Incoming        // serve, cancelServing, stuck, notify
 	out          outboundFrame    // transmit
 	payload      []byte           // settle: the result; progress: the params
-	method       string           // progress: of the notification
+	method       string           // progress: the method of the notification
 	err          error            // settle (a peer error is its *jsonrpc.Error), cancelServing, endTasks, violation
-	at           instant          // transitioned: the next attempt, 0 for none; stallEnded: how long it was; closeLink: how long it may take
-	*particulars                  // nil if it has none
+	at           instant          // transitioned: the time of the next attempt, 0 for none; stallEnded: how long the stall lasted; closeLink: how long the close may take
+	*particulars                  // nil if the kind needs none of these fields
 }
 
 type effectKind uint8
 
 const (
 	_             effectKind = iota
-	askPlace                 // wait at the gate
-	leaveGate                // give back the place, or the wait for one
+	askPlace                 // wait for a place at the gate
+	leaveGate                // give back the place, or stop waiting for one
 	openLink                 // ask the transport for a link
 	bind                     // attach the link and grant its first credit
-	handshake                // run the handshake strategy
+	handshake                // run the handshake
 	transmit                 // offer the frame to the link
 	offerMore                // report the link writable if it has taken what was offered
-	grant                    // give a stream credit
+	grant                    // grant credit to a stream
 	endStream                // end a stream from this side
-	resumeStream             // take up a stream that was cut
-	stallBegun               // credit is withheld
-	stallEnded               // and given back
-	settle                   // tell a caller its one outcome
-	progress                 // hand progress to a caller
+	resumeStream             // resume a stream that was cut
+	stallBegun               // the core begins to withhold credit
+	stallEnded               // the core has granted the withheld credit
+	settle                   // give a caller its outcome
+	progress                 // pass progress to a caller
 	serve                    // run the handler of a request
 	cancelServing            // cancel the context of a request being served
-	notify                   // hand a notification to the handler
-	endTasks                 // cancel everything the incarnation runs
+	notify                   // pass a notification to the handler
+	endTasks                 // cancel everything that runs for the incarnation
 	closeLink                // close the link
 	transitioned             // the state has changed
-	violation                // the peer broke a rule; nothing is lost
-	missed                   // nothing was heard after a probe
-	stuck                    // a handler goes on although its request was cancelled long ago
+	violation                // the peer broke a rule; the connection continues
+	missed                   // the peer was silent after a probe
+	stuck                    // a handler still runs although its request was cancelled long ago
 	late                     // a reply to a request that has ended
-	unknown                  // a reply to a request never made
+	unknown                  // a reply to a request that was never made
 	terminate                // the core has no more work
 )

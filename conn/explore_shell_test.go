@@ -377,7 +377,7 @@ func (w *scene) settleCall(id int64) {
 func (w *scene) classified(fx *effect) {
 	issued := fx.id < noID && w.calls[fx.id].accepted || fx.id >= firstProbe
 	pending := w.core.pending.byID[fx.id] != nil
-	if fx.kind == late && (pending || fx.id > w.core.pending.lastID) || fx.kind == unknown && issued && !pending {
+	if fx.kind == late && (pending || fx.id > w.core.lastID) || fx.kind == unknown && issued && !pending {
 		w.wrong("an answer to %d was called %s", fx.id, effectNames[fx.kind])
 	}
 }

@@ -18,7 +18,8 @@ func (w *scene) clone() *scene {
 }
 
 func (c *core) clone() *core {
-	twin := *c
+	twin, under := *c, *c.traffic
+	twin.traffic = &under
 	twin.out = nil
 	twin.schedule = c.schedule.clone()
 	twin.pending = c.pending.clone()
@@ -45,7 +46,7 @@ func (c *core) clone() *core {
 }
 
 func (p *pending) clone() pending {
-	twin := pending{calls: p.calls, lastID: p.lastID}
+	twin := pending{calls: p.calls}
 	if len(p.byID) == 0 {
 		return twin
 	}
@@ -161,7 +162,7 @@ func (w *scene) proven() instant {
 
 func (f *form) core(w *scene) {
 	c := w.core
-	f.byte(byte(c.place), c.state()[0], c.state()[1], byte(c.epoch), byte(min(c.unproven, crashLoop)), byte(c.malformed.frames), byte(c.pending.lastID))
+	f.byte(byte(c.place), c.state()[0], c.state()[1], byte(c.epoch), byte(min(c.unproven, crashLoop)), byte(c.malformed.frames), byte(c.lastID))
 	f.flags(c.linked, c.draining, c.ended, c.retryWhy != "", c.grace > c.options.StopGrace)
 	f.schedule(c.schedule)
 	f.byte(byte(c.initTime / c.options.InitTimeout))

@@ -15,7 +15,7 @@ const (
 )
 
 func newScene(p *plan) *scene {
-	w := &scene{plan: p, now: time.Second, room: roomy, core: newCore(p.role, sharedMachines(), &p.options, p.options.Dialect)}
+	w := &scene{plan: p, now: time.Second, room: roomy, core: newBusyCore(p.role, &p.options)}
 	if w.state = Starting; p.role == acceptor {
 		w.state = Initializing
 	}

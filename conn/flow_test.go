@@ -128,7 +128,7 @@ func TestNothingIsPausedWhileDraining(t *testing.T) {
 // A request that stays for ever, and a probe, are nobody who waits.
 //
 // Guarantees: G-0004.7
-func TestWhatStaysDoesNotKeepTheLinkFromPausing(t *testing.T) {
+func TestStreamingRequestDoesNotPreventAPause(t *testing.T) {
 	d := driveReady(t, Options{Dialect: cancels{}, Liveness: time.Second})
 	d.calls[1] = new(call)
 	d.own(event{kind: callMade, streaming: true, out: returned(d.frame(1))})

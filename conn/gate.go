@@ -23,10 +23,10 @@ type Gate struct {
 	Hold   time.Duration // how long a place is kept while others wait; default 1 s
 
 	mu      sync.Mutex
-	held    list.List // of *visit, the longest held first
-	waiting list.List // of *visit, the oldest first
+	held    list.List // elements are *visit; the place that was held longest is first
+	waiting list.List // elements are *visit; the oldest is first
 	timer   *time.Timer
-	armed   bool // the timer runs
+	armed   bool // whether the timer runs
 }
 
 // A visit is one incarnation at the gate. Its loop refers to it while it waits
@@ -34,7 +34,7 @@ type Gate struct {
 type visit struct {
 	loop  *loop
 	epoch uint64
-	since time.Time // when the place was given
+	since time.Time // when it got its place
 }
 
 // Stats returns how many Conns connect and how many wait for a place.
@@ -62,7 +62,7 @@ func (g *Gate) leave(l *loop) {
 	if l.visit == nil {
 		return
 	}
-	g.held.Remove(l.visit) // the one of the two lists that does not contain it ignores this
+	g.held.Remove(l.visit) // a list ignores an element of the other list
 	g.waiting.Remove(l.visit)
 	l.visit = nil
 	g.admit()

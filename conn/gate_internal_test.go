@@ -148,7 +148,7 @@ func TestGateTimerFollowsTheOldestPlace(t *testing.T) {
 // A loop that takes no events is over, and keeps no place.
 //
 // Guarantees: G-0027.5
-func TestGateGivesNoPlaceToWhoIsOver(t *testing.T) {
+func TestGateGivesNoPlaceToEndedConns(t *testing.T) {
 	g, over, next := &Gate{Places: 1}, idle(), idle()
 	over.mailbox.close()
 	g.ask(over, 1)

@@ -34,32 +34,32 @@ type Handler interface {
 type Incoming struct {
 	Method string
 	Params json.RawMessage // belongs to the handler; nil if there were none
-	Epoch  uint64          // the incarnation that it came in
+	Epoch  uint64          // the incarnation in which it came in
 
 	// Origin describes the sender, if the link can tell senders apart, as over HTTP.
 	// Otherwise it is nil.
 	Origin *transport.Origin
 
-	size      int  // bytes it holds: of its frame, or of what was copied of a batch
+	size      int  // how many bytes it keeps in memory: its frame, or its copy of a part of a batch
 	exclusive bool // requests behind it wait until it has been answered
 	streaming bool // it stays open until either side ends it
-	nested    bool // the peer needs its answer in order to answer a call of ours
+	nested    bool // the peer needs its answer in order to answer one of our calls
 	droppable bool // a notification that may be dropped when too many wait
 	immediate bool // the loop itself runs the handler
 
-	label    string  // of a notification: Class.Key; of a request: its target
-	received instant // zero without Hooks.ServeStopped
+	label    string  // for a notification: Class.Key; for a request: its target
+	received instant // when it came in; zero without Hooks.ServeStopped
 
-	batch   *batch // that it came in, or nil
+	batch   *batch // the batch that it came in, or nil
 	key     incomingKey
 	conn    *Conn
 	failed  bool          // its answer is an error
-	stuck   bool          // the hooks were told; the shell's
+	stuck   bool          // the hooks were told that its handler is stuck; only the shell uses this
 	named   atomic.Bool   // SetTarget was called
-	result  jsonrpc.Value // of SetResult, or nil
+	result  jsonrpc.Value // the argument of SetResult, or nil
 	failure int64         // the code of the error that it is answered with, or 0
-	serving task          // set by the shell while it is being served
-	worker  *worker       // that serves it; nil: the goroutine of the link does
+	serving task          // the shell sets it while the request is being served
+	worker  *worker       // the worker that serves it; nil if the goroutine of the link does
 	took    time.Duration // how long its handler ran
 	leave   func()        // lets another goroutine read the link; nil on a worker
 	left    atomic.Bool   // leave was called
@@ -113,7 +113,7 @@ func (in *Incoming) Notify(ctx context.Context, method string, params json.RawMe
 // Otherwise it behaves like Conn.Call.
 func (in *Incoming) Call(ctx context.Context, r Request) (json.RawMessage, error) {
 	if in.leave != nil && !in.left.Swap(true) {
-		in.leave() // the link brings the answer
+		in.leave() // the answer to the call comes over the link, so another goroutine must read it
 	}
 	return in.conn.call(ctx, r, sender{serving: in})
 }

@@ -15,7 +15,7 @@ import (
 // A reporter calls the hooks of a Conn and writes to its log.
 type reporter struct {
 	options  *Options
-	name     string // of the Conn
+	name     string // the name of the Conn
 	counters *counters
 }
 
@@ -36,7 +36,7 @@ func (r reporter) log(hooked bool) *slog.Logger {
 	return slog.Default()
 }
 
-// reportPanic tells the hook and the log of a panic in code that was handed in. It passes
+// reportPanic tells the hook and the log of a panic in code of the program. It passes
 // each of the two calls to tell.
 func (r reporter) reportPanic(where string, panicked *PanicError, tell func(func())) {
 	e := telemetry.Panic{Conn: r.name, Where: where, Value: panicked.Value, Stack: panicked.Stack}
@@ -49,7 +49,7 @@ func (r reporter) reportPanic(where string, panicked *PanicError, tell func(func
 	}
 }
 
-// tellServed tells the hook of a request of the peer's whose handler has returned.
+// tellServed tells the hook that the handler of a request from the peer has returned.
 func (r reporter) tellServed(request served, began, ended instant, err error) {
 	in := request.Incoming
 	event := telemetry.ServeStopped{
@@ -57,7 +57,7 @@ func (r reporter) tellServed(request served, began, ended instant, err error) {
 		Queued: began - in.received, Duration: ended - began, Err: err,
 	}
 	switch ctx := request.ctx; {
-	case ctx.Err() != nil && !errors.Is(context.Cause(ctx), ErrDraining): // what is drained is answered
+	case ctx.Err() != nil && !errors.Is(context.Cause(ctx), ErrDraining): // a request that ends because of a drain is still answered
 		event.Outcome = telemetry.ServeCancelled
 	case err == nil:
 		event.Outcome = telemetry.ServeAnswered
@@ -76,7 +76,7 @@ func (r reporter) tellServed(request served, began, ended instant, err error) {
 // was given.
 func (c *Conn) ReportPanic(where string, panicked *PanicError) { c.reportPanic(where, panicked) }
 
-// reportPanic reports the error of code that was handed in, if it is a panic, on this
+// reportPanic reports the error of code of the program, if it is a panic, on this
 // goroutine.
 func (c *Conn) reportPanic(where string, err error) {
 	if panicked := asPanic(err); panicked != nil {
@@ -94,7 +94,7 @@ func (l *loop) reportPanic(where string, err error) {
 
 // asPanic returns the panic that an error is, or nil.
 func asPanic(err error) *PanicError {
-	panicked, _ := err.(*PanicError) //nolint:errorlint // one that is wrapped was reported where it happened
+	panicked, _ := err.(*PanicError) //nolint:errorlint // a wrapped panic was already reported where it happened
 	return panicked
 }
 
@@ -145,8 +145,8 @@ func (q *hookQueue) next() func() {
 }
 
 // settle waits until no hook runs, for at most the grace. If that is too short, it
-// drops the calls that wait. It reports false if a call that runs then does not
-// return within the grace.
+// drops the calls that wait. If a call is still running then, settle waits until
+// it has run for the grace, and reports false if it has not returned by then.
 func (q *hookQueue) settle(grace time.Duration) bool {
 	if q.Await(grace) {
 		return true
@@ -223,10 +223,10 @@ func (l *loop) shed(method string) {
 
 // A gap is the time from the loss of a ready incarnation until the next is ready.
 type gap struct {
-	lost  uint64 // that incarnation
+	lost  uint64 // the incarnation that was lost
 	why   Reason
 	since time.Time
-	calls int // that ended with the loss
+	calls int // how many calls ended with the loss
 }
 
 // countLost counts a call that ends because of the loss that began the gap.

@@ -243,7 +243,7 @@ func TestGapOfAPanic(t *testing.T) {
 // A hook that panics has missed its event, and nobody else notices.
 //
 // Guarantees: G-0024.1
-func TestHooksThatPanicHurtNobody(t *testing.T) {
+func TestPanicOfAHookLosesOnlyItsEvent(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r, _ := fatedRun(t, conn.Options{Hooks: telemetry.Hooks{
 			RequestStarted:       func(context.Context, telemetry.RequestStarted) context.Context { panic("started") },

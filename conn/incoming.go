@@ -11,7 +11,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// incomingKey identifies a request of the peer's. Ids are unique per stream only.
+// incomingKey identifies a request from the peer. The peer's ids are unique only within a
+// stream.
 type incomingKey struct {
 	stream transport.Stream
 	id     jsonrpc.ID
@@ -22,19 +23,19 @@ type incomingKey struct {
 // Options.CancelGrace it is stuck: it no longer counts, except for its bytes.
 type incoming struct {
 	serving      map[incomingKey]*Incoming
-	cancelled    []cancelledRequest        // oldest first
-	stuck        int                       // how many of cancelled, from the first, are stuck
-	exclusive    *Incoming                 // being served; all others wait for it
-	streaming    []*Incoming               // being served, and open until either side ends them
-	waiting      []*Incoming               // oldest first
-	waitingByKey map[incomingKey]*Incoming // the same, since there may be thousands
-	bytes        int                       // that all of them hold
+	cancelled    []cancelledRequest        // cancelled requests whose handlers still run, oldest first
+	stuck        int                       // how many of the first elements of cancelled are stuck
+	exclusive    *Incoming                 // a request that is being served and that all others wait for
+	streaming    []*Incoming               // requests that are being served, and stay open until either side ends them
+	waiting      []*Incoming               // requests that wait to be served, oldest first
+	waitingByKey map[incomingKey]*Incoming // the same requests by key, because there may be thousands
+	bytes        int                       // the bytes that all of them keep in memory
 }
 
 // A cancelledRequest was cancelled, and its handler has not returned.
 type cancelledRequest struct {
 	*Incoming
-	due instant // when it is stuck
+	due instant // when its handler counts as stuck
 }
 
 // len returns how many requests count: those that wait, and those whose handlers run and
@@ -50,11 +51,16 @@ func (in *incoming) park() (given map[incomingKey]*Incoming) {
 		return nil
 	}
 	given = in.serving
-	in.clear()
+	*in = incoming{}
 	return given
 }
 
-func (in *incoming) clear() { *in = incoming{} }
+// clear forgets all requests. It keeps the memory of the map that every request is in.
+func (in *incoming) clear() {
+	serving := in.serving
+	clear(serving)
+	*in = incoming{serving: serving}
+}
 
 // fits reports whether there is room for the bytes of a request. There always is for a
 // single one.
@@ -112,7 +118,7 @@ func (in *incoming) all() iter.Seq[*Incoming] {
 	}
 }
 
-// A verdict is what becomes of a new request of the peer's.
+// A verdict says what happens to a new request from the peer.
 type verdict uint8
 
 const (
@@ -297,7 +303,7 @@ func (c *core) onCancelled(now instant, ev *event) {
 		r, _ := c.pending.take(id)
 		c.settle(now, r, ending{LinkLost, Unknown, Reason{PeerEnded, ErrPeerCancelled}}, nil)
 		c.endStream(r.stream)
-	} // else it has ended already: a cancellation may cross an answer
+	} // otherwise it has ended already: the answer and the cancellation may have crossed
 }
 
 // cancelIncoming ends the context of a request that is being served, or drops one
@@ -323,7 +329,7 @@ func (c *core) answered(now instant, request *Incoming) {
 func (c *core) onHandled(now instant, ev *event) {
 	answer, known := c.incoming.finish(ev.incoming)
 	if !known {
-		return // of an incarnation that is over
+		return // the handler ran for an incarnation that has ended
 	}
 	if answer {
 		c.answered(now, ev.incoming)
@@ -351,8 +357,8 @@ func (c *core) serveNext() {
 // A batch gathers the answers to the messages of one frame, which are sent together
 // in an array.
 type batch struct {
-	due     int    // answers to come, and one for the rest of the frame
-	answers []byte // so far: an array without its end, or nothing
+	due     int    // how many answers are still missing, plus one until the whole frame is read
+	answers []byte // the answers so far: an array without its end, or nothing
 }
 
 // maxAnswers is how long the array of a batch may become. Beyond that it is sent,
@@ -377,8 +383,8 @@ func (c *core) gather(out outboundFrame, b *batch) {
 	}
 }
 
-// leaveBatch notes that one answer less is due: of a request that was cancelled, or
-// that of the frame itself, which has been read as a whole.
+// leaveBatch notes that the batch waits for one answer less, because a request was
+// cancelled, or because the whole frame was read.
 func (c *core) leaveBatch(b *batch, stream transport.Stream) {
 	if b == nil || c.streams.find(stream) == nil {
 		return

@@ -64,7 +64,7 @@ func (m machines) next(from State, t trigger) (to State, ok bool) {
 		return from, false
 	}
 	for _, row := range lifecycle {
-		if row.Name == string(t) { // each has one row, and so one destination
+		if row.Name == string(t) { // each trigger has one row, and so one destination
 			to = State(row.Dst)
 		}
 	}
@@ -82,7 +82,7 @@ func (c *core) admit(t trigger, reason Reason) bool {
 		return false
 	}
 	c.current, c.reason = to, reason
-	c.emit(effect{kind: transitioned, epoch: c.epoch, at: c.retryAt, particulars: &particulars{from: from, to: to, reason: reason}})
+	c.emit(effect{kind: transitioned, epoch: c.epoch, at: c.retryAt, particulars: c.with(particulars{from: from, to: to, reason: reason})})
 	return true
 }
 
@@ -92,7 +92,7 @@ type place uint8
 
 const (
 	noPlace place = iota
-	awaited       // asked for; InitTimeout does not run yet
+	awaited       // the Conn waits for a place; InitTimeout does not run yet
 	given
 )
 
@@ -106,7 +106,7 @@ func (c *core) begin(now instant) {
 		return
 	}
 	c.place, c.reason = awaited, Reason{Kind: Queued}
-	c.emit(effect{kind: askPlace, epoch: c.epoch, particulars: &particulars{reason: c.reason}})
+	c.emit(effect{kind: askPlace, epoch: c.epoch, particulars: c.with(particulars{reason: c.reason})})
 }
 
 // onAdmitted handles the event that the gate has a place for this Conn. The core may
@@ -121,7 +121,7 @@ func (c *core) onAdmitted(now instant) {
 // open asks for the link. The time for that and the handshake starts here.
 func (c *core) open(now instant) {
 	c.initDue = now + c.initTime
-	c.emit(effect{kind: openLink, epoch: c.epoch, particulars: &particulars{reason: c.reason}})
+	c.emit(effect{kind: openLink, epoch: c.epoch, particulars: c.with(particulars{reason: c.reason})})
 }
 
 // leaveGate gives back the place, or stops waiting for one.
@@ -137,7 +137,7 @@ func (c *core) leaveGate() {
 // than the peer has asked for. An acceptor closes instead.
 func (c *core) lose(now instant, why Reason, random float64, asked time.Duration, unsent []transport.Tag) {
 	if state := c.state(); state == Backoff || state == Closing {
-		return // it has ended already
+		return // the incarnation has ended already
 	}
 	if c.role == acceptor || c.draining {
 		c.close(now, why, unsent, c.options.StopGrace)
@@ -214,8 +214,8 @@ func newSchedule(o *Options) *schedule {
 		InitialInterval:     o.BackoffMin,
 		Multiplier:          2,
 		MaxInterval:         o.BackoffMax,
-		RandomizationFactor: 0, // jitter is ours: the library's would exceed the maximum
-		MaxElapsedTime:      0, // never give up
+		RandomizationFactor: 0, // next adds the jitter, because that of the library would exceed the maximum
+		MaxElapsedTime:      0, // no limit
 		Clock:               frozenClock{},
 	}
 	s.delays.Reset()

@@ -36,7 +36,7 @@ func TestEveryTriggerInEveryState(t *testing.T) {
 	}
 	for _, from := range states {
 		for _, given := range triggers {
-			c := newCore(initiator, sharedMachines(), defaults(), plain{})
+			c := newBusyCore(initiator, defaults())
 			c.current = from
 			to, allowed := want[from][given]
 			if !allowed {
@@ -49,11 +49,11 @@ func TestEveryTriggerInEveryState(t *testing.T) {
 	}
 }
 
-// TestMachinesMoveAsTheyAreAsked has machines of looplab/fsm make every move, and
+// TestTransitionsMatchTheTable has machines of looplab/fsm make every move, and
 // holds against them what the shared ones say, which are never moved.
 //
 // Guarantees: G-0001.1
-func TestMachinesMoveAsTheyAreAsked(t *testing.T) {
+func TestTransitionsMatchTheTable(t *testing.T) {
 	for _, from := range states {
 		for _, given := range triggers {
 			moved := newMachine(from)
@@ -117,12 +117,12 @@ func stateTransitionsPage(t *testing.T) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `# The states of a connection
 
-Generated from the table in conn/lifecycle.go; `+"`make docs`"+` rewrites it. What the states mean is
-decided in [ADR-0001](../adr/0001-state-machine.md). An initiator begins in %s, an acceptor, which
-is handed its link, in %s. %s is terminal.
+Generated from the table in conn/lifecycle.go; `+"`make docs`"+` rewrites it.
+[ADR-0001](../adr/0001-state-machine.md) explains the states. An initiator begins in *%s*. An acceptor begins in
+*%s*, because it already has its link. *%s* is final.
 
 `+"```mermaid\n%s```\n\n", Starting, Initializing, Closing, diagram)
-	b.WriteString("Every trigger in every state. A dash: the trigger is refused and nothing changes.\n\n| State |")
+	b.WriteString("This table shows the next state for every trigger in every state. A dash means that the trigger is refused and\nnothing changes.\n\n| State |")
 	for _, given := range triggers {
 		fmt.Fprintf(&b, " %s |", given)
 	}
@@ -134,16 +134,16 @@ is handed its link, in %s. %s is terminal.
 		}
 		b.WriteString("\n")
 	}
-	b.WriteString("\nWhat pulls each trigger:\n\n")
+	b.WriteString("\nWhat causes each trigger:\n\n")
 	for _, given := range triggers {
-		fmt.Fprintf(&b, "- **%s**: %s\n", given, pulledBy[given])
+		fmt.Fprintf(&b, "- **%s**: %s\n", given, causedBy[given])
 	}
 	b.WriteString(`
-Every event in every state, and what the core does of it, in order. A dash: nothing. In *starting, queued*
-the Conn waits for a place at its gate; elsewhere it has none ([ADR-0027](../adr/0027-bounded-starts.md)). In *ready* one call
-of ours is pending and one request of the peer's is being served; in *backoff* the old link is closed, in
-*closing* it is not yet. What is reported of an incarnation that is over changes nothing in any state; a
-link that opens too late is closed.
+The next table shows what the core does, in order, for every event in every state. A dash means that it does nothing. In
+*starting, queued* the Conn waits for a place at its gate; in the other columns it has no gate
+([ADR-0027](../adr/0027-bounded-starts.md)). In *ready* one call of this side is pending, and one request of the peer is being
+served. In *backoff* the old link is closed; in *closing* it is not closed yet. An event of an incarnation that has ended
+changes nothing in any state, except that a link that opens too late is closed.
 
 `)
 	b.WriteString(eventTable(t))
@@ -159,16 +159,16 @@ func destination(from State, given trigger) string {
 	return "–"
 }
 
-var pulledBy = map[trigger]string{
-	opened:     "the transport has opened a link (an acceptor is handed one).",
-	handshaken: "the handshake strategy has returned without an error; an acceptor has none and is ready once attached.",
-	lost:       "an initiator's link could not be opened or was lost, its handshake failed or took longer than `InitTimeout` since starting, its frames were malformed, or its peer did not read for 10 s or gave no sign of life.",
-	retryDue:   "the delay has passed, or Wake was called, and the old link is closed.",
-	closed:     "Stop, Close with nothing left to do, the end of Run's context, a reason that is final, and for an acceptor any loss.",
+var causedBy = map[trigger]string{
+	opened:     "the transport has opened a link. An acceptor has one from the start.",
+	handshaken: "the handshake has succeeded. An acceptor has no handshake, and is ready when its link is attached.",
+	lost:       "the link of an initiator could not be opened, or was lost; the handshake failed, or was not done within `InitTimeout`; too many frames were malformed; or the peer did not read for 10 s, or did not react to probes.",
+	retryDue:   "the delay has passed or Wake was called, and the old link is closed.",
+	closed:     "Stop; Close when no work is left; the end of Run's context; a reason that is final; and, for an acceptor, any loss.",
 }
 
-// A stage is a core brought into a state, with as much going on as the state
-// allows: call 1 is pending, and request 7 of the peer's is being served.
+// A stage is a core in a state. If the state allows it, call 1 is pending and request 7
+// of the peer is being served.
 type stage struct {
 	name  string
 	role  role
@@ -187,7 +187,7 @@ var stages = []stage{
 	{"ready (acceptor)", acceptor, (*driver).work, nil},
 }
 
-// work makes a core ready and has both sides ask something.
+// work makes a core ready, makes a call, and receives a request.
 func (d *driver) work() {
 	if d.core.role == initiator {
 		d.open()
@@ -197,7 +197,7 @@ func (d *driver) work() {
 	d.request(7)
 }
 
-// reached returns the core of a stage, and the request it serves or served.
+// reached returns the core of a stage, and the request that it serves or has served.
 func (s stage) reached(t *testing.T) (*driver, *Incoming) {
 	d := drive(t, s.role, Options{Dialect: cancels{}, Gate: s.gate})
 	d.start()
@@ -212,7 +212,7 @@ func (s stage) reached(t *testing.T) (*driver, *Incoming) {
 	return d, served
 }
 
-// An occasion is an event, as one of its kind typically is.
+// An occasion is a typical event of its kind.
 type occasion struct {
 	kind  eventKind
 	when  string
@@ -252,7 +252,7 @@ var occasions = []occasion{
 	{tick, "the next deadline has passed", event{random: 0.5}},
 }
 
-// happens has an event happen at a stage, and says what comes of it.
+// happens applies the event to a stage, and returns a description of the effects.
 func (o occasion) happens(t *testing.T, s stage) string {
 	d, served := s.reached(t)
 	ev := o.event
@@ -274,7 +274,7 @@ func (o occasion) happens(t *testing.T, s stage) string {
 	return strings.Join(slices.Compact(said), ", ")
 }
 
-// says puts an effect in words.
+// says returns a description of an effect.
 func (occasion) says(fx *effect) string {
 	switch fx.kind {
 	case transitioned:
@@ -284,7 +284,7 @@ func (occasion) says(fx *effect) string {
 	case transmit:
 		return "sends"
 	case grant:
-		return "gives credit"
+		return "grants credit"
 	case askPlace:
 		return "asks for a place"
 	case leaveGate:
@@ -294,15 +294,15 @@ func (occasion) says(fx *effect) string {
 	case closeLink:
 		return "closes the link"
 	case endTasks:
-		return "ends what runs"
+		return "cancels what runs"
 	case cancelServing:
 		return "ends the handler's context"
 	case bind:
 		return "binds the link"
 	case progress, notify, serve:
-		return "hands it on"
+		return "passes it on"
 	case handshake:
-		return "shakes hands"
+		return "runs the handshake"
 	case violation, late, unknown:
 		return "reports it"
 	case endStream:
@@ -314,8 +314,8 @@ func (occasion) says(fx *effect) string {
 	}
 }
 
-// TestEveryEventIsInTheTable guards against a kind of event that the table
-// forgets. One begins a core, and three are the shell's own.
+// TestEveryEventIsInTheTable checks that the table has every kind of event, except the
+// one that begins a core and the three that only the shell uses.
 //
 // Guarantees: G-0001.1
 func TestEveryEventIsInTheTable(t *testing.T) {
@@ -330,7 +330,7 @@ func TestEveryEventIsInTheTable(t *testing.T) {
 // but for a link that has to be closed.
 //
 // Guarantees: G-0001.6
-func TestWhatIsOverChangesNothing(t *testing.T) {
+func TestReportsOfAnEndedIncarnationChangeNothing(t *testing.T) {
 	for _, s := range stages {
 		for _, o := range occasions {
 			if o.kind < admitted || o.kind >= handled {

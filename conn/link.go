@@ -12,14 +12,14 @@ import (
 )
 
 // An Incarnation is one link of a Conn, with its handshake and the handlers that
-// run for it. Options.Handshake gets it to talk to the peer before the Conn is
-// ready. Its methods fail once the incarnation has ended.
+// run for it. Options.Handshake receives it, to talk to the peer before the Conn
+// is ready. Its methods fail once the incarnation has ended.
 type Incarnation struct {
 	conn   *Conn
 	epoch  uint64
-	ctx    context.Context // of everything that runs for it
+	ctx    context.Context // see contextOf; nil before something has needed it
 	cancel context.CancelCauseFunc
-	link   transport.Link // nil until attached; the loop's
+	link   transport.Link // nil until a link is attached; only the loop uses it
 }
 
 // Epoch returns the number of the incarnation: 1 for the first of a Conn.
@@ -46,18 +46,27 @@ func (i *Incarnation) Notify(ctx context.Context, method string, params json.Raw
 
 func (l *loop) incarnate(epoch uint64) *Incarnation {
 	i := &Incarnation{conn: l.conn, epoch: epoch}
-	i.ctx, i.cancel = context.WithCancelCause(l.ctx)
 	l.incarnation = i
 	return i
+}
+
+// contextOf returns the context of everything that runs for an incarnation. The handlers of
+// requests have contexts of their own, so an idle server has never needed it.
+func (l *loop) contextOf(i *Incarnation) context.Context {
+	if i.ctx == nil {
+		i.ctx, i.cancel = context.WithCancelCause(l.ctx)
+	}
+	return i.ctx
 }
 
 // cancelAll ends the contexts of everything that runs for the incarnation.
 func (l *loop) cancelAll(why error) {
 	if l.incarnation != nil {
+		l.contextOf(l.incarnation) // so that what needs it later finds that it has ended
 		l.incarnation.cancel(why)
 	}
 	l.tasks.cancel(why)
-	if j := l.opening.takeLast(true); j != nil { // the caller has not come for it
+	if j := l.opening.takeLast(true); j != nil { // the caller of Open has not taken the job yet
 		go l.runJob(j)
 	}
 }
@@ -71,8 +80,9 @@ func (l *loop) open(epoch uint64) {
 	})
 	ev := &one.ev
 	*ev = event{kind: linkOpened, epoch: epoch, particulars: &one.of}
+	ctx := l.contextOf(i)
 	l.do("opening a link", i.cancel, func() (err error) {
-		if ev.link, err = c.transport.Open(i.ctx); err == nil && ev.link == nil {
+		if ev.link, err = c.transport.Open(ctx); err == nil && ev.link == nil {
 			return errNoLink
 		}
 		if hearing, ok := ev.link.(transport.ActivityRecorder); ok && err == nil {
@@ -99,14 +109,14 @@ var errNoLink = errors.New("conn: the transport returned neither a link nor an e
 // bind attaches the link, whose events come in from here on. If Bind panics, the
 // link is lost.
 func (l *loop) bind(link transport.Link, epoch uint64) {
-	if l.incarnation == nil { // an acceptor's
+	if l.incarnation == nil { // the link of an acceptor
 		l.incarnate(epoch)
 	}
 	l.incarnation.link = link
 	l.hearing, _ = link.(transport.ActivityRecorder)
 	l.lastHeard()
-	l.flush.flush(0) // the link before this one may have left something to it
-	l.flush = flush{conn: l.conn}
+	l.flush().flush(0) // the link before this one may have left something to it
+	l.flusher = nil
 	err := guard(func() error {
 		link.Bind(&receiver{conn: l.conn, loop: l, epoch: epoch, dialect: l.core.dialect})
 		return nil
@@ -116,8 +126,8 @@ func (l *loop) bind(link transport.Link, epoch uint64) {
 		l.mailbox.post(event{kind: linkLost, epoch: epoch, random: random(), particulars: &particulars{reason: Reason{LinkBroken, err}}})
 		return
 	}
-	l.flush.link, _ = link.(transport.Flusher)
-	l.flush.flush(0)
+	l.flusher, _ = link.(transport.Flusher)
+	l.flush().flush(0)
 }
 
 func openReason(err error) Reason {
@@ -192,11 +202,12 @@ func (unbound) Grant(transport.Stream, int)   {}
 // handshake runs Options.Handshake for the link.
 func (l *loop) handshake() {
 	strategy, i := l.conn.own.handshake, l.incarnation
+	ctx := l.contextOf(i)
 	l.do("handshake", i.cancel, func() error {
 		if strategy == nil {
 			return nil
 		}
-		return strategy(i.ctx, i)
+		return strategy(ctx, i)
 	}, func(err error) event {
 		if err == nil {
 			return event{kind: handshakeDone, epoch: i.epoch}
@@ -229,7 +240,7 @@ func (l *loop) closeNow(epoch uint64, link transport.Link) (closed bool) {
 	if closed = closed || err != nil; closed {
 		l.reportPanic("closing the link", err)
 		l.closeErr = err
-		l.buffers.following = append(l.buffers.following, event{kind: linkGone, epoch: epoch})
+		l.buffers.follow(event{kind: linkGone, epoch: epoch})
 	}
 	return closed
 }

@@ -210,7 +210,7 @@ func TestLinkThatDoesNotCloseIsNamed(t *testing.T) {
 }
 
 // Guarantees: G-0009.5
-func TestWhatALinkLeavesBehindIsReported(t *testing.T) {
+func TestLeftoversOfALinkAreReported(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		left := errors.New("a child was left behind")
 		r := scripted(t, &script{onClose: func() error { return left }}, conn.Options{})

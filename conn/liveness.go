@@ -9,16 +9,16 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// liveness tells a silent peer from one that is gone: after a while of silence it
-// is probed, and when it has missed two probes the link is lost (ADR-0025).
+// liveness detects a peer that is gone. It probes a silent peer, and when the
+// peer has missed two probes, the link is lost (ADR-0025).
 type liveness struct {
-	every   time.Duration // how long the peer may be silent; 0: forever
-	idle    time.Duration // the same, while nothing waits for the peer
+	every   time.Duration // how long the peer may be silent; 0: no limit
+	idle    time.Duration // the same while nothing waits for the peer
 	heardAt instant       // when the peer was last heard
-	dueAt   instant       // when to look again
+	dueAt   instant       // when to check again
 	probe   int64         // the id of the last probe; 0: none yet
-	asked   bool          // the peer has not been heard since the last probe
-	missed  int           // probes in a row after which the peer was not heard
+	asked   bool          // whether the peer has been silent since the last probe
+	missed  int           // how many probes in a row the peer did not react to
 }
 
 const (
@@ -142,12 +142,12 @@ func (c *core) watchPeer(now instant, ev *event) {
 func (c *core) probePeer(now instant, id int64) {
 	c.forgetProbe(now)
 	probe := c.dialect.Probe()
-	if probe.Method == "" { // the dialect has none
+	if probe.Method == "" { // the dialect has no probe
 		c.liveness = liveness{}
 		return
 	}
 	c.liveness.probe, c.liveness.asked = id, true
-	c.pending.add(request{id: id, probe: true})
+	c.track(request{id: id, probe: true})
 	c.send(probe.request(id, new(transport.Route)))
 }
 

@@ -159,7 +159,7 @@ func TestPeerIsNotWatchedWhileDraining(t *testing.T) {
 }
 
 // Guarantees: G-0025.4
-func TestProbeIsNobodysCall(t *testing.T) {
+func TestProbeIsNotACall(t *testing.T) {
 	d := watching(t, Options{})
 	d.look(5*time.Second, 1)
 	d.wantTransmit(1)
@@ -206,7 +206,7 @@ func TestProbeThatALinkDoesNotTake(t *testing.T) {
 }
 
 // Guarantees: G-0025.5
-func TestWhoIsWatched(t *testing.T) {
+func TestWhichPeersAreWatched(t *testing.T) {
 	for name, c := range map[string]struct {
 		role     role
 		liveness time.Duration
@@ -234,7 +234,7 @@ func TestWhoIsWatched(t *testing.T) {
 // A dialect without a probe has no liveness.
 //
 // Guarantees: G-0025.5
-func TestNothingToAskEndsTheWatch(t *testing.T) {
+func TestDialectWithoutProbeHasNoLiveness(t *testing.T) {
 	d := driveReady(t, Options{Liveness: time.Second})
 	d.look(time.Second, 1)
 	d.wantNothing("there is nothing to ask")
@@ -280,7 +280,7 @@ func TestSignOfLifeAtAnotherTick(t *testing.T) {
 // Whoever was heard at the very moment of a probe begins anew.
 //
 // Guarantees: G-0025.1
-func TestSignOfLifeForgivesWhatWasMissed(t *testing.T) {
+func TestSignOfLifeResetsMissedProbes(t *testing.T) {
 	d := watching(t, Options{})
 	d.look(5*time.Second, 1)
 	d.look(5*time.Second, 2) // one is missed

@@ -149,7 +149,7 @@ func TestLinkThatCannotSayWhatItHearsIsLeftAlone(t *testing.T) {
 // What the link before has heard is no sign of life on the next.
 //
 // Guarantees: G-0025.1
-func TestWhatAnotherLinkHasHeardDoesNotCount(t *testing.T) {
+func TestActivityOfAnOldLinkDoesNotCount(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		first, second := &pipe{script: &script{}}, &pipe{script: &script{}}
 		second.hear() // of a greeting, say, that was read by its transport

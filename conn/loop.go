@@ -25,55 +25,55 @@ const lingering = 100 * time.Millisecond
 // ends, and the loop is parked. An event for a parked loop starts another goroutine if
 // necessary.
 type loop struct {
-	conn      *Conn
-	core      *core
-	ctx       context.Context // the context of Start, without its end; contexts of handlers derive from it
-	over      func(error)     // the argument of Start; called at the end
-	unwatch   func() bool     // stops watching the context of Start; nil if nothing watches it
-	ended     signal.Signal   // the end of the loop
-	begun     bool            // the core was started
-	serving   atomic.Int32    // handlers that run on goroutines of the link, which count themselves
-	cancelled error           // set: the context had ended before the loop began
+	conn        *Conn
+	core        *core
+	ctx         context.Context // the context of Start, without its end; contexts of handlers derive from it
+	over        func(error)     // the argument of Start; called at the end
+	unwatch     func() bool     // stops watching the context of Start; nil if nothing watches it
+	ended       signal.Signal   // the end of the loop
+	serving     atomic.Int32    // handlers that run on goroutines of the link, which count themselves
+	begun       bool            // the core was started
+	endsInClose bool            // the loop was started with Begin: it may end on a lent goroutine
+	cancelled   error           // set: the context had ended before the loop began
 
 	mailbox mailbox
-	busyAt  instant        // when the last event came that was not a tick
-	woken   chan struct{}  // wakes its own goroutine, capacity one; nil while it has none
-	opening *openingCaller // opens the first link; nil: the loop starts a goroutine for that
-	runner  *runner        // the runner whose goroutine runs the loop; nil if the goroutine is lent
-	flush   flush          // the Flush of the present link
+	busyAt  instant           // when the last event came that was not a tick
+	woken   chan struct{}     // wakes its own goroutine, capacity one; nil while it has none
+	opening *openingCaller    // opens the first link; nil: the loop starts a goroutine for that
+	runner  *runner           // the runner whose goroutine runs the loop; nil if the goroutine is lent
+	flusher transport.Flusher // the present link; nil unless it postpones work
 
-	incarnation *Incarnation // the present one; nil before the first
+	incarnation *Incarnation // the present incarnation; nil before the first
 	tasks       tasks
 	hooks       atomic.Pointer[hookQueue] // nil before the first event for a hook
 
 	timer     *time.Timer                // posts a tick; nil before the first deadline
 	armed     instant                    // when the timer fires; 0 if it does not run
 	probeAt   instant                    // when the wheel posts a tick for liveness; 0 if it does not
-	probeSlot int64                      // the wheel's slot for that
+	probeSlot int64                      // the slot of the wheel for that tick
 	parkAt    instant                    // when the wheel posts a tick for parking; 0 if it does not
 	parkSlot  int64                      // the wheel's slot for that
 	visit     *list.Element              // the gate's
 	hearing   transport.ActivityRecorder // the present link; nil unless it says when bytes come in
-	heard     time.Time                  // what hearing returned last
+	heard     instant                    // when bytes last came in, as hearing said
 
 	buffers *buffers // nil while the loop is parked
 
 	// These three do not exclude each other. A loop can be awake while its own goroutine works
 	// or does not exist, and a parked or finished one may still have to wake it so that it ends.
-	awake    bool // an event other than a tick came a short time ago; otherwise the loop parks
+	awake    bool // an event other than a tick came a short time ago; if not, the loop parks
 	ownWaits bool // its own goroutine exists, and waits for woken
 	finished bool // the core has no more work; the loop ends when its tasks have ended
 
 	wantsLogin   bool        // the missing login was logged
-	endsInClose  bool        // the loop was started with Begin: it may end on a lent goroutine
+	stuckLogged  bool        // a stuck handler was logged
+	moved        bool        // the link has accepted a frame since it was last busy
+	crowded      bool        // many notifications have begun to wait in this step
+	overdue      bool        // patience has run out
 	interruption error       // set: the loop ends without closing the Conn for good
 	panicked     *PanicError // set: the same, after a panic on a lent goroutine
 	closeErr     error       // the error of the link that was closed last
 	patience     *time.Timer // bounds how long a finished loop waits for tasks
-	overdue      bool        // patience has run out
-	moved        bool        // the link has accepted a frame since it was last busy
-	stuckLogged  bool        // a stuck handler was logged
-	crowded      bool        // many notifications have begun to wait in this step
 }
 
 // unpark gives the loop buffers.
@@ -89,15 +89,14 @@ func (l *loop) unpark() {
 var sharedMachines = sync.OnceValue(newMachines)
 
 func newLoop(c *Conn, ctx context.Context) *loop {
-	l := &loop{
-		conn: c, ctx: context.WithValue(context.WithoutCancel(ctx), servedBy{}, c),
-		mailbox: mailbox{spares: c.spares()},
-	}
+	l := &loop{conn: c, ctx: newServedContext(ctx, c), mailbox: mailbox{spares: c.spares()}}
 	if c.leaves.Load() {
 		l.opening = new(openingCaller)
 	}
 	l.core = newCore(c.role, sharedMachines(), c.options, guarded{l})
-	l.core.final = l.isFinal
+	if c.role == initiator {
+		l.core.final = l.isFinal
+	}
 	return l
 }
 
@@ -105,11 +104,11 @@ func newLoop(c *Conn, ctx context.Context) *loop {
 // runs.
 func (l *loop) continueConn() {
 	c := l.conn
-	if !c.leaves.Swap(false) { // another loop has consumed it after newLoop, and has ended
+	if !c.leaves.Swap(false) { // another loop has used leaves since newLoop, and has ended
 		l.opening.takeLast(true)
 	}
 	l.core.epoch, l.core.reason = c.epoch, c.Status().Reason
-	l.core.pending.lastID = c.lastID.Load()
+	l.core.lastID = c.lastID.Load()
 }
 
 // watch stops or interrupts the loop when ctx ends.
@@ -126,7 +125,7 @@ func (l *loop) isFinal(why Reason) (final bool) {
 	return final
 }
 
-// random is the only source of randomness.
+// random is the only source of random numbers in this package.
 func random() float64 { return rand.Float64() }
 
 func stop(timer *time.Timer) {
@@ -142,11 +141,24 @@ func (l *loop) begin() {
 	l.unpark()
 	stopping := l.conn.stopping.Load() || l.cancelled != nil
 	if l.conn.role == acceptor || !stopping {
-		l.step(&event{kind: started, particulars: &particulars{link: l.conn.link}})
+		ev := event{kind: started}
+		if l.conn.role == acceptor {
+			ev.particulars = &particulars{link: l.conn.link}
+		}
+		l.stepOne(ev)
 	}
 	if stopping {
-		l.step(&event{kind: stopAsked, err: l.cancelled})
+		l.stepOne(event{kind: stopAsked, err: l.cancelled})
 	}
+}
+
+// stepOne steps through an event that has not been in the mailbox.
+func (l *loop) stepOne(ev event) {
+	events := append(l.buffers.events[1], ev)
+	l.buffers.events[1] = nil
+	l.step(&events[0])
+	clear(events)
+	l.buffers.events[1] = events[:0]
 }
 
 // stepAll steps through a batch of events, or up to an interruption.
@@ -162,7 +174,7 @@ func (l *loop) stepAll(events []event) {
 	l.buffers.spare = events
 	l.conn.counters.measure(l.core)
 	if l.buffers.kept.Incoming != nil {
-		l.awake = true // whatever a late tick has said: what is kept is about to be served
+		l.awake = true // even if a late tick has set it to false: a request was kept, and is about to be served
 	}
 	if !l.awake {
 		l.park()
@@ -206,7 +218,7 @@ func (l *loop) arm() {
 	}
 	deadline := l.core.deadline()
 	if l.awake && l.parkAt == 0 {
-		now := l.conn.now() // before the wheel looks, so that parkAt is not after its tick
+		now := l.conn.now() // the time is read before the wheel reads it, so parkAt is not later than the wheel's tick
 		var wait time.Duration
 		l.parkSlot, wait = l.conn.options.Wheel.parking.add(l, l.until(l.busyAt+lingering), parkSlotLength, parkDue)
 		l.parkAt = now + wait
@@ -263,12 +275,12 @@ func (l *loop) step(ev *event) {
 			return
 		}
 	case eased:
-		if l.conn.notifications.many() {
+		if l.conn.notifications.Load().many() {
 			return // they have become many again, and the core knows
 		}
 	}
 	if ev.frames > 0 {
-		l.lastHeard() // the event tells the core
+		l.lastHeard() // this event already tells the core
 	}
 	l.feed(ev)
 	if l.crowded {
@@ -286,7 +298,7 @@ func (l *loop) step(ev *event) {
 			l.buffers.following = l.buffers.following[1:]
 			l.feed(ev)
 		default:
-			l.buffers.returned, l.buffers.following = nil, nil // so that they hold no frame
+			l.buffers.clearStep()
 			return
 		}
 	}
@@ -297,7 +309,7 @@ func (l *loop) step(ev *event) {
 func (l *loop) prepareTick(ev *event) bool {
 	now := l.conn.now()
 	if ev.kind == parkDue && ev.id == l.parkSlot {
-		l.parkAt = 0 // the wheel has forgotten the loop, whatever the clock says
+		l.parkAt = 0 // the wheel has removed the loop from its slot
 	}
 	l.armed, ev.kind, ev.id = 0, tick, 0
 	if now >= l.busyAt+lingering {
@@ -308,7 +320,7 @@ func (l *loop) prepareTick(ev *event) bool {
 		return false
 	}
 	if watching {
-		ev.id = l.conn.nextID() // for a probe
+		ev.id = l.conn.nextID() // the core may need the id for a probe
 	}
 	ev.random, ev.moved, ev.heardAt = random(), l.moved, l.lastHeard()
 	return true
@@ -335,11 +347,13 @@ func (l *loop) lastHeard() instant {
 	if l.hearing == nil {
 		return 0
 	}
-	before := l.heard
-	if l.heard, _ = l.hearing.Heard(); !l.heard.After(before) {
+	last, _ := l.hearing.Heard()
+	at := last.Sub(l.conn.born)
+	if at <= l.heard {
 		return 0
 	}
-	return l.heard.Sub(l.conn.born)
+	l.heard = at
+	return at
 }
 
 func (l *loop) feed(ev *event) {

@@ -23,14 +23,20 @@ func TestParkedLoopKeepsNothing(t *testing.T) {
 		}
 		for _, wait := range []time.Duration{2 * lingering, 10 * c.options.TombstoneSweep} {
 			pass(wait)
+			kept := l.core.traffic
+			if kept == nil {
+				kept = new(traffic)
+			} else if kept.tombstones.len() == 0 {
+				t.Errorf("after %v: traffic, %+v", wait, kept)
+			}
 			for name, kept := range map[string]bool{
 				"events":   l.mailbox.events != nil,
 				"buffers":  l.buffers != nil,
-				"effects":  l.core.out != nil,
-				"requests": l.core.pending.byID != nil || l.core.pending.free != nil || l.core.incoming.serving != nil,
+				"effects":  kept.out != nil,
+				"requests": kept.pending.byID != nil || kept.pending.free != nil || kept.incoming.serving != nil,
 				"tasks":    l.tasks.n != 0,
 				"a wait":   l.woken != nil || l.mailbox.running,
-				"a timer":  l.timer != nil && l.core.tombstones.len() == 0,
+				"a timer":  l.timer != nil && kept.tombstones.len() == 0,
 			} {
 				if kept {
 					t.Errorf("after %v: %s", wait, name)

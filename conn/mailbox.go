@@ -10,11 +10,11 @@ type mailbox struct {
 	events  []event
 	open    bool
 	lends   bool   // the loop can work on the goroutine of whoever posts
-	running bool   // the loop is going to call take, so it need not be woken
+	running bool   // the loop is going to call take, so nobody need wake it
 	unused  uint16 // how many times in a row less than a sixteenth of its capacity was used
 	wake    func() // wakes the loop; never blocks
 	spares  *spares
-	buffers *buffers // the loop's, too; nil while that is parked
+	buffers *buffers // shared with the loop; nil while the loop is parked
 }
 
 // A busy mailbox keeps a capacity of fewEvents. It keeps up to keepEvents until it has used
@@ -69,7 +69,7 @@ func (m *mailbox) add(ev *event) (added bool, wake func(), lends bool) {
 func (m *mailbox) begin() {
 	if m.buffers == nil && m.spares != nil {
 		m.buffers = m.spares.takeBuffers()
-		m.events, m.buffers.events[0] = m.buffers.events[0], nil // whatever they grow to is the mailbox's alone
+		m.events, m.buffers.events[0] = m.buffers.events[0], nil // the mailbox alone owns these slices, however long they become
 	}
 	if m.events == nil {
 		m.events = make([]event, 0, firstEvents)

@@ -12,18 +12,21 @@ import (
 // them one at a time, in order, off the loop. If there are too many, it drops
 // first those that a newer one replaces, then the oldest droppable ones, then the
 // one that comes (ADR-0006).
+//
+// A Conn has a queue once a notification has waited. The methods that only ask work without
+// one, too: then nothing waits.
 type notifications struct {
 	ondemand.Worker
 	conn      *Conn
-	bound     int // notifications that may wait
-	boundSize int // bytes of all that wait; one always fits
+	bound     int // how many notifications may wait
+	boundSize int // how many bytes all waiting notifications may have; a single one may have more
 
-	slots       []notification // slots[head:] wait
+	slots       []notification // the notifications in slots[head:] wait
 	head        int
 	handled     string // the method of the one that was taken last
 	size        int
 	keys        map[string]int // how many of each key wait
-	superfluous int            // how many of them a newer one replaces
+	superfluous int            // how many of the waiting ones a newer one replaces
 	droppable   int
 	crowded     bool
 }
@@ -37,13 +40,26 @@ type notification struct {
 // waiting returns the notifications that wait. The slice is valid until the queue changes.
 func (n *notifications) waiting() []notification { return n.slots[n.head:] }
 
+// queue returns the queue of notifications. Only the loop calls it.
+func (c *Conn) queue() *notifications {
+	n := c.notifications.Load()
+	if n == nil {
+		n = &notifications{conn: c, bound: c.options.MaxNotifications, boundSize: c.options.MaxHeld}
+		c.notifications.Store(n)
+	}
+	return n
+}
+
+// areIdle reports whether none waits for the handler or is with it.
+func (n *notifications) areIdle() bool { return n == nil || n.Idle() }
+
 // add queues a notification. It returns the notifications that are dropped for
 // that, which may include the new one, and whether they have become many.
 func (n *notifications) add(added notification) (shed []notification, crowded bool) {
 	n.Mu.Lock()
 	defer n.Mu.Unlock()
 	if added.size > n.boundSize && len(n.waiting()) > 0 {
-		return []notification{added}, false // dropping others would not help
+		return []notification{added}, false // it would not fit even if all others were dropped
 	}
 	if len(n.slots) == cap(n.slots) && n.head > len(n.slots)/2 {
 		n.slots, n.head = slices.Delete(n.slots, 0, n.head), 0
@@ -53,7 +69,7 @@ func (n *notifications) add(added notification) (shed []notification, crowded bo
 	for len(n.waiting()) > n.bound || n.size > n.boundSize && len(n.waiting()) > 1 {
 		shed = append(shed, n.shedOne())
 	}
-	if !n.Runs() { // the method value would be allocated for each
+	if !n.Runs() { // without this check, each notification would allocate a method value
 		n.Start(n.handleNext)
 	}
 	if !n.crowded && (len(n.waiting()) >= max(n.bound/2, 1) || n.size >= n.boundSize/2) {
@@ -138,7 +154,7 @@ func (n *notifications) next() (next notification, more, few bool) {
 	}
 	next = n.slots[n.head]
 	n.slots[n.head] = notification{}
-	if n.head++; n.head == len(n.slots) { // the goroutine gives the slots up when it ends
+	if n.head++; n.head == len(n.slots) { // the goroutine frees the slots when it ends
 		n.slots, n.head = n.slots[:0], 0
 	}
 	n.handled = next.Method
@@ -149,22 +165,29 @@ func (n *notifications) next() (next notification, more, few bool) {
 
 // many reports whether there are many at present.
 func (n *notifications) many() bool {
+	if n == nil {
+		return false
+	}
 	n.Mu.Lock()
 	defer n.Mu.Unlock()
 	return n.crowded
 }
 
 func (n *notifications) len() int {
+	if n == nil {
+		return 0
+	}
 	n.Mu.Lock()
 	defer n.Mu.Unlock()
 	return len(n.waiting())
 }
 
 // settle waits until the queue is empty, for at most the grace. If that is too
-// short, it drops the notifications that wait and returns them. A handler that runs
-// then is stuck, and its method returned, if it does not return within the grace.
+// short, it drops the notifications that wait and returns them. If a handler is
+// still running then, settle waits until it has run for the grace. If it has
+// not returned by then, it is stuck, and settle returns its method.
 func (n *notifications) settle(grace time.Duration) (shed []notification, stuck string) {
-	if n.Await(grace) {
+	if n == nil || n.Await(grace) {
 		return nil, ""
 	}
 	shed, running := n.clear()
@@ -186,12 +209,11 @@ func (n *notifications) clear() (shed []notification, running string) {
 // notify hands a notification to the handler, or queues it.
 func (l *loop) notify(in *Incoming) {
 	l.received(in)
-	n := notification{in, withValues(l.incarnation.ctx, in.Origin)}
-	if in.immediate && l.conn.notifications.Idle() {
-		l.conn.handle(n)
+	if in.immediate && l.conn.notifications.Load().areIdle() {
+		l.conn.handle(notification{in, withValues(l.ctx, in.Origin)}) // nothing can cancel it before it returns
 		return
 	}
-	shed, many := l.conn.notifications.add(n)
+	shed, many := l.conn.queue().add(notification{in, withValues(l.contextOf(l.incarnation), in.Origin)})
 	for _, gone := range shed {
 		l.shed(gone.Method)
 	}

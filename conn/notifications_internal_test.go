@@ -35,7 +35,7 @@ func namesOf(of []notification) string {
 }
 
 // Guarantees: G-0006.2
-func TestWhatIsShedWhenTooManyWait(t *testing.T) {
+func TestSheddingOrder(t *testing.T) {
 	plain := func(name string) notification { return incomingNotice(name, "", false, 1) }
 	log := func(name string) notification { return incomingNotice(name, "", true, 1) }
 	keyed := func(key, name string) notification { return incomingNotice(name, key, false, 1) }
@@ -83,7 +83,7 @@ func TestBytesOfNotificationsAreBounded(t *testing.T) {
 }
 
 // Guarantees: G-0004.7
-func TestCrowdBeginsAtHalfAndEndsAtAQuarter(t *testing.T) {
+func TestCrowdLimits(t *testing.T) {
 	n := queue(t, 8, 100)
 	for i := range 4 {
 		if _, crowded := n.add(incomingNotice("a", "", false, 1)); crowded != (i == 3) {
@@ -117,7 +117,7 @@ func TestCrowdBeginsAtHalfAndEndsAtAQuarter(t *testing.T) {
 // What is left when a handler does not return leaves no sums behind.
 //
 // Guarantees: G-0006.4
-func TestWhatIsLeftAtTheEndIsShed(t *testing.T) {
+func TestRemainingNotificationsAreShedAtTheEnd(t *testing.T) {
 	n := queue(t, 4, 100)
 	for range 3 {
 		n.add(incomingNotice("a", "k", false, 1))

@@ -37,7 +37,7 @@ func (w worth) Classify(m *jsonrpc.Message) conn.Class {
 }
 
 // Guarantees: G-0006.1, G-0006.2, G-0006.3, G-0006.4
-func TestWhatIsShedIsToldAndTheRestIsHandledInOrder(t *testing.T) {
+func TestShedNotificationsAreReportedAndTheRestIsInOrder(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s, release := &script{}, make(chan struct{})
 		var handled, shed []string

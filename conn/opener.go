@@ -10,11 +10,11 @@ import (
 // on his own goroutine (ADR-0054). Nil: there is none.
 type openingCaller struct {
 	mu   sync.Mutex
-	gone bool // takes no further job
-	job  *job // the next one for the caller; nil if there is none
+	gone bool // the caller accepts no further job
+	job  *job // the next job for the caller; nil if there is none
 }
 
-// LeaveOpening keeps the next Start or Begin from connecting. Call Open to make the first
+// LeaveOpening tells the next Start or Begin not to connect. Call Open to make the first
 // attempt on your own goroutine: if you wait for the first link anyway, this saves
 // goroutines. It has an effect only if the transport opens links without waiting
 // (transport.NonBlockingOpener). If nobody calls Open, the attempt fails after

@@ -91,7 +91,7 @@ func same(got []bool, want ...bool) bool {
 }
 
 // Guarantees: G-0054.1
-func TestWhatIsLeftToOpenIsNotWaitedFor(t *testing.T) {
+func TestConnectDoesNotWaitForALeftOpening(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var served sync.WaitGroup
 		begin := func() *conn.Conn {

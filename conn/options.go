@@ -42,12 +42,12 @@ type Options struct {
 	// Hooks receive telemetry events.
 	Hooks telemetry.Hooks
 
-	// Log receives what a program without hooks would not notice. A panic in a
-	// callback is logged as an error. Logged as warnings are each loss of a connection
-	// and each failed attempt to connect that will be repeated, and the first handler
-	// that is stuck (CancelGrace). Nil: slog.Default(), which then gets no panics if
-	// Hooks.Panic is set, no connections if Hooks.Transition is set, and no handlers if
-	// Hooks.Stuck is set. To log nothing, use slog.New(slog.DiscardHandler).
+	// Log receives what a program without hooks would not notice. A panic in a callback
+	// is logged as an error. Each loss of a connection, each failed attempt to connect
+	// that will be repeated, and the first handler that is stuck (CancelGrace) are
+	// logged as warnings. Nil: slog.Default(), which then gets no panics if Hooks.Panic
+	// is set, no connections if Hooks.Transition is set, and no handlers if Hooks.Stuck
+	// is set. To log nothing, use slog.New(slog.DiscardHandler).
 	Log *slog.Logger
 
 	// RequestTimeout limits each attempt of a call. Default: 30 s.
@@ -149,7 +149,7 @@ type Options struct {
 	// number, 16 MiB of malformed frames in a row end the link. Default: 10,000.
 	MaxMalformed int
 
-	shared *Options // set by Shared
+	shared *Options // the result of Shared, if the program called it
 }
 
 // Shared returns options that many Conns can share, which saves about 300 bytes for each

@@ -11,8 +11,8 @@ func TestSharedOptionsAreHeldOnce(t *testing.T) {
 	first.Name, first.Owner = "first", 1
 	second.Name, second.Final = "second", func(Reason) bool { return false }
 	a, b := New(dead{}, first), New(dead{}, second)
-	if a.options != b.options || cap(a.slots) != 3 || cap(b.slots) != 3 {
-		t.Errorf("held twice: %v; slots: %d and %d", a.options != b.options, cap(a.slots), cap(b.slots))
+	if a.options != b.options || cap(a.sendSlots()) != 3 || cap(b.sendSlots()) != 3 {
+		t.Errorf("held twice: %v; slots: %d and %d", a.options != b.options, cap(a.sendSlots()), cap(b.sendSlots()))
 	}
 	if a.Name() != "first" || a.Owner() != 1 || b.Name() != "second" || b.Owner() != nil {
 		t.Errorf("%s, %v; %s, %v", a.Name(), a.Owner(), b.Name(), b.Owner())

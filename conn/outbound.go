@@ -52,16 +52,16 @@ func (m *Message) notification(about jsonrpc.ID, route *transport.Route) outboun
 
 // An outboundFrame is one message on its way to the link.
 type outboundFrame struct {
-	id           int64 // of our request; 0 otherwise
+	id           int64 // the id of our request; 0 for other messages
 	stream       transport.Stream
 	frame        []byte
-	route        *transport.Route // for the link; opaque to the core
-	call         *call            // who waits for it, or nil; opaque to the core
-	notification bool             // its caller waits until the link has accepted it
-	reply        bool             // never dropped
-	last         bool             // it ends its stream
-	attempts     uint8            // how often the link has refused it, as far as that matters
-	answers      *Incoming        // reply: the request it answers, while the reply can be replaced by an error
+	route        *transport.Route // for the link; the core does not use it
+	call         *call            // the call that waits for it, or nil; the core does not use it
+	notification bool             // it is a notification: its caller waits until the link has accepted it
+	reply        bool             // it is a reply, which is never dropped
+	last         bool             // the frame ends its stream
+	attempts     uint8            // how often the link has refused it; counting stops at the limit
+	answers      *Incoming        // for a reply: the request, as long as an error can replace the reply
 }
 
 // outbound holds the frames that the link had no room for, in order. It is empty
@@ -71,13 +71,13 @@ type outboundFrame struct {
 // that the link has accepted all, until it refuses one. So a link with room for one frame
 // is not offered all waiting frames, and it refuses at most the last few.
 type outbound struct {
-	slots    []outboundFrame // slots[head:] wait
+	slots    []outboundFrame // the frames in slots[head:] wait
 	head     int
 	replies  int     // how many of them are replies
-	window   int32   // how many were offered last; 0 once one of them has come back
-	returned int32   // how many have come back since, to the head of the queue
+	window   int32   // how many frames were offered last; 0 after the link has refused one of them
+	returned int32   // how many of those have come back to the head of the queue
 	retryAt  instant // when to offer the queue again; 0 while it is empty
-	stuckAt  instant // when to give up the link; 0 unless it is busy and has accepted nothing since
+	stuckAt  instant // when to give up the link; 0 if the link is not busy or has accepted a frame since it was busy
 }
 
 // A frame that a busy link refuses is offered three more times, 10 ms ± 50 % apart.
@@ -305,7 +305,7 @@ func (c *core) onBusy(now instant, ev *event) {
 func (c *core) refuseBusy(now instant, out outboundFrame) {
 	switch r, ok := c.pending.take(out.id); {
 	case ok && r.probe:
-		c.liveness.asked = false // the peer did not get it
+		c.liveness.asked = false // the peer did not get the probe
 	case ok:
 		c.settle(now, r, ending{Refused, NotSent, transport.ErrBusy}, nil)
 	case out.notification:

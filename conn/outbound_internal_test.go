@@ -376,6 +376,7 @@ func TestSlotsOfAnEmptyQueue(t *testing.T) {
 	}
 	c := driveReady(t, Options{}).core
 	c.outbound.slots = make([]outboundFrame, 0, 16)
+	c.streams.main.withheld = 1 // so that it keeps the queue
 	if c.park(); c.outbound.slots != nil {
 		t.Error("a parked core keeps slots")
 	}

@@ -10,22 +10,22 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A request is one request of ours that has not ended.
+// A request is a request of this side that has not ended.
 type request struct {
 	id        int64
 	call      *call
-	silent    bool             // no cancellation is sent for it
-	sent      bool             // its frame was handed to the link
+	silent    bool             // do not send a cancellation for it
+	sent      bool             // the link has its frame
 	streaming bool             // it stays open until either side ends it
 	stream    transport.Stream // the stream that carries its answer
-	via       transport.Stream // the stream that it goes out on: that of the peer's request that it belongs to, or Main
-	deadline  instant          // 0 for never
-	timeout   time.Duration    // restarted by progress; 0 if progress does not count
+	via       transport.Stream // the stream that it is sent on: that of the peer's request to which it belongs, or Main
+	deadline  instant          // when it times out; 0: never
+	timeout   time.Duration    // the timeout that progress restarts; 0 if progress does not restart it
 	limit     instant          // the latest deadline; 0 without a deadline
-	remaining time.Duration    // what remained when the deadline was suspended
+	remaining time.Duration    // the time that was left when the timeout was suspended
 	suspended bool             // its timeout does not run, because the peer waits for answers to requests that it made for this one
 	probe     bool             // no caller waits for it
-	position  int              // in pending.byDeadline; -1 if it is not there
+	position  int              // its index in pending.byDeadline; -1 if it is not there
 }
 
 // isCall reports whether a caller waits for an answer of the peer's: the request is neither a
@@ -36,9 +36,8 @@ func (r *request) isCall() bool { return !r.streaming && !r.probe }
 type pending struct {
 	byID       map[int64]*request
 	byDeadline requestHeap
-	free       []*request // for reuse; at most keepRequests
+	free       []*request // ended requests for reuse; at most keepRequests
 	calls      int        // how many of the requests are calls, see request.isCall
-	lastID     int64      // the highest id ever accepted
 }
 
 const maxFree = 64
@@ -76,7 +75,6 @@ func (p *pending) add(added request) {
 	*r = added
 	r.position = -1
 	p.byID[r.id] = r
-	p.lastID = max(p.lastID, r.id)
 	if r.isCall() {
 		p.calls++
 	}
@@ -85,7 +83,7 @@ func (p *pending) add(added request) {
 	}
 }
 
-// postpone moves a deadline.
+// postpone changes a deadline.
 func (p *pending) postpone(r *request, deadline instant) {
 	r.deadline = deadline
 	heap.Fix(&p.byDeadline, r.position)
@@ -231,7 +229,7 @@ func (p *pending) awaited(probe int64) int {
 	return len(p.byID)
 }
 
-// unanswered is the delivery of a request that will get no answer.
+// unanswered returns the delivery of a request that will get no answer.
 func (r *request) unanswered() Delivery {
 	if r.sent {
 		return Unknown

@@ -15,7 +15,7 @@ func (l *loop) perform(effects []effect) {
 		l.performOne(&effects[i])
 	}
 	l.buffers.unperformed = nil
-	clear(effects) // so that they hold no payload until the next step
+	clear(effects) // so they keep no payload in memory until the next step
 }
 
 func (l *loop) performOne(fx *effect) {
@@ -122,7 +122,7 @@ func (l *loop) taken(out *outboundFrame) {
 		out.call.settle(outcome{ending: ending{cause: Answered, delivery: Sent}})
 	case out.call != nil:
 		out.call.releaseSlot()
-		out.call.out.frame = nil // its answer may be long in coming
+		out.call.out.frame = nil // the answer may take long, and the frame is not needed until then
 	}
 }
 

@@ -16,7 +16,7 @@ type receiver struct {
 	loop    *loop
 	epoch   uint64
 	dialect Dialect
-	owed    atomic.Bool // the link's goroutine has the loop, and owes it a turn (Work or Serve)
+	owed    atomic.Bool // the link's goroutine has the loop, and must still call Work or Serve
 	batches atomic.Bool // a request has permitted batches (Class.Batches)
 }
 
@@ -61,7 +61,7 @@ func (r *receiver) receiveBatch(came event, frame []byte, from *transport.Origin
 			continue
 		}
 		m := &items[i].Message
-		m.Params = slices.Clone(m.Params) // else each would hold the whole batch
+		m.Params = slices.Clone(m.Params) // otherwise each message would keep the whole batch in memory
 		r.receiveOne(part, m, len(m.Params)+len(m.Method), from, nil)
 	}
 }
@@ -70,14 +70,14 @@ func (r *receiver) receiveBatch(came event, frame []byte, from *transport.Origin
 func (r *receiver) receiveOne(ev event, m *jsonrpc.Message, size int, from *transport.Origin, err error) {
 	if err != nil {
 		var refused *jsonrpc.DecodeError
-		errors.As(err, &refused) // it always is one
+		errors.As(err, &refused) // the error is always a *jsonrpc.DecodeError
 		r.malformed(ev, refused)
 		return
 	}
 	switch m.Kind {
 	case jsonrpc.KindResult, jsonrpc.KindError:
 		ev.kind, ev.payload, ev.fault = replied, m.Result, m.Error
-		ev.id, _ = m.ID.Int64() // ours are positive integers; anything else is unknown
+		ev.id, _ = m.ID.Int64() // our ids are positive integers; any other id is unknown
 	case jsonrpc.KindRequest:
 		r.request(&ev, &arrival{message: *m}, size, from)
 	default:
@@ -130,7 +130,7 @@ func (r *receiver) notification(ev *event, a *arrival, size int, from *transport
 func (r *receiver) incoming(stream transport.Stream, a *arrival, size int, from *transport.Origin) *Incoming {
 	m, in := &a.message, &a.incoming
 	*in = Incoming{Method: m.Method, Params: m.Params, Epoch: r.epoch, Origin: from, size: size, conn: r.conn, key: incomingKey{stream, m.ID}}
-	m.Params = nil // so that they last no longer than the handler keeps them
+	m.Params = nil // so the params are freed as soon as the handler drops them
 	if r.conn.options.Hooks.ServeStopped != nil {
 		in.received = r.conn.now()
 	}
@@ -194,7 +194,7 @@ func (r *receiver) post(ev event) {
 
 // StreamBegun implements transport.StreamWorker.
 func (r *receiver) StreamBegun(stream transport.Stream) bool {
-	if r.conn.State() == Closing { // the frame would be dropped, as if it had perhaps been executed
+	if r.conn.State() == Closing { // the loop would drop the frame, and the link would report it as perhaps executed
 		return false
 	}
 	r.post(event{kind: streamOpened, stream: stream, works: true})

@@ -44,9 +44,15 @@ func (c *core) onCallMade(now instant, ev *event) {
 	if ev.restarts {
 		r.timeout = ev.timeout
 	}
-	c.pending.add(r)
+	c.track(r)
 	c.liveness.await(now)
 	c.send(*ev.out)
+}
+
+// track adds a request of ours.
+func (c *core) track(r request) {
+	c.pending.add(r)
+	c.lastID = max(c.lastID, r.id)
 }
 
 func (c *core) onNoticeMade(now instant, ev *event) {
@@ -91,7 +97,7 @@ func (c *core) onReplied(now instant, ev *event) {
 	}
 	switch _, pending := c.pending.byID[ev.id]; {
 	case c.settleAnswered(now, ev, e):
-	case !pending && ev.id > 0 && ev.id <= c.pending.lastID:
+	case !pending && ev.id > 0 && ev.id <= c.lastID:
 		c.emit(effect{kind: late, id: ev.id, epoch: c.epoch, cause: c.tombstones.look(ev.id, now)})
 	default:
 		c.emit(effect{kind: unknown, id: ev.id, epoch: c.epoch})
@@ -107,7 +113,7 @@ func (c *core) settleAnswered(now instant, ev *event, e ending) bool {
 	r, _ := c.pending.take(ev.id)
 	c.settle(now, r, e, ev)
 	if r.stream != ev.stream || !ev.last {
-		c.endStream(r.stream) // it was there for the answer
+		c.endStream(r.stream) // the stream existed only for this answer
 	}
 	return true
 }
@@ -122,7 +128,7 @@ func (c *core) onProgressed(now instant, ev *event) {
 
 func (c *core) onCallLeft(now instant, ev *event) {
 	cause := Cancelled
-	if ev.timeout < 0 { // its context's own deadline
+	if ev.timeout < 0 { // no timeout: only the deadline of the context limits the call
 		cause = TimedOut
 	}
 	if ev.out == nil {
@@ -143,7 +149,7 @@ func (c *core) expireRequests(now instant) {
 func (c *core) abandon(now instant, id int64, cause Cause, err error) {
 	r, ok := c.pending.take(id)
 	if !ok {
-		return // it has ended already
+		return // the request has ended already
 	}
 	c.settle(now, r, ending{cause, r.unanswered(), err}, nil)
 	if !r.sent {
@@ -192,16 +198,17 @@ func (c *core) settlePending(now instant, cause Cause, why Reason, unsent []tran
 	}
 }
 
-// maxTombstones is how many are kept; the oldest go first.
+// maxTombstones is how many tombstones are kept. When there are more, the oldest is
+// removed.
 const maxTombstones = 4096
 
-// tombstones remembers requests that ended without their answer, so that an
-// answer that still comes is known as late (ADR-0005). It only classifies:
-// what has no entry is never delivered either.
+// tombstones remembers requests that ended without their answer, so that a
+// later answer counts as late (ADR-0005). Tombstones only classify answers: an
+// answer without a tombstone is not delivered either.
 type tombstones struct {
 	byID    map[int64]tombstone
-	order   []int64 // oldest first; entries all live equally long
-	sweepAt instant // 0 while there is nothing to sweep
+	order   []int64 // oldest first; all entries have the same lifetime
+	sweepAt instant // when to sweep; 0 while there are no tombstones
 }
 
 // A tombstone says how a request ended, until it expires.
@@ -226,7 +233,7 @@ func (t *tombstones) add(id int64, added tombstone, sweepAt instant) {
 	}
 }
 
-// look says how a request ended, or 0 when there is no tombstone for it.
+// look returns how a request ended, or 0 if there is no tombstone for it.
 func (t *tombstones) look(id int64, now instant) Cause {
 	if found, ok := t.byID[id]; ok && now < found.expiry {
 		return found.cause
@@ -253,8 +260,9 @@ func (t *tombstones) removeOldest() {
 	t.order = t.order[1:]
 }
 
-// tombstoneLife covers the longest way a reply can come late: a whole request,
-// a whole handshake and a whole backoff, and a margin for jitter (ADR-0005).
+// tombstoneLife is the longest time after which a reply may still come: the
+// timeouts of a request and of a handshake, the longest backoff, and a margin
+// for jitter (ADR-0005).
 func (o *Options) tombstoneLife() time.Duration {
 	return o.RequestTimeout + o.InitTimeout + o.BackoffMax + 5*time.Second
 }

@@ -414,7 +414,7 @@ func TestSweepEmptiesTheGraveyard(t *testing.T) {
 }
 
 // Guarantees: G-0005.4
-func TestGraveyardIsBounded(t *testing.T) {
+func TestTombstonesAreBounded(t *testing.T) {
 	d := driveReady(t, Options{})
 	for id := range int64(maxTombstones + 10) {
 		d.call(id+1, 0)

@@ -16,11 +16,11 @@ import (
 
 // An Attempt records one failed try of a call that was then retried.
 type Attempt struct {
-	ID       int64    // of the request; each attempt has its own
+	ID       int64    // the id of the request; each attempt has its own id
 	Epoch    uint64   // the incarnation that the attempt was for
-	Cause    Cause    // how it ended
+	Cause    Cause    // how the attempt ended
 	Delivery Delivery // whether the peer may have executed the request
-	Err      error    // nil after an answer
+	Err      error    // why the attempt failed; nil if it was answered
 }
 
 // MarshalJSON writes the fields in words.
@@ -40,21 +40,21 @@ type attempts struct {
 	request Request
 	by      sender
 	hookCtx context.Context // that Hooks.RequestStarted returned
-	began   time.Time       // when the call began; zero without Hooks.RequestStopped
+	began   instant         // when its first attempt began
 
 	// The present attempt:
 	id      int64
-	epoch   uint64        // the incarnation that it is for
-	waiting *call         // what the loop settles; nil before and after that
-	started time.Time     // when it began; only for a Streaming request
-	tried   instant       // when it began, or began again because the link was busy
+	epoch   uint64        // the incarnation that the attempt is for
+	waiting *call         // the call that the loop settles; nil before and after that
+	started time.Time     // when the attempt began; only for a Streaming request
+	tried   instant       // when the attempt began, or began again because the link was busy
 	waited  time.Duration // how long the link has been busy
 
 	// The attempts before it:
-	retries  int       // how many there were
-	executed bool      // the peer may have executed one
-	earlier  []Attempt // the newest ones
-	delays   *schedule // between attempts on one link; nil until needed
+	retries  int       // how many earlier attempts there were
+	executed bool      // the peer may have executed one of them
+	earlier  []Attempt // the newest of them
+	delays   *schedule // the delays between attempts on the same link; nil until needed
 }
 
 // run makes attempts until one ends the call, and counts the call.
@@ -84,22 +84,22 @@ func (a *attempts) breakOff() {
 		o = <-a.waiting.done
 	}
 	a.count(&o)
-	_ = a.end(o) // nobody gets the error
+	_ = a.end(o) // no caller gets the error
 }
 
 func (a *attempts) repeat(ctx context.Context) outcome {
-	for {
+	a.began = a.conn.now()
+	for a.tried = a.began; ; a.tried = a.conn.now() {
 		if a.request.Streaming {
 			a.started = time.Now()
 		}
-		a.tried = a.conn.now()
 		o := a.attempt(ctx)
 		if o.cause == Refused && errors.Is(o.err, transport.ErrBusy) {
 			if a.waited += a.conn.now() - a.tried; !a.isPatient() {
 				o.cause, o.err = TimedOut, fmt.Errorf("%w: %w", ErrTimedOut, o.err)
 				return o
 			}
-			a.id = a.conn.nextID() // the attempt begins again, and counts as one
+			a.id = a.conn.nextID() // the attempt begins again, with a new id, and still counts as one attempt
 			continue
 		}
 		a.waited = 0
@@ -142,12 +142,20 @@ func (a *attempts) mayRepeat(o outcome) bool {
 	case r.Retries >= 0 && a.retries >= min(r.Retries, maxRetries) || a.conn.State() == Closing:
 		return false
 	case o.cause == LinkLost:
-		return o.delivery == NotSent || r.Repeatable
+		return (o.delivery == NotSent || r.Repeatable) && (r.keptOpen() || !isTooLarge(o.err))
 	case r.keptOpen():
 		return r.mayReopen(o)
 	default:
 		return isTransient(o) || isOverloaded(o)
 	}
+}
+
+// isTooLarge reports whether a message of this request alone was above the limit of its link,
+// which the next one would be too. If the whole link was lost, it may have been another.
+func isTooLarge(err error) bool {
+	var reason Reason
+	ofLink := errors.As(err, &reason) && reason.Kind == Oversized
+	return !ofLink && errors.As(err, new(*transport.OversizedError))
 }
 
 // isOverloaded reports whether the peer has refused an attempt for now.
@@ -296,10 +304,7 @@ func (a *attempts) delay(ctx context.Context, status Status) {
 // begin tells the hooks that a call begins.
 func (a *attempts) begin(ctx context.Context) {
 	hooks := &a.conn.options.Hooks
-	if a.hookCtx = ctx; hooks.RequestStopped != nil {
-		a.began = time.Now()
-	}
-	if hooks.RequestStarted == nil {
+	if a.hookCtx = ctx; hooks.RequestStarted == nil {
 		return
 	}
 	event := telemetry.RequestStarted{Conn: a.conn.own.name, Method: a.request.Method, Target: a.request.Target, ID: a.id, At: time.Now()}
@@ -333,9 +338,10 @@ func (a *attempts) end(o outcome) error {
 	if hook == nil {
 		return err
 	}
+	now := a.conn.now()
 	event := telemetry.RequestStopped{
 		Conn: a.conn.own.name, Method: a.request.Method, Target: a.request.Target, ID: a.id, Attempts: a.total(),
-		Cause: o.cause.String(), Delivery: o.delivery.String(), Duration: time.Since(a.began), Last: a.conn.now() - a.tried, Err: err,
+		Cause: o.cause.String(), Delivery: o.delivery.String(), Duration: now - a.began, Last: now - a.tried, Err: err,
 	}
 	a.conn.reporter().tell(func() { hook(a.hookCtx, event) })
 	return err
@@ -360,7 +366,7 @@ func (a *attempts) attempt(ctx context.Context) outcome {
 	if o := c.acquireSlot(ctx, patience); o.cause != 0 {
 		return o
 	}
-	waiting := c.spares().takeCall(c.slots)
+	waiting := c.spares().takeCall(c.sendSlots())
 	if refused := a.post(ctx, waiting); refused.cause != 0 {
 		return refused
 	}

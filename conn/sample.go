@@ -9,7 +9,7 @@ import (
 
 // Sample returns the status and the counts as plain values, for telemetry sinks.
 func (c *Conn) Sample() telemetry.Sample {
-	made := new(struct { // one allocation, of which collectors make many
+	made := new(struct { // one allocation instead of several, because collectors call Sample often
 		telemetry.ConnSample
 		settled [2]telemetry.Settled
 	})
@@ -40,7 +40,7 @@ func (c *Conn) Sample() telemetry.Sample {
 type outage struct {
 	mu    sync.Mutex
 	total time.Duration
-	since instant // start of the part of the present outage that total does not include yet; 0: no outage
+	since instant // the start of that part of the present outage that total does not include yet; 0: there is no outage
 }
 
 func (o *outage) begin(now instant) {

@@ -11,25 +11,42 @@ import (
 // belongs to a Wheel, and so to the Conns that share it. It is not global, because its
 // timers and channels must not pass from one synctest bubble to another.
 type spares struct {
-	buffers  sync.Pool // of *buffers
-	calls    sync.Pool // of *call
-	attempts sync.Pool // of *attempts, empty
-	timers   sync.Pool // of *time.Timer, stopped
+	buffers  sync.Pool // values are *buffers
+	calls    sync.Pool // values are *call
+	attempts sync.Pool // values are *attempts, empty
+	timers   sync.Pool // values are *time.Timer, stopped
 }
 
 // buffers are what only a busy loop needs, and its mailbox and core.
 type buffers struct {
-	batch       []event    // taken from the mailbox, not stepped yet
-	spare       []event    // for the mailbox to fill
-	current     *event     // being stepped; nil between steps
-	unperformed []effect   // of the present step
-	returned    []event    // what the link did not take, for the core
-	following   []event    // what else the present step has brought about, for the core
-	pace        pace       // of handlers
-	keepUpTo    pace       // a request is kept for the goroutine of the link unless handlers take longer
-	kept        served     // what was kept
-	events      [2][]event // the mailbox's, while the loop is parked
-	scratch     scratch    // the core's, likewise
+	batch       []event    // events that were taken from the mailbox and wait for their step
+	spare       []event    // the slice that the mailbox fills next
+	current     *event     // the event of the present step; nil between steps
+	unperformed []effect   // effects of the present step that are not performed yet
+	returned    []event    // events for the core: frames that the link did not accept
+	following   []event    // events for the core: other results of the present step
+	first       [1]event   // the memory of following, unless there are several
+	pace        pace       // how long handlers take
+	keepUpTo    pace       // if handlers take at most this long, the goroutine of the link gets a request to serve
+	kept        served     // that request
+	events      [2][]event // the memory of the mailbox, while the loop is parked
+	scratch     scratch    // the memory of the core, while the loop is parked
+}
+
+// follow adds an event that the core gets in the present step.
+func (b *buffers) follow(ev event) {
+	if b.following == nil {
+		b.following = b.first[:0]
+	}
+	b.following = append(b.following, ev)
+}
+
+// clearStep forgets what the present step has left, so that it keeps no frame in memory.
+func (b *buffers) clearStep() {
+	if b.following != nil {
+		b.first = [1]event{}
+	}
+	b.returned, b.following = nil, nil
 }
 
 // forMailbox returns the events that the mailbox may fill.
@@ -59,7 +76,7 @@ func (s *spares) takeCall(slots chan struct{}) *call {
 
 // keepCall keeps a settled call for reuse. Nobody else may refer to it.
 func (s *spares) keepCall(settled *call) {
-	settled.out = outboundFrame{} // it may be large; in one statement, the stack of the caller would be larger
+	settled.out = outboundFrame{} // cleared separately, because a single statement would need more of the caller's stack
 	settled.route = transport.Route{}
 	s.calls.Put(settled)
 }
@@ -90,6 +107,6 @@ func (s *spares) takeTimer(wait time.Duration) *time.Timer {
 }
 
 func (s *spares) keepTimer(timer *time.Timer) {
-	timer.Stop() // its channel is empty then
+	timer.Stop() // after Stop its channel is empty
 	s.timers.Put(timer)
 }

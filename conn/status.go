@@ -10,24 +10,44 @@ import (
 // A Status is the state of a Conn at one moment, and why it is in that state.
 type Status struct {
 	State       State     `json:"state"`
-	Reason      Reason    `json:"reason"`               // for the last transition, or Queued or Admitted while at a Gate
-	Since       time.Time `json:"since"`                // of the last transition
-	Epoch       uint64    `json:"epoch"`                // of the present incarnation; 0 before the first
-	NextAttempt time.Time `json:"nextAttempt,omitzero"` // in Backoff: when the Conn will try again
+	Reason      Reason    `json:"reason"`               // the reason for the last transition, or Queued or Admitted while the Conn is at a Gate
+	Since       time.Time `json:"since"`                // the time of the last transition
+	Epoch       uint64    `json:"epoch"`                // the number of the present incarnation; 0 before the first
+	NextAttempt time.Time `json:"nextAttempt,omitzero"` // when the Conn will try again, if it is in Backoff
 	LastFailure Reason    `json:"lastFailure,omitzero"` // why the last incarnation failed; zero if none has
 
 	lost     uint64         // the last incarnation that was lost; 0 if none
-	replaced *signal.Signal // fires when there is a newer one
+	replaced *signal.Signal // fires when there is a newer Status
 }
 
-// A published is a status with the signal that ends it: one allocation.
+// A published is a status with the signal that ends it: one allocation, and one more if
+// connecting has failed.
 type published struct {
-	Status
+	State    State
+	Reason   Reason
+	Since    time.Time
+	Epoch    uint64
+	lost     uint64
+	failure  *failure // nil if nothing has failed
 	replaced signal.Signal
 }
 
+// A failure is the part of a status that is about failures to connect.
+type failure struct {
+	NextAttempt time.Time
+	LastFailure Reason
+}
+
 // Status returns the present status.
-func (c *Conn) Status() Status { return c.status.Load().Status }
+func (c *Conn) Status() Status { return c.status.Load().status() }
+
+func (p *published) status() Status {
+	s := Status{State: p.State, Reason: p.Reason, Since: p.Since, Epoch: p.Epoch, lost: p.lost, replaced: &p.replaced}
+	if p.failure != nil {
+		s.NextAttempt, s.LastFailure = p.failure.NextAttempt, p.failure.LastFailure
+	}
+	return s
+}
 
 // State returns the present state.
 func (c *Conn) State() State { return c.status.Load().State }
@@ -43,8 +63,10 @@ func (s Status) Changed() <-chan struct{} {
 
 // publish makes a new status visible and tells those who wait for it.
 func (c *Conn) publish(s Status) {
-	next := &published{Status: s}
-	next.Status.replaced = &next.replaced
+	next := &published{State: s.State, Reason: s.Reason, Since: s.Since, Epoch: s.Epoch, lost: s.lost}
+	if !s.NextAttempt.IsZero() || s.LastFailure.Kind != "" {
+		next.failure = &failure{s.NextAttempt, s.LastFailure}
+	}
 	if before := c.status.Swap(next); before != nil {
 		before.replaced.Fire()
 	}
@@ -69,11 +91,11 @@ type Stats struct {
 // Depths are the present sizes of what is bounded. All are zero while the Conn
 // is not running.
 type Depths struct {
-	Pending       int `json:"pending"`       // requests of ours that have not ended
+	Pending       int `json:"pending"`       // requests of this side that have not ended
 	Tombstones    int `json:"tombstones"`    // requests that ended without an answer and are remembered
 	Queued        int `json:"queued"`        // frames that wait because the link is busy
-	Serving       int `json:"serving"`       // requests of the peer's being served
-	Waiting       int `json:"waiting"`       // requests of the peer's that wait to be served
+	Serving       int `json:"serving"`       // requests of the peer that are being served
+	Waiting       int `json:"waiting"`       // requests of the peer that wait to be served
 	Streams       int `json:"streams"`       // streams of the link, not counting transport.Main
 	Notifications int `json:"notifications"` // notifications that wait for the handler
 	Mailbox       int `json:"mailbox"`       // events that wait for the Conn itself
@@ -95,7 +117,7 @@ type counters struct {
 	calls, late, unknown, malformed, shed, stalls, retries, bytesIn, bytesOut atomic.Uint64
 
 	untold   atomic.Uint64 // telemetry events that reached no hook
-	stall    atomic.Uint32 // the present Stall; 0 for none
+	stall    atomic.Uint32 // the present Stall; 0 if there is none
 	credit   atomic.Int32  // frames that the link may deliver
 	outage   outage
 	answered atomic.Uint64 // calls that ended as Answered and Sent, as nearly all do
@@ -163,7 +185,7 @@ func (c *Conn) depths() Depths {
 	return Depths{
 		Pending: int(d.pending.Load()), Tombstones: int(d.tombstones.Load()), Queued: int(d.queued.Load()),
 		Serving: int(d.serving.Load()), Waiting: int(d.waiting.Load()), Streams: int(d.streams.Load()),
-		Notifications: c.notifications.len(), Mailbox: c.mailboxLen(),
+		Notifications: c.notifications.Load().len(), Mailbox: c.mailboxLen(),
 	}
 }
 
@@ -175,8 +197,8 @@ func (c *Conn) mailboxLen() int {
 	return 0
 }
 
-// Stats returns the counts up to now. Calls that end while it reads count as not
-// ended, so that no more have ended than were made.
+// Stats returns the counts up to now. Calls that end while it reads the counts
+// may be missing from Settled, so Ended is never greater than Calls.
 func (c *Conn) Stats() Stats {
 	settled := make(map[Cause]map[Delivery]uint64)
 	for _, cause := range Causes() {

@@ -13,21 +13,21 @@ import (
 // on it are answered (ADR-0019).
 type stream struct {
 	number   transport.Stream
-	request  int64       // the request of ours that it answers; 0 for Main, and if the peer began it
-	withheld int         // frames that were processed and not granted again yet
+	request  int64       // our request whose answer it carries; 0 for Main, and if the peer began the stream
+	withheld int         // how many processed frames have not been granted again yet
 	complete bool        // the peer sends nothing more on it
-	nested   int32       // how many of the requests belong to calls of ours
-	requests []*Incoming // unanswered requests of the peer's, in order; not kept for Main
-	resumeAt instant     // when to resume it; 0 unless it was cut
-	schedule *schedule   // of resuming it; nil unless it was cut and has brought nothing since
+	nested   int32       // how many of the peer's requests belong to our calls
+	requests []*Incoming // the peer's unanswered requests, in order; nil for Main
+	resumeAt instant     // when to resume the stream; 0 if it was not cut
+	schedule *schedule   // the delays before it is resumed; nil if it was not cut, or something has arrived since
 }
 
 // streams are the streams of the present link. A byte stream has only Main.
 type streams struct {
 	main   stream
 	others map[transport.Stream]*stream
-	mute   int       // how many of the others are complete
-	owed   []*stream // the streams that credit is withheld from, oldest first
+	mute   int       // how many of the other streams are complete
+	owed   []*stream // the streams whose credit is withheld, oldest first
 	cut    []*stream // the streams to be resumed
 }
 
@@ -41,6 +41,20 @@ func (s *streams) park() (owed []*stream) {
 	}
 	s.others, s.owed, s.cut = nil, nil, nil
 	return owed
+}
+
+// clear forgets all streams. It keeps the memory of the list that Main is often in.
+func (s *streams) clear() {
+	owed := s.owed
+	clear(owed)
+	*s = streams{owed: owed[:0]}
+}
+
+// areIdle reports whether there is only Main, about which nothing need be remembered.
+func (s *streams) areIdle() bool {
+	main := &s.main
+	return len(s.others) == 0 && len(s.owed) == 0 && len(s.cut) == 0 &&
+		main.withheld == 0 && main.resumeAt == 0 && main.schedule == nil && !main.complete && main.nested == 0
 }
 
 // find returns a stream, or nil when it is over.
@@ -119,7 +133,7 @@ func (s *streams) resumable(now instant) (due []transport.Stream) {
 // processed.
 func (s *streams) consume(number transport.Stream, frames int, last bool) {
 	used := s.find(number)
-	if used == nil || frames == 0 { // it has ended, or this is not the last message of the frame
+	if used == nil || frames == 0 { // the stream has ended, or this is not the last message of the frame
 		return
 	}
 	used.schedule = nil
@@ -206,7 +220,7 @@ func (c *core) onStreamOpened(now instant, ev *event) {
 			return
 		}
 		r.stream = ev.stream
-		c.pending.resumeOne(r, now) // what the peer asks on other streams is not for this request
+		c.pending.resumeOne(r, now) // requests of the peer on other streams do not belong to this request
 	}
 	c.streams.add(ev.stream, ev.id)
 	c.emit(effect{kind: grant, epoch: c.epoch, stream: ev.stream, frames: c.options.Credit})
@@ -220,15 +234,15 @@ func (c *core) onStreamLost(now instant, ev *event) {
 	case s == nil:
 	case ev.resumable:
 		c.streams.interrupt(s, now, c.options, ev)
-	case s == &c.streams.main: // nothing belongs to it
+	case s == &c.streams.main: // no request belongs to Main alone
 	default:
 		c.streams.drop(s.number)
 		c.abandonStream(now, s, ev.reason)
 	}
 }
 
-// abandonStream ends the requests of a stream that has ended: our request whose answer it
-// would carry, or the peer's requests that came on it.
+// abandonStream ends the requests of a stream that has ended: our request that it would
+// have answered, or the peer's requests that came on it.
 func (c *core) abandonStream(now instant, s *stream, why Reason) {
 	if s.request != 0 {
 		if r, ok := c.pending.take(s.request); ok {
@@ -239,7 +253,7 @@ func (c *core) abandonStream(now instant, s *stream, why Reason) {
 	for _, request := range s.requests {
 		c.cancelIncoming(now, request)
 	}
-	for _, id := range c.pending.ids() { // what their handlers have asked on this stream
+	for _, id := range c.pending.ids() { // end the requests that handlers of these requests have made on this stream
 		if c.pending.byID[id].via == s.number {
 			r, _ := c.pending.take(id)
 			c.outbound.drop(id)
@@ -255,7 +269,7 @@ func (c *core) endStream(number transport.Stream) {
 		return
 	}
 	c.streams.drop(number)
-	if s.request == 0 || !s.complete { // else the peer has ended it
+	if s.request == 0 || !s.complete { // otherwise the peer has ended the stream
 		c.emit(effect{kind: endStream, epoch: c.epoch, stream: number})
 	}
 }
@@ -271,7 +285,7 @@ func (c *core) finishStream(now instant, number transport.Stream) {
 		c.abandonStream(now, s, Reason{StreamLost, transport.ErrPeerClosed})
 	case len(s.requests) == 0:
 		if last := c.outbound.lastReply(number); last != nil {
-			last.last = true // so that the end of the stream does not overtake it
+			last.last = true // so the stream does not end before this reply
 			c.streams.drop(number)
 			return
 		}
@@ -320,7 +334,7 @@ func (c *core) stallFor(now instant, why Stall) {
 	}
 	if before != 0 {
 		c.emit(effect{kind: stallEnded, epoch: c.epoch, stall: before, at: now - since})
-		c.liveness.hear(now) // nothing could be heard until now
+		c.liveness.hear(now) // the link was not read until now
 	}
 	c.flow.change(now, why)
 	if why != 0 {
@@ -331,10 +345,10 @@ func (c *core) stallFor(now instant, why Stall) {
 // flow decides when the streams of the link may deliver (ADR-0004).
 type flow struct {
 	crowded bool          // many notifications wait for the handler
-	paused  time.Duration // how long the link was paused for them, without the present pause
-	stall   Stall         // why credit is withheld; 0 when it is not
-	since   instant       // when that began
-	until   instant       // when a pause has to end; 0 unless there is one
+	paused  time.Duration // how long the link was paused because of that, without the present pause
+	stall   Stall         // why credit is withheld; 0 if it is not
+	since   instant       // since when credit is withheld
+	until   instant       // when the present pause must end; 0 if there is none
 }
 
 // A Stall says why a Conn has temporarily stopped reading from its link.

@@ -472,7 +472,7 @@ func TestCutStreamIsTakenUpWhenThePeerSays(t *testing.T) {
 // Main has no end: what a transport calls its last frame is a frame like any.
 //
 // Guarantees: G-0019.1
-func TestMainIsNeverComplete(t *testing.T) {
+func TestMainStreamIsNeverComplete(t *testing.T) {
 	d := driveReady(t, Options{})
 	d.own(event{kind: notified, incoming: &Incoming{}, frames: 1, last: true})
 	d.want(notify)

@@ -61,7 +61,7 @@ func TestHandlerHasAGraceToReturn(t *testing.T) {
 // stays.
 //
 // Guarantees: G-0003.17
-func TestStuckHandlerGivesUpWhatItIs(t *testing.T) {
+func TestStuckHandlerFreesItsPlace(t *testing.T) {
 	for name, request := range map[string]*Incoming{
 		"exclusive": {key: incomingKey{id: jsonrpc.IntegerID(1)}, exclusive: true},
 		"streaming": {key: incomingKey{id: jsonrpc.IntegerID(1)}, streaming: true},

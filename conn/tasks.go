@@ -10,7 +10,7 @@ import (
 type task struct {
 	name   string
 	cancel context.CancelCauseFunc
-	serves *Incoming // nil unless it is a handler
+	serves *Incoming // the request that it serves; nil if the task is not a handler
 
 	next, previous *task
 	runs           bool

@@ -36,11 +36,11 @@ import (
 // Each function may find that somebody else has the loop. It then only leaves its event in the
 // mailbox.
 
-// A runner is the loop's own goroutine. Between its turns it does the job that the
-// loop has for it. So one goroutine, whose stack grows once, opens the link, runs the
-// handshake and closes the link.
+// A runner is the loop's own goroutine. Between turns of the loop it does a job for
+// the loop. So a single goroutine, whose stack grows only once, opens the link, runs
+// the handshake and closes the link.
 type runner struct {
-	job *job // nil if there is none
+	job *job // the next job; nil if there is none
 }
 
 // run is the loop's own goroutine. It works and waits for more work, until the loop parks or
@@ -60,7 +60,7 @@ func (l *loop) run() {
 			}
 			continue
 		case woken == nil:
-			return // the loop has parked; another goroutine may have it already
+			return // the loop has parked; another goroutine may already have the loop
 		}
 		<-woken
 	}
@@ -79,12 +79,12 @@ func (l *loop) start() {
 		}
 	}()
 	l.begin()
-	if l.conn.role == initiator && l.tasks.n == 0 && l.mailbox.len() > 0 { // the gate has a place already; an empty take would give the loop away
+	if l.conn.role == initiator && l.tasks.n == 0 && l.mailbox.len() > 0 { // the gate already has a place for it; taking from an empty mailbox would give the loop to another goroutine
 		l.stepAll(l.mailbox.take(l.buffers.forMailbox()))
 	}
 	if l.interruption == nil && !l.finished {
 		l.arm()
-		flush := l.flush
+		flush := l.flush()
 		rests = l.mailbox.rest()
 		flush.flush(0)
 	}
@@ -96,7 +96,7 @@ func (l *loop) resume() {
 		go l.run()
 		return
 	}
-	l.woken <- struct{}{} // it has room: nobody else has the loop
+	l.woken <- struct{}{} // the channel has room, because nobody else has the loop
 }
 
 // work steps through the mailbox until it is empty or the loop is over. If it is empty,
@@ -111,7 +111,7 @@ func (l *loop) work(r *runner) (next <-chan struct{}, over bool, err error) {
 			err = l.afterPanic(&PanicError{Value: value, Stack: debug.Stack()})
 		}
 	}()
-	switch l.ownWaits = false; { // a turn on another goroutine may have ended like this
+	switch l.ownWaits = false; { // a turn on another goroutine may have panicked or interrupted the loop
 	case l.panicked != nil:
 		return nil, true, l.afterPanic(l.panicked)
 	case l.interruption != nil:
@@ -125,7 +125,7 @@ func (l *loop) work(r *runner) (next <-chan struct{}, over bool, err error) {
 	for !l.finished || l.tasks.n > 0 && !l.overdue {
 		l.arm()
 		l.runner = nil
-		next, flush := l.rest(l.busyAt > before && (r == nil || r.job == nil)), l.flush
+		next, flush := l.rest(l.busyAt > before && (r == nil || r.job == nil)), l.flush()
 		events := l.mailbox.take(l.buffers.forMailbox())
 		flush.flush(0)
 		if len(events) == 0 {
@@ -202,14 +202,14 @@ func (l *loop) workLent(keepUpTo pace, mayEnd bool) (flush flush, kept served) {
 			l.panicked = &PanicError{Value: value, Stack: debug.Stack()}
 		}
 		if !rests {
-			flush = l.flush
+			flush = l.flush()
 			kept = l.takeKept(kept)
 			l.endOrResume(mayEnd)
 		}
 	}()
 	for range lentBatches {
 		l.arm()
-		flush = l.flush
+		flush = l.flush()
 		events := l.mailbox.take(l.buffers.forMailbox())
 		if rests = len(events) == 0; rests {
 			return flush, kept
@@ -243,7 +243,7 @@ func (l *loop) lendToEnd(ev *event) (posted bool) {
 func (l *loop) takeKept(before served) (kept served) {
 	kept = before
 	if l.buffers == nil {
-		return kept // it has parked, so nothing was kept
+		return kept // the loop has parked, so no request was kept
 	}
 	if l.buffers.kept.Incoming != nil {
 		kept = l.buffers.kept
@@ -258,6 +258,9 @@ type flush struct {
 	conn *Conn
 	link transport.Flusher
 }
+
+// flush returns the Flush of the present link.
+func (l *loop) flush() flush { return flush{l.conn, l.flusher} }
 
 func (f flush) flush(depth int) {
 	if f.link != nil {

@@ -14,7 +14,7 @@ import (
 //   - Workers: goroutines that have run a handler, for the next handler of any of the Conns.
 //     They end when none of the Conns is busy.
 //   - Spare memory: what a Conn gives up when it becomes idle, for the next one that becomes
-//     busy. A garbage collection or two frees it.
+//     busy. The garbage collector frees what is not used.
 //
 // The zero value is ready to use. A Wheel must not be copied.
 type Wheel struct {
@@ -39,9 +39,10 @@ func (w *Wheel) unset(l *loop) { w.probing.remove(l, l.probeSlot) }
 type slots struct {
 	mu     sync.Mutex
 	began  time.Time
-	length time.Duration // of a slot
-	kind   eventKind     // of the ticks
-	used   []slot        // in no order, none of them empty
+	length time.Duration // the length of a slot
+	kind   eventKind     // the kind of the ticks
+	spare  []*loop       // empty; for the next slot
+	used   []slot        // in no particular order; none of them is empty
 	timer  *time.Timer
 	next   int64 // the slot that the timer is set to; 0 if it is not set
 }
@@ -51,6 +52,9 @@ type slot struct {
 	number int64
 	loops  []*loop
 }
+
+// fewLoops is the largest slot whose memory is kept for the next one.
+const fewLoops = 16
 
 const (
 	probeSlotLength = 250 * time.Millisecond
@@ -71,7 +75,8 @@ func (s *slots) add(l *loop, wait, length time.Duration, kind eventKind) (number
 	if at := s.find(number); at >= 0 {
 		s.used[at].loops = append(s.used[at].loops, l)
 	} else {
-		s.used = append(s.used, slot{number, []*loop{l}})
+		s.used = append(s.used, slot{number, append(s.spare, l)})
+		s.spare = nil
 		s.arm()
 	}
 	return number, time.Duration(number)*length - now
@@ -90,17 +95,20 @@ func (s *slots) remove(l *loop, number int64) {
 		due.loops = slices.Delete(due.loops, i, i+1)
 	}
 	if len(due.loops) == 0 {
+		if cap(due.loops) <= fewLoops {
+			s.spare = due.loops
+		}
 		s.used = slices.Delete(s.used, at, at+1)
 		s.arm()
 	}
 }
 
-// find returns the index of a slot, or -1 if nobody is in it.
+// find returns the index of a slot, or -1 if no loop is in it.
 func (s *slots) find(number int64) int {
 	return slices.IndexFunc(s.used, func(other slot) bool { return other.number == number })
 }
 
-// arm sets the timer to the first slot that somebody is in.
+// arm sets the timer to the end of the first slot that contains a loop.
 func (s *slots) arm() {
 	var first int64
 	for _, other := range s.used {

@@ -24,7 +24,7 @@ func (l *loop) serve(in *Incoming) {
 		l.serveNow(in)
 		return
 	}
-	ctx, cancel := context.WithCancelCause(withValues(l.ctx, in.Origin)) // no child of the incarnation's context, which would keep its map of children for good
+	ctx, cancel := context.WithCancelCause(withValues(l.ctx, in.Origin)) // not a child of the incarnation's context, which would keep a map of its children until its end
 	in.serving = task{name: in.Method, cancel: cancel, serves: in}
 	l.tasks.add(&in.serving)
 	if l.buffers.pace.isAtMost(l.buffers.keepUpTo) && l.buffers.kept.Incoming == nil && !in.exclusive && !in.streaming {
@@ -35,16 +35,16 @@ func (l *loop) serve(in *Incoming) {
 		in.worker = &worker{requests: make(chan served, 1)}
 		go in.worker.serveAll()
 	}
-	in.worker.requests <- served{in, l, ctx} // it has room, since the worker is idle
+	in.worker.requests <- served{in, l, ctx} // the channel has room, because the worker is idle
 }
 
 // serveNow runs the handler of an Immediate request in the loop itself. The core gets the
 // answer in the same step.
 func (l *loop) serveNow(in *Incoming) {
-	in.serving = task{name: in.Method, cancel: func(error) {}, serves: in} // nothing can cancel it before it returns
+	in.serving = task{name: in.Method, cancel: func(error) {}, serves: in} // nothing can cancel the handler before it returns
 	request := served{in, l, withValues(l.ctx, in.Origin)}
 	reply := request.answer()
-	l.buffers.following = append(l.buffers.following, event{kind: handled, epoch: in.Epoch, incoming: in, payload: reply})
+	l.buffers.follow(event{kind: handled, epoch: in.Epoch, incoming: in, payload: reply})
 }
 
 // serveOne runs a handler, and lends this goroutine to the loop for the answer. It
@@ -67,8 +67,8 @@ func (s *served) answer() []byte {
 	return reply
 }
 
-// answerAndTell is answer, and tells Hooks.ServeStopped. It is apart from answer, because the
-// handler would have less of its stack.
+// answerAndTell does what answer does, and calls Hooks.ServeStopped. It is a separate
+// function, so that a handler without that hook needs less stack.
 func (s *served) answerAndTell() []byte {
 	c := s.loop.conn
 	began := c.now()
@@ -125,6 +125,30 @@ func asFault(err error) *jsonrpc.Error {
 // servedBy is the context key under which a handler finds the Conn it serves.
 type servedBy struct{}
 
+// A servedContext has the values of a context, but not its end, and the Conn under servedBy.
+type servedContext struct {
+	values context.Context
+	conn   *Conn
+}
+
+func newServedContext(ctx context.Context, c *Conn) servedContext {
+	if ctx.Done() != nil { // otherwise it has no end
+		ctx = context.WithoutCancel(ctx)
+	}
+	return servedContext{ctx, c}
+}
+
+func (servedContext) Deadline() (deadline time.Time, ok bool) { return time.Time{}, false }
+func (servedContext) Done() <-chan struct{}                   { return nil }
+func (servedContext) Err() error                              { return nil }
+
+func (c servedContext) Value(key any) any {
+	if key == (servedBy{}) {
+		return c.conn
+	}
+	return c.values.Value(key)
+}
+
 // serves reports whether ctx is that of one of this Conn's handlers.
 func (c *Conn) serves(ctx context.Context) bool { return ctx.Value(servedBy{}) == c }
 
@@ -157,7 +181,7 @@ type worker struct{ requests chan served } // capacity one
 func (w *worker) serveAll() {
 	for request := range w.requests {
 		if !request.loop.serveOne(request) {
-			return // the loop has ended, and will not dismiss the worker
+			return // the loop has ended, so nobody will dismiss the worker
 		}
 	}
 }
@@ -167,7 +191,7 @@ func (w *worker) serveAll() {
 type workers struct {
 	mu    sync.Mutex
 	idle  []*worker
-	loops int // how many loops are not parked
+	loops int // how many of the loops are not parked
 }
 
 // maxIdleWorkers is the maximum number of waiting workers: the default of MaxServing.

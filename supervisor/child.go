@@ -49,7 +49,7 @@ type ChildSpec struct {
 	// Supervisor, no limit. Negative: no limit.
 	Shutdown time.Duration
 
-	resource resource // of Run; nil for a worker
+	resource resource // what Run continues with; nil if the child is a function
 
 	// begin starts what Run does and returns, so that no goroutine has to wait for the
 	// end. If it returns nil, it calls over when Run would have returned, on another
@@ -92,24 +92,24 @@ type Child struct {
 
 	// The supervisor's mutex guards all fields below.
 	key          uint64        // grows with each start
-	started      signal.Signal // Init has returned
-	hasStarted   bool          // it has started at least once
-	done         signal.Signal // it has terminated
-	err          error         // why; set before done
+	started      signal.Signal // fires when Init has returned
+	hasStarted   bool          // the child has started at least once
+	done         signal.Signal // fires when the child has terminated
+	err          error         // why it has terminated; set before done
 	terminatedAt instant
 	hidden       bool // deleted: not listed after it has terminated
 
-	first context.Context // of the first Run, until Start begins it; nil unless Start does
+	first context.Context // the context of the first Run, until Start begins that Run; nil if Start does not begin it
 
 	// These belong to the present Run.
 	cancel      context.CancelCauseFunc
 	cancelDrain context.CancelFunc // nil unless Drain is running
 	drainDue    instant            // when Drain must have returned; 0: its failure is recorded already
-	goroutines  int                // of Run and Drain
-	pendingEnd  *message           // the end of Run, until Drain has returned, too
-	stopAsked   bool               // it was told to stop
-	overdue     signal.Signal      // it still runs after its Shutdown
-	failure     error              // how it failed
+	goroutines  int                // how many goroutines of Run and Drain are running
+	pendingEnd  *message           // the message that Run has ended; it waits until Drain has returned, too
+	stopAsked   bool               // the child was told to stop
+	overdue     signal.Signal      // fires when the child still runs after its Shutdown
+	failure     error              // how the child failed
 
 	// These belong to all Runs.
 	ran         bool

@@ -538,8 +538,8 @@ func wantText(t *testing.T, err error, want string) {
 // Guarantees: G-0002.13
 func TestRefusalsOfAStuckChild(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, release := supervisor.New(supervisor.Options{Name: "app"}), make(chan struct{})
-		spec := supervisor.ChildSpec{ID: "a", Run: ignoresStop(release), Shutdown: time.Second}
+		s, release, runs := supervisor.New(supervisor.Options{Name: "app"}), make(chan struct{}), new(atomic.Int64)
+		spec := supervisor.ChildSpec{ID: "a", Run: ignoresFirstStop(release, runs), Shutdown: time.Second}
 		c := start(t, s, spec)
 		if err := c.Stop(t.Context()); !errors.As(err, new(*supervisor.StuckError)) {
 			t.Errorf("Stop returned %v", err)

@@ -476,11 +476,11 @@ func (p *peer) call(ctx context.Context) {
 	c.Call(ctx, conn.Request{Method: "sampling", Timeout: -1, WaitForReady: true})
 }
 
-// TestHandlerDiesAlone: its panic is an answer to the peer. The link lives, and
+// TestPanicOfAHandlerAffectsOneRequest: its panic is an answer to the peer. The link lives, and
 // nothing is restarted.
 //
 // Guarantees: G-0002.8, G-0002.9
-func TestHandlerDiesAlone(t *testing.T) {
+func TestPanicOfAHandlerAffectsOneRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, p := supervisor.New(supervisor.Options{Intensity: -1}), &peer{}
 		c := conn.New(p.transport(t, s), conn.Options{

@@ -35,9 +35,9 @@ func (s *Supervisor) Connect(ctx context.Context, c *conn.Conn) (*Child, error) 
 // A connection is a child that is a Conn.
 type connection struct {
 	*conn.Conn
-	names      *registry.Registry // nil: none
-	registered bool               // the name was registered here
-	resumable  bool               // a Run has ended that another could continue
+	names      *registry.Registry // Options.Registry; nil if there is none
+	registered bool               // this child has registered the name
+	resumable  bool               // a Run has ended, and another Run could continue with the Conn
 }
 
 func (c *connection) spec() ChildSpec {

@@ -50,12 +50,12 @@ func TestConnectCostsNoGoroutine(t *testing.T) {
 	})
 }
 
-// TestLostLinkIsTheConnsBusiness loses ten links in a row. Each time a new
+// TestLostLinkCountsNoRestart loses ten links in a row. Each time a new
 // incarnation comes about behind the same handle, the ids go on, and the
 // supervisor counts no restart, although its intensity is three.
 //
 // Guarantees: G-0002.8, G-0002.9
-func TestLostLinkIsTheConnsBusiness(t *testing.T) {
+func TestLostLinkCountsNoRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, p := supervisor.New(supervisor.Options{}), &peer{}
 		c := conn.New(p.transport(t, s), conn.Options{Name: "weather"})

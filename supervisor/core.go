@@ -13,11 +13,11 @@ type instant = time.Duration
 type message struct {
 	kind   messageKind
 	child  uint64 // key of the child it is about
-	traits traits // added
+	traits traits // added: the part of the ChildSpec that the core needs
 
 	failed  bool    // ended: with an error or a panic
 	final   bool    // ended: the child cannot run again
-	resumes bool    // ended: a resource must be closed if no other Run follows
+	resumes bool    // ended: if no other Run follows, the resource must be closed
 	keeps   bool    // stopAsked: the children start again with the supervisor
 	due     instant // drainAsked: when draining must be over
 }
@@ -80,7 +80,7 @@ type core struct {
 	state     State // Running, Draining, Stopping or Stopped
 	keeps     bool  // while stopping: keep members that would run again for the next begin
 	members   members
-	restarts  []instant // within the period, oldest first
+	restarts  []instant // when children were restarted within the period, oldest first
 	stopQueue []*member // members to stop, the next one last
 	awaited   *member   // the member whose end the queue waits for
 	beginning bool      // the kept members are being started
@@ -213,7 +213,7 @@ func (c *core) isHeldUp() bool {
 
 func (c *core) onInitialized(m *member) {
 	if m.state != Starting {
-		return // it was told to stop meanwhile
+		return // the member was told to stop meanwhile
 	}
 	m.firstStart = false
 	c.enter(m, Running)
@@ -231,7 +231,7 @@ func (c *core) onEnded(m *member, msg *message) {
 		c.retire(m)
 	case msg.final || !m.restart.follows(msg.failed):
 		c.retire(m)
-	case c.state != Running || m.queued: // it would have been stopped anyway
+	case c.state != Running || m.queued: // the member would have been stopped anyway
 		c.hold(m)
 	case !c.countRestart():
 		c.giveUp(m)
@@ -259,7 +259,7 @@ func (c *core) retire(m *member) {
 		m.rerun = false
 		c.stopWithin(m)
 		c.emit(discard, m)
-		if !m.queued { // so that the supervisor waits for it before it stops
+		if !m.queued { // the queue makes the supervisor wait for it before it stops
 			c.stopQueue = append(c.stopQueue, m)
 		}
 		return

@@ -36,7 +36,7 @@ type member struct {
 	state State
 	since instant // when it entered that state
 
-	firstStart bool    // its Init has never returned
+	firstStart bool    // its Init has not returned yet in any Run
 	rerun      bool    // stopping, or about to be stopped: it runs again afterwards
 	queued     bool    // is in core.stopQueue
 	resumes    bool    // waiting: a resource of its last Run must be closed if no other Run follows

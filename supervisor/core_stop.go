@@ -130,7 +130,7 @@ func (c *core) halt(m *member, rerun bool) {
 
 func (c *core) stopWithin(m *member) {
 	c.enter(m, Stopping)
-	if due := c.now + m.shutdown; due >= c.now { // otherwise it is unlimited, or overflows
+	if due := c.now + m.shutdown; due >= c.now { // otherwise the time is unlimited, or the sum overflows
 		m.due = due
 		c.expect(due)
 	}

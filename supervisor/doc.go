@@ -29,7 +29,7 @@
 //     returns nil, context.Canceled or the cause of the context, it has not failed.
 //   - Before Run returns, every goroutine that it has started has ended.
 //   - Run can be called again: it relies on nothing that a failed Run left behind.
-//   - Init does what other children depend on: those started after this child
+//   - Init prepares what other children depend on: the children after this one
 //     start when Init has returned.
 //   - Go cannot kill a goroutine. A child that ignores the end of its context is
 //     reported as stuck after its Shutdown, and left behind. The supervisor does

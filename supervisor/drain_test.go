@@ -240,11 +240,11 @@ func TestFailedDrainIsAFailureOfTheChild(t *testing.T) {
 	}
 }
 
-// TestWhoseDrainHasFailed: also a child whose Run had returned by then, and not
+// TestFailedDrainIsNamed: also a child whose Run had returned by then, and not
 // one whose Drain a Stop has cut short. A supervisor fails once with those below.
 //
 // Guarantees: G-0002.17
-func TestWhoseDrainHasFailed(t *testing.T) {
+func TestFailedDrainIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := supervisor.New(supervisor.Options{})
 		draining := make(chan struct{})
@@ -304,11 +304,11 @@ func TestDrainThatIgnoresItsContext(t *testing.T) {
 	})
 }
 
-// TestWhatIsLateIsToldAtOnce when the time is up, whatever it was doing, and
+// TestLateChildrenAreStoppedWhenTheTimeIsUp when the time is up, whatever it was doing, and
 // although others are slow to stop.
 //
 // Guarantees: G-0002.16
-func TestWhatIsLateIsToldAtOnce(t *testing.T) {
+func TestLateChildrenAreStoppedWhenTheTimeIsUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, d, began := supervisor.New(supervisor.Options{}), new(diary), time.Now()
 		slow := func(id string) func(context.Context) error {
@@ -500,10 +500,10 @@ func TestSecondCloseWaitsForTheFirst(t *testing.T) {
 	})
 }
 
-// TestOnlyWhoRunsIsDrained: a child in its Init has nothing to finish.
+// TestOnlyRunningChildrenAreDrained: a child in its Init has nothing to finish.
 //
 // Guarantees: G-0002.16
-func TestOnlyWhoRunsIsDrained(t *testing.T) {
+func TestOnlyRunningChildrenAreDrained(t *testing.T) {
 	for _, strategy := range []supervisor.Strategy{supervisor.OneForOne, supervisor.RestForOne} {
 		synctest.Test(t, func(t *testing.T) {
 			s := supervisor.New(supervisor.Options{Strategy: strategy})
@@ -523,7 +523,7 @@ func TestOnlyWhoRunsIsDrained(t *testing.T) {
 // that has refused a child, it takes none.
 //
 // Guarantees: G-0002.16
-func TestCloseOfWhatBeginsTakesNobody(t *testing.T) {
+func TestCloseOfAStartingSupervisorStartsNothing(t *testing.T) {
 	for range 100 {
 		synctest.Test(t, func(t *testing.T) {
 			root := supervisor.New(supervisor.Options{})

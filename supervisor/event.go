@@ -57,8 +57,8 @@ func (e Event) String() string {
 }
 
 const (
-	maxEvents = 1024      // how many may wait for the hook
-	hookName  = "OnEvent" // stands in a StuckError for a hook that does not return
+	maxEvents = 1024      // how many events may wait for the hook
+	hookName  = "OnEvent" // the name of a hook that does not return in a StuckError
 )
 
 // An eventQueue calls the hook for each event, in order, on a goroutine that

@@ -219,11 +219,11 @@ func TestHangingHookDelaysNoOtherLife(t *testing.T) {
 	})
 }
 
-// TestWhatAStopThrowsAwayIsCounted: the hook hangs for longer than a stop waits
+// TestEventsDiscardedByStopAreCounted: the hook hangs for longer than a stop waits
 // for it, and hears of the rest when the supervisor runs again.
 //
 // Guarantees: G-0002.7
-func TestWhatAStopThrowsAwayIsCounted(t *testing.T) {
+func TestEventsDiscardedByStopAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		root, release, events := supervisor.New(supervisor.Options{}), make(chan struct{}), []supervisor.Event(nil)
 		pool, child := nested(t, root, supervisor.Options{Name: "pool", OnEvent: func(e supervisor.Event) {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-
-	"github.com/bowline-mcp/bowline/internal/signal"
 )
 
 // A subtree is a supervisor that is the child of another one. Its children run on their
@@ -18,11 +16,11 @@ func (s subtree) init(ctx context.Context) error {
 	for {
 		l, began := s.begin()
 		select {
-		case <-l.ready:
+		case <-l.ready.Wait():
 			return nil
 		case <-ctx.Done():
 			return s.end(ctx)
-		case <-l.done:
+		case <-l.done.Wait():
 			if began && l.result != nil || s.isClosing() {
 				return l.result
 			}
@@ -35,7 +33,7 @@ func (s subtree) init(ctx context.Context) error {
 func (s subtree) begin() (l *lifetime, began bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if began = signal.IsClosed(s.lifetime.done) && !s.closing; began {
+	if began = s.lifetime.done.HasFired() && !s.closing; began {
 		s.lifetime = newLifetime()
 		s.events.reopen()
 		s.step(&message{kind: begun})
@@ -47,7 +45,7 @@ func (s subtree) begin() (l *lifetime, began bool) {
 func (s subtree) run(ctx context.Context) error {
 	l := s.currentLifetime()
 	select {
-	case <-l.done:
+	case <-l.done.Wait():
 		return l.result
 	case <-ctx.Done():
 		return s.end(ctx)
@@ -58,7 +56,7 @@ func (s subtree) run(ctx context.Context) error {
 // parent will run it again.
 func (s subtree) end(ctx context.Context) error {
 	l := s.stop(errors.Is(context.Cause(ctx), ErrRestarted))
-	<-l.done
+	<-l.done.Wait()
 	return l.result
 }
 
@@ -91,7 +89,7 @@ func (s subtree) outcome(error) (final, resumes bool) {
 // discard implements resource: it terminates the children that were kept.
 func (s subtree) discard(error) error {
 	l := s.stop(false)
-	<-l.done
+	<-l.done.Wait()
 	return l.result
 }
 

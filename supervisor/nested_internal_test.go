@@ -24,7 +24,7 @@ func nestedAndStopped(t *testing.T) (root, pool *Supervisor, c *Child) {
 // or too many others are over, does not run its supervisor outside the tree.
 //
 // Guarantees: G-0002.15
-func TestRestartMeetsAForget(t *testing.T) {
+func TestRestartDuringDelete(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		root, pool, c := nestedAndStopped(t)
 		if _, err := c.nest(); err != nil { // Restart, until here

@@ -35,16 +35,16 @@ type ChildReport struct {
 	Restart       Restart   `json:"restart"`
 	State         State     `json:"state"`
 	StopRequested bool      `json:"stopRequested"`     // it was told to stop
-	Stuck         bool      `json:"stuck"`             // Stopping: it has ignored that for its Shutdown
-	WillRestart   bool      `json:"willRestart"`       // Stopping: it runs again once it has returned
+	Stuck         bool      `json:"stuck"`             // it still runs although its Shutdown has passed since it was told to stop
+	WillRestart   bool      `json:"willRestart"`       // in the state Stopping: it runs again when it has returned
 	Since         time.Time `json:"since"`             // when it entered the state
 	Restarts      int       `json:"restarts"`          // how often it was restarted, whichever child had failed
 	Failures      int       `json:"failures"`          // how often its Init, Run or Drain has failed
 	LastFailure   error     `json:"-"`                 // nil if it has never failed
 	FailedAt      time.Time `json:"failedAt,omitzero"` // when it failed last
 
-	Connection *conn.Status `json:"connection,omitempty"` // of a Conn; else nil
-	Supervisor *Report      `json:"supervisor,omitempty"` // of a nested supervisor; else nil
+	Connection *conn.Status `json:"connection,omitempty"` // the status of a child that is a Conn; otherwise nil
+	Supervisor *Report      `json:"supervisor,omitempty"` // the report of a child that is a supervisor; otherwise nil
 }
 
 // MarshalJSON writes the fields in words, and the error as its text.
@@ -83,7 +83,7 @@ func (r Report) Changed() <-chan struct{} { return r.changed }
 // time in proportion to the number of children. The snapshot of one supervisor
 // is consistent; those below it are taken a little later.
 func (s *Supervisor) Report() Report {
-	changed := s.changes.next() // first, so that no change is missed
+	changed := s.changes.next() // read this first, so that no change is missed
 	s.mu.Lock()
 	r := s.describe()
 	listed := make([]*Child, 0, len(s.byID))
@@ -150,8 +150,8 @@ func (r *ChildReport) describeBelow(c *Child) {
 // A notifier announces the next change in a tree. Its mutex is always locked last.
 type notifier struct {
 	mu      sync.Mutex
-	changed chan struct{} // nil while nobody waits
-	parent  *notifier     // of the supervisor above
+	changed chan struct{} // nil while nobody waits for a change
+	parent  *notifier     // the notifier of the supervisor above
 }
 
 // forwardTo makes every change here also a change of the parent.

@@ -263,11 +263,11 @@ func wantPlain(t *testing.T, what, text string, count int) {
 	}
 }
 
-// TestNamesForgeNothing: whatever a supervisor, a child and its failure are
+// TestNamesCannotForgeLogLines: whatever a supervisor, a child and its failure are
 // called, reports, events and errors have a line for each.
 //
 // Guarantees: G-0002.17
-func TestNamesForgeNothing(t *testing.T) {
+func TestNamesCannotForgeLogLines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var events []supervisor.Event
 		s := supervisor.New(supervisor.Options{Name: forged, Intensity: -1, OnEvent: func(e supervisor.Event) { events = append(events, e) }})

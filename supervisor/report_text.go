@@ -17,9 +17,11 @@ import (
 const maxPrinted = 20
 
 // String prints the tree, with one line for each supervisor and child in start
-// order: what it is, its state and since when, and its last failure. Of more
-// than 20 children it prints the 20 that need most attention, those in trouble
-// first and those that stopped well last, and counts the others by state.
+// order: what it is, its state and since when, and its last failure. If there
+// are more than 20 children, it prints the 20 that need most attention, and
+// counts the others by state. Children that are stuck or in backoff come first,
+// then those that have failed; children that stopped without an error come
+// last.
 func (r Report) String() string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "%s at %s: %s, %s since %s, %s", title(r.Name), r.At.Format(time.DateTime), r.Strategy, r.State, clock(r.Since), r.summary())
@@ -80,11 +82,11 @@ func (r *Report) choose() (printed, omitted []ChildReport) {
 type priority int
 
 const (
-	inTrouble priority = iota // it is stuck or in backoff, or a child below it is or has failed
+	inTrouble priority = iota // it is stuck or in backoff, or a child below it is stuck, in backoff or failed
 	failed                    // it has failed for good
 	changing                  // it is starting or stopping, or is a supervisor
 	normal                    // it is running
-	lowest                    // it has stopped well
+	lowest                    // it has stopped without an error
 )
 
 func (c *ChildReport) priority() priority {

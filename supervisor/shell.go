@@ -86,7 +86,7 @@ func (s *Supervisor) perform(fx *effect) {
 		s.lifetime.gaveUp = &IntensityError{s.options.Name, c.spec.ID, max(s.options.Intensity, 0), s.options.Period, c.failure}
 		s.emit(GaveUp, c, s.lifetime.gaveUp)
 	case ready:
-		close(s.lifetime.ready)
+		s.lifetime.ready.Fire()
 	case conclude:
 		if s.options.OnEvent == nil { // there is no hook to wait for
 			s.lifetime.conclude(s, s.runningIDs())
@@ -208,7 +208,7 @@ func (s *Supervisor) ended(c *Child, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c.goroutines--; c.goroutines == 0 {
-		c.cancel(nil) // for goroutines that the child has left running
+		c.cancel(nil) // ends the context for goroutines that the child has left running
 	}
 	c.recordEnd(err)
 	if msg.child, msg.failed = c.key, c.failure != nil; c.goroutines > 0 {
@@ -241,7 +241,7 @@ func (c *Child) recordEnd(err error) {
 	if err == nil || c.stopAsked && answersStop(err) {
 		return
 	}
-	if c.failure == nil { // otherwise this is the discard, which repeats the failure
+	if c.failure == nil { // otherwise this is the end of discard, which repeats the failure
 		c.countFailure(err)
 	}
 	c.failure, c.lastFailure = err, err

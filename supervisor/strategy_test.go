@@ -139,12 +139,12 @@ func TestTheOthersAreToldThatTheyWillRunAgain(t *testing.T) {
 	})
 }
 
-// TestWhatIsOverStaysOver: a strategy restarts who runs. A child that was
+// TestEndedChildrenAreNotRestarted: a strategy restarts who runs. A child that was
 // stopped, or has done what it was there for, is not brought back, and a
 // temporary one is over when it is stopped.
 //
 // Guarantees: G-0002.11
-func TestWhatIsOverStaysOver(t *testing.T) {
+func TestEndedChildrenAreNotRestarted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, failing, done := supervisor.New(supervisor.Options{Strategy: supervisor.OneForAll}), newScript(), newScript()
 		start(t, s, supervisor.ChildSpec{ID: "failing", Run: failing.run})
@@ -167,11 +167,11 @@ func TestWhatIsOverStaysOver(t *testing.T) {
 	})
 }
 
-// TestNobodyRunsTwice: a child that ignores its stop is named, and nobody of its
+// TestChildNeverRunsTwice: a child that ignores its stop is named, and nobody of its
 // group is started before it is gone.
 //
 // Guarantees: G-0002.6, G-0002.13
-func TestNobodyRunsTwice(t *testing.T) {
+func TestChildNeverRunsTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var events []string
 		s := supervisor.New(supervisor.Options{Strategy: supervisor.RestForOne, OnEvent: func(e supervisor.Event) {

@@ -79,15 +79,15 @@ type Supervisor struct {
 
 	mu         sync.Mutex
 	core       *core
-	children   map[uint64]*Child // that have not terminated, by key
-	byID       map[string]*Child // the same, and the terminated ones still listed
-	terminated []*Child          // the terminated ones, oldest first, at most maxTerminated
+	children   map[uint64]*Child // the children that have not terminated, by key
+	byID       map[string]*Child // the same children, and the terminated ones that are still listed, by ID
+	terminated []*Child          // terminated children that are still listed, oldest first, at most maxTerminated
 	keys       uint64            // the last key that was used
 	starting   *Child            // the child that Start is adding at this moment; else nil
 	parent     *Child            // the child that runs this supervisor; nil for the root
 	closing    bool              // the parent has asked for a drain
 	counts     counts
-	lifetime   *lifetime   // the present one, or the last
+	lifetime   *lifetime   // the present lifetime, or the last one
 	timer      *time.Timer // nil until the first deadline
 	armed      instant     // when the timer fires; 0: it is stopped
 }
@@ -96,17 +96,17 @@ type Supervisor struct {
 // one, a nested supervisor one for each time that its parent runs it.
 type lifetime struct {
 	since time.Time     // when the supervisor entered its state
-	ready chan struct{} // closed when the children it began with have started
-	done  chan struct{} // closed when the supervisor has stopped
+	ready signal.Signal // the children it began with have started
+	done  signal.Signal // the supervisor has stopped
 
 	gaveUp   *IntensityError // nil unless the supervisor gave up
 	gaveUpOn *Child          // the child whose restart was one too many
-	failures []error         // of children, while they were being stopped
-	result   error           // set before done is closed
+	failures []error         // failures of children while they were being stopped
+	result   error           // set before done fires
 }
 
 func newLifetime() *lifetime {
-	return &lifetime{since: time.Now(), ready: make(chan struct{}), done: make(chan struct{})}
+	return &lifetime{since: time.Now()}
 }
 
 // New returns a supervisor without children. It panics when Options.Strategy is
@@ -117,14 +117,14 @@ func New(o Options) *Supervisor {
 	}
 	s := &Supervisor{
 		options:  o.withDefaults(),
-		born:     time.Now().Add(-time.Nanosecond), // so that no instant is zero
+		born:     time.Now().Add(-time.Nanosecond), // a nanosecond ago, because no instant may be zero
 		events:   eventQueue{hook: o.OnEvent, supervisor: o.Name},
 		children: make(map[uint64]*Child),
 		byID:     make(map[string]*Child),
 		lifetime: newLifetime(),
 	}
 	s.core = newCore(&s.options)
-	close(s.lifetime.ready)
+	s.lifetime.ready.Fire()
 	return s
 }
 
@@ -260,11 +260,11 @@ func (s *Supervisor) stop(keeps bool) *lifetime {
 // tenths of the time, all children that still run are stopped immediately. A
 // nested supervisor has one hundredth less time than the one above it.
 //
-// Close returns what Stop returns, and the errors of Drain. For nested supervisors
-// the same applies as for Stop. A second Close waits for the first
-// and does not change its deadline. When ctx ends first, Close stops everything
-// as Stop does, and returns a *StuckError that names what still runs, and the
-// cause of ctx.
+// Close returns what Stop returns, and the errors of Drain. See Stop for what
+// happens when a nested supervisor is closed by this method. A second Close waits
+// for the first and does not change its deadline. When ctx ends first, Close stops
+// everything as Stop does, and returns a *StuckError that names what still runs,
+// and the cause of ctx.
 func (s *Supervisor) Close(ctx context.Context) error {
 	return s.drainFor(ctx, 0.9)
 }
@@ -280,7 +280,7 @@ func (s *Supervisor) drainFor(ctx context.Context, part float64) error {
 	due := s.now() + time.Duration(part*float64(time.Until(deadline)))
 	l := s.endLifetime(&message{kind: drainAsked, due: max(due, 1)})
 	err := s.await(ctx, l)
-	if ctx.Err() != nil && !signal.IsClosed(l.done) {
+	if ctx.Err() != nil && !l.done.HasFired() {
 		s.stop(false)
 	}
 	return err
@@ -326,8 +326,8 @@ func (s *Supervisor) await(ctx context.Context, l *lifetime) error {
 		return result
 	}
 	left := s.unfinished()
-	if len(left) == 0 { // only the result is missing
-		<-l.done
+	if len(left) == 0 { // everything has returned; only the result is missing
+		<-l.done.Wait()
 		return l.result
 	}
 	return fmt.Errorf("%w: %w", &StuckError{s.options.Name, left}, context.Cause(ctx))
@@ -337,10 +337,10 @@ func (s *Supervisor) await(ctx context.Context, l *lifetime) error {
 // counts.
 func (l *lifetime) await(ctx context.Context) (result error, over bool) {
 	select {
-	case <-l.done:
+	case <-l.done.Wait():
 	case <-ctx.Done():
 	}
-	if !signal.IsClosed(l.done) {
+	if !l.done.HasFired() {
 		return nil, false
 	}
 	return l.result, true
@@ -359,7 +359,7 @@ func (s *Supervisor) conclude(l *lifetime, another bool, stuck []string) {
 
 // conclude publishes the result. The caller holds the supervisor's mutex.
 func (l *lifetime) conclude(s *Supervisor, stuck []string) {
-	defer close(l.done)
+	defer l.done.Fire()
 	var parts []error
 	if l.gaveUp != nil {
 		parts = append(parts, l.gaveUp)

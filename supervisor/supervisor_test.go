@@ -69,11 +69,11 @@ func TestGivesUp(t *testing.T) {
 	})
 }
 
-// TestWhoIsRefusedIsToldThatItGaveUp: children that come later, children that were
+// TestChildrenLearnThatTheSupervisorGaveUp: children that come later, children that were
 // being started, and children that ran, whose end is still not a failure.
 //
 // Guarantees: G-0002.4
-func TestWhoIsRefusedIsToldThatItGaveUp(t *testing.T) {
+func TestChildrenLearnThatTheSupervisorGaveUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, servers, failing := supervisor.New(supervisor.Options{Intensity: -1}), supervisor.New(supervisor.Options{}), newScript()
 		c := start(t, s, supervisor.ChildSpec{ID: "failing", Run: failing.run})

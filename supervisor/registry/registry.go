@@ -41,7 +41,7 @@ type Registry struct {
 
 	mu      sync.Mutex
 	entries map[string]*entry
-	feeds   feeds[*conn.Conn] // of watchers
+	feeds   feeds[*conn.Conn] // the feeds of all watchers
 }
 
 // An entry exists from the moment that a Conn asks for a name until the name is
@@ -139,7 +139,7 @@ func (r *Registry) reserve(name string, e *entry) (holder *conn.Conn, busy <-cha
 func (r *Registry) claim(ctx context.Context, name string, e *entry) (err error) {
 	var release Release
 	err = errStorePanicked
-	defer func() { err = r.claimed(name, e, release, err) }() // also after a panic, so that the name is free
+	defer func() { err = r.claimed(name, e, release, err) }() // deferred, so that the name is free even after a panic
 	release, err = r.options.Store.Claim(ctx, Claim{
 		Name: name, Holder: r.options.Holder, Lost: func(cause error) { r.lose(name, e, cause) },
 	})
@@ -177,7 +177,7 @@ func (r *Registry) Unregister(ctx context.Context, name string, c *conn.Conn) er
 	for busy != nil {
 		err := await(ctx, busy)
 		if err == nil {
-			err = e.failed // of a release by somebody else
+			err = e.failed // somebody else has released the name, and this is the error
 		}
 		if err != nil {
 			return fmt.Errorf("registry: unregister %q: %w", name, err)
@@ -213,7 +213,7 @@ func (r *Registry) withdraw(name string, c *conn.Conn) (e *entry, busy <-chan st
 
 func (r *Registry) release(ctx context.Context, name string, e *entry) (err error) {
 	err = errStorePanicked
-	defer func() { r.released(name, e, err) }() // also after a panic
+	defer func() { r.released(name, e, err) }() // deferred, so that it runs even after a panic
 	err = e.release(ctx)
 	return err
 }
@@ -241,7 +241,7 @@ func (r *Registry) remove(name string, e *entry, why *LostError) bool {
 	defer r.mu.Unlock()
 	switch e.phase {
 	case claiming:
-		e.lost = why // Register returns it
+		e.lost = why // Register returns this error
 	case held:
 		e.phase = lost
 		delete(r.entries, name)
@@ -253,7 +253,7 @@ func (r *Registry) remove(name string, e *entry, why *LostError) bool {
 
 // Lookup finds the Conn that was registered with this Registry under a name. It
 // never finds a Conn that has closed for good, but may find one that is closing.
-// It does not ask the Store; Holders knows of other processes.
+// It does not ask the Store; use Holders to find names of other processes.
 func (r *Registry) Lookup(name string) (*conn.Conn, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

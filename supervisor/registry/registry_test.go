@@ -37,7 +37,7 @@ func TestRegister(t *testing.T) {
 // Only the Conn that has a name gives it up, and giving up twice is once.
 //
 // Guarantees: G-0013.2
-func TestUnregisterIsTheHolders(t *testing.T) {
+func TestOnlyTheHolderUnregisters(t *testing.T) {
 	r := registry.New(registry.Options{Holder: "here"})
 	first, second := open(), open()
 	unregister(t, r, "n", first)

@@ -47,15 +47,16 @@ type Claim struct {
 	// has returned. It is not nil and does not block for long. A second call, or
 	// a call after Release was called, has no effect.
 	//
-	// A Store with leases calls Lost before the name can become another's, by its
-	// own clock, even when it reaches no server.
+	// A Store with leases calls Lost before anybody else can get the name. It
+	// decides by its own clock, so it does so even when it cannot reach its
+	// server.
 	Lost func(error)
 }
 
 // A Release gives up the claim that it was returned with, and no later claim of
 // the same name. When it returns nil, the name is free. A second call, or a call
-// after Lost, has no effect. From the call on, the Store does not renew the
-// claim, even when Release fails: the claim then ends with its lease.
+// after Lost, has no effect. After the call the Store does not renew the claim.
+// So the claim ends with its lease even when Release fails.
 type Release func(context.Context) error
 
 // A Local is a Store for one process: a map. The zero value is ready to use. It

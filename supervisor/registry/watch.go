@@ -45,8 +45,8 @@ func (c Change) String() string {
 // keeps is bounded by the number of names. The changes that were yielded always
 // add up to the content of the Registry. The changes of one name come in order.
 //
-// That a Conn has closed for good is a change when the Conn is unregistered, or
-// when the Registry notices it; see the package comment.
+// When a Conn has closed for good, Watch yields that change as soon as the Conn
+// is unregistered or the Registry notices it; see the package comment.
 func (r *Registry) Watch(ctx context.Context) iter.Seq[Change] {
 	return func(yield func(Change) bool) {
 		f := r.subscribe()
@@ -133,7 +133,7 @@ func (r *Registry) watchStore(ctx context.Context, seen map[string]string, yield
 		if err != nil {
 			return err
 		}
-		if first { // it has all names: those missing from it became free
+		if first { // the first map has all names, so a name that is missing from it is free
 			for name := range seen {
 				if _, exists := changed[name]; !exists {
 					changed[name] = ""
@@ -164,9 +164,9 @@ func (r *Registry) watchStore(ctx context.Context, seen map[string]string, yield
 // It grows with the names that exist and those that the watcher has seen. A name
 // that came and went in the meantime leaves nothing behind.
 type feed[V comparable] struct {
-	seen    map[string]V // what the watcher believes to exist
+	seen    map[string]V // the state of each name as the watcher has seen it
 	pending map[string]*list.Element
-	order   list.List     // of *update[V]
+	order   list.List     // elements are *update[V]
 	wake    chan struct{} // capacity one: a token while something may be pending
 }
 
@@ -194,7 +194,7 @@ func (f *feed[V]) set(name string, now V, reason error) {
 		f.pending[name] = f.order.PushBack(&update[V]{name: name, was: f.seen[name], now: now, reason: reason})
 		select {
 		case f.wake <- struct{}{}:
-		default: // it has a token already
+		default: // the channel has a token already
 		}
 	}
 }

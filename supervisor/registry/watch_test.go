@@ -96,7 +96,7 @@ func TestWatch(t *testing.T) {
 // A watcher that is held up delays nobody, and is told what is new in the end.
 //
 // Guarantees: G-0013.4, G-0013.5
-func TestSlowWatcherIsToldTheNewest(t *testing.T) {
+func TestSlowWatcherGetsTheNewestChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := registry.New(registry.Options{})
 		old, gone, same, fresh := open(), open(), open(), open()
