@@ -74,7 +74,7 @@ type ExitError struct {
 }
 
 // Error returns one line: how the process ended, and the last line of its standard
-// error that found of an error, or else the last line.
+// error that reports an error. If no line does, it is the last line.
 func (e *ExitError) Error() string {
 	how := fmt.Sprintf("exited with status %d", e.Status)
 	if e.Signal != "" {
@@ -104,7 +104,7 @@ func (e *ExitError) errorLine() (line string) {
 	return strings.Map(printable, strings.ToValidUTF8(line, ""))
 }
 
-// printable drops control characters, since a terminal would obey them.
+// printable drops control characters, because a terminal would execute them.
 func printable(r rune) rune {
 	switch {
 	case r == '\t':

@@ -38,8 +38,7 @@ type ArgumentMirror interface {
 // NonBlockingOpener is an optional interface of a Transport that may open links without
 // waiting (ADR-0054).
 type NonBlockingOpener interface {
-	// OpensAtOnce reports whether Open never waits for anything, so that it returns soon
-	// even if its context does not end.
+	// OpensAtOnce reports whether Open never waits for anything.
 	OpensAtOnce() bool
 }
 
@@ -76,9 +75,9 @@ type Networked interface {
 // A Network is what a link knows about the connection to its peer. In the zero Network,
 // nothing is known.
 type Network struct {
-	// HTTP is the version of HTTP of the peer's last response, such as "1.1" or "2"; on the
-	// links of servers, of the request that opened the link. It is empty before the first
-	// response, and on links that are not HTTP.
+	// HTTP is a version of HTTP, such as "1.1" or "2". On a client's link it is that of the
+	// last response, and empty before the first. On a server's link it is that of the
+	// request that opened the link. It is empty on links that are not HTTP.
 	HTTP string
 
 	// Session is the id of the session, as in the header Mcp-Session-Id. It is empty if
@@ -102,8 +101,8 @@ type Flusher interface {
 // (ADR-0054).
 type NonBlockingCloser interface {
 	// CloseNow closes the link as Close does and returns true, if that is possible without
-	// waiting. Otherwise it does nothing and returns false. It never blocks. If the user of
-	// the link calls Flush at all, it does so soon after this, too.
+	// waiting. Otherwise it does nothing and returns false. It never blocks. A user that
+	// calls Flush also calls it soon after CloseNow.
 	CloseNow() bool
 }
 

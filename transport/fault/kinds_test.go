@@ -175,7 +175,7 @@ func TestDieLosesTheLinkWithTheFrame(t *testing.T) {
 }
 
 // Guarantees: G-0014.6
-func TestWhatIsHeldBackAtALossIsUnsent(t *testing.T) {
+func TestQueuedFramesAreUnsentAtALoss(t *testing.T) {
 	plan := fault.Plan{Faults: []fault.Fault{
 		{Kind: fault.Delay, Direction: fault.Outbound, At: []int{1}, For: time.Hour},
 		{Kind: fault.Stall, Direction: fault.Outbound, At: []int{2}, For: time.Hour},

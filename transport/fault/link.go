@@ -15,7 +15,7 @@ type link struct {
 	plan   *Plan
 	number int
 	record *record
-	to     transport.Receiver // set by Bind
+	to     transport.Receiver // the receiver; set by Bind
 
 	out outbound
 	in  inbound
@@ -24,8 +24,8 @@ type link struct {
 	heard    atomic.Pointer[time.Time] // the last result of Heard before the link was half open; nil: none
 	closing  atomic.Bool
 	bound    atomic.Bool
-	death    atomic.Pointer[InjectedError] // the fault that has ended the link; nil: none
-	wake     chan struct{}                 // of the pump; capacity one
+	death    atomic.Pointer[InjectedError] // the fault that has ended the link; nil if none has
+	wake     chan struct{}                 // wakes the pump; capacity one
 	over     chan struct{}                 // closed when the pump has ended
 }
 
@@ -116,7 +116,7 @@ func (l *link) die(e Entry) {
 func (l *link) rouse() {
 	select {
 	case l.wake <- struct{}{}:
-	default: // a turn is due already
+	default: // the pump has a token already
 	}
 }
 
@@ -185,7 +185,7 @@ type arrival struct {
 	tag        transport.Tag
 	in         transport.Inbound
 	streamLoss transport.StreamLoss
-	cut        bool // streamLost: by CutStream, so that Resume stays here
+	cut        bool // streamLost: CutStream is the reason, so the pump itself resumes the stream
 	failure    transport.Failure
 	loss       transport.Loss
 }
@@ -196,8 +196,8 @@ const (
 	received arrivalKind = iota
 	streamOpened
 	streamLost
-	streamEnded   // from this side
-	streamResumed // by Resume
+	streamEnded   // this side has ended the stream
+	streamResumed // Resume was called
 	writable
 	failed
 	ended
@@ -209,7 +209,7 @@ const (
 type inbound struct {
 	mu       sync.Mutex
 	arrivals []arrival
-	credit   map[transport.Stream]int // granted since the pump took it
+	credit   map[transport.Stream]int // credit granted since the pump last took it
 }
 
 func (in *inbound) arrive(a arrival) {
@@ -234,12 +234,12 @@ func (in *inbound) take() (arrivals []arrival, credit map[transport.Stream]int) 
 
 // An inboundStream is the state of one stream.
 type inboundStream struct {
-	credit int       // of the receiver, not used yet
-	asked  int       // credit of the wrapped link, not used yet
-	ready  []arrival // to deliver in this order; frames need credit
+	credit int       // how much credit of the receiver is unused
+	asked  int       // how much credit of the wrapped link is unused
+	ready  []arrival // what to deliver, in this order; frames need credit
 	tag    transport.Tag
-	cut    bool // by CutStream: nothing is delivered before Resume
-	muted  bool // by LoseStream or MuteStream: nothing arrives any more
+	cut    bool // CutStream has hit the stream: nothing is delivered before Resume
+	muted  bool // LoseStream or MuteStream has hit the stream: nothing arrives any more
 }
 
 // A late frame is held back until enough others have overtaken it, or time has

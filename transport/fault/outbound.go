@@ -18,13 +18,13 @@ type outbound struct {
 	link *link
 
 	mu        sync.Mutex // held across calls to the wrapped link
-	frames    int        // accepted so far
+	frames    int        // how many frames were accepted so far
 	queue     queue.Queue
 	held      []heldFrame
 	blocked   bool      // the wrapped link is busy, and will call Writable
-	stalled   time.Time // nothing is sent before
+	stalled   time.Time // nothing is sent before this time
 	busyUntil time.Time
-	busied    int  // number of the last frame that Busy has refused
+	busied    int  // the number of the last frame that Busy has refused
 	refused   bool // the sender of that frame waits for Writable
 	roomAgain bool // the wrapped link has called Writable
 	shut      bool
@@ -67,7 +67,7 @@ func (out *outbound) accept(now time.Time, o transport.Outbound) error {
 	if f == nil || f.Kind == Busy && out.busied == number {
 		return out.pass(o)
 	}
-	done := entry(l.number, Outbound, number, f.Kind, o.Frame) // before the frame is the link's
+	done := entry(l.number, Outbound, number, f.Kind, o.Frame) // made before Send, because the frame belongs to the link afterwards
 	note := func(err error) error {
 		if err == nil {
 			l.record.add(done)
@@ -112,7 +112,7 @@ func (out *outbound) accept(now time.Time, o transport.Outbound) error {
 	case HalfOpen:
 		l.halfOpen.Store(true)
 		return note(nil)
-	default: // Die
+	default: // the fault is Die
 		l.die(done)
 		return nil
 	}

@@ -20,9 +20,9 @@ type Plan struct {
 type Fault struct {
 	Kind        Kind
 	Direction   Direction
-	Link        int           // number of the link, counted from 1; default: every link
-	At          []int         // frames of a link in that direction, counted from 1
-	Probability float64       // for every other frame, from 0 to 1
+	Link        int           // the number of the link, counted from 1; default: every link
+	At          []int         // the numbers of frames in that direction, counted from 1
+	Probability float64       // the probability for every other frame, from 0 to 1
 	After       int           // how many frames at the start of a link Probability spares, for example a handshake
 	Frames      int           // Delay, Reorder: how many later frames may overtake; Flood: how many to add; default: 8
 	For         time.Duration // Delay, Reorder, Stall, Busy: the longest time; CutStream: StreamLoss.Delay; default: 100 ms
@@ -43,12 +43,12 @@ type Kind string
 
 const (
 	Drop      Kind = "drop"      // the frame is lost
-	Delay     Kind = "delay"     // the frame comes after Frames later ones, or after For
-	Reorder   Kind = "reorder"   // the same, by a random number of frames and a random time
+	Delay     Kind = "delay"     // the frame comes after Frames later frames, or after the time For
+	Reorder   Kind = "reorder"   // the same with a random number of frames and a random time
 	Duplicate Kind = "duplicate" // the frame comes twice
 	Truncate  Kind = "truncate"  // the end of the frame is lost
 	Corrupt   Kind = "corrupt"   // one byte becomes zero; that is not JSON, so the frame cannot become another message
-	Stall     Kind = "stall"     // the frame, and what follows it, comes after For
+	Stall     Kind = "stall"     // the frame, and all frames after it, wait for the time For
 	HalfOpen  Kind = "half-open" // from here on nothing arrives, what is sent is lost, and the link reports no loss
 	Flood     Kind = "flood"     // Frames notifications that nobody has sent follow the frame
 	Forge     Kind = "forge"     // a response to a request that nobody has made follows the frame

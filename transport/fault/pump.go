@@ -14,11 +14,11 @@ type pump struct {
 	*link
 	streams map[transport.Stream]*inboundStream
 	held    []late
-	frames  int       // received so far
-	stalled time.Time // nothing is delivered before
+	frames  int       // how many frames were received so far
+	stalled time.Time // nothing is delivered before this time
 	loss    *transport.Loss
-	linger  time.Time // the loss does not wait for credit after
-	next    time.Time // when the next turn is due; zero: when something happens
+	linger  time.Time // the loss does not wait for credit after this time
+	next    time.Time // when the next turn is due; zero: only when something happens
 }
 
 // lingerTime is how long a loss waits for credit for the frames before it.
@@ -75,7 +75,7 @@ func (p *pump) turn(now time.Time) (over bool) {
 func (p *pump) finishDying() {
 	if p.death.Load() != nil && p.loss == nil {
 		p.out.close()
-		p.inner.Close(0) // the program's own Close returns what it leaves behind
+		p.inner.Close(0) // the error is ignored, because the program's own Close returns it
 	}
 }
 
@@ -143,7 +143,7 @@ func (p *pump) receive(now time.Time, a arrival) {
 	case MuteStream:
 		state.muted = true
 	case Truncate, Corrupt:
-		a.in.Frame, a.in.Message = spoiled(f.Kind, a.in.Frame, chance), nil // Message would still be intact
+		a.in.Frame, a.in.Message = spoiled(f.Kind, a.in.Frame, chance), nil // Message is removed, because it would still be intact
 		p.ready(a)
 	case Duplicate:
 		copied := a

@@ -173,13 +173,13 @@ var errLost = errors.New("the link was lost")
 // A peer is the receiver of the link that a script serves.
 type peer struct {
 	link     transport.Link
-	frames   chan []byte // one at most: credit is one
+	frames   chan []byte // holds at most one frame, because the credit is one
 	writable chan struct{}
 	lost     chan struct{}
 	once     sync.Once
-	reason   error // set when lost is closed
+	reason   error // why the link was lost; set before lost is closed
 
-	frame   []byte          // the last one received
+	frame   []byte          // the last frame received
 	request jsonrpc.Message // the last request expected
 }
 
@@ -225,7 +225,7 @@ func (p *peer) send(ctx context.Context, frame []byte) error {
 	}
 }
 
-func (p *peer) Receive(in transport.Inbound) { p.frames <- in.Frame } // there is room: it had one credit
+func (p *peer) Receive(in transport.Inbound) { p.frames <- in.Frame } // the channel has room, because the link had credit for one frame
 
 func (p *peer) Writable() {
 	select {

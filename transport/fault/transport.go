@@ -19,7 +19,7 @@ type Transport struct {
 	mu      sync.Mutex
 	opens   int
 	links   int
-	present *link // the last one
+	present *link // the link that was opened last
 }
 
 // New wraps a transport. It panics if the plan contains an unknown fault.
@@ -82,7 +82,7 @@ func (l *Link) Log() Log { return l.record.read() }
 // An InjectedError says that a Plan made an open fail, or broke a link or a stream.
 type InjectedError struct {
 	Kind      Kind
-	Link      int // number of the link, or of the failed open, counted from 1
+	Link      int // the number of the link, or of the failed open, counted from 1
 	Direction Direction
 	Frame     int // counted from 1; 0 when the fault hit no frame
 }

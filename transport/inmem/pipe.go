@@ -155,15 +155,15 @@ func await(drained <-chan struct{}, grace time.Duration) {
 type direction struct {
 	mu      sync.Mutex
 	queue   queue.Queue
-	limit   int // the longest frame, in bytes
+	limit   int // the maximum size of a frame, in bytes
 	credit  int // positive only while the queue is empty
 	to      transport.Receiver
-	worker  transport.Worker // to, if it is one
-	lending atomic.Bool      // the sender calls Flush
+	worker  transport.Worker // the receiver, if it is a Worker
+	lending atomic.Bool      // whether the sender calls Flush
 	owed    atomic.Bool      // the worker was promised that Work is called
 	shut    bool             // the sender has called Close
 	over    bool             // the pipe has ended
-	loss    *transport.Loss  // to be reported by bind
+	loss    *transport.Loss  // a loss that bind must report
 	drained chan struct{}    // created by close; closed when the queue is empty
 }
 

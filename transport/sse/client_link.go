@@ -27,8 +27,8 @@ import (
 )
 
 const (
-	// orderPatience is how long the POST of a request holds up the message behind
-	// it. Some servers answer the POST only when they have served the request.
+	// orderPatience is how long the next message waits for the POST of a request.
+	// Some servers answer the POST only when they have served the request.
 	orderPatience = time.Second
 
 	// maxBeside is how many such POSTs there may be.
@@ -43,27 +43,27 @@ const (
 type clientLink struct {
 	client   *http.Client
 	header   http.Header
-	auth     web.Authorizer // nil for none
-	limit    int            // bytes of a frame
-	endpoint *url.URL       // where messages are posted
-	http     string         // version of the stream's response
+	auth     web.Authorizer // nil if there is none
+	limit    int            // the maximum size of a frame, in bytes
+	endpoint *url.URL       // the URL that messages are posted to
+	http     string         // the version of HTTP of the stream's response
 	body     io.ReadCloser
 	events   *eventstream.Reader
-	release  func() // called at the end
+	release  func() // called when the link has ended
 
 	told   delivery.Delivery
 	heard  heard.Time
-	known  atomic.Bool // the server has accepted a message, so it had the session
+	known  atomic.Bool // the server has accepted a message, so it knew the session
 	credit credit.Credit
 
 	ctx    context.Context // ends when nothing is exchanged any more
 	cancel context.CancelFunc
 	left   error         // what Close left behind; set before the ending finishes
-	beside chan struct{} // holds one for each request whose POST others overtake
+	beside chan struct{} // holds a token for each request whose POST later messages may overtake
 
 	mu      sync.Mutex
 	queue   queue.Queue
-	begun   int // messages taken out of the queue
+	begun   int // how many messages were taken out of the queue
 	posting bool
 	ending  ending.Ending
 	unsent  []numbered
@@ -72,7 +72,7 @@ type clientLink struct {
 // A numbered message is one that has left the queue.
 type numbered struct {
 	transport.Outbound
-	number int // in the order of Send
+	number int // the position in the order of Send
 }
 
 func newClientLink(client *http.Client, header http.Header, limit int) *clientLink {
@@ -218,8 +218,8 @@ func (l *clientLink) take() (m numbered, ok bool) {
 	return m, true
 }
 
-// postRequest posts a request, and waits for the server to accept it as long as the
-// message behind it can wait.
+// postRequest posts a request, and waits until the server has accepted it, for at
+// most orderPatience.
 func (l *clientLink) postRequest(m numbered) {
 	select {
 	case l.beside <- struct{}{}:
@@ -261,11 +261,11 @@ func (l *clientLink) post(ctx context.Context, m numbered) {
 		return request, err
 	})
 	if err != nil {
-		l.settle(m, err, unsent || waiting.Load() && !connected.Load()) // a RoundTripper that does not trace leaves it open
+		l.settle(m, err, unsent || waiting.Load() && !connected.Load()) // if the RoundTripper does not support tracing, this is uncertain
 		return
 	}
 	defer response.Body.Close()
-	l.heard.Note() // the status
+	l.heard.Note() // the status of the response has arrived
 	if response.StatusCode/100 == 2 {
 		l.known.Store(true)
 		io.CopyN(io.Discard, response.Body, web.MaxErrorBody) // only so that the connection can be used again
@@ -296,7 +296,7 @@ func (l *clientLink) settle(m numbered, err error, unsent bool) {
 		}
 		return
 	}
-	if m.Tag != 0 { // without a tag the sender does not want to know
+	if m.Tag != 0 { // a sender that gives no tag does not want to know
 		err = fmt.Errorf("sse: post %s: %w", cmp.Or(m.Route.Method, "a response"), err)
 		l.told.Tell(func(to transport.Receiver) { to.Failed(transport.Failure{Tag: m.Tag, Err: err, Unsent: unsent}) })
 	}

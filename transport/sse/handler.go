@@ -102,7 +102,7 @@ type Acceptor = transport.Acceptor
 type Handler struct {
 	acceptor Acceptor
 	options  HandlerOptions
-	large    chan struct{} // holds one for each large body
+	large    chan struct{} // holds a token for each large body
 
 	mu       sync.Mutex
 	sessions map[string]*serverLink
@@ -175,8 +175,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// refuse answers a request that reaches no session. A body that was not read must
-// not be waited for: that takes a connection which is closed afterwards.
+// refuse answers a request that reaches no session. If the body was not read,
+// refuse closes the connection afterwards, because net/http would otherwise wait
+// for the rest of the body.
 func refuse(w http.ResponseWriter, r *http.Request, status int, text string) {
 	if r.ContentLength != 0 && r.ProtoMajor == 1 {
 		w.Header().Set("Connection", "close")
@@ -190,7 +191,7 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request) {
 		refuse(w, r, http.StatusInternalServerError, web.CannotFlush)
 		return
 	}
-	if r.ContentLength != 0 { // net/http would wait for the end of it
+	if r.ContentLength != 0 { // net/http would wait for the end of the body
 		refuse(w, r, http.StatusBadRequest, "a GET has no body")
 		return
 	}
@@ -210,7 +211,7 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request) {
 		refuse(w, r, http.StatusServiceUnavailable, "shutting down")
 		return
 	}
-	reason = transport.ErrPeerClosed // also when the ResponseWriter panics
+	reason = transport.ErrPeerClosed // the reason if the ResponseWriter panics in serve
 	reason = l.serve(r.Context(), h.endpointOf(r, l.id), h.options.KeepAlive)
 }
 
@@ -221,14 +222,14 @@ func (h *Handler) identify(r *http.Request) string {
 	return h.options.Identify(r)
 }
 
-// add takes a new session in. It reports false if there are too many.
+// add adds a new session. It reports false if there are too many.
 func (h *Handler) add(l *serverLink) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.stopped || len(h.sessions) >= h.options.MaxSessions {
 		return false
 	}
-	l.id = rand.Text() // 130 random bits
+	l.id = rand.Text() // a text with 130 random bits
 	h.sessions[l.id] = l
 	return true
 }
@@ -265,7 +266,7 @@ func (h *Handler) endpointOf(r *http.Request, id string) string {
 	return fmt.Sprintf("%s%s%s=%s", address, separator, sessionParameter, id)
 }
 
-// post takes one message to its session.
+// post passes one message to its session.
 func (h *Handler) post(w http.ResponseWriter, r *http.Request) {
 	if problem := web.CheckBody(r.Header); problem != "" {
 		refuse(w, r, http.StatusUnsupportedMediaType, problem)

@@ -29,27 +29,27 @@ var sessionNotFound = &refusal{http.StatusNotFound, "session not found"}
 // the GET request writes the stream, and those of the POSTs deliver messages.
 type serverLink struct {
 	id, identity string
-	http         string // the version of HTTP of the GET
-	maxFrame     int    // bytes
+	http         string // the version of HTTP of the GET request
+	maxFrame     int    // in bytes
 	w            http.ResponseWriter
 	control      *http.ResponseController
 
 	told    delivery.Delivery
 	credit  credit.Credit
-	turn    chan struct{} // holds one while a POST is being delivered
-	wake    chan struct{} // holds one: the goroutine of the GET looks again
-	closing chan struct{} // closed with the reason
-	unused  chan struct{} // closed when no request uses the link, after the reason
-	gone    chan struct{} // closed when all has ended
+	turn    chan struct{} // holds a token while a POST is being delivered
+	wake    chan struct{} // holds a token that makes the goroutine of the GET request check for frames
+	closing chan struct{} // closed when the reason is set
+	unused  chan struct{} // closed when the reason is set and no request uses the link
+	gone    chan struct{} // closed when everything has ended
 
 	mu      sync.Mutex
 	queue   queue.Queue
-	uses    int   // HTTP requests that use the link now
+	uses    int   // how many HTTP requests use the link now
 	reason  error // why the link is over
-	forced  bool  // nothing more is written
+	forced  bool  // whether all writing has stopped
 	writing bool
-	reading *http.ResponseController // of the POST whose body is being read; nil for none
-	left    error                    // what has not ended; set before gone is closed
+	reading *http.ResponseController // the controller of the POST whose body is being read; nil if there is none
+	left    error                    // an error that names what has not ended; set before gone is closed
 }
 
 // newServerLink returns a link that its GET request uses.
@@ -88,11 +88,11 @@ func (l *serverLink) Send(o transport.Outbound) error {
 	return nil
 }
 
-// signal makes the goroutine of the GET look again.
+// signal makes the goroutine of the GET request check for frames.
 func (l *serverLink) signal() {
 	select {
 	case l.wake <- struct{}{}:
-	default: // it will look anyway
+	default: // the goroutine has a token already
 	}
 }
 
@@ -134,7 +134,7 @@ func (l *serverLink) enter(ctx context.Context) *refusal {
 	return refused
 }
 
-// next gives the turn to the POST that is next.
+// next lets the next POST deliver its message.
 func (l *serverLink) next() { <-l.turn }
 
 // leave ends the use of the link by one request.
@@ -182,7 +182,7 @@ func (l *serverLink) serve(ctx context.Context, endpoint string, keepAlive time.
 	}
 }
 
-// await waits for frames, and returns them as events, and how many they are. It
+// await waits for frames. It returns their text as events, and their number. It
 // returns a comment when quiet fires.
 func (l *serverLink) await(ctx context.Context, quiet <-chan time.Time) (text []byte, frames int, err error) {
 	for {
@@ -219,8 +219,8 @@ func (l *serverLink) collect() (text []byte, frames int, over bool) {
 	return text, frames, l.reason != nil
 }
 
-// write writes the text of so many frames piece by piece: a client that is slow but
-// steady has time for all of a long frame.
+// write writes the text of the given number of frames piece by piece, so a slow but
+// steady client has enough time for a long frame.
 func (l *serverLink) write(text []byte, frames int) error {
 	for piece := range slices.Chunk(text, web.WriteSize) {
 		if !l.beginWrite(frames) {
@@ -251,12 +251,12 @@ func (l *serverLink) beginWrite(frames int) bool {
 		defer l.told.Tell(transport.Receiver.Writable)
 	}
 	l.writing = true
-	l.control.SetWriteDeadline(time.Now().Add(web.WritePatience)) // a writer that cannot set one does not block
+	l.control.SetWriteDeadline(time.Now().Add(web.WritePatience)) // a writer without deadlines does not block
 	return true
 }
 
-// endWrite takes the deadline back: HTTP/2 would reset a quiet stream at the deadline
-// of its last write.
+// endWrite removes the deadline, because HTTP/2 would reset a quiet stream at the
+// deadline of its last write.
 func (l *serverLink) endWrite() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -323,11 +323,11 @@ func (l *serverLink) setReadDeadline(body *http.ResponseController, deadline tim
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.reading = body; !l.forced {
-		body.SetReadDeadline(deadline) // a writer that cannot set one has none
+		body.SetReadDeadline(deadline) // a writer without deadlines has no deadline
 	}
 }
 
-// bodyDone says that no body is being read.
+// bodyDone records that no body is being read any more.
 func (l *serverLink) bodyDone(body *http.ResponseController) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -181,7 +181,7 @@ func (c *Command) start() (*child, error) {
 	return c.announce(process, &p), nil
 }
 
-// announce calls Started, and then begins the link. Not before: the link reaps the child
+// announce calls Started, and begins the link only after that: the link reaps the child
 // when it exits, and then another process may get its id. If Started panics, nobody gets
 // the link, so announce closes it.
 func (c *Command) announce(process *process, p *pipes) (l *child) {
@@ -196,7 +196,7 @@ func (c *Command) announce(process *process, p *pipes) (l *child) {
 		c.Started(process.child.Pid)
 	}
 	returned = true
-	return l // set by the deferred function
+	return l // the deferred function sets l
 }
 
 // pipes are the ends of the three standard streams, by descriptor number.
@@ -224,10 +224,11 @@ func closeAll(files []*os.File) {
 }
 
 const (
-	// brokenGrace is the grace of a child that lives on after its pipe broke.
+	// brokenGrace is the grace of a child that keeps running after its pipe broke.
 	brokenGrace = 100 * time.Millisecond
 
-	// exitWait is how long a broken pipe waits for the exit that explains it.
+	// exitWait is how long the link waits, after a pipe broke, for an exit of the child
+	// that explains it.
 	exitWait = 100 * time.Millisecond
 
 	// drainTime bounds the reading of what a dead child left in its pipes.
@@ -244,9 +245,9 @@ type child struct {
 	stderr    *stderr
 	exit      *transport.ExitError // set before exited is closed
 	exited    chan struct{}
-	abandoned *latch.Latch  // the process cannot be killed
-	gone      chan struct{} // everything has ended
-	left      error         // what has not; set before gone is closed
+	abandoned *latch.Latch  // raised when the process cannot be killed
+	gone      chan struct{} // closed when everything has ended
+	left      error         // an error that names what has not ended; set before gone is closed
 }
 
 func newChild(c *Command, process *process, p *pipes) *child {

@@ -28,7 +28,7 @@ func TestChildKilledInTheMiddleOfAFrame(t *testing.T) {
 }
 
 // Guarantees: G-0014.7, G-0014.11
-func TestStubbornChildIsKilledAndReaped(t *testing.T) {
+func TestChildThatIgnoresSignalsIsKilledAndReaped(t *testing.T) {
 	p := open(t, roleCommand(t, "stubborn"))
 	p.want(`"ready"`)
 	p.close(brokenGrace)

@@ -24,7 +24,7 @@ type pipeWriter struct {
 // A pipeReader reads from a non-blocking pipe or socket.
 type pipeReader struct {
 	file syscall.RawConn
-	call func(descriptor uintptr) bool // made once
+	call func(descriptor uintptr) bool // created once, because each closure would be an allocation
 
 	nowait nowait
 	into   []byte

@@ -11,7 +11,7 @@ import (
 )
 
 // Guarantees: G-0051.1
-func TestWhoSendsWrites(t *testing.T) {
+func TestSendWritesOnItsGoroutine(t *testing.T) {
 	out, in := mustPipe(t)
 	defer closeAll([]*os.File{out, in})
 	w := newWriter(in, Lines, 1<<20) // nobody calls run

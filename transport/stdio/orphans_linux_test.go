@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestNobodyOutlivesAProcessThatWasKilled: it had no time to end its child, whose
+// TestNoChildOutlivesAKilledProgram: it had no time to end its child, whose
 // own child ignores SIGTERM and does not read its input.
 //
 // Guarantees: G-0014.19
-func TestNobodyOutlivesAProcessThatWasKilled(t *testing.T) {
+func TestNoChildOutlivesAKilledProgram(t *testing.T) {
 	socket := listen(t)
 	command := roleCommand(t, "grandparent", socket.variable())
 	cmd := exec.Command(command.Path)

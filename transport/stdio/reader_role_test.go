@@ -106,7 +106,7 @@ func TestAnotherGoroutineReadsOn(t *testing.T) {
 // A handler whose goroutine has lost the reading already takes it from nobody else.
 //
 // Guarantees: G-0055.3
-func TestWhoHasLostTheReadingLeavesItToOthers(t *testing.T) {
+func TestFormerReaderDoesNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		goOn, left := make(chan struct{}), make(chan struct{})
 		var w *wire

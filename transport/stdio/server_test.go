@@ -220,7 +220,7 @@ func TestServerCloseIsBoundedByItsGrace(t *testing.T) {
 // A read that cannot be interrupted is named, not waited for.
 //
 // Guarantees: G-0014.11
-func TestServerCloseNamesWhatItLeaves(t *testing.T) {
+func TestServerCloseNamesAStuckRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		p := open(t, &Server{In: stuck(release), Out: stuck(release)})

@@ -46,7 +46,7 @@ func (noStream) Close() error { return nil }
 // the last of them, those before it are answered first.
 //
 // Guarantees: G-0051.3, G-0051.5
-func TestWhatComesInTogetherIsAnsweredTogether(t *testing.T) {
+func TestFramesThatArriveTogetherAreAnsweredTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const came = 10
 		in, peer := io.Pipe()

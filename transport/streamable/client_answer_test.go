@@ -97,7 +97,7 @@ func TestAStreamOfEventsWaitsForCredit(t *testing.T) {
 }
 
 // Guarantees: G-0022.1
-func TestWhatIsNoAnswerFailsTheRequest(t *testing.T) {
+func TestInvalidAnswerFailsTheRequest(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer func(http.ResponseWriter)
 		want   string

@@ -31,20 +31,20 @@ type httpRequest struct {
 	header    http.Header // shared with other requests; see remote.keepsHeaders
 	frame     []byte
 	posts     *clientStream // the stream whose request it posts; nil for other messages
-	inSession bool          // it carries the session's id
-	bears     bool          // it carries the credentials of a web.Bearer
+	inSession bool          // the request carries the session's id
+	bears     bool          // the request carries the credentials of a web.Bearer
 
-	handedOver bool        // to the HTTP client
-	waiting    atomic.Bool // for a connection, new or used
-	dialing    atomic.Bool // a new one is being made
+	handedOver bool        // the HTTP client has the request
+	waiting    atomic.Bool // the request waits for a connection, new or used
+	dialing    atomic.Bool // a new connection is being made
 	connected  atomic.Bool
 	written    atomic.Bool
-	fatal      error // why the link ends because of it
+	fatal      error // why the link must end because of this request; nil if it need not
 
-	alive bool // counted in to.alive; guarded by to.mu
-	over  bool // its response is closed, or will never come; guarded by to.mu
+	alive bool // the request is counted in to.alive; guarded by to.mu
+	over  bool // the response is closed, or will never come; guarded by to.mu
 
-	trace atomic.Pointer[requestTrace] // of the latest attempt
+	trace atomic.Pointer[requestTrace] // the trace of the latest attempt
 
 	// The first attempt needs these. They are part of the request to save allocations.
 	traced   tracedContext
@@ -91,7 +91,7 @@ func (r *httpRequest) do(ctx context.Context) (*http.Response, error) {
 	}
 	r.fatal = r.count(ctx, response, err)
 	if err == nil {
-		r.to.heard.Note() // the headers
+		r.to.heard.Note() // the headers of the response have arrived
 		r.received = countedBody{response.Body, r}
 		response.Body = &r.received
 	}
@@ -244,8 +244,8 @@ type requestTrace struct {
 	carrier context.Context // contains the trace for net/http
 	of      atomic.Pointer[httpRequest]
 
-	connections atomic.Int32 // that the attempt got
-	made        atomic.Bool  // one of them was not idle before, so a dial may continue
+	connections atomic.Int32 // how many connections the attempt got
+	made        atomic.Bool  // one of the connections was new, so a dial may still be running
 	written     atomic.Int32 // how often the attempt was written
 }
 

@@ -170,7 +170,7 @@ func TestTracesAreUsedAgain(t *testing.T) {
 // trace back once: two requests never share one.
 //
 // Guarantees: G-0058.2
-func TestATraceIsGivenBackOnce(t *testing.T) {
+func TestTraceIsReturnedOnce(t *testing.T) {
 	m := newRemote(endpointOf(t, "http://example.com"), new(http.Client), nil)
 	for range 20_000 {
 		r := m.newPost(t.Context(), new(outgoing))

@@ -25,8 +25,8 @@ import (
 type clientLink struct {
 	remote  *remote
 	told    delivery.Delivery
-	limit   int    // bytes of a frame
-	release func() // called at the end
+	limit   int    // the maximum size of a frame, in bytes
+	release func() // called when the link has ended
 
 	life   context.Context // ends with the grace of Close
 	expire context.CancelFunc
@@ -42,12 +42,12 @@ type clientLink struct {
 	posting   bool // a goroutine posts messages that are not requests
 	listening bool // the GET stream was opened
 	sent      uint64
-	opened    transport.Stream // the last one
+	opened    transport.Stream // the number of the stream that was opened last
 	streams   map[transport.Stream]*clientStream
 	main      *clientStream
 	ending    ending.Ending // its goroutines include those that wait for work
 	workers   clientWorkers
-	unsent    []*outgoing // started, but the link ended before a byte was written
+	unsent    []*outgoing // messages that were started, but of which no byte was written before the link ended
 
 	older       transport.Link // carries everything after a fallback to HTTP+SSE; nil without one
 	olderUnsent []transport.Tag
@@ -100,7 +100,7 @@ func (l *clientLink) Send(o transport.Outbound) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var m *outgoing
-	if o.Route.Kind == jsonrpc.KindRequest { // it is part of its stream
+	if o.Route.Kind == jsonrpc.KindRequest { // a request is part of its stream
 		s := new(clientStream)
 		m, s.sent.stream = &s.sent, s
 	} else {

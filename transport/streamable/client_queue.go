@@ -8,9 +8,9 @@ import (
 // An outgoing is a message on its way to the server.
 type outgoing struct {
 	transport.Outbound
-	number uint64        // in the order of Send
-	stream *clientStream // of a request; nil for other messages
-	held   bool          // the queue counts it
+	number uint64        // the position in the order of Send
+	stream *clientStream // the stream of a request; nil for other messages
+	held   bool          // the queue counts the message
 }
 
 // modern reports whether the message itself names its revision.
@@ -28,12 +28,12 @@ func (o *outgoing) label() string {
 // A frame of any size fits an empty queue. Messages leave it in any order, because
 // requests are written concurrently.
 type clientQueue struct {
-	waiting []*outgoing  // not started, oldest first
-	one     [1]*outgoing // room for one message, because there is mostly just one
-	frames  int          // held, including those being written
-	bytes   int          // of them
-	busy    bool         // a frame was refused, and would not have fitted since
-	refused int          // its length
+	waiting []*outgoing  // messages that are not started yet, oldest first
+	one     [1]*outgoing // memory for one message, because usually there is just one
+	frames  int          // how many frames the queue holds, including those being written
+	bytes   int          // the size of these frames
+	busy    bool         // a frame was refused, and there has not been room for it since
+	refused int          // the length of that frame
 }
 
 // push adds a message. It reports false if the message does not fit.

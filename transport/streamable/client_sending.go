@@ -33,7 +33,7 @@ func (l *clientLink) startRequests() *outgoing {
 			l.written(m)
 			return m
 		case m.stream.ctx.Err() != nil:
-			l.written(m) // its stream was ended before it was sent
+			l.written(m) // the stream of the request ended before the request was sent
 		default:
 			l.run(m.stream.post)
 		}
@@ -81,7 +81,7 @@ func (l *clientLink) post(m *outgoing) {
 	case err == nil && m.Route.Method == protocol.NotificationInitialized:
 		l.listen()
 		l.awaitListening()
-	case err == nil, m.Tag == 0: // without a tag the sender does not want to know
+	case err == nil, m.Tag == 0: // a sender that gives no tag does not want to know
 	case l.ctx.Err() != nil, r.fatal != nil:
 		l.abandon(m, unsent)
 	default:
@@ -108,7 +108,7 @@ func (l *clientLink) listen() {
 	defer l.mu.Unlock()
 	switch {
 	case !l.remote.currentSession().begun:
-		l.answered.Raise() // there is no such stream
+		l.answered.Raise() // the session has no GET stream
 	case !l.listening:
 		l.listening = true
 		l.run(l.main.listen)
@@ -140,10 +140,10 @@ const (
 // clientWorkers are the goroutines of a link that wait for work. The link's mu guards
 // them. The zero value is ready to use.
 type clientWorkers struct {
-	idle  []chan func() // each has room for one
-	used  bool          // one of them got work since the timer was set
+	idle  []chan func() // each channel has room for one piece of work
+	used  bool          // one of the goroutines got work since the timer was set
 	armed bool
-	timer *time.Timer // ends them; nil before the first one
+	timer *time.Timer // ends idle goroutines; nil before the first one
 }
 
 // run runs work on a goroutine that the link waits for when it ends. The caller holds

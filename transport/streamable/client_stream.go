@@ -37,26 +37,26 @@ type clientStream struct {
 	link        *clientLink
 	number      transport.Stream
 	tag         transport.Tag
-	id          jsonrpc.ID // of the request
+	id          jsonrpc.ID // the id of the request
 	modern      bool
 	initializes bool            // the request is a legacy initialize
 	ctx         context.Context // ends with the stream
 	cancel      context.CancelFunc
 
-	sent    outgoing    // the request
-	request httpRequest // that posts it
+	sent    outgoing    // the message that the stream was opened for
+	request httpRequest // the HTTP request that posts the message
 
 	credit credit.Credit
 
 	// Only the reading goroutine uses these.
 	sessions []string      // ids, as the headers of the response name them
-	eventID  string        // of the last event; "" if it had none
-	retry    time.Duration // that the server asked for
-	listened bool          // a GET request has opened it before
-	advanced bool          // an event has arrived since it was opened or last resumed
+	eventID  string        // the id of the last event; "" if it had none
+	retry    time.Duration // the delay that the server asked for
+	listened bool          // a GET request has opened the stream before
+	advanced bool          // an event has arrived since the stream was opened or last resumed
 
-	broken bool // Resume may resume it; guarded by link.mu
-	over   bool // the receiver gets nothing more; guarded by link.told
+	broken bool // Resume may resume the stream; guarded by link.mu
+	over   bool // the receiver gets nothing more from the stream; guarded by link.told
 }
 
 func (s *clientStream) init(l *clientLink, number transport.Stream) {

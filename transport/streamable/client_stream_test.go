@@ -167,7 +167,7 @@ func TestAnAnsweredStreamIsOver(t *testing.T) {
 // everything.
 //
 // Guarantees: G-0022.2
-func TestWhatAServerAsksIsAnswered(t *testing.T) {
+func TestServerQuestionsAreAnswered(t *testing.T) {
 	asked := `{"jsonrpc":"2.0","id":"s","method":"sampling/createMessage"}`
 	answered := make(chan struct{})
 	r := connect(t, func(w http.ResponseWriter, req *http.Request) {

@@ -37,7 +37,7 @@ type EventStore interface {
 // A StoredEvent is an event of a stream of a session.
 type StoredEvent struct {
 	Stream transport.Stream
-	Index  uint64 // within its stream, from 1 without gaps
+	Index  uint64 // the number of the event within its stream, from 1 without gaps
 	Last   bool   // the stream ended with this event
 	Data   []byte // one message
 }
@@ -65,7 +65,7 @@ type MemoryStore struct {
 	mu       sync.Mutex
 	timer    *time.Timer // removes old events; nil while the store is empty
 	bytes    int
-	appended uint64 // how many events, ever
+	appended uint64 // how many events were appended in total
 	sessions map[string]*storedSession
 	largest  bySize
 }
@@ -73,11 +73,11 @@ type MemoryStore struct {
 // A storedSession is what a store holds for one session.
 type storedSession struct {
 	id      string
-	streams map[transport.Stream][]StoredEvent // oldest first
-	order   []appended                         // each event, oldest first
+	streams map[transport.Stream][]StoredEvent // the events of each stream, oldest first
+	order   []appended                         // all events, oldest first
 	bytes   int
-	latest  uint64 // number of the newest event
-	place   int    // in the heap
+	latest  uint64 // the number of the newest event
+	place   int    // the index in the heap
 }
 
 // An appended says where an event is, and when it was stored.

@@ -200,7 +200,7 @@ type Acceptor = transport.Acceptor
 // the HTTP request that brought it. A server's handler sees the values of that
 // request's context in its own context. Authenticate in ordinary middleware.
 //
-// A link has no goroutine, and an idle session uses less than a kilobyte. The
+// A link has no goroutine, and that of an idle session uses half a kilobyte. The
 // goroutines of net/http write the responses. The handler disconnects a client that
 // reads less than 64 KiB of its response in 30 s. It also disconnects a client that,
 // after the first 30 s, sends its body more slowly than 64 KiB/s, or sends nothing of
@@ -225,7 +225,7 @@ type Handler struct {
 	options  HandlerOptions
 	room     *room
 	common
-	node     string // in the ids of sessions
+	node     string // the name of this node in the ids of sessions
 	refusals refusals
 
 	once    sync.Once

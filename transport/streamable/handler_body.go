@@ -31,14 +31,14 @@ type body struct {
 	jsonrpc.Message // zero for a batch
 	meta            meta
 	batch           bool
-	asks            bool        // it contains a request, so a response is due
-	operations      []Operation // of a batch
+	asks            bool        // the body contains a request, so it needs a response
+	operations      []Operation // the operations of a batch
 	frame           []byte
 	origin          *transport.Origin
-	from            client // that sent it
+	from            client // the client that sent the body
 	control         http.ResponseController
-	room            *room   // nil once it holds nothing
-	small, large    holding // what it takes of the room
+	room            *room   // the room that the body takes bytes from; nil if it holds none any more
+	small, large    holding // the bytes that the body takes from the room
 }
 
 // meta are the members of _meta that make a message modern. A member of the wrong type
@@ -173,7 +173,7 @@ func expectBody(w http.ResponseWriter, r *http.Request) expectedBody {
 	if timeout > 0 {
 		deadline = min(deadline, timeout)
 	}
-	control.SetReadDeadline(begun.Add(deadline)) // without an effect if the writer does not support deadlines
+	control.SetReadDeadline(begun.Add(deadline)) // has no effect if the writer does not support deadlines
 	if r.ProtoMajor == 1 {
 		w.Header().Set("Connection", "close")
 	}
@@ -192,7 +192,7 @@ func readTimeout(r *http.Request) time.Duration {
 type expectedBody struct {
 	control http.ResponseController
 	since   time.Time
-	timeout time.Duration // of http.Server; 0: none
+	timeout time.Duration // the ReadTimeout of http.Server; 0: there is none
 }
 
 // arrived undoes what expectBody did.
@@ -235,17 +235,17 @@ func (room *room) tooLarge() *refusal {
 type bodyReader struct {
 	*body
 	begun   time.Time
-	until   time.Time     // the end of http.Server.ReadTimeout; zero: none
-	waited  time.Duration // for room
-	pieces  int           // that are complete
-	latest  time.Time     // when the last one arrived, or got room
+	until   time.Time     // when http.Server.ReadTimeout ends; zero: there is none
+	waited  time.Duration // how long the body has waited for room
+	pieces  int           // how many pieces are complete
+	latest  time.Time     // when the last piece arrived, or got room
 	control http.ResponseController
 }
 
 func (b *bodyReader) readAll(w http.ResponseWriter, r *http.Request) *refusal {
 	limit := b.room.maxBody + 1
 	if r.ContentLength >= 0 {
-		limit = int(r.ContentLength) + 1 // one more, to meet the end
+		limit = int(r.ContentLength) + 1 // one byte more, to read up to the end
 	}
 	for {
 		if len(b.frame) == cap(b.frame) && !b.grow(r.Context(), limit) {
@@ -287,7 +287,7 @@ func (b *bodyReader) setDeadline(deadline time.Time) {
 	if !b.until.IsZero() && b.until.Before(deadline) {
 		deadline = b.until
 	}
-	b.control.SetReadDeadline(deadline) // without an effect if the writer does not support deadlines
+	b.control.SetReadDeadline(deadline) // has no effect if the writer does not support deadlines
 }
 
 // grow makes room for more of the body.

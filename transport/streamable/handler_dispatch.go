@@ -184,7 +184,7 @@ func (h *Handler) initialize(w http.ResponseWriter, r *http.Request, b *body) *r
 	if refused != nil {
 		return refused
 	}
-	link := &serverLink{session: h.newSessionID(), key: clientKey{a, b.from}, http: b.origin.HTTP, size: len(b.frame)}
+	link := &serverLink{session: h.newSessionID(), key: clientKey{a, b.from}, http: b.origin.HTTP, size: int32(len(b.frame))}
 	if !h.options.NoListening {
 		link.main.left = time.Now()
 	}
@@ -209,7 +209,7 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request) *refusal {
 	if r.Header.Get(headerSession) == "" || namesModern(r.Header) || h.options.Stateless {
 		return notAllowed("POST")
 	}
-	if r.ContentLength != 0 { // net/http would wait for its end
+	if r.ContentLength != 0 { // net/http would wait for the end of the body
 		return &refusal{status: http.StatusBadRequest, text: "a GET has no body"}
 	}
 	origin, refused := h.originOf(r)
@@ -256,7 +256,7 @@ func (h *Handler) delete(w http.ResponseWriter, r *http.Request) *refusal {
 		return refused
 	}
 	h.table.leave(l)
-	l.end(transport.ErrPeerClosed, 0) // a request that is left ends by its own deadline
+	l.end(transport.ErrPeerClosed, 0) // a request that still runs ends by its own deadline
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
@@ -284,11 +284,11 @@ func (h *Handler) findSession(r *http.Request, id jsonrpc.ID, identity string) (
 type refusal struct {
 	abort  bool // the response has begun and is aborted; all other fields are zero
 	status int
-	allow  string      // methods, with status 405
+	allow  string      // the allowed methods, with status 405
 	header http.Header // more headers
 	again  bool        // the message was not executed, and may be sent again soon
-	code   int64       // of the JSON-RPC error in the body; 0: the body is plain text
-	id     jsonrpc.ID  // of the refused request; zero if unknown
+	code   int64       // the code of the JSON-RPC error in the body; 0: the body is plain text
+	id     jsonrpc.ID  // the id of the refused request; zero if unknown
 	text   string
 }
 

@@ -86,7 +86,7 @@ func (h *Handler) postStateless(w http.ResponseWriter, r *http.Request, b *body)
 		return refused
 	}
 	key := clientKey{a, b.from}
-	l, refused := h.openLink(&serverLink{session: newSessionID(), key: key, http: b.origin.HTTP, size: min(len(b.frame), web.MaxInitialize), stateless: true}, b.requestID())
+	l, refused := h.openLink(&serverLink{session: newSessionID(), key: key, http: b.origin.HTTP, size: int32(min(len(b.frame), web.MaxInitialize)), stateless: true}, b.requestID())
 	if refused != nil {
 		return refused
 	}

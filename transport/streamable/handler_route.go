@@ -97,7 +97,7 @@ func (h *Handler) forward(to http.Handler, w http.ResponseWriter, r *http.Reques
 	r = r.Clone(r.Context())
 	r.Header.Set(headerForwarded, "1")
 	if r.Body != nil && r.ContentLength != 0 {
-		w.Header().Del("Connection") // now, because another goroutine reads the body
+		w.Header().Del("Connection") // delete the header here, because another goroutine reads the body
 		r.Body = &arriving{http.MaxBytesReader(w, r.Body, int64(h.options.MaxBody)), http.NewResponseController(w)}
 	}
 	to.ServeHTTP(w, r)

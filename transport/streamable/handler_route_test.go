@@ -72,7 +72,7 @@ func TestAServerRoutesWithoutLookingIntoFrames(t *testing.T) {
 // Whoever decodes a message hands the result on, except of a batch.
 //
 // Guarantees: G-0028.1
-func TestWhatWasDecodedIsHandedOn(t *testing.T) {
+func TestDecodedMessageIsPassedToTheConn(t *testing.T) {
 	s := newSite(t, HandlerOptions{})
 	session := s.initialize(protocol.Version20250326)
 	s.post(`{"jsonrpc":"2.0","method":"n"}`, session)

@@ -12,7 +12,7 @@ import (
 type sessionEnd uint8
 
 const (
-	sessionClosed  sessionEnd = iota // by the client, the server or the program
+	sessionClosed  sessionEnd = iota // the client, the server or the program has closed it
 	sessionEvicted                   // it was idle, and another session needed its place
 	sessionExpired                   // it was idle for too long
 	sessionEnds

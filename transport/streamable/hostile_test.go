@@ -105,7 +105,7 @@ func TestSessionsInUseAreBoundedPerClient(t *testing.T) {
 // all.
 //
 // Guarantees: G-0038.2
-func TestWhatSessionsKeepIsBounded(t *testing.T) {
+func TestSessionMemoryIsBounded(t *testing.T) {
 	const clients, each, size = 20, 40, 64 << 10
 	s := newSite(t, HandlerOptions{MaxSessions: 1000, MaxClientSessions: 1000, Identify: byUser})
 	good := s.initialize("2025-11-25", as("good"))

@@ -9,19 +9,19 @@ import (
 // A room limits the bytes of bodies that one handler holds. The first web.SmallBody bytes of
 // each body use a separate budget, so that small bodies never wait for large ones.
 type room struct {
-	maxBody      int // bytes of one body
+	maxBody      int // the maximum size of one body, in bytes
 	small, large budget
-	stopped      <-chan struct{} // the handler was closed
+	stopped      <-chan struct{} // closed when the handler is closed
 
 	mu    sync.Mutex
-	of    map[client]*clientRoom // of clients with a body here
-	spare *clientRoom            // of a client that no longer has one; may be nil
+	of    map[client]*clientRoom // the parts of clients that have a body here
+	spare *clientRoom            // an unused part for reuse; may be nil
 }
 
 // A clientRoom is the part of a room that one client may use.
 type clientRoom struct {
 	small, large budget
-	bodies       int // that use it; guarded by room.mu
+	bodies       int // how many bodies use this part; guarded by room.mu
 }
 
 // enter returns the part of a client. The caller calls leave once.
@@ -53,7 +53,7 @@ func (room *room) leave(c client) {
 	own := room.of[c]
 	if own.bodies--; own.bodies == 0 {
 		delete(room.of, c)
-		room.spare = own // nothing of it is in use
+		room.spare = own // no body uses this part
 	}
 }
 
@@ -66,7 +66,7 @@ func newRoom(maxBody, maxHeld int, stopped <-chan struct{}) *room {
 
 // A holding is what one body has taken from a budget.
 type holding struct {
-	from, own *budget // of the room, and of the client
+	from, own *budget // the budgets of the room and of the client
 	bytes     int
 }
 
@@ -82,7 +82,7 @@ func (h *holding) keep(n int) {
 // A budget is an amount that is granted in the order of the claims. Its zero value has
 // nothing to grant.
 type budget struct {
-	limit int // what it began with
+	limit int // the whole amount
 
 	mu      sync.Mutex
 	free    int

@@ -28,30 +28,30 @@ type remote struct {
 	endpoint *url.URL
 	client   *http.Client
 	header   http.Header
-	auth     web.Authorizer // nil for none
+	auth     web.Authorizer // nil if there is none
 	heard    heard.Time
 
-	template                              *http.Request // of all requests
+	template                              *http.Request // the template of all requests
 	acceptsBoth, acceptsEvents, sendsJSON []string      // values of headers, shared by requests
-	traces                                sync.Pool     // of *requestTrace
-	readers                               sync.Pool     // of *eventstream.Reader
+	traces                                sync.Pool     // values are *requestTrace
+	readers                               sync.Pool     // values are *eventstream.Reader
 
 	mu          sync.Mutex
 	session     session
-	http        string     // version of the last response
-	posted      postHeader // of the last message whose headers others may share
-	failedDials int        // since anything was received
-	alive       int        // HTTP exchanges that have a connection and have not ended
-	disowned    int        // refusals that name no message, since a message was accepted
+	http        string     // the version of HTTP of the last response
+	posted      postHeader // the headers of the last message, which other messages may share
+	failedDials int        // how many dials have failed since something was last received
+	alive       int        // how many HTTP exchanges have a connection and have not ended
+	disowned    int        // how many refusals without the id of a message came since a message was accepted
 }
 
 // A session is what the response to initialize of a legacy server says.
 type session struct {
 	begun   bool
-	id      string // empty if the server keeps no session
+	id      string // the session id; empty if the server keeps no session
 	version string
 
-	ids, versions []string // the same, as values of headers; nil if empty
+	ids, versions []string // id and version as values of headers; nil if empty
 }
 
 func newRemote(endpoint *url.URL, client *http.Client, header http.Header) *remote {
@@ -222,7 +222,7 @@ func (to *remote) postHeader(o *outgoing, bearer []string) (header http.Header, 
 // A postHeader contains the headers of a posted message, and the parts of the message
 // that they depend on.
 type postHeader struct {
-	version, method, name string // of a modern message
+	version, method, name string // set for a modern message only
 	bearer                *string
 	header                http.Header
 	inSession             bool

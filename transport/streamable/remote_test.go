@@ -66,7 +66,7 @@ func TestBytesOfAnUnfinishedEventAreHeard(t *testing.T) {
 // What comes on a stream between two failed dials is something received.
 //
 // Guarantees: G-0022.5
-func TestAnEventForgivesAFailedDial(t *testing.T) {
+func TestEventResetsFailedDials(t *testing.T) {
 	more, release := make(chan struct{}), make(chan struct{})
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		io.ReadAll(req.Body)
@@ -94,7 +94,7 @@ func TestAnEventForgivesAFailedDial(t *testing.T) {
 // Who waits for a connection of a full pool has not dialled.
 //
 // Guarantees: G-0022.5
-func TestAFullPoolIsNoFailedDial(t *testing.T) {
+func TestFullPoolIsNotAFailedDial(t *testing.T) {
 	release := make(chan struct{})
 	url := serve(t, func(w http.ResponseWriter, req *http.Request) {
 		io.ReadAll(req.Body)
@@ -311,7 +311,7 @@ func TestAnExpiredSessionIsALoss(t *testing.T) {
 // in particular. One such refusal fails its message, two in a row the link.
 //
 // Guarantees: G-0022.5
-func TestADisownedSessionIsALoss(t *testing.T) {
+func TestUnknownSessionIsALoss(t *testing.T) {
 	const unknown = `{"jsonrpc":"2.0","error":{"code":-32000,"message":"no valid session"},"id":null}`
 	accepts := make(chan bool, 10)
 	r := handshake(t, &legacy{session: "s-1", call: func(w http.ResponseWriter, _ *http.Request) {
@@ -373,7 +373,7 @@ func TestTwoFailedDialsAreALoss(t *testing.T) {
 }
 
 // Guarantees: G-0022.5
-func TestAResponseForgivesAFailedDial(t *testing.T) {
+func TestResponseResetsFailedDials(t *testing.T) {
 	var fail sync.Map // whether to fail the next dial
 	url := serve(t, answerJSON(result(0)))
 	pool := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {

@@ -21,39 +21,43 @@ import (
 // what Send has queued.
 type serverLink struct {
 	*common
-	session string // the id; empty for a shared link
+	session string // the session id; empty for a shared link
 	key     clientKey
 	http    string // the version of HTTP of the request that opened it
-	size    int    // bytes of the initialize
+	size    int32  // bytes of the initialize
 	use     use    // guarded by table.mu
 
-	stateless bool // it serves one request, and its client has no session id
-
-	told     delivery.Delivery
-	credit   budget      // of Main
-	isEnding atomic.Bool // there is a reason
+	stateless bool        // it serves one request, and its client has no session id
+	forced    bool        // nothing more is written; guarded by mu
+	isEnding  atomic.Bool // there is a reason
+	told      delivery.Delivery
+	credit    budget // of Main
 
 	mu      sync.Mutex
-	version string           // the session's, once it is negotiated
-	opened  transport.Stream // the last one
+	version string           // the revision of the session; empty until it is negotiated
+	opened  transport.Stream // the number of the stream that was opened last
 	streams requestStreams
-	replays map[transport.Stream]*response // for streams that have ended
+	replays map[transport.Stream]*response // responses that replay streams which have ended
 	main    mainStream
 	reason  error         // why the link is over
 	closing chan struct{} // closed when the link starts to end; nil until somebody waits for it
-	forced  bool          // nothing more is written
-	unsent  []transport.Tag
-	gone    chan struct{} // closed when everything has ended; created when the link starts to end
-	left    error         // what has not ended; set before gone is closed
+	ending  *serverEnding // nil until the link starts to end
+}
+
+// A serverEnding is the end of a serverLink.
+type serverEnding struct {
+	unsent []transport.Tag // that are in no queue any more; guarded by the link's mu
+	gone   chan struct{}   // closed when everything has ended
+	left   error           // what has not ended; set before gone is closed
 }
 
 // common contains what all links of a handler share.
 type common struct {
-	maxFrame int // bytes
+	maxFrame int // in bytes
 	events   EventStore
 	unread   *unread
 	table    *sessionTable
-	timers   timers
+	alarms   alarms
 }
 
 func (l *serverLink) isShared() bool { return l.session == "" }
@@ -185,35 +189,36 @@ func (l *serverLink) Close(grace time.Duration) error { return l.end(transport.E
 
 // end ends the link. The first reason counts.
 func (l *serverLink) end(reason error, grace time.Duration) error {
-	if !l.setReason(reason) {
-		web.EndWithin(l.gone, grace, l.force)
-		<-l.gone
-		return l.left
+	ending, first := l.setReason(reason)
+	if !first {
+		web.EndWithin(ending.gone, grace, l.force)
+		<-ending.gone
+		return ending.left
 	}
 	if !web.EndWithin(l.table.remove(l), grace, l.force) {
-		l.left = errors.New("streamable: an HTTP request has not ended")
+		ending.left = errors.New("streamable: an HTTP request has not ended")
 	}
 	if !l.isShared() {
 		l.events.Forget(l.session)
 	}
 	l.told.Lose(transport.Loss{Reason: reason, Unsent: l.collectUnsent()})
-	close(l.gone)
-	return l.left
+	close(ending.gone)
+	return ending.left
 }
 
-func (l *serverLink) setReason(reason error) (first bool) {
+func (l *serverLink) setReason(reason error) (_ *serverEnding, first bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.reason != nil {
-		return false
+		return l.ending, false
 	}
-	l.reason, l.gone = reason, make(chan struct{})
+	l.reason, l.ending = reason, &serverEnding{gone: make(chan struct{})}
 	l.isEnding.Store(true)
 	if l.closing != nil {
 		close(l.closing)
 	}
 	l.eachResponse((*response).signal)
-	return true
+	return l.ending, true
 }
 
 // untilClosing returns a channel that is closed when the link starts to end.
@@ -255,14 +260,14 @@ func (l *serverLink) force() {
 func (l *serverLink) addUnsent(tag transport.Tag) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.unsent = append(l.unsent, tag)
+	l.ending.unsent = append(l.ending.unsent, tag)
 }
 
 // collectUnsent lists the frames that were not written, and never will be.
 func (l *serverLink) collectUnsent() []transport.Tag {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	unsent := l.unsent // taken out of the queues, so older than the queued frames
+	unsent := l.ending.unsent // taken out of the queues, so older than the queued frames
 	if l.main.queue != nil {
 		unsent = append(unsent, l.main.queue.Tags()...)
 	}
@@ -270,23 +275,4 @@ func (l *serverLink) collectUnsent() []transport.Tag {
 		unsent = append(unsent, s.frames.Tags()...)
 	}
 	return unsent
-}
-
-// timers reuses timers, because each request needs one. The zero value is ready to use.
-type timers struct{ free sync.Pool }
-
-// start returns a timer that fires after the given time. The caller passes it to stop.
-func (t *timers) start(after time.Duration) *time.Timer {
-	timer, ok := t.free.Get().(*time.Timer)
-	if !ok {
-		return time.NewTimer(after)
-	}
-	timer.Reset(after)
-	return timer
-}
-
-// stop stops a timer and keeps it for reuse. Its channel is empty then.
-func (t *timers) stop(timer *time.Timer) {
-	timer.Stop()
-	t.free.Put(timer)
 }

@@ -13,7 +13,7 @@ import (
 // A mainStream is Main of a link. Its frames are sent on the GET stream that the client
 // of the session has opened. The link's mu guards it.
 type mainStream struct {
-	queue     *sendQueue  // nil while nothing is queued and there is no listener
+	queue     *sendQueue  // of the listener in use; nil before the first frame for it
 	listeners []*response // the last one is in use; the earlier ones are ending
 	head      uint64      // index of the last stored event
 	taken     uint64      // index of the last event that a listener got
@@ -36,14 +36,18 @@ func (l *serverLink) pushMain(o transport.Outbound) error {
 	m := &l.main
 	w := m.listener()
 	o.Last = false // Main has no end
+	if w != nil && m.queue == nil {
+		m.queue = l.newQueue()
+		w.queue = m.queue
+	}
 	switch {
 	case w == nil && !m.expects(o.Route.Kind):
 		return noRoute(transport.Main)
-	case w == nil: // the client comes for it
+	case w == nil: // the event is stored, and the client will come back for it
 	case m.queue.push(o):
 	case m.queue.Len() > 0:
 		return transport.ErrBusy
-	default: // other clients leave so much unread that not even one frame fits
+	default: // other clients have so much unread that there is no room for even one frame
 		m.queue.refused = false
 		w.cut = ErrNotReading
 		w.interrupt()
@@ -69,16 +73,16 @@ func (main *mainStream) expects(kind jsonrpc.Kind) bool {
 
 // add puts a GET stream into use, and reports whether Writable is due. It ends the
 // previous one, whose client may not know yet that its connection is dead.
-func (main *mainStream) add(w *response, queue *sendQueue) (writableDue bool) {
+func (main *mainStream) add(w *response) (writableDue bool) {
 	if old := main.listener(); old != nil {
 		writableDue = main.queue.writableDue()
 		old.cut = errReplaced
-		if old.numbered.main == nil { // it still replays
+		if old.numbered.main == nil { // the previous stream still replays stored events
 			old.interrupt()
 		}
 		old.signal()
 	}
-	main.queue, w.queue = queue, queue
+	main.queue = nil
 	main.issued = main.issued || w.numbered.primes
 	main.listeners = append(main.listeners, w)
 	return writableDue
@@ -88,8 +92,9 @@ func (main *mainStream) add(w *response, queue *sendQueue) (writableDue bool) {
 // was refused can now be stored or is lost. Streams may end in any order.
 func (main *mainStream) remove(w *response) (writableDue bool) {
 	defer w.queue.drop()
+	isLatest := main.listeners[len(main.listeners)-1] == w
 	main.listeners = slices.DeleteFunc(main.listeners, func(other *response) bool { return other == w })
-	if main.listener() != nil || main.queue == nil {
+	if !isLatest {
 		return false
 	}
 	writableDue = main.queue.writableDue()
@@ -112,7 +117,7 @@ func (l *serverLink) listen(w http.ResponseWriter, r *http.Request, o *HandlerOp
 		s.numbered.at = min(from.index, head)
 	}
 	if !isOver {
-		due = l.main.add(s, l.newQueue())
+		due = l.main.add(s)
 	}
 	l.mu.Unlock()
 	if due {
@@ -121,12 +126,15 @@ func (l *serverLink) listen(w http.ResponseWriter, r *http.Request, o *HandlerOp
 	if isOver {
 		return l.refusal(jsonrpc.ID{})
 	}
-	defer l.stopListening(s)
+	defer func() {
+		l.stopListening(s)
+		s.forget()
+	}()
 	s.begin()
 	err := s.catchUpMain(r.Context(), head)
 	l.tellMissing(s, o)
 	if err == nil {
-		s.stream(r.Context(), nil, func([]transport.Outbound) {}) // its end is not reported: the client may come back
+		s.stream(r.Context(), nil, func([]transport.Outbound) {}) // the end of this stream is not reported, because the client may come back
 	}
 	return nil
 }

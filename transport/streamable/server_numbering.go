@@ -43,13 +43,13 @@ func primed(version string) bool { return version >= protocol.Version20251125 }
 type numbering struct {
 	to     *response
 	stream transport.Stream
-	at     uint64 // index of the last event that was taken from the queue
+	at     uint64 // the index of the last event that was taken from the queue
 	primes bool
 	opened bool
 	retry  time.Duration
-	main   *mainStream // the stream, if it is Main; nil for the stream of a request
+	main   *mainStream // Main; nil for the stream of a request
 
-	missing uint64 // events that a replay left out
+	missing uint64 // how many events a replay has left out
 }
 
 // taken records that so many frames will be written next. The caller holds link.mu.
@@ -121,7 +121,7 @@ var errPurged = errors.New("streamable: the events of the stream are not kept an
 
 // A kept describes the stored events of a stream after a given event.
 type kept struct {
-	head uint64 // index of the last event that follows without a gap
+	head uint64 // the index of the last event that follows without a gap
 	last bool   // the stream ended with that event
 	gap  bool   // there are later events, and some before them are missing
 }

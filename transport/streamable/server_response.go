@@ -29,18 +29,18 @@ type response struct {
 	w         http.ResponseWriter
 	control   http.ResponseController
 	keepAlive time.Duration
-	wake      chan struct{} // holds one
-	values    [3]string     // of headers
-	numbered  *numbering    // gives ids to its events; nil: they have none
+	alarm     *alarm
+	values    [3]string  // of headers
+	numbered  *numbering // gives ids to its events; nil: they have none
 
 	// Guarded by link.mu.
 	queue   *sendQueue
-	cut     error         // why it takes no more frames from the queue
-	after   time.Duration // when the client should come back; with errPolled
+	cut     error         // why the response takes no more frames from the queue; nil if it does
+	after   time.Duration // with errPolled: when the client should come back
 	asked   bool          // the stream must begin now, even without a frame
-	over    bool          // it accepts no more frames, but still writes queued ones
+	over    bool          // the response accepts no more frames, but still writes the queued ones
 	writing bool
-	stopped bool // it writes nothing more, not even the rest of a frame
+	stopped bool // the response writes nothing more, not even the rest of a frame
 
 	begun bool // the status was sent; only the request's goroutine uses it
 }
@@ -52,20 +52,18 @@ func newResponse(l *serverLink, w http.ResponseWriter, keepAlive time.Duration) 
 }
 
 func (r *response) init(l *serverLink, w http.ResponseWriter, control http.ResponseController, keepAlive time.Duration) {
-	r.link, r.w, r.control, r.keepAlive, r.wake = l, w, control, keepAlive, make(chan struct{}, 1)
+	r.link, r.w, r.control, r.keepAlive, r.alarm = l, w, control, keepAlive, l.alarms.take()
 }
 
-// forget drops the ResponseWriter. Only the stream still refers to the response then,
-// and may outlive it.
-func (r *response) forget() { r.w, r.control = nil, http.ResponseController{} }
+// forget drops the ResponseWriter and the alarm. Only the stream still refers to the
+// response then, and may outlive it.
+func (r *response) forget() {
+	r.link.alarms.keep(r.alarm)
+	r.w, r.control, r.alarm = nil, http.ResponseController{}, nil
+}
 
 // signal wakes the request's goroutine.
-func (r *response) signal() {
-	select {
-	case r.wake <- struct{}{}:
-	default: // it will look anyway
-	}
-}
+func (r *response) signal() { r.alarm.signal() }
 
 // interrupt stops the present write and all later ones. What net/http writes at the end
 // has a separate deadline. The caller holds link.mu.
@@ -79,21 +77,22 @@ func (r *response) interrupt() {
 	r.signal()
 }
 
-// next waits for frames to write. It returns no frames when quiet fires, and when the
-// stream must begin. Its error is io.EOF at the end of the stream, ErrPeerClosed if the
+// next waits for frames to write. It returns no frames when the stream must begin and, if
+// patient is false, when the time of the alarm is over. Its error is io.EOF at the end of the stream, ErrPeerClosed if the
 // client has disconnected, ErrClosed if the link has ended, or the reason of a cut.
-func (r *response) next(ctx context.Context, quiet <-chan time.Time) ([]transport.Outbound, error) {
+func (r *response) next(ctx context.Context, patient bool) ([]transport.Outbound, error) {
 	for {
 		frames, asked, err := r.take()
 		if len(frames) > 0 || asked || err != nil {
 			return frames, err
 		}
+		if !patient && r.alarm.isOver() {
+			return nil, nil
+		}
 		select {
-		case <-r.wake:
+		case <-r.alarm.wake:
 		case <-ctx.Done():
 			return nil, transport.ErrPeerClosed
-		case <-quiet:
-			return nil, nil
 		}
 	}
 }
@@ -157,8 +156,6 @@ func (r *response) begin() {
 // there are none, it writes comments. It calls note with the frames before it writes
 // them.
 func (r *response) stream(ctx context.Context, frames []transport.Outbound, note func([]transport.Outbound)) error {
-	quiet := time.NewTimer(r.keepAlive)
-	defer quiet.Stop()
 	defer func() { r.setDeadline(time.Now().Add(web.WritePatience)) }() // for what net/http writes at the end
 	opened := r.numbered.isOpened()
 	text := r.numbered.opening(len(frames))
@@ -175,9 +172,9 @@ func (r *response) stream(ctx context.Context, frames []transport.Outbound, note
 			return err
 		}
 		r.setDeadline(time.Time{}) // otherwise HTTP/2 would reset a quiet stream at the deadline of its last write
-		quiet.Reset(r.keepAlive)
+		r.alarm.set(r.keepAlive)
 		var err error
-		frames, err = r.next(ctx, quiet.C)
+		frames, err = r.next(ctx, false)
 		switch err {
 		case nil:
 			text = nil
@@ -285,7 +282,7 @@ func (r *response) setDeadline(deadline time.Time) {
 // the link.
 func (r *response) lost(frames []transport.Outbound, err error) {
 	if r.numbered != nil && !r.isGivenUp() {
-		return // they are stored, and the client may come back for them
+		return // the frames are stored, and the client may come back for them
 	}
 	for _, o := range frames {
 		switch {
@@ -321,23 +318,25 @@ func oneLine(frame []byte) []byte {
 }
 
 // A sendQueue holds the frames of a stream until they are written. They count for their
-// client. The link's mu guards it.
+// client. The link's mu guards it. A GET stream has none before the first frame: push needs
+// one, and the other methods do nothing without.
 type sendQueue struct {
 	queue.Queue
-	unread  *unread
-	client  client
-	refused bool // Writable is due
-
-	queued, taken [1]transport.Outbound // room for one frame, because most responses are one
+	link    *serverLink
+	refused bool                 // Writable is due
+	taken   []transport.Outbound // what take has returned
 }
+
+// mostTaken is how many frames a queue has room for that take has returned.
+const mostTaken = 16
 
 // push queues a frame. It reports false if the queue is full, or if the client has too
 // much unread.
 func (q *sendQueue) push(o transport.Outbound) bool {
-	account, bytes := q.unread.account(o.Frame)
-	fits := account.charge(q.client, bytes)
+	account, bytes := q.link.unread.account(o.Frame)
+	fits := account.charge(q.link.key.client, bytes)
 	if fits && !q.Push(o) {
-		account.credit(q.client, bytes)
+		account.credit(q.link.key.client, bytes)
 		fits = false
 	}
 	q.refused = q.refused || !fits
@@ -349,6 +348,9 @@ func (q *sendQueue) push(o transport.Outbound) bool {
 //
 // The frames are valid until the next call.
 func (q *sendQueue) take() (frames []transport.Outbound, relieved bool) {
+	if q == nil {
+		return nil, false
+	}
 	frames = q.taken[:0]
 	for size := 0; q.Len() > 0; q.Drop(1) {
 		o := q.At(0)
@@ -357,27 +359,32 @@ func (q *sendQueue) take() (frames []transport.Outbound, relieved bool) {
 		}
 		frames = append(frames, o)
 	}
+	if cap(frames) <= mostTaken {
+		q.taken = frames
+	}
 	return frames, (q.Relieved() || q.Len() == 0) && q.writableDue()
 }
 
 // written releases what the frames counted for their client. It needs no lock.
 func (q *sendQueue) written(frames []transport.Outbound) {
 	for _, o := range frames {
-		account, bytes := q.unread.account(o.Frame)
-		account.credit(q.client, bytes)
+		account, bytes := q.link.unread.account(o.Frame)
+		account.credit(q.link.key.client, bytes)
 	}
 }
 
 // drop removes all frames.
 func (q *sendQueue) drop() {
-	for ; q.Len() > 0; q.Drop(1) {
+	for ; q != nil && q.Len() > 0; q.Drop(1) {
 		q.written([]transport.Outbound{q.At(0)})
 	}
 }
 
 // writableDue reports, once per refusal, that Writable is due.
 func (q *sendQueue) writableDue() bool {
-	due := q.refused
-	q.refused = false
+	due := q != nil && q.refused
+	if due {
+		q.refused = false
+	}
 	return due
 }

@@ -150,7 +150,7 @@ func TestCloseAtOnceStillAnswers(t *testing.T) {
 // behind it is never written.
 //
 // Guarantees: G-0022.15
-func TestCloseNamesWhatIsLeftBehind(t *testing.T) {
+func TestCloseNamesAStuckWrite(t *testing.T) {
 	inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
 		stuck, served := b.serveStuck("POST", modernBody("hold", ""), modernHeader("hold")...)
 		stuck.isDeaf = true

@@ -39,6 +39,7 @@ func (h *Handler) resume(l *serverLink, w http.ResponseWriter, r *http.Request, 
 	if !to.canFlush() {
 		return cannotFlush(jsonrpc.ID{})
 	}
+	defer to.forget()
 	to.numbered = &numbering{to: to, stream: id.stream, at: id.index, retry: h.options.Retry}
 	return to.numbered.resume(r.Context())
 }

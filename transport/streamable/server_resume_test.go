@@ -170,7 +170,7 @@ func TestNotificationBeforeTheFirstStreamIsNotLost(t *testing.T) {
 }
 
 // Guarantees: G-0033.1
-func TestNobodyKeepsForAClientThatStaysAway(t *testing.T) {
+func TestNothingIsStoredForAnAbsentClient(t *testing.T) {
 	inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
 		session := b.initialize()
 		ctx, leave := context.WithCancel(t.Context())

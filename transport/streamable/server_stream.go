@@ -11,6 +11,7 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/queue"
 )
 
 // ErrNotReading is the reason of a lost stream whose client reads its response too
@@ -29,34 +30,30 @@ type requestStream struct {
 	number    transport.Stream
 	id        jsonrpc.ID
 	delivered bool // the receiver has the request
-	keepsAll  bool // its events are numbered and stored
+	keepsAll  bool // the events of the stream are numbered and stored
 
 	lacksMeta   bool // the request lacks members that a modern one must have
-	initializes bool // it begins the session
-	established bool // and was answered with a result
-	rejected    bool // or with an error
+	initializes bool // the request begins the session
+	established bool // the request has begun the session, and was answered with a result
+	rejected    bool // the request should have begun a session, and was answered with an error
 
 	// Guarded by link.mu.
 	credit int
 	frames *sendQueue
 	to     *response // the response that writes the frames; nil while the client is away
-	head   uint64    // index of the last stored event
+	head   uint64    // the index of the last stored event
 	issued bool      // the client may know the id of an event
-	over   bool      // it accepts no more frames
-	cut    error     // why it was ended
+	over   bool      // the stream accepts no more frames
+	cut    error     // why the stream was ended
 }
 
-func (l *serverLink) newQueue() *sendQueue { return &sendQueue{unread: l.unread, client: l.key.client} }
+func (l *serverLink) newQueue() *sendQueue { return &sendQueue{link: l} }
 
+// newFrames returns a queue for the stream of a request.
 func (l *serverLink) newFrames() *sendQueue {
 	q := l.newQueue()
-	l.initFrames(q)
+	q.Frames = streamFrames
 	return q
-}
-
-func (l *serverLink) initFrames(q *sendQueue) {
-	q.unread, q.client, q.Frames = l.unread, l.key.client, streamFrames
-	q.Begin(q.queued[:])
 }
 
 // A postedStream is a stream with everything that it needs until its response is
@@ -66,6 +63,8 @@ type postedStream struct {
 	first    response
 	frames   sendQueue
 	numbered numbering
+
+	queued, taken [1]transport.Outbound // room for one frame, because most responses are one
 }
 
 // openStream opens the stream of a request. It reports false if the link has ended.
@@ -75,7 +74,8 @@ func (l *serverLink) openStream(w http.ResponseWriter, b *body, o *HandlerOption
 	s.link, s.id, s.frames, s.to = l, b.requestID(), &posted.frames, &posted.first
 	s.lacksMeta = len(b.meta.Version) == 0 || len(b.meta.Capabilities) == 0
 	s.initializes = !l.isShared() && b.initializes()
-	l.initFrames(s.frames)
+	posted.frames = sendQueue{link: l, taken: posted.taken[:0], Queue: queue.Queue{Frames: streamFrames}}
+	posted.frames.Begin(posted.queued[:])
 	s.to.init(l, w, b.control, o.KeepAlive)
 	s.to.queue = s.frames
 	l.mu.Lock()
@@ -172,11 +172,10 @@ func (s *requestStream) first(ctx context.Context, to *response) ([]transport.Ou
 	if to.numbered != nil && to.numbered.primes {
 		patience = min(patience, eventsAfter)
 	}
-	quiet := s.link.timers.start(patience)
-	defer s.link.timers.stop(quiet)
-	frames, err := to.next(ctx, quiet.C)
+	to.alarm.set(patience)
+	frames, err := to.next(ctx, false)
 	if len(frames) == 0 && err == nil && !to.canFlush() {
-		frames, err = to.next(ctx, nil)
+		frames, err = to.next(ctx, true)
 	}
 	if len(frames) > 0 || err != nil {
 		s.begins(frames)
@@ -234,7 +233,7 @@ func (s *requestStream) deliver(ctx context.Context, to *response, b *body) erro
 			return nil
 		}
 		select {
-		case <-to.wake:
+		case <-to.alarm.wake:
 		case <-ctx.Done():
 			return transport.ErrPeerClosed
 		}
@@ -277,7 +276,7 @@ func (s *requestStream) push(o transport.Outbound) bool {
 		s.head++
 		s.link.events.Append(s.link.session, storedEvent(s.number, s.head, o))
 	}
-	if s.over = o.Last; s.to == nil { // its client comes back for the frame
+	if s.over = o.Last; s.to == nil { // the client will come back for the frame
 		if s.over {
 			s.link.streams.remove(s)
 		}
@@ -333,7 +332,8 @@ func (s *requestStream) note(frames []transport.Outbound) {
 	}
 }
 
-// status returns the status of a response that is one frame (MATRIX §6.4).
+// status returns the status of a response that consists of one frame (2026-07-28
+// basic/transports/streamable-http).
 func (s *requestStream) status(route transport.Route) int {
 	if !s.link.isShared() || route.Kind != jsonrpc.KindError {
 		return http.StatusOK
@@ -371,7 +371,7 @@ func (s *requestStream) retire(to *response, err error) {
 	s.frames.drop()
 	closing := l.reason != nil
 	if err != nil && s.issued && s.cut == nil && !closing {
-		if s.over { // all of it is kept
+		if s.over { // all its events are stored
 			l.streams.remove(s)
 		}
 		l.mu.Unlock()
@@ -379,7 +379,7 @@ func (s *requestStream) retire(to *response, err error) {
 	}
 	l.streams.remove(s)
 	if closing {
-		l.unsent = append(l.unsent, unsent...)
+		l.ending.unsent = append(l.ending.unsent, unsent...)
 	}
 	err = cmp.Or(s.cut, err)
 	isLost := err != nil && !s.over && (l.isShared() || s.cut != nil || !s.delivered)

@@ -7,13 +7,13 @@ import (
 
 // A use is what the table knows about a link. The table's mu guards it.
 type use struct {
-	requests  int           // HTTP requests that use the link now
+	requests  int32         // HTTP requests that use the link now
 	accepted  bool          // the acceptor bound it, so requests may use it
 	confirmed bool          // the client has used the session id that it got
 	removed   bool          // no further request may use it
+	idle      bool          // no request uses it, and it is in the lists of idle links
 	unused    chan struct{} // closed when no request uses the removed link; created by remove
 	since     time.Time     // when it became idle
-	idle      bool          // no request uses it, and it is in the lists of idle links
 	places    [2]idlePlace  // in these lists: of the table, and of the client
 }
 
@@ -30,12 +30,12 @@ type population struct {
 
 // exceeds reports whether one more link would be too much.
 func (p *population) exceeds(most share, l *serverLink) bool {
-	return p.links >= most.links || p.bytes+l.size > most.bytes
+	return p.links >= most.links || p.bytes+int(l.size) > most.bytes
 }
 
 func (p *population) add(l *serverLink, n int) {
 	p.links += n
-	p.bytes += n * l.size
+	p.bytes += n * int(l.size)
 }
 
 // idleLike returns the list for a link while it is idle.

@@ -15,19 +15,19 @@ import (
 // been idle for too long.
 type sessionTable struct {
 	most, mostOfOne share          // the limits for all clients, and for one of them
-	idleLimit       time.Duration  // of each
-	expiring        sync.WaitGroup // the timer, set or running
+	idleLimit       time.Duration  // how long a link may be idle
+	expiring        sync.WaitGroup // counts the timer while it is set or its function runs
 
 	mu       sync.Mutex
 	sessions map[string]*serverLink
 	shared   map[clientKey]*serverLink
-	opening  map[clientKey]chan struct{} // closed when the shared link was accepted, or was not
-	links    population                  // all of them
-	clients  map[client]*population      // the sessions of each
+	opening  map[clientKey]chan struct{} // shared links that are being opened; each channel is closed when that has finished
+	links    population                  // all links
+	clients  map[client]*population      // the sessions of each client
 	timer    *time.Timer
 	full     bool // drain or close was called, so no more links are added
 	closed   bool
-	last     []*serverLink // those that close found
+	last     []*serverLink // the links that close has found
 	ended    [sessionEnds]uint64
 }
 
@@ -71,7 +71,7 @@ const (
 // newSessionID returns 256 random bits as visible ASCII.
 func newSessionID() string {
 	var bits [32]byte
-	rand.Read(bits[:]) // never fails
+	rand.Read(bits[:]) // rand.Read never fails
 	return base64.RawURLEncoding.EncodeToString(bits[:])
 }
 

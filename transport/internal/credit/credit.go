@@ -8,7 +8,7 @@ import "sync"
 type Credit struct {
 	mu   sync.Mutex
 	n    int
-	more chan struct{} // holds one: some was granted; nil until somebody waits
+	more chan struct{} // gets a token when credit is granted; nil until somebody waits
 }
 
 // Grant adds frames.
@@ -21,7 +21,7 @@ func (c *Credit) Grant(frames int) {
 	}
 	select {
 	case c.more <- struct{}{}:
-	default: // a wake-up is due already
+	default: // the channel has a token already
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 type Delivery struct {
 	mu     sync.Mutex
 	to     transport.Receiver
-	worker transport.StreamWorker // to, if it is one
+	worker transport.StreamWorker // the receiver, if it is a StreamWorker
 	loss   *transport.Loss
 }
 

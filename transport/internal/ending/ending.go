@@ -19,14 +19,14 @@ const cancelPatience = 5 * time.Second
 //
 // The caller holds the link's mutex where a method says so.
 type Ending struct {
-	begun   bool // nothing more is accepted
-	stopped bool // nothing more is started
-	running int  // goroutines
+	begun   bool // the end has begun: nothing more is accepted
+	stopped bool // no more goroutines are started
+	running int  // how many goroutines run
 
-	forced   *latch.Latch // what is queued is not waited for any longer
-	sent     *latch.Latch // nothing is queued, after the end began
-	idle     *latch.Latch // no goroutine runs, after the stop
-	finished *latch.Latch // the loss was reported
+	forced   *latch.Latch // raised when the end no longer waits for queued messages
+	sent     *latch.Latch // raised when the end has begun and nothing is queued
+	idle     *latch.Latch // raised when the link has stopped and no goroutine runs
+	finished *latch.Latch // raised when the loss was reported
 }
 
 // New returns the ending of a link that has not begun to end.

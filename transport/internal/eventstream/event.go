@@ -10,10 +10,10 @@ import (
 
 // An Event is one server-sent event.
 type Event struct {
-	Type  string        // "message" when the stream names none
+	Type  string        // "message" if the stream names no type
 	ID    string        // the last id in the stream, of this event or an earlier one
 	Retry time.Duration // how long to wait before reconnecting; 0 when the event does not say
-	Data  []byte        // lines joined by a newline; may be empty
+	Data  []byte        // the lines of data, joined by newlines; may be empty
 }
 
 // Append appends an event to the buffer. It leaves out a type that is empty or

@@ -32,18 +32,18 @@ const (
 // data. A delay is at least one millisecond and at most one day.
 type Reader struct {
 	from  *bufio.Reader
-	limit int // bytes of one event's data
+	limit int // the maximum size of one event's data, in bytes
 
-	begun    bool   // the byte order mark has been skipped, if there was one
-	afterCR  bool   // a line feed that comes next belongs to the line before
+	begun    bool   // a byte order mark was skipped, if there was one
+	afterCR  bool   // a line feed that comes next belongs to the previous line
 	midLine  bool   // the rest of the present line is skipped
 	skipping bool   // the rest of the present event is skipped
 	id       string // the last id of the stream
-	head     []byte // the beginning of a line that came in pieces
+	head     []byte // the beginning of a line that arrives in pieces
 
-	event   Event // the present one
+	event   Event // the present event
 	hasData bool
-	named   bool // it has an id, a delay or data
+	named   bool // the present event has an id, a delay or data
 }
 
 // NewReader returns a Reader of events that have at most limit bytes of data.
@@ -96,7 +96,7 @@ func (r *Reader) begin() error {
 	for n := 1; !r.begun; n++ {
 		start, err := r.from.Peek(n)
 		if err != nil {
-			return err // what came, if anything, is less than an event
+			return err // the rest, if any, is not a complete event
 		}
 		whole := string(start) == mark
 		if r.begun = whole || string(start) != mark[:n]; whole {

@@ -8,7 +8,7 @@ import (
 
 // A Latch is raised once. Raising it again does nothing.
 type Latch struct {
-	Raised chan struct{} // closed by Raise
+	Raised chan struct{} // Raise closes it
 	once   sync.Once
 }
 

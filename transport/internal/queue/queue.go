@@ -8,9 +8,9 @@ const (
 	DefaultBytes  = 16 << 20
 )
 
-// An empty queue keeps its slots if there are few. More it keeps until it has been empty
-// 64 times without having used a fourth of them: a crowd of senders fills it again at once,
-// and would pay for them each time. Its bound in frames bounds the slots, too.
+// An empty queue keeps its slots if there are few. It frees more slots only after it has
+// been empty 64 times in a row without having used a fourth of them, because many senders
+// would soon need them again. There are never more slots than Frames.
 const (
 	few     = 16
 	emptied = 64
@@ -19,15 +19,15 @@ const (
 // A Queue holds outbound frames, oldest first, within two bounds. One frame of any
 // size fits an empty queue. A Queue is not safe for concurrent use.
 type Queue struct {
-	Frames int // how many frames; default: 256
-	Bytes  int // the sum of their lengths; default: 16 MiB
+	Frames int // the maximum number of frames; default: 256
+	Bytes  int // the maximum sum of their lengths; default: 16 MiB
 
 	slots   []transport.Outbound
-	head    int // index of the oldest frame
+	head    int // the index of the oldest frame
 	bytes   int
 	longest int  // how many frames it has held since it was empty
 	unused  int  // how often in a row it has used less than a fourth of its slots
-	busy    bool // a frame was refused, and would not have fitted since
+	busy    bool // a frame was refused, and there has not been room for it since
 	refused int  // the length of that frame
 }
 

@@ -27,7 +27,7 @@ func ParseEndpoint(text string) (*url.URL, error) {
 	endpoint, err := url.Parse(text)
 	switch {
 	case err != nil:
-		var parsing *url.Error // its own text quotes the URL, perhaps with a password
+		var parsing *url.Error // the text of this error contains the URL, perhaps with a password
 		if errors.As(err, &parsing) {
 			err = parsing.Err
 		}
@@ -101,7 +101,7 @@ func newTransport() *http.Transport {
 	if standard, ok := http.DefaultTransport.(*http.Transport); ok {
 		pool = standard.Clone()
 	}
-	pool.MaxIdleConnsPerHost = pool.MaxIdleConns // there is one host
+	pool.MaxIdleConnsPerHost = pool.MaxIdleConns // the client talks to one host only
 	pool.MaxResponseHeaderBytes = maxHeaders
 	return pool
 }
@@ -134,7 +134,7 @@ func strip(header http.Header) {
 func Do(client *http.Client, request *http.Request) (*http.Response, error) {
 	response, err := do(client, request)
 	switch {
-	case err == nil && response.StatusCode == http.StatusSwitchingProtocols: // its body is the connection, which no context ends
+	case err == nil && response.StatusCode == http.StatusSwitchingProtocols: // the body is the connection itself, which no context ends
 		_ = response.Body.Close()
 		return nil, &transport.StatusError{Status: response.StatusCode, Body: "it switches to another protocol"}
 	case err == nil:
@@ -189,7 +189,7 @@ func isRedirect(status int) bool {
 
 // A redirected RoundTripper has the response to the first request already.
 type redirected struct {
-	first *http.Response // nil once it was returned
+	first *http.Response // the first response; nil after it was returned
 	then  http.RoundTripper
 }
 

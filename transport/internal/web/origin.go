@@ -10,6 +10,9 @@ import (
 // VersionOf returns the version in a protocol such as "HTTP/1.1". HTTP/2 and HTTP/3 have
 // no minor version.
 func VersionOf(protocol string) string {
+	if protocol == "HTTP/1.1" {
+		return "1.1" // a constant, which does not keep the line that it was read from
+	}
 	version := strings.TrimPrefix(protocol, "HTTP/")
 	if version != "1.0" {
 		version = strings.TrimSuffix(version, ".0")

@@ -15,11 +15,11 @@ import (
 
 // A Shutdown says what a handler shuts down.
 type Shutdown struct {
-	Name      string                          // of the handler's package, for errors
-	Acceptors []transport.Acceptor            // nil ones are skipped
+	Name      string                          // the name of the handler's package, for errors
+	Acceptors []transport.Acceptor            // the acceptors to close; nil elements are skipped
 	Close     func(grace time.Duration) error // closes the handler
-	Server    *http.Server                    // nil: the program closes it itself
-	Grace     time.Duration                   // for everything
+	Server    *http.Server                    // the server to shut down; nil if the program does that itself
+	Grace     time.Duration                   // the time for everything together
 }
 
 // Run closes the acceptors, the handler and the server within the grace, in this order.
@@ -77,7 +77,7 @@ func IsNil(a transport.Acceptor) bool {
 // A background is a function that runs on another goroutine, and for which the program
 // waits for a limited time.
 type background struct {
-	done chan struct{} // closed with the result
+	done chan struct{} // closed when the result is set
 	err  error
 }
 

@@ -66,7 +66,7 @@ func NewStatusError(response *http.Response, body []byte) *transport.StatusError
 	if request := response.Request; request != nil {
 		secrets = redact.Of(request.Header, request.URL)
 	}
-	body = []byte(secrets.Redact(string(body))) // before it is cut, and a secret with it
+	body = []byte(secrets.Redact(string(body))) // before the body is cut, because a part of a secret would not be recognized
 	e := &transport.StatusError{
 		Status:     response.StatusCode,
 		Body:       Printable(string(body[:min(len(body), maxExcerpt)]), maxExcerpt),
