@@ -61,9 +61,22 @@ func TestCallAllocates(t *testing.T) {
 }
 
 // A call that waits in a handler holds no more than this on both sides, with the stacks
-// of the caller and of the handler.
+// of the caller and of the handler. Other programs make it more, because goroutines that
+// have waited for a processor did the work of several calls. So the least of several
+// measurements counts.
 func TestWaitingCallHolds(t *testing.T) {
-	const many, most = 2000, 20_000
+	const most = 20_000
+	var holds int64
+	for range 5 {
+		if holds = waitingCallHolds(t); holds <= most {
+			return
+		}
+	}
+	t.Fatalf("%d bytes for each call that waits, of %d at most", holds, most)
+}
+
+func waitingCallHolds(t *testing.T) (holds int64) {
+	const many = 2000
 	s := server.New(serverInfo, server.Options{Conn: conn.Options{MaxServing: many}})
 	arrived := make(chan struct{})
 	server.AddTool(s, protocol.Tool{Name: "wait", InputSchema: json.RawMessage(`{"type":"object"}`)},
@@ -93,12 +106,11 @@ func TestWaitingCallHolds(t *testing.T) {
 	for range many {
 		<-arrived
 	}
-	holds := (held() - before) / many
+	holds = (held() - before) / many
 	stop()
 	waiting.Wait()
-	if t.Logf("%d bytes for each call", holds); holds > most {
-		t.Fatalf("%d bytes for each call that waits, of %d at most", holds, most)
-	}
+	t.Logf("%d bytes for each call", holds)
+	return holds
 }
 
 // held is the memory of the heap and of the stacks that is in use.
@@ -116,7 +128,7 @@ func held() int64 {
 //
 // Guarantees: G-0054.5
 func TestConnectAllocates(t *testing.T) {
-	for version, most := range map[string]float64{protocol.LatestLegacy: 141, protocol.Latest: 168} {
+	for version, most := range map[string]float64{protocol.LatestLegacy: 111, protocol.Latest: 134} {
 		s := echoServer(false)
 		c := client.New(clientInfo, client.Options{ProtocolVersion: version})
 		over := inmem.New(s.Accept, inmem.Options{})

@@ -26,14 +26,14 @@ const (
 // A cache keeps results of one session (ADR-0035). It keeps them encoded, so that each
 // caller gets its own values.
 type cache struct {
-	limit int64 // in bytes; none if it is negative
+	limit int64 // the limit in bytes; negative: there is no cache
 
 	mu      sync.Mutex
 	bytes   int64
-	entries map[cacheKey]*linked.Element // of *entry
+	entries map[cacheKey]*linked.Element // elements are *entry
 	recent  linked.List                  // the most recently used comes first
 	sweepAt int                          // at how many entries the cache next removes expired ones
-	changes map[string]*changes          // by method
+	changes map[string]*changes          // the changes reported so far, by method
 }
 
 // A cacheKey identifies a request whose result may be kept: the method, and the cursor
@@ -43,7 +43,7 @@ type cacheKey struct{ method, about string }
 // changes counts the changes that were reported for one method.
 type changes struct {
 	all  uint64 // how often all results may have changed
-	some uint64 // times that any may have
+	some uint64 // how often any result may have changed
 }
 
 // An entry is a result in the cache.
@@ -51,12 +51,12 @@ type entry struct {
 	key      cacheKey
 	raw      json.RawMessage
 	next     *string // the cursor of the next page
-	peer     *peer   // the server that sent it
+	peer     *peer   // the server that sent the result
 	received time.Time
-	fresh    time.Time // until when the server allows its use
-	until    time.Time // when it is removed
+	fresh    time.Time // until when the server allows the use of the result
+	until    time.Time // when the entry is removed
 	change   uint64    // changes.all when the request was sent
-	outdated bool      // a change of this result was reported
+	outdated bool      // the server reported a change of this result
 }
 
 func (e *entry) size() int64 {
@@ -86,12 +86,12 @@ func (c *cache) of(method string) *changes {
 // change was reported since begin.
 func (c *cache) keep(key cacheKey, begun changes, said *protocol.CacheableResult, next *string, from attempt, stale time.Duration) {
 	var lifetime time.Duration
-	if said.TTLMs != nil && from.peer.modern() { // no other revision has it
+	if said.TTLMs != nil && from.peer.modern() { // only modern revisions have this field
 		lifetime = time.Duration(min(max(*said.TTLMs, 0), maxLifetime.Milliseconds())) * time.Millisecond
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.drop(key) // the new result replaces it, or must not be kept
+	c.drop(key) // the new result replaces the entry, or must not be kept
 	now := time.Now()
 	e := &entry{
 		key: key, raw: from.raw, next: next, peer: from.peer, change: begun.all,
@@ -369,7 +369,7 @@ func (m *method[P, R, Q]) reuse(s *Session, e *entry) (*R, attempt, bool) {
 // cachedPages are the pages of a list in the cache. A range over the list uses all of them
 // or none, because pages of different times do not fit together.
 type cachedPages struct {
-	fresh, stale map[string]*entry // by cursor; nil if a page is missing
+	fresh, stale map[string]*entry // pages by cursor; nil if a page is missing
 	all          map[string]*entry // the pages that the range uses; nil: none, or it has not begun
 }
 

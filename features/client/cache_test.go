@@ -396,7 +396,7 @@ func TestAListIsKeptWholeOrNotAtAll(t *testing.T) {
 }
 
 // Guarantees: G-0035.4
-func TestWhatIsKeptIsBounded(t *testing.T) {
+func TestCacheIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKeeping(`"ttlMs":9223372036854775807,"cacheScope":"public"`)
 		inner := k.fakeServer.answer

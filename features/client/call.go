@@ -19,7 +19,7 @@ type attempt struct {
 	id        int64
 	peer      *peer
 	raw       json.RawMessage // the result; nil without one
-	asked     bool            // it took more than one round
+	asked     bool            // the call took more than one round
 	fromCache bool            // the result comes from the cache
 }
 
@@ -136,11 +136,12 @@ func (m *method[P, R, Q]) read(s *session, raw json.RawMessage, from *peer, task
 type outgoing[P, R any, Q requestParams[P]] struct {
 	method  *method[P, R, Q]
 	session *session
-	params  *P // the caller's; read-only
-	copied  P  // a copy of them, for the present attempt
+	params  *P // the params of the caller; read-only
+	copied  P  // a copy of params for the present attempt
 	options CallOptions
 	request conn.Request
 	meta    json.RawMessage // the _meta for params without their own; nil: none
+	memory  []byte          // of meta with a trace context; of earlier calls, too
 	asTask  bool            // the last attempt asked a legacy server for a task
 	attempt
 }
@@ -155,9 +156,16 @@ func (m *method[P, R, Q]) newOutgoing(c *Client) *outgoing[P, R, Q] {
 	return new(outgoing[P, R, Q])
 }
 
+// maxMemory is the maximum size of outgoing.memory that is kept for another call, in bytes.
+const maxMemory = 1 << 10
+
 // release empties the outgoing of a call that has ended, and puts it into the pool.
 func (m *method[P, R, Q]) release(c *Client, o *outgoing[P, R, Q]) {
-	*o = outgoing[P, R, Q]{}
+	memory := o.memory
+	if cap(memory) > maxMemory {
+		memory = nil
+	}
+	*o = outgoing[P, R, Q]{memory: memory}
 	pool, ok := c.outgoing.Load(m)
 	if !ok {
 		pool, _ = c.outgoing.LoadOrStore(m, new(sync.Pool))
@@ -170,7 +178,7 @@ func (m *method[P, R, Q]) release(c *Client, o *outgoing[P, R, Q]) {
 func (c *outgoing[P, R, Q]) MakeMessage(ctx context.Context, id int64, epoch uint64) (conn.Message, error) {
 	c.attempt = attempt{id: id, peer: c.session.peer.Load()}
 	if c.peer.incarnation.Epoch() != epoch {
-		return conn.Message{}, conn.ErrStale // it was replaced just now
+		return conn.Message{}, conn.ErrStale // the server was replaced just now
 	}
 	if err := c.peer.offers(&c.method.Method); err != nil {
 		return conn.Message{}, err
@@ -215,7 +223,7 @@ func (c *outgoing[P, R, Q]) addMeta(ctx context.Context, params Q) {
 			c.meta = c.peer.meta
 		}
 		if traces {
-			c.meta = tracing.AddTo(ctx, c.meta)
+			c.meta = tracing.AddTo(ctx, &c.memory, c.meta)
 		}
 		return
 	}
@@ -418,7 +426,7 @@ func marshalParams(method string, params any) (json.RawMessage, error) {
 		}
 	}
 	switch text := bytes.TrimSpace(raw); {
-	case len(text) == 0, string(text) == "null": // of a nil pointer, say
+	case len(text) == 0, string(text) == "null": // for example the encoding of a nil pointer
 		return nil, nil
 	case !isObject(text):
 		return nil, refusedUnsent(method, errors.New("the params are no object"))
@@ -442,7 +450,7 @@ func progressTo(tell func(*protocol.ProgressParams)) func(json.RawMessage) {
 	return func(params json.RawMessage) {
 		var progress struct {
 			protocol.ProgressParams
-			Progress *float64 `json:"progress"` // in place of the one that cannot be absent
+			Progress *float64 `json:"progress"` // a pointer, because the member may be absent
 		}
 		if protocol.Unmarshal(params, &progress) != nil || progress.Progress == nil {
 			return

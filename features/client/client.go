@@ -25,24 +25,24 @@ import (
 // A Client opens sessions. It is safe for concurrent use. Close ends all of them.
 type Client struct {
 	info    protocol.Implementation
-	context protocol.RequestContext     // what every modern request says
-	meta    func() (requestMeta, error) // the same, encoded once
+	context protocol.RequestContext     // the part of _meta that every modern request contains
+	meta    func() (requestMeta, error) // the same in encoded form
 	options Options
-	chain   Handler // nil without middleware
+	chain   Handler // the middleware around the innermost handler; nil without middleware
 	traces  bool    // the context of a call may contain a trace context
 	outages outages
 
-	outgoing sync.Map // of a *sync.Pool of *outgoing for each *method, for its next call
+	outgoing sync.Map // a *sync.Pool of *outgoing for each *method, to reuse the memory of ended calls
 
 	discover, initialize func() (json.RawMessage, error) // the params of these requests, encoded once
 
 	mu       sync.Mutex
 	suffixes map[string]int64      // the last suffix for each name
-	sessions map[*session]struct{} // those that have not ended, and some that have
-	names    map[string]*session   // of those with a name
+	sessions map[*session]struct{} // the sessions that have not ended, and some that have
+	names    map[string]*session   // the same sessions by name
 	sweepAt  int                   // at how many entries add removes the ended ones
 	closed   bool
-	since    time.Time // when the Client was made, or closed
+	since    time.Time // when the Client was created, or closed
 }
 
 // New returns a client that introduces itself to servers as info. It starts no
@@ -134,7 +134,7 @@ func (c *Client) Start(ctx context.Context, name string, t transport.Transport) 
 // run starts a connection in the supervisor. If patient is set, the session does not end
 // while its first server is missing.
 func (c *Client) run(ctx context.Context, name string, t transport.Transport, patient bool) (*Session, error) {
-	if wanted := c.options.ProtocolVersion; wanted != "" && !slices.Contains(protocol.Versions(), wanted) {
+	if wanted := c.options.ProtocolVersion; wanted != "" && !protocol.IsLegacy(wanted) && !protocol.IsModern(wanted) {
 		return nil, fmt.Errorf("protocol version %q is not supported", wanted)
 	}
 	if ctx.Err() != nil {
@@ -161,7 +161,7 @@ func (c *Client) run(ctx context.Context, name string, t transport.Transport, pa
 		s.conn.LeaveOpening()
 	}
 	s.events.session = s
-	if !s.own { // its Registry may wait
+	if !s.own { // Connect may wait for the Registry of that supervisor
 		ctx, s.start.abort = context.WithCancelCause(ctx)
 		defer s.start.abort(nil)
 	}

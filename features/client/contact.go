@@ -17,9 +17,9 @@ import (
 // unwraps to Err and to Last: errors.Is and errors.As find a *transport.ExitError, for
 // instance, or exec.ErrNotFound.
 type ConnectError struct {
-	Name     string    // of the session
+	Name     string    // the name of the session
 	Attempts int       // how many times the session tried to connect
-	Since    time.Time // when it began
+	Since    time.Time // when the session began to connect
 	Last     Reason    // why the last attempt failed; zero if none has failed yet
 	Err      error     // why Connect gave up: Last, or the cause of the context's end
 }
@@ -101,7 +101,7 @@ func (s *session) awaitFirst(ctx context.Context) error {
 		case conn.Ready:
 			return nil
 		case conn.Closing:
-			if status.Reason.Kind == conn.Stopped && ctx.Err() != nil { // by openFirst
+			if status.Reason.Kind == conn.Stopped && ctx.Err() != nil { // openFirst has stopped the session
 				failed.Err = context.Cause(ctx)
 				return failed
 			}
@@ -174,7 +174,7 @@ func isHopeless(why conn.Reason) bool {
 	switch {
 	case errors.As(why.Err, &status):
 		return !mayPass(status.Status)
-	case errors.As(why.Err, &fault): // initialize was refused
+	case errors.As(why.Err, &fault): // the server refused initialize
 		return fault.Code == jsonrpc.CodeMethodNotFound || fault.Code == jsonrpc.CodeInvalidParams || fault.Code == jsonrpc.CodeInvalidRequest
 	case errors.As(why.Err, new(*transport.StartError)):
 		var passing interface{ Temporary() bool }
@@ -190,7 +190,7 @@ func mayPass(status int) bool {
 	switch status {
 	case 408, 425, 429:
 		return true
-	case 501, 505: // it does not support POST, or our version of HTTP
+	case 501, 505: // the server does not support POST, or this version of HTTP
 		return false
 	default:
 		return status >= 500

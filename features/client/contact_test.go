@@ -65,7 +65,7 @@ func responds(status int, contentType, body string) http.HandlerFunc {
 // the backoff is an hour.
 //
 // Guarantees: G-0037.1, G-0037.3
-func TestConnectFailsAtOnceOnWhatWaitingDoesNotMend(t *testing.T) {
+func TestConnectFailsImmediatelyOnPermanentFailure(t *testing.T) {
 	secure := httptest.NewUnstartedServer(http.NotFoundHandler())
 	secure.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	secure.StartTLS()
@@ -159,7 +159,7 @@ func answersInitialize(version string) http.HandlerFunc {
 // waited for.
 //
 // Guarantees: G-0037.2
-func TestConnectWaitsForWhatMayMend(t *testing.T) {
+func TestConnectWaitsAfterTemporaryFailure(t *testing.T) {
 	real := streamable.NewHandler(newServer(server.Options{}), streamable.HandlerOptions{})
 	defer real.Close(0)
 	var asked atomic.Int64

@@ -41,9 +41,11 @@
 //
 // # Goroutines
 //
-// All types are safe for concurrent use. An idle session has no goroutine. Session.Close
-// and Client.Close return when all goroutines, timers and child processes of the session
-// are gone.
+// All types are safe for concurrent use. An idle session has no goroutine of its own,
+// unless it waits for events (Options.OnEvent, LogLevel, subscriptions). Its transport
+// may have some, for instance for the pipes of a child process. Session.Close and
+// Client.Close return when all goroutines, timers and child processes of the session are
+// gone.
 //
 // docs/guide/client.md is a guide to this package, and docs/guarantees.md lists its
 // guarantees by number.

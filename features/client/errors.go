@@ -23,14 +23,14 @@ func NotExecuted(err error) bool { return conn.NotExecuted(err) }
 // Errors to compare with errors.Is. All of them match through a CallError;
 // ErrUnavailable, ErrDenied, ErrIncompatible and ErrTimedOut match a ConnectError too.
 var (
-	ErrUnavailable = errors.New("client: there is no server at present")        // not sent; wait with CallOptions.WaitForReady
-	ErrLost        = errors.New("client: the connection was lost")              // before the answer came
-	ErrDenied      = errors.New("client: the server denies access")             // HTTP status 401 or 403; or it needs a login (*auth.LoginError)
-	ErrClosed      = errors.New("client: the session is closed")                // or closes
+	ErrUnavailable = errors.New("client: there is no server at present")        // the call was not sent; to wait for a server, set CallOptions.WaitForReady
+	ErrLost        = errors.New("client: the connection was lost")              // the connection was lost before the answer came
+	ErrDenied      = errors.New("client: the server denies access")             // the server answered with HTTP status 401 or 403, or needs a login (*auth.LoginError)
+	ErrClosed      = errors.New("client: the session is closed")                // the session is closed or closing
 	ErrUnsupported = errors.New("client: the server does not offer this")       // a *CapabilityError, or the server's "method not found"
-	ErrNotFound    = errors.New("client: the server has no such resource")      // of ReadResource and Watch
-	ErrTooMany     = errors.New("client: the server asked for input too often") // more than Options.MaxRounds
-	ErrNoTask      = errors.New("client: the server has no such task")          // or no longer
+	ErrNotFound    = errors.New("client: the server has no such resource")      // ReadResource and Watch fail with this error
+	ErrTooMany     = errors.New("client: the server asked for input too often") // more often than Options.MaxRounds
+	ErrNoTask      = errors.New("client: the server has no such task")          // the server does not have the task, or no longer has it
 	ErrTimedOut    = conn.ErrTimedOut                                           // CallOptions.Timeout has passed
 	ErrStale       = conn.ErrStale                                              // the server session that the call was bound to is over
 
@@ -40,12 +40,13 @@ var (
 	// ErrTaskCancelled is the outcome of a task that somebody has cancelled.
 	ErrTaskCancelled = errors.New("client: the task was cancelled")
 
-	// ErrRepeatedCursor ends a list whose next cursor is the one just used: the list
-	// would never end.
+	// ErrRepeatedCursor ends a list if the server returns the cursor that was just
+	// used: the list would never end.
 	ErrRepeatedCursor = errors.New("client: the next cursor is the one just used")
 
-	// ErrStaleCursor ends a list that began with a server session that is over: its
-	// cursor is of no use in another (2025-11-25 server/utilities/pagination).
+	// ErrStaleCursor ends a list if its server session ended between two pages: the
+	// cursor is not valid in a new session (2025-11-25
+	// server/utilities/pagination).
 	ErrStaleCursor = errors.New("client: the cursor belongs to a server session that is over")
 )
 

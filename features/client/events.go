@@ -36,7 +36,7 @@ type Lost struct {
 // A session of Client.Start also begins with a Restored event. A session of
 // Client.Connect does so only if something could not be set up on its first server.
 type Restored struct {
-	Away     time.Duration // since the Lost event, or since Start
+	Away     time.Duration // the time since the Lost event, or since Start
 	Failures []error       // what could not be restored, one error each
 }
 
@@ -70,7 +70,7 @@ type ElicitationComplete struct{ ID string }
 // Notification is a notification for which this package has no event type.
 type Notification struct {
 	Method string
-	Params json.RawMessage // as they came; nil when absent
+	Params json.RawMessage // undecoded; nil if there are none
 }
 
 func (*Lost) key() string              { return "lost" }
@@ -99,8 +99,8 @@ type eventQueue struct {
 	waiting []queuedEvent
 	running bool
 	lost    uint64        // the newest epoch whose loss is known
-	away    bool          // the program got a Lost, and no Restored after it
-	since   time.Time     // when it was queued
+	away    bool          // the program got a Lost event, and no Restored event after it
+	since   time.Time     // when the event was queued
 	change  chan struct{} // closed when the queue changes; nil unless settle waits
 }
 
@@ -218,7 +218,7 @@ func (q *eventQueue) settle(ctx context.Context) (waited bool) {
 // unsettled returns a channel that is closed when the queue changes, or nil if the
 // program has received everything.
 func (q *eventQueue) unsettled(status Status) <-chan struct{} {
-	changed := q.changed() // before anything is looked at, so that no change is missed
+	changed := q.changed() // read this before everything else, so that no change is missed
 	behind := q.session.restore.isBehind(status, q.session.peer.Load())
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -304,7 +304,7 @@ func (h handler) ServeNotification(ctx context.Context, in *conn.Incoming) {
 		r.Params = known.params()
 		err := protocol.Unmarshal(in.Params, r.Params)
 		if _, plain := r.Params.(*protocol.NotificationParams); err != nil && !plain {
-			return // malformed, and ignored as the specification asks
+			return // a malformed notification is ignored, as the specification asks
 		}
 	}
 	if s.client.chain == nil {

@@ -28,13 +28,13 @@ type Server struct {
 type peer struct {
 	incarnation *conn.Incarnation
 	server      Server
-	requestMeta // for every request; zero in the legacy revisions
+	requestMeta // the _meta for every request; zero in the legacy revisions
 }
 
 // A requestMeta is the _meta of every modern request. All sessions of a client share it.
 type requestMeta struct {
-	members protocol.Meta   // nobody changes them
-	meta    json.RawMessage // the same, encoded: servers recognize the bytes
+	members protocol.Meta   // read-only
+	meta    json.RawMessage // the same in encoded form; equal bytes let a server recognize it
 }
 
 func (c *Client) encodeMeta() (m requestMeta, err error) {
@@ -122,7 +122,7 @@ const probeTimeout = 5 * time.Second
 // keeps this decision until a handshake fails.
 func (s *session) handshake(ctx context.Context, incarnation *conn.Incarnation) error {
 	err := s.agree(ctx, incarnation)
-	if errors.Is(err, transport.ErrClosed) { // the link is ending: its reason will say more
+	if errors.Is(err, transport.ErrClosed) { // the link is ending, and the reason of its loss says more
 		<-ctx.Done()
 	}
 	return err
@@ -139,7 +139,7 @@ func (s *session) agree(ctx context.Context, incarnation *conn.Incarnation) erro
 	if wanted != "" {
 		return incompatible(s.discover(ctx, incarnation, -1)) // the Conn's InitTimeout limits it
 	}
-	s.probing.Store(true) // final reads this if the server dies
+	s.probing.Store(true) // the function final reads this if the server dies
 	err := s.discover(ctx, incarnation, s.patience())
 	s.probing.Store(false)
 	if !isLegacy(err) {
@@ -148,7 +148,7 @@ func (s *session) agree(ctx context.Context, incarnation *conn.Incarnation) erro
 	s.legacy.Store(true)
 	refused := s.initializeAgain(ctx, incarnation)
 	if errors.Is(err, conn.ErrTimedOut) && errors.As(refused, new(*jsonrpc.Error)) {
-		return incompatible(s.discover(ctx, incarnation, -1)) // it knows server/discover, but started slowly
+		return incompatible(s.discover(ctx, incarnation, -1)) // the server knows server/discover, but started slowly
 	}
 	return refused
 }
@@ -303,7 +303,7 @@ func incompatible(outcome error) error {
 	var fault *jsonrpc.Error
 	var status *transport.StatusError
 	if errors.As(outcome, &status) && (status.Status == 429 || status.Status >= 500) {
-		return outcome // it does not concern the server's revisions
+		return outcome // the outcome has nothing to do with the server's revisions
 	}
 	if isLegacy(outcome) || errors.As(outcome, &fault) && fault.Code == protocol.CodeUnsupportedVersion {
 		return fmt.Errorf("%w: %w", conn.ErrIncompatible, outcome)

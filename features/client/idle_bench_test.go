@@ -27,9 +27,9 @@ var idlePairKinds = []struct {
 	goroutines    int
 	heap          int // bytes, at most
 }{
-	{"accepted", protocol.LatestLegacy, true, 0, 8_800},
-	{"accepted, modern", protocol.Latest, true, 0, 8_600},
-	{"served", protocol.LatestLegacy, false, 1, 9_200},
+	{"accepted", protocol.LatestLegacy, true, 0, 7_150},
+	{"accepted, modern", protocol.Latest, true, 0, 6_950},
+	{"served", protocol.LatestLegacy, false, 1, 7_550},
 }
 
 // BenchmarkIdlePair says what a client and a server that are connected in memory

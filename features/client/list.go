@@ -131,11 +131,11 @@ func (l list[P, R, E, Q]) all(ctx context.Context, s *Session) iter.Seq2[E, erro
 // A walk goes through the pages of one server session.
 type walk[P, R, E any, Q requestParams[P]] struct {
 	list    list[P, R, E, Q]
-	session *Session // from the second page on, bound to the server of the first
+	session *Session // from the second page on, it is bound to the server of the first page
 	params  *P
 	fetched int
 	bytes   int64
-	lastID  int64 // of the request for the last page
+	lastID  int64 // the id of the request for the last page
 }
 
 func (w *walk[P, R, E, Q]) fetch(ctx context.Context) (*R, error) {

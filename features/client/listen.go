@@ -14,15 +14,15 @@ import (
 // A listening is one subscriptions/listen with all of its attempts. The Conn sends it
 // again whenever it ends (conn.Request.Retries).
 type listening struct {
-	version int // of what it asks for
+	version int // the version of the subscriptions that it asks for
 	cancel  context.CancelFunc
 
 	// Of the present attempt:
 	id      int64
 	epoch   uint64
-	granted *protocol.SubscriptionFilter // nil until acknowledged
+	granted *protocol.SubscriptionFilter // what the server has granted; nil before the acknowledgement
 	failed  error                        // why it ended
-	over    bool                         // there is no other
+	over    bool                         // no other attempt follows
 }
 
 // errNothingToReport ends a subscriptions/listen that has nothing to ask for.
@@ -139,7 +139,7 @@ func (r *restorer) acknowledged(s *session, in *conn.Incoming) {
 	l := r.listening
 	if l == nil || l.id != number || l.epoch != in.Epoch {
 		r.mu.Unlock()
-		return // of one that was replaced
+		return // the acknowledgement is for a listening that was replaced
 	}
 	l.granted = &granted
 	seamless := false
@@ -148,7 +148,7 @@ func (r *restorer) acknowledged(s *session, in *conn.Incoming) {
 		old.cancel()
 		r.replaced = nil
 	}
-	seamless = seamless || r.known == nil || r.known.incarnation.Epoch() != in.Epoch // Restored will say so
+	seamless = seamless || r.known == nil || r.known.incarnation.Epoch() != in.Epoch // the Restored event says that everything may have changed
 	r.signal()
 	r.mu.Unlock()
 	if seamless {
@@ -184,7 +184,7 @@ func (r *restorer) awaitGrant(ctx context.Context, s *Session, p *peer, uri stri
 			r.changed = make(chan struct{})
 		}
 		changed, granted, failed := r.changed, l.granted, l.failed
-		if l.epoch != p.incarnation.Epoch() { // it was not sent to this server yet
+		if l.epoch != p.incarnation.Epoch() { // the listening was not sent to this server yet
 			granted = nil
 			if !l.over {
 				failed = nil

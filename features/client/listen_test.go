@@ -214,7 +214,7 @@ func TestDelaysBeginAnewWithASubscriptionThatLasted(t *testing.T) {
 }
 
 // Guarantees: G-0021.2
-func TestServerThatCannotTellIsNotPressed(t *testing.T) {
+func TestServerWithoutListenIsRarelyAsked(t *testing.T) {
 	for name, test := range map[string]struct {
 		listen      response
 		least, most int // in ten minutes
@@ -237,7 +237,7 @@ func TestServerThatCannotTellIsNotPressed(t *testing.T) {
 // Each server is asked once, and its coming told once, whatever it answers.
 //
 // Guarantees: G-0021.2
-func TestReplacementThatCannotTellIsToldOfOnce(t *testing.T) {
+func TestReplacementWithoutListenIsReportedOnce(t *testing.T) {
 	for name, listen := range map[string]response{
 		"not knowing the word": withFault(jsonrpc.CodeMethodNotFound, `null`),
 		"overloaded":           withFault(jsonrpc.CodeInternalError, `null`),

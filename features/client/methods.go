@@ -232,8 +232,8 @@ type Request struct {
 	Incoming     bool // the server sent it; false: this client sends it
 	Notification bool // there is no result
 
-	last  *attempt       // of an outgoing request; set when it was sent
-	asked *conn.Incoming // of a question that is a request
+	last  *attempt       // for an outgoing request: its last attempt, set when it was sent
+	asked *conn.Incoming // for a question that is a request: that request
 }
 
 // ID returns the id of the last attempt of a request that this client has sent, after the
@@ -379,7 +379,7 @@ func (m *method[P, R, Q]) sendAny(ctx context.Context, r *Request) (any, error) 
 type question struct {
 	// offered reports whether the client has a handler for it.
 	offered func(*Options) bool
-	params  func() any // a new one
+	params  func() any // returns a new value for the params
 	answer  func(context.Context, *Session, any) (any, error)
 }
 
@@ -410,7 +410,7 @@ var questions = map[string]question{
 // notifications is the table of notifications that a server sends, with their params and
 // their events. Any other notification becomes a Notification.
 var notifications = map[string]struct {
-	params func() any // a new one
+	params func() any // returns a new value for the params
 	event  func(params any) Event
 }{
 	protocol.NotificationToolsListChanged:     {newNotificationParams, func(any) Event { return &ToolsChanged{} }},

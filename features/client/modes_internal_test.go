@@ -15,7 +15,7 @@ import (
 // grow, and what was noted before stays.
 //
 // Guarantees: G-0012.4
-func TestWhatIsNotedOfToolsIsBounded(t *testing.T) {
+func TestToolNotesAreBounded(t *testing.T) {
 	readOnly := &protocol.ToolAnnotations{ReadOnlyHint: true}
 	var l toolNotes
 	for n := range maxNotes + 10 {

@@ -26,7 +26,7 @@ func withMode(mode string) string {
 // Who knows best decides: the call, the program, the server, nobody.
 //
 // Guarantees: G-0012.3
-func TestWhoDecidesTheMode(t *testing.T) {
+func TestPrecedenceOfToolModes(t *testing.T) {
 	const stateful, stateless = protocol.Stateful, protocol.Stateless
 	for _, test := range []struct {
 		call, program protocol.ToolMode

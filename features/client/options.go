@@ -17,17 +17,17 @@ type Options struct {
 	// of a session with other options.
 	Calls CallOptions
 
-	// Elicit shows a form to the user and returns the answer; see Accept and Decline.
-	// The client fills in the schema's defaults for missing fields, in 2025-06-18 without
-	// those that are lists, which an answer cannot have there. An answer that
-	// does not fit the schema is an error.
+	// Elicit shows a form to the user and returns the answer; see Accept and Decline. The
+	// client fills in the schema's defaults for missing fields. In 2025-06-18 it leaves
+	// out defaults that are lists, because answers of that revision have no lists. An
+	// answer that does not fit the schema is an error.
 	//
 	// Elicit, ElicitURL, Sample and Roots may run at the same time, several of each, in
-	// every revision. Only its context limits each one. It ends when the server cancels
-	// the question, when the connection is lost, or when the call that led to the
-	// question ends. Setting one of them advertises the capability to every server. If
-	// one panics, the server gets an internal error, and Options.Conn.Hooks.Panic is
-	// called.
+	// every revision. Each one is limited only by its context, which ends when the
+	// server cancels the question, when the connection is lost, or when the call that
+	// led to the question ends. Setting one of them advertises the capability to every
+	// server. If one panics, the server gets an internal error, and
+	// Options.Conn.Hooks.Panic is called.
 	//
 	// If Elicit or ElicitURL returns an error, a legacy server is told that the user
 	// gave no answer ("cancel"). In 2026-07-28 the call fails with an *InputError.
@@ -49,8 +49,8 @@ type Options struct {
 	// OnEvent receives what a session learns without asking; see Event. The session
 	// calls it for one event at a time, in order, on a separate goroutine. OnEvent
 	// may be slow: a change that is already waiting is not queued again. If the
-	// server sends more than OnEvent can handle, it is slowed down, or messages are
-	// dropped by the rules of ADR-0006.
+	// server sends more than OnEvent can handle, the client reads more slowly, or
+	// drops messages by the rules of ADR-0006.
 	//
 	// OnEvent may call the server, and Session.Stop. It must not call Session.Close:
 	// Close would wait for OnEvent until Options.Conn.StopGrace has passed, and then
@@ -190,7 +190,7 @@ type CallOptions struct {
 	// program then calls again itself, with InputParams.
 	ManualInput bool
 
-	startsTask bool // return the task that a call becomes
+	startsTask bool // return the task, if the call becomes one, without waiting for it
 
 	// Fresh makes a call ask the server even if the cache holds a valid result; see
 	// Options.CacheBytes.
@@ -199,9 +199,9 @@ type CallOptions struct {
 	// MaxStale permits a call to return an old result while the server is away, if it
 	// was received at most that long ago. It applies to lists and to the contents of
 	// resources; Received says when a result came. Such calls do not wait for the
-	// server. What a call with MaxStale receives is kept for that long, even if the
-	// server allows no caching, within Options.CacheBytes and for at most 24 h. A
-	// call that is bound to one server session never gets a result from another.
+	// server. The client keeps the results of such calls for MaxStale (at most 24 h,
+	// and within Options.CacheBytes), even if the server allows no caching. A call
+	// that is bound to one server session never gets a result from another.
 	MaxStale time.Duration
 
 	// OnAttempt receives each failed attempt that will be retried, on the calling
@@ -216,7 +216,7 @@ type CallOptions struct {
 	// progress is ignored. Nil: the call asks for no progress.
 	OnProgress func(*protocol.ProgressParams)
 
-	pages *cachedPages // for a range over the pages of a list; otherwise nil
+	pages *cachedPages // set by a range over the pages of a list; otherwise nil
 }
 
 func (o *CallOptions) wantsProgress() bool { return o.OnProgress != nil || o.ProgressRestarts }

@@ -18,7 +18,7 @@ import (
 // refuses others gets at most twice as many attempts as with backoff alone.
 type outages struct {
 	mu      sync.Mutex
-	waiting map[string]map[*session]uint64 // with the attempt that failed
+	waiting map[string]map[*session]uint64 // the attempt that failed, by endpoint and session
 }
 
 // add records a failed attempt, if the endpoint may be unreachable.

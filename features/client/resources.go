@@ -3,11 +3,7 @@ package client
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
-	"maps"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
@@ -39,26 +35,12 @@ func (s *Session) Complete(ctx context.Context, params *protocol.CompleteParams)
 	return complete.call(ctx, s, typed)
 }
 
-// A subscription records who wants the updates of one resource.
-type subscription struct {
-	explicit bool                   // Session.Subscribe
-	ended    int                    // how often Session.Unsubscribe was called
-	watchers map[chan struct{}]bool // each has room for one token, which means: read again
-
-	accepted bool          // by a server; the session asks each later one
-	pending  int           // subscribers that have no answer yet
-	asking   chan struct{} // closed when the request of one of them ends; nil if there is none
-}
-
-func (s *subscription) isUnused() bool {
-	return !s.explicit && len(s.watchers) == 0 && s.pending == 0
-}
-
 // Subscribe asks the server to report changes of a resource, which arrive as
 // *ResourceUpdated events. The session also asks every later server, until
 // Unsubscribe. It works in every revision: by resources/subscribe in the legacy ones,
 // and by subscriptions/listen in the modern ones. An Unsubscribe during Subscribe counts
-// as one after it.
+// as one after it. Middleware that handles a request about a resource cannot subscribe
+// to that resource; it gets an error.
 func (s *Session) Subscribe(ctx context.Context, params *protocol.SubscribeParams) error {
 	uri := copyOf(params).URI
 	return s.subscribeTo(ctx, uri, func(sub *subscription, ended int) {
@@ -79,29 +61,30 @@ func (s *Session) subscribeTo(ctx context.Context, uri string, add func(sub *sub
 	sub, ended := r.join(s.session, uri)
 	accepted := false
 	defer func() {
-		last := r.settle(s.session, uri, sub, func() {
+		unused := r.settle(sub, func() {
 			if accepted {
 				add(sub, ended)
 			}
 		})
-		if last { // Unsubscribe has left this to the last subscriber
+		if unused { // perhaps because Unsubscribe has left this to the last subscriber
 			leaving, cancel := s.leaving(ctx)
 			defer cancel()
-			_ = s.tellUnsubscribed(leaving, uri) // as when a Watch ends
+			_ = s.leave(leaving, uri, sub) // as when a Watch ends
 		}
 	}()
 	for {
-		var asking <-chan struct{}
-		if accepted, asking = r.takeTurn(s.session, p, sub); accepted {
-			return nil
-		}
-		if asking == nil {
+		mine, other := r.turn(sub, func() bool { return !sub.accepted })
+		if mine {
 			defer func() { r.endTurn(sub, accepted) }()
-			err := s.askFor(ctx, p, uri)
+			err := s.askFor(sub.within(ctx), p, uri)
 			accepted = err == nil
 			return err
 		}
-		if err := s.awaitOther(ctx, asking); err != nil {
+		if other == nil {
+			accepted = true
+			return nil
+		}
+		if err := s.awaitOther(ctx, protocol.MethodSubscribe, sub, other); err != nil {
 			return err
 		}
 		if p, err = s.subscribable(ctx); err != nil {
@@ -125,87 +108,6 @@ func (s *Session) subscribable(ctx context.Context) (*peer, error) {
 	return p, nil
 }
 
-// awaitOther waits for the end of another subscriber's request.
-func (s *Session) awaitOther(ctx context.Context, ended <-chan struct{}) error {
-	if limit := s.timeout(); limit > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, limit, ErrTimedOut)
-		defer cancel()
-	}
-	select {
-	case <-ended:
-		return nil
-	case <-ctx.Done():
-		return explain(&conn.CallError{Method: protocol.MethodSubscribe, Cause: waitEnded(ctx), Delivery: conn.NotSent, Err: context.Cause(ctx)})
-	}
-}
-
-// join returns the subscription of a resource, with one more pending subscriber, and how
-// often Unsubscribe was called for it.
-func (r *restorer) join(s *session, uri string) (sub *subscription, ended int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	sub, known := r.resources[uri]
-	if !known {
-		if r.resources == nil {
-			r.resources = make(map[string]*subscription)
-		}
-		sub = new(subscription)
-		r.resources[uri] = sub
-		r.version++
-		s.dialect.Subscribed(true)
-	}
-	sub.pending++
-	return sub, sub.ended
-}
-
-// takeTurn reports whether a server has accepted the subscription. Otherwise it returns
-// the request of another subscriber to wait for, or nil if the caller must ask.
-func (r *restorer) takeTurn(s *session, p *peer, sub *subscription) (accepted bool, asking <-chan struct{}) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if sub.accepted || sub.asking != nil {
-		return sub.accepted, sub.asking
-	}
-	sub.asking = make(chan struct{})
-	if p.modern() {
-		r.listen(s, false)
-	}
-	return false, nil
-}
-
-// endTurn ends what takeTurn began for a caller that had to ask.
-func (r *restorer) endTurn(sub *subscription, accepted bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	close(sub.asking)
-	sub.asking, sub.accepted = nil, accepted
-}
-
-// settle ends what join began. Add adds the subscriber, if there is one. Settle reports
-// whether a server has accepted a subscription that nobody wants any more.
-func (r *restorer) settle(s *session, uri string, sub *subscription, add func()) (last bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	sub.pending--
-	add()
-	return r.removeUnused(s, uri, sub) && sub.accepted
-}
-
-// removeUnused removes a subscription that nobody wants any more, and reports whether it
-// did. The caller holds the lock.
-func (r *restorer) removeUnused(s *session, uri string, sub *subscription) bool {
-	if !sub.isUnused() {
-		return false
-	}
-	delete(r.resources, uri)
-	s.dialect.Subscribed(len(r.resources) > 0)
-	if p := s.peer.Load(); p != nil && p.modern() {
-		r.listen(s, true)
-	}
-	return true
-}
-
 // askFor asks one server to report the changes of a resource.
 func (s *Session) askFor(ctx context.Context, p *peer, uri string) error {
 	if !p.modern() {
@@ -217,6 +119,9 @@ func (s *Session) askFor(ctx context.Context, p *peer, uri string) error {
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, ErrTimedOut)
 		defer cancel()
 	}
+	s.restore.mu.Lock()
+	s.restore.listen(s.session, false)
+	s.restore.mu.Unlock()
 	err := s.restore.awaitGrant(ctx, s, p, uri)
 	var failed *conn.CallError
 	if err == nil || errors.As(err, &failed) {
@@ -260,33 +165,20 @@ func (s *Session) Unsubscribe(ctx context.Context, params *protocol.UnsubscribeP
 	})
 }
 
-// unsubscribeFrom removes a subscriber of a resource, and tells the server if it was the
-// last one.
+// unsubscribeFrom removes a subscriber of a resource, and ends the subscription if it was
+// the last one.
 func (s *Session) unsubscribeFrom(ctx context.Context, uri string, remove func(*subscription)) error {
 	r := &s.restore
 	r.mu.Lock()
 	sub, known := r.resources[uri]
-	last := false
 	if known {
 		remove(sub)
-		last = r.removeUnused(s.session, uri, sub)
 	}
 	r.mu.Unlock()
-	if !last {
+	if !known {
 		return nil
 	}
-	return s.tellUnsubscribed(ctx, uri)
-}
-
-// tellUnsubscribed tells the present server, if it is a legacy one, that nobody wants the
-// updates of a resource any more.
-func (s *Session) tellUnsubscribed(ctx context.Context, uri string) error {
-	p := s.peer.Load()
-	if p == nil || p.modern() || !p.isCurrent(s.conn.Status()) {
-		return nil
-	}
-	_, err := unsubscribe.call(ctx, s.boundTo(p), &protocol.UnsubscribeParams{URI: uri})
-	return err
+	return s.leave(ctx, uri, sub)
 }
 
 // Watch keeps a resource current. It subscribes to the resource and yields its
@@ -337,60 +229,6 @@ func (s *Session) Watch(ctx context.Context, uri string) iter.Seq2[*protocol.Rea
 				yield(nil, ErrClosed)
 				return
 			}
-		}
-	}
-}
-
-func (s *subscription) add(watcher chan struct{}) {
-	if s.watchers == nil {
-		s.watchers = make(map[chan struct{}]bool)
-	}
-	s.watchers[watcher] = true
-}
-
-func restoreSubscriptions(ctx context.Context, s *Session, p *peer) (failures []error) {
-	if p.modern() {
-		return nil
-	}
-	for _, uri := range s.restore.uris() {
-		if _, err := subscribe.call(ctx, s, &protocol.SubscribeParams{URI: uri}); err != nil {
-			failures = append(failures, fmt.Errorf("subscription to %.200q: %w", uri, err))
-		}
-	}
-	return failures
-}
-
-// uris returns the sorted URIs of all subscribed resources.
-func (r *restorer) uris() []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Sorted(maps.Keys(r.resources))
-}
-
-// updated wakes the watchers of a resource and of those that contain it.
-func (r *restorer) updated(uri string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for watched, sub := range r.resources {
-		if strings.HasPrefix(uri, watched) {
-			sub.wake()
-		}
-	}
-}
-
-func (r *restorer) updatedAll() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, sub := range r.resources {
-		sub.wake()
-	}
-}
-
-func (s *subscription) wake() {
-	for watcher := range s.watchers {
-		select {
-		case watcher <- struct{}{}:
-		default: // it will look already
 		}
 	}
 }

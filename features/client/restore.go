@@ -23,16 +23,16 @@ var restoreSteps = []func(context.Context, *Session, *peer) []error{
 // A restorer knows what a session has asked for that must outlive the server.
 type restorer struct {
 	mu        sync.Mutex
-	level     levelChange              // the newest that a server has accepted
-	asked     []levelChange            // newer ones, which it has not answered yet; the newest is the last
-	levels    int                      // the number of the newest
-	resources map[string]*subscription // by URI
-	watching  bool                     // its goroutine is running
+	level     levelChange              // the newest level that a server has accepted
+	asked     []levelChange            // newer levels that the server has not answered yet, oldest first
+	levels    int                      // the number of the newest level
+	resources map[string]*subscription // subscriptions by URI
+	watching  bool                     // the goroutine of the restorer is running
 	known     *peer                    // the newest server that the program knows, from Connect or a Restored
-	first     bool                     // no restore has run for it yet
+	first     bool                     // nothing was restored on that server yet
 
-	version   int        // of the wanted subscriptions; grows with each change
-	listening *listening // the newest subscriptions/listen; nil: none yet
+	version   int        // the version of the wanted subscriptions; grows with each change
+	listening *listening // the newest subscriptions/listen; nil before the first
 	replaced  *listening // the previous one, until the newest is acknowledged
 	changed   chan struct{}
 }
@@ -78,7 +78,7 @@ func (r *restorer) run(ctx context.Context, s *session) {
 		status, p := s.conn.Status(), s.peer.Load()
 		switch {
 		case p != nil && p != r.known && p.isCurrent(status):
-			if r.known != nil { // its loss may have been too short to be seen
+			if r.known != nil { // the loss of the known server may have been too short for this goroutine to notice
 				s.events.pushLost(r.known.incarnation.Epoch(), status.LastFailure, time.Time{})
 			}
 			failures := r.ask(ctx, view, p)

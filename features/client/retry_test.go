@@ -43,7 +43,7 @@ func (s *fakeServer) linksOf(method string) []int {
 // server that is there.
 //
 // Guarantees: G-0023.9
-func TestWhatIsMadeAgain(t *testing.T) {
+func TestWhichRequestsAreRepeated(t *testing.T) {
 	for _, test := range []struct {
 		method  string
 		options client.CallOptions

@@ -28,14 +28,14 @@ type session struct {
 	conn       *conn.Conn
 	dialect    dialect.Dialect
 	supervisor *supervisor.Supervisor
-	own        bool // the supervisor is this session's
+	own        bool // the session has its own supervisor
 	start      start
-	patient    bool                 // Start returned it before there was a server
+	patient    bool                 // the session was created by Start, so it waits for its first server
 	mirrors    bool                 // the transport mirrors arguments
-	given      atomic.Bool          // the program has it
-	peer       atomic.Pointer[peer] // the last; nil until the session has been ready
+	given      atomic.Bool          // the program has the session
+	peer       atomic.Pointer[peer] // the present or last server; nil until the session has been ready
 	legacy     atomic.Bool          // the server supports no modern revision
-	probing    atomic.Bool          // that is being found out
+	probing    atomic.Bool          // the client is finding out whether the server is modern
 	endpoint   string               // the location of its server; "" if unknown
 	woken      uint64               // the last attempt that outages began early; guarded by the lock of outages
 	again      atomic.Bool          // a server died because of the probe, and Connect need not wait
@@ -49,11 +49,11 @@ type session struct {
 // client lists the session before that, so Close may come meanwhile. The lock of the client
 // guards it.
 type start struct {
-	abort   context.CancelCauseFunc // nil if the supervisor is the session's own, which does not wait
+	abort   context.CancelCauseFunc // nil if the session has its own supervisor, which does not wait
 	aborted bool
-	child   *supervisor.Child // nil until over, and if the start failed
+	child   *supervisor.Child // nil until the start is over, and if it failed
 	over    bool
-	ended   chan struct{} // closed when over; nil unless somebody waits
+	ended   chan struct{} // closed when the start is over; nil if nobody waits for that
 }
 
 // Status describes the connection of a session: its state, the reason, since when,
@@ -99,7 +99,7 @@ func (s *Session) Pin() *Session {
 	view := s.With(s.options)
 	status := s.conn.Status()
 	if view.options.Epoch = status.Epoch; status.State != conn.Ready {
-		view.options.Epoch++ // the next one, which the program has not seen yet
+		view.options.Epoch++ // the epoch of the next server session, which the program has not seen yet
 		view.options.WaitForReady, view.options.Retries = false, 0
 	}
 	return view
@@ -128,11 +128,11 @@ func (s *Session) Wake() { s.conn.Wake() }
 const Ready = conn.Ready
 
 // Changes yields a Status whenever the session becomes ready or stops being ready,
-// beginning with the present one. It ends when ctx or the session ends. The loop sees
-// every loss after which there is a new server, even if that server is already there;
-// several losses during one iteration count as one. Changes runs on the caller's
-// goroutine. It does not wait until subscriptions are restored on a new server; see
-// Restored for that.
+// beginning with the present one. It ends when ctx or the session ends. Changes never
+// skips a loss, even if a new server is ready before the loop continues; it then
+// yields the loss first. Several losses during one iteration count as one. Changes
+// runs on the caller's goroutine. It does not wait until subscriptions are restored
+// on a new server; see Restored for that.
 func (s *Session) Changes(ctx context.Context) iter.Seq[Status] {
 	return func(yield func(Status) bool) {
 		var last Status
@@ -206,7 +206,7 @@ func (s *Session) Close(ctx context.Context) error {
 		}
 	}
 	err := s.conn.Close(ctx)
-	if errors.Is(err, conn.ErrNotRunning) { // its supervisor will run it again: nothing is in flight
+	if errors.Is(err, conn.ErrNotRunning) { // the supervisor is about to run the Conn again, so nothing is in flight
 		err = nil
 	}
 	return errors.Join(err, s.release())
@@ -314,7 +314,7 @@ func (s *Session) boundTo(p *peer) *Session {
 // leaving returns a context for what a subscriber does last, even if its own has ended.
 func (s *Session) leaving(ctx context.Context) (context.Context, context.CancelFunc) {
 	limit := s.timeout()
-	if limit <= 0 { // ctx does not limit it any more
+	if limit <= 0 { // the end of ctx does not limit the new context
 		limit = defaultTimeout
 	}
 	return context.WithTimeout(context.WithoutCancel(ctx), limit)

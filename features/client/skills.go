@@ -82,9 +82,9 @@ func (s *Session) ReadDirectory(ctx context.Context, params *protocol.ReadDirect
 
 // ReadSkill reads one file of a skill and verifies it against the skill's entry: its
 // size and digest and, for SKILL.md, its frontmatter. If they do not match, the error
-// is a *SkillError. The same holds for a file that the entry does not list; it is not
-// read at all. Of a dynamic skill only the frontmatter can be verified, and a file
-// may have 16 MiB.
+// is a *SkillError. If the entry does not list the file, ReadSkill returns a
+// *SkillError without reading it. A dynamic skill does not list its files: only its
+// frontmatter can be verified, and each file may have at most 16 MiB.
 //
 // A verified skill is not a trustworthy skill: the entry and the files come from the
 // same server. Ask the user before a model sees a skill.

@@ -60,7 +60,7 @@ func TestSkillsOfOwnServerAreRead(t *testing.T) {
 }
 
 // Guarantees: G-0042.4
-func TestSkillsThatAreNotWhatTheirEntrySaysAreNotRead(t *testing.T) {
+func TestSkillsThatDifferFromTheirEntryAreRefused(t *testing.T) {
 	const uri = "skill://refunds/SKILL.md"
 	digest := func(text string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(text))) }
 	entry := func(text string) *protocol.Skill {

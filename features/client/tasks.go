@@ -13,6 +13,7 @@ import (
 	"github.com/bowline-mcp/bowline/internal/pause"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
 )
 
 // A Task is a tool call that the server continues on its own. It outlives the
@@ -31,7 +32,7 @@ type Task struct {
 // Options.Tasks is set, or if it offers the tasks of 2025-11-25.
 //
 // If the connection is lost while the server starts the task, StartTool fails with
-// ErrLost. The task may then run although nobody knows its ID.
+// ErrLost. The task may then be running, but the client does not know its ID.
 func (s *Session) StartTool(ctx context.Context, params *protocol.CallToolParams) (*Task, error) {
 	view := s.With(s.options)
 	view.options.startsTask = true
@@ -98,10 +99,10 @@ func (t *Task) Answer(ctx context.Context, answers protocol.InputResponses) erro
 
 // Wait waits until the task has ended and returns the result of the tool. It polls
 // the server at the interval that the server wants, between 100 ms and a minute. It
-// continues after the connection was lost, and answers the task's questions. If the
-// server is overloaded or cannot tell the status, Wait asks at most ten times in a
-// row. The end of ctx ends the wait, but not the task. CallOptions.Timeout applies to
-// each single request.
+// keeps waiting if the connection is lost, and answers the task's questions. If the
+// server is overloaded or cannot tell the status, Wait gives up after ten such
+// answers in a row. If ctx ends, Wait returns, but the task continues.
+// CallOptions.Timeout applies to each single request.
 //
 // If the task failed, Wait returns the error that the call would have returned. If
 // the task was cancelled, the error matches ErrTaskCancelled. If the server does not
@@ -148,7 +149,7 @@ func (t *Task) abandon(ctx context.Context) {
 	t.session.conn.Go(protocol.MethodCancelTask, func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
-		_ = view.Task(t.id).Cancel(ctx) // nobody waits for the result; otherwise the TTL ends the task
+		_ = view.Task(t.id).Cancel(ctx) // nobody waits for the result; if the request fails, the TTL ends the task
 	})
 }
 
@@ -173,9 +174,9 @@ func interval(ms *int64) time.Duration {
 type taskWait struct {
 	*Task
 	view     *Session
-	answered map[string]bool // the keys of questions
+	answered map[string]bool // the keys of the questions that were answered
 	rounds   int
-	failures int // in a row
+	failures int // how many requests in a row have failed
 }
 
 func (w *taskWait) run(ctx context.Context) (*protocol.CallToolResult, error) {
@@ -196,7 +197,7 @@ func (w *taskWait) run(ctx context.Context) (*protocol.CallToolResult, error) {
 			continue
 		case last.peer != nil && !last.peer.modern() && state.Status != protocol.TaskWorking:
 			result, err := taskResult.call(ctx, w.patient(), &protocol.GetTaskResultParams{TaskID: w.id})
-			if err == nil || hasCode(err, jsonrpc.CodeInternalError) || !w.goesOn(ctx, err) { // it may be the error of the call
+			if err == nil || hasCode(err, jsonrpc.CodeInternalError) || !w.goesOn(ctx, err) { // the error may be that of the call itself
 				return result, w.cancelled(state, last, err)
 			}
 			continue
@@ -237,8 +238,8 @@ func (w *taskWait) goesOn(ctx context.Context, err error) bool {
 		errors.As(err, new(*InputError)) || errors.Is(err, ErrTooMany) || errors.Is(err, ErrUnsupported) || errors.Is(err, ErrStale) {
 		return false
 	}
-	if !errors.Is(err, ErrLost) && !errors.Is(err, ErrUnavailable) {
-		w.failures++
+	if !errors.Is(err, ErrLost) && !errors.Is(err, ErrUnavailable) || errors.As(err, new(*transport.OversizedError)) {
+		w.failures++ // also if the answer is too large, which it may be each time
 	}
 	return w.failures < mostFailedPolls
 }
@@ -313,7 +314,7 @@ func (w *taskWait) cancelled(state *getTaskResult, last attempt, err error) erro
 // getTaskResult is the status of a task in both eras.
 type getTaskResult struct {
 	protocol.GetTaskResult
-	PollInterval *int64 `json:"pollInterval"` // of 2025-11-25
+	PollInterval *int64 `json:"pollInterval"` // only in 2025-11-25
 }
 
 // These are the rows of the table for tasks.

@@ -178,7 +178,7 @@ func TestATaskIsHandedOut(t *testing.T) {
 			if state, err := quick.Status(t.Context()); err != nil || state.Status != protocol.TaskCompleted || quick.Cancel(t.Context()) != nil {
 				t.Errorf("got %+v, %v", state, err)
 			}
-			slow := start("make", job{"b", 3600})
+			slow := start("make", job{"b", 120})
 			if state, err := slow.Status(t.Context()); err != nil || state.Status != protocol.TaskWorking {
 				t.Errorf("got %+v, %v", state, err)
 			}
@@ -379,6 +379,34 @@ func TestAWaitGoesOnWhileTheServerCannotSay(t *testing.T) {
 					t.Errorf("%+v: got %q, %v after %d polls", test, got, err, polls)
 				case !test.ends && (got != "made a" || err != nil || polls <= test.fails+1):
 					t.Errorf("%+v: got %q, %v after %d polls", test, got, err, polls)
+				}
+			})
+		})
+	}
+}
+
+// Wait does not ask for ever for an answer that is too large to be received. A lost
+// connection is no such thing, however often it is lost.
+//
+// Guarantees: G-0032.10
+func TestAWaitEndsIfTheAnswerIsTooLarge(t *testing.T) {
+	for why, ends := range map[error]bool{&transport.OversizedError{Limit: 1}: true, errors.New("the link broke"): false} {
+		synctest.Test(t, func(t *testing.T) {
+			polls := 0
+			lost := func(next client.Handler) client.Handler {
+				return func(ctx context.Context, r *client.Request) (any, error) {
+					if r.Method == protocol.MethodGetTask {
+						if polls++; polls <= 100 {
+							return nil, errors.Join(client.ErrLost, why)
+						}
+					}
+					return next(ctx, r)
+				}
+			}
+			newFactory(server.TaskOptions{}).visit(t, client.Options{Middleware: []client.Middleware{lost}}, fault.Plan{}, func(s *client.Session) {
+				got, err := client.Call[string](t.Context(), s, "make", job{"a", 1})
+				if (err != nil) != ends || ends && (polls != 10 || !errors.As(err, new(*transport.OversizedError))) {
+					t.Errorf("%v: got %q, %v after %d polls", why, got, err, polls)
 				}
 			})
 		})

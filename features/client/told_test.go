@@ -64,7 +64,7 @@ func isNamed(err error) bool {
 }
 
 // Guarantees: G-0021.6
-func TestCloseNamesWhatStays(t *testing.T) {
+func TestCloseNamesAStuckCallback(t *testing.T) {
 	for _, deadline := range []time.Duration{time.Millisecond, time.Second, time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
 			session, release := staying(t, client.Options{})

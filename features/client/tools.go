@@ -125,23 +125,23 @@ func unwrap(raw stdjson.RawMessage) stdjson.RawMessage {
 // These limits apply to what a session remembers of the tools that its server listed,
 // because a server may list any number of tools.
 const (
-	maxNotes       = 10_000  // tools
-	maxNotedName   = 256     // bytes of a name
-	maxNotedSchema = 4 << 20 // bytes of all schemas
+	maxNotes       = 10_000  // how many tools are remembered
+	maxNotedName   = 256     // the maximum length of a name, in bytes
+	maxNotedSchema = 4 << 20 // the maximum size of all schemas together, in bytes
 )
 
 // toolNotes are what a server said about its tools when it last listed them.
 type toolNotes struct {
 	mu          sync.Mutex
-	tools       map[string]toolNote // those about which it said something
+	tools       map[string]toolNote // the tools with a note, by name
 	schemaBytes int
 }
 
 // A toolNote is what the server said about one tool.
 type toolNote struct {
 	mode       protocol.ToolMode
-	repeatable bool                         // it does no harm to call it twice
-	taskOnly   bool                         // 2025-11-25: it can only be called as a task
+	repeatable bool                         // the server says that calling it twice does no harm
+	taskOnly   bool                         // in 2025-11-25: it can only be called as a task
 	output     *compiled[*schema.Validator] // its output schema; nil for none
 	mirrored   *compiled[[]mirror.Argument] // its input schema, if it marks arguments as mirrored; otherwise nil
 }

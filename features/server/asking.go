@@ -58,7 +58,7 @@ func (a *asks) apply(s *settings) { s.asks = a }
 // twice, or use it in another call.
 type InputRequired struct {
 	Requests protocol.InputRequests
-	State    any // encoded as JSON; nil: none
+	State    any // encoded as JSON; nil: there is no state
 }
 
 func (*InputRequired) Error() string { return "server: the client has to answer first" }
@@ -198,7 +198,7 @@ func accepted(result *protocol.ElicitResult) error {
 
 // formOf returns the schema of a form. It panics if the type is not a flat struct.
 func formOf[T any](t reflect.Type, suggest []T) inferred {
-	form := inferObject(t)
+	form := inferObject(t, nil)
 	form.AdditionalProperties = nil
 	for name, property := range form.Properties {
 		if len(property.Types) == 2 && slices.Contains(property.Types, "null") { // a pointer

@@ -66,7 +66,7 @@ func (f *fault) is(code int64, text string) bool {
 }
 
 // Guarantees: G-0031.4
-func TestStatesAreGoodOnceAndForOneCall(t *testing.T) {
+func TestStateIsValidOnceForOneCall(t *testing.T) {
 	s := new(shop)
 	secret := make([]byte, 32)
 	srv := s.server(server.Options{Asking: server.AskingOptions{Secrets: [][]byte{secret}}})
@@ -240,7 +240,7 @@ func TestAnswersAreChecked(t *testing.T) {
 // A state belongs to whom it was given, and so does a call that waits.
 //
 // Guarantees: G-0031.4
-func TestStatesBelongToWhoAsked(t *testing.T) {
+func TestStateBelongsToItsCaller(t *testing.T) {
 	s := new(shop)
 	h := streamable.NewHandler(s.server(server.Options{}), streamable.HandlerOptions{
 		Identify: func(r *http.Request) string { return r.Header.Get("Authorization") },

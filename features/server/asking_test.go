@@ -171,7 +171,7 @@ func TestToolsThatAskDoTheSameInBothEras(t *testing.T) {
 // Yes is an error that is nil, and nothing else is.
 //
 // Guarantees: G-0031.2
-func TestNothingButYesIsConsent(t *testing.T) {
+func TestOnlyYesIsConsent(t *testing.T) {
 	for want, answer := range map[string]func() (*protocol.ElicitResult, error){
 		server.ErrDeclined.Error():  client.Decline,
 		server.ErrDismissed.Error(): client.Dismiss,
@@ -222,7 +222,7 @@ func TestClientsThatCannotBeAskedAreToldFirst(t *testing.T) {
 // nothing: what it returns is dropped.
 //
 // Guarantees: G-0031.1
-func TestWhatARerunReturnsWithoutAnAnswerIsDropped(t *testing.T) {
+func TestResultOfARerunWithoutAnswersIsDropped(t *testing.T) {
 	s := newServer(server.Options{})
 	var ended atomic.Int64
 	server.AddTool(s, protocol.Tool{Name: "swallows"}, func(ctx context.Context, _ struct{}) (string, error) {

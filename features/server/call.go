@@ -18,12 +18,13 @@ type call struct {
 	Request
 
 	in      *conn.Incoming
-	size    int                          // of its params
-	method  *method                      // nil: nobody offers it
-	offered *protocol.ServerCapabilities // to this client
+	size    int                          // the size of its params, in bytes
+	method  *method                      // the row of its method; nil if the server does not have the method
+	offered *protocol.ServerCapabilities // what the server offers to this client
 	modern  bool
 	known   *knownClient      // who made the request; nil: the request was decoded in full
 	rest    []byte            // its params after the _meta of that client; nil: unused
+	traced  []byte            // the trace context at the end of that _meta
 	result  any               // what was answered
 	room    any               // memory for a copy of that; nil: none
 	level   protocol.LogLevel // that this modern request asks for
@@ -33,24 +34,24 @@ type call struct {
 	task  *task      // set for the call that a task's handler sees; nil for the request itself
 
 	mu      sync.Mutex
-	over    bool      // it has been answered
-	reports *progress // nil before the first
+	over    bool      // the call has been answered
+	reports *progress // the progress reports; nil before the first
 	logs    *logBudget
 }
 
 // asked contains the fields of a call that asks.
 type asked struct {
-	asker asker  // asks the handler's questions; nil: it must not ask
-	state []byte // the handler's own, opened
+	asker asker  // asks the questions of the handler; nil if the handler must not ask
+	state []byte // the handler's own state, decrypted
 	id    string // the result of CallID; empty until it is needed
 }
 
 // progress contains the reports of a call that are not sent yet.
 type progress struct {
-	unsent  []*protocol.ProgressParams // oldest first
-	highest float64                    // so far
+	unsent  []*protocol.ProgressParams // reports that wait, oldest first
+	highest float64                    // the greatest progress that was reported so far
 	sends   bool                       // a goroutine is sending the unsent reports
-	sending sync.WaitGroup             // for that goroutine
+	sending sync.WaitGroup             // waits for that goroutine
 }
 
 // newCall returns the call for a request or notification. M is its row, or nil.
@@ -175,7 +176,7 @@ func (c *call) SizeJSON() int {
 	if !c.modern {
 		return protocol.SizeOf(c.result)
 	}
-	const stamped = 32 // what Stamp adds
+	const stamped = 32 // room for what Stamp adds, in bytes
 	return protocol.SizeOf(c.result) + len(c.peer.server.rawMeta) + stamped
 }
 

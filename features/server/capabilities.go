@@ -13,8 +13,8 @@ import (
 // features that the server has.
 type capabilities struct {
 	server     *Server
-	offered    atomic.Pointer[offer]        // to modern clients, when it was last determined
-	introduced atomic.Pointer[introduction] // to the last legacy client
+	offered    atomic.Pointer[offer]        // what was last offered to modern clients
+	introduced atomic.Pointer[introduction] // the introduction that the last legacy client got
 }
 
 // An offer contains the kinds of features that a server has, and the capabilities that
@@ -78,7 +78,7 @@ func (cs *capabilities) of(modern bool) *protocol.ServerCapabilities {
 type introduction struct {
 	features features
 	result   protocol.InitializeResult
-	encoded  json.RawMessage // nil if that is impossible
+	encoded  json.RawMessage // the encoded result; nil if it cannot be encoded
 }
 
 // introduction returns what the server says of itself in a legacy revision. Middleware may
@@ -93,7 +93,7 @@ func (cs *capabilities) introduction(version string) *introduction {
 		ProtocolVersion: version, Capabilities: *cs.of(false), ServerInfo: s.info, Instructions: s.options.Instructions,
 	}}
 	if len(s.options.Middleware) == 0 {
-		last.encoded, _ = protocol.Marshal(&last.result) // encode reports the error to each client
+		last.encoded, _ = protocol.Marshal(&last.result) // the error is ignored here, because encode reports it to each client
 		cs.introduced.Store(last)
 	}
 	return last

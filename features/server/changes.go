@@ -23,9 +23,9 @@ const storeInterval = time.Second
 // A change is something that a client can be notified of: a changed list, resource or
 // task.
 type change struct {
-	list list   // zero for a resource or a task
-	uri  string // of the resource; else empty
-	task string // the id of the task; else empty
+	list list   // the list; zero for a resource or a task
+	uri  string // the URI of the resource; otherwise empty
+	task string // the id of the task; otherwise empty
 }
 
 // A list is one of the lists that can change, or a set of several.
@@ -34,7 +34,7 @@ type list uint8
 const (
 	toolList list = 1 << iota
 	promptList
-	resourceList // templates included
+	resourceList // includes the list of templates
 )
 
 var (
@@ -132,7 +132,7 @@ func (c change) params(meta protocol.Meta) any {
 // receivers, so these are found by the task's id.
 type listeners struct {
 	mu     sync.Mutex
-	all    map[*changes]map[string]struct{} // the tasks of each
+	all    map[*changes]map[string]struct{} // all receivers, with the tasks that each of them watches
 	ofTask map[string]map[*changes]struct{}
 }
 
@@ -213,7 +213,7 @@ func (s *Server) ResourceUpdated(uri string) { s.subscriptions.changed(updated(u
 // changes collects the changes for one client, and sends them changeInterval after the
 // first one. If the link or the stream is busy, it sends them later, as one message.
 type changes struct {
-	send func([]change) (unsent []change, wait time.Duration) // until it is tried again
+	send func([]change) (unsent []change, wait time.Duration) // sends changes; wait is the time until the unsent ones are tried again
 
 	mu      sync.Mutex
 	wanted  changeSet
@@ -223,6 +223,8 @@ type changes struct {
 	claimed map[string]chan struct{} // resources whose subscription a request is changing
 	timer   *time.Timer              // nil: nothing is scheduled
 	sending sync.WaitGroup
+	holds   int // calls of OnUnsubscribe that the end of the peer waits for
+	held    sync.WaitGroup
 }
 
 // offer enables notifications for the lists that the client was offered.
@@ -252,7 +254,7 @@ func (c *changes) claim(ctx context.Context, uri string) (release func(), err er
 				c.claimed = make(map[string]chan struct{})
 			}
 			c.claimed[uri] = make(chan struct{})
-			return func() { c.release(uri) }, nil
+			return func() { c.unclaim(uri) }, nil
 		}
 		c.mu.Unlock()
 		select {
@@ -263,7 +265,7 @@ func (c *changes) claim(ctx context.Context, uri string) (release func(), err er
 	}
 }
 
-func (c *changes) release(uri string) {
+func (c *changes) unclaim(uri string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	close(c.claimed[uri])
@@ -323,7 +325,26 @@ func (c *changes) stop() (quiet bool) {
 		c.sending.Done()
 		c.timer = nil
 	}
-	return c.timer == nil && len(c.wanted.uris) == 0
+	return c.timer == nil && len(c.wanted.uris) == 0 && c.holds == 0
+}
+
+// hold makes the end of the peer wait for release. It reports false if the client has left already.
+func (c *changes) hold() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		return false
+	}
+	c.holds++
+	c.held.Add(1)
+	return true
+}
+
+func (c *changes) release() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.holds--
+	c.held.Done()
 }
 
 // end stops all sending, waits for a running one, and returns the resources that the
@@ -331,7 +352,9 @@ func (c *changes) stop() (quiet bool) {
 func (c *changes) end() (uris []string) {
 	c.mu.Lock()
 	c.ended = true
-	uris = slices.Sorted(maps.Keys(c.wanted.uris))
+	if len(c.wanted.uris) > 0 {
+		uris = slices.Sorted(maps.Keys(c.wanted.uris))
+	}
 	c.wanted = changeSet{}
 	if c.timer != nil && c.timer.Stop() {
 		c.sending.Done()

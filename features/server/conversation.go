@@ -37,13 +37,13 @@ func askerFrom(ctx context.Context) (asker, error) {
 // A conversation contains what the handler of one call has asked, and the answers that it
 // has. What differs between the ways to ask is how questions get to the client: deliver.
 type conversation struct {
-	client  func() *Client // who is asked
+	client  func() *Client // returns the client to ask
 	deliver func(ctx context.Context, open protocol.InputRequests) (protocol.InputResponses, error)
 
 	turn   chan struct{}           // holds one token while questions are being asked
-	number atomic.Int64            // of questions without an explicit key
-	before askedBefore             // guarded by turn
-	early  protocol.InputResponses // that the client gave before it was asked. Guarded by turn
+	number atomic.Int64            // the number of the last question without an explicit key
+	before askedBefore             // the questions asked before; guarded by turn
+	early  protocol.InputResponses // answers that the client gave before it was asked; guarded by turn
 	once   bool                    // early is for the first questions only
 }
 
@@ -187,7 +187,7 @@ func unanswered(ctx context.Context, err error) error {
 	switch {
 	case errors.As(err, &fault) && fault.Code == protocol.CodeUserRejected:
 		return fmt.Errorf("%w: %s", ErrDeclined, shorten(fault.Message, longestMessage))
-	case errors.As(err, &fault): // the client's error must not become the answer to the call
+	case errors.As(err, &fault): // an error of the client must not become the answer to the call
 		return fmt.Errorf("the client refused the question: %s (%d)", shorten(fault.Message, longestMessage), fault.Code)
 	case ctx.Err() != nil:
 		return unansweredBy(ctx)

@@ -214,7 +214,7 @@ func (rs *rounds) ask(c *call, about subject, next *state, open protocol.InputRe
 	}
 	if next.ID == nil {
 		next.ID = make([]byte, 16)
-		_, _ = rand.Read(next.ID) // never fails
+		_, _ = rand.Read(next.ID) // rand.Read never fails
 	}
 	next.Until = time.Now().Add(rs.options.Expiry).Unix()
 	sealed, err := rs.sealer.seal(c, about, next)
@@ -226,12 +226,12 @@ func (rs *rounds) ask(c *call, about subject, next *state, open protocol.InputRe
 
 // A rerun is an asker for one round of a feature that uses Reruns.
 type rerun struct {
-	conversation // of all rounds; its number is that of this run
+	conversation // the questions of all rounds; number is that of this run
 
 	mu     sync.Mutex
-	now    askedBefore            // of this run
-	open   protocol.InputRequests // asked in this run and not answered
-	broken error                  // ends the call, whatever the handler returns
+	now    askedBefore            // the questions of this run
+	open   protocol.InputRequests // questions of this run that have no answer yet
+	broken error                  // an error that ends the call, whatever the handler returns
 	end    context.CancelCauseFunc
 }
 

@@ -22,13 +22,13 @@ const (
 type directories struct {
 	mu    sync.Mutex
 	known map[string]*directory
-	names int // in all listings, plus one for each listing
+	names int // how many names all listings have together, plus one for each listing
 }
 
 type directory struct {
-	changed time.Time              // its modification time
+	changed time.Time              // the modification time of the directory
 	since   time.Time              // when this process first saw that time
-	kinds   map[string]fs.FileMode // by name; nil: the directory must be listed again
+	kinds   map[string]fs.FileMode // the types of the entries, by name; nil: the directory must be listed again
 }
 
 // kindOf returns the type of the directory entry with a name, or ModeIrregular if there

@@ -4,7 +4,7 @@
 //	s := server.New(protocol.Implementation{Name: "example", Version: "1.0"}, server.Options{})
 //	server.AddTool(s, protocol.Tool{Name: "add", Description: "adds two numbers"},
 //		func(ctx context.Context, in Numbers) (int, error) { return in.A + in.B, nil })
-//	err := s.Serve(ctx, &stdio.Server{})
+//	err := s.Run(ctx, &stdio.Server{}) // until the client leaves, or ctx ends
 //
 // or, over HTTP,
 //
@@ -13,10 +13,10 @@
 //	err := endpoint.ListenAndServe(ctx, &http.Server{Addr: ":8080", Handler: http.DefaultServeMux})
 //
 // A feature is an ordinary function. AddTool, AddPrompt, AddResource, AddTemplate and
-// AddMethod say which types its arguments and results may have. Whatever else a handler
-// can do is a function of its context:
+// AddMethod say which types its arguments and results may have. Inside a handler, call
+// these functions with its context:
 //
-//   - RequestFrom says who calls, in which revision and from where.
+//   - RequestFrom returns who calls, in which revision and from where.
 //   - Progress and Logger report to the client.
 //   - Confirm, Elicit, ElicitURL, Sample, Roots and Ask ask the client something.
 //

@@ -47,8 +47,8 @@ var (
 	// ErrKeyUsed means that a call asked two different questions under one key.
 	ErrKeyUsed = errors.New("server: the key belongs to another question of this call")
 
-	// ErrInputRequired is the cause with which the context of a handler that Reruns
-	// ends after a new question. The handler runs again when the client has answered.
+	// ErrInputRequired is the context cause of a handler with Reruns after it has
+	// asked a new question. The handler runs again when the client has answered.
 	ErrInputRequired = errors.New("server: the client has to answer first")
 )
 
@@ -66,8 +66,8 @@ var errGoexit = errors.New("server: the handler has ended its goroutine")
 
 func isPanic(err error) bool { return errors.As(err, new(*reportedPanic)) }
 
-// An UnsupportedError names a capability that the client lacks, so that it cannot be
-// asked. It matches ErrUnsupported.
+// An UnsupportedError says that the client cannot be asked, because it lacks a
+// capability. It matches ErrUnsupported.
 type UnsupportedError struct {
 	Capability string // such as "sampling" or "elicitation.url"
 

@@ -22,7 +22,7 @@ const (
 // A Feature describes one thing that a server offers, for Options.Visible.
 type Feature struct {
 	Kind       string // KindTool, KindResource, KindTemplate or KindPrompt
-	Name       string // of a tool or prompt; the URI of a resource; the text of a template
+	Name       string // the name of a tool or prompt, the URI of a resource, or the text of a template
 	Definition any    // *protocol.Tool, *protocol.Resource, *protocol.ResourceTemplate or *protocol.Prompt; read-only
 }
 
@@ -32,7 +32,7 @@ type FeatureOption interface{ apply(*settings) }
 // settings contains the options of a feature.
 type settings struct {
 	asks       *asks
-	completion map[string]completer // by argument
+	completion map[string]completer // completions by argument
 }
 
 func newSettings(options []FeatureOption) settings {
@@ -93,7 +93,7 @@ type catalog[T described] struct {
 	mu     sync.RWMutex
 	names  []string // sorted
 	byName map[string]T
-	ever   bool // there was a feature once
+	ever   bool // the catalog has had a feature
 }
 
 // set adds a feature, or replaces the one with its name.
@@ -165,7 +165,7 @@ func (c *catalog[T]) page(cursor *string, size int, filter func(T) bool) ([]T, *
 	}
 	page := make([]T, 0, min(size, c.count()))
 	for {
-		wanted := min(size-len(page), c.count()) + 1 // one more, to know whether there is another page
+		wanted := min(size-len(page), c.count()) + 1 // one feature more than fits, to know whether there is another page
 		names, features := c.from(from, wanted)
 		for i, feature := range features {
 			if !filter(feature) {

@@ -37,7 +37,7 @@ func addOut[Out any](s *server.Server, name string, out Out) {
 }
 
 // Guarantees: G-0029.1
-func TestWhatAToolReturnsDecidesItsResult(t *testing.T) {
+func TestResultTypesOfATool(t *testing.T) {
 	type celsius float64
 	make := func() *server.Server {
 		s := newServer(server.Options{})

@@ -109,7 +109,7 @@ func (f *folder) walk(each func(*resource)) error {
 		}
 		info, err := entry.Info()
 		if err != nil || info.Size() > f.options.MaxBytes || f.skills != nil && !f.skills.has(name) {
-			return nil // it was removed meanwhile, or is not served
+			return nil // the file was removed meanwhile, or is not served
 		}
 		found++
 		each(f.resource(name, info.Size()))

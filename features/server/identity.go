@@ -13,13 +13,13 @@ import (
 func (c *call) identify() error {
 	s := c.peer.server
 	known := c.peer.known.Load()
-	if c.rest = known.before(c.in.Params); c.rest != nil {
+	if c.traced, c.rest = known.before(c.in.Params); c.rest != nil {
 		c.serveKnown(known)
 		return nil
 	}
 	meta, _ := jsonrpc.Member(c.in.Params, "_meta")
 	for _, last := range [...]*knownClient{known, s.known.Load()} {
-		if last != nil && bytes.Equal(last.meta, meta) {
+		if _, behind := last.within(meta); behind != nil && len(behind) == 0 {
 			if last != known {
 				c.peer.spoke(last.client.ProtocolVersion)
 			}
@@ -67,10 +67,10 @@ func (c *call) identifyModern(said *protocol.RequestContext, meta []byte) error 
 	if said.ClientInfo != nil {
 		c.Client.Info = *said.ClientInfo
 	}
-	if len(meta) <= maxKnown && !bytes.Contains(meta, []byte(protocol.MetaProgressToken)) {
+	if meta = withoutTrace(meta); len(meta) <= maxKnown && !bytes.Contains(meta, []byte(protocol.MetaProgressToken)) {
 		members := protocol.Meta{}
 		if protocol.Unmarshal(meta, &members) == nil {
-			known := &knownClient{bytes.Clone(meta), members, c.Client, c.level}
+			known := &knownClient{meta, members, c.Client, c.level}
 			c.peer.known.Store(known)
 			s.known.Store(known)
 		}
@@ -83,11 +83,11 @@ func (c *call) serveKnown(known *knownClient) {
 	c.known, c.modern, c.level, c.Client, c.offered = known, true, known.level, known.client, c.peer.server.capabilities.modern()
 }
 
-// A knownClient is the content of a modern request's _meta. Most clients send the same
-// in each of their requests.
+// A knownClient is the content of a modern request's _meta, without the trace context at its
+// end. Most clients send the same in each of their requests.
 type knownClient struct {
 	meta    []byte
-	members protocol.Meta // of meta; shared, so read-only
+	members protocol.Meta // the decoded members of meta; shared, so read-only
 	client  *Client
 	level   protocol.LogLevel
 }
@@ -100,19 +100,89 @@ const (
 	maxRest = 4 << 10
 )
 
-// before returns the rest of params that begin with the client's _meta: what follows
-// that and a comma. It returns nil if they begin otherwise, or if the rest may contain
-// another _meta.
-func (k *knownClient) before(params []byte) (rest []byte) {
-	const opening = `{"_meta":`
-	if k == nil || len(params) <= len(opening)+len(k.meta) || string(params[:len(opening)]) != opening {
-		return nil
+// before returns the rest of params that begin with the client's _meta: what follows that and
+// a comma. It also returns the trace context at the end of that _meta. The rest is nil if the
+// params begin otherwise, or if it may contain another _meta.
+func (k *knownClient) before(params []byte) (traced, rest []byte) {
+	params, found := bytes.CutPrefix(params, []byte(`{"_meta":`))
+	if !found {
+		return nil, nil
 	}
-	rest, found := bytes.CutPrefix(params[len(opening):], k.meta)
-	if !found || len(rest) > maxRest || bytes.Contains(rest, []byte("_meta")) || bytes.Contains(rest, []byte(`\u`)) {
-		return nil
+	traced, rest = k.within(params)
+	if len(rest) == 0 || len(rest) > maxRest || bytes.Contains(rest, []byte("_meta")) || bytes.Contains(rest, []byte(`\u`)) {
+		return nil, nil
 	}
-	return bytes.TrimPrefix(rest, []byte{','})
+	return traced, bytes.TrimPrefix(rest, []byte{','})
+}
+
+// within returns what follows the client's _meta in a text that begins with it, and the trace
+// context at the end of that _meta. What follows is nil if the text begins otherwise.
+func (k *knownClient) within(text []byte) (traced, behind []byte) {
+	if k == nil || len(k.meta) == 0 {
+		return nil, nil
+	}
+	behind, found := bytes.CutPrefix(text, k.meta[:len(k.meta)-1])
+	if !found {
+		return nil, nil
+	}
+	size, _ := traceMembers(behind, k.members)
+	if size < 0 || size == len(behind) || behind[size] != '}' {
+		return nil, nil
+	}
+	return behind[:size], behind[size+1:]
+}
+
+// traceMembers returns the size of the members of a trace context that text begins with, each
+// behind a comma, and their values. The size is negative if one of them has an escape, is there
+// twice, or is among the members before.
+func traceMembers(text []byte, before protocol.Meta) (size int, values [len(traceNames)][]byte) {
+members:
+	for {
+		for i, name := range traceNames {
+			value, found := bytes.CutPrefix(text[size:], []byte(name))
+			if !found {
+				continue
+			}
+			length := plainLength(value)
+			if _, own := before[name[len(`,"`):len(name)-len(`":`)]]; own || values[i] != nil || length == 0 {
+				return -1, values
+			}
+			values[i] = value[:length:length]
+			size += len(name) + length
+			continue members
+		}
+		return size, values
+	}
+}
+
+// plainLength returns the length of the JSON string that text begins with, or 0 if that has an
+// escape, or text begins otherwise.
+func plainLength(text []byte) int {
+	if len(text) == 0 || text[0] != '"' {
+		return 0
+	}
+	for i, c := range text[1:] {
+		switch {
+		case c == '"':
+			return i + len(`""`)
+		case c == '\\' || c < ' ':
+			return 0
+		}
+	}
+	return 0
+}
+
+// traceNames are the members of a trace context in _meta, with what surrounds their names.
+var traceNames = [...]string{`,"` + protocol.MetaTraceparent + `":`, `,"` + protocol.MetaTracestate + `":`, `,"` + protocol.MetaBaggage + `":`}
+
+// withoutTrace returns a copy of a _meta without the trace context at its end.
+func withoutTrace(meta []byte) []byte {
+	if at := bytes.Index(meta, []byte(traceNames[0])); at > 0 {
+		if size, _ := traceMembers(meta[at:], nil); size > 0 && at+size == len(meta)-1 {
+			return append(bytes.Clone(meta[:at]), '}')
+		}
+	}
+	return bytes.Clone(meta)
 }
 
 // decodeParams decodes the params. It does not decode the _meta of a known client again.
@@ -125,10 +195,21 @@ func (c *call) decodeParams(m *method) error {
 		c.in.Params[from] = behind
 		if err == nil {
 			takes.AddMeta(c.known.members)
+			c.addTrace(protocol.MetaOf(c.Params))
 			return nil
 		}
 	}
 	return m.decode(c.in.Params, c.Params)
+}
+
+// addTrace adds the trace context at the end of a known _meta to a copy of that.
+func (c *call) addTrace(meta protocol.Meta) {
+	_, values := traceMembers(c.traced, nil)
+	for i, name := range [...]string{protocol.MetaTraceparent, protocol.MetaTracestate, protocol.MetaBaggage} {
+		if values[i] != nil {
+			meta[name] = bytes.Clone(values[i])
+		}
+	}
 }
 
 // A metaTaker has params that may have a _meta.

@@ -30,7 +30,7 @@ func BenchmarkIdleSession(b *testing.B) {
 	}
 }
 
-func openSession(b *testing.B, h http.Handler) {
+func openSession(b testing.TB, h http.Handler) {
 	r := httptest.NewRequest(http.MethodPost, "/mcp", strings.NewReader(initializeFrame))
 	r.Header.Set("Content-Type", "application/json")
 	w := httptest.NewRecorder()

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -22,23 +23,30 @@ func TestKnownMetaChangesNothing(t *testing.T) {
 		`,"_meta":{},"name":"a"}`, `,"\u005fmeta":{},"name":"a"}`, `,"name":"a","_meta":null}`, `,"name":"a","name":"b"}`,
 		`,"name":1}`, `,"Name":"a"}`, `,"unknown":{"a":1},"name":"a"}`,
 	}
+	traces := []string{
+		"", `,"traceparent":"00-1-2-01"`, `,"traceparent":"a","tracestate":"b=1","baggage":"c=d"`, `,"tracestate":"b","traceparent":""`, `,"tracestate":"b","tracestate":"c"`,
+		`,"traceparent":"a","traceparent":"b"`, `,"traceparent":7`, `,"traceparent":"\u0061"`, `,"traceparent":"a\""`, `, "traceparent":"a"`,
+		`,"traceparent":"a","other":1`, `,"traceparent":{"a":"b"}`, `,"io.modelcontextprotocol/protocolVersion":"2026-07-28"`, `,"baggage":"_meta"`,
+		`,"traceparent":null`, `,"progressToken":7`, `,"traceparent":"` + "\x01" + `"`,
+	}
 	rapid.Check(t, func(t *rapid.T) {
-		params := `{"_meta":` + knownMeta + rapid.SampledFrom(rests).Draw(t, "rest")
+		params := `{"_meta":` + traced(rapid.SampledFrom(traces).Draw(t, "trace")) + rapid.SampledFrom(rests).Draw(t, "rest")
 		method := rapid.SampledFrom([]string{protocol.MethodCallTool, protocol.MethodListTools, protocol.MethodReadResource}).Draw(t, "method")
-		whole, known := decoded(t, method, params, false), decoded(t, method, params, true)
+		before := traced(rapid.SampledFrom(traces[:4]).Draw(t, "trace before"))
+		whole, known := decoded(t, method, params, ""), decoded(t, method, params, before)
 		if whole != known {
 			t.Fatalf("%s of %s: %s when _meta is known, else %s", method, params, known, whole)
 		}
 	})
 }
 
-// decoded reads the params of a request, whose _meta the server knows or not.
-func decoded(t *rapid.T, method, params string, known bool) string {
+// decoded reads the params of a request. The server knows the _meta of an earlier one, or "".
+func decoded(t *rapid.T, method, params, known string) string {
 	s := New(protocol.Implementation{Name: "s", Version: "1"}, Options{})
 	row := (*s.methods.Load())[method]
 	c := (&peer{server: s}).newCall(t.Context(), &conn.Incoming{Method: method, Params: json.RawMessage(params)}, row)
-	if known {
-		first := (&peer{server: s}).newCall(t.Context(), &conn.Incoming{Method: method, Params: json.RawMessage(`{"_meta":` + knownMeta + `}`)}, row)
+	if known != "" {
+		first := (&peer{server: s}).newCall(t.Context(), &conn.Incoming{Method: method, Params: json.RawMessage(`{"_meta":` + known + `}`)}, row)
 		if err := first.identify(); err != nil {
 			t.Fatal(err)
 		}
@@ -64,17 +72,45 @@ func decoded(t *rapid.T, method, params string, known bool) string {
 func TestKnownMetaIsNotReadAgain(t *testing.T) {
 	known := &knownClient{meta: []byte(knownMeta)}
 	for params, rest := range map[string]string{
-		`{"_meta":` + knownMeta + `,"name":"a"}`:                  `"name":"a"}`,
-		`{"_meta":` + knownMeta + `}`:                             `}`,
-		`{"_meta":` + knownMeta + `,"\u005fmeta":{}}`:             "",
-		`{"_meta":` + knownMeta + `,"_meta":{}}`:                  "",
-		`{"name":"a","_meta":` + knownMeta + `}`:                  "",
-		`{"_meta":{},"name":"a"}`:                                 "",
-		`{"_meta":` + knownMeta + string(make([]byte, maxRest+1)): "",
+		`{"_meta":` + knownMeta + `,"name":"a"}`:                                       `"name":"a"}`,
+		`{"_meta":` + knownMeta + `}`:                                                  `}`,
+		`{"_meta":` + knownMeta + `,"\u005fmeta":{}}`:                                  "",
+		`{"_meta":` + knownMeta + `,"_meta":{}}`:                                       "",
+		`{"name":"a","_meta":` + knownMeta + `}`:                                       "",
+		`{"_meta":` + traced(`,"traceparent":"a"`) + `,"name":"a"}`:                    `"name":"a"}`,
+		`{"_meta":` + traced(`,"traceparent":"a","baggage":"\u0061"`) + `,"name":"a"}`: "",
+		`{"_meta":` + traced(`,"traceparent":"a","other":1`) + `,"name":"a"}`:          "",
+		`{"_meta":{},"name":"a"}`:                                                      "",
+		`{"_meta":` + knownMeta + string(make([]byte, maxRest+1)):                      "",
 		`{}`: "",
 	} {
-		if got := known.before([]byte(params)); string(got) != rest {
+		if _, got := known.before([]byte(params)); string(got) != rest {
 			t.Errorf("what follows in %.200s is %q, want %q", params, got, rest)
+		}
+	}
+}
+
+// traced is knownMeta with members at its end.
+func traced(members string) string { return strings.TrimSuffix(knownMeta, "}") + members + "}" }
+
+// A traced request has another _meta than the one before. The server knows it still.
+func TestTracedMetaIsKnown(t *testing.T) {
+	s := New(protocol.Implementation{Name: "s", Version: "1"}, Options{})
+	row := (*s.methods.Load())[protocol.MethodCallTool]
+	from := &peer{server: s}
+	var first *knownClient
+	for _, trace := range []string{`,"traceparent":"a"`, `,"traceparent":"b","tracestate":"c=1"`, "", `,"traceparent":"d"`} {
+		c := from.newCall(t.Context(), &conn.Incoming{Method: protocol.MethodCallTool, Params: json.RawMessage(`{"_meta":` + traced(trace) + `,"name":"a"}`)}, row)
+		if err := c.identify(); err != nil {
+			t.Fatal(err)
+		}
+		if first == nil {
+			first = from.known.Load()
+		} else if c.rest == nil || from.known.Load() != first {
+			t.Errorf("the _meta with %q is read in full", trace)
+		}
+		if other := (&peer{server: s}).newCall(t.Context(), c.in, row); other.identify() != nil || other.known != first {
+			t.Errorf("the _meta with %q is not known to another peer", trace)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
 )
@@ -99,4 +100,26 @@ func TestReplacedToolAnswersInPlaceOfTheFirst(t *testing.T) {
 	if got := w.call("t", `{}`).Result.Content.Text(); got != "second" {
 		t.Errorf("got %q", got)
 	}
+}
+
+// A server that advertises tools from the beginning may add the first one later.
+func TestTheFirstToolMayComeLater(t *testing.T) {
+	declared := protocol.ServerCapabilities{Tools: &protocol.ListCapability{ListChanged: true}}
+	start := func() *server.Server { return newServer(server.Options{Capabilities: declared}) }
+	told := make(chan struct{}, 100)
+	options := client.Options{OnEvent: func(_ context.Context, _ *client.Session, e client.Event) {
+		if _, ok := e.(*client.ToolsChanged); ok {
+			told <- struct{}{}
+		}
+	}}
+	everywhere(t, start, options, func(t *testing.T, s *server.Server, session *client.Session) {
+		if result, err := session.ListTools(t.Context(), nil); err != nil || len(result.Tools) != 0 {
+			t.Errorf("at first: got %v, %v", result, err)
+		}
+		server.AddTool(s, protocol.Tool{Name: "late"}, func(context.Context, struct{}) (string, error) { return "here", nil })
+		<-told
+		if got, err := client.Call[string](t.Context(), session, "late", nil); err != nil || got != "here" {
+			t.Errorf("got %q, %v", got, err)
+		}
+	})
 }

@@ -64,7 +64,7 @@ func TestSubscriptionsTellOfWhatTheyWereGranted(t *testing.T) {
 }
 
 // Guarantees: G-0020.6
-func TestNothingIsTold(t *testing.T) {
+func TestSubscriptionToNothing(t *testing.T) {
 	for name, filter := range map[string]string{
 		"of what was not asked for": `"notifications":{}`,
 		"of what was refused":       `"notifications":{"toolsListChanged":false}`,
@@ -183,7 +183,7 @@ func (o *observed) Send(out transport.Outbound) error {
 // of one that comes at the same moment.
 //
 // Guarantees: G-0020.6, G-0021.2
-func TestWhatChangesAtTheAcknowledgementIsTold(t *testing.T) {
+func TestChangeDuringAcknowledgementIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := withTool()
 		ours, theirs := inmem.Pipe(inmem.Options{})

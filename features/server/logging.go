@@ -45,8 +45,8 @@ func LogHandler(next slog.Handler) slog.Handler { return &bothLogs{next: next} }
 
 // A clientLog is a slog.Handler that logs to a client.
 type clientLog struct {
-	call    *call    // nil: for the session
-	session *Session // nil: for the call
+	call    *call    // the call that the messages belong to; nil: they belong to the session
+	session *Session // the session that the messages belong to; nil: they belong to the call
 	groups  []string
 	attrs   []groupedAttr
 }
@@ -152,10 +152,10 @@ func (l *clientLog) tell(ctx context.Context, params *protocol.LogMessageParams)
 // budget returns the budget that counts the messages of the client.
 func (l *clientLog) budget() *logBudget {
 	if l.call == nil {
-		return &l.session.logs
+		return l.session.logBudget()
 	}
 	if l.call.Session != nil {
-		return &l.call.Session.logs
+		return l.call.Session.logBudget()
 	}
 	l.call.mu.Lock()
 	defer l.call.mu.Unlock()
@@ -163,6 +163,15 @@ func (l *clientLog) budget() *logBudget {
 		l.call.logs = new(logBudget)
 	}
 	return l.call.logs
+}
+
+// logBudget returns the budget of the session's client.
+func (s *Session) logBudget() *logBudget {
+	if budget := s.logs.Load(); budget != nil {
+		return budget
+	}
+	s.logs.CompareAndSwap(nil, new(logBudget))
+	return s.logs.Load()
 }
 
 // A logBudget limits how many messages are sent.

@@ -66,10 +66,10 @@ type method struct {
 	// addition to the checks of revision and capability. Nil: it does.
 	offered func(*call) bool
 
-	newCall func() *call // with room for params and result
+	newCall func() *call // returns a call with memory for params and result
 	decode  func(raw json.RawMessage, params any) error
 	run     func(ctx context.Context, r *Request) (result any, err error)
-	encode  func(c *call, dst []byte, result any) ([]byte, error) // appends
+	encode  func(c *call, dst []byte, result any) ([]byte, error) // appends the encoded result to dst
 }
 
 // table returns the methods of the protocol that a server serves. To add a method, add a
@@ -258,7 +258,7 @@ func (h connHandler) ServeRequest(ctx context.Context, in *conn.Incoming) (json.
 		if err := c.decodeParams(m); err != nil {
 			return nil, err
 		}
-		in.Params, c.rest = nil, nil // so that a long call does not keep its frame, unless that is mostly arguments
+		in.Params, c.rest, c.traced = nil, nil, nil // so that a long call does not keep its frame, unless that is mostly arguments
 		c.method = m
 	} else {
 		c.Params = in.Params
@@ -283,7 +283,7 @@ func (h connHandler) ServeNotification(ctx context.Context, in *conn.Incoming) {
 	} else {
 		c.Client = new(Client)
 	}
-	_, _ = h.server.handle(c, &c.Request) // nobody waits for it
+	_, _ = h.server.handle(c, &c.Request) // nobody waits for the result
 }
 
 // wrap wraps the innermost handler in the middleware.
@@ -326,7 +326,7 @@ func (s *Server) notified(ctx context.Context, r *Request) {
 		}
 	default:
 		if s.options.Fallback != nil {
-			_, _ = s.options.Fallback(ctx, r) // nobody waits for it
+			_, _ = s.options.Fallback(ctx, r) // nobody waits for the result
 		}
 	}
 }

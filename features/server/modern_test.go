@@ -214,7 +214,7 @@ func TestContextsThatCannotBeServedAreRefused(t *testing.T) {
 }
 
 // Guarantees: G-0020.4
-func TestModernServerSaysWhatItMisses(t *testing.T) {
+func TestModernServerNamesMissingCapabilities(t *testing.T) {
 	s := newServer(server.Options{ProtocolVersions: protocol.ModernVersions()})
 	addNamed(s, "a")
 	w := dial(t, s)

@@ -100,7 +100,7 @@ func promptInput[In any](p *prompt) func(context.Context, *protocol.GetPromptPar
 			return any(params).(In), required(params)
 		}
 	}
-	s := inferObject(reflect.TypeFor[In]())
+	s := inferObject(reflect.TypeFor[In](), nil)
 	if p.definition.Arguments == nil {
 		p.definition.Arguments = argumentsOf(s)
 	}

@@ -44,7 +44,7 @@ type Request struct {
 	Answers protocol.InputResponses
 
 	call *call  // the call it belongs to; nil for a notification without a request
-	peer *peer  // of an outgoing message
+	peer *peer  // the receiver of an outgoing message; otherwise nil
 	sent *int64 // the id of a question; set when it was sent
 }
 

@@ -146,7 +146,7 @@ func templateInput[In any](t *template) func(context.Context, *protocol.ReadReso
 	if _, raw := any(*new(In)).(*protocol.ReadResourceParams); raw {
 		return func(_ context.Context, params *protocol.ReadResourceParams) (In, error) { return any(params).(In), nil }
 	}
-	s := inferObject(reflect.TypeFor[In]())
+	s := inferObject(reflect.TypeFor[In](), nil)
 	names := t.parsed.Varnames()
 	for _, name := range names {
 		if s.Properties[name] == nil && !s.takesAny() {

@@ -30,12 +30,12 @@ type AskingOptions struct {
 	// this node, for the latest 65,536 states.
 	Spent Spent
 
-	Expiry              time.Duration // of a question; 10 minutes
-	CallExpiry          time.Duration // of a call, all rounds included; 1 hour
-	MaxRounds           int           // of a call; 32
-	MaxWaiting          int           // calls whose handlers wait, in 2026-07-28; 1,024
-	MaxWaitingPerClient int           // the same for one client; 32
-	MaxWaitingBytes     int           // of the requests of all waiting calls together; 64 MiB
+	Expiry              time.Duration // how long a question can be answered; default 10 minutes
+	CallExpiry          time.Duration // the time for a call, all rounds included; default 1 hour
+	MaxRounds           int           // the maximum number of rounds of a call; default 32
+	MaxWaiting          int           // how many calls may have a handler that waits, in 2026-07-28; default 1,024
+	MaxWaitingPerClient int           // the same for one client; default 32
+	MaxWaitingBytes     int           // the size of the requests of these calls, in bytes; default 64 MiB
 }
 
 // Spent remembers which states were used, so that no state is used twice.
@@ -53,21 +53,21 @@ type rounds struct {
 	node    string
 	ctx     context.Context // ends when the server closes
 	end     context.CancelCauseFunc
-	running sync.WaitGroup // of handlers that wait
+	running sync.WaitGroup // counts the goroutines of handlers that wait
 
 	mu       sync.Mutex
-	waiting  map[*waiting]struct{} // each holds a place
-	handlers map[*waiting]struct{} // those whose handler runs
-	tickets  map[[16]byte]*waiting // of calls that wait for their client
-	bytes    int                   // of all of them
+	waiting  map[*waiting]struct{} // the calls that hold a place
+	handlers map[*waiting]struct{} // the calls whose handler runs
+	tickets  map[[16]byte]*waiting // the calls that wait for their client, by ticket
+	bytes    int                   // how many bytes all of them hold
 	arrivals uint64
 	spent    map[[16]byte]time.Time // states of Reruns and InputRequired that were used
-	order    [][16]byte             // oldest first
+	order    [][16]byte             // the keys of spent, oldest first
 }
 
 const (
 	mostSpent      = 65_536
-	bytesOfWaiting = 16 << 10 // counted for each waiting call, in addition to its request
+	bytesOfWaiting = 16 << 10 // how many bytes a waiting call counts in addition to its request
 )
 
 func (rs *rounds) init(audience string, o AskingOptions) {

@@ -3,6 +3,7 @@ package server
 import (
 	"encoding"
 	stdjson "encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/big"
@@ -21,36 +22,64 @@ import (
 // An inferred schema is the JSON Schema of a Go type.
 type inferred struct {
 	*jsonschema.Schema
-	binary bool // []byte
+	binary bool // the type is []byte
 }
+
+// errRecursive says why a type has no inferred schema.
+var errRecursive = errors.New("it contains itself: set the schema")
 
 // infer returns the schema of a type; a pointer has the schema of its element. It panics
 // if there is none.
 func infer(t reflect.Type) inferred {
-	for t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	if t.Kind() == reflect.Interface {
-		panic(fmt.Sprintf("schema of %v: an interface may be anything", t))
-	}
-	schemas := ownSchemas{}
-	err := schemas.collect(t, map[reflect.Type]bool{})
-	var s *jsonschema.Schema
-	if err == nil {
-		s, err = jsonschema.ForType(t, &jsonschema.ForOptions{TypeSchemas: schemas})
-	}
-	if err == nil {
-		err = describeFields(t, s)
-	}
+	s, err := derive(t)
 	if err != nil {
 		panic(fmt.Sprintf("schema of %v: %v", t, err))
 	}
-	return inferred{s, t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8 && !speaks[stdjson.Marshaler](t)}
+	return s
 }
 
-// inferObject does what infer does, for a type that must be a JSON object.
-func inferObject(t reflect.Type) inferred {
-	s := infer(t)
+// inferUnless does what infer does. But if the program has set a schema, the type may be
+// recursive; of such a type it returns only the kind.
+func inferUnless(set stdjson.RawMessage, t reflect.Type) inferred {
+	if _, err := derive(t); len(set) == 0 || !errors.Is(err, errRecursive) {
+		return infer(t)
+	}
+	switch elem(t).Kind() {
+	case reflect.Struct:
+		return inferred{Schema: &jsonschema.Schema{Type: "object"}}
+	case reflect.Map:
+		return inferred{Schema: &jsonschema.Schema{Type: "object", AdditionalProperties: &jsonschema.Schema{}}}
+	default:
+		return inferred{Schema: &jsonschema.Schema{Type: "array"}}
+	}
+}
+
+func elem(t reflect.Type) reflect.Type {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	return t
+}
+
+func derive(t reflect.Type) (inferred, error) {
+	t = elem(t)
+	if t.Kind() == reflect.Interface {
+		return inferred{}, errors.New("an interface may be anything: name a concrete type")
+	}
+	schemas := ownSchemas{}
+	if err := schemas.collect(t, map[reflect.Type]bool{}); err != nil {
+		return inferred{}, err
+	}
+	s, err := jsonschema.ForType(t, &jsonschema.ForOptions{TypeSchemas: schemas})
+	if err == nil {
+		err = describeFields(t, s)
+	}
+	return inferred{s, t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8 && !speaks[stdjson.Marshaler](t)}, err
+}
+
+// inferObject does what inferUnless does, for a type that must be a JSON object.
+func inferObject(t reflect.Type, set stdjson.RawMessage) inferred {
+	s := inferUnless(set, t)
 	if !s.isObject() {
 		panic(fmt.Sprintf("schema of %v: it is not an object in JSON", t))
 	}
@@ -118,7 +147,7 @@ func declaredDefaults(schema stdjson.RawMessage, deep bool) stdjson.RawMessage {
 		Properties map[string]stdjson.RawMessage `json:"properties"`
 	}
 	if protocol.Unmarshal(schema, &object) != nil {
-		return nil // true, say
+		return nil // a schema that is no object, such as true
 	}
 	all := make(map[string]stdjson.RawMessage)
 	for name, raw := range object.Properties {
@@ -218,7 +247,7 @@ func describeField(field reflect.StructField, s *jsonschema.Schema) error {
 	}
 	if all, ok := field.Tag.Lookup("enum"); ok {
 		of := s
-		if s.Items != nil { // of the elements of a list
+		if s.Items != nil { // for a list, the tags describe its elements
 			of = s.Items
 		}
 		for text := range strings.SplitSeq(all, ",") {
@@ -260,10 +289,13 @@ type ownSchemas map[reflect.Type]*jsonschema.Schema
 // collect examines all types that t consists of. It fails for types that package
 // jsonschema would describe incorrectly.
 func (o ownSchemas) collect(t reflect.Type, seen map[reflect.Type]bool) error {
-	if seen[t] {
+	if within, known := seen[t]; within {
+		return fmt.Errorf("%v: %w", t, errRecursive)
+	} else if known {
 		return nil
 	}
 	seen[t] = true
+	defer func() { seen[t] = false }()
 	if own := ownSchema(t); own != nil {
 		o[t] = own
 		return nil
@@ -291,6 +323,9 @@ func (o ownSchemas) collectFields(t reflect.Type, seen map[reflect.Type]bool) er
 		if err := o.collect(field.Type, seen); err != nil {
 			return err
 		}
+	}
+	if err := protocol.Unmarshal([]byte("{}"), reflect.New(t).Interface()); err != nil { // two fields have one name, say
+		return errors.New(explain(err))
 	}
 	return nil
 }

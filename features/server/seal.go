@@ -23,27 +23,27 @@ import (
 // check makes the state longer (ADR-0031).
 const (
 	sealVersion  = "1."
-	largestState = 64 << 10 // bytes of a sealed state
+	largestState = 64 << 10 // the maximum size of a sealed state, in bytes
 	keyIDSize    = 4
 )
 
 // A subject identifies the feature that a call uses.
 type subject struct {
-	name      string // of the tool or prompt, or the URI
-	arguments any    // json.RawMessage or map[string]string; nil: none
+	name      string // the name of the tool or prompt, or the URI of the resource
+	arguments any    // a json.RawMessage or a map[string]string; nil: there are none
 }
 
 // A state is the content of a sealed state.
 type state struct {
-	ID      []byte                  `json:"i"`           // good once
+	ID      []byte                  `json:"i"`           // a random id; the state can be used once
 	Call    string                  `json:"c"`           // Request.CallID
 	Round   int                     `json:"r"`           // the number of rounds so far
 	Until   int64                   `json:"u"`           // seconds since 1970, when the question expires
-	End     int64                   `json:"e"`           // and when the call does
-	Asked   map[string]digest       `json:"a,omitzero"`  // by key
-	Answers protocol.InputResponses `json:"s,omitempty"` // so far: of Reruns
-	Own     json.RawMessage         `json:"o,omitempty"` // of a handler that returns InputRequired
-	Node    string                  `json:"n,omitempty"` // where the handler waits: of Waits
+	End     int64                   `json:"e"`           // seconds since 1970, when the call expires
+	Asked   map[string]digest       `json:"a,omitzero"`  // digests of the questions, by key
+	Answers protocol.InputResponses `json:"s,omitempty"` // for Reruns: the answers so far
+	Own     json.RawMessage         `json:"o,omitempty"` // for a handler that returns InputRequired: its own state
+	Node    string                  `json:"n,omitempty"` // for Waits: the node on which the handler waits
 }
 
 // MarshalText and UnmarshalText keep a digest short in JSON.

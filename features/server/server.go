@@ -56,8 +56,8 @@ type Options struct {
 	OnSubscribe func(ctx context.Context, uri string) error
 
 	// OnUnsubscribe is called when a subscription ends, also when the client has
-	// disconnected. After a legacy client has disconnected, the context ends when
-	// Server.Close has waited for its deadline or for DrainGrace.
+	// disconnected. Unless a legacy client has asked for the end, the context ends
+	// after Conn.DrainGrace, or shortly before the deadline of Server.Close.
 	OnUnsubscribe func(ctx context.Context, uri string)
 
 	// OnRootsChanged is called when the roots of a legacy client have changed.
@@ -85,7 +85,7 @@ type Options struct {
 	Fallback Handler
 
 	// Capabilities are advertised in addition to those that follow from the features,
-	// for instance extensions and experimental capabilities.
+	// for instance extensions, experimental capabilities, and tools that are added later.
 	Capabilities protocol.ServerCapabilities
 }
 
@@ -97,10 +97,13 @@ type Options struct {
 // A modern client sees the features that exist when it asks. For a legacy client, the
 // capabilities are fixed when the session is initialized. If there was no tool at
 // that time, tools/list and tools/call are answered with -32601 for the rest of the
-// session. The same holds for resources and prompts.
+// session. The same holds for resources and prompts. A client of either kind may rely on
+// what it learned when it connected, and never ask for tools; Bowline's does. So a server
+// that adds its first tool later sets Options.Capabilities.Tools, with ListChanged, from
+// the beginning.
 type Server struct {
 	info    protocol.Implementation
-	rawInfo json.RawMessage             // the same, encoded
+	rawInfo json.RawMessage             // info in encoded form
 	rawMeta json.RawMessage             // the _meta of most modern results; it contains info
 	known   atomic.Pointer[knownClient] // the modern client whose _meta was decoded last
 	options Options
@@ -160,10 +163,35 @@ func New(info protocol.Implementation, o Options) *Server {
 	return s
 }
 
+// Run serves the one peer behind a transport, and is all that the main function of a
+// server on standard input and output needs. It ends when the peer has closed the
+// connection, when the connection is lost, and when ctx ends, which a signal may do:
+//
+//	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+//	defer stop()
+//	err := s.Run(ctx, &stdio.Server{})
+//
+// In every case Run closes the server as Close does, so that running calls may finish for
+// Options.Conn.DrainGrace. It returns nil if everything has ended in good order, and
+// otherwise the errors of Serve and Close.
+func (s *Server) Run(ctx context.Context, t transport.Transport) error {
+	running := context.WithoutCancel(ctx)
+	closed := sync.OnceValue(func() error { return s.Close(running) })
+	link, err := t.Open(ctx)
+	if err != nil {
+		return errors.Join(fmt.Errorf("server: open: %w", err), closed())
+	}
+	defer context.AfterFunc(ctx, func() { _ = closed() })()
+	if err = s.ServeLink(running, link); errors.Is(err, ErrClosed) && ctx.Err() != nil {
+		err = nil // ctx has ended before the peer came
+	}
+	return errors.Join(err, closed())
+}
+
 // Serve opens the transport and serves the one peer behind it. It returns nil after
 // the peer has closed the connection properly. It returns an error if the connection
-// was lost. It also returns an error when ctx ends, which cancels running calls. It
-// returns ErrClosed if the server was already closed.
+// was lost. It also returns an error when ctx ends, which cancels running calls; with
+// Run, they may finish. It returns ErrClosed if the server was already closed.
 func (s *Server) Serve(ctx context.Context, t transport.Transport) error {
 	link, err := t.Open(ctx)
 	if err != nil {
@@ -191,16 +219,17 @@ func (s *Server) ServeLink(ctx context.Context, link transport.Link) error {
 // a streamable.Handler, calls it with each link. The server then owns the link.
 func (s *Server) Accept(link transport.Link) {
 	p := s.newPeer(link)
-	leave := s.sessions.leaveAtOnce
+	leave := func(error) { p.server.sessions.leaveAtOnce(p) }
 	if err := s.sessions.enter(p); err != nil {
-		leave = func(*peer) {}
+		leave = func(error) {}
 		p.conn.Stop() // it closes the link and serves nothing
 	}
 	// A new Conn can be started, and its hooks are told why it ends.
-	_ = p.conn.Begin(context.Background(), func(error) { leave(p) })
+	_ = p.conn.Begin(context.Background(), leave)
 }
 
-// Sessions returns the legacy sessions that are being served now, in no order.
+// Sessions returns the legacy sessions that are being served now, in no particular
+// order.
 func (s *Server) Sessions() iter.Seq[*Session] {
 	return func(yield func(*Session) bool) {
 		for _, p := range s.sessions.all() {
@@ -212,22 +241,27 @@ func (s *Server) Sessions() iter.Seq[*Session] {
 }
 
 // Close refuses new clients and calls, lets running calls finish, and ends every
-// session. It returns when all sessions have ended. Requests that have not finished
-// at the deadline of ctx, or after Options.Conn.DrainGrace if ctx has none, are
-// cancelled. If ctx ends for another reason, all of them are cancelled immediately.
-// If a handler waits for an answer of its client, its question fails immediately.
-// When the last session has ended, Close cancels the tasks, which then fail. Close waits
-// for handlers and callbacks to return until the deadline of ctx, and at least for
-// Options.Conn.StopGrace. Without a deadline, OnUnsubscribe has DrainGrace before its
-// context ends. Close returns the error of the first session that did not end properly,
-// and a *conn.StuckError that names the handlers and callbacks that did not return.
+// session. It returns when all sessions have ended. If ctx has no deadline, Close sets one
+// itself: Options.Conn.DrainGrace from now. Requests that have not finished shortly before
+// the deadline are cancelled. If ctx ends for another reason, all of them are cancelled
+// immediately. If a handler waits for an answer of its client, its question fails
+// immediately. When the last session has ended, Close cancels the tasks, which then fail.
+//
+// Close waits for handlers and callbacks to return until the deadline, and for each kind of
+// them at least for Options.Conn.StopGrace. It returns the error of the first session that
+// did not end properly, and a *conn.StuckError that names the handlers and callbacks that
+// did not return.
 func (s *Server) Close(ctx context.Context) error {
+	if _, bounded := ctx.Deadline(); !bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, s.drainGrace())
+		defer cancel()
+	}
 	closed := s.sessions.close(ctx)
 	s.rounds.stop()
 	err := closed()
 	grace := cmp.Or(max(s.options.Conn.StopGrace, 0), defaultStopGrace)
-	drain := cmp.Or(max(s.options.Conn.DrainGrace, 0), defaultDrainGrace)
-	stuck := s.sessions.wait(ctx, drain, grace)
+	stuck := s.sessions.wait(ctx, grace)
 	s.tasks.stop()
 	stuck = append(stuck, s.rounds.wait(ctx, grace)...)
 	stuck = append(stuck, s.tasks.wait(ctx, grace)...)
@@ -242,6 +276,10 @@ const (
 	defaultStopGrace  = 100 * time.Millisecond
 	defaultDrainGrace = 5 * time.Second
 )
+
+func (s *Server) drainGrace() time.Duration {
+	return cmp.Or(max(s.options.Conn.DrainGrace, 0), defaultDrainGrace)
+}
 
 // Samples yields the measurements of the server, for telemetry sinks: one sample for
 // all its connections together, under the name in Options.Conn. Its counters never

@@ -1,12 +1,12 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
 	"runtime/debug"
 	"slices"
-	"sync"
 	"sync/atomic"
 
 	"github.com/bowline-mcp/bowline/conn"
@@ -23,7 +23,7 @@ type peer struct {
 	dialect   dialect.Dialect
 	session   atomic.Pointer[Session]     // nil before initialize
 	changes   changes                     // for the legacy client
-	questions atomic.Int32                // that the legacy client has not answered
+	questions atomic.Int32                // how many questions the legacy client has not answered
 	leaving   atomic.Uint32               // what the end of the session waits for
 	known     atomic.Pointer[knownClient] // the modern client whose _meta was decoded last
 }
@@ -70,7 +70,9 @@ const (
 func (p *peer) end() {
 	p.leaving.Store(aNotification)
 	uris := p.changes.end()
-	p.leaving.Store(0)
+	p.leaving.Store(onUnsubscribe)
+	defer p.leaving.Store(0)
+	p.changes.held.Wait()
 	session := p.session.Load()
 	if session == nil {
 		return
@@ -78,9 +80,12 @@ func (p *peer) end() {
 	if session.cancel != nil {
 		session.cancel()
 	}
-	p.leaving.Store(onUnsubscribe)
-	p.unsubscribed(p.server.sessions.ctx, uris...)
-	p.leaving.Store(0)
+	if len(uris) == 0 {
+		return
+	}
+	ctx, cancel := p.server.sessions.afterwards(cmp.Or(session.ctx, context.Background()))
+	defer cancel()
+	p.unsubscribed(ctx, uris...)
 }
 
 // A Session is the session of one legacy client, from initialize until its link ends.
@@ -88,20 +93,23 @@ func (p *peer) end() {
 type Session struct {
 	peer    *peer
 	client  Client
-	named   sync.Once
-	id      string                            // generated when it is needed
+	id      atomic.Pointer[string]            // nil until it is needed
 	offered *protocol.ServerCapabilities      // shared, so it is read-only
 	level   atomic.Pointer[protocol.LogLevel] // nil: the client wants no log messages
-	logs    logBudget
-	ctx     context.Context // of Options.SessionContext; nil without
+	logs    atomic.Pointer[logBudget]         // nil before the first log message
+	ctx     context.Context                   // of Options.SessionContext; nil without
 	cancel  context.CancelFunc
 }
 
 // ID returns a random text that identifies the session in logs. It is not the HTTP
 // session id.
 func (s *Session) ID() string {
-	s.named.Do(func() { s.id = rand.Text() })
-	return s.id
+	if id := s.id.Load(); id != nil {
+		return *id
+	}
+	id := rand.Text()
+	s.id.CompareAndSwap(nil, &id)
+	return *s.id.Load()
 }
 
 // Client returns the client of the session.

@@ -21,11 +21,11 @@ import (
 // everything of theirs has ended.
 type sessions struct {
 	server *Server
-	ctx    context.Context // of what is told that sessions have ended
+	ctx    context.Context // the context of OnUnsubscribe and of other callbacks at the end of sessions
 	cancel context.CancelFunc
 
 	mu     sync.Mutex
-	closed bool // no more are taken
+	closed bool // no more peers are accepted
 	live   map[*peer]struct{}
 	over   telemetry.ConnSample // the counts of peers that have left
 	gone   sync.WaitGroup
@@ -64,6 +64,18 @@ func (ss *sessions) leave(p *peer) {
 	ss.gone.Done()
 }
 
+// afterwards returns a context for what the program is told when a client has left or a
+// subscription has ended. It has the values of ctx. It ends after DrainGrace, or earlier if
+// Close no longer waits.
+func (ss *sessions) afterwards(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ss.server.drainGrace())
+	stop := context.AfterFunc(ss.ctx, cancel)
+	return ctx, func() {
+		stop()
+		cancel()
+	}
+}
+
 // all returns the peers that are served now, in no order.
 func (ss *sessions) all() []*peer {
 	ss.mu.Lock()
@@ -95,17 +107,14 @@ func (ss *sessions) close(ctx context.Context) func() error {
 	}
 }
 
-// wait waits for the ends of all sessions. Shortly before the deadline of ctx, when patience
-// is over if ctx has none, and when ctx is cancelled, it ends the context of OnUnsubscribe.
-// It then waits until the deadline, and for the grace if that is longer or ctx has none. It
-// returns the names of what is still running.
-func (ss *sessions) wait(ctx context.Context, patience, grace time.Duration) []string {
-	rest := grace
-	if deadline, bounded := ctx.Deadline(); bounded {
-		left := max(time.Until(deadline), 0)
-		patience = left / 100 * 99 // as in conn.Conn.Close
-		rest = max(left, grace) - patience
-	}
+// wait waits for the ends of all sessions. Shortly before the deadline of ctx, and when ctx is
+// cancelled, it ends the context of OnUnsubscribe. It then waits until the deadline, or for
+// the grace if that is longer. It returns the names of what is still running.
+func (ss *sessions) wait(ctx context.Context, grace time.Duration) []string {
+	deadline, _ := ctx.Deadline()
+	left := max(time.Until(deadline), 0)
+	patience := left / 100 * 99 // as in conn.Conn.Close
+	rest := max(left, grace) - patience
 	over := whenDone(&ss.gone)
 	timer := time.NewTimer(patience)
 	defer timer.Stop()

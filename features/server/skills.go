@@ -37,8 +37,8 @@ const (
 
 // These limit the path of a directory that clients may read.
 const (
-	longestPath = 4 << 10 // bytes
-	deepestPath = 64      // elements
+	longestPath = 4 << 10 // the maximum length, in bytes
+	deepestPath = 64      // the maximum number of elements
 )
 
 // skills serves the skills of a server.
@@ -50,7 +50,7 @@ type skillFolder struct {
 	folder *folder
 
 	mu   sync.Mutex
-	seen map[string]seenFile // by name
+	seen map[string]seenFile // known files by name
 }
 
 // A seenFile is a file with a known digest. The digest is valid until the size or the
@@ -59,7 +59,7 @@ type seenFile struct {
 	size     int64
 	modified time.Time
 	digest   string
-	front    json.RawMessage // of a SKILL.md
+	front    json.RawMessage // the frontmatter, if the file is a SKILL.md
 	problem  error           // why it has no valid frontmatter
 }
 
@@ -194,7 +194,7 @@ func (sk *skillFolder) look(name string) (seenFile, error) {
 	sk.mu.Lock()
 	defer sk.mu.Unlock()
 	if len(sk.seen) >= mostFiles {
-		clear(sk.seen) // of files that are gone
+		clear(sk.seen) // removes files that no longer exist
 	}
 	sk.seen[name] = now
 	return now, nil

@@ -3,7 +3,9 @@ package server_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -119,8 +121,20 @@ func TestCloseDoesNotWaitForEverForALeavingClient(t *testing.T) {
 	}
 }
 
-// Close lets OnUnsubscribe finish until its own deadline, or for DrainGrace. Then it ends the
-// context of OnUnsubscribe, and no sooner.
+// subscribing begins a subscription to x://a, in each era.
+var subscribing = map[string]func(w *wire){
+	"legacy": func(w *wire) {
+		w.initialize(protocol.Version20251125)
+		w.ask(`{"jsonrpc":"2.0","id":2,"method":"resources/subscribe","params":{"uri":"x://a"}}`)
+	},
+	"modern": func(w *wire) {
+		w.send(modern(`1`, "subscriptions/listen", `"notifications":{"resourceSubscriptions":["x://a"]}`))
+		w.want("acknowledged")
+	},
+}
+
+// Close lets OnUnsubscribe finish until its own deadline, or for DrainGrace. Shortly before
+// that it ends the context of OnUnsubscribe, and no sooner.
 //
 // Guarantees: G-0021.5
 func TestCloseLetsOnUnsubscribeFinish(t *testing.T) {
@@ -141,39 +155,127 @@ func TestCloseLetsOnUnsubscribeFinish(t *testing.T) {
 	}{
 		"slow":                  {background, 300 * time.Millisecond, 300 * time.Millisecond, false},
 		"slow, with a deadline": {limited, 2 * time.Second, 2 * time.Second, false},
-		"until its context":     {background, time.Hour, drain, true},
+		"until its context":     {background, time.Hour, drain / 100 * 99, true},
 		"until the deadline":    {limited, time.Hour, limit / 100 * 99, true},
 		"until a cancellation":  {cancelled, time.Hour, time.Second, true},
 	} {
 		for how, connect := range map[string]func(*testing.T, *server.Server) *wire{"served": dial, "accepted": accept} {
-			synctest.Test(t, func(t *testing.T) {
-				s := newServer(server.Options{
-					OnSubscribe: func(context.Context, string) error { return nil },
-					OnUnsubscribe: func(ctx context.Context, _ string) {
-						working, stop := context.WithTimeout(ctx, test.takes)
-						defer stop()
-						<-working.Done()
-						if ended := ctx.Err() != nil; ended != test.ended {
-							t.Errorf("%s, %s: ended: %v", name, how, ended)
+			for era, subscribe := range subscribing {
+				for leaves, leave := range map[string]func(*wire){"left": func(w *wire) { w.link.Close(0) }, "connected": func(*wire) {}} {
+					synctest.Test(t, func(t *testing.T) {
+						name := strings.Join([]string{name, how, era, leaves}, ", ")
+						s := newServer(server.Options{
+							OnSubscribe: func(context.Context, string) error { return nil },
+							OnUnsubscribe: func(ctx context.Context, _ string) {
+								working, stop := context.WithTimeout(ctx, test.takes)
+								defer stop()
+								<-working.Done()
+								if ended := ctx.Err() != nil; ended != test.ended {
+									t.Errorf("%s: ended: %v", name, ended)
+								}
+							},
+						})
+						w := connect(t, s)
+						subscribe(w)
+						leave(w)
+						synctest.Wait()
+						ctx, cancel := test.ctx()
+						defer cancel()
+						began := time.Now()
+						if err := s.Close(ctx); err != nil {
+							t.Errorf("%s: got %v", name, err)
 						}
-					},
-				})
-				w := connect(t, s)
-				w.initialize(protocol.Version20251125)
-				w.ask(`{"jsonrpc":"2.0","id":2,"method":"resources/subscribe","params":{"uri":"x://a"}}`)
-				w.link.Close(0)
-				synctest.Wait()
-				ctx, cancel := test.ctx()
-				defer cancel()
-				began := time.Now()
-				if err := s.Close(ctx); err != nil {
-					t.Errorf("%s, %s: got %v", name, how, err)
+						if took := time.Since(began); took != test.took {
+							t.Errorf("%s: it took %v, want %v", name, took, test.took)
+						}
+					})
 				}
-				if took := time.Since(began); took != test.took {
-					t.Errorf("%s, %s: it took %v, want %v", name, how, took, test.took)
-				}
-			})
+			}
 		}
+	}
+}
+
+// A server that is not closed lets OnUnsubscribe work for DrainGrace after its client has
+// left. Its context has the values of the session or of the request.
+func TestOnUnsubscribeHasDrainGrace(t *testing.T) {
+	type key struct{}
+	const drain, during = 700 * time.Millisecond, "legacy, stuck in OnSubscribe"
+	all := maps.Clone(subscribing)
+	all[during] = func(w *wire) {
+		w.initialize(protocol.Version20251125)
+		w.send(`{"jsonrpc":"2.0","id":2,"method":"resources/subscribe","params":{"uri":"x://a"}}`)
+		synctest.Wait()
+	}
+	for era, subscribe := range all {
+		synctest.Test(t, func(t *testing.T) {
+			took := make(chan time.Duration, 1)
+			s := newServer(server.Options{
+				Conn: conn.Options{DrainGrace: drain},
+				SessionContext: func(ctx context.Context, _ *server.Session) context.Context {
+					return context.WithValue(ctx, key{}, "a value")
+				},
+				Middleware: []server.Middleware{func(next server.Handler) server.Handler {
+					return func(ctx context.Context, r *server.Request) (any, error) {
+						return next(context.WithValue(ctx, key{}, "a value"), r)
+					}
+				}},
+				OnSubscribe: func(ctx context.Context, _ string) error {
+					if era == during {
+						<-ctx.Done()
+						pass(time.Second) // its session ends before it returns
+					}
+					return nil
+				},
+				OnUnsubscribe: func(ctx context.Context, _ string) {
+					began := time.Now()
+					if ctx.Value(key{}) != "a value" {
+						t.Errorf("%s: the context has %v", era, ctx.Value(key{}))
+					}
+					<-ctx.Done()
+					took <- time.Since(began)
+				},
+			})
+			w := accept(t, s)
+			subscribe(w)
+			w.link.Close(0)
+			if took := <-took; took != drain {
+				t.Errorf("%s: its context ended after %v", era, took)
+			}
+		})
+	}
+}
+
+// Without a deadline, DrainGrace is the time for requests, and for what follows them.
+//
+// Guarantees: G-0021.5
+func TestCloseTakesNoLongerThanDrainGrace(t *testing.T) {
+	const drain = 5 * time.Second
+	for era, subscribe := range subscribing {
+		synctest.Test(t, func(t *testing.T) {
+			s := newServer(server.Options{
+				OnSubscribe:   func(context.Context, string) error { return nil },
+				OnUnsubscribe: func(ctx context.Context, _ string) { <-ctx.Done() },
+			})
+			server.AddTool(s, protocol.Tool{Name: "hang"}, func(ctx context.Context, _ struct{}) (string, error) {
+				<-ctx.Done()
+				return "", context.Cause(ctx)
+			})
+			w := accept(t, s)
+			subscribe(w)
+			call := modern(`3`, "tools/call", `"name":"hang"`)
+			if era == "legacy" {
+				call = `{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"hang"}}`
+			}
+			w.send(call)
+			synctest.Wait()
+			began := time.Now()
+			if err := s.Close(context.Background()); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%s: got %v", era, err)
+			}
+			if took := time.Since(began); took > drain {
+				t.Errorf("%s: it took %v", era, took)
+			}
+		})
 	}
 }
 

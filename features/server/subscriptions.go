@@ -47,7 +47,7 @@ func (ss *subscriptions) subscribe(ctx context.Context, c *call, params *protoco
 	}
 	changes.mu.Unlock()
 	if ended {
-		c.peer.unsubscribed(ctx, params.URI)
+		c.peer.unsubscribedLater(ctx, params.URI)
 	}
 	return &protocol.EmptyResult{}, nil
 }
@@ -82,6 +82,27 @@ func (p *peer) unsubscribed(ctx context.Context, uris ...string) {
 	}
 }
 
+// unsubscribedLater does what unsubscribed does when the request of ctx is over, so that
+// it may take longer than a handler whose context has ended. The end of the peer waits for it.
+func (p *peer) unsubscribedLater(ctx context.Context, uris ...string) {
+	if p.server.options.OnUnsubscribe == nil || len(uris) == 0 {
+		return
+	}
+	tell := func() {
+		ctx, cancel := p.server.sessions.afterwards(ctx)
+		defer cancel()
+		p.unsubscribed(ctx, uris...)
+	}
+	if !p.changes.hold() {
+		tell() // the handler has not returned in time, and nothing waits for the peer
+		return
+	}
+	go func() {
+		defer p.changes.release()
+		tell()
+	}()
+}
+
 // listen notifies a modern client of what it asked for, until either side ends the
 // subscription. When the server closes, it ends the subscription properly, with a result
 // (2026-07-28 basic/patterns/subscriptions).
@@ -92,7 +113,7 @@ func (ss *subscriptions) listen(ctx context.Context, c *call, params *protocol.L
 	}
 	id := protocol.Meta{protocol.MetaSubscriptionID: c.in.ID().Append(nil)}
 	mine := new(changes)
-	defer func() { c.peer.unsubscribed(context.WithoutCancel(ctx), mine.end()...) }()
+	defer func() { c.peer.unsubscribedLater(ctx, mine.end()...) }()
 	granted := ss.grant(ctx, c, mine, &params.Notifications)
 	broken := make(chan error, 1) // the first failure to send; later ones have the same cause
 	mine.send = func(all []change) ([]change, time.Duration) { return ss.send(ctx, c, all, id, broken) }
@@ -169,7 +190,7 @@ func (ss *subscriptions) send(ctx context.Context, c *call, all []change, id pro
 			r, _, err := ss.server.tasks.look(ctx, c.peer, one.task) // the owner was checked when the subscription began
 			switch {
 			case errors.Is(err, ErrNotFound):
-				continue // it has expired
+				continue // the task has expired
 			case err != nil:
 				unsent, wait = append(unsent, one), storeInterval
 				continue

@@ -19,14 +19,14 @@ import (
 type task struct {
 	tasks *tasks
 	tool  *tool
-	from  clientKey // for MaxRunningPerClient
-	size  int       // of the request
-	owner string    // who may see it
+	from  clientKey // the client that counts for MaxRunningPerClient
+	size  int       // the size of the request, in bytes
+	owner string    // the identity that may see the task
 	first *call     // the request that began it
 	ttl   time.Duration
-	call  *call // what the handler sees
+	call  *call // the call that the handler sees
 
-	ctx    context.Context // of the handler
+	ctx    context.Context // the context of the handler
 	cancel context.CancelCauseFunc
 
 	making sync.Mutex    // held while the call becomes a task
@@ -38,7 +38,7 @@ type task struct {
 	result *protocol.CallToolResult
 	err    error
 
-	conversation                 // after the call has become a task
+	conversation                 // asks after the call has become a task
 	inRound      asker           // asks before that; nil for a handler that Waits
 	used         map[string]bool // keys that questions have used. Guarded by turn
 	asks         int             // how often it has asked. Guarded by turn
@@ -49,10 +49,10 @@ type task struct {
 	mu      sync.Mutex
 	state   TaskRecord
 	asked   *taskQuestions    // what the client must answer
-	names   map[string]string // the handler's key for each key in asked
+	names   map[string]string // the key that the handler used, for each key in asked
 	unsaved bool              // the store does not have the outcome yet
-	changed chan struct{}     // closed at the next change
-	timer   *time.Timer       // ends it with its TTL
+	changed chan struct{}     // closed at the next change of the task
+	timer   *time.Timer       // ends the task when its TTL has passed
 }
 
 // A taskContext is the context of a handler that may be a task. It has the values of the
@@ -168,7 +168,7 @@ func (t *task) giveUp(why error) bool {
 func (t *task) created() *protocol.CallToolResult {
 	r := t.record()
 	created := r.Task.Task
-	created.Status, created.StatusMessage = protocol.TaskWorking, "" // the state at its creation
+	created.Status, created.StatusMessage = protocol.TaskWorking, "" // the state of the task at its creation
 	created.LastUpdatedAt = created.CreatedAt
 	return &protocol.CallToolResult{Task: &created}
 }
@@ -299,7 +299,7 @@ func (t *task) expire() {
 	defer cancel()
 	_ = t.first.peer.guarded("TaskStore.Delete", func() error {
 		return t.tasks.options.Store.Delete(ctx, t.state.Task.TaskID)
-	}) // if this fails, it expires there as well
+	}) // if this fails, the task expires in the store as well
 }
 
 // forget removes the task from memory, and leaves it to the store.

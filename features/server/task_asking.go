@@ -44,7 +44,7 @@ func (t *task) ask(ctx context.Context, asked protocol.InputRequests) (protocol.
 	if answers, err, done := t.askInRound(ctx, asked); done {
 		return answers, err
 	}
-	return t.conversation.ask(ctx, asked) // in the status of the task
+	return t.conversation.ask(ctx, asked) // the question appears in the status of the task
 }
 
 // askInRound asks before the call has become a task. If the handler Waits, the call

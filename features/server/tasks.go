@@ -36,11 +36,11 @@ type TaskOptions struct {
 	// question.
 	After time.Duration
 
-	TTL                 time.Duration // of a task, from its creation; then a running handler is cancelled; default 24 hours
+	TTL                 time.Duration // how long a task lives after its creation; a handler that still runs then is cancelled; default 24 hours
 	PollInterval        time.Duration // how often clients should ask for the status; default 1 second
-	MaxRunning          int           // handlers that run at the same time; default 1,024
+	MaxRunning          int           // how many handlers run at the same time; default 1,024
 	MaxRunningPerClient int           // the same for one client; default 100
-	MaxRunningBytes     int           // of the requests of all running handlers; default 64 MiB, of which one client gets a quarter
+	MaxRunningBytes     int           // the size of the requests of all running handlers, in bytes; default 64 MiB, of which one client gets a quarter
 
 	// Store keeps the tasks. Default: a new MemoryTaskStore.
 	Store TaskStore
@@ -51,12 +51,12 @@ type TaskOptions struct {
 }
 
 var (
-	// ErrTaskCancelled is the cause with which the context of a handler ends when the
-	// client has cancelled its task.
+	// ErrTaskCancelled is the context cause of a handler whose task the client has
+	// cancelled.
 	ErrTaskCancelled = errors.New("server: the client has cancelled the task")
 
-	// ErrTaskExpired is the cause with which the context of a handler ends when the
-	// TTL of its task has passed.
+	// ErrTaskExpired is the context cause of a handler when the TTL of its task has
+	// passed.
 	ErrTaskExpired = errors.New("server: the time of the task is over")
 )
 
@@ -70,12 +70,12 @@ type tasks struct {
 	server  *Server
 	ctx     context.Context // ends when the server has closed
 	end     context.CancelCauseFunc
-	running sync.WaitGroup // of handlers
+	running sync.WaitGroup // counts the goroutines of handlers
 
 	mu        sync.Mutex
-	handlers  map[*task]struct{}      // those that run
-	bytes     int                     // of their requests
-	perClient map[clientKey]taskShare // of both
+	handlers  map[*task]struct{}      // the tasks whose handler runs
+	bytes     int                     // how many bytes their requests have
+	perClient map[clientKey]taskShare // the number of handlers and bytes, by client
 	live      map[string]*task        // tasks that have not ended, or are not saved
 }
 

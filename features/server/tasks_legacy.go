@@ -58,7 +58,7 @@ func (ts *tasks) result(ctx context.Context, c *call, params *protocol.GetTaskRe
 			return nil, err
 		case r.Task.Status.Ended():
 			return finalResult(r)
-		case t == nil: // it runs elsewhere
+		case t == nil: // the task runs in another process
 			err = waitFor(ctx, nil, ts.options.PollInterval)
 		default:
 			err = t.attend(ctx, c)
@@ -113,7 +113,7 @@ func (t *task) attend(ctx context.Context, c *call) error {
 		t.wake()
 		t.mu.Unlock()
 		return err
-	default: // that is the answer
+	default: // the outcome is the answer
 		select {
 		case asked.refused <- err:
 		default:
@@ -168,7 +168,7 @@ func finalResult(r *TaskRecord) (any, error) {
 	if meta == nil {
 		meta = make(protocol.Meta)
 	}
-	delete(meta, protocol.MetaServerInfo) // of 2026-07-28
+	delete(meta, protocol.MetaServerInfo) // a member of 2026-07-28
 	meta[protocol.MetaRelatedTask] = related(r.Task.TaskID)
 	result.Meta, result.ResultType = meta, ""
 	return result, nil

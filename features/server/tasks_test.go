@@ -249,6 +249,42 @@ func TestATaskOutlivesTheConnectionItCameInOn(t *testing.T) {
 	})
 }
 
+// Answers that come with the call are for the first questions of a task. The client has not
+// seen the later ones.
+//
+// Guarantees: G-0032.7
+func TestAnswersOfACallAreForTheFirstQuestionsOfItsTask(t *testing.T) {
+	bubble(t, server.TaskOptions{}, func(t *testing.T, s *workshop) {
+		server.AddTool(s.Server, protocol.Tool{Name: "twice", Execution: &protocol.ToolExecution{TaskSupport: protocol.TaskOptional}},
+			func(ctx context.Context, _ struct{}) (string, error) {
+				first, err := server.Ask(ctx, named("a"))
+				if err != nil {
+					return "", err
+				}
+				second, err := server.Ask(ctx, named("b"))
+				return textOf(first, "a") + textOf(second, "b"), err
+			}, server.Asks(server.Waits, forms))
+		w := dial(t, s.Server)
+		answer := func(key, text string) string {
+			return `"` + key + `":{"action":"accept","content":{"` + key + `":"` + text + `"}}`
+		}
+		got := w.ask(withTasks(`1`, "tools/call", `"name":"twice","inputResponses":{`+answer("a", "early ")+`,`+answer("b", "too early")+`}`))
+		var id string
+		if err := json.Unmarshal(got.Result["taskId"], &id); err != nil {
+			t.Fatalf("got %s, %v", got.Result, got.Error)
+		}
+		synctest.Wait()
+		if got := w.look(id); got.Status != protocol.TaskInputRequired || len(got.InputRequests) != 1 || got.InputRequests["b"] == nil {
+			t.Errorf("got %+v", got)
+		}
+		w.ask(withTasks(`3`, "tasks/update", `"taskId":"`+id+`","inputResponses":{`+answer("b", "in time")+`}`))
+		synctest.Wait()
+		if got := w.look(id); got.Status != protocol.TaskCompleted || !strings.Contains(string(got.FinalResult), `"text":"early in time"`) {
+			t.Errorf("got %+v", got)
+		}
+	})
+}
+
 // Guarantees: G-0032.3
 func TestNothingIsKeptBeyondItsTTL(t *testing.T) {
 	bubble(t, server.TaskOptions{TTL: time.Hour}, func(t *testing.T, s *workshop) {

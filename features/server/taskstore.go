@@ -24,7 +24,7 @@ type TaskRecord struct {
 	Tool    string    // the tool that was called
 	Owner   string    // the Identity of the Origin that started it; "" if nobody was authenticated
 	Client  string    // the client whose limits it counts for: Owner, or else its network address (of IPv6 the first 64 bits)
-	Created time.Time // the order of a list
+	Created time.Time // when it was created; lists are ordered by this
 	Expires time.Time // the store may forget it then
 }
 
@@ -70,15 +70,15 @@ type TaskStore interface {
 // A MemoryTaskStore keeps tasks in the memory of the process. The zero value is
 // ready to use, with the default bounds.
 type MemoryTaskStore struct {
-	MaxTasks          int // 10,000
-	MaxTasksPerClient int // 1,000
-	MaxBytes          int // of all tasks: 64 MiB, of which the tasks of one client get a quarter
+	MaxTasks          int // how many tasks are kept; default 10,000
+	MaxTasksPerClient int // the same for one client; default 1,000
+	MaxBytes          int // the size of all tasks together, in bytes; default 64 MiB, of which the tasks of one client get a quarter
 
 	mu        sync.Mutex
 	tasks     map[string]storedTask
 	perClient map[taskClient]taskShare
 	bytes     int
-	oldest    time.Time // nothing expires before
+	oldest    time.Time // no task expires before this time
 }
 
 type storedTask struct {

@@ -245,7 +245,10 @@ func TestAddToolRefusesTheProgramsOwnMistakes(t *testing.T) {
 		{"embedded text", "Text", add[struct{}, struct{ Text }](x)},
 		{"map keys of numbers", "map", add[map[int]string, string](x)},
 		{"function", "func", add[struct{ F func() }, string](x)},
-		{"recursive", "cycle", add[recursive, string](x)},
+		{"recursive", "contains itself: set the schema", add[recursive, string](x)},
+		{"recursive output", "contains itself: set the schema", add[struct{}, recursive](x)},
+		{"one name for two fields", "conflict", add[twice, string](x)},
+		{"one name for two fields of an output", "conflict", add[struct{}, []struct{ In twice }](x)},
 	} {
 		wantPanic(t, test.name, test.message, test.add)
 	}
@@ -253,6 +256,28 @@ func TestAddToolRefusesTheProgramsOwnMistakes(t *testing.T) {
 
 // Text is a type that cannot be embedded as an object.
 type Text string
+
+type twice struct {
+	A string
+	B string `json:"A"`
+}
+
+// A type that contains itself has no inferred schema, but may have one of its own.
+func TestRecursiveTypesWithASchema(t *testing.T) {
+	const schema = `{"type":"object","properties":{"next":{"type":"array","items":{"$ref":"#"}}}}`
+	s := newServer(server.Options{})
+	server.AddTool(s, protocol.Tool{Name: "tree", InputSchema: json.RawMessage(schema), OutputSchema: json.RawMessage(schema)},
+		func(_ context.Context, in recursive) (*recursive, error) { return &in, nil })
+	w := dial(t, s)
+	w.initialize(protocol.Version20251125)
+	const tree = `{"next":[{"next":[]},{"next":[]}]}`
+	if got := w.call("tree", tree).Result; got.IsError || string(got.StructuredContent) != tree {
+		t.Errorf("got %s %s", got.StructuredContent, got.Content.Text())
+	}
+	if got := w.call("tree", `{"next":[{"next":7}]}`).Result; !got.IsError {
+		t.Errorf("got %s", got.StructuredContent)
+	}
+}
 
 type recursive struct {
 	Next []recursive `json:"next"`

@@ -120,7 +120,7 @@ func plainIntegers(raw []byte) []byte {
 	for {
 		token, err := from.ReadToken()
 		if err != nil {
-			return out.Bytes() // the end
+			return out.Bytes() // the end of the text
 		}
 		if token.Kind() == '0' {
 			token = plainInteger(token)

@@ -20,19 +20,19 @@ import (
 // handler has returned and a round has taken the outcome, or no round will.
 type waiting struct {
 	rounds *rounds
-	from   clientKey // whose it is
+	from   clientKey // the client that made the call
 	name   string
 	size   int
 	since  uint64 // the order of arrival
 	about  subject
 	id     string    // Request.CallID
-	expiry time.Time // of the call
+	expiry time.Time // when the call expires
 
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	round  atomic.Pointer[Request] // the present round, or the last one
 
-	asks   chan *openQuestions // to the present round
+	asks   chan *openQuestions // questions for the present round
 	done   chan struct{}       // closed when the handler has returned
 	result any
 	err    error
@@ -41,9 +41,9 @@ type waiting struct {
 
 	// Guarded by rounds.mu.
 	ticket [16]byte
-	parked bool           // it has a ticket
-	over   bool           // it no longer has a place
-	count  int            // of rounds
+	parked bool           // the call waits between two rounds, with a ticket
+	over   bool           // the call no longer has a place
+	count  int            // how many rounds the call has had
 	asked  *openQuestions // what the client must answer
 	timer  *time.Timer
 }
@@ -51,8 +51,8 @@ type waiting struct {
 // An openQuestions contains the questions that a handler asks together, and a channel for
 // the answers.
 type openQuestions struct {
-	open    protocol.InputRequests       // not answered yet
-	got     protocol.InputResponses      // so far
+	open    protocol.InputRequests       // the questions that are not answered yet
+	got     protocol.InputResponses      // the answers so far
 	answers chan protocol.InputResponses // holds one element, so the round with the answers never waits
 }
 
@@ -111,7 +111,7 @@ func (rs *rounds) handlerOver(w *waiting) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	if w.ctx.Err() != nil && w.parked {
-		rs.release(w) // it expired, or was evicted
+		rs.release(w) // the call expired, or was evicted
 	}
 	delete(rs.handlers, w)
 	close(w.done)
@@ -151,9 +151,9 @@ func (w *waiting) await(ctx context.Context, c *call) (any, *protocol.InputRequi
 func (w *waiting) park(c *call, asked *openQuestions) (any, *protocol.InputRequired, error) {
 	rs := w.rounds
 	next := &state{ID: make([]byte, 16), Call: w.id, End: w.expiry.Unix(), Node: rs.node, Asked: make(map[string]digest)}
-	_, _ = rand.Read(next.ID) // never fails
+	_, _ = rand.Read(next.ID) // rand.Read never fails
 	for key := range asked.open {
-		next.Asked[key] = digest{} // the question itself is stored here
+		next.Asked[key] = digest{} // the digest is not needed, because this node stores the question itself
 	}
 	rs.mu.Lock()
 	w.asked = asked
@@ -198,7 +198,7 @@ func (w *waiting) expire(ticket [16]byte) {
 	select {
 	case <-w.done:
 		rs.release(w)
-	default: // handlerOver does
+	default: // handlerOver releases the call
 	}
 }
 
@@ -212,7 +212,7 @@ func (rs *rounds) resume(ctx context.Context, c *call, about subject, st *state,
 	}
 	for key, answer := range answers {
 		if err := checkAnswer(ctx, key, w.asked.open[key], answer); err != nil {
-			rs.mu.Unlock() // the ticket is still good
+			rs.mu.Unlock() // the ticket stays valid
 			return nil, nil, refuse(jsonrpc.CodeInvalidParams, "%v", err)
 		}
 	}

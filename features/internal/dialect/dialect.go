@@ -2,6 +2,7 @@
 package dialect
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -143,6 +144,9 @@ func (d *Dialect) classifyRequest(m *jsonrpc.Message) conn.Class {
 // asksForBatches reports whether an initialize asks for the revision with batches. A
 // server that speaks this revision agrees.
 func asksForBatches(m *jsonrpc.Message) bool {
+	if !bytes.Contains(m.Params, []byte(protocol.Version20250326)) && !bytes.Contains(m.Params, []byte{'\\'}) {
+		return false // as nearly always; it is not decoded twice for that
+	}
 	var params struct {
 		Version string `json:"protocolVersion"`
 	}

@@ -91,7 +91,7 @@ func TestServersAskBackByNestedRequests(t *testing.T) {
 }
 
 // Guarantees: G-0006.2
-func TestWhatNotificationsAreWorth(t *testing.T) {
+func TestWhichNotificationsAreDroppable(t *testing.T) {
 	for _, test := range []struct {
 		method, params, key string
 		droppable           bool

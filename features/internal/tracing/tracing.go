@@ -4,6 +4,7 @@ package tracing
 import (
 	"context"
 	"encoding/json"
+	"slices"
 
 	"github.com/bowline-mcp/bowline/internal/scan"
 	"github.com/bowline-mcp/bowline/protocol"
@@ -35,14 +36,15 @@ func Members(ctx context.Context, meta protocol.Meta) protocol.Meta {
 }
 
 // AddTo returns a _meta with the trace context of ctx: a copy of the text of a _meta that
-// has none, or nil. It returns meta itself if there is no trace context.
-func AddTo(ctx context.Context, meta json.RawMessage) json.RawMessage {
+// has none, or nil. The copy is written over memory, which becomes larger if that is necessary.
+// AddTo returns meta itself if there is no trace context.
+func AddTo(ctx context.Context, memory *[]byte, meta json.RawMessage) json.RawMessage {
 	trace := telemetry.TraceFrom(ctx)
 	if trace == nil || trace.Parent == "" {
 		return meta
 	}
 	const names = len(`{"traceparent":"","tracestate":"","baggage":""}`)
-	added := append(make([]byte, 0, len(meta)+names+len(trace.Parent)+len(trace.State)+len(trace.Baggage)), '{')
+	added := append(slices.Grow((*memory)[:0], len(meta)+names+len(trace.Parent)+len(trace.State)+len(trace.Baggage)), '{')
 	if len(meta) > len("{}") {
 		added = append(append(added[:0], meta[:len(meta)-1]...), ',')
 	}
@@ -53,7 +55,8 @@ func AddTo(ctx context.Context, meta json.RawMessage) json.RawMessage {
 	if trace.Baggage != "" {
 		added = scan.AppendQuote(append(added, `,"`+protocol.MetaBaggage+`":`...), trace.Baggage)
 	}
-	return append(added, '}')
+	*memory = append(added, '}')
+	return *memory
 }
 
 // anyParams has any members beside _meta.

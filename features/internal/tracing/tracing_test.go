@@ -2,6 +2,7 @@ package tracing_test
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -45,12 +46,14 @@ func TestTheTraceContextEntersTheTextOfMeta(t *testing.T) {
 	const members = `"traceparent":"` + parent + `","tracestate":"\"=1","baggage":"b=\n"`
 	for meta, want := range map[string]string{"": `{` + members + `}`, `{}`: `{` + members + `}`, `{"a":{}}`: `{"a":{},` + members + `}`} {
 		text := []byte(meta + "!")
-		if got := tracing.AddTo(ctx, text[:len(meta)]); string(got) != want || string(text) != meta+"!" {
-			t.Errorf("%s became %s and %s, want %s", meta, text, got, want)
+		for _, memory := range [][]byte{nil, []byte("too short"), []byte(strings.Repeat("memory", 100))} {
+			if got := tracing.AddTo(ctx, &memory, text[:len(meta)]); string(got) != want || string(text) != meta+"!" {
+				t.Errorf("%s became %s and %s, want %s", meta, text, got, want)
+			}
 		}
 	}
 	for _, none := range []telemetry.Trace{{}, {State: "a=1"}} {
-		if got := tracing.AddTo(telemetry.WithTrace(t.Context(), none), json.RawMessage(`{"a":1}`)); string(got) != `{"a":1}` {
+		if got := tracing.AddTo(telemetry.WithTrace(t.Context(), none), new([]byte), json.RawMessage(`{"a":1}`)); string(got) != `{"a":1}` {
 			t.Errorf("without a trace %s", got)
 		}
 	}

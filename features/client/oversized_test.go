@@ -1,0 +1,49 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/streamable"
+)
+
+// An answer above the limit of the client would be above it each time, so no call is
+// retried for it, and Watch ends with the error.
+//
+// Guarantees: G-0023.3
+func TestAnswerThatIsTooLargeIsAskedForOnce(t *testing.T) {
+	overHTTP(t, func(t *testing.T, version string) {
+		const limit = 1 << 16
+		var reads atomic.Int32
+		s := server.New(serverInfo, server.Options{OnSubscribe: func(context.Context, string) error { return nil }})
+		server.AddResource(s, protocol.Resource{Name: "large", URI: "x://large"}, func(ctx context.Context) (string, error) {
+			reads.Add(1)
+			server.Logger(ctx).Warn("this makes the answer a stream")
+			return strings.Repeat("x", 2*limit), nil
+		})
+		session, err := client.New(clientInfo, client.Options{ProtocolVersion: version, LogLevel: protocol.LogWarning}).
+			Connect(guarded(t), &streamable.Client{URL: "http://" + newSite(t, s).address, MaxFrame: limit})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer session.Close(context.Background())
+		check := func(err error) {
+			t.Helper()
+			if !errors.As(err, new(*transport.OversizedError)) || client.NotExecuted(err) || reads.Swap(0) != 1 {
+				t.Errorf("got %v", err)
+			}
+		}
+		_, err = session.With(client.CallOptions{Retries: -1}).ReadResource(guarded(t), &protocol.ReadResourceParams{URI: "x://large"})
+		check(err)
+		for _, err := range session.Watch(guarded(t), "x://large") {
+			check(err)
+		}
+	})
+}

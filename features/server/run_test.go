@@ -1,0 +1,143 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/specification"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/inmem"
+)
+
+// An opening is a transport with one link, or none.
+type opening struct {
+	link transport.Link
+	err  error
+}
+
+func (o opening) Open(context.Context) (transport.Link, error) { return o.link, o.err }
+
+// A running is a server that runs on the other end of a wire.
+type running struct {
+	*wire
+	ended chan error // what Run returned
+}
+
+func run(ctx context.Context, t *testing.T, s *server.Server) *running {
+	ours, theirs := inmem.Pipe(inmem.Options{})
+	r := &running{&wire{t: t, link: ours, frames: make(chan string, 100)}, make(chan error, 1)}
+	ours.Bind(r.wire)
+	ours.Grant(transport.Main, cap(r.frames))
+	go func() { r.ended <- s.Run(ctx, opening{specification.WatchServer(t)(theirs), nil}) }()
+	synctest.Wait()
+	return r
+}
+
+// slow is a server whose tool takes a while, or until its context ends.
+func slow(takes time.Duration) *server.Server {
+	s := newServer(server.Options{Conn: conn.Options{DrainGrace: 3 * time.Second}})
+	server.AddTool(s, protocol.Tool{Name: "slow"}, func(ctx context.Context, _ struct{}) (string, error) {
+		working, stop := context.WithTimeout(ctx, takes)
+		defer stop()
+		<-working.Done()
+		return "done", ctx.Err()
+	})
+	return s
+}
+
+// wantClosedServer checks that a server takes nobody any more.
+func wantClosedServer(t *testing.T, s *server.Server) {
+	t.Helper()
+	accept(t, s).wantClosed()
+}
+
+// When its context ends, Run lets calls finish for DrainGrace, and says what it had to cancel.
+//
+// Guarantees: G-0062.1, G-0062.2
+func TestRunEndsInGoodOrder(t *testing.T) {
+	for name, test := range map[string]struct {
+		takes, took time.Duration
+		want        error
+	}{
+		"in time":  {time.Second, time.Second, nil},
+		"too long": {time.Hour, 3 * time.Second / 100 * 99, context.DeadlineExceeded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := slow(test.takes)
+				ctx, cancel := context.WithCancel(t.Context())
+				r := run(ctx, t, s)
+				r.send(modern(`1`, "tools/call", `"name":"slow"`))
+				synctest.Wait()
+				cancel()
+				began := time.Now()
+				err := <-r.ended
+				if !errors.Is(err, test.want) || (err == nil) != (test.want == nil) {
+					t.Errorf("got %v", err)
+				}
+				if took := time.Since(began); took != test.took {
+					t.Errorf("it took %v", took)
+				}
+				if test.want == nil {
+					r.want(`"id":1`, `done`)
+				}
+				wantClosedServer(t, s)
+			})
+		})
+	}
+}
+
+// Run closes the server also when the peer leaves, so that tasks end in good order.
+//
+// Guarantees: G-0062.1
+func TestRunEndsWithItsPeer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, ended := newServer(server.Options{Tasks: &server.TaskOptions{}}), make(chan error, 1)
+		server.AddTool(s, protocol.Tool{Name: "task", Execution: &protocol.ToolExecution{TaskSupport: protocol.TaskOptional}},
+			func(ctx context.Context, _ struct{}) (string, error) {
+				<-ctx.Done()
+				ended <- context.Cause(ctx)
+				return "", ctx.Err()
+			})
+		r := run(t.Context(), t, s)
+		r.begin("task")
+		r.link.Close(0)
+		if err := <-r.ended; err != nil {
+			t.Errorf("got %v", err)
+		}
+		if len(ended) == 0 {
+			t.Error("the task has not ended")
+		}
+		wantClosedServer(t, s)
+	})
+}
+
+// Guarantees: G-0062.1
+func TestRunThatCannotBegin(t *testing.T) {
+	refused := errors.New("refused")
+	synctest.Test(t, func(t *testing.T) {
+		s := slow(0)
+		err := s.Run(t.Context(), opening{nil, refused})
+		if !errors.Is(err, refused) {
+			t.Errorf("got %v", err)
+		}
+		wantClosedServer(t, s)
+	})
+	synctest.Test(t, func(t *testing.T) {
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		s := slow(0)
+		r := run(ended, t, s)
+		if err := <-r.ended; err != nil {
+			t.Errorf("with an ended context: got %v", err)
+		}
+		r.wantClosed()
+		wantClosedServer(t, s)
+	})
+}
