@@ -30,7 +30,7 @@ type Gap struct {
 	Kind     string        // the reason of the loss, as one of a few values, for counting
 	Reason   error         // the reason in full
 	Calls    int           // how many calls ended with the loss
-	Duration time.Duration // from the loss to ready
+	Duration time.Duration // the time from the loss until ready
 }
 
 // RequestStarted is the beginning of a call.
@@ -38,7 +38,7 @@ type RequestStarted struct {
 	Conn   string
 	Method string
 	Target string // conn.Request.Target: the tool or prompt, or ""
-	ID     int64  // of the first attempt
+	ID     int64  // the id of the first attempt
 	At     time.Time
 }
 
@@ -47,8 +47,8 @@ type RequestStarted struct {
 type Retried struct {
 	Conn     string
 	Method   string
-	Target   string // as in RequestStarted
-	ID       int64  // of the failed attempt
+	Target   string // see RequestStarted
+	ID       int64  // the id of the failed attempt
 	Epoch    uint64 // the incarnation in which it failed
 	Attempt  int    // 1 for the first attempt of the call
 	Cause    string // how the attempt ended
@@ -61,13 +61,13 @@ type Retried struct {
 type RequestStopped struct {
 	Conn     string
 	Method   string
-	Target   string // as in RequestStarted
-	ID       int64  // of the last attempt
+	Target   string // see RequestStarted
+	ID       int64  // the id of the last attempt
 	Attempts int    // how many attempts there were
 	Cause    string // how the call ended
 	Delivery string // whether the peer may have executed it
 	Duration time.Duration
-	Last     time.Duration // of the last attempt alone
+	Last     time.Duration // the duration of the last attempt alone
 	Err      error         // nil if the call was answered
 }
 
@@ -78,7 +78,7 @@ type ServeStopped struct {
 	Epoch    uint64
 	Method   string
 	Target   string        // conn.Incoming.SetTarget: the tool or prompt, or ""
-	Outcome  Outcome       // how it ended
+	Outcome  Outcome       // how the request ended
 	Code     int64         // the code of the error sent to the peer; 0 for none
 	Queued   time.Duration // from the arrival of the request to the start of the handler
 	Duration time.Duration // how long the handler ran
@@ -89,10 +89,10 @@ type ServeStopped struct {
 type Outcome string
 
 const (
-	ServeAnswered  Outcome = "answered"  // with a result
-	ServeFailed    Outcome = "failed"    // with an error
-	ServePanicked  Outcome = "panicked"  // with an internal error, because the handler panicked
-	ServeCancelled Outcome = "cancelled" // its context had ended before the handler returned
+	ServeAnswered  Outcome = "answered"  // the request was answered with a result
+	ServeFailed    Outcome = "failed"    // the request was answered with an error
+	ServePanicked  Outcome = "panicked"  // the handler panicked, so the request was answered with an internal error
+	ServeCancelled Outcome = "cancelled" // the context had ended before the handler returned
 )
 
 // NotificationReceived is a notification from the peer, before its handler runs.
@@ -102,7 +102,7 @@ type NotificationReceived struct {
 	Conn   string
 	Epoch  uint64
 	Method string
-	Size   int // of its params, in bytes
+	Size   int // the size of the params, in bytes
 }
 
 // Shed is a notification from the peer that was dropped because too many were
@@ -128,7 +128,7 @@ type Stalled struct {
 type BusyRetry struct {
 	Conn     string
 	Epoch    uint64
-	ID       int64 // of our request; 0 for other frames
+	ID       int64 // the id of our request; 0 for other frames
 	Attempts int   // how often the link has refused the frame
 }
 
@@ -144,7 +144,7 @@ type Missed struct {
 // then no longer counts for MaxServing. It is also reported when the connection ends.
 type Stuck struct {
 	Conn   string
-	Epoch  uint64 // of the request
+	Epoch  uint64 // the epoch of the request
 	Method string
 	Name   string // what the request is about, such as the name of the tool; "" if unknown
 }
@@ -153,7 +153,7 @@ type Stuck struct {
 type Reply struct {
 	Conn  string
 	Epoch uint64
-	ID    int64  // 0 when the id cannot be one of ours
+	ID    int64  // the id of the request; 0 if it cannot be one of ours
 	Cause string // how the request ended; "" if that is forgotten, or there was no such request
 }
 

@@ -43,7 +43,7 @@ type Hooks struct {
 	Retried        func(ctx context.Context, e Retried)
 	RequestStopped func(ctx context.Context, e RequestStopped)
 
-	ServeStopped func(ctx context.Context, e ServeStopped) // ctx is the handler's
+	ServeStopped func(ctx context.Context, e ServeStopped) // ctx is the context of the handler
 
 	Transition           func(Transition)
 	Gap                  func(Gap)
@@ -55,7 +55,7 @@ type Hooks struct {
 	Stuck                func(Stuck)
 	LateReply            func(Reply)     // a reply to a request that has ended
 	UnknownReply         func(Reply)     // a reply to a request that was never sent
-	Violation            func(Violation) // the connection continues
+	Violation            func(Violation) // a message from the peer breaks the protocol; the connection continues
 	Panic                func(Panic)
 }
 

@@ -105,7 +105,7 @@ type SupervisorSample struct {
 	State    string
 	Children []ChildrenSample // the children, by state; zeros are left out
 	Restarts uint64           // a count: restarts of children
-	GaveUp   uint64           // a count: times that it gave up
+	GaveUp   uint64           // a count: times that the supervisor gave up
 	Stuck    uint64           // a count: children that did not stop in time
 }
 
@@ -146,7 +146,7 @@ type Refused struct {
 type AuthSample struct {
 	Refreshes []AuthResult // counts: refresh tokens that were exchanged
 	Logins    []AuthResult // counts: logins
-	Denied    []Refused    // counts: requests that the server refused for want of a token, or of scopes
+	Denied    []Refused    // counts: requests that the server refused because a token or scopes were missing
 	Expires   time.Time    // when the present token expires; zero if there is none, or that is unknown
 }
 

@@ -136,7 +136,7 @@ func (c *crowded) checkBooks(t *testing.T) (all map[string]metricdata.Metrics, e
 // counts never fall. At the end histograms have counted what callers were told.
 //
 // Guarantees: G-0047.3
-func TestBooksBalanceWhileConnectionsAreKilled(t *testing.T) {
+func TestMetricsAddUpWhileConnectionsAreKilled(t *testing.T) {
 	c := newCrowded(t)
 	var callers sync.WaitGroup
 	for _, session := range c.sessions {

@@ -24,6 +24,7 @@ type told struct {
 	hooks, middleware bool
 	sampler           trace.Sampler // nil: no traces
 	through           bool          // without telemetry, but with middleware that does nothing
+	modern            bool          // in the newest revision
 }
 
 var toldClients = map[string]told{
@@ -46,6 +47,9 @@ func (w told) call(tb testing.TB) func() {
 		tb.Fatal(err)
 	}
 	options := client.Options{ProtocolVersion: protocol.LatestLegacy}
+	if w.modern {
+		options.ProtocolVersion = protocol.Latest
+	}
 	if w.hooks {
 		options.Conn = conn.Options{Hooks: t.Hooks()}
 	}
@@ -86,11 +90,17 @@ func TestMetricsOfACallAllocateNothing(t *testing.T) {
 
 // A call that is watched allocates no more than this beyond one that is not. The race
 // detector allocates too.
+//
+// Guarantees: G-0064.1
 func TestWatchedCallAllocates(t *testing.T) {
-	unwatched := testing.AllocsPerRun(2000, told{}.call(t))
-	for name, most := range map[string]float64{"hooks": 0, "metrics": 1, "not sampled": 11, "sampled": 17} {
-		if more := testing.AllocsPerRun(2000, toldClients[name].call(t)) - unwatched; more > most {
-			t.Errorf("%s: %v allocations more, of %v at most", name, more, most)
+	for _, modern := range []bool{false, true} {
+		unwatched := testing.AllocsPerRun(2000, told{modern: modern}.call(t))
+		for name, most := range map[string]float64{"hooks": 0, "metrics": 1, "not sampled": 10, "sampled": 16} {
+			watched := toldClients[name]
+			watched.modern = modern
+			if more := testing.AllocsPerRun(2000, watched.call(t)) - unwatched; more > most {
+				t.Errorf("%s, modern %t: %v allocations more, of %v at most", name, modern, more, most)
+			}
 		}
 	}
 }

@@ -20,13 +20,13 @@ func (t *Telemetry) measuring(client bool) telemetry.Hooks {
 	}
 	return telemetry.Hooks{
 		Retried: func(ctx context.Context, e telemetry.Retried) {
-			m.tries.Record(ctx, e.Duration.Seconds(), m.byCause.of(values{e.Conn, e.Cause}).record...)
+			m.tries.Record(ctx, e.Duration.Seconds(), m.byCause.of([2]string{e.Conn, e.Cause}).record...)
 		},
 		RequestStopped: func(ctx context.Context, e telemetry.RequestStopped) {
-			m.tries.Record(ctx, e.Last.Seconds(), m.byCause.of(values{e.Conn, e.Cause}).record...)
+			m.tries.Record(ctx, e.Last.Seconds(), m.byCause.of([2]string{e.Conn, e.Cause}).record...)
 		},
 		ServeStopped: func(ctx context.Context, e telemetry.ServeStopped) {
-			m.queued.Record(ctx, e.Queued.Seconds(), m.byConn.of(values{e.Conn}).record...)
+			m.queued.Record(ctx, e.Queued.Seconds(), m.byConn.of([1]string{e.Conn}).record...)
 		},
 		Transition: func(e telemetry.Transition) {
 			failed := failedKind(e)
@@ -34,46 +34,49 @@ func (t *Telemetry) measuring(client bool) telemetry.Hooks {
 			case e.From == "ready":
 				session.Record(background, e.Lasted.Seconds(), m.sessions.of(t.sessionValues(e, failed)).record...)
 				if failed != "" {
-					m.losses.Add(background, 1, m.byReason.of(values{e.Conn, failed}).add...)
+					m.losses.Add(background, 1, m.byReason.of([2]string{e.Conn, failed}).add...)
 				}
 			case e.To == "ready":
-				m.attempts.Add(background, 1, m.byResult.of(values{e.Conn, "ready"}).add...)
+				m.attempts.Add(background, 1, m.byResult.of([2]string{e.Conn, "ready"}).add...)
 			case failed != "" && (e.From == "starting" || e.From == "initializing"):
-				m.attempts.Add(background, 1, m.byResult.of(values{e.Conn, failed}).add...)
+				m.attempts.Add(background, 1, m.byResult.of([2]string{e.Conn, failed}).add...)
 			}
 		},
 		Gap: func(e telemetry.Gap) {
-			m.outages.Record(background, e.Duration.Seconds(), m.byReason.of(values{e.Conn, e.Kind}).record...)
-			m.lostCalls.Add(background, int64(e.Calls), m.byConn.of(values{e.Conn}).add...)
+			m.outages.Record(background, e.Duration.Seconds(), m.byReason.of([2]string{e.Conn, e.Kind}).record...)
+			m.lostCalls.Add(background, int64(e.Calls), m.byConn.of([1]string{e.Conn}).add...)
 		},
 		NotificationReceived: func(e telemetry.NotificationReceived) {
-			m.received.Add(background, 1, m.byMethod.of(values{e.Conn, listed(e.Method)}).add...)
+			m.received.Add(background, 1, m.byMethod.of([2]string{e.Conn, listed(e.Method)}).add...)
 		},
 		Shed: func(e telemetry.Shed) {
-			m.shed.Add(background, 1, m.byMethod.of(values{e.Conn, listed(e.Method)}).add...)
+			m.shed.Add(background, 1, m.byMethod.of([2]string{e.Conn, listed(e.Method)}).add...)
 		},
 		Stalled: func(e telemetry.Stalled) {
 			if e.Over {
-				m.stalls.Record(background, e.Duration.Seconds(), m.byStallWhy.of(values{e.Conn, e.Why}).record...)
+				m.stalls.Record(background, e.Duration.Seconds(), m.byStallWhy.of([2]string{e.Conn, e.Why}).record...)
 			}
 		},
 		Missed: func(e telemetry.Missed) {
-			m.missed.Add(background, 1, m.byConn.of(values{e.Conn}).add...)
+			m.missed.Add(background, 1, m.byConn.of([1]string{e.Conn}).add...)
+		},
+		Stuck: func(e telemetry.Stuck) {
+			m.stuck.Add(background, 1, m.byMethod.of([2]string{e.Conn, listed(e.Method)}).add...)
 		},
 		Panic: func(e telemetry.Panic) {
-			m.panics.Add(background, 1, m.byWhere.of(values{e.Conn, shorten(e.Where)}).add...)
+			m.panics.Add(background, 1, m.byWhere.of([2]string{e.Conn, shorten(e.Where)}).add...)
 		},
 	}
 }
 
 // sessionValues returns the attributes of a session that has ended.
-func (t *Telemetry) sessionValues(e telemetry.Transition, failed string) values {
-	v := values{failed, e.Version}
+func (t *Telemetry) sessionValues(e telemetry.Transition, failed string) [5]string {
+	v := [5]string{failed, e.Version}
 	if e.HTTP != "" {
 		v[2] = overHTTP.protocol
 	}
 	if e.Endpoint != "" {
-		way := t.networks.of(e.Endpoint)
+		way := t.networkOf(e.Endpoint)
 		v[3], v[4] = way.address, way.port
 	}
 	return v

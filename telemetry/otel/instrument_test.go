@@ -2,6 +2,8 @@ package otel_test
 
 import (
 	"context"
+	"log/slog"
+	"strings"
 	"testing"
 
 	"go.opentelemetry.io/otel/sdk/metric"
@@ -9,11 +11,13 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/telemetry"
 	"github.com/bowline-mcp/bowline/telemetry/otel"
+	"github.com/bowline-mcp/bowline/telemetry/sloglog"
 	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
@@ -74,5 +78,54 @@ func TestInstrument(t *testing.T) {
 	}
 	if stopped == 0 || within != 1 || len(given) != 1 || len(clientOptions.Middleware) != 2 {
 		t.Errorf("the own hook ran %d times, the own middleware %d times within a span, of %d", stopped, within, len(clientOptions.Middleware))
+	}
+}
+
+// Metrics do not take the place of the log: a panic has its stack there. Hooks that log do.
+//
+// Guarantees: G-0047.10
+func TestInstrumentedPartsStillLog(t *testing.T) {
+	before, log := slog.Default(), new(lockedBuffer)
+	defer slog.SetDefault(before)
+	slog.SetDefault(slog.New(slog.NewTextHandler(log, nil)))
+	told, err := otel.New(otel.Options{MeterProvider: metric.NewMeterProvider()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var serverOptions server.Options
+	told.InstrumentServer(&serverOptions)
+	s := server.New(protocol.Implementation{Name: "s", Version: "1"}, serverOptions)
+	defer s.Close(context.Background())
+	server.AddTool(s, protocol.Tool{Name: "panics"}, func(context.Context, struct{}) (string, error) { panic("of the tool") })
+	var clientOptions client.Options
+	told.Instrument(&clientOptions)
+	c := client.New(protocol.Implementation{Name: "c", Version: "1"}, clientOptions)
+	defer c.Close(context.Background())
+	session, err := c.Connect(t.Context(), inmem.New(s.Accept, inmem.Options{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: "panics"}); err == nil {
+		t.Error("the call did not fail")
+	}
+	if text := log.String(); !strings.Contains(text, "of the tool") || !strings.Contains(text, "stack=") {
+		t.Errorf("the log is %q", text)
+	}
+	own := slog.New(slog.DiscardHandler)
+	for name, test := range map[string]struct {
+		options conn.Options
+		want    *slog.Logger
+	}{
+		"hooks that log":    {conn.Options{Hooks: sloglog.Hooks(own)}, nil},
+		"hooks for a part":  {conn.Options{Hooks: telemetry.Hooks{Panic: func(telemetry.Panic) {}}}, slog.Default()},
+		"the program's log": {conn.Options{Log: own}, own},
+		"no hooks, no log":  {conn.Options{}, slog.Default()},
+	} {
+		forClient, forServer := client.Options{Conn: test.options}, server.Options{Conn: test.options}
+		told.Instrument(&forClient)
+		told.InstrumentServer(&forServer)
+		if forClient.Conn.Log != test.want || forServer.Conn.Log != test.want {
+			t.Errorf("%s: %v and %v, want %v", name, forClient.Conn.Log, forServer.Conn.Log, test.want)
+		}
 	}
 }

@@ -29,52 +29,52 @@ func (t *Telemetry) Client() client.Middleware {
 				}
 				return next(ctx, r)
 			}
-			op := of(r.Method, r.Params, r.Session.Server().ProtocolVersion, t.networks.of(r.Session.Endpoint()))
+			op := of(r.Method, r.Params, r.Session.Server().ProtocolVersion, t.networkOf(r.Session.Endpoint()))
 			if r.Incoming {
 				way := r.Network()
-				op.network.address, op.network.port, op.network.version = "", "", versionOf(way.HTTP) // of who asks
+				op.network, op.http = op.network.withoutServer(), versionOf(way.HTTP)
 				return t.serve(ctx, op, r.Params, func(ctx context.Context) (any, error) { return next(ctx, r) },
 					served{id: r.QuestionID(), session: way.Session, question: true})
 			}
-			began := t.began()
+			began, pattern := t.now(), t.patternOf(&op, r.Session.Name(), trace.SpanKindClient)
 			var span trace.Span
 			if t.tracer != nil {
-				ctx, span = t.start(ctx, op, trace.SpanKindClient, trace.Link{}, r.Session.Name())
-				t.recordArguments(span, op, r.Params)
+				ctx, span = t.start(ctx, pattern, trace.SpanKindClient, trace.Link{})
+				t.recordArguments(span, &op, r.Params)
 				ctx = t.inject(ctx)
 			}
 			result, err := next(ctx, r)
 			f := failureOf(result, err)
 			way := r.Network()
-			op.network.version = versionOf(way.HTTP)
+			op.http = versionOf(way.HTTP)
 			if span != nil {
 				if span.IsRecording() {
 					tellSession(span, way.Session)
 				}
-				endCall(span, f, callEnd{jsonrpc.IntegerID(r.ID()), r.Epoch(), op.network.version, err})
+				endCall(span, f, callEnd{jsonrpc.IntegerID(r.ID()), r.Epoch(), op.http, err})
 			}
 			if m := t.metrics; m != nil {
 				m.names.learn(result)
-				m.record(ctx, m.clientDuration, op, f, m.names.has(op.tool+op.prompt), time.Since(began).Seconds())
+				m.record(ctx, m.clientDuration, &op, pattern, f, m.names.knows(op.tool+op.prompt, pattern), t.now()-began)
 			}
 			return result, err
 		}
 	}
 }
 
-// began returns the present time. It reads no clock if there are no metrics.
-func (t *Telemetry) began() (began time.Time) {
-	if t.metrics != nil {
-		began = time.Now()
+// now returns the time since New. It reads no clock if there are no metrics.
+func (t *Telemetry) now() time.Duration {
+	if t.metrics == nil {
+		return 0
 	}
-	return began
+	return time.Since(t.born)
 }
 
 // A callEnd contains what is known of a call only at its end.
 type callEnd struct {
 	id    jsonrpc.ID
-	epoch uint64 // of the server that was called last; 0 if that is not known
-	http  string // the version of HTTP that it speaks; "" for none
+	epoch uint64 // the epoch of the server that was called last; 0 if unknown
+	http  string // the version of HTTP that the server uses; "" if it does not use HTTP
 	err   error
 }
 
@@ -114,14 +114,16 @@ func (t *Telemetry) Server() server.Middleware {
 				}
 				return next(ctx, r)
 			}
-			op := of(r.Method, r.Params, r.Client.ProtocolVersion, from(r.Origin))
+			by, http := from(r.Origin)
+			op := of(r.Method, r.Params, r.Client.ProtocolVersion, by)
+			op.http = http
 			if !r.Outgoing {
 				return t.serve(ctx, op, r.Params, func(ctx context.Context) (any, error) { return next(ctx, r) }, served{id: r.ID(), by: r})
 			}
-			began := t.began()
+			began, pattern := t.now(), t.patternOf(&op, "", trace.SpanKindClient)
 			var span trace.Span
 			if t.tracer != nil {
-				ctx, span = t.start(ctx, op, trace.SpanKindClient, trace.Link{}, "")
+				ctx, span = t.start(ctx, pattern, trace.SpanKindClient, trace.Link{})
 				ctx = t.inject(ctx)
 			}
 			result, err := next(ctx, r)
@@ -133,7 +135,7 @@ func (t *Telemetry) Server() server.Middleware {
 				endCall(span, f, callEnd{id: r.ID(), err: err})
 			}
 			if m := t.metrics; m != nil {
-				m.record(ctx, m.clientDuration, op, f, false, time.Since(began).Seconds())
+				m.record(ctx, m.clientDuration, &op, pattern, f, false, t.now()-began)
 			}
 			return result, err
 		}
@@ -142,19 +144,19 @@ func (t *Telemetry) Server() server.Middleware {
 
 // A served is a request from a client, or a question from a server.
 type served struct {
-	id       jsonrpc.ID      // zero: it came with the answer to a call
-	by       *server.Request // nil: the client serves it
+	id       jsonrpc.ID      // the id of the request; zero for a question that came with the answer to a call
+	by       *server.Request // the request of a server; nil if the client serves it
 	session  string          // the id of the client's session; "" for none
 	question bool
 }
 
 // serve calls the handler of a request, with a span, and measures it.
 func (t *Telemetry) serve(ctx context.Context, op operation, params any, next func(context.Context) (any, error), s served) (any, error) {
-	began := t.began()
+	began, pattern := t.now(), t.patternOf(&op, "", trace.SpanKindServer)
 	var span trace.Span
 	if t.tracer != nil {
 		within, link := t.extract(ctx, params)
-		ctx, span = t.start(within, op, trace.SpanKindServer, link, "")
+		ctx, span = t.start(within, pattern, trace.SpanKindServer, link)
 		if span.IsRecording() && !s.id.IsZero() {
 			span.SetAttributes(keyRequestID.String(shorten(s.id.String())))
 		}
@@ -163,12 +165,12 @@ func (t *Telemetry) serve(ctx context.Context, op operation, params any, next fu
 		} else if span.IsRecording() {
 			tellSession(span, s.session)
 		}
-		t.recordArguments(span, op, params)
+		t.recordArguments(span, &op, params)
 	}
 	var result any
 	var err error
 	returned := false
-	defer func() { // also when the handler panics
+	defer func() { // deferred, so that it runs even if the handler panics
 		f := failureServed(ctx, result, err)
 		if !returned {
 			f = internalError
@@ -181,7 +183,7 @@ func (t *Telemetry) serve(ctx context.Context, op operation, params any, next fu
 		}
 		if m := t.metrics; m != nil {
 			known := s.by != nil && s.by.Target() != ""
-			m.record(ctx, m.serverDuration, op, f, known, time.Since(began).Seconds())
+			m.record(ctx, m.serverDuration, &op, pattern, f, known, t.now()-began)
 		}
 	}()
 	result, err = next(ctx)
@@ -192,7 +194,7 @@ func (t *Telemetry) serve(ctx context.Context, op operation, params any, next fu
 // maxArguments is the maximum size of the recorded arguments of a tool, in bytes.
 const maxArguments = 4 << 10
 
-func (t *Telemetry) recordArguments(span trace.Span, op operation, params any) {
+func (t *Telemetry) recordArguments(span trace.Span, op *operation, params any) {
 	called, ok := params.(*protocol.CallToolParams)
 	if !ok || t.options.Arguments == nil || !span.IsRecording() {
 		return

@@ -51,7 +51,7 @@ const (
 	keyResource   = attribute.Key("bowline.resource")
 	keyHTTPStatus = attribute.Key("bowline.status")
 
-	other = "_OTHER" // in place of what is not listed, or too much
+	other = "_OTHER" // replaces names that are not listed, and everything beyond a limit
 )
 
 // durations are the buckets that the conventions want, in seconds.

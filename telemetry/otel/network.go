@@ -4,7 +4,6 @@ import (
 	"net"
 	"net/url"
 	"strconv"
-	"sync"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
@@ -15,66 +14,59 @@ import (
 // A network contains the attributes of the network between the peers.
 type network struct {
 	transport, protocol string // network.transport and network.protocol.name
-	version             string // network.protocol.version, of HTTP; "" before it is known
 	address, port       string // of the server; "" if it has none
 }
 
 var (
-	overPipe = network{transport: "pipe"} // standard input and output, or memory
-	overHTTP = network{transport: "tcp", protocol: "http"}
+	overPipe = &network{transport: "pipe"} // standard input and output, or memory
+	overHTTP = &network{transport: "tcp", protocol: "http"}
+	overElse = new(network) // to an endpoint that is no URL
 )
 
-// networks keeps the networks to the endpoints of clients.
-type networks struct {
-	mu    sync.RWMutex
-	known map[string]network
-}
-
-// of returns the network to an endpoint, as transport.Located returns it. "" means a pipe.
-func (n *networks) of(endpoint string) network {
+// networkOf returns the network to an endpoint of a client, as transport.Located returns it. ""
+// means a pipe.
+func (t *Telemetry) networkOf(endpoint string) *network {
 	if endpoint == "" {
 		return overPipe
 	}
-	n.mu.RLock()
-	found, ok := n.known[endpoint]
-	n.mu.RUnlock()
-	if ok {
+	if found := t.networks.all()[endpoint]; found != nil {
 		return found
 	}
-	found = networkTo(endpoint)
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.known == nil {
-		n.known = make(map[string]network)
-	}
-	if len(n.known) < maxSets {
-		n.known[endpoint] = found
-	}
-	return found
+	return t.networks.keep(endpoint, networkTo(endpoint))
 }
 
-func networkTo(endpoint string) network {
+func networkTo(endpoint string) *network {
 	at, err := url.Parse(endpoint)
 	if err != nil || at.Scheme != "http" && at.Scheme != "https" {
-		return network{}
+		return overElse
 	}
-	to := overHTTP
+	to := *overHTTP
 	to.address, to.port = at.Hostname(), at.Port()
 	if to.port == "" {
 		to.port = map[string]string{"http": "80", "https": "443"}[at.Scheme]
 	}
-	return to
+	return &to
 }
 
-// from returns the network over which a message came.
-func from(origin *transport.Origin) network {
-	if origin.Headers == nil {
-		return overPipe
+// withoutServer returns the network of a question, which has no server's address: the server
+// asks.
+func (n *network) withoutServer() *network {
+	if n.protocol == overHTTP.protocol {
+		return overHTTP
 	}
-	came := overHTTP
-	came.version = versionOf(origin.HTTP)
-	return came
+	return n
 }
+
+// from returns the network over which a message came, and its version of HTTP.
+func from(origin *transport.Origin) (by *network, http string) {
+	if origin.Headers == nil {
+		return overPipe, ""
+	}
+	return overHTTP, versionOf(origin.HTTP)
+}
+
+// httpVersions are the values of network.protocol.version, beside "".
+var httpVersions = [...]string{"1.0", "1.1", "2", "3", other}
 
 // versionOf returns a version of HTTP, or _OTHER if there is no such version.
 func versionOf(http string) string {
@@ -114,16 +106,16 @@ func tellSession(span trace.Span, id string) {
 }
 
 const (
-	toldSessionID = 8  // characters of a session id that are recorded
-	minSessionID  = 32 // length from which they are
+	toldSessionID = 8  // how many characters of a session id are recorded
+	minSessionID  = 32 // the minimum length of a session id of which they are recorded
 )
 
 // attributes appends the attributes of a span, with the address of the server.
-func (n network) attributes(to []attribute.KeyValue) []attribute.KeyValue {
+func (n *network) attributes(to []attribute.KeyValue, http string) []attribute.KeyValue {
 	for _, a := range [...]struct {
 		key  attribute.Key
 		text string
-	}{{keyTransport, n.transport}, {keyProtocolName, n.protocol}, {keyProtocolHTTP, n.version}, {keyServerAddress, n.address}, {keyServerPort, n.port}} {
+	}{{keyTransport, n.transport}, {keyProtocolName, n.protocol}, {keyProtocolHTTP, http}, {keyServerAddress, n.address}, {keyServerPort, n.port}} {
 		if a.text != "" {
 			to = append(to, textOrNumber(a.key, a.text))
 		}

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 	"unicode"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -40,8 +42,31 @@ func shorten(name string) string {
 // names are the tools and prompts that servers have listed. Metrics contain no other name,
 // because a peer can invent any number of them.
 type names struct {
-	mu    sync.RWMutex
-	known map[string]struct{}
+	mu      sync.RWMutex
+	known   map[string]struct{}
+	changes atomic.Uint64 // how often a name was added
+}
+
+// knows is has for the tool or prompt of a pattern, which remembers the answer until another
+// name is added.
+func (n *names) knows(name string, by *pattern) bool {
+	if by == nil {
+		return n.has(name)
+	}
+	const isAsked, isKnown = 1, 2
+	now := n.changes.Load()<<2 | isAsked
+	switch by.named.Load() {
+	case now:
+		return false
+	case now | isKnown:
+		return true
+	}
+	known := n.has(name)
+	if known {
+		now |= isKnown
+	}
+	by.named.Store(now)
+	return known
 }
 
 func (n *names) has(name string) bool {
@@ -59,6 +84,7 @@ func (n *names) add(name string) {
 	}
 	if len(n.known) < maxSets && len(name) <= maxName && shorten(name) == name {
 		n.known[name] = struct{}{}
+		n.changes.Add(1)
 	}
 }
 
@@ -83,11 +109,12 @@ func (n *names) learn(result any) {
 // An operation is one request, on either side.
 type operation struct {
 	method, tool, prompt, uri, version string
-	network                            network
+	http                               string // network.protocol.version; "" before it is known
+	network                            *network
 }
 
 // of returns the operation of a request.
-func of(method string, params any, version string, by network) operation {
+func of(method string, params any, version string, by *network) operation {
 	op := operation{method: method, version: version, network: by}
 	raw, isRaw := params.(json.RawMessage)
 	switch params := params.(type) {
@@ -116,55 +143,9 @@ func of(method string, params any, version string, by network) operation {
 	return op
 }
 
-// A beginning is what all spans of an operation have when they start.
-type beginning struct {
-	name       string
-	attributes []attribute.KeyValue
-	options    []trace.SpanStartOption
-}
-
-// A spanKey identifies a beginning.
-type spanKey struct {
-	operation
-	conn string // "" if the span does not name it
-	kind trace.SpanKind
-}
-
-// isKept reports whether the beginning is kept for the next span. It is not if it contains a
-// URI or a long name, because a peer can invent any number of them.
-func (k *spanKey) isKept() bool {
-	return k.uri == "" && len(k.method) <= maxName && len(k.tool) <= maxName && len(k.prompt) <= maxName
-}
-
-// beginnings keeps the beginnings of earlier spans, so that another span allocates none. It
-// keeps at most maxSets.
-type beginnings struct {
-	mu   sync.RWMutex
-	kept map[spanKey]*beginning
-}
-
-func (b *beginnings) of(k spanKey) *beginning {
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	return b.kept[k]
-}
-
-func (b *beginnings) keep(k spanKey, made *beginning) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.kept == nil {
-		b.kept = make(map[spanKey]*beginning)
-	}
-	if len(b.kept) < maxSets {
-		b.kept[k] = made
-	}
-}
-
-// start starts the span of an operation, with a link if that is valid. Conn is the name of a
-// client's connection, or "".
-func (t *Telemetry) start(ctx context.Context, op operation, kind trace.SpanKind, link trace.Link, conn string) (context.Context, trace.Span) {
-	begin := t.beginningOf(spanKey{op, conn, kind})
-	if kind == trace.SpanKindClient && t.options.JoinToolSpans && op.tool != "" {
+// start starts the span of an operation, with a link if that is valid.
+func (t *Telemetry) start(ctx context.Context, begin *pattern, kind trace.SpanKind, link trace.Link) (context.Context, trace.Span) {
+	if kind == trace.SpanKindClient && t.options.JoinToolSpans && begin.isTool {
 		if span := trace.SpanFromContext(ctx); executesTool(span) {
 			span.SetAttributes(begin.attributes...)
 			return ctx, joined{span}
@@ -186,43 +167,6 @@ func (joined) End(...trace.SpanEndOption) {}
 func executesTool(span trace.Span) bool {
 	readable, ok := span.(interface{ Attributes() []attribute.KeyValue })
 	return ok && span.IsRecording() && slices.Contains(readable.Attributes(), keyOperation.String(executeTool))
-}
-
-func (t *Telemetry) beginningOf(key spanKey) *beginning {
-	begin := t.beginnings.of(key)
-	if begin == nil {
-		if begin = t.begin(key); key.isKept() {
-			t.beginnings.keep(key, begin)
-		}
-	}
-	return begin
-}
-
-func (t *Telemetry) begin(op spanKey) *beginning {
-	name, about := shorten(op.method), op.tool+op.prompt
-	if about == "" && t.options.ResourceInName {
-		about = op.uri
-	}
-	if about != "" {
-		name += " " + shorten(about)
-	}
-	attributes := append(make([]attribute.KeyValue, 0, 16), keyMethod.String(shorten(op.method)))
-	for _, a := range [...]struct {
-		key  attribute.Key
-		text string
-	}{{keyTool, op.tool}, {keyPrompt, op.prompt}, {keyResourceURI, op.uri}, {keyProtocolVersion, op.version}} {
-		if a.text != "" {
-			attributes = append(attributes, a.key.String(shorten(a.text)))
-		}
-	}
-	if op.tool != "" {
-		attributes = append(attributes, keyOperation.String(executeTool))
-	}
-	attributes = op.network.attributes(attributes)
-	if op.conn != "" {
-		attributes = append(attributes, keyConn.String(op.conn))
-	}
-	return &beginning{name, attributes, []trace.SpanStartOption{trace.WithSpanKind(op.kind), trace.WithAttributes(attributes...)}}
 }
 
 // A failure is how an operation failed; zero if it did not. If it has a code and no kind,
@@ -317,9 +261,35 @@ func (f failure) end(span trace.Span) {
 }
 
 // record measures an operation. If its tool or prompt is not known, the name is _OTHER.
-func (m *metrics) record(ctx context.Context, to metric.Float64Histogram, op operation, f failure, known bool, seconds float64) {
-	v := values{listed(op.method), op.tool, op.prompt, "", f.kind, f.code, op.version,
-		op.network.transport, op.network.protocol, op.network.version, op.network.address, op.network.port}
+func (m *metrics) record(ctx context.Context, to metric.Float64Histogram, op *operation, by *pattern, f failure, known bool, took time.Duration) {
+	var found *set
+	if f == (failure{}) && by != nil {
+		found = m.answered(op, by, known)
+	} else {
+		found = m.setOf(op, f, known)
+	}
+	to.Record(ctx, took.Seconds(), found.record...)
+}
+
+// answered is setOf for an operation without a failure. Its pattern keeps the set.
+func (m *metrics) answered(op *operation, by *pattern, known bool) *set {
+	sets := &by.unnamed
+	if known {
+		sets = &by.answered
+	}
+	kept := &sets[1+slices.Index(httpVersions[:], op.http)]
+	found := kept.Load()
+	if found == nil {
+		found = m.setOf(op, failure{}, known)
+		kept.Store(found)
+	}
+	return found
+}
+
+// setOf returns the attributes of an operation that has ended.
+func (m *metrics) setOf(op *operation, f failure, known bool) *set {
+	v := [12]string{listed(op.method), op.tool, op.prompt, "", f.kind, f.code, op.version,
+		op.network.transport, op.network.protocol, op.http, op.network.address, op.network.port}
 	if op.tool != "" {
 		v[3] = executeTool
 	}
@@ -330,5 +300,5 @@ func (m *metrics) record(ctx context.Context, to metric.Float64Histogram, op ope
 			}
 		}
 	}
-	to.Record(ctx, seconds, m.operations.of(v).record...)
+	return m.operations.of(v)
 }

@@ -5,30 +5,37 @@ import (
 	"strings"
 	"testing"
 
+	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 
+	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/telemetry"
 )
 
-// How spans begin is kept for a bounded number of operations, and for none that has a
-// URI or a long name. Other spans begin the same way, each anew.
-func TestFewBeginningsAreKept(t *testing.T) {
+// Patterns are kept for a bounded number of operations, and for none that has a URI or a long
+// name. Other operations get a new pattern each.
+//
+// Guarantees: G-0064.2
+func TestFewPatternsAreKept(t *testing.T) {
 	told, err := New(Options{TracerProvider: noop.NewTracerProvider(), ResourceInName: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	start := func(op operation) { told.start(t.Context(), op, trace.SpanKindClient, trace.Link{}, "c") }
+	start := func(op operation) {
+		op.network = overPipe
+		told.start(t.Context(), told.patternOf(&op, "c", trace.SpanKindClient), trace.SpanKindClient, trace.Link{})
+	}
 	start(operation{method: "resources/read", uri: "file:///a"})
 	start(operation{method: "tools/call", tool: strings.Repeat("a", maxName+1)})
-	if kept := len(told.beginnings.kept); kept != 0 {
+	if kept := len(told.patterns.all()); kept != 0 {
 		t.Errorf("%d are kept", kept)
 	}
 	for i := range maxSets + 10 {
 		start(operation{method: "tools/call", tool: fmt.Sprint(i)})
 	}
-	if kept := len(told.beginnings.kept); kept != maxSets {
+	if kept := len(told.patterns.all()); kept != maxSets {
 		t.Errorf("%d are kept, want %d", kept, maxSets)
 	}
 }
@@ -64,6 +71,64 @@ func TestSeriesOfTheGoneAreDropped(t *testing.T) {
 		}
 		if p.forget(round); len(p.known) != 50 {
 			t.Errorf("%d series are kept", len(p.known))
+		}
+	}
+}
+
+// A tool that was called before the server listed it is known from then on.
+//
+// Guarantees: G-0064.3
+func TestNamesAreKnownOnceListed(t *testing.T) {
+	var n names
+	by := new(pattern)
+	for range 2 {
+		if n.knows("a", by) {
+			t.Fatal("a name is known that nobody has listed")
+		}
+	}
+	n.learn(&protocol.ListToolsResult{Tools: []*protocol.Tool{{Name: "b"}}})
+	for range 2 {
+		if n.knows("a", by) {
+			t.Fatal("another name was listed")
+		}
+	}
+	n.learn(&protocol.ListToolsResult{Tools: []*protocol.Tool{{Name: "a"}}})
+	for range 2 {
+		if !n.knows("a", by) || !n.knows("a", nil) {
+			t.Fatal("a listed name is not known")
+		}
+	}
+}
+
+// The trace context that is written without a carrier is that of OpenTelemetry's own propagator.
+//
+// Guarantees: G-0047.1, G-0064.4
+func TestTraceparentIsThatOfTheStandardPropagator(t *testing.T) {
+	direct, err := New(Options{TracerProvider: noop.NewTracerProvider()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	carried, err := New(Options{Propagator: propagation.NewCompositeTextMapPropagator(propagation.TraceContext{})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	state, err := trace.ParseTraceState("a=1,b=2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for flags := range 256 {
+		for _, config := range []trace.SpanContextConfig{
+			{TraceID: trace.TraceID{1, 0xab, 15: byte(flags)}, SpanID: trace.SpanID{0xef, 7: byte(flags)}},
+			{TraceID: trace.TraceID{15: 1}, SpanID: trace.SpanID{7: 1}, TraceState: state},
+			{TraceID: trace.TraceID{15: 1}},
+			{},
+		} {
+			config.TraceFlags = trace.TraceFlags(flags)
+			ctx := trace.ContextWithSpanContext(t.Context(), trace.NewSpanContext(config))
+			got, want := telemetry.TraceFrom(direct.inject(ctx)), telemetry.TraceFrom(carried.inject(ctx))
+			if (got == nil) != (want == nil) || got != nil && *got != *want {
+				t.Fatalf("%+v: %+v, want %+v", config, got, want)
+			}
 		}
 	}
 }

@@ -16,13 +16,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
+	"time"
 
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/telemetry"
@@ -68,22 +71,23 @@ type Telemetry struct {
 	options    Options
 	tracer     trace.Tracer // nil: no spans
 	propagator propagation.TextMapPropagator
-	metrics    *metrics // nil: no metrics
-	networks   networks
-	beginnings beginnings
-	carriers   sync.Pool // of *carrier
+	metrics    *metrics                    // nil: no metrics
+	networks   table[string, *network]     // by endpoint
+	patterns   table[patternKey, *pattern] // what an operation does often, it allocates once
+	carriers   sync.Pool                   // of *carrier
+	born       time.Time
 
 	mu      sync.Mutex
-	sources []*source // of Watch
+	sources []*source // the functions given to Watch
 
-	collecting sync.Mutex // is held before mu
+	collecting sync.Mutex // locked before mu
 	crowd      *crowd
 	parts      *parts
 }
 
 // New returns a Telemetry. It fails if the MeterProvider cannot create an instrument.
 func New(o Options) (*Telemetry, error) {
-	t := &Telemetry{options: o, propagator: o.Propagator, crowd: newCrowd(), parts: newParts()}
+	t := &Telemetry{options: o, propagator: o.Propagator, born: time.Now(), crowd: newCrowd(), parts: newParts()}
 	if t.propagator == nil {
 		t.propagator = propagation.TraceContext{}
 	}
@@ -106,12 +110,15 @@ type metrics struct {
 	clientSession, serverSession   metric.Float64Histogram
 	attempts, losses, lostCalls    metric.Int64Counter
 	received, shed, missed, panics metric.Int64Counter
+	stuck                          metric.Int64Counter
 	refusedTraces                  metric.Int64Counter
 	outages, tries, queued, stalls metric.Float64Histogram
 
-	operations, sessions                 *prepared
-	byResult, byReason, byMethod         *prepared
-	byWhere, byCause, byConn, byStallWhy *prepared
+	operations                   *prepared[[12]string]
+	sessions                     *prepared[[5]string]
+	byResult, byReason, byMethod *prepared[[2]string]
+	byWhere, byCause, byStallWhy *prepared[[2]string]
+	byConn                       *prepared[[1]string]
 
 	names names
 }
@@ -144,17 +151,19 @@ func newMetrics(meter metric.Meter, fine bool, observe func([]metric.Float64Obse
 		shed:           counter("bowline.notifications.shed", "Notifications of the peer that were dropped, by method."),
 		missed:         counter("bowline.liveness.missed", "Probes that the peer has not answered in time."),
 		panics:         counter("bowline.panics", "Panics of the program's code, by place."),
+		stuck:          counter("bowline.serve.stuck", "Handlers that kept running after their context had ended, by method."),
 		refusedTraces:  counter("bowline.debug.trace.refused", "Trace contexts of peers that were malformed."),
 		outages:        histogram("bowline.conn.outage.duration", "From a loss to the next ready, by reason."),
 		tries:          histogram("bowline.call.attempt.duration", "Attempts of calls, by cause."),
 		queued:         histogram("bowline.serve.queue.duration", "How long requests waited for a handler."),
 		stalls:         histogram("bowline.conn.stall.duration", "How long a connection did not read from its peer."),
 
-		operations: prepare(keyMethod, keyTool, keyPrompt, keyOperation, keyErrorType, keyStatusCode, keyProtocolVersion,
+		operations: prepare[[12]string](keyMethod, keyTool, keyPrompt, keyOperation, keyErrorType, keyStatusCode, keyProtocolVersion,
 			keyTransport, keyProtocolName, keyProtocolHTTP, keyServerAddress, keyServerPort),
-		sessions: prepare(keyErrorType, keyProtocolVersion, keyProtocolName, keyServerAddress, keyServerPort),
-		byResult: prepare(keyConn, keyResult), byReason: prepare(keyConn, keyReason), byMethod: prepare(keyConn, keyMethod),
-		byWhere: prepare(keyConn, keyWhere), byCause: prepare(keyConn, keyCause), byConn: prepare(keyConn), byStallWhy: prepare(keyConn, keyWhy),
+		sessions: prepare[[5]string](keyErrorType, keyProtocolVersion, keyProtocolName, keyServerAddress, keyServerPort),
+		byResult: prepare[[2]string](keyConn, keyResult), byReason: prepare[[2]string](keyConn, keyReason), byMethod: prepare[[2]string](keyConn, keyMethod),
+		byWhere: prepare[[2]string](keyConn, keyWhere), byCause: prepare[[2]string](keyConn, keyCause), byStallWhy: prepare[[2]string](keyConn, keyWhy),
+		byConn: prepare[[1]string](keyConn),
 	}
 	read, err := newObservables(meter)
 	failed = append(failed, err)
@@ -175,7 +184,12 @@ func newMetrics(meter metric.Meter, fine bool, observe func([]metric.Float64Obse
 // Instrument adds Hooks and Client to the options of a client: the hooks after those that
 // the options have, and the middleware first. Call it once for each client, before
 // client.New.
+//
+// What a connection logs by default, it still logs: if Conn.Log is nil, and the options'
+// own hooks do not take all of that (conn.Options.Log), Instrument sets Conn.Log to
+// slog.Default().
 func (t *Telemetry) Instrument(o *client.Options) {
+	keepLog(&o.Conn)
 	o.Conn.Hooks = telemetry.Tee(o.Conn.Hooks, t.Hooks())
 	o.Middleware = slices.Concat([]client.Middleware{t.Client()}, o.Middleware)
 }
@@ -183,12 +197,21 @@ func (t *Telemetry) Instrument(o *client.Options) {
 // InstrumentServer adds ServerHooks and Server to the options of a server, as Instrument
 // does for a client. Call it once for each server, before server.New.
 func (t *Telemetry) InstrumentServer(o *server.Options) {
+	keepLog(&o.Conn)
 	o.Conn.Hooks = telemetry.Tee(o.Conn.Hooks, t.ServerHooks())
 	o.Middleware = slices.Concat([]server.Middleware{t.Server()}, o.Middleware)
 }
 
+// keepLog sets the log of a connection that gets hooks which count, but log nothing.
+func keepLog(o *conn.Options) {
+	if own := &o.Hooks; o.Log == nil && (own.Panic == nil || own.Transition == nil || own.Stuck == nil) {
+		o.Log = slog.Default()
+	}
+}
+
 // Hooks returns hooks for the connections of a client (conn.Options.Hooks). They record
-// metrics, and add the retries of a call to its span.
+// metrics, and add the retries of a call to its span. They log nothing; with them a
+// connection logs only if you set conn.Options.Log, as Instrument does.
 func (t *Telemetry) Hooks() telemetry.Hooks { return t.hooks(true) }
 
 // ServerHooks returns hooks for the connections of a server.

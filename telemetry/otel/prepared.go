@@ -1,26 +1,70 @@
 package otel
 
 import (
+	"maps"
 	"sync"
+	"sync/atomic"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
 )
 
 // maxSets is the maximum number of sets of attributes of one instrument. Everything beyond
 // that is counted as "_OTHER".
 const maxSets = 1000
 
-// values are the values of one set of attributes, in the order of the keys. "" means that
-// the attribute is absent.
-type values [12]string
+// A table is a map that callers read at the same time without a lock: calls of many
+// goroutines meet here. To add an entry copies the map, so a table is for at most about
+// maxSets entries.
+type table[K comparable, V any] struct {
+	mu   sync.Mutex // of who adds
+	kept atomic.Pointer[map[K]V]
+}
+
+// all returns the entries, which nobody changes.
+func (t *table[K, V]) all() map[K]V {
+	if kept := t.kept.Load(); kept != nil {
+		return *kept
+	}
+	return nil
+}
+
+// add adds an entry. It needs the lock.
+func (t *table[K, V]) add(key K, value V) {
+	next := maps.Clone(t.all())
+	if next == nil {
+		next = make(map[K]V)
+	}
+	next[key] = value
+	t.kept.Store(&next)
+}
+
+// keep adds an entry, unless there are maxSets, or the key has one. It returns the entry that
+// the key has then, or this one.
+func (t *table[K, V]) keep(key K, value V) V {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	kept := t.all()
+	if earlier, ok := kept[key]; ok {
+		return earlier
+	}
+	if len(kept) < maxSets {
+		t.add(key, value)
+	}
+	return value
+}
+
+// Texts are the values of one set of attributes, in the order of the keys. "" means that the
+// attribute is absent.
+type texts interface {
+	[1]string | [2]string | [5]string | [12]string
+}
 
 // prepared keeps sets of attributes, so that a measurement allocates none.
-type prepared struct {
+type prepared[T texts] struct {
 	keys []attribute.Key
-
-	mu   sync.RWMutex
-	sets map[values]*set
+	sets table[T, *set]
 }
 
 // A set is one set of attributes, as an option of both kinds of instrument.
@@ -29,47 +73,123 @@ type set struct {
 	add    []metric.AddOption
 }
 
-func prepare(keys ...attribute.Key) *prepared {
-	return &prepared{keys: keys, sets: make(map[values]*set)}
-}
+func prepare[T texts](keys ...attribute.Key) *prepared[T] { return &prepared[T]{keys: keys} }
 
 // of returns the set with these values.
-func (p *prepared) of(v values) *set {
-	p.mu.RLock()
-	found := p.sets[v]
-	p.mu.RUnlock()
-	if found != nil {
+func (p *prepared[T]) of(values T) *set {
+	if found := p.sets.all()[values]; found != nil {
 		return found
 	}
-	return p.make(v)
+	return p.make(values)
 }
 
-func (p *prepared) make(v values) *set {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.sets) >= maxSets {
-		if v = p.others(); p.sets[v] != nil {
-			return p.sets[v]
-		}
-	} else if p.sets[v] != nil {
-		return p.sets[v]
+func (p *prepared[T]) make(values T) *set {
+	p.sets.mu.Lock()
+	defer p.sets.mu.Unlock()
+	sets := p.sets.all()
+	if len(sets) >= maxSets {
+		values = p.others()
+	}
+	if found := sets[values]; found != nil {
+		return found
 	}
 	var all []attribute.KeyValue
 	for i, key := range p.keys {
-		if v[i] != "" {
-			all = append(all, textOrNumber(key, v[i]))
+		if values[i] != "" {
+			all = append(all, textOrNumber(key, values[i]))
 		}
 	}
 	option := metric.WithAttributeSet(attribute.NewSet(all...))
 	made := &set{record: []metric.RecordOption{option}, add: []metric.AddOption{option}}
-	p.sets[v] = made
+	p.sets.add(values, made)
 	return made
 }
 
 // others returns the values of the set for everything beyond maxSets.
-func (p *prepared) others() (v values) {
+func (p *prepared[T]) others() (values T) {
 	for i := range p.keys {
-		v[i] = other
+		values[i] = other
 	}
-	return v
+	return values
+}
+
+// A pattern is what all operations with the same key have in common.
+type pattern struct {
+	isTool     bool
+	name       string // of their spans
+	attributes []attribute.KeyValue
+	options    []trace.SpanStartOption
+
+	named    atomic.Uint64 // of names.knows
+	answered answeredSets  // those whose name is known
+	unnamed  answeredSets  // the others
+}
+
+// answeredSets are the attributes of operations without a failure, "" of HTTP first, then as
+// httpVersions.
+type answeredSets [1 + len(httpVersions)]atomic.Pointer[set]
+
+// A patternKey identifies a pattern.
+type patternKey struct {
+	operation
+	conn string // "" if the span does not name it
+	kind trace.SpanKind
+}
+
+// isKept reports whether the pattern is kept for the next operation. It is not if it contains a
+// URI or a long name, because a peer can invent any number of them.
+func (k *patternKey) isKept() bool {
+	return k.uri == "" && len(k.method) <= maxName && len(k.tool) <= maxName && len(k.prompt) <= maxName
+}
+
+// patternOf returns the pattern of an operation. Conn is the name of a client's connection, or
+// "". It keeps at most maxSets patterns. It returns nil if there are no spans and the pattern is
+// not kept.
+func (t *Telemetry) patternOf(op *operation, conn string, kind trace.SpanKind) *pattern {
+	key := patternKey{*op, conn, kind}
+	if found := t.patterns.all()[key]; found != nil {
+		return found
+	}
+	switch {
+	case key.isKept() && len(t.patterns.all()) < maxSets:
+		return t.patterns.keep(key, t.newPattern(&key))
+	case t.tracer != nil:
+		return t.newPattern(&key)
+	default:
+		return nil
+	}
+}
+
+// newPattern makes a pattern, without what belongs to spans if there are none.
+func (t *Telemetry) newPattern(op *patternKey) *pattern {
+	made := &pattern{isTool: op.tool != ""}
+	if t.tracer == nil {
+		return made
+	}
+	name, about := shorten(op.method), op.tool+op.prompt
+	if about == "" && t.options.ResourceInName {
+		about = op.uri
+	}
+	if about != "" {
+		name += " " + shorten(about)
+	}
+	attributes := append(make([]attribute.KeyValue, 0, 16), keyMethod.String(shorten(op.method)))
+	for _, a := range [...]struct {
+		key  attribute.Key
+		text string
+	}{{keyTool, op.tool}, {keyPrompt, op.prompt}, {keyResourceURI, op.uri}, {keyProtocolVersion, op.version}} {
+		if a.text != "" {
+			attributes = append(attributes, a.key.String(shorten(a.text)))
+		}
+	}
+	if op.tool != "" {
+		attributes = append(attributes, keyOperation.String(executeTool))
+	}
+	attributes = op.network.attributes(attributes, op.http)
+	if op.conn != "" {
+		attributes = append(attributes, keyConn.String(op.conn))
+	}
+	made.name, made.attributes = name, attributes
+	made.options = []trace.SpanStartOption{trace.WithSpanKind(op.kind), trace.WithAttributes(attributes...)}
+	return made
 }

@@ -2,8 +2,10 @@ package otel
 
 import (
 	"context"
+	"encoding/hex"
 	"encoding/json"
 
+	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/bowline-mcp/bowline/protocol"
@@ -45,12 +47,29 @@ func (c *carrier) Keys() []string {
 
 // inject returns a context whose messages carry its trace context.
 func (t *Telemetry) inject(ctx context.Context) context.Context {
+	if t.propagator == (propagation.TraceContext{}) { // as always, if Options.Propagator is nil
+		span := trace.SpanContextFromContext(ctx)
+		if !span.IsValid() {
+			return ctx
+		}
+		return telemetry.WithTrace(ctx, telemetry.Trace{Parent: traceparent(&span), State: span.TraceState().String()})
+	}
 	c := t.newCarrier()
 	defer t.carriers.Put(c)
 	if t.propagator.Inject(ctx, c); c.Trace == (telemetry.Trace{}) {
 		return ctx
 	}
 	return telemetry.WithTrace(ctx, c.Trace)
+}
+
+// traceparent returns what propagation.TraceContext injects.
+func traceparent(span *trace.SpanContext) string {
+	text := []byte("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+	id, parent := span.TraceID(), span.SpanID()
+	hex.Encode(text[3:], id[:])
+	hex.Encode(text[36:], parent[:])
+	hex.Encode(text[53:], []byte{byte(span.TraceFlags() & (trace.FlagsSampled | trace.FlagsRandom))})
+	return string(text)
 }
 
 // newCarrier takes an empty carrier from the pool.

@@ -13,7 +13,7 @@ import (
 // A reading is a number in samples.
 type reading struct {
 	name, unit, help string
-	counts           bool // it never falls
+	counts           bool // whether the value is a count, which never falls
 	of               func(*telemetry.Sample, put)
 }
 
@@ -24,7 +24,7 @@ type put func(value float64, more labels)
 type labels [2]attribute.KeyValue
 
 const (
-	level = false // of reading.counts
+	level = false // values of reading.counts
 	count = true
 )
 
@@ -64,6 +64,7 @@ var readings = []reading{
 	{"bowline.gate.holding", "", "Connections that connect.", level, ofGate(func(g *telemetry.GateSample) int { return g.Holding })},
 	{"bowline.gate.waiting", "", "Connections that wait for a place to connect.", level, ofGate(func(g *telemetry.GateSample) int { return g.Waiting })},
 	{"bowline.http.sessions", "", "Sessions over HTTP.", level, ofHTTP(func(h *telemetry.HTTPSample) int { return h.Sessions })},
+	{"bowline.http.shared", "", "Links over HTTP that requests without a session share.", level, ofHTTP(func(h *telemetry.HTTPSample) int { return h.Shared })},
 	{"bowline.http.held", "By", "Bytes of requests that are held.", level, ofHTTP(func(h *telemetry.HTTPSample) int { return h.Held })},
 	{"bowline.http.sessions.ended", "", "Sessions over HTTP that have ended.", count, sessionsEnded},
 	{"bowline.http.refused", "", "HTTP requests that were refused, by status.", count, refused},

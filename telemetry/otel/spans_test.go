@@ -2,6 +2,7 @@ package otel_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +18,7 @@ import (
 	"github.com/bowline-mcp/bowline/telemetry/otel"
 )
 
-// of returns the spans of one kind, once there are that many.
+// of returns the spans of one kind in the order they began, once there are that many.
 func (s *site) of(t *testing.T, kind trace.SpanKind, want int) (found tracetest.SpanStubs) {
 	t.Helper()
 	deadline := time.Now().Add(10 * time.Second)
@@ -30,6 +31,8 @@ func (s *site) of(t *testing.T, kind trace.SpanKind, want int) (found tracetest.
 		}
 		if len(found) >= want || time.Now().After(deadline) {
 			tick.Stop()
+			// A span comes when it ends: what a lost attempt ran may end after the next attempt.
+			slices.SortFunc(found, func(a, b tracetest.SpanStub) int { return a.StartTime.Compare(b.StartTime) })
 			return found
 		}
 	}
@@ -64,7 +67,7 @@ func TestSpansOfACall(t *testing.T) {
 				{name: "answered", tool: "add", served: 1},
 				{name: "peer error", tool: "none", client: "-32602", code: "-32602", served: 1},
 				{name: "isError", tool: "fail", client: "tool_error", server: "tool_error", served: 1},
-				{name: "timeout", tool: "hang", client: "timeout", server: "cancelled", served: 1, timeout: 20 * time.Millisecond},
+				{name: "timeout", tool: "hang", client: "timeout", server: "cancelled", served: 1, timeout: 300 * time.Millisecond},
 				{name: "cancel", tool: "hang", client: "cancelled", server: "cancelled", served: 1, cancels: true},
 				{name: "lost and retried", tool: "crash", server: "link_lost", served: 2, crashes: true},
 				{name: "refused", tool: "add", client: "refused", epoch: 99},

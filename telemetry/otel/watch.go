@@ -63,8 +63,8 @@ func newObservables(meter metric.Meter) ([]metric.Float64Observable, error) {
 type collection struct {
 	to      []metric.Float64Observable
 	by      metric.Observer
-	reading int     // of readings
-	part    *series // whose values are read
+	reading int     // the index of the present reading
+	part    *series // the part whose values are read
 }
 
 // put reports a value of the present reading and part.
@@ -106,8 +106,8 @@ func (t *Telemetry) observe(to []metric.Float64Observable, o metric.Observer) {
 // parts keeps the series of everything that is sampled, by name.
 type parts struct {
 	known   map[attribute.KeyValue]*series
-	seen    map[attribute.KeyValue]int // how many of a name there are in this round
-	clashed bool                       // two parts of one name were reported
+	seen    map[attribute.KeyValue]int // how many parts have each name in this round
+	clashed bool                       // whether two parts with the same name were reported
 }
 
 func newParts() *parts {
@@ -120,7 +120,7 @@ type series struct {
 	name  attribute.KeyValue
 	alone []metric.ObserveOption
 	more  map[labels][]metric.ObserveOption
-	round uint64 // the last in which it was sampled
+	round uint64 // the last round in which the part was sampled
 }
 
 // of returns the series of a part that is sampled in a round.
@@ -200,10 +200,10 @@ func (p *parts) name(s *telemetry.Sample) attribute.KeyValue {
 // does not change while a connection is sampled: otherwise the sum of the others would fall
 // or rise by everything that the connection has ever counted.
 type crowd struct {
-	round  uint64            // of the collection
+	round  uint64            // the number of the present collection
 	own    map[string]uint64 // names with series of their own, and the last round in which they were sampled
 	others map[string]*member
-	ended  telemetry.ConnSample // the counts of the others that are gone
+	ended  telemetry.ConnSample // the counts of others that have ended
 }
 
 // A member is the last sample of a connection without series of its own.
@@ -225,9 +225,9 @@ func (c *crowd) has(name string, sample *telemetry.ConnSample) bool {
 		last = new(member)
 		c.others[name] = last
 	} else if sample.Calls < last.Calls || sample.BytesIn < last.BytesIn || sample.BytesOut < last.BytesOut {
-		c.end(last) // another connection has the name now
+		c.end(last) // another connection has this name now
 	}
-	settled := append(last.Settled[:0], sample.Settled...) // that of the sample would keep all of it
+	settled := append(last.Settled[:0], sample.Settled...) // copied, because the slice of the sample would keep the whole sample in memory
 	last.ConnSample, last.round = *sample, c.round
 	last.Settled = settled
 	return true

@@ -208,7 +208,7 @@ func TestPartsOfOneName(t *testing.T) {
 // That two connections have one name is reported once, by the first name that clashes.
 //
 // Guarantees: G-0047.9
-func TestAClashOfNamesIsToldOnce(t *testing.T) {
+func TestNameConflictIsReportedOnce(t *testing.T) {
 	var told []string
 	before := global.GetErrorHandler()
 	global.SetErrorHandler(global.ErrorHandlerFunc(func(err error) { told = append(told, err.Error()) }))

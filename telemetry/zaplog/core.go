@@ -23,7 +23,7 @@ func Core(ctx context.Context, to *slog.Logger) zapcore.Core { return &core{ctx:
 type core struct {
 	ctx    context.Context
 	to     *slog.Logger
-	fields []zapcore.Field // of With
+	fields []zapcore.Field // the fields given to With
 }
 
 // Enabled implements zapcore.LevelEnabler.

@@ -68,7 +68,7 @@ func (s *stderr) end() {
 }
 
 func (s *stderr) log() {
-	if len(s.line) > lines.MaxText { // it has more text, even if this part ends in blanks
+	if len(s.line) > lines.MaxText { // the line continues, even if this part ends with blanks
 		s.logger.Info("stderr", zap.String("line", lines.Cut(string(s.line))))
 	} else if text := bytes.TrimRight(s.line, " \t\r"); len(text) > 0 {
 		s.logger.Info("stderr", zap.String("line", lines.Cut(string(text))))
