@@ -18,8 +18,8 @@ type backoff struct {
 const (
 	shortestDelay = time.Second
 	longestDelay  = time.Minute
-	forgivingTime = 10 * time.Minute // after that, logins in vain are forgotten
-	maxInVain     = 2                // for one set of scopes
+	forgivingTime = 10 * time.Minute // after this time, logins that did not help are forgotten
+	maxInVain     = 2                // how many such logins are allowed for one set of scopes
 )
 
 // note records the result of a refresh.
@@ -51,9 +51,9 @@ func (b *backoff) wait(now time.Time) error {
 type attempts struct {
 	mu       sync.Mutex
 	backoff  backoff
-	failed   error // how the last one with a person failed; nil if it did not
+	failed   error // how the last login by a person failed; nil if it did not
 	failedAt time.Time
-	vain     map[string]vainAttempt // by set of scopes
+	vain     map[string]vainAttempt // logins that did not help, by set of scopes
 }
 
 type vainAttempt struct {

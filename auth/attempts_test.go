@@ -17,7 +17,7 @@ import (
 // Only what a person does, or leaves, keeps the next call from asking.
 //
 // Guarantees: G-0044.9
-func TestWhatKeepsFromAskingAgain(t *testing.T) {
+func TestRefusedLoginIsNotRepeated(t *testing.T) {
 	for name, c := range map[string]struct {
 		err   error
 		asked int // by two calls
@@ -103,7 +103,7 @@ func TestALoginOutlastsItsCall(t *testing.T) {
 // A person who has not answered in time is not asked again by the next call.
 //
 // Guarantees: G-0044.9
-func TestNobodyAnswers(t *testing.T) {
+func TestUnansweredLoginIsNotRepeated(t *testing.T) {
 	w := newWorld(t, authtest.Options{})
 	a := w.login(t, Options{Interact: consent})
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -146,7 +146,7 @@ func TestCloseEndsALoginThatWasLeft(t *testing.T) {
 // Who comes while a login is given up waits for its end, and makes another.
 //
 // Guarantees: G-0044.9
-func TestWhoJoinsALoginThatIsGivenUpTriesAgain(t *testing.T) {
+func TestWaiterOfAnAbandonedLoginTriesAgain(t *testing.T) {
 	w := newWorld(t, authtest.Options{})
 	asking, end := make(chan struct{}), make(chan struct{})
 	asked := 0

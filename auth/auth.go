@@ -45,12 +45,12 @@ type Authorizer struct {
 	o        Options
 	store    *storage
 	attempts attempts
-	flights  flights // of refreshes and logins
+	flights  flights // the running refresh or login
 	nonces   nonces
 	counts   counts
 
 	target  atomic.Pointer[target]
-	current atomic.Pointer[credential] // nil: none that is known
+	current atomic.Pointer[credential] // the token in use; nil if none is known
 
 	mu      sync.Mutex
 	onLogin []func()
@@ -202,7 +202,7 @@ func (a *Authorizer) Login(ctx context.Context) error {
 			}
 			if a.o.personal() {
 				if err := a.store.canSave(ctx, a.key()); err != nil {
-					return err // before anybody is asked for consent in vain
+					return err // checked first, so that nobody is asked for consent for nothing
 				}
 			}
 			a.attempts.forget()

@@ -117,8 +117,8 @@ func cutValue(text string) (value, rest string, ok bool) {
 }
 
 const (
-	maxScopes     = 256     // of one list that are read
-	maxScopesText = 8 << 10 // bytes of all scopes, because a browser opens an address that contains them
+	maxScopes     = 256     // how many scopes of one list are read
+	maxScopesText = 8 << 10 // the maximum size of all scopes, in bytes, because a browser opens an address that contains them
 )
 
 // scopesOf splits a scope parameter. It leaves out invalid scopes (RFC 6749, section

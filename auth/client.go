@@ -42,10 +42,10 @@ type client struct {
 	secret Secret
 	key    crypto.Signer
 	keyID  string
-	method string // at the token endpoint
+	method string // the authentication method at the token endpoint
 
-	registered bool      // it registered itself, so the secret is stored with the login
-	expires    time.Time // of that secret; zero: never
+	registered bool      // the client has registered itself, so its secret is stored with the login
+	expires    time.Time // when that secret expires; zero: never
 }
 
 // A RegistrationError says that the program is not registered with an authorization
@@ -94,7 +94,7 @@ func (s *registrations) given(issuer, pinned string) (*Registered, bool) {
 // bound, nor named in Options.
 func (s *registrations) strays(issuer, pinned string) bool {
 	if s.options.Grant != nil && s.options.Grant.name() == (Workload{}).name() {
-		return false // which has no client
+		return false // the grant has no client
 	}
 	_, known := s.given(issuer, pinned)
 	return !known && slices.ContainsFunc(s.options.Registered, func(r Registered) bool { return r.Issuer == "" })

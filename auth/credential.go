@@ -10,10 +10,10 @@ import (
 type credential struct {
 	entry    *Entry
 	header   []string // the value of Authorization
-	prover   *prover  // nil: a bearer token
+	prover   *prover  // the key of a DPoP token; nil for a bearer token
 	renewal  time.Time
-	end      time.Time // zero: unknown
-	obtained time.Time // zero: loaded from the store
+	end      time.Time // when the token expires; zero: unknown
+	obtained time.Time // when this process got the token; zero: it was loaded from the store
 }
 
 // untilEnd is how long before its expiry a token is no longer used.

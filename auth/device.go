@@ -48,7 +48,7 @@ const (
 	shortestInterval = time.Second
 	longestInterval  = time.Minute
 
-	shortestCode = time.Minute // minimum lifetime of a code, in which a person must enter it
+	shortestCode = time.Minute // the minimum lifetime of a code, because a person needs time to enter it
 	longestCode  = 30 * time.Minute
 )
 
@@ -122,7 +122,7 @@ func isCode(text string) bool {
 // poll requests the token repeatedly, until the person has logged in.
 func (n *endpoint) poll(ctx context.Context, l *login, c *client, d *deviceDocument, interval time.Duration) (*tokenResponse, error) {
 	bare := *l
-	bare.scopes = nil // the request of the code has named them
+	bare.scopes = nil // the request for the code has named the scopes
 	timer := time.NewTimer(interval)
 	defer timer.Stop()
 	for {

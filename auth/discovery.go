@@ -66,8 +66,8 @@ var errAbsent = errors.New("there is no such document")
 // A place says where and how to get a token for the server.
 type place struct {
 	resource string         // the parameter resource; empty for a server of 2025-03-26
-	server   serverMetadata // checked
-	scopes   []string       // that the resource lists
+	server   serverMetadata // the metadata, which was checked
+	scopes   []string       // the scopes that the resource lists
 	lost     change         // what to do with a registration there that cannot be decrypted
 }
 

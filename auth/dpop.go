@@ -89,7 +89,7 @@ const maxNonces = 16
 // nonces contains the latest DPoP nonces that servers have sent.
 type nonces struct {
 	mu   sync.Mutex
-	last map[string]string // by origin
+	last map[string]string // the latest nonces by origin
 }
 
 func (n *nonces) of(u *url.URL) string {

@@ -21,10 +21,10 @@ import (
 )
 
 const (
-	maxEntry     = 1 << 20 // bytes of a file
+	maxEntry     = 1 << 20 // the maximum size of a file, in bytes
 	shortestPoll = 5 * time.Millisecond
 	longestPoll  = 100 * time.Millisecond
-	staleAge     = time.Minute // a temporary file that is older was abandoned
+	staleAge     = time.Minute // a temporary file that is older than this was abandoned
 )
 
 // Files is a [Store] in a folder, which all programs of one user can share. Each entry
@@ -36,7 +36,7 @@ const (
 type Files struct {
 	dir   string
 	log   *slog.Logger
-	seal  *sealer // nil: entries are not sealed
+	seal  *sealer // seals entries; nil: entries are not sealed
 	locks keyLocks
 }
 
@@ -74,7 +74,7 @@ func NewFiles(dir string, log *slog.Logger) *Files {
 type fileDocument struct {
 	Key    Key            `json:"key"`
 	Entry  jsontext.Value `json:"entry,omitzero"`
-	Sealed []byte         `json:"sealed,omitzero"` // in its place
+	Sealed []byte         `json:"sealed,omitzero"` // the sealed entry, in place of Entry
 }
 
 func (s *Files) path(k Key) string {
@@ -215,7 +215,7 @@ func (s *Files) lockFile(ctx context.Context, path string) (release func(), err 
 			return nil, errors.Join(err, file.Close())
 		}
 		if locked {
-			return func() { _ = file.Close() }, nil // which releases the lock
+			return func() { _ = file.Close() }, nil // closing the file releases the lock
 		}
 		timer.Reset(poll)
 	}
@@ -235,7 +235,7 @@ func (s *Files) write(ctx context.Context, path string, k Key, e *Entry) (err er
 	if err != nil {
 		return err
 	}
-	file, err := os.CreateTemp(s.dir, ".new-*") // mode 0600
+	file, err := os.CreateTemp(s.dir, ".new-*") // CreateTemp uses mode 0600
 	if err != nil {
 		return err
 	}
@@ -261,7 +261,7 @@ func (s *Files) write(ctx context.Context, path string, k Key, e *Entry) (err er
 // failure does not damage what is saved.
 func (s *Files) syncDir() {
 	if dir, err := os.Open(s.dir); err == nil {
-		_ = dir.Sync() // not every system can
+		_ = dir.Sync() // ignored, because not every system supports it
 		_ = dir.Close()
 	}
 }
@@ -282,7 +282,8 @@ func (s *Files) sweep(now time.Time) error {
 	return err
 }
 
-// Keys returns the keys of all entries, in no order. It leaves out what it cannot read.
+// Keys returns the keys of all entries, in no particular order. It leaves out what it
+// cannot read.
 func (s *Files) Keys() ([]Key, error) {
 	paths, err := filepath.Glob(filepath.Join(s.dir, "*.json"))
 	if err != nil {

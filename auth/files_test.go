@@ -150,7 +150,7 @@ func replaceIn(path, old, with string) error {
 }
 
 // Guarantees: G-0044.12
-func TestNobodyElseReadsFiles(t *testing.T) {
+func TestFilesArePrivate(t *testing.T) {
 	s := NewFiles(filepath.Join(t.TempDir(), "auth"), nil)
 	if err := s.Locked(t.Context(), Key{Issuer: "i"}, put(&whole)); err != nil {
 		t.Fatal(err)

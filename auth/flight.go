@@ -9,7 +9,7 @@ import (
 // A flights runs refreshes and logins, one at a time. The zero value is ready to use.
 type flights struct {
 	mu      sync.Mutex
-	running *flight // nil: none
+	running *flight // the running work; nil if there is none
 	closed  bool
 	ended   sync.WaitGroup
 }
@@ -17,10 +17,10 @@ type flights struct {
 // A flight is one refresh or login that is running.
 type flight struct {
 	done    chan struct{}
-	err     error // once done
+	err     error // the result; set when done is closed
 	waiting int
-	left    bool // by all who waited, once
-	asks    bool // it asks a person, who has time to answer even if the requests end
+	left    bool // all callers that waited have left
+	asks    bool // the work asks a person, who has time to answer even if the requests end
 	cancel  context.CancelCauseFunc
 }
 
@@ -78,7 +78,7 @@ func (s *flights) runBehind(ctx context.Context, work func(context.Context) erro
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.running == nil {
-		_, _ = s.start(ctx, work) // it fails only if this is closed
+		_, _ = s.start(ctx, work) // start fails only if flights is closed
 	}
 }
 

@@ -145,7 +145,7 @@ var deceits = map[string]deceit{
 // secret is sent to anybody but those whose it is.
 //
 // Guarantees: G-0044.7
-func TestLies(t *testing.T) {
+func TestFalseServerAnswers(t *testing.T) {
 	names := slices.Sorted(maps.Keys(deceits))
 	evilSink := new(authtest.Sink)
 	evil := httptest.NewServer(evilSink.Record("evil", http.NotFoundHandler()))

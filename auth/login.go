@@ -11,7 +11,7 @@ type login struct {
 	place  *place
 	pinned string // the issuer that the client is bound to; "" for none
 	scopes []string
-	proof  *prover // nil: no DPoP
+	proof  *prover // the key for DPoP; nil without DPoP
 
 	endpoint *endpoint
 	clients  *registrations

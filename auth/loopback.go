@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	loginTime    = 5 * time.Minute // for a person
+	loginTime    = 5 * time.Minute // the time that a person has to log in
 	callbackPath = "/callback"
 )
 
@@ -59,12 +59,12 @@ func Loopback(o LoopbackOptions) func(context.Context, Interaction) (*url.URL, e
 		served := make(chan struct{})
 		go func() {
 			defer close(served)
-			_ = server.Serve(listener) // until it is closed
+			_ = server.Serve(listener) // Serve returns when the server is closed
 		}()
 		defer func() {
 			end, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 			defer cancel()
-			if server.Shutdown(end) != nil { // the page is on its way
+			if server.Shutdown(end) != nil { // first let the page be sent
 				_ = server.Close()
 			}
 			<-served
@@ -96,7 +96,7 @@ func listen(ctx context.Context, port int, redirect string) (net.Listener, error
 // A callback receives the redirect of one login.
 type callback struct {
 	host, state string
-	redirected  chan *url.URL // of size one
+	redirected  chan *url.URL // capacity one
 }
 
 // maxCallers is how many connections may be open at a time.
@@ -117,7 +117,7 @@ func (c *callers) note(of net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew:
 		if len(c.open) == maxCallers {
-			_ = c.open[0].Close() // its reader sees that
+			_ = c.open[0].Close() // the goroutine that reads the connection notices that
 			c.open = slices.Delete(c.open, 0, 1)
 		}
 		c.open = append(c.open, of)

@@ -96,7 +96,7 @@ func TestLoopbackTakesOneResponse(t *testing.T) {
 // logging in: they are closed, the oldest first.
 //
 // Guarantees: G-0044.14
-func TestManyWhoCallBackSlowly(t *testing.T) {
+func TestManySlowLoopbackConnections(t *testing.T) {
 	w := newWorld(t, authtest.Options{})
 	const many = 500
 	a := w.login(t, Options{Interact: Loopback(LoopbackOptions{Open: browser(t, func(redirected *url.URL) {

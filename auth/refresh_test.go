@@ -89,7 +89,7 @@ func TestATokenThatEndsOnItsWayIsRefreshed(t *testing.T) {
 // Tokens that end before they arrive are no reason to ask for new ones without end.
 //
 // Guarantees: G-0044.8
-func TestTokensThatEndOnTheirWayAreInVain(t *testing.T) {
+func TestTokensThatExpireInTransit(t *testing.T) {
 	w := newWorld(t, authtest.Options{Clients: []authtest.Client{{ID: "known", Secret: "the-secret", Auth: "client_secret_basic"}}})
 	a := w.login(t, Options{Grant: ClientCredentials{}, Registered: []Registered{{ID: "known", Secret: NewSecret("the-secret")}}})
 	wantCall(t, a, w.url)
@@ -152,7 +152,7 @@ func TestARefreshOutlivesItsCaller(t *testing.T) {
 }
 
 // Guarantees: G-0044.5
-func TestWhatEndsALogin(t *testing.T) {
+func TestEndsOfALogin(t *testing.T) {
 	fail := func(status int, body string) authtest.Lie {
 		return func(a *authtest.Answer) { a.Status, a.Body = status, []byte(body) }
 	}

@@ -14,10 +14,10 @@ type result uint8
 
 const (
 	succeeded  result = iota
-	refused           // by the authorization server, or by the person
-	nobody            // logged in
+	refused           // the authorization server or the person has refused
+	nobody            // nobody has logged in
 	impossible        // nobody is asked, because the program has neither a Grant nor Interact
-	failed            // for a passing reason
+	failed            // a temporary failure
 	results
 )
 

@@ -53,9 +53,9 @@ func NewSealedFiles(dir string, key func(context.Context) ([]byte, error), log *
 type sealer struct {
 	make func(context.Context) ([]byte, error)
 
-	lock   keyLocks    // held while the key is fetched: others wait for it only until their context ends
-	cipher cipher.AEAD // nil: there was no key yet
-	told   bool        // that there is none
+	lock   keyLocks    // held while the key is fetched; other callers wait for it until their context ends
+	cipher cipher.AEAD // the cipher; nil while there is no key
+	told   bool        // whether it was logged that there is no key
 }
 
 // lockOfKey is the file whose lock a process holds while it fetches or creates the key.

@@ -30,10 +30,10 @@ const (
 )
 
 const (
-	maxToken   = 64 << 10             // bytes
+	maxToken   = 64 << 10             // the maximum length of a token, in bytes
 	maxLife    = 5 * 365 * 24 * 3600  // seconds; a longer lifetime must be a mistake
 	maxSkew    = 5 * time.Minute      // the difference between clocks from which an error mentions it
-	bearerFlow = "authorization_code" // as grant_type, and in entries
+	bearerFlow = "authorization_code" // the value of grant_type and of Entry.Grant
 )
 
 // A TokenError says that a token endpoint returned no token that can be used.
@@ -71,7 +71,7 @@ type tokenResponse struct {
 	access, refresh Secret
 	kind            string    // "Bearer" or "DPoP"
 	expires         time.Time // zero: unknown
-	scopes          []string  // nil: not told
+	scopes          []string  // the granted scopes; nil if the response has none
 }
 
 // A tokenDocument is the body of such a response.
@@ -89,9 +89,9 @@ type tokenDocument struct {
 type tokenRequest struct {
 	endpoint string
 	issuer   string
-	client   *client // nil: no client authentication
+	client   *client // the client; nil without client authentication
 	form     url.Values
-	prover   *prover // nil: no DPoP
+	prover   *prover // the key for DPoP; nil without DPoP
 	issued   string  // the issued_token_type of an exchange; "" for an access token
 }
 
@@ -189,7 +189,7 @@ func (n *endpoint) revoke(ctx context.Context, e *Entry, c *client) error {
 	return errors.Join(problems...)
 }
 
-const accessToken = "access_token" // as token_type_hint
+const accessToken = "access_token" // the value of token_type_hint
 
 // isUnsupportedToken reports whether a server says that it cannot revoke tokens of this
 // type (RFC 7009, section 2.2.1).

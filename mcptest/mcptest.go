@@ -36,7 +36,7 @@ import (
 
 // Options configure Connect. The zero value of each field means its default.
 type Options struct {
-	Client client.Options // of the client
+	Client client.Options // the options of the client
 
 	// Through wraps the transport of the client, for instance with fault.New, Record
 	// or Log. Nil: the transport is not wrapped.

@@ -55,7 +55,7 @@ func Record(t testing.TB, inner transport.Transport, golden string) transport.Tr
 	return transcript.Tap(inner, w.Observe)
 }
 
-// masks replace what differs from run to run.
+// masks replaces values that differ from run to run.
 type masks struct{ names map[string]string }
 
 var masked = regexp.MustCompile(`"(requestState|taskId|createdAt|lastUpdatedAt)"\s*:\s*"((?:[^"\\]|\\.)*)"`)
@@ -127,7 +127,7 @@ func Script(t testing.TB, file string) transport.Transport {
 		}
 	})
 	return inmem.New(func(link transport.Link) {
-		played++ // a client opens one at a time
+		played++ // a client opens one link at a time
 		number, script := played, fault.Script(nil)
 		if number <= len(scripts) {
 			script = scripts[number-1]
@@ -155,7 +155,7 @@ func stepsOf(entries []transcript.Entry) []fault.Script {
 			*script = append(*script, fault.Say(string(e.Frame)))
 		case transcript.Lost, transcript.Ended:
 			end := fault.Lose()
-			if e.Err != nil && e.Err.Error() == transport.ErrClosed.Error() { // the client did
+			if e.Err != nil && e.Err.Error() == transport.ErrClosed.Error() { // the client has closed the link
 				end = fault.ExpectLoss()
 			}
 			*script = append(*script, end)

@@ -12,9 +12,9 @@ const (
 	public class = iota
 	loopback
 	private   // RFC 1918, unique local
-	shared    // by a carrier's customers, or an overlay network: RFC 6598
+	shared    // 100.64.0.0/10 of RFC 6598, used by carriers and overlay networks
 	linkLocal // cloud metadata services, among others
-	special   // nothing that a document comes from
+	special   // other reserved addresses, from which no document is fetched
 )
 
 func (c class) rule() string {

@@ -34,7 +34,7 @@ const (
 	Timeout    = 10 * time.Second // the time for one fetch, redirects included
 	MaxBody    = 256 << 10        // the size of the body in bytes, after decompression
 	MaxHeader  = 32 << 10         // the size of the response's header in bytes
-	maxRefetch = 2                // redirects of one GET request
+	maxRefetch = 2                // how many redirects of one GET request are followed
 )
 
 // Options say which URLs a Guard allows. The zero value allows public hosts, over https.
@@ -69,13 +69,13 @@ type Options struct {
 
 // A Guard fetches documents. Create one with [New]. It is safe for concurrent use.
 type Guard struct {
-	endpoint *url.URL // nil: none
-	class    class    // of the endpoint's host, if it is written as an address or is localhost
+	endpoint *url.URL // the URL in Options.Endpoint; nil if there is none
+	class    class    // the class of the endpoint's host, if the host is written as an address or is localhost
 	hosts    []string
 	proxy    func(*http.Request) (*url.URL, error)
 	direct   *http.Transport
 	proxied  *http.Transport
-	dialing  func(address netip.AddrPort) error // after the check, for tests; nil: nothing
+	dialing  func(address netip.AddrPort) error // called after the check, for tests; may be nil
 }
 
 // An Error says that a request was not sent, or that its response was refused.

@@ -241,7 +241,7 @@ func TestANameThatMoves(t *testing.T) {
 }
 
 // Guarantees: G-0045.3
-func TestWhatTheUserHasConfiguredLoosens(t *testing.T) {
+func TestConfiguredHostsAreAllowed(t *testing.T) {
 	for _, c := range []struct {
 		endpoint, address string
 		hosts             []string
@@ -285,7 +285,7 @@ func TestWhatTheUserHasConfiguredLoosens(t *testing.T) {
 }
 
 // Guarantees: G-0045.2
-func TestWhatIsNoAddressOfADocument(t *testing.T) {
+func TestInvalidDocumentURLs(t *testing.T) {
 	g := New(Options{Endpoint: "https://mcp.test/mcp"})
 	for _, address := range []string{
 		"", "/x", "javascript:alert(1)", "file:///etc/passwd", "data:text/plain,x", "ftp://as.test/", "http://as.test/", "https://", "https:as.test",

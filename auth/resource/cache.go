@@ -34,15 +34,15 @@ type tokens struct {
 	most int
 
 	mu    sync.Mutex
-	by    map[[sha256.Size]byte]*list.Element // of *known
-	order list.List                           // used last, first
+	by    map[[sha256.Size]byte]*list.Element // elements are *known
+	order list.List                           // the most recently used comes first
 }
 
 // A known is the result for a token: its principal, or why it is refused.
 type known struct {
 	hash    [sha256.Size]byte
 	who     *Principal
-	refused error // a fault
+	refused error // the fault of a refused token; nil if the token is accepted
 	until   time.Time
 }
 

@@ -39,21 +39,21 @@ const (
 	// nonceLife is how long a nonce is the newest. The one before it is also accepted.
 	nonceLife = 30 * time.Second
 
-	largestID = 256 // bytes of a jti
+	largestID = 256 // the maximum length of a jti, in bytes
 )
 
 // proofs checks DPoP proofs (RFC 9449 §4.3), and accepts each of them once.
 type proofs struct {
-	url    string // canonical
-	nonces bool   // are always wanted
-	shared Proofs // nil: this node is alone
+	url    string // the URL of the server in canonical form
+	nonces bool   // whether a nonce is always required
+	shared Proofs // Options.DPoPProofs; nil if this node shares no proofs
 	secret [32]byte
 
 	mu    sync.Mutex
-	taken map[int64]map[ProofID]*prover // by the step in which they expire
-	of    map[string]*prover            // by thumbprint
+	taken map[int64]map[ProofID]*prover // proofs by the step in which they expire
+	of    map[string]*prover            // keys by thumbprint
 	count int
-	swept int64 // the second in which expired ones were last forgotten
+	swept int64 // the second in which expired proofs were last forgotten
 }
 
 // A prover is a key with remembered proofs.
@@ -67,7 +67,7 @@ type prover struct {
 func newProofs(url string, nonces bool, secret []byte) *proofs {
 	p := &proofs{url: url, nonces: nonces, taken: make(map[int64]map[ProofID]*prover), of: make(map[string]*prover)}
 	if len(secret) == 0 {
-		rand.Read(p.secret[:]) // never fails
+		rand.Read(p.secret[:]) // rand.Read never fails
 		return p
 	}
 	sum := hmac.New(sha256.New, secret)

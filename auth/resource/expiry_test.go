@@ -25,6 +25,7 @@ func exact(o *resource.Options) { o.Leeway = -1 }
 //
 // Guarantees: G-0046.13
 func TestAStreamEndsWithItsToken(t *testing.T) {
+	t.Parallel() // it waits, as others do here
 	s := newSite(t, exact, authtest.Options{})
 	for era, open := range map[string]func(token string) reply{
 		"GET": func(token string) reply {
@@ -39,6 +40,7 @@ func TestAStreamEndsWithItsToken(t *testing.T) {
 		},
 	} {
 		t.Run(era, func(t *testing.T) {
+			t.Parallel()
 			claims := s.as.Claims("read")
 			expiry := time.Now().Add(2 * time.Second).Truncate(time.Second)
 			claims["exp"] = expiry.Unix()
@@ -102,6 +104,7 @@ func TestAStreamOfARevokedTokenEnds(t *testing.T) {
 //
 // Guarantees: G-0046.13
 func TestACallOutlivesItsToken(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, exact, authtest.Options{})
 	claims := s.as.Claims("read")
 	expiry := time.Now().Add(2 * time.Second).Truncate(time.Second)
@@ -120,8 +123,10 @@ func TestACallOutlivesItsToken(t *testing.T) {
 //
 // Guarantees: G-0046.13
 func TestASessionOutlivesItsTokens(t *testing.T) {
+	t.Parallel()
 	for _, version := range []string{protocol.LatestLegacy, protocol.Latest} {
 		t.Run(version, func(t *testing.T) {
+			t.Parallel()
 			s := newSite(t, exact, authtest.Options{Life: 2 * time.Second})
 			login := auth.New(auth.Options{Resource: s.url, Interact: consent, Offline: true})
 			defer login.Close()

@@ -15,7 +15,7 @@ import (
 // A fetch sends requests to one issuer, within limits.
 type fetch struct {
 	guard  *guard.Guard
-	client *http.Client // instead of a guard; nil: the guard
+	client *http.Client // Options.HTTP; nil: the guard is used
 }
 
 type answer struct {

@@ -21,13 +21,13 @@ import (
 // goroutine.
 type Guard struct {
 	options  Options
-	url      string   // canonical
-	scopes   []string // of the options
+	url      string   // the URL of the server in canonical form
+	scopes   []string // Options.Scopes
 	leeway   time.Duration
 	issuers  map[string]*issuer
-	asked    *issuer // the issuer that introspects; nil: none
+	asked    *issuer // the issuer that introspects; nil if there is none
 	tokens   *tokens
-	refused  *tokens // by the issuer that introspects
+	refused  *tokens // tokens that the introspecting issuer has refused
 	proofs   *proofs // nil: DPoP is off
 	metadata string  // the address of Metadata, for challenges
 }
@@ -74,7 +74,7 @@ type Principal struct {
 	guard    *Guard
 	identity string
 	key      string    // the thumbprint of the key that the token is bound to; "": none
-	bearer   bool      // how it came
+	bearer   bool      // the token came as a bearer token
 	asked    time.Time // when its issuer was asked; zero: it is signed
 }
 
@@ -261,7 +261,7 @@ type fault struct {
 	code   string
 	text   string   // the class of the fault, without anything from the token
 	scopes []string // the needed scopes; nil: those of the options
-	nonce  string   // that a proof should have
+	nonce  string   // the nonce that a proof should have
 	away   bool     // an issuer cannot be asked, so the token may be valid
 	often  bool     // the client sends too much
 }

@@ -27,12 +27,12 @@ type slots struct {
 	all chan struct{}
 
 	mu sync.Mutex
-	of map[string]*share // by address; only those with running or waiting requests
+	of map[string]*share // shares by address, if they have running or waiting requests
 }
 
 type share struct {
 	taken    chan struct{}
-	requests int // that have or want a slot
+	requests int // how many requests have a slot or wait for one
 }
 
 func newSlots() *slots {

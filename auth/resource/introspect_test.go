@@ -79,10 +79,10 @@ func TestARefusedTokenIsRemembered(t *testing.T) {
 	})
 }
 
-// TestOneAddressKeepsNobodyOut: invented tokens from one address delay those of others by nothing.
+// TestOneAddressDoesNotDelayOthers: invented tokens from one address delay those of others by nothing.
 //
 // Guarantees: G-0046.10
-func TestOneAddressKeepsNobodyOut(t *testing.T) {
+func TestOneAddressDoesNotDelayOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, as := newGuard(t, func(o *resource.Options) {
 			introspecting(o)

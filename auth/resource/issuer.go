@@ -48,17 +48,17 @@ const (
 type issuer struct {
 	of    Issuer
 	fetch fetch
-	slots *slots // for introspections; nil: there are none
+	slots *slots // the slots for introspections; nil if the issuer does not introspect
 
 	mu      sync.Mutex
 	flight  chan struct{} // closed when the running fetch has ended; nil: none is running
 	keys    []jose.JSONWebKey
 	fetched time.Time // when the keys were fetched; zero: never
-	fresh   time.Time // until when
+	fresh   time.Time // until when the keys are fresh
 	tried   time.Time // when a fetch was last tried
-	failed  bool      // by then
+	failed  bool      // whether that fetch failed
 
-	endpoints endpoints // zero until they are known
+	endpoints endpoints // the endpoints; zero until they are known
 	doubted   bool      // an introspection at this endpoint has failed
 }
 
@@ -163,7 +163,7 @@ func (i *issuer) refresh(ctx context.Context) {
 	if i.failed = err != nil; err == nil {
 		i.keys, i.fetched, i.fresh = keys, now, now.Add(life)
 	} else {
-		i.endpoints = endpoints{} // they may have moved
+		i.endpoints = endpoints{} // the endpoints may have moved
 	}
 	i.tried = now
 	close(i.flight)

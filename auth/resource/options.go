@@ -130,7 +130,7 @@ type ProofID [16]byte
 const (
 	defaultLeeway = time.Minute
 	maxLeeway     = 5 * time.Minute
-	leastSecret   = 32 // bytes
+	leastSecret   = 32 // the minimum length of a secret, in bytes
 )
 
 func (o Options) check() error {

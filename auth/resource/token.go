@@ -41,9 +41,9 @@ type claims struct {
 	Client     string          `json:"client_id"`
 	Authorized string          `json:"azp"`
 	Scope      oneOrMany       `json:"scope"`
-	Scopes     oneOrMany       `json:"scp"` // as some servers call them
+	Scopes     oneOrMany       `json:"scp"` // the name that some servers use for scope
 	Confirmed  json.RawMessage `json:"cnf"`
-	Active     bool            `json:"active"` // of introspection
+	Active     bool            `json:"active"` // only in introspection responses
 }
 
 // A oneOrMany is a string or a list of strings.
@@ -114,7 +114,7 @@ func (g *Guard) issuerOf(token string) (*issuer, error) {
 	}
 	if err != nil || protocol.Unmarshal(payload, &said) != nil {
 		if g.asked != nil {
-			return g.asked, nil // it only looks like one
+			return g.asked, nil // the token only looks like a JWT
 		}
 		return nil, invalid("the token is malformed")
 	}
@@ -132,7 +132,7 @@ type joseHeader struct {
 	Key       string                  `json:"kid"`
 	Type      string                  `json:"typ"`
 	Critical  json.RawMessage         `json:"crit"`
-	Public    json.RawMessage         `json:"jwk"` // of DPoP
+	Public    json.RawMessage         `json:"jwk"` // only in DPoP proofs
 }
 
 func readHeader(token string) (joseHeader, error) {

@@ -16,8 +16,8 @@ import (
 	jsonschema "github.com/bowline-mcp/bowline/protocol/schema"
 )
 
-// largestInput bounds the arguments that come from standard input, in bytes. One
-// frame carries no more.
+// largestInput is the maximum size of arguments from standard input, in bytes. A
+// frame cannot be larger.
 const largestInput = 16 << 20
 
 // arguments holds the arguments of a tool as the command line gives them: one
@@ -29,7 +29,7 @@ type arguments struct {
 
 type pair struct {
 	key, value string
-	json       bool // the value is JSON whatever the schema says
+	json       bool // the value is JSON, whatever the schema says
 }
 
 func readArguments(ctx context.Context, args []string, stdin io.Reader) (arguments, error) {
@@ -59,8 +59,8 @@ func readInput(ctx context.Context, stdin io.Reader) ([]byte, error) {
 }
 
 // await returns what read returns, or the cause of the context once that ends.
-// It then leaves read behind on its goroutine, which ends with the process:
-// nothing else interrupts the reading of a terminal, a pipe or a FIFO.
+// The goroutine of read then continues until the process ends, because reading
+// a terminal, a pipe or a FIFO cannot be interrupted.
 func await[T any](ctx context.Context, read func() (T, error)) (T, error) {
 	type outcome struct {
 		value T
@@ -138,8 +138,8 @@ func (a arguments) fit(ctx context.Context, tool *protocol.Tool) (json.RawMessag
 	return whole, nil
 }
 
-// typed returns the value as JSON: as a string where the schema takes strings or
-// does not say.
+// typed returns the value as JSON. It is a string if the schema allows strings
+// or does not state a type.
 func (p pair) typed(types []string) (json.RawMessage, error) {
 	switch {
 	case p.json:
@@ -175,12 +175,12 @@ func isOfType(text, name string) bool {
 	}
 }
 
-// A schema is the input schema of a tool, or of a question, as far as it can be
-// read here. The server judges the rest.
+// A schema contains the parts of an input schema, of a tool or a question, that
+// this command understands. The server checks the rest.
 type schema struct {
 	root      object
-	order     []string              // of the properties, as they were written
-	validator *jsonschema.Validator // nil: not checked here
+	order     []string              // the names of the properties in their order
+	validator *jsonschema.Validator // checks the arguments; nil: only the server checks them
 }
 
 type object = map[string]any
@@ -192,7 +192,7 @@ func readSchema(raw json.RawMessage) schema {
 	}
 	validator, err := jsonschema.Compile(raw)
 	if err != nil {
-		validator = nil // the server judges
+		validator = nil // only the server checks the arguments
 	}
 	return schema{root: root, order: propertyOrder(raw), validator: validator}
 }
@@ -220,7 +220,8 @@ func propertyOrder(raw json.RawMessage) []string {
 	return names
 }
 
-// validate reports what is wrong with arguments, as far as that can be seen here.
+// validate reports what is wrong with arguments, as far as this command can check
+// them.
 func (s schema) validate(ctx context.Context, arguments json.RawMessage) error {
 	if s.validator == nil {
 		return nil
@@ -234,15 +235,15 @@ func (s schema) properties() object {
 	return properties
 }
 
-// types returns the JSON types that a property may have: none if the schema does
-// not say.
+// types returns the JSON types that a property may have, or none if the schema
+// does not state them.
 func (s schema) types(property string) []string {
 	types := s.typesOf(s.properties()[property], make(map[string]bool))
 	slices.Sort(types)
 	return slices.Compact(types)
 }
 
-// typesOf follows each reference once: once is enough, and more may never end.
+// typesOf follows each reference only once, because references may form a cycle.
 func (s schema) typesOf(value any, followed map[string]bool) []string {
 	sub, _ := value.(object)
 	if types := named(sub["type"]); len(types) > 0 {

@@ -86,7 +86,8 @@ func callTool(ctx context.Context, r *run, name string, given arguments) (*proto
 	return r.session.With(options).CallTool(ctx, &protocol.CallToolParams{Name: name, Arguments: arguments})
 }
 
-// findTool looks through all pages. Its error lists the names it has found.
+// findTool searches all pages for a tool. Its error lists the names of the
+// tools.
 func findTool(ctx context.Context, session *client.Session, name string) (*protocol.Tool, error) {
 	var names []string
 	for tool, err := range session.Tools(ctx) {
@@ -122,7 +123,7 @@ func printResult(r *run, tool string, result *protocol.CallToolResult) error {
 }
 
 // writeResult writes a result for people: the blocks, and the structured
-// content when no text says the same.
+// content if there is no text.
 func writeResult(out *bytes.Buffer, result *protocol.CallToolResult) {
 	hasText := false
 	for _, block := range result.Content {
@@ -136,7 +137,8 @@ func writeResult(out *bytes.Buffer, result *protocol.CallToolResult) {
 	}
 }
 
-// writeLine writes text as it is, and ends its last line.
+// writeLine writes text unchanged, and adds a line break if the text does not
+// end with one.
 func writeLine(out *bytes.Buffer, text string) {
 	out.WriteString(text)
 	if len(text) > 0 && text[len(text)-1] != '\n' {
@@ -176,7 +178,7 @@ func describeResource(r *protocol.ResourceContents) string {
 func compact(raw json.RawMessage) string {
 	var line bytes.Buffer
 	if err := json.Compact(&line, raw); err != nil {
-		return string(raw) // it was decoded before, so this is JSON
+		return string(raw) // it was decoded before, so it is valid JSON
 	}
 	return line.String()
 }

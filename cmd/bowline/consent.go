@@ -17,9 +17,9 @@ import (
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
-// An mcp.json that lies in the working directory was written by whoever wrote
-// the directory, and names programs to run as the user. It is used only after
-// the user has agreed to this very content of this very file (ADR-0018).
+// An mcp.json in the working directory comes from the author of that directory,
+// and names programs to run with the user's rights. It is used only after the
+// user has agreed to this file with this content (ADR-0018).
 
 // agree returns nil if the user has agreed to the file, now or earlier.
 func (u *user) agree(ctx context.Context, path string, text []byte) error {
@@ -69,8 +69,8 @@ func consentTo(path string, text []byte) (string, error) {
 	return filepath.Join(config, "bowline", "consent", fmt.Sprintf("%x", hash.Sum(nil))), nil
 }
 
-// preview describes the servers of a file, one a line. Variables stand for
-// themselves: their names say more than their values, which may be secrets.
+// preview describes the servers of a file, one on each line. It shows the names
+// of variables and not their values, which may be secrets.
 func preview(path string, text []byte) string {
 	written, err := mcpjson.Parse(path, text)
 	if err != nil {
@@ -78,7 +78,7 @@ func preview(path string, text []byte) string {
 	}
 	written.Env = func(name string) (string, bool) { return "${" + name + "}", true }
 	written.Ask = func(in mcpjson.Input) (string, error) { return "${input:" + in.ID + "}", nil }
-	var files []string // of variables, of the server that comes next
+	var files []string // the files of variables of the next server
 	written.ReadFile = func(path string) ([]byte, error) {
 		files = append(files, path)
 		return nil, nil
@@ -106,7 +106,7 @@ func preview(path string, text []byte) string {
 	return cmp.Or(strings.Join(lines, "\n"), "  none")
 }
 
-// flat makes a text one printable line, and hides nothing of it.
+// flat turns a text into one printable line without leaving out anything.
 func flat(text string) string {
 	return printable(strings.NewReplacer("\n", `\n`, "\t", `\t`).Replace(text))
 }

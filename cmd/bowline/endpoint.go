@@ -23,23 +23,23 @@ import (
 type target struct {
 	serverFlags
 
-	lasting bool // the session outlives its server
+	lasting bool // the session continues when its server is lost
 	onEvent func(context.Context, *client.Session, client.Event)
 
 	user    *user
-	secrets redact.Secrets // that no message may show
+	secrets redact.Secrets // secrets that no message may show
 
 	login    login
-	auth     *mcpjson.Auth // of the entry; nil: it has none
-	shownURL string        // of a server over HTTP
+	auth     *mcpjson.Auth // the auth block of the entry; nil if it has none
+	shownURL string        // the URL to show for a server over HTTP
 }
 
 // An endpoint is a way to reach a server, and what to call the server.
 type endpoint struct {
 	transport.Transport
 	name          string
-	remote        bool // reached over HTTP, and not started by us
-	authenticated bool // by a header of ours
+	remote        bool // the server is reached over HTTP, and not started by this command
+	authenticated bool // a header of the user authenticates the requests
 	login         *auth.Authorizer
 }
 
@@ -80,8 +80,8 @@ func (t *target) process(cmd *cobra.Command, server *stdio.Command) (*endpoint, 
 	return &endpoint{Transport: server, name: server.Path}, nil
 }
 
-// remote completes a server that is reached over HTTP. Headers of flags prevail
-// over those of a file.
+// remote completes a server that is reached over HTTP. Headers from flags take
+// precedence over those from a file.
 func (t *target) remote(cmd *cobra.Command, server *streamable.Client) (*endpoint, error) {
 	if len(t.env) > 0 || t.dir != "" {
 		return nil, errors.New("--env and --cwd are only for a server that this command starts, not for one over HTTP")
@@ -142,7 +142,7 @@ func credentialsOf(server *streamable.Client) redact.Secrets {
 // redact replaces credentials of ours in a text.
 func (t *target) redact(text string) string { return t.secrets.Redact(text) }
 
-// withoutSecrets is what of an address can be shown: user and query may be
+// withoutSecrets returns an address without user and query, which may contain
 // secrets.
 func withoutSecrets(address string) string {
 	parsed, err := url.Parse(address)
@@ -152,8 +152,8 @@ func withoutSecrets(address string) string {
 	return (&url.URL{Scheme: parsed.Scheme, Host: parsed.Host, Path: parsed.Path}).String()
 }
 
-// configured returns the entry of the mcp.json that the flags mean. Flags
-// prevail over the file.
+// configured returns the entry of the mcp.json that the flags select. Flags
+// take precedence over the file.
 func (t *target) configured(cmd *cobra.Command) (*endpoint, error) {
 	ctx := cmd.Context()
 	file, err := t.config(ctx)

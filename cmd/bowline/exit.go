@@ -30,7 +30,7 @@ const (
 type failure struct {
 	status int
 	err    error
-	usage  bool // the command line is wrong: show how it is meant
+	usage  bool // the command line is wrong, so show the usage
 }
 
 func (f *failure) Error() string { return f.err.Error() }
@@ -42,7 +42,8 @@ func usageFailure(err error) error {
 }
 
 // report prints an error on standard error and returns the exit status. After an
-// interrupt it prints only that: everything else followed from it.
+// interrupt it prints only that, because the interrupt has caused all other
+// errors.
 func report(cmd *cobra.Command, err error) int {
 	if err == nil {
 		return 0
@@ -59,9 +60,9 @@ func report(cmd *cobra.Command, err error) int {
 	return failed.status
 }
 
-// invalidOutput remembers the last line of a server's standard output that was no
-// JSON-RPC. How many there were depends on how many attempts there were, and is
-// not told.
+// invalidOutput remembers the last line of a server's standard output that was
+// not JSON-RPC. It does not count such lines, because their number depends on the
+// number of attempts.
 type invalidOutput struct {
 	mu   sync.Mutex
 	last error
@@ -240,7 +241,7 @@ func explainCall(err error) error {
 	return &explained{what, err}
 }
 
-// An explained error reads well and still matches what is behind it.
+// An explained error has a text for people, and wraps the original error.
 type explained struct {
 	message string
 	err     error

@@ -36,18 +36,18 @@ type serverFlags struct {
 	command     string
 	url         string
 	headers     []string
-	authorities string // a file of certificates
+	authorities string // the path of a file with certificates
 	insecure    bool
-	configPath  string // of an mcp.json
-	name        string // of the entry in it
+	configPath  string // the path of an mcp.json
+	name        string // the name of the entry in that file
 	env         []string
 	dir         string
 	revision    string
-	timeout     time.Duration // 0: none
+	timeout     time.Duration // 0: no timeout
 	initTimeout time.Duration
 	verbose     bool
-	recordPath  string // of a transcript
-	logLevel    string // "": the server is not asked to log
+	recordPath  string // the path of a transcript
+	logLevel    string // "" means that the server is not asked to log
 }
 
 func (f *serverFlags) addFlags(command *cobra.Command) {
@@ -74,7 +74,7 @@ func (f *serverFlags) addFlags(command *cobra.Command) {
 	}
 	for flag, complete := range completions {
 		if err := command.RegisterFlagCompletionFunc(flag, complete); err != nil {
-			panic(err) // the flags stand above
+			panic(err) // the flags are defined above
 		}
 	}
 }
@@ -146,7 +146,7 @@ func (f *serverFlags) secure(ctx context.Context, server *streamable.Client) err
 	}
 	trusted, err := x509.SystemCertPool()
 	if err != nil {
-		trusted = x509.NewCertPool() // a system without authorities
+		trusted = x509.NewCertPool() // the system has no certificate authorities
 	}
 	if f.authorities != "" {
 		raw, err := await(ctx, func() ([]byte, error) { return os.ReadFile(f.authorities) })

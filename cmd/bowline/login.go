@@ -38,13 +38,13 @@ The keys are grant (authorization_code, client_credentials or device), issuer,
 clientId, clientSecret, clientMetadataUrl, scopes, port, offline, dpop and
 allowHosts.`
 
-// pastedRedirect is where the browser is redirected to if the page is opened on
-// another machine, where nobody listens.
+// pastedRedirect is the redirect address if the browser is on another machine.
+// No program listens there.
 const pastedRedirect = "http://127.0.0.1:8976/callback"
 
 // A login is how a target logs in.
 type login struct {
-	interact  bool // a person is there to log in
+	interact  bool // whether a person can log in
 	noBrowser bool
 	device    bool
 }
@@ -177,7 +177,7 @@ type loginStatus struct {
 	Expires time.Time `json:"expires,omitzero"`
 	Renewed bool      `json:"renewed"`
 
-	Unreadable string `json:"unreadable,omitempty"` // why nothing else is known
+	Unreadable string `json:"unreadable,omitempty"` // why the login cannot be read
 }
 
 func unreadable(server string, err error) loginStatus {
@@ -188,7 +188,7 @@ func statusOf(server string, e *auth.Entry) loginStatus {
 	return loginStatus{Server: server, Issuer: e.Issuer, Client: e.ClientID, Scopes: append([]string{}, e.Scopes...), Expires: e.Expires, Renewed: !e.Refresh.IsZero()}
 }
 
-// allLogins returns what is kept of every server.
+// allLogins returns the logins of all servers.
 func allLogins(cmd *cobra.Command) ([]loginStatus, error) {
 	store, err := openLogins(cmd.ErrOrStderr())
 	if err != nil {
@@ -201,7 +201,7 @@ func allLogins(cmd *cobra.Command) ([]loginStatus, error) {
 	shown := []loginStatus{}
 	for _, k := range keys {
 		if k.Resource == "" {
-			continue // a registration
+			continue // the entry is a registration
 		}
 		if e, err := store.Load(cmd.Context(), k); err != nil {
 			shown = append(shown, unreadable(k.Resource, err))
@@ -285,8 +285,8 @@ func loginLog(out io.Writer) *slog.Logger {
 	}}))
 }
 
-// authorizer returns what logs the user in to a server over HTTP. Entry is the auth
-// block of an mcp.json; nil: there is none.
+// authorizer returns the Authorizer for a server over HTTP. Entry is the auth block
+// of an mcp.json; nil: there is none.
 func (l *login) authorizer(cmd *cobra.Command, u *user, server *streamable.Client, entry *mcpjson.Auth) (*auth.Authorizer, error) {
 	var store auth.Store
 	if files, err := openLogins(cmd.ErrOrStderr()); err == nil {
@@ -343,7 +343,7 @@ func pasted(cmd *cobra.Command, u *user) func(context.Context, auth.Interaction)
 	}
 }
 
-// isLoginMissing reports whether an error is for want of a login.
+// isLoginMissing reports whether an error says that a login is missing.
 func isLoginMissing(err error) bool {
 	return errors.As(err, new(*auth.LoginError)) || errors.Is(err, transport.ErrAuthRequired)
 }

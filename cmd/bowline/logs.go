@@ -83,7 +83,7 @@ func followed(ctx context.Context, r *run) error {
 	}
 }
 
-// follow returns a handler that writes log messages, and tells of losses on standard
+// follow returns a handler that writes log messages, and reports losses on standard
 // error.
 func (t *target) follow(cmd *cobra.Command, out io.Writer, write func(*client.LogMessage) string) func(context.Context, *client.Session, client.Event) {
 	logs := logTo(out, write)
@@ -111,7 +111,7 @@ func logTo(out io.Writer, write func(*client.LogMessage) string) func(context.Co
 	}
 }
 
-// logLine returns a message as one line that nothing in it can break.
+// logLine returns a message as one line, whatever the message contains.
 func logLine(m *client.LogMessage) string {
 	line := string(m.Level)
 	if m.Logger != "" {

@@ -63,8 +63,8 @@ func main() {
 	os.Exit(runUntilSignal(os.Args[1:]))
 }
 
-// runUntilSignal runs the command in a context that the first interrupt ends.
-// A second one ends the process as if nothing caught it.
+// runUntilSignal runs the command in a context that the first interrupt ends. A
+// second one ends the process immediately.
 func runUntilSignal(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -139,8 +139,7 @@ func version() string {
 
 func showHelp(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 
-// knownCommand refuses anything that is no command of the root, with
-// suggestions.
+// knownCommand refuses the name of an unknown command, and suggests similar ones.
 func knownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

@@ -64,6 +64,7 @@ func everyMetric(t *testing.T) string {
 		h.Shed(telemetry.Shed{Conn: "far", Method: "notifications/progress"})
 		h.Stalled(telemetry.Stalled{Conn: "far", Why: "x", Over: true, Duration: time.Second})
 		h.Missed(telemetry.Missed{Conn: "far"})
+		h.Stuck(telemetry.Stuck{Conn: "far", Method: "tools/call"})
 		h.Panic(telemetry.Panic{Conn: "far", Where: "tools/call"})
 	}
 	forget := told.Watch(func() iter.Seq[telemetry.Sample] {

@@ -30,10 +30,10 @@ import (
 	"github.com/bowline-mcp/bowline/telemetry/otel"
 )
 
-// An observation is what the flags say about who may watch the bundled server. The
-// zero value is nobody.
+// An observation contains the flags for metrics and traces of the bundled server.
+// The zero value means none.
 type observation struct {
-	address string // of /metrics, /livez and /readyz
+	address string // the address of /metrics, /livez and /readyz
 	otlp    bool
 }
 
@@ -43,16 +43,16 @@ func (o *observation) addFlags(command *cobra.Command) {
 	flags.BoolVar(&o.otlp, "otlp", false, "send traces by OTLP over HTTP, as the variables OTEL_EXPORTER_OTLP_... say (default: to http://localhost:4318)")
 }
 
-// An observed server has what the flags ask for. Close ends it.
+// An observed contains the parts that the flags ask for. Close ends them.
 type observed struct {
 	log    io.Writer
-	told   *otel.Telemetry // nil: nobody watches
+	told   *otel.Telemetry // nil if there are neither metrics nor traces
 	forget []func()
 
-	meters *sdkmetric.MeterProvider // nil: no metrics
-	traces *sdktrace.TracerProvider // nil: no traces
-	admin  *http.Server             // of the metrics
-	served chan error               // takes what ended it
+	meters *sdkmetric.MeterProvider // nil if there are no metrics
+	traces *sdktrace.TracerProvider // nil if there are no traces
+	admin  *http.Server             // the HTTP server of the metrics
+	served chan error               // gets the error that ended the HTTP server
 }
 
 // start opens what the flags ask for. When serving ends, the server is no longer ready.
@@ -109,7 +109,7 @@ func newMeters(about *resource.Resource) (*sdkmetric.MeterProvider, *prometheus.
 	return sdkmetric.NewMeterProvider(sdkmetric.WithReader(exporter), sdkmetric.WithResource(about)), registry, nil
 }
 
-// checkProtocol refuses the protocols of OTLP that are not spoken here.
+// checkProtocol refuses OTLP protocols that are not supported.
 func checkProtocol() error {
 	for _, name := range []string{"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"} {
 		if set := os.Getenv(name); set != "" && set != "http/protobuf" {
@@ -122,7 +122,7 @@ func checkProtocol() error {
 // The longest that somebody who asks for metrics may take.
 const (
 	adminPatience = 10 * time.Second
-	maxScrapes    = 4 // at one time
+	maxScrapes    = 4 // how many requests for metrics may run at the same time
 )
 
 func (w *observed) listen(serving context.Context, address string, registry *prometheus.Registry) error {
@@ -155,10 +155,10 @@ func (w *observed) listen(serving context.Context, address string, registry *pro
 func say(w http.ResponseWriter, status int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(status)
-	_, _ = io.WriteString(w, text) // who asked may have gone
+	_, _ = io.WriteString(w, text) // the client may have disconnected
 }
 
-// apply has the bundled server tell.
+// apply makes the bundled server report its metrics and traces.
 func (w *observed) apply(o *bundled.Options) {
 	if w.told == nil {
 		return
@@ -175,7 +175,7 @@ func (w *observed) watch(samples func() iter.Seq[telemetry.Sample]) {
 	}
 }
 
-// close sends the spans that wait, and ends. That nobody takes them is no failure of
+// close sends the spans that wait. If they cannot be sent, that is not a failure of
 // the server.
 func (w *observed) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), finishGrace)
@@ -203,7 +203,8 @@ func (w *observed) close() error {
 	return failed
 }
 
-// listen opens the address of a flag: of this machine alone when it names no host.
+// listen listens on the address of a flag. If the address has no host, it listens on
+// this machine only.
 func listen(flag, address string) (net.Listener, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {

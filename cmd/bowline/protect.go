@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// A protection is what the flags say about who may call the bundled server.
+// A protection contains the flags that say who may call the bundled server.
 type protection struct {
 	issuers  []string
 	resource string
@@ -36,7 +36,7 @@ func (p *protection) check(overHTTP bool) error {
 	return nil
 }
 
-// apply protects an endpoint that is found at a URL of this machine, and offers its metadata.
+// apply protects the endpoint at a URL of this machine, and serves its metadata.
 func (p *protection) apply(listening string, mux *http.ServeMux, o *streamable.HandlerOptions) error {
 	if len(p.issuers) == 0 {
 		return nil

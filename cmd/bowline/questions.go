@@ -23,13 +23,13 @@ import (
 type user struct {
 	in   io.Reader
 	out  io.Writer
-	turn chan struct{} // holds one token while nobody asks
+	turn chan struct{} // holds a token while no question is asked
 
 	// pending is a line that a question has not waited for: reading a terminal
 	// cannot be interrupted.
 	pending chan typed
 
-	limit callTimeout // with the server, which waits for the answer
+	limit callTimeout // the timeout of the call, which waits for the answer
 }
 
 type typed struct {
@@ -123,9 +123,9 @@ func (u *user) answer(ctx context.Context, s *client.Session, p *protocol.Elicit
 // A field is a value to ask for.
 type field struct {
 	name, about string
-	fallback    string // taken if the user just confirms; "": none
+	fallback    string // the value if the user just confirms; "" if there is none
 	options     []string
-	secret      bool // is not shown while it is typed
+	secret      bool // the input is not shown while it is typed
 	required    bool
 }
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"iter"
@@ -110,9 +109,11 @@ func serveStdio(cmd *cobra.Command, faults, fixtures bool, watching *observed) e
 	watching.apply(&options)
 	tools := bundled.New(options)
 	watching.watch(tools.Samples)
-	stop := context.AfterFunc(cmd.Context(), func() { finish(tools.Close) })
-	defer stop()
-	return tools.Serve(context.WithoutCancel(cmd.Context()), &stdio.Server{})
+	err := tools.Run(cmd.Context(), &stdio.Server{}) // calls have DrainGrace
+	if cmd.Context().Err() != nil {
+		return nil // what had to be given up is no failure of the server
+	}
+	return err
 }
 
 // serveHTTP serves until its context ends, and then finishes what it was asked.
@@ -147,11 +148,3 @@ func serveHTTP(cmd *cobra.Command, address string, fixtures bool, protection *pr
 }
 
 func urlOf(listener net.Listener) string { return "http://" + listener.Addr().String() + endpointPath }
-
-// finish lets what is being served finish. What has not by the end of the grace
-// is stopped, which is no failure of the server.
-func finish(closing func(context.Context) error) {
-	ctx, cancel := context.WithTimeout(context.Background(), finishGrace)
-	defer cancel()
-	_ = closing(ctx)
-}

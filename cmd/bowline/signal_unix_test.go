@@ -91,31 +91,34 @@ func interrupted(t *testing.T, signal os.Signal, sign string, args ...string) ou
 func TestServeEndsAtASignal(t *testing.T) {
 	const slow = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"slow","arguments":{"seconds":60,"steps":1000},"_meta":{"progressToken":1}}}` + "\n"
 	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
-		cmd := command(t, "serve", "--stdio")
-		stdin, err := cmd.StdinPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		stdout, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		lines := bufio.NewScanner(stdout)
-		send(t, stdin, initialize)
-		awaitLine(t, lines, `"id":"init"`)
-		send(t, stdin, slow)
-		awaitLine(t, lines, "notifications/progress")
-		if err := cmd.Process.Signal(signal); err != nil {
-			t.Fatal(err)
-		}
-		for lines.Scan() {
-		}
-		if status := exitStatus(t, cmd.Wait()); status != 0 {
-			t.Errorf("%v: status %d", signal, status)
-		}
+		t.Run(signal.String(), func(t *testing.T) {
+			t.Parallel() // each waits until its call is given up
+			cmd := command(t, "serve", "--stdio")
+			stdin, err := cmd.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			stdout, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			lines := bufio.NewScanner(stdout)
+			send(t, stdin, initialize)
+			awaitLine(t, lines, `"id":"init"`)
+			send(t, stdin, slow)
+			awaitLine(t, lines, "notifications/progress")
+			if err := cmd.Process.Signal(signal); err != nil {
+				t.Fatal(err)
+			}
+			for lines.Scan() {
+			}
+			if status := exitStatus(t, cmd.Wait()); status != 0 {
+				t.Errorf("%v: status %d", signal, status)
+			}
+		})
 	}
 }
 

@@ -17,19 +17,19 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A demo plays the callers of the service, and what befalls its server.
+// A demo calls the service, and kills its MCP server.
 type demo struct {
 	*service
 	out     io.Writer
 	http    http.Client
 	callers sync.WaitGroup
 	outage  outage
-	began   lines        // one for each call that the server has begun with
-	pid     atomic.Int64 // of the latest server
-	count   atomic.Int64 // of the servers so far
+	began   lines        // gets one line for each call that the server has begun
+	pid     atomic.Int64 // the process id of the latest server
+	count   atomic.Int64 // how many servers were started so far
 }
 
-// play runs the service, and ends it in good order, also when ctx ends first.
+// play runs the demo and closes the service at the end, even if ctx ends first.
 func play(ctx context.Context, out io.Writer) (err error) {
 	d := &demo{out: out, began: make(lines, 16), http: http.Client{Transport: new(http.Transport)}}
 	defer d.http.CloseIdleConnections()
@@ -50,8 +50,8 @@ func play(ctx context.Context, out io.Writer) (err error) {
 	return d.leave(ctx)
 }
 
-// kill shows what callers are told when the server dies under them, while it is
-// away, and when it is back.
+// kill shows the answers of the service when its MCP server dies during calls, while the
+// server is away, and when it is back.
 func (d *demo) kill(ctx context.Context) error {
 	fmt.Fprintln(d.out, "a caller is answered:")
 	d.tell(d.get(ctx, "text=bowline"))
@@ -84,7 +84,7 @@ func (d *demo) kill(ctx context.Context) error {
 	return d.began.await(ctx, 1)
 }
 
-// leave closes the service while a caller waits, who is answered first.
+// leave closes the service during a call, which is answered first.
 func (d *demo) leave(ctx context.Context) error {
 	one := d.begin(ctx, 1, "text=sheet&seconds=1")
 	err := d.began.await(ctx, 1)
@@ -101,7 +101,7 @@ func (d *demo) close(ctx context.Context) error {
 	return d.tree.Close(closing)
 }
 
-// begin makes so many requests at once, and gives what each was answered.
+// begin makes several requests at the same time, and returns a channel for their answers.
 func (d *demo) begin(ctx context.Context, callers int, query string) <-chan string {
 	answers := make(chan string, callers)
 	for range callers {
@@ -110,7 +110,7 @@ func (d *demo) begin(ctx context.Context, callers int, query string) <-chan stri
 	return answers
 }
 
-// get makes a request and returns what its caller is told, in one line.
+// get makes a request and returns its answer in one line.
 func (d *demo) get(ctx context.Context, query string) string {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, d.web.url()+"/reverse?"+query, nil)
 	if err != nil {
@@ -134,7 +134,7 @@ func (d *demo) get(ctx context.Context, query string) string {
 
 func (d *demo) tell(answer string) { fmt.Fprintln(d.out, "  "+answer) }
 
-// kill ends a process without asking it.
+// kill kills a process.
 func kill(pid int) error {
 	process, err := os.FindProcess(pid)
 	if err != nil {
@@ -143,7 +143,7 @@ func kill(pid int) error {
 	return process.Kill()
 }
 
-// An outage is a transport that opens nothing while it lasts.
+// An outage is a transport that opens no links while lasts is set.
 type outage struct {
 	transport.Transport
 	lasts atomic.Bool
@@ -156,7 +156,7 @@ func (o *outage) Open(ctx context.Context) (transport.Link, error) {
 	return o.Transport.Open(ctx)
 }
 
-// lines counts those that are written to it.
+// lines is a writer that sends a value for each line written to it.
 type lines chan struct{}
 
 func (l lines) Write(p []byte) (int, error) {

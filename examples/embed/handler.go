@@ -16,8 +16,8 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
-// routes are what the service answers, all of it by one session. The session is
-// the same for as long as the service lives, whatever becomes of the server.
+// routes returns the handler of the service. It uses one session for all requests. The
+// session stays the same when the MCP server is lost and comes back.
 func routes(session *client.Session, log *slog.Logger) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /reverse", func(w http.ResponseWriter, r *http.Request) {
@@ -26,7 +26,8 @@ func routes(session *client.Session, log *slog.Logger) http.Handler {
 			http.Error(w, "seconds is not a number", http.StatusBadRequest)
 			return
 		}
-		// The call ends with the request: when the caller leaves, the server is told.
+		// The call has the context of the request: if the HTTP client disconnects, the
+		// call is cancelled.
 		text, err := call(r.Context(), session, "reverse", reversal{r.FormValue("text"), seconds})
 		if err != nil {
 			log.WarnContext(r.Context(), "no answer", "tool", "reverse", "error", err)
@@ -38,7 +39,7 @@ func routes(session *client.Session, log *slog.Logger) http.Handler {
 	return mux
 }
 
-// A toolError is the failure of a tool: the server is well, and says no.
+// A toolError says that the tool itself failed.
 type toolError string
 
 func (e toolError) Error() string { return "the tool has failed: " + string(e) }
@@ -58,18 +59,18 @@ func call(ctx context.Context, session *client.Session, tool string, arguments a
 	return result.Content.Text(), nil
 }
 
-// refuse says what a caller must know: whether to ask again can do any harm.
+// refuse answers a failed request. The status says whether it is safe to try again.
 func refuse(w http.ResponseWriter, session *client.Session, err error) {
 	switch failed := toolError(""); {
 	case errors.As(err, &failed):
 		http.Error(w, failed.Error(), http.StatusUnprocessableEntity)
 	case conn.NotExecuted(err):
 		w.Header().Set("Retry-After", strconv.Itoa(secondsUntil(session.Conn().Status().NextAttempt)))
-		http.Error(w, "the tool did not run: ask again", http.StatusServiceUnavailable)
+		http.Error(w, "the tool did not run: try again", http.StatusServiceUnavailable)
 	default:
-		http.Error(w, "the tool may have run: nobody knows", http.StatusBadGateway)
+		http.Error(w, "the tool may have run", http.StatusBadGateway)
 	}
 }
 
-// secondsUntil is at least one, also of a time that is not known.
+// secondsUntil returns the seconds until t: at least one, even if t is zero.
 func secondsUntil(t time.Time) int { return max(1, int(math.Ceil(time.Until(t).Seconds()))) }

@@ -1,5 +1,5 @@
-// The example embed is a service that answers HTTP requests with the tools of
-// an MCP server, its child process. Its README.md says what it shows.
+// The example embed is an HTTP service that calls the tools of an MCP server, which is
+// its child process. README.md explains it.
 package main
 
 import (
@@ -16,11 +16,11 @@ import (
 )
 
 func main() {
-	tools := flag.Bool("mcp-server", false, "serve MCP on the standard streams: what the child process does")
-	address := flag.String("http", "", "serve HTTP here until interrupted; without it, play the demo")
+	tools := flag.Bool("mcp-server", false, "serve MCP on the standard streams, as the child process does")
+	address := flag.String("http", "", "serve HTTP at this address until interrupted; default: run the demo")
 	flag.Parse()
 
-	// The first signal ends the service in good order, the second ends the process.
+	// The first signal closes the service properly. The second one ends the process.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop)
@@ -28,7 +28,7 @@ func main() {
 	var err error
 	switch {
 	case *tools:
-		err = newTools().Serve(context.Background(), &stdio.Server{}) // until the service leaves
+		err = newTools().Serve(context.Background(), &stdio.Server{}) // until the service closes the pipe
 	case *address != "":
 		err = serve(ctx, *address, slog.Default())
 	default:
@@ -40,7 +40,7 @@ func main() {
 	}
 }
 
-// serve runs the service until it is to end, or has given up.
+// serve runs the service until ctx ends, or its supervisor gives up.
 func serve(ctx context.Context, address string, log *slog.Logger) error {
 	command, err := toolsCommand()
 	if err != nil {
@@ -60,7 +60,7 @@ func serve(ctx context.Context, address string, log *slog.Logger) error {
 	return s.tree.Close(closing)
 }
 
-// toolsCommand starts this very program as the MCP server.
+// toolsCommand returns the command that starts this program as the MCP server.
 func toolsCommand() (*stdio.Command, error) {
 	self, err := os.Executable()
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport/stdio"
 )
 
-// The test binary is the MCP server too, as the program is.
+// The test binary can also run as the MCP server, like the program itself.
 func TestMain(m *testing.M) {
 	if slices.Contains(os.Args, "-mcp-server") {
 		main()
@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// The demo is played for real; README.md shows the same lines.
+// The test runs the real demo. README.md shows the same lines.
 func TestDemo(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -36,11 +36,11 @@ func TestDemo(t *testing.T) {
 	const want = `a caller is answered:
   200 OK: enilwob
 the server is killed while three callers wait:
-  502 Bad Gateway: the tool may have run: nobody knows
-  502 Bad Gateway: the tool may have run: nobody knows
-  502 Bad Gateway: the tool may have run: nobody knows
+  502 Bad Gateway: the tool may have run
+  502 Bad Gateway: the tool may have run
+  502 Bad Gateway: the tool may have run
 a caller comes while it is away:
-  503 Service Unavailable, with Retry-After: the tool did not run: ask again
+  503 Service Unavailable, with Retry-After: the tool did not run: try again
 the session is ready again by itself, with process 2:
   200 OK: dneb
 the service is closed while a caller waits:
@@ -52,7 +52,7 @@ closed: stopped
 	}
 }
 
-// A signal, which ends the context, ends the service in good order.
+// A signal ends the context, and the service then closes properly.
 func TestServeUntilASignal(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -65,7 +65,7 @@ func TestServeUntilASignal(t *testing.T) {
 		t.Error(err)
 	}
 	if !errors.Is(context.Cause(ctx), context.Canceled) {
-		t.Error("it never served")
+		t.Error("the service did not start to serve")
 	}
 }
 
@@ -73,7 +73,7 @@ type listener func([]byte)
 
 func (l listener) Write(p []byte) (int, error) { l(p); return len(p), nil }
 
-// A service whose server cannot be started leaves nothing.
+// If the MCP server cannot be started, start fails and leaves nothing behind.
 func TestStartFails(t *testing.T) {
 	_, err := start(t.Context(), &stdio.Command{Path: "no-such-command-anywhere"}, "127.0.0.1:0", slog.New(slog.DiscardHandler))
 	if !errors.Is(err, exec.ErrNotFound) {

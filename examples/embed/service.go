@@ -13,7 +13,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A service is one connection to an MCP server, and an HTTP server that depends
+// A service consists of a session with an MCP server, and an HTTP server that depends
 // on it.
 type service struct {
 	tree    *supervisor.Supervisor
@@ -21,9 +21,9 @@ type service struct {
 	web     *web
 }
 
-// start returns when both are there to serve. The tree owns them from then on:
-// its Close has the HTTP server answer what it has begun, and then closes the
-// connection.
+// start returns when the session and the HTTP server are ready. After that, the tree
+// owns them. Its Close first lets the HTTP server finish the requests that it is
+// serving, and then closes the session.
 func start(ctx context.Context, tools transport.Transport, address string, log *slog.Logger) (*service, error) {
 	s := &service{tree: supervisor.New(supervisor.Options{Name: "service", Strategy: supervisor.RestForOne})}
 	if err := s.begin(ctx, tools, address, log); err != nil {

@@ -12,11 +12,12 @@ import (
 )
 
 type reversal struct {
-	Text    string `json:"text" jsonschema:"what is reversed"`
-	Seconds int    `json:"seconds" jsonschema:"how long that takes"`
+	Text    string `json:"text" jsonschema:"the text to reverse"`
+	Seconds int    `json:"seconds" jsonschema:"how long the call should take"`
 }
 
-// newTools is the MCP server. It says on its standard error when it begins.
+// newTools returns the MCP server. Its tool writes a line to standard error at the
+// beginning of each call.
 func newTools() *server.Server {
 	s := server.New(protocol.Implementation{Name: "tools", Version: "1.0"}, server.Options{})
 	server.AddTool(s, protocol.Tool{Name: "reverse", Description: "reverses a text"},
@@ -26,7 +27,7 @@ func newTools() *server.Server {
 			defer work.Stop()
 			select {
 			case <-work.C:
-			case <-ctx.Done(): // the caller has left
+			case <-ctx.Done(): // the client has cancelled the call or disconnected
 				return "", context.Cause(ctx)
 			}
 			letters := []rune(in.Text)

@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// A web is an HTTP server as the child of a supervisor. It can be run again:
-// each run has an http.Server and a listener of its own.
+// A web is an HTTP server that is a child of a supervisor. It can run again: each run
+// creates an http.Server and a listener.
 type web struct {
-	address string // to listen at; once known, with the port that the system has chosen
+	address string // the address to listen at; after the first run, with the port that the system has chosen
 	handler http.Handler
 
 	server      *http.Server
@@ -22,7 +22,8 @@ type web struct {
 
 func (w *web) url() string { return "http://" + w.address }
 
-// listen is the child's Init: who starts the child knows that it can be reached.
+// listen is the Init of the child. When Start of the child has returned, the server
+// can be reached.
 func (w *web) listen(ctx context.Context) error {
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", w.address)
@@ -36,14 +37,14 @@ func (w *web) listen(ctx context.Context) error {
 	w.server = &http.Server{
 		Handler:           w.handler,
 		ReadHeaderTimeout: 10 * time.Second,
-		BaseContext:       func(net.Listener) context.Context { return ctx }, // a stop cancels what is being served
+		BaseContext:       func(net.Listener) context.Context { return ctx }, // a stop of the child cancels the requests being served
 		ConnState:         w.count,
 	}
 	return nil
 }
 
-// serve is the child's Run. Serve returns when a shutdown begins, and this only
-// when it is over: a Run leaves nothing behind.
+// serve is the Run of the child. http.Server.Serve returns when a shutdown begins, but
+// serve waits until all connections are closed, because a Run must leave nothing behind.
 func (w *web) serve(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() { w.server.Close() })()
 	err := w.server.Serve(w.listener)
@@ -56,12 +57,12 @@ func (w *web) serve(ctx context.Context) error {
 	return nil
 }
 
-// drain is the child's Drain: it accepts nobody new, and has answered everybody
-// when it returns.
+// drain is the Drain of the child. It accepts no new connections, and returns when all
+// requests are answered.
 func (w *web) drain(ctx context.Context) error { return w.server.Shutdown(ctx) }
 
-// count keeps the number of connections. A new one is told before Serve can
-// return, and a closed one when its handler has returned.
+// count counts the open connections. net/http reports a new connection before Serve
+// can return, and a closed one after its handler has returned.
 func (w *web) count(_ net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew:

@@ -16,12 +16,12 @@ import (
 
 const (
 	perRegion = 10
-	restarts  = 3                   // that a region survives within five seconds
-	children  = 2 * (perRegion + 1) // of all regions: the sessions, and one auditor each
+	restarts  = 3                   // how many restarts a region allows within five seconds
+	children  = 2 * (perRegion + 1) // the children of all regions: the sessions, and one auditor for each region
 )
 
-// A fleet is a tree: the regions, and in each of them its sessions. The names
-// and the gate are shared by all.
+// A fleet is a tree of supervisors: one for each region, with the sessions of that
+// region. All sessions share the registry of names and the gate.
 type fleet struct {
 	tree    *supervisor.Supervisor
 	regions []*region
@@ -31,15 +31,15 @@ type fleet struct {
 
 	sites   map[string]*site
 	callers sync.WaitGroup
-	holding chan struct{} // one for each call that is held
-	release chan struct{} // closed when they are to end
+	holding chan struct{} // gets a value for each call of the tool hold that is running
+	release chan struct{} // closed to make these calls end
 }
 
-// A region contains what fails in it.
+// A region is a supervisor and its children. Failures in one region do not affect others.
 type region struct {
 	name       string
 	supervisor *supervisor.Supervisor
-	faults     chan struct{} // of its auditor
+	faults     chan struct{} // makes the auditor panic
 }
 
 func newFleet() *fleet {
@@ -65,8 +65,8 @@ func newFleet() *fleet {
 	return f
 }
 
-// connect starts the regions, and in each an auditor and every session. Nobody
-// waits for a server before all are begun.
+// connect starts the regions, and in each of them an auditor and the sessions. It waits
+// for the servers only after it has started all sessions.
 func (f *fleet) connect(ctx context.Context) error {
 	for _, r := range f.regions {
 		if _, err := f.tree.Start(ctx, supervisor.ChildSpec{ID: r.name, Supervisor: r.supervisor}); err != nil {
@@ -87,13 +87,13 @@ func (f *fleet) connect(ctx context.Context) error {
 	return nil
 }
 
-// join starts the sessions of a region. Whoever wants one finds it by its name.
+// join starts the sessions of a region. Other code finds a session by its name.
 func (f *fleet) join(ctx context.Context, r *region) error {
 	c := client.New(protocol.Implementation{Name: "fleet", Version: "1.0"}, client.Options{
 		Supervisor: r.supervisor,
 		Conn: conn.Options{
 			Gate: f.gate, Wheel: f.wheel,
-			BackoffMin: 10 * time.Second, // a server that is down is left alone for a while
+			BackoffMin: 10 * time.Second, // wait this long before the first reconnection
 		},
 	})
 	for i := range perRegion {
@@ -107,7 +107,7 @@ func (f *fleet) join(ctx context.Context, r *region) error {
 
 func siteName(region string, number int) string { return fmt.Sprintf("%s-%02d", region, number) }
 
-// audit is a worker that panics when it is told to.
+// audit is a worker that panics when it gets a fault.
 func (r *region) audit(ctx context.Context) error {
 	select {
 	case <-r.faults:
@@ -117,7 +117,7 @@ func (r *region) audit(ctx context.Context) error {
 	}
 }
 
-// session finds one by its name.
+// session returns the session with that name.
 func (f *fleet) session(name string) (*client.Session, error) {
 	if found, ok := f.names.Lookup(name); ok {
 		if session, ok := client.SessionOf(found); ok {
@@ -127,7 +127,7 @@ func (f *fleet) session(name string) (*client.Session, error) {
 	return nil, fmt.Errorf("no session is called %q", name)
 }
 
-// ask calls a tool of the server that a name leads to.
+// ask calls a tool in the session with that name.
 func (f *fleet) ask(ctx context.Context, name, tool string) (string, error) {
 	session, err := f.session(name)
 	if err != nil {
@@ -144,8 +144,8 @@ func call(ctx context.Context, session *client.Session, tool string) (string, er
 	return result.Content.Text(), nil
 }
 
-// hold makes a call to each of the named, waits for servers that are not ready
-// again yet, and returns when all of them are busy.
+// hold calls the tool hold of each named server, and waits for servers that are not ready
+// yet. It returns when all these calls are running.
 func (f *fleet) hold(ctx context.Context, names ...string) (answers <-chan string, err error) {
 	told := make(chan string, len(names))
 	for _, name := range names {
@@ -165,7 +165,7 @@ func (f *fleet) hold(ctx context.Context, names ...string) (answers <-chan strin
 		select {
 		case <-f.holding:
 		case answer := <-told:
-			return nil, fmt.Errorf("a call that was to be held has ended: %s", answer)
+			return nil, fmt.Errorf("a call of hold has ended early: %s", answer)
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
@@ -173,7 +173,7 @@ func (f *fleet) hold(ctx context.Context, names ...string) (answers <-chan strin
 	return told, nil
 }
 
-// await watches the tree until it is as wanted.
+// await waits until the report of the tree satisfies a condition.
 func (f *fleet) await(ctx context.Context, reached func(supervisor.Report) bool) error {
 	for {
 		report := f.tree.Report()
@@ -188,8 +188,8 @@ func (f *fleet) await(ctx context.Context, reached func(supervisor.Report) bool)
 	}
 }
 
-// awaitRunning waits until the first region was restarted so often, and every
-// child runs.
+// awaitRunning waits until the first region was restarted the given number of times and
+// all children are running.
 func (f *fleet) awaitRunning(ctx context.Context, restarts int) error {
 	return f.await(ctx, func(r supervisor.Report) bool {
 		return r.Children[0].Restarts == restarts && count(r, supervisor.Running) == children
@@ -208,7 +208,8 @@ func count(r supervisor.Report, state supervisor.State) (n int) {
 	return n
 }
 
-// awaitState watches one connection: the tree has children, not their links.
+// awaitState waits until a connection is in a state. Changes of a connection are not
+// changes of the tree, so await does not see them.
 func awaitState(ctx context.Context, c *conn.Conn, state conn.State) error {
 	for {
 		status := c.Status()
@@ -223,7 +224,7 @@ func awaitState(ctx context.Context, c *conn.Conn, state conn.State) error {
 	}
 }
 
-// leave waits for the callers, and stops the servers.
+// leave waits for the callers and stops the servers.
 func (f *fleet) leave() (err error) {
 	f.callers.Wait()
 	for _, s := range f.sites {

@@ -1,5 +1,5 @@
-// The example fleet holds sessions with twenty servers in two regions. Its
-// README.md says what it shows.
+// The example fleet has sessions with twenty servers in two regions. README.md explains
+// it.
 package main
 
 import (
@@ -26,19 +26,19 @@ func main() {
 	}
 }
 
-// run shows a fleet from its start to its end.
+// run shows a fleet from its start to its end, step by step.
 func run(ctx context.Context, out io.Writer) (err error) {
 	f := newFleet()
 	defer func() { err = errors.Join(err, f.leave()) }()
-	for _, act := range []func(context.Context, io.Writer) error{f.start, f.find, f.lose, f.contain} {
-		if err := act(ctx, out); err != nil {
+	for _, step := range []func(context.Context, io.Writer) error{f.start, f.find, f.lose, f.contain} {
+		if err := step(ctx, out); err != nil {
 			return errors.Join(err, f.tree.Stop(context.WithoutCancel(ctx)))
 		}
 	}
 	return f.drain(ctx, out)
 }
 
-// start connects all at once. The gate lets four begin at a time.
+// start connects all sessions. The gate lets four of them connect at the same time.
 func (f *fleet) start(ctx context.Context, out io.Writer) error {
 	if err := f.connect(ctx); err != nil {
 		return err
@@ -50,8 +50,8 @@ func (f *fleet) start(ctx context.Context, out io.Writer) error {
 	return nil
 }
 
-// find looks a session up by its name, as a part of the program does that has
-// not made it.
+// find looks up a session by its name, as a part of the program would that has not
+// created it.
 func (f *fleet) find(ctx context.Context, out io.Writer) error {
 	answer, err := f.ask(ctx, "west-07", "name")
 	if err != nil {
@@ -61,7 +61,7 @@ func (f *fleet) find(ctx context.Context, out io.Writer) error {
 	return nil
 }
 
-// lose takes one server down, and prints the tree.
+// lose stops one server, prints the tree, and starts the server again.
 func (f *fleet) lose(ctx context.Context, out io.Writer) error {
 	down := f.sites["west-03"]
 	if err := down.stop(ctx); err != nil {
@@ -72,11 +72,11 @@ func (f *fleet) lose(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	_, err := f.ask(ctx, "west-03", "name")
-	fmt.Fprintln(out, "west-03 is down; a call surely did not run:", conn.NotExecuted(err))
+	fmt.Fprintln(out, "west-03 is down; its call was not executed:", conn.NotExecuted(err))
 	fmt.Fprintln(out, f.tree.Report())
 
 	down.start()
-	lost.Wake() // who knows that it is back says so; else its backoff ends by itself
+	lost.Wake() // the server is back, so there is no need to wait for the backoff
 	if err := lost.AwaitReady(ctx); err != nil {
 		return err
 	}
@@ -85,8 +85,8 @@ func (f *fleet) lose(ctx context.Context, out io.Writer) error {
 	return err
 }
 
-// contain has a worker in the east fail too often. The east begins anew, and the
-// west does not notice.
+// contain makes a worker in the region east fail too often. The region is restarted, and
+// the region west is not affected.
 func (f *fleet) contain(ctx context.Context, out io.Writer) error {
 	for range restarts + 1 {
 		f.regions[0].faults <- struct{}{}
@@ -94,13 +94,13 @@ func (f *fleet) contain(ctx context.Context, out io.Writer) error {
 	if err := f.awaitRunning(ctx, 1); err != nil {
 		return err
 	}
-	fmt.Fprintln(out, "the auditor of the east has failed too often, and the east began anew")
+	fmt.Fprintln(out, "the auditor of east has failed too often, so east was restarted")
 	for _, name := range []string{"east-07", "west-07"} {
 		session, err := f.session(name)
 		if err != nil {
 			return err
 		}
-		// The handle is the one of before. It waits for its server where it must.
+		// The handle is the same as before the restart. Its call waits for the server.
 		answer, err := call(ctx, session.With(client.CallOptions{WaitForReady: true}), "name")
 		if err != nil {
 			return err
@@ -110,7 +110,7 @@ func (f *fleet) contain(ctx context.Context, out io.Writer) error {
 	return nil
 }
 
-// drain closes everything within one deadline, while two calls are being served.
+// drain closes everything within one deadline, while two calls are running.
 func (f *fleet) drain(ctx context.Context, out io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -128,10 +128,10 @@ func (f *fleet) drain(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return errors.Join(err, <-closed)
 	}
-	fmt.Fprintf(out, "%d sessions are over, and 2 finish what they have begun\n", idle)
+	fmt.Fprintf(out, "%d sessions have ended, and 2 finish their calls\n", idle)
 	close(f.release)
 	for range 2 {
-		fmt.Fprintln(out, "a call that was being served is answered:", <-answers)
+		fmt.Fprintln(out, "a running call is answered:", <-answers)
 	}
 	err = <-closed
 	fmt.Fprintf(out, "the tree is %s, and %d sessions have names\n", f.tree.Report().State, f.names.Len())

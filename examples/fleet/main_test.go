@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// The example is run for real; README.md shows the same lines.
+// The test runs the real example. README.md shows the same lines.
 func TestExample(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -23,15 +23,15 @@ func TestExample(t *testing.T) {
 	}
 	const want = `22 children run in 2 regions, and 20 sessions have names
 west-07 answers: west-07
-west-03 is down; a call surely did not run: true
+west-03 is down; its call was not executed: true
 (the tree)
 west-03 answers: west-03
-the auditor of the east has failed too often, and the east began anew
+the auditor of east has failed too often, so east was restarted
 east-07 answers on link 2
 west-07 answers on link 1
-18 sessions are over, and 2 finish what they have begun
-a call that was being served is answered: done
-a call that was being served is answered: done
+18 sessions have ended, and 2 finish their calls
+a running call is answered: done
+a running call is answered: done
 the tree is stopped, and 0 sessions have names
 `
 	story, tree := part(out.String())
@@ -52,8 +52,8 @@ the tree is stopped, and 0 sessions have names
 	}
 }
 
-// part cuts the report out of what was printed: it has times of the day, and
-// the sessions are in the order in which they were connected.
+// part separates the report from the other lines, because it contains times, and its
+// sessions are in the order in which they connected.
 func part(printed string) (story, tree string) {
 	for line := range strings.Lines(printed) {
 		switch {

@@ -11,8 +11,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
-// A site is where a server is, in memory, or is not. It is the transport to that
-// server.
+// A site is a place for a server in memory, and the transport to that server. The server
+// can be down.
 type site struct {
 	name    string
 	holding chan<- struct{}
@@ -39,9 +39,9 @@ func (s *site) start() {
 	defer s.mu.Unlock()
 	s.server = server.New(protocol.Implementation{Name: s.name, Version: "1.0"}, server.Options{})
 	type nothing struct{}
-	server.AddTool(s.server, protocol.Tool{Name: "name", Description: "says whose server this is"},
+	server.AddTool(s.server, protocol.Tool{Name: "name", Description: "returns the name of the server"},
 		func(context.Context, nothing) (string, error) { return s.name, nil })
-	server.AddTool(s.server, protocol.Tool{Name: "hold", Description: "takes its time"},
+	server.AddTool(s.server, protocol.Tool{Name: "hold", Description: "runs until it is released"},
 		func(ctx context.Context, _ nothing) (string, error) {
 			select {
 			case s.holding <- struct{}{}:

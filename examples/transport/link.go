@@ -14,42 +14,42 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// What a link holds is bounded. Outbound it accepts no frame while either bound
-// of the queue is reached, so that the last one may go beyond it. Inbound it
-// holds one frame and the read-ahead while it has no credit.
+// These limits bound the memory of a link. For output, it accepts no frame while the
+// queue has reached one of its limits, so only the last frame may exceed it. For input
+// without credit, it holds one frame and the read-ahead.
 const (
-	maxFrame       = 16 << 20 // bytes, either way
+	maxFrame       = 16 << 20 // bytes, in either direction
 	maxQueued      = 256      // frames
 	maxQueuedBytes = 1 << 20
 	readAhead      = 64 << 10 // bytes
 )
 
-// A socket is a connection that can say that it sends nothing more, as
-// *net.TCPConn and *net.UnixConn can.
+// A socket is a connection whose sending side can be closed, such as a *net.TCPConn or
+// a *net.UnixConn.
 type socket interface {
 	net.Conn
 	CloseWrite() error
 }
 
-// A link is one connection. It has three goroutines: one reads, one writes, and
-// one waits for both and tells the loss.
+// A link is one connection. It has three goroutines: one reads, one writes, and one waits
+// for these two and reports the loss.
 type link struct {
 	socket   socket
 	receiver receiver
-	heard    atomic.Pointer[time.Time] // when bytes came in last; nil: never
-	gone     chan struct{}             // closed when nothing of the link is left
+	heard    atomic.Pointer[time.Time] // when bytes last came in; nil: none have
+	gone     chan struct{}             // closed when the link has ended
 
 	mu      sync.Mutex
-	changed sync.Cond            // of what follows
-	credit  int                  // frames that may be delivered
-	queue   []transport.Outbound // the oldest first; each until a byte of it was written
-	queued  int                  // bytes in it
-	refused bool                 // a frame was, and there has been no room since
-	closing bool                 // Close was called: the queue is flushed, and nothing is delivered
-	over    error                // why the link has ended, once it has
+	changed sync.Cond            // broadcast when one of the fields below changes
+	credit  int                  // how many frames may be delivered
+	queue   []transport.Outbound // frames of which no byte was written yet, oldest first
+	queued  int                  // how many bytes are in the queue
+	refused bool                 // a frame was refused, and there has been no room since
+	closing bool                 // Close was called: the queue is written, and nothing more is delivered
+	over    error                // why the link has ended; nil while it has not
 }
 
-// NewLink takes a connection over.
+// NewLink returns a link over a connection, which it then owns.
 func NewLink(s socket) transport.Link {
 	l := &link{socket: s, gone: make(chan struct{})}
 	l.changed.L = &l.mu
@@ -57,7 +57,7 @@ func NewLink(s socket) transport.Link {
 	return l
 }
 
-// run is the life of the link: the loss is told when all else has ended.
+// run starts the two other goroutines, and reports the loss when they have ended.
 func (l *link) run() {
 	defer close(l.gone)
 	var both sync.WaitGroup
@@ -70,14 +70,14 @@ func (l *link) run() {
 	both.Wait()
 	loss := transport.Loss{Reason: l.over}
 	for _, o := range l.queue {
-		if o.Tag != 0 { // zero is for what nobody asks after
+		if o.Tag != 0 { // a message without a tag is not reported
 			loss.Unsent = append(loss.Unsent, o.Tag)
 		}
 	}
 	l.receiver.lose(loss)
 }
 
-// end has both goroutines end, for the first reason that there is.
+// end makes both goroutines end. The first reason counts.
 func (l *link) end(reason error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -91,10 +91,10 @@ func (l *link) end(reason error) {
 	l.socket.Close()
 }
 
-// read delivers one frame for one credit. It reads that frame ahead, so that the
-// end of the connection is seen without credit too. When the link is closing it
-// discards what still comes: a socket that is closed with something unread in
-// it resets the connection, and the peer may lose what was flushed to it.
+// read delivers one frame for each credit. It reads a frame before it has credit for it,
+// so that it notices the end of the connection even without credit. When the link is
+// closing, it reads and discards frames. Otherwise the system would reset the connection
+// when the socket is closed, and the peer could lose the last frames.
 func (l *link) read() error {
 	from := bufio.NewReaderSize(heard{l}, readAhead)
 	for {
@@ -111,8 +111,7 @@ func (l *link) read() error {
 	}
 }
 
-// takeCredit waits for one credit. It reports false when nothing is to be
-// delivered any more.
+// takeCredit waits for one credit. It reports false if no more frames are delivered.
 func (l *link) takeCredit() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -126,9 +125,9 @@ func (l *link) takeCredit() bool {
 	return true
 }
 
-// write sends what is queued until the link is closing and the queue is empty.
-// Then it tells the peer that nothing more will come, which asks it to go: its
-// own end is what ends the link.
+// write writes the queue until the link is closing and the queue is empty. Then it closes
+// the sending side of the connection. The peer should then close the connection, which
+// ends the link.
 func (l *link) write() error {
 	for {
 		frame, ok := l.next()
@@ -145,7 +144,7 @@ func (l *link) write() error {
 	}
 }
 
-// next waits for a frame, and reports false when there will be none.
+// next waits for a frame. It reports false if there will be no more.
 func (l *link) next() (frame []byte, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -158,8 +157,8 @@ func (l *link) next() (frame []byte, ok bool) {
 	return l.queue[0].Frame, true
 }
 
-// settle takes the oldest frame out of the queue if a byte of it was sent, and
-// reports whether that made room for one that was refused.
+// settle removes the oldest frame from the queue if a byte of it was written. It reports
+// whether there is now room for a frame that was refused.
 func (l *link) settle(sent bool, size int) (relieved bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -192,7 +191,7 @@ func (l *link) Send(o transport.Outbound) error {
 		l.refused = true
 		return transport.ErrBusy
 	}
-	for i, b := range o.Frame { // between JSON tokens a newline means nothing; here it would end the frame
+	for i, b := range o.Frame { // a newline in JSON is only white space, but here it would end the frame
 		if b == '\n' {
 			o.Frame[i] = ' '
 		}
@@ -212,14 +211,14 @@ func (l *link) Grant(stream transport.Stream, frames int) {
 	}
 }
 
-// Resume implements transport.Link. Main is never lost while the link lives.
+// Resume implements transport.Link. It does nothing, because the only stream is Main.
 func (l *link) Resume(transport.Stream) {}
 
-// End implements transport.Link. There is no stream but Main.
+// End implements transport.Link. It does nothing, because the only stream is Main.
 func (l *link) End(transport.Stream) {}
 
-// Close implements transport.Link. Each caller brings its own patience, so that
-// a shorter grace shortens a longer one.
+// Close implements transport.Link. Each caller has its own timer, so a call with a
+// shorter grace ends the link earlier.
 func (l *link) Close(grace time.Duration) error {
 	l.mu.Lock()
 	l.closing = true
@@ -236,8 +235,8 @@ func (l *link) Close(grace time.Duration) error {
 	return nil
 }
 
-// Heard implements transport.ActivityRecorder: without it a peer that hangs would not be
-// found out, unless conn.Options.Liveness asks for it.
+// Heard implements transport.ActivityRecorder. Without it, a peer that hangs would be
+// noticed only if the program sets conn.Options.Liveness.
 func (l *link) Heard() (last time.Time, ok bool) {
 	if heard := l.heard.Load(); heard != nil {
 		last = *heard
@@ -245,7 +244,7 @@ func (l *link) Heard() (last time.Time, ok bool) {
 	return last, true
 }
 
-// heard is the socket of a link, to read from.
+// heard is a reader of a link's socket that stores when bytes came in.
 type heard struct{ *link }
 
 func (h heard) Read(p []byte) (int, error) {
@@ -256,8 +255,8 @@ func (h heard) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// readFrame returns the next line that is not empty, and holds no more of it
-// than maxFrame and the reader's buffer.
+// readFrame returns the next line that is not empty. It holds at most maxFrame bytes and
+// the reader's buffer.
 func readFrame(from *bufio.Reader) ([]byte, error) {
 	var frame []byte
 	for {

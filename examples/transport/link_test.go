@@ -30,7 +30,7 @@ func TestLinkContract(t *testing.T) {
 
 }
 
-// What a connection promises, over links whose peer echoes.
+// The suites check the guarantees of a Conn over these links. Their peer echoes.
 func TestSuites(t *testing.T) {
 	for name, suite := range map[string]func(*testing.T, transport.Transport, proptest.Options){
 		"Correlation":      proptest.Correlation,
@@ -48,7 +48,7 @@ func TestSuites(t *testing.T) {
 	}
 }
 
-// listen accepts links until the test is over, and returns the way to there.
+// listen accepts links until the test is over, and returns a transport to them.
 func listen(t *testing.T, accept func(transport.Link)) *Dialer {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -67,8 +67,8 @@ func listen(t *testing.T, accept func(transport.Link)) *Dialer {
 	return &Dialer{Address: listener.Addr().String()}
 }
 
-// What the suites do not try is what is special to these frames: here one side
-// is a bare connection.
+// bare returns a link and the plain TCP connection of its peer, for tests of what the
+// suites do not test: the form of the frames.
 func bare(t *testing.T) (peer net.Conn, told *recorder) {
 	t.Helper()
 	links := make(chan transport.Link, 1)
@@ -77,7 +77,7 @@ func bare(t *testing.T) (peer net.Conn, told *recorder) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := peer.SetDeadline(time.Now().Add(time.Minute)); err != nil { // a hang guard
+	if err := peer.SetDeadline(time.Now().Add(time.Minute)); err != nil { // so that the test does not hang
 		t.Fatal(err)
 	}
 	told = &recorder{Link: <-links, frames: make(chan string, 16), lost: make(chan transport.Loss, 1)}
@@ -109,11 +109,11 @@ func TestFrameIsALine(t *testing.T) {
 	}
 	peer.Close()
 	if loss := <-link.lost; errors.Is(loss.Reason, transport.ErrPeerClosed) {
-		t.Errorf("a connection that ended within a frame was lost in good order")
+		t.Errorf("the loss of a connection that ended within a frame was reported as ErrPeerClosed")
 	}
 }
 
-func TestConnectionThatEndsInGoodOrderIsSeenWithoutCredit(t *testing.T) {
+func TestEndOfConnectionIsNoticedWithoutCredit(t *testing.T) {
 	peer, link := bare(t)
 	peer.Close()
 	if loss := <-link.lost; !errors.Is(loss.Reason, transport.ErrPeerClosed) {
@@ -128,7 +128,7 @@ func TestOversizedFrame(t *testing.T) {
 		t.Errorf("Send: %v", err)
 	}
 	link.Grant(transport.Main, 1)
-	go peer.Write(bytes.Repeat([]byte("1"), maxFrame+readAhead)) // until the other side hangs up
+	go peer.Write(bytes.Repeat([]byte("1"), maxFrame+readAhead)) // until the other side closes the connection
 	if loss := <-link.lost; !errors.As(loss.Reason, &oversized) {
 		t.Errorf("lost for %v", loss.Reason)
 	}
@@ -137,7 +137,7 @@ func TestOversizedFrame(t *testing.T) {
 	}
 }
 
-// A counting socket counts what is read from it.
+// A countingSocket counts the bytes that are read from it.
 type countingSocket struct {
 	*net.TCPConn
 	read atomic.Int64
@@ -149,7 +149,7 @@ func (s *countingSocket) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func TestNoMoreIsReadThanAFrameMayHold(t *testing.T) {
+func TestReadsAtMostOneFrame(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -176,7 +176,8 @@ func TestNoMoreIsReadThanAFrameMayHold(t *testing.T) {
 	}
 }
 
-// What a peer has sent and nobody has read does not cost it what is flushed.
+// A peer receives the last frames even if this side has not read everything that the
+// peer has sent.
 func TestCloseDoesNotResetTheConnection(t *testing.T) {
 	peer, link := bare(t)
 	if _, err := peer.Write([]byte("1\n2\n3\n")); err != nil {
@@ -196,7 +197,7 @@ func TestCloseDoesNotResetTheConnection(t *testing.T) {
 	}
 }
 
-// A recorder is a link, and the receiver of what it tells.
+// A recorder is a link and its own receiver.
 type recorder struct {
 	transport.Link
 	frames chan string
@@ -211,7 +212,7 @@ func (*recorder) Failed(transport.Failure)                     {}
 func (*recorder) StreamOpened(transport.Stream, transport.Tag) {}
 func (*recorder) StreamLost(transport.StreamLoss)              {}
 
-// returns is a peer that sends carriage returns, and never a newline.
+// returns is a peer that sends carriage returns and never a newline.
 type returns struct{}
 
 func (returns) Read(p []byte) (int, error) {
@@ -221,7 +222,7 @@ func (returns) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// readFrame holds no more than it says, and takes what is just within the bound.
+// readFrame holds no more than its comment says, and accepts the longest frame allowed.
 func TestCarriageReturnsAreBoundedToo(t *testing.T) {
 	sent := io.LimitReader(returns{}, maxFrame+4*readAhead)
 	_, err := readFrame(bufio.NewReaderSize(sent, readAhead))

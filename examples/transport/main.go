@@ -1,5 +1,5 @@
-// The example transport carries MCP over a transport of its own: newline-
-// delimited JSON over TCP. Its README.md says what it shows.
+// The example transport implements a transport: newline-delimited JSON over TCP.
+// README.md explains it.
 package main
 
 import (
@@ -34,10 +34,10 @@ func run(ctx context.Context, out io.Writer) (err error) {
 		return err
 	}
 	shouter := newShouter()
-	var latest atomic.Pointer[transport.Link] // of the server's
+	var latest atomic.Pointer[transport.Link] // the latest link on the server's side
 	var accepting sync.WaitGroup
 	accepting.Go(func() {
-		_ = Accept(listener, func(link transport.Link) { // its error says that the listener was closed
+		_ = Accept(listener, func(link transport.Link) { // the error only says that the listener was closed
 			latest.Store(&link)
 			shouter.Accept(link)
 		})
@@ -55,8 +55,8 @@ func run(ctx context.Context, out io.Writer) (err error) {
 	}
 	defer func() { err = errors.Join(err, session.Close(ctx)) }()
 
-	// To shout twice does no harm, so a call that is lost with its connection is
-	// made again, when there is another.
+	// Calling the tool twice does no harm, so a call whose connection is lost may be
+	// retried on the next connection.
 	patient := session.With(client.CallOptions{WaitForReady: true, Retries: 3, Repeatable: true})
 	if err := shout(ctx, out, patient, "hello over tcp"); err != nil {
 		return err
@@ -82,7 +82,7 @@ func shout(ctx context.Context, out io.Writer, session *client.Session, text str
 }
 
 type words struct {
-	Text string `json:"text" jsonschema:"what is shouted"`
+	Text string `json:"text" jsonschema:"the text to shout"`
 }
 
 func newShouter() *server.Server {

@@ -6,8 +6,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A receiver is whom a link tells: one call at a time, and none after the loss,
-// which is kept when it comes before there is anybody to tell.
+// A receiver calls the receiver of a link: one call at a time, and none after the loss. If
+// the loss comes before bind, the receiver keeps it until then.
 type receiver struct {
 	mu   sync.Mutex
 	to   transport.Receiver

@@ -7,8 +7,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A Dialer is a transport over TCP: newline-delimited JSON, one connection for
-// each link.
+// A Dialer is a transport over TCP. Each link is one connection, which carries
+// newline-delimited JSON.
 type Dialer struct {
 	Address string // host and port
 }
@@ -23,8 +23,9 @@ func (d *Dialer) Open(ctx context.Context) (transport.Link, error) {
 	return NewLink(connection.(*net.TCPConn)), nil
 }
 
-// Accept hands a link for each connection of the listener to accept, which
-// takes it over and does not block. It returns when the listener is closed.
+// Accept calls accept with a link for each connection of the listener. The function
+// accept then owns the link, and must not block. Accept returns when the listener is
+// closed.
 func Accept(from net.Listener, accept func(transport.Link)) error {
 	for {
 		connection, err := from.Accept()

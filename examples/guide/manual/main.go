@@ -72,8 +72,7 @@ func run(ctx context.Context, of string) error {
 		if err != nil {
 			return err
 		}
-		context.AfterFunc(ctx, func() { _ = s.Close(context.Background()) }) // lets running calls finish
-		return s.Serve(context.WithoutCancel(ctx), &stdio.Server{})
+		return s.Run(ctx, &stdio.Server{})
 	}
 	c := client.New(protocol.Implementation{Name: "manual", Version: "1.0"}, client.Options{})
 	defer c.Close(context.WithoutCancel(ctx))

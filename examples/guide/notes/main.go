@@ -72,8 +72,7 @@ func main() {
 		OnSubscribe: func(context.Context, string) error { return nil }, // everybody may subscribe
 	})
 	add(s, directory)
-	context.AfterFunc(ctx, func() { _ = s.Close(context.Background()) }) // lets running calls finish
-	if err := s.Serve(context.WithoutCancel(ctx), &stdio.Server{}); err != nil {
+	if err := s.Run(ctx, &stdio.Server{}); err != nil {
 		log.Fatal(err)
 	}
 }

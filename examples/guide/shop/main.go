@@ -61,8 +61,7 @@ func main() {
 	forms := protocol.ClientCapabilities{Elicitation: &protocol.ElicitationCapability{}}
 	server.AddTool(s, protocol.Tool{Name: "remove", Description: "Deletes a bucket."}, remove, server.Asks(server.Reruns, forms))
 	server.AddTool(s, protocol.Tool{Name: "order", Description: "Orders a shirt."}, order, server.Asks(server.Waits, forms))
-	context.AfterFunc(ctx, func() { _ = s.Close(context.Background()) }) // lets running calls finish
-	if err := s.Serve(context.WithoutCancel(ctx), &stdio.Server{}); err != nil {
+	if err := s.Run(ctx, &stdio.Server{}); err != nil {
 		log.Fatal(err)
 	}
 }

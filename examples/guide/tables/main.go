@@ -48,8 +48,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	s := newServer()
-	context.AfterFunc(ctx, func() { _ = s.Close(context.Background()) }) // lets running calls finish
-	if err := s.Serve(context.WithoutCancel(ctx), &stdio.Server{}); err != nil {
+	if err := s.Run(ctx, &stdio.Server{}); err != nil {
 		log.Fatal(err)
 	}
 }

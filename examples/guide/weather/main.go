@@ -72,8 +72,7 @@ func main() {
 	})
 	server.AddTool(s, protocol.Tool{Name: "forecast", Description: "Tells the weather of tomorrow."}, forecast)
 	server.AddTool(s, protocol.Tool{Name: "survey", Description: "Tells the weather of many cities."}, survey)
-	context.AfterFunc(ctx, func() { _ = s.Close(context.Background()) }) // lets running calls finish
-	if err := s.Serve(context.WithoutCancel(ctx), &stdio.Server{}); err != nil {
+	if err := s.Run(ctx, &stdio.Server{}); err != nil {
 		log.Fatal(err)
 	}
 }

@@ -27,7 +27,7 @@ func files(_ context.Context, typed string, _ map[string]string) ([]string, erro
 func main() {
 	s := server.New(protocol.Implementation{Name: "reviews", Version: "1.0"}, server.Options{})
 	server.AddPrompt(s, protocol.Prompt{Name: "review"}, review, server.Completion{Argument: "file", Values: files})
-	if err := s.Serve(context.Background(), &stdio.Server{}); err != nil {
+	if err := s.Run(context.Background(), &stdio.Server{}); err != nil {
 		log.Fatal(err)
 	}
 }

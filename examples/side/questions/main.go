@@ -35,7 +35,7 @@ func main() {
 	s := server.New(protocol.Implementation{Name: "shop", Version: "1.0"}, server.Options{})
 	server.AddTool(s, protocol.Tool{Name: "order"}, order,
 		server.Asks(server.Reruns, protocol.ClientCapabilities{Elicitation: &protocol.ElicitationCapability{}}))
-	if err := s.Serve(context.Background(), &stdio.Server{}); err != nil {
+	if err := s.Run(context.Background(), &stdio.Server{}); err != nil {
 		log.Fatal(err)
 	}
 }

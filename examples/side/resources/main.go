@@ -47,7 +47,7 @@ func main() {
 			s.ResourceUpdated("config://app")
 		}
 	}()
-	if err := s.Serve(context.Background(), &stdio.Server{}); err != nil {
+	if err := s.Run(context.Background(), &stdio.Server{}); err != nil {
 		log.Fatal(err)
 	}
 }

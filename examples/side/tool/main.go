@@ -17,7 +17,7 @@ func add(_ context.Context, n numbers) (int, error) { return n.A + n.B, nil }
 func main() {
 	s := server.New(protocol.Implementation{Name: "adder", Version: "1.0"}, server.Options{})
 	server.AddTool(s, protocol.Tool{Name: "add", Description: "adds two numbers"}, add)
-	if err := s.Serve(context.Background(), &stdio.Server{}); err != nil {
+	if err := s.Run(context.Background(), &stdio.Server{}); err != nil {
 		log.Fatal(err)
 	}
 }

@@ -63,7 +63,7 @@ func main() {
 	server.AddTool(s, protocol.Tool{Name: "radar"}, radar)
 	server.AddTool(s, protocol.Tool{Name: "index"}, index)
 	server.AddTool(s, protocol.Tool{Name: "wait"}, wait)
-	if err := s.Serve(context.Background(), &stdio.Server{}); err != nil {
+	if err := s.Run(context.Background(), &stdio.Server{}); err != nil {
 		log.Fatal(err)
 	}
 }

@@ -15,8 +15,8 @@ import (
 
 // Options configure the server. The zero value of each field means its default.
 type Options struct {
-	Version string       // what the server says of itself; "(devel)"
-	Conn    conn.Options // of each peer's connection
+	Version string       // the version that the server reports; default: "(devel)"
+	Conn    conn.Options // the options of each connection
 
 	// Middleware wraps the handling of all messages.
 	Middleware []server.Middleware

@@ -27,7 +27,8 @@ type lines struct {
 	Lines int `json:"lines"`
 }
 
-// garble writes in one go, and little, so that no message is torn.
+// garble writes a short text with one write, so that it does not split a
+// message.
 func (o Options) garble(_ context.Context, in lines) (string, error) {
 	if _, err := io.WriteString(o.Garble, strings.Repeat("this is no message\n", in.Lines)); err != nil {
 		return "", err

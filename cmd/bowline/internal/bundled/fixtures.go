@@ -162,7 +162,7 @@ func prompted(text string) *protocol.CreateMessageParams {
 	}}
 }
 
-// asking is a tool that asks one question and says what came.
+// asking adds a tool that asks one question and returns the answer as text.
 func asking(s *server.Server, name string, how server.Asking, needs protocol.ClientCapabilities, key string, question protocol.InputRequest) {
 	server.AddTool(s, tool(name, "Asks its client, and says what came."), func(ctx context.Context, _ nothing) (string, error) {
 		answers, err := server.Ask(ctx, protocol.InputRequests{key: question})
@@ -173,7 +173,7 @@ func asking(s *server.Server, name string, how server.Asking, needs protocol.Cli
 	}, server.Asks(how, needs))
 }
 
-// said is the text of an answer.
+// said returns the text of an answer.
 func said(answer protocol.InputResponse) (string, error) {
 	raw, err := protocol.Marshal(answer)
 	return "User response: " + string(raw), err

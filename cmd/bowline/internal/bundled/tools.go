@@ -152,7 +152,7 @@ func (o Options) slow(ctx context.Context, in duration) (string, error) {
 	return fmt.Sprintf("took %v in %d steps", whole, steps), nil
 }
 
-// oneStep waits for the timer and tells of progress.
+// oneStep waits for the timer and reports progress.
 func oneStep(ctx context.Context, timer *time.Timer, step, steps int) error {
 	select {
 	case <-timer.C:

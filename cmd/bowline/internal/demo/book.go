@@ -12,18 +12,19 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
-// told is what a caller was told: the outcome of its call, and the reason.
+// told is the outcome of a call, and its reason.
 type told struct {
 	ledger.Outcome
 	reason string
 }
 
-// A book is what the callers of one server were told, once per call.
+// A book counts the outcomes that the callers of one server got, once for each
+// call.
 type book struct {
 	ledger.Ledger
 
 	mu     sync.Mutex
-	failed map[told]int // failures that the story has not told of yet
+	failed map[told]int // failures that were not printed yet
 }
 
 // byCallers reports whether a method is one that the demo calls. The others are
@@ -32,7 +33,7 @@ func byCallers(method string) bool {
 	return method != protocol.MethodInitialize && method != protocol.MethodDiscover
 }
 
-// record enters how one call ended, by what its caller was told.
+// record counts how one call ended, from the error that its caller got.
 func (b *book) record(err error) {
 	outcome := b.Tell(err)
 	var call *conn.CallError
@@ -47,7 +48,8 @@ func (b *book) record(err error) {
 	b.failed[told{outcome, brief(call.Err)}]++
 }
 
-// failures returns what callers were told of failures since the last time.
+// failures returns the failures that callers got since the last call of
+// failures.
 func (b *book) failures() []event {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -21,14 +21,14 @@ import (
 // Options configure a demo. The zero value of each field means its default.
 type Options struct {
 	Server   stdio.Command // how to start a server: required
-	Out      io.Writer     // where the story is told: required
-	JSON     bool          // one JSON document a line instead of text
+	Out      io.Writer     // where to print; required
+	JSON     bool          // print one JSON document per line instead of text
 	Color    bool          // colour, for a terminal
-	Live     bool          // a table that changes in place below the story, for a terminal
-	Seed     uint64        // who suffers what, and when
+	Live     bool          // show a live table below the events, for a terminal
+	Seed     uint64        // decides which server fails how, and when
 	Duration time.Duration // about how long it takes; 10 s, and 5 s at least
-	Callers  int           // goroutines that call each server; 20
-	Metrics  bool          // tell the closing table by OpenTelemetry's metrics too
+	Callers  int           // how many goroutines call each server; default 20
+	Metrics  bool          // also print the table at the end from OpenTelemetry's metrics
 }
 
 // MinDuration is what the servers need to come back between their faults.
@@ -59,7 +59,7 @@ type show struct {
 	story      *story
 	servers    []*server
 	supervisor *supervisor.Supervisor
-	metrics    *metrics // nil: nobody asked
+	metrics    *metrics // nil without Options.Metrics
 }
 
 // Run plays the demo. It returns nil only when every call ended exactly once,
@@ -94,7 +94,7 @@ func Run(ctx context.Context, o Options) error {
 	return report.verdict()
 }
 
-// play is the story from start to end. Whatever happens, everything is closed.
+// play runs the demo from start to end. It closes everything, whatever happens.
 func (s *show) play(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, s.close(ctx)) }()
 	s.story.tell(event{Kind: kindNote, Text: fmt.Sprintf("starting %d servers: %s (seed %d)", len(s.servers), s.options.Server.Path, s.options.Seed)})
@@ -121,8 +121,8 @@ func (s *show) play(ctx context.Context) (err error) {
 	return err
 }
 
-// perform has every act happen at its time, waits for the servers to be back,
-// and lets them serve for the rest.
+// perform injects every fault at its time, waits until the servers are back,
+// and lets them serve for the remaining time.
 func (s *show) perform(ctx context.Context) error {
 	began := time.Now()
 	var down []func(context.Context) error
@@ -150,7 +150,7 @@ func (s *show) perform(ctx context.Context) error {
 	return pause.For(ctx, s.options.Duration-time.Since(began))
 }
 
-// close ends every session in good order, and the supervisor.
+// close closes every session and the supervisor.
 func (s *show) close(ctx context.Context) error {
 	var errs []error
 	for _, server := range s.servers {
@@ -162,31 +162,31 @@ func (s *show) close(ctx context.Context) error {
 	return errors.Join(append(errs, s.supervisor.Stop(context.WithoutCancel(ctx)))...)
 }
 
-// A fault is what befalls a server.
+// A fault is a way in which a server fails.
 type fault string
 
 const (
-	killed    fault = "killed"    // SIGKILL, with calls in flight
-	garbage   fault = "garbage"   // writes lines that are no messages
-	oversized fault = "oversized" // sends a frame above the limit
-	stalled   fault = "stalled"   // SIGSTOP
-	resumed   fault = "resumed"   // SIGCONT
-	leaves    fault = "leaves"    // ends by itself, in good order
+	killed    fault = "killed"    // the process is killed during calls
+	garbage   fault = "garbage"   // the server writes lines that are not messages
+	oversized fault = "oversized" // the server sends a frame above the limit
+	stalled   fault = "stalled"   // the process is stopped (SIGSTOP)
+	resumed   fault = "resumed"   // the process continues (SIGCONT)
+	leaves    fault = "leaves"    // the server exits by itself
 )
 
 // losesLink reports whether the fault ends the server's process, so that it
-// has to come back.
+// must be restarted.
 func (f fault) losesLink() bool { return f == killed || f == oversized || f == leaves }
 
 // An act is one fault at one time.
 type act struct {
-	at     time.Duration // since the beginning
+	at     time.Duration // the time since the beginning
 	server int
 	fault  fault
 }
 
-// scene is when each fault comes, in parts of the whole, and to which of the
-// servers in their shuffled order.
+// scene says when each fault happens, as a fraction of the duration, and which
+// of the shuffled servers it hits.
 var scene = [...]struct {
 	part   float64
 	server int
@@ -200,8 +200,8 @@ var scene = [...]struct {
 	{0.72, 0, leaves},
 }
 
-// plan draws who suffers what, and when, from a seed: equal seeds give equal
-// plans. Times vary by 2 % of the whole either way, which keeps their order.
+// plan draws which server fails how, and when, from a seed. Equal seeds give
+// equal plans. Times vary by ± 2 % of the duration, which keeps their order.
 func plan(seed uint64, servers int, whole time.Duration) []act {
 	random := rand.New(rand.NewPCG(seed, 0))
 	order := random.Perm(servers)

@@ -51,6 +51,7 @@ func run(t *testing.T, o Options) string {
 }
 
 func TestDemoTellsItsStory(t *testing.T) {
+	t.Parallel() // two demos wait at once
 	out := run(t, Options{Callers: 5, Color: true, Live: true, Metrics: true, Seed: 3})
 	for _, told := range []string{
 		"SIGKILL", "ready → backoff: the process was ended by signal: killed", "next attempt in",
@@ -66,6 +67,7 @@ func TestDemoTellsItsStory(t *testing.T) {
 }
 
 func TestDemoTellsItsStoryToPrograms(t *testing.T) {
+	t.Parallel()
 	out := run(t, Options{Callers: 5, JSON: true, Color: true, Live: true})
 	kinds := make(map[string]int)
 	for line := range strings.Lines(out) {

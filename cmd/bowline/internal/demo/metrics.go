@@ -14,7 +14,7 @@ import (
 	"github.com/bowline-mcp/bowline/telemetry/otel"
 )
 
-// metrics are what OpenTelemetry is told of the demo's connections.
+// metrics collects the OpenTelemetry metrics of the demo's connections.
 type metrics struct {
 	*otel.Telemetry
 	reader   *metric.ManualReader
@@ -85,7 +85,7 @@ func text(by attribute.Set, key attribute.Key) string {
 	return value.AsString()
 }
 
-// entries has, of each server, what its metrics say and its books do.
+// entries returns an entry for each server with the counts from its metrics.
 func (c collection) entries(servers []*server) []*entry {
 	entries, byName := make([]*entry, len(servers)), make(map[string]*entry)
 	for i, s := range servers {
@@ -96,7 +96,7 @@ func (c collection) entries(servers []*server) []*entry {
 		if e := byName[text(by, "bowline.conn")]; e != nil {
 			return e
 		}
-		return new(entry) // of no server of ours
+		return new(entry) // the metric belongs to no server of the demo
 	}
 	c.each("bowline.calls", func(by attribute.Set, n float64) {
 		e, cause := of(by), text(by, "bowline.cause")
@@ -120,7 +120,7 @@ func (c collection) entries(servers []*server) []*entry {
 	return entries
 }
 
-// callsTold is how many calls of tools the histogram of callers has counted.
+// callsTold returns how many tool calls the histogram of callers has counted.
 func (c collection) callsTold() (calls uint64) {
 	c.histogram("mcp.client.operation.duration", func(by attribute.Set, p metricdata.HistogramDataPoint[float64]) {
 		if text(by, "mcp.method.name") == "tools/call" {
@@ -130,7 +130,7 @@ func (c collection) callsTold() (calls uint64) {
 	return calls
 }
 
-// row is how many calls of a server ended by a cause, by delivery.
+// row returns how many calls of a server ended with a cause, by delivery.
 func (e *entry) row(cause conn.Cause) (row [3]uint64, any bool) {
 	for i, delivery := range []conn.Delivery{conn.NotSent, conn.Sent, conn.Unknown} {
 		row[i] = e.Settled[cause.String()][delivery.String()]
@@ -139,8 +139,8 @@ func (e *entry) row(cause conn.Cause) (row [3]uint64, any bool) {
 	return row, any
 }
 
-// agree is nil if both say the same of a server. Outages may differ by what it takes to
-// look at a clock.
+// agree returns nil if both entries have the same counts. Outages may differ by the
+// time between two readings of the clock.
 func (e *entry) agree(told *entry) error {
 	for _, cause := range conn.Causes() {
 		booked, _ := e.row(cause)

@@ -11,27 +11,28 @@ import (
 	"github.com/bowline-mcp/bowline/internal/ledger"
 )
 
-// A report is how the demo ended: an entry for each server, and what is left.
+// A report contains the results of the demo: an entry for each server, and what
+// was left behind.
 type report struct {
 	Kind       string   `json:"event"`
 	Servers    []*entry `json:"servers"`
-	Metrics    []*entry `json:"metrics,omitempty"` // what the metrics say of the same
-	Goroutines [2]int   `json:"goroutines"`        // before and after
-	Processes  [2]int   `json:"processes"`         // started, and still alive
-	failed     error    // of the story's output, or of the metrics
-	counted    uint64   // calls, by the histogram of callers
+	Metrics    []*entry `json:"metrics,omitempty"` // the same entries from the metrics
+	Goroutines [2]int   `json:"goroutines"`        // how many goroutines there were before and after
+	Processes  [2]int   `json:"processes"`         // how many processes were started, and how many are still alive
+	failed     error    // the error of the output or of the metrics
+	counted    uint64   // how many calls the histogram of callers has counted
 }
 
-// An entry is how one server fared.
+// An entry contains the results of one server.
 type entry struct {
 	Server   string                       `json:"server"`
 	Made     uint64                       `json:"made"`
 	Ended    uint64                       `json:"ended"`
-	Settled  map[string]map[string]uint64 `json:"settled"` // by cause and delivery
-	Late     uint64                       `json:"late"`    // answers nobody waited for any more
+	Settled  map[string]map[string]uint64 `json:"settled"` // how many calls have ended, by cause and delivery
+	Late     uint64                       `json:"late"`    // answers that came after their calls had ended
 	Dropped  uint64                       `json:"malformed"`
 	Restarts uint64                       `json:"restarts"`
-	Outage   float64                      `json:"longestOutage"` // seconds
+	Outage   float64                      `json:"longestOutage"` // in seconds
 
 	losses uint64
 	stats  conn.Stats
@@ -74,7 +75,7 @@ func newEntry(s *server) *entry {
 	return e
 }
 
-// summarize tells the closing table.
+// summarize prints the table at the end.
 func (s *story) summarize(r *report) {
 	if s.options.JSON {
 		s.write(jsonLine(r))
@@ -88,8 +89,8 @@ func (s *story) summarize(r *report) {
 		r.Goroutines[0], r.Goroutines[1], r.Processes[0], r.Processes[1]))
 }
 
-// tables has a row for every way in which calls to a server ended, and a row
-// for every server.
+// tables returns two tables: one with a row for every way in which calls to a
+// server ended, and one with a row for every server.
 func tables(entries []*entry) string {
 	var text strings.Builder
 	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
@@ -109,8 +110,8 @@ func tables(entries []*entry) string {
 	return text.String()
 }
 
-// verdict is nil when the books balance, every server came back, and nothing
-// is left over.
+// verdict returns nil if all counts agree, every server came back, and nothing
+// was left behind.
 func (r *report) verdict() error {
 	errs := []error{r.failed}
 	var unknown uint64
@@ -131,7 +132,8 @@ func (r *report) verdict() error {
 	return errors.Join(errs...)
 }
 
-// metricsAgree is nil if the metrics say what the books do, or were not asked.
+// metricsAgree returns nil if the metrics have the same counts, or were not
+// collected.
 func (r *report) metricsAgree() error {
 	if r.Metrics == nil {
 		return nil

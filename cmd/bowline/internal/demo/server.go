@@ -22,32 +22,33 @@ const (
 	// frameLimit is small, so that an oversized frame need not be large.
 	frameLimit = 1 << 20
 
-	// patience is how long a call waits: less than a stalled server is away.
+	// patience is the timeout of a call. It is shorter than the time for which a
+	// server is stopped.
 	patience = time.Second
 )
 
-// A server is one of the demo's: its process, the session with it, and the
-// book of its callers.
+// A server is one of the demo's servers: its process, the session with it, and
+// the outcomes of its calls.
 type server struct {
 	name     string
 	story    *story
-	metrics  *metrics // nil: nobody asked
+	metrics  *metrics // nil without Options.Metrics
 	children children
 	book     book
 	session  *client.Session
-	losses   uint64 // faults after which it had to come back
+	losses   uint64 // how many faults have ended its process
 
 	mu       sync.Mutex
 	downFrom time.Time
-	outage   time.Duration // the longest
-	ready    chan uint64   // epochs that became ready; what nobody awaits is dropped
+	outage   time.Duration // the longest outage
+	ready    chan uint64   // epochs that became ready; dropped if nobody waits for them
 }
 
 func newServer(name string, s *story, m *metrics) *server {
 	return &server{name: name, story: s, metrics: m, ready: make(chan uint64, 16)}
 }
 
-// connect starts the server, under supervision, and tells of it.
+// connect starts the server under the supervisor, and prints that.
 func (s *server) connect(ctx context.Context, command stdio.Command, sup *supervisor.Supervisor) error {
 	command.Started = s.children.add
 	command.MaxFrame = frameLimit
@@ -97,14 +98,14 @@ func (s *server) onViolation(v telemetry.Violation) {
 	s.tell(event{Kind: kindViolation, Text: fmt.Sprintf("dropped, counted, and nothing lost: %s", brief(v.Err))})
 }
 
-// tellFailures tells what callers were told of failures since the last time.
+// tellFailures prints the failures that callers got since the last time.
 func (s *server) tellFailures() {
 	for _, ev := range s.book.failures() {
 		s.tell(ev)
 	}
 }
 
-// measure keeps the longest time between ready and ready again.
+// measure records the longest outage.
 func (s *server) measure(t telemetry.Transition) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,8 +128,8 @@ func (s *server) longestOutage() time.Duration {
 	return s.outage
 }
 
-// awaitReady waits until the story has told that an incarnation after epoch is
-// ready.
+// awaitReady waits until the demo has printed that an incarnation after epoch
+// is ready.
 func (s *server) awaitReady(ctx context.Context, epoch uint64) error {
 	for {
 		select {
@@ -142,8 +143,8 @@ func (s *server) awaitReady(ctx context.Context, epoch uint64) error {
 	}
 }
 
-// call makes calls until it is enough. One that surely did not run is repeated
-// when there is a server again.
+// call makes calls until enough is closed. A call that was certainly not
+// executed is repeated when the server is back.
 func (s *server) call(ctx context.Context, enough <-chan struct{}) {
 	waits := false
 	for {
@@ -161,7 +162,7 @@ func (s *server) call(ctx context.Context, enough <-chan struct{}) {
 	}
 }
 
-// suffer has a fault befall the server.
+// suffer makes the server fail.
 func (s *server) suffer(ctx context.Context, f fault) error {
 	pid := s.children.latest()
 	switch f {
@@ -188,8 +189,8 @@ func (s *server) suffer(ctx context.Context, f fault) error {
 	}
 }
 
-// provoke calls a tool that does something bad. How the call itself ends is
-// entered like that of any other.
+// provoke calls a tool that makes the server fail. The outcome of this call is
+// counted, too.
 func (s *server) provoke(ctx context.Context, tool, arguments string) error {
 	_, err := s.session.CallTool(ctx, &protocol.CallToolParams{Name: tool, Arguments: json.RawMessage(arguments)})
 	s.book.record(err)
@@ -232,7 +233,7 @@ func (c *children) alive() int {
 	return len(alive)
 }
 
-// kill ends a process without asking it: SIGKILL on Unix.
+// kill kills a process, on Unix with SIGKILL.
 func kill(pid int) error {
 	process, err := os.FindProcess(pid)
 	if err != nil {

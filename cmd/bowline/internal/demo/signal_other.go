@@ -13,6 +13,6 @@ func exists(pid int) bool {
 	return true
 }
 
-// This system cannot stop a process: the fault passes without effect.
+// This system cannot stop a process, so the fault has no effect.
 func stall(int) error  { return nil }
 func resume(int) error { return nil }

@@ -15,8 +15,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A story tells events as they come: as lines of text, with a table that
-// changes in place below them if wanted, or as JSON.
+// A story prints events when they happen: as lines of text, with a live table
+// below them if wanted, or as JSON.
 type story struct {
 	out     io.Writer
 	options Options
@@ -24,7 +24,7 @@ type story struct {
 	failed  error // the first error of out
 
 	mu    sync.Mutex
-	table *table // nil when there is none
+	table *table // nil if there is no table
 }
 
 func newStory(o Options) *story { return &story{out: o.Out, options: o, began: time.Now()} }
@@ -42,7 +42,7 @@ func (s *story) tellAt(when time.Time, ev event) {
 	s.write(s.line(ev))
 }
 
-// line is an event as it is printed.
+// line returns the text of an event.
 func (s *story) line(ev event) string {
 	if s.options.JSON {
 		return jsonLine(ev)
@@ -64,7 +64,7 @@ func jsonLine(value any) string {
 	return line.String()
 }
 
-// write prints, and remembers that it could not.
+// write prints a text, and records an error.
 func (s *story) write(text string) {
 	if _, err := io.WriteString(s.out, text); err != nil && s.failed == nil {
 		s.failed = fmt.Errorf("demo: the story cannot be told: %w", err)
@@ -117,7 +117,7 @@ func (s *story) watch(servers []*server) {
 	go s.table.run(s)
 }
 
-// end takes the table away.
+// end removes the table.
 func (s *story) end() {
 	s.mu.Lock()
 	table := s.table
@@ -133,7 +133,7 @@ func (s *story) end() {
 
 // An event is one line of the story. Its JSON form is what --json prints.
 type event struct {
-	At     float64 `json:"at"` // seconds since the beginning
+	At     float64 `json:"at"` // the time since the beginning, in seconds
 	Server string  `json:"server,omitempty"`
 	Kind   string  `json:"event"`
 	Text   string  `json:"text"`
@@ -141,9 +141,9 @@ type event struct {
 	From        string  `json:"from,omitempty"` // transition
 	To          string  `json:"to,omitempty"`
 	Reason      string  `json:"reason,omitempty"`
-	NextAttempt float64 `json:"nextAttempt,omitempty"` // seconds from this event
+	NextAttempt float64 `json:"nextAttempt,omitempty"` // the time from this event, in seconds
 
-	Calls    int    `json:"calls,omitempty"` // told: how many callers
+	Calls    int    `json:"calls,omitempty"` // only for told: how many callers
 	Cause    string `json:"cause,omitempty"`
 	Delivery string `json:"delivery,omitempty"`
 }
@@ -177,7 +177,7 @@ func toldEvent(calls int, t told) event {
 	}
 }
 
-// advice is what a caller can conclude.
+// advice says what a caller can conclude.
 func advice(d conn.Delivery) string {
 	if d == conn.NotSent {
 		return "it surely did not run: safe to repeat"
@@ -185,7 +185,7 @@ func advice(d conn.Delivery) string {
 	return "it may have run: the caller decides"
 }
 
-// brief says in few words what is behind an error.
+// brief says in a few words what caused an error.
 func brief(err error) string {
 	var exit *transport.ExitError
 	var oversized *transport.OversizedError
@@ -206,11 +206,12 @@ func brief(err error) string {
 
 func seconds(d time.Duration) float64 { return float64(d.Milliseconds()) / 1000 }
 
-// A table shows how the servers are, in place, below the story. Its methods but
-// run and stop are called under the story's mutex.
+// A table shows the state of the servers below the events, and is redrawn in
+// place. The caller of its methods holds the mutex of the story, except for run
+// and stop.
 type table struct {
 	servers []*server
-	drawn   int // lines
+	drawn   int // how many lines were drawn
 	enough  chan struct{}
 	over    chan struct{} // closed when run has ended
 }
@@ -219,7 +220,7 @@ func newTable(servers []*server) *table {
 	return &table{servers: servers, enough: make(chan struct{}), over: make(chan struct{})}
 }
 
-// run draws the table anew five times a second.
+// run redraws the table five times a second.
 func (t *table) run(s *story) {
 	defer close(t.over)
 	look := time.NewTicker(200 * time.Millisecond)
