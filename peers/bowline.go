@@ -70,7 +70,8 @@ func connectBowline(ctx context.Context, server Endpoint, revision string) (Sess
 	return deletingSession{session.(bowlineSession), deletions}, nil
 }
 
-// openBowline asks for the latest revision by asking for none, as users do.
+// openBowline leaves out the latest revision, as users do, because the client
+// asks for that one by default.
 func openBowline(ctx context.Context, t transport.Transport, revision string) (Session, error) {
 	changes := newNotice()
 	options := client.Options{

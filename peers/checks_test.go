@@ -71,7 +71,7 @@ func checkSpeaks(_ context.Context, s *subject) (string, error) {
 	case got == protocol.LatestLegacy && s.Legacy && protocol.IsModern(s.revision):
 		return got + " instead", nil
 	default:
-		return "", fmt.Errorf("%s is spoken", got)
+		return "", fmt.Errorf("the session uses %s", got)
 	}
 }
 

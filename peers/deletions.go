@@ -7,13 +7,13 @@ import (
 	"sync"
 )
 
-// deletions is an HTTP transport that knows which session of a server was not
-// deleted yet.
+// deletions is an HTTP transport that remembers which session of the server is
+// not deleted yet.
 type deletions struct {
 	to http.RoundTripper
 
 	mu      sync.Mutex
-	session string // empty: none, or deleted
+	session string // empty if there is no session, or it is deleted
 }
 
 func (d *deletions) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -32,7 +32,8 @@ func (d *deletions) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// A deletingSession fails to close when the server keeps its session.
+// A deletingSession returns an error from Close if the server has not deleted
+// its session.
 type deletingSession struct {
 	bowlineSession
 	deletions *deletions

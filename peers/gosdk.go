@@ -47,8 +47,8 @@ func serveGoSDK(ctx context.Context, _ []string) error {
 	return newGoSDKServer().Run(ctx, &mcp.StdioTransport{})
 }
 
-// handleGoSDK has sessions in the legacy revisions. The modern one it serves
-// only without them.
+// handleGoSDK serves the legacy revisions with sessions, and the modern
+// revision without sessions.
 func handleGoSDK(revisions []string) (http.Handler, func(context.Context) error) {
 	s := newGoSDKServer()
 	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s },

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// handlers make the endpoints that cmd/peer can serve in some revisions, each
-// with what closes it.
+// handlers returns the functions that make the HTTP endpoints of cmd/peer. Each
+// makes a handler for the given revisions, and a function that closes it.
 func handlers() map[string]func(revisions []string) (http.Handler, func(context.Context) error) {
 	return map[string]func([]string) (http.Handler, func(context.Context) error){
 		"bowline": handleBowline,

@@ -7,11 +7,12 @@ import (
 	"sync/atomic"
 )
 
-// listeners are whoever waits for progress, by token: the SDKs hand over what a
-// session gets for all of its calls, and some of it after the call has ended.
+// listeners has the calls that wait for progress, by token. The SDKs report the
+// progress of all calls of a session in one place, and sometimes after the call
+// has ended.
 type listeners struct {
 	tokens  atomic.Int64
-	byToken sync.Map // of func()
+	byToken sync.Map // token → func()
 }
 
 // add returns the token to ask for progress with.
@@ -27,7 +28,8 @@ func (l *listeners) tell(token any) {
 	}
 }
 
-// A notice is given any number of times, and awaited as one.
+// A notice may be given several times before somebody waits for it. Then the
+// wait ends at once, and the next wait needs another.
 type notice chan struct{}
 
 func newNotice() notice { return make(notice, 1) }
@@ -35,7 +37,7 @@ func newNotice() notice { return make(notice, 1) }
 func (n notice) give() {
 	select {
 	case n <- struct{}{}:
-	default: // it is given already
+	default: // the notice is given already
 	}
 }
 

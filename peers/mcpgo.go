@@ -87,7 +87,7 @@ func openMCPGo(ctx context.Context, t transport.Interface, revision string) (Ses
 			listens.give()
 		}
 	})
-	if err := s.Start(context.WithoutCancel(ctx)); err != nil { // its context is the process's
+	if err := s.Start(context.WithoutCancel(ctx)); err != nil { // its process ends with this context
 		return nil, err
 	}
 	var request mcp.InitializeRequest
@@ -136,7 +136,7 @@ func (s mcpGoSession) CallTool(ctx context.Context, call Call) (*Result, error) 
 		request.Params.Meta = &mcp.Meta{ProgressToken: token}
 	}
 	result, err := s.Client.CallTool(ctx, request)
-	if errors.Is(err, mcp.ErrInvalidParams) { // it turns codes into errors of its own
+	if errors.Is(err, mcp.ErrInvalidParams) { // mcp-go replaces codes with its own errors
 		return nil, &ProtocolError{mcp.INVALID_PARAMS, err.Error()}
 	}
 	if err != nil {

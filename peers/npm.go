@@ -23,24 +23,24 @@ var (
 	typeScriptClientV2 = npmPackage{name: "@modelcontextprotocol/client", version: "2.4.0", short: "client"}
 	typeScriptServerV2 = npmPackage{
 		name: "@modelcontextprotocol/server", version: "2.4.0", short: "server",
-		with: []string{"@modelcontextprotocol/node@2.1.2"}, // its HTTP server
+		with: []string{"@modelcontextprotocol/node@2.1.2"}, // the HTTP server of the SDK
 	}
 )
 
-// title is its name on pages.
+// title returns the name that the pages show.
 func (p npmPackage) title() string { return p.name + " " + p.version }
 
 func npmPackages() []npmPackage {
 	return []npmPackage{everything, filesystem, typeScriptV1, typeScriptClientV2, typeScriptServerV2}
 }
 
-// folder is the package's own in the cache that all runs share. The cache of
-// .ci/everything is the same.
+// folder returns the folder of the package in the cache that all runs share.
+// .ci/everything uses the same cache.
 func (p npmPackage) folder() string {
 	return filepath.Join(os.TempDir(), "bowline-npm", p.short+"-"+p.version)
 }
 
-// path is a file of the package's.
+// path returns the path of a file of the package.
 func (p npmPackage) path(file string) string {
 	return filepath.Join(p.folder(), "node_modules", filepath.FromSlash(p.name), filepath.FromSlash(file))
 }
@@ -54,8 +54,9 @@ func (p npmPackage) installed() bool {
 	return json.Unmarshal(raw, &manifest) == nil && manifest.Version == p.version
 }
 
-// install makes the package's folder, unless it is there. It appears whole or
-// not at all: npm works in a folder of its own, which is renamed.
+// install makes the folder of the package, unless it exists. The folder is
+// never incomplete: npm installs into a temporary folder, which is then
+// renamed.
 func (p npmPackage) install() error {
 	if p.installed() {
 		return nil
@@ -73,10 +74,10 @@ func (p npmPackage) install() error {
 	if said, err := npm.CombinedOutput(); err != nil {
 		return fmt.Errorf("npm install %s@%s: %w\n%s", p.name, p.version, err, said)
 	}
-	if p.installed() { // another run was first
+	if p.installed() { // another run has installed it in the meantime
 		return nil
 	}
-	if err := os.RemoveAll(p.folder()); err != nil { // what an interrupted install has left
+	if err := os.RemoveAll(p.folder()); err != nil { // remove what an interrupted install has left
 		return err
 	}
 	if err := os.Rename(fresh, p.folder()); err != nil && !p.installed() {

@@ -19,14 +19,14 @@ type Peer struct {
 	Setting   string // what runs against what, for the page
 
 	Connect Connect
-	Server  func(revision string) []string // the command; over HTTP $PORT in it is the port
-	Suite   func(revision string) []string // a server of this suite; nil: Server is one
+	Server  func(revision string) []string // the command; over HTTP, $PORT in it stands for the port
+	Suite   func(revision string) []string // the command of a server of this suite; nil: Server is one
 
-	Echo, Fail, Slow, Endless Call   // the tools to call; Endless tells of progress at once and takes minutes
-	Answer                    string // what Echo answers with
+	Echo, Fail, Slow, Endless Call   // the tools to call; Endless reports progress at once and takes minutes
+	Answer                    string // the answer of Echo
 
-	Legacy     bool // it does not speak 2026-07-28
-	ChosenPort bool // its server does not say which port it was given for 0
+	Legacy     bool // the peer does not support 2026-07-28
+	ChosenPort bool // for port 0, the server does not report which port it got
 	Lacks      []Lack
 }
 
@@ -34,7 +34,7 @@ type Peer struct {
 type Feature string
 
 const (
-	Speaks   Feature = "the revision asked for is spoken"
+	Speaks   Feature = "the session uses the requested revision"
 	Ping     Feature = "ping"
 	List     Feature = "tools/list"
 	Pages    Feature = "tools/list over several pages"
@@ -44,18 +44,18 @@ const (
 	Progress Feature = "progress during a slow call"
 	Cancel   Feature = "cancellation reaches the server"
 	Announce Feature = "a tool added at run time is announced"
-	Close    Feature = "close: the session ends, and the server with status 0"
-	Survive  Feature = "SIGKILL of the server is survived"
+	Close    Feature = "close: the session ends, and the server exits with status 0"
+	Survive  Feature = "the client recovers after SIGKILL of the server"
 )
 
 // A Lack is why a feature cannot be checked.
 type Lack struct {
-	Feature   Feature  // empty: all but Speaks and Close
-	Revisions []string // nil: all
+	Feature   Feature  // empty: all features but Speaks and Close
+	Revisions []string // nil: all revisions
 	Why       string
 }
 
-// lack is the first that covers a cell, or nil.
+// lack returns the first Lack that covers a cell of the table, or nil.
 func (p Peer) lack(feature Feature, revision string) *Lack {
 	for i, l := range p.Lacks {
 		covers := l.Feature == feature || l.Feature == "" && feature != Speaks && feature != Close

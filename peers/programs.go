@@ -10,8 +10,8 @@ import (
 
 // Programs are what the suite runs, built and installed.
 type Programs struct {
-	Bowline string // the command
-	Peer    string // cmd/peer
+	Bowline string // the path of the bowline command
+	Peer    string // the path of cmd/peer
 	Folder  string // a folder with the one file hello.txt, which servers may read
 }
 
@@ -31,7 +31,7 @@ func BuildPrograms(folder string) (*Programs, error) {
 		Peer:    filepath.Join(folder, "peer.exe"),
 		Folder:  filepath.Join(folder, "files"),
 	}
-	if err := build("..", p.Bowline, "./cmd/bowline"); err != nil { // of another module
+	if err := build("..", p.Bowline, "./cmd/bowline"); err != nil { // the command is in another module
 		return nil, err
 	}
 	if err := build(".", p.Peer, "./cmd/peer"); err != nil {
@@ -44,7 +44,7 @@ func BuildPrograms(folder string) (*Programs, error) {
 }
 
 func build(module, output, path string) error {
-	command := exec.Command("go", "build", "-o", output, path)
+	command := exec.Command("go", "build", "-ldflags=-s -w", "-o", output, path) // links in half the time
 	command.Dir = module
 	if said, err := command.CombinedOutput(); err != nil {
 		return fmt.Errorf("go build %s: %w\n%s", path, err, said)
@@ -52,7 +52,7 @@ func build(module, output, path string) error {
 	return nil
 }
 
-// moduleVersion is the version of a module that this one requires.
+// moduleVersion returns the version of a module that this module requires.
 func moduleVersion(path string) (string, error) {
 	said, err := exec.Command("go", "list", "-m", "-f", "{{.Version}}", path).Output()
 	if err != nil {

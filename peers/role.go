@@ -7,14 +7,14 @@ import (
 	"slices"
 )
 
-// roles are what cmd/peer can play.
+// roles returns what cmd/peer can run, by name.
 func roles() map[string]func(ctx context.Context, arguments []string) error {
 	return map[string]func(context.Context, []string) error{
-		"bowline": serveBowline, // the revisions to speak, or none for all
+		"bowline": serveBowline, // arguments: the revisions to support; none means all
 		"go-sdk":  serveGoSDK,
 		"mcp-go":  serveMCPGo,
-		"http":    handle,  // one of handlers, and the revisions
-		"witness": witness, // an address, and a command to run
+		"http":    handle,  // arguments: a name from handlers, and the revisions
+		"witness": witness, // arguments: an address, and a command to run
 	}
 }
 

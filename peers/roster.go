@@ -52,7 +52,8 @@ func command(words ...string) func(string) []string {
 	return func(string) []string { return words }
 }
 
-// suite is a server of cmd/peer, told the revision.
+// suite returns the command of a server of cmd/peer, with the revision as an
+// argument.
 func (p *Programs) suite(over Transport, name string) func(string) []string {
 	return func(revision string) []string {
 		if over == HTTP {
@@ -62,7 +63,7 @@ func (p *Programs) suite(over Transport, name string) func(string) []string {
 	}
 }
 
-// bundled is the command's own server.
+// bundled returns the command of the server that is part of the bowline command.
 func (p *Programs) bundled(over Transport) []string {
 	if over == HTTP {
 		return []string{p.Bowline, "serve", "--http", "127.0.0.1:$PORT"}
@@ -163,7 +164,7 @@ func filesystemServer(folder string) Peer {
 	}
 }
 
-// theirClient can be told which revision to ask for.
+// theirClient returns a client that can ask for a given revision.
 func theirClient(p *Programs, over Transport, name, version string, connect Connect) Peer {
 	serve := "`bowline serve --stdio`"
 	if over == HTTP {
@@ -186,8 +187,8 @@ func mcpGoClient(p *Programs, over Transport, version string) Peer {
 	return client
 }
 
-// typeScriptClient asks for the latest legacy revision always: for the others
-// the server is told to speak only one.
+// typeScriptClient always asks for the latest legacy revision. For other
+// revisions, the server is told to speak only that one.
 func typeScriptClient(p *Programs, over Transport) Peer {
 	client := theirClient(p, over, typeScriptV1.name, typeScriptV1.version, connectTypeScript(typeScriptV1))
 	client.Setting += " It asks for 2025-11-25 always, and talks to the latter in any older revision too, which then speaks nothing else."

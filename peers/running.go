@@ -18,24 +18,24 @@ const (
 // Revisions are those that have the transport, oldest first.
 func (t Transport) Revisions() []string {
 	if t == HTTP {
-		return protocol.Versions()[1:] // 2024-11-05 has another over HTTP
+		return protocol.Versions()[1:] // 2024-11-05 has a different transport over HTTP
 	}
 	return protocol.Versions()
 }
 
-// running is a server's process, whoever has started it.
+// running is the process of a server, started by the test or by a client.
 type running interface {
 	// await waits for a line on its standard error.
 	await(ctx context.Context, text *regexp.Regexp) ([]string, error)
 
-	// end waits for the server to end, when its session has been closed, and
-	// says how it did. Over HTTP the server is interrupted for that.
+	// end waits until the server has ended after its session was closed, and
+	// returns how it ended. A server over HTTP is interrupted first.
 	end(ctx context.Context) (how string, err error)
 
 	close()
 }
 
-// run makes a server ready for a session of the peer's.
+// run starts a server, or prepares its start, for a session of the peer.
 func (p Peer) run(ctx context.Context, programs *Programs, command []string) (running, Endpoint, error) {
 	if p.Transport == HTTP {
 		server, err := p.serve(ctx, command)
@@ -51,7 +51,7 @@ func (p Peer) run(ctx context.Context, programs *Programs, command []string) (ru
 	return server, Endpoint{Command: server.command(programs.Peer, command)}, nil
 }
 
-// serve runs a server of the peer's over HTTP.
+// serve runs a server of the peer over HTTP.
 func (p Peer) serve(ctx context.Context, command []string) (*served, error) {
 	port := "0"
 	if p.ChosenPort {

@@ -18,11 +18,11 @@ type served struct {
 	port    string
 }
 
-// listening is how servers say where they are.
+// listening matches the lines with which servers report their port.
 var listening = regexp.MustCompile(`serving http://.*:(\d+)/mcp|(?:listening|running) on port (\d+)`)
 
-// serve runs a server that listens on a port, 0 for any. It is told the port in
-// its environment, and wherever its command says $PORT.
+// serve runs a server that listens on a port; 0 means any. It passes the port
+// as PORT in the environment, and in place of $PORT in the command.
 func serve(ctx context.Context, command []string, port string) (*served, error) {
 	var words []string
 	for _, word := range command {
@@ -50,14 +50,14 @@ func serve(ctx context.Context, command []string, port string) (*served, error) 
 	return s, nil
 }
 
-// end interrupts the server, and says how it has ended.
+// end interrupts the server, and returns how it ended.
 func (s *served) end(ctx context.Context) (string, error) {
 	stop := context.AfterFunc(ctx, func() { s.command.Process.Kill() })
 	defer stop()
 	if err := s.command.Process.Signal(os.Interrupt); err != nil {
 		return "", err
 	}
-	s.command.Wait() // its state says more
+	s.command.Wait() // the state of the process says more than this error
 	return s.command.ProcessState.String(), context.Cause(ctx)
 }
 
@@ -68,7 +68,7 @@ func (s *served) close() {
 	s.stream.Close()
 }
 
-// freePort is one that nobody has at the time.
+// freePort returns a port that no process uses at present.
 func freePort() (string, error) {
 	listener, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {

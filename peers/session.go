@@ -33,11 +33,12 @@ type Session interface {
 // An Endpoint is where a server is: a command that runs one, or a URL.
 type Endpoint struct {
 	Command []string
-	URL     string // empty: Command
+	URL     string // empty: run Command
 }
 
-// newPool keeps as many connections as callers need: the same for all clients in
-// Go, so that none is measured by the pool it has by default.
+// newPool returns a pool that keeps as many connections as the callers need. All
+// clients in Go use the same, so that the comparison does not measure their
+// default pools.
 func newPool() *http.Transport {
 	return &http.Transport{MaxIdleConnsPerHost: 64}
 }
@@ -49,7 +50,7 @@ type Connect func(ctx context.Context, server Endpoint, revision string) (Sessio
 type Call struct {
 	Tool       string
 	Arguments  map[string]any
-	OnProgress func() // nil: no progress is asked for
+	OnProgress func() // nil: the call asks for no progress
 }
 
 // A Result is what a tool has answered.

@@ -121,7 +121,7 @@ func TestCodeLines(t *testing.T) {
 func buildSides(t *testing.T, folder string) string {
 	t.Helper()
 	to := t.TempDir()
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", to, "./...")
+	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-o", to, "./...")
 	build.Dir = folder
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

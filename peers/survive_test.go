@@ -91,7 +91,7 @@ func (s *subject) servesAgain(ctx context.Context, session bowlineSession) error
 		return err
 	}
 	if result.IsError || strings.TrimSpace(result.Text) != s.Answer || session.Revision() != s.revision {
-		return fmt.Errorf("after the restart %s is spoken and the answer is %+v", session.Revision(), *result)
+		return fmt.Errorf("after the restart the session uses %s and the answer is %+v", session.Revision(), *result)
 	}
 	return nil
 }

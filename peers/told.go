@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// told are the lines of a server's standard error, as they come.
+// told reads the lines of a server's standard error as they arrive.
 type told struct {
 	stream deadlineReader
 	lines  *bufio.Scanner
@@ -23,8 +23,8 @@ type deadlineReader interface {
 
 func newTold(stream deadlineReader) *told { return &told{stream, bufio.NewScanner(stream)} }
 
-// await reads on to a line that matches, and returns the submatches. It fails at
-// ctx's deadline, and when there are no more lines.
+// await reads until a line matches, and returns the submatches. It fails at the
+// deadline of ctx, and when there are no more lines.
 func (t *told) await(ctx context.Context, text *regexp.Regexp) ([]string, error) {
 	deadline, _ := ctx.Deadline()
 	t.stream.SetReadDeadline(deadline)

@@ -27,8 +27,8 @@ type duration struct {
 	Steps   int     `json:"steps"`
 }
 
-// slowly takes its time, tells of each step, and says on standard error when
-// its call was cancelled.
+// slowly waits for d, reports each step, and writes to standard error when its
+// call is cancelled.
 func slowly(ctx context.Context, d duration, tell func(step int) error) error {
 	if d.Steps < 1 {
 		return errors.New("slow takes at least one step")
@@ -56,7 +56,7 @@ func (d duration) takeSteps(ctx context.Context, tell func(step int) error) erro
 	return nil
 }
 
-// givenUp is what every server says when a cancellation has reached it.
+// givenUp is what each server writes when a cancellation has reached it.
 const givenUp = "given up"
 
 var hasGivenUp = regexp.MustCompile(givenUp)

@@ -11,7 +11,7 @@ import (
 	"os/exec"
 )
 
-// typeScriptSession drives client.mjs: a question at a time.
+// typeScriptSession drives client.mjs, with one request at a time.
 type typeScriptSession struct {
 	command  *exec.Cmd
 	in       io.WriteCloser
@@ -20,8 +20,9 @@ type typeScriptSession struct {
 	revision string
 }
 
-// connectTypeScript connects with an installed SDK; the script is in the current
-// folder, as for tests. The context kills the process.
+// connectTypeScript connects with an installed SDK. The script must be in the
+// current folder, as it is in tests. When the context ends, the process is
+// killed.
 func connectTypeScript(sdk npmPackage) Connect {
 	return func(ctx context.Context, server Endpoint, revision string) (Session, error) {
 		arguments := append([]string{"client.mjs", sdk.folder(), sdk.name, revision, server.URL}, server.Command...)
@@ -83,8 +84,8 @@ func (s *typeScriptSession) end() error {
 	return errors.Join(s.in.Close(), s.command.Wait())
 }
 
-// ask sends one question and waits for its answer. The end of ctx cancels the
-// question, and its answer is the end of ctx then.
+// ask sends one request and waits for its answer. When ctx ends, ask cancels
+// the request. Once the script has answered, ask returns the cause of ctx.
 func (s *typeScriptSession) ask(ctx context.Context, method string, params map[string]any, onProgress func(), into any) error {
 	s.asked++
 	id := s.asked

@@ -11,9 +11,9 @@ import (
 	"syscall"
 )
 
-// witness runs a command on its own standard input and output, and sends the
-// command's standard error, and at last how it ended, to an address. So the end
-// of a server is seen whoever has started it.
+// witness runs a command on its own standard input and output. It sends the
+// command's standard error, and then how the command ended, to an address. So a
+// test sees how a server ends, even if a client started it.
 func witness(_ context.Context, arguments []string) error {
 	told, err := net.Dial("tcp", arguments[0])
 	if err != nil {
@@ -55,7 +55,7 @@ func newWatch() (*watch, error) {
 	return &watch{listener: listener}, nil
 }
 
-// command is the server, run by the witness that is watched.
+// command returns a command that runs the server under the witness.
 func (w *watch) command(peer string, server []string) []string {
 	return append([]string{peer, "witness", w.listener.Addr().String()}, server...)
 }
@@ -73,7 +73,7 @@ func (w *watch) await(ctx context.Context, text *regexp.Regexp) ([]string, error
 	return w.told.await(ctx, text)
 }
 
-// end waits for the end of the server: its client has ended it.
+// end waits until the server has ended. Its client ends it.
 func (w *watch) end(ctx context.Context) (string, error) {
 	said, err := w.await(ctx, hasEnded)
 	if err != nil {

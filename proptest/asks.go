@@ -11,18 +11,18 @@ import (
 	"github.com/bowline-mcp/bowline/transport/fault"
 )
 
-// askMethod is what the peer asks back while it serves a call.
+// askMethod is the method of the request that the peer makes while it serves a call.
 const askMethod = "ask"
 
-// An asking is what was seen of one request that the peer's handler has made.
+// An asking counts what happened to one request that the peer's handler has made.
 type asking struct {
-	served int  // by the Conn's handler
-	ended  int  // told the peer's handler
-	unsent bool // it was told that this was not sent
+	served int  // how often the Conn's handler served it
+	ended  int  // how often the peer's handler was told an outcome
+	unsent bool // the peer's handler was told that the request was not sent
 }
 
-// ask has the handler of a request ask who called it, and checks the answer. Whatever
-// becomes of it, the request itself is answered.
+// ask sends a request from a handler to its caller, and checks the answer. Whatever
+// the outcome, the handler answers the request that it is serving.
 func (l executing) ask(ctx context.Context, in *conn.Incoming) {
 	var params string
 	a := new(asking)
@@ -47,7 +47,8 @@ func (l executing) ask(ctx context.Context, in *conn.Incoming) {
 	})
 }
 
-// answer serves what the peer asks back. One request in eight takes its time.
+// answer serves a request that the peer's handler makes. One request in eight takes
+// longer.
 func (l noticing) answer(in *conn.Incoming) (json.RawMessage, error) {
 	slow := false
 	l.note(func() {
@@ -67,7 +68,7 @@ func (l noticing) answer(in *conn.Incoming) (json.RawMessage, error) {
 	return in.Params, nil
 }
 
-// answeredAsks counts how asks have ended.
+// answeredAsks counts how many requests of the peer's handlers were made and answered.
 type answeredAsks struct{ made, answered int }
 
 func (n *answeredAsks) count(err error) {
@@ -77,8 +78,8 @@ func (n *answeredAsks) count(err error) {
 	}
 }
 
-// auditAsks checks that each ask had one end, and was served once, or once more for each
-// time that a fault has repeated it.
+// auditAsks checks that each of these requests ended once, and was served once, plus
+// once for each time that a fault has repeated it.
 func (s *soaked) auditAsks() {
 	r, again := s.record, 0
 	for params, a := range r.asks {

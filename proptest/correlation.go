@@ -62,8 +62,9 @@ func CancelIdempotent(t *testing.T, from transport.Transport, o Options) {
 	})
 }
 
-// drawCancels draws when a call is cancelled: first at once, at any moment or
-// at that of its answer, and then at that moment or later.
+// drawCancels draws the times at which a call is cancelled. The first is
+// immediately, at any moment, or at the moment of the answer. The others are at
+// the same moment or later.
 func drawCancels(rt *rapid.T, o Options, answered time.Duration) []time.Duration {
 	moment := rapid.Map(rapid.Int64Range(0, int64(2*o.Window)), func(n int64) time.Duration { return time.Duration(n) })
 	first := rapid.OneOf(rapid.Just(answered), rapid.Just(time.Duration(0)), moment).Draw(rt, "cancelled at")
@@ -106,7 +107,8 @@ func (w *world) cancels(at []time.Duration, others int, before bool) {
 	}
 }
 
-// layered returns a context within as many others, and what cancels each.
+// layered returns a context with n nested parents, and the functions that cancel each of
+// them.
 func layered(n int) (ctx context.Context, cancels []context.CancelFunc) {
 	ctx = context.Background()
 	for range n {
@@ -117,8 +119,8 @@ func layered(n int) (ctx context.Context, cancels []context.CancelFunc) {
 	return ctx, cancels
 }
 
-// checkAnnounced wants the peer to be told once of a call it has and nobody
-// waits for, and of no other.
+// checkAnnounced checks that the peer is notified once of a cancelled call that
+// it has received, and of no other call.
 func (w *world) checkAnnounced(c *caller, before bool) {
 	w.t.Helper()
 	passed := w.outer.passages(c.params)

@@ -15,8 +15,8 @@ type step struct {
 	Pass  time.Duration
 }
 
-// drawHistory draws steps with at most so many calls. Rarely two at once, so
-// that what fails can be made small.
+// drawHistory draws steps with at most the given number of calls. Few steps
+// have two calls at the same time, so that rapid can shrink a failure well.
 func drawHistory(rt *rapid.T, o Options, calls int, plan *rapid.Generator[callPlan]) []step {
 	var steps []step
 	total := rapid.IntRange(1, calls).Draw(rt, "calls")
@@ -33,8 +33,8 @@ func drawPause(rt *rapid.T, o Options) time.Duration {
 	return time.Duration(rapid.Int64Range(0, int64(o.Window)).Draw(rt, "pause"))
 }
 
-// anyCall draws how a call is made: for as long as it takes, or with a timeout
-// or a context that may end before the answer comes.
+// anyCall draws how a call is made: without a limit, or with a timeout or a
+// context that may end before the answer comes.
 func anyCall(o Options) *rapid.Generator[callPlan] {
 	return rapid.Custom(func(rt *rapid.T) callPlan {
 		soon := rapid.Int64Range(1, int64(2*o.Window))
@@ -49,7 +49,7 @@ func anyCall(o Options) *rapid.Generator[callPlan] {
 	})
 }
 
-// drawPlan draws faults of the kinds given, as far as the options allow them.
+// drawPlan draws faults of the given kinds, if the options allow them.
 func drawPlan(rt *rapid.T, o Options, kinds ...fault.Kind) fault.Plan {
 	plan := fault.Plan{Seed: rapid.Uint64().Draw(rt, "seed")}
 	if o.allows(fault.FailOpen) {
@@ -66,8 +66,9 @@ func (o Options) allows(kind fault.Kind) bool {
 	return o.Faults == nil || slices.Contains(o.Faults, kind)
 }
 
-// anyFault draws a fault. What ends a link, or silences its one stream, comes
-// at one frame and not by chance, or no call would ever get through.
+// anyFault draws a fault. A fault that ends a link, or silences its only
+// stream, hits one chosen frame. If it hit frames at random, hardly any call
+// would be answered.
 func anyFault(o Options, kinds []fault.Kind) *rapid.Generator[fault.Fault] {
 	return rapid.Custom(func(rt *rapid.T) fault.Fault {
 		f := fault.Fault{
@@ -91,7 +92,7 @@ func anyFault(o Options, kinds []fault.Kind) *rapid.Generator[fault.Fault] {
 	})
 }
 
-// directions are those that a fault may have.
+// directions returns the directions that a kind of fault may have.
 func directions(kind fault.Kind) []fault.Direction {
 	switch kind {
 	case fault.Busy:
@@ -103,14 +104,14 @@ func directions(kind fault.Kind) []fault.Direction {
 	}
 }
 
-// answerFaults are the ways for an answer not to come as it was sent.
+// answerFaults are the faults that change, delay or lose an answer.
 var answerFaults = []fault.Kind{
 	fault.Reorder, fault.Duplicate, fault.Drop, fault.Forge, fault.Delay, fault.Stall, fault.Truncate,
 	fault.Corrupt, fault.Flood, fault.Busy, fault.Die, fault.HalfOpen, fault.LoseStream, fault.CutStream,
 	fault.MuteStream,
 }
 
-// play has the callers do what a history says.
+// play makes the calls of a history.
 func (w *world) play(steps []step) {
 	w.t.Helper()
 	for _, s := range steps {
@@ -127,8 +128,8 @@ func (w *world) playStep(s step) {
 	w.pass(s.Pass)
 }
 
-// inboundOnly leaves alone what the Conn sends, so that every call would be
-// answered but for a loss.
+// inboundOnly limits a plan to inbound faults, so that every call is answered
+// unless its link is lost.
 func inboundOnly(plan fault.Plan) fault.Plan {
 	for i := range plan.Faults {
 		plan.Faults[i].Direction = fault.Inbound

@@ -43,8 +43,8 @@ func NoLeaks(t *testing.T, from transport.Transport, o Options) {
 	}
 }
 
-// leavesNothing plays a history, and counts goroutines before it and when all
-// of it is over.
+// leavesNothing plays a history, and compares the number of goroutines before
+// it and after its end.
 func (w *world) leavesNothing(steps []step) {
 	w.t.Helper()
 	w.ready()
@@ -52,9 +52,9 @@ func (w *world) leavesNothing(steps []step) {
 	w.play(steps)
 	w.finish()
 	if w.o.RealTime {
-		return // nobody knows when it is at rest; what is left at its end is found
+		return // in real time it is unknown when the Conn is idle; what is left at the end is checked later
 	}
-	w.pass(w.o.forgotten()) // and whatever handler of the peer's there was is over
+	w.pass(w.o.forgotten()) // until then, every handler of the peer has returned, too
 	w.ready()
 	nothingKept(w.conn.Stats(), w.fatalf)
 	if after, stacks := w.bubbled(); after > before {
@@ -62,8 +62,8 @@ func (w *world) leavesNothing(steps []step) {
 	}
 }
 
-// nothingKept holds that a Conn at rest, or at its end, has no call that has not
-// ended, and nothing else that belongs to one.
+// nothingKept checks that an idle or ended Conn has no pending call, and nothing
+// that belongs to one.
 func nothingKept(stats conn.Stats, blame func(format string, args ...any)) {
 	if pending := stats.Calls - stats.Ended(); pending != 0 {
 		blame("%d calls are pending at rest", pending)
@@ -73,13 +73,14 @@ func nothingKept(stats conn.Stats, blame func(format string, args ...any)) {
 	}
 }
 
-// bubbled counts the goroutines of this bubble, the peer's included. Its number
-// is in the headline of each goroutine's stack.
+// bubbled counts the goroutines of this synctest bubble, including those of the
+// peer. The first line of each goroutine's stack contains the number of the
+// bubble.
 func (w *world) bubbled() (n int, stacks []byte) {
 	if w.o.RealTime {
 		return 0, nil
 	}
-	stacks = everyStack() // this goroutine's comes first
+	stacks = everyStack() // the stack of this goroutine comes first
 	bubble := bubbleName.Find(stacks)
 	if bubble == nil {
 		w.fatalf("no goroutine is in a bubble:\n%s", stacks)
@@ -99,20 +100,21 @@ func everyStack() []byte {
 
 var bubbleName = regexp.MustCompile(`synctest bubble \d+[\],]`)
 
-// forgotten is longer than anything is kept for a call that has ended: a
-// tombstone's life, and the sweep after it (ADR-0005).
+// forgotten is longer than a Conn keeps anything of a call that has ended: the
+// lifetime of a tombstone and the interval of the sweeps (ADR-0005).
 func (o Options) forgotten() time.Duration {
 	request, init := cmp.Or(o.Conn.RequestTimeout, 30*time.Second), cmp.Or(o.Conn.InitTimeout, 10*time.Second)
 	backoff, sweep := cmp.Or(o.Conn.BackoffMax, 30*time.Second), cmp.Or(o.Conn.TombstoneSweep, time.Minute)
 	return request + init + backoff + 2*sweep + 10*time.Second
 }
 
-// forgets abandons more calls than are remembered, to a peer that answers none
-// and long before any may be forgotten, and weighs what is kept at once, and after its time.
+// forgets abandons more calls than a Conn remembers, to a peer that answers none of them. It
+// measures the memory that is kept immediately afterwards, and after the tombstones have
+// expired.
 func forgets(t *testing.T, o Options) {
 	const (
 		callers, each = 50, 500
-		remembered    = 768 << 10 // of 4,096 calls; 25,000 weigh more than twice as much
+		remembered    = 768 << 10 // the limit for 4,096 calls; 25,000 calls need more than twice as much
 		rest          = 64 << 10
 		maxTombstones = 4096 // ADR-0005
 	)
@@ -126,7 +128,7 @@ func forgets(t *testing.T, o Options) {
 	for range callers {
 		calling.Go(func() {
 			for range each {
-				_, _ = c.Call(context.Background(), conn.Request{Method: "m", Timeout: time.Millisecond}) // Stats tell how it ends
+				_, _ = c.Call(context.Background(), conn.Request{Method: "m", Timeout: time.Millisecond}) // the outcome is read from Stats
 			}
 		})
 	}
@@ -153,16 +155,16 @@ func forgets(t *testing.T, o Options) {
 	running.Wait()
 }
 
-// weigh returns the bytes that are in use.
+// weigh returns how many bytes of the heap are in use.
 func weigh() int64 {
 	var m runtime.MemStats
 	runtime.GC()
-	runtime.GC() // what a sync.Pool holds goes with the second
+	runtime.GC() // a second collection also frees the contents of a sync.Pool
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
 }
 
-// mute is a link to a peer that takes everything and says nothing.
+// mute is a link to a peer that accepts all frames and sends none.
 type mute struct {
 	receiver transport.Receiver
 	lost     sync.Once

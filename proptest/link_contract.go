@@ -78,22 +78,21 @@ func LinkContract(t *testing.T, open func(t *testing.T) (a, b transport.Link), o
 	}
 }
 
-// leaves runs check as a subtest of its own, so that its clean-ups have run,
-// and then looks for goroutines it left.
+// leaves runs check as a subtest, so that its clean-ups have run, and then
+// checks that no goroutine is left.
 func leaves(t *testing.T, check func(t *testing.T)) {
 	before := goleak.IgnoreCurrent()
 	t.Run("", check)
 	noneLeft(t, before)
 }
 
-// A trial is one test, or one case of a property, and what it leaves is cleaned
-// up at its end.
+// A trial is one test, or one case of a property. Its clean-ups run at its end.
 type trial interface {
 	rapid.TB
 	Cleanup(func())
 }
 
-// A pair is a link under test from its sender's and its receiver's side.
+// A pair consists of both ends of a link under test.
 type pair struct {
 	t        rapid.TB
 	from, to *end
@@ -114,8 +113,8 @@ func (p *pair) bind() {
 	p.to.bind()
 }
 
-// close ends both sides, first the one that nothing is queued at, and checks
-// what each was told.
+// close closes both ends, first the one without queued frames, and checks the
+// loss that each end reports.
 func (p *pair) close() {
 	p.t.Helper()
 	p.to.close(grace)
@@ -134,9 +133,9 @@ func (p *pair) framesArriveIntact() {
 	p.close()
 }
 
-// framesAreOpaque sends what no parser reads: the route says all that the link
-// needs. A peer may have to look into a message, as an HTTP server has: it may
-// refuse this one.
+// framesAreOpaque sends a frame that is not JSON, because a link may use only
+// the route. The peer may refuse the frame: an HTTP server, for example, must
+// read messages.
 func (p *pair) framesAreOpaque() {
 	p.bind()
 	p.to.grant(1)
@@ -146,7 +145,7 @@ func (p *pair) framesAreOpaque() {
 	if err != nil {
 		p.t.Fatalf("Send looked into a frame: %v", err)
 	}
-	p.from.close(grace) // the frame leaves first
+	p.from.close(grace) // Close sends the frame first
 	p.to.await(func(e *end) bool { return len(e.main().received) > 0 || e.ended || len(e.losses) > 0 })
 	if len(p.from.failures()) == 0 {
 		p.to.wantNext(frame)
@@ -170,7 +169,8 @@ func (p *pair) nothingWithoutCredit() {
 	}
 }
 
-// roundTrip sends a frame the other way: time for what should not come to come.
+// roundTrip sends a frame in the other direction. In that time, an event that must not
+// come would arrive.
 func (p *pair) roundTrip(i int) {
 	p.t.Helper()
 	p.from.grant(1)
@@ -244,7 +244,7 @@ func (p *pair) nothingDeliveredAfterClose() {
 	p.bind()
 	p.from.grant(10)
 	p.from.close(grace)
-	for i := range 10 { // some may be accepted: the end is not known here yet
+	for i := range 10 { // some may still be accepted, because this side may not know of the end yet
 		if p.to.link.Send(notification(0, frameOf(i, 64))) != nil {
 			break
 		}
@@ -274,7 +274,7 @@ func (p *pair) closeIsBounded() {
 	p.close()
 }
 
-// orderIsKept sends frames of any size while credit comes in any portions.
+// orderIsKept sends frames of random sizes while credit is granted in random portions.
 func orderIsKept(rt *rapid.T, p *pair) {
 	p.bind()
 	sizes := rapid.SliceOfN(rapid.OneOf(rapid.IntRange(64, 256), rapid.IntRange(64, 100_000)), 1, 40).Draw(rt, "sizes")
@@ -296,8 +296,8 @@ func orderIsKept(rt *rapid.T, p *pair) {
 	sender.Wait()
 }
 
-// unsentIsNeverReceived loses a link, from either side, with frames anywhere
-// on their way.
+// unsentIsNeverReceived ends a link from either side while frames are being
+// sent.
 func unsentIsNeverReceived(rt *rapid.T, p *pair) {
 	p.bind()
 	size := rapid.SampledFrom([]int{64, 4 << 10, 200_000}).Draw(rt, "size")
@@ -318,8 +318,8 @@ func unsentIsNeverReceived(rt *rapid.T, p *pair) {
 	p.checkUnsent(accepted)
 }
 
-// checkUnsent wants each tag that never left to be said once, and its frame
-// nowhere.
+// checkUnsent checks that the tag of each unsent frame is reported once, and
+// that the peer did not receive the frame.
 func (p *pair) checkUnsent(accepted []transport.Tag) {
 	unsent := p.from.loss().Unsent
 	if !slices.IsSorted(unsent) {
@@ -346,7 +346,7 @@ func (p *pair) checkUnsent(accepted []transport.Tag) {
 	}
 }
 
-// smallest is the least size of a frame.
+// smallest is the minimum size of a frame.
 const smallest = 64
 
 // frameOf returns frame number n, a notification of exactly size bytes.
@@ -363,7 +363,7 @@ func notification(tag transport.Tag, frame []byte) transport.Outbound {
 	return transport.Outbound{Tag: tag, Frame: frame, Route: transport.Route{Kind: jsonrpc.KindNotification, Method: "n"}}
 }
 
-// numberOf reads the number of a frame back; -1 for what is none of ours.
+// numberOf returns the number of a frame, or -1 if this test has not sent it.
 func numberOf(frame []byte) int {
 	n := -1
 	if _, err := fmt.Sscanf(string(frame[:min(len(frame), 64)]), `{"jsonrpc":"2.0","method":"n","params":[%d,`, &n); err != nil {

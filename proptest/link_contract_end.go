@@ -14,7 +14,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// grace is long enough for any peer that takes what it is sent.
+// grace is long enough for any peer that reads its frames.
 const grace = 10 * time.Second
 
 // An end is one link of a pair and the receiver bound to it. It fails the test
@@ -25,28 +25,28 @@ type end struct {
 	link     transport.Link
 	patience time.Duration
 
-	turn     sync.Mutex     // of those who use the link
-	resuming sync.WaitGroup // of Main, when it was lost
+	turn     sync.Mutex     // serializes the calls of the link
+	resuming sync.WaitGroup // calls of Resume for Main after its loss
 
-	calls    atomic.Int32 // of the receiver, under way
+	calls    atomic.Int32 // how many calls of the receiver are running
 	mu       sync.Mutex
-	changed  chan struct{} // closed, and made anew, at each event
+	changed  chan struct{} // closed and replaced at each event
 	lanes    map[transport.Stream]*lane
-	taken    int // of what Main received, by next
+	taken    int // how many frames of Main next has returned
 	writable int
 	failed   []transport.Failure
 	ended    bool
 	losses   []transport.Loss
-	broken   error // the first breach
+	broken   error // the first violation of the contract
 }
 
 // A lane is what the receiver of an end has seen of one stream.
 type lane struct {
-	tag      transport.Tag // of the request that opened it; zero if the peer did
+	tag      transport.Tag // the tag of the request that opened the stream; zero if the peer opened it
 	granted  int
 	received [][]byte
-	closed   bool // the peer sends nothing more on it
-	over     bool // and neither does this end, or it was lost
+	closed   bool // the peer sends nothing more on the stream
+	over     bool // neither side sends anything more on the stream, or the stream was lost
 }
 
 func newEnd(t rapid.TB, name string, link transport.Link, o ContractOptions) *end {
@@ -67,10 +67,10 @@ func (e *end) grantOn(stream transport.Stream, n int) {
 	e.guard("Grant", func() { e.use(func() { e.link.Grant(stream, n) }) })
 }
 
-// main is what was seen of Main. The caller holds mu.
+// main returns the lane of Main. The caller holds mu.
 func (e *end) main() *lane { return e.lanes[transport.Main] }
 
-// use keeps the calls of a link to one at a time.
+// use makes sure that the link is called from one goroutine at a time.
 func (e *end) use(call func()) {
 	e.turn.Lock()
 	defer e.turn.Unlock()
@@ -89,8 +89,8 @@ func (e *end) send(frame []byte) {
 	e.sendOut(notification(0, frame))
 }
 
-// sendOut sends what the link has to accept. The last frame of a stream that the
-// peer opened ends it.
+// sendOut sends a frame that the link must accept. The last frame of a stream
+// that the peer opened ends that stream.
 func (e *end) sendOut(o transport.Outbound) {
 	e.t.Helper()
 	var err error
@@ -105,8 +105,9 @@ func (e *end) sendOut(o transport.Outbound) {
 	}
 }
 
-// sendPatiently waits for Writable when the link is busy. It is run beside the
-// test's goroutine, and so gives up in silence; what misses its frame does not.
+// sendPatiently sends a frame, and waits for Writable if the link is busy. It
+// runs on another goroutine than the test, so it does not report a failure
+// itself; the code that waits for the frame does.
 func (e *end) sendPatiently(frame []byte) {
 	for {
 		seen := e.snapshot(func(e *end) int { return e.writable })
@@ -120,7 +121,7 @@ func (e *end) sendPatiently(frame []byte) {
 }
 
 // fill sends frames to a peer without credit until the link is busy, and
-// returns how many it took.
+// returns how many it accepted.
 func (e *end) fill(size int) (sent int) {
 	e.t.Helper()
 	for ; sent*size < 64<<20; sent++ {
@@ -154,7 +155,7 @@ func (e *end) wantNext(want []byte) {
 	}
 }
 
-// close closes the link, and checks that it was told so, once.
+// close closes the link, and checks that the receiver gets the loss once.
 func (e *end) close(grace time.Duration) {
 	e.t.Helper()
 	var err error
@@ -184,7 +185,8 @@ func (e *end) wait(what string, reached func(*end) bool) {
 	}
 }
 
-// await waits for a state, and reports false when it does not come.
+// await waits until a condition is true, and reports false if that takes too
+// long.
 func (e *end) await(reached func(*end) bool) bool {
 	guard := time.NewTimer(e.patience)
 	defer guard.Stop()
@@ -254,7 +256,7 @@ func (e *end) loss() transport.Loss {
 	return e.losses[0]
 }
 
-// event records one call of the link's to its receiver.
+// event records one call of the link to its receiver.
 func (e *end) event(name string, record func()) {
 	alone := e.calls.Add(1) == 1
 	defer e.calls.Add(-1)

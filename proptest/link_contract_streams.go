@@ -11,8 +11,9 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// streamsKeepOrder sends some requests, and on the stream of each, or on Main where
-// a link has no other, notifications and an answer, in any turns.
+// streamsKeepOrder sends some requests. Then it sends notifications and an answer
+// for each request, in random order, on the stream of the request, or on Main if
+// the link has no other stream.
 func streamsKeepOrder(rt *rapid.T, p *pair) {
 	p.bind()
 	before := rapid.SliceOfN(rapid.IntRange(0, 4), 1, 4).Draw(rt, "notifications before each answer")
@@ -24,7 +25,7 @@ func streamsKeepOrder(rt *rapid.T, p *pair) {
 			turns = append(turns, i)
 		}
 	}
-	p.from.grant(len(turns)) // for a link that has no other stream
+	p.from.grant(len(turns)) // for a link whose only stream is Main
 	sent := make([]int, len(before))
 	for _, i := range rapid.Permutation(turns).Draw(rt, "turns") {
 		o := notification(0, frameOf(i*most+sent[i], 64))
@@ -39,10 +40,11 @@ func streamsKeepOrder(rt *rapid.T, p *pair) {
 	p.from.checkLanes(before)
 }
 
-// most is the least number of frames that no request of a trial has.
+// most is greater than the number of frames of any request in a trial.
 const most = 100
 
-// streamsEndOnce loses a link, from either side, some of whose requests were answered.
+// streamsEndOnce ends a link, from either side, after some of its requests were
+// answered.
 func streamsEndOnce(rt *rapid.T, p *pair) {
 	p.bind()
 	requests := rapid.IntRange(1, 4).Draw(rt, "requests")
@@ -66,7 +68,7 @@ func streamsEndOnce(rt *rapid.T, p *pair) {
 // request sends requests, and returns on which stream each has reached the peer.
 func (p *pair) request(n int) []transport.Stream {
 	p.t.Helper()
-	p.to.grant(n) // for a link that has no other stream
+	p.to.grant(n) // for a link whose only stream is Main
 	for i := range n {
 		p.from.sendOut(request(i))
 	}
@@ -92,7 +94,8 @@ func (p *pair) request(n int) []transport.Stream {
 	return streams
 }
 
-// takeAll takes so many frames, whatever their streams, for credit in such portions.
+// takeAll receives the given number of frames of all streams, and grants credit in
+// the given portions.
 func (e *end) takeAll(frames int, portions []int) {
 	e.t.Helper()
 	for turn := 0; ; {
@@ -132,8 +135,8 @@ func (e *end) starving() []transport.Stream {
 	return e.starved()
 }
 
-// checkLanes wants the notifications of each request, and then its answer, in order
-// and on one stream, which is over.
+// checkLanes checks that the notifications of each request, and then its answer,
+// arrived in order on one stream, and that this stream has ended.
 func (e *end) checkLanes(before []int) {
 	e.t.Helper()
 	for i, notifications := range before {
@@ -163,7 +166,8 @@ func upTo(last int) (all []int) {
 	return all
 }
 
-// laneOf is the stream that a request has opened, or Main. The caller holds mu.
+// laneOf returns the stream that a request has opened, or Main. The caller holds
+// mu.
 func (e *end) laneOf(tag transport.Tag) (transport.Stream, *lane) {
 	for stream, l := range e.lanes {
 		if stream != transport.Main && l.tag == tag {
@@ -193,7 +197,8 @@ func answer(i, n int) transport.Outbound {
 	}
 }
 
-// numberIn is the number of a notification or an answer; -1 for what is neither.
+// numberIn returns the number in a notification or an answer, or -1 for any other
+// frame.
 func numberIn(frame []byte) int {
 	var i, n int
 	if _, err := fmt.Sscanf(string(frame), answerFormat, &i, &n); err == nil {

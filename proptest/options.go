@@ -24,11 +24,11 @@ import (
 // Options configure a suite. The zero value of each field means its default. A flag of go
 // test takes precedence over both.
 type Options struct {
-	Iterations int           // histories; default that of -rapid.checks, 100; flag -bowline.iterations
+	Iterations int           // how many histories to run; default: that of -rapid.checks, which is 100; flag -bowline.iterations
 	Concurrent int           // the maximum number of calls in flight; default 50; flag -bowline.concurrent
 	Window     time.Duration // by how much answers may be delayed; default 100 ms; flag -bowline.window
-	Cancels    int           // cancellations of one call; default 10; flag -bowline.cancels
-	Calls      int           // calls of a Soak; default 20,000; flag -bowline.calls
+	Cancels    int           // how often one call is cancelled; default 10; flag -bowline.cancels
+	Calls      int           // how many calls a Soak makes; default 20,000; flag -bowline.calls
 
 	// RealTime runs the suite outside of a testing/synctest bubble. Set it for a
 	// transport that uses descriptors, processes, or goroutines from outside of the
@@ -65,7 +65,7 @@ type Options struct {
 	// removed an answer, so a shorter one makes such a suite faster.
 	Conn conn.Options
 
-	handshake frames // how many it takes
+	handshake frames // how many frames a handshake takes
 }
 
 // frames are counts of frames by direction.
@@ -87,7 +87,7 @@ type ContractOptions struct {
 
 func (o ContractOptions) guard() time.Duration { return cmp.Or(*hangGuard, o.Guard, time.Minute) }
 
-// prepare fills in the defaults, and sees how long a handshake is.
+// prepare fills in the defaults, and counts the frames of a handshake.
 func (o Options) prepare(t *testing.T, from transport.Transport) Options {
 	t.Helper()
 	o = o.withDefaults()
@@ -130,7 +130,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// checks is how many cases rapid makes of one property.
+// checks returns how many cases of one property rapid runs.
 func checks() int {
 	const standard = 100
 	if given := flag.Lookup("rapid.checks"); given != nil {
@@ -141,9 +141,10 @@ func checks() int {
 	return standard
 }
 
-// search runs a property on as many histories as the options say. rapid fixes
-// how many it makes; fewer are cut short, and more are made in rounds. Once a
-// history has failed nothing is cut, so that it can be made smaller.
+// search runs a property on as many histories as the options say. The number
+// that rapid runs is fixed: if fewer are wanted, the others end immediately,
+// and if more are wanted, there are several rounds. After a failure no history
+// is cut short, so that rapid can shrink it.
 func (o Options) search(t *testing.T, property func(rt *rapid.T)) {
 	t.Helper()
 	before := goleak.IgnoreCurrent()
@@ -163,7 +164,8 @@ func (o Options) search(t *testing.T, property func(rt *rapid.T)) {
 	noneLeft(t, before)
 }
 
-// noneLeft looks for goroutines. A busy machine is given time to end them.
+// noneLeft checks that no goroutine is left. It waits for a while, because a busy
+// machine needs time to end them.
 func noneLeft(t *testing.T, before goleak.Option) {
 	t.Helper()
 	var left error
@@ -186,8 +188,8 @@ func starters(stacks string) (names []string) {
 
 var startedBy = regexp.MustCompile(`(?m)^created by (\S+)`)
 
-// history runs one history against a new Conn: in virtual time, unless the
-// transport cannot.
+// history runs one history against a new Conn, in virtual time unless the
+// options say RealTime.
 func (o Options) history(rt *rapid.T, from transport.Transport, plan fault.Plan, run func(w *world)) {
 	if o.RealTime {
 		w := newWorld(rt, o, from, plan)

@@ -17,31 +17,31 @@ import (
 	"github.com/bowline-mcp/bowline/transport/fault"
 )
 
-// A record is what was seen of the calls of one Conn: by its callers, on both
-// sides of the faults, and by its peer.
+// A record counts what happened to the calls of one Conn, as seen by its
+// callers, on both sides of the faults, and by its peer.
 type record struct {
-	ledger.Ledger // what its callers were told
+	ledger.Ledger // the outcomes that the callers got
 
 	mu        sync.Mutex
-	entries   map[string]*account // by params
-	exchanges map[int64]*exchange // by the id of a request
+	entries   map[string]*account // by the params of the call
+	exchanges map[int64]*exchange // by the id of the request
 	links     int
-	executed  int                // requests of callers'
-	replies   int                // delivered to the Conn
-	malformed int                // frames delivered to the Conn that were no message
-	notified  int                // notifications delivered to the Conn
-	handled   int                // of those, that its handler got
-	asks      map[string]*asking // by params
-	answers   int                // of the Conn's handler
+	executed  int                // how many requests of callers were executed
+	replies   int                // how many replies were delivered to the Conn
+	malformed int                // how many invalid frames were delivered to the Conn
+	notified  int                // how many notifications were delivered to the Conn
+	handled   int                // how many of these its handler got
+	asks      map[string]*asking // by the params of the call
+	answers   int                // how many answers the Conn's handler gave
 	askBooks  answeredAsks
 	wrong     []string
 }
 
-// An account is what was seen of one call.
+// An account counts what happened to one call.
 type account struct {
 	ledger.Call
-	accepted int // by the link, from the Conn
-	handed   int // on, by the faults
+	accepted int // how often the link accepted it from the Conn
+	handed   int // how often the faults passed it on
 }
 
 // An exchange is what was seen of one id between the faults and the transport. A
@@ -73,7 +73,8 @@ func (l *record) note(do func()) {
 	do()
 }
 
-// of returns the account of a call, which nobody may have made.
+// of returns the account of the call with these params. It creates one if there is
+// none, even if nobody has made the call.
 func (l *record) of(params string) *account {
 	a := l.entries[params]
 	if a == nil {
@@ -90,7 +91,7 @@ func (l *record) blame(format string, args ...any) {
 
 func (l *record) make(params string) { l.note(func() { l.entries[params] = new(account) }) }
 
-// settle notes what a caller was told.
+// settle records the outcome that a caller got.
 func (l *record) settle(params, result string, err error) {
 	l.note(func() {
 		a := l.of(params)
@@ -145,14 +146,14 @@ func (l inside) refused(_ int, m *jsonrpc.Message) {
 
 func handed(a *account) *int { return &a.handed }
 
-// ask counts any request, also one that is none of the callers'.
+// ask counts any request, even one that no caller has made.
 func (l inside) ask(m *jsonrpc.Message, by int) {
 	if m.Kind == jsonrpc.KindRequest {
 		l.note(func() { l.exchange(m.ID).handed += by })
 	}
 }
 
-// spoiled counts what faults have made of a request: the peer refuses it by its id.
+// spoiled counts a request that a fault has corrupted. The peer refuses it by its id.
 func (l inside) spoiled(id jsonrpc.ID) { l.note(func() { l.exchange(id).handed++ }) }
 
 func (l inside) received(m *jsonrpc.Message, err error) {
@@ -163,15 +164,15 @@ func (l inside) received(m *jsonrpc.Message, err error) {
 
 func (inside) notSent(int, ...transport.Tag) {}
 
-// count counts a request of a caller's on its way.
+// count counts a request of a caller while it is passed on.
 func (l *record) count(m *jsonrpc.Message, by int, of func(*account) *int) {
 	if m.Kind == jsonrpc.KindRequest && m.Method == method {
 		l.note(func() { *of(l.of(string(m.Params))) += by })
 	}
 }
 
-// executing is the peer's handler. One request in eight takes its time, and one in four
-// asks back if it is to.
+// executing is the peer's handler. One request in eight takes longer. With
+// Options.Asks, one in four makes a request to its caller.
 type executing struct {
 	*record
 	time time.Duration
@@ -214,7 +215,7 @@ func (l noticing) ServeRequest(_ context.Context, in *conn.Incoming) (json.RawMe
 
 func (l noticing) ServeNotification(context.Context, *conn.Incoming) { l.note(func() { l.handled++ }) }
 
-// audit lists what is not true of a Conn whose calls have ended.
+// audit returns the violations of a Conn whose calls have ended.
 func (s *soaked) audit() []string {
 	r, final := s.record, s.conn.Stats()
 	balance := r.Balance(final)
@@ -240,7 +241,7 @@ func (s *soaked) audit() []string {
 	return r.wrong
 }
 
-// audit says what is not true of one call, or returns "".
+// audit returns a violation of one call, or "".
 func (a *account) audit(mayRepeat bool) string {
 	switch wrong := a.Contradiction(a.handed); {
 	case wrong != "":
@@ -254,7 +255,7 @@ func (a *account) audit(mayRepeat bool) string {
 	}
 }
 
-// repeats is how many frames of a direction faults have made to come twice.
+// repeats returns how many frames of a direction were repeated by faults.
 func (s *soaked) repeats(d fault.Direction) (n int) {
 	for _, e := range s.faults.Log() {
 		if e.Kind == fault.Duplicate && e.Direction == d {
@@ -273,8 +274,8 @@ func (l *record) auditExchanges() {
 	}
 }
 
-// auditFrames checks that the Conn counts everything that was delivered, once it
-// has come to rest.
+// auditFrames checks that an idle Conn has counted everything that was
+// delivered.
 func (l *record) auditFrames(stats conn.Stats, rested bool) {
 	answers := stats.Settled[conn.Answered][conn.Sent] + stats.Settled[conn.PeerError][conn.Sent] + stats.Late + stats.Unknown
 	for _, c := range []struct {
@@ -291,13 +292,13 @@ func (l *record) auditFrames(stats conn.Stats, rested bool) {
 	}
 }
 
-// books are the sums of all rounds of a soak.
+// books are the totals of all rounds of a soak.
 type books struct {
 	made       int
 	took       time.Duration
 	told       ledger.Counts
-	executed   int // by the peers
-	twice      int // of those, more than once
+	executed   int // how many requests the peers executed
+	twice      int // how many of these were executed more than once
 	reconnects int
 	asks       answeredAsks
 	stats      conn.Stats // the counts of frames

@@ -83,7 +83,7 @@ func Soak(t *testing.T, peer func(*testing.T, conn.Handler) transport.Transport,
 	}
 }
 
-// A soak is the rounds of calls, and their books.
+// A soak consists of rounds of calls, and their totals.
 type soak struct {
 	o     Options
 	peer  maker
@@ -92,7 +92,8 @@ type soak struct {
 	began time.Time
 }
 
-// triedTooLittle says what too few were answered of, and nothing if it was enough.
+// triedTooLittle says which calls or requests had too few answers, or returns "" if
+// there were enough.
 func (s *soak) triedTooLittle() string {
 	enough := s.o.enough()
 	if answered := s.books.answered(); answered < enough {
@@ -118,25 +119,26 @@ func (s *soak) round(t *testing.T, calls int) {
 	t.Logf("%d of %d calls in %v", s.books.made, s.o.Calls, time.Since(s.began).Round(time.Millisecond))
 }
 
-// atOnce is how many calls are under way at once, at most.
+// atOnce returns the maximum number of calls in flight.
 func (o Options) atOnce() int { return min(o.Calls, roundConns*o.Concurrent) }
 
-// enough is how many calls must be answered for something to have been tried.
+// enough returns how many calls must be answered for the test to be meaningful.
 func (o Options) enough() uint64 { return uint64(max(o.atOnce()/8, 1)) }
 
-// A maker makes a transport to a peer that serves with a handler.
+// A maker returns a transport to a peer that uses the given handler.
 type maker = func(*testing.T, conn.Handler) transport.Transport
 
 const (
 	roundCalls = 20_000
 	roundConns = 16
 
-	// patientRounds are made where a machine is so slow that too few calls were
-	// answered in time. Each gives calls twice the time of the one before.
+	// patientRounds is how many more rounds are made if the machine is so slow
+	// that too few calls were answered in time. In each of them, calls have twice
+	// as much time as in the one before.
 	patientRounds = 6
 )
 
-// A round is some Conns, each with a peer, faults and callers of its own.
+// A round consists of several Conns, each with its own peer, faults and callers.
 type round struct {
 	o     Options
 	seed  uint64
@@ -170,8 +172,7 @@ func (r *round) run(t *testing.T, peer maker) {
 	}
 }
 
-// rest waits until nothing is under way any more. In real time nobody knows
-// when that is.
+// rest waits until all Conns are idle. In real time it cannot know that.
 func (r *round) rest() {
 	if r.o.RealTime {
 		return
@@ -181,7 +182,7 @@ func (r *round) rest() {
 	synctest.Wait()
 }
 
-// share is how many of the calls one Conn makes.
+// share returns how many of the calls one Conn makes.
 func (r *round) share(i int) int {
 	share := r.calls / roundConns
 	if i < r.calls%roundConns {
@@ -209,7 +210,7 @@ func newSoaked(o Options, chance *rand.Rand, peer func(conn.Handler) transport.T
 	return s
 }
 
-// work makes so many calls.
+// work makes the given number of calls.
 func (s *soaked) work(calls int, chance *rand.Rand) {
 	var keeping, calling sync.WaitGroup
 	over := make(chan struct{})
@@ -232,8 +233,8 @@ func (s *soaked) work(calls int, chance *rand.Rand) {
 	keeping.Wait()
 }
 
-// keep has the link break now and then, as a look at its liveness would: one
-// that is half open, or mute, says nothing by itself.
+// keep breaks the link from time to time, as a failed liveness check would,
+// because a link that is half open or mute does not report its loss.
 func (s *soaked) keep(over <-chan struct{}) {
 	every := time.NewTicker(s.o.patience())
 	defer every.Stop()
@@ -247,7 +248,7 @@ func (s *soaked) keep(over <-chan struct{}) {
 	}
 }
 
-// patience is how long a link is left alone.
+// patience returns how long keep waits before it breaks a link.
 func (o Options) patience() time.Duration {
 	if o.RealTime {
 		return 10 * o.Conn.RequestTimeout
@@ -278,7 +279,7 @@ func (s *soaked) call(n int, chance *rand.Rand) {
 	}
 }
 
-// stormy draws a plan in which everything may happen at any time.
+// stormy draws a plan in which every kind of fault may happen at any time.
 func stormy(o Options, chance *rand.Rand) fault.Plan {
 	plan := fault.Plan{Seed: chance.Uint64()}
 	for _, kind := range answerFaults {
@@ -302,8 +303,9 @@ func stormy(o Options, chance *rand.Rand) fault.Plan {
 	return plan
 }
 
-// likelihood is the part of all frames that a fault hits, on average. What ends
-// a link or a stream is rare, or few calls would be answered.
+// likelihood returns the average fraction of frames that a kind of fault hits.
+// Faults that end a link or a stream are rare, because otherwise few calls
+// would be answered.
 func likelihood(kind fault.Kind) float64 {
 	switch kind {
 	case fault.HalfOpen, fault.MuteStream:

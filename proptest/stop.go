@@ -46,16 +46,16 @@ func StopAnywhere(t *testing.T, from transport.Transport, o Options) {
 	})
 }
 
-// An ending is one way out of a Conn, and when it is taken.
+// An ending is a Stop or a Close of the Conn, at a given time.
 type ending struct {
-	Close    bool          // else Stop
-	Deadline time.Duration // of Close; 0 for none
+	Close    bool          // Close; otherwise Stop
+	Deadline time.Duration // the deadline of Close; 0: none
 	After    time.Duration
 }
 
 func drawEndings(rt *rapid.T, o Options) []ending {
 	soon := rapid.Map(rapid.Int64Range(0, int64(10*o.Window)), func(n int64) time.Duration { return time.Duration(n) })
-	patient := rapid.IntRange(0, 2).Draw(rt, "patient") == 2 // only Close, without a deadline
+	patient := rapid.IntRange(0, 2).Draw(rt, "patient") == 2 // whether the history ends with Close without a deadline only
 	return rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) ending {
 		e := ending{Close: patient || rapid.Bool().Draw(rt, "close")}
 		if e.Close && !patient && rapid.Bool().Draw(rt, "with a deadline") {
@@ -68,8 +68,8 @@ func drawEndings(rt *rapid.T, o Options) []ending {
 	}), 1, 4).Draw(rt, "endings")
 }
 
-// stopsAfter plays so many steps, and ends the Conn in each of these ways.
-// With -1 nothing has begun: Run may not even run.
+// stopsAfter plays n steps, and then ends the Conn in the given ways. If n is
+// -1, it ends the Conn at the start, perhaps before Run runs.
 func (w *world) stopsAfter(steps []step, n int, ends []ending) {
 	w.t.Helper()
 	if n >= 0 {
@@ -95,21 +95,21 @@ func (w *world) stopsAfter(steps []step, n int, ends []ending) {
 	w.finish()
 }
 
-// checkResult wants Run to end well. A link that is lost while a Close waits
-// for its calls is the reason that Run returns. In real time nobody knows how
-// long a link takes to close.
+// checkResult checks that Run returns no error. If the link is lost while Close
+// waits for calls, Run returns that reason. In real time, the link may also
+// take too long to close.
 func (w *world) checkResult(ends []ending) {
 	w.t.Helper()
 	var why conn.Reason
 	lost := errors.As(w.result, &why) && slices.ContainsFunc(ends, func(e ending) bool { return e.Close })
-	slow := w.o.RealTime && errors.As(w.result, new(*conn.StuckError)) // what is left is found when all is over
+	slow := w.o.RealTime && errors.As(w.result, new(*conn.StuckError)) // what is left behind is checked at the end
 	if w.result != nil && !lost && !slow {
 		w.fatalf("Run returned %v", w.result)
 	}
 }
 
-// checkEnds wants every call to have ended by the first Stop, or by the
-// deadline of the first Close to have one.
+// checkEnds checks that every call has ended at the first Stop, or at the
+// deadline of the first Close that has one.
 func (w *world) checkEnds(began time.Time, ends []ending) {
 	w.t.Helper()
 	w.settle()
@@ -128,7 +128,7 @@ func (w *world) checkEnds(began time.Time, ends []ending) {
 	}
 }
 
-// take takes one way out. Close may not find a Conn that does not run yet.
+// take calls Stop or Close. Close may fail because the Conn does not run yet.
 func (w *world) take(e ending) {
 	timer := time.NewTimer(e.After)
 	<-timer.C
@@ -141,12 +141,12 @@ func (w *world) take(e ending) {
 		ctx, cancel = context.WithTimeout(ctx, e.Deadline)
 	}
 	defer cancel()
-	w.conn.Close(ctx) // what it returns depends on who came first; that it returns does not
+	w.conn.Close(ctx) // the result depends on which call came first, but Close must return
 }
 
-// bound is when Run must have returned: the first way out decides, with the
-// graces that it leaves. A Close without a deadline gives its calls DrainGrace,
-// and then its link.
+// bound returns when Run must have returned at the latest. The first Stop or
+// Close decides, plus the graces that follow it. A Close without a deadline
+// allows DrainGrace for calls, and again for the link.
 func (w *world) bound(ends []ending) time.Duration {
 	bound := time.Duration(1<<63 - 1)
 	stop, drain := w.o.stopGrace(), w.o.drainGrace()
@@ -154,7 +154,7 @@ func (w *world) bound(ends []ending) time.Duration {
 		latest := e.After + 3*stop
 		switch {
 		case e.Close && e.Deadline > 0:
-			latest += e.Deadline // it stops then
+			latest += e.Deadline // the Conn stops at the deadline
 		case e.Close:
 			latest += 2 * drain
 		}
@@ -166,8 +166,8 @@ func (w *world) bound(ends []ending) time.Duration {
 func (o Options) stopGrace() time.Duration  { return cmp.Or(o.Conn.StopGrace, 100*time.Millisecond) }
 func (o Options) drainGrace() time.Duration { return cmp.Or(o.Conn.DrainGrace, 5*time.Second) }
 
-// refusesEverything holds that a closed Conn takes no call, and that ending it
-// again does nothing.
+// refusesEverything checks that a closed Conn accepts no call, and that ending
+// it again has no effect.
 func (w *world) refusesEverything() {
 	w.t.Helper()
 	w.conn.Stop()
@@ -182,7 +182,7 @@ func (w *world) refusesEverything() {
 	}
 }
 
-// drains closes a Conn with calls in flight whose answers are merely delayed.
+// drains closes a Conn during calls whose answers are only delayed.
 func (w *world) drains(calls int) {
 	w.t.Helper()
 	w.ready()
@@ -191,7 +191,7 @@ func (w *world) drains(calls int) {
 	}
 	w.settle()
 	ctx, cancel := context.Background(), context.CancelFunc(func() {})
-	if w.o.RealTime { // nobody knows how long an answer takes
+	if w.o.RealTime { // in real time it is unknown how long an answer takes
 		ctx, cancel = context.WithTimeout(ctx, w.o.guard())
 	}
 	defer cancel()
@@ -221,7 +221,7 @@ func Restart(t *testing.T, from transport.Transport, o Options) {
 	o.search(t, func(rt *rapid.T) {
 		plan := inboundOnly(drawPlan(rt, o, fault.Reorder, fault.Duplicate, fault.Forge))
 		if o.allows(fault.SlowClose) {
-			plan.SlowClose = o.stopGrace() / 2 // so that the next attempt may have to wait for the old link
+			plan.SlowClose = o.stopGrace() / 2 // so the next attempt may have to wait until the old link is closed
 			if o.RealTime {
 				plan.SlowClose = 2 * o.Conn.BackoffMin
 			}
@@ -245,8 +245,8 @@ func countCalls(steps []step) (n int) {
 	return n
 }
 
-// losesAndRecovers plays a history on a link that dies on the way, and makes a
-// call on the next, which may be asked for before the old one is closed.
+// losesAndRecovers plays a history on a link that is lost during it, and makes
+// a call on the next link. The Conn may be woken before the old link is closed.
 func (w *world) losesAndRecovers(steps []step, wakes bool) {
 	w.t.Helper()
 	w.ready()
@@ -277,7 +277,7 @@ func (w *world) died() bool {
 	return slices.ContainsFunc(w.faults.Log(), func(e fault.Entry) bool { return e.Kind == fault.Die })
 }
 
-// checkIDsRise wants the ids of a link above those of every link before it.
+// checkIDsRise checks that all ids of a link are greater than those of earlier links.
 func (w *world) checkIDsRise() {
 	w.t.Helper()
 	highest := map[int]int64{}

@@ -54,11 +54,11 @@ func StoreContract(t *testing.T, open func(t *testing.T) Stores, o ContractOptio
 	})
 }
 
-// stores are Stores on trial.
+// stores are the Stores under test.
 type stores struct {
 	Stores
 	t   trial
-	ctx context.Context // the hang guard
+	ctx context.Context // ends the trial if something hangs
 }
 
 func openStores(t *testing.T, of trial, open func(*testing.T) Stores, o ContractOptions) *stores {
@@ -67,7 +67,7 @@ func openStores(t *testing.T, of trial, open func(*testing.T) Stores, o Contract
 	return &stores{open(t), of, ctx}
 }
 
-// either alternates between the two.
+// either returns A or B in turn.
 func (s *stores) either(n int) registry.Store {
 	if n%2 == 0 {
 		return s.A
@@ -75,7 +75,7 @@ func (s *stores) either(n int) registry.Store {
 	return s.B
 }
 
-// claim takes a name that must be free.
+// claim claims a name that must be free.
 func (s *stores) claim(from registry.Store, c registry.Claim) registry.Release {
 	s.t.Helper()
 	if c.Lost == nil {
@@ -95,7 +95,7 @@ func (s *stores) release(release registry.Release) {
 	}
 }
 
-// wantTaken claims a name that holder has.
+// wantTaken checks that a claim fails because holder has the name.
 func (s *stores) wantTaken(name, holder string) {
 	s.t.Helper()
 	for n := range 2 {
@@ -162,7 +162,7 @@ func (s *stores) releaseIsOfItsOwn() {
 func (s *stores) claimWithoutTime() {
 	ended, cancel := context.WithCancel(s.ctx)
 	cancel()
-	for range 16 { // chance may be on its side
+	for range 16 { // repeated, because a wrong Store may pass by chance
 		if _, err := s.A.Claim(ended, registry.Claim{Name: "n", Holder: "late", Lost: func(error) {}}); err == nil {
 			s.t.Fatalf("a claim was made after its context had ended")
 		}
@@ -186,12 +186,12 @@ func (s *stores) watchBegins() {
 	}
 }
 
-// first is what a watch begins with.
+// first returns the first map of a new watch.
 func (s *stores) first(from registry.Store) map[string]string {
 	for s.ctx.Err() == nil {
 		for all, err := range from.Watch(s.ctx) {
 			if err != nil {
-				break // it may have missed something before it began
+				break // the watch may have missed something before it began
 			}
 			return all
 		}
@@ -201,7 +201,7 @@ func (s *stores) first(from registry.Store) map[string]string {
 }
 
 func (s *stores) watchEnds() {
-	s.first(s.A) // and left
+	s.first(s.A) // the loop is left after the first map
 	f := s.follow(s.A)
 	s.claim(s.B, registry.Claim{Name: "n", Holder: "h"})
 	f.await(map[string]string{"n": "h"})
@@ -218,7 +218,7 @@ func (s *stores) lossIsTold() {
 		release := s.claim(s.A, registry.Claim{Name: "n", Holder: "a", Lost: func(error) {
 			select {
 			case told <- struct{}{}:
-			default: // it was told before
+			default: // the loss was reported before
 			}
 		}})
 		f.await(map[string]string{"n": "a"})
@@ -257,7 +257,7 @@ func agreesWithMap(rt *rapid.T, s *stores) {
 		"release": func(rt *rapid.T) {
 			name := rapid.SampledFrom([]string{"k", "l", "m", "n"}).Draw(rt, "name")
 			if release := releases[name]; release != nil {
-				s.release(release) // perhaps again
+				s.release(release) // the name may be released twice
 				delete(model, name)
 			}
 		},
@@ -270,7 +270,7 @@ func agreesWithMap(rt *rapid.T, s *stores) {
 	for _, f := range following {
 		f.await(model)
 		f.stop()
-		for name, holders := range f.told { // which rise
+		for name, holders := range f.told { // the holders of a name have rising numbers
 			if !slices.IsSorted(holders) {
 				rt.Fatalf("the holders of %q were told as %v", name, holders)
 			}
@@ -278,20 +278,20 @@ func agreesWithMap(rt *rapid.T, s *stores) {
 	}
 }
 
-// following adds up what a Store tells.
+// following adds up the changes that a Store reports.
 type following struct {
 	t       rapid.TB
 	ctx     context.Context
 	cancel  context.CancelFunc
 	ended   chan struct{}
-	changed chan struct{} // capacity one: something has changed
+	changed chan struct{} // capacity one: a token when something has changed
 
 	mu   sync.Mutex
 	now  map[string]string
-	told map[string][]string // of each name every holder, in the order that they were told
+	told map[string][]string // all holders of each name, in the order in which the Store reported them
 }
 
-// follow begins to follow, until stop or the end of the trial.
+// follow watches a Store until stop is called or the trial ends.
 func (s *stores) follow(from registry.Store) *following {
 	f := &following{t: s.t, ended: make(chan struct{}), changed: make(chan struct{}, 1), now: map[string]string{}, told: map[string][]string{}}
 	f.ctx, f.cancel = context.WithCancel(s.ctx)
@@ -320,11 +320,11 @@ func (f *following) note(h registry.Holding) {
 	}
 	select {
 	case f.changed <- struct{}{}:
-	default: // it will be looked at already
+	default: // the channel has a token already
 	}
 }
 
-// await waits until what was told adds up to want.
+// await waits until the reported changes add up to want.
 func (f *following) await(want map[string]string) {
 	f.t.Helper()
 	for {
@@ -342,7 +342,7 @@ func (f *following) await(want map[string]string) {
 	}
 }
 
-// stop waits until nothing is told any more.
+// stop ends the watch and waits for its end.
 func (f *following) stop() {
 	f.cancel()
 	<-f.ended

@@ -14,23 +14,23 @@ import (
 	"github.com/bowline-mcp/bowline/transport/transcript"
 )
 
-// A witness writes down what passes. One stands between the Conn and the faults,
-// one between the faults and the transport under test.
+// A witness records the frames that pass. There is one between the Conn and the
+// faults, and one between the faults and the transport under test.
 type witness struct {
-	reopened chan struct{} // closed with the second link
+	reopened chan struct{} // closed when the second link is opened
 
 	mu        sync.Mutex
 	links     int
-	frames    frames              // either way, on any link
-	requests  []sighting          // accepted by the link
-	unsent    map[passage]bool    // of those, what was said never to have left
-	answers   map[int64]time.Time // when the first for an id was delivered
-	replies   int                 // of any id, delivered
-	guesses   int                 // of those, to ids of no request accepted
-	cancelled map[int64]int       // announcements accepted, by id
+	frames    frames              // frames in both directions, on all links
+	requests  []sighting          // requests that the link has accepted
+	unsent    map[passage]bool    // the requests among these that were reported as unsent
+	answers   map[int64]time.Time // when the first answer for an id was delivered
+	replies   int                 // how many replies were delivered
+	guesses   int                 // how many of these have an id that no accepted request has
+	cancelled map[int64]int       // how many cancellations the link has accepted, by id
 }
 
-// A sighting is one request on its way to the peer.
+// A sighting is a request that has passed on its way to the peer.
 type sighting struct {
 	passage
 	method string
@@ -58,8 +58,8 @@ func (w *witness) opened() {
 	}
 }
 
-// passages lists where the request with these params was accepted and not said
-// to be unsent.
+// passages lists the links on which the request with these params was accepted
+// and not reported as unsent.
 func (w *witness) passages(params string) (passed []passage) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -71,14 +71,14 @@ func (w *witness) passages(params string) (passed []passage) {
 	return passed
 }
 
-// seen lists every request accepted, in order.
+// seen lists all accepted requests, in order.
 func (w *witness) seen() []sighting {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.requests)
 }
 
-// answered says when the first answer for an id was delivered.
+// answered returns when the first answer for an id was delivered.
 func (w *witness) answered(id int64) (time.Time, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -92,15 +92,15 @@ func (w *witness) announced(id int64) int {
 	return w.cancelled[id]
 }
 
-// count returns how many links were opened, how many answers delivered, and how
-// many of them to requests never made.
+// count returns how many links were opened, how many answers were delivered,
+// and how many of these answered no request.
 func (w *witness) count() (links, replies, guesses int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.links, w.replies, w.guesses
 }
 
-// passed returns how many frames have passed, either way.
+// passed returns how many frames have passed in each direction.
 func (w *witness) passed() frames {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -138,8 +138,7 @@ func sightingOf(link int, m *jsonrpc.Message) sighting {
 	return sighting{passage{link, id}, m.Method, string(m.Params)}
 }
 
-// cancelledBy returns the id of the request that a message announces to be
-// cancelled.
+// cancelledBy returns the id of the request that a message cancels.
 func cancelledBy(m *jsonrpc.Message) (id int64, ok bool) {
 	var params struct {
 		ID int64 `json:"id"`
@@ -175,27 +174,29 @@ func (w *witness) notSent(link int, tags ...transport.Tag) {
 	}
 }
 
-// An observer is told what passes through a transport. Its methods may be
-// called from several goroutines at once.
+// An observer gets the frames that pass through a transport. Its methods may be
+// called from several goroutines at the same time.
 type observer interface {
 	opened()
 
-	// sent notes a message before the link may deliver it, and refused takes that
-	// back, should the link not accept it.
+	// sent gets a message before the link may deliver it. If the link does not
+	// accept it, refused is called afterwards.
 	sent(link int, m *jsonrpc.Message)
 	refused(link int, m *jsonrpc.Message)
 
-	// spoiled notes what was sent and is no message, if its id can be read.
+	// spoiled gets the id of a sent frame that is not a valid message, if the id
+	// can be read.
 	spoiled(id jsonrpc.ID)
 
-	// received notes a frame before it is delivered; err is why it is no message.
+	// received gets a frame before it is delivered. If it is not a valid message,
+	// err says why.
 	received(m *jsonrpc.Message, err error)
 
-	// notSent notes what never left, although it was accepted.
+	// notSent gets the tags of frames that were accepted but not sent.
 	notSent(link int, tags ...transport.Tag)
 }
 
-// watch returns a transport that tells an observer what passes.
+// watch returns a transport that reports its frames to an observer.
 func watch(inner transport.Transport, by observer) transport.Transport {
 	return transcript.Tap(inner, func(e transcript.Entry) {
 		m, err := jsonrpc.Message{}, e.Err
@@ -220,7 +221,7 @@ func watch(inner transport.Transport, by observer) transport.Transport {
 	})
 }
 
-// opening is a transport made of a function.
+// opening is a function that implements transport.Transport.
 type opening func(context.Context) (transport.Link, error)
 
 func (o opening) Open(ctx context.Context) (transport.Link, error) { return o(ctx) }

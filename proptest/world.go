@@ -19,7 +19,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport/fault"
 )
 
-// A world is one Conn on a transport with faults, and everyone who calls it.
+// A world is one Conn on a transport with faults, and its callers.
 type world struct {
 	t       rapid.TB
 	o       Options
@@ -28,12 +28,12 @@ type world struct {
 	inner   *witness // what passes between the faults and the transport
 	conn    *conn.Conn
 	ran     chan struct{} // closed when Run has returned
-	result  error         // of Run
+	result  error         // the result of Run
 	callers []*caller
-	others  atomic.Uint64 // calls that have ended and are none of the callers': a handshake's
+	others  atomic.Uint64 // how many calls of handshakes have ended
 }
 
-// method is that of every call.
+// method is the method of every call.
 const method = "echo"
 
 func newWorld(t rapid.TB, o Options, from transport.Transport, plan fault.Plan) *world {
@@ -44,7 +44,7 @@ func newWorld(t rapid.TB, o Options, from transport.Transport, plan fault.Plan) 
 			w.others.Add(1)
 		}
 	}})
-	o.Conn.Log = cmp.Or(o.Conn.Log, slog.New(slog.DiscardHandler)) // it fails on purpose, thousands of times
+	o.Conn.Log = cmp.Or(o.Conn.Log, slog.New(slog.DiscardHandler)) // the Conn fails on purpose thousands of times, so nothing is logged by default
 	w.conn = conn.New(watch(w.faults, w.outer), o.Conn)
 	go func() {
 		defer close(w.ran)
@@ -53,7 +53,7 @@ func newWorld(t rapid.TB, o Options, from transport.Transport, plan fault.Plan) 
 	return w
 }
 
-// end stops the Conn, whatever has become of it, and everyone who calls it.
+// end stops the Conn, whatever its state, and waits for its callers.
 func (w *world) end() {
 	w.conn.Stop()
 	for _, c := range w.callers {
@@ -65,15 +65,15 @@ func (w *world) end() {
 	}
 }
 
-// settle lets everything that can happen at this moment happen. In real time
-// nobody knows when that is.
+// settle waits until nothing more can happen without time passing. In real time
+// it cannot know that.
 func (w *world) settle() {
 	if !w.o.RealTime {
 		synctest.Wait()
 	}
 }
 
-// pass lets time go by.
+// pass waits for the time d.
 func (w *world) pass(d time.Duration) {
 	if d > 0 {
 		timer := time.NewTimer(d)
@@ -83,10 +83,11 @@ func (w *world) pass(d time.Duration) {
 	w.nothingPendsOutsideReady()
 }
 
-// patient is a call that surely ends otherwise than by its timeout.
+// patient returns a plan for a call that certainly does not time out.
 func (o Options) patient() callPlan { return callPlan{Timeout: 2 * o.guard()} }
 
-// guard is longer than anything may take. In virtual time it costs nothing.
+// guard returns a time that is longer than anything may take. In virtual time,
+// waiting for it takes no time.
 func (o Options) guard() time.Duration {
 	if o.RealTime {
 		return ContractOptions{Guard: o.Guard}.guard()
@@ -105,8 +106,9 @@ func (w *world) await(what string, happened <-chan struct{}) {
 	}
 }
 
-// fatalf fails the history, and says what was done to it. That is no part of
-// the failure, which must be the same each time to be made smaller.
+// fatalf fails the history, and prints the faults that were injected. They are
+// not part of the failure's message, because rapid shrinks a failure only if
+// its message stays the same.
 func (w *world) fatalf(format string, args ...any) {
 	w.t.Helper()
 	w.t.Logf("the Conn is %s (%v), its books %+v\nfaults:\n%v",
@@ -125,26 +127,26 @@ func (w *world) ready() {
 	w.settle()
 }
 
-// A caller is one call, and who waits for it.
+// A caller is one call and the goroutine that waits for it.
 type caller struct {
 	callPlan
 	params string
 	ctx    context.Context
 	leave  context.CancelFunc
 	began  time.Time
-	done   chan struct{} // closed when it has returned
+	done   chan struct{} // closed when the call has returned
 
 	mu      sync.Mutex
 	returns int
 	result  json.RawMessage
 	err     error
-	at      time.Time // when it returned
+	at      time.Time // when the call returned
 }
 
-// A callPlan is how a call is made.
+// A callPlan says how a call is made.
 type callPlan struct {
-	Timeout      time.Duration // 0: the Conn's
-	Leave        time.Duration // when its context is cancelled; 0: never
+	Timeout      time.Duration // the timeout of the call; 0: that of the Conn
+	Leave        time.Duration // when the context of the call is cancelled; 0: never
 	WaitForReady bool
 }
 
@@ -200,7 +202,7 @@ func (w *world) finish() {
 	w.checkBooks()
 }
 
-// checkCall holds a call's outcome against what has passed.
+// checkCall compares the outcome of a call with the frames that have passed.
 func (w *world) checkCall(c *caller) {
 	w.t.Helper()
 	if c.returns != 1 {
@@ -219,8 +221,8 @@ func (w *world) checkCall(c *caller) {
 	w.checkFailure(c, failed)
 }
 
-// unsentFor is longer than a call may wait for a busy link: one that takes
-// nothing is given up after ten seconds (ADR-0007).
+// unsentFor is longer than a call may wait for a busy link: a link that accepts
+// nothing is lost after ten seconds (ADR-0007).
 const unsentFor = 15 * time.Second
 
 func (w *world) checkFailure(c *caller, failed *conn.CallError) {
@@ -253,11 +255,11 @@ func (w *world) checkFailure(c *caller, failed *conn.CallError) {
 	}
 }
 
-// mayRefuse reports whether faults can have made the peer refuse a call.
+// mayRefuse reports whether a fault may have made the peer refuse a call.
 func (w *world) mayRefuse() bool { return len(w.faults.Log()) > 0 }
 
-// checkNoReplay wants every request handed to one link, once, under an id of
-// its own.
+// checkNoReplay checks that every request was passed to one link, once, and
+// with its own id.
 func (w *world) checkNoReplay() {
 	w.t.Helper()
 	ids, params := map[int64]string{}, map[string]bool{}
@@ -267,7 +269,7 @@ func (w *world) checkNoReplay() {
 		}
 		ids[s.id] = s.params
 		if s.method != method {
-			continue // a handshake is made on every link
+			continue // a handshake is repeated on every link
 		}
 		if params[s.params] {
 			w.fatalf("request %s was sent twice", s.params)
@@ -276,8 +278,8 @@ func (w *world) checkNoReplay() {
 	}
 }
 
-// checkBooks wants every call to have ended in the books, and every answer to
-// be counted. A handshake's calls may be under way.
+// checkBooks checks that the statistics of the Conn contain the end of every
+// call, and every answer. Calls of a handshake may still be in flight.
 func (w *world) checkBooks() {
 	w.t.Helper()
 	over := uint64(len(w.callers)) + w.others.Load()
@@ -295,8 +297,8 @@ func (w *world) checkBooks() {
 	}
 }
 
-// nothingPendsOutsideReady holds that calls end with their incarnation, except
-// those that wait for the next. It cannot be seen in real time.
+// nothingPendsOutsideReady checks that calls end with their incarnation, except
+// those that wait for the next one. In real time this cannot be observed.
 func (w *world) nothingPendsOutsideReady() {
 	w.t.Helper()
 	if state := w.conn.State(); w.o.RealTime || state == conn.Ready || state == conn.Initializing {

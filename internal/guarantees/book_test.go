@@ -168,7 +168,7 @@ func TestTable(t *testing.T) {
 	want := tablePreamble + `
 ## [0005. Tombstones](adr/0005-tombstones.md)
 
-| Guarantee | What is promised | Held by | Run it |
+| Guarantee | What is promised | Tested by | Run it |
 | --- | --- | --- | --- |
 | G-0005.1 | A late reply is counted. | [TestLate](../conn/late_test.go)<br>[TestOwn](../proptest/late_test.go)<br>[TestOurs](../transport/a_test.go) | ` +
 		"`go test -run '^TestLate$' ./conn`<br>`go test -run '^TestOwn$' ./proptest`<br>`go test -run '^TestOurs$' ./transport`" + ` |

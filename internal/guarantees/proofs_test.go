@@ -129,10 +129,10 @@ func clientProofs() []proof {
 func serverProofs() []proof {
 	return []proof{
 		{"Lifecycle", "session iterator, instructions, a hook after initialize, and data of the program for each session", "TestSessionKnowsItsPeer TestSessionContextEndsWithItsSession TestHandlersKnowWhoCallsThem"},
-		{"Tools", "typed and raw; enums, formats, defaults from tags and types", "TestWhatAToolReturnsDecidesItsResult TestTagsDescribeAndFillIn TestTypedValuesFitTheirInferredSchemas TestDefaultsOfADeclaredSchema"},
+		{"Tools", "typed and raw; enums, formats, defaults from tags and types", "TestResultTypesOfATool TestTagsDescribeAndFillIn TestTypedValuesFitTheirInferredSchemas TestDefaultsOfADeclaredSchema"},
 		{"Tools", "add and remove; changes are reported at most once in ten milliseconds", "TestLegacyClientsAreToldOnceTheyAreInitialized TestChangesAreToldAtMostOnceInTenMilliseconds TestChangesThatComeTogetherAreToldAsOne TestToolsAreServedWhereTheyWereOffered"},
 		{"Tools", "annotations, icons, title and _meta", "TestMessagesFitThePublishedSchemas TestModernMessagesFitThePublishedSchemas TestToolsAndResultsKeepWhatTheyDoNotKnow"},
-		{"Tools", "output of any JSON type", "TestOutputOfAnyType TestWhatAToolReturnsDecidesItsResult"},
+		{"Tools", "output of any JSON type", "TestOutputOfAnyType TestResultTypesOfATool"},
 		{"Tools", "names are checked", "TestAddToolRefusesNamesAndSchemasThatAreNone"},
 		{"Tools", "Mcp-Param-* must equal the arguments", "TestMirroredArgumentsHaveToBeTheSame"},
 		{"Tools", "content unknown to the revision is converted or refused", "TestOldClientsGetNoBlocksThatTheyDoNotKnow"},
@@ -144,7 +144,7 @@ func serverProofs() []proof {
 		{"Logging", "level of the session, in 2026-07-28 of the request; limited rate", "TestLogsGoToClientsThatWantThem TestLogMessagesAreBounded"},
 		{"Logging", "a slog.Handler, and a zap core", "ExampleLogHandler TestCoreLogsToTheClient TestLevelsOfTheCore"},
 		{"2026-07-28", "all result types and caching hints", "TestModernResultsSayAllThatTheyMust TestListsMayBeKeptAsTheProgramSays TestStampSetsWhatIsMissing"},
-		{"2026-07-28", "subscriptions/listen: filter, acknowledgement, end", "TestSubscriptionsTellOfWhatTheyWereGranted TestWhatChangesAtTheAcknowledgementIsTold TestSubscriptionsEndWithAResult TestSubscriptionsThatCannotBeReadAreRefused"},
+		{"2026-07-28", "subscriptions/listen: filter, acknowledgement, end", "TestSubscriptionsTellOfWhatTheyWereGranted TestChangeDuringAcknowledgementIsReported TestSubscriptionsEndWithAResult TestSubscriptionsThatCannotBeReadAreRefused"},
 		{"2026-07-28", "a client that disconnects cancels its call", "TestLeavingAModernRequest TestAbandonedCallsCleanUp TestCancelledRoundEndsTheCall"},
 		{"Legacy oddities", "batches only in 2025-03-26, answered by an array", "TestBatchesAreReadWhereTheRevisionHasThem TestABatchRightBehindInitialize TestAnswersOfABatchAreSentTogether TestBatches"},
 		{"Errors, _meta, extensions", "every encoder keeps unknown members; extensions are declared", "TestUnknownMembersSurviveAnyEncoder TestCapabilitiesKeepWhatTheyDoNotKnow TestKnownMetaChangesNothing"},

@@ -24,7 +24,7 @@ func (b *Book) Table() string {
 			continue
 		}
 		fmt.Fprintf(&page, "\n## [%s. %s](adr/%s)\n\n", record.Number, record.Title, path.Base(record.File))
-		page.WriteString("| Guarantee | What is promised | Held by | Run it |\n| --- | --- | --- | --- |\n")
+		page.WriteString("| Guarantee | What is promised | Tested by | Run it |\n| --- | --- | --- | --- |\n")
 		for _, guarantee := range record.Guarantees {
 			b.writeRow(&page, guarantee)
 		}

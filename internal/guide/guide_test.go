@@ -69,7 +69,7 @@ func TestCodeIsFresh(t *testing.T) {
 // Guarantees: G-0053.3
 func TestCommandsDoWhatThePagesSay(t *testing.T) {
 	programs := t.TempDir()
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", programs, "./cmd/bowline", "./examples/guide/...")
+	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-o", programs, "./cmd/bowline", "./examples/guide/...")
 	build.Dir = root
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

@@ -53,8 +53,8 @@ func newBowlineServer(o serving) *server.Server {
 	server.AddTool(s, protocol.Tool{Name: "echo"},
 		func(_ context.Context, in arguments) (string, error) { return in.Message, nil })
 	server.AddTool(s, protocol.Tool{Name: "raw", InputSchema: json.RawMessage(`{"type":"object"}`)},
-		func(_ context.Context, params *protocol.CallToolParams) (*protocol.CallToolResult, error) {
-			return &protocol.CallToolResult{Content: protocol.Contents{&protocol.TextContent{Text: string(params.Arguments)}}}, nil
+		func(_ context.Context, params *protocol.CallToolParams) (string, error) {
+			return string(params.Arguments), nil
 		})
 	server.AddTool(s, protocol.Tool{Name: "park"}, func(ctx context.Context, _ nothing) (string, error) {
 		<-ctx.Done()
