@@ -34,14 +34,14 @@ fuzz: ## every fuzz target (FUZZTIME=20000x)
 properties: ## the property suites with more cases (CHECKS=1000)
 	.ci/run properties
 
-soak: ## 10,000 cases of every property, floods, and 1,000,000 calls, under the race detector, and 200 child processes that are killed (SOAK_CHECKS, SOAK_HISTORIES, SOAK_CALLS, SOAK_CHILDREN_DURATION)
+soak: ## 10,000 cases of every property, floods, and 1,000,000 calls, under the race detector, every mutant, and 200 child processes that are killed (SOAK_CHECKS, SOAK_HISTORIES, SOAK_CALLS, SOAK_CHILDREN_DURATION)
 	.ci/run soak
 
 explore: ## every interleaving of a small alphabet in the cores of a connection and a supervisor, printed as it goes
 	go test -count=1 -timeout 20m -v ./conn ./supervisor -run '^TestExplore$$' -args -explore=full
 
 mutants: ## break the code on purpose, and see which breaks no test notices (MUTANTS=-update)
-	nice -n 15 .ci/run mutants
+	MUTANTS="-part 1 $$MUTANTS" nice -n 15 .ci/run mutants
 
 docs: ## rewrite the generated pages under docs/
 	go test -count=1 $(GENERATED) -update
@@ -51,7 +51,7 @@ docs: ## rewrite the generated pages under docs/
 vuln: ## known vulnerabilities in what we import
 	.ci/run vuln
 
-cross: ## build for Linux, macOS and Windows on amd64 and arm64
+cross: ## build for Linux, macOS and Windows
 	.ci/run cross
 
 demo: ## watch a connection survive its faults
