@@ -118,12 +118,8 @@ func updatedByEverything(ctx context.Context, c *featuredBowlineClient) (string,
 	return awaitMessage(ctx, c.updates)
 }
 
-// npmTables run each server in the revisions that it speaks.
-func npmTables(t *testing.T) string {
-	root, err := filepath.EvalSymlinks(programs(t).Folder)
-	if err != nil {
-		t.Fatal(err)
-	}
+// npmTables run each server in the revisions that it speaks. Root is a folder that the servers may read.
+func npmTables(t *testing.T, root string) string {
 	revisions := featuredRevisions[:2]
 	var tables strings.Builder
 	for _, s := range npmServers(root) {

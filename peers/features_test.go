@@ -125,6 +125,7 @@ var featuredRevisions = []string{protocol.Version20250618, protocol.Version20251
 // TestFeatureTables runs every check with every pair in every revision, and compares
 // what it has observed with the page.
 func TestFeatureTables(t *testing.T) {
+	built := programs(t) // first, because it installs the packages that the pairs need
 	goSDKVersion, err := moduleVersion("github.com/modelcontextprotocol/go-sdk")
 	if err != nil {
 		t.Fatal(err)
@@ -150,7 +151,7 @@ func TestFeatureTables(t *testing.T) {
 	} {
 		page.WriteString(pair.table(t))
 	}
-	page.WriteString(npmTables(t))
+	page.WriteString(npmTables(t, built.Folder))
 	page.WriteString(cutTable(t, goSDK, mcpGo))
 	page.WriteString(sseTable(t, goSDK, mcpGo))
 	if t.Failed() {
