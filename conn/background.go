@@ -42,7 +42,7 @@ func (c *Conn) inBackground() *background {
 		none := new(background)
 		none.ctx, none.cancel = context.WithCancelCause(context.Background())
 		c.background.CompareAndSwap(nil, none)
-		if now := c.Status(); now.State == Closing {
+		if now := c.status.read(); now.State == Closing {
 			c.background.Load().end(now.Reason)
 		}
 	}

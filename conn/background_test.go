@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -121,5 +122,31 @@ func TestInterruptionDoesNotNameBackgroundFunctions(t *testing.T) {
 		r := start(c)
 		r.Stop()
 		<-r.ended
+	})
+}
+
+// Cancel ends a run as the end of its context does: with ErrInterrupted the Conn can be
+// started again, with any other cause it is closed for good.
+func TestCancelEndsARun(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := conn.New(opening(fresh), conn.Options{})
+		c.Cancel(errors.New("before the start, when nothing is cancelled"))
+		for _, cause := range []error{conn.ErrInterrupted, errors.New("enough")} {
+			ended := make(chan error, 1)
+			if err := c.Start(context.Background(), func(err error) { ended <- err }); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			if state := c.State(); state != conn.Ready {
+				t.Errorf("the state is %s, want %s", state, conn.Ready)
+			}
+			c.Cancel(cause)
+			if err := <-ended; errors.Is(cause, conn.ErrInterrupted) != errors.Is(err, conn.ErrInterrupted) {
+				t.Errorf("after Cancel(%v) the run ended with %v", cause, err)
+			}
+		}
+		if why := c.Status(); why.State != conn.Closing || !strings.Contains(why.Reason.Error(), "enough") {
+			t.Errorf("got the state %s because of %v, want %s because of the second cause", why.State, why.Reason, conn.Closing)
+		}
 	})
 }

@@ -136,7 +136,8 @@ func (s sender) epoch(c *Conn) uint64 {
 	case s.serving != nil:
 		return s.serving.Epoch
 	default:
-		return c.status.Load().Epoch
+		_, epoch := c.status.stateAndEpoch()
+		return epoch
 	}
 }
 
@@ -390,7 +391,7 @@ func (c *Conn) acquireSlot(ctx context.Context, patience time.Duration) outcome 
 
 // refusedUnposted is the outcome of a call that no loop accepts.
 func (c *Conn) refusedUnposted() outcome {
-	if status := c.status.Load(); status.State == Closing {
+	if status := c.status.read(); status.State == Closing {
 		return outcome{ending: ending{ShutDown, NotSent, status.Reason}}
 	}
 	return outcome{ending: ending{Refused, NotSent, ErrNotRunning}}

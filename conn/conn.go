@@ -27,7 +27,7 @@ type Conn struct {
 	lastID        atomic.Int64
 	running       atomic.Pointer[loop]          // nil outside Start and Run
 	notifications atomic.Pointer[notifications] // nil before the first that waits
-	status        atomic.Pointer[published]
+	status        statusCell
 	counters      counters
 	background    atomic.Pointer[background] // nil before the first
 	stopping      atomic.Bool
@@ -70,7 +70,7 @@ func newConn(r role, initial State, o Options) *Conn {
 		role:    r,
 		born:    time.Now().Add(-time.Nanosecond), // so that no instant is zero
 	}
-	c.publish(Status{State: initial, Since: c.born})
+	c.status.replace(Status{State: initial, Since: c.born})
 	return c
 }
 
@@ -112,7 +112,7 @@ func (c *Conn) Run(ctx context.Context) error {
 	case err := <-over:
 		return err
 	case <-ctx.Done():
-		l.endWith(ctx)
+		l.cancel(context.Cause(ctx))
 		return <-over
 	}
 }
@@ -180,6 +180,9 @@ func (c *Conn) Done() <-chan struct{} { return c.done.Wait() }
 // the Reason. If ctx ends first, AwaitReady returns an error that wraps its cause and
 // says what the Conn was waiting for.
 func (c *Conn) AwaitReady(ctx context.Context) error {
+	if c.State() == Ready {
+		return nil
+	}
 	for {
 		status := c.Status()
 		switch status.State {
@@ -207,6 +210,16 @@ func (s *Status) blame() Reason {
 // Wake ends a backoff, so that the Conn reconnects immediately. Call it when you know
 // that the peer is back. In other states it does nothing.
 func (c *Conn) Wake() { c.post(event{kind: woken}) }
+
+// Cancel does what the end of the context of Run, Start or Begin does, with this cause:
+// it interrupts an initiator if the cause wraps ErrInterrupted, and otherwise stops the
+// Conn. A supervisor calls it, so that an idle Conn needs no context that can end. It
+// does not wait. Before Run, Start or Begin, and after the end, it does nothing.
+func (c *Conn) Cancel(cause error) {
+	if l := c.running.Load(); l != nil {
+		l.cancel(cause)
+	}
+}
 
 // Stop ends all calls immediately and closes the link within Options.StopGrace. It
 // does not wait for that; use Done to wait. Stop may be called from any goroutine,
@@ -257,7 +270,7 @@ func (c *Conn) Close(ctx context.Context) error {
 
 // cutShort returns an error if a drain was stopped before all work had finished.
 func (c *Conn) cutShort() error {
-	why := c.Status().Reason
+	why := c.status.read().Reason
 	if why.Kind != Drained || why.Err == nil {
 		return nil
 	}

@@ -1,7 +1,6 @@
 package conn
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"time"
@@ -106,11 +105,10 @@ func (l *loop) stuck() error {
 	return &StuckError{Tasks: names}
 }
 
-// endWith stops or interrupts the loop, depending on the cause with which Start's
-// context has ended.
-func (l *loop) endWith(ctx context.Context) {
-	end := event{kind: stopAsked, err: context.Cause(ctx)}
-	if errors.Is(end.err, ErrInterrupted) {
+// cancel stops or interrupts the loop, depending on the cause.
+func (l *loop) cancel(cause error) {
+	end := event{kind: stopAsked, err: cause}
+	if errors.Is(cause, ErrInterrupted) {
 		end.kind = interrupted
 	}
 	l.mailbox.post(end)

@@ -18,7 +18,7 @@ func TestIdleConnectionIsAsLargeAsTheDocumentSays(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, size := range map[string]uintptr{
-		"Conn": unsafe.Sizeof(Conn{}), "core": unsafe.Sizeof(core{}), "loop": unsafe.Sizeof(loop{}), "published": unsafe.Sizeof(published{}),
+		"Conn": unsafe.Sizeof(Conn{}), "core": unsafe.Sizeof(core{}), "loop": unsafe.Sizeof(loop{}), "statusCell": unsafe.Sizeof(statusCell{}),
 		"notifications": unsafe.Sizeof(notifications{}), "endings": unsafe.Sizeof(endings{}), "Incarnation": unsafe.Sizeof(Incarnation{}),
 		"receiver": unsafe.Sizeof(receiver{}),
 	} {

@@ -27,14 +27,14 @@ const lingering = 100 * time.Millisecond
 type loop struct {
 	conn        *Conn
 	core        *core
-	ctx         context.Context // the context of Start, without its end; contexts of handlers derive from it
-	over        func(error)     // the argument of Start; called at the end
-	unwatch     func() bool     // stops watching the context of Start; nil if nothing watches it
-	ended       signal.Signal   // the end of the loop
-	serving     atomic.Int32    // handlers that run on goroutines of the link, which count themselves
-	begun       bool            // the core was started
-	endsInClose bool            // the loop was started with Begin: it may end on a lent goroutine
-	cancelled   error           // set: the context had ended before the loop began
+	served      servedContext // the context of Start, without its end; contexts of handlers derive from it
+	over        func(error)   // the argument of Start; called at the end
+	unwatch     func() bool   // stops watching the context of Start; nil if nothing watches it
+	ended       signal.Signal // the end of the loop
+	serving     atomic.Int32  // handlers that run on goroutines of the link, which count themselves
+	begun       bool          // the core was started
+	endsInClose bool          // the loop was started with Begin: it may end on a lent goroutine
+	cancelled   error         // set: the context had ended before the loop began
 
 	mailbox mailbox
 	busyAt  instant           // when the last event came that was not a tick
@@ -89,7 +89,7 @@ func (l *loop) unpark() {
 var sharedMachines = sync.OnceValue(newMachines)
 
 func newLoop(c *Conn, ctx context.Context) *loop {
-	l := &loop{conn: c, ctx: newServedContext(ctx, c), mailbox: mailbox{spares: c.spares()}}
+	l := &loop{conn: c, served: newServedContext(ctx, c), mailbox: mailbox{spares: c.spares()}}
 	if c.leaves.Load() {
 		l.opening = new(openingCaller)
 	}
@@ -107,7 +107,7 @@ func (l *loop) continueConn() {
 	if !c.leaves.Swap(false) { // another loop has used leaves since newLoop, and has ended
 		l.opening.takeLast(true)
 	}
-	l.core.epoch, l.core.reason = c.epoch, c.Status().Reason
+	l.core.epoch, l.core.reason = c.epoch, c.status.read().Reason
 	l.core.lastID = c.lastID.Load()
 }
 
@@ -116,7 +116,7 @@ func (l *loop) watch(ctx context.Context) {
 	if ctx.Done() == nil {
 		return
 	}
-	l.unwatch = context.AfterFunc(ctx, func() { l.endWith(ctx) })
+	l.unwatch = context.AfterFunc(ctx, func() { l.cancel(context.Cause(ctx)) })
 }
 
 // isFinal calls Options.Final.

@@ -128,9 +128,9 @@ func (l *loop) taken(out *outboundFrame) {
 
 // announce publishes the number of a new incarnation, and whether it waits.
 func (l *loop) announce(fx *effect) {
-	status := l.conn.Status()
+	status := l.conn.status.read()
 	status.Epoch, status.Reason = fx.epoch, fx.reason
-	l.conn.publish(status)
+	l.conn.status.replace(status)
 }
 
 func (l *loop) transition(fx *effect) {
@@ -156,7 +156,7 @@ func (l *loop) describe(e *telemetry.Transition) {
 
 // move publishes a transition, and tells the hooks of it.
 func (l *loop) move(to State, why Reason, epoch uint64, next time.Time) {
-	c, before := l.conn, l.conn.Status()
+	c, before := l.conn, l.conn.status.read()
 	status := Status{
 		State: to, Reason: why, Since: time.Now(), Epoch: epoch, NextAttempt: next,
 		LastFailure: before.LastFailure, lost: before.lost,
@@ -165,7 +165,7 @@ func (l *loop) move(to State, why Reason, epoch uint64, next time.Time) {
 	if goesOn && before.lost != epoch {
 		status.LastFailure, status.lost = why, epoch
 	}
-	c.publish(status)
+	c.status.replace(status)
 	if hook := c.options.Hooks.Transition; hook != nil && to != before.State {
 		e := telemetry.Transition{
 			Conn: c.own.name, Epoch: epoch, From: string(before.State), To: string(to),

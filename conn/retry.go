@@ -103,7 +103,7 @@ func (a *attempts) repeat(ctx context.Context) outcome {
 			continue
 		}
 		a.waited = 0
-		gone := a.request.Epoch != 0 && a.conn.gone(a.request.Epoch)
+		gone := a.request.Epoch != 0 && a.conn.status.isGone(a.request.Epoch)
 		switch {
 		case gone && isTransient(o) && !errors.Is(o.err, ErrStale):
 			o.err = fmt.Errorf("%w: %w", ErrStale, o.err)
@@ -200,12 +200,6 @@ func isTransient(o outcome) bool {
 	return errors.As(o.err, &state) || errors.Is(o.err, ErrStale) || errors.Is(o.err, ErrNotRunning)
 }
 
-// gone reports whether an incarnation is not the present one any more.
-func (c *Conn) gone(epoch uint64) bool {
-	status := c.status.Load()
-	return epoch != status.Epoch || epoch == status.lost
-}
-
 // neverReady is the outcome of a call for which the Conn did not become ready.
 func neverReady(ctx context.Context, err error) outcome {
 	if ctx.Err() == nil {
@@ -253,7 +247,7 @@ func (a *attempts) pause(ctx context.Context, o outcome) error {
 func (a *attempts) awaitReady(ctx context.Context) error {
 	bound := a.request.Epoch
 	for status := a.conn.Status(); bound != 0 && status.State != Ready && status.State != Closing; status = a.conn.Status() {
-		if a.by.handshake != nil || a.conn.gone(bound) {
+		if a.by.handshake != nil || a.conn.status.isGone(bound) {
 			return nil
 		}
 		select {
@@ -272,7 +266,7 @@ func (a *attempts) waitAsked(ctx context.Context, wait time.Duration) error {
 	defer timer.Stop()
 	for bound := a.request.Epoch; ; {
 		status := a.conn.Status()
-		if status.State == Closing || bound != 0 && a.conn.gone(bound) {
+		if status.State == Closing || bound != 0 && a.conn.status.isGone(bound) {
 			return a.awaitReady(ctx)
 		}
 		select {
@@ -427,15 +421,16 @@ func (a *attempts) lend(ctx context.Context, waiting *call) (posted bool) {
 // address sets the incarnation that an attempt is for. It refuses the attempt if
 // there is none, so that nothing is encoded in vain.
 func (a *attempts) address() outcome {
-	c, status := a.conn, a.conn.status.Load()
-	a.epoch = cmp.Or(a.request.Epoch, status.Epoch)
+	c := a.conn
+	state, epoch := c.status.stateAndEpoch()
+	a.epoch = cmp.Or(a.request.Epoch, epoch)
 	switch {
-	case status.State == Ready || a.by.handshake != nil:
+	case state == Ready || a.by.handshake != nil:
 		return outcome{}
-	case status.State == Closing || c.running.Load() == nil:
+	case state == Closing || c.running.Load() == nil:
 		return c.refusedUnposted()
 	default:
-		return outcome{ending: ending{Refused, NotSent, &StateError{status.State, status.Reason}}}
+		return outcome{ending: ending{Refused, NotSent, &StateError{state, c.status.read().Reason}}}
 	}
 }
 

@@ -49,8 +49,8 @@ func TestLostIncarnationStaysGone(t *testing.T) {
 		{func() { l.announce(&effect{epoch: 2, particulars: new(particulars)}) }, true},
 	} {
 		moment.passes()
-		if status := c.Status(); c.gone(1) != moment.gone || c.gone(2) == (status.Epoch == 2) {
-			t.Errorf("in %s, epoch %d: the first is gone %t, the second %t", status.State, status.Epoch, c.gone(1), c.gone(2))
+		if status := c.Status(); c.status.isGone(1) != moment.gone || c.status.isGone(2) == (status.Epoch == 2) {
+			t.Errorf("in %s, epoch %d: the first is gone %t, the second %t", status.State, status.Epoch, c.status.isGone(1), c.status.isGone(2))
 		}
 	}
 	if err := l.stuck(); err != nil {

@@ -20,7 +20,7 @@ func (c *Conn) Sample() telemetry.Sample {
 		s.Settled = append(s.Settled, telemetry.Settled{Cause: cause.String(), Delivery: delivery.String(), Count: n})
 		ended += n
 	})
-	status, stats := c.Status(), c.unsettled()
+	status, stats := c.status.read(), c.unsettled()
 	s.State, s.Kind = string(status.State), string(status.Reason.Kind)
 	s.Since, s.NextAttempt, s.Epoch = status.Since, status.NextAttempt, status.Epoch
 	s.Outage, s.Stall = c.counters.outage.until(c.now()), Stall(c.counters.stall.Load()).String()

@@ -1,6 +1,8 @@
 package conn
 
 import (
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,16 +22,17 @@ type Status struct {
 	replaced *signal.Signal // fires when there is a newer Status
 }
 
-// A published is a status with the signal that ends it: one allocation, and one more if
-// connecting has failed.
-type published struct {
-	State    State
-	Reason   Reason
-	Since    time.Time
-	Epoch    uint64
-	lost     uint64
-	failure  *failure // nil if nothing has failed
-	replaced signal.Signal
+// A statusCell contains the present status of a Conn. The loop replaces it, and anybody reads
+// it. A Conn changes its state a few times in each connection, so replacing allocates nothing.
+type statusCell struct {
+	phase atomic.Uint64 // the epoch and the state, which calls read without the lock
+	lost  atomic.Uint64
+
+	mu       sync.Mutex
+	reason   Reason
+	since    time.Time
+	failure  *failure       // nil if nothing has failed
+	replaced *signal.Signal // fires when there is a newer status; nil until somebody reads this one
 }
 
 // A failure is the part of a status that is about failures to connect.
@@ -38,19 +41,75 @@ type failure struct {
 	LastFailure Reason
 }
 
-// Status returns the present status.
-func (c *Conn) Status() Status { return c.status.Load().status() }
+// stateBits is how many bits of a phase are the index of the state in statesByIndex.
+const stateBits = 3
 
-func (p *published) status() Status {
-	s := Status{State: p.State, Reason: p.Reason, Since: p.Since, Epoch: p.Epoch, lost: p.lost, replaced: &p.replaced}
-	if p.failure != nil {
-		s.NextAttempt, s.LastFailure = p.failure.NextAttempt, p.failure.LastFailure
+var statesByIndex = [...]State{Starting, Initializing, Ready, Backoff, Closing}
+
+func (c *statusCell) stateAndEpoch() (State, uint64) {
+	phase := c.phase.Load()
+	return statesByIndex[phase&(1<<stateBits-1)], phase >> stateBits
+}
+
+// isGone reports whether an incarnation is not the present one any more.
+func (c *statusCell) isGone(epoch uint64) bool {
+	_, present := c.stateAndEpoch()
+	return epoch != present || epoch == c.lost.Load()
+}
+
+// read returns the status, without the signal that it is replaced.
+func (c *statusCell) read() Status {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.locked()
+}
+
+// locked is read for callers that hold the mutex.
+func (c *statusCell) locked() Status {
+	s := Status{Reason: c.reason, Since: c.since, lost: c.lost.Load()}
+	s.State, s.Epoch = c.stateAndEpoch()
+	if c.failure != nil {
+		s.NextAttempt, s.LastFailure = c.failure.NextAttempt, c.failure.LastFailure
 	}
 	return s
 }
 
+// watch returns the status, and the signal that it is replaced.
+func (c *statusCell) watch() Status {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.replaced == nil {
+		c.replaced = new(signal.Signal)
+	}
+	s := c.locked()
+	s.replaced = c.replaced
+	return s
+}
+
+// replace makes a new status visible, and wakes those who wait for it.
+func (c *statusCell) replace(s Status) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.reason, c.since, c.failure = s.Reason, s.Since, nil
+	if !s.NextAttempt.IsZero() || s.LastFailure.Kind != "" {
+		c.failure = &failure{s.NextAttempt, s.LastFailure}
+	}
+	c.lost.Store(s.lost)
+	c.phase.Store(s.Epoch<<stateBits | uint64(slices.Index(statesByIndex[:], s.State)))
+	if c.replaced != nil {
+		c.replaced.Fire()
+		c.replaced = nil
+	}
+}
+
+// Status returns the present status.
+func (c *Conn) Status() Status { return c.status.watch() }
+
 // State returns the present state.
-func (c *Conn) State() State { return c.status.Load().State }
+func (c *Conn) State() State {
+	state, _ := c.status.stateAndEpoch()
+	return state
+}
 
 // Changed returns a channel that is closed when the Conn has a newer status than
 // s. Call Status again then; the Conn may have passed through several states.
@@ -59,17 +118,6 @@ func (s Status) Changed() <-chan struct{} {
 		return nil // the zero Status belongs to no Conn
 	}
 	return s.replaced.Wait()
-}
-
-// publish makes a new status visible and tells those who wait for it.
-func (c *Conn) publish(s Status) {
-	next := &published{State: s.State, Reason: s.Reason, Since: s.Since, Epoch: s.Epoch, lost: s.lost}
-	if !s.NextAttempt.IsZero() || s.LastFailure.Kind != "" {
-		next.failure = &failure{s.NextAttempt, s.LastFailure}
-	}
-	if before := c.status.Swap(next); before != nil {
-		before.replaced.Fire()
-	}
 }
 
 // Stats are counts since the Conn was created.

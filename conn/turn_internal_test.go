@@ -163,7 +163,7 @@ func TestJobDoesNotWaitForEvents(t *testing.T) {
 func TestClosingTakesNoFrameWithoutCredit(t *testing.T) {
 	for state, takes := range map[State]bool{Ready: true, Closing: false} {
 		c := New(dead{}, Options{Dialect: cancels{}})
-		c.status.Store(&published{State: state})
+		c.status.replace(Status{State: state})
 		l := &loop{conn: c}
 		l.mailbox.start(func() {}, true)
 		if got := (&receiver{conn: c, loop: l}).StreamBegun(1); got != takes {

@@ -24,7 +24,7 @@ func (l *loop) serve(in *Incoming) {
 		l.serveNow(in)
 		return
 	}
-	ctx, cancel := context.WithCancelCause(withValues(l.ctx, in.Origin)) // not a child of the incarnation's context, which would keep a map of its children until its end
+	ctx, cancel := context.WithCancelCause(withValues(&l.served, in.Origin)) // not a child of the incarnation's context, which would keep a map of its children until its end
 	in.serving = task{name: in.Method, cancel: cancel, serves: in}
 	l.tasks.add(&in.serving)
 	if l.buffers.pace.isAtMost(l.buffers.keepUpTo) && l.buffers.kept.Incoming == nil && !in.exclusive && !in.streaming {
@@ -42,7 +42,7 @@ func (l *loop) serve(in *Incoming) {
 // answer in the same step.
 func (l *loop) serveNow(in *Incoming) {
 	in.serving = task{name: in.Method, cancel: func(error) {}, serves: in} // nothing can cancel the handler before it returns
-	request := served{in, l, withValues(l.ctx, in.Origin)}
+	request := served{in, l, withValues(&l.served, in.Origin)}
 	reply := request.answer()
 	l.buffers.follow(event{kind: handled, epoch: in.Epoch, incoming: in, payload: reply})
 }
@@ -138,11 +138,11 @@ func newServedContext(ctx context.Context, c *Conn) servedContext {
 	return servedContext{ctx, c}
 }
 
-func (servedContext) Deadline() (deadline time.Time, ok bool) { return time.Time{}, false }
-func (servedContext) Done() <-chan struct{}                   { return nil }
-func (servedContext) Err() error                              { return nil }
+func (*servedContext) Deadline() (deadline time.Time, ok bool) { return time.Time{}, false }
+func (*servedContext) Done() <-chan struct{}                   { return nil }
+func (*servedContext) Err() error                              { return nil }
 
-func (c servedContext) Value(key any) any {
+func (c *servedContext) Value(key any) any {
 	if key == (servedBy{}) {
 		return c.conn
 	}

@@ -49,13 +49,8 @@ type ChildSpec struct {
 	// Supervisor, no limit. Negative: no limit.
 	Shutdown time.Duration
 
-	resource resource // what Run continues with; nil if the child is a function
-
-	// begin starts what Run does and returns, so that no goroutine has to wait for the
-	// end. If it returns nil, it calls over when Run would have returned, on another
-	// goroutine, with a function that returns Run's result. If begin is nil, the
-	// supervisor calls Run.
-	begin func(ctx context.Context, over func(func() error)) error
+	resource resource    // what Run continues with; nil if the child is a function
+	conn     *connection // in place of Run: a Conn, for which no goroutine has to wait; nil for other children
 }
 
 // A resource outlives the Runs of its child: a connection or a supervisor. Each
@@ -66,6 +61,9 @@ type resource interface {
 	// follows, discard must be called.
 	outcome(err error) (final, resumes bool)
 
+	// drain makes the resource finish its work, like ChildSpec.Drain.
+	drain(context.Context) error
+
 	// discard closes the resource for good.
 	discard(err error) error
 }
@@ -73,7 +71,7 @@ type resource interface {
 func (spec ChildSpec) withDefaults() ChildSpec {
 	if s := spec.Supervisor; s != nil {
 		below := subtree{s}
-		spec.Init, spec.Run, spec.Drain = below.init, below.run, below.drain
+		spec.Init, spec.Run = below.init, below.run
 		spec.resource, spec.Shutdown = below, cmp.Or(spec.Shutdown, -1)
 	}
 	spec.Shutdown = cmp.Or(spec.Shutdown, defaultShutdown)
@@ -81,7 +79,7 @@ func (spec ChildSpec) withDefaults() ChildSpec {
 }
 
 func (spec *ChildSpec) traits() traits {
-	return traits{spec.Restart, spec.Shutdown, spec.Init != nil, spec.Drain != nil, spec.Supervisor != nil}
+	return traits{spec.Restart, spec.Shutdown, spec.Init != nil, spec.Drain != nil || spec.resource != nil, spec.Supervisor != nil}
 }
 
 // A Child is a handle to a child of a supervisor. It stays valid when the child
@@ -99,17 +97,17 @@ type Child struct {
 	terminatedAt instant
 	hidden       bool // deleted: not listed after it has terminated
 
-	first context.Context // the context of the first Run, until Start begins that Run; nil if Start does not begin it
-
 	// These belong to the present Run.
-	cancel      context.CancelCauseFunc
-	cancelDrain context.CancelFunc // nil unless Drain is running
-	drainDue    instant            // when Drain must have returned; 0: its failure is recorded already
-	goroutines  int                // how many goroutines of Run and Drain are running
-	pendingEnd  *message           // the message that Run has ended; it waits until Drain has returned, too
-	stopAsked   bool               // the child was told to stop
-	overdue     signal.Signal      // fires when the child still runs after its Shutdown
-	failure     error              // how the child failed
+	cancel      context.CancelCauseFunc // ends the context of Init and Run; nil if the child has no such context
+	begun       bool                    // the Conn has begun, and can be cancelled
+	cancelledBy error                   // the cause with which to cancel the Conn as soon as it has begun; nil: do not cancel it
+	cancelDrain context.CancelFunc      // nil unless Drain is running
+	drainDue    instant                 // when Drain must have returned; 0: its failure is recorded already
+	goroutines  int                     // how many goroutines of Run and Drain are running
+	pendingEnd  message                 // the message that Run has ended; it waits until Drain has returned, too
+	stopAsked   bool                    // the child was told to stop
+	overdue     signal.Signal           // fires when the child still runs after its Shutdown
+	failure     error                   // how the child failed
 
 	// These belong to all Runs.
 	ran         bool
@@ -120,7 +118,7 @@ type Child struct {
 }
 
 func newChild(s *Supervisor, spec ChildSpec) *Child {
-	if (spec.Run == nil) == (spec.Supervisor == nil) || spec.Supervisor != nil && (spec.Init != nil || spec.Drain != nil) {
+	if spec.conn == nil && (spec.Run == nil) == (spec.Supervisor == nil) || spec.Supervisor != nil && (spec.Init != nil || spec.Drain != nil) {
 		panic("supervisor: a ChildSpec needs either Run or Supervisor; Init and Drain go with Run")
 	}
 	if spec.Restart > Temporary {

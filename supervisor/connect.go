@@ -41,7 +41,7 @@ type connection struct {
 }
 
 func (c *connection) spec() ChildSpec {
-	spec := ChildSpec{ID: c.Name(), Run: c.Conn.Run, begin: c.begin, Drain: c.drain, Restart: Transient, resource: c}
+	spec := ChildSpec{ID: c.Name(), conn: c, Restart: Transient, resource: c}
 	if c.names != nil {
 		spec.Init = c.register
 	}
@@ -60,15 +60,17 @@ func (c *connection) register(ctx context.Context) error {
 	return err
 }
 
-// begin starts the Conn, and calls over with the Conn's result when it ends. If the name
-// must be unregistered then, over does not run on the goroutine that calls Close, because
-// a Store may be slow.
-func (c *connection) begin(ctx context.Context, over func(func() error)) error {
+// begin starts the Conn, and ends the child's Run when the Conn ends. If the name must be
+// unregistered then, that does not happen on the goroutine that calls Close, because a
+// Store may be slow.
+func (c *connection) begin(ctx context.Context, child *Child) error {
 	start := c.Conn.Begin
 	if c.names != nil {
 		start = c.Conn.Start
 	}
-	err := start(ctx, func(err error) { over(func() error { return c.ended(err) }) })
+	err := start(ctx, func(err error) {
+		child.supervisor.ended(child, recovered(func() error { return c.ended(err) }))
+	})
 	if err != nil {
 		return c.ended(err)
 	}

@@ -50,3 +50,45 @@ func TestCloseDoesNotWaitForTheStore(t *testing.T) {
 		accepted.Wait()
 	})
 }
+
+// A bindingLink does not return from Bind before free is closed.
+type bindingLink struct {
+	transport.Link
+	binds, free chan struct{}
+}
+
+func (l *bindingLink) Bind(r transport.Receiver) {
+	close(l.binds)
+	<-l.free
+	l.Link.Bind(r)
+}
+
+// A Conn that is stopped while Connect still starts it ends as soon as it has started.
+//
+// Guarantees: G-0002.6
+func TestStopDuringConnect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := inmem.Pipe(inmem.Options{})
+		link := &bindingLink{ours, make(chan struct{}), make(chan struct{})}
+		c, s := conn.Accept(link, conn.Options{}), supervisor.New(supervisor.Options{})
+		var calls sync.WaitGroup
+		calls.Go(func() {
+			if _, err := s.Connect(t.Context(), c); err != nil {
+				t.Errorf("Connect: %v", err)
+			}
+		})
+		<-link.binds
+		began := time.Now()
+		calls.Go(func() { stop(t, s) })
+		synctest.Wait()
+		close(link.free)
+		calls.Wait()
+		<-c.Done()
+		if took := time.Since(began); took != 0 {
+			t.Errorf("Stop took %v", took)
+		}
+		if err := theirs.Close(0); err != nil {
+			t.Error(err)
+		}
+	})
+}

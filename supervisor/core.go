@@ -14,6 +14,7 @@ type message struct {
 	kind   messageKind
 	child  uint64 // key of the child it is about
 	traits traits // added: the part of the ChildSpec that the core needs
+	handle *Child // added: the child itself, which the core passes to the shell with each effect
 
 	failed  bool    // ended: with an error or a panic
 	final   bool    // ended: the child cannot run again
@@ -46,10 +47,11 @@ const (
 // An effect is one thing for the shell to do. The shell performs effects in
 // order, and none of them blocks.
 type effect struct {
-	kind  effectKind
-	child uint64  // key of the child it is about
-	rerun bool    // halt: the child runs again afterwards
-	due   instant // drain: when it must be over
+	kind   effectKind
+	child  uint64  // key of the child it is about
+	handle *Child  // the child itself, for the shell
+	rerun  bool    // halt: the child runs again afterwards
+	due    instant // drain: when it must be over
 }
 
 type effectKind uint8
@@ -91,8 +93,8 @@ type core struct {
 	out []effect
 }
 
-func newCore(o *Options) *core {
-	return &core{
+func newCore(o *Options) core {
+	return core{
 		strategy: o.Strategy, intensity: o.Intensity, period: o.Period,
 		state: Running, members: members{byKey: make(map[uint64]*member)},
 	}
@@ -141,7 +143,7 @@ func (c *core) onMember(m *member, msg *message) {
 }
 
 func (c *core) emit(kind effectKind, m *member) {
-	c.out = append(c.out, effect{kind: kind, child: m.key})
+	c.out = append(c.out, effect{kind: kind, child: m.key, handle: m.handle})
 }
 
 // enter changes the state of a member. Nothing else does.
@@ -152,7 +154,7 @@ func (c *core) enter(m *member, s State) {
 }
 
 func (c *core) onAdded(msg *message) {
-	m := &member{traits: msg.traits, key: msg.child, firstStart: true}
+	m := &member{traits: msg.traits, key: msg.child, handle: msg.handle, firstStart: true}
 	c.members.link(m)
 	c.run(m)
 }

@@ -172,7 +172,8 @@ type scene struct {
 }
 
 func newScene(p *plan) *scene {
-	w := &scene{plan: p, now: time.Second, core: newCore(&p.options)}
+	c := newCore(&p.options)
+	w := &scene{plan: p, now: time.Second, core: &c}
 	w.core.nested = p.nested
 	return w
 }

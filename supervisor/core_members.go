@@ -32,9 +32,10 @@ type traits struct {
 // A member is a child that has not terminated, as the core sees it.
 type member struct {
 	traits
-	key   uint64
-	state State
-	since instant // when it entered that state
+	key    uint64
+	handle *Child // the child itself, for the shell
+	state  State
+	since  instant // when it entered that state
 
 	firstStart bool    // its Init has not returned yet in any Run
 	rerun      bool    // stopping, or about to be stopped: it runs again afterwards

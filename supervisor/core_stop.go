@@ -125,7 +125,7 @@ func (c *core) stopMember(m *member) {
 func (c *core) halt(m *member, rerun bool) {
 	m.rerun = rerun
 	c.stopWithin(m)
-	c.out = append(c.out, effect{kind: halt, child: m.key, rerun: rerun})
+	c.out = append(c.out, effect{kind: halt, child: m.key, handle: m.handle, rerun: rerun})
 }
 
 func (c *core) stopWithin(m *member) {
@@ -138,7 +138,7 @@ func (c *core) stopWithin(m *member) {
 
 func (c *core) drain(m *member) {
 	c.enter(m, Draining)
-	c.out = append(c.out, effect{kind: drain, child: m.key, due: c.drainDue})
+	c.out = append(c.out, effect{kind: drain, child: m.key, handle: m.handle, due: c.drainDue})
 }
 
 // expect ensures that a tick comes at a deadline. If the deadline is no longer needed,

@@ -72,3 +72,16 @@ func TestSupervisorStaysInTheTree(t *testing.T) {
 		}
 	})
 }
+
+// What a Run does after it has begun a Conn does not affect the next Run, which may have
+// been launched in the meantime.
+func TestRunThatHasEndedIsNotBegun(t *testing.T) {
+	c := &Child{supervisor: New(Options{}), restarts: 1}
+	c.recordBegun(0)
+	if c.begun {
+		t.Error("the second Run has begun, want only the first")
+	}
+	if c.recordBegun(1); !c.begun {
+		t.Error("the second Run has not begun")
+	}
+}

@@ -1,9 +1,7 @@
 package supervisor
 
 import (
-	"cmp"
 	"iter"
-	"slices"
 
 	"github.com/bowline-mcp/bowline/telemetry"
 )
@@ -57,15 +55,14 @@ func (s *Supervisor) sample(yield func(telemetry.Sample) bool) (more bool) {
 func (s *Supervisor) sampleOwn() (*telemetry.SupervisorSample, []*Child) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	children := make([]*Child, 0, len(s.children))
+	children := make([]*Child, 0, len(s.core.members.byKey))
 	states := make(map[State]int)
 	for _, c := range s.byID {
 		states[c.describe().State]++
 	}
-	for _, c := range s.children {
-		children = append(children, c)
+	for m := range s.core.members.inOrder() {
+		children = append(children, m.handle)
 	}
-	slices.SortFunc(children, func(a, b *Child) int { return cmp.Compare(a.key, b.key) })
 	own := &telemetry.SupervisorSample{
 		State: string(s.core.state), Restarts: s.counts.restarts, GaveUp: s.counts.gaveUp, Stuck: s.counts.stuck,
 	}

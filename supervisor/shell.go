@@ -62,7 +62,7 @@ func (s *Supervisor) tick() {
 }
 
 func (s *Supervisor) perform(fx *effect) {
-	c := s.children[fx.child]
+	c := fx.handle
 	switch fx.kind {
 	case launch:
 		s.launch(c)
@@ -116,35 +116,59 @@ func (s *Supervisor) launch(c *Child) {
 	if c.spec.Init == nil {
 		c.setStarted()
 	}
-	var ctx context.Context
-	ctx, c.cancel = context.WithCancelCause(context.Background())
+	c.cancel, c.begun, c.cancelledBy = nil, false, nil
 	if c.overdue.HasFired() {
 		c.overdue = signal.Signal{}
 	}
 	c.goroutines = 1
-	if s.starting == c && c.spec.begin != nil && c.spec.Init == nil {
-		c.first = ctx // Start runs it
+	if s.starting == c && c.startBegins() {
 		return
 	}
-	go c.run(ctx)
+	ctx := context.Background()
+	if c.spec.conn == nil || c.spec.Init != nil {
+		ctx, c.cancel = context.WithCancelCause(ctx)
+	}
+	go c.run(ctx, c.restarts)
 }
 
-// halt ends the contexts of the child.
+// startBegins reports whether Start itself begins the first Run: that of a Conn which
+// needs no Init.
+func (c *Child) startBegins() bool { return c.spec.conn != nil && c.spec.Init == nil }
+
+// halt ends the present Run and its Drain.
 func (c *Child) halt(rerun bool) {
 	if c.stopAsked = true; c.cancelDrain != nil {
 		c.cancelDrain()
 	}
-	if rerun {
-		c.cancel(ErrRestarted)
-	} else {
-		c.cancel(c.supervisor.stopped())
+	cause := ErrRestarted
+	if !rerun {
+		cause = c.supervisor.stopped()
+	}
+	if c.cancel != nil {
+		c.cancel(cause)
+	}
+	if c.cancelledBy = cause; c.begun {
+		c.spec.conn.Cancel(cause)
 	}
 }
 
-// run is the goroutine of one Run, or runs on that of Start if it only begins one. It
-// recovers panics itself, because another function's frame would enlarge the stack of an
-// idle child.
-func (c *Child) run(ctx context.Context) {
+// recordBegun notes that the Conn of a Run can be cancelled, and cancels it if that was
+// asked for before.
+func (c *Child) recordBegun(run int) {
+	c.supervisor.mu.Lock()
+	defer c.supervisor.mu.Unlock()
+	if c.restarts != run {
+		return // this Run has ended already
+	}
+	if c.begun = true; c.cancelledBy != nil {
+		c.spec.conn.Cancel(c.cancelledBy)
+	}
+}
+
+// run is the goroutine of one Run, or runs on that of Start if it only begins one. The
+// number of the Run is that of the restarts before it. It recovers panics itself, because
+// another function's frame would enlarge the stack of an idle child.
+func (c *Child) run(ctx context.Context, run int) {
 	var err error
 	begun := false
 	defer func() {
@@ -161,17 +185,26 @@ func (c *Child) run(ctx context.Context) {
 		}
 		c.supervisor.initialized(c)
 	}
-	if c.spec.begin == nil {
+	if c.spec.conn == nil {
 		err = c.spec.Run(ctx)
 		return
 	}
-	err = c.spec.begin(ctx, func(result func() error) { c.supervisor.ended(c, recovered(result)) })
-	begun = err == nil
+	if ctx.Err() == nil {
+		ctx = context.Background() // the Conn needs none to be cancelled
+	}
+	err = c.spec.conn.begin(ctx, c)
+	if begun = err == nil; begun {
+		c.recordBegun(run)
+	}
 }
 
 // drain is the goroutine of Drain.
 func (c *Child) drain(ctx context.Context) {
-	c.supervisor.drained(c, recovered(func() error { return c.spec.Drain(ctx) }))
+	work := c.spec.Drain
+	if c.spec.resource != nil {
+		work = c.spec.resource.drain
+	}
+	c.supervisor.drained(c, recovered(func() error { return work(ctx) }))
 }
 
 // discard is the goroutine that closes what the child's last Run left open.
@@ -208,11 +241,11 @@ func (s *Supervisor) ended(c *Child, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c.goroutines--; c.goroutines == 0 {
-		c.cancel(nil) // ends the context for goroutines that the child has left running
+		c.endContext()
 	}
 	c.recordEnd(err)
 	if msg.child, msg.failed = c.key, c.failure != nil; c.goroutines > 0 {
-		c.pendingEnd = msg
+		c.pendingEnd = *msg
 		s.changes.notify()
 		return
 	}
@@ -227,12 +260,19 @@ func (s *Supervisor) drained(c *Child, err error) {
 	if err != nil && !errors.Is(err, context.Canceled) {
 		s.recordDrainFailure(c, err)
 	}
-	msg := &message{kind: drained, child: c.key}
-	if c.goroutines--; c.pendingEnd != nil {
-		msg, c.pendingEnd = c.pendingEnd, nil
+	msg := message{kind: drained, child: c.key}
+	if c.goroutines--; c.pendingEnd.kind == ended {
+		msg, c.pendingEnd = c.pendingEnd, message{}
+		c.endContext()
+	}
+	s.step(&msg)
+}
+
+// endContext ends the context for goroutines that the child has left running.
+func (c *Child) endContext() {
+	if c.cancel != nil {
 		c.cancel(nil)
 	}
-	s.step(msg)
 }
 
 // recordEnd records how a Run has ended. An error that only repeats the request to stop
@@ -279,7 +319,6 @@ func (s *Supervisor) retire(c *Child) {
 		kind = ChildFailed
 		s.recordStopFailure(c)
 	}
-	delete(s.children, c.key)
 	if s.emit(kind, c, c.failure); c.hasStarted && !c.hidden {
 		s.list(c)
 	} else {
@@ -328,7 +367,7 @@ func (s *Supervisor) unlist(c *Child) (listed bool) {
 func (s *Supervisor) runningIDs() (ids []string) {
 	for m := range s.core.members.backward() {
 		if m.state != Waiting {
-			ids = append(ids, s.children[m.key].spec.ID)
+			ids = append(ids, m.handle.spec.ID)
 		}
 	}
 	return ids

@@ -78,9 +78,8 @@ type Supervisor struct {
 	changes notifier
 
 	mu         sync.Mutex
-	core       *core
-	children   map[uint64]*Child // the children that have not terminated, by key
-	byID       map[string]*Child // the same children, and the terminated ones that are still listed, by ID
+	core       core
+	byID       map[string]*Child // the children that have not terminated, and the terminated ones that are still listed, by ID
 	terminated []*Child          // terminated children that are still listed, oldest first, at most maxTerminated
 	keys       uint64            // the last key that was used
 	starting   *Child            // the child that Start is adding at this moment; else nil
@@ -119,7 +118,6 @@ func New(o Options) *Supervisor {
 		options:  o.withDefaults(),
 		born:     time.Now().Add(-time.Nanosecond), // a nanosecond ago, because no instant may be zero
 		events:   eventQueue{hook: o.OnEvent, supervisor: o.Name},
-		children: make(map[uint64]*Child),
 		byID:     make(map[string]*Child),
 		lifetime: newLifetime(),
 	}
@@ -158,10 +156,8 @@ func (s *Supervisor) Start(ctx context.Context, spec ChildSpec) (*Child, error) 
 		c.unnest()
 		return nil, c.refused("starting", err)
 	}
-	if c.first != nil {
-		begun := c.first
-		c.first = nil
-		c.run(begun)
+	if c.startBegins() {
+		c.run(context.Background(), 0)
 	}
 	if err := c.awaitStart(ctx); err != nil {
 		s.post(&message{kind: haltAsked, child: key})
@@ -200,8 +196,8 @@ func (s *Supervisor) enlist(c *Child) error {
 	s.keys++
 	c.key, c.err, c.failure = s.keys, nil, nil
 	c.started, c.done, c.overdue, c.hidden = signal.Signal{}, signal.Signal{}, signal.Signal{}, false
-	s.children[c.key], s.byID[c.spec.ID] = c, c
-	s.step(&message{kind: added, child: c.key, traits: c.spec.traits()})
+	s.byID[c.spec.ID] = c
+	s.step(&message{kind: added, child: c.key, handle: c, traits: c.spec.traits()})
 	return nil
 }
 

@@ -27,9 +27,9 @@ var idlePairKinds = []struct {
 	goroutines    int
 	heap          int // bytes, at most
 }{
-	{"accepted", protocol.LatestLegacy, true, 0, 7_150},
-	{"accepted, modern", protocol.Latest, true, 0, 6_950},
-	{"served", protocol.LatestLegacy, false, 1, 7_550},
+	{"accepted", protocol.LatestLegacy, true, 0, 6_150},
+	{"accepted, modern", protocol.Latest, true, 0, 5_960},
+	{"served", protocol.LatestLegacy, false, 1, 6_590},
 }
 
 // BenchmarkIdlePair says what a client and a server that are connected in memory
