@@ -72,7 +72,7 @@ func (b *background) remove(t *backgroundTask) {
 }
 
 // end ends the context of all functions.
-func (b *background) end(why error) {
+func (b *background) end(why Reason) {
 	if b == nil {
 		return
 	}
