@@ -93,10 +93,10 @@ func plainSite(t *testing.T, serve http.Handler) (url string) {
 
 // What commonly goes wrong is told apart by errors.Is, whether Connect fails or a call.
 func TestCommonFailuresHaveNames(t *testing.T) {
-	connecting := func(to transport.Transport, o client.Options) error {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	connecting := func(to transport.Transport, within time.Duration) error {
+		ctx, cancel := context.WithTimeout(t.Context(), within)
 		defer cancel()
-		_, err := client.New(clientInfo, o).Connect(ctx, to)
+		_, err := client.New(clientInfo, client.Options{}).Connect(ctx, to)
 		return err
 	}
 	refusing := newSite(t, server.New(serverInfo, server.Options{}))
@@ -104,17 +104,18 @@ func TestCommonFailuresHaveNames(t *testing.T) {
 	defer refusing.start()
 	denying := plainSite(t, responds(http.StatusUnauthorized, "text/plain", "who?"))
 	other := plainSite(t, answersInitialize("1999-01-01"))
+	const hangs = time.Minute
 	all := []error{client.ErrUnavailable, client.ErrDenied, client.ErrIncompatible, client.ErrTimedOut, client.ErrLost, client.ErrClosed}
 	for name, c := range map[string]struct {
 		err  error
 		want []error
 	}{
-		"denied": {connecting(&streamable.Client{URL: denying}, client.Options{}), []error{client.ErrUnavailable, client.ErrDenied}},
+		"denied": {connecting(&streamable.Client{URL: denying}, hangs), []error{client.ErrUnavailable, client.ErrDenied}},
 		"no login": {connecting(opener(func(context.Context) (transport.Link, error) {
 			return nil, &auth.LoginError{Err: auth.ErrNobody}
-		}), client.Options{}), []error{client.ErrUnavailable, client.ErrDenied}},
-		"incompatible": {connecting(&streamable.Client{URL: other}, client.Options{}), []error{client.ErrUnavailable, client.ErrIncompatible}},
-		"in time":      {connecting(&streamable.Client{URL: "http://" + refusing.address}, client.Options{}), []error{client.ErrUnavailable, client.ErrTimedOut}},
+		}), hangs), []error{client.ErrUnavailable, client.ErrDenied}},
+		"incompatible": {connecting(&streamable.Client{URL: other}, hangs), []error{client.ErrUnavailable, client.ErrIncompatible}},
+		"in time":      {connecting(&streamable.Client{URL: "http://" + refusing.address}, time.Second), []error{client.ErrUnavailable, client.ErrTimedOut}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, target := range all {

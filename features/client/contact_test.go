@@ -176,8 +176,10 @@ func TestConnectWaitsAfterTemporaryFailure(t *testing.T) {
 		}
 	}))
 	defer site.Close()
-	address := site.Listener.Addr().String()
-	site.Listener.Close() // refused at first
+	site.Listener.Close()
+	alone := listenAlone(t)
+	address := alone.Addr().String()
+	alone.Close() // refused at first
 	var refusals int
 	hooks := telemetry.Hooks{Transition: func(e telemetry.Transition) {
 		if e.To != string(conn.Backoff) || refusals > 1 {

@@ -155,10 +155,11 @@ func TestHalfOpenConnectionsAreFound(t *testing.T) {
 			}()
 			<-begun
 			proxy.swallow()
-			for status := session.Conn().Status(); status.LastFailure.Kind == ""; status = session.Conn().Status() {
+			status := session.Conn().Status()
+			for ; status.LastFailure.Kind == ""; status = session.Conn().Status() {
 				<-status.Changed()
 			}
-			if why := session.Conn().Status().LastFailure; why.Kind != conn.LivenessLost {
+			if why := status.LastFailure; why.Kind != conn.LivenessLost { // the next attempt fails otherwise
 				t.Errorf("it was lost because of %v", why)
 			}
 			proxy.revive()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -37,8 +38,8 @@ type site struct {
 
 func newSite(t *testing.T, s *server.Server) *site {
 	t.Helper()
-	w := &site{t: t, server: s, address: "127.0.0.1:0"}
-	w.start()
+	w := &site{t: t, server: s}
+	w.serve(listenAlone(t))
 	t.Cleanup(w.kill)
 	return w
 }
@@ -49,6 +50,10 @@ func (w *site) start() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	w.serve(listener)
+}
+
+func (w *site) serve(listener net.Listener) {
 	w.address = listener.Addr().String()
 	w.handler = streamable.NewHandler(w.server, streamable.HandlerOptions{})
 	w.http, w.ended = &http.Server{Handler: w.handler}, make(chan error, 1)
@@ -73,6 +78,21 @@ func (w *site) open(o client.Options) *client.Session {
 	}
 	w.t.Cleanup(func() { session.Close(context.Background()) })
 	return session
+}
+
+// listenAlone listens at a loopback address of its own, where the system has more than
+// one: nobody else is given the port while the test has closed the listener.
+func listenAlone(t *testing.T) net.Listener {
+	t.Helper()
+	alone := fmt.Sprintf("127.%d.%d.%d:0", 1+rand.N(254), rand.N(256), 1+rand.N(254))
+	listener, err := net.Listen("tcp", alone)
+	if err != nil {
+		listener, err = net.Listen("tcp", "127.0.0.1:0")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return listener
 }
 
 func guarded(t *testing.T) context.Context {

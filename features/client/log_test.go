@@ -67,10 +67,16 @@ func TestFailuresLeaveATrace(t *testing.T) {
 				t.Errorf("the panic is logged %d times: %s", n, log)
 			}
 			w.kill()
-			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-			defer cancel()
-			if _, err := client.New(clientInfo, client.Options{Conn: c.o}).Connect(ctx, &streamable.Client{URL: "http://" + w.address}); err == nil {
-				t.Error("it connected")
+			c.o.BackoffMin = time.Hour // one attempt
+			gone, err := client.New(clientInfo, client.Options{Conn: c.o}).Start(guarded(t), "gone", &streamable.Client{URL: "http://" + w.address})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for status := gone.Status(); status.State != conn.Backoff; status = gone.Status() {
+				<-status.Changed()
+			}
+			if err := gone.Close(guarded(t)); err != nil {
+				t.Error(err)
 			}
 			if n := strings.Count(log.String(), `"bowline: connecting failed"`); n != c.traces {
 				t.Errorf("the attempt is logged %d times: %s", n, log)

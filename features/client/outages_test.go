@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -215,15 +216,14 @@ func TestSessionsReturnTogetherOverHTTP(t *testing.T) {
 			}
 		}},
 	}})
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := listenAlone(t)
 	address := listener.Addr().String()
 	stop := serveAt(listener, s)
 	var all []*client.Session
-	for range 4 {
-		session, err := c.Connect(t.Context(), specification.WatchClient(t, &streamable.Client{URL: "http://" + address}))
+	door := new(door)
+	for i := range 4 {
+		at := &streamable.Client{URL: "http://" + address, HTTP: &http.Client{Transport: &visitor{door: door, opens: i == 0}}}
+		session, err := c.Connect(t.Context(), specification.WatchClient(t, at))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -235,7 +235,9 @@ func TestSessionsReturnTogetherOverHTTP(t *testing.T) {
 			<-status.Changed()
 		}
 	}
-	if listener, err = net.Listen("tcp", address); err != nil {
+	door.shut.Store(true)
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
 		t.Fatal(err)
 	}
 	defer serveAt(listener, s)()
@@ -248,6 +250,26 @@ func TestSessionsReturnTogetherOverHTTP(t *testing.T) {
 	if err := c.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
+}
+
+// A door that is shut opens when a visitor who may open it has got an answer. Those who may
+// not are refused until then, so that they still wait when the first session returns.
+type door struct{ shut atomic.Bool }
+
+type visitor struct {
+	door  *door
+	opens bool
+}
+
+func (v *visitor) RoundTrip(r *http.Request) (*http.Response, error) {
+	if !v.opens && v.door.shut.Load() {
+		return nil, syscall.ECONNREFUSED
+	}
+	response, err := http.DefaultTransport.RoundTrip(r)
+	if err == nil && v.opens {
+		v.door.shut.Store(false)
+	}
+	return response, err
 }
 
 // serveAt serves over HTTP until it is stopped.
