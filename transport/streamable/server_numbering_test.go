@@ -104,6 +104,49 @@ func TestReplayOfManySmallEvents(t *testing.T) {
 	})
 }
 
+// unhurried is an EventStore that gives way to other goroutines while it reads.
+type unhurried struct{ EventStore }
+
+func (s unhurried) After(ctx context.Context, session string, stream transport.Stream, index uint64, bytes int) ([]StoredEvent, error) {
+	for range 100 {
+		runtime.Gosched()
+	}
+	return s.EventStore.After(ctx, session, stream, index, bytes)
+}
+
+// The first message for a listener may come at any time while it replays older ones.
+// The race detector sees most of what can go wrong.
+func TestFirstMessageDuringAReplay(t *testing.T) {
+	inBubble(t, HandlerOptions{EventStore: unhurried{new(MemoryStore)}}, false, func(t *testing.T, b *bench) {
+		session := b.initialize()
+		p := b.peer(t, 0)
+		older := `{"jsonrpc":"2.0","method":"m","params":{"pad":"` + strings.Repeat("x", pageSize) + `"}}` // a page
+		for range 3 {
+			p.mustSend(t, transport.Outbound{Frame: []byte(older)})
+		}
+		for round := range 30 {
+			ctx, leave := context.WithCancel(t.Context())
+			sent := make(chan error)
+			go func() {
+				for range 10 * round {
+					runtime.Gosched()
+				}
+				sent <- p.send(t, transport.Outbound{Frame: notice(round)})
+			}()
+			w, done := b.serve(ctx, "GET", "", session, "Last-Event-ID: 0-0")
+			if err := <-sent; err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			leave()
+			<-done
+			if text := w.Body.String(); strings.Count(text, older) != 3 || strings.Count(text, noticeLine(round)) != 1 {
+				t.Errorf("round %d: %d bytes", round, len(text))
+			}
+		}
+	})
+}
+
 // Close interrupts a replay of a stream that has ended.
 //
 // Guarantees: G-0022.15

@@ -213,7 +213,10 @@ func (r *response) writeLast(frames []transport.Outbound, text []byte) error {
 func (r *response) put(frames []transport.Outbound, text []byte, write func([]byte) error) (err error) {
 	err = transport.ErrPeerClosed
 	defer func() {
-		if r.queue.written(frames); err != nil {
+		if len(frames) > 0 { // otherwise pushMain may be setting the queue
+			r.queue.written(frames)
+		}
+		if err != nil {
 			r.lost(frames, err)
 		}
 	}()
