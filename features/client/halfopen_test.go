@@ -141,7 +141,7 @@ func TestHalfOpenConnectionsAreFound(t *testing.T) {
 			t.Cleanup(site.CloseClientConnections)
 			t.Cleanup(func() { handler.Close(0); older.Close(0) })
 			proxy := dig(t, site.Listener.Addr().String())
-			options := client.Options{ProtocolVersion: version, Conn: conn.Options{Liveness: 500 * time.Millisecond, InitTimeout: time.Second, BackoffMin: time.Millisecond}}
+			options := client.Options{ProtocolVersion: version, Conn: conn.Options{Liveness: 500 * time.Millisecond, BackoffMin: 200 * time.Millisecond}}
 			session, err := client.New(clientInfo, options).Connect(guarded(t), specification.WatchClient(t, &streamable.Client{URL: "http://" + proxy.listener.Addr().String()}))
 			if err != nil {
 				t.Fatal(err)
@@ -156,10 +156,10 @@ func TestHalfOpenConnectionsAreFound(t *testing.T) {
 			<-begun
 			proxy.swallow()
 			status := session.Conn().Status()
-			for ; status.LastFailure.Kind == ""; status = session.Conn().Status() {
+			for ; status.State == conn.Ready; status = session.Conn().Status() {
 				<-status.Changed()
 			}
-			if why := status.LastFailure; why.Kind != conn.LivenessLost { // the next attempt fails otherwise
+			if why := status.LastFailure; why.Kind != conn.LivenessLost {
 				t.Errorf("it was lost because of %v", why)
 			}
 			proxy.revive()

@@ -237,6 +237,9 @@ func beAttacked(t *testing.T, method string, attack func(io.Writer, string) bool
 	})
 	ended := make(chan error, 1)
 	go func() { ended <- c.Run(context.Background()) }()
+	if err := c.AwaitReady(t.Context()); err != nil { // within the timeout nothing but the call is to happen
+		t.Fatal(err)
+	}
 	bad := conn.Request{Method: method, WaitForReady: true}
 	if slices.Contains(want, "timed out (unknown)") {
 		bad.Timeout = 200 * time.Millisecond
