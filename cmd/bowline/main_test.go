@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 }
 
 // hangGuard is how long any process of a test may live.
-const hangGuard = 30 * time.Second
+const hangGuard = 2 * time.Minute
 
 // command is `bowline args`, not started. It is killed with the test. What it says to a
 // server is checked against the schema.
@@ -49,7 +49,7 @@ func command(t *testing.T, args ...string) *exec.Cmd {
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, executable(t), args...)
 	cmd.Env = append(os.Environ(), role+"=command", "GORACE=atexit_sleep_ms=0") // a second for each process otherwise
-	cmd.WaitDelay = time.Second
+	cmd.WaitDelay = 10 * time.Second
 	return cmd
 }
 

@@ -343,7 +343,7 @@ func TestScrapersThatNeverRead(t *testing.T) {
 		}
 	}
 	status := 0
-	for deadline := time.Now().Add(20 * time.Second); status != http.StatusOK && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(hangGuard); status != http.StatusOK && time.Now().Before(deadline); {
 		status, _ = get(t, admin+"/metrics") // 503 while too many scrape
 	}
 	if status != http.StatusOK {

@@ -25,7 +25,7 @@ func TestTransportThatCanNeverBeOpened(t *testing.T) {
 		"no URL's syntax": {&streamable.Client{URL: "http://[::1"}, new(*transport.URLError)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			guard, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			guard, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			c, why := client.New(clientInfo, client.Options{}), conn.Reason{}
 			if _, err := c.Connect(guard, test.transport); !errors.As(err, test.want) || errors.As(err, &why) {
@@ -40,7 +40,7 @@ func TestTransportThatCanNeverBeOpened(t *testing.T) {
 
 // One that hides the same is not waited for by Connect.
 func TestConnectToNoCommand(t *testing.T) {
-	guard, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	guard, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	why := conn.Reason{}
 	_, err := client.New(clientInfo, client.Options{}).Connect(guard, opener(new(stdio.Command).Open))

@@ -131,7 +131,7 @@ func useFeatures(t *testing.T, s *client.Session) {
 		t.Errorf("completed %+v, %v", complete, err)
 	}
 	reads := 0
-	watching, cancel := context.WithTimeout(ctx, 20*time.Second)
+	watching, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	var touching sync.WaitGroup
 	for contents, err := range s.Watch(watching, "config://app") {

@@ -48,7 +48,7 @@ func everywhereSince(t *testing.T, first string, make func() *server.Server, o c
 // open connects a client for the length of a test.
 func open(t *testing.T, to transport.Transport, o client.Options) *client.Session {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	o.FailFast = true
 	session, err := client.New(protocol.Implementation{Name: "c", Version: "1"}, o).Connect(ctx, specification.WatchClient(t, to))
@@ -112,7 +112,7 @@ func (w *watched) Accept(link transport.Link) { w.Server.Accept(w.watch(link)) }
 // within returns what comes next, and fails the test if nothing does.
 func within[T any](t *testing.T, c <-chan T) (value T) {
 	t.Helper()
-	guard, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	guard, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	select {
 	case value = <-c:

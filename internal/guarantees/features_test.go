@@ -310,7 +310,7 @@ func (w *wire) send(t *testing.T, format string, args ...any) {
 // next returns the next message, and fails the test if none comes.
 func (w *wire) next(t *testing.T) jsonrpc.Message {
 	t.Helper()
-	guard, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	guard, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	select {
 	case frame := <-w.frames:

@@ -21,7 +21,7 @@ import (
 // of returns the spans of one kind in the order they began, once there are that many.
 func (s *site) of(t *testing.T, kind trace.SpanKind, want int) (found tracetest.SpanStubs) {
 	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for tick := time.NewTicker(time.Millisecond); ; <-tick.C {
 		found = nil
 		for _, span := range s.spans.GetSpans() {
@@ -67,7 +67,7 @@ func TestSpansOfACall(t *testing.T) {
 				{name: "answered", tool: "add", served: 1},
 				{name: "peer error", tool: "none", client: "-32602", code: "-32602", served: 1},
 				{name: "isError", tool: "fail", client: "tool_error", server: "tool_error", served: 1},
-				{name: "timeout", tool: "hang", client: "timeout", server: "cancelled", served: 1, timeout: 300 * time.Millisecond},
+				{name: "timeout", tool: "hang", client: "timeout", server: "cancelled", served: 1, timeout: time.Second},
 				{name: "cancel", tool: "hang", client: "cancelled", server: "cancelled", served: 1, cancels: true},
 				{name: "lost and retried", tool: "crash", server: "link_lost", served: 2, crashes: true},
 				{name: "refused", tool: "add", client: "refused", epoch: 99},

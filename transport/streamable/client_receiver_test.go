@@ -16,7 +16,7 @@ import (
 
 // hangGuard turns waiting for what never comes into a failure. Nothing is
 // measured by it.
-const hangGuard = 30 * time.Second
+const hangGuard = 2 * time.Minute
 
 // A testReceiver is a receiver that keeps what it is told.
 type testReceiver struct {
