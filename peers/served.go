@@ -3,10 +3,12 @@ package peers
 import (
 	"cmp"
 	"context"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"regexp"
+	"strconv"
 	"strings"
 )
 
@@ -68,13 +70,17 @@ func (s *served) close() {
 	s.stream.Close()
 }
 
-// freePort returns a port that no process uses at present.
+// freePort returns a port that no process uses at present. No system gives such a port to a
+// process that asks for any, so nobody else takes it before a server listens there.
 func freePort() (string, error) {
-	listener, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		return "", err
+	for tries := 0; ; tries++ {
+		port := 20_000 + rand.IntN(10_000)
+		listener, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port})
+		if err == nil {
+			return strconv.Itoa(port), listener.Close()
+		}
+		if tries == 100 {
+			return "", err
+		}
 	}
-	defer listener.Close()
-	_, port, err := net.SplitHostPort(listener.Addr().String())
-	return port, err
 }

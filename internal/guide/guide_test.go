@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -121,16 +122,22 @@ func run(t *testing.T, programs string, console Console) {
 	}
 }
 
+// freePort returns a port that is free. No system gives such a port to a process that asks
+// for any, so nobody else takes it before the program of the page listens there.
 func freePort(t *testing.T) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for {
+		address := fmt.Sprint("127.0.0.1:", 20_000+rand.N(10_000))
+		listener, err := net.Listen("tcp", address)
+		if err != nil && t.Context().Err() == nil {
+			continue
+		}
+		if err == nil {
+			err = listener.Close()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimPrefix(address, "127.0.0.1:")
 	}
-	defer listener.Close()
-	_, port, err := net.SplitHostPort(listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port
 }
