@@ -150,7 +150,7 @@ func TestReadyUntilItDrains(t *testing.T) {
 			t.Errorf("%s: status %d, %q", path, status, body)
 		}
 	}
-	call := command(t, "call", "slow", "seconds=3", "steps=1000", "--verbose", "--url", url)
+	call := command(t, "call", "slow", "seconds=3", "steps=30", "--verbose", "--url", url)
 	said, err := call.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
