@@ -14,47 +14,47 @@ import (
 // askMethod is the method of the request that the peer makes while it serves a call.
 const askMethod = "ask"
 
-// An asking counts what happened to one request that the peer's handler has made.
-type asking struct {
-	served int  // how often the Conn's handler served it
-	ended  int  // how often the peer's handler was told an outcome
-	unsent bool // the peer's handler was told that the request was not sent
+// askCounts counts what happened to one request that the peer's handler has made.
+type askCounts struct {
+	served   int  // how often the Conn's handler served it
+	reported int  // how often the call of the peer's handler returned
+	unsent   bool // the call of the peer's handler returned that the request was not sent
 }
 
 // ask sends a request from a handler to its caller, and checks the answer. Whatever
 // the outcome, the handler answers the request that it is serving.
-func (l executing) ask(ctx context.Context, in *conn.Incoming) {
+func (l peerHandler) ask(ctx context.Context, in *conn.Incoming) {
 	var params string
-	a := new(asking)
-	l.note(func() {
+	a := new(askCounts)
+	l.locked(func() {
 		params = fmt.Sprintf(`{"ask":%d}`, len(l.record.asks)+1)
 		l.record.asks[params] = a
 	})
-	answer, err := in.Call(ctx, conn.Request{Method: askMethod, Params: json.RawMessage(params), Timeout: 16 * l.time})
-	l.note(func() {
-		a.ended++
+	answer, err := in.Call(ctx, conn.Request{Method: askMethod, Params: json.RawMessage(params), Timeout: 16 * l.delay})
+	l.locked(func() {
+		a.reported++
 		failed := new(conn.CallError)
 		switch {
 		case err == nil && string(answer) != params:
-			l.blame("the peer asked %s, and got %s", params, answer)
+			l.violation("the peer sent ask %s, and got %s", params, answer)
 		case err == nil && a.served == 0:
-			l.blame("the peer was answered %s, which nobody has served", params)
+			l.violation("the peer got an answer to ask %s, which no handler has served", params)
 		case err != nil && !errors.As(err, &failed):
-			l.blame("what the peer asked ended with %T: %v", err, err)
+			l.violation("an ask of the peer ended with %T: %v", err, err)
 		}
 		a.unsent = err != nil && failed.Delivery == conn.NotSent
-		l.askBooks.count(err)
+		l.askTotals.count(err)
 	})
 }
 
 // answer serves a request that the peer's handler makes. One request in eight takes
 // longer.
-func (l noticing) answer(in *conn.Incoming) (json.RawMessage, error) {
+func (l connHandler) answer(in *conn.Incoming) (json.RawMessage, error) {
 	slow := false
-	l.note(func() {
+	l.locked(func() {
 		a := l.asks[string(in.Params)]
 		if a == nil {
-			l.blame("the peer asked %s, and its handler did not", in.Params)
+			l.violation("ask %s arrived, and no handler of the peer has sent it", in.Params)
 			return
 		}
 		a.served++
@@ -62,16 +62,16 @@ func (l noticing) answer(in *conn.Incoming) (json.RawMessage, error) {
 		slow = l.answers%8 == 0
 	})
 	if slow {
-		timer := time.NewTimer(l.time)
+		timer := time.NewTimer(l.delay)
 		<-timer.C
 	}
 	return in.Params, nil
 }
 
-// answeredAsks counts how many requests of the peer's handlers were made and answered.
-type answeredAsks struct{ made, answered int }
+// askTotal counts how many requests of the peer's handlers were made and answered.
+type askTotal struct{ made, answered int }
 
-func (n *answeredAsks) count(err error) {
+func (n *askTotal) count(err error) {
 	n.made++
 	if err == nil {
 		n.answered++
@@ -80,18 +80,18 @@ func (n *answeredAsks) count(err error) {
 
 // auditAsks checks that each of these requests ended once, and was served once, plus
 // once for each time that a fault has repeated it.
-func (s *soaked) auditAsks() {
-	r, again := s.record, 0
+func (s *soakConn) auditAsks() {
+	r, repeated := s.record, 0
 	for params, a := range r.asks {
 		switch {
-		case a.ended > 1 || a.ended == 0 && !s.o.RealTime:
-			r.blame("ask %s ended %d times", params, a.ended)
+		case a.reported > 1 || a.reported == 0 && !s.o.RealTime:
+			r.violation("ask %s ended %d times", params, a.reported)
 		case a.unsent && a.served > 0:
-			r.blame("ask %s was not sent, and served", params)
+			r.violation("ask %s was reported as not sent, and was served", params)
 		}
-		again += max(a.served-1, 0)
+		repeated += max(a.served-1, 0)
 	}
-	if most := s.repeats(fault.Inbound); again > most {
-		r.blame("%d asks were served again, and %d frames repeated by faults", again, most)
+	if most := s.repeats(fault.Inbound); repeated > most {
+		r.violation("%d asks were served again, and %d frames repeated by faults", repeated, most)
 	}
 }

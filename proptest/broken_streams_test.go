@@ -17,8 +17,9 @@ import (
 )
 
 // streamContract runs LinkContract on sessions over HTTP, where each request has a
-// stream. What the client's receiver is told is bent.
-func streamContract(bend, late func(transport.Receiver, transport.Inbound)) func(*testing.T) {
+// stream. On those streams, deliver replaces what the client's receiver gets, and afterLost
+// adds an event after Lost.
+func streamContract(deliver, afterLost func(transport.Receiver, transport.Inbound)) func(*testing.T) {
 	return func(t *testing.T) {
 		for name, value := range map[string]string{"rapid.checks": "10", "rapid.shrinktime": "0s"} {
 			if err := flag.Set(name, value); err != nil {
@@ -27,28 +28,28 @@ func streamContract(bend, late func(transport.Receiver, transport.Inbound)) func
 		}
 		proptest.LinkContract(t, func(t *testing.T) (client, server transport.Link) {
 			client, server = openSession(t)
-			return &bentStreams{Link: client, bend: bend, late: late}, server
+			return &brokenStreams{Link: client, deliver: deliver, afterLost: afterLost}, server
 		}, proptest.ContractOptions{Guard: 5 * time.Second})
 	}
 }
 
-type bentStreams struct {
+type brokenStreams struct {
 	transport.Link
-	bend func(transport.Receiver, transport.Inbound) // tells of what is no message of Main
-	late func(transport.Receiver, transport.Inbound) // tells of the last such after Lost
+	deliver   func(transport.Receiver, transport.Inbound) // delivers a message of a stream other than Main
+	afterLost func(transport.Receiver, transport.Inbound) // delivers the last of these messages again, after Lost
 
 	mu   sync.Mutex
 	last transport.Inbound
 }
 
-func (b *bentStreams) Bind(to transport.Receiver) { b.Link.Bind(bendingStreams{to, b}) }
+func (b *brokenStreams) Bind(to transport.Receiver) { b.Link.Bind(brokenStreamReceiver{to, b}) }
 
-type bendingStreams struct {
+type brokenStreamReceiver struct {
 	transport.Receiver
-	*bentStreams
+	*brokenStreams
 }
 
-func (b bendingStreams) Receive(in transport.Inbound) {
+func (b brokenStreamReceiver) Receive(in transport.Inbound) {
 	if in.Stream == transport.Main {
 		b.Receiver.Receive(in)
 		return
@@ -56,43 +57,43 @@ func (b bendingStreams) Receive(in transport.Inbound) {
 	b.mu.Lock()
 	b.last = in
 	b.mu.Unlock()
-	b.bend(b.Receiver, in)
+	b.deliver(b.Receiver, in)
 }
 
-func (b bendingStreams) Lost(loss transport.Loss) {
+func (b brokenStreamReceiver) Lost(loss transport.Loss) {
 	b.Receiver.Lost(loss)
 	b.mu.Lock()
 	last := b.last
 	b.mu.Unlock()
 	if last.Stream != transport.Main {
-		b.late(b.Receiver, last)
+		b.afterLost(b.Receiver, last)
 	}
 }
 
-func intact(to transport.Receiver, in transport.Inbound) { to.Receive(in) }
+func deliver(to transport.Receiver, in transport.Inbound) { to.Receive(in) }
 
-func silent(transport.Receiver, transport.Inbound) {}
+func ignore(transport.Receiver, transport.Inbound) {}
 
-func misnumber(to transport.Receiver, in transport.Inbound) {
+func renumber(to transport.Receiver, in transport.Inbound) {
 	in.Frame = bytes.Replace(in.Frame, []byte(`"params":[2,`), []byte(`"params":[0,`), 1)
 	to.Receive(in)
 }
 
-func twice(to transport.Receiver, in transport.Inbound) {
+func deliverTwice(to transport.Receiver, in transport.Inbound) {
 	if !in.Last {
 		to.Receive(in)
 	}
 	to.Receive(in)
 }
 
-func goOn(to transport.Receiver, in transport.Inbound) {
+func deliverAfterEnd(to transport.Receiver, in transport.Inbound) {
 	to.Receive(in)
 	if in.Last {
 		to.Receive(in)
 	}
 }
 
-func endAgain(to transport.Receiver, in transport.Inbound) {
+func loseAfterEnd(to transport.Receiver, in transport.Inbound) {
 	to.Receive(in)
 	if in.Last {
 		to.StreamLost(transport.StreamLoss{Stream: in.Stream, Reason: transport.ErrPeerClosed})
@@ -102,12 +103,12 @@ func endAgain(to transport.Receiver, in transport.Inbound) {
 // openSession returns both links of a session, as if they had not been bound.
 func openSession(t *testing.T) (client, server transport.Link) {
 	t.Helper()
-	accepted, begun := make(chan transport.Link, 1), make(chan struct{})
-	h := streamable.NewHandler(&initializing{accepted, begun}, streamable.HandlerOptions{})
+	accepted, initialized := make(chan transport.Link, 1), make(chan struct{})
+	h := streamable.NewHandler(&handshakeAcceptor{accepted, initialized}, streamable.HandlerOptions{})
 	listening := make(chan struct{})
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {
-			w = &flushed{ResponseWriter: w, begun: listening}
+			w = &flushNotifier{ResponseWriter: w, flushed: listening}
 		}
 		h.ServeHTTP(w, r)
 	}))
@@ -120,7 +121,7 @@ func openSession(t *testing.T) (client, server transport.Link) {
 		t.Fatal(err)
 	}
 	answered := make(chan struct{})
-	client.Bind(&greeting{link: client, received: func(transport.Inbound) { close(answered) }})
+	client.Bind(&handshakeReceiver{link: client, received: func(transport.Inbound) { close(answered) }})
 	for _, o := range []transport.Outbound{
 		{
 			Frame: []byte(`{"jsonrpc":"2.0","id":1,"method":"initialize"}`),
@@ -138,22 +139,22 @@ func openSession(t *testing.T) (client, server transport.Link) {
 	}
 	server = <-accepted
 	server.Grant(transport.Main, 1)
-	<-begun
+	<-initialized
 	<-listening
 	return client, server
 }
 
-// initializing accepts one session, answers its initialize, and closes begun when its
-// client has said that it is initialized.
-type initializing struct {
-	accepted chan<- transport.Link
-	begun    chan struct{}
+// handshakeAcceptor accepts one session, answers its initialize, and closes initialized when its
+// client has sent notifications/initialized.
+type handshakeAcceptor struct {
+	accepted    chan<- transport.Link
+	initialized chan struct{}
 }
 
-func (i *initializing) Accept(link transport.Link) {
-	link.Bind(&greeting{link: link, received: func(in transport.Inbound) {
+func (i *handshakeAcceptor) Accept(link transport.Link) {
+	link.Bind(&handshakeReceiver{link: link, received: func(in transport.Inbound) {
 		if in.Stream == transport.Main {
-			close(i.begun)
+			close(i.initialized)
 		} else {
 			go link.Send(transport.Outbound{
 				Stream: in.Stream, Last: true,
@@ -165,35 +166,35 @@ func (i *initializing) Accept(link transport.Link) {
 	i.accepted <- link
 }
 
-func (*initializing) Close(context.Context) error { return nil }
+func (*handshakeAcceptor) Close(context.Context) error { return nil }
 
-// greeting takes a session through its first request, from either side.
-type greeting struct {
+// A handshakeReceiver receives the frames of a handshake, on either side.
+type handshakeReceiver struct {
 	link     transport.Link
 	received func(transport.Inbound)
 }
 
-func (g *greeting) StreamOpened(stream transport.Stream, _ transport.Tag) {
+func (g *handshakeReceiver) StreamOpened(stream transport.Stream, _ transport.Tag) {
 	go g.link.Grant(stream, 1)
 }
-func (g *greeting) Receive(in transport.Inbound)  { g.received(in) }
-func (*greeting) StreamLost(transport.StreamLoss) {}
-func (*greeting) Writable()                       {}
-func (*greeting) Failed(transport.Failure)        {}
-func (*greeting) Ended()                          {}
-func (*greeting) Lost(transport.Loss)             {}
+func (g *handshakeReceiver) Receive(in transport.Inbound)  { g.received(in) }
+func (*handshakeReceiver) StreamLost(transport.StreamLoss) {}
+func (*handshakeReceiver) Writable()                       {}
+func (*handshakeReceiver) Failed(transport.Failure)        {}
+func (*handshakeReceiver) Ended()                          {}
+func (*handshakeReceiver) Lost(transport.Loss)             {}
 
-// flushed tells of the first flush of a response.
-type flushed struct {
+// A flushNotifier closes flushed at the first flush of a response.
+type flushNotifier struct {
 	http.ResponseWriter
-	begun chan struct{}
-	once  sync.Once
+	flushed chan struct{}
+	once    sync.Once
 }
 
-func (f *flushed) Unwrap() http.ResponseWriter { return f.ResponseWriter }
+func (f *flushNotifier) Unwrap() http.ResponseWriter { return f.ResponseWriter }
 
-func (f *flushed) FlushError() error {
+func (f *flushNotifier) FlushError() error {
 	err := http.NewResponseController(f.ResponseWriter).Flush()
-	f.once.Do(func() { close(f.begun) })
+	f.once.Do(func() { close(f.flushed) })
 	return err
 }

@@ -27,10 +27,10 @@ func Correlation(t *testing.T, from transport.Transport, o Options) {
 	o.search(t, func(rt *rapid.T) {
 		plan := drawPlan(rt, o, answerFaults...)
 		steps := drawHistory(rt, o, o.Concurrent, anyCall(o))
-		o.history(rt, from, plan, func(w *world) {
-			w.ready()
-			w.play(steps)
-			w.finish()
+		o.history(rt, from, plan, func(h *harness) {
+			h.awaitReady()
+			h.play(steps)
+			h.finishCalls()
 		})
 	})
 }
@@ -47,17 +47,17 @@ func Correlation(t *testing.T, from transport.Transport, o Options) {
 func CancelIdempotent(t *testing.T, from transport.Transport, o Options) {
 	o = o.prepare(t, from)
 	o.search(t, func(rt *rapid.T) {
-		answered := drawPause(rt, o)
+		answerDelay := drawPause(rt, o)
 		plan := fault.Plan{}
-		if answered > 0 && o.allows(fault.Delay) {
-			plan.Faults = []fault.Fault{{Kind: fault.Delay, Direction: fault.Inbound, Probability: 1, Frames: o.Concurrent * 10, For: answered}}
+		if answerDelay > 0 && o.allows(fault.Delay) {
+			plan.Faults = []fault.Fault{{Kind: fault.Delay, Direction: fault.Inbound, Probability: 1, Frames: o.Concurrent * 10, For: answerDelay}}
 		}
-		at := drawCancels(rt, o, answered)
+		at := drawCancels(rt, o, answerDelay)
 		others := rapid.IntRange(0, min(3, o.Concurrent-1)).Draw(rt, "other calls")
 		before := rapid.IntRange(0, 9).Draw(rt, "before it is made") == 0
-		o.history(rt, from, plan, func(w *world) {
-			w.ready()
-			w.cancels(at, others, before)
+		o.history(rt, from, plan, func(h *harness) {
+			h.awaitReady()
+			h.cancels(at, others, before)
 		})
 	})
 }
@@ -65,9 +65,9 @@ func CancelIdempotent(t *testing.T, from transport.Transport, o Options) {
 // drawCancels draws the times at which a call is cancelled. The first is
 // immediately, at any moment, or at the moment of the answer. The others are at
 // the same moment or later.
-func drawCancels(rt *rapid.T, o Options, answered time.Duration) []time.Duration {
+func drawCancels(rt *rapid.T, o Options, answerDelay time.Duration) []time.Duration {
 	moment := rapid.Map(rapid.Int64Range(0, int64(2*o.Window)), func(n int64) time.Duration { return time.Duration(n) })
-	first := rapid.OneOf(rapid.Just(answered), rapid.Just(time.Duration(0)), moment).Draw(rt, "cancelled at")
+	first := rapid.OneOf(rapid.Just(answerDelay), rapid.Just(time.Duration(0)), moment).Draw(rt, "cancelled at")
 	later := rapid.OneOf(rapid.Just(time.Duration(0)), moment)
 	at := rapid.SliceOfN(later, o.Cancels, o.Cancels).Draw(rt, "and later")
 	for i := range at {
@@ -78,38 +78,38 @@ func drawCancels(rt *rapid.T, o Options, answered time.Duration) []time.Duration
 }
 
 // cancels makes a call, and cancels it at each of these times.
-func (w *world) cancels(at []time.Duration, others int, before bool) {
-	w.t.Helper()
+func (h *harness) cancels(at []time.Duration, others int, before bool) {
+	h.t.Helper()
 	for range others {
-		w.call(w.o.patient())
+		h.call(h.o.patientPlan())
 	}
-	ctx, layers := layered(len(at))
+	ctx, layers := nestedContext(len(at))
 	if before {
 		layers[0]()
 	}
-	cancelled := w.callIn(ctx, w.o.patient())
+	cancelled := h.callIn(ctx, h.o.patientPlan())
 	var cancelling sync.WaitGroup
 	for i, after := range at {
 		cancelling.Go(func() {
 			timer := time.NewTimer(after)
 			<-timer.C
 			layers[i]()
-			cancelled.leave()
+			cancelled.cancel()
 		})
 	}
 	cancelling.Wait()
-	w.finish()
-	w.checkAnnounced(cancelled, before)
-	for _, c := range w.callers {
+	h.finishCalls()
+	h.checkCancelNotified(cancelled, before)
+	for _, c := range h.callers {
 		if c != cancelled && c.err != nil {
-			w.fatalf("call %s was not cancelled, and ended with %v", c.params, c.err)
+			h.fatalf("call %s was not cancelled, and ended with %v", c.params, c.err)
 		}
 	}
 }
 
-// layered returns a context with n nested parents, and the functions that cancel each of
+// nestedContext returns a context with n nested parents, and the functions that cancel each of
 // them.
-func layered(n int) (ctx context.Context, cancels []context.CancelFunc) {
+func nestedContext(n int) (ctx context.Context, cancels []context.CancelFunc) {
 	ctx = context.Background()
 	for range n {
 		var cancel context.CancelFunc
@@ -119,22 +119,22 @@ func layered(n int) (ctx context.Context, cancels []context.CancelFunc) {
 	return ctx, cancels
 }
 
-// checkAnnounced checks that the peer is notified once of a cancelled call that
+// checkCancelNotified checks that the peer is notified once of a cancelled call that
 // it has received, and of no other call.
-func (w *world) checkAnnounced(c *caller, before bool) {
-	w.t.Helper()
-	passed := w.outer.passages(c.params)
+func (h *harness) checkCancelNotified(c *caller, before bool) {
+	h.t.Helper()
+	passed := h.outer.sendsOf(c.params)
 	if before && len(passed) > 0 {
-		w.fatalf("call %s was sent after it was cancelled", c.params)
+		h.fatalf("call %s was sent after it was cancelled", c.params)
 	}
 	if len(passed) == 0 {
 		return
 	}
-	told := w.outer.announced(passed[0].id)
-	if told > 1 || c.err == nil && told > 0 {
-		w.fatalf("the peer was told %d times that call %s was abandoned, which ended with %v", told, c.params, c.err)
+	notified := h.outer.cancellations(passed[0].id)
+	if notified > 1 || c.err == nil && notified > 0 {
+		h.fatalf("the peer got %d cancellations of call %s, which ended with %v", notified, c.params, c.err)
 	}
-	if _, ours := w.o.Conn.Dialect.(cancelling); ours && c.err != nil && told == 0 && !w.o.RealTime {
-		w.fatalf("the peer was not told that call %s was abandoned", c.params)
+	if _, isDefault := h.o.Conn.Dialect.(cancelDialect); isDefault && c.err != nil && notified == 0 && !h.o.RealTime {
+		h.fatalf("the peer got no cancellation of call %s", c.params)
 	}
 }

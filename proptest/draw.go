@@ -43,7 +43,7 @@ func anyCall(o Options) *rapid.Generator[callPlan] {
 		case 2:
 			plan.Timeout = time.Duration(soon.Draw(rt, "timeout"))
 		case 3:
-			plan.Leave = time.Duration(soon.Draw(rt, "leave"))
+			plan.CancelAfter = time.Duration(soon.Draw(rt, "leave"))
 		}
 		return plan
 	})
@@ -112,20 +112,20 @@ var answerFaults = []fault.Kind{
 }
 
 // play makes the calls of a history.
-func (w *world) play(steps []step) {
-	w.t.Helper()
+func (h *harness) play(steps []step) {
+	h.t.Helper()
 	for _, s := range steps {
-		w.playStep(s)
+		h.playStep(s)
 	}
 }
 
-func (w *world) playStep(s step) {
-	w.t.Helper()
+func (h *harness) playStep(s step) {
+	h.t.Helper()
 	for _, plan := range s.Calls {
-		w.call(plan)
+		h.call(plan)
 	}
-	w.settle()
-	w.pass(s.Pass)
+	h.waitIdle()
+	h.advance(s.Pass)
 }
 
 // inboundOnly limits a plan to inbound faults, so that every call is answered

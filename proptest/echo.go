@@ -42,13 +42,13 @@ func (echo) ServeNotification(context.Context, *conn.Incoming) {}
 // cancelMethod announces that a request was abandoned.
 const cancelMethod = "$/cancelRequest"
 
-// cancelling is JSON-RPC with a notification for abandoned requests.
-type cancelling struct{}
+// cancelDialect is JSON-RPC with a notification for abandoned requests.
+type cancelDialect struct{}
 
-func (cancelling) Classify(*jsonrpc.Message) conn.Class { return conn.Class{} }
-func (cancelling) Probe() conn.Message                  { return conn.Message{} }
-func (cancelling) Batches() bool                        { return false }
+func (cancelDialect) Classify(*jsonrpc.Message) conn.Class { return conn.Class{} }
+func (cancelDialect) Probe() conn.Message                  { return conn.Message{} }
+func (cancelDialect) Batches() bool                        { return false }
 
-func (cancelling) Cancel(id int64, _ error) conn.Message {
+func (cancelDialect) Cancel(id int64, _ error) conn.Message {
 	return conn.Message{Method: cancelMethod, Params: fmt.Appendf(nil, `{"id":%d}`, id)}
 }

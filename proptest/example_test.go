@@ -15,8 +15,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
-// What has neither descriptors nor processes is tried in virtual time. All
-// suites are called in this way.
+// A transport without descriptors and processes is tested in virtual time. All suites are
+// called in this way.
 func ExampleCorrelation() {
 	var t *testing.T // of a test
 
@@ -24,8 +24,8 @@ func ExampleCorrelation() {
 	proptest.Correlation(t, peer, proptest.Options{})
 }
 
-// A peer in a process of its own: the test binary, which is told so by its
-// environment.
+// The peer runs in its own process: the test binary, if its environment has the variable
+// ECHO.
 func ExampleEcho() {
 	TestMain := func(m *testing.M) {
 		if os.Getenv("ECHO") == "" {
@@ -57,8 +57,7 @@ func (echoServer) Accept(link transport.Link) {
 
 func (echoServer) Close(context.Context) error { return nil }
 
-// A peer behind an HTTP handler, with the handshake that its sessions begin
-// with.
+// The peer is behind an HTTP handler. Each session begins with a handshake.
 func ExampleEchoHandler() {
 	var t *testing.T // of a test
 

@@ -39,20 +39,20 @@ func LinkContract(t *testing.T, open func(t *testing.T) (a, b transport.Link), o
 		check func(p *pair)
 	}{
 		{"a frame arrives intact whatever its size", (*pair).framesArriveIntact},
-		{"no link looks into what it sends", (*pair).framesAreOpaque},
+		{"a link does not parse what it sends", (*pair).framesAreOpaque},
 		{"nothing is delivered without credit", (*pair).nothingWithoutCredit},
-		{"a full queue says busy and then writable", (*pair).busyThenWritable},
+		{"a full queue returns ErrBusy and then calls Writable", (*pair).busyThenWritable},
 		{"close flushes what is queued", (*pair).closeFlushes},
-		{"the peer of a closed link is told", (*pair).peerIsTold},
-		{"a link lost before bind is told at bind", (*pair).lossBeforeBind},
+		{"the peer of a closed link gets Ended or Lost", (*pair).peerGetsLoss},
+		{"a loss before bind is reported at bind", (*pair).lossBeforeBind},
 		{"nothing is accepted after close", (*pair).nothingAcceptedAfterClose},
 		{"nothing is delivered after close", (*pair).nothingDeliveredAfterClose},
-		{"close may come twice and at once", (*pair).closeIsIdempotent},
+		{"close may be called twice and concurrently", (*pair).closeIsIdempotent},
 		{"close is bounded though the peer takes nothing", (*pair).closeIsBounded},
 	} {
 		for _, direction := range []string{"a to b", "b to a"} {
 			t.Run(clause.name+"/"+direction, func(t *testing.T) {
-				leaves(t, func(t *testing.T) { clause.check(openPair(t, t, open, direction, o)) })
+				checkGoroutines(t, func(t *testing.T) { clause.check(openPair(t, t, open, direction, o)) })
 			})
 		}
 	}
@@ -60,13 +60,13 @@ func LinkContract(t *testing.T, open func(t *testing.T) (a, b transport.Link), o
 		name  string
 		check func(rt *rapid.T, p *pair)
 	}{
-		{"order is kept against any credit", orderIsKept},
+		{"order is kept with any credit", orderIsKept},
 		{"unsent is never received", unsentIsNeverReceived},
 		{"streams keep their order and their credit", streamsKeepOrder},
 		{"a stream ends once", streamsEndOnce},
 	} {
 		t.Run(property.name, func(t *testing.T) {
-			leaves(t, func(t *testing.T) {
+			checkGoroutines(t, func(t *testing.T) {
 				rapid.Check(t, func(rt *rapid.T) {
 					direction := rapid.SampledFrom([]string{"a to b", "b to a"}).Draw(rt, "direction")
 					p := openPair(t, rt, open, direction, o)
@@ -78,16 +78,16 @@ func LinkContract(t *testing.T, open func(t *testing.T) (a, b transport.Link), o
 	}
 }
 
-// leaves runs check as a subtest, so that its clean-ups have run, and then
+// checkGoroutines runs check as a subtest, so that its clean-ups have run, and then
 // checks that no goroutine is left.
-func leaves(t *testing.T, check func(t *testing.T)) {
+func checkGoroutines(t *testing.T, check func(t *testing.T)) {
 	before := goleak.IgnoreCurrent()
 	t.Run("", check)
 	noneLeft(t, before)
 }
 
-// A trial is one test, or one case of a property. Its clean-ups run at its end.
-type trial interface {
+// A cleanupTB is one test, or one case of a property. Its clean-ups run at its end.
+type cleanupTB interface {
 	rapid.TB
 	Cleanup(func())
 }
@@ -95,15 +95,15 @@ type trial interface {
 // A pair consists of both ends of a link under test.
 type pair struct {
 	t        rapid.TB
-	from, to *end
+	from, to *endpoint
 }
 
-func openPair(t *testing.T, of trial, open func(*testing.T) (a, b transport.Link), direction string, o ContractOptions) *pair {
+func openPair(t *testing.T, tb cleanupTB, open func(*testing.T) (a, b transport.Link), direction string, o ContractOptions) *pair {
 	a, b := open(t)
-	of.Cleanup(func() { a.Close(0); b.Close(0) })
-	p := &pair{t: of, from: newEnd(of, "sender", a, o), to: newEnd(of, "receiver", b, o)}
+	tb.Cleanup(func() { a.Close(0); b.Close(0) })
+	p := &pair{t: tb, from: newEndpoint(tb, "sender", a, o), to: newEndpoint(tb, "receiver", b, o)}
 	if direction == "b to a" {
-		p.from, p.to = newEnd(of, "sender", b, o), newEnd(of, "receiver", a, o)
+		p.from, p.to = newEndpoint(tb, "sender", b, o), newEndpoint(tb, "receiver", a, o)
 	}
 	return p
 }
@@ -123,7 +123,7 @@ func (p *pair) close() {
 
 func (p *pair) framesArriveIntact() {
 	p.bind()
-	for _, size := range []int{smallest, 100, 4095, 4096, 4097, 65535, 65536, 65537, 1 << 20} {
+	for _, size := range []int{minFrameSize, 100, 4095, 4096, 4097, 65535, 65536, 65537, 1 << 20} {
 		p.to.grant(1)
 		p.from.send(frameOf(size, size))
 		if got := p.to.next(); !slices.Equal(got, frameOf(size, size)) {
@@ -139,14 +139,14 @@ func (p *pair) framesArriveIntact() {
 func (p *pair) framesAreOpaque() {
 	p.bind()
 	p.to.grant(1)
-	frame := bytes.Repeat([]byte(`{not JSON"`), smallest/10+1)
+	frame := bytes.Repeat([]byte(`{not JSON"`), minFrameSize/10+1)
 	var err error
-	p.from.guard("Send", func() { err = p.from.sendTagged(1, frame) })
+	p.from.mustReturn("Send", func() { err = p.from.sendTagged(1, frame) })
 	if err != nil {
-		p.t.Fatalf("Send looked into a frame: %v", err)
+		p.t.Fatalf("Send refused a frame that is not JSON: %v", err)
 	}
 	p.from.close(grace) // Close sends the frame first
-	p.to.await(func(e *end) bool { return len(e.main().received) > 0 || e.ended || len(e.losses) > 0 })
+	p.to.await(func(e *endpoint) bool { return len(e.main().received) > 0 || e.ended || len(e.losses) > 0 })
 	if len(p.from.failures()) == 0 {
 		p.to.wantNext(frame)
 	}
@@ -187,7 +187,7 @@ func (p *pair) busyThenWritable() {
 	for i := range sent {
 		p.to.wantNext(frameOf(i, size))
 	}
-	p.from.wait("Writable after ErrBusy", func(e *end) bool { return e.writable > 0 })
+	p.from.wait("Writable after ErrBusy", func(e *endpoint) bool { return e.writable > 0 })
 	p.from.send(refused)
 	p.to.grant(1)
 	p.to.wantNext(refused)
@@ -211,13 +211,13 @@ func (p *pair) closeFlushes() {
 	p.close()
 }
 
-func (p *pair) peerIsTold() {
+func (p *pair) peerGetsLoss() {
 	p.bind()
 	p.to.grant(1)
 	p.from.close(grace)
 	p.to.waitEnd()
 	if reason := p.from.loss().Reason; !errors.Is(reason, transport.ErrClosed) {
-		p.t.Fatalf("the side that closed was told %v", reason)
+		p.t.Fatalf("the side that closed got Lost with %v", reason)
 	}
 	p.close()
 }
@@ -282,7 +282,7 @@ func orderIsKept(rt *rapid.T, p *pair) {
 	var sender sync.WaitGroup
 	sender.Go(func() {
 		for i, size := range sizes {
-			p.from.sendPatiently(frameOf(i, size))
+			p.from.sendWhenWritable(frameOf(i, size))
 		}
 	})
 	for granted, turn := 0, 0; granted < len(sizes); turn++ {
@@ -325,29 +325,29 @@ func (p *pair) checkUnsent(accepted []transport.Tag) {
 	if !slices.IsSorted(unsent) {
 		p.t.Fatalf("unsent tags %v are not in the order they were sent", unsent)
 	}
-	told := slices.Clone(unsent)
+	reported := slices.Clone(unsent)
 	for _, f := range p.from.failures() {
-		if told = append(told, f.Tag); f.Unsent {
+		if reported = append(reported, f.Tag); f.Unsent {
 			unsent = append(unsent, f.Tag)
 		}
 	}
-	if slices.Sort(told); len(slices.Compact(slices.Clone(told))) != len(told) {
-		p.t.Fatalf("tags %v failed or are unsent, and not each was said once", told)
+	if slices.Sort(reported); len(slices.Compact(slices.Clone(reported))) != len(reported) {
+		p.t.Fatalf("tags %v failed or are unsent, and some were reported twice", reported)
 	}
-	for _, tag := range told {
+	for _, tag := range reported {
 		if !slices.Contains(accepted, tag) {
 			p.t.Fatalf("tag %d was never accepted", tag)
 		}
 	}
-	for _, frame := range p.to.all() {
+	for _, frame := range p.to.receivedFrames() {
 		if tag := transport.Tag(numberOf(frame) + 1); slices.Contains(unsent, tag) {
 			p.t.Fatalf("tag %d is unsent and its frame was received", tag)
 		}
 	}
 }
 
-// smallest is the minimum size of a frame.
-const smallest = 64
+// minFrameSize is the minimum size of a frame.
+const minFrameSize = 64
 
 // frameOf returns frame number n, a notification of exactly size bytes.
 func frameOf(n, size int) []byte {

@@ -103,10 +103,10 @@ func (o Options) prepare(t *testing.T, from transport.Transport) Options {
 
 func (o Options) measure(t *testing.T, from transport.Transport) frames {
 	t.Helper()
-	w := newWorld(t, o, from, fault.Plan{})
-	defer w.end()
-	w.ready()
-	return w.outer.passed()
+	h := newHarness(t, o, from, fault.Plan{})
+	defer h.end()
+	h.awaitReady()
+	return h.outer.frameCounts()
 }
 
 func (o Options) withDefaults() Options {
@@ -116,7 +116,7 @@ func (o Options) withDefaults() Options {
 	o.Cancels = cmp.Or(*cancels, o.Cancels, 10)
 	o.Calls = cmp.Or(*calls, o.Calls, 20_000)
 	if o.Conn.Dialect == nil {
-		o.Conn.Dialect = cancelling{}
+		o.Conn.Dialect = cancelDialect{}
 	}
 	if o.Params == nil {
 		o.Params = func(n int) json.RawMessage { return fmt.Appendf(nil, `{"call":%d}`, n) }
@@ -190,16 +190,16 @@ var startedBy = regexp.MustCompile(`(?m)^created by (\S+)`)
 
 // history runs one history against a new Conn, in virtual time unless the
 // options say RealTime.
-func (o Options) history(rt *rapid.T, from transport.Transport, plan fault.Plan, run func(w *world)) {
+func (o Options) history(rt *rapid.T, from transport.Transport, plan fault.Plan, run func(h *harness)) {
 	if o.RealTime {
-		w := newWorld(rt, o, from, plan)
-		defer w.end()
-		run(w)
+		h := newHarness(rt, o, from, plan)
+		defer h.end()
+		run(h)
 		return
 	}
 	rapid.SyncTest(rt, func(rt *rapid.T) {
-		w := newWorld(rt, o, from, plan)
-		defer w.end()
-		run(w)
+		h := newHarness(rt, o, from, plan)
+		defer h.end()
+		run(h)
 	})
 }

@@ -25,7 +25,7 @@ var (
 )
 
 // Soak makes many calls, on many Conns and from many callers at the same time, while all
-// faults of package fault happen at random. It compares what the callers were told with
+// faults of package fault happen at random. It compares the outcomes that the callers got with
 // what the peer has executed:
 //
 //   - Each call has one outcome. A result belongs to its own call.
@@ -62,105 +62,105 @@ var (
 //
 // Guarantees: G-0003.1, G-0003.2, G-0005.1
 func Soak(t *testing.T, peer func(*testing.T, conn.Handler) transport.Transport, o Options) {
-	leaves(t, func(t *testing.T) { o = o.prepare(t, peer(t, EchoHandler())) })
-	s := &soak{o: o, peer: peer, next: *seed, books: newBooks(), began: time.Now()}
-	if s.next == 0 {
-		s.next = rand.Uint64()
+	checkGoroutines(t, func(t *testing.T) { o = o.prepare(t, peer(t, EchoHandler())) })
+	s := &soak{o: o, peer: peer, nextSeed: *seed, totals: newTotals(), start: time.Now()}
+	if s.nextSeed == 0 {
+		s.nextSeed = rand.Uint64()
 	}
-	for s.books.made < o.Calls && !t.Failed() {
-		s.round(t, min(roundCalls, o.Calls-s.books.made))
+	for s.totals.made < o.Calls && !t.Failed() {
+		s.round(t, min(roundCalls, o.Calls-s.totals.made))
 	}
-	for range patientRounds {
-		if o.RealTime && s.triedTooLittle() != "" && !t.Failed() {
+	for range extraRounds {
+		if o.RealTime && s.tooFewAnswers() != "" && !t.Failed() {
 			s.o.Conn.RequestTimeout *= 2
-			s.round(t, o.atOnce())
+			s.round(t, o.maxInFlight())
 		}
 	}
-	s.books.took = time.Since(s.began)
-	t.Logf("\n%v", s.books)
-	if why := s.triedTooLittle(); why != "" {
-		t.Errorf("%s, so too little was tried", why)
+	s.totals.duration = time.Since(s.start)
+	t.Logf("\n%v", s.totals)
+	if why := s.tooFewAnswers(); why != "" {
+		t.Errorf("%s, so the soak has tested too little", why)
 	}
 }
 
 // A soak consists of rounds of calls, and their totals.
 type soak struct {
-	o     Options
-	peer  maker
-	next  uint64 // the seed of the next round
-	books *books
-	began time.Time
+	o        Options
+	peer     peerFunc
+	nextSeed uint64 // the seed of the next round
+	totals   *totals
+	start    time.Time
 }
 
-// triedTooLittle says which calls or requests had too few answers, or returns "" if
+// tooFewAnswers reports which calls or requests had too few answers, or returns "" if
 // there were enough.
-func (s *soak) triedTooLittle() string {
-	enough := s.o.enough()
-	if answered := s.books.answered(); answered < enough {
-		return fmt.Sprintf("%d calls were answered, and not %d", answered, enough)
+func (s *soak) tooFewAnswers() string {
+	minimum := s.o.minAnswered()
+	if answered := s.totals.answered(); answered < minimum {
+		return fmt.Sprintf("%d calls were answered, and not %d", answered, minimum)
 	}
-	if asks := s.books.asks; s.o.Asks && asks.answered < int(enough/8) {
-		return fmt.Sprintf("%d asks were answered of %d", asks.answered, asks.made)
+	if asks := s.totals.asks; s.o.Asks && asks.answered < int(minimum/8) {
+		return fmt.Sprintf("%d asks were answered, of %d", asks.answered, asks.made)
 	}
 	return ""
 }
 
 func (s *soak) round(t *testing.T, calls int) {
 	t.Helper()
-	r := &round{o: s.o, seed: s.next, calls: calls, books: s.books}
-	leaves(t, func(t *testing.T) {
+	r := &round{o: s.o, seed: s.nextSeed, calls: calls, totals: s.totals}
+	checkGoroutines(t, func(t *testing.T) {
 		if s.o.RealTime {
 			r.run(t, s.peer)
 		} else {
 			synctest.Test(t, func(t *testing.T) { r.run(t, s.peer) })
 		}
 	})
-	s.next++
-	t.Logf("%d of %d calls in %v", s.books.made, s.o.Calls, time.Since(s.began).Round(time.Millisecond))
+	s.nextSeed++
+	t.Logf("%d of %d calls in %v", s.totals.made, s.o.Calls, time.Since(s.start).Round(time.Millisecond))
 }
 
-// atOnce returns the maximum number of calls in flight.
-func (o Options) atOnce() int { return min(o.Calls, roundConns*o.Concurrent) }
+// maxInFlight returns the maximum number of calls in flight.
+func (o Options) maxInFlight() int { return min(o.Calls, roundConns*o.Concurrent) }
 
-// enough returns how many calls must be answered for the test to be meaningful.
-func (o Options) enough() uint64 { return uint64(max(o.atOnce()/8, 1)) }
+// minAnswered returns how many calls must be answered for the test to be meaningful.
+func (o Options) minAnswered() uint64 { return uint64(max(o.maxInFlight()/8, 1)) }
 
-// A maker returns a transport to a peer that uses the given handler.
-type maker = func(*testing.T, conn.Handler) transport.Transport
+// A peerFunc returns a transport to a peer that uses the given handler.
+type peerFunc = func(*testing.T, conn.Handler) transport.Transport
 
 const (
 	roundCalls = 20_000
 	roundConns = 16
 
-	// patientRounds is how many more rounds are made if the machine is so slow
+	// extraRounds is how many more rounds are made if the machine is so slow
 	// that too few calls were answered in time. In each of them, calls have twice
 	// as much time as in the one before.
-	patientRounds = 6
+	extraRounds = 6
 )
 
 // A round consists of several Conns, each with its own peer, faults and callers.
 type round struct {
-	o     Options
-	seed  uint64
-	calls int
-	books *books
+	o      Options
+	seed   uint64
+	calls  int
+	totals *totals
 }
 
-func (r *round) run(t *testing.T, peer maker) {
+func (r *round) run(t *testing.T, peer peerFunc) {
 	t.Helper()
 	var running, calling sync.WaitGroup
-	all := make([]*soaked, roundConns)
+	all := make([]*soakConn, roundConns)
 	for i := range all {
-		chance := rand.New(rand.NewPCG(r.seed, uint64(i)))
-		s := newSoaked(r.o, chance, func(h conn.Handler) transport.Transport { return peer(t, h) })
+		random := rand.New(rand.NewPCG(r.seed, uint64(i)))
+		s := newSoakConn(r.o, random, func(h conn.Handler) transport.Transport { return peer(t, h) })
 		all[i] = s
 		running.Go(func() { _ = s.conn.Run(context.Background()) })
-		calling.Go(func() { s.work(r.share(i), chance) })
+		calling.Go(func() { s.work(r.share(i), random) })
 	}
 	calling.Wait()
-	r.rest()
+	r.waitIdle()
 	for _, s := range all {
-		s.atRest = s.conn.Stats()
+		s.idleStats = s.conn.Stats()
 		s.conn.Stop()
 	}
 	running.Wait()
@@ -168,17 +168,17 @@ func (r *round) run(t *testing.T, peer maker) {
 		for _, wrong := range s.audit() {
 			t.Errorf("seed %d, Conn %d: %s", r.seed, i, wrong)
 		}
-		r.books.add(s)
+		r.totals.add(s)
 	}
 }
 
-// rest waits until all Conns are idle. In real time it cannot know that.
-func (r *round) rest() {
+// waitIdle waits until all Conns are idle. In real time it cannot know that.
+func (r *round) waitIdle() {
 	if r.o.RealTime {
 		return
 	}
-	rest := time.NewTimer(r.o.forgotten())
-	<-rest.C
+	retention := time.NewTimer(r.o.retention())
+	<-retention.C
 	synctest.Wait()
 }
 
@@ -191,37 +191,37 @@ func (r *round) share(i int) int {
 	return share
 }
 
-// soaked is one Conn of a round.
-type soaked struct {
-	o      Options
-	record *record
-	faults *fault.Transport
-	conn   *conn.Conn
-	atRest conn.Stats
+// soakConn is one Conn of a round.
+type soakConn struct {
+	o         Options
+	record    *record
+	faults    *fault.Transport
+	conn      *conn.Conn
+	idleStats conn.Stats
 }
 
-func newSoaked(o Options, chance *rand.Rand, peer func(conn.Handler) transport.Transport) *soaked {
-	s := &soaked{o: o, record: newRecord()}
-	s.faults = fault.New(watch(peer(executing{s.record, o.Window / 4, o.Asks}), inside{s.record}), stormy(o, chance))
-	o.Conn.Handler = noticing{s.record, o.Window / 4}
+func newSoakConn(o Options, random *rand.Rand, peer func(conn.Handler) transport.Transport) *soakConn {
+	s := &soakConn{o: o, record: newRecord()}
+	s.faults = fault.New(watch(peer(peerHandler{s.record, o.Window / 4, o.Asks}), innerObserver{s.record}), randomPlan(o, random))
+	o.Conn.Handler = connHandler{s.record, o.Window / 4}
 	o.Conn.Hooks = telemetry.Tee(o.Conn.Hooks, s.record.Hooks(func(called string) bool { return called == method }))
 	o.Conn.Log = cmp.Or(o.Conn.Log, slog.New(slog.DiscardHandler))
-	s.conn = conn.New(watch(s.faults, outside{s.record}), o.Conn)
+	s.conn = conn.New(watch(s.faults, outerObserver{s.record}), o.Conn)
 	return s
 }
 
 // work makes the given number of calls.
-func (s *soaked) work(calls int, chance *rand.Rand) {
-	var keeping, calling sync.WaitGroup
+func (s *soakConn) work(calls int, random *rand.Rand) {
+	var breaking, calling sync.WaitGroup
 	over := make(chan struct{})
-	keeping.Go(func() { s.keep(over) })
+	breaking.Go(func() { s.breakLinks(over) })
 	numbers := make(chan int, calls)
 	for n := range calls {
 		numbers <- n + 1
 	}
 	close(numbers)
 	for range s.o.Concurrent {
-		own := rand.New(rand.NewPCG(chance.Uint64(), 0))
+		own := rand.New(rand.NewPCG(random.Uint64(), 0))
 		calling.Go(func() {
 			for n := range numbers {
 				s.call(n, own)
@@ -230,13 +230,13 @@ func (s *soaked) work(calls int, chance *rand.Rand) {
 	}
 	calling.Wait()
 	close(over)
-	keeping.Wait()
+	breaking.Wait()
 }
 
-// keep breaks the link from time to time, as a failed liveness check would,
+// breakLinks breaks the link from time to time, as a failed liveness check would,
 // because a link that is half open or mute does not report its loss.
-func (s *soaked) keep(over <-chan struct{}) {
-	every := time.NewTicker(s.o.patience())
+func (s *soakConn) breakLinks(over <-chan struct{}) {
+	every := time.NewTicker(s.o.breakInterval())
 	defer every.Stop()
 	for {
 		select {
@@ -248,8 +248,8 @@ func (s *soaked) keep(over <-chan struct{}) {
 	}
 }
 
-// patience returns how long keep waits before it breaks a link.
-func (o Options) patience() time.Duration {
+// breakInterval returns how long breakLinks waits before it breaks a link.
+func (o Options) breakInterval() time.Duration {
 	if o.RealTime {
 		return 10 * o.Conn.RequestTimeout
 	}
@@ -257,31 +257,31 @@ func (o Options) patience() time.Duration {
 }
 
 // call makes one call, with a timeout, a context or a Conn that may end first.
-func (s *soaked) call(n int, chance *rand.Rand) {
+func (s *soakConn) call(n int, random *rand.Rand) {
 	params := string(s.o.Params(n))
-	s.record.make(params)
-	ctx, leave := context.WithCancel(context.Background())
-	defer leave()
-	soon := 1 + time.Duration(chance.Int64N(int64(2*s.o.Window)))
-	request := conn.Request{Method: method, Params: json.RawMessage(params), Version: s.o.Version, WaitForReady: chance.IntN(8) > 0}
-	switch chance.IntN(8) {
+	s.record.begin(params)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	soon := 1 + time.Duration(random.Int64N(int64(2*s.o.Window)))
+	request := conn.Request{Method: method, Params: json.RawMessage(params), Version: s.o.Version, WaitForReady: random.IntN(8) > 0}
+	switch random.IntN(8) {
 	case 0:
 		request.Timeout = soon
 	case 1:
-		leaving := time.AfterFunc(soon, leave)
-		defer leaving.Stop()
+		cancelling := time.AfterFunc(soon, cancel)
+		defer cancelling.Stop()
 	}
 	result, err := s.conn.Call(ctx, request)
 	s.record.settle(params, string(result), err)
-	if chance.IntN(4) == 0 || err != nil {
+	if random.IntN(4) == 0 || err != nil {
 		pause := time.NewTimer(soon)
 		<-pause.C
 	}
 }
 
-// stormy draws a plan in which every kind of fault may happen at any time.
-func stormy(o Options, chance *rand.Rand) fault.Plan {
-	plan := fault.Plan{Seed: chance.Uint64()}
+// randomPlan draws a plan in which every kind of fault may happen at any time.
+func randomPlan(o Options, random *rand.Rand) fault.Plan {
+	plan := fault.Plan{Seed: random.Uint64()}
 	for _, kind := range answerFaults {
 		if !o.allows(kind) {
 			continue
@@ -289,15 +289,15 @@ func stormy(o Options, chance *rand.Rand) fault.Plan {
 		for _, d := range directions(kind) {
 			plan.Faults = append(plan.Faults, fault.Fault{
 				Kind: kind, Direction: d, After: o.handshake[d],
-				Probability: 2 * chance.Float64() * likelihood(kind), For: 1 + time.Duration(chance.Int64N(int64(o.Window))),
+				Probability: 2 * random.Float64() * likelihood(kind), For: 1 + time.Duration(random.Int64N(int64(o.Window))),
 			})
 		}
 	}
-	chance.Shuffle(len(plan.Faults), func(i, j int) { plan.Faults[i], plan.Faults[j] = plan.Faults[j], plan.Faults[i] })
+	random.Shuffle(len(plan.Faults), func(i, j int) { plan.Faults[i], plan.Faults[j] = plan.Faults[j], plan.Faults[i] })
 	if o.allows(fault.FailOpen) {
-		plan.FailOpens = chance.IntN(3)
+		plan.FailOpens = random.IntN(3)
 	}
-	if o.allows(fault.SlowClose) && chance.IntN(4) == 0 {
+	if o.allows(fault.SlowClose) && random.IntN(4) == 0 {
 		plan.SlowClose = o.stopGrace() / 2
 	}
 	return plan

@@ -37,27 +37,27 @@ func StopAnywhere(t *testing.T, from transport.Transport, o Options) {
 			plan.Faults = append([]fault.Fault{stall}, plan.Faults...)
 		}
 		steps := drawHistory(rt, o, min(calls, o.Concurrent), anyCall(o))
-		ends := drawEndings(rt, o)
+		shutdowns := drawShutdowns(rt, o)
 		for n := range len(steps) + 2 {
-			o.history(rt, from, plan, func(w *world) { w.stopsAfter(steps, n-1, ends) })
+			o.history(rt, from, plan, func(h *harness) { h.stopAfter(steps, n-1, shutdowns) })
 		}
 		quiet := inboundOnly(drawPlan(rt, o, fault.Reorder, fault.Delay, fault.Duplicate))
-		o.history(rt, from, quiet, func(w *world) { w.drains(countCalls(steps)) })
+		o.history(rt, from, quiet, func(h *harness) { h.checkDrain(countCalls(steps)) })
 	})
 }
 
-// An ending is a Stop or a Close of the Conn, at a given time.
-type ending struct {
+// A shutdown is a Stop or a Close of the Conn, at a given time.
+type shutdown struct {
 	Close    bool          // Close; otherwise Stop
 	Deadline time.Duration // the deadline of Close; 0: none
 	After    time.Duration
 }
 
-func drawEndings(rt *rapid.T, o Options) []ending {
+func drawShutdowns(rt *rapid.T, o Options) []shutdown {
 	soon := rapid.Map(rapid.Int64Range(0, int64(10*o.Window)), func(n int64) time.Duration { return time.Duration(n) })
 	patient := rapid.IntRange(0, 2).Draw(rt, "patient") == 2 // whether the history ends with Close without a deadline only
-	return rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) ending {
-		e := ending{Close: patient || rapid.Bool().Draw(rt, "close")}
+	return rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) shutdown {
+		e := shutdown{Close: patient || rapid.Bool().Draw(rt, "close")}
 		if e.Close && !patient && rapid.Bool().Draw(rt, "with a deadline") {
 			e.Deadline = soon.Draw(rt, "deadline")
 		}
@@ -68,72 +68,72 @@ func drawEndings(rt *rapid.T, o Options) []ending {
 	}), 1, 4).Draw(rt, "endings")
 }
 
-// stopsAfter plays n steps, and then ends the Conn in the given ways. If n is
+// stopAfter plays n steps, and then ends the Conn in the given ways. If n is
 // -1, it ends the Conn at the start, perhaps before Run runs.
-func (w *world) stopsAfter(steps []step, n int, ends []ending) {
-	w.t.Helper()
+func (h *harness) stopAfter(steps []step, n int, shutdowns []shutdown) {
+	h.t.Helper()
 	if n >= 0 {
-		w.ready()
-		w.play(steps[:n])
+		h.awaitReady()
+		h.play(steps[:n])
 	}
-	began, bound := time.Now(), w.bound(ends)
-	var ending sync.WaitGroup
-	for _, e := range ends {
-		ending.Go(func() { w.take(e) })
+	began, bound := time.Now(), h.latestEnd(shutdowns)
+	var stopping sync.WaitGroup
+	for _, e := range shutdowns {
+		stopping.Go(func() { h.shutDown(e) })
 	}
-	w.await("the end of Run", w.ran)
+	h.await("the end of Run", h.runDone)
 	took := time.Since(began)
-	ending.Wait()
-	w.await("Done", w.conn.Done())
-	w.checkResult(ends)
-	w.checkEnds(began, ends)
-	if took > bound && !w.o.RealTime {
-		w.fatalf("Run returned after %v, and not within %v", took, bound)
+	stopping.Wait()
+	h.await("Done", h.conn.Done())
+	h.checkResult(shutdowns)
+	h.checkEndTimes(began, shutdowns)
+	if took > bound && !h.o.RealTime {
+		h.fatalf("Run returned after %v, and not within %v", took, bound)
 	}
-	w.nothingPendsOutsideReady()
-	w.refusesEverything()
-	w.finish()
+	h.checkNonePending()
+	h.checkRefusesCalls()
+	h.finishCalls()
 }
 
 // checkResult checks that Run returns no error. If the link is lost while Close
 // waits for calls, Run returns that reason. In real time, the link may also
 // take too long to close.
-func (w *world) checkResult(ends []ending) {
-	w.t.Helper()
+func (h *harness) checkResult(shutdowns []shutdown) {
+	h.t.Helper()
 	var why conn.Reason
-	lost := errors.As(w.result, &why) && slices.ContainsFunc(ends, func(e ending) bool { return e.Close })
-	slow := w.o.RealTime && errors.As(w.result, new(*conn.StuckError)) // what is left behind is checked at the end
-	if w.result != nil && !lost && !slow {
-		w.fatalf("Run returned %v", w.result)
+	linkLost := errors.As(h.runErr, &why) && slices.ContainsFunc(shutdowns, func(e shutdown) bool { return e.Close })
+	slow := h.o.RealTime && errors.As(h.runErr, new(*conn.StuckError)) // what is left behind is checked at the end
+	if h.runErr != nil && !linkLost && !slow {
+		h.fatalf("Run returned %v", h.runErr)
 	}
 }
 
-// checkEnds checks that every call has ended at the first Stop, or at the
+// checkEndTimes checks that every call has ended at the first Stop, or at the
 // deadline of the first Close that has one.
-func (w *world) checkEnds(began time.Time, ends []ending) {
-	w.t.Helper()
-	w.settle()
+func (h *harness) checkEndTimes(began time.Time, shutdowns []shutdown) {
+	h.t.Helper()
+	h.waitIdle()
 	latest := time.Duration(1<<63 - 1)
-	for _, e := range ends {
+	for _, e := range shutdowns {
 		end := e.After
 		if e.Close {
-			end += cmp.Or(e.Deadline, w.o.drainGrace())
+			end += cmp.Or(e.Deadline, h.o.drainGrace())
 		}
 		latest = min(latest, end)
 	}
-	for _, c := range w.callers {
-		if c.over() && !w.o.RealTime && c.at.Sub(began) > latest {
-			w.fatalf("call %s ended %v after the first way out was taken, and not after %v", c.params, c.at.Sub(began), latest)
+	for _, c := range h.callers {
+		if c.hasReturned() && !h.o.RealTime && c.at.Sub(began) > latest {
+			h.fatalf("call %s ended %v after the first Stop or Close, and not within %v", c.params, c.at.Sub(began), latest)
 		}
 	}
 }
 
-// take calls Stop or Close. Close may fail because the Conn does not run yet.
-func (w *world) take(e ending) {
+// shutDown calls Stop or Close. Close may fail because the Conn does not run yet.
+func (h *harness) shutDown(e shutdown) {
 	timer := time.NewTimer(e.After)
 	<-timer.C
 	if !e.Close {
-		w.conn.Stop()
+		h.conn.Stop()
 		return
 	}
 	ctx, cancel := context.Background(), context.CancelFunc(func() {})
@@ -141,16 +141,16 @@ func (w *world) take(e ending) {
 		ctx, cancel = context.WithTimeout(ctx, e.Deadline)
 	}
 	defer cancel()
-	w.conn.Close(ctx) // the result depends on which call came first, but Close must return
+	h.conn.Close(ctx) // the result depends on which call came first, but Close must return
 }
 
-// bound returns when Run must have returned at the latest. The first Stop or
+// latestEnd returns when Run must have returned at the latest. The first Stop or
 // Close decides, plus the graces that follow it. A Close without a deadline
 // allows DrainGrace for calls, and again for the link.
-func (w *world) bound(ends []ending) time.Duration {
+func (h *harness) latestEnd(shutdowns []shutdown) time.Duration {
 	bound := time.Duration(1<<63 - 1)
-	stop, drain := w.o.stopGrace(), w.o.drainGrace()
-	for _, e := range ends {
+	stop, drain := h.o.stopGrace(), h.o.drainGrace()
+	for _, e := range shutdowns {
 		latest := e.After + 3*stop
 		switch {
 		case e.Close && e.Deadline > 0:
@@ -166,43 +166,43 @@ func (w *world) bound(ends []ending) time.Duration {
 func (o Options) stopGrace() time.Duration  { return cmp.Or(o.Conn.StopGrace, 100*time.Millisecond) }
 func (o Options) drainGrace() time.Duration { return cmp.Or(o.Conn.DrainGrace, 5*time.Second) }
 
-// refusesEverything checks that a closed Conn accepts no call, and that ending
+// checkRefusesCalls checks that a closed Conn accepts no call, and that ending
 // it again has no effect.
-func (w *world) refusesEverything() {
-	w.t.Helper()
-	w.conn.Stop()
-	if err := w.conn.Close(context.Background()); err != nil {
-		w.fatalf("Close after the end: %v", err)
+func (h *harness) checkRefusesCalls() {
+	h.t.Helper()
+	h.conn.Stop()
+	if err := h.conn.Close(context.Background()); err != nil {
+		h.fatalf("Close after the end: %v", err)
 	}
-	late := w.call(callPlan{WaitForReady: true})
-	w.await("the end of a call after the end", late.done)
+	late := h.call(callPlan{WaitForReady: true})
+	h.await("the end of a call after the end", late.done)
 	var failed *conn.CallError
 	if !errors.As(late.err, &failed) || failed.Cause != conn.ShutDown && failed.Cause != conn.LinkLost || !conn.NotExecuted(late.err) {
-		w.fatalf("a call after the end ended with %v", late.err)
+		h.fatalf("a call after the end ended with %v", late.err)
 	}
 }
 
-// drains closes a Conn during calls whose answers are only delayed.
-func (w *world) drains(calls int) {
-	w.t.Helper()
-	w.ready()
+// checkDrain closes a Conn during calls whose answers are only delayed.
+func (h *harness) checkDrain(calls int) {
+	h.t.Helper()
+	h.awaitReady()
 	for range calls {
-		w.call(w.o.patient())
+		h.call(h.o.patientPlan())
 	}
-	w.settle()
+	h.waitIdle()
 	ctx, cancel := context.Background(), context.CancelFunc(func() {})
-	if w.o.RealTime { // in real time it is unknown how long an answer takes
-		ctx, cancel = context.WithTimeout(ctx, w.o.guard())
+	if h.o.RealTime { // in real time it is unknown how long an answer takes
+		ctx, cancel = context.WithTimeout(ctx, h.o.guard())
 	}
 	defer cancel()
-	err := w.conn.Close(ctx)
-	w.finish()
+	err := h.conn.Close(ctx)
+	h.finishCalls()
 	if err != nil {
-		w.fatalf("Close: %v", err)
+		h.fatalf("Close: %v", err)
 	}
-	for _, c := range w.callers {
-		if c.err != nil && !(w.o.RealTime && conn.NotExecuted(c.err)) {
-			w.fatalf("Close did not wait for call %s, which ended with %v", c.params, c.err)
+	for _, c := range h.callers {
+		if c.err != nil && !(h.o.RealTime && conn.NotExecuted(c.err)) {
+			h.fatalf("Close did not wait for call %s, which ended with %v", c.params, c.err)
 		}
 	}
 }
@@ -227,12 +227,12 @@ func Restart(t *testing.T, from transport.Transport, o Options) {
 			}
 		}
 		wakes := rapid.Bool().Draw(rt, "wakes")
-		steps := drawHistory(rt, o, min(calls, o.Concurrent), rapid.Just(o.patient()))
+		steps := drawHistory(rt, o, min(calls, o.Concurrent), rapid.Just(o.patientPlan()))
 		for _, direction := range []fault.Direction{fault.Inbound, fault.Outbound} {
 			for frame := range o.handshake[direction] + countCalls(steps) {
 				plan := plan
 				plan.Faults = append([]fault.Fault{{Kind: fault.Die, Direction: direction, Link: 1, At: []int{frame + 1}}}, plan.Faults...)
-				o.history(rt, from, plan, func(w *world) { w.losesAndRecovers(steps, wakes) })
+				o.history(rt, from, plan, func(h *harness) { h.checkRestart(steps, wakes) })
 			}
 		}
 	})
@@ -245,49 +245,49 @@ func countCalls(steps []step) (n int) {
 	return n
 }
 
-// losesAndRecovers plays a history on a link that is lost during it, and makes
+// checkRestart plays a history on a link that is lost during it, and makes
 // a call on the next link. The Conn may be woken before the old link is closed.
-func (w *world) losesAndRecovers(steps []step, wakes bool) {
-	w.t.Helper()
-	w.ready()
-	w.play(steps)
-	w.finish()
-	if !w.died() {
-		w.fatalf("the link did not die, so nothing was tried")
+func (h *harness) checkRestart(steps []step, wakes bool) {
+	h.t.Helper()
+	h.awaitReady()
+	h.play(steps)
+	h.finishCalls()
+	if !h.linkDied() {
+		h.fatalf("the link was not lost, so nothing was tested")
 	}
 	if wakes {
-		w.conn.Wake()
+		h.conn.Wake()
 	}
-	w.await("another link", w.outer.reopened)
-	w.ready()
-	patient := w.o.patient()
+	h.await("another link", h.outer.reopened)
+	h.awaitReady()
+	patient := h.o.patientPlan()
 	patient.WaitForReady = true
-	last := w.call(patient)
-	w.finish()
+	last := h.call(patient)
+	h.finishCalls()
 	if last.err != nil {
-		w.fatalf("the call after the loss ended with %v", last.err)
+		h.fatalf("the call after the loss ended with %v", last.err)
 	}
-	w.checkIDsRise()
-	if links, _, _ := w.outer.count(); w.conn.Status().Epoch < uint64(links) {
-		w.fatalf("epoch %d after %d links", w.conn.Status().Epoch, links)
+	h.checkIDsRise()
+	if links, _, _ := h.outer.count(); h.conn.Status().Epoch < uint64(links) {
+		h.fatalf("epoch %d after %d links", h.conn.Status().Epoch, links)
 	}
 }
 
-func (w *world) died() bool {
-	return slices.ContainsFunc(w.faults.Log(), func(e fault.Entry) bool { return e.Kind == fault.Die })
+func (h *harness) linkDied() bool {
+	return slices.ContainsFunc(h.faults.Log(), func(e fault.Entry) bool { return e.Kind == fault.Die })
 }
 
 // checkIDsRise checks that all ids of a link are greater than those of earlier links.
-func (w *world) checkIDsRise() {
-	w.t.Helper()
+func (h *harness) checkIDsRise() {
+	h.t.Helper()
 	highest := map[int]int64{}
-	for _, s := range w.outer.seen() {
+	for _, s := range h.outer.sentRequests() {
 		highest[s.link] = max(highest[s.link], s.id)
 	}
-	for _, s := range w.outer.seen() {
+	for _, s := range h.outer.sentRequests() {
 		for link := 1; link < s.link; link++ {
 			if s.id <= highest[link] {
-				w.fatalf("id %d on link %d, and %d on link %d before it", s.id, s.link, highest[link], link)
+				h.fatalf("id %d on link %d, and %d on link %d before it", s.id, s.link, highest[link], link)
 			}
 		}
 	}

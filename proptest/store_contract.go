@@ -39,13 +39,13 @@ func StoreContract(t *testing.T, open func(t *testing.T) Stores, o ContractOptio
 		name  string
 		check func(s *stores)
 	}{
-		{"one of many claims has the name", (*stores).oneOfMany},
-		{"names are told apart byte by byte", (*stores).namesApart},
-		{"a release is of its own claim", (*stores).releaseIsOfItsOwn},
-		{"a claim without time holds nothing", (*stores).claimWithoutTime},
-		{"a watch begins with all there is", (*stores).watchBegins},
+		{"one of many claims has the name", (*stores).oneClaimWins},
+		{"names are compared byte by byte", (*stores).namesAreDistinct},
+		{"a release ends only its own claim", (*stores).releaseIsOfItsOwn},
+		{"a claim whose context has ended claims nothing", (*stores).claimWithoutTime},
+		{"a watch begins with all names", (*stores).watchBegins},
 		{"a watch ends with its context and its loop", (*stores).watchEnds},
-		{"a loss is told, and leaves the name free", (*stores).lossIsTold},
+		{"a loss is reported, and leaves the name free", (*stores).lossIsReported},
 	} {
 		t.Run(clause.name, func(t *testing.T) { clause.check(openStores(t, t, open, o)) })
 	}
@@ -57,18 +57,18 @@ func StoreContract(t *testing.T, open func(t *testing.T) Stores, o ContractOptio
 // stores are the Stores under test.
 type stores struct {
 	Stores
-	t   trial
-	ctx context.Context // ends the trial if something hangs
+	t   cleanupTB
+	ctx context.Context // ends the test if something hangs
 }
 
-func openStores(t *testing.T, of trial, open func(*testing.T) Stores, o ContractOptions) *stores {
+func openStores(t *testing.T, tb cleanupTB, open func(*testing.T) Stores, o ContractOptions) *stores {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), o.guard(), errors.New("the store does not answer"))
-	of.Cleanup(cancel)
-	return &stores{open(t), of, ctx}
+	tb.Cleanup(cancel)
+	return &stores{open(t), tb, ctx}
 }
 
-// either returns A or B in turn.
-func (s *stores) either(n int) registry.Store {
+// alternate returns A or B in turn.
+func (s *stores) alternate(n int) registry.Store {
 	if n%2 == 0 {
 		return s.A
 	}
@@ -99,7 +99,7 @@ func (s *stores) release(release registry.Release) {
 func (s *stores) wantTaken(name, holder string) {
 	s.t.Helper()
 	for n := range 2 {
-		_, err := s.either(n).Claim(s.ctx, registry.Claim{Name: name, Holder: "another", Lost: func(error) {}})
+		_, err := s.alternate(n).Claim(s.ctx, registry.Claim{Name: name, Holder: "another", Lost: func(error) {}})
 		var taken *registry.TakenError
 		if !errors.As(err, &taken) || taken.Name != name || taken.Holder != holder {
 			s.t.Fatalf("%q is %s's, and a claim by another got %v", name, holder, err)
@@ -107,14 +107,14 @@ func (s *stores) wantTaken(name, holder string) {
 	}
 }
 
-func (s *stores) oneOfMany() {
+func (s *stores) oneClaimWins() {
 	for round := range 8 {
 		name := fmt.Sprintf("name %d", round)
 		var winners atomic.Int64
 		var group sync.WaitGroup
 		for n := range 16 {
 			group.Go(func() {
-				_, err := s.either(n).Claim(s.ctx, registry.Claim{Name: name, Holder: "h", Lost: func(error) {}})
+				_, err := s.alternate(n).Claim(s.ctx, registry.Claim{Name: name, Holder: "h", Lost: func(error) {}})
 				if err == nil {
 					winners.Add(1)
 				} else if !errors.As(err, new(*registry.TakenError)) {
@@ -130,7 +130,7 @@ func (s *stores) oneOfMany() {
 	}
 }
 
-func (s *stores) namesApart() {
+func (s *stores) namesAreDistinct() {
 	names := []string{
 		"a", "A", "a ", " a", "a/b", "a/", "/a", "a*", "*", "?", "{a}", "'", `"`, `\`, "%61", "é", "e\u0301", "\u2028", "..",
 		strings.Repeat("x", registry.MaxName), strings.Repeat("x", registry.MaxName-1),
@@ -138,13 +138,13 @@ func (s *stores) namesApart() {
 	all := map[string]string{}
 	for n, name := range names {
 		all[name] = fmt.Sprintf("holder %d", n)
-		s.claim(s.either(n), registry.Claim{Name: name, Holder: all[name]})
+		s.claim(s.alternate(n), registry.Claim{Name: name, Holder: all[name]})
 	}
 	for name, holder := range all {
 		s.wantTaken(name, holder)
 	}
 	for n := range 2 {
-		s.follow(s.either(n)).await(all)
+		s.watch(s.alternate(n)).await(all)
 	}
 }
 
@@ -152,7 +152,7 @@ func (s *stores) releaseIsOfItsOwn() {
 	for n := range 4 {
 		first := s.claim(s.A, registry.Claim{Name: "n", Holder: "first"})
 		s.release(first)
-		second := s.claim(s.either(n), registry.Claim{Name: "n", Holder: "first"})
+		second := s.claim(s.alternate(n), registry.Claim{Name: "n", Holder: "first"})
 		s.release(first)
 		s.wantTaken("n", "first")
 		s.release(second)
@@ -179,8 +179,8 @@ func (s *stores) watchBegins() {
 			}
 		}
 		for n := range 2 {
-			if first := s.first(s.either(n)); !maps.Equal(first, want) {
-				s.t.Fatalf("there is %v, and a watch began with %v", want, first)
+			if first := s.first(s.alternate(n)); !maps.Equal(first, want) {
+				s.t.Fatalf("the names are %v, and a watch began with %v", want, first)
 			}
 		}
 	}
@@ -202,31 +202,31 @@ func (s *stores) first(from registry.Store) map[string]string {
 
 func (s *stores) watchEnds() {
 	s.first(s.A) // the loop is left after the first map
-	f := s.follow(s.A)
+	f := s.watch(s.A)
 	s.claim(s.B, registry.Claim{Name: "n", Holder: "h"})
 	f.await(map[string]string{"n": "h"})
 	f.stop()
 }
 
-func (s *stores) lossIsTold() {
+func (s *stores) lossIsReported() {
 	if s.Lose == nil {
 		return
 	}
-	f := s.follow(s.B)
+	f := s.watch(s.B)
 	for range 4 {
-		told := make(chan struct{}, 1)
+		reported := make(chan struct{}, 1)
 		release := s.claim(s.A, registry.Claim{Name: "n", Holder: "a", Lost: func(error) {
 			select {
-			case told <- struct{}{}:
+			case reported <- struct{}{}:
 			default: // the loss was reported before
 			}
 		}})
 		f.await(map[string]string{"n": "a"})
 		s.Lose("n")
 		select {
-		case <-told:
+		case <-reported:
 		case <-s.ctx.Done():
-			s.t.Fatalf("a claim was lost, and its holder not told")
+			s.t.Fatalf("a claim was lost, and Lost was not called")
 		}
 		f.await(map[string]string{})
 		other := s.claim(s.B, registry.Claim{Name: "n", Holder: "b"})
@@ -240,7 +240,7 @@ func (s *stores) lossIsTold() {
 
 // agreesWithMap claims and releases at random, with a watch of each store.
 func agreesWithMap(rt *rapid.T, s *stores) {
-	following := []*following{s.follow(s.A), s.follow(s.B)}
+	watchers := []*watcher{s.watch(s.A), s.watch(s.B)}
 	model, releases, claims := map[string]string{}, map[string]registry.Release{}, 0
 	rt.Repeat(map[string]func(*rapid.T){
 		"claim": func(rt *rapid.T) {
@@ -251,7 +251,7 @@ func agreesWithMap(rt *rapid.T, s *stores) {
 			}
 			model[name] = fmt.Sprintf("%06d", claims)
 			claims++
-			from := s.either(rapid.IntRange(0, 1).Draw(rt, "store"))
+			from := s.alternate(rapid.IntRange(0, 1).Draw(rt, "store"))
 			releases[name] = s.claim(from, registry.Claim{Name: name, Holder: model[name]})
 		},
 		"release": func(rt *rapid.T) {
@@ -262,61 +262,61 @@ func agreesWithMap(rt *rapid.T, s *stores) {
 			}
 		},
 		"settle": func(*rapid.T) {
-			for _, f := range following {
+			for _, f := range watchers {
 				f.await(model)
 			}
 		},
 	})
-	for _, f := range following {
+	for _, f := range watchers {
 		f.await(model)
 		f.stop()
-		for name, holders := range f.told { // the holders of a name have rising numbers
+		for name, holders := range f.reported { // the holders of a name have rising numbers
 			if !slices.IsSorted(holders) {
-				rt.Fatalf("the holders of %q were told as %v", name, holders)
+				rt.Fatalf("the holders of %q were reported as %v", name, holders)
 			}
 		}
 	}
 }
 
-// following adds up the changes that a Store reports.
-type following struct {
+// watcher adds up the changes that a Store reports.
+type watcher struct {
 	t       rapid.TB
 	ctx     context.Context
 	cancel  context.CancelFunc
-	ended   chan struct{}
+	done    chan struct{}
 	changed chan struct{} // capacity one: a token when something has changed
 
-	mu   sync.Mutex
-	now  map[string]string
-	told map[string][]string // all holders of each name, in the order in which the Store reported them
+	mu       sync.Mutex
+	current  map[string]string
+	reported map[string][]string // all holders of each name, in the order in which the Store reported them
 }
 
-// follow watches a Store until stop is called or the trial ends.
-func (s *stores) follow(from registry.Store) *following {
-	f := &following{t: s.t, ended: make(chan struct{}), changed: make(chan struct{}, 1), now: map[string]string{}, told: map[string][]string{}}
+// watch watches a Store until stop is called or the test ends.
+func (s *stores) watch(from registry.Store) *watcher {
+	f := &watcher{t: s.t, done: make(chan struct{}), changed: make(chan struct{}, 1), current: map[string]string{}, reported: map[string][]string{}}
 	f.ctx, f.cancel = context.WithCancel(s.ctx)
 	s.t.Cleanup(f.stop)
 	go f.run(registry.New(registry.Options{Store: from}))
 	return f
 }
 
-func (f *following) run(r *registry.Registry) {
-	defer close(f.ended)
+func (f *watcher) run(r *registry.Registry) {
+	defer close(f.done)
 	for holding, err := range r.Holders(f.ctx) {
 		if err == nil {
-			f.note(holding)
+			f.record(holding)
 		}
 	}
 }
 
-func (f *following) note(h registry.Holding) {
+func (f *watcher) record(h registry.Holding) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if h.Holder == "" {
-		delete(f.now, h.Name)
+		delete(f.current, h.Name)
 	} else {
-		f.now[h.Name] = h.Holder
-		f.told[h.Name] = append(f.told[h.Name], h.Holder)
+		f.current[h.Name] = h.Holder
+		f.reported[h.Name] = append(f.reported[h.Name], h.Holder)
 	}
 	select {
 	case f.changed <- struct{}{}:
@@ -325,25 +325,25 @@ func (f *following) note(h registry.Holding) {
 }
 
 // await waits until the reported changes add up to want.
-func (f *following) await(want map[string]string) {
+func (f *watcher) await(want map[string]string) {
 	f.t.Helper()
 	for {
 		f.mu.Lock()
-		now := maps.Clone(f.now)
+		now := maps.Clone(f.current)
 		f.mu.Unlock()
 		if maps.Equal(now, want) {
 			return
 		}
 		select {
 		case <-f.changed:
-		case <-f.ended:
-			f.t.Fatalf("there is %v, and when it ended a watch had told %v", want, now)
+		case <-f.done:
+			f.t.Fatalf("the names are %v, and a watch ended with %v", want, now)
 		}
 	}
 }
 
 // stop ends the watch and waits for its end.
-func (f *following) stop() {
+func (f *watcher) stop() {
 	f.cancel()
-	<-f.ended
+	<-f.done
 }

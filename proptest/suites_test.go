@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// peer is Echo at the other end of a pipe in memory.
+// peer returns a transport to Echo in memory.
 func peer() transport.Transport {
 	return inmem.New(func(link transport.Link) { go proptest.Echo(link) }, inmem.Options{})
 }
@@ -31,8 +31,8 @@ func TestCancelIdempotent(t *testing.T) { proptest.CancelIdempotent(t, peer(), p
 
 func TestStopAnywhere(t *testing.T) { proptest.StopAnywhere(t, peer(), proptest.Options{}) }
 
-// faulty is a transport that goes wrong by itself, before a suite adds to it.
-func faulty(seed uint64) transport.Transport {
+// withFaults returns a transport that has faults before a suite adds others.
+func withFaults(seed uint64) transport.Transport {
 	return fault.New(peer(), fault.Plan{Seed: seed, FailOpens: 1, Faults: []fault.Fault{
 		{Kind: fault.Reorder, Direction: fault.Inbound, Probability: 0.3},
 		{Kind: fault.Duplicate, Direction: fault.Inbound, Probability: 0.1},
@@ -48,11 +48,11 @@ func TestSuitesOverFaults(t *testing.T) {
 		"StopAnywhere":     proptest.StopAnywhere,
 		"Restart":          proptest.Restart,
 	} {
-		t.Run(name, func(t *testing.T) { suite(t, faulty(1), proptest.Options{}) })
+		t.Run(name, func(t *testing.T) { suite(t, withFaults(1), proptest.Options{}) })
 	}
 }
 
-// Nothing that a suite asks in real time depends on how fast it goes.
+// In real time, the suites pass at any speed of the machine.
 func TestSuitesInRealTime(t *testing.T) {
 	o := proptest.Options{Iterations: 5, Concurrent: 10, RealTime: true, Window: 5 * time.Millisecond, Conn: conn.Options{RequestTimeout: 100 * time.Millisecond}}
 	for name, suite := range map[string]func(*testing.T, transport.Transport, proptest.Options){
@@ -71,7 +71,7 @@ func TestSlowClosesInRealTime(t *testing.T) {
 	from := peer()
 	slow := opener(func(ctx context.Context) (transport.Link, error) {
 		link, err := from.Open(ctx)
-		return &bent{Link: link, close: linger}, err
+		return &brokenLink{Link: link, close: closeAfterGrace}, err
 	})
 	proptest.StopAnywhere(t, slow, proptest.Options{
 		Iterations: 1, Concurrent: 10, RealTime: true, Window: 5 * time.Millisecond, Faults: []fault.Kind{fault.Reorder},
@@ -79,7 +79,7 @@ func TestSlowClosesInRealTime(t *testing.T) {
 	})
 }
 
-func linger(grace time.Duration) time.Duration {
+func closeAfterGrace(grace time.Duration) time.Duration {
 	timer := time.NewTimer(50 * time.Millisecond)
 	<-timer.C
 	return grace

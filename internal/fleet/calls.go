@@ -30,19 +30,19 @@ type calls struct {
 	failed error // the error for a wrong answer, which must not happen
 }
 
-func (c *calls) tell(number int64, how ledger.Outcome) {
+func (c *calls) report(number int64, how ledger.Outcome) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.all == nil {
 		c.all = make(map[int64]ledger.Call)
 	}
 	call := c.all[number]
-	call.Told, call.Outcome = call.Told+1, how
+	call.Reported, call.Outcome = call.Reported+1, how
 	c.all[number] = call
 }
 
-// told returns how many calls have ended for their callers.
-func (c *calls) told() uint64 {
+// reported returns how many calls have ended for their callers.
+func (c *calls) reported() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return uint64(len(c.all))
@@ -61,7 +61,7 @@ func (c *calls) audit(executed map[int64]int) (int, error) {
 	defer c.mu.Unlock()
 	wrong := []error{c.failed}
 	if made := c.numbers.Load(); made != int64(len(c.all)) {
-		wrong = append(wrong, fmt.Errorf("%d calls were made, and the callers of %d were told how they ended", made, len(c.all)))
+		wrong = append(wrong, fmt.Errorf("%d calls were made, and the callers of %d got an outcome", made, len(c.all)))
 	}
 	for number, times := range executed {
 		call := c.all[number]
@@ -111,7 +111,7 @@ func (s *soak) call(ctx context.Context, session *client.Session, what recording
 		return err
 	}
 	result, err := session.CallTool(ctx, &protocol.CallToolParams{Name: record, Arguments: arguments})
-	s.calls.tell(what.Call, s.ledger.Tell(err))
+	s.calls.report(what.Call, s.ledger.Report(err))
 	if err == nil && (result.IsError || result.Content.Text() != what.answer()) {
 		err = fmt.Errorf("call %d was answered %q", what.Call, result.Content.Text())
 		s.calls.fail(err)
@@ -119,13 +119,13 @@ func (s *soak) call(ctx context.Context, session *client.Session, what recording
 	return err
 }
 
-// callUntil makes calls of all kinds until enough is closed. Some take time
+// callUntil makes calls of all kinds until stop is closed. Some take time
 // before or after the child records them. Some are cancelled. Some wait for a
 // server, and are repeated if they were certainly not executed.
-func (s *soak) callUntil(ctx context.Context, enough <-chan struct{}, c *child, random *rand.Rand) {
+func (s *soak) callUntil(ctx context.Context, stop <-chan struct{}, c *child, random *rand.Rand) {
 	for {
 		select {
-		case <-enough:
+		case <-stop:
 			return
 		default:
 		}
@@ -148,10 +148,10 @@ func (s *soak) callOnce(ctx context.Context, c *child, random *rand.Rand) {
 	case 0:
 		options.Timeout = longest // about half of them take longer
 	case 1:
-		leaving, leave := context.WithCancel(ctx)
-		defer leave()
-		defer time.AfterFunc(longest, leave).Stop()
-		ctx = leaving
+		cancelling, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer time.AfterFunc(longest, cancel).Stop()
+		ctx = cancelling
 	case 2, 3, 4:
 		options.WaitForReady, options.Retries = true, retries
 	}

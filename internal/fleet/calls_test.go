@@ -9,26 +9,26 @@ import (
 
 func TestAudit(t *testing.T) {
 	for _, c := range []struct {
-		told     int
+		reported int
 		executed map[int64]int
 		wrong    string
 	}{
 		{1, map[int64]int{1: 1}, ""},
 		{1, nil, "not executed"},
 		{1, map[int64]int{1: 2}, "executed 2 times"},
-		{2, map[int64]int{1: 1}, "told 2 times"},
-		{1, map[int64]int{1: 1, 7: 1}, "told 0 times"},
-		{0, nil, "the callers of 0 were told"},
+		{2, map[int64]int{1: 1}, "got 2 outcomes"},
+		{1, map[int64]int{1: 1, 7: 1}, "got 0 outcomes"},
+		{0, nil, "the callers of 0 got an outcome"},
 	} {
 		var all calls
 		all.numbers.Store(1)
 		all.all = map[int64]ledger.Call{}
-		for range c.told {
-			all.tell(1, ledger.Answered())
+		for range c.reported {
+			all.report(1, ledger.Answered())
 		}
 		_, err := all.audit(c.executed)
 		if (err == nil) != (c.wrong == "") || err != nil && !strings.Contains(err.Error(), c.wrong) {
-			t.Errorf("told %d times, executed %v: %v", c.told, c.executed, err)
+			t.Errorf("reported %d times, executed %v: %v", c.reported, c.executed, err)
 		}
 	}
 }
@@ -39,6 +39,6 @@ func TestExecutedIsRead(t *testing.T) {
 		t.Errorf("read %v, %v", executed, err)
 	}
 	if _, err := countLines(strings.NewReader("1\n2 3\n")); err == nil {
-		t.Error("a torn line was read")
+		t.Error("a line with two numbers was read")
 	}
 }

@@ -27,9 +27,9 @@ type child struct {
 	failed  error // the error of an operation on a process
 }
 
-// started is told of each process before its link is opened, so that the
-// process is this program's still: where there are handles of processes, what is
-// killed later is this one and no other of its number.
+// started opens each process before its link is opened, when its pid still belongs to
+// it. Where there are handles of processes, kill later hits this process, and no other
+// that has got the same pid.
 func (c *child) started(pid int) {
 	process, err := os.FindProcess(pid)
 	c.mu.Lock()

@@ -71,7 +71,7 @@ func runChildren(ctx context.Context, out io.Writer, seed uint64, o childrenOpti
 	began := time.Now()
 	s.print("%s child processes under one supervisor (seed %d)", count(o.children), seed)
 	err = s.phases(ctx)
-	err = errors.Join(err, s.drainAll(ctx), s.nothingLeft())
+	err = errors.Join(err, s.drainAll(ctx), s.checkResults())
 	s.print("\n%v in all", round(time.Since(began)))
 	return err
 }
@@ -95,12 +95,12 @@ func newSoak(out io.Writer, seed uint64, o childrenOptions, executed string) (*s
 		Supervisor: s.supervisor,
 		Conn: conn.Options{
 			BackoffMin: 100 * time.Millisecond, BackoffMax: 2 * time.Second, ProvenAfter: time.Second,
-			InitTimeout: unhurried, RequestTimeout: unhurried, Liveness: unhurried, // only kills end a process
-			Hooks: telemetry.Tee(s.ledger.Hooks(byCallers), telemetry.Hooks{Gap: s.onGap}),
+			InitTimeout: longTimeout, RequestTimeout: longTimeout, Liveness: longTimeout, // only kills end a process
+			Hooks: telemetry.Tee(s.ledger.Hooks(isFleetCall), telemetry.Hooks{Gap: s.onGap}),
 			Log:   slog.New(slog.DiscardHandler), // children are killed all the time
 		},
 	})
-	s.collection = collection{samples: s.supervisor.Samples, made: s.made, told: s.calls.told, before: map[string]*telemetry.ConnSample{}}
+	s.collection = collection{samples: s.supervisor.Samples, made: s.made, reported: s.calls.reported, before: map[string]*telemetry.ConnSample{}}
 	environment := []string{markVariable + "=" + s.mark, executedVariable + "=" + executed, "GORACE=atexit_sleep_ms=0"}
 	for range o.children {
 		c := new(child)
@@ -141,41 +141,41 @@ func (s *soak) start(ctx context.Context) error {
 }
 
 // callAndKill calls all children and kills random ones until the time is over
-// and all are back.
+// and all are ready again.
 func (s *soak) callAndKill(ctx context.Context) error {
 	s.print("\n2. %d callers of each, and %g of them killed a second, for %v", s.options.callers, s.options.kills, s.options.duration)
-	enough := make(chan struct{})
+	stop := make(chan struct{})
 	var callers sync.WaitGroup
 	for i, c := range s.children {
 		for n := range s.options.callers {
 			random := rand.New(rand.NewPCG(s.seed, uint64(i*s.options.callers+n+1)))
-			callers.Go(func() { s.callUntil(ctx, enough, c, random) })
+			callers.Go(func() { s.callUntil(ctx, stop, c, random) })
 		}
 	}
-	watching, unwatch := context.WithCancel(ctx)
+	watching, stopWatching := context.WithCancel(ctx)
 	var watcher sync.WaitGroup
 	watcher.Go(func() { s.collection.run(watching) })
 	err := s.killUntil(ctx, time.Now().Add(s.options.duration))
 	failed, example := each(s.children, len(s.children), func(c *child) error { return c.awaitBack(ctx) })
-	close(enough)
+	close(stop)
 	callers.Wait()
-	unwatch()
+	stopWatching()
 	watcher.Wait()
 	s.collection.collect()
 	if failed > 0 {
-		err = errors.Join(err, fmt.Errorf("soak: %d children did not come back, for instance: %w", failed, example))
+		err = errors.Join(err, fmt.Errorf("soak: %d children did not become ready again, for instance: %w", failed, example))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.print("   the connections were sampled %s times, to hold their books against what callers were told", count(s.collection.times))
-	s.print("   away between the loss and being ready again: %s", milestones(s.outages))
+	s.print("   the connections were sampled %s times, to compare their counts with the outcomes of the callers", count(s.collection.count))
+	s.print("   time from the loss until ready again: %s", milestones(s.outages))
 	s.print("%s", histogram(s.outages))
-	return errors.Join(err, s.collection.wrong)
+	return errors.Join(err, s.collection.violation)
 }
 
 // callEach makes a last call of every child.
 func (s *soak) callEach(ctx context.Context) error {
-	s.print("\n3. one call each, to those that are back")
+	s.print("\n3. one call each")
 	failed, example := each(s.children, starting, func(c *child) error { return s.call(ctx, c.session, recording{}) })
 	if failed > 0 {
 		return fmt.Errorf("call: %d of %d calls were not answered, for instance: %w", failed, len(s.children), example)
@@ -221,12 +221,12 @@ func (s *soak) onGap(gap telemetry.Gap) {
 
 func (s *soak) print(format string, args ...any) { fmt.Fprintf(s.out, format+"\n", args...) }
 
-// nothingLeft checks the counts, compares them with the children's file, and
-// checks that nothing was left behind.
-func (s *soak) nothingLeft() error {
-	s.print("\n5. the books")
-	s.print("%s", balanceSheet(&s.ledger))
-	return errors.Join(s.ledger.Balance(statsOf(s.sessions())...), s.compareWithExecuted(), s.countStarts(), s.lookAround())
+// checkResults checks the counts, compares them with the children's file, and
+// checks that no resource is left.
+func (s *soak) checkResults() error {
+	s.print("\n5. results")
+	s.print("%s", outcomeTables(&s.ledger))
+	return errors.Join(s.ledger.Balance(statsOf(s.sessions())...), s.compareWithExecuted(), s.countStarts(), s.checkLeaks())
 }
 
 func (s *soak) compareWithExecuted() error {
@@ -254,9 +254,9 @@ func (s *soak) countStarts() error {
 	return errors.Join(wrong...)
 }
 
-// lookAround checks that processes have ended, and that goroutines and files
+// checkLeaks checks that processes have ended, and that goroutines and files
 // are as before.
-func (s *soak) lookAround() error {
+func (s *soak) checkLeaks() error {
 	var wrong []error
 	if leaked := ledger.SettledGoroutines(s.goroutines) - s.goroutines; leaked > 0 {
 		wrong = append(wrong, fmt.Errorf("%d goroutines are left", leaked))
@@ -273,14 +273,14 @@ func (s *soak) lookAround() error {
 	return errors.Join(append(wrong, err, failed)...)
 }
 
-// tellEvery is how often the soak prints its progress.
-const tellEvery = 10 * time.Second
+// progressEvery is how often the soak prints its progress.
+const progressEvery = 10 * time.Second
 
 // killUntil kills random children at random times until the end. A kill that
 // comes late does not put off those after it.
 func (s *soak) killUntil(ctx context.Context, end time.Time) error {
 	random := rand.New(rand.NewPCG(s.seed, 0))
-	tellAt := time.Now().Add(tellEvery)
+	nextProgress := time.Now().Add(progressEvery)
 	for at := time.Now(); ; {
 		at = at.Add(time.Duration(random.ExpFloat64() / s.options.kills * float64(time.Second)))
 		if at.After(end) {
@@ -292,17 +292,17 @@ func (s *soak) killUntil(ctx context.Context, end time.Time) error {
 		if s.children[random.IntN(len(s.children))].kill() {
 			s.kills++
 		}
-		if time.Now().After(tellAt) {
-			s.tell()
-			tellAt = tellAt.Add(tellEvery)
+		if time.Now().After(nextProgress) {
+			s.printProgress()
+			nextProgress = nextProgress.Add(progressEvery)
 		}
 	}
 	err := pause.For(ctx, time.Until(end))
-	s.tell()
+	s.printProgress()
 	return err
 }
 
-// tell prints the progress.
-func (s *soak) tell() {
+// printProgress prints the progress.
+func (s *soak) printProgress() {
 	s.print("   %s calls, %s children killed", count(int(s.calls.numbers.Load())), count(s.kills))
 }

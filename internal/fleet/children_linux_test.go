@@ -15,38 +15,38 @@ import (
 // TestChildren runs the soak with few children, many kills and little time.
 func TestChildren(t *testing.T) {
 	var out strings.Builder
-	o := options{seed: 1, patience: time.Minute, children: childrenOptions{
+	o := options{seed: 1, timeout: time.Minute, children: childrenOptions{
 		children: 6, callers: 3, kills: 10, duration: 2 * time.Second, pause: 10 * time.Millisecond,
 	}}
 	if err := run(t.Context(), &out, o); err != nil {
 		t.Errorf("%v\n%s", err, &out)
 	}
-	for _, said := range []string{
+	for _, want := range []string{
 		"6 child processes", "1. start", "2. 3 callers of each", "children killed", "###",
 		"connections were sampled", "3. one call each", "4. drain", "calls ended by", "answered", "link lost",
 		"were executed", "0 processes, 0 zombies, 0 descriptors more than before",
 	} {
-		if !strings.Contains(out.String(), said) {
-			t.Errorf("nothing is said of %q:\n%s", said, &out)
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the output lacks %q:\n%s", want, &out)
 		}
 	}
 }
 
-// TestProcessesAreFound: one that runs by its mark, and one that has ended and
-// was not waited for.
+// TestProcessesAreFound checks that processes finds a running process by its mark, and a
+// process that has ended and was not waited for.
 func TestProcessesAreFound(t *testing.T) {
 	const mark = "test-of-processes"
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	expect := func(want found) {
 		t.Helper()
-		for look := (found{-1, -1}); look != want; {
+		for got := (found{-1, -1}); got != want; {
 			var err error
-			if look, err = processes(mark); err != nil {
+			if got, err = processes(mark); err != nil {
 				t.Fatal(err)
 			}
 			if pause.For(ctx, time.Millisecond) != nil {
-				t.Fatalf("found %+v, want %+v", look, want)
+				t.Fatalf("found %+v, want %+v", got, want)
 			}
 		}
 	}
@@ -57,7 +57,7 @@ func TestProcessesAreFound(t *testing.T) {
 	}
 	command := exec.Command(self)
 	command.Env = append(os.Environ(), markVariable+"="+mark, executedVariable+"="+filepath.Join(t.TempDir(), "executed"))
-	input, err := command.StdinPipe() // its end is the child's
+	input, err := command.StdinPipe() // the child ends when its input does
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,12 +71,12 @@ func TestProcessesAreFound(t *testing.T) {
 	}
 	expect(found{zombies: 1})
 	if command.Wait() == nil {
-		t.Error("it was killed, and ended well")
+		t.Error("the process was killed, and Wait returned no error")
 	}
 	expect(found{})
 }
 
-// TestOpenFilesAreCounted: all of them, and no more.
+// TestOpenFilesAreCounted checks that one more open file is counted as one.
 func TestOpenFilesAreCounted(t *testing.T) {
 	before, err := openFiles()
 	if err != nil {

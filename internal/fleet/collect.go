@@ -9,21 +9,21 @@ import (
 	"github.com/bowline-mcp/bowline/telemetry"
 )
 
-// collectEvery is how often a collection samples all connections, as who watches a
-// program does.
+// collectEvery is how often a collection samples all connections, as a monitoring
+// system does.
 const collectEvery = 50 * time.Millisecond
 
 // A collection checks the samples of connections while calls are made and connections are
 // killed: the calls that have ended and those in flight must add up to the calls made, a
 // call must have ended when its caller has the outcome, and no count may fall.
 type collection struct {
-	samples func() iter.Seq[telemetry.Sample]
-	made    func() uint64 // how many calls all connections have made
-	told    func() uint64 // how many calls have ended for their callers
+	samples  func() iter.Seq[telemetry.Sample]
+	made     func() uint64 // how many calls all connections have made
+	reported func() uint64 // how many calls have ended for their callers
 
-	times  int
-	before map[string]*telemetry.ConnSample
-	wrong  error // the first violation
+	count     int
+	before    map[string]*telemetry.ConnSample
+	violation error // the first violation
 }
 
 // run collects until the context ends.
@@ -41,21 +41,21 @@ func (c *collection) run(ctx context.Context) {
 }
 
 func (c *collection) collect() {
-	c.times++
-	least, told := c.made(), c.told()
+	c.count++
+	atLeast, reported := c.made(), c.reported()
 	var sum, ended uint64
 	for sample := range c.samples() {
 		if sample.Conn == nil {
 			continue
 		}
-		all, over := c.check(sample.Name, sample.Conn)
-		sum, ended = sum+all, ended+over
+		all, finished := c.check(sample.Name, sample.Conn)
+		sum, ended = sum+all, ended+finished
 	}
-	if most := c.made(); sum < least || sum > most {
-		c.fail("%d calls have ended or are in flight, when between %d and %d were made", sum, least, most)
+	if atMost := c.made(); sum < atLeast || sum > atMost {
+		c.fail("%d calls have ended or are in flight, when between %d and %d were made", sum, atLeast, atMost)
 	}
-	if ended < told {
-		c.fail("%d calls have ended, when %d callers had been told how theirs did", ended, told)
+	if ended < reported {
+		c.fail("%d calls have ended, but %d callers have an outcome", ended, reported)
 	}
 }
 
@@ -86,7 +86,7 @@ func (c *collection) check(name string, now *telemetry.ConnSample) (all, ended u
 }
 
 func (c *collection) fail(format string, args ...any) {
-	if c.wrong == nil {
-		c.wrong = fmt.Errorf("collection %d: "+format, append([]any{c.times}, args...)...)
+	if c.violation == nil {
+		c.violation = fmt.Errorf("collection %d: "+format, append([]any{c.count}, args...)...)
 	}
 }

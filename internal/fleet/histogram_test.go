@@ -22,17 +22,17 @@ func TestHistogram(t *testing.T) {
 
 func TestHistogramOfLittle(t *testing.T) {
 	if drawn := histogram(nil); drawn != "" {
-		t.Errorf("of nothing: %q", drawn)
+		t.Errorf("no times: %q", drawn)
 	}
 	if drawn := histogram([]time.Duration{5 * time.Second, 5 * time.Second}); strings.Count(drawn, "\n") != 0 || !strings.HasSuffix(drawn, " 2") {
-		t.Errorf("of one moment: %q", drawn)
+		t.Errorf("equal times: %q", drawn)
 	}
 }
 
 func TestMilestones(t *testing.T) {
-	said := milestones([]time.Duration{3 * time.Second, time.Second, 2 * time.Second, 9 * time.Second})
-	if want := "the first after 1s, half after 2s, all after 9s"; said != want {
-		t.Errorf("%q, want %q", said, want)
+	got := milestones([]time.Duration{3 * time.Second, time.Second, 2 * time.Second, 9 * time.Second})
+	if want := "the first after 1s, half after 2s, all after 9s"; got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 
@@ -46,13 +46,13 @@ func TestCount(t *testing.T) {
 
 func TestAllocatorIsOfOurs(t *testing.T) {
 	for name, want := range map[string][2]string{
-		"conn.(*core).emit":                {"conn", "(*core).emit"},
-		"features/client.(*Client).start":  {"features/client", "(*Client).start"},
-		"golang.org/x/sys/unix.Waitid":     {"golang.org/x/sys/unix", "Waitid"},
-		"runtime.main":                     {"runtime", "main"},
-		"transport/inmem.Pipe":             {"transport/inmem", "Pipe"},
-		"main.each[...].func1":             {"main", "each[...].func1"},
-		"there is nothing to be taken off": {"there is nothing to be taken off", "there is nothing to be taken off"},
+		"conn.(*core).emit":               {"conn", "(*core).emit"},
+		"features/client.(*Client).start": {"features/client", "(*Client).start"},
+		"golang.org/x/sys/unix.Waitid":    {"golang.org/x/sys/unix", "Waitid"},
+		"runtime.main":                    {"runtime", "main"},
+		"transport/inmem.Pipe":            {"transport/inmem", "Pipe"},
+		"main.each[...].func1":            {"main", "each[...].func1"},
+		"a name without a package":        {"a name without a package", "a name without a package"},
 	} {
 		if pkg, function := split(name); pkg != want[0] || function != want[1] {
 			t.Errorf("%s is %q of %q", name, function, pkg)

@@ -34,7 +34,7 @@ func (f *fleet) kill(ctx context.Context) error {
 			lost++
 		}
 	}
-	f.print("   %s of the callers in flight were told: %s (%s)", count(lost), conn.LinkLost, conn.Unknown)
+	f.print("   %s of the callers in flight got: %s (%s)", count(lost), conn.LinkLost, conn.Unknown)
 	f.print("   meanwhile %s calls to the others, of which %d failed", count(int(made)), failed)
 	f.print("   ready again: %s", milestones(ready))
 	f.print("%s", histogram(ready))
@@ -42,9 +42,9 @@ func (f *fleet) kill(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("kill: %w", err)
 	case lost != n:
-		return fmt.Errorf("kill: %d calls were in flight, and %d were told that the link was lost", n, lost)
+		return fmt.Errorf("kill: %d calls were in flight, and %d ended because the link was lost", n, lost)
 	case failed > 0:
-		return fmt.Errorf("kill: %d calls failed of those that nothing had happened to", failed)
+		return fmt.Errorf("kill: %d calls failed on links that were not cut", failed)
 	}
 	return nil
 }
@@ -73,7 +73,7 @@ func (f *fleet) awaitBack(ctx context.Context, pairs []*pair, began time.Time) (
 		return nil
 	})
 	if failed > 0 {
-		return back, fmt.Errorf("%d of %d did not come back, for instance: %w", failed, len(pairs), example)
+		return back, fmt.Errorf("%d of %d did not become ready again, for instance: %w", failed, len(pairs), example)
 	}
 	return back, nil
 }
@@ -84,22 +84,22 @@ func isLost(err error) bool {
 }
 
 // loseServer makes many sessions lose their server at the same time. The server
-// stays away until their first attempts have failed. loseServer prints when
+// stays down until their first attempts have failed. loseServer prints when
 // these attempts came.
 func (f *fleet) loseServer(ctx context.Context) error {
 	others := f.pairs[len(f.killed):] // sessions whose backoff has not grown yet
 	clients := others[:min(f.options.lost, len(others))]
-	away := 2 * f.options.backoff
-	f.print("\n5. a server lost by %s clients at once, and away for %v", count(len(clients)), away)
+	outage := 2 * f.options.backoff
+	f.print("\n5. a server lost by %s clients at once, and down for %v", count(len(clients)), outage)
 	began := time.Now()
 	if failed, example := each(clients, 1, func(p *pair) error { return p.cut(true) }); failed > 0 {
 		return fmt.Errorf("lose: %w", example)
 	}
-	if err := pause.For(ctx, away); err != nil {
+	if err := pause.For(ctx, outage); err != nil {
 		return fmt.Errorf("lose: %w", err)
 	}
 	for _, p := range clients {
-		p.comeBack()
+		p.endOutage()
 	}
 	ready, err := f.awaitBack(ctx, clients, began)
 	if err != nil {
@@ -118,20 +118,20 @@ func (f *fleet) loseServer(ctx context.Context) error {
 
 // A load makes calls all the time.
 type load struct {
-	enough  chan struct{}
+	stop    chan struct{}
 	callers sync.WaitGroup
 	made    atomic.Int64
 	failed  atomic.Int64
 }
 
-// breath is how long a caller of the load waits between calls. Without it, the
+// callPause is how long a caller of the load waits between calls. Without it, the
 // scheduler would run only these callers.
-const breath = time.Millisecond
+const callPause = time.Millisecond
 
 // callAll starts a few callers that call each of the pairs in turn, at least
 // once, until the load is stopped.
 func (f *fleet) callAll(ctx context.Context, pairs []*pair) *load {
-	l := &load{enough: make(chan struct{})}
+	l := &load{stop: make(chan struct{})}
 	callers := 4 * runtime.GOMAXPROCS(0)
 	for first := range callers {
 		l.callers.Go(func() {
@@ -146,15 +146,15 @@ func (f *fleet) callAll(ctx context.Context, pairs []*pair) *load {
 func (f *fleet) callInTurn(ctx context.Context, l *load, pairs []*pair, first, step int) bool {
 	for i := first; i < len(pairs); i += step {
 		l.made.Add(1)
-		if err := pairs[i].call(ctx, countIt); err != nil {
+		if err := pairs[i].call(ctx, countTool); err != nil {
 			l.failed.Add(1)
 		}
-		if pause.For(ctx, breath) != nil {
+		if pause.For(ctx, callPause) != nil {
 			return false
 		}
 	}
 	select {
-	case <-l.enough:
+	case <-l.stop:
 		return false
 	default:
 		return true
@@ -162,7 +162,7 @@ func (f *fleet) callInTurn(ctx context.Context, l *load, pairs []*pair, first, s
 }
 
 func (l *load) end() (made, failed int64) {
-	close(l.enough)
+	close(l.stop)
 	l.callers.Wait()
 	return l.made.Load(), l.failed.Load()
 }

@@ -4,10 +4,10 @@
 //	go run ./internal/fleet                  10,000 connections in memory
 //	go run ./internal/fleet -children 200    200 real child processes, killed at random
 //
-// It prints each phase as it goes, with what was measured. Measurements are for
-// people, and fail nothing. What must hold does: every call ends exactly once,
-// who was not killed notices nothing, everybody comes back, a drain answers
-// what is in flight, and nothing is left over. The exit status is 1 otherwise.
+// It prints each phase with its measurements. No measurement fails the program. The exit
+// status is 1 unless every call ends exactly once, connections that were not killed have
+// no failed call, every connection becomes ready again, a drain answers the calls in
+// flight, and no resource is left.
 package main
 
 import (
@@ -25,7 +25,7 @@ import (
 // options say what to run: the children if there are any, otherwise the pairs.
 type options struct {
 	seed     uint64
-	patience time.Duration // after this long it hangs
+	timeout  time.Duration // how long all phases may take
 	pairs    pairsOptions
 	children childrenOptions
 }
@@ -53,12 +53,12 @@ func exit(err error) {
 const usage = `usage: go run ./internal/fleet [flags]
 
 Without -children: connects that many pairs of a client session and a server's in
-memory, calls them, weighs them, kills some, has a server be away for many at
+memory, calls them, measures their memory, kills some, stops the server of many at
 once, and drains all of them with calls in flight.
 
 With -children: starts that many real child processes under one supervisor, and
 has callers call them while random ones are killed (SIGKILL). Each child writes
-down what it executes, and callers' outcomes are held against that. Linux only.
+down what it executes, and the outcomes of the callers are compared with that. Linux only.
 
 `
 
@@ -69,8 +69,8 @@ func parse(args []string) options {
 		fmt.Fprint(flags.Output(), usage)
 		flags.PrintDefaults()
 	}
-	flags.Uint64Var(&o.seed, "seed", 1, "draws who is killed, and when")
-	flags.DurationVar(&o.patience, "patience", 5*time.Minute, "how long to wait for what must come about, in all, beside -duration")
+	flags.Uint64Var(&o.seed, "seed", 1, "of the random choice of which connections are killed, and when")
+	flags.DurationVar(&o.timeout, "patience", 5*time.Minute, "the timeout of all phases together, in addition to -duration")
 
 	flags.IntVar(&o.pairs.pairs, "pairs", 10_000, "connections in memory")
 	flags.IntVar(&o.pairs.starting, "starting", 64, "how many connect at once")
@@ -92,10 +92,10 @@ func parse(args []string) options {
 	return o
 }
 
-var errHangs = errors.New("this hangs: -patience is over")
+var errTimeout = errors.New("the time of -patience is over")
 
 func run(ctx context.Context, out io.Writer, o options) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, o.patience+o.children.duration, errHangs)
+	ctx, cancel := context.WithTimeoutCause(ctx, o.timeout+o.children.duration, errTimeout)
 	defer cancel()
 	if o.children.children > 0 {
 		return runChildren(ctx, out, o.seed, o.children)

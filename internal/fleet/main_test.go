@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// small is a fleet that takes a second or two.
+// small returns options of a fleet that takes a second or two.
 func small() pairsOptions {
 	return pairsOptions{pairs: 200, starting: 16, killed: 5, lost: 20, backoff: 20 * time.Millisecond, profile: 1}
 }
@@ -28,28 +28,29 @@ func small() pairsOptions {
 // TestFleet runs every phase with few pairs.
 func TestFleet(t *testing.T) {
 	var out strings.Builder
-	if err := run(t.Context(), &out, options{seed: 1, patience: time.Minute, pairs: small()}); err != nil {
+	if err := run(t.Context(), &out, options{seed: 1, timeout: time.Minute, pairs: small()}); err != nil {
 		t.Errorf("%v\n%s", err, &out)
 	}
-	for _, said := range []string{
+	for _, want := range []string{
 		"200 pairs", "1. start", "all ready in", "2. one call each", "all answered in",
 		"3. idle", "kB a pair together", "conn ", "0.00 goroutines a pair",
-		"4. 10 killed at random", "10 of the callers in flight were told: link lost (unknown)", "of which 0 failed",
+		"4. 10 killed at random", "10 of the callers in flight got: link lost (unknown)", "of which 0 failed",
 		"5. a server lost by 20 clients at once", "first attempts: the first after", "###",
 		"6. drain", "200 of 200 were answered", "calls ended by", "of handshakes", "after", "MB from the operating system",
 	} {
-		if !strings.Contains(out.String(), said) {
-			t.Errorf("nothing is said of %q:\n%s", said, &out)
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the output lacks %q:\n%s", want, &out)
 		}
 	}
 }
 
-// TestFleetThatIsInterrupted ends, with an error, and leaves nothing.
+// TestFleetThatIsInterrupted checks that an interrupted fleet returns an error, and leaves
+// no goroutine.
 func TestFleetThatIsInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := run(ctx, io.Discard, options{patience: time.Minute, pairs: small()}); err == nil {
-		t.Error("it was interrupted before it began, and says nothing")
+	if err := run(ctx, io.Discard, options{timeout: time.Minute, pairs: small()}); err == nil {
+		t.Error("run was interrupted before its start, and returned no error")
 	}
 }
 
@@ -64,7 +65,7 @@ func TestOptionsAreRefused(t *testing.T) {
 		"no time to kill":  func(o *options) { o.children = childrenOptions{children: 1, callers: 1, pause: 1, kills: 1} },
 		"no time for rest": func(o *options) { o.children = childrenOptions{children: 1, callers: 1, duration: 1, kills: 1} },
 	} {
-		o := options{patience: time.Minute, pairs: small()}
+		o := options{timeout: time.Minute, pairs: small()}
 		change(&o)
 		if err := run(t.Context(), io.Discard, o); err == nil {
 			t.Errorf("%s: not refused", name)

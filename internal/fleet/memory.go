@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// A weight is the memory of the process at one moment, in bytes.
-type weight struct {
+// A memory is the memory of the process at one moment, in bytes.
+type memory struct {
 	heap       uint64 // the size of objects in the heap
 	stacks     uint64 // the size of goroutine stacks
 	held       uint64 // memory of the operating system that was not returned
@@ -22,15 +22,15 @@ type weight struct {
 	goroutines int
 }
 
-// weigh first collects garbage and returns free memory. Pooled memory is freed
+// measureMemory first collects garbage and returns free memory. Pooled memory is freed
 // by the second collection.
-func weigh() weight {
+func measureMemory() memory {
 	for range 3 {
 		debug.FreeOSMemory()
 	}
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	return weight{
+	return memory{
 		heap: m.HeapAlloc, stacks: m.StackInuse, held: m.Sys - m.HeapReleased, system: m.Sys,
 		resident: resident(), goroutines: runtime.NumGoroutine(),
 	}
@@ -38,11 +38,11 @@ func weigh() weight {
 
 // resident reads the resident memory from /proc, in pages.
 func resident() uint64 {
-	said, err := os.ReadFile("/proc/self/statm")
+	content, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
 		return 0
 	}
-	fields := bytes.Fields(said)
+	fields := bytes.Fields(content)
 	if len(fields) < 2 {
 		return 0
 	}
@@ -120,9 +120,9 @@ func allocator(stack []uintptr) (pkg, function string) {
 	frames := runtime.CallersFrames(stack)
 	for {
 		frame, more := frames.Next()
-		name, ours := strings.CutPrefix(frame.Function, module)
-		ours = ours || strings.HasPrefix(name, "main.")
-		if ours || !more {
+		name, inModule := strings.CutPrefix(frame.Function, module)
+		inModule = inModule || strings.HasPrefix(name, "main.")
+		if inModule || !more {
 			pkg, function = split(name)
 			return pkg, function
 		}

@@ -25,13 +25,13 @@ type pair struct {
 	session *client.Session // nil until it is connected
 	epoch   uint64          // the incarnation that was cut
 
-	mu        sync.Mutex
-	far       transport.Link // the server's end
-	away      bool           // the server is away
-	attempted time.Time      // when the first link after a cut was opened or refused
+	mu         sync.Mutex
+	serverLink transport.Link // the server's end
+	down       bool           // the server accepts no link
+	attempted  time.Time      // when the first link after a cut was opened or refused
 }
 
-var errAway = errors.New("the server is away")
+var errServerDown = errors.New("the server is down")
 
 // Open implements transport.Transport.
 func (p *pair) Open(context.Context) (transport.Link, error) {
@@ -40,13 +40,13 @@ func (p *pair) Open(context.Context) (transport.Link, error) {
 	if p.attempted.IsZero() {
 		p.attempted = time.Now()
 	}
-	if p.away {
-		return nil, errAway
+	if p.down {
+		return nil, errServerDown
 	}
-	ours, theirs := inmem.Pipe(inmem.Options{})
-	p.far = theirs
-	p.fleet.server.Accept(theirs)
-	return ours, nil
+	clientLink, serverLink := inmem.Pipe(inmem.Options{})
+	p.serverLink = serverLink
+	p.fleet.server.Accept(serverLink)
+	return clientLink, nil
 }
 
 // connect opens the session.
@@ -58,24 +58,24 @@ func (p *pair) connect(ctx context.Context) (err error) {
 // call makes one call of a tool, and counts how it ended.
 func (p *pair) call(ctx context.Context, tool string) error {
 	_, err := p.session.CallTool(ctx, &protocol.CallToolParams{Name: tool, Arguments: json.RawMessage(`{}`)})
-	p.fleet.ledger.Tell(err)
+	p.fleet.ledger.Report(err)
 	return err
 }
 
 // cut closes the link at the server's end immediately. Queued frames are lost.
-func (p *pair) cut(away bool) error {
+func (p *pair) cut(down bool) error {
 	p.epoch = p.session.Conn().Status().Epoch
 	p.mu.Lock()
-	p.away, p.attempted = away, time.Time{}
-	far := p.far
+	p.down, p.attempted = down, time.Time{}
+	link := p.serverLink
 	p.mu.Unlock()
-	return far.Close(0)
+	return link.Close(0)
 }
 
-func (p *pair) comeBack() {
+func (p *pair) endOutage() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.away = false
+	p.down = false
 }
 
 func (p *pair) firstAttempt() time.Time {
@@ -105,8 +105,8 @@ func (p *pair) awaitBack(ctx context.Context) (time.Time, error) {
 
 // The tools of the pairs' server.
 const (
-	countIt = "count" // a tool that answers immediately
-	holdOn  = "hold"  // a tool that answers when all calls are released
+	countTool = "count" // a tool that answers immediately
+	holdTool  = "hold"  // a tool that answers when all calls are released
 )
 
 // tools counts what the server has executed.
@@ -122,8 +122,8 @@ func newTools() *tools { return &tools{released: make(chan struct{})} }
 // server returns a server with these tools.
 func (t *tools) server() *server.Server {
 	s := server.New(protocol.Implementation{Name: "fleet", Version: "1"}, server.Options{})
-	server.AddTool(s, protocol.Tool{Name: countIt}, t.count)
-	server.AddTool(s, protocol.Tool{Name: holdOn}, t.hold)
+	server.AddTool(s, protocol.Tool{Name: countTool}, t.count)
+	server.AddTool(s, protocol.Tool{Name: holdTool}, t.hold)
 	return s
 }
 

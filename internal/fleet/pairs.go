@@ -29,16 +29,16 @@ type pairsOptions struct {
 	profile  int           // how many bytes lie between two sampled allocations; 0: no profile
 }
 
-// unhurried is a timeout that is long enough on a machine that runs ten
-// thousand other calls, because nothing should fail because of a slow machine.
-const unhurried = 2 * time.Minute
+// longTimeout is a timeout that is long enough on a machine that runs ten
+// thousand other calls, so that a slow machine fails no call.
+const longTimeout = 2 * time.Minute
 
 // A fleet has many sessions of one client with one server, under one supervisor.
 type fleet struct {
 	options    pairsOptions
 	out        io.Writer
 	random     *rand.Rand
-	before     weight // the memory of the process without pairs
+	before     memory // the memory of the process without pairs
 	ledger     ledger.Ledger
 	tools      *tools
 	server     *server.Server
@@ -51,15 +51,15 @@ type fleet struct {
 func newFleet(out io.Writer, seed uint64, o pairsOptions) *fleet {
 	f := &fleet{
 		options: o, out: out, random: rand.New(rand.NewPCG(seed, 0)),
-		before: weigh(), tools: newTools(),
+		before: measureMemory(), tools: newTools(),
 		supervisor: supervisor.New(supervisor.Options{Name: "fleet"}),
 	}
 	f.server = f.tools.server()
 	f.client = client.New(protocol.Implementation{Name: "fleet", Version: "1"}, client.Options{
 		Supervisor: f.supervisor,
 		Conn: conn.Options{
-			BackoffMin: o.backoff, RequestTimeout: unhurried, InitTimeout: unhurried,
-			Hooks: f.ledger.Hooks(byCallers),
+			BackoffMin: o.backoff, RequestTimeout: longTimeout, InitTimeout: longTimeout,
+			Hooks: f.ledger.Hooks(isFleetCall),
 			Log:   slog.New(slog.DiscardHandler), // links are cut all the time
 		},
 	})
@@ -80,8 +80,8 @@ func runPairs(ctx context.Context, out io.Writer, seed uint64, o pairsOptions) e
 	began := time.Now()
 	f.print("%s pairs of a client session and a server's, under one supervisor (seed %d)", count(o.pairs), seed)
 	err := f.phases(ctx)
-	err = errors.Join(err, f.drainAll(ctx), f.nothingLeft())
-	f.print("\n%v in all; at most %s MB from the operating system", round(time.Since(began)), count(int(weigh().system>>20)))
+	err = errors.Join(err, f.drainAll(ctx), f.checkResults())
+	f.print("\n%v in all; at most %s MB from the operating system", round(time.Since(began)), count(int(measureMemory().system>>20)))
 	return err
 }
 
@@ -114,7 +114,7 @@ func (f *fleet) start(ctx context.Context) error {
 func (f *fleet) callEach(ctx context.Context) error {
 	f.print("\n2. one call each, %d at a time", f.options.starting)
 	began := time.Now()
-	failed, example := each(f.pairs, f.options.starting, func(p *pair) error { return p.call(ctx, countIt) })
+	failed, example := each(f.pairs, f.options.starting, func(p *pair) error { return p.call(ctx, countTool) })
 	if failed > 0 {
 		return fmt.Errorf("call: %d of %d calls were not answered, for instance: %w", failed, len(f.pairs), example)
 	}
@@ -158,13 +158,13 @@ const (
 func (f *fleet) idle(context.Context) error {
 	f.print("\n3. idle, after a garbage collection")
 	ledger.SettledGoroutines(f.before.goroutines)
-	now := weigh()
+	now := measureMemory()
 	per := func(now, before uint64) float64 { return (float64(now) - float64(before)) / float64(len(f.pairs)) }
 	heap, stacks := per(now.heap, f.before.heap), per(now.stacks, f.before.stacks)
 	f.print("   %6.2f kB a pair on the heap", heap/1024)
 	f.print("   %6.2f kB a pair of stacks", stacks/1024)
 	f.print("   %6.2f kB a pair together; the target is %d kB", (heap+stacks)/1024, targetBytes>>10)
-	f.print("   %6.2f kB a pair held by the runtime, with what it keeps for the next garbage", per(now.held, f.before.held)/1024)
+	f.print("   %6.2f kB a pair held by the runtime, including what it keeps until it collects garbage", per(now.held, f.before.held)/1024)
 	if now.resident > 0 {
 		f.print("   %6.2f kB a pair of resident memory", per(now.resident, f.before.resident)/1024)
 	}
@@ -178,7 +178,7 @@ func (f *fleet) printProfile() {
 	if f.options.profile <= 0 {
 		return
 	}
-	f.print("   the heap by who has allocated it, sampled every %d bytes, in kB a pair:", f.options.profile)
+	f.print("   the heap by package and function, sampled every %d bytes, in kB a pair:", f.options.profile)
 	for _, pkg := range profile() {
 		if f.kilobytes(pkg) < 0.05 {
 			return
@@ -204,15 +204,15 @@ const (
 // drain closes everything under a supervisor before ctx ends.
 func drain(ctx context.Context, from *supervisor.Supervisor, sessions []*client.Session) error {
 	err := from.Close(ctx)
-	failed, example := each(sessions, 1, inGoodOrder)
+	failed, example := each(sessions, 1, endError)
 	if failed > 0 {
-		example = fmt.Errorf("drain: %d of %d sessions did not end in good order, for instance: %w", failed, len(sessions), example)
+		example = fmt.Errorf("drain: %d of %d sessions were not drained, for instance: %w", failed, len(sessions), example)
 	}
 	return errors.Join(example, err)
 }
 
 // inGoodOrder returns why a session has ended, or nil if it was drained.
-func inGoodOrder(s *client.Session) error {
+func endError(s *client.Session) error {
 	if status := s.Conn().Status(); status.State != conn.Closing || status.Reason.Kind != conn.Drained {
 		return fmt.Errorf("%s, %w", status.State, status.Reason)
 	}
@@ -262,18 +262,18 @@ func (f *fleet) sessions() (sessions []*client.Session) {
 	return sessions
 }
 
-// held are calls in flight.
-type held struct {
+// heldCalls are calls in flight.
+type heldCalls struct {
 	callers sync.WaitGroup
 	ended   []error // the result of each call; each caller writes its own
 }
 
 // holdCalls makes a call in each of the pairs, and returns once the server holds
 // all of them.
-func (f *fleet) holdCalls(ctx context.Context, pairs []*pair) (*held, error) {
-	h := &held{ended: make([]error, len(pairs))}
+func (f *fleet) holdCalls(ctx context.Context, pairs []*pair) (*heldCalls, error) {
+	h := &heldCalls{ended: make([]error, len(pairs))}
 	for i, p := range pairs {
-		h.callers.Go(func() { h.ended[i] = p.call(context.WithoutCancel(ctx), holdOn) })
+		h.callers.Go(func() { h.ended[i] = p.call(context.WithoutCancel(ctx), holdTool) })
 	}
 	look := time.NewTicker(5 * time.Millisecond)
 	defer look.Stop()
@@ -288,20 +288,20 @@ func (f *fleet) holdCalls(ctx context.Context, pairs []*pair) (*held, error) {
 }
 
 // outcomes waits until all calls have ended, and returns their errors.
-func (h *held) outcomes() []error {
+func (h *heldCalls) outcomes() []error {
 	h.callers.Wait()
 	return h.ended
 }
 
-// nothingLeft checks the counts, and that nothing was left behind.
-func (f *fleet) nothingLeft() error {
-	f.print("\n7. the books")
-	f.print("%s", balanceSheet(&f.ledger))
+// checkResults checks the counts, and that no goroutine is left.
+func (f *fleet) checkResults() error {
+	f.print("\n7. results")
+	f.print("%s", outcomeTables(&f.ledger))
 	executed, abandoned := f.tools.executed.Load(), f.tools.abandoned.Load()
 	f.print("   %s executed by the server, of which %s for callers that were gone", count(int(executed)), count(int(abandoned)))
 	wrong := []error{f.ledger.Balance(statsOf(f.sessions())...)}
-	if answered := int64(f.ledger.Told()[ledger.Answered()]); executed-abandoned != answered {
-		wrong = append(wrong, fmt.Errorf("books: %d calls executed, %d of them for nobody, and %d answered", executed, abandoned, answered))
+	if answered := int64(f.ledger.Reported()[ledger.Answered()]); executed-abandoned != answered {
+		wrong = append(wrong, fmt.Errorf("%d calls were executed, %d of them were cancelled, and %d were answered", executed, abandoned, answered))
 	}
 	goroutines := ledger.SettledGoroutines(f.before.goroutines)
 	f.print("   goroutines: %d before, %d after", f.before.goroutines, goroutines)
@@ -311,9 +311,9 @@ func (f *fleet) nothingLeft() error {
 	return errors.Join(wrong...)
 }
 
-// byCallers reports whether a method is one that the program calls. The others
+// isFleetCall reports whether a method is one that the program calls. The others
 // are of handshakes.
-func byCallers(method string) bool {
+func isFleetCall(method string) bool {
 	return method != protocol.MethodInitialize && method != protocol.MethodDiscover
 }
 
@@ -326,7 +326,7 @@ func statsOf(sessions []*client.Session) []conn.Stats {
 	return stats
 }
 
-// balanceSheet returns a table of how calls and handshakes ended.
-func balanceSheet(l *ledger.Ledger) string {
-	return fmt.Sprintf("%v\nof handshakes:\n%v", l.Told(), l.Handshakes())
+// outcomeTables returns a table of how calls and handshakes ended.
+func outcomeTables(l *ledger.Ledger) string {
+	return fmt.Sprintf("%v\nof handshakes:\n%v", l.Reported(), l.Handshakes())
 }

@@ -11,10 +11,10 @@ import (
 	"syscall"
 )
 
-// found is what there is of processes.
+// found counts the processes that are left.
 type found struct {
 	marked  int // processes of this run, other than this one
-	zombies int // children of this process that have ended, and that nobody has reaped
+	zombies int // children of this process that have ended, and were not reaped
 }
 
 // processes searches /proc for processes that a run has left behind: those with
@@ -26,7 +26,7 @@ func processes(mark string) (f found, err error) {
 	}
 	variable := []byte(markVariable + "=" + mark + "\x00")
 	for _, folder := range folders {
-		zombie, err := isOurZombie(folder)
+		zombie, err := isOwnZombie(folder)
 		if err != nil {
 			return f, err
 		}
@@ -44,9 +44,9 @@ func processes(mark string) (f found, err error) {
 	return f, nil
 }
 
-// isOurZombie reads the state and the parent, which follow the command's name in
+// isOwnZombie reads the state and the parent, which follow the command's name in
 // parentheses (proc_pid_stat(5)).
-func isOurZombie(folder string) (bool, error) {
+func isOwnZombie(folder string) (bool, error) {
 	stat, err := readProcess(filepath.Join(folder, "stat"))
 	if err != nil || stat == nil {
 		return false, err
@@ -61,11 +61,11 @@ func isOurZombie(folder string) (bool, error) {
 // readProcess reads a file of a process in /proc. It returns nil if the process
 // has ended or belongs to another user.
 func readProcess(path string) ([]byte, error) {
-	said, err := os.ReadFile(path)
+	content, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ESRCH) {
 		return nil, nil
 	}
-	return said, err
+	return content, err
 }
 
 // openFiles counts descriptors. It first opens a pipe, because the runtime opens

@@ -4,7 +4,7 @@ package main
 
 import "errors"
 
-var errNotLinux = errors.New("-children needs Linux: it looks through /proc for what is left")
+var errNotLinux = errors.New("-children needs Linux: it searches /proc for processes that are left")
 
 // found is what there is of processes.
 type found struct{ marked, zombies int }

@@ -1,6 +1,6 @@
-// Package ledger checks what callers are told. It counts how calls ended, as
-// their callers were told, and holds that against what the Conns say in their
-// Stats and against what the peer has executed:
+// Package ledger checks the outcomes of calls. It counts the outcomes that callers
+// got, and compares them with the Stats of the Conns and with what the peer has
+// executed:
 //
 //   - every call ends once, with one cause and one delivery
 //   - a call that was not sent was not executed
@@ -55,7 +55,7 @@ func OutcomeOf(err error) (Outcome, error) {
 // Counts says how many calls ended in each way.
 type Counts map[Outcome]uint64
 
-// Settled adds up what Conns say of the calls that have ended.
+// Settled adds up the calls that have ended, from the Stats of Conns.
 func Settled(stats ...conn.Stats) Counts {
 	counts := Counts{}
 	for _, s := range stats {
@@ -99,11 +99,11 @@ func (c Counts) String() string {
 	return text.String()
 }
 
-// A Ledger counts what the callers of one or several Conns were told. Its
+// A Ledger counts the outcomes that the callers of one or several Conns got. Its
 // methods may be called from any goroutine. The zero value is empty.
 type Ledger struct {
 	mu         sync.Mutex
-	told       Counts
+	reported   Counts
 	handshakes Counts
 	failures   []error // errors that are not an outcome of a call
 }
@@ -111,8 +111,8 @@ type Ledger struct {
 // maxFailures is how many failures a Ledger keeps: a mistake often repeats.
 const maxFailures = 10
 
-// Tell records what a caller got at the end of its call, and returns the outcome.
-func (l *Ledger) Tell(err error) Outcome { return l.count(&l.told, err) }
+// Report records what a caller got at the end of its call, and returns the outcome.
+func (l *Ledger) Report(err error) Outcome { return l.count(&l.reported, err) }
 
 func (l *Ledger) count(to *Counts, err error) Outcome {
 	outcome, wrong := OutcomeOf(err)
@@ -132,23 +132,23 @@ func (l *Ledger) count(to *Counts, err error) Outcome {
 }
 
 // Hooks records the calls that Conns make for themselves, such as the calls of a
-// handshake. Those are the calls of methods for which ours returns false. They
-// have no caller that reports them with Tell.
-func (l *Ledger) Hooks(ours func(method string) bool) telemetry.Hooks {
+// handshake. Those are the calls of methods for which hasCaller returns
+// false. They have no caller that calls Report.
+func (l *Ledger) Hooks(hasCaller func(method string) bool) telemetry.Hooks {
 	return telemetry.Hooks{RequestStopped: func(_ context.Context, stopped telemetry.RequestStopped) {
-		if !ours(stopped.Method) {
+		if !hasCaller(stopped.Method) {
 			l.count(&l.handshakes, stopped.Err)
 		}
 	}}
 }
 
-// Told returns how many callers were told of each outcome.
-func (l *Ledger) Told() Counts {
+// Reported returns how many callers got each outcome.
+func (l *Ledger) Reported() Counts {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	told := Counts{}
-	told.Add(l.told)
-	return told
+	counts := Counts{}
+	counts.Add(l.reported)
+	return counts
 }
 
 // Handshakes returns how the calls that Hooks has recorded ended.
@@ -163,8 +163,8 @@ func (l *Ledger) Handshakes() Counts {
 // Balance checks that the counts of the Conns equal the counts of their
 // callers: each call has ended once, with the outcome that its caller got.
 func (l *Ledger) Balance(stats ...conn.Stats) error {
-	told, settled := l.Told(), Settled(stats...)
-	told.Add(l.Handshakes())
+	reported, settled := l.Reported(), Settled(stats...)
+	reported.Add(l.Handshakes())
 	l.mu.Lock()
 	wrong := append([]error(nil), l.failures...)
 	l.mu.Unlock()
@@ -177,8 +177,8 @@ func (l *Ledger) Balance(stats ...conn.Stats) error {
 	}
 	for _, cause := range conn.Causes() {
 		for _, delivery := range conn.Deliveries() {
-			if o := (Outcome{cause, delivery}); told[o] != settled[o] {
-				wrong = append(wrong, fmt.Errorf("ledger: %v: %d calls ended so, %d callers were told so", o, settled[o], told[o]))
+			if o := (Outcome{cause, delivery}); reported[o] != settled[o] {
+				wrong = append(wrong, fmt.Errorf("ledger: %v: %d calls ended so, and %d callers got that outcome", o, settled[o], reported[o]))
 			}
 		}
 	}
@@ -187,7 +187,7 @@ func (l *Ledger) Balance(stats ...conn.Stats) error {
 
 // A Call is one call, as its caller and its peer saw it.
 type Call struct {
-	Told     int // how often its caller got an outcome
+	Reported int // how often its caller got an outcome
 	Outcome  Outcome
 	Executed int // how often the peer executed it
 }
@@ -196,8 +196,8 @@ type Call struct {
 // sent at most sent times. It returns "" if nothing is wrong.
 func (c Call) Contradiction(sent int) string {
 	switch {
-	case c.Told != 1:
-		return fmt.Sprintf("its caller was told %d times", c.Told)
+	case c.Reported != 1:
+		return fmt.Sprintf("its caller got %d outcomes", c.Reported)
 	case c.Outcome.Delivery == conn.NotSent && c.Executed > 0:
 		return "it was not sent, and executed"
 	case c.Outcome.Cause == conn.Answered && c.Executed == 0:

@@ -1,6 +1,6 @@
 // Package demo shows the main job: real server processes under supervision are
-// killed, garbled and stalled while many goroutines call them, every caller is
-// told one true thing, and the servers come back.
+// killed, garbled and stalled while many goroutines call them. Every caller gets
+// one correct outcome, and the servers are restarted.
 package demo
 
 import (
@@ -53,89 +53,89 @@ func (o *Options) setDefaults() error {
 	return nil
 }
 
-// A show is one run of the demo.
-type show struct {
+// A demo is one run.
+type demo struct {
 	options    Options
-	story      *story
+	printer    *printer
 	servers    []*server
 	supervisor *supervisor.Supervisor
 	metrics    *metrics // nil without Options.Metrics
 }
 
-// Run plays the demo. It returns nil only when every call ended exactly once,
-// every server came back, nothing is left over, and the metrics, if they were asked for,
-// say what the books do.
+// Run runs the demo. It returns nil only when every call ended exactly once,
+// every server came back, nothing is left over, and the metrics, if they are wanted,
+// have the same counts.
 func Run(ctx context.Context, o Options) error {
 	if err := o.setDefaults(); err != nil {
 		return err
 	}
 	goroutines := runtime.NumGoroutine()
-	s := &show{
+	d := &demo{
 		options:    o,
-		story:      newStory(o),
+		printer:    newPrinter(o),
 		supervisor: supervisor.New(supervisor.Options{Name: "demo"}),
 	}
 	var err error
 	if o.Metrics {
-		if s.metrics, err = newMetrics(); err != nil {
+		if d.metrics, err = newMetrics(); err != nil {
 			return err
 		}
 	}
 	for _, name := range []string{"alpha", "bravo", "charlie"} {
-		s.servers = append(s.servers, newServer(name, s.story, s.metrics))
+		d.servers = append(d.servers, newServer(name, d.printer, d.metrics))
 	}
-	err = s.play(ctx)
-	s.story.end()
+	err = d.run(ctx)
+	d.printer.removeTable()
 	if err != nil {
 		return err
 	}
-	report := s.report(context.WithoutCancel(ctx), goroutines)
-	s.story.summarize(report)
+	report := d.report(context.WithoutCancel(ctx), goroutines)
+	d.printer.summarize(report)
 	return report.verdict()
 }
 
-// play runs the demo from start to end. It closes everything, whatever happens.
-func (s *show) play(ctx context.Context) (err error) {
-	defer func() { err = errors.Join(err, s.close(ctx)) }()
-	s.story.tell(event{Kind: kindNote, Text: fmt.Sprintf("starting %d servers: %s (seed %d)", len(s.servers), s.options.Server.Path, s.options.Seed)})
-	for _, server := range s.servers {
-		if err := server.connect(ctx, s.options.Server, s.supervisor); err != nil {
+// run runs the demo from start to end. It closes everything, whatever happens.
+func (d *demo) run(ctx context.Context) (err error) {
+	defer func() { err = errors.Join(err, d.close(ctx)) }()
+	d.printer.print(event{Kind: kindNote, Text: fmt.Sprintf("starting %d servers: %s (seed %d)", len(d.servers), d.options.Server.Path, d.options.Seed)})
+	for _, server := range d.servers {
+		if err := server.connect(ctx, d.options.Server, d.supervisor); err != nil {
 			return err
 		}
 	}
-	if s.metrics != nil {
-		s.metrics.Watch(samplesOf(s.servers))
+	if d.metrics != nil {
+		d.metrics.Watch(samplesOf(d.servers))
 	}
-	s.story.watch(s.servers)
-	enough := make(chan struct{})
+	d.printer.showTable(d.servers)
+	stop := make(chan struct{})
 	var callers sync.WaitGroup
-	for _, server := range s.servers {
-		for range s.options.Callers {
-			callers.Go(func() { server.call(ctx, enough) })
+	for _, server := range d.servers {
+		for range d.options.Callers {
+			callers.Go(func() { server.call(ctx, stop) })
 		}
 	}
-	s.story.tell(event{Kind: kindNote, Text: fmt.Sprintf("%d goroutines call each of them: a tool that takes 0.2 s, again and again", s.options.Callers)})
-	err = s.perform(ctx)
-	close(enough)
+	d.printer.print(event{Kind: kindNote, Text: fmt.Sprintf("%d goroutines call each of them: a tool that takes 0.2 s, again and again", d.options.Callers)})
+	err = d.injectFaults(ctx)
+	close(stop)
 	callers.Wait()
 	return err
 }
 
-// perform injects every fault at its time, waits until the servers are back,
+// injectFaults injects every fault at its time, waits until the servers are back,
 // and lets them serve for the remaining time.
-func (s *show) perform(ctx context.Context) error {
+func (d *demo) injectFaults(ctx context.Context) error {
 	began := time.Now()
 	var down []func(context.Context) error
-	for _, act := range plan(s.options.Seed, len(s.servers), s.options.Duration) {
-		if err := pause.For(ctx, act.at-time.Since(began)); err != nil {
+	for _, planned := range plan(d.options.Seed, len(d.servers), d.options.Duration) {
+		if err := pause.For(ctx, planned.at-time.Since(began)); err != nil {
 			return err
 		}
-		server := s.servers[act.server]
+		server := d.servers[planned.server]
 		epoch := server.session.Conn().Status().Epoch
-		if err := server.suffer(ctx, act.fault); err != nil {
+		if err := server.inject(ctx, planned.fault); err != nil {
 			return fmt.Errorf("demo: %s: %w", server.name, err)
 		}
-		if act.fault.losesLink() {
+		if planned.fault.losesLink() {
 			server.losses++
 			down = append(down, func(ctx context.Context) error { return server.awaitReady(ctx, epoch) })
 		}
@@ -147,19 +147,19 @@ func (s *show) perform(ctx context.Context) error {
 			return err
 		}
 	}
-	return pause.For(ctx, s.options.Duration-time.Since(began))
+	return pause.For(ctx, d.options.Duration-time.Since(began))
 }
 
 // close closes every session and the supervisor.
-func (s *show) close(ctx context.Context) error {
+func (d *demo) close(ctx context.Context) error {
 	var errs []error
-	for _, server := range s.servers {
+	for _, server := range d.servers {
 		if server.session != nil {
-			server.tellFailures()
+			server.printFailures()
 			errs = append(errs, server.session.Close(ctx))
 		}
 	}
-	return errors.Join(append(errs, s.supervisor.Stop(context.WithoutCancel(ctx)))...)
+	return errors.Join(append(errs, d.supervisor.Stop(context.WithoutCancel(ctx)))...)
 }
 
 // A fault is a way in which a server fails.
@@ -171,23 +171,23 @@ const (
 	oversized fault = "oversized" // the server sends a frame above the limit
 	stalled   fault = "stalled"   // the process is stopped (SIGSTOP)
 	resumed   fault = "resumed"   // the process continues (SIGCONT)
-	leaves    fault = "leaves"    // the server exits by itself
+	exits     fault = "leaves"    // the server exits by itself
 )
 
 // losesLink reports whether the fault ends the server's process, so that it
 // must be restarted.
-func (f fault) losesLink() bool { return f == killed || f == oversized || f == leaves }
+func (f fault) losesLink() bool { return f == killed || f == oversized || f == exits }
 
-// An act is one fault at one time.
-type act struct {
+// A plannedFault is one fault at one time.
+type plannedFault struct {
 	at     time.Duration // the time since the beginning
 	server int
 	fault  fault
 }
 
-// scene says when each fault happens, as a fraction of the duration, and which
+// schedule lists when each fault happens, as a fraction of the duration, and which
 // of the shuffled servers it hits.
-var scene = [...]struct {
+var schedule = [...]struct {
 	part   float64
 	server int
 	fault  fault
@@ -197,18 +197,18 @@ var scene = [...]struct {
 	{0.36, 1, oversized},
 	{0.52, 2, stalled},
 	{0.66, 2, resumed},
-	{0.72, 0, leaves},
+	{0.72, 0, exits},
 }
 
 // plan draws which server fails how, and when, from a seed. Equal seeds give
 // equal plans. Times vary by ± 2 % of the duration, which keeps their order.
-func plan(seed uint64, servers int, whole time.Duration) []act {
+func plan(seed uint64, servers int, whole time.Duration) []plannedFault {
 	random := rand.New(rand.NewPCG(seed, 0))
 	order := random.Perm(servers)
-	acts := make([]act, len(scene))
-	for i, s := range scene {
+	faults := make([]plannedFault, len(schedule))
+	for i, s := range schedule {
 		part := s.part + 0.04*random.Float64() - 0.02
-		acts[i] = act{time.Duration(part * float64(whole)), order[s.server%servers], s.fault}
+		faults[i] = plannedFault{time.Duration(part * float64(whole)), order[s.server%servers], s.fault}
 	}
-	return acts
+	return faults
 }

@@ -51,17 +51,17 @@ func run(t *testing.T, o Options) string {
 }
 
 func TestDemoTellsItsStory(t *testing.T) {
-	t.Parallel() // two demos wait at once
+	t.Parallel() // both demos mostly wait
 	out := run(t, Options{Callers: 5, Color: true, Live: true, Metrics: true, Seed: 3})
-	for _, told := range []string{
+	for _, want := range []string{
 		"SIGKILL", "ready → backoff: the process was ended by signal: killed", "next attempt in",
 		"5 callers were told: link lost (unknown)", "refused (not sent)", "backoff → starting", "serves in its place",
 		"dropped, counted, and nothing lost", "a frame above the limit", "SIGSTOP", "SIGCONT",
 		"the process exited with status 0", "answered", "\x1b[",
 		"the same by the metrics",
 	} {
-		if !strings.Contains(out, told) {
-			t.Errorf("the story does not tell of %q:\n%s", told, out)
+		if !strings.Contains(out, want) {
+			t.Errorf("the output lacks %q:\n%s", want, out)
 		}
 	}
 }
@@ -78,9 +78,9 @@ func TestDemoTellsItsStoryToPrograms(t *testing.T) {
 		kinds[ev.Kind]++
 	}
 	if strings.Contains(out, `"metrics"`) {
-		t.Error("nobody asked for metrics")
+		t.Error("metrics were printed without Options.Metrics")
 	}
-	for _, kind := range []string{kindNote, kindTransition, kindFault, kindTold, kindViolation, kindSummary} {
+	for _, kind := range []string{kindNote, kindTransition, kindFault, kindOutcome, kindViolation, kindSummary} {
 		if kinds[kind] == 0 {
 			t.Errorf("no event of kind %q:\n%s", kind, out)
 		}
@@ -93,12 +93,12 @@ func TestPlanIsDrawnFromItsSeed(t *testing.T) {
 		whole := rapid.Custom(func(t *rapid.T) time.Duration {
 			return MinDuration + time.Duration(rapid.IntRange(0, 3600).Draw(t, "seconds"))*time.Second
 		}).Draw(t, "whole")
-		acts := plan(seed, 3, whole)
-		if !slices.Equal(acts, plan(seed, 3, whole)) {
+		faults := plan(seed, 3, whole)
+		if !slices.Equal(faults, plan(seed, 3, whole)) {
 			t.Fatal("equal seeds gave different plans")
 		}
-		if !slices.IsSortedFunc(acts, func(a, b act) int { return int(a.at - b.at) }) || acts[len(acts)-1].at > whole {
-			t.Fatalf("out of order or time: %v", acts)
+		if !slices.IsSortedFunc(faults, func(a, b plannedFault) int { return int(a.at - b.at) }) || faults[len(faults)-1].at > whole {
+			t.Fatalf("the faults are not in order, or after the end: %v", faults)
 		}
 	})
 }
@@ -119,35 +119,35 @@ func TestDemoRefusesTooShortADuration(t *testing.T) {
 	}
 }
 
-// balanced is the report of a demo that went well.
-func balanced() *report {
-	e := &entry{Server: "alpha", Made: 3, Ended: 3, Restarts: 1, losses: 1, book: new(book)}
+// correctReport returns the report of a demo without errors.
+func correctReport() *report {
+	e := &entry{Server: "alpha", Made: 3, Ended: 3, Restarts: 1, losses: 1, outcomes: new(outcomes)}
 	e.stats.Calls = 3
 	e.stats.Settled = map[conn.Cause]map[conn.Delivery]uint64{
 		conn.Answered: {conn.Sent: 2},
 		conn.LinkLost: {conn.Unknown: 1},
 	}
-	e.book.record(nil)
-	e.book.record(nil)
-	e.book.record(&conn.CallError{Cause: conn.LinkLost, Delivery: conn.Unknown, Err: errors.New("gone")})
-	told := *e
-	told.Settled = map[string]map[string]uint64{"answered": {"sent": 2}, "link lost": {"unknown": 1}}
+	e.outcomes.record(nil)
+	e.outcomes.record(nil)
+	e.outcomes.record(&conn.CallError{Cause: conn.LinkLost, Delivery: conn.Unknown, Err: errors.New("gone")})
+	metrics := *e
+	metrics.Settled = map[string]map[string]uint64{"answered": {"sent": 2}, "link lost": {"unknown": 1}}
 	e.Settled = map[string]map[string]uint64{"answered": {"sent": 2}, "link lost": {"unknown": 1}}
-	return &report{Servers: []*entry{e}, Metrics: []*entry{&told}, counted: 3, Goroutines: [2]int{3, 3}, Processes: [2]int{2, 0}}
+	return &report{Servers: []*entry{e}, Metrics: []*entry{&metrics}, counted: 3, Goroutines: [2]int{3, 3}, Processes: [2]int{2, 0}}
 }
 
 func TestVerdict(t *testing.T) {
-	if err := balanced().verdict(); err != nil {
-		t.Fatalf("a good report was refused: %v", err)
+	if err := correctReport().verdict(); err != nil {
+		t.Fatalf("a correct report has errors: %v", err)
 	}
-	for name, spoil := range map[string]func(*report, *entry){
-		"a call that never ended":      func(_ *report, e *entry) { e.stats.Calls++ },
-		"a caller told twice":          func(_ *report, e *entry) { e.book.record(nil) },
-		"a caller told something else": func(_ *report, e *entry) { e.book.record(errors.New("?")) },
-		"no restart":                   func(_ *report, e *entry) { e.Restarts = 0 },
-		"one restart too many":         func(_ *report, e *entry) { e.Restarts = 2 },
-		"nothing in flight":            func(_ *report, e *entry) { delete(e.stats.Settled, conn.LinkLost) },
-		"a call booked twice": func(_ *report, e *entry) {
+	for name, change := range map[string]func(*report, *entry){
+		"a call that never ended":        func(_ *report, e *entry) { e.stats.Calls++ },
+		"a caller with two outcomes":     func(_ *report, e *entry) { e.outcomes.record(nil) },
+		"a caller with an unknown error": func(_ *report, e *entry) { e.outcomes.record(errors.New("?")) },
+		"no restart":                     func(_ *report, e *entry) { e.Restarts = 0 },
+		"one restart too many":           func(_ *report, e *entry) { e.Restarts = 2 },
+		"nothing in flight":              func(_ *report, e *entry) { delete(e.stats.Settled, conn.LinkLost) },
+		"a call counted twice": func(_ *report, e *entry) {
 			e.stats.Settled[conn.TimedOut] = map[conn.Delivery]uint64{conn.Unknown: 1}
 		},
 		"a call that the metrics lack":         func(r *report, _ *entry) { r.Metrics[0].Settled["answered"]["sent"] = 1 },
@@ -155,12 +155,12 @@ func TestVerdict(t *testing.T) {
 		"a call that no histogram has counted": func(r *report, _ *entry) { r.counted = 2 },
 		"a goroutine left":                     func(r *report, _ *entry) { r.Goroutines[1]++ },
 		"a process left":                       func(r *report, _ *entry) { r.Processes[1]++ },
-		"an unfinished story":                  func(r *report, _ *entry) { r.failed = errors.New("disk full") },
+		"an output that failed":                func(r *report, _ *entry) { r.err = errors.New("disk full") },
 	} {
-		r := balanced()
-		spoil(r, r.Servers[0])
+		r := correctReport()
+		change(r, r.Servers[0])
 		if r.verdict() == nil {
-			t.Errorf("%s went unnoticed", name)
+			t.Errorf("%s: no error", name)
 		}
 	}
 }

@@ -120,8 +120,8 @@ func (c collection) entries(servers []*server) []*entry {
 	return entries
 }
 
-// callsTold returns how many tool calls the histogram of callers has counted.
-func (c collection) callsTold() (calls uint64) {
+// operationCount returns how many tool calls the histogram of callers has counted.
+func (c collection) operationCount() (calls uint64) {
 	c.histogram("mcp.client.operation.duration", func(by attribute.Set, p metricdata.HistogramDataPoint[float64]) {
 		if text(by, "mcp.method.name") == "tools/call" {
 			calls += p.Count
@@ -141,16 +141,16 @@ func (e *entry) row(cause conn.Cause) (row [3]uint64, any bool) {
 
 // agree returns nil if both entries have the same counts. Outages may differ by the
 // time between two readings of the clock.
-func (e *entry) agree(told *entry) error {
+func (e *entry) agree(metrics *entry) error {
 	for _, cause := range conn.Causes() {
-		booked, _ := e.row(cause)
-		if row, _ := told.row(cause); row != booked {
-			return fmt.Errorf("demo: %s: by the metrics %v calls ended by %s, and by the books %v", e.Server, row, cause, booked)
+		counted, _ := e.row(cause)
+		if row, _ := metrics.row(cause); row != counted {
+			return fmt.Errorf("demo: %s: by the metrics %v calls ended by %s, and by the statistics %v", e.Server, row, cause, counted)
 		}
 	}
-	booked, metered := [...]uint64{e.Made, e.Ended, e.Late, e.Dropped, e.Restarts}, [...]uint64{told.Made, told.Ended, told.Late, told.Dropped, told.Restarts}
-	if booked != metered {
-		return fmt.Errorf("demo: %s: calls made, ended, late, malformed frames and restarts are %v by the metrics, and %v by the books", e.Server, metered, booked)
+	counted, metered := [...]uint64{e.Made, e.Ended, e.Late, e.Dropped, e.Restarts}, [...]uint64{metrics.Made, metrics.Ended, metrics.Late, metrics.Dropped, metrics.Restarts}
+	if counted != metered {
+		return fmt.Errorf("demo: %s: calls made, ended, late, malformed frames and restarts are %v by the metrics, and %v by the statistics", e.Server, metered, counted)
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ type report struct {
 	Metrics    []*entry `json:"metrics,omitempty"` // the same entries from the metrics
 	Goroutines [2]int   `json:"goroutines"`        // how many goroutines there were before and after
 	Processes  [2]int   `json:"processes"`         // how many processes were started, and how many are still alive
-	failed     error    // the error of the output or of the metrics
+	err        error    // the error of the output or of the metrics
 	counted    uint64   // how many calls the histogram of callers has counted
 }
 
@@ -34,22 +34,22 @@ type entry struct {
 	Restarts uint64                       `json:"restarts"`
 	Outage   float64                      `json:"longestOutage"` // in seconds
 
-	losses uint64
-	stats  conn.Stats
-	book   *book
+	losses   uint64
+	stats    conn.Stats
+	outcomes *outcomes
 }
 
-func (s *show) report(ctx context.Context, goroutines int) *report {
-	r := &report{Kind: kindSummary, failed: s.story.failed}
-	for _, server := range s.servers {
+func (d *demo) report(ctx context.Context, goroutines int) *report {
+	r := &report{Kind: kindSummary, err: d.printer.err}
+	for _, server := range d.servers {
 		r.Servers = append(r.Servers, newEntry(server))
 		r.Processes[0] += server.children.started()
 		r.Processes[1] += server.children.alive()
 	}
-	if s.metrics != nil {
-		all, err := s.metrics.collect(ctx)
-		r.failed = errors.Join(r.failed, err, s.metrics.provider.Shutdown(ctx))
-		r.Metrics, r.counted = all.entries(s.servers), all.callsTold()
+	if d.metrics != nil {
+		all, err := d.metrics.collect(ctx)
+		r.err = errors.Join(r.err, err, d.metrics.provider.Shutdown(ctx))
+		r.Metrics, r.counted = all.entries(d.servers), all.operationCount()
 	}
 	r.Goroutines = [2]int{goroutines, ledger.SettledGoroutines(goroutines)}
 	return r
@@ -61,7 +61,7 @@ func newEntry(s *server) *entry {
 		Server: s.name, Made: stats.Calls, Ended: stats.Ended(), Late: stats.Late, Dropped: stats.Malformed,
 		Restarts: s.session.Conn().Status().Epoch - 1, Outage: seconds(s.longestOutage()),
 		Settled: make(map[string]map[string]uint64),
-		losses:  s.losses, stats: stats, book: &s.book,
+		losses:  s.losses, stats: stats, outcomes: &s.outcomes,
 	}
 	for cause, byDelivery := range stats.Settled {
 		row := make(map[string]uint64)
@@ -76,16 +76,16 @@ func newEntry(s *server) *entry {
 }
 
 // summarize prints the table at the end.
-func (s *story) summarize(r *report) {
-	if s.options.JSON {
-		s.write(jsonLine(r))
+func (p *printer) summarize(r *report) {
+	if p.options.JSON {
+		p.write(jsonLine(r))
 		return
 	}
-	s.write("\n" + tables(r.Servers))
+	p.write("\n" + tables(r.Servers))
 	if r.Metrics != nil {
-		s.write("\nthe same by the metrics\n\n" + tables(r.Metrics))
+		p.write("\nthe same by the metrics\n\n" + tables(r.Metrics))
 	}
-	s.write(fmt.Sprintf("\ngoroutines %d before, %d after; processes %d started, %d left\n",
+	p.write(fmt.Sprintf("\ngoroutines %d before, %d after; processes %d started, %d left\n",
 		r.Goroutines[0], r.Goroutines[1], r.Processes[0], r.Processes[1]))
 }
 
@@ -113,7 +113,7 @@ func tables(entries []*entry) string {
 // verdict returns nil if all counts agree, every server came back, and nothing
 // was left behind.
 func (r *report) verdict() error {
-	errs := []error{r.failed}
+	errs := []error{r.err}
 	var unknown uint64
 	for _, e := range r.Servers {
 		errs = append(errs, e.verdict()...)
@@ -139,22 +139,22 @@ func (r *report) metricsAgree() error {
 		return nil
 	}
 	var errs []error
-	told := uint64(0)
+	reported := uint64(0)
 	for i, e := range r.Servers {
 		errs = append(errs, e.agree(r.Metrics[i]))
-		for _, n := range e.book.Told() {
-			told += n
+		for _, n := range e.outcomes.Reported() {
+			reported += n
 		}
 	}
-	if told != r.counted {
-		errs = append(errs, fmt.Errorf("demo: the metrics have counted %d calls, and the callers %d", r.counted, told))
+	if reported != r.counted {
+		errs = append(errs, fmt.Errorf("demo: the metrics have counted %d calls, and the callers %d", r.counted, reported))
 	}
 	return errors.Join(errs...)
 }
 
 func (e *entry) verdict() []error {
 	var errs []error
-	if err := e.book.Balance(e.stats); err != nil {
+	if err := e.outcomes.Balance(e.stats); err != nil {
 		errs = append(errs, fmt.Errorf("demo: %s: %w", e.Server, err))
 	}
 	if e.Restarts != e.losses {

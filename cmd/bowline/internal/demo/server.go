@@ -22,19 +22,19 @@ const (
 	// frameLimit is small, so that an oversized frame need not be large.
 	frameLimit = 1 << 20
 
-	// patience is the timeout of a call. It is shorter than the time for which a
+	// callTimeout is the timeout of a call. It is shorter than the time for which a
 	// server is stopped.
-	patience = time.Second
+	callTimeout = time.Second
 )
 
 // A server is one of the demo's servers: its process, the session with it, and
 // the outcomes of its calls.
 type server struct {
 	name     string
-	story    *story
+	printer  *printer
 	metrics  *metrics // nil without Options.Metrics
 	children children
-	book     book
+	outcomes outcomes
 	session  *client.Session
 	losses   uint64 // how many faults have ended its process
 
@@ -44,8 +44,8 @@ type server struct {
 	ready    chan uint64   // epochs that became ready; dropped if nobody waits for them
 }
 
-func newServer(name string, s *story, m *metrics) *server {
-	return &server{name: name, story: s, metrics: m, ready: make(chan uint64, 16)}
+func newServer(name string, p *printer, m *metrics) *server {
+	return &server{name: name, printer: p, metrics: m, ready: make(chan uint64, 16)}
 }
 
 // connect starts the server under the supervisor, and prints that.
@@ -56,7 +56,7 @@ func (s *server) connect(ctx context.Context, command stdio.Command, sup *superv
 		Supervisor: sup,
 		Conn: conn.Options{
 			Name:  s.name,
-			Hooks: telemetry.Tee(telemetry.Hooks{Transition: s.onTransition, Violation: s.onViolation}, s.book.Hooks(byCallers)),
+			Hooks: telemetry.Tee(telemetry.Hooks{Transition: s.onTransition, Violation: s.onViolation}, s.outcomes.Hooks(isDemoCall)),
 		},
 	}
 	if s.metrics != nil {
@@ -71,22 +71,22 @@ func (s *server) connect(ctx context.Context, command stdio.Command, sup *superv
 	return s.awaitReady(ctx, 0)
 }
 
-func (s *server) tell(ev event) {
+func (s *server) print(ev event) {
 	ev.Server = s.name
-	s.story.tell(ev)
+	s.printer.print(ev)
 }
 
 func (s *server) onTransition(t telemetry.Transition) {
 	ev := transitionEvent(t)
 	ev.Server = s.name
-	s.story.tellAt(t.At, ev)
+	s.printer.printAt(t.At, ev)
 	s.measure(t)
 	if conn.State(t.To) != conn.Ready {
 		return
 	}
 	if t.Epoch > 1 {
-		s.tell(event{Kind: kindNote, Text: fmt.Sprintf("process %d serves in its place; meanwhile", s.children.latest())})
-		s.tellFailures()
+		s.print(event{Kind: kindNote, Text: fmt.Sprintf("process %d serves in its place; meanwhile", s.children.latest())})
+		s.printFailures()
 	}
 	select {
 	case s.ready <- t.Epoch:
@@ -95,13 +95,13 @@ func (s *server) onTransition(t telemetry.Transition) {
 }
 
 func (s *server) onViolation(v telemetry.Violation) {
-	s.tell(event{Kind: kindViolation, Text: fmt.Sprintf("dropped, counted, and nothing lost: %s", brief(v.Err))})
+	s.print(event{Kind: kindViolation, Text: fmt.Sprintf("dropped, counted, and nothing lost: %s", brief(v.Err))})
 }
 
-// tellFailures prints the failures that callers got since the last time.
-func (s *server) tellFailures() {
-	for _, ev := range s.book.failures() {
-		s.tell(ev)
+// printFailures prints the failures that callers got since the last time.
+func (s *server) printFailures() {
+	for _, ev := range s.outcomes.failures() {
+		s.print(ev)
 	}
 }
 
@@ -143,57 +143,57 @@ func (s *server) awaitReady(ctx context.Context, epoch uint64) error {
 	}
 }
 
-// call makes calls until enough is closed. A call that was certainly not
+// call makes calls until stop is closed. A call that was certainly not
 // executed is repeated when the server is back.
-func (s *server) call(ctx context.Context, enough <-chan struct{}) {
+func (s *server) call(ctx context.Context, stop <-chan struct{}) {
 	waits := false
 	for {
 		select {
-		case <-enough:
+		case <-stop:
 			return
 		case <-ctx.Done():
 			return
 		default:
 		}
-		session := s.session.With(client.CallOptions{WaitForReady: waits, Timeout: patience})
+		session := s.session.With(client.CallOptions{WaitForReady: waits, Timeout: callTimeout})
 		_, err := session.CallTool(ctx, &protocol.CallToolParams{Name: "slow", Arguments: json.RawMessage(`{"seconds":0.2}`)})
-		s.book.record(err)
+		s.outcomes.record(err)
 		waits = conn.NotExecuted(err)
 	}
 }
 
-// suffer makes the server fail.
-func (s *server) suffer(ctx context.Context, f fault) error {
+// inject makes the server fail.
+func (s *server) inject(ctx context.Context, f fault) error {
 	pid := s.children.latest()
 	switch f {
 	case killed:
-		s.tell(event{Kind: kindFault, Text: fmt.Sprintf("SIGKILL to process %d, with calls in flight", pid)})
+		s.print(event{Kind: kindFault, Text: fmt.Sprintf("SIGKILL to process %d, with calls in flight", pid)})
 		return kill(pid)
 	case garbage:
-		s.tell(event{Kind: kindFault, Text: "one more call has it write lines that are no messages"})
-		return s.provoke(ctx, "garble", `{"lines":3}`)
+		s.print(event{Kind: kindFault, Text: "one more call has it write lines that are no messages"})
+		return s.callFaultTool(ctx, "garble", `{"lines":3}`)
 	case oversized:
-		s.tell(event{Kind: kindFault, Text: fmt.Sprintf("one more call has it send a frame of 2 MiB, where the limit is %d MiB", frameLimit>>20)})
-		return s.provoke(ctx, "big", `{"bytes":2097152}`)
+		s.print(event{Kind: kindFault, Text: fmt.Sprintf("one more call has it send a frame of 2 MiB, where the limit is %d MiB", frameLimit>>20)})
+		return s.callFaultTool(ctx, "big", `{"bytes":2097152}`)
 	case stalled:
-		s.tell(event{Kind: kindFault, Text: fmt.Sprintf("SIGSTOP to process %d: it lives, and says nothing", pid)})
+		s.print(event{Kind: kindFault, Text: fmt.Sprintf("SIGSTOP to process %d: it lives, and says nothing", pid)})
 		return stall(pid)
 	case resumed:
-		s.tell(event{Kind: kindFault, Text: fmt.Sprintf("SIGCONT to process %d: it goes on where it was, with answers nobody waits for", pid)})
+		s.print(event{Kind: kindFault, Text: fmt.Sprintf("SIGCONT to process %d: it goes on where it was, with answers nobody waits for", pid)})
 		err := resume(pid)
-		s.tellFailures()
+		s.printFailures()
 		return err
 	default:
-		s.tell(event{Kind: kindFault, Text: "one more call has it end by itself, with status 0"})
-		return s.provoke(ctx, "crash", `{"status":0}`)
+		s.print(event{Kind: kindFault, Text: "one more call has it end by itself, with status 0"})
+		return s.callFaultTool(ctx, "crash", `{"status":0}`)
 	}
 }
 
-// provoke calls a tool that makes the server fail. The outcome of this call is
+// callFaultTool calls a tool that makes the server fail. The outcome of this call is
 // counted, too.
-func (s *server) provoke(ctx context.Context, tool, arguments string) error {
+func (s *server) callFaultTool(ctx context.Context, tool, arguments string) error {
 	_, err := s.session.CallTool(ctx, &protocol.CallToolParams{Name: tool, Arguments: json.RawMessage(arguments)})
-	s.book.record(err)
+	s.outcomes.record(err)
 	var call *conn.CallError
 	if err != nil && !errors.As(err, &call) {
 		return err

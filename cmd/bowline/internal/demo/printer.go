@@ -15,43 +15,43 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A story prints events when they happen: as lines of text, with a live table
+// A printer prints events when they happen: as lines of text, with a live table
 // below them if wanted, or as JSON.
-type story struct {
+type printer struct {
 	out     io.Writer
 	options Options
 	began   time.Time
-	failed  error // the first error of out
+	err     error // the first error of out
 
 	mu    sync.Mutex
 	table *table // nil if there is no table
 }
 
-func newStory(o Options) *story { return &story{out: o.Out, options: o, began: time.Now()} }
+func newPrinter(o Options) *printer { return &printer{out: o.Out, options: o, began: time.Now()} }
 
-func (s *story) tell(ev event) { s.tellAt(time.Now(), ev) }
+func (p *printer) print(ev event) { p.printAt(time.Now(), ev) }
 
-func (s *story) tellAt(when time.Time, ev event) {
-	ev.At = seconds(when.Sub(s.began))
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.table != nil {
-		s.table.erase(s)
-		defer s.table.draw(s)
+func (p *printer) printAt(when time.Time, ev event) {
+	ev.At = seconds(when.Sub(p.began))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.table != nil {
+		p.table.erase(p)
+		defer p.table.draw(p)
 	}
-	s.write(s.line(ev))
+	p.write(p.line(ev))
 }
 
 // line returns the text of an event.
-func (s *story) line(ev event) string {
-	if s.options.JSON {
+func (p *printer) line(ev event) string {
+	if p.options.JSON {
 		return jsonLine(ev)
 	}
 	text := fmt.Sprintf("%7.3fs  %-8s %s", ev.At, ev.Server, ev.Text)
-	if ev.Kind == kindTold {
+	if ev.Kind == kindOutcome {
 		text = fmt.Sprintf("%7s   %-8s   %s", "", ev.Server, ev.Text)
 	}
-	return s.paint(colorOf(ev), text) + "\n"
+	return p.paint(colorOf(ev), text) + "\n"
 }
 
 func jsonLine(value any) string {
@@ -65,9 +65,9 @@ func jsonLine(value any) string {
 }
 
 // write prints a text, and records an error.
-func (s *story) write(text string) {
-	if _, err := io.WriteString(s.out, text); err != nil && s.failed == nil {
-		s.failed = fmt.Errorf("demo: the story cannot be told: %w", err)
+func (p *printer) write(text string) {
+	if _, err := io.WriteString(p.out, text); err != nil && p.err == nil {
+		p.err = fmt.Errorf("demo: cannot print: %w", err)
 	}
 }
 
@@ -81,8 +81,8 @@ const (
 	faint  = "2"
 )
 
-func (s *story) paint(color, text string) string {
-	if !s.options.Color || color == plain {
+func (p *printer) paint(color, text string) string {
+	if !p.options.Color || color == plain {
 		return text
 	}
 	return "\x1b[" + color + "m" + text + "\x1b[0m"
@@ -92,7 +92,7 @@ func colorOf(ev event) string {
 	switch {
 	case ev.Kind == kindFault:
 		return red
-	case ev.Kind == kindTold:
+	case ev.Kind == kindOutcome:
 		return yellow
 	case ev.Kind == kindViolation:
 		return faint
@@ -105,33 +105,33 @@ func colorOf(ev event) string {
 	}
 }
 
-// watch keeps a table of the servers below the story, until end.
-func (s *story) watch(servers []*server) {
-	if !s.options.Live || s.options.JSON {
+// showTable keeps a table of the servers below the events, until removeTable.
+func (p *printer) showTable(servers []*server) {
+	if !p.options.Live || p.options.JSON {
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.table = newTable(servers)
-	s.table.draw(s)
-	go s.table.run(s)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.table = newTable(servers)
+	p.table.draw(p)
+	go p.table.run(p)
 }
 
-// end removes the table.
-func (s *story) end() {
-	s.mu.Lock()
-	table := s.table
+// removeTable removes the table.
+func (p *printer) removeTable() {
+	p.mu.Lock()
+	table := p.table
 	if table != nil {
-		table.erase(s)
-		s.table = nil
+		table.erase(p)
+		p.table = nil
 	}
-	s.mu.Unlock()
+	p.mu.Unlock()
 	if table != nil {
 		table.stop()
 	}
 }
 
-// An event is one line of the story. Its JSON form is what --json prints.
+// An event is one line of the output. Its JSON form is what --json prints.
 type event struct {
 	At     float64 `json:"at"` // the time since the beginning, in seconds
 	Server string  `json:"server,omitempty"`
@@ -153,7 +153,7 @@ const (
 	kindNote       = "note"
 	kindTransition = "transition"
 	kindFault      = "fault"
-	kindTold       = "told"
+	kindOutcome    = "told"
 	kindViolation  = "violation"
 	kindSummary    = "summary"
 )
@@ -170,9 +170,9 @@ func transitionEvent(t telemetry.Transition) event {
 	return ev
 }
 
-func toldEvent(calls int, t told) event {
+func outcomeEvent(calls int, t outcome) event {
 	return event{
-		Kind: kindTold, Calls: calls, Cause: t.Cause.String(), Delivery: t.Delivery.String(),
+		Kind: kindOutcome, Calls: calls, Cause: t.Cause.String(), Delivery: t.Delivery.String(),
 		Text: fmt.Sprintf("%d callers were told: %s (%s): %s [%s]", calls, t.Cause, t.Delivery, t.reason, advice(t.Delivery)),
 	}
 }
@@ -207,53 +207,53 @@ func brief(err error) string {
 func seconds(d time.Duration) float64 { return float64(d.Milliseconds()) / 1000 }
 
 // A table shows the state of the servers below the events, and is redrawn in
-// place. The caller of its methods holds the mutex of the story, except for run
+// place. The caller of its methods holds the mutex of the printer, except for run
 // and stop.
 type table struct {
-	servers []*server
-	drawn   int // how many lines were drawn
-	enough  chan struct{}
-	over    chan struct{} // closed when run has ended
+	servers  []*server
+	drawn    int // how many lines were drawn
+	stopping chan struct{}
+	done     chan struct{} // closed when run has ended
 }
 
 func newTable(servers []*server) *table {
-	return &table{servers: servers, enough: make(chan struct{}), over: make(chan struct{})}
+	return &table{servers: servers, stopping: make(chan struct{}), done: make(chan struct{})}
 }
 
 // run redraws the table five times a second.
-func (t *table) run(s *story) {
-	defer close(t.over)
+func (t *table) run(p *printer) {
+	defer close(t.done)
 	look := time.NewTicker(200 * time.Millisecond)
 	defer look.Stop()
 	for {
 		select {
 		case <-look.C:
-			s.mu.Lock()
-			if s.table == t {
-				t.erase(s)
-				t.draw(s)
+			p.mu.Lock()
+			if p.table == t {
+				t.erase(p)
+				t.draw(p)
 			}
-			s.mu.Unlock()
-		case <-t.enough:
+			p.mu.Unlock()
+		case <-t.stopping:
 			return
 		}
 	}
 }
 
 func (t *table) stop() {
-	close(t.enough)
-	<-t.over
+	close(t.stopping)
+	<-t.done
 }
 
-func (t *table) erase(s *story) {
+func (t *table) erase(p *printer) {
 	if t.drawn > 0 {
-		s.write(fmt.Sprintf("\x1b[%dA\r\x1b[J", t.drawn))
+		p.write(fmt.Sprintf("\x1b[%dA\r\x1b[J", t.drawn))
 	}
 	t.drawn = 0
 }
 
-func (t *table) draw(s *story) {
-	s.write(s.paint(faint, fmt.Sprintf("  %-8s %-13s %9s %9s %9s %9s", "server", "state", "in flight", "answered", "failed", "restarts")) + "\n")
+func (t *table) draw(p *printer) {
+	p.write(p.paint(faint, fmt.Sprintf("  %-8s %-13s %9s %9s %9s %9s", "server", "state", "in flight", "answered", "failed", "restarts")) + "\n")
 	for _, server := range t.servers {
 		status, stats := server.session.Conn().Status(), server.session.Conn().Stats()
 		answered := stats.Settled[conn.Answered][conn.Sent]
@@ -261,7 +261,7 @@ func (t *table) draw(s *story) {
 		if status.State != conn.Ready {
 			color = red
 		}
-		s.write(s.paint(color, fmt.Sprintf("  %-8s %-13s %9d %9d %9d %9d", server.name, status.State,
+		p.write(p.paint(color, fmt.Sprintf("  %-8s %-13s %9d %9d %9d %9d", server.name, status.State,
 			stats.Calls-stats.Ended(), answered, stats.Ended()-answered, status.Epoch-1)) + "\n")
 	}
 	t.drawn = len(t.servers) + 1

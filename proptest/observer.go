@@ -14,128 +14,128 @@ import (
 	"github.com/bowline-mcp/bowline/transport/transcript"
 )
 
-// A witness records the frames that pass. There is one between the Conn and the
+// A frameLog records the frames that pass it. There is one between the Conn and the
 // faults, and one between the faults and the transport under test.
-type witness struct {
+type frameLog struct {
 	reopened chan struct{} // closed when the second link is opened
 
 	mu        sync.Mutex
 	links     int
 	frames    frames              // frames in both directions, on all links
-	requests  []sighting          // requests that the link has accepted
-	unsent    map[passage]bool    // the requests among these that were reported as unsent
+	requests  []sentRequest       // requests that the link has accepted
+	unsent    map[requestKey]bool // the requests among these that were reported as unsent
 	answers   map[int64]time.Time // when the first answer for an id was delivered
 	replies   int                 // how many replies were delivered
-	guesses   int                 // how many of these have an id that no accepted request has
+	unmatched int                 // how many of these have an id of no accepted request
 	cancelled map[int64]int       // how many cancellations the link has accepted, by id
 }
 
-// A sighting is a request that has passed on its way to the peer.
-type sighting struct {
-	passage
+// A sentRequest is a request that has passed on its way to the peer.
+type sentRequest struct {
+	requestKey
 	method string
 	params string
 }
 
-// A passage is an id on a link; links are counted from 1.
-type passage struct {
+// A requestKey is an id on a link; links are counted from 1.
+type requestKey struct {
 	link int
 	id   int64
 }
 
-func newWitness() *witness {
-	return &witness{
-		reopened: make(chan struct{}), unsent: map[passage]bool{}, answers: map[int64]time.Time{},
+func newFrameLog() *frameLog {
+	return &frameLog{
+		reopened: make(chan struct{}), unsent: map[requestKey]bool{}, answers: map[int64]time.Time{},
 		cancelled: map[int64]int{},
 	}
 }
 
-func (w *witness) opened() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.links++; w.links == 2 {
-		close(w.reopened)
+func (l *frameLog) opened() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.links++; l.links == 2 {
+		close(l.reopened)
 	}
 }
 
-// passages lists the links on which the request with these params was accepted
-// and not reported as unsent.
-func (w *witness) passages(params string) (passed []passage) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, s := range w.requests {
-		if s.params == params && !w.unsent[s.passage] {
-			passed = append(passed, s.passage)
+// sendsOf lists the link and id of each time that the request with these params was
+// accepted and not reported as unsent.
+func (l *frameLog) sendsOf(params string) (passed []requestKey) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range l.requests {
+		if s.params == params && !l.unsent[s.requestKey] {
+			passed = append(passed, s.requestKey)
 		}
 	}
 	return passed
 }
 
-// seen lists all accepted requests, in order.
-func (w *witness) seen() []sighting {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return slices.Clone(w.requests)
+// sentRequests lists all accepted requests, in order.
+func (l *frameLog) sentRequests() []sentRequest {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.requests)
 }
 
 // answered returns when the first answer for an id was delivered.
-func (w *witness) answered(id int64) (time.Time, bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	at, ok := w.answers[id]
+func (l *frameLog) answered(id int64) (time.Time, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	at, ok := l.answers[id]
 	return at, ok
 }
 
-func (w *witness) announced(id int64) int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.cancelled[id]
+func (l *frameLog) cancellations(id int64) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.cancelled[id]
 }
 
 // count returns how many links were opened, how many answers were delivered,
 // and how many of these answered no request.
-func (w *witness) count() (links, replies, guesses int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.links, w.replies, w.guesses
+func (l *frameLog) count() (links, replies, unmatched int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.links, l.replies, l.unmatched
 }
 
-// passed returns how many frames have passed in each direction.
-func (w *witness) passed() frames {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.frames
+// frameCounts returns how many frames have passed in each direction.
+func (l *frameLog) frameCounts() frames {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.frames
 }
 
-func (w *witness) sent(link int, m *jsonrpc.Message) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.frames[fault.Outbound]++
+func (l *frameLog) sent(link int, m *jsonrpc.Message) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.frames[fault.Outbound]++
 	if m.Kind == jsonrpc.KindRequest {
-		w.requests = append(w.requests, sightingOf(link, m))
+		l.requests = append(l.requests, sentRequestOf(link, m))
 	}
 	if id, ok := cancelledBy(m); ok {
-		w.cancelled[id]++
+		l.cancelled[id]++
 	}
 }
 
-func (w *witness) refused(link int, m *jsonrpc.Message) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (l *frameLog) refused(link int, m *jsonrpc.Message) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if id, ok := cancelledBy(m); ok {
-		w.cancelled[id]--
+		l.cancelled[id]--
 	}
 	if m.Kind != jsonrpc.KindRequest {
 		return
 	}
-	if i := slices.Index(w.requests, sightingOf(link, m)); i >= 0 {
-		w.requests = slices.Delete(w.requests, i, i+1)
+	if i := slices.Index(l.requests, sentRequestOf(link, m)); i >= 0 {
+		l.requests = slices.Delete(l.requests, i, i+1)
 	}
 }
 
-func sightingOf(link int, m *jsonrpc.Message) sighting {
+func sentRequestOf(link int, m *jsonrpc.Message) sentRequest {
 	id, _ := m.ID.Int64()
-	return sighting{passage{link, id}, m.Method, string(m.Params)}
+	return sentRequest{requestKey{link, id}, m.Method, string(m.Params)}
 }
 
 // cancelledBy returns the id of the request that a message cancels.
@@ -147,30 +147,30 @@ func cancelledBy(m *jsonrpc.Message) (id int64, ok bool) {
 	return params.ID, ok
 }
 
-func (w *witness) received(m *jsonrpc.Message, err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.frames[fault.Inbound]++
+func (l *frameLog) received(m *jsonrpc.Message, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.frames[fault.Inbound]++
 	if err != nil || m.Kind != jsonrpc.KindResult && m.Kind != jsonrpc.KindError {
 		return
 	}
-	w.replies++
+	l.replies++
 	id, _ := m.ID.Int64()
-	if !slices.ContainsFunc(w.requests, func(s sighting) bool { return s.id == id }) {
-		w.guesses++
+	if !slices.ContainsFunc(l.requests, func(s sentRequest) bool { return s.id == id }) {
+		l.unmatched++
 	}
-	if _, again := w.answers[id]; !again {
-		w.answers[id] = time.Now()
+	if _, again := l.answers[id]; !again {
+		l.answers[id] = time.Now()
 	}
 }
 
-func (*witness) spoiled(jsonrpc.ID) {}
+func (*frameLog) invalid(jsonrpc.ID) {}
 
-func (w *witness) notSent(link int, tags ...transport.Tag) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (l *frameLog) notSent(link int, tags ...transport.Tag) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	for _, tag := range tags {
-		w.unsent[passage{link, int64(tag)}] = true
+		l.unsent[requestKey{link, int64(tag)}] = true
 	}
 }
 
@@ -184,9 +184,9 @@ type observer interface {
 	sent(link int, m *jsonrpc.Message)
 	refused(link int, m *jsonrpc.Message)
 
-	// spoiled gets the id of a sent frame that is not a valid message, if the id
+	// invalid gets the id of a sent frame that is not a valid message, if the id
 	// can be read.
-	spoiled(id jsonrpc.ID)
+	invalid(id jsonrpc.ID)
 
 	// received gets a frame before it is delivered. If it is not a valid message,
 	// err says why.
@@ -210,7 +210,7 @@ func watch(inner transport.Transport, by observer) transport.Transport {
 		case e.Kind == transcript.Sent && err == nil:
 			by.sent(e.Link, &m)
 		case e.Kind == transcript.Sent && errors.As(err, &unread):
-			by.spoiled(unread.ID)
+			by.invalid(unread.ID)
 		case e.Kind == transcript.Refused && err == nil:
 			by.refused(e.Link, &m)
 		case e.Kind == transcript.Received || e.Kind == transcript.Skipped:
