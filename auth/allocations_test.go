@@ -13,12 +13,12 @@ import (
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
-// A call with a token that is there costs one allocation more, at most, than one whose
-// token the program has put into the headers itself. The race detector allocates too.
+// A call with a cached token costs at most one allocation more than a call whose token the
+// program has put into the headers. The race detector allocates too.
 //
 // Guarantees: G-0044.17
 func TestACallWithACachedTokenCostsLittle(t *testing.T) {
-	w := newWorld(t, authtest.Options{})
+	w := newFixture(t, authtest.Options{})
 	w.quiet = true
 	a := loggedIn(t, w, Options{})
 	w.mcp(t)

@@ -18,12 +18,12 @@ type backoff struct {
 const (
 	shortestDelay = time.Second
 	longestDelay  = time.Minute
-	forgivingTime = 10 * time.Minute // after this time, logins that did not help are forgotten
-	maxInVain     = 2                // how many such logins are allowed for one set of scopes
+	forgetTime    = 10 * time.Minute // after this time, refusals of new tokens are forgotten
+	maxRefusals   = 2                // how many refusals are allowed for one set of scopes
 )
 
-// note records the result of a refresh.
-func (b *backoff) note(err error, now time.Time) {
+// record records the result of a refresh.
+func (b *backoff) record(err error, now time.Time) {
 	if err == nil {
 		*b = backoff{}
 		return
@@ -53,19 +53,19 @@ type attempts struct {
 	backoff  backoff
 	failed   error // how the last login by a person failed; nil if it did not
 	failedAt time.Time
-	vain     map[string]vainAttempt // logins that did not help, by set of scopes
+	refusals map[string]refusal // refusals of new tokens, by set of scopes
 }
 
-type vainAttempt struct {
+type refusal struct {
 	count int
 	since time.Time
 }
 
-// noteRefresh records the result of a refresh.
-func (a *attempts) noteRefresh(err error, now time.Time) {
+// recordRefresh records the result of a refresh.
+func (a *attempts) recordRefresh(err error, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.backoff.note(err, now)
+	a.backoff.record(err, now)
 }
 
 // mayRefresh returns why it is too early for another refresh, or nil.
@@ -78,39 +78,39 @@ func (a *attempts) mayRefresh(now time.Time) error {
 // maxSets is how many sets of scopes are remembered.
 const maxSets = 64
 
-// inVain counts a refusal of a new token. It reports whether there were too many for
+// tooManyRefusals counts a refusal of a new token. It reports whether there were too many for
 // another login with these scopes.
-func (a *attempts) inVain(set string, now time.Time) bool {
+func (a *attempts) tooManyRefusals(set string, now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for s, v := range a.vain {
-		if now.Sub(v.since) > forgivingTime {
-			delete(a.vain, s)
+	for s, v := range a.refusals {
+		if now.Sub(v.since) > forgetTime {
+			delete(a.refusals, s)
 		}
 	}
-	v, known := a.vain[set]
-	if !known && len(a.vain) >= maxSets {
+	v, known := a.refusals[set]
+	if !known && len(a.refusals) >= maxSets {
 		return true
 	}
-	if v.count >= maxInVain {
+	if v.count >= maxRefusals {
 		return true
 	}
 	if !known {
 		v.since = now
 	}
 	v.count++
-	if a.vain == nil {
-		a.vain = make(map[string]vainAttempt)
+	if a.refusals == nil {
+		a.refusals = make(map[string]refusal)
 	}
-	a.vain[set] = v
+	a.refusals[set] = v
 	return false
 }
 
-// recentFailure returns why nobody may be asked to log in again yet, or nil.
+// recentFailure returns why it is too early to ask a person to log in again, or nil.
 func (a *attempts) recentFailure(now time.Time) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.failed == nil || now.Sub(a.failedAt) > forgivingTime {
+	if a.failed == nil || now.Sub(a.failedAt) > forgetTime {
 		return nil
 	}
 	return a.failed
@@ -121,11 +121,11 @@ func (a *attempts) recentFailure(now time.Time) error {
 // refusal. Login calls it at any time.
 var ErrNobody = errors.New("auth: nobody has logged in")
 
-// noteFailure remembers that a person has refused or abandoned a login, so that not
+// recordFailure remembers that a person has refused or abandoned a login, so that not
 // every call asks again. Failures of the network do not count.
-func (a *attempts) noteFailure(ctx context.Context, err error, now time.Time) {
-	left := errors.Is(context.Cause(ctx), ErrNobody)
-	if !left && !errors.As(err, new(*ResponseError)) && !errors.Is(err, ErrNobody) {
+func (a *attempts) recordFailure(ctx context.Context, err error, now time.Time) {
+	timedOut := errors.Is(context.Cause(ctx), ErrNobody)
+	if !timedOut && !errors.As(err, new(*ResponseError)) && !errors.Is(err, ErrNobody) {
 		return
 	}
 	a.mu.Lock()
@@ -137,5 +137,5 @@ func (a *attempts) noteFailure(ctx context.Context, err error, now time.Time) {
 func (a *attempts) forget() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.failed, a.failedAt, a.vain = nil, time.Time{}, nil
+	a.failed, a.failedAt, a.refusals = nil, time.Time{}, nil
 }

@@ -14,7 +14,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// Only what a person does, or leaves, keeps the next call from asking.
+// Only a login that the person has refused or abandoned keeps the next call from starting
+// another.
 //
 // Guarantees: G-0044.9
 func TestRefusedLoginIsNotRepeated(t *testing.T) {
@@ -27,7 +28,7 @@ func TestRefusedLoginIsNotRepeated(t *testing.T) {
 		"no browser to open": {errors.New("no browser"), 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, authtest.Options{})
+			w := newFixture(t, authtest.Options{})
 			asked := 0
 			a := w.login(t, Options{Interact: func(context.Context, Interaction) (*url.URL, error) { asked++; return nil, c.err }})
 			for range 2 {
@@ -36,23 +37,23 @@ func TestRefusedLoginIsNotRepeated(t *testing.T) {
 				}
 			}
 			if asked != c.asked {
-				t.Errorf("asked %d times", asked)
+				t.Errorf("%d logins were started", asked)
 			}
 		})
 	}
 }
 
-// A personalPage is a login whose person answers when the test says.
-type personalPage struct {
+// A loginPage simulates a person who answers when the test says so.
+type loginPage struct {
 	opened chan context.Context // for each time that it is opened
 	answer chan struct{}
 }
 
-func newPage() *personalPage {
-	return &personalPage{opened: make(chan context.Context, 10), answer: make(chan struct{})}
+func newLoginPage() *loginPage {
+	return &loginPage{opened: make(chan context.Context, 10), answer: make(chan struct{})}
 }
 
-func (p *personalPage) interact(ctx context.Context, i Interaction) (*url.URL, error) {
+func (p *loginPage) interact(ctx context.Context, i Interaction) (*url.URL, error) {
 	p.opened <- ctx
 	select {
 	case <-p.answer:
@@ -62,8 +63,8 @@ func (p *personalPage) interact(ctx context.Context, i Interaction) (*url.URL, e
 	}
 }
 
-// leaveOpen makes a call that ends when the page is open.
-func leaveOpen(t *testing.T, a *Authorizer, w *world, p *personalPage) context.Context {
+// leaveOpen makes a call that ends when the login page is open.
+func leaveOpen(t *testing.T, a *Authorizer, w *fixture, p *loginPage) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
@@ -79,46 +80,46 @@ func leaveOpen(t *testing.T, a *Authorizer, w *world, p *personalPage) context.C
 	return asking
 }
 
-// A call ends when it said, and the page that it has opened stays open: the next call
-// waits for the same person.
+// A call ends at its deadline, and its login page stays open. The next call waits for the
+// same login.
 //
 // Guarantees: G-0044.9
 func TestALoginOutlastsItsCall(t *testing.T) {
-	w, p := newWorld(t, authtest.Options{}), newPage()
+	w, p := newFixture(t, authtest.Options{}), newLoginPage()
 	a := w.login(t, Options{Interact: p.interact})
 	asking := leaveOpen(t, a, w, p)
 	if err := asking.Err(); err != nil {
-		t.Errorf("the page is closed: %v", err)
+		t.Errorf("the login was cancelled: %v", err)
 	}
 	if end, ok := asking.Deadline(); !ok || time.Until(end) > loginTime {
-		t.Errorf("it stays open until %v", end)
+		t.Errorf("the login ends at %v", end)
 	}
 	close(p.answer)
 	wantCall(t, a, w.url)
 	if len(p.opened) > 0 {
-		t.Error("the person was asked twice")
+		t.Error("two logins were started")
 	}
 }
 
-// A person who has not answered in time is not asked again by the next call.
+// After a login that timed out, the next call starts no other.
 //
 // Guarantees: G-0044.9
 func TestUnansweredLoginIsNotRepeated(t *testing.T) {
-	w := newWorld(t, authtest.Options{})
+	w := newFixture(t, authtest.Options{})
 	a := w.login(t, Options{Interact: consent})
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(fmt.Errorf("%w within a minute", ErrNobody))
-	a.attempts.noteFailure(ctx, context.DeadlineExceeded, time.Now()) // which an Interact of its own returns
+	a.attempts.recordFailure(ctx, context.DeadlineExceeded, time.Now()) // which an Interact of its own returns
 	if _, err := call(t.Context(), a, w.url); !errors.Is(err, transport.ErrAuthRequired) {
 		t.Errorf("%v", err)
 	}
 }
 
-// Login opens a page of its own in place of one that a request has left open.
+// Login cancels a login that a request has left open, and starts its own.
 //
 // Guarantees: G-0044.9
 func TestLoginReplacesAPageThatWasLeft(t *testing.T) {
-	w, p := newWorld(t, authtest.Options{}), newPage()
+	w, p := newFixture(t, authtest.Options{}), newLoginPage()
 	a := w.login(t, Options{Interact: p.interact})
 	asking := leaveOpen(t, a, w, p)
 	ended := make(chan error)
@@ -131,11 +132,11 @@ func TestLoginReplacesAPageThatWasLeft(t *testing.T) {
 	}
 }
 
-// Close gives a page up that is open.
+// Close cancels an open login.
 //
 // Guarantees: G-0044.4
 func TestCloseEndsALoginThatWasLeft(t *testing.T) {
-	w, p := newWorld(t, authtest.Options{}), newPage()
+	w, p := newFixture(t, authtest.Options{}), newLoginPage()
 	a := w.login(t, Options{Interact: p.interact})
 	asking := leaveOpen(t, a, w, p)
 	if err := a.Close(); err != nil || asking.Err() == nil {
@@ -143,11 +144,12 @@ func TestCloseEndsALoginThatWasLeft(t *testing.T) {
 	}
 }
 
-// Who comes while a login is given up waits for its end, and makes another.
+// A call that arrives while a login is being cancelled waits for its end, and starts
+// another.
 //
 // Guarantees: G-0044.9
 func TestWaiterOfAnAbandonedLoginTriesAgain(t *testing.T) {
-	w := newWorld(t, authtest.Options{})
+	w := newFixture(t, authtest.Options{})
 	asking, end := make(chan struct{}), make(chan struct{})
 	asked := 0
 	a := w.login(t, Options{Interact: func(ctx context.Context, i Interaction) (*url.URL, error) {
@@ -177,13 +179,13 @@ func TestWaiterOfAnAbandonedLoginTriesAgain(t *testing.T) {
 		joined <- err
 	}()
 	for joins := false; !joins; { // until it waits for the login that is given up
-		a.flights.mu.Lock()
-		joins = a.flights.running.waiting > 0
-		a.flights.mu.Unlock()
+		a.jobs.mu.Lock()
+		joins = a.jobs.running.waiting > 0
+		a.jobs.mu.Unlock()
 		runtime.Gosched()
 	}
 	close(end)
 	if err := <-joined; err != nil || asked != 2 {
-		t.Errorf("%v, asked %d times", err, asked)
+		t.Errorf("%v, %d logins were started", err, asked)
 	}
 }

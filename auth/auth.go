@@ -45,7 +45,7 @@ type Authorizer struct {
 	o        Options
 	store    *storage
 	attempts attempts
-	flights  flights // the running refresh or login
+	jobs     jobs // the running refresh or login
 	nonces   nonces
 	counts   counts
 
@@ -66,15 +66,15 @@ func New(o Options) *Authorizer {
 	}
 	a := &Authorizer{o: o, store: &storage{Store: o.Store, memory: NewMemory()}}
 	if u, err := url.Parse(o.Resource); err == nil && u.Host != "" {
-		a.aim(u)
+		a.setTarget(u)
 	}
 	return a
 }
 
 var errNoResource = errors.New("auth: Options.Resource is not set, or no URL")
 
-// aim sets the server at the first call, and returns its URL.
-func (a *Authorizer) aim(u *url.URL) *url.URL {
+// setTarget sets the server at the first call, and returns its URL.
+func (a *Authorizer) setTarget(u *url.URL) *url.URL {
 	a.target.CompareAndSwap(nil, newTarget(a, u))
 	return a.resource()
 }
@@ -92,8 +92,8 @@ func (a *Authorizer) key() Key { return a.target.Load().key }
 // errPlain says why there is no login.
 var errPlain = errors.New("auth: tokens go over https only, or http on this machine")
 
-// secure reports whether a token may be sent to the server, because nobody can read it
-// on the way.
+// secure reports whether a token may be sent to the server without being read on the
+// way.
 func secure(resource *url.URL) bool {
 	host := resource.Hostname()
 	ip := net.ParseIP(host)
@@ -106,17 +106,17 @@ func secure(resource *url.URL) bool {
 // Authorize.
 func (a *Authorizer) Bearer(ctx context.Context, to *url.URL) []string {
 	resource, c, now := a.resource(), a.current.Load(), time.Now()
-	if resource == nil || c == nil || c.prover != nil || c.ended(now) || !isOf(resource, to) || !secure(resource) {
+	if resource == nil || c == nil || c.prover != nil || c.ended(now) || !isSameServer(resource, to) || !secure(resource) {
 		return nil
 	}
 	if c.due(now) {
-		a.refreshBehind(ctx, c)
+		a.refreshInBackground(ctx, c)
 	}
 	return c.header
 }
 
-// isOf reports whether an address belongs to the server.
-func isOf(resource, address *url.URL) bool {
+// isSameServer reports whether an address belongs to the server.
+func isSameServer(resource, address *url.URL) bool {
 	return address.Scheme == resource.Scheme && strings.EqualFold(address.Host, resource.Host)
 }
 
@@ -127,9 +127,9 @@ func isOf(resource, address *url.URL) bool {
 func (a *Authorizer) Authorize(ctx context.Context, r *http.Request) error {
 	resource := a.resource()
 	if resource == nil {
-		resource = a.aim(r.URL)
+		resource = a.setTarget(r.URL)
 	}
-	if !isOf(resource, r.URL) {
+	if !isSameServer(resource, r.URL) {
 		return fmt.Errorf("auth: this login is for %s, and not for %s", resource.Host, r.URL.Host)
 	}
 	if !secure(resource) {
@@ -144,7 +144,7 @@ func (a *Authorizer) Authorize(ctx context.Context, r *http.Request) error {
 		}
 	}
 	if c.due(now) {
-		a.refreshBehind(ctx, c)
+		a.refreshInBackground(ctx, c)
 	}
 	return c.add(r, &a.nonces)
 }
@@ -171,11 +171,11 @@ func (a *Authorizer) Challenged(ctx context.Context, r *http.Request, refused *t
 		if now := a.current.Load(); now != nil && now.access() != used {
 			return true, nil // another request was challenged, too
 		}
-		mine, err := a.flights.run(ctx, func(ctx context.Context) error { return a.renew(ctx, used, c, refused.Status) })
+		started, err := a.jobs.run(ctx, func(ctx context.Context) error { return a.renew(ctx, used, c, refused.Status) })
 		switch {
-		case errors.Is(err, errInVain):
+		case errors.Is(err, errNewTokenRefused):
 			return false, nil
-		case mine || err != nil:
+		case started || err != nil:
 			return err == nil, err
 		}
 	}
@@ -193,22 +193,22 @@ func (a *Authorizer) Login(ctx context.Context) error {
 	case !secure(resource):
 		return &LoginError{Resource: resource.String(), Err: errPlain}
 	}
-	a.flights.abandon()
+	a.jobs.cancelDetached()
 	for {
-		mine, err := a.flights.run(ctx, func(ctx context.Context) error {
+		started, err := a.jobs.run(ctx, func(ctx context.Context) error {
 			c, err := a.target.Load().probe(ctx)
 			if err != nil {
 				return err
 			}
 			if a.o.personal() {
 				if err := a.store.canSave(ctx, a.key()); err != nil {
-					return err // checked first, so that nobody is asked for consent for nothing
+					return err // checked first, so that the person does not consent to a login that cannot be saved
 				}
 			}
 			a.attempts.forget()
 			return a.login(ctx, c, nil, replaced)
 		})
-		if mine || ctx.Err() != nil {
+		if started || ctx.Err() != nil {
 			return err
 		}
 	}
@@ -227,7 +227,7 @@ func (a *Authorizer) OnLogin(f func()) {
 // because a refresh token that was exchanged and not saved is lost. It gives up a login
 // that waits for a person. After Close, no request is authorized.
 func (a *Authorizer) Close() error {
-	a.flights.close()
+	a.jobs.close()
 	if t := a.target.Load(); t != nil {
 		t.guard.Close()
 	}
@@ -264,7 +264,7 @@ func (a *Authorizer) Logout(ctx context.Context) error {
 		return nil, nil
 	})
 	a.current.Store(nil)
-	if errors.As(err, new(unopened)) {
+	if errors.As(err, new(decryptError)) {
 		err = fmt.Errorf("auth: the login is removed, and its tokens are not revoked: %w", err)
 	}
 	return errors.Join(revoked, err)

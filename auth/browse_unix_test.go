@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// A browser gets the address as one argument, whatever is in it, and nothing remains of
-// its process when it has ended.
+// The browser gets any address as one argument, and its process is reaped when it has
+// ended.
 //
 // Guarantees: G-0044.14
 func TestABrowserIsOpenedAndCollected(t *testing.T) {
@@ -49,7 +49,7 @@ func TestABrowserIsOpenedAndCollected(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for syscall.Kill(process, 0) == nil { // also while it has ended and nobody has collected it
+	for syscall.Kill(process, 0) == nil { // it also succeeds while the process has ended and is not reaped
 		pause(t.Context(), time.Millisecond)
 	}
 }

@@ -90,9 +90,9 @@ func (s *registrations) given(issuer, pinned string) (*Registered, bool) {
 	return nil, false
 }
 
-// strays reports whether an issuer is neither the one to which the program's client is
+// isUnbound reports whether an issuer is neither the one to which the program's client is
 // bound, nor named in Options.
-func (s *registrations) strays(issuer, pinned string) bool {
+func (s *registrations) isUnbound(issuer, pinned string) bool {
 	if s.options.Grant != nil && s.options.Grant.name() == (Workload{}).name() {
 		return false // the grant has no client
 	}
@@ -107,7 +107,7 @@ func (s *registrations) usable(e *Entry) bool {
 	if e == nil || e.Issuer == "" || e.Grant != s.options.grantName() {
 		return false
 	}
-	if s.strays(e.Issuer, e.Pinned) {
+	if s.isUnbound(e.Issuer, e.Pinned) {
 		return false
 	}
 	if r, ok := s.given(e.Issuer, e.Pinned); ok && e.Grant != (Workload{}).name() && r.ID != e.ClientID {
@@ -123,14 +123,14 @@ func (s *registrations) usable(e *Entry) bool {
 	}
 }
 
-// mustBeGiven returns the client that the program was given for a login. It fails
+// requireGiven returns the client that the program was given for a login. It fails
 // if there is none.
-func (s *registrations) mustBeGiven(l *login) (*client, error) {
-	r, ok := s.given(l.place.server.Issuer, l.pinned)
+func (s *registrations) requireGiven(l *login) (*client, error) {
+	r, ok := s.given(l.discovered.server.Issuer, l.pinned)
 	if !ok {
-		return nil, &RegistrationError{Issuer: l.place.server.Issuer, Reason: "name the client in Registered, with this Issuer"}
+		return nil, &RegistrationError{Issuer: l.discovered.server.Issuer, Reason: "name the client in Registered, with this Issuer"}
 	}
-	return r.as(l.place.server.AuthMethods), nil
+	return r.as(l.discovered.server.AuthMethods), nil
 }
 
 // restore returns the client of a saved login, or nil if it has none.
@@ -178,7 +178,7 @@ func methodFor(c *client, listed []string) string {
 // options, the metadata document, an earlier registration, and a new one. Redirect is
 // the redirect address, or "" for a login without redirects.
 func (s *registrations) clientAt(ctx context.Context, l *login, redirect string) (*client, error) {
-	p, issuer := l.place, l.place.server.Issuer
+	p, issuer := l.discovered, l.discovered.server.Issuer
 	if r, ok := s.given(issuer, l.pinned); ok {
 		return r.as(p.server.AuthMethods), nil
 	}
@@ -204,7 +204,7 @@ func (s *registrations) clientAt(ctx context.Context, l *login, redirect string)
 		registration = fresh
 		return fresh, err
 	}
-	err := s.store.change(ctx, Key{Issuer: issuer}, p.lost, find)
+	err := s.store.change(ctx, Key{Issuer: issuer}, p.onUndecryptable, find)
 	if err != nil && !tried && ctx.Err() == nil {
 		s.warnings.add("the registration is not saved", err)
 		err = s.store.memory.Locked(ctx, Key{Issuer: issuer}, find)
@@ -248,7 +248,7 @@ func (s *registrations) register(ctx context.Context, l *login, redirect string)
 	request := registrationRequest{
 		Name: s.options.ClientName, Redirects: []string{redirect},
 		Grants: []string{"authorization_code", "refresh_token"}, Responses: []string{"code"},
-		Method: registrationMethod(l.place.server.AuthMethods), Application: applicationType(redirect),
+		Method: registrationMethod(l.discovered.server.AuthMethods), Application: applicationType(redirect),
 		Scope: strings.Join(l.scopes, " "), BoundByProofs: s.options.DPoP,
 	}
 	if request.Name == "" {
@@ -258,16 +258,16 @@ func (s *registrations) register(ctx context.Context, l *login, redirect string)
 		request.Redirects, request.Responses = nil, []string{}
 		request.Grants = []string{s.options.Grant.name(), "refresh_token"}
 	}
-	entry, err := s.registerAs(ctx, l.place, request)
+	entry, err := s.registerAs(ctx, l.discovered, request)
 	var refused *RegistrationError
 	if errors.As(err, &refused) && refused.Code == "invalid_redirect_uri" {
 		request.Application = map[string]string{"native": "web", "web": "native"}[request.Application]
-		return s.registerAs(ctx, l.place, request)
+		return s.registerAs(ctx, l.discovered, request)
 	}
 	return entry, err
 }
 
-func (s *registrations) registerAs(ctx context.Context, p *place, request registrationRequest) (*Entry, error) {
+func (s *registrations) registerAs(ctx context.Context, p *discovered, request registrationRequest) (*Entry, error) {
 	failed := &RegistrationError{Issuer: p.server.Issuer}
 	body, err := json.Marshal(request)
 	if err != nil {

@@ -53,7 +53,7 @@ const (
 )
 
 // interval returns how long to wait between two polls. It is at least a second, except
-// in tests, because the token endpoint may belong to somebody else, who must not be
+// in tests, because the token endpoint may belong to another service, which must not be
 // flooded.
 func (d *deviceDocument) interval(shortest time.Duration) time.Duration {
 	if asked := lifeOf(d.Interval); asked > 0 {
@@ -68,8 +68,8 @@ func (g Device) token(ctx context.Context, l *login) (*client, *tokenResponse, e
 
 // poll shows the person a code, and requests the token until the person has logged in.
 func (g Device) poll(ctx context.Context, l *login, shortest time.Duration) (*client, *tokenResponse, error) {
-	if l.place.server.Device == "" {
-		return nil, nil, &MetadataError{URL: l.place.server.Issuer, Rule: "it has no logins for devices"}
+	if l.discovered.server.Device == "" {
+		return nil, nil, &MetadataError{URL: l.discovered.server.Issuer, Rule: "it has no logins for devices"}
 	}
 	c, err := l.clients.clientAt(ctx, l, "")
 	if err != nil {
@@ -92,12 +92,12 @@ func (g Device) poll(ctx context.Context, l *login, shortest time.Duration) (*cl
 // deviceCode requests a code.
 func (n *endpoint) deviceCode(ctx context.Context, l *login, c *client) (*deviceDocument, error) {
 	form := url.Values{}
-	l.complete(form)
-	endpoint, err := url.Parse(l.place.server.Device)
+	l.addParameters(form)
+	endpoint, err := url.Parse(l.discovered.server.Device)
 	if err != nil {
 		return nil, err
 	}
-	response, err := n.post(ctx, &tokenRequest{endpoint: l.place.server.Device, issuer: l.place.server.Issuer, client: c, form: form}, endpoint)
+	response, err := n.post(ctx, &tokenRequest{endpoint: l.discovered.server.Device, issuer: l.discovered.server.Issuer, client: c, form: form}, endpoint)
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +132,7 @@ func (n *endpoint) poll(ctx context.Context, l *login, c *client, d *deviceDocum
 			return nil, context.Cause(ctx)
 		}
 		form := url.Values{"grant_type": {grantDevice}, "device_code": {d.Device}}
-		exchange, cancel := exchanging(ctx)
+		exchange, cancel := exchangeContext(ctx)
 		_, token, err := n.grant(exchange, &bare, c, form)
 		cancel()
 		var failed *TokenError
@@ -145,7 +145,7 @@ func (n *endpoint) poll(ctx context.Context, l *login, c *client, d *deviceDocum
 		case failed.Code == "slow_down":
 			interval = min(interval+defaultInterval, longestInterval)
 		case failed.Code == "access_denied":
-			return nil, &ResponseError{Issuer: l.place.server.Issuer, Code: failed.Code}
+			return nil, &ResponseError{Issuer: l.discovered.server.Issuer, Code: failed.Code}
 		case failed.Code == "expired_token":
 			return nil, fmt.Errorf("%w: %w", ErrNobody, err)
 		case failed.Code != "authorization_pending":

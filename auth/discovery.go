@@ -63,12 +63,12 @@ func (e *MetadataError) Unwrap() error { return e.Err }
 // errAbsent is why there is no document at an address.
 var errAbsent = errors.New("there is no such document")
 
-// A place says where and how to get a token for the server.
-type place struct {
-	resource string         // the parameter resource; empty for a server of 2025-03-26
-	server   serverMetadata // the metadata, which was checked
-	scopes   []string       // the scopes that the resource lists
-	lost     change         // what to do with a registration there that cannot be decrypted
+// A discovered result says where and how to get a token for the server.
+type discovered struct {
+	resource        string         // the parameter resource; empty for a server of 2025-03-26
+	server          serverMetadata // the metadata, which was checked
+	scopes          []string       // the scopes that the resource lists
+	onUndecryptable change         // what to do with a registration there that cannot be decrypted
 }
 
 // resourceCandidates returns the addresses where a resource's metadata may be, in order:
@@ -175,7 +175,7 @@ type discovery struct{ guard *guard.Guard }
 
 // discover finds out where and how to get a token for the server. It prefers the known
 // issuers.
-func (d *discovery) discover(ctx context.Context, resource *url.URL, c challenge, known []string) (*place, error) {
+func (d *discovery) discover(ctx context.Context, resource *url.URL, c challenge, known []string) (*discovered, error) {
 	document, at, err := d.resourceMetadata(ctx, resource, c)
 	if errors.Is(err, errAbsent) && c.metadata == "" {
 		return d.discoverOlder(ctx, resource)
@@ -191,7 +191,7 @@ func (d *discovery) discover(ctx context.Context, resource *url.URL, c challenge
 	if err != nil {
 		return nil, err
 	}
-	return &place{resource: document.Resource, server: *server, scopes: cleanScopes(document.Scopes)}, nil
+	return &discovered{resource: document.Resource, server: *server, scopes: cleanScopes(document.Scopes)}, nil
 }
 
 func (d *discovery) resourceMetadata(ctx context.Context, resource *url.URL, c challenge) (*resourceMetadata, string, error) {
@@ -238,7 +238,7 @@ func (d *discovery) serverMetadata(ctx context.Context, issuer string) (*serverM
 // discoverOlder implements revision 2025-03-26, in which servers have no resource
 // metadata. The server's origin is the authorization server, and has its endpoints at
 // fixed paths unless it has metadata.
-func (d *discovery) discoverOlder(ctx context.Context, resource *url.URL) (*place, error) {
+func (d *discovery) discoverOlder(ctx context.Context, resource *url.URL) (*discovered, error) {
 	issuer := origin(resource)
 	if err := d.guard.Check(issuer); err != nil {
 		return nil, err
@@ -259,7 +259,7 @@ func (d *discovery) discoverOlder(ctx context.Context, resource *url.URL) (*plac
 			return nil, &MetadataError{URL: at, Rule: "it is not that of the authorization server", Err: err}
 		}
 	}
-	return &place{server: *document}, nil
+	return &discovered{server: *document}, nil
 }
 
 // fetch fetches a JSON document. The error wraps errAbsent if the server has none.

@@ -94,7 +94,7 @@ func (s *Files) Load(ctx context.Context, k Key) (*Entry, error) {
 	case document.Key != k:
 		return nil, &StoreError{path, errors.New("it is the entry of another key")}
 	}
-	saved, err := s.opened(ctx, document)
+	saved, err := s.decrypt(ctx, document)
 	e := new(Entry)
 	if err == nil {
 		err = e.UnmarshalBinary(saved)
@@ -165,9 +165,9 @@ func (s *Files) change(ctx context.Context, k Key, how change, f func(*Entry) (*
 		return &StoreError{path, err}
 	}
 	defer release()
-	before, lost := s.Load(ctx, k)
-	if lost != nil && (how == readable || !errors.As(lost, new(unopened))) {
-		return lost
+	before, loadErr := s.Load(ctx, k)
+	if loadErr != nil && (how == readable || !errors.As(loadErr, new(decryptError))) {
+		return loadErr
 	}
 	if how != removed {
 		if _, err := s.aead(ctx); err != nil {
@@ -178,9 +178,9 @@ func (s *Files) change(ctx context.Context, k Key, how change, f func(*Entry) (*
 	switch {
 	case err != nil:
 		return err
-	case lost != nil && how == removed:
+	case loadErr != nil && how == removed:
 		if err = os.Remove(path); err == nil {
-			return lost
+			return loadErr
 		}
 	case after == before:
 		return nil
@@ -227,7 +227,7 @@ func (s *Files) write(ctx context.Context, path string, k Key, e *Entry) (err er
 	if err != nil {
 		return err
 	}
-	document, err := s.sealed(ctx, k, entry)
+	document, err := s.encrypt(ctx, k, entry)
 	if err != nil {
 		return err
 	}

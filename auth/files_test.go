@@ -20,7 +20,7 @@ import (
 	"github.com/bowline-mcp/bowline/auth/authtest"
 )
 
-var whole = Entry{
+var fullEntry = Entry{
 	Issuer: "https://as.test", Grant: "authorization_code", ClientID: "c", ClientSecret: NewSecret("s1"), ClientExpires: time.Unix(2e9, 0).UTC(),
 	ClientAuth: "client_secret_basic", RedirectURI: testRedirect, Pinned: "https://as.test", Access: NewSecret("a1"), Refresh: NewSecret("r1"), Type: "DPoP",
 	Issued: time.Unix(1e9, 0).UTC(), Expires: time.Unix(1e9+3600, 0).UTC(), Scopes: []string{"read"}, Resource: "https://mcp.test", Proof: NewSecret("k1"),
@@ -47,11 +47,11 @@ func TestStores(t *testing.T) {
 			if e, err := s.Load(t.Context(), k); e != nil || err != nil {
 				t.Fatalf("%v, %v", e, err)
 			}
-			if err := s.Locked(t.Context(), k, put(&whole)); err != nil {
+			if err := s.Locked(t.Context(), k, put(&fullEntry)); err != nil {
 				t.Fatal(err)
 			}
 			got, err := s.Load(t.Context(), k)
-			if diff := cmp.Diff(&whole, got, cmp.AllowUnexported(Secret{}), cmpopts.EquateApproxTime(0)); diff != "" || err != nil {
+			if diff := cmp.Diff(&fullEntry, got, cmp.AllowUnexported(Secret{}), cmpopts.EquateApproxTime(0)); diff != "" || err != nil {
 				t.Errorf("%v %s", err, diff)
 			}
 			for _, other := range []Key{{Resource: k.Resource}, {Issuer: k.Resource, Principal: "ada"}, {Resource: k.Resource, Principal: "eve"}} {
@@ -107,7 +107,7 @@ func TestFilesThatAreNotRight(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var log bytes.Buffer
 			s := NewFiles(t.TempDir(), slog.New(slog.NewTextHandler(&log, nil)))
-			if err := s.Locked(t.Context(), k, put(&whole)); err != nil {
+			if err := s.Locked(t.Context(), k, put(&fullEntry)); err != nil {
 				t.Fatal(err)
 			}
 			if err := c.spoil(s.path(k)); err != nil {
@@ -128,7 +128,7 @@ func TestFilesThatAreNotRight(t *testing.T) {
 			case err != nil:
 				t.Fatal(err)
 			case c.refused && !bytes.Equal(before, after):
-				t.Error("what cannot be read was overwritten")
+				t.Error("an unreadable file was overwritten")
 			case !c.refused && info.Mode().Perm() != 0o600:
 				t.Errorf("mode %v", info.Mode())
 			case !c.refused && !strings.Contains(log.String(), "others could read"):
@@ -152,7 +152,7 @@ func replaceIn(path, old, with string) error {
 // Guarantees: G-0044.12
 func TestFilesArePrivate(t *testing.T) {
 	s := NewFiles(filepath.Join(t.TempDir(), "auth"), nil)
-	if err := s.Locked(t.Context(), Key{Issuer: "i"}, put(&whole)); err != nil {
+	if err := s.Locked(t.Context(), Key{Issuer: "i"}, put(&fullEntry)); err != nil {
 		t.Fatal(err)
 	}
 	err := filepath.WalkDir(s.dir, func(path string, d fs.DirEntry, err error) error {
@@ -175,7 +175,7 @@ func TestFilesArePrivate(t *testing.T) {
 
 // Guarantees: G-0044.12
 func TestAStoreThatDoesNotSave(t *testing.T) {
-	w := newWorld(t, authtest.Options{})
+	w := newFixture(t, authtest.Options{})
 	var log bytes.Buffer
 	s := NewFiles(t.TempDir(), nil)
 	a := w.login(t, Options{Store: s, Interact: consent, Offline: true, Log: slog.New(slog.NewTextHandler(&log, nil))})
@@ -183,10 +183,10 @@ func TestAStoreThatDoesNotSave(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantCall(t, a, w.url)
-	aged(t, a, 2*time.Hour)
+	expireBy(t, a, 2*time.Hour)
 	wantCall(t, a, w.url)
 	if n := len(w.as.Sink.Requests(authtest.Authorize)); n != 1 {
-		t.Errorf("the person was asked %d times", n)
+		t.Errorf("%d logins were started", n)
 	}
 	if text := log.String(); !strings.Contains(text, "lasts as long as this program") || strings.Count(text, "\n") != 2 {
 		t.Errorf("log: %s", text)
@@ -198,7 +198,7 @@ func TestAStoreThatDoesNotSave(t *testing.T) {
 
 // Guarantees: G-0044.13
 func TestSecretsAreNotPrinted(t *testing.T) {
-	whole := whole // with secrets that are in no time and no address by chance
+	whole := fullEntry // with secrets that are in no time and no address by chance
 	whole.ClientSecret, whole.Access = NewSecret("the client's secret"), NewSecret("the access token")
 	whole.Refresh, whole.Proof = NewSecret("the refresh token"), NewSecret("the key of proofs")
 	text, err := json.Marshal(whole)
@@ -220,14 +220,13 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 	}
 }
 
-// A logout removes what a writer that was killed has left, and nothing that another
-// writes just now.
+// A logout removes temporary files of killed writers, and none that is being written.
 //
 // Guarantees: G-0044.15
 func TestALogoutRemovesHalfWrittenEntries(t *testing.T) {
 	s := NewFiles(t.TempDir(), nil)
 	k := Key{Resource: "https://mcp.test"}
-	if err := s.Locked(t.Context(), k, put(&whole)); err != nil {
+	if err := s.Locked(t.Context(), k, put(&fullEntry)); err != nil {
 		t.Fatal(err)
 	}
 	stale, young := filepath.Join(s.dir, ".new-1"), filepath.Join(s.dir, ".new-2")
@@ -239,9 +238,9 @@ func TestALogoutRemovesHalfWrittenEntries(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Lstat(stale); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("what was half written is there: %v", err)
+		t.Errorf("the file of a killed writer is left: %v", err)
 	}
 	if _, err := os.Lstat(young); err != nil {
-		t.Errorf("what is being written is gone: %v", err)
+		t.Errorf("a file that is being written was removed: %v", err)
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// A file of another user is refused, whatever its rights. Who runs as root gives one away; who
-// does not takes one of root's.
+// A file of another user is refused, with any mode. As root, the test changes the owner of
+// a file; otherwise it uses a file of root.
 //
 // Guarantees: G-0044.12
 func TestAFileOfAnotherUser(t *testing.T) {

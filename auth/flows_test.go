@@ -17,7 +17,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// Every way to a token ends with the server serving.
+// With each grant and registration, the program gets a token that the server accepts.
 //
 // Guarantees: G-0044.1
 func TestEveryGrant(t *testing.T) {
@@ -59,7 +59,7 @@ func TestEveryGrant(t *testing.T) {
 		}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, c.server)
+			w := newFixture(t, c.server)
 			a := w.login(t, c.options)
 			wantCall(t, a, w.url)
 			wantCall(t, a, w.url)
@@ -79,7 +79,7 @@ func TestEveryGrant(t *testing.T) {
 
 // Guarantees: G-0044.2
 func TestAMissingLoginIsSaid(t *testing.T) {
-	w := newWorld(t, authtest.Options{})
+	w := newFixture(t, authtest.Options{})
 	a := w.login(t, Options{})
 	_, err := call(t.Context(), a, w.url)
 	var missing *LoginError
@@ -87,12 +87,12 @@ func TestAMissingLoginIsSaid(t *testing.T) {
 		t.Fatalf("%v", err)
 	}
 	if n := len(w.as.Sink.Requests(authtest.Metadata, authtest.ResourceMetadata, authtest.Register)); n > 0 {
-		t.Errorf("%d requests about a login that nobody can make", n)
+		t.Errorf("%d requests, although the program cannot log in", n)
 	}
 	if err := a.Login(t.Context()); !errors.As(err, &missing) {
 		t.Errorf("Login: %v", err)
 	}
-	// Somebody else logs in, in another program that shares the store.
+	// Another program that shares the store logs in.
 	other := w.login(t, Options{Store: a.store, Interact: consent})
 	if err := other.Login(t.Context()); err != nil {
 		t.Fatal(err)
@@ -100,11 +100,11 @@ func TestAMissingLoginIsSaid(t *testing.T) {
 	wantCall(t, a, w.url)
 }
 
-// A login that was refused is not asked for again with every call.
+// After a refused login, the next calls start no other.
 //
 // Guarantees: G-0044.9
 func TestARefusedLoginIsNotAskedForAgain(t *testing.T) {
-	w := newWorld(t, authtest.Options{})
+	w := newFixture(t, authtest.Options{})
 	w.as.Lie(authtest.Authorize, func(a *authtest.Answer) {
 		a.Query = url.Values{"error": {"access_denied"}, "state": a.Query["state"], "iss": a.Query["iss"]}
 	})
@@ -117,7 +117,7 @@ func TestARefusedLoginIsNotAskedForAgain(t *testing.T) {
 		}
 	}
 	if n := len(w.as.Sink.Requests(authtest.Authorize)); n != 1 {
-		t.Errorf("the person was asked %d times", n)
+		t.Errorf("%d logins were started", n)
 	}
 	w.as.Lie(authtest.Authorize, nil)
 	woken := 0
@@ -135,7 +135,7 @@ func TestAServerThatRefusesEveryToken(t *testing.T) {
 		403: `Bearer error="insufficient_scope", scope="read", resource_metadata="%s"`,
 	} {
 		t.Run(http.StatusText(status), func(t *testing.T) {
-			w := newWorld(t, authtest.Options{Scopes: []string{"read", "write"}})
+			w := newFixture(t, authtest.Options{Scopes: []string{"read", "write"}})
 			w.refuseAll(status, challenge)
 			a := w.login(t, Options{Interact: consent})
 			for range 4 {
@@ -144,7 +144,7 @@ func TestAServerThatRefusesEveryToken(t *testing.T) {
 				}
 			}
 			if n := len(w.as.Sink.Requests(authtest.Authorize)); n != 3 {
-				t.Errorf("the person was asked %d times", n)
+				t.Errorf("%d logins were started", n)
 			}
 		})
 	}
@@ -152,7 +152,7 @@ func TestAServerThatRefusesEveryToken(t *testing.T) {
 
 // Guarantees: G-0044.8
 func TestAStepUpAddsScopes(t *testing.T) {
-	w := newWorld(t, authtest.Options{Scopes: []string{"read", "write"}})
+	w := newFixture(t, authtest.Options{Scopes: []string{"read", "write"}})
 	w.stepUp()
 	a := w.login(t, Options{Interact: consent})
 	wantCall(t, a, w.url)
@@ -164,7 +164,7 @@ func TestAStepUpAddsScopes(t *testing.T) {
 
 // Guarantees: G-0044.10
 func TestALoginIsForOneServer(t *testing.T) {
-	w := newWorld(t, authtest.Options{})
+	w := newFixture(t, authtest.Options{})
 	a := w.login(t, Options{Interact: consent})
 	wantCall(t, a, w.url)
 	r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://elsewhere.test/mcp", nil)
@@ -177,7 +177,7 @@ func TestALoginIsForOneServer(t *testing.T) {
 	}
 }
 
-// A token is not sent where others can read it.
+// A token is not sent over a connection that others can read.
 //
 // Guarantees: G-0044.10
 func TestATokenGoesOverHTTPS(t *testing.T) {
@@ -219,12 +219,12 @@ func TestATokenGoesOverHTTPS(t *testing.T) {
 	}
 }
 
-// A program that wants tokens with keys takes no others, from wherever, and who has no
-// key takes no token that needs one.
+// With DPoP, neither a stored nor a new bearer token is used. Without a key, a token that
+// is bound to a key is not used.
 //
 // Guarantees: G-0044.18
 func TestTokensAreBoundAsWanted(t *testing.T) {
-	w := newWorld(t, authtest.Options{})
+	w := newFixture(t, authtest.Options{})
 	plain := w.login(t, Options{Interact: consent})
 	wantCall(t, plain, w.url)
 	bound := w.login(t, Options{Store: plain.store, DPoP: true})
@@ -236,10 +236,10 @@ func TestTokensAreBoundAsWanted(t *testing.T) {
 	if e, err := bound.Status(t.Context()); err != nil || e == nil || e.Type != "DPoP" {
 		t.Errorf("%+v, %v", e, err)
 	}
-	w.as.Lie(authtest.Token, says("token_type", "DPoP"))
+	w.as.Lie(authtest.Token, setMember("token_type", "DPoP"))
 	_, err := call(t.Context(), w.login(t, Options{Interact: consent}), w.url)
 	var refused *TokenError
 	if !errors.As(err, &refused) || refused.Rule == "" {
-		t.Errorf("a token with somebody's key: %v", err)
+		t.Errorf("a token that is bound to an unknown key: %v", err)
 	}
 }

@@ -23,7 +23,7 @@ type ClientCredentials struct{}
 func (ClientCredentials) name() string { return "client_credentials" }
 
 func (ClientCredentials) token(ctx context.Context, l *login) (*client, *tokenResponse, error) {
-	c, err := l.clients.mustBeGiven(l)
+	c, err := l.clients.requireGiven(l)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -63,7 +63,7 @@ const (
 func (IDJAG) name() string { return grantJWTBearer + "#id-jag" }
 
 func (g IDJAG) token(ctx context.Context, l *login) (*client, *tokenResponse, error) {
-	c, err := l.clients.mustBeGiven(l)
+	c, err := l.clients.requireGiven(l)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -79,12 +79,12 @@ func (g IDJAG) token(ctx context.Context, l *login) (*client, *tokenResponse, er
 	}
 	form := url.Values{
 		"grant_type": {grantExchange}, "requested_token_type": {typeIDJAG},
-		"audience": {l.place.server.Issuer}, "subject_token": {subject.Reveal()}, "subject_token_type": {kind},
+		"audience": {l.discovered.server.Issuer}, "subject_token": {subject.Reveal()}, "subject_token_type": {kind},
 	}
 	provider := g.Client.as([]string{authKey, authBasic})
 	exchange := &tokenRequest{endpoint: g.TokenEndpoint, issuer: g.Issuer, client: provider, form: form, issued: typeIDJAG}
-	l.complete(form)
-	assertion, err := l.endpoint.ask(ctx, exchange)
+	l.addParameters(form)
+	assertion, err := l.endpoint.requestToken(ctx, exchange)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -106,7 +106,7 @@ func (g Workload) token(ctx context.Context, l *login) (*client, *tokenResponse,
 	if g.Assertion == nil {
 		return nil, nil, errors.New("auth: Workload has no Assertion")
 	}
-	assertion, err := g.Assertion(ctx, l.place.server.Issuer)
+	assertion, err := g.Assertion(ctx, l.discovered.server.Issuer)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -12,12 +12,12 @@ import (
 	"github.com/bowline-mcp/bowline/auth/authtest"
 )
 
-// A server that registers this kind of redirect for the other type of application only
-// gets what it wants.
+// If a server accepts the redirect address only for the other application_type, the program
+// registers with that type.
 //
 // Guarantees: G-0044.1
 func TestARegistrationOfTheOtherType(t *testing.T) {
-	w := newWorld(t, authtest.Options{Clients: []authtest.Client{{ID: "web", Auth: "none", Redirects: []string{testRedirect}}}})
+	w := newFixture(t, authtest.Options{Clients: []authtest.Client{{ID: "web", Auth: "none", Redirects: []string{testRedirect}}}})
 	w.as.Lie(authtest.Register, func(a *authtest.Answer) {
 		a.Status, a.Body = http.StatusBadRequest, []byte(`{"error":"invalid_redirect_uri"}`)
 		if strings.Contains(string(a.Request.Body), `"web"`) {
@@ -31,31 +31,31 @@ func TestARegistrationOfTheOtherType(t *testing.T) {
 	}
 }
 
-// Of a hundred authorization servers, the first one that may be asked is.
+// Of a hundred authorization servers, the first one that the guard allows is used.
 //
 // Guarantees: G-0044.7
 func TestAHundredAuthorizationServers(t *testing.T) {
-	w := newWorld(t, authtest.Options{})
+	w := newFixture(t, authtest.Options{})
 	many := make([]string, 100)
 	for i := range many {
 		many[i] = fmt.Sprintf("https://10.0.0.%d", i)
 	}
-	w.as.Lie(authtest.ResourceMetadata, says("authorization_servers", many))
+	w.as.Lie(authtest.ResourceMetadata, setMember("authorization_servers", many))
 	_, err := call(t.Context(), w.login(t, Options{Interact: consent}), w.url)
 	var refused *MetadataError
 	if !errors.As(err, &refused) || len(err.Error()) > 2000 {
 		t.Errorf("%v", err)
 	}
 	many[3] = w.as.Issuer()
-	w.as.Lie(authtest.ResourceMetadata, says("authorization_servers", many))
+	w.as.Lie(authtest.ResourceMetadata, setMember("authorization_servers", many))
 	wantCall(t, w.login(t, Options{Interact: consent}), w.url)
 }
 
-// An error from another issuer is not believed, and its description is shown to nobody.
+// An error response with another issuer is refused, and its description is not shown.
 //
 // Guarantees: G-0044.7
 func TestAnErrorOfAnotherIssuer(t *testing.T) {
-	w := newWorld(t, authtest.Options{})
+	w := newFixture(t, authtest.Options{})
 	w.as.Lie(authtest.Authorize, func(a *authtest.Answer) {
 		a.Query = url.Values{"error": {"access_denied"}, "error_description": {"call 555-1234"}, "state": a.Query["state"], "iss": {"https://evil.test"}}
 	})
@@ -66,13 +66,13 @@ func TestAnErrorOfAnotherIssuer(t *testing.T) {
 	}
 }
 
-// A server whose clock is a day ahead says so with its refusal, and the error repeats it.
+// If the server's clock is a day ahead, the error of a refused refresh says so.
 //
 // Guarantees: G-0044.5
 func TestAClockThatIsWrong(t *testing.T) {
-	w := newWorld(t, authtest.Options{})
+	w := newFixture(t, authtest.Options{})
 	a := loggedIn(t, w, Options{})
-	aged(t, a, 2*time.Hour)
+	expireBy(t, a, 2*time.Hour)
 	w.as.Lie(authtest.Token, func(a *authtest.Answer) {
 		a.Header.Set("Date", time.Now().Add(24*time.Hour).UTC().Format(http.TimeFormat))
 		a.Status, a.Body = http.StatusBadRequest, []byte(`{"error":"invalid_request"}`)
@@ -84,21 +84,21 @@ func TestAClockThatIsWrong(t *testing.T) {
 	}
 }
 
-// A server that says when to come again is not asked before.
+// After a response with Retry-After, there is no request before that time.
 //
 // Guarantees: G-0044.5
 func TestAServerThatSaysWhenToComeAgain(t *testing.T) {
 	for header, wants := range map[string]time.Duration{"120": 2 * time.Minute, "100000000": time.Hour, "-1": shortestDelay, "soon": shortestDelay} {
-		w := newWorld(t, authtest.Options{})
+		w := newFixture(t, authtest.Options{})
 		a := loggedIn(t, w, Options{})
-		aged(t, a, 2*time.Hour)
+		expireBy(t, a, 2*time.Hour)
 		w.as.Lie(authtest.Token, func(a *authtest.Answer) {
 			a.Header.Set("Retry-After", header)
 			a.Status, a.Body = http.StatusTooManyRequests, []byte(`{}`)
 		})
 		before := time.Now()
 		if _, err := call(t.Context(), a, w.url); err == nil {
-			t.Error("it was refused")
+			t.Error("the call failed")
 		}
 		a.attempts.mu.Lock()
 		until := a.attempts.backoff.until
@@ -112,13 +112,13 @@ func TestAServerThatSaysWhenToComeAgain(t *testing.T) {
 	}
 }
 
-// A token without an end that is known is used until the server refuses it.
+// A token without a known expiry is used until the server refuses it.
 //
 // Guarantees: G-0044.3
 func TestATokenOfUnknownLife(t *testing.T) {
 	for _, life := range []any{nil, -1, 1e9, "soon"} {
-		w := newWorld(t, authtest.Options{})
-		w.as.Lie(authtest.Token, says("expires_in", life))
+		w := newFixture(t, authtest.Options{})
+		w.as.Lie(authtest.Token, setMember("expires_in", life))
 		a := loggedIn(t, w, Options{})
 		if e, err := a.Status(t.Context()); err != nil || !e.Expires.IsZero() {
 			t.Errorf("%v: it ends at %v, %v", life, e.Expires, err)

@@ -8,19 +8,19 @@ import (
 
 // A login is one attempt to get a new token.
 type login struct {
-	place  *place
-	pinned string // the issuer that the client is bound to; "" for none
-	scopes []string
-	proof  *prover // the key for DPoP; nil without DPoP
+	discovered *discovered
+	pinned     string // the issuer that the client is bound to; "" for none
+	scopes     []string
+	proof      *prover // the key for DPoP; nil without DPoP
 
 	endpoint *endpoint
 	clients  *registrations
 }
 
-// complete adds the parameters resource and scope to a token request.
-func (l *login) complete(form url.Values) {
-	if l.place.resource != "" {
-		form.Set("resource", l.place.resource)
+// addParameters adds the parameters resource and scope to a token request.
+func (l *login) addParameters(form url.Values) {
+	if l.discovered.resource != "" {
+		form.Set("resource", l.discovered.resource)
 	}
 	if len(l.scopes) > 0 {
 		form.Set("scope", strings.Join(l.scopes, " "))
@@ -30,9 +30,9 @@ func (l *login) complete(form url.Values) {
 // entry returns what to save of a login that has got a token.
 func (l *login) entry(grant string, c *client, token *tokenResponse) (*Entry, error) {
 	e := &Entry{
-		Issuer: l.place.server.Issuer, Grant: grant,
+		Issuer: l.discovered.server.Issuer, Grant: grant,
 		Access: token.access, Refresh: token.refresh, Type: token.kind, Issued: time.Now(), Expires: token.expires,
-		Scopes: l.scopes, Resource: l.place.resource, TokenEndpoint: l.place.server.Token, RevocationEndpoint: l.place.server.Revocation,
+		Scopes: l.scopes, Resource: l.discovered.resource, TokenEndpoint: l.discovered.server.Token, RevocationEndpoint: l.discovered.server.Revocation,
 	}
 	if c != nil {
 		e.ClientID, e.ClientAuth = c.id, c.method

@@ -54,7 +54,7 @@ func Loopback(o LoopbackOptions) func(context.Context, Interaction) (*url.URL, e
 			return nil, err
 		}
 		c := &callback{host: listener.Addr().String(), state: address.Query().Get("state"), redirected: make(chan *url.URL, 1)}
-		server := &http.Server{Handler: c, ConnState: new(callers).note, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, MaxHeaderBytes: 64 << 10}
+		server := &http.Server{Handler: c, ConnState: new(openConns).track, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, MaxHeaderBytes: 64 << 10}
 		server.SetKeepAlivesEnabled(false)
 		served := make(chan struct{})
 		go func() {
@@ -99,24 +99,24 @@ type callback struct {
 	redirected  chan *url.URL // capacity one
 }
 
-// maxCallers is how many connections may be open at a time.
-const maxCallers = 32
+// maxConns is how many connections may be open at a time.
+const maxConns = 32
 
-// callers contains the open connections, oldest first. If there are too many, the oldest
+// openConns contains the open connections, oldest first. If there are too many, the oldest
 // is closed. So a local program that opens many connections can neither use up the file
 // descriptors of this program nor keep the browser out.
-type callers struct {
+type openConns struct {
 	mu   sync.Mutex
 	open []net.Conn
 }
 
-// note is for http.Server.ConnState.
-func (c *callers) note(of net.Conn, state http.ConnState) {
+// track is for http.Server.ConnState.
+func (c *openConns) track(of net.Conn, state http.ConnState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch state {
 	case http.StateNew:
-		if len(c.open) == maxCallers {
+		if len(c.open) == maxConns {
 			_ = c.open[0].Close() // the goroutine that reads the connection notices that
 			c.open = slices.Delete(c.open, 0, 1)
 		}
@@ -134,13 +134,13 @@ func (c *callback) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 	header.Set("Cache-Control", "no-store")
 	header.Set("Referrer-Policy", "no-referrer")
-	status, text := c.take(r)
+	status, text := c.accept(r)
 	w.WriteHeader(status)
 	_, _ = io.WriteString(w, fmt.Sprintf(page, text)) // if this fails, the browser has disconnected
 }
 
-// take checks a redirect, and returns what to tell the person.
-func (c *callback) take(r *http.Request) (status int, text string) {
+// accept checks a redirect, and returns what to tell the person.
+func (c *callback) accept(r *http.Request) (status int, text string) {
 	const refused = "This response was not accepted. You can close this page."
 	switch query := r.URL.Query(); {
 	case r.Host != c.host:

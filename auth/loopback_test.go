@@ -16,7 +16,7 @@ import (
 	"github.com/bowline-mcp/bowline/auth/authtest"
 )
 
-// browser is a person's browser, which also follows what others put in its way first.
+// browser simulates a person's browser, which first opens addresses of an attacker.
 func browser(t *testing.T, before func(redirected *url.URL)) func(context.Context, *url.URL) error {
 	return func(ctx context.Context, address *url.URL) error {
 		response, err := http.DefaultTransport.RoundTrip((&http.Request{Method: http.MethodGet, URL: address, Header: http.Header{}}).WithContext(ctx))
@@ -33,7 +33,7 @@ func browser(t *testing.T, before func(redirected *url.URL)) func(context.Contex
 			t.Errorf("status %d: %s", status, text)
 		}
 		if status, _ := visit(t, redirected, ""); status == http.StatusOK {
-			t.Error("a second response was taken")
+			t.Error("a second response was accepted")
 		}
 		return nil
 	}
@@ -49,7 +49,7 @@ func visit(t *testing.T, address *url.URL, host string) (int, string) {
 	r.Close = true
 	response, err := http.DefaultTransport.RoundTrip(r)
 	if err != nil {
-		return 0, err.Error() // the listener has gone
+		return 0, err.Error() // the listener is closed
 	}
 	defer response.Body.Close()
 	text, _ := io.ReadAll(response.Body)
@@ -58,7 +58,7 @@ func visit(t *testing.T, address *url.URL, host string) (int, string) {
 
 // Guarantees: G-0044.14
 func TestLoopbackTakesOneResponse(t *testing.T) {
-	w := newWorld(t, authtest.Options{})
+	w := newFixture(t, authtest.Options{})
 	a := w.login(t, Options{Interact: Loopback(LoopbackOptions{Open: browser(t, func(redirected *url.URL) {
 		for name, c := range map[string]struct {
 			path, query, host string
@@ -92,12 +92,12 @@ func TestLoopbackTakesOneResponse(t *testing.T) {
 	}
 }
 
-// Somebody who holds hundreds of connections open, each with half a request, keeps nobody from
-// logging in: they are closed, the oldest first.
+// A program that holds hundreds of connections open, each with half a request, does not
+// prevent a login: the oldest connections are closed.
 //
 // Guarantees: G-0044.14
 func TestManySlowLoopbackConnections(t *testing.T) {
-	w := newWorld(t, authtest.Options{})
+	w := newFixture(t, authtest.Options{})
 	const many = 500
 	a := w.login(t, Options{Interact: Loopback(LoopbackOptions{Open: browser(t, func(redirected *url.URL) {
 		held := make([]net.Conn, many)
@@ -108,14 +108,14 @@ func TestManySlowLoopbackConnections(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = caller.Close() })
-			if _, err := fmt.Fprintf(caller, "GET /callback?%s HTTP/1.1\r\nX-Slow: ", redirected.RawQuery); err != nil && i < maxCallers {
+			if _, err := fmt.Fprintf(caller, "GET /callback?%s HTTP/1.1\r\nX-Slow: ", redirected.RawQuery); err != nil && i < maxConns {
 				t.Fatal(err)
 			}
 			held[i] = caller
 		}
-		for i, caller := range held[:many-maxCallers] {
+		for i, caller := range held[:many-maxConns] {
 			if _, err := caller.Read(make([]byte, 1)); err == nil {
-				t.Errorf("caller %d was answered", i)
+				t.Errorf("connection %d was answered", i)
 			}
 		}
 	})})})
@@ -126,33 +126,33 @@ func TestManySlowLoopbackConnections(t *testing.T) {
 
 // Guarantees: G-0044.14
 func TestTheOldestCallerMakesRoom(t *testing.T) {
-	c := new(callers)
+	c := new(openConns)
 	connect := func() (here, there net.Conn) {
 		here, there = net.Pipe()
 		t.Cleanup(func() { _ = errors.Join(here.Close(), there.Close()) })
-		c.note(here, http.StateNew)
+		c.track(here, http.StateNew)
 		return here, there
 	}
 	gone, _ := connect()
 	_, oldest := connect()
-	for range maxCallers - 2 {
+	for range maxConns - 2 {
 		connect()
 	}
-	c.note(gone, http.StateActive)
-	c.note(gone, http.StateClosed)
+	c.track(gone, http.StateActive)
+	c.track(gone, http.StateClosed)
 	_, latest := connect()
-	if len(c.open) != maxCallers {
+	if len(c.open) != maxConns {
 		t.Errorf("%d are open", len(c.open))
 	}
 	if err := errors.Join(oldest.SetDeadline(time.Unix(1, 0)), latest.SetDeadline(time.Unix(1, 0))); err != nil {
 		t.Fatal(err)
 	}
 	connect()
-	if _, err := oldest.Write([]byte("x")); !errors.Is(err, io.ErrClosedPipe) || len(c.open) != maxCallers {
-		t.Errorf("the oldest is still there: %v, of %d", err, len(c.open))
+	if _, err := oldest.Write([]byte("x")); !errors.Is(err, io.ErrClosedPipe) || len(c.open) != maxConns {
+		t.Errorf("the oldest connection is open: %v, of %d", err, len(c.open))
 	}
 	if _, err := latest.Write([]byte("x")); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("a later one is closed: %v", err)
+		t.Errorf("a later connection is closed: %v", err)
 	}
 }
 
@@ -169,11 +169,11 @@ func TestOnlyPagesAreOpenedInABrowser(t *testing.T) {
 	}
 }
 
-// A Login that nobody waits for is given up.
+// A Login whose caller has given up is cancelled.
 //
 // Guarantees: G-0044.4
 func TestALoginEndsWithItsContext(t *testing.T) {
-	w := newWorld(t, authtest.Options{})
+	w := newFixture(t, authtest.Options{})
 	opened := make(chan struct{})
 	a := w.login(t, Options{Interact: Loopback(LoopbackOptions{Open: func(context.Context, *url.URL) error { close(opened); return nil }})})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -184,10 +184,10 @@ func TestALoginEndsWithItsContext(t *testing.T) {
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
-	a.flights.ended.Wait()
+	a.jobs.goroutines.Wait()
 }
 
-// A fastDevice polls as often as the server allows, and not only each second.
+// A fastDevice polls as often as the server allows, even more than once a second.
 type fastDevice struct{ Device }
 
 func (g fastDevice) token(ctx context.Context, l *login) (*client, *tokenResponse, error) {
@@ -196,7 +196,7 @@ func (g fastDevice) token(ctx context.Context, l *login) (*client, *tokenRespons
 
 // Guarantees: G-0044.1
 func TestADevice(t *testing.T) {
-	w := newWorld(t, authtest.Options{DevicePolls: 1})
+	w := newFixture(t, authtest.Options{DevicePolls: 1})
 	w.as.Lie(authtest.Device, func(a *authtest.Answer) { a.Object["interval"] = 0.01 })
 	shown := make(chan DeviceCode, 1)
 	a := w.login(t, Options{Grant: fastDevice{Device{Show: func(_ context.Context, c DeviceCode) error { shown <- c; return nil }}}})
@@ -212,7 +212,7 @@ func TestADevice(t *testing.T) {
 
 // Guarantees: G-0044.15
 func TestLogout(t *testing.T) {
-	w := newWorld(t, authtest.Options{})
+	w := newFixture(t, authtest.Options{})
 	a := loggedIn(t, w, Options{})
 	e, err := a.Status(t.Context())
 	if err != nil || e == nil || e.Issuer != w.as.Issuer() || len(e.Scopes) == 0 {
@@ -231,7 +231,7 @@ func TestLogout(t *testing.T) {
 	wantCall(t, a, w.url) // another login
 	w.as.Lie(authtest.Revoke, func(a *authtest.Answer) { a.Status = 503 })
 	if err := a.Logout(t.Context()); err == nil {
-		t.Error("the server does not revoke, and nobody is told")
+		t.Error("the server failed to revoke, and Logout returned no error")
 	}
 	if e, err := a.Status(t.Context()); e != nil || err != nil {
 		t.Errorf("%+v, %v", e, err)
@@ -243,7 +243,7 @@ func TestLogout(t *testing.T) {
 //
 // Guarantees: G-0044.15
 func TestLogoutWhereATokenCannotBeRevoked(t *testing.T) {
-	w := newWorld(t, authtest.Options{})
+	w := newFixture(t, authtest.Options{})
 	for hint, fails := range map[string]bool{"access_token": false, "refresh_token": true} {
 		a := loggedIn(t, w, Options{})
 		before := len(w.as.Sink.Requests(authtest.Revoke))
@@ -261,11 +261,11 @@ func TestLogoutWhereATokenCannotBeRevoked(t *testing.T) {
 	}
 }
 
-// A server that is down or overloaded while the person logs in is asked again.
+// If the server is down or overloaded while the person logs in, polling continues.
 //
 // Guarantees: G-0044.1
 func TestADeviceOutlastsFailures(t *testing.T) {
-	w := newWorld(t, authtest.Options{DevicePolls: 2})
+	w := newFixture(t, authtest.Options{DevicePolls: 2})
 	w.as.Lie(authtest.Device, func(a *authtest.Answer) { a.Object["interval"] = 0.01 })
 	polls := 0
 	w.as.Lie(authtest.Token, func(a *authtest.Answer) {
@@ -277,6 +277,6 @@ func TestADeviceOutlastsFailures(t *testing.T) {
 	a := w.login(t, Options{Grant: fastDevice{Device{Show: func(context.Context, DeviceCode) error { return nil }}}})
 	wantCall(t, a, w.url)
 	if polls != 3 {
-		t.Errorf("asked %d times", polls)
+		t.Errorf("%d polls", polls)
 	}
 }

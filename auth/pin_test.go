@@ -10,12 +10,12 @@ import (
 )
 
 // A client without an Issuer stays bound to the issuer of its first use, even if the server
-// refuses its tokens again and again, and others have logged in meanwhile.
+// refuses its tokens repeatedly, and other programs have logged in meanwhile.
 //
 // Guarantees: G-0044.7, G-0044.11
 func TestAPinSurvivesEveryLogin(t *testing.T) {
 	known := authtest.Client{ID: "known", Secret: "the-secret", Auth: "client_secret_basic", Redirects: []string{testRedirect}}
-	w := newWorld(t, authtest.Options{Clients: []authtest.Client{known}})
+	w := newFixture(t, authtest.Options{Clients: []authtest.Client{known}})
 	asked := 0
 	o := Options{Registered: []Registered{{ID: "known", Secret: NewSecret("the-secret")}}, Interact: func(ctx context.Context, i Interaction) (*url.URL, error) {
 		asked++
@@ -34,13 +34,13 @@ func TestAPinSurvivesEveryLogin(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 		if seen := second.Sink.Requests(authtest.Register, authtest.Authorize, authtest.Token); len(seen) > 0 {
-			t.Fatalf("the second server was asked: %v", seen[0].URL)
+			t.Fatalf("the second server got a request: %v", seen[0].URL)
 		}
 	}
 	refused(a)
 	refused(a)
 	w.serve = nil
-	// A program without a client of its own shares the store, and goes along.
+	// A program without its own client shares the store, and may use the second server.
 	other := w.login(t, Options{Store: a.store, Interact: consent})
 	if err := other.Login(t.Context()); err != nil {
 		t.Fatal(err)
@@ -55,11 +55,11 @@ func TestAPinSurvivesEveryLogin(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	if len(second.Sink.Holding("the-secret")) > 0 || asked != 1 {
-		t.Errorf("the second server has the secret, or the person was asked %d times", asked)
+		t.Errorf("the second server has the secret, or %d logins were started", asked)
 	}
 	for _, r := range second.Sink.Requests(authtest.Token) {
 		if r.Header.Get("Authorization") != "" {
-			t.Error("a client has proven itself to the second server")
+			t.Error("a client has authenticated at the second server")
 		}
 	}
 }

@@ -42,7 +42,7 @@ func TestChallenges(t *testing.T) {
 	}
 }
 
-// Headers and lists that are made to be large are read in part, and quickly.
+// Of very large headers and lists only a part is read, quickly.
 func TestBombs(t *testing.T) {
 	for _, part := range []string{"a ", "a=b,", `Bearer a="\""`, "a==,", "\"", "Bearer "} {
 		parseChallenge("Bearer x=y, " + strings.Repeat(part, 1<<20))
@@ -62,14 +62,14 @@ func TestBombs(t *testing.T) {
 		`-1`: 0, `0`: 0, `1e9`: 0, `1e300`: 0, `1e999`: 0, `"NaN"`: 0, `"Inf"`: 0, `true`: 0, `{"a":60}`: 0, `[60]`: 0, `null`: 0, ``: 0,
 	} {
 		if got := lifeOf(jsontext.Value(life)); got != want {
-			t.Errorf("%s is a life of %v, want %v", life, got, want)
+			t.Errorf("expires_in %s: got %v, want %v", life, got, want)
 		}
 	}
 	for asked, want := range map[string]time.Duration{
 		`2`: 2 * time.Second, `"7"`: 7 * time.Second, `1e-9`: time.Second, `0.01`: time.Second, `-1`: defaultInterval, `1e300`: defaultInterval, `1e6`: time.Minute, ``: defaultInterval,
 	} {
 		if got := (&deviceDocument{Interval: jsontext.Value(asked)}).interval(shortestInterval); got != want {
-			t.Errorf("asked for every %s s, and is every %v, want %v", asked, got, want)
+			t.Errorf("interval %s: got %v, want %v", asked, got, want)
 		}
 	}
 }
@@ -96,11 +96,11 @@ func TestWhereMetadataIs(t *testing.T) {
 	}
 }
 
-// A request with a token that is there costs one allocation at most.
+// A request with a cached token costs at most one allocation.
 //
 // Guarantees: G-0044.17
 func TestACachedTokenCostsNothing(t *testing.T) {
-	w := newWorld(t, authtest.Options{})
+	w := newFixture(t, authtest.Options{})
 	a := loggedIn(t, w, Options{})
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url, http.NoBody)
 	if err != nil {
@@ -172,7 +172,7 @@ func FuzzTokenResponse(f *testing.F) {
 
 func FuzzAuthorizationResponse(f *testing.F) {
 	f.Add("state=s&iss=https://as&code=c")
-	p := &pending{state: "s", place: &place{server: serverMetadata{Issuer: "https://as", NamesIssuer: true}}}
+	p := &authRequest{state: "s", place: &discovered{server: serverMetadata{Issuer: "https://as", NamesIssuer: true}}}
 	f.Fuzz(func(t *testing.T, query string) {
 		code, err := p.code(&url.URL{Scheme: "http", Host: "127.0.0.1", RawQuery: query})
 		if (code == "") == (err == nil) {

@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// exchangeTime is the time for an exchange and its saving, even if nobody waits.
+// exchangeTime is the time for an exchange and its saving, even if no request waits.
 const exchangeTime = 30 * time.Second
 
-// exchanging returns a context for work that must finish after it has begun.
-func exchanging(ctx context.Context) (context.Context, context.CancelFunc) {
+// exchangeContext returns a context for work that must finish after it has begun.
+func exchangeContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), exchangeTime)
 }
 
@@ -44,7 +44,7 @@ func (a *Authorizer) stored(ctx context.Context) (*credential, error) {
 	if err := a.attempts.mayRefresh(now); err != nil {
 		return nil, err
 	}
-	if _, err := a.flights.run(ctx, func(ctx context.Context) error {
+	if _, err := a.jobs.run(ctx, func(ctx context.Context) error {
 		_, err := a.refresh(ctx, e.Access.Reveal(), true)
 		return err
 	}); err != nil {
@@ -56,12 +56,12 @@ func (a *Authorizer) stored(ctx context.Context) (*credential, error) {
 	return nil, nil
 }
 
-// refreshBehind starts a refresh in the background, unless one has just failed.
-func (a *Authorizer) refreshBehind(ctx context.Context, c *credential) {
+// refreshInBackground starts a refresh in the background, unless one has just failed.
+func (a *Authorizer) refreshInBackground(ctx context.Context, c *credential) {
 	if a.attempts.mayRefresh(time.Now()) != nil {
 		return
 	}
-	a.flights.runBehind(ctx, func(ctx context.Context) error {
+	a.jobs.runInBackground(ctx, func(ctx context.Context) error {
 		if a.attempts.mayRefresh(time.Now()) != nil {
 			return nil // one has failed meanwhile
 		}
@@ -84,11 +84,11 @@ func (a *Authorizer) renew(ctx context.Context, used string, c challenge, status
 	if held != nil && status == http.StatusForbidden {
 		before = held.entry.Scopes
 	}
-	if used != "" && (recent || status == http.StatusForbidden) && a.attempts.inVain(setOf(union(before, c.scopes)), now) {
-		return errInVain
+	if used != "" && (recent || status == http.StatusForbidden) && a.attempts.tooManyRefusals(setOf(union(before, c.scopes)), now) {
+		return errNewTokenRefused
 	}
 	if a.o.personal() { // a handshake has seconds, but a person needs minutes
-		a.flights.outlive()
+		a.jobs.detach()
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, loginTime, fmt.Errorf("%w within %v", ErrNobody, loginTime))
 		defer cancel()
@@ -96,14 +96,14 @@ func (a *Authorizer) renew(ctx context.Context, used string, c challenge, status
 	return a.login(ctx, c, before, readable)
 }
 
-var errInVain = errors.New("auth: the server refuses new tokens")
+var errNewTokenRefused = errors.New("auth: the server refuses new tokens")
 
 // refresh refreshes the stored login, under the lock of the store. If another process
 // has just done so, refresh uses that token. It reports whether there is a token other
 // than the used one, which the server may have refused. It gives a refresh token up only
 // if the server says that it is invalid.
 func (a *Authorizer) refresh(ctx context.Context, used string, refused bool) (renewed bool, err error) {
-	ctx, cancel := exchanging(ctx)
+	ctx, cancel := exchangeContext(ctx)
 	defer cancel()
 	t := a.target.Load()
 	if e, err := a.store.Load(ctx, t.key); err == nil && !t.clients.usable(e) {
@@ -116,7 +116,7 @@ func (a *Authorizer) refresh(ctx context.Context, used string, refused bool) (re
 		switch {
 		case !t.clients.usable(e):
 			return e, nil
-		case e.Access.Reveal() != used && lasts(e):
+		case e.Access.Reveal() != used && hasValidToken(e):
 			next = e
 			return e, nil
 		case e.Refresh.IsZero():
@@ -138,12 +138,12 @@ func (a *Authorizer) refresh(ctx context.Context, used string, refused bool) (re
 	})
 	if err != nil && !asked && ctx.Err() == nil {
 		t.warnings.add("the store cannot be read", err)
-		if !refused { // the token is still valid, so not every request needs the store's key
-			a.attempts.noteRefresh(err, time.Now())
+		if !refused { // the token is still valid, so not every request needs the key of the store
+			a.attempts.recordRefresh(err, time.Now())
 		}
 		return false, nil
 	}
-	a.attempts.noteRefresh(err, time.Now())
+	a.attempts.recordRefresh(err, time.Now())
 	if next == nil {
 		if held := a.current.Load(); err == nil && refused && held != nil && held.access() == used {
 			a.current.CompareAndSwap(held, nil)
@@ -151,7 +151,7 @@ func (a *Authorizer) refresh(ctx context.Context, used string, refused bool) (re
 		return false, err
 	}
 	if err != nil {
-		t.keep(ctx, next, err)
+		t.keepInMemory(ctx, next, err)
 	}
 	return true, a.adopt(next, obtained)
 }
@@ -186,28 +186,28 @@ func (a *Authorizer) login(ctx context.Context, c challenge, before []string, ho
 	e, err := t.obtain(ctx, c, stored, before, how)
 	a.counts.loggedIn(ctx, err)
 	if err != nil {
-		a.attempts.noteFailure(ctx, err, time.Now())
+		a.attempts.recordFailure(ctx, err, time.Now())
 		return &LoginError{Resource: resource, Err: err}
 	}
-	save, cancel := exchanging(ctx)
+	save, cancel := exchangeContext(ctx)
 	defer cancel()
 	if err := a.store.change(save, t.key, how, func(*Entry) (*Entry, error) { return e, nil }); err != nil {
-		t.keep(save, e, err)
+		t.keepInMemory(save, e, err)
 	}
 	if err := a.adopt(e, time.Now()); err != nil {
 		return err
 	}
 	a.mu.Lock()
-	told := slices.Clone(a.onLogin)
+	callbacks := slices.Clone(a.onLogin)
 	a.mu.Unlock()
-	for _, f := range told {
+	for _, f := range callbacks {
 		f()
 	}
 	return nil
 }
 
-// lasts reports whether a login has a token that is still valid.
-func lasts(e *Entry) bool {
+// hasValidToken reports whether a login has a token that is still valid.
+func hasValidToken(e *Entry) bool {
 	c, err := newCredential(e, time.Time{})
 	return err == nil && !e.Access.IsZero() && !c.ended(time.Now())
 }

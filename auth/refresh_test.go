@@ -16,7 +16,7 @@ import (
 )
 
 // loggedIn returns an Authorizer with a refresh token.
-func loggedIn(t *testing.T, w *world, o Options) *Authorizer {
+func loggedIn(t *testing.T, w *fixture, o Options) *Authorizer {
 	t.Helper()
 	o.Interact, o.Offline = consent, true
 	a := w.login(t, o)
@@ -26,9 +26,9 @@ func loggedIn(t *testing.T, w *world, o Options) *Authorizer {
 
 // Guarantees: G-0044.3
 func TestOneRefreshForAll(t *testing.T) {
-	w := newWorld(t, authtest.Options{})
+	w := newFixture(t, authtest.Options{})
 	a := loggedIn(t, w, Options{})
-	aged(t, a, 2*time.Hour)
+	expireBy(t, a, 2*time.Hour)
 	others := []*Authorizer{a, w.login(t, Options{Store: a.store}), w.login(t, Options{Store: a.store}), w.login(t, Options{Store: a.store})}
 	var calls sync.WaitGroup
 	for n := range 64 {
@@ -44,11 +44,11 @@ func TestOneRefreshForAll(t *testing.T) {
 	}
 }
 
-// A token that the server has revoked is refreshed by one of those who are told.
+// If the server has revoked a token, one of the refused requests refreshes it.
 //
 // Guarantees: G-0044.3
 func TestARefusedTokenIsRefreshedOnce(t *testing.T) {
-	w := newWorld(t, authtest.Options{})
+	w := newFixture(t, authtest.Options{})
 	a := loggedIn(t, w, Options{})
 	old := a.current.Load()
 	stale := w.login(t, Options{Store: a.store})
@@ -67,11 +67,11 @@ func TestARefusedTokenIsRefreshedOnce(t *testing.T) {
 	}
 }
 
-// A token that ends on its way to the server is refused for its age, however new it is.
+// A token that expires on its way to the server is refreshed, even if it is new.
 //
 // Guarantees: G-0044.3
 func TestATokenThatEndsOnItsWayIsRefreshed(t *testing.T) {
-	w := newWorld(t, authtest.Options{})
+	w := newFixture(t, authtest.Options{})
 	a := loggedIn(t, w, Options{})
 	old := a.current.Load()
 	w.serve = func(rw http.ResponseWriter, r *http.Request) {
@@ -86,11 +86,11 @@ func TestATokenThatEndsOnItsWayIsRefreshed(t *testing.T) {
 	}
 }
 
-// Tokens that end before they arrive are no reason to ask for new ones without end.
+// If each token expires before it arrives, the number of new tokens is bounded.
 //
 // Guarantees: G-0044.8
 func TestTokensThatExpireInTransit(t *testing.T) {
-	w := newWorld(t, authtest.Options{Clients: []authtest.Client{{ID: "known", Secret: "the-secret", Auth: "client_secret_basic"}}})
+	w := newFixture(t, authtest.Options{Clients: []authtest.Client{{ID: "known", Secret: "the-secret", Auth: "client_secret_basic"}}})
 	a := w.login(t, Options{Grant: ClientCredentials{}, Registered: []Registered{{ID: "known", Secret: NewSecret("the-secret")}}})
 	wantCall(t, a, w.url)
 	refused := &transport.StatusError{
@@ -113,16 +113,16 @@ func TestTokensThatExpireInTransit(t *testing.T) {
 			renewed++
 		}
 	}
-	if renewed != maxInVain {
+	if renewed != maxRefusals {
 		t.Errorf("%d new tokens", renewed)
 	}
 }
 
 // Guarantees: G-0044.4
 func TestARefreshOutlivesItsCaller(t *testing.T) {
-	w := newWorld(t, authtest.Options{})
+	w := newFixture(t, authtest.Options{})
 	a := loggedIn(t, w, Options{})
-	aged(t, a, 2*time.Hour)
+	expireBy(t, a, 2*time.Hour)
 	asked, answer := make(chan struct{}), make(chan struct{})
 	w.as.Lie(authtest.Token, func(*authtest.Answer) { close(asked); <-answer })
 	ctx, cancel := context.WithCancel(t.Context())
@@ -175,9 +175,9 @@ func TestEndsOfALogin(t *testing.T) {
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, authtest.Options{})
+			w := newFixture(t, authtest.Options{})
 			a := loggedIn(t, w, Options{})
-			aged(t, a, 2*time.Hour)
+			expireBy(t, a, 2*time.Hour)
 			b := w.login(t, Options{Store: a.store})
 			w.as.Lie(authtest.Token, c.lie)
 			_, err := call(t.Context(), b, w.url)
@@ -197,7 +197,7 @@ func TestEndsOfALogin(t *testing.T) {
 			}
 			w.as.Lie(authtest.Token, nil)
 			if later := w.login(t, Options{Store: a.store}); !c.ends && !strings.Contains(name, "cut") {
-				// The lie came after the server had rotated its token; its family is revoked then.
+				// The false answer came after the server had rotated the refresh token, so the server revokes the login.
 				_, err := call(t.Context(), later, w.url)
 				if n := w.grants("refresh_token"); n != 2 {
 					t.Errorf("%d refreshes, %v", n, err)
@@ -209,48 +209,48 @@ func TestEndsOfALogin(t *testing.T) {
 
 // Guarantees: G-0044.6
 func TestATokenIsRefreshedBeforeItsEnd(t *testing.T) {
-	w := newWorld(t, authtest.Options{})
+	w := newFixture(t, authtest.Options{})
 	a := loggedIn(t, w, Options{})
-	aged(t, a, 47*time.Minute) // of an hour
+	expireBy(t, a, 47*time.Minute) // of an hour
 	wantCall(t, a, w.url)
 	if n := w.grants("refresh_token"); n != 0 {
 		t.Fatalf("%d refreshes at 78 %%", n)
 	}
-	aged(t, a, 2*time.Minute)
+	expireBy(t, a, 2*time.Minute)
 	answer := make(chan struct{})
 	w.as.Lie(authtest.Token, func(*authtest.Answer) { <-answer })
 	wantCall(t, a, w.url) // it does not wait
 	close(answer)
-	a.flights.ended.Wait()
+	a.jobs.goroutines.Wait()
 	if n := w.grants("refresh_token"); n != 1 {
 		t.Fatalf("%d refreshes at 82 %%", n)
 	}
 	wantCall(t, a, w.url)
 }
 
-// A refresh that fails does no harm while the token is good.
+// While the token is valid, a failed refresh has no effect on requests.
 //
 // Guarantees: G-0044.5, G-0044.6
 func TestAFailedRefreshIsRepeatedLater(t *testing.T) {
-	w := newWorld(t, authtest.Options{})
+	w := newFixture(t, authtest.Options{})
 	a := loggedIn(t, w, Options{})
-	aged(t, a, 50*time.Minute)
+	expireBy(t, a, 50*time.Minute)
 	w.as.Lie(authtest.Token, func(a *authtest.Answer) { a.Status, a.Body = 503, []byte("{}") })
 	for range 5 {
 		wantCall(t, a, w.url)
-		a.flights.ended.Wait()
+		a.jobs.goroutines.Wait()
 	}
 	if n := w.grants("refresh_token"); n != 1 {
 		t.Errorf("%d refreshes", n)
 	}
 }
 
-// The resource moves to another authorization server: that one knows nothing of the
-// first, and is told nothing of it.
+// If the resource moves to another authorization server, that server gets no secret of the
+// first.
 //
 // Guarantees: G-0044.11
 func TestAnotherAuthorizationServer(t *testing.T) {
-	w := newWorld(t, authtest.Options{})
+	w := newFixture(t, authtest.Options{})
 	a := loggedIn(t, w, Options{})
 	first, err := a.store.Load(t.Context(), a.key())
 	if err != nil {
@@ -270,17 +270,17 @@ func TestAnotherAuthorizationServer(t *testing.T) {
 	}
 	for _, secret := range []string{first.ClientID, first.Access.Reveal(), first.Refresh.Reveal()} {
 		if seen := second.Sink.Holding(secret); len(seen) > 0 {
-			t.Errorf("the second server was sent %.10s...", secret)
+			t.Errorf("the second server got %.10s...", secret)
 		}
 	}
 }
 
-// A client without an issuer stays with the one it was used with first.
+// A client without an issuer is bound to the issuer of its first use.
 //
 // Guarantees: G-0044.11
 func TestASecretStaysWithItsIssuer(t *testing.T) {
 	known := authtest.Client{ID: "known", Secret: "the-secret", Auth: "client_secret_basic"}
-	w := newWorld(t, authtest.Options{Clients: []authtest.Client{known}})
+	w := newFixture(t, authtest.Options{Clients: []authtest.Client{known}})
 	a := w.login(t, Options{Grant: ClientCredentials{}, Registered: []Registered{{ID: "known", Secret: NewSecret("the-secret")}}})
 	wantCall(t, a, w.url)
 	second := authtest.Start(t, authtest.Options{Resource: w.url, Clients: []authtest.Client{known}})
@@ -292,6 +292,6 @@ func TestASecretStaysWithItsIssuer(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	if slices.ContainsFunc(second.Sink.Requests(), func(r *authtest.Request) bool { return r.Endpoint == authtest.Token }) {
-		t.Error("the second server was asked for a token")
+		t.Error("the second server got a token request")
 	}
 }

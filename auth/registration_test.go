@@ -21,24 +21,24 @@ func elsewhere(ctx context.Context, i Interaction) (*url.URL, error) {
 	return consent(ctx, i)
 }
 
-// A login is refreshed with the secret of the registration it was made with, whatever
-// has become of that registration since.
+// A login is refreshed with the secret of its own registration, even if the stored
+// registration has changed since.
 //
 // Guarantees: G-0044.5
 func TestALoginOutlivesItsRegistration(t *testing.T) {
-	for name, lose := range map[string]func(t *testing.T, w *world, a *Authorizer){
-		"replaced": func(t *testing.T, w *world, a *Authorizer) {
+	for name, lose := range map[string]func(t *testing.T, w *fixture, a *Authorizer){
+		"replaced": func(t *testing.T, w *fixture, a *Authorizer) {
 			wantCall(t, w.login(t, Options{Store: a.store, Principal: "eve", Interact: elsewhere}), w.url)
 		},
-		"deleted": func(t *testing.T, w *world, a *Authorizer) {
+		"deleted": func(t *testing.T, w *fixture, a *Authorizer) {
 			if err := a.store.Locked(t.Context(), Key{Issuer: w.as.Issuer()}, put(nil)); err != nil {
 				t.Fatal(err)
 			}
 		},
-		"in a store that is not used any more": func(t *testing.T, _ *world, a *Authorizer) {
+		"in a store that is not used any more": func(t *testing.T, _ *fixture, a *Authorizer) {
 			e, err := a.store.Load(t.Context(), a.key())
 			if err == nil {
-				err = a.store.keep(t.Context(), a.key(), e)
+				err = a.store.keepInMemory(t.Context(), a.key(), e)
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -46,11 +46,11 @@ func TestALoginOutlivesItsRegistration(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, authtest.Options{})
-			w.as.Lie(authtest.Metadata, says("token_endpoint_auth_methods_supported", []string{"client_secret_basic"}))
+			w := newFixture(t, authtest.Options{})
+			w.as.Lie(authtest.Metadata, setMember("token_endpoint_auth_methods_supported", []string{"client_secret_basic"}))
 			a := loggedIn(t, w, Options{})
 			lose(t, w, a)
-			aged(t, a, 2*time.Hour)
+			expireBy(t, a, 2*time.Hour)
 			wantCall(t, a, w.url)
 			if n := w.grants("refresh_token"); n != 1 {
 				t.Errorf("%d refreshes", n)
@@ -59,16 +59,16 @@ func TestALoginOutlivesItsRegistration(t *testing.T) {
 	}
 }
 
-// Whatever proves who a client is, its token requests name it in their form: some servers
-// look for its secret only then.
+// With each authentication method, a token request has the client_id in its form, because
+// some servers require it.
 //
 // Guarantees: G-0044.1
 func TestTokenRequestsNameTheirClient(t *testing.T) {
 	for _, method := range []string{authBasic, authPost, authNone} {
-		w := newWorld(t, authtest.Options{})
-		w.as.Lie(authtest.Metadata, says("token_endpoint_auth_methods_supported", []string{method}))
+		w := newFixture(t, authtest.Options{})
+		w.as.Lie(authtest.Metadata, setMember("token_endpoint_auth_methods_supported", []string{method}))
 		a := loggedIn(t, w, Options{})
-		aged(t, a, 2*time.Hour)
+		expireBy(t, a, 2*time.Hour)
 		wantCall(t, a, w.url)
 		e, err := a.Status(t.Context())
 		if err != nil || e.ClientAuth != method {
@@ -83,19 +83,19 @@ func TestTokenRequestsNameTheirClient(t *testing.T) {
 	}
 }
 
-func says(name string, value any) authtest.Lie {
+func setMember(name string, value any) authtest.Lie {
 	return func(a *authtest.Answer) { object(name, value)(a, "") }
 }
 
-// A registration whose secret has expired is replaced by a login, once the server has
-// refused it.
+// When the server refuses a registration whose secret has expired, the next login replaces
+// it.
 //
 // Guarantees: G-0044.5
 func TestARegistrationThatHasExpired(t *testing.T) {
-	w := newWorld(t, authtest.Options{})
-	w.as.Lie(authtest.Metadata, says("token_endpoint_auth_methods_supported", []string{"client_secret_basic"}))
+	w := newFixture(t, authtest.Options{})
+	w.as.Lie(authtest.Metadata, setMember("token_endpoint_auth_methods_supported", []string{"client_secret_basic"}))
 	a := loggedIn(t, w, Options{})
-	aged(t, a, 2*time.Hour)
+	expireBy(t, a, 2*time.Hour)
 	if err := a.store.Locked(t.Context(), a.key(), func(e *Entry) (*Entry, error) {
 		expired := *e
 		expired.ClientExpires = time.Now().Add(-time.Hour)
@@ -111,15 +111,15 @@ func TestARegistrationThatHasExpired(t *testing.T) {
 	})
 	wantCall(t, a, w.url)
 	if n := len(w.as.Sink.Requests(authtest.Authorize)); n != 2 || refused != 2 {
-		t.Errorf("the person was asked %d times, after %d token requests", n, refused)
+		t.Errorf("%d logins were started, after %d token requests", n, refused)
 	}
 }
 
-// Where nothing can be saved a program registers even so, and once.
+// A program that cannot save anything registers once.
 //
 // Guarantees: G-0044.12
 func TestARegistrationThatCannotBeSaved(t *testing.T) {
-	w := newWorld(t, authtest.Options{})
+	w := newFixture(t, authtest.Options{})
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)

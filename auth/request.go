@@ -12,9 +12,9 @@ import (
 	"golang.org/x/oauth2"
 )
 
-// A pending is an authorization request that waits for its response.
-type pending struct {
-	place    *place
+// An authRequest is an authorization request that waits for its response.
+type authRequest struct {
+	place    *discovered
 	client   *client
 	redirect string
 	state    string
@@ -22,13 +22,13 @@ type pending struct {
 	scopes   []string
 }
 
-// newPending generates the secrets of an authorization request.
-func newPending(l *login, c *client, redirect string) *pending {
-	return &pending{place: l.place, client: c, redirect: redirect, state: rand.Text(), verifier: oauth2.GenerateVerifier(), scopes: l.scopes}
+// newAuthRequest generates the secrets of an authorization request.
+func newAuthRequest(l *login, c *client, redirect string) *authRequest {
+	return &authRequest{place: l.discovered, client: c, redirect: redirect, state: rand.Text(), verifier: oauth2.GenerateVerifier(), scopes: l.scopes}
 }
 
 // url returns the address that the person's browser opens.
-func (p *pending) url() (*url.URL, error) {
+func (p *authRequest) url() (*url.URL, error) {
 	config := oauth2.Config{
 		ClientID: p.client.id, RedirectURL: p.redirect, Scopes: p.scopes,
 		Endpoint: oauth2.Endpoint{AuthURL: p.place.server.Authorization},
@@ -44,7 +44,7 @@ func (p *pending) url() (*url.URL, error) {
 }
 
 // takesCode returns why the place does not support the authorization code flow, or nil.
-func (p *place) takesCode() error {
+func (p *discovered) takesCode() error {
 	switch {
 	case p.server.Authorization == "":
 		return &MetadataError{URL: p.server.Issuer, Rule: "it has no authorization endpoint"}
@@ -56,7 +56,7 @@ func (p *place) takesCode() error {
 }
 
 // form returns the token request for a code.
-func (p *pending) form(code string) url.Values {
+func (p *authRequest) form(code string) url.Values {
 	form := url.Values{
 		"grant_type": {"authorization_code"}, "code": {code}, "redirect_uri": {p.redirect}, "code_verifier": {p.verifier},
 	}
@@ -84,7 +84,7 @@ func (e *ResponseError) Error() string {
 // code checks the response to an authorization request in this order: whether it belongs
 // to the request, whether the right server sent it (RFC 9207), and what it says. It
 // returns the code.
-func (p *pending) code(redirected *url.URL) (string, error) {
+func (p *authRequest) code(redirected *url.URL) (string, error) {
 	refuse := func(rule string) (string, error) {
 		return "", &ResponseError{Issuer: p.place.server.Issuer, Rule: rule}
 	}
@@ -125,7 +125,7 @@ const offlineAccess = "offline_access"
 
 // chooseScopes returns the scopes to request: those of the challenge, or else those that
 // the resource lists. For a step-up, it adds the scopes that were requested before.
-func chooseScopes(p *place, c challenge, before []string, offline bool, narrow func([]string) []string) []string {
+func chooseScopes(p *discovered, c challenge, before []string, offline bool, narrow func([]string) []string) []string {
 	asked := c.scopes
 	if len(asked) == 0 {
 		asked = p.scopes

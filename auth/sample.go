@@ -15,8 +15,8 @@ type result uint8
 const (
 	succeeded  result = iota
 	refused           // the authorization server or the person has refused
-	nobody            // nobody has logged in
-	impossible        // nobody is asked, because the program has neither a Grant nor Interact
+	nobody            // no person has logged in
+	impossible        // not tried, because the program has neither a Grant nor Interact
 	failed            // a temporary failure
 	results
 )

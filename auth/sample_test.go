@@ -15,7 +15,7 @@ import (
 )
 
 // sampled returns the counts of an Authorizer, as kind and result or status.
-func sampled(t *testing.T, a *Authorizer, w *world) (map[string]uint64, *telemetry.AuthSample) {
+func sampled(t *testing.T, a *Authorizer, w *fixture) (map[string]uint64, *telemetry.AuthSample) {
 	t.Helper()
 	counted := map[string]uint64{}
 	var last *telemetry.AuthSample
@@ -45,8 +45,8 @@ func sampled(t *testing.T, a *Authorizer, w *world) (map[string]uint64, *telemet
 	return counted, last
 }
 
-// An Authorizer counts each login and refresh once, by how it ended, and tells when the
-// token ends.
+// An Authorizer counts each login and refresh once, by its result. The sample has the
+// expiry of the token.
 //
 // Guarantees: G-0060.3
 func TestLoginsAreCountedByResult(t *testing.T) {
@@ -54,14 +54,14 @@ func TestLoginsAreCountedByResult(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		o    Options
-		then func(*testing.T, *Authorizer, *world)
+		then func(*testing.T, *Authorizer, *fixture)
 		want map[string]uint64
 	}{
-		{"a login and a refresh", Options{Interact: consent, Offline: true}, func(t *testing.T, a *Authorizer, w *world) {
-			aged(t, a, 2*time.Hour)
+		{"a login and a refresh", Options{Interact: consent, Offline: true}, func(t *testing.T, a *Authorizer, w *fixture) {
+			expireBy(t, a, 2*time.Hour)
 			wantCall(t, a, w.url)
 		}, map[string]uint64{"Unauthorized": 1, "login succeeded": 1, "refresh succeeded": 1}},
-		{"a refresh token that is spent", Options{Interact: consent, Offline: true}, func(t *testing.T, a *Authorizer, w *world) {
+		{"a refresh token that is spent", Options{Interact: consent, Offline: true}, func(t *testing.T, a *Authorizer, w *fixture) {
 			if err := a.store.Locked(t.Context(), a.key(), func(e *Entry) (*Entry, error) {
 				other := *e
 				other.Refresh = NewSecret("unknown")
@@ -69,7 +69,7 @@ func TestLoginsAreCountedByResult(t *testing.T) {
 			}); err != nil {
 				t.Fatal(err)
 			}
-			aged(t, a, 2*time.Hour)
+			expireBy(t, a, 2*time.Hour)
 			wantCall(t, a, w.url)
 		}, map[string]uint64{"Unauthorized": 2, "login succeeded": 2, "refresh refused": 1}},
 		{"nobody", Options{Interact: refuse}, nil, map[string]uint64{"Unauthorized": 1, "login nobody": 1}},
@@ -78,7 +78,7 @@ func TestLoginsAreCountedByResult(t *testing.T) {
 			map[string]uint64{"Unauthorized": 1, "login failed": 1}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			w := newWorld(t, authtest.Options{})
+			w := newFixture(t, authtest.Options{})
 			a := w.login(t, test.o)
 			if test.then != nil {
 				wantCall(t, a, w.url)

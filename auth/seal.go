@@ -18,15 +18,15 @@ import (
 // [NewFiles].
 var ErrNoKey = errors.New("auth: there is no place to keep a key")
 
-// An unopened says why a sealed entry cannot be decrypted here. A locked key ring is a
+// A decryptError says why a sealed entry cannot be decrypted here. A locked key ring is a
 // different error.
-type unopened string
+type decryptError string
 
-func (u unopened) Error() string { return string(u) }
+func (u decryptError) Error() string { return string(u) }
 
 const (
-	errSealed   = unopened("it is sealed, and there is no key")
-	errOtherKey = unopened("it was sealed with another key, or changed")
+	errSealed   = decryptError("it is sealed, and there is no key")
+	errOtherKey = decryptError("it was sealed with another key, or changed")
 )
 
 // NewSealedFiles returns Files whose entries are sealed, that is encrypted with
@@ -45,17 +45,17 @@ const (
 // the entry, and Authorizer.Logout deletes it.
 func NewSealedFiles(dir string, key func(context.Context) ([]byte, error), log *slog.Logger) *Files {
 	s := NewFiles(dir, log)
-	s.seal = &sealer{make: key}
+	s.seal = &sealer{fetchKey: key}
 	return s
 }
 
 // A sealer seals the entries of a folder. A nil sealer does not.
 type sealer struct {
-	make func(context.Context) ([]byte, error)
+	fetchKey func(context.Context) ([]byte, error)
 
-	lock   keyLocks    // held while the key is fetched; other callers wait for it until their context ends
-	cipher cipher.AEAD // the cipher; nil while there is no key
-	told   bool        // whether it was logged that there is no key
+	lock        keyLocks    // held while the key is fetched; other callers wait for it until their context ends
+	cipher      cipher.AEAD // the cipher; nil while there is no key
+	noKeyLogged bool        // whether it was logged that there is no key
 }
 
 // lockOfKey is the file whose lock a process holds while it fetches or creates the key.
@@ -82,13 +82,13 @@ func (s *Files) aead(ctx context.Context) (cipher.AEAD, error) {
 		return nil, err
 	}
 	defer release()
-	key, err := s.seal.make(ctx)
+	key, err := s.seal.fetchKey(ctx)
 	switch {
 	case errors.Is(err, ErrNoKey):
-		if !s.seal.told {
+		if !s.seal.noKeyLogged {
 			s.log.Info("auth: logins are not sealed", "folder", s.dir, "reason", err)
 		}
-		s.seal.told = true
+		s.seal.noKeyLogged = true
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("the key of logins: %w", err)
@@ -103,8 +103,8 @@ func (s *Files) aead(ctx context.Context) (cipher.AEAD, error) {
 	return s.seal.cipher, err
 }
 
-// sealed returns the document to save for an entry.
-func (s *Files) sealed(ctx context.Context, k Key, entry []byte) (*fileDocument, error) {
+// encrypt returns the document to save for an entry.
+func (s *Files) encrypt(ctx context.Context, k Key, entry []byte) (*fileDocument, error) {
 	aead, err := s.aead(ctx)
 	if err != nil {
 		return nil, err
@@ -112,15 +112,15 @@ func (s *Files) sealed(ctx context.Context, k Key, entry []byte) (*fileDocument,
 	if aead == nil {
 		return &fileDocument{Key: k, Entry: entry}, nil
 	}
-	about, err := json.Marshal(k) // authenticated, so that nobody can move the entry to another key
+	about, err := json.Marshal(k) // authenticated, so that an entry cannot be moved to another key
 	if err != nil {
 		return nil, err
 	}
 	return &fileDocument{Key: k, Sealed: aead.Seal(nil, nil, entry, about)}, nil
 }
 
-// opened returns the entry in a saved document.
-func (s *Files) opened(ctx context.Context, d *fileDocument) ([]byte, error) {
+// decrypt returns the entry in a saved document.
+func (s *Files) decrypt(ctx context.Context, d *fileDocument) ([]byte, error) {
 	if len(d.Sealed) == 0 {
 		return d.Entry, nil
 	}

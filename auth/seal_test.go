@@ -35,7 +35,7 @@ func keyOf(b byte) *keeper { return &keeper{key: bytes.Repeat([]byte{b}, 32)} }
 
 var sealedKey = Key{Resource: "https://mcp.test", Principal: "ada"}
 
-// wantEntry wants an entry in a Store, or an error that says something.
+// wantEntry checks that a Store has an entry, or returns an error that contains problem.
 func wantEntry(t *testing.T, s *Files, want *Entry, problem string) {
 	t.Helper()
 	got, err := s.Load(t.Context(), sealedKey)
@@ -47,7 +47,7 @@ func wantEntry(t *testing.T, s *Files, want *Entry, problem string) {
 	}
 }
 
-// Nobody reads a sealed entry without its key, and Locked does not replace it.
+// Without its key, a sealed entry cannot be read, and Locked does not replace it.
 //
 // Guarantees: G-0044.19, G-0044.21
 func TestSealedFiles(t *testing.T) {
@@ -55,13 +55,13 @@ func TestSealedFiles(t *testing.T) {
 	s := NewSealedFiles(dir, key.get, nil)
 	wantEntry(t, s, nil, "")
 	for range 3 {
-		if err := s.Locked(t.Context(), sealedKey, put(&whole)); err != nil {
+		if err := s.Locked(t.Context(), sealedKey, put(&fullEntry)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	wantEntry(t, s, &whole, "")
+	wantEntry(t, s, &fullEntry, "")
 	if key.asked != 1 {
-		t.Errorf("the key was asked for %d times", key.asked)
+		t.Errorf("the key was fetched %d times", key.asked)
 	}
 	before, err := os.ReadFile(s.path(sealedKey))
 	if err != nil {
@@ -89,17 +89,17 @@ func TestSealedFiles(t *testing.T) {
 		}
 	}
 	if after, err := os.ReadFile(s.path(sealedKey)); err != nil || !bytes.Equal(before, after) {
-		t.Errorf("%v, or what cannot be read was overwritten", err)
+		t.Errorf("%v, or the sealed entry was overwritten", err)
 	}
 }
 
-// A sealed entry is of its key: it cannot be given to another.
+// A sealed entry cannot be moved to another key.
 //
 // Guarantees: G-0044.19
 func TestASealedEntryIsOfItsKey(t *testing.T) {
 	s := NewSealedFiles(t.TempDir(), keyOf(1).get, nil)
 	eve := Key{Resource: sealedKey.Resource, Principal: "eve"}
-	if err := s.Locked(t.Context(), eve, put(&whole)); err != nil {
+	if err := s.Locked(t.Context(), eve, put(&fullEntry)); err != nil {
 		t.Fatal(err)
 	}
 	if err := errors.Join(os.Rename(s.path(eve), s.path(sealedKey)), replaceIn(s.path(sealedKey), `"eve"`, `"ada"`)); err != nil {
@@ -108,7 +108,7 @@ func TestASealedEntryIsOfItsKey(t *testing.T) {
 	wantEntry(t, s, nil, "or changed")
 }
 
-// Entries of a machine without a key are saved as they are, which is said once, and
+// Without an encryption key, entries are saved unsealed, and that is logged once. They are
 // sealed when they are saved again with a key.
 //
 // Guarantees: G-0044.19
@@ -117,18 +117,18 @@ func TestEntriesBeforeThereWasAKey(t *testing.T) {
 	var log bytes.Buffer
 	none := &keeper{err: ErrNoKey}
 	s := NewSealedFiles(filepath.Join(dir, "auth"), none.get, slog.New(slog.NewTextHandler(&log, nil)))
-	for _, p := range []*Entry{{Issuer: "first"}, &whole} {
+	for _, p := range []*Entry{{Issuer: "first"}, &fullEntry} {
 		if err := s.Locked(t.Context(), sealedKey, put(p)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	wantEntry(t, s, &whole, "")
+	wantEntry(t, s, &fullEntry, "")
 	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "not sealed") {
 		t.Errorf("log: %s", text)
 	}
 	later := NewSealedFiles(s.dir, keyOf(1).get, nil)
-	wantEntry(t, later, &whole, "")
-	renewed := whole
+	wantEntry(t, later, &fullEntry, "")
+	renewed := fullEntry
 	renewed.Access = NewSecret("a2")
 	if err := later.Locked(t.Context(), sealedKey, put(&renewed)); err != nil {
 		t.Fatal(err)
@@ -137,12 +137,12 @@ func TestEntriesBeforeThereWasAKey(t *testing.T) {
 	wantEntry(t, s, nil, "no key")
 }
 
-// Where there is a key but nobody unlocks it, nothing is saved in the clear.
+// If there is a key ring but it stays locked, nothing is saved unsealed.
 //
 // Guarantees: G-0044.19
 func TestNothingIsSavedWithoutTheKey(t *testing.T) {
 	s := NewSealedFiles(t.TempDir(), (&keeper{err: errors.New("dismissed")}).get, nil)
-	if err := s.Locked(t.Context(), sealedKey, put(&whole)); !errors.As(err, new(*StoreError)) || !strings.Contains(err.Error(), "dismissed") {
+	if err := s.Locked(t.Context(), sealedKey, put(&fullEntry)); !errors.As(err, new(*StoreError)) || !strings.Contains(err.Error(), "dismissed") {
 		t.Errorf("%v", err)
 	}
 	if left, err := filepath.Glob(filepath.Join(s.dir, "*.json")); err != nil || len(left) > 0 {
@@ -150,12 +150,11 @@ func TestNothingIsSavedWithoutTheKey(t *testing.T) {
 	}
 }
 
-// A refresh token is not spent, and a person not asked, if what comes of it cannot be
-// saved.
+// If the new login could not be saved, no refresh token is used and no login is started.
 //
 // Guarantees: G-0044.20
 func TestNothingIsObtainedWithoutTheKey(t *testing.T) {
-	w, dir := newWorld(t, authtest.Options{}), t.TempDir()
+	w, dir := newFixture(t, authtest.Options{}), t.TempDir()
 	dismissed := errors.New("the prompt was dismissed")
 	ring := &keeper{err: dismissed}
 	sealed := w.login(t, Options{Store: NewSealedFiles(dir, ring.get, nil), Interact: consent, Offline: true})
@@ -163,29 +162,29 @@ func TestNothingIsObtainedWithoutTheKey(t *testing.T) {
 		t.Errorf("Login: %v", err)
 	}
 	if n := len(w.as.Sink.Requests(authtest.Authorize)); n != 0 {
-		t.Errorf("the person was asked %d times", n)
+		t.Errorf("%d logins were started", n)
 	}
 	plain := w.login(t, Options{Store: NewFiles(dir, nil), Interact: consent, Offline: true})
 	wantCall(t, plain, w.url)
-	aged(t, plain, 55*time.Minute) // of an hour: it is due
+	expireBy(t, plain, 55*time.Minute) // of an hour: it is due
 	before := ring.asked
 	for range 3 {
 		wantCall(t, sealed, w.url)
-		sealed.flights.ended.Wait()
+		sealed.jobs.goroutines.Wait()
 	}
 	if n := w.grants("refresh_token"); n != 0 || ring.asked != before+1 {
-		t.Errorf("%d refreshes, and the key was asked for %d times", n, ring.asked-before)
+		t.Errorf("%d refreshes, and the key was fetched %d times", n, ring.asked-before)
 	}
 	if e, err := plain.Status(t.Context()); err != nil || e == nil || e.Refresh.IsZero() {
 		t.Errorf("the login is %v, %v", e, err)
 	}
 }
 
-// Who cannot open a sealed login can log in again or log out, and nothing else changes it.
+// A sealed login that cannot be decrypted is changed only by Login and Logout.
 //
 // Guarantees: G-0044.21
 func TestALoginThatCannotBeOpened(t *testing.T) {
-	w := newWorld(t, authtest.Options{})
+	w := newFixture(t, authtest.Options{})
 	for name, open := range map[string]func(dir string) *Files{
 		"another key": func(dir string) *Files { return NewSealedFiles(dir, keyOf(2).get, nil) },
 		"no key ring": func(dir string) *Files {
@@ -204,18 +203,18 @@ func TestALoginThatCannotBeOpened(t *testing.T) {
 			}
 			wantCall(t, w.login(t, Options{Store: open(dir), Interact: consent}), w.url)
 			if now, err := os.ReadFile(path); err != nil || !bytes.Equal(now, sealed) {
-				t.Errorf("a call has replaced it: %v", err)
+				t.Errorf("a call has replaced the login: %v", err)
 			}
 
 			a := w.login(t, Options{Store: open(dir), Interact: consent})
-			if err := a.Logout(t.Context()); !errors.As(err, new(unopened)) || !strings.Contains(err.Error(), "not revoked") {
+			if err := a.Logout(t.Context()); !errors.As(err, new(decryptError)) || !strings.Contains(err.Error(), "not revoked") {
 				t.Errorf("Logout: %v", err)
 			}
 			if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-				t.Errorf("it is not removed: %v", err)
+				t.Errorf("the login is not removed: %v", err)
 			}
 			if err := a.Logout(t.Context()); err != nil {
-				t.Errorf("Logout of none: %v", err)
+				t.Errorf("Logout without a login: %v", err)
 			}
 
 			if err := os.WriteFile(path, sealed, 0o600); err != nil {
@@ -231,12 +230,12 @@ func TestALoginThatCannotBeOpened(t *testing.T) {
 	}
 }
 
-// A sealed registration that cannot be opened keeps nobody from logging in. A call registers for
-// itself, and says what to do; Login saves the new registration, for all logins to come.
+// With a sealed registration that cannot be decrypted, a program can still log in. A call
+// registers for its process only, and logs a hint. Login saves the new registration.
 //
 // Guarantees: G-0044.21
 func TestARegistrationThatCannotBeOpened(t *testing.T) {
-	w, dir := newWorld(t, authtest.Options{}), t.TempDir()
+	w, dir := newFixture(t, authtest.Options{}), t.TempDir()
 	owner := w.login(t, Options{Store: NewSealedFiles(dir, keyOf(1).get, nil), Interact: consent})
 	wantCall(t, owner, w.url)
 	if err := owner.Logout(t.Context()); err != nil {
@@ -274,8 +273,8 @@ func TestARegistrationThatCannotBeOpened(t *testing.T) {
 	}
 }
 
-// While the key ring is locked nothing can be said about a sealed login: it stays. One that
-// is not sealed needs no key to be removed.
+// While the key ring is locked, Logout keeps a sealed login, because it cannot be read. It
+// removes a login that is not sealed.
 //
 // Guarantees: G-0044.21
 func TestLogoutWhileTheKeyRingIsLocked(t *testing.T) {

@@ -191,7 +191,7 @@ func (l *keyLocks) lock(ctx context.Context, k Key) (unlock func(), err error) {
 	}
 	lock.users++
 	l.mu.Unlock()
-	leave := func() {
+	release := func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if lock.users--; lock.users == 0 {
@@ -200,9 +200,9 @@ func (l *keyLocks) lock(ctx context.Context, k Key) (unlock func(), err error) {
 	}
 	select {
 	case lock.token <- struct{}{}:
-		return func() { <-lock.token; leave() }, nil
+		return func() { <-lock.token; release() }, nil
 	case <-ctx.Done():
-		leave()
+		release()
 		return nil, context.Cause(ctx)
 	}
 }
@@ -237,8 +237,8 @@ func (s *storage) change(ctx context.Context, k Key, how change, do func(*Entry)
 
 func (s *storage) Load(ctx context.Context, k Key) (*Entry, error) { return s.now().Load(ctx, k) }
 
-// keep keeps an entry in memory that was not saved.
-func (s *storage) keep(ctx context.Context, k Key, e *Entry) error {
+// keepInMemory keeps an entry in memory that was not saved.
+func (s *storage) keepInMemory(ctx context.Context, k Key, e *Entry) error {
 	s.failed.Store(true)
 	return s.memory.Locked(ctx, k, func(*Entry) (*Entry, error) { return e, nil })
 }

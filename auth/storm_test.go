@@ -29,8 +29,8 @@ const (
 	stormKills     = 8
 )
 
-// runStormProcess is one process of the storm: it calls the server until its standard
-// input ends, and fails if it needs a login.
+// runStormProcess runs one process of the refresh storm: it calls the server until its
+// standard input ends, and fails if it needs a login.
 func runStormProcess() {
 	dir, address, ok := strings.Cut(os.Getenv(stormVariable), " ")
 	if !ok {
@@ -67,9 +67,9 @@ func pause(ctx context.Context, d time.Duration) {
 	<-ctx.Done()
 }
 
-// A storm is an authorization server that rotates refresh tokens, and ends the login if
+// A rotatingServer is an authorization server that rotates refresh tokens, and ends the login if
 // one is used twice.
-type storm struct {
+type rotatingServer struct {
 	as *authtest.Server
 
 	kills atomic.Int64
@@ -80,12 +80,13 @@ type storm struct {
 	refused   int
 }
 
-// killsBefore is the key of how many kills there were when a connection was accepted.
+// killsBefore is the context key of the number of kills before a connection was accepted.
 type killsBefore struct{}
 
-// ServeHTTP refuses a token request that was sent before a process was killed, as it may
-// be that one's: its answer would reach nobody. Each request has a connection of its own.
-func (s *storm) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+// ServeHTTP refuses a token request that was sent before a process was killed, because that
+// process may have sent it, and would not get the answer. Each request has its own
+// connection.
+func (s *rotatingServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path != "/token" {
 		s.as.ServeHTTP(w, r)
 		return
@@ -107,14 +108,14 @@ func (s *storm) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.as.ServeHTTP(w, r)
 }
 
-// Processes that share a store, and are killed while they wait for its lock, hold it,
-// or have asked for an exchange, make one exchange per life of a token, and lose no
-// login. What they may lose, a token that was answered and not saved, is left out: no
-// process is killed then.
+// Processes share a store, and are killed while they wait for its lock, hold it, or have
+// sent a refresh. Together they refresh once per lifetime of a token, and lose no login. No
+// process is killed between the answer and the saving of a token, because then the token
+// may be lost.
 //
 // Guarantees: G-0044.3, G-0044.12
 func TestARefreshStorm(t *testing.T) {
-	s := new(storm)
+	s := new(rotatingServer)
 	server := httptest.NewUnstartedServer(s)
 	server.Config.ConnContext = func(ctx context.Context, _ net.Conn) context.Context {
 		return context.WithValue(ctx, killsBefore{}, s.kills.Load())
@@ -141,7 +142,7 @@ func TestARefreshStorm(t *testing.T) {
 	}
 	for n := range stormKills {
 		pause(t.Context(), stormLife/3)
-		s.mu.Lock() // no exchange
+		s.mu.Lock() // no refresh is answered meanwhile
 		waitSaved(t, store, first.key(), s.newest)
 		killed := processes[n%stormProcesses]
 		killed.command.Process.Kill()
@@ -160,11 +161,11 @@ func TestARefreshStorm(t *testing.T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.refused > 0 || len(s.refreshes) < 3 {
-		t.Errorf("%d exchanges, and %d refused", len(s.refreshes), s.refused)
+		t.Errorf("%d refreshes, and %d refused", len(s.refreshes), s.refused)
 	}
 	for i := range s.refreshes[1:] {
 		if gap := s.refreshes[i+1].Sub(s.refreshes[i]); gap < stormLife*3/4 {
-			t.Errorf("exchange %d came %v after the one before", i+2, gap)
+			t.Errorf("refresh %d came %v after the one before", i+2, gap)
 		}
 	}
 }
@@ -191,8 +192,8 @@ func startStormProcess(t *testing.T, dir, address string) *stormProcess {
 	return p
 }
 
-// acceptAll returns when a server has accepted all connections that there were: they are
-// accepted in order.
+// acceptAll returns when a server has accepted all earlier connections. They are accepted
+// in order.
 func acceptAll(t *testing.T, address string) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address+"/accepted", nil)

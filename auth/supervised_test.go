@@ -21,7 +21,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
-// A safe buffer is written by several goroutines.
+// A safeBuffer may be written by several goroutines.
 type safeBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -39,8 +39,8 @@ func (b *safeBuffer) String() string {
 	return b.text.String()
 }
 
-// mcp makes the server of a world an MCP server with one tool.
-func (w *world) mcp(t *testing.T) {
+// mcp makes the server of a fixture an MCP server with one tool.
+func (w *fixture) mcp(t *testing.T) {
 	t.Helper()
 	s := server.New(protocol.Implementation{Name: "vault", Version: "1"}, server.Options{})
 	server.AddTool(s, protocol.Tool{Name: "open"}, func(context.Context, struct{}) (string, error) { return "opened", nil })
@@ -49,8 +49,8 @@ func (w *world) mcp(t *testing.T) {
 	w.serve = w.as.Protect(endpoint).ServeHTTP
 }
 
-// supervised starts a session whose login is somebody else's.
-func supervised(t *testing.T, w *world, o Options, co conn.Options) *session.Session {
+// supervised starts a session under a supervisor.
+func supervised(t *testing.T, w *fixture, o Options, co conn.Options) *session.Session {
 	t.Helper()
 	if co.Log == nil {
 		co.Log = slog.New(slog.NewJSONHandler(w.printed, nil))
@@ -67,11 +67,11 @@ func supervised(t *testing.T, w *world, o Options, co conn.Options) *session.Ses
 	return s
 }
 
-// A session without a login waits at the longest delay. A login wakes it.
+// A session without a login waits with the longest backoff. A login wakes it.
 //
 // Guarantees: G-0044.9
 func TestALoginWakesASession(t *testing.T) {
-	w := newWorld(t, authtest.Options{})
+	w := newFixture(t, authtest.Options{})
 	w.mcp(t)
 	store := NewMemory()
 	waiting := make(chan telemetry.Transition, 10)
@@ -83,7 +83,7 @@ func TestALoginWakesASession(t *testing.T) {
 		},
 	}})
 	if why := <-waiting; why.Kind != string(conn.AuthRequired) || !strings.Contains(why.Reason.Error(), "log in to") {
-		t.Fatalf("it waits because %v", why.Reason)
+		t.Fatalf("the session waits because of %v", why.Reason)
 	}
 	person := w.login(t, Options{Store: store, Interact: consent})
 	person.OnLogin(s.Wake)
@@ -98,12 +98,12 @@ func TestALoginWakesASession(t *testing.T) {
 	}
 }
 
-// A person who logs in within a handshake has more time than the handshake: its attempts
-// run out, and the person is asked once.
+// A login during a handshake may take longer than the handshake. The handshake is tried
+// several times, and one login is started.
 //
 // Guarantees: G-0044.9
 func TestAHandshakeWaitsForAPerson(t *testing.T) {
-	w, p := newWorld(t, authtest.Options{}), newPage()
+	w, p := newFixture(t, authtest.Options{}), newLoginPage()
 	w.mcp(t)
 	timedOut := make(chan telemetry.Transition, 100)
 	s := supervised(t, w, Options{Interact: p.interact}, conn.Options{
@@ -126,16 +126,16 @@ func TestAHandshakeWaitsForAPerson(t *testing.T) {
 		t.Errorf("%q, %v", got, err)
 	}
 	if len(p.opened) > 0 {
-		t.Errorf("the person was asked %d times more", len(p.opened))
+		t.Errorf("%d more logins were started", len(p.opened))
 	}
 }
 
-// However often it tries, it says once that a login is missing, and asks nothing of the
-// authorization server.
+// A session without a login tries to connect repeatedly. It logs that once, and sends
+// nothing to the authorization server.
 //
 // Guarantees: G-0044.2, G-0044.16
 func TestAMissingLoginIsSaidOnce(t *testing.T) {
-	w := newWorld(t, authtest.Options{})
+	w := newFixture(t, authtest.Options{})
 	w.mcp(t)
 	log := new(safeBuffer)
 	tried := make(chan struct{}, 100)
@@ -158,12 +158,12 @@ func TestAMissingLoginIsSaidOnce(t *testing.T) {
 	}
 }
 
-// A refresh happens inside a call, which knows nothing of it. A call that a refresh
-// holds up ends when it said.
+// A call during which the token is refreshed succeeds. A call that waits for a refresh ends
+// at its deadline.
 //
 // Guarantees: G-0044.4
 func TestCallsOfASessionAcrossRefreshes(t *testing.T) {
-	w := newWorld(t, authtest.Options{})
+	w := newFixture(t, authtest.Options{})
 	w.mcp(t)
 	store := NewMemory()
 	person := w.login(t, Options{Store: store, Interact: consent, Offline: true})
@@ -176,7 +176,7 @@ func TestCallsOfASessionAcrossRefreshes(t *testing.T) {
 	}
 	w.as.RevokeAll()
 	if _, err := session.Call[string](t.Context(), s, "open", nil); err == nil || !strings.Contains(err.Error(), transport.ErrAuthRequired.Error()) && !strings.Contains(err.Error(), "log in to") {
-		t.Errorf("a login that is revoked: %v", err)
+		t.Errorf("with a revoked login: %v", err)
 	}
 	if err := person.Login(t.Context()); err != nil {
 		t.Fatal(err)

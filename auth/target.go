@@ -66,8 +66,8 @@ func (t *target) obtain(ctx context.Context, c challenge, stored *Entry, before 
 	if err != nil {
 		return nil, err
 	}
-	p.lost = how
-	if t.clients.strays(p.server.Issuer, pinned) {
+	p.onUndecryptable = how
+	if t.clients.isUnbound(p.server.Issuer, pinned) {
 		return nil, &RegistrationError{Issuer: p.server.Issuer, Reason: "the client in Registered was used at " + pinned + " before: name its Issuer, or log out first"}
 	}
 	if p.server.Issuer != last {
@@ -80,7 +80,7 @@ func (t *target) obtain(ctx context.Context, c challenge, stored *Entry, before 
 			return nil, err
 		}
 	}
-	l := &login{place: p, pinned: pinned, scopes: scopes, proof: proof, endpoint: t.endpoint, clients: t.clients}
+	l := &login{discovered: p, pinned: pinned, scopes: scopes, proof: proof, endpoint: t.endpoint, clients: t.clients}
 	var used *client
 	var token *tokenResponse
 	if t.options.Grant != nil {
@@ -103,22 +103,22 @@ func (t *target) obtain(ctx context.Context, c challenge, stored *Entry, before 
 
 // byCode runs the authorization code flow.
 func (t *target) byCode(ctx context.Context, l *login) (*client, *tokenResponse, error) {
-	if err := l.place.takesCode(); err != nil {
+	if err := l.discovered.takesCode(); err != nil {
 		return nil, nil, err
 	}
-	var request *pending
+	var request *authRequest
 	interaction := Interaction{
-		Resource: t.resource.String(), Issuer: l.place.server.Issuer, Scopes: l.scopes,
+		Resource: t.resource.String(), Issuer: l.discovered.server.Issuer, Scopes: l.scopes,
 		start: func(ctx context.Context, redirect string) (*url.URL, error) {
 			c, err := l.clients.clientAt(ctx, l, redirect)
 			if err != nil {
 				return nil, err
 			}
-			request = newPending(l, c, redirect)
+			request = newAuthRequest(l, c, redirect)
 			return request.url()
 		},
 	}
-	if e, err := t.store.Load(ctx, Key{Issuer: l.place.server.Issuer}); err == nil && e != nil {
+	if e, err := t.store.Load(ctx, Key{Issuer: l.discovered.server.Issuer}); err == nil && e != nil {
 		interaction.Redirect = e.RedirectURI
 	}
 	redirected, err := t.options.Interact(ctx, interaction)
@@ -132,10 +132,10 @@ func (t *target) byCode(ctx context.Context, l *login) (*client, *tokenResponse,
 	if err != nil {
 		return nil, nil, err
 	}
-	ctx, cancel := exchanging(ctx)
+	ctx, cancel := exchangeContext(ctx)
 	defer cancel()
-	token, err := l.endpoint.ask(ctx, &tokenRequest{
-		endpoint: l.place.server.Token, issuer: l.place.server.Issuer, client: request.client, form: request.form(code), prover: l.proof,
+	token, err := l.endpoint.requestToken(ctx, &tokenRequest{
+		endpoint: l.discovered.server.Token, issuer: l.discovered.server.Issuer, client: request.client, form: request.form(code), prover: l.proof,
 	})
 	return request.client, token, err
 }
@@ -156,7 +156,7 @@ func (t *target) exchange(ctx context.Context, e *Entry) (*Entry, error) {
 			return nil, err
 		}
 	}
-	token, err := t.endpoint.ask(ctx, &tokenRequest{endpoint: e.TokenEndpoint, issuer: e.Issuer, client: c, form: form, prover: proof})
+	token, err := t.endpoint.requestToken(ctx, &tokenRequest{endpoint: e.TokenEndpoint, issuer: e.Issuer, client: c, form: form, prover: proof})
 	if err != nil {
 		return nil, err
 	}
@@ -198,10 +198,10 @@ func (t *target) probe(ctx context.Context) (challenge, error) {
 	return parseChallenge(text), nil
 }
 
-// keep keeps a login in memory that was not saved.
-func (t *target) keep(ctx context.Context, e *Entry, failed error) {
+// keepInMemory keeps a login in memory that was not saved.
+func (t *target) keepInMemory(ctx context.Context, e *Entry, failed error) {
 	t.warnings.add("the login is not saved, and lasts as long as this program", failed)
-	if err := t.store.keep(ctx, t.key, e); err != nil {
+	if err := t.store.keepInMemory(ctx, t.key, e); err != nil {
 		t.warnings.add("the login is lost", err)
 	}
 }
@@ -222,24 +222,24 @@ func (t *target) revoke(ctx context.Context, e *Entry) error {
 type warnings struct {
 	log *slog.Logger
 
-	mu   sync.Mutex
-	told map[string]bool
+	mu     sync.Mutex
+	logged map[string]bool
 }
 
 func (w *warnings) add(what string, err error) {
 	w.mu.Lock()
-	told := w.told[what]
-	if w.told == nil {
-		w.told = make(map[string]bool)
+	logged := w.logged[what]
+	if w.logged == nil {
+		w.logged = make(map[string]bool)
 	}
-	w.told[what] = true
+	w.logged[what] = true
 	w.mu.Unlock()
-	if told {
+	if logged {
 		return
 	}
-	said := []any{"error", err}
-	if errors.As(err, new(unopened)) {
-		said = append(said, "hint", "Login replaces it")
+	attributes := []any{"error", err}
+	if errors.As(err, new(decryptError)) {
+		attributes = append(attributes, "hint", "Login replaces it")
 	}
-	w.log.Warn("auth: "+what, said...)
+	w.log.Warn("auth: "+what, attributes...)
 }

@@ -101,9 +101,9 @@ type endpoint struct {
 	nonces *nonces
 }
 
-// ask sends the request, and repeats it once if the server requires a nonce in the
+// requestToken sends the request, and repeats it once if the server requires a nonce in the
 // proof.
-func (n *endpoint) ask(ctx context.Context, r *tokenRequest) (*tokenResponse, error) {
+func (n *endpoint) requestToken(ctx context.Context, r *tokenRequest) (*tokenResponse, error) {
 	endpoint, err := url.Parse(r.endpoint)
 	if err != nil {
 		return nil, errors.New("auth: the token endpoint is no URL")
@@ -123,7 +123,7 @@ func (n *endpoint) ask(ctx context.Context, r *tokenRequest) (*tokenResponse, er
 			return nil, &TokenError{Endpoint: endpoint.Host, Status: response.Status, Rule: "the token is not bound to the DPoP key"}
 		}
 		if err == nil && r.prover == nil && token.kind == "DPoP" {
-			return nil, &TokenError{Endpoint: endpoint.Host, Status: response.Status, Rule: "the token is bound to a DPoP key that nobody has named"}
+			return nil, &TokenError{Endpoint: endpoint.Host, Status: response.Status, Rule: "the token is bound to a DPoP key, although none was requested"}
 		}
 		return token, err
 	}
@@ -157,8 +157,8 @@ func (n *endpoint) post(ctx context.Context, r *tokenRequest, endpoint *url.URL)
 
 // grant sends the token request of a login, and returns the client c with the token.
 func (n *endpoint) grant(ctx context.Context, l *login, c *client, form url.Values) (*client, *tokenResponse, error) {
-	l.complete(form)
-	token, err := n.ask(ctx, &tokenRequest{endpoint: l.place.server.Token, issuer: l.place.server.Issuer, client: c, form: form, prover: l.proof})
+	l.addParameters(form)
+	token, err := n.requestToken(ctx, &tokenRequest{endpoint: l.discovered.server.Token, issuer: l.discovered.server.Issuer, client: c, form: form, prover: l.proof})
 	return c, token, err
 }
 

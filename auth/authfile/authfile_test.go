@@ -30,7 +30,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var info = protocol.Implementation{Name: "test", Version: "1"}
 
-// vault serves a tool to those who have a token.
+// vault is a server with a tool that needs a token.
 func vault(t *testing.T, o authtest.Options) (as *authtest.Server, url string) {
 	t.Helper()
 	s := server.New(info, server.Options{})
@@ -81,7 +81,7 @@ func consent(ctx context.Context, i auth.Interaction) (*url.URL, error) {
 	return authtest.Consent(ctx, i.Start)
 }
 
-// What an entry says is how its session logs in.
+// A session logs in as its entry says.
 //
 // Guarantees: G-0041.6
 func TestASessionLogsInAsItsEntrySays(t *testing.T) {
@@ -97,7 +97,7 @@ func TestASessionLogsInAsItsEntrySays(t *testing.T) {
 	}
 }
 
-// A session that waits for a login goes on once there is one.
+// A session that waits for a login continues after the login.
 //
 // Guarantees: G-0041.6
 func TestALoginWakesTheSessionOfAFile(t *testing.T) {
@@ -122,7 +122,7 @@ func TestALoginWakesTheSessionOfAFile(t *testing.T) {
 	opened(t, set)
 }
 
-// Whose header says who it is needs no login, and what cannot log in is not started.
+// An entry with an Authorization header needs no login. An entry that cannot log in is not started.
 //
 // Guarantees: G-0041.6
 func TestServersWithoutALogin(t *testing.T) {
@@ -138,7 +138,7 @@ func TestServersWithoutALogin(t *testing.T) {
 	}
 }
 
-// What an entry says takes precedence, and what it does not say is the program's.
+// The settings of an entry take precedence over those of the program.
 func TestOptionsOfAnEntry(t *testing.T) {
 	off := false
 	program := authfile.Options{

@@ -284,7 +284,7 @@ func pathOf(raw string) string {
 	return strings.TrimSuffix(u.Path, "/")
 }
 
-// random returns 256 bits that nobody can guess.
+// random returns 256 random bits.
 func random() string {
 	var bits [32]byte
 	rand.Read(bits[:]) // never fails

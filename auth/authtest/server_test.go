@@ -96,7 +96,7 @@ func (p *party) refresh(token any) (int, map[string]any) {
 	return status, object
 }
 
-// works asks the resource server whether it takes a token.
+// works reports whether the resource server accepts a token.
 func (p *party) works(token any) bool {
 	p.t.Helper()
 	var admitted bool
@@ -120,8 +120,8 @@ func (d *discard) Header() http.Header         { return d.header }
 func (d *discard) Write(b []byte) (int, error) { return len(b), nil }
 func (d *discard) WriteHeader(int)             {}
 
-// TestCodeGrant takes a client from registration to a token that was refreshed, and sees
-// a code and a refresh token that come twice revoke all that they gave.
+// TestCodeGrant registers a client, gets a token and refreshes it. It checks that the reuse of a code
+// or of a refresh token revokes all tokens of the login.
 func TestCodeGrant(t *testing.T) {
 	as := authtest.New("https://as.example", authtest.Options{Path: "/tenant"})
 	p := &party{t: t, as: as}
@@ -147,12 +147,12 @@ func TestCodeGrant(t *testing.T) {
 		t.Errorf("a rotated token got %d %v", status, object)
 	}
 	if status, _ := p.refresh(second["refresh_token"]); status != http.StatusBadRequest || p.works(second["access_token"]) {
-		t.Error("reuse of a rotated token left its family alive")
+		t.Error("the reuse of a rotated token did not revoke the login")
 	}
 	code = p.code("right", "read offline_access")
 	_, third := p.redeem(code, "right")
 	if status, _ := p.redeem(code, "right"); status != http.StatusBadRequest || p.works(third["access_token"]) {
-		t.Error("a code worked twice, or left its tokens alive")
+		t.Error("a code worked twice, or its reuse did not revoke the tokens")
 	}
 	if held := as.Sink.Holding(code); len(held) != 2 || held[0].Endpoint != authtest.Token {
 		t.Errorf("%d requests had the code", len(held))
@@ -182,7 +182,7 @@ func proof(t *testing.T, key *ecdsa.PrivateKey, claims map[string]any) string {
 	return text
 }
 
-// TestOtherGrants asks once for a token by each of the other grants.
+// TestOtherGrants requests a token with each of the other grants.
 func TestOtherGrants(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -218,7 +218,7 @@ func TestOtherGrants(t *testing.T) {
 	nobody := &party{t: t, as: as}
 	grant(nobody, signed, nil)
 	if status, _, _ := nobody.post(authtest.Token, signed, nil); status != http.StatusUnauthorized {
-		t.Errorf("an assertion that comes twice got %d", status)
+		t.Errorf("a reused assertion got %d", status)
 	}
 
 	idToken := idp.Signed("JWT", map[string]any{"iss": idp.Issuer(), "sub": "ada", "aud": "robot", "exp": now.Add(time.Minute).Unix()})
@@ -251,10 +251,10 @@ func TestOtherGrants(t *testing.T) {
 	claims["nonce"] = header.Get("DPoP-Nonce")
 	bound := grant(robot, credentials, http.Header{"Dpop": {proof(t, key, claims)}})
 	if bound["token_type"] != "DPoP" || robot.works(bound["access_token"]) {
-		t.Error("a bound token is a bearer token")
+		t.Error("a bound token was accepted without a proof")
 	}
 	if _, _, object := robot.post(authtest.Token, credentials, http.Header{"Dpop": {proof(t, key, claims)}}); object["error"] != "invalid_dpop_proof" {
-		t.Errorf("a proof that comes twice got %v", object)
+		t.Errorf("a reused proof got %v", object)
 	}
 }
 
@@ -278,7 +278,7 @@ func TestLie(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 }
 
-// What was issued is found where it is printed, also after it has been used or revoked.
+// Printed finds issued secrets in a text, also after they were used or revoked.
 func TestPrintedSecretsAreFound(t *testing.T) {
 	s := authtest.New("https://as.example", authtest.Options{Clients: []authtest.Client{{ID: "c", Secret: "client's own"}}})
 	token := s.Issue("ada", "read")

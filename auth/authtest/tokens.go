@@ -130,7 +130,7 @@ func (s *Server) claims(g *grant, jkt string, now time.Time) map[string]any {
 	claims := map[string]any{"iss": s.Issuer(), "sub": g.subject, "aud": g.resource, "client_id": g.client, "scope": g.scope,
 		"iat": now.Unix(), "exp": now.Add(s.options.Life).Unix(), "jti": random()}
 	if g.resource == "" {
-		claims["aud"] = s.Issuer() // for nobody else
+		claims["aud"] = s.Issuer() // only for itself
 	}
 	if jkt != "" {
 		claims["cnf"] = map[string]any{"jkt": jkt}

@@ -24,12 +24,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var errDialled = errors.New("dialled")
 
-// resolver is a net.Resolver whose server has an address for each name, or none.
+// resolver returns a net.Resolver whose server has an address for each name, or none.
 func resolver(answer func(name string) netip.Addr) *net.Resolver {
 	return resolverOf(func(name string, _ uint16) netip.Addr { return answer(name) })
 }
 
-// resolverOf is one whose server has an address for each name and type of record.
+// resolverOf returns a net.Resolver whose server has an address for each name and type of record.
 func resolverOf(answer func(name string, kind uint16) netip.Addr) *net.Resolver {
 	return &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
 		here, there := net.Pipe()
@@ -198,8 +198,8 @@ func TestEveryReservedRange(t *testing.T) {
 	}
 }
 
-// Of the addresses of a name each is judged: when the public one does not answer, the private one
-// is not dialled.
+// Each address of a name is checked: when the public one does not answer, the private one is not
+// dialled.
 //
 // Guarantees: G-0045.1
 func TestANameOfTwoAddresses(t *testing.T) {
@@ -219,7 +219,7 @@ func TestANameOfTwoAddresses(t *testing.T) {
 	}
 }
 
-// A name whose address changes is judged by the address that is dialled.
+// If the address of a name changes, the address that is dialled is checked.
 //
 // Guarantees: G-0045.1
 func TestANameThatMoves(t *testing.T) {
@@ -300,7 +300,7 @@ func TestInvalidDocumentURLs(t *testing.T) {
 	}
 }
 
-// local is a guard for a server on this machine.
+// local returns a guard for a server on this machine.
 func local(t *testing.T, handler http.HandlerFunc) (*Guard, string) {
 	t.Helper()
 	server := httptest.NewServer(handler)
@@ -344,7 +344,7 @@ func TestRedirects(t *testing.T) {
 	header.Store(nil)
 	request, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, at+"/once", strings.NewReader("code=1"))
 	if response, err := g.Do(request); err != nil || response.Status != http.StatusFound || header.Load() != nil {
-		t.Errorf("POST: %+v, %v: it must not follow", response, err)
+		t.Errorf("POST: %+v, %v: a redirect must not be followed", response, err)
 	}
 }
 
@@ -401,7 +401,7 @@ func TestAFetchEnds(t *testing.T) {
 	})
 }
 
-// Behind a proxy, which usually is private itself, the proxy is the guard.
+// With a proxy, which usually has a private address, names are checked by the proxy.
 //
 // Guarantees: G-0045.6
 func TestAProxyDials(t *testing.T) {
@@ -418,10 +418,10 @@ func TestAProxyDials(t *testing.T) {
 		t.Error("the proxy has refused")
 	}
 	if got := <-asked; got != "CONNECT as.test:443" {
-		t.Errorf("the proxy was asked %q", got)
+		t.Errorf("the proxy got %q", got)
 	}
 	if err := get(t, g, "https://10.0.0.1/x"); err == nil || len(asked) > 0 {
-		t.Errorf("an address as such is judged here: %v", err)
+		t.Errorf("an IP address must be checked before the proxy: %v", err)
 	}
 }
 

@@ -81,9 +81,9 @@ type question struct {
 	abandon context.CancelFunc
 }
 
-// errAbandoned says that no key was created, because nobody waited for it any more. A caller
-// who has come since asks again.
-var errAbandoned = errors.New("nobody waits for the key")
+// errAbandoned says that no key was created, because no caller waited for it. A caller that
+// has arrived since tries again.
+var errAbandoned = errors.New("no caller waits for the key")
 
 func (k *keeper) key(ctx context.Context) ([]byte, error) {
 	if reason := missing(); reason != "" {

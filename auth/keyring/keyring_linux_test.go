@@ -9,7 +9,7 @@ import (
 	"github.com/bowline-mcp/bowline/auth"
 )
 
-// Machines without a key ring are told from key rings that fail.
+// isMissing distinguishes machines without a key ring from key rings that fail.
 func TestMachinesWithoutAKeyRing(t *testing.T) {
 	_, unreachable := dbus.Dial("unix:path=/nobody/listens/here")
 	for _, c := range []struct {

@@ -16,7 +16,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	os.Setenv("DBUS_SESSION_BUS_ADDRESS", "unix:path=/nobody/listens/here") // whatever desktop the tests run on
+	os.Setenv("DBUS_SESSION_BUS_ADDRESS", "unix:path=/nobody/listens/here") // so that no desktop of the machine is used
 	config, err := os.MkdirTemp("", "keyring")
 	if err != nil {
 		panic(err)
@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 
 const program = "bowline-test"
 
-// The key is made once, and is the same for every process.
+// The key is created once, and is the same for every process.
 func TestKey(t *testing.T) {
 	keyring.MockInit()
 	first, err := Key(program)(t.Context())
@@ -47,7 +47,7 @@ func TestKey(t *testing.T) {
 	}
 }
 
-// Logins are sealed with the key, and with another key ring nobody reads them.
+// Logins are sealed with the key, and cannot be read with another key ring.
 func TestFilesSealedWithAKeyRing(t *testing.T) {
 	keyring.MockInit()
 	dir, k := t.TempDir(), auth.Key{Resource: "https://mcp.test"}
@@ -69,11 +69,11 @@ func TestFilesSealedWithAKeyRing(t *testing.T) {
 	}
 	keyring.MockInit()
 	if e, err := auth.NewSealedFiles(dir, Key(program), nil).Load(t.Context(), k); err == nil {
-		t.Errorf("without its key it is %v", e)
+		t.Errorf("without its key the entry is %v", e)
 	}
 }
 
-// What the key ring has instead of a key is not used, and not replaced.
+// An invalid key in the key ring is not used, and not replaced.
 func TestWhatIsNoKey(t *testing.T) {
 	for _, text := range []string{"", "secret", base64.StdEncoding.EncodeToString([]byte("short"))} {
 		keyring.MockInit()
@@ -90,7 +90,7 @@ func TestWhatIsNoKey(t *testing.T) {
 	}
 }
 
-// A key ring that is there, and fails, is no machine without one.
+// A key ring that fails does not count as missing.
 func TestAKeyRingThatFails(t *testing.T) {
 	locked := errors.New("the prompt was dismissed")
 	keyring.MockInitWithError(locked)

@@ -47,17 +47,17 @@ func (r *lockedRing) Set(_, _, secret string) error {
 	return nil
 }
 
-// want wants the key that is in the key ring.
+// want checks that the key is the one in the key ring.
 func (r *lockedRing) want(t *testing.T, key []byte, err error) {
 	t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err != nil || r.secret != base64.StdEncoding.EncodeToString(key) || r.sets != 1 {
-		t.Errorf("the key is %x, %v, and not what the key ring has after %d were made", key, err, r.sets)
+		t.Errorf("the key is %x, %v, and not that of the key ring, after %d keys were created", key, err, r.sets)
 	}
 }
 
-// abandon asks for the key, and stops waiting after a second.
+// abandon requests the key, and stops waiting after a second.
 func abandon(t *testing.T, k *keeper) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -67,8 +67,8 @@ func abandon(t *testing.T, k *keeper) {
 	}
 }
 
-// However many calls have stopped waiting, the user is asked once, and the next call has
-// the key that the key ring has.
+// If calls have stopped waiting, the user is still asked once, and the next call gets the key
+// of the key ring.
 func TestOneQuestionIsOpen(t *testing.T) {
 	for name, next := range map[string]bool{"somebody waits": true, "nobody waits": false} {
 		t.Run(name, func(t *testing.T) {
@@ -94,7 +94,7 @@ func TestOneQuestionIsOpen(t *testing.T) {
 				waits.Wait()
 				synctest.Wait()
 				if !next && r.sets != 0 {
-					t.Error("a key was made that nobody waits for")
+					t.Error("a key was created that no call waits for")
 				}
 				key, err := k.key(t.Context())
 				r.want(t, key, err)
@@ -103,8 +103,8 @@ func TestOneQuestionIsOpen(t *testing.T) {
 	}
 }
 
-// A racingRing has no key for the first two who look, and lets the second who makes one
-// wait until the first has read theirs.
+// A racingRing has no key for the first two calls of Get. The second Set waits until the first
+// program has read its key.
 type racingRing struct {
 	lockedRing
 	looked  sync.WaitGroup
@@ -137,8 +137,8 @@ func (r *racingRing) Set(service, user, secret string) error {
 	return r.lockedRing.Set(service, user, secret)
 }
 
-// Programs of one name that ask for their first key at once have the same, whatever
-// folders their logins are in.
+// Programs with one name that create the first key at the same time get the same key, even if
+// their logins are in different folders.
 func TestOneKeyForOneName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &racingRing{lockedRing: lockedRing{unlocked: make(chan struct{})}, read: make(chan struct{})}

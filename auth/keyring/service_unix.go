@@ -27,7 +27,7 @@ func missing() string {
 	return "there is no D-Bus session"
 }
 
-// isMissingService reports whether nobody answers for the Secret Service.
+// isMissingService reports whether there is no Secret Service.
 func isMissingService(err error) bool {
 	var network *net.OpError
 	var refused dbus.Error

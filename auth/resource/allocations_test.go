@@ -15,8 +15,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
-// TestACheckedCallCostsLittle compares whole calls, with a token that is remembered and without any
-// check: at most two allocations more.
+// TestACheckedCallCostsLittle checks that a call with a cached token costs at most two allocations
+// more than a call without a check.
 //
 // Guarantees: G-0046.5
 func TestACheckedCallCostsLittle(t *testing.T) {

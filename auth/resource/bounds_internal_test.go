@@ -21,8 +21,8 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// TestKeysFitTheirAlgorithm: no key is used with the algorithm of another kind, too short, or for
-// what it is not meant.
+// TestKeysFitTheirAlgorithm checks that a key is not used with an algorithm of another kind, if it is
+// too short, or for another purpose than signatures.
 //
 // Guarantees: G-0046.2
 func TestKeysFitTheirAlgorithm(t *testing.T) {
@@ -61,15 +61,15 @@ func TestKeysFitTheirAlgorithm(t *testing.T) {
 			for _, fitting := range key.fits {
 				want = want || fitting == algorithm
 			}
-			if got := fits(key.JSONWebKey, algorithm); got != want {
+			if got := isUsable(key.JSONWebKey, algorithm); got != want {
 				t.Errorf("%s and %s: %v", name, algorithm, got)
 			}
 		}
 	}
 }
 
-// TestManyKeysAreNotTried: a token that names no key is taken if one fits, and few keys of one
-// name are tried.
+// TestManyKeysAreNotTried checks that a token without a key id is accepted only if one key fits, and
+// that few keys with the same id are tried.
 func TestManyKeysAreNotTried(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -77,18 +77,18 @@ func TestManyKeysAreNotTried(t *testing.T) {
 	}
 	i := &issuer{}
 	for _, want := range []struct{ named, unnamed int }{{0, 0}, {1, 1}, {2, 0}, {3, 0}, {4, 0}, {4, 0}} {
-		if got := len(i.fitting(joseHeader{Algorithm: jose.ES256, Key: "k"})); got != want.named {
-			t.Errorf("with %d keys %d are tried for their name", len(i.keys), got)
+		if got := len(i.candidates(joseHeader{Algorithm: jose.ES256, Key: "k"})); got != want.named {
+			t.Errorf("of %d keys, %d are tried for their id", len(i.keys), got)
 		}
-		if got := len(i.fitting(joseHeader{Algorithm: jose.ES256})); got != want.unnamed {
-			t.Errorf("with %d keys %d are tried without a name", len(i.keys), got)
+		if got := len(i.candidates(joseHeader{Algorithm: jose.ES256})); got != want.unnamed {
+			t.Errorf("of %d keys, %d are tried without an id", len(i.keys), got)
 		}
 		i.keys = append(i.keys, jose.JSONWebKey{Key: key.Public(), KeyID: "k"})
 	}
 }
 
-// TestSignaturesOfOtherKeysAreNotChecked: a proof that is not of the token's key is refused for
-// that, however long its signature would take to check.
+// TestSignaturesOfOtherKeysAreNotChecked checks that a proof with another key than the token's is
+// refused before its signature is checked, which might take long.
 //
 // Guarantees: G-0046.7
 func TestSignaturesOfOtherKeysAreNotChecked(t *testing.T) {
@@ -113,36 +113,36 @@ func TestSignaturesOfOtherKeysAreNotChecked(t *testing.T) {
 	}
 }
 
-func numbered(n int) (hash [sha256.Size]byte) {
+func hashOf(n int) (hash [sha256.Size]byte) {
 	binary.BigEndian.PutUint64(hash[:], uint64(n))
 	return hash
 }
 
-// TestTokensMakeRoom: the one that was not used for longest is forgotten.
+// TestTokensMakeRoom checks that a full cache drops the least recently used token.
 //
 // Guarantees: G-0046.5
 func TestTokensMakeRoom(t *testing.T) {
-	remembered, later := newTokens(mostTokens), time.Now().Add(time.Hour)
-	for n := range mostTokens {
-		remembered.add(&known{hash: numbered(n), who: &Principal{Expires: later}, until: later})
+	remembered, later := newTokens(maxTokens), time.Now().Add(time.Hour)
+	for n := range maxTokens {
+		remembered.add(&cachedToken{hash: hashOf(n), who: &Principal{Expires: later}, until: later})
 	}
-	remembered.find(numbered(0))
-	remembered.add(&known{hash: numbered(mostTokens), who: &Principal{Expires: later}, until: later})
-	if len(remembered.by) != mostTokens || remembered.order.Len() != mostTokens {
+	remembered.find(hashOf(0))
+	remembered.add(&cachedToken{hash: hashOf(maxTokens), who: &Principal{Expires: later}, until: later})
+	if len(remembered.by) != maxTokens || remembered.order.Len() != maxTokens {
 		t.Errorf("%d and %d tokens are remembered", len(remembered.by), remembered.order.Len())
 	}
-	if remembered.find(numbered(0)) == nil || remembered.find(numbered(1)) != nil || remembered.find(numbered(mostTokens)) == nil {
-		t.Error("another than the one that was not used for longest made room")
+	if remembered.find(hashOf(0)) == nil || remembered.find(hashOf(1)) != nil || remembered.find(hashOf(maxTokens)) == nil {
+		t.Error("the cache did not drop the least recently used token")
 	}
 }
 
 func take(s *proofs, now time.Time, thumbprint string, p *proof) error {
-	_, _, err := s.take(now, thumbprint, p)
+	_, _, err := s.use(now, thumbprint, p)
 	return err
 }
 
-// TestProofsMakeRoom: when many are remembered, a nonce is needed; with many more, none is taken
-// that could be taken twice.
+// TestProofsMakeRoom checks that a nonce is needed when many proofs are remembered, and that with
+// many more, proofs are refused that could be used twice.
 //
 // Guarantees: G-0046.7
 func TestProofsMakeRoom(t *testing.T) {
@@ -150,7 +150,7 @@ func TestProofsMakeRoom(t *testing.T) {
 	fill := func(until int) {
 		for n := s.count; n < until; n++ {
 			p := &proof{ID: strconv.Itoa(n), IssuedAt: date{now}}
-			if s.count >= manyProofs {
+			if s.count >= nonceProofs {
 				p.Nonce = s.nonce(now, 0)
 			}
 			if err := take(s, now, "key "+strconv.Itoa(n%100), p); err != nil {
@@ -158,11 +158,11 @@ func TestProofsMakeRoom(t *testing.T) {
 			}
 		}
 	}
-	fill(manyProofs - 1)
+	fill(nonceProofs - 1)
 	if err := take(s, now, "key", &proof{ID: "1", IssuedAt: date{now}}); err != nil {
 		t.Errorf("below the bound: %v", err)
 	}
-	asked, ok := take(s, now, "key", &proof{ID: "2", IssuedAt: date{now}}).(fault)
+	asked, ok := take(s, now, "key", &proof{ID: "2", IssuedAt: date{now}}).(denial)
 	if !ok || asked.code != "use_dpop_nonce" || asked.nonce == "" {
 		t.Errorf("at the bound: %+v", asked)
 	}
@@ -170,34 +170,34 @@ func TestProofsMakeRoom(t *testing.T) {
 		t.Errorf("with a nonce: %v", err)
 	}
 	if err := take(s, now, "key", &proof{ID: "1", IssuedAt: date{now}, Nonce: asked.nonce}); err == nil {
-		t.Error("a proof was taken twice")
+		t.Error("a proof was accepted twice")
 	}
-	fill(mostProofs)
-	if away, ok := take(s, now, "key", &proof{ID: "3", IssuedAt: date{now}, Nonce: asked.nonce}).(fault); !ok || !away.away {
+	fill(maxProofs)
+	if away, ok := take(s, now, "key", &proof{ID: "3", IssuedAt: date{now}, Nonce: asked.nonce}).(denial); !ok || !away.unavailable {
 		t.Errorf("far beyond the bound: %+v", away)
 	}
 	later := now.Add(11 * time.Minute)
-	if err := take(s, later, "key", &proof{ID: "4", IssuedAt: date{later}}); err != nil || s.count != 1 || len(s.of) != 1 {
-		t.Errorf("eleven minutes later: %v, %d of %d keys are remembered", err, s.count, len(s.of))
+	if err := take(s, later, "key", &proof{ID: "4", IssuedAt: date{later}}); err != nil || s.count != 1 || len(s.provers) != 1 {
+		t.Errorf("eleven minutes later: %v, %d of %d keys are remembered", err, s.count, len(s.provers))
 	}
 }
 
-// TestOneKeyFillsNoMemory: a client with too many proofs is refused, and no other.
+// TestOneKeyFillsNoMemory checks that only the client that sends too many proofs is refused.
 //
 // Guarantees: G-0046.11
 func TestOneKeyFillsNoMemory(t *testing.T) {
 	s, now := newProofs("https://mcp.example/mcp", false, nil), time.Now()
 	var last error
-	for n := range mostOfKey + 1 {
+	for n := range maxKeyProofs + 1 {
 		p := &proof{ID: strconv.Itoa(n), IssuedAt: date{now}}
-		if n >= manyOfKey {
-			if err, ok := take(s, now, "busy", p).(fault); !ok || err.code != "use_dpop_nonce" {
+		if n >= nonceKeyProofs {
+			if err, ok := take(s, now, "busy", p).(denial); !ok || err.code != "use_dpop_nonce" {
 				t.Fatalf("proof %d without a nonce: %v", n, err)
 			}
 			p.Nonce = s.nonce(now, 0)
 		}
 		err := take(s, now, "busy", p)
-		if err != nil && n < mostOfKey {
+		if err != nil && n < maxKeyProofs {
 			t.Fatalf("proof %d: %v", n, err)
 		}
 		last = err
@@ -211,7 +211,8 @@ func TestOneKeyFillsNoMemory(t *testing.T) {
 	}
 }
 
-// TestManyProofsPerSecond: 3,000 of 30 clients are taken each second, for two minutes.
+// TestManyProofsPerSecond checks that 3,000 proofs of 30 clients are accepted each second, for two
+// minutes.
 //
 // Guarantees: G-0046.11
 func TestManyProofsPerSecond(t *testing.T) {
@@ -223,7 +224,7 @@ func TestManyProofsPerSecond(t *testing.T) {
 		for n := range 3000 {
 			p, key := &proof{ID: strconv.Itoa(second*3000 + n), IssuedAt: date{now}, Nonce: nonce}, "key "+strconv.Itoa(n%30)
 			err := take(s, now, key, p)
-			if f, ok := err.(fault); ok && f.nonce != "" {
+			if f, ok := err.(denial); ok && f.nonce != "" {
 				asked++
 				nonce = f.nonce
 				p.Nonce = nonce
@@ -235,11 +236,11 @@ func TestManyProofsPerSecond(t *testing.T) {
 		}
 	}
 	if asked > 3000 {
-		t.Errorf("a nonce was asked for %d times", asked)
+		t.Errorf("%d proofs were refused because they needed a nonce", asked)
 	}
 }
 
-// TestConfirmations: a binding that is not checked here is not ignored.
+// TestConfirmations checks that a token with an unknown kind of binding is refused.
 //
 // Guarantees: G-0046.7
 func TestConfirmations(t *testing.T) {
@@ -251,29 +252,29 @@ func TestConfirmations(t *testing.T) {
 	}
 	for _, raw := range []string{`{}`, `null`, `[]`, `"x"`, `{"jkt":""}`, `{"jkt":1}`, `{"jkt":null}`, `{"jwk":{}}`, `{"jkt":"x","x5t#S256":"y"}`, `{"x5t#S256":"y"}`} {
 		if key, err := g.confirmation([]byte(raw)); err == nil {
-			t.Errorf("%s: %q is taken", raw, key)
+			t.Errorf("%s: %q is accepted", raw, key)
 		}
 	}
 }
 
-// TestSlotsAreGivenBack: nothing is kept of an address that has no request.
+// TestSlotsAreGivenBack checks that an address without a request keeps no slot and no memory.
 //
 // Guarantees: G-0046.10
 func TestSlotsAreGivenBack(t *testing.T) {
 	s := newSlots()
 	var taken []func()
-	for range mostAskedFor {
-		taken = append(taken, s.take(t.Context(), "a"))
+	for range maxIntrospectionsPerAddress {
+		taken = append(taken, s.acquire(t.Context(), "a"))
 	}
 	ended, end := context.WithCancel(t.Context())
 	end()
-	if s.take(ended, "a") != nil {
-		t.Error("an address has more than its share")
+	if s.acquire(ended, "a") != nil {
+		t.Error("an address has too many slots")
 	}
-	for n := range mostAsked - mostAskedFor {
-		taken = append(taken, s.take(t.Context(), strconv.Itoa(n)))
+	for n := range maxIntrospections - maxIntrospectionsPerAddress {
+		taken = append(taken, s.acquire(t.Context(), strconv.Itoa(n)))
 	}
-	if s.take(ended, "b") != nil {
+	if s.acquire(ended, "b") != nil {
 		t.Error("there are more slots than there should be")
 	}
 	for _, giveBack := range taken {

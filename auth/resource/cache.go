@@ -22,10 +22,10 @@ const (
 	// not confirmed, because anybody can invent tokens.
 	refusedLife = 5 * time.Second
 
-	// mostTokens is how many accepted tokens are remembered, and mostRefused how many
+	// maxTokens is how many accepted tokens are remembered, and maxRefused how many
 	// refused ones.
-	mostTokens  = 10_000
-	mostRefused = 10_000
+	maxTokens  = 10_000
+	maxRefused = 10_000
 )
 
 // tokens remembers the results for tokens, by their hash. If it is full, it forgets the
@@ -38,8 +38,8 @@ type tokens struct {
 	order list.List                           // the most recently used comes first
 }
 
-// A known is the result for a token: its principal, or why it is refused.
-type known struct {
+// A cachedToken is the result for a token: its principal, or why it is refused.
+type cachedToken struct {
 	hash    [sha256.Size]byte
 	who     *Principal
 	refused error // the fault of a refused token; nil if the token is accepted
@@ -51,16 +51,16 @@ func newTokens(most int) *tokens {
 }
 
 // find returns the result for a token, or nil if there is none.
-func (t *tokens) find(hash [sha256.Size]byte) *known {
+func (t *tokens) find(hash [sha256.Size]byte) *cachedToken {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	found := t.by[hash]
 	if found == nil {
 		return nil
 	}
-	k := found.Value.(*known)
+	k := found.Value.(*cachedToken)
 	if !time.Now().Before(k.until) {
-		t.forget(found)
+		t.remove(found)
 		return nil
 	}
 	t.order.MoveToFront(found)
@@ -68,22 +68,22 @@ func (t *tokens) find(hash [sha256.Size]byte) *known {
 }
 
 // add remembers a result, but not after the token has expired.
-func (t *tokens) add(k *known) {
+func (t *tokens) add(k *cachedToken) {
 	if k.who != nil && !k.who.Expires.IsZero() && k.who.Expires.Before(k.until) {
 		k.until = k.who.Expires
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if old := t.by[k.hash]; old != nil {
-		t.forget(old)
+		t.remove(old)
 	}
 	for len(t.by) >= t.most {
-		t.forget(t.order.Back())
+		t.remove(t.order.Back())
 	}
 	t.by[k.hash] = t.order.PushFront(k)
 }
 
-func (t *tokens) forget(e *list.Element) {
-	delete(t.by, e.Value.(*known).hash)
+func (t *tokens) remove(e *list.Element) {
+	delete(t.by, e.Value.(*cachedToken).hash)
 	t.order.Remove(e)
 }

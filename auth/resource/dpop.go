@@ -23,15 +23,15 @@ const (
 	// proofAge is the maximum difference between the time of a proof and now.
 	proofAge = 5 * time.Minute
 
-	// mostProofs is how many proofs are remembered, so that none is accepted twice.
-	// Beyond manyProofs, clients need a nonce, because proofs with a nonce need to be
+	// maxProofs is how many proofs are remembered, so that none is accepted twice.
+	// Beyond nonceProofs, clients need a nonce, because proofs with a nonce need to be
 	// remembered for a shorter time.
-	mostProofs = 250_000
-	manyProofs = 50_000
+	maxProofs   = 250_000
+	nonceProofs = 50_000
 
-	// mostOfKey and manyOfKey are the same for the proofs of one key.
-	mostOfKey = mostProofs / 10
-	manyOfKey = manyProofs / 10
+	// maxKeyProofs and nonceKeyProofs are the same for the proofs of one key.
+	maxKeyProofs   = maxProofs / 10
+	nonceKeyProofs = nonceProofs / 10
 
 	// proofStep is the precision of the time when a proof can be forgotten.
 	proofStep = 5 // seconds
@@ -39,7 +39,7 @@ const (
 	// nonceLife is how long a nonce is the newest. The one before it is also accepted.
 	nonceLife = 30 * time.Second
 
-	largestID = 256 // the maximum length of a jti, in bytes
+	maxID = 256 // the maximum length of a jti, in bytes
 )
 
 // proofs checks DPoP proofs (RFC 9449 §4.3), and accepts each of them once.
@@ -49,11 +49,11 @@ type proofs struct {
 	shared Proofs // Options.DPoPProofs; nil if this node shares no proofs
 	secret [32]byte
 
-	mu    sync.Mutex
-	taken map[int64]map[ProofID]*prover // proofs by the step in which they expire
-	of    map[string]*prover            // keys by thumbprint
-	count int
-	swept int64 // the second in which expired proofs were last forgotten
+	mu        sync.Mutex
+	used      map[int64]map[ProofID]*prover // proofs by the step in which they expire
+	provers   map[string]*prover            // keys by thumbprint
+	count     int
+	removedAt int64 // the second in which expired proofs were last forgotten
 }
 
 // A prover is a key with remembered proofs.
@@ -65,7 +65,7 @@ type prover struct {
 // newProofs derives nonces from a secret, or from a random one if it is empty. It does
 // not keep the slice.
 func newProofs(url string, nonces bool, secret []byte) *proofs {
-	p := &proofs{url: url, nonces: nonces, taken: make(map[int64]map[ProofID]*prover), of: make(map[string]*prover)}
+	p := &proofs{url: url, nonces: nonces, used: make(map[int64]map[ProofID]*prover), provers: make(map[string]*prover)}
 	if len(secret) == 0 {
 		rand.Read(p.secret[:]) // rand.Read never fails
 		return p
@@ -86,13 +86,13 @@ type proof struct {
 	Nonce    string `json:"nonce"`
 }
 
-func invalidProof(text string) fault { return fault{code: "invalid_dpop_proof", text: text} }
+func invalidProof(text string) denial { return denial{code: "invalid_dpop_proof", text: text} }
 
 // check checks that a request has a valid proof for this request, its token, and the key
 // of the token. The error is a fault.
 func (s *proofs) check(r *http.Request, token, thumbprint string) error {
 	values := r.Header["Dpop"]
-	if len(values) != 1 || len(values[0]) > largestToken {
+	if len(values) != 1 || len(values[0]) > maxToken {
 		return invalidProof("one proof is needed")
 	}
 	claims, err := readProof(values[0], thumbprint)
@@ -102,25 +102,25 @@ func (s *proofs) check(r *http.Request, token, thumbprint string) error {
 	now := time.Now()
 	at := claims.IssuedAt.Time
 	switch {
-	case claims.Method != r.Method || !s.isHere(claims.URL):
+	case claims.Method != r.Method || !s.isServerURL(claims.URL):
 		return invalidProof("the proof is for another request")
 	case claims.Token != dpop.TokenHash(token):
 		return invalidProof("the proof is for another token")
-	case claims.ID == "" || len(claims.ID) > largestID:
+	case claims.ID == "" || len(claims.ID) > maxID:
 		return invalidProof("the proof has no id, or one that is too long")
 	case at.IsZero() || at.Before(now.Add(-proofAge)) || at.After(now.Add(proofAge)):
 		return invalidProof("the proof is too old, or from the future")
 	}
-	id, outdated, err := s.take(now, thumbprint, claims)
+	id, expires, err := s.use(now, thumbprint, claims)
 	if err != nil || s.shared == nil {
 		return err
 	}
-	return s.takeForAll(r.Context(), id, outdated)
+	return s.useShared(r.Context(), id, expires)
 }
 
-// takeForAll remembers a proof for all nodes, unless one of them has accepted it
+// useShared remembers a proof for all nodes, unless one of them has accepted it
 // already.
-func (s *proofs) takeForAll(ctx context.Context, id ProofID, until time.Time) error {
+func (s *proofs) useShared(ctx context.Context, id ProofID, until time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
 	fresh, err := s.shared.Take(ctx, id, until)
@@ -146,7 +146,7 @@ func readProof(text, thumbprint string) (*proof, error) {
 		return nil, invalidProof("the header of the proof is not accepted")
 	case header.Type != dpop.Type:
 		return nil, invalidProof("the proof is of another type")
-	case len(header.Public) == 0 || key.UnmarshalJSON(header.Public) != nil || !key.IsPublic() || !fits(*key, header.Algorithm):
+	case len(header.Public) == 0 || key.UnmarshalJSON(header.Public) != nil || !key.IsPublic() || !isUsable(*key, header.Algorithm):
 		return nil, invalidProof("the proof has no public key that fits its algorithm")
 	}
 	if of, err := dpop.Thumbprint(key); err != nil || of != thumbprint {
@@ -167,8 +167,8 @@ func readProof(text, thumbprint string) (*proof, error) {
 	return claims, nil
 }
 
-// isHere compares the URL of a proof, without query and fragment, with the server's.
-func (s *proofs) isHere(text string) bool {
+// isServerURL compares the URL of a proof, without query and fragment, with the server's.
+func (s *proofs) isServerURL(text string) bool {
 	u, err := url.Parse(text)
 	if err != nil {
 		return false
@@ -177,63 +177,63 @@ func (s *proofs) isHere(text string) bool {
 	return canonical(u.String()) == s.url
 }
 
-// take remembers a proof. It fails if the proof was used before or lacks a nonce. It
+// use remembers a proof. It fails if the proof was used before or lacks a nonce. It
 // returns when the proof can be forgotten.
-func (s *proofs) take(now time.Time, thumbprint string, p *proof) (id ProofID, outdated time.Time, err error) {
+func (s *proofs) use(now time.Time, thumbprint string, p *proof) (id ProofID, expires time.Time, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.forget(now)
-	by := s.of[thumbprint]
+	s.removeExpired(now)
+	by := s.provers[thumbprint]
 	if by == nil {
 		by = &prover{thumbprint: thumbprint}
 	}
-	outdated = p.IssuedAt.Add(proofAge)
-	if s.nonces || s.count >= manyProofs || by.count >= manyOfKey || p.Nonce != "" {
+	expires = p.IssuedAt.Add(proofAge)
+	if s.nonces || s.count >= nonceProofs || by.count >= nonceKeyProofs || p.Nonce != "" {
 		known := false
-		if outdated, known = s.outdated(p.Nonce, now); !known {
-			return id, outdated, fault{code: "use_dpop_nonce", text: "the proof needs a nonce of this server", nonce: s.nonce(now, 0)}
+		if expires, known = s.nonceExpiry(p.Nonce, now); !known {
+			return id, expires, denial{code: "use_dpop_nonce", text: "the proof needs a nonce of this server", nonce: s.nonce(now, 0)}
 		}
 	}
 	hash := sha256.Sum256([]byte(s.url + " " + thumbprint + " " + p.ID))
 	id = ProofID(hash[:])
-	for _, taken := range s.taken {
+	for _, taken := range s.used {
 		if _, before := taken[id]; before {
-			return id, outdated, errUsedBefore
+			return id, expires, errUsedBefore
 		}
 	}
 	switch {
-	case by.count >= mostOfKey:
-		return id, outdated, fault{text: "the client sends more proofs than can be remembered", often: true}
-	case s.count >= mostProofs:
-		return id, outdated, unavailable("too many proofs are remembered")
+	case by.count >= maxKeyProofs:
+		return id, expires, denial{text: "the client sends more proofs than can be remembered", tooMany: true}
+	case s.count >= maxProofs:
+		return id, expires, unavailable("too many proofs are remembered")
 	}
-	step := outdated.Unix()/proofStep + 1
-	if s.taken[step] == nil {
-		s.taken[step] = make(map[ProofID]*prover)
+	step := expires.Unix()/proofStep + 1
+	if s.used[step] == nil {
+		s.used[step] = make(map[ProofID]*prover)
 	}
-	s.taken[step][id] = by
-	s.of[thumbprint] = by
+	s.used[step][id] = by
+	s.provers[thumbprint] = by
 	by.count++
 	s.count++
-	return id, outdated, nil
+	return id, expires, nil
 }
 
-func (s *proofs) forget(now time.Time) {
-	if s.swept == now.Unix() {
+func (s *proofs) removeExpired(now time.Time) {
+	if s.removedAt == now.Unix() {
 		return
 	}
-	s.swept = now.Unix()
-	for step, taken := range s.taken {
+	s.removedAt = now.Unix()
+	for step, taken := range s.used {
 		if step*proofStep >= now.Unix() {
 			continue
 		}
 		for _, by := range taken {
 			if by.count--; by.count == 0 {
-				delete(s.of, by.thumbprint)
+				delete(s.provers, by.thumbprint)
 			}
 		}
 		s.count -= len(taken)
-		delete(s.taken, step)
+		delete(s.used, step)
 	}
 }
 
@@ -244,9 +244,9 @@ func (s *proofs) nonce(now time.Time, before int64) string {
 	return base64.RawURLEncoding.EncodeToString(sum.Sum(nil)[:16])
 }
 
-// outdated returns when proofs with a nonce expire. It reports false if the nonce is not
+// nonceExpiry returns when proofs with a nonce expire. It reports false if the nonce is not
 // valid now.
-func (s *proofs) outdated(nonce string, now time.Time) (time.Time, bool) {
+func (s *proofs) nonceExpiry(nonce string, now time.Time) (time.Time, bool) {
 	for before := range int64(2) {
 		if subtle.ConstantTimeCompare([]byte(nonce), []byte(s.nonce(now, before))) == 1 {
 			return now.Truncate(nonceLife).Add(time.Duration(2-before) * nonceLife), true

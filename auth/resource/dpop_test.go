@@ -32,7 +32,7 @@ func bound(t testing.TB, as *authtest.Server, thumbprint string) string {
 	return as.IssueClaims(claims)
 }
 
-// TestProofs sends a bound token with proofs that are right and wrong.
+// TestProofs sends a bound token with valid and invalid proofs.
 //
 // Guarantees: G-0046.7
 func TestProofs(t *testing.T) {
@@ -58,7 +58,7 @@ func TestProofs(t *testing.T) {
 	}
 	right := with(nil)
 	if r := send(right); r.status != http.StatusOK {
-		t.Fatalf("a right proof: %+v", r)
+		t.Fatalf("a valid proof: %+v", r)
 	}
 	now := time.Now()
 	for name, changes := range map[string]map[string]any{
@@ -72,7 +72,7 @@ func TestProofs(t *testing.T) {
 		}
 	}
 	claims := mustJSON(t, s.prove(token))
-	private := headed(t, key, jose.ES256, s.prove(token), map[jose.HeaderKey]any{"typ": "dpop+jwt", "jwk": jose.JSONWebKey{Key: key}})
+	private := signedWithHeader(t, key, jose.ES256, s.prove(token), map[jose.HeaderKey]any{"typ": "dpop+jwt", "jwk": jose.JSONWebKey{Key: key}})
 	for name, proofs := range map[string][]string{
 		"none":             nil,
 		"two":              {with(nil), with(nil)},
@@ -81,7 +81,7 @@ func TestProofs(t *testing.T) {
 		"another key":      {signedBy(t, stranger, jose.ES256, "dpop+jwt", claims)},
 		"another kind":     {signedBy(t, short, jose.RS256, "dpop+jwt", claims)},
 		"another type":     {signedBy(t, key, jose.ES256, "JWT", claims)},
-		"no key":           {headed(t, key, jose.ES256, s.prove(token), map[jose.HeaderKey]any{"typ": "dpop+jwt"})},
+		"no key":           {signedWithHeader(t, key, jose.ES256, s.prove(token), map[jose.HeaderKey]any{"typ": "dpop+jwt"})},
 		"a private key":    {private},
 		"alg none":         {encode(`{"alg":"none","typ":"dpop+jwt"}`) + "." + encode(string(claims)) + "."},
 		"signature cut":    {with(nil)[:200]},
@@ -117,7 +117,7 @@ func TestProofs(t *testing.T) {
 	}
 }
 
-// proving is a client with a bound token of a Guard without a network.
+// proving is a client with a bound token, and a Guard without a network.
 type proving struct {
 	t     testing.TB
 	g     *resource.Guard
@@ -136,7 +136,7 @@ func newProving(t *testing.T, change func(*resource.Options)) (*proving, *authte
 	return p, as
 }
 
-// send returns the status, and the nonce that is asked for.
+// send returns the status, and the nonce that the Guard requires.
 func (p *proving) send(proof string) (status int, nonce string) {
 	p.t.Helper()
 	r := httptest.NewRequestWithContext(p.t.Context(), http.MethodPost, "/mcp", nil)
@@ -156,7 +156,7 @@ func (p *proving) proof(nonce string) string {
 	return p.sign(claims)
 }
 
-// TestNonces: a proof without a fresh nonce is asked for one.
+// TestNonces checks that a proof needs a current nonce.
 //
 // Guarantees: G-0046.7
 func TestNonces(t *testing.T) {
@@ -173,11 +173,11 @@ func TestNonces(t *testing.T) {
 		if got, more := p.send(first); got != http.StatusUnauthorized || more != "" {
 			t.Errorf("again: %d, %q", got, more)
 		}
-		pass(30 * time.Second)
+		sleep(30 * time.Second)
 		if got, _ := p.send(p.proof(nonce)); got != http.StatusOK {
 			t.Errorf("with the nonce before: %d", got)
 		}
-		pass(30 * time.Second)
+		sleep(30 * time.Second)
 		for _, old := range []string{nonce, "invented"} {
 			if got, more := p.send(p.proof(old)); got != http.StatusUnauthorized || more == "" || more == nonce {
 				t.Errorf("with the nonce %q: %d, %q", old, got, more)
@@ -186,7 +186,8 @@ func TestNonces(t *testing.T) {
 	})
 }
 
-// TestNodesShareNonces: with one secret, a node takes the nonce of another; without, each has its own.
+// TestNodesShareNonces checks that nodes with the same secret accept each other's nonces, and that
+// nodes without a secret do not.
 //
 // Guarantees: G-0046.12
 func TestNodesShareNonces(t *testing.T) {
@@ -226,7 +227,7 @@ func TestNodesShareNonces(t *testing.T) {
 	}
 }
 
-// sharedProofs is what nodes share.
+// sharedProofs are the proofs that nodes share.
 type sharedProofs struct {
 	mu    sync.Mutex
 	until map[resource.ProofID]time.Time
@@ -246,8 +247,8 @@ func (s *sharedProofs) Take(ctx context.Context, id resource.ProofID, until time
 	return !before && s.err == nil, s.err
 }
 
-// TestNodesShareProofs: a proof that one node has taken is refused by another, and none is taken
-// while that cannot be found out.
+// TestNodesShareProofs checks that a proof that one node has accepted is refused by another, and
+// that no proof is accepted while the shared store fails.
 //
 // Guarantees: G-0046.14
 func TestNodesShareProofs(t *testing.T) {
@@ -283,7 +284,7 @@ func TestNodesShareProofs(t *testing.T) {
 		}
 		for _, until := range shared.until {
 			if left := time.Until(until); left <= 0 || left > 5*time.Minute {
-				t.Errorf("it is remembered for %v", left)
+				t.Errorf("the proof is remembered for %v", left)
 			}
 		}
 		shared.err = errors.New("the database is away")
@@ -299,8 +300,7 @@ func TestNodesShareProofs(t *testing.T) {
 	})
 }
 
-// TestAProofIsTakenOnce: it is not accepted again from any sender, at any time before it
-// expires.
+// TestAProofIsTakenOnce checks that a proof is not accepted again from any sender before it expires.
 //
 // Guarantees: G-0046.7
 func TestAProofIsTakenOnce(t *testing.T) {
@@ -320,12 +320,12 @@ func TestAProofIsTakenOnce(t *testing.T) {
 		}
 		all.Wait()
 		if n := taken.Load(); n != 1 {
-			t.Errorf("one proof was taken %d times at once", n)
+			t.Errorf("one proof was accepted %d times at once", n)
 		}
 		for range 20 {
-			pass(30 * time.Second)
+			sleep(30 * time.Second)
 			if got, _ := p.send(proof); got == http.StatusOK {
-				t.Fatal("a proof was taken again")
+				t.Fatal("a proof was accepted again")
 			}
 		}
 		if got, _ := p.send(p.proof("")); got != http.StatusOK {
@@ -334,7 +334,7 @@ func TestAProofIsTakenOnce(t *testing.T) {
 	})
 }
 
-// TestBearerWhereProofsAreRequired: a stolen token is of no use.
+// TestBearerWhereProofsAreRequired checks that a token without a proof is refused.
 //
 // Guarantees: G-0046.7
 func TestBearerWhereProofsAreRequired(t *testing.T) {
@@ -344,7 +344,7 @@ func TestBearerWhereProofsAreRequired(t *testing.T) {
 		r.Header.Set("Authorization", header)
 		_, denied := g.Check(r)
 		if denied == nil || denied.Status != http.StatusUnauthorized {
-			t.Fatal(strconv.Itoa(i) + " was taken")
+			t.Fatal(strconv.Itoa(i) + " was accepted")
 		}
 		if challenges := denied.Header["Www-Authenticate"]; len(challenges) != 1 || !strings.HasPrefix(challenges[0], `DPoP algs="`) {
 			t.Errorf("the challenges are %q", challenges)

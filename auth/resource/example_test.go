@@ -14,8 +14,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
-// An endpoint serves only requests with a token for it. Who has none is told where to look
-// for one, and who lacks a scope is told which.
+// An endpoint serves only requests with a token for it. The denial of a request without a
+// token says where to get one. The denial of a token without a scope names that scope.
 func Example() {
 	const endpoint = "https://mcp.example.com/mcp"
 	as := authtest.New("https://login.example.com", authtest.Options{Resource: endpoint})

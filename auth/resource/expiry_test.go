@@ -18,15 +18,15 @@ import (
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
-// exact takes no token after its expiry.
-func exact(o *resource.Options) { o.Leeway = -1 }
+// noLeeway accepts no token after its expiry.
+func noLeeway(o *resource.Options) { o.Leeway = -1 }
 
 // TestAStreamEndsWithItsToken opens the streams of both eras, and reads them to their end.
 //
 // Guarantees: G-0046.13
 func TestAStreamEndsWithItsToken(t *testing.T) {
 	t.Parallel() // it waits, as others do here
-	s := newSite(t, exact, authtest.Options{})
+	s := newSite(t, noLeeway, authtest.Options{})
 	for era, open := range map[string]func(token string) reply{
 		"GET": func(token string) reply {
 			first := s.send(http.MethodPost, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25",`+
@@ -47,14 +47,15 @@ func TestAStreamEndsWithItsToken(t *testing.T) {
 			token := s.as.IssueClaims(claims)
 			r := open(token)
 			if r.status != http.StatusOK || time.Now().Before(expiry) {
-				t.Errorf("it ended %v before the token: %+v", time.Until(expiry), r)
+				t.Errorf("the stream ended %v before the token: %+v", time.Until(expiry), r)
 			}
 			s.wantChallenge(s.call("whoami", bearer(token)), http.StatusUnauthorized, "invalid_token")
 		})
 	}
 }
 
-// TestAStreamOfARevokedTokenEnds: its client comes back, and its token is checked again.
+// TestAStreamOfARevokedTokenEnds checks that streams end so often that a revoked token is checked
+// again when its client reconnects.
 //
 // Guarantees: G-0046.13
 func TestAStreamOfARevokedTokenEnds(t *testing.T) {
@@ -86,12 +87,12 @@ func TestAStreamOfARevokedTokenEnds(t *testing.T) {
 				if got := ends(); got != c.want {
 					t.Errorf("a stream ends after %v, want %v", got, c.want)
 				}
-				pass(20 * time.Second)
+				sleep(20 * time.Second)
 				if got := ends(); got != c.want {
-					t.Errorf("20 s later, without another question, one ends after %v, want %v", got, c.want)
+					t.Errorf("20 s later, without another introspection, a stream ends after %v, want %v", got, c.want)
 				}
 				as.RevokeAll()
-				pass(11 * time.Second)
+				sleep(11 * time.Second)
 				if _, denied := g.Check(r); (denied != nil) != (c.change != nil) {
 					t.Errorf("the next request of the revoked token: %v", denied)
 				}
@@ -100,12 +101,12 @@ func TestAStreamOfARevokedTokenEnds(t *testing.T) {
 	}
 }
 
-// TestACallOutlivesItsToken: what was let in is answered.
+// TestACallOutlivesItsToken checks that an accepted call is answered after its token has expired.
 //
 // Guarantees: G-0046.13
 func TestACallOutlivesItsToken(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, exact, authtest.Options{})
+	s := newSite(t, noLeeway, authtest.Options{})
 	claims := s.as.Claims("read")
 	expiry := time.Now().Add(2 * time.Second).Truncate(time.Second)
 	claims["exp"] = expiry.Unix()
@@ -118,8 +119,8 @@ func TestACallOutlivesItsToken(t *testing.T) {
 	}
 }
 
-// TestASessionOutlivesItsTokens: a client whose streams have ended with their tokens comes back with
-// new ones, and receives changes as before.
+// TestASessionOutlivesItsTokens checks that a client whose streams have ended with their tokens
+// reconnects with new tokens, and receives changes as before.
 //
 // Guarantees: G-0046.13
 func TestASessionOutlivesItsTokens(t *testing.T) {
@@ -127,7 +128,7 @@ func TestASessionOutlivesItsTokens(t *testing.T) {
 	for _, version := range []string{protocol.LatestLegacy, protocol.Latest} {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
-			s := newSite(t, exact, authtest.Options{Life: 2 * time.Second})
+			s := newSite(t, noLeeway, authtest.Options{Life: 2 * time.Second})
 			login := auth.New(auth.Options{Resource: s.url, Interact: consent, Offline: true})
 			defer login.Close()
 			changed := make(chan struct{}, 100)
@@ -147,7 +148,7 @@ func TestASessionOutlivesItsTokens(t *testing.T) {
 			if _, err := session.ListTools(t.Context(), nil); err != nil {
 				t.Fatal(err)
 			}
-			for renewed := 0; renewed < 2; { // nothing but a stream asks for the next token
+			for renewed := 0; renewed < 2; { // only a stream requests the next token
 				renewed = 0
 				for _, r := range s.as.Sink.Requests(authtest.Token) {
 					if r.Form.Get("grant_type") == "refresh_token" {

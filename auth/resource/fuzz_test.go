@@ -11,15 +11,15 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// refusals checks what a stranger is answered with: a status of the specification, a challenge
-// that can be read, and nothing of what was sent.
+// refusals checks the response to an invalid request: it has a status of the specification and a
+// valid challenge, and repeats nothing of the request.
 func refusals(t *testing.T, g *resource.Guard, header http.Header, secrets ...string) {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/mcp", nil)
 	r.Header = header
 	caller, denied := g.Check(r)
 	if denied == nil {
-		t.Fatalf("%q was let in as %q", header, caller.Identity())
+		t.Fatalf("%q was accepted as %q", header, caller.Identity())
 	}
 	challenge := denied.Header.Get("Www-Authenticate")
 	switch {
@@ -35,7 +35,7 @@ func refusals(t *testing.T, g *resource.Guard, header http.Header, secrets ...st
 	}
 }
 
-// FuzzAuthorization: no header that was not issued lets anybody in.
+// FuzzAuthorization checks that no header without an issued token is accepted.
 //
 // Guarantees: G-0046.2, G-0046.9
 func FuzzAuthorization(f *testing.F) {
@@ -48,8 +48,8 @@ func FuzzAuthorization(f *testing.F) {
 	})
 }
 
-// FuzzTokenHeader signs good claims rightly under any header: only that of the issuer's key is
-// taken.
+// FuzzTokenHeader signs valid claims under any header. Only the header of the issuer's key is
+// accepted.
 //
 // Guarantees: G-0046.2
 func FuzzTokenHeader(f *testing.F) {
@@ -68,8 +68,8 @@ func FuzzTokenHeader(f *testing.F) {
 	})
 }
 
-// FuzzProof sends any claims as a proof of the right key: none is for this token but those that
-// say so, and they are not drawn.
+// FuzzProof sends any claims as a proof of the right key. None is accepted, because no generated
+// claims are for this token.
 //
 // Guarantees: G-0046.7
 func FuzzProof(f *testing.F) {

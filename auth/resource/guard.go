@@ -20,16 +20,16 @@ import (
 // A Guard protects the endpoint of one server. It is safe for concurrent use, and has no
 // goroutine.
 type Guard struct {
-	options  Options
-	url      string   // the URL of the server in canonical form
-	scopes   []string // Options.Scopes
-	leeway   time.Duration
-	issuers  map[string]*issuer
-	asked    *issuer // the issuer that introspects; nil if there is none
-	tokens   *tokens
-	refused  *tokens // tokens that the introspecting issuer has refused
-	proofs   *proofs // nil: DPoP is off
-	metadata string  // the address of Metadata, for challenges
+	options      Options
+	url          string   // the URL of the server in canonical form
+	scopes       []string // Options.Scopes
+	leeway       time.Duration
+	issuers      map[string]*issuer
+	introspector *issuer // the issuer that introspects; nil if there is none
+	tokens       *tokens
+	refused      *tokens // tokens that the introspecting issuer has refused
+	proofs       *proofs // nil: DPoP is off
+	metadata     string  // the address of Metadata, for challenges
 }
 
 // New returns a Guard. It fetches nothing, so a server can start while an issuer is
@@ -38,14 +38,14 @@ func New(o Options) (*Guard, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	g := &Guard{options: o, url: canonical(o.URL), scopes: slices.Clone(o.Scopes), leeway: max(o.Leeway, 0), issuers: make(map[string]*issuer), tokens: newTokens(mostTokens), refused: newTokens(mostRefused)}
+	g := &Guard{options: o, url: canonical(o.URL), scopes: slices.Clone(o.Scopes), leeway: max(o.Leeway, 0), issuers: make(map[string]*issuer), tokens: newTokens(maxTokens), refused: newTokens(maxRefused)}
 	if o.Leeway == 0 {
 		g.leeway = defaultLeeway
 	}
 	for _, of := range o.Issuers {
 		i := newIssuer(of, o.HTTP)
 		if g.issuers[of.URL] = i; of.Introspect != nil {
-			g.asked = i
+			g.introspector = i
 		}
 	}
 	if o.DPoP != DPoPOff {
@@ -71,11 +71,11 @@ type Principal struct {
 	Expires time.Time
 	Claims  json.RawMessage // all claims of the token, or the whole introspection response
 
-	guard    *Guard
-	identity string
-	key      string    // the thumbprint of the key that the token is bound to; "": none
-	bearer   bool      // the token came as a bearer token
-	asked    time.Time // when its issuer was asked; zero: it is signed
+	guard          *Guard
+	identity       string
+	key            string    // the thumbprint of the key that the token is bound to; "": none
+	bearer         bool      // the token came as a bearer token
+	introspectedAt time.Time // when the token was introspected; zero: it is signed
 }
 
 // Identity implements streamable.Caller. The identity consists of issuer and subject, so
@@ -92,10 +92,10 @@ func (p *Principal) Until() time.Time {
 	if !p.Expires.IsZero() {
 		until = p.Expires.Add(p.guard.leeway)
 	}
-	if p.asked.IsZero() {
+	if p.introspectedAt.IsZero() {
 		return until
 	}
-	if again := p.asked.Add(introspectedStream); until.IsZero() || again.Before(until) {
+	if again := p.introspectedAt.Add(introspectedStream); until.IsZero() || again.Before(until) {
 		return again
 	}
 	return until
@@ -115,7 +115,7 @@ func (p *Principal) Allow(op streamable.Operation) *streamable.Denial {
 	if p.hasAll(needs) {
 		return nil
 	}
-	return p.guard.deny(http.StatusForbidden, fault{code: "insufficient_scope", text: "the operation needs more scopes", scopes: needs}, !p.bearer)
+	return p.guard.deny(http.StatusForbidden, denial{code: "insufficient_scope", text: "the operation needs more scopes", scopes: needs}, !p.bearer)
 }
 
 func (p *Principal) needs(op streamable.Operation) []string {
@@ -209,21 +209,21 @@ func identityOf(p *Principal) string {
 	return p.Issuer + " " + p.Subject
 }
 
-// largestToken is the maximum length of a token, in bytes.
-const largestToken = 8 << 10
+// maxToken is the maximum length of a token, in bytes.
+const maxToken = 8 << 10
 
 // credentials returns the token of a request, and whether its scheme says that the token
 // is bound to a key.
 func (g *Guard) credentials(r *http.Request) (token string, bound bool, denied *streamable.Denial) {
 	values := r.Header["Authorization"]
 	if r.URL.RawQuery != "" && r.URL.Query().Has("access_token") {
-		return "", false, g.deny(http.StatusBadRequest, fault{code: "invalid_request", text: "a token must not be part of a URL"}, false)
+		return "", false, g.deny(http.StatusBadRequest, denial{code: "invalid_request", text: "a token must not be part of a URL"}, false)
 	}
 	if len(values) > 1 {
-		return "", false, g.deny(http.StatusBadRequest, fault{code: "invalid_request", text: "the header Authorization is given more than once"}, false)
+		return "", false, g.deny(http.StatusBadRequest, denial{code: "invalid_request", text: "the header Authorization is given more than once"}, false)
 	}
 	if len(values) == 0 {
-		return "", false, g.deny(http.StatusUnauthorized, fault{}, false)
+		return "", false, g.deny(http.StatusUnauthorized, denial{}, false)
 	}
 	scheme, token, _ := strings.Cut(values[0], " ")
 	switch {
@@ -231,10 +231,10 @@ func (g *Guard) credentials(r *http.Request) (token string, bound bool, denied *
 	case strings.EqualFold(scheme, "DPoP") && g.proofs != nil:
 		bound = true
 	default:
-		return "", false, g.deny(http.StatusUnauthorized, fault{}, false)
+		return "", false, g.deny(http.StatusUnauthorized, denial{}, false)
 	}
 	token = strings.TrimLeft(token, " ")
-	if len(token) > largestToken {
+	if len(token) > maxToken {
 		return "", false, g.deny(http.StatusUnauthorized, invalid("the token is too long"), bound)
 	}
 	if !isToken(token) {
@@ -255,34 +255,34 @@ func isToken(text string) bool {
 	return text != ""
 }
 
-// A fault says why a request is denied, in the terms of RFC 6750. The zero value is for
+// A denial says why a request is denied, in the terms of RFC 6750. The zero value is for
 // a request without a token.
-type fault struct {
-	code   string
-	text   string   // the class of the fault, without anything from the token
-	scopes []string // the needed scopes; nil: those of the options
-	nonce  string   // the nonce that a proof should have
-	away   bool     // an issuer cannot be asked, so the token may be valid
-	often  bool     // the client sends too much
+type denial struct {
+	code        string
+	text        string   // the class of the fault, without anything from the token
+	scopes      []string // the needed scopes; nil: those of the options
+	nonce       string   // the nonce that a proof should have
+	unavailable bool     // an issuer cannot be reached, so the token may be valid
+	tooMany     bool     // the client sends too much
 }
 
-func (f fault) Error() string { return "resource: " + f.text }
+func (f denial) Error() string { return "resource: " + f.text }
 
-func invalid(text string) fault { return fault{code: "invalid_token", text: text} }
+func invalid(text string) denial { return denial{code: "invalid_token", text: text} }
 
-func unavailable(text string) fault { return fault{text: text, away: true} }
+func unavailable(text string) denial { return denial{text: text, unavailable: true} }
 
 // denyFor returns the denial for an error of verify or of a proof.
 func (g *Guard) denyFor(err error, bound bool) *streamable.Denial {
-	var f fault
+	var f denial
 	if !errors.As(err, &f) {
 		f = invalid("the token cannot be verified")
 	}
 	status := 0
 	switch {
-	case f.away:
+	case f.unavailable:
 		status = http.StatusServiceUnavailable
-	case f.often:
+	case f.tooMany:
 		status = http.StatusTooManyRequests
 	default:
 		return g.deny(http.StatusUnauthorized, f, bound)
@@ -292,7 +292,7 @@ func (g *Guard) denyFor(err error, bound bool) *streamable.Denial {
 
 // deny returns a denial with a challenge (RFC 6750 §3, RFC 9728 §5.1). With DPoP it
 // offers both schemes, the client's first.
-func (g *Guard) deny(status int, f fault, bound bool) *streamable.Denial {
+func (g *Guard) deny(status int, f denial, bound bool) *streamable.Denial {
 	scopes := f.scopes
 	if scopes == nil {
 		scopes = g.scopes

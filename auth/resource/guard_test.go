@@ -9,7 +9,7 @@ import (
 	"github.com/bowline-mcp/bowline/auth/authtest"
 )
 
-// A token is asked for, taken, and asked to have more scopes.
+// The Guard requires a token, accepts it, and requires more scopes.
 //
 // Guarantees: G-0046.1
 func TestATokenIsAskedForAndTaken(t *testing.T) {
@@ -54,7 +54,7 @@ func TestMetadataNamesTheIssuer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		request.Host = "evil.example" // decides nothing
+		request.Host = "evil.example" // must not matter
 		r := s.do(request)
 		if r.status != status || r.header.Get("Access-Control-Allow-Origin") != "*" {
 			t.Errorf("%s: %+v", path, r)
@@ -76,7 +76,7 @@ func TestMetadataNamesTheIssuer(t *testing.T) {
 	}
 }
 
-// A session is its user's, whichever token comes, and nobody else's.
+// A session belongs to its user: other tokens of that user may use it, and other users may not.
 //
 // Guarantees: G-0046.6
 func TestASessionBelongsToItsUser(t *testing.T) {

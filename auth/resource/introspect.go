@@ -15,11 +15,11 @@ import (
 )
 
 const (
-	// mostAsked is how many introspections may run at the same time, and mostAskedFor
-	// how many of them for one network address, because anybody can send tokens that
-	// need introspection.
-	mostAsked    = 64
-	mostAskedFor = mostAsked / 4
+	// maxIntrospections is how many introspections may run at the same time, and
+	// maxIntrospectionsPerAddress how many of them for one network address, because
+	// anybody can send tokens that need introspection.
+	maxIntrospections           = 64
+	maxIntrospectionsPerAddress = maxIntrospections / 4
 )
 
 // slots limits introspections: all of them, and those for each address.
@@ -36,16 +36,16 @@ type share struct {
 }
 
 func newSlots() *slots {
-	return &slots{all: make(chan struct{}, mostAsked), of: make(map[string]*share)}
+	return &slots{all: make(chan struct{}, maxIntrospections), of: make(map[string]*share)}
 }
 
-// take waits for a slot. It returns a function that releases the slot, or nil if the
+// acquire waits for a slot. It returns a function that releases the slot, or nil if the
 // context has ended.
-func (s *slots) take(ctx context.Context, address string) (giveBack func()) {
+func (s *slots) acquire(ctx context.Context, address string) (giveBack func()) {
 	s.mu.Lock()
 	own := s.of[address]
 	if own == nil {
-		own = &share{taken: make(chan struct{}, mostAskedFor)}
+		own = &share{taken: make(chan struct{}, maxIntrospectionsPerAddress)}
 		s.of[address] = own
 	}
 	own.requests++
@@ -78,15 +78,15 @@ func (s *slots) take(ctx context.Context, address string) (giveBack func()) {
 }
 
 // introspect asks an issuer about a token (RFC 7662), unless the result is remembered.
-// If the issuer cannot answer it counts as away, and the token may be valid.
-func (g *Guard) introspect(r *http.Request, hash [sha256.Size]byte, token string) (*known, error) {
+// If the issuer cannot answer, the error says that the token may be valid.
+func (g *Guard) introspect(r *http.Request, hash [sha256.Size]byte, token string) (*cachedToken, error) {
 	if k := g.refused.find(hash); k != nil {
 		return nil, k.refused
 	}
-	from := g.asked
+	from := g.introspector
 	ctx, cancel := context.WithTimeout(r.Context(), fetchTimeout)
 	defer cancel()
-	giveBack := from.slots.take(ctx, network.Of(r.RemoteAddr))
+	giveBack := from.slots.acquire(ctx, network.Of(r.RemoteAddr))
 	if giveBack == nil {
 		return nil, unavailable("too many tokens are being checked")
 	}
@@ -99,13 +99,13 @@ func (g *Guard) introspect(r *http.Request, hash [sha256.Size]byte, token string
 	}
 	asked := time.Now()
 	p, err := g.ask(ctx, from, token)
-	f := fault{}
+	f := denial{}
 	switch {
 	case err == nil:
-		p.asked = asked
+		p.introspectedAt = asked
 		return g.remember(hash, p, asked.Add(introspectedLife)), nil
-	case errors.As(err, &f) && !f.away:
-		g.refused.add(&known{hash: hash, refused: err, until: asked.Add(refusedLife)})
+	case errors.As(err, &f) && !f.unavailable:
+		g.refused.add(&cachedToken{hash: hash, refused: err, until: asked.Add(refusedLife)})
 	}
 	return nil, err
 }
@@ -125,7 +125,7 @@ func (g *Guard) ask(ctx context.Context, from *issuer, token string) (*Principal
 	answer, err := from.fetch.do(request)
 	if err != nil || protocol.Unmarshal(answer.body, new(map[string]any)) != nil {
 		if !errors.Is(ctx.Err(), context.Canceled) { // the client has not left
-			from.doubt(address)
+			from.markFailed(address)
 		}
 		return nil, unavailable("the authorization server cannot be asked about the token now")
 	}

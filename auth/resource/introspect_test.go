@@ -16,18 +16,18 @@ import (
 	"github.com/bowline-mcp/bowline/auth/resource"
 )
 
-// slowly answers each request after a while.
-type slowly struct {
+// slowReader answers each request after a while.
+type slowReader struct {
 	http.RoundTripper
 	by time.Duration
 }
 
-func (s slowly) RoundTrip(r *http.Request) (*http.Response, error) {
-	pass(s.by)
+func (s slowReader) RoundTrip(r *http.Request) (*http.Response, error) {
+	sleep(s.by)
 	return s.RoundTripper.RoundTrip(r)
 }
 
-// introspecting makes a Guard ask about each token.
+// introspecting makes a Guard introspect each token.
 func introspecting(o *resource.Options) {
 	o.Issuers[0].Introspect = &resource.Introspection{ClientID: "server", ClientSecret: "secret"}
 }
@@ -36,7 +36,7 @@ func opaque() authtest.Options {
 	return authtest.Options{Opaque: true, Clients: []authtest.Client{{ID: "server", Secret: "secret"}}}
 }
 
-// statusFrom is how a request from an address with a token is answered.
+// statusFrom returns the status for a request with a token from an address.
 func statusFrom(t testing.TB, g *resource.Guard, address, token string) int {
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/mcp", nil)
 	r.RemoteAddr = address
@@ -47,7 +47,7 @@ func statusFrom(t testing.TB, g *resource.Guard, address, token string) int {
 	return http.StatusOK
 }
 
-// TestARefusedTokenIsRemembered: the issuer is asked once about it within 5 s.
+// TestARefusedTokenIsRemembered checks that a refused token is introspected once within 5 s.
 //
 // Guarantees: G-0046.10
 func TestARefusedTokenIsRemembered(t *testing.T) {
@@ -58,35 +58,35 @@ func TestARefusedTokenIsRemembered(t *testing.T) {
 			all.Go(func() { wantStatus(t, "at once", status(t, g, bearer("bad")), http.StatusUnauthorized) })
 		}
 		all.Wait()
-		pass(4 * time.Second)
+		sleep(4 * time.Second)
 		wantStatus(t, "after 4 s", status(t, g, bearer("bad")), http.StatusUnauthorized)
 		first := len(as.Sink.Requests(authtest.Introspect))
-		if first > 16 { // those that were asked at once
-			t.Errorf("asked %d times about one token", first)
+		if first > 16 { // those that ran at the same time
+			t.Errorf("one token was introspected %d times", first)
 		}
-		pass(time.Second)
+		sleep(time.Second)
 		wantStatus(t, "after 5 s", status(t, g, bearer("bad")), http.StatusUnauthorized)
 		if n := len(as.Sink.Requests(authtest.Introspect)); n != first+1 {
-			t.Errorf("asked %d times after 5 s, want once", n-first)
+			t.Errorf("one token was introspected %d times after 5 s, want once", n-first)
 		}
-		as.Lie(authtest.Introspect, down)
+		as.Lie(authtest.Introspect, serverError)
 		wantStatus(t, "away", status(t, g, bearer("good")), http.StatusServiceUnavailable)
 		before := len(as.Sink.Requests(authtest.Introspect))
 		wantStatus(t, "away", status(t, g, bearer("good")), http.StatusServiceUnavailable)
 		if n := len(as.Sink.Requests(authtest.Introspect)); n != before+1 {
-			t.Error("that the issuer is away was remembered of a token")
+			t.Error("a token was refused because the issuer was down before")
 		}
 	})
 }
 
-// TestOneAddressDoesNotDelayOthers: invented tokens from one address delay those of others by nothing.
+// TestOneAddressDoesNotDelayOthers checks that invalid tokens from one address do not delay others.
 //
 // Guarantees: G-0046.10
 func TestOneAddressDoesNotDelayOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, as := newGuard(t, func(o *resource.Options) {
 			introspecting(o)
-			o.HTTP = &http.Client{Transport: slowly{o.HTTP.Transport, 200 * time.Millisecond}}
+			o.HTTP = &http.Client{Transport: slowReader{o.HTTP.Transport, 200 * time.Millisecond}}
 		}, opaque())
 		good := as.Issue("ada", "read")
 		wantStatus(t, "the first", statusFrom(t, g, "198.51.100.1:1", as.Issue("ada", "read")), http.StatusOK)
@@ -98,13 +98,13 @@ func TestOneAddressDoesNotDelayOthers(t *testing.T) {
 		start := time.Now()
 		wantStatus(t, "from another address", statusFrom(t, g, "198.51.100.1:2", good), http.StatusOK)
 		if waited := time.Since(start); waited > 200*time.Millisecond {
-			t.Errorf("it has waited for %v", waited)
+			t.Errorf("the request has waited for %v", waited)
 		}
 		all.Wait()
 	})
 }
 
-// TestAnIntrospectionEndpointMoves: the metadata is read again, and not more often than every 5 s.
+// TestAnIntrospectionEndpointMoves checks that the metadata is read again, at most every 5 s.
 //
 // Guarantees: G-0046.4
 func TestAnIntrospectionEndpointMoves(t *testing.T) {
@@ -122,22 +122,22 @@ func TestAnIntrospectionEndpointMoves(t *testing.T) {
 		as.Lie(authtest.Metadata, func(a *authtest.Answer) { a.Object["introspection_endpoint"] = "https://as.example/moved" })
 		check(http.StatusServiceUnavailable)
 		as.Lie(authtest.Metadata, nil)
-		pass(4 * time.Second)
+		sleep(4 * time.Second)
 		check(http.StatusServiceUnavailable)
 		if n := read(); n != 1 {
 			t.Errorf("the metadata was read %d times within 5 s", n)
 		}
-		pass(time.Second)
+		sleep(time.Second)
 		wantStatus(t, "after 5 s", status(t, g, bearer(as.Issue("ada", "read"))), http.StatusOK)
 		check(http.StatusOK)
 		if n := read(); n != 2 {
 			t.Errorf("the metadata was read %d times, want 2", n)
 		}
 
-		pass(time.Minute)
+		sleep(time.Minute)
 		check(http.StatusOK)
-		as.Lie(authtest.Introspect, down)
-		as.Lie(authtest.Metadata, down)
+		as.Lie(authtest.Introspect, serverError)
+		as.Lie(authtest.Metadata, serverError)
 		check(http.StatusServiceUnavailable)
 		check(http.StatusServiceUnavailable)
 		if n := read(); n > 4 { // at two addresses
@@ -148,7 +148,7 @@ func TestAnIntrospectionEndpointMoves(t *testing.T) {
 	})
 }
 
-// TestAnIssuerWithoutIntrospection is not asked for its metadata for each token.
+// TestAnIssuerWithoutIntrospection checks that the metadata is not read for each token.
 //
 // Guarantees: G-0046.4
 func TestAnIssuerWithoutIntrospection(t *testing.T) {
@@ -164,7 +164,7 @@ func TestAnIssuerWithoutIntrospection(t *testing.T) {
 	})
 }
 
-// TestConnectionsToAnIntrospectingIssuerAreKept: many tokens at once need no new connections.
+// TestConnectionsToAnIntrospectingIssuerAreKept checks that connections are reused for many tokens.
 func TestConnectionsToAnIntrospectingIssuerAreKept(t *testing.T) {
 	const atOnce, waves = 8, 10
 	var dialled, arrived atomic.Int64

@@ -13,7 +13,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
-// TestAQuestionBelongsToItsUser: what one user was asked, another cannot answer.
+// TestAQuestionBelongsToItsUser checks that a user cannot answer a question to another user.
 //
 // Guarantees: G-0046.6
 func TestAQuestionBelongsToItsUser(t *testing.T) {
@@ -47,7 +47,7 @@ func TestAQuestionBelongsToItsUser(t *testing.T) {
 	}
 }
 
-// TestATaskBelongsToItsUser: to another user there is no such task.
+// TestATaskBelongsToItsUser checks that a task does not exist for another user.
 //
 // Guarantees: G-0046.6
 func TestATaskBelongsToItsUser(t *testing.T) {
@@ -70,6 +70,6 @@ func TestATaskBelongsToItsUser(t *testing.T) {
 		t.Errorf("another user has the result %+v", result)
 	}
 	if result, err := connect("ada").Task(task.ID()).Wait(t.Context()); err != nil || result.Content.Text() != "rendered" {
-		t.Errorf("its user, with another token: %+v, %v", result, err)
+		t.Errorf("the same user, with another token: %+v, %v", result, err)
 	}
 }

@@ -22,7 +22,7 @@ import (
 
 const (
 	// Keys are fetched again after the time that the issuer names, within these limits.
-	leastKeyLife, mostKeyLife = 5 * time.Minute, 24 * time.Hour
+	minKeyLife, maxKeyLife = 5 * time.Minute, 24 * time.Hour
 
 	// staleKeyLife is how much longer keys are used while the issuer is unreachable.
 	staleKeyLife = 24 * time.Hour
@@ -34,12 +34,12 @@ const (
 	// failurePause is how long the keys are not fetched again after a failure.
 	failurePause = 5 * time.Second
 
-	// leastRSA and largestRSA limit the size of RSA keys, in bits. Shorter keys can be
+	// minRSA and maxRSA limit the size of RSA keys, in bits. Shorter keys can be
 	// broken. To check a signature of a much longer key takes tens of milliseconds.
-	leastRSA, largestRSA = 2048, 8192
+	minRSA, maxRSA = 2048, 8192
 
-	// mostSameName is how many keys with the same id are tried.
-	mostSameName = 4
+	// maxSameKeyID is how many keys with the same id are tried.
+	maxSameKeyID = 4
 
 	fetchTimeout = 10 * time.Second
 )
@@ -50,16 +50,16 @@ type issuer struct {
 	fetch fetch
 	slots *slots // the slots for introspections; nil if the issuer does not introspect
 
-	mu      sync.Mutex
-	flight  chan struct{} // closed when the running fetch has ended; nil: none is running
-	keys    []jose.JSONWebKey
-	fetched time.Time // when the keys were fetched; zero: never
-	fresh   time.Time // until when the keys are fresh
-	tried   time.Time // when a fetch was last tried
-	failed  bool      // whether that fetch failed
+	mu       sync.Mutex
+	fetching chan struct{} // closed when the running fetch has ended; nil: none is running
+	keys     []jose.JSONWebKey
+	fetched  time.Time // when the keys were fetched; zero: never
+	fresh    time.Time // until when the keys are fresh
+	tried    time.Time // when a fetch was last tried
+	failed   bool      // whether that fetch failed
 
-	endpoints endpoints // the endpoints; zero until they are known
-	doubted   bool      // an introspection at this endpoint has failed
+	endpoints        endpoints // the endpoints; zero until they are known
+	introspectFailed bool      // an introspection at this endpoint has failed
 }
 
 // endpoints contains the members of an authorization server's metadata that are used.
@@ -73,7 +73,7 @@ func newIssuer(of Issuer, client *http.Client) *issuer {
 	if of.Introspect == nil {
 		return &issuer{of: of, fetch: newFetch(of.URL, client, 1)}
 	}
-	return &issuer{of: of, fetch: newFetch(of.URL, client, mostAsked), slots: newSlots()}
+	return &issuer{of: of, fetch: newFetch(of.URL, client, maxIntrospections), slots: newSlots()}
 }
 
 // keysFor returns the keys that may have made a signature. A token without a key id is
@@ -83,37 +83,37 @@ func (i *issuer) keysFor(ctx context.Context, h joseHeader) ([]jose.JSONWebKey, 
 	for {
 		i.mu.Lock()
 		now := time.Now()
-		fitting := i.fitting(h)
+		candidates := i.candidates(h)
 		usable := !i.fetched.IsZero() && now.Before(i.fresh.Add(staleKeyLife))
-		if usable && len(fitting) > 0 && (now.Before(i.fresh) || i.flight != nil || i.rests(now)) {
+		if usable && len(candidates) > 0 && (now.Before(i.fresh) || i.fetching != nil || i.tooEarly(now)) {
 			i.mu.Unlock()
-			return fitting, nil
+			return candidates, nil
 		}
-		if i.flight == nil && i.rests(now) {
+		if i.fetching == nil && i.tooEarly(now) {
 			i.mu.Unlock()
 			if !usable {
 				return nil, unavailable("the keys of the authorization server cannot be fetched now")
 			}
 			return nil, invalid("the token is signed with an unknown key")
 		}
-		flight := i.flight
-		if flight == nil {
-			i.flight, i.tried = make(chan struct{}), now
+		fetching := i.fetching
+		if fetching == nil {
+			i.fetching, i.tried = make(chan struct{}), now
 			i.mu.Unlock()
 			i.refresh(ctx)
 			continue
 		}
 		i.mu.Unlock()
 		select {
-		case <-flight:
+		case <-fetching:
 		case <-ctx.Done():
 			return nil, unavailable("the client has left")
 		}
 	}
 }
 
-// rests reports whether it is too early for another fetch.
-func (i *issuer) rests(now time.Time) bool {
+// tooEarly reports whether it is too early for another fetch.
+func (i *issuer) tooEarly(now time.Time) bool {
 	pause := unknownKeyPause
 	if i.failed {
 		pause = failurePause
@@ -121,28 +121,28 @@ func (i *issuer) rests(now time.Time) bool {
 	return !i.tried.IsZero() && now.Before(i.tried.Add(pause))
 }
 
-func (i *issuer) fitting(h joseHeader) (keys []jose.JSONWebKey) {
+func (i *issuer) candidates(h joseHeader) (keys []jose.JSONWebKey) {
 	for _, key := range i.keys {
-		if (h.Key == "" || key.KeyID == h.Key) && fits(key, h.Algorithm) {
+		if (h.Key == "" || key.KeyID == h.Key) && isUsable(key, h.Algorithm) {
 			keys = append(keys, key)
 		}
 	}
 	if h.Key == "" && len(keys) > 1 {
 		return nil
 	}
-	return keys[:min(len(keys), mostSameName)]
+	return keys[:min(len(keys), maxSameKeyID)]
 }
 
-// fits reports whether a key belongs to an algorithm. Without this check, a public key
+// isUsable reports whether a key belongs to an algorithm. Without this check, a public key
 // could be used as the secret of another algorithm.
-func fits(key jose.JSONWebKey, algorithm jose.SignatureAlgorithm) bool {
+func isUsable(key jose.JSONWebKey, algorithm jose.SignatureAlgorithm) bool {
 	if key.Use != "" && key.Use != "sig" || key.Algorithm != "" && key.Algorithm != string(algorithm) {
 		return false
 	}
 	switch public := key.Key.(type) {
 	case *rsa.PublicKey:
 		size := public.N.BitLen()
-		return (algorithm == jose.RS256 || algorithm == jose.PS256) && size >= leastRSA && size <= largestRSA
+		return (algorithm == jose.RS256 || algorithm == jose.PS256) && size >= minRSA && size <= maxRSA
 	case *ecdsa.PublicKey:
 		return algorithm == jose.ES256 && public.Curve == elliptic.P256() || algorithm == jose.ES384 && public.Curve == elliptic.P384()
 	case ed25519.PublicKey:
@@ -166,8 +166,8 @@ func (i *issuer) refresh(ctx context.Context) {
 		i.endpoints = endpoints{} // the endpoints may have moved
 	}
 	i.tried = now
-	close(i.flight)
-	i.flight = nil
+	close(i.fetching)
+	i.fetching = nil
 }
 
 func (i *issuer) fetchKeys(ctx context.Context) ([]jose.JSONWebKey, time.Duration, error) {
@@ -205,11 +205,11 @@ func keyLife(header http.Header) time.Duration {
 		for directive := range strings.SplitSeq(value, ",") {
 			name, seconds, _ := strings.Cut(strings.TrimSpace(directive), "=")
 			if n, err := strconv.Atoi(strings.Trim(seconds, `"`)); err == nil && strings.EqualFold(name, "max-age") {
-				return max(leastKeyLife, min(mostKeyLife, time.Duration(min(n, int(mostKeyLife/time.Second)))*time.Second))
+				return max(minKeyLife, min(maxKeyLife, time.Duration(min(n, int(maxKeyLife/time.Second)))*time.Second))
 			}
 		}
 	}
-	return leastKeyLife
+	return minKeyLife
 }
 
 // introspectAt returns the introspection endpoint of the issuer. If an introspection has
@@ -221,24 +221,24 @@ func (i *issuer) introspectAt(ctx context.Context) (string, error) {
 	}
 	for {
 		i.mu.Lock()
-		now, known, flight := time.Now(), i.endpoints.Introspect, i.flight
-		if known != "" && (!i.doubted || flight != nil || i.rests(now)) {
+		now, known, fetching := time.Now(), i.endpoints.Introspect, i.fetching
+		if known != "" && (!i.introspectFailed || fetching != nil || i.tooEarly(now)) {
 			i.mu.Unlock()
 			return known, nil
 		}
-		if flight == nil && i.rests(now) {
+		if fetching == nil && i.tooEarly(now) {
 			i.mu.Unlock()
 			return "", unavailable("the authorization server cannot be asked about the token now")
 		}
-		if flight == nil {
-			i.flight, i.tried = make(chan struct{}), now
+		if fetching == nil {
+			i.fetching, i.tried = make(chan struct{}), now
 			i.mu.Unlock()
 			i.rediscover(ctx)
 			continue
 		}
 		i.mu.Unlock()
 		select {
-		case <-flight:
+		case <-fetching:
 		case <-ctx.Done():
 			return "", unavailable("the client has left")
 		}
@@ -254,20 +254,20 @@ func (i *issuer) rediscover(ctx context.Context) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.failed = err != nil || found.Introspect == ""; !i.failed {
-		i.endpoints, i.doubted = found, false
+		i.endpoints, i.introspectFailed = found, false
 	}
 	i.tried = time.Now()
-	close(i.flight)
-	i.flight = nil
+	close(i.fetching)
+	i.fetching = nil
 }
 
-// doubt makes the metadata be read again, if it still names this endpoint, because the
+// markFailed makes the metadata be read again, if it still names this endpoint, because the
 // endpoint may have moved.
-func (i *issuer) doubt(address string) {
+func (i *issuer) markFailed(address string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if address == i.endpoints.Introspect {
-		i.doubted, i.failed = true, true
+		i.introspectFailed, i.failed = true, true
 	}
 }
 

@@ -32,7 +32,7 @@ func newGuard(t testing.TB, change func(*resource.Options), of authtest.Options)
 	return guard, as
 }
 
-// status is how a request with headers is answered: 200 if it is let through.
+// status returns the status for a request with headers: 200 if it is accepted.
 func status(t testing.TB, g *resource.Guard, lines ...string) int {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/mcp", nil)
@@ -53,13 +53,15 @@ func wantStatus(t testing.TB, what string, got, want int) {
 	}
 }
 
-// pass lets the time of a bubble of testing/synctest pass.
-func pass(d time.Duration) { <-time.NewTimer(d).C }
+// sleep lets the time of a bubble of testing/synctest pass.
+func sleep(d time.Duration) { <-time.NewTimer(d).C }
 
-func down(a *authtest.Answer) { a.Status, a.Body = http.StatusInternalServerError, []byte("down") }
+func serverError(a *authtest.Answer) {
+	a.Status, a.Body = http.StatusInternalServerError, []byte("down")
+}
 
-// TestKeysAreFetchedWhenTheyAreNeeded: rotation is noticed, and nobody can have the keys fetched
-// at will.
+// TestKeysAreFetchedWhenTheyAreNeeded checks that rotated keys are fetched, and that invalid tokens
+// cannot make the Guard fetch keys too often.
 //
 // Guarantees: G-0046.4
 func TestKeysAreFetchedWhenTheyAreNeeded(t *testing.T) {
@@ -73,7 +75,7 @@ func TestKeysAreFetchedWhenTheyAreNeeded(t *testing.T) {
 		}
 		all.Wait()
 		if n := fetched(); n != 1 {
-			t.Errorf("50 requests at once had the keys fetched %d times", n)
+			t.Errorf("for 50 requests at once the keys were fetched %d times", n)
 		}
 
 		as.RotateKey(false)
@@ -82,50 +84,51 @@ func TestKeysAreFetchedWhenTheyAreNeeded(t *testing.T) {
 			wantStatus(t, "a new key, at once", status(t, g, bearer(rotated)), http.StatusUnauthorized)
 		}
 		if n := fetched(); n != 1 {
-			t.Errorf("unknown keys had the keys fetched %d times within 30 s", n)
+			t.Errorf("for unknown keys the keys were fetched %d times within 30 s", n)
 		}
-		pass(30 * time.Second)
+		sleep(30 * time.Second)
 		wantStatus(t, "a new key, after 30 s", status(t, g, bearer(rotated)), http.StatusOK)
 		wantStatus(t, "the old key, still in the set", status(t, g, bearer(first)), http.StatusOK)
 		if n := fetched(); n != 2 {
 			t.Errorf("the keys were fetched %d times, want 2", n)
 		}
 		as.RotateKey(true)
-		pass(6 * time.Minute) // beyond the life of keys and of verified tokens
+		sleep(6 * time.Minute) // beyond the life of keys and of verified tokens
 		wantStatus(t, "a key that was withdrawn", status(t, g, bearer(first)), http.StatusUnauthorized)
 		wantStatus(t, "the newest key", status(t, g, bearer(as.Issue("ada", "read"))), http.StatusOK)
 	})
 }
 
-// TestAnIssuerThatIsAway costs nobody a token.
+// TestAnIssuerThatIsAway checks that tokens stay valid while the issuer is down.
 //
 // Guarantees: G-0046.4
 func TestAnIssuerThatIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, as := newGuard(t, nil, authtest.Options{Life: 100 * time.Hour})
 		token := as.Issue("ada", "read")
-		as.Lie(authtest.Metadata, down)
+		as.Lie(authtest.Metadata, serverError)
 		for range 20 {
 			wantStatus(t, "without keys", status(t, g, bearer(token)), http.StatusServiceUnavailable)
 		}
 		if n := len(as.Sink.Requests(authtest.Metadata)); n > 2 { // two addresses
-			t.Errorf("an issuer that is away was asked %d times at once", n)
+			t.Errorf("an issuer that is down got %d requests at once", n)
 		}
 		as.Lie(authtest.Metadata, nil)
-		pass(5 * time.Second)
+		sleep(5 * time.Second)
 		wantStatus(t, "when it is back", status(t, g, bearer(token)), http.StatusOK)
-		as.Lie(authtest.Keys, down)
-		pass(23 * time.Hour)
+		as.Lie(authtest.Keys, serverError)
+		sleep(23 * time.Hour)
 		wantStatus(t, "away for 23 hours", status(t, g, bearer(token)), http.StatusOK)
-		pass(2 * time.Hour)
+		sleep(2 * time.Hour)
 		wantStatus(t, "away for 25 hours", status(t, g, bearer(token)), http.StatusServiceUnavailable)
 		as.Lie(authtest.Keys, nil)
-		pass(5 * time.Second)
+		sleep(5 * time.Second)
 		wantStatus(t, "back after a day", status(t, g, bearer(token)), http.StatusOK)
 	})
 }
 
-// TestKeysOfADayAreUsedForAnother: the day without an issuer begins when keys should be fetched again.
+// TestKeysOfADayAreUsedForAnother checks that keys are used for a day after they should have been
+// fetched again.
 //
 // Guarantees: G-0046.4
 func TestKeysOfADayAreUsedForAnother(t *testing.T) {
@@ -134,17 +137,17 @@ func TestKeysOfADayAreUsedForAnother(t *testing.T) {
 		token := as.Issue("ada", "read")
 		as.Lie(authtest.Keys, func(a *authtest.Answer) { a.Header.Set("Cache-Control", "max-age=86400") })
 		wantStatus(t, "fresh", status(t, g, bearer(token)), http.StatusOK)
-		as.Lie(authtest.Keys, down)
-		pass(24*time.Hour + time.Second)
+		as.Lie(authtest.Keys, serverError)
+		sleep(24*time.Hour + time.Second)
 		wantStatus(t, "away for a second", status(t, g, bearer(token)), http.StatusOK)
-		pass(24*time.Hour - 2*time.Second)
+		sleep(24*time.Hour - 2*time.Second)
 		wantStatus(t, "away for almost a day", status(t, g, bearer(token)), http.StatusOK)
-		pass(2 * time.Minute)
+		sleep(2 * time.Minute)
 		wantStatus(t, "away for longer", status(t, g, bearer(token)), http.StatusServiceUnavailable)
 	})
 }
 
-// TestLyingIssuers: what an issuer says of itself is checked, and read within bounds.
+// TestLyingIssuers checks that false metadata is refused, and that its size is bounded.
 //
 // Guarantees: G-0046.2, G-0046.4
 func TestLyingIssuers(t *testing.T) {
@@ -177,8 +180,8 @@ func TestLyingIssuers(t *testing.T) {
 	}
 }
 
-// TestAKeySetOfHundreds: the key of a token is found among as many as a document holds, and a token
-// that names none of them, or no key at all, is refused.
+// TestAKeySetOfHundreds checks that the key of a token is found in a large key set, and that a token
+// with an unknown key id or none is refused.
 //
 // Guarantees: G-0046.2, G-0046.4
 func TestAKeySetOfHundreds(t *testing.T) {
@@ -201,7 +204,8 @@ func TestAKeySetOfHundreds(t *testing.T) {
 	}
 }
 
-// TestIntrospection asks the issuer about tokens, and remembers for half a minute what it said.
+// TestIntrospection checks that tokens are introspected, and that the result is cached for half a
+// minute.
 //
 // Guarantees: G-0046.2, G-0046.5
 func TestIntrospection(t *testing.T) {
@@ -214,13 +218,13 @@ func TestIntrospection(t *testing.T) {
 			wantStatus(t, "an opaque token", status(t, g, bearer(token)), http.StatusOK)
 		}
 		if n := len(as.Sink.Requests(authtest.Introspect)); n != 1 {
-			t.Errorf("asked %d times about one token", n)
+			t.Errorf("one token was introspected %d times", n)
 		}
 		wantStatus(t, "an unknown token", status(t, g, bearer("unknown")), http.StatusUnauthorized)
 		as.RevokeAll()
-		pass(29 * time.Second)
+		sleep(29 * time.Second)
 		wantStatus(t, "revoked 29 s ago", status(t, g, bearer(token)), http.StatusOK)
-		pass(time.Second)
+		sleep(time.Second)
 		wantStatus(t, "revoked 30 s ago", status(t, g, bearer(token)), http.StatusUnauthorized)
 
 		for name, lie := range map[string]struct {
@@ -236,7 +240,7 @@ func TestIntrospection(t *testing.T) {
 			"active is a text": {func(a *authtest.Answer) { a.Object["active"] = "true" }, http.StatusUnauthorized},
 			"active is absent": {func(a *authtest.Answer) { delete(a.Object, "active") }, http.StatusUnauthorized},
 			"HTML":             {func(a *authtest.Answer) { a.Body = []byte("<html>") }, http.StatusServiceUnavailable},
-			"down":             {down, http.StatusServiceUnavailable},
+			"down":             {serverError, http.StatusServiceUnavailable},
 			"we are refused":   {func(a *authtest.Answer) { a.Status = http.StatusUnauthorized }, http.StatusServiceUnavailable},
 		} {
 			as.Lie(authtest.Introspect, lie.Lie)
@@ -245,7 +249,8 @@ func TestIntrospection(t *testing.T) {
 	})
 }
 
-// TestVerifiedTokensAreForgotten: within a minute, and when they expire.
+// TestVerifiedTokensAreForgotten checks that a verified token is cached for at most a minute, and not
+// after its expiry.
 //
 // Guarantees: G-0046.5
 func TestVerifiedTokensAreForgotten(t *testing.T) {
@@ -256,20 +261,20 @@ func TestVerifiedTokensAreForgotten(t *testing.T) {
 		short, long := as.IssueClaims(claims), as.Issue("ada", "read")
 		wantStatus(t, "fresh", status(t, g, bearer(short)), http.StatusOK)
 		wantStatus(t, "fresh", status(t, g, bearer(long)), http.StatusOK)
-		pass(20 * time.Second)
+		sleep(20 * time.Second)
 		wantStatus(t, "expired", status(t, g, bearer(short)), http.StatusUnauthorized)
 		wantStatus(t, "remembered", status(t, g, bearer(long)), http.StatusOK)
 		as.RotateKey(true)
-		pass(15 * time.Second) // an unknown key is asked for, so that the old one is gone
+		sleep(15 * time.Second) // the token of an unknown key makes the Guard fetch keys, so that the old one is gone
 		wantStatus(t, "another key", status(t, g, bearer(as.Issue("ada", "read"))), http.StatusOK)
-		pass(24 * time.Second)
+		sleep(24 * time.Second)
 		wantStatus(t, "remembered for 59 s", status(t, g, bearer(long)), http.StatusOK)
-		pass(time.Second)
+		sleep(time.Second)
 		wantStatus(t, "remembered for 60 s", status(t, g, bearer(long)), http.StatusUnauthorized)
 	})
 }
 
-// TestARememberedTokenCostsLittle: at most two allocations.
+// TestARememberedTokenCostsLittle checks that a cached token costs at most two allocations.
 //
 // Guarantees: G-0046.5
 func TestARememberedTokenCostsLittle(t *testing.T) {

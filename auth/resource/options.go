@@ -130,7 +130,7 @@ type ProofID [16]byte
 const (
 	defaultLeeway = time.Minute
 	maxLeeway     = 5 * time.Minute
-	leastSecret   = 32 // the minimum length of a secret, in bytes
+	minSecret     = 32 // the minimum length of a secret, in bytes
 )
 
 func (o Options) check() error {
@@ -167,8 +167,8 @@ func (o Options) check() error {
 			return fmt.Errorf("resource: %.80q cannot be a scope of a server", scope)
 		}
 	}
-	if n := len(o.DPoPSecret); n > 0 && n < leastSecret {
-		return fmt.Errorf("resource: the secret of nonces has %d bytes, fewer than %d", n, leastSecret)
+	if n := len(o.DPoPSecret); n > 0 && n < minSecret {
+		return fmt.Errorf("resource: the secret of nonces has %d bytes, fewer than %d", n, minSecret)
 	}
 	if o.Leeway > maxLeeway {
 		return fmt.Errorf("resource: the leeway of %v is more than %v", o.Leeway, maxLeeway)

@@ -39,7 +39,7 @@ type site struct {
 	said strings.Builder // all responses
 }
 
-// newSite protects a server. Options of the authorization server may be nil.
+// newSite starts a site. Options of the authorization server may be nil.
 func newSite(t *testing.T, change func(*resource.Options), of authtest.Options) *site {
 	t.Helper()
 	listening := httptest.NewUnstartedServer(nil)
@@ -86,7 +86,7 @@ func newSite(t *testing.T, change func(*resource.Options), of authtest.Options) 
 	return s
 }
 
-// ask asks a question before it answers.
+// ask is a tool that asks its user a question.
 func ask(ctx context.Context, _ struct{}) (string, error) {
 	size, err := server.Elicit[struct {
 		Size string `json:"size"`
@@ -94,7 +94,7 @@ func ask(ctx context.Context, _ struct{}) (string, error) {
 	return size.Size, err
 }
 
-// needs is what the tools need.
+// needs returns the scopes that the tools need.
 func needs(op streamable.Operation) []string {
 	switch op.Name() {
 	case "change":

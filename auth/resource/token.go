@@ -61,8 +61,8 @@ func (o *oneOrMany) UnmarshalJSON(raw []byte) error {
 // A date is a NumericDate of RFC 7519; zero if it is absent.
 type date struct{ time.Time }
 
-// lastDate is 31 December 9999, in seconds since 1970.
-const lastDate = 253402300799
+// maxDate is 31 December 9999, in seconds since 1970.
+const maxDate = 253402300799
 
 // UnmarshalJSON implements json.Unmarshaler. Later dates than the year 9999 are that.
 func (d *date) UnmarshalJSON(raw []byte) error {
@@ -70,13 +70,13 @@ func (d *date) UnmarshalJSON(raw []byte) error {
 	if err != nil || math.IsNaN(seconds) || seconds < 0 {
 		return invalid("a date of the token cannot be read")
 	}
-	d.Time = time.Unix(int64(min(seconds, lastDate)), 0)
+	d.Time = time.Unix(int64(min(seconds, maxDate)), 0)
 	return nil
 }
 
 // verify returns the principal of a request's token, and remembers it. Its error is a
 // fault.
-func (g *Guard) verify(r *http.Request, hash [sha256.Size]byte, token string) (*known, error) {
+func (g *Guard) verify(r *http.Request, hash [sha256.Size]byte, token string) (*cachedToken, error) {
 	from, err := g.issuerOf(token)
 	if err != nil {
 		return nil, err
@@ -91,10 +91,10 @@ func (g *Guard) verify(r *http.Request, hash [sha256.Size]byte, token string) (*
 	return g.remember(hash, p, time.Now().Add(tokenLife)), nil
 }
 
-func (g *Guard) remember(hash [sha256.Size]byte, p *Principal, until time.Time) *known {
+func (g *Guard) remember(hash [sha256.Size]byte, p *Principal, until time.Time) *cachedToken {
 	p.guard, p.identity = g, identityOf(p)
 	p.bearer = p.key == ""
-	k := &known{hash: hash, who: p, until: until}
+	k := &cachedToken{hash: hash, who: p, until: until}
 	g.tokens.add(k)
 	return k
 }
@@ -103,18 +103,18 @@ func (g *Guard) remember(hash [sha256.Size]byte, p *Principal, until time.Time) 
 func (g *Guard) issuerOf(token string) (*issuer, error) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
-		if g.asked == nil {
+		if g.introspector == nil {
 			return nil, invalid("the token is not a signed JWT")
 		}
-		return g.asked, nil
+		return g.introspector, nil
 	}
 	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
 	var said struct {
 		Issuer string `json:"iss"`
 	}
 	if err != nil || protocol.Unmarshal(payload, &said) != nil {
-		if g.asked != nil {
-			return g.asked, nil // the token only looks like a JWT
+		if g.introspector != nil {
+			return g.introspector, nil // the token only looks like a JWT
 		}
 		return nil, invalid("the token is malformed")
 	}

@@ -29,8 +29,8 @@ func mustJSON(t testing.TB, value any) []byte {
 	return text
 }
 
-// headed signs claims with a header that has more in it.
-func headed(t testing.TB, key any, algorithm jose.SignatureAlgorithm, claims map[string]any, header map[jose.HeaderKey]any) string {
+// signedWithHeader signs claims with additional members in the header.
+func signedWithHeader(t testing.TB, key any, algorithm jose.SignatureAlgorithm, claims map[string]any, header map[jose.HeaderKey]any) string {
 	t.Helper()
 	options := new(jose.SignerOptions)
 	for name, value := range header {
@@ -51,7 +51,7 @@ func headed(t testing.TB, key any, algorithm jose.SignatureAlgorithm, claims map
 	return text
 }
 
-// TestBadTokens sends what must not be taken, each with its reason.
+// TestBadTokens sends tokens that must be refused, and checks the reason.
 //
 // Guarantees: G-0046.2, G-0046.1, G-0046.9
 func TestBadTokens(t *testing.T) {
@@ -70,7 +70,7 @@ func TestBadTokens(t *testing.T) {
 	}
 	good := with(nil)
 	if r := s.call("whoami", bearer(good)); r.status != http.StatusOK {
-		t.Fatalf("a good token: %+v", r)
+		t.Fatalf("a valid token: %+v", r)
 	}
 	parts := strings.Split(good, ".")
 	claims := string(mustJSON(t, s.as.Claims("read")))
@@ -100,14 +100,14 @@ func TestBadTokens(t *testing.T) {
 	for name, token := range map[string]string{
 		"alg none":               encode(`{"alg":"none"}`) + "." + encode(claims) + ".",
 		"alg None":               encode(`{"alg":"None"}`) + "." + encode(claims) + "." + encode("x"),
-		"HS256 with the PEM":     headed(t, publicPEM, jose.HS256, s.as.Claims("read"), id),
-		"HS256 with the DER":     headed(t, der, jose.HS256, s.as.Claims("read"), id),
-		"signed by a stranger":   headed(t, stranger, jose.RS256, s.as.Claims("read"), id),
+		"HS256 with the PEM":     signedWithHeader(t, publicPEM, jose.HS256, s.as.Claims("read"), id),
+		"HS256 with the DER":     signedWithHeader(t, der, jose.HS256, s.as.Claims("read"), id),
+		"signed by a stranger":   signedWithHeader(t, stranger, jose.RS256, s.as.Claims("read"), id),
 		"another algorithm":      encode(`{"alg":"PS256","kid":"`+public.KeyID+`"}`) + "." + parts[1] + "." + parts[2],
 		"its key in the header":  signedBy(t, stranger, jose.RS256, "at+jwt", []byte(claims)),
-		"kid is a path":          headed(t, stranger, jose.RS256, s.as.Claims("read"), map[jose.HeaderKey]any{"kid": "../../../../dev/null"}),
-		"kid is SQL":             headed(t, stranger, jose.RS256, s.as.Claims("read"), map[jose.HeaderKey]any{"kid": "' UNION SELECT 'key"}),
-		"a URL of keys":          headed(t, stranger, jose.RS256, s.as.Claims("read"), map[jose.HeaderKey]any{"jku": other.URL(authtest.Keys), "kid": "key-1"}),
+		"kid is a path":          signedWithHeader(t, stranger, jose.RS256, s.as.Claims("read"), map[jose.HeaderKey]any{"kid": "../../../../dev/null"}),
+		"kid is SQL":             signedWithHeader(t, stranger, jose.RS256, s.as.Claims("read"), map[jose.HeaderKey]any{"kid": "' UNION SELECT 'key"}),
+		"a URL of keys":          signedWithHeader(t, stranger, jose.RS256, s.as.Claims("read"), map[jose.HeaderKey]any{"jku": other.URL(authtest.Keys), "kid": "key-1"}),
 		"crit":                   encode(`{"alg":"RS256","kid":"`+public.KeyID+`","crit":["b64"],"b64":true}`) + "." + parts[1] + "." + parts[2],
 		"alg twice":              encode(`{"alg":"none","alg":"RS256"}`) + "." + parts[1] + "." + parts[2],
 		"JWE":                    jwe,
@@ -165,7 +165,7 @@ func TestBadTokens(t *testing.T) {
 	}
 }
 
-// TestGoodTokens sends what is unusual and taken.
+// TestGoodTokens sends unusual tokens that must be accepted.
 //
 // Guarantees: G-0046.2
 func TestGoodTokens(t *testing.T) {
@@ -219,7 +219,7 @@ func TestOptionsThatCannotBe(t *testing.T) {
 		"issuer by http":  {URL: "https://mcp.example/mcp", Issuers: []resource.Issuer{{URL: "http://as.example"}}},
 		"issuer twice":    {URL: "https://mcp.example/mcp", Issuers: append(issuers, issuers...)},
 		"keys by http":    {URL: "https://mcp.example/mcp", Issuers: []resource.Issuer{{URL: "https://as.example", Keys: "http://as.example/keys"}}},
-		"two are asked":   {URL: "https://mcp.example/mcp", Issuers: []resource.Issuer{{URL: "https://a.example", Introspect: asks}, {URL: "https://b.example", Introspect: asks}}},
+		"two introspect":  {URL: "https://mcp.example/mcp", Issuers: []resource.Issuer{{URL: "https://a.example", Introspect: asks}, {URL: "https://b.example", Introspect: asks}}},
 		"offline_access":  {URL: "https://mcp.example/mcp", Issuers: issuers, Scopes: []string{"offline_access"}},
 		"a scope in two":  {URL: "https://mcp.example/mcp", Issuers: issuers, Scopes: []string{"read write"}},
 		"too much leeway": {URL: "https://mcp.example/mcp", Issuers: issuers, Leeway: 6 * time.Minute},

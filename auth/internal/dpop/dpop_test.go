@@ -23,6 +23,6 @@ func TestHashesOfTheSpecification(t *testing.T) {
 		t.Errorf("jkt %s, %v, want %s", got, err, thumbprint)
 	}
 	if _, err := dpop.Thumbprint(&jose.JSONWebKey{Key: "no key"}); err == nil {
-		t.Error("what is no key has a thumbprint")
+		t.Error("a value that is no key has a thumbprint")
 	}
 }

@@ -26,21 +26,22 @@ func TestMain(m *testing.M) {
 
 const testRedirect = authtest.Redirect
 
-// A world is a protected server and its authorization server.
-type world struct {
+// A fixture is a protected server and its authorization server.
+type fixture struct {
 	as    *authtest.Server
 	url   string
-	serve http.HandlerFunc // nil: who has a token is served
+	serve http.HandlerFunc // nil: a request with a valid token is served
 
 	printed *safeBuffer // all logs and errors, and the frames that the server gets
 	quiet   bool        // frames are not printed
 }
 
-// newWorld starts both. The resource server counts nothing and serves who has a token.
-func newWorld(t *testing.T, o authtest.Options) *world {
+// newFixture starts both servers. The protected server answers each request with a valid
+// token.
+func newFixture(t *testing.T, o authtest.Options) *fixture {
 	t.Helper()
 	listening := httptest.NewUnstartedServer(nil)
-	w := &world{url: "http://" + listening.Listener.Addr().String() + "/mcp", printed: new(safeBuffer)}
+	w := &fixture{url: "http://" + listening.Listener.Addr().String() + "/mcp", printed: new(safeBuffer)}
 	o.Resource = w.url
 	w.as = authtest.Start(t, o)
 	t.Cleanup(func() {
@@ -68,7 +69,7 @@ func newWorld(t *testing.T, o authtest.Options) *world {
 }
 
 // login returns an Authorizer for the server.
-func (w *world) login(t *testing.T, o Options) *Authorizer {
+func (w *fixture) login(t *testing.T, o Options) *Authorizer {
 	t.Helper()
 	o.Resource = w.url
 	if o.Log == nil {
@@ -88,13 +89,13 @@ func consent(ctx context.Context, i Interaction) (*url.URL, error) {
 	return authtest.Consent(ctx, i.Start)
 }
 
-// A recorder is the log of an Authorizer in a world, which has the errors of calls too.
+// A recorder is the log of an Authorizer in a fixture, and also records the errors of calls.
 type recorder struct {
 	slog.Handler
 	printed *safeBuffer
 }
 
-// call makes one request as a link makes it, and returns its last status.
+// call makes one request as a link does, and returns its last status.
 func call(ctx context.Context, a *Authorizer, address string) (status int, err error) {
 	defer func() {
 		if r, ok := a.o.Log.Handler().(recorder); ok && err != nil {
@@ -136,7 +137,7 @@ func wantCall(t *testing.T, a *Authorizer, address string) {
 }
 
 // grants counts the token requests of a type.
-func (w *world) grants(kind string) (n int) {
+func (w *fixture) grants(kind string) (n int) {
 	for _, r := range w.as.Sink.Requests(authtest.Token) {
 		if r.Form.Get("grant_type") == kind {
 			n++
@@ -145,8 +146,8 @@ func (w *world) grants(kind string) (n int) {
 	return n
 }
 
-// aged changes the stored login, as if time had passed.
-func aged(t *testing.T, a *Authorizer, by time.Duration) {
+// expireBy changes the stored login, as if time had passed.
+func expireBy(t *testing.T, a *Authorizer, by time.Duration) {
 	t.Helper()
 	if err := a.store.Locked(t.Context(), a.key(), func(e *Entry) (*Entry, error) {
 		older := *e
@@ -159,7 +160,7 @@ func aged(t *testing.T, a *Authorizer, by time.Duration) {
 }
 
 // refuseAll makes the server refuse every token with a status.
-func (w *world) refuseAll(status int, challenge string) {
+func (w *fixture) refuseAll(status int, challenge string) {
 	w.serve = func(rw http.ResponseWriter, r *http.Request) {
 		rw.Header().Set("WWW-Authenticate", fmt.Sprintf(challenge, w.as.URL(authtest.ResourceMetadata)))
 		if r.Header.Get("Authorization") != "" {
@@ -170,8 +171,8 @@ func (w *world) refuseAll(status int, challenge string) {
 	}
 }
 
-// stepUp makes the server want the scope write of who has a token for read.
-func (w *world) stepUp() {
+// stepUp makes the server require the scope write of a token with the scope read.
+func (w *fixture) stepUp() {
 	w.serve = func(rw http.ResponseWriter, r *http.Request) {
 		metadata := w.as.URL(authtest.ResourceMetadata)
 		authorizations := w.as.Sink.Requests(authtest.Authorize)

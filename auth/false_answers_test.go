@@ -14,21 +14,21 @@ import (
 	"github.com/bowline-mcp/bowline/auth/authtest"
 )
 
-// A deceit is one lie of the authorization server or of the resource. Evil is a server
-// that wants what is not its own.
-type deceit struct {
-	at   authtest.Endpoint
-	lie  func(a *authtest.Answer, evil string)
-	then outcome
+// A falseAnswer changes one answer of the authorization server or of the resource. Evil is
+// the URL of an attacker's server.
+type falseAnswer struct {
+	at      authtest.Endpoint
+	change  func(a *authtest.Answer, evil string)
+	allowed outcome
 }
 
-// An outcome is how far a flow may get in spite of a lie.
+// An outcome is how far a login may get with a false answer.
 type outcome int
 
 const (
 	anything outcome = iota // but no secret leaves
-	noToken                 // the token endpoint is not asked
-	nothing                 // the authorization server is not asked for anything but metadata
+	noToken                 // no request to the token endpoint
+	nothing                 // only requests for metadata
 )
 
 func object(name string, value any) func(*authtest.Answer, string) {
@@ -67,9 +67,9 @@ func challenged(text string) func(*authtest.Answer, string) {
 	}
 }
 
-// deceits has every lie that is told. Those about addresses name the network, where
-// nobody listens that a test could ask; the guard's own tests go through all of them.
-var deceits = map[string]deceit{
+// falseAnswers contains all false answers. Those with private addresses are few, because
+// nothing listens there in a test; the tests of package guard cover all address ranges.
+var falseAnswers = map[string]falseAnswer{
 	"honest":                           {authtest.Keys, func(*authtest.Answer, string) {}, anything},
 	"the resource is another":          {authtest.ResourceMetadata, toEvil("resource"), nothing},
 	"the resource is a child":          {authtest.ResourceMetadata, func(a *authtest.Answer, _ string) { a.Object["resource"] = a.Object["resource"].(string) + "/child" }, nothing},
@@ -141,22 +141,22 @@ var deceits = map[string]deceit{
 	"a life in words":                      {authtest.Token, object("expires_in", "soon"), anything},
 }
 
-// An honest server gives a token. However one field lies, no code, verifier, token or
-// secret is sent to anybody but those whose it is.
+// A server without false answers gives a token. With any false answer, no code, verifier,
+// token or secret is sent to a server that it is not meant for.
 //
 // Guarantees: G-0044.7
 func TestFalseServerAnswers(t *testing.T) {
-	names := slices.Sorted(maps.Keys(deceits))
+	names := slices.Sorted(maps.Keys(falseAnswers))
 	evilSink := new(authtest.Sink)
 	evil := httptest.NewServer(evilSink.Record("evil", http.NotFoundHandler()))
 	defer evil.Close()
-	w := newWorld(t, authtest.Options{Clients: []authtest.Client{
+	w := newFixture(t, authtest.Options{Clients: []authtest.Client{
 		{ID: "known", Secret: "client-secret-0", Auth: "client_secret_basic", Redirects: []string{testRedirect}},
 	}})
 	next := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		name := rapid.SampledFrom(names).Draw(rt, "lie")
-		if next < len(names) { // each of them once, before chance decides
+		if next < len(names) { // each of them once, before the random ones
 			name = names[next]
 			next++
 		}
@@ -165,22 +165,22 @@ func TestFalseServerAnswers(t *testing.T) {
 		if registered {
 			o.Registered = []Registered{{Issuer: w.as.Issuer(), ID: "known", Secret: NewSecret("client-secret-0")}}
 		}
-		checkLie(rt, w, deceits[name], o, evil.URL, name == "honest")
+		checkFalseAnswer(rt, w, falseAnswers[name], o, evil.URL, name == "honest")
 		if seen := evilSink.Requests(); slices.ContainsFunc(seen, carriesSecrets) {
-			rt.Fatalf("a secret was sent to a server that has no right to it")
+			rt.Fatalf("a secret was sent to a server that it is not meant for")
 		}
 	})
 }
 
-func checkLie(t *rapid.T, w *world, d deceit, o Options, evil string, honest bool) {
-	w.as.Lie(d.at, func(a *authtest.Answer) { d.lie(a, evil) })
+func checkFalseAnswer(t *rapid.T, w *fixture, d falseAnswer, o Options, evil string, honest bool) {
+	w.as.Lie(d.at, func(a *authtest.Answer) { d.change(a, evil) })
 	defer w.as.Lie(d.at, nil)
 	before := len(w.as.Sink.Requests())
 	a := New(o)
 	defer a.Close()
 	status, err := call(t.Context(), a, w.url)
 	if worked := err == nil && status == http.StatusOK; honest && !worked {
-		t.Fatalf("honest, and yet: status %d, %v", status, err)
+		t.Fatalf("without a false answer: status %d, %v", status, err)
 	}
 	asked := map[authtest.Endpoint]int{}
 	for _, r := range w.as.Sink.Requests()[before:] {
@@ -189,17 +189,17 @@ func checkLie(t *rapid.T, w *world, d deceit, o Options, evil string, honest boo
 			continue
 		}
 		if r.Form.Get("code") != "" || r.Form.Get("code_verifier") != "" || strings.Contains(string(r.Body), "refresh") || strings.HasPrefix(r.Header.Get("Authorization"), "Basic ") {
-			t.Fatalf("the resource server was sent more than a token: %s", r.URL)
+			t.Fatalf("the resource server got more than a token: %s", r.URL)
 		}
 	}
 	skipped := d.at == authtest.Register && len(o.Registered) > 0
-	if d.then >= noToken && asked[authtest.Token] > 0 && !skipped {
-		t.Fatalf("a token was asked for: %v", err)
+	if d.allowed >= noToken && asked[authtest.Token] > 0 && !skipped {
+		t.Fatalf("there was a token request: %v", err)
 	}
-	if d.then == nothing && asked[authtest.Register]+asked[authtest.Authorize] > 0 {
-		t.Fatalf("the authorization server was asked: %v", asked)
+	if d.allowed == nothing && asked[authtest.Register]+asked[authtest.Authorize] > 0 {
+		t.Fatalf("the authorization server got requests: %v", asked)
 	}
-	if d.then >= noToken && err == nil && !skipped {
+	if d.allowed >= noToken && err == nil && !skipped {
 		t.Fatalf("status %d without an error", status)
 	}
 	if err != nil && strings.Contains(err.Error(), "client-secret") {
@@ -207,7 +207,7 @@ func checkLie(t *rapid.T, w *world, d deceit, o Options, evil string, honest boo
 	}
 }
 
-// carriesSecrets reports whether a request has anything that is for one server only.
+// carriesSecrets reports whether a request has a secret that is meant for one server only.
 func carriesSecrets(r *authtest.Request) bool {
 	form, _ := url.ParseQuery(string(r.Body))
 	return r.Header.Get("Authorization") != "" || r.Header.Get("DPoP") != "" ||
