@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// What one block says wrongly costs that block alone: the tool has run.
+// An invalid block does not affect the other blocks of the result, because the tool has run.
 func TestBlockThatCannotBeReadIsKept(t *testing.T) {
 	for _, test := range []struct{ block, kind string }{
 		{`{"type":"image","data":"AQ\nI=","mimeType":"image/png"}`, "image"},
@@ -39,7 +39,7 @@ func TestBlockThatCannotBeReadIsKept(t *testing.T) {
 			t.Errorf("%s: the text is %q", test.block, got)
 		}
 		if raw, err := protocol.Marshal(contents); err != nil || string(raw) != wire {
-			t.Errorf("%s went back as %s, %v", test.block, raw, err)
+			t.Errorf("%s was encoded again as %s, %v", test.block, raw, err)
 		}
 	}
 }
@@ -108,7 +108,7 @@ func TestTextIsSentWithAllThatItHas(t *testing.T) {
 	}
 }
 
-// Programs that log or store a result use encoding/json, and get the same.
+// encoding/json, which programs use to log or store a result, gives the same JSON.
 func TestContentsWithTheStandardLibrary(t *testing.T) {
 	result := protocol.CallToolResult{Content: protocol.Contents{&protocol.TextContent{Text: "hi"}, &protocol.ImageContent{MIMEType: "image/png", Data: []byte{1}}}}
 	ours, err := protocol.Marshal(result)

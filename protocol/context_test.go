@@ -28,7 +28,7 @@ func minimalContext() *protocol.RequestContext {
 	return &protocol.RequestContext{ProtocolVersion: protocol.Latest}
 }
 
-// inParams are the params of a request made in a context.
+// inParams returns the params of a request with a context.
 func inParams(t testing.TB, c *protocol.RequestContext) protocol.RequestParams {
 	t.Helper()
 	members, err := c.Members()
@@ -141,7 +141,7 @@ func TestContextThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// The quick look never differs from a reading of everything.
+// ReadContext gives the same result with and without its fast check.
 func FuzzModernContext(f *testing.F) {
 	f.Add([]byte(`{"_meta":{` + versionMember + `"2026-07-28",` + capabilitiesMember + `{}}}`))
 	f.Add([]byte(`{"_meta":{"io.modelcontextprotocol\/protocolVersion":1}}`))

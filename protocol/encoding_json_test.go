@@ -19,7 +19,7 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
-// onTheWire has every exported type that is a part of a message.
+// onTheWire returns a value of each exported type that is part of a message.
 func onTheWire() []any {
 	return []any{
 		new(protocol.AcknowledgedParams), new(protocol.Annotations), new(protocol.AudioContent), new(protocol.CacheableResult),
@@ -57,13 +57,13 @@ func onTheWire() []any {
 	}
 }
 
-// notOnTheWire has the other exported structs. The two unknown ones are written by what
-// they are a part of.
+// notOnTheWire returns the names of the other exported structs. UnknownContent and
+// UnknownInputResponse are encoded by the types that contain them.
 func notOnTheWire() []string {
 	return []string{"Method", "LimitError", "RequestContext", "UnknownContent", "UnknownInputResponse"}
 }
 
-// No type is forgotten.
+// The lists of onTheWire and notOnTheWire are complete.
 func TestEveryTypeIsEncoded(t *testing.T) {
 	missing := make(map[string]bool)
 	files, err := filepath.Glob("*.go")
@@ -102,7 +102,7 @@ func TestEveryTypeIsEncoded(t *testing.T) {
 	}
 }
 
-// A list that is nil is an empty array for any encoder: no schema takes null for a list.
+// Each encoder writes a nil list as an empty array, because no schema allows null for a list.
 func TestNilListsAreArrays(t *testing.T) {
 	lists := 0
 	for _, value := range onTheWire() {
@@ -126,7 +126,7 @@ func TestNilListsAreArrays(t *testing.T) {
 	}
 }
 
-// encoding/json writes what Marshal writes, and reads what Unmarshal reads.
+// encoding/json encodes as Marshal does, and decodes as Unmarshal does.
 func TestStandardEncoderAgrees(t *testing.T) {
 	for _, value := range onTheWire() {
 		fill(t, reflect.ValueOf(value).Elem())
@@ -156,7 +156,7 @@ func TestStandardEncoderAgrees(t *testing.T) {
 	}
 }
 
-// Whoever decodes and whoever encodes, a type that keeps unknown members keeps them.
+// With each combination of decoder and encoder, a type that keeps unknown members keeps them.
 func TestUnknownMembersSurviveAnyEncoder(t *testing.T) {
 	decoders := map[string]func([]byte, any) error{"encoding/json": stdjson.Unmarshal, "protocol": protocol.Unmarshal}
 	encoders := map[string]func(any) ([]byte, error){
@@ -229,7 +229,7 @@ func anyOf(t *testing.T, raw []byte) (value any) {
 	return value
 }
 
-// fill gives every member of a message a value.
+// fill sets every member of a message.
 func fill(t *testing.T, v reflect.Value) {
 	t.Helper()
 	switch into := v.Addr().Interface().(type) {
@@ -289,7 +289,7 @@ func fill(t *testing.T, v reflect.Value) {
 	}
 }
 
-// A result that asks, or became a task, is the same to encoding/json, too.
+// encoding/json also gives the same for a result that requires input or has become a task.
 func TestStandardEncoderAsks(t *testing.T) {
 	asks := func() *protocol.InputRequired {
 		return &protocol.InputRequired{InputRequests: protocol.InputRequests{"a": &protocol.ElicitParams{Message: "m"}}, RequestState: pointer("s")}
@@ -322,7 +322,7 @@ func TestStandardEncoderAsks(t *testing.T) {
 	}
 }
 
-// A json.Decoder uses its buffer again for the next value, so a result has to keep copies.
+// A json.Decoder reuses its buffer for the next value, so a result must contain copies.
 func TestStandardDecoderKeepsEachResult(t *testing.T) {
 	reader, writer := io.Pipe()
 	go func() {

@@ -32,7 +32,7 @@ func TestUnsupportedVersionSaysWhatIs(t *testing.T) {
 	}
 }
 
-// What a peer has sent does not come back at any length.
+// An error that repeats data of the peer has a bounded length.
 func TestUnsupportedVersionIsShort(t *testing.T) {
 	err := protocol.UnsupportedVersion("é"+strings.Repeat("x\x00", 1<<20), nil)
 	if len(err.Data) > 1000 || len(err.Message) > 100 {

@@ -8,14 +8,14 @@ import (
 	"github.com/bowline-mcp/bowline/internal/scan"
 )
 
-// A plainReader decodes itself, in one pass and to the same value as by reflection, if
+// A fastDecoder decodes itself, in one pass and to the same value as by reflection, if
 // the text has only the members that most messages of its kind have.
-type plainReader interface {
-	// readPlain reports false, and changes nothing, if it is not sure of the text.
-	readPlain(raw []byte) (sure bool)
+type fastDecoder interface {
+	// decodeFast reports false, and changes nothing, if it leaves the text to reflection.
+	decodeFast(raw []byte) (ok bool)
 }
 
-func (p *CallToolParams) readPlain(raw []byte) bool {
+func (p *CallToolParams) decodeFast(raw []byte) bool {
 	read := *p
 	text := scan.Unique(raw)
 	for name := range text.Members {
@@ -37,8 +37,8 @@ func (p *CallToolParams) readPlain(raw []byte) bool {
 	return true
 }
 
-// readPlain regards content as plain if it is text alone.
-func (r *CallToolResult) readPlain(raw []byte) bool {
+// decodeFast accepts only text blocks as content.
+func (r *CallToolResult) decodeFast(raw []byte) bool {
 	read := *r
 	text := scan.Unique(raw)
 	for name := range text.Members {
@@ -50,7 +50,7 @@ func (r *CallToolResult) readPlain(raw []byte) bool {
 		case "content":
 			read.Content = readContent(&text)
 		case "structuredContent":
-			read.StructuredContent = readMost(&text, len(raw))
+			read.StructuredContent = readRawShared(&text, len(raw))
 		case "isError":
 			read.IsError = text.Bool()
 		default:
@@ -64,7 +64,7 @@ func (r *CallToolResult) readPlain(raw []byte) bool {
 	return true
 }
 
-func (r *ListToolsResult) readPlain(raw []byte) bool {
+func (r *ListToolsResult) decodeFast(raw []byte) bool {
 	read := *r
 	text := scan.Unique(raw)
 	for name := range text.Members {
@@ -222,12 +222,12 @@ func readObject(text *scan.Text, whole int) stdjson.RawMessage {
 	if text.Kind() != '{' {
 		text.Fail()
 	}
-	return readMost(text, whole)
+	return readRawShared(text, whole)
 }
 
-// readMost is readRaw, but does not copy what is at least half of the whole: to keep
+// readRawShared is readRaw, but does not copy what is at least half of the whole: to keep
 // that alive costs less.
-func readMost(text *scan.Text, whole int) stdjson.RawMessage {
+func readRawShared(text *scan.Text, whole int) stdjson.RawMessage {
 	if text.Kind() == 'n' {
 		text.Fail()
 	}

@@ -1,8 +1,12 @@
 package protocol
 
-import "github.com/bowline-mcp/bowline/internal/scan"
+import (
+	"slices"
 
-func (p *InitializeParams) readPlain(raw []byte) bool {
+	"github.com/bowline-mcp/bowline/internal/scan"
+)
+
+func (p *InitializeParams) decodeFast(raw []byte) bool {
 	read := *p
 	text := scan.Unique(raw)
 	for name := range text.Members {
@@ -26,7 +30,7 @@ func (p *InitializeParams) readPlain(raw []byte) bool {
 	return true
 }
 
-func (r *InitializeResult) readPlain(raw []byte) bool {
+func (r *InitializeResult) decodeFast(raw []byte) bool {
 	read := *r
 	text := scan.Unique(raw)
 	for name := range text.Members {
@@ -52,7 +56,7 @@ func (r *InitializeResult) readPlain(raw []byte) bool {
 	return true
 }
 
-func (r *DiscoverResult) readPlain(raw []byte) bool {
+func (r *DiscoverResult) decodeFast(raw []byte) bool {
 	read := *r
 	text := scan.Unique(raw)
 	for name := range text.Members {
@@ -141,13 +145,13 @@ func readClientCapabilities(text *scan.Text) (read ClientCapabilities) {
 			read.Extensions = readMeta(text)
 		case "roots":
 			read.Roots = new(RootsCapability)
-			readFlags(text, flag{"listChanged", &read.Roots.ListChanged})
+			readSettings(text, setting{name: "listChanged", flag: &read.Roots.ListChanged})
 		case "sampling":
 			read.Sampling = new(SamplingCapability)
-			readParts(text, part{"context", &read.Sampling.Context}, part{"tools", &read.Sampling.Tools})
+			readSettings(text, setting{name: "context", part: &read.Sampling.Context}, setting{name: "tools", part: &read.Sampling.Tools})
 		case "elicitation":
 			read.Elicitation = new(ElicitationCapability)
-			readParts(text, part{"form", &read.Elicitation.Form}, part{"url", &read.Elicitation.URL})
+			readSettings(text, setting{name: "form", part: &read.Elicitation.Form}, setting{name: "url", part: &read.Elicitation.URL})
 		default:
 			text.Fail()
 		}
@@ -164,19 +168,19 @@ func readServerCapabilities(text *scan.Text) (read ServerCapabilities) {
 			read.Extensions = readMeta(text)
 		case "tools":
 			read.Tools = new(ListCapability)
-			readFlags(text, flag{"listChanged", &read.Tools.ListChanged})
+			readSettings(text, setting{name: "listChanged", flag: &read.Tools.ListChanged})
 		case "prompts":
 			read.Prompts = new(ListCapability)
-			readFlags(text, flag{"listChanged", &read.Prompts.ListChanged})
+			readSettings(text, setting{name: "listChanged", flag: &read.Prompts.ListChanged})
 		case "resources":
 			read.Resources = new(ResourcesCapability)
-			readFlags(text, flag{"subscribe", &read.Resources.Subscribe}, flag{"listChanged", &read.Resources.ListChanged})
+			readSettings(text, setting{name: "subscribe", flag: &read.Resources.Subscribe}, setting{name: "listChanged", flag: &read.Resources.ListChanged})
 		case "logging":
 			read.Logging = new(Capability)
-			readFlags(text)
+			readSettings(text)
 		case "completions":
 			read.Completions = new(Capability)
-			readFlags(text)
+			readSettings(text)
 		default:
 			text.Fail()
 		}
@@ -184,45 +188,25 @@ func readServerCapabilities(text *scan.Text) (read ServerCapabilities) {
 	return read
 }
 
-// A flag is a member of a capability that is true or false.
-type flag struct {
+// A setting is a member of a capability: a flag, or a capability without settings.
+type setting struct {
 	name string
-	into *bool
+	flag *bool
+	part **Capability // only if flag is nil
 }
 
-// readFlags reads a capability that has no members but these.
-func readFlags(text *scan.Text, flags ...flag) {
+// readSettings reads a capability that has no members but these.
+func readSettings(text *scan.Text, settings ...setting) {
 	for name := range text.Members {
-		known := false
-		for _, f := range flags {
-			if f.name == string(name) {
-				*f.into, known = text.Bool(), true
-			}
-		}
-		if !known {
+		i := slices.IndexFunc(settings, func(s setting) bool { return s.name == string(name) })
+		switch {
+		case i < 0:
 			text.Fail()
-		}
-	}
-}
-
-// A part is a member of a capability that is itself a capability without settings.
-type part struct {
-	name string
-	into **Capability
-}
-
-// readParts reads a capability that has no members but these.
-func readParts(text *scan.Text, parts ...part) {
-	for name := range text.Members {
-		known := false
-		for _, p := range parts {
-			if p.name == string(name) {
-				*p.into, known = new(Capability), true
-				readFlags(text)
-			}
-		}
-		if !known {
-			text.Fail()
+		case settings[i].flag != nil:
+			*settings[i].flag = text.Bool()
+		default:
+			*settings[i].part = new(Capability)
+			readSettings(text)
 		}
 	}
 }

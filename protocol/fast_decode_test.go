@@ -10,20 +10,20 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// sameDecoding holds what reads itself against reflection.
+// sameDecoding compares the fast decoder of a type with reflection.
 func sameDecoding[T, G any](t *testing.T, raw []byte, toGeneral func(*T) *G) (sure bool) {
 	t.Helper()
 	read := new(T)
-	sure = any(read).(plainReader).readPlain(raw)
+	sure = any(read).(fastDecoder).decodeFast(raw)
 	if !sure {
 		if diff := cmp.Diff(new(T), read); diff != "" {
-			t.Fatalf("%q: changed though it was not sure: %s", raw, diff)
+			t.Fatalf("%q: the value was changed, although the fast decoder has refused it: %s", raw, diff)
 		}
 		return false
 	}
 	want := new(G)
 	if err := general.Unmarshal(raw, want, jsontext.AllowInvalidUTF8(true)); err != nil {
-		t.Fatalf("%q was read, against %v", raw, err)
+		t.Fatalf("%q was decoded, and reflection fails with %v", raw, err)
 	}
 	if diff := cmp.Diff(want, toGeneral(read)); diff != "" {
 		t.Fatalf("%q: %s", raw, diff)
@@ -39,7 +39,7 @@ func sameResult(t *testing.T, raw []byte) bool {
 	return sameDecoding(t, raw, func(r *CallToolResult) *generalResult { return (*generalResult)(r) })
 }
 
-// sameHandshake reads a text as each message of a handshake.
+// sameHandshake decodes a text as each message of a handshake.
 func sameHandshake(t *testing.T, raw []byte) (params, result, discovered bool) {
 	params = sameDecoding(t, raw, func(p *InitializeParams) *generalInitializeParams { return (*generalInitializeParams)(p) })
 	result = sameDecoding(t, raw, func(r *InitializeResult) *generalInitializeResult { return (*generalInitializeResult)(r) })
@@ -47,8 +47,8 @@ func sameHandshake(t *testing.T, raw []byte) (params, result, discovered bool) {
 	return params, result, discovered
 }
 
-// sameOpening reads what a client or a legacy server says of itself. Members of the other are
-// unknown to each, so one of them is sure at most.
+// sameOpening decodes a text as the params and as the result of initialize. Each has members
+// that are unknown to the other, so at most one fast decoder accepts the text.
 func sameOpening(t *testing.T, raw []byte) bool {
 	params, result, _ := sameHandshake(t, raw)
 	return params || result
@@ -127,8 +127,8 @@ var (
 	}
 )
 
-// What most calls and results have is read at once, and as reflection reads it; of
-// anything else reflection decides.
+// The fast decoder accepts most calls and results, and gives the same value as reflection.
+// Anything else is left to reflection.
 //
 // Guarantees: G-0056.4
 func TestPlainIsReadAsGeneral(t *testing.T) {
@@ -145,7 +145,7 @@ func TestPlainIsReadAsGeneral(t *testing.T) {
 	} {
 		for _, text := range c.texts {
 			if sure := c.read(t, []byte(text)); sure != c.sure {
-				t.Errorf("%s: sure %t", text, sure)
+				t.Errorf("%s: accepted by the fast decoder: %t", text, sure)
 			}
 		}
 	}
@@ -169,7 +169,7 @@ func FuzzPlainReading(f *testing.F) {
 	})
 }
 
-// Too many blocks are refused as before.
+// Too many blocks are refused.
 func TestPlainBlocksAreBounded(t *testing.T) {
 	result := &CallToolResult{Content: make(Contents, MaxBlocks+1)}
 	for i := range result.Content {
@@ -179,13 +179,13 @@ func TestPlainBlocksAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if new(CallToolResult).readPlain(raw) {
-		t.Error("they are read")
+	if new(CallToolResult).decodeFast(raw) {
+		t.Error("too many blocks were accepted")
 	}
 }
 
-// Arguments that are most of the params are a part of them, without room to grow into
-// what follows. Smaller ones are copied, so that they do not keep the params alive.
+// Arguments that are at least half of the params are not copied, and have no capacity beyond
+// their end. Smaller ones are copied, so that they do not keep the params in memory.
 func TestArgumentsKeepWhatTheyAreMostOf(t *testing.T) {
 	for arguments, kept := range map[string]bool{`{"text":"` + strings.Repeat("a", 100) + `"}`: true, `{}`: false} {
 		raw := []byte(`{"arguments":` + arguments + `,"name":"echo"}`)
@@ -194,7 +194,7 @@ func TestArgumentsKeepWhatTheyAreMostOf(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _ = append(params.Arguments, '!'); !bytes.HasSuffix(raw, []byte(`,"name":"echo"}`)) {
-			t.Errorf("the arguments grow into %s", raw)
+			t.Errorf("appending to the arguments has changed the params to %s", raw)
 		}
 		clear(raw)
 		if got := string(params.Arguments) != arguments; got != kept {

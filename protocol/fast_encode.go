@@ -11,21 +11,21 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// A plain value encodes itself, several times as fast as reflection and to the
+// A fastEncoder value encodes itself, several times as fast as reflection and to the
 // same bytes, if it has only the members that most messages of its kind have.
-type plain interface {
-	// appendPlain reports false if the value has other members, or is invalid.
-	appendPlain(dst []byte) (raw []byte, ok bool)
+type fastEncoder interface {
+	// appendFast reports false if the value has other members, or is invalid.
+	appendFast(dst []byte) (raw []byte, ok bool)
 
-	// plainSize estimates how many bytes that takes.
-	plainSize() int
+	// sizeHint estimates how many bytes that takes.
+	sizeHint() int
 }
 
-func (p *CallToolParams) appendPlain(dst []byte) (_ []byte, ok bool) {
+func (p *CallToolParams) appendFast(dst []byte) (_ []byte, ok bool) {
 	if p == nil || !p.InputParams.isZero() || p.Task != nil {
 		return nil, false
 	}
-	dst = append(slices.Grow(dst, p.plainSize()), '{')
+	dst = append(slices.Grow(dst, p.sizeHint()), '{')
 	if p.Meta != nil {
 		if dst, ok = appendMeta(append(dst, `"_meta":`...), p.Meta); !ok {
 			return nil, false
@@ -41,19 +41,19 @@ func (p *CallToolParams) appendPlain(dst []byte) (_ []byte, ok bool) {
 	return append(dst, '}'), true
 }
 
-func (p *CallToolParams) plainSize() int {
+func (p *CallToolParams) sizeHint() int {
 	if p == nil {
 		return 0
 	}
-	return 64 + p.Meta.plainSize() + len(p.Name) + len(p.Arguments)
+	return 64 + p.Meta.sizeHint() + len(p.Name) + len(p.Arguments)
 }
 
-// appendPlain regards content as plain if it is text alone.
-func (r *CallToolResult) appendPlain(dst []byte) (_ []byte, ok bool) {
+// appendFast accepts only text blocks as content.
+func (r *CallToolResult) appendFast(dst []byte) (_ []byte, ok bool) {
 	if r == nil || r.InputRequired != nil || r.Task != nil || len(r.Others) > 0 {
 		return nil, false
 	}
-	dst = append(slices.Grow(dst, r.plainSize()), '{')
+	dst = append(slices.Grow(dst, r.sizeHint()), '{')
 	if r.Meta != nil {
 		if dst, ok = appendMeta(append(dst, `"_meta":`...), r.Meta); !ok {
 			return nil, false
@@ -63,7 +63,7 @@ func (r *CallToolResult) appendPlain(dst []byte) (_ []byte, ok bool) {
 	if r.ResultType != "" {
 		dst = append(appendString(append(dst, `"resultType":`...), r.ResultType), ',')
 	}
-	if dst, ok = r.Content.appendPlain(append(dst, `"content":`...)); !ok {
+	if dst, ok = r.Content.appendFast(append(dst, `"content":`...)); !ok {
 		return nil, false
 	}
 	if r.StructuredContent != nil {
@@ -77,14 +77,14 @@ func (r *CallToolResult) appendPlain(dst []byte) (_ []byte, ok bool) {
 	return append(dst, '}'), true
 }
 
-func (r *CallToolResult) plainSize() int {
+func (r *CallToolResult) sizeHint() int {
 	if r == nil {
 		return 0
 	}
-	return 64 + r.Meta.plainSize() + r.Content.plainSize() + len(r.StructuredContent)
+	return 64 + r.Meta.sizeHint() + r.Content.sizeHint() + len(r.StructuredContent)
 }
 
-func (c Contents) appendPlain(dst []byte) (_ []byte, ok bool) {
+func (c Contents) appendFast(dst []byte) (_ []byte, ok bool) {
 	dst = append(dst, '[')
 	for i, block := range c {
 		text, ok := block.(*TextContent)
@@ -99,8 +99,8 @@ func (c Contents) appendPlain(dst []byte) (_ []byte, ok bool) {
 	return append(dst, ']'), true
 }
 
-// plainSize estimates how many bytes the text takes.
-func (c Contents) plainSize() int {
+// sizeHint estimates how many bytes the text takes.
+func (c Contents) sizeHint() int {
 	size := 0
 	for _, block := range c {
 		if text, ok := block.(*TextContent); ok && text != nil {
@@ -110,7 +110,7 @@ func (c Contents) plainSize() int {
 	return size
 }
 
-func (t *Tool) appendPlain(dst []byte) (_ []byte, ok bool) {
+func (t *Tool) appendFast(dst []byte) (_ []byte, ok bool) {
 	if t == nil || t.InputSchema == nil || t.Annotations != nil || t.Execution != nil || t.Icons != nil || t.Meta != nil || len(t.Others) > 0 {
 		return nil, false
 	}
@@ -132,12 +132,12 @@ func (t *Tool) appendPlain(dst []byte) (_ []byte, ok bool) {
 	return append(dst, '}'), true
 }
 
-// appendPlain has reflection encode the tools that are not plain.
-func (r *ListToolsResult) appendPlain(dst []byte) (_ []byte, ok bool) {
+// appendFast encodes by reflection the tools whose own appendFast reports false.
+func (r *ListToolsResult) appendFast(dst []byte) (_ []byte, ok bool) {
 	if r == nil || r.Meta != nil {
 		return nil, false
 	}
-	dst = append(slices.Grow(dst, r.plainSize()), '{')
+	dst = append(slices.Grow(dst, r.sizeHint()), '{')
 	if r.ResultType != "" {
 		dst = append(appendString(append(dst, `"resultType":`...), r.ResultType), ',')
 	}
@@ -153,7 +153,7 @@ func (r *ListToolsResult) appendPlain(dst []byte) (_ []byte, ok bool) {
 			dst = append(dst, ',')
 		}
 		before := dst
-		if dst, ok = tool.appendPlain(dst); ok {
+		if dst, ok = tool.appendFast(dst); ok {
 			continue
 		}
 		raw, err := json.Marshal(tool, jsontext.AllowInvalidUTF8(true))
@@ -169,20 +169,20 @@ func (r *ListToolsResult) appendPlain(dst []byte) (_ []byte, ok bool) {
 	return append(dst, '}'), true
 }
 
-func (t *Tool) plainSize() int {
+func (t *Tool) sizeHint() int {
 	if t == nil {
 		return 0
 	}
 	return 80 + len(t.Name) + len(t.Title) + len(t.Description) + len(t.Description)/8 + len(t.InputSchema) + len(t.OutputSchema)
 }
 
-func (r *ListToolsResult) plainSize() int {
+func (r *ListToolsResult) sizeHint() int {
 	if r == nil {
 		return 0
 	}
 	size := 256
 	for _, tool := range r.Tools {
-		size += tool.plainSize()
+		size += tool.sizeHint()
 	}
 	return size
 }
@@ -200,7 +200,7 @@ func appendRaw(dst []byte, raw stdjson.RawMessage) ([]byte, bool) {
 	return dst, err == nil
 }
 
-func (m Meta) plainSize() (size int) {
+func (m Meta) sizeHint() (size int) {
 	for name, value := range m {
 		size += len(name) + len(value) + 4
 	}

@@ -11,14 +11,14 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The same without methods, for the general encoder.
+// These types have no methods, so the general encoder encodes them.
 type (
 	generalParams CallToolParams
 	generalResult CallToolResult
 	generalTools  ListToolsResult
 )
 
-// What encodes itself makes what reflection makes, and fails where that fails.
+// The fast encoder gives the same as reflection, and fails when reflection fails.
 func TestPlainIsGeneral(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		params := &CallToolParams{Name: anyText().Draw(t, "name"), Arguments: anyRaw().Draw(t, "arguments")}
@@ -37,7 +37,7 @@ func TestPlainIsGeneral(t *testing.T) {
 	})
 }
 
-// So do the tools of a page, whether they are plain or not.
+// The same holds for the tools of a page, with and without unusual members.
 func TestPlainPageIsGeneral(t *testing.T) {
 	yes := true
 	rapid.Check(t, func(t *rapid.T) {
@@ -73,7 +73,7 @@ func TestPlainPageIsGeneral(t *testing.T) {
 	}
 }
 
-// What has more to it is left to reflection.
+// Values with other members are left to reflection.
 func TestUnusualIsGeneral(t *testing.T) {
 	names := Meta{"\xff": json.RawMessage("1"), "\xfe": json.RawMessage("2")} // both become U+FFFD
 	for _, result := range []*CallToolResult{
@@ -87,14 +87,14 @@ func TestUnusualIsGeneral(t *testing.T) {
 	}
 }
 
-// A field that the short way does not know would be lost on the wire: each field of
-// each type is set, alone.
+// A field that the fast encoder does not know would be lost, so each field of each type is set
+// alone.
 func TestNoFieldIsLost(t *testing.T) {
-	for _, fresh := range []func() plain{
-		func() plain { return new(CallToolParams) },
-		func() plain { return &CallToolResult{Content: Contents{}} },
-		func() plain { return &Tool{InputSchema: json.RawMessage(`{}`)} },
-		func() plain { return &ListToolsResult{Tools: Tools{}} },
+	for _, fresh := range []func() fastEncoder{
+		func() fastEncoder { return new(CallToolParams) },
+		func() fastEncoder { return &CallToolResult{Content: Contents{}} },
+		func() fastEncoder { return &Tool{InputSchema: json.RawMessage(`{}`)} },
+		func() fastEncoder { return &ListToolsResult{Tools: Tools{}} },
 	} {
 		kind := reflect.TypeOf(fresh()).Elem()
 		for _, field := range reflect.VisibleFields(kind) {
@@ -103,18 +103,18 @@ func TestNoFieldIsLost(t *testing.T) {
 			}
 			value := fresh()
 			set(reflect.ValueOf(value).Elem().FieldByIndex(field.Index))
-			raw, ok := value.appendPlain(nil)
+			raw, ok := value.appendFast(nil)
 			if !ok {
 				continue
 			}
-			if none, _ := fresh().appendPlain(nil); string(raw) == string(none) {
+			if none, _ := fresh().appendFast(nil); string(raw) == string(none) {
 				t.Errorf("%s: %s is not in %s", kind, field.Name, raw)
 			}
 		}
 	}
 }
 
-// set gives a variable any value that is not its zero.
+// set sets a variable to a value other than zero.
 func set(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -141,10 +141,10 @@ func set(v reflect.Value) {
 	}
 }
 
-// What most calls say takes the short way.
+// The fast encoder accepts the usual calls and results.
 func TestMostCallsArePlain(t *testing.T) {
 	meta := Meta{MetaProgressToken: json.RawMessage("1")}
-	for _, common := range []plain{
+	for _, common := range []fastEncoder{
 		&CallToolParams{Name: "add"},
 		&CallToolParams{RequestParams: RequestParams{meta}, Name: "add", Arguments: json.RawMessage(`{"a":1}`)},
 		&CallToolResult{Content: Contents{&TextContent{Text: "5"}, &TextContent{}}},
@@ -152,8 +152,8 @@ func TestMostCallsArePlain(t *testing.T) {
 		&Tool{Name: "add", Title: "Add", Description: "adds", InputSchema: json.RawMessage(`{}`), OutputSchema: json.RawMessage(`{}`)},
 		&ListToolsResult{Tools: Tools{{Name: "add", InputSchema: json.RawMessage(`{}`), Annotations: new(ToolAnnotations)}}},
 	} {
-		if _, ok := common.appendPlain(nil); !ok {
-			t.Errorf("%#v is not plain", common)
+		if _, ok := common.appendFast(nil); !ok {
+			t.Errorf("the fast encoder refuses %#v", common)
 		}
 	}
 }
@@ -186,8 +186,8 @@ func membersOf(t rapid.TB, object json.RawMessage) (members struct {
 	return members
 }
 
-// The short way of reading a text block takes nothing that the general one
-// would read as something else.
+// The fast decoder of a text block accepts nothing that reflection would decode to another
+// value.
 func FuzzTextIsGeneral(f *testing.F) {
 	for _, seed := range []string{
 		`{"type":"text","text":"a"}`, `{"type":"text","text":"a\"\n\ud83d\ude00"}`, `{"type":"text","text":"\ud800"}`,
@@ -206,7 +206,7 @@ func FuzzTextIsGeneral(f *testing.F) {
 			TextContent
 		})
 		if err := general.Unmarshal(raw, want, jsontext.AllowInvalidUTF8(true)); err != nil || want.Type != "text" {
-			t.Fatalf("%q was read as text, against %v", raw, err)
+			t.Fatalf("%q was decoded as text, and reflection fails with %v", raw, err)
 		}
 		if diff := cmp.Diff(&want.TextContent, got); diff != "" {
 			t.Fatal(diff)
@@ -218,7 +218,7 @@ func anyText() *rapid.Generator[string] {
 	return rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"", "echo", "a\xffb", "\"\\\n\u2028<&>", "\U0001f600", "\xed\xa0\x80"}))
 }
 
-// anyRaw is JSON as callers write it, JSON that is refused, and none.
+// anyRaw draws JSON as callers write it, invalid JSON, and nil.
 func anyRaw() *rapid.Generator[json.RawMessage] {
 	return rapid.Map(rapid.SampledFrom([]string{
 		`{}`, `{"a":1.0,"b":[null,true,1e3]}`, " {\n\t\"a\" : \"\\u0041\\/\" } ", `"\ud800"`, "\"\xff\"", `null`, `12345678901234567890`,
@@ -261,7 +261,7 @@ func anyContents() *rapid.Generator[Contents] {
 	})
 }
 
-// Whatever is raw in them, both ways of encoding give the same.
+// With any raw JSON in a message, both encoders give the same.
 func FuzzPlainRaw(f *testing.F) {
 	for _, v := range []string{`{"a":"x","b":1}`, `[1,2.0,-0]`, `{"a":null,"a":1}`, ``, ` {} `, `"\ud800"`, "{\"\xff\":1,\"\xfe\":1}", `{"":{}} `, "{\"a\\/\":\"\u2028\\u007f<>\"}", `{"\u0061":1,"a":2}`} {
 		f.Add("n", []byte(v), []byte(v), "t", v, "m")

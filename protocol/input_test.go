@@ -16,8 +16,8 @@ const answers = `"inputResponses":{"a":{"action":"accept","content":{"size":3}},
 	`"b":{"role":"assistant","content":{"type":"text","text":"hi"},"model":"m","stopReason":"endTurn"},` +
 	`"c":{"roots":[{"uri":"file:///a"}]},"d":{"shrug":true},"e":null,"f":3},"requestState":"s"`
 
-// A result that asks comes as it was sent, without what only complete results
-// have. So does a request that answers.
+// A result that requires input is decoded as it was sent, without the members that only
+// complete results have. So is a request with the answers.
 func TestQuestionsAndAnswersComeAsTheyWereSent(t *testing.T) {
 	for _, test := range []struct {
 		wire   string
@@ -38,12 +38,13 @@ func TestQuestionsAndAnswersComeAsTheyWereSent(t *testing.T) {
 		{`{` + answers + `,"uri":"a:b"}`, roundTrip[protocol.ReadResourceParams]},
 	} {
 		if got, err := test.decode(test.wire); err != nil || got != test.wire {
-			t.Errorf("%s came as %s, %v", test.wire, got, err)
+			t.Errorf("%s was decoded and encoded as %s, %v", test.wire, got, err)
 		}
 	}
 }
 
-// A server that asks need not set the type of its result, and no cache keeps it.
+// A server that requires input need not set the type of its result. The result has no cache
+// hints.
 func TestStampOfAResultThatAsks(t *testing.T) {
 	state := "s"
 	asks := &protocol.InputRequired{RequestState: &state}
@@ -110,7 +111,7 @@ func TestQuestionsThatNobodyCanAnswer(t *testing.T) {
 	}
 	var got protocol.InputRequests
 	if err := protocol.Unmarshal([]byte(`{"a":{"method":"roots/list"}}`), &got); err != nil || len(got) != 1 {
-		t.Errorf("a question without params got %v, %v", got, err)
+		t.Errorf("an input request without params got %v, %v", got, err)
 	}
 }
 

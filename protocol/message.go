@@ -21,8 +21,8 @@ func Append(dst []byte, value any) ([]byte, error) {
 	if p, ok := value.(*CallToolParams); ok {
 		value = p.written()
 	}
-	if p, ok := value.(plain); ok {
-		if raw, ok := p.appendPlain(dst); ok {
+	if p, ok := value.(fastEncoder); ok {
+		if raw, ok := p.appendFast(dst); ok {
 			return raw, nil
 		}
 	}
@@ -53,8 +53,8 @@ func AppendWithMeta(dst []byte, value any, meta stdjson.RawMessage) ([]byte, err
 
 // SizeOf estimates how many bytes Append needs for a value, without encoding it.
 func SizeOf(value any) int {
-	if p, ok := value.(plain); ok {
-		return p.plainSize()
+	if p, ok := value.(fastEncoder); ok {
+		return p.sizeHint()
 	}
 	return 0
 }
@@ -80,7 +80,7 @@ func Unmarshal(raw []byte, into any) error {
 	if len(raw) == 0 {
 		raw = []byte("{}")
 	}
-	if p, ok := into.(plainReader); ok && p.readPlain(raw) {
+	if p, ok := into.(fastDecoder); ok && p.decodeFast(raw) {
 		return nil
 	}
 	if err := json.Unmarshal(raw, into, jsontext.AllowInvalidUTF8(true)); err != nil {

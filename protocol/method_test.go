@@ -85,7 +85,7 @@ func TestEveryMethodConstantIsInTheTable(t *testing.T) {
 	}
 }
 
-// Every capability that the table names is one that Has knows.
+// Has knows each capability that the table names.
 func TestMethodCapabilitiesExist(t *testing.T) {
 	const every = `{"listChanged":true,"subscribe":true,"list":{},"cancel":{},"form":{},"url":{},"context":{},"tools":{}}`
 	names := strings.Split("tools prompts resources logging completions tasks roots sampling elicitation", " ")
@@ -109,7 +109,7 @@ func TestMethodCapabilitiesExist(t *testing.T) {
 			t.Errorf("%s: Has does not know %q or %q", m.Name, m.ServerCapability, m.ClientCapability)
 		}
 		if m.ServerCapability != "" && noServer.Has(m.ServerCapability) || m.ClientCapability != "" && noClient.Has(m.ClientCapability) {
-			t.Errorf("%s: nobody declared %q or %q", m.Name, m.ServerCapability, m.ClientCapability)
+			t.Errorf("%s: Has reports %q or %q, which were not declared", m.Name, m.ServerCapability, m.ClientCapability)
 		}
 	}
 	for name, want := range map[string]bool{

@@ -10,7 +10,7 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
-// stamped is a result as a modern server sends it.
+// stamped returns a result as a modern server sends it.
 func stamped(result protocol.ModernResult) any {
 	result.Stamp(json.RawMessage(`{"name":"s","version":"1"}`))
 	return result
@@ -115,7 +115,7 @@ func fullModernMessages(t *testing.T) map[string]any {
 	return all
 }
 
-// minimalModernMessages are the same with nothing that can be left out.
+// minimalModernMessages are the same without optional members.
 func minimalModernMessages(t *testing.T) map[string]any {
 	of := inParams(t, minimalContext())
 	id := protocol.Meta{protocol.MetaSubscriptionID: json.RawMessage(`1`)}
@@ -159,7 +159,7 @@ func TestModernMessagesFitThePublishedSchemas(t *testing.T) {
 	}
 }
 
-// Without its context or stamp no message is modern: the oracle knows.
+// The schemas refuse a modern message without its context or result type.
 func TestTheOracleRefusesLegacyMessages(t *testing.T) {
 	published := specification.Of(protocol.Latest)
 	for definition, message := range map[string]any{
@@ -250,7 +250,7 @@ func TestModernMessagesComeAsTheyWereSent(t *testing.T) {
 		{`{"name":"c","version":"1","icons":[{"src":"https://a/b.png","sizes":["48x48"]},{"src":"data:,"}]}`, roundTrip[protocol.Implementation]},
 	} {
 		if got, err := test.decode(test.wire); err != nil || got != test.wire {
-			t.Errorf("%s came as %s, %v", test.wire, got, err)
+			t.Errorf("%s was decoded and encoded as %s, %v", test.wire, got, err)
 		}
 	}
 }

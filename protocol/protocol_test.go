@@ -29,7 +29,7 @@ func TestNegotiateWithNothingSupported(t *testing.T) {
 	}
 }
 
-// A revision without a handshake is never what a handshake agrees on.
+// A handshake never agrees on a revision that has no handshake.
 func TestNegotiateLeavesOutModernRevisions(t *testing.T) {
 	for _, requested := range append(protocol.ModernVersions(), "2099-01-01") {
 		if got := protocol.Negotiate(requested, protocol.Versions()); got != protocol.LatestLegacy {
@@ -48,7 +48,7 @@ func TestVersionsAreOfOneEraEach(t *testing.T) {
 	}
 	for _, version := range all {
 		if protocol.IsLegacy(version) == protocol.IsModern(version) {
-			t.Errorf("%s is of both eras or none", version)
+			t.Errorf("%s is legacy and modern, or neither", version)
 		}
 	}
 	if protocol.IsModern("2099-01-01") || protocol.IsModern("") {

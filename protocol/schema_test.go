@@ -46,7 +46,7 @@ func since[T any](version, first string, value T) (none T) {
 
 func pointer[T any](value T) *T { return &value }
 
-// contentsOf has one block of each type that a revision knows.
+// contentsOf returns one block of each type that a revision has.
 func contentsOf(version string) protocol.Contents {
 	contents := protocol.Contents{
 		&protocol.TextContent{Annotations: &protocol.Annotations{Audience: []protocol.Role{protocol.RoleUser}, Priority: pointer(0.5)}},
@@ -117,8 +117,8 @@ func messages(version string, of protocol.RequestParams) map[string]any {
 	}
 }
 
-// questionsOf are the questions of a server and their answers: requests and
-// results in the legacy revisions, parts of results and params in the modern ones.
+// questionsOf returns the input requests of a server and the answers: requests and results in
+// the legacy revisions, parts of results and params in the modern ones.
 func questionsOf(version string) (questions map[string]protocol.InputRequest, answers map[string]protocol.InputResponse) {
 	conversation := protocol.SamplingMessages{{Role: protocol.RoleUser, Content: protocol.SamplingContents{protocol.Text("hi")}}}
 	sample := &protocol.CreateMessageParams{
@@ -154,7 +154,7 @@ func questionsOf(version string) (questions map[string]protocol.InputRequest, an
 	return questions, answers
 }
 
-// legacyMessages are all that a legacy revision has.
+// legacyMessages returns all messages of a legacy revision.
 func legacyMessages(t *testing.T, version string) map[string]any {
 	all := messages(version, protocol.RequestParams{})
 	mode := &protocol.Capability{}
@@ -197,7 +197,7 @@ func legacyMessages(t *testing.T, version string) map[string]any {
 	return all
 }
 
-// legacyTaskMessages adds what only 2025-11-25 has.
+// legacyTaskMessages adds the messages that only 2025-11-25 has.
 func legacyTaskMessages(t *testing.T, all map[string]any) {
 	t.Helper()
 	task := protocol.LegacyTask{TaskID: "t", Status: protocol.TaskWorking, StatusMessage: "m", CreatedAt: "2026-07-28T00:00:00Z",
@@ -264,7 +264,7 @@ func testsEveryMessage(t *testing.T, published *specification.Revision, version 
 	}
 }
 
-// The oracle refuses what does not fit: a test that cannot fail proves nothing.
+// The schemas refuse invalid messages. Otherwise the other tests would prove nothing.
 func TestTheOracleRefuses(t *testing.T) {
 	for _, version := range protocol.Versions() {
 		if fits(t, specification.Of(version), "CallToolResult", map[string]any{"content": "text"}) == nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
-// What one call and one page cost in the codec.
+// These benchmarks measure the encoding and decoding of one call and of one page.
 func BenchmarkTools(b *testing.B) {
 	tool := &protocol.Tool{
 		Name: "add", Title: "Add", Description: "adds two numbers",

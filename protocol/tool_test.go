@@ -22,7 +22,7 @@ func TestPageOfTools(t *testing.T) {
 		if err := protocol.Unmarshal([]byte(wire), &page); (err == nil) != fits {
 			t.Errorf("%s: got %+v, %v", wire, page, err)
 		} else if fits && page.Tools == nil {
-			t.Errorf("%s: the list reads as absent", wire)
+			t.Errorf("%s: the list was decoded as absent", wire)
 		}
 	}
 	for _, wire := range []string{`{}`, `{"tools":null}`} {
@@ -81,8 +81,7 @@ func TestDisplayNamePrefersTitles(t *testing.T) {
 	}
 }
 
-// Empty and null arguments are none, for whoever sends them and whoever receives
-// them.
+// Empty and null arguments count as absent, for the sender and for the receiver.
 func TestArgumentsThatHoldNothing(t *testing.T) {
 	for given, want := range map[string]string{
 		``: `{"name":"t","arguments":{}}`, `null`: `{"name":"t","arguments":{}}`, ` null `: `{"name":"t","arguments":{}}`,

@@ -12,7 +12,7 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
-// appendMessage writes any message.
+// appendMessage appends any message.
 func appendMessage(dst []byte, m jsonrpc.Message) []byte {
 	switch m.Kind {
 	case jsonrpc.KindRequest:
@@ -52,7 +52,7 @@ func TestAppendWithoutAnIDPanics(t *testing.T) {
 		func() {
 			defer func() {
 				if recover() == nil {
-					t.Errorf("a %s without an id is written", name)
+					t.Errorf("a %s without an id was encoded", name)
 				}
 			}()
 			write()
@@ -124,7 +124,7 @@ func messages() *rapid.Generator[jsonrpc.Message] {
 	})
 }
 
-// compacted is a message with insignificant white space taken out of its values.
+// compacted returns a message without insignificant white space in its values.
 func compacted(t *rapid.T, m jsonrpc.Message) jsonrpc.Message {
 	shrink := func(raw json.RawMessage) json.RawMessage {
 		if raw == nil {
@@ -161,7 +161,7 @@ func TestEncodingRoundTrip(t *testing.T) {
 	})
 }
 
-// A raw value appends itself, or fails.
+// A raw value appends itself, or returns an error.
 type raw struct {
 	json.RawMessage
 	err error
@@ -170,7 +170,7 @@ type raw struct {
 func (r raw) AppendJSON(dst []byte) ([]byte, error) { return append(dst, r.RawMessage...), r.err }
 func (r raw) SizeJSON() int                         { return len(r.RawMessage) / 2 } // an estimate
 
-// A value that appends itself makes the frame that its text makes, unless it fails.
+// A value that appends itself gives the same frame as its JSON, unless it fails.
 func TestValuesAppendThemselves(t *testing.T) {
 	id := jsonrpc.IntegerID(1)
 	for _, text := range []string{`{}`, "{\n\"a\":\r\n[1]}", `{"a":"\n"}`} {

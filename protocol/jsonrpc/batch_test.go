@@ -48,8 +48,8 @@ func TestBadElementOfABatchLeavesTheOthers(t *testing.T) {
 	}
 }
 
-// An element that is an array is no batch within the batch; any other keeps its
-// own reason.
+// An element that is an array is not a nested batch. Each other invalid element has its own
+// reason.
 //
 // Guarantees: G-0017.8
 func TestBadElementSaysWhy(t *testing.T) {
@@ -73,7 +73,7 @@ func TestDecodeBatchTakesASingleMessage(t *testing.T) {
 	_, err = decodeBatch(`{"jsonrpc":"2.0","id":3,"method":1}`)
 	var refusal *jsonrpc.DecodeError
 	if !errors.As(err, &refusal) || refusal.ID != jsonrpc.IntegerID(3) {
-		t.Errorf("a bad single message gives %v", err)
+		t.Errorf("an invalid single message gives %v", err)
 	}
 }
 

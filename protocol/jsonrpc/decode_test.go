@@ -14,14 +14,14 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
-// sameID lets cmp compare messages.
+// sameID makes cmp compare ids.
 var sameID = cmp.Comparer(func(a, b jsonrpc.ID) bool { return a == b })
 
 func decode(frame string) (jsonrpc.Message, error) {
 	return jsonrpc.Decode([]byte(frame), jsonrpc.Limits{})
 }
 
-// refused decodes a frame that must be refused, with a code.
+// refused decodes a frame that must be refused with a code.
 func refused(t *testing.T, frame string, code int64) *jsonrpc.DecodeError {
 	t.Helper()
 	m, err := decode(frame)
@@ -224,12 +224,12 @@ func TestReplyDue(t *testing.T) {
 		jsonrpc.KindNotification: false, jsonrpc.KindResult: false, jsonrpc.KindError: false,
 	} {
 		if refusal := (&jsonrpc.DecodeError{Kind: kind}); refusal.ReplyDue() != due {
-			t.Errorf("reply due to a bad %v: %v", kind, !due)
+			t.Errorf("reply due to an invalid %v: %v", kind, !due)
 		}
 	}
 }
 
-// nested is a request that nests to the given depth.
+// nested returns a request with brackets nested to the given depth.
 func nested(depth int, open, shut string) []byte {
 	return []byte(`{"jsonrpc":"2.0","params":[` + strings.Repeat(open, depth-2) + `1` + strings.Repeat(shut, depth-2) + `],"id":1,"method":"m"}`)
 }
@@ -283,8 +283,7 @@ func TestDecodeDoesNotCopy(t *testing.T) {
 	}
 }
 
-// One collection is enough to free what nothing refers to, and too few to empty a
-// pool.
+// One garbage collection frees what is not referenced, but does not empty a sync.Pool.
 //
 // Guarantees: G-0016.4
 func TestDecodeKeepsNoFrameAlive(t *testing.T) {
@@ -299,13 +298,13 @@ func TestDecodeKeepsNoFrameAlive(t *testing.T) {
 	runtime.GC()
 	for i, frame := range decoded {
 		if frame.Value() != nil {
-			t.Errorf("frame %d of %d is kept alive", i+1, len(decoded))
+			t.Errorf("frame %d of %d is still in memory", i+1, len(decoded))
 		}
 	}
 }
 
-// The bounds are one above what it takes, since under the race detector a pool
-// drops some of what it is given.
+// The bounds are one above the usual number, because under the race detector a sync.Pool
+// drops some values.
 //
 // Guarantees: G-0016.5
 func TestDecodeAllocations(t *testing.T) {
@@ -381,8 +380,8 @@ func TestDefaultValueLimit(t *testing.T) {
 	}
 }
 
-// What can only have been meant as a response is told apart from the request of a
-// peer that happens to use the same id.
+// An invalid response is distinguished from an invalid request of the peer that has the same
+// id.
 //
 // Guarantees: G-0017.10
 func TestMalformedResponseNamesItsRequest(t *testing.T) {
@@ -420,7 +419,7 @@ func TestMalformedResponseNamesItsRequest(t *testing.T) {
 		if !errors.As(err, &refused) {
 			t.Errorf("%.80s: %v", frame, err)
 		} else if refused.IsResponse() != want {
-			t.Errorf("%.80s: is meant as a response: %v, want %v (%v)", frame, !want, want, err)
+			t.Errorf("%.80s: counts as a response: %v, want %v (%v)", frame, !want, want, err)
 		}
 	}
 }

@@ -32,8 +32,8 @@ var fuzzFrames = []string{
 	strings.Repeat(`{"params":[`, 300),
 }
 
-// checkText holds the verdict on a frame against encoding/json, as far as the
-// two grammars agree: ours also wants UTF-8, and a bounded depth.
+// checkText compares whether a frame is accepted with encoding/json, as far as the
+// two grammars agree: Decode also requires UTF-8 and a bounded depth.
 func checkText(t *testing.T, frame []byte, err error) {
 	t.Helper()
 	valid := json.Valid(frame) && utf8.Valid(frame)
@@ -47,15 +47,15 @@ func checkText(t *testing.T, frame []byte, err error) {
 		t.Fatalf("%T is no DecodeError", err)
 	case refusal.Code == jsonrpc.CodeParseError:
 		if valid {
-			t.Fatalf("not seen as JSON: %q: %v", frame, err)
+			t.Fatalf("reported as invalid JSON: %q: %v", frame, err)
 		}
 	case !valid && !errors.Is(err, jsonrpc.ErrTooDeep):
-		t.Fatalf("seen as JSON: %q: %v", frame, err)
+		t.Fatalf("reported as valid JSON: %q: %v", frame, err)
 	}
 }
 
-// checkMessage holds a message against what encoding/json reads in the frame,
-// and against what Decode reads in a frame written from the message.
+// checkMessage compares a message with what encoding/json decodes from the frame, and
+// with what Decode gives for a frame encoded from the message.
 func checkMessage(t *testing.T, frame []byte, m jsonrpc.Message) {
 	t.Helper()
 	var members map[string]json.RawMessage
@@ -76,7 +76,7 @@ func checkMessage(t *testing.T, frame []byte, m jsonrpc.Message) {
 	}
 	isCall := m.Kind == jsonrpc.KindRequest || m.Kind == jsonrpc.KindNotification
 	if isCall && !bytes.Equal(members["params"], m.Params) || !bytes.Equal(members["result"], m.Result) {
-		t.Fatalf("%s holds %+v", frame, m)
+		t.Fatalf("%s was decoded as %+v", frame, m)
 	}
 	again, err := jsonrpc.Decode(appendMessage(nil, m), jsonrpc.Limits{})
 	if err != nil {
@@ -168,7 +168,7 @@ func FuzzParseID(f *testing.F) {
 	})
 }
 
-// idValue is what encoding/json reads: a string, or the exact integer in digits.
+// idValue returns what encoding/json decodes: a string, or the exact integer in digits.
 func idValue(t *testing.T, literal []byte) any {
 	t.Helper()
 	decoder := json.NewDecoder(bytes.NewReader(literal))
@@ -188,7 +188,7 @@ func idValue(t *testing.T, literal []byte) any {
 	return json.Number(integer.String())
 }
 
-// idNumber is the integer that a literal of at most 64 bytes is equal to, or nil.
+// idNumber returns the integer that a literal of at most 64 bytes equals, or nil.
 func idNumber(literal []byte) *big.Int {
 	text := string(bytes.TrimSpace(literal))
 	mantissa, exponent, _ := strings.Cut(strings.ToLower(text), "e")

@@ -85,13 +85,13 @@ func TestIDEqualityIsTypeAndValue(t *testing.T) {
 		t.Error("1 equals its string")
 	}
 	if parse(` 1 `) != jsonrpc.IntegerID(1) || parse(`"\u0041"`) != jsonrpc.StringID("A") {
-		t.Error("a parsed id differs from the same id made here")
+		t.Error("a parsed id differs from the same id of IntegerID")
 	}
 	if jsonrpc.StringID("\xff") != parse(`"�"`) {
-		t.Error("StringID differs from what is written for it")
+		t.Error("StringID differs from the parsed id of its JSON")
 	}
 	if (jsonrpc.ID{}) == jsonrpc.IntegerID(0) || (jsonrpc.ID{}) == jsonrpc.StringID("") {
-		t.Error("no id equals an id")
+		t.Error("the zero ID equals another ID")
 	}
 }
 

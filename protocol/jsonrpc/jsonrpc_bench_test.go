@@ -10,9 +10,8 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
-// A standardMessage is what encoding/json needs to tell the kinds apart. It
-// folds case, takes the last of repeated members and mends invalid UTF-8, so it
-// does less than Decode.
+// A standardMessage contains what encoding/json needs to distinguish the kinds. It ignores
+// case, accepts repeated members and repairs invalid UTF-8, so it does less than Decode.
 type standardMessage struct {
 	Version string          `json:"jsonrpc"`
 	ID      json.RawMessage `json:"id,omitempty"`

@@ -41,7 +41,7 @@ func TestMemberAllocatesNothing(t *testing.T) {
 	}
 }
 
-// FuzzMember holds Member against encoding/json, and lets it read what is no JSON.
+// FuzzMember compares Member with encoding/json, and calls it with invalid JSON.
 func FuzzMember(f *testing.F) {
 	for _, seed := range []string{`{"a":1,"b":[2,{"a":"\""}]}`, `{"a" : "x\\" , "a":null}`, `{"a":`, `{"a"`, `{"a":1}}`, `"\`, `{"\`, `{"a":[}`, `{"a":1,`} {
 		f.Add([]byte(seed))

@@ -8,9 +8,9 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
-// The examples of https://www.jsonrpc.org/specification, section 7: what is sent
-// to a server whose only methods are those of the examples. Each frame is read as
-// the kinds named, and a refusal by its code and whether a reply is due.
+// The examples of https://www.jsonrpc.org/specification, section 7. For each frame that is
+// sent to the server, the test names the kinds of its messages, or the code of the refusal and
+// whether a reply is due.
 //
 // Guarantees: G-0017.1, G-0017.8, G-0017.10
 func TestSpecificationExamples(t *testing.T) {

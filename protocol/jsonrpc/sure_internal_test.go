@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// sureFrames are frames of which decodeSure is sure, and unsureFrames are not.
+// sureFrames are frames that decodeSure accepts. It leaves unsureFrames to the other decoder.
 var (
 	sureFrames = []string{
 		`{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":[1,{"b":"\u00e9\n"}]}}`,
@@ -30,12 +30,12 @@ var (
 func TestUsualMessagesAreReadInOnePass(t *testing.T) {
 	for _, frame := range sureFrames {
 		if _, sure := decodeSure([]byte(frame), Limits{}); !sure {
-			t.Errorf("not sure of %s", frame)
+			t.Errorf("decodeSure does not accept %s", frame)
 		}
 	}
 	for _, frame := range unsureFrames {
 		if _, sure := decodeSure([]byte(frame), Limits{}); sure {
-			t.Errorf("sure of %s", frame)
+			t.Errorf("decodeSure accepts %s", frame)
 		}
 	}
 }

@@ -8,9 +8,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// What is inside params and results is decoded elsewhere, with
-// go-json-experiment/json and fields of the standard RawMessage. Its behaviour
-// that we rely on is held here.
+// Params and results are decoded elsewhere, with go-json-experiment/json and fields of type
+// encoding/json.RawMessage. This test checks the behaviour that those decoders rely on.
 //
 // Guarantees: G-0016.7
 func TestTypedDecodingKeepsRawValues(t *testing.T) {
@@ -43,7 +42,7 @@ func TestTypedDecodingKeepsRawValues(t *testing.T) {
 	var p params
 	for _, text := range []string{`{"name":"n","arguments":{"a":1,"a":2}}`, `{"name":"\ud800"}`} {
 		if err := jsonv2.Unmarshal([]byte(text), &p); err == nil {
-			t.Errorf("%s is accepted without being asked for", text)
+			t.Errorf("%s is accepted without the option for it", text)
 		}
 	}
 }

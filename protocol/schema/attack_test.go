@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// twoKinds refers to itself from two alternatives, as the schema of a tree of two
-// kinds of nodes does. Without a memo each level of a value doubles the work.
+// twoKinds refers to itself from two alternatives, like the schema of a tree with two kinds
+// of nodes. Without the memo, each level of a value would double the work.
 const twoKinds = `{"type":"object","properties":{"n":{"$ref":"#/$defs/node"}},"$defs":{"node":{"oneOf":[` +
 	`{"properties":{"kind":{"const":"a"},"next":{"$ref":"#/$defs/node"}}},` +
 	`{"properties":{"kind":{"const":"b"},"next":{"$ref":"#/$defs/node"}}}]}}}`
@@ -20,7 +20,7 @@ func nested(before, inside, after string, depth int) string {
 	return strings.Repeat(before, depth) + inside + strings.Repeat(after, depth)
 }
 
-// The work is in proportion to the value, or ends with ErrTooCostly.
+// The work is proportional to the size of the value, or ends with ErrTooCostly.
 //
 // Guarantees: G-0016.9
 func TestAttacksTakeFewSteps(t *testing.T) {
@@ -59,7 +59,7 @@ func TestAttacksTakeFewSteps(t *testing.T) {
 	}
 }
 
-// doublingInPlace has 2^n ways through it.
+// doublingInPlace returns a schema that applies 2^n schemas to one value.
 func doublingInPlace(n int) string {
 	var defs strings.Builder
 	for i := range n {
@@ -81,7 +81,7 @@ func manyPatterns(n int) string     { return many(n, `"^(a|b)*#$":{}`) }
 func manyMembers(n int) string      { return many(n, `"a#":0`) }
 func manyDependencies(n int) string { return many(n, `"a#":["a0","a4999"]`) }
 
-// Validate gives up when its context is done.
+// Validate ends when its context ends.
 //
 // Guarantees: G-0016.9
 func TestValidateStopsWithItsContext(t *testing.T) {
@@ -98,8 +98,8 @@ func TestValidateStopsWithItsContext(t *testing.T) {
 	}
 }
 
-// A document of many small values takes memory in proportion to its bytes: 16
-// bytes for each value, where a tree of Go values takes more than a hundred.
+// The memory for a document of many small values is proportional to its size: 16 bytes for
+// each value, where a tree of Go values takes more than a hundred.
 func TestValidationTakesLittleMemory(t *testing.T) {
 	v, err := Compile(json.RawMessage(`{"type":"object","properties":{"message":{"type":"string"}}}`))
 	if err != nil {
@@ -119,7 +119,7 @@ func TestValidationTakesLittleMemory(t *testing.T) {
 	}
 }
 
-// What is wrong is told with its place.
+// An error says which part of the value does not fit.
 func TestFaultsAreTold(t *testing.T) {
 	for _, test := range [][3]string{
 		{`{"type":"object"}`, `[]`, `the value is an array, not an object`},

@@ -46,7 +46,7 @@ func compile(raw json.RawMessage) (*node, error) {
 	}
 	root, open := c.node(c.root), make(map[*node]bool)
 	for _, target := range c.targets { // every cycle contains a reference
-		if c.err == nil && endless(target, open) {
+		if c.err == nil && isEndless(target, open) {
 			c.err = ErrEndless
 		}
 	}
@@ -131,9 +131,9 @@ func (c *compiler) fillObject(n *node, s object) {
 	n.constants = c.constants(s)
 	n.number, n.text, n.array, n.object = c.numberRules(s), c.textRules(s), c.arrayRules(s), c.objectRules(s)
 	n.allOf, n.anyOf, n.oneOf = c.list(s, "allOf"), c.list(s, "anyOf"), c.list(s, "oneOf")
-	n.not, n.when = c.single(s, "not"), c.single(s, "if")
-	if then, orElse := c.single(s, "then"), c.single(s, "else"); n.when != nil {
-		n.then, n.orElse = then, orElse
+	n.not, n.condition = c.single(s, "not"), c.single(s, "if")
+	if then, orElse := c.single(s, "then"), c.single(s, "else"); n.condition != nil {
+		n.then, n.otherwise = then, orElse
 	}
 	for _, definitions := range []string{"$defs", "definitions"} {
 		c.byName(s, definitions) // a malformed definition is refused even if no reference leads to it
@@ -212,11 +212,11 @@ func (c *compiler) numberRules(s object) *numberRules {
 }
 
 func (c *compiler) textRules(s object) *textRules {
-	r := &textRules{shortest: c.size(s, "minLength"), longest: c.size(s, "maxLength")}
+	r := &textRules{minLength: c.size(s, "minLength"), maxLength: c.size(s, "maxLength")}
 	if source, ok := c.text(s, "pattern"); ok {
 		r.pattern = c.pattern(source)
 	}
-	if r.shortest < 0 && r.longest < 0 && r.pattern == nil {
+	if r.minLength < 0 && r.maxLength < 0 && r.pattern == nil {
 		return nil
 	}
 	return r
@@ -254,8 +254,8 @@ func (c *compiler) pattern(source string) *pattern {
 
 func (c *compiler) arrayRules(s object) *arrayRules {
 	r := &arrayRules{
-		prefix: c.list(s, "prefixItems"), shortest: c.size(s, "minItems"), longest: c.size(s, "maxItems"),
-		contains: c.single(s, "contains"), fewest: c.size(s, "minContains"), most: c.size(s, "maxContains"),
+		prefix: c.list(s, "prefixItems"), minItems: c.size(s, "minItems"), maxItems: c.size(s, "maxItems"),
+		contains: c.single(s, "contains"), minContains: c.size(s, "minContains"), maxContains: c.size(s, "maxContains"),
 		unevaluated: c.single(s, "unevaluatedItems"),
 	}
 	if tuple, isTuple := s["items"].([]any); isTuple { // draft-07
@@ -268,7 +268,7 @@ func (c *compiler) arrayRules(s object) *arrayRules {
 	if _, isFlag := s["uniqueItems"].(bool); !isFlag && s["uniqueItems"] != nil {
 		c.fail("uniqueItems is no boolean")
 	}
-	if r.prefix == nil && r.items == nil && r.shortest < 0 && r.longest < 0 && !r.unique && r.contains == nil && r.unevaluated == nil {
+	if r.prefix == nil && r.items == nil && r.minItems < 0 && r.maxItems < 0 && !r.unique && r.contains == nil && r.unevaluated == nil {
 		return nil
 	}
 	return r
@@ -276,8 +276,8 @@ func (c *compiler) arrayRules(s object) *arrayRules {
 
 func (c *compiler) objectRules(s object) *objectRules {
 	r := &objectRules{
-		properties: c.byName(s, "properties"), additional: c.single(s, "additionalProperties"), names: c.single(s, "propertyNames"),
-		required: c.texts(s["required"], "required"), fewest: c.size(s, "minProperties"), most: c.size(s, "maxProperties"),
+		properties: c.byName(s, "properties"), additional: c.single(s, "additionalProperties"), propertyNames: c.single(s, "propertyNames"),
+		required: c.texts(s["required"], "required"), minProperties: c.size(s, "minProperties"), maxProperties: c.size(s, "maxProperties"),
 		dependentSchemas: c.byName(s, "dependentSchemas"), unevaluated: c.single(s, "unevaluatedProperties"),
 	}
 	patterns := c.byName(s, "patternProperties")
@@ -286,7 +286,7 @@ func (c *compiler) objectRules(s object) *objectRules {
 	}
 	c.dependencies(r, s["dependentRequired"], "dependentRequired")
 	c.dependencies(r, s["dependencies"], "dependencies") // draft-07 has both kinds in one keyword
-	if r.properties == nil && r.patterns == nil && r.additional == nil && r.names == nil && r.required == nil && r.fewest < 0 && r.most < 0 &&
+	if r.properties == nil && r.patterns == nil && r.additional == nil && r.propertyNames == nil && r.required == nil && r.minProperties < 0 && r.maxProperties < 0 &&
 		r.dependentRequired == nil && r.dependentSchemas == nil && r.unevaluated == nil {
 		return nil
 	}

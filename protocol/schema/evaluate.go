@@ -16,16 +16,16 @@ type evaluation struct {
 	depth   int
 	stopped error // why the evaluation ended early
 	values  values
-	memo    map[question]answer // the results for the targets of references
+	memo    map[memoKey]memoResult // the results for the targets of references
 }
 
-type question struct {
+type memoKey struct {
 	node       *node
 	at         int
 	collecting bool
 }
 
-type answer struct {
+type memoResult struct {
 	fault fault
 	seen  []bool
 }
@@ -66,7 +66,7 @@ func (e *evaluation) check(n *node, at int, seen []bool) fault {
 	if n.never {
 		return fault{rule: "false", node: n, at: at}
 	}
-	if n.looksAtRest(e.values.all[at].kind == '{') && seen == nil {
+	if n.hasUnevaluated(e.values.all[at].kind == '{') && seen == nil {
 		seen = make([]bool, e.values.count(at))
 	}
 	if n.ref != nil {
@@ -74,21 +74,21 @@ func (e *evaluation) check(n *node, at int, seen []bool) fault {
 			return f
 		}
 	}
-	if f := e.single(n, at); !f.isNone() {
+	if f := e.checkValue(n, at); !f.isNone() {
 		return f
 	}
-	if f := e.inside(n, at, seen); !f.isNone() {
+	if f := e.checkChildren(n, at, seen); !f.isNone() {
 		return f
 	}
 	if f := e.combine(n, at, seen); !f.isNone() {
 		return f
 	}
-	return e.rest(n, at, seen)
+	return e.checkUnevaluated(n, at, seen)
 }
 
-// looksAtRest reports whether the schema has unevaluatedItems or
+// hasUnevaluated reports whether the schema has unevaluatedItems or
 // unevaluatedProperties.
-func (n *node) looksAtRest(isObject bool) bool {
+func (n *node) hasUnevaluated(isObject bool) bool {
 	if isObject {
 		return n.object != nil && n.object.unevaluated != nil
 	}
@@ -97,7 +97,7 @@ func (n *node) looksAtRest(isObject bool) bool {
 
 // follow applies the target of a reference, or takes the result from the memo.
 func (e *evaluation) follow(target *node, at int, seen []bool) fault {
-	q := question{target, at, seen != nil}
+	q := memoKey{target, at, seen != nil}
 	known, ok := e.memo[q]
 	if !ok {
 		known.seen = make([]bool, len(seen))
@@ -110,7 +110,7 @@ func (e *evaluation) follow(target *node, at int, seen []bool) fault {
 		known.fault = e.apply(target, at, known.seen)
 		switch {
 		case e.memo == nil:
-			e.memo = make(map[question]answer)
+			e.memo = make(map[memoKey]memoResult)
 		case len(e.memo) >= maxMemo:
 			clear(e.memo)
 		}
@@ -120,8 +120,8 @@ func (e *evaluation) follow(target *node, at int, seen []bool) fault {
 	return known.fault
 }
 
-// also applies another schema to the same value.
-func (e *evaluation) also(n *node, at int, seen []bool) fault {
+// applySame applies another schema to the same value.
+func (e *evaluation) applySame(n *node, at int, seen []bool) fault {
 	if seen == nil {
 		return e.apply(n, at, nil)
 	}
@@ -143,8 +143,8 @@ func (e *evaluation) merge(seen, own []bool, f fault) {
 	}
 }
 
-// single checks a value by itself.
-func (e *evaluation) single(n *node, at int) fault {
+// checkValue checks a value by itself.
+func (e *evaluation) checkValue(n *node, at int) fault {
 	kind := e.values.all[at].kind
 	broken := func(rule string) fault { return fault{rule: rule, node: n, at: at} }
 	if n.types != 0 && !e.isOf(n.types, at) {
@@ -174,9 +174,9 @@ func (e *evaluation) single(n *node, at int) fault {
 		switch {
 		case !e.step(len(text) / 64):
 			return broken("stopped")
-		case r.shortest > length:
+		case r.minLength > length:
 			return broken("minLength")
-		case r.longest >= 0 && r.longest < length:
+		case r.maxLength >= 0 && r.maxLength < length:
 			return broken("maxLength")
 		case r.pattern != nil && !e.matches(r.pattern, text):
 			return broken("pattern")
@@ -229,8 +229,8 @@ func (e *evaluation) matches(p *pattern, text []byte) bool {
 	return e.step((len(text)+1)*p.size/8) && p.re.Match(text)
 }
 
-// inside checks the elements of an array, or the members of an object.
-func (e *evaluation) inside(n *node, at int, seen []bool) fault {
+// checkChildren checks the elements of an array, or the members of an object.
+func (e *evaluation) checkChildren(n *node, at int, seen []bool) fault {
 	switch kind := e.values.all[at].kind; {
 	case kind == '[' && n.array != nil:
 		return e.elements(n, at, seen)
@@ -265,13 +265,13 @@ func (e *evaluation) elements(n *node, at int, seen []bool) fault {
 	}
 	broken := func(rule string) fault { return fault{rule: rule, node: n, at: at} }
 	switch {
-	case count < r.shortest:
+	case count < r.minItems:
 		return broken("minItems")
-	case r.longest >= 0 && count > r.longest:
+	case r.maxItems >= 0 && count > r.maxItems:
 		return broken("maxItems")
-	case r.contains != nil && (r.fewest < 0 && fitting == 0 || fitting < r.fewest):
+	case r.contains != nil && (r.minContains < 0 && fitting == 0 || fitting < r.minContains):
 		return broken("contains")
-	case r.contains != nil && r.most >= 0 && fitting > r.most:
+	case r.contains != nil && r.maxContains >= 0 && fitting > r.maxContains:
 		return broken("maxContains")
 	case r.unique && !e.isUnique(at):
 		return broken("uniqueItems")
@@ -311,8 +311,8 @@ func (e *evaluation) members(n *node, at int, seen []bool) fault {
 		if !e.step(1) {
 			return fault{rule: "stopped", node: n, at: at}
 		}
-		if r.names != nil {
-			if f := e.apply(r.names, i, nil); !f.isNone() {
+		if r.propertyNames != nil {
+			if f := e.apply(r.propertyNames, i, nil); !f.isNone() {
 				return f
 			}
 		}
@@ -320,11 +320,11 @@ func (e *evaluation) members(n *node, at int, seen []bool) fault {
 		if r.isRequired[string(name)] {
 			required++
 		}
-		f, looked := e.member(n, at, name, i+1)
+		f, evaluated := e.member(n, at, name, i+1)
 		if !f.isNone() {
 			return f
 		}
-		if looked {
+		if evaluated {
 			mark(seen, count)
 		}
 		count++
@@ -337,7 +337,7 @@ func (e *evaluation) members(n *node, at int, seen []bool) fault {
 			}
 		}
 		if dependent := r.dependentSchemas[string(name)]; dependent != nil {
-			if f := e.also(dependent, at, seen); !f.isNone() {
+			if f := e.applySame(dependent, at, seen); !f.isNone() {
 				return f
 			}
 		}
@@ -345,9 +345,9 @@ func (e *evaluation) members(n *node, at int, seen []bool) fault {
 	switch {
 	case required < len(r.isRequired):
 		return fault{rule: "required", node: n, at: at}
-	case count < r.fewest:
+	case count < r.minProperties:
 		return fault{rule: "minProperties", node: n, at: at}
-	case r.most >= 0 && count > r.most:
+	case r.maxProperties >= 0 && count > r.maxProperties:
 		return fault{rule: "maxProperties", node: n, at: at}
 	}
 	return fault{}
@@ -355,13 +355,13 @@ func (e *evaluation) members(n *node, at int, seen []bool) fault {
 
 // member checks one member of an object. It reports whether any rule applied to
 // it.
-func (e *evaluation) member(n *node, object int, name []byte, at int) (f fault, looked bool) {
+func (e *evaluation) member(n *node, object int, name []byte, at int) (f fault, evaluated bool) {
 	r := n.object
 	if property := r.properties[string(name)]; property != nil {
 		if f := e.apply(property, at, nil); !f.isNone() {
 			return f, true
 		}
-		looked = true
+		evaluated = true
 	}
 	for _, pattern := range r.patterns {
 		if !e.matches(pattern.pattern, name) {
@@ -370,11 +370,11 @@ func (e *evaluation) member(n *node, object int, name []byte, at int) (f fault, 
 		if f := e.apply(pattern.node, at, nil); !f.isNone() {
 			return f, true
 		}
-		looked = true
+		evaluated = true
 	}
 	switch {
-	case looked || r.additional == nil:
-		return fault{}, looked
+	case evaluated || r.additional == nil:
+		return fault{}, evaluated
 	case r.additional.never:
 		return fault{rule: "additionalProperties", node: n, at: object, name: string(name)}, true
 	default:
@@ -386,15 +386,15 @@ func (e *evaluation) member(n *node, object int, name []byte, at int) (f fault, 
 func (e *evaluation) combine(n *node, at int, seen []bool) fault {
 	broken := func(rule string) fault { return fault{rule: rule, node: n, at: at} }
 	for _, one := range n.allOf {
-		if f := e.also(one, at, seen); !f.isNone() {
+		if f := e.applySame(one, at, seen); !f.isNone() {
 			return f
 		}
 	}
-	if n.anyOf != nil && e.fitting(n.anyOf, at, seen, seen == nil) == 0 {
+	if n.anyOf != nil && e.countFitting(n.anyOf, at, seen, seen == nil) == 0 {
 		return broken("anyOf")
 	}
 	if n.oneOf != nil {
-		switch e.fitting(n.oneOf, at, seen, false) {
+		switch e.countFitting(n.oneOf, at, seen, false) {
 		case 0:
 			return broken("anyOf")
 		case 1:
@@ -405,23 +405,23 @@ func (e *evaluation) combine(n *node, at int, seen []bool) fault {
 	if n.not != nil && e.apply(n.not, at, nil).isNone() {
 		return broken("not")
 	}
-	if n.when == nil {
+	if n.condition == nil {
 		return fault{}
 	}
-	branch := n.orElse
-	if e.also(n.when, at, seen).isNone() {
+	branch := n.otherwise
+	if e.applySame(n.condition, at, seen).isNone() {
 		branch = n.then
 	}
 	if branch == nil {
 		return fault{}
 	}
-	return e.also(branch, at, seen)
+	return e.applySame(branch, at, seen)
 }
 
-// fitting counts the schemas that a value fits.
-func (e *evaluation) fitting(all []*node, at int, seen []bool, firstOnly bool) (count int) {
+// countFitting counts the schemas that a value fits.
+func (e *evaluation) countFitting(all []*node, at int, seen []bool, firstOnly bool) (count int) {
 	for _, one := range all {
-		if e.also(one, at, seen).isNone() {
+		if e.applySame(one, at, seen).isNone() {
 			count++
 		}
 		if firstOnly && count > 0 || e.stopped != nil {
@@ -431,10 +431,10 @@ func (e *evaluation) fitting(all []*node, at int, seen []bool, firstOnly bool) (
 	return count
 }
 
-// rest checks the elements or members that no other keyword has evaluated.
-func (e *evaluation) rest(n *node, at int, seen []bool) fault {
+// checkUnevaluated checks the elements or members that no other keyword has evaluated.
+func (e *evaluation) checkUnevaluated(n *node, at int, seen []bool) fault {
 	isObject := e.values.all[at].kind == '{'
-	if !n.looksAtRest(isObject) {
+	if !n.hasUnevaluated(isObject) {
 		return fault{}
 	}
 	rule, i := n.unevaluated(isObject), at+1

@@ -55,19 +55,19 @@ func (e *evaluation) reason(f fault) string {
 	case "multipleOf":
 		return fmt.Sprintf("is not a multiple of %s", decimal(n.number.multiple))
 	case "minLength":
-		return fmt.Sprintf("is shorter than %d characters", n.text.shortest)
+		return fmt.Sprintf("is shorter than %d characters", n.text.minLength)
 	case "maxLength":
-		return fmt.Sprintf("is longer than %d characters", n.text.longest)
+		return fmt.Sprintf("is longer than %d characters", n.text.maxLength)
 	case "pattern":
 		return fmt.Sprintf("does not match the pattern %.200q", n.text.pattern.source)
 	case "minItems":
-		return fmt.Sprintf("has fewer than %d elements", n.array.shortest)
+		return fmt.Sprintf("has fewer than %d elements", n.array.minItems)
 	case "maxItems":
-		return fmt.Sprintf("has more than %d elements", n.array.longest)
+		return fmt.Sprintf("has more than %d elements", n.array.maxItems)
 	case "contains":
-		return fmt.Sprintf("has fewer than %d elements that fit the schema of contains", max(1, n.array.fewest))
+		return fmt.Sprintf("has fewer than %d elements that fit the schema of contains", max(1, n.array.minContains))
 	case "maxContains":
-		return fmt.Sprintf("has more than %d elements that fit the schema of contains", n.array.most)
+		return fmt.Sprintf("has more than %d elements that fit the schema of contains", n.array.maxContains)
 	case "uniqueItems":
 		return "has two equal elements"
 	case "unevaluatedItems":
@@ -78,9 +78,9 @@ func (e *evaluation) reason(f fault) string {
 	case "dependentRequired":
 		return fmt.Sprintf("lacks the member %.100q, which another member needs", f.name)
 	case "minProperties":
-		return fmt.Sprintf("has fewer than %d members", n.object.fewest)
+		return fmt.Sprintf("has fewer than %d members", n.object.minProperties)
 	case "maxProperties":
-		return fmt.Sprintf("has more than %d members", n.object.most)
+		return fmt.Sprintf("has more than %d members", n.object.maxProperties)
 	case "additionalProperties":
 		return fmt.Sprintf("has the member %.100q, which the schema does not allow", f.name)
 	case "anyOf":

@@ -48,8 +48,8 @@ type node struct {
 	array     *arrayRules
 	object    *objectRules
 
-	allOf, anyOf, oneOf     []*node
-	not, when, then, orElse *node // not, if, then, else
+	allOf, anyOf, oneOf             []*node
+	not, condition, then, otherwise *node // not, if, then, else
 }
 
 // constants are the values of an enum, by their hash.
@@ -65,8 +65,8 @@ type numberRules struct {
 }
 
 type textRules struct {
-	shortest, longest int
-	pattern           *pattern
+	minLength, maxLength int
+	pattern              *pattern
 }
 
 // A pattern is a regular expression and the number of its instructions.
@@ -77,26 +77,26 @@ type pattern struct {
 }
 
 type arrayRules struct {
-	prefix            []*node
-	items             *node // for the elements after the prefix
-	shortest, longest int
-	unique            bool
-	contains          *node
-	fewest, most      int // how many elements must and may fit contains
-	unevaluated       *node
+	prefix                   []*node
+	items                    *node // for the elements after the prefix
+	minItems, maxItems       int
+	unique                   bool
+	contains                 *node
+	minContains, maxContains int // how many elements must and may fit contains
+	unevaluated              *node
 }
 
 type objectRules struct {
-	properties        map[string]*node
-	patterns          []patternRule
-	additional        *node
-	names             *node
-	required          []string
-	isRequired        map[string]bool
-	fewest, most      int
-	dependentRequired map[string][]string
-	dependentSchemas  map[string]*node
-	unevaluated       *node
+	properties                   map[string]*node
+	patterns                     []patternRule
+	additional                   *node
+	propertyNames                *node
+	required                     []string
+	isRequired                   map[string]bool
+	minProperties, maxProperties int
+	dependentRequired            map[string][]string
+	dependentSchemas             map[string]*node
+	unevaluated                  *node
 }
 
 type patternRule struct {
@@ -104,8 +104,8 @@ type patternRule struct {
 	node *node
 }
 
-// endless reports whether a schema applies itself to the same value again.
-func endless(n *node, open map[*node]bool) bool {
+// isEndless reports whether a schema applies itself to the same value again.
+func isEndless(n *node, open map[*node]bool) bool {
 	if n == nil {
 		return false
 	}
@@ -114,7 +114,7 @@ func endless(n *node, open map[*node]bool) bool {
 	}
 	open[n] = true
 	for _, one := range n.inPlace() {
-		if endless(one, open) {
+		if isEndless(one, open) {
 			return true
 		}
 	}
@@ -124,7 +124,7 @@ func endless(n *node, open map[*node]bool) bool {
 
 // inPlace lists the schemas that a schema applies to the same value.
 func (n *node) inPlace() []*node {
-	all := slices.Concat(n.allOf, n.anyOf, n.oneOf, []*node{n.ref, n.not, n.when, n.then, n.orElse})
+	all := slices.Concat(n.allOf, n.anyOf, n.oneOf, []*node{n.ref, n.not, n.condition, n.then, n.otherwise})
 	if n.object != nil {
 		all = slices.AppendSeq(all, maps.Values(n.object.dependentSchemas))
 	}

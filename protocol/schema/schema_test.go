@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A peer's schema can neither hang nor end the process.
+// No schema of a peer makes the process hang or crash.
 //
 // Guarantees: G-0016.10
 func TestOnlySchemasThatEndSoonAreCompiled(t *testing.T) {
@@ -75,7 +75,7 @@ func TestOnlySchemasThatEndSoonAreCompiled(t *testing.T) {
 	}
 }
 
-// doubling is a schema with 2^n ways through it.
+// doubling returns a schema that applies 2^n schemas to one value.
 func doubling(n int) string {
 	var defs strings.Builder
 	for i := range n {
@@ -113,7 +113,7 @@ func TestRefusalsAreTold(t *testing.T) {
 	}
 }
 
-// Whatever is compiled validates whatever value there is, and ends.
+// Each schema that compiles validates each value, and ends.
 func FuzzCompile(f *testing.F) {
 	for _, raw := range []string{doubling(3), `{"$ref": "#"}`, `{"type": ["string", 7]}`, `{"items": {"$ref": "#"}}`, `[]`} {
 		f.Add([]byte(raw), []byte(`{"a":[1,{"a":null}]}`))

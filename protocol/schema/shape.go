@@ -11,12 +11,12 @@ import (
 // have. It finds in one pass that most values surely fit. About the other
 // values it says nothing. Every value fits a nil shape.
 type shape struct {
-	types   types             // 0: any type
-	members map[string]*shape // the schemas of members, by name
-	needed  map[string]bool   // the names of required members
-	others  *shape            // the schema of all other members
-	closed  bool              // other members are not allowed
-	items   *shape
+	types      types             // 0: any type
+	properties map[string]*shape // the schemas of members, by name
+	required   map[string]bool   // the names of required members
+	additional *shape            // the schema of all other members
+	closed     bool              // other members are not allowed
+	items      *shape
 }
 
 // shapeOf returns the shape of a schema. It reports false if the schema has other
@@ -41,7 +41,7 @@ func (s *shape) addItems(r *arrayRules) (ok bool) {
 	if r == nil {
 		return true
 	}
-	if r.prefix != nil || r.shortest >= 0 || r.longest >= 0 || r.unique || r.contains != nil || r.unevaluated != nil {
+	if r.prefix != nil || r.minItems >= 0 || r.maxItems >= 0 || r.unique || r.contains != nil || r.unevaluated != nil {
 		return false
 	}
 	s.items, ok = shapeOf(r.items)
@@ -52,20 +52,20 @@ func (s *shape) addMembers(r *objectRules) (ok bool) {
 	if r == nil {
 		return true
 	}
-	if r.patterns != nil || r.names != nil || r.fewest >= 0 || r.most >= 0 ||
+	if r.patterns != nil || r.propertyNames != nil || r.minProperties >= 0 || r.maxProperties >= 0 ||
 		r.dependentRequired != nil || r.dependentSchemas != nil || r.unevaluated != nil {
 		return false
 	}
-	s.members, s.needed = make(map[string]*shape, len(r.properties)), r.isRequired
+	s.properties, s.required = make(map[string]*shape, len(r.properties)), r.isRequired
 	for name, property := range r.properties {
-		if s.members[name], ok = shapeOf(property); !ok {
+		if s.properties[name], ok = shapeOf(property); !ok {
 			return false
 		}
 	}
 	if s.closed = r.additional != nil && r.additional.never; s.closed {
 		return true
 	}
-	s.others, ok = shapeOf(r.additional)
+	s.additional, ok = shapeOf(r.additional)
 	return ok
 }
 
@@ -130,22 +130,22 @@ func (s *shape) readNumber(text *scan.Text) {
 
 // readObject counts the required members. No name occurs twice.
 func (s *shape) readObject(text *scan.Text) {
-	needed := len(s.needed)
+	missing := len(s.required)
 	for name := range text.Members {
-		if s.needed[string(name)] {
-			needed--
+		if s.required[string(name)] {
+			missing--
 		}
-		member, named := s.members[string(name)]
+		member, named := s.properties[string(name)]
 		switch {
 		case named:
 			member.read(text)
 		case s.closed:
 			text.Fail()
 		default:
-			s.others.read(text)
+			s.additional.read(text)
 		}
 	}
-	if needed > 0 {
+	if missing > 0 {
 		text.Fail()
 	}
 }

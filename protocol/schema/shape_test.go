@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A shape is sure of nothing that the full validator refuses and, of what is
-// written plainly, of everything that it takes.
+// A shape accepts no value that the full validator refuses. It accepts each value in usual
+// notation that the full validator accepts.
 func TestShapeAgreesWithTheValidator(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		raw := anySchema(2).Draw(t, "schema")
@@ -23,7 +23,7 @@ func TestShapeAgreesWithTheValidator(t *testing.T) {
 		}
 		plain := anyValue(2, plainLeaf(), `"a"`, `"b"`, `"c"`).Draw(t, "plain value")
 		if sure, fits := v.shape.surelyFits([]byte(plain)), v.fitsInFull(plain); sure != fits {
-			t.Fatalf("%s of %s: sure %t, fits %t", plain, raw, sure, fits)
+			t.Fatalf("%s with %s: accepted by the shape %t, fits %t", plain, raw, sure, fits)
 		}
 		odd := anyValue(2, rapid.OneOf(plainLeaf(), oddLeaf()), `"a"`, `"b"`, `"c"`, `"\u0061"`, "\"\xff\"").Draw(t, "value")
 		if v.shape.surelyFits([]byte(odd)) && !v.fitsInFull(odd) {
@@ -36,7 +36,7 @@ func (v *Validator) fitsInFull(raw string) bool {
 	return (&Validator{root: v.root}).Validate(context.Background(), json.RawMessage(raw)) == nil
 }
 
-// Another spelling of a name is not another name.
+// A name with an escape is the same name as without.
 func TestShapeIsNotSureOfEscapes(t *testing.T) {
 	v, err := Compile(json.RawMessage(`{"properties":{"a":{"type":"string"}}}`))
 	if err != nil {
@@ -49,7 +49,7 @@ func TestShapeIsNotSureOfEscapes(t *testing.T) {
 	}
 }
 
-// Every other keyword is left to the full validator.
+// A schema with any other keyword has no shape.
 func TestShapeIsOfShapesOnly(t *testing.T) {
 	for _, raw := range []string{
 		`{"enum":[1]}`, `{"const":1}`, `{"minimum":1}`, `{"maxLength":1}`, `{"pattern":"a"}`, `{"prefixItems":[{}]}`, `{"minItems":1}`,
@@ -107,12 +107,12 @@ func plainLeaf() *rapid.Generator[string] {
 	return rapid.SampledFrom([]string{`"a"`, `"\n"`, `true`, `false`, `null`, `0`, `-17`, `1.5`, `{}`, `[]`})
 }
 
-// oddLeaf is what is unusual, or no JSON.
+// oddLeaf draws a value in unusual notation, or invalid JSON.
 func oddLeaf() *rapid.Generator[string] {
 	return rapid.SampledFrom([]string{`1.0`, `1e3`, `1e999`, `123456789012345678901`, `"\ud800"`, "\"\xff\"", ` 1 `, `01`, `}`, `1 2`, ``, `"`})
 }
 
-// anyValue may have repeated names.
+// anyValue draws a value that may have repeated names.
 func anyValue(depth int, leaf *rapid.Generator[string], names ...string) *rapid.Generator[string] {
 	if depth == 0 {
 		return leaf
@@ -127,7 +127,7 @@ func anyValue(depth int, leaf *rapid.Generator[string], names ...string) *rapid.
 	return rapid.OneOf(leaf, list, object, object)
 }
 
-// What is not exactly one value that surely fits is left to the full validator.
+// A shape does not accept anything but one value that fits.
 func TestShapeIsNotSure(t *testing.T) {
 	for _, c := range [][2]string{
 		{`{}`, `1 2`}, {`{}`, `{} {}`}, {`{"type":"object"}`, `{}}`},
@@ -139,12 +139,12 @@ func TestShapeIsNotSure(t *testing.T) {
 			t.Fatal(c, err)
 		}
 		if v.shape.surelyFits([]byte(c[1])) {
-			t.Errorf("%s is sure of %s", c[0], c[1])
+			t.Errorf("the shape of %s accepts %s", c[0], c[1])
 		}
 	}
 }
 
-// Whatever the schema and the value, what the shape is sure of fits in full.
+// For any schema and value, a value that the shape accepts fits.
 func FuzzShape(f *testing.F) {
 	for _, s := range []string{`{"type":"object","properties":{"a":{"type":["string","null"]},"b":{"type":"integer"}},"required":["a","a"],"additionalProperties":false}`,
 		`{"items":{"type":"number"},"type":[]}`, `true`, `{"additionalProperties":{"type":"array","items":{}}}`, `{"type":"integer","format":"int64","default":"x"}`, `{"properties":{"":{"type":"object"}}}`, `{"$schema":"http://json-schema.org/draft-07/schema#","items":{"type":"string"},"required":["a"]}`} {
@@ -163,7 +163,7 @@ func FuzzShape(f *testing.F) {
 			t.Fatal("value changed")
 		}
 		if sure && !c.fitsInFull(keep) {
-			t.Fatalf("%s sure of %s", s, v)
+			t.Fatalf("the shape of %s accepts %s, which does not fit", s, v)
 		}
 	})
 }

@@ -11,8 +11,7 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/schema"
 )
 
-// The JSON Schema Test Suite passes, save for the schemas with references that
-// are refused.
+// The JSON Schema Test Suite passes, except for schemas whose references are refused.
 func TestSuite(t *testing.T) {
 	for dialect, want := range map[string]struct{ passed, refused int }{"draft2020-12": {982, 56}, "draft7": {854, 28}} {
 		files, err := filepath.Glob(filepath.Join("testdata", "suite", dialect, "*.json"))
@@ -68,7 +67,7 @@ func suite(t *testing.T, dialect, file string) (passed, refused int) {
 	return passed, refused
 }
 
-// inDialect says which dialect a schema has, if it is not the default.
+// inDialect adds the dialect to a schema, unless it is the default.
 func inDialect(dialect string, raw json.RawMessage) json.RawMessage {
 	members, isObject := strings.CutPrefix(string(raw), "{")
 	if dialect != "draft7" || !isObject || strings.Contains(members, "$schema") {
