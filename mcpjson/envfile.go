@@ -29,7 +29,7 @@ func readEnvFile(v *values, n node) []string {
 		v.wrong(n, "%s cannot be read: %s", written, plain(err.Error()))
 		return nil
 	}
-	if within, err := v.expansion.afford(len(content)); !within {
+	if within, err := v.expansion.spend(len(content)); !within {
 		if err != nil {
 			v.wrong(n, "%v", err)
 		}

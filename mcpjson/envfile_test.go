@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestEnvFile reads what people write into .env files.
+// TestEnvFile reads typical .env files.
 //
 // Guarantees: G-0018.17
 func TestEnvFile(t *testing.T) {
@@ -38,7 +38,7 @@ func TestEnvFile(t *testing.T) {
 	}
 }
 
-// TestEnvFileYieldsToEnv: a variable of env comes after that of the file, and
+// TestEnvFileYieldsToEnv checks that a variable of env comes after that of the file, because
 // the last one counts.
 //
 // Guarantees: G-0018.17
@@ -55,7 +55,7 @@ func TestEnvFileYieldsToEnv(t *testing.T) {
 	}
 }
 
-// TestWrongEnvFile says where, and shows no value.
+// TestWrongEnvFile checks that an error contains the line, and no value.
 //
 // Guarantees: G-0018.3, G-0018.4, G-0018.17
 func TestWrongEnvFile(t *testing.T) {
@@ -92,12 +92,12 @@ func mistakesOf(t *testing.T, path string) string {
 	}
 	f.Env = variables{"FILE": path}.lookUp
 	if err = f.Check(); err == nil {
-		t.Fatal("there is no mistake")
+		t.Fatal("there is no error")
 	}
 	return err.Error()
 }
 
-// TestReadFileIsTheCallers, if it gives one.
+// TestReadFileIsTheCallers checks that ReadFile of the caller is used.
 func TestReadFileIsTheCallers(t *testing.T) {
 	f := mustParse(t, server(`"command": "x", "envFile": "/e"`), nil)
 	f.ReadFile = func(path string) ([]byte, error) { return []byte("P=" + filepath.ToSlash(path)), nil }
@@ -106,7 +106,7 @@ func TestReadFileIsTheCallers(t *testing.T) {
 	}
 }
 
-// FuzzEnvFile: any text is read, or refused with the line.
+// FuzzEnvFile checks that any text is read, or refused with a line.
 func FuzzEnvFile(f *testing.F) {
 	for _, text := range []string{"A=1", "A='", "A=\"\\\"\nB=1", "export A=`\n`#", "=\x00"} {
 		f.Add(text)
@@ -118,7 +118,7 @@ func FuzzEnvFile(f *testing.F) {
 		}
 		for _, variable := range env {
 			if name, _, found := strings.Cut(variable, "="); !found || name == "" || strings.ContainsRune(variable, 0) {
-				t.Fatalf("%q is no variable", variable)
+				t.Fatalf("%q is not a variable", variable)
 			}
 		}
 	})

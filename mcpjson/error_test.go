@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// mistakes are the lines of the error that the text gives.
+// mistakes returns the lines of the error for a text.
 func mistakes(t *testing.T, text string, env variables) string {
 	t.Helper()
 	f, err := parse("m", text, env)
@@ -25,8 +25,8 @@ func mistakes(t *testing.T, text string, env variables) string {
 	return err.Error()
 }
 
-// TestMistakes has every kind of mistake, each alone in its file. The text of a
-// server stands on the second line after four characters.
+// TestMistakes checks each kind of mistake in its own file. The text of a server begins on
+// the second line, after four characters.
 //
 // Guarantees: G-0018.3
 func TestMistakes(t *testing.T) {
@@ -106,7 +106,7 @@ func TestMistakes(t *testing.T) {
 
 func server(settings string) string { return "{\"servers\": {\n\"a\": {" + settings + "}}}" }
 
-// TestSyntax says where a file stops being JSON.
+// TestSyntax checks the place of a syntax error.
 //
 // Guarantees: G-0018.3
 func TestSyntax(t *testing.T) {
@@ -134,8 +134,8 @@ func TestSyntax(t *testing.T) {
 	}
 }
 
-// TestAllErrorsAreReportedTogether come in file order, with nothing of an environment
-// variable's value.
+// TestAllErrorsAreReportedTogether checks that all mistakes are reported in file order, without the
+// value of an environment variable.
 //
 // Guarantees: G-0018.3, G-0018.4
 func TestAllErrorsAreReportedTogether(t *testing.T) {
@@ -172,7 +172,7 @@ m:15:5: mcpServers.web: the name is repeated: rename or remove one of the two`
 	}
 }
 
-// TestMistakesCanBeRead by a program.
+// TestMistakesCanBeRead checks that a program can read the mistakes from the error.
 func TestMistakesCanBeRead(t *testing.T) {
 	f, err := Parse("dir/mcp.json", []byte(server(`"command": "x", "args": 1`)))
 	if err != nil {
@@ -188,7 +188,7 @@ func TestMistakesCanBeRead(t *testing.T) {
 	}
 }
 
-// TestBounds are those of the file, its depth, its expansion and its mistakes.
+// TestBounds checks the limits of the file, its depth, its expansion and its mistakes.
 //
 // Guarantees: G-0018.11
 func TestBounds(t *testing.T) {

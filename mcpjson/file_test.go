@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// variables is an environment.
+// variables returns a function that looks up variables.
 type variables map[string]string
 
 func (v variables) lookUp(name string) (string, bool) {
@@ -29,7 +29,7 @@ func (v variables) lookUp(name string) (string, bool) {
 	return value, set
 }
 
-// parse is Parse with an environment of its own.
+// parse calls Parse with its own environment.
 func parse(path, text string, env variables) (*File, error) {
 	f, err := Parse(path, []byte(text))
 	if err == nil {
@@ -47,7 +47,7 @@ func mustParse(t *testing.T, text string, env variables) *File {
 	return f
 }
 
-// settings are what a server of a file says.
+// settings are the settings of a server, to compare.
 type settings struct {
 	Name, Command, Dir string
 	Args, Env          []string
@@ -57,7 +57,7 @@ type settings struct {
 	Timeout, Init      time.Duration
 }
 
-// all reads every enabled server of a file.
+// all returns every enabled server of a file.
 func all(t *testing.T, f *File) []settings {
 	t.Helper()
 	var servers []settings
@@ -84,7 +84,7 @@ func flat(s *Server) settings {
 	return said
 }
 
-// TestFilesOfHosts reads files as four hosts keep them.
+// TestFilesOfHosts reads the files of four hosts.
 //
 // Guarantees: G-0018.1, G-0018.2, G-0018.5, G-0018.7
 func TestFilesOfHosts(t *testing.T) {
@@ -148,7 +148,7 @@ func TestFilesOfHosts(t *testing.T) {
 	}
 }
 
-// TestServersOfBothMaps come in file order, whichever map they are in.
+// TestServersOfBothMaps checks that the servers of both maps are in file order.
 //
 // Guarantees: G-0018.1
 func TestServersOfBothMaps(t *testing.T) {
@@ -158,7 +158,7 @@ func TestServersOfBothMaps(t *testing.T) {
 	}
 }
 
-// TestOneServerAlone: what is wrong with another server does not matter, and
+// TestOneServerAlone checks that mistakes in one server do not affect another, and that
 // Transports has every server that is not disabled.
 //
 // Guarantees: G-0018.12, G-0018.13
@@ -199,7 +199,7 @@ func TestOneServerAlone(t *testing.T) {
 	}
 }
 
-// TestText is what a file may be besides plain JSON.
+// TestText reads files that have more than plain JSON.
 //
 // Guarantees: G-0018.2
 func TestText(t *testing.T) {
@@ -218,7 +218,7 @@ func TestText(t *testing.T) {
 	}
 }
 
-// TestParseLeavesTheTextAlone, and what follows it in its array.
+// TestParseLeavesTheTextAlone checks that Parse changes neither the text nor the array behind it.
 func TestParseLeavesTheTextAlone(t *testing.T) {
 	const whole = `{"servers": {}} and more`
 	text := []byte(whole)
@@ -233,7 +233,7 @@ func TestParseLeavesTheTextAlone(t *testing.T) {
 	}
 }
 
-// TestKinds follow from command, url, httpUrl and type.
+// TestKinds checks that the kind follows from command, url, httpUrl and type.
 func TestKinds(t *testing.T) {
 	for written, want := range map[string]settings{
 		`"command": "x"`:                                          {Command: "x"},
@@ -260,7 +260,7 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// TestDir is relative to the project's folder.
+// TestDir checks that Dir is relative to the project's folder.
 //
 // Guarantees: G-0018.6
 func TestDir(t *testing.T) {
@@ -284,7 +284,7 @@ func TestDir(t *testing.T) {
 	}
 }
 
-// TestTimeouts are milliseconds from a host, durations from us.
+// TestTimeouts reads milliseconds of hosts and durations of Bowline.
 //
 // Guarantees: G-0018.8
 func TestTimeouts(t *testing.T) {
@@ -314,7 +314,7 @@ func TestTimeouts(t *testing.T) {
 	}
 }
 
-// TestIgnoredKeysAreOneNotice, those that only another kind uses among them.
+// TestIgnoredKeysAreOneNotice checks that all ignored keys of a server are in one notice.
 //
 // Guarantees: G-0018.7
 func TestIgnoredKeysAreOneNotice(t *testing.T) {
@@ -347,12 +347,12 @@ func notices(t *testing.T, f *File, name string) []string {
 	return s.Notices
 }
 
-// TestLoad tells a file that cannot be read from one that is wrong, and uses
-// the environment of the process.
+// TestLoad checks that a file that cannot be read and a file with mistakes have different
+// errors, and that the environment of the process is used.
 func TestLoad(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := Load(filepath.Join(dir, "none.json")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a file that is not there: %v", err)
+		t.Errorf("a missing file: %v", err)
 	}
 	if _, err := Load(dir); err == nil {
 		t.Error("a folder was read")
@@ -373,7 +373,7 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// TestFind takes the files of a folder in their order.
+// TestFind checks the order in which the files of a folder are preferred.
 //
 // Guarantees: G-0018.10
 func TestFind(t *testing.T) {
@@ -393,12 +393,12 @@ func TestFind(t *testing.T) {
 		}
 		write(t, want, "{}")
 		if path, ok := Find(dir); !ok || path != want {
-			t.Errorf("after %s came: Find is %s, %v", name, path, ok)
+			t.Errorf("after %s was added, Find is %s, %v", name, path, ok)
 		}
 	}
 }
 
-// TestServer finds by name, or says what there is.
+// TestServer finds a server by its name, and lists the names if there is none.
 //
 // Guarantees: G-0018.9
 func TestServer(t *testing.T) {
@@ -409,7 +409,7 @@ func TestServer(t *testing.T) {
 	}
 	first.(*stdio.Command).Path = "mine"
 	if got := all(t, f); got[1].Command != "y" {
-		t.Error("a change of the transport returned changed the file")
+		t.Error("a change of the returned transport changed the file")
 	}
 	for _, c := range []struct {
 		file *File
@@ -437,7 +437,7 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// TestSame tells what counts from what does not.
+// TestSame checks which differences count.
 //
 // Guarantees: G-0018.18
 func TestSame(t *testing.T) {
@@ -469,7 +469,7 @@ func TestSame(t *testing.T) {
 		}
 	}
 	if before.Same(read(whole, variables{"A": "b"})) {
-		t.Error("a variable has changed, and it is the same")
+		t.Error("a variable has changed, and Same is true")
 	}
 	withFile := func(content string) *Server {
 		f := mustParse(t, server(`"command": "x", "envFile": "/e"`), nil)
@@ -481,6 +481,6 @@ func TestSame(t *testing.T) {
 		return s
 	}
 	if one := withFile("A=1"); one.Same(withFile("A=2")) || !one.Same(withFile("A=1")) {
-		t.Error("envFile does not count as it should")
+		t.Error("a change of envFile is not compared correctly")
 	}
 }

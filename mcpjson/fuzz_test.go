@@ -14,7 +14,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// FuzzParse takes any text: it is read, or its mistakes have places in it.
+// FuzzParse checks that any text is read, or that its mistakes have places in it.
 //
 // Guarantees: G-0018.3, G-0018.11
 func FuzzParse(f *testing.F) {
@@ -69,7 +69,7 @@ func checkError(t *testing.T, text string, err error) {
 	t.Helper()
 	var wrong *Error
 	if !errors.As(err, &wrong) || len(wrong.Mistakes) == 0 {
-		t.Fatalf("%v is no *Error", err)
+		t.Fatalf("%v is not an *Error", err)
 	}
 	for _, m := range wrong.Mistakes {
 		checkPlace(t, strings.TrimPrefix(text, "\uFEFF"), m)
@@ -80,10 +80,10 @@ func checkPlace(t *testing.T, text string, m Mistake) {
 	t.Helper()
 	lines := strings.Split(text, "\n")
 	if m.Line < 1 || m.Line > len(lines) || m.Column < 1 || m.Column > len(lines[m.Line-1])+1 {
-		t.Fatalf("%+v is nowhere in the text", m)
+		t.Fatalf("%+v has no place in the text", m)
 	}
 	if m.Message == "" || strings.ContainsAny(m.Path+m.Message, "\n\r\x1b\x00") || !utf8.ValidString(m.Path+m.Message) {
-		t.Fatalf("%+q cannot be shown", m)
+		t.Fatalf("%+q cannot be printed", m)
 	}
 }
 
@@ -99,8 +99,8 @@ func checkServer(t *testing.T, s *Server) {
 	}
 }
 
-// TestDecorationsChangeNothing puts comments, white space and trailing commas
-// between the tokens of a file.
+// TestDecorationsChangeNothing checks that comments, white space and trailing commas between
+// the tokens of a file have no effect.
 //
 // Guarantees: G-0018.2
 func TestDecorationsChangeNothing(t *testing.T) {
@@ -130,8 +130,8 @@ func TestDecorationsChangeNothing(t *testing.T) {
 	})
 }
 
-// TestMistakesDoNotHideEachOther breaks any choice of servers in a file: each
-// is reported on its own line, and no other.
+// TestMistakesDoNotHideEachOther makes mistakes in any servers of a file. Each is reported on
+// its own line, and no other.
 //
 // Guarantees: G-0018.3
 func TestMistakesDoNotHideEachOther(t *testing.T) {

@@ -48,7 +48,7 @@ func (e *expansion) expand(text string) (expanded string, ok bool, problems []er
 		if err != nil {
 			problems, ok = append(problems, err), false
 		}
-		if within, err := e.afford(len(value)); !within {
+		if within, err := e.spend(len(value)); !within {
 			if err != nil {
 				problems = append(problems, err)
 			}
@@ -59,9 +59,9 @@ func (e *expansion) expand(text string) (expanded string, ok bool, problems []er
 	}
 }
 
-// afford counts the bytes of a variable or an envFile. It returns an error when the bound is
+// spend counts the bytes of a variable or an envFile. It returns an error when the bound is
 // exceeded for the first time.
-func (e *expansion) afford(size int) (within bool, err error) {
+func (e *expansion) spend(size int) (within bool, err error) {
 	before := e.added
 	e.added += size
 	if before <= maxSize && e.added > maxSize {

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestExpand puts variables in.
+// TestExpand replaces variables.
 //
 // Guarantees: G-0018.5
 func TestExpand(t *testing.T) {
@@ -42,7 +42,7 @@ func TestExpand(t *testing.T) {
 	}
 }
 
-// TestExpandMistakes names what cannot be put in.
+// TestExpandMistakes names variables that cannot be replaced.
 //
 // Guarantees: G-0018.3, G-0018.5
 func TestExpandMistakes(t *testing.T) {
@@ -73,7 +73,7 @@ func TestExpandMistakes(t *testing.T) {
 	}
 }
 
-// TestEveryStringIsExpanded, and no key.
+// TestEveryStringIsExpanded checks that every string is expanded, and no key.
 //
 // Guarantees: G-0018.5
 func TestEveryStringIsExpanded(t *testing.T) {
@@ -89,7 +89,7 @@ func TestEveryStringIsExpanded(t *testing.T) {
 	}
 }
 
-// TestEnvironmentTakesNumbers, as they are written.
+// TestEnvironmentTakesNumbers checks that numbers in env are kept as they are written.
 //
 // Guarantees: G-0018.14
 func TestEnvironmentTakesNumbers(t *testing.T) {
@@ -99,7 +99,7 @@ func TestEnvironmentTakesNumbers(t *testing.T) {
 	}
 }
 
-// TestFolders: the project's is absolute, and the one around .vscode.
+// TestFolders checks that the project's folder is absolute, and is the parent of .vscode.
 //
 // Guarantees: G-0018.6
 func TestFolders(t *testing.T) {
@@ -134,7 +134,7 @@ const inputs = `{"inputs": [
 	"b": {"command": "x", "args": ["${input:WHICH}"]}
 }}`
 
-// TestInputsAreAskedForOnce, and only when a server needs them.
+// TestInputsAreAskedForOnce checks that each input is requested once, when a server needs it.
 //
 // Guarantees: G-0018.15
 func TestInputsAreAskedForOnce(t *testing.T) {
@@ -145,7 +145,7 @@ func TestInputsAreAskedForOnce(t *testing.T) {
 		return "<" + in.ID + ">", nil
 	}
 	if len(f.Names()) != 2 || len(asked) != 0 {
-		t.Fatalf("asked too early: %+v", asked)
+		t.Fatalf("requested too early: %+v", asked)
 	}
 	for range 2 {
 		s, err := f.Server("a")
@@ -158,11 +158,11 @@ func TestInputsAreAskedForOnce(t *testing.T) {
 	}
 	want := []Input{{ID: "key", Description: "API key", Password: true}, {ID: "place", Default: "b", Options: []string{"a", "b"}}}
 	if diff := cmp.Diff(want, asked); diff != "" {
-		t.Errorf("asked (-want +got):\n%s", diff)
+		t.Errorf("requested (-want +got):\n%s", diff)
 	}
 }
 
-// TestInputsThatHaveNoAnswer say why.
+// TestInputsThatHaveNoAnswer checks the error for an input without a value.
 //
 // Guarantees: G-0018.15
 func TestInputsThatHaveNoAnswer(t *testing.T) {

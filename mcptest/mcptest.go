@@ -54,11 +54,11 @@ type Options struct {
 func Connect(t testing.TB, s *server.Server, o Options) *client.Session {
 	t.Helper()
 	// Through may change frames: each side is checked where its own come from.
-	link := o.check(t, Serve(t, s), &specification.Checker{Theirs: true})
+	link := o.check(t, Serve(t, s), &specification.Checker{OtherSide: true})
 	if o.Through != nil {
 		link = o.Through(link)
 	}
-	link = o.check(t, link, &specification.Checker{Ours: true})
+	link = o.check(t, link, &specification.Checker{ThisSide: true})
 	session, err := client.New(protocol.Implementation{Name: "mcptest", Version: "1"}, o.Client).Connect(t.Context(), link)
 	if err != nil {
 		t.Fatalf("mcptest: %v", err)
@@ -115,7 +115,7 @@ func Serve(t testing.TB, s *server.Server) transport.Transport {
 // fails the test.
 func Check(t testing.TB, inner transport.Transport) transport.Transport {
 	t.Helper()
-	return specification.Watch(t, inner, &specification.Checker{Ours: true, Theirs: true})
+	return specification.Watch(t, inner, &specification.Checker{ThisSide: true, OtherSide: true})
 }
 
 // Log returns a transport that wraps inner and writes every frame to w as readable text;

@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// shop has a tool that asks, one that does not, and a method of its own.
+// shop is a server with a tool that asks the user, one that does not, and a custom method.
 func shop() *server.Server {
 	s := server.New(protocol.Implementation{Name: "shop", Version: "1"}, server.Options{})
 	elicitation := protocol.ClientCapabilities{Elicitation: &protocol.ElicitationCapability{Form: &protocol.Capability{}}}
@@ -67,27 +67,27 @@ func TestEras(t *testing.T) {
 	}
 }
 
-// A trial is a test whose failures are looked at.
-type trial struct {
+// A failureRecorder is a testing.TB that records failures.
+type failureRecorder struct {
 	testing.TB
 	failures []string
 	cleanups []func()
 }
 
-func (t *trial) Helper()          {}
-func (t *trial) Cleanup(f func()) { t.cleanups = append(t.cleanups, f) }
-func (t *trial) Errorf(format string, args ...any) {
+func (t *failureRecorder) Helper()          {}
+func (t *failureRecorder) Cleanup(f func()) { t.cleanups = append(t.cleanups, f) }
+func (t *failureRecorder) Errorf(format string, args ...any) {
 	t.failures = append(t.failures, fmt.Sprintf(format, args...))
 }
 
-func (t *trial) end() {
+func (t *failureRecorder) end() {
 	for i := len(t.cleanups) - 1; i >= 0; i-- {
 		t.cleanups[i]()
 	}
 }
 
-// noTools answers a list with tools that are none.
-func noTools(next server.Handler) server.Handler {
+// invalidTools answers a list of tools with invalid tools.
+func invalidTools(next server.Handler) server.Handler {
 	return func(ctx context.Context, r *server.Request) (any, error) {
 		if r.Method == protocol.MethodListTools {
 			return &protocol.ListToolsResult{Tools: protocol.Tools{{Name: "bad"}}}, nil
@@ -96,20 +96,20 @@ func noTools(next server.Handler) server.Handler {
 	}
 }
 
-// converseBadly has a server send a tool that has no schema, and its client a request
-// of another era.
-func converseBadly(t *testing.T, o mcptest.Options) *trial {
+// violateSchema makes a server send a tool without a schema, and its client a request of
+// another era.
+func violateSchema(t *testing.T, o mcptest.Options) *failureRecorder {
 	t.Helper()
-	trial := &trial{TB: t}
+	trial := &failureRecorder{TB: t}
 	synctest.Test(t, func(t *testing.T) {
 		trial.TB = t
-		s := server.New(protocol.Implementation{Name: "bad", Version: "1"}, server.Options{Middleware: []server.Middleware{noTools}})
+		s := server.New(protocol.Implementation{Name: "bad", Version: "1"}, server.Options{Middleware: []server.Middleware{invalidTools}})
 		session := mcptest.Connect(trial, s, o)
 		if _, err := session.Request(context.Background(), protocol.MethodListTools, nil); err != nil {
 			t.Error(err)
 		}
 		if _, err := session.Request(context.Background(), protocol.MethodSetLogLevel, map[string]any{"level": "info"}); err == nil {
-			t.Error("a modern server has no levels")
+			t.Error("a modern server has accepted a log level")
 		}
 		trial.end()
 	})
@@ -117,17 +117,17 @@ func converseBadly(t *testing.T, o mcptest.Options) *trial {
 }
 
 func TestMessagesThatBreakTheSchemaFailTheTest(t *testing.T) {
-	bad := converseBadly(t, mcptest.Options{})
+	bad := violateSchema(t, mcptest.Options{})
 	if len(bad.failures) != 2 ||
 		!strings.Contains(bad.failures[0], "ListToolsResult of 2026-07-28") || !strings.Contains(bad.failures[1], "has no logging/setLevel") {
 		t.Errorf("%q", bad.failures)
 	}
-	if any := converseBadly(t, mcptest.Options{AnyMessage: true}); len(any.failures) > 0 {
+	if any := violateSchema(t, mcptest.Options{AnyMessage: true}); len(any.failures) > 0 {
 		t.Errorf("%q", any.failures)
 	}
 }
 
-// A frame that a fault has spoiled was not sent so.
+// A frame that a fault has corrupted does not count as sent by the server.
 func TestFaultsAreNoViolations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var faults *fault.Transport
@@ -152,7 +152,7 @@ func TestFaultsAreNoViolations(t *testing.T) {
 	})
 }
 
-// What is recorded with a server can be played without it.
+// A recorded session can be replayed without its server.
 func TestRecordAndScript(t *testing.T) {
 	for _, version := range []string{protocol.LatestLegacy, protocol.Latest} {
 		golden := filepath.Join("testdata", "order-"+version+".txt")
@@ -194,7 +194,7 @@ func TestRecordFailsOnAnotherConversation(t *testing.T) {
 	if err := os.WriteFile(golden, []byte("= opened\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	trial := &trial{TB: t}
+	trial := &failureRecorder{TB: t}
 	synctest.Test(t, func(t *testing.T) {
 		trial.TB = t
 		mcptest.Connect(trial, shop(), mcptest.Options{Through: func(inner transport.Transport) transport.Transport {
@@ -221,11 +221,11 @@ func TestScriptFailsOnAnotherConversation(t *testing.T) {
 			if err := os.WriteFile(file, []byte(test.script), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			trial := &trial{TB: t}
+			trial := &failureRecorder{TB: t}
 			synctest.Test(t, func(t *testing.T) {
 				_, err := client.New(protocol.Implementation{Name: "c"}, client.Options{FailFast: true, ProtocolVersion: protocol.LatestLegacy}).Connect(t.Context(), mcptest.Script(trial, file))
 				if err == nil {
-					t.Error("it connected")
+					t.Error("Connect succeeded")
 				}
 				trial.end()
 			})

@@ -48,7 +48,7 @@ func checkTranscript(t *testing.T, path string, bundled bool) {
 	if err != nil {
 		t.Errorf("the transcript: %v", err)
 	}
-	c := &specification.Checker{Ours: true, Theirs: bundled, OnViolation: func(err error) { t.Errorf("against the schema: %v", err) }}
+	c := &specification.Checker{ThisSide: true, OtherSide: bundled, OnViolation: func(err error) { t.Errorf("against the schema: %v", err) }}
 	for _, e := range entries {
 		c.Observe(e)
 	}

@@ -70,7 +70,7 @@ func overPipes(t *testing.T, s *server.Server) transport.Transport {
 	if err != nil {
 		t.Fatal(err)
 	}
-	watched := specification.Watch(t, &stdio.Server{In: theirIn, Out: theirOut}, &specification.Checker{Server: true, Ours: true})
+	watched := specification.Watch(t, &stdio.Server{In: theirIn, Out: theirOut}, &specification.Checker{Server: true, ThisSide: true})
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(context.Background(), watched) }()
 	t.Cleanup(func() {

@@ -29,8 +29,8 @@ func TestRepository(t *testing.T) {
 	}
 }
 
-// TestRulesFire breaks each rule in a small tree of its own, and shows beside
-// each broken line one that is allowed.
+// TestRulesFire breaks each rule in a small tree, with a similar line that is allowed beside
+// each violation.
 func TestRulesFire(t *testing.T) {
 	fired := map[string]bool{}
 	for _, fixture := range fixtures {
@@ -52,9 +52,9 @@ func TestRulesFire(t *testing.T) {
 	}
 }
 
-// TestArrows decides single imports by the table of layers.
-func TestArrows(t *testing.T) {
-	for _, arrow := range []struct {
+// TestImports checks single imports with the table of layers.
+func TestImports(t *testing.T) {
+	for _, imported := range []struct {
 		from, to string
 		allowed  bool
 	}{
@@ -125,13 +125,13 @@ func TestArrows(t *testing.T) {
 		{"conn", "internal/bench", false},
 		{"examples/kill", "internal/bench", false},
 	} {
-		if why := forbidden(arrow.from, arrow.to); (why == "") != arrow.allowed {
-			t.Errorf("%s imports %s: allowed is %v, but the table says %q", arrow.from, arrow.to, arrow.allowed, why)
+		if why := forbidden(imported.from, imported.to); (why == "") != imported.allowed {
+			t.Errorf("%s imports %s: allowed is %v, but the table says %q", imported.from, imported.to, imported.allowed, why)
 		}
 	}
 }
 
-// TestLoadReportsWhatItCannotRead: a tree that cannot be read is not a clean one.
+// TestLoadReportsWhatItCannotRead checks that a tree that cannot be read is an error.
 func TestLoadReportsWhatItCannotRead(t *testing.T) {
 	for name, files := range map[string]fstest.MapFS{
 		"no go.mod":     {"a/a.go": {Data: []byte("package a")}},
@@ -144,8 +144,8 @@ func TestLoadReportsWhatItCannotRead(t *testing.T) {
 	}
 }
 
-// TestLoadLeavesOutWhatTheGoCommandIgnores loads a tree whose only broken files
-// stand in folders that are not Go source of the module.
+// TestLoadLeavesOutWhatTheGoCommandIgnores loads a tree whose only violations are in folders
+// that are not Go source of the module.
 func TestLoadLeavesOutWhatTheGoCommandIgnores(t *testing.T) {
 	const bad = "package conn\n\nimport _ \"example.test/m/supervisor\"\n"
 	if got := broken(t, map[string]string{"conn/bad.go": bad}); len(got) != 1 {
@@ -161,7 +161,7 @@ func TestLoadLeavesOutWhatTheGoCommandIgnores(t *testing.T) {
 		"conn/doc.go":               "package conn",
 	})
 	if len(got) != 0 {
-		t.Errorf("ignored folders were judged: %v", got)
+		t.Errorf("ignored folders were checked: %v", got)
 	}
 }
 

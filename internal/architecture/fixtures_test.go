@@ -1,8 +1,7 @@
 package architecture
 
-// A fixture is a small tree and what is wrong with it. Where a fixture breaks a
-// rule it also stays within it elsewhere, so that a rule which always fires
-// fails too.
+// A fixture is a small tree and its violations. A fixture that breaks a rule also has a
+// similar line that does not, so that a rule that always fires fails, too.
 type fixture struct {
 	name  string
 	files map[string]string
@@ -40,7 +39,7 @@ var fixtures = []fixture{
 		want: []string{"place .", "place extras", "place late"},
 	},
 	{
-		name: "arrow: upwards, also behind a build tag, not in tests",
+		name: "import: upwards, also behind a build tag, not in tests",
 		files: map[string]string{
 			"supervisor/s.go":   `package supervisor`,
 			"conn/c.go":         "//go:build plan9\n\npackage conn\n\nimport _ \"example.test/m/supervisor\"",
@@ -51,10 +50,10 @@ var fixtures = []fixture{
 			"features/x/x.go":   `package x; import _ "example.test/m/proptest"`,
 			"proptest/suite.go": `package proptest`,
 		},
-		want: []string{"arrow conn/c.go:5", "arrow features/x/x.go:1", "arrow transport/a/a.go:1"},
+		want: []string{"import conn/c.go:5", "import features/x/x.go:1", "import transport/a/a.go:1"},
 	},
 	{
-		name: "arrow: from what serves any JSON-RPC peer to MCP, and to a transport that knows it",
+		name: "import: from what serves any JSON-RPC peer to MCP, and to a transport that knows it",
 		files: map[string]string{
 			"protocol/p.go":             `package protocol; import _ "example.test/m/protocol/jsonrpc"`,
 			"protocol/jsonrpc/j.go":     `package jsonrpc`,
@@ -63,7 +62,7 @@ var fixtures = []fixture{
 			"conn/c.go":                 `package conn; import _ "example.test/m/transport/streamable"`,
 			"supervisor/s.go":           `package supervisor; import _ "example.test/m/protocol/jsonrpc"`,
 		},
-		want: []string{"arrow conn/c.go:1", "arrow transport/stdio/s.go:1"},
+		want: []string{"import conn/c.go:1", "import transport/stdio/s.go:1"},
 	},
 	{
 		name: "pure: the clock, by any name",

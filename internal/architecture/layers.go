@@ -8,42 +8,42 @@ import (
 // A layer is a set of packages that may import everything below it.
 type layer struct {
 	patterns []string // "x" is the package x; "x/..." is x and all below it
-	apart    bool     // its packages may not import one another
+	isolated bool     // its packages may not import one another
 }
 
-// stack contains the layers, lowest first.
-var stack = []layer{
-	{patterns: []string{"internal/header", "internal/network", "internal/ondemand", "internal/pause", "internal/redact", "internal/scan", "internal/signal", "internal/suggest"}, apart: true},
+// layers contains the layers, lowest first.
+var layers = []layer{
+	{patterns: []string{"internal/header", "internal/network", "internal/ondemand", "internal/pause", "internal/redact", "internal/scan", "internal/signal", "internal/suggest"}, isolated: true},
 	{patterns: []string{"telemetry"}},
 	{patterns: []string{"protocol/jsonrpc/..."}},
 	{patterns: []string{"protocol/..."}},
 	{patterns: []string{"transport", "transport/internal/..."}},
 	{patterns: []string{"transport/sse/..."}}, // streamable falls back to it
-	{patterns: []string{"transport/..."}, apart: true},
+	{patterns: []string{"transport/..."}, isolated: true},
 	{patterns: []string{"conn/..."}},
 	{patterns: []string{"internal/ledger"}},
 	{patterns: []string{"supervisor/..."}},
 	{patterns: []string{"features/internal/..."}},
-	{patterns: []string{"features/...", "mcpjson"}, apart: true},
+	{patterns: []string{"features/...", "mcpjson"}, isolated: true},
 	{patterns: []string{"mcpjson/..."}}, // except mcpjson itself: sessions with the servers of a file
 	{patterns: []string{"auth/..."}},
 	{patterns: []string{"gateway/..."}},
-	{patterns: []string{"cmd/..."}, apart: true},
-	{patterns: []string{"examples/..."}, apart: true},
+	{patterns: []string{"cmd/..."}, isolated: true},
+	{patterns: []string{"examples/..."}, isolated: true},
 	{patterns: []string{"peers/..."}}, // a module of its own, so that nobody depends on what it compares with
 }
 
-// Packages beside the stack, which few may import.
+// Packages beside the layers, which few may import.
 const (
-	sinks    = "telemetry/..."            // the package telemetry itself is in the stack
+	sinks    = "telemetry/..."            // the package telemetry itself is in a layer
 	lines    = "telemetry/internal/lines" // what all sinks for logs write
 	tracer   = "telemetry/otel/..."       // its middleware sees what the features see
 	suites   = "proptest/..."
-	kit      = "mcptest/..."
-	tooling  = "internal/..." // except what is in the stack
+	testKit  = "mcptest/..."
+	tooling  = "internal/..." // except what is in a layer
 	commands = "cmd/..."
-	shown    = "examples/..."
-	compared = "peers/..." // measures what a sink costs
+	examples = "examples/..."
+	peers    = "peers/..." // measures what a sink costs
 )
 
 // Packages in agnostic speak JSON-RPC and know nothing of MCP, so they import
@@ -65,12 +65,12 @@ func anyMatches(patterns []string, pkg string) bool {
 	return slices.ContainsFunc(patterns, func(pattern string) bool { return matches(pattern, pkg) })
 }
 
-// floor returns the position of a package in the stack, starting at 0, or -1 if
-// the package is not in the stack. An exact pattern takes precedence over all
+// layerOf returns the position of a package's layer, starting at 0, or -1 if the
+// package is in none. An exact pattern takes precedence over all
 // others, and a longer pattern over a shorter one.
-func floor(pkg string) int {
+func layerOf(pkg string) int {
 	best, length := -1, 0
-	for i, l := range stack {
+	for i, l := range layers {
 		for _, pattern := range l.patterns {
 			if pattern == pkg {
 				return i
@@ -88,56 +88,56 @@ var oauth = []string{"golang.org/x/oauth2/...", "github.com/go-jose/go-jose/..."
 
 func isOAuth(target string) bool { return anyMatches(oauth, target) }
 
-func isTooling(pkg string) bool { return matches(tooling, pkg) && floor(pkg) < 0 }
+func isTooling(pkg string) bool { return matches(tooling, pkg) && layerOf(pkg) < 0 }
 
 func isSink(pkg string) bool { return pkg != "telemetry" && matches(sinks, pkg) }
 
-// placed reports whether the rules know a package, in the stack or beside it.
+// placed reports whether the rules know a package, in a layer or beside them.
 func placed(pkg string) bool {
-	return floor(pkg) >= 0 || isSink(pkg) || matches(suites, pkg) || matches(kit, pkg) || isTooling(pkg)
+	return layerOf(pkg) >= 0 || isSink(pkg) || matches(suites, pkg) || matches(testKit, pkg) || isTooling(pkg)
 }
 
 func isAgnostic(pkg string) bool { return anyMatches(agnostic, pkg) && !anyMatches(mcpAware, pkg) }
 
 func isMCP(pkg string) bool { return anyMatches(mcp, pkg) && !anyMatches(neutral, pkg) }
 
-// house returns the part of a layer whose packages may import each other:
-// transport/stdio and the packages below it are one house, transport/sse is
+// subtree returns the part of a layer whose packages may import each other:
+// transport/stdio and the packages below it are one subtree, transport/sse is
 // another.
-func house(pkg string) string {
+func subtree(pkg string) string {
 	parts := strings.SplitN(pkg, "/", 3)
 	return strings.Join(parts[:min(2, len(parts))], "/")
 }
 
 // forbidden returns why from must not import to, or "" if it may.
 func forbidden(from, to string) string {
-	low, high := floor(to), floor(from)
+	low, high := layerOf(to), layerOf(from)
 	switch {
 	case matches(suites, to) && !matches(suites, from):
 		return "property suites are for tests; a program must not carry them"
-	case matches(kit, to) && !matches(kit, from):
+	case matches(testKit, to) && !matches(testKit, from):
 		return "the test kit is for tests; a program must not carry it"
-	case isTooling(to) && !isTooling(from) && !matches(commands, from) && !matches(kit, from):
+	case isTooling(to) && !isTooling(from) && !matches(commands, from) && !matches(testKit, from):
 		return "tooling is for tests and commands, not for a library"
 	case isTooling(from):
 		return ""
 	case matches(tracer, from):
 		return ""
-	case isSink(from) && to != "telemetry" && !matches(lines, to) && house(from) != house(to):
+	case isSink(from) && to != "telemetry" && !matches(lines, to) && subtree(from) != subtree(to):
 		return "a sink knows the events and its own library, nothing else"
 	case isSink(from):
 		return ""
-	case isSink(to) && !matches(commands, from) && !matches(shown, from) && !matches(compared, from):
+	case isSink(to) && !matches(commands, from) && !matches(examples, from) && !matches(peers, from):
 		return "every user would compile the sink's library"
-	case matches(suites, from) && low > floor("supervisor"):
+	case matches(suites, from) && low > layerOf("supervisor"):
 		return "the suites check runtimes, so they reach up to supervisor and no further"
-	case matches(suites, from), matches(kit, from):
+	case matches(suites, from), matches(testKit, from):
 		return ""
 	case high < 0:
 		return "" // the rule place reports it
 	case high < low:
 		return "imports run downwards only"
-	case high == low && stack[high].apart && house(from) != house(to):
+	case high == low && layers[high].isolated && subtree(from) != subtree(to):
 		return "packages of this layer do not import each other; what they share belongs below"
 	case isAgnostic(from) && isMCP(to):
 		return "this package serves any JSON-RPC peer; features hands it what is MCP's alone"

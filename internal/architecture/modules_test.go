@@ -14,7 +14,7 @@ import (
 
 const ours = "github.com/bowline-mcp/bowline"
 
-// TestRootRequiresNoTelemetry: go.sum lists also what required modules require.
+// TestRootRequiresNoTelemetry checks go.sum, which also lists indirect requirements.
 //
 // Guarantees: G-0053.1
 func TestRootRequiresNoTelemetry(t *testing.T) {

@@ -57,7 +57,7 @@ var rules = []struct {
 	check func(*Tree, reporter)
 }{
 	{"place", (*Tree).checkPlaces},
-	{"arrow", (*Tree).checkArrows},
+	{"import", (*Tree).checkImports},
 	{"pure", (*Tree).checkPure},
 	{"state", (*Tree).checkState},
 	{"leaks", (*Tree).checkLeaks},
@@ -185,7 +185,7 @@ func (t *Tree) checkPlaces(report reporter) {
 	}
 }
 
-func (t *Tree) checkArrows(report reporter) {
+func (t *Tree) checkImports(report reporter) {
 	for _, f := range t.files {
 		for spec, target := range f.imports {
 			to, local := t.local(target)

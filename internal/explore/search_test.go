@@ -15,8 +15,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A jar holds water; there are two, and what breaks the rule is four units in
-// one of them.
+// The states are those of two jars of water. The rule of the test forbids four units in one
+// of them.
 type jars struct {
 	held [2]int
 	said []string
@@ -49,7 +49,7 @@ func (j *jars) apply(m move) {
 	j.said = append(j.said, fmt.Sprint(j.held))
 }
 
-// world is that of the jars. A stable world gives equal effects every time.
+// world returns the world of the jars. If it is stable, it gives equal effects every time.
 func world(rule func(*jars) error) explore.World[*jars, move] {
 	return explore.World[*jars, move]{
 		New: func() *jars { return new(jars) },
@@ -71,7 +71,7 @@ func world(rule func(*jars) error) explore.World[*jars, move] {
 	}
 }
 
-// TestSearchFindsAShortestHistory: of the puzzle of three, five and four.
+// TestSearchFindsAShortestHistory solves the puzzle of jars with three and five units.
 func TestSearchFindsAShortestHistory(t *testing.T) {
 	s := explore.Search[*jars, move]{Limit: 1000, World: world(func(j *jars) error {
 		if j.held[1] == 4 {
@@ -85,7 +85,7 @@ func TestSearchFindsAShortestHistory(t *testing.T) {
 	}
 }
 
-// TestSearchClosesAWorld: there are sixteen ways to fill the jars.
+// TestSearchClosesAWorld checks that all sixteen states of the jars are found.
 func TestSearchClosesAWorld(t *testing.T) {
 	s := explore.Search[*jars, move]{Limit: 1000, World: world(func(*jars) error { return nil })}
 	s.Run()
@@ -102,8 +102,8 @@ func TestSearchKeepsItsLimit(t *testing.T) {
 	}
 }
 
-// TestSearchSeesWhatIsNotDeterministic: effects that differ from
-// one time to the next, and a copy that is none.
+// TestSearchSeesWhatIsNotDeterministic checks that a search reports effects that differ between
+// two runs, and a Clone that shares its state.
 func TestSearchSeesWhatIsNotDeterministic(t *testing.T) {
 	var effects atomic.Uint64
 	for name, broken := range map[string]func(*explore.World[*jars, move]){

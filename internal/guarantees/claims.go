@@ -24,7 +24,7 @@ func (t Test) Command() string {
 	return fmt.Sprintf("go test -run '^%s$' ./%s", t.Name, path.Dir(t.File))
 }
 
-// A claim says that a function holds guarantees.
+// A claim says that a function tests guarantees.
 type claim struct {
 	function string
 	file     string
@@ -41,8 +41,8 @@ var (
 	testName   = regexp.MustCompile(`^(Test|Fuzz|Example)($|[^a-z])`)
 )
 
-// source is what the Go files of the tree say: which functions claim
-// guarantees, and which tests run which suites.
+// source contains, from the Go files of the tree, which functions claim guarantees,
+// and which tests run which suites.
 type source struct {
 	claims   []claim
 	runs     map[string][]Test // by the suite's name, once for each mention
@@ -120,11 +120,11 @@ func (s *source) read(fset *token.FileSet, name string, syntax *ast.File) {
 		if !ok || function.Recv != nil {
 			continue
 		}
-		if holds(name, function.Name.Name) && function.Doc != nil {
+		if mayClaim(name, function.Name.Name) && function.Doc != nil {
 			docs[function.Doc] = function
 		}
 		if strings.HasSuffix(name, "_test.go") && testName.MatchString(function.Name.Name) {
-			s.noteRuns(Test{function.Name.Name, name}, function)
+			s.recordRuns(Test{function.Name.Name, name}, function)
 		}
 	}
 	for _, group := range syntax.Comments {
@@ -132,17 +132,17 @@ func (s *source) read(fset *token.FileSet, name string, syntax *ast.File) {
 	}
 }
 
-// holds reports whether a function of that file can hold a guarantee.
-func holds(file, function string) bool {
+// mayClaim reports whether a function of that file can claim guarantees.
+func mayClaim(file, function string) bool {
 	if strings.HasSuffix(file, "_test.go") {
 		return testName.MatchString(function)
 	}
 	return ast.IsExported(function)
 }
 
-// noteRuns records the suites a test names. Tests of proptest itself name them
+// recordRuns records the suites a test names. Tests of proptest itself name them
 // without the package.
-func (s *source) noteRuns(test Test, function *ast.FuncDecl) {
+func (s *source) recordRuns(test Test, function *ast.FuncDecl) {
 	ast.Inspect(function.Body, func(node ast.Node) bool {
 		switch n := node.(type) {
 		case *ast.SelectorExpr:
@@ -159,8 +159,8 @@ func (s *source) noteRuns(test Test, function *ast.FuncDecl) {
 }
 
 // readComment reads the claim in a comment. owner is nil when the comment is
-// not that of a function that can hold a guarantee: then the claim is lost,
-// which nobody would notice.
+// not that of a function that can claim guarantees. Such a claim would be ignored,
+// so it is a problem.
 func (s *source) readComment(name string, line int, group *ast.CommentGroup, owner *ast.FuncDecl) {
 	lines := strings.Split(group.Text(), "\n")
 	for i, text := range lines {

@@ -125,8 +125,7 @@ func methodConstants(t *testing.T) map[string]string {
 	return constants
 }
 
-// namedMethods returns the methods whose constants the code of a package names:
-// those of its tables, and those that it deals with beside them.
+// namedMethods returns the methods whose constants the code of a package names.
 func namedMethods(t *testing.T, constants map[string]string, folder string) (methods []string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(folder), "*.go"))
@@ -217,7 +216,7 @@ func offers(t *testing.T, s *server.Server, method, version string) bool {
 	return found(w.next(t))
 }
 
-// A known link says who its peer is: a list of tasks is for those alone.
+// A known link has a principal, because only such links may list tasks.
 type known struct{ transport.Link }
 
 func (k *known) Bind(r transport.Receiver) { k.Link.Bind(&knowing{r}) }
@@ -325,7 +324,7 @@ func (w *wire) next(t *testing.T) jsonrpc.Message {
 	}
 }
 
-// A receiver hands over the frames that it receives.
+// A receiver passes on the frames that it receives.
 type receiver chan []byte
 
 func (r receiver) Receive(in transport.Inbound)               { r <- in.Frame }

@@ -28,7 +28,7 @@ published schemas do not define the extensions for tasks and skills, so these ar
 | --- | --- |%s
 `
 
-// goTypes has the types that definitions of the schemas have, by their names.
+// goTypes contains the Go types of the definitions in the schemas, by name.
 func goTypes() map[string]any {
 	return map[string]any{
 		"AcknowledgedParams":        protocol.AcknowledgedParams{},
@@ -125,7 +125,7 @@ func goTypes() map[string]any {
 	}
 }
 
-// metaNames stands for the members of _meta that the protocol names.
+// metaNames represents the members of _meta that the protocol names.
 type metaNames struct{}
 
 func (metaNames) names() []string {
@@ -133,7 +133,7 @@ func (metaNames) names() []string {
 		protocol.MetaLogLevel, protocol.MetaServerInfo, protocol.MetaSubscriptionID}
 }
 
-// otherwiseNamed has the Go types of definitions whose names do not say them.
+// otherwiseNamed contains the Go types of definitions that have another name.
 func otherwiseNamed() map[string]string {
 	return map[string]string{
 		"CancelTaskResult": "LegacyTaskResult", "CreateTaskResult": "LegacyCreateTaskResult", "GetTaskPayloadParams": "GetTaskResultParams",
@@ -153,7 +153,7 @@ func otherwiseNamed() map[string]string {
 	}
 }
 
-// notCarried says why a definition with members has no Go type.
+// notCarried contains the reasons why a definition with members has no Go type.
 func notCarried(definition string) (reason string, ok bool) {
 	switch definition {
 	case "Annotated", "BaseMetadata", "Icons", "PaginatedParams", "PaginatedRequestParams", "PaginatedResult", "ResourceParams", "ResourceRequestParams",
@@ -176,11 +176,11 @@ func notCarried(definition string) (reason string, ok bool) {
 	return "", false
 }
 
-// A members table has, by Go type and member, the revisions whose schema has it.
+// members contains, by Go type and member, the revisions whose schema has the member.
 type members map[string]map[string][]string
 
-// TestEveryFieldIsCarried holds that the type of every message has every member that a
-// schema gives to it, and no member that no schema has.
+// TestEveryFieldIsCarried checks that the type of each message has all members of the schemas, and
+// no others.
 func TestEveryFieldIsCarried(t *testing.T) {
 	all := schemaMembers(t)
 	types := goTypes()
@@ -194,15 +194,15 @@ func TestEveryFieldIsCarried(t *testing.T) {
 			}
 		}
 		for _, member := range tagsOf(reflect.TypeOf(value)) {
-			if _, known := all[name][member]; !known && !ours(name, member) {
+			if _, known := all[name][member]; !known && !isExtra(name, member) {
 				t.Errorf("no schema gives a %s to %s", member, name)
 			}
 		}
 	}
 }
 
-// ours reports whether a member is in no schema of its type, but defined nevertheless.
-func ours(typ, member string) bool {
+// isExtra reports whether a member is in no schema of its type, but defined nevertheless.
+func isExtra(typ, member string) bool {
 	switch {
 	case member == "_meta" && strings.HasSuffix(typ, "Params"): // any request and notification may have it
 		return true
@@ -270,8 +270,8 @@ func schemaMembers(t *testing.T) members {
 	return all
 }
 
-// add notes the members of a definition, and those of the objects within it that have no
-// definition of their own.
+// add adds the members of a definition, and of the objects within it that have no own
+// definition.
 func (m members) add(definitions map[string]*jsonschema.Schema, value any, name, prefix string, schema *jsonschema.Schema, version string) {
 	for member, inner := range properties(definitions, schema) {
 		if m[name] == nil {
@@ -305,13 +305,13 @@ func properties(definitions map[string]*jsonschema.Schema, schema *jsonschema.Sc
 	return found
 }
 
-// dataOf is the schema of the data of an error.
+// dataOf returns the schema of the data of an error.
 func dataOf(definitions map[string]*jsonschema.Schema, schema *jsonschema.Schema) *jsonschema.Schema {
 	return properties(definitions, properties(definitions, schema)["error"])["data"]
 }
 
-// carries reports whether a type has a member, and of which type it is. What is raw or a
-// map carries everything below it.
+// carries reports whether a type has a member, and returns the type of the member. Raw JSON
+// and maps have all members.
 func carries(typ reflect.Type, path []string) (reflect.Type, bool) {
 	for typ.Kind() == reflect.Pointer {
 		if block, ok := reflect.Zero(typ).Interface().(protocol.Content); ok && block != nil && path[0] == "type" {
@@ -357,7 +357,7 @@ func tagsOf(typ reflect.Type) (names []string) {
 	return names
 }
 
-// tagOf is the name of a field in JSON, if it is a member of its own.
+// tagOf returns the name of a field in JSON, unless the field is embedded or ignored.
 func tagOf(typ reflect.Type, field reflect.StructField) string {
 	name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 	switch {

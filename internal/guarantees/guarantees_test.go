@@ -16,8 +16,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const root = "../.."
 
-// TestEveryGuaranteeIsHeld checks this repository: every guarantee has a test,
-// every claim a guarantee, every number its place.
+// TestEveryGuaranteeIsHeld checks this repository: each guarantee has a test, each
+// claim has a guarantee, and the guarantees are numbered in order.
 func TestEveryGuaranteeIsHeld(t *testing.T) {
 	book := repository(t)
 	if len(book.Records) == 0 {
@@ -28,15 +28,15 @@ func TestEveryGuaranteeIsHeld(t *testing.T) {
 	}
 }
 
-// TestPagesAreFresh compares the generated pages of this repository with what
-// its records and tests say. With -update it rewrites them.
+// TestPagesAreFresh compares the generated pages of this repository with its
+// records and tests. With -update it rewrites them.
 func TestPagesAreFresh(t *testing.T) {
 	book := repository(t)
 	checkPage(t, "docs/guarantees.md", func(string) (string, error) { return book.Table(), nil })
 	checkPage(t, "docs/adr/README.md", book.Index)
 }
 
-func repository(t *testing.T) *Book {
+func repository(t *testing.T) *Catalog {
 	t.Helper()
 	book, err := Read(os.DirFS(root))
 	if err != nil {
@@ -45,7 +45,7 @@ func repository(t *testing.T) *Book {
 	return book
 }
 
-// checkPage compares a page with what generate makes of it.
+// checkPage compares a page with the result of generate.
 func checkPage(t *testing.T, name string, generate func(string) (string, error)) {
 	t.Helper()
 	file := filepath.Join(root, filepath.FromSlash(name))

@@ -10,8 +10,7 @@ import (
 	"testing"
 )
 
-// A proof is a row of a page: what holds, and the tests that show it, by their names and
-// with spaces between them.
+// A proof is a row of a page: a property, and the names of its tests, separated by spaces.
 type proof struct{ area, what, tests string }
 
 const proofsPreamble = `
@@ -25,8 +24,8 @@ sides run over stdio and HTTP, in every revision that has the feature. Tests of 
 | --- | --- | --- | --- |
 `
 
-// TestProofsAreThere holds that the tests of both tables exist. The pages themselves are
-// compared by TestFeaturesPageIsFresh and TestAttacksPageIsFresh.
+// TestProofsAreThere checks that the tests of both tables exist. TestFeaturesPageIsFresh and
+// TestAttacksPageIsFresh compare the pages.
 func TestProofsAreThere(t *testing.T) {
 	files := filesOfTests(t)
 	for _, p := range slices.Concat(clientProofs(), serverProofs(), attackProofs()) {
@@ -76,7 +75,7 @@ func linked(files map[string][]string, tests string) string {
 	return strings.Join(links, "<br>")
 }
 
-// filesOfTests has the files of the tests, benchmarks and examples of the tree.
+// filesOfTests returns the files of the tests, benchmarks and examples of the tree, by name.
 func filesOfTests(t *testing.T) map[string][]string {
 	t.Helper()
 	declared := regexp.MustCompile(`(?m)^func ((?:Test|Benchmark|Fuzz|Example)\w*)\(`)

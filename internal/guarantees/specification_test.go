@@ -21,9 +21,9 @@ var (
 	namedFile      = regexp.MustCompile(`\]\(([^)#]+)\)`)
 )
 
-// TestEverySectionOfTheSpecificationIsMapped holds that the map of the
+// TestEverySectionOfTheSpecificationIsMapped checks that the map of the
 // specification has a row for each of its sections, in order, and that the
-// guarantees, tests and pages it names are there.
+// guarantees, tests and pages in it exist.
 func TestEverySectionOfTheSpecificationIsMapped(t *testing.T) {
 	const file = "docs/design/SEED_003.md"
 	root := os.DirFS("../..")

@@ -16,7 +16,7 @@ This page is generated: ` + "`make docs`" + ` rewrites it, and a test fails if i
 `
 
 // Table is docs/guarantees.md.
-func (b *Book) Table() string {
+func (b *Catalog) Table() string {
 	var page strings.Builder
 	page.WriteString(tablePreamble)
 	for _, record := range b.Records {
@@ -32,7 +32,7 @@ func (b *Book) Table() string {
 	return page.String()
 }
 
-func (b *Book) writeRow(page *strings.Builder, guarantee Guarantee) {
+func (b *Catalog) writeRow(page *strings.Builder, guarantee Guarantee) {
 	var names, commands []string
 	for _, test := range b.Tests[guarantee.ID] {
 		names = append(names, fmt.Sprintf("[%s](../%s)", test.Name, test.File))
@@ -52,7 +52,7 @@ const (
 
 // Index is docs/adr/README.md with its index replaced; page is the file as it
 // is. It fails when the page does not say where the index belongs.
-func (b *Book) Index(page string) (string, error) {
+func (b *Catalog) Index(page string) (string, error) {
 	before, rest, begins := strings.Cut(page, indexBegin)
 	_, after, ends := strings.Cut(rest, indexEnd)
 	if !begins || !ends {

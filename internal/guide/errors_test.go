@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestErrorsAreListed: docs/guide/errors.md names every error that the client and the
-// server export.
+// TestErrorsAreListed checks that docs/guide/errors.md names every error that the client and
+// the server export.
 func TestErrorsAreListed(t *testing.T) {
 	raw, err := os.ReadFile(filepath.Join(root, "docs", "guide", "errors.md"))
 	if err != nil {

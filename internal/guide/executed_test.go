@@ -24,8 +24,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
-// A stage is a server and a client whose call fails.
-type stage struct {
+// A scenario is a server and a client whose call fails.
+type scenario struct {
 	*testing.T
 	server  *server.Server
 	session *client.Session
@@ -36,21 +36,21 @@ type stage struct {
 }
 
 // Authorize and Challenged implement streamable.Authorizer.
-func (s *stage) Authorize(context.Context, *http.Request) error {
+func (s *scenario) Authorize(context.Context, *http.Request) error {
 	if s.noLogin.Load() {
 		return &auth.LoginError{Resource: "x", Err: auth.ErrNobody}
 	}
 	return nil
 }
 
-func (*stage) Challenged(context.Context, *http.Request, *transport.StatusError) (bool, error) {
+func (*scenario) Challenged(context.Context, *http.Request, *transport.StatusError) (bool, error) {
 	return false, nil
 }
 
-func (s *stage) cut() { s.links.Load().(transport.Link).Close(0) }
+func (s *scenario) cut() { s.links.Load().(transport.Link).Close(0) }
 
 // offer adds a tool that has the name "work".
-func (s *stage) offer(f func(context.Context) (string, error), o ...server.FeatureOption) {
+func (s *scenario) offer(f func(context.Context) (string, error), o ...server.FeatureOption) {
 	tool := protocol.Tool{Name: "work", Execution: &protocol.ToolExecution{TaskSupport: protocol.TaskOptional}}
 	server.AddTool(s.server, tool, func(ctx context.Context, _ struct {
 		Size int `json:"size,omitzero"`
@@ -65,14 +65,14 @@ func untilCancelled(ctx context.Context) (string, error) {
 	return "", context.Cause(ctx)
 }
 
-func (s *stage) call(ctx context.Context, session *client.Session) error {
+func (s *scenario) call(ctx context.Context, session *client.Session) error {
 	_, err := session.CallTool(ctx, &protocol.CallToolParams{Name: "work"})
 	return err
 }
 
-// respond makes the front of the server answer tool calls with a status, before or after the
-// server has handled them.
-func (s *stage) respond(status int, handles bool) {
+// respond makes a proxy in front of the server answer tool calls with a status, before or
+// after the server has handled them.
+func (s *scenario) respond(status int, handles bool) {
 	s.refuses = func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		if handles {
 			next.ServeHTTP(httptest.NewRecorder(), r)
@@ -101,24 +101,24 @@ type outcome struct {
 	is   func(error) bool
 	ran  bool // the handler
 	http bool // the server is behind HTTP
-	fail func(*stage) error
+	fail func(*scenario) error
 }
 
 func is(target error) func(error) bool { return func(err error) bool { return errors.Is(err, target) } }
 
 func as[T error](err error) bool { return errors.As(err, new(T)) }
 
-// outcomes are by the first cell of the rows.
+// outcomes contains the outcomes by the first cell of their row.
 var outcomes = map[string][]outcome{
-	"`client.ErrUnavailable`": {{is(client.ErrUnavailable), false, false, func(s *stage) error {
-		away, err := client.New(protocol.Implementation{Name: "c", Version: "1"}, client.Options{}).Start(s.Context(), "away", nowhere{})
+	"`client.ErrUnavailable`": {{is(client.ErrUnavailable), false, false, func(s *scenario) error {
+		away, err := client.New(protocol.Implementation{Name: "c", Version: "1"}, client.Options{}).Start(s.Context(), "away", downTransport{})
 		if err != nil {
 			s.Fatal(err)
 		}
 		defer away.Stop()
 		return s.call(s.Context(), away)
 	}}},
-	"`client.ErrStale`": {{is(client.ErrStale), false, false, func(s *stage) error {
+	"`client.ErrStale`": {{is(client.ErrStale), false, false, func(s *scenario) error {
 		s.offer(ok)
 		pinned := s.session.Pin()
 		s.cut()
@@ -128,17 +128,17 @@ var outcomes = map[string][]outcome{
 		}
 		return s.call(s.Context(), pinned)
 	}}},
-	"`client.ErrLost`": {{is(client.ErrLost), true, false, func(s *stage) error {
+	"`client.ErrLost`": {{is(client.ErrLost), true, false, func(s *scenario) error {
 		s.offer(func(ctx context.Context) (string, error) {
 			s.cut()
 			return untilCancelled(ctx)
 		})
 		return s.call(s.Context(), s.session)
 	}}},
-	"`client.ErrTimedOut`": {{is(client.ErrTimedOut), true, false, func(s *stage) error {
+	"`client.ErrTimedOut`": {{is(client.ErrTimedOut), true, false, func(s *scenario) error {
 		s.offer(untilCancelled)
 		return s.call(s.Context(), s.session.With(client.CallOptions{Timeout: time.Second}))
-	}}, {is(client.ErrTimedOut), false, false, func(s *stage) error {
+	}}, {is(client.ErrTimedOut), false, false, func(s *scenario) error {
 		s.offer(ok)
 		s.cut()
 		synctest.Wait()
@@ -146,100 +146,100 @@ var outcomes = map[string][]outcome{
 		defer cancel()
 		return s.call(limited, s.session.With(client.CallOptions{WaitForReady: true}))
 	}}},
-	"`context.Canceled`, or the cause of your context": {{is(context.Canceled), true, false, func(s *stage) error {
+	"`context.Canceled`, or the cause of your context": {{is(context.Canceled), true, false, func(s *scenario) error {
 		ctx, cancel := context.WithCancel(s.Context())
 		s.offer(func(ctx context.Context) (string, error) {
 			cancel()
 			return untilCancelled(ctx)
 		})
 		return s.call(ctx, s.session)
-	}}, {is(context.Canceled), false, false, func(s *stage) error {
+	}}, {is(context.Canceled), false, false, func(s *scenario) error {
 		ctx, cancel := context.WithCancel(s.Context())
 		cancel()
 		s.offer(ok)
 		return s.call(ctx, s.session)
 	}}},
-	"`client.ErrClosed`": {{is(client.ErrClosed), true, false, func(s *stage) error {
+	"`client.ErrClosed`": {{is(client.ErrClosed), true, false, func(s *scenario) error {
 		s.offer(func(ctx context.Context) (string, error) {
 			s.session.Stop()
 			return untilCancelled(ctx)
 		})
 		return s.call(s.Context(), s.session)
-	}}, {is(client.ErrClosed), false, false, func(s *stage) error {
+	}}, {is(client.ErrClosed), false, false, func(s *scenario) error {
 		s.offer(ok)
 		if err := s.session.Close(s.Context()); err != nil {
 			s.Error(err)
 		}
 		return s.call(s.Context(), s.session)
 	}}},
-	"`client.ErrDenied`": {{is(client.ErrDenied), false, true, func(s *stage) error {
+	"`client.ErrDenied`": {{is(client.ErrDenied), false, true, func(s *scenario) error {
 		s.offer(ok)
 		s.respond(http.StatusForbidden, false)
 		return s.call(s.Context(), s.session)
 	}}},
-	"`*auth.LoginError`": {{as[*auth.LoginError], false, true, func(s *stage) error {
+	"`*auth.LoginError`": {{as[*auth.LoginError], false, true, func(s *scenario) error {
 		s.offer(ok)
 		s.noLogin.Store(true)
 		return s.call(s.Context(), s.session)
 	}}},
-	"`*transport.StatusError`": {{as[*transport.StatusError], false, true, func(s *stage) error {
+	"`*transport.StatusError`": {{as[*transport.StatusError], false, true, func(s *scenario) error {
 		s.offer(ok)
 		s.respond(http.StatusTooManyRequests, false)
 		return s.call(s.Context(), s.session)
-	}}, {as[*transport.StatusError], true, true, func(s *stage) error {
+	}}, {as[*transport.StatusError], true, true, func(s *scenario) error {
 		s.offer(ok)
 		s.respond(http.StatusBadGateway, true)
 		return s.call(s.Context(), s.session)
 	}}},
-	"`client.ErrUnsupported`, `*client.CapabilityError`": {{is(client.ErrUnsupported), false, false, func(s *stage) error {
+	"`client.ErrUnsupported`, `*client.CapabilityError`": {{is(client.ErrUnsupported), false, false, func(s *scenario) error {
 		_, err := s.session.Request(s.Context(), "x/unknown", nil)
 		return err
-	}}, {as[*client.CapabilityError], false, false, func(s *stage) error {
+	}}, {as[*client.CapabilityError], false, false, func(s *scenario) error {
 		_, err := s.session.GetPrompt(s.Context(), &protocol.GetPromptParams{Name: "p"})
 		return err
 	}}},
-	"`client.ErrNotFound`": {{is(client.ErrNotFound), true, false, func(s *stage) error {
+	"`client.ErrNotFound`": {{is(client.ErrNotFound), true, false, func(s *scenario) error {
 		server.AddTemplate(s.server, protocol.ResourceTemplate{Name: "t", URITemplate: "x://{id}"}, func(context.Context, map[string]string) (string, error) {
 			s.ran.Add(1)
 			return "", server.ErrNotFound
 		})
 		_, err := s.session.ReadResource(s.Context(), &protocol.ReadResourceParams{URI: "x://1"})
 		return err
-	}}, {is(client.ErrNotFound), false, false, func(s *stage) error {
+	}}, {is(client.ErrNotFound), false, false, func(s *scenario) error {
 		_, err := s.session.ReadResource(s.Context(), &protocol.ReadResourceParams{URI: "x://b"})
 		return err
 	}}},
-	"`*jsonrpc.Error`": {{as[*jsonrpc.Error], true, false, func(s *stage) error {
+	"`*jsonrpc.Error`": {{as[*jsonrpc.Error], true, false, func(s *scenario) error {
 		s.offer(func(context.Context) (string, error) { return "", &jsonrpc.Error{Code: 7, Message: "no"} })
 		return s.call(s.Context(), s.session)
-	}}, {is(&jsonrpc.Error{Code: jsonrpc.CodeInvalidParams}), false, false, func(s *stage) error {
+	}}, {is(&jsonrpc.Error{Code: jsonrpc.CodeInvalidParams}), false, false, func(s *scenario) error {
 		s.offer(ok)
 		_, err := s.session.CallTool(s.Context(), &protocol.CallToolParams{Name: "unknown"})
 		return err
 	}}},
-	"`*client.ToolError`": {{as[*client.ToolError], true, false, func(s *stage) error {
+	"`*client.ToolError`": {{as[*client.ToolError], true, false, func(s *scenario) error {
 		s.offer(func(context.Context) (string, error) { return "", errors.New("it broke") })
 		_, err := client.Call[string](s.Context(), s.session, "work", nil)
 		return err
-	}}, {as[*client.ToolError], false, false, func(s *stage) error {
+	}}, {as[*client.ToolError], false, false, func(s *scenario) error {
 		s.offer(ok)
 		_, err := client.Call[string](s.Context(), s.session, "work", map[string]any{"size": "large"})
 		return err
 	}}},
-	"`*client.ResultError`": {{as[*client.ResultError], true, false, func(s *stage) error {
+	"`*client.ResultError`": {{as[*client.ResultError], true, false, func(s *scenario) error {
 		s.offer(ok)
 		_, err := client.Call[int](s.Context(), s.session, "work", nil)
 		return err
 	}}},
-	"`*client.InputError`": {{as[*client.InputError], true, false, func(s *stage) error {
+	"`*client.InputError`": {{as[*client.InputError], true, false, func(s *scenario) error {
 		s.offer(confirms(1), server.Asks(server.Waits, forms))
 		return s.call(s.Context(), s.session)
 	}}},
-	"`client.ErrTooMany`": {{is(client.ErrTooMany), true, false, func(s *stage) error {
+	"`client.ErrTooMany`": {{is(client.ErrTooMany), true, false, func(s *scenario) error {
 		s.offer(confirms(5), server.Asks(server.Waits, forms))
 		return s.call(s.Context(), s.session)
 	}}},
-	"`client.ErrTaskCancelled`": {{is(client.ErrTaskCancelled), true, false, func(s *stage) error {
+	"`client.ErrTaskCancelled`": {{is(client.ErrTaskCancelled), true, false, func(s *scenario) error {
 		s.offer(untilCancelled)
 		task, err := s.session.StartTool(s.Context(), &protocol.CallToolParams{Name: "work"})
 		if err != nil {
@@ -252,7 +252,7 @@ var outcomes = map[string][]outcome{
 		_, err = task.Wait(s.Context())
 		return err
 	}}},
-	"`*protocol.LimitError`": {{as[*protocol.LimitError], true, false, func(s *stage) error {
+	"`*protocol.LimitError`": {{as[*protocol.LimitError], true, false, func(s *scenario) error {
 		server.AddResource(s.server, protocol.Resource{Name: "a", URI: "x://a"}, func(context.Context) (*protocol.ReadResourceResult, error) {
 			s.ran.Add(1)
 			text := ""
@@ -262,11 +262,11 @@ var outcomes = map[string][]outcome{
 		_, err := s.session.ReadResource(s.Context(), &protocol.ReadResourceParams{URI: "x://a"})
 		return err
 	}}},
-	"`*transport.OversizedError`": {{as[*transport.OversizedError], false, false, func(s *stage) error {
+	"`*transport.OversizedError`": {{as[*transport.OversizedError], false, false, func(s *scenario) error {
 		s.offer(ok)
 		_, err := client.Call[string](s.Context(), s.session, "work", map[string]any{"text": strings.Repeat("x", largest)})
 		return err
-	}}, {as[*transport.OversizedError], true, true, func(s *stage) error {
+	}}, {as[*transport.OversizedError], true, true, func(s *scenario) error {
 		s.offer(func(context.Context) (string, error) { return strings.Repeat("x", largest), nil })
 		return s.call(s.Context(), s.session)
 	}}},
@@ -274,14 +274,14 @@ var outcomes = map[string][]outcome{
 
 const largest = 1 << 20 // bytes of a message
 
-// A nowhere is a transport to a server that is away.
-type nowhere struct{}
+// A downTransport is a transport to a server that is down.
+type downTransport struct{}
 
-func (nowhere) Open(context.Context) (transport.Link, error) { return nil, errors.New("away") }
+func (downTransport) Open(context.Context) (transport.Link, error) { return nil, errors.New("away") }
 
-// play runs one outcome and checks it.
-func (o *outcome) play(t *testing.T) (notExecuted bool) {
-	s := &stage{T: t}
+// check runs one outcome and checks it.
+func (o *outcome) check(t *testing.T) (notExecuted bool) {
+	s := &scenario{T: t}
 	s.server = server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{Tasks: &server.TaskOptions{}})
 	server.AddTool(s.server, protocol.Tool{Name: "other"}, func(context.Context, struct{}) (string, error) { return "", nil })
 	server.AddResource(s.server, protocol.Resource{Name: "other", URI: "x://other"}, ok)
@@ -334,7 +334,7 @@ func (o *outcome) play(t *testing.T) (notExecuted bool) {
 	return client.NotExecuted(err)
 }
 
-// TestExecutedOfErrors: what the column "Executed?" says is what happens.
+// TestExecutedOfErrors checks the column "Executed?" of docs/guide/errors.md.
 func TestExecutedOfErrors(t *testing.T) {
 	raw, err := os.ReadFile(filepath.Join(root, "docs", "guide", "errors.md"))
 	if err != nil {
@@ -354,14 +354,14 @@ func TestExecutedOfErrors(t *testing.T) {
 		}
 		t.Run(strings.ReplaceAll(name, "`", ""), func(t *testing.T) {
 			checked++
-			var ran, not, told bool
+			var ran, not, notExecuted bool
 			for _, o := range outcomes[name] {
 				ran, not = ran || o.ran, not || !o.ran
-				play := func(t *testing.T) { told = o.play(t) || told }
+				check := func(t *testing.T) { notExecuted = o.check(t) || notExecuted }
 				if o.http {
-					play(t)
+					check(t)
 				} else {
-					synctest.Test(t, play)
+					synctest.Test(t, check)
 				}
 			}
 			var right bool
@@ -371,12 +371,12 @@ func TestExecutedOfErrors(t *testing.T) {
 			case "yes", "in part":
 				right = ran && !not
 			case "ask `NotExecuted`":
-				right = ran && not == told
+				right = ran && not == notExecuted
 			default:
 				right = ran && not
 			}
 			if !right {
-				t.Errorf("the page says %q: ran %t, did not %t, and NotExecuted said so %t", executed, ran, not, told)
+				t.Errorf("the page says %q: ran %t, did not run %t, NotExecuted %t", executed, ran, not, notExecuted)
 			}
 		})
 	}

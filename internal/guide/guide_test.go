@@ -19,7 +19,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// The test binary is also the command that waits for a server, see run.
+// The test binary is also the command that waits for a server; see run.
 func TestMain(m *testing.M) {
 	if address := os.Getenv("GUIDE_WAIT_FOR"); address != "" {
 		for {
@@ -59,7 +59,7 @@ func TestCodeIsFresh(t *testing.T) {
 				t.Error(err)
 			}
 		default:
-			t.Errorf("%s shows other code than its program has; go test ./internal/guide -update copies it", file)
+			t.Errorf("%s shows other code than its program; go test ./internal/guide -update copies it", file)
 		}
 	}
 }
@@ -89,8 +89,8 @@ func TestCommandsDoWhatThePagesSay(t *testing.T) {
 	}
 }
 
-// run runs one block. A page says port 8080, and 8081 for a second server; the test
-// takes ports that are free. It waits until a server that was started in the background
+// run runs one block. A page has port 8080, and 8081 for a second server; the test
+// replaces them by free ports. It waits until a server that was started in the background
 // listens at the first port of its line.
 func run(t *testing.T, programs string, console Console) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)

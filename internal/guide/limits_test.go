@@ -28,7 +28,7 @@ func TestLimitsAreFresh(t *testing.T) {
 	}
 }
 
-// TestDefaultsAreFoundInTheCode: the comparison with the code is no empty promise.
+// TestDefaultsAreFoundInTheCode checks that defaults are found in the code at all.
 func TestDefaultsAreFoundInTheCode(t *testing.T) {
 	for dir, want := range map[string]map[string]int64{
 		"conn":                 {"Options.RequestTimeout": 30e9, "Options.MaxHeld": 64 << 20, "Options.MaxMalformed": 10_000},

@@ -14,8 +14,8 @@ var (
 	code = regexp.MustCompile("(?ms)^```.*?^```")
 )
 
-// TestLinksLeadSomewhere: each link of a page to a file of the repository leads to one,
-// and a link to a heading of a page to a heading.
+// TestLinksLeadSomewhere checks that each link of a page to a file or to a heading of a page
+// leads to one that exists.
 func TestLinksLeadSomewhere(t *testing.T) {
 	files, checked := []string{filepath.Join(root, "README.md"), filepath.Join(root, "CONTRIBUTING.md"), filepath.Join(root, "SECURITY.md")}, 0
 	for _, dir := range []string{"docs", "examples"} {

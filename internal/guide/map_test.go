@@ -13,8 +13,8 @@ import (
 
 var codeSpan = regexp.MustCompile("`([a-z][a-z0-9/]*)((?:\\.[A-Za-z]+)*)`")
 
-// TestTheMapNamesWhatExists: each package and declaration that docs/design/MAP.md
-// names, such as `conn.core.step`, is in the code.
+// TestTheMapNamesWhatExists checks that each package and declaration in docs/design/MAP.md,
+// such as `conn.core.step`, exists.
 func TestTheMapNamesWhatExists(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "docs", "design", "MAP.md"))
 	if err != nil {

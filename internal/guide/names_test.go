@@ -29,8 +29,8 @@ var foreign = []string{"from-go-sdk.md", "from-mcp-go.md", "side-by-side.md", "b
 
 var qualified = regexp.MustCompile("`[&*]?([a-z]+)\\.([A-Z][A-Za-z0-9]*)")
 
-// TestPagesNameWhatExists: what the pages call `client.ErrLost` is exported by
-// features/client, so that nobody looks for a name that has been changed.
+// TestPagesNameWhatExists checks that a name on a page, such as `client.ErrLost`, is exported
+// by its package.
 func TestPagesNameWhatExists(t *testing.T) {
 	exported, checked := make(map[string]map[string]bool), 0
 	for name, dir := range named {

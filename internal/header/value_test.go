@@ -36,7 +36,7 @@ func TestTextsSurviveEncoding(t *testing.T) {
 			t.Fatalf("%q was encoded as %q", value, header)
 		}
 		if got, err := Decode(header); got != value || err != nil {
-			t.Fatalf("%q came back as %q, %v", value, got, err)
+			t.Fatalf("%q was decoded as %q, %v", value, got, err)
 		}
 	})
 }
@@ -59,7 +59,7 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		if again, err := Decode(Encode(value)); again != value || err != nil {
-			t.Fatalf("%q was decoded as %q and comes back as %q, %v", header, value, again, err)
+			t.Fatalf("%q was decoded as %q, which is encoded and decoded as %q, %v", header, value, again, err)
 		}
 	})
 }

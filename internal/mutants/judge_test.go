@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A module with a pure file, whose tests see the sum and not the order.
+// A module with a pure file, whose tests check the sum but not the order.
 var small = map[string]string{
 	"go.mod": "module small\n\ngo 1.25\n",
 	"pure.go": `//bowline:pure
@@ -97,7 +97,7 @@ func TestVerdicts(t *testing.T) {
 	}
 	o.efficacy = 95
 	if err := run(t.Context(), &out, o); err == nil || !strings.Contains(err.Error(), "efficacy") {
-		t.Errorf("with less than the efficacy that is asked for: %v", err)
+		t.Errorf("with less than the required efficacy: %v", err)
 	}
 }
 
@@ -113,7 +113,7 @@ func explain(t *testing.T, name string) {
 	}
 }
 
-// A binary that fails whatever is selected would kill every mutant.
+// A test binary that always fails would kill every mutant.
 func TestNothingIsJudgedByTestsThatFail(t *testing.T) {
 	writeModule(t, small)
 	for name, unfit := range map[string]tests{
@@ -150,7 +150,7 @@ func TestMutantThatNeverEndsIsTimedOut(t *testing.T) {
 	}
 	sum := tally{killed: 2, lived: make([]mutant, 1)}
 	if sum.count(mutant{}, found.verdict); sum.all() != 4 || sum.efficacy() != 75 {
-		t.Errorf("it counts for nothing: %v", &sum)
+		t.Errorf("the mutant counts: %v", &sum)
 	}
 }
 
@@ -168,8 +168,8 @@ func TestFileOfSurvivorsIsWantedUnlessItIsToBeWritten(t *testing.T) {
 	}
 }
 
-// TestOrderOfTests: what has killed a mutant of a function is run first on the
-// next one, unless it cannot run alone, and slow tests are run last.
+// TestOrderOfTests checks that a test that has killed a mutant of a function runs first on the
+// next one, unless it fails when it runs alone, and that slow tests run last.
 func TestOrderOfTests(t *testing.T) {
 	writeModule(t, map[string]string{
 		"go.mod": "module small\n\ngo 1.25\n",

@@ -85,8 +85,8 @@ func TestWhatIsChanged(t *testing.T) {
 	}
 }
 
-// Files that are no pure ones are judged by a sample, which does not change with the
-// text around it.
+// Of files that are not pure, a sample of the mutants is judged. It does not depend on
+// changes elsewhere in the file.
 func TestFilesBesideThePureOnesAreSampled(t *testing.T) {
 	var impure strings.Builder
 	impure.WriteString("package small\n")
@@ -148,12 +148,12 @@ func TestNamedFilesOfAPackageWithoutPureOnes(t *testing.T) {
 	}
 }
 
-// A file that was renamed is not left out in silence.
+// A named file that does not exist is an error.
 func TestFileThatNoPackageHasIsRefused(t *testing.T) {
 	writeModule(t, small)
 	var out bytes.Buffer
 	o := options{survivors: "survivors.txt", update: true, also: []string{"gone.go"}, packages: []string{"."}}
 	if err := run(t.Context(), &out, o); err == nil || !strings.Contains(err.Error(), "gone.go") {
-		t.Errorf("it is accepted: %v", err)
+		t.Errorf("a file that does not exist is accepted: %v", err)
 	}
 }

@@ -46,8 +46,8 @@ func TestEverySurvivorIsExplained(t *testing.T) {
 	}
 }
 
-// A part of the mutants is always the same, and every mutant is in as many parts as
-// another; what the file says of the others is not asked.
+// A part always contains the same mutants, and each mutant is in equally many parts. The
+// lines of the file for other mutants are ignored.
 func TestAPartOfTheMutantsIsJudged(t *testing.T) {
 	var lines strings.Builder
 	var inPart, all []mutant
@@ -70,17 +70,17 @@ func TestAPartOfTheMutantsIsJudged(t *testing.T) {
 		t.Errorf("the problems are %q", problems)
 	}
 	if problems := s.check([]string{"a"}, inPart[1:], 3); len(problems) != 1 {
-		t.Errorf("one was killed, and the problems are %q", problems)
+		t.Errorf("one mutant was killed, and the problems are %q", problems)
 	}
 	if problems := s.check([]string{"a"}, inPart, 1); len(problems) != 300-len(inPart) {
 		t.Errorf("%d problems with all that were not judged", len(problems))
 	}
 	if err := run(t.Context(), io.Discard, options{update: true, part: 3}); err == nil {
-		t.Error("the file is rewritten after a part was judged")
+		t.Error("the file was rewritten although only a part was judged")
 	}
 }
 
-// Of those that ran out of time the file explains who would else have lived.
+// The file may also explain mutants that ran out of time.
 func TestWhoRanOutOfTimeIsTakenAtTheFilesWord(t *testing.T) {
 	slow := []mutant{{name: "a f: remove g()"}, {name: "a f: !y => y"}}
 	if got := parsed(t, explained).explained(slow); len(got) != 1 || got[0].name != slow[0].name {
@@ -107,6 +107,6 @@ b h: !x => x // nobody looks
 
 func TestSameLineTwiceIsRefused(t *testing.T) {
 	if _, err := parseSurvivors(explained + "b h: !x => x // again\n"); err == nil {
-		t.Error("it is accepted")
+		t.Error("two lines for one mutant are accepted")
 	}
 }

@@ -39,8 +39,8 @@ func (q *queue) runNext() (more bool) {
 	return true
 }
 
-// TestWorker runs functions in order, one at a time. One of them panics; the rest
-// still run, and no goroutine stays.
+// TestWorker runs functions in order, one at a time. One of them panics; the others
+// still run, and no goroutine is left.
 func TestWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, ran := new(queue), ""
@@ -74,7 +74,7 @@ func TestAwaitLast(t *testing.T) {
 		pause(time.Second / 2)
 		began := time.Now()
 		if q.AwaitLast(time.Second*3/4) || time.Since(began) != time.Second/4 {
-			t.Errorf("waited for %v, and not until the grace was over", time.Since(began))
+			t.Errorf("waited for %v, and not until the end of the grace", time.Since(began))
 		}
 		if !q.AwaitLast(2*time.Second) || time.Since(began) != time.Second/2 {
 			t.Errorf("waited for %v, and not until the item ended", time.Since(began))

@@ -9,8 +9,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// checkQuote holds a text that is written, and what is read of it and of a quoted
-// text, against jsontext.
+// checkQuote compares the quoted form of a text, and the text decoded from it and from any
+// quoted text, with jsontext.
 func checkQuote(t *testing.T, text string) {
 	t.Helper()
 	want, _ := jsontext.AppendQuote(nil, text)
@@ -30,7 +30,7 @@ func checkQuote(t *testing.T, text string) {
 	}
 	read := scan.Of(want)
 	if got := read.String(); !read.End() || got != strings.ToValidUTF8(got, "") {
-		t.Fatalf("%s: not sure, or read as %q", want, got)
+		t.Fatalf("%s: refused, or decoded as %q", want, got)
 	}
 }
 
@@ -54,7 +54,7 @@ func FuzzQuote(f *testing.F) {
 	f.Fuzz(checkQuote)
 }
 
-// What is no string is not read as one.
+// A value that is not a string is not decoded as one.
 func TestOtherValuesAreNoStrings(t *testing.T) {
 	for _, raw := range []string{`null`, `1`, `["a"]`, ``, `"a`} {
 		text := scan.Of([]byte(raw))

@@ -33,7 +33,7 @@ func manyMembers(n int) string {
 	return "{" + text.String()[1:] + "}"
 }
 
-// depth is how many objects and arrays of a valid text are open at once.
+// depth returns how deep the objects and arrays of a valid text are nested.
 func depth(text []byte) (most int) {
 	from := jsontext.NewDecoder(bytes.NewReader(text), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	for {
@@ -44,17 +44,17 @@ func depth(text []byte) (most int) {
 	}
 }
 
-// members is how many members of a valid text there are.
+// members counts the members of all objects in a valid text.
 func members(text []byte) int { return bytes.Count(text, []byte{':'}) }
 
-// check holds what package scan says of a text against encoding/json and jsontext.
+// check compares the result of package scan for a text with encoding/json and jsontext.
 func check(t *testing.T, text []byte) {
 	t.Helper()
 	valid := json.Valid(text) && utf8.Valid(text)
 	any := scan.Of(text)
 	raw := any.Value()
 	if sure := any.End(); sure != (valid && depth(text) <= scan.Deepest) {
-		t.Fatalf("%q: sure %t, valid %t", text, sure, valid)
+		t.Fatalf("%q: accepted %t, valid %t", text, sure, valid)
 	} else if sure && (!bytes.Equal(raw, bytes.Trim(text, " \t\r\n")) || cap(raw) != len(raw)) {
 		t.Fatalf("%q: read %q, with room for %d", text, raw, cap(raw))
 	} else if sure && any.Values() != values(t, text) {
@@ -65,9 +65,9 @@ func check(t *testing.T, text []byte) {
 	unique.Value()
 	switch sure, want := unique.End(), jsontext.Value(text).IsValid(lenient) && valid; {
 	case sure && !want:
-		t.Fatalf("%q: sure, but it is not valid, or has repeated names", text)
+		t.Fatalf("%q: accepted, but it is not valid, or has repeated names", text)
 	case !sure && want && depth(text) <= scan.Deepest && members(text) <= 64 && bytes.IndexByte(text, '\\') < 0:
-		t.Fatalf("%q: not sure", text)
+		t.Fatalf("%q: not accepted", text)
 	case sure && unique.IsCompact():
 		if formatted, err := jsontext.AppendFormat(nil, text, lenient); err != nil || !bytes.Equal(formatted, text) {
 			t.Fatalf("%q is not compact: %q, %v", text, formatted, err)
@@ -75,7 +75,7 @@ func check(t *testing.T, text []byte) {
 	}
 }
 
-// values counts what jsontext reads.
+// values counts the values that jsontext reads.
 func values(t *testing.T, text []byte) (n int) {
 	from := jsontext.NewDecoder(bytes.NewReader(text), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	for {
@@ -116,7 +116,7 @@ func TestDepthIsLimited(t *testing.T) {
 	}
 }
 
-// What a caller does not read, or is not sure of, makes the whole text unsure.
+// End reports false if the caller has not read everything, or has called Fail.
 func TestTextFailsForGood(t *testing.T) {
 	for name, read := range map[string]func(*scan.Text){
 		"unread":  func(text *scan.Text) { text.Members(func([]byte) bool { return true }) },
@@ -126,7 +126,7 @@ func TestTextFailsForGood(t *testing.T) {
 	} {
 		text := scan.Of([]byte(`{"a":1}`))
 		if read(&text); text.End() {
-			t.Errorf("%s: it is sure", name)
+			t.Errorf("%s: accepted", name)
 		}
 	}
 }

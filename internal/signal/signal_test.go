@@ -15,7 +15,7 @@ func TestSignalFiresForThoseWhoWaitBeforeAndAfter(t *testing.T) {
 	var s signal.Signal
 	before := s.Wait()
 	if s.HasFired() || signal.IsClosed(before) {
-		t.Error("it fired too early")
+		t.Error("the signal fired too early")
 	}
 	var firing sync.WaitGroup
 	for range 3 {
@@ -24,7 +24,7 @@ func TestSignalFiresForThoseWhoWaitBeforeAndAfter(t *testing.T) {
 	<-before
 	firing.Wait()
 	if !s.HasFired() || !signal.IsClosed(s.Wait()) {
-		t.Error("it has not fired")
+		t.Error("the signal has not fired")
 	}
 }
 
@@ -32,10 +32,10 @@ func TestSignalThatNobodyWaitedFor(t *testing.T) {
 	var s, other signal.Signal
 	s.Fire()
 	if !signal.IsClosed(s.Wait()) || !s.HasFired() {
-		t.Error("it has not fired")
+		t.Error("the signal has not fired")
 	}
 	if signal.IsClosed(other.Wait()) {
-		t.Error("another has fired")
+		t.Error("another signal has fired")
 	}
 	if allocated := testing.AllocsPerRun(10, func() {
 		var s signal.Signal

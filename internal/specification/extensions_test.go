@@ -17,8 +17,8 @@ const (
 		`0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"}]}`
 )
 
-// The messages of the extensions for tasks and skills are judged, though the revision's
-// own schema does not have them.
+// The messages of the extensions for tasks and skills are checked, although the schema of the
+// revision does not have them.
 func TestExtensions(t *testing.T) {
 	cached := `"resultType":"complete","ttlMs":0,"cacheScope":"private",`
 	for _, test := range []struct{ method, params, result, fault string }{
@@ -52,7 +52,7 @@ func TestExtensions(t *testing.T) {
 		{"resources/directory/read", `"uri":"skill://a",`, cached + `"resources":[{"uri":"skill://a/b"}]`, "ReadDirectoryResult"},
 	} {
 		var faults []string
-		c := &specification.Checker{Ours: true, Theirs: true, OnViolation: func(err error) { faults = append(faults, err.Error()) }}
+		c := &specification.Checker{ThisSide: true, OtherSide: true, OnViolation: func(err error) { faults = append(faults, err.Error()) }}
 		c.Observe(transcript.Entry{Link: 1, Kind: transcript.Opened})
 		c.Observe(transcript.Entry{Link: 1, Kind: transcript.Sent, Frame: fmt.Appendf(nil, `{"jsonrpc":"2.0","id":1,"method":%q,"params":{%s%s}}`, test.method, test.params, modernMeta)})
 		if test.result != "" {
@@ -71,7 +71,7 @@ func TestExtensionNotifications(t *testing.T) {
 		`"taskId":"t","status":"working","ttl":1,`: "TaskNotification",
 	} {
 		var faults []string
-		c := &specification.Checker{Theirs: true, OnViolation: func(err error) { faults = append(faults, err.Error()) }}
+		c := &specification.Checker{OtherSide: true, OnViolation: func(err error) { faults = append(faults, err.Error()) }}
 		c.Observe(transcript.Entry{Link: 1, Kind: transcript.Opened})
 		c.Observe(transcript.Entry{Link: 1, Kind: transcript.Received, Frame: []byte(`{"jsonrpc":"2.0","method":"notifications/tasks","params":{` + params +
 			`"_meta":{"io.modelcontextprotocol/subscriptionId":1}}}`)})

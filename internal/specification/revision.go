@@ -71,7 +71,7 @@ func compile(version string, root *jsonschema.Schema) *Revision {
 		place, definitions = "#/definitions/", root.Definitions
 	}
 	r := &Revision{Version: version, methods: make(map[string]string)}
-	mendNumbers(definitions)
+	fixNumbers(definitions)
 	root.Properties = make(map[string]*jsonschema.Schema)
 	for name, definition := range definitions {
 		root.Properties[name] = &jsonschema.Schema{Ref: place + name}
@@ -90,10 +90,10 @@ func compile(version string, root *jsonschema.Schema) *Revision {
 	return r
 }
 
-// mendNumbers corrects a mistake of the published files: they allow only integers
+// fixNumbers corrects a mistake of the published files: they allow only integers
 // in the content of a form and in a JSON value, where the specification's source
 // says number.
-func mendNumbers(definitions map[string]*jsonschema.Schema) {
+func fixNumbers(definitions map[string]*jsonschema.Schema) {
 	mend := func(s *jsonschema.Schema) {
 		if i := slices.Index(s.Types, "integer"); i >= 0 {
 			s.Types[i] = "number"

@@ -13,7 +13,7 @@ import (
 // fails the test.
 func WatchClient(t testing.TB, inner transport.Transport) transport.Transport {
 	t.Helper()
-	return Watch(t, inner, &Checker{Ours: true})
+	return Watch(t, inner, &Checker{ThisSide: true})
 }
 
 // WatchServer returns what wraps the links of one server, before it gets them. Each
@@ -21,7 +21,7 @@ func WatchClient(t testing.TB, inner transport.Transport) transport.Transport {
 // the test.
 func WatchServer(t testing.TB) func(transport.Link) transport.Link {
 	t.Helper()
-	c := &Checker{Server: true, Ours: true}
+	c := &Checker{Server: true, ThisSide: true}
 	c.reportTo(t)
 	var links atomic.Int64
 	return func(link transport.Link) transport.Link {
@@ -39,10 +39,10 @@ func Watch(t testing.TB, inner transport.Transport, c *Checker) transport.Transp
 
 // reportTo makes each violation fail the test, as long as the test runs.
 func (c *Checker) reportTo(t testing.TB) {
-	var over atomic.Bool
-	t.Cleanup(func() { over.Store(true) })
+	var ended atomic.Bool
+	t.Cleanup(func() { ended.Store(true) })
 	c.OnViolation = func(err error) {
-		if !over.Load() { // a link that is still open after the test reports nothing
+		if !ended.Load() { // a link that is still open after the test reports nothing
 			t.Errorf("against the schema: %v", err)
 		}
 	}

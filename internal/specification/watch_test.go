@@ -13,15 +13,15 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A trial is a test whose failures are looked at.
-type trial struct {
+// A failureRecorder is a testing.TB that records failures.
+type failureRecorder struct {
 	testing.TB
 	failures []string
 }
 
-func (*trial) Helper()        {}
-func (*trial) Cleanup(func()) {}
-func (t *trial) Errorf(format string, args ...any) {
+func (*failureRecorder) Helper()        {}
+func (*failureRecorder) Cleanup(func()) {}
+func (t *failureRecorder) Errorf(format string, args ...any) {
 	t.failures = append(t.failures, fmt.Sprintf(format, args...))
 }
 
@@ -35,8 +35,7 @@ func (*frames) Failed(transport.Failure)                     {}
 func (*frames) Ended()                                       {}
 func (*frames) Lost(transport.Loss)                          {}
 
-// What a server sends is judged message by message, also in a batch, and goes out as
-// it is.
+// Each message that a server sends is checked, also in a batch, and is sent unchanged.
 func TestWatchServer(t *testing.T) {
 	for name, test := range map[string]struct{ frame, fault string }{
 		"a good message":          {`{"jsonrpc":"2.0","id":1,"method":"ping"}`, ""},
@@ -48,7 +47,7 @@ func TestWatchServer(t *testing.T) {
 		"a number with fractions": {`{"jsonrpc":"2.0","id":1.5,"method":"ping"}`, "PingRequest"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			trial, got := &trial{TB: t}, new(frames)
+			trial, got := &failureRecorder{TB: t}, new(frames)
 			ours, theirs := inmem.Pipe(inmem.Options{})
 			defer ours.Close(0)
 			ours.Bind(got)

@@ -151,7 +151,7 @@ func (s *Set) Apply(ctx context.Context, file *mcpjson.File) (Changes, error) {
 		}
 		wanted = append(wanted, server)
 	}
-	problems = append(problems, s.end(ctx, ending))
+	problems = append(problems, s.closeSessions(ctx, ending))
 	for _, server := range wanted {
 		if err := s.start(ctx, server); err != nil {
 			changes.fail(server.Name)
@@ -224,7 +224,7 @@ func (s *Set) login(server *mcpjson.Server) (Login, error) {
 	return login, err
 }
 
-// close ends the session, and then what logs in for it.
+// close closes the session, and then its login.
 func (e *entry) close(ctx context.Context) error {
 	err := e.client.Close(ctx)
 	if e.login != nil {
@@ -233,8 +233,8 @@ func (e *entry) close(ctx context.Context) error {
 	return err
 }
 
-// end closes sessions, all at once, and takes them off the list.
-func (s *Set) end(ctx context.Context, ending map[string]*entry) error {
+// closeSessions closes sessions at the same time, and removes them from the list.
+func (s *Set) closeSessions(ctx context.Context, ending map[string]*entry) error {
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	var problems []error
@@ -256,7 +256,7 @@ func (s *Set) end(ctx context.Context, ending map[string]*entry) error {
 	return errors.Join(problems...)
 }
 
-// others returns what runs under none of these names.
+// others returns the entries with none of these names.
 func (s *Set) others(names []string) map[string]*entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -333,44 +333,44 @@ func (s *Set) Close(ctx context.Context) error {
 	s.closed = true
 	running := maps.Clone(s.running)
 	s.mu.Unlock()
-	err := s.end(ctx, running)
+	err := s.closeSessions(ctx, running)
 	if s.own {
 		err = errors.Join(err, s.options.Client.Supervisor.Stop(ctx))
 	}
 	return err
 }
 
-// merge puts what a file says over the options of the program.
+// merge replaces options of the program by the settings of a file.
 func merge(server *mcpjson.Server, o *client.Options) {
-	said := server.Settings
-	set(&o.Calls.Timeout, server.Timeout)
-	set(&o.Calls.MaxTimeout, said.MaxTimeout)
-	set(&o.Conn.RequestTimeout, server.Timeout)
-	set(&o.Conn.InitTimeout, server.InitTimeout)
-	set(&o.Conn.BackoffMin, said.BackoffMin)
-	set(&o.Conn.BackoffMax, said.BackoffMax)
-	set(&o.Conn.Liveness, said.Liveness)
-	setTo(&o.Calls.Retries, said.Retries)
-	setTo(&o.Calls.WaitForReady, said.WaitForReady)
-	setTo(&o.Calls.ProgressRestarts, said.ProgressRestarts)
-	setTo(&o.TrustAnnotations, said.TrustAnnotations)
-	if len(said.ToolModes) > 0 {
+	settings := server.Settings
+	setIfNonzero(&o.Calls.Timeout, server.Timeout)
+	setIfNonzero(&o.Calls.MaxTimeout, settings.MaxTimeout)
+	setIfNonzero(&o.Conn.RequestTimeout, server.Timeout)
+	setIfNonzero(&o.Conn.InitTimeout, server.InitTimeout)
+	setIfNonzero(&o.Conn.BackoffMin, settings.BackoffMin)
+	setIfNonzero(&o.Conn.BackoffMax, settings.BackoffMax)
+	setIfNonzero(&o.Conn.Liveness, settings.Liveness)
+	setIfGiven(&o.Calls.Retries, settings.Retries)
+	setIfGiven(&o.Calls.WaitForReady, settings.WaitForReady)
+	setIfGiven(&o.Calls.ProgressRestarts, settings.ProgressRestarts)
+	setIfGiven(&o.TrustAnnotations, settings.TrustAnnotations)
+	if len(settings.ToolModes) > 0 {
 		modes := maps.Clone(o.ToolModes)
 		if modes == nil {
 			modes = make(map[string]protocol.ToolMode)
 		}
-		maps.Copy(modes, said.ToolModes)
+		maps.Copy(modes, settings.ToolModes)
 		o.ToolModes = modes
 	}
 }
 
-func set[T comparable](to *T, value T) {
+func setIfNonzero[T comparable](to *T, value T) {
 	if value != *new(T) {
 		*to = value
 	}
 }
 
-func setTo[T any](to *T, value *T) {
+func setIfGiven[T any](to *T, value *T) {
 	if value != nil {
 		*to = *value
 	}

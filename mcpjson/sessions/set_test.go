@@ -36,25 +36,26 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-type life struct {
+type process struct {
 	Pid  int    `json:"pid"`
 	Said string `json:"said"`
 }
 
-// serve has a tool that says which process it is, and one that waits for a file.
+// serve runs a server with a tool that describes its process, and a tool that waits for a
+// file.
 func serve() {
 	s := server.New(protocol.Implementation{Name: "life", Version: "1"}, server.Options{})
-	server.AddTool(s, protocol.Tool{Name: "life"}, func(context.Context, struct{}) (life, error) {
-		return life{os.Getpid(), os.Getenv("SAID")}, nil
+	server.AddTool(s, protocol.Tool{Name: "life"}, func(context.Context, struct{}) (process, error) {
+		return process{os.Getpid(), os.Getenv("SAID")}, nil
 	})
 	server.AddTool(s, protocol.Tool{Name: "await"}, func(ctx context.Context, in struct {
 		File string `json:"file"`
-	}) (life, error) {
+	}) (process, error) {
 		pipe, err := os.Open(in.File) // a FIFO: until somebody writes
 		if err == nil {
 			err = pipe.Close()
 		}
-		return life{Pid: os.Getpid()}, err
+		return process{Pid: os.Getpid()}, err
 	})
 	if err := s.Serve(context.Background(), &stdio.Server{}); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -62,8 +63,8 @@ func serve() {
 	}
 }
 
-// parse reads a file of these servers: $SELF{...} is an entry that starts one of
-// ours, with further keys.
+// parse reads a file of these servers: $SELF{...} is an entry that starts the test binary as a
+// server, with further keys.
 func parse(t *testing.T, servers string) *mcpjson.File {
 	t.Helper()
 	self, err := os.Executable()
@@ -91,8 +92,8 @@ func newSet(t *testing.T, o Options) *Set {
 	return s
 }
 
-// lifeOf asks a server which process it is.
-func lifeOf(t *testing.T, s *Set, name string) life {
+// processOf calls a server's tool that describes its process.
+func processOf(t *testing.T, s *Set, name string) process {
 	t.Helper()
 	session, found := s.Session(name)
 	if !found {
@@ -100,7 +101,7 @@ func lifeOf(t *testing.T, s *Set, name string) life {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	answer, err := client.Call[life](ctx, session.With(client.CallOptions{WaitForReady: true}), "life", struct{}{})
+	answer, err := client.Call[process](ctx, session.With(client.CallOptions{WaitForReady: true}), "life", struct{}{})
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
@@ -116,7 +117,7 @@ func apply(t *testing.T, s *Set, file *mcpjson.File, want Changes) error {
 	return err
 }
 
-// TestApplyDoesOnlyWhatHasChanged: the rest goes on, with its calls in flight.
+// TestApplyDoesOnlyWhatHasChanged checks that other sessions and their calls continue.
 //
 // Guarantees: G-0041.1, G-0041.2
 func TestApplyDoesOnlyWhatHasChanged(t *testing.T) {
@@ -126,11 +127,11 @@ func TestApplyDoesOnlyWhatHasChanged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stays, changes := lifeOf(t, s, "stays"), lifeOf(t, s, "changes")
+	stays, changes := processOf(t, s, "stays"), processOf(t, s, "changes")
 	if changes.Said != "one" {
 		t.Errorf("the server has %q of its environment", changes.Said)
 	}
-	lifeOf(t, s, "goes")
+	processOf(t, s, "goes")
 	inFlight, release := await(t, s, "stays")
 
 	err = apply(t, s, parse(t, `"off": $SELF{}, "changes": $SELF{"env": {"SAID": "two"}}, /* still there */ "stays": $SELF{"autoApprove": ["x"], }`),
@@ -138,11 +139,11 @@ func TestApplyDoesOnlyWhatHasChanged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again := lifeOf(t, s, "changes"); again.Said != "two" || again.Pid == changes.Pid {
+	if again := processOf(t, s, "changes"); again.Said != "two" || again.Pid == changes.Pid {
 		t.Errorf("the changed server was %+v and is %+v", changes, again)
 	}
 	if _, found := s.Session("goes"); found {
-		t.Error("the session that was to go is there")
+		t.Error("the removed session is left")
 	}
 	release()
 	if answer := <-inFlight; answer.err != nil || answer.Pid != stays.Pid {
@@ -155,7 +156,7 @@ func TestApplyDoesOnlyWhatHasChanged(t *testing.T) {
 	if diff := cmp.Diff([]string{"off", "changes", "stays"}, names); diff != "" {
 		t.Errorf("sessions (-want +got):\n%s", diff)
 	}
-	lifeOf(t, s, "off")
+	processOf(t, s, "off")
 	if report := s.Report().String(); !strings.Contains(report, "3 ready, 1 stopped") {
 		t.Errorf("the report is\n%s", report)
 	}
@@ -172,18 +173,18 @@ func fifo(t *testing.T) string {
 }
 
 type answered struct {
-	life
+	process
 	err error
 }
 
-// await has a server serve a call until release.
+// await starts a call that the server answers after release.
 func await(t *testing.T, s *Set, name string) (inFlight <-chan answered, release func()) {
 	t.Helper()
 	file := fifo(t)
 	session, _ := s.Session(name)
 	answers := make(chan answered, 1)
 	go func() {
-		answer, err := client.Call[life](context.Background(), session, "await", map[string]string{"file": file})
+		answer, err := client.Call[process](context.Background(), session, "await", map[string]string{"file": file})
 		answers <- answered{answer, err}
 	}()
 	writer, err := os.OpenFile(file, os.O_WRONLY, 0) // returns when the tool has opened it
@@ -197,7 +198,8 @@ func await(t *testing.T, s *Set, name string) (inFlight <-chan answered, release
 	}
 }
 
-// TestMistakesConcernTheirServerAlone, and do not end what runs.
+// TestMistakesConcernTheirServerAlone checks that a mistake affects no other server, and does
+// not end a running session.
 //
 // Guarantees: G-0041.3
 func TestMistakesConcernTheirServerAlone(t *testing.T) {
@@ -205,21 +207,21 @@ func TestMistakesConcernTheirServerAlone(t *testing.T) {
 	if err := apply(t, s, parse(t, `"a": $SELF{}, "b": $SELF{}`), Changes{Started: []string{"a", "b"}}); err != nil {
 		t.Fatal(err)
 	}
-	before := lifeOf(t, s, "a")
+	before := processOf(t, s, "a")
 	broken := parse(t, `"a": $SELF{"args": 7}, "b": $SELF{"env": {"SAID": "more"}}, "c": {"url": "${BOWLINE_TEST_UNSET}"}, "d": {"command": ""}`)
 	err := apply(t, s, broken, Changes{Restarted: []string{"b"}, Failed: []string{"a", "c", "d"}})
 	var wrong *mcpjson.Error
 	if !errors.As(err, &wrong) || strings.Count(err.Error(), "\n") != 2 {
 		t.Errorf("the error is %v", err)
 	}
-	if after := lifeOf(t, s, "a"); after != before {
+	if after := processOf(t, s, "a"); after != before {
 		t.Errorf("the server was %+v and is %+v", before, after)
 	}
-	lifeOf(t, s, "b")
+	processOf(t, s, "b")
 	if err := apply(t, s, parse(t, `"a": $SELF{}`), Changes{Stopped: []string{"b"}}); err != nil {
 		t.Error(err)
 	}
-	if after := lifeOf(t, s, "a"); after != before {
+	if after := processOf(t, s, "a"); after != before {
 		t.Errorf("the server was %+v and is %+v", before, after)
 	}
 }
@@ -233,24 +235,24 @@ func TestApplyStartsWhatHasEnded(t *testing.T) {
 	if err := apply(t, s, file, Changes{Started: []string{"a"}}); err != nil {
 		t.Fatal(err)
 	}
-	before := lifeOf(t, s, "a")
+	before := processOf(t, s, "a")
 	session, _ := s.Session("a")
 	if err := session.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if _, found := s.Session("a"); found {
-		t.Error("a session that has ended is there")
+		t.Error("a session that has ended is left")
 	}
 	if err := apply(t, s, file, Changes{Started: []string{"a"}}); err != nil {
 		t.Fatal(err)
 	}
-	if after := lifeOf(t, s, "a"); after.Pid == before.Pid {
+	if after := processOf(t, s, "a"); after.Pid == before.Pid {
 		t.Errorf("process %d is still the server", after.Pid)
 	}
 }
 
-// TestSettingsOfTheFileTakePrecedence over the options of the program; what the
-// file does not say stays.
+// TestSettingsOfTheFileTakePrecedence checks that settings of the file replace options of the
+// program, and that other options are kept.
 //
 // Guarantees: G-0041.4
 func TestSettingsOfTheFileTakePrecedence(t *testing.T) {
@@ -295,12 +297,12 @@ func TestAClosedSetAppliesNothing(t *testing.T) {
 	if err := apply(t, s, parse(t, `"a": $SELF{}`), Changes{Started: []string{"a"}}); err != nil {
 		t.Fatal(err)
 	}
-	pid := lifeOf(t, s, "a").Pid
+	pid := processOf(t, s, "a").Pid
 	if err := s.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if len(started) != 1 || started[0] != pid {
-		t.Errorf("started were %v, want %d", started, pid)
+		t.Errorf("the started processes are %v, want %d", started, pid)
 	}
 	if _, err := s.Apply(t.Context(), parse(t, `"b": $SELF{}`)); !errors.Is(err, client.ErrClosed) {
 		t.Errorf("after Close: %v", err)

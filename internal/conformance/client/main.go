@@ -72,7 +72,7 @@ func run(ctx context.Context, url string) error {
 	}
 	c := client.New(protocol.Implementation{Name: "bowline-everything-client", Version: "1.0.0"}, options)
 	var against violations
-	checker := &specification.Checker{Ours: true, OnViolation: against.add}
+	checker := &specification.Checker{ThisSide: true, OnViolation: against.add}
 	authorizer, err := login(name, url)
 	if err != nil {
 		return err

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// A Book is every record with the tests that hold its guarantees.
-type Book struct {
+// A Catalog contains all records, and the tests of their guarantees.
+type Catalog struct {
 	Records  []Record
 	Tests    map[string][]Test // by the guarantee's number, in order of file and name
 	Problems []string          // where records and tests disagree
@@ -17,7 +17,7 @@ type Book struct {
 // Read reads the records and the tests of the repository at the root of fsys.
 // The error says what could not be read; what was read and is wrong is in
 // Problems.
-func Read(fsys fs.FS) (*Book, error) {
+func Read(fsys fs.FS) (*Catalog, error) {
 	records, problems, err := readRecords(fsys)
 	if err != nil {
 		return nil, err
@@ -26,23 +26,23 @@ func Read(fsys fs.FS) (*Book, error) {
 	if err != nil {
 		return nil, err
 	}
-	book := &Book{
+	catalog := &Catalog{
 		Records:  records,
 		Tests:    map[string][]Test{},
 		Problems: append(problems, source.problems...),
 	}
-	book.match(source)
-	book.findUnheld()
-	return book, nil
+	catalog.matchTests(source)
+	catalog.findUntested()
+	return catalog, nil
 }
 
-// match gives each guarantee the tests that claim it. A suite claims on behalf
+// matchTests gives each guarantee the tests that claim it. A suite claims on behalf
 // of the tests that run it.
-func (b *Book) match(source *source) {
-	promised := map[string]bool{}
+func (b *Catalog) matchTests(source *source) {
+	stated := map[string]bool{}
 	for _, record := range b.Records {
 		for _, guarantee := range record.Guarantees {
-			promised[guarantee.ID] = true
+			stated[guarantee.ID] = true
 		}
 	}
 	for _, c := range source.claims {
@@ -54,7 +54,7 @@ func (b *Book) match(source *source) {
 			b.problem("%s:%d: proptest.%s claims guarantees, but no Test function calls it", c.file, c.line, c.function)
 		}
 		for _, id := range c.ids {
-			if !promised[id] {
+			if !stated[id] {
 				b.problem("%s:%d: %s claims %s, which no record states", c.file, c.line, c.function, id)
 			}
 			b.add(id, tests)
@@ -67,24 +67,24 @@ func (b *Book) match(source *source) {
 	}
 }
 
-func (b *Book) add(id string, tests []Test) {
+func (c *Catalog) add(id string, tests []Test) {
 	for _, test := range tests {
-		if !slices.Contains(b.Tests[id], test) {
-			b.Tests[id] = append(b.Tests[id], test)
+		if !slices.Contains(c.Tests[id], test) {
+			c.Tests[id] = append(c.Tests[id], test)
 		}
 	}
 }
 
-func (b *Book) findUnheld() {
-	for _, record := range b.Records {
+func (c *Catalog) findUntested() {
+	for _, record := range c.Records {
 		for _, guarantee := range record.Guarantees {
-			if len(b.Tests[guarantee.ID]) == 0 {
-				b.problem("%s: no test holds %s", record.File, guarantee.ID)
+			if len(c.Tests[guarantee.ID]) == 0 {
+				c.problem("%s: no test holds %s", record.File, guarantee.ID)
 			}
 		}
 	}
 }
 
-func (b *Book) problem(format string, args ...any) {
-	b.Problems = append(b.Problems, fmt.Sprintf(format, args...))
+func (c *Catalog) problem(format string, args ...any) {
+	c.Problems = append(c.Problems, fmt.Sprintf(format, args...))
 }

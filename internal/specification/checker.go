@@ -16,24 +16,24 @@ import (
 // of the revision in force. Its Observe is for transcript.Tap.
 type Checker struct {
 	Server      bool // true: the transport is the server's; false: the client's
-	Ours        bool // check the messages that this side sends
-	Theirs      bool // check the messages that the other side sends
+	ThisSide    bool // check the messages that this side sends
+	OtherSide   bool // check the messages that the other side sends
 	OnViolation func(error)
 
 	mu    sync.Mutex
-	links map[int]*conversation
+	links map[int]*linkState
 }
 
-// A conversation has the state of one link that is needed to check its messages.
-type conversation struct {
+// A linkState has the state of one link that is needed to check its messages.
+type linkState struct {
 	version string // the revision that initialize has negotiated
-	asked   map[question]request
+	pending map[requestKey]request
 }
 
-// A question identifies a request that is not answered yet. The stream is part of
+// A requestKey identifies a request that is not answered yet. The stream is part of
 // it because a server over HTTP receives the ids of many clients on one link, each
 // client's on its own stream.
-type question struct {
+type requestKey struct {
 	id       string
 	stream   transport.Stream
 	byClient bool
@@ -60,9 +60,9 @@ func (c *Checker) Observe(e transcript.Entry) {
 	switch e.Kind {
 	case transcript.Opened:
 		if c.links == nil {
-			c.links = make(map[int]*conversation)
+			c.links = make(map[int]*linkState)
 		}
-		c.links[e.Link] = &conversation{asked: make(map[question]request)}
+		c.links[e.Link] = &linkState{pending: make(map[requestKey]request)}
 	case transcript.Lost:
 		delete(c.links, e.Link)
 	case transcript.Sent, transcript.Received:
@@ -76,7 +76,7 @@ func (c *Checker) Observe(e transcript.Entry) {
 		}
 		for _, frame := range frames {
 			err := link.check(e.Stream, frame, sent != c.Server, !c.Server)
-			if err != nil && (sent && c.Ours || !sent && c.Theirs) {
+			if err != nil && (sent && c.ThisSide || !sent && c.OtherSide) {
 				c.OnViolation(fmt.Errorf("%w\n%.2000s", err, frame))
 			}
 		}
@@ -84,7 +84,7 @@ func (c *Checker) Observe(e transcript.Entry) {
 }
 
 // check checks one message, and updates the state of the link.
-func (c *conversation) check(stream transport.Stream, frame []byte, byClient, atClient bool) error {
+func (c *linkState) check(stream transport.Stream, frame []byte, byClient, atClient bool) error {
 	if atClient {
 		stream = transport.Main // all ids are of one client, whatever the stream of the answer
 	}
@@ -97,14 +97,14 @@ func (c *conversation) check(stream transport.Stream, frame []byte, byClient, at
 	switch {
 	case m.Method != "" && hasID:
 		r := request{method: m.Method, version: c.versionOf(&m), task: m.Params["task"] != nil}
-		c.asked[question{idOf(id), stream, byClient}] = r
+		c.pending[requestKey{idOf(id), stream, byClient}] = r
 		return checkRequest(r, whole, byClient)
 	case m.Method != "":
 		return checkNotification(c.versionOf(&m), m.Method, whole, byClient)
 	}
-	asked := question{idOf(id), stream, !byClient}
-	r, known := c.asked[asked]
-	delete(c.asked, asked)
+	key := requestKey{idOf(id), stream, !byClient}
+	r, known := c.pending[key]
+	delete(c.pending, key)
 	switch {
 	case m.Error != nil && !known:
 		r.version = protocol.LatestLegacy
@@ -123,18 +123,18 @@ func (c *conversation) check(stream transport.Stream, frame []byte, byClient, at
 func idOf(id any) string { return fmt.Sprintf("%T %v", id, id) }
 
 // versionOf returns the revision that applies to a request or notification.
-func (c *conversation) versionOf(m *message) string {
+func (c *linkState) versionOf(m *message) string {
 	meta, _ := m.Params["_meta"].(map[string]any)
 	stated, modern := meta[protocol.MetaProtocolVersion].(string)
-	_, listens := meta[protocol.MetaSubscriptionID]
-	asked, _ := m.Params["protocolVersion"].(string)
+	_, isStream := meta[protocol.MetaSubscriptionID]
+	requested, _ := m.Params["protocolVersion"].(string)
 	switch {
 	case modern && protocol.IsModern(stated):
 		return stated
-	case modern || listens:
+	case modern || isStream:
 		return protocol.Latest
-	case m.Method == protocol.MethodInitialize && protocol.IsLegacy(asked):
-		return asked
+	case m.Method == protocol.MethodInitialize && protocol.IsLegacy(requested):
+		return requested
 	case c.version != "":
 		return c.version
 	case strings.HasPrefix(m.Method, "notifications/") && m.Method != protocol.NotificationInitialized:

@@ -37,8 +37,8 @@ func TestLate(t *testing.T) {}
 func FuzzLate(f *testing.F) {}
 `
 
-// TestProblems breaks each thing that is checked, one at a time, in a small
-// repository that is sound otherwise.
+// TestProblems makes one mistake of each kind in a small repository that is otherwise
+// correct.
 func TestProblems(t *testing.T) {
 	for _, fixture := range []struct {
 		name  string
@@ -156,8 +156,8 @@ func TestProblems(t *testing.T) {
 	}
 }
 
-// TestTable: a suite's claim counts for every test that calls it, and each test
-// is listed once.
+// TestTable checks that the claim of a suite counts for each test that calls it, and that
+// each test is listed once.
 func TestTable(t *testing.T) {
 	book := read(t, map[string]string{
 		"proptest/late.go":      "package proptest\n// Guarantees: G-0005.1\nfunc Late() {}\n// Guarantees: G-0005.1\nfunc Later() {}",
@@ -180,8 +180,8 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestIndex: every record is listed, what stands around the index stays, and
-// writing it again changes nothing.
+// TestIndex checks that each record is listed, that the text around the index is kept, and
+// that writing the index again changes nothing.
 func TestIndex(t *testing.T) {
 	book := read(t, map[string]string{"docs/adr/0010-none.md": "# 0010. None\nStatus: superseded by 0011\n"})
 	page := "# Records\n\n" + indexBegin + "| old |\n" + indexEnd + "\nMore.\n"
@@ -209,8 +209,7 @@ func TestIndex(t *testing.T) {
 	}
 }
 
-// TestReadReportsWhatItCannotRead: a repository that cannot be read is not a
-// sound one.
+// TestReadReportsWhatItCannotRead checks that a repository that cannot be read is an error.
 func TestReadReportsWhatItCannotRead(t *testing.T) {
 	for name, files := range map[string]fstest.MapFS{
 		"no records":  {"conn/x_test.go": {Data: []byte("package conn")}},
@@ -222,8 +221,8 @@ func TestReadReportsWhatItCannotRead(t *testing.T) {
 	}
 }
 
-// read reads the sound repository with files in place of, or beside, its own.
-func read(t *testing.T, files map[string]string) *Book {
+// read reads the correct repository with some files replaced or added.
+func read(t *testing.T, files map[string]string) *Catalog {
 	t.Helper()
 	fsys := fstest.MapFS{
 		"docs/adr/README.md":          {Data: []byte("# Records\n")},
