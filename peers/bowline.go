@@ -16,11 +16,11 @@ import (
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
-var ourself = protocol.Implementation{Name: "bowline", Version: "1"}
+var bowlineInfo = protocol.Implementation{Name: "bowline", Version: "1"}
 
 // newBowlineServer speaks the given revisions, or all.
 func newBowlineServer(revisions ...string) *server.Server {
-	s := server.New(ourself, server.Options{PageSize: pageSize, ProtocolVersions: revisions})
+	s := server.New(bowlineInfo, server.Options{PageSize: pageSize, ProtocolVersions: revisions})
 	server.AddTool(s, protocol.Tool{Name: "echo"},
 		func(_ context.Context, in message) (string, error) { return in.Message, nil })
 	server.AddTool(s, protocol.Tool{Name: "fail"},
@@ -55,7 +55,7 @@ func handleBowline(revisions []string) (http.Handler, func(context.Context) erro
 
 type bowlineSession struct {
 	session *client.Session
-	changes notice
+	changes event
 }
 
 func connectBowline(ctx context.Context, server Endpoint, revision string) (Session, error) {
@@ -73,19 +73,19 @@ func connectBowline(ctx context.Context, server Endpoint, revision string) (Sess
 // openBowline leaves out the latest revision, as users do, because the client
 // asks for that one by default.
 func openBowline(ctx context.Context, t transport.Transport, revision string) (Session, error) {
-	changes := newNotice()
+	changes := newEvent()
 	options := client.Options{
 		ProtocolVersion: revision, FailFast: true,
 		OnEvent: func(_ context.Context, _ *client.Session, e client.Event) {
 			if _, ok := e.(*client.ToolsChanged); ok {
-				changes.give()
+				changes.set()
 			}
 		},
 	}
 	if revision == protocol.Latest {
 		options.ProtocolVersion = ""
 	}
-	session, err := client.New(ourself, options).Connect(ctx, watched(ctx, t))
+	session, err := client.New(bowlineInfo, options).Connect(ctx, observed(ctx, t))
 	if err != nil {
 		return nil, err
 	}

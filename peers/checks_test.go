@@ -20,8 +20,8 @@ type subject struct {
 	server   running
 }
 
-// checks are run in this order, each with a hang guard. One returns what it has
-// observed, or why that is wrong.
+// checks run in this order, each with a timeout. A check returns what it has observed, or
+// an error.
 var checks = []struct {
 	feature Feature
 	run     func(context.Context, *subject) (string, error)
@@ -40,7 +40,7 @@ var checks = []struct {
 	{Survive, checkSurvive},
 }
 
-// open opens a session with a server of its own.
+// open opens a session with a new server.
 func (s *subject) open(ctx context.Context, command []string) (Session, running, error) {
 	server, endpoint, err := s.run(ctx, s.programs, command)
 	if err != nil {
@@ -54,7 +54,8 @@ func (s *subject) open(ctx context.Context, command []string) (Session, running,
 	return session, server, nil
 }
 
-// openSuite opens one with a server of this suite, for what the other servers do not have.
+// openSuite opens a session with a server of this suite, for features that the other servers
+// do not have.
 func (s *subject) openSuite(ctx context.Context) (Session, running, error) {
 	if s.Suite == nil {
 		return s.open(ctx, s.Server(s.revision))
@@ -62,8 +63,8 @@ func (s *subject) openSuite(ctx context.Context) (Session, running, error) {
 	return s.open(ctx, s.Suite(s.revision))
 }
 
-// checkSpeaks also observes that the two find the newest revision of a peer
-// that does not speak the one asked for.
+// checkSpeaks also checks that both sides agree on the newest revision of a peer that does
+// not support the requested one.
 func checkSpeaks(_ context.Context, s *subject) (string, error) {
 	switch got := s.session.Revision(); {
 	case got == s.revision:
@@ -97,8 +98,7 @@ func checkPages(ctx context.Context, s *subject) (string, error) {
 	return seen, errors.Join(err, session.Close(ctx))
 }
 
-// listsPages observes that servers of theirs may only find out by an empty page
-// that there are no more.
+// listsPages allows for peers whose servers end a list with an empty page.
 func (s *subject) listsPages(ctx context.Context, session Session) (string, error) {
 	names, pages, err := listAll(ctx, session)
 	if err != nil {
@@ -128,7 +128,7 @@ func listAll(ctx context.Context, session Session) (names []string, pages int, e
 	}
 }
 
-// listed wants the tools that the checks call, each once.
+// listed checks that each tool that the checks call is listed once.
 func (s *subject) listed(names []string) error {
 	slices.Sort(names)
 	if len(slices.Compact(slices.Clone(names))) != len(names) {
@@ -164,8 +164,8 @@ func checkFailure(ctx context.Context, s *subject) (string, error) {
 	return Held, nil
 }
 
-// checkUnknown observes: the specification's example is an error, and servers
-// differ. Ours has to give it.
+// checkUnknown accepts different errors of other servers. A server of Bowline must return
+// the error of the specification's example.
 func checkUnknown(ctx context.Context, s *subject) (string, error) {
 	result, err := s.session.CallTool(ctx, Call{Tool: "no-such-tool", Arguments: map[string]any{}})
 	refused := new(ProtocolError)
@@ -190,29 +190,29 @@ func checkProgress(ctx context.Context, s *subject) (string, error) {
 		return "", err
 	}
 	if result.IsError || len(told) == 0 {
-		return "", fmt.Errorf("progress was told %d times before the answer %+v", len(told), *result)
+		return "", fmt.Errorf("progress was reported %d times before the answer %+v", len(told), *result)
 	}
 	return Held, nil
 }
 
-// checkCancel leaves a call at its first progress, and hears of it from the server.
+// checkCancel cancels a call at its first progress, and waits for the log line of the server.
 func checkCancel(ctx context.Context, s *subject) (string, error) {
 	calling, leave := context.WithCancel(ctx)
 	defer leave()
 	call := s.Endless
 	call.OnProgress = leave
 	if result, err := s.session.CallTool(calling, call); err == nil {
-		return "", fmt.Errorf("the call that was left got the answer %+v", *result)
+		return "", fmt.Errorf("the cancelled call got the answer %+v", *result)
 	} else if calling.Err() == nil || ctx.Err() != nil {
 		return "", err
 	}
-	if _, err := s.server.await(ctx, hasGivenUp); err != nil {
+	if _, err := s.server.await(ctx, cancelledPattern); err != nil {
 		return "", err
 	}
 	return checkSuccess(ctx, s) // the session lives on
 }
 
-// checkAnnounce has a server add a tool.
+// checkAnnounce makes a server add a tool, and waits for the notification.
 func checkAnnounce(ctx context.Context, s *subject) (string, error) {
 	session, server, err := s.openSuite(ctx)
 	if err != nil {
@@ -223,16 +223,15 @@ func checkAnnounce(ctx context.Context, s *subject) (string, error) {
 	return Held, errors.Join(err, session.Close(ctx))
 }
 
-// growsFor adds the tool again until it is heard of: over HTTP a legacy client
-// opens the stream that announces when it likes, and what was announced before
-// is lost.
+// growsFor adds the tool again until the client is notified. Over HTTP, a legacy client may
+// open its stream for notifications late, and earlier notifications are lost.
 func growsFor(ctx context.Context, session Session) error {
 	for {
 		if _, err := session.CallTool(ctx, Call{Tool: "grow", Arguments: map[string]any{}}); err != nil {
 			return err
 		}
 		hearing, stop := context.WithTimeout(ctx, time.Second)
-		err := hearsOf(hearing, session, grown)
+		err := awaitTool(hearing, session, grown)
 		stop()
 		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
 			return err
@@ -240,12 +239,12 @@ func growsFor(ctx context.Context, session Session) error {
 	}
 }
 
-// hearsOf waits for a change after which a tool is listed: there may be others
+// awaitTool waits for a change after which a tool is listed: there may be others
 // before.
-func hearsOf(ctx context.Context, session Session, tool string) error {
+func awaitTool(ctx context.Context, session Session, tool string) error {
 	for {
 		if err := session.ToolsChanged(ctx); err != nil {
-			return fmt.Errorf("nothing was announced: %w", err)
+			return fmt.Errorf("no notification came: %w", err)
 		}
 		names, _, err := listAll(ctx, session)
 		if err != nil || slices.Contains(names, tool) {
@@ -254,7 +253,7 @@ func hearsOf(ctx context.Context, session Session, tool string) error {
 	}
 }
 
-// checkClose observes how a server of theirs ends; ours has to end by itself.
+// checkClose records how another server ends. A server of Bowline must end by itself.
 func checkClose(ctx context.Context, s *subject) (string, error) {
 	err := s.session.Close(ctx)
 	how, unheard := s.server.end(ctx)

@@ -17,8 +17,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// A cable leads to a server, and can be cut.
-type cable struct {
+// A proxy forwards connections to a server, and can cut them.
+type proxy struct {
 	listener net.Listener
 	to       string
 	serving  sync.WaitGroup
@@ -28,13 +28,13 @@ type cable struct {
 	sent  bytes.Buffer // by clients
 }
 
-func lay(t *testing.T, to string) *cable {
+func newProxy(t *testing.T, to string) *proxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cable{listener: listener, to: to, conns: make(map[net.Conn]struct{})}
+	c := &proxy{listener: listener, to: to, conns: make(map[net.Conn]struct{})}
 	c.serving.Go(c.accept)
 	t.Cleanup(func() {
 		listener.Close()
@@ -44,7 +44,7 @@ func lay(t *testing.T, to string) *cable {
 	return c
 }
 
-func (c *cable) accept() {
+func (c *proxy) accept() {
 	for {
 		near, err := c.listener.Accept()
 		if err != nil {
@@ -58,13 +58,13 @@ func (c *cable) accept() {
 		c.mu.Lock()
 		c.conns[near], c.conns[far] = struct{}{}, struct{}{}
 		c.mu.Unlock()
-		c.serving.Go(func() { c.carry(far, io.TeeReader(near, c), near) })
-		c.serving.Go(func() { c.carry(near, far, far) })
+		c.serving.Go(func() { c.forward(far, io.TeeReader(near, c), near) })
+		c.serving.Go(func() { c.forward(near, far, far) })
 	}
 }
 
-func (c *cable) carry(to net.Conn, from io.Reader, end net.Conn) {
-	_, _ = io.Copy(to, from) // until it is cut, or either side has enough
+func (c *proxy) forward(to net.Conn, from io.Reader, end net.Conn) {
+	_, _ = io.Copy(to, from) // until a connection is closed
 	to.Close()
 	end.Close()
 	c.mu.Lock()
@@ -72,15 +72,15 @@ func (c *cable) carry(to net.Conn, from io.Reader, end net.Conn) {
 	delete(c.conns, end)
 }
 
-// Write notes what a client has sent.
-func (c *cable) Write(p []byte) (int, error) {
+// Write records what a client has sent.
+func (c *proxy) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.sent.Write(p)
 }
 
-// cut ends every connection. New ones can be made at once.
-func (c *cable) cut() {
+// cut closes all connections. New ones can be opened immediately.
+func (c *proxy) cut() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for conn := range c.conns {
@@ -89,14 +89,14 @@ func (c *cable) cut() {
 	clear(c.conns)
 }
 
-// calls is how often a tool was called, as far as the cable has seen.
-func (c *cable) calls(tool string) int {
+// calls counts the calls of a tool in the recorded requests.
+func (c *proxy) calls(tool string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return bytes.Count(c.sent.Bytes(), []byte(`"name":"`+tool+`"`))
 }
 
-// resumableGoSDK and resumableMCPGo are their servers with the stores that they bring.
+// resumableGoSDK and resumableMCPGo return servers of these SDKs with their own event stores.
 func resumableGoSDK() (http.Handler, func(context.Context) error) {
 	s := newGoSDKServer()
 	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, &mcp.StreamableHTTPOptions{EventStore: mcp.NewMemoryEventStore(nil)})
@@ -114,7 +114,7 @@ type site struct {
 	command []string
 }
 
-// address runs the server for the length of a test, and says where it is.
+// address runs the server until the end of the test, and returns its address.
 func (s site) address(ctx context.Context, t *testing.T) string {
 	t.Helper()
 	if s.handler == nil {
@@ -188,7 +188,7 @@ func cutTable(t *testing.T, goSDK, mcpGo string) string {
 func (p *cutPair) beCut(t *testing.T, revision string) string {
 	ctx, cancel := context.WithTimeout(schemaContext(t), hangGuard)
 	defer cancel()
-	line := lay(t, p.site.address(ctx, t))
+	line := newProxy(t, p.site.address(ctx, t))
 	session, err := p.connect(ctx, Endpoint{URL: "http://" + line.listener.Addr().String() + "/mcp"}, revision)
 	if err != nil {
 		t.Fatal(err)

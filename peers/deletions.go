@@ -7,8 +7,7 @@ import (
 	"sync"
 )
 
-// deletions is an HTTP transport that remembers which session of the server is
-// not deleted yet.
+// deletions is an HTTP transport that records the session of the server until it is deleted.
 type deletions struct {
 	to http.RoundTripper
 
@@ -46,7 +45,7 @@ func (s deletingSession) Close(ctx context.Context) error {
 	s.deletions.mu.Lock()
 	defer s.deletions.mu.Unlock()
 	if s.deletions.session != "" {
-		return fmt.Errorf("the server was not told to delete the session %q, or refused", s.deletions.session)
+		return fmt.Errorf("the session %q was not deleted", s.deletions.session)
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ func featuredBowline(t testing.TB, _ string) (http.Handler, func()) {
 	return featuredBowlineWith(t, server.Options{})
 }
 
-// featuredBowlineOf speaks one revision, for clients that cannot be told which to ask for.
+// featuredBowlineOf supports one revision, for clients that cannot request a revision.
 func featuredBowlineOf(t testing.TB, revision string) (http.Handler, func()) {
 	return featuredBowlineWith(t, server.Options{ProtocolVersions: []string{revision}})
 }
@@ -31,7 +31,7 @@ type weight struct {
 
 func featuredBowlineWith(t testing.TB, o server.Options) (http.Handler, func()) {
 	o.OnSubscribe = func(context.Context, string) error { return nil }
-	s := server.New(ourself, o)
+	s := server.New(bowlineInfo, o)
 	server.AddTool(s, protocol.Tool{Name: "weigh"}, func(context.Context, nothing) (weight, error) { return weight{7}, nil })
 	server.AddTool(s, protocol.Tool{Name: "touch"}, func(context.Context, nothing) (string, error) {
 		s.ResourceUpdated("config://app")
@@ -91,7 +91,7 @@ type featuredBowlineClient struct {
 	updates  chan string // URIs of resources
 }
 
-// A bowlineUser is what a client made with Bowline answers.
+// A bowlineUser contains the answers of a Bowline client's user.
 type bowlineUser struct {
 	form map[string]any
 	root string
@@ -123,18 +123,18 @@ func connectBowlineUser(ctx context.Context, at Endpoint, revision string, user 
 			}
 		},
 	}
-	session, err := client.New(ourself, o).Connect(ctx, watched(ctx, at.transport()))
+	session, err := client.New(bowlineInfo, o).Connect(ctx, observed(ctx, at.transport()))
 	if err != nil {
 		return nil, err
 	}
 	if got := session.Server().ProtocolVersion; got != revision {
-		return nil, fmt.Errorf("it speaks %s", got)
+		return nil, fmt.Errorf("the session uses %s", got)
 	}
 	c.session = session
 	return c, nil
 }
 
-// tell leaves a message out that nobody waits for.
+// tell drops a message that nothing waits for.
 func tell(to chan<- string, message string) {
 	select {
 	case to <- message:
@@ -142,7 +142,7 @@ func tell(to chan<- string, message string) {
 	}
 }
 
-// transport leads to the endpoint.
+// transport returns a transport to the endpoint.
 func (e Endpoint) transport() transport.Transport {
 	if e.URL == "" {
 		return &stdio.Command{Path: e.Command[0], Args: e.Command[1:]}

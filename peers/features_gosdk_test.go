@@ -11,8 +11,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// answered returns the answer to a question, or nil if it has to be asked. Legacy
-// clients are asked by go-sdk itself.
+// answered returns the answer to an input request, or nil if the server must send the request.
+// For legacy clients, go-sdk sends it itself.
 func answered(r *mcp.CallToolRequest) mcp.InputResponse { return r.Params.InputResponses["q"] }
 
 func asks(q mcp.InputRequest) *mcp.CallToolResult {
@@ -116,7 +116,7 @@ func connectFeaturedGoSDK(ctx context.Context, at Endpoint, revision string) (fe
 		return nil, err
 	}
 	if got := session.InitializeResult().ProtocolVersion; got != revision {
-		return nil, fmt.Errorf("it speaks %s", got)
+		return nil, fmt.Errorf("the session uses %s", got)
 	}
 	return &featuredGoSDKClient{session, messages, updates}, nil
 }

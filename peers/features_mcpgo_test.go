@@ -85,7 +85,7 @@ func featuredMCPGo(testing.TB, string) (http.Handler, func()) {
 	return handler, func() { _ = handler.Shutdown(context.Background()) }
 }
 
-// textOfMCPGo is the text of a content, which it may have decoded or not.
+// textOfMCPGo returns the text of a content, which mcp-go may or may not have decoded.
 func textOfMCPGo(content any) string {
 	switch content := content.(type) {
 	case mcp.TextContent:
@@ -152,7 +152,7 @@ func connectFeaturedMCPGo(ctx context.Context, at Endpoint, revision string) (fe
 	request.Params.ClientInfo = mcp.Implementation{Name: "mcp-go", Version: "1"}
 	result, err := c.Initialize(ctx, request)
 	if err == nil && result.ProtocolVersion != revision {
-		err = fmt.Errorf("it speaks %s", result.ProtocolVersion)
+		err = fmt.Errorf("the session uses %s", result.ProtocolVersion)
 	}
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
@@ -216,8 +216,8 @@ func (c *featuredMCPGoClient) structured(ctx context.Context, tool string) (stri
 	return fmt.Sprint(content["grams"]), nil
 }
 
-// updated listens in 2026-07-28, where Subscribe only notes the URI. Nothing says when that
-// has begun: the tool is called until an update comes.
+// updated opens a stream in 2026-07-28, where Subscribe only records the URI. There is no
+// sign of when the stream is open, so updated calls the tool until an update comes.
 func (c *featuredMCPGoClient) updated(ctx context.Context, uri, tool string) (string, error) {
 	if c.modern {
 		stop, err := c.ListenAsync(ctx, mcp.SubscriptionFilter{ResourceSubscriptions: []string{uri}}, nil)

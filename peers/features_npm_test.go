@@ -11,7 +11,7 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
-// An npmServer is a published server over stdio, whose features have names of its own.
+// An npmServer is a published server over stdio. Its features have other names.
 type npmServer struct {
 	sdk     npmPackage
 	command []string
@@ -19,7 +19,7 @@ type npmServer struct {
 	checks  []npmCheck
 }
 
-// An npmCheck is a row: what it returns contains want.
+// An npmCheck is a row. The result of run must contain want.
 type npmCheck struct {
 	name, want string
 	run        func(context.Context, *featuredBowlineClient) (string, error)
@@ -97,7 +97,7 @@ func awaitCall(tool, root string) func(context.Context, *featuredBowlineClient) 
 	}
 }
 
-// allText is the text of a tool's answer, whether the tool has an output schema or not.
+// allText returns the text of a tool's result, with or without an output schema.
 func (c *featuredBowlineClient) allText(ctx context.Context, tool string) (string, error) {
 	result, err := c.session.CallTool(ctx, &protocol.CallToolParams{Name: tool})
 	if err != nil {
@@ -106,8 +106,8 @@ func (c *featuredBowlineClient) allText(ctx context.Context, tool string) (strin
 	return result.Content.Text(), nil
 }
 
-// updatedByEverything subscribes, has updates sent, and returns which resource has been
-// updated.
+// updatedByEverything subscribes to a resource, makes the server send updates, and returns
+// the URI of the updated resource.
 func updatedByEverything(ctx context.Context, c *featuredBowlineClient) (string, error) {
 	if err := c.session.Subscribe(ctx, &protocol.SubscribeParams{URI: everyText}); err != nil {
 		return "", err

@@ -59,7 +59,7 @@ type featureCheck struct {
 	run  func(context.Context, featured) (got, want string, err error)
 }
 
-// featureChecks are the rows. All servers offer the same.
+// featureChecks are the rows. All servers have the same features.
 var featureChecks = []featureCheck{
 	{"resources/read of a resource", func(ctx context.Context, c featured) (string, string, error) {
 		got, err := c.read(ctx, "config://app")
@@ -168,7 +168,7 @@ func TestFeatureTables(t *testing.T) {
 	}
 }
 
-// serve runs the server for the length of a test, or leaves that to its client.
+// serve runs the server until the end of the test, unless its client starts it.
 func (p *featuredPair) serve(t *testing.T, revision string) Endpoint {
 	if p.command != nil {
 		return Endpoint{Command: p.command}
@@ -233,5 +233,5 @@ func (p *featuredPair) table(t *testing.T) string {
 	return strings.TrimRight(table.String(), "\n") + "\n"
 }
 
-// errNoAnswer is what a check fails with when the answer is of another kind.
+// errNoAnswer is the error of a check whose answer has another type.
 var errNoAnswer = errors.New("that is no answer")

@@ -16,7 +16,7 @@ func connectFeaturedTypeScript(sdk npmPackage) func(context.Context, Endpoint, s
 			return nil, err
 		}
 		if got := session.Revision(); got != revision {
-			return nil, fmt.Errorf("it speaks %s", got)
+			return nil, fmt.Errorf("the session uses %s", got)
 		}
 		return featuredTypeScriptClient{session.(*typeScriptSession)}, nil
 	}
@@ -66,7 +66,7 @@ func (c featuredTypeScriptClient) updated(ctx context.Context, uri, tool string)
 
 func (c featuredTypeScriptClient) close() error { return c.Close(context.Background()) }
 
-// messageText is the text of a log message: all of its data, or the member msg.
+// messageText returns the text of a log message: all of its data, or the member msg.
 func messageText(data json.RawMessage) string {
 	var text string
 	if json.Unmarshal(data, &text) == nil {

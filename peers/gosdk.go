@@ -58,8 +58,8 @@ func handleGoSDK(revisions []string) (http.Handler, func(context.Context) error)
 
 type goSDKSession struct {
 	*mcp.ClientSession
-	progress *listeners
-	changes  notice
+	progress *progressListeners
+	changes  event
 }
 
 func connectGoSDK(ctx context.Context, server Endpoint, revision string) (Session, error) {
@@ -70,12 +70,12 @@ func connectGoSDK(ctx context.Context, server Endpoint, revision string) (Sessio
 }
 
 func openGoSDK(ctx context.Context, t mcp.Transport, revision string) (Session, error) {
-	progress, changes := new(listeners), newNotice()
+	progress, changes := new(progressListeners), newEvent()
 	c := mcp.NewClient(goSDK, &mcp.ClientOptions{
 		ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
-			progress.tell(r.Params.ProgressToken)
+			progress.notify(r.Params.ProgressToken)
 		},
-		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { changes.give() },
+		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { changes.set() },
 	})
 	session, err := c.Connect(ctx, t, &mcp.ClientSessionOptions{ProtocolVersion: revision})
 	if err != nil {

@@ -15,7 +15,7 @@ var update = flag.Bool("update", false, "rewrite docs/interop.md")
 
 const pageFile = "../docs/interop.md"
 
-// hangGuard ends what does not end.
+// hangGuard is the timeout of one check.
 const hangGuard = time.Minute
 
 // TestInterop runs every check with every peer in every revision, and compares
@@ -72,7 +72,7 @@ func (s *subject) runChecks(t *testing.T, observe func(Feature, string)) {
 	}
 }
 
-// TestLacksNameFeatures keeps the reasons from outliving what they excuse.
+// TestLacksNameFeatures checks that each reason for a missing feature names a feature that exists.
 func TestLacksNameFeatures(t *testing.T) {
 	peers, err := Peers(new(Programs))
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 
 const tokenURL = "https://mcp.example/mcp"
 
-// opinion runs jwt.mjs.
-func opinion(t *testing.T, task, issuer string, in []byte) []byte {
+// runJWT runs jwt.mjs.
+func runJWT(t *testing.T, task, issuer string, in []byte) []byte {
 	t.Helper()
 	if err := typeScriptV1.install(); err != nil {
 		t.Fatal(err)
@@ -30,14 +30,14 @@ func opinion(t *testing.T, task, issuer string, in []byte) []byte {
 	return out
 }
 
-// TestTokensOfAnotherLibraryAreTaken: tokens and DPoP proofs that jose for JavaScript has made.
+// TestTokensOfAnotherLibraryAreTaken checks tokens and DPoP proofs made by jose for JavaScript.
 func TestTokensOfAnotherLibraryAreTaken(t *testing.T) {
 	as := authtest.New("https://as.example", authtest.Options{Resource: tokenURL})
 	var made []struct {
 		Key                 json.RawMessage
 		Token, Bound, Proof string
 	}
-	if err := json.Unmarshal(opinion(t, "make", as.Issuer(), nil), &made); err != nil || len(made) != 5 {
+	if err := json.Unmarshal(runJWT(t, "make", as.Issuer(), nil), &made); err != nil || len(made) != 5 {
 		t.Fatalf("%d, %v", len(made), err)
 	}
 	var keys []any
@@ -66,8 +66,8 @@ func TestTokensOfAnotherLibraryAreTaken(t *testing.T) {
 	}
 }
 
-// TestOurTokensAreTakenByAnotherLibrary: those of authtest, which the resource server is tested
-// with, are not only good by the library that made them.
+// TestOurTokensAreTakenByAnotherLibrary checks that another library than the one that makes them
+// accepts the tokens of authtest, with which the resource server is tested.
 func TestOurTokensAreTakenByAnotherLibrary(t *testing.T) {
 	for _, algorithm := range []jose.SignatureAlgorithm{jose.RS256, jose.PS256, jose.ES256, jose.ES384, jose.EdDSA} {
 		as := authtest.New("https://as.example", authtest.Options{Resource: tokenURL, Sign: algorithm})
@@ -75,7 +75,7 @@ func TestOurTokensAreTakenByAnotherLibrary(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if out := opinion(t, "verify", as.Issuer(), in); string(out) != "ada\n" {
+		if out := runJWT(t, "verify", as.Issuer(), in); string(out) != "ada\n" {
 			t.Errorf("%s: %s", algorithm, out)
 		}
 	}

@@ -7,41 +7,41 @@ import (
 	"sync/atomic"
 )
 
-// listeners has the calls that wait for progress, by token. The SDKs report the
+// progressListeners contains the calls that wait for progress, by token. The SDKs report the
 // progress of all calls of a session in one place, and sometimes after the call
 // has ended.
-type listeners struct {
+type progressListeners struct {
 	tokens  atomic.Int64
 	byToken sync.Map // token → func()
 }
 
-// add returns the token to ask for progress with.
-func (l *listeners) add(told func()) (token string, remove func()) {
+// add returns the token to request progress with.
+func (l *progressListeners) add(callback func()) (token string, remove func()) {
 	token = "token " + strconv.FormatInt(l.tokens.Add(1), 10)
-	l.byToken.Store(token, told)
+	l.byToken.Store(token, callback)
 	return token, func() { l.byToken.Delete(token) }
 }
 
-func (l *listeners) tell(token any) {
-	if told, waits := l.byToken.Load(token); waits {
-		told.(func())()
+func (l *progressListeners) notify(token any) {
+	if callback, found := l.byToken.Load(token); found {
+		callback.(func())()
 	}
 }
 
-// A notice may be given several times before somebody waits for it. Then the
-// wait ends at once, and the next wait needs another.
-type notice chan struct{}
+// An event may be set several times before await. Then await returns immediately, and the
+// next await needs another set.
+type event chan struct{}
 
-func newNotice() notice { return make(notice, 1) }
+func newEvent() event { return make(event, 1) }
 
-func (n notice) give() {
+func (n event) set() {
 	select {
 	case n <- struct{}{}:
-	default: // the notice is given already
+	default: // the event is set already
 	}
 }
 
-func (n notice) await(ctx context.Context) error {
+func (n event) await(ctx context.Context) error {
 	select {
 	case <-n:
 		return nil

@@ -13,7 +13,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// programs are built into a folder of the test’s own.
+// programs builds the programs into a temporary folder of the test.
 func programs(tb testing.TB) *Programs {
 	tb.Helper()
 	folder := tb.TempDir()

@@ -52,8 +52,8 @@ func handleMCPGo([]string) (http.Handler, func(context.Context) error) {
 type mcpGoSession struct {
 	*client.Client
 	revision string
-	progress *listeners
-	changes  notice
+	progress *progressListeners
+	changes  event
 }
 
 func connectMCPGo(ctx context.Context, server Endpoint, revision string) (Session, error) {
@@ -76,15 +76,15 @@ func connectMCPGo(ctx context.Context, server Endpoint, revision string) (Sessio
 }
 
 func openMCPGo(ctx context.Context, t transport.Interface, revision string) (Session, error) {
-	s, listens := mcpGoSession{client.NewClient(t), "", new(listeners), newNotice()}, newNotice()
+	s, listens := mcpGoSession{client.NewClient(t), "", new(progressListeners), newEvent()}, newEvent()
 	s.OnNotification(func(n mcp.JSONRPCNotification) {
 		switch n.Method {
 		case string(mcp.MethodNotificationProgress):
-			s.progress.tell(n.Params.AdditionalFields["progressToken"])
+			s.progress.notify(n.Params.AdditionalFields["progressToken"])
 		case mcp.MethodNotificationToolsListChanged:
-			s.changes.give()
+			s.changes.set()
 		case mcp.MethodNotificationSubscriptionsAcknowledged:
-			listens.give()
+			listens.set()
 		}
 	})
 	if err := s.Start(context.WithoutCancel(ctx)); err != nil { // its process ends with this context

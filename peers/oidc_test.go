@@ -25,11 +25,12 @@ var oidcProvider = npmPackage{name: "oidc-provider", version: "9.13.3", short: "
 type foreignIssuer struct {
 	url string
 
-	mu   sync.Mutex
-	told []string // what it has done
+	mu    sync.Mutex
+	lines []string // what it has done
 }
 
-// startForeignIssuer starts one for a protected server, whose tokens live for so many seconds.
+// startForeignIssuer starts one for a protected server. Its tokens expire after the given number
+// of seconds.
 func startForeignIssuer(t *testing.T, protected string, life int) *foreignIssuer {
 	t.Helper()
 	if err := oidcProvider.install(); err != nil {
@@ -56,7 +57,7 @@ func startForeignIssuer(t *testing.T, protected string, life int) *foreignIssuer
 		defer close(read)
 		for lines.Scan() {
 			f.mu.Lock()
-			f.told = append(f.told, lines.Text())
+			f.lines = append(f.lines, lines.Text())
 			f.mu.Unlock()
 		}
 	}()
@@ -67,17 +68,17 @@ func startForeignIssuer(t *testing.T, protected string, life int) *foreignIssuer
 			t.Errorf("oidc-provider: %v", err)
 		}
 		if t.Failed() {
-			t.Logf("oidc-provider says %q", f.told)
+			t.Logf("oidc-provider logged %q", f.lines)
 		}
 	})
 	return f
 }
 
-// count returns how often the issuer has done something.
+// count returns how often the issuer has logged an event.
 func (f *foreignIssuer) count(what string) (n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, line := range f.told {
+	for _, line := range f.lines {
 		if line == what {
 			n++
 		}
@@ -90,7 +91,7 @@ var (
 	hiddenInput = regexp.MustCompile(`<input type="hidden" name="([^"]*)" value="([^"]*)"`)
 )
 
-// signIn is somebody with a browser, who submits every page that oidc-provider shows until it shows
+// signIn simulates a person with a browser, who submits every page of oidc-provider until there is
 // none. It returns the last page.
 func signIn(ctx context.Context, address string) (string, error) {
 	jar, err := cookiejar.New(nil)
@@ -128,7 +129,7 @@ func signIn(ctx context.Context, address string) (string, error) {
 	return "", fmt.Errorf("no end of pages: %w", err)
 }
 
-// A shell runs the command, with a configuration of its own.
+// A shell runs the command with its own configuration.
 type shell struct {
 	bowline, home string
 }
@@ -142,14 +143,14 @@ func newShell(t *testing.T) *shell {
 	return s
 }
 
-// command is the command to be run. It finds no browser.
+// command returns the command to run. It finds no browser.
 func (s *shell) command(ctx context.Context, args ...string) *exec.Cmd {
 	command := exec.CommandContext(ctx, s.bowline, args...)
 	command.Env = []string{"BOWLINE_KEYRING=off", "HOME=" + s.home, "XDG_CONFIG_HOME=" + s.home, "PATH=" + s.home}
 	return command
 }
 
-// run runs the command to its end, and wants a status and a text in what it says.
+// run runs the command to its end, and checks its status and that its output contains a text.
 func (s *shell) run(t *testing.T, status int, want string, args ...string) {
 	t.Helper()
 	command := s.command(t.Context(), args...)
@@ -159,7 +160,7 @@ func (s *shell) run(t *testing.T, status int, want string, args ...string) {
 	}
 }
 
-// login runs a login, whose person opens the page that the command names.
+// login runs a login, and opens the page that the command prints.
 func (s *shell) login(t *testing.T, page *regexp.Regexp, args ...string) {
 	t.Helper()
 	command := s.command(t.Context(), append([]string{"login"}, args...)...)
@@ -214,7 +215,7 @@ var (
 )
 
 // TestAForeignIssuer takes the command through a login, calls, refreshes and a logout, at an
-// authorization server that others have written, which also protects the command's own server.
+// authorization server of another project, which also protects the command's own server.
 func TestAForeignIssuer(t *testing.T) {
 	port, err := freePort()
 	if err != nil {

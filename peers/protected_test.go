@@ -20,7 +20,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/oauthex"
 )
 
-// protect serves a protected server for the length of a test. Whoami needs the scope read, and
+// protect runs a protected server until the end of the test. Whoami needs the scope read, and
 // change needs write as well.
 func protect(t *testing.T) (string, *authtest.Server) {
 	t.Helper()
@@ -83,7 +83,7 @@ func goSDKLogin(t *testing.T) auth.OAuthHandler {
 	return login
 }
 
-// TestGoSDKLogsInToOurServer has the official Go SDK find the authorization server, register, log
+// TestGoSDKLogsInToOurServer makes the official Go SDK find the authorization server, register, log
 // in, call a tool, and log in again for a tool that needs more.
 func TestGoSDKLogsInToOurServer(t *testing.T) {
 	for _, revision := range []string{"2025-11-25", "2026-07-28"} {
@@ -107,7 +107,7 @@ func TestGoSDKLogsInToOurServer(t *testing.T) {
 				}
 			}
 			if n := len(as.Sink.Requests(authtest.Authorize)); n != 2 {
-				t.Errorf("it logged in %d times, want once, and once for the scope write", n)
+				t.Errorf("%d logins, want one, and one for the scope write", n)
 			}
 		})
 	}
@@ -131,8 +131,7 @@ func TestTypeScriptLogsInToOurServer(t *testing.T) {
 	}
 }
 
-// TestWeLogInToAGoSDKServer is the other way round: our client, and the bearer check of the
-// official Go SDK.
+// TestWeLogInToAGoSDKServer tests Bowline's client with the bearer check of the official Go SDK.
 func TestWeLogInToAGoSDKServer(t *testing.T) {
 	listening := httptest.NewUnstartedServer(nil)
 	root := "http://" + listening.Listener.Addr().String()

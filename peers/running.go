@@ -44,7 +44,7 @@ func (p Peer) run(ctx context.Context, programs *Programs, command []string) (ru
 		}
 		return server, Endpoint{URL: server.url}, nil
 	}
-	server, err := newWatch()
+	server, err := newWitnessListener()
 	if err != nil {
 		return nil, Endpoint{}, err
 	}

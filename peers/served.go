@@ -14,7 +14,7 @@ import (
 
 // A served is the process of a server over HTTP.
 type served struct {
-	*told
+	*logReader
 	command *exec.Cmd
 	url     string
 	port    string
@@ -35,7 +35,7 @@ func serve(ctx context.Context, command []string, port string) (*served, error) 
 		return nil, err
 	}
 	defer in.Close()
-	s := &served{told: newTold(out), command: exec.Command(words[0], words[1:]...)}
+	s := &served{logReader: newLogReader(out), command: exec.Command(words[0], words[1:]...)}
 	s.command.Env = append(os.Environ(), "PORT="+port)
 	s.command.Stderr = in
 	if err := s.command.Start(); err != nil {

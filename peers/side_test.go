@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	sideFile = "../docs/side-by-side.md"
-	ourSide  = "../examples/side"
-	thatSide = "side"
+	sideFile     = "../docs/side-by-side.md"
+	bowlineSides = "../examples/side"
+	sdkSides     = "side"
 )
 
 const sidePreface = `# Side by side
@@ -36,7 +36,7 @@ and fail if Bowline needs more. To rewrite this page:
 | --- | --- | --- | --- |
 `
 
-// sides are the programs, and what their lines do not say.
+// sides are the programs, with remarks on them.
 var sides = []struct{ name, title, differs string }{
 	{"tool", "one tool", "nothing"},
 	{"tools", "five tools: an enum, a failure, an image, progress, cancellation", "Bowline fills in the default from a tag"},
@@ -63,7 +63,7 @@ func TestSideBySide(t *testing.T) {
 		if side.name == "eras" {
 			file = "eras/main_test.go"
 		}
-		ours, theirs := readSide(t, ourSide, file), readSide(t, thatSide, file)
+		ours, theirs := readSide(t, bowlineSides, file), readSide(t, sdkSides, file)
 		n, m := codeLines(ours), codeLines(theirs)
 		if n > m {
 			t.Errorf("%s has %d lines, and %d with go-sdk", side.name, n, m)
@@ -117,7 +117,7 @@ func TestCodeLines(t *testing.T) {
 	}
 }
 
-// buildSides builds the programs of a folder, and returns where they are.
+// buildSides builds the programs of a folder, and returns the folder of the binaries.
 func buildSides(t *testing.T, folder string) string {
 	t.Helper()
 	to := t.TempDir()
@@ -131,7 +131,7 @@ func buildSides(t *testing.T, folder string) string {
 
 // Both programs do the same, for a client of either era.
 func TestSidesDoTheSame(t *testing.T) {
-	for name, folder := range map[string]string{"Bowline": buildSides(t, ourSide), "go-sdk": buildSides(t, thatSide)} {
+	for name, folder := range map[string]string{"Bowline": buildSides(t, bowlineSides), "go-sdk": buildSides(t, sdkSides)} {
 		for _, revision := range []string{protocol.LatestLegacy, protocol.Latest} {
 			t.Run(name+" "+revision, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(schemaContext(t), hangGuard)
@@ -143,7 +143,7 @@ func TestSidesDoTheSame(t *testing.T) {
 						}
 						return client.Accept(map[string]string{"street": "High Street"})
 					}}
-					session, err := client.New(ourself, o).Connect(ctx, watched(ctx, &stdio.Command{Path: filepath.Join(folder, program)}))
+					session, err := client.New(bowlineInfo, o).Connect(ctx, observed(ctx, &stdio.Command{Path: filepath.Join(folder, program)}))
 					if err != nil {
 						t.Fatal(err)
 					}

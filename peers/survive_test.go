@@ -14,8 +14,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
-// checkSurvive kills the server of a session, which has to get ready again by
-// itself and to serve calls. It observes that a server may refuse to.
+// checkSurvive kills the server of a session, which must become ready again by itself and
+// serve calls. It records if a server refuses that.
 func checkSurvive(ctx context.Context, s *subject) (string, error) {
 	survives := s.survivesOverStdio
 	if s.Transport == HTTP {
@@ -50,7 +50,7 @@ func (s *subject) survivesOverStdio(ctx context.Context) error {
 		})
 }
 
-// survivesOverHTTP starts the other server on the port that the first has had.
+// survivesOverHTTP starts the new server on the port of the killed one.
 func (s *subject) survivesOverHTTP(ctx context.Context) error {
 	command := s.Server(s.revision)
 	first, err := s.serve(ctx, command)
@@ -69,9 +69,9 @@ func (s *subject) survivesOverHTTP(ctx context.Context) error {
 	})
 }
 
-// withSession has one that does not end with its first failure.
+// withSession opens a session that does not end with its first failure.
 func (s *subject) withSession(ctx context.Context, t transport.Transport, use func(bowlineSession) error) error {
-	session, err := client.New(ourself, client.Options{ProtocolVersion: s.revision}).Connect(ctx, watched(ctx, t))
+	session, err := client.New(bowlineInfo, client.Options{ProtocolVersion: s.revision}).Connect(ctx, observed(ctx, t))
 	if err != nil {
 		return err
 	}
@@ -80,8 +80,8 @@ func (s *subject) withSession(ctx context.Context, t transport.Transport, use fu
 	return errors.Join(err, session.Close(ctx))
 }
 
-// servesAgain calls once more as long as the call was surely not executed: the
-// session may learn of its loss by the call.
+// servesAgain repeats the call while it was certainly not executed, because the session may
+// notice the loss only through the call.
 func (s *subject) servesAgain(ctx context.Context, session bowlineSession) error {
 	result, err := session.CallTool(ctx, s.Echo)
 	for conn.NotExecuted(err) && ctx.Err() == nil {

@@ -35,7 +35,7 @@ func slowly(ctx context.Context, d duration, tell func(step int) error) error {
 	}
 	err := d.takeSteps(ctx, tell)
 	if ctx.Err() != nil {
-		fmt.Fprintf(os.Stderr, "slow: %s: %v\n", givenUp, err)
+		fmt.Fprintf(os.Stderr, "slow: %s: %v\n", cancelledLine, err)
 	}
 	return err
 }
@@ -56,7 +56,7 @@ func (d duration) takeSteps(ctx context.Context, tell func(step int) error) erro
 	return nil
 }
 
-// givenUp is what each server writes when a cancellation has reached it.
-const givenUp = "given up"
+// cancelledLine is what each server logs when it receives a cancellation.
+const cancelledLine = "given up"
 
-var hasGivenUp = regexp.MustCompile(givenUp)
+var cancelledPattern = regexp.MustCompile(cancelledLine)

@@ -18,7 +18,7 @@ import (
 )
 
 // serveTypeScriptExample runs the server of the TypeScript SDK's examples, protected by
-// the authorization server of its examples, for the length of a test.
+// the authorization server of its examples, until the end of the test.
 func serveTypeScriptExample(t *testing.T) (address string) {
 	t.Helper()
 	if err := typeScriptV1.install(); err != nil {
@@ -64,8 +64,8 @@ func serveTypeScriptExample(t *testing.T) (address string) {
 	return "http://localhost:" + ports[0] + "/mcp"
 }
 
-// TestWeLogInToATypeScriptServer: our client finds the SDK's own authorization server,
-// registers there, logs in and calls a tool. A call without a login is refused.
+// TestWeLogInToATypeScriptServer checks that Bowline's client finds the SDK's own authorization
+// server, registers there, logs in and calls a tool. A call without a login is refused.
 func TestWeLogInToATypeScriptServer(t *testing.T) {
 	address := serveTypeScriptExample(t)
 	defer http.DefaultClient.CloseIdleConnections()
@@ -78,7 +78,7 @@ func TestWeLogInToATypeScriptServer(t *testing.T) {
 	c := client.New(protocol.Implementation{Name: "bowline", Version: "1"}, client.Options{FailFast: true})
 	defer c.Close(context.Background())
 	if _, err := c.Connect(t.Context(), &streamable.Client{URL: address}); err == nil {
-		t.Error("it serves who has no login")
+		t.Error("the server answers a call without a login")
 	}
 	session, err := c.Connect(t.Context(), &streamable.Client{URL: address, Authorizer: login})
 	if err != nil {
@@ -91,6 +91,6 @@ func TestWeLogInToATypeScriptServer(t *testing.T) {
 		}
 	}
 	if entry, err := login.Status(t.Context()); err != nil || asked != 1 || len(entry.Scopes) != 1 || entry.Scopes[0] != "mcp:tools" {
-		t.Errorf("asked %d times for %+v, %v", asked, entry, err)
+		t.Errorf("%d logins, the entry is %+v, %v", asked, entry, err)
 	}
 }

@@ -10,18 +10,17 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// schemaContext is the context of a test. Each message that one of our clients sends
+// schemaContext is the context of a test. Each message that a Bowline client sends
 // under it, and that does not fit the schema of its revision, fails the test. The schemas
-// are read before anything is timed.
+// are compiled before any timeout starts.
 func schemaContext(t *testing.T) context.Context {
 	for _, version := range protocol.Versions() {
 		specification.Of(version)
 	}
-	return watching(t.Context(), func(to transport.Transport) transport.Transport { return specification.WatchClient(t, to) })
+	return withObserver(t.Context(), func(to transport.Transport) transport.Transport { return specification.WatchClient(t, to) })
 }
 
-// A watchedServer is a server each of whose messages is checked against the schema of
-// its revision.
+// A watchedServer checks each of its messages against the schema of its revision.
 type watchedServer struct {
 	*server.Server
 	watch func(transport.Link) transport.Link

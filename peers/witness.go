@@ -15,13 +15,13 @@ import (
 // command's standard error, and then how the command ended, to an address. So a
 // test sees how a server ends, even if a client started it.
 func witness(_ context.Context, arguments []string) error {
-	told, err := net.Dial("tcp", arguments[0])
+	stderr, err := net.Dial("tcp", arguments[0])
 	if err != nil {
 		return err
 	}
-	defer told.Close()
+	defer stderr.Close()
 	command := exec.Command(arguments[1], arguments[2:]...)
-	command.Stdin, command.Stdout, command.Stderr = os.Stdin, os.Stdout, told
+	command.Stdin, command.Stdout, command.Stderr = os.Stdin, os.Stdout, stderr
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, os.Interrupt)
 	if err := command.Start(); err != nil {
@@ -33,58 +33,58 @@ func witness(_ context.Context, arguments []string) error {
 		}
 	}()
 	err = command.Wait()
-	fmt.Fprintf(told, "\n%s%v\n", ended, command.ProcessState)
+	fmt.Fprintf(stderr, "\n%s%v\n", ended, command.ProcessState)
 	return err
 }
 
 const ended = "witness: "
 
-var hasEnded = regexp.MustCompile(ended + "(.*)")
+var endedPattern = regexp.MustCompile(ended + "(.*)")
 
-// A watch is the listener of one witness.
-type watch struct {
+// A witnessListener is the listener of one witness.
+type witnessListener struct {
 	listener *net.TCPListener
-	told     *told // nil before the first await
+	log      *logReader // nil before the first await
 }
 
-func newWatch() (*watch, error) {
+func newWitnessListener() (*witnessListener, error) {
 	listener, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		return nil, err
 	}
-	return &watch{listener: listener}, nil
+	return &witnessListener{listener: listener}, nil
 }
 
 // command returns a command that runs the server under the witness.
-func (w *watch) command(peer string, server []string) []string {
+func (w *witnessListener) command(peer string, server []string) []string {
 	return append([]string{peer, "witness", w.listener.Addr().String()}, server...)
 }
 
-func (w *watch) await(ctx context.Context, text *regexp.Regexp) ([]string, error) {
-	if w.told == nil {
+func (w *witnessListener) await(ctx context.Context, text *regexp.Regexp) ([]string, error) {
+	if w.log == nil {
 		deadline, _ := ctx.Deadline()
 		w.listener.SetDeadline(deadline)
 		stream, err := w.listener.Accept()
 		if err != nil {
 			return nil, err
 		}
-		w.told = newTold(stream)
+		w.log = newLogReader(stream)
 	}
-	return w.told.await(ctx, text)
+	return w.log.await(ctx, text)
 }
 
 // end waits until the server has ended. Its client ends it.
-func (w *watch) end(ctx context.Context) (string, error) {
-	said, err := w.await(ctx, hasEnded)
+func (w *witnessListener) end(ctx context.Context) (string, error) {
+	found, err := w.await(ctx, endedPattern)
 	if err != nil {
 		return "", err
 	}
-	return said[1], nil
+	return found[1], nil
 }
 
-func (w *watch) close() {
+func (w *witnessListener) close() {
 	w.listener.Close()
-	if w.told != nil {
-		w.told.stream.Close()
+	if w.log != nil {
+		w.log.stream.Close()
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// The test is its own servers, as the program is: see serverCommand.
+// The test binary also runs as the servers, like the program; see serverCommand.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 4 && os.Args[1] == "serve" {
 		if err := serve(context.Background(), os.Args[2], os.Args[3]); err != nil {
@@ -21,9 +21,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// TestContestantsEcho holds what the figures rest on: that each contestant, the
-// floors too, gives back what was sent, over every wire that it has. An echo that
-// is not the text is an error of the call.
+// TestContestantsEcho checks that each contestant, including the floors, echoes the text over
+// each of its wires. A call that returns another text fails.
 func TestContestantsEcho(t *testing.T) {
 	for _, c := range contestants() {
 		m := &measurement{contestant: c}
@@ -58,6 +57,6 @@ func checkEcho(t *testing.T, m *measurement, open func(*measurement, context.Con
 
 func TestAnotherAnswerIsAnError(t *testing.T) {
 	if err := sameText("an answer", "a question"); err == nil {
-		t.Error("an answer that is not the text is taken for it")
+		t.Error("another text is accepted as the echo")
 	}
 }

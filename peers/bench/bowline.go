@@ -43,9 +43,9 @@ func bowlineInfo() protocol.Implementation {
 
 func newBowlineServer(o serving) *server.Server {
 	options := server.Options{Conn: conn.Options{MaxServing: o.parks}, LogRate: -1}
-	if o.told != nil {
+	if o.notified != nil {
 		options.Fallback = func(context.Context, *server.Request) (any, error) {
-			o.told()
+			o.notified()
 			return nil, nil
 		}
 	}
@@ -101,11 +101,11 @@ func newBowlineClient(revision string, o serving) *client.Client {
 	if o.many {
 		options.Supervisor = supervisor.New(supervisor.Options{})
 	}
-	if o.heard != nil {
+	if o.received != nil {
 		options.LogLevel = protocol.LogInfo
 		options.OnEvent = func(_ context.Context, _ *client.Session, e client.Event) {
 			if _, ok := e.(*client.LogMessage); ok {
-				o.heard()
+				o.received()
 			}
 		}
 	}

@@ -35,11 +35,11 @@ type implementation struct {
 
 // serving is what a server in memory does beyond echo.
 type serving struct {
-	tools int    // to list, beside its own
-	told  func() // called for each notification of the client; nil: there are none
-	heard func() // called by the client for each notification of the server; nil: there are none
-	parks int    // how many calls may be parked
-	many  bool   // it has many clients, which are idle most of the time
+	tools    int    // to list, beside its own
+	notified func() // called for each notification of the client; nil: there are none
+	received func() // called by the client for each notification of the server; nil: there are none
+	parks    int    // how many calls may be parked
+	many     bool   // it has many clients, which are idle most of the time
 }
 
 // A dial opens a session.

@@ -103,7 +103,7 @@ func (s *floorServer) answer(request []byte) (response []byte, flood int, err er
 	case "notifications/initialized":
 		return nil, 0, nil
 	case "notifications/progress":
-		s.told()
+		s.notified()
 		return nil, 0, nil
 	default:
 		return nil, 0, fmt.Errorf("the floor has no method %q", message.Method)
@@ -236,8 +236,8 @@ func (l *floorLines) Close() error { return l.out.Close() }
 // A floorClient makes calls that may overlap: each waits for the answer with
 // its id.
 type floorClient struct {
-	wire  floorWire
-	heard func()
+	wire     floorWire
+	received func()
 
 	mu      sync.Mutex
 	lastID  int64
@@ -247,8 +247,8 @@ type floorClient struct {
 	err  error         // why; set before
 }
 
-func newFloorClient(wire floorWire, heard func()) *floorClient {
-	c := &floorClient{wire: wire, heard: heard, pending: make(map[int64]chan<- *floorMessage), over: make(chan struct{})}
+func newFloorClient(wire floorWire, received func()) *floorClient {
+	c := &floorClient{wire: wire, received: received, pending: make(map[int64]chan<- *floorMessage), over: make(chan struct{})}
 	go func() {
 		defer close(c.over)
 		c.err = c.receive()
@@ -267,7 +267,7 @@ func (c *floorClient) receive() error {
 			return err
 		}
 		if answer.Method != "" {
-			c.heard()
+			c.received()
 			continue
 		}
 		c.mu.Lock()
@@ -364,7 +364,7 @@ func floorInMemory(pipe func() (client, server floorWire)) func(string, serving)
 		return func(ctx context.Context) (*session, error) {
 			ours, theirs := pipe()
 			go server.serve(theirs) // until ours closes
-			return newFloorClient(ours, o.heard).open(ctx)
+			return newFloorClient(ours, o.received).open(ctx)
 		}
 	}
 }

@@ -30,8 +30,8 @@ func goSDKInfo() *mcp.Implementation { return &mcp.Implementation{Name: "go-sdk"
 
 func newGoSDKServer(o serving) *mcp.Server {
 	options := new(mcp.ServerOptions)
-	if o.told != nil {
-		options.ProgressNotificationHandler = func(context.Context, *mcp.ProgressNotificationServerRequest) { o.told() }
+	if o.notified != nil {
+		options.ProgressNotificationHandler = func(context.Context, *mcp.ProgressNotificationServerRequest) { o.notified() }
 	}
 	s := mcp.NewServer(goSDKInfo(), options)
 	mcp.AddTool(s, &mcp.Tool{Name: "echo"},
@@ -76,14 +76,14 @@ func goSDKInMemory(revision string, o serving) dial {
 		if _, err := s.Connect(ctx, theirs, nil); err != nil {
 			return nil, err
 		}
-		return openGoSDK(ctx, ours, revision, o.heard)
+		return openGoSDK(ctx, ours, revision, o.received)
 	}
 }
 
-func openGoSDK(ctx context.Context, over mcp.Transport, revision string, heard func()) (*session, error) {
+func openGoSDK(ctx context.Context, over mcp.Transport, revision string, received func()) (*session, error) {
 	options := new(mcp.ClientOptions)
-	if heard != nil {
-		options.LoggingMessageHandler = func(context.Context, *mcp.LoggingMessageRequest) { heard() }
+	if received != nil {
+		options.LoggingMessageHandler = func(context.Context, *mcp.LoggingMessageRequest) { received() }
 	}
 	c := mcp.NewClient(goSDKInfo(), options)
 	s, err := c.Connect(ctx, over, &mcp.ClientSessionOptions{ProtocolVersion: revision})
@@ -93,7 +93,7 @@ func openGoSDK(ctx context.Context, over mcp.Transport, revision string, heard f
 	if got := s.InitializeResult().ProtocolVersion; got != revision {
 		return nil, fmt.Errorf("it speaks %s", got)
 	}
-	if heard != nil {
+	if received != nil {
 		if err := s.SetLoggingLevel(ctx, &mcp.SetLoggingLevelParams{Level: "info"}); err != nil {
 			return nil, err
 		}

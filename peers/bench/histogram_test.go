@@ -20,7 +20,7 @@ func TestHistogram(t *testing.T) {
 	}
 }
 
-// Steps follow each other, and each begins at most a hundredth below what is in it.
+// Steps are contiguous, and each begins at most 1 % below the values in it.
 func TestStepsOfAHistogram(t *testing.T) {
 	for v := uint64(1); v < 1<<40; v += 1 + v/1000 {
 		at := step(v)

@@ -55,8 +55,8 @@ func newMCPGoServer(o serving) *server.MCPServer {
 				return mcp.NewToolResultText(""), nil
 			})
 	}
-	if o.told != nil {
-		s.AddNotificationHandler(mcpGoNews, func(context.Context, mcp.JSONRPCNotification) { o.told() })
+	if o.notified != nil {
+		s.AddNotificationHandler(mcpGoNews, func(context.Context, mcp.JSONRPCNotification) { o.notified() })
 	}
 	return s
 }
@@ -87,15 +87,15 @@ func mcpGoInMemory(revision string, o serving) dial {
 			over.SetErrorLogger(log.New(io.Discard, "", 0)) // it tells of every call that finds its queue full
 			over.Listen(context.Background(), in, out)
 		}()
-		return openMCPGo(ctx, transport.NewIO(fromServer, toServer, io.NopCloser(nil)), revision, o.heard)
+		return openMCPGo(ctx, transport.NewIO(fromServer, toServer, io.NopCloser(nil)), revision, o.received)
 	}
 }
 
-func openMCPGo(ctx context.Context, over transport.Interface, revision string, heard func()) (*session, error) {
+func openMCPGo(ctx context.Context, over transport.Interface, revision string, received func()) (*session, error) {
 	c := client.NewClient(over)
 	c.OnNotification(func(n mcp.JSONRPCNotification) {
 		if n.Method == mcpGoNews {
-			heard()
+			received()
 		}
 	})
 	if err := c.Start(context.WithoutCancel(ctx)); err != nil { // its context is the process's

@@ -148,7 +148,7 @@ func start(command []string) (in io.WriteCloser, out io.Reader, wait func() erro
 // serve is what serverCommand runs.
 func serve(ctx context.Context, wire, contestantName string) error {
 	if wire == "mute" {
-		return serveMute(os.Stdin, os.Stdout)
+		return serveSilent(os.Stdin, os.Stdout)
 	}
 	c, err := contestantNamed(contestantName)
 	if err != nil {

@@ -15,9 +15,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the files under testdata")
 
-// fixedResults have three rounds of every figure that the page asks for, which
-// differ from each other and from contestant to contestant in a way that never
-// changes.
+// fixedResults returns three rounds of every figure of the page. The figures differ by round
+// and contestant, and are always the same.
 func fixedResults() *Results {
 	r := &Results{
 		Taken: time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC), Took: "1m0s", Commit: "0123456789ab", Command: "go run ./cmd/bench",
@@ -42,7 +41,7 @@ func fixedResults() *Results {
 	return r
 }
 
-// asked are the figures that the page asks for of one contestant.
+// asked returns the figures of one contestant that the page shows.
 func asked(w row, name string) (keys []Series) {
 	points := []string{""}
 	metrics := []string{median, mean, percentile, rate, allocs, allocated, processor, held, goroutines, arrived, lost, handled, peak, quiet, callEnds, closeEnds}
@@ -81,7 +80,7 @@ func TestPlot(t *testing.T) {
 
 func TestPlotOfNothing(t *testing.T) {
 	if drawn := plots()[0].svg(new(Results)); drawn != "" {
-		t.Errorf("nothing is drawn as %.100q", drawn)
+		t.Errorf("an empty plot is %.100q", drawn)
 	}
 }
 
@@ -101,12 +100,12 @@ func golden(t *testing.T, name, got string) {
 		t.Fatal(err)
 	}
 	if got != string(want) {
-		t.Errorf("%s is another; see what differs after go test -update", path)
+		t.Errorf("%s has changed; run go test -update and see the difference", path)
 	}
 }
 
-// TestEveryRowIsOnThePage holds for the page of this repository, too: it is made of
-// its results.json as it is.
+// TestEveryRowIsOnThePage also checks the page of this repository, which must match its
+// results.json.
 func TestEveryRowIsOnThePage(t *testing.T) {
 	const kept = "../../docs/benchmarks.md"
 	page, err := os.ReadFile(kept)
@@ -163,7 +162,7 @@ func TestResultsAreKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	if document(got, rows()) != document(want, rows()) {
-		t.Error("the page of what was loaded differs from that of what was saved")
+		t.Error("the page of loaded results differs from the page of the saved results")
 	}
 }
 
@@ -180,7 +179,8 @@ func TestMiddle(t *testing.T) {
 	}
 }
 
-// TestRatiosAreOfOneRound: a machine that was slow in one round was slow for both.
+// TestRatiosAreOfOneRound checks that ratios are computed within one round, because a machine may be
+// slow in one round.
 func TestRatiosAreOfOneRound(t *testing.T) {
 	r := &Results{Series: []Series{
 		{"memory", theFloor, "", median, []float64{10, 1000, 20}},
@@ -230,7 +230,7 @@ func TestAFailureTakesItsFiguresBack(t *testing.T) {
 		t.Errorf("line %q, want %q", got, want)
 	}
 	if len(notes) != 1 || !strings.Contains(notes[0], io.ErrUnexpectedEOF.Error()) {
-		t.Errorf("notes %q, want one that says why", notes)
+		t.Errorf("notes %q, want one with the reason", notes)
 	}
 }
 
@@ -240,7 +240,7 @@ func TestUnits(t *testing.T) {
 	}{
 		{seconds(21.84e-6), "21.8 µs"}, {seconds(0.0545), "54.5 ms"}, {seconds(2), "2 s"}, {size(12_000), "12 kB"}, {size(5), "5 B"},
 		{binarySize(1 << 20), "1 MiB"}, {perSecond(66_900), "66.9 k/s"}, {count(0), "0"}, {times(1.306), "1.31 ×"}, {percent(0.02), "2 %"},
-		{patience(gaveUp.Seconds()), "> 6 s"}, {patience(0.2), "200 ms"}, {seconds(999.6e-6), "1000 µs"},
+		{patience(timedOut.Seconds()), "> 6 s"}, {patience(0.2), "200 ms"}, {seconds(999.6e-6), "1000 µs"},
 	} {
 		if c.got != c.want {
 			t.Errorf("%q, want %q", c.got, c.want)

@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// A run of some rows leaves the others on the page, and the page says of when they
-// are.
+// A run of some rows keeps the others on the page, with their date.
 func TestOtherRowsAreKept(t *testing.T) {
 	page := filepath.Join(t.TempDir(), "benchmarks.md")
 	if err := write(fixedResults(), page); err != nil {
@@ -21,14 +20,14 @@ func TestOtherRowsAreKept(t *testing.T) {
 	}
 	for _, s := range r.Series {
 		if s.Row == p.rows[0].name {
-			t.Fatalf("%s is kept, and measured again", s.Row)
+			t.Fatalf("%s is kept, although it was measured again", s.Row)
 		}
 	}
 	if got, want := len(r.Failures), 1; got != want {
 		t.Errorf("%d failures of other rows, want %d", got, want)
 	}
 	if text := document(r, rows()); !strings.Contains(text, "commit 0123456789ab, with `go run ./cmd/bench`") {
-		t.Error("the page does not say which run the other rows are of")
+		t.Error("the page lacks the date of the other rows")
 	}
 	p.rows = rows()
 	if r, err = p.begin(); err != nil || len(r.Series) > 0 || r.Earlier != "" {
@@ -49,7 +48,7 @@ func TestFlags(t *testing.T) {
 		{"-measure", "memory", "-contestant", "nobody"}, {"-render", "-write", filepath.Join(t.TempDir(), "none.md")},
 	} {
 		if err := Main(t.Context(), args, os.Stderr, os.Stderr); err == nil {
-			t.Errorf("%q is taken", args)
+			t.Errorf("%q is accepted", args)
 		}
 	}
 }

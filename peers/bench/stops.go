@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// serveMute opens a session, and then neither reads nor says anything more. It
+// serveSilent opens a session, and then neither reads nor says anything more. It
 // ends after a minute, in case nobody kills it.
-func serveMute(in io.Reader, out io.Writer) error {
+func serveSilent(in io.Reader, out io.Writer) error {
 	requests := bufio.NewReader(in)
 	for {
 		line, err := requests.ReadBytes('\n')

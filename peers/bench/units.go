@@ -26,7 +26,7 @@ func percent(v float64) string { return digits(v*100) + " %" }
 
 // patience is a time that was not waited for beyond a bound.
 func patience(v float64) string {
-	if v == gaveUp.Seconds() || v == gaveUpSoon.Seconds() { // see within
+	if v == timedOut.Seconds() || v == timedOutSoon.Seconds() { // see within
 		return "> " + seconds(v)
 	}
 	return seconds(v)

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestProcessorTimeOfChildren: what a server spends in a process of its own counts.
+// TestProcessorTimeOfChildren checks that the processor time of a server process is counted.
 func TestProcessorTimeOfChildren(t *testing.T) {
 	c, err := contestantNamed(theFloor)
 	if err != nil {

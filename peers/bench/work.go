@@ -53,7 +53,7 @@ const (
 func flooding(ctx context.Context, m *measurement) error {
 	many := pick(m, 100_000, 2000)
 	var told atomic.Int64
-	s, err := m.inMemory(ctx, serving{told: func() { told.Add(1) }})
+	s, err := m.inMemory(ctx, serving{notified: func() { told.Add(1) }})
 	if err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func settled(told *atomic.Int64, want int64) time.Time {
 // notifications, and calls meanwhile.
 func congestion(ctx context.Context, m *measurement) error {
 	var heard atomic.Int64
-	s, err := m.inMemory(ctx, serving{heard: func() {
+	s, err := m.inMemory(ctx, serving{received: func() {
 		heard.Add(1)
 		rest(time.Millisecond)
 	}})
@@ -208,11 +208,11 @@ func parking(ctx context.Context, m *measurement) error {
 }
 
 const (
-	callEnds   = "call ends after s"
-	closeEnds  = "close ends after s"
-	gaveUp     = 6 * time.Second // nobody waits longer
-	gaveUpSoon = time.Second     // nor in a quick run
-	deadline   = 200 * time.Millisecond
+	callEnds     = "call ends after s"
+	closeEnds    = "close ends after s"
+	timedOut     = 6 * time.Second // nobody waits longer
+	timedOutSoon = time.Second     // nor in a quick run
+	deadline     = 200 * time.Millisecond
 )
 
 // stopping has a call that the server's process does not read, and then closes.
@@ -228,7 +228,7 @@ func stopping(ctx context.Context, m *measurement) error {
 	echo := s.echo(strings.Repeat("x", 1<<20)) // more than a pipe holds
 	limited, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
-	bound := pick(m, gaveUp, gaveUpSoon)
+	bound := pick(m, timedOut, timedOutSoon)
 	m.add("", callEnds, within(bound, func() error { return echo(limited) }))
 	m.add("", closeEnds, within(bound, s.close))
 	return nil

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// told reads the lines of a server's standard error as they arrive.
-type told struct {
+// logReader reads the lines of a server's standard error as they arrive.
+type logReader struct {
 	stream deadlineReader
 	lines  *bufio.Scanner
 }
@@ -21,11 +21,13 @@ type deadlineReader interface {
 	SetReadDeadline(time.Time) error
 }
 
-func newTold(stream deadlineReader) *told { return &told{stream, bufio.NewScanner(stream)} }
+func newLogReader(stream deadlineReader) *logReader {
+	return &logReader{stream, bufio.NewScanner(stream)}
+}
 
 // await reads until a line matches, and returns the submatches. It fails at the
 // deadline of ctx, and when there are no more lines.
-func (t *told) await(ctx context.Context, text *regexp.Regexp) ([]string, error) {
+func (t *logReader) await(ctx context.Context, text *regexp.Regexp) ([]string, error) {
 	deadline, _ := ctx.Deadline()
 	t.stream.SetReadDeadline(deadline)
 	var before []string
@@ -35,5 +37,5 @@ func (t *told) await(ctx context.Context, text *regexp.Regexp) ([]string, error)
 		}
 		before = append(before, t.lines.Text())
 	}
-	return nil, fmt.Errorf("the server did not say %q but %q: %w", text, before, cmp.Or(t.lines.Err(), io.EOF))
+	return nil, fmt.Errorf("the server logged %q, and not %q: %w", text, before, cmp.Or(t.lines.Err(), io.EOF))
 }
