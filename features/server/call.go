@@ -23,7 +23,7 @@ type call struct {
 	offered *protocol.ServerCapabilities // what the server offers to this client
 	modern  bool
 	known   *knownClient      // who made the request; nil: the request was decoded in full
-	rest    []byte            // its params after the _meta of that client; nil: unused
+	rest    []byte            // its params after a _meta that the server knows; nil: unused
 	traced  []byte            // the trace context at the end of that _meta
 	result  any               // what was answered
 	room    any               // memory for a copy of that; nil: none
@@ -33,7 +33,10 @@ type call struct {
 	token jsonrpc.ID // the progress token of the client
 	task  *task      // set for the call that a task's handler sees; nil for the request itself
 
+	lacksMeta bool // decodeParams has left _meta out
+
 	mu      sync.Mutex
+	whole   bool      // addMeta has added that _meta
 	over    bool      // the call has been answered
 	reports *progress // the progress reports; nil before the first
 	logs    *logBudget
@@ -74,6 +77,7 @@ func (p *peer) newCall(ctx context.Context, in *conn.Incoming, m *method) *call 
 // it, then those of the session.
 func (c *call) Value(key any) any {
 	if key == (requestKey{}) {
+		c.addMeta()
 		return &c.Request
 	}
 	if value := c.Context.Value(key); value != nil {
@@ -138,9 +142,13 @@ func (c *call) finish() {
 	}
 }
 
-// readProgressToken reads the client's progress token. Null counts as absent.
-func (c *call) readProgressToken(meta protocol.Meta) error {
-	raw, asked := meta[protocol.MetaProgressToken]
+// readProgressToken reads the client's progress token. Null counts as absent. A _meta that was
+// left out has none.
+func (c *call) readProgressToken(params *protocol.RequestParams) error {
+	if c.lacksMeta {
+		return nil
+	}
+	raw, asked := params.Meta[protocol.MetaProgressToken]
 	if !asked {
 		return nil
 	}

@@ -17,6 +17,13 @@ func (c *call) identify() error {
 		c.serveKnown(known)
 		return nil
 	}
+	session := c.peer.session.Load()
+	if session != nil && c.Method != protocol.MethodInitialize {
+		if c.traced, c.rest = beforeTraced(c.in.Params); c.rest != nil {
+			c.serveLegacy(session)
+			return nil
+		}
+	}
 	meta, _ := jsonrpc.Member(c.in.Params, "_meta")
 	for _, last := range [...]*knownClient{known, s.known.Load()} {
 		if _, behind := last.within(meta); behind != nil && len(behind) == 0 {
@@ -38,7 +45,6 @@ func (c *call) identify() error {
 		c.Client = &Client{ProtocolVersion: protocol.LatestLegacy}
 		return nil
 	}
-	session := c.peer.session.Load()
 	if session == nil {
 		name := shorten(c.Method, longestName)
 		if !slices.ContainsFunc(s.options.ProtocolVersions, protocol.IsLegacy) {
@@ -46,8 +52,12 @@ func (c *call) identify() error {
 		}
 		return refuse(jsonrpc.CodeInvalidRequest, "%s before initialize", name)
 	}
-	c.Session, c.Client, c.offered = session, &session.client, session.offered
+	c.serveLegacy(session)
 	return nil
+}
+
+func (c *call) serveLegacy(session *Session) {
+	c.Session, c.Client, c.offered = session, &session.client, session.offered
 }
 
 // identifyModern reads a modern request. Earlier requests do not count, on this link or
@@ -108,11 +118,31 @@ func (k *knownClient) before(params []byte) (traced, rest []byte) {
 	if !found {
 		return nil, nil
 	}
-	traced, rest = k.within(params)
-	if len(rest) == 0 || len(rest) > maxRest || bytes.Contains(rest, []byte("_meta")) || bytes.Contains(rest, []byte(`\u`)) {
+	traced, behind := k.within(params)
+	return traced, onlyRest(behind)
+}
+
+// beforeTraced does what before does for params of a legacy client whose _meta consists of a
+// trace context.
+func beforeTraced(params []byte) (traced, rest []byte) {
+	text, found := bytes.CutPrefix(params, []byte(`{"_meta":`))
+	if !found {
 		return nil, nil
 	}
-	return traced, bytes.TrimPrefix(rest, []byte{','})
+	size, _ := traceMembers(text, nil)
+	if size <= 0 || size == len(text) || text[size] != '}' {
+		return nil, nil
+	}
+	return text[:size], onlyRest(text[size+1:])
+}
+
+// onlyRest returns what is behind the _meta of params, and the comma after that. It returns nil
+// if there may be another _meta.
+func onlyRest(behind []byte) []byte {
+	if len(behind) == 0 || len(behind) > maxRest || bytes.Contains(behind, []byte("_meta")) || bytes.Contains(behind, []byte(`\u`)) {
+		return nil
+	}
+	return bytes.TrimPrefix(behind, []byte{','})
 }
 
 // within returns what follows the client's _meta in a text that begins with it, and the trace
@@ -133,26 +163,27 @@ func (k *knownClient) within(text []byte) (traced, behind []byte) {
 }
 
 // traceMembers returns the size of the members of a trace context that text begins with, each
-// behind a comma, and their values. The size is negative if one of them has an escape, is there
-// twice, or is among the members before.
+// behind a comma, or the first behind a brace, and their values. The size is negative if one of
+// them has an escape, is there twice, or is among the members before.
 func traceMembers(text []byte, before protocol.Meta) (size int, values [len(traceNames)][]byte) {
 members:
-	for {
+	for size < len(text) && (text[size] == ',' || size == 0 && text[size] == '{') {
 		for i, name := range traceNames {
-			value, found := bytes.CutPrefix(text[size:], []byte(name))
+			value, found := bytes.CutPrefix(text[size+1:], []byte(name))
 			if !found {
 				continue
 			}
 			length := plainLength(value)
-			if _, own := before[name[len(`,"`):len(name)-len(`":`)]]; own || values[i] != nil || length == 0 {
+			if _, own := before[name[len(`"`):len(name)-len(`":`)]]; own || values[i] != nil || length == 0 {
 				return -1, values
 			}
 			values[i] = value[:length:length]
-			size += len(name) + length
+			size += len(`,`) + len(name) + length
 			continue members
 		}
-		return size, values
+		break
 	}
+	return size, values
 }
 
 // plainLength returns the length of the JSON string that text begins with, or 0 if that has an
@@ -173,11 +204,11 @@ func plainLength(text []byte) int {
 }
 
 // traceNames are the members of a trace context in _meta, with what surrounds their names.
-var traceNames = [...]string{`,"` + protocol.MetaTraceparent + `":`, `,"` + protocol.MetaTracestate + `":`, `,"` + protocol.MetaBaggage + `":`}
+var traceNames = [...]string{`"` + protocol.MetaTraceparent + `":`, `"` + protocol.MetaTracestate + `":`, `"` + protocol.MetaBaggage + `":`}
 
 // withoutTrace returns a copy of a _meta without the trace context at its end.
 func withoutTrace(meta []byte) []byte {
-	if at := bytes.Index(meta, []byte(traceNames[0])); at > 0 {
+	if at := bytes.Index(meta, []byte(`,`+traceNames[0])); at > 0 {
 		if size, _ := traceMembers(meta[at:], nil); size > 0 && at+size == len(meta)-1 {
 			return append(bytes.Clone(meta[:at]), '}')
 		}
@@ -185,7 +216,8 @@ func withoutTrace(meta []byte) []byte {
 	return bytes.Clone(meta)
 }
 
-// decodeParams decodes the params. It does not decode the _meta of a known client again.
+// decodeParams decodes the params. It does not decode a _meta that the server knows. If the
+// program may never see it, addMeta adds it later.
 func (c *call) decodeParams(m *method) error {
 	if takes, ok := c.Params.(metaTaker); ok && c.rest != nil {
 		from := len(c.in.Params) - len(c.rest) - 1
@@ -194,20 +226,44 @@ func (c *call) decodeParams(m *method) error {
 		err := m.decode(c.in.Params[from:], c.Params)
 		c.in.Params[from] = behind
 		if err == nil {
-			takes.AddMeta(c.known.members)
-			c.addTrace(protocol.MetaOf(c.Params))
+			c.traced = bytes.Clone(c.traced)
+			c.lacksMeta = m.mayLackMeta && len(c.peer.server.options.Middleware) == 0
+			if !c.lacksMeta {
+				c.addMetaTo(takes)
+			}
 			return nil
 		}
 	}
+	c.traced = nil
 	return m.decode(c.in.Params, c.Params)
 }
 
-// addTrace adds the trace context at the end of a known _meta to a copy of that.
-func (c *call) addTrace(meta protocol.Meta) {
+// addMeta adds the _meta that decodeParams has left out. Everything that shows the params to the
+// program calls it before.
+func (c *call) addMeta() {
+	if !c.lacksMeta {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.whole {
+		c.addMetaTo(c.Params.(metaTaker))
+		c.whole = true
+	}
+}
+
+// addMetaTo adds a copy of a known _meta, and the trace context at its end.
+func (c *call) addMetaTo(params metaTaker) {
+	var known protocol.Meta
+	if c.known != nil {
+		known = c.known.members
+	}
+	params.AddMeta(known)
+	meta := protocol.MetaOf(params)
 	_, values := traceMembers(c.traced, nil)
 	for i, name := range [...]string{protocol.MetaTraceparent, protocol.MetaTracestate, protocol.MetaBaggage} {
 		if values[i] != nil {
-			meta[name] = bytes.Clone(values[i])
+			meta[name] = values[i]
 		}
 	}
 }

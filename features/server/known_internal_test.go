@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -16,19 +17,23 @@ import (
 
 const knownMeta = `{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
 
-// Guarantees: G-0049.1
-func TestKnownMetaChangesNothing(t *testing.T) {
-	rests := []string{
+// What may follow the known members of a _meta, and what may follow the _meta.
+var (
+	rests = []string{
 		`}`, `,"name":"a"}`, ` , "name" : "a" }`, `,"name":"a","arguments":{"a":[1,"\ud83d"]}}`, `,"name":"a","arguments":{"_meta":1}}`,
 		`,"_meta":{},"name":"a"}`, `,"\u005fmeta":{},"name":"a"}`, `,"name":"a","_meta":null}`, `,"name":"a","name":"b"}`,
 		`,"name":1}`, `,"Name":"a"}`, `,"unknown":{"a":1},"name":"a"}`,
 	}
-	traces := []string{
+	traces = []string{
 		"", `,"traceparent":"00-1-2-01"`, `,"traceparent":"a","tracestate":"b=1","baggage":"c=d"`, `,"tracestate":"b","traceparent":""`, `,"tracestate":"b","tracestate":"c"`,
 		`,"traceparent":"a","traceparent":"b"`, `,"traceparent":7`, `,"traceparent":"\u0061"`, `,"traceparent":"a\""`, `, "traceparent":"a"`,
 		`,"traceparent":"a","other":1`, `,"traceparent":{"a":"b"}`, `,"io.modelcontextprotocol/protocolVersion":"2026-07-28"`, `,"baggage":"_meta"`,
 		`,"traceparent":null`, `,"progressToken":7`, `,"traceparent":"` + "\x01" + `"`,
 	}
+)
+
+// Guarantees: G-0049.1
+func TestKnownMetaChangesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		params := `{"_meta":` + traced(rapid.SampledFrom(traces).Draw(t, "trace")) + rapid.SampledFrom(rests).Draw(t, "rest")
 		method := rapid.SampledFrom([]string{protocol.MethodCallTool, protocol.MethodListTools, protocol.MethodReadResource}).Draw(t, "method")
@@ -58,14 +63,86 @@ func decoded(t *rapid.T, method, params, known string) string {
 	if err := c.decodeParams(row); err != nil {
 		return err.Error()
 	}
+	return shown(t, c, params)
+}
+
+// shown returns what the program sees of a call whose params were decoded.
+func shown(t *rapid.T, c *call, params string) string {
 	if string(c.in.Params) != params {
 		t.Fatalf("the params became %s", c.in.Params)
 	}
-	raw, err := json.Marshal(c.Params)
+	raw, err := json.Marshal(RequestFrom(c).Params)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return fmt.Sprint(c.modern, *c.Client, reflect.TypeOf(c.Params), string(raw))
+}
+
+// A trace context alone in the _meta of a legacy request is not decoded in full.
+//
+// Guarantees: G-0049.1
+func TestTracedLegacyMetaChangesNothing(t *testing.T) {
+	s := New(protocol.Implementation{Name: "s", Version: "1"}, Options{})
+	from := &peer{server: s}
+	from.session.Store(&Session{client: Client{ProtocolVersion: protocol.LatestLegacy}, offered: s.capabilities.of(false)})
+	rapid.Check(t, func(t *rapid.T) {
+		members := strings.TrimPrefix(rapid.SampledFrom(traces).Draw(t, "trace"), ",")
+		params := `{"_meta":{` + members + `}` + rapid.SampledFrom(rests).Draw(t, "rest")
+		method := rapid.SampledFrom([]string{protocol.MethodCallTool, protocol.MethodListTools, protocol.MethodReadResource}).Draw(t, "method")
+		row := (*s.methods.Load())[method]
+		decoded := func(inFull bool) string {
+			c := from.newCall(t.Context(), &conn.Incoming{Method: method, Params: json.RawMessage(params)}, row)
+			if err := c.identify(); err != nil {
+				return err.Error()
+			}
+			if inFull {
+				c.rest, c.traced = nil, nil
+			}
+			if err := c.decodeParams(row); err != nil {
+				return err.Error()
+			}
+			return shown(t, c, params)
+		}
+		if fast, full := decoded(false), decoded(true); fast != full {
+			t.Fatalf("%s of %s: %s, but in full %s", method, params, fast, full)
+		}
+	})
+	c := from.newCall(t.Context(), &conn.Incoming{Method: protocol.MethodCallTool, Params: json.RawMessage(`{"_meta":{"traceparent":"a"},"name":"a"}`)}, nil)
+	if err := c.identify(); err != nil || string(c.rest) != `"name":"a"}` || c.Session == nil {
+		t.Errorf("a traced request is decoded in full: what follows is %q (%v)", c.rest, err)
+	}
+}
+
+// The _meta of a call to a tool is made only if the program may look at it, and once.
+func TestKnownMetaIsMadeWhenItIsAskedFor(t *testing.T) {
+	through := func(next Handler) Handler { return next }
+	for name, all := range map[string][]Middleware{"alone": nil, "with middleware": {through}} {
+		s := New(protocol.Implementation{Name: "s", Version: "1"}, Options{Middleware: all})
+		row := (*s.methods.Load())[protocol.MethodCallTool]
+		from := &peer{server: s}
+		var c *call
+		for range 2 {
+			c = from.newCall(t.Context(), &conn.Incoming{Method: protocol.MethodCallTool, Params: json.RawMessage(`{"_meta":` + knownMeta + `,"name":"a"}`)}, row)
+			if err := c.identify(); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.decodeParams(row); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if made := protocol.MetaOf(c.Params) != nil; made != (all != nil) {
+			t.Errorf("%s: the _meta is made when the request is decoded: %t", name, made)
+		}
+		var asking sync.WaitGroup
+		for range 2 {
+			asking.Go(func() {
+				if meta := protocol.MetaOf(RequestFrom(c).Params); len(meta) != 2 {
+					t.Errorf("%s: the program sees %v", name, meta)
+				}
+			})
+		}
+		asking.Wait()
+	}
 }
 
 // Guarantees: G-0049.1
@@ -128,7 +205,7 @@ func TestKnownMetaIsNotShared(t *testing.T) {
 		if err := c.decodeParams(row); err != nil {
 			t.Fatal(err)
 		}
-		meta := protocol.MetaOf(c.Params)
+		meta := protocol.MetaOf(RequestFrom(c).Params)
 		if _, found := meta["mine"]; found || len(meta) != 2 {
 			t.Errorf("request %d has %v", n, meta)
 		}

@@ -66,6 +66,9 @@ type method struct {
 	// addition to the checks of revision and capability. Nil: it does.
 	offered func(*call) bool
 
+	// mayLackMeta says that run calls call.addMeta before it shows its params to the program.
+	mayLackMeta bool
+
 	newCall func() *call // returns a call with memory for params and result
 	decode  func(raw json.RawMessage, params any) error
 	run     func(ctx context.Context, r *Request) (result any, err error)
@@ -105,6 +108,7 @@ func (s *Server) table() map[string]*method {
 	}
 	initialize, called := methods[protocol.MethodInitialize], methods[protocol.MethodCallTool]
 	initialize.encode, called.encode = encodeIntroduced(initialize.encode), encodeCalled(called.encode)
+	called.mayLackMeta = true
 	return methods
 }
 
@@ -258,7 +262,7 @@ func (h connHandler) ServeRequest(ctx context.Context, in *conn.Incoming) (json.
 		if err := c.decodeParams(m); err != nil {
 			return nil, err
 		}
-		in.Params, c.rest, c.traced = nil, nil, nil // so that a long call does not keep its frame, unless that is mostly arguments
+		in.Params, c.rest = nil, nil // so that a long call does not keep its frame, unless that is mostly arguments
 		c.method = m
 	} else {
 		c.Params = in.Params

@@ -177,7 +177,7 @@ func (ps *prompts) serve(ctx context.Context, c *call, params *protocol.GetPromp
 		return nil, refuse(jsonrpc.CodeInvalidParams, "unknown prompt %q", shorten(params.Name, longestName))
 	}
 	c.in.SetTarget(params.Name)
-	if err := c.readProgressToken(params.Meta); err != nil {
+	if err := c.readProgressToken(&params.RequestParams); err != nil {
 		return nil, err
 	}
 	about := subject{name: params.Name, arguments: params.Arguments}

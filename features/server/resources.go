@@ -268,7 +268,7 @@ func (rs *resources) listTemplates(ctx context.Context, c *call, params *protoco
 
 // read serves resources/read.
 func (rs *resources) read(ctx context.Context, c *call, params *protocol.ReadResourceParams) (*protocol.ReadResourceResult, error) {
-	if err := c.readProgressToken(params.Meta); err != nil {
+	if err := c.readProgressToken(&params.RequestParams); err != nil {
 		return nil, err
 	}
 	of, run, err := rs.find(ctx, params.URI)

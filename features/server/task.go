@@ -74,6 +74,7 @@ func (c taskContext) Value(key any) any {
 }
 
 func (ts *tasks) newTask(ctx context.Context, c *call, tl *tool, params *protocol.CallToolParams) *task {
+	c.addMeta()
 	t := &task{
 		tasks: ts, tool: tl, from: c.clientKey(), size: c.size, owner: c.Origin.Identity, first: c,
 		begun: make(chan struct{}), done: make(chan struct{}), changed: make(chan struct{}),

@@ -31,6 +31,7 @@ type tool struct {
 
 	taskSupport protocol.TaskSupport
 	modern      *protocol.Tool // the definition in 2026-07-28, without task support
+	takesParams bool           // run shows the params to the program
 
 	run func(context.Context, *protocol.CallToolParams) (*protocol.CallToolResult, error)
 }
@@ -113,6 +114,7 @@ func AddTool[In, Out any](s *Server, t protocol.Tool, f func(context.Context, In
 	if !slices.Contains([]protocol.TaskSupport{protocol.TaskForbidden, protocol.TaskOptional, protocol.TaskRequired}, added.taskSupport) {
 		panic(fmt.Sprintf("unknown task support %q", added.taskSupport))
 	}
+	_, added.takesParams = any(*new(In)).(*protocol.CallToolParams)
 	added.run = func(ctx context.Context, params *protocol.CallToolParams) (*protocol.CallToolResult, error) {
 		in, err := read(params)
 		if err != nil {
@@ -192,8 +194,11 @@ func (ts *tools) call(ctx context.Context, c *call, params *protocol.CallToolPar
 		return nil, refuse(jsonrpc.CodeInvalidParams, "unknown tool %q", shorten(params.Name, longestName))
 	}
 	c.in.SetTarget(params.Name)
-	if err := c.readProgressToken(params.Meta); err != nil {
+	if err := c.readProgressToken(&params.RequestParams); err != nil {
 		return nil, err
+	}
+	if t.takesParams {
+		c.addMeta()
 	}
 	if len(params.Arguments) == 0 {
 		params.Arguments = json.RawMessage("{}")
@@ -252,6 +257,7 @@ func (t *tool) call(ctx context.Context, c *call, params *protocol.CallToolParam
 
 // converse runs a handler that may ask the client.
 func (t *tool) converse(ctx context.Context, c *call, params *protocol.CallToolParams, run func(context.Context) (*protocol.CallToolResult, error)) (*protocol.CallToolResult, error) {
+	c.addMeta()
 	about := subject{name: params.Name, arguments: params.Arguments}
 	result, required, err := converse(ctx, c, invocation[*protocol.CallToolResult]{&t.settings, &params.InputParams, about, run})
 	if required != nil {
