@@ -71,6 +71,7 @@ type Telemetry struct {
 	options    Options
 	tracer     trace.Tracer // nil: no spans
 	propagator propagation.TextMapPropagator
+	isStandard bool                        // propagator is propagation.TraceContext
 	metrics    *metrics                    // nil: no metrics
 	networks   table[string, *network]     // by endpoint
 	patterns   table[patternKey, *pattern] // what an operation does often, it allocates once
@@ -91,6 +92,7 @@ func New(o Options) (*Telemetry, error) {
 	if t.propagator == nil {
 		t.propagator = propagation.TraceContext{}
 	}
+	t.isStandard = t.propagator == propagation.TraceContext{}
 	if o.TracerProvider != nil {
 		t.tracer = o.TracerProvider.Tracer(scope)
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 
-	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/bowline-mcp/bowline/protocol"
@@ -47,7 +46,7 @@ func (c *carrier) Keys() []string {
 
 // inject returns a context whose messages carry its trace context.
 func (t *Telemetry) inject(ctx context.Context) context.Context {
-	if t.propagator == (propagation.TraceContext{}) { // as always, if Options.Propagator is nil
+	if t.isStandard {
 		span := trace.SpanContextFromContext(ctx)
 		if !span.IsValid() {
 			return ctx
@@ -83,35 +82,67 @@ func (t *Telemetry) newCarrier() *carrier {
 }
 
 // maxTexts are the maximum sizes of what a peer sends, in bytes.
-var maxTexts = map[string]int{protocol.MetaTraceparent: 512, protocol.MetaTracestate: 512, protocol.MetaBaggage: 8192}
+var maxTexts = [...]struct {
+	key  string
+	most int
+}{{protocol.MetaTraceparent, 512}, {protocol.MetaTracestate, 512}, {protocol.MetaBaggage, 8192}}
 
 // extract returns a context with the peer's span, if the params name one, and a link to the
 // span that ctx had. It ignores and counts a malformed trace context.
 func (t *Telemetry) extract(ctx context.Context, params any) (context.Context, trace.Link) {
 	meta := protocol.MetaOf(params)
+	link := trace.Link{SpanContext: trace.SpanContextFromContext(ctx)}
+	if t.isStandard {
+		if parent, ok := plainParent(meta); ok {
+			return trace.ContextWithSpanContext(ctx, parent), link
+		}
+	}
 	c := new(carrier)
 	refused := false
-	for key, most := range maxTexts {
-		raw, ok := meta[key]
+	for _, text := range maxTexts {
+		raw, ok := meta[text.key]
 		if !ok {
 			continue
 		}
-		if len(raw) > most+2 || json.Unmarshal(raw, c.field(key)) != nil {
-			*c.field(key), refused = "", true
+		if len(raw) > text.most+2 || json.Unmarshal(raw, c.field(text.key)) != nil {
+			*c.field(text.key), refused = "", true
 		}
 	}
-	ambient := trace.SpanContextFromContext(ctx)
 	remote := t.propagator.Extract(trace.ContextWithSpanContext(ctx, trace.SpanContext{}), c)
 	parent := trace.SpanContextFromContext(remote)
 	if (refused || c.Parent != "" && !parent.IsValid()) && t.metrics != nil {
 		t.metrics.refusedTraces.Add(ctx, 1)
 	}
-	switch {
-	case !parent.IsValid():
+	if !parent.IsValid() {
 		return ctx, trace.Link{}
-	case ambient.IsValid():
-		return remote, trace.Link{SpanContext: ambient}
-	default:
-		return remote, trace.Link{}
 	}
+	return remote, link
+}
+
+// plainParent returns what propagation.TraceContext extracts from a _meta with a traceparent of
+// version 00 and no more of a trace context. It reports false if it is not sure.
+func plainParent(meta protocol.Meta) (trace.SpanContext, bool) {
+	const form = `"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"`
+	raw := meta[protocol.MetaTraceparent]
+	if len(raw) != len(form) || string(raw[:4]) != form[:4] || raw[36] != '-' || raw[53] != '-' || raw[56] != '"' {
+		return trace.SpanContext{}, false
+	}
+	if meta[protocol.MetaTracestate] != nil || meta[protocol.MetaBaggage] != nil {
+		return trace.SpanContext{}, false
+	}
+	for _, c := range raw {
+		if 'A' <= c && c <= 'F' {
+			return trace.SpanContext{}, false
+		}
+	}
+	var flags [1]byte
+	parent := trace.SpanContextConfig{Remote: true}
+	for _, part := range [...]struct{ into, from []byte }{{parent.TraceID[:], raw[4:36]}, {parent.SpanID[:], raw[37:53]}, {flags[:], raw[54:56]}} {
+		if _, err := hex.Decode(part.into, part.from); err != nil {
+			return trace.SpanContext{}, false
+		}
+	}
+	parent.TraceFlags = trace.TraceFlags(flags[0])
+	span := trace.NewSpanContext(parent)
+	return span, span.IsValid() && parent.TraceFlags&^(trace.FlagsSampled|trace.FlagsRandom) == 0
 }
