@@ -14,7 +14,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A background function outlives its links and its Runs, and not the Conn.
+// A function that Conn.Go has started goes on when Run is interrupted. It ends, and Run waits for
+// it, when the Conn is stopped.
 //
 // Guarantees: G-0009.9
 func TestBackgroundFunctionEndsWithItsConn(t *testing.T) {
@@ -34,22 +35,24 @@ func TestBackgroundFunctionEndsWithItsConn(t *testing.T) {
 		synctest.Wait()
 		interrupt(conn.ErrInterrupted)
 		if err := <-ended; !errors.Is(err, conn.ErrInterrupted) || over.Load() != 0 {
-			t.Errorf("Run: %v, %d are over", err, over.Load())
+			t.Errorf("Run: %v, %d functions have ended; want ErrInterrupted and 0", err, over.Load())
 		}
 		r := start(c)
 		synctest.Wait()
 		r.Stop()
 		if err := <-r.ended; err != nil || over.Load() != 2 {
-			t.Errorf("Run: %v, %d of 2 are over", err, over.Load())
+			t.Errorf("Run: %v, %d functions have ended; want no error and 2", err, over.Load())
 		}
-		if c.Go("late", func(context.Context) { t.Error("it runs although the Conn is closed") }) {
-			t.Error("a Conn that is closed has taken it")
+		if c.Go("late", func(context.Context) { t.Error("the function runs although the Conn is closed") }) {
+			t.Error("Go returned true although the Conn is closed")
 		}
 	})
 }
 
+// If background functions do not end within StopGrace, Run returns a StuckError with their names.
+//
 // Guarantees: G-0009.9
-func TestBackgroundFunctionThatGoesOnIsNamed(t *testing.T) {
+func TestBackgroundFunctionThatDoesNotEndIsNamed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		release, began := make(chan struct{}), time.Now()
 		r := scripted(t, &script{}, conn.Options{})
@@ -59,17 +62,19 @@ func TestBackgroundFunctionThatGoesOnIsNamed(t *testing.T) {
 		r.Stop()
 		var stuck *conn.StuckError
 		if err := <-r.ended; !errors.As(err, &stuck) || !slices.Equal(stuck.Tasks, []string{"counting", "watching"}) {
-			t.Errorf("Run: %v", err)
+			t.Errorf("Run: %v, want a StuckError with both names", err)
 		}
 		if took := time.Since(began); took != 100*time.Millisecond {
-			t.Errorf("it took %v", took)
+			t.Errorf("Run returned after %v, want 100ms", took)
 		}
 		close(release)
 	})
 }
 
+// If a link panics and the Conn ends with that, Run waits for the background functions, too.
+//
 // Guarantees: G-0009.9
-func TestBackgroundFunctionOfAConnThatPanicsForGood(t *testing.T) {
+func TestBackgroundFunctionEndsWithAConnThatPanics(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		over := false
 		s := &script{onSend: func(*script, transport.Outbound) error { panic("send") }}
@@ -78,20 +83,22 @@ func TestBackgroundFunctionOfAConnThatPanicsForGood(t *testing.T) {
 		synctest.Wait()
 		<-r.calling(t.Context(), conn.Request{Method: "m"})
 		if <-r.ended; !over {
-			t.Error("it is still watching")
+			t.Error("Run returned before the background function")
 		}
 	})
 }
 
+// A panic of a background function is reported to the hooks, and does not end the Conn.
+//
 // Guarantees: G-0009.9
 func TestPanicOfABackgroundFunctionIsReported(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		told := panics{}
-		r := scripted(t, &script{}, conn.Options{Hooks: told.hooks()})
+		reported := panics{}
+		r := scripted(t, &script{}, conn.Options{Hooks: reported.hooks()})
 		r.Go("panicking", func(context.Context) { panic("no") })
 		synctest.Wait()
-		if told["panicking"] != "no" || r.State() != conn.Ready {
-			t.Errorf("told %v, the state is %s", told, r.State())
+		if reported["panicking"] != "no" || r.State() != conn.Ready {
+			t.Errorf("panics %v, state %s; want one of \"panicking\", and ready", reported, r.State())
 		}
 		r.Stop()
 		if err := <-r.ended; err != nil {
@@ -100,8 +107,7 @@ func TestPanicOfABackgroundFunctionIsReported(t *testing.T) {
 	})
 }
 
-// An interruption is no reason to wait for background functions, nor to name
-// it.
+// A Run that is interrupted neither waits for background functions nor names them in its error.
 //
 // Guarantees: G-0009.9
 func TestInterruptionDoesNotNameBackgroundFunctions(t *testing.T) {
@@ -114,10 +120,10 @@ func TestInterruptionDoesNotNameBackgroundFunctions(t *testing.T) {
 		synctest.Wait()
 		interrupt(conn.ErrInterrupted)
 		if synctest.Wait(); len(ended) == 0 {
-			t.Error("Run waits for it")
+			t.Error("Run waits for the background function")
 		}
 		if err := <-ended; err.Error() != conn.ErrInterrupted.Error() {
-			t.Errorf("Run: %v", err)
+			t.Errorf("Run: %v, want %v", err, conn.ErrInterrupted)
 		}
 		r := start(c)
 		r.Stop()

@@ -8,7 +8,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// batchOf has requests of one batch come in on a stream.
+// batchOf lets the requests of one batch come in on stream 3.
 func (d *driver) batchOf(b *batch, ids ...int64) (all []*Incoming) {
 	for i, id := range ids {
 		in := &Incoming{key: incomingKey{3, jsonrpc.IntegerID(id)}, batch: b}
@@ -16,58 +16,63 @@ func (d *driver) batchOf(b *batch, ids ...int64) (all []*Incoming) {
 		if i == len(ids)-1 {
 			ev.frames, ev.last = 1, true
 		}
-		d.own(ev)
+		d.stepCurrent(ev)
 		all = append(all, in)
 	}
-	d.forget()
+	d.dropEffects()
 	return all
 }
 
 func (d *driver) answerWith(in *Incoming, frame []byte) {
-	d.own(event{kind: handled, incoming: in, payload: frame})
+	d.stepCurrent(event{kind: handled, incoming: in, payload: frame})
 }
 
+// The answers of a batch are sent in one frame once the last of them is there. A request that
+// was cancelled is not waited for, and not answered.
+//
 // Guarantees: G-0019.9, G-0019.5
 func TestAnswersOfABatchAreSentTogether(t *testing.T) {
 	d := driveAcceptor(t, Options{})
 	d.streamOpened(3, 0)
 	all := d.batchOf(&batch{due: 4}, 1, 2, 3)
 	d.answerWith(all[1], []byte("two"))
-	d.wantNothing("one answer of three is there")
-	d.own(event{kind: cancelled, incoming: &Incoming{key: all[0].key}})
+	d.wantNothing("one answer of three has come")
+	d.stepCurrent(event{kind: cancelled, incoming: &Incoming{key: all[0].key}})
 	d.want(cancelServing)
-	d.wantNothing("another answer is due")
+	d.wantNothing("another answer is awaited")
 	d.answerWith(all[2], []byte("three"))
 	if out := d.wantReply(); string(out.frame) != "[two,three]" || !out.last || out.stream != 3 {
-		t.Fatalf("%+v", out)
+		t.Fatalf("got %+v, want [two,three] as the last frame on stream 3", out)
 	}
 	d.answerWith(all[0], []byte("one"))
 	d.wantNothing("a cancelled request is not answered")
 }
 
-// The last one that was missing may be cancelled, and a batch without answers is
-// not answered.
+// If the last request without an answer is cancelled, the other answers are sent. If there are none,
+// the stream ends without an answer.
 //
 // Guarantees: G-0019.9
-func TestABatchOfWhichRequestsAreCancelled(t *testing.T) {
+func TestCancelledRequestCompletesItsBatch(t *testing.T) {
 	d := driveAcceptor(t, Options{})
 	d.streamOpened(3, 0)
 	all := d.batchOf(&batch{due: 3}, 1, 2)
 	d.answerWith(all[0], []byte("one"))
-	d.own(event{kind: cancelled, incoming: &Incoming{key: all[1].key}})
+	d.stepCurrent(event{kind: cancelled, incoming: &Incoming{key: all[1].key}})
 	d.want(cancelServing)
 	if out := d.wantReply(); string(out.frame) != "[one]" || !out.last {
-		t.Fatalf("%+v", out)
+		t.Fatalf("got %+v, want [one] as the last frame", out)
 	}
 	d.streamOpened(3, 0)
 	all = d.batchOf(&batch{due: 2}, 3)
-	d.own(event{kind: cancelled, incoming: &Incoming{key: all[0].key}})
+	d.stepCurrent(event{kind: cancelled, incoming: &Incoming{key: all[0].key}})
 	d.want(cancelServing)
 	d.wantEnded(3)
 }
 
+// Answers of a batch that are longer than maxAnswers together are sent in several frames.
+//
 // Guarantees: G-0019.9
-func TestLongAnswersOfABatch(t *testing.T) {
+func TestLongAnswersOfABatchAreSentInParts(t *testing.T) {
 	d := driveAcceptor(t, Options{})
 	d.streamOpened(3, 0)
 	all := d.batchOf(&batch{due: 5}, 1, 2, 3, 4)
@@ -75,19 +80,19 @@ func TestLongAnswersOfABatch(t *testing.T) {
 	d.answerWith(all[0], half)
 	d.answerWith(all[1], half)
 	if out := d.wantReply(); len(out.frame) != 2*len(half)+3 || out.last {
-		t.Fatalf("%d bytes, last %v", len(out.frame), out.last)
+		t.Fatalf("got %d bytes, last %v; want %d bytes that are not the last", len(out.frame), out.last, 2*len(half)+3)
 	}
 	d.answerWith(all[2], []byte("three"))
 	d.answerWith(all[3], bytes.Repeat([]byte("x"), maxAnswers+1))
 	if out := d.wantReply(); len(out.frame) != maxAnswers+1 || out.last {
-		t.Fatalf("%d bytes, last %v", len(out.frame), out.last)
+		t.Fatalf("got %d bytes, last %v; want %d bytes that are not the last", len(out.frame), out.last, maxAnswers+1)
 	}
 	if out := d.wantReply(); string(out.frame) != "[three]" || !out.last {
-		t.Fatalf("%+v", out)
+		t.Fatalf("got %+v, want [three] as the last frame", out)
 	}
 }
 
-// The last of the answers ends the stream, however long it is. Main has no end.
+// The frame with the last answers of a batch ends its stream, however long it is. Main does not end.
 //
 // Guarantees: G-0019.5, G-0019.9
 func TestTheLastAnswersOfABatchEndItsStream(t *testing.T) {
@@ -96,19 +101,21 @@ func TestTheLastAnswersOfABatchEndItsStream(t *testing.T) {
 		d.streamOpened(3, 0)
 		d.answerWith(d.batchOf(&batch{due: 2}, 1)[0], bytes.Repeat([]byte("x"), size))
 		if out := d.wantReply(); !out.last || d.core.streams.find(3) != nil {
-			t.Fatalf("%d bytes: last %v", size, out.last)
+			t.Fatalf("%d bytes: last %v, stream %+v; want the last frame and no stream", size, out.last, d.core.streams.find(3))
 		}
 		b := &batch{due: 2}
 		in := &Incoming{key: incomingKey{transport.Main, jsonrpc.IntegerID(1)}, batch: b}
-		d.own(event{kind: requested, incoming: in, batch: b, frames: 1, last: true})
-		d.forget()
+		d.stepCurrent(event{kind: requested, incoming: in, batch: b, frames: 1, last: true})
+		d.dropEffects()
 		d.answerWith(in, bytes.Repeat([]byte("x"), size))
 		if out := d.wantReply(); out.last {
-			t.Fatalf("%d bytes on Main are called the last", size)
+			t.Fatalf("%d bytes on Main: last is true, want false", size)
 		}
 	}
 }
 
+// If the stream of a batch is lost, no answer of the batch is sent.
+//
 // Guarantees: G-0019.2, G-0019.9
 func TestABatchWhoseStreamIsLostIsNotAnswered(t *testing.T) {
 	d := driveAcceptor(t, Options{})
@@ -117,6 +124,6 @@ func TestABatchWhoseStreamIsLostIsNotAnswered(t *testing.T) {
 	d.answerWith(all[0], []byte("one"))
 	d.streamLost(3)
 	if n := d.count(transmit); n != 0 {
-		t.Fatalf("%d frames were sent", n)
+		t.Fatalf("%d frames were sent, want none", n)
 	}
 }

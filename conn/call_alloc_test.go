@@ -16,17 +16,17 @@ import (
 	"github.com/bowline-mcp/bowline/telemetry"
 )
 
-// A call and its answer allocate no more than this on both sides of a wire in
-// memory, the two frames and what the handler's context takes included. The race
-// detector allocates too, so it is not asked.
+// A call and its answer make at most this many allocations on both sides of a link in memory,
+// including the two frames and the context of the handler. The race detector allocates, too, so
+// this file is not built with it.
 func TestCallAllocates(t *testing.T) {
 	if allocated := allocatedByCall(t, conn.Options{}); allocated > 7 {
-		t.Fatalf("%v allocations, of 7 at most", allocated)
+		t.Fatalf("%v allocations, want 7 at most", allocated)
 	}
 }
 
-// A call among a thousand allocates about as much as one alone: nobody pays for waiting,
-// and no buffer is made for each turn.
+// One of a thousand concurrent calls allocates about as much as a single one: waiting allocates
+// nothing, and turns share their buffers.
 func TestCallOfACrowdAllocates(t *testing.T) {
 	const callers, calls = 1000, 20
 	client := serveInMemoryWith(t, runAccepted, handler{"echo": echo}, conn.Options{})
@@ -52,12 +52,12 @@ func TestCallOfACrowdAllocates(t *testing.T) {
 	bytes := float64(after.TotalAlloc-before.TotalAlloc) / (callers * calls)
 	t.Logf("%.1f allocations, %.0f bytes", allocs, bytes)
 	if allocs > 8 || bytes > 1000 {
-		t.Errorf("%.1f allocations of 8 at most, %.0f bytes of 1000", allocs, bytes)
+		t.Errorf("%.1f allocations and %.0f bytes, want 8 and 1000 at most", allocs, bytes)
 	}
 }
 
-// A call on a connection that was idle takes the memory that another has given up: what
-// it allocates beyond any call's is a goroutine for the handler, and timers.
+// A call on an idle connection takes the memory that an earlier one has given up. Besides what
+// every call allocates, it allocates only a goroutine for the handler, and timers.
 func TestCallAfterIdleTimeAllocates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := serveInMemoryWith(t, startAccepted, handler{"echo": echo}, conn.Options{Wheel: new(conn.Wheel)})
@@ -75,39 +75,39 @@ func TestCallAfterIdleTimeAllocates(t *testing.T) {
 			}
 			synctest.Wait()
 			runtime.ReadMemStats(&after)
-			if i >= calls { // until then there is nothing to take
+			if i >= calls { // earlier calls find no memory to reuse
 				allocs, bytes = allocs+after.Mallocs-before.Mallocs, bytes+after.TotalAlloc-before.TotalAlloc
 			}
 		}
 		t.Logf("%d allocations, %d bytes", allocs/calls, bytes/calls)
 		if allocs/calls > 15 || bytes/calls > 1200 {
-			t.Errorf("%d allocations of 15 at most, %d bytes of 1200", allocs/calls, bytes/calls)
+			t.Errorf("%d allocations and %d bytes, want 15 and 1200 at most", allocs/calls, bytes/calls)
 		}
 	})
 }
 
-// A connection allocates no more than this on both sides, from New to its end.
+// A connection makes at most this many allocations on both sides, from New to its end.
 func TestConnectAllocates(t *testing.T) {
 	if allocated := testing.AllocsPerRun(500, connecting(t)); allocated > 106 {
-		t.Fatalf("%v allocations, of 106 at most", allocated)
+		t.Fatalf("%v allocations, want 106 at most", allocated)
 	}
 }
 
-// Hooks of calls that allocate nothing themselves cost no allocation.
+// Hooks that allocate nothing themselves add no allocation to a call.
 func TestHooksAllocateNothing(t *testing.T) {
-	var told atomic.Int64
+	var reported atomic.Int64
 	hooks := telemetry.Hooks{
-		RequestStarted: func(ctx context.Context, _ telemetry.RequestStarted) context.Context { told.Add(1); return ctx },
-		RequestStopped: func(context.Context, telemetry.RequestStopped) { told.Add(1) },
-		ServeStopped:   func(context.Context, telemetry.ServeStopped) { told.Add(1) },
+		RequestStarted: func(ctx context.Context, _ telemetry.RequestStarted) context.Context { reported.Add(1); return ctx },
+		RequestStopped: func(context.Context, telemetry.RequestStopped) { reported.Add(1) },
+		ServeStopped:   func(context.Context, telemetry.ServeStopped) { reported.Add(1) },
 	}
 	without, with := allocatedByCall(t, conn.Options{}), allocatedByCall(t, conn.Options{Hooks: hooks})
-	if with > without || told.Load() < 6000 {
-		t.Fatalf("%v allocations, and %v without hooks; %d events", with, without, told.Load())
+	if with > without || reported.Load() < 6000 {
+		t.Fatalf("%v allocations with hooks, %v without; %d events, want 6000 at least", with, without, reported.Load())
 	}
 }
 
-// allocatedByCall is how much a call allocates on both sides, which have the options.
+// allocatedByCall returns how many allocations a call makes on both sides, which both have the options.
 func allocatedByCall(t *testing.T, o conn.Options) float64 {
 	t.Helper()
 	client := serveInMemoryWith(t, runAccepted, handler{"echo": echo}, o)

@@ -17,9 +17,9 @@ import (
 
 const someProgress = `{"jsonrpc":"2.0","method":"progress","params":[1,0]}`
 
-// breakOff makes a call that does not return. It returns a channel for the value of the
+// callUntilPanic makes a call that must not return, and returns a channel for the value of the
 // panic that ends it.
-func (r run) breakOff(t *testing.T, request conn.Request) <-chan any {
+func (r run) callUntilPanic(t *testing.T, request conn.Request) <-chan any {
 	panicked := make(chan any, 1)
 	go func() {
 		defer func() { panicked <- recover() }()
@@ -30,60 +30,60 @@ func (r run) breakOff(t *testing.T, request conn.Request) <-chan any {
 	return panicked
 }
 
-// wantEnded checks that one call was made and has ended like this, for everybody who
-// counts calls.
-func (r run) wantEnded(t *testing.T, told []telemetry.RequestStopped, cause conn.Cause, delivery conn.Delivery) {
+// wantEnded checks that the statistics, the sample and the hooks all have one call, with this end.
+func (r run) wantEnded(t *testing.T, reported []telemetry.RequestStopped, cause conn.Cause, delivery conn.Delivery) {
 	t.Helper()
 	stats := r.Stats()
 	if stats.Settled[cause][delivery] != 1 || stats.Ended() != 1 || r.Sample().Conn.InFlight != 0 || stats.Depths.Pending != 0 {
-		t.Errorf("%v ended, %d are pending", stats.Settled, stats.Depths.Pending)
+		t.Errorf("ended %v, %d pending; want one call: %s, %s", stats.Settled, stats.Depths.Pending, cause, delivery)
 	}
-	if len(told) != 1 || told[0].Cause != cause.String() || told[0].Delivery != delivery.String() {
-		t.Errorf("the hooks were told %+v", told)
+	if len(reported) != 1 || reported[0].Cause != cause.String() || reported[0].Delivery != delivery.String() {
+		t.Errorf("RequestStopped was called with %+v, want one call: %s, %s", reported, cause, delivery)
 	}
 }
 
-// stopped returns options whose hook adds to told.
-func stopped(told *[]telemetry.RequestStopped) conn.Options {
+// recordStopped returns options whose hook appends the ends of calls to events.
+func recordStopped(events *[]telemetry.RequestStopped) conn.Options {
 	return conn.Options{Dialect: dialect{}, Hooks: telemetry.Hooks{
-		RequestStopped: func(_ context.Context, e telemetry.RequestStopped) { *told = append(*told, e) },
+		RequestStopped: func(_ context.Context, e telemetry.RequestStopped) { *events = append(*events, e) },
 	}}
 }
 
-// A call whose OnProgress or OnAttempt panics ends as if its context had been cancelled:
-// it is counted, its span ends, and the peer is told. The panic reaches the caller.
+// A call whose OnProgress or OnAttempt panics ends as if its context had been cancelled: it is
+// counted, its span ends, and the peer gets a cancellation if it had the request. The panic
+// reaches the caller.
 //
 // Guarantees: G-0003.1, G-0024.3
 func TestPanicOfACallbackEndsTheCall(t *testing.T) {
 	breaks := func() { panic("broken") }
 	for name, test := range map[string]struct {
-		befall  func(*script)
+		trigger func(*script)
 		end     func()
 		value   any
-		cancels bool // the peer is told
+		cancels bool // the peer gets a cancellation
 	}{
-		"progress": {func(s *script) { s.say(someProgress) }, breaks, "broken", true},
-		"goexit":   {func(s *script) { s.say(someProgress) }, runtime.Goexit, nil, true},
+		"progress": {func(s *script) { s.deliver(someProgress) }, breaks, "broken", true},
+		"goexit":   {func(s *script) { s.deliver(someProgress) }, runtime.Goexit, nil, true},
 		"attempt":  {func(s *script) { s.lose(transport.Loss{Reason: io.EOF}) }, breaks, "broken", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				var told []telemetry.RequestStopped
+				var reported []telemetry.RequestStopped
 				s := &script{}
-				r := scripted(t, s, stopped(&told))
-				panicked := r.breakOff(t, conn.Request{
+				r := scripted(t, s, recordStopped(&reported))
+				panicked := r.callUntilPanic(t, conn.Request{
 					Method: "m", Timeout: -1, Retries: 1, Repeatable: true,
 					OnProgress: func(json.RawMessage) { test.end() }, OnAttempt: func(conn.Attempt) { test.end() },
 				})
-				test.befall(s)
+				test.trigger(s)
 				if value := <-panicked; value != test.value {
-					t.Errorf("the caller got the panic %v", value)
+					t.Errorf("the caller got the panic %v, want %v", value, test.value)
 				}
 				synctest.Wait()
-				r.wantEnded(t, told, conn.Cancelled, conn.Unknown)
+				r.wantEnded(t, reported, conn.Cancelled, conn.Unknown)
 				cancelled := func(frame string) bool { return strings.Contains(frame, `"cancel"`) }
 				if slices.ContainsFunc(s.frames(), cancelled) != test.cancels {
-					t.Errorf("the peer got %q", s.frames())
+					t.Errorf("the peer got %q, want a cancellation: %v", s.frames(), test.cancels)
 				}
 				r.Stop()
 				<-r.ended
@@ -92,31 +92,31 @@ func TestPanicOfACallbackEndsTheCall(t *testing.T) {
 	}
 }
 
-// A call that was answered before its OnProgress panicked has ended with the answer.
+// If the answer came before OnProgress panicked, the call counts as answered.
 //
 // Guarantees: G-0003.1, G-0024.3
 func TestPanicOfACallbackAfterTheAnswer(t *testing.T) {
-	for range 20 { // a select chooses by chance
+	for range 20 { // select chooses at random
 		bubble(t, func(t *testing.T) {
-			var told []telemetry.RequestStopped
+			var reported []telemetry.RequestStopped
 			s, release, calls := &script{}, make(chan struct{}), 0
-			r := scripted(t, s, stopped(&told))
-			panicked := r.breakOff(t, conn.Request{Method: "m", OnProgress: func(json.RawMessage) {
+			r := scripted(t, s, recordStopped(&reported))
+			panicked := r.callUntilPanic(t, conn.Request{Method: "m", OnProgress: func(json.RawMessage) {
 				<-release
 				if calls++; calls == 2 {
 					panic("broken")
 				}
 			}})
-			s.say(someProgress)
+			s.deliver(someProgress)
 			synctest.Wait()
-			s.say(someProgress)
-			s.say(`{"jsonrpc":"2.0","id":1,"result":{}}`)
+			s.deliver(someProgress)
+			s.deliver(`{"jsonrpc":"2.0","id":1,"result":{}}`)
 			synctest.Wait()
 			close(release)
 			if value := <-panicked; value != "broken" {
-				t.Errorf("the caller got the panic %v", value)
+				t.Errorf("the caller got the panic %v, want \"broken\"", value)
 			}
-			r.wantEnded(t, told, conn.Answered, conn.Sent)
+			r.wantEnded(t, reported, conn.Answered, conn.Sent)
 			r.Stop()
 			<-r.ended
 		})

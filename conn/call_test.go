@@ -13,7 +13,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// policies are the ways in which a call may be carried over a loss.
+// policies are the combinations of options that let a call survive a loss of the link.
 var policies = map[string]conn.Request{
 	"fails fast": {Method: "m"},
 	"waits":      {Method: "m", WaitForReady: true},
@@ -21,8 +21,8 @@ var policies = map[string]conn.Request{
 	"both":       {Method: "m", Retries: 9, Repeatable: true, WaitForReady: true},
 }
 
-// A call for an incarnation that is over is refused, while there is none and
-// while there is another, and is sent to none.
+// A call with the Epoch of an incarnation that has ended is refused and not sent, both in backoff
+// and when a later incarnation is ready.
 //
 // Guarantees: G-0003.14
 func TestCallForAnIncarnationThatIsOverIsNotSent(t *testing.T) {
@@ -41,14 +41,14 @@ func TestCallForAnIncarnationThatIsOverIsNotSent(t *testing.T) {
 				_, err := r.Call(t.Context(), request)
 				wantEnd(t, err, conn.Refused, conn.NotSent)
 				if !errors.Is(err, conn.ErrStale) || r.State() != state || time.Since(began) != 0 {
-					t.Errorf("%s, %s: after %v got %v", name, state, time.Since(began), err)
+					t.Errorf("%s, %s: after %v got %v, want ErrStale at once", name, state, time.Since(began), err)
 				}
 				if stateErr := new(conn.StateError); errors.As(err, &stateErr) != (state == conn.Backoff) {
-					t.Errorf("%s, %s: got %v", name, state, err)
+					t.Errorf("%s, %s: got %v, want a StateError only in backoff", name, state, err)
 				}
 			}
 			if len(f.ids) != 1 {
-				t.Errorf("%s: %d were sent", name, len(f.ids))
+				t.Errorf("%s: %d requests were sent, want 1", name, len(f.ids))
 			}
 			r.Stop()
 			<-r.ended
@@ -56,6 +56,9 @@ func TestCallForAnIncarnationThatIsOverIsNotSent(t *testing.T) {
 	}
 }
 
+// A call with an Epoch ends with the link of that incarnation, whatever its policy, and is not
+// sent again on the next one.
+//
 // Guarantees: G-0003.14
 func TestCallForAnIncarnationIsNotCarriedOverItsLoss(t *testing.T) {
 	for name, request := range policies {
@@ -69,9 +72,9 @@ func TestCallForAnIncarnationIsNotCarriedOverItsLoss(t *testing.T) {
 					delivery = conn.Unknown
 				}
 				wantEnd(t, err, conn.LinkLost, delivery)
-				pass(time.Minute)
+				advance(time.Minute)
 				if len(f.ids) != 1 || r.State() != conn.Ready {
-					t.Errorf("%s: %d were sent", name, len(f.ids))
+					t.Errorf("%s: %d requests were sent in state %s, want 1 in ready", name, len(f.ids), r.State())
 				}
 				r.Stop()
 				<-r.ended
@@ -80,7 +83,7 @@ func TestCallForAnIncarnationIsNotCarriedOverItsLoss(t *testing.T) {
 	}
 }
 
-// Within its incarnation a call is retried as any other.
+// A call with an Epoch is retried as long as that incarnation lasts.
 //
 // Guarantees: G-0003.14
 func TestCallForAnIncarnationIsRetriedWithinIt(t *testing.T) {
@@ -89,15 +92,15 @@ func TestCallForAnIncarnationIsRetriedWithinIt(t *testing.T) {
 		_, err := r.Call(t.Context(), conn.Request{Method: "m", Epoch: 1, Retries: 9, Repeatable: true})
 		wantEnd(t, err, conn.LinkLost, conn.Unknown)
 		if len(f.ids) != 2 {
-			t.Errorf("%d were sent", len(f.ids))
+			t.Errorf("%d requests were sent, want 2", len(f.ids))
 		}
 		r.Stop()
 		<-r.ended
 	})
 }
 
-// An incarnation that is not ready yet is told from one that is over, and can
-// be waited for.
+// A call with the Epoch of an incarnation that is not ready yet fails with a StateError, and not
+// with ErrStale. With WaitForReady it waits, and is then sent.
 //
 // Guarantees: G-0003.14
 func TestCallForAnIncarnationThatIsNotReadyYet(t *testing.T) {
@@ -117,29 +120,29 @@ func TestCallForAnIncarnationThatIsNotReadyYet(t *testing.T) {
 		bound := conn.Request{Method: "m", Epoch: r.Status().Epoch}
 		_, err := r.Call(t.Context(), bound)
 		if state := new(conn.StateError); !errors.As(err, &state) || errors.Is(err, conn.ErrStale) || r.State() != conn.Initializing {
-			t.Errorf("while %s got %v", r.State(), err)
+			t.Errorf("in state %s got %v, want a StateError in initializing", r.State(), err)
 		}
 		bound.WaitForReady = true
 		result := r.calling(t.Context(), bound)
 		close(release)
 		if err := <-result; err != nil || len(f.ids) != 1 {
-			t.Errorf("got %v, %d were sent", err, len(f.ids))
+			t.Errorf("got %v, %d requests were sent; want no error and 1", err, len(f.ids))
 		}
 		r.Stop()
 		<-r.ended
 	})
 }
 
-// A number that was never drawn is no reason to wait for ever.
+// A call with an Epoch that no incarnation has had is refused at once, whatever its policy.
 //
 // Guarantees: G-0003.14
-func TestCallForAnIncarnationThatNeverWas(t *testing.T) {
+func TestCallForAnUnknownIncarnationIsRefused(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r, f := fatedRun(t, conn.Options{})
 		for name, request := range policies {
 			request.Epoch = 99
 			if _, err := r.Call(t.Context(), request); !errors.Is(err, conn.ErrStale) || !conn.NotExecuted(err) || len(f.ids) > 0 {
-				t.Errorf("%s: got %v", name, err)
+				t.Errorf("%s: got %v, want ErrStale and no request sent", name, err)
 			}
 		}
 		r.Stop()
@@ -147,7 +150,7 @@ func TestCallForAnIncarnationThatNeverWas(t *testing.T) {
 	})
 }
 
-// What a handshake asks is for its own incarnation, whatever its policy.
+// A call through Incarnation.Call is refused once that incarnation has ended, whatever its policy.
 //
 // Guarantees: G-0003.14
 func TestCallOfAHandshakeIsForItsIncarnation(t *testing.T) {
@@ -161,11 +164,11 @@ func TestCallOfAHandshakeIsForItsIncarnation(t *testing.T) {
 		}
 		r, f := fatedRun(t, conn.Options{Handshake: shakes}, lost)
 		for name, request := range policies {
-			<-r.calling(t.Context(), conn.Request{Method: "m"}) // the first of them is lost
-			pass(time.Minute)
+			<-r.calling(t.Context(), conn.Request{Method: "m"}) // the first of these calls loses the link
+			advance(time.Minute)
 			sent := len(f.ids)
 			if _, err := first.Call(t.Context(), request); !errors.Is(err, conn.ErrStale) || !conn.NotExecuted(err) || len(f.ids) != sent {
-				t.Errorf("%s: got %v", name, err)
+				t.Errorf("%s: got %v, want ErrStale and no request sent", name, err)
 			}
 		}
 		r.Stop()
@@ -173,6 +176,8 @@ func TestCallOfAHandshakeIsForItsIncarnation(t *testing.T) {
 	})
 }
 
+// The link gets the route of a notification with it.
+//
 // Guarantees: G-0014.18
 func TestNotificationHasItsRoute(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -183,14 +188,14 @@ func TestNotificationHasItsRoute(t *testing.T) {
 		}
 		want := transport.Route{Kind: jsonrpc.KindNotification, Method: "changed"}
 		if got := s.outbound()[0].Route; got != want {
-			t.Errorf("the link was given %+v", got)
+			t.Errorf("the link got the route %+v, want %+v", got, want)
 		}
 		r.Stop()
 		<-r.ended
 	})
 }
 
-// An answer that is not valid ends its call at once: no other will come.
+// An answer that is not valid ends its call at once with PeerError, since no other answer will come.
 //
 // Guarantees: G-0003.16
 func TestMalformedAnswerEndsItsCall(t *testing.T) {
@@ -206,20 +211,20 @@ func TestMalformedAnswerEndsItsCall(t *testing.T) {
 				s := &script{}
 				r := scripted(t, s, conn.Options{Dialect: dialect{}})
 				ended := r.calling(t.Context(), conn.Request{Method: "m"})
-				s.say(fmt.Sprintf(fmt.Sprintf(frame, members), 1))
+				s.deliver(fmt.Sprintf(fmt.Sprintf(frame, members), 1))
 				synctest.Wait()
 				select {
 				case err := <-ended:
 					var failed *conn.CallError
 					var invalid *jsonrpc.DecodeError
 					if !errors.As(err, &failed) || failed.Cause != conn.PeerError || failed.Delivery != conn.Sent || !errors.As(err, &invalid) {
-						t.Errorf("%s in %s: %v", members, frame, err)
+						t.Errorf("%s in %s: got %v, want a PeerError with a DecodeError", members, frame, err)
 					}
 				default:
-					t.Errorf("%s in %s: the call waits", members, frame)
+					t.Errorf("%s in %s: the call still waits", members, frame)
 				}
 				if stats := r.Stats(); stats.Malformed != 1 || stats.Late != 0 {
-					t.Errorf("%s in %s: %+v", members, frame, stats)
+					t.Errorf("%s in %s: got %+v, want one malformed and none late", members, frame, stats)
 				}
 				r.Stop()
 				<-r.ended
@@ -228,7 +233,7 @@ func TestMalformedAnswerEndsItsCall(t *testing.T) {
 	}
 }
 
-// A request of the peer's that is not valid ends no call, whatever its id.
+// A request of the peer that is not valid ends no call, even if it has the id of one.
 //
 // Guarantees: G-0003.16
 func TestMalformedRequestEndsNoCall(t *testing.T) {
@@ -236,8 +241,8 @@ func TestMalformedRequestEndsNoCall(t *testing.T) {
 		s := &script{}
 		r := scripted(t, s, conn.Options{})
 		ended := r.calling(t.Context(), conn.Request{Method: "m"})
-		s.say(`{"jsonrpc":"2.0","id":1,"method":7}`)
-		s.say(`{"jsonrpc":"2.0","id":1,"result":{}}`)
+		s.deliver(`{"jsonrpc":"2.0","id":1,"method":7}`)
+		s.deliver(`{"jsonrpc":"2.0","id":1,"result":{}}`)
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}

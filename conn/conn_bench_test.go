@@ -15,8 +15,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
-// BenchmarkCall measures a round trip in memory, for an acceptor that is run and
-// for one that is started.
+// BenchmarkCall measures a round trip in memory, for an acceptor that was begun with Run and for
+// one that was begun with Start.
 func BenchmarkCall(b *testing.B) {
 	for _, mode := range []struct {
 		name   string
@@ -66,11 +66,11 @@ func BenchmarkConnect(b *testing.B) {
 // connecting returns a function that makes a connection in memory, and ends it.
 func connecting(t testing.TB) (connect func()) {
 	var running sync.WaitGroup
-	over := inmem.New(func(link transport.Link) {
+	transport := inmem.New(func(link transport.Link) {
 		startAccepted(&running, conn.Accept(link, conn.Options{}))
 	}, inmem.Options{})
 	return func() {
-		client := conn.New(over, conn.Options{})
+		client := conn.New(transport, conn.Options{})
 		running.Go(func() { client.Run(context.Background()) })
 		if err := client.AwaitReady(t.Context()); err != nil {
 			t.Fatal(err)
@@ -80,7 +80,7 @@ func connecting(t testing.TB) (connect func()) {
 	}
 }
 
-// An accepting has an acceptor live, and the group wait for its end.
+// An accepting runs an acceptor, and lets the group wait for its end.
 type accepting func(*sync.WaitGroup, *conn.Conn)
 
 func runAccepted(running *sync.WaitGroup, c *conn.Conn) {
@@ -94,8 +94,8 @@ func startAccepted(running *sync.WaitGroup, c *conn.Conn) {
 	}
 }
 
-// BenchmarkIdlePair says what an initiator and an acceptor that are connected in
-// memory cost together once they have made a call and are idle.
+// BenchmarkIdlePair measures the memory of an initiator and an acceptor that are connected in
+// memory, have made a call and are idle.
 func BenchmarkIdlePair(b *testing.B) {
 	for name, accept := range map[string]accepting{"run": runAccepted, "start": startAccepted} {
 		b.Run(name, func(b *testing.B) {
@@ -110,12 +110,12 @@ func keepIdle(b *testing.B, accept accepting) {
 	const many = 2000
 	var running sync.WaitGroup
 	defer running.Wait()
-	over := inmem.New(func(link transport.Link) {
+	transport := inmem.New(func(link transport.Link) {
 		accept(&running, conn.Accept(link, conn.Options{Handler: handler{"echo": echo}}))
 	}, inmem.Options{})
 	heap, stack, goroutines := inUse()
 	for range many {
-		client := conn.New(over, conn.Options{})
+		client := conn.New(transport, conn.Options{})
 		running.Go(func() { client.Run(context.Background()) })
 		defer client.Stop()
 		if _, err := client.Call(b.Context(), conn.Request{Method: "echo", WaitForReady: true}); err != nil {
@@ -129,8 +129,8 @@ func keepIdle(b *testing.B, accept accepting) {
 	b.ReportMetric((goroutinesNow-goroutines)/many, "goroutines/pair")
 }
 
-// inUse looks at the process when nothing is left that only work needs: a Conn
-// gives that up 100 ms after the last event, a stack shrinks at each collection.
+// inUse returns what the process uses once idle Conns have given up the memory that only work
+// needs: a Conn does so 100 ms after the last event, and a stack shrinks at each collection.
 func inUse() (heap, stack, goroutines float64) {
 	<-time.NewTimer(time.Second).C
 	for range 2 {
@@ -142,7 +142,7 @@ func inUse() (heap, stack, goroutines float64) {
 	return float64(stats.HeapAlloc), float64(stats.StackInuse), float64(runtime.NumGoroutine())
 }
 
-// serveInMemory connects an initiator to one acceptor, both gone at the end.
+// serveInMemory connects an initiator to one acceptor. Both end with the test.
 func serveInMemory(b testing.TB, accept accepting, h handler) *conn.Conn {
 	return serveInMemoryWith(b, accept, h, conn.Options{})
 }

@@ -32,11 +32,11 @@ func TestHandshakeThatHangsTimesOut(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		hangs := func(ctx context.Context, _ *conn.Incarnation) error { <-ctx.Done(); return context.Cause(ctx) }
 		r := start(conn.New(opens(&script{}), conn.Options{Handshake: hangs}))
-		pass(10*time.Second - 1)
+		advance(10*time.Second - 1)
 		if state := r.State(); state != conn.Initializing {
 			t.Errorf("after almost 10 s the state is %s", state)
 		}
-		pass(1)
+		advance(1)
 		if status := r.Status(); status.State != conn.Backoff || status.Reason.Kind != conn.InitTimedOut {
 			t.Errorf("after 10 s: %s, %v", status.State, status.Reason)
 		}
@@ -55,7 +55,7 @@ func TestReconnectsAfterTheBackoff(t *testing.T) {
 		})
 		r := start(conn.New(refuses, conn.Options{}))
 		for want, wait := int32(1), time.Duration(0); want <= 5; want++ {
-			pass(wait)
+			advance(wait)
 			if got := attempts.Load(); got != want {
 				t.Errorf("%d attempts, want %d", got, want)
 			}
@@ -121,12 +121,12 @@ func TestProgressComesBeforeTheAnswerOnTheCallersGoroutine(t *testing.T) {
 		}()
 		synctest.Wait()
 		for i := range 3 {
-			s.say(fmt.Sprintf(`{"jsonrpc":"2.0","method":"progress","params":[1,%d]}`, i))
+			s.deliver(fmt.Sprintf(`{"jsonrpc":"2.0","method":"progress","params":[1,%d]}`, i))
 			if i < 2 {
 				synctest.Wait()
 			}
 		}
-		s.say(`{"jsonrpc":"2.0","id":1,"result":{}}`)
+		s.deliver(`{"jsonrpc":"2.0","id":1,"result":{}}`)
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
@@ -148,10 +148,10 @@ func TestLastProgressIsNotLostToTheAnswer(t *testing.T) {
 			s, release, got := &script{}, make(chan struct{}), 0
 			r := scripted(t, s, conn.Options{Dialect: dialect{}})
 			result := r.calling(t.Context(), conn.Request{Method: "m", OnProgress: func(json.RawMessage) { <-release; got++ }})
-			s.say(`{"jsonrpc":"2.0","method":"progress","params":[1,1]}`)
+			s.deliver(`{"jsonrpc":"2.0","method":"progress","params":[1,1]}`)
 			synctest.Wait()
-			s.say(`{"jsonrpc":"2.0","method":"progress","params":[1,2]}`)
-			s.say(`{"jsonrpc":"2.0","id":1,"result":{}}`)
+			s.deliver(`{"jsonrpc":"2.0","method":"progress","params":[1,2]}`)
+			s.deliver(`{"jsonrpc":"2.0","id":1,"result":{}}`)
 			synctest.Wait()
 			close(release)
 			if err := <-result; err != nil || got != 2 {
@@ -168,11 +168,11 @@ func TestCloseWaitsForHandlers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := &script{}
 		serve := handler{"slow": func(context.Context, *conn.Incoming) (json.RawMessage, error) {
-			pass(3 * time.Second)
+			advance(3 * time.Second)
 			return json.RawMessage(`"done"`), nil
 		}}
 		r := scripted(t, s, conn.Options{Handler: serve})
-		s.say(`{"jsonrpc":"2.0","id":1,"method":"slow"}`)
+		s.deliver(`{"jsonrpc":"2.0","id":1,"method":"slow"}`)
 		began := time.Now()
 		if err := r.Close(t.Context()); err != nil || time.Since(began) != 3*time.Second {
 			t.Errorf("after %v: %v", time.Since(began), err)
@@ -192,8 +192,8 @@ func TestHandlerThatIgnoresItsContextIsNamed(t *testing.T) {
 		s, release := &script{}, make(chan struct{})
 		serve := handler{"deaf": func(context.Context, *conn.Incoming) (json.RawMessage, error) { <-release; return nil, nil }}
 		r := scripted(t, s, conn.Options{Handler: serve})
-		s.say(`{"jsonrpc":"2.0","id":1,"method":"deaf"}`)
-		s.say(`{"jsonrpc":"2.0","method":"deaf"}`)
+		s.deliver(`{"jsonrpc":"2.0","id":1,"method":"deaf"}`)
+		s.deliver(`{"jsonrpc":"2.0","method":"deaf"}`)
 		synctest.Wait()
 		began := time.Now()
 		r.Stop()
@@ -227,18 +227,18 @@ func TestCloseWhileNotificationsWait(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				release := make(chan struct{})
 				s, serve := new(script), handler{
-					"slow":  func(context.Context, *conn.Incoming) (json.RawMessage, error) { pass(c.takes); return nil, nil },
+					"slow":  func(context.Context, *conn.Incoming) (json.RawMessage, error) { advance(c.takes); return nil, nil },
 					"stuck": func(context.Context, *conn.Incoming) (json.RawMessage, error) { <-release; return nil, nil },
 				}
 				r := scripted(t, s, conn.Options{Handler: serve})
-				s.say(`{"jsonrpc":"2.0","method":"slow"}`)
+				s.deliver(`{"jsonrpc":"2.0","method":"slow"}`)
 				second := "slow"
 				if len(c.stuck) > 0 {
 					second = "stuck"
 				}
-				s.say(`{"jsonrpc":"2.0","method":"` + second + `"}`)
+				s.deliver(`{"jsonrpc":"2.0","method":"` + second + `"}`)
 				for range 8 {
-					s.say(`{"jsonrpc":"2.0","method":"slow"}`)
+					s.deliver(`{"jsonrpc":"2.0","method":"slow"}`)
 				}
 				synctest.Wait()
 				began := time.Now()
@@ -253,7 +253,7 @@ func TestCloseWhileNotificationsWait(t *testing.T) {
 					t.Errorf("it took %v, want %v", took, c.took)
 				}
 				close(release)
-				pass(time.Second)
+				advance(time.Second)
 			})
 		})
 	}
@@ -268,12 +268,12 @@ func TestPanicOfAHandlerIsAnsweredAndTold(t *testing.T) {
 			told = append(told, p.Where)
 			panic("the hook panics too")
 		}}})
-		s.say(`{"jsonrpc":"2.0","id":1,"method":"bad"}`)
+		s.deliver(`{"jsonrpc":"2.0","id":1,"method":"bad"}`)
 		synctest.Wait()
 		if got := s.frames(); len(got) != 1 || !strings.Contains(got[0], "-32603") || strings.Contains(got[0], "secret") {
 			t.Errorf("the peer got %q", got)
 		}
-		s.say(`{"jsonrpc":"2.0","method":"bad"}`)
+		s.deliver(`{"jsonrpc":"2.0","method":"bad"}`)
 		synctest.Wait()
 		if !slices.Equal(told, []string{"bad", "bad"}) || r.State() != conn.Ready {
 			t.Errorf("told %q, the state is %s", told, r.State())
@@ -290,7 +290,7 @@ func TestFloodOfNotificationsIsShedAndCounted(t *testing.T) {
 		serve := handler{"n": func(context.Context, *conn.Incoming) (json.RawMessage, error) { <-release; served++; return nil, nil }}
 		r := scripted(t, s, conn.Options{Handler: serve, MaxNotifications: 10})
 		for range 100 {
-			s.say(`{"jsonrpc":"2.0","method":"n"}`)
+			s.deliver(`{"jsonrpc":"2.0","method":"n"}`)
 			synctest.Wait()
 		}
 		if shed := r.Stats().Shed; shed != 89 {
@@ -313,7 +313,7 @@ func TestFloodOfLargeNotificationsIsShedByTheirSize(t *testing.T) {
 		serve := handler{"n": func(context.Context, *conn.Incoming) (json.RawMessage, error) { <-release; return nil, nil }}
 		r := scripted(t, s, conn.Options{Handler: serve, MaxHeld: 1000})
 		for range 20 {
-			s.say(`{"jsonrpc":"2.0","method":"n","params":["` + strings.Repeat("a", 396) + `"]}`)
+			s.deliver(`{"jsonrpc":"2.0","method":"n","params":["` + strings.Repeat("a", 396) + `"]}`)
 			synctest.Wait()
 		}
 		if shed := r.Stats().Shed; shed != 17 {
@@ -331,7 +331,7 @@ func TestFloodOfRequestsIsRefused(t *testing.T) {
 		s := &script{}
 		r := scripted(t, s, conn.Options{Handler: handler{"hang": hang}, MaxServing: 3, MaxWaiting: 4})
 		for i := range 100 {
-			s.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"hang"}`, i))
+			s.deliver(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"hang"}`, i))
 		}
 		synctest.Wait()
 		if n := len(s.frames()); n != 93 {
@@ -358,11 +358,11 @@ func TestBurstOfSmallRequestsIsServed(t *testing.T) {
 		}
 		r := scripted(t, s, conn.Options{Handler: handler{"m": slow}, MaxHeld: 1 << 20})
 		for i := range burst {
-			s.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"m"}`, i))
+			s.deliver(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"m"}`, i))
 		}
 		synctest.Wait()
-		s.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":"large","method":"m","params":[%q]}`, strings.Repeat("x", 1<<20)))
-		pass((burst/128 + 1) * 100 * time.Millisecond)
+		s.deliver(fmt.Sprintf(`{"jsonrpc":"2.0","id":"large","method":"m","params":[%q]}`, strings.Repeat("x", 1<<20)))
+		advance((burst/128 + 1) * 100 * time.Millisecond)
 		refused := 0
 		for _, frame := range s.frames() {
 			if !strings.Contains(frame, `"result"`) {
@@ -491,7 +491,7 @@ func callOutDuringClose(t *testing.T, call func(context.Context, *conn.Conn, *co
 			<-release
 			return call(ctx, r.Conn, in)
 		}}})
-		s.say(`{"jsonrpc":"2.0","id":1,"method":"ask"}`)
+		s.deliver(`{"jsonrpc":"2.0","id":1,"method":"ask"}`)
 		closing := make(chan error, 1)
 		go func() { closing <- r.Close(t.Context()) }()
 		synctest.Wait()
@@ -501,7 +501,7 @@ func callOutDuringClose(t *testing.T, call func(context.Context, *conn.Conn, *co
 		}
 		close(release)
 		synctest.Wait()
-		s.say(`{"jsonrpc":"2.0","id":2,"result":"yes"}`)
+		s.deliver(`{"jsonrpc":"2.0","id":2,"result":"yes"}`)
 		if err := <-closing; err != nil {
 			t.Errorf("Close: %v", err)
 		}
@@ -520,7 +520,7 @@ func TestCloseStopsAtTheEndOfItsContext(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		closing := make(chan error, 1)
 		go func() { closing <- r.Close(ctx) }()
-		pass(time.Second)
+		advance(time.Second)
 		enough := errors.New("enough")
 		cancel(enough)
 		if err := <-closing; !errors.Is(err, enough) {

@@ -16,7 +16,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
-// handler serves requests by method; a method it does not know is refused.
+// A handler serves requests by method, and refuses a method that it does not know.
 type handler map[string]func(context.Context, *conn.Incoming) (json.RawMessage, error)
 
 func (h handler) ServeRequest(ctx context.Context, in *conn.Incoming) (json.RawMessage, error) {
@@ -41,7 +41,7 @@ func hang(ctx context.Context, _ *conn.Incoming) (json.RawMessage, error) {
 	return nil, context.Cause(ctx)
 }
 
-// A pair is an initiator and what its transport connects it to.
+// A pair is an initiator and the acceptors that its transport connects it to.
 type pair struct {
 	t       *testing.T
 	client  *conn.Conn
@@ -70,7 +70,7 @@ func (p *pair) run(c *conn.Conn) {
 	p.running.Go(func() { c.Run(context.Background()) })
 }
 
-// server is the present server; there is one once the client was ready.
+// server returns the acceptor of the present incarnation. The client must have been ready.
 func (p *pair) server() *conn.Conn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -94,6 +94,7 @@ func (p *pair) ready() {
 	}
 }
 
+// A call returns the result of the peer's handler.
 func TestCallIsAnswered(t *testing.T) {
 	p := connect(t, handler{"echo": echo}, conn.Options{})
 	p.ready()
@@ -103,6 +104,8 @@ func TestCallIsAnswered(t *testing.T) {
 	}
 }
 
+// Every one of many concurrent calls gets its own answer, and is counted once.
+//
 // Guarantees: G-0003.1
 func TestConcurrentCallsGetTheirOwnAnswers(t *testing.T) {
 	p := connect(t, handler{"echo": echo}, conn.Options{})
@@ -120,23 +123,27 @@ func TestConcurrentCallsGetTheirOwnAnswers(t *testing.T) {
 	callers.Wait()
 	stats := p.client.Stats()
 	if stats.Calls != 500 || stats.Settled[conn.Answered][conn.Sent] != 500 {
-		t.Fatalf("the books do not balance: %+v", stats)
+		t.Fatalf("got %d calls, settled %v; want 500, all answered", stats.Calls, stats.Settled)
 	}
 }
 
+// An error that the peer answers with is in the chain of the CallError.
 func TestPeerErrorReachesTheCaller(t *testing.T) {
 	p := connect(t, handler{}, conn.Options{})
 	p.ready()
 	_, err := p.client.Call(t.Context(), conn.Request{Method: "nope"})
 	var failed *conn.CallError
 	if !errors.As(err, &failed) || failed.Cause != conn.PeerError || failed.Delivery != conn.Sent {
-		t.Fatalf("got %v", err)
+		t.Fatalf("got %v, want a PeerError", err)
 	}
 	if !errors.Is(err, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound}) {
 		t.Fatalf("the peer's error is not in the chain of %v", err)
 	}
 }
 
+// A loss of the link ends all pending calls with LinkLost. The Conn then reconnects, and serves
+// calls again.
+//
 // Guarantees: G-0003.3
 func TestLossSettlesEveryCallAndReconnects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -155,26 +162,28 @@ func TestLossSettlesEveryCallAndReconnects(t *testing.T) {
 		for range 50 {
 			var failed *conn.CallError
 			if err := <-results; !errors.As(err, &failed) || failed.Cause != conn.LinkLost || failed.Delivery != conn.Unknown {
-				t.Errorf("got %v", err)
+				t.Errorf("got %v, want LinkLost, Unknown", err)
 			}
 		}
 		if state := p.client.State(); state != conn.Backoff {
-			t.Fatalf("state is %s", state)
+			t.Fatalf("the state is %s, want backoff", state)
 		}
 		if _, err := p.client.Call(t.Context(), conn.Request{Method: "echo", Params: json.RawMessage("{}")}); !conn.NotExecuted(err) {
-			t.Fatalf("a call in backoff got %v", err)
+			t.Fatalf("a call in backoff got %v, want an error that says it was not executed", err)
 		}
 		_, err := p.client.Call(t.Context(), conn.Request{Method: "echo", Params: json.RawMessage("{}"), WaitForReady: true})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if epoch := p.client.Status().Epoch; epoch != 2 {
-			t.Fatalf("epoch is %d", epoch)
+			t.Fatalf("the epoch is %d, want 2", epoch)
 		}
 		p.stop()
 	})
 }
 
+// A call ends when its timeout has passed or its context is cancelled.
+//
 // Guarantees: G-0003.2
 func TestTimeoutAndCancellation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -183,7 +192,7 @@ func TestTimeoutAndCancellation(t *testing.T) {
 		began := time.Now()
 		_, err := p.client.Call(t.Context(), conn.Request{Method: "hang", Timeout: 3 * time.Second})
 		if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != 3*time.Second {
-			t.Errorf("after %v got %v", time.Since(began), err)
+			t.Errorf("after %v got %v, want DeadlineExceeded after 3s", time.Since(began), err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() {
@@ -192,12 +201,14 @@ func TestTimeoutAndCancellation(t *testing.T) {
 		}()
 		_, err = p.client.Call(ctx, conn.Request{Method: "hang"})
 		if !errors.Is(err, context.Canceled) {
-			t.Errorf("got %v", err)
+			t.Errorf("got %v, want Canceled", err)
 		}
 		p.stop()
 	})
 }
 
+// Stop ends all pending calls with ShutDown, and later calls are refused. A second Stop does nothing.
+//
 // Guarantees: G-0009.2
 func TestStopSettlesEveryCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -216,7 +227,7 @@ func TestStopSettlesEveryCaller(t *testing.T) {
 		for range 10 {
 			var failed *conn.CallError
 			if err := <-results; !errors.As(err, &failed) || failed.Cause != conn.ShutDown || failed.Delivery != conn.Unknown {
-				t.Errorf("got %v", err)
+				t.Errorf("got %v, want ShutDown, Unknown", err)
 			}
 		}
 		<-p.client.Done()
@@ -227,6 +238,8 @@ func TestStopSettlesEveryCaller(t *testing.T) {
 	})
 }
 
+// Close waits for a call in flight, which gets its answer.
+//
 // Guarantees: G-0009.6
 func TestCloseLetsWorkFinish(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -252,28 +265,31 @@ func TestCloseLetsWorkFinish(t *testing.T) {
 	})
 }
 
+// A call or notification whose context has already ended is refused and not sent.
+//
 // Guarantees: G-0003.12
-func TestCallOfALeftContextIsNotSent(t *testing.T) {
+func TestCallWithAnEndedContextIsNotSent(t *testing.T) {
 	served := 0
 	p := connect(t, handler{"buy": func(context.Context, *conn.Incoming) (json.RawMessage, error) { served++; return nil, nil }}, conn.Options{})
 	p.ready()
-	left, leave := context.WithCancel(t.Context())
-	leave()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
 	for range 100 {
-		if _, err := p.client.Call(left, conn.Request{Method: "buy"}); !conn.NotExecuted(err) || !errors.Is(err, context.Canceled) {
-			t.Errorf("got %v", err)
+		if _, err := p.client.Call(ended, conn.Request{Method: "buy"}); !conn.NotExecuted(err) || !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v, want Canceled and not executed", err)
 		}
-		if err := p.client.Notify(left, "buy", nil); !conn.NotExecuted(err) {
+		if err := p.client.Notify(ended, "buy", nil); !conn.NotExecuted(err) {
 			t.Errorf("the notification got %v", err)
 		}
 	}
 	p.stop()
 	if served != 0 {
-		t.Errorf("%d were executed", served)
+		t.Errorf("%d requests were executed, want none", served)
 	}
 }
 
-func TestConnOfNothing(t *testing.T) {
+// New panics without a Transport, and Accept without a Link.
+func TestConnWithoutTransportOrLinkPanics(t *testing.T) {
 	for want, make := range map[string]func(){
 		"conn: New needs a Transport": func() { conn.New(nil, conn.Options{}) },
 		"conn: Accept needs a Link":   func() { conn.Accept(nil, conn.Options{}) },
@@ -281,7 +297,7 @@ func TestConnOfNothing(t *testing.T) {
 		func() {
 			defer func() {
 				if got := recover(); got != want {
-					t.Errorf("it panics with %v, want %v", got, want)
+					t.Errorf("got the panic %v, want %v", got, want)
 				}
 			}()
 			make()

@@ -51,7 +51,7 @@ func (w *world) happen(ev event) {
 	for len(pendingEvents) > 0 {
 		ev, pendingEvents = pendingEvents[0], pendingEvents[1:]
 		given := ev
-		effects := keptEffects(w.core.step(w.now, &ev))
+		effects := cloneEffects(w.core.step(w.now, &ev))
 		w.history = append(w.history, moment{w.now, given, effects})
 		for _, fx := range effects {
 			if back, refused := w.perform(fx, len(pendingEvents) > 0); refused {
@@ -378,7 +378,7 @@ func TestEqualEventsGiveEqualEffects(t *testing.T) {
 		again := drive(rt, initiator, w.options)
 		for i, m := range w.history {
 			ev := m.event
-			effects := keptEffects(again.core.step(m.at, &ev))
+			effects := cloneEffects(again.core.step(m.at, &ev))
 			if !reflect.DeepEqual(effects, m.effects) {
 				rt.Fatalf("step %d gave %+v, and then %+v", i, m.effects, effects)
 			}

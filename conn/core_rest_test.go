@@ -9,8 +9,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// parked returns the core of a Conn that has parked after some work.
-func parked(t *testing.T, work func(*driver)) *driver {
+// driveParked returns the core of a Conn that has parked after some work.
+func driveParked(t *testing.T, work func(*driver)) *driver {
 	t.Helper()
 	d := driveReady(t, Options{})
 	work(d)
@@ -18,12 +18,12 @@ func parked(t *testing.T, work func(*driver)) *driver {
 	return d
 }
 
-// rested returns the core of a Conn after some work, and a rest.
-func rested(t *testing.T, work func(*driver)) *driver {
+// driveUnparked returns the core of a Conn after some work, and a rest.
+func driveUnparked(t *testing.T, work func(*driver)) *driver {
 	t.Helper()
-	d := parked(t, work)
+	d := driveParked(t, work)
 	d.core.unpark(new(scratch))
-	d.forget()
+	d.dropEffects()
 	return d
 }
 
@@ -31,7 +31,7 @@ func rested(t *testing.T, work func(*driver)) *driver {
 //
 // Guarantees: G-0063.1
 func TestIdleCoreGivesItsTrafficAway(t *testing.T) {
-	d := parked(t, func(d *driver) {
+	d := driveParked(t, func(d *driver) {
 		d.call(1, time.Minute)
 		d.reply(1)
 		d.handled(d.request(2))
@@ -40,19 +40,19 @@ func TestIdleCoreGivesItsTrafficAway(t *testing.T) {
 		t.Errorf("it keeps %+v, and has a deadline at %v", d.core.traffic, d.core.deadline())
 	}
 	d.core.unpark(new(scratch))
-	d.forget()
+	d.dropEffects()
 	d.reply(1)
 	d.want(late)
 }
 
 func TestIdleCoreHoldsNothing(t *testing.T) {
-	d := parked(t, func(d *driver) {
+	d := driveParked(t, func(d *driver) {
 		d.call(1, time.Minute)
 		d.streamOpened(1, 1)
 		d.reply(1)
 		d.handled(d.request(2))
-		d.streamCut(transport.Main, 0)
-		d.atDeadline()
+		d.cutStream(transport.Main, 0)
+		d.advanceToDeadline()
 	})
 	c := d.core
 	if c.out != nil || c.pending.byID != nil || c.pending.free != nil || c.incoming.serving != nil {
@@ -76,7 +76,7 @@ func TestRestLosesNothing(t *testing.T) {
 	}{
 		"a request of ours": {
 			func(d *driver) { d.call(1, time.Minute) },
-			func(d *driver) { d.atDeadline(); d.wantSettled(1, TimedOut, Unknown) },
+			func(d *driver) { d.advanceToDeadline(); d.wantSettled(1, TimedOut, Unknown) },
 		},
 		"a request of the peer's": {
 			func(d *driver) { d.request(1) },
@@ -85,35 +85,35 @@ func TestRestLosesNothing(t *testing.T) {
 		"a stream": {
 			func(d *driver) { d.streamOpened(1, 0) },
 			func(d *driver) {
-				d.own(event{kind: notified, incoming: &Incoming{}, stream: 1, frames: 1})
+				d.stepCurrent(event{kind: notified, incoming: &Incoming{}, stream: 1, frames: 1})
 				d.want(notify)
 				d.wantGrantOn(1, 1)
 			},
 		},
 		"a stream that was cut": {
-			func(d *driver) { d.streamCut(transport.Main, 0) },
-			func(d *driver) { d.atDeadline(); d.want(resumeStream) },
+			func(d *driver) { d.cutStream(transport.Main, 0) },
+			func(d *driver) { d.advanceToDeadline(); d.want(resumeStream) },
 		},
 		"malformed frames in a row": {
 			func(d *driver) {
-				d.own(event{kind: malformed, err: &jsonrpc.DecodeError{}, size: maxMalformedBytes - 1})
+				d.stepCurrent(event{kind: malformed, err: &jsonrpc.DecodeError{}, size: maxMalformedBytes - 1})
 			},
 			func(d *driver) {
-				d.own(event{kind: malformed, err: &jsonrpc.DecodeError{}, size: 1})
+				d.stepCurrent(event{kind: malformed, err: &jsonrpc.DecodeError{}, size: 1})
 				d.wantState(Backoff)
 			},
 		},
 		"credit that is withheld": {
 			func(d *driver) { congest(d); d.request(1) },
 			func(d *driver) {
-				d.own(event{kind: writable})
-				d.lookPast(transmit)
+				d.stepCurrent(event{kind: writable})
+				d.dropEffectsOf(transmit)
 				d.want(stallEnded)
 				d.wantGrant(1)
 			},
 		},
 	} {
-		t.Run(name, func(t *testing.T) { c.after(rested(t, c.work)) })
+		t.Run(name, func(t *testing.T) { c.after(driveUnparked(t, c.work)) })
 	}
 }
 

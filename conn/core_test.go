@@ -41,12 +41,12 @@ func TestAcceptorClosesWithItsLink(t *testing.T) {
 	d := driveAcceptor(t, Options{})
 	d.call(1, 0)
 	d.wantTransmit(1)
-	d.lost()
+	d.loseLink()
 	d.wantTransition(Closing, LinkBroken)
 	d.wantSettled(1, LinkLost, Unknown)
 	d.want(endTasks)
 	d.want(closeLink)
-	d.gone()
+	d.linkGone()
 	d.want(terminate)
 }
 
@@ -59,9 +59,9 @@ func TestInitTimeoutCoversStartingAndInitializing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := drive(t, initiator, Options{})
 			reach(d)
-			d.forget()
+			d.dropEffects()
 			began := time.Second
-			d.atDeadline()
+			d.advanceToDeadline()
 			if d.now != began+10*time.Second {
 				t.Fatalf("it fired %v after the start", d.now-began)
 			}
@@ -79,8 +79,8 @@ func TestInitTimeoutDoublesUntilReady(t *testing.T) {
 	d.start()
 	for _, want := range []time.Duration{10, 20, 40, 80, 120, 120} {
 		began := d.now
-		d.forget()
-		d.atDeadline()
+		d.dropEffects()
+		d.advanceToDeadline()
 		d.wantState(Backoff)
 		if took := d.now - began; took != want*time.Second {
 			t.Fatalf("an attempt took %v, want %v s", took, want)
@@ -89,8 +89,8 @@ func TestInitTimeoutDoublesUntilReady(t *testing.T) {
 	}
 	d.open()
 	d.handshaken()
-	d.lost()
-	d.gone()
+	d.loseLink()
+	d.linkGone()
 	d.wake()
 	if due := d.core.initDue - d.now; due != 10*time.Second {
 		t.Fatalf("after it was ready, an attempt may take %v", due)
@@ -103,12 +103,12 @@ func TestInitTimeoutDoublesUntilReady(t *testing.T) {
 func TestOnlyATimeoutExtendsTheNextAttempt(t *testing.T) {
 	d := drive(t, initiator, Options{InitTimeout: 3 * time.Minute})
 	d.start()
-	d.own(event{kind: openFailed, particulars: &particulars{reason: Reason{Kind: OpenFailed}}})
+	d.stepCurrent(event{kind: openFailed, particulars: &particulars{reason: Reason{Kind: OpenFailed}}})
 	d.wake()
 	if due := d.core.initDue - d.now; due != 3*time.Minute {
 		t.Fatalf("after a refusal, an attempt may take %v", due)
 	}
-	d.atDeadline()
+	d.advanceToDeadline()
 	d.wake()
 	if due := d.core.initDue - d.now; due != 3*time.Minute {
 		t.Fatalf("beyond 2 min, an attempt may take %v", due)
@@ -122,15 +122,15 @@ func TestOnlyATimeoutExtendsTheNextAttempt(t *testing.T) {
 func TestUnwantedLinkIsClosed(t *testing.T) {
 	for name, reach := range map[string]func(*driver){
 		"after stop":          func(d *driver) { d.stop() },
-		"in backoff":          func(d *driver) { d.after(10 * time.Second) },
-		"in the next attempt": func(d *driver) { d.after(10 * time.Second); d.wake() },
+		"in backoff":          func(d *driver) { d.advance(10 * time.Second) },
+		"in the next attempt": func(d *driver) { d.advance(10 * time.Second); d.wake() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := drive(t, initiator, Options{})
 			d.start()
 			reach(d)
 			state := d.core.state()
-			d.forget()
+			d.dropEffects()
 			d.step(event{kind: linkOpened, epoch: 1, particulars: &particulars{link: deadLink{}}})
 			if fx := d.want(closeLink); fx.link == nil || fx.epoch != 1 {
 				t.Fatalf("got %+v", fx)
@@ -144,13 +144,13 @@ func TestUnwantedLinkIsClosed(t *testing.T) {
 // Guarantees: G-0001.6
 func TestOldIncarnationIsNotHeard(t *testing.T) {
 	d := driveReady(t, Options{})
-	d.lost()
-	d.gone()
-	d.atDeadline()
+	d.loseLink()
+	d.linkGone()
+	d.advanceToDeadline()
 	d.open()
 	d.handshaken()
 	d.call(1, 0)
-	d.forget()
+	d.dropEffects()
 	for _, ev := range []event{
 		{kind: linkLost, particulars: &particulars{reason: Reason{Kind: LinkBroken}}},
 		{kind: handshakeFailed},
@@ -174,19 +174,19 @@ func TestOldIncarnationIsNotHeard(t *testing.T) {
 // Guarantees: G-0001.6
 func TestNothingStartsAfterTheLoss(t *testing.T) {
 	for name, end := range map[string]func(*driver){
-		"backoff": func(d *driver) { d.lost() },
+		"backoff": func(d *driver) { d.loseLink() },
 		"closing": func(d *driver) { d.stop() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := driveReady(t, Options{})
 			end(d)
-			d.forget()
+			d.dropEffects()
 			d.request(1)
-			d.own(event{kind: probed, frames: 1, out: &outboundFrame{reply: true}})
-			d.own(event{kind: notified, frames: 1, incoming: &Incoming{}})
-			d.own(event{kind: malformed, frames: 1, err: errors.New("bad")})
-			d.own(event{kind: linkEnded})
-			d.own(event{kind: writable})
+			d.stepCurrent(event{kind: probed, frames: 1, out: &outboundFrame{reply: true}})
+			d.stepCurrent(event{kind: notified, frames: 1, incoming: &Incoming{}})
+			d.stepCurrent(event{kind: malformed, frames: 1, err: errors.New("bad")})
+			d.stepCurrent(event{kind: linkEnded})
+			d.stepCurrent(event{kind: writable})
 			d.wantNothing("there is no link")
 			if n := d.core.incoming.len(); n != 0 {
 				t.Fatalf("%d requests are held for the next incarnation", n)
@@ -199,16 +199,16 @@ func TestNothingStartsAfterTheLoss(t *testing.T) {
 func TestRetryComesWhenItsDelayHasPassed(t *testing.T) {
 	d := driveReady(t, Options{})
 	lostAt := d.now
-	d.lost()
+	d.loseLink()
 	fx := d.wantTransition(Backoff, LinkBroken)
 	if wait := fx.at - lostAt; wait < time.Second || wait > 1200*time.Millisecond {
 		t.Fatalf("the first delay is %v", wait)
 	}
-	d.gone()
-	d.forget()
-	d.after(fx.at - d.now - 1)
+	d.linkGone()
+	d.dropEffects()
+	d.advance(fx.at - d.now - 1)
 	d.wantNothing("it is too early")
-	d.after(1)
+	d.advance(1)
 	d.wantTransition(Starting, RetryDue)
 	if fx := d.want(openLink); fx.epoch != 2 {
 		t.Fatalf("the second epoch is %d", fx.epoch)
@@ -220,9 +220,9 @@ func TestWakeEndsABackoffAndNothingElse(t *testing.T) {
 	d := driveReady(t, Options{})
 	d.wake()
 	d.wantNothing("it is ready")
-	d.lost()
-	d.gone()
-	d.forget()
+	d.loseLink()
+	d.linkGone()
+	d.dropEffects()
 	d.wake()
 	d.wantTransition(Starting, Woken)
 	d.want(openLink)
@@ -235,12 +235,12 @@ func TestWakeEndsABackoffAndNothingElse(t *testing.T) {
 // Guarantees: G-0001.7
 func TestOneLinkAtATime(t *testing.T) {
 	d := driveReady(t, Options{})
-	d.lost()
-	d.forget()
+	d.loseLink()
+	d.dropEffects()
 	d.wake()
 	d.wake()
 	d.wantNothing("the old link is still closing")
-	d.gone()
+	d.linkGone()
 	d.wantTransition(Starting, Woken)
 	d.want(openLink)
 }
@@ -248,14 +248,14 @@ func TestOneLinkAtATime(t *testing.T) {
 // Guarantees: G-0001.7
 func TestLinkThatDoesNotCloseIsLeftBehind(t *testing.T) {
 	d := driveReady(t, Options{})
-	d.lost()
-	d.forget()
+	d.loseLink()
+	d.dropEffects()
 	d.wake()
-	d.atDeadline()
+	d.advanceToDeadline()
 	d.wantTransition(Starting, Woken)
 	d.stop()
-	d.forget()
-	d.gone()
+	d.dropEffects()
+	d.linkGone()
 	d.wantNothing("the core is finished already")
 }
 
@@ -264,16 +264,16 @@ func TestThreeUnprovenLossesAreACrashLoop(t *testing.T) {
 	d := driveReady(t, Options{})
 	d.now += 30 * time.Second // it has proved itself
 	for _, want := range []ReasonKind{LinkBroken, LinkBroken, LinkBroken, CrashLooping, CrashLooping} {
-		d.lost()
+		d.loseLink()
 		d.wantTransition(Backoff, want)
-		d.gone()
-		d.atDeadline()
+		d.linkGone()
+		d.advanceToDeadline()
 		d.open()
 		d.handshaken()
-		d.forget()
+		d.dropEffects()
 	}
 	d.now += 30 * time.Second
-	d.lost()
+	d.loseLink()
 	d.wantTransition(Backoff, LinkBroken)
 }
 
@@ -281,10 +281,10 @@ func TestThreeUnprovenLossesAreACrashLoop(t *testing.T) {
 func TestDelaysGrowUntilTheConnHasProvedItself(t *testing.T) {
 	d := driveReady(t, Options{BackoffJitter: 1e-9})
 	wait := func() time.Duration {
-		d.lost()
+		d.loseLink()
 		began := d.now
-		d.gone()
-		d.atDeadline()
+		d.linkGone()
+		d.advanceToDeadline()
 		waited := d.now - began
 		d.open()
 		d.handshaken()
@@ -308,7 +308,7 @@ func TestPermanentFailureIsRetriedRarely(t *testing.T) {
 		d := drive(t, initiator, Options{})
 		d.start()
 		d.want(openLink)
-		d.own(event{kind: openFailed, particulars: &particulars{reason: Reason{Kind: kind}}})
+		d.stepCurrent(event{kind: openFailed, particulars: &particulars{reason: Reason{Kind: kind}}})
 		if fx := d.wantTransition(Backoff, kind); fx.at-d.now != 30*time.Second {
 			t.Errorf("%s is retried after %v", kind, fx.at-d.now)
 		}
@@ -319,8 +319,8 @@ func TestFinalReasonCloses(t *testing.T) {
 	d := drive(t, initiator, Options{Final: func(why Reason) bool { return why.Kind == Incompatible }})
 	d.start()
 	d.open()
-	d.forget()
-	d.own(event{kind: handshakeFailed, particulars: &particulars{reason: Reason{Kind: Incompatible}}})
+	d.dropEffects()
+	d.stepCurrent(event{kind: handshakeFailed, particulars: &particulars{reason: Reason{Kind: Incompatible}}})
 	d.wantTransition(Closing, Incompatible)
 }
 
@@ -330,8 +330,8 @@ func TestStopFromEveryState(t *testing.T) {
 		Starting:     func(d *driver) { d.start() },
 		Initializing: func(d *driver) { d.start(); d.open() },
 		Ready:        func(d *driver) { d.start(); d.open(); d.handshaken() },
-		Backoff:      func(d *driver) { d.start(); d.open(); d.lost(); d.gone() },
-		Closing:      func(d *driver) { d.start(); d.open(); d.stop(); d.gone() },
+		Backoff:      func(d *driver) { d.start(); d.open(); d.loseLink(); d.linkGone() },
+		Closing:      func(d *driver) { d.start(); d.open(); d.stop(); d.linkGone() },
 	} {
 		t.Run(string(state), func(t *testing.T) {
 			d := drive(t, initiator, Options{})
@@ -340,17 +340,17 @@ func TestStopFromEveryState(t *testing.T) {
 			d.stop()
 			d.stop()
 			d.wantState(Closing)
-			d.gone()
+			d.linkGone()
 			if finished := d.count(terminate); finished != 1 {
 				t.Fatalf("it was finished %d times", finished)
 			}
-			d.forget()
-			d.atNoDeadline()
+			d.dropEffects()
+			d.wantNoDeadline()
 		})
 	}
 }
 
-func (d *driver) atNoDeadline() {
+func (d *driver) wantNoDeadline() {
 	d.t.Helper()
 	if due := d.core.deadline(); due != 0 && due != d.core.tombstones.sweepAt {
 		d.t.Fatalf("a closed Conn wants a tick at %v", due)
@@ -361,8 +361,8 @@ func (d *driver) atNoDeadline() {
 func TestStopDoesNotWaitForALinkForEver(t *testing.T) {
 	d := driveReady(t, Options{})
 	d.stop()
-	d.forget()
-	d.atDeadline()
+	d.dropEffects()
+	d.advanceToDeadline()
 	if waited := d.now - time.Second; waited != 200*time.Millisecond {
 		t.Fatalf("it waited %v", waited)
 	}
@@ -387,14 +387,14 @@ func TestThePeerMayAskForALongerDelay(t *testing.T) {
 	d := drive(t, initiator, Options{BackoffMin: time.Second})
 	d.start()
 	d.open()
-	d.own(event{kind: handshakeFailed, timeout: 5 * time.Minute, random: 0.5, particulars: &particulars{reason: Reason{Kind: HandshakeFailed}}})
-	d.gone()
+	d.stepCurrent(event{kind: handshakeFailed, timeout: 5 * time.Minute, random: 0.5, particulars: &particulars{reason: Reason{Kind: HandshakeFailed}}})
+	d.linkGone()
 	if wait := d.core.retryAt - d.now; wait != 5*time.Minute {
 		t.Fatalf("the next attempt is in %v", wait)
 	}
 	d.wake()
 	d.wantState(Starting)
-	d.own(event{kind: openFailed, timeout: time.Millisecond, random: 0.5, particulars: &particulars{reason: Reason{Kind: OpenFailed}}})
+	d.stepCurrent(event{kind: openFailed, timeout: time.Millisecond, random: 0.5, particulars: &particulars{reason: Reason{Kind: OpenFailed}}})
 	if wait := d.core.retryAt - d.now; wait < 2*time.Second {
 		t.Fatalf("asked for less, the next attempt is in %v", wait)
 	}
@@ -411,7 +411,7 @@ func TestUnknownEventIsAFault(t *testing.T) {
 					t.Error("it is passed over")
 				}
 			}()
-			d.own(event{kind: kind})
+			d.stepCurrent(event{kind: kind})
 		})
 	}
 }
@@ -425,34 +425,34 @@ func TestAcceptorsLinkIsOfTheFirstEpoch(t *testing.T) {
 	}
 }
 
-// misread brings malformed frames.
-func (d *driver) misread(frames int) {
+// receiveMalformed brings malformed frames.
+func (d *driver) receiveMalformed(frames int) {
 	for range frames {
-		d.own(event{kind: malformed, frames: 1, err: errors.New("bad")})
+		d.stepCurrent(event{kind: malformed, frames: 1, err: errors.New("bad")})
 	}
 }
 
 // Guarantees: G-0001.12
 func TestOnlyAFrameEndsARunOfMalformedOnes(t *testing.T) {
 	d := driveReady(t, Options{MaxMalformed: 3})
-	d.misread(2)
-	d.own(event{kind: writable})
-	d.misread(1)
+	d.receiveMalformed(2)
+	d.stepCurrent(event{kind: writable})
+	d.receiveMalformed(1)
 	d.wantState(Backoff)
 }
 
 // Guarantees: G-0001.12
 func TestMalformedFramesAreCountedPerLink(t *testing.T) {
 	d := driveReady(t, Options{MaxMalformed: 3})
-	d.misread(2)
-	d.lost()
-	d.gone()
+	d.receiveMalformed(2)
+	d.loseLink()
+	d.linkGone()
 	d.wake()
 	d.open()
 	d.handshaken()
-	d.misread(2)
+	d.receiveMalformed(2)
 	d.wantState(Ready)
-	d.misread(1)
+	d.receiveMalformed(1)
 	d.wantState(Backoff)
 }
 
@@ -461,8 +461,8 @@ func TestMalformedFramesAreCountedPerLink(t *testing.T) {
 func TestInitiatorWaitsForTheLoss(t *testing.T) {
 	d := driveReady(t, Options{})
 	d.call(1, 0)
-	d.forget()
-	d.own(event{kind: linkEnded})
+	d.dropEffects()
+	d.stepCurrent(event{kind: linkEnded})
 	d.wantNothing("the loss is yet to come")
 	d.reply(1)
 	d.wantSettled(1, Answered, Sent)
@@ -471,10 +471,10 @@ func TestInitiatorWaitsForTheLoss(t *testing.T) {
 // Guarantees: G-0003.1
 func TestFrameThatComesBackAfterTheLossEndsItsNotification(t *testing.T) {
 	d := driveReady(t, Options{})
-	caller := d.notice()
+	caller := d.sendNotification()
 	out := d.wantTransmit(0)
-	d.lost()
-	d.forget()
+	d.loseLink()
+	d.dropEffects()
 	d.busy(out)
 	if fx := d.wantSettled(0, LinkLost, NotSent); fx.call != caller {
 		t.Fatal("another caller was told")
@@ -483,13 +483,13 @@ func TestFrameThatComesBackAfterTheLossEndsItsNotification(t *testing.T) {
 
 func TestFinalReasonClosesOnce(t *testing.T) {
 	d := driveReady(t, Options{Final: func(Reason) bool { return true }})
-	d.lost()
+	d.loseLink()
 	d.wantTransition(Closing, LinkBroken)
 	d.want(endTasks)
 	d.want(closeLink)
 	d.wantNothing("it is closing already")
-	d.gone()
-	d.atNoDeadline()
+	d.linkGone()
+	d.wantNoDeadline()
 }
 
 // The time that an earlier incarnation was ready proves nothing of one that
@@ -498,13 +498,13 @@ func TestFinalReasonClosesOnce(t *testing.T) {
 // Guarantees: G-0001.8
 func TestOnlyBeingReadyProvesAConn(t *testing.T) {
 	d := driveReady(t, Options{})
-	d.lost()
+	d.loseLink()
 	for _, want := range []ReasonKind{OpenFailed, CrashLooping} {
-		d.gone()
+		d.linkGone()
 		d.wake()
-		d.forget()
+		d.dropEffects()
 		d.now += time.Hour
-		d.own(event{kind: openFailed, particulars: &particulars{reason: Reason{Kind: OpenFailed}}})
+		d.stepCurrent(event{kind: openFailed, particulars: &particulars{reason: Reason{Kind: OpenFailed}}})
 		d.wantTransition(Backoff, want)
 	}
 }

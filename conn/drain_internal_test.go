@@ -16,13 +16,13 @@ func TestDrainBeforeReadyClosesAtOnce(t *testing.T) {
 	for state, reach := range map[State]func(*driver){
 		Starting:     func(d *driver) { d.start() },
 		Initializing: func(d *driver) { d.start(); d.open() },
-		Backoff:      func(d *driver) { d.start(); d.open(); d.lost() },
+		Backoff:      func(d *driver) { d.start(); d.open(); d.loseLink() },
 	} {
 		t.Run(string(state), func(t *testing.T) {
 			d := drive(t, initiator, Options{})
 			reach(d)
 			d.wantState(state)
-			d.forget()
+			d.dropEffects()
 			d.drain(time.Minute)
 			d.wantTransition(Closing, Drained)
 		})
@@ -73,23 +73,23 @@ func TestDrainingConnDoesNotReconnect(t *testing.T) {
 	d := driveReady(t, Options{})
 	d.call(1, 0)
 	d.drain(time.Minute)
-	d.forget()
-	d.lost()
+	d.dropEffects()
+	d.loseLink()
 	d.wantTransition(Closing, LinkBroken)
 	d.wantSettled(1, LinkLost, Unknown)
 }
 
-// streaming brings a request of the peer's that stays until a side ends it.
-func (d *driver) streaming(id int64) *Incoming {
+// streamingRequest brings a request of the peer's that stays until a side ends it.
+func (d *driver) streamingRequest(id int64) *Incoming {
 	in := &Incoming{streaming: true, key: incomingKey{id: jsonrpc.IntegerID(id)}}
-	d.own(event{kind: requested, incoming: in})
+	d.stepCurrent(event{kind: requested, incoming: in})
 	return in
 }
 
 // Guarantees: G-0019.7
 func TestStreamingRequestIsToldOnceOfADrain(t *testing.T) {
 	d := driveAcceptor(t, Options{})
-	d.streaming(1)
+	d.streamingRequest(1)
 	d.want(serve)
 	d.drain(time.Minute)
 	d.want(cancelServing)
@@ -101,8 +101,8 @@ func TestStreamingRequestIsToldOnceOfADrain(t *testing.T) {
 func TestStreamingRequestThatIsServedInADrainIsToldAtOnce(t *testing.T) {
 	d := driveAcceptor(t, Options{})
 	first := &Incoming{exclusive: true, key: incomingKey{id: jsonrpc.IntegerID(1)}}
-	d.own(event{kind: requested, incoming: first})
-	stays, work := d.streaming(2), d.request(3)
+	d.stepCurrent(event{kind: requested, incoming: first})
+	stays, work := d.streamingRequest(2), d.request(3)
 	d.drain(time.Minute)
 	d.handled(first)
 	for d.effects[0].kind != transmit {
@@ -126,7 +126,7 @@ func TestDrainingConnDoesNotSpin(t *testing.T) {
 	d := driveAcceptor(t, Options{})
 	in := d.request(1)
 	d.drain(time.Minute)
-	d.forget()
+	d.dropEffects()
 	d.handled(in)
 	d.busy(d.wantReply())
 	if wait := d.core.deadline() - d.now; wait != busyDelay {
@@ -146,13 +146,13 @@ func TestReplyBehindARefusalIsSent(t *testing.T) {
 	call.attempts = busyRetries
 	d.drain(time.Minute)
 	d.handled(in)
-	d.forget()
+	d.dropEffects()
 	d.busy(call)
 	d.wantSettled(1, Refused, NotSent)
 	d.wantNothing("what was offered behind the call comes back as well")
-	d.behind(outboundFrame{reply: true})
-	d.own(event{kind: writable})
+	d.notOffered(outboundFrame{reply: true})
+	d.stepCurrent(event{kind: writable})
 	d.wantReply()
-	d.atDeadline()
+	d.advanceToDeadline()
 	d.wantTransition(Closing, Drained)
 }

@@ -44,7 +44,7 @@ func TestCloseSaysThatAReplyWasCut(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := &script{onSend: func(*script, transport.Outbound) error { return transport.ErrBusy }}
 		r := scripted(t, s, conn.Options{Handler: handler{"m": func(context.Context, *conn.Incoming) (json.RawMessage, error) { return nil, nil }}})
-		s.say(`{"jsonrpc":"2.0","id":1,"method":"m"}`)
+		s.deliver(`{"jsonrpc":"2.0","id":1,"method":"m"}`)
 		synctest.Wait()
 		err := r.Close(context.Background())
 		if err == nil || !strings.Contains(err.Error(), "1 messages") {

@@ -51,7 +51,7 @@ func driveReady(t failer, o Options) *driver {
 	d.start()
 	d.open()
 	d.handshaken()
-	d.forget()
+	d.dropEffects()
 	return d
 }
 
@@ -59,12 +59,12 @@ func driveReady(t failer, o Options) *driver {
 func driveAcceptor(t failer, o Options) *driver {
 	d := drive(t, acceptor, o)
 	d.start()
-	d.forget()
+	d.dropEffects()
 	return d
 }
 
-// keptEffects copies what the next step of the core overwrites.
-func keptEffects(effects []effect) []effect {
+// cloneEffects copies what the next step of the core overwrites.
+func cloneEffects(effects []effect) []effect {
 	kept := slices.Clone(effects)
 	for i := range kept {
 		if p := kept[i].particulars; p != nil {
@@ -76,77 +76,81 @@ func keptEffects(effects []effect) []effect {
 }
 
 func (d *driver) step(ev event) {
-	effects := keptEffects(d.core.step(d.now, &ev))
+	effects := cloneEffects(d.core.step(d.now, &ev))
 	more := slices.IndexFunc(effects, func(fx effect) bool { return fx.kind == offerMore })
 	if d.effects = append(d.effects, effects...); more >= 0 { // the link takes all
 		at := len(d.effects) - len(effects) + more
 		d.effects = slices.Delete(d.effects, at, at+1)
-		d.own(event{kind: writable})
+		d.stepCurrent(event{kind: writable})
 	}
 }
 
-// own is an event of the present incarnation.
-func (d *driver) own(ev event) {
+// stepCurrent is an event of the present incarnation.
+func (d *driver) stepCurrent(ev event) {
 	ev.epoch = d.core.epoch
 	d.step(ev)
 }
 
-func (d *driver) start()      { d.step(event{kind: started, particulars: &particulars{link: deadLink{}}}) }
-func (d *driver) open()       { d.own(event{kind: linkOpened, particulars: &particulars{link: deadLink{}}}) }
-func (d *driver) handshaken() { d.own(event{kind: handshakeDone}) }
-func (d *driver) gone()       { d.own(event{kind: linkGone}) }
+func (d *driver) start() { d.step(event{kind: started, particulars: &particulars{link: deadLink{}}}) }
+func (d *driver) open() {
+	d.stepCurrent(event{kind: linkOpened, particulars: &particulars{link: deadLink{}}})
+}
+func (d *driver) handshaken() { d.stepCurrent(event{kind: handshakeDone}) }
+func (d *driver) linkGone()   { d.stepCurrent(event{kind: linkGone}) }
 func (d *driver) stop()       { d.step(event{kind: stopAsked}) }
 func (d *driver) wake()       { d.step(event{kind: woken}) }
 
 func (d *driver) drain(within time.Duration) { d.step(event{kind: drainAsked, timeout: within}) }
 
-// after lets time pass and the timer fire.
-func (d *driver) after(wait time.Duration) {
+// advance lets time pass and the timer fire.
+func (d *driver) advance(wait time.Duration) {
 	d.now += wait
 	d.step(event{kind: tick, random: 0.5})
 }
 
-// atDeadline lets the timer fire when the core has asked for it.
-func (d *driver) atDeadline() {
+// advanceToDeadline lets the timer fire when the core has asked for it.
+func (d *driver) advanceToDeadline() {
 	d.t.Helper()
 	due := d.core.deadline()
 	if due == 0 {
 		d.t.Fatalf("the core waits for nothing")
 	}
-	d.after(max(due-d.now, 0))
+	d.advance(max(due-d.now, 0))
 }
 
 func (d *driver) call(id int64, timeout time.Duration) {
 	d.calls[id] = new(call)
-	d.own(event{kind: callMade, timeout: timeout, out: returned(d.frame(id))})
+	d.stepCurrent(event{kind: callMade, timeout: timeout, out: returned(d.frame(id))})
 }
 
 func (d *driver) frame(id int64) outboundFrame {
 	return outboundFrame{id: id, call: d.calls[id], frame: []byte(fmt.Sprintf(`{"id":%d}`, id))}
 }
 
-func (d *driver) notice() *call {
+func (d *driver) sendNotification() *call {
 	caller := new(call)
-	d.own(event{kind: notificationMade, out: &outboundFrame{call: caller, notification: true}})
+	d.stepCurrent(event{kind: notificationMade, out: &outboundFrame{call: caller, notification: true}})
 	return caller
 }
 
 func (d *driver) reply(id int64) {
-	d.own(event{kind: replied, id: id, frames: 1, payload: []byte("{}")})
+	d.stepCurrent(event{kind: replied, id: id, frames: 1, payload: []byte("{}")})
 }
 
-// lost reports the end of the link, and what surely never left.
-func (d *driver) lost(unsent ...transport.Tag) {
-	d.own(event{kind: linkLost, random: 0.5, particulars: &particulars{reason: Reason{Kind: LinkBroken}, tags: unsent}})
+// loseLink reports the end of the link, and what surely never left.
+func (d *driver) loseLink(unsent ...transport.Tag) {
+	d.stepCurrent(event{kind: linkLost, random: 0.5, particulars: &particulars{reason: Reason{Kind: LinkBroken}, tags: unsent}})
 }
 
 // busy gives back a frame that the link has refused.
 func (d *driver) busy(out outboundFrame) {
-	d.own(event{kind: busy, out: returned(out), tried: true, random: 0.5})
+	d.stepCurrent(event{kind: busy, out: returned(out), tried: true, random: 0.5})
 }
 
-// behind gives back a frame that was not offered, the link being busy.
-func (d *driver) behind(out outboundFrame) { d.own(event{kind: busy, out: returned(out), random: 0.5}) }
+// notOffered gives back a frame that was not offered, the link being busy.
+func (d *driver) notOffered(out outboundFrame) {
+	d.stepCurrent(event{kind: busy, out: returned(out), random: 0.5})
+}
 
 func incomingRequest(id int64) *Incoming {
 	return &Incoming{Method: "work", key: incomingKey{transport.Main, jsonrpc.IntegerID(id)}}
@@ -154,23 +158,23 @@ func incomingRequest(id int64) *Incoming {
 
 func (d *driver) request(id int64) *Incoming {
 	in := incomingRequest(id)
-	d.own(event{kind: requested, incoming: in, frames: 1})
+	d.stepCurrent(event{kind: requested, incoming: in, frames: 1})
 	return in
 }
 
 func (d *driver) cancel(id int64) {
-	d.own(event{kind: cancelled, incoming: incomingRequest(id), frames: 1})
+	d.stepCurrent(event{kind: cancelled, incoming: incomingRequest(id), frames: 1})
 }
 
 func (d *driver) handled(in *Incoming) {
 	d.step(event{kind: handled, incoming: in, payload: []byte("reply")})
 }
 
-// forget drops what has not been looked at.
-func (d *driver) forget() { d.effects = nil }
+// dropEffects drops what has not been looked at.
+func (d *driver) dropEffects() { d.effects = nil }
 
-// lookPast drops the effects of this kind that have not been looked at.
-func (d *driver) lookPast(kind effectKind) {
+// dropEffectsOf drops the effects of this kind that have not been looked at.
+func (d *driver) dropEffectsOf(kind effectKind) {
 	d.effects = slices.DeleteFunc(d.effects, func(fx effect) bool { return fx.kind == kind })
 }
 

@@ -133,8 +133,8 @@ func TestPanicEndsCallsAndLinks(t *testing.T) {
 	}
 }
 
-// readied is the loop of a Conn that is ready; the test has its turns.
-func readied(t *testing.T, c *Conn) *loop {
+// readyLoop is the loop of a Conn that is ready; the test has its turns.
+func readyLoop(t *testing.T, c *Conn) *loop {
 	l := entered(t, c)
 	for c.State() != Ready {
 		l.work(nil)
@@ -150,7 +150,7 @@ func readied(t *testing.T, c *Conn) *loop {
 func TestInterruptionEndsTheTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New(opener{}, Options{})
-		l := readied(t, c)
+		l := readyLoop(t, c)
 		defer l.leave()
 		link, caller := &closable{}, &call{done: make(chan outcome, 1)}
 		l.mailbox.post(event{kind: interrupted, err: ErrInterrupted})
@@ -194,7 +194,7 @@ func TestHandlerReturnsBehindAnInterruption(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		finish := make(chan struct{})
 		c := New(opener{}, Options{Handler: handles(func() { <-finish })})
-		l := readied(t, c)
+		l := readyLoop(t, c)
 		in := incomingRequest(1)
 		in.conn, in.Epoch = c, 1
 		l.mailbox.post(event{kind: requested, epoch: 1, incoming: in, frames: 1})
@@ -230,7 +230,7 @@ func (handles) ServeNotification(context.Context, *Incoming) {}
 func TestStopBehindAnInterruption(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New(opener{}, Options{})
-		l := readied(t, c)
+		l := readyLoop(t, c)
 		defer l.leave()
 		l.mailbox.post(event{kind: interrupted, err: ErrInterrupted})
 		c.Stop()
@@ -257,7 +257,7 @@ func TestCloseBehindTheEndOfARun(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c, closing := New(opener{}, Options{}), make(chan error, 1)
-				l := readied(t, c)
+				l := readyLoop(t, c)
 				l.mailbox.post(end)
 				go func() { closing <- c.Close(context.Background()) }()
 				synctest.Wait()

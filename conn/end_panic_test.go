@@ -117,7 +117,7 @@ func TestHooksReceiveEveryPanic(t *testing.T) {
 		open opening
 		do   func(*script)
 	}{
-		"a handler":   {Options: conn.Options{Handler: serve}, do: func(s *script) { s.say(`{"jsonrpc":"2.0","id":1,"method":"m"}`) }},
+		"a handler":   {Options: conn.Options{Handler: serve}, do: func(s *script) { s.deliver(`{"jsonrpc":"2.0","id":1,"method":"m"}`) }},
 		"a handshake": {Options: conn.Options{Handshake: func(context.Context, *conn.Incarnation) error { panic("handshake") }}},
 		"Open":        {open: func(context.Context) (transport.Link, error) { panic("open") }},
 	} {
@@ -179,7 +179,7 @@ func TestPanicHookThatBlocksHoldsNobodyUp(t *testing.T) {
 		cancel()
 		synctest.Wait()
 		r.Stop()
-		pass(time.Minute)
+		advance(time.Minute)
 		select {
 		case <-first:
 		default:

@@ -77,7 +77,7 @@ func TestInterruptedConnRunsAgain(t *testing.T) {
 		}
 		ready := make(chan error, 1)
 		go func() { ready <- c.AwaitReady(t.Context()) }()
-		pass(time.Hour)
+		advance(time.Hour)
 		if len(ready) != 0 {
 			t.Errorf("who waits for the Conn was told: %v", <-ready)
 		}
@@ -89,12 +89,12 @@ func TestInterruptedConnRunsAgain(t *testing.T) {
 		if status := c.Status(); status.State != conn.Ready || status.Epoch != 2 || len(links) != 2 {
 			t.Errorf("%s in epoch %d", status.State, status.Epoch)
 		}
-		links[1].say(`{"jsonrpc":"2.0","id":1,"result":{}}`)
+		links[1].deliver(`{"jsonrpc":"2.0","id":1,"result":{}}`)
 		synctest.Wait()
 		if frames := links[1].frames(); len(frames) != 1 || !strings.Contains(frames[0], `"id":5,`) {
 			t.Errorf("the next link was sent %q", frames)
 		}
-		links[1].say(`{"jsonrpc":"2.0","id":5,"result":{}}`)
+		links[1].deliver(`{"jsonrpc":"2.0","id":5,"result":{}}`)
 		if err := <-awaits; err != nil {
 			t.Error(err)
 		}
@@ -169,7 +169,7 @@ func TestInterruptionIsTold(t *testing.T) {
 		result := r.calling(t.Context(), conn.Request{Method: "m"})
 		wantInterrupted(t, interrupt())
 		wantEnd(t, <-result, conn.LinkLost, conn.Unknown)
-		pass(time.Minute)
+		advance(time.Minute)
 		again := start(c)
 		synctest.Wait()
 		again.Stop()
@@ -206,8 +206,8 @@ func TestInterruptionEndsHandlers(t *testing.T) {
 			"ignores": func(context.Context, *conn.Incoming) (json.RawMessage, error) { <-deaf; return nil, nil },
 		}})
 		_, interrupt := interruptible(t, c)
-		s.say(`{"jsonrpc":"2.0","id":1,"method":"heeds"}`)
-		s.say(`{"jsonrpc":"2.0","id":2,"method":"ignores"}`)
+		s.deliver(`{"jsonrpc":"2.0","id":1,"method":"heeds"}`)
+		s.deliver(`{"jsonrpc":"2.0","id":2,"method":"ignores"}`)
 		synctest.Wait()
 		began := time.Now()
 		err := interrupt()

@@ -7,11 +7,13 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// notify has the peer send a notification.
-func (d *driver) notify() { d.own(event{kind: notified, incoming: &Incoming{}, frames: 1}) }
+// receiveNotification has the peer send a notification.
+func (d *driver) receiveNotification() {
+	d.stepCurrent(event{kind: notified, incoming: &Incoming{}, frames: 1})
+}
 
-// crowd says that many notifications wait, or no longer.
-func (d *driver) crowd(many bool) {
+// setCrowded says that many notifications wait, or no longer.
+func (d *driver) setCrowded(many bool) {
 	kind := eased
 	if many {
 		kind = crowded
@@ -19,11 +21,11 @@ func (d *driver) crowd(many bool) {
 	d.step(event{kind: kind})
 }
 
-// paused is an initiator that has stopped to read, since its handler is behind.
-func paused(t *testing.T) *driver {
+// drivePaused is an initiator that has stopped to read, since its handler is behind.
+func drivePaused(t *testing.T) *driver {
 	d := driveReady(t, Options{Dialect: cancels{}})
-	d.crowd(true)
-	d.notify()
+	d.setCrowded(true)
+	d.receiveNotification()
 	d.want(notify)
 	if fx := d.want(stallBegun); fx.stall != NotificationsWait {
 		t.Fatalf("stalled since %v", fx.stall)
@@ -32,7 +34,7 @@ func paused(t *testing.T) *driver {
 	return d
 }
 
-func (d *driver) wantReadAgain(after time.Duration) {
+func (d *driver) wantPauseEnded(after time.Duration) {
 	d.t.Helper()
 	if fx := d.want(stallEnded); fx.at != after {
 		d.t.Fatalf("the pause was of %v, want %v", fx.at, after)
@@ -42,11 +44,11 @@ func (d *driver) wantReadAgain(after time.Duration) {
 
 // Guarantees: G-0004.7
 func TestPauseEndsWhenTheHandlerHasCaughtUp(t *testing.T) {
-	d := paused(t)
+	d := drivePaused(t)
 	d.now += 3 * time.Second
-	d.crowd(false)
-	d.wantReadAgain(3 * time.Second)
-	d.notify()
+	d.setCrowded(false)
+	d.wantPauseEnded(3 * time.Second)
+	d.receiveNotification()
 	d.want(notify)
 	d.wantGrant(1)
 }
@@ -54,7 +56,7 @@ func TestPauseEndsWhenTheHandlerHasCaughtUp(t *testing.T) {
 // Guarantees: G-0004.7
 func TestNothingIsPausedWithoutACrowd(t *testing.T) {
 	d := driveReady(t, Options{})
-	d.notify()
+	d.receiveNotification()
 	d.want(notify)
 	d.wantGrant(1)
 }
@@ -63,11 +65,11 @@ func TestNothingIsPausedWithoutACrowd(t *testing.T) {
 func TestPauseEndsWhenSomebodyWaits(t *testing.T) {
 	for name, someone := range map[string]func(d *driver){
 		"a call":                  func(d *driver) { d.call(1, 0) },
-		"a request of the peer's": func(d *driver) { d.own(event{kind: requested, incoming: incomingRequest(7)}) },
+		"a request of the peer's": func(d *driver) { d.stepCurrent(event{kind: requested, incoming: incomingRequest(7)}) },
 		"a drain":                 func(d *driver) { d.drain(time.Minute) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := paused(t)
+			d := drivePaused(t)
 			someone(d)
 			if d.count(stallEnded) != 1 || d.count(grant) != 1 {
 				t.Fatalf("%d pauses ended, %d grants", d.count(stallEnded), d.count(grant))
@@ -86,20 +88,20 @@ func TestNothingIsPausedWhileSomebodyWaits(t *testing.T) {
 		"a call":           {func(d *driver) { d.call(1, 0) }, func(d *driver) { d.reply(1) }},
 		"a request served": {func(d *driver) { d.request(7) }, func(d *driver) { d.handled(d.core.incoming.serving[incomingRequest(7).key]) }},
 		"a request served beside one that stays": {
-			func(d *driver) { d.streaming(8); d.request(7) },
+			func(d *driver) { d.streamingRequest(8); d.request(7) },
 			func(d *driver) { d.handled(d.core.incoming.serving[incomingRequest(7).key]) },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := driveReady(t, Options{})
 			c.begin(d)
-			d.crowd(true)
-			d.forget()
-			d.notify()
+			d.setCrowded(true)
+			d.dropEffects()
+			d.receiveNotification()
 			d.want(notify)
 			d.wantGrant(1)
 			c.end(d)
-			d.notify()
+			d.receiveNotification()
 			if d.count(stallBegun) != 1 {
 				t.Fatal("nobody waits, and the link is read")
 			}
@@ -112,16 +114,16 @@ func TestNothingIsPausedWhileSomebodyWaits(t *testing.T) {
 // Guarantees: G-0004.8
 func TestNothingIsPausedWhileDraining(t *testing.T) {
 	d := driveReady(t, Options{})
-	stays := d.streaming(7)
+	stays := d.streamingRequest(7)
 	d.drain(time.Minute)
-	d.crowd(true)
-	d.forget()
-	d.notify()
+	d.setCrowded(true)
+	d.dropEffects()
+	d.receiveNotification()
 	d.want(notify)
 	d.wantGrant(1)
 	d.handled(stays)
 	d.wantReply()
-	d.atDeadline()
+	d.advanceToDeadline()
 	d.wantTransition(Closing, Drained)
 }
 
@@ -131,18 +133,18 @@ func TestNothingIsPausedWhileDraining(t *testing.T) {
 func TestStreamingRequestDoesNotPreventAPause(t *testing.T) {
 	d := driveReady(t, Options{Dialect: cancels{}, Liveness: time.Second})
 	d.calls[1] = new(call)
-	d.own(event{kind: callMade, streaming: true, out: returned(d.frame(1))})
+	d.stepCurrent(event{kind: callMade, streaming: true, out: returned(d.frame(1))})
 	stays := incomingRequest(7)
 	stays.streaming = true
-	d.own(event{kind: requested, incoming: stays, frames: 1})
+	d.stepCurrent(event{kind: requested, incoming: stays, frames: 1})
 	d.now += time.Second
 	d.step(event{kind: tick, id: 2})
 	if d.core.pending.byID[2] == nil {
 		t.Fatal("the peer was not probed")
 	}
-	d.crowd(true)
-	d.forget()
-	d.notify()
+	d.setCrowded(true)
+	d.dropEffects()
+	d.receiveNotification()
 	d.want(notify)
 	d.want(stallBegun)
 	d.wantNothing("the link is not read")
@@ -150,42 +152,42 @@ func TestStreamingRequestDoesNotPreventAPause(t *testing.T) {
 
 // Guarantees: G-0004.8
 func TestCrowdIsWaitedForFiveSecondsInAll(t *testing.T) {
-	d := paused(t)
-	d.after(2 * time.Second)
+	d := drivePaused(t)
+	d.advance(2 * time.Second)
 	d.wantNothing("there are three left")
 	d.call(1, 0)
-	d.forget()
+	d.dropEffects()
 	d.now += time.Minute
 	d.reply(1)
-	d.forget()
+	d.dropEffects()
 	if d.core.flow.stall != NotificationsWait {
 		t.Fatal("nobody waits, and the link is read")
 	}
-	d.after(3*time.Second - 1)
+	d.advance(3*time.Second - 1)
 	d.wantNothing("its time is not over")
-	d.atDeadline()
-	d.wantReadAgain(3 * time.Second)
-	d.notify()
+	d.advanceToDeadline()
+	d.wantPauseEnded(3 * time.Second)
+	d.receiveNotification()
 	d.want(notify)
 	d.wantGrant(1) // this crowd is not waited for again
-	d.crowd(false)
-	d.crowd(true)
-	d.notify()
+	d.setCrowded(false)
+	d.setCrowded(true)
+	d.receiveNotification()
 	d.want(notify)
 	d.want(stallBegun)
 }
 
 // Guarantees: G-0004.3, G-0004.9
 func TestPauseEndsWithTheLink(t *testing.T) {
-	d := paused(t)
+	d := drivePaused(t)
 	d.now += time.Second
-	d.lost()
+	d.loseLink()
 	if d.count(stallEnded) != 1 || d.count(grant) != 0 || d.core.deadline() == 0 {
 		t.Fatalf("%d pauses ended, %d grants", d.count(stallEnded), d.count(grant))
 	}
-	d.gone()
+	d.linkGone()
 	d.wake()
-	d.forget()
+	d.dropEffects()
 	d.open()
 	d.want(transitioned)
 	d.want(bind)
@@ -196,7 +198,7 @@ func TestPauseEndsWithTheLink(t *testing.T) {
 //
 // Guarantees: G-0004.9
 func TestStallsAreToldApart(t *testing.T) {
-	d := paused(t)
+	d := drivePaused(t)
 	d.now += time.Second
 	for range repliesHigh {
 		d.busy(outboundFrame{reply: true})
@@ -214,7 +216,7 @@ func TestStallsAreToldApart(t *testing.T) {
 //
 // Guarantees: G-0004.8
 func TestNewStreamIsReadDuringAPause(t *testing.T) {
-	d := paused(t)
-	d.own(event{kind: streamOpened, stream: transport.Stream(4)})
+	d := drivePaused(t)
+	d.stepCurrent(event{kind: streamOpened, stream: transport.Stream(4)})
 	d.wantGrant(1)
 }

@@ -228,31 +228,31 @@ func TestCoreAtTheGate(t *testing.T) {
 		t.Errorf("asked in epoch %d, %v; a tick is wanted at %v", fx.epoch, fx.reason, d.core.deadline())
 	}
 	d.wake()
-	d.after(time.Hour)
+	d.advance(time.Hour)
 	d.wantNothing("it waits")
-	d.own(event{kind: admitted})
+	d.stepCurrent(event{kind: admitted})
 	if fx := d.want(openLink); fx.reason.Kind != Admitted || d.core.deadline() != d.now+10*time.Second {
 		t.Errorf("opened as %v; a tick is wanted at %v", fx.reason, d.core.deadline())
 	}
-	d.own(event{kind: admitted})
+	d.stepCurrent(event{kind: admitted})
 	d.wantNothing("it has a place already")
-	d.own(event{kind: openFailed, particulars: &particulars{reason: Reason{OpenFailed, errors.New("no")}}})
+	d.stepCurrent(event{kind: openFailed, particulars: &particulars{reason: Reason{OpenFailed, errors.New("no")}}})
 	d.wantTransition(Backoff, OpenFailed)
 	d.want(leaveGate)
 	d.want(endTasks)
-	d.atDeadline()
+	d.advanceToDeadline()
 	d.wantTransition(Starting, RetryDue)
 	if fx := d.want(askPlace); fx.epoch != 2 {
 		t.Errorf("asked in epoch %d", fx.epoch)
 	}
-	d.own(event{kind: admitted})
-	d.forget()
+	d.stepCurrent(event{kind: admitted})
+	d.dropEffects()
 	d.open()
-	d.forget()
+	d.dropEffects()
 	d.handshaken()
 	d.wantTransition(Ready, Handshaken)
 	d.want(leaveGate)
-	d.lost()
+	d.loseLink()
 	if d.count(leaveGate) != 0 {
 		t.Error("the place was given back twice")
 	}

@@ -133,11 +133,11 @@ func TestManyHangingServersCostTheirHold(t *testing.T) {
 		for range good {
 			f.join(fresh, conn.Options{Handshake: shaking(0)})
 		}
-		pass(bad/places*hold - time.Nanosecond)
+		advance(bad/places*hold - time.Nanosecond)
 		if n := f.ready(); n != 0 {
 			t.Errorf("%d are ready after %v", n, time.Since(began))
 		}
-		pass(time.Nanosecond)
+		advance(time.Nanosecond)
 		if n := f.ready(); n != good {
 			t.Errorf("%d are ready after %v", n, time.Since(began))
 		}
@@ -156,7 +156,7 @@ func TestPlacesAreGivenInTheOrderOfAsking(t *testing.T) {
 				return new(script), nil
 			}, conn.Options{Handshake: shaking(time.Second / 2)})
 		}
-		pass(5 * time.Second)
+		advance(5 * time.Second)
 		if len(order) != 10 || !slices.IsSorted(order) {
 			t.Errorf("they began in the order %v", order)
 		}
@@ -199,7 +199,7 @@ func TestConnThatWaitsForAPlaceDoesNotTimeOut(t *testing.T) {
 		f := &fleet{t: t, gate: &conn.Gate{Places: 1, Hold: 24 * time.Hour}}
 		first := f.join(fresh, conn.Options{Handshake: hanging, InitTimeout: 12 * time.Hour})
 		c := f.join(fresh, conn.Options{Handshake: hanging, InitTimeout: 10 * time.Second})
-		pass(time.Hour)
+		advance(time.Hour)
 		status := c.Status()
 		if status.State != conn.Starting || status.Reason.Kind != conn.Queued || status.Epoch != 1 {
 			t.Errorf("after an hour: %s, %v, epoch %d", status.State, status.Reason, status.Epoch)
@@ -220,11 +220,11 @@ func TestConnThatWaitsForAPlaceDoesNotTimeOut(t *testing.T) {
 		if status := c.Status(); status.State != conn.Initializing {
 			t.Errorf("with a place: %s, %v", status.State, status.Reason)
 		}
-		pass(10*time.Second - 1)
+		advance(10*time.Second - 1)
 		if state := c.State(); state != conn.Initializing {
 			t.Errorf("before its time was over: %s", state)
 		}
-		pass(1)
+		advance(1)
 		if status := c.Status(); status.State != conn.Backoff || status.Reason.Kind != conn.InitTimedOut {
 			t.Errorf("after it: %s, %v", status.State, status.Reason)
 		}
@@ -265,18 +265,18 @@ func TestEachAttemptTakesAPlace(t *testing.T) {
 		if c.State() != conn.Backoff || other.State() != conn.Initializing {
 			t.Fatalf("%s, and the other %s", c.State(), other.State())
 		}
-		pass(time.Second)
+		advance(time.Second)
 		if status := c.Status(); status.Reason.Kind != conn.Queued || status.Epoch != 2 {
 			t.Errorf("%s: %v in epoch %d", status.State, status.Reason, status.Epoch)
 		}
 		c.Wake() // no way past the gate
-		pass(time.Minute)
+		advance(time.Minute)
 		if f.ready() != 2 {
 			t.Errorf("%s, and the other %s", c.State(), other.State())
 		}
 		f.join(fresh, conn.Options{Handshake: hanging, InitTimeout: time.Hour})
 		links[0].lose(transport.Loss{Reason: errors.New("lost")})
-		pass(time.Second)
+		advance(time.Second)
 		if status := c.Status(); status.Reason.Kind != conn.Queued || status.Epoch != 3 || refused != 2 {
 			t.Errorf("%s: %v in epoch %d, opened %d times", status.State, status.Reason, status.Epoch, refused)
 		}

@@ -129,7 +129,7 @@ func TestHandlerAsksThePeerOnItsOwnStream(t *testing.T) {
 			t.Errorf("asked %+v", question)
 		}
 		id, _ := question.Route.ID.Int64()
-		s.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"result":{"yes":true}}`, id))
+		s.deliver(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"result":{"yes":true}}`, id))
 		synctest.Wait()
 		if err := <-a.asked; err != nil {
 			t.Fatal(err)
@@ -260,10 +260,10 @@ func TestHandlerOfALostLinkSaysNothingOnTheNext(t *testing.T) {
 			return json.RawMessage("{}"), nil
 		}}}))
 		synctest.Wait()
-		links[0].say(`{"jsonrpc":"2.0","id":1,"method":"slow"}`)
+		links[0].deliver(`{"jsonrpc":"2.0","id":1,"method":"slow"}`)
 		synctest.Wait()
 		links[0].lose(transport.Loss{Reason: transport.ErrPeerClosed})
-		pass(2 * time.Second)
+		advance(2 * time.Second)
 		if status := r.Status(); status.State != conn.Ready || status.Epoch != 2 {
 			t.Fatalf("%s in epoch %d", status.State, status.Epoch)
 		}

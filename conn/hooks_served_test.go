@@ -27,7 +27,7 @@ func TestServedRequestsAreTold(t *testing.T) {
 		named := func(f func(ctx context.Context) error) func(context.Context, *conn.Incoming) (json.RawMessage, error) {
 			return func(ctx context.Context, in *conn.Incoming) (json.RawMessage, error) {
 				in.SetTarget("tool")
-				pass(time.Second)
+				advance(time.Second)
 				return nil, f(ctx)
 			}
 		}
@@ -58,7 +58,7 @@ func TestServedRequestsAreTold(t *testing.T) {
 		for i, method := range []string{"answers", "fails", "panics", "waits"} {
 			s.receiver.Receive(transport.Inbound{Frame: jsonrpc.AppendRequest(nil, jsonrpc.IntegerID(int64(i+1)), method, nil), Origin: from})
 		}
-		pass(10 * time.Second)
+		advance(10 * time.Second)
 		s.lose(transport.Loss{Reason: io.EOF})
 		synctest.Wait()
 		want := []telemetry.ServeStopped{

@@ -130,7 +130,7 @@ func TestLateRepliesSayHowTheirRequestsEnded(t *testing.T) {
 			`{"jsonrpc":"2.0","id":2,"result":1}`, `{"jsonrpc":"2.0","id":1,"result":1}`,
 			`{"jsonrpc":"2.0","id":7,"result":1}`, `{"jsonrpc":"2.0","method":"log","params":[1]}`,
 		} {
-			s.say(frame)
+			s.deliver(frame)
 		}
 		synctest.Wait()
 		want := []string{"1 late reply to 2, cancelled", "1 late reply to 1, timed out", "1 unknown reply to 7", "1 received log of 3 bytes"}
@@ -188,9 +188,9 @@ func TestGapIsToldOnceItIsOver(t *testing.T) {
 		if _, err := first.Call(t.Context(), conn.Request{Method: "m"}); !conn.NotExecuted(err) { // not lost, but refused
 			t.Error(err)
 		}
-		pass(2 * time.Second) // to the third attempt
+		advance(2 * time.Second) // to the third attempt
 		s.lose(transport.Loss{Reason: io.ErrUnexpectedEOF})
-		pass(time.Second)
+		advance(time.Second)
 		if len(gaps) != 1 {
 			t.Fatalf("told of %v", gaps)
 		}
@@ -229,7 +229,7 @@ func TestGapOfAPanic(t *testing.T) {
 		if _, err := c.Call(t.Context(), conn.Request{Method: "m", Epoch: 1, WaitForReady: true}); !errors.Is(err, conn.ErrStale) || !conn.NotExecuted(err) {
 			t.Errorf("before it runs again: %v", err)
 		}
-		pass(time.Minute)
+		advance(time.Minute)
 		again := start(c)
 		synctest.Wait()
 		if len(gaps) != 1 || gaps[0].Lost != 1 || gaps[0].Epoch != 2 || gaps[0].Calls != 1 || gaps[0].Duration != time.Minute || !errors.As(gaps[0].Reason, new(*conn.PanicError)) {
@@ -302,10 +302,10 @@ func TestStallIsTold(t *testing.T) {
 			Hooks:            telemetry.Hooks{Stalled: func(e telemetry.Stalled) { told = append(told, e) }},
 		})
 		for range 4 { // one is with the handler; the next one finds the link not read
-			s.say(`{"jsonrpc":"2.0","method":"n"}`)
+			s.deliver(`{"jsonrpc":"2.0","method":"n"}`)
 			synctest.Wait()
 		}
-		pass(3 * time.Second)
+		advance(3 * time.Second)
 		close(release)
 		synctest.Wait()
 		switch {
@@ -330,7 +330,7 @@ func TestMissedProbesAreTold(t *testing.T) {
 			Dialect: dialect{}, Liveness: time.Second,
 			Hooks: telemetry.Hooks{Missed: func(e telemetry.Missed) { told = append(told, e.InRow) }},
 		})
-		pass(3 * time.Second)
+		advance(3 * time.Second)
 		if len(told) != 2 || told[0] != 1 || told[1] != 2 || r.State() != conn.Backoff {
 			t.Errorf("told %v, in %s", told, r.State())
 		}
@@ -351,7 +351,7 @@ func TestBusyRetriesAreTold(t *testing.T) {
 		}}
 		r := scripted(t, s, conn.Options{Hooks: telemetry.Hooks{BusyRetry: func(e telemetry.BusyRetry) { told = append(told, e) }}})
 		result := r.calling(t.Context(), conn.Request{Method: "m"})
-		pass(time.Second)
+		advance(time.Second)
 		if len(told) != 2 || told[0].Attempts != 1 || told[1].Attempts != 2 || told[1].ID == 0 {
 			t.Errorf("told %+v", told)
 		}
@@ -369,10 +369,10 @@ func TestCloseWhileEventsWait(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		told, s := 0, new(script)
 		r := scripted(t, s, conn.Options{Handler: handler{}, Hooks: telemetry.Hooks{
-			NotificationReceived: func(telemetry.NotificationReceived) { pass(40 * time.Millisecond); told++ },
+			NotificationReceived: func(telemetry.NotificationReceived) { advance(40 * time.Millisecond); told++ },
 		}})
 		for range 10 {
-			s.say(`{"jsonrpc":"2.0","method":"n"}`)
+			s.deliver(`{"jsonrpc":"2.0","method":"n"}`)
 		}
 		synctest.Wait()
 		began := time.Now()

@@ -42,8 +42,8 @@ func TestRequestsAreBoundedInBytes(t *testing.T) {
 	request := func(id int64, size int) *Incoming {
 		in := incomingRequest(id)
 		in.size = size
-		d.forget()
-		d.own(event{kind: requested, incoming: in, frames: 1})
+		d.dropEffects()
+		d.stepCurrent(event{kind: requested, incoming: in, frames: 1})
 		return in
 	}
 	huge := request(1, 1000)
@@ -75,14 +75,14 @@ func TestExclusiveRequestHoldsThoseBehindIt(t *testing.T) {
 	d := driveReady(t, Options{MaxServing: 2})
 	ahead := d.request(1)
 	opening := &Incoming{key: incomingKey{id: jsonrpc.IntegerID(2)}, exclusive: true}
-	d.own(event{kind: requested, frames: 1, incoming: opening})
-	d.forget()
+	d.stepCurrent(event{kind: requested, frames: 1, incoming: opening})
+	d.dropEffects()
 	behind := []*Incoming{d.request(3), d.request(4), d.request(5)}
 	d.handled(ahead)
 	if d.count(serve) != 0 {
 		t.Fatal("a request behind an exclusive one is served before its end")
 	}
-	d.forget()
+	d.dropEffects()
 	d.handled(opening)
 	d.wantReply()
 	for _, next := range behind[:2] {
@@ -97,10 +97,10 @@ func TestExclusiveRequestHoldsThoseBehindIt(t *testing.T) {
 func TestCancelledExclusiveRequestLetsOthersIn(t *testing.T) {
 	d := driveReady(t, Options{})
 	opening := &Incoming{key: incomingKey{id: jsonrpc.IntegerID(1)}, exclusive: true}
-	d.own(event{kind: requested, frames: 1, incoming: opening})
+	d.stepCurrent(event{kind: requested, frames: 1, incoming: opening})
 	behind := d.request(2)
 	d.cancel(1)
-	d.forget()
+	d.dropEffects()
 	d.handled(opening)
 	if fx := d.want(serve); fx.incoming != behind {
 		t.Fatal("what waited is not served")
@@ -112,7 +112,7 @@ func TestSameRequestTwiceIsRefused(t *testing.T) {
 	d := driveReady(t, Options{MaxServing: 1})
 	d.request(1)
 	d.request(2)
-	d.forget()
+	d.dropEffects()
 	for _, id := range []int64{1, 2} {
 		d.request(id)
 		d.wantRefusal(jsonrpc.CodeInvalidRequest)
@@ -125,7 +125,7 @@ func TestCancelledRequestIsNotAnswered(t *testing.T) {
 	d := driveReady(t, Options{MaxServing: 1})
 	first := d.request(1)
 	d.request(2)
-	d.forget()
+	d.dropEffects()
 	d.cancel(2)
 	d.wantGrant(1)
 	d.cancel(1)
@@ -149,7 +149,7 @@ func TestCancelledRequestHoldsItsPlace(t *testing.T) {
 	d.cancel(1)
 	second := d.request(1)
 	d.want(serve)
-	d.forget()
+	d.dropEffects()
 	d.handled(first)
 	if fx := d.want(serve); fx.incoming != second {
 		t.Fatal("the second is not served")
@@ -162,13 +162,13 @@ func TestCancelledRequestHoldsItsPlace(t *testing.T) {
 func TestAnswerOfAnOldIncarnationIsNotSent(t *testing.T) {
 	d := driveReady(t, Options{})
 	old := d.request(1)
-	d.lost()
-	d.gone()
-	d.atDeadline()
+	d.loseLink()
+	d.linkGone()
+	d.advanceToDeadline()
 	d.open()
 	d.handshaken()
 	d.request(1)
-	d.forget()
+	d.dropEffects()
 	d.handled(old)
 	d.wantNothing("its caller is gone")
 }
@@ -178,15 +178,15 @@ func TestTenThousandMalformedFramesLoseTheLink(t *testing.T) {
 	bad := event{kind: malformed, frames: 1, size: 100, err: errors.New("bad")}
 	d := driveReady(t, Options{})
 	for range 9999 {
-		d.own(bad)
+		d.stepCurrent(bad)
 	}
-	d.own(event{kind: notified, frames: 1, incoming: &Incoming{}})
+	d.stepCurrent(event{kind: notified, frames: 1, incoming: &Incoming{}})
 	for range 9999 {
-		d.own(bad)
+		d.stepCurrent(bad)
 	}
 	d.wantState(Ready)
-	d.forget()
-	d.own(bad)
+	d.dropEffects()
+	d.stepCurrent(bad)
 	d.want(violation)
 	d.wantTransition(Backoff, Malformed)
 }
@@ -196,21 +196,21 @@ func TestSixteenMebibytesOfMalformedFramesLoseTheLink(t *testing.T) {
 	bad := event{kind: malformed, frames: 1, size: 4 << 20, err: errors.New("bad")}
 	d := driveReady(t, Options{})
 	for range 3 {
-		d.own(bad)
+		d.stepCurrent(bad)
 	}
-	d.own(event{kind: notified, frames: 1, incoming: &Incoming{}})
+	d.stepCurrent(event{kind: notified, frames: 1, incoming: &Incoming{}})
 	for range 3 {
-		d.own(bad)
+		d.stepCurrent(bad)
 	}
-	d.own(event{kind: malformed, frames: 1, size: 4<<20 - 1, err: errors.New("bad")})
+	d.stepCurrent(event{kind: malformed, frames: 1, size: 4<<20 - 1, err: errors.New("bad")})
 	d.wantState(Ready)
-	d.own(event{kind: malformed, frames: 1, size: 1, err: errors.New("bad")})
+	d.stepCurrent(event{kind: malformed, frames: 1, size: 1, err: errors.New("bad")})
 	d.wantState(Backoff)
 }
 
 func TestMalformedRequestIsAnswered(t *testing.T) {
 	d := driveAcceptor(t, Options{})
-	d.own(event{kind: malformed, frames: 1, err: errors.New("bad"), out: &outboundFrame{reply: true, frame: []byte("{}")}})
+	d.stepCurrent(event{kind: malformed, frames: 1, err: errors.New("bad"), out: &outboundFrame{reply: true, frame: []byte("{}")}})
 	d.want(violation)
 	d.wantReply()
 	d.wantGrant(1)
@@ -219,23 +219,23 @@ func TestMalformedRequestIsAnswered(t *testing.T) {
 // Guarantees: G-0004.1
 func TestCreditComesBackFrameByFrame(t *testing.T) {
 	d := driveReady(t, Options{Credit: 3})
-	d.lost()
-	d.gone()
+	d.loseLink()
+	d.linkGone()
 	d.wake()
 	d.open()
-	d.forget()
+	d.dropEffects()
 	for _, ev := range []event{
 		{kind: replied, id: 9}, {kind: notified, incoming: &Incoming{}}, {kind: progressed}, {kind: cancelled, incoming: incomingRequest(1)},
 		{kind: requested, incoming: incomingRequest(2)}, {kind: probed, out: new(outboundFrame)}, {kind: malformed, err: errors.New("bad")},
 	} {
 		ev.frames = 1
-		d.own(ev)
+		d.stepCurrent(ev)
 		if n := d.count(grant); n != 1 {
 			t.Fatalf("%d grants for one frame of kind %d", n, ev.kind)
 		}
-		d.forget()
+		d.dropEffects()
 	}
-	d.own(event{kind: notified, incoming: &Incoming{}}) // not the last of its batch
+	d.stepCurrent(event{kind: notified, incoming: &Incoming{}}) // not the last of its batch
 	if d.count(grant) != 0 {
 		t.Fatal("a batch is one frame")
 	}
@@ -252,12 +252,12 @@ func TestCreditIsWithheldWhileRepliesWait(t *testing.T) {
 	if d.count(grant) != 0 {
 		t.Fatal("credit was given to a peer that does not read")
 	}
-	d.forget()
-	d.own(event{kind: writable})
+	d.dropEffects()
+	d.stepCurrent(event{kind: writable})
 	if n := d.count(transmit); n != repliesHigh {
 		t.Fatalf("%d replies were offered", n)
 	}
-	d.lookPast(transmit)
+	d.dropEffectsOf(transmit)
 	d.want(stallEnded)
 	d.wantGrant(2)
 }
@@ -269,10 +269,10 @@ func TestNoCreditIsOwedToALinkThatIsOver(t *testing.T) {
 		d.busy(outboundFrame{reply: true})
 	}
 	d.request(1)
-	d.lost()
-	d.gone()
+	d.loseLink()
+	d.linkGone()
 	d.wake()
-	d.forget()
+	d.dropEffects()
 	d.open()
 	d.want(transitioned)
 	d.want(bind)
@@ -287,7 +287,7 @@ func TestDrainClosesWhenIdle(t *testing.T) {
 	d.call(1, 0)
 	in := d.request(2)
 	d.drain(time.Minute)
-	d.forget()
+	d.dropEffects()
 	d.call(3, 0)
 	if fx := d.wantSettled(3, Refused, NotSent); !errors.Is(fx.err, ErrDraining) {
 		t.Fatalf("the error is %v", fx.err)
@@ -301,7 +301,7 @@ func TestDrainClosesWhenIdle(t *testing.T) {
 	d.handled(in)
 	d.wantReply()
 	d.wantNothing("the link may refuse that reply yet")
-	d.atDeadline()
+	d.advanceToDeadline()
 	d.wantTransition(Closing, Drained)
 	d.want(endTasks)
 	if fx := d.want(closeLink); fx.at != 5*time.Second {
@@ -316,14 +316,14 @@ func TestDrainWaitsForABusyLink(t *testing.T) {
 	d := driveReady(t, Options{})
 	in := d.request(1)
 	d.drain(time.Minute)
-	d.forget()
+	d.dropEffects()
 	d.handled(in)
 	d.busy(d.wantReply())
 	d.wantNothing("the reply waits")
 	d.wantState(Ready)
-	d.own(event{kind: writable})
+	d.stepCurrent(event{kind: writable})
 	d.wantReply()
-	d.atDeadline()
+	d.advanceToDeadline()
 	d.wantTransition(Closing, Drained)
 }
 
@@ -334,8 +334,8 @@ func TestDrainEndsAtItsDeadline(t *testing.T) {
 	d.drain(time.Minute)
 	d.drain(3 * time.Second)
 	d.drain(time.Hour)
-	d.forget()
-	d.atDeadline()
+	d.dropEffects()
+	d.advanceToDeadline()
 	if d.now != 4*time.Second {
 		t.Fatalf("it ended at %v", d.now)
 	}
@@ -347,7 +347,7 @@ func TestDrainEndsAtItsDeadline(t *testing.T) {
 func TestOnlyStopShortensAClosingLinksGrace(t *testing.T) {
 	d := driveReady(t, Options{})
 	d.drain(time.Minute)
-	d.forget()
+	d.dropEffects()
 	d.drain(time.Minute)
 	d.wantNothing("it is closing with all its grace")
 	d.stop()
@@ -363,8 +363,8 @@ func TestHandlersMayCallOutWhileDraining(t *testing.T) {
 	d := driveReady(t, Options{})
 	d.request(1)
 	d.drain(time.Minute)
-	d.forget()
-	d.own(event{kind: callMade, serving: true, out: &outboundFrame{id: 1}})
+	d.dropEffects()
+	d.stepCurrent(event{kind: callMade, serving: true, out: &outboundFrame{id: 1}})
 	d.wantTransmit(1)
 	d.reply(1)
 	d.wantSettled(1, Answered, Sent)
@@ -378,16 +378,16 @@ func TestAcceptorFinishesWhatItServesAtTheEndOfInput(t *testing.T) {
 	d := driveAcceptor(t, Options{})
 	in := d.request(1)
 	d.call(1, 0)
-	d.forget()
-	d.own(event{kind: linkEnded})
+	d.dropEffects()
+	d.stepCurrent(event{kind: linkEnded})
 	d.wantSettled(1, LinkLost, Unknown)
-	d.own(event{kind: callMade, serving: true, out: &outboundFrame{id: 2}})
+	d.stepCurrent(event{kind: callMade, serving: true, out: &outboundFrame{id: 2}})
 	d.wantSettled(2, Refused, NotSent)
-	d.own(event{kind: notificationMade, serving: true, out: &outboundFrame{notification: true}})
+	d.stepCurrent(event{kind: notificationMade, serving: true, out: &outboundFrame{notification: true}})
 	d.wantTransmit(0)
 	d.handled(in)
 	d.wantReply()
-	d.atDeadline()
+	d.advanceToDeadline()
 	d.wantTransition(Closing, Drained)
 }
 
@@ -395,9 +395,9 @@ func TestAcceptorFinishesWhatItServesAtTheEndOfInput(t *testing.T) {
 func TestAcceptorDoesNotWaitForEverAfterTheEndOfInput(t *testing.T) {
 	d := driveAcceptor(t, Options{})
 	d.request(1)
-	d.own(event{kind: linkEnded})
-	d.forget()
-	d.atDeadline()
+	d.stepCurrent(event{kind: linkEnded})
+	d.dropEffects()
+	d.advanceToDeadline()
 	if d.now != 6*time.Second {
 		t.Fatalf("it closed at %v", d.now)
 	}
@@ -406,17 +406,17 @@ func TestAcceptorDoesNotWaitForEverAfterTheEndOfInput(t *testing.T) {
 
 // cancelOnMain cancels the request with that id, of whatever stream.
 func (d *driver) cancelOnMain(id int64) {
-	d.own(event{kind: cancelled, incoming: &Incoming{key: incomingKey{transport.Main, jsonrpc.IntegerID(id)}}})
+	d.stepCurrent(event{kind: cancelled, incoming: &Incoming{key: incomingKey{transport.Main, jsonrpc.IntegerID(id)}}})
 }
 
 // Guarantees: G-0019.8
 func TestCancellationOnMainMeansTheEarliestOfThatID(t *testing.T) {
 	d := driveAcceptor(t, Options{MaxServing: 2})
-	d.ask(3, 5)
-	earliest := d.ask(2, 5)
-	d.ask(5, 6)
-	waiting := d.ask(4, 7)
-	d.forget()
+	d.requestOnStream(3, 5)
+	earliest := d.requestOnStream(2, 5)
+	d.requestOnStream(5, 6)
+	waiting := d.requestOnStream(4, 7)
+	d.dropEffects()
 	d.cancelOnMain(8)
 	d.wantNothing("no request has this id")
 	d.cancelOnMain(5)
@@ -437,9 +437,9 @@ func TestCancellationOnMainMeansTheEarliestOfThatID(t *testing.T) {
 func TestCancellationMeansThePeersOwnRequestFirst(t *testing.T) {
 	d := driveReady(t, Options{})
 	d.calls[1] = new(call)
-	d.own(event{kind: callMade, streaming: true, out: returned(d.frame(1))})
+	d.stepCurrent(event{kind: callMade, streaming: true, out: returned(d.frame(1))})
 	d.request(1)
-	d.forget()
+	d.dropEffects()
 	d.cancel(1)
 	d.want(cancelServing)
 	d.wantGrant(1)
@@ -473,14 +473,14 @@ func TestTheIDOfARequestThatWaitedIsFreeAgain(t *testing.T) {
 	first := d.request(1)
 	d.request(2)
 	d.cancel(2)
-	d.forget()
+	d.dropEffects()
 	again := d.request(2)
 	if n := d.count(transmit); n != 0 {
 		t.Fatal("the id of a request that was cancelled while it waited is refused")
 	}
 	d.handled(first)
 	d.handled(again)
-	d.forget()
+	d.dropEffects()
 	d.request(2)
 	d.want(serve)
 }

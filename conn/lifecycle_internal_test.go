@@ -180,15 +180,15 @@ var stages = []stage{
 	{"starting, queued", initiator, func(*driver) {}, new(Gate)},
 	{"starting", initiator, func(*driver) {}, nil},
 	{"initializing", initiator, (*driver).open, nil},
-	{"ready", initiator, (*driver).work, nil},
-	{"ready, draining", initiator, func(d *driver) { d.work(); d.drain(time.Hour) }, nil},
-	{"backoff", initiator, func(d *driver) { d.work(); d.lost(); d.gone() }, nil},
-	{"closing", initiator, func(d *driver) { d.work(); d.stop() }, nil},
-	{"ready (acceptor)", acceptor, (*driver).work, nil},
+	{"ready", initiator, (*driver).makeBusy, nil},
+	{"ready, draining", initiator, func(d *driver) { d.makeBusy(); d.drain(time.Hour) }, nil},
+	{"backoff", initiator, func(d *driver) { d.makeBusy(); d.loseLink(); d.linkGone() }, nil},
+	{"closing", initiator, func(d *driver) { d.makeBusy(); d.stop() }, nil},
+	{"ready (acceptor)", acceptor, (*driver).makeBusy, nil},
 }
 
-// work makes a core ready, makes a call, and receives a request.
-func (d *driver) work() {
+// makeBusy makes a core ready, makes a call, and receives a request.
+func (d *driver) makeBusy() {
 	if d.core.role == initiator {
 		d.open()
 		d.handshaken()
@@ -208,7 +208,7 @@ func (s stage) reached(t *testing.T) (*driver, *Incoming) {
 			served = fx.incoming
 		}
 	}
-	d.forget()
+	d.dropEffects()
 	return d, served
 }
 
@@ -428,10 +428,10 @@ func TestAnExpiredSessionIsReplacedAtOnceAndOnce(t *testing.T) {
 	d := driveReady(t, Options{BackoffJitter: 1e-9})
 	again := func(ready time.Duration) time.Duration {
 		d.now += ready
-		d.own(event{kind: linkLost, random: 0.5, particulars: &particulars{reason: Reason{Kind: SessionExpired}}})
+		d.stepCurrent(event{kind: linkLost, random: 0.5, particulars: &particulars{reason: Reason{Kind: SessionExpired}}})
 		began := d.now
-		d.gone()
-		d.atDeadline()
+		d.linkGone()
+		d.advanceToDeadline()
 		waited := d.now - began
 		d.wantState(Starting)
 		d.open()

@@ -37,7 +37,7 @@ func TestConnsThatLoseOneServerComeBackSpreadOut(t *testing.T) {
 		for _, link := range links {
 			link.lose(transport.Loss{Reason: errors.New("the server is gone")})
 		}
-		pass(from + width)
+		advance(from + width)
 		if len(attempts) != many {
 			t.Fatalf("%d attempts were made within %v", len(attempts), from+width)
 		}

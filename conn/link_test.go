@@ -104,7 +104,7 @@ func TestNotifyHeedsItsContextBehindABusyLink(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := &script{onSend: func(*script, transport.Outbound) error { return transport.ErrBusy }}
 		r := scripted(t, s, conn.Options{})
-		s.say(`{"jsonrpc":"2.0","id":1,"method":"unknown"}`) // its answer heads the queue, and stays
+		s.deliver(`{"jsonrpc":"2.0","id":1,"method":"unknown"}`) // its answer heads the queue, and stays
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -123,12 +123,12 @@ func TestPeerThatDoesNotReadIsLost(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := &script{onSend: func(*script, transport.Outbound) error { return transport.ErrBusy }}
 		r := scripted(t, s, conn.Options{})
-		s.say(`{"jsonrpc":"2.0","id":1,"method":"unknown"}`)
-		pass(10*time.Second - 1)
+		s.deliver(`{"jsonrpc":"2.0","id":1,"method":"unknown"}`)
+		advance(10*time.Second - 1)
 		if state := r.State(); state != conn.Ready {
 			t.Errorf("after almost 10 s the state is %s", state)
 		}
-		pass(1)
+		advance(1)
 		if why := r.Status().LastFailure; why.Kind != conn.PeerNotReading {
 			t.Errorf("after 10 s: %v", why)
 		}
@@ -152,21 +152,21 @@ func TestPeerThatStopsReadingIsLost(t *testing.T) {
 		r := scripted(t, s, conn.Options{})
 		for id := range 3 { // each time something is taken, and then nothing for a while
 			full.Store(true)
-			s.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"unknown"}`, id))
-			pass(9 * time.Second)
+			s.deliver(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"unknown"}`, id))
+			advance(9 * time.Second)
 			full.Store(false)
-			pass(time.Second / 10)
+			advance(time.Second / 10)
 			if status := r.Status(); status.State != conn.Ready || len(s.frames()) != id+1 {
 				t.Fatalf("%s (%v), and %d answers were taken", status.State, status.Reason, len(s.frames()))
 			}
 		}
 		full.Store(true)
-		s.say(`{"jsonrpc":"2.0","id":9,"method":"unknown"}`)
-		pass(10*time.Second - 1)
+		s.deliver(`{"jsonrpc":"2.0","id":9,"method":"unknown"}`)
+		advance(10*time.Second - 1)
 		if state := r.State(); state != conn.Ready {
 			t.Errorf("after almost 10 s the state is %s", state)
 		}
-		pass(1)
+		advance(1)
 		if why := r.Status().LastFailure; why.Kind != conn.PeerNotReading {
 			t.Errorf("after 10 s: %v", why)
 		}
@@ -181,12 +181,12 @@ func TestLinkThatComesAfterStopIsClosed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				s := &script{}
-				deaf := opening(func(context.Context) (transport.Link, error) { pass(late); return s, nil })
+				deaf := opening(func(context.Context) (transport.Link, error) { advance(late); return s, nil })
 				r := start(conn.New(deaf, conn.Options{}))
 				synctest.Wait()
 				r.Stop()
 				<-r.ended
-				pass(late)
+				advance(late)
 				if s.closed() == 0 {
 					t.Error("it was left open")
 				}
@@ -264,7 +264,7 @@ func TestPanicsOfTheDialectCostTheirMessageOnly(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := &script{}
 		r := scripted(t, s, conn.Options{Dialect: panicky{}, Handler: handler{"echo": echo}})
-		s.say(`{"jsonrpc":"2.0","id":7,"method":"echo","params":[1]}`)
+		s.deliver(`{"jsonrpc":"2.0","id":7,"method":"echo","params":[1]}`)
 		ctx, cancel := context.WithCancel(t.Context())
 		result := r.calling(ctx, conn.Request{Method: "m"})
 		cancel()
@@ -330,9 +330,9 @@ func TestRunAgainContinuesIdsAndEpochs(t *testing.T) {
 		if status := again.Status(); status.State != conn.Ready || status.Epoch != 2 {
 			t.Errorf("%s in epoch %d", status.State, status.Epoch)
 		}
-		s.say(`{"jsonrpc":"2.0","id":1,"result":{}}`)
+		s.deliver(`{"jsonrpc":"2.0","id":1,"result":{}}`)
 		result := again.calling(t.Context(), conn.Request{Method: "m"})
-		s.say(`{"jsonrpc":"2.0","id":2,"result":{}}`)
+		s.deliver(`{"jsonrpc":"2.0","id":2,"result":{}}`)
 		if err := <-result; err != nil {
 			t.Error(err)
 		}
@@ -358,7 +358,7 @@ func TestCloseEndsWhenTheLoopPanics(t *testing.T) {
 		closing := make(chan error, 1)
 		go func() { closing <- r.Close(context.Background()) }()
 		synctest.Wait()
-		s.say(`{"jsonrpc":"2.0","id":1,"method":"m"}`)
+		s.deliver(`{"jsonrpc":"2.0","id":1,"method":"m"}`)
 		wantEnd(t, <-result, conn.LinkLost, conn.Unknown)
 		if err := <-closing; !errors.Is(err, conn.ErrNotRunning) {
 			t.Errorf("Close: %v", err)
@@ -373,7 +373,7 @@ func TestMessagesOfABatchAndProbes(t *testing.T) {
 		s := &script{}
 		r := scripted(t, s, conn.Options{Dialect: dialect{}, Handler: handler{"echo": echo}})
 		granted := s.granted
-		s.say(`[{"jsonrpc":"2.0","id":"a","method":"ping"},5,{"jsonrpc":"2.0","id":"b","method":"echo","params":[1]}]`)
+		s.deliver(`[{"jsonrpc":"2.0","id":"a","method":"ping"},5,{"jsonrpc":"2.0","id":"b","method":"echo","params":[1]}]`)
 		synctest.Wait()
 		if got := s.frames(); len(got) != 1 || r.Stats().Malformed != 1 ||
 			got[0] != `[{"jsonrpc":"2.0","id":"a","result":{}},{"jsonrpc":"2.0","id":"b","result":[1]}]` {
@@ -382,8 +382,8 @@ func TestMessagesOfABatchAndProbes(t *testing.T) {
 		if s.granted != granted+1 {
 			t.Errorf("a batch of one frame gave back %d", s.granted-granted)
 		}
-		s.say(`[]`)
-		s.say(`garbage`)
+		s.deliver(`[]`)
+		s.deliver(`garbage`)
 		s.receiver.Receive(transport.Inbound{Err: &transport.OversizedError{Limit: 1, Size: 2}})
 		synctest.Wait()
 		if s.granted != granted+4 || r.Stats().Malformed != 4 {

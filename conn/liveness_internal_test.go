@@ -5,35 +5,35 @@ import (
 	"time"
 )
 
-// watching is an initiator whose peer may be silent for five seconds.
-func watching(t *testing.T, o Options) *driver {
+// driveWatched is an initiator whose peer may be silent for five seconds.
+func driveWatched(t *testing.T, o Options) *driver {
 	o.Dialect, o.Liveness = cancels{}, 5*time.Second
 	return driveReady(t, o)
 }
 
-// look fires the timer with an id to use.
-func (d *driver) look(wait time.Duration, id int64) {
+// tickWithID fires the timer with an id to use.
+func (d *driver) tickWithID(wait time.Duration, id int64) {
 	d.now += wait
 	d.step(event{kind: tick, random: 0.5, id: id})
 }
 
 // Guarantees: G-0025.1
 func TestSilentPeerIsAskedTwiceAndLost(t *testing.T) {
-	d := watching(t, Options{})
-	d.look(5*time.Second-1, 1)
+	d := driveWatched(t, Options{})
+	d.tickWithID(5*time.Second-1, 1)
 	d.wantNothing("the silence is not long enough")
-	d.look(1, 2)
+	d.tickWithID(1, 2)
 	if out := d.wantTransmit(2); out.call != nil || out.notification {
 		t.Fatalf("the probe is %+v", out)
 	}
-	d.look(5*time.Second, 3)
+	d.tickWithID(5*time.Second, 3)
 	if fx := d.want(missed); fx.frames != 1 {
 		t.Fatalf("%d missed", fx.frames)
 	}
 	d.wantTransmit(3)
-	d.look(5*time.Second-1, 4)
+	d.tickWithID(5*time.Second-1, 4)
 	d.wantNothing("the second probe has time yet")
-	d.look(1, 5)
+	d.tickWithID(1, 5)
 	if fx := d.want(missed); fx.frames != 2 {
 		t.Fatalf("%d missed", fx.frames)
 	}
@@ -47,16 +47,16 @@ func TestSilentPeerIsAskedTwiceAndLost(t *testing.T) {
 //
 // Guarantees: G-0025.1, G-0025.2
 func TestMissIsForgottenOnceThePeerIsHeard(t *testing.T) {
-	d := watching(t, Options{})
-	d.look(5*time.Second, 1)
-	d.look(5*time.Second, 2)
-	d.look(2*time.Second, 3)
-	d.notify()
-	d.look(3*time.Second, 4)
-	d.forget()
-	d.look(2*time.Second, 5)
+	d := driveWatched(t, Options{})
+	d.tickWithID(5*time.Second, 1)
+	d.tickWithID(5*time.Second, 2)
+	d.tickWithID(2*time.Second, 3)
+	d.receiveNotification()
+	d.tickWithID(3*time.Second, 4)
+	d.dropEffects()
+	d.tickWithID(2*time.Second, 5)
 	d.wantTransmit(5)
-	d.look(5*time.Second, 6)
+	d.tickWithID(5*time.Second, 6)
 	if fx := d.want(missed); fx.frames != 1 {
 		t.Fatalf("%d missed", fx.frames)
 	}
@@ -67,10 +67,10 @@ func TestMissIsForgottenOnceThePeerIsHeard(t *testing.T) {
 // A tick that brings no id to ask with was too early for the one who sent it:
 // the next asks.
 func TestPeerIsAskedAtATickThatBringsAnID(t *testing.T) {
-	d := watching(t, Options{})
-	d.look(5*time.Second, 0)
+	d := driveWatched(t, Options{})
+	d.tickWithID(5*time.Second, 0)
 	d.wantNothing("there is no id for a probe")
-	d.look(0, 1)
+	d.tickWithID(0, 1)
 	d.wantTransmit(1)
 }
 
@@ -78,22 +78,22 @@ func TestPeerIsAskedAtATickThatBringsAnID(t *testing.T) {
 func TestAnySignOfLifeWillDo(t *testing.T) {
 	for name, sign := range map[string]func(*driver){
 		"the answer":           func(d *driver) { d.reply(1) },
-		"an error":             func(d *driver) { d.own(event{kind: replied, id: 1, frames: 1}) },
-		"a notification":       func(d *driver) { d.notify() },
-		"progress of anything": func(d *driver) { d.own(event{kind: progressed, id: 9, frames: 1}) },
-		"garbage":              func(d *driver) { d.own(event{kind: malformed, frames: 1}) },
+		"an error":             func(d *driver) { d.stepCurrent(event{kind: replied, id: 1, frames: 1}) },
+		"a notification":       func(d *driver) { d.receiveNotification() },
+		"progress of anything": func(d *driver) { d.stepCurrent(event{kind: progressed, id: 9, frames: 1}) },
+		"garbage":              func(d *driver) { d.stepCurrent(event{kind: malformed, frames: 1}) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := watching(t, Options{})
-			d.look(5*time.Second, 1)
-			d.look(4*time.Second, 2)
+			d := driveWatched(t, Options{})
+			d.tickWithID(5*time.Second, 1)
+			d.tickWithID(4*time.Second, 2)
 			sign(d)
-			d.forget()
-			d.look(time.Second, 3)
+			d.dropEffects()
+			d.tickWithID(time.Second, 3)
 			d.wantNothing("it was heard a second ago")
-			d.look(4*time.Second, 4)
+			d.tickWithID(4*time.Second, 4)
 			d.wantTransmit(4)
-			d.look(5*time.Second, 5)
+			d.tickWithID(5*time.Second, 5)
 			if fx := d.want(missed); fx.frames != 1 {
 				t.Fatalf("%d missed: the count begins anew", fx.frames)
 			}
@@ -103,25 +103,25 @@ func TestAnySignOfLifeWillDo(t *testing.T) {
 
 // Guarantees: G-0025.2
 func TestUnfinishedFrameIsASignOfLife(t *testing.T) {
-	d := watching(t, Options{})
+	d := driveWatched(t, Options{})
 	for range 10 {
 		d.now += 5 * time.Second
 		d.step(event{kind: tick, id: 1, heardAt: d.now})
 		d.wantNothing("bytes come in")
 	}
-	d.look(5*time.Second, 2)
+	d.tickWithID(5*time.Second, 2)
 	d.wantTransmit(2)
 }
 
 // Guarantees: G-0025.3
 func TestPeerThatIsNotReadIsNotJudged(t *testing.T) {
-	d := watching(t, Options{})
+	d := driveWatched(t, Options{})
 	congest := func() {
 		for range repliesHigh {
 			d.busy(outboundFrame{reply: true})
 		}
-		d.notify()
-		d.forget()
+		d.receiveNotification()
+		d.dropEffects()
 	}
 	for range 10 {
 		congest()
@@ -133,23 +133,23 @@ func TestPeerThatIsNotReadIsNotJudged(t *testing.T) {
 	}
 	congest()
 	d.now += 4 * time.Second
-	d.own(event{kind: writable})
-	d.forget()
-	d.look(time.Second, 2)
+	d.stepCurrent(event{kind: writable})
+	d.dropEffects()
+	d.tickWithID(time.Second, 2)
 	d.wantNothing("the link was read for a second only")
-	d.look(4*time.Second, 3)
+	d.tickWithID(4*time.Second, 3)
 	d.wantTransmit(3)
 }
 
 // Guarantees: G-0025.3
 func TestPeerIsNotWatchedWhileDraining(t *testing.T) {
-	d := watching(t, Options{})
-	d.look(5*time.Second, 1)
+	d := driveWatched(t, Options{})
+	d.tickWithID(5*time.Second, 1)
 	d.call(2, 0)
 	d.drain(time.Hour)
-	d.forget()
+	d.dropEffects()
 	for range 10 {
-		d.look(5*time.Second, 3)
+		d.tickWithID(5*time.Second, 3)
 	}
 	d.wantNothing("the deadline of the drain is all that counts")
 	d.reply(2)
@@ -160,10 +160,10 @@ func TestPeerIsNotWatchedWhileDraining(t *testing.T) {
 
 // Guarantees: G-0025.4
 func TestProbeIsNotACall(t *testing.T) {
-	d := watching(t, Options{})
-	d.look(5*time.Second, 1)
+	d := driveWatched(t, Options{})
+	d.tickWithID(5*time.Second, 1)
 	d.wantTransmit(1)
-	d.look(5*time.Second, 2)
+	d.tickWithID(5*time.Second, 2)
 	d.want(missed)
 	d.wantTransmit(2)
 	d.reply(1) // of the probe that was given up
@@ -174,9 +174,9 @@ func TestProbeIsNotACall(t *testing.T) {
 	d.reply(2)
 	d.wantGrant(1)
 	d.wantNothing("nobody waits for it")
-	d.look(5*time.Second, 3)
+	d.tickWithID(5*time.Second, 3)
 	d.wantTransmit(3)
-	d.lost()
+	d.loseLink()
 	if d.count(settle) != 0 {
 		t.Fatal("the end of a probe was told to somebody")
 	}
@@ -187,12 +187,12 @@ func TestProbeIsNotACall(t *testing.T) {
 //
 // Guarantees: G-0025.4
 func TestProbeThatALinkDoesNotTake(t *testing.T) {
-	d := watching(t, Options{})
-	d.look(5*time.Second, 1)
+	d := driveWatched(t, Options{})
+	d.tickWithID(5*time.Second, 1)
 	probe := d.wantTransmit(1)
 	for range busyRetries {
 		d.busy(probe)
-		d.atDeadline()
+		d.advanceToDeadline()
 		probe = d.wantTransmit(1)
 	}
 	d.busy(probe)
@@ -222,7 +222,7 @@ func TestWhichPeersAreWatched(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := drive(t, c.role, Options{Liveness: c.liveness, Dialect: cancels{}})
 			d.start()
-			d.own(event{kind: linkOpened, hearing: c.hearing, particulars: &particulars{link: deadLink{}}})
+			d.stepCurrent(event{kind: linkOpened, hearing: c.hearing, particulars: &particulars{link: deadLink{}}})
 			d.handshaken()
 			if got := d.core.liveness.every; got != c.want || (d.core.liveness.dueAt != 0) != (c.want != 0) {
 				t.Fatalf("a silence of %v is allowed, and looked at at %v", got, d.core.liveness.dueAt)
@@ -236,7 +236,7 @@ func TestWhichPeersAreWatched(t *testing.T) {
 // Guarantees: G-0025.5
 func TestDialectWithoutProbeHasNoLiveness(t *testing.T) {
 	d := driveReady(t, Options{Liveness: time.Second})
-	d.look(time.Second, 1)
+	d.tickWithID(time.Second, 1)
 	d.wantNothing("there is nothing to ask")
 	if d.core.deadline() != 0 || d.core.liveness.dueAt != 0 {
 		t.Fatal("it is looked at again")
@@ -254,10 +254,10 @@ func TestOwnDoingsAreNoSignOfLife(t *testing.T) {
 		"a frame that is too late": {kind: failed, unsent: true, out: new(outboundFrame)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := watching(t, Options{})
+			d := driveWatched(t, Options{})
 			for id := range int64(3) {
-				d.look(5*time.Second, id+1)
-				d.own(own)
+				d.tickWithID(5*time.Second, id+1)
+				d.stepCurrent(own)
 			}
 			d.wantState(Backoff)
 		})
@@ -268,12 +268,12 @@ func TestOwnDoingsAreNoSignOfLife(t *testing.T) {
 //
 // Guarantees: G-0025.2
 func TestSignOfLifeAtAnotherTick(t *testing.T) {
-	d := watching(t, Options{})
-	d.look(5*time.Second, 1)
-	d.forget()
+	d := driveWatched(t, Options{})
+	d.tickWithID(5*time.Second, 1)
+	d.dropEffects()
 	d.now += time.Second
 	d.step(event{kind: tick, heardAt: d.now})
-	d.look(4*time.Second, 2)
+	d.tickWithID(4*time.Second, 2)
 	d.wantNothing("it was heard four seconds ago")
 }
 
@@ -281,14 +281,14 @@ func TestSignOfLifeAtAnotherTick(t *testing.T) {
 //
 // Guarantees: G-0025.1
 func TestSignOfLifeResetsMissedProbes(t *testing.T) {
-	d := watching(t, Options{})
-	d.look(5*time.Second, 1)
-	d.look(5*time.Second, 2) // one is missed
-	d.notify()
-	d.look(5*time.Second, 3)
-	d.look(5*time.Second, 4)
+	d := driveWatched(t, Options{})
+	d.tickWithID(5*time.Second, 1)
+	d.tickWithID(5*time.Second, 2) // one is missed
+	d.receiveNotification()
+	d.tickWithID(5*time.Second, 3)
+	d.tickWithID(5*time.Second, 4)
 	d.wantState(Ready)
-	d.look(5*time.Second, 5)
+	d.tickWithID(5*time.Second, 5)
 	d.wantState(Backoff)
 }
 
@@ -296,10 +296,10 @@ func TestSignOfLifeResetsMissedProbes(t *testing.T) {
 //
 // Guarantees: G-0025.4
 func TestProgressOfAProbeIsDropped(t *testing.T) {
-	d := watching(t, Options{})
-	d.look(5*time.Second, 1)
+	d := driveWatched(t, Options{})
+	d.tickWithID(5*time.Second, 1)
 	d.wantTransmit(1)
-	d.own(event{kind: progressed, id: 1, frames: 1})
+	d.stepCurrent(event{kind: progressed, id: 1, frames: 1})
 	d.wantGrant(1)
 	d.wantNothing("nobody waits for it")
 }
@@ -308,19 +308,19 @@ func TestProgressOfAProbeIsDropped(t *testing.T) {
 //
 // Guarantees: G-0025.4
 func TestProbeThatIsGivenUpLeavesNothing(t *testing.T) {
-	d := watching(t, Options{})
-	d.look(5*time.Second, 1)
-	d.own(event{kind: streamOpened, stream: 4, id: 1})
-	d.forget()
-	d.look(5*time.Second, 2)
+	d := driveWatched(t, Options{})
+	d.tickWithID(5*time.Second, 1)
+	d.stepCurrent(event{kind: streamOpened, stream: 4, id: 1})
+	d.dropEffects()
+	d.tickWithID(5*time.Second, 2)
 	d.want(missed)
 	if fx := d.want(endStream); fx.stream != 4 {
 		t.Fatalf("stream %d was ended", fx.stream)
 	}
 	probe := d.wantTransmit(2)
 	d.busy(probe)
-	d.own(event{kind: notified, incoming: &Incoming{}, frames: 1})
-	d.forget()
+	d.stepCurrent(event{kind: notified, incoming: &Incoming{}, frames: 1})
+	d.dropEffects()
 	d.now += 5 * time.Second
 	d.drain(time.Hour)
 	if !d.core.outbound.empty() {
@@ -333,37 +333,37 @@ func TestProbeThatIsGivenUpLeavesNothing(t *testing.T) {
 //
 // Guarantees: G-0025.1
 func TestLateTickIsNoFaultOfThePeers(t *testing.T) {
-	d := watching(t, Options{})
-	d.look(time.Hour, 1)
+	d := driveWatched(t, Options{})
+	d.tickWithID(time.Hour, 1)
 	d.wantTransmit(1)
-	d.look(3*time.Second, 2)
+	d.tickWithID(3*time.Second, 2)
 	d.wantNothing("it was asked three seconds ago")
 	if due := d.core.liveness.dueAt - d.now; due != 750*time.Millisecond {
 		t.Fatalf("due in %v", due)
 	}
 }
 
-// overHTTP is an initiator whose link carries each probe as a request of its own.
-func overHTTP(t *testing.T, d Dialect, liveness time.Duration) *driver {
+// driveOverHTTP is an initiator whose link carries each probe as a request of its own.
+func driveOverHTTP(t *testing.T, d Dialect, liveness time.Duration) *driver {
 	driven := drive(t, initiator, Options{Dialect: d, Liveness: liveness})
 	driven.start()
-	driven.own(event{kind: linkOpened, hearing: true, costly: true, particulars: &particulars{link: deadLink{}}})
+	driven.stepCurrent(event{kind: linkOpened, hearing: true, costly: true, particulars: &particulars{link: deadLink{}}})
 	driven.handshaken()
-	driven.forget()
+	driven.dropEffects()
 	return driven
 }
 
-// probes counts the probes of so many minutes, whose answers come at once. The timer
+// countProbes counts the probes of so many minutes, whose answers come at once. The timer
 // fires when the core asks for it.
-func (d *driver) probes(minutes int) (count int) {
+func (d *driver) countProbes(minutes int) (count int) {
 	id := int64(1000)
 	for end := d.now + time.Duration(minutes)*time.Minute; d.core.liveness.dueAt <= end; id++ {
-		d.look(d.core.liveness.dueAt-d.now, id)
+		d.tickWithID(d.core.liveness.dueAt-d.now, id)
 		if d.core.liveness.probe == id {
 			count++
 			d.reply(id)
 		}
-		d.forget()
+		d.dropEffects()
 	}
 	return count
 }
@@ -378,28 +378,28 @@ func (s *subscribed) Awaits() bool { return s.to }
 
 // Guarantees: G-0025.7
 func TestAnIdlePeerOverHTTPIsSeldomAsked(t *testing.T) {
-	if got := overHTTP(t, cancels{}, 0).probes(10); got > 10 || got < 9 {
+	if got := driveOverHTTP(t, cancels{}, 0).countProbes(10); got > 10 || got < 9 {
 		t.Errorf("idle: %d probes in 10 minutes", got)
 	}
-	if got := overHTTP(t, cancels{}, 5*time.Second).probes(10); got != 120 {
+	if got := driveOverHTTP(t, cancels{}, 5*time.Second).countProbes(10); got != 120 {
 		t.Errorf("where the program has set 5 s: %d probes in 10 minutes", got)
 	}
-	waiting := overHTTP(t, cancels{}, 0)
+	waiting := driveOverHTTP(t, cancels{}, 0)
 	waiting.call(1, 0)
-	if got := waiting.probes(10); got != 120 {
+	if got := waiting.countProbes(10); got != 120 {
 		t.Errorf("while a call waits: %d probes in 10 minutes", got)
 	}
 	waiting.reply(1)
-	if got := waiting.probes(10); got > 11 {
+	if got := waiting.countProbes(10); got > 11 {
 		t.Errorf("after the call: %d probes in 10 minutes", got)
 	}
 	s := &subscribed{to: true}
-	d := overHTTP(t, s, 0)
-	if got := d.probes(10); got != 120 {
+	d := driveOverHTTP(t, s, 0)
+	if got := d.countProbes(10); got != 120 {
 		t.Errorf("while a subscription waits: %d probes in 10 minutes", got)
 	}
 	s.to = false
-	if got := d.probes(10); got > 11 {
+	if got := d.countProbes(10); got > 11 {
 		t.Errorf("without it: %d probes in 10 minutes", got)
 	}
 }
@@ -408,19 +408,19 @@ func TestAnIdlePeerOverHTTPIsSeldomAsked(t *testing.T) {
 //
 // Guarantees: G-0025.1, G-0025.7
 func TestAPeerThatWasIdleIsWatchedFromTheCallOn(t *testing.T) {
-	d := overHTTP(t, cancels{}, 0)
-	d.look(5*time.Second, 2)
+	d := driveOverHTTP(t, cancels{}, 0)
+	d.tickWithID(5*time.Second, 2)
 	d.wantNothing("nothing waits for the peer")
 	d.now += 40 * time.Second
 	d.call(1, 0)
-	d.forget()
-	d.look(5*time.Second-1, 3)
+	d.dropEffects()
+	d.tickWithID(5*time.Second-1, 3)
 	d.wantNothing("the silence since the call is not long enough")
 	for n := range 2 {
-		d.look(5*time.Second, int64(4+n))
+		d.tickWithID(5*time.Second, int64(4+n))
 	}
 	d.wantState(Ready)
-	d.look(5*time.Second, 6)
+	d.tickWithID(5*time.Second, 6)
 	d.wantState(Backoff)
 	if d.core.reason.Kind != LivenessLost {
 		t.Errorf("lost because of %v", d.core.reason)
@@ -431,12 +431,12 @@ func TestAPeerThatWasIdleIsWatchedFromTheCallOn(t *testing.T) {
 //
 // Guarantees: G-0025.7
 func TestAnIdlePeerThatIsGoneIsFound(t *testing.T) {
-	d := overHTTP(t, cancels{}, 0)
-	d.look(5*time.Second, 2)
-	d.look(55*time.Second, 3)
+	d := driveOverHTTP(t, cancels{}, 0)
+	d.tickWithID(5*time.Second, 2)
+	d.tickWithID(55*time.Second, 3)
 	d.wantTransmit(3)
-	d.look(5*time.Second, 4)
-	d.look(5*time.Second, 5)
+	d.tickWithID(5*time.Second, 4)
+	d.tickWithID(5*time.Second, 5)
 	d.wantState(Backoff)
 }
 
@@ -444,7 +444,7 @@ func TestAnIdlePeerThatIsGoneIsFound(t *testing.T) {
 //
 // Guarantees: G-0025.1, G-0025.2
 func TestOneSignOfLifeCountsOnce(t *testing.T) {
-	d := watching(t, Options{})
+	d := driveWatched(t, Options{})
 	heard := d.now + time.Second
 	for n := range 4 {
 		d.wantState(Ready)

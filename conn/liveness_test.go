@@ -46,18 +46,18 @@ func TestSilentPeerIsLost(t *testing.T) {
 			return opened[len(opened)-1], nil
 		}), conn.Options{Dialect: dialect{}}))
 		synctest.Wait()
-		pass(15*time.Second - 1)
+		advance(15*time.Second - 1)
 		if state := r.State(); state != conn.Ready {
 			t.Fatalf("in %s", state)
 		}
 		if got := opened[0].frames(); len(got) != 2 {
 			t.Fatalf("the peer was asked %q", got)
 		}
-		pass(time.Second / 4) // what the wheel rounds up to
+		advance(time.Second / 4) // what the wheel rounds up to
 		if status := r.Status(); status.State != conn.Backoff || status.Reason.Kind != conn.LivenessLost {
 			t.Fatalf("%s (%v)", status.State, status.Reason)
 		}
-		pass(2 * time.Second)
+		advance(2 * time.Second)
 		if len(opened) != 2 || r.State() != conn.Ready {
 			t.Fatalf("%d links, %s", len(opened), r.State())
 		}
@@ -76,7 +76,7 @@ func TestSlowFrameKeepsTheLink(t *testing.T) {
 		synctest.Wait()
 		for range 100 {
 			p.hear()
-			pass(time.Second)
+			advance(time.Second)
 		}
 		if status := r.Status(); status.Epoch != 1 || len(p.frames()) != 0 {
 			t.Fatalf("%s (%v), asked %q", status.State, status.Reason, p.frames())
@@ -93,7 +93,7 @@ func TestSilenceInMemoryMeansNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := &script{}
 		r := scripted(t, s, conn.Options{Dialect: dialect{}})
-		pass(time.Hour)
+		advance(time.Hour)
 		if len(s.frames()) != 0 || r.State() != conn.Ready {
 			t.Fatalf("%s, asked %q", r.State(), s.frames())
 		}
@@ -111,13 +111,13 @@ func TestPeerThatStopsInAFrameIsLost(t *testing.T) {
 		p := &pipe{script: &script{}}
 		r := start(conn.New(opens(p), conn.Options{Dialect: dialect{}}))
 		synctest.Wait()
-		pass(time.Second)
+		advance(time.Second)
 		p.hear()
-		pass(15*time.Second - 1)
+		advance(15*time.Second - 1)
 		if r.State() != conn.Ready || len(p.frames()) != 2 {
 			t.Fatalf("in %s, asked %q", r.State(), p.frames())
 		}
-		pass(time.Second/4 + 1)
+		advance(time.Second/4 + 1)
 		if r.State() != conn.Backoff {
 			t.Fatalf("in %s, asked %q", r.State(), p.frames())
 		}
@@ -137,7 +137,7 @@ func TestLinkThatCannotSayWhatItHearsIsLeftAlone(t *testing.T) {
 		s := &script{}
 		r := start(conn.New(opens(cover{s}), conn.Options{Dialect: dialect{}}))
 		synctest.Wait()
-		pass(time.Hour)
+		advance(time.Hour)
 		if len(s.frames()) != 0 || r.State() != conn.Ready {
 			t.Fatalf("%s, asked %q", r.State(), s.frames())
 		}
@@ -166,7 +166,7 @@ func TestActivityOfAnOldLinkDoesNotCount(t *testing.T) {
 		for ; status.Epoch < 2 || status.State != conn.Ready; status = r.Status() {
 			<-status.Changed()
 		}
-		pass(15*time.Second + 2*time.Second/4) // a slot of the wheel to begin, and one to end with
+		advance(15*time.Second + 2*time.Second/4) // a slot of the wheel to begin, and one to end with
 		if r.State() != conn.Backoff {
 			t.Fatalf("in %s, asked %q", r.State(), second.frames())
 		}
@@ -184,14 +184,14 @@ func TestSilentPeerIsLostInTime(t *testing.T) {
 		p := &pipe{script: &script{}}
 		r := start(conn.New(opens(p), conn.Options{Dialect: dialect{}}))
 		synctest.Wait()
-		pass(4300 * time.Millisecond)
+		advance(4300 * time.Millisecond)
 		p.hear()
-		p.say(`{"jsonrpc":"2.0","method":"n"}`)
-		pass(15*time.Second - 1)
+		p.deliver(`{"jsonrpc":"2.0","method":"n"}`)
+		advance(15*time.Second - 1)
 		if r.State() != conn.Ready {
 			t.Fatalf("in %s", r.State())
 		}
-		pass(time.Second/4 + 1)
+		advance(time.Second/4 + 1)
 		if r.State() != conn.Backoff {
 			t.Fatalf("in %s", r.State())
 		}
@@ -208,12 +208,12 @@ func TestPeerThatTellsOfProgressOfAProbe(t *testing.T) {
 		p := &pipe{script: &script{}}
 		r := start(conn.New(opens(p), conn.Options{Dialect: dialect{}}))
 		synctest.Wait()
-		pass(6 * time.Second)
+		advance(6 * time.Second)
 		var probe struct{ ID int64 }
 		if err := json.Unmarshal([]byte(p.frames()[0]), &probe); err != nil {
 			t.Fatal(err)
 		}
-		p.say(fmt.Sprintf(`{"jsonrpc":"2.0","method":"progress","params":[%d,0]}`, probe.ID))
+		p.deliver(fmt.Sprintf(`{"jsonrpc":"2.0","method":"progress","params":[%d,0]}`, probe.ID))
 		synctest.Wait()
 		r.Stop()
 		if err := <-r.ended; err != nil {

@@ -104,8 +104,8 @@ func logFailures(t *testing.T, o conn.Options) {
 			}
 			return s, nil
 		}), o))
-		pass(2 * time.Second)
-		s.say(`{"jsonrpc":"2.0","id":1,"method":"m"}`)
+		advance(2 * time.Second)
+		s.deliver(`{"jsonrpc":"2.0","id":1,"method":"m"}`)
 		synctest.Wait()
 		s.lose(transport.Loss{Reason: errors.New("cable")})
 		synctest.Wait()
@@ -186,14 +186,14 @@ func beStuck(t *testing.T, o conn.Options) {
 		o.Handler = handle
 		r := scripted(t, s, o)
 		for id, params := range []string{`["a"]`, `[]`, `["b"]`} {
-			s.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"m","params":%s}`, id, params))
-			s.say(fmt.Sprintf(`{"jsonrpc":"2.0","method":"cancel","params":[%d]}`, id))
+			s.deliver(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"m","params":%s}`, id, params))
+			s.deliver(fmt.Sprintf(`{"jsonrpc":"2.0","method":"cancel","params":[%d]}`, id))
 		}
-		pass(9 * time.Second)
+		advance(9 * time.Second)
 		if serving := r.Stats().Depths.Serving; serving != 3 {
 			t.Errorf("%d are served", serving)
 		}
-		pass(2 * time.Second)
+		advance(2 * time.Second)
 		close(handle.until)
 		r.Stop()
 		<-r.ended
@@ -214,9 +214,9 @@ func TestCancelledHandlerLearnsWhy(t *testing.T) {
 				return nil, nil
 			},
 		}})
-		s.say(`{"jsonrpc":"2.0","id":1,"method":"waits"}`)
-		s.say(`{"jsonrpc":"2.0","method":"cancel","params":[1]}`)
-		pass(time.Second)
+		s.deliver(`{"jsonrpc":"2.0","id":1,"method":"waits"}`)
+		s.deliver(`{"jsonrpc":"2.0","method":"cancel","params":[1]}`)
+		advance(time.Second)
 		select {
 		case got := <-why:
 			if !errors.Is(got, conn.ErrPeerCancelled) {
@@ -241,10 +241,10 @@ func TestHandlersThatOutliveTheirConnAreTold(t *testing.T) {
 			Handler: handle, Dialect: cancelling{}, Hooks: telemetry.Hooks{Stuck: func(e telemetry.Stuck) { told = append(told, e.Name) }},
 		}))
 		synctest.Wait()
-		s.say(`{"jsonrpc":"2.0","id":1,"method":"m","params":["a"]}`)
-		s.say(`{"jsonrpc":"2.0","method":"cancel","params":[1]}`)
-		pass(time.Minute)
-		s.say(`{"jsonrpc":"2.0","id":2,"method":"m","params":["b"]}`)
+		s.deliver(`{"jsonrpc":"2.0","id":1,"method":"m","params":["a"]}`)
+		s.deliver(`{"jsonrpc":"2.0","method":"cancel","params":[1]}`)
+		advance(time.Minute)
+		s.deliver(`{"jsonrpc":"2.0","id":2,"method":"m","params":["b"]}`)
 		synctest.Wait()
 		s.lose(transport.Loss{Reason: errors.New("cable")})
 		var stuck *conn.StuckError
@@ -272,7 +272,7 @@ func TestLinkAndLoopReportAtTheSameTime(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			s := &script{}
 			r := scripted(t, s, conn.Options{Dialect: unreadable{}, Log: slog.New(slog.DiscardHandler)})
-			go s.say(`{"jsonrpc":"2.0","method":"m"}`)
+			go s.deliver(`{"jsonrpc":"2.0","method":"m"}`)
 			go s.lose(transport.Loss{Reason: io.EOF})
 			synctest.Wait()
 			r.Stop()

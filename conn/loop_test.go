@@ -52,7 +52,7 @@ func TestStartedConnHasNoGoroutineWhileIdle(t *testing.T) {
 			}
 			ends, links = append(ends, over), append(links, ours)
 		}
-		pass(110 * time.Millisecond)
+		advance(110 * time.Millisecond)
 		if now := goroutines(); now != before {
 			t.Errorf("%d idle Conns have %d goroutines", many, now-before)
 		}
@@ -249,7 +249,7 @@ func TestStartedConnServesSideBySide(t *testing.T) {
 		for range many {
 			<-peer.frames
 		}
-		pass(110 * time.Millisecond)
+		advance(110 * time.Millisecond)
 		if now := goroutines(); now > before {
 			t.Errorf("%d goroutines are left", now-before)
 		}
@@ -274,17 +274,17 @@ func TestRunHasOneGoroutineWhileIdle(t *testing.T) {
 		}
 		for range 3 {
 			for range 2 { // a conversation
-				pass(90 * time.Millisecond)
+				advance(90 * time.Millisecond)
 				got, err := p.client.Call(t.Context(), conn.Request{Method: "m", Params: json.RawMessage(`[7]`)})
 				if err != nil || string(got) != `[7]` {
 					t.Fatalf("got %s, %v", got, err)
 				}
-				pass(90 * time.Millisecond)
+				advance(90 * time.Millisecond)
 				wantGoroutines("90 ms after a call", 3) // one waits for the next request
 			}
-			pass(20 * time.Millisecond)
+			advance(20 * time.Millisecond)
 			wantGoroutines("110 ms after a call", 2)
-			pass(time.Hour)
+			advance(time.Hour)
 			wantGoroutines("an hour later", 2)
 		}
 	})
@@ -321,7 +321,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 				cancel(why)
 			}
 			go func() { ended <- c.Run(ctx) }()
-			pass(max(busy, 1))
+			advance(max(busy, 1))
 			cancel(why)
 			if err := <-ended; err != nil || !errors.Is(c.Status().Reason, why) {
 				t.Errorf("after %v: %v, %v", busy, err, c.Status().Reason)
@@ -352,7 +352,7 @@ func TestCallsThatComeWhileTheLoopParks(t *testing.T) {
 			}
 			callers.Wait()
 		}
-		pass(time.Second)
+		advance(time.Second)
 		if now := goroutines() - before; now != 2 { // each waits in Run
 			t.Errorf("%d goroutines are left", now)
 		}

@@ -7,7 +7,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// TestMain keeps silent what fails on purpose.
+// TestMain discards the logs of failures that tests cause.
 func TestMain(m *testing.M) {
 	slog.SetDefault(slog.New(slog.DiscardHandler))
 	goleak.VerifyTestMain(m)

@@ -18,8 +18,8 @@ func queue(t interface{ Cleanup(func()) }, bound, bytes int) *notifications {
 	return n
 }
 
-// incomingNotice is a notification; its method is its name.
-func incomingNotice(name, key string, droppable bool, size int) notification {
+// newNotification is a notification; its method is its name.
+func newNotification(name, key string, droppable bool, size int) notification {
 	return notification{Incoming: &Incoming{Method: name, label: key, droppable: droppable, size: size}}
 }
 
@@ -36,9 +36,9 @@ func namesOf(of []notification) string {
 
 // Guarantees: G-0006.2
 func TestSheddingOrder(t *testing.T) {
-	plain := func(name string) notification { return incomingNotice(name, "", false, 1) }
-	log := func(name string) notification { return incomingNotice(name, "", true, 1) }
-	keyed := func(key, name string) notification { return incomingNotice(name, key, false, 1) }
+	plain := func(name string) notification { return newNotification(name, "", false, 1) }
+	log := func(name string) notification { return newNotification(name, "", true, 1) }
+	keyed := func(key, name string) notification { return newNotification(name, key, false, 1) }
 	for name, c := range map[string]struct {
 		given      []notification
 		shed, left string
@@ -70,14 +70,14 @@ func TestSheddingOrder(t *testing.T) {
 // Guarantees: G-0004.6
 func TestBytesOfNotificationsAreBounded(t *testing.T) {
 	n := queue(t, 10, 10)
-	n.add(incomingNotice("a", "", false, 100)) // one always fits
-	if shed, _ := n.add(incomingNotice("b", "", false, 1)); namesOf(shed) != "b" {
+	n.add(newNotification("a", "", false, 100)) // one always fits
+	if shed, _ := n.add(newNotification("b", "", false, 1)); namesOf(shed) != "b" {
 		t.Fatalf("shed %q", namesOf(shed))
 	}
 	n.next()
-	n.add(incomingNotice("c", "", true, 6))
-	n.add(incomingNotice("d", "", true, 4))
-	if shed, _ := n.add(incomingNotice("e", "", false, 9)); namesOf(shed) != "c d" || n.names() != "e" {
+	n.add(newNotification("c", "", true, 6))
+	n.add(newNotification("d", "", true, 4))
+	if shed, _ := n.add(newNotification("e", "", false, 9)); namesOf(shed) != "c d" || n.names() != "e" {
 		t.Fatalf("shed %q", namesOf(shed))
 	}
 }
@@ -86,11 +86,11 @@ func TestBytesOfNotificationsAreBounded(t *testing.T) {
 func TestCrowdLimits(t *testing.T) {
 	n := queue(t, 8, 100)
 	for i := range 4 {
-		if _, crowded := n.add(incomingNotice("a", "", false, 1)); crowded != (i == 3) {
+		if _, crowded := n.add(newNotification("a", "", false, 1)); crowded != (i == 3) {
 			t.Fatalf("with %d a crowd: %v", i+1, crowded)
 		}
 	}
-	if _, crowded := n.add(incomingNotice("a", "", false, 1)); crowded {
+	if _, crowded := n.add(newNotification("a", "", false, 1)); crowded {
 		t.Fatal("it was told before")
 	}
 	for left := 4; left > 2; left-- {
@@ -102,7 +102,7 @@ func TestCrowdLimits(t *testing.T) {
 	if _, _, eased := n.next(); !eased {
 		t.Fatal("not eased with 2 left")
 	}
-	if _, crowded := n.add(incomingNotice("b", "", false, 60)); !crowded {
+	if _, crowded := n.add(newNotification("b", "", false, 60)); !crowded {
 		t.Fatal("bytes make no crowd")
 	}
 	n.next()
@@ -120,13 +120,13 @@ func TestCrowdLimits(t *testing.T) {
 func TestRemainingNotificationsAreShedAtTheEnd(t *testing.T) {
 	n := queue(t, 4, 100)
 	for range 3 {
-		n.add(incomingNotice("a", "k", false, 1))
+		n.add(newNotification("a", "k", false, 1))
 	}
 	if shed, _ := n.settle(0); len(shed) != 3 {
 		t.Fatalf("%d were shed", len(shed))
 	}
 	for range 6 {
-		n.add(incomingNotice("b", "k", false, 1))
+		n.add(newNotification("b", "k", false, 1))
 	}
 	if n.names() != "b b b b" || n.size != 4 || n.superfluous != 3 || !n.many() {
 		t.Fatalf("%q of %d bytes, %d superfluous", n.names(), n.size, n.superfluous)
@@ -138,8 +138,8 @@ func TestRemainingNotificationsAreShedAtTheEnd(t *testing.T) {
 // Guarantees: G-0004.6
 func TestTooLargeANotificationGoesItself(t *testing.T) {
 	n := queue(t, 10, 10)
-	n.add(incomingNotice("log", "", true, 1))
-	if shed, _ := n.add(incomingNotice("huge", "", false, 11)); namesOf(shed) != "huge" || n.names() != "log" {
+	n.add(newNotification("log", "", true, 1))
+	if shed, _ := n.add(newNotification("huge", "", false, 11)); namesOf(shed) != "huge" || n.names() != "log" {
 		t.Fatalf("shed %q", namesOf(shed))
 	}
 }
@@ -160,7 +160,7 @@ func TestNotificationsAgainstAModel(t *testing.T) {
 			"add": func(rt *rapid.T) {
 				name := fmt.Sprint(arrivals)
 				key := rapid.SampledFrom([]string{"", "k", "l"}).Draw(rt, "key")
-				in := incomingNotice(name, key, key == "" && rapid.Bool().Draw(rt, "droppable"), rapid.IntRange(0, 8).Draw(rt, "size"))
+				in := newNotification(name, key, key == "" && rapid.Bool().Draw(rt, "droppable"), rapid.IntRange(0, 8).Draw(rt, "size"))
 				place[name], keyOf[name], arrivals = arrivals, key, arrivals+1
 				newest[key] = name
 				full := len(n.waiting()) >= n.bound || n.size+in.size > n.boundSize && len(n.waiting()) > 0

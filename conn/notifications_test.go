@@ -52,7 +52,7 @@ func TestShedNotificationsAreReportedAndTheRestIsInOrder(t *testing.T) {
 			Hooks:   telemetry.Hooks{Shed: func(e telemetry.Shed) { shed = append(shed, e.Method) }},
 		})
 		for i, method := range []string{"other", "other", "log", "changed", "log", "changed", "other", "other", "other"} {
-			s.say(fmt.Sprintf(`{"jsonrpc":"2.0","method":%q,"params":[%d]}`, method, i))
+			s.deliver(fmt.Sprintf(`{"jsonrpc":"2.0","method":%q,"params":[%d]}`, method, i))
 			synctest.Wait()
 		}
 		if want := []string{"changed", "log", "log", "other"}; !slices.Equal(shed, want) || r.Stats().Shed != 4 {
@@ -76,12 +76,12 @@ func TestProgressThatWasNotPickedUpIsCounted(t *testing.T) {
 		r := scripted(t, s, conn.Options{Dialect: dialect{}, Hooks: telemetry.Hooks{Shed: func(e telemetry.Shed) { shed += e.Method + " " }}})
 		result := r.calling(t.Context(), conn.Request{Method: "m", OnProgress: func(p json.RawMessage) { <-release; got = append(got, string(p)) }})
 		for i := range 4 {
-			s.say(fmt.Sprintf(`{"jsonrpc":"2.0","method":"progress","params":[1,%d]}`, i))
+			s.deliver(fmt.Sprintf(`{"jsonrpc":"2.0","method":"progress","params":[1,%d]}`, i))
 			synctest.Wait()
 		}
 		close(release)
 		synctest.Wait()
-		s.say(`{"jsonrpc":"2.0","id":1,"result":{}}`)
+		s.deliver(`{"jsonrpc":"2.0","id":1,"result":{}}`)
 		if err := <-result; err != nil || !slices.Equal(got, []string{"[1,0]", "[1,3]"}) {
 			t.Errorf("got %q, and %v", got, err)
 		}
@@ -107,12 +107,12 @@ func TestNotificationHandlerMayCall(t *testing.T) {
 		}
 		r = scripted(t, s, conn.Options{Handler: handler{"n": call}, MaxNotifications: 4})
 		for id := range 5 { // more than enough to pause for, were nobody waiting
-			s.say(`{"jsonrpc":"2.0","method":"n"}`)
+			s.deliver(`{"jsonrpc":"2.0","method":"n"}`)
 			synctest.Wait()
 			if id == 0 {
 				continue
 			}
-			s.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"result":{}}`, id))
+			s.deliver(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"result":{}}`, id))
 			synctest.Wait()
 		}
 		if answered != 4 {
@@ -134,8 +134,8 @@ func TestPanicOfANotificationHandlerLosesItsNotificationOnly(t *testing.T) {
 			},
 			Hooks: telemetry.Hooks{Panic: func(e telemetry.Panic) { where = e.Where }},
 		})
-		s.say(`{"jsonrpc":"2.0","method":"bad"}`)
-		s.say(`{"jsonrpc":"2.0","method":"good"}`)
+		s.deliver(`{"jsonrpc":"2.0","method":"bad"}`)
+		s.deliver(`{"jsonrpc":"2.0","method":"good"}`)
 		synctest.Wait()
 		if handled != 1 || where != "bad" || r.State() != conn.Ready {
 			t.Errorf("%d were handled, a panic was told of %q, %s", handled, where, r.State())
@@ -152,9 +152,9 @@ func TestIdleConnHasNoGoroutineForNotifications(t *testing.T) {
 		r := scripted(t, s, conn.Options{})
 		before := goroutines()
 		for range 100 {
-			s.say(`{"jsonrpc":"2.0","method":"n"}`)
+			s.deliver(`{"jsonrpc":"2.0","method":"n"}`)
 		}
-		pass(time.Second)
+		advance(time.Second)
 		if now := goroutines(); now > before {
 			t.Errorf("%d goroutines, and %d before", now, before)
 		}
@@ -188,14 +188,14 @@ func TestOldNewsOfFewDoesNotEndACrowd(t *testing.T) {
 		synctest.Wait()
 		result := r.calling(t.Context(), conn.Request{Method: "m"}) // so that the link is read
 		for range 5 {
-			s.say(note)
+			s.deliver(note)
 			synctest.Wait()
 		}
 		hold := make(chan struct{})
 		s.hold.Store(&hold)
-		s.say(`{"jsonrpc":"2.0","method":"none"}`)
+		s.deliver(`{"jsonrpc":"2.0","method":"none"}`)
 		synctest.Wait() // the loop is in Grant, and 5 wait
-		s.say("[" + note + "," + note + "," + note + "," + note + "]")
+		s.deliver("[" + note + "," + note + "," + note + "," + note + "]")
 		for range 4 { // few wait now, and that is told behind the batch
 			next <- struct{}{}
 			synctest.Wait()
@@ -203,7 +203,7 @@ func TestOldNewsOfFewDoesNotEndACrowd(t *testing.T) {
 		s.hold.Store(nil)
 		close(hold)
 		synctest.Wait()
-		s.say(`{"jsonrpc":"2.0","id":1,"result":{}}`)
+		s.deliver(`{"jsonrpc":"2.0","id":1,"result":{}}`)
 		if err := <-result; err != nil {
 			t.Fatal(err)
 		}
@@ -233,7 +233,7 @@ func TestFramesOfNotificationsAreBounded(t *testing.T) {
 				r := scripted(t, s, conn.Options{Dialect: dialect{}, MaxHeld: 1 << 20, MaxNotifications: 200, Handler: stuckHandler{release}})
 				before := heap()
 				for range 50 {
-					s.say(string([]byte(frame)))
+					s.deliver(string([]byte(frame)))
 					synctest.Wait()
 				}
 				if grown := int64(heap()) - int64(before); grown > 8<<20 {
@@ -275,7 +275,7 @@ func TestNotificationsOfAnotherRun(t *testing.T) {
 		r := start(c)
 		synctest.Wait()
 		for range 5 {
-			links[0].say(`{"jsonrpc":"2.0","method":"changed"}`)
+			links[0].deliver(`{"jsonrpc":"2.0","method":"changed"}`)
 			synctest.Wait()
 		}
 		r.calling(t.Context(), conn.Request{Method: "m"})
@@ -286,7 +286,7 @@ func TestNotificationsOfAnotherRun(t *testing.T) {
 		r = start(c)
 		synctest.Wait()
 		for range 20 {
-			links[1].say(`{"jsonrpc":"2.0","method":"other"}`)
+			links[1].deliver(`{"jsonrpc":"2.0","method":"other"}`)
 			synctest.Wait()
 		}
 		if r.State() != conn.Ready || r.Stats().Shed != 4+16 {
@@ -333,7 +333,7 @@ func TestSlowHandlerDoesNotLookDead(t *testing.T) {
 				}
 				flood(525)
 				for range 120 {
-					pass(time.Second)
+					advance(time.Second)
 					flood(c.more)
 					if status := client.Status(); status.Epoch != 1 || status.State != conn.Ready {
 						t.Fatalf("%s (%v)", status.State, status.LastFailure)
@@ -478,7 +478,7 @@ func (f *flooded) checkHeap(t *testing.T) {
 // finish lets everything be handled, and checks the books.
 func (f *flooded) finish(t *testing.T) conn.Stats {
 	for f.Stats().Depths.Notifications > 0 {
-		pass(time.Second)
+		advance(time.Second)
 	}
 	stats := f.Stats()
 	if f.handled+int(stats.Shed) != *flood || f.disorder > 0 {
@@ -497,7 +497,7 @@ func TestFloodIsPausedWhileNobodyWaits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFlooded(t, conn.Options{})
 		for range 10 {
-			pass(time.Duration(*flood/10) * time.Millisecond)
+			advance(time.Duration(*flood/10) * time.Millisecond)
 			f.checkHeap(t)
 		}
 		stats := f.finish(t)
@@ -525,7 +525,7 @@ func TestCallsAreAnsweredDuringAFlood(t *testing.T) {
 			if calls++; calls%1000 == 0 {
 				f.checkHeap(t)
 			}
-			pass(time.Millisecond)
+			advance(time.Millisecond)
 		}
 		stats := f.finish(t)
 		if stats.Shed == 0 || stats.Settled[conn.Answered][conn.Sent] != uint64(calls) {

@@ -20,7 +20,7 @@ func TestBusyLinkIsTriedThreeTimesMore(t *testing.T) {
 	for range busyRetries {
 		d.busy(d.wantTransmit(1))
 		d.wantNothing("it is tried again later")
-		d.atDeadline()
+		d.advanceToDeadline()
 	}
 	d.busy(d.wantTransmit(1))
 	if fx := d.wantSettled(1, Refused, NotSent); !errors.Is(fx.err, transport.ErrBusy) {
@@ -47,10 +47,10 @@ func TestNothingOvertakesBehindABusyLink(t *testing.T) {
 	d.call(1, 0)
 	d.busy(d.wantTransmit(1))
 	d.call(2, 0)
-	d.notice()
+	d.sendNotification()
 	d.call(3, 0)
 	d.wantNothing("all of them wait behind the first")
-	d.own(event{kind: writable})
+	d.stepCurrent(event{kind: writable})
 	for _, id := range []int64{1, 2, 0, 3} {
 		d.wantTransmit(id)
 	}
@@ -63,13 +63,13 @@ func TestOrderSurvivesASecondRefusal(t *testing.T) {
 	d.busy(d.wantTransmit(1))
 	d.call(2, 0)
 	d.call(3, 0)
-	d.atDeadline()
+	d.advanceToDeadline()
 	d.wantTransmit(1)
 	second, third := d.wantTransmit(2), d.wantTransmit(3)
 	d.busy(second)
-	d.behind(third)
+	d.notOffered(third)
 	d.call(4, 0)
-	d.own(event{kind: writable})
+	d.stepCurrent(event{kind: writable})
 	for _, id := range []int64{2, 3, 4} {
 		d.wantTransmit(id)
 	}
@@ -118,11 +118,11 @@ func TestLinkThatTakesNothingIsLost(t *testing.T) {
 	d := driveReady(t, Options{})
 	in := d.request(1)
 	d.handled(in)
-	d.forget()
+	d.dropEffects()
 	d.busy(outboundFrame{reply: true})
 	busyAt := d.now
 	for d.core.state() == Ready {
-		d.atDeadline()
+		d.advanceToDeadline()
 		if d.core.state() == Ready {
 			d.busy(d.wantReply())
 		}
@@ -136,9 +136,9 @@ func TestLinkThatTakesNothingIsLost(t *testing.T) {
 // Guarantees: G-0007.4
 func TestLinkThatTakesSomethingIsNotLost(t *testing.T) {
 	for name, relief := range map[string]func(*driver, outboundFrame){
-		"it says writable": func(d *driver, _ outboundFrame) { d.own(event{kind: writable}) },
+		"it says writable": func(d *driver, _ outboundFrame) { d.stepCurrent(event{kind: writable}) },
 		"it takes another frame": func(d *driver, out outboundFrame) {
-			d.own(event{kind: busy, out: returned(out), tried: true, moved: true})
+			d.stepCurrent(event{kind: busy, out: returned(out), tried: true, moved: true})
 		},
 		"it has taken all of them": func(d *driver, _ outboundFrame) { d.step(event{kind: tick, moved: true}) },
 	} {
@@ -148,8 +148,8 @@ func TestLinkThatTakesSomethingIsNotLost(t *testing.T) {
 			d.busy(reply)
 			d.now += stuckAfter - time.Second
 			relief(d, reply)
-			d.forget()
-			d.after(2 * time.Second)
+			d.dropEffects()
+			d.advance(2 * time.Second)
 			d.wantState(Ready)
 		})
 	}
@@ -164,14 +164,14 @@ func TestFailedFrameDoesNotMakeTheLinkBusy(t *testing.T) {
 	d.call(1, 0)
 	d.busy(d.wantTransmit(1))
 	d.call(2, 0)
-	d.own(event{kind: writable})
+	d.stepCurrent(event{kind: writable})
 	first, second := d.wantTransmit(1), d.wantTransmit(2)
-	d.own(event{kind: failed, out: returned(first), unsent: true, err: &transport.OversizedError{}})
+	d.stepCurrent(event{kind: failed, out: returned(first), unsent: true, err: &transport.OversizedError{}})
 	d.wantSettled(1, Refused, NotSent)
-	d.behind(second)
-	d.atDeadline()
+	d.notOffered(second)
+	d.advanceToDeadline()
 	d.wantTransmit(2)
-	d.after(stuckAfter)
+	d.advance(stuckAfter)
 	d.wantState(Ready)
 }
 
@@ -179,7 +179,7 @@ func TestFailedFrameDoesNotMakeTheLinkBusy(t *testing.T) {
 func TestNotificationIsWithdrawnByItsCaller(t *testing.T) {
 	d := driveReady(t, Options{})
 	d.busy(outboundFrame{reply: true})
-	caller := d.notice()
+	caller := d.sendNotification()
 	d.wantNothing("it waits")
 	leave := event{kind: callLeft, err: errors.New("gone"), out: &outboundFrame{call: caller}}
 	d.step(leave)
@@ -197,15 +197,15 @@ func TestReplyThatCannotBeSentIsReplaced(t *testing.T) {
 	d.want(serve)
 	d.wantGrant(1)
 	reply := d.wantReply()
-	d.own(event{kind: failed, out: returned(reply), unsent: true, err: &transport.OversizedError{Limit: 1, Size: 2}})
+	d.stepCurrent(event{kind: failed, out: returned(reply), unsent: true, err: &transport.OversizedError{Limit: 1, Size: 2}})
 	d.wantNothing("what was offered behind it is about to come back")
-	d.atDeadline()
+	d.advanceToDeadline()
 	replacement := d.wantReply()
 	m, err := jsonrpc.Decode(replacement.frame, jsonrpc.Limits{})
 	if id, _ := m.ID.Int64(); err != nil || id != 7 || m.Error == nil || m.Error.Code != jsonrpc.CodeInternalError {
 		t.Fatalf("the peer gets %s", replacement.frame)
 	}
-	d.own(event{kind: failed, out: returned(replacement), unsent: true, err: errors.New("again")})
+	d.stepCurrent(event{kind: failed, out: returned(replacement), unsent: true, err: errors.New("again")})
 	d.wantNothing("there is nothing smaller to say")
 }
 
@@ -214,7 +214,7 @@ func TestRepliesAreNeverDropped(t *testing.T) {
 	d := driveReady(t, Options{})
 	d.busy(outboundFrame{reply: true})
 	for range 100 {
-		d.atDeadline()
+		d.advanceToDeadline()
 		d.busy(d.wantReply())
 	}
 }
@@ -232,14 +232,14 @@ func TestBusyWaitGrowsWithItsDraw(t *testing.T) {
 func TestOnlyTheNotificationOfTheCallerIsWithdrawn(t *testing.T) {
 	for _, leaves := range []int{0, 1} {
 		d := driveReady(t, Options{})
-		callers := []*call{d.notice(), nil}
+		callers := []*call{d.sendNotification(), nil}
 		d.busy(d.wantTransmit(0))
-		callers[1] = d.notice()
+		callers[1] = d.sendNotification()
 		d.step(event{kind: callLeft, err: context.Canceled, out: &outboundFrame{call: callers[leaves]}})
 		if fx := d.wantSettled(0, Cancelled, NotSent); fx.call != callers[leaves] {
 			t.Fatal("another caller was told")
 		}
-		d.own(event{kind: writable})
+		d.stepCurrent(event{kind: writable})
 		if out := d.wantTransmit(0); out.call != callers[1-leaves] {
 			t.Fatal("the notification of the caller who left is sent")
 		}
@@ -258,8 +258,8 @@ func TestNotificationThatCannotBeSentIsRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := driveReady(t, Options{})
-			d.notice()
-			d.own(event{kind: failed, out: returned(d.wantTransmit(0)), err: c.err})
+			d.sendNotification()
+			d.stepCurrent(event{kind: failed, out: returned(d.wantTransmit(0)), err: c.err})
 			d.wantSettled(0, c.want, NotSent)
 		})
 	}
@@ -276,8 +276,8 @@ func TestWhatFailsIsNotAlwaysReplaced(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := driveReady(t, Options{})
 			ev.kind, ev.unsent = failed, true
-			d.own(ev)
-			d.own(event{kind: writable})
+			d.stepCurrent(ev)
+			d.stepCurrent(event{kind: writable})
 			d.wantNothing("there is nothing to say")
 		})
 	}
@@ -293,14 +293,14 @@ func TestReplyBehindAFailureIsSent(t *testing.T) {
 	call := d.frame(1)
 	d.drain(time.Minute)
 	d.handled(in)
-	d.forget()
-	d.own(event{kind: failed, out: returned(call), err: errNotFits, unsent: true})
+	d.dropEffects()
+	d.stepCurrent(event{kind: failed, out: returned(call), err: errNotFits, unsent: true})
 	d.wantSettled(1, Refused, NotSent)
 	d.wantNothing("what was offered behind the call comes back")
-	d.behind(outboundFrame{reply: true})
-	d.own(event{kind: writable})
+	d.notOffered(outboundFrame{reply: true})
+	d.stepCurrent(event{kind: writable})
 	d.wantReply()
-	d.atDeadline()
+	d.advanceToDeadline()
 	d.wantTransition(Closing, Drained)
 }
 

@@ -179,7 +179,7 @@ func TestReplyBehindAFailureIsSent(t *testing.T) {
 		release := make(chan struct{})
 		r := start(conn.Accept(s, conn.Options{Handler: answersLater{release}}))
 		synctest.Wait()
-		s.say(`{"jsonrpc":"2.0","id":1,"method":"m"}`)
+		s.deliver(`{"jsonrpc":"2.0","id":1,"method":"m"}`)
 		synctest.Wait()
 		full = true
 		call := r.calling(t.Context(), conn.Request{Method: "big"})

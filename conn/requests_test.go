@@ -19,16 +19,18 @@ func TestEveryWayARequestEnds(t *testing.T) {
 		delivery Delivery
 	}{
 		"answered":           {func(d *driver) { d.reply(1) }, Answered, Sent},
-		"peer error":         {func(d *driver) { d.own(event{kind: replied, id: 1, frames: 1, fault: &jsonrpc.Error{Code: 1}}) }, PeerError, Sent},
+		"peer error":         {func(d *driver) { d.stepCurrent(event{kind: replied, id: 1, frames: 1, fault: &jsonrpc.Error{Code: 1}}) }, PeerError, Sent},
 		"cancelled":          {func(d *driver) { d.step(event{kind: callLeft, id: 1, err: gone}) }, Cancelled, Unknown},
 		"context's deadline": {func(d *driver) { d.step(event{kind: callLeft, id: 1, timeout: -1, err: gone}) }, TimedOut, Unknown},
-		"timed out":          {func(d *driver) { d.after(30 * time.Second) }, TimedOut, Unknown},
-		"link lost":          {func(d *driver) { d.lost() }, LinkLost, Unknown},
-		"link lost, unsent":  {func(d *driver) { d.lost(1) }, LinkLost, NotSent},
-		"failed, unsent":     {func(d *driver) { d.own(event{kind: failed, out: &outboundFrame{id: 1}, unsent: true, err: gone}) }, Refused, NotSent},
-		"failed on its way":  {func(d *driver) { d.own(event{kind: failed, out: &outboundFrame{id: 1}, err: gone}) }, LinkLost, Unknown},
+		"timed out":          {func(d *driver) { d.advance(30 * time.Second) }, TimedOut, Unknown},
+		"link lost":          {func(d *driver) { d.loseLink() }, LinkLost, Unknown},
+		"link lost, unsent":  {func(d *driver) { d.loseLink(1) }, LinkLost, NotSent},
+		"failed, unsent": {func(d *driver) {
+			d.stepCurrent(event{kind: failed, out: &outboundFrame{id: 1}, unsent: true, err: gone})
+		}, Refused, NotSent},
+		"failed on its way": {func(d *driver) { d.stepCurrent(event{kind: failed, out: &outboundFrame{id: 1}, err: gone}) }, LinkLost, Unknown},
 		"link closed": {func(d *driver) {
-			d.own(event{kind: failed, out: returned(d.frame(1)), unsent: true, err: transport.ErrClosed})
+			d.stepCurrent(event{kind: failed, out: returned(d.frame(1)), unsent: true, err: transport.ErrClosed})
 		}, LinkLost, NotSent},
 		"shut down": {func(d *driver) { d.stop() }, ShutDown, Unknown},
 	} {
@@ -56,8 +58,8 @@ func TestRequestThatNeverLeftIsNotSent(t *testing.T) {
 		cause Cause
 	}{
 		"cancelled": {func(d *driver) { d.step(event{kind: callLeft, id: 1, err: gone}) }, Cancelled},
-		"timed out": {func(d *driver) { d.after(30 * time.Second) }, TimedOut},
-		"link lost": {func(d *driver) { d.lost() }, LinkLost},
+		"timed out": {func(d *driver) { d.advance(30 * time.Second) }, TimedOut},
+		"link lost": {func(d *driver) { d.loseLink() }, LinkLost},
 		"shut down": {func(d *driver) { d.stop() }, ShutDown},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -87,20 +89,20 @@ func TestCallsAreRefusedOutsideReady(t *testing.T) {
 	}{
 		"starting":     {func(d *driver) { d.start() }, Refused},
 		"initializing": {func(d *driver) { d.start(); d.open() }, Refused},
-		"backoff":      {func(d *driver) { d.start(); d.open(); d.lost() }, Refused},
+		"backoff":      {func(d *driver) { d.start(); d.open(); d.loseLink() }, Refused},
 		"closing":      {func(d *driver) { d.start(); d.stop() }, ShutDown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := drive(t, initiator, Options{})
 			c.reach(d)
-			d.forget()
+			d.dropEffects()
 			d.call(1, 0)
 			fx := d.wantSettled(1, c.cause, NotSent)
 			var state *StateError
 			if c.cause == Refused && (!errors.As(fx.err, &state) || state.State != d.core.state()) {
 				t.Fatalf("the error is %v", fx.err)
 			}
-			d.notice()
+			d.sendNotification()
 			d.wantSettled(0, c.cause, NotSent)
 			d.wantNothing("neither is sent")
 		})
@@ -111,11 +113,11 @@ func TestHandshakeCallsBeforeReady(t *testing.T) {
 	d := drive(t, initiator, Options{})
 	d.start()
 	d.open()
-	d.forget()
-	d.own(event{kind: callMade, handshake: true, out: &outboundFrame{id: 1}})
+	d.dropEffects()
+	d.stepCurrent(event{kind: callMade, handshake: true, out: &outboundFrame{id: 1}})
 	d.wantTransmit(1)
 	d.handshaken()
-	d.forget()
+	d.dropEffects()
 	d.reply(1)
 	d.wantSettled(1, Answered, Sent)
 }
@@ -150,8 +152,8 @@ func TestLossSettlesInTheOrderOfTheCalls(t *testing.T) {
 	for id := range int64(50) {
 		d.call(id+1, 0)
 	}
-	d.forget()
-	d.lost(7, 9)
+	d.dropEffects()
+	d.loseLink(7, 9)
 	d.wantTransition(Backoff, LinkBroken)
 	for id := range int64(50) {
 		want := Unknown
@@ -176,7 +178,7 @@ func TestAnswerToWhatWasNotSentIsUnknown(t *testing.T) {
 		t.Fatalf("unknown %d", fx.id)
 	}
 	d.wantGrant(1)
-	d.own(event{kind: writable})
+	d.stepCurrent(event{kind: writable})
 	d.wantTransmit(1)
 	d.reply(1)
 	d.wantSettled(1, Answered, Sent)
@@ -196,7 +198,7 @@ func TestPeerIsToldOnceOfAnAbandonedRequest(t *testing.T) {
 	}{"loud": {false, 1}, "silent": {true, 0}} {
 		t.Run(name, func(t *testing.T) {
 			d := driveReady(t, Options{Dialect: cancels{}})
-			d.own(event{kind: callMade, silent: c.silent, out: &outboundFrame{id: 1}})
+			d.stepCurrent(event{kind: callMade, silent: c.silent, out: &outboundFrame{id: 1}})
 			d.wantTransmit(1)
 			for range 3 {
 				d.step(event{kind: callLeft, id: 1, err: context.Canceled})
@@ -212,15 +214,15 @@ func TestPeerIsToldOnceOfAnAbandonedRequest(t *testing.T) {
 func TestProgressGoesToPendingRequestsOnly(t *testing.T) {
 	d := driveReady(t, Options{})
 	d.call(1, 0)
-	d.forget()
-	d.own(event{kind: progressed, id: 1, frames: 1})
+	d.dropEffects()
+	d.stepCurrent(event{kind: progressed, id: 1, frames: 1})
 	if fx := d.want(progress); fx.id != 1 || fx.call != d.calls[1] {
 		t.Fatalf("got %+v", fx)
 	}
 	d.wantGrant(1)
 	d.reply(1)
-	d.forget()
-	d.own(event{kind: progressed, id: 1, frames: 1})
+	d.dropEffects()
+	d.stepCurrent(event{kind: progressed, id: 1, frames: 1})
 	d.wantGrant(1)
 	d.wantNothing("it has ended")
 }
@@ -231,12 +233,12 @@ func TestRequestsExpireByDeadlineThenID(t *testing.T) {
 	d.call(2, time.Second)
 	d.call(3, time.Second)
 	d.call(4, 0)
-	d.forget()
-	d.atDeadline()
+	d.dropEffects()
+	d.advanceToDeadline()
 	d.wantSettled(2, TimedOut, Unknown)
 	d.wantSettled(3, TimedOut, Unknown)
 	d.wantNothing("the next is due a second later")
-	d.atDeadline()
+	d.advanceToDeadline()
 	d.wantSettled(1, TimedOut, Unknown)
 }
 
@@ -246,25 +248,25 @@ func TestProgressRestartsTheTimeoutUpToALimit(t *testing.T) {
 	for id, limit := range []time.Duration{0, 25 * time.Second} {
 		id := int64(id + 1)
 		d.calls[id] = new(call)
-		d.own(event{kind: callMade, timeout: 10 * time.Second, limit: limit, restarts: limit > 0, out: returned(d.frame(id))})
+		d.stepCurrent(event{kind: callMade, timeout: 10 * time.Second, limit: limit, restarts: limit > 0, out: returned(d.frame(id))})
 	}
-	d.forget()
+	d.dropEffects()
 	tell := func() {
 		for id := range int64(2) {
-			d.own(event{kind: progressed, id: id + 1})
+			d.stepCurrent(event{kind: progressed, id: id + 1})
 		}
-		d.forget()
+		d.dropEffects()
 	}
-	d.after(9 * time.Second)
+	d.advance(9 * time.Second)
 	tell()
-	d.after(time.Second)
+	d.advance(time.Second)
 	d.wantSettled(1, TimedOut, Unknown) // it has not asked for more time
-	d.after(8 * time.Second)
+	d.advance(8 * time.Second)
 	tell() // 18 s after the call: 28 would be beyond the limit
-	d.after(6 * time.Second)
+	d.advance(6 * time.Second)
 	d.wantNothing("24 s have passed, and the limit is 25")
 	tell()
-	d.after(time.Second)
+	d.advance(time.Second)
 	d.wantSettled(2, TimedOut, Unknown)
 }
 
@@ -272,15 +274,15 @@ func TestProgressRestartsTheTimeoutUpToALimit(t *testing.T) {
 func TestProgressMovesOneDeadlineBehindAnother(t *testing.T) {
 	d := driveReady(t, Options{})
 	d.calls[1] = new(call)
-	d.own(event{kind: callMade, timeout: 10 * time.Second, limit: time.Minute, restarts: true, out: returned(d.frame(1))})
+	d.stepCurrent(event{kind: callMade, timeout: 10 * time.Second, limit: time.Minute, restarts: true, out: returned(d.frame(1))})
 	d.call(2, 12*time.Second)
 	d.now += 5 * time.Second
-	d.own(event{kind: progressed, id: 1})
-	d.forget()
-	d.atDeadline()
+	d.stepCurrent(event{kind: progressed, id: 1})
+	d.dropEffects()
+	d.advanceToDeadline()
 	d.wantSettled(2, TimedOut, Unknown)
 	d.wantNothing("the other has begun anew")
-	d.atDeadline()
+	d.advanceToDeadline()
 	d.wantSettled(1, TimedOut, Unknown)
 }
 
@@ -288,9 +290,9 @@ func TestProgressMovesOneDeadlineBehindAnother(t *testing.T) {
 func TestProgressGivesNoTimeoutToACallWithoutOne(t *testing.T) {
 	d := driveReady(t, Options{})
 	d.calls[1] = new(call)
-	d.own(event{kind: callMade, limit: time.Minute, restarts: true, out: returned(d.frame(1))})
-	d.forget()
-	d.own(event{kind: progressed, id: 1})
+	d.stepCurrent(event{kind: callMade, limit: time.Minute, restarts: true, out: returned(d.frame(1))})
+	d.dropEffects()
+	d.stepCurrent(event{kind: progressed, id: 1})
 	d.want(progress)
 	if due := d.core.deadline(); due != 0 {
 		t.Fatalf("it is due at %v", due)
@@ -304,7 +306,7 @@ func TestPeerIsNotToldOfWhatItHasNotGot(t *testing.T) {
 	d.busy(d.wantTransmit(1))
 	d.step(event{kind: callLeft, id: 1, err: context.Canceled})
 	d.wantSettled(1, Cancelled, NotSent)
-	d.own(event{kind: writable})
+	d.stepCurrent(event{kind: writable})
 	d.wantNothing("no byte of it left")
 }
 
@@ -336,8 +338,8 @@ func TestWhatHasEndedIsNotKeptAlive(t *testing.T) {
 func TestLateReplyIsCountedNotDelivered(t *testing.T) {
 	d := driveReady(t, Options{})
 	d.call(1, time.Second)
-	d.atDeadline()
-	d.forget()
+	d.advanceToDeadline()
+	d.dropEffects()
 	for range 2 {
 		d.reply(1)
 		if fx := d.want(late); fx.id != 1 || fx.cause != TimedOut {
@@ -355,7 +357,7 @@ func TestLateReplyIsCountedNotDelivered(t *testing.T) {
 func TestIdsNeverIssuedAreUnknown(t *testing.T) {
 	d := driveReady(t, Options{})
 	d.call(5, 0)
-	d.forget()
+	d.dropEffects()
 	for _, id := range []int64{0, -1, 6, 1 << 62} {
 		d.reply(id)
 		d.want(unknown)
@@ -368,7 +370,7 @@ func TestSecondAnswerIsLate(t *testing.T) {
 	d := driveReady(t, Options{})
 	d.call(1, 0)
 	d.reply(1)
-	d.forget()
+	d.dropEffects()
 	d.reply(1)
 	if fx := d.want(late); fx.cause != 0 {
 		t.Fatalf("what was answered left a tombstone: %+v", fx)
@@ -379,8 +381,8 @@ func TestSecondAnswerIsLate(t *testing.T) {
 func TestTombstoneDecays(t *testing.T) {
 	d := driveReady(t, Options{TombstoneSweep: time.Hour})
 	d.call(1, time.Second)
-	d.atDeadline()
-	d.forget()
+	d.advanceToDeadline()
+	d.dropEffects()
 	for _, c := range []struct {
 		wait time.Duration
 		want Cause
@@ -390,7 +392,7 @@ func TestTombstoneDecays(t *testing.T) {
 		if fx := d.want(late); fx.cause != c.want {
 			t.Fatalf("after %v it is remembered as %q", d.now, fx.cause)
 		}
-		d.forget()
+		d.dropEffects()
 	}
 }
 
@@ -398,11 +400,11 @@ func TestTombstoneDecays(t *testing.T) {
 func TestSweepEmptiesTheGraveyard(t *testing.T) {
 	d := driveReady(t, Options{})
 	d.call(1, time.Second)
-	d.atDeadline()
+	d.advanceToDeadline()
 	died := d.now
-	d.forget()
+	d.dropEffects()
 	for range 2 {
-		d.atDeadline()
+		d.advanceToDeadline()
 	}
 	if swept := d.now - died; swept != 2*time.Minute {
 		t.Fatalf("it was swept after %v", swept)
@@ -419,11 +421,11 @@ func TestTombstonesAreBounded(t *testing.T) {
 	for id := range int64(maxTombstones + 10) {
 		d.call(id+1, 0)
 	}
-	d.lost()
+	d.loseLink()
 	if n := d.core.tombstones.len(); n != maxTombstones {
 		t.Fatalf("%d tombstones", n)
 	}
-	d.forget()
+	d.dropEffects()
 	d.reply(10)
 	if fx := d.want(late); fx.cause != 0 {
 		t.Fatal("the oldest should have gone first")
@@ -434,26 +436,26 @@ func TestTombstonesAreBounded(t *testing.T) {
 	}
 }
 
-// bury leaves a tombstone.
-func (d *driver) bury(id int64) {
+// leaveTombstone leaves a tombstone.
+func (d *driver) leaveTombstone(id int64) {
 	d.call(id, 0)
 	d.step(event{kind: callLeft, id: id, err: context.Canceled})
-	d.forget()
+	d.dropEffects()
 }
 
 // Guarantees: G-0005.3
 func TestSweepIsNeitherEarlyNorPutOff(t *testing.T) {
 	d := driveReady(t, Options{TombstoneSweep: 75 * time.Second}) // as long as a tombstone lives
-	d.bury(1)
+	d.leaveTombstone(1)
 	due := d.now + 75*time.Second
 	if got := d.core.deadline(); got != due {
 		t.Fatalf("the sweep is due at %v, want %v", got, due)
 	}
-	d.after(30 * time.Second) // a tick of another's
+	d.advance(30 * time.Second) // a tick of another's
 	if got := d.core.deadline(); got != due {
 		t.Fatalf("after a tick the sweep is due at %v, want %v", got, due)
 	}
-	d.atDeadline()
+	d.advanceToDeadline()
 	if n := d.core.tombstones.len(); n != 0 || d.core.deadline() != 0 {
 		t.Fatalf("%d tombstones are left", n)
 	}

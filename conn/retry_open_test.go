@@ -26,7 +26,7 @@ func after(lasted time.Duration, f fate) fate {
 
 func faultOf(code int) fate {
 	return fate{name: "error", befall: func(s *script, o transport.Outbound) error {
-		s.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"error":{"code":%d,"message":"no"}}`, o.Tag, code))
+		s.deliver(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"error":{"code":%d,"message":"no"}}`, o.Tag, code))
 		return nil
 	}}
 }
@@ -46,7 +46,7 @@ func TestStreamIsKeptOpen(t *testing.T) {
 			r, f := fatedRun(t, conn.Options{}, passing, passing, passing, after(lasted, passing), passing, silence)
 			ctx, cancel := context.WithCancel(t.Context())
 			result := r.calling(ctx, listen)
-			pass(time.Minute)
+			advance(time.Minute)
 			cancel()
 			wantEnd(t, <-result, conn.Cancelled, conn.Unknown)
 			if len(f.ids) != 6 {
@@ -139,7 +139,7 @@ func TestStreamIsKeptOpenOverABusyLink(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r, f := fatedRun(t, conn.Options{}, linkBusy, linkBusy, answered, silence)
 		result := r.calling(t.Context(), listen)
-		pass(time.Minute)
+		advance(time.Minute)
 		if len(f.ids) != 4 {
 			t.Errorf("there were %d attempts", len(f.ids))
 		}
@@ -162,7 +162,7 @@ func TestStreamRemembersLittle(t *testing.T) {
 		request, told := listen, 0
 		request.OnAttempt = func(conn.Attempt) { told++ }
 		result := r.calling(t.Context(), request)
-		pass(time.Hour)
+		advance(time.Hour)
 		r.Close(t.Context())
 		err := <-result
 		wantEnd(t, err, conn.ShutDown, conn.Unknown)
@@ -189,7 +189,7 @@ func TestStreamIsOpenedInTheNextIncarnation(t *testing.T) {
 			return conn.Message{Params: json.RawMessage(`{}`)}, nil
 		})
 		result := r.calling(t.Context(), request)
-		pass(time.Minute)
+		advance(time.Minute)
 		if len(f.ids) != 3 || len(epochs) != 3 || epochs[2] != 3 {
 			t.Errorf("%d attempts, for the incarnations %v", len(f.ids), epochs)
 		}

@@ -15,7 +15,7 @@ func TestAnOverloadedPeerIsAskedAgainWhenItSays(t *testing.T) {
 		r, f := fatedRun(t, conn.Options{}, overloaded, overloaded, answered, lostUnsent)
 		buy := conn.Request{Method: "buy", Retries: 2}
 		first := r.calling(t.Context(), buy)
-		pass(time.Second)
+		advance(time.Second)
 		if other, err := r.Call(t.Context(), conn.Request{Method: "buy"}); other != nil || !conn.NotExecuted(err) {
 			t.Fatalf("without retries: %s, %v", other, err)
 		}

@@ -37,15 +37,15 @@ const askedFor = 7 * time.Minute
 
 var (
 	answered = fate{"answered", func(s *script, o transport.Outbound) error {
-		s.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"result":[%d]}`, o.Tag, o.Tag))
+		s.deliver(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"result":[%d]}`, o.Tag, o.Tag))
 		return nil
 	}, conn.Answered, true, false}
 	faulted = fate{"peer error", func(s *script, o transport.Outbound) error {
-		s.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"error":{"code":-32000,"message":"no"}}`, o.Tag))
+		s.deliver(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"error":{"code":-32000,"message":"no"}}`, o.Tag))
 		return nil
 	}, conn.PeerError, true, false}
 	garbled = fate{"malformed answer", func(s *script, o transport.Outbound) error {
-		s.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"result":{},"error":null}`, o.Tag))
+		s.deliver(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"result":{},"error":null}`, o.Tag))
 		return nil
 	}, conn.PeerError, true, false}
 	silence = fate{"silence", func(*script, transport.Outbound) error { return nil }, conn.TimedOut, true, false}
@@ -404,7 +404,7 @@ func TestFrameThatWasMadeTooLate(t *testing.T) {
 			request.MessageFor = conn.MessageFunc(func(_ context.Context, _ int64, epoch uint64) (conn.Message, error) {
 				if epochs = append(epochs, epoch); epoch == 1 {
 					link.lose(transport.Loss{Reason: io.EOF})
-					pass(time.Minute)
+					advance(time.Minute)
 				}
 				return conn.Message{}, nil
 			})
@@ -516,7 +516,7 @@ func TestHandshakeDoesNotWaitForItself(t *testing.T) {
 				_, err := i.Call(ctx, conn.Request{Method: "hello", Retries: 1, Repeatable: true})
 				return err
 			}}))
-			pass(5 * time.Second)
+			advance(5 * time.Second)
 			if r.State() != conn.Ready || len(f.ids) != 2 || f.sent[1].Sub(f.sent[0]) < time.Second {
 				t.Errorf("%s: %s (%v), sent at %v", first, r.State(), r.Status().Reason, f.sent)
 			}
@@ -534,7 +534,7 @@ func TestRetryOnAnotherLinkDoesNotWait(t *testing.T) {
 		r, f := fatedRun(t, conn.Options{}, lostUnsent)
 		var readyAgain time.Time
 		_, err := r.Call(t.Context(), conn.Request{Method: "buy", Retries: 1, OnAttempt: func(conn.Attempt) {
-			pass(time.Minute)
+			advance(time.Minute)
 			readyAgain = time.Now()
 		}})
 		if err != nil || r.Status().Epoch != 2 || !f.sent[1].Equal(readyAgain) {

@@ -46,11 +46,11 @@ func TestSampleOfAConnection(t *testing.T) {
 			t.Errorf("after a call %+v", s)
 		}
 		r.Call(t.Context(), conn.Request{Method: "m"}) // it is lost
-		pass(time.Second)
+		advance(time.Second)
 		if s := read(); s.State != "backoff" || s.Kind != string(conn.LinkBroken) || s.Outage != time.Second || s.NextAttempt.IsZero() {
 			t.Errorf("while it is away %+v", s)
 		}
-		pass(2 * time.Second)
+		advance(2 * time.Second)
 		waiting := r.calling(t.Context(), conn.Request{Method: "m"})
 		synctest.Wait()
 		if s := read(); s.State != "ready" || s.Outage != 2*time.Second || s.InFlight != 1 || s.Pending != 1 || s.Calls != 3 || !s.NextAttempt.IsZero() {
@@ -59,7 +59,7 @@ func TestSampleOfAConnection(t *testing.T) {
 		r.Stop()
 		<-waiting
 		<-r.ended
-		pass(time.Minute)
+		advance(time.Minute)
 		if s := read(); s.State != "closing" || s.Outage != 2*time.Second || s.InFlight != 0 || s.Pending != 0 {
 			t.Errorf("at the end %+v", s)
 		}
@@ -75,10 +75,10 @@ func TestOutageEndsWithTheConn(t *testing.T) {
 		s := new(script)
 		r := scripted(t, s, conn.Options{BackoffMin: time.Hour, BackoffMax: time.Hour})
 		s.lose(transport.Loss{Reason: io.EOF})
-		pass(time.Minute)
+		advance(time.Minute)
 		r.Stop()
 		<-r.ended
-		pass(time.Hour)
+		advance(time.Hour)
 		if outage := r.Sample().Conn.Outage; outage != time.Minute {
 			t.Errorf("it was away for %v", outage)
 		}
@@ -97,7 +97,7 @@ func TestSampleOfAStall(t *testing.T) {
 			if credit := r.Sample().Conn.Credit; credit != s.credit()-said {
 				t.Errorf("the credit is %d, and the link has %d", credit, s.credit()-said)
 			}
-			s.say(`{"jsonrpc":"2.0","method":"n"}`)
+			s.deliver(`{"jsonrpc":"2.0","method":"n"}`)
 			synctest.Wait()
 		}
 		if credit := r.Sample().Conn.Credit; credit != s.credit()-4 || credit >= 8 {

@@ -14,8 +14,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A script is a link, and the peer behind it, that does as a test says: for
-// the faults that honest links do not have.
+// A script is a link and the peer behind it. Its functions make faults that a real link seldom has.
 type script struct {
 	onSend  func(*script, transport.Outbound) error // nil: take the frame
 	onClose func() error                            // nil: be lost with ErrClosed
@@ -51,7 +50,7 @@ func (s *script) Grant(_ transport.Stream, frames int) {
 	s.granted += frames
 }
 
-// credit is how many frames were granted.
+// credit returns how many frames were granted.
 func (s *script) credit() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -69,7 +68,7 @@ func (s *script) Close(time.Duration) error {
 	return nil
 }
 
-// lose reports the loss, once.
+// lose reports the loss of the link, unless it was reported before.
 func (s *script) lose(loss transport.Loss) {
 	s.mu.Lock()
 	over := s.over
@@ -80,8 +79,8 @@ func (s *script) lose(loss transport.Loss) {
 	}
 }
 
-// say delivers a frame of the peer's.
-func (s *script) say(frame string) { s.receiver.Receive(transport.Inbound{Frame: []byte(frame)}) }
+// deliver passes a frame of the peer to the Conn.
+func (s *script) deliver(frame string) { s.receiver.Receive(transport.Inbound{Frame: []byte(frame)}) }
 
 func (s *script) frames() []string {
 	s.mu.Lock()
@@ -99,17 +98,17 @@ func (s *script) closed() int {
 	return s.closes
 }
 
-// opening is a transport made of a function.
+// An opening is a transport that opens links with a function.
 type opening func(context.Context) (transport.Link, error)
 
 func (o opening) Open(ctx context.Context) (transport.Link, error) { return o(ctx) }
 
-// opens gives the same link at every attempt.
+// opens returns a transport that opens the same link each time.
 func opens(link transport.Link) opening {
 	return func(context.Context) (transport.Link, error) { return link, nil }
 }
 
-// A run is a Conn and what its Run returns.
+// A run is a Conn that runs, and the channel for what its Run returns.
 type run struct {
 	*conn.Conn
 	ended chan error
@@ -121,8 +120,8 @@ func start(c *conn.Conn) run {
 	return r
 }
 
-// scripted runs an initiator on the script until it is ready. It is to be
-// called in a bubble, as is everything else here.
+// scripted runs an initiator on the script, and waits until it is ready. Like all helpers here,
+// it must be called in a synctest bubble.
 func scripted(t *testing.T, s *script, o conn.Options) run {
 	t.Helper()
 	r := start(conn.New(opens(s), o))
@@ -133,7 +132,7 @@ func scripted(t *testing.T, s *script, o conn.Options) run {
 	return r
 }
 
-// calling makes a call in the background.
+// calling makes a call in the background, and returns the channel for its error.
 func (r run) calling(ctx context.Context, request conn.Request) <-chan error {
 	result := make(chan error, 1)
 	go func() {
@@ -144,20 +143,20 @@ func (r run) calling(ctx context.Context, request conn.Request) <-chan error {
 	return result
 }
 
-// bubble runs a test in virtual time.
+// bubble runs a test in a synctest bubble.
 func bubble(t *testing.T, test func(*testing.T)) {
 	t.Helper()
 	synctest.Test(t, test)
 }
 
-// pass lets virtual time go by.
-func pass(d time.Duration) {
+// advance lets virtual time pass.
+func advance(d time.Duration) {
 	timer := time.NewTimer(d)
 	<-timer.C
 	synctest.Wait()
 }
 
-// dialect reads "progress" and "cancel" notifications with an id as params.
+// A dialect reads "progress" notifications, whose params are an id and a value, and "ping" probes.
 type dialect struct{}
 
 func (dialect) Classify(m *jsonrpc.Message) conn.Class {
@@ -183,10 +182,10 @@ func (s *script) outbound() []transport.Outbound {
 	return slices.Clone(s.sent)
 }
 
-// fresh opens a link of its own each time.
+// fresh opens a new link each time.
 func fresh(context.Context) (transport.Link, error) { return new(script), nil }
 
-// hanging is a handshake that only its context ends.
+// hanging is a handshake that waits for the end of its context.
 func hanging(ctx context.Context, _ *conn.Incarnation) error {
 	<-ctx.Done()
 	return context.Cause(ctx)

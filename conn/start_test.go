@@ -9,8 +9,7 @@ import (
 	"github.com/bowline-mcp/bowline/conn"
 )
 
-// A Conn that is started at the very moment at which its last run ends continues where
-// that has ended.
+// Start may be called while the last run is still ending. The Conn then continues with the next epoch.
 func TestStartAtTheEndOfTheLastRun(t *testing.T) {
 	var served sync.WaitGroup
 	c := conn.New(echoes(&served), conn.Options{})
@@ -31,13 +30,13 @@ func TestStartAtTheEndOfTheLastRun(t *testing.T) {
 		}
 		epoch := c.Status().Epoch
 		if epoch <= last {
-			t.Fatalf("epoch %d follows epoch %d", epoch, last)
+			t.Fatalf("epoch %d after epoch %d, want a higher one", epoch, last)
 		}
 		last = epoch
 		interrupt(conn.ErrInterrupted)
 	}
 	c.Stop()
-	for errors.Is(c.Run(t.Context()), conn.ErrRunning) { // it stops now, or when it runs again
+	for errors.Is(c.Run(t.Context()), conn.ErrRunning) { // the run that stops may be the last or this one
 	}
 	<-c.Done()
 	served.Wait()

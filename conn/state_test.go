@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-func TestReasonSaysWhatItKnows(t *testing.T) {
+// The text of a Reason consists of its kind and its error, if it has them.
+func TestReasonError(t *testing.T) {
 	gone := errors.New("gone")
 	for want, why := range map[string]Reason{
 		"not started":       {},
@@ -14,7 +15,7 @@ func TestReasonSaysWhatItKnows(t *testing.T) {
 		": gone":            {Err: gone},
 	} {
 		if got := why.Error(); got != want {
-			t.Errorf("%q, want %q", got, want)
+			t.Errorf("got %q, want %q", got, want)
 		}
 	}
 }

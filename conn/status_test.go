@@ -62,7 +62,7 @@ func fill(t *testing.T) *full {
 // says has the peer send several frames, numbered from 1.
 func (f *full) says(frames int, format string) {
 	for n := range frames {
-		f.link.say(fmt.Sprintf(format, n+1))
+		f.link.deliver(fmt.Sprintf(format, n+1))
 	}
 	synctest.Wait()
 }
@@ -100,7 +100,7 @@ func TestDepths(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := fill(t)
-				pass(1500 * time.Millisecond)
+				advance(1500 * time.Millisecond)
 				if len(f.link.frames()) != 1 {
 					t.Fatalf("the peer was sent %q", f.link.frames())
 				}

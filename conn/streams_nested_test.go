@@ -8,59 +8,59 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// asksBack has the peer ask something for the sake of our calls on a stream.
-func (d *driver) asksBack(stream transport.Stream, id int64) *Incoming {
+// nestedRequest has the peer ask something for the sake of our calls on a stream.
+func (d *driver) nestedRequest(stream transport.Stream, id int64) *Incoming {
 	in := &Incoming{Method: "ask", nested: true, key: incomingKey{stream, jsonrpc.IntegerID(id)}}
-	d.own(event{kind: requested, incoming: in, stream: stream, frames: 1})
+	d.stepCurrent(event{kind: requested, incoming: in, stream: stream, frames: 1})
 	return in
 }
 
-// patient makes a call of ten seconds, that may be prolonged to a minute.
-func (d *driver) patient(id int64) {
+// callWithLimit makes a call of ten seconds, that may be prolonged to a minute.
+func (d *driver) callWithLimit(id int64) {
 	d.calls[id] = new(call)
-	d.own(event{kind: callMade, timeout: 10 * time.Second, limit: time.Minute, out: returned(d.frame(id))})
+	d.stepCurrent(event{kind: callMade, timeout: 10 * time.Second, limit: time.Minute, out: returned(d.frame(id))})
 }
 
 // Guarantees: G-0003.15
 func TestTimeoutStandsStillWhileThePeerIsServed(t *testing.T) {
 	d := driveReady(t, Options{})
-	d.patient(1)
-	d.after(4 * time.Second)
-	first := d.asksBack(transport.Main, 7)
-	d.after(10 * time.Second)
-	second := d.asksBack(transport.Main, 8)
-	d.after(10 * time.Second)
+	d.callWithLimit(1)
+	d.advance(4 * time.Second)
+	first := d.nestedRequest(transport.Main, 7)
+	d.advance(10 * time.Second)
+	second := d.nestedRequest(transport.Main, 8)
+	d.advance(10 * time.Second)
 	d.handled(first)
-	d.after(10 * time.Second)
+	d.advance(10 * time.Second)
 	d.handled(second) // 34 s after the call; 6 are left
-	d.forget()
-	d.after(6*time.Second - 1)
+	d.dropEffects()
+	d.advance(6*time.Second - 1)
 	d.wantNothing("its time is not over")
-	d.after(1)
+	d.advance(1)
 	d.wantSettled(1, TimedOut, Unknown)
 }
 
 // Guarantees: G-0003.15
 func TestLimitHoldsWhileThePeerIsServed(t *testing.T) {
 	d := driveReady(t, Options{})
-	d.patient(1)
-	d.asksBack(transport.Main, 7)
-	d.forget()
-	d.after(time.Minute - 1)
+	d.callWithLimit(1)
+	d.nestedRequest(transport.Main, 7)
+	d.dropEffects()
+	d.advance(time.Minute - 1)
 	d.wantNothing("its limit is not reached")
-	d.after(1)
+	d.advance(1)
 	d.wantSettled(1, TimedOut, Unknown)
 }
 
 // Guarantees: G-0003.15
 func TestTimeoutRunsOnAfterACancellation(t *testing.T) {
 	d := driveReady(t, Options{})
-	d.patient(1)
-	d.asksBack(transport.Main, 7)
-	d.after(30 * time.Second)
+	d.callWithLimit(1)
+	d.nestedRequest(transport.Main, 7)
+	d.advance(30 * time.Second)
 	d.cancel(7)
-	d.forget()
-	d.after(10 * time.Second)
+	d.dropEffects()
+	d.advance(10 * time.Second)
 	d.wantSettled(1, TimedOut, Unknown)
 }
 
@@ -68,16 +68,16 @@ func TestTimeoutRunsOnAfterACancellation(t *testing.T) {
 func TestProgressWhileThePeerIsServed(t *testing.T) {
 	d := driveReady(t, Options{})
 	d.calls[1] = new(call)
-	d.own(event{kind: callMade, timeout: 10 * time.Second, limit: time.Minute, restarts: true, out: returned(d.frame(1))})
-	d.after(9 * time.Second)
-	in := d.asksBack(transport.Main, 7)
-	d.own(event{kind: progressed, id: 1, frames: 1})
-	d.after(20 * time.Second)
+	d.stepCurrent(event{kind: callMade, timeout: 10 * time.Second, limit: time.Minute, restarts: true, out: returned(d.frame(1))})
+	d.advance(9 * time.Second)
+	in := d.nestedRequest(transport.Main, 7)
+	d.stepCurrent(event{kind: progressed, id: 1, frames: 1})
+	d.advance(20 * time.Second)
 	d.handled(in)
-	d.forget()
-	d.after(10*time.Second - 1)
+	d.dropEffects()
+	d.advance(10*time.Second - 1)
 	d.wantNothing("progress has begun its timeout anew")
-	d.after(1)
+	d.advance(1)
 	d.wantSettled(1, TimedOut, Unknown)
 }
 
@@ -87,16 +87,16 @@ func TestProgressWhileThePeerIsServed(t *testing.T) {
 // Guarantees: G-0003.15
 func TestOtherTimeoutsRunOn(t *testing.T) {
 	d := driveReady(t, Options{})
-	d.patient(1)
-	d.own(event{kind: streamOpened, stream: 1, id: 1})
-	d.patient(2) // on Main, as it seems
-	d.asksBack(1, 7)
-	d.patient(3)
-	d.forget()
-	d.after(10 * time.Second)
+	d.callWithLimit(1)
+	d.stepCurrent(event{kind: streamOpened, stream: 1, id: 1})
+	d.callWithLimit(2) // on Main, as it seems
+	d.nestedRequest(1, 7)
+	d.callWithLimit(3)
+	d.dropEffects()
+	d.advance(10 * time.Second)
 	d.wantSettled(2, TimedOut, Unknown)
 	d.wantSettled(3, TimedOut, Unknown)
-	d.after(50 * time.Second)
+	d.advance(50 * time.Second)
 	d.wantSettled(1, TimedOut, Unknown)
 }
 
@@ -105,12 +105,12 @@ func TestOtherTimeoutsRunOn(t *testing.T) {
 // Guarantees: G-0003.15
 func TestTimeoutRunsOnOnceItsStreamIsOpened(t *testing.T) {
 	d := driveReady(t, Options{})
-	d.patient(1)
-	d.asksBack(transport.Main, 7)
-	d.after(20 * time.Second)
-	d.own(event{kind: streamOpened, stream: 1, id: 1})
-	d.forget()
-	d.after(10 * time.Second)
+	d.callWithLimit(1)
+	d.nestedRequest(transport.Main, 7)
+	d.advance(20 * time.Second)
+	d.stepCurrent(event{kind: streamOpened, stream: 1, id: 1})
+	d.dropEffects()
+	d.advance(10 * time.Second)
 	d.wantSettled(1, TimedOut, Unknown)
 }
 
@@ -119,10 +119,10 @@ func TestTimeoutRunsOnOnceItsStreamIsOpened(t *testing.T) {
 // Guarantees: G-0003.15
 func TestOrdinaryRequestPutsNothingOff(t *testing.T) {
 	d := driveReady(t, Options{})
-	d.patient(1)
+	d.callWithLimit(1)
 	d.request(7)
-	d.forget()
-	d.after(10 * time.Second)
+	d.dropEffects()
+	d.advance(10 * time.Second)
 	d.wantSettled(1, TimedOut, Unknown)
 }
 
@@ -131,17 +131,17 @@ func TestOrdinaryRequestPutsNothingOff(t *testing.T) {
 // Guarantees: G-0003.15
 func TestAnswerToAnOrdinaryRequestResumesNothing(t *testing.T) {
 	d := driveReady(t, Options{})
-	d.patient(1)
-	nested := d.asksBack(transport.Main, 7)
+	d.callWithLimit(1)
+	nested := d.nestedRequest(transport.Main, 7)
 	d.handled(d.request(8))
-	d.forget()
-	d.after(30 * time.Second)
+	d.dropEffects()
+	d.advance(30 * time.Second)
 	d.wantNothing("the peer is served still")
 	d.handled(nested)
-	d.forget()
-	d.after(10*time.Second - 1)
+	d.dropEffects()
+	d.advance(10*time.Second - 1)
 	d.wantNothing("its time is not over")
-	d.after(1)
+	d.advance(1)
 	d.wantSettled(1, TimedOut, Unknown)
 }
 
@@ -150,10 +150,10 @@ func TestAnswerToAnOrdinaryRequestResumesNothing(t *testing.T) {
 // Guarantees: G-0003.15
 func TestTimeoutOfWhatWasNotSentRunsOn(t *testing.T) {
 	d := driveReady(t, Options{})
-	d.patient(1)
+	d.callWithLimit(1)
 	d.busy(d.frame(1))
-	d.asksBack(transport.Main, 7)
-	d.forget()
+	d.nestedRequest(transport.Main, 7)
+	d.dropEffects()
 	d.now += 10 * time.Second
 	d.step(event{kind: tick, random: 0.5, moved: true})
 	d.wantSettled(1, TimedOut, NotSent)
@@ -162,11 +162,11 @@ func TestTimeoutOfWhatWasNotSentRunsOn(t *testing.T) {
 // Guarantees: G-0003.15
 func TestTimeoutGoesOnNoLongerThanItsLimit(t *testing.T) {
 	d := driveReady(t, Options{})
-	d.patient(1)
-	in := d.asksBack(transport.Main, 7)
-	d.after(55 * time.Second)
+	d.callWithLimit(1)
+	in := d.nestedRequest(transport.Main, 7)
+	d.advance(55 * time.Second)
 	d.handled(in)
-	d.forget()
-	d.after(5 * time.Second)
+	d.dropEffects()
+	d.advance(5 * time.Second)
 	d.wantSettled(1, TimedOut, Unknown)
 }

@@ -11,22 +11,22 @@ import (
 
 // streamOpened reports a stream: of our request with that id, or of the peer's.
 func (d *driver) streamOpened(number transport.Stream, id int64) {
-	d.own(event{kind: streamOpened, stream: number, id: id})
+	d.stepCurrent(event{kind: streamOpened, stream: number, id: id})
 }
 
 func (d *driver) streamLost(number transport.Stream) {
-	d.own(event{kind: streamLost, stream: number, particulars: &particulars{reason: Reason{StreamLost, transport.ErrPeerClosed}}})
+	d.stepCurrent(event{kind: streamLost, stream: number, particulars: &particulars{reason: Reason{StreamLost, transport.ErrPeerClosed}}})
 }
 
-func (d *driver) streamCut(number transport.Stream, delay time.Duration) {
-	d.own(event{kind: streamLost, stream: number, resumable: true, timeout: delay, random: 0.5})
+func (d *driver) cutStream(number transport.Stream, delay time.Duration) {
+	d.stepCurrent(event{kind: streamLost, stream: number, resumable: true, timeout: delay, random: 0.5})
 }
 
-// ask opens a stream that the peer has begun, and brings its one request.
-func (d *driver) ask(number transport.Stream, id int64) *Incoming {
+// requestOnStream opens a stream that the peer has begun, and brings its one request.
+func (d *driver) requestOnStream(number transport.Stream, id int64) *Incoming {
 	d.streamOpened(number, 0)
 	in := &Incoming{Method: "work", key: incomingKey{number, jsonrpc.IntegerID(id)}}
-	d.own(event{kind: requested, incoming: in, stream: number, frames: 1, last: true})
+	d.stepCurrent(event{kind: requested, incoming: in, stream: number, frames: 1, last: true})
 	return in
 }
 
@@ -55,14 +55,14 @@ func TestEachStreamHasCreditOfItsOwn(t *testing.T) {
 	d.wantTransmit(1)
 	d.streamOpened(7, 1)
 	d.wantGrantOn(7, 3)
-	d.own(event{kind: notified, incoming: &Incoming{}, stream: 7, frames: 1})
+	d.stepCurrent(event{kind: notified, incoming: &Incoming{}, stream: 7, frames: 1})
 	d.want(notify)
 	d.wantGrantOn(7, 1)
-	d.own(event{kind: notified, incoming: &Incoming{}, frames: 1})
+	d.stepCurrent(event{kind: notified, incoming: &Incoming{}, frames: 1})
 	d.want(notify)
 	d.wantGrantOn(transport.Main, 1)
 	d.wantCredit(2 * 3)
-	d.own(event{kind: replied, id: 1, stream: 7, frames: 1, last: true})
+	d.stepCurrent(event{kind: replied, id: 1, stream: 7, frames: 1, last: true})
 	d.wantSettled(1, Answered, Sent)
 	d.wantNothing("a stream that is over gets no credit")
 	d.wantCredit(3)
@@ -73,14 +73,14 @@ func TestEachStreamHasCreditOfItsOwn(t *testing.T) {
 func TestACompleteStreamHasNoCredit(t *testing.T) {
 	d := driveReady(t, Options{Credit: 3})
 	d.streamOpened(7, 0)
-	d.forget()
+	d.dropEffects()
 	d.wantCredit(2 * 3)
 	asked := &Incoming{key: incomingKey{stream: 7, id: jsonrpc.IntegerID(1)}}
 	for range 2 { // a link may say twice that it is the last
-		d.own(event{kind: requested, incoming: asked, stream: 7, frames: 1, last: true})
+		d.stepCurrent(event{kind: requested, incoming: asked, stream: 7, frames: 1, last: true})
 		d.wantCredit(3)
 	}
-	d.forget()
+	d.dropEffects()
 	d.streamLost(7)
 	d.wantCredit(3)
 }
@@ -99,7 +99,7 @@ func TestLostStreamSettlesItsOwnRequestAlone(t *testing.T) {
 		d.call(id+1, 0)
 		d.streamOpened(transport.Stream(id+1), id+1)
 	}
-	d.forget()
+	d.dropEffects()
 	d.streamLost(1)
 	if fx := d.wantSettled(1, LinkLost, Unknown); !errors.Is(fx.err, transport.ErrPeerClosed) {
 		t.Fatalf("the caller was told: %v", fx.err)
@@ -120,8 +120,8 @@ func TestStreamWithoutAnAnswerSettlesItsRequest(t *testing.T) {
 	d := driveReady(t, Options{})
 	d.call(1, 0)
 	d.streamOpened(1, 1)
-	d.forget()
-	d.own(event{kind: replied, id: 99, stream: 1, frames: 1, last: true})
+	d.dropEffects()
+	d.stepCurrent(event{kind: replied, id: 99, stream: 1, frames: 1, last: true})
 	d.want(unknown)
 	d.wantSettled(1, LinkLost, Unknown)
 }
@@ -131,27 +131,27 @@ func TestCutStreamIsTakenUpAgain(t *testing.T) {
 	d := driveReady(t, Options{BackoffMin: time.Second})
 	d.call(1, time.Hour)
 	d.streamOpened(5, 1)
-	d.forget()
+	d.dropEffects()
 	for _, wait := range []time.Duration{time.Second, 2 * time.Second} { // random is in the middle: no jitter
-		d.streamCut(5, 0)
+		d.cutStream(5, 0)
 		d.wantNothing("the request stays pending")
 		if got := d.core.streams.deadline() - d.now; wait == time.Second && got < wait || got > wait+wait/5 {
 			t.Fatalf("the stream is taken up after %v, not about %v", got, wait)
 		}
-		d.atDeadline()
+		d.advanceToDeadline()
 		if fx := d.want(resumeStream); fx.stream != 5 {
 			t.Fatalf("stream %d was taken up", fx.stream)
 		}
 	}
-	d.own(event{kind: progressed, id: 1, stream: 5, frames: 1})
-	d.forget()
-	d.streamCut(5, time.Minute)
+	d.stepCurrent(event{kind: progressed, id: 1, stream: 5, frames: 1})
+	d.dropEffects()
+	d.cutStream(5, time.Minute)
 	if got := d.core.streams.deadline() - d.now; got != time.Minute {
 		t.Fatalf("the peer has asked for a minute, the stream is taken up after %v", got)
 	}
 	d.streamLost(5)
 	d.wantSettled(1, LinkLost, Unknown)
-	d.after(time.Minute)
+	d.advance(time.Minute)
 	d.wantNothing("the stream is over")
 }
 
@@ -159,21 +159,21 @@ func TestCutStreamIsTakenUpAgain(t *testing.T) {
 func TestCutStreamStartsItsBackoffAnewOnceItHasBroughtSomething(t *testing.T) {
 	d := driveReady(t, Options{BackoffMin: time.Second})
 	for range 3 {
-		d.streamCut(transport.Main, 0)
-		d.atDeadline()
+		d.cutStream(transport.Main, 0)
+		d.advanceToDeadline()
 	}
-	d.own(event{kind: notified, incoming: &Incoming{}, frames: 1})
-	d.forget()
-	d.streamCut(transport.Main, 0)
-	d.streamCut(transport.Main, 0) // said twice, meant once
+	d.stepCurrent(event{kind: notified, incoming: &Incoming{}, frames: 1})
+	d.dropEffects()
+	d.cutStream(transport.Main, 0)
+	d.cutStream(transport.Main, 0) // said twice, meant once
 	if got := d.core.streams.deadline() - d.now; got > 2*time.Second {
 		t.Fatalf("the stream is taken up after %v", got)
 	}
-	d.atDeadline()
+	d.advanceToDeadline()
 	d.want(resumeStream)
 	d.wantNothing("it is taken up once")
-	d.streamCut(transport.Main, 0)
-	d.lost()
+	d.cutStream(transport.Main, 0)
+	d.loseLink()
 	if d.core.streams.deadline() != 0 {
 		t.Fatal("a stream of a link that is over is to be taken up")
 	}
@@ -185,8 +185,8 @@ func TestAbandonedRequestEndsItsStream(t *testing.T) {
 	d.call(1, time.Second)
 	d.streamOpened(1, 1)
 	d.call(2, time.Second)
-	d.forget()
-	d.after(time.Second)
+	d.dropEffects()
+	d.advance(time.Second)
 	d.wantSettled(1, TimedOut, Unknown)
 	d.wantTransmit(0) // the dialect's word for it
 	d.wantEnded(1)
@@ -202,22 +202,22 @@ func TestFailedRequestTakesItsStreamAlong(t *testing.T) {
 	d := driveReady(t, Options{})
 	d.call(1, 0)
 	d.streamOpened(1, 1)
-	d.forget()
-	d.own(event{kind: failed, out: &outboundFrame{id: 1}, err: errors.New("refused"), unsent: true})
+	d.dropEffects()
+	d.stepCurrent(event{kind: failed, out: &outboundFrame{id: 1}, err: errors.New("refused"), unsent: true})
 	d.wantSettled(1, Refused, NotSent)
 	if len(d.core.streams.others) > 0 {
 		t.Fatal("its stream is still there")
 	}
 	d.call(2, 0)
 	d.wantTransmit(2)
-	d.own(event{kind: failed, out: &outboundFrame{id: 2}, err: errors.New("reset")})
+	d.stepCurrent(event{kind: failed, out: &outboundFrame{id: 2}, err: errors.New("reset")})
 	d.wantSettled(2, LinkLost, Unknown)
 }
 
 // Guarantees: G-0019.5
 func TestLastAnswerEndsItsStream(t *testing.T) {
 	d := driveAcceptor(t, Options{})
-	in := d.ask(3, 1)
+	in := d.requestOnStream(3, 1)
 	d.wantGrantOn(3, 1)
 	d.want(serve)
 	d.answer(in)
@@ -237,9 +237,9 @@ func TestBatchIsAnsweredOnOneStream(t *testing.T) {
 	var batch []*Incoming
 	for id := range int64(2) {
 		in := &Incoming{key: incomingKey{3, jsonrpc.IntegerID(id)}}
-		d.own(event{kind: requested, incoming: in, stream: 3})
+		d.stepCurrent(event{kind: requested, incoming: in, stream: 3})
 		batch = append(batch, in)
-		d.forget()
+		d.dropEffects()
 		if id == 0 {
 			d.answer(in) // before the rest of the batch was read
 			if d.wantReply().last {
@@ -247,7 +247,7 @@ func TestBatchIsAnsweredOnOneStream(t *testing.T) {
 			}
 		}
 	}
-	d.own(event{kind: probed, stream: 3, frames: 1, last: true, out: &outboundFrame{stream: 3, reply: true}})
+	d.stepCurrent(event{kind: probed, stream: 3, frames: 1, last: true, out: &outboundFrame{stream: 3, reply: true}})
 	if d.wantReply().last {
 		t.Fatal("the stream was ended with a request unanswered")
 	}
@@ -261,18 +261,18 @@ func TestBatchIsAnsweredOnOneStream(t *testing.T) {
 func TestStreamThatIsOwedNothingIsEnded(t *testing.T) {
 	d := driveAcceptor(t, Options{})
 	d.streamOpened(1, 0)
-	d.forget()
-	d.own(event{kind: notified, incoming: &Incoming{}, stream: 1, frames: 1, last: true})
+	d.dropEffects()
+	d.stepCurrent(event{kind: notified, incoming: &Incoming{}, stream: 1, frames: 1, last: true})
 	d.want(notify)
 	d.wantEnded(1)
-	in := d.ask(2, 1)
-	d.forget()
-	d.own(event{kind: cancelled, frames: 1, incoming: &Incoming{key: incomingKey{id: in.key.id}}})
+	in := d.requestOnStream(2, 1)
+	d.dropEffects()
+	d.stepCurrent(event{kind: cancelled, frames: 1, incoming: &Incoming{key: incomingKey{id: in.key.id}}})
 	if fx := d.want(cancelServing); fx.incoming != in {
 		t.Fatal("another request was cancelled")
 	}
 	d.wantEnded(2)
-	d.forget()
+	d.dropEffects()
 	d.answer(in)
 	d.wantNothing("nobody wants the answer")
 }
@@ -280,8 +280,8 @@ func TestStreamThatIsOwedNothingIsEnded(t *testing.T) {
 // Guarantees: G-0019.2
 func TestLostStreamCancelsWhatItHasBrought(t *testing.T) {
 	d := driveAcceptor(t, Options{MaxServing: 1})
-	served, waiting, other := d.ask(1, 1), d.ask(2, 1), d.ask(3, 1)
-	d.forget()
+	served, waiting, other := d.requestOnStream(1, 1), d.requestOnStream(2, 1), d.requestOnStream(3, 1)
+	d.dropEffects()
 	d.streamLost(1)
 	if fx := d.want(cancelServing); fx.incoming != served {
 		t.Fatal("another request was cancelled")
@@ -298,12 +298,12 @@ func TestLostStreamCancelsWhatItHasBrought(t *testing.T) {
 // Guarantees: G-0019.8
 func TestCancellationIsOfItsOwnStreamUnlessOnMain(t *testing.T) {
 	d := driveAcceptor(t, Options{})
-	d.ask(1, 5)
-	d.ask(2, 6)
-	d.forget()
-	d.own(event{kind: cancelled, stream: 2, incoming: &Incoming{key: incomingKey{2, jsonrpc.IntegerID(5)}}})
+	d.requestOnStream(1, 5)
+	d.requestOnStream(2, 6)
+	d.dropEffects()
+	d.stepCurrent(event{kind: cancelled, stream: 2, incoming: &Incoming{key: incomingKey{2, jsonrpc.IntegerID(5)}}})
 	d.wantNothing("it names a request of another stream")
-	d.own(event{kind: cancelled, incoming: &Incoming{key: incomingKey{transport.Main, jsonrpc.IntegerID(5)}}})
+	d.stepCurrent(event{kind: cancelled, incoming: &Incoming{key: incomingKey{transport.Main, jsonrpc.IntegerID(5)}}})
 	if fx := d.want(cancelServing); fx.incoming.key.stream != 1 {
 		t.Fatalf("the request of stream %d was cancelled", fx.incoming.key.stream)
 	}
@@ -313,9 +313,9 @@ func TestCancellationIsOfItsOwnStreamUnlessOnMain(t *testing.T) {
 func TestStreamingRequestsOfThePeerAreCountedApart(t *testing.T) {
 	d := driveAcceptor(t, Options{MaxServing: 1, MaxStreaming: 1})
 	stays := &Incoming{streaming: true, key: incomingKey{id: jsonrpc.IntegerID(1)}}
-	d.own(event{kind: requested, incoming: stays})
+	d.stepCurrent(event{kind: requested, incoming: stays})
 	d.want(serve)
-	d.own(event{kind: requested, incoming: &Incoming{streaming: true, key: incomingKey{id: jsonrpc.IntegerID(2)}}})
+	d.stepCurrent(event{kind: requested, incoming: &Incoming{streaming: true, key: incomingKey{id: jsonrpc.IntegerID(2)}}})
 	d.wantReply() // refused
 	work := d.request(3)
 	d.want(serve)
@@ -329,7 +329,7 @@ func TestStreamingRequestsOfThePeerAreCountedApart(t *testing.T) {
 	d.wantNothing("a request is still being served")
 	d.answer(work)
 	d.wantReply()
-	d.atDeadline()
+	d.advanceToDeadline()
 	d.wantTransition(Closing, Drained)
 }
 
@@ -337,9 +337,9 @@ func TestStreamingRequestsOfThePeerAreCountedApart(t *testing.T) {
 func TestStreamingRequestsOfOursEndFirst(t *testing.T) {
 	d := driveReady(t, Options{Dialect: cancels{}})
 	d.calls[1] = new(call)
-	d.own(event{kind: callMade, streaming: true, out: returned(d.frame(1))})
+	d.stepCurrent(event{kind: callMade, streaming: true, out: returned(d.frame(1))})
 	d.call(2, 0)
-	d.forget()
+	d.dropEffects()
 	d.drain(time.Minute)
 	if fx := d.wantSettled(1, ShutDown, Unknown); fx.err != ErrDraining {
 		t.Fatalf("the caller was told: %v", fx.err)
@@ -357,9 +357,9 @@ func TestStreamingRequestsOfOursEndFirst(t *testing.T) {
 func TestStreamingRequestsOfOursMayBeEndedByThePeer(t *testing.T) {
 	d := driveReady(t, Options{})
 	d.calls[1] = new(call)
-	d.own(event{kind: callMade, streaming: true, out: returned(d.frame(1))})
+	d.stepCurrent(event{kind: callMade, streaming: true, out: returned(d.frame(1))})
 	d.call(2, 0)
-	d.forget()
+	d.dropEffects()
 	d.cancel(2)
 	d.wantGrant(1)
 	d.cancel(1)
@@ -377,14 +377,14 @@ func TestEndOfAStreamDoesNotOvertakeItsAnswer(t *testing.T) {
 	d := driveAcceptor(t, Options{})
 	d.streamOpened(4, 0)
 	in := &Incoming{key: incomingKey{4, jsonrpc.IntegerID(1)}}
-	d.own(event{kind: requested, incoming: in, stream: 4, frames: 1})
-	d.forget()
+	d.stepCurrent(event{kind: requested, incoming: in, stream: 4, frames: 1})
+	d.dropEffects()
 	d.answer(in)
 	d.busy(d.wantReply())
-	d.own(event{kind: notified, incoming: &Incoming{}, stream: 4, frames: 1, last: true})
+	d.stepCurrent(event{kind: notified, incoming: &Incoming{}, stream: 4, frames: 1, last: true})
 	d.want(notify)
 	d.wantNothing("an answer waits for the link to have room")
-	d.own(event{kind: writable})
+	d.stepCurrent(event{kind: writable})
 	if out := d.wantReply(); !out.last {
 		t.Fatal("the answer does not end its stream")
 	}
@@ -402,16 +402,16 @@ func TestAnsweredRequestLeavesNoStream(t *testing.T) {
 			d := driveReady(t, Options{})
 			d.call(1, 0)
 			d.streamOpened(6, 1)
-			d.forget()
-			d.own(ev)
+			d.dropEffects()
+			d.stepCurrent(ev)
 			d.wantSettled(1, Answered, Sent)
 			d.wantEnded(6)
 		})
 	}
 }
 
-// congested returns a Conn whose link takes no answers, so that credit waits.
-func congested(t *testing.T) *driver {
+// driveCongested returns a Conn whose link takes no answers, so that credit waits.
+func driveCongested(t *testing.T) *driver {
 	t.Helper()
 	d := driveAcceptor(t, Options{})
 	for range repliesHigh {
@@ -420,22 +420,22 @@ func congested(t *testing.T) *driver {
 	return d
 }
 
-// relieve lets the link take the answers, and looks past them.
-func (d *driver) relieve() {
-	d.forget()
-	d.own(event{kind: writable})
-	d.lookPast(transmit)
+// linkWritable lets the link take the answers, and looks past them.
+func (d *driver) linkWritable() {
+	d.dropEffects()
+	d.stepCurrent(event{kind: writable})
+	d.dropEffectsOf(transmit)
 }
 
 // Guarantees: G-0019.1
 func TestStreamThatIsOverIsOwedNoCredit(t *testing.T) {
-	d := congested(t)
+	d := driveCongested(t)
 	for _, number := range []transport.Stream{1, 2} {
 		d.streamOpened(number, 0)
-		d.own(event{kind: notified, incoming: &Incoming{}, stream: number, frames: 1})
+		d.stepCurrent(event{kind: notified, incoming: &Incoming{}, stream: number, frames: 1})
 	}
 	d.streamLost(1)
-	d.relieve()
+	d.linkWritable()
 	d.want(stallEnded)
 	d.wantGrantOn(2, 1)
 	d.wantNothing("the other is over")
@@ -453,11 +453,11 @@ func TestCutStreamIsTakenUpWhenThePeerSays(t *testing.T) {
 	d := driveReady(t, Options{BackoffMin: time.Second})
 	cut := func(brought bool, want time.Duration) {
 		t.Helper()
-		d.own(event{kind: streamLost, resumable: true, heard: brought, timeout: asked, random: 0.5})
+		d.stepCurrent(event{kind: streamLost, resumable: true, heard: brought, timeout: asked, random: 0.5})
 		if got := d.core.streams.deadline() - d.now; got != want {
 			t.Fatalf("the stream is taken up after %v, want %v", got, want)
 		}
-		d.atDeadline()
+		d.advanceToDeadline()
 		d.want(resumeStream)
 	}
 	cut(false, asked)
@@ -474,7 +474,7 @@ func TestCutStreamIsTakenUpWhenThePeerSays(t *testing.T) {
 // Guarantees: G-0019.1
 func TestMainStreamIsNeverComplete(t *testing.T) {
 	d := driveReady(t, Options{})
-	d.own(event{kind: notified, incoming: &Incoming{}, frames: 1, last: true})
+	d.stepCurrent(event{kind: notified, incoming: &Incoming{}, frames: 1, last: true})
 	d.want(notify)
 	d.wantGrantOn(transport.Main, 1)
 }
@@ -484,11 +484,11 @@ func TestStreamsAreTakenUpWhenEachIsDue(t *testing.T) {
 	d := driveReady(t, Options{})
 	d.streamOpened(1, 0)
 	d.streamOpened(2, 0)
-	d.forget()
-	d.streamCut(1, 2*time.Minute)
-	d.streamCut(2, time.Minute)
+	d.dropEffects()
+	d.cutStream(1, 2*time.Minute)
+	d.cutStream(2, time.Minute)
 	for _, number := range []transport.Stream{2, 1} {
-		d.atDeadline()
+		d.advanceToDeadline()
 		if fx := d.want(resumeStream); fx.stream != number {
 			t.Fatalf("stream %d was taken up, want %d", fx.stream, number)
 		}
@@ -502,9 +502,9 @@ func TestStreamsAreTakenUpWhenEachIsDue(t *testing.T) {
 // Guarantees: G-0019.3
 func TestSecondCutDoesNotPutOffTheResumption(t *testing.T) {
 	d := driveReady(t, Options{})
-	d.streamCut(transport.Main, time.Minute)
-	d.streamCut(transport.Main, time.Hour)
-	d.atDeadline()
+	d.cutStream(transport.Main, time.Minute)
+	d.cutStream(transport.Main, time.Hour)
+	d.advanceToDeadline()
 	d.want(resumeStream)
 	if d.now != time.Second+time.Minute {
 		t.Fatalf("it is taken up at %v", d.now)
@@ -517,8 +517,8 @@ func TestAnswerThatEndsAnotherStreamEndsItsOwn(t *testing.T) {
 	d.call(1, 0)
 	d.streamOpened(6, 1)
 	d.streamOpened(7, 0)
-	d.forget()
-	d.own(event{kind: replied, id: 1, frames: 1, stream: 7, last: true})
+	d.dropEffects()
+	d.stepCurrent(event{kind: replied, id: 1, frames: 1, stream: 7, last: true})
 	d.wantSettled(1, Answered, Sent)
 	d.wantEnded(6)
 	d.wantEnded(7)
@@ -530,18 +530,18 @@ func TestAnswerThatEndsAnotherStreamEndsItsOwn(t *testing.T) {
 // Guarantees: G-0019.6
 func TestCallThatWaitsForTheLinkEndsWithItsStream(t *testing.T) {
 	d := driveAcceptor(t, Options{})
-	d.ask(3, 7)
-	d.forget()
+	d.requestOnStream(3, 7)
+	d.dropEffects()
 	d.calls[1] = new(call)
 	out := d.frame(1)
 	out.stream = 3
-	d.own(event{kind: callMade, serving: true, out: returned(out)})
+	d.stepCurrent(event{kind: callMade, serving: true, out: returned(out)})
 	d.busy(d.wantTransmit(1))
 	d.streamLost(3)
 	d.want(cancelServing)
 	d.wantSettled(1, LinkLost, NotSent)
-	d.forget()
-	d.own(event{kind: writable})
+	d.dropEffects()
+	d.stepCurrent(event{kind: writable})
 	if d.count(transmit) > 0 {
 		t.Error("it was sent all the same")
 	}

@@ -13,13 +13,13 @@ import (
 func TestStuckHandlerLosesItsPlace(t *testing.T) {
 	d := driveReady(t, Options{MaxServing: 1, CancelGrace: time.Minute})
 	first := d.request(1)
-	d.after(time.Second)
+	d.advance(time.Second)
 	d.cancel(1)
 	second := d.request(2)
-	d.forget()
-	d.after(time.Minute - 1)
+	d.dropEffects()
+	d.advance(time.Minute - 1)
 	d.wantNothing("the grace is not over")
-	d.atDeadline()
+	d.advanceToDeadline()
 	if fx := d.want(stuck); fx.incoming != first {
 		t.Fatalf("%+v is stuck", fx.incoming)
 	}
@@ -46,11 +46,11 @@ func TestHandlerHasAGraceToReturn(t *testing.T) {
 	d := driveReady(t, Options{CancelGrace: time.Minute})
 	first, second := d.request(1), d.request(2)
 	d.cancel(1)
-	d.after(time.Second)
+	d.advance(time.Second)
 	d.cancel(2)
 	d.handled(first)
-	d.forget()
-	d.atDeadline()
+	d.dropEffects()
+	d.advanceToDeadline()
 	if fx := d.want(stuck); fx.incoming != second {
 		t.Fatalf("%+v is stuck", fx.incoming)
 	}
@@ -68,16 +68,16 @@ func TestStuckHandlerFreesItsPlace(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := driveReady(t, Options{MaxStreaming: 1})
-			d.own(event{kind: requested, frames: 1, incoming: request})
+			d.stepCurrent(event{kind: requested, frames: 1, incoming: request})
 			d.cancel(1)
-			d.atDeadline()
-			d.forget()
+			d.advanceToDeadline()
+			d.dropEffects()
 			next := &Incoming{key: incomingKey{id: jsonrpc.IntegerID(2)}, exclusive: request.exclusive, streaming: request.streaming}
-			d.own(event{kind: requested, frames: 1, incoming: next})
+			d.stepCurrent(event{kind: requested, frames: 1, incoming: next})
 			if fx := d.want(serve); fx.incoming != next {
 				t.Fatalf("%+v is served", fx.incoming)
 			}
-			d.forget()
+			d.dropEffects()
 			d.handled(request)
 			d.handled(next)
 			d.wantReply()
@@ -97,22 +97,22 @@ func TestStuckHandlersAreBounded(t *testing.T) {
 	for id := range int64(stuckPerPlace*places + places) {
 		in := incomingRequest(id)
 		in.size = 10
-		d.own(event{kind: requested, incoming: in, frames: 1})
+		d.stepCurrent(event{kind: requested, incoming: in, frames: 1})
 		d.cancel(id)
 		if all = append(all, in); len(all)%places == 0 && d.core.deadline() != 0 {
-			d.atDeadline()
+			d.advanceToDeadline()
 		}
 	}
 	if in := &d.core.incoming; in.stuck != stuckPerPlace*places || in.len() != places || in.bytes != 10*len(all) {
 		t.Fatalf("%d are stuck, %d count, %d bytes are held", in.stuck, in.len(), in.bytes)
 	}
 	waiting := d.request(1000)
-	d.forget()
-	d.after(time.Hour)
+	d.dropEffects()
+	d.advance(time.Hour)
 	d.wantNothing("as many are stuck as may be")
 	d.handled(all[0])
 	d.wantNothing("one that did not count has returned")
-	d.atDeadline()
+	d.advanceToDeadline()
 	d.want(stuck)
 	if fx := d.want(serve); fx.incoming != waiting {
 		t.Fatalf("%+v is served", fx.incoming)
@@ -134,8 +134,8 @@ func TestDrainDoesNotWaitForStuckHandlers(t *testing.T) {
 	d.request(1)
 	d.cancel(1)
 	d.drain(time.Hour)
-	d.forget()
-	d.atDeadline()
+	d.dropEffects()
+	d.advanceToDeadline()
 	d.want(stuck)
 	d.wantTransition(Closing, Drained)
 }
