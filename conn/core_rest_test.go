@@ -9,7 +9,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// driveParked returns the core of a Conn that has parked after some work.
+// driveParked returns the core of a Conn that has done some work and then parked.
 func driveParked(t *testing.T, work func(*driver)) *driver {
 	t.Helper()
 	d := driveReady(t, Options{})
@@ -18,7 +18,7 @@ func driveParked(t *testing.T, work func(*driver)) *driver {
 	return d
 }
 
-// driveUnparked returns the core of a Conn after some work, and a rest.
+// driveUnparked returns the core of a Conn that has done some work, parked, and unparked.
 func driveUnparked(t *testing.T, work func(*driver)) *driver {
 	t.Helper()
 	d := driveParked(t, work)
@@ -27,7 +27,7 @@ func driveUnparked(t *testing.T, work func(*driver)) *driver {
 	return d
 }
 
-// If nothing is under way, a parked core knows nothing of messages but the highest id.
+// If nothing is under way, a parked core keeps nothing about messages but the highest id.
 //
 // Guarantees: G-0063.1
 func TestIdleCoreGivesItsTrafficAway(t *testing.T) {
@@ -37,7 +37,7 @@ func TestIdleCoreGivesItsTrafficAway(t *testing.T) {
 		d.handled(d.request(2))
 	})
 	if d.core.traffic != nil || d.core.deadline() != 0 {
-		t.Errorf("it keeps %+v, and has a deadline at %v", d.core.traffic, d.core.deadline())
+		t.Errorf("it keeps %+v and has a deadline at %v, want neither", d.core.traffic, d.core.deadline())
 	}
 	d.core.unpark(new(scratch))
 	d.dropEffects()
@@ -45,6 +45,7 @@ func TestIdleCoreGivesItsTrafficAway(t *testing.T) {
 	d.want(late)
 }
 
+// A parked core holds no memory for requests, effects and streams.
 func TestIdleCoreHoldsNothing(t *testing.T) {
 	d := driveParked(t, func(d *driver) {
 		d.call(1, time.Minute)
@@ -56,15 +57,17 @@ func TestIdleCoreHoldsNothing(t *testing.T) {
 	})
 	c := d.core
 	if c.out != nil || c.pending.byID != nil || c.pending.free != nil || c.incoming.serving != nil {
-		t.Errorf("requests: %+v, %+v, %d effects", c.pending, c.incoming, cap(c.out))
+		t.Errorf("it holds requests %+v, %+v and %d effects, want none", c.pending, c.incoming, cap(c.out))
 	}
 	if c.streams.others != nil || c.streams.owed != nil || c.streams.cut != nil {
-		t.Errorf("streams: %+v", c.streams)
+		t.Errorf("it holds streams %+v, want none", c.streams)
 	}
 }
 
+// What was under way before a core parked goes on after it unparked.
+//
 // Guarantees: G-0063.2
-func TestRestLosesNothing(t *testing.T) {
+func TestParkingLosesNothing(t *testing.T) {
 	congest := func(d *driver) {
 		for range repliesHigh {
 			d.busy(outboundFrame{reply: true})
@@ -117,20 +120,21 @@ func TestRestLosesNothing(t *testing.T) {
 	}
 }
 
+// The slice of effects is used again unless a step has made it larger than maxEffects.
 func TestEffectsOfALargeStepAreNotKept(t *testing.T) {
 	for capacity, kept := range map[int]bool{maxEffects: true, maxEffects + 1: false} {
 		c := core{traffic: &traffic{out: make([]effect, 1, capacity)}}
 		if c.clearEffects(); len(c.out) != 0 || (cap(c.out) == capacity) != kept {
-			t.Errorf("of %d effects %d are kept", capacity, cap(c.out))
+			t.Errorf("capacity %d: %d effects are kept, want reuse: %v", capacity, cap(c.out), kept)
 		}
 		parks := core{traffic: &traffic{out: make([]effect, 1, capacity)}}
 		if given := parks.park().effects; len(given) != 0 || (cap(given) == capacity) != kept {
-			t.Errorf("of %d effects %d are given to others", capacity, cap(given))
+			t.Errorf("capacity %d: %d effects are given to others, want reuse: %v", capacity, cap(given), kept)
 		}
 	}
 }
 
-// What a busy core had serves the next one that becomes busy.
+// The memory that a core gives up when it parks is used by the next one that becomes busy.
 func TestParkedCoreGivesItsMemoryAway(t *testing.T) {
 	busy := core{traffic: &traffic{streams: streams{owed: make([]*stream, 0, 1)}}}
 	busy.serve(&Incoming{})
@@ -138,24 +142,25 @@ func TestParkedCoreGivesItsMemoryAway(t *testing.T) {
 	busy.pending.byID = map[int64]*request{}
 	serving, effects := reflect.ValueOf(busy.incoming.serving).Pointer(), cap(busy.out)
 	if effects != fewEffects {
-		t.Errorf("a core begins with room for %d effects", effects)
+		t.Errorf("a core begins with capacity for %d effects, want %d", effects, fewEffects)
 	}
 	given := busy.park()
 	var next core
 	next.unpark(&given)
 	if got := reflect.ValueOf(next.incoming.serving).Pointer(); got != serving {
-		t.Error("the map of what is served is another one")
+		t.Error("the next core has another map of served requests, want the same")
 	}
 	if cap(next.streams.owed) != 1 || cap(next.out) != effects || next.pending.byID == nil {
-		t.Errorf("%d streams, %d effects, requests %v", cap(next.streams.owed), cap(next.out), next.pending.byID)
+		t.Errorf("the next core has %d streams, %d effects, requests %v; want 1, %d and a map",
+			cap(next.streams.owed), cap(next.out), next.pending.byID, effects)
 	}
 	if !reflect.ValueOf(given).IsZero() {
-		t.Errorf("what was taken is still there: %+v", given)
+		t.Errorf("the scratch still holds %+v, want nothing", given)
 	}
 }
 
-// Memory that has become large is of no use to others.
-func TestParkedCoreKeepsLargeMemoryFromOthers(t *testing.T) {
+// A core that parks does not give memory to others that has become too large.
+func TestParkedCoreDropsLargeMemory(t *testing.T) {
 	for n, gives := range map[int]bool{maxFree: true, maxFree + 1: false} {
 		c := core{traffic: new(traffic)}
 		for id := range n {
@@ -165,15 +170,15 @@ func TestParkedCoreKeepsLargeMemoryFromOthers(t *testing.T) {
 		c.serve(&Incoming{}) // few again
 		clear(c.incoming.serving)
 		if given := c.park(); (given.serving != nil) != gives || c.large {
-			t.Errorf("after %d requests at once: %v, large %v", n, given.serving != nil, c.large)
+			t.Errorf("after %d requests at once: map given %v, large %v; want %v, false", n, given.serving != nil, c.large, gives)
 		}
 		s := streams{owed: make([]*stream, 0, n)}
 		if owed := s.park(); (owed != nil) != gives {
-			t.Errorf("room for %d streams: %v", n, owed != nil)
+			t.Errorf("slice of %d streams given: %v, want %v", n, owed != nil, gives)
 		}
 		p := pending{byID: map[int64]*request{}, free: make([]*request, n-1)}
 		if given := p.park(); (given.byID != nil) != gives {
-			t.Errorf("%d requests that are free: %v", n-1, given.byID != nil)
+			t.Errorf("map given with %d free requests: %v, want %v", n-1, given.byID != nil, gives)
 		}
 	}
 }
@@ -195,7 +200,7 @@ func TestParkedCoreKeepsWhatIsUnderWay(t *testing.T) {
 		d := driveReady(t, Options{})
 		begin(d.core.traffic)
 		if d.core.park(); d.core.traffic == nil {
-			t.Errorf("%s: the core has given its traffic away", name)
+			t.Errorf("%s: the core has given its traffic away, want it kept", name)
 		}
 	}
 }

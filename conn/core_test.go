@@ -6,12 +6,15 @@ import (
 	"time"
 )
 
+// An initiator opens a link, runs the handshake, and is ready when that has succeeded. It then has
+// no deadline.
+//
 // Guarantees: G-0001.2
 func TestInitiatorBecomesReady(t *testing.T) {
 	d := drive(t, initiator, Options{})
 	d.start()
 	if fx := d.want(openLink); fx.epoch != 1 {
-		t.Fatalf("the first epoch is %d", fx.epoch)
+		t.Fatalf("the first epoch is %d, want 1", fx.epoch)
 	}
 	d.open()
 	d.wantTransition(Initializing, LinkOpened)
@@ -20,12 +23,14 @@ func TestInitiatorBecomesReady(t *testing.T) {
 	d.want(handshake)
 	d.handshaken()
 	d.wantTransition(Ready, Handshaken)
-	d.wantNothing("the handshake is all")
+	d.wantNothing("the handshake is done")
 	if due := d.core.deadline(); due != 0 {
-		t.Fatalf("an idle Conn wants a tick at %v", due)
+		t.Fatalf("an idle Conn has a deadline at %v, want none", due)
 	}
 }
 
+// An acceptor runs no handshake: it is ready once its link is attached.
+//
 // Guarantees: G-0001.2
 func TestAcceptorIsReadyOnceAttached(t *testing.T) {
 	d := drive(t, acceptor, Options{})
@@ -36,6 +41,8 @@ func TestAcceptorIsReadyOnceAttached(t *testing.T) {
 	d.wantNothing("an acceptor runs no handshake")
 }
 
+// An acceptor that loses its link settles its calls and closes.
+//
 // Guarantees: G-0001.5
 func TestAcceptorClosesWithItsLink(t *testing.T) {
 	d := driveAcceptor(t, Options{})
@@ -50,6 +57,8 @@ func TestAcceptorClosesWithItsLink(t *testing.T) {
 	d.want(terminate)
 }
 
+// InitTimeout is the time for opening the link and the handshake together.
+//
 // Guarantees: G-0001.3
 func TestInitTimeoutCoversStartingAndInitializing(t *testing.T) {
 	for name, reach := range map[string]func(*driver){
@@ -63,15 +72,15 @@ func TestInitTimeoutCoversStartingAndInitializing(t *testing.T) {
 			began := time.Second
 			d.advanceToDeadline()
 			if d.now != began+10*time.Second {
-				t.Fatalf("it fired %v after the start", d.now-began)
+				t.Fatalf("the timeout fired %v after the start, want 10s", d.now-began)
 			}
 			d.wantTransition(Backoff, InitTimedOut)
 		})
 	}
 }
 
-// A peer that needs 70 s to begin is ready at the fourth attempt, and a later
-// loss finds the time as it was.
+// After each InitTimedOut the next attempt has twice the time, up to two minutes. So a peer that
+// needs 70 s to start is ready at the fourth attempt. Being ready resets the time.
 //
 // Guarantees: G-0001.3, G-0001.17
 func TestInitTimeoutDoublesUntilReady(t *testing.T) {
@@ -83,7 +92,7 @@ func TestInitTimeoutDoublesUntilReady(t *testing.T) {
 		d.advanceToDeadline()
 		d.wantState(Backoff)
 		if took := d.now - began; took != want*time.Second {
-			t.Fatalf("an attempt took %v, want %v s", took, want)
+			t.Fatalf("an attempt took %v, want %v", took, want*time.Second)
 		}
 		d.wake()
 	}
@@ -93,11 +102,11 @@ func TestInitTimeoutDoublesUntilReady(t *testing.T) {
 	d.linkGone()
 	d.wake()
 	if due := d.core.initDue - d.now; due != 10*time.Second {
-		t.Fatalf("after it was ready, an attempt may take %v", due)
+		t.Fatalf("after Ready an attempt has %v, want 10s", due)
 	}
 }
 
-// Only the timeout extends the time: a peer that refuses is not slow.
+// Other failures than a timeout do not change the time of the next attempt.
 //
 // Guarantees: G-0001.17
 func TestOnlyATimeoutExtendsTheNextAttempt(t *testing.T) {
@@ -106,17 +115,16 @@ func TestOnlyATimeoutExtendsTheNextAttempt(t *testing.T) {
 	d.stepCurrent(event{kind: openFailed, particulars: &particulars{reason: Reason{Kind: OpenFailed}}})
 	d.wake()
 	if due := d.core.initDue - d.now; due != 3*time.Minute {
-		t.Fatalf("after a refusal, an attempt may take %v", due)
+		t.Fatalf("after a refusal an attempt has %v, want 3m", due)
 	}
 	d.advanceToDeadline()
 	d.wake()
 	if due := d.core.initDue - d.now; due != 3*time.Minute {
-		t.Fatalf("beyond 2 min, an attempt may take %v", due)
+		t.Fatalf("after a timeout of more than 2 min an attempt has %v, want 3m", due)
 	}
 }
 
-// A link that arrives when its incarnation is over is closed, whatever the
-// state is by then.
+// A link that opens after its incarnation has ended is closed, and changes no state.
 //
 // Guarantees: G-0001.6, G-0009.4
 func TestUnwantedLinkIsClosed(t *testing.T) {
@@ -133,16 +141,18 @@ func TestUnwantedLinkIsClosed(t *testing.T) {
 			d.dropEffects()
 			d.step(event{kind: linkOpened, epoch: 1, particulars: &particulars{link: deadLink{}}})
 			if fx := d.want(closeLink); fx.link == nil || fx.epoch != 1 {
-				t.Fatalf("got %+v", fx)
+				t.Fatalf("got %+v, want the link of epoch 1 closed", fx)
 			}
-			d.wantNothing("nobody wants this link")
+			d.wantNothing("only the late link is closed")
 			d.wantState(state)
 		})
 	}
 }
 
+// Events of an earlier incarnation change nothing.
+//
 // Guarantees: G-0001.6
-func TestOldIncarnationIsNotHeard(t *testing.T) {
+func TestEventsOfAnOldIncarnationAreIgnored(t *testing.T) {
 	d := driveReady(t, Options{})
 	d.loseLink()
 	d.linkGone()
@@ -164,12 +174,12 @@ func TestOldIncarnationIsNotHeard(t *testing.T) {
 		ev.epoch = 1
 		d.step(ev)
 	}
-	d.wantNothing("all of it is of epoch 1")
+	d.wantNothing("all events are of epoch 1")
 	d.wantState(Ready)
 }
 
-// What is still reported when the incarnation is over begins nothing: a
-// request served then would be answered on the next link.
+// After a loss or Stop, messages that still come in on the old link start nothing: the answer
+// to a request would be sent on the next link.
 //
 // Guarantees: G-0001.6
 func TestNothingStartsAfterTheLoss(t *testing.T) {
@@ -189,20 +199,22 @@ func TestNothingStartsAfterTheLoss(t *testing.T) {
 			d.stepCurrent(event{kind: writable})
 			d.wantNothing("there is no link")
 			if n := d.core.incoming.len(); n != 0 {
-				t.Fatalf("%d requests are held for the next incarnation", n)
+				t.Fatalf("%d requests are held for the next incarnation, want none", n)
 			}
 		})
 	}
 }
 
+// After a loss, the next attempt begins when the delay has passed, and not earlier.
+//
 // Guarantees: G-0001.4
-func TestRetryComesWhenItsDelayHasPassed(t *testing.T) {
+func TestRetryWaitsForItsDelay(t *testing.T) {
 	d := driveReady(t, Options{})
 	lostAt := d.now
 	d.loseLink()
 	fx := d.wantTransition(Backoff, LinkBroken)
 	if wait := fx.at - lostAt; wait < time.Second || wait > 1200*time.Millisecond {
-		t.Fatalf("the first delay is %v", wait)
+		t.Fatalf("the first delay is %v, want 1s to 1.2s", wait)
 	}
 	d.linkGone()
 	d.dropEffects()
@@ -211,15 +223,17 @@ func TestRetryComesWhenItsDelayHasPassed(t *testing.T) {
 	d.advance(1)
 	d.wantTransition(Starting, RetryDue)
 	if fx := d.want(openLink); fx.epoch != 2 {
-		t.Fatalf("the second epoch is %d", fx.epoch)
+		t.Fatalf("the second epoch is %d, want 2", fx.epoch)
 	}
 }
 
+// Wake ends a backoff, and does nothing in other states.
+//
 // Guarantees: G-0001.4
 func TestWakeEndsABackoffAndNothingElse(t *testing.T) {
 	d := driveReady(t, Options{})
 	d.wake()
-	d.wantNothing("it is ready")
+	d.wantNothing("it is already ready")
 	d.loseLink()
 	d.linkGone()
 	d.dropEffects()
@@ -227,10 +241,10 @@ func TestWakeEndsABackoffAndNothingElse(t *testing.T) {
 	d.wantTransition(Starting, Woken)
 	d.want(openLink)
 	d.wake()
-	d.wantNothing("it is starting already")
+	d.wantNothing("it is already starting")
 }
 
-// Two processes of one server must not run at once.
+// A new link is opened only when the old one is closed, so that a server's process never runs twice.
 //
 // Guarantees: G-0001.7
 func TestOneLinkAtATime(t *testing.T) {
@@ -245,8 +259,10 @@ func TestOneLinkAtATime(t *testing.T) {
 	d.want(openLink)
 }
 
+// A link that does not close within its grace no longer holds up the next attempt.
+//
 // Guarantees: G-0001.7
-func TestLinkThatDoesNotCloseIsLeftBehind(t *testing.T) {
+func TestLinkThatDoesNotCloseIsAbandoned(t *testing.T) {
 	d := driveReady(t, Options{})
 	d.loseLink()
 	d.dropEffects()
@@ -256,13 +272,15 @@ func TestLinkThatDoesNotCloseIsLeftBehind(t *testing.T) {
 	d.stop()
 	d.dropEffects()
 	d.linkGone()
-	d.wantNothing("the core is finished already")
+	d.wantNothing("the core has already ended")
 }
 
+// Three losses in a row of incarnations that were not ready for 30 s count as a crash loop.
+//
 // Guarantees: G-0001.8
 func TestThreeUnprovenLossesAreACrashLoop(t *testing.T) {
 	d := driveReady(t, Options{})
-	d.now += 30 * time.Second // it has proved itself
+	d.now += 30 * time.Second // now the incarnation is proven
 	for _, want := range []ReasonKind{LinkBroken, LinkBroken, LinkBroken, CrashLooping, CrashLooping} {
 		d.loseLink()
 		d.wantTransition(Backoff, want)
@@ -277,6 +295,8 @@ func TestThreeUnprovenLossesAreACrashLoop(t *testing.T) {
 	d.wantTransition(Backoff, LinkBroken)
 }
 
+// The delay doubles with each loss, up to 30 s, until an incarnation was ready for 30 s.
+//
 // Guarantees: G-0001.8
 func TestDelaysGrowUntilTheConnHasProvedItself(t *testing.T) {
 	d := driveReady(t, Options{BackoffJitter: 1e-9})
@@ -293,15 +313,17 @@ func TestDelaysGrowUntilTheConnHasProvedItself(t *testing.T) {
 	for _, want := range []time.Duration{1, 2, 4, 8, 16, 30, 30} {
 		d.now += 30*time.Second - 1 // not long enough
 		if got := wait(); got != want*time.Second {
-			t.Fatalf("waited %v, want %v s", got, want)
+			t.Fatalf("waited %v, want %v", got, want*time.Second)
 		}
 	}
 	d.now += 30 * time.Second
 	if got := wait(); got != time.Second {
-		t.Fatalf("waited %v after it had proved itself", got)
+		t.Fatalf("waited %v after a proven incarnation, want 1s", got)
 	}
 }
 
+// A failure that a retry will hardly cure is retried after BackoffMax.
+//
 // Guarantees: G-0001.9
 func TestPermanentFailureIsRetriedRarely(t *testing.T) {
 	for _, kind := range []ReasonKind{ExecutableMissing, Incompatible, AuthRequired} {
@@ -310,11 +332,12 @@ func TestPermanentFailureIsRetriedRarely(t *testing.T) {
 		d.want(openLink)
 		d.stepCurrent(event{kind: openFailed, particulars: &particulars{reason: Reason{Kind: kind}}})
 		if fx := d.wantTransition(Backoff, kind); fx.at-d.now != 30*time.Second {
-			t.Errorf("%s is retried after %v", kind, fx.at-d.now)
+			t.Errorf("%s is retried after %v, want 30s", kind, fx.at-d.now)
 		}
 	}
 }
 
+// If Options.Final returns true for the reason of a loss, the Conn closes.
 func TestFinalReasonCloses(t *testing.T) {
 	d := drive(t, initiator, Options{Final: func(why Reason) bool { return why.Kind == Incompatible }})
 	d.start()
@@ -324,6 +347,8 @@ func TestFinalReasonCloses(t *testing.T) {
 	d.wantTransition(Closing, Incompatible)
 }
 
+// Stop closes the Conn from every state, and it terminates once.
+//
 // Guarantees: G-0009.2
 func TestStopFromEveryState(t *testing.T) {
 	for state, reach := range map[State]func(*driver){
@@ -342,7 +367,7 @@ func TestStopFromEveryState(t *testing.T) {
 			d.wantState(Closing)
 			d.linkGone()
 			if finished := d.count(terminate); finished != 1 {
-				t.Fatalf("it was finished %d times", finished)
+				t.Fatalf("the core terminated %d times, want 1", finished)
 			}
 			d.dropEffects()
 			d.wantNoDeadline()
@@ -353,10 +378,12 @@ func TestStopFromEveryState(t *testing.T) {
 func (d *driver) wantNoDeadline() {
 	d.t.Helper()
 	if due := d.core.deadline(); due != 0 && due != d.core.tombstones.sweepAt {
-		d.t.Fatalf("a closed Conn wants a tick at %v", due)
+		d.t.Fatalf("a closed Conn has a deadline at %v, want none", due)
 	}
 }
 
+// After Stop, the core waits for the link only as long as its grace.
+//
 // Guarantees: G-0009.5
 func TestStopDoesNotWaitForALinkForEver(t *testing.T) {
 	d := driveReady(t, Options{})
@@ -364,23 +391,24 @@ func TestStopDoesNotWaitForALinkForEver(t *testing.T) {
 	d.dropEffects()
 	d.advanceToDeadline()
 	if waited := d.now - time.Second; waited != 200*time.Millisecond {
-		t.Fatalf("it waited %v", waited)
+		t.Fatalf("the core waited %v, want 200ms", waited)
 	}
 	d.want(terminate)
 }
 
+// The link is closed once, however often Stop is called.
 func TestManyStopsCloseTheLinkOnce(t *testing.T) {
 	d := driveReady(t, Options{})
 	for range 100 {
 		d.stop()
 	}
 	if n := d.count(closeLink); n != 1 {
-		t.Fatalf("the link was closed %d times", n)
+		t.Fatalf("the link was closed %d times, want 1", n)
 	}
 }
 
-// A peer that asks for a delay is left alone for so long, unless somebody knows
-// better.
+// If the peer asks for a delay that is longer than the backoff, the next attempt waits that long,
+// unless Wake is called. A shorter one does not shorten the backoff.
 //
 // Guarantees: G-0001.14
 func TestThePeerMayAskForALongerDelay(t *testing.T) {
@@ -390,25 +418,24 @@ func TestThePeerMayAskForALongerDelay(t *testing.T) {
 	d.stepCurrent(event{kind: handshakeFailed, timeout: 5 * time.Minute, random: 0.5, particulars: &particulars{reason: Reason{Kind: HandshakeFailed}}})
 	d.linkGone()
 	if wait := d.core.retryAt - d.now; wait != 5*time.Minute {
-		t.Fatalf("the next attempt is in %v", wait)
+		t.Fatalf("the next attempt is in %v, want 5m", wait)
 	}
 	d.wake()
 	d.wantState(Starting)
 	d.stepCurrent(event{kind: openFailed, timeout: time.Millisecond, random: 0.5, particulars: &particulars{reason: Reason{Kind: OpenFailed}}})
 	if wait := d.core.retryAt - d.now; wait < 2*time.Second {
-		t.Fatalf("asked for less, the next attempt is in %v", wait)
+		t.Fatalf("after a short delay was asked for, the next attempt is in %v, want 2s at least", wait)
 	}
 }
 
-// An event that the core does not know is a fault of the shell's. To pass over
-// it would be to lose a caller.
-func TestUnknownEventIsAFault(t *testing.T) {
+// The core panics on an event of an unknown kind: if it ignored the event, a caller could wait for ever.
+func TestUnknownEventPanics(t *testing.T) {
 	for name, kind := range map[string]eventKind{"of the lifecycle": 0, "of the traffic": overdue} {
 		t.Run(name, func(t *testing.T) {
 			d := driveReady(t, Options{})
 			defer func() {
 				if recover() == nil {
-					t.Error("it is passed over")
+					t.Error("the event was ignored, want a panic")
 				}
 			}()
 			d.stepCurrent(event{kind: kind})
@@ -416,22 +443,26 @@ func TestUnknownEventIsAFault(t *testing.T) {
 	}
 }
 
+// The link of an acceptor has epoch 1.
+//
 // Guarantees: G-0001.2
 func TestAcceptorsLinkIsOfTheFirstEpoch(t *testing.T) {
 	d := drive(t, acceptor, Options{})
 	d.start()
 	if fx := d.want(bind); fx.epoch != 1 {
-		t.Fatalf("the first epoch is %d", fx.epoch)
+		t.Fatalf("the first epoch is %d, want 1", fx.epoch)
 	}
 }
 
-// receiveMalformed brings malformed frames.
+// receiveMalformed lets malformed frames come in.
 func (d *driver) receiveMalformed(frames int) {
 	for range frames {
 		d.stepCurrent(event{kind: malformed, frames: 1, err: errors.New("bad")})
 	}
 }
 
+// Only a valid frame resets the count of malformed frames in a row, and no other event.
+//
 // Guarantees: G-0001.12
 func TestOnlyAFrameEndsARunOfMalformedOnes(t *testing.T) {
 	d := driveReady(t, Options{MaxMalformed: 3})
@@ -441,6 +472,8 @@ func TestOnlyAFrameEndsARunOfMalformedOnes(t *testing.T) {
 	d.wantState(Backoff)
 }
 
+// A new link begins with no malformed frames.
+//
 // Guarantees: G-0001.12
 func TestMalformedFramesAreCountedPerLink(t *testing.T) {
 	d := driveReady(t, Options{MaxMalformed: 3})
@@ -456,18 +489,20 @@ func TestMalformedFramesAreCountedPerLink(t *testing.T) {
 	d.wantState(Backoff)
 }
 
-// The end of input is not yet the loss: an answer may be on its way to the
-// core.
+// When the peer's input ends, an initiator waits for the loss of the link before it settles
+// calls, since an answer may still come in.
 func TestInitiatorWaitsForTheLoss(t *testing.T) {
 	d := driveReady(t, Options{})
 	d.call(1, 0)
 	d.dropEffects()
 	d.stepCurrent(event{kind: linkEnded})
-	d.wantNothing("the loss is yet to come")
+	d.wantNothing("the loss has not been reported yet")
 	d.reply(1)
 	d.wantSettled(1, Answered, Sent)
 }
 
+// A notification whose frame the link returns after the loss is settled as not sent.
+//
 // Guarantees: G-0003.1
 func TestFrameThatComesBackAfterTheLossEndsItsNotification(t *testing.T) {
 	d := driveReady(t, Options{})
@@ -477,23 +512,23 @@ func TestFrameThatComesBackAfterTheLossEndsItsNotification(t *testing.T) {
 	d.dropEffects()
 	d.busy(out)
 	if fx := d.wantSettled(0, LinkLost, NotSent); fx.call != caller {
-		t.Fatal("another caller was told")
+		t.Fatal("another caller was settled")
 	}
 }
 
+// After a final loss of a ready link, the Conn closes once and has no deadline.
 func TestFinalReasonClosesOnce(t *testing.T) {
 	d := driveReady(t, Options{Final: func(Reason) bool { return true }})
 	d.loseLink()
 	d.wantTransition(Closing, LinkBroken)
 	d.want(endTasks)
 	d.want(closeLink)
-	d.wantNothing("it is closing already")
+	d.wantNothing("it is already closing")
 	d.linkGone()
 	d.wantNoDeadline()
 }
 
-// The time that an earlier incarnation was ready proves nothing of one that
-// never was.
+// Only time in which the incarnation itself was ready proves it. An attempt that failed late is not proven.
 //
 // Guarantees: G-0001.8
 func TestOnlyBeingReadyProvesAConn(t *testing.T) {
@@ -509,7 +544,7 @@ func TestOnlyBeingReadyProvesAConn(t *testing.T) {
 	}
 }
 
-// A call and its answer allocate nothing in the core once it is warm.
+// A call and its answer allocate nothing in the core once its memory is allocated.
 //
 // Guarantees: G-0003.8
 func TestCallAllocatesNothingInTheCore(t *testing.T) {
@@ -525,6 +560,6 @@ func TestCallAllocatesNothingInTheCore(t *testing.T) {
 		d.core.step(d.now, &answered)
 	}
 	if n := testing.AllocsPerRun(1000, once); n != 0 {
-		t.Fatalf("%v allocations", n)
+		t.Fatalf("%v allocations, want none", n)
 	}
 }

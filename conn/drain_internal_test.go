@@ -11,6 +11,8 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
+// Close before the Conn is ready closes it at once.
+//
 // Guarantees: G-0009.6
 func TestDrainBeforeReadyClosesAtOnce(t *testing.T) {
 	for state, reach := range map[State]func(*driver){
@@ -29,14 +31,14 @@ func TestDrainBeforeReadyClosesAtOnce(t *testing.T) {
 	}
 }
 
-// Who closes without a deadline learns of what was cut, as one with a deadline
-// does.
+// If calls are still unfinished when Close stops waiting, it returns an error that says so, with
+// and without a deadline of its context. Those calls do not end as timed out.
 //
 // Guarantees: G-0009.7
 func TestCloseReportsInterruptedWork(t *testing.T) {
 	for name, deadline := range map[string]time.Duration{"DrainGrace": 0, "a deadline": 2 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
-			c := New(opener{}, Options{})
+			c := New(deadTransport{}, Options{})
 			ended, called := make(chan error, 1), make(chan error, 2)
 			go func() { ended <- c.Run(context.Background()) }()
 			synctest.Wait()
@@ -53,22 +55,22 @@ func TestCloseReportsInterruptedWork(t *testing.T) {
 			}
 			defer cancel()
 			if err := c.Close(ctx); !errors.Is(err, context.DeadlineExceeded) || deadline == 0 && !strings.Contains(err.Error(), "2 calls of ours") {
-				t.Errorf("%s: Close returned %v", name, err)
+				t.Errorf("%s: Close returned %v, want DeadlineExceeded", name, err)
 			}
 			if err := <-called; errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("%s: who called is told that the call has timed out: %v", name, err)
+				t.Errorf("%s: the call returned %v, want another error than DeadlineExceeded", name, err)
 			}
 			if err := c.Close(t.Context()); err != nil {
-				t.Errorf("%s: Close of what is closed returned %v", name, err)
+				t.Errorf("%s: a second Close returned %v, want no error", name, err)
 			}
 			if err := <-ended; err != nil {
-				t.Errorf("%s: Run returned %v", name, err)
+				t.Errorf("%s: Run returned %v, want no error", name, err)
 			}
 		})
 	}
 }
 
-// What drains does not come back: it closes with its link.
+// A draining Conn that loses its link closes and does not reconnect.
 func TestDrainingConnDoesNotReconnect(t *testing.T) {
 	d := driveReady(t, Options{})
 	d.call(1, 0)
@@ -79,26 +81,31 @@ func TestDrainingConnDoesNotReconnect(t *testing.T) {
 	d.wantSettled(1, LinkLost, Unknown)
 }
 
-// streamingRequest brings a request of the peer's that stays until a side ends it.
+// streamingRequest lets a request of the peer come in that stays open until one side ends it.
 func (d *driver) streamingRequest(id int64) *Incoming {
 	in := &Incoming{streaming: true, key: incomingKey{id: jsonrpc.IntegerID(id)}}
 	d.stepCurrent(event{kind: requested, incoming: in})
 	return in
 }
 
+// A drain ends the context of a streaming request once, also if Close is called again.
+//
 // Guarantees: G-0019.7
-func TestStreamingRequestIsToldOnceOfADrain(t *testing.T) {
+func TestDrainCancelsAStreamingRequestOnce(t *testing.T) {
 	d := driveAcceptor(t, Options{})
 	d.streamingRequest(1)
 	d.want(serve)
 	d.drain(time.Minute)
 	d.want(cancelServing)
 	d.drain(time.Minute)
-	d.wantNothing("it has been told")
+	d.wantNothing("its context has already ended")
 }
 
+// The context of a streaming request whose handler is called during a drain ends at once.
+// Other requests that wait are served to their end.
+//
 // Guarantees: G-0019.7
-func TestStreamingRequestThatIsServedInADrainIsToldAtOnce(t *testing.T) {
+func TestDrainCancelsAStreamingRequestThatWaited(t *testing.T) {
 	d := driveAcceptor(t, Options{})
 	first := &Incoming{exclusive: true, key: incomingKey{id: jsonrpc.IntegerID(1)}}
 	d.stepCurrent(event{kind: requested, incoming: first})
@@ -110,18 +117,18 @@ func TestStreamingRequestThatIsServedInADrainIsToldAtOnce(t *testing.T) {
 	}
 	d.wantReply()
 	if fx := d.want(serve); fx.incoming != stays {
-		t.Fatalf("%v is served", fx.incoming.key)
+		t.Fatalf("%v is served, want %v", fx.incoming.key, stays.key)
 	}
 	if fx := d.want(cancelServing); fx.incoming != stays || fx.err != ErrDraining {
-		t.Fatalf("%v was told %v", fx.incoming.key, fx.err)
+		t.Fatalf("%v was cancelled with %v, want %v with ErrDraining", fx.incoming.key, fx.err, stays.key)
 	}
 	if fx := d.want(serve); fx.incoming != work {
-		t.Fatalf("%v is served", fx.incoming.key)
+		t.Fatalf("%v is served, want %v", fx.incoming.key, work.key)
 	}
-	d.wantNothing("other work is let finish")
+	d.wantNothing("other work may finish")
 }
 
-// A drain that waits for a busy link asks for no tick before the next attempt.
+// A draining core whose link is busy has its next deadline only at the next attempt to send.
 func TestDrainingConnDoesNotSpin(t *testing.T) {
 	d := driveAcceptor(t, Options{})
 	in := d.request(1)
@@ -130,12 +137,12 @@ func TestDrainingConnDoesNotSpin(t *testing.T) {
 	d.handled(in)
 	d.busy(d.wantReply())
 	if wait := d.core.deadline() - d.now; wait != busyDelay {
-		t.Fatalf("the next tick is in %v", wait)
+		t.Fatalf("the next tick is in %v, want %v", wait, busyDelay)
 	}
 }
 
-// A call that a busy link refuses for good is not the last of what was offered:
-// the reply behind it is about to come back, and is sent before a drain is over.
+// If a busy link refuses a call for good during a drain, the reply that was offered after that call
+// is still sent before the Conn closes.
 //
 // Guarantees: G-0007.5, G-0009.6
 func TestReplyBehindARefusalIsSent(t *testing.T) {
@@ -149,7 +156,7 @@ func TestReplyBehindARefusalIsSent(t *testing.T) {
 	d.dropEffects()
 	d.busy(call)
 	d.wantSettled(1, Refused, NotSent)
-	d.wantNothing("what was offered behind the call comes back as well")
+	d.wantNothing("the link will return the reply behind the call, too")
 	d.notOffered(outboundFrame{reply: true})
 	d.stepCurrent(event{kind: writable})
 	d.wantReply()

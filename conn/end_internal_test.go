@@ -12,26 +12,28 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// opener is a transport that gives out dead links.
-type opener struct{}
+// A deadTransport opens links that do nothing.
+type deadTransport struct{}
 
-func (opener) Open(context.Context) (transport.Link, error) { return deadLink{}, nil }
+func (deadTransport) Open(context.Context) (transport.Link, error) { return deadLink{}, nil }
 
-// faulty makes the core panic with a call settled, and its caller not told yet.
-type faulty struct{ plain }
+// A panickingDialect makes the core panic after a call is settled and before its caller has the result.
+type panickingDialect struct{ plain }
 
-func (faulty) Cancel(int64, error) Message { panic("cancel") }
+func (panickingDialect) Cancel(int64, error) Message { panic("cancel") }
 
+// A panic of the core ends every pending call and the run.
+//
 // Guarantees: G-0001.11
 func TestPanicInTheCoreLosesNoCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := New(opener{}, Options{})
+		c := New(deadTransport{}, Options{})
 		ended := make(chan error, 1)
 		l, err := c.enter(t.Context(), func(err error) { ended <- err })
 		if err != nil {
 			t.Fatal(err)
 		}
-		l.core.dialect = faulty{}
+		l.core.dialect = panickingDialect{}
 		go l.run()
 		synctest.Wait()
 		results := make(chan error, 2)
@@ -47,26 +49,25 @@ func TestPanicInTheCoreLosesNoCaller(t *testing.T) {
 		for range 2 {
 			var failed *CallError
 			if err := <-results; !errors.As(err, &failed) || failed.Delivery != Unknown {
-				t.Errorf("got %v", err)
+				t.Errorf("got %v, want a CallError with delivery Unknown", err)
 			}
 		}
 		var panicked *PanicError
 		if err := <-ended; !errors.As(err, &panicked) {
-			t.Errorf("run: %v", err)
+			t.Errorf("run returned %v, want a PanicError", err)
 		}
 	})
 }
 
-// closable counts how often it was closed.
-type closable struct {
+// A countingLink counts how often it was closed.
+type countingLink struct {
 	deadLink
 	closes int
 }
 
-func (c *closable) Close(time.Duration) error { c.closes++; return nil }
+func (c *countingLink) Close(time.Duration) error { c.closes++; return nil }
 
-// What lies in the mailbox when a loop ends is seen to: a link is closed, a
-// caller is told.
+// When a loop ends, it closes the links that are still in its mailbox and settles the calls.
 //
 // Guarantees: G-0001.11, G-0009.2, G-0009.4
 func TestNothingIsLeftInTheMailbox(t *testing.T) {
@@ -75,30 +76,30 @@ func TestNothingIsLeftInTheMailbox(t *testing.T) {
 		"panic":       func(l *loop) { l.discard(errors.New("panic"), l.mailbox.close()) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newLoop(New(opener{}, Options{}), context.Background())
+			l := newLoop(New(deadTransport{}, Options{}), context.Background())
 			l.unpark()
 			l.step(&event{kind: stopAsked})
-			link, caller := &closable{}, &call{done: make(chan outcome, 1)}
+			link, caller := &countingLink{}, &call{done: make(chan outcome, 1)}
 			l.mailbox.start(func() {}, false)
 			l.mailbox.post(event{kind: linkOpened, particulars: &particulars{link: link}})
 			l.mailbox.post(event{kind: callMade, out: &outboundFrame{id: 1, call: caller}})
 			end(l)
 			if link.closes != 1 {
-				t.Errorf("the link was closed %d times", link.closes)
+				t.Errorf("the link was closed %d times, want 1", link.closes)
 			}
 			select {
 			case o := <-caller.done:
 				if o.delivery != NotSent {
-					t.Errorf("the caller was told: %s", o.delivery)
+					t.Errorf("the caller got delivery %s, want %s", o.delivery, NotSent)
 				}
 			default:
-				t.Error("the caller was not told")
+				t.Error("the caller was not settled")
 			}
 		})
 	}
 }
 
-// Wherever a panic finds them, a caller is told and a link is closed.
+// After a panic the loop settles calls and closes links, wherever it had got to with them.
 //
 // Guarantees: G-0001.11, G-0009.4
 func TestPanicEndsCallsAndLinks(t *testing.T) {
@@ -112,28 +113,29 @@ func TestPanicEndsCallsAndLinks(t *testing.T) {
 		"a notification that the link may have taken": {func(l *loop, caller *call, link transport.Link) {
 			l.buffers.unperformed = []effect{{out: outboundFrame{notification: true, call: caller}, particulars: &particulars{link: link}}}
 		}, Unknown},
-		"what the core had said when it panicked": {func(l *loop, caller *call, link transport.Link) {
+		"an effect of the core when it panicked": {func(l *loop, caller *call, link transport.Link) {
 			l.buffers.current = &event{kind: callLeft, id: 1}
 			l.core.out = []effect{{kind: settle, id: 1, call: caller, delivery: Sent, particulars: &particulars{link: link}}}
 		}, Sent},
 	} {
-		l := newLoop(New(opener{}, Options{}), context.Background())
+		l := newLoop(New(deadTransport{}, Options{}), context.Background())
 		l.unpark()
-		link, caller := &closable{}, &call{done: make(chan outcome, 1)}
+		link, caller := &countingLink{}, &call{done: make(chan outcome, 1)}
 		test.place(l, caller, link)
 		l.settleCallers(errors.New("panic"))
 		select {
 		case o := <-caller.done:
 			if o.delivery != test.want || link.closes != 1 {
-				t.Errorf("%s: %s, and the link was closed %d times", name, o.delivery, link.closes)
+				t.Errorf("%s: delivery %s, and the link was closed %d times; want %s, once",
+					name, o.delivery, link.closes, test.want)
 			}
 		default:
-			t.Errorf("%s: the caller was not told", name)
+			t.Errorf("%s: the caller was not settled", name)
 		}
 	}
 }
 
-// readyLoop is the loop of a Conn that is ready; the test has its turns.
+// readyLoop returns the loop of a Conn that is ready. The test calls its work.
 func readyLoop(t *testing.T, c *Conn) *loop {
 	l := entered(t, c)
 	for c.State() != Ready {
@@ -143,57 +145,58 @@ func readyLoop(t *testing.T, c *Conn) *loop {
 	return l
 }
 
-// What comes behind an interruption, in one turn with it, is not begun, and
-// nobody waits for it.
+// Events behind an interruption in the same batch are not stepped: a link is closed, and a call
+// ends as not sent.
 //
 // Guarantees: G-0001.15
 func TestInterruptionEndsTheTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := New(opener{}, Options{})
+		c := New(deadTransport{}, Options{})
 		l := readyLoop(t, c)
 		defer l.leave()
-		link, caller := &closable{}, &call{done: make(chan outcome, 1)}
+		link, caller := &countingLink{}, &call{done: make(chan outcome, 1)}
 		l.mailbox.post(event{kind: interrupted, err: ErrInterrupted})
 		l.mailbox.post(event{kind: linkOpened, epoch: 1, particulars: &particulars{link: link}})
 		l.mailbox.post(event{kind: callMade, epoch: 1, out: &outboundFrame{id: 1, call: caller}})
 		if _, over, err := l.work(nil); !over || !errors.Is(err, ErrInterrupted) {
-			t.Errorf("over: %v, %v", over, err)
+			t.Errorf("over %v, error %v; want true, ErrInterrupted", over, err)
 		}
 		if o := <-caller.done; o.cause != LinkLost || o.delivery != NotSent || link.closes != 1 {
-			t.Errorf("the caller was told: %s, %s; the link was closed %d times", o.cause, o.delivery, link.closes)
+			t.Errorf("the caller got %s, %s; the link was closed %d times; want LinkLost, NotSent, once",
+				o.cause, o.delivery, link.closes)
 		}
 	})
 }
 
-// A Conn that was interrupted before its first link stays in its state, which is no
-// transition.
+// A Conn that is interrupted before its first link stays in Starting, and reports no transition.
 //
 // Guarantees: G-0001.15
 func TestInterruptionWhileStartingIsNoTransition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told []telemetry.Transition
-		c := New(opener{}, Options{Hooks: telemetry.Hooks{Transition: func(e telemetry.Transition) { told = append(told, e) }}})
+		var transitions []telemetry.Transition
+		hook := func(e telemetry.Transition) { transitions = append(transitions, e) }
+		c := New(deadTransport{}, Options{Hooks: telemetry.Hooks{Transition: hook}})
 		l := entered(t, c)
 		defer l.leave()
 		l.mailbox.post(event{kind: interrupted, err: ErrInterrupted})
 		if _, over, err := l.work(nil); !over || !errors.Is(err, ErrInterrupted) {
-			t.Errorf("over: %v, %v", over, err)
+			t.Errorf("over %v, error %v; want true, ErrInterrupted", over, err)
 		}
 		synctest.Wait()
-		if c.State() != Starting || len(told) != 0 {
-			t.Errorf("the state is %s; transitions: %+v", c.State(), told)
+		if c.State() != Starting || len(transitions) != 0 {
+			t.Errorf("state %s, transitions %+v; want starting, none", c.State(), transitions)
 		}
 	})
 }
 
-// A handler that returns right behind an interruption, in one turn with it, is
-// not waited for, and leaves no goroutine.
+// A handler that returns right after an interruption, in the same batch of events, is not waited
+// for and leaves no goroutine.
 //
 // Guarantees: G-0001.15
 func TestHandlerReturnsBehindAnInterruption(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		finish := make(chan struct{})
-		c := New(opener{}, Options{Handler: handles(func() { <-finish })})
+		c := New(deadTransport{}, Options{Handler: handlerCalls(func() { <-finish })})
 		l := readyLoop(t, c)
 		in := incomingRequest(1)
 		in.conn, in.Epoch = c, 1
@@ -205,31 +208,31 @@ func TestHandlerReturnsBehindAnInterruption(t *testing.T) {
 		before := time.Now()
 		_, over, err := l.work(nil)
 		if stuck := new(StuckError); !over || !errors.Is(err, ErrInterrupted) || errors.As(err, &stuck) {
-			t.Errorf("over: %v, %v", over, err)
+			t.Errorf("over %v, error %v; want true and ErrInterrupted without a StuckError", over, err)
 		}
 		if waited := time.Since(before); waited != 0 {
-			t.Errorf("it waited for %v", waited)
+			t.Errorf("the loop waited for %v, want 0", waited)
 		}
-		l.leave() // synctest reports a worker that is left
+		l.leave() // synctest would report a worker that is left
 	})
 }
 
-// handles is a Handler that calls a function for each request.
-type handles func()
+// handlerCalls is a Handler that calls a function for each request.
+type handlerCalls func()
 
-func (f handles) ServeRequest(context.Context, *Incoming) (json.RawMessage, error) {
+func (f handlerCalls) ServeRequest(context.Context, *Incoming) (json.RawMessage, error) {
 	f()
 	return nil, nil
 }
 
-func (handles) ServeNotification(context.Context, *Incoming) {}
+func (handlerCalls) ServeNotification(context.Context, *Incoming) {}
 
-// A Stop right behind an interruption closes the Conn for good.
+// A Stop right after an interruption closes the Conn for good.
 //
 // Guarantees: G-0001.15
 func TestStopBehindAnInterruption(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := New(opener{}, Options{})
+		c := New(deadTransport{}, Options{})
 		l := readyLoop(t, c)
 		defer l.leave()
 		l.mailbox.post(event{kind: interrupted, err: ErrInterrupted})
@@ -240,13 +243,12 @@ func TestStopBehindAnInterruption(t *testing.T) {
 			_, over, err = l.work(nil)
 		}
 		if err != nil || c.State() != Closing {
-			t.Errorf("%s: %v", c.State(), err)
+			t.Errorf("state %s, error %v; want closing and none", c.State(), err)
 		}
 	})
 }
 
-// A Close right behind an interruption, or a panic, is not heard of by that
-// Run, but by the next.
+// A Close right after an interruption or a panic returns ErrNotRunning. The next Run then closes the Conn.
 //
 // Guarantees: G-0001.11, G-0001.15, G-0009.1
 func TestCloseBehindTheEndOfARun(t *testing.T) {
@@ -256,20 +258,21 @@ func TestCloseBehindTheEndOfARun(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, closing := New(opener{}, Options{}), make(chan error, 1)
+				c, closing := New(deadTransport{}, Options{}), make(chan error, 1)
 				l := readyLoop(t, c)
 				l.mailbox.post(end)
 				go func() { closing <- c.Close(context.Background()) }()
 				synctest.Wait()
 				if _, over, err := l.work(nil); !over || err == nil || c.State() != Starting {
-					t.Errorf("over: %v, %s, %v", over, c.State(), err)
+					t.Errorf("over %v, state %s, error %v; want true, starting, an error", over, c.State(), err)
 				}
 				l.leave()
 				if err := <-closing; !errors.Is(err, ErrNotRunning) {
-					t.Errorf("Close: %v", err)
+					t.Errorf("Close: %v, want ErrNotRunning", err)
 				}
 				if err := c.Run(t.Context()); err != nil || c.State() != Closing || c.Status().Epoch != 1 {
-					t.Errorf("run again: %v, %s in epoch %d", err, c.State(), c.Status().Epoch)
+					t.Errorf("the second Run: %v, %s in epoch %d; want no error, closing in epoch 1",
+						err, c.State(), c.Status().Epoch)
 				}
 			})
 		})

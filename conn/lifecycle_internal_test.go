@@ -22,8 +22,8 @@ var (
 	triggers = []trigger{opened, handshaken, lost, retryDue, closed}
 )
 
-// TestEveryTriggerInEveryState holds the whole table against a second one,
-// written by hand: a state that is missing refuses the trigger.
+// TestEveryTriggerInEveryState compares the whole table with a second one, written by hand. A
+// trigger that a state does not list there must be refused.
 //
 // Guarantees: G-0001.1, G-0001.2
 func TestEveryTriggerInEveryState(t *testing.T) {
@@ -49,8 +49,8 @@ func TestEveryTriggerInEveryState(t *testing.T) {
 	}
 }
 
-// TestTransitionsMatchTheTable has machines of looplab/fsm make every move, and
-// holds against them what the shared ones say, which are never moved.
+// TestTransitionsMatchTheTable lets machines of looplab/fsm make every transition, and compares the
+// result with what the shared machines predict. The shared ones never change their state.
 //
 // Guarantees: G-0001.1
 func TestTransitionsMatchTheTable(t *testing.T) {
@@ -60,10 +60,10 @@ func TestTransitionsMatchTheTable(t *testing.T) {
 			err := moved.Event(t.Context(), string(given))
 			to, ok := sharedMachines().next(from, given)
 			if ok != (err == nil) || to != State(moved.Current()) {
-				t.Errorf("%s in %s: said %v, %s; the machine moves to %s, %v", given, from, ok, to, moved.Current(), err)
+				t.Errorf("%s in %s: got %v, %s; the machine moves to %s, %v", given, from, ok, to, moved.Current(), err)
 			}
 			if sharedMachines()[from].Current() != string(from) {
-				t.Errorf("the shared machine of %s was moved", from)
+				t.Errorf("the shared machine of %s has moved", from)
 			}
 		}
 	}
@@ -197,8 +197,8 @@ func (d *driver) makeBusy() {
 	d.request(7)
 }
 
-// reached returns the core of a stage, and the request that it serves or has served.
-func (s stage) reached(t *testing.T) (*driver, *Incoming) {
+// drive returns the core of a stage, and the request that it serves or has served.
+func (s stage) drive(t *testing.T) (*driver, *Incoming) {
 	d := drive(t, s.role, Options{Dialect: cancels{}, Gate: s.gate})
 	d.start()
 	s.reach(d)
@@ -212,14 +212,14 @@ func (s stage) reached(t *testing.T) (*driver, *Incoming) {
 	return d, served
 }
 
-// An occasion is a typical event of its kind.
-type occasion struct {
+// A sample is a typical event of its kind.
+type sample struct {
 	kind  eventKind
 	when  string
 	event event
 }
 
-var occasions = []occasion{
+var samples = []sample{
 	{callMade, "a call is made", event{timeout: time.Minute, out: &outboundFrame{id: 2, call: new(call)}}},
 	{notificationMade, "a notification is made", event{out: &outboundFrame{call: new(call), notification: true}}},
 	{callLeft, "the caller of a pending call gives up", event{id: 1}},
@@ -252,9 +252,9 @@ var occasions = []occasion{
 	{tick, "the next deadline has passed", event{random: 0.5}},
 }
 
-// happens applies the event to a stage, and returns a description of the effects.
-func (o occasion) happens(t *testing.T, s stage) string {
-	d, served := s.reached(t)
+// apply applies the event to a stage, and returns a description of the effects.
+func (o sample) apply(t *testing.T, s stage) string {
+	d, served := s.drive(t)
 	ev := o.event
 	ev.kind, ev.epoch = o.kind, d.core.epoch
 	if o.kind == handled {
@@ -264,18 +264,18 @@ func (o occasion) happens(t *testing.T, s stage) string {
 		d.now = max(d.core.deadline(), d.now)
 	}
 	d.step(ev)
-	var said []string
+	var effects []string
 	for _, fx := range d.effects {
-		said = append(said, o.says(&fx))
+		effects = append(effects, o.describe(&fx))
 	}
-	if len(said) == 0 {
+	if len(effects) == 0 {
 		return "–"
 	}
-	return strings.Join(slices.Compact(said), ", ")
+	return strings.Join(slices.Compact(effects), ", ")
 }
 
-// says returns a description of an effect.
-func (occasion) says(fx *effect) string {
+// describe returns a description of an effect.
+func (sample) describe(fx *effect) string {
 	switch fx.kind {
 	case transitioned:
 		return fmt.Sprintf("**%s**", fx.to)
@@ -320,23 +320,23 @@ func (occasion) says(fx *effect) string {
 // Guarantees: G-0001.1
 func TestEveryEventIsInTheTable(t *testing.T) {
 	for kind := started + 1; kind < overdue; kind++ {
-		if !slices.ContainsFunc(occasions, func(o occasion) bool { return o.kind == kind }) {
+		if !slices.ContainsFunc(samples, func(o sample) bool { return o.kind == kind }) {
 			t.Errorf("%s is not in the table", eventNames[kind])
 		}
 	}
 }
 
-// What is reported of an incarnation that is over changes nothing, in no state,
-// but for a link that has to be closed.
+// Events of an incarnation that has ended change nothing in any state, except that a link that
+// opens too late is closed.
 //
 // Guarantees: G-0001.6
 func TestReportsOfAnEndedIncarnationChangeNothing(t *testing.T) {
 	for _, s := range stages {
-		for _, o := range occasions {
+		for _, o := range samples {
 			if o.kind < admitted || o.kind >= handled {
-				continue // not of an incarnation
+				continue // the event does not belong to an incarnation
 			}
-			d, _ := s.reached(t)
+			d, _ := s.drive(t)
 			before := *d.core
 			ev := o.event
 			ev.kind, ev.epoch = o.kind, d.core.epoch-1
@@ -345,13 +345,13 @@ func TestReportsOfAnEndedIncarnationChangeNothing(t *testing.T) {
 				continue
 			}
 			if len(d.effects) > 0 || d.core.current != before.current || d.core.pending.len() != before.pending.len() || d.core.incoming.len() != before.incoming.len() {
-				t.Errorf("%s, in %s: %v", o.when, s.name, d.effects)
+				t.Errorf("%s, in %s: effects %v, want none and the same state", o.when, s.name, d.effects)
 			}
 		}
 	}
 }
 
-// eventTable is every event in every state, as the core takes it.
+// eventTable returns a table with the effects of every event in every state.
 func eventTable(t *testing.T) string {
 	var b strings.Builder
 	b.WriteString("| Event |")
@@ -359,16 +359,18 @@ func eventTable(t *testing.T) string {
 		fmt.Fprintf(&b, " %s |", s.name)
 	}
 	b.WriteString("\n| --- |" + strings.Repeat(" --- |", len(stages)) + "\n")
-	for _, o := range occasions {
+	for _, o := range samples {
 		fmt.Fprintf(&b, "| %s |", o.when)
 		for _, s := range stages {
-			fmt.Fprintf(&b, " %s |", o.happens(t, s))
+			fmt.Fprintf(&b, " %s |", o.apply(t, s))
 		}
 		b.WriteString("\n")
 	}
 	return b.String()
 }
 
+// Each delay is at most BackoffJitter away from its interval, and between BackoffMin and BackoffMax.
+//
 // Guarantees: G-0001.4
 func TestDelaysAreSpreadWithinTheirBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -385,14 +387,15 @@ func TestDelaysAreSpreadWithinTheirBounds(t *testing.T) {
 			low := max(float64(d)*(1-o.BackoffJitter), float64(o.BackoffMin))
 			high := min(float64(d)*(1+o.BackoffJitter), float64(o.BackoffMax))
 			if float64(wait) < low-1 || float64(wait) > high+1 {
-				t.Fatalf("the delay %v drawn for %v is not in [%v, %v]", wait, d, low, high)
+				t.Fatalf("the delay for %v is %v, want one in [%v, %v]", d, wait, low, high)
 			}
 			d = min(2*d, o.BackoffMax)
 		}
 	})
 }
 
-// Clamping the interval and not the draw keeps first and capped delays apart.
+// The first delay and the longest are spread evenly over what the limits leave of their interval.
+// So not many of them are equal to the limit.
 //
 // Guarantees: G-0001.4
 func TestFirstAndCappedDelaysDoNotPileUp(t *testing.T) {
@@ -418,11 +421,14 @@ func TestFirstAndCappedDelaysDoNotPileUp(t *testing.T) {
 			t.Errorf("%s: from %v to %v, want %v to %v", name, low, high, c.low, c.high)
 		}
 		if middle := c.delay(0.5); middle != (c.low+c.high)/2 {
-			t.Errorf("%s: the middle is %v", name, middle)
+			t.Errorf("%s: the middle is %v, want %v", name, middle, (c.low+c.high)/2)
 		}
 	}
 }
 
+// After a session of a proven incarnation has expired, the next attempt is made at once. Before
+// it is proven again, a further loss waits for the backoff.
+//
 // Guarantees: G-0001.18
 func TestAnExpiredSessionIsReplacedAtOnceAndOnce(t *testing.T) {
 	d := driveReady(t, Options{BackoffJitter: 1e-9})

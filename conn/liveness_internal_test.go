@@ -5,48 +5,50 @@ import (
 	"time"
 )
 
-// driveWatched is an initiator whose peer may be silent for five seconds.
+// driveWatched returns an initiator whose peer is probed after five seconds of silence.
 func driveWatched(t *testing.T, o Options) *driver {
 	o.Dialect, o.Liveness = cancels{}, 5*time.Second
 	return driveReady(t, o)
 }
 
-// tickWithID fires the timer with an id to use.
+// tickWithID lets time pass and then steps a tick that brings an id for a probe.
 func (d *driver) tickWithID(wait time.Duration, id int64) {
 	d.now += wait
 	d.step(event{kind: tick, random: 0.5, id: id})
 }
 
+// A silent peer gets two probes. If it answers neither, the link is lost.
+//
 // Guarantees: G-0025.1
-func TestSilentPeerIsAskedTwiceAndLost(t *testing.T) {
+func TestSilentPeerIsProbedTwiceAndLost(t *testing.T) {
 	d := driveWatched(t, Options{})
 	d.tickWithID(5*time.Second-1, 1)
 	d.wantNothing("the silence is not long enough")
 	d.tickWithID(1, 2)
 	if out := d.wantTransmit(2); out.call != nil || out.notification {
-		t.Fatalf("the probe is %+v", out)
+		t.Fatalf("the probe is %+v, want a request without a caller", out)
 	}
 	d.tickWithID(5*time.Second, 3)
 	if fx := d.want(missed); fx.frames != 1 {
-		t.Fatalf("%d missed", fx.frames)
+		t.Fatalf("%d probes were missed, want 1", fx.frames)
 	}
 	d.wantTransmit(3)
 	d.tickWithID(5*time.Second-1, 4)
-	d.wantNothing("the second probe has time yet")
+	d.wantNothing("the peer has time left to answer the second probe")
 	d.tickWithID(1, 5)
 	if fx := d.want(missed); fx.frames != 2 {
-		t.Fatalf("%d missed", fx.frames)
+		t.Fatalf("%d probes were missed, want 2", fx.frames)
 	}
 	fx := d.wantTransition(Backoff, LivenessLost)
 	if got := fx.reason.Err.Error(); got != "no sign of life for 15s" {
-		t.Errorf("the reason is %q", got)
+		t.Errorf("the reason is %q, want \"no sign of life for 15s\"", got)
 	}
 }
 
-// Misses count in a row: a peer that is heard again has as much time as before.
+// Only missed probes in a row count: after a message of the peer, the count starts again at zero.
 //
 // Guarantees: G-0025.1, G-0025.2
-func TestMissIsForgottenOnceThePeerIsHeard(t *testing.T) {
+func TestMissedProbesAreForgottenOnceThePeerIsHeard(t *testing.T) {
 	d := driveWatched(t, Options{})
 	d.tickWithID(5*time.Second, 1)
 	d.tickWithID(5*time.Second, 2)
@@ -58,15 +60,14 @@ func TestMissIsForgottenOnceThePeerIsHeard(t *testing.T) {
 	d.wantTransmit(5)
 	d.tickWithID(5*time.Second, 6)
 	if fx := d.want(missed); fx.frames != 1 {
-		t.Fatalf("%d missed", fx.frames)
+		t.Fatalf("%d probes were missed, want 1", fx.frames)
 	}
 	d.wantTransmit(6)
 	d.wantState(Ready)
 }
 
-// A tick that brings no id to ask with was too early for the one who sent it:
-// the next asks.
-func TestPeerIsAskedAtATickThatBringsAnID(t *testing.T) {
+// If the tick at which a probe is due brings no id, the probe is sent at the next tick with one.
+func TestProbeIsSentAtATickThatBringsAnID(t *testing.T) {
 	d := driveWatched(t, Options{})
 	d.tickWithID(5*time.Second, 0)
 	d.wantNothing("there is no id for a probe")
@@ -74,8 +75,10 @@ func TestPeerIsAskedAtATickThatBringsAnID(t *testing.T) {
 	d.wantTransmit(1)
 }
 
+// Any frame of the peer is a sign of life, and resets the count of missed probes.
+//
 // Guarantees: G-0025.2
-func TestAnySignOfLifeWillDo(t *testing.T) {
+func TestAnyFrameIsASignOfLife(t *testing.T) {
 	for name, sign := range map[string]func(*driver){
 		"the answer":           func(d *driver) { d.reply(1) },
 		"an error":             func(d *driver) { d.stepCurrent(event{kind: replied, id: 1, frames: 1}) },
@@ -95,26 +98,30 @@ func TestAnySignOfLifeWillDo(t *testing.T) {
 			d.wantTransmit(4)
 			d.tickWithID(5*time.Second, 5)
 			if fx := d.want(missed); fx.frames != 1 {
-				t.Fatalf("%d missed: the count begins anew", fx.frames)
+				t.Fatalf("%d probes were missed, want 1, since the count starts again", fx.frames)
 			}
 		})
 	}
 }
 
+// While bytes of an unfinished frame come in, no probe is sent.
+//
 // Guarantees: G-0025.2
 func TestUnfinishedFrameIsASignOfLife(t *testing.T) {
 	d := driveWatched(t, Options{})
 	for range 10 {
 		d.now += 5 * time.Second
 		d.step(event{kind: tick, id: 1, heardAt: d.now})
-		d.wantNothing("bytes come in")
+		d.wantNothing("bytes are coming in")
 	}
 	d.tickWithID(5*time.Second, 2)
 	d.wantTransmit(2)
 }
 
+// While this side does not read the link, the peer is neither probed nor lost.
+//
 // Guarantees: G-0025.3
-func TestPeerThatIsNotReadIsNotJudged(t *testing.T) {
+func TestPeerThatIsNotReadIsNotProbed(t *testing.T) {
 	d := driveWatched(t, Options{})
 	congest := func() {
 		for range repliesHigh {
@@ -128,7 +135,7 @@ func TestPeerThatIsNotReadIsNotJudged(t *testing.T) {
 		d.now += 5 * time.Second
 		d.step(event{kind: tick, id: 1, moved: true})
 		if d.core.state() != Ready || d.core.pending.len() > 0 {
-			t.Fatal("the link was not read")
+			t.Fatalf("state %s, %d requests pending; want ready without a probe", d.core.state(), d.core.pending.len())
 		}
 	}
 	congest()
@@ -136,11 +143,13 @@ func TestPeerThatIsNotReadIsNotJudged(t *testing.T) {
 	d.stepCurrent(event{kind: writable})
 	d.dropEffects()
 	d.tickWithID(time.Second, 2)
-	d.wantNothing("the link was read for a second only")
+	d.wantNothing("the link was read for one second only")
 	d.tickWithID(4*time.Second, 3)
 	d.wantTransmit(3)
 }
 
+// During a drain the peer is not probed, and a probe without an answer does not hold up the end.
+//
 // Guarantees: G-0025.3
 func TestPeerIsNotWatchedWhileDraining(t *testing.T) {
 	d := driveWatched(t, Options{})
@@ -151,13 +160,15 @@ func TestPeerIsNotWatchedWhileDraining(t *testing.T) {
 	for range 10 {
 		d.tickWithID(5*time.Second, 3)
 	}
-	d.wantNothing("the deadline of the drain is all that counts")
+	d.wantNothing("the drain has its own deadline")
 	d.reply(2)
 	d.wantSettled(2, Answered, Sent)
 	d.wantGrant(1)
-	d.wantTransition(Closing, Drained) // a probe without an answer does not hold it up
+	d.wantTransition(Closing, Drained) // although the probe has no answer
 }
 
+// A probe settles no caller, whether it is answered, answered late or lost.
+//
 // Guarantees: G-0025.4
 func TestProbeIsNotACall(t *testing.T) {
 	d := driveWatched(t, Options{})
@@ -166,24 +177,24 @@ func TestProbeIsNotACall(t *testing.T) {
 	d.tickWithID(5*time.Second, 2)
 	d.want(missed)
 	d.wantTransmit(2)
-	d.reply(1) // of the probe that was given up
+	d.reply(1) // to the probe that was missed
 	if fx := d.want(late); fx.cause != TimedOut {
-		t.Fatalf("it had ended as %v", fx.cause)
+		t.Fatalf("the late reply is to a probe that ended as %v, want %v", fx.cause, TimedOut)
 	}
 	d.wantGrant(1)
 	d.reply(2)
 	d.wantGrant(1)
-	d.wantNothing("nobody waits for it")
+	d.wantNothing("a probe has no caller")
 	d.tickWithID(5*time.Second, 3)
 	d.wantTransmit(3)
 	d.loseLink()
 	if d.count(settle) != 0 {
-		t.Fatal("the end of a probe was told to somebody")
+		t.Fatal("the loss settled a call, want none for a probe")
 	}
 }
 
-// A probe that a busy link never takes is no miss of the peer's, which was not
-// asked, and nobody is told of its refusal.
+// A probe that a busy link never takes does not count as missed, since the peer has not got it, and
+// settles no caller.
 //
 // Guarantees: G-0025.4
 func TestProbeThatALinkDoesNotTake(t *testing.T) {
@@ -196,28 +207,30 @@ func TestProbeThatALinkDoesNotTake(t *testing.T) {
 		probe = d.wantTransmit(1)
 	}
 	d.busy(probe)
-	d.wantNothing("nobody waits for it")
+	d.wantNothing("a probe has no caller")
 	if d.core.pending.len() != 0 {
-		t.Fatal("it is pending still")
+		t.Fatalf("%d requests are pending, want none", d.core.pending.len())
 	}
 	d.now = 6*time.Second + 5*time.Second // 5 s after it was due
 	d.step(event{kind: tick, id: 2, random: 0.5})
 	d.wantTransmit(2)
 }
 
+// An initiator probes its peer if its link reports incoming bytes or Liveness is set. An acceptor does not.
+//
 // Guarantees: G-0025.5
-func TestWhichPeersAreWatched(t *testing.T) {
+func TestWhichPeersAreProbed(t *testing.T) {
 	for name, c := range map[string]struct {
 		role     role
 		liveness time.Duration
 		hearing  bool
 		want     time.Duration
 	}{
-		"a link that says so":                 {initiator, 0, true, defaultLiveness},
-		"a link that does not":                {initiator, 0, false, 0},
-		"a link that does not, when asked to": {initiator, time.Second, false, time.Second},
-		"never":                               {initiator, -1, true, 0},
-		"a client":                            {acceptor, time.Second, true, 0},
+		"a link that reports bytes":                       {initiator, 0, true, defaultLiveness},
+		"a link that does not report bytes":               {initiator, 0, false, 0},
+		"a link that does not report bytes, Liveness set": {initiator, time.Second, false, time.Second},
+		"Liveness turned off":                             {initiator, -1, true, 0},
+		"an acceptor":                                     {acceptor, time.Second, true, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := drive(t, c.role, Options{Liveness: c.liveness, Dialect: cancels{}})
@@ -225,33 +238,33 @@ func TestWhichPeersAreWatched(t *testing.T) {
 			d.stepCurrent(event{kind: linkOpened, hearing: c.hearing, particulars: &particulars{link: deadLink{}}})
 			d.handshaken()
 			if got := d.core.liveness.every; got != c.want || (d.core.liveness.dueAt != 0) != (c.want != 0) {
-				t.Fatalf("a silence of %v is allowed, and looked at at %v", got, d.core.liveness.dueAt)
+				t.Fatalf("probes are sent after %v, the next at %v; want after %v", got, d.core.liveness.dueAt, c.want)
 			}
 		})
 	}
 }
 
-// A dialect without a probe has no liveness.
+// A Conn whose dialect has no probe sends none and has no deadline for it.
 //
 // Guarantees: G-0025.5
 func TestDialectWithoutProbeHasNoLiveness(t *testing.T) {
 	d := driveReady(t, Options{Liveness: time.Second})
 	d.tickWithID(time.Second, 1)
-	d.wantNothing("there is nothing to ask")
+	d.wantNothing("the dialect has no probe")
 	if d.core.deadline() != 0 || d.core.liveness.dueAt != 0 {
-		t.Fatal("it is looked at again")
+		t.Fatalf("deadlines at %v and %v, want none", d.core.deadline(), d.core.liveness.dueAt)
 	}
 }
 
-// What this side does of itself is no sign of the peer's life.
+// Events that this side causes itself are no sign of life of the peer.
 //
 // Guarantees: G-0025.2
-func TestOwnDoingsAreNoSignOfLife(t *testing.T) {
+func TestOwnEventsAreNoSignOfLife(t *testing.T) {
 	for name, own := range map[string]event{
-		"the probe's own stream":   {kind: streamOpened, stream: 4},
-		"a stream that is cut":     {kind: streamLost, resumable: true},
-		"a link that has room":     {kind: writable},
-		"a frame that is too late": {kind: failed, unsent: true, out: new(outboundFrame)},
+		"the probe's own stream":    {kind: streamOpened, stream: 4},
+		"a stream that is cut":      {kind: streamLost, resumable: true},
+		"a link that has room":      {kind: writable},
+		"a frame that was not sent": {kind: failed, unsent: true, out: new(outboundFrame)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := driveWatched(t, Options{})
@@ -264,10 +277,10 @@ func TestOwnDoingsAreNoSignOfLife(t *testing.T) {
 	}
 }
 
-// A sign of life that another deadline's tick brings is not lost.
+// Bytes that a tick for another deadline reports count as a sign of life.
 //
 // Guarantees: G-0025.2
-func TestSignOfLifeAtAnotherTick(t *testing.T) {
+func TestSignOfLifeAtATickForAnotherDeadline(t *testing.T) {
 	d := driveWatched(t, Options{})
 	d.tickWithID(5*time.Second, 1)
 	d.dropEffects()
@@ -277,13 +290,13 @@ func TestSignOfLifeAtAnotherTick(t *testing.T) {
 	d.wantNothing("it was heard four seconds ago")
 }
 
-// Whoever was heard at the very moment of a probe begins anew.
+// A peer that is heard at the moment of a probe has the full time again.
 //
 // Guarantees: G-0025.1
 func TestSignOfLifeResetsMissedProbes(t *testing.T) {
 	d := driveWatched(t, Options{})
 	d.tickWithID(5*time.Second, 1)
-	d.tickWithID(5*time.Second, 2) // one is missed
+	d.tickWithID(5*time.Second, 2) // one probe is missed
 	d.receiveNotification()
 	d.tickWithID(5*time.Second, 3)
 	d.tickWithID(5*time.Second, 4)
@@ -292,7 +305,7 @@ func TestSignOfLifeResetsMissedProbes(t *testing.T) {
 	d.wantState(Backoff)
 }
 
-// The id of a probe is no call's: what claims to be its progress is dropped.
+// Progress with the id of a probe is dropped.
 //
 // Guarantees: G-0025.4
 func TestProgressOfAProbeIsDropped(t *testing.T) {
@@ -301,13 +314,13 @@ func TestProgressOfAProbeIsDropped(t *testing.T) {
 	d.wantTransmit(1)
 	d.stepCurrent(event{kind: progressed, id: 1, frames: 1})
 	d.wantGrant(1)
-	d.wantNothing("nobody waits for it")
+	d.wantNothing("a probe has no caller")
 }
 
-// A probe that was given up leaves neither a frame nor a stream behind.
+// A probe that was missed leaves neither a frame nor a stream.
 //
 // Guarantees: G-0025.4
-func TestProbeThatIsGivenUpLeavesNothing(t *testing.T) {
+func TestMissedProbeLeavesNothing(t *testing.T) {
 	d := driveWatched(t, Options{})
 	d.tickWithID(5*time.Second, 1)
 	d.stepCurrent(event{kind: streamOpened, stream: 4, id: 1})
@@ -315,7 +328,7 @@ func TestProbeThatIsGivenUpLeavesNothing(t *testing.T) {
 	d.tickWithID(5*time.Second, 2)
 	d.want(missed)
 	if fx := d.want(endStream); fx.stream != 4 {
-		t.Fatalf("stream %d was ended", fx.stream)
+		t.Fatalf("stream %d was ended, want 4", fx.stream)
 	}
 	probe := d.wantTransmit(2)
 	d.busy(probe)
@@ -324,26 +337,26 @@ func TestProbeThatIsGivenUpLeavesNothing(t *testing.T) {
 	d.now += 5 * time.Second
 	d.drain(time.Hour)
 	if !d.core.outbound.empty() {
-		t.Fatal("its frame waits still")
+		t.Fatal("the frame of the probe still waits")
 	}
 }
 
-// A tick that comes much too late, since this process was held up, does not
-// shorten the time that the peer has to answer by more than a quarter.
+// If a tick comes much too late, because this process did not run, the peer still has at least three
+// quarters of its time to answer the probe.
 //
 // Guarantees: G-0025.1
-func TestLateTickIsNoFaultOfThePeers(t *testing.T) {
+func TestLateTickLeavesThePeerItsTime(t *testing.T) {
 	d := driveWatched(t, Options{})
 	d.tickWithID(time.Hour, 1)
 	d.wantTransmit(1)
 	d.tickWithID(3*time.Second, 2)
-	d.wantNothing("it was asked three seconds ago")
+	d.wantNothing("the probe was sent three seconds ago")
 	if due := d.core.liveness.dueAt - d.now; due != 750*time.Millisecond {
-		t.Fatalf("due in %v", due)
+		t.Fatalf("the next check is in %v, want 750ms", due)
 	}
 }
 
-// driveOverHTTP is an initiator whose link carries each probe as a request of its own.
+// driveOverHTTP returns an initiator whose link carries each probe as a separate request.
 func driveOverHTTP(t *testing.T, d Dialect, liveness time.Duration) *driver {
 	driven := drive(t, initiator, Options{Dialect: d, Liveness: liveness})
 	driven.start()
@@ -353,7 +366,7 @@ func driveOverHTTP(t *testing.T, d Dialect, liveness time.Duration) *driver {
 	return driven
 }
 
-// countProbes counts the probes of so many minutes, whose answers come at once. The timer
+// countProbes counts the probes in so many minutes. The peer answers each at once, and the timer
 // fires when the core asks for it.
 func (d *driver) countProbes(minutes int) (count int) {
 	id := int64(1000)
@@ -368,7 +381,7 @@ func (d *driver) countProbes(minutes int) (count int) {
 	return count
 }
 
-// subscribed is a dialect of a program that has subscribed to something.
+// A subscribed dialect is that of a program that may have subscribed to something.
 type subscribed struct {
 	cancels
 	to bool
@@ -376,38 +389,42 @@ type subscribed struct {
 
 func (s *subscribed) Awaits() bool { return s.to }
 
+// Over HTTP, a peer is probed about once a minute while nothing waits for it, and at the usual
+// interval while a call or a subscription does, or if Liveness is set.
+//
 // Guarantees: G-0025.7
-func TestAnIdlePeerOverHTTPIsSeldomAsked(t *testing.T) {
+func TestAnIdlePeerOverHTTPIsSeldomProbed(t *testing.T) {
 	if got := driveOverHTTP(t, cancels{}, 0).countProbes(10); got > 10 || got < 9 {
-		t.Errorf("idle: %d probes in 10 minutes", got)
+		t.Errorf("idle: %d probes in 10 minutes, want 9 or 10", got)
 	}
 	if got := driveOverHTTP(t, cancels{}, 5*time.Second).countProbes(10); got != 120 {
-		t.Errorf("where the program has set 5 s: %d probes in 10 minutes", got)
+		t.Errorf("Liveness is 5 s: %d probes in 10 minutes, want 120", got)
 	}
 	waiting := driveOverHTTP(t, cancels{}, 0)
 	waiting.call(1, 0)
 	if got := waiting.countProbes(10); got != 120 {
-		t.Errorf("while a call waits: %d probes in 10 minutes", got)
+		t.Errorf("while a call waits: %d probes in 10 minutes, want 120", got)
 	}
 	waiting.reply(1)
 	if got := waiting.countProbes(10); got > 11 {
-		t.Errorf("after the call: %d probes in 10 minutes", got)
+		t.Errorf("after the call: %d probes in 10 minutes, want 11 at most", got)
 	}
 	s := &subscribed{to: true}
 	d := driveOverHTTP(t, s, 0)
 	if got := d.countProbes(10); got != 120 {
-		t.Errorf("while a subscription waits: %d probes in 10 minutes", got)
+		t.Errorf("with a subscription: %d probes in 10 minutes, want 120", got)
 	}
 	s.to = false
 	if got := d.countProbes(10); got > 11 {
-		t.Errorf("without it: %d probes in 10 minutes", got)
+		t.Errorf("after the subscription: %d probes in 10 minutes, want 11 at most", got)
 	}
 }
 
-// Whoever begins to wait finds out as soon as on any other link, and no sooner.
+// When a call begins to wait for an idle peer over HTTP, the silence is measured from that call on,
+// with the usual interval.
 //
 // Guarantees: G-0025.1, G-0025.7
-func TestAPeerThatWasIdleIsWatchedFromTheCallOn(t *testing.T) {
+func TestAnIdlePeerIsWatchedFromTheCallOn(t *testing.T) {
 	d := driveOverHTTP(t, cancels{}, 0)
 	d.tickWithID(5*time.Second, 2)
 	d.wantNothing("nothing waits for the peer")
@@ -423,14 +440,14 @@ func TestAPeerThatWasIdleIsWatchedFromTheCallOn(t *testing.T) {
 	d.tickWithID(5*time.Second, 6)
 	d.wantState(Backoff)
 	if d.core.reason.Kind != LivenessLost {
-		t.Errorf("lost because of %v", d.core.reason)
+		t.Errorf("the reason is %v, want %v", d.core.reason, LivenessLost)
 	}
 }
 
-// A peer that does not answer a probe is not given another minute.
+// An idle peer over HTTP that does not answer a probe gets the second one after the usual interval.
 //
 // Guarantees: G-0025.7
-func TestAnIdlePeerThatIsGoneIsFound(t *testing.T) {
+func TestAnIdlePeerThatDoesNotAnswerIsLost(t *testing.T) {
 	d := driveOverHTTP(t, cancels{}, 0)
 	d.tickWithID(5*time.Second, 2)
 	d.tickWithID(55*time.Second, 3)
@@ -440,7 +457,7 @@ func TestAnIdlePeerThatIsGoneIsFound(t *testing.T) {
 	d.wantState(Backoff)
 }
 
-// What was heard once is a sign of life once, however often the link is asked.
+// Bytes that came in once count as one sign of life, even if several ticks report them.
 //
 // Guarantees: G-0025.1, G-0025.2
 func TestOneSignOfLifeCountsOnce(t *testing.T) {
@@ -454,26 +471,26 @@ func TestOneSignOfLifeCountsOnce(t *testing.T) {
 	d.wantState(Backoff)
 }
 
-// Whoever begins to wait brings the next look nearer, and puts off none.
+// A call that begins to wait may bring the next check forward, but never puts it off.
 //
 // Guarantees: G-0025.7
-func TestWaitingPutsOffNoLook(t *testing.T) {
+func TestCallDoesNotPutOffTheNextCheck(t *testing.T) {
 	var l liveness
 	l.begin(0, 5*time.Second, time.Minute)
 	if l.await(time.Second); l.dueAt != 5*time.Second {
-		t.Errorf("the look was put off to %v", l.dueAt)
+		t.Errorf("the check is at %v, want 5s", l.dueAt)
 	}
 	if next, _ := l.watch(5*time.Second, false); next != keepWaiting || l.dueAt != time.Minute {
-		t.Errorf("a peer that nothing waits for is looked at again after %v", l.dueAt)
+		t.Errorf("got %v and the next check at %v, want keepWaiting and 1m", next, l.dueAt)
 	}
 	if l.await(10 * time.Second); l.dueAt != 15*time.Second {
-		t.Errorf("the next look is at %v", l.dueAt)
+		t.Errorf("the next check is at %v, want 15s", l.dueAt)
 	}
 	if next, _ := l.watch(15*time.Second, true); next != sendProbe {
-		t.Error("it is not probed")
+		t.Errorf("got %v, want sendProbe", next)
 	}
-	l.asked = true // and nobody waits any more
+	l.asked = true // and nothing waits any more
 	if next, missed := l.watch(20*time.Second, false); next != sendProbe || !missed {
-		t.Error("a probe without an answer is not missed once nothing waits")
+		t.Errorf("got %v, missed %v; want sendProbe and a missed probe although nothing waits", next, missed)
 	}
 }

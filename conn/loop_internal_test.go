@@ -11,7 +11,7 @@ import (
 // Guarantees: G-0001.16
 func TestParkedLoopKeepsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, ended := New(opener{}, Options{}), make(chan error, 1)
+		c, ended := New(deadTransport{}, Options{}), make(chan error, 1)
 		l, err := c.enter(t.Context(), func(err error) { ended <- err })
 		if err != nil {
 			t.Fatal(err)

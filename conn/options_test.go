@@ -137,7 +137,7 @@ func (a *answerer) Send(transport.Outbound) error {
 // What a Conn belongs to is kept for those who find the Conn.
 func TestOwner(t *testing.T) {
 	owner := new(int)
-	if c := New(opener{}, Options{Owner: owner}); c.Owner() != owner {
+	if c := New(deadTransport{}, Options{Owner: owner}); c.Owner() != owner {
 		t.Errorf("the owner is %v", c.Owner())
 	}
 	if c := Accept(deadLink{}, Options{}); c.Owner() != nil {

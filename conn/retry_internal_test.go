@@ -12,7 +12,7 @@ import (
 // Guarantees: G-0024.2
 func TestHooksThatAreNotThereCostNothing(t *testing.T) {
 	for name, hooks := range map[string]telemetry.Hooks{"none": {}, "none teed": telemetry.Tee(telemetry.Hooks{}, telemetry.Hooks{})} {
-		c := New(opener{}, Options{Hooks: hooks})
+		c := New(deadTransport{}, Options{Hooks: hooks})
 		l, ctx := newLoop(c, context.Background()), t.Context()
 		notice := &Incoming{Method: "log"}
 		allocated := testing.AllocsPerRun(100, func() {
@@ -35,7 +35,7 @@ func TestHooksThatAreNotThereCostNothing(t *testing.T) {
 //
 // Guarantees: G-0003.14
 func TestLostIncarnationStaysGone(t *testing.T) {
-	c := New(opener{}, Options{})
+	c := New(deadTransport{}, Options{})
 	l := newLoop(c, context.Background())
 	l.unpark()
 	for _, moment := range []struct {
