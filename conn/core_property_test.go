@@ -38,7 +38,7 @@ type moment struct {
 }
 
 func newWorld(rt *rapid.T, r role) *world {
-	o := Options{MaxServing: 2, MaxStreaming: 2, MaxWaiting: 2, MaxMalformed: 3, Credit: 2, Dialect: cancels{}}
+	o := Options{MaxServing: 2, MaxStreaming: 2, MaxWaiting: 2, MaxMalformed: 3, Credit: 2, Dialect: cancellingDialect{}}
 	w := &world{driver: drive(rt, r, o), rt: rt, options: o, role: r, settled: map[int64]int{}, notices: map[*call]int{}}
 	w.happen(event{kind: started, particulars: &particulars{link: deadLink{}}})
 	return w

@@ -9,8 +9,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A driver feeds a core events at chosen instants and keeps the effects until
-// a test has looked at them. It stands in for the shell: nothing runs.
+// A driver feeds a core events at chosen times, and keeps the effects until a test has checked
+// them. It replaces the loop, and performs no effect.
 type driver struct {
 	t interface {
 		Helper()
@@ -19,7 +19,7 @@ type driver struct {
 	core    *core
 	now     instant
 	calls   map[int64]*call
-	effects []effect // not looked at yet, oldest first
+	effects []effect // not checked yet, oldest first
 }
 
 type failer = interface {
@@ -39,7 +39,7 @@ func newBusyCore(r role, o *Options) *core {
 	return c
 }
 
-// defaults are the options of a Conn that was given none.
+// defaults returns the options of a Conn without any set.
 func defaults() *Options {
 	o := Options{}.withDefaults()
 	return &o
@@ -63,29 +63,29 @@ func driveAcceptor(t failer, o Options) *driver {
 	return d
 }
 
-// cloneEffects copies what the next step of the core overwrites.
+// cloneEffects copies effects, because the next step of the core overwrites them.
 func cloneEffects(effects []effect) []effect {
-	kept := slices.Clone(effects)
-	for i := range kept {
-		if p := kept[i].particulars; p != nil {
+	cloned := slices.Clone(effects)
+	for i := range cloned {
+		if p := cloned[i].particulars; p != nil {
 			copied := *p
-			kept[i].particulars = &copied
+			cloned[i].particulars = &copied
 		}
 	}
-	return kept
+	return cloned
 }
 
 func (d *driver) step(ev event) {
 	effects := cloneEffects(d.core.step(d.now, &ev))
 	more := slices.IndexFunc(effects, func(fx effect) bool { return fx.kind == offerMore })
-	if d.effects = append(d.effects, effects...); more >= 0 { // the link takes all
+	if d.effects = append(d.effects, effects...); more >= 0 { // this link takes every frame
 		at := len(d.effects) - len(effects) + more
 		d.effects = slices.Delete(d.effects, at, at+1)
 		d.stepCurrent(event{kind: writable})
 	}
 }
 
-// stepCurrent is an event of the present incarnation.
+// stepCurrent steps an event of the present incarnation.
 func (d *driver) stepCurrent(ev event) {
 	ev.epoch = d.core.epoch
 	d.step(ev)
@@ -102,18 +102,18 @@ func (d *driver) wake()       { d.step(event{kind: woken}) }
 
 func (d *driver) drain(within time.Duration) { d.step(event{kind: drainAsked, timeout: within}) }
 
-// advance lets time pass and the timer fire.
+// advance lets time pass, and then steps a tick.
 func (d *driver) advance(wait time.Duration) {
 	d.now += wait
 	d.step(event{kind: tick, random: 0.5})
 }
 
-// advanceToDeadline lets the timer fire when the core has asked for it.
+// advanceToDeadline lets time pass until the core's deadline, and then steps a tick.
 func (d *driver) advanceToDeadline() {
 	d.t.Helper()
 	due := d.core.deadline()
 	if due == 0 {
-		d.t.Fatalf("the core waits for nothing")
+		d.t.Fatalf("the core has no deadline, want one")
 	}
 	d.advance(max(due-d.now, 0))
 }
@@ -137,17 +137,17 @@ func (d *driver) reply(id int64) {
 	d.stepCurrent(event{kind: replied, id: id, frames: 1, payload: []byte("{}")})
 }
 
-// loseLink reports the end of the link, and what surely never left.
+// loseLink reports the loss of the link, and the tags of the frames that were not sent.
 func (d *driver) loseLink(unsent ...transport.Tag) {
 	d.stepCurrent(event{kind: linkLost, random: 0.5, particulars: &particulars{reason: Reason{Kind: LinkBroken}, tags: unsent}})
 }
 
-// busy gives back a frame that the link has refused.
+// busy returns a frame to the core that the link has refused as busy.
 func (d *driver) busy(out outboundFrame) {
 	d.stepCurrent(event{kind: busy, out: returned(out), tried: true, random: 0.5})
 }
 
-// notOffered gives back a frame that was not offered, the link being busy.
+// notOffered returns a frame to the core that was not offered, because the link was busy.
 func (d *driver) notOffered(out outboundFrame) {
 	d.stepCurrent(event{kind: busy, out: returned(out), random: 0.5})
 }
@@ -170,19 +170,19 @@ func (d *driver) handled(in *Incoming) {
 	d.step(event{kind: handled, incoming: in, payload: []byte("reply")})
 }
 
-// dropEffects drops what has not been looked at.
+// dropEffects drops the effects that have not been checked yet.
 func (d *driver) dropEffects() { d.effects = nil }
 
-// dropEffectsOf drops the effects of this kind that have not been looked at.
+// dropEffectsOf drops the effects of this kind that have not been checked yet.
 func (d *driver) dropEffectsOf(kind effectKind) {
 	d.effects = slices.DeleteFunc(d.effects, func(fx effect) bool { return fx.kind == kind })
 }
 
-// want takes the next effect, which must be of this kind.
+// want removes the next effect, which must be of this kind, and returns it.
 func (d *driver) want(kind effectKind) effect {
 	d.t.Helper()
 	if len(d.effects) == 0 {
-		d.t.Fatalf("want %s, nothing happened", effectNames[kind])
+		d.t.Fatalf("want %s, got no effect", effectNames[kind])
 	}
 	fx := d.effects[0]
 	d.effects = d.effects[1:]
@@ -205,10 +205,10 @@ func (d *driver) wantSettled(id int64, cause Cause, delivery Delivery) effect {
 	d.t.Helper()
 	fx := d.want(settle)
 	if fx.id != id || fx.cause != cause || fx.delivery != delivery {
-		d.t.Fatalf("want %d settled: %s, %s; got %d: %s, %s (%v)", id, cause, delivery, fx.id, fx.cause, fx.delivery, fx.err)
+		d.t.Fatalf("want %d settled with %s, %s; got %d with %s, %s (%v)", id, cause, delivery, fx.id, fx.cause, fx.delivery, fx.err)
 	}
 	if id != 0 && fx.call != d.calls[id] {
-		d.t.Fatalf("request %d settled the call of another", id)
+		d.t.Fatalf("request %d settled another call than its own", id)
 	}
 	return fx
 }
@@ -241,7 +241,7 @@ func (d *driver) wantGrant(frames int) {
 func (d *driver) wantNothing(why string) {
 	d.t.Helper()
 	if len(d.effects) > 0 {
-		d.t.Fatalf("want nothing (%s), got %s: %+v", why, effectNames[d.effects[0].kind], d.effects[0])
+		d.t.Fatalf("want no effect (%s), got %s: %+v", why, effectNames[d.effects[0].kind], d.effects[0])
 	}
 }
 
@@ -252,7 +252,7 @@ func (d *driver) wantState(want State) {
 	}
 }
 
-// count says how many of the effects not looked at are of this kind.
+// count returns how many of the effects that have not been checked yet are of this kind.
 func (d *driver) count(kind effectKind) int {
 	n := 0
 	for _, fx := range d.effects {
@@ -272,7 +272,7 @@ var effectNames = [...]string{
 	stallBegun: "stallBegun", stallEnded: "stallEnded", missed: "missed",
 }
 
-// deadLink is a link that nothing is done with.
+// A deadLink does nothing.
 type deadLink struct{}
 
 func (deadLink) Bind(transport.Receiver)       {}

@@ -342,7 +342,7 @@ func plans() []*plan {
 			p.full = 400_000
 		}
 		p.options = Options{
-			Credit: p.credit, MaxServing: 1, MaxStreaming: 1, MaxWaiting: 1, MaxMalformed: 2, Dialect: cancels{}, BackoffMax: 2 * time.Second,
+			Credit: p.credit, MaxServing: 1, MaxStreaming: 1, MaxWaiting: 1, MaxMalformed: 2, Dialect: cancellingDialect{}, BackoffMax: 2 * time.Second,
 			Liveness: p.liveness, InitTimeout: p.patience,
 		}.withDefaults()
 		if p.gated {

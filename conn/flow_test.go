@@ -7,12 +7,12 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// receiveNotification has the peer send a notification.
+// receiveNotification lets a notification of the peer come in.
 func (d *driver) receiveNotification() {
 	d.stepCurrent(event{kind: notified, incoming: &Incoming{}, frames: 1})
 }
 
-// setCrowded says that many notifications wait, or no longer.
+// setCrowded reports that many notifications wait for their handler, or that few do again.
 func (d *driver) setCrowded(many bool) {
 	kind := eased
 	if many {
@@ -21,27 +21,29 @@ func (d *driver) setCrowded(many bool) {
 	d.step(event{kind: kind})
 }
 
-// drivePaused is an initiator that has stopped to read, since its handler is behind.
+// drivePaused returns an initiator that has stopped reading because its handler is behind.
 func drivePaused(t *testing.T) *driver {
-	d := driveReady(t, Options{Dialect: cancels{}})
+	d := driveReady(t, Options{Dialect: cancellingDialect{}})
 	d.setCrowded(true)
 	d.receiveNotification()
 	d.want(notify)
 	if fx := d.want(stallBegun); fx.stall != NotificationsWait {
-		t.Fatalf("stalled since %v", fx.stall)
+		t.Fatalf("the stall is %v, want %v", fx.stall, NotificationsWait)
 	}
-	d.wantNothing("the handler is behind, and nobody waits for an answer")
+	d.wantNothing("while notifications wait and nothing else does, no credit is granted")
 	return d
 }
 
 func (d *driver) wantPauseEnded(after time.Duration) {
 	d.t.Helper()
 	if fx := d.want(stallEnded); fx.at != after {
-		d.t.Fatalf("the pause was of %v, want %v", fx.at, after)
+		d.t.Fatalf("the pause took %v, want %v", fx.at, after)
 	}
 	d.wantGrant(1)
 }
 
+// While many notifications wait for their handler, the link is not read. It is read again when few do.
+//
 // Guarantees: G-0004.7
 func TestPauseEndsWhenTheHandlerHasCaughtUp(t *testing.T) {
 	d := drivePaused(t)
@@ -53,6 +55,8 @@ func TestPauseEndsWhenTheHandlerHasCaughtUp(t *testing.T) {
 	d.wantGrant(1)
 }
 
+// While few notifications wait, the link is read.
+//
 // Guarantees: G-0004.7
 func TestNothingIsPausedWithoutACrowd(t *testing.T) {
 	d := driveReady(t, Options{})
@@ -61,27 +65,29 @@ func TestNothingIsPausedWithoutACrowd(t *testing.T) {
 	d.wantGrant(1)
 }
 
+// A pause ends at once when a call, a request of the peer or a drain begins.
+//
 // Guarantees: G-0004.8
-func TestPauseEndsWhenSomebodyWaits(t *testing.T) {
-	for name, someone := range map[string]func(d *driver){
+func TestPauseEndsWhenWorkBegins(t *testing.T) {
+	for name, begin := range map[string]func(d *driver){
 		"a call":                  func(d *driver) { d.call(1, 0) },
 		"a request of the peer's": func(d *driver) { d.stepCurrent(event{kind: requested, incoming: incomingRequest(7)}) },
 		"a drain":                 func(d *driver) { d.drain(time.Minute) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := drivePaused(t)
-			someone(d)
+			begin(d)
 			if d.count(stallEnded) != 1 || d.count(grant) != 1 {
-				t.Fatalf("%d pauses ended, %d grants", d.count(stallEnded), d.count(grant))
+				t.Fatalf("%d pauses ended, %d grants; want one of each", d.count(stallEnded), d.count(grant))
 			}
 		})
 	}
 }
 
-// While a request is in flight the link is read, whichever side waits.
+// While a request of either side is pending, the link is read although notifications wait.
 //
 // Guarantees: G-0004.8
-func TestNothingIsPausedWhileSomebodyWaits(t *testing.T) {
+func TestNothingIsPausedWhileARequestIsPending(t *testing.T) {
 	for name, c := range map[string]struct {
 		begin, end func(d *driver)
 	}{
@@ -103,13 +109,13 @@ func TestNothingIsPausedWhileSomebodyWaits(t *testing.T) {
 			c.end(d)
 			d.receiveNotification()
 			if d.count(stallBegun) != 1 {
-				t.Fatal("nobody waits, and the link is read")
+				t.Fatal("no request is pending, and the link is still read")
 			}
 		})
 	}
 }
 
-// A request that stays keeps no pause from beginning, but a drain does.
+// While the Conn drains, the link is read although notifications wait.
 //
 // Guarantees: G-0004.8
 func TestNothingIsPausedWhileDraining(t *testing.T) {
@@ -127,11 +133,11 @@ func TestNothingIsPausedWhileDraining(t *testing.T) {
 	d.wantTransition(Closing, Drained)
 }
 
-// A request that stays for ever, and a probe, are nobody who waits.
+// Streaming requests of either side and probes do not prevent a pause.
 //
 // Guarantees: G-0004.7
 func TestStreamingRequestDoesNotPreventAPause(t *testing.T) {
-	d := driveReady(t, Options{Dialect: cancels{}, Liveness: time.Second})
+	d := driveReady(t, Options{Dialect: cancellingDialect{}, Liveness: time.Second})
 	d.calls[1] = new(call)
 	d.stepCurrent(event{kind: callMade, streaming: true, out: returned(d.frame(1))})
 	stays := incomingRequest(7)
@@ -140,36 +146,39 @@ func TestStreamingRequestDoesNotPreventAPause(t *testing.T) {
 	d.now += time.Second
 	d.step(event{kind: tick, id: 2})
 	if d.core.pending.byID[2] == nil {
-		t.Fatal("the peer was not probed")
+		t.Fatal("the peer got no probe")
 	}
 	d.setCrowded(true)
 	d.dropEffects()
 	d.receiveNotification()
 	d.want(notify)
 	d.want(stallBegun)
-	d.wantNothing("the link is not read")
+	d.wantNothing("no credit is granted")
 }
 
+// The pauses for one crowd of notifications take five seconds in all. After that the link is read,
+// until the crowd has eased and another one forms.
+//
 // Guarantees: G-0004.8
-func TestCrowdIsWaitedForFiveSecondsInAll(t *testing.T) {
+func TestPausesTakeFiveSecondsPerCrowd(t *testing.T) {
 	d := drivePaused(t)
 	d.advance(2 * time.Second)
-	d.wantNothing("there are three left")
+	d.wantNothing("three seconds are left")
 	d.call(1, 0)
 	d.dropEffects()
 	d.now += time.Minute
 	d.reply(1)
 	d.dropEffects()
 	if d.core.flow.stall != NotificationsWait {
-		t.Fatal("nobody waits, and the link is read")
+		t.Fatal("no request is pending, and the link is still read")
 	}
 	d.advance(3*time.Second - 1)
-	d.wantNothing("its time is not over")
+	d.wantNothing("the five seconds have not passed")
 	d.advanceToDeadline()
 	d.wantPauseEnded(3 * time.Second)
 	d.receiveNotification()
 	d.want(notify)
-	d.wantGrant(1) // this crowd is not waited for again
+	d.wantGrant(1) // there is no further pause for this crowd
 	d.setCrowded(false)
 	d.setCrowded(true)
 	d.receiveNotification()
@@ -177,13 +186,15 @@ func TestCrowdIsWaitedForFiveSecondsInAll(t *testing.T) {
 	d.want(stallBegun)
 }
 
+// A pause ends when the link is lost. The next link is read.
+//
 // Guarantees: G-0004.3, G-0004.9
 func TestPauseEndsWithTheLink(t *testing.T) {
 	d := drivePaused(t)
 	d.now += time.Second
 	d.loseLink()
 	if d.count(stallEnded) != 1 || d.count(grant) != 0 || d.core.deadline() == 0 {
-		t.Fatalf("%d pauses ended, %d grants", d.count(stallEnded), d.count(grant))
+		t.Fatalf("%d pauses ended, %d grants, deadline %v; want 1, 0 and one", d.count(stallEnded), d.count(grant), d.core.deadline())
 	}
 	d.linkGone()
 	d.wake()
@@ -191,28 +202,27 @@ func TestPauseEndsWithTheLink(t *testing.T) {
 	d.open()
 	d.want(transitioned)
 	d.want(bind)
-	d.wantGrant(1) // the new link is read, to see what it brings
+	d.wantGrant(1) // the new link is read
 }
 
-// One stall may become another, and each is told with how long it was.
+// When the reason of a stall changes, its end is reported with its duration, and then the new one.
 //
 // Guarantees: G-0004.9
-func TestStallsAreToldApart(t *testing.T) {
+func TestStallsAreReportedSeparately(t *testing.T) {
 	d := drivePaused(t)
 	d.now += time.Second
 	for range repliesHigh {
 		d.busy(outboundFrame{reply: true})
 	}
 	if fx := d.want(stallEnded); fx.stall != NotificationsWait || fx.at != time.Second {
-		t.Fatalf("%v for %v", fx.stall, fx.at)
+		t.Fatalf("the stall %v took %v, want %v for 1s", fx.stall, fx.at, NotificationsWait)
 	}
 	if fx := d.want(stallBegun); fx.stall != RepliesWait {
-		t.Fatal(fx.stall)
+		t.Fatalf("the stall is %v, want %v", fx.stall, RepliesWait)
 	}
 }
 
-// A stream that is opened during a pause gets its credit: what was asked for
-// has to be read.
+// A stream that is opened during a pause gets its credit, because this side may wait for what it brings.
 //
 // Guarantees: G-0004.8
 func TestNewStreamIsReadDuringAPause(t *testing.T) {

@@ -13,10 +13,12 @@ func (d *driver) wantRefusal(code int64) {
 	d.t.Helper()
 	m, err := jsonrpc.Decode(d.wantReply().frame, jsonrpc.Limits{})
 	if err != nil || m.Error == nil || m.Error.Code != code {
-		d.t.Fatalf("got %+v, %v", m, err)
+		d.t.Fatalf("got %+v, %v; want an error with code %d", m, err, code)
 	}
 }
 
+// Requests beyond MaxServing wait, and those beyond MaxWaiting are refused.
+//
 // Guarantees: G-0004.4
 func TestRequestsAreServedQueuedAndRefused(t *testing.T) {
 	d := driveReady(t, Options{MaxServing: 2, MaxWaiting: 1})
@@ -32,10 +34,12 @@ func TestRequestsAreServedQueuedAndRefused(t *testing.T) {
 	d.handled(first)
 	d.wantReply()
 	if fx := d.want(serve); fx.incoming != third {
-		t.Fatal("the one that waited is not served")
+		t.Fatalf("%v is served, want %v, which waited", fx.incoming.key, third.key)
 	}
 }
 
+// Requests that would exceed MaxHeld bytes together are refused, but a single one is always accepted.
+//
 // Guarantees: G-0004.6
 func TestRequestsAreBoundedInBytes(t *testing.T) {
 	d := driveReady(t, Options{MaxHeld: 100, MaxServing: 1})
@@ -47,7 +51,7 @@ func TestRequestsAreBoundedInBytes(t *testing.T) {
 		return in
 	}
 	huge := request(1, 1000)
-	d.want(serve) // one always fits
+	d.want(serve) // a single request may have any size
 	request(2, 1)
 	d.wantRefusal(jsonrpc.CodeOverloaded)
 	d.handled(huge)
@@ -62,14 +66,16 @@ func TestRequestsAreBoundedInBytes(t *testing.T) {
 	d.handled(served)
 	d.wantReply()
 	if fx := d.want(serve); fx.incoming != waiting {
-		t.Fatal("what waited is not served")
+		t.Fatalf("%v is served, want %v, which waited", fx.incoming.key, waiting.key)
 	}
 	d.handled(waiting)
 	if d.core.incoming.bytes != 0 {
-		t.Fatalf("%d bytes are held of nothing", d.core.incoming.bytes)
+		t.Fatalf("%d bytes are counted without a request, want 0", d.core.incoming.bytes)
 	}
 }
 
+// Requests that come after an exclusive one are served only when it has ended, in their order.
+//
 // Guarantees: G-0003.11
 func TestExclusiveRequestHoldsThoseBehindIt(t *testing.T) {
 	d := driveReady(t, Options{MaxServing: 2})
@@ -80,19 +86,21 @@ func TestExclusiveRequestHoldsThoseBehindIt(t *testing.T) {
 	behind := []*Incoming{d.request(3), d.request(4), d.request(5)}
 	d.handled(ahead)
 	if d.count(serve) != 0 {
-		t.Fatal("a request behind an exclusive one is served before its end")
+		t.Fatal("a request is served before the exclusive one ahead of it has ended")
 	}
 	d.dropEffects()
 	d.handled(opening)
 	d.wantReply()
 	for _, next := range behind[:2] {
 		if fx := d.want(serve); fx.incoming != next {
-			t.Fatal("out of order")
+			t.Fatalf("%v is served, want %v", fx.incoming.key, next.key)
 		}
 	}
-	d.wantNothing("two is all that are served at once")
+	d.wantNothing("no more than two are served at once")
 }
 
+// When the handler of a cancelled exclusive request returns, the next requests are served.
+//
 // Guarantees: G-0003.11
 func TestCancelledExclusiveRequestLetsOthersIn(t *testing.T) {
 	d := driveReady(t, Options{})
@@ -103,12 +111,14 @@ func TestCancelledExclusiveRequestLetsOthersIn(t *testing.T) {
 	d.dropEffects()
 	d.handled(opening)
 	if fx := d.want(serve); fx.incoming != behind {
-		t.Fatal("what waited is not served")
+		t.Fatalf("%v is served, want %v, which waited", fx.incoming.key, behind.key)
 	}
 }
 
+// A request with the id of one that is served or waits is refused.
+//
 // Guarantees: G-0003.10
-func TestSameRequestTwiceIsRefused(t *testing.T) {
+func TestRequestWithAnIDInUseIsRefused(t *testing.T) {
 	d := driveReady(t, Options{MaxServing: 1})
 	d.request(1)
 	d.request(2)
@@ -120,6 +130,8 @@ func TestSameRequestTwiceIsRefused(t *testing.T) {
 	}
 }
 
+// A cancelled request is not answered. If it waited, its handler is not called.
+//
 // Guarantees: G-0003.10
 func TestCancelledRequestIsNotAnswered(t *testing.T) {
 	d := driveReady(t, Options{MaxServing: 1})
@@ -130,19 +142,19 @@ func TestCancelledRequestIsNotAnswered(t *testing.T) {
 	d.wantGrant(1)
 	d.cancel(1)
 	if fx := d.want(cancelServing); fx.incoming != first || !errors.Is(fx.err, ErrPeerCancelled) {
-		t.Fatalf("got %+v", fx)
+		t.Fatalf("got %+v, want request 1 cancelled with ErrPeerCancelled", fx)
 	}
 	d.wantGrant(1)
 	d.cancel(1)
 	d.wantGrant(1)
 	d.handled(first)
-	d.wantNothing("it is not answered, and 2 was never begun")
+	d.wantNothing("request 1 is not answered, and 2 is not served")
 	if n := d.core.incoming.len(); n != 0 {
-		t.Fatalf("%d are left", n)
+		t.Fatalf("%d requests are left, want none", n)
 	}
 }
 
-// A handler that ignores its context keeps its place.
+// A cancelled request keeps its place among MaxServing until its handler returns.
 func TestCancelledRequestHoldsItsPlace(t *testing.T) {
 	d := driveReady(t, Options{MaxServing: 1})
 	first := d.request(1)
@@ -152,12 +164,14 @@ func TestCancelledRequestHoldsItsPlace(t *testing.T) {
 	d.dropEffects()
 	d.handled(first)
 	if fx := d.want(serve); fx.incoming != second {
-		t.Fatal("the second is not served")
+		t.Fatalf("%v is served, want the second request", fx.incoming.key)
 	}
 	d.handled(second)
 	d.wantReply()
 }
 
+// The answer to a request of an earlier incarnation is not sent.
+//
 // Guarantees: G-0001.6, G-0003.10
 func TestAnswerOfAnOldIncarnationIsNotSent(t *testing.T) {
 	d := driveReady(t, Options{})
@@ -170,9 +184,11 @@ func TestAnswerOfAnOldIncarnationIsNotSent(t *testing.T) {
 	d.request(1)
 	d.dropEffects()
 	d.handled(old)
-	d.wantNothing("its caller is gone")
+	d.wantNothing("the link of that request is lost")
 }
 
+// 10000 malformed frames in a row lose the link. A valid frame resets the count.
+//
 // Guarantees: G-0001.12
 func TestTenThousandMalformedFramesLoseTheLink(t *testing.T) {
 	bad := event{kind: malformed, frames: 1, size: 100, err: errors.New("bad")}
@@ -191,6 +207,8 @@ func TestTenThousandMalformedFramesLoseTheLink(t *testing.T) {
 	d.wantTransition(Backoff, Malformed)
 }
 
+// 16 MiB of malformed frames in a row lose the link. A valid frame resets the count.
+//
 // Guarantees: G-0001.12
 func TestSixteenMebibytesOfMalformedFramesLoseTheLink(t *testing.T) {
 	bad := event{kind: malformed, frames: 1, size: 4 << 20, err: errors.New("bad")}
@@ -208,6 +226,7 @@ func TestSixteenMebibytesOfMalformedFramesLoseTheLink(t *testing.T) {
 	d.wantState(Backoff)
 }
 
+// A malformed frame from which the id can be read is answered with an error.
 func TestMalformedRequestIsAnswered(t *testing.T) {
 	d := driveAcceptor(t, Options{})
 	d.stepCurrent(event{kind: malformed, frames: 1, err: errors.New("bad"), out: &outboundFrame{reply: true, frame: []byte("{}")}})
@@ -216,6 +235,8 @@ func TestMalformedRequestIsAnswered(t *testing.T) {
 	d.wantGrant(1)
 }
 
+// Each frame that comes in, of any kind, gives the peer credit for one more. A batch is one frame.
+//
 // Guarantees: G-0004.1
 func TestCreditComesBackFrameByFrame(t *testing.T) {
 	d := driveReady(t, Options{Credit: 3})
@@ -231,16 +252,18 @@ func TestCreditComesBackFrameByFrame(t *testing.T) {
 		ev.frames = 1
 		d.stepCurrent(ev)
 		if n := d.count(grant); n != 1 {
-			t.Fatalf("%d grants for one frame of kind %d", n, ev.kind)
+			t.Fatalf("%d grants for one frame of kind %d, want 1", n, ev.kind)
 		}
 		d.dropEffects()
 	}
 	d.stepCurrent(event{kind: notified, incoming: &Incoming{}}) // not the last of its batch
 	if d.count(grant) != 0 {
-		t.Fatal("a batch is one frame")
+		t.Fatal("a message that is not the last of its batch was granted credit")
 	}
 }
 
+// While many replies wait for the link, the peer gets no credit. It gets all of it when they are sent.
+//
 // Guarantees: G-0004.2
 func TestCreditIsWithheldWhileRepliesWait(t *testing.T) {
 	d := driveReady(t, Options{})
@@ -250,20 +273,22 @@ func TestCreditIsWithheldWhileRepliesWait(t *testing.T) {
 	d.request(1)
 	d.request(2)
 	if d.count(grant) != 0 {
-		t.Fatal("credit was given to a peer that does not read")
+		t.Fatalf("%d grants for a peer that does not read, want none", d.count(grant))
 	}
 	d.dropEffects()
 	d.stepCurrent(event{kind: writable})
 	if n := d.count(transmit); n != repliesHigh {
-		t.Fatalf("%d replies were offered", n)
+		t.Fatalf("%d replies were offered, want %d", n, repliesHigh)
 	}
 	d.dropEffectsOf(transmit)
 	d.want(stallEnded)
 	d.wantGrant(2)
 }
 
+// Credit that was withheld on a lost link is not granted on the next one.
+//
 // Guarantees: G-0004.3
-func TestNoCreditIsOwedToALinkThatIsOver(t *testing.T) {
+func TestWithheldCreditEndsWithItsLink(t *testing.T) {
 	d := driveReady(t, Options{})
 	for range repliesHigh {
 		d.busy(outboundFrame{reply: true})
@@ -278,9 +303,11 @@ func TestNoCreditIsOwedToALinkThatIsOver(t *testing.T) {
 	d.want(bind)
 	d.wantGrant(1)
 	d.want(handshake)
-	d.wantNothing("credit of the old link is not owed to the new one")
+	d.wantNothing("the credit of the old link is gone")
 }
 
+// A drain refuses new work, and closes the Conn when calls and requests have ended.
+//
 // Guarantees: G-0009.6
 func TestDrainClosesWhenIdle(t *testing.T) {
 	d := driveReady(t, Options{})
@@ -290,7 +317,7 @@ func TestDrainClosesWhenIdle(t *testing.T) {
 	d.dropEffects()
 	d.call(3, 0)
 	if fx := d.wantSettled(3, Refused, NotSent); !errors.Is(fx.err, ErrDraining) {
-		t.Fatalf("the error is %v", fx.err)
+		t.Fatalf("the error is %v, want ErrDraining", fx.err)
 	}
 	d.request(4)
 	d.wantRefusal(jsonrpc.CodeInternalError)
@@ -300,16 +327,16 @@ func TestDrainClosesWhenIdle(t *testing.T) {
 	d.wantGrant(1)
 	d.handled(in)
 	d.wantReply()
-	d.wantNothing("the link may refuse that reply yet")
+	d.wantNothing("the link may still refuse that reply")
 	d.advanceToDeadline()
 	d.wantTransition(Closing, Drained)
 	d.want(endTasks)
 	if fx := d.want(closeLink); fx.at != 5*time.Second {
-		t.Fatalf("the link has %v", fx.at)
+		t.Fatalf("the link has %v to close, want 5s", fx.at)
 	}
 }
 
-// The last reply of a drain may meet a busy link.
+// If the link is busy when the last reply of a drain is offered, the drain waits until it is sent.
 //
 // Guarantees: G-0009.6
 func TestDrainWaitsForABusyLink(t *testing.T) {
@@ -327,6 +354,8 @@ func TestDrainWaitsForABusyLink(t *testing.T) {
 	d.wantTransition(Closing, Drained)
 }
 
+// A drain ends at the earliest deadline that was given, even if calls are pending.
+//
 // Guarantees: G-0009.7
 func TestDrainEndsAtItsDeadline(t *testing.T) {
 	d := driveReady(t, Options{})
@@ -337,29 +366,33 @@ func TestDrainEndsAtItsDeadline(t *testing.T) {
 	d.dropEffects()
 	d.advanceToDeadline()
 	if d.now != 4*time.Second {
-		t.Fatalf("it ended at %v", d.now)
+		t.Fatalf("the drain ended at %v, want 4s", d.now)
 	}
 	d.wantTransition(Closing, Drained)
 	d.wantSettled(1, ShutDown, Unknown)
 }
 
+// A link that is closing after a drain keeps its grace when Close is called again. Stop shortens it.
+//
 // Guarantees: G-0009.7
 func TestOnlyStopShortensAClosingLinksGrace(t *testing.T) {
 	d := driveReady(t, Options{})
 	d.drain(time.Minute)
 	d.dropEffects()
 	d.drain(time.Minute)
-	d.wantNothing("it is closing with all its grace")
+	d.wantNothing("it is already closing")
 	d.stop()
 	if fx := d.want(closeLink); fx.at != 100*time.Millisecond {
-		t.Fatalf("the link has %v", fx.at)
+		t.Fatalf("the link has %v to close, want 100ms", fx.at)
 	}
 	d.stop()
-	d.wantNothing("it is stopping")
+	d.wantNothing("it is already stopping")
 }
 
+// During a drain, handlers may still make calls.
+//
 // Guarantees: G-0009.6
-func TestHandlersMayCallOutWhileDraining(t *testing.T) {
+func TestHandlersMayMakeCallsWhileDraining(t *testing.T) {
 	d := driveReady(t, Options{})
 	d.request(1)
 	d.drain(time.Minute)
@@ -370,8 +403,8 @@ func TestHandlersMayCallOutWhileDraining(t *testing.T) {
 	d.wantSettled(1, Answered, Sent)
 }
 
-// The end of a server's input: what it serves is finished, what it asks can
-// not be answered any more.
+// When the input of an acceptor ends, it finishes the requests that it serves. Its own calls end as
+// lost, since no answer can come, and new ones are refused.
 //
 // Guarantees: G-0009.8
 func TestAcceptorFinishesWhatItServesAtTheEndOfInput(t *testing.T) {
@@ -391,26 +424,30 @@ func TestAcceptorFinishesWhatItServesAtTheEndOfInput(t *testing.T) {
 	d.wantTransition(Closing, Drained)
 }
 
+// After the end of its input, an acceptor waits for its handlers for at most DrainGrace.
+//
 // Guarantees: G-0009.8
-func TestAcceptorDoesNotWaitForEverAfterTheEndOfInput(t *testing.T) {
+func TestAcceptorClosesInTimeAfterTheEndOfInput(t *testing.T) {
 	d := driveAcceptor(t, Options{})
 	d.request(1)
 	d.stepCurrent(event{kind: linkEnded})
 	d.dropEffects()
 	d.advanceToDeadline()
 	if d.now != 6*time.Second {
-		t.Fatalf("it closed at %v", d.now)
+		t.Fatalf("it closed at %v, want 6s", d.now)
 	}
 	d.wantTransition(Closing, Drained)
 }
 
-// cancelOnMain cancels the request with that id, of whatever stream.
+// cancelOnMain cancels the request with that id, on whichever stream it came.
 func (d *driver) cancelOnMain(id int64) {
 	d.stepCurrent(event{kind: cancelled, incoming: &Incoming{key: incomingKey{transport.Main, jsonrpc.IntegerID(id)}}})
 }
 
+// A cancellation on Main names the earliest request with its id, whether that is served or waits.
+//
 // Guarantees: G-0019.8
-func TestCancellationOnMainMeansTheEarliestOfThatID(t *testing.T) {
+func TestCancellationOnMainNamesTheEarliestRequest(t *testing.T) {
 	d := driveAcceptor(t, Options{MaxServing: 2})
 	d.requestOnStream(3, 5)
 	earliest := d.requestOnStream(2, 5)
@@ -421,20 +458,21 @@ func TestCancellationOnMainMeansTheEarliestOfThatID(t *testing.T) {
 	d.wantNothing("no request has this id")
 	d.cancelOnMain(5)
 	if fx := d.want(cancelServing); fx.incoming != earliest {
-		t.Fatalf("the request of stream %d was cancelled", fx.incoming.key.stream)
+		t.Fatalf("the request of stream %d was cancelled, want that of stream 2", fx.incoming.key.stream)
 	}
 	d.wantEnded(2)
 	d.cancelOnMain(7)
 	d.wantEnded(4)
 	if len(d.core.incoming.waiting) != 1 || d.core.incoming.waiting[0] == waiting {
-		t.Fatal("what waits is not forgotten")
+		t.Fatal("the cancelled request still waits")
 	}
 }
 
-// Ids of ours and of the peer's have nothing to do with each other.
+// If a request of the peer has the same id as a streaming one of this side, a cancellation of the
+// peer names its own.
 //
 // Guarantees: G-0019.7
-func TestCancellationMeansThePeersOwnRequestFirst(t *testing.T) {
+func TestCancellationNamesThePeersOwnRequestFirst(t *testing.T) {
 	d := driveReady(t, Options{})
 	d.calls[1] = new(call)
 	d.stepCurrent(event{kind: callMade, streaming: true, out: returned(d.frame(1))})
@@ -443,10 +481,11 @@ func TestCancellationMeansThePeersOwnRequestFirst(t *testing.T) {
 	d.cancel(1)
 	d.want(cancelServing)
 	d.wantGrant(1)
-	d.wantNothing("our request of that id is another")
+	d.wantNothing("this side's request is not cancelled")
 }
 
-func TestRequestsAreRangedOverOnceEach(t *testing.T) {
+// incoming.all yields each request that is served or waits once, and stops when its caller does.
+func TestAllIncomingRequestsAreYieldedOnce(t *testing.T) {
 	d := driveReady(t, Options{MaxServing: 2})
 	want := map[*Incoming]bool{}
 	for id := range int64(4) {
@@ -460,12 +499,12 @@ func TestRequestsAreRangedOverOnceEach(t *testing.T) {
 			}
 		}
 		if len(seen) != stop+1 {
-			t.Fatalf("%d requests were seen, want %d", len(seen), stop+1)
+			t.Fatalf("%d requests were yielded, want %d", len(seen), stop+1)
 		}
 	}
 }
 
-// An id is free again once its request has left, also if it has only waited.
+// The id of a request that was cancelled while it waited, or has been answered, may be used again.
 //
 // Guarantees: G-0003.10
 func TestTheIDOfARequestThatWaitedIsFreeAgain(t *testing.T) {
@@ -476,7 +515,7 @@ func TestTheIDOfARequestThatWaitedIsFreeAgain(t *testing.T) {
 	d.dropEffects()
 	again := d.request(2)
 	if n := d.count(transmit); n != 0 {
-		t.Fatal("the id of a request that was cancelled while it waited is refused")
+		t.Fatal("a request with the id of a cancelled one is refused")
 	}
 	d.handled(first)
 	d.handled(again)
@@ -485,13 +524,15 @@ func TestTheIDOfARequestThatWaitedIsFreeAgain(t *testing.T) {
 	d.want(serve)
 }
 
+// If several requests that wait have the id of a cancellation on Main, it names the earliest.
+//
 // Guarantees: G-0019.8
-func TestOfThoseThatWaitTheEarliestIsCancelled(t *testing.T) {
+func TestEarliestWaitingRequestIsCancelled(t *testing.T) {
 	var in incoming
 	for _, stream := range []transport.Stream{3, 9} {
 		in.queue(&Incoming{key: incomingKey{stream, jsonrpc.IntegerID(5)}})
 	}
 	if named, ok := in.named(incomingKey{transport.Main, jsonrpc.IntegerID(5)}); !ok || named.key.stream != 3 {
-		t.Fatalf("got that of stream %d", named.key.stream)
+		t.Fatalf("got the request of stream %d, want that of stream 3", named.key.stream)
 	}
 }

@@ -199,7 +199,7 @@ func (d *driver) makeBusy() {
 
 // drive returns the core of a stage, and the request that it serves or has served.
 func (s stage) drive(t *testing.T) (*driver, *Incoming) {
-	d := drive(t, s.role, Options{Dialect: cancels{}, Gate: s.gate})
+	d := drive(t, s.role, Options{Dialect: cancellingDialect{}, Gate: s.gate})
 	d.start()
 	s.reach(d)
 	served := incomingRequest(7)

@@ -7,7 +7,7 @@ import (
 
 // driveWatched returns an initiator whose peer is probed after five seconds of silence.
 func driveWatched(t *testing.T, o Options) *driver {
-	o.Dialect, o.Liveness = cancels{}, 5*time.Second
+	o.Dialect, o.Liveness = cancellingDialect{}, 5*time.Second
 	return driveReady(t, o)
 }
 
@@ -233,7 +233,7 @@ func TestWhichPeersAreProbed(t *testing.T) {
 		"an acceptor":                                     {acceptor, time.Second, true, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := drive(t, c.role, Options{Liveness: c.liveness, Dialect: cancels{}})
+			d := drive(t, c.role, Options{Liveness: c.liveness, Dialect: cancellingDialect{}})
 			d.start()
 			d.stepCurrent(event{kind: linkOpened, hearing: c.hearing, particulars: &particulars{link: deadLink{}}})
 			d.handshaken()
@@ -383,7 +383,7 @@ func (d *driver) countProbes(minutes int) (count int) {
 
 // A subscribed dialect is that of a program that may have subscribed to something.
 type subscribed struct {
-	cancels
+	cancellingDialect
 	to bool
 }
 
@@ -394,13 +394,13 @@ func (s *subscribed) Awaits() bool { return s.to }
 //
 // Guarantees: G-0025.7
 func TestAnIdlePeerOverHTTPIsSeldomProbed(t *testing.T) {
-	if got := driveOverHTTP(t, cancels{}, 0).countProbes(10); got > 10 || got < 9 {
+	if got := driveOverHTTP(t, cancellingDialect{}, 0).countProbes(10); got > 10 || got < 9 {
 		t.Errorf("idle: %d probes in 10 minutes, want 9 or 10", got)
 	}
-	if got := driveOverHTTP(t, cancels{}, 5*time.Second).countProbes(10); got != 120 {
+	if got := driveOverHTTP(t, cancellingDialect{}, 5*time.Second).countProbes(10); got != 120 {
 		t.Errorf("Liveness is 5 s: %d probes in 10 minutes, want 120", got)
 	}
-	waiting := driveOverHTTP(t, cancels{}, 0)
+	waiting := driveOverHTTP(t, cancellingDialect{}, 0)
 	waiting.call(1, 0)
 	if got := waiting.countProbes(10); got != 120 {
 		t.Errorf("while a call waits: %d probes in 10 minutes, want 120", got)
@@ -425,7 +425,7 @@ func TestAnIdlePeerOverHTTPIsSeldomProbed(t *testing.T) {
 //
 // Guarantees: G-0025.1, G-0025.7
 func TestAnIdlePeerIsWatchedFromTheCallOn(t *testing.T) {
-	d := driveOverHTTP(t, cancels{}, 0)
+	d := driveOverHTTP(t, cancellingDialect{}, 0)
 	d.tickWithID(5*time.Second, 2)
 	d.wantNothing("nothing waits for the peer")
 	d.now += 40 * time.Second
@@ -448,7 +448,7 @@ func TestAnIdlePeerIsWatchedFromTheCallOn(t *testing.T) {
 //
 // Guarantees: G-0025.7
 func TestAnIdlePeerThatDoesNotAnswerIsLost(t *testing.T) {
-	d := driveOverHTTP(t, cancels{}, 0)
+	d := driveOverHTTP(t, cancellingDialect{}, 0)
 	d.tickWithID(5*time.Second, 2)
 	d.tickWithID(55*time.Second, 3)
 	d.wantTransmit(3)

@@ -9,21 +9,21 @@ import (
 	"pgregory.net/rapid"
 )
 
-// queue is notifications whose handler is the test: its goroutine takes nothing, until
-// the test is over.
-func queue(t interface{ Cleanup(func()) }, bound, bytes int) *notifications {
+// newQueue returns an empty queue of notifications whose goroutine handles none until the test ends.
+// The test takes them instead.
+func newQueue(t interface{ Cleanup(func()) }, bound, bytes int) *notifications {
 	n, over := &notifications{bound: bound, boundSize: bytes}, make(chan struct{})
 	n.Start(func() (more bool) { <-over; return false })
 	t.Cleanup(func() { close(over) })
 	return n
 }
 
-// newNotification is a notification; its method is its name.
+// newNotification returns a notification whose method is the given name.
 func newNotification(name, key string, droppable bool, size int) notification {
 	return notification{Incoming: &Incoming{Method: name, label: key, droppable: droppable, size: size}}
 }
 
-// names lists what waits, oldest first.
+// names returns the names of the notifications that wait, oldest first.
 func (n *notifications) names() string { return namesOf(n.waiting()) }
 
 func namesOf(of []notification) string {
@@ -34,6 +34,9 @@ func namesOf(of []notification) string {
 	return strings.Join(names, " ")
 }
 
+// If there is no room, first a notification is dropped that a newer one with its key replaces, then
+// the oldest droppable one, and last the one that comes in.
+//
 // Guarantees: G-0006.2
 func TestSheddingOrder(t *testing.T) {
 	plain := func(name string) notification { return newNotification(name, "", false, 1) }
@@ -43,18 +46,18 @@ func TestSheddingOrder(t *testing.T) {
 		given      []notification
 		shed, left string
 	}{
-		"there is room":                       {[]notification{plain("a"), log("b"), keyed("k", "c")}, "", "a b c"},
-		"the newer takes the older's place":   {[]notification{keyed("k", "a"), plain("b"), log("c"), keyed("k", "d")}, "a", "d b c"},
-		"superfluous ones go before logs":     {[]notification{log("a"), keyed("k", "b"), keyed("k", "c"), plain("d")}, "b", "a c d"},
-		"the oldest log goes":                 {[]notification{plain("a"), log("b"), log("c"), plain("d")}, "b", "a c d"},
-		"a log goes itself":                   {[]notification{plain("a"), plain("b"), plain("c"), log("d")}, "d", "a b c"},
-		"what comes goes":                     {[]notification{plain("a"), plain("b"), plain("c"), plain("d")}, "d", "a b c"},
-		"others of a key are others":          {[]notification{keyed("k", "a"), keyed("l", "b"), keyed("m", "c"), keyed("k", "d")}, "a", "d b c"},
-		"again and again":                     {[]notification{keyed("k", "a"), plain("b"), plain("c"), keyed("k", "d"), keyed("k", "e")}, "a d", "e b c"},
-		"the newest of three takes the place": {[]notification{keyed("k", "a"), keyed("k", "b"), keyed("k", "c"), plain("d"), plain("e")}, "a b", "c d e"},
+		"there is room":                        {[]notification{plain("a"), log("b"), keyed("k", "c")}, "", "a b c"},
+		"newer takes the place of the older":   {[]notification{keyed("k", "a"), plain("b"), log("c"), keyed("k", "d")}, "a", "d b c"},
+		"superseded ones go before logs":       {[]notification{log("a"), keyed("k", "b"), keyed("k", "c"), plain("d")}, "b", "a c d"},
+		"the oldest log goes":                  {[]notification{plain("a"), log("b"), log("c"), plain("d")}, "b", "a c d"},
+		"a new log goes if there is no other":  {[]notification{plain("a"), plain("b"), plain("c"), log("d")}, "d", "a b c"},
+		"the new one goes if no other may":     {[]notification{plain("a"), plain("b"), plain("c"), plain("d")}, "d", "a b c"},
+		"other keys are independent":           {[]notification{keyed("k", "a"), keyed("l", "b"), keyed("m", "c"), keyed("k", "d")}, "a", "d b c"},
+		"a key is replaced twice":              {[]notification{keyed("k", "a"), plain("b"), plain("c"), keyed("k", "d"), keyed("k", "e")}, "a d", "e b c"},
+		"both older ones go before the newest": {[]notification{keyed("k", "a"), keyed("k", "b"), keyed("k", "c"), plain("d"), plain("e")}, "a b", "c d e"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := queue(t, 3, 100)
+			n := newQueue(t, 3, 100)
 			var shed []notification
 			for _, in := range c.given {
 				gone, _ := n.add(in)
@@ -67,35 +70,40 @@ func TestSheddingOrder(t *testing.T) {
 	}
 }
 
+// The notifications that wait have at most boundSize bytes together, but a single one may have more.
+//
 // Guarantees: G-0004.6
 func TestBytesOfNotificationsAreBounded(t *testing.T) {
-	n := queue(t, 10, 10)
-	n.add(newNotification("a", "", false, 100)) // one always fits
+	n := newQueue(t, 10, 10)
+	n.add(newNotification("a", "", false, 100)) // a single one may have any size
 	if shed, _ := n.add(newNotification("b", "", false, 1)); namesOf(shed) != "b" {
-		t.Fatalf("shed %q", namesOf(shed))
+		t.Fatalf("shed %q, want \"b\"", namesOf(shed))
 	}
 	n.next()
 	n.add(newNotification("c", "", true, 6))
 	n.add(newNotification("d", "", true, 4))
 	if shed, _ := n.add(newNotification("e", "", false, 9)); namesOf(shed) != "c d" || n.names() != "e" {
-		t.Fatalf("shed %q", namesOf(shed))
+		t.Fatalf("shed %q, left %q; want \"c d\", \"e\"", namesOf(shed), n.names())
 	}
 }
 
+// A queue reports that it is crowded when half of its count or bytes wait, and that this has eased
+// when a quarter does. It reports each change once.
+//
 // Guarantees: G-0004.7
-func TestCrowdLimits(t *testing.T) {
-	n := queue(t, 8, 100)
+func TestCrowdedQueueReportsOnce(t *testing.T) {
+	n := newQueue(t, 8, 100)
 	for i := range 4 {
 		if _, crowded := n.add(newNotification("a", "", false, 1)); crowded != (i == 3) {
-			t.Fatalf("with %d a crowd: %v", i+1, crowded)
+			t.Fatalf("with %d: crowded %v, want %v", i+1, crowded, i == 3)
 		}
 	}
 	if _, crowded := n.add(newNotification("a", "", false, 1)); crowded {
-		t.Fatal("it was told before")
+		t.Fatal("crowded was reported twice")
 	}
 	for left := 4; left > 2; left-- {
 		if _, _, eased := n.next(); eased {
-			t.Fatalf("eased with %d left", left)
+			t.Fatalf("eased with %d left, want at 2", left)
 		}
 	}
 	n.next()
@@ -103,7 +111,7 @@ func TestCrowdLimits(t *testing.T) {
 		t.Fatal("not eased with 2 left")
 	}
 	if _, crowded := n.add(newNotification("b", "", false, 60)); !crowded {
-		t.Fatal("bytes make no crowd")
+		t.Fatal("not crowded with 60 bytes of 100")
 	}
 	n.next()
 	if _, _, eased := n.next(); eased {
@@ -114,44 +122,43 @@ func TestCrowdLimits(t *testing.T) {
 	}
 }
 
-// What is left when a handler does not return leaves no sums behind.
+// When the notifications that still wait are dropped at the end, the counters begin again at zero.
 //
 // Guarantees: G-0006.4
 func TestRemainingNotificationsAreShedAtTheEnd(t *testing.T) {
-	n := queue(t, 4, 100)
+	n := newQueue(t, 4, 100)
 	for range 3 {
 		n.add(newNotification("a", "k", false, 1))
 	}
 	if shed, _ := n.settle(0); len(shed) != 3 {
-		t.Fatalf("%d were shed", len(shed))
+		t.Fatalf("%d were shed, want 3", len(shed))
 	}
 	for range 6 {
 		n.add(newNotification("b", "k", false, 1))
 	}
 	if n.names() != "b b b b" || n.size != 4 || n.superfluous != 3 || !n.many() {
-		t.Fatalf("%q of %d bytes, %d superfluous", n.names(), n.size, n.superfluous)
+		t.Fatalf("got %q of %d bytes, %d superfluous, crowded %v; want four of 4 bytes, 3, true", n.names(), n.size, n.superfluous, n.many())
 	}
 }
 
-// A notification that is larger than all may be has nothing shed for its sake.
+// A notification with more than boundSize bytes is dropped itself if others wait, and no other is.
 //
 // Guarantees: G-0004.6
-func TestTooLargeANotificationGoesItself(t *testing.T) {
-	n := queue(t, 10, 10)
+func TestTooLargeNotificationIsShedItself(t *testing.T) {
+	n := newQueue(t, 10, 10)
 	n.add(newNotification("log", "", true, 1))
 	if shed, _ := n.add(newNotification("huge", "", false, 11)); namesOf(shed) != "huge" || n.names() != "log" {
-		t.Fatalf("shed %q", namesOf(shed))
+		t.Fatalf("shed %q, left %q; want \"huge\", \"log\"", namesOf(shed), n.names())
 	}
 }
 
-// Whatever comes, the bounds hold, nothing is shed that need not be, what is
-// handled is in the order of arrival but for what takes another's place, and of
-// each key the newest is handled, unless only it could be shed.
+// For any arrivals: the bounds hold, nothing is dropped while there is room, those without a key are
+// handled in the order of arrival, and the newest of a key is not dropped while a log waits.
 //
 // Guarantees: G-0004.5, G-0006.2, G-0006.3
 func TestNotificationsAgainstAModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		n := queue(rt, rapid.IntRange(1, 6).Draw(rt, "bound"), rapid.IntRange(1, 20).Draw(rt, "bytes"))
+		n := newQueue(rt, rapid.IntRange(1, 6).Draw(rt, "bound"), rapid.IntRange(1, 20).Draw(rt, "bytes"))
 		newest, place := map[string]string{}, map[string]int{}
 		var handled, shed []string
 		arrivals := 0
@@ -167,12 +174,12 @@ func TestNotificationsAgainstAModel(t *testing.T) {
 				others := slices.Clone(n.waiting())
 				gone, _ := n.add(in)
 				if len(gone) > 0 != full {
-					rt.Fatalf("shed %q, and there was room: %v", namesOf(gone), !full)
+					rt.Fatalf("shed %q, queue full: %v", namesOf(gone), full)
 				}
 				for _, g := range gone {
 					shed = append(shed, g.Method)
 					if g.size <= n.boundSize && newest[g.label] == g.Method && g.label != "" && slices.ContainsFunc(n.waiting(), func(o notification) bool { return o.droppable }) {
-						rt.Fatalf("the newest of %q was shed before a log, of %q and %q", g.label, namesOf(others), name)
+						rt.Fatalf("the newest of %q was shed before a log; %q waited when %q came", g.label, namesOf(others), name)
 					}
 				}
 			},
@@ -184,14 +191,14 @@ func TestNotificationsAgainstAModel(t *testing.T) {
 			},
 			"": func(rt *rapid.T) {
 				if len(n.waiting()) > n.bound || n.size > n.boundSize && len(n.waiting()) > 1 {
-					rt.Fatalf("%d wait, of %d bytes", len(n.waiting()), n.size)
+					rt.Fatalf("%d wait with %d bytes, want %d with %d at most", len(n.waiting()), n.size, n.bound, n.boundSize)
 				}
 				size := 0
 				for _, in := range n.waiting() {
 					size += in.size
 				}
 				if size != n.size {
-					rt.Fatalf("%d bytes are counted, and %d wait", n.size, size)
+					rt.Fatalf("the counter has %d bytes, the notifications have %d", n.size, size)
 				}
 			},
 		})
@@ -200,7 +207,7 @@ func TestNotificationsAgainstAModel(t *testing.T) {
 			handled = append(handled, in.Method)
 		}
 		if len(handled)+len(shed) != arrivals {
-			rt.Fatalf("%d came, %d were handled, %d shed", arrivals, len(handled), len(shed))
+			rt.Fatalf("%d came, %d were handled and %d shed; want each once", arrivals, len(handled), len(shed))
 		}
 		last := -1
 		for _, name := range handled {
@@ -211,7 +218,7 @@ func TestNotificationsAgainstAModel(t *testing.T) {
 			}
 		}
 		if n.size != 0 || n.superfluous != 0 || n.droppable != 0 || len(n.keys) != 0 {
-			rt.Fatalf("nothing waits, and the sums are %d, %d, %d, %v", n.size, n.superfluous, n.droppable, n.keys)
+			rt.Fatalf("nothing waits, and the counters are %d, %d, %d, %v; want zero", n.size, n.superfluous, n.droppable, n.keys)
 		}
 	})
 }

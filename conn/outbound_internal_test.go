@@ -13,34 +13,40 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
+// A call that the link refuses as busy is offered three times more, and is then refused.
+//
 // Guarantees: G-0007.1
-func TestBusyLinkIsTriedThreeTimesMore(t *testing.T) {
+func TestBusyLinkIsOfferedACallThreeTimesMore(t *testing.T) {
 	d := driveReady(t, Options{})
 	d.call(1, 0)
 	for range busyRetries {
 		d.busy(d.wantTransmit(1))
-		d.wantNothing("it is tried again later")
+		d.wantNothing("it is offered again later")
 		d.advanceToDeadline()
 	}
 	d.busy(d.wantTransmit(1))
 	if fx := d.wantSettled(1, Refused, NotSent); !errors.Is(fx.err, transport.ErrBusy) {
-		t.Fatalf("the error is %v", fx.err)
+		t.Fatalf("the error is %v, want ErrBusy", fx.err)
 	}
 	if d.now != time.Second+busyRetries*busyDelay {
-		t.Fatalf("it took %v", d.now-time.Second)
+		t.Fatalf("it took %v, want %v", d.now-time.Second, busyRetries*busyDelay)
 	}
 }
 
+// The delay before a busy link is tried again is between 5 and 15 ms.
+//
 // Guarantees: G-0007.1
 func TestBusyWaitStaysWithinItsJitter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		wait := busyWait(rapid.Float64Range(0, 1).Draw(t, "random"))
 		if wait < 5*time.Millisecond || wait > 15*time.Millisecond {
-			t.Fatalf("it waits %v", wait)
+			t.Fatalf("the delay is %v, want 5ms to 15ms", wait)
 		}
 	})
 }
 
+// While a frame waits for a busy link, later ones wait, too. All are sent in their order.
+//
 // Guarantees: G-0007.2
 func TestNothingOvertakesBehindABusyLink(t *testing.T) {
 	d := driveReady(t, Options{})
@@ -49,13 +55,15 @@ func TestNothingOvertakesBehindABusyLink(t *testing.T) {
 	d.call(2, 0)
 	d.sendNotification()
 	d.call(3, 0)
-	d.wantNothing("all of them wait behind the first")
+	d.wantNothing("all of them wait for the first")
 	d.stepCurrent(event{kind: writable})
 	for _, id := range []int64{1, 2, 0, 3} {
 		d.wantTransmit(id)
 	}
 }
 
+// Frames keep their order if the link refuses one of them again.
+//
 // Guarantees: G-0007.2
 func TestOrderSurvivesASecondRefusal(t *testing.T) {
 	d := driveReady(t, Options{})
@@ -75,18 +83,18 @@ func TestOrderSurvivesASecondRefusal(t *testing.T) {
 	}
 }
 
-// A link that says writable has room for so many frames, each time.
+// To a link that has room for a few frames at each writable event, few frames are offered in vain.
 //
 // Guarantees: G-0007.2, G-0007.7
-func TestLinkIsOfferedLittleThatItDoesNotTake(t *testing.T) {
+func TestLinkIsOfferedFewFramesInVain(t *testing.T) {
 	for room := 1; room <= 256; room *= 2 {
 		c, now := driveReady(t, Options{}).core, time.Second
 		for id := range int64(256) {
 			c.outbound.retryLater(outboundFrame{id: id + 1, frame: []byte("{}")}, now, 0)
 		}
-		taken, offered, told := 0, 0, 0
+		taken, offered, rounds := 0, 0, 0
 		for !c.outbound.empty() {
-			told++
+			rounds++
 			free := room
 			events := []event{{kind: writable, epoch: c.epoch}}
 			for ; len(events) > 0; events = events[1:] {
@@ -98,7 +106,7 @@ func TestLinkIsOfferedLittleThatItDoesNotTake(t *testing.T) {
 					case free > 0:
 						offered, free, taken = offered+1, free-1, taken+1
 						if fx.out.id != int64(taken) {
-							t.Fatalf("frame %d is taken after %d", fx.out.id, taken-1)
+							t.Fatalf("frame %d is taken after %d, want %d", fx.out.id, taken-1, taken)
 						}
 					default:
 						offered++
@@ -107,12 +115,14 @@ func TestLinkIsOfferedLittleThatItDoesNotTake(t *testing.T) {
 				}
 			}
 		}
-		if offered > 2*taken+told || told > 256/room {
-			t.Errorf("room for %d: %d frames were offered, for %d to be taken in %d turns", room, offered, taken, told)
+		if offered > 2*taken+rounds || rounds > 256/room {
+			t.Errorf("room for %d: %d frames were offered in %d rounds, want %d in %d at most", room, offered, rounds, 2*taken+rounds, 256/room)
 		}
 	}
 }
 
+// A link that takes no frame for stuckAfter is lost.
+//
 // Guarantees: G-0007.4
 func TestLinkThatTakesNothingIsLost(t *testing.T) {
 	d := driveReady(t, Options{})
@@ -129,14 +139,16 @@ func TestLinkThatTakesNothingIsLost(t *testing.T) {
 	}
 	d.wantTransition(Backoff, PeerNotReading)
 	if d.now-busyAt != stuckAfter {
-		t.Fatalf("it was lost after %v", d.now-busyAt)
+		t.Fatalf("it was lost after %v, want %v", d.now-busyAt, stuckAfter)
 	}
 }
 
+// A link that takes a frame or becomes writable is not lost.
+//
 // Guarantees: G-0007.4
 func TestLinkThatTakesSomethingIsNotLost(t *testing.T) {
 	for name, relief := range map[string]func(*driver, outboundFrame){
-		"it says writable": func(d *driver, _ outboundFrame) { d.stepCurrent(event{kind: writable}) },
+		"it becomes writable": func(d *driver, _ outboundFrame) { d.stepCurrent(event{kind: writable}) },
 		"it takes another frame": func(d *driver, out outboundFrame) {
 			d.stepCurrent(event{kind: busy, out: returned(out), tried: true, moved: true})
 		},
@@ -155,8 +167,7 @@ func TestLinkThatTakesSomethingIsNotLost(t *testing.T) {
 	}
 }
 
-// A frame that is queued only because one before it failed is no sign of a
-// busy link.
+// A frame that is queued only because the one before it failed does not make the link count as busy.
 //
 // Guarantees: G-0007.4
 func TestFailedFrameDoesNotMakeTheLinkBusy(t *testing.T) {
@@ -175,8 +186,10 @@ func TestFailedFrameDoesNotMakeTheLinkBusy(t *testing.T) {
 	d.wantState(Ready)
 }
 
+// A notification that waits for the link is removed when its caller gives up.
+//
 // Guarantees: G-0007.3
-func TestNotificationIsWithdrawnByItsCaller(t *testing.T) {
+func TestWaitingNotificationIsWithdrawn(t *testing.T) {
 	d := driveReady(t, Options{})
 	d.busy(outboundFrame{reply: true})
 	caller := d.sendNotification()
@@ -184,12 +197,14 @@ func TestNotificationIsWithdrawnByItsCaller(t *testing.T) {
 	leave := event{kind: callLeft, err: errors.New("gone"), out: &outboundFrame{call: caller}}
 	d.step(leave)
 	if fx := d.wantSettled(0, Cancelled, NotSent); fx.call != caller {
-		t.Fatal("another caller was told")
+		t.Fatal("another caller was settled")
 	}
 	d.step(leave)
-	d.wantNothing("it has ended")
+	d.wantNothing("the notification has ended")
 }
 
+// If the reply to a request cannot be sent, the peer gets an error instead, once.
+//
 // Guarantees: G-0003.10
 func TestReplyThatCannotBeSentIsReplaced(t *testing.T) {
 	d := driveReady(t, Options{})
@@ -198,17 +213,19 @@ func TestReplyThatCannotBeSentIsReplaced(t *testing.T) {
 	d.wantGrant(1)
 	reply := d.wantReply()
 	d.stepCurrent(event{kind: failed, out: returned(reply), unsent: true, err: &transport.OversizedError{Limit: 1, Size: 2}})
-	d.wantNothing("what was offered behind it is about to come back")
+	d.wantNothing("the link is about to return the frames behind the reply")
 	d.advanceToDeadline()
 	replacement := d.wantReply()
 	m, err := jsonrpc.Decode(replacement.frame, jsonrpc.Limits{})
 	if id, _ := m.ID.Int64(); err != nil || id != 7 || m.Error == nil || m.Error.Code != jsonrpc.CodeInternalError {
-		t.Fatalf("the peer gets %s", replacement.frame)
+		t.Fatalf("the peer gets %s, want an internal error for request 7", replacement.frame)
 	}
 	d.stepCurrent(event{kind: failed, out: returned(replacement), unsent: true, err: errors.New("again")})
-	d.wantNothing("there is nothing smaller to say")
+	d.wantNothing("the replacement is not replaced")
 }
 
+// A reply is offered to a busy link again and again, as often as needed.
+//
 // Guarantees: G-0007.5
 func TestRepliesAreNeverDropped(t *testing.T) {
 	d := driveReady(t, Options{})
@@ -219,15 +236,19 @@ func TestRepliesAreNeverDropped(t *testing.T) {
 	}
 }
 
+// busyWait spreads the delay evenly over its random number.
+//
 // Guarantees: G-0007.1
 func TestBusyWaitGrowsWithItsDraw(t *testing.T) {
 	for random, want := range map[float64]time.Duration{0: 5, 0.5: 10, 1: 15} {
 		if wait := busyWait(random); wait != want*time.Millisecond {
-			t.Errorf("%v waits %v", random, wait)
+			t.Errorf("random %v: the delay is %v, want %v", random, wait, want*time.Millisecond)
 		}
 	}
 }
 
+// When one of two callers gives up, only its own notification is removed.
+//
 // Guarantees: G-0007.3
 func TestOnlyTheNotificationOfTheCallerIsWithdrawn(t *testing.T) {
 	for _, leaves := range []int{0, 1} {
@@ -237,24 +258,26 @@ func TestOnlyTheNotificationOfTheCallerIsWithdrawn(t *testing.T) {
 		callers[1] = d.sendNotification()
 		d.step(event{kind: callLeft, err: context.Canceled, out: &outboundFrame{call: callers[leaves]}})
 		if fx := d.wantSettled(0, Cancelled, NotSent); fx.call != callers[leaves] {
-			t.Fatal("another caller was told")
+			t.Fatal("another caller was settled")
 		}
 		d.stepCurrent(event{kind: writable})
 		if out := d.wantTransmit(0); out.call != callers[1-leaves] {
-			t.Fatal("the notification of the caller who left is sent")
+			t.Fatal("the notification of the caller that gave up is sent")
 		}
-		d.wantNothing("one of two has left")
+		d.wantNothing("the other notification is removed")
 	}
 }
 
+// A notification that the link cannot send is settled with NotSent.
+//
 // Guarantees: G-0003.2
 func TestNotificationThatCannotBeSentIsRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		err  error
 		want Cause
 	}{
-		"too large":        {&transport.OversizedError{Limit: 1, Size: 2}, Refused},
-		"its way is ended": {transport.ErrClosed, LinkLost},
+		"too large":   {&transport.OversizedError{Limit: 1, Size: 2}, Refused},
+		"link closed": {transport.ErrClosed, LinkLost},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := driveReady(t, Options{})
@@ -265,25 +288,26 @@ func TestNotificationThatCannotBeSentIsRefused(t *testing.T) {
 	}
 }
 
-// Where no error can be sent either, or nobody waits for one, nothing is.
-func TestWhatFailsIsNotAlwaysReplaced(t *testing.T) {
+// A frame that was not sent is replaced with an error only if it is a result and has a route.
+func TestFailedFrameIsNotAlwaysReplaced(t *testing.T) {
 	for name, ev := range map[string]event{
-		"a message that is no answer":       {out: &outboundFrame{frame: []byte("cancel")}, err: errors.New("no")},
-		"one without a way":                 {out: &outboundFrame{frame: []byte("cancel")}, err: transport.ErrNoRoute},
-		"an answer that has no way to go":   {out: &outboundFrame{reply: true, answers: new(Incoming)}, err: transport.ErrNoRoute},
-		"an answer that is an error itself": {out: &outboundFrame{reply: true}, err: errors.New("no")},
+		"no answer":               {out: &outboundFrame{frame: []byte("cancel")}, err: errors.New("no")},
+		"no answer, no route":     {out: &outboundFrame{frame: []byte("cancel")}, err: transport.ErrNoRoute},
+		"an answer, no route":     {out: &outboundFrame{reply: true, answers: new(Incoming)}, err: transport.ErrNoRoute},
+		"an answer with an error": {out: &outboundFrame{reply: true}, err: errors.New("no")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := driveReady(t, Options{})
 			ev.kind, ev.unsent = failed, true
 			d.stepCurrent(ev)
 			d.stepCurrent(event{kind: writable})
-			d.wantNothing("there is nothing to say")
+			d.wantNothing("the frame is not replaced")
 		})
 	}
 }
 
-// As a call that is refused for good, so is a call that fails.
+// If the link fails to send a call during a drain, the reply that was offered after that call is
+// still sent before the Conn closes.
 //
 // Guarantees: G-0007.5, G-0009.6
 func TestReplyBehindAFailureIsSent(t *testing.T) {
@@ -296,7 +320,7 @@ func TestReplyBehindAFailureIsSent(t *testing.T) {
 	d.dropEffects()
 	d.stepCurrent(event{kind: failed, out: returned(call), err: errNotFits, unsent: true})
 	d.wantSettled(1, Refused, NotSent)
-	d.wantNothing("what was offered behind the call comes back")
+	d.wantNothing("the link will return the reply behind the call, too")
 	d.notOffered(outboundFrame{reply: true})
 	d.stepCurrent(event{kind: writable})
 	d.wantReply()
@@ -304,10 +328,10 @@ func TestReplyBehindAFailureIsSent(t *testing.T) {
 	d.wantTransition(Closing, Drained)
 }
 
-// A link that failed to take a frame is offered one frame next, as a busy one is.
+// After a link failed to take a frame, it is offered only one frame next, like a busy link.
 //
 // Guarantees: G-0007.7
-func TestAFailureNarrowsWhatIsOffered(t *testing.T) {
+func TestFailureReducesWhatIsOffered(t *testing.T) {
 	c, now := driveReady(t, Options{}).core, time.Second
 	for id := range int64(16) {
 		c.outbound.retryLater(outboundFrame{id: id + 1, frame: []byte("{}")}, now, 0)
@@ -323,34 +347,33 @@ func TestAFailureNarrowsWhatIsOffered(t *testing.T) {
 	}
 	one, two := offered(event{kind: writable}), offered(event{kind: writable})
 	if len(one) != 1 || len(two) != 2 {
-		t.Fatalf("%d and %d frames were offered", len(one), len(two))
+		t.Fatalf("%d and %d frames were offered, want 1 and 2", len(one), len(two))
 	}
 	offered(event{kind: failed, out: returned(two[1]), err: errNotFits, unsent: true})
 	if next := offered(event{kind: writable}); len(next) != 1 {
-		t.Errorf("%d frames are offered behind a failure", len(next))
+		t.Errorf("%d frames are offered after a failure, want 1", len(next))
 	}
 }
 
 var errNotFits = errors.New("it does not fit")
 
-// A queue moves its frames to the front only when it is full and most of its slots
-// are free again, so that adding costs little; and a queue through which much passes
-// stays small.
+// A queue moves its frames to the front only when it is full and more than half of its slots are
+// free, so adding costs little. A queue with few frames at a time stays small.
 func TestSlotsOfTheQueue(t *testing.T) {
 	for _, c := range []struct {
 		name             string
 		slots, room      int // its length and its capacity
-		taken, takenThen int
+		taken, takenThen int // the free slots at the front, before and after
 	}{
-		{"there is room", 6, 8, 5, 5},
-		{"it is full, and few have left", 8, 8, 1, 1},
-		{"it is full, and half have left", 8, 8, 4, 4},
-		{"it is full, and most have left", 8, 8, 5, 0},
+		{"not full", 6, 8, 5, 5},
+		{"full, few slots free", 8, 8, 1, 1},
+		{"full, half free", 8, 8, 4, 4},
+		{"full, most free", 8, 8, 5, 0},
 	} {
 		o := outbound{slots: make([]outboundFrame, c.slots, c.room), head: c.taken}
 		o.add(outboundFrame{id: 7})
 		if waiting := o.waiting(); o.head != c.takenThen || len(waiting) != c.slots-c.taken+1 || waiting[len(waiting)-1].id != 7 {
-			t.Errorf("%s: %d slots are free, and %d wait", c.name, o.head, len(waiting))
+			t.Errorf("%s: %d slots are free and %d frames wait, want %d and %d", c.name, o.head, len(waiting), c.takenThen, c.slots-c.taken+1)
 		}
 	}
 	var busy outbound
@@ -360,29 +383,29 @@ func TestSlotsOfTheQueue(t *testing.T) {
 		}
 	}
 	if cap(busy.slots) > 64 {
-		t.Errorf("ten frames take %d slots", cap(busy.slots))
+		t.Errorf("ten frames at a time need %d slots, want 64 at most", cap(busy.slots))
 	}
 }
 
-// An empty queue keeps the slots of a usual crowd, but no more, and none while parked.
+// An empty queue keeps up to keepSlots slots. A parked core keeps none.
 func TestSlotsOfAnEmptyQueue(t *testing.T) {
 	for slots, kept := range map[int]int{16: 16, keepSlots: keepSlots, keepSlots + 1: 0} {
 		o := outbound{slots: make([]outboundFrame, 0, slots)}
 		o.add(outboundFrame{id: 1})
 		o.take()
 		if cap(o.slots) != kept {
-			t.Errorf("of %d slots it keeps %d", slots, cap(o.slots))
+			t.Errorf("of %d slots it keeps %d, want %d", slots, cap(o.slots), kept)
 		}
 	}
 	c := driveReady(t, Options{}).core
 	c.outbound.slots = make([]outboundFrame, 0, 16)
-	c.streams.main.withheld = 1 // so that it keeps the queue
+	c.streams.main.withheld = 1 // so that the parked core keeps its queue
 	if c.park(); c.outbound.slots != nil {
-		t.Error("a parked core keeps slots")
+		t.Errorf("a parked core keeps %d slots, want none", cap(c.outbound.slots))
 	}
 }
 
-// The route of a frame is its own, else that of the answer that it is.
+// The route of a frame is its own, or else that of the answer in it.
 func TestRouteOfAFrame(t *testing.T) {
 	id := jsonrpc.IntegerID(7)
 	own := &transport.Route{Kind: jsonrpc.KindNotification}
@@ -399,13 +422,13 @@ func TestRouteOfAFrame(t *testing.T) {
 		"no answer": {outboundFrame{}, transport.Route{}},
 	} {
 		if got := row.frame.routed(); got != row.want {
-			t.Errorf("%s: %+v, want %+v", name, got, row.want)
+			t.Errorf("%s: got %+v, want %+v", name, got, row.want)
 		}
 	}
 }
 
-// Only the caller of a notification is told that it was not sent.
-func TestNoticeOfAnEvent(t *testing.T) {
+// event.notice returns the caller of a notification, and nil for other frames.
+func TestCallerOfANotificationEvent(t *testing.T) {
 	caller := &call{}
 	for name, row := range map[string]struct {
 		out  *outboundFrame
@@ -416,7 +439,7 @@ func TestNoticeOfAnEvent(t *testing.T) {
 		"no frame":       {nil, nil},
 	} {
 		if got := (&event{out: row.out}).notice(); got != row.want {
-			t.Errorf("%s: %p, want %p", name, got, row.want)
+			t.Errorf("%s: got %p, want %p", name, got, row.want)
 		}
 	}
 }

@@ -8,21 +8,23 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// nestedRequest has the peer ask something for the sake of our calls on a stream.
+// nestedRequest lets a request come in that the peer sends for one of this side's calls on a stream.
 func (d *driver) nestedRequest(stream transport.Stream, id int64) *Incoming {
 	in := &Incoming{Method: "ask", nested: true, key: incomingKey{stream, jsonrpc.IntegerID(id)}}
 	d.stepCurrent(event{kind: requested, incoming: in, stream: stream, frames: 1})
 	return in
 }
 
-// callWithLimit makes a call of ten seconds, that may be prolonged to a minute.
+// callWithLimit makes a call with a timeout of ten seconds, which may grow to a minute in all.
 func (d *driver) callWithLimit(id int64) {
 	d.calls[id] = new(call)
 	d.stepCurrent(event{kind: callMade, timeout: 10 * time.Second, limit: time.Minute, out: returned(d.frame(id))})
 }
 
+// While this side serves nested requests of the peer, the timeout of the call does not run.
+//
 // Guarantees: G-0003.15
-func TestTimeoutStandsStillWhileThePeerIsServed(t *testing.T) {
+func TestTimeoutIsSuspendedWhileThePeerIsServed(t *testing.T) {
 	d := driveReady(t, Options{})
 	d.callWithLimit(1)
 	d.advance(4 * time.Second)
@@ -32,14 +34,16 @@ func TestTimeoutStandsStillWhileThePeerIsServed(t *testing.T) {
 	d.advance(10 * time.Second)
 	d.handled(first)
 	d.advance(10 * time.Second)
-	d.handled(second) // 34 s after the call; 6 are left
+	d.handled(second) // 34 s after the call; 6 s are left
 	d.dropEffects()
 	d.advance(6*time.Second - 1)
-	d.wantNothing("its time is not over")
+	d.wantNothing("its time has not passed")
 	d.advance(1)
 	d.wantSettled(1, TimedOut, Unknown)
 }
 
+// Even while nested requests are served, a call ends at its limit.
+//
 // Guarantees: G-0003.15
 func TestLimitHoldsWhileThePeerIsServed(t *testing.T) {
 	d := driveReady(t, Options{})
@@ -47,13 +51,15 @@ func TestLimitHoldsWhileThePeerIsServed(t *testing.T) {
 	d.nestedRequest(transport.Main, 7)
 	d.dropEffects()
 	d.advance(time.Minute - 1)
-	d.wantNothing("its limit is not reached")
+	d.wantNothing("its limit has not been reached")
 	d.advance(1)
 	d.wantSettled(1, TimedOut, Unknown)
 }
 
+// When the peer cancels its nested request, the timeout of the call runs again.
+//
 // Guarantees: G-0003.15
-func TestTimeoutRunsOnAfterACancellation(t *testing.T) {
+func TestTimeoutResumesAfterACancellation(t *testing.T) {
 	d := driveReady(t, Options{})
 	d.callWithLimit(1)
 	d.nestedRequest(transport.Main, 7)
@@ -64,8 +70,10 @@ func TestTimeoutRunsOnAfterACancellation(t *testing.T) {
 	d.wantSettled(1, TimedOut, Unknown)
 }
 
+// Progress that comes while a nested request is served gives the call its full timeout afterwards.
+//
 // Guarantees: G-0003.15
-func TestProgressWhileThePeerIsServed(t *testing.T) {
+func TestProgressWhileThePeerIsServedRestartsTheTimeout(t *testing.T) {
 	d := driveReady(t, Options{})
 	d.calls[1] = new(call)
 	d.stepCurrent(event{kind: callMade, timeout: 10 * time.Second, limit: time.Minute, restarts: true, out: returned(d.frame(1))})
@@ -76,20 +84,19 @@ func TestProgressWhileThePeerIsServed(t *testing.T) {
 	d.handled(in)
 	d.dropEffects()
 	d.advance(10*time.Second - 1)
-	d.wantNothing("progress has begun its timeout anew")
+	d.wantNothing("progress has restarted its timeout")
 	d.advance(1)
 	d.wantSettled(1, TimedOut, Unknown)
 }
 
-// Only calls that the request can be for wait: those of its stream that had
-// been sent when it came.
+// A nested request suspends only the timeouts of calls that were sent before it on its stream.
 //
 // Guarantees: G-0003.15
-func TestOtherTimeoutsRunOn(t *testing.T) {
+func TestOtherTimeoutsAreNotSuspended(t *testing.T) {
 	d := driveReady(t, Options{})
 	d.callWithLimit(1)
 	d.stepCurrent(event{kind: streamOpened, stream: 1, id: 1})
-	d.callWithLimit(2) // on Main, as it seems
+	d.callWithLimit(2) // on Main, because no stream was opened for it
 	d.nestedRequest(1, 7)
 	d.callWithLimit(3)
 	d.dropEffects()
@@ -100,10 +107,10 @@ func TestOtherTimeoutsRunOn(t *testing.T) {
 	d.wantSettled(1, TimedOut, Unknown)
 }
 
-// A call turns out to have a stream of its own after all.
+// If a stream is opened for a call, a nested request on Main no longer suspends its timeout.
 //
 // Guarantees: G-0003.15
-func TestTimeoutRunsOnOnceItsStreamIsOpened(t *testing.T) {
+func TestTimeoutResumesOnceItsStreamIsOpened(t *testing.T) {
 	d := driveReady(t, Options{})
 	d.callWithLimit(1)
 	d.nestedRequest(transport.Main, 7)
@@ -114,10 +121,10 @@ func TestTimeoutRunsOnOnceItsStreamIsOpened(t *testing.T) {
 	d.wantSettled(1, TimedOut, Unknown)
 }
 
-// An ordinary request of the peer's has nothing to do with our calls.
+// A request of the peer that is not nested suspends no timeout.
 //
 // Guarantees: G-0003.15
-func TestOrdinaryRequestPutsNothingOff(t *testing.T) {
+func TestOrdinaryRequestSuspendsNoTimeout(t *testing.T) {
 	d := driveReady(t, Options{})
 	d.callWithLimit(1)
 	d.request(7)
@@ -126,7 +133,7 @@ func TestOrdinaryRequestPutsNothingOff(t *testing.T) {
 	d.wantSettled(1, TimedOut, Unknown)
 }
 
-// Its answer does not end what the peer is served for our call's sake either.
+// The answer to a request that is not nested resumes no timeout.
 //
 // Guarantees: G-0003.15
 func TestAnswerToAnOrdinaryRequestResumesNothing(t *testing.T) {
@@ -136,19 +143,19 @@ func TestAnswerToAnOrdinaryRequestResumesNothing(t *testing.T) {
 	d.handled(d.request(8))
 	d.dropEffects()
 	d.advance(30 * time.Second)
-	d.wantNothing("the peer is served still")
+	d.wantNothing("the nested request is still being served")
 	d.handled(nested)
 	d.dropEffects()
 	d.advance(10*time.Second - 1)
-	d.wantNothing("its time is not over")
+	d.wantNothing("its time has not passed")
 	d.advance(1)
 	d.wantSettled(1, TimedOut, Unknown)
 }
 
-// A call that waits for a busy link cannot be what the peer asks for.
+// A nested request does not suspend the timeout of a call that has not been sent.
 //
 // Guarantees: G-0003.15
-func TestTimeoutOfWhatWasNotSentRunsOn(t *testing.T) {
+func TestTimeoutOfAnUnsentCallIsNotSuspended(t *testing.T) {
 	d := driveReady(t, Options{})
 	d.callWithLimit(1)
 	d.busy(d.frame(1))
@@ -159,8 +166,10 @@ func TestTimeoutOfWhatWasNotSentRunsOn(t *testing.T) {
 	d.wantSettled(1, TimedOut, NotSent)
 }
 
+// A timeout that resumes after a nested request still ends at the limit of the call.
+//
 // Guarantees: G-0003.15
-func TestTimeoutGoesOnNoLongerThanItsLimit(t *testing.T) {
+func TestResumedTimeoutEndsAtItsLimit(t *testing.T) {
 	d := driveReady(t, Options{})
 	d.callWithLimit(1)
 	in := d.nestedRequest(transport.Main, 7)

@@ -162,7 +162,7 @@ func TestJobDoesNotWaitForEvents(t *testing.T) {
 // A frame that comes while the Conn closes is dropped, so none is taken without credit.
 func TestClosingTakesNoFrameWithoutCredit(t *testing.T) {
 	for state, takes := range map[State]bool{Ready: true, Closing: false} {
-		c := New(dead{}, Options{Dialect: cancels{}})
+		c := New(dead{}, Options{Dialect: cancellingDialect{}})
 		c.status.replace(Status{State: state})
 		l := &loop{conn: c}
 		l.mailbox.start(func() {}, true)

@@ -13,7 +13,7 @@ import (
 // servingHere has a loop that is ready, and a receiver of a link that lends its
 // goroutine to handlers.
 func servingHere(t *testing.T, serve func(context.Context, *Incoming)) (*loop, *receiver) {
-	c := New(dead{}, Options{Dialect: cancels{}, Handler: handlerFunc(func(ctx context.Context, in *Incoming) (json.RawMessage, error) {
+	c := New(dead{}, Options{Dialect: cancellingDialect{}, Handler: handlerFunc(func(ctx context.Context, in *Incoming) (json.RawMessage, error) {
 		serve(ctx, in)
 		return nil, nil
 	})})
