@@ -18,7 +18,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// wantEnd checks how a call ended.
+// wantEnd checks that a call ended with this cause and delivery.
 func wantEnd(t *testing.T, err error, cause conn.Cause, delivery conn.Delivery) {
 	t.Helper()
 	var failed *conn.CallError
@@ -27,6 +27,8 @@ func wantEnd(t *testing.T, err error, cause conn.Cause, delivery conn.Delivery) 
 	}
 }
 
+// If the handshake has not ended after InitTimeout, the attempt fails with InitTimedOut.
+//
 // Guarantees: G-0001.3
 func TestHandshakeThatHangsTimesOut(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -34,17 +36,19 @@ func TestHandshakeThatHangsTimesOut(t *testing.T) {
 		r := start(conn.New(opens(&script{}), conn.Options{Handshake: hangs}))
 		advance(10*time.Second - 1)
 		if state := r.State(); state != conn.Initializing {
-			t.Errorf("after almost 10 s the state is %s", state)
+			t.Errorf("after almost 10 s the state is %s, want initializing", state)
 		}
 		advance(1)
 		if status := r.Status(); status.State != conn.Backoff || status.Reason.Kind != conn.InitTimedOut {
-			t.Errorf("after 10 s: %s, %v", status.State, status.Reason)
+			t.Errorf("after 10 s: %s, %v; want backoff, InitTimedOut", status.State, status.Reason)
 		}
 		r.Stop()
 		<-r.ended
 	})
 }
 
+// While the peer refuses connections, attempts are made with growing delays, as Status announces them.
+//
 // Guarantees: G-0001.4
 func TestReconnectsAfterTheBackoff(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -63,10 +67,10 @@ func TestReconnectsAfterTheBackoff(t *testing.T) {
 			wait = time.Until(status.NextAttempt)
 			ideal := time.Second << (want - 1)
 			if wait < max(ideal*8/10, time.Second) || wait > ideal*12/10 {
-				t.Errorf("after attempt %d it waits %v", want, wait)
+				t.Errorf("after attempt %d the delay is %v, want about %v", want, wait, ideal)
 			}
 			if looping := status.Reason.Kind == conn.CrashLooping; looping != (want >= 3) {
-				t.Errorf("after attempt %d the reason is %v", want, status.Reason)
+				t.Errorf("after attempt %d the reason is %v, want CrashLooping: %v", want, status.Reason, want >= 3)
 			}
 		}
 		r.Stop()
@@ -74,6 +78,8 @@ func TestReconnectsAfterTheBackoff(t *testing.T) {
 	})
 }
 
+// Wake in backoff reconnects without a delay.
+//
 // Guarantees: G-0001.4
 func TestWakeReconnectsAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -85,12 +91,14 @@ func TestWakeReconnectsAtOnce(t *testing.T) {
 		p.client.Wake()
 		p.ready()
 		if waited := time.Since(began); waited != 0 {
-			t.Errorf("it took %v", waited)
+			t.Errorf("reconnecting took %v, want 0", waited)
 		}
 		p.stop()
 	})
 }
 
+// A call that waits for the Conn to be ready ends with its context, and when the Conn stops.
+//
 // Guarantees: G-0003.5
 func TestWaitForReadyEndsWithItsContext(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -107,12 +115,14 @@ func TestWaitForReadyEndsWithItsContext(t *testing.T) {
 	})
 }
 
+// OnProgress is called on the caller's goroutine, in order, and before the call returns.
+//
 // Guarantees: G-0003.9
 func TestProgressComesBeforeTheAnswerOnTheCallersGoroutine(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := &script{}
 		r := scripted(t, s, conn.Options{Dialect: dialect{}})
-		var got []string // written by the caller's goroutine only: the race detector watches
+		var got []string // only the caller's goroutine writes it; the race detector would report another one
 		done := make(chan error)
 		go func() {
 			_, err := r.Call(t.Context(), conn.Request{Method: "m", OnProgress: func(params json.RawMessage) { got = append(got, string(params)) }})
@@ -131,19 +141,19 @@ func TestProgressComesBeforeTheAnswerOnTheCallersGoroutine(t *testing.T) {
 			t.Error(err)
 		}
 		if want := []string{"[1,0]", "[1,1]", "[1,2]", "answered"}; !slices.Equal(got, want) {
-			t.Errorf("got %q", got)
+			t.Errorf("got %q, want %q", got, want)
 		}
 		r.Stop()
 		<-r.ended
 	})
 }
 
-// Progress that came before the answer is not lost, though the caller was busy
-// when both arrived.
+// All progress that came before the answer is delivered, even if OnProgress was still running when
+// the answer came.
 //
 // Guarantees: G-0003.9
 func TestLastProgressIsNotLostToTheAnswer(t *testing.T) {
-	for range 20 { // a select chooses by chance
+	for range 20 { // select chooses at random
 		bubble(t, func(t *testing.T) {
 			s, release, got := &script{}, make(chan struct{}), 0
 			r := scripted(t, s, conn.Options{Dialect: dialect{}})
@@ -155,7 +165,7 @@ func TestLastProgressIsNotLostToTheAnswer(t *testing.T) {
 			synctest.Wait()
 			close(release)
 			if err := <-result; err != nil || got != 2 {
-				t.Errorf("%d of 2 came, and %v", got, err)
+				t.Errorf("OnProgress was called %d times, error %v; want 2 and none", got, err)
 			}
 			r.Stop()
 			<-r.ended
@@ -163,6 +173,8 @@ func TestLastProgressIsNotLostToTheAnswer(t *testing.T) {
 	}
 }
 
+// Close waits until the handlers have returned and their answers are sent.
+//
 // Guarantees: G-0009.6
 func TestCloseWaitsForHandlers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -175,53 +187,55 @@ func TestCloseWaitsForHandlers(t *testing.T) {
 		s.deliver(`{"jsonrpc":"2.0","id":1,"method":"slow"}`)
 		began := time.Now()
 		if err := r.Close(t.Context()); err != nil || time.Since(began) != 3*time.Second {
-			t.Errorf("after %v: %v", time.Since(began), err)
+			t.Errorf("Close returned after %v: %v; want no error after 3s", time.Since(began), err)
 		}
 		if got := s.frames(); len(got) != 1 || !strings.Contains(got[0], `"done"`) {
-			t.Errorf("the peer got %q", got)
+			t.Errorf("the peer got %q, want one answer with \"done\"", got)
 		}
 		if err := <-r.ended; err != nil {
-			t.Errorf("Run: %v", err)
+			t.Errorf("Run: %v, want no error", err)
 		}
 	})
 }
 
+// If handlers do not return within StopGrace, Run returns a StuckError with their names.
+//
 // Guarantees: G-0009.3
 func TestHandlerThatIgnoresItsContextIsNamed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s, release := &script{}, make(chan struct{})
-		serve := handler{"deaf": func(context.Context, *conn.Incoming) (json.RawMessage, error) { <-release; return nil, nil }}
+		serve := handler{"hangs": func(context.Context, *conn.Incoming) (json.RawMessage, error) { <-release; return nil, nil }}
 		r := scripted(t, s, conn.Options{Handler: serve})
-		s.deliver(`{"jsonrpc":"2.0","id":1,"method":"deaf"}`)
-		s.deliver(`{"jsonrpc":"2.0","method":"deaf"}`)
+		s.deliver(`{"jsonrpc":"2.0","id":1,"method":"hangs"}`)
+		s.deliver(`{"jsonrpc":"2.0","method":"hangs"}`)
 		synctest.Wait()
 		began := time.Now()
 		r.Stop()
 		var stuck *conn.StuckError
-		if err := <-r.ended; !errors.As(err, &stuck) || !slices.Equal(stuck.Tasks, []string{"deaf", "notification deaf"}) {
-			t.Errorf("Run: %v", err)
+		if err := <-r.ended; !errors.As(err, &stuck) || !slices.Equal(stuck.Tasks, []string{"hangs", "notification hangs"}) {
+			t.Errorf("Run: %v, want a StuckError with both handlers", err)
 		}
 		if took := time.Since(began); took != 200*time.Millisecond {
-			t.Errorf("it took %v", took)
+			t.Errorf("Run returned after %v, want 200ms", took)
 		}
 		close(release)
 	})
 }
 
-// Handlers that return in time are not stuck, however many notifications wait for
-// them when the Conn closes. What has waited for too long is shed.
+// When the Conn closes, notifications that wait are handled as long as there is time, and the others
+// are dropped. Only a handler that does not return in time is reported as stuck.
 //
 // Guarantees: G-0009.3
 func TestCloseWhileNotificationsWait(t *testing.T) {
 	for name, c := range map[string]struct {
-		takes time.Duration // each but the last
+		takes time.Duration // how long each handler takes
 		stuck []string
-		took  time.Duration // how long the Conn takes to end
+		took  time.Duration // until Run returns
 	}{
-		"all in time":                 {8 * time.Millisecond, nil, 80 * time.Millisecond},
-		"too many":                    {40 * time.Millisecond, nil, 120 * time.Millisecond},
-		"too many, and one is stuck":  {55 * time.Millisecond, []string{"notification stuck"}, 155 * time.Millisecond},
-		"the first alone is too slow": {150 * time.Millisecond, []string{"notification slow"}, 100 * time.Millisecond},
+		"all in time":                {8 * time.Millisecond, nil, 80 * time.Millisecond},
+		"too many":                   {40 * time.Millisecond, nil, 120 * time.Millisecond},
+		"too many, the second stuck": {55 * time.Millisecond, []string{"notification stuck"}, 155 * time.Millisecond},
+		"the first is too slow":      {150 * time.Millisecond, []string{"notification slow"}, 100 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -247,10 +261,10 @@ func TestCloseWhileNotificationsWait(t *testing.T) {
 				took := time.Since(began)
 				var stuck *conn.StuckError
 				if errors.As(err, &stuck) != (c.stuck != nil) || stuck != nil && !slices.Equal(stuck.Tasks, c.stuck) {
-					t.Errorf("Run: %v, want %q", err, c.stuck)
+					t.Errorf("Run: %v, want stuck tasks %q", err, c.stuck)
 				}
 				if took != c.took {
-					t.Errorf("it took %v, want %v", took, c.took)
+					t.Errorf("Run returned after %v, want %v", took, c.took)
 				}
 				close(release)
 				advance(time.Second)
@@ -259,30 +273,34 @@ func TestCloseWhileNotificationsWait(t *testing.T) {
 	}
 }
 
-func TestPanicOfAHandlerIsAnsweredAndTold(t *testing.T) {
+// A panic of a handler is reported to the hook. The peer gets an error without its text, and a
+// panic of the hook itself does no harm.
+func TestPanicOfAHandlerIsAnsweredAndReported(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var told []string
+		var reported []string
 		s := &script{}
 		serve := handler{"bad": func(context.Context, *conn.Incoming) (json.RawMessage, error) { panic("secret") }}
 		r := scripted(t, s, conn.Options{Handler: serve, Hooks: telemetry.Hooks{Panic: func(p telemetry.Panic) {
-			told = append(told, p.Where)
+			reported = append(reported, p.Where)
 			panic("the hook panics too")
 		}}})
 		s.deliver(`{"jsonrpc":"2.0","id":1,"method":"bad"}`)
 		synctest.Wait()
 		if got := s.frames(); len(got) != 1 || !strings.Contains(got[0], "-32603") || strings.Contains(got[0], "secret") {
-			t.Errorf("the peer got %q", got)
+			t.Errorf("the peer got %q, want one internal error without the text of the panic", got)
 		}
 		s.deliver(`{"jsonrpc":"2.0","method":"bad"}`)
 		synctest.Wait()
-		if !slices.Equal(told, []string{"bad", "bad"}) || r.State() != conn.Ready {
-			t.Errorf("told %q, the state is %s", told, r.State())
+		if !slices.Equal(reported, []string{"bad", "bad"}) || r.State() != conn.Ready {
+			t.Errorf("reported %q in state %s, want \"bad\" twice in ready", reported, r.State())
 		}
 		r.Stop()
 		<-r.ended
 	})
 }
 
+// Notifications beyond MaxNotifications that wait for the handler are dropped and counted.
+//
 // Guarantees: G-0004.5
 func TestFloodOfNotificationsIsShedAndCounted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -294,18 +312,20 @@ func TestFloodOfNotificationsIsShedAndCounted(t *testing.T) {
 			synctest.Wait()
 		}
 		if shed := r.Stats().Shed; shed != 89 {
-			t.Errorf("%d were shed, with one in the handler and ten waiting", shed)
+			t.Errorf("%d were shed, want 89: one is in the handler and ten wait", shed)
 		}
 		close(release)
 		synctest.Wait()
 		if served != 11 {
-			t.Errorf("%d were served", served)
+			t.Errorf("%d were handled, want 11", served)
 		}
 		r.Stop()
 		<-r.ended
 	})
 }
 
+// Notifications that wait with more than MaxHeld bytes together are dropped and counted.
+//
 // Guarantees: G-0004.6
 func TestFloodOfLargeNotificationsIsShedByTheirSize(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -317,7 +337,7 @@ func TestFloodOfLargeNotificationsIsShedByTheirSize(t *testing.T) {
 			synctest.Wait()
 		}
 		if shed := r.Stats().Shed; shed != 17 {
-			t.Errorf("%d were shed, with one of 400 bytes in the handler and two waiting", shed)
+			t.Errorf("%d were shed, want 17: one of 400 bytes is in the handler and two wait", shed)
 		}
 		close(release)
 		r.Stop()
@@ -325,6 +345,8 @@ func TestFloodOfLargeNotificationsIsShedByTheirSize(t *testing.T) {
 	})
 }
 
+// Requests beyond MaxServing and MaxWaiting are answered with an error.
+//
 // Guarantees: G-0004.4
 func TestFloodOfRequestsIsRefused(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -335,17 +357,17 @@ func TestFloodOfRequestsIsRefused(t *testing.T) {
 		}
 		synctest.Wait()
 		if n := len(s.frames()); n != 93 {
-			t.Errorf("%d were refused", n)
+			t.Errorf("%d were refused, want 93", n)
 		}
 		r.Stop()
 		if err := <-r.ended; err != nil {
-			t.Errorf("Run: %v", err)
+			t.Errorf("Run: %v, want no error", err)
 		}
 	})
 }
 
-// A burst of small requests is served to the last, in order, however slow the
-// handlers are. What waits is bounded by its bytes first.
+// A burst of small requests is served completely, even with slow handlers: what waits is limited by
+// its bytes.
 //
 // Guarantees: G-0004.6, G-0004.10
 func TestBurstOfSmallRequestsIsServed(t *testing.T) {
@@ -370,13 +392,15 @@ func TestBurstOfSmallRequestsIsServed(t *testing.T) {
 			}
 		}
 		if n := len(s.frames()); n != burst+1 || refused != 1 {
-			t.Errorf("%d were answered, %d refused", n, refused)
+			t.Errorf("%d were answered, %d of them refused; want %d, 1", n, refused, burst+1)
 		}
 		r.Stop()
 		<-r.ended
 	})
 }
 
+// Stop ends the Conn at once from every state, however often it is called. Later calls are refused.
+//
 // Guarantees: G-0009.1, G-0009.2
 func TestStopFromAnywhereAndAgain(t *testing.T) {
 	for name, reach := range map[string]func() *conn.Conn{
@@ -401,23 +425,25 @@ func TestStopFromAnywhereAndAgain(t *testing.T) {
 					r.Stop()
 				}
 				if err := <-r.ended; err != nil || time.Since(began) != 0 || r.State() != conn.Closing {
-					t.Errorf("after %v in %s: %v", time.Since(began), r.State(), err)
+					t.Errorf("Run returned %v after %v in state %s, want no error at once in closing", err, time.Since(began), r.State())
 				}
 				<-r.Done()
 				r.Stop()
 				if err := r.Close(t.Context()); err != nil {
-					t.Errorf("Close: %v", err)
+					t.Errorf("Close: %v, want no error", err)
 				}
 				_, err := r.Call(t.Context(), conn.Request{Method: "m"})
 				wantEnd(t, err, conn.ShutDown, conn.NotSent)
 				if err := r.Run(t.Context()); !errors.Is(err, conn.ErrNotRunning) {
-					t.Errorf("Run again: %v", err)
+					t.Errorf("a second Run: %v, want ErrNotRunning", err)
 				}
 			})
 		})
 	}
 }
 
+// Before Run, calls are refused and Close returns ErrNotRunning. A Run after that Close opens no link.
+//
 // Guarantees: G-0009.1
 func TestConnThatNeverRan(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -427,19 +453,20 @@ func TestConnThatNeverRan(t *testing.T) {
 		wantEnd(t, err, conn.Refused, conn.NotSent)
 		wantEnd(t, c.Notify(t.Context(), "m", nil), conn.Refused, conn.NotSent)
 		if err := c.Close(t.Context()); !errors.Is(err, conn.ErrNotRunning) {
-			t.Errorf("Close: %v", err)
+			t.Errorf("Close: %v, want ErrNotRunning", err)
 		}
 		if err := c.Run(t.Context()); err != nil || opened != 0 {
-			t.Errorf("Run: %v, with %d links opened", err, opened)
+			t.Errorf("Run: %v, %d links were opened; want no error and none", err, opened)
 		}
 		<-c.Done()
 	})
 }
 
-// Calls, notifications, Stop and Close from everywhere at once, over and over.
+// Concurrent calls, notifications, Stop, Close and Wake do not block each other, and each call is
+// counted once.
 //
 // Guarantees: G-0003.1, G-0009.1
-func TestStorm(t *testing.T) {
+func TestConcurrentUseSettlesEveryCall(t *testing.T) {
 	for range 20 {
 		p := connect(t, handler{"echo": echo, "hang": hang}, conn.Options{BackoffMin: time.Millisecond})
 		var callers sync.WaitGroup
@@ -460,16 +487,16 @@ func TestStorm(t *testing.T) {
 		callers.Wait()
 		<-p.client.Done()
 		if s := p.client.Stats(); s.Ended() != s.Calls {
-			t.Fatalf("the books do not balance: %+v", s)
+			t.Fatalf("%d calls ended, want %d: %+v", s.Ended(), s.Calls, s)
 		}
 		p.stop()
 	}
 }
 
-// A handler calls out with its context, or on its request with any.
+// While the Conn drains, a handler may still make calls with its context, or through its Incoming.
 //
 // Guarantees: G-0009.6
-func TestHandlerMayCallOutDuringClose(t *testing.T) {
+func TestHandlerMayCallDuringClose(t *testing.T) {
 	elicit := conn.Request{Method: "elicit"}
 	for name, call := range map[string]func(context.Context, *conn.Conn, *conn.Incoming) (json.RawMessage, error){
 		"Conn.Call": func(ctx context.Context, c *conn.Conn, _ *conn.Incoming) (json.RawMessage, error) {
@@ -479,11 +506,11 @@ func TestHandlerMayCallOutDuringClose(t *testing.T) {
 			return in.Call(context.Background(), elicit)
 		},
 	} {
-		t.Run(name, func(t *testing.T) { callOutDuringClose(t, call) })
+		t.Run(name, func(t *testing.T) { callDuringClose(t, call) })
 	}
 }
 
-func callOutDuringClose(t *testing.T, call func(context.Context, *conn.Conn, *conn.Incoming) (json.RawMessage, error)) {
+func callDuringClose(t *testing.T, call func(context.Context, *conn.Conn, *conn.Incoming) (json.RawMessage, error)) {
 	bubble(t, func(t *testing.T) {
 		s, release := &script{}, make(chan struct{})
 		var r run
@@ -497,21 +524,23 @@ func callOutDuringClose(t *testing.T, call func(context.Context, *conn.Conn, *co
 		synctest.Wait()
 		_, err := r.Call(t.Context(), conn.Request{Method: "m"})
 		if wantEnd(t, err, conn.Refused, conn.NotSent); !errors.Is(err, conn.ErrDraining) {
-			t.Errorf("a call of nobody's handler: %v", err)
+			t.Errorf("a call outside of a handler: %v, want ErrDraining", err)
 		}
 		close(release)
 		synctest.Wait()
 		s.deliver(`{"jsonrpc":"2.0","id":2,"result":"yes"}`)
 		if err := <-closing; err != nil {
-			t.Errorf("Close: %v", err)
+			t.Errorf("Close: %v, want no error", err)
 		}
 		if got := s.frames(); len(got) != 2 || !strings.Contains(got[1], `"yes"`) {
-			t.Errorf("the peer got %q", got)
+			t.Errorf("the peer got %q, want the handler's call and an answer with \"yes\"", got)
 		}
 		<-r.ended
 	})
 }
 
+// When the context of Close ends, the Conn stops and Close returns the cause.
+//
 // Guarantees: G-0009.1, G-0009.7
 func TestCloseStopsAtTheEndOfItsContext(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -524,7 +553,7 @@ func TestCloseStopsAtTheEndOfItsContext(t *testing.T) {
 		enough := errors.New("enough")
 		cancel(enough)
 		if err := <-closing; !errors.Is(err, enough) {
-			t.Errorf("Close: %v", err)
+			t.Errorf("Close: %v, want %v", err, enough)
 		}
 		wantEnd(t, <-result, conn.ShutDown, conn.Unknown)
 		<-r.ended

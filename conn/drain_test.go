@@ -13,10 +13,10 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// Close with a deadline says what had to be cut, like one without.
+// If the deadline of Close's context passes, Close returns how much work it has cut.
 //
 // Guarantees: G-0009.7
-func TestCloseWithADeadlineSaysHowMuch(t *testing.T) {
+func TestCloseWithADeadlineReportsUnfinishedWork(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := scripted(t, &script{}, conn.Options{})
 		result := r.calling(t.Context(), conn.Request{Method: "m"})
@@ -25,22 +25,21 @@ func TestCloseWithADeadlineSaysHowMuch(t *testing.T) {
 		defer cancel()
 		err := r.Close(ctx)
 		if !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("it does not match context.DeadlineExceeded: %v", err)
+			t.Errorf("Close: %v, want DeadlineExceeded", err)
 		}
 		var why conn.Reason
 		if !errors.As(err, &why) || why.Kind != conn.Drained {
-			t.Errorf("it does not say how much: %v", err)
+			t.Errorf("Close: %v, want the reason Drained", err)
 		}
 		<-result
 		<-r.ended
 	})
 }
 
-// A reply that a busy link does not take is work that was cut, and Close is to
-// say so.
+// A reply that a busy link has not taken counts as unfinished work in the error of Close.
 //
 // Guarantees: G-0009.7
-func TestCloseSaysThatAReplyWasCut(t *testing.T) {
+func TestCloseReportsAnUnsentReply(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := &script{onSend: func(*script, transport.Outbound) error { return transport.ErrBusy }}
 		r := scripted(t, s, conn.Options{Handler: handler{"m": func(context.Context, *conn.Incoming) (json.RawMessage, error) { return nil, nil }}})
@@ -48,16 +47,16 @@ func TestCloseSaysThatAReplyWasCut(t *testing.T) {
 		synctest.Wait()
 		err := r.Close(context.Background())
 		if err == nil || !strings.Contains(err.Error(), "1 messages") {
-			t.Errorf("Close returned %v", err)
+			t.Errorf("Close: %v, want an error with \"1 messages\"", err)
 		}
 		<-r.ended
 	})
 }
 
-// A Conn that is stopped while it closes had not run out of time.
+// If a Conn is stopped while Close waits, Close returns no error.
 //
 // Guarantees: G-0009.7
-func TestCloseThatIsOvertakenByAStop(t *testing.T) {
+func TestStopDuringClose(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		c := conn.New(opens(&script{}), conn.Options{})
@@ -70,11 +69,11 @@ func TestCloseThatIsOvertakenByAStop(t *testing.T) {
 		synctest.Wait()
 		cancel(errors.New("enough"))
 		if err := <-closed; err != nil {
-			t.Errorf("Close: %v", err)
+			t.Errorf("Close: %v, want no error", err)
 		}
 		wantEnd(t, <-result, conn.ShutDown, conn.Unknown)
 		if err := <-ended; err != nil {
-			t.Errorf("Run: %v", err)
+			t.Errorf("Run: %v, want no error", err)
 		}
 	})
 }

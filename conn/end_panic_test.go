@@ -13,17 +13,17 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A Final that panics has called nothing final.
+// If Options.Final panics, the reason does not count as final.
 func TestPanicOfFinalIsNotFinal(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		s, told := &script{}, panics{}
-		r := scripted(t, s, conn.Options{Final: func(conn.Reason) bool { panic("final") }, Hooks: told.hooks()})
+		s, reported := &script{}, panics{}
+		r := scripted(t, s, conn.Options{Final: func(conn.Reason) bool { panic("final") }, Hooks: reported.hooks()})
 		result := r.calling(t.Context(), conn.Request{Method: "m"})
 		s.lose(transport.Loss{Reason: errors.New("gone")})
 		wantEnd(t, <-result, conn.LinkLost, conn.Unknown)
 		synctest.Wait()
-		if status := r.Status(); status.State != conn.Backoff || told["Options.Final"] != "final" {
-			t.Errorf("%s: %v, told %v", status.State, status.Reason, told)
+		if status := r.Status(); status.State != conn.Backoff || reported["Options.Final"] != "final" {
+			t.Errorf("%s: %v, reported %v; want backoff and the panic of Final", status.State, status.Reason, reported)
 		}
 		r.Stop()
 		if err := <-r.ended; err != nil {
@@ -32,47 +32,47 @@ func TestPanicOfFinalIsNotFinal(t *testing.T) {
 	})
 }
 
-// panics are those that a hook was told of: what ran, and the value.
+// panics are the values of the panics that were reported, by where they happened.
 type panics map[string]any
 
 func (p panics) hooks() telemetry.Hooks {
 	return telemetry.Hooks{Panic: func(e telemetry.Panic) { p[e.Where] = e.Value }}
 }
 
-// unbindable is a link with a fault in Bind. What was not bound is not to be used.
+// An unbindable link panics in Bind. It must not be used afterwards.
 type unbindable struct {
 	*script
 	t *testing.T
 }
 
 func (unbindable) Bind(transport.Receiver)         { panic("bind") }
-func (u unbindable) Grant(transport.Stream, int)   { u.t.Error("it was granted credit") }
-func (u unbindable) Send(transport.Outbound) error { u.t.Error("it was sent a frame"); return nil }
+func (u unbindable) Grant(transport.Stream, int)   { u.t.Error("Grant was called") }
+func (u unbindable) Send(transport.Outbound) error { u.t.Error("Send was called"); return nil }
 
-// A link that panics when it is bound is lost, and closed.
+// A link that panics in Bind is closed and counts as lost. The Conn reconnects.
 //
 // Guarantees: G-0001.4
 func TestPanicOfBindLosesTheLink(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		bad, good, told, began := &script{}, &script{}, panics{}, time.Now()
+		bad, good, reported, began := &script{}, &script{}, panics{}, time.Now()
 		links := []transport.Link{unbindable{bad, t}, good}
 		r := start(conn.New(opening(func(context.Context) (transport.Link, error) {
 			link := links[0]
 			links = links[1:]
 			return link, nil
-		}), conn.Options{Hooks: told.hooks(), Handshake: func(ctx context.Context, i *conn.Incarnation) error {
+		}), conn.Options{Hooks: reported.hooks(), Handshake: func(ctx context.Context, i *conn.Incarnation) error {
 			i.Notify(ctx, "hello", nil)
 			return nil
 		}}))
 		if err := r.AwaitReady(t.Context()); err != nil || time.Since(began) < time.Second {
-			t.Errorf("ready after %v: %v", time.Since(began), err)
+			t.Errorf("ready after %v: %v; want no error after 1s at least", time.Since(began), err)
 		}
 		why := r.Status().LastFailure
 		if panicked := new(conn.PanicError); why.Kind != conn.LinkBroken || !errors.As(why, &panicked) || bad.closed() != 1 {
-			t.Errorf("it was lost by %q, and closed %d times", why, bad.closed())
+			t.Errorf("the loss is %q, closed %d times; want LinkBroken with a PanicError, once", why, bad.closed())
 		}
-		if synctest.Wait(); told["Link"] != "bind" {
-			t.Errorf("told %v", told)
+		if synctest.Wait(); reported["Link"] != "bind" {
+			t.Errorf("reported %v, want the panic of Bind", reported)
 		}
 		r.Stop()
 		if err := <-r.ended; err != nil {
@@ -81,24 +81,25 @@ func TestPanicOfBindLosesTheLink(t *testing.T) {
 	})
 }
 
+// An acceptor whose link panics in Bind closes the link and ends with LinkBroken.
 func TestPanicOfBindClosesAnAcceptor(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := &script{}
 		r := start(conn.Accept(unbindable{s, t}, conn.Options{}))
 		why := conn.Reason{}
 		if err := <-r.ended; !errors.As(err, &why) || why.Kind != conn.LinkBroken || s.closed() != 1 {
-			t.Errorf("Run: %v, closed %d times", err, s.closed())
+			t.Errorf("Run: %v, closed %d times; want LinkBroken, once", err, s.closed())
 		}
 	})
 }
 
-// An attempt that gives neither a link nor an error has failed.
-func TestOpenWithoutALink(t *testing.T) {
+// If Open returns neither a link nor an error, the attempt has failed.
+func TestOpenWithoutALinkFails(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := start(conn.New(opens(nil), conn.Options{}))
 		synctest.Wait()
 		if status := r.Status(); status.State != conn.Backoff || status.Reason.Kind != conn.OpenFailed || status.Reason.Err == nil {
-			t.Errorf("%s: %v", status.State, status.Reason)
+			t.Errorf("%s: %v, want backoff: OpenFailed with an error", status.State, status.Reason)
 		}
 		r.Stop()
 		if err := <-r.ended; err != nil {
@@ -107,7 +108,7 @@ func TestOpenWithoutALink(t *testing.T) {
 	})
 }
 
-// Hooks.Panic is told of every panic of code that was handed in.
+// Panics of the program's handlers, handshakes and transports are reported to Hooks.Panic.
 //
 // Guarantees: G-0024.4
 func TestHooksReceiveEveryPanic(t *testing.T) {
@@ -123,8 +124,8 @@ func TestHooksReceiveEveryPanic(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				var told []telemetry.Panic
-				o.Hooks.Panic = func(p telemetry.Panic) { told = append(told, p) }
+				var reported []telemetry.Panic
+				o.Hooks.Panic = func(p telemetry.Panic) { reported = append(reported, p) }
 				s := &script{}
 				if o.open == nil {
 					o.open = opens(s)
@@ -135,8 +136,8 @@ func TestHooksReceiveEveryPanic(t *testing.T) {
 					o.do(s)
 				}
 				synctest.Wait()
-				if len(told) == 0 {
-					t.Errorf("nobody was told; last failure: %v", r.Status().LastFailure)
+				if len(reported) == 0 {
+					t.Errorf("no panic was reported; the last failure is %v", r.Status().LastFailure)
 				}
 				r.Stop()
 				<-r.ended
@@ -149,6 +150,8 @@ type panickingHeard struct{ *script }
 
 func (panickingHeard) Heard() (time.Time, bool) { panic("heard") }
 
+// A link whose Heard panics is closed.
+//
 // Guarantees: G-0009.4
 func TestLinkWhoseHeardPanicsIsClosed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -158,7 +161,7 @@ func TestLinkWhoseHeardPanicsIsClosed(t *testing.T) {
 		r.Stop()
 		<-r.ended
 		if s.closes == 0 {
-			t.Error("the link was never closed")
+			t.Error("the link was not closed")
 		}
 	})
 }
@@ -167,10 +170,10 @@ type panickingCancel struct{ dialect }
 
 func (panickingCancel) Cancel(int64, error) conn.Message { panic("cancel") }
 
-// A hook that is told of a panic, and blocks, is named at the end.
+// A Panic hook that blocks delays no caller and no Stop. Run names it in a StuckError.
 //
 // Guarantees: G-0024.1
-func TestPanicHookThatBlocksHoldsNobodyUp(t *testing.T) {
+func TestPanicHookThatBlocksDelaysNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s, release := &script{}, make(chan struct{})
 		r := scripted(t, s, conn.Options{Dialect: panickingCancel{}, Hooks: telemetry.Hooks{Panic: func(telemetry.Panic) { <-release }}})
@@ -183,24 +186,24 @@ func TestPanicHookThatBlocksHoldsNobodyUp(t *testing.T) {
 		select {
 		case <-first:
 		default:
-			t.Error("the caller is not told, a minute after it left and the Conn was stopped")
+			t.Error("the call has not returned a minute after it was cancelled and the Conn was stopped")
 		}
 		select {
 		case err := <-r.ended:
 			if stuck := new(conn.StuckError); !errors.As(err, &stuck) {
-				t.Errorf("Run: %v", err)
+				t.Errorf("Run: %v, want a StuckError", err)
 			}
 		default:
-			t.Error("a minute after Stop it runs")
+			t.Error("Run has not returned a minute after Stop")
 		}
 		close(release)
 	})
 }
 
-// What waits behind the event that the loop panics of is told as well.
+// When the loop panics, the calls whose events wait behind the present one are settled, too.
 //
 // Guarantees: G-0001.11
-func TestPanicReportsEventsBehindIt(t *testing.T) {
+func TestPanicSettlesCallsBehindIt(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		release, sends := make(chan struct{}), 0
 		s := &script{onSend: func(*script, transport.Outbound) error {
@@ -230,20 +233,19 @@ func TestPanicReportsEventsBehindIt(t *testing.T) {
 					unsent++
 				}
 			default:
-				t.Error("a caller waits for ever")
+				t.Error("a call has not returned")
 			}
 		}
 		if unsent != 2 {
-			t.Errorf("%d of 2 are told that they were not sent", unsent)
+			t.Errorf("%d calls ended as not executed, want 2", unsent)
 		}
 	})
 }
 
-// A link that panics while the core's effects are performed keeps no caller from an outcome
-// that the core has decided already.
+// If a link panics while effects are performed, each call still ends as the core has decided.
 //
 // Guarantees: G-0001.11
-func TestPanicBetweenTwoOutcomes(t *testing.T) {
+func TestPanicBetweenTwoSettlements(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := &script{onSend: func(_ *script, o transport.Outbound) error {
 			if o.Tag == 0 { // the cancellation of the first call
@@ -257,7 +259,7 @@ func TestPanicBetweenTwoOutcomes(t *testing.T) {
 		wantEnd(t, <-first, conn.TimedOut, conn.Unknown)
 		wantEnd(t, <-second, conn.TimedOut, conn.Unknown)
 		if err, panicked := <-r.ended, new(conn.PanicError); !errors.As(err, &panicked) || panicked.Value != "send" {
-			t.Errorf("Run returned %v", err)
+			t.Errorf("Run: %v, want a PanicError with \"send\"", err)
 		}
 	})
 }

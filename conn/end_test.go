@@ -17,11 +17,11 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// errRestart is what a supervisor would say.
+// errRestart is the cause with which a supervisor interrupts a Conn to restart it.
 var errRestart = fmt.Errorf("the strategy restarts it: %w", conn.ErrInterrupted)
 
-// interruptible runs a Conn, and returns what interrupts its Run and waits for
-// the end of it.
+// interruptible runs a Conn. It also returns a function that interrupts its Run, waits for its end
+// and returns its error.
 func interruptible(t *testing.T, c *conn.Conn) (r run, interrupt func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -34,12 +34,12 @@ func interruptible(t *testing.T, c *conn.Conn) (r run, interrupt func() error) {
 func wantInterrupted(t *testing.T, err error) {
 	t.Helper()
 	if !errors.Is(err, conn.ErrInterrupted) || !errors.Is(err, errRestart) {
-		t.Errorf("Run: %v", err)
+		t.Errorf("Run: %v, want ErrInterrupted and errRestart", err)
 	}
 }
 
-// Calls end as lost, with what is known of their delivery; the handle waits for
-// its next Run, and goes on with its ids and epochs.
+// When Run is interrupted, calls end as lost, with their delivery. The Conn can run again, and
+// continues with its ids and epochs.
 //
 // Guarantees: G-0001.15
 func TestInterruptedConnRunsAgain(t *testing.T) {
@@ -62,24 +62,24 @@ func TestInterruptedConnRunsAgain(t *testing.T) {
 			err, why := <-call, conn.Reason{}
 			wantEnd(t, err, conn.LinkLost, delivery)
 			if !errors.As(err, &why) || why.Kind != conn.Interrupted || !errors.Is(err, errRestart) {
-				t.Errorf("a call was told: %v", err)
+				t.Errorf("a call ended with %v, want Interrupted and errRestart", err)
 			}
 		}
 		status := c.Status()
 		if status.State != conn.Starting || status.Reason.Kind != conn.Interrupted || status.LastFailure.Kind != conn.Interrupted {
-			t.Errorf("%s, %v, last failed: %v", status.State, status.Reason, status.LastFailure)
+			t.Errorf("%s, %v, last failure %v; want starting, Interrupted twice", status.State, status.Reason, status.LastFailure)
 		}
 		if links[0].closed() != 1 || !time.Now().Equal(began) {
-			t.Errorf("the link was closed %d times, after %v", links[0].closed(), time.Since(began))
+			t.Errorf("the link was closed %d times after %v, want once at once", links[0].closed(), time.Since(began))
 		}
 		if _, err := c.Call(t.Context(), conn.Request{Method: "m"}); !errors.Is(err, conn.ErrNotRunning) {
-			t.Errorf("a call between two Runs: %v", err)
+			t.Errorf("a call between two Runs: %v, want ErrNotRunning", err)
 		}
 		ready := make(chan error, 1)
 		go func() { ready <- c.AwaitReady(t.Context()) }()
 		advance(time.Hour)
 		if len(ready) != 0 {
-			t.Errorf("who waits for the Conn was told: %v", <-ready)
+			t.Errorf("AwaitReady returned %v, want it to wait for the next Run", <-ready)
 		}
 		again := start(c)
 		if err := <-ready; err != nil {
@@ -87,19 +87,19 @@ func TestInterruptedConnRunsAgain(t *testing.T) {
 		}
 		synctest.Wait()
 		if status := c.Status(); status.State != conn.Ready || status.Epoch != 2 || len(links) != 2 {
-			t.Errorf("%s in epoch %d", status.State, status.Epoch)
+			t.Errorf("%s in epoch %d with %d links, want ready in epoch 2 with 2", status.State, status.Epoch, len(links))
 		}
 		links[1].deliver(`{"jsonrpc":"2.0","id":1,"result":{}}`)
 		synctest.Wait()
 		if frames := links[1].frames(); len(frames) != 1 || !strings.Contains(frames[0], `"id":5,`) {
-			t.Errorf("the next link was sent %q", frames)
+			t.Errorf("the second link got %q, want one request with id 5", frames)
 		}
 		links[1].deliver(`{"jsonrpc":"2.0","id":5,"result":{}}`)
 		if err := <-awaits; err != nil {
 			t.Error(err)
 		}
 		if stats := c.Stats(); stats.Late != 1 || stats.Calls != stats.Ended() {
-			t.Errorf("the books: %+v", stats)
+			t.Errorf("got %+v, want one late answer and all calls ended", stats)
 		}
 		again.Stop()
 		if err := <-again.ended; err != nil {
@@ -108,8 +108,8 @@ func TestInterruptedConnRunsAgain(t *testing.T) {
 	})
 }
 
-// In whichever state it is interrupted, what it has begun ends, and its next
-// Run begins another incarnation.
+// A Conn can be interrupted in every state. It then returns to Starting, and its next Run begins
+// another incarnation.
 //
 // Guarantees: G-0001.15
 func TestConnIsInterruptedInAnyState(t *testing.T) {
@@ -132,21 +132,21 @@ func TestConnIsInterruptedInAnyState(t *testing.T) {
 				handle := conn.New(c.open, conn.Options{Handshake: c.handshake})
 				_, interrupt := interruptible(t, handle)
 				if before := handle.State(); before != c.state {
-					t.Fatalf("it is %s", before)
+					t.Fatalf("the state is %s, want %s", before, c.state)
 				}
 				failed := handle.Status().LastFailure
 				wantInterrupted(t, interrupt())
 				status := handle.Status()
 				if status.State != conn.Starting || status.Reason.Kind != conn.Interrupted || !time.Now().Equal(began) {
-					t.Errorf("%s, %v, after %v", status.State, status.Reason, time.Since(began))
+					t.Errorf("%s, %v, after %v; want starting, Interrupted, at once", status.State, status.Reason, time.Since(began))
 				}
 				if failed.Kind != "" && status.LastFailure != failed {
-					t.Errorf("the last failure is %v", status.LastFailure)
+					t.Errorf("the last failure is %v, want %v", status.LastFailure, failed)
 				}
 				again := start(handle)
 				synctest.Wait()
 				if status := handle.Status(); status.Epoch != 2 || status.State != c.state {
-					t.Errorf("run again, it is %s in epoch %d", status.State, status.Epoch)
+					t.Errorf("after the second Run: %s in epoch %d, want %s in epoch 2", status.State, status.Epoch, c.state)
 				}
 				again.Stop()
 				if err := <-again.ended; err != nil {
@@ -156,12 +156,14 @@ func TestConnIsInterruptedInAnyState(t *testing.T) {
 		})
 	}
 	if late.closed() == 0 {
-		t.Error("the link that was late is open")
+		t.Error("the link that opened late was not closed")
 	}
 }
 
+// The hooks report an interruption as a transition and, once the Conn is ready again, as a gap.
+//
 // Guarantees: G-0001.15, G-0024.4, G-0024.5
-func TestInterruptionIsTold(t *testing.T) {
+func TestInterruptionIsReported(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := new(story)
 		c := conn.New(opening(fresh), conn.Options{Hooks: s.hooks()})
@@ -184,50 +186,50 @@ func TestInterruptionIsTold(t *testing.T) {
 			"2 ready → closing: stopped",
 		}
 		if !slices.Equal(s.conn, want) {
-			t.Errorf("told of %q", s.conn)
+			t.Errorf("reported %q, want %q", s.conn, want)
 		}
 	})
 }
 
-// Handlers' contexts end with the cause; one that ignores it is named, and the
-// Conn is interrupted all the same.
+// An interruption cancels the handlers' contexts with its cause. A handler that does not return
+// within StopGrace is named in a StuckError, and no longer waited for.
 //
 // Guarantees: G-0001.15, G-0009.2
 func TestInterruptionEndsHandlers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		causes, deaf := make(chan error, 1), make(chan struct{})
+		causes, release := make(chan error, 1), make(chan struct{})
 		s := new(script)
 		c := conn.New(opens(s), conn.Options{StopGrace: time.Second, Handler: handler{
-			"heeds": func(ctx context.Context, _ *conn.Incoming) (json.RawMessage, error) {
+			"returns": func(ctx context.Context, _ *conn.Incoming) (json.RawMessage, error) {
 				<-ctx.Done()
 				causes <- context.Cause(ctx)
 				return nil, nil
 			},
-			"ignores": func(context.Context, *conn.Incoming) (json.RawMessage, error) { <-deaf; return nil, nil },
+			"hangs": func(context.Context, *conn.Incoming) (json.RawMessage, error) { <-release; return nil, nil },
 		}})
 		_, interrupt := interruptible(t, c)
-		s.deliver(`{"jsonrpc":"2.0","id":1,"method":"heeds"}`)
-		s.deliver(`{"jsonrpc":"2.0","id":2,"method":"ignores"}`)
+		s.deliver(`{"jsonrpc":"2.0","id":1,"method":"returns"}`)
+		s.deliver(`{"jsonrpc":"2.0","id":2,"method":"hangs"}`)
 		synctest.Wait()
 		began := time.Now()
 		err := interrupt()
 		wantInterrupted(t, err)
 		var stuck *conn.StuckError
-		if !errors.As(err, &stuck) || !slices.Equal(stuck.Tasks, []string{"ignores"}) || time.Since(began) > 2*time.Second {
-			t.Errorf("after %v: %v", time.Since(began), err)
+		if !errors.As(err, &stuck) || !slices.Equal(stuck.Tasks, []string{"hangs"}) || time.Since(began) > 2*time.Second {
+			t.Errorf("after %v: %v; want a StuckError with \"hangs\" after 2s at most", time.Since(began), err)
 		}
 		if cause := <-causes; !errors.Is(cause, errRestart) {
-			t.Errorf("the handler's context ended with %v", cause)
+			t.Errorf("the handler's context ended with %v, want errRestart", cause)
 		}
-		close(deaf)
+		close(release)
 	})
 }
 
-// A link that does not close is left behind and named, one that fails to is
-// told of, and the Conn is interrupted all the same.
+// An interruption does not wait for a link that does not close, which a StuckError names. The error
+// of a link that fails to close is part of Run's error.
 //
 // Guarantees: G-0001.7, G-0001.15
-func TestInterruptionWaitsForNoLinkThatHangs(t *testing.T) {
+func TestInterruptionDoesNotWaitForALinkThatHangs(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		closes := make(chan struct{})
 		c := conn.New(opens(&script{onClose: func() error { <-closes; return nil }}), conn.Options{StopGrace: time.Second})
@@ -236,7 +238,7 @@ func TestInterruptionWaitsForNoLinkThatHangs(t *testing.T) {
 		err := interrupt()
 		wantInterrupted(t, err)
 		if !errors.As(err, &stuck) || !slices.Equal(stuck.Tasks, []string{"closing the link"}) || time.Since(began) != 2*time.Second {
-			t.Errorf("after %v: %v", time.Since(began), err)
+			t.Errorf("after %v: %v; want a StuckError with \"closing the link\" after 2s", time.Since(began), err)
 		}
 		close(closes)
 	})
@@ -246,12 +248,12 @@ func TestInterruptionWaitsForNoLinkThatHangs(t *testing.T) {
 		err := interrupt()
 		wantInterrupted(t, err)
 		if !errors.Is(err, io.ErrClosedPipe) {
-			t.Error(err)
+			t.Errorf("Run: %v, want ErrClosedPipe", err)
 		}
 	})
 }
 
-// An acceptor has nothing to go on with: it stops.
+// An acceptor that is interrupted stops for good, because it has no transport to open another link.
 //
 // Guarantees: G-0001.15
 func TestInterruptedAcceptorStops(t *testing.T) {
@@ -259,7 +261,7 @@ func TestInterruptedAcceptorStops(t *testing.T) {
 		r, interrupt := interruptible(t, conn.Accept(&script{}, conn.Options{}))
 		result := r.calling(t.Context(), conn.Request{Method: "m"})
 		if err := interrupt(); err != nil {
-			t.Errorf("Run: %v", err)
+			t.Errorf("Run: %v, want no error", err)
 		}
 		wantEnd(t, <-result, conn.ShutDown, conn.Unknown)
 		wantClosed(t, r.Conn, conn.Stopped)
@@ -270,19 +272,22 @@ func wantClosed(t *testing.T, c *conn.Conn, why conn.ReasonKind) {
 	t.Helper()
 	<-c.Done()
 	if status := c.Status(); status.State != conn.Closing || status.Reason.Kind != why {
-		t.Errorf("it is %s: %v", status.State, status.Reason)
+		t.Errorf("%s: %v, want closing: %s", status.State, status.Reason, why)
 	}
 	if err := c.Run(t.Context()); !errors.Is(err, conn.ErrNotRunning) {
-		t.Errorf("run again: %v", err)
+		t.Errorf("another Run: %v, want ErrNotRunning", err)
 	}
 }
 
+// If Stop or Close comes before the interruption, or at once, the Conn closes. If Stop comes after
+// it, the next Run closes the Conn without a link.
+//
 // Guarantees: G-0001.15
 func TestStopAndInterruption(t *testing.T) {
 	for name, stops := range map[string]func(c *conn.Conn, interrupt func() error) error{
 		"at once": func(c *conn.Conn, interrupt func() error) error { c.Stop(); return interrupt() },
 		"before":  func(c *conn.Conn, interrupt func() error) error { c.Stop(); synctest.Wait(); return interrupt() },
-		"in order": func(c *conn.Conn, interrupt func() error) error {
+		"during Close": func(c *conn.Conn, interrupt func() error) error {
 			go c.Close(context.Background())
 			synctest.Wait()
 			return interrupt()
@@ -293,7 +298,7 @@ func TestStopAndInterruption(t *testing.T) {
 				r, interrupt := interruptible(t, conn.New(opening(fresh), conn.Options{}))
 				result := r.calling(t.Context(), conn.Request{Method: "m"}) // a drain waits for it
 				if err := stops(r.Conn, interrupt); err != nil {
-					t.Errorf("Run: %v", err)
+					t.Errorf("Run: %v, want no error", err)
 				}
 				wantEnd(t, <-result, conn.ShutDown, conn.Unknown)
 				wantClosed(t, r.Conn, conn.Stopped)
@@ -308,34 +313,33 @@ func TestStopAndInterruption(t *testing.T) {
 			wantInterrupted(t, interrupt())
 			c.Stop()
 			if err := c.Run(t.Context()); err != nil || opened != 1 {
-				t.Errorf("run again: %v; it was opened %d times", err, opened)
+				t.Errorf("the second Run: %v, opened %d times; want no error, once", err, opened)
 			}
 			wantClosed(t, c, conn.Stopped)
 		})
 	})
 }
 
-// A Conn that is closing for good goes on to do so.
+// If a Conn is already closing when it is interrupted, it closes with its first reason.
 //
 // Guarantees: G-0001.15
-func TestInterruptionWhileItCloses(t *testing.T) {
+func TestInterruptionWhileClosing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := &script{onClose: func() error { return pause.For(context.Background(), 50*time.Millisecond) }}
 		r, interrupt := interruptible(t, conn.New(opens(s), conn.Options{Final: func(conn.Reason) bool { return true }}))
 		s.lose(transport.Loss{Reason: io.EOF})
 		synctest.Wait()
 		if state := r.State(); state != conn.Closing {
-			t.Fatalf("it is %s", state)
+			t.Fatalf("the state is %s, want closing", state)
 		}
 		if err := interrupt(); !errors.Is(err, io.EOF) || errors.Is(err, conn.ErrInterrupted) {
-			t.Errorf("Run: %v", err)
+			t.Errorf("Run: %v, want EOF without ErrInterrupted", err)
 		}
 		wantClosed(t, r.Conn, conn.LinkBroken)
 	})
 }
 
-// Close that comes while a Conn is being interrupted tells that it is not
-// running, and has the next Run close it, without a link.
+// Close during an interruption returns ErrNotRunning. The next Run closes the Conn without a link.
 //
 // Guarantees: G-0001.15, G-0009.1
 func TestCloseDuringAnInterruption(t *testing.T) {
@@ -352,44 +356,46 @@ func TestCloseDuringAnInterruption(t *testing.T) {
 		go func() { closing <- c.Close(context.Background()) }()
 		wantInterrupted(t, <-interrupted)
 		if err := <-closing; !errors.Is(err, conn.ErrNotRunning) {
-			t.Errorf("Close: %v", err)
+			t.Errorf("Close: %v, want ErrNotRunning", err)
 		}
 		if err := c.Run(t.Context()); err != nil || opened != 1 {
-			t.Errorf("run again: %v; it was opened %d times", err, opened)
+			t.Errorf("the second Run: %v, opened %d times; want no error, once", err, opened)
 		}
 		wantClosed(t, c, conn.Stopped)
 	})
 }
 
+// A Conn that was begun with Start can be interrupted and started again, like one that runs.
+//
 // Guarantees: G-0001.13, G-0001.15
 func TestStartedConnIsInterrupted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
-		c, over := conn.New(opening(fresh), conn.Options{}), make(chan error, 1)
-		tell := func(err error) { over <- err }
-		if err := c.Start(ctx, tell); err != nil {
+		c, ended := conn.New(opening(fresh), conn.Options{}), make(chan error, 1)
+		onEnd := func(err error) { ended <- err }
+		if err := c.Start(ctx, onEnd); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		result := run{c, over}.calling(t.Context(), conn.Request{Method: "m"})
+		result := run{c, ended}.calling(t.Context(), conn.Request{Method: "m"})
 		cancel(errRestart)
-		wantInterrupted(t, <-over)
+		wantInterrupted(t, <-ended)
 		wantEnd(t, <-result, conn.LinkLost, conn.Unknown)
-		if err := c.Start(t.Context(), tell); err != nil {
+		if err := c.Start(t.Context(), onEnd); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
 		if status := c.Status(); status.State != conn.Ready || status.Epoch != 2 {
-			t.Errorf("%s in epoch %d", status.State, status.Epoch)
+			t.Errorf("%s in epoch %d, want ready in epoch 2", status.State, status.Epoch)
 		}
 		c.Stop()
-		if err := <-over; err != nil {
+		if err := <-ended; err != nil {
 			t.Error(err)
 		}
 	})
 }
 
-// Any other cause of the end of Run's context means Stop.
+// If Run's context ends with another cause than ErrInterrupted, the Conn stops for good.
 //
 // Guarantees: G-0001.15
 func TestAnotherCauseStops(t *testing.T) {
@@ -406,11 +412,10 @@ func TestAnotherCauseStops(t *testing.T) {
 	})
 }
 
-// A Run that is refused, because the Conn runs already, is of no concern to the
-// Run that there is, also when its own context has ended.
+// A second Run is refused, and does not affect the first one, even if its own context has ended.
 //
 // Guarantees: G-0001.15
-func TestRefusedRunStopsNobody(t *testing.T) {
+func TestRefusedRunDoesNotStopTheFirst(t *testing.T) {
 	for name, cause := range map[string]error{"stop": errors.New("enough"), "interruption": errRestart} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -420,11 +425,11 @@ func TestRefusedRunStopsNobody(t *testing.T) {
 				over, cancel := context.WithCancelCause(t.Context())
 				cancel(cause)
 				if err := c.Run(over); !errors.Is(err, conn.ErrRunning) {
-					t.Errorf("the second Run: %v", err)
+					t.Errorf("the second Run: %v, want ErrRunning", err)
 				}
 				synctest.Wait()
 				if status := c.Status(); status.State != conn.Ready || len(r.ended) != 0 {
-					t.Errorf("the first Run was ended by the second: %s, %v", status.State, status.Reason)
+					t.Errorf("the first Run is in %s: %v; want ready", status.State, status.Reason)
 				}
 				c.Stop()
 				<-r.ended
@@ -435,34 +440,33 @@ func TestRefusedRunStopsNobody(t *testing.T) {
 
 // A Run whose context has ended opens no link.
 func TestRunWithAnEndedContextOpensNothing(t *testing.T) {
-	for range 20 { // who is first differs
+	for range 20 { // whether Run or its context is first is random
 		bubble(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
 			opened := 0
 			c := conn.New(opening(func(context.Context) (transport.Link, error) { opened++; return &script{}, nil }), conn.Options{})
 			if err := c.Run(ctx); err != nil || opened != 0 {
-				t.Errorf("Run: %v, %d links were opened", err, opened)
+				t.Errorf("Run: %v, %d links were opened; want no error and none", err, opened)
 			}
 		})
 	}
 }
 
-// A Conn that is started with a context that has ended opens no link, as one that
-// is run.
+// A Conn whose Start gets a context that has ended opens no link.
 func TestStartWithAnEndedContextOpensNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		opened := 0
 		c := conn.New(opening(func(context.Context) (transport.Link, error) { opened++; return &script{}, nil }), conn.Options{})
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		over := make(chan error, 1)
-		if err := c.Start(ctx, func(err error) { over <- err }); err != nil {
+		ended := make(chan error, 1)
+		if err := c.Start(ctx, func(err error) { ended <- err }); err != nil {
 			t.Fatal(err)
 		}
-		<-over
+		<-ended
 		if opened != 0 {
-			t.Errorf("%d links were opened", opened)
+			t.Errorf("%d links were opened, want none", opened)
 		}
 	})
 }

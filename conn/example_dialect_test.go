@@ -52,8 +52,8 @@ func initialize(ctx context.Context, i *conn.Incarnation) error {
 	return i.Notify(ctx, "initialized", json.RawMessage(`{}`))
 }
 
-// A Dialect and a handshake teach a Conn the protocol above JSON-RPC. The context of a call
-// that ends then also ends the context of its handler.
+// With a Dialect and a handshake, a Conn speaks another protocol over JSON-RPC. Here, a call whose
+// context ends also ends the context of its handler.
 func ExampleDialect() {
 	server := languageServer{make(chan error), make(chan error)}
 	listener := inmem.New(func(link transport.Link) {

@@ -16,7 +16,7 @@ import (
 func serving() transport.Transport {
 	return inmem.New(func(link transport.Link) {
 		server := conn.Accept(link, conn.Options{Handler: handler{"echo": echo}})
-		// A new Conn can always be started, and Done tells when it has ended.
+		// Start cannot fail on a new Conn; a program that must know its end uses Done.
 		_ = server.Start(context.Background(), func(error) {})
 	}, inmem.Options{})
 }

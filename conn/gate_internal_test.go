@@ -85,9 +85,9 @@ func TestGateDefaults(t *testing.T) {
 				for _, l := range loops[:64] {
 					wantAdmitted(t, l, 1)
 				}
-				pass(time.Second - 1)
+				advance(time.Second - 1)
 				wantAdmitted(t, loops[64])
-				pass(1)
+				advance(1)
 				wantAdmitted(t, loops[64], 1)
 			})
 		})
@@ -102,7 +102,7 @@ func TestGateTakesAPlaceBackWhenItIsNeeded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, first, second, third := &Gate{Places: 1, Hold: time.Second}, idle(), idle(), idle()
 		g.ask(first, 1)
-		pass(time.Hour)
+		advance(time.Hour)
 		if g.held.Len() != 1 || g.timer != nil {
 			t.Error("a place was taken back, or a timer made, for nobody")
 		}
@@ -110,9 +110,9 @@ func TestGateTakesAPlaceBackWhenItIsNeeded(t *testing.T) {
 		wantAdmitted(t, second, 1)
 		g.leave(first) // it has none any more
 		g.ask(third, 1)
-		pass(time.Second - 1)
+		advance(time.Second - 1)
 		wantAdmitted(t, third)
-		pass(1)
+		advance(1)
 		wantAdmitted(t, third, 1)
 		g.leave(second)
 		g.leave(third)
@@ -129,15 +129,15 @@ func TestGateTimerFollowsTheOldestPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, loops := &Gate{Places: 2, Hold: time.Second}, []*loop{idle(), idle(), idle(), idle()}
 		g.ask(loops[0], 1)
-		pass(time.Second / 2)
+		advance(time.Second / 2)
 		g.ask(loops[1], 1)
 		g.ask(loops[2], 1)
 		g.ask(loops[3], 1)
 		g.leave(loops[0])
 		wantAdmitted(t, loops[2], 1)
-		pass(time.Second - 1)
+		advance(time.Second - 1)
 		wantAdmitted(t, loops[3])
-		pass(1)
+		advance(1)
 		wantAdmitted(t, loops[3], 1)
 		if g.runs() {
 			t.Error("the timer runs, and nobody waits")
@@ -328,7 +328,7 @@ func queueUp(t *rapid.T) {
 			q.leave(i)
 		default:
 			for range rapid.IntRange(1, 12).Draw(t, "seconds") {
-				pass(time.Second)
+				advance(time.Second)
 				served = append(served, q.serve()...)
 			}
 		}
@@ -474,7 +474,7 @@ func visitGate(t *rapid.T) {
 		case 4, 5, 6:
 			p.run()
 		default:
-			pass(time.Duration(rapid.IntRange(1, 2000).Draw(t, "ms")) * time.Millisecond)
+			advance(time.Duration(rapid.IntRange(1, 2000).Draw(t, "ms")) * time.Millisecond)
 		}
 		synctest.Wait()
 		g.wantPatrons(t, patrons)

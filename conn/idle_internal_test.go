@@ -8,10 +8,10 @@ import (
 	"unsafe"
 )
 
-// docs/design/IDLE.md says how large what an idle connection consists of is.
+// The sizes of an idle connection's parts are those that docs/design/IDLE.md names.
 func TestIdleConnectionIsAsLargeAsTheDocumentSays(t *testing.T) {
 	if unsafe.Sizeof(uintptr(0)) != 8 {
-		return // the document is about 64 bits
+		return // the document is for 64 bits
 	}
 	page, err := os.ReadFile("../docs/design/IDLE.md")
 	if err != nil {

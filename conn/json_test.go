@@ -9,8 +9,8 @@ import (
 	"github.com/bowline-mcp/bowline/conn"
 )
 
-// What a program writes to a log or to a status page consists of words and texts.
-func TestWordsInJSON(t *testing.T) {
+// Values that a program logs or shows marshal to JSON with names and texts instead of numbers.
+func TestValuesMarshalToReadableJSON(t *testing.T) {
 	failed := conn.Reason{Kind: conn.Exited, Err: errors.New("status 3")}
 	at := time.Date(2026, 11, 22, 19, 0, 0, 0, time.UTC)
 	lost := conn.Attempt{ID: 6, Epoch: 1, Cause: conn.LinkLost, Delivery: conn.Unknown, Err: failed}

@@ -12,9 +12,9 @@ import (
 	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
-// Neither a call that waits for its answer holds the frame that the link has taken, nor the
-// memory that it leaves to others, nor the request of a handler that has let go of its
-// params.
+// While a call waits for its answer, neither side keeps its frame in memory: not the caller once the
+// link has taken it, and not the handler's side once the handler has set its Params to nil. Nor
+// does the memory that ended calls leave for reuse.
 func TestCallDoesNotHoldItsFrame(t *testing.T) {
 	const calls, size = 32, 1 << 20
 	var served, callers sync.WaitGroup
@@ -35,7 +35,7 @@ func TestCallDoesNotHoldItsFrame(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := heap()
-	params := make(json.RawMessage, size) // one for all
+	params := make(json.RawMessage, size) // shared by all calls
 	for i := range params {
 		params[i] = ' '
 	}
@@ -50,14 +50,14 @@ func TestCallDoesNotHoldItsFrame(t *testing.T) {
 	for range calls {
 		<-begun
 	}
-	const bound = size + calls*size/8 // params, and what else there is
+	const bound = size + calls*size/8 // the params, and what else the process allocates
 	if kept := int64(heap() - before); kept > bound {
-		t.Errorf("%d calls that wait hold %d kB", calls, kept>>10)
+		t.Errorf("%d pending calls hold %d kB, want %d kB at most", calls, kept>>10, bound>>10)
 	}
 	close(end)
 	callers.Wait()
 	if kept := int64(heap() - before); kept > bound {
-		t.Errorf("%d calls that are over hold %d kB", calls, kept>>10)
+		t.Errorf("%d ended calls hold %d kB, want %d kB at most", calls, kept>>10, bound>>10)
 	}
 	c.Stop()
 	served.Wait()

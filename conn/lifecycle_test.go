@@ -12,13 +12,12 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// TestConnsThatLoseOneServerComeBackSpreadOut has a server go that a thousand
-// Conns were on. It counts their next attempts in twenty parts of the fifth of
-// a second that the jitter has. The bounds are those that chance exceeds once in
-// a hundred million runs.
+// A thousand Conns that lose their server at the same moment reconnect evenly spread over the jitter.
+// The test counts their attempts in twenty parts of the 200 ms. Its bounds are exceeded by chance
+// once in a hundred million runs.
 //
 // Guarantees: G-0001.4
-func TestConnsThatLoseOneServerComeBackSpreadOut(t *testing.T) {
+func TestReconnectsAfterACommonLossAreSpread(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const many, parts, from, width = 1000, 20, time.Second, 200 * time.Millisecond
 		links, opened, attempts := make([]*script, many), make([]int, many), make(chan time.Time, many)
@@ -39,27 +38,27 @@ func TestConnsThatLoseOneServerComeBackSpreadOut(t *testing.T) {
 		}
 		advance(from + width)
 		if len(attempts) != many {
-			t.Fatalf("%d attempts were made within %v", len(attempts), from+width)
+			t.Fatalf("%d attempts were made within %v, want %d", len(attempts), from+width, many)
 		}
 		var histogram [parts]int
 		for range many {
 			after := (<-attempts).Sub(lost)
 			if after < from {
-				t.Fatalf("an attempt was made after %v", after)
+				t.Fatalf("an attempt was made after %v, want %v at least", after, from)
 			}
 			histogram[min((after-from)*parts/width, parts-1)]++
 		}
-		t.Logf("attempts by %v from %v on: %v", width/parts, from, histogram)
+		t.Logf("attempts in parts of %v from %v on: %v", width/parts, from, histogram)
 		const mean = float64(many) / parts
 		unevenness := 0.0 // chi-square with parts-1 degrees of freedom
 		for part, n := range histogram {
 			if math.Abs(float64(n)-mean) > 6*math.Sqrt(mean) {
-				t.Errorf("%d attempts in part %d", n, part)
+				t.Errorf("%d attempts in part %d, want about %v", n, part, mean)
 			}
 			unevenness += (float64(n) - mean) * (float64(n) - mean) / mean
 		}
 		if unevenness > 80 {
-			t.Errorf("the attempts are not spread evenly: %.1f", unevenness)
+			t.Errorf("chi-square is %.1f, want 80 at most", unevenness)
 		}
 		for _, r := range runs {
 			r.Stop()

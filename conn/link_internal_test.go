@@ -11,7 +11,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-func TestReasonsAreRecognised(t *testing.T) {
+// Errors of a transport, a handshake and a link are classified by their types.
+func TestErrorsAreClassified(t *testing.T) {
 	for _, c := range []struct {
 		classify func(error) Reason
 		err      error
@@ -36,18 +37,20 @@ func TestReasonsAreRecognised(t *testing.T) {
 		{lossReason, errors.New("broken pipe"), LinkBroken},
 	} {
 		if got := c.classify(c.err); got.Kind != c.want || !errors.Is(got, c.err) {
-			t.Errorf("%v is %v, want %s", c.err, got, c.want)
+			t.Errorf("%v is classified as %v, want %s", c.err, got, c.want)
 		}
 	}
 }
 
+// askedDelay finds the delay that the peer asks for in an error's chain.
+//
 // Guarantees: G-0001.14
-func TestTheDelayThatAPeerAsksForIsFound(t *testing.T) {
+func TestAskedDelayIsFoundInTheError(t *testing.T) {
 	refused := fmt.Errorf("initialize: %w", &transport.StatusError{Status: 503, RetryAfter: time.Minute})
 	if got := askedDelay(refused); got != time.Minute {
-		t.Errorf("got %v", got)
+		t.Errorf("got %v, want 1m", got)
 	}
 	if got := askedDelay(errors.New("gone")); got != 0 {
-		t.Errorf("nobody has asked for %v", got)
+		t.Errorf("got %v, want 0", got)
 	}
 }

@@ -15,8 +15,10 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
+// A notification that a busy link refuses four times is refused, after the three delays.
+//
 // Guarantees: G-0007.1
-func TestBusyLinkRefusesAfterThreeRetries(t *testing.T) {
+func TestNotificationIsRefusedAfterThreeRetries(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		offered := 0
 		s := &script{onSend: func(*script, transport.Outbound) error { offered++; return transport.ErrBusy }}
@@ -24,18 +26,18 @@ func TestBusyLinkRefusesAfterThreeRetries(t *testing.T) {
 		began := time.Now()
 		err := r.Notify(t.Context(), "m", nil)
 		if wantEnd(t, err, conn.Refused, conn.NotSent); !errors.Is(err, transport.ErrBusy) {
-			t.Errorf("got %v", err)
+			t.Errorf("got %v, want ErrBusy", err)
 		}
 		if took := time.Since(began); offered != 4 || took < 15*time.Millisecond || took > 45*time.Millisecond {
-			t.Errorf("it was offered %d times in %v", offered, took)
+			t.Errorf("it was offered %d times in %v, want 4 times in 15ms to 45ms", offered, took)
 		}
 		r.Stop()
 		<-r.ended
 	})
 }
 
-// A crowd of callers meets a link that takes a frame now and then: none of them is
-// refused, and each gets its own answer.
+// A thousand callers share a link that takes a few frames at a time. None is refused, and each gets
+// its own answer.
 //
 // Guarantees: G-0007.6
 func TestCallersWaitForABusyLink(t *testing.T) {
@@ -55,11 +57,11 @@ func TestCallersWaitForABusyLink(t *testing.T) {
 				all := r.crowd(1000, time.Minute)
 				for range cap(all) {
 					if c := <-all; c.err != nil {
-						t.Fatalf("after %v: %v", c.at.Sub(began), c.err)
+						t.Fatalf("a call ended after %v with %v, want no error", c.at.Sub(began), c.err)
 					}
 				}
 				if stats := r.Stats(); stats.Calls != 1000 || stats.Retries != 0 {
-					t.Errorf("%+v", stats)
+					t.Errorf("got %+v, want 1000 calls without retries", stats)
 				}
 				r.Stop()
 				<-r.ended
@@ -68,8 +70,8 @@ func TestCallersWaitForABusyLink(t *testing.T) {
 	}
 }
 
-// A caller waits for its turn no longer than its timeout, be it for a slot or for a
-// link that takes other frames only, and is told why.
+// A call that waits for a send slot, or for a busy link, ends when its timeout has passed, with an
+// error that names the cause.
 //
 // Guarantees: G-0007.6
 func TestCallerWaitsNoLongerThanItsTimeout(t *testing.T) {
@@ -82,42 +84,46 @@ func TestCallerWaitsNoLongerThanItsTimeout(t *testing.T) {
 		second := r.calling(t.Context(), conn.Request{Method: "m", Timeout: 10 * time.Millisecond}) // the first holds the slot for 15 ms at least
 		err := <-second
 		if wantEnd(t, err, conn.TimedOut, conn.NotSent); !errors.Is(err, conn.ErrTimedOut) || time.Since(began) != 10*time.Millisecond {
-			t.Errorf("without a slot, after %v: %v", time.Since(began), err)
+			t.Errorf("waiting for a slot, after %v: %v; want ErrTimedOut after 10ms", time.Since(began), err)
 		}
 		err = <-first
 		if wantEnd(t, err, conn.TimedOut, conn.NotSent); !errors.Is(err, conn.ErrTimedOut) || !errors.Is(err, transport.ErrBusy) {
-			t.Errorf("behind a busy link: %v", err)
+			t.Errorf("waiting for the link: %v, want ErrTimedOut and ErrBusy", err)
 		}
 		if took := time.Since(began); took < time.Second || took > time.Second+45*time.Millisecond {
-			t.Errorf("behind a busy link it took %v", took)
+			t.Errorf("waiting for the link took %v, want 1s to 1.045s", took)
 		}
 		third := r.calling(t.Context(), conn.Request{Method: "m", Timeout: -1})
 		err = <-third
-		wantEnd(t, err, conn.LinkLost, conn.NotSent) // a link that is stuck is given up
+		wantEnd(t, err, conn.LinkLost, conn.NotSent) // a link that takes nothing is lost
 		r.Stop()
 		<-r.ended
 	})
 }
 
+// Notify returns when its context ends, even if the notification waits for a busy link.
+//
 // Guarantees: G-0007.3
-func TestNotifyHeedsItsContextBehindABusyLink(t *testing.T) {
+func TestNotifyEndsWithItsContext(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := &script{onSend: func(*script, transport.Outbound) error { return transport.ErrBusy }}
 		r := scripted(t, s, conn.Options{})
-		s.deliver(`{"jsonrpc":"2.0","id":1,"method":"unknown"}`) // its answer heads the queue, and stays
+		s.deliver(`{"jsonrpc":"2.0","id":1,"method":"unknown"}`) // its answer stays at the head of the queue
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		began := time.Now()
 		wantEnd(t, r.Notify(ctx, "m", nil), conn.TimedOut, conn.NotSent)
 		if took := time.Since(began); took != time.Second {
-			t.Errorf("it took %v", took)
+			t.Errorf("Notify returned after %v, want 1s", took)
 		}
 		r.Stop()
 		<-r.ended
 	})
 }
 
+// A link that takes no frame for ten seconds is lost with PeerNotReading.
+//
 // Guarantees: G-0007.4
 func TestPeerThatDoesNotReadIsLost(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -126,18 +132,18 @@ func TestPeerThatDoesNotReadIsLost(t *testing.T) {
 		s.deliver(`{"jsonrpc":"2.0","id":1,"method":"unknown"}`)
 		advance(10*time.Second - 1)
 		if state := r.State(); state != conn.Ready {
-			t.Errorf("after almost 10 s the state is %s", state)
+			t.Errorf("after almost 10 s the state is %s, want ready", state)
 		}
 		advance(1)
 		if why := r.Status().LastFailure; why.Kind != conn.PeerNotReading {
-			t.Errorf("after 10 s: %v", why)
+			t.Errorf("after 10 s the failure is %v, want PeerNotReading", why)
 		}
 		r.Stop()
 		<-r.ended
 	})
 }
 
-// What a link took before it stopped does not count for ever.
+// The ten seconds begin when the link last took a frame.
 //
 // Guarantees: G-0007.4
 func TestPeerThatStopsReadingIsLost(t *testing.T) {
@@ -150,51 +156,55 @@ func TestPeerThatStopsReadingIsLost(t *testing.T) {
 			return nil
 		}}
 		r := scripted(t, s, conn.Options{})
-		for id := range 3 { // each time something is taken, and then nothing for a while
+		for id := range 3 { // each time the link takes a frame after nine seconds
 			full.Store(true)
 			s.deliver(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"unknown"}`, id))
 			advance(9 * time.Second)
 			full.Store(false)
 			advance(time.Second / 10)
 			if status := r.Status(); status.State != conn.Ready || len(s.frames()) != id+1 {
-				t.Fatalf("%s (%v), and %d answers were taken", status.State, status.Reason, len(s.frames()))
+				t.Fatalf("%s (%v), %d answers were taken; want ready, %d", status.State, status.Reason, len(s.frames()), id+1)
 			}
 		}
 		full.Store(true)
 		s.deliver(`{"jsonrpc":"2.0","id":9,"method":"unknown"}`)
 		advance(10*time.Second - 1)
 		if state := r.State(); state != conn.Ready {
-			t.Errorf("after almost 10 s the state is %s", state)
+			t.Errorf("after almost 10 s the state is %s, want ready", state)
 		}
 		advance(1)
 		if why := r.Status().LastFailure; why.Kind != conn.PeerNotReading {
-			t.Errorf("after 10 s: %v", why)
+			t.Errorf("after 10 s the failure is %v, want PeerNotReading", why)
 		}
 		r.Stop()
 		<-r.ended
 	})
 }
 
+// A link that opens only after Stop is closed, even after Run has returned.
+//
 // Guarantees: G-0009.4
 func TestLinkThatComesAfterStopIsClosed(t *testing.T) {
 	for name, late := range map[string]time.Duration{"while Run waits": 50 * time.Millisecond, "after Run": time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				s := &script{}
-				deaf := opening(func(context.Context) (transport.Link, error) { advance(late); return s, nil })
-				r := start(conn.New(deaf, conn.Options{}))
+				slow := opening(func(context.Context) (transport.Link, error) { advance(late); return s, nil })
+				r := start(conn.New(slow, conn.Options{}))
 				synctest.Wait()
 				r.Stop()
 				<-r.ended
 				advance(late)
 				if s.closed() == 0 {
-					t.Error("it was left open")
+					t.Error("the link was not closed")
 				}
 			})
 		})
 	}
 }
 
+// A link that does not close in time is named in Run's StuckError.
+//
 // Guarantees: G-0009.5
 func TestLinkThatDoesNotCloseIsNamed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -203,26 +213,28 @@ func TestLinkThatDoesNotCloseIsNamed(t *testing.T) {
 		r.Stop()
 		var stuck *conn.StuckError
 		if err := <-r.ended; !errors.As(err, &stuck) || !strings.Contains(err.Error(), "closing the link") {
-			t.Errorf("Run: %v", err)
+			t.Errorf("Run: %v, want a StuckError with \"closing the link\"", err)
 		}
 		close(release)
 	})
 }
 
+// An error of the link's Close is returned by Run.
+//
 // Guarantees: G-0009.5
-func TestLeftoversOfALinkAreReported(t *testing.T) {
+func TestErrorOfClosingALinkIsReturned(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		left := errors.New("a child was left behind")
 		r := scripted(t, &script{onClose: func() error { return left }}, conn.Options{})
 		r.Stop()
 		if err := <-r.ended; !errors.Is(err, left) {
-			t.Errorf("Run: %v", err)
+			t.Errorf("Run: %v, want %v", err, left)
 		}
 	})
 }
 
-// A panic in what was handed in is an error of that, not of the process.
-func TestPanicsOfStrategies(t *testing.T) {
+// A panic of a transport's Open or of a handshake fails that attempt and is reported.
+func TestPanicOfOpenOrHandshakeFailsTheAttempt(t *testing.T) {
 	fails := func() { panic("no") }
 	for name, c := range map[string]struct {
 		transport opening
@@ -234,16 +246,16 @@ func TestPanicsOfStrategies(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				told := panics{}
-				c.options.Hooks = told.hooks()
+				reported := panics{}
+				c.options.Hooks = reported.hooks()
 				r := start(conn.New(c.transport, c.options))
 				synctest.Wait()
 				var panicked *conn.PanicError
 				if status := r.Status(); status.State != conn.Backoff || !errors.As(status.Reason, &panicked) {
-					t.Errorf("%s: %v", status.State, status.Reason)
+					t.Errorf("%s: %v, want backoff with a PanicError", status.State, status.Reason)
 				}
-				if told[c.where] != "no" {
-					t.Errorf("told %v", told)
+				if reported[c.where] != "no" {
+					t.Errorf("reported %v, want %q", reported, c.where)
 				}
 				r.Stop()
 				<-r.ended
@@ -252,33 +264,37 @@ func TestPanicsOfStrategies(t *testing.T) {
 	}
 }
 
-// panicky is a dialect with a fault in each method.
-type panicky struct{}
+// A panickingDialect panics in each method.
+type panickingDialect struct{}
 
-func (panicky) Classify(*jsonrpc.Message) conn.Class { panic("classify") }
-func (panicky) Cancel(int64, error) conn.Message     { panic("cancel") }
-func (panicky) Probe() conn.Message                  { panic("probe") }
-func (panicky) Batches() bool                        { panic("batches") }
+func (panickingDialect) Classify(*jsonrpc.Message) conn.Class { panic("classify") }
+func (panickingDialect) Cancel(int64, error) conn.Message     { panic("cancel") }
+func (panickingDialect) Probe() conn.Message                  { panic("probe") }
+func (panickingDialect) Batches() bool                        { panic("batches") }
 
-func TestPanicsOfTheDialectCostTheirMessageOnly(t *testing.T) {
+// A panic of the Dialect affects only the message that it is called for.
+func TestPanicOfTheDialectAffectsOneMessage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := &script{}
-		r := scripted(t, s, conn.Options{Dialect: panicky{}, Handler: handler{"echo": echo}})
+		r := scripted(t, s, conn.Options{Dialect: panickingDialect{}, Handler: handler{"echo": echo}})
 		s.deliver(`{"jsonrpc":"2.0","id":7,"method":"echo","params":[1]}`)
 		ctx, cancel := context.WithCancel(t.Context())
 		result := r.calling(ctx, conn.Request{Method: "m"})
 		cancel()
 		wantEnd(t, <-result, conn.Cancelled, conn.Unknown)
 		if got := s.frames(); len(got) != 2 || r.State() != conn.Ready {
-			t.Errorf("in %s the peer got %q", r.State(), got)
+			t.Errorf("in %s the peer got %q, want two frames in ready", r.State(), got)
 		}
 		r.Stop()
 		<-r.ended
 	})
 }
 
+// A panic of the loop settles the calls, closes the link, is reported, and is returned by Run. The
+// Conn is then not running.
+//
 // Guarantees: G-0001.11, G-0048.4
-func TestPanicOfTheLoopIsToldAndRunContinues(t *testing.T) {
+func TestPanicOfTheLoopEndsRun(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := &script{onSend: func(_ *script, o transport.Outbound) error {
 			if strings.Contains(string(o.Frame), "bad") {
@@ -286,27 +302,29 @@ func TestPanicOfTheLoopIsToldAndRunContinues(t *testing.T) {
 			}
 			return nil
 		}}
-		told := panics{}
-		r := scripted(t, s, conn.Options{Hooks: told.hooks()})
+		reported := panics{}
+		r := scripted(t, s, conn.Options{Hooks: reported.hooks()})
 		first := r.calling(t.Context(), conn.Request{Method: "m"})
 		second := r.calling(t.Context(), conn.Request{Method: "bad"})
 		wantEnd(t, <-first, conn.LinkLost, conn.Unknown)
 		wantEnd(t, <-second, conn.LinkLost, conn.Unknown)
 		var panicked *conn.PanicError
 		if err := <-r.ended; !errors.As(err, &panicked) || panicked.Error() != "conn: panic: send" || s.closed() == 0 {
-			t.Errorf("Run: %v, the link was closed %d times", err, s.closed())
+			t.Errorf("Run: %v, the link was closed %d times; want a PanicError with \"send\", once at least", err, s.closed())
 		}
-		if told["Run"] != "send" {
-			t.Errorf("told %v", told)
+		if reported["Run"] != "send" {
+			t.Errorf("reported %v, want the panic of Run", reported)
 		}
 		_, err := r.Call(t.Context(), conn.Request{Method: "m"})
 		wantEnd(t, err, conn.Refused, conn.NotSent)
 		if err := r.Close(t.Context()); !errors.Is(err, conn.ErrNotRunning) {
-			t.Errorf("Close: %v", err)
+			t.Errorf("Close: %v, want ErrNotRunning", err)
 		}
 	})
 }
 
+// A Run after a panic continues with the ids and epochs of the first one.
+//
 // Guarantees: G-0001.11
 func TestRunAgainContinuesIdsAndEpochs(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -328,7 +346,7 @@ func TestRunAgainContinuesIdsAndEpochs(t *testing.T) {
 		again := start(r.Conn)
 		synctest.Wait()
 		if status := again.Status(); status.State != conn.Ready || status.Epoch != 2 {
-			t.Errorf("%s in epoch %d", status.State, status.Epoch)
+			t.Errorf("%s in epoch %d, want ready in epoch 2", status.State, status.Epoch)
 		}
 		s.deliver(`{"jsonrpc":"2.0","id":1,"result":{}}`)
 		result := again.calling(t.Context(), conn.Request{Method: "m"})
@@ -337,13 +355,15 @@ func TestRunAgainContinuesIdsAndEpochs(t *testing.T) {
 			t.Error(err)
 		}
 		if stats := again.Stats(); stats.Late != 1 || stats.Unknown != 0 || stats.Ended() != stats.Calls {
-			t.Errorf("the answer to an id of the old run was not late: %+v", stats)
+			t.Errorf("got %+v, want one late answer, to an id of the first Run, and none unknown", stats)
 		}
 		again.Stop()
 		<-again.ended
 	})
 }
 
+// If the loop panics while Close waits, Close returns ErrNotRunning.
+//
 // Guarantees: G-0001.11, G-0009.1
 func TestCloseEndsWhenTheLoopPanics(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -361,12 +381,15 @@ func TestCloseEndsWhenTheLoopPanics(t *testing.T) {
 		s.deliver(`{"jsonrpc":"2.0","id":1,"method":"m"}`)
 		wantEnd(t, <-result, conn.LinkLost, conn.Unknown)
 		if err := <-closing; !errors.Is(err, conn.ErrNotRunning) {
-			t.Errorf("Close: %v", err)
+			t.Errorf("Close: %v, want ErrNotRunning", err)
 		}
 		<-r.ended
 	})
 }
 
+// The answers to a batch with a probe are sent together. A batch gets credit for one frame, and each
+// malformed message is counted.
+//
 // Guarantees: G-0019.9
 func TestMessagesOfABatchAndProbes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -377,17 +400,17 @@ func TestMessagesOfABatchAndProbes(t *testing.T) {
 		synctest.Wait()
 		if got := s.frames(); len(got) != 1 || r.Stats().Malformed != 1 ||
 			got[0] != `[{"jsonrpc":"2.0","id":"a","result":{}},{"jsonrpc":"2.0","id":"b","result":[1]}]` {
-			t.Errorf("the peer got %q, %d were malformed", got, r.Stats().Malformed)
+			t.Errorf("the peer got %q, %d were malformed; want one array of two answers, 1", got, r.Stats().Malformed)
 		}
 		if s.granted != granted+1 {
-			t.Errorf("a batch of one frame gave back %d", s.granted-granted)
+			t.Errorf("a batch was granted %d frames, want 1", s.granted-granted)
 		}
 		s.deliver(`[]`)
 		s.deliver(`garbage`)
 		s.receiver.Receive(transport.Inbound{Err: &transport.OversizedError{Limit: 1, Size: 2}})
 		synctest.Wait()
 		if s.granted != granted+4 || r.Stats().Malformed != 4 {
-			t.Errorf("%d granted, %d malformed", s.granted-granted, r.Stats().Malformed)
+			t.Errorf("%d granted, %d malformed; want 4, 4", s.granted-granted, r.Stats().Malformed)
 		}
 		r.Stop()
 		<-r.ended

@@ -16,13 +16,13 @@ import (
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
-// A pipe is a script that says when it has heard something, as pipes and sockets do.
+// A pipe is a script that reports when bytes came in, as pipes and sockets do.
 type pipe struct {
 	*script
 	last atomic.Pointer[time.Time]
 }
 
-// hear notes that bytes come in.
+// hear lets bytes come in.
 func (p *pipe) hear() {
 	now := time.Now()
 	p.last.Store(&now)
@@ -35,7 +35,7 @@ func (p *pipe) Heard() (last time.Time, ok bool) {
 	return last, true
 }
 
-// A peer that hangs is lost within three silences, and another is opened.
+// A silent peer is lost after three times the interval, and the Conn reconnects.
 //
 // Guarantees: G-0025.1, G-0025.5
 func TestSilentPeerIsLost(t *testing.T) {
@@ -48,25 +48,25 @@ func TestSilentPeerIsLost(t *testing.T) {
 		synctest.Wait()
 		advance(15*time.Second - 1)
 		if state := r.State(); state != conn.Ready {
-			t.Fatalf("in %s", state)
+			t.Fatalf("the state is %s, want ready", state)
 		}
 		if got := opened[0].frames(); len(got) != 2 {
-			t.Fatalf("the peer was asked %q", got)
+			t.Fatalf("the peer got %q, want two probes", got)
 		}
-		advance(time.Second / 4) // what the wheel rounds up to
+		advance(time.Second / 4) // the wheel rounds a deadline up
 		if status := r.Status(); status.State != conn.Backoff || status.Reason.Kind != conn.LivenessLost {
-			t.Fatalf("%s (%v)", status.State, status.Reason)
+			t.Fatalf("%s (%v), want backoff (LivenessLost)", status.State, status.Reason)
 		}
 		advance(2 * time.Second)
 		if len(opened) != 2 || r.State() != conn.Ready {
-			t.Fatalf("%d links, %s", len(opened), r.State())
+			t.Fatalf("%d links, %s; want 2, ready", len(opened), r.State())
 		}
 		r.Stop()
 		<-r.ended
 	})
 }
 
-// Bytes of a frame that is not complete are heard.
+// While bytes of an incomplete frame come in, the peer is not probed.
 //
 // Guarantees: G-0025.2
 func TestSlowFrameKeepsTheLink(t *testing.T) {
@@ -79,31 +79,30 @@ func TestSlowFrameKeepsTheLink(t *testing.T) {
 			advance(time.Second)
 		}
 		if status := r.Status(); status.Epoch != 1 || len(p.frames()) != 0 {
-			t.Fatalf("%s (%v), asked %q", status.State, status.Reason, p.frames())
+			t.Fatalf("%s (%v), the peer got %q; want epoch 1 and no probe", status.State, status.Reason, p.frames())
 		}
 		r.Stop()
 		<-r.ended
 	})
 }
 
-// A link that does not say how much it hears is left alone.
+// Over a link that does not report when bytes come in, the peer is not probed.
 //
 // Guarantees: G-0025.5
-func TestSilenceInMemoryMeansNothing(t *testing.T) {
+func TestLinkThatReportsNoBytesIsNotProbed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := &script{}
 		r := scripted(t, s, conn.Options{Dialect: dialect{}})
 		advance(time.Hour)
 		if len(s.frames()) != 0 || r.State() != conn.Ready {
-			t.Fatalf("%s, asked %q", r.State(), s.frames())
+			t.Fatalf("%s, the peer got %q; want ready and no probe", r.State(), s.frames())
 		}
 		r.Stop()
 		<-r.ended
 	})
 }
 
-// A peer that stops in the middle of a frame is lost too: what it has sent is
-// one sign of life, and not one for ever.
+// A peer that stops in the middle of a frame is lost, too: the bytes before count once.
 //
 // Guarantees: G-0025.1, G-0025.2
 func TestPeerThatStopsInAFrameIsLost(t *testing.T) {
@@ -115,44 +114,46 @@ func TestPeerThatStopsInAFrameIsLost(t *testing.T) {
 		p.hear()
 		advance(15*time.Second - 1)
 		if r.State() != conn.Ready || len(p.frames()) != 2 {
-			t.Fatalf("in %s, asked %q", r.State(), p.frames())
+			t.Fatalf("%s, the peer got %q; want ready and two probes", r.State(), p.frames())
 		}
 		advance(time.Second/4 + 1)
 		if r.State() != conn.Backoff {
-			t.Fatalf("in %s, asked %q", r.State(), p.frames())
+			t.Fatalf("%s, the peer got %q; want backoff", r.State(), p.frames())
 		}
 		r.Stop()
 		<-r.ended
 	})
 }
 
-// A cover wraps another link, and cannot say how much that has heard.
+// A cover wraps a link that cannot report when bytes come in.
 type cover struct{ *script }
 
 func (cover) Heard() (time.Time, bool) { return time.Time{}, false }
 
+// A link whose Heard returns false is treated like one without Heard.
+//
 // Guarantees: G-0025.5
-func TestLinkThatCannotSayWhatItHearsIsLeftAlone(t *testing.T) {
+func TestLinkWhoseHeardReturnsFalseIsNotProbed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := &script{}
 		r := start(conn.New(opens(cover{s}), conn.Options{Dialect: dialect{}}))
 		synctest.Wait()
 		advance(time.Hour)
 		if len(s.frames()) != 0 || r.State() != conn.Ready {
-			t.Fatalf("%s, asked %q", r.State(), s.frames())
+			t.Fatalf("%s, the peer got %q; want ready and no probe", r.State(), s.frames())
 		}
 		r.Stop()
 		<-r.ended
 	})
 }
 
-// What the link before has heard is no sign of life on the next.
+// Bytes that came in on an earlier link are no sign of life on the next one.
 //
 // Guarantees: G-0025.1
 func TestActivityOfAnOldLinkDoesNotCount(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		first, second := &pipe{script: &script{}}, &pipe{script: &script{}}
-		second.hear() // of a greeting, say, that was read by its transport
+		second.hear() // such as a greeting that the transport has read
 		links := []*pipe{first, second}
 		r := start(conn.New(opening(func(context.Context) (transport.Link, error) {
 			next := links[0]
@@ -166,20 +167,19 @@ func TestActivityOfAnOldLinkDoesNotCount(t *testing.T) {
 		for ; status.Epoch < 2 || status.State != conn.Ready; status = r.Status() {
 			<-status.Changed()
 		}
-		advance(15*time.Second + 2*time.Second/4) // a slot of the wheel to begin, and one to end with
+		advance(15*time.Second + 2*time.Second/4) // the wheel rounds up at the beginning and at the end
 		if r.State() != conn.Backoff {
-			t.Fatalf("in %s, asked %q", r.State(), second.frames())
+			t.Fatalf("%s, the peer got %q; want backoff", r.State(), second.frames())
 		}
 		r.Stop()
 		<-r.ended
 	})
 }
 
-// The watch begins anew with the last byte, whenever the peer was looked at
-// before.
+// The time after which a silent peer is lost begins with its last byte.
 //
 // Guarantees: G-0025.1
-func TestSilentPeerIsLostInTime(t *testing.T) {
+func TestSilenceBeginsWithTheLastByte(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := &pipe{script: &script{}}
 		r := start(conn.New(opens(p), conn.Options{Dialect: dialect{}}))
@@ -189,21 +189,21 @@ func TestSilentPeerIsLostInTime(t *testing.T) {
 		p.deliver(`{"jsonrpc":"2.0","method":"n"}`)
 		advance(15*time.Second - 1)
 		if r.State() != conn.Ready {
-			t.Fatalf("in %s", r.State())
+			t.Fatalf("the state is %s, want ready", r.State())
 		}
 		advance(time.Second/4 + 1)
 		if r.State() != conn.Backoff {
-			t.Fatalf("in %s", r.State())
+			t.Fatalf("the state is %s, want backoff", r.State())
 		}
 		r.Stop()
 		<-r.ended
 	})
 }
 
-// A peer that tells of progress of the probe itself is no danger.
+// Progress that names a probe is ignored.
 //
 // Guarantees: G-0025.4
-func TestPeerThatTellsOfProgressOfAProbe(t *testing.T) {
+func TestProgressOfAProbeIsIgnored(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := &pipe{script: &script{}}
 		r := start(conn.New(opens(p), conn.Options{Dialect: dialect{}}))
@@ -217,13 +217,12 @@ func TestPeerThatTellsOfProgressOfAProbe(t *testing.T) {
 		synctest.Wait()
 		r.Stop()
 		if err := <-r.ended; err != nil {
-			t.Errorf("Run: %v", err)
+			t.Errorf("Run: %v, want no error", err)
 		}
 	})
 }
 
-// A server that takes requests and answers none is found out, although each of
-// them opens a stream.
+// An HTTP server that accepts requests and answers none is lost, although each probe opens a stream.
 //
 // Guarantees: G-0025.2
 func TestHangingHTTPServerIsLost(t *testing.T) {
@@ -238,11 +237,11 @@ func TestHangingHTTPServerIsLost(t *testing.T) {
 		select {
 		case <-status.Changed():
 		case <-guard.C:
-			t.Fatalf("%s (%v)", status.State, status.Reason)
+			t.Fatalf("%s (%v), want a failure within 30s", status.State, status.Reason)
 		}
 	}
 	if why := r.Status().LastFailure; why.Kind != conn.LivenessLost {
-		t.Errorf("lost for %v", why)
+		t.Errorf("the failure is %v, want LivenessLost", why)
 	}
 	r.Stop()
 	<-r.ended

@@ -20,7 +20,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A record keeps log lines.
+// A record is a slog.Handler that keeps log lines.
 type record struct {
 	mu    sync.Mutex
 	lines []string
@@ -47,16 +47,16 @@ func (r *record) Handle(_ context.Context, line slog.Record) error {
 	return nil
 }
 
-// byDefault makes the record the default log for the length of a test.
-func (r *record) byDefault(t *testing.T) *record {
+// asDefault makes the record the default log until the test ends.
+func (r *record) asDefault(t *testing.T) *record {
 	before := slog.Default()
 	slog.SetDefault(slog.New(r))
 	t.Cleanup(func() { slog.SetDefault(before) })
 	return r
 }
 
-// What a program without hooks would never learn is logged, to slog.Default unless
-// it says otherwise: a handler that panics, and connections that fail.
+// Panics of handlers and failures of connections are logged, by default to slog.Default, unless a
+// hook receives them.
 //
 // Guarantees: G-0024.7
 func TestFailuresAreLogged(t *testing.T) {
@@ -77,7 +77,7 @@ func TestFailuresAreLogged(t *testing.T) {
 		"with a hook that takes panic": {conn.Options{Hooks: telemetry.Hooks{Panic: hooks.Panic}}, []string{refused, lost}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			log := new(record).byDefault(t)
+			log := new(record).asDefault(t)
 			logFailures(t, c.o)
 			if !slices.Equal(log.lines, c.want) {
 				t.Errorf("logged %q, want %q", log.lines, c.want)
@@ -85,15 +85,15 @@ func TestFailuresAreLogged(t *testing.T) {
 		})
 	}
 	t.Run("to a log of its own", func(t *testing.T) {
-		other, own := new(record).byDefault(t), new(record)
+		other, own := new(record).asDefault(t), new(record)
 		logFailures(t, conn.Options{Hooks: hooks, Log: slog.New(own)})
 		if want := []string{refused, panicked, lost}; len(other.lines) > 0 || !slices.Equal(own.lines, want) {
-			t.Errorf("logged %q, and %q by default", own.lines, other.lines)
+			t.Errorf("logged %q, and %q to the default log; want %q and none", own.lines, other.lines, want)
 		}
 	})
 }
 
-// logFailures has a connection fail, a handler panic, and the connection fail again.
+// logFailures lets a connection fail, a handler panic, and the connection fail again.
 func logFailures(t *testing.T, o conn.Options) {
 	bubble(t, func(t *testing.T) {
 		o.Name, o.Handler = "search", handler{"m": func(context.Context, *conn.Incoming) (json.RawMessage, error) { panic("oops") }}
@@ -114,7 +114,7 @@ func logFailures(t *testing.T, o conn.Options) {
 	})
 }
 
-// A text that came from a peer is cut before it is logged.
+// A long text of a peer is shortened before it is logged.
 //
 // Guarantees: G-0024.7
 func TestLoggedTextIsCut(t *testing.T) {
@@ -128,11 +128,11 @@ func TestLoggedTextIsCut(t *testing.T) {
 		<-r.ended
 	})
 	if len(own.lines) != 1 || len(own.lines[0]) > 1200 || !strings.HasSuffix(own.lines[0], "é…") {
-		t.Errorf("logged %.2000q", own.lines)
+		t.Errorf("logged %.2000q, want one line of 1200 bytes at most that ends in …", own.lines)
 	}
 }
 
-// naming names each request by its params, and handles nothing until it is told to.
+// A naming handler sets the target of each request to its params, and then waits for until.
 type naming struct{ slow }
 
 func (n naming) ServeRequest(ctx context.Context, in *conn.Incoming) (json.RawMessage, error) {
@@ -142,28 +142,28 @@ func (n naming) ServeRequest(ctx context.Context, in *conn.Incoming) (json.RawMe
 	return n.slow.ServeRequest(ctx, in)
 }
 
-// Every handler that is stuck is told to the hook, and the first to the log.
+// Each stuck handler is reported to the hook. Without a hook, the first one is logged.
 //
 // Guarantees: G-0003.17, G-0024.7
-func TestStuckHandlersAreTold(t *testing.T) {
+func TestStuckHandlersAreReported(t *testing.T) {
 	logged := []string{`WARN bowline: a handler goes on although its context has ended conn=search method=m name=["a"]`}
-	told := []string{`["a"]`, "", `["b"]`}
+	reported := []string{`["a"]`, "", `["b"]`}
 	for name, c := range map[string]struct {
-		hooked, own  bool
-		logged, told []string
+		hooked, own      bool
+		logged, reported []string
 	}{
 		"by default":  {false, false, logged, nil},
-		"with a hook": {true, false, nil, told},
-		"with both":   {true, true, logged, told},
+		"with a hook": {true, false, nil, reported},
+		"with both":   {true, true, logged, reported},
 	} {
 		t.Run(name, func(t *testing.T) {
-			byDefault, own := new(record).byDefault(t), new(record)
+			byDefault, own := new(record).asDefault(t), new(record)
 			o := conn.Options{Name: "search", Dialect: cancelling{}}
 			var got []string
 			if c.hooked {
 				o.Hooks = telemetry.Hooks{Stuck: func(e telemetry.Stuck) {
 					if got = append(got, e.Name); e.Conn != "search" || e.Epoch != 1 || e.Method != "m" {
-						t.Errorf("told of %+v", e)
+						t.Errorf("the hook got %+v, want conn search, epoch 1, method m", e)
 					}
 				}}
 			}
@@ -171,16 +171,16 @@ func TestStuckHandlersAreTold(t *testing.T) {
 			if c.own {
 				o.Log, log = slog.New(own), own
 			}
-			beStuck(t, o)
-			if !slices.Equal(log.lines, c.logged) || !slices.Equal(got, c.told) {
-				t.Errorf("logged %q, want %q; told of %q, want %q", log.lines, c.logged, got, c.told)
+			letHandlersStick(t, o)
+			if !slices.Equal(log.lines, c.logged) || !slices.Equal(got, c.reported) {
+				t.Errorf("logged %q, want %q; reported %q, want %q", log.lines, c.logged, got, c.reported)
 			}
 		})
 	}
 }
 
-// beStuck has the peer ask three times and cancel, while nothing is handled.
-func beStuck(t *testing.T, o conn.Options) {
+// letHandlersStick lets the peer send three requests and cancel them, while their handlers do not return.
+func letHandlersStick(t *testing.T, o conn.Options) {
 	bubble(t, func(t *testing.T) {
 		s, handle := &script{}, naming{slow{make(chan struct{})}}
 		o.Handler = handle
@@ -191,7 +191,7 @@ func beStuck(t *testing.T, o conn.Options) {
 		}
 		advance(9 * time.Second)
 		if serving := r.Stats().Depths.Serving; serving != 3 {
-			t.Errorf("%d are served", serving)
+			t.Errorf("%d requests are served, want 3", serving)
 		}
 		advance(2 * time.Second)
 		close(handle.until)
@@ -200,10 +200,10 @@ func beStuck(t *testing.T, o conn.Options) {
 	})
 }
 
-// A handler whose request the peer cancels learns so from its context.
+// The context of a handler whose request the peer cancels ends with ErrPeerCancelled.
 //
 // Guarantees: G-0003.10
-func TestCancelledHandlerLearnsWhy(t *testing.T) {
+func TestCancelledHandlerGetsTheCause(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		why := make(chan error, 1)
 		s := new(script)
@@ -220,25 +220,25 @@ func TestCancelledHandlerLearnsWhy(t *testing.T) {
 		select {
 		case got := <-why:
 			if !errors.Is(got, conn.ErrPeerCancelled) {
-				t.Errorf("cancelled because of %v", got)
+				t.Errorf("the cause is %v, want ErrPeerCancelled", got)
 			}
 		default:
-			t.Error("the handler was not cancelled")
+			t.Error("the handler's context has not ended")
 		}
 		r.Stop()
 		<-r.ended
 	})
 }
 
-// A handler that goes on when the Conn is over is told, too, and once.
+// A handler that still runs when the Conn ends is reported as stuck, once.
 //
 // Guarantees: G-0003.17
-func TestHandlersThatOutliveTheirConnAreTold(t *testing.T) {
+func TestHandlersThatOutliveTheirConnAreReported(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var told []string
+		var reported []string
 		s, handle := &script{}, naming{slow{make(chan struct{})}}
 		r := start(conn.Accept(s, conn.Options{
-			Handler: handle, Dialect: cancelling{}, Hooks: telemetry.Hooks{Stuck: func(e telemetry.Stuck) { told = append(told, e.Name) }},
+			Handler: handle, Dialect: cancelling{}, Hooks: telemetry.Hooks{Stuck: func(e telemetry.Stuck) { reported = append(reported, e.Name) }},
 		}))
 		synctest.Wait()
 		s.deliver(`{"jsonrpc":"2.0","id":1,"method":"m","params":["a"]}`)
@@ -249,22 +249,22 @@ func TestHandlersThatOutliveTheirConnAreTold(t *testing.T) {
 		s.lose(transport.Loss{Reason: errors.New("cable")})
 		var stuck *conn.StuckError
 		if err := <-r.ended; !errors.As(err, &stuck) || !slices.Contains(stuck.Tasks, `m ["b"]`) {
-			t.Errorf("Run returned %v", err)
+			t.Errorf("Run: %v, want a StuckError with \"m [\\\"b\\\"]\"", err)
 		}
-		if want := []string{`["a"]`, `["b"]`}; !slices.Equal(told, want) {
-			t.Errorf("told of %q, want %q", told, want)
+		if want := []string{`["a"]`, `["b"]`}; !slices.Equal(reported, want) {
+			t.Errorf("reported %q, want %q", reported, want)
 		}
 		close(handle.until)
 	})
 }
 
-// unreadable is a Dialect that panics on the goroutine that reads from the link.
+// An unreadable Dialect panics in Classify, which runs on the goroutine of the link.
 type unreadable struct{ dialect }
 
 func (unreadable) Classify(*jsonrpc.Message) conn.Class { panic("broken") }
 
-// A panic on the goroutine that reads from a link is reported while the loop reports
-// something else. The race detector watches.
+// Panics on the goroutine of the link may be reported while the loop reports something else, without
+// a data race.
 //
 // Guarantees: G-0024.4
 func TestLinkAndLoopReportAtTheSameTime(t *testing.T) {

@@ -8,8 +8,11 @@ import (
 	"unsafe"
 )
 
+// After a while without events a loop parks: it gives up its buffers, timers and goroutine. Its
+// tombstones stay until they are swept.
+//
 // Guarantees: G-0001.16
-func TestParkedLoopKeepsNothing(t *testing.T) {
+func TestParkedLoopKeepsNoMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, ended := New(deadTransport{}, Options{}), make(chan error, 1)
 		l, err := c.enter(t.Context(), func(err error) { ended <- err })
@@ -19,30 +22,30 @@ func TestParkedLoopKeepsNothing(t *testing.T) {
 		go l.run()
 		synctest.Wait()
 		if _, err := c.Call(t.Context(), Request{Method: "m", Timeout: lingering / 2}); err == nil {
-			t.Error("a dead link has brought an answer")
+			t.Error("a call on a dead link returned no error")
 		}
 		for _, wait := range []time.Duration{2 * lingering, 10 * c.options.TombstoneSweep} {
-			pass(wait)
-			kept := l.core.traffic
-			if kept == nil {
-				kept = new(traffic)
-			} else if kept.tombstones.len() == 0 {
-				t.Errorf("after %v: traffic, %+v", wait, kept)
+			advance(wait)
+			held := l.core.traffic
+			if held == nil {
+				held = new(traffic)
+			} else if held.tombstones.len() == 0 {
+				t.Errorf("after %v the loop keeps traffic %+v, want none", wait, held)
 			}
 			for name, kept := range map[string]bool{
-				"events":   l.mailbox.events != nil,
-				"buffers":  l.buffers != nil,
-				"effects":  kept.out != nil,
-				"requests": kept.pending.byID != nil || kept.pending.free != nil || kept.incoming.serving != nil,
-				"tasks":    l.tasks.n != 0,
-				"a wait":   l.woken != nil || l.mailbox.running,
-				"a timer":  l.timer != nil && kept.tombstones.len() == 0,
+				"events":    l.mailbox.events != nil,
+				"buffers":   l.buffers != nil,
+				"effects":   held.out != nil,
+				"requests":  held.pending.byID != nil || held.pending.free != nil || held.incoming.serving != nil,
+				"tasks":     l.tasks.n != 0,
+				"goroutine": l.woken != nil || l.mailbox.running,
+				"timer":     l.timer != nil && held.tombstones.len() == 0,
 			} {
 				if kept {
-					t.Errorf("after %v: %s", wait, name)
+					t.Errorf("after %v the loop keeps its %s, want none", wait, name)
 				}
 			}
-			c.Wake() // so that it is busy again, and has seen what was read here
+			c.Wake() // the loop is busy again, which also orders the reads above before its writes
 		}
 		c.Stop()
 		if err := <-ended; err != nil {
@@ -51,12 +54,12 @@ func TestParkedLoopKeepsNothing(t *testing.T) {
 	})
 }
 
-// TestMailboxLosesNoEvent has many goroutines post short bursts while the reader
-// stops and is woken all the time, as a loop that parks.
+// Many goroutines post short bursts of events while the reader stops and is woken again and again,
+// as a loop does that parks. Every event is taken, by one reader at a time.
 func TestMailboxLosesNoEvent(t *testing.T) {
 	const posters, bursts, burst = 8, 500, 3
 	var box mailbox
-	var taken, readers int // the reader's: the race detector watches that there is one at a time
+	var taken, readers int // of the reader; the race detector would report two at a time
 	var reading sync.WaitGroup
 	box.start(func() {
 		reading.Go(func() {
@@ -73,7 +76,7 @@ func TestMailboxLosesNoEvent(t *testing.T) {
 			for range bursts {
 				for range burst {
 					if !box.post(event{kind: tick}) {
-						t.Error("an event was not taken")
+						t.Error("an event was refused")
 					}
 				}
 			}
@@ -82,14 +85,14 @@ func TestMailboxLosesNoEvent(t *testing.T) {
 	posting.Wait()
 	reading.Wait()
 	if taken != posters*bursts*burst || len(box.close()) != 0 {
-		t.Errorf("%d events were taken by %d readers", taken, readers)
+		t.Errorf("%d events were taken by %d readers, want %d", taken, readers, posters*bursts*burst)
 	}
 	if box.post(event{kind: tick}) {
-		t.Error("a closed mailbox took an event")
+		t.Error("a closed mailbox accepted an event")
 	}
 }
 
-// A busy mailbox keeps its capacity through a lull, and not for good.
+// A mailbox keeps its capacity while few events come for a short time, and gives it up later.
 func TestMailboxKeepsItsCapacityForAWhile(t *testing.T) {
 	var box mailbox
 	var spare []event
@@ -106,17 +109,17 @@ func TestMailboxKeepsItsCapacityForAWhile(t *testing.T) {
 		exchange(1)
 	}
 	if cap(spare) <= fewEvents {
-		t.Errorf("after a lull, there is room for %d events", cap(spare))
+		t.Errorf("after a short time the capacity is %d events, want more than %d", cap(spare), fewEvents)
 	}
 	for range keepUnused {
 		exchange(1)
 	}
 	if cap(spare) > fewEvents {
-		t.Errorf("there is room for %d events, and hardly any come", cap(spare))
+		t.Errorf("after a long time the capacity is %d events, want %d at most", cap(spare), fewEvents)
 	}
 }
 
-// A burst of requests leaves a bounded number of workers waiting.
+// At most maxIdleWorkers workers wait for requests. A further one ends.
 func TestIdleWorkersAreBounded(t *testing.T) {
 	var idle workers
 	idle.busy()
@@ -126,16 +129,16 @@ func TestIdleWorkersAreBounded(t *testing.T) {
 	surplus := &worker{requests: make(chan served, 1)}
 	idle.add(surplus)
 	if len(idle.idle) != maxIdleWorkers {
-		t.Errorf("%d workers wait", len(idle.idle))
+		t.Errorf("%d workers wait, want %d", len(idle.idle), maxIdleWorkers)
 	}
 	select {
 	case <-surplus.requests: // closed, so that its goroutine ends
 	default:
-		t.Error("a worker too many waits on")
+		t.Error("the surplus worker still waits")
 	}
 }
 
-// Workers wait for any Conn that shares the Wheel, and none waits once all are parked.
+// Idle workers wait as long as a loop of the Wheel is busy, and end when the last one parks.
 func TestIdleWorkersEndWithTheLastBusyLoop(t *testing.T) {
 	var idle workers
 	one := &worker{requests: make(chan served, 1)}
@@ -144,22 +147,22 @@ func TestIdleWorkersEndWithTheLastBusyLoop(t *testing.T) {
 	idle.add(one)
 	idle.parked()
 	if idle.take() != one || idle.take() != nil {
-		t.Error("a worker was given up, although a loop is busy")
+		t.Error("the worker has ended, want it to wait while a loop is busy")
 	}
 	idle.add(one)
 	idle.parked()
 	if idle.take() != nil {
-		t.Error("a worker waits for nobody")
+		t.Error("a worker waits although no loop is busy")
 	}
 	select {
 	case <-one.requests: // closed, so that its goroutine ends
 	default:
-		t.Error("a worker waits on")
+		t.Error("the worker still waits")
 	}
 }
 
-// The memory that a mailbox has outgrown is not kept, with what was in it.
-func TestMailboxKeepsNoMemoryThatItHasOutgrown(t *testing.T) {
+// When a mailbox has grown out of its first slice, it does not keep that slice and its events.
+func TestMailboxKeepsNoOutgrownMemory(t *testing.T) {
 	m := &mailbox{spares: new(spares)}
 	m.start(func() {}, false)
 	m.spares.buffers.Put(&buffers{events: [2][]event{make([]event, 0, firstEvents)}})
@@ -168,20 +171,20 @@ func TestMailboxKeepsNoMemoryThatItHasOutgrown(t *testing.T) {
 	}
 	clear(m.take(nil))
 	if kept := m.buffers.events[0]; kept != nil {
-		t.Errorf("room for %d events is kept", cap(kept))
+		t.Errorf("a slice with capacity %d is kept, want none", cap(kept))
 	}
 }
 
-// A call and its answer copy a dozen events and effects, and a crowd fills mailboxes with
-// them, so what few of them have stays behind a pointer.
+// Events and effects stay small, because each call copies a dozen of them: fields that few of them
+// need are behind a pointer.
 func TestEventsAndEffectsAreSmall(t *testing.T) {
 	if unsafe.Sizeof(uintptr(0)) != 8 {
 		return // the bounds are for 64 bits
 	}
 	if size := unsafe.Sizeof(event{}); size > 192 {
-		t.Errorf("an event has %d bytes, of 192 at most", size)
+		t.Errorf("an event has %d bytes, want 192 at most", size)
 	}
 	if size := unsafe.Sizeof(effect{}); size > 208 {
-		t.Errorf("an effect has %d bytes, of 208 at most", size)
+		t.Errorf("an effect has %d bytes, want 208 at most", size)
 	}
 }

@@ -18,18 +18,17 @@ import (
 	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
-// started starts an acceptor, and returns what its end will be told.
-func started(t *testing.T, ctx context.Context, link transport.Link, o conn.Options) (*conn.Conn, <-chan error) {
+// startAcceptor starts an acceptor, and returns it with the channel for the error that it ends with.
+func startAcceptor(t *testing.T, ctx context.Context, link transport.Link, o conn.Options) (*conn.Conn, <-chan error) {
 	t.Helper()
-	c, over := conn.Accept(link, o), make(chan error, 1)
-	if err := c.Start(ctx, func(err error) { over <- err }); err != nil {
+	c, ended := conn.Accept(link, o), make(chan error, 1)
+	if err := c.Start(ctx, func(err error) { ended <- err }); err != nil {
 		t.Fatal(err)
 	}
-	return c, over
+	return c, ended
 }
 
-// TestStartedConnHasNoGoroutineWhileIdle has many Conns serve a call, and
-// counts goroutines then.
+// Idle Conns that were begun with Start have no goroutine.
 //
 // Guarantees: G-0001.13
 func TestStartedConnHasNoGoroutineWhileIdle(t *testing.T) {
@@ -40,7 +39,7 @@ func TestStartedConnHasNoGoroutineWhileIdle(t *testing.T) {
 		var links []transport.Link
 		for range many {
 			ours, theirs := inmem.Pipe(inmem.Options{})
-			_, over := started(t, t.Context(), theirs, conn.Options{Handler: handler{"m": echo}})
+			_, ended := startAcceptor(t, t.Context(), theirs, conn.Options{Handler: handler{"m": echo}})
 			peer := &answers{frames: make(chan string, 1)}
 			ours.Bind(peer)
 			ours.Grant(transport.Main, 1)
@@ -48,13 +47,13 @@ func TestStartedConnHasNoGoroutineWhileIdle(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got, want := <-peer.frames, `{"jsonrpc":"2.0","id":1,"result":[7]}`; got != want {
-				t.Fatalf("the answer is %s", got)
+				t.Fatalf("the answer is %s, want %s", got, want)
 			}
-			ends, links = append(ends, over), append(links, ours)
+			ends, links = append(ends, ended), append(links, ours)
 		}
 		advance(110 * time.Millisecond)
 		if now := goroutines(); now != before {
-			t.Errorf("%d idle Conns have %d goroutines", many, now-before)
+			t.Errorf("%d idle Conns have %d goroutines, want none", many, now-before)
 		}
 		for i, link := range links {
 			link.Close(time.Second)
@@ -65,14 +64,14 @@ func TestStartedConnHasNoGoroutineWhileIdle(t *testing.T) {
 	})
 }
 
-// goroutines counts those of the bubble the test runs in. Others of the process
-// come and go.
+// goroutines returns how many goroutines the test's bubble has. Other goroutines of the process come and
+// go.
 func goroutines() int {
 	stacks := make([]byte, 4<<20)
 	return bytes.Count(stacks[:runtime.Stack(stacks, true)], []byte("synctest bubble "))
 }
 
-// answers keeps the frames that come.
+// answers is a receiver that passes on the frames that come in.
 type answers struct{ frames chan string }
 
 func (a *answers) Receive(in transport.Inbound)               { a.frames <- string(in.Frame) }
@@ -83,26 +82,26 @@ func (*answers) Failed(transport.Failure)                     {}
 func (*answers) Ended()                                       {}
 func (*answers) Lost(transport.Loss)                          {}
 
-// A started Conn keeps its deadlines, without a goroutine to wait for them.
+// A Conn that was begun with Start keeps its deadlines without a goroutine.
 //
 // Guarantees: G-0001.13
 func TestStartedConnKeepsItsDeadlines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := new(script)
-		c, over := started(t, t.Context(), s, conn.Options{})
+		c, ended := startAcceptor(t, t.Context(), s, conn.Options{})
 		_, err := c.Call(t.Context(), conn.Request{Method: "m", Timeout: time.Hour})
 		if !errors.Is(err, conn.ErrTimedOut) {
-			t.Errorf("the call: %v", err)
+			t.Errorf("the call: %v, want ErrTimedOut", err)
 		}
 		c.Stop()
-		if err := <-over; err != nil {
+		if err := <-ended; err != nil {
 			t.Error(err)
 		}
 		<-c.Done()
 	})
 }
 
-// A watchedContext counts who waits for its end.
+// A watchedContext counts the functions that wait for its end.
 type watchedContext struct {
 	context.Context
 	watchers atomic.Int32
@@ -115,93 +114,97 @@ func (w *watchedContext) AfterFunc(ended func()) (stop func() bool) {
 	return func() bool { w.watchers.Add(-1); return true }
 }
 
-// A Conn that has ended is not kept by a context that goes on.
+// An ended Conn no longer waits for the end of its context, so the context does not keep it in memory.
 //
 // Guarantees: G-0001.13
 func TestEndedConnLeavesItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := &watchedContext{Context: t.Context()}
-		c, over := started(t, ctx, new(script), conn.Options{})
+		c, ended := startAcceptor(t, ctx, new(script), conn.Options{})
 		if n := ctx.watchers.Load(); n != 1 {
-			t.Errorf("%d watch the context of a started Conn", n)
+			t.Errorf("%d functions wait for the context of a started Conn, want 1", n)
 		}
 		c.Stop()
-		<-over
+		<-ended
 		if n := ctx.watchers.Load(); n != 0 {
-			t.Errorf("%d watch the context of an ended Conn", n)
+			t.Errorf("%d functions wait for the context of an ended Conn, want none", n)
 		}
 	})
 }
 
+// A Conn that was begun with Start stops when its context ends, and cannot be started twice.
+//
 // Guarantees: G-0001.13
 func TestStartedConnStopsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		c, over := started(t, ctx, new(script), conn.Options{})
+		c, ended := startAcceptor(t, ctx, new(script), conn.Options{})
 		if err := c.Start(t.Context(), func(error) {}); !errors.Is(err, conn.ErrRunning) {
-			t.Errorf("a second Start: %v", err)
+			t.Errorf("a second Start: %v, want ErrRunning", err)
 		}
 		cancel()
-		if err := <-over; err != nil {
+		if err := <-ended; err != nil {
 			t.Error(err)
 		}
 		if err := c.Start(t.Context(), func(error) {}); !errors.Is(err, conn.ErrNotRunning) {
-			t.Errorf("a Start after the end: %v", err)
+			t.Errorf("a Start after the end: %v, want ErrNotRunning", err)
 		}
 		if err := c.Close(t.Context()); err != nil {
-			t.Errorf("Close after the end: %v", err)
+			t.Errorf("Close after the end: %v, want no error", err)
 		}
 	})
 }
 
+// A panic of the loop ends a Conn that was begun with Start, which gets it as the error of its end.
+//
 // Guarantees: G-0001.11, G-0001.13
-func TestStartedConnSurvivesNoPanic(t *testing.T) {
+func TestPanicEndsAStartedConn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &script{onSend: func(*script, transport.Outbound) error { panic("send") }}
-		c, over := started(t, t.Context(), s, conn.Options{})
+		c, ended := startAcceptor(t, t.Context(), s, conn.Options{})
 		_, err := c.Call(t.Context(), conn.Request{Method: "m"})
 		if err == nil || conn.NotExecuted(err) {
-			t.Errorf("the call: %v", err)
+			t.Errorf("the call: %v, want an error without NotExecuted", err)
 		}
-		if panicked := new(conn.PanicError); !errors.As(<-over, &panicked) {
-			t.Error("the panic was not told")
+		if panicked := new(conn.PanicError); !errors.As(<-ended, &panicked) {
+			t.Error("the Conn ended without a PanicError")
 		}
 		<-c.Done()
 	})
 }
 
-// TestNotificationsOfARequestGoOnItsStream has a handler tell of its progress.
+// A notification that a handler sends through its Incoming goes out on the stream of its request.
 //
 // Guarantees: G-0019.6
 func TestNotificationsOfARequestGoOnItsStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := new(script)
-		c, over := started(t, t.Context(), s, conn.Options{Handler: handler{"m": tell}})
+		c, ended := startAcceptor(t, t.Context(), s, conn.Options{Handler: handler{"m": notifyPeer}})
 		s.receiver.StreamOpened(4, 0)
 		s.receiver.Receive(transport.Inbound{Stream: 4, Last: true, Frame: []byte(`{"jsonrpc":"2.0","id":"x","method":"m"}`)})
 		synctest.Wait()
 		want := []transport.Outbound{
-			{Stream: 4, Frame: []byte(`{"jsonrpc":"2.0","method":"told"}`)},
+			{Stream: 4, Frame: []byte(`{"jsonrpc":"2.0","method":"noted"}`)},
 			{Stream: 4, Last: true, Frame: []byte(`{"jsonrpc":"2.0","id":"x","result":null}`)},
 		}
 		for i, o := range s.outbound() {
 			if i >= len(want) || o.Stream != want[i].Stream || o.Last != want[i].Last || string(o.Frame) != string(want[i].Frame) {
-				t.Errorf("frame %d is %+v %s", i, o, o.Frame)
+				t.Errorf("frame %d is %+v %s, want those of %+v", i, o, o.Frame, want)
 			}
 		}
 		if len(s.outbound()) != len(want) {
-			t.Errorf("%d frames were sent", len(s.outbound()))
+			t.Errorf("%d frames were sent, want %d", len(s.outbound()), len(want))
 		}
 		c.Stop()
-		<-over
+		<-ended
 	})
 }
 
-func tell(ctx context.Context, in *conn.Incoming) (json.RawMessage, error) {
-	return nil, in.Notify(ctx, "told", nil)
+func notifyPeer(ctx context.Context, in *conn.Incoming) (json.RawMessage, error) {
+	return nil, in.Notify(ctx, "noted", nil)
 }
 
-// A request that came before Start does not keep it: it is served beside.
+// Start does not run the handler of a request that has already come in: it returns at once.
 //
 // Guarantees: G-0001.13
 func TestStartDoesNotServeOnItsCaller(t *testing.T) {
@@ -212,26 +215,25 @@ func TestStartDoesNotServeOnItsCaller(t *testing.T) {
 		if err := ours.Send(transport.Outbound{Frame: []byte(`{"jsonrpc":"2.0","id":1,"method":"m"}`)}); err != nil {
 			t.Fatal(err)
 		}
-		c, over := started(t, t.Context(), theirs, conn.Options{Handler: handler{"m": hang}})
+		c, ended := startAcceptor(t, t.Context(), theirs, conn.Options{Handler: handler{"m": hang}})
 		synctest.Wait()
 		c.Stop()
-		if err := <-over; err != nil {
+		if err := <-ended; err != nil {
 			t.Error(err)
 		}
 	})
 }
 
-// Many requests at once are served beside one another, and the goroutines that
-// serve them end.
+// Requests are served concurrently, each on one goroutine, and those goroutines end afterwards.
 //
 // Guarantees: G-0001.13
-func TestStartedConnServesSideBySide(t *testing.T) {
+func TestStartedConnServesConcurrently(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const many = 100
 		before, held := goroutines(), make(chan struct{})
 		ours, theirs := inmem.Pipe(inmem.Options{})
 		wait := func(context.Context, *conn.Incoming) (json.RawMessage, error) { <-held; return nil, nil }
-		_, over := started(t, t.Context(), theirs, conn.Options{Handler: handler{"m": wait}, Credit: many})
+		_, ended := startAcceptor(t, t.Context(), theirs, conn.Options{Handler: handler{"m": wait}, Credit: many})
 		peer := &answers{frames: make(chan string, many)}
 		ours.Bind(peer)
 		ours.Grant(transport.Main, many)
@@ -242,8 +244,8 @@ func TestStartedConnServesSideBySide(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		if now := goroutines(); now-before > many+1 { // the loop's own
-			t.Errorf("%d goroutines serve %d requests", now-before, many)
+		if now := goroutines(); now-before > many+1 { // one more for the loop
+			t.Errorf("%d goroutines serve %d requests, want %d at most", now-before, many, many+1)
 		}
 		close(held)
 		for range many {
@@ -251,15 +253,17 @@ func TestStartedConnServesSideBySide(t *testing.T) {
 		}
 		advance(110 * time.Millisecond)
 		if now := goroutines(); now > before {
-			t.Errorf("%d goroutines are left", now-before)
+			t.Errorf("%d goroutines are left, want none", now-before)
 		}
 		ours.Close(time.Second)
-		if err := <-over; err != nil {
+		if err := <-ended; err != nil {
 			t.Error(err)
 		}
 	})
 }
 
+// A Conn that runs has one goroutine while it is idle, the one in Run.
+//
 // Guarantees: G-0001.16
 func TestRunHasOneGoroutineWhileIdle(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -269,11 +273,11 @@ func TestRunHasOneGoroutineWhileIdle(t *testing.T) {
 		wantGoroutines := func(when string, want int) {
 			t.Helper()
 			if synctest.Wait(); goroutines()-before != want {
-				t.Errorf("%s: %d goroutines", when, goroutines()-before)
+				t.Errorf("%s: %d goroutines, want %d", when, goroutines()-before, want)
 			}
 		}
 		for range 3 {
-			for range 2 { // a conversation
+			for range 2 { // calls before the loop parks
 				advance(90 * time.Millisecond)
 				got, err := p.client.Call(t.Context(), conn.Request{Method: "m", Params: json.RawMessage(`[7]`)})
 				if err != nil || string(got) != `[7]` {
@@ -290,18 +294,20 @@ func TestRunHasOneGoroutineWhileIdle(t *testing.T) {
 	})
 }
 
+// A Conn that has parked during a call still ends it at its deadline.
+//
 // Guarantees: G-0001.16
-func TestRestingConnKeepsItsDeadlines(t *testing.T) {
+func TestParkedConnKeepsItsDeadlines(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		before := goroutines()
 		r := scripted(t, &script{}, conn.Options{})
 		began := time.Now()
 		_, err := r.Call(t.Context(), conn.Request{Method: "m", Timeout: time.Hour})
 		if !errors.Is(err, conn.ErrTimedOut) || time.Since(began) != time.Hour {
-			t.Errorf("after %v: %v", time.Since(began), err)
+			t.Errorf("after %v: %v; want ErrTimedOut after 1h", time.Since(began), err)
 		}
 		if synctest.Wait(); goroutines()-before != 1 {
-			t.Errorf("%d goroutines after the deadline", goroutines()-before)
+			t.Errorf("%d goroutines after the deadline, want 1", goroutines()-before)
 		}
 		r.Stop()
 		if err := <-r.ended; err != nil {
@@ -310,8 +316,7 @@ func TestRestingConnKeepsItsDeadlines(t *testing.T) {
 	})
 }
 
-// A context that has ended stops a Conn at any time: before Run, while it is
-// busy, and while it rests.
+// Run returns when its context ends: before Run, while the Conn is busy, and while it is parked.
 func TestRunEndsWithItsContext(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		for _, busy := range []time.Duration{0, time.Millisecond, time.Hour} {
@@ -324,14 +329,13 @@ func TestRunEndsWithItsContext(t *testing.T) {
 			advance(max(busy, 1))
 			cancel(why)
 			if err := <-ended; err != nil || !errors.Is(c.Status().Reason, why) {
-				t.Errorf("after %v: %v, %v", busy, err, c.Status().Reason)
+				t.Errorf("after %v: %v, %v; want no error and the reason %v", busy, err, c.Status().Reason, why)
 			}
 		}
 	})
 }
 
-// Short bursts of calls come just when both loops park, over and over. Each call
-// is answered, and both Conns park again.
+// Calls that come at the moment when both loops park are answered, and both loops park again.
 //
 // Guarantees: G-0001.13, G-0001.16
 func TestCallsThatComeWhileTheLoopParks(t *testing.T) {
@@ -340,7 +344,7 @@ func TestCallsThatComeWhileTheLoopParks(t *testing.T) {
 		p := connect(t, handler{"m": echo}, conn.Options{})
 		p.ready()
 		for round := range 300 {
-			<-time.NewTimer(100*time.Millisecond + time.Duration(round%3-1)).C // the tick comes now, has come, or will come
+			<-time.NewTimer(100*time.Millisecond + time.Duration(round%3-1)).C // just before, at, or after the tick that parks
 			var callers sync.WaitGroup
 			for range 1 + round%4 {
 				callers.Go(func() {
@@ -353,8 +357,8 @@ func TestCallsThatComeWhileTheLoopParks(t *testing.T) {
 			callers.Wait()
 		}
 		advance(time.Second)
-		if now := goroutines() - before; now != 2 { // each waits in Run
-			t.Errorf("%d goroutines are left", now)
+		if now := goroutines() - before; now != 2 { // one in each Run
+			t.Errorf("%d goroutines are left, want 2", now)
 		}
 	})
 }

@@ -27,7 +27,7 @@ func idle() *loop {
 	return l
 }
 
-func pass(d time.Duration) {
+func advance(d time.Duration) {
 	timer := time.NewTimer(d)
 	<-timer.C
 	synctest.Wait()
@@ -51,7 +51,7 @@ func TestWheelTicksEachOnceInItsSlot(t *testing.T) {
 			w.set(loops[i], wait)
 		}
 		for turn, want := range [][]int{{1, 1, 0, 0}, {0, 0, 1, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 1}, {0, 0, 0, 0}} {
-			pass(probeSlotLength)
+			advance(probeSlotLength)
 			for i, l := range loops {
 				if got := ticked(l); got != want[i] {
 					t.Errorf("in turn %d loop %d was ticked %d times", turn+1, i, got)
@@ -70,7 +70,7 @@ func TestWheelForgetsWhoeverLeaves(t *testing.T) {
 		w.set(second, 2*probeSlotLength)
 		w.unset(first)
 		w.unset(first)
-		pass(2 * probeSlotLength)
+		advance(2 * probeSlotLength)
 		if ticked(first) != 0 || ticked(second) != 1 {
 			t.Error("who had left was ticked, or who had not was not")
 		}
@@ -96,7 +96,7 @@ func TestWheelHasOneTimer(t *testing.T) {
 			t.Errorf("the timer is set to slot %d", w.probing.next)
 		}
 		w.probing.mu.Unlock()
-		pass(100 * probeSlotLength)
+		advance(100 * probeSlotLength)
 		for i, l := range loops {
 			if ticked(l) != 1 {
 				t.Errorf("loop %d was not ticked once", i)
@@ -149,7 +149,7 @@ func TestWatchedConnHasNoTimerOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := new(Wheel)
 		l := watched(t, w)
-		pass(time.Minute) // the timer of the handshake is over
+		advance(time.Minute) // the timer of the handshake is over
 		l.work(nil)
 		if l.armed != 0 || len(w.probing.used) != 1 {
 			t.Errorf("its timer is set to %v; %d slots", l.armed, len(w.probing.used))
@@ -203,14 +203,14 @@ func TestConnKeepsItsDeadlinesAfterTheWheelHasTicked(t *testing.T) {
 			synctest.Wait()
 			l := c.running.Load()
 			l.parkAt += difference
-			pass(lingering - 10*time.Millisecond)
+			advance(lingering - 10*time.Millisecond)
 			ended := make(chan error, 1)
 			began := time.Now()
 			go func() {
 				_, err := c.Call(t.Context(), Request{Method: "m", Timeout: 5 * time.Second})
 				ended <- err
 			}()
-			pass(time.Minute)
+			advance(time.Minute)
 			select {
 			case err := <-ended:
 				if !errors.Is(err, ErrTimedOut) {
