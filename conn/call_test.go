@@ -28,7 +28,7 @@ var policies = map[string]conn.Request{
 func TestCallForAnIncarnationThatIsOverIsNotSent(t *testing.T) {
 	for name, request := range policies {
 		bubble(t, func(t *testing.T) {
-			r, f := fatedRun(t, conn.Options{}, lost)
+			r, f := runWithOutcomes(t, conn.Options{}, lost)
 			<-r.calling(t.Context(), conn.Request{Method: "m"})
 			request.Epoch = 1
 			for _, state := range []conn.State{conn.Backoff, conn.Ready} {
@@ -62,9 +62,9 @@ func TestCallForAnIncarnationThatIsOverIsNotSent(t *testing.T) {
 // Guarantees: G-0003.14
 func TestCallForAnIncarnationIsNotCarriedOverItsLoss(t *testing.T) {
 	for name, request := range policies {
-		for _, first := range []fate{lost, lostUnsent} {
+		for _, first := range []outcome{lost, lostUnsent} {
 			bubble(t, func(t *testing.T) {
-				r, f := fatedRun(t, conn.Options{}, first)
+				r, f := runWithOutcomes(t, conn.Options{}, first)
 				request.Epoch = 1
 				_, err := r.Call(t.Context(), request)
 				delivery := conn.NotSent
@@ -88,7 +88,7 @@ func TestCallForAnIncarnationIsNotCarriedOverItsLoss(t *testing.T) {
 // Guarantees: G-0003.14
 func TestCallForAnIncarnationIsRetriedWithinIt(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r, f := fatedRun(t, conn.Options{}, streamLost, lostUnsent)
+		r, f := runWithOutcomes(t, conn.Options{}, streamLost, lostUnsent)
 		_, err := r.Call(t.Context(), conn.Request{Method: "m", Epoch: 1, Retries: 9, Repeatable: true})
 		wantEnd(t, err, conn.LinkLost, conn.Unknown)
 		if len(f.ids) != 2 {
@@ -114,7 +114,7 @@ func TestCallForAnIncarnationThatIsNotReadyYet(t *testing.T) {
 				return context.Cause(ctx)
 			}
 		}
-		f := new(fated)
+		f := new(outcomeTransport)
 		r := start(conn.New(f, conn.Options{Handshake: shakes}))
 		synctest.Wait()
 		bound := conn.Request{Method: "m", Epoch: r.Status().Epoch}
@@ -138,7 +138,7 @@ func TestCallForAnIncarnationThatIsNotReadyYet(t *testing.T) {
 // Guarantees: G-0003.14
 func TestCallForAnUnknownIncarnationIsRefused(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r, f := fatedRun(t, conn.Options{})
+		r, f := runWithOutcomes(t, conn.Options{})
 		for name, request := range policies {
 			request.Epoch = 99
 			if _, err := r.Call(t.Context(), request); !errors.Is(err, conn.ErrStale) || !conn.NotExecuted(err) || len(f.ids) > 0 {
@@ -162,7 +162,7 @@ func TestCallOfAHandshakeIsForItsIncarnation(t *testing.T) {
 			}
 			return nil
 		}
-		r, f := fatedRun(t, conn.Options{Handshake: shakes}, lost)
+		r, f := runWithOutcomes(t, conn.Options{Handshake: shakes}, lost)
 		for name, request := range policies {
 			<-r.calling(t.Context(), conn.Request{Method: "m"}) // the first of these calls loses the link
 			advance(time.Minute)

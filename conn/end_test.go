@@ -165,7 +165,7 @@ func TestConnIsInterruptedInAnyState(t *testing.T) {
 // Guarantees: G-0001.15, G-0024.4, G-0024.5
 func TestInterruptionIsReported(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		s := new(story)
+		s := new(eventLog)
 		c := conn.New(opening(fresh), conn.Options{Hooks: s.hooks()})
 		r, interrupt := interruptible(t, c)
 		result := r.calling(t.Context(), conn.Request{Method: "m"})

@@ -13,9 +13,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// admissions are the incarnations that a loop was told of a place for, since it
-// was last asked.
-func admissions(l *loop) (epochs []uint64) {
+// admittedEpochs returns the incarnations for which the gate has admitted a loop since the last call.
+func admittedEpochs(l *loop) (epochs []uint64) {
 	for _, ev := range l.mailbox.take(nil) {
 		if ev.kind == admitted {
 			epochs = append(epochs, ev.epoch)
@@ -26,27 +25,29 @@ func admissions(l *loop) (epochs []uint64) {
 
 func wantAdmitted(t *testing.T, l *loop, epochs ...uint64) {
 	t.Helper()
-	if got := admissions(l); !slices.Equal(got, epochs) {
-		t.Errorf("it was told of places for %v, want %v", got, epochs)
+	if got := admittedEpochs(l); !slices.Equal(got, epochs) {
+		t.Errorf("the loop was admitted for the epochs %v, want %v", got, epochs)
 	}
 }
 
-// runs reports whether the timer does.
-func (g *Gate) runs() bool {
+// timerRuns reports whether the gate's timer is running.
+func (g *Gate) timerRuns() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.armed
 }
 
-// wantEmpty holds that nobody holds a place or waits, and no timer runs.
+// wantEmpty checks that no loop holds a place or waits, and that no timer runs.
 func (g *Gate) wantEmpty(t interface{ Errorf(string, ...any) }) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.held.Len() != 0 || g.waiting.Len() != 0 || g.armed || g.timer != nil && g.timer.Stop() {
-		t.Errorf("%d hold a place, %d wait; the timer runs: %v", g.held.Len(), g.waiting.Len(), g.armed)
+		t.Errorf("%d hold a place, %d wait, timer running %v; want none", g.held.Len(), g.waiting.Len(), g.armed)
 	}
 }
 
+// A gate admits loops in the order in which they ask. One that leaves while it waits is not admitted.
+//
 // Guarantees: G-0027.2
 func TestGateAdmitsInTheOrderOfAsking(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -69,7 +70,7 @@ func TestGateAdmitsInTheOrderOfAsking(t *testing.T) {
 	})
 }
 
-// The zero value has the places and the hold that are documented.
+// The zero Gate and one with negative fields have the default places and hold.
 //
 // Guarantees: G-0027.1, G-0027.3
 func TestGateDefaults(t *testing.T) {
@@ -94,8 +95,8 @@ func TestGateDefaults(t *testing.T) {
 	}
 }
 
-// A place is not taken from its holder before another needs it, and then at
-// once, if it was held for long enough.
+// A loop keeps its place as long as no other loop needs it. Then it loses the place if it has held it
+// for Hold.
 //
 // Guarantees: G-0027.3, G-0027.6
 func TestGateTakesAPlaceBackWhenItIsNeeded(t *testing.T) {
@@ -104,11 +105,11 @@ func TestGateTakesAPlaceBackWhenItIsNeeded(t *testing.T) {
 		g.ask(first, 1)
 		advance(time.Hour)
 		if g.held.Len() != 1 || g.timer != nil {
-			t.Error("a place was taken back, or a timer made, for nobody")
+			t.Errorf("%d places are held, timer %v; want 1 and none while no loop waits", g.held.Len(), g.timer)
 		}
 		g.ask(second, 1)
 		wantAdmitted(t, second, 1)
-		g.leave(first) // it has none any more
+		g.leave(first) // the place was already taken from it
 		g.ask(third, 1)
 		advance(time.Second - 1)
 		wantAdmitted(t, third)
@@ -121,8 +122,8 @@ func TestGateTakesAPlaceBackWhenItIsNeeded(t *testing.T) {
 	})
 }
 
-// A timer that was set for a place that was given back fires, and is set again
-// for the oldest that is held.
+// If the oldest place is given back before the timer fires, the timer is set again for the oldest
+// place that is still held.
 //
 // Guarantees: G-0027.3, G-0027.6
 func TestGateTimerFollowsTheOldestPlace(t *testing.T) {
@@ -139,13 +140,13 @@ func TestGateTimerFollowsTheOldestPlace(t *testing.T) {
 		wantAdmitted(t, loops[3])
 		advance(1)
 		wantAdmitted(t, loops[3], 1)
-		if g.runs() {
-			t.Error("the timer runs, and nobody waits")
+		if g.timerRuns() {
+			t.Error("the timer runs although no loop waits")
 		}
 	})
 }
 
-// A loop that takes no events is over, and keeps no place.
+// A loop that accepts no events has ended, and gets no place.
 //
 // Guarantees: G-0027.5
 func TestGateGivesNoPlaceToEndedConns(t *testing.T) {
@@ -159,20 +160,20 @@ func TestGateGivesNoPlaceToEndedConns(t *testing.T) {
 	g.wantEmpty(t)
 }
 
-// queued is the loop of a Conn that waits at a gate whose only place another
-// holds; the test has its turns.
-func queued(t *testing.T, g *Gate) *loop {
+// queuedLoop returns the loop of a Conn that waits at a gate whose only place is held. The test calls
+// its work.
+func queuedLoop(t *testing.T, g *Gate) *loop {
 	g.ask(idle(), 1)
 	l := entered(t, New(dead{}, Options{Gate: g}))
 	l.work(nil)
 	if g.waiting.Len() != 1 {
-		t.Fatalf("%d wait", g.waiting.Len())
+		t.Fatalf("%d loops wait, want 1", g.waiting.Len())
 	}
 	t.Cleanup(l.leave)
 	return l
 }
 
-// Whatever ends the loop of a Conn that waits, it waits no longer.
+// Whatever ends the loop of a Conn that waits at a gate, the loop leaves the queue.
 //
 // Guarantees: G-0027.5
 func TestLoopThatEndsLeavesTheQueue(t *testing.T) {
@@ -184,28 +185,27 @@ func TestLoopThatEndsLeavesTheQueue(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := &Gate{Places: 1}
-			l := queued(t, g)
+			l := queuedLoop(t, g)
 			l.mailbox.post(end)
 			if _, over, _ := l.work(nil); !over || g.waiting.Len() != 0 || g.armed {
-				t.Errorf("it is over: %v; %d wait", over, g.waiting.Len())
+				t.Errorf("over %v, %d loops wait, timer %v; want true and none", over, g.waiting.Len(), g.armed)
 			}
 		})
 	}
 }
 
-// A place that comes when the Conn has just left is not taken, and goes on to
-// the next.
+// If a Conn is admitted just after it was stopped, its place goes to the next one.
 //
 // Guarantees: G-0027.5
-func TestPlaceThatComesTooLateGoesOn(t *testing.T) {
+func TestPlaceOfAStoppedConnGoesToTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &Gate{Places: 1}
-		l, next := queued(t, g), idle()
+		l, next := queuedLoop(t, g), idle()
 		g.ask(next, 1)
 		l.mailbox.post(event{kind: stopAsked})
-		g.leave(g.held.Front().Value.(*visit).loop) // its place is on its way behind the stop
+		g.leave(g.held.Front().Value.(*visit).loop) // the event of its place comes behind the stop
 		if l.work(nil); l.incarnation != nil || l.conn.State() != Closing {
-			t.Errorf("in %s; it was opened: %v", l.conn.State(), l.incarnation != nil)
+			t.Errorf("state %s, a link was opened: %v; want closing and none", l.conn.State(), l.incarnation != nil)
 		}
 		wantAdmitted(t, next, 1)
 		g.leave(next)
@@ -213,7 +213,8 @@ func TestPlaceThatComesTooLateGoesOn(t *testing.T) {
 	})
 }
 
-// The core asks for nothing, and waits for nobody, where there is no gate.
+// With a gate, the core asks for a place before each attempt, and has no deadline while it waits.
+// It leaves the gate once when the attempt ends. Without a gate, it opens a link at once.
 //
 // Guarantees: G-0027.4
 func TestCoreAtTheGate(t *testing.T) {
@@ -225,17 +226,17 @@ func TestCoreAtTheGate(t *testing.T) {
 	d = drive(t, initiator, Options{Gate: new(Gate)})
 	d.start()
 	if fx := d.want(askPlace); fx.epoch != 1 || fx.reason.Kind != Queued || d.core.deadline() != 0 {
-		t.Errorf("asked in epoch %d, %v; a tick is wanted at %v", fx.epoch, fx.reason, d.core.deadline())
+		t.Errorf("asked in epoch %d for %v, deadline %v; want 1, Queued, none", fx.epoch, fx.reason, d.core.deadline())
 	}
 	d.wake()
 	d.advance(time.Hour)
-	d.wantNothing("it waits")
+	d.wantNothing("it waits for its place")
 	d.stepCurrent(event{kind: admitted})
 	if fx := d.want(openLink); fx.reason.Kind != Admitted || d.core.deadline() != d.now+10*time.Second {
-		t.Errorf("opened as %v; a tick is wanted at %v", fx.reason, d.core.deadline())
+		t.Errorf("opened for %v, deadline %v; want Admitted, 10s from now", fx.reason, d.core.deadline())
 	}
 	d.stepCurrent(event{kind: admitted})
-	d.wantNothing("it has a place already")
+	d.wantNothing("it already has a place")
 	d.stepCurrent(event{kind: openFailed, particulars: &particulars{reason: Reason{OpenFailed, errors.New("no")}}})
 	d.wantTransition(Backoff, OpenFailed)
 	d.want(leaveGate)
@@ -243,7 +244,7 @@ func TestCoreAtTheGate(t *testing.T) {
 	d.advanceToDeadline()
 	d.wantTransition(Starting, RetryDue)
 	if fx := d.want(askPlace); fx.epoch != 2 {
-		t.Errorf("asked in epoch %d", fx.epoch)
+		t.Errorf("asked in epoch %d, want 2", fx.epoch)
 	}
 	d.stepCurrent(event{kind: admitted})
 	d.dropEffects()
@@ -254,34 +255,34 @@ func TestCoreAtTheGate(t *testing.T) {
 	d.want(leaveGate)
 	d.loseLink()
 	if d.count(leaveGate) != 0 {
-		t.Error("the place was given back twice")
+		t.Error("the core left the gate twice")
 	}
 }
 
-// An acceptor does not begin anything, and asks for no place.
+// An acceptor needs no place at the gate, because it opens no link.
 //
 // Guarantees: G-0027.1
 func TestAcceptorPassesNoGate(t *testing.T) {
 	d := drive(t, acceptor, Options{Gate: new(Gate)})
 	d.start()
 	if d.count(askPlace) != 0 {
-		t.Error("it asks for a place")
+		t.Error("the acceptor asks for a place")
 	}
 	d.wantState(Ready)
 }
 
-// A line is the gate as one would draw it: who waits in order, and who holds a
-// place since when.
-type line struct {
-	known         []int // who has asked, and not left
+// A queueModel is a simple model of a gate: who waits in which order, and who has held a place since
+// when.
+type queueModel struct {
+	known         []int // those that have asked and not left
 	waiting, held []int
 	since         map[int]time.Time
 	places        int
 	hold          time.Duration
 }
 
-// serve gives places to those who have waited longest, and names them.
-func (q *line) serve() (served []int) {
+// admit gives places to those that have waited longest, and returns them.
+func (q *queueModel) admit() (served []int) {
 	for len(q.waiting) > 0 {
 		if len(q.held) == q.places {
 			if time.Since(q.since[q.held[0]]) < q.hold {
@@ -297,23 +298,23 @@ func (q *line) serve() (served []int) {
 	return served
 }
 
-func (q *line) leave(i int) {
+func (q *queueModel) leave(i int) {
 	is := func(other int) bool { return other == i }
 	q.known = slices.DeleteFunc(q.known, is)
 	q.waiting, q.held = slices.DeleteFunc(q.waiting, is), slices.DeleteFunc(q.held, is)
 }
 
-// TestGateIsAQueue has loops ask, leave and let time pass in any order.
+// A gate behaves like its model when loops ask, leave and let time pass in any order.
 //
 // Guarantees: G-0027.1, G-0027.2, G-0027.3, G-0027.5, G-0027.6
 func TestGateIsAQueue(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) { rapid.SyncTest(t, queueUp) })
+	rapid.Check(t, func(t *rapid.T) { rapid.SyncTest(t, checkQueue) })
 }
 
-func queueUp(t *rapid.T) {
+func checkQueue(t *rapid.T) {
 	places := rapid.IntRange(1, 3).Draw(t, "places")
 	g := &Gate{Places: places, Hold: 10 * time.Second}
-	q := &line{places: places, hold: g.Hold, since: map[int]time.Time{}}
+	q := &queueModel{places: places, hold: g.Hold, since: map[int]time.Time{}}
 	loops, asked := []*loop{idle(), idle(), idle(), idle(), idle(), idle()}, make([]uint64, 6)
 	for range rapid.IntRange(1, 40).Draw(t, "steps") {
 		var served []int
@@ -329,21 +330,21 @@ func queueUp(t *rapid.T) {
 		default:
 			for range rapid.IntRange(1, 12).Draw(t, "seconds") {
 				advance(time.Second)
-				served = append(served, q.serve()...)
+				served = append(served, q.admit()...)
 			}
 		}
-		served = append(served, q.serve()...)
+		served = append(served, q.admit()...)
 		for i, l := range loops {
 			var want []uint64
 			if slices.Contains(served, i) {
 				want = []uint64{asked[i]}
 			}
-			if got := admissions(l); !slices.Equal(got, want) {
-				t.Fatalf("loop %d was told of places for %v, want %v", i, got, want)
+			if got := admittedEpochs(l); !slices.Equal(got, want) {
+				t.Fatalf("loop %d was admitted for the epochs %v, want %v", i, got, want)
 			}
 		}
-		if g.runs() != (len(q.waiting) > 0) {
-			t.Fatalf("%d wait, and the timer runs: %v", len(q.waiting), g.runs())
+		if g.timerRuns() != (len(q.waiting) > 0) {
+			t.Fatalf("%d wait, timer running %v", len(q.waiting), g.timerRuns())
 		}
 	}
 	for _, l := range loops {
@@ -352,27 +353,26 @@ func queueUp(t *rapid.T) {
 	g.wantEmpty(t)
 }
 
-// A fate is what becomes of an attempt, as its transport and its handshake
-// have it.
-type fate int
+// An attemptResult says how the transport and the handshake of an attempt end.
+type attemptResult int
 
 const (
-	begins fate = iota
-	failsToOpen
-	hangsOpening
-	hangsShaking
-	failsToShake
-	panicsOnFailure
-	fates
+	succeeds attemptResult = iota
+	openFails
+	openHangs
+	handshakeHangs
+	handshakeFails
+	finalPanics
+	attemptResults
 )
 
-var errFate = errors.New("fate")
+var errAttempt = errors.New("result")
 
-func (f *fate) open(ctx context.Context) (transport.Link, error) {
+func (f *attemptResult) open(ctx context.Context) (transport.Link, error) {
 	switch *f {
-	case failsToOpen, panicsOnFailure:
-		return nil, errFate
-	case hangsOpening:
+	case openFails, finalPanics:
+		return nil, errAttempt
+	case openHangs:
 		<-ctx.Done()
 		return nil, context.Cause(ctx)
 	default:
@@ -380,11 +380,11 @@ func (f *fate) open(ctx context.Context) (transport.Link, error) {
 	}
 }
 
-func (f *fate) shake(ctx context.Context, _ *Incarnation) error {
+func (f *attemptResult) handshake(ctx context.Context, _ *Incarnation) error {
 	switch *f {
-	case failsToShake:
-		return errFate
-	case hangsShaking:
+	case handshakeFails:
+		return errAttempt
+	case handshakeHangs:
 		<-ctx.Done()
 		return context.Cause(ctx)
 	default:
@@ -392,29 +392,29 @@ func (f *fate) shake(ctx context.Context, _ *Incarnation) error {
 	}
 }
 
-func (f *fate) final(Reason) bool {
-	if *f == panicsOnFailure {
-		panic(errFate)
+func (f *attemptResult) final(Reason) bool {
+	if *f == finalPanics {
+		panic(errAttempt)
 	}
 	return false
 }
 
-// A patron is a Conn that is run, interrupted and run again at a gate.
-type patron struct {
+// A gatedConn is a Conn that is run, interrupted and run again at a gate.
+type gatedConn struct {
 	*Conn
-	fate  fate
-	since time.Time // when it was last asked for a link
-	end   context.CancelCauseFunc
-	ended chan struct{} // closed when its Run has returned
+	result attemptResult
+	since  time.Time // of the last call of Open
+	end    context.CancelCauseFunc
+	ended  chan struct{} // closed when its Run has returned
 }
 
-func (p *patron) Open(ctx context.Context) (transport.Link, error) {
+func (p *gatedConn) Open(ctx context.Context) (transport.Link, error) {
 	p.since = time.Now()
-	return p.fate.open(ctx)
+	return p.result.open(ctx)
 }
 
-// run runs it, unless it runs already.
-func (p *patron) run() {
+// run runs the Conn, unless it is already running.
+func (p *gatedConn) run() {
 	select {
 	case <-p.ended:
 	default:
@@ -429,43 +429,42 @@ func (p *patron) run() {
 	synctest.Wait()
 }
 
-// begins reports whether it is at the gate or past it and not ready, waits
-// there, and has been past it for less than the hold.
-func (p *patron) begins(hold time.Duration) (begins, waits, recently bool) {
+// progress reports whether the Conn is starting, waits at the gate, and has been past the gate for
+// less than the hold.
+func (p *gatedConn) progress(hold time.Duration) (starting, waits, recently bool) {
 	status := p.Status()
-	begins = p.running.Load() != nil && (status.State == Starting || status.State == Initializing)
-	waits = begins && status.Reason.Kind == Queued
-	return begins, waits, begins && !waits && time.Since(p.since) < hold
+	starting = p.running.Load() != nil && (status.State == Starting || status.State == Initializing)
+	waits = starting && status.Reason.Kind == Queued
+	return starting, waits, starting && !waits && time.Since(p.since) < hold
 }
 
-// TestNoPlaceIsLost runs Conns of all fates at one gate, stops and interrupts
-// them at any time, and holds after each step that whoever begins holds a place
-// or has held one for long enough, and nobody else.
+// Conns with attempts of all results are run, stopped and interrupted at one gate at random times.
+// After each step, exactly those hold a place that are starting or have lately begun to.
 //
 // Guarantees: G-0027.1, G-0027.5
 func TestNoPlaceIsLost(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) { rapid.SyncTest(t, visitGate) })
+	rapid.Check(t, func(t *rapid.T) { rapid.SyncTest(t, checkPlaces) })
 }
 
-func visitGate(t *rapid.T) {
+func checkPlaces(t *rapid.T) {
 	g := &Gate{Places: 2, Hold: time.Second}
-	var patrons []*patron
+	var conns []*gatedConn
 	defer func() {
-		for _, p := range patrons {
+		for _, p := range conns {
 			p.Stop()
 			<-p.ended
 		}
 		g.wantEmpty(t)
 	}()
 	for range 5 {
-		p := &patron{fate: fate(rapid.IntRange(0, int(fates)-1).Draw(t, "fate")), ended: make(chan struct{})}
-		p.Conn = New(p, Options{Gate: g, Handshake: p.fate.shake, Final: p.fate.final, InitTimeout: 3 * time.Second})
+		p := &gatedConn{result: attemptResult(rapid.IntRange(0, int(attemptResults)-1).Draw(t, "result")), ended: make(chan struct{})}
+		p.Conn = New(p, Options{Gate: g, Handshake: p.result.handshake, Final: p.result.final, InitTimeout: 3 * time.Second})
 		close(p.ended)
 		p.run()
-		patrons = append(patrons, p)
+		conns = append(conns, p)
 	}
 	for range rapid.IntRange(1, 30).Draw(t, "steps") {
-		p := patrons[rapid.IntRange(0, len(patrons)-1).Draw(t, "who")]
+		p := conns[rapid.IntRange(0, len(conns)-1).Draw(t, "who")]
 		switch rapid.IntRange(0, 9).Draw(t, "what") {
 		case 0:
 			p.Stop()
@@ -477,16 +476,16 @@ func visitGate(t *rapid.T) {
 			advance(time.Duration(rapid.IntRange(1, 2000).Draw(t, "ms")) * time.Millisecond)
 		}
 		synctest.Wait()
-		g.wantPatrons(t, patrons)
+		g.wantConns(t, conns)
 	}
 }
 
-// wantPatrons holds that exactly those are at the gate that should be.
-func (g *Gate) wantPatrons(t *rapid.T, patrons []*patron) {
+// wantConns checks that the right number of Conns holds a place, and the right number waits.
+func (g *Gate) wantConns(t *rapid.T, conns []*gatedConn) {
 	begin, wait, recent := 0, 0, 0
-	for _, p := range patrons {
-		begins, waits, recently := p.begins(g.Hold)
-		for count, is := range map[*int]bool{&begin: begins, &wait: waits, &recent: recently} {
+	for _, p := range conns {
+		starting, waits, recently := p.progress(g.Hold)
+		for count, is := range map[*int]bool{&begin: starting, &wait: waits, &recent: recently} {
 			if is {
 				*count++
 			}
@@ -495,6 +494,6 @@ func (g *Gate) wantPatrons(t *rapid.T, patrons []*patron) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if held := g.held.Len(); held < recent || held > min(begin-wait, g.Places) || g.waiting.Len() != wait || wait > 0 && held < g.Places {
-		t.Fatalf("%d hold a place and %d wait; %d begin, of whom %d wait and %d began lately", held, g.waiting.Len(), begin, wait, recent)
+		t.Fatalf("%d hold a place and %d wait; want %d to %d and %d", held, g.waiting.Len(), recent, min(begin-wait, g.Places), wait)
 	}
 }

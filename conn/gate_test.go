@@ -15,19 +15,19 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// shaking is a handshake that takes so long.
-func shaking(d time.Duration) func(context.Context, *conn.Incarnation) error {
+// handshakeTaking returns a handshake that takes the given time.
+func handshakeTaking(d time.Duration) func(context.Context, *conn.Incarnation) error {
 	return func(ctx context.Context, _ *conn.Incarnation) error { return pause.For(ctx, d) }
 }
 
-// A fleet is Conns that share a gate, and are all stopped in the end.
+// A fleet is a set of Conns that share a gate.
 type fleet struct {
 	t    *testing.T
 	gate *conn.Gate
 	runs []run
 }
 
-// join runs one more, which asks for its place before the next does.
+// join runs one more Conn, and returns when it has asked for its place.
 func (f *fleet) join(open opening, o conn.Options) run {
 	o.Gate = f.gate
 	r := start(conn.New(open, o))
@@ -47,6 +47,7 @@ func (f *fleet) stop() {
 	}
 }
 
+// ready returns how many Conns are ready.
 func (f *fleet) ready() (n int) {
 	for _, r := range f.runs {
 		if r.State() == conn.Ready {
@@ -56,31 +57,32 @@ func (f *fleet) ready() (n int) {
 	return n
 }
 
-// A census counts who begins: from the call of Open to the end of the
-// handshake.
-type census struct {
+// A startCounter counts how many Conns are between the call of Open and the end of the handshake.
+type startCounter struct {
 	mu        sync.Mutex
 	now, most int
 }
 
-func (c *census) begin() {
+func (c *startCounter) begin() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.now++
 	c.most = max(c.most, c.now)
 }
 
-func (c *census) end() {
+func (c *startCounter) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.now--
 }
 
+// At most Places Conns open a link or run a handshake at the same time.
+//
 // Guarantees: G-0027.1
-func TestNoMoreBeginAtOnceThanTheGateHasPlaces(t *testing.T) {
+func TestGateLimitsConcurrentStarts(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const many, places, open, shake = 1000, 50, 10 * time.Millisecond, 20 * time.Millisecond
-		began, count, f := time.Now(), new(census), &fleet{t: t, gate: &conn.Gate{Places: places}}
+		began, count, f := time.Now(), new(startCounter), &fleet{t: t, gate: &conn.Gate{Places: places}}
 		for range many {
 			f.runs = append(f.runs, start(conn.New(opening(func(ctx context.Context) (transport.Link, error) {
 				count.begin()
@@ -96,31 +98,30 @@ func TestNoMoreBeginAtOnceThanTheGateHasPlaces(t *testing.T) {
 			}
 		}
 		if count.most != places || time.Since(began) != many/places*(open+shake) {
-			t.Errorf("%d began at once, and all were ready after %v", count.most, time.Since(began))
+			t.Errorf("%d started at once, all were ready after %v; want %d, %v", count.most, time.Since(began), places, many/places*(open+shake))
 		}
 		f.stop()
 	})
 }
 
-// One server that hangs costs the others one place of four, and no time.
+// A server that hangs holds one of four places, and the others start without a delay.
 //
 // Guarantees: G-0027.1, G-0027.2
-func TestOneHangingServerDelaysNobody(t *testing.T) {
+func TestOneHangingServerDelaysNoOther(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		began, f := time.Now(), &fleet{t: t, gate: &conn.Gate{Places: 4}}
 		f.join(fresh, conn.Options{Handshake: hanging})
 		for range 100 {
-			f.join(fresh, conn.Options{Handshake: shaking(0)})
+			f.join(fresh, conn.Options{Handshake: handshakeTaking(0)})
 		}
 		if n := f.ready(); n != 100 || !time.Now().Equal(began) {
-			t.Errorf("%d are ready after %v", n, time.Since(began))
+			t.Errorf("%d are ready after %v, want 100 at once", n, time.Since(began))
 		}
 		f.stop()
 	})
 }
 
-// Servers that hang, before all others, keep each of them waiting for no longer
-// than their turns take, at the hold of a place each.
+// Each of many servers that hang delays the Conns behind it by no more than the hold of its place.
 //
 // Guarantees: G-0027.2, G-0027.3
 func TestManyHangingServersCostTheirHold(t *testing.T) {
@@ -131,20 +132,22 @@ func TestManyHangingServersCostTheirHold(t *testing.T) {
 			f.join(fresh, conn.Options{Handshake: hanging})
 		}
 		for range good {
-			f.join(fresh, conn.Options{Handshake: shaking(0)})
+			f.join(fresh, conn.Options{Handshake: handshakeTaking(0)})
 		}
 		advance(bad/places*hold - time.Nanosecond)
 		if n := f.ready(); n != 0 {
-			t.Errorf("%d are ready after %v", n, time.Since(began))
+			t.Errorf("%d are ready after %v, want none", n, time.Since(began))
 		}
 		advance(time.Nanosecond)
 		if n := f.ready(); n != good {
-			t.Errorf("%d are ready after %v", n, time.Since(began))
+			t.Errorf("%d are ready after %v, want %d", n, time.Since(began), good)
 		}
 		f.stop()
 	})
 }
 
+// Conns get their places in the order in which they asked.
+//
 // Guarantees: G-0027.2
 func TestPlacesAreGivenInTheOrderOfAsking(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -154,18 +157,17 @@ func TestPlacesAreGivenInTheOrderOfAsking(t *testing.T) {
 			f.join(func(context.Context) (transport.Link, error) {
 				order = append(order, i)
 				return new(script), nil
-			}, conn.Options{Handshake: shaking(time.Second / 2)})
+			}, conn.Options{Handshake: handshakeTaking(time.Second / 2)})
 		}
 		advance(5 * time.Second)
 		if len(order) != 10 || !slices.IsSorted(order) {
-			t.Errorf("they began in the order %v", order)
+			t.Errorf("they started in the order %v, want 0 to 9", order)
 		}
 		f.stop()
 	})
 }
 
-// Whoever stops or closes while it waits is done at once, opens nothing and
-// holds nobody up.
+// A Conn that is stopped or closed while it waits ends at once, opens no link, and holds up no other.
 //
 // Guarantees: G-0027.5
 func TestConnThatIsStoppedLeavesTheQueue(t *testing.T) {
@@ -184,14 +186,14 @@ func TestConnThatIsStoppedLeavesTheQueue(t *testing.T) {
 		first.Stop()
 		synctest.Wait()
 		if last.State() != conn.Ready || opened != 0 || !time.Now().Equal(began) {
-			t.Errorf("the last is %s after %v; %d were opened", last.State(), time.Since(began), opened)
+			t.Errorf("the last Conn is %s after %v, %d links were opened; want ready at once, none", last.State(), time.Since(began), opened)
 		}
 		f.stop()
 	})
 }
 
-// The time to begin in does not run while a Conn waits; from then on it does.
-// What it does meanwhile is visible.
+// InitTimeout does not run while a Conn waits at the gate, and begins with its place. Its Status and
+// the errors of calls say that it is queued.
 //
 // Guarantees: G-0001.3, G-0027.4
 func TestConnThatWaitsForAPlaceDoesNotTimeOut(t *testing.T) {
@@ -202,52 +204,52 @@ func TestConnThatWaitsForAPlaceDoesNotTimeOut(t *testing.T) {
 		advance(time.Hour)
 		status := c.Status()
 		if status.State != conn.Starting || status.Reason.Kind != conn.Queued || status.Epoch != 1 {
-			t.Errorf("after an hour: %s, %v, epoch %d", status.State, status.Reason, status.Epoch)
+			t.Errorf("after an hour: %s, %v, epoch %d; want starting, Queued, 1", status.State, status.Reason, status.Epoch)
 		}
 		_, err := c.Call(t.Context(), conn.Request{Method: "m"})
 		var refused *conn.StateError
 		if !errors.As(err, &refused) || refused.Reason.Kind != conn.Queued || !conn.NotExecuted(err) {
-			t.Errorf("a call: %v", err)
+			t.Errorf("a call: %v, want a StateError with Queued", err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := c.AwaitReady(ctx); err == nil || !strings.Contains(err.Error(), "queued") {
-			t.Errorf("who waits for it is told: %v", err)
+			t.Errorf("AwaitReady: %v, want an error with \"queued\"", err)
 		}
 		first.Stop()
 		<-status.Changed()
 		synctest.Wait()
 		if status := c.Status(); status.State != conn.Initializing {
-			t.Errorf("with a place: %s, %v", status.State, status.Reason)
+			t.Errorf("with a place: %s, %v; want initializing", status.State, status.Reason)
 		}
 		advance(10*time.Second - 1)
 		if state := c.State(); state != conn.Initializing {
-			t.Errorf("before its time was over: %s", state)
+			t.Errorf("before InitTimeout: %s, want initializing", state)
 		}
 		advance(1)
 		if status := c.Status(); status.State != conn.Backoff || status.Reason.Kind != conn.InitTimedOut {
-			t.Errorf("after it: %s, %v", status.State, status.Reason)
+			t.Errorf("after InitTimeout: %s, %v; want backoff, InitTimedOut", status.State, status.Reason)
 		}
 		f.stop()
 	})
 }
 
-// While its transport opens a link, a Conn says that it was admitted.
+// While its transport opens a link, the Status of a Conn says that it was admitted.
 //
 // Guarantees: G-0027.4
-func TestConnThatWasAdmittedSaysSo(t *testing.T) {
+func TestStatusOfAnAdmittedConn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := &fleet{t: t, gate: new(conn.Gate)}
 		c := f.join(func(ctx context.Context) (transport.Link, error) { return nil, pause.For(ctx, time.Hour) }, conn.Options{})
 		if status := c.Status(); status.State != conn.Starting || status.Reason.Kind != conn.Admitted {
-			t.Errorf("%s, %v", status.State, status.Reason)
+			t.Errorf("%s, %v; want starting, Admitted", status.State, status.Reason)
 		}
 		f.stop()
 	})
 }
 
-// An attempt that has failed gives its place back, and the next asks for one
-// again, behind the others. So does a Conn that is lost after it was ready.
+// A failed attempt gives its place back, and the next one asks again, behind the other Conns. So does
+// the first attempt after a loss.
 //
 // Guarantees: G-0027.1, G-0027.2, G-0027.5
 func TestEachAttemptTakesAPlace(t *testing.T) {
@@ -261,31 +263,31 @@ func TestEachAttemptTakesAPlace(t *testing.T) {
 			links = append(links, new(script))
 			return links[len(links)-1], nil
 		}, conn.Options{BackoffMin: time.Second, BackoffMax: time.Second})
-		other := f.join(fresh, conn.Options{Handshake: shaking(time.Minute), InitTimeout: time.Hour})
+		other := f.join(fresh, conn.Options{Handshake: handshakeTaking(time.Minute), InitTimeout: time.Hour})
 		if c.State() != conn.Backoff || other.State() != conn.Initializing {
-			t.Fatalf("%s, and the other %s", c.State(), other.State())
+			t.Fatalf("%s, the other %s; want backoff, initializing", c.State(), other.State())
 		}
 		advance(time.Second)
 		if status := c.Status(); status.Reason.Kind != conn.Queued || status.Epoch != 2 {
-			t.Errorf("%s: %v in epoch %d", status.State, status.Reason, status.Epoch)
+			t.Errorf("%s: %v in epoch %d, want Queued in epoch 2", status.State, status.Reason, status.Epoch)
 		}
-		c.Wake() // no way past the gate
+		c.Wake() // it still has to wait for a place
 		advance(time.Minute)
 		if f.ready() != 2 {
-			t.Errorf("%s, and the other %s", c.State(), other.State())
+			t.Errorf("%s, the other %s; want both ready", c.State(), other.State())
 		}
 		f.join(fresh, conn.Options{Handshake: hanging, InitTimeout: time.Hour})
 		links[0].lose(transport.Loss{Reason: errors.New("lost")})
 		advance(time.Second)
 		if status := c.Status(); status.Reason.Kind != conn.Queued || status.Epoch != 3 || refused != 2 {
-			t.Errorf("%s: %v in epoch %d, opened %d times", status.State, status.Reason, status.Epoch, refused)
+			t.Errorf("%s: %v in epoch %d, opened %d times; want Queued in epoch 3, twice", status.State, status.Reason, status.Epoch, refused)
 		}
 		f.stop()
 	})
 }
 
-// Whatever ends the loop of a Conn that holds a place, the next has it at once,
-// however long the link takes to close.
+// When the loop of a Conn with a place ends, the next Conn gets the place at once, even if the link
+// takes long to close.
 //
 // Guarantees: G-0027.5
 func TestLoopThatEndsGivesItsPlaceBack(t *testing.T) {
@@ -304,8 +306,8 @@ func TestLoopThatEndsGivesItsPlaceBack(t *testing.T) {
 		open    opening
 		options conn.Options
 	}{
-		"a panic while it shakes hands": {slow, conn.Options{Handshake: calls}},
-		"a reason that is final":        {refused, conn.Options{Final: func(conn.Reason) bool { return true }}},
+		"a panic during the handshake": {slow, conn.Options{Handshake: calls}},
+		"a reason that is final":       {refused, conn.Options{Final: func(conn.Reason) bool { return true }}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -324,7 +326,7 @@ func TestLoopThatEndsGivesItsPlaceBack(t *testing.T) {
 				r := start(next)
 				synctest.Wait()
 				if state := r.State(); state != conn.Ready || !time.Now().Equal(began) {
-					t.Errorf("the next is %s after %v", state, time.Since(began))
+					t.Errorf("the next Conn is %s after %v, want ready at once", state, time.Since(began))
 				}
 				r.Stop()
 				<-r.ended
@@ -334,8 +336,7 @@ func TestLoopThatEndsGivesItsPlaceBack(t *testing.T) {
 	}
 }
 
-// An interrupted Conn has left the gate, and asks anew, behind the others, when
-// it is run again.
+// An interrupted Conn leaves the gate. When it runs again, it asks for a place behind the others.
 //
 // Guarantees: G-0001.15, G-0027.5
 func TestInterruptedConnLeavesTheGate(t *testing.T) {
@@ -350,14 +351,14 @@ func TestInterruptedConnLeavesTheGate(t *testing.T) {
 		synctest.Wait()
 		wantInterrupted(t, interruptSecond())
 		if state := r.State(); state != conn.Starting {
-			t.Errorf("the last is %s", state)
+			t.Errorf("the last Conn is %s, want starting", state)
 		}
 		again := start(waits)
 		synctest.Wait()
 		wantInterrupted(t, interruptFirst())
 		synctest.Wait()
 		if r.State() != conn.Ready || waits.State() != conn.Initializing || waits.Status().Epoch != 2 {
-			t.Errorf("the last is %s; who was interrupted %s", r.State(), waits.State())
+			t.Errorf("the last Conn is %s, the interrupted one %s; want ready, initializing", r.State(), waits.State())
 		}
 		for _, r := range []run{r, again} {
 			r.Stop()

@@ -14,9 +14,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// What a handler has begun ends with it: its context is over by the time its
-// answer is sent.
-func TestHandlersContextEndsWithIt(t *testing.T) {
+// When the answer of a handler is sent, the context of the handler has ended.
+func TestContextOfAHandlerEndsWithIt(t *testing.T) {
 	served := make(chan context.Context, 1)
 	client := serveInMemory(t, runAccepted, handler{"m": func(ctx context.Context, _ *conn.Incoming) (json.RawMessage, error) {
 		served <- ctx
@@ -26,11 +25,11 @@ func TestHandlersContextEndsWithIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	if ctx := <-served; ctx.Err() == nil {
-		t.Fatal("the context goes on")
+		t.Fatal("the context has not ended")
 	}
 }
 
-// A value appends itself, or fails as it says.
+// A value appends its own JSON, or fails as its text says.
 type value string
 
 func (v value) SizeJSON() int { return len(v) }
@@ -45,8 +44,8 @@ func (v value) AppendJSON(dst []byte) ([]byte, error) {
 	return append(dst, v...), nil
 }
 
-// Params and results that append themselves are what the peer gets. A result that fails
-// is answered as a handler that fails.
+// Params and results that append themselves are sent as they are. If a result fails to append itself,
+// the peer gets an error, as for a handler that fails.
 func TestValuesAppendThemselves(t *testing.T) {
 	client := serveInMemory(t, runAccepted, handler{"m": func(_ context.Context, in *conn.Incoming) (json.RawMessage, error) {
 		var is value
@@ -69,38 +68,38 @@ func TestValuesAppendThemselves(t *testing.T) {
 		switch {
 		case c.code == 0:
 			if err != nil || string(raw) != string(c.result) {
-				t.Errorf("%s: got %s, %v", c.result, raw, err)
+				t.Errorf("%s: got %s, %v; want the result", c.result, raw, err)
 			}
 		case !errors.As(err, &fault) || fault.Code != c.code:
-			t.Errorf("%s: got %s, %v", c.result, raw, err)
+			t.Errorf("%s: got %s, %v; want code %d", c.result, raw, err, c.code)
 		}
 	}
 }
 
 type userKey struct{}
 
-// asker is a handler that asks the peer back before it answers.
-type asker struct {
+// An askingHandler calls the peer before it answers.
+type askingHandler struct {
 	got   chan *conn.Incoming
 	user  chan any
 	asked chan error
 }
 
-func (a asker) ServeRequest(ctx context.Context, in *conn.Incoming) (json.RawMessage, error) {
+func (a askingHandler) ServeRequest(ctx context.Context, in *conn.Incoming) (json.RawMessage, error) {
 	a.got <- in
 	a.user <- ctx.Value(userKey{})
-	result, err := in.Call(ctx, conn.Request{Method: "ask", Timeout: -1, Retries: 1, Repeatable: true}) // no use: it is never retried
+	result, err := in.Call(ctx, conn.Request{Method: "ask", Timeout: -1, Retries: 1, Repeatable: true}) // Incoming.Call never retries
 	a.asked <- err
 	return result, err
 }
 
-func (asker) ServeNotification(context.Context, *conn.Incoming) {}
+func (askingHandler) ServeNotification(context.Context, *conn.Incoming) {}
 
-// asking runs an acceptor whose peer has just sent a request on stream 3.
-func asking(t *testing.T) (*script, asker, run) {
+// runAsking runs an acceptor whose peer has just sent a request on stream 3.
+func runAsking(t *testing.T) (*script, askingHandler, run) {
 	t.Helper()
 	s := &script{}
-	a := asker{make(chan *conn.Incoming, 1), make(chan any, 1), make(chan error, 1)}
+	a := askingHandler{make(chan *conn.Incoming, 1), make(chan any, 1), make(chan error, 1)}
 	r := start(conn.Accept(s, conn.Options{Handler: a}))
 	synctest.Wait()
 	web := context.WithValue(context.Background(), userKey{}, "ada")
@@ -113,20 +112,23 @@ func asking(t *testing.T) (*script, asker, run) {
 	return s, a, r
 }
 
+// A call of a handler goes out on the stream of its request, which the answer ends. The handler gets
+// the origin and the values of the HTTP request.
+//
 // Guarantees: G-0019.6
 func TestHandlerAsksThePeerOnItsOwnStream(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		s, a, r := asking(t)
+		s, a, r := runAsking(t)
 		in := <-a.got
 		if in.Origin == nil || in.Origin.RemoteAddr != "192.0.2.1:7" {
-			t.Errorf("the origin is %+v", in.Origin)
+			t.Errorf("the origin is %+v, want 192.0.2.1:7", in.Origin)
 		}
 		if user := <-a.user; user != "ada" {
-			t.Errorf("the handler's context has %v", user)
+			t.Errorf("the handler's context has the user %v, want ada", user)
 		}
 		question := s.outbound()[0]
 		if question.Stream != 3 || question.Last || question.Route.Kind != jsonrpc.KindRequest || question.Route.Method != "ask" {
-			t.Errorf("asked %+v", question)
+			t.Errorf("the handler sent %+v, want the request \"ask\" on stream 3", question)
 		}
 		id, _ := question.Route.ID.Int64()
 		s.deliver(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"result":{"yes":true}}`, id))
@@ -137,15 +139,15 @@ func TestHandlerAsksThePeerOnItsOwnStream(t *testing.T) {
 		answer := s.outbound()[1]
 		want := transport.Route{Kind: jsonrpc.KindResult, ID: jsonrpc.StringID("x")}
 		if answer.Stream != 3 || !answer.Last || answer.Route != want || string(answer.Frame) != `{"jsonrpc":"2.0","id":"x","result":{"yes":true}}` {
-			t.Errorf("answered %s, %+v", answer.Frame, answer)
+			t.Errorf("the answer is %s, %+v; want the last frame on stream 3 with the route %+v", answer.Frame, answer, want)
 		}
 		r.Stop()
 		<-r.ended
 	})
 }
 
-// A notification has the values of the HTTP request that brought it, and the
-// lifetime of its incarnation.
+// The context of a notification's handler has the values of the HTTP request that brought it, and ends
+// with the incarnation and not with that request.
 //
 // Guarantees: G-0028.2
 func TestNotificationHasTheValuesOfItsOwnHTTPRequest(t *testing.T) {
@@ -165,7 +167,7 @@ func TestNotificationHasTheValuesOfItsOwnHTTPRequest(t *testing.T) {
 		}
 		ada, grace := <-served, <-served
 		if ada.Value(userKey{}) != "ada" || grace.Value(userKey{}) != "grace" {
-			t.Errorf("the handlers' contexts have %v and %v", ada.Value(userKey{}), grace.Value(userKey{}))
+			t.Errorf("the contexts have the users %v and %v, want ada and grace", ada.Value(userKey{}), grace.Value(userKey{}))
 		}
 		if ada.Err() != nil {
 			t.Errorf("the context has ended with the HTTP request: %v", ada.Err())
@@ -173,31 +175,33 @@ func TestNotificationHasTheValuesOfItsOwnHTTPRequest(t *testing.T) {
 		r.Stop()
 		<-r.ended
 		if ada.Err() == nil {
-			t.Error("the context outlives its incarnation")
+			t.Error("the context has not ended with its incarnation")
 		}
 	})
 }
 
+// When the stream of a request is lost, a call of its handler ends as lost, and no answer is sent.
+//
 // Guarantees: G-0019.6
 func TestCallOfAHandlerEndsWithItsStream(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		s, a, r := asking(t)
+		s, a, r := runAsking(t)
 		s.receiver.StreamLost(transport.StreamLoss{Stream: 3, Reason: transport.ErrPeerClosed})
 		synctest.Wait()
 		err := <-a.asked
 		var failed *conn.CallError
 		if !errors.As(err, &failed) || failed.Cause != conn.LinkLost || failed.Delivery != conn.Unknown {
-			t.Errorf("got %v", err)
+			t.Errorf("got %v, want LinkLost, Unknown", err)
 		}
 		if n := len(s.outbound()); n != 1 {
-			t.Errorf("%d frames were sent", n)
+			t.Errorf("%d frames were sent, want 1", n)
 		}
 		r.Stop()
 		<-r.ended
 	})
 }
 
-// listener passes on the user of a notification, and why its context ended.
+// A listener passes on the user of a notification, and the cause with which its context ended.
 type listener chan any
 
 func (listener) ServeRequest(context.Context, *conn.Incoming) (json.RawMessage, error) {
@@ -212,8 +216,8 @@ func (l listener) ServeNotification(ctx context.Context, _ *conn.Incoming) {
 	l <- context.Cause(ctx)
 }
 
-// The handler of a notification sees the values of the HTTP request that brought
-// it, and not that request's end.
+// The context of a notification's handler does not end with the HTTP request that brought it. Its
+// cause is the reason of the Conn.
 //
 // Guarantees: G-0028.2
 func TestNotificationHasTheValuesOfItsRequest(t *testing.T) {
@@ -226,37 +230,37 @@ func TestNotificationHasTheValuesOfItsRequest(t *testing.T) {
 			Frame: []byte(`{"jsonrpc":"2.0","method":"n"}`), Origin: &transport.Origin{Value: web.Value},
 		})
 		if user := <-seen; user != "ada" {
-			t.Errorf("the user is %v", user)
+			t.Errorf("the user is %v, want ada", user)
 		}
 		left()
 		synctest.Wait()
 		if len(seen) > 0 {
-			t.Error("the context ended with the request")
+			t.Error("the context ended with the HTTP request")
 		}
 		r.Stop()
 		if why, stopped := (<-seen).(conn.Reason); !stopped || why.Kind != conn.Stopped {
-			t.Errorf("the context ended for %v", why)
+			t.Errorf("the cause is %v, want Stopped", why)
 		}
 		<-r.ended
 	})
 }
 
-// A handler that outlives its link says nothing on the next: neither a notification
-// nor a call of it belongs to what the peer does there.
+// A handler that still runs after its link was lost can neither notify nor call the peer on the next
+// link, and its answer is not sent.
 //
 // Guarantees: G-0003.4
-func TestHandlerOfALostLinkSaysNothingOnTheNext(t *testing.T) {
+func TestHandlerOfALostLinkSendsNothingOnTheNext(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		release, told := make(chan struct{}), make(chan error, 2)
+		release, results := make(chan struct{}), make(chan error, 2)
 		var links []*script
 		r := start(conn.New(opening(func(context.Context) (transport.Link, error) {
 			links = append(links, new(script))
 			return links[len(links)-1], nil
 		}), conn.Options{Handler: handler{"slow": func(_ context.Context, in *conn.Incoming) (json.RawMessage, error) {
-			<-release // whatever becomes of its context
-			told <- in.Notify(context.Background(), "late", nil)
+			<-release // although its context has ended
+			results <- in.Notify(context.Background(), "late", nil)
 			_, err := in.Call(context.Background(), conn.Request{Method: "late"})
-			told <- err
+			results <- err
 			return json.RawMessage("{}"), nil
 		}}}))
 		synctest.Wait()
@@ -265,18 +269,18 @@ func TestHandlerOfALostLinkSaysNothingOnTheNext(t *testing.T) {
 		links[0].lose(transport.Loss{Reason: transport.ErrPeerClosed})
 		advance(2 * time.Second)
 		if status := r.Status(); status.State != conn.Ready || status.Epoch != 2 {
-			t.Fatalf("%s in epoch %d", status.State, status.Epoch)
+			t.Fatalf("%s in epoch %d, want ready in epoch 2", status.State, status.Epoch)
 		}
 		close(release)
 		for range 2 {
-			if err := <-told; !errors.Is(err, conn.ErrStale) || !conn.NotExecuted(err) {
-				t.Errorf("it was told %v", err)
+			if err := <-results; !errors.Is(err, conn.ErrStale) || !conn.NotExecuted(err) {
+				t.Errorf("got %v, want ErrStale and not executed", err)
 			}
 		}
 		synctest.Wait()
 		for i, s := range links {
 			if got := s.frames(); len(got) > 0 {
-				t.Errorf("link %d was sent %q", i+1, got)
+				t.Errorf("link %d got %q, want no frame", i+1, got)
 			}
 		}
 		r.Stop()

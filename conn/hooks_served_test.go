@@ -15,13 +15,12 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// What a handler has done is told before its answer goes out, with how long the
-// request waited for a handler.
+// Hooks.ServeStopped reports each served request with its outcome and times, before the answer is sent.
 //
 // Guarantees: G-0024.8
-func TestServedRequestsAreTold(t *testing.T) {
+func TestServedRequestsAreReported(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var told []telemetry.ServeStopped
+		var reported []telemetry.ServeStopped
 		var values []any
 		s := new(script)
 		named := func(f func(ctx context.Context) error) func(context.Context, *conn.Incoming) (json.RawMessage, error) {
@@ -41,9 +40,9 @@ func TestServedRequestsAreTold(t *testing.T) {
 			},
 			Hooks: telemetry.Hooks{
 				ServeStopped: func(ctx context.Context, e telemetry.ServeStopped) {
-					told, values = append(told, e), append(values, ctx.Value(span{}))
-					if sent := s.frames(); len(told) == 1 && len(sent) != 0 {
-						t.Errorf("%q was sent before it was told", sent)
+					reported, values = append(reported, e), append(values, ctx.Value(span{}))
+					if sent := s.frames(); len(reported) == 1 && len(sent) != 0 {
+						t.Errorf("%q was sent before the hook was called", sent)
 					}
 				},
 				Panic: func(telemetry.Panic) {},
@@ -67,19 +66,19 @@ func TestServedRequestsAreTold(t *testing.T) {
 			{Method: "panics", Outcome: telemetry.ServePanicked, Code: jsonrpc.CodeInternalError, Queued: 2 * time.Second, Duration: time.Second},
 			{Method: "waits", Outcome: telemetry.ServeCancelled, Queued: 3 * time.Second, Duration: 7 * time.Second},
 		}
-		if len(told) != len(want) {
-			t.Fatalf("told %+v", told)
+		if len(reported) != len(want) {
+			t.Fatalf("reported %+v, want %d events", reported, len(want))
 		}
-		for i, e := range told {
+		for i, e := range reported {
 			if values[i] != "of the request" {
-				t.Errorf("%s: its context has %v", e.Method, values[i])
+				t.Errorf("%s: the context has %v, want the value of the request", e.Method, values[i])
 			}
 			if (e.Err != nil) != (e.Outcome != telemetry.ServeAnswered) {
-				t.Errorf("%s: error %v", e.Method, e.Err)
+				t.Errorf("%s: error %v with outcome %v, want an error unless answered", e.Method, e.Err, e.Outcome)
 			}
 			want[i].Conn, want[i].Epoch, want[i].Target, e.Err = "c", 1, "tool", nil
 			if e != want[i] {
-				t.Errorf("told %+v, want %+v", e, want[i])
+				t.Errorf("reported %+v, want %+v", e, want[i])
 			}
 		}
 		r.Stop()
@@ -87,16 +86,16 @@ func TestServedRequestsAreTold(t *testing.T) {
 	})
 }
 
-// The events of a call say what it is about, and how long its attempts took; the
-// encoder sees the context that RequestStarted has returned.
+// The events of a call have its target and the durations of its attempts. MessageFor gets the context
+// that RequestStarted has returned.
 //
 // Guarantees: G-0024.9
-func TestCallsAreToldWithTheirTarget(t *testing.T) {
+func TestCallsAreReportedWithTheirTarget(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var targets []string
 		var durations []time.Duration
 		var spans []any
-		r, _ := fatedRun(t, conn.Options{BackoffMin: time.Second, BackoffMax: time.Second, Hooks: telemetry.Hooks{
+		r, _ := runWithOutcomes(t, conn.Options{BackoffMin: time.Second, BackoffMax: time.Second, Hooks: telemetry.Hooks{
 			RequestStarted: func(ctx context.Context, e telemetry.RequestStarted) context.Context {
 				targets = append(targets, e.Target)
 				return context.WithValue(ctx, span{}, "mine")
@@ -117,23 +116,23 @@ func TestCallsAreToldWithTheirTarget(t *testing.T) {
 		})
 		wantEnd(t, err, conn.TimedOut, conn.Unknown)
 		if len(targets) != 3 || targets[0] != "tool" || targets[1] != "tool" || targets[2] != "tool" {
-			t.Errorf("told of %q", targets)
+			t.Errorf("the targets are %q, want \"tool\" three times", targets)
 		}
 		if len(durations) != 3 || durations[0] != 0 || durations[1] != 3*time.Second || durations[2] != 4*time.Second {
-			t.Errorf("they took %v", durations)
+			t.Errorf("the durations are %v, want 0s, 3s, 4s", durations)
 		}
 		if len(spans) != 2 || spans[0] != "mine" || spans[1] != "mine" {
-			t.Errorf("the encoder found %v", spans)
+			t.Errorf("MessageFor got the spans %v, want \"mine\" twice", spans)
 		}
 		r.Stop()
 		<-r.ended
 	})
 }
 
-// Without its hook, a call's encoder sees the caller's context.
-func TestTheEncoderSeesTheCallersContext(t *testing.T) {
+// Without RequestStarted, MessageFor gets the caller's context.
+func TestMessageForGetsTheCallersContext(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r, _ := fatedRun(t, conn.Options{})
+		r, _ := runWithOutcomes(t, conn.Options{})
 		var found any
 		errNo := errors.New("no")
 		_, err := r.Call(context.WithValue(t.Context(), span{}, "the caller's"), conn.Request{
@@ -144,7 +143,7 @@ func TestTheEncoderSeesTheCallersContext(t *testing.T) {
 			}),
 		})
 		if !errors.Is(err, errNo) || found != "the caller's" {
-			t.Errorf("found %v; %v", found, err)
+			t.Errorf("found %v, error %v; want \"the caller's\", %v", found, err, errNo)
 		}
 		r.Stop()
 		<-r.ended

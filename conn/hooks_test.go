@@ -18,26 +18,26 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A story is what was told, by whom it was told: in either part the order is
-// certain.
-type story struct {
+// An eventLog keeps the events of hooks as text: those of callers and those of the Conn, since only
+// within each of these the order is certain.
+type eventLog struct {
 	mu            sync.Mutex
 	callers, conn []string
 }
 
-func (s *story) tell(part *[]string, format string, args ...any) {
+func (s *eventLog) add(part *[]string, format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	*part = append(*part, fmt.Sprintf(format, args...))
 }
 
-// span is the context key of the call that a hook is told of.
+// span is the context key under which RequestStarted puts a text.
 type span struct{}
 
-// hooks write down everything.
-func (s *story) hooks() telemetry.Hooks {
+// hooks returns hooks that log every event.
+func (s *eventLog) hooks() telemetry.Hooks {
 	byCaller := func(ctx context.Context, format string, args ...any) {
-		s.tell(&s.callers, "%v "+format, append([]any{ctx.Value(span{})}, args...)...)
+		s.add(&s.callers, "%v "+format, append([]any{ctx.Value(span{})}, args...)...)
 	}
 	return telemetry.Hooks{
 		RequestStarted: func(ctx context.Context, e telemetry.RequestStarted) context.Context {
@@ -51,27 +51,27 @@ func (s *story) hooks() telemetry.Hooks {
 		RequestStopped: func(ctx context.Context, e telemetry.RequestStopped) {
 			byCaller(ctx, "%s stopped, %d, after %d: %s, %s, %v, %v", e.Method, e.ID, e.Attempts, e.Cause, e.Delivery, e.Duration, e.Err)
 		},
-		Transition: func(e telemetry.Transition) { s.tell(&s.conn, "%d %s → %s: %s", e.Epoch, e.From, e.To, e.Kind) },
+		Transition: func(e telemetry.Transition) { s.add(&s.conn, "%d %s → %s: %s", e.Epoch, e.From, e.To, e.Kind) },
 		Gap: func(e telemetry.Gap) {
-			s.tell(&s.conn, "gap from %d to %d of %v, %d calls, %s, %v", e.Lost, e.Epoch, e.Duration, e.Calls, e.Kind, e.Reason)
+			s.add(&s.conn, "gap from %d to %d of %v, %d calls, %s, %v", e.Lost, e.Epoch, e.Duration, e.Calls, e.Kind, e.Reason)
 		},
 		NotificationReceived: func(e telemetry.NotificationReceived) {
-			s.tell(&s.conn, "%d received %s of %d bytes", e.Epoch, e.Method, e.Size)
+			s.add(&s.conn, "%d received %s of %d bytes", e.Epoch, e.Method, e.Size)
 		},
-		LateReply:    func(e telemetry.Reply) { s.tell(&s.conn, "%d late reply to %d, %s", e.Epoch, e.ID, e.Cause) },
-		UnknownReply: func(e telemetry.Reply) { s.tell(&s.conn, "%d unknown reply to %d", e.Epoch, e.ID) },
-		Violation:    func(e telemetry.Violation) { s.tell(&s.conn, "%d violation", e.Epoch) },
+		LateReply:    func(e telemetry.Reply) { s.add(&s.conn, "%d late reply to %d, %s", e.Epoch, e.ID, e.Cause) },
+		UnknownReply: func(e telemetry.Reply) { s.add(&s.conn, "%d unknown reply to %d", e.Epoch, e.ID) },
+		Violation:    func(e telemetry.Violation) { s.add(&s.conn, "%d violation", e.Epoch) },
 	}
 }
 
-// The story of a server that is killed, from connect to close. The backoff has
-// no jitter: it is clamped to one length.
+// The hooks report a connection whose server is killed, from connect to close, with all its calls. The
+// backoff has no jitter, because its bounds are equal.
 //
 // Guarantees: G-0024.1, G-0024.3, G-0024.4, G-0024.5
-func TestStoryOfAKilledServer(t *testing.T) {
+func TestEventsOfAKilledServer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		s := new(story)
-		r, _ := fatedRun(t, conn.Options{Name: "c", Hooks: s.hooks(), BackoffMin: time.Second, BackoffMax: time.Second}, answered, lost, answered, silence)
+		s := new(eventLog)
+		r, _ := runWithOutcomes(t, conn.Options{Name: "c", Hooks: s.hooks(), BackoffMin: time.Second, BackoffMax: time.Second}, answered, lost, answered, silence)
 		if _, err := r.Call(t.Context(), conn.Request{Method: "first"}); err != nil {
 			t.Error(err)
 		}
@@ -106,26 +106,28 @@ func TestStoryOfAKilledServer(t *testing.T) {
 			"2 ready → closing: drained",
 		}
 		if diff := cmp.Diff(wantCallers, s.callers); diff != "" {
-			t.Errorf("the callers' part (-want +got):\n%s", diff)
+			t.Errorf("events of callers (-want +got):\n%s", diff)
 		}
 		if diff := cmp.Diff(wantConn, s.conn); diff != "" {
-			t.Errorf("the connection's part (-want +got):\n%s", diff)
+			t.Errorf("events of the Conn (-want +got):\n%s", diff)
 		}
 	})
 }
 
+// A late reply is reported with the cause with which its request ended.
+//
 // Guarantees: G-0024.6
 func TestLateRepliesSayHowTheirRequestsEnded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		told := new(story)
+		reported := new(eventLog)
 		s := &script{}
-		r := scripted(t, s, conn.Options{Hooks: told.hooks(), RequestTimeout: time.Second})
+		r := scripted(t, s, conn.Options{Hooks: reported.hooks(), RequestTimeout: time.Second})
 		wantEnd(t, <-r.calling(t.Context(), conn.Request{Method: "a"}), conn.TimedOut, conn.Unknown)
 		ctx, cancel := context.WithCancel(t.Context())
 		left := r.calling(ctx, conn.Request{Method: "b"})
 		cancel()
 		wantEnd(t, <-left, conn.Cancelled, conn.Unknown)
-		told.conn = nil
+		reported.conn = nil
 		for _, frame := range []string{
 			`{"jsonrpc":"2.0","id":2,"result":1}`, `{"jsonrpc":"2.0","id":1,"result":1}`,
 			`{"jsonrpc":"2.0","id":7,"result":1}`, `{"jsonrpc":"2.0","method":"log","params":[1]}`,
@@ -134,7 +136,7 @@ func TestLateRepliesSayHowTheirRequestsEnded(t *testing.T) {
 		}
 		synctest.Wait()
 		want := []string{"1 late reply to 2, cancelled", "1 late reply to 1, timed out", "1 unknown reply to 7", "1 received log of 3 bytes"}
-		if diff := cmp.Diff(want, told.conn); diff != "" {
+		if diff := cmp.Diff(want, reported.conn); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 		r.Stop()
@@ -142,11 +144,11 @@ func TestLateRepliesSayHowTheirRequestsEnded(t *testing.T) {
 	})
 }
 
-// A gap lasts until there is a ready incarnation, however many fail to become
-// one, and counts the calls of the one that was lost.
+// A gap is reported when an incarnation is ready again, however many attempts have failed. It counts
+// the calls that the lost incarnation has ended.
 //
 // Guarantees: G-0024.5
-func TestGapIsToldOnceItIsOver(t *testing.T) {
+func TestGapIsReportedOnceItIsOver(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var gaps []telemetry.Gap
 		var s *script
@@ -157,7 +159,7 @@ func TestGapIsToldOnceItIsOver(t *testing.T) {
 				first = incarnation
 			}
 			if incarnation.Epoch() == 3 {
-				_, err := incarnation.Call(ctx, conn.Request{Method: "hello"}) // lost as well, but not with the first
+				_, err := incarnation.Call(ctx, conn.Request{Method: "hello"}) // ends with the third link and not with the first
 				return err
 			}
 			return nil
@@ -181,30 +183,29 @@ func TestGapIsToldOnceItIsOver(t *testing.T) {
 		for range 3 {
 			r.calling(t.Context(), conn.Request{Method: "m"})
 		}
-		go r.Notify(t.Context(), "n", nil) // waits for the link, and is no call
+		go r.Notify(t.Context(), "n", nil) // waits for the link, and does not count as a call
 		synctest.Wait()
 		s.lose(transport.Loss{Reason: io.EOF})
 		synctest.Wait()
-		if _, err := first.Call(t.Context(), conn.Request{Method: "m"}); !conn.NotExecuted(err) { // not lost, but refused
+		if _, err := first.Call(t.Context(), conn.Request{Method: "m"}); !conn.NotExecuted(err) { // refused, so the gap does not count it
 			t.Error(err)
 		}
 		advance(2 * time.Second) // to the third attempt
 		s.lose(transport.Loss{Reason: io.ErrUnexpectedEOF})
 		advance(time.Second)
 		if len(gaps) != 1 {
-			t.Fatalf("told of %v", gaps)
+			t.Fatalf("reported %v, want one gap", gaps)
 		}
 		g := gaps[0]
 		if g.Conn != "c" || g.Lost != 1 || g.Epoch != 4 || g.Calls != 3 || g.Duration != 3*time.Second || g.Kind != string(conn.LinkBroken) || !errors.Is(g.Reason, io.EOF) {
-			t.Errorf("told of %+v", g)
+			t.Errorf("reported %+v, want 3 calls and 3s between the epochs 1 and 4", g)
 		}
 		r.Stop()
 		<-r.ended
 	})
 }
 
-// After a panic of the loop the next Run tells of the gap, and what was for the
-// incarnation before is for none.
+// After a panic of the loop, the next Run reports the gap. Calls for the incarnation before are refused.
 //
 // Guarantees: G-0003.14, G-0024.5
 func TestGapOfAPanic(t *testing.T) {
@@ -227,25 +228,25 @@ func TestGapOfAPanic(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := c.Call(t.Context(), conn.Request{Method: "m", Epoch: 1, WaitForReady: true}); !errors.Is(err, conn.ErrStale) || !conn.NotExecuted(err) {
-			t.Errorf("before it runs again: %v", err)
+			t.Errorf("a call between the Runs: %v, want ErrStale and not executed", err)
 		}
 		advance(time.Minute)
 		again := start(c)
 		synctest.Wait()
 		if len(gaps) != 1 || gaps[0].Lost != 1 || gaps[0].Epoch != 2 || gaps[0].Calls != 1 || gaps[0].Duration != time.Minute || !errors.As(gaps[0].Reason, new(*conn.PanicError)) {
-			t.Errorf("told of %+v", gaps)
+			t.Errorf("reported %+v, want one gap of 1m with 1 call and a PanicError", gaps)
 		}
 		again.Stop()
 		<-again.ended
 	})
 }
 
-// A hook that panics has missed its event, and nobody else notices.
+// A panic of a hook affects neither calls nor the Conn.
 //
 // Guarantees: G-0024.1
 func TestPanicOfAHookLosesOnlyItsEvent(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r, _ := fatedRun(t, conn.Options{Hooks: telemetry.Hooks{
+		r, _ := runWithOutcomes(t, conn.Options{Hooks: telemetry.Hooks{
 			RequestStarted:       func(context.Context, telemetry.RequestStarted) context.Context { panic("started") },
 			Retried:              func(context.Context, telemetry.Retried) { panic("retried") },
 			RequestStopped:       func(context.Context, telemetry.RequestStopped) { panic("stopped") },
@@ -257,7 +258,7 @@ func TestPanicOfAHookLosesOnlyItsEvent(t *testing.T) {
 			t.Error(err)
 		}
 		if stats := r.Stats(); stats.Calls != stats.Ended() {
-			t.Errorf("the books do not balance: %+v", stats)
+			t.Errorf("%d calls ended, want %d", stats.Ended(), stats.Calls)
 		}
 		r.Stop()
 		if err := <-r.ended; err != nil {
@@ -266,13 +267,13 @@ func TestPanicOfAHookLosesOnlyItsEvent(t *testing.T) {
 	})
 }
 
-// The hooks' context is theirs alone: the call lives as long as its caller's.
+// If the context that RequestStarted returns has ended, the call does not end with it.
 //
 // Guarantees: G-0024.3
 func TestAContextOfTheHooksEndsNoCall(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var found []any
-		r, _ := fatedRun(t, conn.Options{Hooks: telemetry.Hooks{
+		r, _ := runWithOutcomes(t, conn.Options{Hooks: telemetry.Hooks{
 			RequestStarted: func(ctx context.Context, _ telemetry.RequestStarted) context.Context {
 				ended, end := context.WithCancel(context.WithValue(ctx, span{}, "mine"))
 				end()
@@ -284,24 +285,26 @@ func TestAContextOfTheHooksEndsNoCall(t *testing.T) {
 			t.Error(err)
 		}
 		if len(found) != 1 || found[0] != "mine" {
-			t.Errorf("found %v", found)
+			t.Errorf("RequestStopped found %v, want \"mine\"", found)
 		}
 		r.Stop()
 		<-r.ended
 	})
 }
 
+// A pause in reading is reported and counted when it begins, and reported with its duration when it ends.
+//
 // Guarantees: G-0004.9
-func TestStallIsTold(t *testing.T) {
+func TestStallIsReported(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var told []telemetry.Stalled
+		var reported []telemetry.Stalled
 		s, release := &script{}, make(chan struct{})
 		r := scripted(t, s, conn.Options{
 			MaxNotifications: 4,
 			Handler:          handler{"n": func(context.Context, *conn.Incoming) (json.RawMessage, error) { <-release; return nil, nil }},
-			Hooks:            telemetry.Hooks{Stalled: func(e telemetry.Stalled) { told = append(told, e) }},
+			Hooks:            telemetry.Hooks{Stalled: func(e telemetry.Stalled) { reported = append(reported, e) }},
 		})
-		for range 4 { // one is with the handler; the next one finds the link not read
+		for range 4 { // the handler has one, and the others wait
 			s.deliver(`{"jsonrpc":"2.0","method":"n"}`)
 			synctest.Wait()
 		}
@@ -309,39 +312,41 @@ func TestStallIsTold(t *testing.T) {
 		close(release)
 		synctest.Wait()
 		switch {
-		case len(told) != 2:
-			t.Fatalf("told %+v", told)
-		case told[0].Over || told[0].Why != conn.NotificationsWait.String() || !told[0].Since.Equal(time.Now().Add(-3*time.Second)):
-			t.Errorf("began as %+v", told[0])
-		case !told[1].Over || told[1].Duration != 3*time.Second || !told[1].Since.Equal(told[0].Since):
-			t.Errorf("ended as %+v", told[1])
+		case len(reported) != 2:
+			t.Fatalf("reported %+v, want two events", reported)
+		case reported[0].Over || reported[0].Why != conn.NotificationsWait.String() || !reported[0].Since.Equal(time.Now().Add(-3*time.Second)):
+			t.Errorf("the begin is %+v, want NotificationsWait since 3s", reported[0])
+		case !reported[1].Over || reported[1].Duration != 3*time.Second || !reported[1].Since.Equal(reported[0].Since):
+			t.Errorf("the end is %+v, want 3s", reported[1])
 		case r.Stats().Stalls != 1:
-			t.Errorf("%d are counted", r.Stats().Stalls)
+			t.Errorf("%d stalls are counted, want 1", r.Stats().Stalls)
 		}
 		r.Stop()
 		<-r.ended
 	})
 }
 
-func TestMissedProbesAreTold(t *testing.T) {
+// Each probe that the peer misses is reported with the number of misses in a row.
+func TestMissedProbesAreReported(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var told []int
+		var reported []int
 		r := scripted(t, &script{}, conn.Options{
 			Dialect: dialect{}, Liveness: time.Second,
-			Hooks: telemetry.Hooks{Missed: func(e telemetry.Missed) { told = append(told, e.InRow) }},
+			Hooks: telemetry.Hooks{Missed: func(e telemetry.Missed) { reported = append(reported, e.InRow) }},
 		})
 		advance(3 * time.Second)
-		if len(told) != 2 || told[0] != 1 || told[1] != 2 || r.State() != conn.Backoff {
-			t.Errorf("told %v, in %s", told, r.State())
+		if len(reported) != 2 || reported[0] != 1 || reported[1] != 2 || r.State() != conn.Backoff {
+			t.Errorf("reported %v in %s, want 1 and 2 in backoff", reported, r.State())
 		}
 		r.Stop()
 		<-r.ended
 	})
 }
 
-func TestBusyRetriesAreTold(t *testing.T) {
+// Each refusal of a busy link is reported with the number of attempts.
+func TestBusyRetriesAreReported(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var told []telemetry.BusyRetry
+		var reported []telemetry.BusyRetry
 		refusals := 2
 		s := &script{onSend: func(*script, transport.Outbound) error {
 			if refusals--; refusals >= 0 {
@@ -349,11 +354,11 @@ func TestBusyRetriesAreTold(t *testing.T) {
 			}
 			return nil
 		}}
-		r := scripted(t, s, conn.Options{Hooks: telemetry.Hooks{BusyRetry: func(e telemetry.BusyRetry) { told = append(told, e) }}})
+		r := scripted(t, s, conn.Options{Hooks: telemetry.Hooks{BusyRetry: func(e telemetry.BusyRetry) { reported = append(reported, e) }}})
 		result := r.calling(t.Context(), conn.Request{Method: "m"})
 		advance(time.Second)
-		if len(told) != 2 || told[0].Attempts != 1 || told[1].Attempts != 2 || told[1].ID == 0 {
-			t.Errorf("told %+v", told)
+		if len(reported) != 2 || reported[0].Attempts != 1 || reported[1].Attempts != 2 || reported[1].ID == 0 {
+			t.Errorf("reported %+v, want the attempts 1 and 2", reported)
 		}
 		r.Stop()
 		<-result
@@ -361,15 +366,15 @@ func TestBusyRetriesAreTold(t *testing.T) {
 	})
 }
 
-// A hook that returns in time is not stuck, however many events wait for it when
-// the Conn closes.
+// When the Conn closes while many events wait, hooks are called as long as there is time, and a hook
+// that returns in time does not count as stuck.
 //
 // Guarantees: G-0009.3
 func TestCloseWhileEventsWait(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		told, s := 0, new(script)
+		reported, s := 0, new(script)
 		r := scripted(t, s, conn.Options{Handler: handler{}, Hooks: telemetry.Hooks{
-			NotificationReceived: func(telemetry.NotificationReceived) { advance(40 * time.Millisecond); told++ },
+			NotificationReceived: func(telemetry.NotificationReceived) { advance(40 * time.Millisecond); reported++ },
 		}})
 		for range 10 {
 			s.deliver(`{"jsonrpc":"2.0","method":"n"}`)
@@ -377,27 +382,27 @@ func TestCloseWhileEventsWait(t *testing.T) {
 		synctest.Wait()
 		began := time.Now()
 		r.Stop()
-		if err, took := <-r.ended, time.Since(began); err != nil || told != 3 || took != 120*time.Millisecond {
-			t.Errorf("Run: %v after %v; %d events were told", err, took, told)
+		if err, took := <-r.ended, time.Since(began); err != nil || reported != 3 || took != 120*time.Millisecond {
+			t.Errorf("Run: %v after %v, %d events were reported; want no error after 120ms, 3", err, took, reported)
 		}
 	})
 }
 
-// A described transport knows where its peer is, its links which HTTP they speak, and its
-// dialect the revision; or all of them panic when they are asked.
+// A described transport reports its endpoint, its links their version of HTTP, and its dialect the
+// protocol version. If panics is set, they panic instead.
 type described struct {
 	transport.Transport
 	panics bool
 }
 
-func (d described) say(what string) string {
+func (d described) text(what string) string {
 	if d.panics {
 		panic(what)
 	}
 	return what
 }
 
-func (d described) Endpoint() string { return d.say("https://far.test") }
+func (d described) Endpoint() string { return d.text("https://far.test") }
 
 func (d described) Open(ctx context.Context) (transport.Link, error) {
 	link, err := d.Transport.Open(ctx)
@@ -409,28 +414,28 @@ type describedLink struct {
 	described
 }
 
-func (l describedLink) Network() transport.Network { return transport.Network{HTTP: l.say("2")} }
+func (l describedLink) Network() transport.Network { return transport.Network{HTTP: l.text("2")} }
 
 type describedDialect struct {
 	dialect
 	described
 }
 
-func (d describedDialect) Version() string { return d.say("2025-11-25") }
+func (d describedDialect) Version() string { return d.text("2025-11-25") }
 
-// Who counts sessions learns what the one was that has ended: from the transition out of
-// ready, and from no other.
+// Only the transition out of ready has the protocol version, the endpoint and the version of HTTP of
+// the connection that ends. If code that returns them panics, the transition lacks them.
 //
 // Guarantees: G-0060.1
-func TestATransitionDescribesWhatHasEnded(t *testing.T) {
+func TestTransitionDescribesTheEndedConnection(t *testing.T) {
 	for _, panics := range []bool{false, true} {
 		bubble(t, func(t *testing.T) {
-			var told []telemetry.Transition
+			var reported []telemetry.Transition
 			panicked := 0
 			d := described{panics: panics}
-			d.Transport = &fated{fates: []fate{answered}}
+			d.Transport = &outcomeTransport{outcomes: []outcome{answered}}
 			r := start(conn.New(d, conn.Options{Dialect: describedDialect{described: d}, Hooks: telemetry.Hooks{
-				Transition: func(e telemetry.Transition) { told = append(told, e) },
+				Transition: func(e telemetry.Transition) { reported = append(reported, e) },
 				Panic: func(e telemetry.Panic) {
 					if e.Where == "Dialect.Version" || e.Where == "Transport.Endpoint" || e.Where == "Link.Network" {
 						panicked++
@@ -443,7 +448,7 @@ func TestATransitionDescribesWhatHasEnded(t *testing.T) {
 			}
 			<-r.ended
 			ended := 0
-			for _, e := range told {
+			for _, e := range reported {
 				got, want := [...]string{e.Version, e.Endpoint, e.HTTP}, [3]string{}
 				if e.From == "ready" {
 					if ended++; !panics {
@@ -451,11 +456,11 @@ func TestATransitionDescribesWhatHasEnded(t *testing.T) {
 					}
 				}
 				if got != want {
-					t.Errorf("%s → %s is of %q, want %q", e.From, e.To, got, want)
+					t.Errorf("%s → %s has %q, want %q", e.From, e.To, got, want)
 				}
 			}
 			if ended != 1 || panics != (panicked == 3) {
-				t.Errorf("%d sessions ended, and %d panics were told", ended, panicked)
+				t.Errorf("%d transitions out of ready and %d panics were reported, want 1 and %v", ended, panicked, panics)
 			}
 		})
 	}

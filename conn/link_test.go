@@ -51,10 +51,10 @@ func TestCallersWaitForABusyLink(t *testing.T) {
 						return transport.ErrBusy
 					}
 					taken.Add(1)
-					return answered.befall(s, o)
+					return answered.apply(s, o)
 				}}
 				r := scripted(t, s, conn.Options{SendSlots: slots})
-				all := r.crowd(1000, time.Minute)
+				all := r.callMany(1000, time.Minute)
 				for range cap(all) {
 					if c := <-all; c.err != nil {
 						t.Fatalf("a call ended after %v with %v, want no error", c.at.Sub(began), c.err)

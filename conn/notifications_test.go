@@ -21,11 +21,10 @@ import (
 	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
-// worth is a dialect in which "changed" is superfluous when another follows,
-// and a "log" may be missed.
-type worth struct{ dialect }
+// In a sheddable dialect, a newer "changed" notification replaces an older one, and a "log" may be dropped.
+type sheddable struct{ dialect }
 
-func (w worth) Classify(m *jsonrpc.Message) conn.Class {
+func (w sheddable) Classify(m *jsonrpc.Message) conn.Class {
 	switch m.Method {
 	case "changed":
 		return conn.Class{Key: m.Method}
@@ -36,8 +35,11 @@ func (w worth) Classify(m *jsonrpc.Message) conn.Class {
 	}
 }
 
+// Dropped notifications are reported and counted, the least important first. The others are handled in
+// order.
+//
 // Guarantees: G-0006.1, G-0006.2, G-0006.3, G-0006.4
-func TestShedNotificationsAreReportedAndTheRestIsInOrder(t *testing.T) {
+func TestShedNotificationsAreReported(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s, release := &script{}, make(chan struct{})
 		var handled, shed []string
@@ -47,7 +49,7 @@ func TestShedNotificationsAreReportedAndTheRestIsInOrder(t *testing.T) {
 			return nil, nil
 		}
 		r := scripted(t, s, conn.Options{
-			Dialect: worth{}, MaxNotifications: 4,
+			Dialect: sheddable{}, MaxNotifications: 4,
 			Handler: handler{"changed": note, "log": note, "other": note},
 			Hooks:   telemetry.Hooks{Shed: func(e telemetry.Shed) { shed = append(shed, e.Method) }},
 		})
@@ -56,7 +58,7 @@ func TestShedNotificationsAreReportedAndTheRestIsInOrder(t *testing.T) {
 			synctest.Wait()
 		}
 		if want := []string{"changed", "log", "log", "other"}; !slices.Equal(shed, want) || r.Stats().Shed != 4 {
-			t.Errorf("shed %q, want %q; %d are counted", shed, want, r.Stats().Shed)
+			t.Errorf("shed %q, want %q; %d are counted, want 4", shed, want, r.Stats().Shed)
 		}
 		close(release)
 		synctest.Wait()
@@ -68,8 +70,10 @@ func TestShedNotificationsAreReportedAndTheRestIsInOrder(t *testing.T) {
 	})
 }
 
+// Progress that newer progress replaces, while OnProgress still runs, is counted as dropped.
+//
 // Guarantees: G-0006.4
-func TestProgressThatWasNotPickedUpIsCounted(t *testing.T) {
+func TestReplacedProgressIsCounted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s, release, shed := &script{}, make(chan struct{}), ""
 		var got []string
@@ -83,17 +87,19 @@ func TestProgressThatWasNotPickedUpIsCounted(t *testing.T) {
 		synctest.Wait()
 		s.deliver(`{"jsonrpc":"2.0","id":1,"result":{}}`)
 		if err := <-result; err != nil || !slices.Equal(got, []string{"[1,0]", "[1,3]"}) {
-			t.Errorf("got %q, and %v", got, err)
+			t.Errorf("got %q, error %v; want the first and the last progress", got, err)
 		}
 		synctest.Wait()
 		if shed != "progress progress " || r.Stats().Shed != 2 {
-			t.Errorf("shed %q, %d are counted", shed, r.Stats().Shed)
+			t.Errorf("shed %q, %d are counted; want progress twice", shed, r.Stats().Shed)
 		}
 		r.Stop()
 		<-r.ended
 	})
 }
 
+// The handler of a notification may make calls: the link is read meanwhile.
+//
 // Guarantees: G-0015.2
 func TestNotificationHandlerMayCall(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -106,7 +112,7 @@ func TestNotificationHandlerMayCall(t *testing.T) {
 			return nil, nil
 		}
 		r = scripted(t, s, conn.Options{Handler: handler{"n": call}, MaxNotifications: 4})
-		for id := range 5 { // more than enough to pause for, were nobody waiting
+		for id := range 5 { // so many would pause the reading if no call were pending
 			s.deliver(`{"jsonrpc":"2.0","method":"n"}`)
 			synctest.Wait()
 			if id == 0 {
@@ -116,15 +122,17 @@ func TestNotificationHandlerMayCall(t *testing.T) {
 			synctest.Wait()
 		}
 		if answered != 4 {
-			t.Errorf("%d calls were answered", answered)
+			t.Errorf("%d calls were answered, want 4", answered)
 		}
 		r.Stop()
 		<-r.ended
 	})
 }
 
+// A panic of a notification's handler is reported. Later notifications are handled.
+//
 // Guarantees: G-0015.3
-func TestPanicOfANotificationHandlerLosesItsNotificationOnly(t *testing.T) {
+func TestPanicOfANotificationHandlerAffectsNoOther(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s, handled, where := &script{}, 0, ""
 		r := scripted(t, s, conn.Options{
@@ -138,13 +146,15 @@ func TestPanicOfANotificationHandlerLosesItsNotificationOnly(t *testing.T) {
 		s.deliver(`{"jsonrpc":"2.0","method":"good"}`)
 		synctest.Wait()
 		if handled != 1 || where != "bad" || r.State() != conn.Ready {
-			t.Errorf("%d were handled, a panic was told of %q, %s", handled, where, r.State())
+			t.Errorf("%d were handled, panic in %q, state %s; want 1, \"bad\", ready", handled, where, r.State())
 		}
 		r.Stop()
 		<-r.ended
 	})
 }
 
+// When all notifications are handled, no goroutine is left for them.
+//
 // Guarantees: G-0015.4
 func TestIdleConnHasNoGoroutineForNotifications(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -156,17 +166,17 @@ func TestIdleConnHasNoGoroutineForNotifications(t *testing.T) {
 		}
 		advance(time.Second)
 		if now := goroutines(); now > before {
-			t.Errorf("%d goroutines, and %d before", now, before)
+			t.Errorf("%d goroutines, want %d as before", now, before)
 		}
 		r.Stop()
 		<-r.ended
 	})
 }
 
-// slowGrant is a link whose Grant holds up the loop, for a while.
+// A slowGrant is a link whose Grant blocks the loop while hold is set.
 type slowGrant struct {
 	*script
-	hold atomic.Pointer[chan struct{}] // nil: not at all
+	hold atomic.Pointer[chan struct{}] // nil: Grant does not block
 }
 
 func (s *slowGrant) Grant(stream transport.Stream, frames int) {
@@ -176,17 +186,17 @@ func (s *slowGrant) Grant(stream transport.Stream, frames int) {
 	}
 }
 
-// That few wait is news of yesterday when, by the time it comes, many do again.
+// If many notifications wait again by the time the loop steps the event that few do, reading is paused.
 //
 // Guarantees: G-0004.7
-func TestOldNewsOfFewDoesNotEndACrowd(t *testing.T) {
+func TestOutdatedEaseDoesNotEndACrowd(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const note = `{"jsonrpc":"2.0","method":"n"}`
 		s, next := &slowGrant{script: &script{}}, make(chan struct{})
 		take := func(context.Context, *conn.Incoming) (json.RawMessage, error) { <-next; return nil, nil }
 		r := start(conn.New(opens(s), conn.Options{Dialect: dialect{}, MaxNotifications: 8, Handler: handler{"n": take}}))
 		synctest.Wait()
-		result := r.calling(t.Context(), conn.Request{Method: "m"}) // so that the link is read
+		result := r.calling(t.Context(), conn.Request{Method: "m"}) // so that the link is not paused
 		for range 5 {
 			s.deliver(note)
 			synctest.Wait()
@@ -194,9 +204,9 @@ func TestOldNewsOfFewDoesNotEndACrowd(t *testing.T) {
 		hold := make(chan struct{})
 		s.hold.Store(&hold)
 		s.deliver(`{"jsonrpc":"2.0","method":"none"}`)
-		synctest.Wait() // the loop is in Grant, and 5 wait
+		synctest.Wait() // the loop is in Grant, and 5 notifications wait
 		s.deliver("[" + note + "," + note + "," + note + "," + note + "]")
-		for range 4 { // few wait now, and that is told behind the batch
+		for range 4 { // few wait now; the event of that comes behind the batch
 			next <- struct{}{}
 			synctest.Wait()
 		}
@@ -209,7 +219,7 @@ func TestOldNewsOfFewDoesNotEndACrowd(t *testing.T) {
 		}
 		synctest.Wait()
 		if stats := r.Stats(); stats.Depths.Notifications < 4 || stats.Stalls == 0 {
-			t.Errorf("%d of 8 wait, nobody waits for an answer, and the link is read", stats.Depths.Notifications)
+			t.Errorf("%d of 8 notifications wait, %d stalls; want a stall, since no call is pending", stats.Depths.Notifications, stats.Stalls)
 		}
 		close(next)
 		r.Stop()
@@ -217,7 +227,7 @@ func TestOldNewsOfFewDoesNotEndACrowd(t *testing.T) {
 	})
 }
 
-// What holds a notification is its frame, whatever of that it needs.
+// Notifications that wait count with the size of their whole frame, since they keep it in memory.
 //
 // Guarantees: G-0004.6
 func TestFramesOfNotificationsAreBounded(t *testing.T) {
@@ -237,7 +247,7 @@ func TestFramesOfNotificationsAreBounded(t *testing.T) {
 					synctest.Wait()
 				}
 				if grown := int64(heap()) - int64(before); grown > 8<<20 {
-					t.Errorf("the heap has grown by %d bytes, and MaxHeld is 1 MiB", grown)
+					t.Errorf("the heap has grown by %d bytes with MaxHeld of 1 MiB, want 8 MiB at most", grown)
 				}
 				close(release)
 				r.Stop()
@@ -247,7 +257,7 @@ func TestFramesOfNotificationsAreBounded(t *testing.T) {
 	}
 }
 
-// stuckHandler takes every notification, and does not return until then.
+// A stuckHandler blocks on every notification until its channel is closed.
 type stuckHandler struct{ until chan struct{} }
 
 func (stuckHandler) ServeRequest(context.Context, *conn.Incoming) (json.RawMessage, error) {
@@ -255,23 +265,22 @@ func (stuckHandler) ServeRequest(context.Context, *conn.Incoming) (json.RawMessa
 }
 func (s stuckHandler) ServeNotification(context.Context, *conn.Incoming) { <-s.until }
 
-// A Conn that runs again after a panic, while a handler from before has not
-// returned, counts from nothing.
+// A Run after a panic counts its notifications from zero, even if a handler of the first Run still runs.
 //
 // Guarantees: G-0001.11, G-0006.4
-func TestNotificationsOfAnotherRun(t *testing.T) {
+func TestNotificationsOfASecondRun(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		release, hurt := make(chan struct{}), true
+		release, panics := make(chan struct{}), true
 		var links []*script
 		c := conn.New(opening(func(context.Context) (transport.Link, error) {
 			links = append(links, &script{onSend: func(*script, transport.Outbound) error {
-				if hurt {
+				if panics {
 					panic("the link")
 				}
 				return nil
 			}})
 			return links[len(links)-1], nil
-		}), conn.Options{Dialect: worth{}, MaxNotifications: 4, Handler: stuckHandler{release}})
+		}), conn.Options{Dialect: sheddable{}, MaxNotifications: 4, Handler: stuckHandler{release}})
 		r := start(c)
 		synctest.Wait()
 		for range 5 {
@@ -280,9 +289,9 @@ func TestNotificationsOfAnotherRun(t *testing.T) {
 		}
 		r.calling(t.Context(), conn.Request{Method: "m"})
 		if err := <-r.ended; err == nil || r.Stats().Shed != 4 {
-			t.Fatalf("Run: %v; %d were shed", err, r.Stats().Shed)
+			t.Fatalf("Run: %v, %d were shed; want an error, 4", err, r.Stats().Shed)
 		}
-		hurt = false
+		panics = false
 		r = start(c)
 		synctest.Wait()
 		for range 20 {
@@ -290,7 +299,7 @@ func TestNotificationsOfAnotherRun(t *testing.T) {
 			synctest.Wait()
 		}
 		if r.State() != conn.Ready || r.Stats().Shed != 4+16 {
-			t.Errorf("%s; %d were shed", r.State(), r.Stats().Shed)
+			t.Errorf("%s, %d were shed; want ready, %d", r.State(), r.Stats().Shed, 4+16)
 		}
 		close(release)
 		r.Stop()
@@ -298,17 +307,17 @@ func TestNotificationsOfAnotherRun(t *testing.T) {
 	})
 }
 
-// A peer whose notifications are handled slowly neither thinks this side dead
-// nor finds its link stuck.
+// A peer whose notifications are handled slowly still gets answers to its probes, and its frames are
+// still taken. So it does not give the link up.
 //
 // Guarantees: G-0004.8
-func TestSlowHandlerDoesNotLookDead(t *testing.T) {
+func TestSlowHandlerDoesNotLoseTheLink(t *testing.T) {
 	for name, c := range map[string]struct {
 		liveness time.Duration
 		more     int
 	}{
-		"to one that watches": {5 * time.Second, 0},
-		"to one that writes":  {-1, 100},
+		"peer that probes": {5 * time.Second, 0},
+		"peer that writes": {-1, 100},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -336,7 +345,7 @@ func TestSlowHandlerDoesNotLookDead(t *testing.T) {
 					advance(time.Second)
 					flood(c.more)
 					if status := client.Status(); status.Epoch != 1 || status.State != conn.Ready {
-						t.Fatalf("%s (%v)", status.State, status.LastFailure)
+						t.Fatalf("%s (%v), want ready in epoch 1", status.State, status.LastFailure)
 					}
 				}
 				client.Stop()
@@ -349,8 +358,8 @@ func TestSlowHandlerDoesNotLookDead(t *testing.T) {
 
 var flood = flag.Int("flood", 50_000, "how many notifications the flood tests send")
 
-// A flooder is a peer that sends notifications as fast as they are taken, and
-// answers whatever it is asked.
+// A flooder is a peer that sends notifications as fast as the link takes them, and answers every
+// request.
 type flooder struct {
 	link     transport.Link
 	asked    chan []byte
@@ -358,7 +367,7 @@ type flooder struct {
 	lost     chan struct{}
 }
 
-// credit is how many calls it takes at once.
+// credit is how many requests a flooder takes at once.
 const credit = 100
 
 func newFlooder(link transport.Link) *flooder {
@@ -368,7 +377,7 @@ func newFlooder(link transport.Link) *flooder {
 	return f
 }
 
-func (f *flooder) Receive(in transport.Inbound)                 { f.asked <- in.Frame } // there is room for what has credit
+func (f *flooder) Receive(in transport.Inbound)                 { f.asked <- in.Frame } // has room for credit frames
 func (f *flooder) Lost(transport.Loss)                          { close(f.lost) }
 func (f *flooder) StreamOpened(transport.Stream, transport.Tag) {}
 func (f *flooder) StreamLost(transport.StreamLoss)              {}
@@ -378,11 +387,11 @@ func (f *flooder) Ended()                                       {}
 func (f *flooder) Writable() {
 	select {
 	case f.writable <- struct{}{}:
-	default: // it was told already
+	default: // an earlier event is still there
 	}
 }
 
-// run sends so many notifications, and then only answers.
+// run sends this many notifications, and then only answers.
 func (f *flooder) run(count int) {
 	for i := range count {
 		f.answerAll()
@@ -427,8 +436,8 @@ func (f *flooder) send(frame []byte) {
 	}
 }
 
-// A flooded Conn has a handler that takes a millisecond for each notification,
-// and keeps the books of what it has handled.
+// A flooded Conn has a handler that takes a millisecond for each notification. It counts what was
+// handled, and in which order.
 type flooded struct {
 	run
 	handled  int
@@ -457,7 +466,7 @@ func (f *flooded) handle(_ context.Context, in *conn.Incoming) (json.RawMessage,
 	return nil, nil
 }
 
-// heap is what is in use, garbage apart.
+// heap returns how many bytes of the heap are in use.
 func heap() uint64 {
 	runtime.GC()
 	var stats runtime.MemStats
@@ -465,35 +474,35 @@ func heap() uint64 {
 	return stats.HeapAlloc
 }
 
-// floodBound is what a flood may hold: 1,024 notifications of some 300 bytes,
-// all included, and as much again for everything else.
+// floodBound is how much memory a flood may take: 1,024 notifications of about 300 bytes each, with all
+// that belongs to them, and as much again for everything else.
 const floodBound = 1 << 20
 
 func (f *flooded) checkHeap(t *testing.T) {
 	if grown := int64(heap()) - int64(f.base); grown > floodBound {
-		t.Errorf("the heap has grown by %d bytes", grown)
+		t.Errorf("the heap has grown by %d bytes, want %d at most", grown, floodBound)
 	}
 }
 
-// finish lets everything be handled, and checks the books.
+// finish waits until everything is handled, and checks the counts and the order.
 func (f *flooded) finish(t *testing.T) conn.Stats {
 	for f.Stats().Depths.Notifications > 0 {
 		advance(time.Second)
 	}
 	stats := f.Stats()
 	if f.handled+int(stats.Shed) != *flood || f.disorder > 0 {
-		t.Errorf("%d were handled and %d shed, of %d; %d out of order", f.handled, stats.Shed, *flood, f.disorder)
+		t.Errorf("%d were handled and %d shed, %d out of order; want %d in all, none", f.handled, stats.Shed, f.disorder, *flood)
 	}
 	f.Stop()
 	<-f.ended
 	return stats
 }
 
-// With nobody waiting, a peer that floods is slowed down to what the handler
-// takes, and nothing is shed.
+// While no request is pending, a peer that floods is slowed down to the pace of the handler, and no
+// notification is dropped.
 //
 // Guarantees: G-0004.7, G-0004.9
-func TestFloodIsPausedWhileNobodyWaits(t *testing.T) {
+func TestFloodIsPausedWithoutPendingRequests(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFlooded(t, conn.Options{})
 		for range 10 {
@@ -502,14 +511,14 @@ func TestFloodIsPausedWhileNobodyWaits(t *testing.T) {
 		}
 		stats := f.finish(t)
 		if stats.Shed != 0 || stats.Stalls == 0 {
-			t.Errorf("%d were shed, in %d stalls", stats.Shed, stats.Stalls)
+			t.Errorf("%d were shed, %d stalls; want none, some", stats.Shed, stats.Stalls)
 		}
 		t.Logf("%d notifications, %d stalls", f.handled, stats.Stalls)
 	})
 }
 
-// With calls in flight the link is read, and what the handler cannot take is
-// shed and counted.
+// While calls are pending, the link is read, and notifications that the handler has no time for are
+// dropped and counted.
 //
 // Guarantees: G-0004.5, G-0004.8, G-0015.1
 func TestCallsAreAnsweredDuringAFlood(t *testing.T) {
@@ -520,7 +529,7 @@ func TestCallsAreAnsweredDuringAFlood(t *testing.T) {
 		for f.Stats().Depths.Notifications > 0 {
 			began := time.Now()
 			if _, err := f.Call(t.Context(), conn.Request{Method: "m"}); err != nil || time.Since(began) > 20*time.Millisecond {
-				t.Fatalf("call %d, after %v: %v", calls, time.Since(began), err)
+				t.Fatalf("call %d: %v after %v, want no error after 20ms at most", calls, err, time.Since(began))
 			}
 			if calls++; calls%1000 == 0 {
 				f.checkHeap(t)
@@ -529,7 +538,7 @@ func TestCallsAreAnsweredDuringAFlood(t *testing.T) {
 		}
 		stats := f.finish(t)
 		if stats.Shed == 0 || stats.Settled[conn.Answered][conn.Sent] != uint64(calls) {
-			t.Errorf("%d were shed; of %d calls %v", stats.Shed, calls, stats.Settled)
+			t.Errorf("%d were shed, settled %v; want some, %d calls answered", stats.Shed, stats.Settled, calls)
 		}
 		t.Logf("%d notifications handled, %d shed, %d calls answered", f.handled, stats.Shed, calls)
 	})

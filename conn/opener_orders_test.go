@@ -14,15 +14,15 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A life is a Conn whose opening is left to a caller, and everything that may happen to it.
-type life struct {
+// An openingRun is a Conn whose first attempt is left to Open, and the steps that may happen to it.
+type openingRun struct {
 	t         *testing.T
 	conn      *conn.Conn
 	served    sync.WaitGroup
 	callers   sync.WaitGroup
-	interrupt context.CancelCauseFunc // of the last run
+	interrupt context.CancelCauseFunc // interrupts the last run
 	begun     int                     // runs that have begun
-	ended     atomic.Int32            // of those
+	ended     atomic.Int32            // how many of them have ended
 
 	transport.Transport
 	mu   sync.Mutex
@@ -30,9 +30,9 @@ type life struct {
 }
 
 // OpensAtOnce implements transport.NonBlockingOpener.
-func (l *life) OpensAtOnce() bool { return true }
+func (l *openingRun) OpensAtOnce() bool { return true }
 
-func (l *life) Open(ctx context.Context) (transport.Link, error) {
+func (l *openingRun) Open(ctx context.Context) (transport.Link, error) {
 	link, err := l.Transport.Open(ctx)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -43,7 +43,7 @@ func (l *life) Open(ctx context.Context) (transport.Link, error) {
 }
 
 // lose closes the last link.
-func (l *life) lose() {
+func (l *openingRun) lose() {
 	l.mu.Lock()
 	link := l.last
 	l.mu.Unlock()
@@ -55,8 +55,8 @@ func (l *life) lose() {
 	}
 }
 
-func newLife(t *testing.T) *life {
-	l := &life{t: t}
+func newOpeningRun(t *testing.T) *openingRun {
+	l := &openingRun{t: t}
 	l.Transport = echoes(&l.served)
 	l.conn = conn.New(l, conn.Options{Handshake: func(ctx context.Context, i *conn.Incarnation) error {
 		_, err := i.Call(ctx, conn.Request{Method: "echo"})
@@ -65,8 +65,8 @@ func newLife(t *testing.T) *life {
 	return l
 }
 
-// run begins a run, unless one has begun that has not ended.
-func (l *life) run(start func(context.Context, func(error)) error) {
+// run begins a run, unless the last one has not ended.
+func (l *openingRun) run(start func(context.Context, func(error)) error) {
 	ctx, interrupt := context.WithCancelCause(context.Background())
 	if err := start(ctx, func(error) { l.ended.Add(1) }); err != nil {
 		interrupt(err)
@@ -76,8 +76,8 @@ func (l *life) run(start func(context.Context, func(error)) error) {
 	l.interrupt = interrupt
 }
 
-// steps are what may happen, in any order. Those that may wait have goroutines of their own.
-func (l *life) steps() map[byte]func() {
+// steps returns what may happen, in any order. Steps that may block run on their own goroutines.
+func (l *openingRun) steps() map[byte]func() {
 	later := func(f func()) func() { return func() { l.callers.Go(f) } }
 	return map[byte]func(){
 		'b': func() { l.conn.LeaveOpening(); l.run(l.conn.Begin) },
@@ -95,9 +95,9 @@ func (l *life) steps() map[byte]func() {
 	}
 }
 
-// Whatever comes in whatever order, with the time to take effect or without: a Conn that
-// runs and is left alone becomes ready, one that is stopped ends, its over is called
-// once, and nothing is left.
+// After any sequence of four steps, with or without time to settle between them: a Conn that still runs
+// becomes ready, one that was stopped ends, the end of each run is reported once, and no goroutine is
+// left.
 //
 // Guarantees: G-0054.1, G-0054.4
 func TestOpeningInEveryOrder(t *testing.T) {
@@ -113,17 +113,17 @@ func TestOpeningInEveryOrder(t *testing.T) {
 				for n := number; order.Len() < length; n /= len(kinds) {
 					order.WriteByte(kinds[n%len(kinds)])
 				}
-				if fault := live(t, order.String(), settles); fault != "" {
-					t.Fatalf("%s, settling %v: %s", order.String(), settles, fault)
+				if fault := runOrder(t, order.String(), settles); fault != "" {
+					t.Fatalf("%s, settles %v: %s", order.String(), settles, fault)
 				}
 			}
 		})
 	}
 }
 
-// live goes through one order, and then to the end.
-func live(t *testing.T, order string, settles bool) (fault string) {
-	l := newLife(t)
+// runOrder takes the steps of one order, and then ends the Conn. It returns what is wrong.
+func runOrder(t *testing.T, order string, settles bool) (fault string) {
+	l := newOpeningRun(t)
 	steps, asked := l.steps(), false
 	for _, kind := range []byte(order) {
 		if asked = asked || kind == 'x' || kind == 'c'; settles {
@@ -136,15 +136,15 @@ func live(t *testing.T, order string, settles bool) (fault string) {
 	state := l.conn.State()
 	switch runs := l.begun > int(l.ended.Load()); {
 	case asked && runs:
-		return fmt.Sprintf("it was stopped, and is %s", state)
+		return fmt.Sprintf("it was stopped and is %s, want its runs ended", state)
 	case runs && state != conn.Ready:
-		return fmt.Sprintf("it runs, and is %s (%v)", state, l.conn.Status().LastFailure)
+		return fmt.Sprintf("it runs and is %s (%v), want ready", state, l.conn.Status().LastFailure)
 	case runs:
 		l.conn.Stop()
 	default:
 		l.conn.Stop()
 		if err := l.conn.Run(context.Background()); err != nil && state != conn.Closing {
-			return fmt.Sprintf("it stopped with %v", err)
+			return fmt.Sprintf("the last Run returned %v, want no error", err)
 		}
 	}
 	<-l.conn.Done()
@@ -152,7 +152,7 @@ func live(t *testing.T, order string, settles bool) (fault string) {
 	l.served.Wait()
 	synctest.Wait()
 	if ended := int(l.ended.Load()); ended != l.begun {
-		return fmt.Sprintf("%d runs have begun, and %d have ended", l.begun, ended)
+		return fmt.Sprintf("%d of %d runs have ended, want all", ended, l.begun)
 	}
 	return ""
 }

@@ -16,40 +16,42 @@ import (
 	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
-// runsWithin reports whether the calling goroutine runs within a method of the Conn.
+// runsWithin reports whether the calling goroutine is inside of a method of a Conn.
 func runsWithin(method string) bool {
 	return strings.Contains(string(debug.Stack()), "conn.(*Conn)."+method+"(")
 }
 
-// A willing transport opens links at once, and tells where.
-type willing struct {
+// An openerAtOnce is a transport that opens links at once. It keeps the links, and where they were opened.
+type openerAtOnce struct {
 	transport.Transport
 	within []bool // Open ran within Conn.Open
 	links  []transport.Link
 }
 
-func (o *willing) OpensAtOnce() bool { return true }
+func (o *openerAtOnce) OpensAtOnce() bool { return true }
 
-func (o *willing) Open(ctx context.Context) (transport.Link, error) {
+func (o *openerAtOnce) Open(ctx context.Context) (transport.Link, error) {
 	link, err := o.Transport.Open(ctx)
 	o.within, o.links = append(o.within, runsWithin("Open")), append(o.links, link)
 	return link, err
 }
 
-// echoes is a transport to acceptors that echo.
+// echoes returns a transport to acceptors that echo.
 func echoes(served *sync.WaitGroup) transport.Transport {
 	return inmem.New(func(link transport.Link) {
 		startAccepted(served, conn.Accept(link, conn.Options{Handler: handler{"echo": echo}}))
 	}, inmem.Options{})
 }
 
+// After LeaveOpening, the first attempt is made by Open on its own goroutine, and later ones are not.
+//
 // Guarantees: G-0054.1
 func TestOpenMakesTheFirstAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var served sync.WaitGroup
-		over := &willing{Transport: echoes(&served)}
+		transport := &openerAtOnce{Transport: echoes(&served)}
 		var handshakes []bool
-		c := conn.New(over, conn.Options{Handshake: func(ctx context.Context, i *conn.Incarnation) error {
+		c := conn.New(transport, conn.Options{Handshake: func(ctx context.Context, i *conn.Incarnation) error {
 			handshakes = append(handshakes, runsWithin("Open"))
 			_, err := i.Call(ctx, conn.Request{Method: "echo"})
 			return err
@@ -59,26 +61,26 @@ func TestOpenMakesTheFirstAttempt(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		if len(over.within) > 0 {
-			t.Fatal("it was opened before Open")
+		if len(transport.within) > 0 {
+			t.Fatal("a link was opened before Open was called")
 		}
-		c.Open() // the loop may still be on the goroutine that has brought the answer
+		c.Open() // another goroutine may still have the loop, the one that has brought the answer
 		if err := c.AwaitReady(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		over.links[0].Close(0)
+		transport.links[0].Close(0)
 		synctest.Wait()
 		c.Wake()
 		synctest.Wait()
-		if c.State() != conn.Ready || !same(over.within, true, false) || !same(handshakes, true, false) {
-			t.Fatalf("%s, opened %v, handshakes %v", c.State(), over.within, handshakes)
+		if c.State() != conn.Ready || !equal(transport.within, true, false) || !equal(handshakes, true, false) {
+			t.Fatalf("%s, opened within Open: %v, handshakes within Open: %v; want ready, true and false each", c.State(), transport.within, handshakes)
 		}
 		c.Stop()
 		served.Wait()
 	})
 }
 
-func same(got []bool, want ...bool) bool {
+func equal(got []bool, want ...bool) bool {
 	if len(got) != len(want) {
 		return false
 	}
@@ -90,8 +92,11 @@ func same(got []bool, want ...bool) bool {
 	return true
 }
 
+// If Open is not called after LeaveOpening, a stopped Conn still ends, and a running one makes the
+// next attempt itself after InitTimeout.
+//
 // Guarantees: G-0054.1
-func TestConnectDoesNotWaitForALeftOpening(t *testing.T) {
+func TestConnDoesNotWaitForOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var served sync.WaitGroup
 		begin := func() *conn.Conn {
@@ -112,21 +117,23 @@ func TestConnectDoesNotWaitForALeftOpening(t *testing.T) {
 		select {
 		case <-stopped.Done():
 		default:
-			t.Fatal("it waits for what nobody does")
+			t.Fatal("the stopped Conn has not ended")
 		}
-		stopped.Open() // does nothing
+		stopped.Open() // has no effect
 		late := begin()
 		if err := late.AwaitReady(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if why := late.Status().LastFailure; why.Kind != conn.InitTimedOut {
-			t.Fatalf("the first attempt failed for %v", why)
+			t.Fatalf("the first attempt failed with %v, want InitTimedOut", why)
 		}
 		late.Stop()
 		served.Wait()
 	})
 }
 
+// Stop ends a call of Open that waits for the handshake.
+//
 // Guarantees: G-0054.1
 func TestStopEndsOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -146,7 +153,7 @@ func TestStopEndsOpen(t *testing.T) {
 	})
 }
 
-// An immediate dialect says that every message is served without waiting.
+// An immediate dialect marks every message as Immediate.
 type immediate struct{ conn.Dialect }
 
 func (immediate) Classify(*jsonrpc.Message) conn.Class { return conn.Class{Immediate: true} }
@@ -154,8 +161,11 @@ func (immediate) Cancel(int64, error) conn.Message     { return conn.Message{} }
 func (immediate) Probe() conn.Message                  { return conn.Message{} }
 func (immediate) Batches() bool                        { return false }
 
+// The handlers of small Immediate messages run in the turn of the loop, and those of large ones do not.
+// A panic there is answered with an error.
+//
 // Guarantees: G-0054.2
-func TestImmediateMessagesAreServedInTheTurn(t *testing.T) {
+func TestImmediateMessagesAreServedInTheLoop(t *testing.T) {
 	at := make(chan bool, 1)
 	within := func() { at <- strings.Contains(string(debug.Stack()), "conn.(*loop).step(") }
 	h := handler{
@@ -172,19 +182,19 @@ func TestImmediateMessagesAreServedInTheTurn(t *testing.T) {
 			t.Fatal(string(got), err)
 		}
 		if <-at != want {
-			t.Errorf("a request of %d bytes is served in the turn: %v", len(params), !want)
+			t.Errorf("a request of %d bytes: served in the loop %v, want %v", len(params), !want, want)
 		}
 	}
 	var fault *jsonrpc.Error
 	if _, err := client.Call(t.Context(), conn.Request{Method: "panic"}); !errors.As(err, &fault) || fault.Code != jsonrpc.CodeInternalError {
-		t.Fatal(err)
+		t.Fatalf("got %v, want an internal error", err)
 	}
 	if err := client.Notify(t.Context(), "note", nil); err != nil || !<-at {
-		t.Fatal("a notification is not handled in the turn", err)
+		t.Fatalf("notify: %v; want it handled in the loop", err)
 	}
 }
 
-// A notification is not handled before another that came before it.
+// An Immediate notification waits for those that came before it.
 //
 // Guarantees: G-0054.2
 func TestImmediateNotificationsKeepTheirOrder(t *testing.T) {
@@ -207,27 +217,29 @@ func TestImmediateNotificationsKeepTheirOrder(t *testing.T) {
 	if err := client.Notify(t.Context(), "short", nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := client.Call(t.Context(), conn.Request{Method: "echo"}); err != nil { // so that it has come
+	if _, err := client.Call(t.Context(), conn.Request{Method: "echo"}); err != nil { // now the notification has come in
 		t.Fatal(err)
 	}
 	close(end)
 	if first := <-order; first != "long" {
-		t.Fatalf("%s was handled first", first)
+		t.Fatalf("%s was handled first, want long", first)
 	}
 	<-order
 }
 
+// After Begin, Close ends the loop on its own goroutine. After Start, it does not.
+//
 // Guarantees: G-0054.4
 func TestLoopEndsOnTheGoroutineOfClose(t *testing.T) {
 	for name, begin := range map[string]func(*conn.Conn, func(error)) error{
-		"Close": func(c *conn.Conn, over func(error)) error { return c.Begin(context.Background(), over) },
-		"":      func(c *conn.Conn, over func(error)) error { return c.Start(context.Background(), over) },
+		"Close": func(c *conn.Conn, onEnd func(error)) error { return c.Begin(context.Background(), onEnd) },
+		"":      func(c *conn.Conn, onEnd func(error)) error { return c.Start(context.Background(), onEnd) },
 	} {
 		var served sync.WaitGroup
 		c := conn.New(echoes(&served), conn.Options{})
 		c.LeaveOpening()
-		over := make(chan bool, 1)
-		if err := begin(c, func(error) { over <- runsWithin("Close") }); err != nil {
+		ended := make(chan bool, 1)
+		if err := begin(c, func(error) { ended <- runsWithin("Close") }); err != nil {
 			t.Fatal(err)
 		}
 		c.Open()
@@ -237,24 +249,24 @@ func TestLoopEndsOnTheGoroutineOfClose(t *testing.T) {
 		if err := c.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if got := <-over; got != (name == "Close") {
-			t.Errorf("over was called within Close: %v", got)
+		if got := <-ended; got != (name == "Close") {
+			t.Errorf("the end was reported within Close: %v, want %v", got, name == "Close")
 		}
 		served.Wait()
 	}
 }
 
-// Close does not end a Conn for which code of the program's still runs: its context may
-// end before that code does.
+// If a background function still runs, the loop does not end on the goroutine of Close, which does
+// not wait for that function.
 //
 // Guarantees: G-0054.4
-func TestCloseDoesNotEndWhatStillRuns(t *testing.T) {
+func TestCloseDoesNotEndAConnWithABackgroundFunction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var served sync.WaitGroup
 		c := conn.New(echoes(&served), conn.Options{})
 		c.LeaveOpening()
-		over := make(chan bool, 1)
-		if err := c.Begin(context.Background(), func(error) { over <- runsWithin("Close") }); err != nil {
+		ended := make(chan bool, 1)
+		if err := c.Begin(context.Background(), func(error) { ended <- runsWithin("Close") }); err != nil {
 			t.Fatal(err)
 		}
 		c.Open()
@@ -263,24 +275,24 @@ func TestCloseDoesNotEndWhatStillRuns(t *testing.T) {
 		if err := c.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if <-over {
-			t.Error("it ended on the goroutine of Close")
+		if <-ended {
+			t.Error("the loop ended on the goroutine of Close")
 		}
 		close(held)
 		served.Wait()
 	})
 }
 
-// An acceptor in memory that was begun with Begin ends where the initiator is closed.
+// After Begin, an idle acceptor in memory ends on the goroutine that closes the initiator.
 //
 // Guarantees: G-0054.4
 func TestAcceptorEndsOnTheGoroutineThatClosesTheLink(t *testing.T) {
 	for name, want := range map[string]bool{"idle": true, "busy": false} {
 		synctest.Test(t, func(t *testing.T) {
-			over, held := make(chan bool, 1), make(chan struct{})
+			ended, held := make(chan bool, 1), make(chan struct{})
 			peer := conn.New(inmem.New(func(link transport.Link) {
 				accepted := conn.Accept(link, conn.Options{})
-				if err := accepted.Begin(context.Background(), func(error) { over <- runsWithin("Close") }); err != nil {
+				if err := accepted.Begin(context.Background(), func(error) { ended <- runsWithin("Close") }); err != nil {
 					t.Error(err)
 				}
 				if name == "busy" {
@@ -295,8 +307,8 @@ func TestAcceptorEndsOnTheGoroutineThatClosesTheLink(t *testing.T) {
 			if err := peer.Close(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if got := <-over; got != want {
-				t.Errorf("%s: over was called within Close of the initiator: %v", name, got)
+			if got := <-ended; got != want {
+				t.Errorf("%s: the end was reported within Close of the initiator: %v, want %v", name, got, want)
 			}
 			close(held)
 		})

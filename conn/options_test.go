@@ -11,8 +11,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// The numbers that the specification has locked (docs/design/SEED_003.md §2.1,
-// §2.2).
+// The defaults are those that the specification demands (docs/design/SEED_003.md §2.1, §2.2).
 func TestDefaultsAreThoseOfTheSpecification(t *testing.T) {
 	o := Options{}.withDefaults()
 	for name, c := range map[string]struct{ got, want time.Duration }{
@@ -28,16 +27,15 @@ func TestDefaultsAreThoseOfTheSpecification(t *testing.T) {
 		"stop":               {o.StopGrace, 100 * time.Millisecond},
 	} {
 		if c.got != c.want {
-			t.Errorf("%s: %v, want %v", name, c.got, c.want)
+			t.Errorf("%s: got %v, want %v", name, c.got, c.want)
 		}
 	}
 	if o.BackoffJitter != 0.2 || busyRetries != 3 {
-		t.Errorf("backoff jitter %v, %d busy retries", o.BackoffJitter, busyRetries)
+		t.Errorf("got a backoff jitter of %v and %d busy retries, want 0.2 and 3", o.BackoffJitter, busyRetries)
 	}
 }
 
-// A number below zero is no number of frames, calls or seconds: it means what
-// zero means, unless the field says otherwise.
+// A negative number means the default, as zero does, except for Liveness, which it turns off.
 func TestNegativeOptionsAreTheDefaults(t *testing.T) {
 	given := Options{}
 	for _, number := range numbers(&given) {
@@ -47,14 +45,16 @@ func TestNegativeOptionsAreTheDefaults(t *testing.T) {
 	wanted := numbers(&want)
 	for name, number := range numbers(&got) {
 		if name != "Liveness" && !number.Equal(wanted[name]) {
-			t.Errorf("%s: %v, want %v", name, number, wanted[name])
+			t.Errorf("%s: got %v, want %v", name, number, wanted[name])
 		}
 	}
 	if got.Liveness != -1 {
-		t.Errorf("Liveness: %v, want for ever", got.Liveness)
+		t.Errorf("Liveness: got %v, want -1", got.Liveness)
 	}
 }
 
+// A Conn with negative options reconnects, makes calls and stops.
+//
 // Guarantees: G-0001.4
 func TestConnWithNegativeOptions(t *testing.T) {
 	all := Options{}
@@ -67,7 +67,7 @@ func TestConnWithNegativeOptions(t *testing.T) {
 	t.Run("all", func(t *testing.T) { runNegative(t, all) })
 }
 
-// runNegative has a Conn open its second link, call, and stop.
+// runNegative lets a Conn open a second link, make a call, and stop.
 func runNegative(t *testing.T, o Options) {
 	synctest.Test(t, func(t *testing.T) {
 		began, opens := time.Now(), 0
@@ -82,7 +82,7 @@ func runNegative(t *testing.T, o Options) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		if err := c.AwaitReady(ctx); err != nil || time.Since(began) < time.Second {
-			t.Errorf("ready after %v: %v", time.Since(began), err)
+			t.Errorf("ready after %v: %v; want no error after 1s at least", time.Since(began), err)
 		}
 		if _, err := c.Call(ctx, Request{Method: "m"}); err != nil {
 			t.Error(err)
@@ -94,7 +94,7 @@ func runNegative(t *testing.T, o Options) {
 	})
 }
 
-// numbers are the fields that hold one.
+// numbers returns the fields of options that are numbers.
 func numbers(o *Options) map[string]reflect.Value {
 	found, all := make(map[string]reflect.Value), reflect.ValueOf(o).Elem()
 	for i := range all.NumField() {
@@ -117,7 +117,7 @@ type openingWith func(context.Context) (transport.Link, error)
 
 func (o openingWith) Open(ctx context.Context) (transport.Link, error) { return o(ctx) }
 
-// An answerer answers each request, the first of which has the id 1.
+// An answerer is a link that answers each request as if it had the id 1.
 type answerer struct {
 	deadLink
 	receiver transport.Receiver
@@ -134,13 +134,13 @@ func (a *answerer) Send(transport.Outbound) error {
 	return nil
 }
 
-// What a Conn belongs to is kept for those who find the Conn.
+// Owner returns Options.Owner.
 func TestOwner(t *testing.T) {
 	owner := new(int)
 	if c := New(deadTransport{}, Options{Owner: owner}); c.Owner() != owner {
-		t.Errorf("the owner is %v", c.Owner())
+		t.Errorf("the owner is %v, want %v", c.Owner(), owner)
 	}
 	if c := Accept(deadLink{}, Options{}); c.Owner() != nil {
-		t.Errorf("the owner of a Conn that has none is %v", c.Owner())
+		t.Errorf("the owner is %v, want none", c.Owner())
 	}
 }

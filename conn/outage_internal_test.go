@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// The loop ends an outage at a time that a reader may have looked past.
+// The total of an outage never decreases, even if it ends at a time before that of an earlier reading.
 func TestOutageNeverFalls(t *testing.T) {
 	var o outage
 	o.begin(time.Second)
@@ -23,7 +23,7 @@ func TestOutageNeverFalls(t *testing.T) {
 			o.end(step.at)
 		}
 		if total := o.until(step.at); total != step.want {
-			t.Errorf("step %d: %v, want %v", i, total, step.want)
+			t.Errorf("step %d: got %v, want %v", i, total, step.want)
 		}
 	}
 }

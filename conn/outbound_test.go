@@ -17,94 +17,94 @@ import (
 	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
-// deaf is a peer that never reads: it gives no credit.
-type deaf struct{}
+// A nonReader is a peer that never reads: it grants no credit.
+type nonReader struct{}
 
-func (deaf) Receive(transport.Inbound)                    {}
-func (deaf) StreamOpened(transport.Stream, transport.Tag) {}
-func (deaf) StreamLost(transport.StreamLoss)              {}
-func (deaf) Writable()                                    {}
-func (deaf) Failed(transport.Failure)                     {}
-func (deaf) Ended()                                       {}
-func (deaf) Lost(transport.Loss)                          {}
+func (nonReader) Receive(transport.Inbound)                    {}
+func (nonReader) StreamOpened(transport.Stream, transport.Tag) {}
+func (nonReader) StreamLost(transport.StreamLoss)              {}
+func (nonReader) Writable()                                    {}
+func (nonReader) Failed(transport.Failure)                     {}
+func (nonReader) Ended()                                       {}
+func (nonReader) Lost(transport.Loss)                          {}
 
-// reachDeaf runs a Conn to such a peer, over a link that queues so many frames.
-func reachDeaf(t *testing.T, queue int, o conn.Options) run {
+// runToNonReader runs a Conn to a peer that never reads, over a link that queues so many frames.
+func runToNonReader(t *testing.T, queue int, o conn.Options) run {
 	t.Helper()
-	r := start(conn.New(inmem.New(func(link transport.Link) { link.Bind(deaf{}) }, inmem.Options{QueueFrames: queue}), o))
+	r := start(conn.New(inmem.New(func(link transport.Link) { link.Bind(nonReader{}) }, inmem.Options{QueueFrames: queue}), o))
 	synctest.Wait()
 	return r
 }
 
-// A returned call is its error, and when it came.
-type returned struct {
+// A callResult is the error of a call, and when the call returned.
+type callResult struct {
 	err error
 	at  time.Time
 }
 
-// crowd makes so many calls at once, each in a context of its own.
-func (r run) crowd(callers int, patience time.Duration) <-chan returned {
-	all := make(chan returned, callers)
+// callMany makes calls concurrently, each with its own context that ends after patience.
+func (r run) callMany(callers int, patience time.Duration) <-chan callResult {
+	all := make(chan callResult, callers)
 	for range callers {
 		go func() {
 			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			defer cancel()
 			_, err := r.Call(ctx, conn.Request{Method: "m"})
-			all <- returned{err, time.Now()}
+			all <- callResult{err, time.Now()}
 		}()
 	}
 	synctest.Wait()
 	return all
 }
 
-// Those whose frames the link has taken wait until their context ends, and
-// nobody waits longer.
+// If the peer never reads, each call returns when its context ends, at the latest. Calls whose frames
+// the link has taken return exactly then.
 //
 // Guarantees: G-0003.1, G-0003.2
 func TestCallEndsWithItsContextThoughThePeerNeverReads(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const queue, callers, patience = 4, 40, 200 * time.Millisecond
-		r := reachDeaf(t, queue, conn.Options{SendSlots: 8})
+		r := runToNonReader(t, queue, conn.Options{SendSlots: 8})
 		began := time.Now()
-		all := r.crowd(callers, patience)
+		all := r.callMany(callers, patience)
 		inTime := 0
 		for range callers {
 			c := <-all
 			if took := c.at.Sub(began); took > patience {
-				t.Errorf("it took %v: %v", took, c.err)
+				t.Errorf("a call returned after %v: %v; want %v at most", took, c.err, patience)
 			}
 			if conn.NotExecuted(c.err) {
 				continue
 			}
 			wantEnd(t, c.err, conn.TimedOut, conn.Unknown)
 			if inTime++; c.at.Sub(began) != patience {
-				t.Errorf("a call that was taken ended after %v", c.at.Sub(began))
+				t.Errorf("a call whose frame was taken returned after %v, want %v", c.at.Sub(began), patience)
 			}
 		}
 		if inTime != queue {
-			t.Errorf("%d calls were taken", inTime)
+			t.Errorf("%d calls were taken, want %d", inTime, queue)
 		}
 		r.Stop()
 		<-r.ended
 	})
 }
 
-// Stop ends those who are queued at the link, behind it, and those who wait to
-// be queued, in one moment.
+// Stop ends all calls at once: those queued in the link, those that wait for the link, and those that
+// wait for a send slot.
 //
 // Guarantees: G-0009.2
 func TestStopSettlesEveryoneThoughThePeerNeverReads(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const queue, callers = 4, 40
-		r := reachDeaf(t, queue, conn.Options{SendSlots: 8})
-		all := r.crowd(callers, time.Hour)
+		r := runToNonReader(t, queue, conn.Options{SendSlots: 8})
+		all := r.callMany(callers, time.Hour)
 		began := time.Now()
 		r.Stop()
 		left := 0
 		for range callers {
 			c := <-all
 			if took := c.at.Sub(began); took != 0 {
-				t.Errorf("it took %v: %v", took, c.err)
+				t.Errorf("a call returned %v after Stop: %v; want at once", took, c.err)
 			}
 			if !conn.NotExecuted(c.err) {
 				wantEnd(t, c.err, conn.ShutDown, conn.Unknown)
@@ -112,16 +112,16 @@ func TestStopSettlesEveryoneThoughThePeerNeverReads(t *testing.T) {
 			}
 		}
 		if left != queue {
-			t.Errorf("%d calls are said to have left", left)
+			t.Errorf("%d calls may have been executed, want %d", left, queue)
 		}
 		<-r.ended
 		if took := time.Since(began); took > 100*time.Millisecond {
-			t.Errorf("Run returned after %v", took)
+			t.Errorf("Run returned after %v, want 100ms at most", took)
 		}
 	})
 }
 
-// A frame that the link had no room for is not kept once it is sent.
+// A frame that the link had no room for at first is not kept in memory after it was sent.
 func TestReturnedFrameIsForgotten(t *testing.T) {
 	var first atomic.Bool
 	first.Store(true)
@@ -131,7 +131,7 @@ func TestReturnedFrameIsForgotten(t *testing.T) {
 			seen = weak.Make(&o.Frame[0])
 			return transport.ErrBusy
 		}
-		return answered.befall(s, o)
+		return answered.apply(s, o)
 	}}
 	r := start(conn.New(opens(s), conn.Options{}))
 	if err := r.AwaitReady(t.Context()); err != nil {
@@ -143,7 +143,7 @@ func TestReturnedFrameIsForgotten(t *testing.T) {
 	s.mu.Lock()
 	s.sent = nil
 	s.mu.Unlock()
-	for range 3 { // later calls, on a link with room
+	for range 3 { // later calls, which the link takes at once
 		if _, err := r.Call(t.Context(), conn.Request{Method: "m"}); err != nil {
 			t.Fatal(err)
 		}
@@ -154,13 +154,13 @@ func TestReturnedFrameIsForgotten(t *testing.T) {
 	runtime.GC()
 	runtime.GC()
 	if seen.Value() != nil {
-		t.Error("the frame is still held")
+		t.Error("the frame is still in memory")
 	}
 	r.Stop()
 	<-r.ended
 }
 
-// A reply that waits behind a call that fails is sent before a drain is over.
+// A reply that was offered after a call that fails is sent before a drain ends.
 //
 // Guarantees: G-0007.5, G-0009.6
 func TestReplyBehindAFailureIsSent(t *testing.T) {
@@ -177,7 +177,7 @@ func TestReplyBehindAFailureIsSent(t *testing.T) {
 			return nil
 		}
 		release := make(chan struct{})
-		r := start(conn.Accept(s, conn.Options{Handler: answersLater{release}}))
+		r := start(conn.Accept(s, conn.Options{Handler: blockingHandler{release}}))
 		synctest.Wait()
 		s.deliver(`{"jsonrpc":"2.0","id":1,"method":"m"}`)
 		synctest.Wait()
@@ -194,25 +194,25 @@ func TestReplyBehindAFailureIsSent(t *testing.T) {
 		<-closed
 		<-r.ended
 		if len(s.frames()) != 1 {
-			t.Errorf("sent %q: the reply is lost", s.frames())
+			t.Errorf("sent %q, want the reply", s.frames())
 		}
 	})
 }
 
-// answersLater serves every request at once, then.
-type answersLater struct{ release chan struct{} }
+// A blockingHandler answers every request when release is closed.
+type blockingHandler struct{ release chan struct{} }
 
-func (w answersLater) ServeRequest(context.Context, *conn.Incoming) (json.RawMessage, error) {
+func (w blockingHandler) ServeRequest(context.Context, *conn.Incoming) (json.RawMessage, error) {
 	<-w.release
 	return json.RawMessage(`{}`), nil
 }
-func (answersLater) ServeNotification(context.Context, *conn.Incoming) {}
+func (blockingHandler) ServeNotification(context.Context, *conn.Incoming) {}
 
-// A link that has room again is offered the whole queue in one go, if it takes all;
-// and nothing behind a frame that it refuses in between.
+// When a link has room again, it is offered the whole queue without further waiting, if it takes all.
+// No frame overtakes one that the link refuses.
 //
 // Guarantees: G-0007.2, G-0007.7
-func TestALinkWithRoomTakesTheQueueAtOnce(t *testing.T) {
+func TestLinkWithRoomTakesTheQueueAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const callers = 40
 		room := 0
@@ -228,18 +228,18 @@ func TestALinkWithRoomTakesTheQueueAtOnce(t *testing.T) {
 		for i := range callers {
 			c.calling(ctx, conn.Request{Method: strconv.Itoa(i)})
 		}
-		for _, more := range []int{2, 0, 1, 5, callers} { // of 2 and 4 that are offered it takes some, then all
+		for _, more := range []int{2, 0, 1, 5, callers} { // at first the link takes some of the 2 and 4 that it is offered, later all
 			room = more
 			s.receiver.Writable()
 			synctest.Wait()
 		}
 		sent := s.outbound()
 		if len(sent) != callers {
-			t.Fatalf("%d of %d frames were taken without waiting", len(sent), callers)
+			t.Fatalf("%d frames were taken without waiting, want %d", len(sent), callers)
 		}
 		for i, o := range sent {
 			if o.Route.Method != strconv.Itoa(i) {
-				t.Errorf("frame %d is of %s", i, o.Route.Method)
+				t.Errorf("frame %d is that of call %s", i, o.Route.Method)
 			}
 		}
 		cancel()

@@ -8,8 +8,8 @@ import (
 	"github.com/bowline-mcp/bowline/conn"
 )
 
-// BenchmarkParkedCall measures a round trip in memory over one of many connections that
-// are idle between their calls.
+// BenchmarkParkedCall measures a round trip in memory on one of many connections that are idle
+// between their calls.
 func BenchmarkParkedCall(b *testing.B) {
 	const many, callers = 10_000, 64
 	var clients []*conn.Conn

@@ -18,7 +18,7 @@ import (
 // Guarantees: G-0024.10
 func TestSampleOfAConnection(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r, _ := fatedRun(t, conn.Options{Name: "c", BackoffMin: 2 * time.Second, BackoffMax: 2 * time.Second}, answered, lost, silence)
+		r, _ := runWithOutcomes(t, conn.Options{Name: "c", BackoffMin: 2 * time.Second, BackoffMax: 2 * time.Second}, answered, lost, silence)
 		read := func() *telemetry.ConnSample {
 			t.Helper()
 			s := r.Sample()
