@@ -6,12 +6,12 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// What a call that was refused wanted to send is not kept for the next one.
-func TestKeptCallHoldsNothing(t *testing.T) {
+// A call that is kept for reuse holds neither a frame nor a route.
+func TestSpareCallHoldsNothing(t *testing.T) {
 	c := New(deadTransport{}, Options{})
-	over := &call{out: outboundFrame{frame: make([]byte, 1)}, route: transport.Route{Arguments: new(transport.Arguments)}}
-	c.spares().keepCall(over)
-	if over.out.frame != nil || over.route.Arguments != nil {
-		t.Errorf("it keeps %+v with the route %+v", over.out, over.route)
+	ended := &call{out: outboundFrame{frame: make([]byte, 1)}, route: transport.Route{Arguments: new(transport.Arguments)}}
+	c.spares().keepCall(ended)
+	if ended.out.frame != nil || ended.route.Arguments != nil {
+		t.Errorf("it holds %+v with the route %+v, want nothing", ended.out, ended.route)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
-// cancelling is a dialect in which a "cancel" of the peer's names its request.
+// In a cancelling dialect, a "cancel" notification of the peer names the request that it cancels.
 type cancelling struct{ dialect }
 
 func (cancelling) Classify(m *jsonrpc.Message) conn.Class {
@@ -25,7 +25,7 @@ func (cancelling) Classify(m *jsonrpc.Message) conn.Class {
 	return conn.Class{}
 }
 
-// slow handles nothing until it is told to.
+// A slow handler blocks until its channel is closed.
 type slow struct{ until chan struct{} }
 
 func (s slow) ServeRequest(context.Context, *conn.Incoming) (json.RawMessage, error) {
@@ -35,19 +35,19 @@ func (s slow) ServeRequest(context.Context, *conn.Incoming) (json.RawMessage, er
 
 func (s slow) ServeNotification(context.Context, *conn.Incoming) { <-s.until }
 
-// A full is a Conn that has some of everything that is bounded.
+// A full is a Conn of which each depth can be made another number.
 type full struct {
 	run
-	link       *script
-	busy, hurt bool          // the link takes nothing, or panics
-	release    chan struct{} // the handlers, when closed
+	link         *script
+	busy, panics bool          // the link refuses every frame, or panics
+	release      chan struct{} // closed to let the handlers return
 }
 
 func fill(t *testing.T) *full {
 	f := &full{link: &script{}, release: make(chan struct{})}
 	f.link.onSend = func(*script, transport.Outbound) error {
 		switch {
-		case f.hurt:
+		case f.panics:
 			panic("the link")
 		case f.busy:
 			return transport.ErrBusy
@@ -59,8 +59,8 @@ func fill(t *testing.T) *full {
 	return f
 }
 
-// says has the peer send several frames, numbered from 1.
-func (f *full) says(frames int, format string) {
+// receive lets several frames of the peer come in, numbered from 1.
+func (f *full) receive(frames int, format string) {
 	for n := range frames {
 		f.link.deliver(fmt.Sprintf(format, n+1))
 	}
@@ -74,14 +74,14 @@ func (f *full) call(ctx context.Context, calls int) {
 	}
 }
 
-// everything makes each depth another.
+// everything gives each depth a different value.
 func (f *full) everything(t *testing.T) {
 	for n := range 6 {
 		f.link.receiver.StreamOpened(transport.Stream(n+1), 0)
 	}
-	f.says(2+5, `{"jsonrpc":"2.0","id":%d,"method":"serve"}`)
-	f.says(1, `{"jsonrpc":"2.0","method":"cancel","params":[%d]}`) // it is being served still
-	f.says(1+7, `{"jsonrpc":"2.0","method":"n","params":[%d]}`)    // one is being handled
+	f.receive(2+5, `{"jsonrpc":"2.0","id":%d,"method":"serve"}`)
+	f.receive(1, `{"jsonrpc":"2.0","method":"cancel","params":[%d]}`) // its handler still runs
+	f.receive(1+7, `{"jsonrpc":"2.0","method":"n","params":[%d]}`)    // the handler has one of them
 	leaving, leave := context.WithCancel(t.Context())
 	f.call(leaving, 3)
 	leave()
@@ -90,21 +90,20 @@ func (f *full) everything(t *testing.T) {
 	f.call(t.Context(), 8)
 }
 
-// Depths are what there is while a Conn runs, and nothing when it does not,
-// however it came to its end.
+// While a Conn runs, Stats has its depths. After its end they are zero, even after a panic.
 func TestDepths(t *testing.T) {
 	for name, end := range map[string]func(*full){
 		"stopped":  func(f *full) { f.Stop() },
-		"panicked": func(f *full) { f.hurt = true; f.link.receiver.Writable() },
+		"panicked": func(f *full) { f.panics = true; f.link.receiver.Writable() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := fill(t)
 				advance(1500 * time.Millisecond)
 				if len(f.link.frames()) != 1 {
-					t.Fatalf("the peer was sent %q", f.link.frames())
+					t.Fatalf("the peer got %q, want one probe", f.link.frames())
 				}
-				f.wantDepths(t, conn.Depths{}) // a probe is nobody's call
+				f.wantDepths(t, conn.Depths{}) // a probe does not count as a call
 				f.everything(t)
 				f.wantDepths(t, conn.Depths{
 					Pending: 4 + 8, Tombstones: 3, Queued: 8, Serving: 2, Waiting: 5, Streams: 6, Notifications: 7,
@@ -125,8 +124,8 @@ func (f *full) wantDepths(t *testing.T, want conn.Depths) {
 	}
 }
 
-// Who asks of an old status hears at once that there is a newer one, and so does who asked
-// in time; and the zero Status never changes.
+// The channel of Status.Changed is closed if there is a newer Status, whether the caller got the channel
+// before the change or after it. The last Status and the zero Status never change.
 func TestChangedOfAnOldStatus(t *testing.T) {
 	client := serveInMemoryWith(t, runAccepted, handler{}, conn.Options{})
 	before := client.Status()

@@ -7,7 +7,8 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
-// A handler that ignores its context keeps its place for the grace, and no longer.
+// The handler of a cancelled request keeps its place for CancelGrace. Then it is reported as stuck, once,
+// and another request is served.
 //
 // Guarantees: G-0003.17
 func TestStuckHandlerLosesItsPlace(t *testing.T) {
@@ -18,25 +19,25 @@ func TestStuckHandlerLosesItsPlace(t *testing.T) {
 	second := d.request(2)
 	d.dropEffects()
 	d.advance(time.Minute - 1)
-	d.wantNothing("the grace is not over")
+	d.wantNothing("the grace has not passed")
 	d.advanceToDeadline()
 	if fx := d.want(stuck); fx.incoming != first {
-		t.Fatalf("%+v is stuck", fx.incoming)
+		t.Fatalf("%+v is stuck, want the first request", fx.incoming)
 	}
 	if fx := d.want(serve); fx.incoming != second {
-		t.Fatalf("%+v is served", fx.incoming)
+		t.Fatalf("%+v is served, want the second request", fx.incoming)
 	}
-	d.wantNothing("it is told once")
+	d.wantNothing("it is reported once")
 	if due := d.core.deadline(); due != 0 {
-		t.Fatalf("a tick is wanted at %v", due)
+		t.Fatalf("the deadline is %v, want none", due)
 	}
 	d.handled(second)
 	d.wantReply()
 	if d.core.park(); d.core.incoming.stuck != 1 {
-		t.Fatal("a parked core forgets what is stuck")
+		t.Fatalf("a parked core counts %d stuck handlers, want 1", d.core.incoming.stuck)
 	}
 	d.handled(first)
-	d.wantNothing("it is not answered")
+	d.wantNothing("a cancelled request is not answered")
 }
 
 // A handler that returns within the grace is not stuck.
@@ -52,16 +53,15 @@ func TestHandlerHasAGraceToReturn(t *testing.T) {
 	d.dropEffects()
 	d.advanceToDeadline()
 	if fx := d.want(stuck); fx.incoming != second {
-		t.Fatalf("%+v is stuck", fx.incoming)
+		t.Fatalf("%+v is stuck, want the second request", fx.incoming)
 	}
 	d.wantNothing("the first has returned")
 }
 
-// What is stuck gives up whatever it is: the one that holds all others, or one that
-// stays.
+// A stuck handler also gives up the place of an exclusive or of a streaming request.
 //
 // Guarantees: G-0003.17
-func TestStuckHandlerFreesItsPlace(t *testing.T) {
+func TestStuckExclusiveOrStreamingHandlerFreesItsPlace(t *testing.T) {
 	for name, request := range map[string]*Incoming{
 		"exclusive": {key: incomingKey{id: jsonrpc.IntegerID(1)}, exclusive: true},
 		"streaming": {key: incomingKey{id: jsonrpc.IntegerID(1)}, streaming: true},
@@ -75,19 +75,19 @@ func TestStuckHandlerFreesItsPlace(t *testing.T) {
 			next := &Incoming{key: incomingKey{id: jsonrpc.IntegerID(2)}, exclusive: request.exclusive, streaming: request.streaming}
 			d.stepCurrent(event{kind: requested, frames: 1, incoming: next})
 			if fx := d.want(serve); fx.incoming != next {
-				t.Fatalf("%+v is served", fx.incoming)
+				t.Fatalf("%+v is served, want the next request", fx.incoming)
 			}
 			d.dropEffects()
 			d.handled(request)
 			d.handled(next)
 			d.wantReply()
-			d.wantNothing("both are over")
+			d.wantNothing("both requests have ended")
 		})
 	}
 }
 
-// Stuck handlers that do not count are eight times as many as may run. What they
-// hold still counts.
+// At most stuckPerPlace times MaxServing stuck handlers give up their place. All of them still count
+// towards MaxHeld.
 //
 // Guarantees: G-0003.17
 func TestStuckHandlersAreBounded(t *testing.T) {
@@ -104,25 +104,26 @@ func TestStuckHandlersAreBounded(t *testing.T) {
 		}
 	}
 	if in := &d.core.incoming; in.stuck != stuckPerPlace*places || in.len() != places || in.bytes != 10*len(all) {
-		t.Fatalf("%d are stuck, %d count, %d bytes are held", in.stuck, in.len(), in.bytes)
+		t.Fatalf("%d are stuck, %d hold a place, %d bytes are held; want %d, %d, %d",
+			in.stuck, in.len(), in.bytes, stuckPerPlace*places, places, 10*len(all))
 	}
 	waiting := d.request(1000)
 	d.dropEffects()
 	d.advance(time.Hour)
-	d.wantNothing("as many are stuck as may be")
+	d.wantNothing("no further handler may give up its place")
 	d.handled(all[0])
-	d.wantNothing("one that did not count has returned")
+	d.wantNothing("the handler that returned held no place")
 	d.advanceToDeadline()
 	d.want(stuck)
 	if fx := d.want(serve); fx.incoming != waiting {
-		t.Fatalf("%+v is served", fx.incoming)
+		t.Fatalf("%+v is served, want the request that waited", fx.incoming)
 	}
 	d.handled(waiting)
 	for _, in := range all {
 		d.handled(in)
 	}
 	if in := &d.core.incoming; in.stuck != 0 || in.len() != 0 || in.bytes != 0 {
-		t.Fatalf("%d are stuck, %d count, %d bytes are held", in.stuck, in.len(), in.bytes)
+		t.Fatalf("%d are stuck, %d hold a place, %d bytes are held; want none", in.stuck, in.len(), in.bytes)
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// busyLink is a link on which each of a hundred credits brings another event.
+// A busyLink posts another event at each of its first hundred grants.
 type busyLink struct {
 	deadLink
 	loop   *loop
@@ -22,8 +22,8 @@ func (b *busyLink) Grant(transport.Stream, int) {
 	b.loop.mailbox.post(event{kind: progressed, epoch: 1, frames: 1, id: 1})
 }
 
-// A goroutine is lent for three batches of events, however many come meanwhile. Then
-// the loop has its own goroutine go on.
+// The loop steps through three batches of events on a lent goroutine, however many come meanwhile, and then
+// continues on its own.
 //
 // Guarantees: G-0048.2
 func TestLentGoroutineIsGivenBack(t *testing.T) {
@@ -35,17 +35,17 @@ func TestLentGoroutineIsGivenBack(t *testing.T) {
 		l.mailbox.take(nil)
 		l.ownWaits, l.woken = true, make(chan struct{}, 1)
 		if !l.lend(&event{kind: progressed, epoch: 1, frames: 1, id: 1}) || link.grants != 3 {
-			t.Errorf("%d batches were stepped through", link.grants)
+			t.Errorf("%d batches were stepped through, want 3", link.grants)
 		}
 		if len(l.woken) != 1 || !l.mailbox.running {
-			t.Error("the loop's own goroutine does not go on")
+			t.Error("the loop's own goroutine was not woken")
 		}
 		l.finish()
 	})
 }
 
-// Work that is two turns deep is left to the loop's own goroutine, and work that
-// nobody has promised is none.
+// receiver.Work does nothing without a promised event, steps through the event at depth 0, and wakes the
+// loop's own goroutine at depth 1.
 //
 // Guarantees: G-0048.3
 func TestDeepWorkIsLeftToTheLoopsGoroutine(t *testing.T) {
@@ -59,7 +59,7 @@ func TestDeepWorkIsLeftToTheLoopsGoroutine(t *testing.T) {
 			l.ownWaits, l.woken = true, make(chan struct{}, 1)
 			r.post(event{kind: writable, works: true})
 			if r.Work(depth); len(l.woken) != own || l.mailbox.running != (own == 1) {
-				t.Errorf("at depth %d the loop's own goroutine was woken %d times", depth, len(l.woken))
+				t.Errorf("at depth %d the loop's own goroutine was woken %d times, want %d", depth, len(l.woken), own)
 			}
 			r.Work(depth)
 		}
@@ -67,8 +67,8 @@ func TestDeepWorkIsLeftToTheLoopsGoroutine(t *testing.T) {
 	})
 }
 
-// A loop that is about to end does so on its own goroutine, since that may wait for
-// code that was handed in.
+// A loop that is about to end does so on its own goroutine, because it may have to wait for code of the
+// program.
 //
 // Guarantees: G-0048.2, G-0048.4
 func TestLoopEndsOnItsOwnGoroutine(t *testing.T) {
@@ -83,7 +83,7 @@ func TestLoopEndsOnItsOwnGoroutine(t *testing.T) {
 				l.mailbox.take(nil)
 				l.ownWaits, l.woken = true, make(chan struct{}, 1)
 				if !l.lend(&end) || len(l.woken) != 1 {
-					t.Error("the loop's own goroutine does not go on")
+					t.Error("the loop's own goroutine was not woken")
 				}
 				var over bool
 				for !over {
@@ -95,21 +95,21 @@ func TestLoopEndsOnItsOwnGoroutine(t *testing.T) {
 	}
 }
 
-// TestLentMailboxLosesNoEvent has many goroutines post short bursts, and read on
-// their own stacks whenever nobody else does.
+// Many goroutines post short bursts of events, and read the mailbox when no other goroutine does. Every
+// event is taken, by one reader at a time.
 //
 // Guarantees: G-0048.1
 func TestLentMailboxLosesNoEvent(t *testing.T) {
 	const posters, bursts, burst = 8, 500, 3
 	var box mailbox
-	var taken, readers int // the reader's: the race detector watches that there is one at a time
+	var taken, readers int // of the reader; the race detector would report two at a time
 	read := func() {
 		readers++
 		for events := box.take(nil); len(events) > 0; events = box.take(events) {
 			taken += len(events)
 		}
 	}
-	box.start(func() { t.Error("it was woken") }, true)
+	box.start(func() { t.Error("the mailbox woke the loop's own goroutine") }, true)
 	box.take(nil)
 	var posting sync.WaitGroup
 	for range posters {
@@ -117,7 +117,7 @@ func TestLentMailboxLosesNoEvent(t *testing.T) {
 			for range bursts * burst {
 				posted, mine := box.lend(&event{kind: tick})
 				if !posted {
-					t.Error("an event was not taken")
+					t.Error("an event was refused")
 				}
 				if mine {
 					read()
@@ -127,15 +127,15 @@ func TestLentMailboxLosesNoEvent(t *testing.T) {
 	}
 	posting.Wait()
 	if taken != posters*bursts*burst || len(box.close()) != 0 {
-		t.Errorf("%d events were taken in %d turns", taken, readers)
+		t.Errorf("%d events were taken in %d turns, want %d", taken, readers, posters*bursts*burst)
 	}
 	if posted, mine := box.lend(&event{kind: tick}); posted || mine {
-		t.Error("a closed mailbox took an event")
+		t.Error("a closed mailbox accepted an event")
 	}
 }
 
-// A job that the loop has for its own goroutine begins at once on another one if
-// events wait: they might be many.
+// If events wait, a job for the loop's own goroutine begins at once on another one, since there may be many
+// events.
 func TestJobDoesNotWaitForEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := entered(t, New(dead{}, Options{}))
@@ -146,20 +146,20 @@ func TestJobDoesNotWaitForEvents(t *testing.T) {
 		done := false
 		l.do("job", func(error) {}, func() error { done = true; return nil }, func(error) event { return event{kind: woken} })
 		if r.job == nil {
-			t.Error("the loop's own goroutine does not get it")
+			t.Error("the loop's own goroutine did not get the job")
 		}
 		l.mailbox.post(event{kind: woken})
 		l.work(&r)
 		synctest.Wait()
 		if !done {
-			t.Error("it was not done")
+			t.Error("the job was not done")
 			return
 		}
 		l.finish()
 	})
 }
 
-// A frame that comes while the Conn closes is dropped, so none is taken without credit.
+// While the Conn closes, frames are dropped, so none needs credit.
 func TestClosingTakesNoFrameWithoutCredit(t *testing.T) {
 	for state, takes := range map[State]bool{Ready: true, Closing: false} {
 		c := New(dead{}, Options{Dialect: cancellingDialect{}})
@@ -167,7 +167,7 @@ func TestClosingTakesNoFrameWithoutCredit(t *testing.T) {
 		l := &loop{conn: c}
 		l.mailbox.start(func() {}, true)
 		if got := (&receiver{conn: c, loop: l}).StreamBegun(1); got != takes {
-			t.Errorf("%v: %v", state, got)
+			t.Errorf("%v: StreamBegun returned %v, want %v", state, got, takes)
 		}
 	}
 }

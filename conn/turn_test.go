@@ -10,9 +10,8 @@ import (
 	"github.com/bowline-mcp/bowline/conn"
 )
 
-// Both sides of a pipe call each other from many goroutines, and the handlers of each
-// call back, so that both loops work on whatever goroutine there is. Every call gets
-// its own answer, and the loops go on afterwards.
+// Both sides of a pipe call each other from many goroutines, and handlers call back, so each loop works on
+// goroutines of the other side. Every call gets its own answer.
 //
 // Guarantees: G-0048.1, G-0048.3
 func TestLoopsWorkOnEachOthersGoroutines(t *testing.T) {
@@ -23,7 +22,7 @@ func TestLoopsWorkOnEachOthersGoroutines(t *testing.T) {
 	h := handler{"echo": echo, "back": back}
 	p := connect(t, h, conn.Options{Handler: h, Credit: 3})
 	p.ready()
-	if err := p.servers[0].AwaitReady(t.Context()); err != nil { // the client does not wait for that
+	if err := p.servers[0].AwaitReady(t.Context()); err != nil { // the client may be ready before the server
 		t.Fatal(err)
 	}
 	var calling sync.WaitGroup
@@ -35,7 +34,7 @@ func TestLoopsWorkOnEachOthersGoroutines(t *testing.T) {
 					method := []string{"echo", "back"}[i%2]
 					got, err := from.Call(t.Context(), conn.Request{Method: method, Params: json.RawMessage(want)})
 					if err != nil || string(got) != want {
-						t.Errorf("%s: got %s, %v, want %s", method, got, err, want)
+						t.Errorf("%s: got %s, %v; want %s", method, got, err, want)
 						return
 					}
 					if err := from.Notify(t.Context(), "note", nil); err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// ticked counts the ticks in a mailbox, and empties it.
+// ticked empties a mailbox, and returns how many ticks were in it.
 func ticked(l *loop) (n int) {
 	for _, ev := range l.mailbox.take(nil) {
 		if ev.kind == tick {
@@ -20,7 +20,7 @@ func ticked(l *loop) (n int) {
 	return n
 }
 
-// idle is a loop whose mailbox is open, and that takes nothing from it.
+// idle returns a loop whose mailbox is open, and that takes nothing from it.
 func idle() *loop {
 	l := &loop{conn: newConn(initiator, Starting, Options{})}
 	l.mailbox.start(func() {}, false)
@@ -33,18 +33,20 @@ func advance(d time.Duration) {
 	synctest.Wait()
 }
 
-// wantEmpty holds that no timer is left for nobody.
+// wantEmpty checks that no loop and no timer is left.
 func (w *Wheel) wantEmpty(t *testing.T) {
 	t.Helper()
 	w.probing.mu.Lock()
 	defer w.probing.mu.Unlock()
 	if len(w.probing.used) != 0 || w.probing.next != 0 || w.probing.timer.Stop() {
-		t.Errorf("%d slots are left, the next is %d", len(w.probing.used), w.probing.next)
+		t.Errorf("%d slots are left, the next is %d; want none", len(w.probing.used), w.probing.next)
 	}
 }
 
+// The wheel ticks each loop once, at the end of the slot in which its time passes.
+//
 // Guarantees: G-0025.6
-func TestWheelTicksEachOnceInItsSlot(t *testing.T) {
+func TestWheelTicksEachLoopOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, loops := new(Wheel), []*loop{idle(), idle(), idle(), idle()}
 		for i, wait := range []time.Duration{1, probeSlotLength, probeSlotLength + 1, 5 * probeSlotLength} {
@@ -54,7 +56,7 @@ func TestWheelTicksEachOnceInItsSlot(t *testing.T) {
 			advance(probeSlotLength)
 			for i, l := range loops {
 				if got := ticked(l); got != want[i] {
-					t.Errorf("in turn %d loop %d was ticked %d times", turn+1, i, got)
+					t.Errorf("in turn %d loop %d was ticked %d times, want %d", turn+1, i, got, want[i])
 				}
 			}
 		}
@@ -62,8 +64,10 @@ func TestWheelTicksEachOnceInItsSlot(t *testing.T) {
 	})
 }
 
+// A loop that was unset is not ticked, and keeps no timer.
+//
 // Guarantees: G-0025.6
-func TestWheelForgetsWhoeverLeaves(t *testing.T) {
+func TestWheelDoesNotTickAnUnsetLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, first, second := new(Wheel), idle(), idle()
 		w.set(first, probeSlotLength)
@@ -71,8 +75,8 @@ func TestWheelForgetsWhoeverLeaves(t *testing.T) {
 		w.unset(first)
 		w.unset(first)
 		advance(2 * probeSlotLength)
-		if ticked(first) != 0 || ticked(second) != 1 {
-			t.Error("who had left was ticked, or who had not was not")
+		if first, second := ticked(first), ticked(second); first != 0 || second != 1 {
+			t.Errorf("the unset loop was ticked %d times, the other %d times; want 0, 1", first, second)
 		}
 		w.set(first, probeSlotLength)
 		w.unset(first)
@@ -80,7 +84,7 @@ func TestWheelForgetsWhoeverLeaves(t *testing.T) {
 	})
 }
 
-// However many Conns there are, one timer is armed, for the earliest.
+// However many loops there are, one timer is set, for the earliest slot.
 //
 // Guarantees: G-0025.6
 func TestWheelHasOneTimer(t *testing.T) {
@@ -93,24 +97,24 @@ func TestWheelHasOneTimer(t *testing.T) {
 		}
 		w.probing.mu.Lock()
 		if w.probing.next != 1 {
-			t.Errorf("the timer is set to slot %d", w.probing.next)
+			t.Errorf("the timer is set to slot %d, want 1", w.probing.next)
 		}
 		w.probing.mu.Unlock()
 		advance(100 * probeSlotLength)
 		for i, l := range loops {
 			if ticked(l) != 1 {
-				t.Errorf("loop %d was not ticked once", i)
+				t.Errorf("loop %d was not ticked exactly once", i)
 			}
 		}
 	})
 }
 
-// dead opens links that nothing comes of.
+// A dead transport opens links that do nothing.
 type dead struct{}
 
 func (dead) Open(context.Context) (transport.Link, error) { return deadLink{}, nil }
 
-// entered is the loop of a Conn that was started; the test has it work.
+// entered returns the loop of a Conn that was started. The test calls its work.
 func entered(t *testing.T, c *Conn) *loop {
 	l, err := c.enter(t.Context(), func(error) {})
 	if err != nil {
@@ -120,8 +124,7 @@ func entered(t *testing.T, c *Conn) *loop {
 	return l
 }
 
-// watched is the loop of a Conn that is ready and watched; the test has its
-// turns.
+// watched returns the loop of a Conn that is ready, with a peer that is probed. The test calls its work.
 func watched(t *testing.T, w *Wheel) *loop {
 	c := New(dead{}, Options{Dialect: cancellingDialect{}, Liveness: time.Hour, Wheel: w})
 	l := entered(t, c)
@@ -133,7 +136,7 @@ func watched(t *testing.T, w *Wheel) *loop {
 	return l
 }
 
-// finish has a watched loop come to its end.
+// finish stops the Conn of a watched loop, and works until the loop has ended.
 func (l *loop) finish() {
 	l.mailbox.start(func() {}, false)
 	l.mailbox.post(event{kind: stopAsked})
@@ -142,28 +145,30 @@ func (l *loop) finish() {
 	}
 }
 
-// A Conn that is idle, and watched, has no timer of its own.
+// An idle Conn whose peer is probed has no timer of its own, but a slot of the wheel.
 //
 // Guarantees: G-0025.6
 func TestWatchedConnHasNoTimerOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := new(Wheel)
 		l := watched(t, w)
-		advance(time.Minute) // the timer of the handshake is over
+		advance(time.Minute) // the deadline of the handshake has passed
 		l.work(nil)
 		if l.armed != 0 || len(w.probing.used) != 1 {
-			t.Errorf("its timer is set to %v; %d slots", l.armed, len(w.probing.used))
+			t.Errorf("its timer is set to %v, %d slots; want none, 1", l.armed, len(w.probing.used))
 		}
 		l.finish()
 	})
 }
 
+// When the link is lost, the Conn leaves the wheel.
+//
 // Guarantees: G-0025.6
 func TestConnLeavesTheWheelWithItsLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := new(Wheel)
 		l := watched(t, w)
-		l.step(&event{kind: tick}) // another deadline's
+		l.step(&event{kind: tick}) // for another deadline
 		l.step(&event{kind: linkLost, epoch: 1, particulars: &particulars{reason: Reason{Kind: LinkBroken}}})
 		l.work(nil)
 		w.wantEmpty(t)
@@ -171,6 +176,8 @@ func TestConnLeavesTheWheelWithItsLink(t *testing.T) {
 	})
 }
 
+// Conns share a slot of the wheel, and leave it when they end.
+//
 // Guarantees: G-0025.6
 func TestConnLeavesTheWheelAtItsEnd(t *testing.T) {
 	w := new(Wheel)
@@ -178,19 +185,19 @@ func TestConnLeavesTheWheelAtItsEnd(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			first, second := watched(t, w), watched(t, w)
 			if len(w.probing.used) != 1 || len(w.probing.used[0].loops) != 2 || first.probeSlot != second.probeSlot {
-				t.Errorf("%d slots", len(w.probing.used))
+				t.Errorf("%d slots, want one that both share", len(w.probing.used))
 			}
 			first.finish()
 			second.finish()
 		})
 	})
 	if len(w.probing.used) != 0 || w.probing.next != 0 {
-		t.Errorf("%d slots are left", len(w.probing.used))
+		t.Errorf("%d slots are left, want none", len(w.probing.used))
 	}
 }
 
-// A Conn whose clock and the wheel's differ a little when it becomes busy keeps its
-// deadlines, and parks.
+// A Conn keeps its deadlines and parks, even if its own clock differs from that of the wheel when it becomes
+// busy.
 //
 // Guarantees: G-0001.13
 func TestConnKeepsItsDeadlinesAfterTheWheelHasTicked(t *testing.T) {
@@ -214,13 +221,13 @@ func TestConnKeepsItsDeadlinesAfterTheWheelHasTicked(t *testing.T) {
 			select {
 			case err := <-ended:
 				if !errors.Is(err, ErrTimedOut) {
-					t.Errorf("difference %v: the call ended with %v", difference, err)
+					t.Errorf("difference %v: the call ended with %v, want ErrTimedOut", difference, err)
 				}
 			default:
 				t.Errorf("difference %v: a call with a timeout of 5 s has not ended after %v", difference, time.Since(began))
 			}
 			if l.buffers != nil {
-				t.Errorf("difference %v: an idle Conn has not parked", difference)
+				t.Errorf("difference %v: the idle Conn has not parked", difference)
 			}
 			c.Stop()
 			<-c.Done()

@@ -10,9 +10,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// servingHere has a loop that is ready, and a receiver of a link that lends its
-// goroutine to handlers.
-func servingHere(t *testing.T, serve func(context.Context, *Incoming)) (*loop, *receiver) {
+// readyReceiver returns a ready loop, and the receiver of a link that lends its goroutine to handlers.
+func readyReceiver(t *testing.T, serve func(context.Context, *Incoming)) (*loop, *receiver) {
 	c := New(dead{}, Options{Dialect: cancellingDialect{}, Handler: handlerFunc(func(ctx context.Context, in *Incoming) (json.RawMessage, error) {
 		serve(ctx, in)
 		return nil, nil
@@ -36,6 +35,9 @@ func (f handlerFunc) ServeRequest(ctx context.Context, in *Incoming) (json.RawMe
 }
 func (handlerFunc) ServeNotification(context.Context, *Incoming) {}
 
+// If handlers are quick on average, they run on the goroutine of a link that lends it. While more requests
+// wait, they must be very quick.
+//
 // Guarantees: G-0055.1
 func TestQuickHandlersRunOnTheGoroutineOfTheLink(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -43,45 +45,46 @@ func TestQuickHandlersRunOnTheGoroutineOfTheLink(t *testing.T) {
 		more bool
 		here bool
 	}{
-		"none was served yet":        {0, false, false},
+		"no average yet":             {0, false, false},
 		"quick":                      {quickHandler, false, true},
-		"quick, but more waits":      {quickHandler, true, false},
+		"quick, and more waits":      {quickHandler, true, false},
 		"very quick, and more waits": {quickestHandler, true, true},
 		"slow":                       {quickHandler + 1, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				served := make(chan bool, 1)
-				l, r := servingHere(t, func(_ context.Context, in *Incoming) { served <- in.worker == nil })
+				l, r := readyReceiver(t, func(_ context.Context, in *Incoming) { served <- in.worker == nil })
 				l.unpark()
 				l.buffers.pace = test.pace
 				r.Receive(transport.Inbound{Frame: []byte(`{"jsonrpc":"2.0","id":1,"method":"m"}`), Work: true})
-				r.Serve(test.more, func() { t.Error("the link was told that it takes long") })
+				r.Serve(test.more, func() { t.Error("leave was called for a handler that does not wait") })
 				if here := <-served; here != test.here {
-					t.Errorf("on the goroutine of the link: %v", here)
+					t.Errorf("served on the goroutine of the link: %v, want %v", here, test.here)
 				}
 				synctest.Wait()
 				if l.tasks.n > 0 || l.buffers.kept.Incoming != nil || l.buffers.keepUpTo != 0 {
-					t.Error("the request has not ended")
+					t.Errorf("%d tasks, kept request %v; want none", l.tasks.n, l.buffers.kept.Incoming)
 				}
-				r.Serve(false, nil) // there is nothing to serve
+				r.Serve(false, nil) // no request is left
 				l.finish()
 			})
 		})
 	}
 }
 
-// A handler that asks the peer waits for what the link brings.
+// A handler that calls the peer on the goroutine of the link gives that goroutine back, once, since the
+// answer comes through it.
 //
 // Guarantees: G-0055.2
-func TestHandlerThatAsksLeavesTheLink(t *testing.T) {
+func TestHandlerThatCallsGivesTheGoroutineBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, r := servingHere(t, func(ctx context.Context, in *Incoming) {
+		l, r := readyReceiver(t, func(ctx context.Context, in *Incoming) {
 			ctx, cancel := context.WithCancel(ctx)
-			cancel() // so that it need not be answered
+			cancel() // so the call needs no answer
 			for range 2 {
 				if _, err := in.Call(ctx, Request{Method: "m"}); err == nil {
-					t.Error("a call of nobody was answered")
+					t.Error("a call with an ended context returned no error")
 				}
 			}
 		})
@@ -91,13 +94,13 @@ func TestHandlerThatAsksLeavesTheLink(t *testing.T) {
 		r.Receive(transport.Inbound{Frame: []byte(`{"jsonrpc":"2.0","id":1,"method":"m"}`), Work: true})
 		r.Serve(false, func() { left++ })
 		if left != 1 {
-			t.Errorf("the link was left %d times", left)
+			t.Errorf("the goroutine was given back %d times, want once", left)
 		}
 		l.finish()
 	})
 }
 
-// A slow handler is remembered for dozens of quick ones, and forgotten in the end.
+// A slow handler raises the average for dozens of quick ones. In the end it has no effect.
 //
 // Guarantees: G-0055.1
 func TestPaceOfHandlers(t *testing.T) {
@@ -109,20 +112,20 @@ func TestPaceOfHandlers(t *testing.T) {
 		return n
 	}
 	if n := quickOnes(); n < 10 || n > 30 {
-		t.Errorf("a new loop needs %d quick handlers", n)
+		t.Errorf("a new loop needs %d quick handlers, want 10 to 30", n)
 	}
 	p.note(50 * time.Millisecond)
 	if n := quickOnes(); n < 25 || n > 60 {
-		t.Errorf("after a slow one it needs %d", n)
+		t.Errorf("after a slow handler it needs %d, want 25 to 60", n)
 	}
 	p.note(time.Hour)
 	if n := quickOnes(); n > 80 {
-		t.Errorf("after a very slow one it needs %d", n)
+		t.Errorf("after a very slow handler it needs %d, want 80 at most", n)
 	}
 	for range 1000 {
 		p.note(0)
 	}
 	if !p.isAtMost(quickestHandler) || p.isAtMost(0) {
-		t.Errorf("the pace is %d", p)
+		t.Errorf("the average is %d, want more than 0 and %d at most", p, quickestHandler)
 	}
 }
