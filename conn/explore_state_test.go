@@ -11,9 +11,9 @@ import (
 
 // clone is a deep copy: what happens to one does not touch the other. Requests
 // of the peer's are shared, since the core does not change them once held.
-func (w *scene) clone() *scene {
-	twin := *w
-	twin.core, twin.returned, twin.said = w.core.clone(), nil, nil
+func (env *environment) clone() *environment {
+	twin := *env
+	twin.core, twin.returned, twin.trace = env.core.clone(), nil, nil
 	return &twin
 }
 
@@ -78,15 +78,15 @@ func (s *schedule) clone() *schedule {
 
 // A form is a state in canonical form: equal forms have equal futures. Instants
 // are their rank among those that are to come, and how far off they are.
-type form struct {
+type encoder struct {
 	bytes []byte
 	now   instant
 	times []instant
 }
 
-func (f *form) byte(b ...uint8) { f.bytes = append(f.bytes, b...) }
+func (f *encoder) byte(b ...uint8) { f.bytes = append(f.bytes, b...) }
 
-func (f *form) flags(flags ...bool) {
+func (f *encoder) flags(flags ...bool) {
 	var all uint16
 	for i, flag := range flags {
 		if flag {
@@ -97,38 +97,38 @@ func (f *form) flags(flags ...bool) {
 }
 
 // at appends an instant. What is past is past.
-func (f *form) at(t instant) {
+func (f *encoder) at(t instant) {
 	switch rank, _ := slices.BinarySearch(f.times, t); {
 	case t == 0:
 		f.byte(0)
 	case t <= f.now:
 		f.byte(1)
 	default:
-		f.byte(2+uint8(rank), distance(t-f.now))
+		f.byte(2+uint8(rank), distanceClass(t-f.now))
 	}
 }
 
-func distance(d time.Duration) uint8 {
+func distanceClass(d time.Duration) uint8 {
 	steps := [...]time.Duration{20 * time.Millisecond, 500 * time.Millisecond, 4 * time.Second, 15 * time.Second}
 	at, _ := slices.BinarySearch(steps[:], d)
 	return uint8(at)
 }
 
 // write puts the state of an scene in canonical form.
-func (f *form) write(w *scene) []byte {
-	f.bytes, f.now = f.bytes[:0], w.now
-	f.collect(w)
-	f.core(w)
-	f.traffic(w)
-	f.books(w)
+func (f *encoder) encode(env *environment) []byte {
+	f.bytes, f.now = f.bytes[:0], env.now
+	f.collectTimes(env)
+	f.core(env)
+	f.traffic(env)
+	f.records(env)
 	return f.bytes
 }
 
 // collect orders the instants to come.
-func (f *form) collect(w *scene) {
-	c := w.core
+func (f *encoder) collectTimes(env *environment) {
+	c := env.core
 	f.times = append(f.times[:0], c.retryAt, c.initDue, c.closeDue, c.drainDue, c.idleAt, c.outbound.retryAt, c.outbound.stuckAt,
-		c.tombstones.sweepAt, c.streams.main.resumeAt, w.proven(), c.flow.until, c.flow.since, c.liveness.dueAt, c.liveness.heardAt+2*c.liveness.every)
+		c.tombstones.sweepAt, c.streams.main.resumeAt, env.proven(), c.flow.until, c.flow.since, c.liveness.dueAt, c.liveness.heardAt+2*c.liveness.every)
 	for _, r := range c.pending.byDeadline {
 		f.times = append(f.times, r.deadline, r.limit)
 	}
@@ -141,11 +141,11 @@ func (f *form) collect(w *scene) {
 	for _, g := range c.tombstones.byID {
 		f.times = append(f.times, g.expiry)
 	}
-	for i := range w.lanes {
-		f.times = append(f.times, w.lanes[i].floor)
+	for i := range env.streams {
+		f.times = append(f.times, env.streams[i].floor)
 	}
-	for i := range w.links {
-		f.times = append(f.times, w.links[i].closeBy)
+	for i := range env.links {
+		f.times = append(f.times, env.links[i].closeBy)
 	}
 	slices.Sort(f.times)
 	f.times = slices.Compact(f.times)
@@ -153,24 +153,24 @@ func (f *form) collect(w *scene) {
 }
 
 // proven is when a Conn that is ready has proved itself.
-func (w *scene) proven() instant {
-	if w.core.state() != Ready || w.core.role == acceptor {
+func (env *environment) proven() instant {
+	if env.core.state() != Ready || env.core.role == acceptor {
 		return 0
 	}
-	return w.core.readyAt + w.core.options.ProvenAfter
+	return env.core.readyAt + env.core.options.ProvenAfter
 }
 
-func (f *form) core(w *scene) {
-	c := w.core
+func (f *encoder) core(env *environment) {
+	c := env.core
 	f.byte(byte(c.place), c.state()[0], c.state()[1], byte(c.epoch), byte(min(c.unproven, crashLoop)), byte(c.malformed.frames), byte(c.lastID))
 	f.flags(c.linked, c.draining, c.ended, c.retryWhy != "", c.grace > c.options.StopGrace)
 	f.schedule(c.schedule)
 	f.byte(byte(c.initTime / c.options.InitTimeout))
-	for _, t := range [...]instant{c.initDue, c.retryAt, w.proven(), c.closeDue, c.drainDue, c.idleAt,
+	for _, t := range [...]instant{c.initDue, c.retryAt, env.proven(), c.closeDue, c.drainDue, c.idleAt,
 		c.outbound.retryAt, c.outbound.stuckAt, c.tombstones.sweepAt} {
 		f.at(t)
 	}
-	for id := range int64(len(w.calls)) {
+	for id := range int64(len(env.calls)) {
 		r := c.pending.byID[id]
 		if r == nil {
 			f.byte(0)
@@ -182,7 +182,7 @@ func (f *form) core(w *scene) {
 		f.at(r.limit)
 		f.byte(byte(r.remaining / (time.Second / 8)))
 	}
-	f.watch(w)
+	f.watch(env)
 	f.byte(byte(len(c.tombstones.order)))
 	for _, id := range c.tombstones.order {
 		g := c.tombstones.byID[id]
@@ -192,15 +192,15 @@ func (f *form) core(w *scene) {
 }
 
 // watch appends how credit and the peer are watched.
-func (f *form) watch(w *scene) {
-	c := w.core
-	f.flags(c.flow.crowded, w.crowded, c.liveness.every != 0, c.liveness.asked)
-	f.byte(byte(c.flow.stall), w.probes, byte(c.liveness.missed), byte(c.liveness.probe))
+func (f *encoder) watch(env *environment) {
+	c := env.core
+	f.flags(c.flow.crowded, env.crowded, c.liveness.every != 0, c.liveness.asked)
+	f.byte(byte(c.flow.stall), env.probes, byte(c.liveness.missed), byte(c.liveness.probe))
 	f.at(c.flow.until)
-	f.byte(byte(c.flow.pausedFor(w.now) / (time.Second / 4)))
+	f.byte(byte(c.flow.pausedFor(env.now) / (time.Second / 4)))
 	f.at(c.liveness.dueAt)
 	if c.liveness.every != 0 {
-		f.byte(byte((w.now - c.liveness.heardAt) / (time.Second / 2)))
+		f.byte(byte((env.now - c.liveness.heardAt) / (time.Second / 2)))
 	}
 	if r := c.pending.byID[c.liveness.probe]; r != nil {
 		f.flags(true, r.sent)
@@ -208,7 +208,7 @@ func (f *form) watch(w *scene) {
 }
 
 // schedule appends how far a backoff has come.
-func (f *form) schedule(s *schedule) {
+func (f *encoder) schedule(s *schedule) {
 	if s == nil {
 		f.byte(0)
 		return
@@ -217,19 +217,19 @@ func (f *form) schedule(s *schedule) {
 	f.byte(1 + byte(delays.NextBackOff()/s.min))
 }
 
-func (f *form) traffic(w *scene) {
-	c := w.core
-	for i := range w.questions {
-		in := w.questions[i].incoming
+func (f *encoder) traffic(env *environment) {
+	c := env.core
+	for i := range env.requests {
+		in := env.requests[i].incoming
 		f.flags(in != nil && c.incoming.serving[in.key] == in, in != nil && c.incoming.exclusive == in)
 	}
 	f.byte(byte(len(c.incoming.cancelled)), byte(c.incoming.stuck))
 	for _, cancelled := range c.incoming.cancelled {
-		f.requests(w, []*Incoming{cancelled.Incoming})
+		f.requests(env, []*Incoming{cancelled.Incoming})
 		f.at(cancelled.due)
 	}
-	f.requests(w, c.incoming.streaming)
-	f.requests(w, c.incoming.waiting)
+	f.requests(env, c.incoming.streaming)
+	f.requests(env, c.incoming.waiting)
 	f.byte(byte(c.incoming.bytes), byte(len(c.outbound.waiting())))
 	for i := range c.outbound.waiting() {
 		out := &c.outbound.waiting()[i]
@@ -237,70 +237,70 @@ func (f *form) traffic(w *scene) {
 		f.byte(byte(out.id), byte(out.stream), attempts, out.frame[0], out.frame[1])
 		f.flags(out.notification, out.reply, out.last, out.answers == nil)
 		if out.reply && out.frame[0] != '#' {
-			f.byte(byte(w.questionOf(*out)))
+			f.byte(byte(env.answeredBy(*out)))
 		}
 	}
-	f.stream(w, &c.streams.main)
-	for number := range transport.Stream(lanes) {
-		f.stream(w, c.streams.others[number])
+	f.stream(env, &c.streams.main)
+	for number := range transport.Stream(maxStreams) {
+		f.stream(env, c.streams.others[number])
 	}
-	f.numbers(c.streams.owed)
-	f.numbers(c.streams.cut)
+	f.streamNumbers(c.streams.owed)
+	f.streamNumbers(c.streams.cut)
 }
 
-func (f *form) requests(w *scene, of []*Incoming) {
+func (f *encoder) requests(env *environment, of []*Incoming) {
 	f.byte(byte(len(of)))
 	for _, in := range of {
-		f.byte(byte(w.number(in)))
+		f.byte(byte(env.numberOf(in)))
 	}
 }
 
-func (f *form) numbers(of []*stream) {
+func (f *encoder) streamNumbers(of []*stream) {
 	f.byte(byte(len(of)))
 	for _, s := range of {
 		f.byte(byte(s.number))
 	}
 }
 
-func (f *form) stream(w *scene, s *stream) {
+func (f *encoder) stream(env *environment, s *stream) {
 	if s == nil {
 		f.byte(0)
 		return
 	}
 	f.byte(1, byte(s.request), byte(s.withheld), byte(s.nested))
 	f.flags(s.complete)
-	f.requests(w, s.requests)
+	f.requests(env, s.requests)
 	f.at(s.resumeAt)
 	f.schedule(s.schedule)
 }
 
-func (f *form) books(w *scene) {
-	f.byte(w.room, byte(w.bound))
-	f.flags(w.moved, w.refused, w.oversize, w.severed, w.closed, w.terminated)
-	for _, v := range w.visits {
-		f.flags(v.asked, v.came, v.left)
+func (f *encoder) records(env *environment) {
+	f.byte(env.room, byte(env.bound))
+	f.flags(env.moved, env.refused, env.oversize, env.severed, env.closed, env.terminated)
+	for _, v := range env.gateRecords {
+		f.flags(v.asked, v.given, v.left)
 	}
-	for i := range w.links {
-		l := &w.links[i]
-		f.flags(l.opening, l.open, l.shaking, l.over, l.ended, l.gone)
+	for i := range env.links {
+		l := &env.links[i]
+		f.flags(l.opening, l.open, l.handshaking, l.lost, l.ended, l.gone)
 		f.byte(l.closing)
 		f.at(l.closeBy)
 	}
-	for i := range w.lanes {
-		l := &w.lanes[i]
-		f.flags(l.opened, l.complete, l.over, l.ended, l.cut, l.partial, l.answered)
+	for i := range env.streams {
+		l := &env.streams[i]
+		f.flags(l.opened, l.complete, l.lost, l.ended, l.cut, l.partial, l.answered)
 		f.byte(byte(l.credit))
 		f.at(l.floor)
 	}
-	for i := range w.calls {
-		c := &w.calls[i]
+	for i := range env.calls {
+		c := &env.calls[i]
 		f.flags(c.made, c.accepted, c.settled, c.answered, c.taken, c.unsent, c.failed)
-		f.byte(byte(c.epoch), c.lane)
+		f.byte(byte(c.epoch), c.streamNumber)
 	}
-	for i := range w.questions {
-		q := &w.questions[i]
-		f.flags(q.asked, q.running, q.stuck, q.served, q.answered, q.large, q.excused)
-		f.flags(q.before[:]...)
+	for i := range env.requests {
+		q := &env.requests[i]
+		f.flags(q.asked, q.running, q.stuck, q.served, q.answered, q.large, q.noAnswerDue)
+		f.flags(q.sentBefore[:]...)
 		if q.running {
 			f.byte(byte(q.incoming.Epoch))
 		}

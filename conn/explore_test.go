@@ -22,7 +22,7 @@ var reach = flag.String("explore", "near", "how far TestExplore goes: near or fu
 func TestExplore(t *testing.T) {
 	for _, p := range plans() {
 		t.Run(p.name, func(t *testing.T) {
-			s := &explore.Search[*scene, choice]{World: p.world(), Limit: nearby}
+			s := &explore.Search[*environment, choice]{World: p.world(), Limit: nearbyLimit}
 			if *reach == "full" {
 				s.Limit = p.full
 			}
@@ -37,22 +37,22 @@ func TestExplore(t *testing.T) {
 }
 
 // nearby is how many states of each plan the ordinary run visits.
-const nearby = 1500
+const nearbyLimit = 1500
 
 // world is that of a plan.
-func (p *plan) world() explore.World[*scene, choice] {
-	return explore.World[*scene, choice]{
-		New:     func() *scene { return newScene(p) },
-		Choices: (*scene).choices,
-		Apply:   (*scene).apply,
-		Clone:   (*scene).clone,
-		Form:    func() func(*scene) []byte { return new(form).write },
-		Digest:  func(w *scene) uint64 { return w.digest },
-		Fault:   func(w *scene) error { return w.fault },
-		Talk:    func(w *scene) { w.talks = true },
-		Said: func(w *scene) []string {
-			said := w.said
-			w.said = nil
+func (p *plan) world() explore.World[*environment, choice] {
+	return explore.World[*environment, choice]{
+		New:     func() *environment { return newEnvironment(p) },
+		Choices: (*environment).choices,
+		Apply:   (*environment).apply,
+		Clone:   (*environment).clone,
+		Form:    func() func(*environment) []byte { return new(encoder).encode },
+		Digest:  func(env *environment) uint64 { return env.digest },
+		Fault:   func(env *environment) error { return env.fault },
+		Talk:    func(env *environment) { env.tracing = true },
+		Said: func(env *environment) []string {
+			said := env.trace
+			env.trace = nil
 			return said
 		},
 	}
@@ -62,21 +62,21 @@ func (p *plan) world() explore.World[*scene, choice] {
 // come, and how often. Each call is made, each stream opened and each question
 // asked at most once, so that the states are finite.
 type plan struct {
-	name      string
-	role      role
-	credit    int
-	epochs    uint64 // states of later incarnations are checked, and not gone on from
-	calls     []callPlan
-	questions []question
-	events    events
-	prologue  []choice // what has happened when the search begins
-	full      int      // states to visit in the full search
-	liveness  time.Duration
-	patience  time.Duration // InitTimeout, which is not doubled beyond longestInit; 0: the default
-	gated     bool
-	closesNow bool // links are closed without waiting; their loss is reported later
-	options   Options
-	callers   [lanes]*call // of each call; the first is the notification's
+	name        string
+	role        role
+	credit      int
+	epochs      uint64 // states of later incarnations are checked, and not gone on from
+	calls       []callPlan
+	requests    []peerRequest
+	events      events
+	prologue    []choice // what has happened when the search begins
+	full        int      // states to visit in the full search
+	liveness    time.Duration
+	initTimeout time.Duration // InitTimeout, which is not doubled beyond longestInit; 0: the default
+	gated       bool
+	closesNow   bool // links are closed without waiting; their loss is reported later
+	options     Options
+	callers     [maxStreams]*call // of each call; the first is the notification's
 }
 
 // A callPlan is one request of ours. Its id is its place in the plan, from 1.
@@ -85,49 +85,51 @@ type callPlan struct {
 	limit     time.Duration // what the timeout may be prolonged to
 	restarts  bool          // by progress
 	streaming bool
-	by        maker
+	by        callOrigin
 	within    uint8 // of a handler: the question, from 1, that it asks back for
 }
 
-type maker uint8
+type callOrigin uint8
 
 const (
-	byProgram maker = iota
+	byProgram callOrigin = iota
 	byHandshake
 	byHandler
 )
 
 // A question is one request of the peer's.
-type question struct {
-	lane  uint8
-	id    int64
-	kind  questionKind
-	more  bool // more of its frame is to come: it is in a batch
-	stays bool // the peer may send more on its stream
+type peerRequest struct {
+	streamNumber uint8
+	id           int64
+	kind         requestKind
+	more         bool // more of its frame is to come: it is in a batch
+	staysOpen    bool // the peer may send more on its stream
 }
 
-type questionKind uint8
+type requestKind uint8
 
 const (
-	ordinary questionKind = iota
-	exclusively
-	staying
-	probing
-	nestedly
-	immediately     // served in the step in which it comes, or its turn does
-	openingASession // immediately, and nothing else is served meanwhile
+	ordinaryRequest requestKind = iota
+	exclusiveRequest
+	streamingRequest
+	probeRequest
+	nestedRequest
+	immediateRequest // served in the step in which it comes, or its turn does
+	sessionRequest   // immediately, and nothing else is served meanwhile
 )
 
-func (q question) isExclusive() bool { return q.kind == exclusively || q.kind == openingASession }
+func (q peerRequest) isExclusive() bool {
+	return q.kind == exclusiveRequest || q.kind == sessionRequest
+}
 
 // Lanes are the streams by number: Main, then one for each call by its id, then
 // those that the peer begins.
 const (
-	ownLanes  = 3
-	lanes     = 6
-	noID      = 9 // of a request never made
-	questions = 4
-	epochs    = 5
+	ownStreams      = 3
+	maxStreams      = 6
+	noID            = 9 // of a request never made
+	maxPeerRequests = 4
+	epochs          = 5
 
 	firstProbe = 10 // ids of probes begin here
 	probes     = 4  // states with more are checked, and not gone on from
@@ -144,41 +146,41 @@ type choiceKind uint8
 const (
 	makesCall choiceKind = iota
 	callsStale
-	leaves
-	notes
-	notesOnStream
-	noteLeaves
+	callerLeaves
+	makesNotification
+	makesNotificationOnStream
+	notifierLeaves
 	replies
-	faults
+	answersError
 	progresses
 	notifies
-	asks
-	takesBack
-	endsOurs
-	sendsGarbage
-	garbles
-	returns
-	fills
-	empties
-	isWritable
-	oversizes
-	severs
+	sendsRequest
+	cancelsRequest
+	cancelsOwnCall
+	sendsMalformed
+	answersMalformed
+	returnsFromHandler
+	fillsLink
+	emptiesLink
+	reportsWritable
+	rejectsNextFrame
+	closesSending
 	fails
-	opensLane
-	losesLane
-	cutsLane
+	opensStream
+	losesStream
+	cutsStream
 	opensLink
-	opensNot
-	shakes
-	shakesNot
+	failsToOpen
+	completesHandshake
+	failsHandshake
 	endsInput
 	losesLink
 	closesLink
 	drains
 	stops
 	wakes
-	fires
-	lapses
+	firesTimer
+	letsTimePass
 	crowds
 	eases
 	answersProbe
@@ -189,152 +191,152 @@ const (
 // events says which kinds of choice a plan has.
 type events uint64
 
-func some(kinds ...choiceKind) (e events) {
+func eventSet(kinds ...choiceKind) (e events) {
 	for _, kind := range kinds {
 		e |= 1 << kind
 	}
 	return e
 }
 
-func (e events) have(kind choiceKind) bool { return e&(1<<kind) != 0 }
+func (e events) has(kind choiceKind) bool { return e&(1<<kind) != 0 }
 
 // wide is how many states are visited of a world that does not close for long.
-const wide = 200_000
+const wideLimit = 200_000
 
 // plans are the small worlds to be searched.
 func plans() []*plan {
-	const any = ^events(0)
-	timed, untimed, stays := callPlan{timeout: time.Second}, callPlan{}, callPlan{streaming: true}
+	const allEvents = ^events(0)
+	timed, untimed, staysOpen := callPlan{timeout: time.Second}, callPlan{}, callPlan{streaming: true}
 	prolonged := callPlan{timeout: time.Second, limit: 3 * time.Second / 2, restarts: true}
-	patient := callPlan{timeout: time.Second, limit: 3 * time.Second}
-	incarnations := some(opensLink, opensNot, shakes, shakesNot, losesLink, closesLink, wakes)
-	ways := some(drains, stops, fires)
-	busyness := some(fills, empties, isWritable)
-	ours := some(makesCall, leaves, replies)
-	lanes := some(opensLane, losesLane)
+	extended := callPlan{timeout: time.Second, limit: 3 * time.Second}
+	incarnations := eventSet(opensLink, failsToOpen, completesHandshake, failsHandshake, losesLink, closesLink, wakes)
+	ways := eventSet(drains, stops, firesTimer)
+	busyness := eventSet(fillsLink, emptiesLink, reportsWritable)
+	ours := eventSet(makesCall, callerLeaves, replies)
+	streamEvents := eventSet(opensStream, losesStream)
 	list := []*plan{
 		{
-			name: "life", role: initiator, credit: 1, epochs: 3, patience: longestInit,
-			events: incarnations | ways | some(lapses, endsInput, sendsGarbage),
+			name: "life", role: initiator, credit: 1, epochs: 3, initTimeout: longestInit,
+			events: incarnations | ways | eventSet(letsTimePass, endsInput, sendsMalformed),
 		},
 		{
-			name: "delays", role: initiator, credit: 1, epochs: 3, patience: longestInit,
-			events: incarnations | some(fires),
+			name: "delays", role: initiator, credit: 1, epochs: 3, initTimeout: longestInit,
+			events: incarnations | eventSet(firesTimer),
 		},
 		{
-			name: "what a lost link leaves", role: initiator, credit: 1, epochs: 2, calls: []callPlan{untimed, {by: byHandler}}, full: wide,
-			questions: []question{{0, 7, ordinary, false, false}},
-			prologue:  []choice{{opensLink, 1, 0}, {shakes, 1, 0}, {asks, 0, 0}},
-			events:    ours | some(callsStale, returns, notesOnStream, notes, opensLink, shakes, losesLink, closesLink, fires, fills),
+			name: "what a lost link leaves", role: initiator, credit: 1, epochs: 2, calls: []callPlan{untimed, {by: byHandler}}, full: wideLimit,
+			requests: []peerRequest{{0, 7, ordinaryRequest, false, false}},
+			prologue: []choice{{opensLink, 1, 0}, {completesHandshake, 1, 0}, {sendsRequest, 0, 0}},
+			events:   ours | eventSet(callsStale, returnsFromHandler, makesNotificationOnStream, makesNotification, opensLink, completesHandshake, losesLink, closesLink, firesTimer, fillsLink),
 		},
 		{
 			name: "life behind a gate", role: initiator, credit: 1, epochs: 3, gated: true,
-			events: incarnations | ways | some(lapses, admits, endsInput),
+			events: incarnations | ways | eventSet(letsTimePass, admits, endsInput),
 		},
 		{
-			name: "life of links that close at once", role: initiator, credit: 1, epochs: 3, patience: longestInit, closesNow: true,
+			name: "life of links that close at once", role: initiator, credit: 1, epochs: 3, initTimeout: longestInit, closesNow: true,
 			calls:  []callPlan{timed},
-			events: incarnations | ways | some(makesCall, lapses, endsInput),
+			events: incarnations | ways | eventSet(makesCall, letsTimePass, endsInput),
 		},
 		{
 			name: "questions served at once", role: acceptor, credit: 2, epochs: 1, closesNow: true,
-			questions: []question{{0, 7, openingASession, false, false}, {0, 8, ordinary, false, false}, {0, 8, immediately, false, false}},
-			events:    some(asks, takesBack, returns, drains, stops, losesLink, endsInput, fires, oversizes) | busyness,
+			requests: []peerRequest{{0, 7, sessionRequest, false, false}, {0, 8, ordinaryRequest, false, false}, {0, 8, immediateRequest, false, false}},
+			events:   eventSet(sendsRequest, cancelsRequest, returnsFromHandler, drains, stops, losesLink, endsInput, firesTimer, rejectsNextFrame) | busyness,
 		},
 		{
 			name: "life with a call", role: initiator, credit: 1, epochs: 2, calls: []callPlan{timed},
-			events: incarnations | ways | ours | some(callsStale),
+			events: incarnations | ways | ours | eventSet(callsStale),
 		},
 		{
 			name: "handshake calls", role: initiator, credit: 1, epochs: 1, calls: []callPlan{{by: byHandshake}, untimed},
 			events: incarnations | ways | ours | busyness,
 		},
 		{
-			name: "calls", role: acceptor, credit: 1, epochs: 1, calls: []callPlan{prolonged, untimed, stays},
-			events: ours | ways | some(faults, garbles, progresses, lapses, losesLink, closesLink, endsOurs),
+			name: "calls", role: acceptor, credit: 1, epochs: 1, calls: []callPlan{prolonged, untimed, staysOpen},
+			events: ours | ways | eventSet(answersError, answersMalformed, progresses, letsTimePass, losesLink, closesLink, cancelsOwnCall),
 		},
 		{
 			name: "calls on a busy link", role: acceptor, credit: 1, epochs: 1, calls: []callPlan{timed, untimed},
-			events: ours | some(fires, losesLink, stops) | busyness,
+			events: ours | eventSet(firesTimer, losesLink, stops) | busyness,
 		},
 		{
 			name: "frames refused", role: acceptor, credit: 1, epochs: 1, calls: []callPlan{untimed},
-			events: ours | ways | busyness | some(losesLink, closesLink, notes, noteLeaves, oversizes, severs, fails),
+			events: ours | ways | busyness | eventSet(losesLink, closesLink, makesNotification, notifierLeaves, rejectsNextFrame, closesSending, fails),
 		},
 		{
-			name: "calls on streams", full: wide, role: acceptor, credit: 1, epochs: 1, calls: []callPlan{timed, stays},
-			events: ours | lanes | some(fires, losesLink, drains, fails, endsOurs, garbles),
+			name: "calls on streams", full: wideLimit, role: acceptor, credit: 1, epochs: 1, calls: []callPlan{timed, staysOpen},
+			events: ours | streamEvents | eventSet(firesTimer, losesLink, drains, fails, cancelsOwnCall, answersMalformed),
 		},
 		{
-			name: "a stream that is cut", full: wide, role: acceptor, credit: 2, epochs: 1, calls: []callPlan{prolonged},
-			events: ours | lanes | some(fires, losesLink, fails, cutsLane, notifies, progresses, sendsGarbage),
+			name: "a stream that is cut", full: wideLimit, role: acceptor, credit: 2, epochs: 1, calls: []callPlan{prolonged},
+			events: ours | streamEvents | eventSet(firesTimer, losesLink, fails, cutsStream, notifies, progresses, sendsMalformed),
 		},
 		{
 			name: "questions", role: acceptor, credit: 1, epochs: 1,
-			questions: []question{{0, 7, ordinary, false, false}, {0, 7, exclusively, false, false}, {0, 8, staying, false, false}},
-			events:    some(asks, takesBack, returns, drains, losesLink, closesLink, endsInput, fires) | busyness,
+			requests: []peerRequest{{0, 7, ordinaryRequest, false, false}, {0, 7, exclusiveRequest, false, false}, {0, 8, streamingRequest, false, false}},
+			events:   eventSet(sendsRequest, cancelsRequest, returnsFromHandler, drains, losesLink, closesLink, endsInput, firesTimer) | busyness,
 		},
 		{
 			name: "questions on streams", role: acceptor, credit: 2, epochs: 1,
-			questions: []question{{4, 7, ordinary, false, true}, {5, 7, staying, false, false}},
-			events:    some(asks, takesBack, returns, drains, losesLink, fires) | busyness | lanes,
+			requests: []peerRequest{{4, 7, ordinaryRequest, false, true}, {5, 7, streamingRequest, false, false}},
+			events:   eventSet(sendsRequest, cancelsRequest, returnsFromHandler, drains, losesLink, firesTimer) | busyness | streamEvents,
 		},
 		{
 			name: "a handler notifies", role: acceptor, credit: 1, epochs: 1,
-			questions: []question{{4, 7, ordinary, false, false}},
-			events:    some(asks, takesBack, returns, drains, losesLink, fires, notesOnStream, noteLeaves) | busyness | lanes,
+			requests: []peerRequest{{4, 7, ordinaryRequest, false, false}},
+			events:   eventSet(sendsRequest, cancelsRequest, returnsFromHandler, drains, losesLink, firesTimer, makesNotificationOnStream, notifierLeaves) | busyness | streamEvents,
 		},
 		{
 			name: "a batch", role: acceptor, credit: 1, epochs: 1,
-			questions: []question{{4, 7, ordinary, true, false}, {4, 8, exclusively, false, false}, {5, 7, probing, false, false}},
-			events:    some(asks, takesBack, returns, losesLink, fires, oversizes) | busyness | lanes,
+			requests: []peerRequest{{4, 7, ordinaryRequest, true, false}, {4, 8, exclusiveRequest, false, false}, {5, 7, probeRequest, false, false}},
+			events:   eventSet(sendsRequest, cancelsRequest, returnsFromHandler, losesLink, firesTimer, rejectsNextFrame) | busyness | streamEvents,
 		},
 		{
-			name: "questions of a server", full: wide, role: initiator, credit: 1, epochs: 1, calls: []callPlan{timed, {by: byHandler}},
-			questions: []question{{1, 7, ordinary, false, false}, {0, 7, exclusively, false, false}},
-			events:    ours | lanes | some(asks, takesBack, returns, opensLink, shakes, losesLink, fires, drains),
+			name: "questions of a server", full: wideLimit, role: initiator, credit: 1, epochs: 1, calls: []callPlan{timed, {by: byHandler}},
+			requests: []peerRequest{{1, 7, ordinaryRequest, false, false}, {0, 7, exclusiveRequest, false, false}},
+			events:   ours | streamEvents | eventSet(sendsRequest, cancelsRequest, returnsFromHandler, opensLink, completesHandshake, losesLink, firesTimer, drains),
 		},
 		{
-			name: "replies pile up", role: acceptor, credit: 2, epochs: 1, prologue: pile(repliesHigh - 1), full: 50_000,
-			questions: []question{{0, 7, probing, false, false}, {0, 8, ordinary, false, false}, {4, 7, probing, false, false}},
-			events:    some(asks, returns, losesLink, fires, notifies, stops) | busyness | lanes,
+			name: "replies pile up", role: acceptor, credit: 2, epochs: 1, prologue: queueReplies(repliesHigh - 1), full: 50_000,
+			requests: []peerRequest{{0, 7, probeRequest, false, false}, {0, 8, ordinaryRequest, false, false}, {4, 7, probeRequest, false, false}},
+			events:   eventSet(sendsRequest, returnsFromHandler, losesLink, firesTimer, notifies, stops) | busyness | streamEvents,
 		},
 		{
-			name: "a crowd of notifications", full: wide, role: acceptor, credit: 2, epochs: 1, calls: []callPlan{untimed, stays},
-			questions: []question{{0, 7, ordinary, false, false}, {4, 7, staying, false, false}},
-			events:    ours | ways | lanes | some(asks, returns, notifies, losesLink, closesLink, crowds, eases) | busyness,
+			name: "a crowd of notifications", full: wideLimit, role: acceptor, credit: 2, epochs: 1, calls: []callPlan{untimed, staysOpen},
+			requests: []peerRequest{{0, 7, ordinaryRequest, false, false}, {4, 7, streamingRequest, false, false}},
+			events:   ours | ways | streamEvents | eventSet(sendsRequest, returnsFromHandler, notifies, losesLink, closesLink, crowds, eases) | busyness,
 		},
 		{
-			name: "a server asks back", full: wide, role: initiator, credit: 1, epochs: 1, calls: []callPlan{patient, prolonged},
-			questions: []question{{0, 7, nestedly, false, false}, {1, 7, nestedly, false, false}, {1, 8, nestedly, false, false}},
-			events:    ours | lanes | some(asks, takesBack, returns, progresses, opensLink, shakes, losesLink, fires),
+			name: "a server asks back", full: wideLimit, role: initiator, credit: 1, epochs: 1, calls: []callPlan{extended, prolonged},
+			requests: []peerRequest{{0, 7, nestedRequest, false, false}, {1, 7, nestedRequest, false, false}, {1, 8, nestedRequest, false, false}},
+			events:   ours | streamEvents | eventSet(sendsRequest, cancelsRequest, returnsFromHandler, progresses, opensLink, completesHandshake, losesLink, firesTimer),
 		},
 		{
-			name: "a handler asks back", full: wide, role: acceptor, credit: 2, epochs: 1,
-			calls:     []callPlan{{timeout: time.Second, by: byHandler, within: 1}, {by: byHandler, within: 2}},
-			questions: []question{{4, 7, ordinary, false, true}, {5, 7, staying, false, true}},
-			events:    ours | lanes | some(asks, takesBack, returns, faults, losesLink, fires, drains) | busyness,
+			name: "a handler asks back", full: wideLimit, role: acceptor, credit: 2, epochs: 1,
+			calls:    []callPlan{{timeout: time.Second, by: byHandler, within: 1}, {by: byHandler, within: 2}},
+			requests: []peerRequest{{4, 7, ordinaryRequest, false, true}, {5, 7, streamingRequest, false, true}},
+			events:   ours | streamEvents | eventSet(sendsRequest, cancelsRequest, returnsFromHandler, answersError, losesLink, firesTimer, drains) | busyness,
 		},
 		{
-			name: "a handler asks back after a loss", full: wide, role: initiator, credit: 1, epochs: 2,
-			calls:     []callPlan{{by: byHandler, within: 1}, {by: byHandler, within: 2}},
-			questions: []question{{0, 7, ordinary, false, false}, {0, 7, staying, false, false}},
-			prologue:  []choice{{opensLink, 1, 0}, {shakes, 1, 0}, {asks, 0, 0}},
-			events:    ours | some(asks, takesBack, returns, opensLink, shakes, losesLink, closesLink, fires),
+			name: "a handler asks back after a loss", full: wideLimit, role: initiator, credit: 1, epochs: 2,
+			calls:    []callPlan{{by: byHandler, within: 1}, {by: byHandler, within: 2}},
+			requests: []peerRequest{{0, 7, ordinaryRequest, false, false}, {0, 7, streamingRequest, false, false}},
+			prologue: []choice{{opensLink, 1, 0}, {completesHandshake, 1, 0}, {sendsRequest, 0, 0}},
+			events:   ours | eventSet(sendsRequest, cancelsRequest, returnsFromHandler, opensLink, completesHandshake, losesLink, closesLink, firesTimer),
 		},
 		{
-			name: "a silent peer", full: wide, role: initiator, credit: 1, epochs: 2, calls: []callPlan{timed}, liveness: 5 * time.Second,
-			events: incarnations | ways | ours | busyness | some(answersProbe, notifies, crowds, eases),
+			name: "a silent peer", full: wideLimit, role: initiator, credit: 1, epochs: 2, calls: []callPlan{timed}, liveness: 5 * time.Second,
+			events: incarnations | ways | ours | busyness | eventSet(answersProbe, notifies, crowds, eases),
 		},
 		{
-			name: "everything, initiator", full: wide, role: initiator, credit: 1, epochs: 3, calls: []callPlan{timed, untimed, stays},
-			questions: []question{{0, 7, ordinary, false, false}, {1, 7, exclusively, false, false}},
-			events:    any,
+			name: "everything, initiator", full: wideLimit, role: initiator, credit: 1, epochs: 3, calls: []callPlan{timed, untimed, staysOpen},
+			requests: []peerRequest{{0, 7, ordinaryRequest, false, false}, {1, 7, exclusiveRequest, false, false}},
+			events:   allEvents,
 		},
 		{
-			name: "everything, acceptor", full: wide, role: acceptor, credit: 2, epochs: 1, calls: []callPlan{timed, {by: byHandler}, stays},
-			questions: []question{{4, 7, ordinary, false, false}, {5, 7, staying, false, false}, {0, 7, exclusively, false, false}},
-			events:    any,
+			name: "everything, acceptor", full: wideLimit, role: acceptor, credit: 2, epochs: 1, calls: []callPlan{timed, {by: byHandler}, staysOpen},
+			requests: []peerRequest{{4, 7, ordinaryRequest, false, false}, {5, 7, streamingRequest, false, false}, {0, 7, exclusiveRequest, false, false}},
+			events:   allEvents,
 		},
 	}
 	for _, p := range list {
@@ -343,7 +345,7 @@ func plans() []*plan {
 		}
 		p.options = Options{
 			Credit: p.credit, MaxServing: 1, MaxStreaming: 1, MaxWaiting: 1, MaxMalformed: 2, Dialect: cancellingDialect{}, BackoffMax: 2 * time.Second,
-			Liveness: p.liveness, InitTimeout: p.patience,
+			Liveness: p.liveness, InitTimeout: p.initTimeout,
 		}.withDefaults()
 		if p.gated {
 			p.options.Gate = new(Gate) // it is the scene's to keep
@@ -356,17 +358,17 @@ func plans() []*plan {
 }
 
 // pile has a busy link refuse so many replies.
-func pile(replies int) []choice {
-	happened := []choice{{kind: fills}}
+func queueReplies(replies int) []choice {
+	happened := []choice{{kind: fillsLink}}
 	for range replies {
-		happened = append(happened, choice{kind: sendsGarbage}, choice{kind: notifies})
+		happened = append(happened, choice{kind: sendsMalformed}, choice{kind: notifies})
 	}
 	return happened
 }
 
 // String names a choice for whoever reads a trace.
 func (c choice) String() string {
-	lane, id, last := c.a, c.b>>1, ""
+	streamNumber, id, last := c.a, c.b>>1, ""
 	if c.b&1 == 1 {
 		last = ", its last frame"
 	}
@@ -375,37 +377,37 @@ func (c choice) String() string {
 		return fmt.Sprintf("call %d is made", c.a)
 	case callsStale:
 		return fmt.Sprintf("call %d is made for the incarnation before", c.a)
-	case leaves:
+	case callerLeaves:
 		return fmt.Sprintf("the caller of %d leaves", c.a)
-	case notesOnStream:
+	case makesNotificationOnStream:
 		return fmt.Sprintf("the handler of question %d notifies on its stream", c.a)
-	case returns:
+	case returnsFromHandler:
 		return fmt.Sprintf("the handler of question %d returns", c.a)
-	case empties, isWritable:
+	case emptiesLink, reportsWritable:
 		return fmt.Sprintf("%s (%s)", choiceNames[c.kind], [...]string{"none", "one frame", "any"}[c.a])
-	case replies, faults, garbles, progresses:
-		return fmt.Sprintf("%s %d on stream %d%s", choiceNames[c.kind], id, lane, last)
-	case notifies, sendsGarbage:
-		return fmt.Sprintf("%s on stream %d%s", choiceNames[c.kind], lane, last)
-	case asks:
-		return fmt.Sprintf("the peer asks question %d on stream %d", c.b, lane)
-	case takesBack:
-		return fmt.Sprintf("the peer cancels question %d on stream %d%s", id, lane, last)
-	case endsOurs:
-		return fmt.Sprintf("the peer ends call %d, which stays, on stream %d%s", id, lane, last)
+	case replies, answersError, answersMalformed, progresses:
+		return fmt.Sprintf("%s %d on stream %d%s", choiceNames[c.kind], id, streamNumber, last)
+	case notifies, sendsMalformed:
+		return fmt.Sprintf("%s on stream %d%s", choiceNames[c.kind], streamNumber, last)
+	case sendsRequest:
+		return fmt.Sprintf("the peer asks question %d on stream %d", c.b, streamNumber)
+	case cancelsRequest:
+		return fmt.Sprintf("the peer cancels question %d on stream %d%s", id, streamNumber, last)
+	case cancelsOwnCall:
+		return fmt.Sprintf("the peer ends call %d, which stays, on stream %d%s", id, streamNumber, last)
 	case fails:
 		return fmt.Sprintf("call %d fails, unsent: %v", c.a, c.b == 1)
-	case opensLane, losesLane:
-		return fmt.Sprintf("%s %d", choiceNames[c.kind], lane)
-	case cutsLane:
-		return fmt.Sprintf("stream %d is cut, with a delay asked for: %v", lane, c.b == 1)
+	case opensStream, losesStream:
+		return fmt.Sprintf("%s %d", choiceNames[c.kind], streamNumber)
+	case cutsStream:
+		return fmt.Sprintf("stream %d is cut, with a delay asked for: %v", streamNumber, c.b == 1)
 	case losesLink:
 		return fmt.Sprintf("link %d is lost, what it had unsent: %v", c.a, c.b == 1)
-	case opensLink, opensNot, shakes, shakesNot, endsInput, closesLink, admits:
+	case opensLink, failsToOpen, completesHandshake, failsHandshake, endsInput, closesLink, admits:
 		return fmt.Sprintf("%s (link %d)", choiceNames[c.kind], c.a)
-	case fires:
+	case firesTimer:
 		return fmt.Sprintf("%s (%d), with signs of life: %v", choiceNames[c.kind], c.a, c.b == 1)
-	case lapses, answersProbe:
+	case letsTimePass, answersProbe:
 		return fmt.Sprintf("%s (%d)", choiceNames[c.kind], c.a)
 	default:
 		return choiceNames[c.kind]
@@ -413,14 +415,14 @@ func (c choice) String() string {
 }
 
 var choiceNames = [choiceKinds]string{
-	notes: "a notification is made", noteLeaves: "the notification's caller leaves",
-	replies: "an answer to", faults: "an error for", garbles: "a malformed answer to", progresses: "progress of", notifies: "a notification", sendsGarbage: "a malformed frame",
-	fills: "the link is full", empties: "the link has room", isWritable: "the link says writable, with room",
-	oversizes: "the next frame is too large", severs: "the link can send nothing more",
-	opensLane: "the link opens stream", losesLane: "the link loses stream",
-	opensLink: "a link opens", opensNot: "no link opens", shakes: "the handshake is done", shakesNot: "the handshake fails",
+	makesNotification: "a notification is made", notifierLeaves: "the notification's caller leaves",
+	replies: "an answer to", answersError: "an error for", answersMalformed: "a malformed answer to", progresses: "progress of", notifies: "a notification", sendsMalformed: "a malformed frame",
+	fillsLink: "the link is full", emptiesLink: "the link has room", reportsWritable: "the link says writable, with room",
+	rejectsNextFrame: "the next frame is too large", closesSending: "the link can send nothing more",
+	opensStream: "the link opens stream", losesStream: "the link loses stream",
+	opensLink: "a link opens", failsToOpen: "no link opens", completesHandshake: "the handshake is done", failsHandshake: "the handshake fails",
 	endsInput: "the peer sends nothing more", closesLink: "the link is closed",
-	drains: "drain", stops: "stop", wakes: "wake", fires: "the timer fires", lapses: "time passes, and the timer is late",
+	drains: "drain", stops: "stop", wakes: "wake", firesTimer: "the timer fires", letsTimePass: "time passes, and the timer is late",
 	admits: "the gate has a place",
 	crowds: "many notifications wait", eases: "few notifications wait", answersProbe: "the peer answers probe",
 }

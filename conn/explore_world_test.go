@@ -9,540 +9,542 @@ import (
 )
 
 const (
-	full uint8 = iota
-	single
-	roomy
+	noRoom uint8 = iota
+	oneFrame
+	anyRoom
 )
 
-func newScene(p *plan) *scene {
-	w := &scene{plan: p, now: time.Second, room: roomy, core: newBusyCore(p.role, &p.options)}
-	if w.state = Starting; p.role == acceptor {
-		w.state = Initializing
+func newEnvironment(p *plan) *environment {
+	env := &environment{plan: p, now: time.Second, room: anyRoom, core: newBusyCore(p.role, &p.options)}
+	if env.state = Starting; p.role == acceptor {
+		env.state = Initializing
 	}
-	w.happen(event{kind: started, particulars: &particulars{link: deadLink{}}})
+	env.inject(event{kind: started, particulars: &particulars{link: deadLink{}}})
 	for _, c := range p.prologue {
-		w.apply(c)
+		env.apply(c)
 	}
-	return w
+	return env
 }
 
 // apply does one choice, and lets the shell finish what comes of it.
-func (w *scene) apply(c choice) {
-	w.digest = 0
+func (env *environment) apply(c choice) {
+	env.digest = 0
 	switch c.kind {
 	case makesCall, callsStale:
-		w.makeCall(c)
-	case leaves:
-		w.happen(event{kind: callLeft, id: int64(c.a), err: errGone})
-	case notes:
-		w.note(0, event{kind: notificationMade, epoch: w.core.epoch})
-	case notesOnStream:
-		in := w.questions[c.a].incoming
-		w.note(w.plan.questions[c.a].lane, event{kind: notificationMade, epoch: in.Epoch, serving: true})
-	case noteLeaves:
-		w.happen(event{kind: callLeft, err: errGone, out: &outboundFrame{call: w.plan.callers[0]}})
-	case returns:
-		w.handlerReturns(c.a)
-	case fills:
-		w.room = full
-	case empties:
-		w.room = c.a
-	case isWritable:
-		w.room, w.refused = c.a, false
-		w.happen(event{kind: writable, epoch: w.bound})
-	case oversizes:
-		w.oversize = true
-	case severs:
-		w.severed = true
+		env.makeCall(c)
+	case callerLeaves:
+		env.inject(event{kind: callLeft, id: int64(c.a), err: errGone})
+	case makesNotification:
+		env.sendNotification(0, event{kind: notificationMade, epoch: env.core.epoch})
+	case makesNotificationOnStream:
+		in := env.requests[c.a].incoming
+		env.sendNotification(env.plan.requests[c.a].streamNumber, event{kind: notificationMade, epoch: in.Epoch, serving: true})
+	case notifierLeaves:
+		env.inject(event{kind: callLeft, err: errGone, out: &outboundFrame{call: env.plan.callers[0]}})
+	case returnsFromHandler:
+		env.handlerReturns(c.a)
+	case fillsLink:
+		env.room = noRoom
+	case emptiesLink:
+		env.room = c.a
+	case reportsWritable:
+		env.room, env.refused = c.a, false
+		env.inject(event{kind: writable, epoch: env.bound})
+	case rejectsNextFrame:
+		env.oversize = true
+	case closesSending:
+		env.severed = true
 	case drains:
-		w.happen(event{kind: drainAsked, timeout: 3 * time.Second})
+		env.inject(event{kind: drainAsked, timeout: 3 * time.Second})
 	case stops:
-		w.happen(event{kind: stopAsked})
+		env.inject(event{kind: stopAsked})
 	case wakes:
-		w.happen(event{kind: woken})
+		env.inject(event{kind: woken})
 	case crowds, eases:
-		if w.crowded = c.kind == crowds; w.crowded {
-			w.happen(event{kind: crowded})
+		if env.crowded = c.kind == crowds; env.crowded {
+			env.inject(event{kind: crowded})
 		} else {
-			w.happen(event{kind: eased})
+			env.inject(event{kind: eased})
 		}
 	case admits:
-		w.visits[c.a].came = true
-		w.happen(event{kind: admitted, epoch: uint64(c.a)})
+		env.gateRecords[c.a].given = true
+		env.inject(event{kind: admitted, epoch: uint64(c.a)})
 	case answersProbe:
-		w.frame(event{kind: replied, epoch: w.bound, id: firstProbe + int64(c.a), frames: 1})
-	case fires, lapses:
-		w.pass(c)
-	case opensLink, opensNot, shakes, shakesNot, endsInput, losesLink, closesLink:
-		w.applyLink(c)
+		env.deliver(event{kind: replied, epoch: env.bound, id: firstProbe + int64(c.a), frames: 1})
+	case firesTimer, letsTimePass:
+		env.advanceTo(c)
+	case opensLink, failsToOpen, completesHandshake, failsHandshake, endsInput, losesLink, closesLink:
+		env.applyLink(c)
 	default:
-		w.applyLane(c)
+		env.applyStream(c)
 	}
-	w.checkRest()
+	env.checkSettledState()
 }
 
 // applyLink does what a link reports of itself.
-func (w *scene) applyLink(c choice) {
+func (env *environment) applyLink(c choice) {
 	epoch := uint64(c.a)
-	l := &w.links[c.a]
+	l := &env.links[c.a]
 	switch c.kind {
 	case opensLink:
 		l.opening = false
-		w.happen(event{kind: linkOpened, epoch: epoch, particulars: &particulars{link: deadLink{}}})
-	case opensNot:
+		env.inject(event{kind: linkOpened, epoch: epoch, particulars: &particulars{link: deadLink{}}})
+	case failsToOpen:
 		l.opening = false
-		w.happen(event{kind: openFailed, epoch: epoch, random: 0.5, particulars: &particulars{reason: Reason{Kind: OpenFailed}}})
-	case shakes:
-		l.shaking = false
-		w.happen(event{kind: handshakeDone, epoch: epoch})
-	case shakesNot:
-		l.shaking = false
-		w.happen(event{kind: handshakeFailed, epoch: epoch, random: 0.5, timeout: toldToWait, particulars: &particulars{reason: Reason{Kind: HandshakeFailed}}})
+		env.inject(event{kind: openFailed, epoch: epoch, random: 0.5, particulars: &particulars{reason: Reason{Kind: OpenFailed}}})
+	case completesHandshake:
+		l.handshaking = false
+		env.inject(event{kind: handshakeDone, epoch: epoch})
+	case failsHandshake:
+		l.handshaking = false
+		env.inject(event{kind: handshakeFailed, epoch: epoch, random: 0.5, timeout: peerDelay, particulars: &particulars{reason: Reason{Kind: HandshakeFailed}}})
 	case endsInput:
 		l.ended = true
-		w.happen(event{kind: linkEnded, epoch: epoch})
+		env.inject(event{kind: linkEnded, epoch: epoch})
 	case losesLink:
-		w.loseLink(epoch, c.b == 1)
+		env.loseLink(epoch, c.b == 1)
 	case closesLink:
-		if l.open && !l.over { // Lost is said before Close returns
-			w.loseLink(epoch, false)
+		if l.open && !l.lost { // Lost is said before Close returns
+			env.loseLink(epoch, false)
 		}
 		l.closing--
 		l.gone = true
-		w.happen(event{kind: linkGone, epoch: epoch})
+		env.inject(event{kind: linkGone, epoch: epoch})
 	}
 }
 
 // loseLink reports the loss, and what surely never left: all that the link had
 // taken, or nothing.
-func (w *scene) loseLink(epoch uint64, unsent bool) {
-	w.links[epoch].over = true
+func (env *environment) loseLink(epoch uint64, unsent bool) {
+	env.links[epoch].lost = true
 	lost := event{kind: linkLost, epoch: epoch, random: 0.5, particulars: &particulars{reason: Reason{Kind: LinkBroken}}}
-	for id := range w.calls {
-		c := &w.calls[id]
+	for id := range env.calls {
+		c := &env.calls[id]
 		if unsent && id > 0 && c.taken && !c.settled && c.epoch == epoch {
 			c.unsent = true
 			lost.tags = append(lost.tags, transport.Tag(id))
 		}
 	}
-	w.happen(lost)
+	env.inject(lost)
 }
 
-// applyLane does what a link reports of one of its streams.
-func (w *scene) applyLane(c choice) {
-	l := &w.lanes[c.a]
-	ev := event{epoch: w.bound, stream: transport.Stream(c.a), frames: 1, last: c.b&1 == 1, random: 0.5}
+// applyStream does what a link reports of one of its streams.
+func (env *environment) applyStream(c choice) {
+	l := &env.streams[c.a]
+	ev := event{epoch: env.bound, stream: transport.Stream(c.a), frames: 1, last: c.b&1 == 1, random: 0.5}
 	switch c.kind {
-	case opensLane:
+	case opensStream:
 		l.opened = true
 		ev.kind, ev.frames, ev.last = streamOpened, 0, false
-		if c.a <= ownLanes {
+		if c.a <= ownStreams {
 			ev.id = int64(c.a)
 		}
-		w.happen(ev)
-	case losesLane:
-		l.over = true
-		if c.a > ownLanes {
-			w.excuse(c.a)
+		env.inject(ev)
+	case losesStream:
+		l.lost = true
+		if c.a > ownStreams {
+			env.expectNoAnswerOn(c.a)
 		}
 		ev.kind, ev.frames, ev.last, ev.particulars = streamLost, 0, false, &particulars{reason: Reason{StreamLost, errGone}}
-		w.happen(ev)
-	case cutsLane:
+		env.inject(ev)
+	case cutsStream:
 		l.cut = true
 		ev.kind, ev.frames, ev.last, ev.resumable = streamLost, 0, false, true
 		if c.b == 1 {
 			ev.timeout = time.Minute
-			l.floor = w.now + ev.timeout
+			l.floor = env.now + ev.timeout
 		}
-		w.happen(ev)
+		env.inject(ev)
 	case fails:
-		w.calls[c.a].failed, w.calls[c.a].unsent = true, c.b == 1
-		*l = laneBook{opened: true, over: true}
-		w.happen(event{kind: failed, epoch: w.bound, out: &outboundFrame{id: int64(c.a)}, err: errGone, unsent: c.b == 1})
+		env.calls[c.a].failed, env.calls[c.a].unsent = true, c.b == 1
+		*l = streamRecord{opened: true, lost: true}
+		env.inject(event{kind: failed, epoch: env.bound, out: &outboundFrame{id: int64(c.a)}, err: errGone, unsent: c.b == 1})
 	case replies:
 		ev.kind, ev.id = replied, int64(c.b>>1)
 		l.answered = l.answered || c.a == c.b>>1
-		w.frame(ev)
-	case faults:
+		env.deliver(ev)
+	case answersError:
 		ev.kind, ev.id, ev.fault = replied, int64(c.b>>1), &jsonrpc.Error{}
 		l.answered = l.answered || c.a == c.b>>1
-		w.frame(ev)
-	case garbles:
+		env.deliver(ev)
+	case answersMalformed:
 		ev.kind, ev.id, ev.err = malformed, int64(c.b>>1), errGone
 		l.answered = l.answered || c.a == c.b>>1
-		w.frame(ev)
+		env.deliver(ev)
 	case progresses:
 		ev.kind, ev.id = progressed, int64(c.b>>1)
-		w.frame(ev)
+		env.deliver(ev)
 	case notifies:
 		ev.kind, ev.incoming = notified, &Incoming{}
-		w.frame(ev)
-	case takesBack:
-		w.cancel(ev, w.plan.questions[c.b>>1].id)
-	case endsOurs:
-		w.cancel(ev, int64(c.b>>1))
-	case sendsGarbage:
+		env.deliver(ev)
+	case cancelsRequest:
+		env.deliverCancellation(ev, env.plan.requests[c.b>>1].id)
+	case cancelsOwnCall:
+		env.deliverCancellation(ev, int64(c.b>>1))
+	case sendsMalformed:
 		ev.kind, ev.err = malformed, errGone
-		if w.plan.role == acceptor {
-			ev.out = &outboundFrame{stream: ev.stream, reply: true, frame: []byte{'#', questions}}
+		if env.plan.role == acceptor {
+			ev.out = &outboundFrame{stream: ev.stream, reply: true, frame: []byte{'#', maxPeerRequests}}
 		}
-		w.frame(ev)
-	case asks:
-		w.ask(c.b)
+		env.deliver(ev)
+	case sendsRequest:
+		env.deliverRequest(c.b)
 	}
 }
 
-// frame delivers a frame, for one credit. The last one of an own stream is the
+// deliver delivers a frame, for one credit. The last one of an own stream is the
 // end of it; on the peer's the answer is still to come.
-func (w *scene) frame(ev event) {
-	l := &w.lanes[ev.stream]
-	w.heardAt = w.now
+func (env *environment) deliver(ev event) {
+	l := &env.streams[ev.stream]
+	env.heardAt = env.now
 	if !l.partial {
 		l.credit--
 	}
 	l.partial = ev.frames == 0
 	if ev.last {
 		l.complete = true
-		l.over = l.over || ev.stream <= ownLanes
+		l.lost = l.lost || ev.stream <= ownStreams
 	}
-	w.happen(ev)
+	env.inject(ev)
 }
 
-func (w *scene) ask(number uint8) {
-	q, book := w.plan.questions[number], &w.questions[number]
-	book.asked, book.epoch = true, w.bound
-	ev := event{epoch: w.bound, stream: transport.Stream(q.lane), frames: 1, last: q.lane > ownLanes && !q.more && !q.stays}
+func (env *environment) deliverRequest(number uint8) {
+	q, record := env.plan.requests[number], &env.requests[number]
+	record.asked, record.epoch = true, env.bound
+	ev := event{epoch: env.bound, stream: transport.Stream(q.streamNumber), frames: 1, last: q.streamNumber > ownStreams && !q.more && !q.staysOpen}
 	if q.more {
 		ev.frames = 0
 	}
 	key := incomingKey{ev.stream, jsonrpc.IntegerID(q.id)}
-	if q.kind == probing {
+	if q.kind == probeRequest {
 		ev.kind, ev.out = probed, &outboundFrame{stream: ev.stream, reply: true, frame: []byte{'#', number}}
 	} else {
 		ev.kind = requested
-		ev.incoming = &Incoming{Epoch: w.bound, Params: []byte("{}"), size: 2, key: key}
-		ev.incoming.exclusive, ev.incoming.streaming, ev.incoming.nested = q.isExclusive(), q.kind == staying, q.kind == nestedly
+		ev.incoming = &Incoming{Epoch: env.bound, Params: []byte("{}"), size: 2, key: key}
+		ev.incoming.exclusive, ev.incoming.streaming, ev.incoming.nested = q.isExclusive(), q.kind == streamingRequest, q.kind == nestedRequest
 	}
-	book.incoming = ev.incoming
-	for id, r := range w.core.pending.byID {
+	record.incoming = ev.incoming
+	for id, r := range env.core.pending.byID {
 		if id < firstProbe {
-			book.before[id] = r.sent && r.stream == ev.stream
+			record.sentBefore[id] = r.sent && r.stream == ev.stream
 		}
 	}
-	w.frame(ev)
+	env.deliver(ev)
 }
 
-// cancel has the peer take back what it has asked: on Main of any stream, the
+// deliverCancellation has the peer take back what it has asked: on Main of any stream, the
 // earliest of them.
-func (w *scene) cancel(ev event, id int64) {
+func (env *environment) deliverCancellation(ev event, id int64) {
 	ev.kind, ev.incoming = cancelled, &Incoming{key: incomingKey{ev.stream, jsonrpc.IntegerID(id)}}
-	if in, ok := w.core.incoming.named(ev.incoming.key); ok && w.core.attached() && ev.epoch == w.core.epoch {
-		w.questions[w.number(in)].excused = true
+	if in, ok := env.core.incoming.named(ev.incoming.key); ok && env.core.attached() && ev.epoch == env.core.epoch {
+		env.requests[env.numberOf(in)].noAnswerDue = true
 	}
-	w.frame(ev)
+	env.deliver(ev)
 }
 
-// excuse notes that nothing on a lane will be answered any more.
-func (w *scene) excuse(lane uint8) {
-	for i, q := range w.plan.questions {
-		if w.questions[i].asked && q.lane == lane {
-			w.questions[i].excused = true
+// expectNoAnswerOn notes that nothing on a lane will be answered any more.
+func (env *environment) expectNoAnswerOn(streamNumber uint8) {
+	for i, q := range env.plan.requests {
+		if env.requests[i].asked && q.streamNumber == streamNumber {
+			env.requests[i].noAnswerDue = true
 		}
 	}
 }
 
-// number says which question this is.
-func (w *scene) number(in *Incoming) int {
-	for i := range w.questions {
-		if w.questions[i].incoming == in {
+// numberOf says which question this is.
+func (env *environment) numberOf(in *Incoming) int {
+	for i := range env.requests {
+		if env.requests[i].incoming == in {
 			return i
 		}
 	}
-	return questions
+	return maxPeerRequests
 }
 
-func (w *scene) makeCall(c choice) {
-	p, id := w.plan.calls[c.a-1], int64(c.a)
+func (env *environment) makeCall(c choice) {
+	p, id := env.plan.calls[c.a-1], int64(c.a)
 	ev := event{
 		kind:      callMade,
-		epoch:     w.core.epoch,
+		epoch:     env.core.epoch,
 		timeout:   p.timeout,
 		limit:     p.limit,
 		restarts:  p.restarts,
 		streaming: p.streaming,
 		handshake: p.by == byHandshake,
 		serving:   p.by == byHandler,
-		out:       &outboundFrame{id: id, call: w.plan.callers[id], frame: []byte{'c', c.a}},
+		out:       &outboundFrame{id: id, call: env.plan.callers[id], frame: []byte{'c', c.a}},
 	}
 	if p.within > 0 {
-		of := w.questions[p.within-1].incoming
+		of := env.requests[p.within-1].incoming
 		ev.epoch, ev.out.stream = of.Epoch, of.key.stream
 	}
 	if c.kind == callsStale {
 		ev.epoch--
 	}
-	book := &w.calls[id]
-	book.made, book.epoch = true, ev.epoch
-	w.happen(ev)
+	record := &env.calls[id]
+	record.made, record.epoch = true, ev.epoch
+	env.inject(ev)
 }
 
-func (w *scene) note(lane uint8, ev event) {
-	ev.out = &outboundFrame{call: w.plan.callers[0], notification: true, stream: transport.Stream(lane), frame: []byte{'n', 0}}
-	w.calls[0] = callBook{made: true, epoch: ev.epoch, lane: lane}
-	w.happen(ev)
+func (env *environment) sendNotification(streamNumber uint8, ev event) {
+	ev.out = &outboundFrame{call: env.plan.callers[0], notification: true, stream: transport.Stream(streamNumber), frame: []byte{'n', 0}}
+	env.calls[0] = callRecord{made: true, epoch: ev.epoch, streamNumber: streamNumber}
+	env.inject(ev)
 }
 
-func (w *scene) handlerReturns(number uint8) {
-	q := &w.questions[number]
+func (env *environment) handlerReturns(number uint8) {
+	q := &env.requests[number]
 	q.running = false
-	w.happen(event{kind: handled, epoch: q.incoming.Epoch, incoming: q.incoming, payload: []byte{'#', number}})
+	env.inject(event{kind: handled, epoch: q.incoming.Epoch, incoming: q.incoming, payload: []byte{'#', number}})
 }
 
-// pass lets time go by until one of the deadlines, with or without the timer
+// advanceTo lets time go by until one of the deadlines, with or without the timer
 // firing: it may be late, and other events come before it.
-func (w *scene) pass(c choice) {
-	due := w.deadlines()
-	w.now = max(w.now, due[min(int(c.a), len(due)-1)])
-	if c.kind == lapses {
+func (env *environment) advanceTo(c choice) {
+	due := env.deadlines()
+	env.now = max(env.now, due[min(int(c.a), len(due)-1)])
+	if c.kind == letsTimePass {
 		return
 	}
 	var heardAt instant
 	if c.b == 1 {
-		w.heardAt, heardAt = w.now, w.now
+		env.heardAt, heardAt = env.now, env.now
 	}
-	w.happen(event{kind: tick, random: 0.5, moved: w.moved, heardAt: heardAt, id: firstProbe + int64(w.probes)})
-	w.checkTicked()
+	env.inject(event{kind: tick, random: 0.5, moved: env.moved, heardAt: heardAt, id: firstProbe + int64(env.probes)})
+	env.checkTicked()
 }
 
 // choices appends what may happen next.
-func (w *scene) choices(to []choice) []choice {
-	if w.core.epoch > w.plan.epochs || w.probes > probes {
+func (env *environment) choices(to []choice) []choice {
+	if env.core.epoch > env.plan.epochs || env.probes > probes {
 		return to
 	}
-	to = w.programChoices(to)
-	to = w.clockChoices(to)
-	for epoch := range w.links {
-		if v := &w.visits[epoch]; v.asked && !v.came { // it may be on its way to who has left
-			to = w.may(to, admits, uint8(epoch), 0)
+	to = env.programChoices(to)
+	to = env.clockChoices(to)
+	for epoch := range env.links {
+		if v := &env.gateRecords[epoch]; v.asked && !v.given { // it may be on its way to who has left
+			to = env.addChoice(to, admits, uint8(epoch), 0)
 		}
-		to = w.linkChoices(to, uint8(epoch))
+		to = env.linkChoices(to, uint8(epoch))
 	}
-	if !w.reports(w.bound) {
+	if !env.mayReport(env.bound) {
 		return to
 	}
-	to = w.sendChoices(to)
-	for lane := range w.lanes {
-		to = w.laneChoices(to, uint8(lane))
+	to = env.sendChoices(to)
+	for streamNumber := range env.streams {
+		to = env.streamChoices(to, uint8(streamNumber))
 	}
-	for number := range w.plan.questions {
-		if q := w.plan.questions[number]; w.brings(q.lane) && !w.questions[number].asked && w.inOrder(number) {
-			to = w.may(to, asks, q.lane, uint8(number))
+	for number := range env.plan.requests {
+		if q := env.plan.requests[number]; env.mayDeliver(q.streamNumber) && !env.requests[number].asked && env.inOrder(number) {
+			to = env.addChoice(to, sendsRequest, q.streamNumber, uint8(number))
 		}
 	}
 	return to
 }
 
-func (w *scene) may(to []choice, kind choiceKind, a, b uint8) []choice {
-	if w.plan.events.have(kind) {
+func (env *environment) addChoice(to []choice, kind choiceKind, a, b uint8) []choice {
+	if env.plan.events.has(kind) {
 		to = append(to, choice{kind, a, b})
 	}
 	return to
 }
 
-// reports says whether a link may still be heard of.
-func (w *scene) reports(epoch uint64) bool { return w.links[epoch].open && !w.links[epoch].over }
+// mayReport says whether a link may still be heard of.
+func (env *environment) mayReport(epoch uint64) bool {
+	return env.links[epoch].open && !env.links[epoch].lost
+}
 
-// brings says whether a stream may deliver a frame now. One that was ended from
+// mayDeliver says whether a stream may deliver a frame now. One that was ended from
 // this side may have delivered it before.
-func (w *scene) brings(lane uint8) bool {
-	l := &w.lanes[lane]
-	return l.opened && !l.complete && !l.over && !l.cut && (l.credit > 0 || l.partial) && !w.links[w.bound].ended
+func (env *environment) mayDeliver(streamNumber uint8) bool {
+	l := &env.streams[streamNumber]
+	return l.opened && !l.complete && !l.lost && !l.cut && (l.credit > 0 || l.partial) && !env.links[env.bound].ended
 }
 
 // inOrder holds that the rest of a batch comes right behind its beginning, and
 // that a stream of the peer's has one frame.
-func (w *scene) inOrder(number int) bool {
-	lane := w.plan.questions[number].lane
-	if number > 0 && w.plan.questions[number-1].more {
-		return w.lanes[lane].partial
+func (env *environment) inOrder(number int) bool {
+	streamNumber := env.plan.requests[number].streamNumber
+	if number > 0 && env.plan.requests[number-1].more {
+		return env.streams[streamNumber].partial
 	}
-	return !w.lanes[lane].partial
+	return !env.streams[streamNumber].partial
 }
 
-func (w *scene) programChoices(to []choice) []choice {
-	handler := slices.IndexFunc(w.questions[:], func(q questionBook) bool { return q.running })
-	for i, p := range w.plan.calls {
+func (env *environment) programChoices(to []choice) []choice {
+	handler := slices.IndexFunc(env.requests[:], func(q requestRecord) bool { return q.running })
+	for i, p := range env.plan.calls {
 		id := uint8(i + 1)
-		may := p.by == byProgram || p.by == byHandshake && w.links[w.core.epoch].shaking || p.by == byHandler && w.handles(p, handler)
-		if c := &w.calls[id]; !c.made && may {
-			to = w.may(to, makesCall, id, 0)
-			if w.core.epoch > 1 && p.within == 0 {
-				to = w.may(to, callsStale, id, 0)
+		may := p.by == byProgram || p.by == byHandshake && env.links[env.core.epoch].handshaking || p.by == byHandler && env.handlerRuns(p, handler)
+		if c := &env.calls[id]; !c.made && may {
+			to = env.addChoice(to, makesCall, id, 0)
+			if env.core.epoch > 1 && p.within == 0 {
+				to = env.addChoice(to, callsStale, id, 0)
 			}
 		} else if c.made && !c.settled {
-			to = w.may(to, leaves, id, 0)
+			to = env.addChoice(to, callerLeaves, id, 0)
 		}
 	}
-	if n := &w.calls[0]; !n.made {
-		to = w.may(to, notes, 0, 0)
+	if n := &env.calls[0]; !n.made {
+		to = env.addChoice(to, makesNotification, 0, 0)
 		if handler >= 0 {
-			to = w.may(to, notesOnStream, uint8(handler), 0)
+			to = env.addChoice(to, makesNotificationOnStream, uint8(handler), 0)
 		}
 	} else if !n.settled {
-		to = w.may(to, noteLeaves, 0, 0)
+		to = env.addChoice(to, notifierLeaves, 0, 0)
 	}
-	for i := range w.questions {
-		if w.questions[i].running {
-			to = w.may(to, returns, uint8(i), 0)
+	for i := range env.requests {
+		if env.requests[i].running {
+			to = env.addChoice(to, returnsFromHandler, uint8(i), 0)
 		}
 	}
-	if w.crowded {
-		to = w.may(to, eases, 0, 0)
+	if env.crowded {
+		to = env.addChoice(to, eases, 0, 0)
 	} else {
-		to = w.may(to, crowds, 0, 0)
+		to = env.addChoice(to, crowds, 0, 0)
 	}
-	to = w.may(to, drains, 0, 0)
-	to = w.may(to, stops, 0, 0)
-	return w.may(to, wakes, 0, 0)
+	to = env.addChoice(to, drains, 0, 0)
+	to = env.addChoice(to, stops, 0, 0)
+	return env.addChoice(to, wakes, 0, 0)
 }
 
-// handles says whether the handler runs that makes a call, or any.
-func (w *scene) handles(p callPlan, any int) bool {
+// handlerRuns says whether the handler runs that makes a call, or any.
+func (env *environment) handlerRuns(p callPlan, any int) bool {
 	if p.within > 0 {
-		return w.questions[p.within-1].running
+		return env.requests[p.within-1].running
 	}
 	return any >= 0
 }
 
-func (w *scene) clockChoices(to []choice) []choice {
-	due := len(w.deadlines())
+func (env *environment) clockChoices(to []choice) []choice {
+	due := len(env.deadlines())
 	for i := range due {
 		if i == 0 || i == due-1 {
-			to = w.may(to, fires, uint8(i), 0)
-			if w.core.liveness.dueAt != 0 {
-				to = w.may(to, fires, uint8(i), 1)
+			to = env.addChoice(to, firesTimer, uint8(i), 0)
+			if env.core.liveness.dueAt != 0 {
+				to = env.addChoice(to, firesTimer, uint8(i), 1)
 			}
 		}
 	}
-	if due > 0 && w.core.deadline() > w.now {
-		to = w.may(to, lapses, 0, 0)
+	if due > 0 && env.core.deadline() > env.now {
+		to = env.addChoice(to, letsTimePass, 0, 0)
 	}
 	return to
 }
 
-func (w *scene) linkChoices(to []choice, epoch uint8) []choice {
-	l := &w.links[epoch]
+func (env *environment) linkChoices(to []choice, epoch uint8) []choice {
+	l := &env.links[epoch]
 	if l.opening {
-		to = w.may(to, opensLink, epoch, 0)
-		to = w.may(to, opensNot, epoch, 0)
+		to = env.addChoice(to, opensLink, epoch, 0)
+		to = env.addChoice(to, failsToOpen, epoch, 0)
 	}
-	if l.shaking {
-		to = w.may(to, shakes, epoch, 0)
-		to = w.may(to, shakesNot, epoch, 0)
+	if l.handshaking {
+		to = env.addChoice(to, completesHandshake, epoch, 0)
+		to = env.addChoice(to, failsHandshake, epoch, 0)
 	}
-	if l.open && !l.over {
-		to = w.may(to, losesLink, epoch, 0)
-		to = w.may(to, losesLink, epoch, 1)
-		if !l.ended && !w.partial() {
-			to = w.may(to, endsInput, epoch, 0)
+	if l.open && !l.lost {
+		to = env.addChoice(to, losesLink, epoch, 0)
+		to = env.addChoice(to, losesLink, epoch, 1)
+		if !l.ended && !env.partial() {
+			to = env.addChoice(to, endsInput, epoch, 0)
 		}
 	}
 	if l.closing > 0 {
-		to = w.may(to, closesLink, epoch, 0)
+		to = env.addChoice(to, closesLink, epoch, 0)
 	}
 	return to
 }
 
-func (w *scene) partial() bool {
-	return slices.ContainsFunc(w.lanes[:], func(l laneBook) bool { return l.partial })
+func (env *environment) partial() bool {
+	return slices.ContainsFunc(env.streams[:], func(l streamRecord) bool { return l.partial })
 }
 
-func (w *scene) sendChoices(to []choice) []choice {
+func (env *environment) sendChoices(to []choice) []choice {
 	switch {
-	case w.severed:
+	case env.severed:
 		return to
-	case w.room == roomy:
-		to = w.may(to, fills, 0, 0)
+	case env.room == anyRoom:
+		to = env.addChoice(to, fillsLink, 0, 0)
 	default:
-		to = w.may(to, empties, roomy, 0)
-		if w.room == full {
-			to = w.may(to, empties, single, 0)
+		to = env.addChoice(to, emptiesLink, anyRoom, 0)
+		if env.room == noRoom {
+			to = env.addChoice(to, emptiesLink, oneFrame, 0)
 		}
 	}
-	if w.refused {
-		to = w.may(to, isWritable, single, 0)
-		to = w.may(to, isWritable, roomy, 0)
+	if env.refused {
+		to = env.addChoice(to, reportsWritable, oneFrame, 0)
+		to = env.addChoice(to, reportsWritable, anyRoom, 0)
 	}
-	if !w.oversize {
-		to = w.may(to, oversizes, 0, 0)
+	if !env.oversize {
+		to = env.addChoice(to, rejectsNextFrame, 0, 0)
 	}
-	return w.may(to, severs, 0, 0)
+	return env.addChoice(to, closesSending, 0, 0)
 }
 
-func (w *scene) laneChoices(to []choice, lane uint8) []choice {
-	l, own := &w.lanes[lane], lane > 0 && int(lane) <= len(w.plan.calls)
-	c := &callBook{}
+func (env *environment) streamChoices(to []choice, streamNumber uint8) []choice {
+	l, own := &env.streams[streamNumber], streamNumber > 0 && int(streamNumber) <= len(env.plan.calls)
+	c := &callRecord{}
 	if own {
-		c = &w.calls[lane]
+		c = &env.calls[streamNumber]
 	}
-	ours := own && c.taken && c.epoch == w.bound && !c.failed && w.plan.calls[lane-1].within == 0
+	ours := own && c.taken && c.epoch == env.bound && !c.failed && env.plan.calls[streamNumber-1].within == 0
 	switch {
-	case !l.opened && (ours || lane > ownLanes):
-		to = w.may(to, opensLane, lane, 0)
-	case lane > 0 && l.opened && !l.over && !l.partial && !l.cut:
-		to = w.may(to, losesLane, lane, 0)
+	case !l.opened && (ours || streamNumber > ownStreams):
+		to = env.addChoice(to, opensStream, streamNumber, 0)
+	case streamNumber > 0 && l.opened && !l.lost && !l.partial && !l.cut:
+		to = env.addChoice(to, losesStream, streamNumber, 0)
 	}
-	if ours && !l.over && !l.answered && !w.links[w.bound].ended {
-		to = w.may(to, fails, lane, 0)
-		to = w.may(to, fails, lane, 1)
+	if ours && !l.lost && !l.answered && !env.links[env.bound].ended {
+		to = env.addChoice(to, fails, streamNumber, 0)
+		to = env.addChoice(to, fails, streamNumber, 1)
 	}
-	if l.opened && !l.over && !l.cut && lane <= ownLanes {
-		to = w.may(to, cutsLane, lane, 0)
-		to = w.may(to, cutsLane, lane, 1)
+	if l.opened && !l.lost && !l.cut && streamNumber <= ownStreams {
+		to = env.addChoice(to, cutsStream, streamNumber, 0)
+		to = env.addChoice(to, cutsStream, streamNumber, 1)
 	}
-	if w.brings(lane) && !l.partial {
-		to = w.frameChoices(to, lane)
+	if env.mayDeliver(streamNumber) && !l.partial {
+		to = env.frameChoices(to, streamNumber)
 	}
 	return to
 }
 
-func (w *scene) frameChoices(to []choice, lane uint8) []choice {
+func (env *environment) frameChoices(to []choice, streamNumber uint8) []choice {
 	last := uint8(0)
-	if lane > 0 {
+	if streamNumber > 0 {
 		last = 1
 	}
-	if lane <= ownLanes {
-		for i := range w.plan.calls {
-			if id := uint8(i + 1); lane == 0 || lane == id {
-				to = w.may(to, replies, lane, id<<1|last)
-				to = w.may(to, faults, lane, id<<1|last)
-				to = w.may(to, garbles, lane, id<<1|last)
-				to = w.may(to, progresses, lane, id<<1)
+	if streamNumber <= ownStreams {
+		for i := range env.plan.calls {
+			if id := uint8(i + 1); streamNumber == 0 || streamNumber == id {
+				to = env.addChoice(to, replies, streamNumber, id<<1|last)
+				to = env.addChoice(to, answersError, streamNumber, id<<1|last)
+				to = env.addChoice(to, answersMalformed, streamNumber, id<<1|last)
+				to = env.addChoice(to, progresses, streamNumber, id<<1)
 			}
 		}
-		for i, p := range w.plan.calls {
-			if id := uint8(i + 1); p.streaming && (lane == 0 || lane == id) && w.calls[id].made {
-				to = w.may(to, endsOurs, lane, id<<1|last)
+		for i, p := range env.plan.calls {
+			if id := uint8(i + 1); p.streaming && (streamNumber == 0 || streamNumber == id) && env.calls[id].made {
+				to = env.addChoice(to, cancelsOwnCall, streamNumber, id<<1|last)
 			}
 		}
-		to = w.may(to, replies, lane, noID<<1)
+		to = env.addChoice(to, replies, streamNumber, noID<<1)
 	}
-	for probe := max(w.probes, 2) - 2; probe < w.probes && lane == 0; probe++ {
-		to = w.may(to, answersProbe, probe, 0)
+	for probe := max(env.probes, 2) - 2; probe < env.probes && streamNumber == 0; probe++ {
+		to = env.addChoice(to, answersProbe, probe, 0)
 	}
-	to = w.may(to, notifies, lane, last)
-	to = w.may(to, sendsGarbage, lane, last)
-	for i, q := range w.plan.questions {
-		if w.questions[i].asked && (lane == 0 || lane == q.lane) {
-			to = w.may(to, takesBack, lane, uint8(i)<<1|last)
+	to = env.addChoice(to, notifies, streamNumber, last)
+	to = env.addChoice(to, sendsMalformed, streamNumber, last)
+	for i, q := range env.plan.requests {
+		if env.requests[i].asked && (streamNumber == 0 || streamNumber == q.streamNumber) {
+			to = env.addChoice(to, cancelsRequest, streamNumber, uint8(i)<<1|last)
 		}
 	}
 	return to
 }
 
 // deadlines lists the instants at which something of the core's is due.
-func (w *scene) deadlines() []instant {
-	c := w.core
+func (env *environment) deadlines() []instant {
+	c := env.core
 	var due [20]instant
 	all := append(due[:0], c.retryAt, c.initDue, c.closeDue, c.drainDue, c.idleAt, c.outbound.retryAt, c.outbound.stuckAt,
 		c.tombstones.sweepAt, c.streams.main.resumeAt, c.flow.until, c.liveness.dueAt)
