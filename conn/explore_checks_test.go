@@ -6,8 +6,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// addToDigest adds an effect to the digest of those since the last choice, for equal
-// histories must have equal effects.
+// addToDigest adds an effect to the digest of those since the last choice. With it the search checks that
+// equal histories have equal effects.
 func (env *environment) addToDigest(fx *effect) {
 	var to State
 	if fx.particulars != nil {
@@ -19,7 +19,7 @@ func (env *environment) addToDigest(fx *effect) {
 	}
 }
 
-// checkStep holds what must be true after every step of the core.
+// checkStep checks what must be true after every step of the core.
 func (env *environment) checkStep(ev *event, effects []effect) {
 	c := env.core
 	if ev.kind == callMade && c.pending.byID[ev.out.id] != nil {
@@ -39,35 +39,35 @@ func (env *environment) checkStep(ev *event, effects []effect) {
 	case !c.attached() && (len(c.streams.others) > 0 || len(c.streams.cut) > 0 || len(c.streams.owed) > 0):
 		env.fail("in %s there are streams", state)
 	case c.outbound.empty() != (c.outbound.retryAt == 0):
-		env.fail("%d frames are queued, to be offered again at %v", len(c.outbound.waiting()), c.outbound.retryAt)
+		env.fail("%d frames are queued, the next offer is at %v", len(c.outbound.waiting()), c.outbound.retryAt)
 	case len(c.tombstones.order) != c.tombstones.len() || c.tombstones.len() > ownStreams+probes+1 || (c.tombstones.len() > 0) != (c.tombstones.sweepAt != 0):
-		env.fail("%d tombstones, %d in order, swept at %v", c.tombstones.len(), len(c.tombstones.order), c.tombstones.sweepAt)
+		env.fail("%d tombstones, %d in order, the sweep is at %v", c.tombstones.len(), len(c.tombstones.order), c.tombstones.sweepAt)
 	case c.incoming.running()-len(c.incoming.streaming) > c.options.MaxServing,
 		len(c.incoming.streaming) > c.options.MaxStreaming, len(c.incoming.waiting) > c.options.MaxWaiting:
-		env.fail("%d are served, %d stay, %d wait", c.incoming.running(), len(c.incoming.streaming), len(c.incoming.waiting))
+		env.fail("%d are served, %d of them streaming, %d wait; more than allowed", c.incoming.running(), len(c.incoming.streaming), len(c.incoming.waiting))
 	case len(c.incoming.waiting) > 0 && !c.incoming.closed(c.options.MaxServing):
-		env.fail("%d requests wait, and there is a place", len(c.incoming.waiting))
+		env.fail("%d requests wait although there is a place", len(c.incoming.waiting))
 	case c.incoming.bytes != 2*(c.incoming.len()+c.incoming.stuck):
-		env.fail("%d bytes are held of %d requests, and of %d that are stuck", c.incoming.bytes, c.incoming.len(), c.incoming.stuck)
+		env.fail("%d bytes are counted for %d requests and %d stuck ones", c.incoming.bytes, c.incoming.len(), c.incoming.stuck)
 	case c.incoming.stuck > stuckPerPlace*c.options.MaxServing:
-		env.fail("%d stuck handlers do not count", c.incoming.stuck)
+		env.fail("%d stuck handlers have given up their place, more than allowed", c.incoming.stuck)
 	case c.flow.stall == NotificationsWait && !env.mayPause():
-		env.fail("the link is not read, and somebody waits")
+		env.fail("the link is not read although a request is pending")
 	case (c.flow.stall == NotificationsWait) != (c.flow.until != 0), c.flow.until > env.now+maxPause:
-		env.fail("the link is not read, until %v", c.flow.until)
+		env.fail("the link is not read until %v, which does not fit the stall", c.flow.until)
 	case env.mayPause() && c.flow.pausedFor(env.now) < maxPause && !c.draining && grantsCredit(effects) && ev.kind != streamOpened && ev.kind != started && ev.kind != linkOpened:
-		env.fail("credit was given to a crowd: %v", effects)
+		env.fail("credit was granted although many notifications wait: %v", effects)
 	case c.pending.len() != env.shortCalls()+env.otherPending():
-		env.fail("%d are pending, of which %d wait", c.pending.len(), c.pending.calls)
+		env.fail("%d requests are pending, %d of them calls; the model has others", c.pending.len(), c.pending.calls)
 	case c.liveness.every != 0 && state != Ready, c.liveness.every == 0 && (c.liveness.dueAt != 0 || c.liveness.probe != 0):
-		env.fail("the peer is watched in %s", state)
+		env.fail("the peer is probed in %s", state)
 	case len(c.streams.cut) != env.resumableStreams():
-		env.fail("%d streams are to be taken up", len(c.streams.cut))
+		env.fail("%d streams are to be resumed, the model has others", len(c.streams.cut))
 	}
 }
 
-// checkGate holds that whoever begins has a place or waits for one, and nobody
-// else; and that no time runs for who waits.
+// checkGate checks that the core has or awaits a place exactly while it starts, and that InitTimeout does
+// not run while it waits.
 func (env *environment) checkGate() {
 	c := env.core
 	begins := env.plan.gated && (c.state() == Starting || c.state() == Initializing)
@@ -77,7 +77,7 @@ func (env *environment) checkGate() {
 		}
 	}
 	if waits := env.waitsForPlace(); begins && waits == (c.initDue != 0) {
-		env.fail("it waits for a place: %v; its time is over at %v", waits, c.initDue)
+		env.fail("waiting for a place: %v, InitTimeout ends at %v", waits, c.initDue)
 	}
 }
 
@@ -90,7 +90,7 @@ func grantsCredit(effects []effect) bool {
 	return slices.ContainsFunc(effects, func(fx effect) bool { return fx.kind == grant })
 }
 
-// mayPause says whether nobody misses what is not read.
+// mayPause returns whether reading may be paused.
 func (env *environment) mayPause() bool {
 	for i := range env.requests {
 		in := env.requests[i].incoming
@@ -104,12 +104,12 @@ func (env *environment) mayPause() bool {
 	return env.crowded && env.shortCalls() == 0
 }
 
-// isSilenced says whether a cancelled request counts.
+// isSilenced returns whether a request was cancelled, and its handler still holds its place.
 func (in *incoming) isSilenced(request *Incoming) bool {
 	return slices.ContainsFunc(in.cancelled[in.stuck:], func(other cancelledRequest) bool { return other.Incoming == request })
 }
 
-// shortCalls counts the calls that somebody waits for, and not for ever.
+// shortCalls returns how many calls are pending that are not streaming.
 func (env *environment) shortCalls() (n int) {
 	for id, r := range env.core.pending.byID {
 		if id < firstProbe && !env.plan.calls[id-1].streaming && r != nil {
@@ -119,7 +119,7 @@ func (env *environment) shortCalls() (n int) {
 	return n
 }
 
-// otherPending counts the others that are pending: those that stay, and the probe.
+// otherPending returns how many streaming calls and probes are pending.
 func (env *environment) otherPending() (n int) {
 	for id := range env.core.pending.byID {
 		if id >= firstProbe && id == env.core.liveness.probe || id < firstProbe && env.plan.calls[id-1].streaming {
@@ -129,22 +129,21 @@ func (env *environment) otherPending() (n int) {
 	return n
 }
 
-// mayAccept says whether a call can be taken now.
+// mayAccept returns whether the core may accept a call now.
 func (env *environment) mayAccept(ev *event) bool {
 	c := env.core
 	ready := c.state() == Ready || c.state() == Initializing && ev.handshake
 	return ready && ev.epoch == c.epoch && (!c.draining || ev.serving && !c.ended)
 }
 
-// checkOrder holds that nothing is offered past what waits, unless the rest is to
-// be offered next, and that nobody but who is owed an answer waits for longer than
-// three retries.
+// checkOrder checks that no frame is offered before those that wait, unless these are offered next, and
+// that only replies are offered more than three times again.
 func (env *environment) checkOrder(effects []effect) {
 	queue := env.core.outbound.waiting()
 	more := slices.ContainsFunc(effects, func(fx effect) bool { return fx.kind == offerMore })
 	for i := range effects {
 		if effects[i].kind == transmit && len(queue) > 0 && !more {
-			env.fail("%q was offered to the link past %d frames", effects[i].out.frame, len(queue))
+			env.fail("%q was offered to the link before %d frames that wait", effects[i].out.frame, len(queue))
 		}
 	}
 	for i := range queue {
@@ -154,7 +153,7 @@ func (env *environment) checkOrder(effects []effect) {
 	}
 }
 
-// resumableStreams counts the streams that the core means to take up.
+// resumableStreams returns how many streams the core is going to resume.
 func (env *environment) resumableStreams() (n int) {
 	c := env.core
 	for i := range env.streams {
@@ -165,7 +164,7 @@ func (env *environment) resumableStreams() (n int) {
 	return n
 }
 
-// checkSettledState holds what must be true when nothing is on its way.
+// checkSettledState checks what must be true when no event is being stepped.
 func (env *environment) checkSettledState() {
 	env.checkCalls()
 	env.checkPeerRequests()
@@ -173,7 +172,7 @@ func (env *environment) checkSettledState() {
 	env.checkDrain()
 }
 
-// checkCalls holds that who waits is known to the core, and nobody else.
+// checkCalls checks that the core has exactly the calls that have not ended.
 func (env *environment) checkCalls() {
 	c := env.core
 	for id := range env.calls {
@@ -186,22 +185,22 @@ func (env *environment) checkCalls() {
 		waits := record.made && !record.settled
 		switch {
 		case id == 0 && waits != queued:
-			env.fail("the notification waits: %v; it is queued: %v", waits, queued)
+			env.fail("the notification is not settled: %v, queued: %v", waits, queued)
 		case id > 0 && waits != (r != nil):
-			env.fail("call %d waits: %v; it is pending: %v", id, waits, r != nil)
+			env.fail("call %d is not settled: %v, pending: %v", id, waits, r != nil)
 		case r != nil && r.sent && env.waitsOnLostStream(id, r):
-			env.fail("call %d waits for an answer to what was asked on stream %d, which is lost", id, r.via)
+			env.fail("call %d still waits for an answer on stream %d, which is lost", id, r.via)
 		case r != nil && r.sent == queued, r != nil && r.sent != record.taken, r == nil && queued && id > 0:
-			env.fail("call %d is queued: %v; the link has taken it: %v", id, queued, record.taken)
+			env.fail("call %d is queued: %v, taken by the link: %v", id, queued, record.taken)
 		}
 	}
 	if !env.deadlinesHold() {
-		env.fail("the deadlines of what is pending are not those that were asked for")
+		env.fail("the deadlines of pending calls do not fit their timeouts")
 	}
 }
 
-// waitsOnLostStream says whether a handler that runs still has asked on a stream that the link
-// has lost. One that has returned, or was cancelled, does not wait any more.
+// waitsOnLostStream returns whether a request is a call of a handler that still runs, on a stream that
+// the link has lost. A handler that has returned or was cancelled no longer waits.
 func (env *environment) waitsOnLostStream(id int, r *request) bool {
 	if id > len(env.plan.calls) || env.plan.calls[id-1].within == 0 {
 		return false
@@ -227,8 +226,7 @@ func (env *environment) deadlinesHold() bool {
 	return true
 }
 
-// servesNestedFor says whether the peer is being served in what it asks for a call's
-// sake: in these worlds the call was there first.
+// servesNestedFor returns whether a nested request is being served that came after this call.
 func (env *environment) servesNestedFor(r *request) bool {
 	for i, q := range env.plan.requests {
 		in := env.requests[i].incoming
@@ -242,7 +240,8 @@ func (env *environment) servesNestedFor(r *request) bool {
 	return false
 }
 
-// checkPeerRequests holds that whoever asks is answered, in time.
+// checkPeerRequests checks that each request that must be answered is held by the core, or its answer
+// waits for the link.
 func (env *environment) checkPeerRequests() {
 	c := env.core
 	for i := range env.plan.requests {
@@ -259,13 +258,13 @@ func (env *environment) checkPeerRequests() {
 			held = held || c.outbound.waiting()[j].reply && env.isAnswer(c.outbound.waiting()[j], i)
 		}
 		if !held {
-			env.fail("question %d waits for an answer that will not come", i)
+			env.fail("request %d will not be answered", i)
 		}
 	}
 }
 
-// checkStreams holds that credit comes back, and that no stream stays open for
-// nothing.
+// checkStreams checks that each stream has its full credit unless it is withheld, and that no stream stays
+// open without a reason.
 func (env *environment) checkStreams() {
 	c := env.core
 	if !c.attached() || c.epoch != env.bound || env.severed || env.links[env.bound].lost {
@@ -277,17 +276,17 @@ func (env *environment) checkStreams() {
 		s := c.streams.find(number)
 		switch {
 		case live && !l.complete && !l.partial && !c.outbound.congested() && c.flow.stall == 0 && int(l.credit) != env.plan.credit:
-			env.fail("stream %d may deliver %d frames", number, l.credit)
+			env.fail("stream %d has credit for %d frames", number, l.credit)
 		case live && l.complete && i > ownStreams && (s == nil || len(s.requests) == 0) && !env.lastQueued(number):
-			env.fail("stream %d stays open for nothing", number)
+			env.fail("stream %d stays open although no answer is due on it", number)
 		case !live && s != nil:
-			env.fail("stream %d is over, and the core has it still", number)
+			env.fail("stream %d has ended, and the core still has it", number)
 		case live && l.cut != (s.resumeAtOrZero() != 0):
-			env.fail("stream %d is cut: %v; it is to be taken up at %v", number, l.cut, s.resumeAtOrZero())
+			env.fail("stream %d is cut: %v, to be resumed at %v", number, l.cut, s.resumeAtOrZero())
 		case live && l.cut && s.resumeAt < l.floor:
-			env.fail("stream %d is to be taken up before its peer wants it", number)
+			env.fail("stream %d is to be resumed earlier than the peer asks for", number)
 		case live && i > 0 && i <= ownStreams && env.calls[i].settled && !env.calls[i].answered && !c.ended:
-			env.fail("call %d has ended without an answer, and its stream is left", i)
+			env.fail("call %d has ended without an answer, and its stream is still open", i)
 		}
 	}
 }
@@ -308,29 +307,30 @@ func (env *environment) lastQueued(number transport.Stream) bool {
 	return false
 }
 
-// checkDrain holds that a drained core with nothing left closes at once.
+// checkDrain checks that a draining core without work closes at once, and that every state has a deadline
+// that needs one.
 func (env *environment) checkDrain() {
 	c := env.core
 	idle := c.draining && c.state() == Ready && c.pending.len() == 0 && c.incoming.len() == 0 && c.outbound.empty()
 	if idle && (c.idleAt == 0 || c.idleAt > env.now) {
-		env.fail("drained, nothing is left, and it does not close")
+		env.fail("the core drains, has no work left, and does not close")
 	}
 	if c.state() == Closing && c.deadline() != 0 && c.deadline() != c.tombstones.sweepAt && c.deadline() != c.closeDue {
-		env.fail("closing, and a tick is wanted at %v", c.deadline())
+		env.fail("closing, with a deadline at %v", c.deadline())
 	}
 	if c.state() == Closing && !env.terminated && c.closeDue == 0 {
-		env.fail("closing, and it never ends")
+		env.fail("closing, without a time to end")
 	}
 	if c.role == initiator && c.deadline() == 0 && !env.waitsForPlace() && (c.state() == Starting || c.state() == Initializing || c.state() == Backoff) {
 		env.fail("in %s without a deadline", c.state())
 	}
 }
 
-// checkTicked holds that a tick leaves nothing that is due. What a drain has
-// just offered may come back, so that alone is looked at once more.
+// checkTicked checks that nothing is due after a tick, except the second look at a drain: a frame that it
+// has just offered may come back.
 func (env *environment) checkTicked() {
 	c := env.core
 	if due := c.deadline(); due != 0 && due <= env.now && due != c.idleAt {
-		env.fail("at %v a tick is due at %v still", env.now, due)
+		env.fail("at %v the deadline is still %v", env.now, due)
 	}
 }

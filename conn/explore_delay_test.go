@@ -2,24 +2,24 @@ package conn
 
 import "time"
 
-// toldToWait is the delay that a peer asks for when a handshake fails.
+// peerDelay is the delay that the peer asks for when a handshake fails.
 const peerDelay = 3 * time.Second
 
-// A delayBook is when the next attempt may come, by ADR-0001 once more and not by
-// what the core says.
+// A delayRecord says when the next attempt may come. It is computed from ADR-0001, independently of
+// the core.
 type delayRecord struct {
 	readyAt   instant // when the present incarnation became ready; 0 if it did not
-	doublings uint8   // of the delay, since it was the shortest
-	earliest  instant // of the next attempt; 0: at any time
+	doublings uint8   // how often the delay has doubled
+	earliest  instant // when the next attempt may come; 0: at any time
 }
 
-// checkDelay holds that no attempt comes before its delay has passed.
+// checkDelay checks that no attempt comes before its delay has passed.
 func (env *environment) checkDelay(fx *effect) {
 	b := &env.delay
 	switch {
 	case fx.kind == openLink || fx.kind == askPlace:
 		if env.now < b.earliest {
-			env.fail("an attempt comes %v before its delay has passed", b.earliest-env.now)
+			env.fail("the next attempt comes %v before its delay has passed", b.earliest-env.now)
 		}
 	case fx.kind == transitioned && fx.to == Ready:
 		b.readyAt = env.now
@@ -29,7 +29,7 @@ func (env *environment) checkDelay(fx *effect) {
 	}
 }
 
-// nextDelay is the delay after a loss, where 0.5 is drawn each time.
+// nextDelay returns the delay after a loss. The random number is always 0.5.
 func (env *environment) nextDelay(why Reason) time.Duration {
 	b, o := &env.delay, env.core.options
 	if why.Kind == CrashLooping {
@@ -49,7 +49,7 @@ func (env *environment) nextDelay(why Reason) time.Duration {
 	return time.Duration(low + (high-low)/2)
 }
 
-// checkEpoch holds that a frame goes out on the link that it was made for.
+// checkEpoch checks that a frame is sent on the link of the incarnation that it was made for.
 func (env *environment) checkEpoch(out outboundFrame) {
 	made := env.bound
 	switch n := env.answeredBy(out); {
@@ -61,11 +61,11 @@ func (env *environment) checkEpoch(out outboundFrame) {
 		made = env.calls[out.id].epoch
 	}
 	if made != env.bound {
-		env.fail("%q was made in epoch %d and is sent on link %d", out.frame, made, env.bound)
+		env.fail("%q was made for epoch %d and is sent on link %d", out.frame, made, env.bound)
 	}
 }
 
-// countProbe counts a probe when it is offered first.
+// countProbe counts a probe when it is offered for the first time.
 func (env *environment) countProbe(id int64) {
 	if id == firstProbe+int64(env.probes) {
 		env.probes++

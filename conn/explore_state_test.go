@@ -9,8 +9,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// clone is a deep copy: what happens to one does not touch the other. Requests
-// of the peer's are shared, since the core does not change them once held.
+// clone returns a deep copy. Only requests of the peer are shared, because the core does not change them.
 func (env *environment) clone() *environment {
 	twin := *env
 	twin.core, twin.returned, twin.trace = env.core.clone(), nil, nil
@@ -76,8 +75,8 @@ func (s *schedule) clone() *schedule {
 	return &twin
 }
 
-// A form is a state in canonical form: equal forms have equal futures. Instants
-// are their rank among those that are to come, and how far off they are.
+// An encoder writes a state in canonical form: states with equal forms behave equally from then on. A
+// time is written as its rank among all times to come, and roughly how far away it is.
 type encoder struct {
 	bytes []byte
 	now   instant
@@ -96,7 +95,7 @@ func (f *encoder) flags(flags ...bool) {
 	f.bytes = binary.LittleEndian.AppendUint16(f.bytes, all)
 }
 
-// at appends an instant. What is past is past.
+// at appends a time. All times that have passed are equal.
 func (f *encoder) at(t instant) {
 	switch rank, _ := slices.BinarySearch(f.times, t); {
 	case t == 0:
@@ -114,7 +113,7 @@ func distanceClass(d time.Duration) uint8 {
 	return uint8(at)
 }
 
-// write puts the state of an scene in canonical form.
+// encode returns the state of an environment in canonical form.
 func (f *encoder) encode(env *environment) []byte {
 	f.bytes, f.now = f.bytes[:0], env.now
 	f.collectTimes(env)
@@ -124,7 +123,7 @@ func (f *encoder) encode(env *environment) []byte {
 	return f.bytes
 }
 
-// collect orders the instants to come.
+// collectTimes collects all times to come, in order.
 func (f *encoder) collectTimes(env *environment) {
 	c := env.core
 	f.times = append(f.times[:0], c.retryAt, c.initDue, c.closeDue, c.drainDue, c.idleAt, c.outbound.retryAt, c.outbound.stuckAt,
@@ -152,7 +151,7 @@ func (f *encoder) collectTimes(env *environment) {
 	f.times = slices.DeleteFunc(f.times, func(t instant) bool { return t <= f.now })
 }
 
-// proven is when a Conn that is ready has proved itself.
+// proven returns when the present incarnation will be proven.
 func (env *environment) proven() instant {
 	if env.core.state() != Ready || env.core.role == acceptor {
 		return 0
@@ -191,7 +190,7 @@ func (f *encoder) core(env *environment) {
 	}
 }
 
-// watch appends how credit and the peer are watched.
+// watch appends the state of the flow control and of the probes.
 func (f *encoder) watch(env *environment) {
 	c := env.core
 	f.flags(c.flow.crowded, env.crowded, c.liveness.every != 0, c.liveness.asked)
@@ -207,7 +206,7 @@ func (f *encoder) watch(env *environment) {
 	}
 }
 
-// schedule appends how far a backoff has come.
+// schedule appends how much the delay of a backoff has grown.
 func (f *encoder) schedule(s *schedule) {
 	if s == nil {
 		f.byte(0)
@@ -233,7 +232,7 @@ func (f *encoder) traffic(env *environment) {
 	f.byte(byte(c.incoming.bytes), byte(len(c.outbound.waiting())))
 	for i := range c.outbound.waiting() {
 		out := &c.outbound.waiting()[i]
-		attempts := min(out.attempts, busyRetries+2) // a reply is offered for ever
+		attempts := min(out.attempts, busyRetries+2) // a reply is offered without a limit
 		f.byte(byte(out.id), byte(out.stream), attempts, out.frame[0], out.frame[1])
 		f.flags(out.notification, out.reply, out.last, out.answers == nil)
 		if out.reply && out.frame[0] != '#' {

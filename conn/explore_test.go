@@ -11,10 +11,9 @@ import (
 
 var reach = flag.String("explore", "near", "how far TestExplore goes: near or full")
 
-// TestExplore visits every state that a small world can come to, breadth
-// first, and holds the invariants in each. In the ordinary run it goes a few
-// steps; with -explore=full it goes on until a plan has no new states, or
-// as many as the plan allows:
+// TestExplore visits the states that a core can reach in a small environment, breadth first, and checks
+// the invariants in each. By default it visits nearbyLimit states of each plan. With -explore=full it
+// continues until a plan has no new states, or up to the limit of the plan:
 //
 //	go test ./conn -run TestExplore -explore=full -v
 //
@@ -36,10 +35,10 @@ func TestExplore(t *testing.T) {
 	}
 }
 
-// nearby is how many states of each plan the ordinary run visits.
+// nearbyLimit is how many states of each plan are visited by default.
 const nearbyLimit = 1500
 
-// world is that of a plan.
+// world returns what the search needs to know about the plan's environment.
 func (p *plan) world() explore.World[*environment, choice] {
 	return explore.World[*environment, choice]{
 		New:     func() *environment { return newEnvironment(p) },
@@ -58,35 +57,34 @@ func (p *plan) world() explore.World[*environment, choice] {
 	}
 }
 
-// A plan is a small world to be searched to its end: which of the events may
-// come, and how often. Each call is made, each stream opened and each question
-// asked at most once, so that the states are finite.
+// A plan describes a small environment to be searched completely: which events may happen. Each call is
+// made, each stream opened and each request of the peer sent at most once, so the states are finite.
 type plan struct {
 	name        string
 	role        role
 	credit      int
-	epochs      uint64 // states of later incarnations are checked, and not gone on from
+	epochs      uint64 // states of later incarnations are checked, but not continued
 	calls       []callPlan
 	requests    []peerRequest
 	events      events
-	prologue    []choice // what has happened when the search begins
-	full        int      // states to visit in the full search
+	prologue    []choice // what happens before the search begins
+	full        int      // how many states the full search visits
 	liveness    time.Duration
 	initTimeout time.Duration // InitTimeout, which is not doubled beyond longestInit; 0: the default
 	gated       bool
-	closesNow   bool // links are closed without waiting; their loss is reported later
+	closesNow   bool // links close at once; their loss is reported later
 	options     Options
-	callers     [maxStreams]*call // of each call; the first is the notification's
+	callers     [maxStreams]*call // the callers by id; the first is that of the notification
 }
 
-// A callPlan is one request of ours. Its id is its place in the plan, from 1.
+// A callPlan is one request of this side. Its id is its position in the plan, from 1.
 type callPlan struct {
 	timeout   time.Duration
-	limit     time.Duration // what the timeout may be prolonged to
+	limit     time.Duration // how long the timeout may become
 	restarts  bool          // by progress
 	streaming bool
 	by        callOrigin
-	within    uint8 // of a handler: the question, from 1, that it asks back for
+	within    uint8 // for a handler's call: the request that it serves, from 1
 }
 
 type callOrigin uint8
@@ -97,12 +95,12 @@ const (
 	byHandler
 )
 
-// A question is one request of the peer's.
+// A peerRequest is one request of the peer.
 type peerRequest struct {
 	streamNumber uint8
 	id           int64
 	kind         requestKind
-	more         bool // more of its frame is to come: it is in a batch
+	more         bool // it is in a batch, of which more is to come
 	staysOpen    bool // the peer may send more on its stream
 }
 
@@ -114,28 +112,28 @@ const (
 	streamingRequest
 	probeRequest
 	nestedRequest
-	immediateRequest // served in the step in which it comes, or its turn does
-	sessionRequest   // immediately, and nothing else is served meanwhile
+	immediateRequest // its handler runs in the step in which the request is served
+	sessionRequest   // immediate, and no other request is served meanwhile
 )
 
 func (q peerRequest) isExclusive() bool {
 	return q.kind == exclusiveRequest || q.kind == sessionRequest
 }
 
-// Lanes are the streams by number: Main, then one for each call by its id, then
-// those that the peer begins.
+// The streams of the model by number: Main, then one for each call by its id, then those that the peer
+// opens.
 const (
 	ownStreams      = 3
 	maxStreams      = 6
-	noID            = 9 // of a request never made
+	noID            = 9 // the id of a request that is never made
 	maxPeerRequests = 4
 	epochs          = 5
 
 	firstProbe = 10 // ids of probes begin here
-	probes     = 4  // states with more are checked, and not gone on from
+	probes     = 4  // states with more probes are checked, but not continued
 )
 
-// A choice is one thing that may happen next.
+// A choice is one event that may happen next. The meaning of a and b depends on the kind.
 type choice struct {
 	kind choiceKind
 	a, b uint8
@@ -188,7 +186,7 @@ const (
 	choiceKinds
 )
 
-// events says which kinds of choice a plan has.
+// events is the set of the kinds of choices that a plan has.
 type events uint64
 
 func eventSet(kinds ...choiceKind) (e events) {
@@ -200,10 +198,10 @@ func eventSet(kinds ...choiceKind) (e events) {
 
 func (e events) has(kind choiceKind) bool { return e&(1<<kind) != 0 }
 
-// wide is how many states are visited of a world that does not close for long.
+// wideLimit is how many states are visited of a plan that has very many.
 const wideLimit = 200_000
 
-// plans are the small worlds to be searched.
+// plans returns the environments to be searched.
 func plans() []*plan {
 	const allEvents = ^events(0)
 	timed, untimed, staysOpen := callPlan{timeout: time.Second}, callPlan{}, callPlan{streaming: true}
@@ -216,7 +214,7 @@ func plans() []*plan {
 	streamEvents := eventSet(opensStream, losesStream)
 	list := []*plan{
 		{
-			name: "life", role: initiator, credit: 1, epochs: 3, initTimeout: longestInit,
+			name: "lifecycle", role: initiator, credit: 1, epochs: 3, initTimeout: longestInit,
 			events: incarnations | ways | eventSet(letsTimePass, endsInput, sendsMalformed),
 		},
 		{
@@ -224,27 +222,27 @@ func plans() []*plan {
 			events: incarnations | eventSet(firesTimer),
 		},
 		{
-			name: "what a lost link leaves", role: initiator, credit: 1, epochs: 2, calls: []callPlan{untimed, {by: byHandler}}, full: wideLimit,
+			name: "events after a lost link", role: initiator, credit: 1, epochs: 2, calls: []callPlan{untimed, {by: byHandler}}, full: wideLimit,
 			requests: []peerRequest{{0, 7, ordinaryRequest, false, false}},
 			prologue: []choice{{opensLink, 1, 0}, {completesHandshake, 1, 0}, {sendsRequest, 0, 0}},
 			events:   ours | eventSet(callsStale, returnsFromHandler, makesNotificationOnStream, makesNotification, opensLink, completesHandshake, losesLink, closesLink, firesTimer, fillsLink),
 		},
 		{
-			name: "life behind a gate", role: initiator, credit: 1, epochs: 3, gated: true,
+			name: "lifecycle with a gate", role: initiator, credit: 1, epochs: 3, gated: true,
 			events: incarnations | ways | eventSet(letsTimePass, admits, endsInput),
 		},
 		{
-			name: "life of links that close at once", role: initiator, credit: 1, epochs: 3, initTimeout: longestInit, closesNow: true,
+			name: "links that close at once", role: initiator, credit: 1, epochs: 3, initTimeout: longestInit, closesNow: true,
 			calls:  []callPlan{timed},
 			events: incarnations | ways | eventSet(makesCall, letsTimePass, endsInput),
 		},
 		{
-			name: "questions served at once", role: acceptor, credit: 2, epochs: 1, closesNow: true,
+			name: "immediate requests of the peer", role: acceptor, credit: 2, epochs: 1, closesNow: true,
 			requests: []peerRequest{{0, 7, sessionRequest, false, false}, {0, 8, ordinaryRequest, false, false}, {0, 8, immediateRequest, false, false}},
 			events:   eventSet(sendsRequest, cancelsRequest, returnsFromHandler, drains, stops, losesLink, endsInput, firesTimer, rejectsNextFrame) | busyness,
 		},
 		{
-			name: "life with a call", role: initiator, credit: 1, epochs: 2, calls: []callPlan{timed},
+			name: "lifecycle with a call", role: initiator, credit: 1, epochs: 2, calls: []callPlan{timed},
 			events: incarnations | ways | ours | eventSet(callsStale),
 		},
 		{
@@ -272,12 +270,12 @@ func plans() []*plan {
 			events: ours | streamEvents | eventSet(firesTimer, losesLink, fails, cutsStream, notifies, progresses, sendsMalformed),
 		},
 		{
-			name: "questions", role: acceptor, credit: 1, epochs: 1,
+			name: "requests of the peer", role: acceptor, credit: 1, epochs: 1,
 			requests: []peerRequest{{0, 7, ordinaryRequest, false, false}, {0, 7, exclusiveRequest, false, false}, {0, 8, streamingRequest, false, false}},
 			events:   eventSet(sendsRequest, cancelsRequest, returnsFromHandler, drains, losesLink, closesLink, endsInput, firesTimer) | busyness,
 		},
 		{
-			name: "questions on streams", role: acceptor, credit: 2, epochs: 1,
+			name: "requests of the peer on streams", role: acceptor, credit: 2, epochs: 1,
 			requests: []peerRequest{{4, 7, ordinaryRequest, false, true}, {5, 7, streamingRequest, false, false}},
 			events:   eventSet(sendsRequest, cancelsRequest, returnsFromHandler, drains, losesLink, firesTimer) | busyness | streamEvents,
 		},
@@ -292,12 +290,12 @@ func plans() []*plan {
 			events:   eventSet(sendsRequest, cancelsRequest, returnsFromHandler, losesLink, firesTimer, rejectsNextFrame) | busyness | streamEvents,
 		},
 		{
-			name: "questions of a server", full: wideLimit, role: initiator, credit: 1, epochs: 1, calls: []callPlan{timed, {by: byHandler}},
+			name: "requests of a server", full: wideLimit, role: initiator, credit: 1, epochs: 1, calls: []callPlan{timed, {by: byHandler}},
 			requests: []peerRequest{{1, 7, ordinaryRequest, false, false}, {0, 7, exclusiveRequest, false, false}},
 			events:   ours | streamEvents | eventSet(sendsRequest, cancelsRequest, returnsFromHandler, opensLink, completesHandshake, losesLink, firesTimer, drains),
 		},
 		{
-			name: "replies pile up", role: acceptor, credit: 2, epochs: 1, prologue: queueReplies(repliesHigh - 1), full: 50_000,
+			name: "many replies wait", role: acceptor, credit: 2, epochs: 1, prologue: queueReplies(repliesHigh - 1), full: 50_000,
 			requests: []peerRequest{{0, 7, probeRequest, false, false}, {0, 8, ordinaryRequest, false, false}, {4, 7, probeRequest, false, false}},
 			events:   eventSet(sendsRequest, returnsFromHandler, losesLink, firesTimer, notifies, stops) | busyness | streamEvents,
 		},
@@ -307,18 +305,18 @@ func plans() []*plan {
 			events:   ours | ways | streamEvents | eventSet(sendsRequest, returnsFromHandler, notifies, losesLink, closesLink, crowds, eases) | busyness,
 		},
 		{
-			name: "a server asks back", full: wideLimit, role: initiator, credit: 1, epochs: 1, calls: []callPlan{extended, prolonged},
+			name: "nested requests of a server", full: wideLimit, role: initiator, credit: 1, epochs: 1, calls: []callPlan{extended, prolonged},
 			requests: []peerRequest{{0, 7, nestedRequest, false, false}, {1, 7, nestedRequest, false, false}, {1, 8, nestedRequest, false, false}},
 			events:   ours | streamEvents | eventSet(sendsRequest, cancelsRequest, returnsFromHandler, progresses, opensLink, completesHandshake, losesLink, firesTimer),
 		},
 		{
-			name: "a handler asks back", full: wideLimit, role: acceptor, credit: 2, epochs: 1,
+			name: "calls of handlers", full: wideLimit, role: acceptor, credit: 2, epochs: 1,
 			calls:    []callPlan{{timeout: time.Second, by: byHandler, within: 1}, {by: byHandler, within: 2}},
 			requests: []peerRequest{{4, 7, ordinaryRequest, false, true}, {5, 7, streamingRequest, false, true}},
 			events:   ours | streamEvents | eventSet(sendsRequest, cancelsRequest, returnsFromHandler, answersError, losesLink, firesTimer, drains) | busyness,
 		},
 		{
-			name: "a handler asks back after a loss", full: wideLimit, role: initiator, credit: 1, epochs: 2,
+			name: "calls of handlers after a loss", full: wideLimit, role: initiator, credit: 1, epochs: 2,
 			calls:    []callPlan{{by: byHandler, within: 1}, {by: byHandler, within: 2}},
 			requests: []peerRequest{{0, 7, ordinaryRequest, false, false}, {0, 7, streamingRequest, false, false}},
 			prologue: []choice{{opensLink, 1, 0}, {completesHandshake, 1, 0}, {sendsRequest, 0, 0}},
@@ -348,7 +346,7 @@ func plans() []*plan {
 			Liveness: p.liveness, InitTimeout: p.initTimeout,
 		}.withDefaults()
 		if p.gated {
-			p.options.Gate = new(Gate) // it is the scene's to keep
+			p.options.Gate = new(Gate) // the environment plays its part
 		}
 		for i := range p.callers {
 			p.callers[i] = new(call)
@@ -357,16 +355,16 @@ func plans() []*plan {
 	return list
 }
 
-// pile has a busy link refuse so many replies.
+// queueReplies returns the choices that let a full link refuse so many replies.
 func queueReplies(replies int) []choice {
-	happened := []choice{{kind: fillsLink}}
+	steps := []choice{{kind: fillsLink}}
 	for range replies {
-		happened = append(happened, choice{kind: sendsMalformed}, choice{kind: notifies})
+		steps = append(steps, choice{kind: sendsMalformed}, choice{kind: notifies})
 	}
-	return happened
+	return steps
 }
 
-// String names a choice for whoever reads a trace.
+// String describes the choice in a trace.
 func (c choice) String() string {
 	streamNumber, id, last := c.a, c.b>>1, ""
 	if c.b&1 == 1 {
@@ -376,13 +374,13 @@ func (c choice) String() string {
 	case makesCall:
 		return fmt.Sprintf("call %d is made", c.a)
 	case callsStale:
-		return fmt.Sprintf("call %d is made for the incarnation before", c.a)
+		return fmt.Sprintf("call %d is made for the previous incarnation", c.a)
 	case callerLeaves:
-		return fmt.Sprintf("the caller of %d leaves", c.a)
+		return fmt.Sprintf("the caller of call %d gives up", c.a)
 	case makesNotificationOnStream:
-		return fmt.Sprintf("the handler of question %d notifies on its stream", c.a)
+		return fmt.Sprintf("the handler of request %d notifies on its stream", c.a)
 	case returnsFromHandler:
-		return fmt.Sprintf("the handler of question %d returns", c.a)
+		return fmt.Sprintf("the handler of request %d returns", c.a)
 	case emptiesLink, reportsWritable:
 		return fmt.Sprintf("%s (%s)", choiceNames[c.kind], [...]string{"none", "one frame", "any"}[c.a])
 	case replies, answersError, answersMalformed, progresses:
@@ -390,23 +388,23 @@ func (c choice) String() string {
 	case notifies, sendsMalformed:
 		return fmt.Sprintf("%s on stream %d%s", choiceNames[c.kind], streamNumber, last)
 	case sendsRequest:
-		return fmt.Sprintf("the peer asks question %d on stream %d", c.b, streamNumber)
+		return fmt.Sprintf("the peer sends request %d on stream %d", c.b, streamNumber)
 	case cancelsRequest:
-		return fmt.Sprintf("the peer cancels question %d on stream %d%s", id, streamNumber, last)
+		return fmt.Sprintf("the peer cancels request %d on stream %d%s", id, streamNumber, last)
 	case cancelsOwnCall:
-		return fmt.Sprintf("the peer ends call %d, which stays, on stream %d%s", id, streamNumber, last)
+		return fmt.Sprintf("the peer cancels streaming call %d on stream %d%s", id, streamNumber, last)
 	case fails:
 		return fmt.Sprintf("call %d fails, unsent: %v", c.a, c.b == 1)
 	case opensStream, losesStream:
 		return fmt.Sprintf("%s %d", choiceNames[c.kind], streamNumber)
 	case cutsStream:
-		return fmt.Sprintf("stream %d is cut, with a delay asked for: %v", streamNumber, c.b == 1)
+		return fmt.Sprintf("stream %d is cut, the peer asks for a delay: %v", streamNumber, c.b == 1)
 	case losesLink:
-		return fmt.Sprintf("link %d is lost, what it had unsent: %v", c.a, c.b == 1)
+		return fmt.Sprintf("link %d is lost, its frames unsent: %v", c.a, c.b == 1)
 	case opensLink, failsToOpen, completesHandshake, failsHandshake, endsInput, closesLink, admits:
 		return fmt.Sprintf("%s (link %d)", choiceNames[c.kind], c.a)
 	case firesTimer:
-		return fmt.Sprintf("%s (%d), with signs of life: %v", choiceNames[c.kind], c.a, c.b == 1)
+		return fmt.Sprintf("%s (%d), bytes have come in: %v", choiceNames[c.kind], c.a, c.b == 1)
 	case letsTimePass, answersProbe:
 		return fmt.Sprintf("%s (%d)", choiceNames[c.kind], c.a)
 	default:
@@ -415,9 +413,9 @@ func (c choice) String() string {
 }
 
 var choiceNames = [choiceKinds]string{
-	makesNotification: "a notification is made", notifierLeaves: "the notification's caller leaves",
+	makesNotification: "a notification is made", notifierLeaves: "the notification's caller gives up",
 	replies: "an answer to", answersError: "an error for", answersMalformed: "a malformed answer to", progresses: "progress of", notifies: "a notification", sendsMalformed: "a malformed frame",
-	fillsLink: "the link is full", emptiesLink: "the link has room", reportsWritable: "the link says writable, with room",
+	fillsLink: "the link is full", emptiesLink: "the link has room", reportsWritable: "the link reports writable, with room",
 	rejectsNextFrame: "the next frame is too large", closesSending: "the link can send nothing more",
 	opensStream: "the link opens stream", losesStream: "the link loses stream",
 	opensLink: "a link opens", failsToOpen: "no link opens", completesHandshake: "the handshake is done", failsHandshake: "the handshake fails",

@@ -26,7 +26,7 @@ func newEnvironment(p *plan) *environment {
 	return env
 }
 
-// apply does one choice, and lets the shell finish what comes of it.
+// apply makes one choice happen, with all that the loop does because of it, and checks the result.
 func (env *environment) apply(c choice) {
 	env.digest = 0
 	switch c.kind {
@@ -81,7 +81,7 @@ func (env *environment) apply(c choice) {
 	env.checkSettledState()
 }
 
-// applyLink does what a link reports of itself.
+// applyLink applies an event of a link.
 func (env *environment) applyLink(c choice) {
 	epoch := uint64(c.a)
 	l := &env.links[c.a]
@@ -104,7 +104,7 @@ func (env *environment) applyLink(c choice) {
 	case losesLink:
 		env.loseLink(epoch, c.b == 1)
 	case closesLink:
-		if l.open && !l.lost { // Lost is said before Close returns
+		if l.open && !l.lost { // the link reports Lost before Close returns
 			env.loseLink(epoch, false)
 		}
 		l.closing--
@@ -113,8 +113,7 @@ func (env *environment) applyLink(c choice) {
 	}
 }
 
-// loseLink reports the loss, and what surely never left: all that the link had
-// taken, or nothing.
+// loseLink reports the loss of a link. If unsent is set, none of the frames that it had taken were sent.
 func (env *environment) loseLink(epoch uint64, unsent bool) {
 	env.links[epoch].lost = true
 	lost := event{kind: linkLost, epoch: epoch, random: 0.5, particulars: &particulars{reason: Reason{Kind: LinkBroken}}}
@@ -192,8 +191,8 @@ func (env *environment) applyStream(c choice) {
 	}
 }
 
-// deliver delivers a frame, for one credit. The last one of an own stream is the
-// end of it; on the peer's the answer is still to come.
+// deliver lets a frame come in, which uses one credit. The last frame of a call's stream ends that
+// stream. On a stream of the peer the answer is still due.
 func (env *environment) deliver(ev event) {
 	l := &env.streams[ev.stream]
 	env.heardAt = env.now
@@ -232,8 +231,8 @@ func (env *environment) deliverRequest(number uint8) {
 	env.deliver(ev)
 }
 
-// deliverCancellation has the peer take back what it has asked: on Main of any stream, the
-// earliest of them.
+// deliverCancellation lets the peer cancel its request. On Main that is the earliest one with the id, on
+// whichever stream.
 func (env *environment) deliverCancellation(ev event, id int64) {
 	ev.kind, ev.incoming = cancelled, &Incoming{key: incomingKey{ev.stream, jsonrpc.IntegerID(id)}}
 	if in, ok := env.core.incoming.named(ev.incoming.key); ok && env.core.attached() && ev.epoch == env.core.epoch {
@@ -242,7 +241,7 @@ func (env *environment) deliverCancellation(ev event, id int64) {
 	env.deliver(ev)
 }
 
-// expectNoAnswerOn notes that nothing on a lane will be answered any more.
+// expectNoAnswerOn notes that the requests of a stream are not answered any more.
 func (env *environment) expectNoAnswerOn(streamNumber uint8) {
 	for i, q := range env.plan.requests {
 		if env.requests[i].asked && q.streamNumber == streamNumber {
@@ -251,7 +250,7 @@ func (env *environment) expectNoAnswerOn(streamNumber uint8) {
 	}
 }
 
-// numberOf says which question this is.
+// numberOf returns the number of a request in the plan, or maxPeerRequests.
 func (env *environment) numberOf(in *Incoming) int {
 	for i := range env.requests {
 		if env.requests[i].incoming == in {
@@ -298,8 +297,8 @@ func (env *environment) handlerReturns(number uint8) {
 	env.inject(event{kind: handled, epoch: q.incoming.Epoch, incoming: q.incoming, payload: []byte{'#', number}})
 }
 
-// advanceTo lets time go by until one of the deadlines, with or without the timer
-// firing: it may be late, and other events come before it.
+// advanceTo lets time pass until one of the deadlines. The timer may fire late, so that other events
+// come before the tick.
 func (env *environment) advanceTo(c choice) {
 	due := env.deadlines()
 	env.now = max(env.now, due[min(int(c.a), len(due)-1)])
@@ -322,7 +321,7 @@ func (env *environment) choices(to []choice) []choice {
 	to = env.programChoices(to)
 	to = env.clockChoices(to)
 	for epoch := range env.links {
-		if v := &env.gateRecords[epoch]; v.asked && !v.given { // it may be on its way to who has left
+		if v := &env.gateRecords[epoch]; v.asked && !v.given { // it may still come after the core has left the gate
 			to = env.addChoice(to, admits, uint8(epoch), 0)
 		}
 		to = env.linkChoices(to, uint8(epoch))
@@ -349,20 +348,20 @@ func (env *environment) addChoice(to []choice, kind choiceKind, a, b uint8) []ch
 	return to
 }
 
-// mayReport says whether a link may still be heard of.
+// mayReport returns whether a link may still report events.
 func (env *environment) mayReport(epoch uint64) bool {
 	return env.links[epoch].open && !env.links[epoch].lost
 }
 
-// mayDeliver says whether a stream may deliver a frame now. One that was ended from
-// this side may have delivered it before.
+// mayDeliver returns whether a stream may deliver a frame now. A stream that this side has ended may
+// have delivered it before.
 func (env *environment) mayDeliver(streamNumber uint8) bool {
 	l := &env.streams[streamNumber]
 	return l.opened && !l.complete && !l.lost && !l.cut && (l.credit > 0 || l.partial) && !env.links[env.bound].ended
 }
 
-// inOrder holds that the rest of a batch comes right behind its beginning, and
-// that a stream of the peer's has one frame.
+// inOrder returns whether a request may come now: the rest of a batch comes directly after its
+// beginning, and a stream of the peer has one frame.
 func (env *environment) inOrder(number int) bool {
 	streamNumber := env.plan.requests[number].streamNumber
 	if number > 0 && env.plan.requests[number-1].more {
@@ -408,7 +407,7 @@ func (env *environment) programChoices(to []choice) []choice {
 	return env.addChoice(to, wakes, 0, 0)
 }
 
-// handlerRuns says whether the handler runs that makes a call, or any.
+// handlerRuns returns whether the handler that makes a call is running, or any handler.
 func (env *environment) handlerRuns(p callPlan, any int) bool {
 	if p.within > 0 {
 		return env.requests[p.within-1].running
@@ -542,7 +541,7 @@ func (env *environment) frameChoices(to []choice, streamNumber uint8) []choice {
 	return to
 }
 
-// deadlines lists the instants at which something of the core's is due.
+// deadlines returns the times at which the core has something to do, in order.
 func (env *environment) deadlines() []instant {
 	c := env.core
 	var due [20]instant

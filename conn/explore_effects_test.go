@@ -8,8 +8,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// inject steps the core as the shell does: what the link did not take goes
-// back at once, in the order it was offered.
+// inject steps the core as the loop does: frames that the link did not take go back to the core at once,
+// in the order in which they were offered.
 func (env *environment) inject(ev event) {
 	env.stepCore(ev)
 	for len(env.returned)+len(env.following) > 0 {
@@ -42,7 +42,7 @@ func (env *environment) stepCore(ev event) {
 	env.checkStep(&ev, effects)
 }
 
-// transmit offers a frame to the link, behind what it did not take.
+// transmit offers a frame to the link, unless the link has refused an earlier one in this step.
 func (env *environment) transmit(fx *effect) {
 	out, streamNumber := fx.out, &env.streams[fx.out.stream]
 	switch {
@@ -72,7 +72,7 @@ var (
 	errLarge = errors.New("too large")
 )
 
-// taken has the link take a frame over.
+// taken notes that the link has taken a frame.
 func (env *environment) taken(out outboundFrame) {
 	env.moved = true
 	if env.room == oneFrame {
@@ -93,14 +93,14 @@ func (env *environment) taken(out outboundFrame) {
 	}
 }
 
-// checkNestedCall holds that what a handler asks goes to whom it serves, while it does.
+// checkNestedCall checks that a handler's call goes out on the stream and link of its request.
 func (env *environment) checkNestedCall(out outboundFrame) {
 	within := env.plan.calls[out.id-1].within
 	if within == 0 {
 		return
 	}
 	if of := env.requests[within-1]; out.stream != of.incoming.key.stream || env.bound != of.incoming.Epoch {
-		env.fail("what the handler of question %d asks went out on stream %d of link %d", within-1, out.stream, env.bound)
+		env.fail("a call of the handler of request %d was sent on stream %d of link %d", within-1, out.stream, env.bound)
 	}
 }
 
@@ -111,7 +111,7 @@ func (env *environment) fail(format string, args ...any) {
 	}
 }
 
-// perform does one effect as the shell would, and holds it against the books.
+// perform performs one effect as the loop does, and checks it against the records.
 func (env *environment) perform(fx *effect) {
 	if env.tracing {
 		env.trace = append(env.trace, "    "+describeEffect(fx))
@@ -126,7 +126,7 @@ func (env *environment) perform(fx *effect) {
 		env.leaveGate(fx.epoch)
 	case openLink:
 		if v := &env.gateRecords[fx.epoch]; env.plan.gated && (!v.given || v.left) {
-			env.fail("link %d is to open without a place at the gate", fx.epoch)
+			env.fail("link %d is opened without a place at the gate", fx.epoch)
 		}
 		env.checkOtherLinks(fx.epoch)
 		env.links[fx.epoch].opening = true
@@ -158,13 +158,13 @@ func (env *environment) perform(fx *effect) {
 		}
 	case serve:
 		env.serve(fx)
-	case stuck: // its place is free for others from now on (G-0003.17)
+	case stuck: // from now on others may have its place (G-0003.17)
 		if n := env.numberOf(fx.incoming); n < maxPeerRequests {
 			env.requests[n].stuck = true
 		}
 	case cancelServing:
 		if n := env.numberOf(fx.incoming); n == maxPeerRequests || !env.requests[n].running {
-			env.fail("a handler that does not run is cancelled")
+			env.fail("a handler is cancelled that does not run")
 		}
 	case transitioned:
 		env.transitioned(fx)
@@ -174,14 +174,14 @@ func (env *environment) perform(fx *effect) {
 		env.expectNoAnswers()
 	case terminate:
 		if env.terminated || !env.closed {
-			env.fail("terminated twice, or before it was closing")
+			env.fail("the core terminated twice, or before it was closing")
 		}
 		env.checkOtherLinks(0)
 		env.terminated = true
 	}
 }
 
-// edges is the life of a Conn once more, as ADR-0001 has it.
+// edges are the transitions that ADR-0001 allows, written a second time.
 var edges = map[[2]State]bool{
 	{Starting, Initializing}: true, {Initializing, Ready}: true, {Backoff, Starting}: true,
 	{Starting, Backoff}: true, {Initializing, Backoff}: true, {Ready, Backoff}: true,
@@ -190,7 +190,7 @@ var edges = map[[2]State]bool{
 
 func (env *environment) transitioned(fx *effect) {
 	if fx.from != env.state || !edges[[2]State{fx.from, fx.to}] || env.closed {
-		env.fail("a transition from %s to %s in %s", fx.from, fx.to, env.state)
+		env.fail("a transition from %s to %s in %s, which is not allowed", fx.from, fx.to, env.state)
 	}
 	if env.plan.role == acceptor && (fx.to == Backoff || fx.to == Starting) {
 		env.fail("an acceptor in %s", fx.to)
@@ -199,12 +199,12 @@ func (env *environment) transitioned(fx *effect) {
 		env.heardAt = env.now
 	}
 	if fx.reason.Kind == LivenessLost && env.now-env.heardAt < 3*env.plan.liveness {
-		env.fail("lost for silence, which was of %v", env.now-env.heardAt)
+		env.fail("the peer was lost after a silence of %v, too early", env.now-env.heardAt)
 	}
 	env.state, env.closed = fx.to, fx.to == Closing
 }
 
-// checkAllowed holds when an effect may be at all.
+// checkAllowed checks that an effect is allowed in the present state.
 func (env *environment) checkAllowed(fx *effect) {
 	attached := env.state == Initializing || env.state == Ready
 	switch fx.kind {
@@ -237,7 +237,7 @@ func (env *environment) checkAllowed(fx *effect) {
 func (env *environment) askPlace(epoch uint64) {
 	for i, v := range env.gateRecords {
 		if v.asked && !v.left {
-			env.fail("a place is asked for in epoch %d, and that of epoch %d was not given back", epoch, i)
+			env.fail("a place is asked for in epoch %d before that of epoch %d was given back", epoch, i)
 		}
 	}
 	if v := &env.gateRecords[epoch]; v.asked || !env.plan.gated || env.state != Starting {
@@ -256,13 +256,13 @@ func (env *environment) leaveGate(epoch uint64) {
 func (env *environment) checkOtherLinks(epoch uint64) {
 	for i := range env.links {
 		if uint64(i) != epoch && env.mustBeAwaited(&env.links[i]) {
-			env.fail("link %d is to open while link %d is there", epoch, i)
+			env.fail("link %d is opened while link %d is not closed", epoch, i)
 		}
 	}
 }
 
-// mustBeAwaited says whether a link has to be waited for: it is neither gone, nor has
-// it overrun the time to close it.
+// mustBeAwaited returns whether the next link must wait for this one: it is not closed, and its time to
+// close has not passed.
 func (env *environment) mustBeAwaited(l *linkRecord) bool {
 	return l.open && !l.gone && (l.closing == 0 || env.now < l.closeBy)
 }
@@ -281,7 +281,7 @@ func (env *environment) bind(fx *effect) {
 func (env *environment) closeLink(fx *effect) {
 	l := &env.links[fx.epoch]
 	if fx.unboundLink() == nil && (!l.open || l.gone) {
-		env.fail("link %d was closed, and was not there", fx.epoch)
+		env.fail("link %d was closed although it was not open", fx.epoch)
 	}
 	if l.closing++; l.closing > 2 || l.closing == 2 && fx.at >= env.core.options.DrainGrace {
 		env.fail("link %d was closed %d times", fx.epoch, l.closing)
@@ -299,7 +299,7 @@ func (env *environment) closeLink(fx *effect) {
 func (env *environment) grant(fx *effect) {
 	l := &env.streams[fx.stream]
 	if l.credit += int8(fx.frames); fx.frames <= 0 || int(l.credit) > env.plan.credit {
-		env.fail("credit for %d frames on stream %d: it may deliver %d", fx.frames, fx.stream, l.credit)
+		env.fail("credit for %d frames on stream %d, which then has %d in all", fx.frames, fx.stream, l.credit)
 	}
 	replies := 0
 	for i := range env.core.outbound.waiting() {
@@ -308,18 +308,18 @@ func (env *environment) grant(fx *effect) {
 		}
 	}
 	if replies >= repliesHigh && env.present.kind != streamOpened {
-		env.fail("credit for stream %d, and %d replies wait", fx.stream, replies)
+		env.fail("credit for stream %d although %d replies wait", fx.stream, replies)
 	}
 	if !l.opened || l.lost || l.ended {
-		env.fail("credit for stream %d, which is over", fx.stream)
+		env.fail("credit for stream %d, which has ended", fx.stream)
 	}
 }
 
-// endStreamOf is this side's end of a stream, which it says once.
+// endStreamOf notes that this side ends a stream, which it may do once.
 func (env *environment) endStreamOf(number transport.Stream) {
 	l := &env.streams[number]
 	if number == transport.Main || !l.opened || l.lost || l.ended {
-		env.fail("stream %d was ended, and was not open", number)
+		env.fail("stream %d was ended although it was not open", number)
 	}
 	l.ended = true
 }
@@ -327,13 +327,13 @@ func (env *environment) endStreamOf(number transport.Stream) {
 func (env *environment) resume(number transport.Stream) {
 	l := &env.streams[number]
 	if !l.cut || l.lost || l.ended || env.now < l.floor {
-		env.fail("stream %d was taken up, and was not cut, or not for long enough", number)
+		env.fail("stream %d was resumed although it was not cut, or too early", number)
 	}
 	l.cut, l.floor = false, 0
 }
 
-// checkUnroutable is a frame on a stream of the peer's that is over. The peer may
-// have ended it meanwhile; this side must not have, before its answers.
+// checkUnroutable checks a frame on a stream of the peer that has ended. The peer may have ended it, but
+// this side may do so only after the answers.
 func (env *environment) checkUnroutable(out outboundFrame) {
 	n := env.answeredBy(out)
 	if out.reply && env.streams[out.stream].ended && (n == maxPeerRequests || !env.requests[n].noAnswerDue) {
@@ -344,20 +344,20 @@ func (env *environment) checkUnroutable(out outboundFrame) {
 	}
 }
 
-// settled is the end of a call, of which there is one.
+// settled checks the end of a call. Each call has one.
 func (env *environment) settled(fx *effect) {
 	c := &env.calls[fx.id]
 	sent := c.taken && !c.unsent
 	switch {
 	case fx.call != env.plan.callers[fx.id]:
-		env.fail("the end of call %d was told to the caller of another", fx.id)
+		env.fail("call %d settled the caller of another call", fx.id)
 	case fx.id == 0 && (c.taken || fx.delivery != NotSent):
 	case fx.delivery == NotSent && sent && !c.failed:
-		env.fail("call %d was settled as not sent, and the link had taken it", fx.id)
+		env.fail("call %d was settled as not sent although the link had taken it", fx.id)
 	case fx.delivery != NotSent && !sent && fx.cause != Answered && fx.cause != PeerError:
-		env.fail("call %d was settled as %v, and the link had not taken it", fx.id, fx.delivery)
+		env.fail("call %d was settled as %v although the link had not taken it", fx.id, fx.delivery)
 	case (fx.cause == Answered || fx.cause == PeerError) != (fx.delivery == Sent):
-		env.fail("call %d was settled as %v, %v", fx.id, fx.cause, fx.delivery)
+		env.fail("call %d was settled as %v with delivery %v", fx.id, fx.cause, fx.delivery)
 	case fx.delivery == Sent && !c.taken:
 		env.fail("call %d was answered before the link had taken it", fx.id)
 	}
@@ -373,24 +373,24 @@ func (env *environment) settleCall(id int64) {
 	c.settled = true
 }
 
-// classified is an answer to a request that is not pending.
+// classified checks the effect of an answer to a request that is not pending.
 func (env *environment) classified(fx *effect) {
 	issued := fx.id < noID && env.calls[fx.id].accepted || fx.id >= firstProbe
 	pending := env.core.pending.byID[fx.id] != nil
 	if fx.kind == late && (pending || fx.id > env.core.lastID) || fx.kind == unknown && issued && !pending {
-		env.fail("an answer to %d was called %s", fx.id, effectNames[fx.kind])
+		env.fail("an answer to %d was reported as %s", fx.id, effectNames[fx.kind])
 	}
 }
 
 func (env *environment) serve(fx *effect) {
 	n := env.numberOf(fx.incoming)
 	if n == maxPeerRequests || env.requests[n].served || env.requests[n].noAnswerDue {
-		env.fail("question %d was served twice, or never asked, or cancelled", n)
+		env.fail("request %d was served twice, before it came, or after it was cancelled", n)
 		return
 	}
 	for i, q := range env.requests {
 		if q.running && q.epoch == env.core.epoch && env.plan.requests[i].isExclusive() && !q.stuck {
-			env.fail("question %d is served while the exclusive %d is", n, i)
+			env.fail("request %d is served while the exclusive request %d is", n, i)
 		}
 	}
 	env.requests[n].served, env.requests[n].running = true, true
@@ -399,22 +399,22 @@ func (env *environment) serve(fx *effect) {
 	}
 }
 
-// answer is a reply that the link has taken.
+// answer checks a reply that the link has taken.
 func (env *environment) answer(out outboundFrame) {
 	n := env.answeredBy(out)
 	if n == maxPeerRequests {
-		return // to what was no message
+		return // the reply to a malformed frame
 	}
 	q := &env.requests[n]
-	streamNumber := transport.Stream(env.plan.requests[n].streamNumber) // what comes on a stream of ours may be answered on Main
+	streamNumber := transport.Stream(env.plan.requests[n].streamNumber) // a request on a call's stream may be answered on Main
 	if q.answered || !q.asked || out.stream != streamNumber && (out.stream != transport.Main || streamNumber > ownStreams) {
-		env.fail("question %d was answered twice, or on stream %d", n, out.stream)
+		env.fail("request %d was answered twice, or on the wrong stream %d", n, out.stream)
 	}
 	q.answered = true
 }
 
-// answeredBy says what is answered: handlers and probes name it, and what the
-// core has written itself carries the id.
+// answeredBy returns the number of the request that a reply answers. The frames of handlers and probes
+// have the number, and those that the core has made have the id.
 func (env *environment) answeredBy(out outboundFrame) int {
 	switch {
 	case !out.reply:
@@ -431,8 +431,8 @@ func (env *environment) answeredBy(out outboundFrame) int {
 	return found
 }
 
-// isAnswer says whether a reply may answer this question, of several that have
-// its id. A handler's that cannot be sent is put differently.
+// isAnswer returns whether a reply may answer this request. Several requests may have its id. An error
+// that replaces a handler's answer has another text.
 func (env *environment) isAnswer(out outboundFrame, number int) bool {
 	q, record := env.plan.requests[number], &env.requests[number]
 	if out.frame[0] == '#' {
@@ -451,9 +451,9 @@ func (env *environment) expectNoAnswers() {
 	}
 }
 
-// A scene is a core and everything around it: callers, a link for each
-// incarnation, the peer, handlers and the clock. It is what the shell and the
-// transports would be, and keeps the books that the invariants are checked by.
+// An environment is a core and everything around it: callers, a link for each incarnation, the peer,
+// handlers and the clock. It replaces the loop and the transports, and keeps the records with which the
+// invariants are checked.
 type environment struct {
 	plan *plan
 	core *core
@@ -461,38 +461,38 @@ type environment struct {
 
 	gateRecords [epochs]gateRecord // by epoch
 	links       [epochs]linkRecord
-	bound       uint64 // whose lanes these are
+	bound       uint64 // the epoch of the link that has these streams
 	streams     [maxStreams]streamRecord
-	calls       [ownStreams + 1]callRecord // by id; the first is the notification
+	calls       [ownStreams + 1]callRecord // by id; the first is that of the notification
 	requests    [maxPeerRequests]requestRecord
 
-	room     uint8 // frames the link has room for: none, one, or any
-	moved    bool  // it has taken something since it was last busy
-	refused  bool  // it owes a Writable
-	oversize bool  // the next frame that can be is too large
-	severed  bool  // nothing can be sent any more, and the loss is on its way
+	room     uint8 // how many frames the link has room for: noRoom, oneFrame or anyRoom
+	moved    bool  // the link has taken a frame since it was last busy
+	refused  bool  // the link has to report Writable
+	oversize bool  // the next frame that may be is too large
+	severed  bool  // nothing can be sent any more; the loss is reported later
 	crowded  bool  // many notifications wait for their handler
 
 	delay   delayRecord
-	probes  uint8   // sent so far; their ids follow firstProbe
-	heardAt instant // of the last that came in, or of being ready
+	probes  uint8   // how many were sent; their ids begin at firstProbe
+	heardAt instant // when bytes last came in, or the core became ready
 
-	state      State // as told by the transitions
+	state      State // according to the transitions
 	closed     bool
 	terminated bool
 
-	present   event    // being stepped
-	returned  []event  // what the link did not take
-	following []event  // what else the step has brought about at once
-	trace     []string // effects in words, when somebody reads them
-	digest    uint64   // of the effects since the last choice
+	present   event    // the event of the present step
+	returned  []event  // frames that the link did not take
+	following []event  // other results of the step
+	trace     []string // descriptions of events and effects, if tracing
+	digest    uint64   // hash of the effects since the last choice
 	tracing   bool
 	fault     error // the first invariant that did not hold
 }
 
 type gateRecord struct {
 	asked bool // for a place at the gate
-	given bool // it was told of one
+	given bool // it has the place
 	left  bool
 }
 
@@ -500,43 +500,43 @@ type linkRecord struct {
 	opening     bool // Open has not returned
 	open        bool // bound
 	handshaking bool // the handshake has not returned
-	lost        bool // Lost was said
-	ended       bool // Ended was said
+	lost        bool // the link has reported Lost
+	ended       bool // the link has reported Ended
 	closing     uint8
 	gone        bool
-	closeBy     instant // from then on it may be left behind
+	closeBy     instant // after that time the core no longer waits for it
 }
 
 type streamRecord struct {
 	opened   bool
-	complete bool // the peer has said its last
-	lost     bool // it is gone from the link
-	ended    bool // this side has said its last
-	cut      bool // lost, to be taken up again
-	partial  bool // the rest of a batch is on its way
-	answered bool // it has brought what it was for
+	complete bool // the peer has sent its last frame
+	lost     bool // the link no longer has it
+	ended    bool // this side has sent its last frame
+	cut      bool // interrupted, to be resumed
+	partial  bool // the rest of a batch is still to come
+	answered bool // it has brought the answer
 	credit   int8
-	floor    instant // not to be taken up before
+	floor    instant // it must not be resumed earlier
 }
 
 type callRecord struct {
 	made, accepted, settled, answered bool
-	taken                             bool // by the link
-	unsent                            bool // the link has said that it never left
-	failed                            bool // the link has said that it failed
+	taken                             bool // the link has taken the frame
+	unsent                            bool // the link has reported that it was not sent
+	failed                            bool // the link has reported that it failed
 	epoch                             uint64
-	streamNumber                      uint8 // notification: where it goes
+	streamNumber                      uint8 // of a notification: the stream that it is sent on
 }
 
 type requestRecord struct {
 	incoming    *Incoming
 	epoch       uint64
 	asked       bool
-	running     bool // its handler
+	running     bool // its handler is running
 	stuck       bool // its handler has given up its place
 	served      bool
 	answered    bool
 	large       bool                 // its answer was too large for the link
-	sentBefore  [ownStreams + 1]bool // calls that had been sent on its stream when it was asked
-	noAnswerDue bool                 // it will not be answered: cancelled, or its stream or link is lost
+	sentBefore  [ownStreams + 1]bool // the calls that had been sent on its stream before it came
+	noAnswerDue bool                 // it was cancelled, or its stream or link is lost
 }
