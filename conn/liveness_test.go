@@ -179,7 +179,7 @@ func TestActivityOfAnOldLinkDoesNotCount(t *testing.T) {
 // The time after which a silent peer is lost begins with its last byte.
 //
 // Guarantees: G-0025.1
-func TestSilenceBeginsWithTheLastByte(t *testing.T) {
+func TestSilentPeerIsLostInTime(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := &pipe{script: &script{}}
 		r := start(conn.New(opens(p), conn.Options{Dialect: dialect{}}))

@@ -8,8 +8,8 @@ import (
 	"github.com/bowline-mcp/bowline/supervisor"
 )
 
-// BenchmarkStartStop starts and stops one child beside others. Its time does
-// not depend on how many there are.
+// BenchmarkStartStop starts and stops one child while others run. Its time does not depend on how many
+// there are.
 func BenchmarkStartStop(b *testing.B) {
 	for _, others := range []int{0, 100, 10_000} {
 		b.Run(fmt.Sprintf("beside-%d", others), func(b *testing.B) {

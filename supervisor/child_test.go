@@ -17,7 +17,7 @@ import (
 
 var errBroken = errors.New("broken")
 
-// ways are the ways a Run can end.
+// runEnds are the ways in which a Run can end.
 var ways = []struct {
 	name   string
 	end    func() error
@@ -29,8 +29,8 @@ var ways = []struct {
 	{"panic", panics("boom"), true},
 }
 
-// TestRestartPolicies ends a child of each policy in each way. What is
-// restarted is restarted in the same instant.
+// A child that ends is restarted at once if its policy says so for that way of ending. Otherwise it is over,
+// with Err set if it failed.
 //
 // Guarantees: G-0002.1, G-0002.2, G-0002.3
 func TestRestartPolicies(t *testing.T) {
@@ -49,23 +49,23 @@ func endOnce(t *testing.T, policy supervisor.Restart, end func() error, failed, 
 	c := start(t, s, supervisor.ChildSpec{ID: "a", Run: child.run, Restart: policy})
 	child.end(end)
 	if got := child.runs.Load() == 2; got != restarted {
-		t.Errorf("restarted is %v, want %v", got, restarted)
+		t.Errorf("restarted: %v, want %v", got, restarted)
 	}
 	if waited := time.Since(began); waited != 0 {
-		t.Errorf("%v passed before the restart", waited)
+		t.Errorf("the restart came after %v, want at once", waited)
 	}
 	status := s.Report().Children[0]
 	if (status.LastFailure != nil) != failed {
-		t.Errorf("the last failure is %v, want one: %v", status.LastFailure, failed)
+		t.Errorf("the last failure is %v, want a failure: %v", status.LastFailure, failed)
 	}
 	if !restarted && ((c.Err() != nil) != failed || !isClosed(c.Done())) {
-		t.Errorf("Err is %v, done is %v; want a failure: %v", c.Err(), isClosed(c.Done()), failed)
+		t.Errorf("Err is %v, Done is closed: %v; want an error: %v, and closed", c.Err(), isClosed(c.Done()), failed)
 	}
 	if restarted && (c.Err() != nil || isClosed(c.Done()) || status.Restarts != 1) {
-		t.Errorf("a restarted child is over: %v, %v", c.Err(), status)
+		t.Errorf("after a restart Err is %v, Done is closed: %v, %v; want neither and one restart", c.Err(), isClosed(c.Done()), status)
 	}
 	if err := c.Restart(t.Context()); err != nil || c.Err() != nil || isClosed(c.Done()) {
-		t.Errorf("Restart returned %v, Err is %v", err, c.Err())
+		t.Errorf("Restart returned %v, Err is %v; want no error", err, c.Err())
 	}
 	stop(t, s)
 }
@@ -79,8 +79,7 @@ func isClosed(done <-chan struct{}) bool {
 	}
 }
 
-// TestPanicIsAFailureOfItsChild: the process lives, the sibling never notices,
-// and the failure carries the value and the stack of the panic.
+// A panic of a child is its failure, with the value and the stack. Its siblings go on.
 //
 // Guarantees: G-0002.3
 func TestPanicIsAFailureOfItsChild(t *testing.T) {
@@ -91,7 +90,7 @@ func TestPanicIsAFailureOfItsChild(t *testing.T) {
 		broken.end(func() error { return explode() })
 		var panicked *supervisor.PanicError
 		if !errors.As(c.Err(), &panicked) || panicked.Value != "boom" || !strings.Contains(string(panicked.Stack), "explode") {
-			t.Errorf("Err is %v, want the panic and its stack", c.Err())
+			t.Errorf("Err is %v, want a PanicError with the stack", c.Err())
 		}
 		if sibling.runs.Load() != 1 {
 			t.Error("the sibling was restarted")
@@ -103,7 +102,7 @@ func TestPanicIsAFailureOfItsChild(t *testing.T) {
 //go:noinline
 func explode() error { panic("boom") }
 
-// TestChildStop stops one child of two, and again. It is not restarted.
+// A child that is stopped is not restarted, and no other child is affected. A second Stop does nothing.
 func TestChildStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, child := supervisor.New(supervisor.Options{}), newScript()
@@ -115,14 +114,13 @@ func TestChildStop(t *testing.T) {
 			}
 		}
 		if got := states(s.Report().Children); got["a"] != supervisor.Stopped || got["other"] != supervisor.Running || child.runs.Load() != 1 {
-			t.Errorf("got %v after %d runs", got, child.runs.Load())
+			t.Errorf("got %v after %d runs, want a stopped and other running after 1", got, child.runs.Load())
 		}
 		stop(t, s)
 	})
 }
 
-// TestContextOfARun ends with the Run, and with the cause ErrStopped when the
-// child is to stop.
+// The context of a Run ends when that Run ends. When the child is stopped, its cause is ErrStopped.
 func TestContextOfARun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var contexts []context.Context
@@ -140,7 +138,7 @@ func TestContextOfARun(t *testing.T) {
 		fail <- struct{}{}
 		synctest.Wait()
 		if contexts[0].Err() == nil || contexts[1].Err() != nil {
-			t.Errorf("after the restart the contexts are %v", contexts)
+			t.Errorf("after the restart the contexts are %v, want only the first ended", contexts)
 		}
 		stop(t, s)
 		if cause := context.Cause(contexts[1]); cause != supervisor.ErrStopped {
@@ -149,8 +147,8 @@ func TestContextOfARun(t *testing.T) {
 	})
 }
 
-// TestStopAnswers: only what repeats the stop is no failure.
-func TestStopAnswers(t *testing.T) {
+// If a stopped Run returns only errors that mean the stop, it has not failed.
+func TestErrorsThatMeanTheStopAreNoFailure(t *testing.T) {
 	for _, answer := range []struct {
 		err   error
 		clean bool
@@ -168,16 +166,15 @@ func TestStopAnswers(t *testing.T) {
 			s := supervisor.New(supervisor.Options{})
 			c := start(t, s, supervisor.ChildSpec{Run: func(ctx context.Context) error { <-ctx.Done(); return answer.err }})
 			if err := c.Stop(t.Context()); (err == nil) != answer.clean {
-				t.Errorf("answered %v: Stop returned %v", answer.err, err)
+				t.Errorf("Run returned %v: Stop returned %v, want an error: %v", answer.err, err, !answer.clean)
 			}
 			stop(t, s)
 		})
 	}
 }
 
-// TestChildStopNamesAStuckChild: Stop waits exactly the child's Shutdown, or until
-// its context ends, and names the child either way. The supervisor keeps it
-// listed, and its id taken, until it is gone.
+// Stop waits for a child until its Shutdown has passed or the context ends, and then names it in a
+// StuckError. The child stays listed, and its id taken, until it has ended.
 //
 // Guarantees: G-0002.6
 func TestChildStopNamesAStuckChild(t *testing.T) {
@@ -189,34 +186,33 @@ func TestChildStopNamesAStuckChild(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		if err := c.Stop(ctx); !errors.As(err, &stuck) || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Stop returned %v, want a *StuckError with the context's cause", err)
+			t.Errorf("Stop returned %v, want a StuckError with the context's cause", err)
 		}
 		for range 2 {
 			if err := c.Stop(t.Context()); !errors.As(err, &stuck) || stuck.Children[0] != "stuck" {
-				t.Errorf("Stop returned %v, want a *StuckError that names stuck", err)
+				t.Errorf("Stop returned %v, want a StuckError with \"stuck\"", err)
 			}
 			if took := time.Since(began); took != time.Second {
-				t.Errorf("Stop took %v, want its Shutdown", took)
+				t.Errorf("Stop took %v, want 1s", took)
 			}
 		}
 		var duplicate *supervisor.DuplicateError
 		if _, err := s.Start(context.Background(), supervisor.ChildSpec{ID: "stuck", Run: idle}); !errors.As(err, &duplicate) || duplicate.ID != "stuck" {
-			t.Errorf("Start returned %v, want a *DuplicateError", err)
+			t.Errorf("Start returned %v, want a DuplicateError", err)
 		}
 		close(release)
 		<-c.Done()
 		if err := c.Stop(ctx); err != nil {
-			t.Errorf("once it is gone, Stop returned %v", err)
+			t.Errorf("after the child has ended, Stop returned %v, want no error", err)
 		}
 		stop(t, s)
 	})
 }
 
-// TestStuckChildrenHaveTheirOwnTime: a child that is told to stop later may become stuck
-// earlier.
+// Each child has its own Shutdown: one that is stopped later may become stuck earlier.
 //
 // Guarantees: G-0002.6
-func TestStuckChildrenHaveTheirOwnTime(t *testing.T) {
+func TestStuckChildrenHaveTheirOwnShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, release, began := supervisor.New(supervisor.Options{}), make(chan struct{}), time.Now()
 		patient := start(t, s, supervisor.ChildSpec{Run: ignoresStop(release), Shutdown: time.Hour})
@@ -224,7 +220,7 @@ func TestStuckChildrenHaveTheirOwnTime(t *testing.T) {
 		go patient.Stop(t.Context())
 		synctest.Wait()
 		if err := hurried.Stop(t.Context()); !errors.As(err, new(*supervisor.StuckError)) || time.Since(began) != time.Second {
-			t.Errorf("Stop returned %v after %v", err, time.Since(began))
+			t.Errorf("Stop returned %v after %v, want a StuckError after 1s", err, time.Since(began))
 		}
 		close(release)
 		synctest.Wait()
@@ -232,8 +228,7 @@ func TestStuckChildrenHaveTheirOwnTime(t *testing.T) {
 	})
 }
 
-// The longest Shutdown that there is means for ever, and is no business of the
-// others: each of them has its own.
+// The longest possible Shutdown has no end, and does not affect that of other children.
 //
 // Guarantees: G-0002.6
 func TestLongestShutdown(t *testing.T) {
@@ -247,7 +242,7 @@ func TestLongestShutdown(t *testing.T) {
 		defer cancel()
 		began := time.Now()
 		if err := other.Stop(ctx); time.Since(began) != time.Second {
-			t.Errorf("Stop took %v, and not the second of its Shutdown: %v", time.Since(began), err)
+			t.Errorf("Stop returned %v after %v, want 1s", err, time.Since(began))
 		}
 		close(release)
 		synctest.Wait()
@@ -255,7 +250,7 @@ func TestLongestShutdown(t *testing.T) {
 	})
 }
 
-// TestRestartDuringAStart: a caller that waits for the start waits for the next Init.
+// If a child is restarted while Start waits for its Init, Start waits for the next Init.
 //
 // Guarantees: G-0002.14
 func TestRestartDuringAStart(t *testing.T) {
@@ -268,17 +263,17 @@ func TestRestartDuringAStart(t *testing.T) {
 		synctest.Wait()
 		c, _ := s.Child("a")
 		if err := c.Restart(t.Context()); err != nil {
-			t.Errorf("Restart returned %v", err)
+			t.Errorf("Restart returned %v, want no error", err)
 		}
 		if err := <-started; err != nil {
-			t.Errorf("Start returned %v", err)
+			t.Errorf("Start returned %v, want no error", err)
 		}
 		stop(t, s)
 	})
 }
 
-// TestRestartOfAChild stops one that runs, brings back one that is over, and
-// counts for no intensity.
+// Restart stops a child that runs and runs it again, or runs one that is over. It does not count towards
+// the intensity.
 //
 // Guarantees: G-0002.14
 func TestRestartOfAChild(t *testing.T) {
@@ -287,7 +282,7 @@ func TestRestartOfAChild(t *testing.T) {
 		team(t, s, d)
 		b, found := s.Child("b")
 		if !found {
-			t.Fatal("b is not found")
+			t.Fatal("child b was not found")
 		}
 		if err := b.Restart(t.Context()); err != nil {
 			t.Fatal(err)
@@ -299,20 +294,20 @@ func TestRestartOfAChild(t *testing.T) {
 		done := b.Done()
 		d.want(t, "b is told", "b is gone")
 		if err := b.Restart(t.Context()); err != nil || isClosed(b.Done()) || !isClosed(done) {
-			t.Errorf("Restart returned %v", err)
+			t.Errorf("Restart returned %v, want no error and a new Done", err)
 		}
 		d.want(t, "b starts", "b runs")
 		if got := ids(s.Report().Children); !slices.Equal(got, []string{"a", "c", "b"}) {
-			t.Errorf("listed %v", got)
+			t.Errorf("listed %v, want a, c, b", got)
 		}
 		stop(t, s)
 		if err := b.Restart(t.Context()); !errors.Is(err, supervisor.ErrStopped) {
-			t.Errorf("after the stop of the supervisor, Restart returned %v", err)
+			t.Errorf("after the supervisor has stopped, Restart returned %v, want ErrStopped", err)
 		}
 	})
 }
 
-// TestRestartOfAStuckChild names it, and restarts it once it is gone.
+// Restart of a child that ignores its stop returns a StuckError. The child runs again once it has ended.
 //
 // Guarantees: G-0002.13, G-0002.14
 func TestRestartOfAStuckChild(t *testing.T) {
@@ -321,22 +316,22 @@ func TestRestartOfAStuckChild(t *testing.T) {
 		s, release := supervisor.New(supervisor.Options{}), make(chan struct{})
 		c := start(t, s, supervisor.ChildSpec{ID: "stuck", Run: ignoresFirstStop(release, &runs)})
 		if err := c.Restart(t.Context()); !errors.As(err, new(*supervisor.StuckError)) || runs.Load() > 1 {
-			t.Errorf("Restart returned %v after %d runs", err, runs.Load())
+			t.Errorf("Restart returned %v after %d runs, want a StuckError after 1", err, runs.Load())
 		}
 		close(release)
 		synctest.Wait()
 		if runs.Load() != 2 {
-			t.Errorf("%d runs", runs.Load())
+			t.Errorf("%d runs, want 2", runs.Load())
 		}
 		if err := c.Stop(t.Context()); err != nil {
-			t.Errorf("Stop of its second Run returned %v", err)
+			t.Errorf("Stop of the second Run returned %v, want no error", err)
 		}
 		stop(t, s)
 	})
 }
 
-// TestRestartMeetsANamesake: the id of a child that is over may be another's.
-func TestRestartMeetsANamesake(t *testing.T) {
+// A child that is over cannot be restarted while another child has its id.
+func TestRestartWhileTheIDIsTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := supervisor.New(supervisor.Options{})
 		first := start(t, s, supervisor.ChildSpec{ID: "a", Run: idle})
@@ -345,17 +340,17 @@ func TestRestartMeetsANamesake(t *testing.T) {
 		}
 		start(t, s, supervisor.ChildSpec{ID: "a", Run: idle})
 		if err := first.Restart(t.Context()); !errors.As(err, new(*supervisor.DuplicateError)) {
-			t.Errorf("Restart returned %v", err)
+			t.Errorf("Restart returned %v, want a DuplicateError", err)
 		}
 		stop(t, s)
 	})
 }
 
-// TestStopAndRestartAtOnce: a child that is being stopped is stopped, and nobody
-// waits in vain.
+// Restart of a child that is being stopped returns ErrStopped, and a Stop during a Restart stops it. Neither
+// caller waits for ever.
 //
 // Guarantees: G-0002.14
-func TestStopAndRestartAtOnce(t *testing.T) {
+func TestStopAndRestartConcurrently(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := supervisor.New(supervisor.Options{})
 		c := start(t, s, newMember("a", new(diary)).spec())
@@ -363,37 +358,37 @@ func TestStopAndRestartAtOnce(t *testing.T) {
 		go func() { stopped <- c.Stop(t.Context()) }()
 		synctest.Wait()
 		if err := c.Restart(t.Context()); !errors.Is(err, supervisor.ErrStopped) {
-			t.Errorf("Restart returned %v", err)
+			t.Errorf("Restart returned %v, want ErrStopped", err)
 		}
 		if err := <-stopped; err != nil || !isClosed(c.Done()) {
-			t.Errorf("Stop returned %v", err)
+			t.Errorf("Stop returned %v, Done is closed: %v; want no error, true", err, isClosed(c.Done()))
 		}
 		if err := c.Restart(t.Context()); err != nil {
-			t.Errorf("once it is over, Restart returned %v", err)
+			t.Errorf("after the child is over, Restart returned %v, want no error", err)
 		}
 		restarted := make(chan error, 1)
 		go func() { restarted <- c.Restart(t.Context()) }()
 		synctest.Wait()
 		if err := c.Stop(t.Context()); err != nil || !errors.Is(<-restarted, supervisor.ErrStopped) {
-			t.Errorf("Stop returned %v", err)
+			t.Errorf("Stop returned %v, want no error, and ErrStopped from Restart", err)
 		}
 		stop(t, s)
 	})
 }
 
-// TestDeletedChildIsForgotten also when it ends only after Delete has given up
-// on it. It is listed again once it is brought back.
+// A deleted child is no longer listed, even if it ends only after Delete has returned a StuckError. After a
+// Restart it is listed again.
 //
 // Guarantees: G-0002.14
-func TestDeletedChildIsForgotten(t *testing.T) {
+func TestDeletedChildIsNotListed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, release := supervisor.New(supervisor.Options{}), make(chan struct{})
 		c := start(t, s, supervisor.ChildSpec{ID: "stuck", Run: ignoresFirstStop(release, new(atomic.Int64))})
 		if err := c.Delete(t.Context()); !errors.As(err, new(*supervisor.StuckError)) {
-			t.Errorf("Delete returned %v", err)
+			t.Errorf("Delete returned %v, want a StuckError", err)
 		}
 		if _, ok := s.Child("stuck"); !ok {
-			t.Error("a child that runs is not listed")
+			t.Error("a child that still runs is not listed")
 		}
 		close(release)
 		synctest.Wait()
@@ -401,19 +396,18 @@ func TestDeletedChildIsForgotten(t *testing.T) {
 			t.Error("a deleted child is listed")
 		}
 		if err := c.Restart(t.Context()); err != nil {
-			t.Errorf("Restart returned %v", err)
+			t.Errorf("Restart returned %v, want no error", err)
 		}
 		synctest.Wait()
 		if _, ok := s.Child("stuck"); !ok {
-			t.Error("a child that was brought back is not listed")
+			t.Error("a restarted child is not listed")
 		}
 		stop(t, s)
 	})
 }
 
-// TestOldFailureIsForgiven: a child that is brought back, and stopped before it
-// could run, has not failed.
-func TestOldFailureIsForgiven(t *testing.T) {
+// A failed child that is restarted, and stopped before it runs, no longer counts as failed.
+func TestRestartResetsTheFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, failing := supervisor.New(supervisor.Options{Strategy: supervisor.RestForOne}), newScript()
 		c := start(t, s, supervisor.ChildSpec{ID: "a", Run: failing.run, Restart: supervisor.Temporary})
@@ -424,15 +418,15 @@ func TestOldFailureIsForgiven(t *testing.T) {
 		synctest.Wait()
 		stop(t, s)
 		if err := c.Err(); err != nil {
-			t.Errorf("Err is %v", err)
+			t.Errorf("Err is %v, want none", err)
 		}
 	})
 }
 
-// TestRestartOfAChildThatStarts: its Init runs again.
+// Restart of a child whose Init is running runs Init again.
 //
 // Guarantees: G-0002.14
-func TestRestartOfAChildThatStarts(t *testing.T) {
+func TestRestartDuringInit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, inits := supervisor.New(supervisor.Options{}), 0
 		init := func(ctx context.Context) error {
@@ -449,13 +443,13 @@ func TestRestartOfAChildThatStarts(t *testing.T) {
 		synctest.Wait()
 		c, _ := s.Child("a")
 		if err := c.Restart(t.Context()); err != nil || <-started != nil || inits != 2 {
-			t.Errorf("Restart returned %v after %d Inits", err, inits)
+			t.Errorf("Restart returned %v after %d Inits, want no error after 2", err, inits)
 		}
 		stop(t, s)
 	})
 }
 
-// Who follows the reports sees that a child was deleted.
+// Deleting a child outdates the reports that have it.
 //
 // Guarantees: G-0002.17
 func TestDeleteOutdatesAReport(t *testing.T) {
@@ -482,7 +476,7 @@ func TestDeleteOutdatesAReport(t *testing.T) {
 			}
 			synctest.Wait()
 			if seen := ids(last.Load().Children); len(seen) != 0 {
-				t.Errorf("nothing happens any more, and the last report still has %q", seen)
+				t.Errorf("the last report still has %q, want no child", seen)
 			}
 			cancel()
 			stop(t, s)
@@ -493,10 +487,10 @@ func TestDeleteOutdatesAReport(t *testing.T) {
 	}
 }
 
-// Restart returns a StuckError for a child that ignores the stop of its second Init.
+// If a child ignores its stop in its Init during a Restart, that Restart returns a StuckError.
 //
 // Guarantees: G-0002.6
-func TestRestartIsToldOfAStuckInit(t *testing.T) {
+func TestRestartReturnsWhenInitIsStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, release, again := supervisor.New(supervisor.Options{}), make(chan struct{}), false
 		c := start(t, s, supervisor.ChildSpec{ID: "stuck", Run: idle, Init: func(context.Context) error {
@@ -512,11 +506,11 @@ func TestRestartIsToldOfAStuckInit(t *testing.T) {
 		go func() { restarted <- c.Restart(ctx) }()
 		synctest.Wait()
 		if err := c.Stop(t.Context()); !errors.As(err, new(*supervisor.StuckError)) {
-			t.Errorf("Stop: %v", err)
+			t.Errorf("Stop: %v, want a StuckError", err)
 		}
 		synctest.Wait()
 		if len(restarted) == 0 {
-			t.Error("Stop has given up on the child, and Restart waits still")
+			t.Error("Stop has returned, and Restart still waits")
 		}
 		close(release)
 		synctest.Wait()
@@ -524,7 +518,7 @@ func TestRestartIsToldOfAStuckInit(t *testing.T) {
 	})
 }
 
-// wantText wants an error to say so, word for word.
+// wantText checks the text of an error.
 func wantText(t *testing.T, err error, want string) {
 	t.Helper()
 	if err == nil || err.Error() != want {
@@ -532,29 +526,28 @@ func wantText(t *testing.T, err error, want string) {
 	}
 }
 
-// TestRefusalsOfAStuckChild are true of one that was told to stop, and say what
-// can be done.
+// A stuck child can neither be restarted nor replaced, and the errors say when it can be.
 //
 // Guarantees: G-0002.13
-func TestRefusalsOfAStuckChild(t *testing.T) {
+func TestErrorsForAStuckChild(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, release, runs := supervisor.New(supervisor.Options{Name: "app"}), make(chan struct{}), new(atomic.Int64)
 		spec := supervisor.ChildSpec{ID: "a", Run: ignoresFirstStop(release, runs), Shutdown: time.Second}
 		c := start(t, s, spec)
 		if err := c.Stop(t.Context()); !errors.As(err, new(*supervisor.StuckError)) {
-			t.Errorf("Stop returned %v", err)
+			t.Errorf("Stop returned %v, want a StuckError", err)
 		}
 		err := c.Restart(t.Context())
 		wantText(t, err, `supervisor app: restarting child "a": the child is stopping; it can be restarted when its Done is closed`)
 		if !errors.Is(err, supervisor.ErrStopped) || errors.As(err, new(*supervisor.IntensityError)) {
-			t.Errorf("Restart returned %v", err)
+			t.Errorf("Restart returned %v, want ErrStopped without an IntensityError", err)
 		}
 		_, err = s.Start(t.Context(), spec)
 		wantText(t, err, `supervisor app: starting child "a": supervisor app: child id "a" is in use`)
 		close(release)
 		<-c.Done()
 		if err := c.Restart(t.Context()); err != nil {
-			t.Errorf("once it is over, Restart returned %v", err)
+			t.Errorf("after the child is over, Restart returned %v, want no error", err)
 		}
 		stop(t, s)
 	})

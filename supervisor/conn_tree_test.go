@@ -23,23 +23,23 @@ import (
 	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
-// calls makes a call that the peer refuses, and returns its id.
+// refusedCall makes a call that the peer refuses, and returns its id.
 func calls(t *testing.T, c *conn.Conn) int64 {
 	t.Helper()
 	await(t, c)
 	_, err := c.Call(t.Context(), conn.Request{Method: "nobody serves this"})
 	var refused *conn.CallError
 	if !errors.As(err, &refused) || refused.Cause != conn.PeerError {
-		t.Fatalf("a call gave %v", err)
+		t.Fatalf("the call returned %v, want a PeerError", err)
 	}
 	return refused.ID
 }
 
-// TestConnSurvivesItsStrategy: a sibling that it depends on fails, and the Conn
-// loses its link; who waits for it goes on waiting, and ids and epochs go on.
+// When a sibling before it fails under RestForOne, a Conn is restarted at once: it continues with its ids
+// and epochs, and this does not count as a failure.
 //
 // Guarantees: G-0002.18
-func TestConnSurvivesItsStrategy(t *testing.T) {
+func TestConnIsRestartedWithItsSiblings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, p, first := supervisor.New(supervisor.Options{Strategy: supervisor.RestForOne}), &peer{}, newScript()
 		acceptors := supervisor.New(supervisor.Options{})
@@ -49,24 +49,24 @@ func TestConnSurvivesItsStrategy(t *testing.T) {
 		before, began := calls(t, c), time.Now()
 		first.end(returns(errBroken))
 		if after := calls(t, c); after <= before || c.Status().Epoch != 2 || time.Since(began) != 0 {
-			t.Errorf("id %d after %d, in epoch %d, after %v", after, before, c.Status().Epoch, time.Since(began))
+			t.Errorf("id %d after %d, epoch %d, after %v; want a higher id in epoch 2 at once", after, before, c.Status().Epoch, time.Since(began))
 		}
 		if got := s.Report().Children[1]; got.Restarts != 1 || got.LastFailure != nil || isClosed(child.Done()) {
-			t.Errorf("got %v", got)
+			t.Errorf("got %v, want one restart and no failure", got)
 		}
 		stop(t, s)
 		if c.State() != conn.Closing {
-			t.Errorf("the Conn is %s", c.State())
+			t.Errorf("the Conn is %s, want closing", c.State())
 		}
 		stop(t, acceptors)
 	})
 }
 
-// TestConnSurvivesItsSupervisor gives up twice because of a sibling, and then
-// for good.
+// When its supervisor gives up and its parent restarts it, a Conn continues with its ids and epochs. It
+// closes when the parent gives up.
 //
 // Guarantees: G-0002.15, G-0002.18
-func TestConnSurvivesItsSupervisor(t *testing.T) {
+func TestConnIsRestartedWithItsSupervisor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		root, p, failing := supervisor.New(supervisor.Options{Intensity: 2}), &peer{}, newScript()
 		acceptors := supervisor.New(supervisor.Options{})
@@ -78,21 +78,21 @@ func TestConnSurvivesItsSupervisor(t *testing.T) {
 		for epoch := range uint64(2) {
 			failing.end(returns(errBroken))
 			if id := calls(t, c); id <= last || c.Status().Epoch != epoch+2 {
-				t.Errorf("id %d after %d, in epoch %d", id, last, c.Status().Epoch)
+				t.Errorf("id %d after %d, epoch %d; want a higher id in epoch %d", id, last, c.Status().Epoch, epoch+2)
 			}
 		}
 		failing.end(returns(errBroken))
 		if err := root.Wait(t.Context()); !errors.As(err, new(*supervisor.IntensityError)) {
-			t.Errorf("Wait returned %v", err)
+			t.Errorf("Wait returned %v, want an IntensityError", err)
 		}
 		if c.State() != conn.Closing || !isClosed(c.Done()) || !isClosed(child.Done()) {
-			t.Errorf("the Conn is %s, its child %v", c.State(), pool.Report())
+			t.Errorf("the Conn is %s, want closing; its supervisor:\n%v", c.State(), pool.Report())
 		}
 		stop(t, acceptors)
 	})
 }
 
-// TestClosedConnCannotBeRestarted.
+// A Conn may be restarted while it connects. Once it has closed, Restart returns ErrFinal.
 //
 // Guarantees: G-0002.14
 func TestClosedConnCannotBeRestarted(t *testing.T) {
@@ -101,27 +101,27 @@ func TestClosedConnCannotBeRestarted(t *testing.T) {
 		c := conn.New(dialer(func(context.Context) (transport.Link, error) { return nil, errDown }), conn.Options{Name: "a"})
 		child := connect(t, s, c)
 		if err := child.Restart(t.Context()); err != nil {
-			t.Errorf("Restart returned %v", err)
+			t.Errorf("Restart returned %v, want no error", err)
 		}
 		synctest.Wait()
 		if c.State() != conn.Backoff || c.Status().Epoch != 2 {
-			t.Errorf("the Conn is %s in epoch %d", c.State(), c.Status().Epoch)
+			t.Errorf("the Conn is %s in epoch %d, want backoff in epoch 2", c.State(), c.Status().Epoch)
 		}
 		if err := child.Stop(t.Context()); err != nil {
 			t.Error(err)
 		}
 		if err := child.Restart(t.Context()); !errors.Is(err, supervisor.ErrFinal) {
-			t.Errorf("Restart returned %v", err)
+			t.Errorf("Restart returned %v, want ErrFinal", err)
 		}
 		stop(t, s)
 	})
 }
 
-// TestRegistryHasWhatIsSupervised: names are unique over supervisors, stay with
-// a Conn over restarts, and are free when its child is over, however that ends.
+// A Conn's name is unique among all supervisors with one registry. The Conn keeps it over restarts, and it
+// is free when the child is over, however that ends.
 //
 // Guarantees: G-0002.19
-func TestRegistryHasWhatIsSupervised(t *testing.T) {
+func TestRegistryHasTheNamesOfSupervisedConns(t *testing.T) {
 	for name, end := range map[string]func(*testing.T, *supervisor.Supervisor, *supervisor.Child, *conn.Conn, *script){
 		"stopped": func(t *testing.T, _ *supervisor.Supervisor, child *supervisor.Child, _ *conn.Conn, _ *script) {
 			child.Stop(t.Context())
@@ -146,32 +146,32 @@ func TestRegistryHasWhatIsSupervised(t *testing.T) {
 				start(t, pool, supervisor.ChildSpec{ID: "failing", Run: failing.run})
 				failing.end(returns(errBroken))
 				if found, ok := names.Lookup("weather"); !ok || found != c || c.Status().Epoch != 2 {
-					t.Errorf("found %v, %v in epoch %d", found, ok, c.Status().Epoch)
+					t.Errorf("found %v, %v in epoch %d; want the Conn in epoch 2", found, ok, c.Status().Epoch)
 				}
 				if _, err := other.Connect(t.Context(), rival); !errors.As(err, new(*registry.TakenError)) {
-					t.Errorf("Connect returned %v", err)
+					t.Errorf("Connect returned %v, want a TakenError", err)
 				}
 				end(t, root, child, c, failing)
 				synctest.Wait()
 				connect(t, other, rival)
 				if found, _ := names.Lookup("weather"); found != rival {
-					t.Error("the name was not free")
+					t.Errorf("found %v, want the Conn that was connected later", found)
 				}
 				root.Stop(t.Context())
 				stop(t, other)
 				if names.Len() != 0 {
-					t.Errorf("%d names are left", names.Len())
+					t.Errorf("%d names are left, want none", names.Len())
 				}
 			})
 		})
 	}
 }
 
-// TestConnIsConnectedTwice: the second Connect is refused, and the first child keeps its
-// name.
+// If a Conn is connected a second time, in another supervisor, the second child fails and the first keeps
+// the name.
 //
 // Guarantees: G-0002.19
-func TestConnIsConnectedTwice(t *testing.T) {
+func TestSecondConnectOfAConnFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		names := registry.New(registry.Options{})
 		one, two := supervisor.New(supervisor.Options{Registry: names}), supervisor.New(supervisor.Options{Registry: names})
@@ -179,34 +179,35 @@ func TestConnIsConnectedTwice(t *testing.T) {
 		connect(t, one, c)
 		child := connect(t, two, c)
 		if <-child.Done(); !errors.Is(child.Err(), conn.ErrRunning) {
-			t.Errorf("Err is %v", child.Err())
+			t.Errorf("Err is %v, want ErrRunning", child.Err())
 		}
 		if found, _ := names.Lookup("weather"); found != c {
-			t.Errorf("found %v", found)
+			t.Errorf("found %v, want the Conn", found)
 		}
 		stop(t, two)
 		stop(t, one)
 		if names.Len() != 0 {
-			t.Errorf("%d names are left", names.Len())
+			t.Errorf("%d names are left, want none", names.Len())
 		}
 	})
 }
 
+// With a registry, Connect refuses a Conn without a name.
+//
 // Guarantees: G-0002.19
-func TestConnWithoutAName(t *testing.T) {
+func TestConnectRefusesAConnWithoutAName(t *testing.T) {
 	s := supervisor.New(supervisor.Options{Registry: registry.New(registry.Options{})})
 	c := conn.New(dialer(func(context.Context) (transport.Link, error) { return nil, errDown }), conn.Options{})
 	if _, err := s.Connect(t.Context(), c); !errors.As(err, new(*registry.NameError)) || !strings.Contains(err.Error(), "conn.Options.Name") {
-		t.Errorf("Connect returned %v", err)
+		t.Errorf("Connect returned %v, want a NameError that names conn.Options.Name", err)
 	}
 	stop(t, s)
 }
 
-// TestCloseOfATreeAnswersWhatIsInFlight: a call that takes ten seconds is
-// answered, and one that takes too long is told the truth.
+// When a tree is closed, calls that end within the time are answered, and others end as shut down.
 //
 // Guarantees: G-0002.16
-func TestCloseOfATreeAnswersWhatIsInFlight(t *testing.T) {
+func TestCloseOfATreeAnswersPendingCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		root, acceptors := supervisor.New(supervisor.Options{}), supervisor.New(supervisor.Options{})
 		pool, _ := nested(t, root, supervisor.Options{Name: "pool"})
@@ -233,20 +234,20 @@ func TestCloseOfATreeAnswersWhatIsInFlight(t *testing.T) {
 		synctest.Wait()
 		took["all"], _ = shut(t, root)
 		if took["all"] > time.Minute {
-			t.Errorf("Close took %v", took["all"])
+			t.Errorf("Close took %v, want 1m at most", took["all"])
 		}
 		if err := <-results["quick"]; err != nil {
-			t.Errorf("the quick call: %v", err)
+			t.Errorf("the quick call returned %v, want no error", err)
 		}
 		var cut *conn.CallError
 		if err := <-results["slow"]; !errors.As(err, &cut) || cut.Cause != conn.ShutDown || cut.Delivery != conn.Unknown {
-			t.Errorf("the slow call: %v", err)
+			t.Errorf("the slow call returned %v, want ShutDown, Unknown", err)
 		}
 		stop(t, acceptors)
 	})
 }
 
-// TestNameStaysOverARestart, also while the Conn waits for others.
+// A Conn keeps its name while it waits to be restarted.
 //
 // Guarantees: G-0002.19
 func TestNameStaysOverARestart(t *testing.T) {
@@ -259,14 +260,14 @@ func TestNameStaysOverARestart(t *testing.T) {
 		connect(t, s, c)
 		first.end(returns(errBroken))
 		if found, _ := names.Lookup("weather"); found != c || states(s.Report().Children)["weather"] != supervisor.Waiting {
-			t.Errorf("found %v, report:\n%v", found, s.Report())
+			t.Errorf("found %v, want the Conn, waiting; report:\n%v", found, s.Report())
 		}
 		pass(time.Minute)
 		stop(t, s)
 	})
 }
 
-// deadStore gives names, and cannot be reached to give them back.
+// A deadStore accepts every claim, and blocks when a name is released.
 type deadStore struct{}
 
 func (deadStore) Claim(context.Context, registry.Claim) (registry.Release, error) {
@@ -277,8 +278,7 @@ func (deadStore) Watch(context.Context) iter.Seq2[map[string]string, error] {
 	return func(func(map[string]string, error) bool) {}
 }
 
-// A Store that cannot be reached is the error of a stop; the Conn is over, and
-// is not "still running".
+// If the Store does not release a name, Stop returns no StuckError: the Conn itself has ended.
 //
 // Guarantees: G-0002.19
 func TestDeadStoreMakesNoStuckChild(t *testing.T) {
@@ -294,7 +294,7 @@ func TestDeadStoreMakesNoStuckChild(t *testing.T) {
 			}
 			began := time.Now()
 			if err := s.Stop(t.Context()); errors.As(err, new(*supervisor.StuckError)) {
-				t.Errorf("after %v: %v", time.Since(began), err)
+				t.Errorf("Stop returned %v after %v, want no StuckError", err, time.Since(began))
 			}
 			synctest.Wait()
 			stop(t, acceptors)
@@ -305,10 +305,10 @@ func TestDeadStoreMakesNoStuckChild(t *testing.T) {
 	}
 }
 
-// TestReportSaysWhoIsQueued at a gate, which is not their servers' doing.
+// A report says which Conns are queued at a gate.
 //
 // Guarantees: G-0002.17
-func TestReportSaysWhoIsQueued(t *testing.T) {
+func TestReportSaysWhichConnsAreQueued(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, gate := supervisor.New(supervisor.Options{}), &conn.Gate{Places: 1}
 		hangs := dialer(func(ctx context.Context) (transport.Link, error) { <-ctx.Done(); return nil, context.Cause(ctx) })
@@ -318,14 +318,14 @@ func TestReportSaysWhoIsQueued(t *testing.T) {
 		}
 		for _, want := range []string{"3 children: 2 queued to start, 1 starting;", "─ first: transient connection, starting since", "─ second: transient connection, queued to start since"} {
 			if text := s.Report().String(); !strings.Contains(text, want) {
-				t.Errorf("%q is not in\n%s", want, text)
+				t.Errorf("%q is missing in\n%s", want, text)
 			}
 		}
 		stop(t, s)
 	})
 }
 
-// counting is a Store that counts what is given and not given back.
+// A countingStore counts the names that were claimed and not released.
 type counting struct{ held atomic.Int64 }
 
 func (c *counting) Claim(context.Context, registry.Claim) (registry.Release, error) {
@@ -337,10 +337,10 @@ func (*counting) Watch(context.Context) iter.Seq2[map[string]string, error] {
 	return func(func(map[string]string, error) bool) {}
 }
 
-// A Conn that was restarted also gives its name back to the Store.
+// A Conn that was restarted releases its name in the Store when it ends.
 //
 // Guarantees: G-0002.19
-func TestRestartedConnGivesItsNameBack(t *testing.T) {
+func TestRestartedConnReleasesItsName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(counting)
 		s := supervisor.New(supervisor.Options{Registry: registry.New(registry.Options{Store: store})})
@@ -351,7 +351,7 @@ func TestRestartedConnGivesItsNameBack(t *testing.T) {
 		}
 		stop(t, s)
 		if held := store.held.Load(); held != 0 {
-			t.Errorf("%d names are held", held)
+			t.Errorf("%d names are held, want none", held)
 		}
 	})
 }
@@ -361,10 +361,10 @@ type dialer func(ctx context.Context) (transport.Link, error)
 
 func (d dialer) Open(ctx context.Context) (transport.Link, error) { return d(ctx) }
 
-// A peer is the other end of every link it was asked for: an acceptor per
-// link, run by the same supervisor.
+// A peer is the other side of every link that is opened to it: one acceptor for each, run by the given
+// supervisor.
 type peer struct {
-	serve func(context.Context) // what is done for a request; nil: it is refused
+	serve func(context.Context) // serves each request; nil: requests are refused
 	mu    sync.Mutex
 	conns []*conn.Conn
 }
@@ -385,7 +385,7 @@ func (p *peer) transport(t *testing.T, s *supervisor.Supervisor) transport.Trans
 	}, inmem.Options{})
 }
 
-// drop ends the present link from the peer's side, abruptly.
+// drop ends the present link from the peer's side.
 func (p *peer) drop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -418,17 +418,15 @@ func (h handler) ServeRequest(ctx context.Context, in *conn.Incoming) (json.RawM
 
 func (handler) ServeNotification(context.Context, *conn.Incoming) {}
 
-// TestIncarnationIsRestForOne writes down what happens in two incarnations of
-// a supervised Conn, the first of which loses its link while a handshake waits
-// and a request of the peer's is served: the link comes first, what came after
-// it ends with it, and only then the next link is opened.
+// An incarnation behaves like a RestForOne group: when its link is lost, the handshake and handlers that
+// began on it end before the next link is opened.
 //
 // Guarantees: G-0002.8
 func TestIncarnationIsRestForOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var log []string
-		note := func(format string, args ...any) {
+		note := func(format string, args ...any) { // logs what happens
 			mu.Lock()
 			defer mu.Unlock()
 			log = append(log, fmt.Sprintf(format, args...))
@@ -468,7 +466,7 @@ func TestIncarnationIsRestForOne(t *testing.T) {
 	})
 }
 
-// call makes a request from the peer's side, and does not care for its end.
+// call makes a request from the peer's side, and ignores how it ends.
 func (p *peer) call(ctx context.Context) {
 	p.mu.Lock()
 	c := p.conns[len(p.conns)-1]
@@ -476,8 +474,7 @@ func (p *peer) call(ctx context.Context) {
 	c.Call(ctx, conn.Request{Method: "sampling", Timeout: -1, WaitForReady: true})
 }
 
-// TestPanicOfAHandlerAffectsOneRequest: its panic is an answer to the peer. The link lives, and
-// nothing is restarted.
+// A panic of a handler is answered with an error. The link stays, and nothing is restarted.
 //
 // Guarantees: G-0002.8, G-0002.9
 func TestPanicOfAHandlerAffectsOneRequest(t *testing.T) {
@@ -493,14 +490,13 @@ func TestPanicOfAHandlerAffectsOneRequest(t *testing.T) {
 			p.call(t.Context())
 		}
 		if got := s.Report().Children[0]; got.Restarts != 0 || c.Status().Epoch != 1 || c.State() != conn.Ready {
-			t.Errorf("got %v", got)
+			t.Errorf("got %v, want no restart, and ready in epoch 1", got)
 		}
 		stop(t, s)
 	})
 }
 
-// TestStopNamesTheHandlersOfAConn: what a Conn had to leave behind is not
-// hidden by its supervisor.
+// Stop returns the StuckError of a Conn, with the names of its handlers.
 //
 // Guarantees: G-0002.6
 func TestStopNamesTheHandlersOfAConn(t *testing.T) {
@@ -518,7 +514,7 @@ func TestStopNamesTheHandlersOfAConn(t *testing.T) {
 		synctest.Wait()
 		var stuck *conn.StuckError
 		if err := s.Stop(t.Context()); !errors.As(err, &stuck) || !slices.Equal(stuck.Tasks, []string{"sampling"}) {
-			t.Errorf("Stop returned %v, want the handler named", err)
+			t.Errorf("Stop returned %v, want a StuckError with \"sampling\"", err)
 		}
 		cancel()
 		close(release)

@@ -22,14 +22,14 @@ var errDown = errors.New("the peer is down")
 
 var bubble = regexp.MustCompile(`synctest bubble \d+\]`)
 
-// goroutines counts those of the bubble it is called in.
+// goroutines returns how many goroutines the bubble of its caller has.
 func goroutines() int {
 	stacks := make([]byte, 1<<22)
 	ours := bubble.Find(stacks[:runtime.Stack(stacks, false)])
 	return bytes.Count(stacks[:runtime.Stack(stacks, true)], ours)
 }
 
-// TestConnectCostsNoGoroutine counts goroutines of a hundred idle pairs.
+// Idle connections under a supervisor have no goroutine.
 //
 // Guarantees: G-0002.10
 func TestConnectCostsNoGoroutine(t *testing.T) {
@@ -44,15 +44,14 @@ func TestConnectCostsNoGoroutine(t *testing.T) {
 		<-time.NewTimer(time.Minute).C // a Conn is idle 100 ms after the last event
 		synctest.Wait()
 		if got := goroutines() - before; got != 0 {
-			t.Errorf("200 connections cost %d goroutines", got)
+			t.Errorf("200 connections have %d goroutines, want none", got)
 		}
 		stop(t, s)
 	})
 }
 
-// TestLostLinkCountsNoRestart loses ten links in a row. Each time a new
-// incarnation comes about behind the same handle, the ids go on, and the
-// supervisor counts no restart, although its intensity is three.
+// A Conn that loses its link reconnects by itself, and continues with its ids. The supervisor counts no
+// restart.
 //
 // Guarantees: G-0002.8, G-0002.9
 func TestLostLinkCountsNoRestart(t *testing.T) {
@@ -66,21 +65,20 @@ func TestLostLinkCountsNoRestart(t *testing.T) {
 			_, err := c.Call(t.Context(), conn.Request{Method: "nobody serves this"})
 			var refused *conn.CallError
 			if !errors.As(err, &refused) || refused.ID <= lastID || c.Status().Epoch != lost+1 {
-				t.Fatalf("after %d losses the last id is %d, the epoch %d, and a call gives %v", lost, lastID, c.Status().Epoch, err)
+				t.Fatalf("after %d losses: last id %d, epoch %d, a call returned %v; want a higher id in epoch %d", lost, lastID, c.Status().Epoch, err, lost+1)
 			}
 			lastID = refused.ID
 			p.drop()
 			pass(time.Minute)
 		}
 		if got := s.Report().Children[0]; got.ID != "weather" || got.State != supervisor.Running || got.Restarts != 0 || child.Err() != nil {
-			t.Errorf("got %v", got)
+			t.Errorf("got %v, want weather running without restarts", got)
 		}
 		stop(t, s)
 	})
 }
 
-// TestBackoffIsNotDelayedTwice: a Conn that cannot open a link makes its
-// attempts at the very times it would make them alone.
+// A Conn that cannot open a link makes its attempts exactly at the times that its Status announces.
 //
 // Guarantees: G-0002.9
 func TestBackoffIsNotDelayedTwice(t *testing.T) {
@@ -97,22 +95,21 @@ func TestBackoffIsNotDelayedTwice(t *testing.T) {
 			synctest.Wait()
 			status := c.Status()
 			if attempt := <-attempts; status.State != conn.Backoff || !attempt.Equal(status.NextAttempt) {
-				t.Fatalf("the Conn was in %s until %v, the attempt came at %v", status.State, status.NextAttempt, attempt)
+				t.Fatalf("in %s, the next attempt was due at %v and came at %v", status.State, status.NextAttempt, attempt)
 			}
 		}
 		synctest.Wait()
 		if got := s.Report().Children[0]; got.Restarts != 0 {
-			t.Errorf("got %v", got)
+			t.Errorf("got %v, want no restart", got)
 		}
 		stop(t, s)
 	})
 }
 
-// TestClosedForGoodIsNotRestarted: a Conn that closes by its own policy is
-// over with its reason, and costs no restart, whatever the intensity.
+// A Conn that closes because of Options.Final is not restarted. Its child is over with that reason.
 //
 // Guarantees: G-0002.9
-func TestClosedForGoodIsNotRestarted(t *testing.T) {
+func TestFinalConnIsNotRestarted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := supervisor.New(supervisor.Options{Intensity: -1})
 		opened := 0
@@ -121,16 +118,16 @@ func TestClosedForGoodIsNotRestarted(t *testing.T) {
 		synctest.Wait()
 		var reason conn.Reason
 		if err := child.Err(); !errors.As(err, &reason) || reason.Kind != conn.OpenFailed || !errors.Is(err, errDown) || opened != 1 {
-			t.Errorf("Err is %v after %d attempts", err, opened)
+			t.Errorf("Err is %v after %d attempts, want OpenFailed after 1", err, opened)
 		}
 		if got := states(s.Report().Children); got["final"] != supervisor.Failed {
-			t.Errorf("got %v", got)
+			t.Errorf("got %v, want failed", got)
 		}
 		stop(t, s)
 	})
 }
 
-// TestStoppedConnIsOver: Stop of the Conn itself ends its child, well.
+// If a Conn is stopped directly, its child is over without an error.
 func TestStoppedConnIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := supervisor.New(supervisor.Options{})
@@ -139,14 +136,14 @@ func TestStoppedConnIsOver(t *testing.T) {
 		c.Stop()
 		<-child.Done()
 		if err := child.Err(); err != nil || s.Report().Children[0].State != supervisor.Stopped {
-			t.Errorf("Err is %v, %v", err, s.Report().Children)
+			t.Errorf("Err is %v, want none; %v", err, s.Report().Children)
 		}
 		stop(t, s)
 	})
 }
 
-// panicky makes an initiator whose loop panics that many times, in the links
-// that it opens first.
+// panickingConn returns an initiator whose loop panics as many times, once on each of its first links. It
+// notes the epochs in which it opens links.
 func panicky(times int, opened *[]uint64) *conn.Conn {
 	var c *conn.Conn
 	open := func(context.Context) (transport.Link, error) {
@@ -160,7 +157,7 @@ func panicky(times int, opened *[]uint64) *conn.Conn {
 	return c
 }
 
-// TestPanicOfAConnIsARestart: the Conn runs again at once, and its epochs go on.
+// A Conn whose loop panics is restarted at once, and continues with its epochs.
 //
 // Guarantees: G-0002.8, G-0002.9
 func TestPanicOfAConnIsARestart(t *testing.T) {
@@ -172,17 +169,17 @@ func TestPanicOfAConnIsARestart(t *testing.T) {
 		synctest.Wait()
 		got := s.Report().Children[0]
 		if got.Restarts != 3 || !errors.As(got.LastFailure, new(*conn.PanicError)) || time.Since(began) != 0 {
-			t.Errorf("got %v after %v", got, time.Since(began))
+			t.Errorf("got %v after %v, want 3 restarts and a PanicError at once", got, time.Since(began))
 		}
 		if len(opened) != 4 || opened[0] != 1 || opened[3] != 4 || c.State() != conn.Backoff {
-			t.Errorf("links were opened in epochs %v; the Conn is %s", opened, c.State())
+			t.Errorf("links were opened in epochs %v, the Conn is %s; want 1 to 4, backoff", opened, c.State())
 		}
 		stop(t, s)
 	})
 }
 
-// TestPanickingConnUsesUpTheIntensity: one panic too many, and the supervisor
-// gives up, naming the Conn.
+// If a Conn panics more often than the intensity allows, the supervisor gives up and names it. All its Conns
+// are closed.
 //
 // Guarantees: G-0002.4, G-0002.9
 func TestPanickingConnUsesUpTheIntensity(t *testing.T) {
@@ -195,19 +192,18 @@ func TestPanickingConnUsesUpTheIntensity(t *testing.T) {
 		connect(t, s, c)
 		var gaveUp *supervisor.IntensityError
 		if err := s.Wait(t.Context()); !errors.As(err, &gaveUp) || gaveUp.Child != "panicky" || len(opened) != 4 {
-			t.Errorf("Wait returned %v after epochs %v", err, opened)
+			t.Errorf("Wait returned %v after epochs %v, want an IntensityError that names panicky after 4", err, opened)
 		}
 		if sibling.State() != conn.Closing || !isClosed(sibling.Done()) {
-			t.Errorf("the sibling is %s", sibling.State())
+			t.Errorf("the sibling is %s, want closing", sibling.State())
 		}
 		if err := c.AwaitReady(t.Context()); err == nil || !isClosed(c.Done()) {
-			t.Errorf("the Conn is %s, and AwaitReady returned %v", c.State(), err)
+			t.Errorf("the Conn is %s, AwaitReady returned %v; want it done, and an error", c.State(), err)
 		}
 	})
 }
 
-// TestEachFailureCountsOnce: that a Conn, or a supervisor, is closed after the
-// failure that was one too many is not another.
+// When a supervisor gives up, closing its children is not counted as another failure.
 //
 // Guarantees: G-0002.17
 func TestEachFailureCountsOnce(t *testing.T) {
@@ -217,17 +213,16 @@ func TestEachFailureCountsOnce(t *testing.T) {
 		c := panicky(4, &opened)
 		connect(t, pool, c)
 		if err := root.Wait(t.Context()); !errors.As(err, new(*conn.PanicError)) || !isClosed(c.Done()) {
-			t.Errorf("Wait returned %v", err)
+			t.Errorf("Wait returned %v, want a PanicError and the Conn done", err)
 		}
 		r := root.Report().Children[0]
 		if below := r.Supervisor.Children[0]; r.Failures != 1 || below.Failures != 4 {
-			t.Errorf("report:\n%s\n%s", r, below)
+			t.Errorf("want 1 failure of pool and 4 of the Conn, report:\n%s\n%s", r, below)
 		}
 	})
 }
 
-// TestGivesUpOnce: two Conns panic once too often at the same time, and take
-// their time to close. The supervisor gives up because of one of them.
+// If two Conns exceed the intensity at the same time, the supervisor gives up once, because of one of them.
 //
 // Guarantees: G-0002.4
 func TestGivesUpOnce(t *testing.T) {
@@ -247,23 +242,23 @@ func TestGivesUpOnce(t *testing.T) {
 		}
 		var result *supervisor.IntensityError
 		if err := s.Wait(t.Context()); !errors.As(err, &result) || len(gaveUp) != 1 || gaveUp[0] != result.Child {
-			t.Errorf("Wait returned %v, but OnEvent was told of %v", err, gaveUp)
+			t.Errorf("Wait returned %v, OnEvent reported %v; want one that gave up, the same in both", err, gaveUp)
 		}
 		close(release)
 		synctest.Wait()
 	})
 }
 
-// TestPanickingAcceptorIsOver: there is no link to go on with.
+// An acceptor whose loop panics is not restarted, because it has no other link.
 //
 // Guarantees: G-0002.9
-func TestPanickingAcceptorIsOver(t *testing.T) {
+func TestPanickingAcceptorIsNotRestarted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := supervisor.New(supervisor.Options{Intensity: -1})
 		child := connect(t, s, conn.Accept(brokenLink{}, conn.Options{}))
 		<-child.Done()
 		if !errors.As(child.Err(), new(*conn.PanicError)) {
-			t.Errorf("Err is %v", child.Err())
+			t.Errorf("Err is %v, want a PanicError", child.Err())
 		}
 		stop(t, s)
 	})
@@ -277,8 +272,7 @@ func (brokenLink) Grant(transport.Stream, int) { panic("boom") }
 
 func (brokenLink) Close(time.Duration) error { return nil }
 
-// TestConnectTwice refuses a Conn whose name is taken, and one that somebody
-// else runs.
+// Connect refuses a Conn whose name is taken. The child of one that another supervisor runs fails.
 func TestConnectTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, other := supervisor.New(supervisor.Options{}), supervisor.New(supervisor.Options{})
@@ -286,19 +280,19 @@ func TestConnectTwice(t *testing.T) {
 		connect(t, s, c)
 		synctest.Wait()
 		if _, err := s.Connect(context.Background(), c); !errors.As(err, new(*supervisor.DuplicateError)) {
-			t.Errorf("Connect returned %v", err)
+			t.Errorf("Connect returned %v, want a DuplicateError", err)
 		}
 		child := connect(t, other, c)
 		<-child.Done()
 		if !errors.Is(child.Err(), conn.ErrRunning) || c.State() == conn.Closing {
-			t.Errorf("Err is %v, the Conn is %s", child.Err(), c.State())
+			t.Errorf("Err is %v, the Conn is %s; want ErrRunning, and not closing", child.Err(), c.State())
 		}
 		stop(t, other)
 		stop(t, s)
 	})
 }
 
-// A fickle store takes its one claim back, and gives no other.
+// A oneClaimStore accepts one claim, which the test can revoke, and refuses all others.
 type fickle struct{ lost func(error) }
 
 func (s *fickle) Claim(_ context.Context, c registry.Claim) (registry.Release, error) {
@@ -313,8 +307,7 @@ func (*fickle) Watch(context.Context) iter.Seq2[map[string]string, error] {
 	return func(func(map[string]string, error) bool) {}
 }
 
-// TestConnWithoutItsNameIsClosed: one that was to run again, and whose name is
-// another's by then, is over; nobody waits for it.
+// A Conn that is to be restarted, and whose name belongs to another by then, is closed.
 //
 // Guarantees: G-0002.18, G-0002.19
 func TestConnWithoutItsNameIsClosed(t *testing.T) {
@@ -329,10 +322,10 @@ func TestConnWithoutItsNameIsClosed(t *testing.T) {
 		store.lost(errors.New("the lease is over"))
 		first.end(returns(errBroken))
 		if err := child.Err(); !errors.As(err, new(*registry.TakenError)) || !isClosed(c.Done()) {
-			t.Errorf("Err is %v, the Conn is %s", err, c.State())
+			t.Errorf("Err is %v, the Conn is %s; want a TakenError, done", err, c.State())
 		}
 		if err := c.AwaitReady(t.Context()); err == nil {
-			t.Error("somebody waits for it")
+			t.Error("AwaitReady returned no error, want one for a closed Conn")
 		}
 		stop(t, s)
 		stop(t, servers)

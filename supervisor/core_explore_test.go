@@ -13,22 +13,21 @@ import (
 
 var reach = flag.String("explore", "near", "how far TestExplore goes: near or full")
 
-// nearby is how many states of each plan the ordinary run visits.
-const nearby = 10_000
+// nearbyLimit is how many states of each plan are visited by default.
+const nearbyLimit = 10_000
 
-// A plan is a small world: a supervisor, the children it may be given, in this
-// order, and what may happen.
+// A plan is a small environment to be searched: a supervisor, the children that it may get, in this order, and
+// the events that may happen.
 type plan struct {
 	name     string
 	options  Options
 	nested   bool
 	children []traits
 	events   []choiceKind
-	full     int // states that the full search visits
+	full     int // how many states the full search visits
 }
 
-// Times of the small world. A stop that is ignored is overdue before a restart
-// is forgotten.
+// Times of the plans. A stop that is ignored becomes overdue before a restart no longer counts.
 const (
 	smallShutdown = 3 * time.Second
 	smallPeriod   = 10 * time.Second
@@ -53,19 +52,18 @@ func plans() []*plan {
 		o := Options{Strategy: strategy, Intensity: 2, Period: smallPeriod}
 		all = append(all,
 			&plan{name: "three workers", options: o, children: []traits{worker, worker, worker}, events: life, full: 200_000},
-			&plan{name: "what is started in order", options: o, children: []traits{starter, starter, temporary}, events: one, full: 250_000},
-			&plan{name: "what is left behind", options: o, children: []traits{worker, worker, worker}, events: []choiceKind{adds, leaves, closes, stopsAll, fires}, full: 200_000},
-			&plan{name: "a drain", options: o, children: []traits{finisher, worker, finisher}, events: drain, full: 200_000},
-			&plan{name: "a supervisor that begins again", options: o, nested: true, children: []traits{starter, patient, finisher}, events: nested, full: 300_000},
+			&plan{name: "ordered starts", options: o, children: []traits{starter, starter, temporary}, events: one, full: 250_000},
+			&plan{name: "runs that leave resources", options: o, children: []traits{worker, worker, worker}, events: []choiceKind{adds, leaves, closes, stopsAll, fires}, full: 200_000},
+			&plan{name: "drain", options: o, children: []traits{finisher, worker, finisher}, events: drain, full: 200_000},
+			&plan{name: "restart of the supervisor", options: o, nested: true, children: []traits{starter, patient, finisher}, events: nested, full: 300_000},
 		)
 	}
 	return all
 }
 
-// TestExplore visits every state that a supervisor of three children can come
-// to, breadth first, and holds the invariants in each. In the ordinary run it
-// goes a few steps; with -explore=full until a plan has no new states, or as
-// many as the plan allows:
+// TestExplore visits the states that a supervisor of three children can reach, breadth first, and checks the
+// invariants in each. By default it visits nearbyLimit states of each plan. With -explore=full it continues
+// until a plan has no new states, or up to the limit of the plan:
 //
 //	go test ./supervisor -run TestExplore -explore=full -v
 //
@@ -73,7 +71,7 @@ func plans() []*plan {
 func TestExplore(t *testing.T) {
 	for _, p := range plans() {
 		t.Run(fmt.Sprintf("%s/%s", p.options.Strategy, p.name), func(t *testing.T) {
-			s := &explore.Search[*scene, choice]{World: p.world(), Limit: nearby}
+			s := &explore.Search[*environment, choice]{World: p.world(), Limit: nearbyLimit}
 			if *reach == "full" {
 				s.Limit = p.full
 			}
@@ -87,26 +85,26 @@ func TestExplore(t *testing.T) {
 	}
 }
 
-// world returns the world of a plan.
-func (p *plan) world() explore.World[*scene, choice] {
-	return explore.World[*scene, choice]{
-		New:     func() *scene { return newScene(p) },
-		Choices: (*scene).choices,
-		Apply:   (*scene).apply,
-		Clone:   (*scene).clone,
-		Form:    func() func(*scene) []byte { return new(form).write },
-		Digest:  func(w *scene) uint64 { return w.digest },
-		Fault:   func(w *scene) error { return w.fault },
-		Talk:    func(w *scene) { w.talks = true },
-		Said: func(w *scene) []string {
-			said := w.said
-			w.said = nil
+// world returns what the search needs to know about the plan's environment.
+func (p *plan) world() explore.World[*environment, choice] {
+	return explore.World[*environment, choice]{
+		New:     func() *environment { return newEnvironment(p) },
+		Choices: (*environment).choices,
+		Apply:   (*environment).apply,
+		Clone:   (*environment).clone,
+		Form:    func() func(*environment) []byte { return new(encoder).encode },
+		Digest:  func(env *environment) uint64 { return env.digest },
+		Fault:   func(env *environment) error { return env.fault },
+		Talk:    func(env *environment) { env.tracing = true },
+		Said: func(env *environment) []string {
+			said := env.trace
+			env.trace = nil
 			return said
 		},
 	}
 }
 
-// A choice is one thing that may happen next in a small world.
+// A choice is one event that may happen next.
 type choice struct {
 	kind  choiceKind
 	child uint8
@@ -118,78 +116,78 @@ type choiceKind string
 
 const (
 	adds        choiceKind = "the program adds child"
-	initializes choiceKind = "Init has returned, of child"
-	fails       choiceKind = "an error ends child"
-	returns     choiceKind = "nothing is wrong, and ended is child"
-	leaves      choiceKind = "something is left behind, and ended is child" // another Run would go on with it
-	closes      choiceKind = "it has closed for good, and ended is child"
-	finishes    choiceKind = "Drain has returned, of child"
+	initializes choiceKind = "Init returns, of child"
+	fails       choiceKind = "Run returns an error, of child"
+	returns     choiceKind = "Run returns without an error, of child"
+	leaves      choiceKind = "Run returns and leaves resources, of child" // the next Run would use them
+	closes      choiceKind = "Run returns for good, of child"
+	finishes    choiceKind = "Drain returns, of child"
 	halts       choiceKind = "the program stops child"
 	restarts    choiceKind = "the program restarts child"
 	stopsAll    choiceKind = "the supervisor is stopped"
-	keepsAll    choiceKind = "the supervisor is stopped, to begin again"
+	keepsAll    choiceKind = "the supervisor is stopped, to be restarted"
 	drainsAll   choiceKind = "the supervisor is drained"
-	begins      choiceKind = "the supervisor begins again"
+	begins      choiceKind = "the supervisor is restarted"
 	fires       choiceKind = "the timer fires"
 	passes      choiceKind = "the period passes"
 )
 
-// A childBook is what the small world knows of a child.
-type childBook struct {
+// A childRecord is what the environment knows about a child.
+type childRecord struct {
 	listed     bool // added, and not over
 	alive      bool // its goroutine runs
-	starting   bool // that is in Init
-	fresh      bool // it has never got past it
-	halted     bool // that was told to stop
-	again      bool // to run again
-	draining   bool // its Drain runs
-	dismissing bool // all that runs is what closes what was left
-	left       bool // its last Run has left something
+	starting   bool // Init is running
+	fresh      bool // it has never completed Init
+	halted     bool // its goroutine was stopped
+	again      bool // it will run again when that has ended
+	draining   bool // Drain is running
+	dismissing bool // only a discard of what it left is running
+	left       bool // its last Run has left resources
 	overdue    bool // it has ignored its stop
-	kept       bool // it does not run, and is to
-	asked      bool // somebody asked for its stop alone
+	kept       bool // it does not run, but will
+	asked      bool // the program has stopped it
 }
 
-// A scene is a supervisor in its small world.
-type scene struct {
+// An environment is a supervisor's core and everything around it.
+type environment struct {
 	plan     *plan
 	core     *core
 	now      instant
-	children [4]childBook // 1 and following
+	children [4]childRecord // 1 and following
 	added    uint8
-	ended    []instant // restartable ends of children that nobody told to stop
+	ended    []instant // when children ended by themselves and were to be restarted
 	stopping bool
 	keeping  bool
-	hurried  bool // the time for the drain was up
+	hurried  bool // the time for the drain has passed
 	over     bool // the supervisor has stopped
-	ordered  bool // it begins again
+	ordered  bool // the supervisor was restarted
 	gaveUp   bool
 
-	fault  error
-	digest uint64
-	said   []string
-	talks  bool
+	fault   error
+	digest  uint64
+	trace   []string
+	tracing bool
 }
 
-func newScene(p *plan) *scene {
+func newEnvironment(p *plan) *environment {
 	c := newCore(&p.options)
-	w := &scene{plan: p, now: time.Second, core: &c}
-	w.core.nested = p.nested
-	return w
+	env := &environment{plan: p, now: time.Second, core: &c}
+	env.core.nested = p.nested
+	return env
 }
 
 // choices appends what may happen next.
-func (w *scene) choices(to []choice) []choice {
+func (env *environment) choices(to []choice) []choice {
 	may := func(kind choiceKind, child int) {
-		if slices.Contains(w.plan.events, kind) {
+		if slices.Contains(env.plan.events, kind) {
 			to = append(to, choice{kind, uint8(child)})
 		}
 	}
-	if int(w.added) < len(w.plan.children) && !w.stopping {
-		may(adds, int(w.added)+1)
+	if int(env.added) < len(env.plan.children) && !env.stopping {
+		may(adds, int(env.added)+1)
 	}
-	for i := 1; i <= int(w.added); i++ {
-		b := &w.children[i]
+	for i := 1; i <= int(env.added); i++ {
+		b := &env.children[i]
 		if b.alive && b.starting && !b.dismissing {
 			may(initializes, i)
 		}
@@ -212,34 +210,34 @@ func (w *scene) choices(to []choice) []choice {
 	may(stopsAll, 0)
 	may(keepsAll, 0)
 	may(drainsAll, 0)
-	if w.over && w.keeping {
+	if env.over && env.keeping {
 		may(begins, 0)
 	}
-	if w.core.dueAt != 0 {
+	if env.core.dueAt != 0 {
 		may(fires, 0)
 	}
-	if len(w.ended) > 0 {
+	if len(env.ended) > 0 {
 		may(passes, 0)
 	}
 	return to
 }
 
-// apply does one choice, and holds the invariants.
-func (w *scene) apply(c choice) {
-	w.digest = 0
-	b := &w.children[c.child]
+// apply makes one choice happen, and checks the invariants.
+func (env *environment) apply(c choice) {
+	env.digest = 0
+	b := &env.children[c.child]
 	msg := &message{child: uint64(c.child)}
 	switch c.kind {
 	case adds:
-		w.added++
-		*b = childBook{listed: true, fresh: true, kept: true}
-		msg.kind, msg.traits = added, w.plan.children[c.child-1]
+		env.added++
+		*b = childRecord{listed: true, fresh: true, kept: true}
+		msg.kind, msg.traits = added, env.plan.children[c.child-1]
 	case initializes:
 		b.starting = false
 		b.fresh = b.fresh && b.halted
 		msg.kind = initialized
 	case fails, returns, leaves, closes:
-		w.end(c)
+		env.end(c)
 		msg.kind, msg.failed, msg.resumes = ended, c.kind != returns, c.kind == leaves
 		msg.final = c.kind == closes
 	case finishes:
@@ -250,65 +248,65 @@ func (w *scene) apply(c choice) {
 		b.kept = b.kept && b.alive
 		msg.kind = haltAsked
 	case restarts:
-		b.asked = !w.stopping
+		b.asked = !env.stopping
 		msg.kind = restartAsked
 	case stopsAll, keepsAll, drainsAll:
-		if keeps := c.kind == keepsAll && (!w.stopping || w.keeping); !w.over || w.keeping != keeps {
-			w.keeping = keeps
-			w.stop()
+		if keeps := c.kind == keepsAll && (!env.stopping || env.keeping); !env.over || env.keeping != keeps {
+			env.keeping = keeps
+			env.stop()
 		}
 		msg.kind, msg.keeps = stopAsked, c.kind == keepsAll
 		if c.kind == drainsAll {
-			msg.kind, msg.due = drainAsked, w.now+smallDrain
+			msg.kind, msg.due = drainAsked, env.now+smallDrain
 		}
 	case begins:
-		w.stopping, w.keeping, w.over, w.ordered, w.gaveUp, w.ended = false, false, false, true, false, nil
+		env.stopping, env.keeping, env.over, env.ordered, env.gaveUp, env.ended = false, false, false, true, false, nil
 		msg.kind = begun
 	case fires:
-		w.now = max(w.now, w.core.dueAt)
-		w.hurried = w.core.state == Draining && w.core.drainDue <= w.now
+		env.now = max(env.now, env.core.dueAt)
+		env.hurried = env.core.state == Draining && env.core.drainDue <= env.now
 		msg.kind = tick
 	case passes:
-		w.now += smallPeriod + 1
-		w.ended = nil
+		env.now += smallPeriod + 1
+		env.ended = nil
 		return
 	}
-	w.step(msg)
-	w.checkRest()
-	b.asked, w.hurried = false, false
+	env.step(msg)
+	env.checkSettledState()
+	b.asked, env.hurried = false, false
 }
 
-// stop enters that the supervisor is to stop.
-func (w *scene) stop() {
-	w.stopping, w.over = true, false
-	for i := range w.children {
-		b := &w.children[i]
-		b.again, b.kept = b.again && w.keeping, b.kept && w.keeping
+// stop records that the supervisor is to stop.
+func (env *environment) stop() {
+	env.stopping, env.over = true, false
+	for i := range env.children {
+		b := &env.children[i]
+		b.again, b.kept = b.again && env.keeping, b.kept && env.keeping
 	}
 }
 
-// end enters the end of a child's goroutines.
-func (w *scene) end(c choice) {
-	b := &w.children[c.child]
-	restart := w.plan.children[c.child-1].restart
+// end records that the goroutines of a child have ended.
+func (env *environment) end(c choice) {
+	b := &env.children[c.child]
+	restart := env.plan.children[c.child-1].restart
 	counts := !b.halted && !b.fresh && c.kind != closes && restart.follows(c.kind != returns)
-	if counts && !w.stopping {
-		w.ended = append(w.ended, w.now)
+	if counts && !env.stopping {
+		env.ended = append(env.ended, env.now)
 	}
-	again := counts && (!w.stopping || w.keeping) || b.halted && b.again && c.kind != closes
+	again := counts && (!env.stopping || env.keeping) || b.halted && b.again && c.kind != closes
 	b.left = c.kind == leaves
 	b.alive, b.starting, b.halted, b.draining, b.dismissing, b.overdue = false, false, false, false, false, false
 	b.kept = again
 }
 
-// step feeds the core, and has the small world do what it says.
-func (w *scene) step(msg *message) {
-	for _, fx := range w.core.step(w.now, msg) {
-		w.digest = (w.digest ^ uint64(fx.kind)<<8 ^ fx.child) * 0x100000001b3
-		if w.talks {
-			w.said = append(w.said, fmt.Sprintf("%s %d", effectNames[fx.kind], fx.child))
+// step steps the core, and performs its effects.
+func (env *environment) step(msg *message) {
+	for _, fx := range env.core.step(env.now, msg) {
+		env.digest = (env.digest ^ uint64(fx.kind)<<8 ^ fx.child) * 0x100000001b3
+		if env.tracing {
+			env.trace = append(env.trace, fmt.Sprintf("%s %d", effectNames[fx.kind], fx.child))
 		}
-		w.perform(&fx)
+		env.perform(&fx)
 	}
 }
 
@@ -317,135 +315,135 @@ var effectNames = [...]string{
 	retire: "retire", giveUp: "give up", ready: "ready", conclude: "conclude",
 }
 
-// must notes the first invariant that does not hold.
-func (w *scene) must(holds bool, format string, args ...any) {
-	if !holds && w.fault == nil {
-		w.fault = fmt.Errorf(format, args...)
+// must keeps the first invariant that does not hold.
+func (env *environment) must(holds bool, format string, args ...any) {
+	if !holds && env.fault == nil {
+		env.fault = fmt.Errorf(format, args...)
 	}
 }
 
-func (w *scene) perform(fx *effect) {
-	b := &w.children[fx.child]
+func (env *environment) perform(fx *effect) {
+	b := &env.children[fx.child]
 	switch fx.kind {
 	case launch:
-		w.launch(fx)
+		env.launch(fx)
 	case halt:
-		w.halt(fx)
+		env.halt(fx)
 	case drain:
-		ready := !b.starting || w.plan.children[fx.child-1].early
-		w.must(w.stopping && !w.keeping && b.alive && ready && !b.halted && !b.draining, "a drain of child %d", fx.child)
+		ready := !b.starting || env.plan.children[fx.child-1].early
+		env.must(env.stopping && !env.keeping && b.alive && ready && !b.halted && !b.draining, "child %d is drained, which it must not be", fx.child)
 		b.draining = true
 	case discard:
-		w.must(b.listed && !b.alive && b.left, "a discard of child %d, which has left nothing", fx.child)
+		env.must(b.listed && !b.alive && b.left, "child %d is discarded, which has left nothing", fx.child)
 		b.alive, b.dismissing, b.halted, b.left, b.again, b.kept = true, true, true, false, false, false
 	case stuck:
-		w.must(b.alive && b.halted && !b.overdue && w.plan.children[fx.child-1].shutdown >= 0, "child %d is called stuck", fx.child)
+		env.must(b.alive && b.halted && !b.overdue && env.plan.children[fx.child-1].shutdown >= 0, "child %d is reported as stuck, which it is not", fx.child)
 		b.overdue = true
 	case retire:
-		w.must(b.listed && !b.alive && !b.left, "child %d is called over", fx.child)
+		env.must(b.listed && !b.alive && !b.left, "child %d is retired, which is not over", fx.child)
 		b.listed, b.kept = false, false
 	case giveUp:
-		w.must(!w.stopping && !w.gaveUp, "a supervisor gives up that is stopping")
-		w.must(w.spent() > w.plan.options.Intensity, "the supervisor gives up after %d restarts", w.spent())
-		w.gaveUp, w.keeping = true, w.plan.nested
-		w.stop()
+		env.must(!env.stopping && !env.gaveUp, "the supervisor gives up while it is stopping")
+		env.must(env.spent() > env.plan.options.Intensity, "the supervisor gives up after %d restarts, too early", env.spent())
+		env.gaveUp, env.keeping = true, env.plan.nested
+		env.stop()
 	case ready:
-		w.must(w.ordered, "children are called started that were not to be")
-		w.ordered = false
-		for i := 1; i <= int(w.added); i++ {
-			b := &w.children[i]
-			w.must(b.halted || !b.starting && (!b.kept || b.alive), "child %d was not started", i)
+		env.must(env.ordered, "the supervisor reports ready without a restart")
+		env.ordered = false
+		for i := 1; i <= int(env.added); i++ {
+			b := &env.children[i]
+			env.must(b.halted || !b.starting && (!b.kept || b.alive), "child %d was not started", i)
 		}
 	case conclude:
-		w.conclude()
+		env.conclude()
 	}
 }
 
-// launch holds that one goroutine runs for a child, that nothing runs any more
-// when the supervisor is to stop, and that what a child needs is there.
-func (w *scene) launch(fx *effect) {
-	b := &w.children[fx.child]
-	w.must(b.listed && !b.alive && b.kept, "child %d is run, which was not to be", fx.child)
-	w.must(!w.stopping, "child %d is run by a supervisor that is stopping", fx.child)
+// launch checks that at most one goroutine runs for a child, that none is started while the supervisor stops,
+// and that under a group strategy the children before it run.
+func (env *environment) launch(fx *effect) {
+	b := &env.children[fx.child]
+	env.must(b.listed && !b.alive && b.kept, "child %d is started, which must not run", fx.child)
+	env.must(!env.stopping, "child %d is started while the supervisor is stopping", fx.child)
 	for i := 1; i < int(fx.child); i++ {
-		before := &w.children[i]
-		if w.plan.options.Strategy != OneForOne && before.listed {
-			w.must(before.overdue && !before.again || before.alive && !before.starting && !before.halted, "child %d is run before child %d", fx.child, i)
+		before := &env.children[i]
+		if env.plan.options.Strategy != OneForOne && before.listed {
+			env.must(before.overdue && !before.again || before.alive && !before.starting && !before.halted, "child %d is started before child %d runs", fx.child, i)
 		}
 	}
-	for i := 1; i <= int(w.added) && w.plan.options.Strategy != OneForOne; i++ {
-		other := &w.children[i]
-		w.must(!other.alive || !other.halted || other.overdue && !other.again, "child %d is run before child %d is gone", fx.child, i)
+	for i := 1; i <= int(env.added) && env.plan.options.Strategy != OneForOne; i++ {
+		other := &env.children[i]
+		env.must(!other.alive || !other.halted || other.overdue && !other.again, "child %d is started before child %d has ended", fx.child, i)
 	}
-	inits := w.plan.children[fx.child-1].inits
+	inits := env.plan.children[fx.child-1].inits
 	b.alive, b.starting, b.kept, b.left, b.again = true, inits, false, false, false
 	b.fresh = b.fresh && inits
 }
 
-// halt holds that children are stopped in reverse order.
-func (w *scene) halt(fx *effect) {
-	b := &w.children[fx.child]
-	w.must(b.alive && !b.halted, "child %d is told to stop, which does not run", fx.child)
-	for i := int(fx.child) + 1; i <= int(w.added); i++ {
-		after := &w.children[i]
-		if !b.asked && !w.hurried && !b.draining {
-			w.must(!after.alive || after.overdue, "child %d is told to stop before child %d", fx.child, i)
+// halt checks that children are stopped in reverse order.
+func (env *environment) halt(fx *effect) {
+	b := &env.children[fx.child]
+	env.must(b.alive && !b.halted, "child %d is stopped, which does not run", fx.child)
+	for i := int(fx.child) + 1; i <= int(env.added); i++ {
+		after := &env.children[i]
+		if !b.asked && !env.hurried && !b.draining {
+			env.must(!after.alive || after.overdue, "child %d is stopped before child %d", fx.child, i)
 		}
 	}
 	b.halted, b.again = true, fx.rerun
-	w.must(!fx.rerun || !w.stopping || w.keeping, "child %d is to run again", fx.child)
+	env.must(!fx.rerun || !env.stopping || env.keeping, "child %d is to run again while the supervisor stops", fx.child)
 }
 
-// conclude holds that what is left when the supervisor has stopped was named.
-func (w *scene) conclude() {
-	w.must(w.stopping && !w.over, "the supervisor concludes")
-	w.over = true
-	w.must(w.core.dueAt == 0, "the supervisor has stopped, and waits for a deadline")
-	for i := 1; i <= int(w.added); i++ {
-		b := &w.children[i]
-		w.must(!b.alive || b.overdue, "child %d runs when the supervisor has stopped", i)
-		w.must(!b.listed || b.alive || w.keeping && b.kept, "child %d is not over when the supervisor has stopped", i)
+// conclude checks that, when the supervisor has stopped, all children that still run were reported as stuck.
+func (env *environment) conclude() {
+	env.must(env.stopping && !env.over, "the supervisor concludes without a stop, or twice")
+	env.over = true
+	env.must(env.core.dueAt == 0, "the supervisor has stopped and still has a deadline")
+	for i := 1; i <= int(env.added); i++ {
+		b := &env.children[i]
+		env.must(!b.alive || b.overdue, "child %d still runs after the supervisor has stopped", i)
+		env.must(!b.listed || b.alive || env.keeping && b.kept, "child %d is not over after the supervisor has stopped", i)
 	}
 }
 
-// spent is how many restarts count at present, at most.
-func (w *scene) spent() (count int) {
-	for _, at := range w.ended {
-		if w.now-at <= smallPeriod {
+// spent returns how many restarts count at present, at most.
+func (env *environment) spent() (count int) {
+	for _, at := range env.ended {
+		if env.now-at <= smallPeriod {
 			count++
 		}
 	}
 	return count
 }
 
-// checkRest holds what is true whenever the core has nothing to do.
-func (w *scene) checkRest() {
+// checkSettledState checks what must be true when no message is being stepped.
+func (env *environment) checkSettledState() {
 	busy, held := false, false
-	for i := 1; i <= int(w.added); i++ {
-		b := &w.children[i]
+	for i := 1; i <= int(env.added); i++ {
+		b := &env.children[i]
 		busy = busy || b.alive && (b.starting || b.halted && !b.overdue || b.draining)
 		held = held || b.overdue && b.again
-		w.must(!w.hurried || !b.alive || b.halted, "child %d runs on when the time for the drain is up", i)
-		w.must(!b.listed || b.alive || b.kept || w.stopping, "child %d is forgotten", i)
+		env.must(!env.hurried || !b.alive || b.halted, "child %d still runs after the time for the drain", i)
+		env.must(!b.listed || b.alive || b.kept || env.stopping, "child %d is listed, and will not run again", i)
 	}
-	w.must(!w.stopping || w.over || busy, "the supervisor does not get on with its stop")
-	for i := 1; i <= int(w.added); i++ {
-		waits := w.children[i].listed && !w.children[i].alive
-		w.must(!waits || w.stopping || busy || held && w.plan.options.Strategy != OneForOne, "child %d waits for nothing", i)
+	env.must(!env.stopping || env.over || busy, "the supervisor stops, but waits for nothing")
+	for i := 1; i <= int(env.added); i++ {
+		waits := env.children[i].listed && !env.children[i].alive
+		env.must(!waits || env.stopping || busy || held && env.plan.options.Strategy != OneForOne, "child %d waits to be started, but for nothing", i)
 	}
-	if w.plan.options.Strategy == OneForOne {
-		w.must(w.stopping || w.spent() <= w.plan.options.Intensity, "%d restarts, and the supervisor has not given up", w.spent())
+	if env.plan.options.Strategy == OneForOne {
+		env.must(env.stopping || env.spent() <= env.plan.options.Intensity, "the supervisor has not given up after %d restarts", env.spent())
 	}
-	w.checkMembers()
+	env.checkMembers()
 }
 
-// checkMembers holds that the core has its own books in order.
-func (w *scene) checkMembers() {
+// checkMembers compares the core's members with the records.
+func (env *environment) checkMembers() {
 	var counts stateCounts
 	listed, last := 0, uint64(0)
-	for m := range w.core.members.inOrder() {
-		b := &w.children[m.key]
-		w.must(m.key > last && w.core.members.byKey[m.key] == m && b.listed, "the list is broken at child %d", m.key)
+	for m := range env.core.members.inOrder() {
+		b := &env.children[m.key]
+		env.must(m.key > last && env.core.members.byKey[m.key] == m && b.listed, "the list of members is wrong at child %d", m.key)
 		last = m.key
 		listed++
 		want := Running
@@ -460,19 +458,19 @@ func (w *scene) checkMembers() {
 			want = Starting
 		}
 		counts.count(want, 1)
-		w.must(m.state == want, "child %d is %s, and should be %s", m.key, m.state, want)
-		w.must(m.stuck == b.overdue, "child %d is stuck: %v, and should be: %v", m.key, m.stuck, b.overdue)
+		env.must(m.state == want, "child %d is %s, want %s", m.key, m.state, want)
+		env.must(m.stuck == b.overdue, "child %d is stuck: %v, want %v", m.key, m.stuck, b.overdue)
 		bounded := m.state == Stopping && !m.stuck && m.shutdown >= 0
-		w.must(!bounded || w.core.dueAt != 0 && w.core.dueAt <= m.due, "nothing ends the wait for child %d", m.key)
+		env.must(!bounded || env.core.dueAt != 0 && env.core.dueAt <= m.due, "no deadline ends the wait for child %d", m.key)
 	}
-	w.must(counts == w.core.members.stateCounts && listed == len(w.core.members.byKey), "the counts are wrong")
-	w.must(w.core.state != Draining || w.core.dueAt != 0 && w.core.dueAt <= w.core.drainDue, "nothing ends the drain")
+	env.must(counts == env.core.members.stateCounts && listed == len(env.core.members.byKey), "the counts of members are wrong")
+	env.must(env.core.state != Draining || env.core.dueAt != 0 && env.core.dueAt <= env.core.drainDue, "no deadline ends the drain")
 }
 
-// clone is a deep copy: what happens to one does not touch the other.
-func (w *scene) clone() *scene {
-	twin := *w
-	twin.core, twin.ended, twin.said = w.core.clone(), slices.Clone(w.ended), nil
+// clone returns a deep copy.
+func (env *environment) clone() *environment {
+	twin := *env
+	twin.core, twin.ended, twin.trace = env.core.clone(), slices.Clone(env.ended), nil
 	return &twin
 }
 
@@ -500,13 +498,13 @@ func (c *core) clone() *core {
 	return &twin
 }
 
-// A form is a state in canonical form: equal forms have equal futures. Instants
-// are how far off they are.
-type form struct{ bytes []byte }
+// An encoder writes a state in canonical form: states with equal forms behave equally from then on. A time is
+// written as its distance from now.
+type encoder struct{ bytes []byte }
 
-func (f *form) byte(b ...uint8) { f.bytes = append(f.bytes, b...) }
+func (f *encoder) byte(b ...uint8) { f.bytes = append(f.bytes, b...) }
 
-func (f *form) flags(flags ...bool) {
+func (f *encoder) flags(flags ...bool) {
 	var all uint16
 	for i, flag := range flags {
 		if flag {
@@ -516,9 +514,8 @@ func (f *form) flags(flags ...bool) {
 	f.bytes = binary.LittleEndian.AppendUint16(f.bytes, all)
 }
 
-// at appends an instant. What is past is past; what is older than a period is
-// forgotten.
-func (f *form) at(now, t instant) {
+// at appends a time. All times that have passed are equal.
+func (f *encoder) at(now, t instant) {
 	switch {
 	case t == 0:
 		f.byte(0)
@@ -530,35 +527,35 @@ func (f *form) at(now, t instant) {
 	}
 }
 
-// write puts the state of a scene in canonical form.
-func (f *form) write(w *scene) []byte {
+// encode returns the state of an environment in canonical form.
+func (f *encoder) encode(env *environment) []byte {
 	f.bytes = f.bytes[:0]
-	c := w.core
-	f.byte(w.added, c.state[1], c.state[2])
-	f.flags(c.keeps, c.beginning && c.state == Running, w.stopping, w.keeping, w.over, w.ordered, w.gaveUp)
-	f.at(w.now, c.dueAt)
-	f.at(w.now, c.drainDue)
-	f.ages(w.now, c.restarts)
-	f.ages(w.now, w.ended)
+	c := env.core
+	f.byte(env.added, c.state[1], c.state[2])
+	f.flags(c.keeps, c.beginning && c.state == Running, env.stopping, env.keeping, env.over, env.ordered, env.gaveUp)
+	f.at(env.now, c.dueAt)
+	f.at(env.now, c.drainDue)
+	f.ages(env.now, c.restarts)
+	f.ages(env.now, env.ended)
 	for m := range c.members.inOrder() {
 		f.byte(uint8(m.key), m.state[0], m.state[2])
 		f.flags(m.firstStart, m.rerun && (m.queued || m.state == Stopping), m.queued, m.resumes && m.state == Waiting, m.stuck, c.awaited == m)
-		f.at(w.now, m.due)
+		f.at(env.now, m.due)
 	}
 	f.byte(0)
 	for _, m := range c.stopQueue {
 		f.byte(uint8(m.key))
 	}
 	f.byte(0)
-	for i := 1; i <= int(w.added); i++ {
-		b := &w.children[i]
+	for i := 1; i <= int(env.added); i++ {
+		b := &env.children[i]
 		f.flags(b.listed, b.alive, b.starting, b.fresh, b.halted, b.again, b.draining, b.dismissing, b.left, b.overdue, b.kept)
 	}
 	return f.bytes
 }
 
-// ages appends how long ago something was, as far as that matters.
-func (f *form) ages(now instant, times []instant) {
+// ages appends how long ago the given times were, without those older than a period.
+func (f *encoder) ages(now instant, times []instant) {
 	for _, t := range times {
 		if age := now - t; age <= smallPeriod {
 			f.byte(1)

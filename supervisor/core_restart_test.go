@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The model is OTP's supervisor:add_restart/3: of all restarts there ever
-// were, those count that are at most one period old.
+// modelWithin is OTP's supervisor:add_restart/3: a restart counts if it is at most one period old. It
+// returns how many count, and whether that is within the intensity.
 func modelWithin(history []instant, intensity int, period time.Duration) (counted int, within bool) {
 	now := history[len(history)-1]
 	for _, restart := range history {
@@ -19,9 +19,8 @@ func modelWithin(history []instant, intensity int, period time.Duration) (counte
 	return counted, counted <= intensity
 }
 
-// TestRestartArithmetic spends restarts at drawn times and compares each
-// answer with that of the model, which never forgets a restart. Steps of
-// exactly one period are drawn often.
+// TestRestartArithmetic compares addRestart with the model, which never drops a restart, at random
+// times. Steps of exactly one period are frequent.
 //
 // Guarantees: G-0002.4
 func TestRestartArithmetic(t *testing.T) {
@@ -46,8 +45,7 @@ func TestRestartArithmetic(t *testing.T) {
 	})
 }
 
-// TestRestartAtTheEdge pins the edge of the period: a restart exactly one
-// period old counts.
+// A restart that is exactly one period old still counts.
 //
 // Guarantees: G-0002.4
 func TestRestartAtTheEdge(t *testing.T) {

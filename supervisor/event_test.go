@@ -11,7 +11,7 @@ import (
 	"github.com/bowline-mcp/bowline/supervisor"
 )
 
-// TestEvents tells what happens, in order.
+// OnEvent is called for each event, in order.
 func TestEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var events []string
@@ -35,13 +35,13 @@ func TestEvents(t *testing.T) {
 		close(release)
 		synctest.Wait()
 		if !slices.Equal(events, want) {
-			t.Errorf("told %q,\nwant %q", events, want)
+			t.Errorf("reported %q,\nwant %q", events, want)
 		}
 	})
 }
 
-// TestStuckIsToldOnce, however many wait for the child in vain.
-func TestStuckIsToldOnce(t *testing.T) {
+// A stuck child is reported once, however often its Stop is called.
+func TestStuckChildIsReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release, events := make(chan struct{}), 0
 		s := supervisor.New(supervisor.Options{OnEvent: func(e supervisor.Event) {
@@ -52,23 +52,22 @@ func TestStuckIsToldOnce(t *testing.T) {
 		c := start(t, s, supervisor.ChildSpec{Run: ignoresStop(release)})
 		for range 2 {
 			if err := c.Stop(t.Context()); !errors.As(err, new(*supervisor.StuckError)) {
-				t.Errorf("Stop returned %v", err)
+				t.Errorf("Stop returned %v, want a StuckError", err)
 			}
 		}
 		close(release)
 		<-c.Done()
 		stop(t, s)
 		if events != 1 {
-			t.Errorf("told %d times", events)
+			t.Errorf("the child was reported as stuck %d times, want once", events)
 		}
 	})
 }
 
-// TestSlowHook: children come and go while OnEvent hangs; the events that do
-// not fit are counted; Stop names the hook, and nothing is told afterwards.
+// A hook that blocks delays no child. Events for which there is no room are dropped and counted.
 //
 // Guarantees: G-0002.7
-func TestSlowHook(t *testing.T) {
+func TestBlockingHookDropsEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		var events []supervisor.Event
@@ -78,7 +77,7 @@ func TestSlowHook(t *testing.T) {
 				<-release
 			}
 		}})
-		comeAndGo := func(times int) {
+		startAndStop := func(times int) {
 			for range times {
 				if err := start(t, s, supervisor.ChildSpec{Run: idle}).Stop(t.Context()); err != nil {
 					t.Fatal(err)
@@ -88,20 +87,20 @@ func TestSlowHook(t *testing.T) {
 		}
 		start(t, s, supervisor.ChildSpec{Run: idle})
 		synctest.Wait()
-		comeAndGo(1000)
+		startAndStop(1000)
 		close(release)
 		synctest.Wait()
 		if last := events[len(events)-1]; len(events) != 1025 || last.Dropped != 2000-1024 {
-			t.Errorf("told %d events, %d dropped; want 1025 and %d", len(events), last.Dropped, 2000-1024)
+			t.Errorf("reported %d events, %d dropped; want 1025 and %d", len(events), last.Dropped, 2000-1024)
 		}
 		stop(t, s)
 	})
 }
 
-// TestHookThatNeverReturns is named by Stop, and told nothing more.
+// Stop names a hook that does not return. The hook is not called again.
 //
 // Guarantees: G-0002.7
-func TestHookThatNeverReturns(t *testing.T) {
+func TestStopNamesAHookThatDoesNotReturn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release, events := make(chan struct{}), 0
 		s := supervisor.New(supervisor.Options{OnEvent: func(supervisor.Event) { events++; <-release }})
@@ -111,7 +110,7 @@ func TestHookThatNeverReturns(t *testing.T) {
 		defer cancel()
 		for _, ctx := range []context.Context{hurried, t.Context()} {
 			if err := s.Stop(ctx); !errors.As(err, &stuck) || !slices.Equal(stuck.Children, []string{"OnEvent"}) {
-				t.Errorf("Stop returned %v, want OnEvent named", err)
+				t.Errorf("Stop returned %v, want a StuckError with OnEvent", err)
 			}
 		}
 		close(release)
@@ -122,10 +121,10 @@ func TestHookThatNeverReturns(t *testing.T) {
 	})
 }
 
-// TestHookThatPanics misses the event only.
+// A panic of the hook affects nothing. The event counts as dropped.
 //
 // Guarantees: G-0002.7
-func TestHookThatPanics(t *testing.T) {
+func TestPanicOfTheHookDropsItsEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var last supervisor.Event
 		s := supervisor.New(supervisor.Options{OnEvent: func(e supervisor.Event) {
@@ -137,13 +136,12 @@ func TestHookThatPanics(t *testing.T) {
 		start(t, s, supervisor.ChildSpec{ID: "a", Run: idle})
 		stop(t, s)
 		if last.Kind != supervisor.ChildStopped || last.Dropped != 1 {
-			t.Errorf("told %v with %d dropped", last, last.Dropped)
+			t.Errorf("reported %v with %d dropped, want ChildStopped with 1", last, last.Dropped)
 		}
 	})
 }
 
-// TestHookMayUseTheSupervisor: a hook that starts and lists children does not
-// hang.
+// A hook may start children and read reports without a deadlock.
 func TestHookMayUseTheSupervisor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *supervisor.Supervisor
@@ -156,17 +154,16 @@ func TestHookMayUseTheSupervisor(t *testing.T) {
 		start(t, s, supervisor.ChildSpec{ID: "a", Run: child.run, Restart: supervisor.Temporary})
 		child.end(returns(errBroken))
 		if got := states(s.Report().Children); got["instead"] != supervisor.Running {
-			t.Errorf("got %v", got)
+			t.Errorf("got %v, want \"instead\" to run", got)
 		}
 		stop(t, s)
 	})
 }
 
-// What a hook has missed while it hung is counted, also over another life of
-// the supervisor.
+// Events that were dropped while the hook blocked are counted, even if the supervisor has restarted since.
 //
 // Guarantees: G-0002.7
-func TestEventsThatAreThrownAwayAreCounted(t *testing.T) {
+func TestDroppedEventsAreCountedOverARestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		root, release := supervisor.New(supervisor.Options{}), make(chan struct{})
 		var events []supervisor.Event
@@ -181,7 +178,7 @@ func TestEventsThatAreThrownAwayAreCounted(t *testing.T) {
 		for range 10 {
 			start(t, pool, supervisor.ChildSpec{Run: idle})
 		}
-		if err := child.Restart(t.Context()); err != nil { // the hook hangs for longer than a stop waits
+		if err := child.Restart(t.Context()); err != nil { // the hook blocks for longer than a stop waits
 			t.Fatal(err)
 		}
 		close(release)
@@ -189,29 +186,29 @@ func TestEventsThatAreThrownAwayAreCounted(t *testing.T) {
 		start(t, pool, supervisor.ChildSpec{ID: "last", Run: idle})
 		synctest.Wait()
 		last := events[len(events)-1]
-		// 10 started, 10 restarted, 1 started: what was not told is to be counted
+		// 10 started, 10 restarted, 1 started
 		if total := uint64(len(events)) + last.Dropped; total < 21 {
-			t.Errorf("told %d, dropped %d; at least 21 have happened", len(events), last.Dropped)
+			t.Errorf("reported %d, dropped %d; want 21 in all at least", len(events), last.Dropped)
 		}
 		_ = root.Stop(t.Context())
 	})
 }
 
-// A hook that hangs delays no child, nor those of a supervisor that begins again.
+// A hook that blocks delays neither the restart of its supervisor nor that of the children there.
 //
 // Guarantees: G-0002.2, G-0002.7
-func TestHangingHookDelaysNoOtherLife(t *testing.T) {
+func TestBlockingHookDelaysNoRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		root, release, failing := supervisor.New(supervisor.Options{Strategy: supervisor.OneForAll}), make(chan struct{}), newScript()
 		pool, _ := nested(t, root, supervisor.Options{Name: "pool", Intensity: -1, OnEvent: func(supervisor.Event) { <-release }})
 		sibling := newScript()
 		start(t, root, supervisor.ChildSpec{ID: "sibling", Run: sibling.run})
 		start(t, pool, supervisor.ChildSpec{ID: "failing", Run: failing.run})
-		failing.end(returns(errBroken)) // so that pool gives up, and root begins it and the sibling again
+		failing.end(returns(errBroken)) // pool gives up, and root restarts it and the sibling
 		if failing.runs.Load() != 2 || sibling.runs.Load() != 2 {
 			began := time.Now()
 			pass(time.Minute)
-			t.Errorf("nothing ran again at once: %d and %d runs within %v", failing.runs.Load(), sibling.runs.Load(), time.Since(began))
+			t.Errorf("%d and %d runs within %v, want 2 and 2 at once", failing.runs.Load(), sibling.runs.Load(), time.Since(began))
 		}
 		close(release)
 		synctest.Wait()
@@ -219,8 +216,8 @@ func TestHangingHookDelaysNoOtherLife(t *testing.T) {
 	})
 }
 
-// TestEventsDiscardedByStopAreCounted: the hook hangs for longer than a stop waits
-// for it, and hears of the rest when the supervisor runs again.
+// If the hook blocks for longer than Stop waits for it, the events left are dropped. They are counted when
+// the supervisor runs again.
 //
 // Guarantees: G-0002.7
 func TestEventsDiscardedByStopAreCounted(t *testing.T) {
@@ -235,7 +232,7 @@ func TestEventsDiscardedByStopAreCounted(t *testing.T) {
 		}
 		var stuck *supervisor.StuckError
 		if err := child.Stop(t.Context()); !errors.As(err, &stuck) || !slices.Equal(stuck.Children, []string{"OnEvent"}) {
-			t.Errorf("Stop returned %v", err)
+			t.Errorf("Stop returned %v, want a StuckError with OnEvent", err)
 		}
 		close(release)
 		synctest.Wait()
@@ -244,9 +241,9 @@ func TestEventsDiscardedByStopAreCounted(t *testing.T) {
 		}
 		start(t, pool, supervisor.ChildSpec{Run: idle})
 		synctest.Wait()
-		// Three were started and three were stopped; the first of that was told.
+		// Three were started and three were stopped. The first start was reported.
 		if len(events) != 2 || events[1].Dropped != 5 {
-			t.Errorf("told %v, the last after %d that were dropped", events, events[len(events)-1].Dropped)
+			t.Errorf("reported %v, the last with %d dropped; want two, 5", events, events[len(events)-1].Dropped)
 		}
 		stop(t, root)
 	})
