@@ -18,7 +18,7 @@ import (
 var errBroken = errors.New("broken")
 
 // runEnds are the ways in which a Run can end.
-var ways = []struct {
+var runEnds = []struct {
 	name   string
 	end    func() error
 	failed bool
@@ -35,7 +35,7 @@ var ways = []struct {
 // Guarantees: G-0002.1, G-0002.2, G-0002.3
 func TestRestartPolicies(t *testing.T) {
 	for _, policy := range []supervisor.Restart{supervisor.Permanent, supervisor.Transient, supervisor.Temporary} {
-		for _, way := range ways {
+		for _, way := range runEnds {
 			restarted := policy == supervisor.Permanent || policy == supervisor.Transient && way.failed
 			t.Run(fmt.Sprintf("%s/%s", policy, way.name), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) { endOnce(t, policy, way.end, way.failed, restarted) })
@@ -255,7 +255,7 @@ func TestLongestShutdown(t *testing.T) {
 // Guarantees: G-0002.14
 func TestRestartDuringAStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, d, started := supervisor.New(supervisor.Options{}), new(diary), make(chan error, 1)
+		s, d, started := supervisor.New(supervisor.Options{}), new(eventLog), make(chan error, 1)
 		go func() {
 			_, err := s.Start(t.Context(), newMember("a", d).spec())
 			started <- err
@@ -278,8 +278,8 @@ func TestRestartDuringAStart(t *testing.T) {
 // Guarantees: G-0002.14
 func TestRestartOfAChild(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, d := supervisor.New(supervisor.Options{Intensity: -1, Strategy: supervisor.OneForAll}), new(diary)
-		team(t, s, d)
+		s, d := supervisor.New(supervisor.Options{Intensity: -1, Strategy: supervisor.OneForAll}), new(eventLog)
+		startThree(t, s, d)
 		b, found := s.Child("b")
 		if !found {
 			t.Fatal("child b was not found")
@@ -287,12 +287,12 @@ func TestRestartOfAChild(t *testing.T) {
 		if err := b.Restart(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		d.want(t, "b is told", "b is gone", "b starts", "b runs")
+		d.want(t, "b is stopping", "b has ended", "b starts", "b runs")
 		if err := b.Stop(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		done := b.Done()
-		d.want(t, "b is told", "b is gone")
+		d.want(t, "b is stopping", "b has ended")
 		if err := b.Restart(t.Context()); err != nil || isClosed(b.Done()) || !isClosed(done) {
 			t.Errorf("Restart returned %v, want no error and a new Done", err)
 		}
@@ -353,7 +353,7 @@ func TestRestartWhileTheIDIsTaken(t *testing.T) {
 func TestStopAndRestartConcurrently(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := supervisor.New(supervisor.Options{})
-		c := start(t, s, newMember("a", new(diary)).spec())
+		c := start(t, s, newMember("a", new(eventLog)).spec())
 		stopped := make(chan error, 1)
 		go func() { stopped <- c.Stop(t.Context()) }()
 		synctest.Wait()

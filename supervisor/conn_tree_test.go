@@ -24,9 +24,9 @@ import (
 )
 
 // refusedCall makes a call that the peer refuses, and returns its id.
-func calls(t *testing.T, c *conn.Conn) int64 {
+func refusedCall(t *testing.T, c *conn.Conn) int64 {
 	t.Helper()
-	await(t, c)
+	awaitReady(t, c)
 	_, err := c.Call(t.Context(), conn.Request{Method: "nobody serves this"})
 	var refused *conn.CallError
 	if !errors.As(err, &refused) || refused.Cause != conn.PeerError {
@@ -46,9 +46,9 @@ func TestConnIsRestartedWithItsSiblings(t *testing.T) {
 		start(t, s, supervisor.ChildSpec{ID: "first", Run: first.run})
 		c := conn.New(p.transport(t, acceptors), conn.Options{Name: "weather"})
 		child := connect(t, s, c)
-		before, began := calls(t, c), time.Now()
+		before, began := refusedCall(t, c), time.Now()
 		first.end(returns(errBroken))
-		if after := calls(t, c); after <= before || c.Status().Epoch != 2 || time.Since(began) != 0 {
+		if after := refusedCall(t, c); after <= before || c.Status().Epoch != 2 || time.Since(began) != 0 {
 			t.Errorf("id %d after %d, epoch %d, after %v; want a higher id in epoch 2 at once", after, before, c.Status().Epoch, time.Since(began))
 		}
 		if got := s.Report().Children[1]; got.Restarts != 1 || got.LastFailure != nil || isClosed(child.Done()) {
@@ -74,10 +74,10 @@ func TestConnIsRestartedWithItsSupervisor(t *testing.T) {
 		c := conn.New(p.transport(t, acceptors), conn.Options{Name: "weather"})
 		child := connect(t, pool, c)
 		start(t, pool, supervisor.ChildSpec{ID: "failing", Run: failing.run})
-		last := calls(t, c)
+		last := refusedCall(t, c)
 		for epoch := range uint64(2) {
 			failing.end(returns(errBroken))
-			if id := calls(t, c); id <= last || c.Status().Epoch != epoch+2 {
+			if id := refusedCall(t, c); id <= last || c.Status().Epoch != epoch+2 {
 				t.Errorf("id %d after %d, epoch %d; want a higher id in epoch %d", id, last, c.Status().Epoch, epoch+2)
 			}
 		}
@@ -224,7 +224,7 @@ func TestCloseOfATreeAnswersPendingCalls(t *testing.T) {
 			}}
 			c := conn.New(p.transport(t, acceptors), conn.Options{Name: name})
 			connect(t, pool, c)
-			await(t, c)
+			awaitReady(t, c)
 			results[name] = make(chan error, 1)
 			go func() {
 				_, err := c.Call(t.Context(), conn.Request{Method: "work", Timeout: -1})
@@ -232,7 +232,7 @@ func TestCloseOfATreeAnswersPendingCalls(t *testing.T) {
 			}()
 		}
 		synctest.Wait()
-		took["all"], _ = shut(t, root)
+		took["all"], _ = closeInTime(t, root)
 		if took["all"] > time.Minute {
 			t.Errorf("Close took %v, want 1m at most", took["all"])
 		}
@@ -255,14 +255,14 @@ func TestNameStaysOverARestart(t *testing.T) {
 		names, first := registry.New(registry.Options{}), newScript()
 		s := supervisor.New(supervisor.Options{Strategy: supervisor.RestForOne, Registry: names})
 		start(t, s, supervisor.ChildSpec{ID: "first", Run: first.run})
-		start(t, s, newMember("slow", new(diary)).spec())
+		start(t, s, newMember("slow", new(eventLog)).spec())
 		c := conn.New(dialer(func(context.Context) (transport.Link, error) { return nil, errDown }), conn.Options{Name: "weather"})
 		connect(t, s, c)
 		first.end(returns(errBroken))
 		if found, _ := names.Lookup("weather"); found != c || states(s.Report().Children)["weather"] != supervisor.Waiting {
 			t.Errorf("found %v, want the Conn, waiting; report:\n%v", found, s.Report())
 		}
-		pass(time.Minute)
+		advance(time.Minute)
 		stop(t, s)
 	})
 }
@@ -290,7 +290,7 @@ func TestDeadStoreMakesNoStuckChild(t *testing.T) {
 			for n := range 3 {
 				c := conn.New(p.transport(t, acceptors), conn.Options{Name: fmt.Sprintf("c%d", n)})
 				connect(t, s, c)
-				await(t, c)
+				awaitReady(t, c)
 			}
 			began := time.Now()
 			if err := s.Stop(t.Context()); errors.As(err, new(*supervisor.StuckError)) {
@@ -326,14 +326,14 @@ func TestReportSaysWhichConnsAreQueued(t *testing.T) {
 }
 
 // A countingStore counts the names that were claimed and not released.
-type counting struct{ held atomic.Int64 }
+type countingStore struct{ held atomic.Int64 }
 
-func (c *counting) Claim(context.Context, registry.Claim) (registry.Release, error) {
+func (c *countingStore) Claim(context.Context, registry.Claim) (registry.Release, error) {
 	c.held.Add(1)
 	return func(context.Context) error { c.held.Add(-1); return nil }, nil
 }
 
-func (*counting) Watch(context.Context) iter.Seq2[map[string]string, error] {
+func (*countingStore) Watch(context.Context) iter.Seq2[map[string]string, error] {
 	return func(func(map[string]string, error) bool) {}
 }
 
@@ -342,7 +342,7 @@ func (*counting) Watch(context.Context) iter.Seq2[map[string]string, error] {
 // Guarantees: G-0002.19
 func TestRestartedConnReleasesItsName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := new(counting)
+		store := new(countingStore)
 		s := supervisor.New(supervisor.Options{Registry: registry.New(registry.Options{Store: store})})
 		down := dialer(func(context.Context) (transport.Link, error) { return nil, errors.New("down") })
 		child := connect(t, s, conn.New(down, conn.Options{Name: "weather"}))
@@ -401,7 +401,7 @@ func connect(t testing.TB, s *supervisor.Supervisor, c *conn.Conn) *supervisor.C
 	return child
 }
 
-func await(t *testing.T, c *conn.Conn) {
+func awaitReady(t *testing.T, c *conn.Conn) {
 	t.Helper()
 	if err := c.AwaitReady(t.Context()); err != nil {
 		t.Fatal(err)
@@ -457,7 +457,7 @@ func TestIncarnationIsRestForOne(t *testing.T) {
 		connect(t, s, c)
 		synctest.Wait()
 		p.drop()
-		await(t, c)
+		awaitReady(t, c)
 		stop(t, s)
 		want := []string{"open", "handshake 1", "serve 1", "task 1 ended", "task 1 ended", "open", "handshake 2"}
 		if diff := cmp.Diff(want, log); diff != "" {
@@ -485,7 +485,7 @@ func TestPanicOfAHandlerAffectsOneRequest(t *testing.T) {
 			Handler: handler(func(context.Context, *conn.Incoming) { panic("boom") }),
 		})
 		connect(t, s, c)
-		await(t, c)
+		awaitReady(t, c)
 		for range 5 {
 			p.call(t.Context())
 		}
@@ -508,7 +508,7 @@ func TestStopNamesTheHandlersOfAConn(t *testing.T) {
 			Handler: handler(func(context.Context, *conn.Incoming) { <-release }),
 		})
 		connect(t, s, c)
-		await(t, c)
+		awaitReady(t, c)
 		ctx, cancel := context.WithCancel(t.Context())
 		go p.call(ctx)
 		synctest.Wait()

@@ -36,7 +36,7 @@ func TestCloseDoesNotWaitForTheStore(t *testing.T) {
 			accepted.Go(func() { _ = conn.Accept(link, conn.Options{}).Run(t.Context()) })
 		}, inmem.Options{}), conn.Options{Name: "c"})
 		connect(t, s, c)
-		await(t, c)
+		awaitReady(t, c)
 		synctest.Wait()
 		began := time.Now()
 		if err := c.Close(t.Context()); err != nil {

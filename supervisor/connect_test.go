@@ -39,7 +39,7 @@ func TestConnectCostsNoGoroutine(t *testing.T) {
 		for range 100 {
 			c := conn.New(p.transport(t, s), conn.Options{})
 			connect(t, s, c)
-			await(t, c)
+			awaitReady(t, c)
 		}
 		<-time.NewTimer(time.Minute).C // a Conn is idle 100 ms after the last event
 		synctest.Wait()
@@ -61,7 +61,7 @@ func TestLostLinkCountsNoRestart(t *testing.T) {
 		child := connect(t, s, c)
 		var lastID int64
 		for lost := range uint64(10) {
-			await(t, c)
+			awaitReady(t, c)
 			_, err := c.Call(t.Context(), conn.Request{Method: "nobody serves this"})
 			var refused *conn.CallError
 			if !errors.As(err, &refused) || refused.ID <= lastID || c.Status().Epoch != lost+1 {
@@ -69,7 +69,7 @@ func TestLostLinkCountsNoRestart(t *testing.T) {
 			}
 			lastID = refused.ID
 			p.drop()
-			pass(time.Minute)
+			advance(time.Minute)
 		}
 		if got := s.Report().Children[0]; got.ID != "weather" || got.State != supervisor.Running || got.Restarts != 0 || child.Err() != nil {
 			t.Errorf("got %v, want weather running without restarts", got)
@@ -144,7 +144,7 @@ func TestStoppedConnIsOver(t *testing.T) {
 
 // panickingConn returns an initiator whose loop panics as many times, once on each of its first links. It
 // notes the epochs in which it opens links.
-func panicky(times int, opened *[]uint64) *conn.Conn {
+func panickingConn(times int, opened *[]uint64) *conn.Conn {
 	var c *conn.Conn
 	open := func(context.Context) (transport.Link, error) {
 		*opened = append(*opened, c.Status().Epoch)
@@ -164,7 +164,7 @@ func TestPanicOfAConnIsARestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, began := supervisor.New(supervisor.Options{}), time.Now()
 		var opened []uint64
-		c := panicky(3, &opened)
+		c := panickingConn(3, &opened)
 		connect(t, s, c)
 		synctest.Wait()
 		got := s.Report().Children[0]
@@ -188,7 +188,7 @@ func TestPanickingConnUsesUpTheIntensity(t *testing.T) {
 		var opened []uint64
 		sibling := conn.New(dialer(func(context.Context) (transport.Link, error) { return nil, errDown }), conn.Options{Name: "sibling"})
 		connect(t, s, sibling)
-		c := panicky(4, &opened)
+		c := panickingConn(4, &opened)
 		connect(t, s, c)
 		var gaveUp *supervisor.IntensityError
 		if err := s.Wait(t.Context()); !errors.As(err, &gaveUp) || gaveUp.Child != "panicky" || len(opened) != 4 {
@@ -210,7 +210,7 @@ func TestEachFailureCountsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		root, opened := supervisor.New(supervisor.Options{Intensity: -1}), []uint64{}
 		pool, _ := nested(t, root, supervisor.Options{Name: "pool"})
-		c := panicky(4, &opened)
+		c := panickingConn(4, &opened)
 		connect(t, pool, c)
 		if err := root.Wait(t.Context()); !errors.As(err, new(*conn.PanicError)) || !isClosed(c.Done()) {
 			t.Errorf("Wait returned %v, want a PanicError and the Conn done", err)
@@ -293,9 +293,9 @@ func TestConnectTwice(t *testing.T) {
 }
 
 // A oneClaimStore accepts one claim, which the test can revoke, and refuses all others.
-type fickle struct{ lost func(error) }
+type oneClaimStore struct{ lost func(error) }
 
-func (s *fickle) Claim(_ context.Context, c registry.Claim) (registry.Release, error) {
+func (s *oneClaimStore) Claim(_ context.Context, c registry.Claim) (registry.Release, error) {
 	if s.lost != nil {
 		return nil, &registry.TakenError{Name: c.Name, Holder: "another"}
 	}
@@ -303,7 +303,7 @@ func (s *fickle) Claim(_ context.Context, c registry.Claim) (registry.Release, e
 	return func(context.Context) error { return nil }, nil
 }
 
-func (*fickle) Watch(context.Context) iter.Seq2[map[string]string, error] {
+func (*oneClaimStore) Watch(context.Context) iter.Seq2[map[string]string, error] {
 	return func(func(map[string]string, error) bool) {}
 }
 
@@ -312,13 +312,13 @@ func (*fickle) Watch(context.Context) iter.Seq2[map[string]string, error] {
 // Guarantees: G-0002.18, G-0002.19
 func TestConnWithoutItsNameIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, p, first := new(fickle), new(peer), newScript()
+		store, p, first := new(oneClaimStore), new(peer), newScript()
 		s := supervisor.New(supervisor.Options{Strategy: supervisor.RestForOne, Registry: registry.New(registry.Options{Store: store})})
 		servers := supervisor.New(supervisor.Options{})
 		start(t, s, supervisor.ChildSpec{ID: "first", Run: first.run})
 		c := conn.New(p.transport(t, servers), conn.Options{Name: "weather"})
 		child := connect(t, s, c)
-		await(t, c)
+		awaitReady(t, c)
 		store.lost(errors.New("the lease is over"))
 		first.end(returns(errBroken))
 		if err := child.Err(); !errors.As(err, new(*registry.TakenError)) || !isClosed(c.Done()) {

@@ -15,15 +15,15 @@ import (
 	"github.com/bowline-mcp/bowline/supervisor"
 )
 
-// A finisher is a child with work to finish.
+// A finisher is a child that needs some time to finish its work when it is drained.
 type finisher struct {
 	id       string
-	diary    *diary
+	eventLog *eventLog
 	takes    time.Duration
 	finished chan struct{}
 }
 
-func newFinisher(id string, d *diary, takes time.Duration) *finisher {
+func newFinisher(id string, d *eventLog, takes time.Duration) *finisher {
 	return &finisher{id, d, takes, make(chan struct{})}
 }
 
@@ -34,16 +34,16 @@ func (f *finisher) spec() supervisor.ChildSpec {
 func (f *finisher) run(ctx context.Context) error {
 	select {
 	case <-f.finished:
-		f.diary.note("%s has finished", f.id)
+		f.eventLog.note("%s has finished", f.id)
 		return nil
 	case <-ctx.Done():
-		f.diary.note("%s is stopped", f.id)
+		f.eventLog.note("%s is stopped", f.id)
 		return context.Cause(ctx)
 	}
 }
 
 func (f *finisher) drain(ctx context.Context) error {
-	f.diary.note("%s drains", f.id)
+	f.eventLog.note("%s drains", f.id)
 	timer := time.NewTimer(f.takes)
 	defer timer.Stop()
 	select {
@@ -55,8 +55,8 @@ func (f *finisher) drain(ctx context.Context) error {
 	}
 }
 
-// shut drains a supervisor within a minute, and reports how long it took.
-func shut(t *testing.T, s *supervisor.Supervisor) (time.Duration, error) {
+// closeInTime closes a supervisor with a deadline of one minute, and returns how long that took.
+func closeInTime(t *testing.T, s *supervisor.Supervisor) (time.Duration, error) {
 	t.Helper()
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -65,13 +65,13 @@ func shut(t *testing.T, s *supervisor.Supervisor) (time.Duration, error) {
 	return time.Since(began), err
 }
 
-// TestCloseDrainsIndependentChildrenAtOnce: it takes as long as the slowest of
-// them, and what has nothing to finish is stopped in its turn.
+// Under OneForOne, Close drains all children at the same time. Children without a Drain are stopped
+// afterwards.
 //
 // Guarantees: G-0002.16
 func TestCloseDrainsIndependentChildrenAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, d := supervisor.New(supervisor.Options{}), new(diary)
+		s, d := supervisor.New(supervisor.Options{}), new(eventLog)
 		start(t, s, supervisor.ChildSpec{ID: "worker", Run: func(ctx context.Context) error {
 			<-ctx.Done()
 			d.note("worker is stopped")
@@ -79,64 +79,63 @@ func TestCloseDrainsIndependentChildrenAtOnce(t *testing.T) {
 		}})
 		start(t, s, newFinisher("a", d, 20*time.Second).spec())
 		start(t, s, newFinisher("b", d, 10*time.Second).spec())
-		took, err := shut(t, s)
+		took, err := closeInTime(t, s)
 		if err != nil || took != 20*time.Second {
-			t.Errorf("Close returned %v after %v", err, took)
+			t.Errorf("Close returned %v after %v, want no error after 20s", err, took)
 		}
 		slices.Sort(d.lines[:2]) // they are called at the same time
 		d.want(t, "a drains", "b drains", "b has finished", "a has finished", "worker is stopped")
 		if refused := refuses(s); !refused {
-			t.Error("a child was started")
+			t.Error("a child was started after Close")
 		}
 	})
 }
 
-// TestCloseDrainsDependentChildrenInReverseOrder: what others need is there
-// until they have finished.
+// Under the other strategies, Close drains one child after the other, in reverse order.
 //
 // Guarantees: G-0002.16
 func TestCloseDrainsDependentChildrenInReverseOrder(t *testing.T) {
 	for _, strategy := range []supervisor.Strategy{supervisor.RestForOne, supervisor.OneForAll} {
 		synctest.Test(t, func(t *testing.T) {
-			s, d := supervisor.New(supervisor.Options{Strategy: strategy}), new(diary)
+			s, d := supervisor.New(supervisor.Options{Strategy: strategy}), new(eventLog)
 			start(t, s, newFinisher("a", d, 20*time.Second).spec())
 			start(t, s, newFinisher("b", d, 10*time.Second).spec())
-			if took, err := shut(t, s); err != nil || took != 30*time.Second {
-				t.Errorf("Close returned %v after %v", err, took)
+			if took, err := closeInTime(t, s); err != nil || took != 30*time.Second {
+				t.Errorf("Close returned %v after %v, want no error after 30s", err, took)
 			}
 			d.want(t, "b drains", "b has finished", "a drains", "a has finished")
 		})
 	}
 }
 
-// TestCloseKeepsItsDeadline: what has not finished after nine tenths of the
-// time is stopped, all at once, and Close says so.
+// Children that have not finished after nine tenths of the time are stopped, all at once, and Close names
+// them.
 //
 // Guarantees: G-0002.16
 func TestCloseKeepsItsDeadline(t *testing.T) {
 	for _, strategy := range []supervisor.Strategy{supervisor.OneForOne, supervisor.RestForOne} {
 		synctest.Test(t, func(t *testing.T) {
-			s, d := supervisor.New(supervisor.Options{Strategy: strategy}), new(diary)
+			s, d := supervisor.New(supervisor.Options{Strategy: strategy}), new(eventLog)
 			start(t, s, newFinisher("a", d, 10*time.Second).spec())
 			start(t, s, newFinisher("b", d, time.Hour).spec())
 			start(t, s, supervisor.ChildSpec{ID: "starting", Run: idle})
-			took, err := shut(t, s)
+			took, err := closeInTime(t, s)
 			if took != 54*time.Second || !errors.Is(err, context.DeadlineExceeded) || strings.Count(err.Error(), `draining child "b"`) != 1 {
-				t.Errorf("Close returned %v after %v", err, took)
+				t.Errorf("Close returned %v after %v, want b named once, and DeadlineExceeded, after 54s", err, took)
 			}
 		})
 	}
 }
 
-// TestCloseWithoutADeadline takes five seconds at most.
+// Close without a deadline takes five seconds at most.
 //
 // Guarantees: G-0002.16
 func TestCloseWithoutADeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, d, began := supervisor.New(supervisor.Options{}), new(diary), time.Now()
+		s, d, began := supervisor.New(supervisor.Options{}), new(eventLog), time.Now()
 		start(t, s, newFinisher("a", d, time.Hour).spec())
 		if err := s.Close(t.Context()); err == nil || time.Since(began) != 4500*time.Millisecond {
-			t.Errorf("Close returned %v after %v", err, time.Since(began))
+			t.Errorf("Close returned %v after %v, want an error after 4.5s", err, time.Since(began))
 		}
 		d.want(t, "a drains", "a is stopped")
 		release := make(chan struct{})
@@ -144,19 +143,19 @@ func TestCloseWithoutADeadline(t *testing.T) {
 		start(t, s, supervisor.ChildSpec{ID: "stuck", Run: ignoresStop(release), Shutdown: time.Hour})
 		var stuck *supervisor.StuckError
 		if err := s.Close(t.Context()); !errors.As(err, &stuck) || time.Since(began) != 5*time.Second {
-			t.Errorf("Close returned %v after %v", err, time.Since(began))
+			t.Errorf("Close returned %v after %v, want a StuckError after 5s", err, time.Since(began))
 		}
 		close(release)
 		synctest.Wait()
 	})
 }
 
-// TestCloseIsCancelled: everything is stopped, and what is left is named.
+// When the context of Close is cancelled, all children are stopped, and those that still run are named.
 //
 // Guarantees: G-0002.6, G-0002.16
 func TestCloseIsCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, d := supervisor.New(supervisor.Options{}), new(diary)
+		s, d := supervisor.New(supervisor.Options{}), new(eventLog)
 		start(t, s, newFinisher("a", d, time.Hour).spec())
 		ctx, cancel := context.WithCancel(t.Context())
 		closed := make(chan error, 1)
@@ -165,19 +164,19 @@ func TestCloseIsCancelled(t *testing.T) {
 		cancel()
 		var stuck *supervisor.StuckError
 		if err := <-closed; !errors.As(err, &stuck) || stuck.Children[0] != "a" || !errors.Is(err, context.Canceled) {
-			t.Errorf("Close returned %v", err)
+			t.Errorf("Close returned %v, want a StuckError with a, and Canceled", err)
 		}
 		d.want(t, "a drains", "a is stopped")
 		if err := s.Wait(t.Context()); err != nil {
-			t.Errorf("Wait returned %v", err)
+			t.Errorf("Wait returned %v, want no error", err)
 		}
 	})
 }
 
-// TestStopCutsADrainShort.
+// Stop ends a drain: the children are stopped at once.
 func TestStopCutsADrainShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, d := supervisor.New(supervisor.Options{}), new(diary)
+		s, d := supervisor.New(supervisor.Options{}), new(eventLog)
 		start(t, s, newFinisher("a", d, time.Hour).spec())
 		start(t, s, newFinisher("b", d, time.Hour).spec())
 		closed := make(chan error, 1)
@@ -187,12 +186,12 @@ func TestStopCutsADrainShort(t *testing.T) {
 		slices.Sort(d.lines[:2]) // they are called at the same time
 		d.want(t, "a drains", "b drains", "b is stopped", "a is stopped")
 		if err := <-closed; err != nil {
-			t.Errorf("Close returned %v", err)
+			t.Errorf("Close returned %v, want no error", err)
 		}
 	})
 }
 
-// TestDrainThatDoesNotEndRun: when it has returned the child is stopped.
+// A child whose Run does not end is stopped when its Drain has returned or panicked.
 //
 // Guarantees: G-0002.16
 func TestDrainThatDoesNotEndRun(t *testing.T) {
@@ -203,15 +202,15 @@ func TestDrainThatDoesNotEndRun(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := supervisor.New(supervisor.Options{})
 			c := start(t, s, supervisor.ChildSpec{Run: idle, Drain: drain})
-			took, err := shut(t, s)
+			took, err := closeInTime(t, s)
 			if took != 0 || !isClosed(c.Done()) || (err == nil) != (name == "returns") {
-				t.Errorf("%s: Close returned %v after %v", name, err, took)
+				t.Errorf("%s: Close returned %v after %v, want it at once, an error only for a panic", name, err, took)
 			}
 		})
 	}
 }
 
-// TestFailedDrainIsAFailureOfTheChild, once, although the child was stopped.
+// A Drain that fails counts as one failure of the child, although the child is then stopped.
 //
 // Guarantees: G-0002.17
 func TestFailedDrainIsAFailureOfTheChild(t *testing.T) {
@@ -224,27 +223,27 @@ func TestFailedDrainIsAFailureOfTheChild(t *testing.T) {
 			var events []string
 			s := supervisor.New(supervisor.Options{OnEvent: func(e supervisor.Event) { events = append(events, e.String()) }})
 			c := start(t, s, supervisor.ChildSpec{ID: "a", Run: idle, Drain: drain})
-			pass(time.Minute)
-			took, err := shut(t, s)
+			advance(time.Minute)
+			took, err := closeInTime(t, s)
 			r := s.Report().Children[0]
 			if r.State != supervisor.Stopped || r.Failures != 1 || r.LastFailure == nil || r.LastFailure.Error() != want || r.FailedAt.IsZero() {
-				t.Errorf("after %v, want %s: %s", took, want, r)
+				t.Errorf("after %v: %s, want stopped with one failure: %s", took, r, want)
 			}
 			if err == nil || strings.Count(err.Error(), `draining child "a"`) != 1 || c.Err() != nil {
-				t.Errorf("Close returned %v, Err is %v", err, c.Err())
+				t.Errorf("Close returned %v, Err is %v; want a named once, none", err, c.Err())
 			}
 			if want := []string{"supervisor: a: child started", "supervisor: a: child stopped"}; !slices.Equal(events, want) {
-				t.Errorf("told %q", events)
+				t.Errorf("reported %q, want %q", events, want)
 			}
 		})
 	}
 }
 
-// TestFailedDrainIsNamed: also a child whose Run had returned by then, and not
-// one whose Drain a Stop has cut short. A supervisor fails once with those below.
+// A failed Drain also counts if Run has returned before it, but not if a Stop has ended it. A supervisor whose
+// children fail to drain has one failure.
 //
 // Guarantees: G-0002.17
-func TestFailedDrainIsNamed(t *testing.T) {
+func TestWhichFailedDrainsCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := supervisor.New(supervisor.Options{})
 		draining := make(chan struct{})
@@ -257,24 +256,24 @@ func TestFailedDrainIsNamed(t *testing.T) {
 		start(t, pool, supervisor.ChildSpec{ID: "below", Run: idle, Drain: func(context.Context) error { return errBroken }})
 		start(t, s, supervisor.ChildSpec{ID: "cut short", Run: idle, Drain: idle})
 		go s.Close(t.Context())
-		pass(2 * time.Second)
+		advance(2 * time.Second)
 		s.Stop(t.Context())
 		failures := map[string]int{}
 		for _, r := range append(s.Report().Children, pool.Report().Children...) {
 			failures[r.ID] = r.Failures
 		}
 		if want := map[string]int{"outlives Run": 1, "pool": 1, "below": 1, "cut short": 0}; !maps.Equal(failures, want) {
-			t.Errorf("failures: %v, want %v", failures, want)
+			t.Errorf("failures %v, want %v", failures, want)
 		}
 	})
 }
 
-// TestNoRestartWhileDraining: a child that fails meanwhile is over.
+// A child that fails during a drain is not restarted.
 //
 // Guarantees: G-0002.16
 func TestNoRestartWhileDraining(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, d, failing := supervisor.New(supervisor.Options{}), new(diary), newScript()
+		s, d, failing := supervisor.New(supervisor.Options{}), new(eventLog), newScript()
 		start(t, s, supervisor.ChildSpec{ID: "failing", Run: failing.run})
 		start(t, s, newFinisher("a", d, time.Second).spec())
 		closed := make(chan error, 1)
@@ -282,12 +281,12 @@ func TestNoRestartWhileDraining(t *testing.T) {
 		synctest.Wait()
 		failing.end(returns(errBroken))
 		if err := <-closed; !errors.Is(err, errBroken) || failing.runs.Load() != 1 {
-			t.Errorf("Close returned %v after %d runs", err, failing.runs.Load())
+			t.Errorf("Close returned %v after %d runs, want %v after 1", err, failing.runs.Load(), errBroken)
 		}
 	})
 }
 
-// TestDrainThatIgnoresItsContext is named with its child.
+// A child whose Drain ignores its context is named in a StuckError.
 //
 // Guarantees: G-0002.6, G-0002.16
 func TestDrainThatIgnoresItsContext(t *testing.T) {
@@ -295,26 +294,26 @@ func TestDrainThatIgnoresItsContext(t *testing.T) {
 		s, release := supervisor.New(supervisor.Options{}), make(chan struct{})
 		start(t, s, supervisor.ChildSpec{ID: "stuck", Run: idle, Drain: ignoresStop(release), Shutdown: time.Second})
 		var stuck *supervisor.StuckError
-		took, err := shut(t, s)
+		took, err := closeInTime(t, s)
 		if took != 55*time.Second || !errors.As(err, &stuck) || !slices.Equal(stuck.Children, []string{"stuck"}) {
-			t.Errorf("Close returned %v after %v", err, took)
+			t.Errorf("Close returned %v after %v, want a StuckError after 55s", err, took)
 		}
 		close(release)
 		synctest.Wait()
 	})
 }
 
-// TestLateChildrenAreStoppedWhenTheTimeIsUp when the time is up, whatever it was doing, and
-// although others are slow to stop.
+// When the time for the drain has passed, all children are stopped at once, whether they start, work or
+// drain, even if some are slow to stop.
 //
 // Guarantees: G-0002.16
-func TestLateChildrenAreStoppedWhenTheTimeIsUp(t *testing.T) {
+func TestDrainDeadlineStopsAllChildrenAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, d, began := supervisor.New(supervisor.Options{}), new(diary), time.Now()
+		s, d, began := supervisor.New(supervisor.Options{}), new(eventLog), time.Now()
 		slow := func(id string) func(context.Context) error {
 			return func(ctx context.Context) error {
 				<-ctx.Done()
-				d.note("%s is told after %v", id, time.Since(began))
+				d.note("%s is stopping after %v", id, time.Since(began))
 				pause(time.Second)
 				return nil
 			}
@@ -323,19 +322,19 @@ func TestLateChildrenAreStoppedWhenTheTimeIsUp(t *testing.T) {
 		synctest.Wait()
 		start(t, s, supervisor.ChildSpec{ID: "working", Run: slow("working")})
 		start(t, s, supervisor.ChildSpec{ID: "draining", Run: slow("draining"), Drain: idle})
-		if took, _ := shut(t, s); took != 55*time.Second {
-			t.Errorf("Close took %v", took)
+		if took, _ := closeInTime(t, s); took != 55*time.Second {
+			t.Errorf("Close took %v, want 55s", took)
 		}
 		slices.Sort(d.lines)
-		d.want(t, "draining is told after 54s", "starting is told after 54s", "working is told after 54s")
+		d.want(t, "draining is stopping after 54s", "starting is stopping after 54s", "working is stopping after 54s")
 	})
 }
 
-// TestBroughtBackAfterADrain: nothing of it sticks to the child. Its supervisor
-// is begun again by its parent, without children.
+// A drained child can be restarted, drained and stopped again. Its supervisor is restarted by its parent,
+// without children.
 //
 // Guarantees: G-0002.14
-func TestBroughtBackAfterADrain(t *testing.T) {
+func TestRestartAfterADrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		root, stops, drains := supervisor.New(supervisor.Options{}), 0, 0
 		pool, _ := nested(t, root, supervisor.Options{Name: "pool"})
@@ -358,24 +357,24 @@ func TestBroughtBackAfterADrain(t *testing.T) {
 			},
 		})
 		for round := range 2 {
-			if took, err := shut(t, pool); took != time.Second || err != nil || stops != round {
-				t.Errorf("Close returned %v after %v, and the child was told to stop %d times", err, took, stops)
+			if took, err := closeInTime(t, pool); took != time.Second || err != nil || stops != round {
+				t.Errorf("Close returned %v after %v, %d stops; want no error after 1s, %d", err, took, stops, round)
 			}
 			synctest.Wait()
 			if err := c.Restart(t.Context()); err != nil {
-				t.Errorf("Restart returned %v", err)
+				t.Errorf("Restart returned %v, want no error", err)
 			}
 		}
-		pass(time.Hour)
+		advance(time.Hour)
 		if err := pool.Stop(t.Context()); err != nil || stops != 2 {
-			t.Errorf("Stop returned %v, and the child was told to stop %d times", err, stops)
+			t.Errorf("Stop returned %v, %d stops; want no error, 2", err, stops)
 		}
 		stop(t, root)
 	})
 }
 
-// TestDrainMayOutliveRun, as http.Server.Shutdown outlives Serve: the context of
-// Run lasts until both have returned.
+// Drain may return later than Run, as http.Server.Shutdown does after Serve. The context of Run ends when
+// both have returned.
 //
 // Guarantees: G-0002.16
 func TestDrainMayOutliveRun(t *testing.T) {
@@ -393,15 +392,15 @@ func TestDrainMayOutliveRun(t *testing.T) {
 			},
 		})
 		synctest.Wait()
-		took, err := shut(t, s)
+		took, err := closeInTime(t, s)
 		if after = running.Err(); err != nil || took != 10*time.Second || !isClosed(c.Done()) || during != nil || after == nil {
-			t.Errorf("Close returned %v after %v; the contexts ended early: %v, and at last: %v", err, took, during, after)
+			t.Errorf("Close returned %v after %v; contexts during the drain: %v, afterwards: %v; want no error after 10s, none, ended", err, took, during, after)
 		}
 	})
 }
 
-// TestStopCutsADrainThatOutlivesRun.
-func TestStopCutsADrainThatOutlivesRun(t *testing.T) {
+// Stop ends a Drain whose Run has already returned.
+func TestStopEndsADrainThatOutlivesRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, draining := supervisor.New(supervisor.Options{}), make(chan struct{})
 		start(t, s, supervisor.ChildSpec{
@@ -413,13 +412,12 @@ func TestStopCutsADrainThatOutlivesRun(t *testing.T) {
 		synctest.Wait()
 		stop(t, s)
 		if err := <-closed; err != nil {
-			t.Errorf("Close returned %v", err)
+			t.Errorf("Close returned %v, want no error", err)
 		}
 	})
 }
 
-// A Run that fails while its Drain is still to return is a failure that a
-// report has, so that the report before is outdated.
+// A Run that fails before its Drain returns changes the report, so the previous report is outdated.
 //
 // Guarantees: G-0002.17
 func TestFailureDuringADrainOutdatesAReport(t *testing.T) {
@@ -432,20 +430,19 @@ func TestFailureDuringADrainOutdatesAReport(t *testing.T) {
 		script.end(returns(errBroken))
 		after := s.Report()
 		if after.Children[0].Failures != before.Children[0].Failures && !isClosed(before.Changed()) {
-			t.Errorf("%d failures, then %d, and nobody was told", before.Children[0].Failures, after.Children[0].Failures)
+			t.Errorf("%d failures, then %d, and the first report is not outdated", before.Children[0].Failures, after.Children[0].Failures)
 		}
 		_ = s.Stop(t.Context())
 	})
 }
 
-// A Close has a supervisor that is beginning again let those of its children
-// finish that run already.
+// Close also drains the children of a supervisor that is being restarted, as far as they already run.
 //
 // Guarantees: G-0002.16
-func TestCloseDrainsASupervisorThatBegins(t *testing.T) {
+func TestCloseDrainsASupervisorThatRestarts(t *testing.T) {
 	for _, strategy := range []supervisor.Strategy{supervisor.OneForOne, supervisor.OneForAll} {
 		synctest.Test(t, func(t *testing.T) {
-			var d diary
+			var d eventLog
 			root := supervisor.New(supervisor.Options{Strategy: strategy})
 			pool, child := nested(t, root, supervisor.Options{Name: "pool"})
 			f := newFinisher("finisher", &d, time.Second)
@@ -462,29 +459,29 @@ func TestCloseDrainsASupervisorThatBegins(t *testing.T) {
 			go child.Restart(t.Context())
 			synctest.Wait()
 			if got := states(pool.Report().Children)["finisher"]; got != supervisor.Running {
-				t.Fatalf("finisher is %s", got)
+				t.Fatalf("finisher is %s, want running", got)
 			}
 			d.lines = nil
-			if _, err := shut(t, root); err != nil {
+			if _, err := closeInTime(t, root); err != nil {
 				t.Error(err)
 			}
 			synctest.Wait()
 			if len(d.lines) == 0 || d.lines[0] != "finisher drains" {
-				t.Errorf("the child that could finish: %q", d.lines)
+				t.Errorf("logged %q, want \"finisher drains\" first", d.lines)
 			}
 		})
 	}
 }
 
-// TestSecondCloseWaitsForTheFirst: it has no more time to give.
+// A second Close waits for the first, and does not give it more time.
 //
 // Guarantees: G-0002.16
 func TestSecondCloseWaitsForTheFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, over := supervisor.New(supervisor.Options{}), make(chan struct{})
+		s, stopped := supervisor.New(supervisor.Options{}), make(chan struct{})
 		start(t, s, supervisor.ChildSpec{
-			Run:   func(ctx context.Context) error { <-ctx.Done(); close(over); return nil },
-			Drain: func(context.Context) error { <-over; return nil },
+			Run:   func(ctx context.Context) error { <-ctx.Done(); close(stopped); return nil },
+			Drain: func(context.Context) error { <-stopped; return nil },
 		})
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
@@ -495,12 +492,12 @@ func TestSecondCloseWaitsForTheFirst(t *testing.T) {
 		longer, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		if err := s.Close(longer); time.Since(began) != 9*time.Second || fmt.Sprint(err) != fmt.Sprint(<-first) {
-			t.Errorf("after %v the second Close returned %v", time.Since(began), err)
+			t.Errorf("the second Close returned %v after %v, want the same error as the first after 9s", err, time.Since(began))
 		}
 	})
 }
 
-// TestOnlyRunningChildrenAreDrained: a child in its Init has nothing to finish.
+// A child whose Init is running is stopped and not drained.
 //
 // Guarantees: G-0002.16
 func TestOnlyRunningChildrenAreDrained(t *testing.T) {
@@ -508,19 +505,19 @@ func TestOnlyRunningChildrenAreDrained(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := supervisor.New(supervisor.Options{Strategy: strategy})
 			go s.Start(t.Context(), supervisor.ChildSpec{Init: idle, Run: idle, Drain: func(context.Context) error {
-				t.Error("drained")
+				t.Error("Drain was called")
 				return nil
 			}})
 			synctest.Wait()
-			if took, err := shut(t, s); err != nil || took > 0 {
-				t.Errorf("Close returned %v after %v", err, took)
+			if took, err := closeInTime(t, s); err != nil || took > 0 {
+				t.Errorf("Close returned %v after %v, want no error at once", err, took)
 			}
 		})
 	}
 }
 
-// Close starts nothing, also in a supervisor below that begins: once
-// that has refused a child, it takes none.
+// Close starts no children, not even in a nested supervisor that is being restarted: once that has refused
+// a child, it accepts none.
 //
 // Guarantees: G-0002.16
 func TestCloseOfAStartingSupervisorStartsNothing(t *testing.T) {
@@ -539,13 +536,13 @@ func TestCloseOfAStartingSupervisorStartsNothing(t *testing.T) {
 			go child.Restart(context.Background())
 			synctest.Wait()
 			if state := pool.Report().State; state != supervisor.Running {
-				t.Fatalf("it is %s", state)
+				t.Fatalf("the pool is %s, want running", state)
 			}
-			var over atomic.Bool
+			var closed atomic.Bool
 			taken := make(chan int, 1)
 			go func() {
 				refused, n := false, 0
-				for !over.Load() {
+				for !closed.Load() {
 					c, err := pool.Start(context.Background(), supervisor.ChildSpec{Run: idle})
 					switch {
 					case errors.Is(err, supervisor.ErrStopped):
@@ -561,9 +558,9 @@ func TestCloseOfAStartingSupervisorStartsNothing(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			_ = root.Close(ctx)
 			cancel()
-			over.Store(true)
+			closed.Store(true)
 			if n := <-taken; n > 0 {
-				t.Errorf("it has taken %d children after it had refused one", n)
+				t.Errorf("the pool accepted %d children after it had refused one, want none", n)
 			}
 		})
 		if t.Failed() {

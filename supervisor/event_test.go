@@ -207,7 +207,7 @@ func TestBlockingHookDelaysNoRestart(t *testing.T) {
 		failing.end(returns(errBroken)) // pool gives up, and root restarts it and the sibling
 		if failing.runs.Load() != 2 || sibling.runs.Load() != 2 {
 			began := time.Now()
-			pass(time.Minute)
+			advance(time.Minute)
 			t.Errorf("%d and %d runs within %v, want 2 and 2 at once", failing.runs.Load(), sibling.runs.Load(), time.Since(began))
 		}
 		close(release)

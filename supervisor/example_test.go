@@ -11,8 +11,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
-// A child fails twice and is run again each time; then it does its work until
-// the supervisor stops.
+// A child that fails is run again. In the end it works until the supervisor stops.
 func Example() {
 	working := make(chan struct{})
 	s := supervisor.New(supervisor.Options{
@@ -42,8 +41,8 @@ func Example() {
 	// supervisor example: indexer: child stopped
 }
 
-// The pool needs the configuration: it starts after config, and is restarted with
-// it. It is stopped first.
+// The pool depends on the configuration: it starts after config, is restarted with it, and is stopped
+// first.
 func ExampleChildSpec() {
 	app := supervisor.New(supervisor.Options{Name: "app", Strategy: supervisor.RestForOne})
 	pool := supervisor.New(supervisor.Options{Name: "pool"})
@@ -72,7 +71,7 @@ func ExampleChildSpec() {
 	// <nil>
 }
 
-// Both ends of a connection are supervised. A duplicate name is refused.
+// Both sides of a connection are supervised. A name that is in use is refused.
 func ExampleSupervisor_Connect() {
 	s := supervisor.New(supervisor.Options{})
 	weather := conn.New(inmem.New(func(link transport.Link) {

@@ -16,8 +16,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// written is a value as a program reads it from its JSON.
-func written(t *testing.T, value any) any {
+// roundTrip returns what a program reads from a value's JSON.
+func roundTrip(t *testing.T, value any) any {
 	t.Helper()
 	raw, err := json.Marshal(value)
 	if err != nil {
@@ -30,8 +30,7 @@ func written(t *testing.T, value any) any {
 	return read
 }
 
-// A report in JSON consists of words and texts: no number stands for a word, and no
-// error is an empty object.
+// The JSON of a report has names and texts instead of numbers, and its errors are texts.
 func TestReportInJSON(t *testing.T) {
 	type object = map[string]any
 	synctest.Test(t, func(t *testing.T) {
@@ -43,12 +42,12 @@ func TestReportInJSON(t *testing.T) {
 		pool, _ := nested(t, root, supervisor.Options{Name: "pool", Intensity: -1})
 		failing := newScript()
 		start(t, pool, supervisor.ChildSpec{ID: "failing", Run: failing.run, Restart: supervisor.Temporary})
-		pass(time.Second)
+		advance(time.Second)
 		failing.end(returns(errBroken))
-		report := written(t, root.Report())
+		report := roundTrip(t, root.Report())
 		search := report.(object)["children"].([]any)[0].(object)["connection"].(object)
 		if next, err := time.Parse(time.RFC3339Nano, search["nextAttempt"].(string)); err != nil || next.Before(began) {
-			t.Errorf("the next attempt is at %v", search["nextAttempt"])
+			t.Errorf("the next attempt is at %v, want a time after the start", search["nextAttempt"])
 		}
 		delete(search, "nextAttempt")
 		why := object{"kind": "open failed", "error": "the peer is down"}
@@ -83,6 +82,7 @@ func TestReportInJSON(t *testing.T) {
 	})
 }
 
+// The JSON of an error is its text. Events have their kind as text.
 func TestErrorsAndEventsInJSON(t *testing.T) {
 	gaveUp := &supervisor.IntensityError{Supervisor: "app", Child: "a", Period: time.Second, Err: errors.New("broken")}
 	for _, c := range []struct{ value, want any }{
@@ -92,7 +92,7 @@ func TestErrorsAndEventsInJSON(t *testing.T) {
 			"kind": "gave up", "supervisor": "app", "child": "", "restarts": 0.0, "error": gaveUp.Error(), "at": "0001-01-01T00:00:00Z",
 		}},
 	} {
-		got := written(t, c.value)
+		got := roundTrip(t, c.value)
 		if text, ok := got.(string); ok && strings.HasPrefix(text, c.want.(string)) {
 			continue
 		}
@@ -102,20 +102,20 @@ func TestErrorsAndEventsInJSON(t *testing.T) {
 	}
 }
 
-// A failure of several lines is printed in one, to its end.
+// An error of several lines is printed in one line, shortened if it is very long.
 func TestReportPrintsWholeErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := supervisor.New(supervisor.Options{})
 		failed := errors.Join(errors.New("cannot start because of:\n  no licence"), errors.New("and no key"))
 		start(t, s, supervisor.ChildSpec{ID: "a", Run: ends(failed), Restart: supervisor.Temporary})
 		start(t, s, supervisor.ChildSpec{ID: "b", Run: ends(errors.New(strings.Repeat("é", 4000))), Restart: supervisor.Temporary})
-		pass(time.Second)
+		advance(time.Second)
 		got := lines(s.Report())
 		if len(got) != 3 || !strings.HasSuffix(got[1], ": cannot start because of:; no licence; and no key") {
-			t.Errorf("the report is\n%s", s.Report())
+			t.Errorf("want three lines, the second with the whole error; the report is\n%s", s.Report())
 		}
 		if !strings.HasSuffix(got[2], "é…") || len(got[2]) > 1300 {
-			t.Errorf("%d bytes: %.100q", len(got[2]), got[2])
+			t.Errorf("got %d bytes: %.100q; want 1300 at most that end in …", len(got[2]), got[2])
 		}
 		stop(t, s)
 	})

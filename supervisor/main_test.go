@@ -13,17 +13,17 @@ import (
 	"github.com/bowline-mcp/bowline/supervisor"
 )
 
-// TestMain keeps silent what fails on purpose.
+// TestMain discards the logs of failures that tests cause.
 func TestMain(m *testing.M) {
 	slog.SetDefault(slog.New(slog.DiscardHandler))
 	goleak.VerifyTestMain(m)
 }
 
-// A script is a child that ends each Run as the test says.
+// A script is a child whose test decides how each Run ends.
 type script struct {
 	runs   atomic.Int64
 	ends   chan func() error
-	onStop func() // called when it is stopped; may be nil
+	onStop func() // called when the child is stopped; may be nil
 }
 
 func newScript() *script { return &script{ends: make(chan func() error)} }
@@ -41,7 +41,7 @@ func (c *script) run(ctx context.Context) error {
 	}
 }
 
-// ends the present Run, and waits for what follows.
+// end ends the present Run, and waits until everything has settled.
 func (c *script) end(with func() error) {
 	c.ends <- with
 	synctest.Wait()
@@ -51,13 +51,13 @@ func returns(err error) func() error { return func() error { return err } }
 
 func panics(value any) func() error { return func() error { panic(value) } }
 
-// idle is a child that does nothing but end when it is told to.
+// idle is a Run that only waits for its stop.
 func idle(ctx context.Context) error {
 	<-ctx.Done()
 	return context.Cause(ctx)
 }
 
-// ignoresStop returns a child that ignores its stop until the test closes release.
+// ignoresStop returns a Run that ignores its stop until release is closed.
 func ignoresStop(release <-chan struct{}) func(context.Context) error {
 	return func(context.Context) error {
 		<-release
@@ -65,8 +65,7 @@ func ignoresStop(release <-chan struct{}) func(context.Context) error {
 	}
 }
 
-// ignoresFirstStop returns a child that ignores its first stop until then, and counts
-// its runs.
+// ignoresFirstStop returns a Run that ignores its first stop until release is closed. It counts its runs.
 func ignoresFirstStop(release <-chan struct{}, runs *atomic.Int64) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if runs.Add(1) == 1 {
@@ -77,7 +76,7 @@ func ignoresFirstStop(release <-chan struct{}, runs *atomic.Int64) func(context.
 	}
 }
 
-// start starts a child that must start.
+// start starts a child, which must succeed.
 func start(t testing.TB, s *supervisor.Supervisor, spec supervisor.ChildSpec) *supervisor.Child {
 	t.Helper()
 	c, err := s.Start(context.Background(), spec)
@@ -87,7 +86,7 @@ func start(t testing.TB, s *supervisor.Supervisor, spec supervisor.ChildSpec) *s
 	return c
 }
 
-// stop stops a supervisor that must stop well.
+// stop stops a supervisor, which must succeed.
 func stop(t testing.TB, s *supervisor.Supervisor) {
 	t.Helper()
 	if err := s.Stop(context.Background()); err != nil {
@@ -95,8 +94,8 @@ func stop(t testing.TB, s *supervisor.Supervisor) {
 	}
 }
 
-// pass lets virtual time pass.
-func pass(d time.Duration) {
+// advance lets virtual time pass.
+func advance(d time.Duration) {
 	timer := time.NewTimer(d)
 	<-timer.C
 	synctest.Wait()

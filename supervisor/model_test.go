@@ -15,7 +15,7 @@ import (
 	"github.com/bowline-mcp/bowline/supervisor"
 )
 
-// A modelChild is what a child should be.
+// A modelChild is a child and its expected state.
 type modelChild struct {
 	id       string
 	policy   supervisor.Restart
@@ -27,23 +27,22 @@ type modelChild struct {
 
 func (c *modelChild) runs() bool { return c.state == supervisor.Running }
 
-// A model is a supervisor and what it should be.
+// A model is a supervisor and its expected state.
 type model struct {
 	s         *supervisor.Supervisor
 	strategy  supervisor.Strategy
 	intensity int
 	children  []*modelChild // in start order, ended ones too
-	restarts  []time.Time   // every one there ever was
+	restarts  []time.Time   // all restarts
 	gaveUp    bool
-	stopped   []string // in the order of their stop
-	expected  []string // who should have been
+	stopped   []string // the children that were stopped, in order
+	expected  []string // those that should have been
 }
 
 const modelPeriod = 10 * time.Second
 
-// TestSupervisorAgainstModel starts, ends, stops, restarts, deletes and delays
-// children at random, under each strategy, and compares, after every step, the
-// report and the order of stops with what a plain model says.
+// A supervisor behaves like the model when children start, end, are stopped, restarted and deleted at random,
+// under each strategy. After every step the test compares the report and the order of the stops.
 //
 // Guarantees: G-0002.1, G-0002.2, G-0002.4, G-0002.5, G-0002.11
 func TestSupervisorAgainstModel(t *testing.T) {
@@ -59,7 +58,7 @@ func TestSupervisorAgainstModel(t *testing.T) {
 				"stop":   m.stop,
 				"again":  m.again,
 				"forget": m.forget,
-				"pass":   func(t *rapid.T) { pass(time.Duration(rapid.IntRange(0, 3).Draw(t, "thirds")) * modelPeriod / 3) },
+				"pass":   func(t *rapid.T) { advance(time.Duration(rapid.IntRange(0, 3).Draw(t, "thirds")) * modelPeriod / 3) },
 				"":       m.check,
 			})
 			m.finish(t)
@@ -76,7 +75,7 @@ func (m *model) start(t *rapid.T) {
 	runs := present >= 0 && m.children[present].state == supervisor.Running
 	c, err := m.s.Start(context.Background(), supervisor.ChildSpec{ID: id, Run: added.script.run, Restart: added.policy})
 	if refused := m.gaveUp || runs; (err != nil) != refused {
-		t.Fatalf("Start returned %v, want it refused: %v", err, refused)
+		t.Fatalf("Start returned %v, want an error: %v", err, refused)
 	}
 	if err != nil {
 		return
@@ -88,7 +87,7 @@ func (m *model) start(t *rapid.T) {
 	m.children = append(m.children, added)
 }
 
-// pick draws a child that runs.
+// pick draws a running child.
 func (m *model) pick(t *rapid.T) *modelChild {
 	var running []*modelChild
 	for _, c := range m.children {
@@ -97,14 +96,14 @@ func (m *model) pick(t *rapid.T) *modelChild {
 		}
 	}
 	if len(running) == 0 {
-		t.Skip("no child runs")
+		t.Skip("no child is running")
 	}
 	return rapid.SampledFrom(running).Draw(t, "child")
 }
 
 func (m *model) end(t *rapid.T) {
 	c := m.pick(t)
-	way := ways[rapid.IntRange(0, len(ways)-1).Draw(t, "way")]
+	way := runEnds[rapid.IntRange(0, len(runEnds)-1).Draw(t, "way")]
 	c.script.end(way.end)
 	if restarted := c.policy == supervisor.Permanent || c.policy == supervisor.Transient && way.failed; !restarted {
 		c.over(way.failed)
@@ -127,7 +126,7 @@ func (m *model) end(t *rapid.T) {
 	m.stopAll()
 }
 
-// restartOthers is what the strategy says of the siblings of a child.
+// restartOthers restarts the siblings of a failed child as the strategy demands.
 func (m *model) restartOthers(of int) {
 	for i, other := range slices.Backward(m.children) {
 		if !other.runs() || i == of || m.strategy == supervisor.OneForOne || m.strategy == supervisor.RestForOne && i < of {
@@ -160,13 +159,13 @@ func (c *modelChild) over(failed bool) {
 func (m *model) stop(t *rapid.T) {
 	c := m.pick(t)
 	if err := c.child.Stop(t.Context()); err != nil {
-		t.Fatalf("stopping %s: %v", c.id, err)
+		t.Fatalf("Stop of %s returned %v, want no error", c.id, err)
 	}
 	m.expected = append(m.expected, c.id)
 	c.over(false)
 }
 
-// again restarts a child, also one that is over: it comes last then.
+// again restarts a child. One that was over comes last in the order afterwards.
 func (m *model) again(t *rapid.T) {
 	if len(m.children) == 0 {
 		t.Skip("no child is listed")
@@ -175,7 +174,7 @@ func (m *model) again(t *rapid.T) {
 	c := m.children[at]
 	err := c.child.Restart(t.Context())
 	if (err != nil) != m.gaveUp {
-		t.Fatalf("restarting %s: %v", c.id, err)
+		t.Fatalf("Restart of %s returned %v, want an error: %v", c.id, err, m.gaveUp)
 	}
 	switch {
 	case err != nil:
@@ -192,7 +191,7 @@ func (m *model) again(t *rapid.T) {
 func (m *model) forget(t *rapid.T) {
 	c := m.pick(t)
 	if err := c.child.Delete(t.Context()); err != nil {
-		t.Fatalf("deleting %s: %v", c.id, err)
+		t.Fatalf("Delete of %s returned %v, want no error", c.id, err)
 	}
 	m.expected = append(m.expected, c.id)
 	m.children = slices.DeleteFunc(m.children, func(other *modelChild) bool { return other == c })
@@ -213,19 +212,18 @@ func (m *model) check(t *rapid.T) {
 		want = append(want, line{c.id, c.state, c.restarts})
 		runs := int64(c.restarts + 1)
 		if c.script.runs.Load() != runs || isClosed(c.child.Done()) == c.runs() {
-			t.Fatalf("%s ran %d times, want %d; it should be %s", c.id, c.script.runs.Load(), runs, c.state)
+			t.Fatalf("%s ran %d times, want %d and %s", c.id, c.script.runs.Load(), runs, c.state)
 		}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Fatalf("children (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(m.expected, m.stopped); diff != "" {
-		t.Fatalf("told to stop (-want +got):\n%s", diff)
+		t.Fatalf("stopped (-want +got):\n%s", diff)
 	}
 }
 
-// finish stops or drains the supervisor: for children that have nothing to
-// finish that is the same.
+// finish stops or drains the supervisor, which is the same for children without a Drain.
 func (m *model) finish(t *rapid.T) {
 	end := m.s.Stop
 	if rapid.Bool().Draw(t, "drain") {
@@ -235,6 +233,6 @@ func (m *model) finish(t *rapid.T) {
 	m.stopAll()
 	m.check(t)
 	if gaveUp := errors.As(err, new(*supervisor.IntensityError)); gaveUp != m.gaveUp || !gaveUp && err != nil {
-		t.Fatalf("Stop returned %v, want it to have given up: %v", err, m.gaveUp)
+		t.Fatalf("Stop returned %v, want an IntensityError: %v", err, m.gaveUp)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 )
 
-// nestedAndStopped is a supervisor whose child runs another, and has been stopped.
+// nestedAndStopped returns a supervisor, one nested in it, and the child of that, which was stopped.
 func nestedAndStopped(t *testing.T) (root, pool *Supervisor, c *Child) {
 	root, pool = New(Options{Name: "root"}), New(Options{Name: "pool"})
 	c, err := root.Start(t.Context(), ChildSpec{ID: "pool", Supervisor: pool})
@@ -20,42 +20,41 @@ func nestedAndStopped(t *testing.T) (root, pool *Supervisor, c *Child) {
 	return root, pool, c
 }
 
-// A child that is forgotten in the middle of its Restart, because it is deleted
-// or too many others are over, does not run its supervisor outside the tree.
+// If a child is deleted during its Restart, its supervisor does not run outside of the tree.
 //
 // Guarantees: G-0002.15
 func TestRestartDuringDelete(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		root, pool, c := nestedAndStopped(t)
-		if _, err := c.nest(); err != nil { // Restart, until here
+		if _, err := c.nest(); err != nil { // the first part of Restart
 			t.Fatal(err)
 		}
-		if err := c.Delete(t.Context()); err != nil { // somebody else
+		if err := c.Delete(t.Context()); err != nil { // by another goroutine
 			t.Fatal(err)
 		}
-		if err := c.askToRestart(); !errors.Is(err, errForgotten) { // Restart goes on
+		if err := c.askToRestart(); !errors.Is(err, errForgotten) { // the rest of Restart
 			t.Fatal(err)
 		}
-		if err := c.Restart(t.Context()); err != nil { // and from the beginning
+		if err := c.Restart(t.Context()); err != nil { // a whole Restart
 			t.Fatal(err)
 		}
 		synctest.Wait()
 		if _, ok := root.Child("pool"); !ok {
-			t.Error("it does not run")
+			t.Error("child pool is not listed")
 		}
 		if (subtree{pool}).above() != root {
-			t.Error("pool runs in root, and belongs to nobody")
+			t.Error("pool runs below root, but root is not its parent")
 		}
 		other := New(Options{Name: "other"})
 		if _, err := other.Start(t.Context(), ChildSpec{Supervisor: pool}); err == nil {
-			t.Error("two supervisors run pool")
+			t.Error("pool was started below a second supervisor")
 		}
 		_ = other.Stop(context.Background())
 		_ = root.Stop(context.Background())
 	})
 }
 
-// A child that is brought back has its supervisor in the tree.
+// After a Restart of its child, a supervisor is part of the tree again.
 //
 // Guarantees: G-0002.15
 func TestSupervisorStaysInTheTree(t *testing.T) {
@@ -65,7 +64,7 @@ func TestSupervisorStaysInTheTree(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !(subtree{pool}).belongsTo(c) || pool.changes.parent != &root.changes {
-			t.Error("it runs, and belongs to nobody")
+			t.Error("pool runs, but is not part of the tree")
 		}
 		if err := root.Stop(t.Context()); err != nil {
 			t.Error(err)

@@ -14,56 +14,56 @@ import (
 	"github.com/bowline-mcp/bowline/supervisor"
 )
 
-// nested makes a supervisor the child of another.
+// nested starts a new supervisor as a child of another.
 func nested(t *testing.T, parent *supervisor.Supervisor, o supervisor.Options) (*supervisor.Supervisor, *supervisor.Child) {
 	t.Helper()
 	s := supervisor.New(o)
 	return s, start(t, parent, supervisor.ChildSpec{ID: o.Name, Supervisor: s})
 }
 
-// TestGivingUpIsAFailureOfTheParentsChild: the supervisor begins again, with the
-// children it had, in order, and what it has spent is forgotten.
+// A nested supervisor that gives up is a failed child of its parent, which restarts it with the children that
+// it had, in order, and with its full intensity.
 //
 // Guarantees: G-0002.15
-func TestGivingUpIsAFailureOfTheParentsChild(t *testing.T) {
+func TestGivingUpIsAFailureOfANestedSupervisor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		root, d, restarts := supervisor.New(supervisor.Options{Name: "root"}), new(diary), 0
+		root, d, restarts := supervisor.New(supervisor.Options{Name: "root"}), new(eventLog), 0
 		pool, _ := nested(t, root, supervisor.Options{Name: "pool", Intensity: 1, Period: time.Hour, OnEvent: func(e supervisor.Event) {
 			if e.Kind == supervisor.ChildRestarted {
 				restarts++
 			}
 		}})
-		a, _, c := team(t, pool, d)
+		a, _, c := startThree(t, pool, d)
 		for range 2 {
 			for range 2 {
 				a.end(returns(errBroken))
 			}
-			pass(time.Minute)
-			d.want(t, "a starts", "a runs", "c is told", "c is gone", "b is told", "b is gone",
+			advance(time.Minute)
+			d.want(t, "a starts", "a runs", "c is stopping", "c has ended", "b is stopping", "b has ended",
 				"a starts", "a runs", "b starts", "b runs", "c starts", "c runs")
 		}
 		var gaveUp *supervisor.IntensityError
 		child := root.Report().Children[0]
 		if child.Restarts != 2 || !errors.As(child.LastFailure, &gaveUp) || gaveUp.Child != "a" || !errors.Is(gaveUp, errBroken) {
-			t.Errorf("report:\n%v", root.Report())
+			t.Errorf("want two restarts of pool after an IntensityError that names a, report:\n%v", root.Report())
 		}
 		c.end(returns(errBroken))
 		if r := pool.Report(); r.RecentRestarts != 1 || r.State != supervisor.Running || r.GaveUp != nil {
-			t.Errorf("report:\n%v", r)
+			t.Errorf("want pool running with one recent restart, report:\n%v", r)
 		}
 		stop(t, root)
 		if restarts != 9 {
-			t.Errorf("OnEvent was told of %d restarts", restarts)
+			t.Errorf("OnEvent reported %d restarts, want 9", restarts)
 		}
 		for _, child := range pool.Report().Children {
 			if child.State != supervisor.Stopped {
-				t.Errorf("report:\n%v", pool.Report())
+				t.Errorf("want all children stopped, report:\n%v", pool.Report())
 			}
 		}
 	})
 }
 
-// TestEscalation goes up to the root, whose verdict tells the whole story.
+// If nested supervisors give up too often, so does the root. Its error has the whole chain of causes.
 //
 // Guarantees: G-0002.4, G-0002.15
 func TestEscalation(t *testing.T) {
@@ -75,7 +75,7 @@ func TestEscalation(t *testing.T) {
 		other := start(t, inner, supervisor.ChildSpec{ID: "other", Run: idle})
 		for range 2 {
 			if isClosed(root.Report().Changed()) || isClosed(c.Done()) {
-				t.Fatal("over too early")
+				t.Fatal("the root gave up before the second failure")
 			}
 			failing.end(returns(errBroken))
 		}
@@ -86,39 +86,37 @@ func TestEscalation(t *testing.T) {
 			}
 		}
 		if !isClosed(c.Done()) || !isClosed(other.Done()) {
-			t.Error("children of a supervisor that is over are not")
+			t.Error("children of a supervisor that gave up are not done")
 		}
 	})
 }
 
-// TestGroupRestartOfASupervisor: it is stopped with all below it, and begins
-// again with all below it, in order.
+// A group restart of a nested supervisor stops all its children in reverse order, and starts them in order.
 //
 // Guarantees: G-0002.11, G-0002.12, G-0002.15
 func TestGroupRestartOfASupervisor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		root, d, first := supervisor.New(supervisor.Options{Strategy: supervisor.RestForOne}), new(diary), newScript()
+		root, d, first := supervisor.New(supervisor.Options{Strategy: supervisor.RestForOne}), new(eventLog), newScript()
 		start(t, root, supervisor.ChildSpec{ID: "first", Run: first.run})
 		pool, _ := nested(t, root, supervisor.Options{Name: "pool"})
-		team(t, pool, d)
+		startThree(t, pool, d)
 		last := newMember("last", d)
 		start(t, root, last.spec())
 		d.want(t, "last starts", "last runs")
 		first.end(returns(errBroken))
-		pass(time.Minute)
-		d.want(t, "last is told", "last is gone",
-			"c is told", "c is gone", "b is told", "b is gone", "a is told", "a is gone",
+		advance(time.Minute)
+		d.want(t, "last is stopping", "last has ended",
+			"c is stopping", "c has ended", "b is stopping", "b has ended", "a is stopping", "a has ended",
 			"a starts", "a runs", "b starts", "b runs", "c starts", "c runs",
 			"last starts", "last runs")
 		if r := root.Report(); r.Children[1].LastFailure != nil {
-			t.Errorf("report:\n%v", r)
+			t.Errorf("want no failure of pool, report:\n%v", r)
 		}
 		stop(t, root)
 	})
 }
 
-// TestStuckGrandchildIsNotRunTwice: a supervisor that begins again does not run a
-// child that has not heard of its stop yet.
+// A nested supervisor that is restarted does not run a child a second time that has ignored its stop.
 //
 // Guarantees: G-0002.13, G-0002.15
 func TestStuckGrandchildIsNotRunTwice(t *testing.T) {
@@ -131,22 +129,22 @@ func TestStuckGrandchildIsNotRunTwice(t *testing.T) {
 		sibling := newScript()
 		start(t, pool, supervisor.ChildSpec{ID: "sibling", Run: sibling.run})
 		if err := poolChild.Restart(t.Context()); err != nil {
-			t.Errorf("Restart returned %v", err)
+			t.Errorf("Restart returned %v, want no error", err)
 		}
 		synctest.Wait()
 		if sibling.runs.Load() != 2 || runs.Load() != 1 {
-			t.Errorf("the sibling ran %d times, the stuck child %d times", sibling.runs.Load(), runs.Load())
+			t.Errorf("the sibling ran %d times, the stuck child %d times; want 2, 1", sibling.runs.Load(), runs.Load())
 		}
 		close(release)
 		synctest.Wait()
 		if runs.Load() != 2 {
-			t.Errorf("the stuck child ran %d times", runs.Load())
+			t.Errorf("the stuck child ran %d times, want 2", runs.Load())
 		}
 		stop(t, root)
 	})
 }
 
-// TestStopOfATreeNamesStuckChildren, however deep.
+// Stop of a tree names stuck children of nested supervisors.
 //
 // Guarantees: G-0002.6, G-0002.15
 func TestStopOfATreeNamesStuckChildren(t *testing.T) {
@@ -164,32 +162,31 @@ func TestStopOfATreeNamesStuckChildren(t *testing.T) {
 	})
 }
 
-// TestCloseDrainsTheWholeTree, within one deadline.
+// Close of a tree drains all children of nested supervisors, within one deadline.
 //
 // Guarantees: G-0002.16
 func TestCloseDrainsTheWholeTree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		root, d := supervisor.New(supervisor.Options{}), new(diary)
+		root, d := supervisor.New(supervisor.Options{}), new(eventLog)
 		for _, name := range []string{"east", "west"} {
 			pool, _ := nested(t, root, supervisor.Options{Name: name})
 			start(t, pool, newFinisher(name+" quick", d, time.Second).spec())
 			start(t, pool, newFinisher(name+" slow", d, time.Hour).spec())
 		}
-		took, err := shut(t, root)
+		took, err := closeInTime(t, root)
 		if took > 54*time.Second || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), `draining child "east slow"`) || !strings.Contains(err.Error(), `draining child "west slow"`) {
-			t.Errorf("Close returned %v after %v", err, took)
+			t.Errorf("Close returned %v after %v, want both slow children named within 54s", err, took)
 		}
 		if strings.Contains(err.Error(), "quick") || strings.Contains(err.Error(), `draining child "east":`) {
-			t.Errorf("Close returned %v", err)
+			t.Errorf("Close returned %v, want only the slow children named", err)
 		}
 	})
 }
 
-// TestLeavesHaveTheTimeOfTheRoot to finish, but for one in a hundred for each
-// level between them.
+// Each level of a tree leaves its children almost all of the time for a drain: one hundredth less per level.
 //
 // Guarantees: G-0002.16
-func TestLeavesHaveTheTimeOfTheRoot(t *testing.T) {
+func TestDrainDeadlineIsPassedDownTheTree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		root := supervisor.New(supervisor.Options{})
 		leaf := root
@@ -205,15 +202,15 @@ func TestLeavesHaveTheTimeOfTheRoot(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		if err := root.Close(ctx); !errors.Is(err, context.DeadlineExceeded) || took < 8*time.Second || took > 9*time.Second || time.Since(began) > 9*time.Second {
-			t.Errorf("Close returned %v, and the leaf had %v", err, took)
+			t.Errorf("Close returned %v after %v, the leaf had %v; want DeadlineExceeded, 8s to 9s", err, time.Since(began), took)
 		}
 	})
 }
 
-// TestTreesAreTrees: a supervisor has one parent, and none below itself.
+// A supervisor can have only one parent, and cannot be nested below itself.
 //
 // Guarantees: G-0002.15
-func TestTreesAreTrees(t *testing.T) {
+func TestSupervisorsFormTrees(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		root, other := supervisor.New(supervisor.Options{Name: "root"}), supervisor.New(supervisor.Options{})
 		inner, _ := nested(t, root, supervisor.Options{Name: "inner"})
@@ -232,7 +229,7 @@ func TestTreesAreTrees(t *testing.T) {
 		} {
 			_, err := refused.parent.Start(t.Context(), supervisor.ChildSpec{ID: refused.id, Supervisor: refused.child})
 			if wantText(t, err, refused.text); !errors.Is(err, supervisor.ErrNested) {
-				t.Errorf("Start returned %v", err)
+				t.Errorf("Start returned %v, want ErrNested", err)
 			}
 		}
 		stop(t, root)
@@ -240,11 +237,10 @@ func TestTreesAreTrees(t *testing.T) {
 	})
 }
 
-// TestTreesStayTrees, when two supervisors become each other's children at once:
-// one of them is refused at least.
+// If two supervisors are started as children of each other at the same time, at least one is refused.
 //
 // Guarantees: G-0002.15
-func TestTreesStayTrees(t *testing.T) {
+func TestConcurrentStartsFormNoCycle(t *testing.T) {
 	for range 2000 {
 		a, b := supervisor.New(supervisor.Options{Name: "a"}), supervisor.New(supervisor.Options{Name: "b"})
 		var refusals, ready atomic.Int64
@@ -259,39 +255,37 @@ func TestTreesStayTrees(t *testing.T) {
 			})
 		}
 		if starts.Wait(); refusals.Load() == 0 {
-			t.Fatal("nobody was refused")
+			t.Fatal("both were started, want one refused at least")
 		}
 		stop(t, a)
 		stop(t, b)
 	}
 }
 
-// TestSupervisorIsStoppedByItsChild: its children are over, and a Restart of it
-// begins without them.
-func TestSupervisorIsStoppedByItsChild(t *testing.T) {
+// When the child of a nested supervisor is stopped, its children are over. After a Restart it runs without them.
+func TestNestedSupervisorIsStoppedThroughItsChild(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		root := supervisor.New(supervisor.Options{})
 		pool, poolChild := nested(t, root, supervisor.Options{Name: "pool"})
 		c := start(t, pool, supervisor.ChildSpec{ID: "a", Run: idle})
 		if err := poolChild.Stop(t.Context()); err != nil || !isClosed(c.Done()) {
-			t.Errorf("Stop returned %v", err)
+			t.Errorf("Stop returned %v, want no error, and a done", err)
 		}
 		if _, err := pool.Start(t.Context(), supervisor.ChildSpec{Run: idle}); !errors.Is(err, supervisor.ErrStopped) {
-			t.Errorf("Start returned %v", err)
+			t.Errorf("Start returned %v, want ErrStopped", err)
 		}
 		if err := poolChild.Restart(t.Context()); err != nil {
-			t.Errorf("Restart returned %v", err)
+			t.Errorf("Restart returned %v, want no error", err)
 		}
 		start(t, pool, supervisor.ChildSpec{ID: "b", Run: idle})
 		if got := states(pool.Report().Children); got["a"] != supervisor.Stopped || got["b"] != supervisor.Running {
-			t.Errorf("report:\n%v", pool.Report())
+			t.Errorf("want a stopped and b running, report:\n%v", pool.Report())
 		}
 		stop(t, root)
 	})
 }
 
-// TestStopWaitsForASupervisor as long as its children need, or as its Shutdown
-// says.
+// Stop waits for a nested supervisor as long as its children need, or for its Shutdown if that is set.
 //
 // Guarantees: G-0002.6
 func TestStopWaitsForASupervisor(t *testing.T) {
@@ -303,14 +297,14 @@ func TestStopWaitsForASupervisor(t *testing.T) {
 				start(t, pool, supervisor.ChildSpec{Run: func(ctx context.Context) error { <-ctx.Done(); pause(4 * time.Second); return nil }})
 			}
 			if err := root.Stop(t.Context()); errors.As(err, new(*supervisor.StuckError)) != (shutdown > 0) || time.Since(began) != want {
-				t.Errorf("Stop returned %v after %v", err, time.Since(began))
+				t.Errorf("Stop returned %v after %v, want %v", err, time.Since(began), want)
 			}
-			pass(time.Minute)
+			advance(time.Minute)
 		})
 	}
 }
 
-// TestRefusedSupervisorIsFree to be a root, or part of another tree.
+// A supervisor whose Start as a child was refused can be a root, or part of another tree.
 //
 // Guarantees: G-0002.15, G-0002.17
 func TestRefusedSupervisorIsFree(t *testing.T) {
@@ -320,7 +314,7 @@ func TestRefusedSupervisorIsFree(t *testing.T) {
 		pool := supervisor.New(supervisor.Options{Intensity: -1})
 		refuse := func() {
 			if _, err := root.Start(t.Context(), supervisor.ChildSpec{ID: "pool", Supervisor: pool}); !errors.As(err, new(*supervisor.DuplicateError)) {
-				t.Errorf("Start returned %v", err)
+				t.Errorf("Start returned %v, want a DuplicateError", err)
 			}
 		}
 		refuse()
@@ -332,52 +326,52 @@ func TestRefusedSupervisorIsFree(t *testing.T) {
 		c := start(t, pool, supervisor.ChildSpec{Run: failing.run})
 		failing.end(returns(errBroken))
 		if !isClosed(c.Done()) || isClosed(report.Changed()) {
-			t.Errorf("report:\n%v\n%v", pool.Report(), report)
+			t.Errorf("want the child done, and the report of root not outdated:\n%v\n%v", pool.Report(), report)
 		}
 		stop(t, root)
 	})
 }
 
-// TestSupervisorIsFreeWhenItsChildIsGone, and no sooner: a tree has to know who
-// runs what.
+// A nested supervisor can be started elsewhere only when its child has ended.
 //
 // Guarantees: G-0002.13, G-0002.15
 func TestSupervisorIsFreeWhenItsChildIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		one, two, pool := supervisor.New(supervisor.Options{}), supervisor.New(supervisor.Options{}), supervisor.New(supervisor.Options{})
-		start(t, pool, newMember("slow", new(diary)).spec())
+		start(t, pool, newMember("slow", new(eventLog)).spec())
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
 		spec := supervisor.ChildSpec{ID: "pool", Supervisor: pool}
 		c := start(t, one, spec)
 		if err := c.Delete(ended); !errors.As(err, new(*supervisor.StuckError)) {
-			t.Errorf("Delete returned %v", err)
+			t.Errorf("Delete returned %v, want a StuckError", err)
 		}
 		if _, err := two.Start(t.Context(), spec); !errors.Is(err, supervisor.ErrNested) {
-			t.Errorf("Start returned %v", err)
+			t.Errorf("Start returned %v, want ErrNested", err)
 		}
-		pass(time.Minute)
+		advance(time.Minute)
 		c = start(t, two, spec)
-		pass(time.Minute)
+		advance(time.Minute)
 		if r := two.Report().Children[0]; r.Restarts != 0 || r.State != supervisor.Running {
-			t.Errorf("got %v", r)
+			t.Errorf("got %v, want running without restarts", r)
 		}
 		if err := c.Delete(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		start(t, one, spec)
 		if err := c.Restart(t.Context()); !errors.Is(err, supervisor.ErrNested) {
-			t.Errorf("Restart returned %v", err)
+			t.Errorf("Restart returned %v, want ErrNested", err)
 		}
 		stop(t, one)
 		stop(t, two)
 	})
 }
 
-// TestGrandchildrenAreToldWhy they end, like children.
+// The contexts of children of a nested supervisor end with ErrRestarted or ErrStopped, like those of its
+// parent's children.
 //
 // Guarantees: G-0002.15
-func TestGrandchildrenAreToldWhy(t *testing.T) {
+func TestGrandchildrenGetTheCause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var causes []error
 		root := supervisor.New(supervisor.Options{})
@@ -388,20 +382,19 @@ func TestGrandchildrenAreToldWhy(t *testing.T) {
 			return nil
 		}})
 		if err := poolChild.Restart(t.Context()); err != nil {
-			t.Errorf("Restart returned %v", err)
+			t.Errorf("Restart returned %v, want no error", err)
 		}
 		stop(t, root)
 		if !slices.Equal(causes, []error{supervisor.ErrRestarted, supervisor.ErrStopped}) {
-			t.Errorf("the causes are %v", causes)
+			t.Errorf("the causes are %v, want ErrRestarted, ErrStopped", causes)
 		}
 	})
 }
 
-// A handle of a supervisor that runs below another child cannot run it a second
-// time.
+// The handle of a deleted child cannot restart a supervisor that now belongs to another child.
 //
 // Guarantees: G-0002.15
-func TestHandleOfAnotherChildsSupervisor(t *testing.T) {
+func TestDeletedChildCannotRestartASupervisorOfAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		root, sub := supervisor.New(supervisor.Options{}), supervisor.New(supervisor.Options{Name: "sub"})
 		first := start(t, root, supervisor.ChildSpec{ID: "first", Supervisor: sub})
@@ -410,7 +403,7 @@ func TestHandleOfAnotherChildsSupervisor(t *testing.T) {
 		}
 		start(t, root, supervisor.ChildSpec{ID: "second", Supervisor: sub})
 		if err := first.Restart(t.Context()); !errors.Is(err, supervisor.ErrNested) {
-			t.Errorf("Restart: %v; two children run one supervisor: %v", err, ids(root.Report().Children))
+			t.Errorf("Restart returned %v, want ErrNested; children: %v", err, ids(root.Report().Children))
 		}
 		_ = root.Stop(t.Context())
 	})
@@ -429,10 +422,10 @@ func TestRefusedRestartNestsNothing(t *testing.T) {
 		}
 		start(t, root, supervisor.ChildSpec{ID: "a", Run: idle})
 		if err := first.Restart(t.Context()); !errors.As(err, new(*supervisor.DuplicateError)) {
-			t.Errorf("Restart: %v", err)
+			t.Errorf("Restart returned %v, want a DuplicateError", err)
 		}
 		if _, err := other.Start(t.Context(), supervisor.ChildSpec{Supervisor: sub}); err != nil {
-			t.Errorf("Start elsewhere: %v", err)
+			t.Errorf("Start in the other tree returned %v, want no error", err)
 		}
 		_ = other.Stop(t.Context())
 		_ = root.Stop(t.Context())

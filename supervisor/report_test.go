@@ -19,25 +19,25 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// lines splits a printed tree. The clock of a bubble starts at midnight UTC.
+// lines returns the lines of a printed report.
 func lines(r supervisor.Report) []string { return strings.Split(r.String(), "\n") }
 
-// ends returns a child whose Run returns at once.
+// ends returns a Run that returns at once.
 func ends(err error) func(context.Context) error {
 	return func(context.Context) error { return err }
 }
 
 var attemptAt = regexp.MustCompile(`attempt (\d+) at [\d:]+`)
 
-// at is how a report prints the time that has passed since the test began.
+// at returns how a report prints a time after the beginning of the test.
 func at(began time.Time, after time.Duration) string {
 	return began.Add(after).Format(time.TimeOnly)
 }
 
-// TestReportIsTheTree, in one piece, with what went wrong in it.
+// A report has the whole tree with the state of each child, and prints it.
 //
 // Guarantees: G-0002.17
-func TestReportIsTheTree(t *testing.T) {
+func TestReportPrintsTheTree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		root := supervisor.New(supervisor.Options{Name: "app", Strategy: supervisor.RestForOne})
@@ -53,12 +53,12 @@ func TestReportIsTheTree(t *testing.T) {
 		start(t, root, supervisor.ChildSpec{ID: "migration", Run: done.run, Restart: supervisor.Temporary})
 		release := make(chan struct{})
 		stuckChild := start(t, root, supervisor.ChildSpec{ID: "stuck", Run: ignoresStop(release)})
-		pass(time.Second)
+		advance(time.Second)
 		done.end(returns(nil))
 		go stuckChild.Stop(t.Context())
-		pass(10 * time.Second)
+		advance(10 * time.Second)
 		got := lines(root.Report())
-		got[5] = attemptAt.ReplaceAllString(got[5], "attempt $1 in time") // which is drawn
+		got[5] = attemptAt.ReplaceAllString(got[5], "attempt $1 in time") // the time is random
 		want := []string{
 			"supervisor app at " + began.Add(11*time.Second).Format(time.DateTime) + ": rest_for_one, running since " + at(began, 0) +
 				", 4 children: 2 running, 1 stopped, 1 stopping; 0 of 3 restarts used in the last 5s",
@@ -85,10 +85,10 @@ func TestReportIsTheTree(t *testing.T) {
 	})
 }
 
-// TestReportOfManyPrintsTheTroubled, and sums up the rest.
+// Of many children, a report prints those with problems first, and counts the rest.
 //
 // Guarantees: G-0002.17
-func TestReportOfManyPrintsTheTroubled(t *testing.T) {
+func TestReportOfManyChildrenPrintsProblemsFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := supervisor.New(supervisor.Options{})
 		for i := range 1000 {
@@ -99,16 +99,16 @@ func TestReportOfManyPrintsTheTroubled(t *testing.T) {
 		failing.end(panics("boom"))
 		got := lines(s.Report())
 		if len(got) != 22 || !strings.Contains(got[1], "failing: temporary worker, failed for good at") || !strings.HasSuffix(got[1], ": panic: boom") || got[21] != "└─ and 981 more: 981 running" {
-			t.Errorf("report:\n%s", strings.Join(got, "\n"))
+			t.Errorf("want 22 lines, the failed child first; report:\n%s", strings.Join(got, "\n"))
 		}
 		if r := s.Report(); len(r.Children) != 1001 || r.Children[0].ID != "worker 0" || r.Children[1000].ID != "failing" {
-			t.Errorf("%d children are reported", len(r.Children))
+			t.Errorf("%d children are reported, want 1001 in order", len(r.Children))
 		}
 		stop(t, s)
 	})
 }
 
-// printed is who a report prints, in order, and how it sums up the others.
+// printed returns the ids of the children that a report prints, in order, and its last line about the others.
 func printed(r supervisor.Report) (ids []string) {
 	for _, line := range lines(r)[1:] {
 		line = strings.TrimLeft(line, "│├└─ ")
@@ -127,12 +127,11 @@ func numbered(what string, count int) (ids []string) {
 	return ids
 }
 
-// TestReportHidesNoTrouble behind a crowd of children that are as they should
-// be, have done what they were there for, were stopped, or have failed for good;
-// and of those that it does not print each is counted.
+// Children with problems are printed before those that run, have finished, were stopped, or failed for good.
+// Each child that is not printed is counted.
 //
 // Guarantees: G-0002.17
-func TestReportHidesNoTrouble(t *testing.T) {
+func TestReportPrintsAllProblems(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, release := supervisor.New(supervisor.Options{}), make(chan struct{})
 		for i := range 25 {
@@ -148,7 +147,7 @@ func TestReportHidesNoTrouble(t *testing.T) {
 		go stuckChild.Stop(t.Context())
 		pool, _ := nested(t, s, supervisor.Options{Name: "pool"})
 		start(t, pool, supervisor.ChildSpec{ID: "failed below", Run: ends(errBroken), Restart: supervisor.Temporary})
-		pass(10 * time.Second)
+		advance(10 * time.Second)
 		want := append([]string{"search", "stuck", "pool", "failed below"}, numbered("failed", 17)...)
 		if diff := cmp.Diff(append(want, "and 58 more: 8 failed, 25 running, 25 stopped"), printed(s.Report())); diff != "" {
 			t.Errorf("printed (-want +got):\n%s", diff)
@@ -159,10 +158,10 @@ func TestReportHidesNoTrouble(t *testing.T) {
 	})
 }
 
-// TestReportPrintsTheStoppedLast, whatever else there is.
+// Children that are over are printed after all others.
 //
 // Guarantees: G-0002.17
-func TestReportPrintsTheStoppedLast(t *testing.T) {
+func TestReportPrintsStoppedChildrenLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := supervisor.New(supervisor.Options{})
 		for i := range 20 {
@@ -179,11 +178,10 @@ func TestReportPrintsTheStoppedLast(t *testing.T) {
 	})
 }
 
-// TestReportCanBeWatched: a report knows when it is outdated, by what happens
-// anywhere below.
+// The channel of Report.Changed is closed when something changes anywhere below.
 //
 // Guarantees: G-0002.17
-func TestReportCanBeWatched(t *testing.T) {
+func TestReportIsOutdatedByAnyChangeBelow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		root := supervisor.New(supervisor.Options{})
 		middle, _ := nested(t, root, supervisor.Options{Name: "middle"})
@@ -197,51 +195,50 @@ func TestReportCanBeWatched(t *testing.T) {
 			r, same := root.Report(), root.Report()
 			synctest.Wait()
 			if isClosed(r.Changed()) {
-				t.Errorf("%s: outdated before", name)
+				t.Errorf("%s: the report is outdated before the change", name)
 			}
 			changes[name]()
 			if !isClosed(r.Changed()) || !isClosed(same.Changed()) {
-				t.Errorf("%s: not outdated", name)
+				t.Errorf("%s: the report is not outdated after the change", name)
 			}
 		}
 		if got := root.Report().Children[0].Supervisor.Children[0].Supervisor.Children[0]; got.ID != "a" || got.Restarts != 1 {
-			t.Errorf("got %v", got)
+			t.Errorf("got %v, want a with one restart", got)
 		}
 		stop(t, root)
 		r := root.Report()
 		if r.State != supervisor.Stopped || r.Children[0].State != supervisor.Stopped {
-			t.Errorf("report:\n%v", r)
+			t.Errorf("want the root and its child stopped, report:\n%v", r)
 		}
 	})
 }
 
-// TestReportSaysSinceWhenASupervisorIsInItsState, and how many restarts are
-// left for as long as there can be one.
+// A report has the state of a supervisor, and since when it has been in it.
 //
 // Guarantees: G-0002.17
-func TestReportSaysSinceWhenASupervisorIsInItsState(t *testing.T) {
+func TestReportHasTheTimeOfTheState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		root := supervisor.New(supervisor.Options{})
 		pool, child := nested(t, root, supervisor.Options{Name: "pool"})
-		start(t, pool, newFinisher("slow", new(diary), 5*time.Second).spec())
+		start(t, pool, newFinisher("slow", new(eventLog), 5*time.Second).spec())
 		want := func(after time.Duration, state supervisor.State, since time.Duration) {
 			t.Helper()
-			pass(after - time.Since(began))
+			advance(after - time.Since(began))
 			r := pool.Report()
 			if r.State != state || !r.Since.Equal(began.Add(since)) {
-				t.Errorf("%s since %s, want %s since %s", r.State, r.Since, state, began.Add(since))
+				t.Errorf("got %s since %s, want %s since %s", r.State, r.Since, state, began.Add(since))
 			}
 			if !strings.Contains(lines(r)[0], fmt.Sprintf("one_for_one, %s since %s", state, at(began, since))) {
-				t.Errorf("report:\n%s", r)
+				t.Errorf("the first line lacks %s since %s, report:\n%s", state, at(began, since), r)
 			}
 		}
 		want(10*time.Second, supervisor.Running, 0)
-		go pool.Close(t.Context()) // within 4.5 s
+		go pool.Close(t.Context()) // takes 4.5 s
 		want(11*time.Second, supervisor.Draining, 10*time.Second)
-		want(20*time.Second, supervisor.Running, 14500*time.Millisecond) // its parent begins it again
-		start(t, pool, supervisor.ChildSpec{Run: newMember("stops within a second", new(diary)).run})
-		pass(10 * time.Second)
+		want(20*time.Second, supervisor.Running, 14500*time.Millisecond) // its parent has restarted it
+		start(t, pool, supervisor.ChildSpec{Run: newMember("stops within a second", new(eventLog)).run})
+		advance(10 * time.Second)
 		go child.Stop(t.Context())
 		want(30500*time.Millisecond, supervisor.Stopping, 30*time.Second)
 		want(40*time.Second, supervisor.Stopped, 31*time.Second)
@@ -249,22 +246,20 @@ func TestReportSaysSinceWhenASupervisorIsInItsState(t *testing.T) {
 	})
 }
 
-// forged is a name that prints as another line, in red, backwards.
+// forged is a name that would print as another line, in red and backwards.
 const forged = "a\n├─ b: permanent worker, running\r\x1b[31m\u2028\u202e\xff"
 
-// wantPlain wants each line of a text to print as it is, and to quote what is
-// forged.
+// wantPlain checks that a text has this many lines, prints as it is, and quotes the forged name.
 func wantPlain(t *testing.T, what, text string, count int) {
 	t.Helper()
 	unprintable := func(r rune) bool { return !unicode.IsPrint(r) }
 	found := strings.Split(text, "\n")
 	if len(found) != count || !utf8.ValidString(text) || strings.ContainsFunc(strings.Join(found, ""), unprintable) || !strings.Contains(text, `"a\n├─ b`) {
-		t.Errorf("%s, of %d lines:\n%q", what, count, text)
+		t.Errorf("%s: want %d lines that print plainly, got\n%q", what, count, text)
 	}
 }
 
-// TestNamesCannotForgeLogLines: whatever a supervisor, a child and its failure are
-// called, reports, events and errors have a line for each.
+// Names of supervisors and children, and their errors, cannot forge lines of reports, events and errors.
 //
 // Guarantees: G-0002.17
 func TestNamesCannotForgeLogLines(t *testing.T) {
@@ -281,7 +276,7 @@ func TestNamesCannotForgeLogLines(t *testing.T) {
 		result := s.Wait(t.Context())
 		var stuck *supervisor.StuckError
 		if !errors.As(result, &stuck) {
-			t.Fatalf("Wait returned %v", result)
+			t.Fatalf("Wait returned %v, want a StuckError", result)
 		}
 		wantPlain(t, "stuck", stuck.Error(), 1)
 		wantPlain(t, "report of the end", s.Report().String(), 3)
@@ -293,7 +288,7 @@ func TestNamesCannotForgeLogLines(t *testing.T) {
 	})
 }
 
-// TestTextIsQuotedWhereItDoesNotPrint, and else left alone.
+// A name is quoted only if it has characters that do not print.
 func TestTextIsQuotedWhereItDoesNotPrint(t *testing.T) {
 	for name, want := range map[string]string{
 		"weather/berlin": `weather/berlin`, `say "a" \ b`: `say "a" \ b`, "Москва 日本語 e\u0301": "Москва 日本語 e\u0301",

@@ -15,7 +15,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// Samples are those of the whole tree, and say what its Report says.
+// Samples has one sample for each supervisor and connection of the tree.
 //
 // Guarantees: G-0024.10
 func TestSamplesAreOfTheTree(t *testing.T) {
@@ -29,7 +29,7 @@ func TestSamplesAreOfTheTree(t *testing.T) {
 		down := dialer(func(context.Context) (transport.Link, error) { return nil, errDown })
 		connect(t, root, conn.New(down, conn.Options{Name: "search", BackoffMin: time.Minute, BackoffMax: time.Minute}))
 		failing.end(returns(errBroken))
-		pass(time.Second)
+		advance(time.Second)
 		read := func() (supervisors map[string]telemetry.SupervisorSample, conns []string) {
 			supervisors = make(map[string]telemetry.SupervisorSample)
 			for s := range root.Samples() {
@@ -53,18 +53,18 @@ func TestSamplesAreOfTheTree(t *testing.T) {
 			t.Errorf("supervisors (-want +got):\n%s", diff)
 		}
 		for range root.Samples() {
-			break // nothing is held
+			break // must not block later calls
 		}
 		failing.end(returns(errBroken))
-		pass(time.Second)
+		advance(time.Second)
 		if supervisors, _ = read(); supervisors["pool"].GaveUp != 1 || supervisors["app"].Restarts != 1 {
-			t.Errorf("after the pool gave up: %+v", supervisors)
+			t.Errorf("after the pool gave up: %+v, want that counted once, and one restart of it", supervisors)
 		}
 		if err := root.Stop(t.Context()); err != nil {
 			t.Error(err)
 		}
 		if supervisors, conns = read(); supervisors["app"].State != "stopped" || len(conns) != 0 {
-			t.Errorf("at the end: %+v, %q", supervisors, conns)
+			t.Errorf("at the end: %+v, %q; want app stopped and no connection", supervisors, conns)
 		}
 		if err := other.Stop(t.Context()); err != nil {
 			t.Error(err)

@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestStopInReverseOrder: each child is told only when the one after it is gone.
+// Stop stops one child after the other, in reverse order.
 //
 // Guarantees: G-0002.5
 func TestStopInReverseOrder(t *testing.T) {
@@ -26,22 +26,22 @@ func TestStopInReverseOrder(t *testing.T) {
 		for _, id := range []string{"a", "b", "c"} {
 			start(t, s, supervisor.ChildSpec{ID: id, Run: func(ctx context.Context) error {
 				<-ctx.Done()
-				log = append(log, id+" told")
-				pass(time.Second)
-				log = append(log, id+" gone")
+				log = append(log, id+" is stopping")
+				advance(time.Second)
+				log = append(log, id+" has ended")
 				return nil
 			}})
 		}
 		stop(t, s)
-		want := []string{"c told", "c gone", "b told", "b gone", "a told", "a gone"}
+		want := []string{"c is stopping", "c has ended", "b is stopping", "b has ended", "a is stopping", "a has ended"}
 		if diff := cmp.Diff(want, log); diff != "" {
 			t.Errorf("order (-want +got):\n%s", diff)
 		}
 	})
 }
 
-// TestStopNamesStuckChildren: a child that ignores its stop costs its Shutdown, is
-// named, and does not keep the others from being stopped.
+// Stop waits for a child that ignores its stop until its Shutdown has passed. It names the child, and stops
+// the others.
 //
 // Guarantees: G-0002.6
 func TestStopNamesStuckChildren(t *testing.T) {
@@ -54,24 +54,23 @@ func TestStopNamesStuckChildren(t *testing.T) {
 		var stuck *supervisor.StuckError
 		err := s.Stop(t.Context())
 		if want := []string{"second", "stuck"}; !errors.As(err, &stuck) || !slices.Equal(stuck.Children, want) {
-			t.Errorf("Stop returned %v, want %v named", err, want)
+			t.Errorf("Stop returned %v, want a StuckError with %v", err, want)
 		}
 		if took := time.Since(began); took != 7*time.Second {
-			t.Errorf("Stop took %v, want 5s and 2s", took)
+			t.Errorf("Stop took %v, want 7s", took)
 		}
 		if !isClosed(first.Done()) {
-			t.Error("Stop left a child running that does as it is told")
+			t.Error("Stop left a child running that does not ignore its stop")
 		}
 		if again := s.Stop(t.Context()); !errors.Is(again, err) {
-			t.Errorf("a second Stop returned %v, want the same verdict", again)
+			t.Errorf("a second Stop returned %v, want the same error", again)
 		}
 		close(release)
 		synctest.Wait()
 	})
 }
 
-// TestNoRestartWhileStopping: a child that fails while another is being
-// stopped is over, and reported.
+// While the supervisor stops, a child that fails is not restarted, and Stop returns its error.
 //
 // Guarantees: G-0002.5
 func TestNoRestartWhileStopping(t *testing.T) {
@@ -83,32 +82,32 @@ func TestNoRestartWhileStopping(t *testing.T) {
 		go func() { stopped <- s.Stop(t.Context()) }()
 		synctest.Wait()
 		if err := c.Restart(t.Context()); !errors.Is(err, supervisor.ErrStopped) {
-			t.Errorf("Restart returned %v", err)
+			t.Errorf("Restart returned %v, want ErrStopped", err)
 		}
 		child.end(returns(errBroken))
 		if !isClosed(c.Done()) || child.runs.Load() != 1 {
-			t.Errorf("the child ran %d times while the supervisor was stopping", child.runs.Load())
+			t.Errorf("the child ran %d times, want 1", child.runs.Load())
 		}
 		close(release)
 		if err := <-stopped; !errors.Is(err, errBroken) {
-			t.Errorf("Stop returned %v, want the failure", err)
+			t.Errorf("Stop returned %v, want %v", err, errBroken)
 		}
 	})
 }
 
-// TestStopReportsFailures: what fails while it is being stopped is not lost.
+// Stop returns the errors of children that fail while they are stopped.
 func TestStopReportsFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := supervisor.New(supervisor.Options{})
 		start(t, s, supervisor.ChildSpec{ID: "a", Run: func(ctx context.Context) error { <-ctx.Done(); return errBroken }})
 		if err := s.Stop(t.Context()); !errors.Is(err, errBroken) || !strings.Contains(err.Error(), `"a"`) {
-			t.Errorf("Stop returned %v, want the failure of a", err)
+			t.Errorf("Stop returned %v, want the error of a", err)
 		}
 	})
 }
 
-// TestStopWithAContext gives up waiting when its context ends, names what is
-// left, and goes on stopping.
+// When its context ends, Stop returns and names the children that still run. The supervisor goes on
+// stopping.
 //
 // Guarantees: G-0002.6
 func TestStopWithAContext(t *testing.T) {
@@ -117,7 +116,7 @@ func TestStopWithAContext(t *testing.T) {
 		for _, id := range []string{"a", "b"} {
 			start(t, s, supervisor.ChildSpec{ID: id, Run: func(ctx context.Context) error {
 				<-ctx.Done()
-				pass(time.Second)
+				advance(time.Second)
 				return nil
 			}})
 		}
@@ -125,35 +124,34 @@ func TestStopWithAContext(t *testing.T) {
 		defer cancel()
 		var stuck *supervisor.StuckError
 		if err := s.Stop(ctx); !errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &stuck) || !slices.Equal(stuck.Children, []string{"a"}) {
-			t.Errorf("Stop returned %v, want a named and the cause", err)
+			t.Errorf("Stop returned %v, want a StuckError with a, and DeadlineExceeded", err)
 		}
 		if err := s.Wait(t.Context()); err != nil {
-			t.Errorf("Wait returned %v", err)
+			t.Errorf("Wait returned %v, want no error", err)
 		}
-		for range 50 { // what is over is over, whatever has become of the context
+		for range 50 { // a Stop after the end ignores its context
 			if err := s.Stop(ctx); err != nil {
-				t.Fatalf("a later Stop returned %v", err)
+				t.Fatalf("a later Stop returned %v, want no error", err)
 			}
 		}
 	})
 }
 
-// TestStopOfNothing is over before anybody has to wait, whatever ctx says.
+// Stop of a supervisor without children returns no error, even if its context has ended.
 //
 // Guarantees: G-0002.6
-func TestStopOfNothing(t *testing.T) {
+func TestStopWithoutChildren(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 100 {
 		if err := supervisor.New(supervisor.Options{}).Stop(ctx); err != nil {
-			t.Fatalf("Stop returned %v", err)
+			t.Fatalf("Stop returned %v, want no error", err)
 		}
 	}
 }
 
-// TestStoppedSupervisorIsLeftToTheCollector, though the time its children had to
-// stop is not up.
-func TestStoppedSupervisorIsLeftToTheCollector(t *testing.T) {
+// A stopped supervisor can be garbage collected at once, even if its children had a long Shutdown.
+func TestStoppedSupervisorIsCollected(t *testing.T) {
 	s := supervisor.New(supervisor.Options{})
 	start(t, s, supervisor.ChildSpec{Run: idle, Shutdown: 24 * time.Hour})
 	stop(t, s)
@@ -163,11 +161,10 @@ func TestStoppedSupervisorIsLeftToTheCollector(t *testing.T) {
 			return
 		}
 	}
-	t.Error("something keeps it")
+	t.Error("the supervisor is still referenced")
 }
 
-// TestStopFromManyGoroutines: all get the same verdict, and nothing starts any
-// more.
+// Concurrent calls of Stop all return the same, and no child can be started afterwards.
 func TestStopFromManyGoroutines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := supervisor.New(supervisor.Options{})
@@ -181,7 +178,7 @@ func TestStopFromManyGoroutines(t *testing.T) {
 			t.Errorf("Start returned %v, want ErrStopped", err)
 		}
 		if err := s.Wait(t.Context()); err != nil {
-			t.Errorf("Wait returned %v", err)
+			t.Errorf("Wait returned %v, want no error", err)
 		}
 	})
 }

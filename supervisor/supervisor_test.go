@@ -15,7 +15,7 @@ import (
 	"github.com/bowline-mcp/bowline/supervisor"
 )
 
-// TestWaitWithAContext leaves the supervisor alone.
+// When its context ends, Wait returns, and the supervisor goes on.
 func TestWaitWithAContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := supervisor.New(supervisor.Options{})
@@ -23,14 +23,14 @@ func TestWaitWithAContext(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := s.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) || states(s.Report().Children)["a"] != supervisor.Running {
-			t.Errorf("Wait returned %v with %v", err, s.Report().Children)
+			t.Errorf("Wait returned %v with %v, want DeadlineExceeded and a running", err, s.Report().Children)
 		}
 		stop(t, s)
 	})
 }
 
-// TestGivesUp: the fourth restart within five seconds, over all children
-// together, is one too many. The others are stopped in reverse order.
+// A supervisor gives up at the fourth restart of any of its children within five seconds. It stops the others in
+// reverse order.
 //
 // Guarantees: G-0002.4, G-0002.5
 func TestGivesUp(t *testing.T) {
@@ -58,26 +58,26 @@ func TestGivesUp(t *testing.T) {
 		var gaveUp *supervisor.IntensityError
 		err := s.Wait(t.Context())
 		if !errors.As(err, &gaveUp) || gaveUp.Child != "a" || gaveUp.Intensity != 3 || strings.Count(err.Error(), errBroken.Error()) != 1 {
-			t.Errorf("Wait returned %v, want an *IntensityError that names a, and nothing else", err)
+			t.Errorf("Wait returned %v, want an IntensityError that names a only", err)
 		}
 		if !errors.As(s.Report().GaveUp, new(*supervisor.IntensityError)) {
-			t.Errorf("report:\n%v", s.Report())
+			t.Errorf("want GaveUp set, report:\n%v", s.Report())
 		}
 		if !slices.Equal(log, []string{"y", "x"}) || !errors.Is(s.Stop(t.Context()), err) {
-			t.Errorf("stopped in order %v", log)
+			t.Errorf("stopped in the order %v, want y, x, and the same error from Stop", log)
 		}
 	})
 }
 
-// TestChildrenLearnThatTheSupervisorGaveUp: children that come later, children that were
-// being started, and children that ran, whose end is still not a failure.
+// When a supervisor gives up, running children get the IntensityError as the cause of their context, which is no
+// failure of theirs. Calls to start children return it.
 //
 // Guarantees: G-0002.4
-func TestChildrenLearnThatTheSupervisorGaveUp(t *testing.T) {
+func TestChildrenGetTheErrorWithWhichTheSupervisorGaveUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, servers, failing := supervisor.New(supervisor.Options{Intensity: -1}), supervisor.New(supervisor.Options{}), newScript()
 		c := start(t, s, supervisor.ChildSpec{ID: "failing", Run: failing.run})
-		var events sync.Map // errors, by who was told
+		var events sync.Map // errors, by who got them
 		var slow *supervisor.Child
 		slow = start(t, s, supervisor.ChildSpec{ID: "slow", Run: func(ctx context.Context) error {
 			<-ctx.Done()
@@ -110,17 +110,17 @@ func TestChildrenLearnThatTheSupervisorGaveUp(t *testing.T) {
 		for who, err := range events.Range {
 			err, gaveUp := err.(error), new(supervisor.IntensityError)
 			if !errors.Is(err, supervisor.ErrStopped) || !errors.As(err, &gaveUp) || gaveUp.Child != "failing" || errors.Is(err, errBroken) {
-				t.Errorf("%s was told %v", who, err)
+				t.Errorf("%s got %v, want ErrStopped and an IntensityError that names failing only", who, err)
 			}
 		}
 		if errors.Is(result, supervisor.ErrStopped) || s.Report().Children[1].Failures != 0 {
-			t.Errorf("the verdict is %v, report:\n%s", result, s.Report())
+			t.Errorf("Wait returned %v, want no ErrStopped, and no failure of slow; report:\n%s", result, s.Report())
 		}
 		stop(t, servers)
 	})
 }
 
-// refuses reports whether the supervisor takes no more children.
+// refuses reports whether the supervisor refuses a new child.
 func refuses(s *supervisor.Supervisor) bool {
 	c, err := s.Start(context.Background(), supervisor.ChildSpec{Run: idle})
 	if err == nil {
@@ -129,7 +129,7 @@ func refuses(s *supervisor.Supervisor) bool {
 	return errors.Is(err, supervisor.ErrStopped)
 }
 
-// TestForgetsOldRestarts: a child that fails now and then is restarted for ever.
+// Restarts older than the period do not count, so a child that fails seldom is always restarted.
 //
 // Guarantees: G-0002.4
 func TestForgetsOldRestarts(t *testing.T) {
@@ -138,23 +138,23 @@ func TestForgetsOldRestarts(t *testing.T) {
 		start(t, s, supervisor.ChildSpec{ID: "a", Run: child.run})
 		for range 50 {
 			child.end(returns(errBroken))
-			pass(time.Minute)
+			advance(time.Minute)
 			if spent := s.Report().RecentRestarts; spent != 1 {
-				t.Fatalf("%d restarts spent after a minute", spent)
+				t.Fatalf("%d restarts count after a minute, want 1", spent)
 			}
-			pass(1)
+			advance(1)
 			if spent := s.Report().RecentRestarts; spent != 0 {
-				t.Fatalf("%d restarts spent after more than that", spent)
+				t.Fatalf("%d restarts count after more than a minute, want none", spent)
 			}
 		}
 		if got := s.Report().Children[0]; got.Restarts != 50 || got.State != supervisor.Running {
-			t.Errorf("got %v", got)
+			t.Errorf("got %v, want running after 50 restarts", got)
 		}
 		stop(t, s)
 	})
 }
 
-// TestNoRestartAllowed: a negative intensity allows none.
+// With a negative intensity, the supervisor gives up at the first restart.
 func TestNoRestartAllowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, child := supervisor.New(supervisor.Options{Intensity: -1}), newScript()
@@ -162,12 +162,12 @@ func TestNoRestartAllowed(t *testing.T) {
 		child.end(returns(nil))
 		var gaveUp *supervisor.IntensityError
 		if err := s.Wait(t.Context()); !errors.As(err, &gaveUp) || gaveUp.Intensity != 0 || child.runs.Load() != 1 {
-			t.Errorf("Wait returned %v after %d runs", err, child.runs.Load())
+			t.Errorf("Wait returned %v after %d runs, want an IntensityError after 1", err, child.runs.Load())
 		}
 	})
 }
 
-// TestStartWithoutAnID gives one that nobody has.
+// A child without an ID gets one that no other child has.
 func TestStartWithoutAnID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := supervisor.New(supervisor.Options{})
@@ -175,14 +175,14 @@ func TestStartWithoutAnID(t *testing.T) {
 		first := start(t, s, supervisor.ChildSpec{Run: idle})
 		second := start(t, s, supervisor.ChildSpec{Run: idle})
 		if got := map[string]bool{"child-2": true, first.ID(): true, second.ID(): true}; len(got) != 3 {
-			t.Errorf("ids are not unique: %v", got)
+			t.Errorf("the ids are not unique: %v", got)
 		}
 		stop(t, s)
 	})
 }
 
-// TestChildrenAreListed in the order of their start, those that are over too;
-// an id that is started again is listed once.
+// A report lists children in the order of their start, including those that are over. A child whose id is started
+// again is listed once, at its new position.
 func TestChildrenAreListed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, child := supervisor.New(supervisor.Options{}), newScript()
@@ -193,7 +193,7 @@ func TestChildrenAreListed(t *testing.T) {
 		start(t, s, supervisor.ChildSpec{ID: "a", Run: idle})
 		child.end(returns(errBroken))
 		if got := ids(s.Report().Children); !slices.Equal(got, []string{"z", "m", "b", "a"}) {
-			t.Errorf("listed %v", got)
+			t.Errorf("listed %v, want z, m, b, a", got)
 		}
 		failed := s.Report().Children[2]
 		if want := fmt.Sprintf("b: temporary worker, failed for good at %s; failed 1 time, last at %[1]s: broken", failed.Since.Format(time.TimeOnly)); failed.String() != want {
@@ -201,15 +201,15 @@ func TestChildrenAreListed(t *testing.T) {
 		}
 		start(t, s, supervisor.ChildSpec{ID: "b", Run: idle})
 		if got := ids(s.Report().Children); !slices.Equal(got, []string{"z", "m", "a", "b"}) {
-			t.Errorf("listed %v after b was started again", got)
+			t.Errorf("listed %v after b was started again, want z, m, a, b", got)
 		}
 		stop(t, s)
 	})
 }
 
-// TestWhatIsOverIsForgotten: a supervisor whose children come and go does not
-// grow. Who was started again is not over.
-func TestWhatIsOverIsForgotten(t *testing.T) {
+// A supervisor lists a bounded number of children that are over. A child whose id was started again does not
+// count as over.
+func TestListOfEndedChildrenIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := supervisor.New(supervisor.Options{})
 		if err := start(t, s, supervisor.ChildSpec{ID: "again", Run: idle}).Stop(t.Context()); err != nil {
@@ -222,13 +222,13 @@ func TestWhatIsOverIsForgotten(t *testing.T) {
 			<-last.Done()
 		}
 		if got := s.Report().Children; len(got) != 129 || got[0].ID != "again" || got[128].ID != last.ID() {
-			t.Errorf("%d children are listed, the last is %s", len(got), got[len(got)-1])
+			t.Errorf("%d children are listed, the last is %s; want 129, %s", len(got), got[len(got)-1], last.ID())
 		}
 		stop(t, s)
 	})
 }
 
-// wantPanic wants a mistake in the program to be named.
+// wantPanic checks that a function panics with this value.
 func wantPanic(t *testing.T, want string, do func()) {
 	t.Helper()
 	defer func() {
@@ -239,8 +239,8 @@ func wantPanic(t *testing.T, want string, do func()) {
 	do()
 }
 
-// TestMistakesInTheProgram are not run with something else.
-func TestMistakesInTheProgram(t *testing.T) {
+// A wrong use of the package panics with a text that names the mistake.
+func TestWrongUsePanics(t *testing.T) {
 	s := supervisor.New(supervisor.Options{})
 	wantPanic(t, "supervisor: a ChildSpec needs either Run or Supervisor; Init and Drain go with Run", func() {
 		s.Start(t.Context(), supervisor.ChildSpec{})
@@ -255,37 +255,37 @@ func TestMistakesInTheProgram(t *testing.T) {
 	stop(t, s)
 }
 
-// TestNoPeriodIsTheDefault, and so is less.
-func TestNoPeriodIsTheDefault(t *testing.T) {
+// A Period of zero or less means the default.
+func TestDefaultPeriod(t *testing.T) {
 	for _, period := range []time.Duration{0, -time.Minute} {
 		if got := supervisor.New(supervisor.Options{Period: period}).Report().Period; got != 5*time.Second {
-			t.Errorf("a Period of %s is %s", period, got)
+			t.Errorf("a Period of %s became %s, want 5s", period, got)
 		}
 	}
 }
 
-// TestStartWaitsForInit, and for nothing else.
+// Start returns when Init has returned, and without an Init at once.
 //
 // Guarantees: G-0002.12
 func TestStartWaitsForInit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, began := supervisor.New(supervisor.Options{}), time.Now()
-		start(t, s, newMember("a", new(diary)).spec())
+		start(t, s, newMember("a", new(eventLog)).spec())
 		if took := time.Since(began); took != time.Second {
-			t.Errorf("Start took %v", took)
+			t.Errorf("Start took %v, want 1s", took)
 		}
 		start(t, s, supervisor.ChildSpec{Run: idle})
 		if took := time.Since(began); took != time.Second {
-			t.Errorf("Start of a child without Init took %v", took-time.Second)
+			t.Errorf("Start of a child without Init took %v, want 0", took-time.Second)
 		}
 		stop(t, s)
 	})
 }
 
-// TestSlowStartDelaysNobody that does not depend on it.
+// Under OneForOne, a child whose Init takes long does not delay the start or restart of others.
 //
 // Guarantees: G-0002.12
-func TestSlowStartDelaysNobody(t *testing.T) {
+func TestSlowInitDelaysNoOtherChild(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, other := supervisor.New(supervisor.Options{}), newScript()
 		start(t, s, supervisor.ChildSpec{ID: "other", Run: other.run})
@@ -295,17 +295,16 @@ func TestSlowStartDelaysNobody(t *testing.T) {
 		other.end(returns(errBroken))
 		start(t, s, supervisor.ChildSpec{ID: "late", Run: idle})
 		if other.runs.Load() != 2 || time.Since(began) != 0 {
-			t.Errorf("%d runs after %v", other.runs.Load(), time.Since(began))
+			t.Errorf("%d runs after %v, want 2 at once", other.runs.Load(), time.Since(began))
 		}
 		stop(t, s)
 	})
 }
 
-// TestFailedStartIsForgotten: the caller of Start gets the error, the child is not
-// restarted, and its ID is free.
+// If Init fails, Start returns its error. The child is not restarted, and its id is free.
 //
 // Guarantees: G-0002.12
-func TestFailedStartIsForgotten(t *testing.T) {
+func TestChildWhoseInitFailsIsNotListed(t *testing.T) {
 	for name, end := range map[string]func() error{"error": returns(errBroken), "panic": panics("boom")} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -313,10 +312,10 @@ func TestFailedStartIsForgotten(t *testing.T) {
 				spec := supervisor.ChildSpec{ID: "a", Run: idle, Init: func(context.Context) error { inits++; return end() }}
 				_, err := s.Start(t.Context(), spec)
 				if err == nil || !strings.Contains(err.Error(), `starting child "a"`) || !errors.Is(err, errBroken) && !errors.As(err, new(*supervisor.PanicError)) {
-					t.Errorf("Start returned %v", err)
+					t.Errorf("Start returned %v, want the failure of a", err)
 				}
 				if r := s.Report(); len(r.Children) != 0 || inits != 1 || r.State != supervisor.Running {
-					t.Errorf("after %d Inits:\n%v", inits, r)
+					t.Errorf("after %d Inits, want 1, no child, and running:\n%v", inits, r)
 				}
 				start(t, s, supervisor.ChildSpec{ID: "a", Run: idle})
 				stop(t, s)
@@ -325,20 +324,21 @@ func TestFailedStartIsForgotten(t *testing.T) {
 	}
 }
 
-// TestStartWithAContext stops and forgets a child that is not started in time.
+// Start with a context that has ended returns its cause, and starts no child.
 func TestStartWithAnEndedContext(t *testing.T) {
 	s, gone := supervisor.New(supervisor.Options{}), errors.New("gone")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(gone)
-	never := func(context.Context) error { t.Error("run all the same"); return nil }
+	never := func(context.Context) error { t.Error("the child was run"); return nil }
 	for _, spec := range []supervisor.ChildSpec{{Run: never}, {Init: never, Run: never}, {Supervisor: s}} {
 		if _, err := s.Start(ctx, spec); !errors.Is(err, gone) {
-			t.Errorf("Start returned %v", err)
+			t.Errorf("Start returned %v, want %v", err, gone)
 		}
 	}
 	stop(t, s)
 }
 
+// If its context ends before Init has returned, Start stops the child and removes it.
 func TestStartWithAContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := supervisor.New(supervisor.Options{})
@@ -346,17 +346,17 @@ func TestStartWithAContext(t *testing.T) {
 		defer cancel()
 		_, err := s.Start(ctx, supervisor.ChildSpec{ID: "hangs", Init: idle, Run: idle})
 		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "hangs") {
-			t.Errorf("Start returned %v", err)
+			t.Errorf("Start returned %v, want DeadlineExceeded for hangs", err)
 		}
 		synctest.Wait()
 		if r := s.Report(); len(r.Children) != 0 {
-			t.Errorf("report:\n%v", r)
+			t.Errorf("want no child, report:\n%v", r)
 		}
 		stop(t, s)
 	})
 }
 
-// TestStopEndsAStart: nobody waits for a child that will not be started.
+// Stop ends calls of Start that wait for an Init.
 func TestStopEndsAStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		late := func(context.Context) error { pause(time.Second); return nil }
@@ -369,13 +369,13 @@ func TestStopEndsAStart(t *testing.T) {
 			synctest.Wait()
 			stop(t, s)
 			if err := <-started; !errors.Is(err, supervisor.ErrStopped) {
-				t.Errorf("Start returned %v", err)
+				t.Errorf("Start returned %v, want ErrStopped", err)
 			}
 		}
 	})
 }
 
-// TestDeleteForgetsAChild.
+// Delete stops a child and removes it from the report. A second Delete does nothing.
 //
 // Guarantees: G-0002.14
 func TestDeleteForgetsAChild(t *testing.T) {
@@ -388,13 +388,13 @@ func TestDeleteForgetsAChild(t *testing.T) {
 			}
 		}
 		if _, found := s.Child("a"); found || len(s.Report().Children) != 0 || !isClosed(c.Done()) {
-			t.Errorf("report:\n%v", s.Report())
+			t.Errorf("want no child, and a done; report:\n%v", s.Report())
 		}
 		stop(t, s)
 	})
 }
 
-// TestIDIsTakenUntilTheChildIsGone, also when its start was given up.
+// The id of a child whose Start was given up is taken until the child has ended.
 //
 // Guarantees: G-0002.13
 func TestIDIsTakenUntilTheChildIsGone(t *testing.T) {
@@ -403,10 +403,10 @@ func TestIDIsTakenUntilTheChildIsGone(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if _, err := s.Start(ctx, supervisor.ChildSpec{ID: "a", Init: ignoresStop(release), Run: idle}); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Start returned %v", err)
+			t.Errorf("Start returned %v, want DeadlineExceeded", err)
 		}
 		if _, err := s.Start(t.Context(), supervisor.ChildSpec{ID: "a", Run: idle}); !errors.As(err, new(*supervisor.DuplicateError)) {
-			t.Errorf("Start returned %v", err)
+			t.Errorf("Start returned %v, want a DuplicateError", err)
 		}
 		close(release)
 		synctest.Wait()
@@ -415,11 +415,10 @@ func TestIDIsTakenUntilTheChildIsGone(t *testing.T) {
 	})
 }
 
-// A Start that had to wait for its turn is told that its child ignores its stop,
-// as one is that had its turn at once.
+// If Init ignores its stop, Start returns a StuckError, even if it had to wait for another child first.
 //
 // Guarantees: G-0002.6
-func TestStartIsToldOfAStuckInit(t *testing.T) {
+func TestStartReturnsWhenInitIsStuck(t *testing.T) {
 	for name, before := range map[string]time.Duration{"at once": 0, "after another": time.Second} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -436,18 +435,18 @@ func TestStartIsToldOfAStuckInit(t *testing.T) {
 					started <- err
 				}()
 				synctest.Wait()
-				pass(2 * before)
+				advance(2 * before)
 				if err := s.Stop(t.Context()); !errors.As(err, new(*supervisor.StuckError)) {
-					t.Errorf("Stop: %v", err)
+					t.Errorf("Stop returned %v, want a StuckError", err)
 				}
 				synctest.Wait()
 				select {
 				case err := <-started:
 					if !errors.As(err, new(*supervisor.StuckError)) {
-						t.Errorf("Start: %v", err)
+						t.Errorf("Start returned %v, want a StuckError", err)
 					}
 				default:
-					t.Error("the supervisor has stopped, and Start waits still")
+					t.Error("Stop has returned, and Start still waits")
 				}
 				close(release)
 				synctest.Wait()
