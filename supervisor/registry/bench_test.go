@@ -8,7 +8,7 @@ import (
 	"github.com/bowline-mcp/bowline/supervisor/registry"
 )
 
-// filled is a Registry of 10,000 Conns.
+// filled returns a Registry of 10,000 Conns, and their names.
 func filled(b *testing.B) (*registry.Registry, []string) {
 	r, names := registry.New(registry.Options{}), make([]string, 10_000)
 	c := open()

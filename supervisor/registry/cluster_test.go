@@ -16,9 +16,8 @@ var (
 	errGap     = errors.New("the watch has fallen behind")
 )
 
-// A cluster is what processes share: names with a lease each, and a log of what
-// has happened to them. Messages to it take their time, answers are lost, and
-// watches break off.
+// A cluster is what processes share: names with a lease each, and a log of their changes. Messages to it are
+// slow, answers may be lost, and watches may break off.
 type cluster struct {
 	mu      sync.Mutex
 	leases  map[string]*lease
@@ -27,17 +26,17 @@ type cluster struct {
 	random  *rand.Rand
 }
 
-// A lease is one claim, and its own proof of being that.
+// A lease is one claim. Its address identifies it.
 type lease struct{ registry.Claim }
 
 func newCluster(seed uint64) *cluster {
 	return &cluster{leases: map[string]*lease{}, changed: make(chan struct{}), random: rand.New(rand.NewPCG(seed, 0))}
 }
 
-// member is the Store of one process.
+// member returns the Store of one process.
 func (c *cluster) member() registry.Store { return member{c} }
 
-// expire ends the lease of a name. Its holder is told before it is another's.
+// expire ends the lease of a name. Its holder gets Lost before the name is free.
 func (c *cluster) expire(name string) {
 	c.mu.Lock()
 	l := c.leases[name]
@@ -48,7 +47,7 @@ func (c *cluster) expire(name string) {
 	}
 }
 
-// take returns who has a name, having given it to l if it was free.
+// take gives the name to l if it is free, and returns the lease that has it then.
 func (c *cluster) take(l *lease) *lease {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -60,7 +59,7 @@ func (c *cluster) take(l *lease) *lease {
 	return l
 }
 
-// give frees the name of a lease that has it still.
+// give frees the name of a lease, if it still has it.
 func (c *cluster) give(l *lease) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -76,14 +75,14 @@ func (c *cluster) note(name, holder string) {
 	c.changed = make(chan struct{})
 }
 
-// chance is true once in n times.
+// chance returns true with a probability of one in n.
 func (c *cluster) chance(n int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.random.IntN(n) == 0
 }
 
-// travel is the way of a message.
+// travel waits as long as a message takes.
 func (c *cluster) travel(ctx context.Context) error {
 	c.mu.Lock()
 	delay := time.Duration(c.random.IntN(100)) * time.Microsecond
@@ -99,12 +98,12 @@ func (c *cluster) travel(ctx context.Context) error {
 
 type member struct{ cluster *cluster }
 
-// Claim asks until an answer arrives: asked again the cluster says the same.
+// Claim tries again until an answer arrives. The cluster gives the same answer each time.
 func (m member) Claim(ctx context.Context, claim registry.Claim) (registry.Release, error) {
 	l := &lease{claim}
 	for {
 		if err := m.cluster.travel(ctx); err != nil {
-			m.cluster.give(l) // nobody renews it
+			m.cluster.give(l) // the lease would expire
 			return nil, err
 		}
 		by := m.cluster.take(l)

@@ -18,7 +18,7 @@ func server() *conn.Conn {
 	}, inmem.Options{}), conn.Options{})
 }
 
-// Whoever knows a name finds the Conn, until it is unregistered.
+// Lookup finds a Conn by its name, until it is unregistered.
 func ExampleNew() {
 	ctx := context.Background()
 	connections := registry.New(registry.Options{})
@@ -55,8 +55,7 @@ func ExampleRegistry_Register() {
 	// registry: name "" is empty
 }
 
-// A Conn that has closed for good is not found, and needs not be unregistered
-// for that.
+// A closed Conn is not found. It need not be unregistered.
 func ExampleRegistry_Lookup() {
 	ctx := context.Background()
 	connections := registry.New(registry.Options{})
@@ -74,6 +73,7 @@ func ExampleRegistry_Lookup() {
 	// another: <nil>
 }
 
+// All yields the Conns in the order of their names.
 func ExampleRegistry_All() {
 	ctx := context.Background()
 	connections := registry.New(registry.Options{})
@@ -89,7 +89,7 @@ func ExampleRegistry_All() {
 	// weather starting
 }
 
-// A watcher is told what there is, and then what changes.
+// A watch yields the names that exist, and then the changes.
 func ExampleRegistry_Watch() {
 	ctx := context.Background()
 	connections := registry.New(registry.Options{})
@@ -114,11 +114,10 @@ func ExampleRegistry_Watch() {
 	// files added
 }
 
-// Two processes share a Store. Each finds its own Conns; who has the names of
-// the others it is told by Holders.
+// Two processes share a Store. Each finds its own Conns with Lookup. Holders yields who has the other names.
 func ExampleRegistry_Holders() {
 	ctx := context.Background()
-	names := new(registry.Local) // another is a client of etcd, for instance
+	names := new(registry.Local) // a client of etcd would be another Store
 	here := registry.New(registry.Options{Store: names, Holder: "10.0.0.1:8080"})
 	there := registry.New(registry.Options{Store: names, Holder: "10.0.0.2:8080"})
 	there.Register(ctx, "weather", server())

@@ -10,14 +10,14 @@ import (
 	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
-// What waits for a watcher is bounded by the names there are and those it was
-// told of, whatever happens meanwhile.
+// The changes that wait for a watcher are no more than the names that exist and those that it has seen,
+// however many changes there are.
 //
 // Guarantees: G-0013.5
 func TestFeedIsBounded(t *testing.T) {
 	f := newFeed[int]()
 	for n := range 10 {
-		f.set(fmt.Sprint("told ", n), 1, nil)
+		f.set(fmt.Sprint("seen ", n), 1, nil)
 	}
 	for range 10 {
 		f.next()
@@ -27,40 +27,40 @@ func TestFeedIsBounded(t *testing.T) {
 		f.set(name, 1, nil)
 		f.set(name, 2, nil)
 		f.set(name, 0, nil)
-		f.set(fmt.Sprint("told ", n%10), n%3, nil)
+		f.set(fmt.Sprint("seen ", n%10), n%3, nil)
 		if len(f.pending) > 10 || f.order.Len() != len(f.pending) || len(f.seen) != 10 {
-			t.Fatalf("after %d changes of 10 names %d wait, %d in order, of %d told", n, len(f.pending), f.order.Len(), len(f.seen))
+			t.Fatalf("after %d changes: %d wait, %d in order, %d seen; want 10 at most, the same, 10", n, len(f.pending), f.order.Len(), len(f.seen))
 		}
 	}
 	for _, ok := f.next(); ok; _, ok = f.next() {
 	}
 	for n := range 10 {
-		f.set(fmt.Sprint("told ", n), 0, nil)
+		f.set(fmt.Sprint("seen ", n), 0, nil)
 		f.next()
 	}
 	if len(f.seen) > 0 || len(f.pending) > 0 {
-		t.Errorf("%d names are kept as told, %d as due, and there is none", len(f.seen), len(f.pending))
+		t.Errorf("%d names are seen and %d wait, want none", len(f.seen), len(f.pending))
 	}
 }
 
-// A watcher that is busy when something happens finds it when it waits.
+// Changes that happen while a watcher is busy wake it once, when it waits next.
 //
 // Guarantees: G-0013.4
-func TestFeedKeepsItsWake(t *testing.T) {
+func TestFeedWakesABusyWatcherOnce(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	f := newFeed[int]()
 	if f.await(ended) {
-		t.Error("nothing has happened, and it was awake")
+		t.Error("await returned true without a change")
 	}
 	f.set("n", 1, nil)
 	f.set("m", 1, nil)
 	if !f.await(t.Context()) || f.await(ended) {
-		t.Error("it was not awake once")
+		t.Error("want await to return true exactly once after two changes")
 	}
 }
 
-// A Registry keeps nothing of watchers that have left.
+// A Registry keeps no memory for watchers that have ended.
 //
 // Guarantees: G-0013.6
 func TestWatchersLeave(t *testing.T) {
@@ -72,19 +72,19 @@ func TestWatchersLeave(t *testing.T) {
 	if err := r.Register(t.Context(), "m", conn.New(inmem.New(func(transport.Link) {}, inmem.Options{}), conn.Options{})); err != nil {
 		t.Fatal(err)
 	}
-	told := 0
+	changes := 0
 	for range r.Holders(t.Context()) {
-		told++
+		changes++
 		break
 	}
 	for range r.Watch(t.Context()) {
-		told++
+		changes++
 		break
 	}
-	if told != 2 {
-		t.Errorf("told %d times", told)
+	if changes != 2 {
+		t.Errorf("%d changes were reported, want 2", changes)
 	}
 	if len(r.feeds) > 0 || len(names.feeds) > 0 {
-		t.Errorf("%d and %d watchers are kept", len(r.feeds), len(names.feeds))
+		t.Errorf("%d and %d watchers are kept, want none", len(r.feeds), len(names.feeds))
 	}
 }

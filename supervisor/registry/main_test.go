@@ -21,7 +21,7 @@ func (refusing) Open(context.Context) (transport.Link, error) { return nil, erro
 // open returns a Conn that does not run yet.
 func open() *conn.Conn { return conn.New(refusing{}, conn.Options{}) }
 
-// finish closes a Conn for good.
+// finish closes a Conn.
 func finish(t errorer, c *conn.Conn) {
 	c.Stop()
 	if err := c.Run(context.Background()); err != nil {
@@ -31,7 +31,7 @@ func finish(t errorer, c *conn.Conn) {
 
 type errorer interface{ Errorf(string, ...any) }
 
-// register gives a Conn a name that must be free.
+// register registers a Conn, which must succeed.
 func register(t testing.TB, r *registry.Registry, name string, c *conn.Conn) {
 	t.Helper()
 	if err := r.Register(t.Context(), name, c); err != nil {
@@ -46,10 +46,10 @@ func unregister(t testing.TB, r *registry.Registry, name string, c *conn.Conn) {
 	}
 }
 
-// wantFound wants a name to be that Conn's; nil is nobody's.
+// wantFound checks that Lookup finds this Conn under a name, or none if want is nil.
 func wantFound(t testing.TB, r *registry.Registry, name string, want *conn.Conn) {
 	t.Helper()
 	if got, found := r.Lookup(name); got != want || found != (want != nil) {
-		t.Errorf("Lookup(%q) is %p, %t; want %p", name, got, found, want)
+		t.Errorf("Lookup(%q) returned %p, %t; want %p", name, got, found, want)
 	}
 }

@@ -14,13 +14,13 @@ import (
 	"github.com/bowline-mcp/bowline/supervisor/registry"
 )
 
-// A model is two Registries that share their names, and what they should be.
+// A model is two Registries that share their names, and their expected state.
 type model struct {
 	registries [2]*registry.Registry
-	lose       func(string) // nil: the Store loses nothing
+	lose       func(string) // ends a claim; nil: the Store loses none
 	losses     int
 	conns      []*conn.Conn
-	holder     map[string]held // also of Conns that are closed
+	holder     map[string]held // includes closed Conns
 	watching   [2]*fold
 }
 
@@ -29,8 +29,7 @@ type held struct {
 	c  *conn.Conn
 }
 
-// A fold adds up what a watcher is told, of which each change must follow from
-// what it was told before.
+// A fold adds up the changes that a watcher gets. Each must follow from those before.
 type fold struct {
 	*watcher
 	now map[string]*conn.Conn
@@ -48,9 +47,8 @@ func newModel(store [2]registry.Store, lose func(string)) *model {
 	return m
 }
 
-// TestRegistryAgainstModel registers, unregisters, closes and loses at random
-// and compares, after every step, two Registries that share a Store, and what
-// their watchers were told, with a plain map.
+// Two Registries that share a Store, and their watchers, behave like a map when names are registered,
+// unregistered and lost and Conns closed at random. The test compares them after every step.
 //
 // Guarantees: G-0013.2, G-0013.3, G-0013.4, G-0013.7
 func TestRegistryAgainstModel(t *testing.T) {
@@ -81,7 +79,7 @@ func (m *model) end() {
 	}
 }
 
-// draw picks a name, a Conn, and the Registry it is for.
+// draw draws a name, a Conn, and the Registry that the Conn belongs to.
 func (m *model) draw(t *rapid.T) (name string, c *conn.Conn, by int) {
 	name = rapid.SampledFrom([]string{"k", "l", "m"}).Draw(t, "name")
 	n := rapid.IntRange(0, len(m.conns)-1).Draw(t, "conn")
@@ -95,16 +93,16 @@ func (m *model) register(t *rapid.T) {
 	switch {
 	case isOver(c):
 		if !errors.Is(err, registry.ErrClosed) {
-			t.Fatalf("a closed Conn got %v", err)
+			t.Fatalf("Register of a closed Conn returned %v, want ErrClosed", err)
 		}
-	case taken && has.c == c, !taken, isOver(has.c) && has.by == by: // another process cannot see it
+	case taken && has.c == c, !taken, isOver(has.c) && has.by == by: // another process does not know that it is closed
 		if err != nil {
-			t.Fatalf("%q is free or its own, and Register got %v", name, err)
+			t.Fatalf("Register of %q returned %v, want no error", name, err)
 		}
 		m.holder[name] = held{by, c}
 	default:
 		if !errors.As(err, new(*registry.TakenError)) {
-			t.Fatalf("%q is taken, and Register got %v", name, err)
+			t.Fatalf("Register of %q returned %v, want a TakenError", name, err)
 		}
 	}
 }
@@ -119,7 +117,7 @@ func (m *model) unregister(t *rapid.T) {
 	}
 }
 
-// close closes a Conn for good, and puts another in its place some time.
+// close closes a Conn, or replaces one that is already closed.
 func (m *model) close(t *rapid.T) {
 	n := rapid.IntRange(0, len(m.conns)-1).Draw(t, "conn")
 	if isOver(m.conns[n]) {
@@ -137,14 +135,14 @@ func (m *model) loses(t *rapid.T) {
 	_, taken := m.holder[name]
 	before := m.losses
 	m.lose(name)
-	if told := m.losses - before; told > 1 || (told == 1) != taken {
-		t.Fatalf("%q was taken: %t, and OnLost was told %d times", name, taken, told)
+	if reported := m.losses - before; reported > 1 || (reported == 1) != taken {
+		t.Fatalf("OnLost was called %d times for %q, which was taken: %t", reported, name, taken)
 	}
 	delete(m.holder, name)
 }
 
-// check compares both Registries with the model. All comes across Conns that
-// are closed; watchers know of them after that.
+// check compares both Registries with the model. All finds Conns that are closed, and watchers get them after
+// that.
 func (m *model) check(t *rapid.T) {
 	for by, r := range m.registries {
 		want := map[string]*conn.Conn{}
@@ -154,24 +152,24 @@ func (m *model) check(t *rapid.T) {
 			}
 		}
 		if got := maps.Collect(r.All()); !maps.Equal(got, want) || r.Len() != len(want) {
-			t.Fatalf("All has %v, Len is %d; want %v", got, r.Len(), want)
+			t.Fatalf("All yields %v, Len is %d; want %v", got, r.Len(), want)
 		}
 		for _, name := range []string{"k", "l", "m"} {
 			if c, found := r.Lookup(name); c != want[name] || found != (c != nil) {
-				t.Fatalf("Lookup(%q) is %p, %t; want %p", name, c, found, want[name])
+				t.Fatalf("Lookup(%q) returned %p, %t; want %p", name, c, found, want[name])
 			}
 		}
 		m.watching[by].add(t)
 		if got := m.watching[by].now; !maps.Equal(got, want) {
-			t.Fatalf("what was told adds up to %v; want %v", got, want)
+			t.Fatalf("the changes add up to %v, want %v", got, want)
 		}
 	}
 }
 
-// add takes what has been told.
+// add adds the changes since the last call.
 func (f *fold) add(t *rapid.T) {
 	synctest.Wait()
-	for _, change := range f.told() {
+	for _, change := range f.received() {
 		was := f.now[change.Name]
 		follows := map[registry.ChangeKind]bool{
 			registry.Added:    was == nil && change.Conn != nil,
@@ -179,7 +177,7 @@ func (f *fold) add(t *rapid.T) {
 			registry.Replaced: was != nil && change.Conn != nil && was != change.Conn,
 		}
 		if !follows[change.Kind] {
-			t.Fatalf("%v, and it was %p before: %+v", change, was, change)
+			t.Fatalf("%v does not follow, because the Conn was %p: %+v", change, was, change)
 		}
 		if f.now[change.Name] = change.Conn; change.Kind == registry.Removed {
 			delete(f.now, change.Name)
@@ -196,11 +194,11 @@ func isOver(c *conn.Conn) bool {
 	}
 }
 
-// Goroutines register, unregister and close at once, while watchers look on:
-// when all is still, what each was told adds up to what there is.
+// When goroutines register and unregister names concurrently, the changes that each watcher gets add up to what
+// is registered in the end.
 //
 // Guarantees: G-0013.4
-func TestWatchersAgreeInTheEnd(t *testing.T) {
+func TestChangesOfWatchersAddUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		names := new(registry.Local)
 		m := newModel([2]registry.Store{names, names}, nil)
@@ -216,18 +214,19 @@ func TestWatchersAgreeInTheEnd(t *testing.T) {
 		}
 		for by, r := range m.registries {
 			got := map[string]*conn.Conn{}
-			for _, change := range m.watching[by].told() {
+			for _, change := range m.watching[by].received() {
 				if got[change.Name] = change.Conn; change.Kind == registry.Removed {
 					delete(got, change.Name)
 				}
 			}
 			if want := maps.Collect(r.All()); !maps.Equal(got, want) {
-				t.Errorf("what was told adds up to %v; want %v", slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want)))
+				t.Errorf("the changes add up to %v, want %v", slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want)))
 			}
 		}
 	})
 }
 
+// churn registers and unregisters names. It keeps the last one.
 func (m *model) churn(n int) error {
 	r, names := m.registries[n%2], []string{"k", "l", "m", "n", "o"}
 	for turn := range 20 {
@@ -237,7 +236,7 @@ func (m *model) churn(n int) error {
 			return err
 		}
 		if turn == 19 {
-			return nil // and leaves it
+			return nil // keeps it registered
 		}
 		if err := r.Unregister(context.Background(), name, c); err != nil {
 			return err

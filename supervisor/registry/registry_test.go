@@ -14,6 +14,7 @@ import (
 	"github.com/bowline-mcp/bowline/supervisor/registry"
 )
 
+// A Conn may have several names. Lookup and All find it under each, and All yields the names in order.
 func TestRegister(t *testing.T) {
 	r := registry.New(registry.Options{})
 	weather, search := open(), open()
@@ -30,11 +31,11 @@ func TestRegister(t *testing.T) {
 		names = append(names, name)
 	}
 	if want := []string{"search", "weather", "wetter"}; !slices.Equal(names, want) || r.Len() != 3 {
-		t.Errorf("All has %q, Len is %d; want %q", names, r.Len(), want)
+		t.Errorf("All yields %q, Len is %d; want %q", names, r.Len(), want)
 	}
 }
 
-// Only the Conn that has a name gives it up, and giving up twice is once.
+// Unregister frees a name only if it belongs to the given Conn. A second call does nothing.
 //
 // Guarantees: G-0013.2
 func TestOnlyTheHolderUnregisters(t *testing.T) {
@@ -45,7 +46,7 @@ func TestOnlyTheHolderUnregisters(t *testing.T) {
 	err := r.Register(t.Context(), "n", second)
 	var taken *registry.TakenError
 	if !errors.As(err, &taken) || *taken != (registry.TakenError{Name: "n", Holder: "here"}) {
-		t.Errorf("a name that is taken got %v", err)
+		t.Errorf("Register of a name that is taken returned %v, want a TakenError", err)
 	}
 	unregister(t, r, "n", second)
 	wantFound(t, r, "n", first)
@@ -56,8 +57,7 @@ func TestOnlyTheHolderUnregisters(t *testing.T) {
 	wantFound(t, r, "n", second)
 }
 
-// Who has a name is said in words where it is not an address, and on one line
-// whatever another process calls itself.
+// A TakenError says who holds the name. An address of another process is quoted.
 //
 // Guarantees: G-0013.1
 func TestTakenErrorNamesTheHolder(t *testing.T) {
@@ -74,11 +74,10 @@ func TestTakenErrorNamesTheHolder(t *testing.T) {
 	}
 }
 
-// A Conn that has closed for good is found by nobody, gets no name, and makes
-// way for another.
+// A closed Conn is not found and cannot be registered. Its names are free for another Conn.
 //
 // Guarantees: G-0013.3
-func TestClosedConnsHoldNothing(t *testing.T) {
+func TestClosedConnsHaveNoName(t *testing.T) {
 	r := registry.New(registry.Options{})
 	first, second := open(), open()
 	register(t, r, "n", first)
@@ -86,13 +85,13 @@ func TestClosedConnsHoldNothing(t *testing.T) {
 	finish(t, first)
 	wantFound(t, r, "n", nil)
 	for name := range r.All() {
-		t.Errorf("All has %q", name)
+		t.Errorf("All yields %q, want nothing", name)
 	}
 	if r.Len() != 0 {
-		t.Errorf("Len is %d", r.Len())
+		t.Errorf("Len is %d, want 0", r.Len())
 	}
 	if err := r.Register(t.Context(), "k", first); !errors.Is(err, registry.ErrClosed) {
-		t.Errorf("a closed Conn got %v", err)
+		t.Errorf("Register of a closed Conn returned %v, want ErrClosed", err)
 	}
 	register(t, r, "n", second)
 	wantFound(t, r, "n", second)
@@ -100,8 +99,10 @@ func TestClosedConnsHoldNothing(t *testing.T) {
 	register(t, r, "m", second)
 }
 
+// A name must be valid UTF-8 of 1 to 256 bytes, and must print as it is.
+//
 // Guarantees: G-0013.14
-func TestNames(t *testing.T) {
+func TestWhichNamesAreValid(t *testing.T) {
 	r := registry.New(registry.Options{})
 	for _, name := range []string{
 		"a", " ", "weather/berlin", "Москва", "日本語", "e\u0301", "😀", strings.Repeat("x", 256), strings.Repeat("é", 128),
@@ -113,15 +114,15 @@ func TestNames(t *testing.T) {
 	} {
 		var refused *registry.NameError
 		if err := r.Register(t.Context(), name, open()); !errors.As(err, &refused) || refused.Name != name || len(err.Error()) > 300 {
-			t.Errorf("name %q got %v", name, err)
+			t.Errorf("Register of %q returned %v, want a short NameError", name, err)
 		}
 	}
 	if r.Len() != 9 {
-		t.Errorf("Len is %d", r.Len())
+		t.Errorf("Len is %d, want 9", r.Len())
 	}
 }
 
-// No Conn is a mistake in the program.
+// Register panics without a Conn.
 func TestRegisterNeedsAConn(t *testing.T) {
 	const want = "registry: Register needs a Conn"
 	defer func() {
@@ -132,8 +133,8 @@ func TestRegisterNeedsAConn(t *testing.T) {
 	registry.New(registry.Options{}).Register(t.Context(), "n", nil)
 }
 
-// sharing makes two Registries that share their names: one twice, two of one
-// process, and two of a cluster.
+// sharing returns pairs of Registries that share their names: the same one twice, two of one process, and
+// two of a cluster.
 func sharing() map[string][2]*registry.Registry {
 	alone := registry.New(registry.Options{})
 	local := registry.Options{Store: new(registry.Local)}
@@ -145,8 +146,8 @@ func sharing() map[string][2]*registry.Registry {
 	}
 }
 
-// Children of several supervisors use the same names: a name has one Conn at a time,
-// and the other children get an error.
+// Many children of several supervisors register the same names: each name has one Conn at a time, and the
+// others get an error.
 //
 // Guarantees: G-0013.1
 func TestOneConnHasTheName(t *testing.T) {
@@ -170,14 +171,14 @@ func TestOneConnHasTheName(t *testing.T) {
 			}
 			for _, r := range registries {
 				if r.Len() != 0 {
-					t.Errorf("%d names are left", r.Len())
+					t.Errorf("%d names are left, want none", r.Len())
 				}
 			}
 		})
 	}
 }
 
-// rivals want the same two names over and over.
+// rivals register and unregister the same two names again and again.
 type rivals struct {
 	registries [2]*registry.Registry
 	turns      atomic.Int64
@@ -200,7 +201,7 @@ func (v *rivals) run(ctx context.Context) error {
 	return nil
 }
 
-// take registers and unregisters one name.
+// take registers a name, checks that no other rival has it, and unregisters it.
 func (v *rivals) take(ctx context.Context, r *registry.Registry, n int, c *conn.Conn) error {
 	name := fmt.Sprint("name ", n)
 	switch err := r.Register(ctx, name, c); {
@@ -210,19 +211,19 @@ func (v *rivals) take(ctx context.Context, r *registry.Registry, n int, c *conn.
 		return err
 	}
 	if others := v.holding[n].Add(1) - 1; others != 0 {
-		return fmt.Errorf("%s has %d more", name, others)
+		return fmt.Errorf("%s has %d other holders, want none", name, others)
 	}
 	if found, _ := r.Lookup(name); found != c {
-		return fmt.Errorf("%s is another's", name)
+		return fmt.Errorf("Lookup of %s finds another Conn", name)
 	}
 	v.holding[n].Add(-1)
 	return r.Unregister(ctx, name, c)
 }
 
-// Of many that register a name at once and keep it, one has it.
+// If many Conns are registered under one name at the same time, exactly one gets it.
 //
 // Guarantees: G-0013.1
-func TestOneOfManyWins(t *testing.T) {
+func TestOneOfManyGetsTheName(t *testing.T) {
 	for kind, registries := range sharing() {
 		t.Run(kind, func(t *testing.T) {
 			results := make(chan error)
@@ -239,7 +240,7 @@ func TestOneOfManyWins(t *testing.T) {
 				}
 			}
 			if won != 1 {
-				t.Errorf("%d have the name", won)
+				t.Errorf("%d Conns got the name, want 1", won)
 			}
 		})
 	}

@@ -17,12 +17,12 @@ import (
 
 var errDown = errors.New("the store is down")
 
-// A scripted Store does what the test says, and otherwise what a Local does.
+// A scripted Store does what the test sets, and otherwise what a Local does.
 type scripted struct {
 	registry.Local
 	claim   func(context.Context, registry.Claim) (registry.Release, error)
 	release registry.Release
-	watches [][]any // of each watch what it yields: maps, and errors
+	watches [][]any // what each watch yields: maps and errors
 }
 
 func (s *scripted) Claim(ctx context.Context, c registry.Claim) (registry.Release, error) {
@@ -56,11 +56,10 @@ func hang(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// Register and Unregister wait for the Store, and for each other, as long as
-// their contexts last.
+// Register and Unregister wait for the Store, and for each other, until their contexts end.
 //
 // Guarantees: G-0013.13
-func TestContextsBoundTheWait(t *testing.T) {
+func TestRegisterAndUnregisterEndWithTheirContexts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &scripted{claim: func(ctx context.Context, _ registry.Claim) (registry.Release, error) { return nil, hang(ctx) }}
 		r := registry.New(registry.Options{Store: s})
@@ -69,38 +68,37 @@ func TestContextsBoundTheWait(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), d)
 			defer cancel()
 			if err := do(ctx); !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("got %v", err)
+				t.Errorf("got %v, want DeadlineExceeded", err)
 			}
 		}
-		c, over := open(), make(chan struct{})
+		c, ended := open(), make(chan struct{})
 		go func() {
-			defer close(over)
+			defer close(ended)
 			within(3*time.Second, func(ctx context.Context) error { return r.Register(ctx, "n", c) })
 		}()
 		synctest.Wait()
 		within(time.Second, func(ctx context.Context) error { return r.Register(ctx, "n", open()) })
 		within(time.Second, func(ctx context.Context) error { return r.Unregister(ctx, "n", c) })
 		wantFound(t, r, "n", nil)
-		<-over
+		<-ended
 
 		s.claim, s.release = nil, hang
 		register(t, r, "n", c)
 		within(time.Second, func(ctx context.Context) error { return r.Unregister(ctx, "n", c) })
 		if took := time.Since(began); took != 4*time.Second {
-			t.Errorf("all of it took %s", took)
+			t.Errorf("all calls took %s, want 4s", took)
 		}
-		register(t, r, "n", open()) // the release that has failed left nothing here
+		register(t, r, "n", open()) // the failed release has left the name free here
 	})
 }
 
-// A Conn that is registered while the name is being given up gets it: that is no
-// reason to be refused.
+// Register of a name that is being unregistered waits, and then succeeds.
 //
 // Guarantees: G-0013.13
 func TestRegisterWaitsForUnregister(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		going := make(chan struct{})
-		s := &scripted{release: func(context.Context) error { <-going; return nil }}
+		release := make(chan struct{})
+		s := &scripted{release: func(context.Context) error { <-release; return nil }}
 		r := registry.New(registry.Options{Store: s})
 		first, second := open(), open()
 		register(t, r, "n", first)
@@ -113,9 +111,9 @@ func TestRegisterWaitsForUnregister(t *testing.T) {
 		go func() { results <- r.Register(t.Context(), "n", second) }()
 		synctest.Wait()
 		if len(results) > 0 {
-			t.Errorf("something did not wait: %v", <-results)
+			t.Errorf("a call returned %v before the Store had released the name", <-results)
 		}
-		close(going)
+		close(release)
 		for range 3 {
 			if err := <-results; err != nil {
 				t.Error(err)
@@ -125,19 +123,20 @@ func TestRegisterWaitsForUnregister(t *testing.T) {
 	})
 }
 
-// What a Store says when it fails comes through, and leaves the name free here.
-func TestStoreFails(t *testing.T) {
+// Errors and panics of the Store reach the caller of Register and Unregister, and leave the name free in this
+// process.
+func TestErrorsOfTheStoreReachTheCaller(t *testing.T) {
 	s := &scripted{claim: func(context.Context, registry.Claim) (registry.Release, error) { return nil, errDown }}
 	r := registry.New(registry.Options{Store: s})
 	c := open()
 	if err := r.Register(t.Context(), "n", c); !errors.Is(err, errDown) {
-		t.Errorf("Register got %v", err)
+		t.Errorf("Register returned %v, want errDown", err)
 	}
 	s.claim = func(context.Context, registry.Claim) (registry.Release, error) { panic(errDown) }
 	func() {
 		defer func() {
 			if recover() != errDown {
-				t.Error("the panic was lost")
+				t.Error("Register did not panic with errDown")
 			}
 		}()
 		r.Register(t.Context(), "n", c)
@@ -145,56 +144,56 @@ func TestStoreFails(t *testing.T) {
 	s.claim, s.release = nil, func(context.Context) error { return errDown }
 	register(t, r, "n", c)
 	if err := r.Unregister(t.Context(), "n", c); !errors.Is(err, errDown) {
-		t.Errorf("Unregister got %v", err)
+		t.Errorf("Unregister returned %v, want errDown", err)
 	}
 	wantFound(t, r, "n", nil)
 	register(t, r, "n", c)
 	finish(t, c)
 	if err := r.Register(t.Context(), "n", open()); !errors.Is(err, errDown) {
-		t.Errorf("Register in place of a closed Conn got %v", err)
+		t.Errorf("Register in place of a closed Conn returned %v, want errDown", err)
 	}
 }
 
-// A name that the Store takes away is found no more, watchers are told why, and
-// so is OnLost, once, which can stop the Conn.
+// A name that the Store has lost is not found. Watchers and OnLost get the reason, once, and OnLost may stop the
+// Conn.
 //
 // Guarantees: G-0013.7
 func TestLostNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shared := newCluster(1)
 		var r *registry.Registry
-		var told []*registry.LostError
+		var reported []*registry.LostError
 		r = registry.New(registry.Options{Store: shared.member(), OnLost: func(c *conn.Conn, why *registry.LostError) {
 			wantFound(t, r, why.Name, nil)
-			told = append(told, why)
+			reported = append(reported, why)
 			c.Stop()
 		}})
 		c := open()
 		register(t, r, "n", c)
 		register(t, r, "m", c)
 		unregister(t, r, "m", c)
-		shared.expire("m") // nobody's
+		shared.expire("m") // nobody has it
 		w := watch(r)
 		defer w.end()
-		wantTold(t, w.told(), []registry.Change{{registry.Added, "n", c, nil}})
+		wantChanges(t, w.received(), []registry.Change{{registry.Added, "n", c, nil}})
 
 		shared.expire("n")
-		changes := w.told()
+		changes := w.received()
 		if len(changes) != 1 || changes[0].Kind != registry.Removed || changes[0].Conn != c || !errors.Is(changes[0].Err, errExpired) {
-			t.Errorf("watchers were told %v", changes)
+			t.Errorf("watchers got %v, want one removal with errExpired", changes)
 		}
-		if len(told) != 1 || told[0].Name != "n" || !errors.Is(told[0], errExpired) {
-			t.Errorf("OnLost was told %v", told)
+		if len(reported) != 1 || reported[0].Name != "n" || !errors.Is(reported[0], errExpired) {
+			t.Errorf("OnLost got %v, want n with errExpired", reported)
 		}
 		unregister(t, r, "n", c)
-		if err := c.Run(t.Context()); err != nil { // it was stopped
+		if err := c.Run(t.Context()); err != nil { // OnLost has stopped it
 			t.Error(err)
 		}
 		register(t, r, "n", open())
 	})
 }
 
-// The Store may say that a claim is lost at any time, and more than once.
+// The Store may call Lost at any time, and more than once. OnLost is called once, and not after a release.
 //
 // Guarantees: G-0013.7
 func TestLossAtAnyTime(t *testing.T) {
@@ -211,37 +210,37 @@ func TestLossAtAnyTime(t *testing.T) {
 	unregister(t, r, "n", first)
 	claims[0].Lost(errDown) // after its release
 	register(t, r, "n", second)
-	claims[0].Lost(errDown) // when the name is another's
+	claims[0].Lost(errDown) // when another Conn has the name
 	wantFound(t, r, "n", second)
 	if losses != 0 {
-		t.Errorf("%d losses of what had been released", losses)
+		t.Errorf("OnLost was called %d times after a release, want none", losses)
 	}
 	claims[1].Lost(nil)
 	claims[1].Lost(errDown)
 	wantFound(t, r, "n", nil)
 	if losses != 1 {
-		t.Errorf("one loss was told %d times", losses)
+		t.Errorf("OnLost was called %d times, want once", losses)
 	}
 
 	s.claim = func(ctx context.Context, c registry.Claim) (registry.Release, error) {
-		c.Lost(errDown) // before it is returned
+		c.Lost(errDown) // before the claim is returned
 		return s.Local.Claim(ctx, c)
 	}
 	var lost *registry.LostError
 	if err := r.Register(t.Context(), "m", first); !errors.As(err, &lost) || lost.Name != "m" || !errors.Is(err, errDown) {
-		t.Errorf("Register got %v", err)
+		t.Errorf("Register returned %v, want a LostError for m", err)
 	}
 	wantFound(t, r, "m", nil)
 	if losses != 1 {
-		t.Errorf("a loss was told to OnLost and to Register")
+		t.Errorf("OnLost was called for a loss that Register has returned")
 	}
 }
 
-// What Holders tells adds up though the Store misses something: what differs
-// afterwards is told, and nothing twice.
+// If a watch of the Store breaks off, Holders begins another, and yields only what differs then. Each change is
+// yielded once.
 //
 // Guarantees: G-0013.16
-func TestHoldersMakeUpForGaps(t *testing.T) {
+func TestHoldersResumeAfterGaps(t *testing.T) {
 	type names = map[string]string
 	s := &scripted{watches: [][]any{
 		{names{"a": "1", "b": "1", "c": "1"}, names{"b": "", "d": "2"}, errGap},
@@ -249,14 +248,14 @@ func TestHoldersMakeUpForGaps(t *testing.T) {
 		{names{"a": "1", "c": "2", "e": "1"}, names{"a": ""}},
 		{names{"c": "2"}, names{"f": "1"}, names{"never": "1"}},
 	}}
-	var told []registry.Holding
+	var holdings []registry.Holding
 	var failures []error
 	for h, err := range registry.New(registry.Options{Store: s}).Holders(t.Context()) {
 		if err != nil {
 			failures = append(failures, err)
 			continue
 		}
-		if told = append(told, h); h.Name == "f" {
+		if holdings = append(holdings, h); h.Name == "f" {
 			break
 		}
 	}
@@ -265,37 +264,37 @@ func TestHoldersMakeUpForGaps(t *testing.T) {
 		{"c", "2"}, {"d", ""}, {"e", "1"}, {"a", ""},
 		{"e", ""}, {"f", "1"},
 	}
-	if !slices.Equal(told, want) {
-		t.Errorf("told %v, want %v", told, want)
+	if !slices.Equal(holdings, want) {
+		t.Errorf("got %v, want %v", holdings, want)
 	}
 	if len(failures) != 3 || !errors.Is(failures[0], errGap) || !errors.Is(failures[1], errDown) {
-		t.Errorf("failures were %v", failures)
+		t.Errorf("got the errors %v, want errGap, errDown and one more", failures)
 	}
 	if len(s.watches) > 0 {
-		t.Errorf("%d watches were not begun", len(s.watches))
+		t.Errorf("%d watches were not begun, want all", len(s.watches))
 	}
 }
 
-// The end of the context is no failure to be told.
-func TestHoldersEnd(t *testing.T) {
+// Holders ends with its context, and yields no error for that.
+func TestHoldersEndWithTheirContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	s := &scripted{watches: [][]any{{map[string]string{"a": "1"}, errGap}}}
-	told := 0
-	for range 2 { // the second has ended before it begins
+	yielded := 0
+	for range 2 { // the second time the context has already ended
 		for h, err := range registry.New(registry.Options{Store: s}).Holders(ctx) {
-			if told++; err != nil || h.Name != "a" {
-				t.Errorf("told %v, %v", h, err)
+			if yielded++; err != nil || h.Name != "a" {
+				t.Errorf("got %v, %v; want a", h, err)
 			}
 			cancel()
 		}
 	}
-	if told != 1 {
-		t.Errorf("told %d times", told)
+	if yielded != 1 {
+		t.Errorf("%d holdings were yielded, want 1", yielded)
 	}
 }
 
-// unreachable gives each name once, and never gets it back.
+// An unreachable Store accepts one claim, and never releases it.
 type unreachable struct{ holder string }
 
 func (u *unreachable) Claim(_ context.Context, c registry.Claim) (registry.Release, error) {
@@ -310,10 +309,10 @@ func (*unreachable) Watch(context.Context) iter.Seq2[map[string]string, error] {
 	return func(func(map[string]string, error) bool) {}
 }
 
-// Of two at once neither says that the name is free when it is not.
+// If two calls of Unregister wait for a Store that does not release the name, both return an error.
 //
 // Guarantees: G-0013.13
-func TestUnregisterThatWaitsForAnother(t *testing.T) {
+func TestConcurrentUnregistersBothFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, c := registry.New(registry.Options{Store: new(unreachable)}), open()
 		register(t, r, "n", c)
@@ -326,32 +325,32 @@ func TestUnregisterThatWaitsForAnother(t *testing.T) {
 		cancel(errors.New("no more time"))
 		for range 2 {
 			if <-errs == nil {
-				t.Errorf("Unregister returned nil, and a Register gets: %v", r.Register(t.Context(), "n", open()))
+				t.Errorf("Unregister returned nil, want an error; a Register returns %v", r.Register(t.Context(), "n", open()))
 			}
 		}
 	})
 }
 
-// panicky is a Store whose first Claim panics.
-type panicky struct{ asked *int }
+// A panickingStore panics in its first Claim.
+type panickingStore struct{ asked *int }
 
-func (p panicky) Claim(context.Context, registry.Claim) (registry.Release, error) {
+func (p panickingStore) Claim(context.Context, registry.Claim) (registry.Release, error) {
 	if *p.asked++; *p.asked == 1 {
 		panic("boom")
 	}
 	return func(context.Context) error { return nil }, nil
 }
 
-func (panicky) Watch(context.Context) iter.Seq2[map[string]string, error] {
+func (panickingStore) Watch(context.Context) iter.Seq2[map[string]string, error] {
 	return func(func(map[string]string, error) bool) {}
 }
 
-// A name whose claim has panicked is free: otherwise it would be claimed forever
-// in a program that recovers, as a supervisor does.
+// A name whose Claim has panicked is free. Otherwise it would stay taken in a program that recovers, as a
+// supervisor does.
 //
 // Guarantees: G-0013.13
-func TestStoreThatPanics(t *testing.T) {
-	names := registry.New(registry.Options{Store: panicky{new(int)}})
+func TestNameIsFreeAfterAPanicOfTheStore(t *testing.T) {
+	names := registry.New(registry.Options{Store: panickingStore{new(int)}})
 	func() {
 		defer func() { _ = recover() }()
 		_ = names.Register(t.Context(), "n", open())
@@ -359,10 +358,11 @@ func TestStoreThatPanics(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	if err := names.Register(ctx, "n", open()); err != nil {
-		t.Errorf("the second Register: %v", err)
+		t.Errorf("the second Register returned %v, want no error", err)
 	}
 }
 
+// Local keeps the contract of a Store.
 func TestLocalContract(t *testing.T) {
 	proptest.StoreContract(t, func(*testing.T) proptest.Stores {
 		names := new(registry.Local)
@@ -371,8 +371,8 @@ func TestLocalContract(t *testing.T) {
 
 }
 
-// A store that is slow and whose answers and watches break off keeps the
-// contract as well, if it is made for it.
+// The cluster, a Store that is slow and loses answers and watches, keeps the contract, too. So the contract can
+// be kept in spite of faults.
 func TestClusterContract(t *testing.T) {
 	seed := uint64(0)
 	proptest.StoreContract(t, func(*testing.T) proptest.Stores {

@@ -14,19 +14,19 @@ import (
 	"github.com/bowline-mcp/bowline/supervisor/registry"
 )
 
-// A watcher keeps what it was told.
+// A watcher keeps the changes that it gets.
 type watcher struct {
 	changes chan registry.Change
-	over    chan struct{}
+	ended   chan struct{}
 	stop    context.CancelFunc
 }
 
-// watch begins to watch, in a bubble.
+// watch starts a watcher. It must be called in a bubble.
 func watch(r *registry.Registry) *watcher {
 	ctx, stop := context.WithCancel(context.Background())
-	w := &watcher{changes: make(chan registry.Change, 1024), over: make(chan struct{}), stop: stop}
+	w := &watcher{changes: make(chan registry.Change, 1024), ended: make(chan struct{}), stop: stop}
 	go func() {
-		defer close(w.over)
+		defer close(w.ended)
 		for change := range r.Watch(ctx) {
 			w.changes <- change
 		}
@@ -35,8 +35,8 @@ func watch(r *registry.Registry) *watcher {
 	return w
 }
 
-// told is what has been told since it was asked last.
-func (w *watcher) told() (changes []registry.Change) {
+// received returns the changes since the last call.
+func (w *watcher) received() (changes []registry.Change) {
 	synctest.Wait()
 	for len(w.changes) > 0 {
 		changes = append(changes, <-w.changes)
@@ -46,19 +46,22 @@ func (w *watcher) told() (changes []registry.Change) {
 
 func (w *watcher) end() {
 	w.stop()
-	<-w.over
+	<-w.ended
 }
 
-func wantTold(t *testing.T, got, want []registry.Change) {
+func wantChanges(t *testing.T, got, want []registry.Change) {
 	t.Helper()
 	same := cmp.Comparer(func(a, b *conn.Conn) bool { return a == b })
 	if diff := cmp.Diff(want, got, same); diff != "" {
-		t.Errorf("told (-want +got):\n%s", diff)
+		t.Errorf("changes (-want +got):\n%s", diff)
 	}
 }
 
+// A watcher gets the names that exist, in order, and then each change once. It gets the end of a Conn when a
+// Lookup has found that.
+//
 // Guarantees: G-0013.4
-func TestWatch(t *testing.T) {
+func TestWatcherGetsNamesAndChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := registry.New(registry.Options{})
 		a, b, c := open(), open(), open()
@@ -66,34 +69,34 @@ func TestWatch(t *testing.T) {
 		register(t, r, "1", a)
 		w := watch(r)
 		defer w.end()
-		wantTold(t, w.told(), []registry.Change{{registry.Added, "1", a, nil}, {registry.Added, "2", b, nil}})
+		wantChanges(t, w.received(), []registry.Change{{registry.Added, "1", a, nil}, {registry.Added, "2", b, nil}})
 
 		register(t, r, "3", c)
-		wantTold(t, w.told(), []registry.Change{{registry.Added, "3", c, nil}})
+		wantChanges(t, w.received(), []registry.Change{{registry.Added, "3", c, nil}})
 		unregister(t, r, "1", a)
-		wantTold(t, w.told(), []registry.Change{{registry.Removed, "1", a, nil}})
+		wantChanges(t, w.received(), []registry.Change{{registry.Removed, "1", a, nil}})
 		register(t, r, "1", a)
-		wantTold(t, w.told(), []registry.Change{{registry.Added, "1", a, nil}})
+		wantChanges(t, w.received(), []registry.Change{{registry.Added, "1", a, nil}})
 
 		unregister(t, r, "1", a)
-		register(t, r, "1", c) // before anything of it was told, or in two steps
-		told := w.told()
-		if len(told) == 1 {
-			wantTold(t, told, []registry.Change{{registry.Replaced, "1", c, nil}})
+		register(t, r, "1", c) // the watcher gets this in one step or in two
+		changes := w.received()
+		if len(changes) == 1 {
+			wantChanges(t, changes, []registry.Change{{registry.Replaced, "1", c, nil}})
 		} else {
-			wantTold(t, told, []registry.Change{{registry.Removed, "1", a, nil}, {registry.Added, "1", c, nil}})
+			wantChanges(t, changes, []registry.Change{{registry.Removed, "1", a, nil}, {registry.Added, "1", c, nil}})
 		}
 
 		finish(t, b)
-		wantTold(t, w.told(), nil)
-		wantFound(t, r, "2", nil) // comes across it
-		wantTold(t, w.told(), []registry.Change{{registry.Removed, "2", b, nil}})
+		wantChanges(t, w.received(), nil)
+		wantFound(t, r, "2", nil) // notices that the Conn is closed
+		wantChanges(t, w.received(), []registry.Change{{registry.Removed, "2", b, nil}})
 		unregister(t, r, "2", b)
-		wantTold(t, w.told(), nil)
+		wantChanges(t, w.received(), nil)
 	})
 }
 
-// A watcher that is held up delays nobody, and is told what is new in the end.
+// A slow watcher delays no call, and gets only the newest change of each name.
 //
 // Guarantees: G-0013.4, G-0013.5
 func TestSlowWatcherGetsTheNewestChange(t *testing.T) {
@@ -104,14 +107,14 @@ func TestSlowWatcherGetsTheNewestChange(t *testing.T) {
 		register(t, r, "replaced", old)
 		register(t, r, "removed", gone)
 		register(t, r, "same", same)
-		var told []registry.Change
+		var changes []registry.Change
 		held, release := make(chan struct{}, 1), make(chan struct{})
 		ctx, stop := context.WithCancel(t.Context())
-		over := make(chan struct{})
+		ended := make(chan struct{})
 		go func() {
-			defer close(over)
+			defer close(ended)
 			for change := range r.Watch(ctx) {
-				if told = append(told, change); len(told) == 4 {
+				if changes = append(changes, change); len(changes) == 4 {
 					held <- struct{}{}
 					<-release
 				}
@@ -135,14 +138,14 @@ func TestSlowWatcherGetsTheNewestChange(t *testing.T) {
 		close(release)
 		synctest.Wait()
 		stop()
-		<-over
-		wantTold(t, told[4:], []registry.Change{
+		<-ended
+		wantChanges(t, changes[4:], []registry.Change{
 			{registry.Replaced, "replaced", fresh, nil}, {registry.Removed, "removed", gone, nil}, {registry.Added, "added", fresh, nil},
 		})
 	})
 }
 
-// The loop may use the Registry, and see what it does itself.
+// The body of a watch may use the Registry. The watch then yields its changes, too.
 func TestWatchersMayUseTheRegistry(t *testing.T) {
 	r := registry.New(registry.Options{})
 	c := open()
@@ -156,18 +159,17 @@ func TestWatchersMayUseTheRegistry(t *testing.T) {
 		register(t, r, fmt.Sprint(len(names)), c)
 	}
 	if want := []string{"0", "1", "2", "3", "4"}; !slices.Equal(names, want) {
-		t.Errorf("told of %q", names)
+		t.Errorf("got %q, want %q", names, want)
 	}
 	for name := range r.All() {
 		unregister(t, r, name, c)
 	}
 	if r.Len() != 0 {
-		t.Errorf("%d names are left", r.Len())
+		t.Errorf("%d names are left, want none", r.Len())
 	}
 }
 
-// A watch ends with its context, also one that has ended before, and with many
-// things yet to tell.
+// A watch ends with its context, even if changes wait. If the context has ended before, it yields nothing.
 //
 // Guarantees: G-0013.6
 func TestWatchEndsWithItsContext(t *testing.T) {
@@ -176,23 +178,23 @@ func TestWatchEndsWithItsContext(t *testing.T) {
 	register(t, r, "b", open())
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	told := 0
+	yielded := 0
 	for range r.Watch(ctx) {
-		told++
+		yielded++
 		cancel()
 	}
 	for range r.Watch(ctx) {
-		told++
+		yielded++
 	}
-	if told != 1 {
-		t.Errorf("told of %d names after the end", told-1)
+	if yielded != 1 {
+		t.Errorf("%d names were yielded, want 1", yielded)
 	}
 }
 
-// Neither names nor watches cost a goroutine.
+// Neither names nor watches have a goroutine of their own.
 //
 // Guarantees: G-0013.6
-func TestNoGoroutines(t *testing.T) {
+func TestRegistryHasNoGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		before := runtime.NumGoroutine()
 		r := registry.New(registry.Options{})
@@ -205,7 +207,7 @@ func TestNoGoroutines(t *testing.T) {
 		}
 		synctest.Wait()
 		if now := runtime.NumGoroutine(); now > before+len(watchers) {
-			t.Errorf("there are %d goroutines more than the watchers' own", now-before-len(watchers))
+			t.Errorf("%d goroutines besides those of the watchers, want none", now-before-len(watchers))
 		}
 		for _, w := range watchers {
 			w.end()
