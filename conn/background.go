@@ -89,14 +89,14 @@ func (b *background) await(grace time.Duration) (running []string) {
 	if len(ending) == 0 {
 		return nil
 	}
-	patience := time.NewTimer(grace)
-	defer patience.Stop()
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
 	expired := false
 	for _, t := range ending {
 		if !expired {
 			select {
 			case <-t.done:
-			case <-patience.C:
+			case <-timer.C:
 				expired = true
 			}
 		}

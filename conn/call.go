@@ -361,9 +361,9 @@ func (c *Conn) sendSlots() chan struct{} {
 	return c.slots
 }
 
-// acquireSlot waits for a send slot until ctx ends, or for the patience unless that is
+// acquireSlot waits for a send slot until ctx ends, or for the timeout unless that is
 // zero. It returns the outcome of a caller who gets none.
-func (c *Conn) acquireSlot(ctx context.Context, patience time.Duration) outcome {
+func (c *Conn) acquireSlot(ctx context.Context, timeout time.Duration) outcome {
 	if ctx.Err() != nil { // the caller has given up, so nothing is sent
 		return outcome{ending: ending{leavingCause(ctx), NotSent, context.Cause(ctx)}}
 	}
@@ -373,16 +373,16 @@ func (c *Conn) acquireSlot(ctx context.Context, patience time.Duration) outcome 
 		return outcome{}
 	default:
 	}
-	var over <-chan time.Time
-	if patience > 0 {
-		timer := c.spares().takeTimer(patience)
+	var expired <-chan time.Time
+	if timeout > 0 {
+		timer := c.spares().takeTimer(timeout)
 		defer c.spares().keepTimer(timer)
-		over = timer.C
+		expired = timer.C
 	}
 	select {
 	case slots <- struct{}{}:
 		return outcome{}
-	case <-over:
+	case <-expired:
 		return outcome{ending: ending{TimedOut, NotSent, ErrTimedOut}}
 	case <-ctx.Done():
 		return outcome{ending: ending{leavingCause(ctx), NotSent, context.Cause(ctx)}}

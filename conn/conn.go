@@ -17,7 +17,7 @@ import (
 // concurrent use.
 type Conn struct {
 	options   *Options // without the options in own; many Conns may share it
-	own       own
+	own       ownOptions
 	role      role
 	leaves    atomic.Bool         // LeaveOpening was called: Open opens the first link, and not Start
 	transport transport.Transport // nil for an acceptor
@@ -194,13 +194,13 @@ func (c *Conn) AwaitReady(ctx context.Context) error {
 		select {
 		case <-status.Changed():
 		case <-ctx.Done():
-			return fmt.Errorf("conn: not ready, %s (%w): %w", status.State, status.blame(), context.Cause(ctx))
+			return fmt.Errorf("conn: not ready, %s (%w): %w", status.State, status.notReadyReason(), context.Cause(ctx))
 		}
 	}
 }
 
-// blame returns the most useful reason for not being ready.
-func (s *Status) blame() Reason {
+// notReadyReason returns the most useful reason for not being ready.
+func (s *Status) notReadyReason() Reason {
 	if s.LastFailure.Kind != "" {
 		return s.LastFailure
 	}

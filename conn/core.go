@@ -17,18 +17,18 @@ type core struct {
 	dialect Dialect
 	final   func(Reason) bool // Options.Final
 
-	machines machines // the edges of the lifecycle
-	current  State    // changed only by admit
-	reason   Reason
-	epoch    uint64 // the number of the current incarnation
-	role     role
-	place    place // whether the current incarnation has a place at the gate
-	linked   bool  // a link of this epoch is attached or is being closed
-	large    bool  // the memory of this core is too large for other Conns to reuse
-	draining bool
-	ended    bool // the peer sends nothing more
-	hearing  bool // the present link reports when bytes come in
-	costly   bool // a probe on the present link is a separate request (transport.RequestPerMessage)
+	machines        machines // the edges of the lifecycle
+	current         State    // changed only by admit
+	reason          Reason
+	epoch           uint64 // the number of the current incarnation
+	role            role
+	place           place // whether the current incarnation has a place at the gate
+	linked          bool  // a link of this epoch is attached or is being closed
+	large           bool  // the memory of this core is too large for other Conns to reuse
+	draining        bool
+	ended           bool // the peer sends nothing more
+	reportsBytes    bool // the present link reports when bytes come in
+	requestPerProbe bool // a probe on the present link is a separate request (transport.RequestPerMessage)
 
 	initDue  instant       // when starting and initializing must have ended
 	initTime time.Duration // the time for starting and initializing; each timeout doubles it, and ready resets it to Options.InitTimeout
@@ -326,7 +326,7 @@ func (c *core) onLinkOpened(ev *event) {
 		c.emit(effect{kind: closeLink, epoch: ev.epoch, particulars: ev.particulars})
 		return
 	}
-	c.hearing, c.costly = ev.hearing, ev.costly
+	c.reportsBytes, c.requestPerProbe = ev.reportsBytes, ev.requestPerProbe
 	c.attach(ev.particulars)
 	c.emit(effect{kind: handshake, epoch: c.epoch})
 }

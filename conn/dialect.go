@@ -128,10 +128,10 @@ func (g guarded) Version() (version string) {
 	return version
 }
 
-// plain is JSON-RPC with nothing above it.
-type plain struct{}
+// A plainDialect is JSON-RPC without a protocol above it.
+type plainDialect struct{}
 
-func (plain) Classify(*jsonrpc.Message) Class { return Class{} }
-func (plain) Cancel(int64, error) Message     { return Message{} }
-func (plain) Probe() Message                  { return Message{} }
-func (plain) Batches() bool                   { return false }
+func (plainDialect) Classify(*jsonrpc.Message) Class { return Class{} }
+func (plainDialect) Cancel(int64, error) Message     { return Message{} }
+func (plainDialect) Probe() Message                  { return Message{} }
+func (plainDialect) Batches() bool                   { return false }

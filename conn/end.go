@@ -36,7 +36,7 @@ func (l *loop) leave() {
 	c.options.Wheel.unset(l)
 	c.options.Wheel.parking.remove(l, l.parkSlot)
 	stop(l.timer)
-	stop(l.patience)
+	stop(l.taskTimer)
 	switch {
 	case l.buffers == nil:
 	case l.finished && l.tasks.n == 0:
@@ -206,8 +206,8 @@ func (l *loop) settleCallers(why error) {
 // is posted meanwhile.
 func (l *loop) awaitTasks(why error, grace time.Duration) {
 	l.overdue = false
-	patience := time.AfterFunc(grace, func() { l.mailbox.post(event{kind: overdue}) })
-	defer patience.Stop()
+	timer := time.AfterFunc(grace, func() { l.mailbox.post(event{kind: overdue}) })
+	defer timer.Stop()
 	woken := make(chan struct{}, 1)
 	l.mailbox.start(func() { woken <- struct{}{} }, false)
 	for l.tasks.n > 0 && !l.overdue {

@@ -18,7 +18,7 @@ type deadTransport struct{}
 func (deadTransport) Open(context.Context) (transport.Link, error) { return deadLink{}, nil }
 
 // A panickingDialect makes the core panic after a call is settled and before its caller has the result.
-type panickingDialect struct{ plain }
+type panickingDialect struct{ plainDialect }
 
 func (panickingDialect) Cancel(int64, error) Message { panic("cancel") }
 

@@ -18,39 +18,39 @@ type instant = time.Duration
 // struct, so that slices of events can be reused; the comment of a field names
 // the kinds that use it.
 type event struct {
-	kind         eventKind
-	handshake    bool  // callMade, notificationMade: the handshake makes it
-	serving      bool  // callMade, notificationMade: a handler of this Conn makes it
-	silent       bool  // callMade: no cancellation is sent for it
-	tried        bool  // busy: the link refused this frame; false: it was behind the refused frame
-	moved        bool  // busy, tick: the link has accepted a frame since it was last busy
-	heard        bool  // streamLost: something arrived on the stream since it was last resumed
-	hearing      bool  // linkOpened: the link reports when bytes come in
-	costly       bool  // linkOpened: a probe on the link is a separate request
-	unsent       bool  // failed: the peer certainly did not get the message
-	last         bool  // nothing more comes on the stream
-	resumable    bool  // streamLost: the stream can be resumed
-	streaming    bool  // callMade: the request stays open until either side ends it
-	restarts     bool  // callMade: progress restarts its timeout
-	works        bool  // the link lends its goroutine to the loop; opaque to the core
-	frames       uint8 // credit used: 1, or 0 for all messages of a batch but the last
-	size         int32 // malformed: bytes of the frame, as far as they count; 0 for all messages of a batch but the last
-	epoch        uint64
-	id           int64            // callLeft, replied, progressed, streamOpened: our request; malformed: the request that it was meant to answer, or 0; tick: an id for a probe, if one may be due
-	stream       transport.Stream // the stream that the frame came in on
-	incoming     *Incoming        // requested, notified, cancelled, handled; the core reads only its key
-	payload      []byte           // replied: the result; progressed: the params; handled: the frame of the answer
-	method       string           // progressed: the method of the notification
-	fault        *jsonrpc.Error   // replied: the peer's error
-	out          *outboundFrame   // callMade, notificationMade, probed, malformed, busy, failed; callLeft: the caller's notification; the core copies it
-	err          error            // callLeft, malformed, failed, stopAsked, linkGone, interrupted
-	heardAt      instant          // tick: when bytes last came in; 0 if none came in since the last frame or tick
-	timeout      time.Duration    // callMade: its timeout, 0 for none; drainAsked: how long the drain may take; openFailed, handshakeFailed, linkLost, streamLost: the delay that the peer asked for
-	limit        time.Duration    // callMade: the maximum of an extended timeout
-	random       float64          // openFailed, handshakeFailed, linkLost, streamLost, busy, writable, tick: a random number in [0,1), drawn by the shell
-	task         *task            // the task that ends with this event; the core does not use it
-	batch        *batch           // the batch that the message came in; nil if it was a frame by itself
-	*particulars                  // nil if the kind needs none of these fields
+	kind            eventKind
+	handshake       bool  // callMade, notificationMade: the handshake makes it
+	serving         bool  // callMade, notificationMade: a handler of this Conn makes it
+	silent          bool  // callMade: no cancellation is sent for it
+	tried           bool  // busy: the link refused this frame; false: it was behind the refused frame
+	moved           bool  // busy, tick: the link has accepted a frame since it was last busy
+	heard           bool  // streamLost: something arrived on the stream since it was last resumed
+	reportsBytes    bool  // linkOpened: the link reports when bytes come in
+	requestPerProbe bool  // linkOpened: a probe on the link is a separate request
+	unsent          bool  // failed: the peer certainly did not get the message
+	last            bool  // nothing more comes on the stream
+	resumable       bool  // streamLost: the stream can be resumed
+	streaming       bool  // callMade: the request stays open until either side ends it
+	restarts        bool  // callMade: progress restarts its timeout
+	works           bool  // the link lends its goroutine to the loop; opaque to the core
+	frames          uint8 // credit used: 1, or 0 for all messages of a batch but the last
+	size            int32 // malformed: bytes of the frame, as far as they count; 0 for all messages of a batch but the last
+	epoch           uint64
+	id              int64            // callLeft, replied, progressed, streamOpened: our request; malformed: the request that it was meant to answer, or 0; tick: an id for a probe, if one may be due
+	stream          transport.Stream // the stream that the frame came in on
+	incoming        *Incoming        // requested, notified, cancelled, handled; the core reads only its key
+	payload         []byte           // replied: the result; progressed: the params; handled: the frame of the answer
+	method          string           // progressed: the method of the notification
+	fault           *jsonrpc.Error   // replied: the peer's error
+	out             *outboundFrame   // callMade, notificationMade, probed, malformed, busy, failed; callLeft: the caller's notification; the core copies it
+	err             error            // callLeft, malformed, failed, stopAsked, linkGone, interrupted
+	heardAt         instant          // tick: when bytes last came in; 0 if none came in since the last frame or tick
+	timeout         time.Duration    // callMade: its timeout, 0 for none; drainAsked: how long the drain may take; openFailed, handshakeFailed, linkLost, streamLost: the delay that the peer asked for
+	limit           time.Duration    // callMade: the maximum of an extended timeout
+	random          float64          // openFailed, handshakeFailed, linkLost, streamLost, busy, writable, tick: a random number in [0,1), drawn by the shell
+	task            *task            // the task that ends with this event; the core does not use it
+	batch           *batch           // the batch that the message came in; nil if it was a frame by itself
+	*particulars                     // nil if the kind needs none of these fields
 }
 
 // particulars holds fields that few kinds use. They are behind a pointer because each call

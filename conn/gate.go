@@ -23,15 +23,15 @@ type Gate struct {
 	Hold   time.Duration // how long a place is kept while others wait; default 1 s
 
 	mu      sync.Mutex
-	held    list.List // elements are *visit; the place that was held longest is first
-	waiting list.List // elements are *visit; the oldest is first
+	held    list.List // elements are *gateEntry; the place that was held longest is first
+	waiting list.List // elements are *gateEntry; the oldest is first
 	timer   *time.Timer
 	armed   bool // whether the timer runs
 }
 
-// A visit is one incarnation at the gate. Its loop refers to it while it waits
+// A gateEntry is one incarnation at the gate. Its loop refers to it while it waits
 // for a place or holds one.
-type visit struct {
+type gateEntry struct {
 	loop  *loop
 	epoch uint64
 	since time.Time // when it got its place
@@ -48,7 +48,7 @@ func (g *Gate) Stats() telemetry.GateSample {
 func (g *Gate) ask(l *loop, epoch uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	l.visit = g.waiting.PushBack(&visit{loop: l, epoch: epoch})
+	l.gateEntry = g.waiting.PushBack(&gateEntry{loop: l, epoch: epoch})
 	g.admit()
 }
 
@@ -59,12 +59,12 @@ func (g *Gate) leave(l *loop) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if l.visit == nil {
+	if l.gateEntry == nil {
 		return
 	}
-	g.held.Remove(l.visit) // a list ignores an element of the other list
-	g.waiting.Remove(l.visit)
-	l.visit = nil
+	g.held.Remove(l.gateEntry) // a list ignores an element of the other list
+	g.waiting.Remove(l.gateEntry)
+	l.gateEntry = nil
 	g.admit()
 }
 
@@ -72,10 +72,10 @@ func (g *Gate) leave(l *loop) {
 // has ended, and gets none.
 func (g *Gate) admit() {
 	for g.waiting.Len() > 0 && g.free() {
-		next := g.waiting.Remove(g.waiting.Front()).(*visit)
+		next := g.waiting.Remove(g.waiting.Front()).(*gateEntry)
 		if next.loop.mailbox.post(event{kind: admitted, epoch: next.epoch}) {
 			next.since = time.Now()
-			next.loop.visit = g.held.PushBack(next)
+			next.loop.gateEntry = g.held.PushBack(next)
 		}
 	}
 	g.arm()
@@ -101,7 +101,7 @@ const (
 
 // untilFree returns how long the place that was held longest can still be kept.
 func (g *Gate) untilFree() time.Duration {
-	oldest := g.held.Front().Value.(*visit)
+	oldest := g.held.Front().Value.(*gateEntry)
 	return cmp.Or(max(g.Hold, 0), defaultHold) - time.Since(oldest.since)
 }
 

@@ -203,7 +203,7 @@ func TestPlaceOfAStoppedConnGoesToTheNext(t *testing.T) {
 		l, next := queuedLoop(t, g), idle()
 		g.ask(next, 1)
 		l.mailbox.post(event{kind: stopAsked})
-		g.leave(g.held.Front().Value.(*visit).loop) // the event of its place comes behind the stop
+		g.leave(g.held.Front().Value.(*gateEntry).loop) // the event of its place comes behind the stop
 		if l.work(nil); l.incarnation != nil || l.conn.State() != Closing {
 			t.Errorf("state %s, a link was opened: %v; want closing and none", l.conn.State(), l.incarnation != nil)
 		}

@@ -118,11 +118,11 @@ func (in *Incoming) Call(ctx context.Context, r Request) (json.RawMessage, error
 	return in.conn.call(ctx, r, sender{serving: in})
 }
 
-// refuser is the Handler of a Conn that has none.
-type refuser struct{}
+// refusingHandler is the Handler of a Conn that has none.
+type refusingHandler struct{}
 
-func (refuser) ServeRequest(_ context.Context, in *Incoming) (json.RawMessage, error) {
+func (refusingHandler) ServeRequest(_ context.Context, in *Incoming) (json.RawMessage, error) {
 	return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "method not found: " + in.Method}
 }
 
-func (refuser) ServeNotification(context.Context, *Incoming) {}
+func (refusingHandler) ServeNotification(context.Context, *Incoming) {}

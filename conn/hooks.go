@@ -24,7 +24,7 @@ func (c *Conn) reporter() reporter { return reporter{c.options, c.own.name, &c.c
 // tell calls a hook on this goroutine. If the hook panics, it loses that event.
 func (r reporter) tell(hook func()) {
 	if guard(func() error { hook(); return nil }) != nil {
-		r.counters.untold.Add(1)
+		r.counters.droppedEvents.Add(1)
 	}
 }
 
@@ -164,7 +164,7 @@ func (l *loop) queue(call func()) {
 		l.hooks.CompareAndSwap(nil, &hookQueue{reporter: l.conn.reporter()})
 	}
 	if !l.hooks.Load().submit(call) {
-		l.conn.counters.untold.Add(1)
+		l.conn.counters.droppedEvents.Add(1)
 	}
 }
 

@@ -85,11 +85,11 @@ func (l *loop) open(epoch uint64) {
 		if ev.link, err = c.transport.Open(ctx); err == nil && ev.link == nil {
 			return errNoLink
 		}
-		if hearing, ok := ev.link.(transport.ActivityRecorder); ok && err == nil {
-			_, ev.hearing = hearing.Heard()
+		if recorder, ok := ev.link.(transport.ActivityRecorder); ok && err == nil {
+			_, ev.reportsBytes = recorder.Heard()
 		}
 		if requesting, ok := ev.link.(transport.RequestPerMessage); ok && err == nil {
-			ev.costly = requesting.Requests()
+			ev.requestPerProbe = requesting.Requests()
 		}
 		return err
 	}, func(err error) event {
@@ -113,7 +113,7 @@ func (l *loop) bind(link transport.Link, epoch uint64) {
 		l.incarnate(epoch)
 	}
 	l.incarnation.link = link
-	l.hearing, _ = link.(transport.ActivityRecorder)
+	l.activity, _ = link.(transport.ActivityRecorder)
 	l.lastHeard()
 	l.flush().flush(0) // the link before this one may have left something to it
 	l.flusher = nil

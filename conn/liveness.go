@@ -86,7 +86,7 @@ func (l *liveness) watch(now instant, waits bool) (next reaction, missed bool) {
 // livenessEvery is how long the peer may be silent; 0 means forever.
 func (c *core) livenessEvery() time.Duration {
 	every := c.options.Liveness
-	if every == 0 && c.hearing {
+	if every == 0 && c.reportsBytes {
 		every = defaultLiveness
 	}
 	if c.role == acceptor {
@@ -98,7 +98,7 @@ func (c *core) livenessEvery() time.Duration {
 // livenessIdle is how long the peer may be silent while nothing waits for it. If the
 // program has set a time, that always applies.
 func (c *core) livenessIdle(every time.Duration) time.Duration {
-	if c.options.Liveness == 0 && c.costly {
+	if c.options.Liveness == 0 && c.requestPerProbe {
 		return idleLiveness
 	}
 	return every

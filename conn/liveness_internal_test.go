@@ -221,10 +221,10 @@ func TestProbeThatALinkDoesNotTake(t *testing.T) {
 // Guarantees: G-0025.5
 func TestWhichPeersAreProbed(t *testing.T) {
 	for name, c := range map[string]struct {
-		role     role
-		liveness time.Duration
-		hearing  bool
-		want     time.Duration
+		role         role
+		liveness     time.Duration
+		reportsBytes bool
+		want         time.Duration
 	}{
 		"a link that reports bytes":                       {initiator, 0, true, defaultLiveness},
 		"a link that does not report bytes":               {initiator, 0, false, 0},
@@ -235,7 +235,7 @@ func TestWhichPeersAreProbed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := drive(t, c.role, Options{Liveness: c.liveness, Dialect: cancellingDialect{}})
 			d.start()
-			d.stepCurrent(event{kind: linkOpened, hearing: c.hearing, particulars: &particulars{link: deadLink{}}})
+			d.stepCurrent(event{kind: linkOpened, reportsBytes: c.reportsBytes, particulars: &particulars{link: deadLink{}}})
 			d.handshaken()
 			if got := d.core.liveness.every; got != c.want || (d.core.liveness.dueAt != 0) != (c.want != 0) {
 				t.Fatalf("probes are sent after %v, the next at %v; want after %v", got, d.core.liveness.dueAt, c.want)
@@ -360,7 +360,7 @@ func TestLateTickLeavesThePeerItsTime(t *testing.T) {
 func driveOverHTTP(t *testing.T, d Dialect, liveness time.Duration) *driver {
 	driven := drive(t, initiator, Options{Dialect: d, Liveness: liveness})
 	driven.start()
-	driven.stepCurrent(event{kind: linkOpened, hearing: true, costly: true, particulars: &particulars{link: deadLink{}}})
+	driven.stepCurrent(event{kind: linkOpened, reportsBytes: true, requestPerProbe: true, particulars: &particulars{link: deadLink{}}})
 	driven.handshaken()
 	driven.dropEffects()
 	return driven

@@ -53,9 +53,9 @@ type loop struct {
 	probeSlot int64                      // the slot of the wheel for that tick
 	parkAt    instant                    // when the wheel posts a tick for parking; 0 if it does not
 	parkSlot  int64                      // the wheel's slot for that
-	visit     *list.Element              // the gate's
-	hearing   transport.ActivityRecorder // the present link; nil unless it says when bytes come in
-	heard     instant                    // when bytes last came in, as hearing said
+	gateEntry *list.Element              // the gate's
+	activity  transport.ActivityRecorder // the present link; nil unless it says when bytes come in
+	heard     instant                    // when bytes last came in, as activity says
 
 	buffers *buffers // nil while the loop is parked
 
@@ -69,11 +69,11 @@ type loop struct {
 	stuckLogged  bool        // a stuck handler was logged
 	moved        bool        // the link has accepted a frame since it was last busy
 	crowded      bool        // many notifications have begun to wait in this step
-	overdue      bool        // patience has run out
+	overdue      bool        // taskTimer has fired
 	interruption error       // set: the loop ends without closing the Conn for good
 	panicked     *PanicError // set: the same, after a panic on a lent goroutine
 	closeErr     error       // the error of the link that was closed last
-	patience     *time.Timer // bounds how long a finished loop waits for tasks
+	taskTimer    *time.Timer // bounds how long a finished loop waits for tasks
 }
 
 // unpark gives the loop buffers.
@@ -344,10 +344,10 @@ func (l *loop) endTask(ev *event) {
 // lastHeard returns when bytes last came in, or 0 if none have come in since the last
 // call of lastHeard.
 func (l *loop) lastHeard() instant {
-	if l.hearing == nil {
+	if l.activity == nil {
 		return 0
 	}
-	last, _ := l.hearing.Heard()
+	last, _ := l.activity.Heard()
 	at := last.Sub(l.conn.born)
 	if at <= l.heard {
 		return 0

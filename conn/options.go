@@ -163,8 +163,8 @@ func (o Options) Shared() Options {
 	return o
 }
 
-// own are the options that each Conn has for itself.
-type own struct {
+// ownOptions are the options that each Conn has for itself.
+type ownOptions struct {
 	name      string
 	owner     any
 	dialect   Dialect
@@ -175,24 +175,24 @@ type own struct {
 
 // split returns the options that Conns may share and those that they may not, with
 // every default filled in.
-func (o Options) split() (common *Options, mine own) {
-	o.setHandedIn()
-	mine = own{o.Name, o.Owner, o.Dialect, o.Handler, o.Handshake, o.Final}
+func (o Options) split() (common *Options, own ownOptions) {
+	o.setOwnDefaults()
+	own = ownOptions{o.Name, o.Owner, o.Dialect, o.Handler, o.Handshake, o.Final}
 	if o.shared != nil {
-		return o.shared, mine
+		return o.shared, own
 	}
 	all := o.withDefaults()
 	all.Name, all.Owner, all.Dialect, all.Handler, all.Handshake, all.Final = "", nil, nil, nil, nil, nil
-	return &all, mine
+	return &all, own
 }
 
-// setHandedIn fills in the defaults of what each Conn has for itself.
-func (o *Options) setHandedIn() {
+// setOwnDefaults fills in the defaults of what each Conn has for itself.
+func (o *Options) setOwnDefaults() {
 	if o.Dialect == nil {
-		o.Dialect = plain{}
+		o.Dialect = plainDialect{}
 	}
 	if o.Handler == nil {
-		o.Handler = refuser{}
+		o.Handler = refusingHandler{}
 	}
 	if o.Final == nil {
 		o.Final = func(Reason) bool { return false }
@@ -218,7 +218,7 @@ func (o Options) withDefaults() Options {
 	o.MaxNotifications = positive(o.MaxNotifications, 1024)
 	o.MaxHeld = positive(o.MaxHeld, 64<<20)
 	o.MaxMalformed = positive(o.MaxMalformed, 10_000)
-	o.setHandedIn()
+	o.setOwnDefaults()
 	if o.Wheel == nil {
 		o.Wheel = new(Wheel)
 	}

@@ -70,7 +70,7 @@ func (l *loop) performOne(fx *effect) {
 	case terminate:
 		l.finished = true
 		if l.tasks.n > 0 {
-			l.patience = time.AfterFunc(l.conn.options.StopGrace, func() { l.mailbox.post(event{kind: overdue}) })
+			l.taskTimer = time.AfterFunc(l.conn.options.StopGrace, func() { l.mailbox.post(event{kind: overdue}) })
 		}
 	}
 }
@@ -170,7 +170,7 @@ func (l *loop) move(to State, why Reason, epoch uint64, next time.Time) {
 		e := telemetry.Transition{
 			Conn: c.own.name, Epoch: epoch, From: string(before.State), To: string(to),
 			Kind: string(why.Kind), Reason: why, At: status.Since, Lasted: status.Since.Sub(before.Since), NextAttempt: next,
-			Dropped: c.counters.untold.Load(),
+			Dropped: c.counters.droppedEvents.Load(),
 		}
 		if before.State == Ready {
 			l.describe(&e)

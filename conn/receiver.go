@@ -79,21 +79,21 @@ func (r *receiver) receiveOne(ev event, m *jsonrpc.Message, size int, from *tran
 		ev.kind, ev.payload, ev.fault = replied, m.Result, m.Error
 		ev.id, _ = m.ID.Int64() // our ids are positive integers; any other id is unknown
 	case jsonrpc.KindRequest:
-		r.request(&ev, &arrival{message: *m}, size, from)
+		r.request(&ev, &incomingMessage{message: *m}, size, from)
 	default:
-		r.notification(&ev, &arrival{message: *m}, size, from)
+		r.notification(&ev, &incomingMessage{message: *m}, size, from)
 	}
 	r.post(ev)
 }
 
-// An arrival holds an incoming request or notification in one allocation. A Dialect may keep
+// An incomingMessage holds an incoming request or notification in one allocation. A Dialect may keep
 // the message that it classifies. Answers are not classified, so they need none.
-type arrival struct {
+type incomingMessage struct {
 	incoming Incoming
 	message  jsonrpc.Message
 }
 
-func (r *receiver) request(ev *event, a *arrival, size int, from *transport.Origin) {
+func (r *receiver) request(ev *event, a *incomingMessage, size int, from *transport.Origin) {
 	m := &a.message
 	class := r.dialect.Classify(m)
 	if class.Batches {
@@ -110,7 +110,7 @@ func (r *receiver) request(ev *event, a *arrival, size int, from *transport.Orig
 	ev.incoming.immediate = class.Immediate && size <= immediateSize && r.conn.options.Hooks.ServeStopped == nil
 }
 
-func (r *receiver) notification(ev *event, a *arrival, size int, from *transport.Origin) {
+func (r *receiver) notification(ev *event, a *incomingMessage, size int, from *transport.Origin) {
 	m := &a.message
 	class := r.dialect.Classify(m)
 	switch class.Kind {
@@ -127,7 +127,7 @@ func (r *receiver) notification(ev *event, a *arrival, size int, from *transport
 	}
 }
 
-func (r *receiver) incoming(stream transport.Stream, a *arrival, size int, from *transport.Origin) *Incoming {
+func (r *receiver) incoming(stream transport.Stream, a *incomingMessage, size int, from *transport.Origin) *Incoming {
 	m, in := &a.message, &a.incoming
 	*in = Incoming{Method: m.Method, Params: m.Params, Epoch: r.epoch, Origin: from, size: size, conn: r.conn, key: incomingKey{stream, m.ID}}
 	m.Params = nil // so the params are freed as soon as the handler drops them

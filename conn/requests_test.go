@@ -199,7 +199,7 @@ func TestAnswerToAnUnsentCallIsUnknown(t *testing.T) {
 }
 
 // A cancellingDialect has messages for cancellations and probes.
-type cancellingDialect struct{ plain }
+type cancellingDialect struct{ plainDialect }
 
 func (cancellingDialect) Cancel(int64, error) Message { return Message{Method: "cancel"} }
 func (cancellingDialect) Probe() Message              { return Message{Method: "ping"} }

@@ -353,11 +353,11 @@ func (a *attempts) total() int {
 // its outcome.
 func (a *attempts) attempt(ctx context.Context) outcome {
 	c, r := a.conn, &a.request
-	patience := c.timeout(r)
-	if patience > 0 {
-		patience -= a.waited
+	timeout := c.timeout(r)
+	if timeout > 0 {
+		timeout -= a.waited
 	}
-	if o := c.acquireSlot(ctx, patience); o.cause != 0 {
+	if o := c.acquireSlot(ctx, timeout); o.cause != 0 {
 		return o
 	}
 	waiting := c.spares().takeCall(c.sendSlots())

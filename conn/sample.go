@@ -26,7 +26,7 @@ func (c *Conn) Sample() telemetry.Sample {
 	s.Outage, s.Stall = c.counters.outage.until(c.now()), Stall(c.counters.stall.Load()).String()
 	s.Calls, s.InFlight, s.Retries = stats.Calls, stats.Calls-ended, stats.Retries
 	s.Late, s.Unknown, s.Malformed = stats.Late, stats.Unknown, stats.Malformed
-	s.Shed, s.Stalls, s.Dropped = stats.Shed, stats.Stalls, c.counters.untold.Load()
+	s.Shed, s.Stalls, s.Dropped = stats.Shed, stats.Stalls, c.counters.droppedEvents.Load()
 	s.BytesIn, s.BytesOut = stats.BytesIn, stats.BytesOut
 	s.Credit = int(c.counters.credit.Load())
 	d := stats.Depths

@@ -164,13 +164,13 @@ func (s Stats) Ended() uint64 {
 type counters struct {
 	calls, late, unknown, malformed, shed, stalls, retries, bytesIn, bytesOut atomic.Uint64
 
-	untold   atomic.Uint64 // telemetry events that reached no hook
-	stall    atomic.Uint32 // the present Stall; 0 if there is none
-	credit   atomic.Int32  // frames that the link may deliver
-	outage   outage
-	answered atomic.Uint64 // calls that ended as Answered and Sent, as nearly all do
-	ended    atomic.Pointer[endings]
-	depths   depths
+	droppedEvents atomic.Uint64 // telemetry events that reached no hook
+	stall         atomic.Uint32 // the present Stall; 0 if there is none
+	credit        atomic.Int32  // frames that the link may deliver
+	outage        outage
+	answered      atomic.Uint64 // calls that ended as Answered and Sent, as nearly all do
+	ended         atomic.Pointer[endings]
+	depths        depths
 }
 
 // endings counts how calls have ended that were not answered with a result. A Conn
