@@ -101,7 +101,8 @@ func TestTheLastAnswersOfABatchEndItsStream(t *testing.T) {
 		d.streamOpened(3, 0)
 		d.answerWith(d.batchOf(&batch{due: 2}, 1)[0], bytes.Repeat([]byte("x"), size))
 		if out := d.wantReply(); !out.last || d.core.streams.find(3) != nil {
-			t.Fatalf("%d bytes: last %v, stream %+v; want the last frame and no stream", size, out.last, d.core.streams.find(3))
+			t.Fatalf("%d bytes: last %v, stream %+v; want the last frame and no stream",
+				size, out.last, d.core.streams.find(3))
 		}
 		b := &batch{due: 2}
 		in := &Incoming{key: incomingKey{transport.Main, jsonrpc.IntegerID(1)}, batch: b}

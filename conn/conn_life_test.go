@@ -425,7 +425,8 @@ func TestStopFromAnywhereAndAgain(t *testing.T) {
 					r.Stop()
 				}
 				if err := <-r.ended; err != nil || time.Since(began) != 0 || r.State() != conn.Closing {
-					t.Errorf("Run returned %v after %v in state %s, want no error at once in closing", err, time.Since(began), r.State())
+					t.Errorf("Run returned %v after %v in state %s, want no error at once in closing",
+						err, time.Since(began), r.State())
 				}
 				<-r.Done()
 				r.Stop()

@@ -129,15 +129,20 @@ func (sim *simulation) check() {
 	c := sim.core
 	switch {
 	case !c.attached() && (c.pending.len() > 0 || c.incoming.len() > 0 || !c.outbound.empty()):
-		sim.t.Fatalf("in %s %d requests are pending, %d served, %d frames queued; want none", c.state(), c.pending.len(), c.incoming.len(), len(c.outbound.waiting()))
+		sim.t.Fatalf("in %s %d requests are pending, %d served, %d frames queued; want none",
+			c.state(), c.pending.len(), c.incoming.len(), len(c.outbound.waiting()))
 	case c.outbound.empty() != (c.outbound.retryAt == 0):
-		sim.t.Fatalf("%d frames are queued, the next offer is at %v; want both or neither", len(c.outbound.waiting()), c.outbound.retryAt)
+		sim.t.Fatalf("%d frames are queued, the next offer is at %v; want both or neither",
+			len(c.outbound.waiting()), c.outbound.retryAt)
 	case !c.attached() && (len(c.streams.others) > 0 || c.streams.deadline() != 0):
-		sim.t.Fatalf("in %s there are %d streams and a deadline at %v, want neither", c.state(), len(c.streams.others), c.streams.deadline())
+		sim.t.Fatalf("in %s there are %d streams and a deadline at %v, want neither",
+			c.state(), len(c.streams.others), c.streams.deadline())
 	case c.tombstones.len() > maxTombstones || len(c.tombstones.order) != c.tombstones.len():
-		sim.t.Fatalf("%d tombstones, %d in order; want the same number, %d at most", c.tombstones.len(), len(c.tombstones.order), maxTombstones)
+		sim.t.Fatalf("%d tombstones, %d in order; want the same number, %d at most",
+			c.tombstones.len(), len(c.tombstones.order), maxTombstones)
 	case c.incoming.running()-len(c.incoming.streaming) > 2 || len(c.incoming.streaming) > 2 || len(c.incoming.waiting) > 2:
-		sim.t.Fatalf("%d served, %d streaming, %d waiting; want 2 at most of each", c.incoming.running(), len(c.incoming.streaming), len(c.incoming.waiting))
+		sim.t.Fatalf("%d served, %d streaming, %d waiting; want 2 at most of each",
+			c.incoming.running(), len(c.incoming.streaming), len(c.incoming.waiting))
 	}
 	for number, frames := range sim.granted {
 		if frames > c.options.Credit {
@@ -146,7 +151,8 @@ func (sim *simulation) check() {
 	}
 	for id, n := range sim.settled {
 		if _, isPending := c.pending.byID[id]; n > 1 || isPending {
-			sim.t.Fatalf("request %d was settled %d times, still pending %v; want once at most, and then not pending", id, n, isPending)
+			sim.t.Fatalf("request %d was settled %d times, still pending %v; want once at most, and then not pending",
+				id, n, isPending)
 		}
 	}
 }
@@ -216,7 +222,7 @@ func (sim *simulation) actions() map[string]func(*rapid.T) {
 			sim.report(event{kind: failed, out: &outboundFrame{id: sim.someID()}, unsent: rapid.Bool().Draw(sim.rt, "unsent"), err: gone})
 		},
 		"a stream for a request": func(*rapid.T) { sim.streamOpens(sim.someID()) },
-		"a stream of the peer's": func(*rapid.T) { sim.streamOpens(0) },
+		"a stream of the peer":   func(*rapid.T) { sim.streamOpens(0) },
 		"a request on a stream": func(*rapid.T) {
 			sim.receiveOnStream(event{kind: requested, incoming: incomingRequest(sim.someID() % 5)})
 		},

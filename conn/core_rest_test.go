@@ -77,11 +77,11 @@ func TestParkingLosesNothing(t *testing.T) {
 		work  func(*driver)
 		after func(*driver)
 	}{
-		"a request of ours": {
+		"a call": {
 			func(d *driver) { d.call(1, time.Minute) },
 			func(d *driver) { d.advanceToDeadline(); d.wantSettled(1, TimedOut, Unknown) },
 		},
-		"a request of the peer's": {
+		"a request of the peer": {
 			func(d *driver) { d.request(1) },
 			func(d *driver) { d.cancel(1); d.want(cancelServing) },
 		},
@@ -170,7 +170,8 @@ func TestParkedCoreDropsLargeMemory(t *testing.T) {
 		c.serve(&Incoming{}) // few again
 		clear(c.incoming.serving)
 		if given := c.park(); (given.serving != nil) != gives || c.large {
-			t.Errorf("after %d requests at once: map given %v, large %v; want %v, false", n, given.serving != nil, c.large, gives)
+			t.Errorf("after %d requests at once: map given %v, large %v; want %v, false",
+				n, given.serving != nil, c.large, gives)
 		}
 		s := streams{owed: make([]*stream, 0, n)}
 		if owed := s.park(); (owed != nil) != gives {

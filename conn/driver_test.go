@@ -205,7 +205,8 @@ func (d *driver) wantSettled(id int64, cause Cause, delivery Delivery) effect {
 	d.t.Helper()
 	fx := d.want(settle)
 	if fx.id != id || fx.cause != cause || fx.delivery != delivery {
-		d.t.Fatalf("want %d settled with %s, %s; got %d with %s, %s (%v)", id, cause, delivery, fx.id, fx.cause, fx.delivery, fx.err)
+		d.t.Fatalf("want %d settled with %s, %s; got %d with %s, %s (%v)",
+			id, cause, delivery, fx.id, fx.cause, fx.delivery, fx.err)
 	}
 	if id != 0 && fx.call != d.calls[id] {
 		d.t.Fatalf("request %d settled another call than its own", id)

@@ -67,7 +67,8 @@ func TestInterruptedConnRunsAgain(t *testing.T) {
 		}
 		status := c.Status()
 		if status.State != conn.Starting || status.Reason.Kind != conn.Interrupted || status.LastFailure.Kind != conn.Interrupted {
-			t.Errorf("%s, %v, last failure %v; want starting, Interrupted twice", status.State, status.Reason, status.LastFailure)
+			t.Errorf("%s, %v, last failure %v; want starting, Interrupted twice",
+				status.State, status.Reason, status.LastFailure)
 		}
 		if links[0].closed() != 1 || !time.Now().Equal(began) {
 			t.Errorf("the link was closed %d times after %v, want once at once", links[0].closed(), time.Since(began))
@@ -138,7 +139,8 @@ func TestConnIsInterruptedInAnyState(t *testing.T) {
 				wantInterrupted(t, interrupt())
 				status := handle.Status()
 				if status.State != conn.Starting || status.Reason.Kind != conn.Interrupted || !time.Now().Equal(began) {
-					t.Errorf("%s, %v, after %v; want starting, Interrupted, at once", status.State, status.Reason, time.Since(began))
+					t.Errorf("%s, %v, after %v; want starting, Interrupted, at once",
+						status.State, status.Reason, time.Since(began))
 				}
 				if failed.Kind != "" && status.LastFailure != failed {
 					t.Errorf("the last failure is %v, want %v", status.LastFailure, failed)
@@ -146,7 +148,8 @@ func TestConnIsInterruptedInAnyState(t *testing.T) {
 				again := start(handle)
 				synctest.Wait()
 				if status := handle.Status(); status.Epoch != 2 || status.State != c.state {
-					t.Errorf("after the second Run: %s in epoch %d, want %s in epoch 2", status.State, status.Epoch, c.state)
+					t.Errorf("after the second Run: %s in epoch %d, want %s in epoch 2",
+						status.State, status.Epoch, c.state)
 				}
 				again.Stop()
 				if err := <-again.ended; err != nil {

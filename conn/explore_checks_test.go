@@ -35,20 +35,24 @@ func (env *environment) checkStep(ev *event, effects []effect) {
 	case state != env.state:
 		env.fail("in %s without a transition, from %s", state, env.state)
 	case !c.attached() && (c.pending.len() > 0 || c.incoming.len() > 0 || !c.outbound.empty()):
-		env.fail("in %s %d requests are pending, %d served, %d frames queued", state, c.pending.len(), c.incoming.len(), len(c.outbound.waiting()))
+		env.fail("in %s %d requests are pending, %d served, %d frames queued",
+			state, c.pending.len(), c.incoming.len(), len(c.outbound.waiting()))
 	case !c.attached() && (len(c.streams.others) > 0 || len(c.streams.cut) > 0 || len(c.streams.owed) > 0):
 		env.fail("in %s there are streams", state)
 	case c.outbound.empty() != (c.outbound.retryAt == 0):
 		env.fail("%d frames are queued, the next offer is at %v", len(c.outbound.waiting()), c.outbound.retryAt)
 	case len(c.tombstones.order) != c.tombstones.len() || c.tombstones.len() > ownStreams+probes+1 || (c.tombstones.len() > 0) != (c.tombstones.sweepAt != 0):
-		env.fail("%d tombstones, %d in order, the sweep is at %v", c.tombstones.len(), len(c.tombstones.order), c.tombstones.sweepAt)
+		env.fail("%d tombstones, %d in order, the sweep is at %v",
+			c.tombstones.len(), len(c.tombstones.order), c.tombstones.sweepAt)
 	case c.incoming.running()-len(c.incoming.streaming) > c.options.MaxServing,
 		len(c.incoming.streaming) > c.options.MaxStreaming, len(c.incoming.waiting) > c.options.MaxWaiting:
-		env.fail("%d are served, %d of them streaming, %d wait; more than allowed", c.incoming.running(), len(c.incoming.streaming), len(c.incoming.waiting))
+		env.fail("%d are served, %d of them streaming, %d wait; more than allowed",
+			c.incoming.running(), len(c.incoming.streaming), len(c.incoming.waiting))
 	case len(c.incoming.waiting) > 0 && !c.incoming.closed(c.options.MaxServing):
 		env.fail("%d requests wait although there is a place", len(c.incoming.waiting))
 	case c.incoming.bytes != 2*(c.incoming.len()+c.incoming.stuck):
-		env.fail("%d bytes are counted for %d requests and %d stuck ones", c.incoming.bytes, c.incoming.len(), c.incoming.stuck)
+		env.fail("%d bytes are counted for %d requests and %d stuck ones",
+			c.incoming.bytes, c.incoming.len(), c.incoming.stuck)
 	case c.incoming.stuck > stuckPerPlace*c.options.MaxServing:
 		env.fail("%d stuck handlers have given up their place, more than allowed", c.incoming.stuck)
 	case c.flow.stall == NotificationsWait && !env.mayPause():

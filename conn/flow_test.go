@@ -70,9 +70,9 @@ func TestNothingIsPausedWithoutACrowd(t *testing.T) {
 // Guarantees: G-0004.8
 func TestPauseEndsWhenWorkBegins(t *testing.T) {
 	for name, begin := range map[string]func(d *driver){
-		"a call":                  func(d *driver) { d.call(1, 0) },
-		"a request of the peer's": func(d *driver) { d.stepCurrent(event{kind: requested, incoming: incomingRequest(7)}) },
-		"a drain":                 func(d *driver) { d.drain(time.Minute) },
+		"a call":                func(d *driver) { d.call(1, 0) },
+		"a request of the peer": func(d *driver) { d.stepCurrent(event{kind: requested, incoming: incomingRequest(7)}) },
+		"a drain":               func(d *driver) { d.drain(time.Minute) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := drivePaused(t)
@@ -194,7 +194,8 @@ func TestPauseEndsWithTheLink(t *testing.T) {
 	d.now += time.Second
 	d.loseLink()
 	if d.count(stallEnded) != 1 || d.count(grant) != 0 || d.core.deadline() == 0 {
-		t.Fatalf("%d pauses ended, %d grants, deadline %v; want 1, 0 and one", d.count(stallEnded), d.count(grant), d.core.deadline())
+		t.Fatalf("%d pauses ended, %d grants, deadline %v; want 1, 0 and one",
+			d.count(stallEnded), d.count(grant), d.core.deadline())
 	}
 	d.linkGone()
 	d.wake()

@@ -494,6 +494,7 @@ func (g *Gate) wantConns(t *rapid.T, conns []*gatedConn) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if held := g.held.Len(); held < recent || held > min(begin-wait, g.Places) || g.waiting.Len() != wait || wait > 0 && held < g.Places {
-		t.Fatalf("%d hold a place and %d wait; want %d to %d and %d", held, g.waiting.Len(), recent, min(begin-wait, g.Places), wait)
+		t.Fatalf("%d hold a place and %d wait; want %d to %d and %d",
+			held, g.waiting.Len(), recent, min(begin-wait, g.Places), wait)
 	}
 }

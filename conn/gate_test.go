@@ -98,7 +98,8 @@ func TestGateLimitsConcurrentStarts(t *testing.T) {
 			}
 		}
 		if count.most != places || time.Since(began) != many/places*(open+shake) {
-			t.Errorf("%d started at once, all were ready after %v; want %d, %v", count.most, time.Since(began), places, many/places*(open+shake))
+			t.Errorf("%d started at once, all were ready after %v; want %d, %v",
+				count.most, time.Since(began), places, many/places*(open+shake))
 		}
 		f.stop()
 	})
@@ -186,7 +187,8 @@ func TestConnThatIsStoppedLeavesTheQueue(t *testing.T) {
 		first.Stop()
 		synctest.Wait()
 		if last.State() != conn.Ready || opened != 0 || !time.Now().Equal(began) {
-			t.Errorf("the last Conn is %s after %v, %d links were opened; want ready at once, none", last.State(), time.Since(began), opened)
+			t.Errorf("the last Conn is %s after %v, %d links were opened; want ready at once, none",
+				last.State(), time.Since(began), opened)
 		}
 		f.stop()
 	})
@@ -280,7 +282,8 @@ func TestEachAttemptTakesAPlace(t *testing.T) {
 		links[0].lose(transport.Loss{Reason: errors.New("lost")})
 		advance(time.Second)
 		if status := c.Status(); status.Reason.Kind != conn.Queued || status.Epoch != 3 || refused != 2 {
-			t.Errorf("%s: %v in epoch %d, opened %d times; want Queued in epoch 3, twice", status.State, status.Reason, status.Epoch, refused)
+			t.Errorf("%s: %v in epoch %d, opened %d times; want Queued in epoch 3, twice",
+				status.State, status.Reason, status.Epoch, refused)
 		}
 		f.stop()
 	})

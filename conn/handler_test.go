@@ -139,7 +139,8 @@ func TestHandlerAsksThePeerOnItsOwnStream(t *testing.T) {
 		answer := s.outbound()[1]
 		want := transport.Route{Kind: jsonrpc.KindResult, ID: jsonrpc.StringID("x")}
 		if answer.Stream != 3 || !answer.Last || answer.Route != want || string(answer.Frame) != `{"jsonrpc":"2.0","id":"x","result":{"yes":true}}` {
-			t.Errorf("the answer is %s, %+v; want the last frame on stream 3 with the route %+v", answer.Frame, answer, want)
+			t.Errorf("the answer is %s, %+v; want the last frame on stream 3 with the route %+v",
+				answer.Frame, answer, want)
 		}
 		r.Stop()
 		<-r.ended
@@ -167,7 +168,8 @@ func TestNotificationHasTheValuesOfItsOwnHTTPRequest(t *testing.T) {
 		}
 		ada, grace := <-served, <-served
 		if ada.Value(userKey{}) != "ada" || grace.Value(userKey{}) != "grace" {
-			t.Errorf("the contexts have the users %v and %v, want ada and grace", ada.Value(userKey{}), grace.Value(userKey{}))
+			t.Errorf("the contexts have the users %v and %v, want ada and grace",
+				ada.Value(userKey{}), grace.Value(userKey{}))
 		}
 		if ada.Err() != nil {
 			t.Errorf("the context has ended with the HTTP request: %v", ada.Err())

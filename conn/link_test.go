@@ -163,7 +163,8 @@ func TestPeerThatStopsReadingIsLost(t *testing.T) {
 			full.Store(false)
 			advance(time.Second / 10)
 			if status := r.Status(); status.State != conn.Ready || len(s.frames()) != id+1 {
-				t.Fatalf("%s (%v), %d answers were taken; want ready, %d", status.State, status.Reason, len(s.frames()), id+1)
+				t.Fatalf("%s (%v), %d answers were taken; want ready, %d",
+					status.State, status.Reason, len(s.frames()), id+1)
 			}
 		}
 		full.Store(true)
@@ -310,7 +311,8 @@ func TestPanicOfTheLoopEndsRun(t *testing.T) {
 		wantEnd(t, <-second, conn.LinkLost, conn.Unknown)
 		var panicked *conn.PanicError
 		if err := <-r.ended; !errors.As(err, &panicked) || panicked.Error() != "conn: panic: send" || s.closed() == 0 {
-			t.Errorf("Run: %v, the link was closed %d times; want a PanicError with \"send\", once at least", err, s.closed())
+			t.Errorf("Run: %v, the link was closed %d times; want a PanicError with \"send\", once at least",
+				err, s.closed())
 		}
 		if reported["Run"] != "send" {
 			t.Errorf("reported %v, want the panic of Run", reported)

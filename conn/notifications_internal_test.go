@@ -137,7 +137,8 @@ func TestRemainingNotificationsAreShedAtTheEnd(t *testing.T) {
 		n.add(newNotification("b", "k", false, 1))
 	}
 	if n.names() != "b b b b" || n.size != 4 || n.superfluous != 3 || !n.many() {
-		t.Fatalf("got %q of %d bytes, %d superfluous, crowded %v; want four of 4 bytes, 3, true", n.names(), n.size, n.superfluous, n.many())
+		t.Fatalf("got %q of %d bytes, %d superfluous, crowded %v; want four of 4 bytes, 3, true",
+			n.names(), n.size, n.superfluous, n.many())
 	}
 }
 
@@ -179,7 +180,8 @@ func TestNotificationsAgainstAModel(t *testing.T) {
 				for _, g := range gone {
 					shed = append(shed, g.Method)
 					if g.size <= n.boundSize && newest[g.label] == g.Method && g.label != "" && slices.ContainsFunc(n.waiting(), func(o notification) bool { return o.droppable }) {
-						rt.Fatalf("the newest of %q was shed before a log; %q waited when %q came", g.label, namesOf(others), name)
+						rt.Fatalf("the newest of %q was shed before a log; %q waited when %q came",
+							g.label, namesOf(others), name)
 					}
 				}
 			},
@@ -191,7 +193,8 @@ func TestNotificationsAgainstAModel(t *testing.T) {
 			},
 			"": func(rt *rapid.T) {
 				if len(n.waiting()) > n.bound || n.size > n.boundSize && len(n.waiting()) > 1 {
-					rt.Fatalf("%d wait with %d bytes, want %d with %d at most", len(n.waiting()), n.size, n.bound, n.boundSize)
+					rt.Fatalf("%d wait with %d bytes, want %d with %d at most",
+						len(n.waiting()), n.size, n.bound, n.boundSize)
 				}
 				size := 0
 				for _, in := range n.waiting() {
@@ -218,7 +221,8 @@ func TestNotificationsAgainstAModel(t *testing.T) {
 			}
 		}
 		if n.size != 0 || n.superfluous != 0 || n.droppable != 0 || len(n.keys) != 0 {
-			rt.Fatalf("nothing waits, and the counters are %d, %d, %d, %v; want zero", n.size, n.superfluous, n.droppable, n.keys)
+			rt.Fatalf("nothing waits, and the counters are %d, %d, %d, %v; want zero",
+				n.size, n.superfluous, n.droppable, n.keys)
 		}
 	})
 }

@@ -219,7 +219,8 @@ func TestOutdatedEaseDoesNotEndACrowd(t *testing.T) {
 		}
 		synctest.Wait()
 		if stats := r.Stats(); stats.Depths.Notifications < 4 || stats.Stalls == 0 {
-			t.Errorf("%d of 8 notifications wait, %d stalls; want a stall, since no call is pending", stats.Depths.Notifications, stats.Stalls)
+			t.Errorf("%d of 8 notifications wait, %d stalls; want a stall, since no call is pending",
+				stats.Depths.Notifications, stats.Stalls)
 		}
 		close(next)
 		r.Stop()
@@ -491,7 +492,8 @@ func (f *flooded) finish(t *testing.T) conn.Stats {
 	}
 	stats := f.Stats()
 	if f.handled+int(stats.Shed) != *flood || f.disorder > 0 {
-		t.Errorf("%d were handled and %d shed, %d out of order; want %d in all, none", f.handled, stats.Shed, f.disorder, *flood)
+		t.Errorf("%d were handled and %d shed, %d out of order; want %d in all, none",
+			f.handled, stats.Shed, f.disorder, *flood)
 	}
 	f.Stop()
 	<-f.ended

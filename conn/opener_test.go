@@ -73,7 +73,8 @@ func TestOpenMakesTheFirstAttempt(t *testing.T) {
 		c.Wake()
 		synctest.Wait()
 		if c.State() != conn.Ready || !equal(transport.within, true, false) || !equal(handshakes, true, false) {
-			t.Fatalf("%s, opened within Open: %v, handshakes within Open: %v; want ready, true and false each", c.State(), transport.within, handshakes)
+			t.Fatalf("%s, opened within Open: %v, handshakes within Open: %v; want ready, true and false each",
+				c.State(), transport.within, handshakes)
 		}
 		c.Stop()
 		served.Wait()

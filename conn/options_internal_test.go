@@ -11,7 +11,8 @@ func TestSharedOptionsAreHeldOnce(t *testing.T) {
 	second.Name, second.Final = "second", func(Reason) bool { return false }
 	a, b := New(dead{}, first), New(dead{}, second)
 	if a.options != b.options || cap(a.sendSlots()) != 3 || cap(b.sendSlots()) != 3 {
-		t.Errorf("same options %v, slots %d and %d; want true, 3 and 3", a.options == b.options, cap(a.sendSlots()), cap(b.sendSlots()))
+		t.Errorf("same options %v, slots %d and %d; want true, 3 and 3",
+			a.options == b.options, cap(a.sendSlots()), cap(b.sendSlots()))
 	}
 	if a.Name() != "first" || a.Owner() != 1 || b.Name() != "second" || b.Owner() != nil {
 		t.Errorf("got %s, %v and %s, %v; want first, 1 and second, nil", a.Name(), a.Owner(), b.Name(), b.Owner())

@@ -83,10 +83,10 @@ func TestOrderSurvivesASecondRefusal(t *testing.T) {
 	}
 }
 
-// To a link that has room for a few frames at each writable event, few frames are offered in vain.
+// A link that has room for a few frames at each writable event is offered few more than it takes.
 //
 // Guarantees: G-0007.2, G-0007.7
-func TestLinkIsOfferedFewFramesInVain(t *testing.T) {
+func TestLinkIsOfferedFewFramesThatItDoesNotTake(t *testing.T) {
 	for room := 1; room <= 256; room *= 2 {
 		c, now := driveReady(t, Options{}).core, time.Second
 		for id := range int64(256) {
@@ -116,7 +116,8 @@ func TestLinkIsOfferedFewFramesInVain(t *testing.T) {
 			}
 		}
 		if offered > 2*taken+rounds || rounds > 256/room {
-			t.Errorf("room for %d: %d frames were offered in %d rounds, want %d in %d at most", room, offered, rounds, 2*taken+rounds, 256/room)
+			t.Errorf("room for %d: %d frames were offered in %d rounds, want %d in %d at most",
+				room, offered, rounds, 2*taken+rounds, 256/room)
 		}
 	}
 }
@@ -373,7 +374,8 @@ func TestSlotsOfTheQueue(t *testing.T) {
 		o := outbound{slots: make([]outboundFrame, c.slots, c.room), head: c.taken}
 		o.add(outboundFrame{id: 7})
 		if waiting := o.waiting(); o.head != c.takenThen || len(waiting) != c.slots-c.taken+1 || waiting[len(waiting)-1].id != 7 {
-			t.Errorf("%s: %d slots are free and %d frames wait, want %d and %d", c.name, o.head, len(waiting), c.takenThen, c.slots-c.taken+1)
+			t.Errorf("%s: %d slots are free and %d frames wait, want %d and %d",
+				c.name, o.head, len(waiting), c.takenThen, c.slots-c.taken+1)
 		}
 	}
 	var busy outbound

@@ -46,7 +46,8 @@ func TestEveryEndOfARequest(t *testing.T) {
 			}
 			d.wantSettled(1, c.cause, c.delivery)
 			if d.core.pending.len() != 0 || d.count(settle) != 0 {
-				t.Fatalf("%d requests are pending, %d further ones were settled; want none", d.core.pending.len(), d.count(settle))
+				t.Fatalf("%d requests are pending, %d further ones were settled; want none",
+					d.core.pending.len(), d.count(settle))
 			}
 		})
 	}

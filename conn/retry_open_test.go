@@ -176,7 +176,8 @@ func TestStreamKeepsItsLastAttempts(t *testing.T) {
 			t.Errorf("%d attempts are kept, %d were reported; want 16, %d", len(failed.Attempts), reported, len(many))
 		}
 		if newest := failed.Attempts[15]; newest.ID != f.ids[len(many)-1] || r.Stats().Retries != uint64(reported) {
-			t.Errorf("the newest is %+v, %d retries; want id %d, %d", newest, r.Stats().Retries, f.ids[len(many)-1], reported)
+			t.Errorf("the newest is %+v, %d retries; want id %d, %d",
+				newest, r.Stats().Retries, f.ids[len(many)-1], reported)
 		}
 		<-r.ended
 	})

@@ -44,7 +44,8 @@ func TestLossDoesNotShortenTheDelayAskedFor(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := <-first; err != nil || r.Status().Epoch != 2 || f.sent[len(f.sent)-1].Sub(f.sent[0]) != askedFor {
-			t.Fatalf("in epoch %d got %v, sent at %v; want no error in epoch 2, %v apart", r.Status().Epoch, err, f.sent, askedFor)
+			t.Fatalf("in epoch %d got %v, sent at %v; want no error in epoch 2, %v apart",
+				r.Status().Epoch, err, f.sent, askedFor)
 		}
 		r.Stop()
 		<-r.ended

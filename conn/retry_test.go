@@ -260,7 +260,8 @@ func TestCallInBackoffIsRetriedOnceReady(t *testing.T) {
 		var reported []conn.Attempt
 		_, err := r.Call(t.Context(), conn.Request{Method: "buy", Retries: 1, OnAttempt: func(a conn.Attempt) { reported = append(reported, a) }})
 		if err != nil || len(f.ids) != 2 || len(reported) != 1 || reported[0].Cause != conn.Refused || reported[0].Delivery != conn.NotSent {
-			t.Errorf("got %v after %d requests, reported %v; want no error, 2, one refused attempt", err, len(f.ids), reported)
+			t.Errorf("got %v after %d requests, reported %v; want no error, 2, one refused attempt",
+				err, len(f.ids), reported)
 		}
 		r.Stop()
 		<-r.ended
@@ -521,7 +522,8 @@ func TestCallOfAHandshakeDoesNotWaitForReady(t *testing.T) {
 			}}))
 			advance(5 * time.Second)
 			if r.State() != conn.Ready || len(f.ids) != 2 || f.sent[1].Sub(f.sent[0]) < time.Second {
-				t.Errorf("%s: %s (%v), sent at %v; want ready, two requests 1s apart", first, r.State(), r.Status().Reason, f.sent)
+				t.Errorf("%s: %s (%v), sent at %v; want ready, two requests 1s apart",
+					first, r.State(), r.Status().Reason, f.sent)
 			}
 			r.Stop()
 			<-r.ended
@@ -541,7 +543,8 @@ func TestRetryOnAnotherLinkDoesNotWait(t *testing.T) {
 			readyAgain = time.Now()
 		}})
 		if err != nil || r.Status().Epoch != 2 || !f.sent[1].Equal(readyAgain) {
-			t.Errorf("in epoch %d got %v, sent at %v; want no error in epoch 2, sent at %v", r.Status().Epoch, err, f.sent, readyAgain)
+			t.Errorf("in epoch %d got %v, sent at %v; want no error in epoch 2, sent at %v",
+				r.Status().Epoch, err, f.sent, readyAgain)
 		}
 		if _, err := r.Call(t.Context(), conn.Request{Method: "buy", Epoch: 1}); err == nil || strings.Count(err.Error(), conn.ErrStale.Error()) != 1 {
 			t.Errorf("a call for the first incarnation: %v, want ErrStale once", err)

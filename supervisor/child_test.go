@@ -62,7 +62,8 @@ func endOnce(t *testing.T, policy supervisor.Restart, end func() error, failed, 
 		t.Errorf("Err is %v, Done is closed: %v; want an error: %v, and closed", c.Err(), isClosed(c.Done()), failed)
 	}
 	if restarted && (c.Err() != nil || isClosed(c.Done()) || status.Restarts != 1) {
-		t.Errorf("after a restart Err is %v, Done is closed: %v, %v; want neither and one restart", c.Err(), isClosed(c.Done()), status)
+		t.Errorf("after a restart Err is %v, Done is closed: %v, %v; want neither and one restart",
+			c.Err(), isClosed(c.Done()), status)
 	}
 	if err := c.Restart(t.Context()); err != nil || c.Err() != nil || isClosed(c.Done()) {
 		t.Errorf("Restart returned %v, Err is %v; want no error", err, c.Err())

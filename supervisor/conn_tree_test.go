@@ -49,7 +49,8 @@ func TestConnIsRestartedWithItsSiblings(t *testing.T) {
 		before, began := refusedCall(t, c), time.Now()
 		first.end(returns(errBroken))
 		if after := refusedCall(t, c); after <= before || c.Status().Epoch != 2 || time.Since(began) != 0 {
-			t.Errorf("id %d after %d, epoch %d, after %v; want a higher id in epoch 2 at once", after, before, c.Status().Epoch, time.Since(began))
+			t.Errorf("id %d after %d, epoch %d, after %v; want a higher id in epoch 2 at once",
+				after, before, c.Status().Epoch, time.Since(began))
 		}
 		if got := s.Report().Children[1]; got.Restarts != 1 || got.LastFailure != nil || isClosed(child.Done()) {
 			t.Errorf("got %v, want one restart and no failure", got)

@@ -65,7 +65,8 @@ func TestLostLinkCountsNoRestart(t *testing.T) {
 			_, err := c.Call(t.Context(), conn.Request{Method: "nobody serves this"})
 			var refused *conn.CallError
 			if !errors.As(err, &refused) || refused.ID <= lastID || c.Status().Epoch != lost+1 {
-				t.Fatalf("after %d losses: last id %d, epoch %d, a call returned %v; want a higher id in epoch %d", lost, lastID, c.Status().Epoch, err, lost+1)
+				t.Fatalf("after %d losses: last id %d, epoch %d, a call returned %v; want a higher id in epoch %d",
+					lost, lastID, c.Status().Epoch, err, lost+1)
 			}
 			lastID = refused.ID
 			p.drop()

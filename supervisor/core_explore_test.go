@@ -331,20 +331,23 @@ func (env *environment) perform(fx *effect) {
 		env.halt(fx)
 	case drain:
 		ready := !b.starting || env.plan.children[fx.child-1].early
-		env.must(env.stopping && !env.keeping && b.alive && ready && !b.halted && !b.draining, "child %d is drained, which it must not be", fx.child)
+		env.must(env.stopping && !env.keeping && b.alive && ready && !b.halted && !b.draining, "child %d is drained, which it must not be",
+			fx.child)
 		b.draining = true
 	case discard:
 		env.must(b.listed && !b.alive && b.left, "child %d is discarded, which has left nothing", fx.child)
 		b.alive, b.dismissing, b.halted, b.left, b.again, b.kept = true, true, true, false, false, false
 	case stuck:
-		env.must(b.alive && b.halted && !b.overdue && env.plan.children[fx.child-1].shutdown >= 0, "child %d is reported as stuck, which it is not", fx.child)
+		env.must(b.alive && b.halted && !b.overdue && env.plan.children[fx.child-1].shutdown >= 0, "child %d is reported as stuck, which it is not",
+			fx.child)
 		b.overdue = true
 	case retire:
 		env.must(b.listed && !b.alive && !b.left, "child %d is retired, which is not over", fx.child)
 		b.listed, b.kept = false, false
 	case giveUp:
 		env.must(!env.stopping && !env.gaveUp, "the supervisor gives up while it is stopping")
-		env.must(env.spent() > env.plan.options.Intensity, "the supervisor gives up after %d restarts, too early", env.spent())
+		env.must(env.spent() > env.plan.options.Intensity, "the supervisor gives up after %d restarts, too early",
+			env.spent())
 		env.gaveUp, env.keeping = true, env.plan.nested
 		env.stop()
 	case ready:
@@ -373,7 +376,8 @@ func (env *environment) launch(fx *effect) {
 	}
 	for i := 1; i <= int(env.added) && env.plan.options.Strategy != OneForOne; i++ {
 		other := &env.children[i]
-		env.must(!other.alive || !other.halted || other.overdue && !other.again, "child %d is started before child %d has ended", fx.child, i)
+		env.must(!other.alive || !other.halted || other.overdue && !other.again, "child %d is started before child %d has ended",
+			fx.child, i)
 	}
 	inits := env.plan.children[fx.child-1].inits
 	b.alive, b.starting, b.kept, b.left, b.again = true, inits, false, false, false
@@ -429,10 +433,12 @@ func (env *environment) checkSettledState() {
 	env.must(!env.stopping || env.over || busy, "the supervisor stops, but waits for nothing")
 	for i := 1; i <= int(env.added); i++ {
 		waits := env.children[i].listed && !env.children[i].alive
-		env.must(!waits || env.stopping || busy || held && env.plan.options.Strategy != OneForOne, "child %d waits to be started, but for nothing", i)
+		env.must(!waits || env.stopping || busy || held && env.plan.options.Strategy != OneForOne, "child %d waits to be started, but for nothing",
+			i)
 	}
 	if env.plan.options.Strategy == OneForOne {
-		env.must(env.stopping || env.spent() <= env.plan.options.Intensity, "the supervisor has not given up after %d restarts", env.spent())
+		env.must(env.stopping || env.spent() <= env.plan.options.Intensity, "the supervisor has not given up after %d restarts",
+			env.spent())
 	}
 	env.checkMembers()
 }
@@ -443,7 +449,8 @@ func (env *environment) checkMembers() {
 	listed, last := 0, uint64(0)
 	for m := range env.core.members.inOrder() {
 		b := &env.children[m.key]
-		env.must(m.key > last && env.core.members.byKey[m.key] == m && b.listed, "the list of members is wrong at child %d", m.key)
+		env.must(m.key > last && env.core.members.byKey[m.key] == m && b.listed, "the list of members is wrong at child %d",
+			m.key)
 		last = m.key
 		listed++
 		want := Running
@@ -461,7 +468,8 @@ func (env *environment) checkMembers() {
 		env.must(m.state == want, "child %d is %s, want %s", m.key, m.state, want)
 		env.must(m.stuck == b.overdue, "child %d is stuck: %v, want %v", m.key, m.stuck, b.overdue)
 		bounded := m.state == Stopping && !m.stuck && m.shutdown >= 0
-		env.must(!bounded || env.core.dueAt != 0 && env.core.dueAt <= m.due, "no deadline ends the wait for child %d", m.key)
+		env.must(!bounded || env.core.dueAt != 0 && env.core.dueAt <= m.due, "no deadline ends the wait for child %d",
+			m.key)
 	}
 	env.must(counts == env.core.members.stateCounts && listed == len(env.core.members.byKey), "the counts of members are wrong")
 	env.must(env.core.state != Draining || env.core.dueAt != 0 && env.core.dueAt <= env.core.drainDue, "no deadline ends the drain")

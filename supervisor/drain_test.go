@@ -394,7 +394,8 @@ func TestDrainMayOutliveRun(t *testing.T) {
 		synctest.Wait()
 		took, err := closeInTime(t, s)
 		if after = running.Err(); err != nil || took != 10*time.Second || !isClosed(c.Done()) || during != nil || after == nil {
-			t.Errorf("Close returned %v after %v; contexts during the drain: %v, afterwards: %v; want no error after 10s, none, ended", err, took, during, after)
+			t.Errorf("Close returned %v after %v; contexts during the drain: %v, afterwards: %v; want no error after 10s, none, ended",
+				err, took, during, after)
 		}
 	})
 }
@@ -430,7 +431,8 @@ func TestFailureDuringADrainOutdatesAReport(t *testing.T) {
 		script.end(returns(errBroken))
 		after := s.Report()
 		if after.Children[0].Failures != before.Children[0].Failures && !isClosed(before.Changed()) {
-			t.Errorf("%d failures, then %d, and the first report is not outdated", before.Children[0].Failures, after.Children[0].Failures)
+			t.Errorf("%d failures, then %d, and the first report is not outdated",
+				before.Children[0].Failures, after.Children[0].Failures)
 		}
 		_ = s.Stop(t.Context())
 	})
@@ -492,7 +494,8 @@ func TestSecondCloseWaitsForTheFirst(t *testing.T) {
 		longer, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		if err := s.Close(longer); time.Since(began) != 9*time.Second || fmt.Sprint(err) != fmt.Sprint(<-first) {
-			t.Errorf("the second Close returned %v after %v, want the same error as the first after 9s", err, time.Since(began))
+			t.Errorf("the second Close returned %v after %v, want the same error as the first after 9s",
+				err, time.Since(began))
 		}
 	})
 }

@@ -208,7 +208,8 @@ func TestBlockingHookDelaysNoRestart(t *testing.T) {
 		if failing.runs.Load() != 2 || sibling.runs.Load() != 2 {
 			began := time.Now()
 			advance(time.Minute)
-			t.Errorf("%d and %d runs within %v, want 2 and 2 at once", failing.runs.Load(), sibling.runs.Load(), time.Since(began))
+			t.Errorf("%d and %d runs within %v, want 2 and 2 at once",
+				failing.runs.Load(), sibling.runs.Load(), time.Since(began))
 		}
 		close(release)
 		synctest.Wait()

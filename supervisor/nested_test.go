@@ -202,7 +202,8 @@ func TestDrainDeadlineIsPassedDownTheTree(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		if err := root.Close(ctx); !errors.Is(err, context.DeadlineExceeded) || took < 8*time.Second || took > 9*time.Second || time.Since(began) > 9*time.Second {
-			t.Errorf("Close returned %v after %v, the leaf had %v; want DeadlineExceeded, 8s to 9s", err, time.Since(began), took)
+			t.Errorf("Close returned %v after %v, the leaf had %v; want DeadlineExceeded, 8s to 9s",
+				err, time.Since(began), took)
 		}
 	})
 }

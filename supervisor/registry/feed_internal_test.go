@@ -29,7 +29,8 @@ func TestFeedIsBounded(t *testing.T) {
 		f.set(name, 0, nil)
 		f.set(fmt.Sprint("seen ", n%10), n%3, nil)
 		if len(f.pending) > 10 || f.order.Len() != len(f.pending) || len(f.seen) != 10 {
-			t.Fatalf("after %d changes: %d wait, %d in order, %d seen; want 10 at most, the same, 10", n, len(f.pending), f.order.Len(), len(f.seen))
+			t.Fatalf("after %d changes: %d wait, %d in order, %d seen; want 10 at most, the same, 10",
+				n, len(f.pending), f.order.Len(), len(f.seen))
 		}
 	}
 	for _, ok := f.next(); ok; _, ok = f.next() {

@@ -325,7 +325,8 @@ func TestConcurrentUnregistersBothFail(t *testing.T) {
 		cancel(errors.New("no more time"))
 		for range 2 {
 			if <-errs == nil {
-				t.Errorf("Unregister returned nil, want an error; a Register returns %v", r.Register(t.Context(), "n", open()))
+				t.Errorf("Unregister returned nil, want an error; a Register returns %v",
+					r.Register(t.Context(), "n", open()))
 			}
 		}
 	})
