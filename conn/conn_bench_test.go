@@ -66,11 +66,11 @@ func BenchmarkConnect(b *testing.B) {
 // connecting returns a function that makes a connection in memory, and ends it.
 func connecting(t testing.TB) (connect func()) {
 	var running sync.WaitGroup
-	transport := inmem.New(func(link transport.Link) {
+	network := inmem.New(func(link transport.Link) {
 		startAccepted(&running, conn.Accept(link, conn.Options{}))
 	}, inmem.Options{})
 	return func() {
-		client := conn.New(transport, conn.Options{})
+		client := conn.New(network, conn.Options{})
 		running.Go(func() { client.Run(context.Background()) })
 		if err := client.AwaitReady(t.Context()); err != nil {
 			t.Fatal(err)
@@ -110,12 +110,12 @@ func keepIdle(b *testing.B, accept accepting) {
 	const many = 2000
 	var running sync.WaitGroup
 	defer running.Wait()
-	transport := inmem.New(func(link transport.Link) {
+	network := inmem.New(func(link transport.Link) {
 		accept(&running, conn.Accept(link, conn.Options{Handler: handler{"echo": echo}}))
 	}, inmem.Options{})
 	heap, stack, goroutines := inUse()
 	for range many {
-		client := conn.New(transport, conn.Options{})
+		client := conn.New(network, conn.Options{})
 		running.Go(func() { client.Run(context.Background()) })
 		defer client.Stop()
 		if _, err := client.Call(b.Context(), conn.Request{Method: "echo", WaitForReady: true}); err != nil {

@@ -49,9 +49,9 @@ func echoes(served *sync.WaitGroup) transport.Transport {
 func TestOpenMakesTheFirstAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var served sync.WaitGroup
-		transport := &openerAtOnce{Transport: echoes(&served)}
+		opener := &openerAtOnce{Transport: echoes(&served)}
 		var handshakes []bool
-		c := conn.New(transport, conn.Options{Handshake: func(ctx context.Context, i *conn.Incarnation) error {
+		c := conn.New(opener, conn.Options{Handshake: func(ctx context.Context, i *conn.Incarnation) error {
 			handshakes = append(handshakes, runsWithin("Open"))
 			_, err := i.Call(ctx, conn.Request{Method: "echo"})
 			return err
@@ -61,20 +61,20 @@ func TestOpenMakesTheFirstAttempt(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		if len(transport.within) > 0 {
+		if len(opener.within) > 0 {
 			t.Fatal("a link was opened before Open was called")
 		}
 		c.Open() // another goroutine may still have the loop, the one that has brought the answer
 		if err := c.AwaitReady(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		transport.links[0].Close(0)
+		opener.links[0].Close(0)
 		synctest.Wait()
 		c.Wake()
 		synctest.Wait()
-		if c.State() != conn.Ready || !equal(transport.within, true, false) || !equal(handshakes, true, false) {
+		if c.State() != conn.Ready || !equal(opener.within, true, false) || !equal(handshakes, true, false) {
 			t.Fatalf("%s, opened within Open: %v, handshakes within Open: %v; want ready, true and false each",
-				c.State(), transport.within, handshakes)
+				c.State(), opener.within, handshakes)
 		}
 		c.Stop()
 		served.Wait()
