@@ -24,7 +24,7 @@ func (r run) callUntilPanic(t *testing.T, request conn.Request) <-chan any {
 	go func() {
 		defer func() { panicked <- recover() }()
 		_, err := r.Call(t.Context(), request)
-		t.Errorf("the call returned %v", err)
+		t.Errorf("the call returned %v, want a panic", err)
 	}()
 	synctest.Wait()
 	return panicked

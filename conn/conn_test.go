@@ -256,7 +256,7 @@ func TestCloseLetsWorkFinish(t *testing.T) {
 		}()
 		synctest.Wait()
 		if err := p.client.Close(t.Context()); err != nil {
-			t.Errorf("Close: %v", err)
+			t.Errorf("Close: %v, want no error", err)
 		}
 		if err := <-result; err != nil {
 			t.Errorf("the call in flight got %v", err)

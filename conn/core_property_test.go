@@ -387,7 +387,7 @@ func TestEqualEventsGiveEqualEffects(t *testing.T) {
 			ev := m.event
 			effects := cloneEffects(again.core.step(m.at, &ev))
 			if !reflect.DeepEqual(effects, m.effects) {
-				rt.Fatalf("step %d returned %+v first and %+v the second time", i, m.effects, effects)
+				rt.Fatalf("step %d returned %+v first and %+v the second time, want the same", i, m.effects, effects)
 			}
 		}
 	})

@@ -344,7 +344,7 @@ func checkQueue(t *rapid.T) {
 			}
 		}
 		if g.timerRuns() != (len(q.waiting) > 0) {
-			t.Fatalf("%d wait, timer running %v", len(q.waiting), g.timerRuns())
+			t.Fatalf("%d wait, timer running %v; want it to run exactly while some wait", len(q.waiting), g.timerRuns())
 		}
 	}
 	for _, l := range loops {

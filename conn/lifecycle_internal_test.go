@@ -63,7 +63,7 @@ func TestTransitionsMatchTheTable(t *testing.T) {
 				t.Errorf("%s in %s: got %v, %s; the machine moves to %s, %v", given, from, ok, to, moved.Current(), err)
 			}
 			if sharedMachines()[from].Current() != string(from) {
-				t.Errorf("the shared machine of %s has moved", from)
+				t.Errorf("the shared machine of %s has moved, want it to stay", from)
 			}
 		}
 	}
@@ -75,13 +75,13 @@ func TestTableHasNoRowTwice(t *testing.T) {
 	seen := map[string]bool{}
 	for _, row := range lifecycle {
 		if seen[row.Name] {
-			t.Errorf("%s leads to two states", row.Name)
+			t.Errorf("%s leads to two states, want one", row.Name)
 		}
 		seen[row.Name] = true
 		for _, from := range row.Src {
 			key := row.Name + " in " + from
 			if seen[key] {
-				t.Errorf("%s has two rows", key)
+				t.Errorf("%s has two rows, want one", key)
 			}
 			seen[key] = true
 		}

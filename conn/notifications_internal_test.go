@@ -175,7 +175,7 @@ func TestNotificationsAgainstAModel(t *testing.T) {
 				others := slices.Clone(n.waiting())
 				gone, _ := n.add(in)
 				if len(gone) > 0 != full {
-					rt.Fatalf("shed %q, queue full: %v", namesOf(gone), full)
+					rt.Fatalf("shed %q, queue full: %v; want some exactly if it is full", namesOf(gone), full)
 				}
 				for _, g := range gone {
 					shed = append(shed, g.Method)
@@ -201,7 +201,7 @@ func TestNotificationsAgainstAModel(t *testing.T) {
 					size += in.size
 				}
 				if size != n.size {
-					rt.Fatalf("the counter has %d bytes, the notifications have %d", n.size, size)
+					rt.Fatalf("the counter has %d bytes, the notifications have %d; want the same", n.size, size)
 				}
 			},
 		})
@@ -215,7 +215,7 @@ func TestNotificationsAgainstAModel(t *testing.T) {
 		last := -1
 		for _, name := range handled {
 			if keyOf[name] == "" && place[name] < last {
-				rt.Fatalf("handled out of order: %v", handled)
+				rt.Fatalf("handled %v, want the order of arrival", handled)
 			} else if keyOf[name] == "" {
 				last = place[name]
 			}

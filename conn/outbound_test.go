@@ -239,7 +239,7 @@ func TestLinkWithRoomTakesTheQueueAtOnce(t *testing.T) {
 		}
 		for i, o := range sent {
 			if o.Route.Method != strconv.Itoa(i) {
-				t.Errorf("frame %d is that of call %s", i, o.Route.Method)
+				t.Errorf("frame %d is that of call %s, want call %[1]d", i, o.Route.Method)
 			}
 		}
 		cancel()

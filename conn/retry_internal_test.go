@@ -49,7 +49,7 @@ func TestLostIncarnationStaysGone(t *testing.T) {
 	} {
 		step.apply()
 		if status := c.Status(); c.status.isGone(1) != step.gone || c.status.isGone(2) == (status.Epoch == 2) {
-			t.Errorf("in %s, epoch %d: gone(1) is %t, gone(2) is %t", status.State, status.Epoch, c.status.isGone(1), c.status.isGone(2))
+			t.Errorf("in %s, epoch %d: gone(1) is %t, gone(2) is %t; want %t, %t", status.State, status.Epoch, c.status.isGone(1), c.status.isGone(2), step.gone, status.Epoch != 2)
 		}
 	}
 	if err := l.stuck(); err != nil {

@@ -131,7 +131,7 @@ func runWithOutcomes(t failing, o conn.Options, outcomes ...outcome) (run, *outc
 	r := start(conn.New(f, o))
 	synctest.Wait()
 	if state := r.State(); state != conn.Ready {
-		t.Fatalf("the state is %s", state)
+		t.Fatalf("the state is %s, want ready", state)
 	}
 	return r, f
 }
@@ -176,7 +176,7 @@ func checkAttempts(t failing, f *outcomeTransport, r conn.Request) {
 		allowed := outcome.retried && (r.Repeatable || !outcome.executed)
 		switch {
 		case i > r.Retries:
-			t.Fatalf("%d attempts with %d Retries", len(f.ids), r.Retries)
+			t.Fatalf("%d attempts with %d Retries, want one more than Retries at most", len(f.ids), r.Retries)
 		case i > 0 && f.ids[i] <= f.ids[i-1]:
 			t.Fatalf("the ids are %v, want them to increase", f.ids)
 		case !last && !allowed:

@@ -127,7 +127,7 @@ func scripted(t *testing.T, s *script, o conn.Options) run {
 	r := start(conn.New(opens(s), o))
 	synctest.Wait()
 	if state := r.State(); state != conn.Ready {
-		t.Fatalf("the state is %s", state)
+		t.Fatalf("the state is %s, want ready", state)
 	}
 	return r
 }

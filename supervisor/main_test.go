@@ -90,7 +90,7 @@ func start(t testing.TB, s *supervisor.Supervisor, spec supervisor.ChildSpec) *s
 func stop(t testing.TB, s *supervisor.Supervisor) {
 	t.Helper()
 	if err := s.Stop(context.Background()); err != nil {
-		t.Errorf("Stop: %v", err)
+		t.Errorf("Stop: %v, want no error", err)
 	}
 }
 

@@ -19,6 +19,7 @@ func filled(b *testing.B) (*registry.Registry, []string) {
 	return r, names
 }
 
+// BenchmarkLookup measures a Lookup among 10,000 names.
 func BenchmarkLookup(b *testing.B) {
 	r, names := filled(b)
 	b.ReportAllocs()
@@ -29,6 +30,7 @@ func BenchmarkLookup(b *testing.B) {
 	}
 }
 
+// BenchmarkLookupParallel measures concurrent Lookups among 10,000 names.
 func BenchmarkLookupParallel(b *testing.B) {
 	r, names := filled(b)
 	b.RunParallel(func(pb *testing.PB) {
@@ -38,6 +40,7 @@ func BenchmarkLookupParallel(b *testing.B) {
 	})
 }
 
+// BenchmarkRegisterUnregister measures a Register and an Unregister beside 10,000 names.
 func BenchmarkRegisterUnregister(b *testing.B) {
 	r, _ := filled(b)
 	c := open()
@@ -48,6 +51,7 @@ func BenchmarkRegisterUnregister(b *testing.B) {
 	}
 }
 
+// BenchmarkAll measures one pass over 10,000 names.
 func BenchmarkAll(b *testing.B) {
 	r, _ := filled(b)
 	b.ReportAllocs()

@@ -12,8 +12,10 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
+// TestMain fails if a goroutine is left.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// A refusing transport opens no link.
 type refusing struct{}
 
 func (refusing) Open(context.Context) (transport.Link, error) { return nil, errors.New("refused") }
@@ -25,7 +27,7 @@ func open() *conn.Conn { return conn.New(refusing{}, conn.Options{}) }
 func finish(t errorer, c *conn.Conn) {
 	c.Stop()
 	if err := c.Run(context.Background()); err != nil {
-		t.Errorf("Run: %v", err)
+		t.Errorf("Run: %v, want no error", err)
 	}
 }
 
