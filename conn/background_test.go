@@ -20,13 +20,13 @@ import (
 // Guarantees: G-0009.9
 func TestBackgroundFunctionEndsWithItsConn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var over atomic.Int64
+		var returned atomic.Int64
 		c := conn.New(opening(fresh), conn.Options{})
 		for range 2 {
 			c.Go("watching", func(ctx context.Context) {
 				<-ctx.Done()
 				<-time.NewTimer(time.Millisecond).C
-				over.Add(1)
+				returned.Add(1)
 			})
 		}
 		ctx, interrupt := context.WithCancelCause(t.Context())
@@ -34,14 +34,14 @@ func TestBackgroundFunctionEndsWithItsConn(t *testing.T) {
 		go func() { ended <- c.Run(ctx) }()
 		synctest.Wait()
 		interrupt(conn.ErrInterrupted)
-		if err := <-ended; !errors.Is(err, conn.ErrInterrupted) || over.Load() != 0 {
-			t.Errorf("Run: %v, %d functions have ended; want ErrInterrupted and 0", err, over.Load())
+		if err := <-ended; !errors.Is(err, conn.ErrInterrupted) || returned.Load() != 0 {
+			t.Errorf("Run: %v, %d functions have ended; want ErrInterrupted and 0", err, returned.Load())
 		}
 		r := start(c)
 		synctest.Wait()
 		r.Stop()
-		if err := <-r.ended; err != nil || over.Load() != 2 {
-			t.Errorf("Run: %v, %d functions have ended; want no error and 2", err, over.Load())
+		if err := <-r.ended; err != nil || returned.Load() != 2 {
+			t.Errorf("Run: %v, %d functions have ended; want no error and 2", err, returned.Load())
 		}
 		if c.Go("late", func(context.Context) { t.Error("the function runs although the Conn is closed") }) {
 			t.Error("Go returned true although the Conn is closed")
@@ -76,13 +76,13 @@ func TestBackgroundFunctionThatDoesNotEndIsNamed(t *testing.T) {
 // Guarantees: G-0009.9
 func TestBackgroundFunctionEndsWithAConnThatPanics(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		over := false
+		returned := false
 		s := &script{onSend: func(*script, transport.Outbound) error { panic("send") }}
 		r := start(conn.Accept(s, conn.Options{}))
-		r.Go("watching", func(ctx context.Context) { <-ctx.Done(); over = true })
+		r.Go("watching", func(ctx context.Context) { <-ctx.Done(); returned = true })
 		synctest.Wait()
 		<-r.calling(t.Context(), conn.Request{Method: "m"})
-		if <-r.ended; !over {
+		if <-r.ended; !returned {
 			t.Error("Run returned before the background function")
 		}
 	})

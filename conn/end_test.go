@@ -425,9 +425,9 @@ func TestRefusedRunDoesNotStopTheFirst(t *testing.T) {
 				c := conn.New(opening(func(context.Context) (transport.Link, error) { return &script{}, nil }), conn.Options{})
 				r := start(c)
 				synctest.Wait()
-				over, cancel := context.WithCancelCause(t.Context())
+				endedContext, cancel := context.WithCancelCause(t.Context())
 				cancel(cause)
-				if err := c.Run(over); !errors.Is(err, conn.ErrRunning) {
+				if err := c.Run(endedContext); !errors.Is(err, conn.ErrRunning) {
 					t.Errorf("the second Run: %v, want ErrRunning", err)
 				}
 				synctest.Wait()

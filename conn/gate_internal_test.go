@@ -150,12 +150,12 @@ func TestGateTimerFollowsTheOldestPlace(t *testing.T) {
 //
 // Guarantees: G-0027.5
 func TestGateGivesNoPlaceToEndedConns(t *testing.T) {
-	g, over, next := &Gate{Places: 1}, idle(), idle()
-	over.mailbox.close()
-	g.ask(over, 1)
+	g, ended, next := &Gate{Places: 1}, idle(), idle()
+	ended.mailbox.close()
+	g.ask(ended, 1)
 	g.ask(next, 1)
 	wantAdmitted(t, next, 1)
-	g.leave(over)
+	g.leave(ended)
 	g.leave(next)
 	g.wantEmpty(t)
 }

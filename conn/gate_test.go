@@ -320,9 +320,9 @@ func TestLoopThatEndsGivesItsPlaceBack(t *testing.T) {
 				bad := conn.New(opening(func(ctx context.Context) (transport.Link, error) {
 					return end.open(ctx)
 				}), end.options)
-				over := make(chan struct{})
+				ended := make(chan struct{})
 				go func() {
-					defer close(over)
+					defer close(ended)
 					bad.Run(t.Context())
 				}()
 				synctest.Wait()
@@ -333,7 +333,7 @@ func TestLoopThatEndsGivesItsPlaceBack(t *testing.T) {
 				}
 				r.Stop()
 				<-r.ended
-				<-over
+				<-ended
 			})
 		})
 	}

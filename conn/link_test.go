@@ -343,7 +343,7 @@ func TestRunAgainContinuesIdsAndEpochs(t *testing.T) {
 		<-r.calling(t.Context(), conn.Request{Method: "m"})
 		<-r.ended
 		s.mu.Lock()
-		s.over = false
+		s.lossReported = false
 		s.mu.Unlock()
 		again := start(r.Conn)
 		synctest.Wait()

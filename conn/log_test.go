@@ -84,7 +84,7 @@ func TestFailuresAreLogged(t *testing.T) {
 			}
 		})
 	}
-	t.Run("to a log of its own", func(t *testing.T) {
+	t.Run("with Options.Log", func(t *testing.T) {
 		other, own := new(record).asDefault(t), new(record)
 		logFailures(t, conn.Options{Hooks: hooks, Log: slog.New(own)})
 		if want := []string{refused, panicked, lost}; len(other.lines) > 0 || !slices.Equal(own.lines, want) {

@@ -12,9 +12,9 @@ import (
 // newQueue returns an empty queue of notifications whose goroutine handles none until the test ends.
 // The test takes them instead.
 func newQueue(t interface{ Cleanup(func()) }, bound, bytes int) *notifications {
-	n, over := &notifications{bound: bound, boundSize: bytes}, make(chan struct{})
-	n.Start(func() (more bool) { <-over; return false })
-	t.Cleanup(func() { close(over) })
+	n, done := &notifications{bound: bound, boundSize: bytes}, make(chan struct{})
+	n.Start(func() (more bool) { <-done; return false })
+	t.Cleanup(func() { close(done) })
 	return n
 }
 

@@ -19,12 +19,12 @@ type script struct {
 	onSend  func(*script, transport.Outbound) error // nil: take the frame
 	onClose func() error                            // nil: be lost with ErrClosed
 
-	mu       sync.Mutex
-	receiver transport.Receiver
-	sent     []transport.Outbound
-	granted  int
-	closes   int
-	over     bool
+	mu           sync.Mutex
+	receiver     transport.Receiver
+	sent         []transport.Outbound
+	granted      int
+	closes       int
+	lossReported bool
 }
 
 func (s *script) Bind(r transport.Receiver) { s.receiver = r }
@@ -71,10 +71,10 @@ func (s *script) Close(time.Duration) error {
 // lose reports the loss of the link, unless it was reported before.
 func (s *script) lose(loss transport.Loss) {
 	s.mu.Lock()
-	over := s.over
-	s.over = true
+	lossReported := s.lossReported
+	s.lossReported = true
 	s.mu.Unlock()
-	if !over && s.receiver != nil {
+	if !lossReported && s.receiver != nil {
 		s.receiver.Lost(loss)
 	}
 }

@@ -181,7 +181,7 @@ func TestConnLeavesTheWheelWithItsLink(t *testing.T) {
 // Guarantees: G-0025.6
 func TestConnLeavesTheWheelAtItsEnd(t *testing.T) {
 	w := new(Wheel)
-	t.Run("two of them", func(t *testing.T) {
+	t.Run("two Conns", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			first, second := watched(t, w), watched(t, w)
 			if len(w.probing.used) != 1 || len(w.probing.used[0].loops) != 2 || first.probeSlot != second.probeSlot {

@@ -150,18 +150,18 @@ type childRecord struct {
 
 // An environment is a supervisor's core and everything around it.
 type environment struct {
-	plan     *plan
-	core     *core
-	now      instant
-	children [4]childRecord // 1 and following
-	added    uint8
-	ended    []instant // when children ended by themselves and were to be restarted
-	stopping bool
-	keeping  bool
-	hurried  bool // the time for the drain has passed
-	over     bool // the supervisor has stopped
-	ordered  bool // the supervisor was restarted
-	gaveUp   bool
+	plan      *plan
+	core      *core
+	now       instant
+	children  [4]childRecord // 1 and following
+	added     uint8
+	ended     []instant // when children ended by themselves and were to be restarted
+	stopping  bool
+	keeping   bool
+	hurried   bool // the time for the drain has passed
+	concluded bool // the supervisor has stopped
+	ordered   bool // the supervisor was restarted
+	gaveUp    bool
 
 	fault   error
 	digest  uint64
@@ -210,7 +210,7 @@ func (env *environment) choices(to []choice) []choice {
 	may(stopsAll, 0)
 	may(keepsAll, 0)
 	may(drainsAll, 0)
-	if env.over && env.keeping {
+	if env.concluded && env.keeping {
 		may(begins, 0)
 	}
 	if env.core.dueAt != 0 {
@@ -251,7 +251,7 @@ func (env *environment) apply(c choice) {
 		b.asked = !env.stopping
 		msg.kind = restartAsked
 	case stopsAll, keepsAll, drainsAll:
-		if keeps := c.kind == keepsAll && (!env.stopping || env.keeping); !env.over || env.keeping != keeps {
+		if keeps := c.kind == keepsAll && (!env.stopping || env.keeping); !env.concluded || env.keeping != keeps {
 			env.keeping = keeps
 			env.stop()
 		}
@@ -260,7 +260,7 @@ func (env *environment) apply(c choice) {
 			msg.kind, msg.due = drainAsked, env.now+smallDrain
 		}
 	case begins:
-		env.stopping, env.keeping, env.over, env.ordered, env.gaveUp, env.ended = false, false, false, true, false, nil
+		env.stopping, env.keeping, env.concluded, env.ordered, env.gaveUp, env.ended = false, false, false, true, false, nil
 		msg.kind = begun
 	case fires:
 		env.now = max(env.now, env.core.dueAt)
@@ -278,7 +278,7 @@ func (env *environment) apply(c choice) {
 
 // stop records that the supervisor is to stop.
 func (env *environment) stop() {
-	env.stopping, env.over = true, false
+	env.stopping, env.concluded = true, false
 	for i := range env.children {
 		b := &env.children[i]
 		b.again, b.kept = b.again && env.keeping, b.kept && env.keeping
@@ -400,8 +400,8 @@ func (env *environment) halt(fx *effect) {
 
 // conclude checks that, when the supervisor has stopped, all children that still run were reported as stuck.
 func (env *environment) conclude() {
-	env.must(env.stopping && !env.over, "the supervisor concludes without a stop, or twice")
-	env.over = true
+	env.must(env.stopping && !env.concluded, "the supervisor concludes without a stop, or twice")
+	env.concluded = true
 	env.must(env.core.dueAt == 0, "the supervisor has stopped and still has a deadline")
 	for i := 1; i <= int(env.added); i++ {
 		b := &env.children[i]
@@ -430,7 +430,7 @@ func (env *environment) checkSettledState() {
 		env.must(!env.hurried || !b.alive || b.halted, "child %d still runs after the time for the drain", i)
 		env.must(!b.listed || b.alive || b.kept || env.stopping, "child %d is listed, and will not run again", i)
 	}
-	env.must(!env.stopping || env.over || busy, "the supervisor stops, but waits for nothing")
+	env.must(!env.stopping || env.concluded || busy, "the supervisor stops, but waits for nothing")
 	for i := 1; i <= int(env.added); i++ {
 		waits := env.children[i].listed && !env.children[i].alive
 		env.must(!waits || env.stopping || busy || held && env.plan.options.Strategy != OneForOne, "child %d waits to be started, but for nothing",
@@ -540,7 +540,7 @@ func (f *encoder) encode(env *environment) []byte {
 	f.bytes = f.bytes[:0]
 	c := env.core
 	f.byte(env.added, c.state[1], c.state[2])
-	f.flags(c.keeps, c.beginning && c.state == Running, env.stopping, env.keeping, env.over, env.ordered, env.gaveUp)
+	f.flags(c.keeps, c.beginning && c.state == Running, env.stopping, env.keeping, env.concluded, env.ordered, env.gaveUp)
 	f.at(env.now, c.dueAt)
 	f.at(env.now, c.drainDue)
 	f.ages(env.now, c.restarts)
