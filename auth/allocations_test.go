@@ -18,14 +18,14 @@ import (
 //
 // Guarantees: G-0044.17
 func TestACallWithACachedTokenCostsLittle(t *testing.T) {
-	w := newFixture(t, authtest.Options{})
-	w.quiet = true
-	a := loggedIn(t, w, Options{})
-	w.mcp(t)
+	f := newFixture(t, authtest.Options{})
+	f.quiet = true
+	a := loggedIn(t, f, Options{})
+	f.mcp(t)
 	cost := func(to *streamable.Client) float64 {
 		c := session.New(protocol.Implementation{Name: "test", Version: "1"}, session.Options{})
 		defer c.Close(context.Background())
-		to.URL = w.url
+		to.URL = f.url
 		s, err := c.Connect(t.Context(), to)
 		if err != nil {
 			t.Fatal(err)

@@ -28,11 +28,11 @@ func TestRefusedLoginIsNotRepeated(t *testing.T) {
 		"no browser to open": {errors.New("no browser"), 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newFixture(t, authtest.Options{})
+			f := newFixture(t, authtest.Options{})
 			asked := 0
-			a := w.login(t, Options{Interact: func(context.Context, Interaction) (*url.URL, error) { asked++; return nil, c.err }})
+			a := f.login(t, Options{Interact: func(context.Context, Interaction) (*url.URL, error) { asked++; return nil, c.err }})
 			for range 2 {
-				if _, err := call(t.Context(), a, w.url); !errors.Is(err, c.err) || !errors.Is(err, transport.ErrAuthRequired) {
+				if _, err := call(t.Context(), a, f.url); !errors.Is(err, c.err) || !errors.Is(err, transport.ErrAuthRequired) {
 					t.Errorf("%v", err)
 				}
 			}
@@ -64,12 +64,12 @@ func (p *loginPage) interact(ctx context.Context, i Interaction) (*url.URL, erro
 }
 
 // leaveOpen makes a call that ends when the login page is open.
-func leaveOpen(t *testing.T, a *Authorizer, w *fixture, p *loginPage) context.Context {
+func leaveOpen(t *testing.T, a *Authorizer, f *fixture, p *loginPage) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() {
-		_, err := call(ctx, a, w.url)
+		_, err := call(ctx, a, f.url)
 		ended <- err
 	}()
 	asking := <-p.opened
@@ -85,9 +85,9 @@ func leaveOpen(t *testing.T, a *Authorizer, w *fixture, p *loginPage) context.Co
 //
 // Guarantees: G-0044.9
 func TestALoginOutlastsItsCall(t *testing.T) {
-	w, p := newFixture(t, authtest.Options{}), newLoginPage()
-	a := w.login(t, Options{Interact: p.interact})
-	asking := leaveOpen(t, a, w, p)
+	f, p := newFixture(t, authtest.Options{}), newLoginPage()
+	a := f.login(t, Options{Interact: p.interact})
+	asking := leaveOpen(t, a, f, p)
 	if err := asking.Err(); err != nil {
 		t.Errorf("the login was cancelled: %v", err)
 	}
@@ -95,7 +95,7 @@ func TestALoginOutlastsItsCall(t *testing.T) {
 		t.Errorf("the login ends at %v", end)
 	}
 	close(p.answer)
-	wantCall(t, a, w.url)
+	wantCall(t, a, f.url)
 	if len(p.opened) > 0 {
 		t.Error("two logins were started")
 	}
@@ -105,12 +105,12 @@ func TestALoginOutlastsItsCall(t *testing.T) {
 //
 // Guarantees: G-0044.9
 func TestUnansweredLoginIsNotRepeated(t *testing.T) {
-	w := newFixture(t, authtest.Options{})
-	a := w.login(t, Options{Interact: consent})
+	f := newFixture(t, authtest.Options{})
+	a := f.login(t, Options{Interact: consent})
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(fmt.Errorf("%w within a minute", ErrNobody))
 	a.attempts.recordFailure(ctx, context.DeadlineExceeded, time.Now()) // which an Interact of its own returns
-	if _, err := call(t.Context(), a, w.url); !errors.Is(err, transport.ErrAuthRequired) {
+	if _, err := call(t.Context(), a, f.url); !errors.Is(err, transport.ErrAuthRequired) {
 		t.Errorf("%v", err)
 	}
 }
@@ -119,9 +119,9 @@ func TestUnansweredLoginIsNotRepeated(t *testing.T) {
 //
 // Guarantees: G-0044.9
 func TestLoginReplacesAPageThatWasLeft(t *testing.T) {
-	w, p := newFixture(t, authtest.Options{}), newLoginPage()
-	a := w.login(t, Options{Interact: p.interact})
-	asking := leaveOpen(t, a, w, p)
+	f, p := newFixture(t, authtest.Options{}), newLoginPage()
+	a := f.login(t, Options{Interact: p.interact})
+	asking := leaveOpen(t, a, f, p)
 	ended := make(chan error)
 	go func() { ended <- a.Login(t.Context()) }()
 	<-asking.Done()
@@ -136,9 +136,9 @@ func TestLoginReplacesAPageThatWasLeft(t *testing.T) {
 //
 // Guarantees: G-0044.4
 func TestCloseEndsALoginThatWasLeft(t *testing.T) {
-	w, p := newFixture(t, authtest.Options{}), newLoginPage()
-	a := w.login(t, Options{Interact: p.interact})
-	asking := leaveOpen(t, a, w, p)
+	f, p := newFixture(t, authtest.Options{}), newLoginPage()
+	a := f.login(t, Options{Interact: p.interact})
+	asking := leaveOpen(t, a, f, p)
 	if err := a.Close(); err != nil || asking.Err() == nil {
 		t.Errorf("%v, %v", err, asking.Err())
 	}
@@ -149,10 +149,10 @@ func TestCloseEndsALoginThatWasLeft(t *testing.T) {
 //
 // Guarantees: G-0044.9
 func TestWaiterOfAnAbandonedLoginTriesAgain(t *testing.T) {
-	w := newFixture(t, authtest.Options{})
+	f := newFixture(t, authtest.Options{})
 	asking, end := make(chan struct{}), make(chan struct{})
 	asked := 0
-	a := w.login(t, Options{Interact: func(ctx context.Context, i Interaction) (*url.URL, error) {
+	a := f.login(t, Options{Interact: func(ctx context.Context, i Interaction) (*url.URL, error) {
 		if asked++; asked > 1 {
 			return consent(ctx, i)
 		}
@@ -172,7 +172,7 @@ func TestWaiterOfAnAbandonedLoginTriesAgain(t *testing.T) {
 	}
 	joined := make(chan error)
 	go func() {
-		status, err := call(t.Context(), a, w.url)
+		status, err := call(t.Context(), a, f.url)
 		if err == nil && status != http.StatusOK {
 			err = fmt.Errorf("status %d", status)
 		}

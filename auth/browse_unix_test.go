@@ -19,8 +19,8 @@ import (
 // Guarantees: G-0044.14
 func TestABrowserIsOpenedAndCollected(t *testing.T) {
 	dir := t.TempDir()
-	told := filepath.Join(dir, "told")
-	script := "#!/bin/sh\nprintf '%s\\n%s\\n%s\\n' $$ $# \"$1\" > '" + told + ".new'\n/bin/mv '" + told + ".new' '" + told + "'\n"
+	output := filepath.Join(dir, "told")
+	script := "#!/bin/sh\nprintf '%s\\n%s\\n%s\\n' $$ $# \"$1\" > '" + output + ".new'\n/bin/mv '" + output + ".new' '" + output + "'\n"
 	for _, name := range []string{"xdg-open", "open"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o700); err != nil {
 			t.Fatal(err)
@@ -37,7 +37,7 @@ func TestABrowserIsOpenedAndCollected(t *testing.T) {
 	}
 	var lines []string
 	for lines == nil {
-		if text, err := os.ReadFile(told); err == nil {
+		if text, err := os.ReadFile(output); err == nil {
 			lines = strings.Split(string(text), "\n")
 		}
 		pause(t.Context(), time.Millisecond)

@@ -150,7 +150,7 @@ func TestFalseServerAnswers(t *testing.T) {
 	evilSink := new(authtest.Sink)
 	evil := httptest.NewServer(evilSink.Record("evil", http.NotFoundHandler()))
 	defer evil.Close()
-	w := newFixture(t, authtest.Options{Clients: []authtest.Client{
+	f := newFixture(t, authtest.Options{Clients: []authtest.Client{
 		{ID: "known", Secret: "client-secret-0", Auth: "client_secret_basic", Redirects: []string{testRedirect}},
 	}})
 	next := 0
@@ -160,32 +160,32 @@ func TestFalseServerAnswers(t *testing.T) {
 			name = names[next]
 			next++
 		}
-		o := Options{Resource: w.url, Interact: consent, Offline: rapid.Bool().Draw(rt, "offline"), DPoP: rapid.Bool().Draw(rt, "proofs")}
+		o := Options{Resource: f.url, Interact: consent, Offline: rapid.Bool().Draw(rt, "offline"), DPoP: rapid.Bool().Draw(rt, "proofs")}
 		registered := rapid.Bool().Draw(rt, "registered")
 		if registered {
-			o.Registered = []Registered{{Issuer: w.as.Issuer(), ID: "known", Secret: NewSecret("client-secret-0")}}
+			o.Registered = []Registered{{Issuer: f.as.Issuer(), ID: "known", Secret: NewSecret("client-secret-0")}}
 		}
-		checkFalseAnswer(rt, w, falseAnswers[name], o, evil.URL, name == "honest")
+		checkFalseAnswer(rt, f, falseAnswers[name], o, evil.URL, name == "honest")
 		if seen := evilSink.Requests(); slices.ContainsFunc(seen, carriesSecrets) {
 			rt.Fatalf("a secret was sent to a server that it is not meant for")
 		}
 	})
 }
 
-func checkFalseAnswer(t *rapid.T, w *fixture, d falseAnswer, o Options, evil string, honest bool) {
-	w.as.Lie(d.at, func(a *authtest.Answer) { d.change(a, evil) })
-	defer w.as.Lie(d.at, nil)
-	before := len(w.as.Sink.Requests())
+func checkFalseAnswer(t *rapid.T, f *fixture, d falseAnswer, o Options, evil string, honest bool) {
+	f.as.Lie(d.at, func(a *authtest.Answer) { d.change(a, evil) })
+	defer f.as.Lie(d.at, nil)
+	before := len(f.as.Sink.Requests())
 	a := New(o)
 	defer a.Close()
-	status, err := call(t.Context(), a, w.url)
+	status, err := call(t.Context(), a, f.url)
 	if worked := err == nil && status == http.StatusOK; honest && !worked {
 		t.Fatalf("without a false answer: status %d, %v", status, err)
 	}
 	asked := map[authtest.Endpoint]int{}
-	for _, r := range w.as.Sink.Requests()[before:] {
+	for _, r := range f.as.Sink.Requests()[before:] {
 		asked[r.Endpoint]++
-		if r.Host == w.as.Issuer() || !carriesSecrets(r) {
+		if r.Host == f.as.Issuer() || !carriesSecrets(r) {
 			continue
 		}
 		if r.Form.Get("code") != "" || r.Form.Get("code_verifier") != "" || strings.Contains(string(r.Body), "refresh") || strings.HasPrefix(r.Header.Get("Authorization"), "Basic ") {

@@ -175,17 +175,17 @@ func TestFilesArePrivate(t *testing.T) {
 
 // Guarantees: G-0044.12
 func TestAStoreThatDoesNotSave(t *testing.T) {
-	w := newFixture(t, authtest.Options{})
+	f := newFixture(t, authtest.Options{})
 	var log bytes.Buffer
 	s := NewFiles(t.TempDir(), nil)
-	a := w.login(t, Options{Store: s, Interact: consent, Offline: true, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	a := f.login(t, Options{Store: s, Interact: consent, Offline: true, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	if err := os.WriteFile(s.path(a.key()), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	wantCall(t, a, w.url)
+	wantCall(t, a, f.url)
 	expireBy(t, a, 2*time.Hour)
-	wantCall(t, a, w.url)
-	if n := len(w.as.Sink.Requests(authtest.Authorize)); n != 1 {
+	wantCall(t, a, f.url)
+	if n := len(f.as.Sink.Requests(authtest.Authorize)); n != 1 {
 		t.Errorf("%d logins were started", n)
 	}
 	if text := log.String(); !strings.Contains(text, "lasts as long as this program") || strings.Count(text, "\n") != 2 {

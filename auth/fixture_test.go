@@ -41,44 +41,44 @@ type fixture struct {
 func newFixture(t *testing.T, o authtest.Options) *fixture {
 	t.Helper()
 	listening := httptest.NewUnstartedServer(nil)
-	w := &fixture{url: "http://" + listening.Listener.Addr().String() + "/mcp", printed: new(safeBuffer)}
-	o.Resource = w.url
-	w.as = authtest.Start(t, o)
+	f := &fixture{url: "http://" + listening.Listener.Addr().String() + "/mcp", printed: new(safeBuffer)}
+	o.Resource = f.url
+	f.as = authtest.Start(t, o)
 	t.Cleanup(func() {
-		if found := w.as.Printed(w.printed.String()); len(found) > 0 {
-			t.Errorf("%d secrets are printed, one of %d bytes, in %s", len(found), len(found[0]), w.printed)
+		if found := f.as.Printed(f.printed.String()); len(found) > 0 {
+			t.Errorf("%d secrets are printed, one of %d bytes, in %s", len(found), len(found[0]), f.printed)
 		}
 	})
-	protected := w.as.Protect(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { io.WriteString(rw, "served") }))
-	listening.Config.Handler = w.as.Sink.Record("http://"+listening.Listener.Addr().String(), http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		if !w.quiet {
+	protected := f.as.Protect(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { io.WriteString(rw, "served") }))
+	listening.Config.Handler = f.as.Sink.Record("http://"+listening.Listener.Addr().String(), http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if !f.quiet {
 			r.Body = struct {
 				io.Reader
 				io.Closer
-			}{io.TeeReader(r.Body, w.printed), r.Body}
+			}{io.TeeReader(r.Body, f.printed), r.Body}
 		}
-		if w.serve != nil {
-			w.serve(rw, r)
+		if f.serve != nil {
+			f.serve(rw, r)
 			return
 		}
 		protected.ServeHTTP(rw, r)
 	}))
 	listening.Start()
 	t.Cleanup(listening.Close)
-	return w
+	return f
 }
 
 // login returns an Authorizer for the server.
-func (w *fixture) login(t *testing.T, o Options) *Authorizer {
+func (f *fixture) login(t *testing.T, o Options) *Authorizer {
 	t.Helper()
-	o.Resource = w.url
+	o.Resource = f.url
 	if o.Log == nil {
-		o.Log = slog.New(recorder{slog.NewJSONHandler(w.printed, &slog.HandlerOptions{Level: slog.LevelDebug}), w.printed})
+		o.Log = slog.New(recorder{slog.NewJSONHandler(f.printed, &slog.HandlerOptions{Level: slog.LevelDebug}), f.printed})
 	}
 	a := New(o)
 	t.Cleanup(func() {
 		e, err := a.Status(context.Background())
-		fmt.Fprintf(w.printed, "%+v %#v %v\n", e, e, err)
+		fmt.Fprintf(f.printed, "%+v %#v %v\n", e, e, err)
 		a.Close()
 	})
 	return a
@@ -137,8 +137,8 @@ func wantCall(t *testing.T, a *Authorizer, address string) {
 }
 
 // grants counts the token requests of a type.
-func (w *fixture) grants(kind string) (n int) {
-	for _, r := range w.as.Sink.Requests(authtest.Token) {
+func (f *fixture) grants(kind string) (n int) {
+	for _, r := range f.as.Sink.Requests(authtest.Token) {
 		if r.Form.Get("grant_type") == kind {
 			n++
 		}
@@ -160,9 +160,9 @@ func expireBy(t *testing.T, a *Authorizer, by time.Duration) {
 }
 
 // refuseAll makes the server refuse every token with a status.
-func (w *fixture) refuseAll(status int, challenge string) {
-	w.serve = func(rw http.ResponseWriter, r *http.Request) {
-		rw.Header().Set("WWW-Authenticate", fmt.Sprintf(challenge, w.as.URL(authtest.ResourceMetadata)))
+func (f *fixture) refuseAll(status int, challenge string) {
+	f.serve = func(rw http.ResponseWriter, r *http.Request) {
+		rw.Header().Set("WWW-Authenticate", fmt.Sprintf(challenge, f.as.URL(authtest.ResourceMetadata)))
 		if r.Header.Get("Authorization") != "" {
 			rw.WriteHeader(status)
 			return
@@ -172,10 +172,10 @@ func (w *fixture) refuseAll(status int, challenge string) {
 }
 
 // stepUp makes the server require the scope write of a token with the scope read.
-func (w *fixture) stepUp() {
-	w.serve = func(rw http.ResponseWriter, r *http.Request) {
-		metadata := w.as.URL(authtest.ResourceMetadata)
-		authorizations := w.as.Sink.Requests(authtest.Authorize)
+func (f *fixture) stepUp() {
+	f.serve = func(rw http.ResponseWriter, r *http.Request) {
+		metadata := f.as.URL(authtest.ResourceMetadata)
+		authorizations := f.as.Sink.Requests(authtest.Authorize)
 		switch {
 		case r.Header.Get("Authorization") == "":
 			rw.Header().Set("WWW-Authenticate", `Bearer scope="read", resource_metadata="`+metadata+`"`)

@@ -59,17 +59,17 @@ func TestEveryGrant(t *testing.T) {
 		}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newFixture(t, c.server)
-			a := w.login(t, c.options)
-			wantCall(t, a, w.url)
-			wantCall(t, a, w.url)
-			if n := len(w.as.Sink.Requests(authtest.Token)); n > 2 || n == 2 && name != "nonces" {
+			f := newFixture(t, c.server)
+			a := f.login(t, c.options)
+			wantCall(t, a, f.url)
+			wantCall(t, a, f.url)
+			if n := len(f.as.Sink.Requests(authtest.Token)); n > 2 || n == 2 && name != "nonces" {
 				t.Errorf("%d token requests", n)
 			}
-			if again := w.login(t, Options{Store: a.store, Interact: c.options.Interact, Grant: c.options.Grant, Registered: c.options.Registered, MetadataURL: c.options.MetadataURL}); true {
-				before := len(w.as.Sink.Requests(authtest.Token))
-				wantCall(t, again, w.url)
-				if after := len(w.as.Sink.Requests(authtest.Token)); after != before {
+			if again := f.login(t, Options{Store: a.store, Interact: c.options.Interact, Grant: c.options.Grant, Registered: c.options.Registered, MetadataURL: c.options.MetadataURL}); true {
+				before := len(f.as.Sink.Requests(authtest.Token))
+				wantCall(t, again, f.url)
+				if after := len(f.as.Sink.Requests(authtest.Token)); after != before {
 					t.Error("a stored login is not used")
 				}
 			}
@@ -79,53 +79,53 @@ func TestEveryGrant(t *testing.T) {
 
 // Guarantees: G-0044.2
 func TestAMissingLoginIsSaid(t *testing.T) {
-	w := newFixture(t, authtest.Options{})
-	a := w.login(t, Options{})
-	_, err := call(t.Context(), a, w.url)
+	f := newFixture(t, authtest.Options{})
+	a := f.login(t, Options{})
+	_, err := call(t.Context(), a, f.url)
 	var missing *LoginError
-	if !errors.As(err, &missing) || missing.Resource != w.url || !errors.Is(err, transport.ErrAuthRequired) {
+	if !errors.As(err, &missing) || missing.Resource != f.url || !errors.Is(err, transport.ErrAuthRequired) {
 		t.Fatalf("%v", err)
 	}
-	if n := len(w.as.Sink.Requests(authtest.Metadata, authtest.ResourceMetadata, authtest.Register)); n > 0 {
+	if n := len(f.as.Sink.Requests(authtest.Metadata, authtest.ResourceMetadata, authtest.Register)); n > 0 {
 		t.Errorf("%d requests, although the program cannot log in", n)
 	}
 	if err := a.Login(t.Context()); !errors.As(err, &missing) {
 		t.Errorf("Login: %v", err)
 	}
 	// Another program that shares the store logs in.
-	other := w.login(t, Options{Store: a.store, Interact: consent})
+	other := f.login(t, Options{Store: a.store, Interact: consent})
 	if err := other.Login(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	wantCall(t, a, w.url)
+	wantCall(t, a, f.url)
 }
 
 // After a refused login, the next calls start no other.
 //
 // Guarantees: G-0044.9
 func TestARefusedLoginIsNotAskedForAgain(t *testing.T) {
-	w := newFixture(t, authtest.Options{})
-	w.as.Lie(authtest.Authorize, func(a *authtest.Answer) {
+	f := newFixture(t, authtest.Options{})
+	f.as.Lie(authtest.Authorize, func(a *authtest.Answer) {
 		a.Query = url.Values{"error": {"access_denied"}, "state": a.Query["state"], "iss": a.Query["iss"]}
 	})
-	a := w.login(t, Options{Interact: consent})
+	a := f.login(t, Options{Interact: consent})
 	for range 3 {
-		_, err := call(t.Context(), a, w.url)
+		_, err := call(t.Context(), a, f.url)
 		var denied *ResponseError
 		if !errors.As(err, &denied) || denied.Code != "access_denied" || !errors.Is(err, transport.ErrAuthRequired) {
 			t.Fatalf("%v", err)
 		}
 	}
-	if n := len(w.as.Sink.Requests(authtest.Authorize)); n != 1 {
+	if n := len(f.as.Sink.Requests(authtest.Authorize)); n != 1 {
 		t.Errorf("%d logins were started", n)
 	}
-	w.as.Lie(authtest.Authorize, nil)
+	f.as.Lie(authtest.Authorize, nil)
 	woken := 0
 	a.OnLogin(func() { woken++ })
 	if err := a.Login(t.Context()); err != nil || woken != 1 {
 		t.Fatalf("%v, woken %d times", err, woken)
 	}
-	wantCall(t, a, w.url)
+	wantCall(t, a, f.url)
 }
 
 // Guarantees: G-0044.8
@@ -135,15 +135,15 @@ func TestAServerThatRefusesEveryToken(t *testing.T) {
 		403: `Bearer error="insufficient_scope", scope="read", resource_metadata="%s"`,
 	} {
 		t.Run(http.StatusText(status), func(t *testing.T) {
-			w := newFixture(t, authtest.Options{Scopes: []string{"read", "write"}})
-			w.refuseAll(status, challenge)
-			a := w.login(t, Options{Interact: consent})
+			f := newFixture(t, authtest.Options{Scopes: []string{"read", "write"}})
+			f.refuseAll(status, challenge)
+			a := f.login(t, Options{Interact: consent})
 			for range 4 {
-				if got, err := call(t.Context(), a, w.url); err != nil || got != status {
+				if got, err := call(t.Context(), a, f.url); err != nil || got != status {
 					t.Fatalf("status %d, %v", got, err)
 				}
 			}
-			if n := len(w.as.Sink.Requests(authtest.Authorize)); n != 3 {
+			if n := len(f.as.Sink.Requests(authtest.Authorize)); n != 3 {
 				t.Errorf("%d logins were started", n)
 			}
 		})
@@ -152,11 +152,11 @@ func TestAServerThatRefusesEveryToken(t *testing.T) {
 
 // Guarantees: G-0044.8
 func TestAStepUpAddsScopes(t *testing.T) {
-	w := newFixture(t, authtest.Options{Scopes: []string{"read", "write"}})
-	w.stepUp()
-	a := w.login(t, Options{Interact: consent})
-	wantCall(t, a, w.url)
-	asked := w.as.Sink.Requests(authtest.Authorize)
+	f := newFixture(t, authtest.Options{Scopes: []string{"read", "write"}})
+	f.stepUp()
+	a := f.login(t, Options{Interact: consent})
+	wantCall(t, a, f.url)
+	asked := f.as.Sink.Requests(authtest.Authorize)
 	if len(asked) != 2 || asked[0].Form.Get("scope") != "read" || asked[1].Form.Get("scope") != "read write" {
 		t.Errorf("%d authorizations", len(asked))
 	}
@@ -164,15 +164,15 @@ func TestAStepUpAddsScopes(t *testing.T) {
 
 // Guarantees: G-0044.10
 func TestALoginIsForOneServer(t *testing.T) {
-	w := newFixture(t, authtest.Options{})
-	a := w.login(t, Options{Interact: consent})
-	wantCall(t, a, w.url)
+	f := newFixture(t, authtest.Options{})
+	a := f.login(t, Options{Interact: consent})
+	wantCall(t, a, f.url)
 	r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://elsewhere.test/mcp", nil)
 	if err := a.Authorize(t.Context(), r); err == nil || r.Header.Get("Authorization") != "" {
 		t.Errorf("%v, %v", err, r.Header)
 	}
-	other := w.login(t, Options{Store: a.store, Principal: "eve"})
-	if _, err := call(t.Context(), other, w.url); !errors.Is(err, transport.ErrAuthRequired) {
+	other := f.login(t, Options{Store: a.store, Principal: "eve"})
+	if _, err := call(t.Context(), other, f.url); !errors.Is(err, transport.ErrAuthRequired) {
 		t.Errorf("another principal: %v", err)
 	}
 }
@@ -224,20 +224,20 @@ func TestATokenGoesOverHTTPS(t *testing.T) {
 //
 // Guarantees: G-0044.18
 func TestTokensAreBoundAsWanted(t *testing.T) {
-	w := newFixture(t, authtest.Options{})
-	plain := w.login(t, Options{Interact: consent})
-	wantCall(t, plain, w.url)
-	bound := w.login(t, Options{Store: plain.store, DPoP: true})
-	if status, err := call(t.Context(), bound, w.url); !errors.Is(err, transport.ErrAuthRequired) {
+	f := newFixture(t, authtest.Options{})
+	plain := f.login(t, Options{Interact: consent})
+	wantCall(t, plain, f.url)
+	bound := f.login(t, Options{Store: plain.store, DPoP: true})
+	if status, err := call(t.Context(), bound, f.url); !errors.Is(err, transport.ErrAuthRequired) {
 		t.Errorf("a bearer token in the store: status %d, %v", status, err)
 	}
-	bound = w.login(t, Options{Store: plain.store, DPoP: true, Interact: consent})
-	wantCall(t, bound, w.url)
+	bound = f.login(t, Options{Store: plain.store, DPoP: true, Interact: consent})
+	wantCall(t, bound, f.url)
 	if e, err := bound.Status(t.Context()); err != nil || e == nil || e.Type != "DPoP" {
 		t.Errorf("%+v, %v", e, err)
 	}
-	w.as.Lie(authtest.Token, setMember("token_type", "DPoP"))
-	_, err := call(t.Context(), w.login(t, Options{Interact: consent}), w.url)
+	f.as.Lie(authtest.Token, setMember("token_type", "DPoP"))
+	_, err := call(t.Context(), f.login(t, Options{Interact: consent}), f.url)
 	var refused *TokenError
 	if !errors.As(err, &refused) || refused.Rule == "" {
 		t.Errorf("a token that is bound to an unknown key: %v", err)

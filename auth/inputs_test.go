@@ -17,15 +17,15 @@ import (
 //
 // Guarantees: G-0044.1
 func TestARegistrationOfTheOtherType(t *testing.T) {
-	w := newFixture(t, authtest.Options{Clients: []authtest.Client{{ID: "web", Auth: "none", Redirects: []string{testRedirect}}}})
-	w.as.Lie(authtest.Register, func(a *authtest.Answer) {
+	f := newFixture(t, authtest.Options{Clients: []authtest.Client{{ID: "web", Auth: "none", Redirects: []string{testRedirect}}}})
+	f.as.Lie(authtest.Register, func(a *authtest.Answer) {
 		a.Status, a.Body = http.StatusBadRequest, []byte(`{"error":"invalid_redirect_uri"}`)
 		if strings.Contains(string(a.Request.Body), `"web"`) {
 			a.Status, a.Body = http.StatusCreated, []byte(`{"client_id":"web","token_endpoint_auth_method":"none"}`)
 		}
 	})
-	wantCall(t, w.login(t, Options{Interact: consent}), w.url)
-	asked := w.as.Sink.Requests(authtest.Register)
+	wantCall(t, f.login(t, Options{Interact: consent}), f.url)
+	asked := f.as.Sink.Requests(authtest.Register)
 	if len(asked) != 2 || !strings.Contains(string(asked[0].Body), `"native"`) || !strings.Contains(string(asked[1].Body), `"web"`) {
 		t.Errorf("%d registrations", len(asked))
 	}
@@ -35,31 +35,31 @@ func TestARegistrationOfTheOtherType(t *testing.T) {
 //
 // Guarantees: G-0044.7
 func TestAHundredAuthorizationServers(t *testing.T) {
-	w := newFixture(t, authtest.Options{})
+	f := newFixture(t, authtest.Options{})
 	many := make([]string, 100)
 	for i := range many {
 		many[i] = fmt.Sprintf("https://10.0.0.%d", i)
 	}
-	w.as.Lie(authtest.ResourceMetadata, setMember("authorization_servers", many))
-	_, err := call(t.Context(), w.login(t, Options{Interact: consent}), w.url)
+	f.as.Lie(authtest.ResourceMetadata, setMember("authorization_servers", many))
+	_, err := call(t.Context(), f.login(t, Options{Interact: consent}), f.url)
 	var refused *MetadataError
 	if !errors.As(err, &refused) || len(err.Error()) > 2000 {
 		t.Errorf("%v", err)
 	}
-	many[3] = w.as.Issuer()
-	w.as.Lie(authtest.ResourceMetadata, setMember("authorization_servers", many))
-	wantCall(t, w.login(t, Options{Interact: consent}), w.url)
+	many[3] = f.as.Issuer()
+	f.as.Lie(authtest.ResourceMetadata, setMember("authorization_servers", many))
+	wantCall(t, f.login(t, Options{Interact: consent}), f.url)
 }
 
 // An error response with another issuer is refused, and its description is not shown.
 //
 // Guarantees: G-0044.7
 func TestAnErrorOfAnotherIssuer(t *testing.T) {
-	w := newFixture(t, authtest.Options{})
-	w.as.Lie(authtest.Authorize, func(a *authtest.Answer) {
+	f := newFixture(t, authtest.Options{})
+	f.as.Lie(authtest.Authorize, func(a *authtest.Answer) {
 		a.Query = url.Values{"error": {"access_denied"}, "error_description": {"call 555-1234"}, "state": a.Query["state"], "iss": {"https://evil.test"}}
 	})
-	_, err := call(t.Context(), w.login(t, Options{Interact: consent}), w.url)
+	_, err := call(t.Context(), f.login(t, Options{Interact: consent}), f.url)
 	var refused *ResponseError
 	if !errors.As(err, &refused) || refused.Code != "" || !strings.Contains(refused.Rule, "another issuer") || strings.Contains(err.Error(), "555") {
 		t.Errorf("%v", err)
@@ -70,14 +70,14 @@ func TestAnErrorOfAnotherIssuer(t *testing.T) {
 //
 // Guarantees: G-0044.5
 func TestAClockThatIsWrong(t *testing.T) {
-	w := newFixture(t, authtest.Options{})
-	a := loggedIn(t, w, Options{})
+	f := newFixture(t, authtest.Options{})
+	a := loggedIn(t, f, Options{})
 	expireBy(t, a, 2*time.Hour)
-	w.as.Lie(authtest.Token, func(a *authtest.Answer) {
+	f.as.Lie(authtest.Token, func(a *authtest.Answer) {
 		a.Header.Set("Date", time.Now().Add(24*time.Hour).UTC().Format(http.TimeFormat))
 		a.Status, a.Body = http.StatusBadRequest, []byte(`{"error":"invalid_request"}`)
 	})
-	_, err := call(t.Context(), a, w.url)
+	_, err := call(t.Context(), a, f.url)
 	var refused *TokenError
 	if !errors.As(err, &refused) || refused.Skew < 23*time.Hour || !strings.Contains(err.Error(), "clock differs") {
 		t.Errorf("%v", err)
@@ -89,15 +89,15 @@ func TestAClockThatIsWrong(t *testing.T) {
 // Guarantees: G-0044.5
 func TestAServerThatSaysWhenToComeAgain(t *testing.T) {
 	for header, wants := range map[string]time.Duration{"120": 2 * time.Minute, "100000000": time.Hour, "-1": shortestDelay, "soon": shortestDelay} {
-		w := newFixture(t, authtest.Options{})
-		a := loggedIn(t, w, Options{})
+		f := newFixture(t, authtest.Options{})
+		a := loggedIn(t, f, Options{})
 		expireBy(t, a, 2*time.Hour)
-		w.as.Lie(authtest.Token, func(a *authtest.Answer) {
+		f.as.Lie(authtest.Token, func(a *authtest.Answer) {
 			a.Header.Set("Retry-After", header)
 			a.Status, a.Body = http.StatusTooManyRequests, []byte(`{}`)
 		})
 		before := time.Now()
-		if _, err := call(t.Context(), a, w.url); err == nil {
+		if _, err := call(t.Context(), a, f.url); err == nil {
 			t.Error("the call failed")
 		}
 		a.attempts.mu.Lock()
@@ -106,8 +106,8 @@ func TestAServerThatSaysWhenToComeAgain(t *testing.T) {
 		if until.Before(before.Add(wants)) || until.After(time.Now().Add(wants)) {
 			t.Errorf("Retry-After %s: again in %v, want %v", header, until.Sub(before), wants)
 		}
-		if _, err := call(t.Context(), a, w.url); err == nil || w.grants("refresh_token") != 1 {
-			t.Errorf("%v after %d refreshes", err, w.grants("refresh_token"))
+		if _, err := call(t.Context(), a, f.url); err == nil || f.grants("refresh_token") != 1 {
+			t.Errorf("%v after %d refreshes", err, f.grants("refresh_token"))
 		}
 	}
 }
@@ -117,14 +117,14 @@ func TestAServerThatSaysWhenToComeAgain(t *testing.T) {
 // Guarantees: G-0044.3
 func TestATokenOfUnknownLife(t *testing.T) {
 	for _, life := range []any{nil, -1, 1e9, "soon"} {
-		w := newFixture(t, authtest.Options{})
-		w.as.Lie(authtest.Token, setMember("expires_in", life))
-		a := loggedIn(t, w, Options{})
+		f := newFixture(t, authtest.Options{})
+		f.as.Lie(authtest.Token, setMember("expires_in", life))
+		a := loggedIn(t, f, Options{})
 		if e, err := a.Status(t.Context()); err != nil || !e.Expires.IsZero() {
 			t.Errorf("%v: it ends at %v, %v", life, e.Expires, err)
 		}
-		wantCall(t, a, w.url)
-		if n := w.grants("refresh_token"); n != 0 {
+		wantCall(t, a, f.url)
+		if n := f.grants("refresh_token"); n != 0 {
 			t.Errorf("%v: %d refreshes", life, n)
 		}
 	}

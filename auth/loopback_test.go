@@ -16,7 +16,8 @@ import (
 	"github.com/bowline-mcp/bowline/auth/authtest"
 )
 
-// browser simulates a person's browser, which first opens addresses of an attacker.
+// browser simulates a person's browser. Before it opens the redirect, it calls before, in
+// which a test opens other addresses.
 func browser(t *testing.T, before func(redirected *url.URL)) func(context.Context, *url.URL) error {
 	return func(ctx context.Context, address *url.URL) error {
 		response, err := http.DefaultTransport.RoundTrip((&http.Request{Method: http.MethodGet, URL: address, Header: http.Header{}}).WithContext(ctx))
@@ -58,8 +59,8 @@ func visit(t *testing.T, address *url.URL, host string) (int, string) {
 
 // Guarantees: G-0044.14
 func TestLoopbackTakesOneResponse(t *testing.T) {
-	w := newFixture(t, authtest.Options{})
-	a := w.login(t, Options{Interact: Loopback(LoopbackOptions{Open: browser(t, func(redirected *url.URL) {
+	f := newFixture(t, authtest.Options{})
+	a := f.login(t, Options{Interact: Loopback(LoopbackOptions{Open: browser(t, func(redirected *url.URL) {
 		for name, c := range map[string]struct {
 			path, query, host string
 			status            int
@@ -80,14 +81,14 @@ func TestLoopbackTakesOneResponse(t *testing.T) {
 	if err := a.Login(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	first := w.as.Sink.Requests(authtest.Authorize)[0].Form.Get("redirect_uri")
+	first := f.as.Sink.Requests(authtest.Authorize)[0].Form.Get("redirect_uri")
 	if u, err := url.Parse(first); err != nil || u.Hostname() != "127.0.0.1" || u.Path != "/callback" {
 		t.Errorf("redirected to %s", first)
 	}
 	if err := a.Login(t.Context()); err != nil { // at the same port, so as the same client
 		t.Fatal(err)
 	}
-	if n := len(w.as.Sink.Requests(authtest.Register)); n != 1 {
+	if n := len(f.as.Sink.Requests(authtest.Register)); n != 1 {
 		t.Errorf("%d registrations", n)
 	}
 }
@@ -97,9 +98,9 @@ func TestLoopbackTakesOneResponse(t *testing.T) {
 //
 // Guarantees: G-0044.14
 func TestManySlowLoopbackConnections(t *testing.T) {
-	w := newFixture(t, authtest.Options{})
+	f := newFixture(t, authtest.Options{})
 	const many = 500
-	a := w.login(t, Options{Interact: Loopback(LoopbackOptions{Open: browser(t, func(redirected *url.URL) {
+	a := f.login(t, Options{Interact: Loopback(LoopbackOptions{Open: browser(t, func(redirected *url.URL) {
 		held := make([]net.Conn, many)
 		for i := range held {
 			var dialer net.Dialer
@@ -173,9 +174,9 @@ func TestOnlyPagesAreOpenedInABrowser(t *testing.T) {
 //
 // Guarantees: G-0044.4
 func TestALoginEndsWithItsContext(t *testing.T) {
-	w := newFixture(t, authtest.Options{})
+	f := newFixture(t, authtest.Options{})
 	opened := make(chan struct{})
-	a := w.login(t, Options{Interact: Loopback(LoopbackOptions{Open: func(context.Context, *url.URL) error { close(opened); return nil }})})
+	a := f.login(t, Options{Interact: Loopback(LoopbackOptions{Open: func(context.Context, *url.URL) error { close(opened); return nil }})})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- a.Login(ctx) }()
@@ -196,15 +197,15 @@ func (g fastDevice) token(ctx context.Context, l *login) (*client, *tokenRespons
 
 // Guarantees: G-0044.1
 func TestADevice(t *testing.T) {
-	w := newFixture(t, authtest.Options{DevicePolls: 1})
-	w.as.Lie(authtest.Device, func(a *authtest.Answer) { a.Object["interval"] = 0.01 })
+	f := newFixture(t, authtest.Options{DevicePolls: 1})
+	f.as.Lie(authtest.Device, func(a *authtest.Answer) { a.Object["interval"] = 0.01 })
 	shown := make(chan DeviceCode, 1)
-	a := w.login(t, Options{Grant: fastDevice{Device{Show: func(_ context.Context, c DeviceCode) error { shown <- c; return nil }}}})
-	wantCall(t, a, w.url)
+	a := f.login(t, Options{Grant: fastDevice{Device{Show: func(_ context.Context, c DeviceCode) error { shown <- c; return nil }}}})
+	wantCall(t, a, f.url)
 	if c := <-shown; c.URL == "" || c.Code == "" || time.Until(c.Expires) <= 0 {
 		t.Errorf("%+v", c)
 	}
-	w.as.Lie(authtest.Device, func(a *authtest.Answer) { a.Object["verification_uri"] = "javascript:alert(1)" })
+	f.as.Lie(authtest.Device, func(a *authtest.Answer) { a.Object["verification_uri"] = "javascript:alert(1)" })
 	if err := a.Login(t.Context()); err == nil || len(shown) > 0 {
 		t.Errorf("%v", err)
 	}
@@ -212,24 +213,24 @@ func TestADevice(t *testing.T) {
 
 // Guarantees: G-0044.15
 func TestLogout(t *testing.T) {
-	w := newFixture(t, authtest.Options{})
-	a := loggedIn(t, w, Options{})
+	f := newFixture(t, authtest.Options{})
+	a := loggedIn(t, f, Options{})
 	e, err := a.Status(t.Context())
-	if err != nil || e == nil || e.Issuer != w.as.Issuer() || len(e.Scopes) == 0 {
+	if err != nil || e == nil || e.Issuer != f.as.Issuer() || len(e.Scopes) == 0 {
 		t.Fatalf("%+v, %v", e, err)
 	}
 	if err := a.Logout(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	revoked := w.as.Sink.Requests(authtest.Revoke)
+	revoked := f.as.Sink.Requests(authtest.Revoke)
 	if len(revoked) != 2 || revoked[0].Form.Get("token") != e.Refresh.Reveal() || revoked[1].Form.Get("token") != e.Access.Reveal() {
 		t.Errorf("%d revocations", len(revoked))
 	}
 	if e, err := a.Status(t.Context()); e != nil || err != nil {
 		t.Errorf("%+v, %v", e, err)
 	}
-	wantCall(t, a, w.url) // another login
-	w.as.Lie(authtest.Revoke, func(a *authtest.Answer) { a.Status = 503 })
+	wantCall(t, a, f.url) // another login
+	f.as.Lie(authtest.Revoke, func(a *authtest.Answer) { a.Status = 503 })
 	if err := a.Logout(t.Context()); err == nil {
 		t.Error("the server failed to revoke, and Logout returned no error")
 	}
@@ -243,11 +244,11 @@ func TestLogout(t *testing.T) {
 //
 // Guarantees: G-0044.15
 func TestLogoutWhereATokenCannotBeRevoked(t *testing.T) {
-	w := newFixture(t, authtest.Options{})
+	f := newFixture(t, authtest.Options{})
 	for hint, fails := range map[string]bool{"access_token": false, "refresh_token": true} {
-		a := loggedIn(t, w, Options{})
-		before := len(w.as.Sink.Requests(authtest.Revoke))
-		w.as.Lie(authtest.Revoke, func(a *authtest.Answer) {
+		a := loggedIn(t, f, Options{})
+		before := len(f.as.Sink.Requests(authtest.Revoke))
+		f.as.Lie(authtest.Revoke, func(a *authtest.Answer) {
 			if a.Request.Form.Get("token_type_hint") == hint {
 				a.Status, a.Body = http.StatusBadRequest, []byte(`{"error":"unsupported_token_type"}`)
 			}
@@ -255,7 +256,7 @@ func TestLogoutWhereATokenCannotBeRevoked(t *testing.T) {
 		if err := a.Logout(t.Context()); (err != nil) != fails {
 			t.Errorf("%s: %v", hint, err)
 		}
-		if n := len(w.as.Sink.Requests(authtest.Revoke)) - before; n != 2 {
+		if n := len(f.as.Sink.Requests(authtest.Revoke)) - before; n != 2 {
 			t.Errorf("%s: %d revocations", hint, n)
 		}
 	}
@@ -265,17 +266,17 @@ func TestLogoutWhereATokenCannotBeRevoked(t *testing.T) {
 //
 // Guarantees: G-0044.1
 func TestADeviceOutlastsFailures(t *testing.T) {
-	w := newFixture(t, authtest.Options{DevicePolls: 2})
-	w.as.Lie(authtest.Device, func(a *authtest.Answer) { a.Object["interval"] = 0.01 })
+	f := newFixture(t, authtest.Options{DevicePolls: 2})
+	f.as.Lie(authtest.Device, func(a *authtest.Answer) { a.Object["interval"] = 0.01 })
 	polls := 0
-	w.as.Lie(authtest.Token, func(a *authtest.Answer) {
+	f.as.Lie(authtest.Token, func(a *authtest.Answer) {
 		if status := []int{429, 503, 200}[min(polls, 2)]; status != 200 {
 			a.Status, a.Body = status, []byte("<html>later</html>")
 		}
 		polls++
 	})
-	a := w.login(t, Options{Grant: fastDevice{Device{Show: func(context.Context, DeviceCode) error { return nil }}}})
-	wantCall(t, a, w.url)
+	a := f.login(t, Options{Grant: fastDevice{Device{Show: func(context.Context, DeviceCode) error { return nil }}}})
+	wantCall(t, a, f.url)
 	if polls != 3 {
 		t.Errorf("%d polls", polls)
 	}

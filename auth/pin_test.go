@@ -15,20 +15,20 @@ import (
 // Guarantees: G-0044.7, G-0044.11
 func TestAPinSurvivesEveryLogin(t *testing.T) {
 	known := authtest.Client{ID: "known", Secret: "the-secret", Auth: "client_secret_basic", Redirects: []string{testRedirect}}
-	w := newFixture(t, authtest.Options{Clients: []authtest.Client{known}})
+	f := newFixture(t, authtest.Options{Clients: []authtest.Client{known}})
 	asked := 0
 	o := Options{Registered: []Registered{{ID: "known", Secret: NewSecret("the-secret")}}, Interact: func(ctx context.Context, i Interaction) (*url.URL, error) {
 		asked++
 		return consent(ctx, i)
 	}}
-	a := w.login(t, o)
-	wantCall(t, a, w.url)
-	second := authtest.Start(t, authtest.Options{Resource: w.url, Clients: []authtest.Client{known}})
-	w.as.Lie(authtest.ResourceMetadata, func(a *authtest.Answer) { a.Object["authorization_servers"] = []string{second.Issuer()} })
-	w.refuseAll(401, `Bearer resource_metadata="%s"`)
+	a := f.login(t, o)
+	wantCall(t, a, f.url)
+	second := authtest.Start(t, authtest.Options{Resource: f.url, Clients: []authtest.Client{known}})
+	f.as.Lie(authtest.ResourceMetadata, func(a *authtest.Answer) { a.Object["authorization_servers"] = []string{second.Issuer()} })
+	f.refuseAll(401, `Bearer resource_metadata="%s"`)
 	refused := func(a *Authorizer) {
 		t.Helper()
-		_, err := call(t.Context(), a, w.url)
+		_, err := call(t.Context(), a, f.url)
 		var stray *RegistrationError
 		if !errors.As(err, &stray) || stray.Issuer != second.Issuer() {
 			t.Errorf("%v", err)
@@ -39,18 +39,18 @@ func TestAPinSurvivesEveryLogin(t *testing.T) {
 	}
 	refused(a)
 	refused(a)
-	w.serve = nil
+	f.serve = nil
 	// A program without its own client shares the store, and may use the second server.
-	other := w.login(t, Options{Store: a.store, Interact: consent})
+	other := f.login(t, Options{Store: a.store, Interact: consent})
 	if err := other.Login(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if e, err := a.store.Load(t.Context(), a.key()); err != nil || e.Issuer != second.Issuer() || e.Pinned != w.as.Issuer() {
+	if e, err := a.store.Load(t.Context(), a.key()); err != nil || e.Issuer != second.Issuer() || e.Pinned != f.as.Issuer() {
 		t.Fatalf("%+v, %v", e, err)
 	}
-	w.refuseAll(401, `Bearer resource_metadata="%s"`)
+	f.refuseAll(401, `Bearer resource_metadata="%s"`)
 	o.Store = a.store
-	_, err := call(t.Context(), w.login(t, o), w.url)
+	_, err := call(t.Context(), f.login(t, o), f.url)
 	if stray := (*RegistrationError)(nil); !errors.As(err, &stray) {
 		t.Errorf("%v", err)
 	}

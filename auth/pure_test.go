@@ -100,9 +100,9 @@ func TestWhereMetadataIs(t *testing.T) {
 //
 // Guarantees: G-0044.17
 func TestACachedTokenCostsNothing(t *testing.T) {
-	w := newFixture(t, authtest.Options{})
-	a := loggedIn(t, w, Options{})
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url, http.NoBody)
+	f := newFixture(t, authtest.Options{})
+	a := loggedIn(t, f, Options{})
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.url, http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,30 +16,30 @@ import (
 )
 
 // loggedIn returns an Authorizer with a refresh token.
-func loggedIn(t *testing.T, w *fixture, o Options) *Authorizer {
+func loggedIn(t *testing.T, f *fixture, o Options) *Authorizer {
 	t.Helper()
 	o.Interact, o.Offline = consent, true
-	a := w.login(t, o)
-	wantCall(t, a, w.url)
+	a := f.login(t, o)
+	wantCall(t, a, f.url)
 	return a
 }
 
 // Guarantees: G-0044.3
 func TestOneRefreshForAll(t *testing.T) {
-	w := newFixture(t, authtest.Options{})
-	a := loggedIn(t, w, Options{})
+	f := newFixture(t, authtest.Options{})
+	a := loggedIn(t, f, Options{})
 	expireBy(t, a, 2*time.Hour)
-	others := []*Authorizer{a, w.login(t, Options{Store: a.store}), w.login(t, Options{Store: a.store}), w.login(t, Options{Store: a.store})}
+	others := []*Authorizer{a, f.login(t, Options{Store: a.store}), f.login(t, Options{Store: a.store}), f.login(t, Options{Store: a.store})}
 	var calls sync.WaitGroup
 	for n := range 64 {
 		calls.Go(func() {
-			if status, err := call(t.Context(), others[n%len(others)], w.url); err != nil || status != http.StatusOK {
+			if status, err := call(t.Context(), others[n%len(others)], f.url); err != nil || status != http.StatusOK {
 				t.Errorf("status %d, %v", status, err)
 			}
 		})
 	}
 	calls.Wait()
-	if n := w.grants("refresh_token"); n != 1 {
+	if n := f.grants("refresh_token"); n != 1 {
 		t.Errorf("%d refreshes", n)
 	}
 }
@@ -48,21 +48,21 @@ func TestOneRefreshForAll(t *testing.T) {
 //
 // Guarantees: G-0044.3
 func TestARefusedTokenIsRefreshedOnce(t *testing.T) {
-	w := newFixture(t, authtest.Options{})
-	a := loggedIn(t, w, Options{})
+	f := newFixture(t, authtest.Options{})
+	a := loggedIn(t, f, Options{})
 	old := a.current.Load()
-	stale := w.login(t, Options{Store: a.store})
-	wantCall(t, stale, w.url)
-	w.serve = func(rw http.ResponseWriter, r *http.Request) {
+	stale := f.login(t, Options{Store: a.store})
+	wantCall(t, stale, f.url)
+	f.serve = func(rw http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") == old.header[0] {
 			rw.WriteHeader(http.StatusUnauthorized)
 		}
 	}
 	old.obtained = time.Time{} // long ago
 	for _, each := range []*Authorizer{a, a, stale} {
-		wantCall(t, each, w.url)
+		wantCall(t, each, f.url)
 	}
-	if n := w.grants("refresh_token"); n != 1 {
+	if n := f.grants("refresh_token"); n != 1 {
 		t.Errorf("%d refreshes", n)
 	}
 }
@@ -71,17 +71,17 @@ func TestARefusedTokenIsRefreshedOnce(t *testing.T) {
 //
 // Guarantees: G-0044.3
 func TestATokenThatEndsOnItsWayIsRefreshed(t *testing.T) {
-	w := newFixture(t, authtest.Options{})
-	a := loggedIn(t, w, Options{})
+	f := newFixture(t, authtest.Options{})
+	a := loggedIn(t, f, Options{})
 	old := a.current.Load()
-	w.serve = func(rw http.ResponseWriter, r *http.Request) {
+	f.serve = func(rw http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") == old.header[0] {
 			old.end = time.Now().Add(-time.Second)
 			rw.WriteHeader(http.StatusUnauthorized)
 		}
 	}
-	wantCall(t, a, w.url)
-	if refreshes, logins := w.grants("refresh_token"), w.grants("authorization_code"); refreshes != 1 || logins != 1 {
+	wantCall(t, a, f.url)
+	if refreshes, logins := f.grants("refresh_token"), f.grants("authorization_code"); refreshes != 1 || logins != 1 {
 		t.Errorf("%d refreshes and %d logins", refreshes, logins)
 	}
 }
@@ -90,15 +90,15 @@ func TestATokenThatEndsOnItsWayIsRefreshed(t *testing.T) {
 //
 // Guarantees: G-0044.8
 func TestTokensThatExpireInTransit(t *testing.T) {
-	w := newFixture(t, authtest.Options{Clients: []authtest.Client{{ID: "known", Secret: "the-secret", Auth: "client_secret_basic"}}})
-	a := w.login(t, Options{Grant: ClientCredentials{}, Registered: []Registered{{ID: "known", Secret: NewSecret("the-secret")}}})
-	wantCall(t, a, w.url)
+	f := newFixture(t, authtest.Options{Clients: []authtest.Client{{ID: "known", Secret: "the-secret", Auth: "client_secret_basic"}}})
+	a := f.login(t, Options{Grant: ClientCredentials{}, Registered: []Registered{{ID: "known", Secret: NewSecret("the-secret")}}})
+	wantCall(t, a, f.url)
 	refused := &transport.StatusError{
-		Status: http.StatusUnauthorized, Challenge: fmt.Sprintf(`Bearer resource_metadata="%s"`, w.as.URL(authtest.ResourceMetadata)),
+		Status: http.StatusUnauthorized, Challenge: fmt.Sprintf(`Bearer resource_metadata="%s"`, f.as.URL(authtest.ResourceMetadata)),
 	}
 	renewed := 0
 	for again := true; again && renewed < 10; {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url, http.NoBody)
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.url, http.NoBody)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -120,15 +120,15 @@ func TestTokensThatExpireInTransit(t *testing.T) {
 
 // Guarantees: G-0044.4
 func TestARefreshOutlivesItsCaller(t *testing.T) {
-	w := newFixture(t, authtest.Options{})
-	a := loggedIn(t, w, Options{})
+	f := newFixture(t, authtest.Options{})
+	a := loggedIn(t, f, Options{})
 	expireBy(t, a, 2*time.Hour)
 	asked, answer := make(chan struct{}), make(chan struct{})
-	w.as.Lie(authtest.Token, func(*authtest.Answer) { close(asked); <-answer })
+	f.as.Lie(authtest.Token, func(*authtest.Answer) { close(asked); <-answer })
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() {
-		_, err := call(ctx, a, w.url)
+		_, err := call(ctx, a, f.url)
 		ended <- err
 	}()
 	<-asked
@@ -136,7 +136,7 @@ func TestARefreshOutlivesItsCaller(t *testing.T) {
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("the call ended with %v, and not when it was cancelled", err)
 	}
-	w.as.Lie(authtest.Token, nil)
+	f.as.Lie(authtest.Token, nil)
 	close(answer)
 	if err := a.Close(); err != nil {
 		t.Fatal(err)
@@ -145,8 +145,8 @@ func TestARefreshOutlivesItsCaller(t *testing.T) {
 	if err != nil || !time.Now().Before(e.Expires) {
 		t.Fatalf("the new tokens were lost: %+v, %v", e, err)
 	}
-	wantCall(t, w.login(t, Options{Store: a.store}), w.url)
-	if n := w.grants("refresh_token"); n != 1 {
+	wantCall(t, f.login(t, Options{Store: a.store}), f.url)
+	if n := f.grants("refresh_token"); n != 1 {
 		t.Errorf("%d refreshes", n)
 	}
 }
@@ -175,31 +175,31 @@ func TestEndsOfALogin(t *testing.T) {
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newFixture(t, authtest.Options{})
-			a := loggedIn(t, w, Options{})
+			f := newFixture(t, authtest.Options{})
+			a := loggedIn(t, f, Options{})
 			expireBy(t, a, 2*time.Hour)
-			b := w.login(t, Options{Store: a.store})
-			w.as.Lie(authtest.Token, c.lie)
-			_, err := call(t.Context(), b, w.url)
+			b := f.login(t, Options{Store: a.store})
+			f.as.Lie(authtest.Token, c.lie)
+			_, err := call(t.Context(), b, f.url)
 			if errors.Is(err, transport.ErrAuthRequired) != c.ends || err == nil {
 				t.Fatalf("%v", err)
 			}
 			if strings.Contains(err.Error(), "html") {
 				t.Errorf("the error shows the body: %v", err)
 			}
-			again, err := call(t.Context(), b, w.url) // soon after
-			if n := w.grants("refresh_token"); err == nil || n != 1 {
+			again, err := call(t.Context(), b, f.url) // soon after
+			if n := f.grants("refresh_token"); err == nil || n != 1 {
 				t.Errorf("status %d, %v; %d refreshes", again, err, n)
 			}
 			e, _ := a.store.Load(t.Context(), a.key())
 			if e.Refresh.IsZero() != c.ends {
 				t.Errorf("the refresh token is kept: %v", !e.Refresh.IsZero())
 			}
-			w.as.Lie(authtest.Token, nil)
-			if later := w.login(t, Options{Store: a.store}); !c.ends && !strings.Contains(name, "cut") {
+			f.as.Lie(authtest.Token, nil)
+			if later := f.login(t, Options{Store: a.store}); !c.ends && !strings.Contains(name, "cut") {
 				// The false answer came after the server had rotated the refresh token, so the server revokes the login.
-				_, err := call(t.Context(), later, w.url)
-				if n := w.grants("refresh_token"); n != 2 {
+				_, err := call(t.Context(), later, f.url)
+				if n := f.grants("refresh_token"); n != 2 {
 					t.Errorf("%d refreshes, %v", n, err)
 				}
 			}
@@ -209,38 +209,38 @@ func TestEndsOfALogin(t *testing.T) {
 
 // Guarantees: G-0044.6
 func TestATokenIsRefreshedBeforeItsEnd(t *testing.T) {
-	w := newFixture(t, authtest.Options{})
-	a := loggedIn(t, w, Options{})
+	f := newFixture(t, authtest.Options{})
+	a := loggedIn(t, f, Options{})
 	expireBy(t, a, 47*time.Minute) // of an hour
-	wantCall(t, a, w.url)
-	if n := w.grants("refresh_token"); n != 0 {
+	wantCall(t, a, f.url)
+	if n := f.grants("refresh_token"); n != 0 {
 		t.Fatalf("%d refreshes at 78 %%", n)
 	}
 	expireBy(t, a, 2*time.Minute)
 	answer := make(chan struct{})
-	w.as.Lie(authtest.Token, func(*authtest.Answer) { <-answer })
-	wantCall(t, a, w.url) // it does not wait
+	f.as.Lie(authtest.Token, func(*authtest.Answer) { <-answer })
+	wantCall(t, a, f.url) // it does not wait
 	close(answer)
 	a.jobs.goroutines.Wait()
-	if n := w.grants("refresh_token"); n != 1 {
+	if n := f.grants("refresh_token"); n != 1 {
 		t.Fatalf("%d refreshes at 82 %%", n)
 	}
-	wantCall(t, a, w.url)
+	wantCall(t, a, f.url)
 }
 
 // While the token is valid, a failed refresh has no effect on requests.
 //
 // Guarantees: G-0044.5, G-0044.6
 func TestAFailedRefreshIsRepeatedLater(t *testing.T) {
-	w := newFixture(t, authtest.Options{})
-	a := loggedIn(t, w, Options{})
+	f := newFixture(t, authtest.Options{})
+	a := loggedIn(t, f, Options{})
 	expireBy(t, a, 50*time.Minute)
-	w.as.Lie(authtest.Token, func(a *authtest.Answer) { a.Status, a.Body = 503, []byte("{}") })
+	f.as.Lie(authtest.Token, func(a *authtest.Answer) { a.Status, a.Body = 503, []byte("{}") })
 	for range 5 {
-		wantCall(t, a, w.url)
+		wantCall(t, a, f.url)
 		a.jobs.goroutines.Wait()
 	}
-	if n := w.grants("refresh_token"); n != 1 {
+	if n := f.grants("refresh_token"); n != 1 {
 		t.Errorf("%d refreshes", n)
 	}
 }
@@ -250,20 +250,20 @@ func TestAFailedRefreshIsRepeatedLater(t *testing.T) {
 //
 // Guarantees: G-0044.11
 func TestAnotherAuthorizationServer(t *testing.T) {
-	w := newFixture(t, authtest.Options{})
-	a := loggedIn(t, w, Options{})
+	f := newFixture(t, authtest.Options{})
+	a := loggedIn(t, f, Options{})
 	first, err := a.store.Load(t.Context(), a.key())
 	if err != nil {
 		t.Fatal(err)
 	}
-	second := authtest.Start(t, authtest.Options{Resource: w.url})
-	w.as.Lie(authtest.ResourceMetadata, func(a *authtest.Answer) { a.Object["authorization_servers"] = []string{second.Issuer()} })
+	second := authtest.Start(t, authtest.Options{Resource: f.url})
+	f.as.Lie(authtest.ResourceMetadata, func(a *authtest.Answer) { a.Object["authorization_servers"] = []string{second.Issuer()} })
 	protected := second.Protect(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	w.serve = func(rw http.ResponseWriter, r *http.Request) { protected.ServeHTTP(rw, r) }
+	f.serve = func(rw http.ResponseWriter, r *http.Request) { protected.ServeHTTP(rw, r) }
 	second.Lie(authtest.Challenge, func(a *authtest.Answer) {
-		a.Header.Set("WWW-Authenticate", `Bearer resource_metadata="`+w.as.URL(authtest.ResourceMetadata)+`"`)
+		a.Header.Set("WWW-Authenticate", `Bearer resource_metadata="`+f.as.URL(authtest.ResourceMetadata)+`"`)
 	})
-	wantCall(t, a, w.url)
+	wantCall(t, a, f.url)
 	now, err := a.store.Load(t.Context(), a.key())
 	if err != nil || now.Issuer != second.Issuer() || now.ClientID == first.ClientID {
 		t.Fatalf("%+v, %v", now, err)
@@ -280,13 +280,13 @@ func TestAnotherAuthorizationServer(t *testing.T) {
 // Guarantees: G-0044.11
 func TestASecretStaysWithItsIssuer(t *testing.T) {
 	known := authtest.Client{ID: "known", Secret: "the-secret", Auth: "client_secret_basic"}
-	w := newFixture(t, authtest.Options{Clients: []authtest.Client{known}})
-	a := w.login(t, Options{Grant: ClientCredentials{}, Registered: []Registered{{ID: "known", Secret: NewSecret("the-secret")}}})
-	wantCall(t, a, w.url)
-	second := authtest.Start(t, authtest.Options{Resource: w.url, Clients: []authtest.Client{known}})
-	w.as.Lie(authtest.ResourceMetadata, func(a *authtest.Answer) { a.Object["authorization_servers"] = []string{second.Issuer()} })
-	w.refuseAll(401, `Bearer resource_metadata="%s"`)
-	_, err := call(t.Context(), a, w.url)
+	f := newFixture(t, authtest.Options{Clients: []authtest.Client{known}})
+	a := f.login(t, Options{Grant: ClientCredentials{}, Registered: []Registered{{ID: "known", Secret: NewSecret("the-secret")}}})
+	wantCall(t, a, f.url)
+	second := authtest.Start(t, authtest.Options{Resource: f.url, Clients: []authtest.Client{known}})
+	f.as.Lie(authtest.ResourceMetadata, func(a *authtest.Answer) { a.Object["authorization_servers"] = []string{second.Issuer()} })
+	f.refuseAll(401, `Bearer resource_metadata="%s"`)
+	_, err := call(t.Context(), a, f.url)
 	var unknown *RegistrationError
 	if !errors.As(err, &unknown) || unknown.Issuer != second.Issuer() {
 		t.Errorf("%v", err)

@@ -27,11 +27,11 @@ func elsewhere(ctx context.Context, i Interaction) (*url.URL, error) {
 // Guarantees: G-0044.5
 func TestALoginOutlivesItsRegistration(t *testing.T) {
 	for name, lose := range map[string]func(t *testing.T, w *fixture, a *Authorizer){
-		"replaced": func(t *testing.T, w *fixture, a *Authorizer) {
-			wantCall(t, w.login(t, Options{Store: a.store, Principal: "eve", Interact: elsewhere}), w.url)
+		"replaced": func(t *testing.T, f *fixture, a *Authorizer) {
+			wantCall(t, f.login(t, Options{Store: a.store, Principal: "eve", Interact: elsewhere}), f.url)
 		},
-		"deleted": func(t *testing.T, w *fixture, a *Authorizer) {
-			if err := a.store.Locked(t.Context(), Key{Issuer: w.as.Issuer()}, put(nil)); err != nil {
+		"deleted": func(t *testing.T, f *fixture, a *Authorizer) {
+			if err := a.store.Locked(t.Context(), Key{Issuer: f.as.Issuer()}, put(nil)); err != nil {
 				t.Fatal(err)
 			}
 		},
@@ -46,13 +46,13 @@ func TestALoginOutlivesItsRegistration(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newFixture(t, authtest.Options{})
-			w.as.Lie(authtest.Metadata, setMember("token_endpoint_auth_methods_supported", []string{"client_secret_basic"}))
-			a := loggedIn(t, w, Options{})
-			lose(t, w, a)
+			f := newFixture(t, authtest.Options{})
+			f.as.Lie(authtest.Metadata, setMember("token_endpoint_auth_methods_supported", []string{"client_secret_basic"}))
+			a := loggedIn(t, f, Options{})
+			lose(t, f, a)
 			expireBy(t, a, 2*time.Hour)
-			wantCall(t, a, w.url)
-			if n := w.grants("refresh_token"); n != 1 {
+			wantCall(t, a, f.url)
+			if n := f.grants("refresh_token"); n != 1 {
 				t.Errorf("%d refreshes", n)
 			}
 		})
@@ -65,16 +65,16 @@ func TestALoginOutlivesItsRegistration(t *testing.T) {
 // Guarantees: G-0044.1
 func TestTokenRequestsNameTheirClient(t *testing.T) {
 	for _, method := range []string{authBasic, authPost, authNone} {
-		w := newFixture(t, authtest.Options{})
-		w.as.Lie(authtest.Metadata, setMember("token_endpoint_auth_methods_supported", []string{method}))
-		a := loggedIn(t, w, Options{})
+		f := newFixture(t, authtest.Options{})
+		f.as.Lie(authtest.Metadata, setMember("token_endpoint_auth_methods_supported", []string{method}))
+		a := loggedIn(t, f, Options{})
 		expireBy(t, a, 2*time.Hour)
-		wantCall(t, a, w.url)
+		wantCall(t, a, f.url)
 		e, err := a.Status(t.Context())
 		if err != nil || e.ClientAuth != method {
 			t.Fatalf("%s: %+v, %v", method, e, err)
 		}
-		for _, r := range w.as.Sink.Requests(authtest.Token) {
+		for _, r := range f.as.Sink.Requests(authtest.Token) {
 			_, secret := r.Form["client_secret"]
 			if r.Form.Get("client_id") != e.ClientID || secret != (method == authPost) || (r.Header.Get("Authorization") != "") != (method == authBasic) {
 				t.Errorf("%s: a token request has the form %v", method, r.Form)
@@ -92,9 +92,9 @@ func setMember(name string, value any) authtest.Lie {
 //
 // Guarantees: G-0044.5
 func TestARegistrationThatHasExpired(t *testing.T) {
-	w := newFixture(t, authtest.Options{})
-	w.as.Lie(authtest.Metadata, setMember("token_endpoint_auth_methods_supported", []string{"client_secret_basic"}))
-	a := loggedIn(t, w, Options{})
+	f := newFixture(t, authtest.Options{})
+	f.as.Lie(authtest.Metadata, setMember("token_endpoint_auth_methods_supported", []string{"client_secret_basic"}))
+	a := loggedIn(t, f, Options{})
 	expireBy(t, a, 2*time.Hour)
 	if err := a.store.Locked(t.Context(), a.key(), func(e *Entry) (*Entry, error) {
 		expired := *e
@@ -104,13 +104,13 @@ func TestARegistrationThatHasExpired(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused := 0
-	w.as.Lie(authtest.Token, func(a *authtest.Answer) {
+	f.as.Lie(authtest.Token, func(a *authtest.Answer) {
 		if refused++; refused == 1 {
 			a.Status, a.Body = http.StatusUnauthorized, []byte(`{"error":"invalid_client"}`)
 		}
 	})
-	wantCall(t, a, w.url)
-	if n := len(w.as.Sink.Requests(authtest.Authorize)); n != 2 || refused != 2 {
+	wantCall(t, a, f.url)
+	if n := len(f.as.Sink.Requests(authtest.Authorize)); n != 2 || refused != 2 {
 		t.Errorf("%d logins were started, after %d token requests", n, refused)
 	}
 }
@@ -119,18 +119,18 @@ func TestARegistrationThatHasExpired(t *testing.T) {
 //
 // Guarantees: G-0044.12
 func TestARegistrationThatCannotBeSaved(t *testing.T) {
-	w := newFixture(t, authtest.Options{})
+	f := newFixture(t, authtest.Options{})
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	a := w.login(t, Options{Store: NewFiles(filepath.Join(file, "folder"), nil), Interact: consent, Offline: true})
-	wantCall(t, a, w.url)
+	a := f.login(t, Options{Store: NewFiles(filepath.Join(file, "folder"), nil), Interact: consent, Offline: true})
+	wantCall(t, a, f.url)
 	if err := a.Login(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	wantCall(t, a, w.url)
-	if n := len(w.as.Sink.Requests(authtest.Register)); n != 1 {
+	wantCall(t, a, f.url)
+	if n := len(f.as.Sink.Requests(authtest.Register)); n != 1 {
 		t.Errorf("%d registrations", n)
 	}
 }

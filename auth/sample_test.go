@@ -15,12 +15,12 @@ import (
 )
 
 // sampled returns the counts of an Authorizer, as kind and result or status.
-func sampled(t *testing.T, a *Authorizer, w *fixture) (map[string]uint64, *telemetry.AuthSample) {
+func sampled(t *testing.T, a *Authorizer, f *fixture) (map[string]uint64, *telemetry.AuthSample) {
 	t.Helper()
 	counted := map[string]uint64{}
 	var last *telemetry.AuthSample
 	for s := range a.Samples() {
-		host, err := url.Parse(w.url)
+		host, err := url.Parse(f.url)
 		if err != nil || s.Name != host.Scheme+"://"+host.Host {
 			t.Errorf("the sample has the name %q", s.Name)
 		}
@@ -57,11 +57,11 @@ func TestLoginsAreCountedByResult(t *testing.T) {
 		then func(*testing.T, *Authorizer, *fixture)
 		want map[string]uint64
 	}{
-		{"a login and a refresh", Options{Interact: consent, Offline: true}, func(t *testing.T, a *Authorizer, w *fixture) {
+		{"a login and a refresh", Options{Interact: consent, Offline: true}, func(t *testing.T, a *Authorizer, f *fixture) {
 			expireBy(t, a, 2*time.Hour)
-			wantCall(t, a, w.url)
+			wantCall(t, a, f.url)
 		}, map[string]uint64{"Unauthorized": 1, "login succeeded": 1, "refresh succeeded": 1}},
-		{"a refresh token that is spent", Options{Interact: consent, Offline: true}, func(t *testing.T, a *Authorizer, w *fixture) {
+		{"a refresh token that is spent", Options{Interact: consent, Offline: true}, func(t *testing.T, a *Authorizer, f *fixture) {
 			if err := a.store.Locked(t.Context(), a.key(), func(e *Entry) (*Entry, error) {
 				other := *e
 				other.Refresh = NewSecret("unknown")
@@ -70,7 +70,7 @@ func TestLoginsAreCountedByResult(t *testing.T) {
 				t.Fatal(err)
 			}
 			expireBy(t, a, 2*time.Hour)
-			wantCall(t, a, w.url)
+			wantCall(t, a, f.url)
 		}, map[string]uint64{"Unauthorized": 2, "login succeeded": 2, "refresh refused": 1}},
 		{"nobody", Options{Interact: refuse}, nil, map[string]uint64{"Unauthorized": 1, "login nobody": 1}},
 		{"no way", Options{}, nil, map[string]uint64{"Unauthorized": 1, "login impossible": 1}},
@@ -78,15 +78,15 @@ func TestLoginsAreCountedByResult(t *testing.T) {
 			map[string]uint64{"Unauthorized": 1, "login failed": 1}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			w := newFixture(t, authtest.Options{})
-			a := w.login(t, test.o)
+			f := newFixture(t, authtest.Options{})
+			a := f.login(t, test.o)
 			if test.then != nil {
-				wantCall(t, a, w.url)
-				test.then(t, a, w)
-			} else if _, err := call(t.Context(), a, w.url); err == nil {
+				wantCall(t, a, f.url)
+				test.then(t, a, f)
+			} else if _, err := call(t.Context(), a, f.url); err == nil {
 				t.Error("the call succeeds")
 			}
-			got, s := sampled(t, a, w)
+			got, s := sampled(t, a, f)
 			if len(got) != len(test.want) {
 				t.Errorf("counted %v, want %v", got, test.want)
 			}

@@ -19,19 +19,19 @@ import (
 	"github.com/bowline-mcp/bowline/auth/authtest"
 )
 
-// A keeper keeps a key, or fails.
-type keeper struct {
-	key   []byte
-	err   error
-	asked int
+// A keySource keeps a key, or fails.
+type keySource struct {
+	key     []byte
+	err     error
+	fetches int
 }
 
-func (k *keeper) get(context.Context) ([]byte, error) {
-	k.asked++
+func (k *keySource) get(context.Context) ([]byte, error) {
+	k.fetches++
 	return k.key, k.err
 }
 
-func keyOf(b byte) *keeper { return &keeper{key: bytes.Repeat([]byte{b}, 32)} }
+func keyOf(b byte) *keySource { return &keySource{key: bytes.Repeat([]byte{b}, 32)} }
 
 var sealedKey = Key{Resource: "https://mcp.test", Principal: "ada"}
 
@@ -60,8 +60,8 @@ func TestSealedFiles(t *testing.T) {
 		}
 	}
 	wantEntry(t, s, &fullEntry, "")
-	if key.asked != 1 {
-		t.Errorf("the key was fetched %d times", key.asked)
+	if key.fetches != 1 {
+		t.Errorf("the key was fetched %d times", key.fetches)
 	}
 	before, err := os.ReadFile(s.path(sealedKey))
 	if err != nil {
@@ -78,10 +78,10 @@ func TestSealedFiles(t *testing.T) {
 	locked := errors.New("the key ring is locked")
 	for problem, other := range map[string]*Files{
 		"there is no key":      NewFiles(dir, nil),
-		"no key":               NewSealedFiles(dir, (&keeper{err: ErrNoKey}).get, slog.New(slog.DiscardHandler)),
+		"no key":               NewSealedFiles(dir, (&keySource{err: ErrNoKey}).get, slog.New(slog.DiscardHandler)),
 		"another key":          NewSealedFiles(dir, keyOf(2).get, nil),
-		"5 bytes, and not 32":  NewSealedFiles(dir, (&keeper{key: []byte("short")}).get, nil),
-		"the key ring is lock": NewSealedFiles(dir, (&keeper{err: locked}).get, nil),
+		"5 bytes, and not 32":  NewSealedFiles(dir, (&keySource{key: []byte("short")}).get, nil),
+		"the key ring is lock": NewSealedFiles(dir, (&keySource{err: locked}).get, nil),
 	} {
 		wantEntry(t, other, nil, problem)
 		if err := other.Locked(t.Context(), sealedKey, put(&Entry{Issuer: "new"})); err == nil || strings.Contains(err.Error(), "a1") {
@@ -115,7 +115,7 @@ func TestASealedEntryIsOfItsKey(t *testing.T) {
 func TestEntriesBeforeThereWasAKey(t *testing.T) {
 	dir := t.TempDir()
 	var log bytes.Buffer
-	none := &keeper{err: ErrNoKey}
+	none := &keySource{err: ErrNoKey}
 	s := NewSealedFiles(filepath.Join(dir, "auth"), none.get, slog.New(slog.NewTextHandler(&log, nil)))
 	for _, p := range []*Entry{{Issuer: "first"}, &fullEntry} {
 		if err := s.Locked(t.Context(), sealedKey, put(p)); err != nil {
@@ -141,7 +141,7 @@ func TestEntriesBeforeThereWasAKey(t *testing.T) {
 //
 // Guarantees: G-0044.19
 func TestNothingIsSavedWithoutTheKey(t *testing.T) {
-	s := NewSealedFiles(t.TempDir(), (&keeper{err: errors.New("dismissed")}).get, nil)
+	s := NewSealedFiles(t.TempDir(), (&keySource{err: errors.New("dismissed")}).get, nil)
 	if err := s.Locked(t.Context(), sealedKey, put(&fullEntry)); !errors.As(err, new(*StoreError)) || !strings.Contains(err.Error(), "dismissed") {
 		t.Errorf("%v", err)
 	}
@@ -154,26 +154,26 @@ func TestNothingIsSavedWithoutTheKey(t *testing.T) {
 //
 // Guarantees: G-0044.20
 func TestNothingIsObtainedWithoutTheKey(t *testing.T) {
-	w, dir := newFixture(t, authtest.Options{}), t.TempDir()
+	f, dir := newFixture(t, authtest.Options{}), t.TempDir()
 	dismissed := errors.New("the prompt was dismissed")
-	ring := &keeper{err: dismissed}
-	sealed := w.login(t, Options{Store: NewSealedFiles(dir, ring.get, nil), Interact: consent, Offline: true})
+	ring := &keySource{err: dismissed}
+	sealed := f.login(t, Options{Store: NewSealedFiles(dir, ring.get, nil), Interact: consent, Offline: true})
 	if err := sealed.Login(t.Context()); !errors.Is(err, dismissed) || !errors.As(err, new(*StoreError)) {
 		t.Errorf("Login: %v", err)
 	}
-	if n := len(w.as.Sink.Requests(authtest.Authorize)); n != 0 {
+	if n := len(f.as.Sink.Requests(authtest.Authorize)); n != 0 {
 		t.Errorf("%d logins were started", n)
 	}
-	plain := w.login(t, Options{Store: NewFiles(dir, nil), Interact: consent, Offline: true})
-	wantCall(t, plain, w.url)
+	plain := f.login(t, Options{Store: NewFiles(dir, nil), Interact: consent, Offline: true})
+	wantCall(t, plain, f.url)
 	expireBy(t, plain, 55*time.Minute) // of an hour: it is due
-	before := ring.asked
+	before := ring.fetches
 	for range 3 {
-		wantCall(t, sealed, w.url)
+		wantCall(t, sealed, f.url)
 		sealed.jobs.goroutines.Wait()
 	}
-	if n := w.grants("refresh_token"); n != 0 || ring.asked != before+1 {
-		t.Errorf("%d refreshes, and the key was fetched %d times", n, ring.asked-before)
+	if n := f.grants("refresh_token"); n != 0 || ring.fetches != before+1 {
+		t.Errorf("%d refreshes, and the key was fetched %d times", n, ring.fetches-before)
 	}
 	if e, err := plain.Status(t.Context()); err != nil || e == nil || e.Refresh.IsZero() {
 		t.Errorf("the login is %v, %v", e, err)
@@ -184,29 +184,29 @@ func TestNothingIsObtainedWithoutTheKey(t *testing.T) {
 //
 // Guarantees: G-0044.21
 func TestALoginThatCannotBeOpened(t *testing.T) {
-	w := newFixture(t, authtest.Options{})
+	f := newFixture(t, authtest.Options{})
 	for name, open := range map[string]func(dir string) *Files{
 		"another key": func(dir string) *Files { return NewSealedFiles(dir, keyOf(2).get, nil) },
 		"no key ring": func(dir string) *Files {
-			return NewSealedFiles(dir, (&keeper{err: ErrNoKey}).get, slog.New(slog.DiscardHandler))
+			return NewSealedFiles(dir, (&keySource{err: ErrNoKey}).get, slog.New(slog.DiscardHandler))
 		},
 		"not wanted": func(dir string) *Files { return NewFiles(dir, nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			owner := w.login(t, Options{Store: NewSealedFiles(dir, keyOf(1).get, nil), Interact: consent})
-			wantCall(t, owner, w.url)
+			owner := f.login(t, Options{Store: NewSealedFiles(dir, keyOf(1).get, nil), Interact: consent})
+			wantCall(t, owner, f.url)
 			path := NewFiles(dir, nil).path(owner.key())
 			sealed, err := os.ReadFile(path)
 			if err != nil {
 				t.Fatal(err)
 			}
-			wantCall(t, w.login(t, Options{Store: open(dir), Interact: consent}), w.url)
+			wantCall(t, f.login(t, Options{Store: open(dir), Interact: consent}), f.url)
 			if now, err := os.ReadFile(path); err != nil || !bytes.Equal(now, sealed) {
 				t.Errorf("a call has replaced the login: %v", err)
 			}
 
-			a := w.login(t, Options{Store: open(dir), Interact: consent})
+			a := f.login(t, Options{Store: open(dir), Interact: consent})
 			if err := a.Logout(t.Context()); !errors.As(err, new(decryptError)) || !strings.Contains(err.Error(), "not revoked") {
 				t.Errorf("Logout: %v", err)
 			}
@@ -235,25 +235,25 @@ func TestALoginThatCannotBeOpened(t *testing.T) {
 //
 // Guarantees: G-0044.21
 func TestARegistrationThatCannotBeOpened(t *testing.T) {
-	w, dir := newFixture(t, authtest.Options{}), t.TempDir()
-	owner := w.login(t, Options{Store: NewSealedFiles(dir, keyOf(1).get, nil), Interact: consent})
-	wantCall(t, owner, w.url)
+	f, dir := newFixture(t, authtest.Options{}), t.TempDir()
+	owner := f.login(t, Options{Store: NewSealedFiles(dir, keyOf(1).get, nil), Interact: consent})
+	wantCall(t, owner, f.url)
 	if err := owner.Logout(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	registered := func() int { return len(w.as.Sink.Requests(authtest.Register)) }
-	path := NewFiles(dir, nil).path(Key{Issuer: w.as.Issuer()})
+	registered := func() int { return len(f.as.Sink.Requests(authtest.Register)) }
+	path := NewFiles(dir, nil).path(Key{Issuer: f.as.Issuer()})
 	sealed, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var log bytes.Buffer
 	other := func() *Authorizer {
-		return w.login(t, Options{Store: NewSealedFiles(dir, keyOf(2).get, nil), Interact: consent, Log: slog.New(slog.NewTextHandler(&log, nil))})
+		return f.login(t, Options{Store: NewSealedFiles(dir, keyOf(2).get, nil), Interact: consent, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	}
 
 	caller := other()
-	wantCall(t, caller, w.url)
+	wantCall(t, caller, f.url)
 	if now, err := os.ReadFile(path); err != nil || !bytes.Equal(now, sealed) || registered() != 2 {
 		t.Errorf("%v, or a call has replaced it, after %d registrations", err, registered())
 	}
@@ -266,7 +266,7 @@ func TestARegistrationThatCannotBeOpened(t *testing.T) {
 		if err := a.Login(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		wantCall(t, a, w.url)
+		wantCall(t, a, f.url)
 	}
 	if registered() != 3 || log.Len() > 0 {
 		t.Errorf("%d registrations; log: %s", registered(), log.String())
@@ -280,7 +280,7 @@ func TestARegistrationThatCannotBeOpened(t *testing.T) {
 func TestLogoutWhileTheKeyRingIsLocked(t *testing.T) {
 	dir, dismissed := t.TempDir(), errors.New("the prompt was dismissed")
 	for sealed, s := range map[bool]*Files{true: NewSealedFiles(dir, keyOf(1).get, nil), false: NewFiles(dir, nil)} {
-		a := New(Options{Resource: "https://mcp.test", Principal: fmt.Sprint(sealed), Store: NewSealedFiles(dir, (&keeper{err: dismissed}).get, nil)})
+		a := New(Options{Resource: "https://mcp.test", Principal: fmt.Sprint(sealed), Store: NewSealedFiles(dir, (&keySource{err: dismissed}).get, nil)})
 		defer a.Close()
 		if err := s.Locked(t.Context(), a.key(), put(&Entry{Issuer: "https://as.test"})); err != nil {
 			t.Fatal(err)

@@ -40,27 +40,27 @@ func (b *safeBuffer) String() string {
 }
 
 // mcp makes the server of a fixture an MCP server with one tool.
-func (w *fixture) mcp(t *testing.T) {
+func (f *fixture) mcp(t *testing.T) {
 	t.Helper()
 	s := server.New(protocol.Implementation{Name: "vault", Version: "1"}, server.Options{})
 	server.AddTool(s, protocol.Tool{Name: "open"}, func(context.Context, struct{}) (string, error) { return "opened", nil })
 	endpoint := streamable.NewHandler(s, streamable.HandlerOptions{})
 	t.Cleanup(func() { endpoint.Close(time.Second) })
-	w.serve = w.as.Protect(endpoint).ServeHTTP
+	f.serve = f.as.Protect(endpoint).ServeHTTP
 }
 
-// supervised starts a session under a supervisor.
-func supervised(t *testing.T, w *fixture, o Options, co conn.Options) *session.Session {
+// startSession starts a session over HTTP, whose Authorizer has these options.
+func startSession(t *testing.T, f *fixture, o Options, co conn.Options) *session.Session {
 	t.Helper()
 	if co.Log == nil {
-		co.Log = slog.New(slog.NewJSONHandler(w.printed, nil))
+		co.Log = slog.New(slog.NewJSONHandler(f.printed, nil))
 	}
 	c := session.New(protocol.Implementation{Name: "test", Version: "1"}, session.Options{Conn: co})
 	t.Cleanup(func() {
-		fmt.Fprintf(w.printed, "%+v\n", c.Report())
+		fmt.Fprintf(f.printed, "%+v\n", c.Report())
 		c.Close(context.Background())
 	})
-	s, err := c.Start(t.Context(), "vault", &streamable.Client{URL: w.url, Authorizer: w.login(t, o)})
+	s, err := c.Start(t.Context(), "vault", &streamable.Client{URL: f.url, Authorizer: f.login(t, o)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,11 +71,11 @@ func supervised(t *testing.T, w *fixture, o Options, co conn.Options) *session.S
 //
 // Guarantees: G-0044.9
 func TestALoginWakesASession(t *testing.T) {
-	w := newFixture(t, authtest.Options{})
-	w.mcp(t)
+	f := newFixture(t, authtest.Options{})
+	f.mcp(t)
 	store := NewMemory()
 	waiting := make(chan telemetry.Transition, 10)
-	s := supervised(t, w, Options{Store: store}, conn.Options{BackoffMin: time.Hour, BackoffMax: time.Hour, Hooks: telemetry.Hooks{
+	s := startSession(t, f, Options{Store: store}, conn.Options{BackoffMin: time.Hour, BackoffMax: time.Hour, Hooks: telemetry.Hooks{
 		Transition: func(to telemetry.Transition) {
 			if to.To == string(conn.Backoff) {
 				waiting <- to
@@ -85,7 +85,7 @@ func TestALoginWakesASession(t *testing.T) {
 	if why := <-waiting; why.Kind != string(conn.AuthRequired) || !strings.Contains(why.Reason.Error(), "log in to") {
 		t.Fatalf("the session waits because of %v", why.Reason)
 	}
-	person := w.login(t, Options{Store: store, Interact: consent})
+	person := f.login(t, Options{Store: store, Interact: consent})
 	person.OnLogin(s.Wake)
 	if err := person.Login(t.Context()); err != nil {
 		t.Fatal(err)
@@ -103,10 +103,10 @@ func TestALoginWakesASession(t *testing.T) {
 //
 // Guarantees: G-0044.9
 func TestAHandshakeWaitsForAPerson(t *testing.T) {
-	w, p := newFixture(t, authtest.Options{}), newLoginPage()
-	w.mcp(t)
+	f, p := newFixture(t, authtest.Options{}), newLoginPage()
+	f.mcp(t)
 	timedOut := make(chan telemetry.Transition, 100)
-	s := supervised(t, w, Options{Interact: p.interact}, conn.Options{
+	s := startSession(t, f, Options{Interact: p.interact}, conn.Options{
 		InitTimeout: 100 * time.Millisecond, BackoffMin: time.Millisecond, BackoffMax: time.Millisecond,
 		Hooks: telemetry.Hooks{Transition: func(to telemetry.Transition) {
 			if to.To == string(conn.Backoff) {
@@ -135,16 +135,16 @@ func TestAHandshakeWaitsForAPerson(t *testing.T) {
 //
 // Guarantees: G-0044.2, G-0044.16
 func TestAMissingLoginIsSaidOnce(t *testing.T) {
-	w := newFixture(t, authtest.Options{})
-	w.mcp(t)
+	f := newFixture(t, authtest.Options{})
+	f.mcp(t)
 	log := new(safeBuffer)
 	tried := make(chan struct{}, 100)
-	serve := w.serve
-	w.serve = func(rw http.ResponseWriter, r *http.Request) {
+	serve := f.serve
+	f.serve = func(rw http.ResponseWriter, r *http.Request) {
 		tried <- struct{}{}
 		serve(rw, r)
 	}
-	s := supervised(t, w, Options{}, conn.Options{BackoffMin: time.Millisecond, BackoffMax: time.Millisecond, Log: slog.New(slog.NewTextHandler(log, nil))})
+	s := startSession(t, f, Options{}, conn.Options{BackoffMin: time.Millisecond, BackoffMax: time.Millisecond, Log: slog.New(slog.NewTextHandler(log, nil))})
 	for range 5 {
 		<-tried
 	}
@@ -153,28 +153,28 @@ func TestAMissingLoginIsSaidOnce(t *testing.T) {
 	if text := log.String(); strings.Count(text, "connecting failed") != 1 || !strings.Contains(text, "log in to") {
 		t.Errorf("log: %s", text)
 	}
-	if n := len(w.as.Sink.Requests(authtest.Metadata, authtest.Register, authtest.Token)); n > 0 {
+	if n := len(f.as.Sink.Requests(authtest.Metadata, authtest.Register, authtest.Token)); n > 0 {
 		t.Errorf("%d requests to the authorization server", n)
 	}
 }
 
-// A call during which the token is refreshed succeeds. A call that waits for a refresh ends
-// at its deadline.
+// After the login was revoked, a call fails with ErrAuthRequired. After the next login in the
+// same store, calls succeed again.
 //
 // Guarantees: G-0044.4
 func TestCallsOfASessionAcrossRefreshes(t *testing.T) {
-	w := newFixture(t, authtest.Options{})
-	w.mcp(t)
+	f := newFixture(t, authtest.Options{})
+	f.mcp(t)
 	store := NewMemory()
-	person := w.login(t, Options{Store: store, Interact: consent, Offline: true})
+	person := f.login(t, Options{Store: store, Interact: consent, Offline: true})
 	if err := person.Login(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s := supervised(t, w, Options{Store: store}, conn.Options{})
+	s := startSession(t, f, Options{Store: store}, conn.Options{})
 	if err := s.AwaitReady(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	w.as.RevokeAll()
+	f.as.RevokeAll()
 	if _, err := session.Call[string](t.Context(), s, "open", nil); err == nil || !strings.Contains(err.Error(), transport.ErrAuthRequired.Error()) && !strings.Contains(err.Error(), "log in to") {
 		t.Errorf("with a revoked login: %v", err)
 	}

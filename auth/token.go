@@ -43,7 +43,7 @@ type TokenError struct {
 	Code       string        // the error parameter, for instance "invalid_grant"; "" for none
 	Rule       string        // the rule that a response with a token breaks; "" for none
 	RetryAfter time.Duration // the delay that the server asked for; 0 for none
-	Skew       time.Duration // how far the server's clock is ahead of ours, if more than five minutes
+	Skew       time.Duration // how far the server's clock is ahead of this machine's, if more than five minutes
 }
 
 func (e *TokenError) Error() string {

@@ -72,16 +72,16 @@ func all(t *testing.T, f *File) []settings {
 }
 
 func flat(s *Server) settings {
-	said := settings{Name: s.Name, Timeout: s.Timeout, Init: s.InitTimeout}
+	result := settings{Name: s.Name, Timeout: s.Timeout, Init: s.InitTimeout}
 	switch to := s.Transport.(type) {
 	case *stdio.Command:
-		said.Command, said.Args, said.Env, said.Dir = to.Path, to.Args, to.Env, to.Dir
+		result.Command, result.Args, result.Env, result.Dir = to.Path, to.Args, to.Env, to.Dir
 	case *streamable.Client:
-		said.URL, said.Header = to.URL, to.Header
+		result.URL, result.Header = to.URL, to.Header
 	case *sse.Client:
-		said.URL, said.Header, said.SSE = to.URL, to.Header, true
+		result.URL, result.Header, result.SSE = to.URL, to.Header, true
 	}
-	return said
+	return result
 }
 
 // TestFilesOfHosts reads the files of four hosts.

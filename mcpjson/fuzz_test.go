@@ -89,13 +89,13 @@ func checkPlace(t *testing.T, text string, m Mistake) {
 
 func checkServer(t *testing.T, s *Server) {
 	t.Helper()
-	said := flat(s)
-	if said.Name == "" || (said.Command == "") == (said.URL == "") || said.Timeout < 0 || said.Init < 0 ||
-		strings.ContainsRune(said.Command+said.URL+said.Dir+strings.Join(said.Args, ""), 0) {
-		t.Fatalf("%+v cannot be used", said)
+	settings := flat(s)
+	if settings.Name == "" || (settings.Command == "") == (settings.URL == "") || settings.Timeout < 0 || settings.Init < 0 ||
+		strings.ContainsRune(settings.Command+settings.URL+settings.Dir+strings.Join(settings.Args, ""), 0) {
+		t.Fatalf("%+v cannot be used", settings)
 	}
 	if checked := s.Transport.(transport.Checked); checked.Check() != nil {
-		t.Fatalf("%+v: %v", said, checked.Check())
+		t.Fatalf("%+v: %v", settings, checked.Check())
 	}
 }
 

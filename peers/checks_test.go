@@ -182,15 +182,15 @@ func checkUnknown(ctx context.Context, s *subject) (string, error) {
 }
 
 func checkProgress(ctx context.Context, s *subject) (string, error) {
-	told := make(chan struct{}, 100) // more than there are steps
+	reported := make(chan struct{}, 100) // more than there are steps
 	call := s.Slow
-	call.OnProgress = func() { told <- struct{}{} }
+	call.OnProgress = func() { reported <- struct{}{} }
 	result, err := s.session.CallTool(ctx, call)
 	if err != nil {
 		return "", err
 	}
-	if result.IsError || len(told) == 0 {
-		return "", fmt.Errorf("progress was reported %d times before the answer %+v", len(told), *result)
+	if result.IsError || len(reported) == 0 {
+		return "", fmt.Errorf("progress was reported %d times before the answer %+v", len(reported), *result)
 	}
 	return Held, nil
 }

@@ -151,17 +151,17 @@ type cutPair struct {
 }
 
 func cutPairs(goSDK, mcpGo string) []cutPair {
-	ours := site{handler: func() (http.Handler, func(context.Context) error) { return handleBowline(nil) }}
+	bowline := site{handler: func() (http.Handler, func(context.Context) error) { return handleBowline(nil) }}
 	slow, theirs := withOurTools(Peer{}).Slow, everythingServer(HTTP)
 	return []cutPair{
 		{goSDK + " as the server", site{handler: resumableGoSDK}, connectBowline, slow, ""},
 		{mcpGo + " as the server", site{handler: resumableMCPGo}, connectBowline, slow,
 			"it sends progress on the GET stream and begins its response with the answer, so that there is nothing to resume: Bowline tells the caller that the call may have been executed"},
 		{theirs.Name + " " + theirs.Version + " as the server", site{command: theirs.Server("")}, connectBowline, theirs.Slow, ""},
-		{goSDK + " as the client", ours, connectGoSDK, slow, ""},
-		{mcpGo + " as the client", ours, connectMCPGo, slow, "it does not come back for the answer, which Bowline keeps for it"},
-		{typeScriptV1.title() + " as the client", ours, connectTypeScript(typeScriptV1), slow, ""},
-		{typeScriptClientV2.title() + " as the client", ours, connectTypeScript(typeScriptClientV2), slow, ""},
+		{goSDK + " as the client", bowline, connectGoSDK, slow, ""},
+		{mcpGo + " as the client", bowline, connectMCPGo, slow, "it does not come back for the answer, which Bowline keeps for it"},
+		{typeScriptV1.title() + " as the client", bowline, connectTypeScript(typeScriptV1), slow, ""},
+		{typeScriptClientV2.title() + " as the client", bowline, connectTypeScript(typeScriptClientV2), slow, ""},
 	}
 }
 

@@ -59,13 +59,13 @@ func featuredBowlineWith(t testing.TB, o server.Options) (http.Handler, func()) 
 		return form.Size, err
 	}, server.Asks(server.Waits, needs))
 	server.AddTool(s, protocol.Tool{Name: "sample"}, func(ctx context.Context, _ nothing) (string, error) {
-		said, err := server.Sample(ctx, &protocol.CreateMessageParams{MaxTokens: 10, Messages: protocol.SamplingMessages{
+		sampled, err := server.Sample(ctx, &protocol.CreateMessageParams{MaxTokens: 10, Messages: protocol.SamplingMessages{
 			{Role: protocol.RoleUser, Content: protocol.SamplingContents{protocol.Text("hi")}},
 		}})
 		if err != nil {
 			return "", err
 		}
-		return said.Content.Text(), nil
+		return sampled.Content.Text(), nil
 	}, server.Asks(server.Reruns, needs))
 	server.AddTool(s, protocol.Tool{Name: "roots"}, func(ctx context.Context, _ nothing) (string, error) {
 		roots, err := server.Roots(ctx)

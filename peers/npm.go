@@ -71,8 +71,8 @@ func (p npmPackage) install() error {
 	defer os.RemoveAll(fresh)
 	arguments := []string{"install", "--prefix", fresh, "--no-audit", "--no-fund", "--loglevel=error", p.name + "@" + p.version}
 	npm := exec.Command("npm", append(arguments, p.with...)...)
-	if said, err := npm.CombinedOutput(); err != nil {
-		return fmt.Errorf("npm install %s@%s: %w\n%s", p.name, p.version, err, said)
+	if output, err := npm.CombinedOutput(); err != nil {
+		return fmt.Errorf("npm install %s@%s: %w\n%s", p.name, p.version, err, output)
 	}
 	if p.installed() { // another run has installed it in the meantime
 		return nil

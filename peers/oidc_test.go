@@ -164,7 +164,7 @@ func (s *shell) run(t *testing.T, status int, want string, args ...string) {
 func (s *shell) login(t *testing.T, page *regexp.Regexp, args ...string) {
 	t.Helper()
 	command := s.command(t.Context(), append([]string{"login"}, args...)...)
-	said, err := command.StderrPipe()
+	stderr, err := command.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +174,7 @@ func (s *shell) login(t *testing.T, page *regexp.Regexp, args ...string) {
 		t.Fatal(err)
 	}
 	var all, last string
-	for lines := bufio.NewScanner(said); lines.Scan(); {
+	for lines := bufio.NewScanner(stderr); lines.Scan(); {
 		all += lines.Text() + "\n"
 		if address := page.FindStringSubmatch(lines.Text()); address != nil {
 			if last, err = signIn(t.Context(), address[1]); err != nil {
@@ -191,14 +191,14 @@ func (s *shell) login(t *testing.T, page *regexp.Regexp, args ...string) {
 func (s *shell) serveProtected(t *testing.T, address, issuer string) {
 	t.Helper()
 	command := s.command(t.Context(), "serve", "--http", address, "--issuer", issuer, "--scope", "read")
-	said, err := command.StderrPipe()
+	stderr, err := command.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := command.Start(); err != nil {
 		t.Fatal(err)
 	}
-	lines := bufio.NewReader(said)
+	lines := bufio.NewReader(stderr)
 	if line, err := lines.ReadString('\n'); err != nil || !strings.Contains(line, "serving") {
 		t.Fatalf("bowline serve: %v: %s", err, line)
 	}

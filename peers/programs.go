@@ -46,17 +46,17 @@ func BuildPrograms(folder string) (*Programs, error) {
 func build(module, output, path string) error {
 	command := exec.Command("go", "build", "-ldflags=-s -w", "-o", output, path) // links in half the time
 	command.Dir = module
-	if said, err := command.CombinedOutput(); err != nil {
-		return fmt.Errorf("go build %s: %w\n%s", path, err, said)
+	if output, err := command.CombinedOutput(); err != nil {
+		return fmt.Errorf("go build %s: %w\n%s", path, err, output)
 	}
 	return nil
 }
 
 // moduleVersion returns the version of a module that this module requires.
 func moduleVersion(path string) (string, error) {
-	said, err := exec.Command("go", "list", "-m", "-f", "{{.Version}}", path).Output()
+	output, err := exec.Command("go", "list", "-m", "-f", "{{.Version}}", path).Output()
 	if err != nil {
 		return "", fmt.Errorf("go list -m %s: %w", path, err)
 	}
-	return strings.TrimPrefix(strings.TrimSpace(string(said)), "v"), nil
+	return strings.TrimPrefix(strings.TrimSpace(string(output)), "v"), nil
 }

@@ -188,7 +188,7 @@ func mcpGoClient(p *Programs, over Transport, version string) Peer {
 }
 
 // typeScriptClient always asks for the latest legacy revision. For other
-// revisions, the server is told to speak only that one.
+// revisions, the server is started with only that one.
 func typeScriptClient(p *Programs, over Transport) Peer {
 	client := theirClient(p, over, typeScriptV1.name, typeScriptV1.version, connectTypeScript(typeScriptV1))
 	client.Setting += " It asks for 2025-11-25 always, and talks to the latter in any older revision too, which then speaks nothing else."

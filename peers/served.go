@@ -42,12 +42,12 @@ func serve(ctx context.Context, command []string, port string) (*served, error) 
 		out.Close()
 		return nil, err
 	}
-	said, err := s.await(ctx, listening)
+	found, err := s.await(ctx, listening)
 	if err != nil {
 		s.close()
 		return nil, err
 	}
-	s.port = cmp.Or(said[1], said[2])
+	s.port = cmp.Or(found[1], found[2])
 	s.url = "http://127.0.0.1:" + s.port + "/mcp"
 	return s, nil
 }

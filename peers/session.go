@@ -6,7 +6,7 @@ import (
 	"net/http"
 )
 
-// A Session is a client's session with a server, whoever wrote the client.
+// A Session is a session of any of the clients with a server.
 // Its calls may overlap, except those of the TypeScript client.
 type Session interface {
 	// Revision is the one that the session speaks.

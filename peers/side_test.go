@@ -63,13 +63,13 @@ func TestSideBySide(t *testing.T) {
 		if side.name == "eras" {
 			file = "eras/main_test.go"
 		}
-		ours, theirs := readSide(t, bowlineSides, file), readSide(t, sdkSides, file)
-		n, m := codeLines(ours), codeLines(theirs)
+		bowline, theirs := readSide(t, bowlineSides, file), readSide(t, sdkSides, file)
+		n, m := codeLines(bowline), codeLines(theirs)
 		if n > m {
 			t.Errorf("%s has %d lines, and %d with go-sdk", side.name, n, m)
 		}
 		fmt.Fprintf(&page, "| %s | [%d](../examples/side/%s) | [%d](../peers/side/%s) | %s |\n", side.title, n, file, m, file, side.differs)
-		fmt.Fprintf(&code, "\n## %s\n\nWith Bowline:\n\n```go\n%s```\n\nWith go-sdk:\n\n```go\n%s```\n", strings.ToUpper(side.title[:1])+side.title[1:], ours, theirs)
+		fmt.Fprintf(&code, "\n## %s\n\nWith Bowline:\n\n```go\n%s```\n\nWith go-sdk:\n\n```go\n%s```\n", strings.ToUpper(side.title[:1])+side.title[1:], bowline, theirs)
 	}
 	page.WriteString(code.String())
 	if *update {

@@ -63,7 +63,7 @@ var sseChecks = []struct {
 
 // sseTable runs the checks with each pair, in the revision of the transport.
 func sseTable(t *testing.T, goSDK, mcpGo string) string {
-	ours, theirs := site{handler: overSSEBowline}, everythingServer(HTTP)
+	bowline, theirs := site{handler: overSSEBowline}, everythingServer(HTTP)
 	theirs.Server = command(append(theirs.Server("")[:2:2], "sse")...)
 	bowlineServer := withOurTools(Peer{Role: ClientRole})
 	theirServer := withOurTools(Peer{Role: ServerRole})
@@ -82,10 +82,10 @@ func sseTable(t *testing.T, goSDK, mcpGo string) string {
 		{goSDK + " as the server", theirServer, site{handler: overSSEGoSDK}, connectSSEBowline},
 		{mcpGo + " as the server", theirServer, site{handler: overSSEMCPGo}, connectSSEBowline},
 		{theirs.Name + " " + theirs.Version + " as the server", theirs, site{command: theirs.Server("")}, connectSSEBowline},
-		{goSDK + " as the client", bowlineServer, ours, connectSSEGoSDK},
-		{mcpGo + " as the client", bowlineServer, ours, connectSSEMCPGo},
-		{typeScriptV1.title() + " as the client", bowlineServer, ours, connectTypeScript(typeScriptV1)},
-		{typeScriptClientV2.title() + " as the client", bowlineServer, ours, connectTypeScript(typeScriptClientV2)},
+		{goSDK + " as the client", bowlineServer, bowline, connectSSEGoSDK},
+		{mcpGo + " as the client", bowlineServer, bowline, connectSSEMCPGo},
+		{typeScriptV1.title() + " as the client", bowlineServer, bowline, connectTypeScript(typeScriptV1)},
+		{typeScriptClientV2.title() + " as the client", bowlineServer, bowline, connectTypeScript(typeScriptClientV2)},
 	} {
 		cells := []string{pair.name}
 		t.Run("sse: "+pair.name, func(t *testing.T) {

@@ -34,14 +34,14 @@ func serveTypeScriptExample(t *testing.T) (address string) {
 	command := exec.Command("node", typeScriptV1.path("dist/esm/examples/server/simpleStreamableHttp.js"), "--oauth", "--oauth-strict")
 	command.Env = append(os.Environ(), "MCP_PORT="+ports[0], "MCP_AUTH_PORT="+ports[1])
 	command.Stderr = t.Output()
-	said, err := command.StdoutPipe()
+	stdout, err := command.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := command.Start(); err != nil {
 		t.Fatal(err)
 	}
-	lines, ready := bufio.NewScanner(said), 0
+	lines, ready := bufio.NewScanner(stdout), 0
 	for ready < 2 && lines.Scan() {
 		if strings.Contains(lines.Text(), "listening on port") {
 			ready++
@@ -85,9 +85,9 @@ func TestWeLogInToATypeScriptServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		said, err := client.Call[string](t.Context(), session, "greet", map[string]string{"name": "Ada"})
-		if err != nil || said != "Hello, Ada!" {
-			t.Errorf("%q, %v", said, err)
+		got, err := client.Call[string](t.Context(), session, "greet", map[string]string{"name": "Ada"})
+		if err != nil || got != "Hello, Ada!" {
+			t.Errorf("%q, %v", got, err)
 		}
 	}
 	if entry, err := login.Status(t.Context()); err != nil || asked != 1 || len(entry.Scopes) != 1 || entry.Scopes[0] != "mcp:tools" {

@@ -13,7 +13,7 @@ import (
 )
 
 // Correlation checks that each call has exactly one outcome, and that each result goes
-// to the call that asked for it, or to nobody. Meanwhile it reorders, repeats, loses,
+// to its own call, or to none. Meanwhile it reorders, repeats, loses,
 // delays, forges and corrupts answers, breaks links, and cancels calls.
 //
 // The peer of the transport must answer each request with its params, as Echo does, and

@@ -111,13 +111,13 @@ func TestTextIsSentWithAllThatItHas(t *testing.T) {
 // encoding/json, which programs use to log or store a result, gives the same JSON.
 func TestContentsWithTheStandardLibrary(t *testing.T) {
 	result := protocol.CallToolResult{Content: protocol.Contents{&protocol.TextContent{Text: "hi"}, &protocol.ImageContent{MIMEType: "image/png", Data: []byte{1}}}}
-	ours, err := protocol.Marshal(result)
+	marshalled, err := protocol.Marshal(result)
 	if err != nil {
 		t.Fatal(err)
 	}
 	raw, err := json.Marshal(result.Content)
-	if err != nil || !bytes.Contains(ours, raw) {
-		t.Fatalf("got %s, %v; want what is in %s", raw, err, ours)
+	if err != nil || !bytes.Contains(marshalled, raw) {
+		t.Fatalf("got %s, %v; want what is in %s", raw, err, marshalled)
 	}
 	var back protocol.Contents
 	if err := json.Unmarshal(raw, &back); err != nil || len(back) != 2 || back.Text() != "hi" {

@@ -111,10 +111,10 @@ func TestNilListsAreArrays(t *testing.T) {
 			continue
 		}
 		lists++
-		ours, err := protocol.Marshal(list.Interface())
+		marshalled, err := protocol.Marshal(list.Interface())
 		standard, failed := stdjson.Marshal(list.Interface())
-		if err != nil || failed != nil || string(ours) != "[]" || string(standard) != "[]" {
-			t.Errorf("%T: got %s, %v, and of encoding/json %s, %v", list.Interface(), ours, err, standard, failed)
+		if err != nil || failed != nil || string(marshalled) != "[]" || string(standard) != "[]" {
+			t.Errorf("%T: got %s, %v, and of encoding/json %s, %v", list.Interface(), marshalled, err, standard, failed)
 		}
 	}
 	if lists < 20 {
@@ -130,7 +130,7 @@ func TestNilListsAreArrays(t *testing.T) {
 func TestStandardEncoderAgrees(t *testing.T) {
 	for _, value := range onTheWire() {
 		fill(t, reflect.ValueOf(value).Elem())
-		ours, err := protocol.Marshal(value)
+		marshalled, err := protocol.Marshal(value)
 		if err != nil {
 			t.Errorf("%T: %v", value, err)
 			continue
@@ -139,15 +139,15 @@ func TestStandardEncoderAgrees(t *testing.T) {
 			standard, err := stdjson.Marshal(same)
 			if err != nil {
 				t.Errorf("%T: %v", same, err)
-			} else if diff := cmp.Diff(anyOf(t, ours), anyOf(t, standard)); diff != "" {
+			} else if diff := cmp.Diff(anyOf(t, marshalled), anyOf(t, standard)); diff != "" {
 				t.Errorf("%T:\n%s", same, diff)
 			}
 		}
 		one, other := reflect.New(reflect.TypeOf(value).Elem()).Interface(), reflect.New(reflect.TypeOf(value).Elem()).Interface()
-		if err := stdjson.Unmarshal(ours, one); err != nil {
+		if err := stdjson.Unmarshal(marshalled, one); err != nil {
 			t.Errorf("%T: %v", value, err)
 		}
-		if err := protocol.Unmarshal(ours, other); err != nil {
+		if err := protocol.Unmarshal(marshalled, other); err != nil {
 			t.Errorf("%T: %v", value, err)
 		}
 		if diff := cmp.Diff(other, one, cmp.Comparer(func(a, b jsonrpc.ID) bool { return a == b })); diff != "" {
@@ -298,7 +298,7 @@ func TestStandardEncoderAsks(t *testing.T) {
 		&protocol.CallToolResult{InputRequired: asks()}, &protocol.GetPromptResult{InputRequired: asks()}, &protocol.ReadResourceResult{InputRequired: asks()},
 		&protocol.CallToolResult{Task: &protocol.Task{TaskID: "t", Status: protocol.TaskWorking}},
 	} {
-		ours, err := protocol.Marshal(result)
+		marshalled, err := protocol.Marshal(result)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -306,14 +306,14 @@ func TestStandardEncoderAsks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(anyOf(t, ours), anyOf(t, standard)); diff != "" {
+		if diff := cmp.Diff(anyOf(t, marshalled), anyOf(t, standard)); diff != "" {
 			t.Errorf("%T:\n%s", result, diff)
 		}
 		one, other := reflect.New(reflect.TypeOf(result).Elem()).Interface(), reflect.New(reflect.TypeOf(result).Elem()).Interface()
-		if err := stdjson.Unmarshal(ours, one); err != nil {
+		if err := stdjson.Unmarshal(marshalled, one); err != nil {
 			t.Fatal(err)
 		}
-		if err := protocol.Unmarshal(ours, other); err != nil {
+		if err := protocol.Unmarshal(marshalled, other); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(other, one); diff != "" {

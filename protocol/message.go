@@ -139,13 +139,13 @@ func MetaOf(params any) Meta {
 	case interface{ meta() Meta }:
 		return params.meta()
 	case stdjson.RawMessage:
-		var said struct {
+		var members struct {
 			Meta Meta `json:"_meta"`
 		}
-		if len(params) == 0 || Unmarshal(params, &said) != nil {
+		if len(params) == 0 || Unmarshal(params, &members) != nil {
 			return nil
 		}
-		return said.Meta
+		return members.Meta
 	default:
 		return nil
 	}

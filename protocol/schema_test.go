@@ -82,9 +82,9 @@ func messages(version string, of protocol.RequestParams) map[string]any {
 		Annotations: &protocol.Annotations{Priority: pointer(1.0)}, Icons: icons, Meta: meta}
 	prompt := &protocol.Prompt{Name: "review", Title: title, Description: "d", Icons: icons, Meta: meta,
 		Arguments: protocol.PromptArguments{{Name: "file", Title: title, Description: "d", Required: true}}}
-	var said protocol.Messages
+	var prompts protocol.Messages
 	for _, block := range contentsOf(version) {
-		said = append(said, protocol.PromptMessage{Role: protocol.RoleUser, Content: block})
+		prompts = append(prompts, protocol.PromptMessage{Role: protocol.RoleUser, Content: block})
 	}
 	return map[string]any{
 		"ListToolsRequest":     request(protocol.MethodListTools, protocol.ListToolsParams{RequestParams: of, Cursor: cursor}),
@@ -101,7 +101,7 @@ func messages(version string, of protocol.RequestParams) map[string]any {
 		"ListPromptsRequest":          request(protocol.MethodListPrompts, protocol.ListPromptsParams{RequestParams: of, Cursor: cursor}),
 		"ListPromptsResult":           protocol.ListPromptsResult{Prompts: protocol.Prompts{prompt}, NextCursor: cursor},
 		"GetPromptRequest":            request(protocol.MethodGetPrompt, protocol.GetPromptParams{RequestParams: of, Name: "review", Arguments: map[string]string{"file": "a"}}),
-		"GetPromptResult":             protocol.GetPromptResult{Description: "d", Messages: said},
+		"GetPromptResult":             protocol.GetPromptResult{Description: "d", Messages: prompts},
 		"CompleteRequest": request(protocol.MethodComplete, protocol.CompleteParams{RequestParams: of,
 			Ref:      protocol.CompleteReference{Type: protocol.ReferencePrompt, Name: "review", Title: title},
 			Argument: protocol.CompleteArgument{Name: "file", Value: "a"},

@@ -64,35 +64,35 @@ func (o Options) For(server *mcpjson.Server) (auth.Options, error) {
 	default:
 		return auth.Options{}, fmt.Errorf("authfile: server %q is not reached over HTTP", server.Name)
 	}
-	said := server.Settings.Auth
-	if said == nil {
-		said = new(mcpjson.Auth)
+	settings := server.Settings.Auth
+	if settings == nil {
+		settings = new(mcpjson.Auth)
 	}
 	made := o.Defaults
 	made.Resource = url
-	made.Guard = guard.New(guard.Options{Endpoint: url, AllowHosts: said.AllowHosts, TLS: tlsOf(http)})
-	made.Offline = said.Offline == nil || *said.Offline
-	if said.MetadataURL != "" {
-		made.MetadataURL = said.MetadataURL
+	made.Guard = guard.New(guard.Options{Endpoint: url, AllowHosts: settings.AllowHosts, TLS: tlsOf(http)})
+	made.Offline = settings.Offline == nil || *settings.Offline
+	if settings.MetadataURL != "" {
+		made.MetadataURL = settings.MetadataURL
 	}
-	if said.DPoP != nil {
-		made.DPoP = *said.DPoP
+	if settings.DPoP != nil {
+		made.DPoP = *settings.DPoP
 	}
 	made.Registered = nil
-	if said.ClientID != "" {
-		made.Registered = []auth.Registered{{Issuer: said.Issuer, ID: said.ClientID, Secret: auth.NewSecret(said.ClientSecret)}}
+	if settings.ClientID != "" {
+		made.Registered = []auth.Registered{{Issuer: settings.Issuer, ID: settings.ClientID, Secret: auth.NewSecret(settings.ClientSecret)}}
 	}
-	if wanted := said.Scopes; wanted != nil {
+	if wanted := settings.Scopes; wanted != nil {
 		made.Scopes = func([]string) []string { return wanted }
 	}
 	if o.Loopback != nil {
 		loopback := *o.Loopback
-		if said.Port != 0 {
-			loopback.Port = said.Port
+		if settings.Port != 0 {
+			loopback.Port = settings.Port
 		}
 		made.Interact = auth.Loopback(loopback)
 	}
-	switch said.Grant {
+	switch settings.Grant {
 	case "client_credentials":
 		made.Grant = auth.ClientCredentials{}
 	case "device":

@@ -146,8 +146,8 @@ func TestOptionsOfAnEntry(t *testing.T) {
 		ShowCode: func(context.Context, auth.DeviceCode) error { return nil },
 	}
 	for name, c := range map[string]struct {
-		said  *mcpjson.Auth
-		check func(auth.Options) bool
+		settings *mcpjson.Auth
+		check    func(auth.Options) bool
 	}{
 		"nothing": {nil, func(o auth.Options) bool {
 			return o.DPoP && o.Offline && o.Interact != nil && o.Grant == nil && o.MetadataURL == "https://program.test/client" && o.Registered == nil
@@ -167,7 +167,7 @@ func TestOptionsOfAnEntry(t *testing.T) {
 			return len(got) == 1 && got[0] == "read"
 		}},
 	} {
-		o, err := program.For(&mcpjson.Server{Name: "s", Transport: &streamable.Client{URL: "https://mcp.test"}, Settings: mcpjson.Settings{Auth: c.said}})
+		o, err := program.For(&mcpjson.Server{Name: "s", Transport: &streamable.Client{URL: "https://mcp.test"}, Settings: mcpjson.Settings{Auth: c.settings}})
 		if err != nil || o.Resource != "https://mcp.test" || o.Guard == nil || o.ClientName != "program" || !c.check(o) {
 			t.Errorf("%s: %v, %+v", name, err, o)
 		}

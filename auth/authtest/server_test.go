@@ -262,7 +262,7 @@ func TestOtherGrants(t *testing.T) {
 func TestLie(t *testing.T) {
 	as := authtest.Start(t, authtest.Options{})
 	as.Lie(authtest.Metadata, func(a *authtest.Answer) { a.Object["issuer"] = "https://other.example" })
-	for _, told := range []string{"https://other.example", as.Issuer()} {
+	for _, issuer := range []string{"https://other.example", as.Issuer()} {
 		response, err := http.Get(as.URL(authtest.Metadata))
 		if err != nil {
 			t.Fatal(err)
@@ -270,8 +270,8 @@ func TestLie(t *testing.T) {
 		var object map[string]any
 		err = json.NewDecoder(response.Body).Decode(&object)
 		response.Body.Close()
-		if err != nil || object["issuer"] != told {
-			t.Errorf("the issuer is %v, %v, want %s", object["issuer"], err, told)
+		if err != nil || object["issuer"] != issuer {
+			t.Errorf("the issuer is %v, %v, want %s", object["issuer"], err, issuer)
 		}
 		as.Lie(authtest.Metadata, nil)
 	}

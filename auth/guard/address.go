@@ -53,7 +53,7 @@ var reserved = [...]netip.Prefix{
 	netip.MustParsePrefix("fec0::/10"),
 }
 
-var carrier = netip.MustParsePrefix("100.64.0.0/10")
+var carrierNAT = netip.MustParsePrefix("100.64.0.0/10")
 
 // Prefixes of IPv6 addresses with an IPv4 address in them.
 var (
@@ -73,7 +73,7 @@ func classOf(a netip.Addr) class {
 		return linkLocal
 	case a.IsPrivate():
 		return private
-	case carrier.Contains(a):
+	case carrierNAT.Contains(a):
 		return shared
 	case a.IsUnspecified(), a.IsMulticast(), a.IsInterfaceLocalMulticast(), !a.IsValid():
 		return special
@@ -109,9 +109,9 @@ func embedded(a netip.Addr) (netip.Addr, bool) {
 	}
 }
 
-// writtenClass judges a host that is written as an address, or is localhost by its
+// classOfHost judges a host that is written as an address, or is localhost by its
 // name. Any other name is public here, and judged when it is dialled.
-func writtenClass(host string) class {
+func classOfHost(host string) class {
 	host = hostOf(host)
 	if host == "localhost" || strings.HasSuffix(host, ".localhost") {
 		return loopback

@@ -117,7 +117,7 @@ func New(o Options) *Guard {
 		g.hosts = append(g.hosts, hostOf(host))
 	}
 	if endpoint, err := url.Parse(o.Endpoint); err == nil && endpoint.Hostname() != "" {
-		g.endpoint, g.class = endpoint, writtenClass(endpoint.Hostname())
+		g.endpoint, g.class = endpoint, classOfHost(endpoint.Hostname())
 	}
 	transport := func() *http.Transport {
 		return &http.Transport{
@@ -165,7 +165,7 @@ func (g *Guard) check(u *url.URL) error {
 	case u.Scheme != "http" && u.Scheme != "https":
 		return refuse("only https is fetched")
 	}
-	if c := writtenClass(host); c != public && !g.allows(c, host, g.isEndpoint(host, port(u))) {
+	if c := classOfHost(host); c != public && !g.allows(c, host, g.isEndpoint(host, port(u))) {
 		return refuse(c.rule())
 	}
 	return nil
@@ -173,7 +173,7 @@ func (g *Guard) check(u *url.URL) error {
 
 // plain reports whether http will do: it stays on this machine.
 func (g *Guard) plain(u *url.URL) bool {
-	return g.class == loopback && writtenClass(u.Hostname()) == loopback
+	return g.class == loopback && classOfHost(u.Hostname()) == loopback
 }
 
 // isEndpoint reports whether a host and port are those that the user configured.

@@ -95,9 +95,9 @@ var classes = map[string][]string{
 	"": {"8.8.8.8", "100.63.255.255", "172.32.0.1", "192.169.0.1", "2606:4700::1111"},
 }
 
-// writings returns the ways in which a URL may lead to an address: hosts, and what
+// hostForms returns the ways in which a URL may lead to an address: hosts, and what
 // they resolve to.
-func writings(a netip.Addr) map[string]netip.Addr {
+func hostForms(a netip.Addr) map[string]netip.Addr {
 	hosts := map[string]netip.Addr{bracketed(a): a, "name.test": a, "NAME.test.": a}
 	if !a.Is4() {
 		return hosts
@@ -134,20 +134,20 @@ func TestEveryWayToEveryAddress(t *testing.T) {
 	for rule, addresses := range classes {
 		for _, text := range addresses {
 			address := netip.MustParseAddr(text)
-			for host, resolved := range writings(address) {
+			for host, resolved := range hostForms(address) {
 				if rule == "" && strings.HasPrefix(host, "[2001::") {
 					continue // Teredo itself is reserved
 				}
 				if rule == "" && strings.HasPrefix(host, "wrapped20010000") {
 					continue
 				}
-				checkWriting(t, rule, host, resolved)
+				checkHostForm(t, rule, host, resolved)
 			}
 		}
 	}
 }
 
-func checkWriting(t *testing.T, rule, host string, resolved netip.Addr) {
+func checkHostForm(t *testing.T, rule, host string, resolved netip.Addr) {
 	t.Helper()
 	g := New(Options{Proxy: noProxy, Resolver: resolver(func(string) netip.Addr { return resolved })})
 	g.dialing = func(netip.AddrPort) error { return errDialled }

@@ -47,7 +47,7 @@ const userName = "seal of logins"
 //
 // If you remove the key from the key ring, the stored logins are lost.
 func Key(program string) func(context.Context) ([]byte, error) {
-	return (&keeper{program: program, ring: system{}}).key
+	return (&keyLoader{program: program, ring: system{}}).key
 }
 
 // A ring is the part of a key ring that this package uses.
@@ -62,30 +62,30 @@ type system struct{}
 func (system) Get(service, user string) (string, error) { return keyring.Get(service, user) }
 func (system) Set(service, user, password string) error { return keyring.Set(service, user, password) }
 
-// A keeper gets the key of a program.
-type keeper struct {
+// A keyLoader gets the key of a program.
+type keyLoader struct {
 	program string
 	ring    ring
 
-	mu   sync.Mutex
-	open *question // that the key ring has not answered; nil: none
+	mu      sync.Mutex
+	current *keyRequest // the request that the key ring has not answered; nil: none
 }
 
-// A question is a request to the key ring. It cannot be withdrawn, so it stays open until
+// A keyRequest is a request to the key ring. It cannot be withdrawn, so it stays open until
 // the user answers. Later callers wait for the same answer.
-type question struct {
+type keyRequest struct {
 	done    chan struct{}
 	key     []byte // key and err are set when done is closed
 	err     error
 	waiting int
-	abandon context.CancelFunc
+	cancel  context.CancelFunc
 }
 
 // errAbandoned says that no key was created, because no caller waited for it. A caller that
 // has arrived since tries again.
 var errAbandoned = errors.New("no caller waits for the key")
 
-func (k *keeper) key(ctx context.Context) ([]byte, error) {
+func (k *keyLoader) key(ctx context.Context) ([]byte, error) {
 	if reason := missing(); reason != "" {
 		return nil, fmt.Errorf("%w: %s", auth.ErrNoKey, reason)
 	}
@@ -103,40 +103,40 @@ func (k *keeper) key(ctx context.Context) ([]byte, error) {
 	}
 }
 
-// join returns the open question. If there is none, it asks one.
-func (k *keeper) join() *question {
+// join returns the current request. If there is none, it starts one.
+func (k *keyLoader) join() *keyRequest {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.open == nil {
-		ctx, abandon := context.WithCancel(context.Background())
-		q := &question{done: make(chan struct{}), abandon: abandon}
-		k.open = q
+	if k.current == nil {
+		ctx, cancel := context.WithCancel(context.Background())
+		q := &keyRequest{done: make(chan struct{}), cancel: cancel}
+		k.current = q
 		go func() { // ends with the user's answer
 			key, err := k.get(ctx)
-			abandon()
+			cancel()
 			k.mu.Lock()
 			defer k.mu.Unlock()
-			k.open, q.key, q.err = nil, key, err
+			k.current, q.key, q.err = nil, key, err
 			close(q.done)
 		}()
 	}
-	k.open.waiting++
-	return k.open
+	k.current.waiting++
+	return k.current
 }
 
-func (k *keeper) leave(q *question) {
+func (k *keyLoader) leave(q *keyRequest) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if q.waiting--; q.waiting == 0 {
-		q.abandon()
+		q.cancel()
 	}
 }
 
 // get returns the key of the program. If there is none, it creates one, unless ctx has ended.
-func (k *keeper) get(ctx context.Context) ([]byte, error) {
+func (k *keyLoader) get(ctx context.Context) ([]byte, error) {
 	text, err := k.ring.Get(k.program, userName)
 	if errors.Is(err, keyring.ErrNotFound) {
-		text, err = k.make(ctx)
+		text, err = k.create(ctx)
 	}
 	switch {
 	case err != nil && isMissing(err):
@@ -151,9 +151,9 @@ func (k *keeper) get(ctx context.Context) ([]byte, error) {
 	return key, nil
 }
 
-// make creates a key in the key ring, unless another program has just done so, and returns
+// create creates a key in the key ring, unless another program has just done so, and returns
 // the key that is stored.
-func (k *keeper) make(ctx context.Context) (text string, err error) {
+func (k *keyLoader) create(ctx context.Context) (text string, err error) {
 	config, err := os.UserConfigDir()
 	if err != nil {
 		return "", fmt.Errorf("no folder for the lock of the key: %w", err)

@@ -35,8 +35,8 @@ type site struct {
 	tools *server.Server
 	http  *http.Client
 
-	mu   sync.Mutex
-	said strings.Builder // all responses
+	mu        sync.Mutex
+	responses strings.Builder // all responses
 }
 
 // newSite starts a site. Options of the authorization server may be nil.
@@ -73,7 +73,7 @@ func newSite(t *testing.T, change func(*resource.Options), of authtest.Options) 
 	listening.Start()
 	s.http = &http.Client{Transport: &http.Transport{}}
 	t.Cleanup(func() {
-		if found := s.as.Printed(s.said.String()); len(found) > 0 {
+		if found := s.as.Printed(s.responses.String()); len(found) > 0 {
 			t.Errorf("%d secrets are in responses, one of %d bytes", len(found), len(found[0]))
 		}
 		s.http.CloseIdleConnections()
@@ -143,7 +143,7 @@ func (s *site) do(r *http.Request) reply {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	fmt.Fprintf(&s.said, "%v %s\n", response.Header, text)
+	fmt.Fprintf(&s.responses, "%v %s\n", response.Header, text)
 	return reply{response.StatusCode, response.Header, string(text)}
 }
 

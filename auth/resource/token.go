@@ -109,16 +109,16 @@ func (g *Guard) issuerOf(token string) (*issuer, error) {
 		return g.introspector, nil
 	}
 	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
-	var said struct {
+	var unverified struct {
 		Issuer string `json:"iss"`
 	}
-	if err != nil || protocol.Unmarshal(payload, &said) != nil {
+	if err != nil || protocol.Unmarshal(payload, &unverified) != nil {
 		if g.introspector != nil {
 			return g.introspector, nil // the token only looks like a JWT
 		}
 		return nil, invalid("the token is malformed")
 	}
-	from := g.issuers[said.Issuer]
+	from := g.issuers[unverified.Issuer]
 	if from == nil {
 		return nil, invalid("the token is from another issuer")
 	}
@@ -218,16 +218,16 @@ func (g *Guard) read(from *issuer, payload []byte) (*Principal, error) {
 	return p, err
 }
 
-func (g *Guard) isAudience(said string) bool {
-	return slices.Contains(g.options.Audiences, said) || canonical(said) == g.url
+func (g *Guard) isAudience(audience string) bool {
+	return slices.Contains(g.options.Audiences, audience) || canonical(audience) == g.url
 }
 
 func (c *claims) scopes() []string {
-	said := c.Scope
-	if len(said) == 0 {
-		said = c.Scopes
+	scopes := c.Scope
+	if len(scopes) == 0 {
+		scopes = c.Scopes
 	}
-	return strings.Fields(strings.Join(said, " "))
+	return strings.Fields(strings.Join(scopes, " "))
 }
 
 // confirmation returns the thumbprint of the key that a token is bound to. It fails for

@@ -121,7 +121,7 @@ func (a arguments) fit(ctx context.Context, tool *protocol.Tool) (json.RawMessag
 	if whole == nil {
 		members := make(map[string]json.RawMessage, len(a.pairs))
 		for _, p := range a.pairs {
-			value, err := p.typed(schema.types(p.key))
+			value, err := p.parse(schema.types(p.key))
 			if err != nil {
 				return nil, fmt.Errorf("%w\n%s", err, schema.synopsis(tool.Name))
 			}
@@ -138,9 +138,9 @@ func (a arguments) fit(ctx context.Context, tool *protocol.Tool) (json.RawMessag
 	return whole, nil
 }
 
-// typed returns the value as JSON. It is a string if the schema allows strings
+// parse returns the value as JSON. It is a string if the schema allows strings
 // or does not state a type.
-func (p pair) typed(types []string) (json.RawMessage, error) {
+func (p pair) parse(types []string) (json.RawMessage, error) {
 	switch {
 	case p.json:
 		return json.RawMessage(p.value), nil

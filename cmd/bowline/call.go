@@ -102,8 +102,7 @@ func findTool(ctx context.Context, session *client.Session, name string) (*proto
 	return nil, &failure{status: exitUsage, err: fmt.Errorf("the server has no tool %q; %s", name, suggest.Among(name, names))}
 }
 
-// printResult prints what a tool has answered. If the tool failed, that is an
-// error.
+// printResult prints the result of a tool. It returns an error if the tool failed.
 func printResult(r *run, tool string, result *protocol.CallToolResult) error {
 	if r.json {
 		if err := printJSON(r.out, result); err != nil {

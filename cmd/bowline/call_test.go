@@ -16,7 +16,7 @@ func TestToolsListsAllPages(t *testing.T) {
 		t.Errorf("%d lines, want one for each of 5 tools:\n%s", lines, o.stdout)
 	}
 	if strings.ContainsAny(o.stdout, "\x1b") || strings.Contains(o.stdout, "more") {
-		t.Errorf("a description is not one harmless line:\n%s", o.stdout)
+		t.Errorf("a description is not one printable line:\n%s", o.stdout)
 	}
 }
 
@@ -32,7 +32,7 @@ func TestToolsAsJSONIsOneDocument(t *testing.T) {
 	}
 }
 
-// TestCallPrintsText: standard output is the text and nothing else.
+// TestCallPrintsText checks that standard output contains only the text.
 func TestCallPrintsText(t *testing.T) {
 	for _, c := range []struct {
 		name, stdin string
@@ -66,8 +66,8 @@ func TestCallPrintsBigText(t *testing.T) {
 	}
 }
 
-// TestCallShowsProgress: on standard error, in lines, since that is no
-// terminal here; and the newest at least.
+// TestCallShowsProgress checks that progress is printed on standard error, in lines,
+// because that is not a terminal here. At least the last progress is printed.
 func TestCallShowsProgress(t *testing.T) {
 	o := bowline(t, "", withBundled(t, "call", "slow", "seconds=0.01", "steps=2")...)
 	o.want(t, 0, "took 10ms in 2 steps\n", "progress: 2 of 2: step 2 of 2\n")
@@ -89,7 +89,8 @@ the words
 	}
 }
 
-// TestCallPrintsStructuredContent: when there is no text, digit for digit.
+// TestCallPrintsStructuredContent checks that structured content is printed unchanged if
+// there is no text.
 func TestCallPrintsStructuredContent(t *testing.T) {
 	o := bowline(t, "", withPeer(t, "odd", "call", "structured")...)
 	o.want(t, 0, `{"exact":12345678901234567890}`+"\n", "")
@@ -111,19 +112,19 @@ func TestCallAsJSONPrintsTheWholeResult(t *testing.T) {
 			t.Fatalf("standard output is not one document: %v\n%s", err, o.stdout)
 		}
 		if result.IsError != c.isError || result.Content.Text() != "hi" {
-			t.Errorf("%s: the result has lost something: %s", c.tool, o.stdout)
+			t.Errorf("%s: the result is incomplete: %s", c.tool, o.stdout)
 		}
 	}
 }
 
-// TestCallOfAnUnreadableSchema: the server is the judge.
+// TestCallOfAnUnreadableSchema checks that the arguments are sent unchecked.
 func TestCallOfAnUnreadableSchema(t *testing.T) {
 	for _, peer := range []string{"endless", "foreign", "unclear"} {
 		bowline(t, "", withPeer(t, peer, "call", "tool", "n=1")...).want(t, 0, "called\n", "")
 	}
 }
 
-// TestCallWithoutASchemaForKeys: values are text unless they are forced.
+// TestCallWithoutASchemaForKeys checks that values are text unless := is used.
 func TestCallWithoutASchemaForKeys(t *testing.T) {
 	o := bowline(t, "", withPeer(t, "odd", "call", "arguments", "a=1", "b:=[1, null]")...)
 	o.want(t, 0, "", "")
@@ -167,11 +168,11 @@ func TestCompletionWithoutACommandCompletesNothing(t *testing.T) {
 func TestVersion(t *testing.T) {
 	sub, flag := bowline(t, "", "version"), bowline(t, "", "--version")
 	if sub.want(t, 0, "bowline version ", ""); sub.stdout != flag.stdout {
-		t.Errorf("`version` says %q, `--version` %q", sub.stdout, flag.stdout)
+		t.Errorf("`version` prints %q, `--version` %q", sub.stdout, flag.stdout)
 	}
 }
 
-// TestHelpTeaches: every command explains itself with examples.
+// TestHelpTeaches checks that the help of every command has examples.
 func TestHelpTeaches(t *testing.T) {
 	for _, name := range []string{"tools", "call", "serve", "version"} {
 		bowline(t, "", name, "--help").want(t, 0, "Examples:\n", "")

@@ -13,13 +13,12 @@ import (
 	"github.com/bowline-mcp/bowline/transport/transcript"
 )
 
-// talkative are the commands that speak to a server.
+// talkative lists the commands that connect to a server.
 var talkative = []string{"call", "complete", "inspect", "logs", "prompt", "prompts", "read", "resources", "tasks", "tools"}
 
-// checked returns args with a transcript, if they are those of a command that speaks to
-// a server and has none. When the test has ended, each message of the command's in it
-// that does not fit the schema of its revision fails the test, and so does each of the
-// bundled server's.
+// checked adds a transcript to the args of a command that connects to a server. At the end
+// of the test, each message of the command in the transcript that does not fit the schema
+// of its revision fails the test, and so does each message of the bundled server.
 func checked(t *testing.T, args []string) []string {
 	t.Helper()
 	if len(args) == 0 || !slices.Contains(talkative, args[0]) || slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--record") }) {

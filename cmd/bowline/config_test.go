@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// writeConfig writes an mcp.json into a folder of its own. $SELF in it is this
-// test binary, which is the command itself in the tests' environment.
+// writeConfig writes an mcp.json into a new folder. $SELF in it is this test binary,
+// which runs as the command.
 func writeConfig(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
@@ -24,7 +24,7 @@ func writeConfig(t *testing.T, name, text string) string {
 }
 
 const twoServers = `{
-	// as a desktop host has it
+	// as a desktop host writes it
 	"mcpServers": {
 		"bundled": {
 			"command": "$SELF", "args": ["serve", "--stdio"], "env": {"GREETING": "${BOWLINE_TEST_UNSET:-hi}"},
@@ -49,7 +49,7 @@ func TestOnlyServerOfAConfigNeedsNoName(t *testing.T) {
 	bowline(t, "", "call", "add", "a=1", "b=2", "--mcp-config", path).want(t, 0, `{"sum":3}`, "")
 }
 
-// TestOtherEntriesDoNotMatter: only the chosen server is read.
+// TestOtherEntriesDoNotMatter checks that only the chosen server is read.
 //
 // Guarantees: G-0018.12
 func TestOtherEntriesDoNotMatter(t *testing.T) {
@@ -59,8 +59,8 @@ func TestOtherEntriesDoNotMatter(t *testing.T) {
 	bowline(t, "", "call", "echo", "message=hi", "--mcp-config", path, "--server", "good").want(t, 0, "hi\n", "")
 }
 
-// TestConfigOfTheWorkingDirectoryNeedsConsent: without a terminal it starts
-// nothing, and says what to do. Consent is good for one content of one file.
+// TestConfigOfTheWorkingDirectoryNeedsConsent checks that without a terminal nothing is
+// started, and the message says what to do. Consent is for one content of one file.
 //
 // Guarantees: G-0018.16
 func TestConfigOfTheWorkingDirectoryNeedsConsent(t *testing.T) {
@@ -121,8 +121,8 @@ func TestWrongConfig(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			path := writeConfig(t, "mcp.json", c.text)
 			o := bowline(t, "", append([]string{"tools", "--mcp-config", path}, c.args...)...)
-			for _, told := range c.stderr {
-				o.want(t, exitUsage, "", told)
+			for _, fragment := range c.stderr {
+				o.want(t, exitUsage, "", fragment)
 			}
 		})
 	}
@@ -151,8 +151,8 @@ func TestServerNamesAreCompleted(t *testing.T) {
 	}
 }
 
-// TestCompletionStartsNoServerThatNobodyNamed: a file that happens to lie in
-// the working directory is not run by the press of a key.
+// TestCompletionStartsNoServerThatNobodyNamed checks that completion does not start a server
+// of a file in the working directory.
 func TestCompletionStartsNoServerThatNobodyNamed(t *testing.T) {
 	trace := filepath.Join(t.TempDir(), "started")
 	path := writeConfig(t, ".mcp.json", fmt.Sprintf(`{"mcpServers": {"a": {"command": "touch", "args": [%q]}}}`, trace))
@@ -162,7 +162,7 @@ func TestCompletionStartsNoServerThatNobodyNamed(t *testing.T) {
 	}
 }
 
-// bowlineIn runs the command to its end in a directory.
+// bowlineIn runs the command in a directory until it ends.
 func bowlineIn(t *testing.T, directory string, args ...string) outcome {
 	t.Helper()
 	var stdout, stderr strings.Builder

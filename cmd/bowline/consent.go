@@ -30,7 +30,7 @@ func (u *user) agree(ctx context.Context, path string, text []byte) error {
 	if _, err := os.Stat(record); err == nil {
 		return nil
 	}
-	if !u.present() {
+	if !u.isPresent() {
 		return refusal("%s of the working directory may start any program, and nobody has agreed to it.\nName it with --mcp-config %s, or run this once on a terminal, where you are asked.", flat(path), flat(path))
 	}
 	yes, err := u.confirm(ctx, fmt.Sprintf("%s is in the working directory. Its servers are:\n%s\nDo you trust this file? The answer is remembered until the file changes.", path, preview(path, text)))
@@ -116,7 +116,7 @@ var errNoTerminal = errors.New("standard input and standard error are not a term
 
 // input asks for an input of an mcp.json.
 func (u *user) input(ctx context.Context, in mcpjson.Input) (string, error) {
-	if !u.present() {
+	if !u.isPresent() {
 		return "", errNoTerminal
 	}
 	answer, err := u.value(ctx, field{

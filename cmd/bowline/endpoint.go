@@ -67,7 +67,7 @@ func (t *target) endpoint(cmd *cobra.Command) (*endpoint, error) {
 	}
 }
 
-// process completes a server that we start.
+// process completes a server that the command starts.
 func (t *target) process(cmd *cobra.Command, server *stdio.Command) (*endpoint, error) {
 	if len(t.headers) > 0 || t.authorities != "" || t.insecure {
 		return nil, errors.New("--header, --cacert and --insecure are only for a server over HTTP")
@@ -118,8 +118,8 @@ func (t *target) remote(cmd *cobra.Command, server *streamable.Client) (*endpoin
 	return to, nil
 }
 
-// older completes a server that is reached over HTTP+SSE, as remote does.
-func (t *target) older(cmd *cobra.Command, server *sse.Client) (*endpoint, error) {
+// remoteSSE completes a server that is reached over HTTP+SSE, as remote does.
+func (t *target) remoteSSE(cmd *cobra.Command, server *sse.Client) (*endpoint, error) {
 	complete := &streamable.Client{URL: server.URL, Header: server.Header}
 	to, err := t.remote(cmd, complete)
 	if err != nil {
@@ -139,7 +139,7 @@ func credentialsOf(server *streamable.Client) redact.Secrets {
 	return redact.Of(server.Header, address)
 }
 
-// redact replaces credentials of ours in a text.
+// redact replaces the credentials of the user in a text.
 func (t *target) redact(text string) string { return t.secrets.Redact(text) }
 
 // withoutSecrets returns an address without user and query, which may contain
@@ -198,7 +198,7 @@ func (t *target) configured(cmd *cobra.Command) (*endpoint, error) {
 	case *streamable.Client:
 		return t.remote(cmd, server)
 	case *sse.Client:
-		return t.older(cmd, server)
+		return t.remoteSSE(cmd, server)
 	default:
 		return t.process(cmd, server.(*stdio.Command))
 	}

@@ -105,10 +105,10 @@ func explainConnect(err error, server *endpoint, timeout time.Duration, invalid 
 	if !errors.As(err, &reason) {
 		return err
 	}
-	lines, advice := []string{whatHappened(reason, server.name, timeout)}, adviceFor(reason.Kind)
+	lines, advice := []string{describeFailure(reason, server.name, timeout)}, adviceFor(reason.Kind)
 	lastInvalid := "Its standard output contains lines that are not JSON-RPC. The last one: %v."
 	if server.remote {
-		lines, advice = []string{whatHappenedThere(reason, server.name, timeout)}, adviceThere(reason, server)
+		lines, advice = []string{describeRemoteFailure(reason, server.name, timeout)}, adviceForRemote(reason, server)
 		lastInvalid = "It sent answers that are not JSON-RPC. The last one: %v."
 	}
 	if last, found := invalid.seen(); found {
@@ -117,10 +117,10 @@ func explainConnect(err error, server *endpoint, timeout time.Duration, invalid 
 			advice = adviceInvalid
 		}
 	}
-	return &explained{strings.Join(append(lines, advice), "\n"), err}
+	return &explainedError{strings.Join(append(lines, advice), "\n"), err}
 }
 
-func whatHappened(reason conn.Reason, command string, timeout time.Duration) string {
+func describeFailure(reason conn.Reason, command string, timeout time.Duration) string {
 	switch reason.Kind {
 	case conn.ExecutableMissing, conn.OpenFailed:
 		return fmt.Sprintf("%q cannot be started: %v", command, cause(reason.Err))
@@ -158,17 +158,17 @@ func adviceFor(kind conn.ReasonKind) string {
 	}
 }
 
-// whatHappenedThere is whatHappened for a server that we have not started.
-func whatHappenedThere(reason conn.Reason, url string, timeout time.Duration) string {
+// describeRemoteFailure does the same for a server that the command has not started.
+func describeRemoteFailure(reason conn.Reason, url string, timeout time.Duration) string {
 	answered := errors.As(reason, new(*transport.StatusError)) || errors.As(reason, new(*jsonrpc.Error)) || errors.As(reason, new(*client.ResultError))
 	var status *transport.StatusError
 	switch {
 	case errors.As(reason, &status) && status.Status == http.StatusOK:
 		return fmt.Sprintf("%q sent something else than the answer: %v", url, cause(reason.Err))
 	case reason.Kind == conn.OpenFailed && answered:
-		return whatHappened(conn.Reason{Kind: conn.HandshakeFailed, Err: reason.Err}, url, timeout)
+		return describeFailure(conn.Reason{Kind: conn.HandshakeFailed, Err: reason.Err}, url, timeout)
 	case reason.Kind == conn.InitTimedOut, reason.Kind == conn.Incompatible, answered:
-		return whatHappened(reason, url, timeout)
+		return describeFailure(reason, url, timeout)
 	case errors.Is(reason, transport.ErrPeerClosed):
 		return fmt.Sprintf("%q sent something else than the answer", url)
 	default:
@@ -176,7 +176,7 @@ func whatHappenedThere(reason conn.Reason, url string, timeout time.Duration) st
 	}
 }
 
-func adviceThere(reason conn.Reason, server *endpoint) string {
+func adviceForRemote(reason conn.Reason, server *endpoint) string {
 	var status *transport.StatusError
 	switch {
 	case errors.As(reason, new(*tls.CertificateVerificationError)):
@@ -200,7 +200,7 @@ func adviceThere(reason conn.Reason, server *endpoint) string {
 	}
 }
 
-// cause returns what the operating system said.
+// cause returns the error of the operating system.
 func cause(err error) error {
 	var start *transport.StartError
 	if errors.As(err, &start) {
@@ -238,14 +238,14 @@ func explainCall(err error) error {
 	case conn.Unknown:
 		what += "\nThe server may have executed the request."
 	}
-	return &explained{what, err}
+	return &explainedError{what, err}
 }
 
-// An explained error has a text for people, and wraps the original error.
-type explained struct {
+// An explainedError error has a text for people, and wraps the original error.
+type explainedError struct {
 	message string
 	err     error
 }
 
-func (e *explained) Error() string { return e.message }
-func (e *explained) Unwrap() error { return e.err }
+func (e *explainedError) Error() string { return e.message }
+func (e *explainedError) Unwrap() error { return e.err }

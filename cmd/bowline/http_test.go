@@ -19,22 +19,22 @@ import (
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
-// served runs `bowline serve --http` for the length of a test, and returns its
-// URL and what ends it.
+// served runs `bowline serve --http` during a test. It returns the URL and a function
+// that ends the server.
 func served(t *testing.T, more ...string) (url string, interrupt func() (status int, rest string)) {
 	t.Helper()
 	cmd := command(t, append([]string{"serve", "--http", "127.0.0.1:0"}, more...)...)
-	said, err := cmd.StderrPipe()
+	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	lines := bufio.NewReader(said)
+	lines := bufio.NewReader(stderr)
 	first, err := lines.ReadString('\n')
 	if err != nil {
-		t.Fatalf("the server says %q: %v", first, err)
+		t.Fatalf("the server printed %q: %v", first, err)
 	}
 	ended := false
 	interrupt = func() (int, string) {
@@ -55,8 +55,8 @@ func served(t *testing.T, more ...string) (url string, interrupt func() (status 
 	return url, interrupt
 }
 
-// The bundled tools over HTTP are the same as over stdio, and the server ends
-// in good order.
+// The bundled tools over HTTP are the same as over stdio, and the server shuts down
+// properly.
 func TestServedOverHTTP(t *testing.T) {
 	url, interrupt := served(t)
 	bowline(t, "", "tools", "--url", url).want(t, 0, "echo ", "")
@@ -72,7 +72,7 @@ func TestServedOverHTTP(t *testing.T) {
 	}
 }
 
-// Headers reach the server, those of flags before those of the file.
+// Headers reach the server. Those of flags take precedence over those of the file.
 func TestHeadersAreSent(t *testing.T) {
 	seen := make(chan http.Header, 10)
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -96,7 +96,7 @@ func TestHeadersAreSent(t *testing.T) {
 	}
 }
 
-// TestNoSessionOverHTTP: status 3, with what happened and what to try.
+// TestNoSessionOverHTTP checks status 3, and a message with the reason and advice.
 func TestNoSessionOverHTTP(t *testing.T) {
 	site := httptest.NewServer(http.NotFoundHandler())
 	o := bowline(t, "", "tools", "--url", site.URL)
@@ -112,7 +112,8 @@ func TestNoSessionOverHTTP(t *testing.T) {
 	o.want(t, exitNoSession, "", adviceRemote)
 }
 
-// TestHTTPSSE: a server of 2024-11-05 is reached by its type, or found by its answer.
+// TestHTTPSSE checks that a server of 2024-11-05 is recognized by its type in the file or by its
+// response.
 //
 // Guarantees: G-0034.9
 func TestHTTPSSE(t *testing.T) {
@@ -151,7 +152,7 @@ func TestHTTPSSE(t *testing.T) {
 	}
 }
 
-// TestCertificates: one that is not trusted is refused, with what to do about it.
+// TestCertificates checks that an untrusted certificate is refused with advice.
 func TestCertificates(t *testing.T) {
 	library := server.New(protocol.Implementation{Name: "safe", Version: "1"}, server.Options{})
 	handler := streamable.NewHandler(library, streamable.HandlerOptions{})
@@ -173,7 +174,7 @@ func TestCertificates(t *testing.T) {
 	bowline(t, "", "inspect", "--url", site.URL, "--insecure").want(t, 0, "safe 1", "")
 }
 
-// TestAnswersThatAreNotMCP: the advice fits what was answered.
+// TestAnswersThatAreNotMCP checks the advice for responses that are not MCP.
 func TestAnswersThatAreNotMCP(t *testing.T) {
 	for body, want := range map[string][]string{
 		`{"hello": "world"}`: {"sent something else than the answer", "sent answers that are not JSON-RPC", adviceEndpoint},
@@ -197,7 +198,8 @@ func TestAnswersThatAreNotMCP(t *testing.T) {
 	}
 }
 
-// TestErrorsDoNotRepeatCredentials that the server sends back.
+// TestErrorsDoNotRepeatCredentials checks that credentials are hidden if the server sends them
+// back.
 func TestErrorsDoNotRepeatCredentials(t *testing.T) {
 	answers := map[string]http.HandlerFunc{
 		"echo": func(w http.ResponseWriter, r *http.Request) {

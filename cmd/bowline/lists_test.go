@@ -24,7 +24,7 @@ func TestResources(t *testing.T) {
 	}
 }
 
-// TestReadWritesContents as they are.
+// TestReadWritesContents checks that contents are printed unchanged.
 func TestReadWritesContents(t *testing.T) {
 	for uri, want := range map[string]string{
 		"book://moby":    "Call me \x1b[31mIshmael",
@@ -82,8 +82,7 @@ func TestInspect(t *testing.T) {
 	bowline(t, "", withPeer(t, "toolless", "inspect")...).want(t, 0, "capabilities  none\n", "")
 }
 
-// TestListsAreBounded: a server that pages for ever ends the command, not the
-// memory.
+// TestListsAreBounded checks that the command fails if a server sends pages without end.
 func TestListsAreBounded(t *testing.T) {
 	for _, args := range [][]string{{"tools"}, {"inspect"}, {"call", "none"}} {
 		bowline(t, "", withPeer(t, "endless list", args...)...).want(t, exitCallFailed, "", "more than 67108864 bytes of tools/list")
@@ -95,7 +94,8 @@ func TestCompletionOfResourcesAndPrompts(t *testing.T) {
 	bowline(t, "", append(withPeer(t, "library", "__complete", "prompt"), "")...).want(t, 0, "greeting\tgreets\n", "")
 }
 
-// TestQuestionsAreDeclinedWithoutATerminal, in both eras, and said so.
+// TestQuestionsAreDeclinedWithoutATerminal checks in both eras that questions are declined
+// with a message.
 func TestQuestionsAreDeclinedWithoutATerminal(t *testing.T) {
 	for _, revision := range []string{protocol.Latest, "2025-11-25"} {
 		for _, tool := range []string{"register", "visit"} {
@@ -103,14 +103,14 @@ func TestQuestionsAreDeclinedWithoutATerminal(t *testing.T) {
 			o.want(t, exitToolFailed, "", "bowline: declined a question of the server, because there is no terminal: ")
 			for l := range strings.Lines(o.stderr) {
 				if strings.HasPrefix(l, "bowline: forged") || strings.ContainsAny(l, "\x1b\x07") {
-					t.Errorf("the server speaks for the command: %q", l)
+					t.Errorf("text of the server looks like a message of the command: %q", l)
 				}
 			}
 		}
 	}
 }
 
-// TestPropertyOrder is that of the text.
+// TestPropertyOrder checks that properties keep the order of the schema's text.
 func TestPropertyOrder(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"properties": {"b": {"properties": {"x": 1}}, "a": [1], "c": "x"}}`: "b a c",

@@ -257,7 +257,7 @@ func (t *target) withLogin(cmd *cobra.Command, l login, do func(context.Context,
 	}
 	defer server.login.Close()
 	if err := do(cmd.Context(), server.login); err != nil {
-		return &explained{t.redact(err.Error()), err}
+		return &explainedError{t.redact(err.Error()), err}
 	}
 	return nil
 }
@@ -294,7 +294,7 @@ func (l *login) authorizer(cmd *cobra.Command, u *user, server *streamable.Clien
 	} else if l.interact {
 		return nil, err
 	}
-	said := &mcpjson.Server{Transport: server, Settings: mcpjson.Settings{Auth: entry}}
+	configured := &mcpjson.Server{Transport: server, Settings: mcpjson.Settings{Auth: entry}}
 	options := authfile.Options{Defaults: auth.Options{ClientName: "bowline", Store: store, Log: loginLog(cmd.ErrOrStderr())}}
 	if l.interact {
 		options.ShowCode = func(_ context.Context, c auth.DeviceCode) error {
@@ -312,7 +312,7 @@ func (l *login) authorizer(cmd *cobra.Command, u *user, server *streamable.Clien
 	if l.interact && l.noBrowser {
 		options.Loopback, options.Defaults.Interact = nil, pasted(cmd, u)
 	}
-	o, err := options.For(said)
+	o, err := options.For(configured)
 	if err != nil {
 		return nil, err
 	}

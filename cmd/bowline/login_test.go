@@ -18,7 +18,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
-// protected serves a tool to those who have a token of an authorization server.
+// protected starts a server with a tool that needs a token of an authorization server.
 func protected(t *testing.T, o authtest.Options) (as *authtest.Server, url string) {
 	t.Helper()
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
@@ -34,12 +34,11 @@ func protected(t *testing.T, o authtest.Options) (as *authtest.Server, url strin
 	return as, url
 }
 
-// loggingIn runs a login as a person does who opens the page, and returns what is
-// printed.
+// loggingIn runs a login, opens the page as a person does, and returns the output.
 func loggingIn(t *testing.T, args ...string) outcome {
 	t.Helper()
 	cmd := command(t, append([]string{"login", "--no-browser"}, args...)...)
-	said, err := cmd.StderrPipe()
+	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +51,7 @@ func loggingIn(t *testing.T, args ...string) outcome {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	lines := bufio.NewReader(said)
+	lines := bufio.NewReader(stderr)
 	var all strings.Builder
 	for {
 		line, err := lines.ReadString('\n')
@@ -76,8 +75,8 @@ func loggingIn(t *testing.T, args ...string) outcome {
 	}
 }
 
-// A person logs in once. Every command then has the login, in processes of their own,
-// until the person logs out.
+// A person logs in once. Then every command uses the login, in other processes, until the
+// person logs out.
 func TestLogin(t *testing.T) {
 	as, url := protected(t, authtest.Options{})
 	o := bowline(t, "", "call", "open", "--url", url)
@@ -85,8 +84,8 @@ func TestLogin(t *testing.T) {
 	bowline(t, "", "auth", "status", "--url", url).want(t, exitNoSession, "", "there is no login")
 	bowline(t, "", "auth", "status").want(t, exitNoSession, "", "there is no login")
 
-	said := loggingIn(t, "--url", url)
-	said.want(t, 0, "logged in at "+as.Issuer(), "")
+	output := loggingIn(t, "--url", url)
+	output.want(t, 0, "logged in at "+as.Issuer(), "")
 	bowline(t, "", "call", "open", "--url", url).want(t, 0, "opened", "")
 	path := writeConfig(t, "mcp.json", `{"mcpServers": {"vault": {"url": "`+url+`"}}}`)
 	bowline(t, "", "call", "open", "--mcp-config", path).want(t, 0, "opened", "")
@@ -103,7 +102,7 @@ func TestLogin(t *testing.T) {
 	if len(issued) != 1 {
 		t.Errorf("%d token requests", len(issued))
 	}
-	wantNoSecrets(t, as, o, said, shown, one, bowline(t, "", "call", "open", "--verbose", "--url", url))
+	wantNoSecrets(t, as, o, output, shown, one, bowline(t, "", "call", "open", "--verbose", "--url", url))
 
 	bowline(t, "", "logout", "--url", url).want(t, 0, "", "")
 	if n := len(as.Sink.Requests(authtest.Revoke)); n != 2 {
@@ -112,11 +111,11 @@ func TestLogin(t *testing.T) {
 	bowline(t, "", "call", "open", "--url", url).want(t, exitNoSession, "", "bowline login")
 }
 
-// wantNoSecrets looks for what the authorization server has issued.
+// wantNoSecrets checks that the output has no secret of the authorization server.
 func wantNoSecrets(t *testing.T, as *authtest.Server, printed ...outcome) {
 	t.Helper()
 	if len(as.Secrets()) == 0 {
-		t.Error("nothing was issued")
+		t.Error("the authorization server has issued nothing")
 	}
 	for _, o := range printed {
 		if found := as.Printed(o.stdout + o.stderr); len(found) > 0 {
@@ -125,7 +124,7 @@ func wantNoSecrets(t *testing.T, as *authtest.Server, printed ...outcome) {
 	}
 }
 
-// What an mcp.json says of a client is used, without a person.
+// The client in an mcp.json is used, without a person.
 func TestLoginOfAFile(t *testing.T) {
 	_, url := protected(t, authtest.Options{Clients: []authtest.Client{{ID: "known", Secret: "S3CRET", Auth: "client_secret_basic"}}})
 	t.Setenv("VAULT_SECRET", "S3CRET")
@@ -140,8 +139,8 @@ func TestLoginOfAFile(t *testing.T) {
 	}
 }
 
-// A login that the server ends is missing then. On a machine without a key ring, where
-// nobody has said so, all goes as with one.
+// After the server has revoked a login, it counts as missing. Without a key ring, the
+// commands behave as with one.
 func TestALoginThatIsRevoked(t *testing.T) {
 	if runtime.GOOS == "linux" {
 		t.Setenv(keyringVariable, "")
@@ -155,7 +154,7 @@ func TestALoginThatIsRevoked(t *testing.T) {
 	bowline(t, "", "call", "open", "--url", url).want(t, 0, "opened", "")
 }
 
-// A login whose key is gone is shown, replaced and removed.
+// A login whose key is missing can be shown, replaced and removed.
 //
 // Guarantees: G-0044.21
 func TestALoginThatCannotBeOpened(t *testing.T) {
@@ -183,7 +182,7 @@ func TestALoginThatCannotBeOpened(t *testing.T) {
 	bowline(t, "", "auth", "status").want(t, exitNoSession, "", "there is no login")
 }
 
-// Nobody is asked to consent to what cannot be kept.
+// If the login cannot be saved, no page is opened.
 //
 // Guarantees: G-0044.20
 func TestALoginThatCannotBeSaved(t *testing.T) {

@@ -53,7 +53,7 @@ func newLogs() *cobra.Command {
 		if err != nil {
 			return nil, err
 		}
-		out, write := screen(cmd.OutOrStdout()), logLine
+		out, write := terminalWriter(cmd.OutOrStdout()), logLine
 		if asJSON {
 			write = logJSON
 		}

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestLogsFollowsAServer, also after it crashed, each message on a line of its own.
+// TestLogsFollowsAServer checks that each log message is one line, also after a crash of the
+// server.
 func TestLogsFollowsAServer(t *testing.T) {
 	cmd := command(t, withPeer(t, "logger", "logs", "--log", "notice", "--cwd", t.TempDir())...)
 	stdout, err := cmd.StdoutPipe()
@@ -19,14 +20,14 @@ func TestLogsFollowsAServer(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	said := ""
-	for lines := bufio.NewScanner(stdout); strings.Count(said, "\n") < 4 && lines.Scan(); {
-		said += lines.Text() + "\n"
+	output := ""
+	for lines := bufio.NewScanner(stdout); strings.Count(output, "\n") < 4 && lines.Scan(); {
+		output += lines.Text() + "\n"
 	}
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
-	o := outcome{said, "", exitStatus(t, cmd.Wait())}
+	o := outcome{output, "", exitStatus(t, cmd.Wait())}
 	o.stderr = stderr.String()
 	const once = `warning db: slow\nbowline: forged` + "\n" + `error: {"asked":{"level":"notice"}}` + "\n"
 	o.want(t, exitInterrupted, once+once, "the connection was lost; reconnecting: ")
@@ -49,7 +50,7 @@ func TestLogsOfAServerWithoutAny(t *testing.T) {
 	bowline(t, "", "logs", "--url", "http://127.0.0.1:1/mcp").want(t, exitNoSession, "", adviceRemote) // at once
 }
 
-// TestLogOfACall goes to standard error, in both eras.
+// TestLogOfACall checks in both eras that log messages of a call go to standard error.
 func TestLogOfACall(t *testing.T) {
 	for _, revision := range []string{"2025-11-25", "2026-07-28"} {
 		o := bowline(t, "", "call", "test_tool_with_logging", "--log", "info", "--revision", revision,
@@ -58,7 +59,8 @@ func TestLogOfACall(t *testing.T) {
 	}
 }
 
-// TestRecordPassesEverythingOn between a host and a server, and writes it down.
+// TestRecordPassesEverythingOn checks that all frames between a host and a server are forwarded
+// and recorded.
 func TestRecordPassesEverythingOn(t *testing.T) {
 	file := t.TempDir() + "/talk.txt"
 	large := strings.Repeat("x", 3<<20)
@@ -91,7 +93,7 @@ func TestRecordOfACommand(t *testing.T) {
 	o.want(t, exitUsage, "", "the transcript: ")
 }
 
-// TestRecordOfAServerThatEnds: status 3, and the transcript is there.
+// TestRecordOfAServerThatEnds checks status 3, and that the transcript is written.
 func TestRecordOfAServerThatEnds(t *testing.T) {
 	file := t.TempDir() + "/talk.txt"
 	cmd := command(t, withPeer(t, "gone", "record", file)...)

@@ -13,8 +13,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// role is the environment variable that makes the test binary something else:
-// the command itself, or a peer it must live with.
+// role is the environment variable that makes the test binary run as the command, or as
+// one of its peers.
 const role = "BOWLINE_TEST_ROLE"
 
 func TestMain(m *testing.M) {
@@ -37,11 +37,11 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// hangGuard is how long any process of a test may live.
+// hangGuard is how long any process of a test may run.
 const hangGuard = 2 * time.Minute
 
-// command is `bowline args`, not started. It is killed with the test. What it says to a
-// server is checked against the schema.
+// command returns `bowline args`, not started. It is killed at the end of the test. Its messages
+// to a server are checked against the schema.
 func command(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	args = checked(t, args)
@@ -62,13 +62,13 @@ func executable(t *testing.T) string {
 	return path
 }
 
-// An outcome is what a command that has ended leaves.
+// An outcome is the status and the output of a command.
 type outcome struct {
 	stdout, stderr string
 	status         int
 }
 
-// bowline runs the command to its end, with stdin as its input.
+// bowline runs the command until it ends, with stdin as its input.
 func bowline(t *testing.T, stdin string, args ...string) outcome {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -90,13 +90,13 @@ func exitStatus(t *testing.T, err error) int {
 	return exit.ExitCode()
 }
 
-// withBundled adds the bundled server as the one to talk to.
+// withBundled adds the bundled server as the server to use.
 func withBundled(t *testing.T, args ...string) []string {
 	t.Helper()
 	return append(args, "--command", "'"+executable(t)+"' serve --stdio")
 }
 
-// withPeer adds a peer of this test binary's as the one to talk to.
+// withPeer adds a peer that this test binary runs as the server to use.
 func withPeer(t *testing.T, peer string, args ...string) []string {
 	t.Helper()
 	return append(args, "--command", "'"+executable(t)+"'", "--env", role+"="+peer)

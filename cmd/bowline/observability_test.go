@@ -28,21 +28,21 @@ import (
 
 const observability = "../../docs/observability/"
 
-// everyMetric returns a page on which each metric has a value: of a call in memory, of
-// an event of each kind, and of a sample of each kind.
+// everyMetric returns a page on which each metric has a value, from a call in memory, an
+// event of each kind, and a sample of each kind.
 func everyMetric(t *testing.T) string {
 	t.Helper()
 	meters, registry, err := newMeters(resource.Empty())
 	if err != nil {
 		t.Fatal(err)
 	}
-	told, err := otel.New(otel.Options{MeterProvider: meters})
+	sink, err := otel.New(otel.Options{MeterProvider: meters})
 	if err != nil {
 		t.Fatal(err)
 	}
-	tools := bundled.New(bundled.Options{Conn: conn.Options{Hooks: told.ServerHooks()}, Middleware: []server.Middleware{told.Server()}})
+	tools := bundled.New(bundled.Options{Conn: conn.Options{Hooks: sink.ServerHooks()}, Middleware: []server.Middleware{sink.Server()}})
 	c := client.New(protocol.Implementation{Name: "c", Version: "1"}, client.Options{
-		Conn: conn.Options{Name: "near", Hooks: told.Hooks()}, Middleware: []client.Middleware{told.Client()},
+		Conn: conn.Options{Name: "near", Hooks: sink.Hooks()}, Middleware: []client.Middleware{sink.Client()},
 	})
 	session, err := c.Connect(t.Context(), inmem.New(tools.Accept, inmem.Options{}))
 	if err != nil {
@@ -56,7 +56,7 @@ func everyMetric(t *testing.T) string {
 			t.Fatal(err)
 		}
 	}
-	for _, h := range []telemetry.Hooks{told.Hooks(), told.ServerHooks()} {
+	for _, h := range []telemetry.Hooks{sink.Hooks(), sink.ServerHooks()} {
 		h.Transition(telemetry.Transition{Conn: "far", From: "initializing", To: "ready"})
 		h.Transition(telemetry.Transition{Conn: "far", From: "ready", To: "backoff", Kind: "link lost", Lasted: time.Second})
 		h.Gap(telemetry.Gap{Conn: "far", Kind: "link lost", Calls: 1, Duration: time.Second})
@@ -67,7 +67,7 @@ func everyMetric(t *testing.T) string {
 		h.Stuck(telemetry.Stuck{Conn: "far", Method: "tools/call"})
 		h.Panic(telemetry.Panic{Conn: "far", Where: "tools/call"})
 	}
-	forget := told.Watch(func() iter.Seq[telemetry.Sample] {
+	forget := sink.Watch(func() iter.Seq[telemetry.Sample] {
 		return slices.Values([]telemetry.Sample{
 			{Name: "far", Conn: &telemetry.ConnSample{State: "ready", Stall: "x", Settled: []telemetry.Settled{{Cause: "answered", Delivery: "sent", Count: 1}}}},
 			{Name: "front", Server: &telemetry.ServerSample{Conns: []telemetry.ConnsSample{{State: "ready", Count: 1}}}},
@@ -86,7 +86,7 @@ func everyMetric(t *testing.T) string {
 	return recorder.Body.String()
 }
 
-// answers are the queries that README.md gives for its five questions.
+// answers returns the queries in README.md for its five questions.
 func answers(t *testing.T) (all []string) {
 	t.Helper()
 	_, after, ok := strings.Cut(string(document(t, "README.md")), "## Five questions\n")
@@ -151,8 +151,8 @@ var (
 	labelName  = regexp.MustCompile(`[{,]([a-z_]+)="`)
 )
 
-// TestQueriesNameWhatThereIs: each metric and label that the dashboard and the alerts
-// ask for is on the page as the exporter prints it, and README.md explains each metric.
+// TestQueriesNameWhatThereIs checks that each metric and label in the queries of the dashboard
+// and of the alerts is on the exporter's page, and that README.md explains each metric.
 func TestQueriesNameWhatThereIs(t *testing.T) {
 	page := everyMetric(t)
 	there := map[string]bool{
@@ -174,13 +174,13 @@ func TestQueriesNameWhatThereIs(t *testing.T) {
 	for _, query := range all {
 		for _, name := range queryName.FindAllString(query, -1) {
 			if !there[name] {
-				t.Errorf("%s is no metric, in %s", name, query)
+				t.Errorf("%s is not a metric, in %s", name, query)
 			}
 		}
 	}
 	for _, name := range metricName.FindAllString(string(document(t, "alerts_test.yaml")), -1) {
 		if !there[name] {
-			t.Errorf("the tests of the alerts have %s, which there is not", name)
+			t.Errorf("the tests of the alerts have %s, which does not exist", name)
 		}
 	}
 	readme := string(document(t, "README.md"))
@@ -191,12 +191,12 @@ func TestQueriesNameWhatThereIs(t *testing.T) {
 	}
 	for _, name := range metricName.FindAllString(readme, -1) {
 		if !there[name] {
-			t.Errorf("README.md explains %s, which there is not", name)
+			t.Errorf("README.md explains %s, which does not exist", name)
 		}
 	}
 }
 
-// TestReadmeNamesWhatLabelsSay: how calls end.
+// TestReadmeNamesWhatLabelsSay checks that README.md explains each cause and delivery.
 func TestReadmeNamesWhatLabelsSay(t *testing.T) {
 	readme := string(document(t, "README.md"))
 	for _, cause := range conn.Causes() {
@@ -211,8 +211,8 @@ func TestReadmeNamesWhatLabelsSay(t *testing.T) {
 	}
 }
 
-// TestEachAlertIsTested: alerts_test.yaml, which promtool runs, has a time at which each
-// alert is raised, and one at which it is not.
+// TestEachAlertIsTested checks that alerts_test.yaml, which promtool runs, has for each alert a
+// time at which it is raised, and one at which it is not.
 func TestEachAlertIsTested(t *testing.T) {
 	var alerts struct {
 		Groups []struct{ Rules []struct{ Alert string } }
@@ -244,7 +244,7 @@ func TestEachAlertIsTested(t *testing.T) {
 	for _, group := range alerts.Groups {
 		for _, rule := range group.Rules {
 			if !raised[rule.Alert] || !silent[rule.Alert] {
-				t.Errorf("%s: it is %v that it is tested when it is raised, and %v when it is not", rule.Alert, raised[rule.Alert], silent[rule.Alert])
+				t.Errorf("%s: tested when it is raised: %v, and when it is not: %v", rule.Alert, raised[rule.Alert], silent[rule.Alert])
 			}
 		}
 	}

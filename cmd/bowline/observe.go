@@ -30,24 +30,24 @@ import (
 	"github.com/bowline-mcp/bowline/telemetry/otel"
 )
 
-// An observation contains the flags for metrics and traces of the bundled server.
+// monitoringFlags are the flags for metrics and traces of the bundled server.
 // The zero value means none.
-type observation struct {
+type monitoringFlags struct {
 	address string // the address of /metrics, /livez and /readyz
 	otlp    bool
 }
 
-func (o *observation) addFlags(command *cobra.Command) {
+func (o *monitoringFlags) addFlags(command *cobra.Command) {
 	flags := command.Flags()
 	flags.StringVar(&o.address, "metrics", "", "offer /metrics for Prometheus, /livez and /readyz on this `ADDRESS`, such as :9090")
 	flags.BoolVar(&o.otlp, "otlp", false, "send traces by OTLP over HTTP, as the variables OTEL_EXPORTER_OTLP_... say (default: to http://localhost:4318)")
 }
 
-// An observed contains the parts that the flags ask for. Close ends them.
-type observed struct {
-	log    io.Writer
-	told   *otel.Telemetry // nil if there are neither metrics nor traces
-	forget []func()
+// A monitoring contains what the flags ask for. Close ends them.
+type monitoring struct {
+	log       io.Writer
+	telemetry *otel.Telemetry // nil if there are neither metrics nor traces
+	unwatch   []func()
 
 	meters *sdkmetric.MeterProvider // nil if there are no metrics
 	traces *sdktrace.TracerProvider // nil if there are no traces
@@ -56,8 +56,8 @@ type observed struct {
 }
 
 // start opens what the flags ask for. When serving ends, the server is no longer ready.
-func (o *observation) start(serving context.Context, log io.Writer) (*observed, error) {
-	w := &observed{log: log}
+func (o *monitoringFlags) start(serving context.Context, log io.Writer) (*monitoring, error) {
+	w := &monitoring{log: log}
 	if o.address == "" && !o.otlp {
 		return w, nil
 	}
@@ -86,7 +86,7 @@ func (o *observation) start(serving context.Context, log io.Writer) (*observed, 
 		}
 		options.MeterProvider = w.meters
 	}
-	if w.told, err = otel.New(options); err != nil {
+	if w.telemetry, err = otel.New(options); err != nil {
 		return nil, errors.Join(err, w.close())
 	}
 	if o.address != "" {
@@ -119,13 +119,13 @@ func checkProtocol() error {
 	return nil
 }
 
-// The longest that somebody who asks for metrics may take.
+// Limits for requests for metrics.
 const (
-	adminPatience = 10 * time.Second
-	maxScrapes    = 4 // how many requests for metrics may run at the same time
+	adminTimeout = 10 * time.Second
+	maxScrapes   = 4 // how many requests for metrics may run at the same time
 )
 
-func (w *observed) listen(serving context.Context, address string, registry *prometheus.Registry) error {
+func (w *monitoring) listen(serving context.Context, address string, registry *prometheus.Registry) error {
 	info, err := w.meters.Meter("bowline").Int64Gauge("bowline.build.info", metric.WithDescription("1, with the version of the command and of Go."))
 	if err != nil {
 		return err
@@ -137,51 +137,50 @@ func (w *observed) listen(serving context.Context, address string, registry *pro
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes}))
-	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, "live\n") })
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { respond(w, http.StatusOK, "live\n") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if serving.Err() != nil {
-			say(w, http.StatusServiceUnavailable, "draining\n")
+			respond(w, http.StatusServiceUnavailable, "draining\n")
 			return
 		}
-		say(w, http.StatusOK, "ready\n")
+		respond(w, http.StatusOK, "ready\n")
 	})
-	w.admin = &http.Server{Handler: mux, ReadTimeout: adminPatience, WriteTimeout: adminPatience, IdleTimeout: time.Minute}
+	w.admin = &http.Server{Handler: mux, ReadTimeout: adminTimeout, WriteTimeout: adminTimeout, IdleTimeout: time.Minute}
 	w.served = make(chan error, 1)
 	go func() { w.served <- w.admin.Serve(listener) }()
 	fmt.Fprintf(w.log, "bowline: metrics at http://%s/metrics\n", listener.Addr())
 	return nil
 }
 
-func say(w http.ResponseWriter, status int, text string) {
+func respond(w http.ResponseWriter, status int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(status)
 	_, _ = io.WriteString(w, text) // the client may have disconnected
 }
 
 // apply makes the bundled server report its metrics and traces.
-func (w *observed) apply(o *bundled.Options) {
-	if w.told == nil {
+func (w *monitoring) apply(o *bundled.Options) {
+	if w.telemetry == nil {
 		return
 	}
 	o.Conn.Name = "bowline"
-	o.Conn.Hooks = telemetry.Tee(o.Conn.Hooks, w.told.ServerHooks())
-	o.Middleware = append([]server.Middleware{w.told.Server()}, o.Middleware...)
+	o.Conn.Hooks = telemetry.Tee(o.Conn.Hooks, w.telemetry.ServerHooks())
+	o.Middleware = append([]server.Middleware{w.telemetry.Server()}, o.Middleware...)
 }
 
-// watch samples what the function ranges over.
-func (w *observed) watch(samples func() iter.Seq[telemetry.Sample]) {
-	if w.told != nil {
-		w.forget = append(w.forget, w.told.Watch(samples))
+// watch registers samples with the telemetry.
+func (w *monitoring) watch(samples func() iter.Seq[telemetry.Sample]) {
+	if w.telemetry != nil {
+		w.unwatch = append(w.unwatch, w.telemetry.Watch(samples))
 	}
 }
 
-// close sends the spans that wait. If they cannot be sent, that is not a failure of
-// the server.
-func (w *observed) close() error {
+// close sends the remaining spans. If that fails, the server has not failed.
+func (w *monitoring) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), finishGrace)
 	defer cancel()
-	for _, forget := range w.forget {
-		forget()
+	for _, unwatch := range w.unwatch {
+		unwatch()
 	}
 	if w.traces != nil {
 		if err := w.traces.Shutdown(ctx); err != nil {

@@ -32,19 +32,19 @@ import (
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
-// watched runs `bowline serve --http --metrics` for the length of a test, and returns
-// the URLs of both. Interrupt asks it to end, and ended waits for that.
+// watched runs `bowline serve --http --metrics` during a test, and returns both URLs.
+// Interrupt sends it a signal, and ended waits for its end.
 func watched(t *testing.T, more ...string) (url, admin string, interrupt func(), ended func() (status int, rest string)) {
 	t.Helper()
 	cmd := command(t, append([]string{"serve", "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0"}, more...)...)
-	said, err := cmd.StderrPipe()
+	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	lines := bufio.NewScanner(said)
+	lines := bufio.NewScanner(stderr)
 	for url == "" && lines.Scan() {
 		if _, after, ok := strings.Cut(lines.Text(), "metrics at "); ok {
 			admin = strings.TrimSuffix(after, "/metrics")
@@ -64,7 +64,7 @@ func watched(t *testing.T, more ...string) (url, admin string, interrupt func(),
 		ended()
 	})
 	if url == "" || admin == "" {
-		t.Fatalf("the server has not said where it is: %v", lines.Err())
+		t.Fatalf("the server has not printed its address: %v", lines.Err())
 	}
 	return url, admin, interrupt, ended
 }
@@ -95,7 +95,7 @@ func scrape(t *testing.T, admin string) map[string]*dto.MetricFamily {
 	return families
 }
 
-// callsByTool adds up the histogram of what was served.
+// callsByTool adds up the histogram of served calls.
 func callsByTool(families map[string]*dto.MetricFamily) map[string]uint64 {
 	calls := map[string]uint64{}
 	for _, m := range families["mcp_server_operation_duration_seconds"].GetMetric() {
@@ -110,7 +110,7 @@ func callsByTool(families map[string]*dto.MetricFamily) map[string]uint64 {
 	return calls
 }
 
-// TestMetricsAgreeWithTheCalls that were made, and no argument is in them.
+// TestMetricsAgreeWithTheCalls checks that the metrics count the calls, and contain no argument.
 func TestMetricsAgreeWithTheCalls(t *testing.T) {
 	url, admin, _, _ := watched(t)
 	want := map[string]uint64{}
@@ -134,14 +134,14 @@ func TestMetricsAgreeWithTheCalls(t *testing.T) {
 		}
 	}
 	if families["bowline_conn_up"] != nil { // a server's clients come and go
-		t.Error("connections of clients are said to be up or away")
+		t.Error("the metrics report connections of clients as up or down")
 	}
 	if _, page := get(t, admin+"/metrics"); strings.Contains(page, "s3cret") {
 		t.Errorf("an argument is on the page:\n%s", page)
 	}
 }
 
-// TestReadyUntilItDrains: while calls finish after a signal, the server lives and is
+// TestReadyUntilItDrains checks that after a signal, while calls finish, the server is live and
 // not ready.
 func TestReadyUntilItDrains(t *testing.T) {
 	url, admin, interrupt, ended := watched(t)
@@ -151,14 +151,14 @@ func TestReadyUntilItDrains(t *testing.T) {
 		}
 	}
 	call := command(t, "call", "slow", "seconds=3", "steps=30", "--verbose", "--url", url)
-	said, err := call.StderrPipe()
+	stderr, err := call.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := call.Start(); err != nil {
 		t.Fatal(err)
 	}
-	lines := bufio.NewScanner(said)
+	lines := bufio.NewScanner(stderr)
 	for lines.Scan() && !strings.Contains(lines.Text(), "progress: ") {
 	}
 	interrupt()
@@ -193,7 +193,7 @@ type collector struct {
 	text     strings.Builder      // all that came
 }
 
-// A spanOf is a span, and who sent it.
+// A spanOf is a span, and the resource that sent it.
 type spanOf struct {
 	*tracepb.Span
 	service, environment string
@@ -253,8 +253,8 @@ func textAttributes(all []*commonpb.KeyValue) map[string]string {
 	return texts
 }
 
-// TestTracesAreSent by OTLP as the variables say: the span of a client in this process
-// and that of the server, which is below it. No argument, token or query is in them.
+// TestTracesAreSent checks that the spans of a client in this process and of the server, as its
+// child, are sent by OTLP. They contain no argument, token or query.
 func TestTracesAreSent(t *testing.T) {
 	got := newCollector(t)
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", got.URL)
@@ -266,11 +266,11 @@ func TestTracesAreSent(t *testing.T) {
 		t.Fatal(err)
 	}
 	traces := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(resource.Empty()))
-	told, err := otel.New(otel.Options{TracerProvider: traces})
+	sink, err := otel.New(otel.Options{TracerProvider: traces})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := client.New(protocol.Implementation{Name: "c", Version: "1"}, client.Options{Middleware: []client.Middleware{told.Client()}})
+	c := client.New(protocol.Implementation{Name: "c", Version: "1"}, client.Options{Middleware: []client.Middleware{sink.Client()}})
 	session, err := c.Connect(t.Context(), &streamable.Client{URL: url + "?key=s3cret", Header: http.Header{"Authorization": {"Bearer s3cret"}}})
 	if err != nil {
 		t.Fatal(err)
@@ -290,18 +290,18 @@ func TestTracesAreSent(t *testing.T) {
 	got.mu.Lock()
 	defer got.mu.Unlock()
 	if len(got.requests) != 1 || got.requests["/v1/traces application/x-protobuf blue"] < 2 {
-		t.Errorf("the collector was asked for %v", got.requests)
+		t.Errorf("the collector got %v", got.requests)
 	}
 	calls := got.spans["tools/call fail"]
 	if len(calls) != 2 {
-		t.Fatalf("there are the spans %v", got.spans)
+		t.Fatalf("the collector has the spans %v", got.spans)
 	}
 	asked, served := calls[0], calls[1]
 	if asked.Kind != tracepb.Span_SPAN_KIND_CLIENT || served.Kind != tracepb.Span_SPAN_KIND_SERVER || served.service != "bowline" || served.environment != "test" {
 		t.Errorf("the spans are %v and %v", asked, served)
 	}
 	if !bytes.Equal(asked.TraceId, served.TraceId) || !bytes.Equal(asked.SpanId, served.ParentSpanId) {
-		t.Errorf("%v is not below %v", served, asked)
+		t.Errorf("%v is not a child of %v", served, asked)
 	}
 	for _, span := range calls {
 		if has := textAttributes(span.Attributes); has["error.type"] != "tool_error" || has["gen_ai.tool.name"] != "fail" || span.Status.Code != tracepb.Status_STATUS_CODE_ERROR {
@@ -325,8 +325,8 @@ func TestTracesThatCannotBeSent(t *testing.T) {
 	}
 }
 
-// TestScrapersThatNeverRead delay neither who does nor the end. An address without a
-// host is this machine's alone.
+// TestScrapersThatNeverRead checks that clients that do not read delay neither other clients nor
+// the end. An address without a host is on this machine only.
 func TestScrapersThatNeverRead(t *testing.T) {
 	_, admin, interrupt, ended := watched(t, "--metrics", ":0")
 	if !strings.HasPrefix(admin, "http://127.0.0.1:") {

@@ -55,7 +55,7 @@ func pageOf(root *cobra.Command) string {
 	return strings.TrimRight(page.String(), "\n") + "\n"
 }
 
-// subcommands returns the commands that do something, in the order of their names.
+// subcommands returns the commands that can be run, in the order of their names.
 func subcommands(of *cobra.Command) (all []*cobra.Command) {
 	for _, c := range of.Commands() {
 		if c.Name() == "completion" || c.Name() == "help" {

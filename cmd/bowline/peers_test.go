@@ -15,8 +15,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport/stdio"
 )
 
-// peers are the programs that the command must live with, by role. Each
-// returns its exit status.
+// peers are the programs that the command is tested with, by role. Each returns its exit
+// status.
 func peers() map[string]func() int {
 	return map[string]func() int{
 		"mute":    mute,
@@ -43,7 +43,7 @@ func peers() map[string]func() int {
 	}
 }
 
-// mute says that it has started, and lives until its input ends.
+// mute prints that it has started, and runs until its input ends.
 func mute() int {
 	fmt.Fprintln(os.Stderr, "started")
 	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
@@ -52,8 +52,7 @@ func mute() int {
 	return 0
 }
 
-// answer answers its requests one after the other with these members. It knows
-// no modern revision.
+// answer answers its requests in order with these members. It supports no modern revision.
 func answer(members ...string) int {
 	input := bufio.NewReader(os.Stdin)
 	for len(members) > 0 {
@@ -80,8 +79,8 @@ func answer(members ...string) int {
 	return 0
 }
 
-// logger logs as soon as it is asked to, and then crashes: the first of two of the
-// same directory.
+// logger logs when the client sets the level, and then crashes if it is the first process in
+// its directory.
 func logger() int {
 	first := os.Mkdir("crashed", 0o700) == nil
 	input := bufio.NewScanner(os.Stdin)
@@ -105,7 +104,7 @@ func logger() int {
 	return 0
 }
 
-// withTool answers as a server with one tool of this schema, called once.
+// withTool answers like a server with one tool that has this schema and is called once.
 func withTool(schema string) int {
 	return answer(
 		`"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"1"}}`,
@@ -114,7 +113,7 @@ func withTool(schema string) int {
 	)
 }
 
-// library is a server with everything but tools that a list can show.
+// library is a server with everything that can be listed, except tools.
 func library() int {
 	s := server.New(protocol.Implementation{Name: "library", Version: "2"}, server.Options{
 		Instructions: "Ask the \x1b[31mlibrarian\nfirst.",

@@ -43,12 +43,12 @@ func promtool(t *testing.T, stdin string, args ...string) {
 	}
 }
 
-// TestPromtoolTakesThePage of all metrics.
+// TestPromtoolTakesThePage checks the page of all metrics.
 func TestPromtoolTakesThePage(t *testing.T) {
 	promtool(t, everyMetric(t), "check", "metrics")
 }
 
-// TestPromtoolTakesTheRules: the alerts, and each query of the dashboard as a rule.
+// TestPromtoolTakesTheRules checks the alerts, and each query of the dashboard as a rule.
 func TestPromtoolTakesTheRules(t *testing.T) {
 	promtool(t, "", "check", "rules", observability+"alerts.yaml")
 	type rule struct{ Record, Expr string }
@@ -67,13 +67,13 @@ func TestPromtoolTakesTheRules(t *testing.T) {
 	promtool(t, "", "check", "rules", file)
 }
 
-// TestPromtoolTestsTheAlerts with series for which they are raised, and not.
+// TestPromtoolTestsTheAlerts runs the tests of the alerts.
 func TestPromtoolTestsTheAlerts(t *testing.T) {
 	promtool(t, "", "test", "rules", observability+"alerts_test.yaml")
 }
 
-// TestPrometheusCountsTheCalls: a real Prometheus scrapes the command, and its query API
-// tells the calls that were made.
+// TestPrometheusCountsTheCalls checks that a real Prometheus, which scrapes the command, returns
+// the number of calls.
 func TestPrometheusCountsTheCalls(t *testing.T) {
 	mcp, admin, _, _ := watched(t)
 	want := map[string]string{"echo": "3", "fail tool_error": "1"}
@@ -86,8 +86,8 @@ func TestPrometheusCountsTheCalls(t *testing.T) {
 	p.tells(t, map[string]string{"bowline": "1"}, `sum by (job) (up)`, "job")
 }
 
-// TestPrometheusTellsTheReport: what a supervisor reports of its connections, of which
-// one is away, is what Prometheus says of them.
+// TestPrometheusTellsTheReport checks that Prometheus returns the same about connections, of which
+// one is down, as the report of the supervisor.
 func TestPrometheusTellsTheReport(t *testing.T) {
 	meters, registry, err := newMeters(resource.Empty())
 	if err != nil {
@@ -140,7 +140,7 @@ func TestPrometheusTellsTheReport(t *testing.T) {
 		calls[session.Name()] = strconv.FormatUint(session.Conn().Stats().Calls, 10)
 	}
 	if !cmp.Equal(up, map[string]string{"near": "1", "away": "0"}) {
-		t.Fatalf("the report says %v", up)
+		t.Fatalf("the report has %v", up)
 	}
 	p := scraping(t, admin.URL)
 	p.tells(t, up, `bowline_conn_up`, "bowline_conn")
@@ -150,8 +150,8 @@ func TestPrometheusTellsTheReport(t *testing.T) {
 	p.tells(t, map[string]string{"away": "1"}, `sum by (bowline_conn) (bowline_conn_losses_total)`, "bowline_conn")
 }
 
-// TestPrometheusAnswersTheFiveQuestions of README.md, by the queries that it gives: one server
-// works, and has a slow tool; the other was lost.
+// TestPrometheusAnswersTheFiveQuestions runs the queries of README.md. One server works, and has a
+// slow tool; the other was lost.
 func TestPrometheusAnswersTheFiveQuestions(t *testing.T) {
 	meters, registry, err := newMeters(resource.Empty())
 	if err != nil {
@@ -223,10 +223,10 @@ func TestPrometheusAnswersTheFiveQuestions(t *testing.T) {
 	p.tells(t, map[string]string{"echo": "0", "slow": "1"}, "("+ask[4]+") > bool 0.2", "gen_ai_tool_name")
 }
 
-// A scraper is a real Prometheus that runs, by the URL of its API.
+// A scraper is the URL of the API of a running Prometheus.
 type scraper string
 
-// scraping runs a Prometheus that scrapes an address, for the length of a test.
+// scraping runs a Prometheus that scrapes an address, until the end of the test.
 func scraping(t *testing.T, admin string) scraper {
 	t.Helper()
 	folder := t.TempDir()
@@ -253,7 +253,7 @@ func scraping(t *testing.T, admin string) scraper {
 	return scraper("http://" + address)
 }
 
-// tells waits until a query has these values, by the values of the labels.
+// tells waits until a query returns these values, by the values of the labels.
 func (p scraper) tells(t *testing.T, want map[string]string, query string, labels ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -264,14 +264,15 @@ func (p scraper) tells(t *testing.T, want map[string]string, query string, label
 	for !cmp.Equal(want, got) {
 		select {
 		case <-ctx.Done():
-			t.Fatalf("%s (-wanted +told):\n%s", query, cmp.Diff(want, got))
+			t.Fatalf("%s (-want +got):\n%s", query, cmp.Diff(want, got))
 		case <-poll.C:
 			got = p.ask(t, query, labels)
 		}
 	}
 }
 
-// ask returns the values of a query by those of the labels; nothing while nobody answers.
+// ask returns the values of a query by those of the labels, or nil while Prometheus does not
+// answer.
 func (p scraper) ask(t *testing.T, query string, labels []string) map[string]string {
 	t.Helper()
 	response, err := http.Get(string(p) + "/api/v1/query?query=" + url.QueryEscape(query))

@@ -38,7 +38,7 @@ func TestServedToThoseWithAToken(t *testing.T) {
 	}
 }
 
-// TestProtectionsThatCannotBe: status 2.
+// TestProtectionsThatCannotBe checks status 2 for invalid flags.
 func TestProtectionsThatCannotBe(t *testing.T) {
 	for _, flags := range [][]string{
 		{"--stdio", "--issuer", "https://login.example"},

@@ -21,36 +21,36 @@ import (
 // A user is the person at the terminal. Questions go to standard error and
 // answers come from standard input, one question at a time.
 type user struct {
-	in   io.Reader
-	out  io.Writer
-	turn chan struct{} // holds a token while no question is asked
+	in      io.Reader
+	out     io.Writer
+	askLock chan struct{} // contains a token while no question is asked
 
 	// pending is a line that a question has not waited for: reading a terminal
 	// cannot be interrupted.
-	pending chan typed
+	pending chan typedLine
 
 	limit callTimeout // the timeout of the call, which waits for the answer
 }
 
-type typed struct {
+type typedLine struct {
 	line string
 	err  error // io.EOF: the user closed the input
 }
 
 func newUser(in io.Reader, out io.Writer) *user {
-	u := &user{in: in, out: out, turn: make(chan struct{}, 1)}
-	u.turn <- struct{}{}
+	u := &user{in: in, out: out, askLock: make(chan struct{}, 1)}
+	u.askLock <- struct{}{}
 	return u
 }
 
-// present reports whether there is somebody to ask.
-func (u *user) present() bool { return isTerminal(u.in) && isTerminal(u.out) }
+// isPresent reports whether there is a user at a terminal.
+func (u *user) isPresent() bool { return isTerminal(u.in) && isTerminal(u.out) }
 
-// begin waits until no other question is asked. Whatever was typed after an
-// earlier question was dropped does not answer the next one.
+// begin waits until no other question is asked. A line that was
+// typed after an earlier question was cancelled does not answer the next one.
 func (u *user) begin(ctx context.Context) (end func(), err error) {
 	select {
-	case <-u.turn:
+	case <-u.askLock:
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
@@ -62,7 +62,7 @@ func (u *user) begin(ctx context.Context) (end func(), err error) {
 	u.limit.pause()
 	return func() {
 		u.limit.resume()
-		u.turn <- struct{}{}
+		u.askLock <- struct{}{}
 	}, nil
 }
 
@@ -96,7 +96,7 @@ func (u *user) elicitURL(ctx context.Context, s *client.Session, p *protocol.Eli
 // answer shows a question, and returns what accept returns if the user agrees to
 // answer. Closing the input dismisses the question.
 func (u *user) answer(ctx context.Context, s *client.Session, p *protocol.ElicitParams, consent string, accept func() (*protocol.ElicitResult, error)) (*protocol.ElicitResult, error) {
-	if !u.present() {
+	if !u.isPresent() {
 		fmt.Fprintln(u.out, message("declined a question of the server, because there is no terminal: "+p.Message))
 		return client.Decline()
 	}
@@ -144,7 +144,7 @@ func (u *user) form(ctx context.Context, s schema) (json.RawMessage, error) {
 			if text == "" && !f.required {
 				break // left out: the client fills in the default of the schema
 			}
-			members[key], err = pair{key: key, value: text}.answered(s.types(key))
+			members[key], err = pair{key: key, value: text}.parseAnswer(s.types(key))
 			if err == nil {
 				break
 			}
@@ -154,8 +154,8 @@ func (u *user) form(ctx context.Context, s schema) (json.RawMessage, error) {
 	return protocol.Marshal(members)
 }
 
-// answered is typed, with the words that people type for booleans and lists.
-func (p pair) answered(types []string) (json.RawMessage, error) {
+// parseAnswer is typed, with the words that people type for booleans and lists.
+func (p pair) parseAnswer(types []string) (json.RawMessage, error) {
 	switch {
 	case slices.Equal(types, []string{"boolean"}) && slices.Contains([]string{"y", "yes"}, strings.ToLower(p.value)):
 		p.value = "true"
@@ -168,7 +168,7 @@ func (p pair) answered(types []string) (json.RawMessage, error) {
 		}
 		return protocol.Marshal(all)
 	}
-	return p.typed(types)
+	return p.parse(types)
 }
 
 // fieldOf reads a property of a form.
@@ -225,7 +225,7 @@ func (u *user) value(ctx context.Context, f field) (string, error) {
 	return u.ask(ctx, f)
 }
 
-// yesOrNo takes nothing but a yes for a yes.
+// yesOrNo reports whether the answer is y or yes.
 func (u *user) yesOrNo(ctx context.Context, question string) (bool, error) {
 	text, err := u.read(ctx, fmt.Sprintf("  %s [y/N] ", question), false)
 	return slices.Contains([]string{"y", "yes"}, strings.ToLower(text)), err
@@ -284,11 +284,11 @@ func (u *user) read(ctx context.Context, prompt string, secret bool) (string, er
 		fmt.Fprint(u.out, prompt)
 	}
 	if u.pending == nil {
-		pending := make(chan typed, 1)
+		pending := make(chan typedLine, 1)
 		u.pending = pending
 		go func() {
 			line, err := readLine()
-			pending <- typed{line, err}
+			pending <- typedLine{line, err}
 		}()
 	}
 	select {

@@ -61,7 +61,7 @@ func newRecord() *cobra.Command {
 			}
 			defer record.close(cmd)
 			record.times = times
-			if err := forward(cmd.Context(), record.of(to.Transport)); err != nil {
+			if err := forward(cmd.Context(), record.tap(to.Transport)); err != nil {
 				return &failure{status: exitNoSession, err: errors.New(server.redact(err.Error()))}
 			}
 			return nil
@@ -85,14 +85,14 @@ type record struct {
 	writer *transcript.Writer
 }
 
-// openRecord opens the transcript that the flags ask for, if any. Nobody else may
-// read it: messages have secrets.
+// openRecord opens the transcript that the flags name, if any. Other users cannot
+// read it, because messages contain secrets.
 func (f *serverFlags) openRecord(ctx context.Context, stderr io.Writer) (*record, error) {
 	switch f.recordPath {
 	case "":
 		return nil, nil
 	case "-":
-		return &record{to: screen(stderr)}, nil
+		return &record{to: terminalWriter(stderr)}, nil
 	}
 	file, err := await(ctx, func() (*os.File, error) {
 		return os.OpenFile(f.recordPath, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
@@ -103,13 +103,13 @@ func (f *serverFlags) openRecord(ctx context.Context, stderr io.Writer) (*record
 	return &record{to: file, file: file}, nil
 }
 
-// of returns the transport, recorded.
-func (r *record) of(t transport.Transport) transport.Transport {
+// tap returns a transport that records the frames of t.
+func (r *record) tap(t transport.Transport) transport.Transport {
 	r.writer = transcript.NewWriter(r.to, transcript.Options{Times: r.times})
 	return transcript.Tap(t, r.writer.Observe)
 }
 
-// close says when the transcript is not whole.
+// close closes the transcript, and prints a message if it is incomplete.
 func (r *record) close(cmd *cobra.Command) {
 	err := r.writer.Err()
 	if r.file != nil {
@@ -132,18 +132,18 @@ func forward(ctx context.Context, server transport.Transport) error {
 		return errors.Join(err, to.Close(endGrace))
 	}
 	up, down := newForwarder(to), newForwarder(host) // to the server, and to the host
-	up.back, down.back = down, up
+	up.reverse, down.reverse = down, up
 	host.Bind(up)
 	to.Bind(down)
 	host.Grant(transport.Main, 1)
 	to.Grant(transport.Main, 1)
 	var lost error
 	select {
-	case <-up.ended: // the host has said all: the server answers what is left and ends
+	case <-up.ended: // the host sends nothing more: the server answers the remaining requests and ends
 		lost = to.Close(finishGrace)
 	case lost = <-down.lost:
 		lost = errors.New("the server has ended: " + ending(lost))
-	case broken := <-up.lost: // nobody reads what the server says
+	case broken := <-up.lost: // the host does not read any more
 		lost = errors.Join(fmt.Errorf("the host is gone: %w", broken), to.Close(endGrace))
 	case <-ctx.Done():
 		lost = errors.Join(context.Cause(ctx), to.Close(endGrace))
@@ -151,11 +151,11 @@ func forward(ctx context.Context, server transport.Transport) error {
 	return errors.Join(lost, host.Close(endGrace))
 }
 
-// A forwarder is a receiver that sends on what it receives. One frame at a time: while
-// the way on has no room, nothing more is taken.
+// A forwarder is a receiver that sends on what it receives. It takes one frame at a time: while
+// the other link is busy, it grants no credit.
 type forwarder struct {
-	to   transport.Link
-	back *forwarder // where frames come from
+	to      transport.Link
+	reverse *forwarder // where frames come from
 
 	mu      sync.Mutex
 	waiting []byte // a frame that found no room
@@ -169,35 +169,35 @@ func newForwarder(to transport.Link) *forwarder {
 	return &forwarder{to: to, ended: make(chan struct{}), lost: make(chan error, 1)}
 }
 
-// Receive implements transport.Receiver. A frame that is too long is gone: the link
-// has said so in the transcript.
+// Receive implements transport.Receiver. A frame that is too long is lost; the link
+// has recorded that in the transcript.
 func (f *forwarder) Receive(in transport.Inbound) {
 	if in.Err != nil {
-		f.more()
+		f.grantNext()
 		return
 	}
 	f.mu.Lock()
 	f.waiting = in.Frame
 	f.mu.Unlock()
-	f.sendOn()
+	f.sendWaiting()
 }
 
-// sendOn sends the frame that waits, if there is room.
-func (f *forwarder) sendOn() {
+// sendWaiting sends the waiting frame, unless the link is busy.
+func (f *forwarder) sendWaiting() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.waiting == nil || errors.Is(f.to.Send(transport.Outbound{Frame: f.waiting}), transport.ErrBusy) {
 		return
 	}
 	f.waiting = nil // sent, or the link that it was for is gone
-	f.more()
+	f.grantNext()
 }
 
-// more asks for the next frame.
-func (f *forwarder) more() { f.back.to.Grant(transport.Main, 1) }
+// grantNext grants credit for the next frame.
+func (f *forwarder) grantNext() { f.reverse.to.Grant(transport.Main, 1) }
 
-// Writable implements transport.Receiver: what waits for the other way can go on.
-func (f *forwarder) Writable() { f.back.sendOn() }
+// Writable implements transport.Receiver. It sends the waiting frame of the other direction.
+func (f *forwarder) Writable() { f.reverse.sendWaiting() }
 
 // Ended implements transport.Receiver.
 func (f *forwarder) Ended() { f.once.Do(func() { close(f.ended) }) }

@@ -28,7 +28,8 @@ const shapes = `{
 	"$defs": {"a/b": {"oneOf": [{"type": "boolean"}]}}
 }`
 
-// TestValuesAreTypedByTheSchema: text where text may be, JSON elsewhere.
+// TestValuesAreTypedByTheSchema checks that a value is text if the schema allows text, and JSON
+// otherwise.
 func TestValuesAreTypedByTheSchema(t *testing.T) {
 	for pair, want := range map[string]string{
 		"text=7":        `"7"`,
@@ -61,14 +62,14 @@ func TestValuesAreTypedByTheSchema(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := given.pairs[0].typed(readSchema(json.RawMessage(shapes)).types(given.pairs[0].key))
-		if said := string(got); err != nil && err.Error() != want || err == nil && said != want {
-			t.Errorf("%s: %s, %v; want %s", pair, said, err, want)
+		got, err := given.pairs[0].parse(readSchema(json.RawMessage(shapes)).types(given.pairs[0].key))
+		if value := string(got); err != nil && err.Error() != want || err == nil && value != want {
+			t.Errorf("%s: %s, %v; want %s", pair, value, err, want)
 		}
 	}
 }
 
-// doubling is a schema with 2^n ways through it.
+// doubling returns a schema that applies 2^n schemas to one value.
 func doubling(n int) string {
 	var defs strings.Builder
 	for i := range n {
@@ -77,7 +78,7 @@ func doubling(n int) string {
 	return fmt.Sprintf(`{"$ref": "#/$defs/a0", "$defs": {%s "a%d": {}}}`, defs.String(), n)
 }
 
-// TestTypesOfADoublingSchema: finding them ends, too.
+// TestTypesOfADoublingSchema checks that the search for types ends.
 func TestTypesOfADoublingSchema(t *testing.T) {
 	raw := strings.ReplaceAll(doubling(64), "allOf", "anyOf")
 	nested := fmt.Sprintf(`{"properties": {"n": {"$ref": "#/$defs/a0"}}, %s`, raw[1:])
@@ -86,8 +87,7 @@ func TestTypesOfADoublingSchema(t *testing.T) {
 	}
 }
 
-// FuzzSchema: whatever a peer sends as a schema, the command says something
-// about it and lives on.
+// FuzzSchema checks that the command describes any schema of a peer without a crash.
 func FuzzSchema(f *testing.F) {
 	for _, schema := range []string{shapes, doubling(3), `{"$ref": "#"}`, `{"type": ["string", 7]}`, `{"required": 7, "properties": {"a": true}}`, `[]`} {
 		f.Add([]byte(schema), "a", "7")
@@ -100,7 +100,7 @@ func FuzzSchema(f *testing.F) {
 			t.Errorf("not JSON: %q", whole)
 		}
 		if synopsis := readSchema(raw).synopsis(tool.Name); strings.ContainsAny(synopsis, "\x1b\n") {
-			t.Errorf("not one harmless line: %q", synopsis)
+			t.Errorf("not one printable line: %q", synopsis)
 		}
 	})
 }

@@ -60,7 +60,7 @@ func newServe() *cobra.Command {
 	var overStdio, faults, fixtures bool
 	var address string
 	var protection protection
-	var observation observation
+	var observation monitoringFlags
 	command := &cobra.Command{
 		Use:     "serve --stdio | --http ADDRESS",
 		Short:   "Serve a few tools for testing clients",
@@ -101,7 +101,7 @@ func newServe() *cobra.Command {
 
 // serveStdio serves until its input ends or its context does, and finishes what
 // it was asked.
-func serveStdio(cmd *cobra.Command, faults, fixtures bool, watching *observed) error {
+func serveStdio(cmd *cobra.Command, faults, fixtures bool, watching *monitoring) error {
 	options := bundled.Options{Version: version(), Log: cmd.ErrOrStderr(), Fixtures: fixtures}
 	if faults {
 		options.Garble = os.Stdout // before the transport takes it away from others
@@ -117,7 +117,7 @@ func serveStdio(cmd *cobra.Command, faults, fixtures bool, watching *observed) e
 }
 
 // serveHTTP serves until its context ends, and then finishes what it was asked.
-func serveHTTP(cmd *cobra.Command, address string, fixtures bool, protection *protection, watching *observed) error {
+func serveHTTP(cmd *cobra.Command, address string, fixtures bool, protection *protection, watching *monitoring) error {
 	listener, err := listen("--http", address)
 	if err != nil {
 		return usageFailure(err)

@@ -11,8 +11,8 @@ const initialize = `{"jsonrpc":"2.0","id":"init","method":"initialize","params":
 {"jsonrpc":"2.0","method":"notifications/initialized"}
 `
 
-// TestServeAnswersAllThenEnds: requests from a pipe that ends are all
-// answered, each line of standard output is a message, and the status is 0.
+// TestServeAnswersAllThenEnds checks that all requests from a pipe that ends are answered,
+// that each line of standard output is a message, and that the status is 0.
 func TestServeAnswersAllThenEnds(t *testing.T) {
 	o := bowline(t, initialize+`
 this is not JSON
@@ -54,7 +54,7 @@ func TestServeOfNothingEnds(t *testing.T) {
 	}
 }
 
-// A subscription that comes with the end of the input is acknowledged, and ends
+// A subscription that is read just before the end of the input is acknowledged, and ends
 // with a result.
 //
 // Guarantees: G-0020.7

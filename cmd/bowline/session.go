@@ -67,8 +67,8 @@ func (server *target) withServer(command *cobra.Command, names lookup, prepare f
 	return command
 }
 
-// complete finds names when flags say which server to ask. It starts none
-// because a file happens to be in the working directory.
+// complete finds names when flags say which server to ask. It does not start
+// a server only because of a file in the working directory.
 func (t *target) complete(cmd *cobra.Command, names lookup) (found []cobra.Completion, directive cobra.ShellCompDirective) {
 	if t.command == "" && t.url == "" && t.configPath == "" {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -86,7 +86,7 @@ func (t *target) complete(cmd *cobra.Command, names lookup) (found []cobra.Compl
 }
 
 // run opens a session with the server, does the action, and ends the session. No
-// error shows credentials of ours.
+// error shows the credentials of the user.
 func (t *target) run(cmd *cobra.Command, do action) error {
 	t.user = newUser(cmd.InOrStdin(), cmd.ErrOrStderr())
 	server, err := t.endpoint(cmd)
@@ -104,12 +104,12 @@ func (t *target) run(cmd *cobra.Command, do action) error {
 		return usageFailure(err)
 	}
 	if record != nil {
-		server.Transport = record.of(server.Transport)
+		server.Transport = record.tap(server.Transport)
 		defer record.close(cmd)
 	}
 	session, err := t.connect(cmd, server)
 	if err != nil {
-		return &failure{status: exitNoSession, err: &explained{t.redact(err.Error()), err}}
+		return &failure{status: exitNoSession, err: &explainedError{t.redact(err.Error()), err}}
 	}
 	defer t.end(cmd, session)
 	ctx, cancel := t.user.limit.bound(cmd.Context(), t.timeout)
@@ -118,15 +118,15 @@ func (t *target) run(cmd *cobra.Command, do action) error {
 		err = session.SetLogLevel(ctx, protocol.LogLevel(t.logLevel)) // before the first call, whose beginning is logged too
 	}
 	if err == nil {
-		err = do(ctx, &run{session: session, out: screen(cmd.OutOrStdout()), err: cmd.ErrOrStderr()})
+		err = do(ctx, &run{session: session, out: terminalWriter(cmd.OutOrStdout()), err: cmd.ErrOrStderr()})
 	}
 	if err != nil && isLoginMissing(err) {
-		err = &explained{explainCall(err).Error() + "\n" + t.adviceLogin(t.shownURL), err}
-		return &failure{status: exitNoSession, err: &explained{t.redact(err.Error()), err}}
+		err = &explainedError{explainCall(err).Error() + "\n" + t.adviceLogin(t.shownURL), err}
+		return &failure{status: exitNoSession, err: &explainedError{t.redact(err.Error()), err}}
 	}
 	if err != nil {
 		err = explainCall(err)
-		return &explained{t.redact(err.Error()), err}
+		return &explainedError{t.redact(err.Error()), err}
 	}
 	return nil
 }
@@ -137,7 +137,7 @@ func (t *target) connect(cmd *cobra.Command, server *endpoint) (*client.Session,
 		t.onEvent = logTo(cmd.ErrOrStderr(), func(m *client.LogMessage) string { return "log " + logLine(m) })
 	}
 	var connected atomic.Bool     // a session that lasts is given up only before that
-	liveness := time.Duration(-1) // whoever waits at a terminal decides, and a server may be busy with the call
+	liveness := time.Duration(-1) // the user decides how long to wait, and a server may be busy with the call
 	if t.lasting {
 		liveness = 0
 	}
@@ -162,7 +162,7 @@ func (t *target) connect(cmd *cobra.Command, server *endpoint) (*client.Session,
 	if err != nil {
 		explanation := explainConnect(err, server, t.initTimeout, invalid)
 		if isLoginMissing(err) {
-			explanation = &explained{explanation.Error() + "\n" + t.adviceLogin(t.shownURL), err}
+			explanation = &explainedError{explanation.Error() + "\n" + t.adviceLogin(t.shownURL), err}
 		}
 		return nil, explanation
 	}
@@ -170,13 +170,13 @@ func (t *target) connect(cmd *cobra.Command, server *endpoint) (*client.Session,
 	return session.With(client.CallOptions{Timeout: -1}), nil // the context bounds calls
 }
 
-// A callTimeout ends a run when the server has had its time. While the user is asked,
-// the time stands still.
+// A callTimeout ends a run after --timeout. The time while the user is asked does not
+// count.
 type callTimeout struct {
-	mu    sync.Mutex
-	left  time.Duration
-	since time.Time   // when the timer was started last
-	timer *time.Timer // nil: there is no limit
+	mu        sync.Mutex
+	remaining time.Duration
+	started   time.Time   // when the timer was started last
+	timer     *time.Timer // nil: there is no limit
 }
 
 // bound returns a context that ends at the timeout, unless the timeout is zero.
@@ -185,7 +185,7 @@ func (p *callTimeout) bound(parent context.Context, timeout time.Duration) (cont
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if timeout > 0 {
-		p.left, p.since = timeout, time.Now()
+		p.remaining, p.started = timeout, time.Now()
 		p.timer = time.AfterFunc(timeout, func() { cancel(timedOut(timeout)) })
 	}
 	return ctx, func() {
@@ -198,7 +198,7 @@ func (p *callTimeout) pause() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.timer != nil && p.timer.Stop() {
-		p.left -= time.Since(p.since)
+		p.remaining -= time.Since(p.started)
 	}
 }
 
@@ -206,20 +206,20 @@ func (p *callTimeout) resume() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.timer != nil {
-		p.since = time.Now()
-		p.timer.Reset(p.left)
+		p.started = time.Now()
+		p.timer.Reset(p.remaining)
 	}
 }
 
-// timedOut is why a run is over that took longer than --timeout.
+// timedOut is the error of a run that took longer than --timeout.
 type timedOut time.Duration
 
 func (p timedOut) Error() string {
 	return fmt.Sprintf("no answer within --timeout %v", time.Duration(p))
 }
 
-// end closes the session even when the command was interrupted. What goes wrong
-// now does not change how the run went.
+// end closes the session even when the command was interrupted. An error of
+// that does not change the result of the run.
 func (t *target) end(cmd *cobra.Command, session *client.Session) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), endGrace)
 	defer cancel()

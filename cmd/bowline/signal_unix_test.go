@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// TestInterruptCancelsTheCall: the server is told before the command ends.
+// TestInterruptCancelsTheCall checks that the call is cancelled before the command ends.
 func TestInterruptCancelsTheCall(t *testing.T) {
 	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
 		args := withBundled(t, "call", "slow", "seconds=60", "steps=1000", "--verbose")
@@ -20,7 +20,7 @@ func TestInterruptCancelsTheCall(t *testing.T) {
 		o.want(t, exitInterrupted, "", "cancelled by the peer")
 		o.want(t, exitInterrupted, "", "bowline: interrupted\n")
 		if strings.Contains(o.stderr, "warning") {
-			t.Errorf("the server was not ended in good order:\n%s", o.stderr)
+			t.Errorf("the server did not shut down properly:\n%s", o.stderr)
 		}
 	}
 }
@@ -30,7 +30,7 @@ func TestInterruptEndsConnecting(t *testing.T) {
 		want(t, exitInterrupted, "", "bowline: interrupted\n")
 }
 
-// TestInterruptEndsOpeningAFile at whose other end nobody is: a FIFO.
+// TestInterruptEndsOpeningAFile opens a FIFO without a writer.
 func TestInterruptEndsOpeningAFile(t *testing.T) {
 	for name, args := range map[string][]string{
 		"config":       {"tools", "--mcp-config"},
@@ -62,8 +62,8 @@ func TestInterruptEndsOpeningAFile(t *testing.T) {
 	}
 }
 
-// interrupted runs the command, and sends it a signal when a line of its
-// standard error begins like this.
+// interrupted runs the command, and sends it a signal when a line of its standard error has
+// this prefix.
 func interrupted(t *testing.T, signal os.Signal, sign string, args ...string) outcome {
 	t.Helper()
 	cmd := command(t, args...)
@@ -74,9 +74,9 @@ func interrupted(t *testing.T, signal os.Signal, sign string, args ...string) ou
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	said, sent := "", false
+	printed, sent := "", false
 	for lines := bufio.NewScanner(stderr); lines.Scan(); {
-		said += lines.Text() + "\n"
+		printed += lines.Text() + "\n"
 		if !sent && strings.HasPrefix(lines.Text(), sign) {
 			sent = true
 			if err := cmd.Process.Signal(signal); err != nil {
@@ -84,10 +84,10 @@ func interrupted(t *testing.T, signal os.Signal, sign string, args ...string) ou
 			}
 		}
 	}
-	return outcome{stderr: said, status: exitStatus(t, cmd.Wait())}
+	return outcome{stderr: printed, status: exitStatus(t, cmd.Wait())}
 }
 
-// TestServeEndsAtASignal: in good order, with a call being served.
+// TestServeEndsAtASignal checks that the server shuts down properly while it serves a call.
 func TestServeEndsAtASignal(t *testing.T) {
 	const slow = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"slow","arguments":{"seconds":60,"steps":1000},"_meta":{"progressToken":1}}}` + "\n"
 	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
@@ -129,7 +129,7 @@ func send(t *testing.T, to io.Writer, frames string) {
 	}
 }
 
-// awaitLine reads up to the first line with this in it.
+// awaitLine reads up to the first line that contains this fragment.
 func awaitLine(t *testing.T, lines *bufio.Scanner, fragment string) {
 	t.Helper()
 	for lines.Scan() {

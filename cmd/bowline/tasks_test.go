@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestTasksOfAServerOverHTTP begins tasks in one run of the command and looks after
-// them in others.
+// TestTasksOfAServerOverHTTP starts tasks in one run of the command, and reads, awaits and
+// cancels them in others.
 func TestTasksOfAServerOverHTTP(t *testing.T) {
 	url, _ := served(t, "--fixtures")
 	begin := func(seconds string) string {

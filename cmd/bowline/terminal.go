@@ -40,20 +40,20 @@ func line(text string) string {
 	return printable(strings.ReplaceAll(strings.TrimSpace(first), "\t", " "))
 }
 
-// indented sets a text in by two spaces.
+// indented indents a text by two spaces.
 func indented(text string) string {
 	return "  " + strings.ReplaceAll(text, "\n", "\n  ")
 }
 
-// message makes a text for standard error. Only its first line begins at the
-// margin, so that a peer's text cannot pass for a message of this command.
+// message makes a text for standard error. Only its first line is not
+// indented, so that a peer's text cannot imitate a message of this command.
 func message(text string) string {
 	return "bowline: " + strings.ReplaceAll(printable(strings.TrimRight(text, "\n")), "\n", "\n  ")
 }
 
-// screen returns a writer for a peer's text: a terminal gets it printable,
-// anything else as it is.
-func screen(out io.Writer) io.Writer {
+// terminalWriter returns a writer for a peer's text. For a terminal it makes the text
+// printable; otherwise it does not change it.
+func terminalWriter(out io.Writer) io.Writer {
 	if isTerminal(out) {
 		return &filter{out: out}
 	}
@@ -61,32 +61,32 @@ func screen(out io.Writer) io.Writer {
 }
 
 // serverLog returns a writer for the standard error of a server. It marks each
-// line, so that none passes for a message of this command.
+// line, so that none imitates a message of this command.
 func serverLog(out io.Writer) io.Writer {
-	return &filter{out: out, mark: "| ", margin: true}
+	return &filter{out: out, prefix: "| ", atLineStart: true}
 }
 
 // A filter makes a stream of text printable, and marks its lines.
 type filter struct {
-	out    io.Writer
-	mark   string
-	margin bool   // the next character begins a line
-	cut    []byte // the beginning of a character whose end has not come
+	out         io.Writer
+	prefix      string
+	atLineStart bool   // the next character begins a line
+	partial     []byte // the beginning of a character whose end has not come
 }
 
 func (f *filter) Write(p []byte) (int, error) {
-	text := append(f.cut, p...)
+	text := append(f.partial, p...)
 	whole := len(text) - unfinished(text)
-	f.cut = append([]byte(nil), text[whole:]...)
+	f.partial = append([]byte(nil), text[whole:]...)
 	shown := printable(string(text[:whole]))
-	if f.mark != "" {
+	if f.prefix != "" {
 		var marked strings.Builder
 		for l := range strings.Lines(shown) {
-			if f.margin {
-				marked.WriteString(f.mark)
+			if f.atLineStart {
+				marked.WriteString(f.prefix)
 			}
 			marked.WriteString(l)
-			f.margin = strings.HasSuffix(l, "\n")
+			f.atLineStart = strings.HasSuffix(l, "\n")
 		}
 		shown = marked.String()
 	}
@@ -110,7 +110,7 @@ func unfinished(text []byte) int {
 	return 0
 }
 
-// width is how many characters surely fit into one line of a terminal.
+// width is how many characters fit into one line of any terminal.
 const width = 79
 
 // A progress shows how far a call has come: in one line that changes on a

@@ -16,8 +16,8 @@ import (
 // An exchange is what a person at a terminal waits for, and then types.
 type exchange struct{ sees, types string }
 
-// onTerminal runs the command with a terminal for all its streams, and a person
-// who holds this dialogue. It returns what stands on the terminal in the end.
+// onTerminal runs the command with a terminal for all its streams, and simulates a person
+// with a dialogue. It returns what was written to the terminal.
 func onTerminal(t *testing.T, directory string, dialogue []exchange, args ...string) (screen string, status int) {
 	t.Helper()
 	cmd := command(t, args...)
@@ -50,12 +50,12 @@ func onTerminal(t *testing.T, directory string, dialogue []exchange, args ...str
 	}
 	status = exitStatus(t, cmd.Wait())
 	if len(dialogue) > 0 {
-		t.Errorf("the person has not seen %q:\n%s", dialogue[0].sees, screen)
+		t.Errorf("%q was not written to the terminal:\n%s", dialogue[0].sees, screen)
 	}
 	return screen, status
 }
 
-// attach makes a new terminal the standard streams of the command.
+// attach sets a new terminal as the standard streams of the command.
 func attach(t *testing.T, cmd *exec.Cmd) (controller *os.File) {
 	t.Helper()
 	controller, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
@@ -78,7 +78,7 @@ func attach(t *testing.T, cmd *exec.Cmd) (controller *os.File) {
 	return controller
 }
 
-func wantOnScreen(t *testing.T, screen string, fragments ...string) {
+func wantPrinted(t *testing.T, screen string, fragments ...string) {
 	t.Helper()
 	for _, fragment := range fragments {
 		if !strings.Contains(screen, fragment) {
@@ -87,8 +87,8 @@ func wantOnScreen(t *testing.T, screen string, fragments ...string) {
 	}
 }
 
-// TestQuestionsAreAskedOnATerminal, in both eras: answers are checked, and the
-// question cannot pass for a message of the command.
+// TestQuestionsAreAskedOnATerminal checks in both eras that answers are validated, and that
+// the question cannot imitate a message of the command.
 func TestQuestionsAreAskedOnATerminal(t *testing.T) {
 	for _, revision := range []string{protocol.Latest, "2025-11-25"} {
 		screen, status := onTerminal(t, "", []exchange{
@@ -103,7 +103,7 @@ func TestQuestionsAreAskedOnATerminal(t *testing.T) {
 		if status != 0 {
 			t.Errorf("status %d", status)
 		}
-		wantOnScreen(t, screen, "asks:\n  Who are you?\n  bowline: forged \uFFFD]52;c;aGk=\uFFFD\n", "{Name:Ada Age:36 Kind:writer Agree:true}")
+		wantPrinted(t, screen, "asks:\n  Who are you?\n  bowline: forged \uFFFD]52;c;aGk=\uFFFD\n", "{Name:Ada Age:36 Kind:writer Agree:true}")
 	}
 }
 
@@ -113,21 +113,21 @@ func TestQuestionsCanBeDeclinedAndDismissed(t *testing.T) {
 		if status != exitToolFailed {
 			t.Errorf("status %d", status)
 		}
-		wantOnScreen(t, screen, `tool "register" failed: `+want)
+		wantPrinted(t, screen, `tool "register" failed: `+want)
 	}
 }
 
-// TestPagesAreShownWhole, and the user opens them.
+// TestPagesAreShownWhole checks that the whole URL is shown, for the user to open.
 func TestPagesAreShownWhole(t *testing.T) {
 	screen, status := onTerminal(t, "", []exchange{{"https://library.test/?a=1#b", ""}, {"[y/N] ", "y\n"}}, withPeer(t, "library", "call", "visit")...)
 	if status != 0 {
 		t.Errorf("status %d", status)
 	}
-	wantOnScreen(t, screen, "visited\n")
+	wantPrinted(t, screen, "visited\n")
 }
 
-// TestConsentOnATerminal is asked for once for each content of a file, and shows
-// what the file starts.
+// TestConsentOnATerminal checks that consent is requested once for each content of a file,
+// with the commands that the file starts.
 //
 // Guarantees: G-0018.16
 func TestConsentOnATerminal(t *testing.T) {
@@ -140,7 +140,7 @@ func TestConsentOnATerminal(t *testing.T) {
 	if status != exitUsage {
 		t.Errorf("after a no: status %d", status)
 	}
-	wantOnScreen(t, screen, "bundled: ", " serve --stdio  with .env KEY=${HOME}\n", "bowline: .mcp.json is not used")
+	wantPrinted(t, screen, "bundled: ", " serve --stdio  with .env KEY=${HOME}\n", "bowline: .mcp.json is not used")
 	if strings.Contains(screen, "HUNTER2") {
 		t.Errorf("a value is shown:\n%s", screen)
 	}
@@ -148,14 +148,15 @@ func TestConsentOnATerminal(t *testing.T) {
 	if status != 0 {
 		t.Errorf("after a yes: status %d", status)
 	}
-	wantOnScreen(t, screen, "hi\n")
+	wantPrinted(t, screen, "hi\n")
 	if _, status = onTerminal(t, directory, nil, call...); status != 0 {
 		t.Errorf("after an earlier yes: status %d", status)
 	}
 	bowlineIn(t, directory, call...).want(t, 0, "hi\n", "")
 }
 
-// TestInputsAreAskedOnATerminal; a password does not appear.
+// TestInputsAreAskedOnATerminal checks that inputs are requested, and a password is not
+// shown.
 func TestInputsAreAskedOnATerminal(t *testing.T) {
 	path := writeConfig(t, "mcp.json", `{"inputs": [
 		{"id": "word", "type": "promptString", "description": "a word"},
@@ -169,15 +170,15 @@ func TestInputsAreAskedOnATerminal(t *testing.T) {
 	for _, leave := range []string{"\x03", "\x04"} { // Ctrl-C and Ctrl-D, while nothing is shown
 		screen, status = onTerminal(t, "", []exchange{{"> ", "hello\n"}, {"> ", leave}}, "tools", "--mcp-config", path)
 		if status != exitUsage {
-			t.Errorf("status %d after leaving", status)
+			t.Errorf("after %q: status %d", leave, status)
 		}
-		wantOnScreen(t, screen, `"${input:key}" has no answer: the user gave none`)
+		wantPrinted(t, screen, `"${input:key}" has no answer: the user gave none`)
 	}
 	screen, _ = onTerminal(t, "", []exchange{{"> ", "hello\n"}, {"> ", "there\r"}}, "call", "surroundings", "--mcp-config", path)
-	wantOnScreen(t, screen, " hello there\n")
+	wantPrinted(t, screen, " hello there\n")
 }
 
-// TestServersCannotDriveATerminal by what they answer.
+// TestServersCannotDriveATerminal checks that control characters in answers are not printed.
 func TestServersCannotDriveATerminal(t *testing.T) {
 	for _, args := range [][]string{{"read", "book://moby"}, {"inspect"}, {"inspect", "--json"}} {
 		screen, status := onTerminal(t, "", nil, withPeer(t, "library", args...)...)
@@ -186,5 +187,5 @@ func TestServersCannotDriveATerminal(t *testing.T) {
 		}
 	}
 	screen, _ := onTerminal(t, "", nil, withPeer(t, "library", "read", "book://cover")...)
-	wantOnScreen(t, screen, "[resource: book://cover, image/png, 4 bytes]\n")
+	wantPrinted(t, screen, "[resource: book://cover, image/png, 4 bytes]\n")
 }

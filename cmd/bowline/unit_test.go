@@ -32,8 +32,8 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// TestReadInputEndsWithItsContext: an interrupt ends the command even when
-// nothing comes from standard input.
+// TestReadInputEndsWithItsContext checks that an interrupt ends the command while it reads
+// standard input.
 func TestReadInputEndsWithItsContext(t *testing.T) {
 	silent, closer := io.Pipe()
 	defer closer.Close()
@@ -47,7 +47,7 @@ func TestReadInputEndsWithItsContext(t *testing.T) {
 
 func TestReadInputIsBounded(t *testing.T) {
 	if _, err := readInput(t.Context(), endless{}); err == nil {
-		t.Error("endless input was read")
+		t.Error("input without end was accepted")
 	}
 }
 
@@ -61,7 +61,7 @@ func TestPrintableLeavesNoControlCharacters(t *testing.T) {
 	}
 }
 
-// TestProgressOnATerminalIsOneLine: redrawn, and gone in the end.
+// TestProgressOnATerminalIsOneLine checks that the line is redrawn, and cleared at the end.
 func TestProgressOnATerminalIsOneLine(t *testing.T) {
 	var out bytes.Buffer
 	p := &progress{out: &out, terminal: true}
@@ -73,14 +73,15 @@ func TestProgressOnATerminalIsOneLine(t *testing.T) {
 	}
 }
 
-// TestPrintableLeavesNoTricks of direction or separation.
+// TestPrintableLeavesNoTricks checks that characters for direction and line separation are
+// replaced.
 func TestPrintableLeavesNoTricks(t *testing.T) {
 	if got, want := printable("a\u202eb\u2066c\u200fd\u2028e\u061cf é👩‍🚀"), "a\uFFFDb\uFFFDc\uFFFDd\uFFFDe\uFFFDf é👩‍🚀"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
 
-// TestServerLogMarksEveryLine, however it is cut.
+// TestServerLogMarksEveryLine checks that each line is marked, for writes of any size.
 func TestServerLogMarksEveryLine(t *testing.T) {
 	text := "one\nbowline: tw\x1bo é\n\nend"
 	for size := 1; size <= len(text); size++ {
@@ -97,21 +98,21 @@ func TestServerLogMarksEveryLine(t *testing.T) {
 	}
 }
 
-// TestCredentialsAreRedacted wherever an error repeats them.
+// TestCredentialsAreRedacted checks that credentials are hidden in errors.
 func TestCredentialsAreRedacted(t *testing.T) {
 	var tg target
 	tg.secrets = credentialsOf(&streamable.Client{
 		URL:    "https://ada:hunter2@h.test/mcp?key=s3cr%20t&n=1",
 		Header: http.Header{"Authorization": {"Bearer tok-en"}, "X-Short": {"abc"}},
 	})
-	said := "got https://h.test/?key=s3cr%20t&n=1, key s3cr t, s3cr+t, hunter2, Bearer tok-en, tok-en, abc, 1"
-	if got, want := tg.redact(said), "got https://h.test/?[redacted], key [redacted], [redacted], [redacted], [redacted], [redacted], abc, 1"; got != want {
+	text := "got https://h.test/?key=s3cr%20t&n=1, key s3cr t, s3cr+t, hunter2, Bearer tok-en, tok-en, abc, 1"
+	if got, want := tg.redact(text), "got https://h.test/?[redacted], key [redacted], [redacted], [redacted], [redacted], [redacted], abc, 1"; got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
 }
 
-// TestPatienceStandsStillWhileTheUserIsAsked, and is otherwise what --timeout
-// says.
+// TestPatienceStandsStillWhileTheUserIsAsked checks that the time for answers does not count
+// for --timeout.
 func TestPatienceStandsStillWhileTheUserIsAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := newUser(strings.NewReader(""), io.Discard)
@@ -135,7 +136,7 @@ func TestPatienceStandsStillWhileTheUserIsAsked(t *testing.T) {
 	})
 }
 
-// TestCallTimeoutWithoutALimit has none, also after a question.
+// TestCallTimeoutWithoutALimit checks that --timeout 0 sets no limit, also after a question.
 func TestCallTimeoutWithoutALimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p callTimeout
@@ -144,14 +145,14 @@ func TestCallTimeoutWithoutALimit(t *testing.T) {
 		p.resume()
 		<-time.NewTimer(1000 * time.Hour).C
 		if ctx.Err() != nil {
-			t.Errorf("it has ended: %v", context.Cause(ctx))
+			t.Errorf("the context has ended: %v", context.Cause(ctx))
 		}
 		cancel()
 	})
 }
 
-// TestALateLineAnswersNothing: what was typed after a question was dropped does
-// not answer the next one.
+// TestALateLineAnswersNothing checks that a line typed after a cancelled question does not
+// answer the next one.
 func TestALateLineAnswersNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in, keyboard := io.Pipe()
@@ -176,7 +177,8 @@ func TestALateLineAnswersNothing(t *testing.T) {
 	})
 }
 
-// TestOneQuestionAtATime: the next one waits for its turn, or its context.
+// TestOneQuestionAtATime checks that the next question waits for the first, or for the end of
+// its context.
 func TestOneQuestionAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := newUser(strings.NewReader("y\n"), io.Discard)

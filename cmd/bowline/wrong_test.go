@@ -13,7 +13,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// TestWrongUsage: status 2, a message, and nothing on standard output.
+// TestWrongUsage checks status 2, a message, and nothing on standard output.
 func TestWrongUsage(t *testing.T) {
 	call := func(args ...string) []string { return withBundled(t, append([]string{"call"}, args...)...) }
 	for _, c := range []struct {
@@ -75,13 +75,13 @@ func TestWrongUsage(t *testing.T) {
 				t.Errorf("standard output is not empty: %q", o.stdout)
 			}
 			if strings.Contains(o.stderr, "Flags:") {
-				t.Errorf("the message is a page:\n%s", o.stderr)
+				t.Errorf("the message is too long:\n%s", o.stderr)
 			}
 		})
 	}
 }
 
-// TestNoSession: status 3, with what happened and what to try.
+// TestNoSession checks status 3, and a message with the reason and advice.
 func TestNoSession(t *testing.T) {
 	tools := func(peer string, args ...string) []string {
 		return withPeer(t, peer, append([]string{"tools"}, args...)...)
@@ -110,8 +110,8 @@ func TestNoSession(t *testing.T) {
 	}
 }
 
-// TestOneDiagnosisHoweverOftenItWasTried: whether the first question reached a
-// program that ends at once decides how often it is started.
+// TestOneDiagnosisHoweverOftenItWasTried checks that the message does not depend on how often a
+// program that exits immediately was started.
 func TestOneDiagnosisHoweverOftenItWasTried(t *testing.T) {
 	exited := conn.Reason{Kind: conn.Exited, Err: &transport.ExitError{Command: "echo"}}
 	line := telemetry.Violation{Err: &jsonrpc.DecodeError{Err: errors.New("invalid character 'h'")}}
@@ -134,13 +134,13 @@ func TestToolFails(t *testing.T) {
 	}
 }
 
-// TestToolFailureCannotDriveTheTerminal: what a peer says goes to a terminal
-// without its control characters.
+// TestToolFailureCannotDriveTheTerminal checks that a peer's text is printed without control
+// characters.
 func TestToolFailureCannotDriveTheTerminal(t *testing.T) {
 	bowline(t, "", withPeer(t, "odd", "call", "hostile")...).want(t, exitToolFailed, "", "\uFFFD[2Jgone")
 }
 
-// TestCallFails: status 4, with whether the tool may have run.
+// TestCallFails checks status 4, and that the message says whether the tool may have run.
 func TestCallFails(t *testing.T) {
 	const mayHaveRun = "The server may have executed the request."
 	for _, c := range []struct {

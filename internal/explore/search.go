@@ -1,6 +1,6 @@
-// Package explore visits every state that a small world can come to: a pure core
-// and a book of what surrounds it. Whatever may happen next is tried in every
-// state, breadth first, so a history that breaks an invariant is a shortest one.
+// Package explore visits every state that a small model can reach: a pure core and
+// the state of its environment. In every state it tries every possible choice,
+// breadth first, so a history that breaks an invariant is a shortest one.
 package explore
 
 import (
@@ -19,23 +19,23 @@ type World[S, C any] struct {
 	Apply   func(s S, c C)
 	Clone   func(S) S // returns a copy that is independent of the original
 
-	// Form makes a writer of canonical forms: scenes of equal form have equal
-	// futures. What it returns is used until it is called again.
+	// Form returns a function that writes the canonical form of a scene. Scenes with
+	// equal forms behave equally from then on. The form is valid until the next call.
 	Form func() func(S) []byte
 
 	Digest func(S) uint64 // a digest of the effects of the last choice
 	Fault  func(S) error  // returns which invariant is broken; nil if none is
 
-	// Talk has a scene put in words what follows, and Said returns the words
-	// since it was last called.
+	// Talk makes a scene describe its following effects. Said returns the
+	// descriptions since the last call of Said.
 	Talk func(S)
 	Said func(S) []string
 }
 
-// A Search goes through the states of a world. It keeps no state, only how each
-// was reached first, and gets it back by replaying that: so each state that is
-// gone on from is reached twice, by a copy and by a replay, and both have to
-// agree. Otherwise the core is not deterministic, or the copy is not one.
+// A Search goes through the states of a world. It stores no state, only how each
+// was reached first, and replays that to get the state again. So each state with
+// successors is reached twice, by a copy and by a replay. If the two differ, the core is
+// not deterministic, or Clone is wrong.
 type Search[S, C any] struct {
 	World World[S, C]
 	Limit int // the maximum number of states

@@ -18,8 +18,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // The states are those of two jars of water. The rule of the test forbids four units in one
 // of them.
 type jars struct {
-	held [2]int
-	said []string
+	held    [2]int
+	effects []string
 }
 
 var (
@@ -46,7 +46,7 @@ func (j *jars) apply(m move) {
 		j.held[m.jar] -= poured
 		j.held[other] += poured
 	}
-	j.said = append(j.said, fmt.Sprint(j.held))
+	j.effects = append(j.effects, fmt.Sprint(j.held))
 }
 
 // world returns the world of the jars. If it is stable, it gives equal effects every time.
@@ -67,7 +67,7 @@ func world(rule func(*jars) error) explore.World[*jars, move] {
 		Digest: func(*jars) uint64 { return 0 },
 		Fault:  rule,
 		Talk:   func(*jars) {},
-		Said:   func(j *jars) []string { said := slices.Clone(j.said); j.said = nil; return said },
+		Said:   func(j *jars) []string { effects := slices.Clone(j.effects); j.effects = nil; return effects },
 	}
 }
 

@@ -159,7 +159,7 @@ func TestProblems(t *testing.T) {
 // TestTable checks that the claim of a suite counts for each test that calls it, and that
 // each test is listed once.
 func TestTable(t *testing.T) {
-	book := read(t, map[string]string{
+	catalog := read(t, map[string]string{
 		"proptest/late.go":      "package proptest\n// Guarantees: G-0005.1\nfunc Late() {}\n// Guarantees: G-0005.1\nfunc Later() {}",
 		"proptest/late_test.go": "package proptest\nfunc TestOwn(t *testing.T) { t.Run(\"x\", func(t *testing.T) { Late(t) }) }",
 		"transport/a_test.go":   "package transport_test\nfunc TestOurs(t *testing.T) { proptest.Late(t); proptest.Later(t); proptest.Late(t) }",
@@ -175,7 +175,7 @@ func TestTable(t *testing.T) {
 | G-0005.2 | A late reply is never delivered, whatever \| it carries. | [FuzzLate](../conn/late_test.go)<br>[TestLate](../conn/late_test.go) | ` +
 		"`go test -run '^FuzzLate$' ./conn`<br>`go test -run '^TestLate$' ./conn`" + ` |
 `
-	if diff := cmp.Diff(want, book.Table()); diff != "" {
+	if diff := cmp.Diff(want, catalog.Table()); diff != "" {
 		t.Errorf("table (-want +got):\n%s", diff)
 	}
 }
@@ -183,7 +183,7 @@ func TestTable(t *testing.T) {
 // TestIndex checks that each record is listed, that the text around the index is kept, and
 // that writing the index again changes nothing.
 func TestIndex(t *testing.T) {
-	book := read(t, map[string]string{"docs/adr/0010-none.md": "# 0010. None\nStatus: superseded by 0011\n"})
+	catalog := read(t, map[string]string{"docs/adr/0010-none.md": "# 0010. None\nStatus: superseded by 0011\n"})
 	page := "# Records\n\n" + indexBegin + "| old |\n" + indexEnd + "\nMore.\n"
 	want := "# Records\n\n" + indexBegin + `
 | Record | Decision | Status | Guarantees |
@@ -193,7 +193,7 @@ func TestIndex(t *testing.T) {
 
 ` + indexEnd + "\nMore.\n"
 	for range 2 {
-		got, err := book.Index(page)
+		got, err := catalog.Index(page)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -203,7 +203,7 @@ func TestIndex(t *testing.T) {
 		page = got
 	}
 	for _, unmarked := range []string{"", indexBegin, indexEnd, indexEnd + indexBegin} {
-		if _, err := book.Index(unmarked); err == nil {
+		if _, err := catalog.Index(unmarked); err == nil {
 			t.Errorf("Index(%q) found a place for the index", unmarked)
 		}
 	}
@@ -232,9 +232,9 @@ func read(t *testing.T, files map[string]string) *Catalog {
 	for name, text := range files {
 		fsys[name] = &fstest.MapFile{Data: []byte(text)}
 	}
-	book, err := Read(fsys)
+	catalog, err := Read(fsys)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return book
+	return catalog
 }

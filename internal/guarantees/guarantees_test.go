@@ -19,11 +19,11 @@ const root = "../.."
 // TestEveryGuaranteeIsHeld checks this repository: each guarantee has a test, each
 // claim has a guarantee, and the guarantees are numbered in order.
 func TestEveryGuaranteeIsHeld(t *testing.T) {
-	book := repository(t)
-	if len(book.Records) == 0 {
+	catalog := repository(t)
+	if len(catalog.Records) == 0 {
 		t.Fatal("no record was found: the wrong folder was read")
 	}
-	for _, problem := range book.Problems {
+	for _, problem := range catalog.Problems {
 		t.Error(problem)
 	}
 }
@@ -31,18 +31,18 @@ func TestEveryGuaranteeIsHeld(t *testing.T) {
 // TestPagesAreFresh compares the generated pages of this repository with its
 // records and tests. With -update it rewrites them.
 func TestPagesAreFresh(t *testing.T) {
-	book := repository(t)
-	checkPage(t, "docs/guarantees.md", func(string) (string, error) { return book.Table(), nil })
-	checkPage(t, "docs/adr/README.md", book.Index)
+	catalog := repository(t)
+	checkPage(t, "docs/guarantees.md", func(string) (string, error) { return catalog.Table(), nil })
+	checkPage(t, "docs/adr/README.md", catalog.Index)
 }
 
 func repository(t *testing.T) *Catalog {
 	t.Helper()
-	book, err := Read(os.DirFS(root))
+	catalog, err := Read(os.DirFS(root))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return book
+	return catalog
 }
 
 // checkPage compares a page with the result of generate.

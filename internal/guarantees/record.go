@@ -122,7 +122,7 @@ func parseItem(lines []string) (guarantee Guarantee, owner string) {
 	}
 	number, err := strconv.Atoi(parts[2])
 	if err != nil {
-		number = 0 // more digits than an int has: numbering says so
+		number = 0 // more digits than an int has: numbering reports it
 	}
 	return Guarantee{ID: "G-" + parts[1] + "." + parts[2], Sentence: sentence, number: number}, parts[1]
 }

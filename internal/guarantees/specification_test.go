@@ -31,7 +31,7 @@ func TestEverySectionOfTheSpecificationIsMapped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	book := repository(t)
+	catalog := repository(t)
 	var mapped []string
 	for line := range strings.Lines(string(page)) {
 		row := strings.Split(line, " | ")
@@ -44,7 +44,7 @@ func TestEverySectionOfTheSpecificationIsMapped(t *testing.T) {
 		t.Errorf("the page maps %v, want %v", mapped, sections)
 	}
 	for _, id := range namedGuarantee.FindAllString(string(page), -1) {
-		if len(book.Tests[id]) == 0 {
+		if len(catalog.Tests[id]) == 0 {
 			t.Errorf("%s: there is no %s", file, id)
 		}
 	}

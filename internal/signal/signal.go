@@ -3,13 +3,13 @@ package signal
 
 import "sync"
 
-// A Signal fires once. It makes its channel only when somebody waits: of the many signals in
+// A Signal fires once. It makes its channel only when a caller waits: of the many signals in
 // a program, hardly any is waited for. The zero value has not fired. A Signal is safe for
 // concurrent use, and must not be copied.
 type Signal struct {
 	mu      sync.Mutex
 	fired   bool
-	channel chan struct{} // nil until somebody asks for it
+	channel chan struct{} // nil until it is needed
 }
 
 // Fire fires the signal. Further calls do nothing.
@@ -43,7 +43,7 @@ func (s *Signal) Wait() <-chan struct{} {
 	return s.channel
 }
 
-// closed is the channel of every signal that fired before anybody waited for it.
+// closed is the channel of every signal that fired before a caller waited for it.
 var closed = func() chan struct{} {
 	c := make(chan struct{})
 	close(c)

@@ -48,16 +48,16 @@ func TestWatchServer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			trial, got := &failureRecorder{TB: t}, new(frames)
-			ours, theirs := inmem.Pipe(inmem.Options{})
-			defer ours.Close(0)
-			ours.Bind(got)
-			ours.Grant(transport.Main, 1)
-			watched := specification.WatchServer(trial)(theirs)
+			serverLink, clientLink := inmem.Pipe(inmem.Options{})
+			defer serverLink.Close(0)
+			serverLink.Bind(got)
+			serverLink.Grant(transport.Main, 1)
+			watched := specification.WatchServer(trial)(clientLink)
 			watched.Bind(new(frames))
 			if err := watched.Send(transport.Outbound{Frame: []byte(test.frame)}); err != nil {
 				t.Fatal(err)
 			}
-			ours.Close(0)
+			serverLink.Close(0)
 			failed := strings.Join(trial.failures, "\n")
 			if (test.fault == "") != (failed == "") || !strings.Contains(failed, test.fault) {
 				t.Errorf("want %q, got %q", test.fault, failed)

@@ -1,4 +1,4 @@
-// Package suggest proposes names to somebody who mistyped one.
+// Package suggest proposes names for a mistyped one.
 package suggest
 
 import (

@@ -128,7 +128,7 @@ type arguments struct {
 
 type nothing struct{}
 
-// many is what the tool flood is told.
+// many is the argument of the tool flood.
 type many struct {
 	Count int `json:"count"`
 }

@@ -24,19 +24,19 @@ func describe(command string, quick bool) *Results {
 
 // commit is the one that is checked out here.
 func commit() string {
-	name, err := said("git", "rev-parse", "--short=12", "HEAD")
+	name, err := output("git", "rev-parse", "--short=12", "HEAD")
 	if err != nil {
 		return "unknown: " + err.Error()
 	}
-	changed, err := said("git", "status", "--porcelain", "--untracked-files=no", "--", ":/*.go", ":/**/*.go", ":/**/go.mod")
+	changed, err := output("git", "status", "--porcelain", "--untracked-files=no", "--", ":/*.go", ":/**/*.go", ":/**/go.mod")
 	if err != nil || changed != "" {
 		name += ", and changes that are not committed"
 	}
 	return name
 }
 
-// said is what a program prints, in one line.
-func said(program string, args ...string) (string, error) {
+// output is what a program prints, in one line.
+func output(program string, args ...string) (string, error) {
 	out, err := exec.Command(program, args...).Output()
 	return strings.TrimSpace(string(out)), err
 }

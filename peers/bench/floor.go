@@ -206,8 +206,8 @@ func newFloorLines(in io.Reader, out io.WriteCloser) *floorLines {
 
 // newFloorPipe is the wire of other pipes, in memory.
 func newFloorPipe() (client, server floorWire) {
-	ours, theirs := net.Pipe()
-	return newFloorLines(ours, ours), newFloorLines(theirs, theirs)
+	clientSide, theirs := net.Pipe()
+	return newFloorLines(clientSide, clientSide), newFloorLines(theirs, theirs)
 }
 
 func (l *floorLines) read() ([]byte, error) {
@@ -362,9 +362,9 @@ func floorInMemory(pipe func() (client, server floorWire)) func(string, serving)
 	return func(_ string, o serving) dial {
 		server := newFloorServer(o)
 		return func(ctx context.Context) (*session, error) {
-			ours, theirs := pipe()
-			go server.serve(theirs) // until ours closes
-			return newFloorClient(ours, o.received).open(ctx)
+			clientSide, theirs := pipe()
+			go server.serve(theirs) // until the client side closes
+			return newFloorClient(clientSide, o.received).open(ctx)
 		}
 	}
 }

@@ -72,11 +72,11 @@ func newGoSDKHandler(revision string) http.Handler {
 func goSDKInMemory(revision string, o serving) dial {
 	s := newGoSDKServer(o)
 	return func(ctx context.Context) (*session, error) {
-		ours, theirs := mcp.NewInMemoryTransports()
+		clientSide, theirs := mcp.NewInMemoryTransports()
 		if _, err := s.Connect(ctx, theirs, nil); err != nil {
 			return nil, err
 		}
-		return openGoSDK(ctx, ours, revision, o.received)
+		return openGoSDK(ctx, clientSide, revision, o.received)
 	}
 }
 

@@ -198,9 +198,9 @@ func (c *wireClient) post(host, session, body string) (http.Header, error) {
 		return nil, err
 	}
 	defer response.Body.Close()
-	said, err := io.ReadAll(response.Body)
+	answer, err := io.ReadAll(response.Body)
 	if err == nil && response.StatusCode/100 != 2 {
-		err = fmt.Errorf("POST: %s: %.100s", response.Status, said)
+		err = fmt.Errorf("POST: %s: %.100s", response.Status, answer)
 	}
 	return response.Header, err
 }

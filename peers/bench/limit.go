@@ -245,8 +245,8 @@ func limitInMemory(string, serving) dial {
 	}
 }
 
-// A limitStream is one side of a wire of bytes. Whoever finds nobody writing
-// writes what there is until there is no more.
+// A limitStream is one side of a wire of bytes. A sender that finds no other one writing
+// writes all queued bytes.
 type limitStream struct {
 	in     io.Reader
 	buffer []byte // what was read; whole lines up to done

@@ -111,7 +111,7 @@ func openMCPGo(ctx context.Context, over transport.Interface, revision string, r
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
-	news := mcp.JSONRPCNotification{JSONRPC: mcp.JSONRPC_VERSION, Notification: mcp.Notification{Method: mcpGoNews}}
+	notification := mcp.JSONRPCNotification{JSONRPC: mcp.JSONRPC_VERSION, Notification: mcp.Notification{Method: mcpGoNews}}
 	return &session{
 		echo: func(text string) call {
 			return func(ctx context.Context) error {
@@ -137,7 +137,7 @@ func openMCPGo(ctx context.Context, over transport.Interface, revision string, r
 			}
 			return len(result.Tools), nil
 		},
-		notify: func(ctx context.Context) error { return over.SendNotification(ctx, news) },
+		notify: func(ctx context.Context) error { return over.SendNotification(ctx, notification) },
 		flood: func(ctx context.Context, count int) error {
 			var request mcp.CallToolRequest
 			request.Params.Name, request.Params.Arguments = "flood", many{count}

@@ -23,8 +23,8 @@ type sample struct {
 	Value  float64 `json:"value"`
 }
 
-// A measurement is one contestant in one row in one round. It has a process of
-// its own, so that nobody inherits the heap of another.
+// A measurement is one contestant in one row in one round. It runs in its own
+// process, so that no measurement inherits the heap of another.
 type measurement struct {
 	contestant
 	quick   bool
@@ -61,7 +61,7 @@ func pick[T any](m *measurement, full, quick T) T {
 	return full
 }
 
-// measure runs in a process of its own, and prints what it has found.
+// measure runs in its own process, and prints its results.
 func measure(out io.Writer, rowName, contestantName string, quick bool) error {
 	row, err := rowNamed(rowName)
 	if err != nil {
@@ -103,11 +103,11 @@ func (m *measurement) overHTTP(ctx context.Context) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	alive, said, wait, err := start(command)
+	alive, stdout, wait, err := start(command)
 	if err != nil {
 		return nil, err
 	}
-	url, err := bufio.NewReader(said).ReadString('\n')
+	url, err := bufio.NewReader(stdout).ReadString('\n')
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("the server says no address: %w", err), wait())
 	}

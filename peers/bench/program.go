@@ -161,7 +161,7 @@ func (p *program) begin() (*Results, error) {
 }
 
 // measure starts a process for one contestant in one row, and tries again once. A
-// contestant that fails is told of in the tables, and not measured any more.
+// contestant that fails is marked in the tables, and not measured any more.
 func (p *program) measure(ctx context.Context, r *Results, w row, contestant string, round int) error {
 	if _, failed := r.failure(w.name, contestant); failed {
 		return nil
@@ -222,14 +222,14 @@ func (p *program) process(ctx context.Context, row, contestant string) ([]sample
 	}
 	child := exec.CommandContext(ctx, ourselves, args...)
 	child.WaitDelay = time.Second // a server that was left behind may hold the pipes
-	var said, complained bytes.Buffer
-	child.Stdout, child.Stderr = &said, &complained
+	var output, complained bytes.Buffer
+	child.Stdout, child.Stderr = &output, &complained
 	if err := child.Run(); err != nil {
 		err = errors.Join(err, context.Cause(ctx))
 		return nil, fmt.Errorf("%w: %s", err, cmp.Or(lastLine(complained.String()), "it says nothing"))
 	}
 	var samples []sample
-	if err := json.Unmarshal(said.Bytes(), &samples); err != nil {
+	if err := json.Unmarshal(output.Bytes(), &samples); err != nil {
 		return nil, fmt.Errorf("what it printed: %w", err)
 	}
 	return samples, nil

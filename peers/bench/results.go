@@ -97,7 +97,7 @@ func found(row, point, metric string) figure {
 	return func(r *Results, contestant string) []float64 { return r.rounds(row, contestant, point, metric) }
 }
 
-// of is the figure of one contestant, whoever it is asked for.
+// of returns a figure that is always the one of the given contestant.
 func (f figure) of(contestant string) figure {
 	return func(r *Results, _ string) []float64 { return f(r, contestant) }
 }

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// serveSilent opens a session, and then neither reads nor says anything more. It
-// ends after a minute, in case nobody kills it.
+// serveSilent opens a session, and then neither reads nor writes. It
+// ends after a minute, if it is not killed.
 func serveSilent(in io.Reader, out io.Writer) error {
 	requests := bufio.NewReader(in)
 	for {

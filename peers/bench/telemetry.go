@@ -43,13 +43,13 @@ func (w watch) options(revision string) (client.Options, error) {
 		}
 		o.TracerProvider = trace.NewTracerProvider(trace.WithSampler(sampler))
 	}
-	told, err := otel.New(o)
+	sink, err := otel.New(o)
 	if err != nil {
 		return client.Options{}, err
 	}
-	options := client.Options{ProtocolVersion: revision, FailFast: true, Conn: conn.Options{Hooks: told.Hooks()}}
+	options := client.Options{ProtocolVersion: revision, FailFast: true, Conn: conn.Options{Hooks: sink.Hooks()}}
 	if w.middleware {
-		options.Middleware = []client.Middleware{told.Client()}
+		options.Middleware = []client.Middleware{sink.Client()}
 	}
 	return options, nil
 }

@@ -52,8 +52,8 @@ const (
 // it can, and counts what the handler gets.
 func flooding(ctx context.Context, m *measurement) error {
 	many := pick(m, 100_000, 2000)
-	var told atomic.Int64
-	s, err := m.inMemory(ctx, serving{notified: func() { told.Add(1) }})
+	var received atomic.Int64
+	s, err := m.inMemory(ctx, serving{notified: func() { received.Add(1) }})
 	if err != nil {
 		return err
 	}
@@ -66,19 +66,19 @@ func flooding(ctx context.Context, m *measurement) error {
 			return err
 		}
 	}
-	all := settled(&told, int64(sent))
-	m.add("", arrived, float64(told.Load())/all.Sub(started).Seconds())
-	m.add("", lost, float64(int64(sent)-told.Load())/float64(sent))
+	all := settled(&received, int64(sent))
+	m.add("", arrived, float64(received.Load())/all.Sub(started).Seconds())
+	m.add("", lost, float64(int64(sent)-received.Load())/float64(sent))
 	return nil
 }
 
 // settled is when the last has come: so many, or fewer when no more come.
-func settled(told *atomic.Int64, want int64) time.Time {
+func settled(received *atomic.Int64, want int64) time.Time {
 	const patience = 300 * time.Millisecond
-	have, last := told.Load(), time.Now()
+	have, last := received.Load(), time.Now()
 	for have < want && time.Since(last) < patience {
 		rest(time.Millisecond)
-		if now := told.Load(); now != have {
+		if now := received.Load(); now != have {
 			have, last = now, time.Now()
 		}
 	}
@@ -88,9 +88,9 @@ func settled(told *atomic.Int64, want int64) time.Time {
 // congestion has a client that takes a millisecond for each of the server's 5000
 // notifications, and calls meanwhile.
 func congestion(ctx context.Context, m *measurement) error {
-	var heard atomic.Int64
+	var received atomic.Int64
 	s, err := m.inMemory(ctx, serving{received: func() {
-		heard.Add(1)
+		received.Add(1)
 		rest(time.Millisecond)
 	}})
 	if err != nil {
@@ -129,7 +129,7 @@ func congestion(ctx context.Context, m *measurement) error {
 	}
 	m.add("", quiet, middleOf(before))
 	m.add("", median, middleOf(meanwhile))
-	m.add("", handled, float64(heard.Load()))
+	m.add("", handled, float64(received.Load()))
 	m.add("", peak, float64(most-min(most, empty)))
 	m.opened = nil // the rest of the notifications is not awaited
 	return nil
@@ -210,8 +210,8 @@ func parking(ctx context.Context, m *measurement) error {
 const (
 	callEnds     = "call ends after s"
 	closeEnds    = "close ends after s"
-	timedOut     = 6 * time.Second // nobody waits longer
-	timedOutSoon = time.Second     // nor in a quick run
+	timedOut     = 6 * time.Second // the timeout of one step
+	timedOutSoon = time.Second     // the same in a quick run
 	deadline     = 200 * time.Millisecond
 )
 

@@ -40,7 +40,7 @@ func connect(t *testing.T, o bundled.Options) (session *client.Session, end func
 	}
 }
 
-// TestToolsExplainThemselves: each tool and each of its arguments.
+// TestToolsExplainThemselves checks that each tool and each argument has a description.
 func TestToolsExplainThemselves(t *testing.T) {
 	session, end := connect(t, bundled.Options{})
 	defer end()
@@ -58,7 +58,7 @@ func TestToolsExplainThemselves(t *testing.T) {
 			t.Fatal(err)
 		}
 		if tool.Description == "" || schema.AdditionalProperties == nil || *schema.AdditionalProperties {
-			t.Errorf("%s has no description, or takes anything", tool.Name)
+			t.Errorf("%s has no description, or accepts any arguments", tool.Name)
 		}
 		for key, property := range schema.Properties {
 			if property.Description == "" {
@@ -91,7 +91,7 @@ func TestArgumentsHaveBounds(t *testing.T) {
 	}
 }
 
-// TestSlowIsCancelled: the tool sees it, and logs it.
+// TestSlowIsCancelled checks that a cancelled tool stops and logs that.
 func TestSlowIsCancelled(t *testing.T) {
 	var log bytes.Buffer
 	session, end := connect(t, bundled.Options{Log: &log})
@@ -123,7 +123,7 @@ func TestCrashExitsWithItsStatus(t *testing.T) {
 	}
 }
 
-// TestFixturesAnswer: those that the conformance suite calls, each once.
+// TestFixturesAnswer calls each fixture of the conformance suite once.
 func TestFixturesAnswer(t *testing.T) {
 	session, end := connect(t, bundled.Options{Fixtures: true})
 	defer end()

@@ -169,12 +169,12 @@ func asking(s *server.Server, name string, how server.Asking, needs protocol.Cli
 		if err != nil {
 			return "", err
 		}
-		return said(answers[key])
+		return answerText(answers[key])
 	}, server.Asks(how, needs))
 }
 
-// said returns the text of an answer.
-func said(answer protocol.InputResponse) (string, error) {
+// answerText returns the text of an answer.
+func answerText(answer protocol.InputResponse) (string, error) {
 	raw, err := protocol.Marshal(answer)
 	return "User response: " + string(raw), err
 }
@@ -200,7 +200,7 @@ func addLegacyQuestions(s *server.Server) {
 			if err != nil {
 				return "", err
 			}
-			return said(answers["user"])
+			return answerText(answers["user"])
 		}, server.Asks(server.Waits, forms))
 	asking(s, "test_elicitation_sep1034_defaults", server.Waits, forms, "defaults", form("Are these right?", `{
 		"name": {"type": "string", "default": "John Doe"},
@@ -328,7 +328,7 @@ func addPromptFixtures(s *server.Server) {
 		if err != nil {
 			return "", err
 		}
-		return said(answers["user_context"])
+		return answerText(answers["user_context"])
 	}, server.Asks(server.Reruns, forms))
 }
 

@@ -52,7 +52,7 @@ func addTaskFixtures(s *server.Server) {
 		if err != nil {
 			return "", err
 		}
-		return said(answers["confirm"])
+		return answerText(answers["confirm"])
 	}, server.Asks(server.Waits, forms))
 	server.AddTool(s, task("multi_input", "Asks two things at once.", protocol.TaskRequired), func(ctx context.Context, _ nothing) (string, error) {
 		either := `{"name":{"type":"string"},"confirm":{"type":"boolean"}}`
@@ -67,6 +67,6 @@ func addTaskFixtures(s *server.Server) {
 		if err := pause.For(ctx, 1500*time.Millisecond); err != nil { // longer than the time for rounds
 			return "", err
 		}
-		return said(answers["user_name"])
+		return answerText(answers["user_name"])
 	}, server.Asks(server.Reruns, forms))
 }

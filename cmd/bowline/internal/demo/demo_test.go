@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// run plays a short demo with the test binary as its server.
+// run runs a short demo with the test binary as its server.
 func run(t *testing.T, o Options) string {
 	t.Helper()
 	self, err := os.Executable()

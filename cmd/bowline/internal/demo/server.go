@@ -41,7 +41,7 @@ type server struct {
 	mu       sync.Mutex
 	downFrom time.Time
 	outage   time.Duration // the longest outage
-	ready    chan uint64   // epochs that became ready; dropped if nobody waits for them
+	ready    chan uint64   // epochs that became ready; dropped if the channel is full
 }
 
 func newServer(name string, p *printer, m *metrics) *server {

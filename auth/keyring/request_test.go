@@ -57,8 +57,8 @@ func (r *lockedRing) want(t *testing.T, key []byte, err error) {
 	}
 }
 
-// abandon requests the key, and stops waiting after a second.
-func abandon(t *testing.T, k *keeper) {
+// giveUp requests the key, and stops waiting after a second.
+func giveUp(t *testing.T, k *keyLoader) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
@@ -74,9 +74,9 @@ func TestOneQuestionIsOpen(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := &lockedRing{unlocked: make(chan struct{})}
-				k := &keeper{program: program, ring: r}
+				k := &keyLoader{program: program, ring: r}
 				for range 5 {
-					abandon(t, k)
+					giveUp(t, k)
 				}
 				synctest.Wait()
 				if r.gets != 1 {
@@ -147,7 +147,7 @@ func TestOneKeyForOneName(t *testing.T) {
 		keys, errs := make([][]byte, 2), make([]error, 2)
 		var all sync.WaitGroup
 		for n := range keys {
-			all.Go(func() { keys[n], errs[n] = (&keeper{program: "twice", ring: r}).key(t.Context()) })
+			all.Go(func() { keys[n], errs[n] = (&keyLoader{program: "twice", ring: r}).key(t.Context()) })
 		}
 		all.Wait()
 		for n := range keys {
