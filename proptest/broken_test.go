@@ -67,8 +67,8 @@ func violations() []violation {
 		{"answers do not come from the peer", func(b *brokenLink) { b.send = inventResult }, soak, "it was answered, and not executed"},
 		{"the peer gets the answer to another ask", func(b *brokenLink) { b.send = swapAnswer }, soakOfAsks, `the peer sent ask {"ask":3}, and got {"ask":4}`},
 		{"each ask of the peer is delivered twice", func(b *brokenLink) { b.receive = (&repeatedAsks{link: b}).receive }, soakOfAsks, "asks were served again, and"},
-		{"a link's Close does not return", nil, withoutTransport(linkContract(neverReturn)), "Close did not return"},
-		{"a link leaves a goroutine", nil, withoutTransport(linkContract(leakOneGoroutine())), "goroutines are left, started by github.com/bowline-mcp/bowline/proptest_test.leakGoroutine:"},
+		{"a link's Close does not return", nil, withoutTransport(linkContract(neverReturn, 100*time.Millisecond)), "Close did not return"},
+		{"a link leaves a goroutine", nil, withoutTransport(linkContract(leakOneGoroutine(), time.Minute)), "goroutines are left, started by github.com/bowline-mcp/bowline/proptest_test.leakGoroutine:"},
 		{"a frame of a second stream has the wrong number", nil, withoutTransport(streamContract(renumber, ignore)), "arrived instead of [0 1"},
 		{"a second stream does not wait for credit", nil, withoutTransport(streamContract(deliverTwice, ignore)), "frames delivered against 1 credits"},
 		{"a frame follows the end of a second stream", nil, withoutTransport(streamContract(deliverAfterEnd, ignore)), "a frame came after its end"},
@@ -84,7 +84,7 @@ func violations() []violation {
 }
 
 // linkContract runs LinkContract on links in memory whose Close calls closes first.
-func linkContract(closes func(time.Duration) time.Duration) func(*testing.T) {
+func linkContract(closes func(time.Duration) time.Duration, guard time.Duration) func(*testing.T) {
 	return func(t *testing.T) {
 		if err := flag.Set("rapid.shrinktime", "0s"); err != nil {
 			t.Fatal(err)
@@ -92,7 +92,7 @@ func linkContract(closes func(time.Duration) time.Duration) func(*testing.T) {
 		proptest.LinkContract(t, func(*testing.T) (a, b transport.Link) {
 			a, b = inmem.Pipe(inmem.Options{})
 			return &brokenLink{Link: a, close: closes}, b
-		}, proptest.ContractOptions{Guard: 100 * time.Millisecond})
+		}, proptest.ContractOptions{Guard: guard})
 	}
 }
 

@@ -356,7 +356,7 @@ func TestNameIsFreeAfterAPanicOfTheStore(t *testing.T) {
 		defer func() { _ = recover() }()
 		_ = names.Register(t.Context(), "n", open())
 	}()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := names.Register(ctx, "n", open()); err != nil {
 		t.Errorf("the second Register returned %v, want no error", err)
