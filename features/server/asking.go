@@ -41,15 +41,15 @@ func Asks(how Asking, needs protocol.ClientCapabilities) FeatureOption {
 	if how != Waits && how != Reruns {
 		panic("server: Asks takes Waits or Reruns")
 	}
-	return &asks{how, needs}
+	return &askingOption{how, needs}
 }
 
-type asks struct {
+type askingOption struct {
 	how   Asking
 	needs protocol.ClientCapabilities
 }
 
-func (a *asks) apply(s *settings) { s.asks = a }
+func (o *askingOption) apply(s *settings) { s.asking = o }
 
 // InputRequired is an error that a handler returns to ask questions itself, as an
 // alternative to Confirm, Elicit and the others. When the client has answered, the
@@ -159,7 +159,7 @@ func Roots(ctx context.Context) ([]protocol.Root, error) {
 // under that key fails with ErrKeyUsed. If a user declines, that is an answer, too;
 // see the Action of an ElicitResult.
 func Ask(ctx context.Context, asked protocol.InputRequests) (protocol.InputResponses, error) {
-	a, err := askerFrom(ctx)
+	a, err := questionerFrom(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -168,7 +168,7 @@ func Ask(ctx context.Context, asked protocol.InputRequests) (protocol.InputRespo
 
 // question asks one question, with its number in the call as its key.
 func question[A protocol.InputResponse](ctx context.Context, q protocol.InputRequest) (answer A, err error) {
-	a, err := askerFrom(ctx)
+	a, err := questionerFrom(ctx)
 	if err != nil {
 		return answer, err
 	}

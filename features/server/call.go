@@ -44,9 +44,9 @@ type call struct {
 
 // asked contains the fields of a call that asks.
 type asked struct {
-	asker asker  // asks the questions of the handler; nil if the handler must not ask
-	state []byte // the handler's own state, decrypted
-	id    string // the result of CallID; empty until it is needed
+	questioner questioner // asks the questions of the handler; nil if the handler must not ask
+	state      []byte     // the handler's own state, decrypted
+	id         string     // the result of CallID; empty until it is needed
 }
 
 // progress contains the reports of a call that are not sent yet.

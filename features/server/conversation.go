@@ -13,8 +13,8 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
-// An asker asks the questions of one call.
-type asker interface {
+// A questioner asks the questions of one call.
+type questioner interface {
 	// nextKey returns the number of the next question, as its key.
 	nextKey() string
 
@@ -22,15 +22,15 @@ type asker interface {
 	ask(ctx context.Context, asked protocol.InputRequests) (protocol.InputResponses, error)
 }
 
-func askerFrom(ctx context.Context) (asker, error) {
+func questionerFrom(ctx context.Context) (questioner, error) {
 	r := RequestFrom(ctx)
 	switch {
 	case r == nil || r.call == nil:
 		return nil, ErrNoRequest
-	case r.call.asked == nil || r.call.asked.asker == nil:
+	case r.call.asked == nil || r.call.asked.questioner == nil:
 		return nil, ErrNotAsking
 	default:
-		return r.call.asked.asker, nil
+		return r.call.asked.questioner, nil
 	}
 }
 
@@ -53,7 +53,7 @@ func (v *conversation) begin(client func() *Client, deliver func(context.Context
 
 func (v *conversation) nextKey() string { return fmt.Sprint(v.number.Add(1)) }
 
-// ask implements asker. It runs on goroutines of the handler.
+// ask implements questioner. It runs on goroutines of the handler.
 func (v *conversation) ask(ctx context.Context, asked protocol.InputRequests) (protocol.InputResponses, error) {
 	select {
 	case v.turn <- struct{}{}:
@@ -161,8 +161,8 @@ func (b *askedBefore) to(asked protocol.InputRequests) protocol.InputResponses {
 // direct asks a legacy client, by requests on the stream of the call.
 type direct struct {
 	conversation
-	call *call
-	asks int // how often it has asked
+	call   *call
+	rounds int // how often it has asked
 }
 
 func newDirect(c *call) *direct {
@@ -174,8 +174,8 @@ func newDirect(c *call) *direct {
 // deliver asks the client, unless the call has already asked too often.
 func (d *direct) deliver(ctx context.Context, open protocol.InputRequests) (protocol.InputResponses, error) {
 	rs := &d.call.peer.server.rounds
-	if d.asks++; d.asks > rs.options.MaxRounds {
-		return nil, fmt.Errorf("%w: the call has asked %d times already", ErrUnanswered, d.asks-1)
+	if d.rounds++; d.rounds > rs.options.MaxRounds {
+		return nil, fmt.Errorf("%w: the call has asked %d times already", ErrUnanswered, d.rounds-1)
 	}
 	return rs.askClient(ctx, d.call, open)
 }

@@ -29,15 +29,15 @@ func converse[R any](ctx context.Context, c *call, i invocation[R]) (result R, r
 	if c.asked == nil {
 		c.asked = new(asked)
 	}
-	if i.of.asks != nil {
-		if err := i.of.asks.can(c.Client); err != nil {
+	if i.of.asking != nil {
+		if err := i.of.asking.checkClient(c.Client); err != nil {
 			return result, nil, err
 		}
 	}
 	if c.modern {
 		return converseModern(ctx, c, i)
 	}
-	if i.of.asks == nil {
+	if i.of.asking == nil {
 		result, err = i.run(ctx)
 	} else {
 		limit := c.peer.server.rounds.options.CallExpiry
@@ -54,12 +54,12 @@ func converse[R any](ctx context.Context, c *call, i invocation[R]) (result R, r
 
 // converseLegacy runs the handler for a legacy client. Its questions are requests.
 func converseLegacy[R any](ctx context.Context, c *call, i invocation[R]) (result R, err error) {
-	if i.of.asks.how == Waits {
-		c.asked.asker = newDirect(c)
+	if i.of.asking.how == Waits {
+		c.asked.questioner = newDirect(c)
 		return i.run(ctx)
 	}
 	a := newRerun(c, askedBefore{})
-	c.asked.asker = a
+	c.asked.questioner = a
 	questions := newDirect(c)
 	for result, err = runAgain(ctx, a, i.run); len(a.open) > 0; result, err = runAgain(ctx, a, i.run) {
 		answers, err := questions.ask(ctx, a.open)
@@ -125,7 +125,7 @@ func converseModern[R any](ctx context.Context, c *call, i invocation[R]) (resul
 		}
 		c.asked.id = st.Call
 	}
-	waits := i.of.asks != nil && i.of.asks.how == Waits
+	waits := i.of.asking != nil && i.of.asking.how == Waits
 	switch {
 	case waits && i.given.RequestState == nil:
 		return asResult[R](rs.start(ctx, c, i.about, answers, func(ctx context.Context) (any, error) { return i.run(ctx) }))
@@ -140,12 +140,12 @@ func converseModern[R any](ctx context.Context, c *call, i invocation[R]) (resul
 	}
 	c.Answers, c.asked.state = answers, st.Own
 	var a *rerun // nil if the handler must not ask
-	if i.of.asks != nil && !waits {
+	if i.of.asking != nil && !waits {
 		a = newRerun(c, askedBefore{digests: st.Asked})
 		a.early = make(protocol.InputResponses)
 		maps.Copy(a.early, st.Answers)
 		maps.Copy(a.early, answers)
-		c.asked.asker = a
+		c.asked.questioner = a
 		result, err = runAgain(ctx, a, i.run)
 	} else {
 		result, err = i.run(ctx)
@@ -224,7 +224,7 @@ func (rs *rounds) ask(c *call, about subject, next *state, open protocol.InputRe
 	return &protocol.InputRequired{InputRequests: open, RequestState: &sealed}, nil
 }
 
-// A rerun is an asker for one round of a feature that uses Reruns.
+// A rerun is a questioner for one round of a feature that uses Reruns.
 type rerun struct {
 	conversation // the questions of all rounds; number is that of this run
 
@@ -260,7 +260,7 @@ func runAgain[R any](ctx context.Context, a *rerun, run func(context.Context) (R
 	return result, err
 }
 
-// ask implements asker.
+// ask implements questioner.
 func (a *rerun) ask(ctx context.Context, asked protocol.InputRequests) (protocol.InputResponses, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

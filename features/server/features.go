@@ -31,7 +31,7 @@ type FeatureOption interface{ apply(*settings) }
 
 // settings contains the options of a feature.
 type settings struct {
-	asks       *asks
+	asking     *askingOption
 	completion map[string]completer // completions by argument
 }
 

@@ -98,23 +98,23 @@ func (c *Client) fitting(asked protocol.InputRequests) (protocol.InputRequests, 
 	return questionsIn(c.ProtocolVersion, asked)
 }
 
-// can returns an UnsupportedError if the client lacks a capability that a feature needs.
-func (a *asks) can(c *Client) error {
+// checkClient returns an UnsupportedError if the client lacks a capability that a feature needs.
+func (o *askingOption) checkClient(c *Client) error {
 	var names []string
-	if a.needs.Elicitation != nil {
-		if a.needs.Elicitation.CanForm() {
+	if o.needs.Elicitation != nil {
+		if o.needs.Elicitation.CanForm() {
 			names = append(names, "elicitation.form")
 		}
-		if a.needs.Elicitation.CanURL() {
+		if o.needs.Elicitation.CanURL() {
 			names = append(names, "elicitation.url")
 		}
 	}
 	for _, name := range []string{"sampling", "sampling.tools", "sampling.context", "roots"} {
-		if a.needs.Has(name) {
+		if o.needs.Has(name) {
 			names = append(names, name)
 		}
 	}
-	for name := range a.needs.Extensions {
+	for name := range o.needs.Extensions {
 		names = append(names, "extensions."+name)
 	}
 	return hasAll(c, names)

@@ -99,7 +99,7 @@ func (rs *rounds) init(audience string, o AskingOptions) {
 
 // check panics if a feature asks in a way that the options do not allow.
 func (rs *rounds) check(s *settings) {
-	if s.asks != nil && s.asks.how == Waits && rs.options.Fleet {
+	if s.asking != nil && s.asking.how == Waits && rs.options.Fleet {
 		panic("in a Fleet the next round comes to any node: a handler cannot wait for it")
 	}
 }

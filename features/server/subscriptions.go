@@ -73,12 +73,12 @@ func (ss *subscriptions) unsubscribe(ctx context.Context, c *call, params *proto
 
 // unsubscribed tells the program that subscriptions of the peer have ended.
 func (p *peer) unsubscribed(ctx context.Context, uris ...string) {
-	told := p.server.options.OnUnsubscribe
-	if told == nil {
+	hook := p.server.options.OnUnsubscribe
+	if hook == nil {
 		return
 	}
 	for _, uri := range uris {
-		_ = p.guarded("OnUnsubscribe", func() error { told(ctx, uri); return nil }) // a panic is reported
+		_ = p.guarded("OnUnsubscribe", func() error { hook(ctx, uri); return nil }) // a panic is reported
 	}
 }
 

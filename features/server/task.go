@@ -15,7 +15,7 @@ import (
 )
 
 // A task is a call that is a task, or may become one. Its handler runs once, on a
-// separate goroutine that outlives the request. A task is also an asker.
+// separate goroutine that outlives the request. A task is also a questioner.
 type task struct {
 	tasks *tasks
 	tool  *tool
@@ -39,9 +39,9 @@ type task struct {
 	err    error
 
 	conversation                 // asks after the call has become a task
-	inRound      asker           // asks before that; nil for a handler that Waits
+	inRound      questioner      // asks before that; nil for a handler that Waits
 	used         map[string]bool // keys that questions have used. Guarded by turn
-	asks         int             // how often it has asked. Guarded by turn
+	rounds       int             // how often it has asked. Guarded by turn
 
 	saving  sync.Mutex // held during a save, so that the store gets the states in order
 	settled bool       // a client may have seen the outcome, so it must not change. Guarded by saving
@@ -95,10 +95,10 @@ func (ts *tasks) newTask(ctx context.Context, c *call, tl *tool, params *protoco
 	}
 	t.call.Request.call = t.call
 	if c.asked != nil {
-		t.inRound, t.call.asked.state = c.asked.asker, c.asked.state
+		t.inRound, t.call.asked.state = c.asked.questioner, c.asked.state
 	}
-	if tl.asks != nil {
-		t.call.asked.asker = t
+	if tl.asking != nil {
+		t.call.asked.questioner = t
 	}
 	return t
 }

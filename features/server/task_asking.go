@@ -39,7 +39,7 @@ func (t *task) progress(done, total float64, message string) bool {
 	return true
 }
 
-// ask implements asker. It runs on goroutines of the handler.
+// ask implements questioner. It runs on goroutines of the handler.
 func (t *task) ask(ctx context.Context, asked protocol.InputRequests) (protocol.InputResponses, error) {
 	if answers, err, done := t.askInRound(ctx, asked); done {
 		return answers, err
@@ -69,8 +69,8 @@ func (t *task) askInRound(ctx context.Context, asked protocol.InputRequests) (_ 
 // deliver shows questions to the client and waits for all answers. It uses keys that no
 // earlier question of the task had.
 func (t *task) deliver(ctx context.Context, open protocol.InputRequests) (protocol.InputResponses, error) {
-	if t.asks++; t.asks > t.tasks.server.rounds.options.MaxRounds {
-		return nil, fmt.Errorf("%w: the task has asked %d times already", ErrUnanswered, t.asks-1)
+	if t.rounds++; t.rounds > t.tasks.server.rounds.options.MaxRounds {
+		return nil, fmt.Errorf("%w: the task has asked %d times already", ErrUnanswered, t.rounds-1)
 	}
 	asked := &taskQuestions{
 		openQuestions: openQuestions{make(protocol.InputRequests, len(open)), make(protocol.InputResponses), make(chan protocol.InputResponses, 1)},

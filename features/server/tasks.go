@@ -156,7 +156,7 @@ func (ts *tasks) missing(c *call) error {
 
 // call serves a call that may become a task.
 func (ts *tasks) call(ctx context.Context, c *call, t *tool, params *protocol.CallToolParams) (*protocol.CallToolResult, error) {
-	waits := t.asks != nil && t.asks.how == Waits
+	waits := t.asking != nil && t.asking.how == Waits
 	serve := func(ctx context.Context) (*protocol.CallToolResult, error) { return ts.serve(ctx, c, t, params) }
 	switch {
 	case c.modern && waits && params.RequestState != nil: // it began as a call that waits, and stays one
@@ -164,8 +164,8 @@ func (ts *tasks) call(ctx context.Context, c *call, t *tool, params *protocol.Ca
 	case c.modern && !waits:
 		return t.converse(ctx, c, params, serve)
 	}
-	if t.asks != nil {
-		if err := t.asks.can(c.Client); err != nil {
+	if t.asking != nil {
+		if err := t.asking.checkClient(c.Client); err != nil {
 			return nil, err
 		}
 	}
@@ -183,7 +183,7 @@ func (ts *tasks) serve(ctx context.Context, c *call, tl *tool, params *protocol.
 	switch {
 	case !c.modern:
 		after = 0
-	case tl.asks != nil && tl.asks.how == Reruns:
+	case tl.asking != nil && tl.asking.how == Reruns:
 		after = max(after, asksFirst)
 	}
 	if after == 0 {

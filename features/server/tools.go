@@ -238,7 +238,7 @@ func (t *tool) answer(ctx context.Context, c *call, result *protocol.CallToolRes
 
 // call runs the handler. Asking costs nothing for a tool that does not ask.
 func (t *tool) call(ctx context.Context, c *call, params *protocol.CallToolParams) (*protocol.CallToolResult, error) {
-	if t.asks != nil || params.InputResponses != nil || params.RequestState != nil {
+	if t.asking != nil || params.InputResponses != nil || params.RequestState != nil {
 		return t.converse(ctx, c, params, func(ctx context.Context) (*protocol.CallToolResult, error) { return t.run(ctx, params) })
 	}
 	result, err := t.run(ctx, params)

@@ -14,7 +14,7 @@ import (
 )
 
 // A waiting is a modern call of a feature that Waits. Its handler runs once, on a
-// separate goroutine, through all rounds. A waiting is also an asker.
+// separate goroutine, through all rounds. A waiting is also a questioner.
 //
 // Between two rounds it has a ticket, which the next round presents. It ends when its
 // handler has returned and a round has taken the outcome, or no round will.
@@ -32,10 +32,10 @@ type waiting struct {
 	cancel context.CancelCauseFunc
 	round  atomic.Pointer[Request] // the present round, or the last one
 
-	asks   chan *openQuestions // questions for the present round
-	done   chan struct{}       // closed when the handler has returned
-	result any
-	err    error
+	questions chan *openQuestions // questions for the present round
+	done      chan struct{}       // closed when the handler has returned
+	result    any
+	err       error
 
 	conversation
 
@@ -80,7 +80,7 @@ func (rs *rounds) start(ctx context.Context, c *call, about subject, early proto
 	w := &waiting{
 		rounds: rs, from: c.clientKey(), name: c.Method + " " + shorten(about.name, longestName), about: about, id: c.CallID(),
 		size: bytesOfWaiting + c.size, expiry: time.Now().Add(rs.options.CallExpiry),
-		asks: make(chan *openQuestions), done: make(chan struct{}),
+		questions: make(chan *openQuestions), done: make(chan struct{}),
 	}
 	w.begin(func() *Client { return w.round.Load().Client }, w.deliver)
 	w.early = early
@@ -120,7 +120,7 @@ func (rs *rounds) handlerOver(w *waiting) {
 // join makes a request the present round.
 func (w *waiting) join(c *call) {
 	c.mu.Lock()
-	c.asked.asker, c.asked.id = w, w.id
+	c.asked.questioner, c.asked.id = w, w.id
 	c.mu.Unlock()
 	w.round.Store(&c.Request)
 }
@@ -128,7 +128,7 @@ func (w *waiting) join(c *call) {
 // await serves one round, until the handler asks or returns.
 func (w *waiting) await(ctx context.Context, c *call) (any, *protocol.InputRequired, error) {
 	select {
-	case asked := <-w.asks:
+	case asked := <-w.questions:
 		return w.park(c, asked)
 	case <-w.done:
 	case <-ctx.Done():
@@ -239,7 +239,7 @@ func (rs *rounds) resume(ctx context.Context, c *call, about subject, st *state,
 func (w *waiting) deliver(ctx context.Context, open protocol.InputRequests) (protocol.InputResponses, error) {
 	asked := &openQuestions{open, make(protocol.InputResponses), make(chan protocol.InputResponses, 1)}
 	select {
-	case w.asks <- asked:
+	case w.questions <- asked:
 	case <-ctx.Done():
 		return nil, unansweredBy(ctx)
 	case <-w.ctx.Done():

@@ -83,7 +83,7 @@ func (main *mainStream) add(w *response) (writableDue bool) {
 		old.signal()
 	}
 	main.queue = nil
-	main.issued = main.issued || w.numbered.primes
+	main.issued = main.issued || w.numbered.initialID
 	main.listeners = append(main.listeners, w)
 	return writableDue
 }
@@ -112,7 +112,7 @@ func (l *serverLink) listen(w http.ResponseWriter, r *http.Request, o *HandlerOp
 	}
 	l.mu.Lock()
 	isOver, head, due := l.reason != nil, l.main.head, false
-	s.numbered = &numbering{to: s, at: l.main.taken, primes: primed(l.version), retry: o.Retry}
+	s.numbered = &numbering{to: s, at: l.main.taken, initialID: wantsInitialID(l.version), retry: o.Retry}
 	if from != nil {
 		s.numbered.at = min(from.index, head)
 	}

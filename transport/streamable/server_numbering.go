@@ -34,20 +34,20 @@ func parseEventID(text string) (eventID, bool) {
 	return id, err == nil && err2 == nil && id.String() == text
 }
 
-// primed reports whether clients of a revision expect an id before the first event.
+// wantsInitialID reports whether clients of a revision expect an id before the first event.
 // Clients of earlier revisions would try to decode its empty data.
-func primed(version string) bool { return version >= protocol.Version20251125 }
+func wantsInitialID(version string) bool { return version >= protocol.Version20251125 }
 
 // A numbering gives ids to the events of one response, and writes stored events on it.
 // Only the goroutine of the response uses it. A nil numbering gives no ids.
 type numbering struct {
-	to     *response
-	stream transport.Stream
-	at     uint64 // the index of the last event that was taken from the queue
-	primes bool
-	opened bool
-	retry  time.Duration
-	main   *mainStream // Main; nil for the stream of a request
+	to        *response
+	stream    transport.Stream
+	at        uint64 // the index of the last event that was taken from the queue
+	initialID bool   // the client expects an id before the first event
+	opened    bool
+	retry     time.Duration
+	main      *mainStream // Main; nil for the stream of a request
 
 	missing uint64 // how many events a replay has left out
 }
@@ -65,7 +65,7 @@ func (n *numbering) taken(frames int) {
 // opening returns the first event. It has no message, and its id says from where the
 // client can resume the stream. So many frames were taken already.
 func (n *numbering) opening(taken int) []byte {
-	if n == nil || !n.primes || n.opened {
+	if n == nil || !n.initialID || n.opened {
 		return nil
 	}
 	n.opened = true
@@ -74,8 +74,8 @@ func (n *numbering) opening(taken int) []byte {
 
 func (n *numbering) isOpened() bool { return n != nil && n.opened }
 
-// goodbye returns an event that says when the client should come back.
-func (n *numbering) goodbye(after time.Duration) []byte {
+// reconnectEvent returns an event that says when the client should reconnect.
+func (n *numbering) reconnectEvent(after time.Duration) []byte {
 	return eventstream.Append(nil, eventstream.Event{ID: eventID{n.stream, n.at}.String(), Retry: after})
 }
 

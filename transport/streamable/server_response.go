@@ -181,7 +181,7 @@ func (r *response) stream(ctx context.Context, frames []transport.Outbound, note
 		case io.EOF:
 			return nil
 		case errPolled:
-			return r.writeEvents(nil, r.numbered.goodbye(r.after))
+			return r.writeEvents(nil, r.numbered.reconnectEvent(r.after))
 		default:
 			return err
 		}

@@ -81,7 +81,7 @@ func (n *numbering) attach(k kept) (s *requestStream, head uint64) {
 	if k.gap || k.head == n.at && s.head > n.at {
 		return nil, 0
 	}
-	n.primes = primed(l.version)
+	n.initialID = wantsInitialID(l.version)
 	if s.to != nil {
 		s.to.interrupt()
 	}
@@ -132,7 +132,7 @@ func (e exchange) Poll(after time.Duration) bool {
 	s.link.mu.Lock()
 	defer s.link.mu.Unlock()
 	to := s.to
-	if s.over || to == nil || to.numbered == nil || !to.numbered.primes || s.link.reason != nil || !to.canFlush() {
+	if s.over || to == nil || to.numbered == nil || !to.numbered.initialID || s.link.reason != nil || !to.canFlush() {
 		return false
 	}
 	s.issued, s.frames, to.after = true, s.link.newFrames(), after

@@ -135,7 +135,7 @@ func TestNotificationBeforeTheFirstStreamIsNotLost(t *testing.T) {
 				p.mustSend(t, transport.Outbound{Frame: notice(n + 1)})
 			}
 			listener := s.listen("GET", "", header{"Accept: text/event-stream", session})
-			if primed(version) {
+			if wantsInitialID(version) {
 				listener.wantComment()
 			}
 			for n := range 3 {
@@ -248,15 +248,15 @@ func TestPurgedReplayIsRefused(t *testing.T) {
 //
 // Guarantees: G-0033.5
 func TestPriming(t *testing.T) {
-	for version, primed := range map[string]bool{"2025-03-26": false, "2025-06-18": false, "2025-11-25": true} {
+	for version, initialID := range map[string]bool{"2025-03-26": false, "2025-06-18": false, "2025-11-25": true} {
 		s := newSite(t, HandlerOptions{Retry: 1500 * time.Millisecond, KeepAlive: 20 * time.Millisecond})
 		session := s.initialize(version)
 		p := s.peer(t, 0)
 		events := <-s.startHeld(p, session)
-		if events.wantComment(); (events.id != "") != primed || (events.retry == "1500") != primed {
+		if events.wantComment(); (events.id != "") != initialID || (events.retry == "1500") != initialID {
 			t.Errorf("%s: the stream begins with the id %q, retry %q", version, events.id, events.retry)
 		}
-		if !primed {
+		if !initialID {
 			continue
 		}
 		events.leave()

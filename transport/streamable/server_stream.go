@@ -87,7 +87,7 @@ func (l *serverLink) openStream(w http.ResponseWriter, b *body, o *HandlerOption
 	s.number = l.opened
 	l.streams.add(s)
 	if s.keepsAll = !l.isShared() && !l.stateless && !s.initializes; s.keepsAll {
-		posted.numbered = numbering{to: s.to, stream: s.number, primes: primed(l.version), retry: o.Retry}
+		posted.numbered = numbering{to: s.to, stream: s.number, initialID: wantsInitialID(l.version), retry: o.Retry}
 		s.to.numbered = &posted.numbered
 	}
 	l.mu.Unlock()
@@ -143,7 +143,7 @@ func (s *requestStream) run(ctx context.Context, to *response, b *body) error {
 		return nil
 	case err == errPolled && to.canFlush():
 		to.begin()
-		return to.writeEvents(nil, to.numbered.goodbye(to.after))
+		return to.writeEvents(nil, to.numbered.reconnectEvent(to.after))
 	case err != nil && err != errPolled:
 		return err
 	}
@@ -169,7 +169,7 @@ func (s *requestStream) run(ctx context.Context, to *response, b *body) error {
 // back for it, or to keep the connection.
 func (s *requestStream) first(ctx context.Context, to *response) ([]transport.Outbound, error) {
 	patience := to.keepAlive
-	if to.numbered != nil && to.numbered.primes {
+	if to.numbered != nil && to.numbered.initialID {
 		patience = min(patience, eventsAfter)
 	}
 	to.alarm.set(patience)
@@ -202,7 +202,7 @@ func (s *requestStream) beginsEmpty(to *response) (frames []transport.Outbound) 
 		s.issued = s.issued || s.keepsAll && !frames[0].Last
 		return frames
 	}
-	s.issued = s.issued || to.numbered != nil && to.numbered.primes
+	s.issued = s.issued || to.numbered != nil && to.numbered.initialID
 	return nil
 }
 
