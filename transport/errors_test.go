@@ -7,8 +7,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// The error of a process that ended is one line, however much the process had to
-// say, and quotes what tells most.
+// The text of an ExitError is one line, however much the process has written, and
+// contains its last line.
 func TestExitErrorIsOneLine(t *testing.T) {
 	for name, c := range map[string]struct {
 		exit transport.ExitError
@@ -26,10 +26,10 @@ func TestExitErrorIsOneLine(t *testing.T) {
 			transport.ExitError{Command: "python", Status: 1, Stderr: "Traceback (most recent call last):\n  File \"x\"\nModuleNotFoundError: No module named 'y'\n"},
 			`transport: "python" exited with status 1: ModuleNotFoundError: No module named 'y'`,
 		},
-		"go":             {transport.ExitError{Command: "a", Status: 2, Stderr: "panic: oops\n\ngoroutine 1 [running]:\nexit status 2\n"}, `transport: "a" exited with status 2: panic: oops`},
-		"a long line":    {transport.ExitError{Command: "a", Status: 1, Stderr: strings.Repeat("é", 1000)}, `transport: "a" exited with status 1: ` + strings.Repeat("é", 128) + "…"},
-		"control codes":  {transport.ExitError{Command: "a", Status: 1, Stderr: "\x1b]52;c;x\x07no\tkey"}, `transport: "a" exited with status 1: ]52;c;xno key`},
-		"bytes, no text": {transport.ExitError{Command: "a", Status: 1, Stderr: "\xff\xfekey"}, `transport: "a" exited with status 1: key`},
+		"go":            {transport.ExitError{Command: "a", Status: 2, Stderr: "panic: oops\n\ngoroutine 1 [running]:\nexit status 2\n"}, `transport: "a" exited with status 2: panic: oops`},
+		"a long line":   {transport.ExitError{Command: "a", Status: 1, Stderr: strings.Repeat("é", 1000)}, `transport: "a" exited with status 1: ` + strings.Repeat("é", 128) + "…"},
+		"control codes": {transport.ExitError{Command: "a", Status: 1, Stderr: "\x1b]52;c;x\x07no\tkey"}, `transport: "a" exited with status 1: ]52;c;xno key`},
+		"not text":      {transport.ExitError{Command: "a", Status: 1, Stderr: "\xff\xfekey"}, `transport: "a" exited with status 1: key`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := c.exit.Error(); got != c.want {

@@ -12,9 +12,10 @@ import (
 	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
-// A counted transport counts the calls that its links deliver. A transport that wraps
-// another one is the simplest to write: its links keep the rules of the wrapped links. It
-// passes an optional interface on only if it has the methods; here it adds one of its own.
+// A counted transport counts the calls that its links send. A transport that wraps
+// another one is the simplest to write, because its links keep the rules of the wrapped
+// links. It has only the optional interfaces whose methods it declares. Here it adds
+// one of its own.
 type counted struct {
 	transport.Transport
 	calls int
@@ -36,7 +37,8 @@ type countedLink struct {
 	transport *counted
 }
 
-// Send counts a call, which it recognizes by its Route: a link never reads a frame.
+// Send counts a call, which it recognizes by its Route, because a link never decodes a
+// frame.
 func (l *countedLink) Send(o transport.Outbound) error {
 	err := l.Link.Send(o)
 	if err == nil && o.Route.Kind == jsonrpc.KindRequest && o.Route.Method == protocol.MethodCallTool {
@@ -45,8 +47,8 @@ func (l *countedLink) Send(o transport.Outbound) error {
 	return err
 }
 
-// A transport of your own, here one that wraps another. examples/transport is a complete
-// one, over sockets.
+// A transport that wraps another one. examples/transport is a complete one, over
+// sockets.
 func Example() {
 	s := server.New(protocol.Implementation{Name: "example", Version: "1.0"}, server.Options{})
 	server.AddTool(s, protocol.Tool{Name: "greet"}, func(context.Context, struct{}) (string, error) {

@@ -17,9 +17,9 @@ import (
 	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
-// A call in memory allocates no more than this for client, server and transport
-// together, the handler's own and the result included. The race detector
-// allocates too, so it is not asked.
+// A call in memory allocates at most this much in client, server and transport
+// together, including its handler and its result. The race detector allocates too, so
+// the test does not run with it.
 //
 // Guarantees: G-0049.3
 func TestCallAllocates(t *testing.T) {
@@ -54,17 +54,17 @@ func TestCallAllocates(t *testing.T) {
 				}
 			})
 			if allocated > c.most {
-				t.Fatalf("%v allocations, of %v at most", allocated, c.most)
+				t.Fatalf("%v allocations, want %v at most", allocated, c.most)
 			}
 		})
 	}
 }
 
-// A call that waits in a handler holds no more than this on both sides, with the stacks
-// of the caller and of the handler. Other programs make it more, because goroutines that
-// have waited for a processor did the work of several calls. So the least of several
-// measurements counts.
-func TestWaitingCallHolds(t *testing.T) {
+// A call that waits in a handler holds at most this much on both sides, including the
+// stacks of the caller and of the handler. Under load, goroutines that have waited for
+// a processor take over the work of several calls and add to the result, so the least
+// of several measurements counts.
+func TestMemoryOfAWaitingCall(t *testing.T) {
 	const most = 20_000
 	var holds int64
 	for range 5 {
@@ -72,7 +72,7 @@ func TestWaitingCallHolds(t *testing.T) {
 			return
 		}
 	}
-	t.Fatalf("%d bytes for each call that waits, of %d at most", holds, most)
+	t.Fatalf("%d bytes for each call that waits, want %d at most", holds, most)
 }
 
 func waitingCallHolds(t *testing.T) (holds int64) {
@@ -99,7 +99,7 @@ func waitingCallHolds(t *testing.T) (holds int64) {
 		waiting.Go(func() {
 			params := &protocol.CallToolParams{Name: "wait", Arguments: json.RawMessage(`{}`)}
 			if _, err := session.CallTool(ctx, params); err == nil {
-				t.Error("a call that was left has succeeded")
+				t.Error("a call whose context has ended succeeded, want an error")
 			}
 		})
 	}
@@ -113,9 +113,9 @@ func waitingCallHolds(t *testing.T) (holds int64) {
 	return holds
 }
 
-// held is the memory of the heap and of the stacks that is in use.
+// held returns the memory of heap and stacks that is in use.
 func held() int64 {
-	for range 8 { // each halves the stacks that are hardly used
+	for range 8 { // each collection halves the stacks that are mostly unused
 		runtime.GC()
 	}
 	var now runtime.MemStats
@@ -123,8 +123,8 @@ func held() int64 {
 	return int64(now.HeapAlloc + now.StackInuse)
 }
 
-// To connect in memory, initialize and close allocates no more than this for client and
-// server together.
+// Connecting in memory, with initialize and Close, allocates at most this much in
+// client and server together.
 //
 // Guarantees: G-0054.5
 func TestConnectAllocates(t *testing.T) {
@@ -142,7 +142,7 @@ func TestConnectAllocates(t *testing.T) {
 			}
 		})
 		if t.Logf("%s: %v allocations", version, allocated); allocated > most {
-			t.Errorf("%s: %v allocations, of %v at most", version, allocated, most)
+			t.Errorf("%s: %v allocations, want %v at most", version, allocated, most)
 		}
 		if err := s.Close(context.Background()); err != nil {
 			t.Fatal(err)
@@ -150,7 +150,7 @@ func TestConnectAllocates(t *testing.T) {
 	}
 }
 
-// Nor does it begin a goroutine.
+// Connecting in memory begins no goroutine.
 //
 // Guarantees: G-0054.5
 func TestConnectBeginsNoGoroutine(t *testing.T) {
@@ -172,8 +172,8 @@ func TestConnectBeginsNoGoroutine(t *testing.T) {
 			}
 		}
 		metrics.Read(begun)
-		if more := begun[0].Value.Uint64() - before; more > sessions/4 { // the garbage collector's, and a timer's
-			t.Errorf("%s: %d goroutines for %d sessions", version, more, sessions)
+		if more := begun[0].Value.Uint64() - before; more > sessions/4 { // leaves room for those of the garbage collector and of timers
+			t.Errorf("%s: %d goroutines began for %d sessions, want none for them", version, more, sessions)
 		}
 		if err := s.Close(context.Background()); err != nil {
 			t.Fatal(err)

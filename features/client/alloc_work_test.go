@@ -19,10 +19,10 @@ import (
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
-// The work of docs/benchmarks.md allocates no more than this, client, server and
-// transport together; over HTTP with what net/http allocates on both sides. Each
-// ceiling leaves a tenth for what differs from run to run. The race detector
-// allocates too, so it is not asked.
+// Each operation of docs/benchmarks.md allocates at most this much in client, server
+// and transport together, over HTTP including what net/http allocates on both sides.
+// Each ceiling leaves a tenth for differences between runs. The race detector allocates
+// too, so the test does not run with it.
 func TestWorkAllocates(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -44,7 +44,7 @@ func TestWorkAllocates(t *testing.T) {
 				}
 			})
 			if allocated > c.most {
-				t.Errorf("%v allocations, of %v at most", allocated, c.most)
+				t.Errorf("%v allocations, want %v at most", allocated, c.most)
 			}
 		})
 	}
@@ -114,23 +114,23 @@ func listOfTools(t *testing.T) func() error {
 }
 
 func notification(t *testing.T) func() error {
-	heard := make(chan struct{})
+	received := make(chan struct{})
 	s := server.New(serverInfo, server.Options{Fallback: func(context.Context, *server.Request) (any, error) {
-		heard <- struct{}{}
+		received <- struct{}{}
 		return nil, nil
 	}})
 	session := connected(t, accepting(t, s), client.Options{ProtocolVersion: protocol.LatestLegacy})
 	return func() error {
 		err := session.Notify(context.Background(), "notifications/news", struct{}{})
 		if err == nil {
-			<-heard
+			<-received
 		}
 		return err
 	}
 }
 
-// An echo of 1 MiB in memory allocates no more than eleven times its length; the
-// budget of docs/benchmarks.md is 16 MB.
+// An echo of 1 MiB in memory allocates at most eleven times its length. The budget of
+// docs/benchmarks.md is 16 MB.
 func TestLargeEchoAllocates(t *testing.T) {
 	echo := echoes(connected(t, accepting(t, echoServer(false)), client.Options{ProtocolVersion: protocol.LatestLegacy}),
 		json.RawMessage(`{"message":"`+strings.Repeat("x", 1<<20)+`"}`))
@@ -149,6 +149,6 @@ func TestLargeEchoAllocates(t *testing.T) {
 	}
 	runtime.ReadMemStats(&after)
 	if each := (after.TotalAlloc - before.TotalAlloc) / times; each > 11<<20 {
-		t.Errorf("%d bytes, of %d at most", each, 11<<20)
+		t.Errorf("%d bytes, want %d at most", each, 11<<20)
 	}
 }

@@ -18,37 +18,38 @@ import (
 	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
-// An inquiry is a server whose tools ask twice, and a user who repeats what is asked.
-type inquiry struct {
+// A questionServer is a server whose tools ask two questions, and a user who repeats each
+// question as the answer.
+type questionServer struct {
 	*server.Server
 	mu    sync.Mutex
-	runs  map[string]int // handlers begun, by tool and call
-	asked map[string]int // questions that the user saw, by text
-	open  int            // handlers that run
+	runs  map[string]int // how often a handler began, by tool and call
+	asked map[string]int // how often the user saw a question, by text
+	open  int            // how many handlers run
 	wrong []string
 }
 
-type reply struct {
+type questionResult struct {
 	Text string `json:"text"`
 }
 
-type numbered struct {
+type callNumber struct {
 	N int `json:"n"`
 }
 
-func newInquiry() *inquiry {
-	q := &inquiry{
+func newQuestionServer() *questionServer {
+	q := &questionServer{
 		Server: server.New(protocol.Implementation{Name: "inquiry", Version: "1"}, server.Options{Asking: server.AskingOptions{Expiry: time.Minute}}),
 		runs:   make(map[string]int), asked: make(map[string]int),
 	}
 	needs := protocol.ClientCapabilities{Elicitation: &protocol.ElicitationCapability{}}
 	for tool, how := range map[string]server.Asking{"waits": server.Waits, "reruns": server.Reruns} {
-		server.AddTool(q.Server, protocol.Tool{Name: tool}, func(ctx context.Context, in numbered) (int, error) {
+		server.AddTool(q.Server, protocol.Tool{Name: tool}, func(ctx context.Context, in callNumber) (int, error) {
 			q.note(func() { q.runs[fmt.Sprint(tool, in.N)]++; q.open++ })
 			defer q.note(func() { q.open-- })
 			for step := range 2 {
 				question := fmt.Sprintf("question %d of call %d", step+1, in.N)
-				answer, err := server.Elicit[reply](ctx, question)
+				answer, err := server.Elicit[questionResult](ctx, question)
 				if err != nil {
 					return 0, err
 				}
@@ -62,14 +63,14 @@ func newInquiry() *inquiry {
 	return q
 }
 
-func (q *inquiry) note(do func()) {
+func (q *questionServer) note(do func()) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	do()
 }
 
-// repeat is the user, who takes two seconds over every third question.
-func (q *inquiry) repeat(ctx context.Context, _ *client.Session, p *protocol.ElicitParams) (*protocol.ElicitResult, error) {
+// repeat answers for the user, who takes two seconds for every third question.
+func (q *questionServer) repeat(ctx context.Context, _ *client.Session, p *protocol.ElicitParams) (*protocol.ElicitResult, error) {
 	slow := false
 	q.note(func() {
 		q.asked[p.Message]++
@@ -84,12 +85,13 @@ func (q *inquiry) repeat(ctx context.Context, _ *client.Session, p *protocol.Eli
 			return nil, ctx.Err()
 		}
 	}
-	return client.Accept(reply{p.Message})
+	return client.Accept(questionResult{p.Message})
 }
 
-// Links are lost, and frames, while calls ask: in 2025-11-25 by requests within the call,
-// in 2026-07-28 by rounds of it. Each call has one outcome, each question at most one
-// showing and its own answer, and no handler, place or request is left.
+// Calls that ask questions survive lost links and lost frames: in 2025-11-25 with
+// requests during the call, in 2026-07-28 with rounds. Each call has one outcome, each
+// question is shown at most once and gets its own answer, and no handler, place or
+// request is left.
 //
 // Guarantees: G-0031.1, G-0031.9
 func TestCallsThatAskSurviveABadConnection(t *testing.T) {
@@ -98,20 +100,20 @@ func TestCallsThatAskSurviveABadConnection(t *testing.T) {
 			answered, failed := 0, 0
 			for seed := range uint64(15) {
 				synctest.Test(t, func(t *testing.T) {
-					a, f := inquire(t, revision, tool, seed)
+					a, f := runQuestions(t, revision, tool, seed)
 					answered, failed = answered+a, failed+f
 				})
 			}
 			if answered < 50 || failed < 10 {
-				t.Errorf("%s, %s: %d calls were answered and %d failed, so too little was tried", revision, tool, answered, failed)
+				t.Errorf("%s, %s: %d calls were answered and %d failed, want more of both", revision, tool, answered, failed)
 			}
 		}
 	}
 }
 
-func inquire(t *testing.T, revision, tool string, seed uint64) (answered, failed int) {
+func runQuestions(t *testing.T, revision, tool string, seed uint64) (answered, failed int) {
 	const calls = 20
-	q := newInquiry()
+	q := newQuestionServer()
 	bad := fault.New(inmem.New(q.Accept, inmem.Options{}), fault.Plan{Seed: seed, Faults: []fault.Fault{
 		{Kind: fault.Die, Direction: fault.Inbound, Probability: 0.02, After: 2},
 		{Kind: fault.Die, Direction: fault.Outbound, Probability: 0.02, After: 2},
@@ -131,15 +133,15 @@ func inquire(t *testing.T, revision, tool string, seed uint64) (answered, failed
 	var calling sync.WaitGroup
 	for n := range calls {
 		calling.Go(func() {
-			got, err := client.Call[int](t.Context(), session, tool, numbered{n})
+			got, err := client.Call[int](t.Context(), session, tool, callNumber{n})
 			q.note(func() {
 				switch {
 				case err == nil && got != n:
-					q.wrong = append(q.wrong, fmt.Sprintf("call %d got the result of %d", n, got))
+					q.wrong = append(q.wrong, fmt.Sprintf("call %d got the result of call %d", n, got))
 				case err == nil:
 					answered++
 				case client.NotExecuted(err) && q.runs[fmt.Sprint(tool, n)] > 0:
-					q.wrong = append(q.wrong, fmt.Sprintf("call %d ran, and was told not to: %v", n, err))
+					q.wrong = append(q.wrong, fmt.Sprintf("call %d ran, and got an error that says it was not executed: %v", n, err))
 				default:
 					failed++
 				}
@@ -147,7 +149,7 @@ func inquire(t *testing.T, revision, tool string, seed uint64) (answered, failed
 		})
 	}
 	calling.Wait()
-	leave := time.NewTimer(2 * time.Hour) // questions expire, and what is remembered is forgotten
+	leave := time.NewTimer(2 * time.Hour) // until questions have expired and the server has forgotten the calls
 	<-leave.C
 	synctest.Wait()
 	for _, wrong := range q.wrong {
@@ -155,40 +157,41 @@ func inquire(t *testing.T, revision, tool string, seed uint64) (answered, failed
 	}
 	for question, n := range q.asked {
 		if n > 1 {
-			t.Errorf("%s, %s, seed %d: the user saw %s %d times", revision, tool, seed, question, n)
+			t.Errorf("%s, %s, seed %d: the user saw %s %d times, want 1 at most", revision, tool, seed, question, n)
 		}
 	}
 	for call, n := range q.runs {
 		if most := map[string]int{"waits": 1, "reruns": 3}[tool]; n > most {
-			t.Errorf("%s, seed %d: %s ran %d times", revision, seed, call, n)
+			t.Errorf("%s, seed %d: %s ran %d times, want 1 at most", revision, seed, call, n)
 		}
 	}
 	if q.open != 0 || session.Conn().Stats().Depths != (conn.Depths{}) {
-		t.Errorf("%s, seed %d: %d handlers are left, and %+v", revision, seed, q.open, session.Conn().Stats().Depths)
+		t.Errorf("%s, seed %d: %d handlers and the depths %+v are left, want none", revision, seed, q.open, session.Conn().Stats().Depths)
 	}
 	c.Close(context.Background())
 	q.Close(context.Background())
 	return answered, failed
 }
 
-// A call that has become a task was executed, although asking for the task is refused.
+// If a call has become a task but the poll of the task is refused, the error does not
+// say that the call was not executed.
 //
 // Guarantees: G-0031.9
-func TestACallThatBecameATaskIsNotSaidToBeUnsent(t *testing.T) {
+func TestCallThatBecameATaskCountsAsExecuted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFactory(server.TaskOptions{PollInterval: 7 * time.Second})
-		f.visit(t, client.Options{Elicit: agree}, fault.Plan{}, func(s *client.Session) {
+		f := newTaskServer(server.TaskOptions{PollInterval: 7 * time.Second})
+		f.withClient(t, client.Options{Elicit: acceptAll}, fault.Plan{}, func(s *client.Session) {
 			over := make(chan error, 1)
 			go func() {
 				_, err := s.CallTool(t.Context(), &protocol.CallToolParams{Name: "make", Arguments: mustMarshal(job{"chair", 60})})
 				over <- err
 			}()
-			synctest.Wait() // it is a task, and is waited for
+			synctest.Wait() // the call is a task, and the client waits for it
 			if err := s.Close(t.Context()); err != nil {
 				t.Error(err)
 			}
 			if err := <-over; !errors.Is(err, client.ErrClosed) || client.NotExecuted(err) {
-				t.Errorf("got %v, which may be called again: %v", err, client.NotExecuted(err))
+				t.Errorf("got %v with NotExecuted %v, want false", err, client.NotExecuted(err))
 			}
 		})
 	})

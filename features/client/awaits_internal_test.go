@@ -9,11 +9,11 @@ import (
 	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
-// A subscription of a legacy session is nothing that the connection could see: its
-// dialect says that something waits for the server.
+// The connection cannot see the subscriptions of a legacy session, so the dialect
+// reports that the client waits for messages of the server.
 //
 // Guarantees: G-0025.7
-func TestASubscriptionWaitsForTheServer(t *testing.T) {
+func TestLegacySubscriptionAwaitsTheServer(t *testing.T) {
 	ctx := t.Context()
 	s := server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{
 		OnSubscribe: func(context.Context, string) error { return nil },
@@ -36,7 +36,7 @@ func TestASubscriptionWaitsForTheServer(t *testing.T) {
 		{func() error { return session.Unsubscribe(ctx, &protocol.UnsubscribeParams{URI: "test://a"}) }, false},
 	} {
 		if err := step.do(); err != nil || session.dialect.Awaits() != step.waits {
-			t.Fatalf("%v, and something waits: %v, want %v", err, session.dialect.Awaits(), step.waits)
+			t.Fatalf("got %v and Awaits() = %v, want %v", err, session.dialect.Awaits(), step.waits)
 		}
 	}
 }

@@ -13,10 +13,10 @@ import (
 	"github.com/bowline-mcp/bowline/transport/stdio"
 )
 
-// bannerLines is how much a noisy child prints before it serves.
+// bannerLines is the number of lines that a noisy child prints before it serves.
 const bannerLines = 300
 
-// playBanner prints a banner on standard output, and serves after it.
+// playBanner prints a banner on standard output and then serves there.
 func playBanner() {
 	for i := range bannerLines {
 		fmt.Printf("[info] loading module %d\n", i)
@@ -26,8 +26,8 @@ func playBanner() {
 	}
 }
 
-// A child that prints a banner or logs on standard output connects. The lines are
-// dropped and counted.
+// A child that prints a banner or log lines on standard output connects. The lines are
+// dropped and counted as malformed.
 //
 // Guarantees: G-0001.12
 func TestServerThatPrintsABannerConnects(t *testing.T) {
@@ -43,13 +43,13 @@ func TestServerThatPrintsABannerConnects(t *testing.T) {
 		t.Fatal(err)
 	}
 	if epoch := session.Conn().Status().Epoch; epoch != 1 {
-		t.Errorf("it took %d attempts", epoch)
+		t.Errorf("it took %d attempts, want 1", epoch)
 	}
 	if err := session.Ping(ctx); err != nil {
 		t.Error(err)
 	}
 	if dropped := session.Conn().Stats().Malformed; dropped != bannerLines {
-		t.Errorf("%d malformed lines were counted", dropped)
+		t.Errorf("%d malformed lines were counted, want %d", dropped, bannerLines)
 	}
 	if err := session.Close(ctx); err != nil {
 		t.Errorf("Close: %v", err)

@@ -19,7 +19,7 @@ import (
 
 const echoArguments = `{"message":"0123456789012345678901234567890123456789012345678901234567890123"}`
 
-// echoServer has the tool echo, typed or raw.
+// echoServer returns a server with the tool echo, typed or raw.
 func echoServer(raw bool) *server.Server {
 	s := server.New(serverInfo, server.Options{})
 	if raw {
@@ -33,7 +33,7 @@ func echoServer(raw bool) *server.Server {
 	return s
 }
 
-// addEcho adds the typed one.
+// addEcho adds the typed echo.
 func addEcho(s *server.Server) {
 	type message struct {
 		Message string `json:"message"`
@@ -59,8 +59,8 @@ func overSocket(b *testing.B, s *server.Server) transport.Transport {
 	return &streamable.Client{URL: site.URL}
 }
 
-// BenchmarkCallTool makes 64-byte echoes: in memory by a raw and a typed tool,
-// over HTTP by a typed one, in both eras; one caller at a time, and 64.
+// BenchmarkCallTool makes 64-byte echoes: in memory with a raw and a typed tool, over
+// HTTP with a typed one, in both eras, with one caller at a time and with 64.
 func BenchmarkCallTool(b *testing.B) {
 	for _, c := range []struct {
 		name    string
@@ -90,7 +90,8 @@ func BenchmarkCallTool(b *testing.B) {
 	b.Run("http/floor", benchmarkPlainHTTP)
 }
 
-// benchmarkPlainHTTP is the least that an echo over HTTP can cost.
+// benchmarkPlainHTTP measures an echo with net/http alone, the floor for an echo over
+// HTTP.
 func benchmarkPlainHTTP(b *testing.B) {
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var request map[string]any

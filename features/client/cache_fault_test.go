@@ -19,22 +19,22 @@ import (
 	"github.com/bowline-mcp/bowline/transport/fault"
 )
 
-// A ledger says which version of a user's resource was there at which time.
-type ledger struct {
+// A versionLog records which version of a user's resource existed at which time.
+type versionLog struct {
 	user   string
 	server *server.Server
 
 	mu    sync.Mutex
-	since []time.Time // of each version
+	since []time.Time // when each version began
 }
 
-// seeds is how many histories of faults a test goes through: make soak tries more.
+// seeds is how many random sequences of faults each test tries. make soak tries more.
 var seeds = flag.Uint64("seeds", 20, "histories of each test with faults")
 
 const ledgerURI, ledgerTTL = "x://balance", 2 * time.Second
 
-func newLedger(user string) *ledger {
-	l := &ledger{user: user, since: []time.Time{time.Now()}}
+func newVersionLog(user string) *versionLog {
+	l := &versionLog{user: user, since: []time.Time{time.Now()}}
 	l.server = server.New(serverInfo, server.Options{OnSubscribe: func(context.Context, string) error { return nil }})
 	server.AddResource(l.server, protocol.Resource{URI: ledgerURI, Name: "balance"}, func(context.Context) (*protocol.ReadResourceResult, error) {
 		l.mu.Lock()
@@ -49,39 +49,41 @@ func newLedger(user string) *ledger {
 	return l
 }
 
-func (l *ledger) change() {
+func (l *versionLog) change() {
 	l.mu.Lock()
 	l.since = append(l.since, time.Now())
 	l.mu.Unlock()
 	l.server.ResourceUpdated(ledgerURI)
 }
 
-// check judges what a reader got that has begun at a time.
-func (l *ledger) check(r *protocol.ReadResourceResult, begun time.Time, maxStale time.Duration) error {
+// check returns an error if a reader that began at the given time should not have got
+// this result.
+func (l *versionLog) check(r *protocol.ReadResourceResult, begun time.Time, maxStale time.Duration) error {
 	var user string
 	var version int
 	if _, err := fmt.Sscanf(r.Text(), "%s %d", &user, &version); err != nil || user != l.user {
 		return fmt.Errorf("%s got %q, %v", l.user, r.Text(), err)
 	}
-	asked := begun // the version was there then, or later
+	asked := begun // the version must have existed then or later
 	if !r.Received.IsZero() {
 		if age := time.Since(r.Received); age > max(ledgerTTL, maxStale) {
-			return fmt.Errorf("%s got what is %v old", l.user, age)
+			return fmt.Errorf("%s got a result that is %v old, want less", l.user, age)
 		}
 		asked = r.Received.Add(-patience)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if version+1 < len(l.since) && l.since[version+1].Before(asked) {
-		return fmt.Errorf("%s got version %d, which was over at %v, before %v", l.user, version, l.since[version+1], asked)
+		return fmt.Errorf("%s got version %d, which ended at %v, before %v", l.user, version, l.since[version+1], asked)
 	}
 	return nil
 }
 
 const patience = 300 * time.Millisecond // of one read
 
-// Whatever happens to frames and links: nobody gets what belongs to another, nothing
-// older than its server or the caller allows, and not what was known to have changed.
+// Whatever happens to frames and links, no user gets another user's result, a result
+// older than the server or the caller allows, or a result that is known to have
+// changed.
 //
 // Guarantees: G-0035.2, G-0035.3, G-0035.5
 func TestTheCacheUnderFaults(t *testing.T) {
@@ -90,17 +92,17 @@ func TestTheCacheUnderFaults(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var all sync.WaitGroup
 			for i, user := range []string{"ada", "grace"} {
-				all.Go(func() { readUnderFaults(t, newLedger(user), seed*2+uint64(i), &kept, &stale) })
+				all.Go(func() { readUnderFaults(t, newVersionLog(user), seed*2+uint64(i), &kept, &stale) })
 			}
 			all.Wait()
 		})
 	}
-	if t.Logf("%d kept, %d stale", kept.Load(), stale.Load()); kept.Load() < 1000 || stale.Load() < 10 {
-		t.Error("too little was tried")
+	if t.Logf("%d results from the cache, %d stale", kept.Load(), stale.Load()); kept.Load() < 1000 || stale.Load() < 10 {
+		t.Error("too few results came from the cache, want 1000 and 10 stale ones")
 	}
 }
 
-func readUnderFaults(t *testing.T, l *ledger, seed uint64, kept, stale *atomic.Int64) {
+func readUnderFaults(t *testing.T, l *versionLog, seed uint64, kept, stale *atomic.Int64) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	n := &network{t: t, server: l.server}
 	defer n.close()
@@ -154,7 +156,7 @@ func readUnderFaults(t *testing.T, l *ledger, seed uint64, kept, stale *atomic.I
 			kept.Add(1)
 		}
 		if options.Fresh && !r.Received.IsZero() {
-			t.Errorf("seed %d: not fresh", seed)
+			t.Errorf("seed %d: got an outdated result after the faults, want a fresh one", seed)
 		}
 	}
 }

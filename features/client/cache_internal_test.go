@@ -13,11 +13,11 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
-// Whatever is kept, found, dropped and outdated, the books are right and the bound
-// holds, and what nobody can use goes by itself.
+// Whatever is stored, found, dropped and invalidated, the size of the cache is the sum
+// of its entries and stays below the limit, and expired entries are removed.
 //
 // Guarantees: G-0035.4
-func TestTheBooksOfACache(t *testing.T) {
+func TestSizeOfACacheIsTheSumOfItsEntries(t *testing.T) {
 	for seed := range uint64(50) {
 		synctest.Test(t, func(t *testing.T) {
 			random, c, p := rand.New(rand.NewPCG(seed, 0)), &cache{limit: 20_000}, &peer{requestMeta: requestMeta{members: protocol.Meta{}}}
@@ -47,17 +47,18 @@ func TestTheBooksOfACache(t *testing.T) {
 					sum += e.Value.(*entry).size()
 				}
 				if sum != c.bytes || sum > c.limit || len(c.entries) != c.recent.Len() {
-					t.Fatalf("seed %d: %d bytes in %d entries, %d in the list; the books say %d", seed, sum, len(c.entries), c.recent.Len(), c.bytes)
+					t.Fatalf("seed %d: %d bytes in %d entries, %d in the list; the cache counts %d bytes", seed, sum, len(c.entries), c.recent.Len(), c.bytes)
 				}
 			}
 			if c.clear(); c.bytes != 0 || len(c.entries) != 0 || c.recent.Len() != 0 {
-				t.Errorf("seed %d: something is left", seed)
+				t.Errorf("seed %d: entries are left, want none", seed)
 			}
 		})
 	}
 }
 
-func TestWhatIsOverIsSwept(t *testing.T) {
+// Expired results are removed even if nobody asks for them.
+func TestExpiredResultsAreRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, p, second := &cache{limit: 1 << 30}, &peer{requestMeta: requestMeta{members: protocol.Meta{}}}, int64(1000)
 		for i := range 10_000 {
@@ -67,16 +68,16 @@ func TestWhatIsOverIsSwept(t *testing.T) {
 			<-timer.C
 		}
 		if n := len(c.entries); n > 100 {
-			t.Errorf("%d results are there, and ten of use", n)
+			t.Errorf("%d results are kept of which ten are valid, want 100 at most", n)
 		}
 	})
 }
 
-// A report ends what is kept of the resources it names and of those that contain them,
-// and of no others.
+// A notification of an update invalidates the resources that it names and those that
+// contain them, and no others.
 //
 // Guarantees: G-0035.2
-func TestWhichResourcesAReportEnds(t *testing.T) {
+func TestResourcesThatAnUpdateInvalidates(t *testing.T) {
 	for _, test := range []struct {
 		reported []string
 		ended    []string
@@ -99,15 +100,16 @@ func TestWhichResourcesAReportEnds(t *testing.T) {
 		for key := range c.entries {
 			ended := key.method == protocol.MethodReadResource && slices.Contains(test.ended, key.about)
 			if found := c.find(key, p, 0) != nil; found == ended {
-				t.Errorf("a report of %q: %s of %q was found: %t", test.reported, key.method, key.about, found)
+				t.Errorf("after an update of %q: found %s of %q: %t", test.reported, key.method, key.about, found)
 			}
 		}
 	}
 }
 
-// Neither the length of a URI, nor the slashes in it, nor the number of URIs multiplies
-// the work of a report: it would take hours then.
-func TestHostileReportsEnd(t *testing.T) {
+// The work for a notification does not depend on the length of its URI, the number of
+// slashes in it, or the number of URIs in the cache. Otherwise it would take hours
+// here.
+func TestHostileUpdatesTakeBoundedWork(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	done := make(chan struct{})
@@ -122,13 +124,13 @@ func TestHostileReportsEnd(t *testing.T) {
 		c.granted(&protocol.SubscriptionFilter{ResourceSubscriptions: slices.Repeat([]string{"a/19999/", "b"}, 500_000)})
 		for key := range c.entries {
 			if found := c.find(key, p, 0) != nil; found == (key.about == "a/19999") {
-				t.Errorf("%s was found: %t", key.about, found)
+				t.Errorf("found %s: %t", key.about, found)
 			}
 		}
 	}()
 	select {
 	case <-done:
 	case <-ctx.Done():
-		t.Fatal("the report is still being worked on")
+		t.Fatal("the notification still takes time, want it to be done")
 	}
 }

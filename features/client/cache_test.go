@@ -16,25 +16,25 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// keeping is a modern server whose answers say how they may be kept. Each of them
-// has the number of those before it in it.
-type keeping struct {
+// cachingServer is a modern server whose results say how long they may be kept. Each result
+// contains its number.
+type cachingServer struct {
 	*fakeServer
-	hints  string                   // members of each result
-	pages  int                      // of each list
+	hints  string                   // the cache members of each result
+	pages  int                      // the pages of each list
 	asked  map[string]int           // requests by method
-	away   atomic.Bool              // it takes no connection
-	refuse func(method string) bool // answered by an error
+	away   atomic.Bool              // the server accepts no connection
+	refuse func(method string) bool // whether a method gets an error
 }
 
-func newKeeping(hints string) *keeping {
-	k := &keeping{hints: hints, pages: 1, asked: make(map[string]int)}
+func newCachingServer(hints string) *cachingServer {
+	k := &cachingServer{hints: hints, pages: 1, asked: make(map[string]int)}
 	k.fakeServer = &fakeServer{answer: k.serve}
 	return k
 }
 
 // Open implements transport.Transport.
-func (k *keeping) Open(ctx context.Context) (transport.Link, error) {
+func (k *cachingServer) Open(ctx context.Context) (transport.Link, error) {
 	if k.away.Load() {
 		return nil, errors.New("nobody is there")
 	}
@@ -44,7 +44,7 @@ func (k *keeping) Open(ctx context.Context) (transport.Link, error) {
 const discoveredAll = `{"resultType":"complete","supportedVersions":["2026-07-28"],"ttlMs":0,"cacheScope":"private","capabilities":` +
 	`{"tools":{"listChanged":true},"prompts":{"listChanged":true},"resources":{"listChanged":true,"subscribe":true}}}`
 
-func (k *keeping) serve(f frame) []string {
+func (k *cachingServer) serve(f frame) []string {
 	if f.Method == protocol.MethodDiscover {
 		return []string{f.result(discoveredAll)}
 	}
@@ -85,7 +85,8 @@ func (k *keeping) serve(f frame) []string {
 
 const forAMinute = `"ttlMs":60000,"cacheScope":"private"`
 
-// cacheable asks for everything that may be kept, and returns what came.
+// cacheable contains a request for each cacheable method. It returns the text of the
+// result.
 var cacheable = map[string]func(context.Context, *client.Session) (string, error){
 	protocol.MethodListTools: func(ctx context.Context, s *client.Session) (string, error) {
 		r, err := s.ListTools(ctx, nil)
@@ -124,7 +125,8 @@ var cacheable = map[string]func(context.Context, *client.Session) (string, error
 	},
 }
 
-// wantKept asks for everything, and checks which answer of the server's came.
+// wantKept makes every request of cacheable but those for some methods, and checks
+// which result of the server comes back.
 func wantKept(t *testing.T, what string, s *client.Session, answer int, methods ...string) {
 	t.Helper()
 	for method, ask := range cacheable {
@@ -137,7 +139,7 @@ func wantKept(t *testing.T, what string, s *client.Session, answer int, methods 
 	}
 }
 
-func openKeeping(t *testing.T, k *keeping, o client.Options) *client.Session {
+func openCachingServer(t *testing.T, k *cachingServer, o client.Options) *client.Session {
 	t.Helper()
 	o.ProtocolVersion = protocol.Latest
 	t.Cleanup(k.close)
@@ -148,16 +150,19 @@ func openKeeping(t *testing.T, k *keeping, o client.Options) *client.Session {
 	return s
 }
 
+// A result is kept for the lifetime that the server gave it, for requests with equal
+// params only, and each caller gets its own copy.
+//
 // Guarantees: G-0035.1
 func TestResultsAreKeptAsTheServerAllows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := newKeeping(forAMinute)
-		s := openKeeping(t, k, client.Options{})
+		k := newCachingServer(forAMinute)
+		s := openCachingServer(t, k, client.Options{})
 		wantKept(t, "first", s, 1)
 		pass(59 * time.Second)
 		wantKept(t, "within its lifetime", s, 1)
 		if r, err := s.ListTools(t.Context(), nil); err != nil || time.Since(r.Received) != 59*time.Second {
-			t.Errorf("received at %v, %v", r.Received, err)
+			t.Errorf("received at %v, %v, want %v", r.Received, err, 59*time.Second)
 		}
 		wantKept(t, "fresh", s.With(client.CallOptions{Fresh: true}), 2)
 		pass(30 * time.Second)
@@ -165,38 +170,41 @@ func TestResultsAreKeptAsTheServerAllows(t *testing.T) {
 		pass(31 * time.Second)
 		wantKept(t, "past its lifetime", s, 3)
 		if r, err := s.ListTools(t.Context(), &protocol.ListToolsParams{RequestParams: protocol.RequestParams{Meta: protocol.Meta{"x": []byte("1")}}}); err != nil || r.Tools[0].Name != "1-4" {
-			t.Errorf("a request that says more: got %+v, %v", r, err)
+			t.Errorf("a request with more params: got %+v, %v, want %q", r, err, "1-4")
 		}
 		if r, err := s.ReadResource(t.Context(), &protocol.ReadResourceParams{URI: "file:///b"}); err != nil || r.Text() != "1-4" {
-			t.Errorf("another resource: got %+v, %v", r, err)
+			t.Errorf("another resource: got %+v, %v, want %q", r, err, "1-4")
 		}
 		r, err := s.ListTools(t.Context(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		r.Tools[0].Name = "changed by the program"
-		wantKept(t, "each caller has values of its own", s, 3, protocol.MethodListTools)
+		wantKept(t, "after the caller has changed its result", s, 3, protocol.MethodListTools)
 		s.ClearCache()
 		wantKept(t, "cleared", s, 4, protocol.MethodListPrompts, protocol.MethodListResources)
 	})
 }
 
+// A result is not kept if the server gave it no lifetime, if it is of a legacy
+// revision, or if the program has no cache.
+//
 // Guarantees: G-0035.1
 func TestResultsWithoutALifetimeAreNotKept(t *testing.T) {
 	for name, hints := range map[string]string{
-		"none":           `"cacheScope":"public"`,
-		"zero":           `"ttlMs":0,"cacheScope":"private"`,
-		"negative":       `"ttlMs":-1,"cacheScope":"private"`,
-		"of another era": forAMinute,
-		"asked for none": forAMinute,
+		"none":                 `"cacheScope":"public"`,
+		"zero":                 `"ttlMs":0,"cacheScope":"private"`,
+		"negative":             `"ttlMs":-1,"cacheScope":"private"`,
+		"of a legacy revision": forAMinute,
+		"cache disabled":       forAMinute,
 	} {
 		t.Run(name, func(t *testing.T) {
-			k, o := newKeeping(hints), client.Options{}
-			if name == "asked for none" {
+			k, o := newCachingServer(hints), client.Options{}
+			if name == "cache disabled" {
 				o.CacheBytes = -1
 			}
 			var s *client.Session
-			if name == "of another era" {
+			if name == "of a legacy revision" {
 				inner := k.fakeServer.answer
 				k.fakeServer.answer = func(f frame) []string {
 					if f.Method == protocol.MethodInitialize {
@@ -206,7 +214,7 @@ func TestResultsWithoutALifetimeAreNotKept(t *testing.T) {
 				}
 				s = openFake(t, k.fakeServer, o)
 			} else {
-				s = openKeeping(t, k, o)
+				s = openCachingServer(t, k, o)
 			}
 			wantKept(t, "first", s, 1)
 			wantKept(t, "second", s, 2)
@@ -214,8 +222,10 @@ func TestResultsWithoutALifetimeAreNotKept(t *testing.T) {
 	}
 }
 
+// A notification of a change invalidates what it is about, and nothing else.
+//
 // Guarantees: G-0035.2
-func TestChangesEndWhatIsKept(t *testing.T) {
+func TestChangesInvalidateKeptResults(t *testing.T) {
 	for notification, ended := range map[string][]string{
 		`notifications/tools/list_changed"`:                               {protocol.MethodListTools},
 		`notifications/prompts/list_changed"`:                             {protocol.MethodListPrompts},
@@ -226,10 +236,10 @@ func TestChangesEndWhatIsKept(t *testing.T) {
 	} {
 		t.Run(notification, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				k := newKeeping(forAMinute)
-				s := openKeeping(t, k, client.Options{})
+				k := newCachingServer(forAMinute)
+				s := openCachingServer(t, k, client.Options{})
 				wantKept(t, "first", s, 1)
-				k.say(`{"jsonrpc":"2.0","method":"` + notification + `}`)
+				k.sendFrame(`{"jsonrpc":"2.0","method":"` + notification + `}`)
 				synctest.Wait()
 				for method := range cacheable {
 					want := 1
@@ -243,22 +253,24 @@ func TestChangesEndWhatIsKept(t *testing.T) {
 	}
 }
 
+// A result is not kept if a change was reported between the request and the result.
+//
 // Guarantees: G-0035.2
-func TestAnAnswerThatAChangeOvertookIsNotKept(t *testing.T) {
+func TestResultOlderThanAChangeIsNotKept(t *testing.T) {
 	for method, notification := range map[string]string{
 		protocol.MethodListTools:    `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`,
 		protocol.MethodReadResource: `{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"file:///a"}}`,
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			k := newKeeping(forAMinute)
-			s := openKeeping(t, k, client.Options{})
+			k := newCachingServer(forAMinute)
+			s := openCachingServer(t, k, client.Options{})
 			k.refuse = nil
 			answers := make(chan string)
 			inner := k.fakeServer.answer
 			k.fakeServer.answer = func(f frame) []string {
 				if f.Method == method {
-					k.say(notification)
-					answers <- "" // the change is known
+					k.sendFrame(notification)
+					answers <- "" // the client has handled the change
 				}
 				return inner(f)
 			}
@@ -276,101 +288,110 @@ func TestAnAnswerThatAChangeOvertookIsNotKept(t *testing.T) {
 	}
 }
 
+// After a reconnect, results of the server session before are not used.
+//
 // Guarantees: G-0035.2, G-0035.5
-func TestAnotherServerEndsWhatIsKept(t *testing.T) {
+func TestReconnectInvalidatesKeptResults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := newKeeping(forAMinute)
-		s := openKeeping(t, k, client.Options{})
+		k := newCachingServer(forAMinute)
+		s := openCachingServer(t, k, client.Options{})
 		pinned := s.Pin()
 		wantKept(t, "first", pinned, 1)
 		wantKept(t, "pinned", pinned, 1)
 		k.cut()
 		synctest.Wait()
-		wantKept(t, "away, and still allowed", s, 1)
+		wantKept(t, "while the server is away", s, 1)
 		if err := s.AwaitReady(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
 		if _, err := pinned.With(client.CallOptions{Epoch: pinned.Calls().Epoch, MaxStale: time.Hour}).ListTools(t.Context(), nil); !errors.Is(err, client.ErrStale) {
-			t.Errorf("pinned: got %v", err)
+			t.Errorf("pinned: got %v, want %v", err, client.ErrStale)
 		}
 		wantKept(t, "then", s, 2)
 		if _, err := pinned.ListTools(t.Context(), nil); !errors.Is(err, client.ErrStale) {
-			t.Errorf("pinned, and kept from another server: got %v", err)
+			t.Errorf("pinned, and kept from another server: got %v, want %v", err, client.ErrStale)
 		}
 	})
 }
 
+// With MaxStale, a list is returned while the server is away if it is not older than
+// that.
+//
 // Guarantees: G-0035.5
-func TestOldListsAreThereWhileTheServerIsAway(t *testing.T) {
+func TestMaxStaleReturnsOldListsDuringAnOutage(t *testing.T) {
 	for name, hints := range map[string]string{"kept": forAMinute, "without a lifetime": `"ttlMs":0,"cacheScope":"private"`} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				k := newKeeping(hints)
+				k := newCachingServer(hints)
 				k.pages = 3
 				patient := client.CallOptions{MaxStale: time.Hour, WaitForReady: true}
-				s := openKeeping(t, k, client.Options{Calls: patient})
+				s := openCachingServer(t, k, client.Options{Calls: patient})
 				names := func(o client.CallOptions) (string, error) {
 					names, err := toolNames(t, s.With(o))
 					return strings.Join(names, " "), err
 				}
 				if got, err := names(patient); err != nil || got != "1-1 2-2 3-3" {
-					t.Fatalf("got %s, %v", got, err)
+					t.Fatalf("got %s, %v, want %q", got, err, "1-1 2-2 3-3")
 				}
 				k.away.Store(true)
 				k.cut()
 				pass(59 * time.Minute)
 				if got, err := names(patient); err != nil || got != "1-1 2-2 3-3" {
-					t.Errorf("away: got %s, %v", got, err)
+					t.Errorf("away: got %s, %v, want %q", got, err, "1-1 2-2 3-3")
 				}
 				r, err := s.ListTools(t.Context(), nil)
 				if err != nil || time.Since(r.Received) != 59*time.Minute {
-					t.Errorf("got %+v, %v", r, err)
+					t.Errorf("got %+v, %v, want %v", r, err, 59*time.Minute)
 				}
 				if _, err := names(client.CallOptions{}); !errors.Is(err, client.ErrUnavailable) {
-					t.Errorf("without MaxStale: got %v", err)
+					t.Errorf("without MaxStale: got %v, want %v", err, client.ErrUnavailable)
 				}
 				if _, err := names(client.CallOptions{MaxStale: 58 * time.Minute}); !errors.Is(err, client.ErrUnavailable) {
-					t.Errorf("too old: got %v", err)
+					t.Errorf("too old: got %v, want %v", err, client.ErrUnavailable)
 				}
 				pass(2 * time.Minute)
 				if _, err := names(client.CallOptions{MaxStale: 100 * time.Hour}); !errors.Is(err, client.ErrUnavailable) {
-					t.Errorf("kept too long: got %v", err)
+					t.Errorf("kept too long: got %v, want %v", err, client.ErrUnavailable)
 				}
 			})
 		})
 	}
 }
 
+// If the server answers with an error, the client returns the error and not an old
+// result.
+//
 // Guarantees: G-0035.5
-func TestAServerThatAnswersIsBelieved(t *testing.T) {
+func TestErrorOfTheServerComesBeforeAnOldResult(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := newKeeping(`"ttlMs":0,"cacheScope":"private"`)
-		s := openKeeping(t, k, client.Options{Calls: client.CallOptions{MaxStale: time.Hour}})
+		k := newCachingServer(`"ttlMs":0,"cacheScope":"private"`)
+		s := openCachingServer(t, k, client.Options{Calls: client.CallOptions{MaxStale: time.Hour}})
 		wantKept(t, "first", s, 1)
 		k.refuse = func(string) bool { return true }
 		if r, err := s.ListTools(t.Context(), nil); err == nil {
-			t.Errorf("got %+v", r)
+			t.Errorf("got %+v, want an error", r)
 		}
 	})
 }
 
-// Pages of different times do not fit together.
+// The pages of a list are kept together or not at all, because pages of different times
+// do not fit together.
 //
 // Guarantees: G-0035.3
 func TestAListIsKeptWholeOrNotAtAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := newKeeping(forAMinute)
+		k := newCachingServer(forAMinute)
 		k.pages = 3
-		s := openKeeping(t, k, client.Options{})
+		s := openCachingServer(t, k, client.Options{})
 		want := func(what, want string) {
 			t.Helper()
 			if got, err := toolNames(t, s); err != nil || strings.Join(got, " ") != want {
-				t.Errorf("%s: got %s, %v", what, got, err)
+				t.Errorf("%s: got %s, %v, want %v", what, got, err, want)
 			}
 		}
 		for range s.Tools(t.Context()) {
-			break // the first page alone is kept
+			break // only the first page is kept
 		}
 		pass(30 * time.Second)
 		want("begun before", "1-2 2-3 3-4")
@@ -380,25 +401,28 @@ func TestAListIsKeptWholeOrNotAtAll(t *testing.T) {
 				t.Fatal(err)
 			}
 			if tool.Name == "1-2" {
-				pass(2 * time.Minute) // what a range has begun with does not change under it
+				pass(2 * time.Minute) // a range that has begun continues with the same pages
 			} else if !strings.HasSuffix(tool.Name, "-3") && !strings.HasSuffix(tool.Name, "-4") {
-				t.Errorf("got %s", tool.Name)
+				t.Errorf("got %s in the second half of the range", tool.Name)
 			}
 		}
 		want("past its lifetime", "1-5 2-6 3-7")
 		k.refuse = func(method string) bool { return k.asked[method] == 8 }
 		cursor := "2"
 		if _, err := s.With(client.CallOptions{Fresh: true}).ListTools(t.Context(), &protocol.ListToolsParams{Cursor: &cursor}); err == nil {
-			t.Error("the cursor was refused")
+			t.Error("the cursor was accepted, want an error")
 		}
 		want("after a cursor that is not good any more", "1-9 2-10 3-11")
 	})
 }
 
+// The cache holds at most CacheBytes. It drops the results first that were not used for
+// the longest time, and each after a day.
+//
 // Guarantees: G-0035.4
 func TestCacheIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := newKeeping(`"ttlMs":9223372036854775807,"cacheScope":"public"`)
+		k := newCachingServer(`"ttlMs":9223372036854775807,"cacheScope":"public"`)
 		inner := k.fakeServer.answer
 		k.fakeServer.answer = func(f frame) []string {
 			if f.Method != protocol.MethodReadResource {
@@ -407,7 +431,7 @@ func TestCacheIsBounded(t *testing.T) {
 			k.asked[f.Method]++
 			return []string{f.result(`{"resultType":"complete",` + k.hints + `,"contents":[{"uri":"x","text":"` + strings.Repeat("x", 1000) + `"}]}`)}
 		}
-		s := openKeeping(t, k, client.Options{CacheBytes: 64 << 10})
+		s := openCachingServer(t, k, client.Options{CacheBytes: 64 << 10})
 		read := func(i int) {
 			t.Helper()
 			if _, err := s.ReadResource(t.Context(), &protocol.ReadResourceParams{URI: fmt.Sprintf("file:///%d", i)}); err != nil {
@@ -415,27 +439,27 @@ func TestCacheIsBounded(t *testing.T) {
 			}
 		}
 		for i := range 100 {
-			read(0) // the one that is used most
+			read(0) // keeps this one in use
 			read(i)
 		}
 		if asked := k.asked[protocol.MethodReadResource]; asked != 100 {
-			t.Errorf("%d of 100 were asked for", asked)
+			t.Errorf("the server got %d requests for 100 resources, want 100", asked)
 		}
 		for i := range 100 {
 			read(99 - i)
 		}
 		if again := k.asked[protocol.MethodReadResource] - 100; again < 60 || again > 80 {
-			t.Errorf("64 KiB kept %d of 100 results of 1 kB", 100-again)
+			t.Errorf("a cache of 64 KiB kept %d of 100 results of 1 kB", 100-again)
 		}
 		before := k.asked[protocol.MethodReadResource]
 		pass(24*time.Hour + time.Second)
 		if read(0); k.asked[protocol.MethodReadResource] != before+1 {
-			t.Error("it was kept for more than a day")
+			t.Error("the result was kept for more than a day, want a new request")
 		}
 	})
 }
 
-// A server that sends pages without an end costs a bounded number of bytes.
+// A list is limited in bytes, so a server that sends pages without end causes an error.
 //
 // Guarantees: G-0035.6
 func TestListsAreBoundedInBytes(t *testing.T) {
@@ -455,14 +479,16 @@ func TestListsAreBoundedInBytes(t *testing.T) {
 	names, err := toolNames(t, openFake(t, fake, client.Options{Conn: conn.Options{RequestTimeout: 5 * time.Minute}}))
 	var limit *protocol.LimitError
 	if !errors.As(err, &limit) || limit.Limit != client.MaxListBytes || !strings.Contains(err.Error(), "bytes of tools/list") || len(names) != 7 {
-		t.Errorf("%d pages, and %v", len(names), err)
+		t.Errorf("got %d pages and %v, want 7 and the limit of bytes", len(names), err)
 	}
 }
 
+// Results of calls that asked a question are not kept.
+//
 // Guarantees: G-0035.3
 func TestResultsOfCallsThatAskAreNotKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := newKeeping(forAMinute)
+		k := newCachingServer(forAMinute)
 		inner := k.fakeServer.answer
 		k.fakeServer.answer = func(f frame) []string {
 			if f.Method == protocol.MethodReadResource && !strings.Contains(string(f.Params), "requestState") {
@@ -470,7 +496,7 @@ func TestResultsOfCallsThatAskAreNotKept(t *testing.T) {
 			}
 			return inner(f)
 		}
-		s := openKeeping(t, k, client.Options{})
+		s := openCachingServer(t, k, client.Options{})
 		wantKept(t, "first", s, 1, protocol.MethodReadResource)
 		wantKept(t, "second", s, 2, protocol.MethodReadResource)
 		state := "mine"

@@ -24,8 +24,8 @@ type weather struct {
 	Wind float64 `json:"wind,omitzero"`
 }
 
-// toolAnswering is a server whose only tool answers with a result, and says the output
-// schema that is given.
+// toolAnswering returns a server whose only tool has the given output schema and always
+// returns the given result.
 func toolAnswering(result, schema string) *fakeServer {
 	return &fakeServer{answer: func(f frame) []string {
 		switch f.Method {
@@ -34,18 +34,18 @@ func toolAnswering(result, schema string) *fakeServer {
 		case protocol.MethodListTools:
 			return []string{f.result(`{"tools":[{"name":"t","inputSchema":{"type":"object"},"outputSchema":` + schema + `}]}`)}
 		default:
-			return everything(protocol.LatestLegacy)(f)
+			return allAnswers(protocol.LatestLegacy)(f)
 		}
 	}}
 }
 
-// called calls the tool of a server for an Out, and returns that and the error.
+// called calls the tool of such a server for an Out and returns both values.
 func called[Out any](t *testing.T, result string) (any, error) {
 	t.Helper()
 	return client.Call[Out](t.Context(), openFake(t, toolAnswering(result, `{}`), client.Options{}), "t", nil)
 }
 
-// What a tool answers is read as server.AddTool writes it, and as older servers did.
+// Call decodes results in the form of server.AddTool and in the forms of older servers.
 func TestCallReadsResults(t *testing.T) {
 	oslo := weather{City: "Oslo", Wind: 1.5}
 	for name, test := range map[string]struct {
@@ -71,7 +71,7 @@ func TestCallReadsResults(t *testing.T) {
 		}{7}},
 	} {
 		if got, err := test.call(t, test.result); err != nil || !reflect.DeepEqual(got, test.want) {
-			t.Errorf("%s: got %#v, %v", name, got, err)
+			t.Errorf("%s: got %#v, %v, want %v", name, got, err, test.want)
 		}
 	}
 	whole, err := called[*protocol.CallToolResult](t, `{"content":[{"type":"text","text":"a"}],"_meta":{"m":1}}`)
@@ -80,7 +80,8 @@ func TestCallReadsResults(t *testing.T) {
 	}
 }
 
-// A tool that failed, and a result that cannot be read, are two things.
+// Call returns a ToolError if the tool failed, and a CallError if the result cannot be
+// decoded.
 func TestCallThatFails(t *testing.T) {
 	_, err := called[weather](t, `{"content":[{"type":"text","text":"which city?"}],"isError":true}`)
 	var failed *client.ToolError
@@ -107,7 +108,8 @@ func TestCallThatFails(t *testing.T) {
 	}
 }
 
-// A result has to fit the schema that its tool was listed with.
+// Call refuses a result that does not fit the output schema with which its tool was
+// listed.
 func TestCallChecksTheOutputSchema(t *testing.T) {
 	schema := `{"type":"object","properties":{"city":{"type":"string","minLength":3}},"required":["city"]}`
 	for result, fits := range map[string]bool{
@@ -127,12 +129,12 @@ func TestCallChecksTheOutputSchema(t *testing.T) {
 	}
 }
 
-// A pinned view calls one server session, and no other.
+// A pinned session makes calls to one server session only, and fails when that is gone.
 //
 // Guarantees: G-0012.2
-func TestPin(t *testing.T) {
+func TestPinnedSessionUsesOneServerSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &fakeServer{answer: everything(protocol.LatestLegacy)}
+		s := &fakeServer{answer: allAnswers(protocol.LatestLegacy)}
 		session := openFake(t, s, client.Options{Calls: client.CallOptions{WaitForReady: true, Retries: 3, Repeatable: true}})
 		pinned := session.Pin()
 		if _, err := callTool(t, pinned, "x", ""); err != nil {
@@ -141,13 +143,13 @@ func TestPin(t *testing.T) {
 		s.cut()
 		synctest.Wait()
 		if _, err := callTool(t, session.Pin(), "x", ""); !client.NotExecuted(err) || !errors.Is(err, client.ErrUnavailable) && !errors.Is(err, client.ErrStale) {
-			t.Errorf("pinned while there is no server: %v", err)
+			t.Errorf("without a server: %v", err)
 		}
 		if err := session.AwaitReady(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := callTool(t, pinned, "x", ""); !errors.Is(err, client.ErrStale) || !client.NotExecuted(err) {
-			t.Errorf("pinned to a server that is gone: %v", err)
+			t.Errorf("after the server was replaced: %v", err)
 		}
 		if _, err := callTool(t, session, "x", ""); err != nil {
 			t.Error(err)
@@ -158,10 +160,10 @@ func TestPin(t *testing.T) {
 	})
 }
 
-// A client finds its sessions by name, lists and reports them, and closes all.
+// A client finds its sessions by name, lists and reports them, and closes them all.
 func TestSessionsOfAClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &fakeServer{answer: everything(protocol.LatestLegacy)}
+		s := &fakeServer{answer: allAnswers(protocol.LatestLegacy)}
 		defer s.close()
 		c := client.New(clientInfo, client.Options{ProtocolVersion: protocol.LatestLegacy, Conn: conn.Options{Name: "same"}})
 		for _, name := range []string{"b", "a"} {
@@ -170,7 +172,7 @@ func TestSessionsOfAClient(t *testing.T) {
 			}
 		}
 		if _, err := c.Start(t.Context(), "a", s); !errors.As(err, new(*supervisor.DuplicateError)) {
-			t.Errorf("a name twice: %v", err)
+			t.Errorf("a second session of the same name: %v, want a *supervisor.DuplicateError", err)
 		}
 		for range 2 {
 			if _, err := c.Connect(t.Context(), specification.WatchClient(t, s)); err != nil {
@@ -182,7 +184,7 @@ func TestSessionsOfAClient(t *testing.T) {
 			names = append(names, session.Name())
 		}
 		if !slices.Equal(names, []string{"a", "b", "same", "same-2"}) {
-			t.Errorf("the sessions are %q", names)
+			t.Errorf("the sessions are %q, want %v", names, []string{"a", "b", "same", "same-2"})
 		}
 		found, ok := c.Session("b")
 		if !ok || found.Name() != "b" {
@@ -194,13 +196,13 @@ func TestSessionsOfAClient(t *testing.T) {
 			t.Errorf("the report is\n%s", report)
 		}
 		if err := found.Close(t.Context()); err != nil || found.Wait() != nil {
-			t.Errorf("Close: %v, Wait: %v", err, found.Wait())
+			t.Errorf("Close: %v, Wait: %v, want found.Wait() == nil", err, found.Wait())
 		}
 		if _, ok := c.Session("b"); ok {
-			t.Error("a session that is closed is found")
+			t.Error("a closed session is found, want none")
 		}
 		if again, err := c.Start(t.Context(), "b", s); err != nil || again.Name() != "b" {
-			t.Errorf("its name cannot be had again: %v", err)
+			t.Errorf("a new session with the name of a closed one: %v, want %q", err, "b")
 		}
 		if err := c.Close(t.Context()); err != nil {
 			t.Error(err)
@@ -209,10 +211,10 @@ func TestSessionsOfAClient(t *testing.T) {
 			t.Errorf("after Close the report is\n%s", report)
 		}
 		if rest := slices.Collect(maps.Keys(maps.Collect(sessionNames(c)))); len(rest) > 0 {
-			t.Errorf("%q are left", rest)
+			t.Errorf("the sessions %q are left, want none", rest)
 		}
 		if _, err := c.Start(t.Context(), "late", s); !errors.Is(err, client.ErrClosed) {
-			t.Errorf("a client that is closed: %v", err)
+			t.Errorf("a closed client: %v, want %v", err, client.ErrClosed)
 		}
 	})
 }
@@ -227,28 +229,28 @@ func sessionNames(c *client.Client) func(func(string, bool) bool) {
 	}
 }
 
-// Wait tells why a session ended that nobody closed.
-func TestWait(t *testing.T) {
+// Wait returns why a session ended that the program did not close.
+func TestWaitReturnsWhyASessionEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &fakeServer{answer: func(f frame) []string {
 			if f.Method == protocol.MethodInitialize && f.Link == 2 {
 				return []string{f.fault(-32603, `null`)}
 			}
-			return everything(protocol.LatestLegacy)(f)
+			return allAnswers(protocol.LatestLegacy)(f)
 		}}
 		session := openFake(t, s, client.Options{Conn: conn.Options{Final: func(why conn.Reason) bool { return why.Kind == conn.HandshakeFailed }}})
 		if session.Status().State != conn.Ready {
-			t.Errorf("it is %v", session.Status())
+			t.Errorf("the status is %v, want %v", session.Status(), conn.Ready)
 		}
 		s.cut()
 		var why client.Reason
 		if err := session.Wait(); !errors.As(err, &why) {
-			t.Errorf("Wait: %v", err)
+			t.Errorf("Wait: %v, want a client.Reason", err)
 		}
 		if _, err := callTool(t, session, "x", ""); !errors.Is(err, client.ErrClosed) {
-			t.Errorf("a call of a session that is over: %v", err)
+			t.Errorf("a call of an ended session: %v, want %v", err, client.ErrClosed)
 		}
-		session = openFake(t, &fakeServer{answer: everything(protocol.LatestLegacy)}, client.Options{})
+		session = openFake(t, &fakeServer{answer: allAnswers(protocol.LatestLegacy)}, client.Options{})
 		session.Stop()
 		if err := session.Wait(); err != nil {
 			t.Errorf("Wait after Stop: %v", err)

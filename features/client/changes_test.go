@@ -20,15 +20,15 @@ import (
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
-// Losses and returns come in turn, each once, and none is skipped: not one that was
-// over before anybody looked.
+// Changes yields losses and recoveries in turn, each once. It skips none, not even one
+// that ended before the loop looked.
 //
 // Guarantees: G-0030.10
 func TestChangesOfTheConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &fakeServer{answer: everything(protocol.LatestLegacy)}
+		s := &fakeServer{answer: allAnswers(protocol.LatestLegacy)}
 		session := openFake(t, s, client.Options{})
-		var told []string
+		var reported []string
 		busy := make(chan struct{})
 		ended := make(chan struct{})
 		go func() {
@@ -38,21 +38,21 @@ func TestChangesOfTheConnection(t *testing.T) {
 				if status.State != client.Ready {
 					text = fmt.Sprintf("%d lost: %s", status.Epoch, status.Reason.Kind)
 				}
-				if told = append(told, text); len(told) == 3 {
+				if reported = append(reported, text); len(reported) == 3 {
 					<-busy
 				}
 			}
 		}()
 		synctest.Wait()
-		for range 3 { // the last two are missed while the loop is busy
+		for range 3 { // the last two happen while the loop is busy
 			s.cut()
 			pass(time.Minute)
 		}
 		close(busy)
 		synctest.Wait()
 		want := []string{"1 ready", "1 lost: peer ended", "2 ready", "2 lost: peer ended", "4 ready"}
-		if !slices.Equal(told, want) {
-			t.Errorf("told %q, want %q", told, want)
+		if !slices.Equal(reported, want) {
+			t.Errorf("got the events %q, want %q", reported, want)
 		}
 		session.Stop()
 		<-ended
@@ -62,16 +62,16 @@ func TestChangesOfTheConnection(t *testing.T) {
 	})
 }
 
-// The loop ends with its context, and when the program leaves it.
-func TestChangesEnd(t *testing.T) {
+// The loop over Changes ends with its context, and when the program leaves it.
+func TestChangesEndWithContextAndBreak(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		session := openFake(t, &fakeServer{answer: everything(protocol.LatestLegacy)}, client.Options{})
+		session := openFake(t, &fakeServer{answer: allAnswers(protocol.LatestLegacy)}, client.Options{})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		rounds := 0
 		for status := range session.Changes(ctx) {
 			if rounds++; status.State != client.Ready {
-				t.Errorf("it is %s", status.State)
+				t.Errorf("the state is %s, want %v", status.State, client.Ready)
 			}
 		}
 		for range session.Changes(t.Context()) {
@@ -84,14 +84,14 @@ func TestChangesEnd(t *testing.T) {
 	})
 }
 
-// plainSite is where an HTTP server of any kind serves.
+// plainSite returns the URL of an HTTP server.
 func plainSite(t *testing.T, serve http.Handler) (url string) {
 	site := httptest.NewServer(serve)
 	t.Cleanup(site.Close)
 	return site.URL
 }
 
-// What commonly goes wrong is told apart by errors.Is, whether Connect fails or a call.
+// errors.Is distinguishes the common causes of failure, for Connect and for calls.
 func TestCommonFailuresHaveNames(t *testing.T) {
 	connecting := func(to transport.Transport, within time.Duration) error {
 		ctx, cancel := context.WithTimeout(t.Context(), within)
@@ -111,7 +111,7 @@ func TestCommonFailuresHaveNames(t *testing.T) {
 		want []error
 	}{
 		"denied": {connecting(&streamable.Client{URL: denying}, hangs), []error{client.ErrUnavailable, client.ErrDenied}},
-		"no login": {connecting(opener(func(context.Context) (transport.Link, error) {
+		"no login": {connecting(openFunc(func(context.Context) (transport.Link, error) {
 			return nil, &auth.LoginError{Err: auth.ErrNobody}
 		}), hangs), []error{client.ErrUnavailable, client.ErrDenied}},
 		"incompatible": {connecting(&streamable.Client{URL: other}, hangs), []error{client.ErrUnavailable, client.ErrIncompatible}},
@@ -120,13 +120,13 @@ func TestCommonFailuresHaveNames(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for _, target := range all {
 				if got := errors.Is(c.err, target); got != slices.Contains(c.want, target) {
-					t.Errorf("%v: %t for %v", c.err, got, target)
+					t.Errorf("errors.Is(%v, %v) is %t, want %t", c.err, target, got, !got)
 				}
 			}
 		})
 	}
 
-	session, err := client.New(clientInfo, client.Options{Conn: conn.Options{BackoffMin: time.Hour}}).Start(guarded(t), "denied", &streamable.Client{URL: denying})
+	session, err := client.New(clientInfo, client.Options{Conn: conn.Options{BackoffMin: time.Hour}}).Start(timeoutContext(t), "denied", &streamable.Client{URL: denying})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func TestCommonFailuresHaveNames(t *testing.T) {
 	for status := session.Status(); status.State != conn.Backoff; status = session.Status() {
 		<-status.Changed()
 	}
-	if err := session.Ping(guarded(t)); !errors.Is(err, client.ErrDenied) || !errors.Is(err, client.ErrUnavailable) {
-		t.Errorf("a call: %v", err)
+	if err := session.Ping(timeoutContext(t)); !errors.Is(err, client.ErrDenied) || !errors.Is(err, client.ErrUnavailable) {
+		t.Errorf("a call: %v, want the error %v and the error %v", err, client.ErrDenied, client.ErrUnavailable)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
-// What can never be opened is known before it is tried, and not waited for.
+// Connect and Start fail immediately if the transport could never open.
 func TestTransportThatCanNeverBeOpened(t *testing.T) {
 	for name, test := range map[string]struct {
 		transport transport.Transport
@@ -38,12 +38,12 @@ func TestTransportThatCanNeverBeOpened(t *testing.T) {
 	}
 }
 
-// One that hides the same is not waited for by Connect.
+// Connect does not wait for a transport that hides a missing command.
 func TestConnectToNoCommand(t *testing.T) {
 	guard, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	why := conn.Reason{}
-	_, err := client.New(clientInfo, client.Options{}).Connect(guard, opener(new(stdio.Command).Open))
+	_, err := client.New(clientInfo, client.Options{}).Connect(guard, openFunc(new(stdio.Command).Open))
 	if !errors.As(err, &why) || why.Kind != conn.ExecutableMissing {
 		t.Errorf("Connect: %v", err)
 	}

@@ -19,13 +19,14 @@ import (
 	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
-// A session that is closed right after its server came back tells of that first, even
-// if the new server is slow to be restored; but no longer than Close may take.
+// If a session is closed right after its server came back, the Restored event comes
+// before Close returns, even if the new server is slow. Close takes no longer than its
+// context allows.
 //
 // Guarantees: G-0030.9
 func TestRestoredComesBeforeCloseReturns(t *testing.T) {
 	for name, c := range map[string]struct {
-		slow time.Duration // the new server's answer to what is restored
+		slow time.Duration // how long the new server takes to answer the restored requests
 		took time.Duration
 		want []string
 	}{
@@ -35,7 +36,7 @@ func TestRestoredComesBeforeCloseReturns(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var told events
+				var reported events
 				over := make(chan struct{})
 				s := &fakeServer{}
 				s.answer = func(f frame) []string {
@@ -47,9 +48,9 @@ func TestRestoredComesBeforeCloseReturns(t *testing.T) {
 						case <-over:
 						}
 					}
-					return everything(protocol.LatestLegacy)(f)
+					return allAnswers(protocol.LatestLegacy)(f)
 				}
-				session := openFake(t, s, client.Options{LogLevel: protocol.LogInfo, OnEvent: told.on})
+				session := openFake(t, s, client.Options{LogLevel: protocol.LogInfo, OnEvent: reported.on})
 				synctest.Wait()
 				s.cut()
 				synctest.Wait()
@@ -61,24 +62,24 @@ func TestRestoredComesBeforeCloseReturns(t *testing.T) {
 					t.Error(err)
 				}
 				if took := time.Since(began); took != c.took {
-					t.Errorf("Close took %v", took)
+					t.Errorf("Close took %v, want %v", took, c.took)
 				}
 				close(over)
-				told.mu.Lock()
-				defer told.mu.Unlock()
-				for i := range told.all {
-					told.all[i], _, _ = strings.Cut(told.all[i], " ")
+				reported.mu.Lock()
+				defer reported.mu.Unlock()
+				for i := range reported.all {
+					reported.all[i], _, _ = strings.Cut(reported.all[i], " ")
 				}
-				if !slices.Equal(told.all, c.want) {
-					t.Errorf("told %q when Close returned, want %q", told.all, c.want)
+				if !slices.Equal(reported.all, c.want) {
+					t.Errorf("got the events %q when Close returned, want %q", reported.all, c.want)
 				}
 			})
 		})
 	}
 }
 
-// What the server's program does when a session has ended does not delay the client that
-// ended it, although the server's side may end on the same goroutine.
+// Close of a client does not wait for OnUnsubscribe of the server, although both sides
+// may share a goroutine.
 //
 // Guarantees: G-0054.4
 func TestCloseDoesNotWaitForOnUnsubscribe(t *testing.T) {
@@ -100,13 +101,13 @@ func TestCloseDoesNotWaitForOnUnsubscribe(t *testing.T) {
 			t.Fatal(err)
 		}
 		idle := time.NewTimer(time.Second)
-		<-idle.C // until neither side has a goroutine
+		<-idle.C // until both sides have given up their goroutines
 		if err := session.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		close(held)
 		if uri := <-ended; uri != "x://a" {
-			t.Errorf("%s has ended", uri)
+			t.Errorf("OnUnsubscribe got %s, want %q", uri, "x://a")
 		}
 		if err := s.Close(t.Context()); err != nil {
 			t.Fatal(err)
@@ -128,8 +129,8 @@ func (s *slowStore) Claim(ctx context.Context, c registry.Claim) (registry.Relea
 	}
 }
 
-// Closing a client ends the sessions that are only just starting, without waiting for the
-// store that still claims their name, and leaves nothing of them.
+// Closing a client ends sessions that are still starting, without waiting for the store
+// that claims their name, and leaves nothing of them.
 func TestClientIsClosedDuringStart(t *testing.T) {
 	for name, begin := range map[string]func(*client.Client) error{
 		"Start": func(c *client.Client) error {
@@ -154,14 +155,14 @@ func TestClientIsClosedDuringStart(t *testing.T) {
 					t.Error(err)
 				}
 				if err := <-ended; !errors.Is(err, client.ErrClosed) {
-					t.Errorf("%s returned %v", name, err)
+					t.Errorf("%s returned %v, want %v", name, err, client.ErrClosed)
 				}
 				if took := time.Since(began); took != 0 {
-					t.Errorf("Close took %v", took)
+					t.Errorf("Close took %v, want 0", took)
 				}
 				synctest.Wait()
 				if names.Len() != 0 {
-					t.Error("a closed session has a name")
+					t.Error("a closed session still has a name, want none")
 				}
 				if err := all.Stop(context.Background()); err != nil {
 					t.Error(err)
@@ -171,22 +172,22 @@ func TestClientIsClosedDuringStart(t *testing.T) {
 	}
 }
 
-// A deafStore needs two seconds to claim a name, even if nobody wants it any more.
-type deafStore struct {
+// An uncancellableStore needs two seconds to claim a name, even after its context has ended.
+type uncancellableStore struct {
 	registry.Local
 	claimed atomic.Bool
 }
 
-func (s *deafStore) Claim(ctx context.Context, c registry.Claim) (registry.Release, error) {
+func (s *uncancellableStore) Claim(ctx context.Context, c registry.Claim) (registry.Release, error) {
 	pass(2 * time.Second)
 	s.claimed.Store(true)
 	return s.Local.Claim(ctx, c)
 }
 
-// The supervisor's Stop waits for the store of a start that Close has aborted.
+// The supervisor's Stop waits for the store claim of a start that Close has aborted.
 func TestStopWaitsForTheClaimThatCloseLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := new(deafStore)
+		store := new(uncancellableStore)
 		all := supervisor.New(supervisor.Options{Registry: registry.New(registry.Options{Store: store})})
 		c := client.New(clientInfo, client.Options{Supervisor: all})
 		ended := make(chan error, 1)
@@ -199,16 +200,16 @@ func TestStopWaitsForTheClaimThatCloseLeft(t *testing.T) {
 			t.Error(err)
 		}
 		if err := <-ended; !errors.Is(err, client.ErrClosed) {
-			t.Errorf("Start returned %v", err)
+			t.Errorf("Start returned %v, want %v", err, client.ErrClosed)
 		}
 		if store.claimed.Load() {
-			t.Error("Close waited for the store")
+			t.Error("Close waited for the store, want it to return at once")
 		}
 		if err := all.Stop(context.Background()); err != nil {
 			t.Error(err)
 		}
 		if !store.claimed.Load() {
-			t.Error("Stop has not waited for the store")
+			t.Error("Stop returned before the claim had ended")
 		}
 	})
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
-// BenchmarkConnect opens a session in memory and closes it, in both eras, with a
-// server that waits for each session (ServeLink) and with one that does not (Accept).
+// BenchmarkConnect opens a session in memory and closes it, in both eras, with a server
+// that waits for each session (ServeLink) and with one that does not (Accept).
 func BenchmarkConnect(b *testing.B) {
 	for _, era := range []struct{ name, version string }{{"legacy", protocol.LatestLegacy}, {"modern", protocol.Latest}} {
 		s := echoServer(false)

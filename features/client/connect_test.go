@@ -21,6 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+// A legacy handshake is initialize and then notifications/initialized.
 func TestHandshakeOnTheWire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := answering(nil)
@@ -39,20 +40,20 @@ func TestHandshakeOnTheWire(t *testing.T) {
 	})
 }
 
-// The handshake has InitTimeout and no other, and is never cancelled (2025-11-25
-// basic/utilities/cancellation).
+// InitTimeout is the only timeout of the handshake, and initialize is never cancelled
+// (2025-11-25 basic/utilities/cancellation).
 func TestInitializeIsNeverCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &fakeServer{answer: func(frame) []string { return nil }}
 		_, err := connectFake(t, s, client.Options{FailFast: true, Conn: conn.Options{RequestTimeout: time.Second}})
 		var reason conn.Reason
 		if !errors.As(err, &reason) || reason.Kind != conn.InitTimedOut {
-			t.Errorf("got %v", err)
+			t.Errorf("got %v, want a conn.Reason and reason.Kind == %v", err, conn.InitTimedOut)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if _, err := client.New(clientInfo, client.Options{ProtocolVersion: protocol.LatestLegacy}).Connect(ctx, s); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("got %v", err)
+			t.Errorf("got %v, want %v", err, context.DeadlineExceeded)
 		}
 		synctest.Wait()
 		if got := s.methods(); !slices.Equal(got, []string{protocol.MethodInitialize, protocol.MethodInitialize}) {
@@ -66,7 +67,7 @@ func TestInitializeResultsThatCannotBeRead(t *testing.T) {
 		_, err := connectFake(t, answering(map[string]string{protocol.MethodInitialize: result}), client.Options{FailFast: true})
 		var reason conn.Reason
 		if !errors.As(err, &reason) || reason.Kind != conn.HandshakeFailed || !errors.As(err, new(*client.ResultError)) {
-			t.Errorf("%s: got %v", result, err)
+			t.Errorf("%s: got %v, want a conn.Reason, reason.Kind == %v and a *client.ResultError", result, err, conn.HandshakeFailed)
 		}
 		if err != nil && strings.Contains(err.Error(), `""`) {
 			t.Errorf("%s: %v", result, err)
@@ -74,7 +75,7 @@ func TestInitializeResultsThatCannotBeRead(t *testing.T) {
 	}
 }
 
-func speaking(version string) *fakeServer {
+func serverOfVersion(version string) *fakeServer {
 	return &fakeServer{answer: func(f frame) []string {
 		if f.Method != protocol.MethodInitialize {
 			return nil
@@ -83,21 +84,22 @@ func speaking(version string) *fakeServer {
 	}}
 }
 
-// Nobody waits for a server that will not be there however long it takes.
-func TestConnectGivesUpWhereWaitingIsInVain(t *testing.T) {
+// Connect gives up if waiting cannot help, for example if the server is incompatible or
+// its executable is missing.
+func TestConnectGivesUpOnPermanentFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		old := speaking("1999-01-01")
+		old := serverOfVersion("1999-01-01")
 		_, err := connectFake(t, old, client.Options{})
 		if !errors.Is(err, conn.ErrIncompatible) || !strings.Contains(err.Error(), "1999-01-01") || errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v", err)
 		}
 		if tries := len(old.received(protocol.MethodInitialize)); tries != 1 {
-			t.Errorf("an incompatible server was asked %d times", tries)
+			t.Errorf("an incompatible server got %d requests, want 1", tries)
 		}
 		for _, missing := range []error{exec.ErrNotFound, fs.ErrNotExist, fs.ErrPermission} {
 			opens := 0
 			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-			_, err := client.New(clientInfo, client.Options{}).Connect(ctx, opener(func(context.Context) (transport.Link, error) {
+			_, err := client.New(clientInfo, client.Options{}).Connect(ctx, openFunc(func(context.Context) (transport.Link, error) {
 				opens++
 				return nil, missing
 			}))
@@ -109,7 +111,8 @@ func TestConnectGivesUpWhereWaitingIsInVain(t *testing.T) {
 	})
 }
 
-// A server that was there once may be there again: it is being updated.
+// A session that was ready keeps trying if its executable is missing, because an update
+// may be in progress.
 func TestSessionOutlivesAMissingExecutable(t *testing.T) {
 	for name, bad := range map[string]func(*fakeServer) (transport.Link, error){
 		"missing": func(*fakeServer) (transport.Link, error) { return nil, exec.ErrNotFound },
@@ -118,11 +121,11 @@ func TestSessionOutlivesAMissingExecutable(t *testing.T) {
 		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			s, old := answering(map[string]string{protocol.MethodPing: `{}`}), speaking("1999-01-01")
+			s, old := answering(map[string]string{protocol.MethodPing: `{}`}), serverOfVersion("1999-01-01")
 			defer old.close()
 			defer s.close()
 			opens := 0
-			session, err := client.New(clientInfo, client.Options{}).Connect(t.Context(), opener(func(ctx context.Context) (transport.Link, error) {
+			session, err := client.New(clientInfo, client.Options{}).Connect(t.Context(), openFunc(func(ctx context.Context) (transport.Link, error) {
 				if opens++; opens == 2 {
 					return bad(old)
 				}
@@ -141,7 +144,8 @@ func TestSessionOutlivesAMissingExecutable(t *testing.T) {
 	}
 }
 
-func TestFinalOfTheProgramIsKept(t *testing.T) {
+// An error that the program calls final ends the session, and is its reason.
+func TestFinalErrorEndsTheSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := answering(nil)
 		final := func(r conn.Reason) bool { return r.Kind == conn.PeerEnded }
@@ -149,7 +153,7 @@ func TestFinalOfTheProgramIsKept(t *testing.T) {
 		s.cut()
 		synctest.Wait()
 		if state := session.Conn().State(); state != conn.Closing {
-			t.Errorf("the state is %s", state)
+			t.Errorf("the state is %s, want %v", state, conn.Closing)
 		}
 	})
 }
@@ -158,7 +162,7 @@ func TestConnectWithAnEndedContextDoesNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var opens atomic.Int64
-	_, err := client.New(clientInfo, client.Options{}).Connect(ctx, opener(func(context.Context) (transport.Link, error) {
+	_, err := client.New(clientInfo, client.Options{}).Connect(ctx, openFunc(func(context.Context) (transport.Link, error) {
 		opens.Add(1)
 		return nil, errors.New("refused")
 	}))
@@ -183,19 +187,19 @@ func TestSessionsOfOneNameShareASupervisor(t *testing.T) {
 	other := openFake(t, answering(nil), options)
 	names := []string{first.Conn().Name(), second.Conn().Name(), other.Conn().Name()}
 	if want := []string{"search", "search-2", "search-3"}; !slices.Equal(names, want) {
-		t.Errorf("got %q", names)
+		t.Errorf("got %q, want %v", names, want)
 	}
 	if err := second.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if name := openFake(t, answering(nil), options).Conn().Name(); name != "search-2" {
-		t.Errorf("after search-2 has ended came %q", name)
+		t.Errorf("after search-2 has ended got the name %q", name)
 	}
 }
 
-// A suffix that a session of another supervisor has is passed over, and a name
-// that it has is not given.
-func TestSuffixesAreOfARegistry(t *testing.T) {
+// If a session of another supervisor has a suffix, the next free one is used. Its name
+// is refused to other sessions.
+func TestSuffixesAreUniqueInARegistry(t *testing.T) {
 	names := registry.New(registry.Options{})
 	here := supervisor.New(supervisor.Options{Registry: names})
 	defer here.Stop(context.Background())
@@ -208,7 +212,7 @@ func TestSuffixesAreOfARegistry(t *testing.T) {
 		session, err := connectFake(t, answering(nil), client.Options{Supervisor: one.on, Conn: conn.Options{Name: one.name}})
 		if one.want == "" {
 			if !errors.As(err, new(*registry.TakenError)) {
-				t.Errorf("Connect returned %v", err)
+				t.Errorf("Connect returned %v, want a *registry.TakenError", err)
 			}
 			continue
 		}
@@ -218,10 +222,11 @@ func TestSuffixesAreOfARegistry(t *testing.T) {
 	}
 }
 
-func TestServerSpeaksOfItself(t *testing.T) {
+// Session.Server returns the name and the instructions that the server has sent.
+func TestServerReturnsNameAndInstructions(t *testing.T) {
 	result := `{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"fake","version":"0"},"instructions":"be kind"}`
 	got := openFake(t, answering(map[string]string{protocol.MethodInitialize: result}), client.Options{}).Server()
 	if got.Instructions != "be kind" || got.Info.Name != "fake" {
-		t.Errorf("got %+v", got)
+		t.Errorf("got %+v, want got.Instructions == %q and got.Info.Name == %q", got, "be kind", "fake")
 	}
 }

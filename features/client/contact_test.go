@@ -33,14 +33,14 @@ import (
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
-// playCrash is a server that cannot start.
+// playCrash acts as a server that cannot start.
 func playCrash() {
 	fmt.Fprintln(os.Stderr, "loading the configuration")
 	fmt.Fprintln(os.Stderr, "crash: no API key")
 	os.Exit(3)
 }
 
-// playEcho is a program that is no server: it prints, and exits.
+// playEcho acts as a program that prints something and exits, and is not a server.
 func playEcho() { fmt.Println("hi there") }
 
 func role(t *testing.T, name string) *stdio.Command {
@@ -61,8 +61,8 @@ func responds(status int, contentType, body string) http.HandlerFunc {
 	}
 }
 
-// Connect tells at once what waiting does not mend: its context has no deadline, and
-// the backoff is an hour.
+// Connect fails immediately if waiting cannot help. Here its context has no deadline,
+// and the backoff is an hour.
 //
 // Guarantees: G-0037.1, G-0037.3
 func TestConnectFailsImmediatelyOnPermanentFailure(t *testing.T) {
@@ -80,21 +80,21 @@ func TestConnectFailsImmediatelyOnPermanentFailure(t *testing.T) {
 			exit := new(transport.ExitError)
 			return errors.As(err, &exit) && exit.Status == 3
 		}},
-		"a program that is no server": {over: role(t, "echo"), kind: conn.Exited},
-		"a program that is missing":   {over: &stdio.Command{Path: "no-such-program"}, kind: conn.ExecutableMissing},
-		"a file that is no program":   {over: &stdio.Command{Path: text(t)}, kind: conn.OpenFailed},
-		"an unknown certificate":      {over: &streamable.Client{URL: secure.URL}, kind: conn.HandshakeFailed, is: is(transport.ErrUntrusted)},
-		"the same, by HTTP+SSE":       {over: &sse.Client{URL: secure.URL}, kind: conn.OpenFailed, is: is(transport.ErrUntrusted)},
-		"https where http is spoken":  {serve: responds(200, "text/html", "hello"), over: &streamable.Client{URL: "https"}, kind: conn.HandshakeFailed, is: is(transport.ErrUntrusted)},
-		"401":                         {serve: responds(401, "text/plain", "who?"), kind: conn.AuthRequired, is: isStatus(401)},
-		"403":                         {serve: responds(403, "text/plain", "no"), kind: conn.AuthRequired, is: isStatus(403)},
-		"404":                         {serve: responds(404, "text/plain", "not found"), kind: conn.HandshakeFailed, is: isStatus(404)},
-		"405":                         {serve: responds(405, "text/plain", ""), kind: conn.HandshakeFailed, is: isStatus(405)},
-		"501":                         {serve: responds(501, "text/html", "Unsupported method"), kind: conn.HandshakeFailed, is: isStatus(501)},
-		"a web page":                  {serve: responds(200, "text/html", "<html>"), kind: conn.HandshakeFailed, is: isStatus(200)},
-		"JSON that is no JSON-RPC":    {serve: responds(200, "application/json", `{"hello":"world"}`), kind: conn.HandshakeFailed},
-		"a redirect":                  {serve: http.RedirectHandler("https://elsewhere.invalid/", http.StatusFound).ServeHTTP, kind: conn.HandshakeFailed, is: isStatus(302)},
-		"another revision":            {serve: answersInitialize("1999-01-01"), kind: conn.Incompatible, is: is(conn.ErrIncompatible)},
+		"not a server":               {over: role(t, "echo"), kind: conn.Exited},
+		"a program that is missing":  {over: &stdio.Command{Path: "no-such-program"}, kind: conn.ExecutableMissing},
+		"not a program":              {over: &stdio.Command{Path: text(t)}, kind: conn.OpenFailed},
+		"an unknown certificate":     {over: &streamable.Client{URL: secure.URL}, kind: conn.HandshakeFailed, is: is(transport.ErrUntrusted)},
+		"the same, by HTTP+SSE":      {over: &sse.Client{URL: secure.URL}, kind: conn.OpenFailed, is: is(transport.ErrUntrusted)},
+		"https where http is spoken": {serve: responds(200, "text/html", "hello"), over: &streamable.Client{URL: "https"}, kind: conn.HandshakeFailed, is: is(transport.ErrUntrusted)},
+		"401":                        {serve: responds(401, "text/plain", "who?"), kind: conn.AuthRequired, is: isStatus(401)},
+		"403":                        {serve: responds(403, "text/plain", "no"), kind: conn.AuthRequired, is: isStatus(403)},
+		"404":                        {serve: responds(404, "text/plain", "not found"), kind: conn.HandshakeFailed, is: isStatus(404)},
+		"405":                        {serve: responds(405, "text/plain", ""), kind: conn.HandshakeFailed, is: isStatus(405)},
+		"501":                        {serve: responds(501, "text/html", "Unsupported method"), kind: conn.HandshakeFailed, is: isStatus(501)},
+		"a web page":                 {serve: responds(200, "text/html", "<html>"), kind: conn.HandshakeFailed, is: isStatus(200)},
+		"JSON but not JSON-RPC":      {serve: responds(200, "application/json", `{"hello":"world"}`), kind: conn.HandshakeFailed},
+		"a redirect":                 {serve: http.RedirectHandler("https://elsewhere.invalid/", http.StatusFound).ServeHTTP, kind: conn.HandshakeFailed, is: isStatus(302)},
+		"another revision":           {serve: answersInitialize("1999-01-01"), kind: conn.Incompatible, is: is(conn.ErrIncompatible)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			over := test.over
@@ -107,7 +107,7 @@ func TestConnectFailsImmediatelyOnPermanentFailure(t *testing.T) {
 				}
 				over = to
 			}
-			ctx, cancel := context.WithCancel(t.Context()) // no deadline, and no patience
+			ctx, cancel := context.WithCancel(t.Context()) // no deadline
 			defer cancel()
 			hang := time.AfterFunc(time.Minute, cancel)
 			defer hang.Stop()
@@ -132,7 +132,7 @@ func isStatus(status int) func(error) bool {
 	}
 }
 
-// text is an executable file that holds no program.
+// text returns the path of an executable file that is not a program.
 func text(t *testing.T) string {
 	t.Helper()
 	path := t.TempDir() + "/text"
@@ -142,7 +142,7 @@ func text(t *testing.T) string {
 	return path
 }
 
-// answersInitialize is a legacy server that speaks one revision over HTTP.
+// answersInitialize is a legacy server of one revision over HTTP.
 func answersInitialize(version string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -155,8 +155,8 @@ func answersInitialize(version string) http.HandlerFunc {
 	}
 }
 
-// What may mend is tried again: a server that refuses, fails and is overloaded is
-// waited for.
+// Connect tries again after temporary failures: a refused connection, a server error,
+// an overloaded server.
 //
 // Guarantees: G-0037.2
 func TestConnectWaitsAfterTemporaryFailure(t *testing.T) {
@@ -196,21 +196,21 @@ func TestConnectWaitsAfterTemporaryFailure(t *testing.T) {
 		}
 	}}
 	o := client.Options{Conn: conn.Options{BackoffMin: time.Millisecond, BackoffMax: 5 * time.Millisecond, Hooks: hooks}}
-	session, err := client.New(clientInfo, o).Connect(guarded(t), specification.WatchClient(t, &streamable.Client{URL: "http://" + address}))
+	session, err := client.New(clientInfo, o).Connect(timeoutContext(t), specification.WatchClient(t, &streamable.Client{URL: "http://" + address}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer session.Close(context.Background())
-	if epoch := session.Status().Epoch; epoch < 4 { // two were refused, and each of the others asks twice
-		t.Errorf("it was ready in attempt %d", epoch)
+	if epoch := session.Status().Epoch; epoch < 4 { // two attempts were refused, and the others try twice each
+		t.Errorf("ready in attempt %d, want at least 4", epoch)
 	}
 }
 
-// The context bounds how long Connect waits, and a minute does if it has no deadline.
+// Connect waits until its context ends, or for a minute if the context has no deadline.
 //
 // Guarantees: G-0037.2, G-0037.3
 func TestConnectGivesUp(t *testing.T) {
-	refused := opener(func(context.Context) (transport.Link, error) { return nil, syscall.ECONNREFUSED })
+	refused := openFunc(func(context.Context) (transport.Link, error) { return nil, syscall.ECONNREFUSED })
 	for name, test := range map[string]struct {
 		deadline, init, want time.Duration
 		over                 transport.Transport
@@ -236,10 +236,10 @@ func TestConnectGivesUp(t *testing.T) {
 				defer cancel()
 				_, err := client.New(clientInfo, client.Options{Conn: conn.Options{InitTimeout: test.init}}).Connect(ctx, test.over)
 				if took := time.Since(began); took != test.want {
-					t.Errorf("it took %v", took)
+					t.Errorf("Connect took %v, want %v", took, test.want)
 				}
 				if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(fmt.Sprint(err), test.text) {
-					t.Errorf("Connect returned %v", err)
+					t.Errorf("Connect returned %v, want the error %v and %v in it", err, context.DeadlineExceeded, test.text)
 				}
 				failed := new(client.ConnectError)
 				if !errors.As(err, &failed) || !failed.Since.Equal(began) || test.over == nil && !errors.Is(err, syscall.ECONNREFUSED) {
@@ -250,13 +250,14 @@ func TestConnectGivesUp(t *testing.T) {
 	}
 }
 
-// Want of descriptors passes; what the system says of the program does not.
+// Connect tries again if descriptors are missing, and fails immediately if the system
+// refuses the program itself.
 //
 // Guarantees: G-0037.1, G-0037.2
 func TestConnectWaitsForResources(t *testing.T) {
 	for failure, hopeless := range map[error]bool{syscall.EMFILE: false, syscall.EAGAIN: false, syscall.ENOEXEC: true} {
 		synctest.Test(t, func(t *testing.T) {
-			_, err := client.New(clientInfo, client.Options{}).Connect(t.Context(), opener(func(context.Context) (transport.Link, error) {
+			_, err := client.New(clientInfo, client.Options{}).Connect(t.Context(), openFunc(func(context.Context) (transport.Link, error) {
 				return nil, &transport.StartError{Command: "x", Err: failure}
 			}))
 			if errors.Is(err, context.DeadlineExceeded) == hopeless || !errors.Is(err, failure) {
@@ -266,8 +267,8 @@ func TestConnectWaitsForResources(t *testing.T) {
 	}
 }
 
-// Sessions of Connect are named without being told to: by their command or their
-// host, each by a name of its own.
+// A session that was given no name is named after its command or its host, with a
+// suffix if the name is taken.
 func TestSessionsAreNamedByTheirTransport(t *testing.T) {
 	w := newSite(t, newServer(server.Options{}))
 	c := client.New(clientInfo, client.Options{})
@@ -276,7 +277,7 @@ func TestSessionsAreNamedByTheirTransport(t *testing.T) {
 	var connecting sync.WaitGroup
 	for range cap(names) {
 		connecting.Go(func() {
-			session, err := c.Connect(guarded(t), &streamable.Client{URL: "http://user:secret@" + w.address + "/mcp?key=secret"})
+			session, err := c.Connect(timeoutContext(t), &streamable.Client{URL: "http://user:secret@" + w.address + "/mcp?key=secret"})
 			if err != nil {
 				t.Error(err)
 				names <- ""
@@ -291,26 +292,26 @@ func TestSessionsAreNamedByTheirTransport(t *testing.T) {
 	for name := range names {
 		given[name] = true
 		if name != w.address && !strings.HasPrefix(name, w.address+"-") {
-			t.Errorf("a session is named %q", name)
+			t.Errorf("got a session named %q", name)
 		}
 	}
 	if len(given) != cap(names) || !given[w.address] {
-		t.Errorf("the sessions are %v", given)
+		t.Errorf("got the sessions %v", given)
 	}
 	if _, ok := c.Session(w.address); !ok {
-		t.Error("the session is not found by its name")
+		t.Error("the session is not found by its name, want it")
 	}
 
-	_, err := c.Connect(guarded(t), role(t, "crash"))
+	_, err := c.Connect(timeoutContext(t), role(t, "crash"))
 	var failed *client.ConnectError
 	if self, _ := os.Executable(); !errors.As(err, &failed) || failed.Name != filepath.Base(self) {
-		t.Errorf("the session that failed is %+v", failed)
+		t.Errorf("got the failed session %+v", failed)
 	}
 }
 
-// The error of Connect in JSON is its text, and what it consists of in words.
+// The JSON of a ConnectError contains its text, and its parts as words.
 func TestConnectErrorInJSON(t *testing.T) {
-	_, err := client.New(clientInfo, client.Options{}).Connect(guarded(t), role(t, "crash"))
+	_, err := client.New(clientInfo, client.Options{}).Connect(timeoutContext(t), role(t, "crash"))
 	raw, failed := json.Marshal(err)
 	var got struct {
 		Error    string
@@ -320,7 +321,7 @@ func TestConnectErrorInJSON(t *testing.T) {
 		Last     struct{ Kind, Error string }
 	}
 	if failed != nil || json.Unmarshal(raw, &got) != nil {
-		t.Fatalf("%s, %v", raw, failed)
+		t.Fatalf("%s, %v, want failed == nil and json.Unmarshal(raw, &got) == nil", raw, failed)
 	}
 	exited := `exited with status 3: crash: no API key`
 	if got.Error != err.Error() || got.Name == "" || got.Attempts < 1 || got.Since.IsZero() || got.Last.Kind != "exited" || !strings.HasSuffix(got.Last.Error, exited) {
@@ -331,7 +332,7 @@ func TestConnectErrorInJSON(t *testing.T) {
 	}
 }
 
-// Connect makes its first attempt on its own goroutine where the transport lets it, and
+// Connect makes its first attempt on its own goroutine if the transport allows it. It
 // still returns when its context ends, with the same error.
 //
 // Guarantees: G-0054.1

@@ -14,9 +14,9 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
-// holding is a middleware that holds one request of a method back, until the test lets it
-// pass.
-func holding(method string, which int) (hold client.Middleware, pass chan<- struct{}) {
+// holdingMiddleware returns a middleware that holds back one request of a method until the test
+// lets it pass.
+func holdingMiddleware(method string, which int) (hold client.Middleware, pass chan<- struct{}) {
 	open, seen := make(chan struct{}), 0
 	return func(next client.Handler) client.Handler {
 		return func(ctx context.Context, r *client.Request) (any, error) {
@@ -30,8 +30,8 @@ func holding(method string, which int) (hold client.Middleware, pass chan<- stru
 	}, open
 }
 
-// A server gets the requests about one resource in the order in which the session keeps
-// them: what it was asked last is what the session wants.
+// The server gets the requests for one resource in the order in which the session made
+// them, so its last request is what the session wants.
 //
 // Guarantees: G-0030.5
 func TestRequestsAboutOneResourceTakeTurns(t *testing.T) {
@@ -51,17 +51,17 @@ func TestRequestsAboutOneResourceTakeTurns(t *testing.T) {
 		ended, cancel := context.WithCancel(ctx)
 		cancel()
 		if err := unsubscribe(ended, s); !errors.Is(err, context.Canceled) || !client.NotExecuted(err) {
-			return fmt.Errorf("Unsubscribe without patience got %w", err)
+			return fmt.Errorf("Unsubscribe with a short deadline: %w", err)
 		}
 		return nil
 	}
 	restored := func(context.Context, *client.Session) error { return nil }
 	for name, c := range map[string]struct {
-		method       string // the request that the first one waits in
+		method       string // the request that is held back
 		which        int
 		first, other func(context.Context, *client.Session) error
-		restores     bool // the first one is a new server
-		wanted       bool // at last
+		restores     bool // the first operation is the restore of a new server
+		wanted       bool // whether the subscription exists at the end
 	}{
 		"Subscribe during Unsubscribe":           {protocol.MethodUnsubscribe, 1, unsubscribe, subscribe, false, true},
 		"Watch during Unsubscribe":               {protocol.MethodUnsubscribe, 1, unsubscribe, watch, false, false},
@@ -72,8 +72,8 @@ func TestRequestsAboutOneResourceTakeTurns(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				hold, pass := holding(c.method, c.which)
-				s := &fakeServer{answer: everything(protocol.LatestLegacy)}
+				hold, pass := holdingMiddleware(c.method, c.which)
+				s := &fakeServer{answer: allAnswers(protocol.LatestLegacy)}
 				session := openFake(t, s, client.Options{Middleware: []client.Middleware{hold}})
 				if err := session.Subscribe(t.Context(), params()); err != nil {
 					t.Fatal(err)
@@ -95,23 +95,24 @@ func TestRequestsAboutOneResourceTakeTurns(t *testing.T) {
 				synctest.Wait()
 				asked := slices.DeleteFunc(sentSince(s, 0), func(m string) bool { return !strings.HasSuffix(m, uri) })
 				if last := asked[len(asked)-1]; (last == protocol.MethodSubscribe+" "+uri) != c.wanted {
-					t.Errorf("the server was asked %q", asked)
+					t.Errorf("the server got %q, want %v", asked, c.wanted)
 				}
 				before := s.count()
 				reconnect(t, s, session)
 				if asked := slices.Contains(sentSince(s, before), protocol.MethodSubscribe+" "+uri); asked != c.wanted {
-					t.Errorf("the next server was asked %t, want %t", asked, c.wanted)
+					t.Errorf("the next server got a subscription: %t, want %t", asked, c.wanted)
 				}
 			})
 		})
 	}
 }
 
-// What a new server has refused is asked again by the next Subscribe.
+// If a new server has refused a subscription, the next Subscribe makes the request
+// again.
 func TestSubscribeAfterAFailedRestore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		params := &protocol.SubscribeParams{URI: "file:///1"}
-		s := &fakeServer{answer: everything(protocol.LatestLegacy)}
+		s := &fakeServer{answer: allAnswers(protocol.LatestLegacy)}
 		inner, asked := s.answer, 0
 		s.answer = func(f frame) []string {
 			if f.Method == protocol.MethodSubscribe {
@@ -124,7 +125,7 @@ func TestSubscribeAfterAFailedRestore(t *testing.T) {
 		session := openFake(t, s, client.Options{})
 		for i, want := range []int{1, 3, 3} {
 			if err := session.Subscribe(t.Context(), params); err != nil || asked != want {
-				t.Errorf("the server was asked %d times, want %d: %v", asked, want, err)
+				t.Errorf("the server got %d requests, want %d: %v", asked, want, err)
 			}
 			if i == 0 {
 				reconnect(t, s, session)
@@ -132,13 +133,14 @@ func TestSubscribeAfterAFailedRestore(t *testing.T) {
 		}
 		reconnect(t, s, session)
 		if asked != 4 {
-			t.Errorf("with the next server, %d times", asked)
+			t.Errorf("with the next server: got %d requests, want 4", asked)
 		}
 	})
 }
 
-// A middleware that waits in a request about a resource for another request about it would
-// wait for itself. It gets an error instead, also if other requests are between the two.
+// A middleware that makes a request for a resource within a request for the same
+// resource gets an error instead of waiting for itself, even with other requests in
+// between.
 func TestRequestInsideItsOwnTurn(t *testing.T) {
 	const uri, other = "file:///1", "file:///2"
 	subscribe := func(ctx context.Context, s *client.Session, uri string) error {
@@ -155,7 +157,7 @@ func TestRequestInsideItsOwnTurn(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		method  string // of the outer request
-		which   int    // of this method
+		which   int    // which request of this method
 		inner   func(context.Context, *client.Session, string) error
 		between bool // there is a Subscribe of another resource between the two
 	}{
@@ -183,7 +185,7 @@ func TestRequestInsideItsOwnTurn(t *testing.T) {
 						return next(ctx, r)
 					}
 				}
-				s := &fakeServer{answer: everything(protocol.LatestLegacy)}
+				s := &fakeServer{answer: allAnswers(protocol.LatestLegacy)}
 				session := openFake(t, s, client.Options{Middleware: []client.Middleware{middleware}})
 				began := time.Now()
 				if err := subscribe(t.Context(), session, uri); err != nil {
@@ -198,7 +200,7 @@ func TestRequestInsideItsOwnTurn(t *testing.T) {
 					t.Errorf("got %v", err)
 				}
 				if took := time.Since(began); took > 10*time.Second {
-					t.Errorf("it took %v", took)
+					t.Errorf("the call took %v, want at most %v", took, 10*time.Second)
 				}
 			})
 		})

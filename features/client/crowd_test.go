@@ -17,22 +17,22 @@ import (
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
-// crowdServer has the tool echo, which sends its argument back.
+// crowdServer returns a server with the tool echo.
 func crowdServer() *server.Server {
 	s := server.New(serverInfo, server.Options{})
 	addEcho(s)
 	return s
 }
 
-// playCrowd serves a crowd on standard input and output.
+// playCrowd serves crowdServer on standard input and output.
 func playCrowd() {
 	if err := crowdServer().Serve(context.Background(), &stdio.Server{}); err != nil {
 		panic(err)
 	}
 }
 
-// However many callers share a connection, each waits for its turn, and the server
-// serves all of them.
+// Any number of callers can share a connection: each waits for its turn, and all are
+// served.
 //
 // Guarantees: G-0004.10, G-0007.6
 func TestCrowdOfCallersIsServed(t *testing.T) {
@@ -49,7 +49,7 @@ func TestCrowdOfCallersIsServed(t *testing.T) {
 			},
 		} {
 			t.Run(fmt.Sprintf("%s/%d", name, callers), func(t *testing.T) {
-				session, err := client.New(clientInfo, client.Options{Conn: conn.Options{RequestTimeout: 5 * time.Minute}}).Connect(guarded(t), to(t))
+				session, err := client.New(clientInfo, client.Options{Conn: conn.Options{RequestTimeout: 5 * time.Minute}}).Connect(timeoutContext(t), to(t))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -72,7 +72,7 @@ func TestCrowdOfCallersIsServed(t *testing.T) {
 				close(start)
 				calling.Wait()
 				for text, many := range failed {
-					t.Errorf("%d calls failed: %s", many, text)
+					t.Errorf("%d calls failed with %s, want none", many, text)
 				}
 				t.Logf("%d calls took %v", callers, time.Since(began))
 			})

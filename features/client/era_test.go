@@ -19,16 +19,18 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// discovered answers server/discover for a server with tools that it tells of.
+// discovered is the result of server/discover of a server that has tools and announces
+// their changes.
 const discovered = `{"resultType":"complete","supportedVersions":["2025-11-25","2026-07-28"],"capabilities":{"tools":{"listChanged":true}},` +
 	`"instructions":"be kind","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"modern fake","version":"0"}}}`
 
-// fault is an error response to a request.
+// fault returns an error response to a request.
 func (f frame) fault(code int64, data string) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":"no","data":%s}}`, f.ID, code, data)
 }
 
-// A response is what a server says to server/discover; none is silence.
+// A response returns the frames with which a server answers server/discover. No frames
+// are silence.
 type response func(frame) []string
 
 func withResult(result string) response {
@@ -39,10 +41,10 @@ func withFault(code int64, data string) response {
 	return func(f frame) []string { return []string{f.fault(code, data)} }
 }
 
-func inSilence(frame) []string { return nil }
+func noResponse(frame) []string { return nil }
 
-// probedServer speaks the newest legacy revision with those who begin by
-// initialize, and answers server/discover as it is told.
+// probedServer speaks the newest legacy revision to clients that send initialize, and
+// answers server/discover with discover.
 func probedServer(discover response) *fakeServer {
 	return &fakeServer{answer: func(f frame) []string {
 		switch f.Method {
@@ -56,8 +58,8 @@ func probedServer(discover response) *fakeServer {
 	}}
 }
 
-// connect connects for the length of a test to whatever a transport leads to,
-// within a time. The client may speak every revision.
+// connect connects a client that supports every revision, for the length of a test,
+// within a time.
 func connect(t *testing.T, to transport.Transport, o client.Options, within time.Duration) (*client.Session, error) {
 	t.Helper()
 	if s, ok := to.(*fakeServer); ok {
@@ -77,7 +79,8 @@ var (
 	asLegacy = []string{"server/discover", "initialize", "notifications/initialized"}
 )
 
-// wantEra checks that a session is ready, and what was sent for that.
+// wantEra checks that a session is ready in the revision it should have, and which
+// methods were sent until then.
 func wantEra(t *testing.T, name string, session *client.Session, err error, s *fakeServer, sent []string) {
 	t.Helper()
 	if err != nil {
@@ -93,15 +96,17 @@ func wantEra(t *testing.T, name string, session *client.Session, err error, s *f
 	}
 }
 
+// A client uses the modern revision with a server that answers server/discover.
+//
 // Guarantees: G-0020.2
-func TestModernServerIsSpokenToAsOne(t *testing.T) {
+func TestModernServerGetsModernRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := probedServer(withResult(discovered))
 		session, err := connect(t, s, client.Options{}, time.Second)
 		wantEra(t, "modern", session, err, s, asModern)
 		got := session.Server()
 		if got.Info.Name != "modern fake" || got.Instructions != "be kind" || got.Capabilities.Tools == nil {
-			t.Errorf("got %+v", got)
+			t.Errorf("got %+v, want got.Info.Name == %q, got.Instructions == %q and got.Capabilities.Tools != nil", got, "modern fake", "be kind")
 		}
 	})
 }
@@ -113,19 +118,19 @@ func TestModernServerNeedNotIntroduceItself(t *testing.T) {
 			session, err := connect(t, s, client.Options{}, time.Second)
 			wantEra(t, info, session, err, s, asModern)
 			if session.Server().Info.Name != "" {
-				t.Errorf("%s: got %+v", info, session.Server())
+				t.Errorf("%s: got %+v, want %q", info, session.Server(), "")
 			}
 		})
 	}
 }
 
-// No single code says that a server is legacy: all do but those of the modern
-// revisions (2026-07-28 basic/versioning).
+// Any error but those of the modern revisions means that a server is legacy (2026-07-28
+// basic/versioning).
 //
 // Guarantees: G-0020.2
-func TestOtherAnswersAreThoseOfLegacyServers(t *testing.T) {
+func TestOtherErrorsMeanALegacyServer(t *testing.T) {
 	answers := map[string]response{
-		"one that speaks legacy revisions only":       withResult(`{"supportedVersions":["2025-11-25"],"capabilities":{}}`),
+		"legacy revisions only":                       withResult(`{"supportedVersions":["2025-11-25"],"capabilities":{}}`),
 		"one that speaks no modern revision known":    withResult(`{"supportedVersions":["2031-01-01","2024-11-05"],"capabilities":{}}`),
 		"one that supports legacy revisions only":     withFault(protocol.CodeUnsupportedVersion, `{"supported":["2025-06-18"],"requested":"2026-07-28"}`),
 		"one that asks for input before it says much": withResult(`{"resultType":"input_required","supportedVersions":["2026-07-28"],"capabilities":{}}`),
@@ -146,33 +151,37 @@ func TestOtherAnswersAreThoseOfLegacyServers(t *testing.T) {
 	}
 }
 
+// A server that does not answer server/discover for five seconds, or half of the time
+// there is, is taken for a legacy server.
+//
 // Guarantees: G-0020.2
-func TestSilenceIsThatOfALegacyServer(t *testing.T) {
+func TestSilenceMeansALegacyServer(t *testing.T) {
 	for name, test := range map[string]struct{ limit, silence time.Duration }{
 		"for five seconds":              {0, 5 * time.Second},
 		"for five seconds of many":      {time.Minute, 5 * time.Second},
-		"for half of what there is":     {2 * time.Second, time.Second},
+		"for half of the time":          {2 * time.Second, time.Second},
 		"for half of ten seconds, also": {10 * time.Second, 5 * time.Second},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			s := probedServer(inSilence)
+			s := probedServer(noResponse)
 			began := time.Now()
 			session, err := connect(t, s, client.Options{FailFast: true, Conn: conn.Options{InitTimeout: test.limit}}, time.Hour)
 			if took := time.Since(began); took != test.silence {
-				t.Errorf("%s: it took %v", name, took)
+				t.Errorf("%s: Connect took %v, want %v", name, took, test.silence)
 			}
-			wantEra(t, name, session, err, s, asLegacy) // and no cancellation, which it would not know either
+			wantEra(t, name, session, err, s, asLegacy) // and no cancellation, because it does not know the request
 		})
 	}
 }
 
-// A server that takes long to start may leave no time to be silent.
-func TestSilenceUntilTheHandshakeIsOverIsSilence(t *testing.T) {
+// If the time of the handshake ends during the probe, because the server was slow to
+// start, the next attempt uses the legacy handshake.
+func TestSilenceUntilTheEndOfTheHandshake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := probedServer(inSilence)
+		s := probedServer(noResponse)
 		slow := true
 		defer s.close()
-		session, err := connect(t, opener(func(ctx context.Context) (transport.Link, error) {
+		session, err := connect(t, openFunc(func(ctx context.Context) (transport.Link, error) {
 			if slow {
 				pass(6 * time.Second)
 			}
@@ -184,8 +193,8 @@ func TestSilenceUntilTheHandshakeIsOverIsSilence(t *testing.T) {
 	})
 }
 
-// dying is a server that lets go of a link when it is probed.
-func dying() *fakeServer {
+// closingOnProbe returns a server that closes its link when it is probed.
+func closingOnProbe() *fakeServer {
 	s := probedServer(nil)
 	inner := s.answer
 	s.answer = func(f frame) []string {
@@ -198,22 +207,25 @@ func dying() *fakeServer {
 	return s
 }
 
+// A server that closes its link when it is probed gets the legacy handshake at the next
+// attempt.
+//
 // Guarantees: G-0020.2
-func TestServerThatDiesOfTheProbeIsNotProbedAgain(t *testing.T) {
+func TestProbeThatClosesTheLinkIsNotRepeated(t *testing.T) {
 	for _, fast := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			s := dying()
+			s := closingOnProbe()
 			session, err := connect(t, s, client.Options{FailFast: fast}, time.Minute)
 			wantEra(t, fmt.Sprint("fail fast: ", fast), session, err, s, asLegacy)
 			if epoch := session.Conn().Status().Epoch; epoch != 2 {
-				t.Errorf("epoch %d", epoch)
+				t.Errorf("epoch %d, want 2", epoch)
 			}
 		})
 	}
 }
 
-// A server that dies of everything is not tried for ever by those who want to
-// fail fast.
+// With FailFast, Connect tries both eras before it fails, even if the server closes the
+// link in both.
 func TestFailFastTriesBothEras(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &fakeServer{}
@@ -226,14 +238,14 @@ func TestFailFastTriesBothEras(t *testing.T) {
 	})
 }
 
-// What goes wrong before the probe is no reason to give a wrong name to what
-// goes wrong by it.
-func TestServerThatDiesOfTheProbeAfterOtherFailures(t *testing.T) {
+// Failures before the probe do not count as a server that closes its link when it is
+// probed.
+func TestProbeThatClosesTheLinkAfterOtherFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := dying()
+		s := closingOnProbe()
 		defer s.close()
 		opens := 0
-		session, err := connect(t, opener(func(ctx context.Context) (transport.Link, error) {
+		session, err := connect(t, openFunc(func(ctx context.Context) (transport.Link, error) {
 			if opens++; opens <= 5 {
 				return nil, errors.New("refused")
 			}
@@ -244,10 +256,11 @@ func TestServerThatDiesOfTheProbeAfterOtherFailures(t *testing.T) {
 	})
 }
 
-// A legacy server that has failed once is probed again, and dies again.
-func TestServerThatDiesOfTheProbeComesBack(t *testing.T) {
+// A legacy server that closes its link when it is probed is probed again after a later
+// failure, and then gets the legacy handshake again.
+func TestProbeThatClosesTheLinkAfterAReconnect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := dying()
+		s := closingOnProbe()
 		inner := s.answer
 		s.answer = func(f frame) []string {
 			if f.Method == protocol.MethodInitialize && f.Link == 3 {
@@ -269,20 +282,23 @@ func TestServerThatDiesOfTheProbeComesBack(t *testing.T) {
 	})
 }
 
+// An error of the modern revisions fails the connection. The client does not fall back
+// to the legacy handshake.
+//
 // Guarantees: G-0020.3
-func TestModernErrorsAreNoReasonToFallBack(t *testing.T) {
+func TestModernErrorsCauseNoFallback(t *testing.T) {
 	for name, test := range map[string]struct {
 		answer response
 		final  bool
 	}{
-		"headers":                   {withFault(protocol.CodeHeaderMismatch, `null`), false},
-		"capabilities":              {withFault(protocol.CodeMissingCapability, `{"requiredCapabilities":{}}`), false},
-		"capabilities, misleading":  {withFault(protocol.CodeMissingCapability, `{"supported":["2025-11-25"]}`), false},
-		"another modern revision":   {withFault(protocol.CodeUnsupportedVersion, `{"supported":["2031-01-01"],"requested":"2026-07-28"}`), true},
-		"no revision":               {withFault(protocol.CodeUnsupportedVersion, `{}`), true},
-		"data that cannot be read":  {withFault(protocol.CodeUnsupportedVersion, `[]`), true},
-		"another, in good order":    {withResult(`{"supportedVersions":["2031-01-01"],"capabilities":{}}`), true},
-		"none at all, in its order": {withResult(`{"supportedVersions":[],"capabilities":{}}`), true},
+		"headers":                            {withFault(protocol.CodeHeaderMismatch, `null`), false},
+		"capabilities":                       {withFault(protocol.CodeMissingCapability, `{"requiredCapabilities":{}}`), false},
+		"capabilities, with misleading data": {withFault(protocol.CodeMissingCapability, `{"supported":["2025-11-25"]}`), false},
+		"another modern revision":            {withFault(protocol.CodeUnsupportedVersion, `{"supported":["2031-01-01"],"requested":"2026-07-28"}`), true},
+		"no revision":                        {withFault(protocol.CodeUnsupportedVersion, `{}`), true},
+		"data that cannot be read":           {withFault(protocol.CodeUnsupportedVersion, `[]`), true},
+		"another, well formed":               {withResult(`{"supportedVersions":["2031-01-01"],"capabilities":{}}`), true},
+		"none, well formed":                  {withResult(`{"supportedVersions":[],"capabilities":{}}`), true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := probedServer(test.answer)
@@ -297,30 +313,31 @@ func TestModernErrorsAreNoReasonToFallBack(t *testing.T) {
 	}
 }
 
-// A meddler answers some frames of ours in place of the server.
-type meddler struct {
+// An interceptor answers some frames of the client in place of the server.
+type interceptor struct {
 	transport.Link
 	to      transport.Receiver
 	answers func(transport.Receiver, transport.Outbound) bool
 }
 
-func (m *meddler) Bind(r transport.Receiver) {
+func (m *interceptor) Bind(r transport.Receiver) {
 	m.to = r
 	m.Link.Bind(r)
 }
 
-func (m *meddler) Send(o transport.Outbound) error {
+func (m *interceptor) Send(o transport.Outbound) error {
 	if m.answers(m.to, o) {
 		return nil
 	}
 	return m.Link.Send(o)
 }
 
-// meddling has requests of one method answered in place of a server.
-func meddling(s *fakeServer, method string, answer func(transport.Receiver, transport.Outbound)) transport.Transport {
-	return opener(func(ctx context.Context) (transport.Link, error) {
+// intercepting returns a transport on which requests of one method are answered in place of
+// the server.
+func intercepting(s *fakeServer, method string, answer func(transport.Receiver, transport.Outbound)) transport.Transport {
+	return openFunc(func(ctx context.Context) (transport.Link, error) {
 		link, err := s.Open(ctx)
-		return &meddler{Link: link, answers: func(to transport.Receiver, o transport.Outbound) bool {
+		return &interceptor{Link: link, answers: func(to transport.Receiver, o transport.Outbound) bool {
 			if !strings.Contains(string(o.Frame), `"method":"`+method+`"`) {
 				return false
 			}
@@ -330,15 +347,18 @@ func meddling(s *fakeServer, method string, answer func(transport.Receiver, tran
 	})
 }
 
-// refusing has probes fail as over HTTP.
+// refusing returns a transport on which probes fail as they do over HTTP.
 func refusing(s *fakeServer, err error) transport.Transport {
-	return meddling(s, protocol.MethodDiscover, func(to transport.Receiver, o transport.Outbound) {
+	return intercepting(s, protocol.MethodDiscover, func(to transport.Receiver, o transport.Outbound) {
 		to.Failed(transport.Failure{Tag: o.Tag, Err: err, Unsent: true})
 	})
 }
 
+// The HTTP status of the probe's response tells a legacy server from a modern one that
+// fails.
+//
 // Guarantees: G-0020.2, G-0020.3
-func TestStatusesOfHTTPTellTheErasApart(t *testing.T) {
+func TestHTTPStatusShowsTheEra(t *testing.T) {
 	for _, test := range []struct {
 		status int
 		fault  *jsonrpc.Error
@@ -355,7 +375,7 @@ func TestStatusesOfHTTPTellTheErasApart(t *testing.T) {
 		{http.StatusInternalServerError, nil, true},
 		{http.StatusServiceUnavailable, nil, true},
 		{http.StatusUnauthorized, nil, false},
-		{http.StatusUnauthorized, &jsonrpc.Error{Code: -32001}, false}, // some servers say it twice
+		{http.StatusUnauthorized, &jsonrpc.Error{Code: -32001}, false}, // some servers send the status and an error
 		{http.StatusForbidden, nil, false},
 		{http.StatusForbidden, &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest}, false},
 	} {
@@ -373,10 +393,10 @@ func TestStatusesOfHTTPTellTheErasApart(t *testing.T) {
 	}
 }
 
-// What was not said by a server says nothing of it.
+// An error that does not come from the server does not show its era.
 //
 // Guarantees: G-0020.3
-func TestFailuresOfTheNetworkSayNothing(t *testing.T) {
+func TestNetworkFailuresDoNotShowTheEra(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := probedServer(nil)
 		t.Cleanup(s.close)
@@ -387,12 +407,14 @@ func TestFailuresOfTheNetworkSayNothing(t *testing.T) {
 	})
 }
 
+// If the server closes the stream of the probe without a response, it is taken for a
+// legacy server. If the stream breaks, Connect fails with the reason.
 func TestStreamThatEndsWithoutAnAnswer(t *testing.T) {
 	for reason, legacy := range map[error]bool{transport.ErrPeerClosed: true, errors.New("reset by peer"): false} {
 		synctest.Test(t, func(t *testing.T) {
 			s := probedServer(nil)
 			t.Cleanup(s.close)
-			session, err := connect(t, meddling(s, protocol.MethodDiscover, func(to transport.Receiver, o transport.Outbound) {
+			session, err := connect(t, intercepting(s, protocol.MethodDiscover, func(to transport.Receiver, o transport.Outbound) {
 				to.StreamOpened(1, o.Tag)
 				to.StreamLost(transport.StreamLoss{Stream: 1, Reason: reason})
 			}), client.Options{FailFast: true}, time.Second)
@@ -405,7 +427,7 @@ func TestStreamThatEndsWithoutAnAnswer(t *testing.T) {
 	}
 }
 
-// reconnect cuts a session off, and waits until it is ready again.
+// reconnect cuts the link of a session, and waits until it is ready again.
 func reconnect(t *testing.T, s *fakeServer, session *client.Session) {
 	t.Helper()
 	s.cut()
@@ -418,12 +440,14 @@ func reconnect(t *testing.T, s *fakeServer, session *client.Session) {
 	synctest.Wait()
 }
 
+// A legacy server is probed once, and again only after its era has failed.
+//
 // Guarantees: G-0020.2, G-0021.1
 func TestEraIsRememberedUntilItFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := probedServer(nil)
 		s.answer = func(f frame) []string {
-			modern := f.Link >= 4 // the server is updated then
+			modern := f.Link >= 4 // the server has been updated
 			switch {
 			case f.Method == protocol.MethodDiscover && modern:
 				return []string{f.result(discovered)}
@@ -441,18 +465,19 @@ func TestEraIsRememberedUntilItFails(t *testing.T) {
 		}
 		reconnect(t, s, session)
 		reconnect(t, s, session)
-		want := slices.Concat(asLegacy, asLegacy[1:], asLegacy[1:]) // probed once
+		want := slices.Concat(asLegacy, asLegacy[1:], asLegacy[1:]) // one probe in all
 		wantEra(t, "legacy", session, err, s, want)
 		reconnect(t, s, session)
 		want = slices.Concat(want, []string{"initialize"}, asModern)
 		wantEra(t, "updated", session, err, s, want)
 		if epoch := session.Conn().Status().Epoch; epoch != 5 {
-			t.Errorf("epoch %d", epoch)
+			t.Errorf("epoch %d, want 5", epoch)
 		}
 	})
 }
 
-// A modern server is asked for its era each time, because it may be another one now.
+// A modern server is probed at each connection, because it may have been replaced by a
+// legacy one.
 //
 // Guarantees: G-0021.1
 func TestModernServerThatBecomesLegacy(t *testing.T) {
@@ -471,8 +496,8 @@ func TestModernServerThatBecomesLegacy(t *testing.T) {
 	})
 }
 
-// A server that was modern before has died of something else than the probe.
-func TestModernServerThatDiesStaysModern(t *testing.T) {
+// A modern server that closes its link for another reason than the probe stays modern.
+func TestModernServerStaysModernAfterALoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := probedServer(nil)
 		inner := s.answer
@@ -493,8 +518,10 @@ func TestModernServerThatDiesStaysModern(t *testing.T) {
 	})
 }
 
+// If the program asks for a revision, the client uses it or fails with ErrIncompatible.
+//
 // Guarantees: G-0020.3
-func TestRevisionThatIsAskedForIsTheOneSpoken(t *testing.T) {
+func TestRequestedRevisionIsUsedOrFails(t *testing.T) {
 	modern := client.Options{ProtocolVersion: protocol.Version20260728}
 	synctest.Test(t, func(t *testing.T) {
 		s := probedServer(withResult(discovered))
@@ -522,11 +549,11 @@ func TestRevisionThatIsAskedForIsTheOneSpoken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := probedServer(withResult(`{"supportedVersions":["2025-06-18"],"capabilities":{}}`))
 		if _, err := connect(t, s, modern, time.Minute); err == nil || !strings.Contains(err.Error(), "2025-06-18") {
-			t.Errorf("got %v, which does not say what the server speaks", err)
+			t.Errorf("got %v, want the revisions of the server in it", err)
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
-		s := probedServer(inSilence)
+		s := probedServer(noResponse)
 		_, err := connect(t, s, modern, time.Minute)
 		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, conn.ErrIncompatible) || slices.Contains(s.methods(), protocol.MethodInitialize) {
 			t.Errorf("silence: got %v after %q", err, s.methods())
@@ -534,8 +561,9 @@ func TestRevisionThatIsAskedForIsTheOneSpoken(t *testing.T) {
 	})
 }
 
-// Who insists on a revision waits for a server that is overloaded.
-func TestServerThatIsOutOfOrderIsNotIncompatible(t *testing.T) {
+// If the program asks for a revision and the server is overloaded, the client tries
+// again.
+func TestOverloadedServerIsNotIncompatible(t *testing.T) {
 	for status, waits := range map[int]bool{http.StatusServiceUnavailable: true, http.StatusTooManyRequests: true, http.StatusNotFound: false} {
 		synctest.Test(t, func(t *testing.T) {
 			s := probedServer(nil)
@@ -549,15 +577,15 @@ func TestServerThatIsOutOfOrderIsNotIncompatible(t *testing.T) {
 	}
 }
 
-// A modern server that is slow to begin is no legacy one: it refuses initialize,
-// and is asked again.
+// A modern server that starts slowly is not taken for a legacy one: it refuses
+// initialize, and is probed again.
 //
 // Guarantees: G-0020.2
-func TestSlowModernServerIsAskedAgain(t *testing.T) {
+func TestSlowModernServerIsProbedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun := false
 		s := &fakeServer{answer: func(f frame) []string {
-			if !begun { // what it is asked meanwhile waits
+			if !begun { // requests wait until then
 				begun = true
 				pass(7 * time.Second)
 			}
@@ -576,7 +604,7 @@ func TestSlowModernServerIsAskedAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := session.Server().ProtocolVersion; got != protocol.Version20260728 {
-			t.Errorf("%s is spoken", got)
+			t.Errorf("got revision %s, want %s", got, protocol.Latest)
 		}
 		session.Close(t.Context())
 	})

@@ -7,16 +7,16 @@ import (
 	"github.com/bowline-mcp/bowline/conn"
 )
 
-// A change of the queue while settle looks at the session is not missed. Otherwise Close
-// would wait for it until its context ends.
-func TestAChangeWhileSettleLooksIsNotMissed(t *testing.T) {
+// settle sees a change of the queue that happens while it looks at the session.
+// Otherwise Close would wait for that change until its context ends.
+func TestSettleMissesNoChange(t *testing.T) {
 	s := &session{}
 	s.events.session = s
 	s.restore.watching = true
 	s.peer.Store(&peer{incarnation: &conn.Incarnation{}})
-	status := conn.Status{State: conn.Ready} // of a server that the program does not know of
+	status := conn.Status{State: conn.Ready} // the program has no event of this server yet
 
-	s.restore.mu.Lock() // unsettled waits in the midst of its work
+	s.restore.mu.Lock() // makes unsettled wait in the middle of its work
 	result := make(chan (<-chan struct{}))
 	go func() { result <- s.events.unsettled(status) }()
 	for range 10_000 {
@@ -31,6 +31,6 @@ func TestAChangeWhileSettleLooksIsNotMissed(t *testing.T) {
 	select {
 	case <-changed:
 	default:
-		t.Error("the change was missed")
+		t.Error("settle missed the change")
 	}
 }

@@ -47,7 +47,7 @@ func ExampleSession_Pin() {
 	})
 	c := client.New(info, client.Options{
 		Calls: client.CallOptions{WaitForReady: true},
-		Conn:  conn.Options{BackoffMin: time.Millisecond}, // a program leaves it at a second
+		Conn:  conn.Options{BackoffMin: time.Millisecond}, // programs keep the default of one second
 	})
 	session, err := c.Connect(ctx, inmem.New(func(link transport.Link) { links <- link; s.Accept(link) }, inmem.Options{}))
 	if err != nil {
@@ -59,7 +59,7 @@ func ExampleSession_Pin() {
 	cart := session.Pin()
 	fmt.Println(client.Call[string](ctx, cart, "add", map[string]string{"Item": "rope"}))
 	lost := session.Status()
-	(<-links).Close(0) // the server session is over
+	(<-links).Close(0) // ends the server session
 	<-lost.Changed()
 	_, err = client.Call[string](ctx, cart, "add", map[string]string{"Item": "anchor"})
 	fmt.Println("the cart is gone:", errors.Is(err, client.ErrStale))
@@ -75,8 +75,8 @@ func ExampleSession_Pin() {
 	// added rope <nil>
 }
 
-// A call that takes long becomes a task. Keep its ID to wait for it later, even after a
-// restart of the program.
+// A call that takes long becomes a task. Store its ID to wait for the result later,
+// even after a restart of the program.
 func ExampleSession_StartTool() {
 	ctx := context.Background()
 	s := server.New(protocol.Implementation{Name: "render", Version: "1.0"}, server.Options{
@@ -148,7 +148,7 @@ func ExampleCallOptions_maxStale() {
 	s := server.New(protocol.Implementation{Name: "weather", Version: "1.0"}, server.Options{})
 	server.AddTool(s, protocol.Tool{Name: "forecast"}, func(context.Context, city) (string, error) { return "rain", nil })
 	session, err := client.New(info, client.Options{
-		Conn: conn.Options{BackoffMin: time.Minute}, // the server is away for so long
+		Conn: conn.Options{BackoffMin: time.Minute}, // how long the server stays away
 	}).Connect(ctx, inmem.New(func(link transport.Link) { links <- link; s.Accept(link) }, inmem.Options{}))
 	if err != nil {
 		fmt.Println(err)
@@ -157,7 +157,7 @@ func ExampleCallOptions_maxStale() {
 	defer session.Close(ctx)
 
 	lenient := session.With(client.CallOptions{MaxStale: time.Minute})
-	if _, err := lenient.ListTools(ctx, nil); err != nil { // asks the server, and keeps the list
+	if _, err := lenient.ListTools(ctx, nil); err != nil { // requests the list, and keeps it
 		fmt.Println(err)
 		return
 	}
@@ -177,7 +177,7 @@ func ExampleCallOptions_maxStale() {
 	// forecast is known for less than a minute: true
 }
 
-// How a call failed, and what to do about it.
+// How a call can fail, and what to do in each case.
 func Example_errors() {
 	ctx := context.Background()
 	session, err := client.New(info, client.Options{}).Connect(ctx, weatherServer())

@@ -15,8 +15,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
-// A host answers what servers ask, and learns what they tell. Each handler is given
-// the session of the server that asks.
+// A host answers questions of servers and handles their events. Each handler gets the
+// session of the server.
 func Example_host() {
 	ctx := context.Background()
 	cleaner := server.New(protocol.Implementation{Name: "cleaner", Version: "1.0"}, server.Options{})
@@ -40,7 +40,7 @@ func Example_host() {
 		},
 		Elicit: func(_ context.Context, s *client.Session, p *protocol.ElicitParams) (*protocol.ElicitResult, error) {
 			fmt.Println(s.Name(), "asks:", p.Message)
-			return client.Accept(nil) // a real host asks its user, and returns Decline or Dismiss as well
+			return client.Accept(nil) // a real host asks its user, and can also return Decline or Dismiss
 		},
 		OnEvent: func(_ context.Context, s *client.Session, e client.Event) {
 			switch e.(type) {
@@ -55,7 +55,7 @@ func Example_host() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(<-changes) // Restored: the server is there
+	fmt.Println(<-changes) // Restored: the server is ready
 	fmt.Println(client.Call[string](ctx, session, "clean", nil))
 
 	cleaner.RemoveTools("clean")
@@ -67,12 +67,12 @@ func Example_host() {
 	// cleaner: the tools may have changed
 }
 
-// A client that survives the death of its server. The session is the same before and
-// after; calls wait for the new server, and a pinned view refuses it.
+// A session survives the end of its server: calls wait for the new server. A pinned
+// session refuses the new server.
 func Example_survive() {
 	ctx := context.Background()
 	running := make(chan *server.Server, 10)
-	network := inmem.New(func(link transport.Link) { // each link has a server of its own, as each child process has
+	network := inmem.New(func(link transport.Link) { // one server for each link, like a child process
 		s := server.New(protocol.Implementation{Name: "counter", Version: "1.0"}, server.Options{})
 		n := 0
 		server.AddTool(s, protocol.Tool{Name: "count"}, func(context.Context, struct{}) (int, error) {
@@ -87,7 +87,7 @@ func Example_survive() {
 	c := client.New(protocol.Implementation{Name: "example", Version: "1.0"}, client.Options{
 		Calls:   client.CallOptions{WaitForReady: true, Retries: 3},
 		OnEvent: func(_ context.Context, _ *client.Session, e client.Event) { events <- e },
-		Conn:    conn.Options{BackoffMin: time.Millisecond}, // a program leaves it at a second
+		Conn:    conn.Options{BackoffMin: time.Millisecond}, // programs keep the default of one second
 	})
 	session, err := c.Connect(ctx, network)
 	if err != nil {
@@ -100,7 +100,7 @@ func Example_survive() {
 		fmt.Println(client.Call[int](ctx, session, "count", nil))
 	}
 
-	if err := (<-running).Close(ctx); err != nil { // the server is gone
+	if err := (<-running).Close(ctx); err != nil { // ends the server
 		fmt.Println(err)
 	}
 	for e := range events {
@@ -108,7 +108,7 @@ func Example_survive() {
 			break
 		}
 	}
-	fmt.Println(client.Call[int](ctx, session, "count", nil)) // the new server counts from the beginning
+	fmt.Println(client.Call[int](ctx, session, "count", nil)) // the new server starts at 1
 	_, err = client.Call[int](ctx, pinned, "count", nil)
 	fmt.Println(errors.Is(err, client.ErrStale), client.NotExecuted(err))
 	// Output:
@@ -118,7 +118,7 @@ func Example_survive() {
 	// true true
 }
 
-// A program that waits for "connection lost" and "ready again", and for nothing else.
+// A program that handles "connection lost" and "ready again" only.
 func ExampleSession_Changes() {
 	ctx := context.Background()
 	running := make(chan *server.Server, 10)
@@ -128,7 +128,7 @@ func ExampleSession_Changes() {
 		running <- s
 	}, inmem.Options{})
 	c := client.New(protocol.Implementation{Name: "example", Version: "1.0"}, client.Options{
-		Conn: conn.Options{BackoffMin: time.Millisecond}, // a program leaves it at a second
+		Conn: conn.Options{BackoffMin: time.Millisecond}, // programs keep the default of one second
 	})
 	session, err := c.Connect(ctx, network)
 	switch {
@@ -145,7 +145,7 @@ func ExampleSession_Changes() {
 			fmt.Println("connection lost:", status.Reason.Kind)
 		case status.Epoch == 1:
 			fmt.Println("ready")
-			_ = (<-running).Close(ctx) // the server goes away
+			_ = (<-running).Close(ctx) // ends the server
 		default:
 			fmt.Println("ready again")
 			session.Stop() // which ends the loop
@@ -157,7 +157,7 @@ func ExampleSession_Changes() {
 	// ready again
 }
 
-// What Call returns, as the type that the caller wants it in.
+// Call returns a result as the type that the caller asks for.
 func ExampleCall() {
 	ctx := context.Background()
 	s := server.New(protocol.Implementation{Name: "library", Version: "1.0"}, server.Options{})

@@ -24,8 +24,8 @@ type forecast struct {
 	Text string `json:"text"`
 }
 
-// weatherServer stands for any server, in the same process. A real one is for instance
-// a &stdio.Command{Path: "weather"} or a &streamable.Client{URL: "https://…"}.
+// weatherServer stands for any server. A real program uses for example a
+// &stdio.Command{Path: "weather"} or a &streamable.Client{URL: "https://…"}.
 func weatherServer() transport.Transport {
 	s := server.New(protocol.Implementation{Name: "weather", Version: "1.0"}, server.Options{
 		OnSubscribe: func(context.Context, string) error { return nil },
@@ -52,7 +52,7 @@ func weatherServer() transport.Transport {
 	return inmem.New(s.Accept, inmem.Options{})
 }
 
-// Connect to a server, call a tool, and tell the outcomes apart.
+// Connect to a server, call a tool, and distinguish the outcomes.
 func Example() {
 	ctx := context.Background()
 	c := client.New(info, client.Options{})
@@ -82,8 +82,8 @@ func Example() {
 	// the tool says: which city?
 }
 
-// A session that outlives its servers: calls wait for a server and are made again if
-// that is safe, and the program learns of each gap.
+// A session that outlives its servers: calls wait for a server and are repeated if that
+// is safe, and the program gets an event for each gap.
 func ExampleClient_Start() {
 	c := client.New(info, client.Options{
 		Calls: client.CallOptions{WaitForReady: true, Retries: 3},
@@ -100,7 +100,7 @@ func ExampleClient_Start() {
 	defer c.Close(ctx)
 	session, err := c.Start(ctx, "weather", &stdio.Command{Path: "weather"})
 	if err != nil {
-		fmt.Println(err) // there is no such command
+		fmt.Println(err) // the command does not exist
 		return
 	}
 	for tool, err := range session.Tools(ctx) {
@@ -112,12 +112,12 @@ func ExampleClient_Start() {
 	}
 }
 
-// A server asks the user something. Setting Options.Elicit advertises that it may.
+// A server asks the user a question. Setting Options.Elicit declares the capability.
 func ExampleAccept() {
 	ctx := context.Background()
 	c := client.New(info, client.Options{
 		Elicit: func(_ context.Context, s *client.Session, p *protocol.ElicitParams) (*protocol.ElicitResult, error) {
-			fmt.Println(p.Message) // name the server, show the form, and let the user decide
+			fmt.Println(p.Message) // a real program names the server, shows the form, and lets the user decide
 			return client.Decline()
 		},
 	})
@@ -134,7 +134,8 @@ func ExampleAccept() {
 	// true
 }
 
-// A resource that is kept current, also when its server is replaced.
+// A resource that the program reads again after each change, even if its server is
+// replaced.
 func ExampleSession_Watch() {
 	ctx := context.Background()
 	session, err := client.New(info, client.Options{}).Connect(ctx, weatherServer())

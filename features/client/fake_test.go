@@ -16,11 +16,10 @@ import (
 	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
-// A fakeServer answers a client frame by frame, as any server might, and keeps
-// what the client has sent.
+// A fakeServer answers a client frame by frame, and records what the client has sent.
 type fakeServer struct {
-	// answer is the frames that answer one of the client's; none is silence.
-	// It runs in the goroutine of the link the frame came in on.
+	// answer returns the frames that answer one frame of the client. No frames are
+	// silence. It runs on the goroutine of the link.
 	answer func(frame) []string
 
 	serving sync.WaitGroup
@@ -29,17 +28,17 @@ type fakeServer struct {
 	frames  []frame
 }
 
-// A frame is what a client has sent.
+// A frame is a message that a client has sent.
 type frame struct {
-	Link   int             // on which link, from 1
+	Link   int             // the number of the link, from 1
 	ID     json.RawMessage `json:"id"`
 	Method string          `json:"method"`
 	Params json.RawMessage `json:"params"`
 	Error  json.RawMessage `json:"error"`
-	Raw    json.RawMessage `json:"-"` // all of it
+	Raw    json.RawMessage `json:"-"` // the whole frame
 }
 
-// result is the response to a request.
+// result returns the response to a request.
 func (f frame) result(result string) string {
 	return `{"jsonrpc":"2.0","id":` + string(f.ID) + `,"result":` + result + `}`
 }
@@ -49,13 +48,13 @@ const (
 	withoutTools = `{}`
 )
 
-// initialized answers initialize.
+// initialized returns the response to initialize.
 func (f frame) initialized(version, capabilities string) []string {
 	return []string{f.result(`{"protocolVersion":"` + version + `","capabilities":` + capabilities +
 		`,"serverInfo":{"name":"fake","version":"0"}}`)}
 }
 
-// answering is a server with tools. It answers each method with a result.
+// answering returns a server with tools that answers each method with a fixed result.
 func answering(results map[string]string) *fakeServer {
 	return &fakeServer{answer: func(f frame) []string {
 		if result, ok := results[f.Method]; ok {
@@ -68,7 +67,7 @@ func answering(results map[string]string) *fakeServer {
 	}}
 }
 
-// answeringWith is a server with tools that leaves one method to answer.
+// answeringWith returns a server with tools that answers one method with answer.
 func answeringWith(method string, answer func(frame) []string) *fakeServer {
 	return &fakeServer{answer: func(f frame) []string {
 		switch f.Method {
@@ -100,7 +99,7 @@ func (s *fakeServer) serve(number int, link transport.Link, inbox inbox) {
 	for raw := range inbox {
 		var f frame
 		if err := json.Unmarshal(raw, &f); err != nil {
-			panic(err) // the client has sent no JSON
+			panic(err) // the client has sent invalid JSON
 		}
 		f.Link, f.Raw = number, raw
 		s.mu.Lock()
@@ -115,7 +114,7 @@ func (s *fakeServer) serve(number int, link transport.Link, inbox inbox) {
 	}
 }
 
-// cut ends every link.
+// cut closes every link.
 func (s *fakeServer) cut() {
 	s.mu.Lock()
 	links := slices.Clone(s.links)
@@ -130,14 +129,14 @@ func (s *fakeServer) close() {
 	s.serving.Wait()
 }
 
-// received is what has come of one method, "" for responses.
+// received returns the frames of one method, "" for responses.
 func (s *fakeServer) received(method string) []frame {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(s.frames), func(f frame) bool { return f.Method != method })
 }
 
-// methods are those of all frames in the order they came, "" for responses.
+// methods returns the methods of all frames in order, "" for responses.
 func (s *fakeServer) methods() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,8 +147,8 @@ func (s *fakeServer) methods() []string {
 	return came
 }
 
-// An inbox is the receiver of the server's end of a link. It has room for its
-// credit.
+// An inbox is the receiver of the server's end of a link. It has room for all frames
+// that its credit allows.
 type inbox chan []byte
 
 func (i inbox) Receive(in transport.Inbound)               { i <- in.Frame }
@@ -174,7 +173,7 @@ func openFake(t *testing.T, s *fakeServer, o client.Options) *client.Session {
 func connectFake(t *testing.T, s *fakeServer, o client.Options) (*client.Session, error) {
 	t.Helper()
 	t.Cleanup(s.close)
-	if o.ProtocolVersion == "" { // most of these servers know no other era
+	if o.ProtocolVersion == "" { // most of these servers are legacy
 		o.ProtocolVersion = protocol.LatestLegacy
 	}
 	guard, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -188,10 +187,10 @@ func toolNames(t *testing.T, s *client.Session) (names []string, ended error) {
 	for tool, err := range s.Tools(t.Context()) {
 		if err != nil {
 			ended = errors.Join(ended, err)
-			continue // nothing comes behind an error
+			continue // an error is the last element
 		}
 		if names = append(names, tool.Name); len(names) > 10*client.MaxPages {
-			t.Fatal("the list has no end")
+			t.Fatal("the list continues after an error")
 		}
 	}
 	return names, ended
@@ -199,15 +198,15 @@ func toolNames(t *testing.T, s *client.Session) (names []string, ended error) {
 
 func outbound(raw string) transport.Outbound { return transport.Outbound{Frame: []byte(raw)} }
 
-// pass lets time pass in a bubble.
+// pass lets time pass in a bubble of testing/synctest.
 func pass(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	<-timer.C
 }
 
-// onTools calls f whenever the tools may have changed.
-func onTools(f func(context.Context, *client.Session)) func(context.Context, *client.Session, client.Event) {
+// onToolsChanged returns an OnEvent that calls f for each ToolsChanged.
+func onToolsChanged(f func(context.Context, *client.Session)) func(context.Context, *client.Session, client.Event) {
 	return func(ctx context.Context, s *client.Session, e client.Event) {
 		switch e.(type) {
 		case *client.ToolsChanged, *client.Restored:

@@ -16,7 +16,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport/stdio"
 )
 
-// featureServer has one feature of each kind, and a tool that asks its client.
+// featureServer has one feature of each kind, and a tool that asks a question.
 func featureServer() *server.Server {
 	s := server.New(serverInfo, server.Options{OnSubscribe: func(context.Context, string) error { return nil }})
 	server.AddResource(s, protocol.Resource{URI: "config://app", Name: "config"}, func(context.Context) (string, error) { return "a=1", nil })
@@ -54,8 +54,8 @@ func featureServer() *server.Server {
 	return s
 }
 
-// Every feature works with a server of this project's own, as a child process and over
-// HTTP, in every revision that has it.
+// Every feature works with a Bowline server, as a child process and over HTTP, in every
+// revision that has the feature.
 func TestFeaturesOfOwnServer(t *testing.T) {
 	options := client.Options{
 		Elicit: func(context.Context, *client.Session, *protocol.ElicitParams) (*protocol.ElicitResult, error) {
@@ -74,7 +74,7 @@ func TestFeaturesOfOwnServer(t *testing.T) {
 				t.Fatal(err)
 			}
 			to := &stdio.Command{Path: self, Env: append(os.Environ(), roleVariable+"=features")}
-			session, err := client.New(clientInfo, o).Connect(guarded(t), specification.WatchClient(t, to))
+			session, err := client.New(clientInfo, o).Connect(timeoutContext(t), specification.WatchClient(t, to))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -82,7 +82,7 @@ func TestFeaturesOfOwnServer(t *testing.T) {
 			useFeatures(t, session)
 		})
 		if version == protocol.Version20241105 {
-			continue // it has another transport over HTTP
+			continue // over HTTP this revision has another transport
 		}
 		t.Run(version+" over HTTP", func(t *testing.T) { useFeatures(t, newSite(t, featureServer()).open(o)) })
 	}
@@ -90,7 +90,7 @@ func TestFeaturesOfOwnServer(t *testing.T) {
 
 func useFeatures(t *testing.T, s *client.Session) {
 	t.Helper()
-	ctx, version := guarded(t), s.Server().ProtocolVersion
+	ctx, version := timeoutContext(t), s.Server().ProtocolVersion
 	var listed []string
 	for resource, err := range s.Resources(ctx) {
 		if err != nil {
@@ -111,24 +111,24 @@ func useFeatures(t *testing.T, s *client.Session) {
 		listed = append(listed, prompt.Name)
 	}
 	if !slices.Equal(listed, []string{"config://app", "users://{id}", "review"}) {
-		t.Errorf("listed %q", listed)
+		t.Errorf("listed %q, want %v", listed, []string{"config://app", "users://{id}", "review"})
 	}
 	if user, err := s.ReadResource(ctx, &protocol.ReadResourceParams{URI: "users://7"}); err != nil || user.Text() != "user 7" {
-		t.Errorf("read %+v, %v", user, err)
+		t.Errorf("read %+v, %v, want %q", user, err, "user 7")
 	}
 	if _, err := s.ReadResource(ctx, &protocol.ReadResourceParams{URI: "users://0"}); !errors.Is(err, client.ErrNotFound) {
-		t.Errorf("read what is not there: %v", err)
+		t.Errorf("read of an unknown resource: %v, want %v", err, client.ErrNotFound)
 	}
 	prompt, err := s.GetPrompt(ctx, &protocol.GetPromptParams{Name: "review", Arguments: map[string]string{"style": "short"}})
 	if err != nil || len(prompt.Messages) != 1 {
-		t.Errorf("prompt %+v, %v", prompt, err)
+		t.Errorf("prompt %+v, %v, want 1 element", prompt, err)
 	}
 	complete, err := s.Complete(ctx, &protocol.CompleteParams{
 		Ref:      protocol.CompleteReference{Type: protocol.ReferencePrompt, Name: "review"},
 		Argument: protocol.CompleteArgument{Name: "style", Value: "th"},
 	})
 	if err != nil || !slices.Equal(complete.Completion.Values, []string{"thorough"}) {
-		t.Errorf("completed %+v, %v", complete, err)
+		t.Errorf("completed %+v, %v, want %v", complete, err, []string{"thorough"})
 	}
 	reads := 0
 	watching, cancel := context.WithTimeout(ctx, time.Minute)
@@ -142,7 +142,7 @@ func useFeatures(t *testing.T, s *client.Session) {
 		if reads++; reads == 2 {
 			break
 		}
-		touching.Go(func() { // again and again: the stream of a legacy session may open some time after Connect
+		touching.Go(func() { // repeatedly, because the stream of a legacy session may open after Connect has returned
 			for watching.Err() == nil {
 				_, _ = client.Call[string](watching, s, "touch", nil)
 			}
@@ -151,9 +151,9 @@ func useFeatures(t *testing.T, s *client.Session) {
 	cancel()
 	touching.Wait()
 	if version < protocol.Version20250618 {
-		return // there is no elicitation
+		return // this revision has no elicitation
 	}
 	if order, err := client.Call[[]string](ctx, s, "order", nil); err != nil || !slices.Equal(order, []string{"small", "file:///home"}) {
-		t.Errorf("ordered %q, %v", order, err)
+		t.Errorf("ordered %q, %v, want %v", order, err, []string{"small", "file:///home"})
 	}
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
-// Servers that hang are asked by as many sessions at once as the gate has
-// places, and by as many more with each hold; a server that answers is reached
-// behind them.
+// The sessions of a client share a gate: as many sessions begin at once as the gate has
+// places, and as many more after each hold. So a server that answers is reached even if
+// many others hang.
 //
 // Guarantees: G-0027.7
 func TestSessionsOfAClientShareAGate(t *testing.T) {
@@ -22,9 +22,9 @@ func TestSessionsOfAClientShareAGate(t *testing.T) {
 		places  int
 		clients int
 	}{
-		"its own":                   {nil, 64, 1},
-		"one that it was given":     {&conn.Gate{Places: 2}, 2, 1},
-		"one that others have, too": {&conn.Gate{Places: 3}, 3, 2},
+		"its own":          {nil, 64, 1},
+		"from the options": {&conn.Gate{Places: 2}, 2, 1},
+		"shared":           {&conn.Gate{Places: 3}, 3, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -44,7 +44,7 @@ func TestSessionsOfAClientShareAGate(t *testing.T) {
 				}
 				synctest.Wait()
 				if got := len(silent.received(protocol.MethodInitialize)); got != c.places {
-					t.Errorf("%d sessions began at once", got)
+					t.Errorf("%d sessions began at once, want %d", got, c.places)
 				}
 				good := answering(nil)
 				t.Cleanup(good.close)
@@ -56,7 +56,7 @@ func TestSessionsOfAClientShareAGate(t *testing.T) {
 				cancel()
 				for range c.places + 1 {
 					if err := <-over; err == nil {
-						t.Error("a server that is silent has answered")
+						t.Error("Connect to a silent server succeeded, want an error")
 					}
 				}
 				if err := session.Close(t.Context()); err != nil {

@@ -18,26 +18,26 @@ import (
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
-// A hole is a proxy whose connections can fall silent, as those of a host do that has
-// lost its power: nothing passes, and nobody is told.
-type hole struct {
+// A silentProxy is a proxy whose connections can fall silent, like those of a host that loses
+// its power: no data passes, and no end sees a close.
+type silentProxy struct {
 	listener net.Listener
 	to       string
 
 	mu     sync.Mutex
 	conns  []net.Conn
 	silent map[net.Conn]bool
-	dead   bool // new connections fall silent at once
+	dead   bool // new connections are silent from the start
 	work   sync.WaitGroup
 }
 
-func dig(t *testing.T, to string) *hole {
+func newSilentProxy(t *testing.T, to string) *silentProxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &hole{listener: listener, to: to, silent: make(map[net.Conn]bool)}
+	h := &silentProxy{listener: listener, to: to, silent: make(map[net.Conn]bool)}
 	h.work.Go(h.accept)
 	t.Cleanup(func() {
 		listener.Close()
@@ -51,7 +51,7 @@ func dig(t *testing.T, to string) *hole {
 	return h
 }
 
-func (h *hole) accept() {
+func (h *silentProxy) accept() {
 	for {
 		in, err := h.listener.Accept()
 		if err != nil {
@@ -71,9 +71,9 @@ func (h *hole) accept() {
 	}
 }
 
-// pass copies until either end closes, or the connection has fallen silent: then it
-// swallows what comes.
-func (h *hole) pass(from, to net.Conn) {
+// pass copies until one end closes. After the connection has fallen silent, it discards
+// what comes.
+func (h *silentProxy) pass(from, to net.Conn) {
 	buffer := make([]byte, 4096)
 	for {
 		n, err := from.Read(buffer)
@@ -95,8 +95,8 @@ func (h *hole) pass(from, to net.Conn) {
 	}
 }
 
-// swallow lets every connection fall silent, and new ones too until revive.
-func (h *hole) swallow() {
+// silence makes all connections silent, and new ones too until restore.
+func (h *silentProxy) silence() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.dead = true
@@ -105,15 +105,15 @@ func (h *hole) swallow() {
 	}
 }
 
-// revive lets new connections work. Those that were silent stay so.
-func (h *hole) revive() {
+// restore lets new connections work again. Silent ones stay silent.
+func (h *silentProxy) restore() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.dead = false
 }
 
-// A server that vanishes is found while a call waits, and what finds it does not use
-// the connections of the lost link again.
+// A server that disappears is detected while a call waits. The next link does not use
+// the connections of the lost one.
 //
 // Guarantees: G-0025.1, G-0025.7
 func TestHalfOpenConnectionsAreFound(t *testing.T) {
@@ -140,21 +140,21 @@ func TestHalfOpenConnectionsAreFound(t *testing.T) {
 			t.Cleanup(site.Close)
 			t.Cleanup(site.CloseClientConnections)
 			t.Cleanup(func() { handler.Close(0); older.Close(0) })
-			proxy := dig(t, site.Listener.Addr().String())
+			proxy := newSilentProxy(t, site.Listener.Addr().String())
 			options := client.Options{ProtocolVersion: version, Conn: conn.Options{Liveness: 500 * time.Millisecond, BackoffMin: 200 * time.Millisecond}}
-			session, err := client.New(clientInfo, options).Connect(guarded(t), specification.WatchClient(t, &streamable.Client{URL: "http://" + proxy.listener.Addr().String()}))
+			session, err := client.New(clientInfo, options).Connect(timeoutContext(t), specification.WatchClient(t, &streamable.Client{URL: "http://" + proxy.listener.Addr().String()}))
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer session.Close(context.Background())
-			told := make(chan error, 1)
+			outcome := make(chan error, 1)
 			go func() {
 				again := session.With(client.CallOptions{WaitForReady: true, Retries: 5, Repeatable: true})
-				_, err := again.CallTool(guarded(t), &protocol.CallToolParams{Name: "once"})
-				told <- err
+				_, err := again.CallTool(timeoutContext(t), &protocol.CallToolParams{Name: "once"})
+				outcome <- err
 			}()
 			<-begun
-			proxy.swallow()
+			proxy.silence()
 			status := session.Conn().Status()
 			for ; status.State == conn.Ready; status = session.Conn().Status() {
 				<-status.Changed()
@@ -162,8 +162,8 @@ func TestHalfOpenConnectionsAreFound(t *testing.T) {
 			if why := status.LastFailure; why.Kind != conn.LivenessLost {
 				t.Errorf("it was lost because of %v", why)
 			}
-			proxy.revive()
-			if err := <-told; err != nil {
+			proxy.restore()
+			if err := <-outcome; err != nil {
 				t.Fatal(err)
 			}
 		})

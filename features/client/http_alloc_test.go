@@ -16,9 +16,9 @@ import (
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
-// A call over HTTP allocates no more than this beside what net/http allocates for a
-// POST of the same size: client, server and transport together, the handler's own and
-// the result included.
+// A call over HTTP allocates at most this much more than a POST of the same size with
+// net/http: in client, server and transport together, including its handler and its
+// result.
 //
 // Guarantees: G-0050.4
 func TestCallOverHTTPAllocates(t *testing.T) {
@@ -58,7 +58,7 @@ func TestCallOverHTTPAllocates(t *testing.T) {
 			})
 			t.Logf("%v allocations beside the %v of net/http", allocated-floor, floor)
 			if allocated-floor > most {
-				t.Fatalf("%v allocations beside the %v of net/http, of %v at most", allocated-floor, floor, most)
+				t.Fatalf("%v allocations beside the %v of net/http, want %v at most", allocated-floor, floor, most)
 			}
 		})
 	}

@@ -25,8 +25,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
-// A site is an HTTP server on a real socket that can be killed, and started
-// again at the same address.
+// A site is an HTTP server on a real socket that can be killed and started again at the
+// same address.
 type site struct {
 	t       *testing.T
 	server  *server.Server
@@ -60,7 +60,7 @@ func (w *site) serve(listener net.Listener) {
 	go func() { w.ended <- w.http.Serve(listener) }()
 }
 
-// kill cuts every connection, and forgets every session.
+// kill closes every connection and forgets every session.
 func (w *site) kill() {
 	w.http.Close()
 	<-w.ended
@@ -72,7 +72,7 @@ func (w *site) kill() {
 func (w *site) open(o client.Options) *client.Session {
 	w.t.Helper()
 	o.Conn.BackoffMin = time.Millisecond
-	session, err := client.New(clientInfo, o).Connect(guarded(w.t), specification.WatchClient(w.t, &streamable.Client{URL: "http://" + w.address}))
+	session, err := client.New(clientInfo, o).Connect(timeoutContext(w.t), specification.WatchClient(w.t, &streamable.Client{URL: "http://" + w.address}))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -95,7 +95,7 @@ func listenAlone(t *testing.T) net.Listener {
 	return listener
 }
 
-func guarded(t *testing.T) context.Context {
+func timeoutContext(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
@@ -108,68 +108,69 @@ func overHTTP(t *testing.T, test func(t *testing.T, version string)) {
 	}
 }
 
-// The tools that are served over pipes are served over HTTP, by the same code.
+// Tools work over HTTP as they do over pipes.
 //
 // Guarantees: G-0021.1
 func TestToolsOverHTTP(t *testing.T) {
 	overHTTP(t, func(t *testing.T, version string) {
 		session := newSite(t, newServer(server.Options{PageSize: 2})).open(client.Options{ProtocolVersion: version})
 		if got := session.Server().ProtocolVersion; got != version {
-			t.Fatalf("%s is spoken", got)
+			t.Fatalf("got revision %s, want %v", got, version)
 		}
-		if err := session.Ping(guarded(t)); err != nil {
+		if err := session.Ping(timeoutContext(t)); err != nil {
 			t.Error(err)
 		}
 		if names, err := toolNames(t, session); err != nil || len(names) < 3 {
-			t.Errorf("tools %q, %v", names, err)
+			t.Errorf("tools %q, %v, want at least 3", names, err)
 		}
 		progress := 0
 		view := session.With(client.CallOptions{OnProgress: func(*protocol.ProgressParams) { progress++ }})
-		result, err := view.CallTool(guarded(t), &protocol.CallToolParams{Name: "count"})
+		result, err := view.CallTool(timeoutContext(t), &protocol.CallToolParams{Name: "count"})
 		if err != nil || result.IsError || progress == 0 {
-			t.Errorf("%+v, %v, told of progress %d times", result, err, progress)
+			t.Errorf("got %+v, %v with progress %d times", result, err, progress)
 		}
 	})
 }
 
-// A server that is killed with calls in flight is survived: each caller gets
-// one outcome, the same session is ready again and serves calls.
-func TestKilledSiteIsSurvived(t *testing.T) {
+// If a server is killed during calls, each caller gets one outcome, and the same
+// session becomes ready again and serves calls.
+func TestSessionSurvivesAKilledHTTPServer(t *testing.T) {
 	overHTTP(t, func(t *testing.T, version string) {
 		w := newSite(t, newServer(server.Options{}))
 		session := w.open(client.Options{ProtocolVersion: version})
 		const callers = 20
-		told := make(chan error, callers)
+		outcomes := make(chan error, callers)
 		var calling sync.WaitGroup
 		for range callers {
 			calling.Go(func() {
-				_, err := session.CallTool(guarded(t), &protocol.CallToolParams{Name: "hang"})
-				told <- err
+				_, err := session.CallTool(timeoutContext(t), &protocol.CallToolParams{Name: "hang"})
+				outcomes <- err
 			})
 		}
-		awaitPending(guarded(t), t, session, callers)
+		awaitPending(timeoutContext(t), t, session, callers)
 		w.kill()
 		calling.Wait()
-		close(told)
-		for err := range told {
+		close(outcomes)
+		for err := range outcomes {
 			var failed *conn.CallError
 			if !errors.As(err, &failed) || failed.Cause == conn.Answered {
-				t.Errorf("a caller was told %v", err)
+				t.Errorf("a caller got %v", err)
 			}
 		}
 		w.start()
-		// The loss of the session shows at the next messages, which then fail.
+		// The client detects the loss of the session at its next messages, which then
+		// fail.
 		persistent := session.With(client.CallOptions{WaitForReady: true, Retries: 3, Repeatable: true})
-		if _, err := persistent.CallTool(guarded(t), &protocol.CallToolParams{Name: "count"}); err != nil {
+		if _, err := persistent.CallTool(timeoutContext(t), &protocol.CallToolParams{Name: "count"}); err != nil {
 			t.Fatalf("after the restart: %v", err)
 		}
 		if stats := session.Conn().Stats(); stats.Calls != stats.Ended() {
-			t.Errorf("the books do not balance: %+v", stats)
+			t.Errorf("the totals do not add up: got %+v", stats)
 		}
 	})
 }
 
-// A server that has forgotten the session, but is there, gets a new one without any
+// If a running server has forgotten the session, the client begins a new one without a
 // delay.
 //
 // Guarantees: G-0001.18
@@ -189,25 +190,26 @@ func TestAForgottenSessionIsReplacedAtOnce(t *testing.T) {
 		ProtocolVersion: protocol.Version20251125,
 		Conn:            conn.Options{ProvenAfter: 1, BackoffMin: time.Hour},
 	}
-	session, err := client.New(clientInfo, options).Connect(guarded(t), specification.WatchClient(t, &streamable.Client{URL: site.URL}))
+	session, err := client.New(clientInfo, options).Connect(timeoutContext(t), specification.WatchClient(t, &streamable.Client{URL: site.URL}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer session.Close(context.Background())
 	forget()
 	persistent := session.With(client.CallOptions{WaitForReady: true, Retries: 1})
-	if _, err := persistent.CallTool(guarded(t), &protocol.CallToolParams{Name: "count"}); err != nil || session.Conn().Status().Epoch != 2 {
-		t.Fatalf("in incarnation %d: %v", session.Conn().Status().Epoch, err)
+	if _, err := persistent.CallTool(timeoutContext(t), &protocol.CallToolParams{Name: "count"}); err != nil || session.Conn().Status().Epoch != 2 {
+		t.Fatalf("in incarnation %d: %v, want 2", session.Conn().Status().Epoch, err)
 	}
 	if why := session.Conn().Status().LastFailure.Kind; why != conn.SessionExpired {
-		t.Errorf("the first was lost because of %q", why)
+		t.Errorf("the reason of the first loss is %q, want %v", why, conn.SessionExpired)
 	}
 }
 
-// An overloaded server is asked again when it says.
+// A request that an overloaded server refuses is repeated after the delay that the
+// server names.
 //
 // Guarantees: G-0023.11
-func TestAnOverloadedServerIsAskedAgain(t *testing.T) {
+func TestRequestIsRepeatedAfterRetryAfter(t *testing.T) {
 	s := newServer(server.Options{})
 	handler := streamable.NewHandler(s, streamable.HandlerOptions{})
 	var refuse atomic.Bool
@@ -227,31 +229,31 @@ func TestAnOverloadedServerIsAskedAgain(t *testing.T) {
 	t.Cleanup(func() { handler.Close(0) })
 	overHTTP(t, func(t *testing.T, version string) {
 		before := refused.Load()
-		session, err := client.New(clientInfo, client.Options{ProtocolVersion: version}).Connect(guarded(t), specification.WatchClient(t, &streamable.Client{URL: site.URL}))
+		session, err := client.New(clientInfo, client.Options{ProtocolVersion: version}).Connect(timeoutContext(t), specification.WatchClient(t, &streamable.Client{URL: site.URL}))
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer session.Close(context.Background())
 		refuse.Store(true)
-		_, err = session.CallTool(guarded(t), &protocol.CallToolParams{Name: "count"})
+		_, err = session.CallTool(timeoutContext(t), &protocol.CallToolParams{Name: "count"})
 		if !client.NotExecuted(err) {
 			t.Errorf("without retries: %v", err)
 		}
 		refuse.Store(true)
-		_, err = session.With(client.CallOptions{Retries: 1}).CallTool(guarded(t), &protocol.CallToolParams{Name: "count"})
+		_, err = session.With(client.CallOptions{Retries: 1}).CallTool(timeoutContext(t), &protocol.CallToolParams{Name: "count"})
 		if err != nil || refused.Load() != before+2 {
 			t.Errorf("after %d refusals: %v", refused.Load()-before, err)
 		}
 	})
 }
 
-// A tokenKeeper is an Authorizer whose token is refreshed when it is refused.
-type tokenKeeper struct {
-	token, fresh *atomic.Pointer[string] // fresh holds nil where only a login helps
+// A refreshingAuthorizer is an Authorizer that refreshes its token when the server refuses it.
+type refreshingAuthorizer struct {
+	token, fresh *atomic.Pointer[string] // fresh is nil if only a login helps
 	refreshes    atomic.Int64
 }
 
-func (k *tokenKeeper) Authorize(_ context.Context, r *http.Request) error {
+func (k *refreshingAuthorizer) Authorize(_ context.Context, r *http.Request) error {
 	if k.token.Load() == nil {
 		return fmt.Errorf("no token: %w", transport.ErrAuthRequired)
 	}
@@ -259,17 +261,17 @@ func (k *tokenKeeper) Authorize(_ context.Context, r *http.Request) error {
 	return nil
 }
 
-func (k *tokenKeeper) Challenged(context.Context, *http.Request, *transport.StatusError) (bool, error) {
+func (k *refreshingAuthorizer) Challenged(context.Context, *http.Request, *transport.StatusError) (bool, error) {
 	k.refreshes.Add(1)
 	k.token.Store(k.fresh.Load())
 	return true, nil
 }
 
-// A token that expires is refreshed within the call. Where there is none, the session
-// waits for one, and is woken when there is.
+// An expired token is refreshed within the call. Without a token, the session waits,
+// and Wake ends the wait after a login.
 //
 // Guarantees: G-0040.2, G-0040.5
-func TestATokenThatExpires(t *testing.T) {
+func TestExpiredTokenIsRefreshed(t *testing.T) {
 	s := newServer(server.Options{})
 	handler := streamable.NewHandler(s, streamable.HandlerOptions{})
 	var valid atomic.Pointer[string]
@@ -285,14 +287,14 @@ func TestATokenThatExpires(t *testing.T) {
 	overHTTP(t, func(t *testing.T, version string) {
 		first, second := "Bearer 1", "Bearer 2"
 		valid.Store(&first)
-		k := &tokenKeeper{token: new(atomic.Pointer[string]), fresh: &valid}
+		k := &refreshingAuthorizer{token: new(atomic.Pointer[string]), fresh: &valid}
 		c := client.New(clientInfo, client.Options{ProtocolVersion: version, Conn: conn.Options{BackoffMin: time.Hour, BackoffMax: time.Hour}})
 		over := &streamable.Client{URL: site.URL, Authorizer: k}
 		var failed *client.ConnectError
-		if _, err := c.Connect(guarded(t), over); !errors.As(err, &failed) || failed.Last.Kind != conn.AuthRequired || !errors.Is(err, transport.ErrAuthRequired) {
+		if _, err := c.Connect(timeoutContext(t), over); !errors.As(err, &failed) || failed.Last.Kind != conn.AuthRequired || !errors.Is(err, transport.ErrAuthRequired) {
 			t.Fatalf("without a token: %v", err)
 		}
-		session, err := c.Start(guarded(t), "waits", over)
+		session, err := c.Start(timeoutContext(t), "waits", over)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -303,21 +305,20 @@ func TestATokenThatExpires(t *testing.T) {
 		k.token.Store(&first)
 		session.Wake()
 		patient := session.With(client.CallOptions{WaitForReady: true})
-		if _, err := patient.CallTool(guarded(t), &protocol.CallToolParams{Name: "count"}); err != nil || k.refreshes.Load() != 0 {
+		if _, err := patient.CallTool(timeoutContext(t), &protocol.CallToolParams{Name: "count"}); err != nil || k.refreshes.Load() != 0 {
 			t.Fatalf("after the login: %v, with %d refreshes", err, k.refreshes.Load())
 		}
 		valid.Store(&second)
-		if _, err := session.CallTool(guarded(t), &protocol.CallToolParams{Name: "count"}); err != nil || k.refreshes.Load() == 0 || session.Conn().Status().Epoch != 2 {
+		if _, err := session.CallTool(timeoutContext(t), &protocol.CallToolParams{Name: "count"}); err != nil || k.refreshes.Load() == 0 || session.Conn().Status().Epoch != 2 {
 			t.Errorf("with an expired token: %v, after %d refreshes, in incarnation %d", err, k.refreshes.Load(), session.Conn().Status().Epoch)
 		}
 	})
 }
 
-// A server that has nothing but HTTP+SSE is found, used, and found again when it is
-// back.
+// A server with HTTP+SSE only is found and used, and found again after it was away.
 //
 // Guarantees: G-0034.9
-func TestAnOlderServerIsFound(t *testing.T) {
+func TestServerWithSSEOnlyIsFound(t *testing.T) {
 	s := newServer(server.Options{})
 	var handler atomic.Pointer[sse.Handler]
 	forget := func() *sse.Handler { return handler.Swap(sse.NewHandler(s, sse.HandlerOptions{})) }
@@ -327,9 +328,9 @@ func TestAnOlderServerIsFound(t *testing.T) {
 	t.Cleanup(func() { forget().Close(0) })
 	for _, version := range []string{"", protocol.Version20241105} {
 		t.Run(version, func(t *testing.T) {
-			silently := version == "" // the stream goes on, and the next POST is answered with 404
+			silently := version == "" // the stream continues, and the next POST gets 404
 			options := client.Options{ProtocolVersion: version, Conn: conn.Options{BackoffMin: time.Millisecond}}
-			session, err := client.New(clientInfo, options).Connect(guarded(t), specification.WatchClient(t, &streamable.Client{URL: site.URL}))
+			session, err := client.New(clientInfo, options).Connect(timeoutContext(t), specification.WatchClient(t, &streamable.Client{URL: site.URL}))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -339,9 +340,9 @@ func TestAnOlderServerIsFound(t *testing.T) {
 				view := session.With(client.CallOptions{
 					WaitForReady: true, Retries: 3, Repeatable: true, OnProgress: func(*protocol.ProgressParams) { progress++ },
 				})
-				result, err := view.CallTool(guarded(t), &protocol.CallToolParams{Name: "count"})
+				result, err := view.CallTool(timeoutContext(t), &protocol.CallToolParams{Name: "count"})
 				if err != nil || result.IsError || progress == 0 || session.Conn().Status().Epoch < epoch+1 {
-					t.Fatalf("%+v, %v, told of progress %d times, in incarnation %d", result, err, progress, session.Conn().Status().Epoch)
+					t.Fatalf("got %+v, %v with progress %d times in incarnation %d", result, err, progress, session.Conn().Status().Epoch)
 				}
 				before := forget()
 				defer before.Close(0)
@@ -353,7 +354,7 @@ func TestAnOlderServerIsFound(t *testing.T) {
 	}
 }
 
-// A call that is left is cancelled at the server, and nothing else is.
+// Cancelling a call cancels its handler at the server, and nothing else.
 func TestCancelOverHTTP(t *testing.T) {
 	overHTTP(t, func(t *testing.T, version string) {
 		s, left := newServer(server.Options{}), make(chan error, 1)
@@ -366,7 +367,7 @@ func TestCancelOverHTTP(t *testing.T) {
 				return nil, ctx.Err()
 			})
 		session := newSite(t, s).open(client.Options{ProtocolVersion: version})
-		ctx, cancel := context.WithCancel(guarded(t))
+		ctx, cancel := context.WithCancel(timeoutContext(t))
 		go func() {
 			<-begun
 			cancel()
@@ -374,35 +375,34 @@ func TestCancelOverHTTP(t *testing.T) {
 		_, err := session.CallTool(ctx, &protocol.CallToolParams{Name: "wait"})
 		var failed *conn.CallError
 		if !errors.As(err, &failed) || failed.Cause != conn.Cancelled || failed.Delivery != conn.Unknown {
-			t.Errorf("the caller was told %v", err)
+			t.Errorf("the caller got %v, want a *conn.CallError, failed.Cause == %v and failed.Delivery == %v", err, conn.Cancelled, conn.Unknown)
 		}
 		if why := <-left; !errors.Is(why, conn.ErrPeerCancelled) {
-			t.Errorf("the handler was told %v", why)
+			t.Errorf("the cause for the handler is %v, want %v", why, conn.ErrPeerCancelled)
 		}
-		if err := session.Ping(guarded(t)); err != nil {
+		if err := session.Ping(timeoutContext(t)); err != nil {
 			t.Errorf("after it: %v", err)
 		}
 	})
 }
 
-// A tool that is added is announced: on the stream of a session, or to who
-// listens.
+// An added tool is announced, on the stream of a legacy session or in a subscription.
 func TestToolsChangedOverHTTP(t *testing.T) {
 	overHTTP(t, func(t *testing.T, version string) {
-		s, told := newServer(server.Options{}), make(chan struct{}, 10)
+		s, events := newServer(server.Options{}), make(chan struct{}, 10)
 		session := newSite(t, s).open(client.Options{
 			ProtocolVersion: version,
-			OnEvent:         onTools(func(context.Context, *client.Session) { told <- struct{}{} }),
+			OnEvent:         onToolsChanged(func(context.Context, *client.Session) { events <- struct{}{} }),
 		})
-		ctx := guarded(t)
-		for n := 0; ; n++ { // the stream opens some time after Connect
+		ctx := timeoutContext(t)
+		for n := 0; ; n++ { // the stream may open after Connect has returned
 			server.AddTool(s, protocol.Tool{Name: "late", InputSchema: []byte(`{"type":"object"}`)},
 				func(context.Context, *protocol.CallToolParams) (*protocol.CallToolResult, error) { return nil, nil })
 			select {
-			case <-told:
+			case <-events:
 				return
 			case <-ctx.Done():
-				t.Fatalf("nothing was told of %d changes", n)
+				t.Fatalf("got no event for %d changes", n)
 			default:
 				if err := session.Ping(ctx); err != nil {
 					t.Fatal(err)
@@ -412,11 +412,11 @@ func TestToolsChangedOverHTTP(t *testing.T) {
 	})
 }
 
-// A tardy way out lets the request for a legacy session's GET stream wait until the
-// test releases it.
-type tardy struct{ release chan struct{} }
+// A delayedTransport delays the request for a legacy session's GET stream until the test
+// releases it.
+type delayedTransport struct{ release chan struct{} }
 
-func (r tardy) RoundTrip(request *http.Request) (*http.Response, error) {
+func (r delayedTransport) RoundTrip(request *http.Request) (*http.Response, error) {
 	if request.Method == http.MethodGet {
 		select {
 		case <-r.release:
@@ -427,14 +427,14 @@ func (r tardy) RoundTrip(request *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(request)
 }
 
-// A change right after Connect is told, although the client is not listening yet.
+// A change right after Connect is reported, although the client does not listen yet.
 //
 // Guarantees: G-0033.8
-func TestChangeRightAfterConnectIsTold(t *testing.T) {
+func TestChangeRightAfterConnectIsReported(t *testing.T) {
 	defer http.DefaultClient.CloseIdleConnections()
 	overHTTP(t, func(t *testing.T, version string) {
 		if protocol.IsModern(version) {
-			return // its listening begins with a ToolsChanged
+			return // a subscription begins with a ToolsChanged
 		}
 		sent := make(chan struct{}, 10)
 		s := newServer(server.Options{Middleware: []server.Middleware{func(next server.Handler) server.Handler {
@@ -446,28 +446,28 @@ func TestChangeRightAfterConnectIsTold(t *testing.T) {
 				return result, err
 			}
 		}}})
-		told := make(chan struct{}, 10)
-		late := tardy{make(chan struct{})}
+		events := make(chan struct{}, 10)
+		late := delayedTransport{make(chan struct{})}
 		session, err := client.New(clientInfo, client.Options{ProtocolVersion: version, OnEvent: func(_ context.Context, _ *client.Session, e client.Event) {
 			if _, ok := e.(*client.ToolsChanged); ok {
-				told <- struct{}{}
+				events <- struct{}{}
 			}
-		}}).Connect(guarded(t), specification.WatchClient(t, &streamable.Client{URL: "http://" + newSite(t, s).address, HTTP: &http.Client{Transport: late}}))
+		}}).Connect(timeoutContext(t), specification.WatchClient(t, &streamable.Client{URL: "http://" + newSite(t, s).address, HTTP: &http.Client{Transport: late}}))
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer session.Close(context.Background())
 		server.AddTool(s, protocol.Tool{Name: "late"}, func(context.Context, struct{}) (string, error) { return "", nil })
 		select {
-		case <-sent: // to a client that does not listen yet
-		case <-guarded(t).Done():
-			t.Error("the change was not sent")
+		case <-sent: // the client does not listen yet
+		case <-timeoutContext(t).Done():
+			t.Error("the change was not sent, want it to be sent")
 		}
 		close(late.release)
 		select {
-		case <-told:
-		case <-guarded(t).Done():
-			t.Error("the change was lost")
+		case <-events:
+		case <-timeoutContext(t).Done():
+			t.Error("the change was lost, want an event")
 		}
 	})
 }

@@ -19,23 +19,22 @@ import (
 
 var idlePairs = flag.Int("pairs", 2000, "how many pairs BenchmarkIdlePair keeps idle at a time")
 
-// idlePairKinds are how a pair can be made: the server's side has a goroutine of
-// its own, or none while it is idle.
+// idlePairKinds are the ways to make a pair: the server's side has its own goroutine,
+// or none while it is idle.
 var idlePairKinds = []struct {
 	name, version string
 	accept        bool
 	goroutines    int
-	heap          int // bytes, at most
+	heap          int // maximum, in bytes
 }{
 	{"accepted", protocol.LatestLegacy, true, 0, 6_150},
 	{"accepted, modern", protocol.Latest, true, 0, 5_960},
 	{"served", protocol.LatestLegacy, false, 1, 6_590},
 }
 
-// BenchmarkIdlePair says what a client and a server that are connected in memory
-// cost together while neither has anything to do: all there is of a session of
-// one Client, run by one Supervisor, and of the session of one Server that it has
-// made a call to.
+// BenchmarkIdlePair measures what an idle client and server cost together when they are
+// connected in memory: a session of one Client, run by one Supervisor, and the session
+// of one Server, after one call.
 func BenchmarkIdlePair(b *testing.B) {
 	for _, kind := range idlePairKinds {
 		b.Run(kind.name, func(b *testing.B) {
@@ -46,7 +45,7 @@ func BenchmarkIdlePair(b *testing.B) {
 	}
 }
 
-// keepIdle makes pairs, and says what each takes once they are idle.
+// keepIdle makes pairs, and returns what each uses while it is idle.
 func keepIdle(t testing.TB, pairs int, version string, accept bool) use {
 	var serving sync.WaitGroup
 	defer serving.Wait()
@@ -88,8 +87,8 @@ func callOnce(t testing.TB, c *client.Client, over transport.Transport) *client.
 // use is what the process uses at one moment: bytes and goroutines.
 type use struct{ heap, stack, goroutines int }
 
-// inUse looks when nothing is left that only work needs: a Conn gives that up
-// 100 ms after the last event, and a stack shrinks at each collection.
+// inUse measures after everything that only work needs is gone: a Conn gives that up
+// 100 ms after its last event, and a stack shrinks at each collection.
 func inUse() use {
 	<-time.NewTimer(time.Second).C
 	for range 2 {
@@ -101,7 +100,7 @@ func inUse() use {
 	return use{int(stats.HeapAlloc), int(stats.StackInuse), runtime.NumGoroutine()}
 }
 
-// since is what each of many takes that have come since.
+// since returns the difference to before for each of many pairs.
 func (u use) since(before use, many int) use {
 	per := func(n int) int { return (n + many/2) / many }
 	return use{per(u.heap - before.heap), per(u.stack - before.stack), per(u.goroutines - before.goroutines)}

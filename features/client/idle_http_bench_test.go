@@ -21,8 +21,8 @@ var (
 	idleFor      = flag.Duration("idle", 30*time.Second, "how long BenchmarkIdleSessions watches them")
 )
 
-// BenchmarkIdleSessions says how many requests a second a server gets over HTTP from
-// sessions that have nothing to do.
+// BenchmarkIdleSessions measures how many requests per second a server gets over HTTP
+// from idle sessions.
 func BenchmarkIdleSessions(b *testing.B) {
 	for _, version := range []string{protocol.LatestLegacy, protocol.Latest} {
 		b.Run(version, func(b *testing.B) {
@@ -33,8 +33,8 @@ func BenchmarkIdleSessions(b *testing.B) {
 	}
 }
 
-// requestsWhileIdle counts the requests of sessions that were opened over the same
-// time, since that is how sessions come.
+// requestsWhileIdle counts the requests of sessions that were opened spread over the
+// same time, as sessions are in practice.
 func requestsWhileIdle(b *testing.B, version string) int64 {
 	s := echoServer(false)
 	handler := streamable.NewHandler(s, streamable.HandlerOptions{})

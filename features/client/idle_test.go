@@ -7,20 +7,19 @@ import (
 	"testing/synctest"
 )
 
-// An idle pair takes no more of the heap than its kind's ceiling, which leaves
-// the runtime some 7 % to differ by from run to run, and has no other goroutine
-// than those that wait for its end. The race detector keeps much beside it, so
-// it is not asked.
+// The heap of an idle pair stays below the ceiling of its kind, which leaves about 7 %
+// for differences between runs. A pair has no goroutines but those that wait for its
+// end. The race detector adds memory for each pair, so the test does not run with it.
 //
 // Guarantees: G-0001.16
-func TestIdlePairTakes(t *testing.T) {
+func TestMemoryOfAnIdlePair(t *testing.T) {
 	for _, kind := range idlePairKinds {
 		t.Run(kind.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				keepIdle(t, 300, kind.version, kind.accept) // what the runtime keeps for the busiest time is there now
+				keepIdle(t, 300, kind.version, kind.accept) // allocates what the runtime keeps after the busiest time
 				got := keepIdle(t, 300, kind.version, kind.accept)
 				if got.heap > kind.heap || got.goroutines != kind.goroutines {
-					t.Errorf("%d bytes, of %d at most, and %d goroutines", got.heap, kind.heap, got.goroutines)
+					t.Errorf("%d bytes and %d goroutines, want %d bytes at most", got.heap, got.goroutines, kind.heap)
 				}
 				t.Log(got)
 			})

@@ -18,10 +18,10 @@ import (
 	"github.com/bowline-mcp/bowline/transport/stdio"
 )
 
-// A real server is killed with 50 calls in flight: each caller gets one
-// outcome, the session is ready again by itself, and neither the process nor
-// its grandchild, which holds standard output open, is left.
-func TestKilledServerIsSurvived(t *testing.T) {
+// A real server is killed during 50 calls. Each caller gets one outcome, the session
+// becomes ready again by itself, and neither the process nor its grandchild, which
+// holds standard output open, is left.
+func TestSessionSurvivesAKilledProcess(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	grandchildren := listen(t)
@@ -30,26 +30,26 @@ func TestKilledServerIsSurvived(t *testing.T) {
 	first := accept(t, grandchildren)
 
 	const callers = 50
-	told := make(chan error, callers)
+	outcomes := make(chan error, callers)
 	var calling sync.WaitGroup
 	for range callers {
 		calling.Go(func() {
 			_, err := session.CallTool(ctx, &protocol.CallToolParams{Name: "hang"})
-			told <- err
+			outcomes <- err
 		})
 	}
-	if err := session.Ping(ctx); err != nil { // answered, so the server lives and reads
+	if err := session.Ping(ctx); err != nil { // an answer shows that the server runs and reads
 		t.Fatal(err)
 	}
 	awaitPending(ctx, t, session, callers)
 	kill(t, <-pids)
 	calling.Wait()
-	close(told)
-	for err := range told {
+	close(outcomes)
+	for err := range outcomes {
 		var failed *conn.CallError
 		var exit *transport.ExitError
 		if !errors.As(err, &failed) || failed.Cause != conn.LinkLost || !errors.As(err, &exit) || exit.Signal != "killed" {
-			t.Errorf("a caller was told %v", err)
+			t.Errorf("a caller got %v", err)
 		}
 	}
 	waiting := session.With(client.CallOptions{WaitForReady: true})
@@ -63,7 +63,7 @@ func TestKilledServerIsSurvived(t *testing.T) {
 	}
 	awaitEnd(t, second, "the second grandchild")
 	if stats := session.Conn().Stats(); stats.Calls != stats.Ended() {
-		t.Errorf("the books do not balance: %+v", stats)
+		t.Errorf("the totals do not add up: got %+v", stats)
 	}
 }
 
@@ -85,7 +85,7 @@ func openProcess(ctx context.Context, t *testing.T, address string, started func
 	return session
 }
 
-// awaitPending waits until the link has so many calls that have not ended.
+// awaitPending waits until the link has that many open calls.
 func awaitPending(ctx context.Context, t *testing.T, s *client.Session, calls uint64) {
 	t.Helper()
 	look := time.NewTicker(time.Millisecond)
@@ -97,7 +97,7 @@ func awaitPending(ctx context.Context, t *testing.T, s *client.Session, calls ui
 		select {
 		case <-look.C:
 		case <-ctx.Done():
-			t.Fatal("the calls were never made")
+			t.Fatal("the calls did not start in time")
 		}
 	}
 }
@@ -123,7 +123,8 @@ func listen(t *testing.T) net.Listener {
 	return listener
 }
 
-// accept returns the connection of the next grandchild, with a hang guard.
+// accept returns the connection of the next grandchild. It fails the test if none comes
+// in time.
 func accept(t *testing.T, listener net.Listener) net.Conn {
 	t.Helper()
 	listener.(*net.TCPListener).SetDeadline(time.Now().Add(time.Minute))
@@ -135,15 +136,15 @@ func accept(t *testing.T, listener net.Listener) net.Conn {
 	return link
 }
 
-// awaitEnd waits until the process at the other end of a connection is gone.
+// awaitEnd waits until the process at the other end of a connection has ended.
 func awaitEnd(t *testing.T, link net.Conn, who string) {
 	t.Helper()
 	link.SetReadDeadline(time.Now().Add(time.Minute))
 	if _, err := link.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("%s is still alive", who)
+		t.Errorf("%s still runs, want it to have ended", who)
 	} else if err == nil {
-		t.Errorf("%s sent something", who)
+		t.Errorf("%s sent data, want none", who)
 	} else if !errors.Is(err, io.EOF) {
-		t.Logf("%s: %v", who, err) // a reset is an end as well
+		t.Logf("%s: %v", who, err) // a reset also shows the end
 	}
 }

@@ -18,14 +18,14 @@ import (
 
 const announcement = `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`
 
-// acknowledged is the first message of a subscription.
+// acknowledged returns the first message of a subscription.
 func (f frame) acknowledged() string {
 	return `{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"notifications":{"toolsListChanged":true},` +
 		`"_meta":{"io.modelcontextprotocol/subscriptionId":` + string(f.ID) + `}}}`
 }
 
-// listening is a modern server that answers subscriptions/listen as it is told.
-func listening(listen response) *fakeServer {
+// listenServer returns a modern server that answers subscriptions/listen with listen.
+func listenServer(listen response) *fakeServer {
 	return &fakeServer{answer: func(f frame) []string {
 		switch f.Method {
 		case protocol.MethodDiscover:
@@ -38,40 +38,43 @@ func listening(listen response) *fakeServer {
 	}}
 }
 
-func lastingly(f frame) []string { return []string{f.acknowledged()} }
+func acknowledgeOnly(f frame) []string { return []string{f.acknowledged()} }
 
-// say has the server send a frame on its newest link.
-func (s *fakeServer) say(raw string) {
+// sendFrame lets the server send a frame on its newest link.
+func (s *fakeServer) sendFrame(raw string) {
 	s.mu.Lock()
 	link := s.links[len(s.links)-1]
 	s.mu.Unlock()
 	link.Send(outbound(raw))
 }
 
-// counting connects a client that counts what it is told, for the length of a
+// countingEvents connects a client that counts its ToolsChanged events, for the length of a
 // test.
-func counting(t *testing.T, s *fakeServer, o client.Options) (*client.Session, *atomic.Int64) {
+func countingEvents(t *testing.T, s *fakeServer, o client.Options) (*client.Session, *atomic.Int64) {
 	t.Helper()
-	told := new(atomic.Int64)
-	o.OnEvent = onTools(func(context.Context, *client.Session) { told.Add(1) })
+	reported := new(atomic.Int64)
+	o.OnEvent = onToolsChanged(func(context.Context, *client.Session) { reported.Add(1) })
 	session, err := connect(t, s, o, time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
 	synctest.Wait()
-	return session, told
+	return session, reported
 }
 
-// wantTold checks how often the program was told, once all has come to rest.
-func wantTold(t *testing.T, when string, told *atomic.Int64, want int64) {
+// wantReports checks how many ToolsChanged events the program got, once the bubble is
+// idle.
+func wantReports(t *testing.T, when string, reported *atomic.Int64, want int64) {
 	t.Helper()
 	synctest.Wait()
-	if got := told.Load(); got != want {
-		t.Errorf("%s: told %d times, want %d", when, got, want)
+	if got := reported.Load(); got != want {
+		t.Errorf("%s: got %d events, want %d", when, got, want)
 	}
 }
 
-func TestLegacyServerTellsUnasked(t *testing.T) {
+// A legacy server reports changes without a subscription. A new server session counts
+// as one change.
+func TestLegacyServerReportsWithoutASubscription(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &fakeServer{answer: func(f frame) []string {
 			if f.Method != protocol.MethodInitialize {
@@ -79,81 +82,84 @@ func TestLegacyServerTellsUnasked(t *testing.T) {
 			}
 			return f.initialized(protocol.LatestLegacy, `{"tools":{"listChanged":true}}`)
 		}}
-		session, told := counting(t, s, client.Options{ProtocolVersion: protocol.LatestLegacy})
-		wantTold(t, "at first", told, 0)
+		session, reported := countingEvents(t, s, client.Options{ProtocolVersion: protocol.LatestLegacy})
+		wantReports(t, "connected", reported, 0)
 		for n := range int64(3) {
-			s.say(announcement)
-			wantTold(t, "of a change", told, n+1)
+			s.sendFrame(announcement)
+			wantReports(t, "after a change", reported, n+1)
 		}
 		reconnect(t, s, session)
-		wantTold(t, "of a replacement", told, 4)
-		s.say(announcement)
-		wantTold(t, "of its change", told, 5)
+		wantReports(t, "after a reconnect", reported, 4)
+		s.sendFrame(announcement)
+		wantReports(t, "after its change", reported, 5)
 		if len(s.received(protocol.MethodListen)) > 0 {
-			t.Error("a legacy server was asked")
+			t.Error("a legacy server got subscriptions/listen, want none")
 		}
 	})
 }
 
-// Between the answers and the acknowledgement of a subscription something may
-// have changed that nobody has told of.
+// A modern server gets one subscription, which has no timeout. Its acknowledgement
+// counts as a change, because tools may have changed since the last list.
 //
 // Guarantees: G-0021.2
-func TestModernServerIsAskedToTell(t *testing.T) {
+func TestModernServerGetsOneSubscription(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := listening(lastingly)
-		session, told := counting(t, s, client.Options{})
-		wantTold(t, "of the beginning", told, 1)
-		s.say(announcement)
-		wantTold(t, "of a change", told, 2)
+		s := listenServer(acknowledgeOnly)
+		session, reported := countingEvents(t, s, client.Options{})
+		wantReports(t, "connected", reported, 1)
+		s.sendFrame(announcement)
+		wantReports(t, "after a change", reported, 2)
 		reconnect(t, s, session)
-		wantTold(t, "of a replacement", told, 3)
-		s.say(announcement)
-		wantTold(t, "of its change", told, 4)
+		wantReports(t, "after a reconnect", reported, 3)
+		s.sendFrame(announcement)
+		wantReports(t, "after its change", reported, 4)
 		listens := s.received(protocol.MethodListen)
 		if len(listens) != 2 || listens[0].Link != 1 || listens[1].Link != 2 {
-			t.Errorf("asked %v", listens)
+			t.Errorf("got the subscriptions %v, want 2", listens)
 		}
 		var params protocol.ListenParams
 		if err := protocol.Unmarshal(listens[0].Params, &params); err != nil || !params.Notifications.ToolsListChanged {
-			t.Errorf("asked %s, %v", listens[0].Params, err)
+			t.Errorf("got the subscription %s, %v", listens[0].Params, err)
 		}
 		pass(time.Hour) // a subscription has no timeout
 		if again := s.received(protocol.MethodListen); len(again) != 2 {
-			t.Errorf("asked %d times", len(again))
+			t.Errorf("got %d subscriptions, want 2", len(again))
 		}
 	})
 }
 
+// A subscription that the server ends is made again after a delay.
+//
 // Guarantees: G-0021.2
 func TestSubscriptionThatEndsIsMadeAgain(t *testing.T) {
 	for name, end := range map[string]response{
-		"in good order": func(f frame) []string { return []string{f.acknowledged(), f.result(`{"resultType":"complete"}`)} },
-		"by an error":   func(f frame) []string { return []string{f.acknowledged(), f.fault(jsonrpc.CodeInternalError, `null`)} },
+		"with a result": func(f frame) []string { return []string{f.acknowledged(), f.result(`{"resultType":"complete"}`)} },
+		"with an error": func(f frame) []string { return []string{f.acknowledged(), f.fault(jsonrpc.CodeInternalError, `null`)} },
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			first := true
-			s := listening(func(f frame) []string {
+			s := listenServer(func(f frame) []string {
 				if first {
 					first = false
 					return end(f)
 				}
-				return lastingly(f)
+				return acknowledgeOnly(f)
 			})
-			_, told := counting(t, s, client.Options{})
-			wantTold(t, name, told, 1)
+			_, reported := countingEvents(t, s, client.Options{})
+			wantReports(t, name, reported, 1)
 			pass(2 * time.Second)
-			wantTold(t, name+", again", told, 2)
-			s.say(announcement)
-			wantTold(t, name+", of a change", told, 3)
+			wantReports(t, name+", again", reported, 2)
+			s.sendFrame(announcement)
+			wantReports(t, name+", of a change", reported, 3)
 			if n := len(s.received(protocol.MethodListen)); n != 2 {
-				t.Errorf("%s: asked %d times", name, n)
+				t.Errorf("%s: got %d subscriptions, want 2", name, n)
 			}
 		})
 	}
 }
 
-// Over HTTP a subscription can be lost, or refused, alone.
+// Over HTTP, a subscription that is lost or refused is made again, without losing the
+// link.
 //
 // Guarantees: G-0021.2
 func TestSubscriptionThatIsLostIsMadeAgain(t *testing.T) {
@@ -168,7 +174,7 @@ func TestSubscriptionThatIsLostIsMadeAgain(t *testing.T) {
 		"a server that is overloaded": {func(to transport.Receiver, o transport.Outbound) {
 			to.Failed(transport.Failure{Tag: o.Tag, Err: &transport.StatusError{Status: 503}})
 		}, true},
-		"a method that is not found": {func(to transport.Receiver, o transport.Outbound) {
+		"method not found": {func(to transport.Receiver, o transport.Outbound) {
 			fault := &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound}
 			to.Failed(transport.Failure{Tag: o.Tag, Err: &transport.StatusError{Status: 404, Fault: fault}, Unsent: true})
 		}, false},
@@ -177,125 +183,131 @@ func TestSubscriptionThatIsLostIsMadeAgain(t *testing.T) {
 			s := modernServer(nil)
 			t.Cleanup(s.close)
 			asked := 0
-			session, err := connect(t, meddling(s, protocol.MethodListen, func(to transport.Receiver, o transport.Outbound) {
+			session, err := connect(t, intercepting(s, protocol.MethodListen, func(to transport.Receiver, o transport.Outbound) {
 				asked++
 				test.answer(to, o)
-			}), client.Options{OnEvent: onTools(func(context.Context, *client.Session) {})}, time.Second)
+			}), client.Options{OnEvent: onToolsChanged(func(context.Context, *client.Session) {})}, time.Second)
 			if err != nil {
 				t.Fatal(err)
 			}
 			pass(10 * time.Minute)
 			synctest.Wait()
 			if asked == 1 == test.again || asked > 60 {
-				t.Errorf("%s: asked %d times", name, asked)
+				t.Errorf("%s: got %d subscriptions", name, asked)
 			}
 			if epoch := session.Conn().Status().Epoch; epoch != 1 {
-				t.Errorf("%s: the link was lost as well", name)
+				t.Errorf("%s: the link was lost, want only the subscription to be lost", name)
 			}
 		})
 	}
 }
 
-// A subscription that has lasted is made again soon, however many there were.
-func TestDelaysBeginAnewWithASubscriptionThatLasted(t *testing.T) {
+// After a subscription that lasted, the delays start again at the shortest.
+func TestLastingSubscriptionResetsTheDelays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := listening(lastingly)
-		counting(t, s, client.Options{})
+		s := listenServer(acknowledgeOnly)
+		countingEvents(t, s, client.Options{})
 		for n := 2; n < 20; n++ {
 			pass(time.Minute)
 			asked := s.received(protocol.MethodListen)
-			s.say(asked[len(asked)-1].result(`{}`))
+			s.sendFrame(asked[len(asked)-1].result(`{}`))
 			pass(2 * time.Second)
 			if asked := s.received(protocol.MethodListen); len(asked) != n {
-				t.Fatalf("asked %d times, want %d", len(asked), n)
+				t.Fatalf("got %d subscriptions, want %d", len(asked), n)
 			}
 		}
 	})
 }
 
+// A server that does not support subscriptions gets few requests for one.
+//
 // Guarantees: G-0021.2
-func TestServerWithoutListenIsRarelyAsked(t *testing.T) {
+func TestServerWithoutListenGetsFewRequests(t *testing.T) {
 	for name, test := range map[string]struct {
 		listen      response
-		least, most int // in ten minutes
+		least, most int // how many requests in ten minutes
 	}{
-		"overloaded":           {withFault(jsonrpc.CodeInternalError, `null`), 15, 60},
-		"ending at once":       {func(f frame) []string { return []string{f.acknowledged(), f.result(`{}`)} }, 15, 60},
-		"not knowing the word": {withFault(jsonrpc.CodeMethodNotFound, `null`), 1, 1},
+		"overloaded":       {withFault(jsonrpc.CodeInternalError, `null`), 15, 60},
+		"ends immediately": {func(f frame) []string { return []string{f.acknowledged(), f.result(`{}`)} }, 15, 60},
+		"method not found": {withFault(jsonrpc.CodeMethodNotFound, `null`), 1, 1},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			s := listening(test.listen)
-			counting(t, s, client.Options{})
+			s := listenServer(test.listen)
+			countingEvents(t, s, client.Options{})
 			pass(10 * time.Minute)
 			if n := len(s.received(protocol.MethodListen)); n < test.least || n > test.most {
-				t.Errorf("%s: asked %d times", name, n)
+				t.Errorf("%s: got %d subscriptions, want n >= %v and n <= %v", name, n, test.least, test.most)
 			}
 		})
 	}
 }
 
-// Each server is asked once, and its coming told once, whatever it answers.
+// A server without subscriptions gets one request for a subscription, and a new server
+// session is reported once, whatever it answers.
 //
 // Guarantees: G-0021.2
 func TestReplacementWithoutListenIsReportedOnce(t *testing.T) {
 	for name, listen := range map[string]response{
-		"not knowing the word": withFault(jsonrpc.CodeMethodNotFound, `null`),
-		"overloaded":           withFault(jsonrpc.CodeInternalError, `null`),
+		"method not found": withFault(jsonrpc.CodeMethodNotFound, `null`),
+		"overloaded":       withFault(jsonrpc.CodeInternalError, `null`),
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			s := listening(listen)
-			session, told := counting(t, s, client.Options{})
+			s := listenServer(listen)
+			session, reported := countingEvents(t, s, client.Options{})
 			pass(5 * time.Minute)
-			wantTold(t, name, told, 0)
+			wantReports(t, name, reported, 0)
 			for n := range int64(2) {
 				reconnect(t, s, session)
 				pass(5 * time.Minute)
-				wantTold(t, name+", replaced", told, n+1)
+				wantReports(t, name+", replaced", reported, n+1)
 			}
 		})
 	}
 	synctest.Test(t, func(t *testing.T) {
 		s := modernServer(map[string]string{protocol.MethodDiscover: `{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}}}`})
-		session, told := counting(t, s, client.Options{})
-		wantTold(t, "with tools that stay", told, 0)
+		session, reported := countingEvents(t, s, client.Options{})
+		wantReports(t, "without listChanged", reported, 0)
 		reconnect(t, s, session)
-		wantTold(t, "with tools that stay, replaced", told, 1)
+		wantReports(t, "without listChanged, after a reconnect", reported, 1)
 		if n := len(s.received(protocol.MethodListen)); n > 0 {
-			t.Errorf("asked %d times", n)
+			t.Errorf("got %d subscriptions, want none", n)
 		}
 	})
 }
 
-func TestChangesThatComeTogetherAreToldAsOne(t *testing.T) {
+// Changes that happen while OnEvent runs are reported as one change afterwards.
+func TestChangesDuringOnEventAreCombined(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := answering(nil)
-		var told atomic.Int64
+		var reported atomic.Int64
 		proceed := make(chan struct{})
-		_, err := connect(t, s, client.Options{ProtocolVersion: protocol.LatestLegacy, OnEvent: onTools(func(context.Context, *client.Session) {
-			told.Add(1)
+		_, err := connect(t, s, client.Options{ProtocolVersion: protocol.LatestLegacy, OnEvent: onToolsChanged(func(context.Context, *client.Session) {
+			reported.Add(1)
 			<-proceed
 		})}, time.Second)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for range 50 {
-			s.say(announcement)
+			s.sendFrame(announcement)
 			synctest.Wait()
 		}
-		wantTold(t, "while being told", &told, 1)
+		wantReports(t, "while OnEvent runs", &reported, 1)
 		close(proceed)
-		wantTold(t, "after that", &told, 2)
+		wantReports(t, "after OnEvent has returned", &reported, 2)
 	})
 }
 
+// Close ends the subscription and waits for OnEvent.
+//
 // Guarantees: G-0021.2
-func TestCloseEndsTheTelling(t *testing.T) {
+func TestCloseEndsTheSubscription(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := listening(lastingly)
-		ended := errors.New("not told")
-		session, err := connect(t, s, client.Options{OnEvent: onTools(func(ctx context.Context, s *client.Session) {
+		s := listenServer(acknowledgeOnly)
+		ended := errors.New("OnEvent has not returned")
+		session, err := connect(t, s, client.Options{OnEvent: onToolsChanged(func(ctx context.Context, s *client.Session) {
 			<-ctx.Done()
-			pass(50 * time.Millisecond) // it takes its time
+			pass(50 * time.Millisecond) // OnEvent returns late
 			ended = ctx.Err()
 		})}, time.Second)
 		if err != nil {
@@ -303,51 +315,53 @@ func TestCloseEndsTheTelling(t *testing.T) {
 		}
 		synctest.Wait()
 		if err := session.Close(t.Context()); err != nil || !errors.Is(ended, context.Canceled) {
-			t.Errorf("got %v, %v", err, ended)
+			t.Errorf("got %v, %v, want %v", err, ended, context.Canceled)
 		}
 		cancelled := s.received(protocol.NotificationCancelled)
 		if listens := s.received(protocol.MethodListen); len(listens) != 1 || len(cancelled) != 1 ||
 			string(cancelled[0].Params) != `{"requestId":`+string(listens[0].ID)+`,"reason":"cancelled"}` {
-			t.Errorf("the server was told %v", cancelled)
+			t.Errorf("the server got the cancellations %v", cancelled)
 		}
 	})
 }
 
-// A session that ends by itself tells nothing more, though nobody has closed it.
-func TestTellingEndsWithTheSession(t *testing.T) {
+// A session that ends by itself reports nothing more, even before it is closed.
+func TestEventsEndWithTheSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := answering(nil)
 		over := make(chan struct{})
 		_, err := connect(t, s, client.Options{FailFast: true, ProtocolVersion: protocol.LatestLegacy,
-			OnEvent: onTools(func(ctx context.Context, _ *client.Session) {
+			OnEvent: onToolsChanged(func(ctx context.Context, _ *client.Session) {
 				<-ctx.Done()
 				close(over)
 			})}, time.Second)
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.say(announcement)
+		s.sendFrame(announcement)
 		synctest.Wait()
 		s.cut()
 		<-over
 	})
 }
 
-func TestNobodyIsToldWhoDoesNotWantIt(t *testing.T) {
+// Without OnEvent, a client makes no subscription.
+func TestWithoutOnEventThereIsNoSubscription(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := listening(lastingly)
+		s := listenServer(acknowledgeOnly)
 		if _, err := connect(t, s, client.Options{}, time.Second); err != nil {
 			t.Fatal(err)
 		}
-		s.say(announcement)
+		s.sendFrame(announcement)
 		synctest.Wait()
 		if n := len(s.received(protocol.MethodListen)); n > 0 {
-			t.Errorf("asked %d times", n)
+			t.Errorf("got %d subscriptions, want none", n)
 		}
 	})
 }
 
-// What is told can be acted on: the callback lists the tools that there are.
+// Each change of the tools is followed by an event, and a list in that event's handler
+// contains the change.
 //
 // Guarantees: G-0021.2
 func TestNoChangeIsMissed(t *testing.T) {
@@ -357,11 +371,11 @@ func TestNoChangeIsMissed(t *testing.T) {
 			var known atomic.Pointer[[]string]
 			n := &network{t: t, server: s}
 			defer n.close()
-			session, err := connect(t, n.transport(), client.Options{ProtocolVersion: version, OnEvent: onTools(func(ctx context.Context, session *client.Session) {
+			session, err := connect(t, n.transport(), client.Options{ProtocolVersion: version, OnEvent: onToolsChanged(func(ctx context.Context, session *client.Session) {
 				var names []string
 				for tool, err := range session.Tools(ctx) {
 					if err != nil {
-						return // there is no server: the next one is told of
+						return // no server: the next one is reported
 					}
 					names = append(names, tool.Name)
 				}
@@ -372,9 +386,9 @@ func TestNoChangeIsMissed(t *testing.T) {
 			}
 			for _, name := range []string{"x", "y", "z"} {
 				server.AddTool(s, protocol.Tool{Name: name}, func(context.Context, struct{}) (string, error) { return "", nil })
-				pass(20 * time.Millisecond) // changes are told after 10
+				pass(20 * time.Millisecond) // changes are reported after 10 ms
 				if names := known.Load(); names == nil || !slices.Contains(*names, name) {
-					t.Errorf("%s: %s was not told", version, name)
+					t.Errorf("%s: got no event for %s", version, name)
 				}
 			}
 			n.cutAll()
@@ -382,7 +396,7 @@ func TestNoChangeIsMissed(t *testing.T) {
 			server.AddTool(s, protocol.Tool{Name: "meanwhile"}, func(context.Context, struct{}) (string, error) { return "", nil })
 			pass(time.Minute)
 			if !slices.Contains(*known.Load(), "meanwhile") {
-				t.Errorf("%s: what changed meanwhile was not told", version)
+				t.Errorf("%s: got no event for the changes while no server was there", version)
 			}
 			session.Close(t.Context())
 		})

@@ -16,7 +16,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
-// A logbook is what a log wrote.
+// A logbook contains the text that a log has written.
 type logbook struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -42,14 +42,14 @@ func logByDefault(t *testing.T) *logbook {
 	return b
 }
 
-// A tool that panics, and a server that cannot be reached, leave a trace although the
-// program has set up nothing.
+// Without any setup by the program, a panic of a tool and a failed attempt to connect are
+// logged.
 //
 // Guarantees: G-0024.7
-func TestFailuresLeaveATrace(t *testing.T) {
+func TestFailuresAreLoggedByDefault(t *testing.T) {
 	for name, c := range map[string]struct {
-		o      conn.Options
-		traces int
+		o       conn.Options
+		entries int
 	}{
 		"by default": {conn.Options{}, 1},
 		"silenced":   {conn.Options{Log: slog.New(slog.DiscardHandler)}, 0},
@@ -60,26 +60,26 @@ func TestFailuresLeaveATrace(t *testing.T) {
 			server.AddTool(s, protocol.Tool{Name: "oops"}, func(context.Context, struct{}) (string, error) { panic("no such table") })
 			w := newSite(t, s)
 			session := w.open(client.Options{Conn: c.o})
-			if _, err := session.CallTool(guarded(t), &protocol.CallToolParams{Name: "oops"}); err == nil || strings.Contains(err.Error(), "no such table") {
-				t.Errorf("the call: %v", err)
+			if _, err := session.CallTool(timeoutContext(t), &protocol.CallToolParams{Name: "oops"}); err == nil || strings.Contains(err.Error(), "no such table") {
+				t.Errorf("the call: got %v, want an error without the panic value", err)
 			}
-			if n := strings.Count(log.String(), `"bowline: panic" where=tools/call panic="no such table"`); n != c.traces {
-				t.Errorf("the panic is logged %d times: %s", n, log)
+			if n := strings.Count(log.String(), `"bowline: panic" where=tools/call panic="no such table"`); n != c.entries {
+				t.Errorf("the panic is logged %d times, want %d: %s", n, c.entries, log)
 			}
 			w.kill()
 			c.o.BackoffMin = time.Hour // one attempt
-			gone, err := client.New(clientInfo, client.Options{Conn: c.o}).Start(guarded(t), "gone", &streamable.Client{URL: "http://" + w.address})
+			gone, err := client.New(clientInfo, client.Options{Conn: c.o}).Start(timeoutContext(t), "gone", &streamable.Client{URL: "http://" + w.address})
 			if err != nil {
 				t.Fatal(err)
 			}
 			for status := gone.Status(); status.State != conn.Backoff; status = gone.Status() {
 				<-status.Changed()
 			}
-			if err := gone.Close(guarded(t)); err != nil {
+			if err := gone.Close(timeoutContext(t)); err != nil {
 				t.Error(err)
 			}
-			if n := strings.Count(log.String(), `"bowline: connecting failed"`); n != c.traces {
-				t.Errorf("the attempt is logged %d times: %s", n, log)
+			if n := strings.Count(log.String(), `"bowline: connecting failed"`); n != c.entries {
+				t.Errorf("the attempt is logged %d times, want %d: %s", n, c.entries, log)
 			}
 			w.start()
 		})

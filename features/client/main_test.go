@@ -13,8 +13,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// roleVariable makes the test binary play another part: the child processes of
-// the tests are real.
+// roleVariable selects the role of the test binary: the tests use real child processes.
 const (
 	roleVariable    = "BOWLINE_TEST_ROLE"
 	addressVariable = "BOWLINE_TEST_ADDRESS"
@@ -42,13 +41,13 @@ func TestMain(m *testing.M) {
 	case "script":
 		playScript(os.Getenv(versionVariable))
 	default:
-		slog.SetDefault(slog.New(slog.DiscardHandler)) // what fails on purpose
+		slog.SetDefault(slog.New(slog.DiscardHandler)) // the children fail on purpose
 		goleak.VerifyTestMain(m)
 	}
 }
 
-// playServer serves on standard input and output, and starts a grandchild that
-// holds standard output open.
+// playServer serves on standard input and output, and starts a grandchild that holds
+// standard output open.
 func playServer() {
 	self, err := os.Executable()
 	if err != nil {
@@ -65,11 +64,11 @@ func playServer() {
 	}
 }
 
-// playGrandchild lives, connected to the test, until it is killed.
+// playGrandchild connects to the test and runs until it is killed.
 func playGrandchild() {
 	link, err := net.Dial("tcp", os.Getenv(addressVariable))
 	if err != nil {
 		panic(err)
 	}
-	link.Read(make([]byte, 1)) // the test sends nothing: this ends with the test
+	link.Read(make([]byte, 1)) // the test sends nothing, so this returns when the test ends
 }

@@ -25,9 +25,9 @@ import (
 
 const allCapabilities = `{"tools":{},"prompts":{},"resources":{"subscribe":true},"completions":{},"logging":{}}`
 
-// everything is a server that answers each method with a result of two pages, where
-// the method has pages, and that speaks one revision.
-func everything(version string) func(frame) []string {
+// allAnswers returns the answers of a server of one revision. It answers each method
+// with a result, of two pages if the method has pages.
+func allAnswers(version string) func(frame) []string {
 	paged := func(f frame, member, item string) []string {
 		if cursorOf(f) == "none" {
 			return []string{f.result(fmt.Sprintf(`{%q:[%s],"nextCursor":"","resultType":"complete"}`, member, fmt.Sprintf(item, 1)))}
@@ -76,7 +76,7 @@ func everything(version string) func(frame) []string {
 
 // playScript serves everything on standard input and output.
 func playScript(version string) {
-	answer := everything(version)
+	answer := allAnswers(version)
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
 		var f frame
@@ -89,10 +89,10 @@ func playScript(version string) {
 	}
 }
 
-// scriptedSite serves everything over HTTP, and keeps the Mcp-Name headers that came.
+// scriptedSite serves everything over HTTP, and records the Mcp-Name headers.
 func scriptedSite(t *testing.T, version string) (*streamable.Client, *[]string) {
 	t.Helper()
-	answer, names := everything(version), new([]string)
+	answer, names := allAnswers(version), new([]string)
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		var f frame
@@ -115,9 +115,9 @@ func scriptedSite(t *testing.T, version string) (*streamable.Client, *[]string) 
 	return &streamable.Client{URL: site.URL}, names
 }
 
-// overBoth runs a test against a server that has everything, in every revision, as a
+// overStdioAndHTTP runs a test against a server with all features, in every revision, as a
 // child process and over HTTP.
-func overBoth(t *testing.T, o client.Options, test func(t *testing.T, session *client.Session)) {
+func overStdioAndHTTP(t *testing.T, o client.Options, test func(t *testing.T, session *client.Session)) {
 	for _, version := range protocol.Versions() {
 		for _, over := range []string{"stdio", "HTTP"} {
 			t.Run(version+" over "+over, func(t *testing.T) {
@@ -129,11 +129,11 @@ func overBoth(t *testing.T, o client.Options, test func(t *testing.T, session *c
 					}
 					to = &stdio.Command{Path: self, Env: append(os.Environ(), roleVariable+"=script", versionVariable+"="+version)}
 				} else if to, _ = scriptedSite(t, version); version == protocol.Version20241105 {
-					return // it has another transport
+					return // over HTTP this revision has another transport
 				}
 				o := o
 				o.ProtocolVersion = version
-				session, err := client.New(clientInfo, o).Connect(guarded(t), specification.WatchClient(t, to))
+				session, err := client.New(clientInfo, o).Connect(timeoutContext(t), specification.WatchClient(t, to))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -144,44 +144,46 @@ func overBoth(t *testing.T, o client.Options, test func(t *testing.T, session *c
 	}
 }
 
+// Each list method returns all pages.
 func TestEveryList(t *testing.T) {
-	overBoth(t, client.Options{}, func(t *testing.T, s *client.Session) {
+	overStdioAndHTTP(t, client.Options{}, func(t *testing.T, s *client.Session) {
 		var got []string
-		for tool, err := range s.Tools(guarded(t)) {
+		for tool, err := range s.Tools(timeoutContext(t)) {
 			got = append(got, fmt.Sprint(tool.Name, err))
 		}
-		for resource, err := range s.Resources(guarded(t)) {
+		for resource, err := range s.Resources(timeoutContext(t)) {
 			got = append(got, fmt.Sprint(resource.URI, err))
 		}
-		for template, err := range s.ResourceTemplates(guarded(t)) {
+		for template, err := range s.ResourceTemplates(timeoutContext(t)) {
 			got = append(got, fmt.Sprint(template.URITemplate, err))
 		}
-		for prompt, err := range s.Prompts(guarded(t)) {
+		for prompt, err := range s.Prompts(timeoutContext(t)) {
 			got = append(got, fmt.Sprint(prompt.Name, err))
 		}
 		want := []string{"tool 1<nil>", "tool 2<nil>", "file:///1<nil>", "file:///2<nil>",
 			"file:///1/{x}<nil>", "file:///2/{x}<nil>", "prompt 1<nil>", "prompt 2<nil>"}
 		if !slices.Equal(got, want) {
-			t.Errorf("got %q", got)
+			t.Errorf("got %q, want %v", got, want)
 		}
 	})
 }
 
+// Each method returns its result, and an error for what does not exist.
 func TestEveryMethod(t *testing.T) {
-	overBoth(t, client.Options{}, func(t *testing.T, s *client.Session) {
-		ctx, version := guarded(t), s.Server().ProtocolVersion
+	overStdioAndHTTP(t, client.Options{}, func(t *testing.T, s *client.Session) {
+		ctx, version := timeoutContext(t), s.Server().ProtocolVersion
 		if read, err := s.ReadResource(ctx, &protocol.ReadResourceParams{URI: "file:///1"}); err != nil || read.Text() != "content" {
-			t.Errorf("ReadResource: %+v, %v", read, err)
+			t.Errorf("ReadResource: got %+v, %v, want %q", read, err, "content")
 		}
 		if _, err := s.ReadResource(ctx, &protocol.ReadResourceParams{URI: "file:///nothing"}); !errors.Is(err, client.ErrNotFound) {
-			t.Errorf("ReadResource of nothing: %v", err)
+			t.Errorf("ReadResource of nothing: %v, want %v", err, client.ErrNotFound)
 		}
 		prompt, err := s.GetPrompt(ctx, &protocol.GetPromptParams{Name: "p", Arguments: map[string]string{"a": "b"}})
 		if err != nil || len(prompt.Messages) != 1 {
-			t.Errorf("GetPrompt: %+v, %v", prompt, err)
+			t.Errorf("GetPrompt: got %+v, %v, want 1 element", prompt, err)
 		}
 		if got, err := s.Complete(ctx, &protocol.CompleteParams{Ref: protocol.CompleteReference{Name: "p"}}); err != nil || len(got.Completion.Values) != 2 {
-			t.Errorf("Complete: %+v, %v", got, err)
+			t.Errorf("Complete: got %+v, %v, want 2 elements", got, err)
 		}
 		if err := s.SetLogLevel(ctx, protocol.LogWarning); err != nil {
 			t.Errorf("SetLogLevel: %v", err)
@@ -190,16 +192,16 @@ func TestEveryMethod(t *testing.T) {
 			t.Errorf("SetLogLevel of an unknown level: %v", err)
 		}
 		if raw, err := s.Request(ctx, "latin/translate", map[string]string{"text": "hello"}); err != nil || string(raw) != `{"text":"salve"}` {
-			t.Errorf("Request: %s, %v", raw, err)
+			t.Errorf("Request: %s, %v, want %q", raw, err, `{"text":"salve"}`)
 		}
 		if _, err := s.Request(ctx, "no/such", nil); !errors.Is(err, client.ErrUnsupported) {
-			t.Errorf("Request of an unknown method: %v", err)
+			t.Errorf("Request of an unknown method: %v, want %v", err, client.ErrUnsupported)
 		}
 		if _, err := s.Request(ctx, "no/such", []int{1}); !client.NotExecuted(err) {
 			t.Errorf("Request with params that are no object: %v", err)
 		}
 		if numbers, err := client.Call[[]int](ctx, s, "numbers", nil); err != nil || !slices.Equal(numbers, []int{1, 2}) {
-			t.Errorf("Call: %v, %v", numbers, err)
+			t.Errorf("Call: %v, %v, want %v", numbers, err, []int{1, 2})
 		}
 		if protocol.IsModern(version) {
 			return
@@ -213,28 +215,28 @@ func TestEveryMethod(t *testing.T) {
 	})
 }
 
-// What a request is about is mirrored in a header, also for methods that this package
-// does not know.
+// Mcp-Name contains what a request is about, even for methods that this package does
+// not know.
 func TestNamesAreMirrored(t *testing.T) {
 	to, names := scriptedSite(t, protocol.Latest)
-	s, err := client.New(clientInfo, client.Options{}).Connect(guarded(t), specification.WatchClient(t, to))
+	s, err := client.New(clientInfo, client.Options{}).Connect(timeoutContext(t), specification.WatchClient(t, to))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close(context.Background())
-	ctx := guarded(t)
+	ctx := timeoutContext(t)
 	_, _ = s.CallTool(ctx, &protocol.CallToolParams{Name: "tool"})
 	_, _ = s.GetPrompt(ctx, &protocol.GetPromptParams{Name: "prompt"})
 	_, _ = s.ReadResource(ctx, &protocol.ReadResourceParams{URI: "file:///a%20b"})
 	_, _ = s.Request(ctx, protocol.MethodCallTool, &protocol.CallToolParams{Name: "raw"})
 	_, _ = s.ListTools(ctx, nil)
 	if want := []string{"tool", "prompt", "file:///a%20b", "raw"}; !slices.Equal(*names, want) {
-		t.Errorf("got %q", *names)
+		t.Errorf("got %q, want %v", *names, want)
 	}
 }
 
-// Each request passes each middleware once, the first listed outermost, with all of
-// its attempts inside.
+// Each request passes each middleware once, the first listed outermost, and all of its
+// attempts are inside.
 //
 // Guarantees: G-0030.8
 func TestMiddleware(t *testing.T) {
@@ -255,18 +257,18 @@ func TestMiddleware(t *testing.T) {
 		if f.Method == "" {
 			answered <- f
 		}
-		return everything(protocol.LatestLegacy)(f)
+		return allAnswers(protocol.LatestLegacy)(f)
 	}}
-	told := make(chan client.Event, 1)
+	reported := make(chan client.Event, 1)
 	session := openFake(t, s, client.Options{
 		Middleware: []client.Middleware{noting("outer"), noting("inner")},
 		Roots:      func(context.Context, *client.Session) ([]protocol.Root, error) { return nil, nil },
-		OnEvent:    func(_ context.Context, _ *client.Session, e client.Event) { told <- e },
+		OnEvent:    func(_ context.Context, _ *client.Session, e client.Event) { reported <- e },
 	})
 	check := func(what string, want ...string) {
 		t.Helper()
 		if !slices.Equal(passed, want) {
-			t.Errorf("%s: passed\n%s", what, strings.Join(passed, "\n"))
+			t.Errorf("%s: passed\n%s, want %v", what, strings.Join(passed, "\n"), want)
 		}
 		passed = nil
 	}
@@ -292,7 +294,7 @@ func TestMiddleware(t *testing.T) {
 		"outer notifications/latin json.RawMessage incoming=false notification=true",
 		"inner notifications/latin json.RawMessage incoming=false notification=true",
 		"inner <nil> <nil>", "outer <nil> <nil>")
-	s.say(`{"jsonrpc":"2.0","id":"q","method":"roots/list"}`)
+	s.sendFrame(`{"jsonrpc":"2.0","id":"q","method":"roots/list"}`)
 	if got := <-answered; string(got.ID) != `"q"` {
 		t.Errorf("answered %+v", got)
 	}
@@ -300,15 +302,15 @@ func TestMiddleware(t *testing.T) {
 		"outer roots/list *protocol.ListRootsParams incoming=true notification=false",
 		"inner roots/list *protocol.ListRootsParams incoming=true notification=false",
 		"inner *protocol.ListRootsResult <nil>", "outer *protocol.ListRootsResult <nil>")
-	s.say(announcement)
-	<-told
+	s.sendFrame(announcement)
+	<-reported
 }
 
-// Middleware may change params and results, answer itself, and fail.
+// A middleware can change params and results, answer itself, and fail.
 //
 // Guarantees: G-0030.8
 func TestMiddlewareForOneMethod(t *testing.T) {
-	s := &fakeServer{answer: everything(protocol.LatestLegacy)}
+	s := &fakeServer{answer: allAnswers(protocol.LatestLegacy)}
 	mine := errors.New("not here")
 	session := openFake(t, s, client.Options{Middleware: []client.Middleware{
 		client.On(func(ctx context.Context, p *protocol.CallToolParams, next func(context.Context, *protocol.CallToolParams) (*protocol.CallToolResult, error)) (*protocol.CallToolResult, error) {
@@ -336,10 +338,10 @@ func TestMiddlewareForOneMethod(t *testing.T) {
 		t.Errorf("sent %+v", sent)
 	}
 	if _, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: "shell"}); !errors.Is(err, mine) {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want %v", err, mine)
 	}
 	if result, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: "cached"}); err != nil || result.Content.Text() != "from here" {
-		t.Errorf("got %+v, %v", result, err)
+		t.Errorf("got %+v, %v, want %q", result, err, "from here")
 	}
 	if _, err := session.ListTools(t.Context(), nil); err != nil {
 		t.Errorf("another method: %v", err)
@@ -349,26 +351,27 @@ func TestMiddlewareForOneMethod(t *testing.T) {
 	}
 }
 
-// Middleware that returns something else is an error of that call, and no panic.
-func TestMiddlewareThatReturnsNonsense(t *testing.T) {
+// A middleware that returns a value of the wrong type causes an error of that call, and
+// no panic.
+func TestMiddlewareThatReturnsTheWrongType(t *testing.T) {
 	for name, result := range map[string]any{"nothing": nil, "another type": 7, "a nil result": (*protocol.CallToolResult)(nil)} {
-		session := openFake(t, &fakeServer{answer: everything(protocol.LatestLegacy)}, client.Options{Middleware: []client.Middleware{
+		session := openFake(t, &fakeServer{answer: allAnswers(protocol.LatestLegacy)}, client.Options{Middleware: []client.Middleware{
 			func(client.Handler) client.Handler {
 				return func(context.Context, *client.Request) (any, error) { return result, nil }
 			},
 		}})
 		if _, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: "x"}); err == nil {
-			t.Errorf("%s: no error", name)
+			t.Errorf("%s: got no error, want one", name)
 		}
 		if _, err := session.Request(t.Context(), "x", nil); err == nil {
-			t.Errorf("%s: no error of a raw request", name)
+			t.Errorf("%s: got no error for a raw request, want one", name)
 		}
 	}
 }
 
-// A page that middleware answered belongs to no server session.
+// A list can consist of pages that a middleware has returned.
 func TestListsOfMiddleware(t *testing.T) {
-	session := openFake(t, &fakeServer{answer: everything(protocol.LatestLegacy)}, client.Options{Middleware: []client.Middleware{
+	session := openFake(t, &fakeServer{answer: allAnswers(protocol.LatestLegacy)}, client.Options{Middleware: []client.Middleware{
 		client.On(func(_ context.Context, p *protocol.ListToolsParams, _ func(context.Context, *protocol.ListToolsParams) (*protocol.ListToolsResult, error)) (*protocol.ListToolsResult, error) {
 			next := "2"
 			if p.Cursor != nil {
@@ -378,11 +381,13 @@ func TestListsOfMiddleware(t *testing.T) {
 		}),
 	}})
 	if names, err := toolNames(t, session); err != nil || !slices.Equal(names, []string{"a", "b"}) {
-		t.Errorf("got %q, %v", names, err)
+		t.Errorf("got %q, %v, want %v", names, err, []string{"a", "b"})
 	}
 }
 
-func TestWhatIsNotOfferedIsNotAskedFor(t *testing.T) {
+// A request for a feature that the server does not offer fails with ErrUnsupported, and
+// is not sent.
+func TestRequestNeedsTheCapability(t *testing.T) {
 	s := &fakeServer{answer: func(f frame) []string {
 		if f.Method == protocol.MethodInitialize {
 			return f.initialized(protocol.LatestLegacy, `{}`)
@@ -414,7 +419,7 @@ func TestWhatIsNotOfferedIsNotAskedFor(t *testing.T) {
 	}
 }
 
-// The kinds of failure are told apart by errors.Is, through a CallError.
+// errors.Is distinguishes the kinds of failure through a CallError.
 func TestErrorsMatch(t *testing.T) {
 	for name, test := range map[string]struct {
 		fault  *jsonrpc.Error
@@ -431,7 +436,7 @@ func TestErrorsMatch(t *testing.T) {
 			if f.Method == test.method {
 				return []string{f.fault(test.fault.Code, `null`)}
 			}
-			return everything(protocol.LatestLegacy)(f)
+			return allAnswers(protocol.LatestLegacy)(f)
 		}}
 		session := openFake(t, s, client.Options{})
 		_, err := session.ReadResource(t.Context(), &protocol.ReadResourceParams{URI: "a"})
@@ -440,7 +445,7 @@ func TestErrorsMatch(t *testing.T) {
 		}
 		var failed *client.CallError
 		if !errors.As(err, &failed) || !errors.Is(err, test.fault) {
-			t.Errorf("%s: got %v", name, err)
+			t.Errorf("%s: got %v, want a *client.CallError and the error %v", name, err, test.fault)
 		}
 		for _, kind := range []error{client.ErrNotFound, client.ErrUnsupported, client.ErrLost, client.ErrClosed, client.ErrUnavailable, client.ErrTimedOut, client.ErrStale} {
 			if errors.Is(err, kind) != (kind == test.want) {
@@ -450,14 +455,14 @@ func TestErrorsMatch(t *testing.T) {
 	}
 }
 
-// Over HTTP a client mirrors the arguments that a tool wants mirrored, lists the tools
-// again when it does not know which, and offers no tool whose wish is not valid. Over
-// other transports there are no headers to be wrong.
+// Over HTTP the client mirrors arguments as the tool's annotations say, lists the tools
+// again if it does not have the annotations, and leaves out tools with invalid
+// annotations. Other transports have no headers, so there it keeps all tools.
 func TestMirroredArguments(t *testing.T) {
 	var headers []string
 	answer := func(f frame) []string {
 		if f.Method != protocol.MethodListTools {
-			return everything(protocol.Latest)(f)
+			return allAnswers(protocol.Latest)(f)
 		}
 		return []string{f.result(`{"resultType":"complete","tools":[` +
 			`{"name":"good","inputSchema":{"type":"object","properties":{"region":{"type":"string","x-mcp-header":"Region"}}}},` +
@@ -483,28 +488,28 @@ func TestMirroredArguments(t *testing.T) {
 		_, _ = io.WriteString(w, answer(f)[0])
 	}))
 	defer site.Close()
-	session, err := client.New(clientInfo, client.Options{ProtocolVersion: protocol.Latest}).Connect(guarded(t), specification.WatchClient(t, &streamable.Client{URL: site.URL}))
+	session, err := client.New(clientInfo, client.Options{ProtocolVersion: protocol.Latest}).Connect(timeoutContext(t), specification.WatchClient(t, &streamable.Client{URL: site.URL}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer session.Close(context.Background())
 	call := &protocol.CallToolParams{Name: "good", Arguments: json.RawMessage(`{"region":"Oslo "}`)}
 	for range 2 {
-		if _, err := session.CallTool(guarded(t), call); err != nil {
+		if _, err := session.CallTool(timeoutContext(t), call); err != nil {
 			t.Error(err)
 		}
 	}
-	if _, err := session.CallTool(guarded(t), &protocol.CallToolParams{Name: "good"}); !errors.Is(err, &jsonrpc.Error{Code: protocol.CodeHeaderMismatch}) {
-		t.Errorf("a call that the server refuses twice: %v", err)
+	if _, err := session.CallTool(timeoutContext(t), &protocol.CallToolParams{Name: "good"}); !errors.Is(err, &jsonrpc.Error{Code: protocol.CodeHeaderMismatch}) {
+		t.Errorf("a call that is refused twice: %v", err)
 	}
 	if want := []string{"[] false", "[=?base64?T3NsbyA=?=] true", "[=?base64?T3NsbyA=?=] true", "[] false", "[] false"}; !slices.Equal(headers, want) {
-		t.Errorf("the headers were %q", headers)
+		t.Errorf("got the headers %q, want %v", headers, want)
 	}
 	if names, err := toolNames(t, session); err != nil || !slices.Equal(names, []string{"good"}) {
-		t.Errorf("over HTTP the tools are %q, %v", names, err)
+		t.Errorf("over HTTP got the tools %q, %v, want %v", names, err, []string{"good"})
 	}
 	elsewhere := openFake(t, &fakeServer{answer: answer}, client.Options{ProtocolVersion: protocol.Latest})
 	if names, err := toolNames(t, elsewhere); err != nil || !slices.Equal(names, []string{"good", "bad"}) {
-		t.Errorf("in memory the tools are %q, %v", names, err)
+		t.Errorf("in memory got the tools %q, %v, want %v", names, err, []string{"good", "bad"})
 	}
 }

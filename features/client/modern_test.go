@@ -16,7 +16,8 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
-// modernServer answers server/discover, and each other method with a result.
+// modernServer returns a server that answers server/discover, and each other method
+// with a fixed result.
 func modernServer(results map[string]string) *fakeServer {
 	return &fakeServer{answer: func(f frame) []string {
 		if result, ok := results[f.Method]; ok {
@@ -29,7 +30,7 @@ func modernServer(results map[string]string) *fakeServer {
 	}}
 }
 
-// metaOf is what a frame says in _meta.
+// metaOf returns the _meta of a frame.
 func metaOf(t *testing.T, f frame) protocol.Meta {
 	t.Helper()
 	var params protocol.RequestParams
@@ -42,8 +43,11 @@ func metaOf(t *testing.T, f frame) protocol.Meta {
 	return params.Meta
 }
 
+// Each modern request describes the client in _meta: its revision, its name and its
+// capabilities.
+//
 // Guarantees: G-0020.5
-func TestEveryModernRequestSaysAllOfItsClient(t *testing.T) {
+func TestEveryModernRequestDescribesItsClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := modernServer(map[string]string{
 			protocol.MethodCallTool: `{"resultType":"complete","content":[]}`,
@@ -59,7 +63,7 @@ func TestEveryModernRequestSaysAllOfItsClient(t *testing.T) {
 				return inner(f)
 			}
 		}
-		session, err := connect(t, s, client.Options{OnEvent: onTools(func(context.Context, *client.Session) {})}, time.Second)
+		session, err := connect(t, s, client.Options{OnEvent: onToolsChanged(func(context.Context, *client.Session) {})}, time.Second)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -70,7 +74,7 @@ func TestEveryModernRequestSaysAllOfItsClient(t *testing.T) {
 			t.Error(err)
 		}
 		if names, err := toolNames(t, session); err != nil || !slices.Equal(names, []string{"a", "b"}) {
-			t.Errorf("got %q, %v", names, err)
+			t.Errorf("got %q, %v, want %v", names, err, []string{"a", "b"})
 		}
 		if err := session.Ping(t.Context()); err != nil {
 			t.Error(err)
@@ -79,26 +83,28 @@ func TestEveryModernRequestSaysAllOfItsClient(t *testing.T) {
 		sent := s.methods()
 		slices.Sort(sent)
 		if want := []string{"server/discover", "server/discover", "subscriptions/listen", "tools/call", "tools/list", "tools/list"}; !slices.Equal(sent, want) {
-			t.Errorf("sent %q", sent)
+			t.Errorf("sent %q, want %v", sent, want)
 		}
 		for _, f := range s.frames {
 			meta := metaOf(t, f)
 			if string(meta[protocol.MetaProtocolVersion]) != `"2026-07-28"` || string(meta[protocol.MetaClientCapabilities]) != `{}` ||
 				string(meta[protocol.MetaClientInfo]) != `{"name":"test client","version":"1"}` {
-				t.Errorf("%s says %s", f.Method, meta)
+				t.Errorf("%s has the _meta %s", f.Method, meta)
 			}
 			if f.Method == protocol.MethodCallTool && (string(meta["mine"]) != `1` || meta[protocol.MetaProgressToken] == nil) {
-				t.Errorf("%s says %s", f.Method, meta)
+				t.Errorf("%s has the _meta %s", f.Method, meta)
 			}
 		}
 		if len(mine.Meta) != 1 {
-			t.Errorf("the caller's params became %v", mine)
+			t.Errorf("the caller's params were changed to %v, want them unchanged", mine)
 		}
 	})
 }
 
+// A legacy request has no member of the modern revisions.
+//
 // Guarantees: G-0020.5
-func TestNoLegacyRequestSaysAnythingModern(t *testing.T) {
+func TestLegacyRequestsHaveNoModernMembers(t *testing.T) {
 	for name, connects := range map[string]client.Options{"asked for": {ProtocolVersion: protocol.LatestLegacy}, "found": {}} {
 		synctest.Test(t, func(t *testing.T) {
 			s := probedServer(withFault(-32601, `null`))
@@ -114,28 +120,28 @@ func TestNoLegacyRequestSaysAnythingModern(t *testing.T) {
 				}
 				return inner(f)
 			}
-			connects.OnEvent = onTools(func(context.Context, *client.Session) {})
+			connects.OnEvent = onToolsChanged(func(context.Context, *client.Session) {})
 			session, err := connect(t, s, connects, time.Second)
 			if err != nil {
 				t.Fatal(err)
 			}
 			for _, method := range []string{protocol.MethodPing, protocol.MethodListTools, protocol.MethodCallTool} {
 				if err := callMethod(t, session, method); err != nil || len(s.received(method)) != 1 {
-					t.Errorf("%s: %s: got %v", name, method, err)
+					t.Errorf("%s: %s: got %v, want 1 element", name, method, err)
 				}
 			}
 			synctest.Wait()
 			for _, f := range s.frames {
 				if meta := metaOf(t, f); len(meta) > 0 && f.Method != protocol.MethodDiscover || f.Method == protocol.MethodListen {
-					t.Errorf("%s: %s says %s", name, f.Method, meta)
+					t.Errorf("%s: %s has the _meta %s", name, f.Method, meta)
 				}
 			}
 		})
 	}
 }
 
-// An unknown type makes a modern result invalid, and an absent one is complete
-// (2026-07-28 basic/index). In the legacy revisions it is a member like others.
+// A modern result of an unknown type is invalid, and one without a type is complete
+// (2026-07-28 basic/index). In the legacy revisions the type is an ordinary member.
 //
 // Guarantees: G-0020.8
 func TestResultsOfUnknownTypesAreRefused(t *testing.T) {
@@ -186,8 +192,8 @@ func TestResultsOfUnknownTypesAreRefused(t *testing.T) {
 	}
 }
 
-// Only some methods may be answered with a question, and only with one that says
-// something.
+// Only some methods can be answered with a question, and such a result must contain a
+// question or a state.
 func TestResultThatMustNotAskForInput(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := modernServer(map[string]string{
@@ -200,14 +206,14 @@ func TestResultThatMustNotAskForInput(t *testing.T) {
 		}
 		for _, method := range []string{protocol.MethodListTools, protocol.MethodCallTool} {
 			if err := callMethod(t, session, method); !errors.As(err, new(*client.ResultError)) || !strings.Contains(err.Error(), "input_required") {
-				t.Errorf("%s: got %v", method, err)
+				t.Errorf("%s: got %v, want a *client.ResultError and %q in it", method, err, "input_required")
 			}
 		}
 	})
 }
 
-// Which request asks for a sign of life is known once there is a server.
-func TestPingThatWaitsSpeaksTheRevisionOfWhoComes(t *testing.T) {
+// A ping that waits for a server is sent in the form of that server's revision.
+func TestWaitingPingHasTheFormOfItsServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := probedServer(nil)
 		s.answer = func(f frame) []string {
@@ -242,7 +248,7 @@ func TestPingThatWaitsSpeaksTheRevisionOfWhoComes(t *testing.T) {
 	})
 }
 
-// Every pairing of eras works, but those that have none in common.
+// Each pair of client and server works unless they have no era in common.
 //
 // Guarantees: G-0020.2
 func TestErasOfClientAndServer(t *testing.T) {
@@ -250,7 +256,7 @@ func TestErasOfClientAndServer(t *testing.T) {
 	for _, test := range []struct {
 		asked  string
 		speaks []string
-		want   string // none: they are incompatible
+		want   string // empty if they are incompatible
 	}{
 		{"", both, protocol.Latest}, {"", modern, protocol.Latest}, {"", legacy, protocol.LatestLegacy},
 		{protocol.Latest, both, protocol.Latest}, {protocol.Latest, modern, protocol.Latest}, {protocol.Latest, legacy, ""},
@@ -263,24 +269,24 @@ func TestErasOfClientAndServer(t *testing.T) {
 			session, err := connect(t, n.transport(), client.Options{ProtocolVersion: test.asked, FailFast: true}, time.Minute)
 			if test.want == "" {
 				if err == nil {
-					t.Errorf("%+v: got %s", test, session.Server().ProtocolVersion)
+					t.Errorf("%+v: got %s, want an error", test, session.Server().ProtocolVersion)
 				}
 				return
 			}
 			if err != nil || session.Server().ProtocolVersion != test.want {
-				t.Fatalf("%+v: got %v", test, err)
+				t.Fatalf("%+v: got %v, want %v", test, err, test.want)
 			}
 			result, err := callTool(t, session, "add", `{"a":1,"b":2}`)
 			if err != nil || string(result.StructuredContent) != `{"sum":3}` {
-				t.Errorf("%+v: got %v, %v", test, result, err)
+				t.Errorf("%+v: got %v, %v, want %q", test, result, err, `{"sum":3}`)
 			}
 			session.Close(t.Context())
 		})
 	}
 }
 
-// A server that refuses the revision that it names as supported is asked once more, and
-// not initialized (2026-07-28 basic/versioning).
+// A server that refuses a revision that it names as supported is probed once more, and
+// never gets initialize (2026-07-28 basic/versioning).
 func TestServerThatRefusesItsOwnRevision(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := 0
@@ -295,19 +301,22 @@ func TestServerThatRefusesItsOwnRevision(t *testing.T) {
 	})
 }
 
-// The first revision has completion without a capability for it.
+// In the first revision, completion needs no capability.
 func TestCompletionOfTheFirstRevision(t *testing.T) {
 	s := &fakeServer{answer: func(f frame) []string {
 		if f.Method == protocol.MethodInitialize {
 			return f.initialized(protocol.Version20241105, `{}`)
 		}
-		return everything(protocol.Version20241105)(f)
+		return allAnswers(protocol.Version20241105)(f)
 	}}
 	if _, err := openFake(t, s, client.Options{}).Complete(t.Context(), &protocol.CompleteParams{Ref: protocol.CompleteReference{Name: "p"}}); err != nil {
 		t.Error(err)
 	}
 }
 
+// All modern requests of a session begin with the same bytes of params, and the
+// caller's _meta comes after them.
+//
 // Guarantees: G-0049.2
 func TestModernRequestsBeginWithTheSameBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -327,7 +336,7 @@ func TestModernRequestsBeginWithTheSameBytes(t *testing.T) {
 		discover := strings.TrimSuffix(string(s.received(protocol.MethodDiscover)[0].Params), "}")
 		for _, f := range append(s.received(protocol.MethodCallTool), s.received("tools/own")...) {
 			if params := string(f.Params); !strings.HasPrefix(params, discover) || !json.Valid(f.Params) {
-				t.Errorf("%s of %s does not begin with %s", params, f.Method, discover)
+				t.Errorf("got the params %s of %s, want the prefix %s", params, f.Method, discover)
 			}
 		}
 		mine := &protocol.CallToolParams{Name: "a"}
@@ -337,7 +346,7 @@ func TestModernRequestsBeginWithTheSameBytes(t *testing.T) {
 		}
 		calls := s.received(protocol.MethodCallTool)
 		if meta := metaOf(t, calls[len(calls)-1]); string(meta["mine"]) != "1" || len(meta) != 1+len(metaOf(t, calls[0])) {
-			t.Errorf("the caller's own members became %v", meta)
+			t.Errorf("got the caller's members %v", meta)
 		}
 	})
 }

@@ -11,8 +11,7 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
-// A server that says something of ever more tools does not make its client
-// grow, and what was noted before stays.
+// The client remembers a limited number of tools, and the latest list counts.
 //
 // Guarantees: G-0012.4
 func TestToolNotesAreBounded(t *testing.T) {
@@ -24,16 +23,16 @@ func TestToolNotesAreBounded(t *testing.T) {
 	long := strings.Repeat("x", maxNotedName+1)
 	l.learn([]*protocol.Tool{{Name: "0"}, {Name: long, Annotations: readOnly}}, true)
 	if len(l.tools) != maxNotes-1 || !l.of("1").repeatable || l.of("0").repeatable || l.of(long).repeatable {
-		t.Errorf("%d are noted", len(l.tools))
+		t.Errorf("%d tools are remembered, want %d", len(l.tools), maxNotes-1)
 	}
 	l.learn([]*protocol.Tool{{Name: "1"}, {Name: "new", Annotations: readOnly}}, true)
 	if l.of("1").repeatable || !l.of("new").repeatable {
-		t.Error("what was listed last is not what counts")
+		t.Error("an earlier list counts, want the latest one")
 	}
 }
 
-// What may have been executed is not repeated in its own session either, where
-// it has a state to be executed on.
+// A call of a stateful tool that may have been executed is not repeated in its server
+// session either, because that session may have the state of the first execution.
 //
 // Guarantees: G-0012.1
 func TestStatefulCallIsNeverRepeatable(t *testing.T) {
@@ -41,24 +40,24 @@ func TestStatefulCallIsNeverRepeatable(t *testing.T) {
 		for _, epoch := range []uint64{0, 2} {
 			o := CallOptions{Repeatable: true, Retries: 5, WaitForReady: true, Epoch: epoch}
 			if o.stateful(status); o.Repeatable {
-				t.Errorf("%s, for %d: %+v", status.State, epoch, o)
+				t.Errorf("%s, for %d: got %+v", status.State, epoch, o)
 			}
 		}
 	}
 }
 
-// A server that was replaced while a request was made for it is not spoken to
-// as the one that has replaced it.
+// A request that was made for a server session that has been replaced is not sent to
+// the next one.
 //
 // Guarantees: G-0023.8
 func TestRequestOfAServerThatWasReplaced(t *testing.T) {
 	s := &Session{session: &session{client: new(Client)}}
-	s.peer.Store(&peer{incarnation: new(conn.Incarnation), server: Server{ProtocolVersion: protocol.LatestLegacy}}) // of epoch 0
+	s.peer.Store(&peer{incarnation: new(conn.Incarnation), server: Server{ProtocolVersion: protocol.LatestLegacy}}) // belongs to epoch 0
 	c := outgoing[protocol.PingParams, protocol.EmptyResult, *protocol.PingParams]{session: s.session, method: ping}
 	if _, err := c.MakeMessage(context.Background(), 1, 0); err != nil {
-		t.Errorf("for the present one: %v", err)
+		t.Errorf("for the present session: %v", err)
 	}
 	if _, err := c.MakeMessage(context.Background(), 2, 1); !errors.Is(err, conn.ErrStale) {
-		t.Errorf("for another: %v", err)
+		t.Errorf("for another session: %v, want %v", err, conn.ErrStale)
 	}
 }

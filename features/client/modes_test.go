@@ -15,15 +15,17 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// patient are the options of a call that is to get through.
+// patient are call options with which a call waits and is repeated as often as
+// possible.
 var patient = client.CallOptions{WaitForReady: true, Retries: 9, Repeatable: true}
 
-// withMode lists one tool, and what its server says of the mode.
+// withMode returns a list of one tool, with the mode that the server gives it.
 func withMode(mode string) string {
 	return `{"tools":[{"name":"x","inputSchema":{},"_meta":{"io.github.bowline-mcp/mode":"` + mode + `"}}]}`
 }
 
-// Who knows best decides: the call, the program, the server, nobody.
+// The mode of a tool is the one that the call sets, else the program, else the server.
+// Without any, the tool is stateless.
 //
 // Guarantees: G-0012.3
 func TestPrecedenceOfToolModes(t *testing.T) {
@@ -45,7 +47,7 @@ func TestPrecedenceOfToolModes(t *testing.T) {
 		{stateful, "", "", stateful},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			s := diesOf(protocol.MethodCallTool, map[string]string{
+			s := closingOnFirst(protocol.MethodCallTool, map[string]string{
 				protocol.MethodCallTool: `{"content":[]}`, protocol.MethodListTools: withMode(test.server),
 			})
 			session := openFake(t, s, client.Options{ToolModes: map[string]protocol.ToolMode{"x": test.program, "y": stateful}})
@@ -62,13 +64,13 @@ func TestPrecedenceOfToolModes(t *testing.T) {
 	}
 }
 
-// A call of a stateful tool ends with its server session, and whatever its
-// policy says is not made in the next.
+// A call of a stateful tool ends with its server session. It is not repeated in the
+// next one, whatever its options say.
 //
 // Guarantees: G-0012.1
 func TestStatefulCallIsNotCarriedOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := diesOf(protocol.MethodCallTool, map[string]string{protocol.MethodCallTool: `{"content":[]}`})
+		s := closingOnFirst(protocol.MethodCallTool, map[string]string{protocol.MethodCallTool: `{"content":[]}`})
 		session := openFake(t, s, client.Options{ToolModes: map[string]protocol.ToolMode{"x": protocol.Stateful}})
 		_, err := callTool(t, session.With(patient), "x", "")
 		var failed *conn.CallError
@@ -77,13 +79,13 @@ func TestStatefulCallIsNotCarriedOver(t *testing.T) {
 		}
 		awaitReady(t, session)
 		if on := s.linksOf(protocol.MethodCallTool); !slices.Equal(on, []int{1}) {
-			t.Errorf("called on links %v", on)
+			t.Errorf("got calls on the links %v, want %v", on, []int{1})
 		}
 	})
 }
 
-// A call of a stateful tool that is made while there is no server does not wait
-// for one: it would be another session than any the program knows of.
+// A call of a stateful tool does not wait for a server, because that would be another
+// session than the program knows.
 //
 // Guarantees: G-0012.1
 func TestStatefulCallWaitsForNoServer(t *testing.T) {
@@ -98,17 +100,17 @@ func TestStatefulCallWaitsForNoServer(t *testing.T) {
 		if !errors.As(err, &state) || state.State != conn.Backoff || !conn.NotExecuted(err) || time.Since(began) != 0 {
 			t.Errorf("after %v got %v", time.Since(began), err)
 		}
-		if _, err := callTool(t, session.With(patient), "y", ""); err != nil { // a stateless one waits
+		if _, err := callTool(t, session.With(patient), "y", ""); err != nil { // a stateless tool waits
 			t.Errorf("stateless: %v", err)
 		}
-		if _, err := callTool(t, session.With(patient), "x", ""); err != nil { // the first of a new series
+		if _, err := callTool(t, session.With(patient), "x", ""); err != nil { // begins a new series
 			t.Errorf("ready again: %v", err)
 		}
 	})
 }
 
-// A series of calls that names its server session never runs in another, killed
-// at any point and however patient it is.
+// Calls of a pinned session never run in another server session, whenever the link is
+// lost and whatever their options say.
 //
 // Guarantees: G-0012.2
 func TestSeriesIsBoundToItsSession(t *testing.T) {
@@ -146,11 +148,10 @@ func TestSeriesIsBoundToItsSession(t *testing.T) {
 	}
 }
 
-// Of a server that says nothing of its tools, or says it no longer, every tool
-// is stateless.
+// Tools are stateless if the server's latest list says nothing else.
 //
 // Guarantees: G-0012.3
-func TestModeIsAsLastListed(t *testing.T) {
+func TestLatestListDecidesTheMode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lists := []string{withMode("stateful"), `{"tools":[{"name":"x","inputSchema":{}}]}`}
 		s := answeringWith(protocol.MethodCallTool, func(f frame) []string { return []string{f.result(`{"content":[]}`)} })
@@ -169,7 +170,7 @@ func TestModeIsAsLastListed(t *testing.T) {
 			synctest.Wait()
 			_, err := callTool(t, session.With(patient), "x", "")
 			if (err == nil) != carried {
-				t.Errorf("with %d lists to come got %v", len(lists), err)
+				t.Errorf("with %d more lists: got %v, want %v", len(lists), err, carried)
 			}
 			awaitReady(t, session)
 			if len(lists) == 0 {
@@ -182,25 +183,25 @@ func TestModeIsAsLastListed(t *testing.T) {
 	})
 }
 
-// unsending is a transport whose links cannot send calls of tools, and say so.
-type unsending struct{ transport.Transport }
+// unsentTransport is a transport whose links report calls of tools as not sent.
+type unsentTransport struct{ transport.Transport }
 
-func (u unsending) Open(ctx context.Context) (transport.Link, error) {
+func (u unsentTransport) Open(ctx context.Context) (transport.Link, error) {
 	link, err := u.Transport.Open(ctx)
-	return &unsendingLink{Link: link}, err
+	return &unsentLink{Link: link}, err
 }
 
-type unsendingLink struct {
+type unsentLink struct {
 	transport.Link
 	receiver transport.Receiver
 }
 
-func (l *unsendingLink) Bind(r transport.Receiver) {
+func (l *unsentLink) Bind(r transport.Receiver) {
 	l.receiver = r
 	l.Link.Bind(r)
 }
 
-func (l *unsendingLink) Send(o transport.Outbound) error {
+func (l *unsentLink) Send(o transport.Outbound) error {
 	if !bytes.Contains(o.Frame, []byte(protocol.MethodCallTool)) {
 		return l.Link.Send(o)
 	}
@@ -208,7 +209,8 @@ func (l *unsendingLink) Send(o transport.Outbound) error {
 	return nil
 }
 
-// Even what was surely not executed is not made again in another session.
+// A call of a stateful tool is not made in another server session, even if it was
+// certainly not executed.
 //
 // Guarantees: G-0012.1
 func TestStatefulCallThatWasNotSentIsNotCarriedOver(t *testing.T) {
@@ -216,7 +218,7 @@ func TestStatefulCallThatWasNotSentIsNotCarriedOver(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := answering(nil)
 			defer s.close()
-			session, err := connect(t, unsending{s}, client.Options{ProtocolVersion: protocol.LatestLegacy}, time.Second)
+			session, err := connect(t, unsentTransport{s}, client.Options{ProtocolVersion: protocol.LatestLegacy}, time.Second)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -224,7 +226,7 @@ func TestStatefulCallThatWasNotSentIsNotCarriedOver(t *testing.T) {
 			options.ToolMode = mode
 			options.OnAttempt = func(a conn.Attempt) {
 				if made++; a.Epoch == 1 && made == 2 {
-					s.cut() // before the next one
+					s.cut() // before the next attempt
 				}
 			}
 			_, err = callTool(t, session.With(options), "x", "")

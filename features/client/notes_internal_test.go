@@ -9,7 +9,8 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
-// What is noted of schemas is bounded in bytes, and forgotten with its tool.
+// The schemas that a client remembers are limited in bytes, and are forgotten with
+// their tools.
 //
 // Guarantees: G-0012.4
 func TestNotedSchemasAreBounded(t *testing.T) {
@@ -19,17 +20,17 @@ func TestNotedSchemasAreBounded(t *testing.T) {
 		n.learn([]*protocol.Tool{{Name: fmt.Sprint(i), OutputSchema: large}}, false)
 	}
 	if n.schemaBytes > maxNotedSchema || len(n.tools) != maxNotedSchema/len(large) {
-		t.Errorf("%d bytes of %d tools", n.schemaBytes, len(n.tools))
+		t.Errorf("got %d bytes for %d tools", n.schemaBytes, len(n.tools))
 	}
 	first := n.of("0")
 	n.learn([]*protocol.Tool{{Name: "0", OutputSchema: large}}, false)
 	if n.of("0") != first {
-		t.Error("the same schema was noted anew")
+		t.Error("an equal schema was stored again, want the first one")
 	}
 	for i := range 10 {
 		n.learn([]*protocol.Tool{{Name: fmt.Sprint(i)}}, false)
 	}
 	if n.schemaBytes != 0 || len(n.tools) != 0 {
-		t.Errorf("%d bytes of %d tools are left", n.schemaBytes, len(n.tools))
+		t.Errorf("%d bytes of %d tools are left, want none", n.schemaBytes, len(n.tools))
 	}
 }

@@ -14,20 +14,20 @@ import (
 	"github.com/bowline-mcp/bowline/telemetry"
 )
 
-// Everything that a server tells reaches the program, in order and as it came,
-// on the goroutine that tells; progress belongs to its call.
+// Every notification of a server reaches the program, in order and unchanged, on one
+// goroutine. Progress goes to its call.
 //
 // Guarantees: G-0006.1
-func TestEveryNotificationIsTold(t *testing.T) {
+func TestEveryNotificationReachesTheProgram(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told []string
+		var reported []string
 		s := answering(map[string]string{protocol.MethodPing: `{}`})
 		session := openFake(t, s, client.Options{
 			OnEvent: func(ctx context.Context, session *client.Session, e client.Event) {
 				if err := session.Ping(ctx); err != nil {
 					t.Errorf("a ping by the handler: %v", err)
 				}
-				told = append(told, describe(e))
+				reported = append(reported, describe(e))
 			},
 		})
 		for _, raw := range []string{
@@ -36,46 +36,47 @@ func TestEveryNotificationIsTold(t *testing.T) {
 			`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":9,"progress":1}}`,
 			`{"jsonrpc":"2.0","method":"notifications/of/another/kind","params":{}}`,
 		} {
-			s.say(raw)
+			s.sendFrame(raw)
 		}
 		synctest.Wait()
 		want := []string{"log info: 1", "tools", "notifications/of/another/kind {}"}
-		if !slices.Equal(told, want) {
-			t.Errorf("told %q, want %q", told, want)
+		if !slices.Equal(reported, want) {
+			t.Errorf("got the events %q, want %q", reported, want)
 		}
 		session.Close(t.Context())
 	})
 }
 
-// A server that tells before it has said who it is crashes no handler.
+// A notification that comes before the end of the handshake reaches OnEvent once, and
+// OnEvent can use the session without a panic.
 func TestNotificationBeforeReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := answering(map[string]string{protocol.MethodPing: `{}`})
 		inner := s.answer
 		s.answer = func(f frame) []string {
 			if f.Method == protocol.MethodInitialize {
-				s.say(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}}`)
+				s.sendFrame(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}}`)
 				pass(time.Second)
 			}
 			return inner(f)
 		}
-		told := 0
+		reported := 0
 		openFake(t, s, client.Options{
 			Conn: conn.Options{Hooks: telemetry.Hooks{Panic: func(p telemetry.Panic) { t.Errorf("%s: %v", p.Where, p.Value) }}},
 			OnEvent: func(ctx context.Context, session *client.Session, _ client.Event) {
 				_ = session.Server()
 				_ = session.Ping(ctx)
-				told++
+				reported++
 			},
 		})
 		synctest.Wait()
-		if told != 1 {
-			t.Errorf("told %d", told)
+		if reported != 1 {
+			t.Errorf("got %d events, want 1", reported)
 		}
 	})
 }
 
-// describe writes an event in a few words.
+// describe returns an event in a few words.
 func describe(e client.Event) string {
 	switch e := e.(type) {
 	case *client.Lost:

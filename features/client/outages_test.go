@@ -22,23 +22,23 @@ import (
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
-// A place is an endpoint that can be out.
-type place struct {
+// A flakyEndpoint is an endpoint that can have an outage.
+type flakyEndpoint struct {
 	*fakeServer
 	name  string
 	err   error // why it cannot be reached
 	out   atomic.Bool
 	opens atomic.Int64
-	back  func() // called when a session has been let in; may be nil
+	back  func() // called when a session has connected; may be nil
 }
 
-func newPlace(name string, err error) *place {
-	return &place{fakeServer: answering(map[string]string{protocol.MethodPing: `{}`}), name: name, err: err}
+func newFlakyEndpoint(name string, err error) *flakyEndpoint {
+	return &flakyEndpoint{fakeServer: answering(map[string]string{protocol.MethodPing: `{}`}), name: name, err: err}
 }
 
-func (p *place) Endpoint() string { return p.name }
+func (p *flakyEndpoint) Endpoint() string { return p.name }
 
-func (p *place) Open(ctx context.Context) (transport.Link, error) {
+func (p *flakyEndpoint) Open(ctx context.Context) (transport.Link, error) {
 	if p.opens.Add(1); p.out.Load() {
 		return nil, p.err
 	}
@@ -48,16 +48,16 @@ func (p *place) Open(ctx context.Context) (transport.Link, error) {
 	return p.fakeServer.Open(ctx)
 }
 
-// lose has every session lose its server for a time.
-func (p *place) lose(t *testing.T, outage time.Duration) {
+// cutOff cuts the link of every session, and refuses new ones for a time.
+func (p *flakyEndpoint) cutOff(t *testing.T, outage time.Duration) {
 	t.Helper()
 	p.out.Store(true)
 	p.cut()
-	lasts(t, outage)
+	passAndWait(t, outage)
 	p.out.Store(false)
 }
 
-func lasts(t *testing.T, d time.Duration) {
+func passAndWait(t *testing.T, d time.Duration) {
 	t.Helper()
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -65,7 +65,7 @@ func lasts(t *testing.T, d time.Duration) {
 	synctest.Wait()
 }
 
-// startAll starts sessions that have been ready for a minute.
+// startAll starts sessions and waits until they have been ready for a minute.
 func startAll(t *testing.T, c *client.Client, n int, at transport.Transport) (all []*client.Session) {
 	t.Helper()
 	for i := range n {
@@ -75,12 +75,12 @@ func startAll(t *testing.T, c *client.Client, n int, at transport.Transport) (al
 		}
 		all = append(all, s)
 	}
-	lasts(t, time.Minute)
+	passAndWait(t, time.Minute)
 	return all
 }
 
-// returns says when the first and the last of some sessions were ready again.
-func returns(t *testing.T, all []*client.Session) (first, last time.Duration) {
+// returnTimes reports after what time the first and the last session were ready again.
+func returnTimes(t *testing.T, all []*client.Session) (first, last time.Duration) {
 	t.Helper()
 	began := time.Now()
 	first = time.Hour
@@ -94,8 +94,8 @@ func returns(t *testing.T, all []*client.Session) (first, last time.Duration) {
 	return first, last
 }
 
-// After an outage, the first session that finds its server wakes all others of it,
-// however long their backoff would still be.
+// After an outage, the first session that connects wakes all other sessions of that
+// endpoint, however long their backoff is.
 //
 // Guarantees: G-0001.19
 func TestSessionsReturnTogether(t *testing.T) {
@@ -103,16 +103,16 @@ func TestSessionsReturnTogether(t *testing.T) {
 	for name, err := range map[string]error{"refused": errors.New("connection refused"), "gateway": fmt.Errorf("initialize: %w", gateway)} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server := newPlace("https://a", err)
+				server := newFlakyEndpoint("https://a", err)
 				defer server.close()
 				c := client.New(clientInfo, client.Options{ProtocolVersion: protocol.LatestLegacy})
 				all := startAll(t, c, 100, server)
 				for _, outage := range []time.Duration{10 * time.Second, time.Minute} {
-					server.lose(t, outage)
-					if first, last := returns(t, all); last-first > time.Second {
-						t.Errorf("after %v the first is back after %v, the last after %v", outage, first, last)
+					server.cutOff(t, outage)
+					if first, last := returnTimes(t, all); last-first > time.Second {
+						t.Errorf("after an outage of %v, the first session is ready after %v and the last after %v", outage, first, last)
 					}
-					lasts(t, time.Minute)
+					passAndWait(t, time.Minute)
 				}
 				if err := c.Close(t.Context()); err != nil {
 					t.Error(err)
@@ -122,11 +122,11 @@ func TestSessionsReturnTogether(t *testing.T) {
 	}
 }
 
-// A session of another endpoint, one that its server refuses, and one that its server
-// has asked to wait, are left alone.
+// A recovery does not wake a session of another endpoint, a session that the server
+// denies, or one that the server has asked to wait.
 //
 // Guarantees: G-0001.19, G-0001.14
-func TestOthersAreNotWoken(t *testing.T) {
+func TestRecoveryWakesOnlyItsEndpoint(t *testing.T) {
 	for _, endpoint := range []string{"https://a", ""} {
 		t.Run("when "+endpoint+" is back", func(t *testing.T) { othersAreNotWoken(t, endpoint) })
 	}
@@ -135,12 +135,12 @@ func TestOthersAreNotWoken(t *testing.T) {
 func othersAreNotWoken(t *testing.T, endpoint string) {
 	synctest.Test(t, func(t *testing.T) {
 		c := client.New(clientInfo, client.Options{ProtocolVersion: protocol.LatestLegacy})
-		server := newPlace(endpoint, errors.New("connection refused"))
-		alone := []*place{
-			newPlace("https://b", errors.New("connection refused")),
-			newPlace("", errors.New("connection refused")),
-			newPlace("https://a", &transport.StatusError{Status: 503, RetryAfter: 15 * time.Second}),
-			newPlace("https://a", &transport.StatusError{Status: 500}),
+		server := newFlakyEndpoint(endpoint, errors.New("connection refused"))
+		alone := []*flakyEndpoint{
+			newFlakyEndpoint("https://b", errors.New("connection refused")),
+			newFlakyEndpoint("", errors.New("connection refused")),
+			newFlakyEndpoint("https://a", &transport.StatusError{Status: 503, RetryAfter: 15 * time.Second}),
+			newFlakyEndpoint("https://a", &transport.StatusError{Status: 500}),
 		}
 		defer server.close()
 		ours := startAll(t, c, 1, server)
@@ -157,25 +157,25 @@ func othersAreNotWoken(t *testing.T, endpoint string) {
 				opens = append(opens, other.opens.Load())
 			}
 		}
-		server.lose(t, 10*time.Second)
-		returns(t, ours)
+		server.cutOff(t, 10*time.Second)
+		returnTimes(t, ours)
 		synctest.Wait()
 		for i, other := range alone {
 			if n := other.opens.Load() - opens[i]; n > 0 {
-				t.Errorf("%d: %d attempts", i, n)
+				t.Errorf("session %d made %d attempts", i, n)
 			}
 		}
-		_ = c.Close(t.Context()) // none of the others has a server
+		_ = c.Close(t.Context()) // the other sessions have no server
 	})
 }
 
-// A server that comes and goes cannot make a session try more than twice as often as
-// its backoff says.
+// A server that is up and down in turn cannot cause more than twice the attempts that
+// the backoff allows.
 //
 // Guarantees: G-0001.19
 func TestWakingAtMostDoublesTheAttempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		good, bad := newPlace("https://a", nil), newPlace("https://a", errors.New("connection refused"))
+		good, bad := newFlakyEndpoint("https://a", nil), newFlakyEndpoint("https://a", errors.New("connection refused"))
 		defer good.close()
 		defer bad.close()
 		c := client.New(clientInfo, client.Options{ProtocolVersion: protocol.LatestLegacy, Conn: conn.Options{BackoffMin: time.Minute, BackoffMax: time.Minute}})
@@ -184,7 +184,7 @@ func TestWakingAtMostDoublesTheAttempts(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		for range 600 { // ten minutes
+		for range 600 { // for ten minutes
 			s, err := c.Connect(t.Context(), good)
 			if err != nil {
 				t.Fatal(err)
@@ -192,16 +192,16 @@ func TestWakingAtMostDoublesTheAttempts(t *testing.T) {
 			if err := s.Close(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			lasts(t, time.Second)
+			passAndWait(t, time.Second)
 		}
 		if n := bad.opens.Load(); n < 15 || n > 22 {
-			t.Errorf("%d attempts in ten minutes", n)
+			t.Errorf("got %d attempts in ten minutes, want n >= 15 and n <= 22", n)
 		}
 		_ = c.Close(t.Context())
 	})
 }
 
-// It is so over sockets.
+// Over sockets, too, the first session that connects after an outage wakes the others.
 //
 // Guarantees: G-0001.19
 func TestSessionsReturnTogetherOverHTTP(t *testing.T) {
@@ -230,7 +230,7 @@ func TestSessionsReturnTogetherOverHTTP(t *testing.T) {
 		all = append(all, session)
 	}
 	stop()
-	for _, session := range all { // until their backoff is long
+	for _, session := range all { // waits until their backoff is long
 		for status := session.Status(); status.State != conn.Backoff || time.Until(status.NextAttempt) < 200*time.Millisecond; status = session.Status() {
 			<-status.Changed()
 		}

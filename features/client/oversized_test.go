@@ -14,11 +14,11 @@ import (
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
-// An answer above the limit of the client would be above it each time, so no call is
-// retried for it, and Watch ends with the error.
+// A response above the client's size limit fails its call at once, because it would be
+// too large each time. Watch ends with the error.
 //
 // Guarantees: G-0023.3
-func TestAnswerThatIsTooLargeIsAskedForOnce(t *testing.T) {
+func TestOversizedResponseIsNotRetried(t *testing.T) {
 	overHTTP(t, func(t *testing.T, version string) {
 		const limit = 1 << 16
 		var reads atomic.Int32
@@ -29,7 +29,7 @@ func TestAnswerThatIsTooLargeIsAskedForOnce(t *testing.T) {
 			return strings.Repeat("x", 2*limit), nil
 		})
 		session, err := client.New(clientInfo, client.Options{ProtocolVersion: version, LogLevel: protocol.LogWarning}).
-			Connect(guarded(t), &streamable.Client{URL: "http://" + newSite(t, s).address, MaxFrame: limit})
+			Connect(timeoutContext(t), &streamable.Client{URL: "http://" + newSite(t, s).address, MaxFrame: limit})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -40,9 +40,9 @@ func TestAnswerThatIsTooLargeIsAskedForOnce(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 		}
-		_, err = session.With(client.CallOptions{Retries: -1}).ReadResource(guarded(t), &protocol.ReadResourceParams{URI: "x://large"})
+		_, err = session.With(client.CallOptions{Retries: -1}).ReadResource(timeoutContext(t), &protocol.ReadResourceParams{URI: "x://large"})
 		check(err)
-		for _, err := range session.Watch(guarded(t), "x://large") {
+		for _, err := range session.Watch(timeoutContext(t), "x://large") {
 			check(err)
 		}
 	})

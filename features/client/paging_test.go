@@ -13,7 +13,7 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
-// cursorOf is the cursor a client has asked with; "none" when there is none.
+// cursorOf returns the cursor of a request, or "none".
 func cursorOf(f frame) string {
 	var params protocol.ListToolsParams
 	if err := json.Unmarshal(f.Params, &params); err != nil {
@@ -41,6 +41,7 @@ func cursors(s *fakeServer) []string {
 	return used
 }
 
+// A list continues with each cursor that the server returns, even an empty one.
 func TestCursorsAreFollowed(t *testing.T) {
 	next := map[string]string{"none": "", "": "b", "b": "c"}
 	s := answeringWith(protocol.MethodListTools, func(f frame) []string {
@@ -52,29 +53,31 @@ func TestCursorsAreFollowed(t *testing.T) {
 	session := openFake(t, s, client.Options{})
 	names, err := toolNames(t, session)
 	if want := []string{"at none", "at ", "at b", "at c"}; err != nil || !slices.Equal(names, want) {
-		t.Errorf("got %q, %v", names, err)
+		t.Errorf("got %q, %v, want %v", names, err, want)
 	}
 	start := "b"
 	page, err := session.ListTools(t.Context(), &protocol.ListToolsParams{Cursor: &start})
 	if err != nil || len(page.Tools) != 1 || page.Tools[0].Name != "at b" || *page.NextCursor != "c" {
-		t.Errorf("from b got %+v, %v", page, err)
+		t.Errorf("from b got %+v, %v, want len(page.Tools) == 1, page.Tools[0].Name == %q and *page.NextCursor == %q", page, err, "at b", "c")
 	}
 }
 
+// A list fails if the server returns a cursor that it has returned before.
 func TestRepeatedCursorEndsThePaging(t *testing.T) {
 	for _, cursor := range []string{"", "again"} {
 		s := answeringWith(protocol.MethodListTools, func(f frame) []string { return page(f, "tool", cursor) })
 		names, err := toolNames(t, openFake(t, s, client.Options{}))
 		var failed *conn.CallError
 		if !errors.Is(err, client.ErrRepeatedCursor) || !errors.As(err, &failed) || failed.Delivery != conn.Sent {
-			t.Errorf("%q: got %v", cursor, err)
+			t.Errorf("%q: got %v, want the error %v, a *conn.CallError and failed.Delivery == %v", cursor, err, client.ErrRepeatedCursor, conn.Sent)
 		}
 		if used := cursors(s); len(names) != 2 || !slices.Equal(used, []string{"none", cursor}) {
-			t.Errorf("%q: asked with %q, got %q", cursor, used, names)
+			t.Errorf("%q: got the cursors %q and the tools %q, want len(names) == 2 and %v", cursor, used, names, []string{"none", cursor})
 		}
 	}
 }
 
+// A list ends with an error after the maximum number of pages.
 func TestPagingIsBounded(t *testing.T) {
 	pages := 0
 	s := answeringWith(protocol.MethodListTools, func(f frame) []string {
@@ -84,14 +87,14 @@ func TestPagingIsBounded(t *testing.T) {
 	names, err := toolNames(t, openFake(t, s, client.Options{}))
 	var limit *protocol.LimitError
 	if !errors.As(err, &limit) || limit.Limit != client.MaxPages || !errors.As(err, new(*conn.CallError)) {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want a *protocol.LimitError, limit.Limit == %v and a *conn.CallError", err, client.MaxPages)
 	}
 	if len(names) != client.MaxPages || len(cursors(s)) != client.MaxPages {
-		t.Errorf("got %d tools of %d pages", len(names), len(cursors(s)))
+		t.Errorf("got %d tools of %d pages, want len(names) == %v and len(cursors(s)) == %v", len(names), len(cursors(s)), client.MaxPages, client.MaxPages)
 	}
 }
 
-// A cursor belongs to the server session that gave it (2025-11-25
+// A cursor is not used in another server session (2025-11-25
 // server/utilities/pagination).
 func TestCursorIsNotCarriedIntoAnotherServer(t *testing.T) {
 	for _, waits := range []bool{false, true} {
@@ -117,14 +120,15 @@ func TestCursorIsNotCarriedIntoAnotherServer(t *testing.T) {
 					t.Errorf("waits %t, ready again %t: got %d tools and %v", waits, readyAgain, tools, ended)
 				}
 				if used := cursors(s); !slices.Equal(used, []string{"none"}) {
-					t.Errorf("asked with %q", used)
+					t.Errorf("got the cursors %q, want %v", used, []string{"none"})
 				}
 			})
 		}
 	}
 }
 
-// The server is replaced while the caller still waits for the first page.
+// If the server is replaced while the caller waits for the first page, the cursor of
+// that page is not used.
 func TestCursorOfAServerReplacedMeanwhileIsNotUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := answeringWith(protocol.MethodListTools, func(f frame) []string {
@@ -132,17 +136,17 @@ func TestCursorOfAServerReplacedMeanwhileIsNotUsed(t *testing.T) {
 		})
 		session := openFake(t, s, client.Options{})
 		view := session.With(client.CallOptions{OnProgress: func(*protocol.ProgressParams) {
-			synctest.Wait() // the page has come in
+			synctest.Wait() // the page has arrived
 			s.cut()
 			synctest.Wait()
 			awaitReady(t, session)
 		}})
 		names, err := toolNames(t, view)
 		if !errors.Is(err, client.ErrStaleCursor) || len(names) != 1 {
-			t.Errorf("got %q, %v", names, err)
+			t.Errorf("got %q, %v, want the error %v and len(names) == 1", names, err, client.ErrStaleCursor)
 		}
 		if used := cursors(s); !slices.Equal(used, []string{"none"}) {
-			t.Errorf("asked with %q", used)
+			t.Errorf("got the cursors %q, want %v", used, []string{"none"})
 		}
 	})
 }

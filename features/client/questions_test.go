@@ -18,7 +18,7 @@ import (
 	"github.com/bowline-mcp/bowline/telemetry"
 )
 
-// form asks for the fields that the answers of these tests have.
+// form has the fields that the answers of these tests fill in.
 const form = `{"type":"object","properties":{` +
 	`"size":{"type":"string","enum":["small","large"],"default":"small"},` +
 	`"count":{"type":"integer","minimum":1,"default":2},` +
@@ -33,7 +33,7 @@ const (
 	sampleTool = `{"messages":[],"maxTokens":5,"tools":[{"name":"t","inputSchema":{"type":"object"}}]}`
 )
 
-// answers are handlers that count their calls.
+// answers returns handlers that count their calls.
 func answers(called *atomic.Int64) client.Options {
 	return client.Options{
 		Elicit: func(context.Context, *client.Session, *protocol.ElicitParams) (*protocol.ElicitResult, error) {
@@ -58,14 +58,14 @@ func answers(called *atomic.Int64) client.Options {
 	}
 }
 
-// asked puts a question to a legacy client and returns its answer: the result, or
+// asked sends a question to a legacy client and returns its response: the result, or
 // "error" and the code.
 func asked(t *testing.T, o client.Options, method, params string) string {
 	t.Helper()
 	return askedIn(t, protocol.LatestLegacy, o, method, params)
 }
 
-// askedIn is asked by a server of one legacy revision.
+// askedIn is asked for a given legacy revision.
 func askedIn(t *testing.T, revision string, o client.Options, method, params string) string {
 	t.Helper()
 	answered := make(chan string, 1)
@@ -73,10 +73,10 @@ func askedIn(t *testing.T, revision string, o client.Options, method, params str
 		if f.Method == "" {
 			answered <- string(f.Raw)
 		}
-		return everything(revision)(f)
+		return allAnswers(revision)(f)
 	}}
 	session := openFake(t, s, o)
-	s.say(`{"jsonrpc":"2.0","id":"q","method":"` + method + `","params":` + params + `}`)
+	s.sendFrame(`{"jsonrpc":"2.0","id":"q","method":"` + method + `","params":` + params + `}`)
 	var response struct {
 		Result json.RawMessage
 		Error  *struct{ Code int }
@@ -91,6 +91,9 @@ func askedIn(t *testing.T, revision string, o client.Options, method, params str
 	return string(response.Result)
 }
 
+// A question of a legacy server gets the answer of its handler, or an error with the
+// right code.
+//
 // Guarantees: G-0030.6
 func TestLegacyQuestions(t *testing.T) {
 	elicits := func(result *protocol.ElicitResult, err error) client.Options {
@@ -119,7 +122,7 @@ func TestLegacyQuestions(t *testing.T) {
 		"an error":                     {elicits(nil, errors.New("no terminal")), protocol.MethodElicit, elicitForm, `{"action":"cancel"}`},
 		"neither":                      {elicits(nil, nil), protocol.MethodElicit, elicitForm, `{"action":"cancel"}`},
 		"an unknown choice":            {accepts(map[string]any{"size": "huge"}), protocol.MethodElicit, elicitForm, `{"action":"cancel"}`},
-		"a number below the least":     {accepts(map[string]any{"count": 0}), protocol.MethodElicit, elicitForm, `{"action":"cancel"}`},
+		"a number below the minimum":   {accepts(map[string]any{"count": 0}), protocol.MethodElicit, elicitForm, `{"action":"cancel"}`},
 		"a schema that cannot be read": {all, protocol.MethodElicit, `{"message":"m","requestedSchema":{"type":7}}`, "error -32602"},
 		"params that cannot be read":   {all, protocol.MethodElicit, `{"message":7}`, "error -32602"},
 		"a URL":                        {all, protocol.MethodElicit, elicitURL, `{"action":"accept"}`},
@@ -136,7 +139,7 @@ func TestLegacyQuestions(t *testing.T) {
 		}}, protocol.MethodCreateMessage, sampleText, "error -32603"},
 		"roots":                   {all, protocol.MethodListRoots, `{}`, `{"roots":[{"uri":"file:///home"}]}`},
 		"roots without a handler": {client.Options{}, protocol.MethodListRoots, `{}`, "error -32601"},
-		"roots that are no files": {client.Options{Roots: func(context.Context, *client.Session) ([]protocol.Root, error) {
+		"roots that are not files": {client.Options{Roots: func(context.Context, *client.Session) ([]protocol.Root, error) {
 			return []protocol.Root{{URI: "https://example.com"}}, nil
 		}}, protocol.MethodListRoots, `{}`, "error -32603"},
 		"no roots": {client.Options{Roots: func(context.Context, *client.Session) ([]protocol.Root, error) { return nil, nil }},
@@ -144,12 +147,12 @@ func TestLegacyQuestions(t *testing.T) {
 		"an unknown method": {all, "no/such", `{}`, "error -32601"},
 	} {
 		if got := asked(t, test.o, test.method, test.params); got != test.want {
-			t.Errorf("%s: answered %s, want %s", name, got, test.want)
+			t.Errorf("%s: got the answer %s, want %s", name, got, test.want)
 		}
 	}
 }
 
-// An answer in 2025-06-18 has no lists, so a default that is one is not filled in.
+// Answers of 2025-06-18 have no lists, so a default that is a list is not filled in.
 //
 // Guarantees: G-0030.6
 func TestDefaultsAreThoseOfTheRevision(t *testing.T) {
@@ -162,16 +165,16 @@ func TestDefaultsAreThoseOfTheRevision(t *testing.T) {
 		protocol.Version20251125: `{"action":"accept","content":{"count":2,"extras":["a"],"size":"small"}}`,
 	} {
 		if got := askedIn(t, revision, o, protocol.MethodElicit, several); got != want {
-			t.Errorf("%s: answered %s, want %s", revision, got, want)
+			t.Errorf("%s: got the answer %s, want %s", revision, got, want)
 		}
 	}
 	required := strings.Replace(several, `"required":["size"]`, `"required":["extras"]`, 1)
 	if got := askedIn(t, protocol.Version20250618, o, protocol.MethodElicit, required); got != `{"action":"cancel"}` {
-		t.Errorf("a form that requires a list: answered %s", got)
+		t.Errorf("a form that requires a list: got the answer %s, want %q", got, `{"action":"cancel"}`)
 	}
 }
 
-// What a client has handlers for is what it advertises, in either era.
+// The client declares the capabilities for which it has handlers, in both eras.
 //
 // Guarantees: G-0030.6
 func TestCapabilitiesFollowFromHandlers(t *testing.T) {
@@ -190,13 +193,13 @@ func TestCapabilitiesFollowFromHandlers(t *testing.T) {
 		{client.Options{Capabilities: protocol.ClientCapabilities{Extensions: map[string]json.RawMessage{"a/b": []byte(`{}`)}}},
 			`{"extensions":{"a/b":{}}}`, `{"extensions":{"a/b":{}}}`},
 	} {
-		legacy := &fakeServer{answer: everything(protocol.LatestLegacy)}
+		legacy := &fakeServer{answer: allAnswers(protocol.LatestLegacy)}
 		openFake(t, legacy, test.o)
 		var params struct{ Capabilities json.RawMessage }
 		if err := json.Unmarshal(legacy.received(protocol.MethodInitialize)[0].Params, &params); err != nil || string(params.Capabilities) != test.legacy {
-			t.Errorf("initialize says %s, want %s", params.Capabilities, test.legacy)
+			t.Errorf("initialize has the capabilities %s, want %s", params.Capabilities, test.legacy)
 		}
-		modern := granting()
+		modern := grantingServer()
 		test.o.ProtocolVersion = protocol.Latest
 		session := openFake(t, modern, test.o)
 		if _, err := session.ListTools(t.Context(), nil); err != nil {
@@ -204,13 +207,13 @@ func TestCapabilitiesFollowFromHandlers(t *testing.T) {
 		}
 		for _, method := range []string{protocol.MethodDiscover, protocol.MethodListTools} {
 			if got := metaOf(t, modern.received(method)[0])[protocol.MetaClientCapabilities]; string(got) != test.modern {
-				t.Errorf("%s says %s, want %s", method, got, test.modern)
+				t.Errorf("%s has the capabilities %s, want %s", method, got, test.modern)
 			}
 		}
 	}
 }
 
-// A handler that panics costs its question, which ends with an error, and is reported.
+// A panic of a handler becomes an error response to its question only, and is reported.
 func TestHandlerThatPanics(t *testing.T) {
 	for era, version := range map[string]string{"legacy": protocol.LatestLegacy, "modern": protocol.Latest} {
 		var where atomic.Value
@@ -221,23 +224,23 @@ func TestHandlerThatPanics(t *testing.T) {
 		}
 		if version == protocol.LatestLegacy {
 			if got := asked(t, o, protocol.MethodListRoots, `{}`); got != "error -32603" {
-				t.Errorf("%s: answered %s", era, got)
+				t.Errorf("%s: got the answer %s, want %q", era, got, "error -32603")
 			}
 		} else {
-			session := openFake(t, asking(`{"r":{"method":"roots/list"}}`, nil), o)
+			session := openFake(t, askingServer(`{"r":{"method":"roots/list"}}`, nil), o)
 			if _, err := callTool(t, session, "x", ""); !errors.As(err, new(*client.InputError)) {
-				t.Errorf("%s: got %v", era, err)
+				t.Errorf("%s: got %v, want a *client.InputError", era, err)
 			}
 		}
 		if where.Load() != protocol.MethodListRoots {
-			t.Errorf("%s: reported %v", era, where.Load())
+			t.Errorf("%s: reported %v, want %v", era, where.Load(), protocol.MethodListRoots)
 		}
 	}
 }
 
-// Roots that have changed are announced to legacy servers, which ask again.
+// RootsChanged notifies legacy servers, which then request the roots again.
 func TestRootsChanged(t *testing.T) {
-	s, modern := &fakeServer{answer: everything(protocol.LatestLegacy)}, granting()
+	s, modern := &fakeServer{answer: allAnswers(protocol.LatestLegacy)}, grantingServer()
 	defer modern.close()
 	defer s.close()
 	c := client.New(clientInfo, answers(new(atomic.Int64)))
@@ -256,17 +259,17 @@ func TestRootsChanged(t *testing.T) {
 	if err := c.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
-	s.serving.Wait() // until they have read everything
+	s.serving.Wait() // waits until the servers have read everything
 	modern.serving.Wait()
 	if legacy, modern := s.received(protocol.NotificationRootsListChanged), modern.received(protocol.NotificationRootsListChanged); len(legacy) != 1 || len(modern) != 0 {
-		t.Errorf("announced %v and %v", legacy, modern)
+		t.Errorf("got the notifications %v and %v, want len(legacy) == 1 and len(modern) == 0", legacy, modern)
 	}
 }
 
-// asking is a modern server whose tools ask before they answer: in the first round
-// what is given, with the state "s1", then whatever more says of the second request.
-func asking(requests string, more func(frame) []string) *fakeServer {
-	s := granting()
+// askingServer returns a modern server whose tools ask before they answer: the first request
+// gets the given questions and the state "s1", the second one gets what more returns.
+func askingServer(requests string, more func(frame) []string) *fakeServer {
+	s := grantingServer()
 	inner := s.answer
 	s.answer = func(f frame) []string {
 		if f.Method != protocol.MethodCallTool && f.Method != protocol.MethodReadResource && f.Method != protocol.MethodGetPrompt {
@@ -288,17 +291,17 @@ func asking(requests string, more func(frame) []string) *fakeServer {
 	return s
 }
 
-// Questions inside of a result are answered by the same handlers, and the call is made
-// again: with the state as it came, the same params, under another id.
+// Questions in a result go to the same handlers. The client then repeats the call with
+// the answers, the state unchanged, equal params and another id.
 //
 // Guarantees: G-0030.7
-func TestRounds(t *testing.T) {
+func TestQuestionsInAResultAreAnswered(t *testing.T) {
 	var called atomic.Int64
 	o := answers(&called)
 	o.ProtocolVersion = protocol.Latest
 	requests := `{"e":{"method":"elicitation/create","params":` + elicitForm + `},"s":{"method":"sampling/createMessage","params":` + sampleText +
 		`},"r":{"method":"roots/list"},"u":{"method":"elicitation/create","params":` + elicitURL + `}}`
-	s := asking(requests, nil)
+	s := askingServer(requests, nil)
 	session := openFake(t, s, o)
 	params := &protocol.CallToolParams{Name: "ask", Arguments: json.RawMessage(`{"a":1}`)}
 	if _, err := session.CallTool(t.Context(), params); err != nil {
@@ -315,7 +318,7 @@ func TestRounds(t *testing.T) {
 	}
 	sent := s.received(protocol.MethodCallTool)
 	if len(sent) != 2 || string(sent[0].ID) == string(sent[1].ID) || params.RequestState != nil || params.InputResponses != nil {
-		t.Fatalf("sent %+v; the caller's params are %+v", sent, params)
+		t.Fatalf("got the requests %+v and the caller's params %+v", sent, params)
 	}
 	var first, second struct {
 		Name           string
@@ -327,10 +330,10 @@ func TestRounds(t *testing.T) {
 		t.Fatal(err)
 	}
 	if first.RequestState != nil || first.InputResponses != nil {
-		t.Errorf("the first request was %s", sent[0].Params)
+		t.Errorf("got the first request %s, want first.RequestState == nil and first.InputResponses == nil", sent[0].Params)
 	}
 	if second.Name != "ask" || string(second.Arguments) != `{"a":1}` || *second.RequestState != "s1" {
-		t.Errorf("the second request was %s", sent[1].Params)
+		t.Errorf("got the second request %s, want second.Name == %q, string(second.Arguments) == %q and *second.RequestState == %q", sent[1].Params, "ask", `{"a":1}`, "s1")
 	}
 	for key, want := range map[string]string{
 		"e": `{"action":"accept","content":{"count":2,"ratio":0.5,"size":"small"}}`,
@@ -339,13 +342,16 @@ func TestRounds(t *testing.T) {
 		"u": `{"action":"accept"}`,
 	} {
 		if got := string(second.InputResponses[key]); got != want {
-			t.Errorf("under %s the answer is %s, want %s", key, got, want)
+			t.Errorf("got the answer %s: %s, want %s", key, got, want)
 		}
 	}
 }
 
+// A call with rounds ends with an error if it has too many rounds or questions, or if a
+// question cannot be answered.
+//
 // Guarantees: G-0030.7
-func TestRoundsEnd(t *testing.T) {
+func TestRoundsFailIfTheyCannotEnd(t *testing.T) {
 	again := func(result string) func(frame) []string {
 		return func(f frame) []string { return []string{f.result(result)} }
 	}
@@ -359,7 +365,7 @@ func TestRoundsEnd(t *testing.T) {
 		o     client.Options
 		first string
 		more  func(frame) []string
-		want  any // an error, or a pointer to a type of errors
+		want  any // an error, or a pointer to an error type
 		sent  int
 	}{
 		"too many rounds": {client.Options{MaxRounds: 3}, one, again(`{"resultType":"input_required","requestState":"s2","inputRequests":` + one + `}`), client.ErrTooMany, 4},
@@ -373,19 +379,19 @@ func TestRoundsEnd(t *testing.T) {
 			return nil, failing
 		}}, `{"e":{"method":"elicitation/create","params":` + elicitForm + `}}`, nil, failing, 1},
 	} {
-		s := asking(test.first, test.more)
+		s := askingServer(test.first, test.more)
 		test.o.ProtocolVersion = protocol.Latest
 		test.o.Roots = answers(new(atomic.Int64)).Roots
 		_, err := callTool(t, openFake(t, s, test.o), "x", "")
 		var failed *client.CallError
 		if !errors.As(err, &failed) || failed.Delivery != conn.Sent {
-			t.Errorf("%s: got %v", name, err)
+			t.Errorf("%s: got %v, want a *client.CallError and failed.Delivery == %v", name, err, conn.Sent)
 		}
 		switch want := test.want.(type) {
 		case nil:
 		case error:
 			if !errors.Is(err, want) {
-				t.Errorf("%s: got %v", name, err)
+				t.Errorf("%s: got %v, want %v", name, err, want)
 			}
 		default:
 			if !errors.As(err, want) {
@@ -393,16 +399,17 @@ func TestRoundsEnd(t *testing.T) {
 			}
 		}
 		if sent := len(s.received(protocol.MethodCallTool)); sent != test.sent {
-			t.Errorf("%s: sent %d times, want %d", name, sent, test.sent)
+			t.Errorf("%s: got %d requests, want %d", name, sent, test.sent)
 		}
 	}
 }
 
-// A server that asks for patience only is asked again after growing delays.
+// A server that returns a state but no question gets the next request after a growing
+// delay.
 func TestRoundsWithoutQuestions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := 0
-		s := granting()
+		s := grantingServer()
 		inner := s.answer
 		s.answer = func(f frame) []string {
 			if n++; f.Method == protocol.MethodCallTool && n < 8 {
@@ -418,13 +425,13 @@ func TestRoundsWithoutQuestions(t *testing.T) {
 		calls := s.received(protocol.MethodCallTool)
 		last := calls[len(calls)-1]
 		if took := time.Since(began); took < 4*time.Second || took > 8*time.Second || !strings.Contains(string(last.Params), `"requestState":"7"`) {
-			t.Errorf("%d rounds took %v; the last was %s", len(calls), took, last.Params)
+			t.Errorf("got %d rounds in %v, the last with %s, want took >= %v, took <= %v and %q in it", len(calls), took, last.Params, 4*time.Second, 8*time.Second, `"requestState":"7"`)
 		}
 	})
 }
 
-// The user's time to answer counts towards no timeout, and the caller's context ends
-// the question.
+// The time that a user takes to answer does not count for any timeout. The end of the
+// caller's context ends the question.
 func TestQuestionsAreBoundedByTheContextAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := client.Options{
@@ -438,7 +445,7 @@ func TestQuestionsAreBoundedByTheContextAlone(t *testing.T) {
 				}
 			},
 		}
-		session := openFake(t, asking(`{"r":{"method":"roots/list"}}`, nil), o)
+		session := openFake(t, askingServer(`{"r":{"method":"roots/list"}}`, nil), o)
 		if _, err := callTool(t, session, "x", ""); err != nil {
 			t.Error(err)
 		}
@@ -447,32 +454,33 @@ func TestQuestionsAreBoundedByTheContextAlone(t *testing.T) {
 		_, err := session.CallTool(ctx, &protocol.CallToolParams{Name: "x"})
 		var failed *client.CallError
 		if !errors.As(err, &failed) || failed.Cause != conn.TimedOut || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("got %v", err)
+			t.Errorf("got %v, want a *client.CallError, failed.Cause == %v and the error %v", err, conn.TimedOut, context.DeadlineExceeded)
 		}
 	})
 }
 
-// A program that answers elsewhere gets the questions, and gives the answers itself.
+// With manual input, the program gets the questions from CallTool and passes the
+// answers to the next call.
 func TestManualInput(t *testing.T) {
-	s := asking(`{"r":{"method":"roots/list"}}`, nil)
+	s := askingServer(`{"r":{"method":"roots/list"}}`, nil)
 	session := openFake(t, s, client.Options{ProtocolVersion: protocol.Latest, Calls: client.CallOptions{ManualInput: true}})
 	result, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: "x"})
 	if err != nil || result.InputRequired == nil || len(result.InputRequired.InputRequests) != 1 {
-		t.Fatalf("got %+v, %v", result, err)
+		t.Fatalf("got %+v, %v, want result.InputRequired != nil and len(result.InputRequired.InputRequests) == 1", result, err)
 	}
 	again := &protocol.CallToolParams{Name: "x"}
 	again.RequestState = result.InputRequired.RequestState
 	again.InputResponses = protocol.InputResponses{"r": &protocol.ListRootsResult{Roots: protocol.Roots{}}}
 	if result, err = session.CallTool(t.Context(), again); err != nil || result.InputRequired != nil {
-		t.Errorf("got %+v, %v", result, err)
+		t.Errorf("got %+v, %v, want result.InputRequired == nil", result, err)
 	}
 }
 
-// Calls side by side share no state.
+// Concurrent calls with rounds share no state.
 //
 // Guarantees: G-0030.7
 func TestRoundsOfParallelCalls(t *testing.T) {
-	s := asking(`{"r":{"method":"roots/list"}}`, nil)
+	s := askingServer(`{"r":{"method":"roots/list"}}`, nil)
 	begun, proceed := make(chan struct{}), make(chan struct{})
 	session := openFake(t, s, client.Options{ProtocolVersion: protocol.Latest, Roots: func(context.Context, *client.Session) ([]protocol.Root, error) {
 		close(begun)
@@ -485,7 +493,7 @@ func TestRoundsOfParallelCalls(t *testing.T) {
 	<-begun
 	plain, err := session.With(client.CallOptions{ManualInput: true}).CallTool(t.Context(), params)
 	if err != nil || plain.InputRequired == nil {
-		t.Errorf("got %+v, %v", plain, err)
+		t.Errorf("got %+v, %v, want plain.InputRequired != nil", plain, err)
 	}
 	close(proceed)
 	if err := <-done; err != nil {
@@ -493,7 +501,7 @@ func TestRoundsOfParallelCalls(t *testing.T) {
 	}
 	for i, f := range s.received(protocol.MethodCallTool) {
 		if has := strings.Contains(string(f.Params), "requestState"); has != (i == 2) {
-			t.Errorf("request %d was %s", i, f.Params)
+			t.Errorf("got request %d: %s", i, f.Params)
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/bowline-mcp/bowline/supervisor/registry"
 )
 
-// Whoever knows a name gets the session of its Conn, and can use and close it.
+// A program can find, use and close a session by the name of its Conn.
 //
 // Guarantees: G-0013.15
 func TestSessionIsFoundByName(t *testing.T) {
@@ -26,7 +26,7 @@ func TestSessionIsFoundByName(t *testing.T) {
 		for name, c := range sessions.All() {
 			s, found := client.SessionOf(c)
 			if !found || s.Conn() != c || s.Server().Info.Name != serverInfo.Name {
-				t.Fatalf("the session of %q is not found", name)
+				t.Fatalf("the session of %q is not found, want it", name)
 			}
 			if _, err := s.ListTools(t.Context(), nil); err != nil {
 				t.Errorf("%q: %v", name, err)
@@ -36,7 +36,7 @@ func TestSessionIsFoundByName(t *testing.T) {
 			}
 		}
 		if sessions.Len() != 0 {
-			t.Errorf("%d sessions are found that are closed", sessions.Len())
+			t.Errorf("%d closed sessions are found, want none", sessions.Len())
 		}
 	})
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
-// events collects what a session tells, in words.
+// events collects the events of a session, in words.
 type events struct {
 	mu  sync.Mutex
 	all []string
@@ -28,20 +28,20 @@ func (e *events) on(_ context.Context, _ *client.Session, event client.Event) {
 	e.all = append(e.all, describe(event))
 }
 
-// want checks what was told since the last time, once all has come to rest.
+// want checks the events since its last call, once the bubble is idle.
 func (e *events) want(t *testing.T, when string, want ...string) {
 	t.Helper()
 	synctest.Wait()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !slices.Equal(e.all, want) {
-		t.Errorf("%s: told %q, want %q", when, e.all, want)
+		t.Errorf("%s: got the events %q, want %q", when, e.all, want)
 	}
 	e.all = nil
 }
 
-// sentSince returns what the server got after the first n frames, methods and what
-// they are about.
+// sentSince returns the methods and subjects of the frames that the server got after
+// the first n.
 func sentSince(s *fakeServer, n int) (sent []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,8 +70,8 @@ func (s *fakeServer) count() int {
 
 const modernCapabilities = `{"tools":{"listChanged":true},"prompts":{},"resources":{"subscribe":true,"listChanged":false},"logging":{}}`
 
-// granting is a modern server that grants what it is asked for.
-func granting() *fakeServer {
+// grantingServer returns a modern server that grants each subscription in full.
+func grantingServer() *fakeServer {
 	return &fakeServer{answer: func(f frame) []string {
 		switch f.Method {
 		case protocol.MethodDiscover:
@@ -79,12 +79,12 @@ func granting() *fakeServer {
 		case protocol.MethodListen:
 			return []string{f.grants()}
 		default:
-			return everything(protocol.Latest)(f)
+			return allAnswers(protocol.Latest)(f)
 		}
 	}}
 }
 
-// grants acknowledges a subscription to all that it asks for.
+// grants returns the acknowledgement of all that a subscription asks for.
 func (f frame) grants() string {
 	var params protocol.ListenParams
 	if err := protocol.Unmarshal(f.Params, &params); err != nil {
@@ -102,18 +102,18 @@ func updated(uri string) string {
 	return `{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"` + uri + `"}}`
 }
 
-// A new server is asked for all that the one before was asked for, in one order, and
-// the program learns of the gap, and of what failed, when that is done.
+// A new legacy server gets the log level and the subscriptions of the one before, in a
+// fixed order. The program then gets Restored with what failed.
 //
 // Guarantees: G-0030.1, G-0030.2
 func TestLegacyServerIsRestored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told events
-		s := &fakeServer{answer: everything(protocol.LatestLegacy)}
-		session := openFake(t, s, client.Options{LogLevel: protocol.LogInfo, OnEvent: told.on})
-		told.want(t, "at first")
+		var reported events
+		s := &fakeServer{answer: allAnswers(protocol.LatestLegacy)}
+		session := openFake(t, s, client.Options{LogLevel: protocol.LogInfo, OnEvent: reported.on})
+		reported.want(t, "connected")
 		if got := sentSince(s, 2); !slices.Equal(got, []string{"logging/setLevel"}) {
-			t.Errorf("the first server was asked %q", got)
+			t.Errorf("the first server got %q, want %v", got, []string{"logging/setLevel"})
 		}
 		for _, uri := range []string{"file:///b", "file:///a", "file:///c"} {
 			if err := session.Subscribe(t.Context(), &protocol.SubscribeParams{URI: uri}); err != nil {
@@ -138,92 +138,95 @@ func TestLegacyServerIsRestored(t *testing.T) {
 			return inner(f)
 		}
 		reconnect(t, s, session)
-		told.want(t, "of the gap", "lost", "restored but for 1")
+		reported.want(t, "after the gap", "lost", "restored but for 1")
 		want := []string{"initialize", "notifications/initialized", "logging/setLevel", "resources/subscribe file:///a", "resources/subscribe file:///b"}
 		if got := sentSince(s, before); !slices.Equal(got, want) {
-			t.Errorf("the second server was asked %q", got)
+			t.Errorf("the second server got %q, want %q", got, want)
 		}
 		levels := s.received(protocol.MethodSetLogLevel)
 		if last := levels[len(levels)-1]; !strings.Contains(string(last.Params), `"error"`) {
-			t.Errorf("it was asked for the level %s", last.Params)
+			t.Errorf("it got the log level %s, want %q in it", last.Params, `"error"`)
 		}
-		s.say(updated("file:///a/b"))
-		told.want(t, "of an update", "updated file:///a/b")
+		s.sendFrame(updated("file:///a/b"))
+		reported.want(t, "after an update", "updated file:///a/b")
 	})
 }
 
+// A new modern server gets the subscriptions of the one before, and requests keep the
+// log level.
+//
 // Guarantees: G-0030.1
 func TestModernServerIsRestored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told events
-		s := granting()
-		session, err := connect(t, s, client.Options{LogLevel: protocol.LogInfo, OnEvent: told.on}, time.Minute)
+		var reported events
+		s := grantingServer()
+		session, err := connect(t, s, client.Options{LogLevel: protocol.LogInfo, OnEvent: reported.on}, time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}
-		told.want(t, "at first", "tools")
+		reported.want(t, "connected", "tools")
 		if err := session.Subscribe(t.Context(), &protocol.SubscribeParams{URI: "file:///a"}); err != nil {
 			t.Error(err)
 		}
-		told.want(t, "of a subscription")
+		reported.want(t, "after Subscribe")
 		before := s.count()
 		reconnect(t, s, session)
-		told.want(t, "of the gap", "lost", "restored but for 0")
+		reported.want(t, "after the gap", "lost", "restored but for 0")
 		if got, want := sentSince(s, before), []string{"server/discover", `listen true ["file:///a"]`}; !slices.Equal(got, want) {
-			t.Errorf("the second server was asked %q", got)
+			t.Errorf("the second server got %q, want %v", got, want)
 		}
 		if _, err := session.ListTools(t.Context(), nil); err != nil {
 			t.Error(err)
 		}
 		lists := s.received(protocol.MethodListTools)
 		if level := metaOf(t, lists[0])[protocol.MetaLogLevel]; string(level) != `"info"` {
-			t.Errorf("a request says the log level %s", level)
+			t.Errorf("a request has the log level %s, want %q", level, `"info"`)
 		}
 	})
 }
 
-// While the union of what is wanted changes, the request before goes on until the new
-// one is acknowledged, and nothing counts as changed.
+// When the set of subscriptions changes, the earlier listen continues until the new one
+// is acknowledged, and no change is reported for it.
 //
 // Guarantees: G-0030.4
 func TestOneListenForAllThatIsWanted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told events
-		s := granting()
+		var reported events
+		s := grantingServer()
 		inner, slow := s.answer, false
 		s.answer = func(f frame) []string {
 			if f.Method == protocol.MethodListen && slow {
 				if n := len(s.received(protocol.NotificationCancelled)); n > 0 {
-					t.Errorf("%d were cancelled before the new one was acknowledged", n)
+					t.Errorf("%d listens were cancelled before the new one was acknowledged, want none", n)
 				}
 				pass(time.Second)
 			}
 			return inner(f)
 		}
-		session, err := connect(t, s, client.Options{OnEvent: told.on}, time.Minute)
+		session, err := connect(t, s, client.Options{OnEvent: reported.on}, time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}
-		told.want(t, "at first", "tools")
+		reported.want(t, "connected", "tools")
 		slow = true
 		began := time.Now()
 		if err := session.Subscribe(t.Context(), &protocol.SubscribeParams{URI: "file:///a"}); err != nil || time.Since(began) != time.Second {
 			t.Errorf("Subscribe returned %v after %v", err, time.Since(began))
 		}
-		told.want(t, "of a subscription")
+		reported.want(t, "after Subscribe")
 		slow = false
 		if err := session.Unsubscribe(t.Context(), &protocol.UnsubscribeParams{URI: "file:///a"}); err != nil {
 			t.Error(err)
 		}
-		told.want(t, "of the end of it")
+		reported.want(t, "after Unsubscribe")
 		want := []string{"server/discover", "listen true []", `listen true ["file:///a"]`, "notifications/cancelled", "listen true []", "notifications/cancelled"}
 		if got := sentSince(s, 0); !slices.Equal(got, want) {
-			t.Errorf("sent %q", got)
+			t.Errorf("the server got %q, want %q", got, want)
 		}
 	})
 }
 
-// A server that grants less, or nothing, is not taken to report.
+// Subscribe fails if the server does not grant the subscription.
 func TestSubscriptionThatIsNotGranted(t *testing.T) {
 	for name, test := range map[string]struct {
 		listen response
@@ -231,10 +234,10 @@ func TestSubscriptionThatIsNotGranted(t *testing.T) {
 	}{
 		"less":     {func(f frame) []string { return []string{f.acknowledged()} }, nil},
 		"an error": {withFault(-32601, `null`), client.ErrUnsupported},
-		"silence":  {inSilence, client.ErrTimedOut},
+		"silence":  {noResponse, client.ErrTimedOut},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			s := granting()
+			s := grantingServer()
 			inner := s.answer
 			s.answer = func(f frame) []string {
 				if f.Method == protocol.MethodListen {
@@ -251,28 +254,28 @@ func TestSubscriptionThatIsNotGranted(t *testing.T) {
 			if !errors.As(err, &failed) || test.want != nil && !errors.Is(err, test.want) {
 				t.Errorf("%s: got %v", name, err)
 			}
-			synctest.Wait() // what it gave up is cancelled
+			synctest.Wait() // the subscription is cancelled
 			before := s.count()
 			reconnect(t, s, session)
 			synctest.Wait()
 			if got := sentSince(s, before); !slices.Equal(got, []string{"server/discover"}) {
-				t.Errorf("%s: the next server was asked %q", name, got)
+				t.Errorf("%s: the next server got %q, want %v", name, got, []string{"server/discover"})
 			}
 		})
 	}
 }
 
-// Losses that come while the program is busy are one, and end with one Restored.
+// Losses while the program is busy are reported as one, with one Restored at the end.
 //
 // Guarantees: G-0030.2, G-0030.3
 func TestGapsWhileTheProgramIsBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told events
+		var reported events
 		busy := make(chan struct{})
 		var away time.Duration
-		s := &fakeServer{answer: everything(protocol.LatestLegacy)}
+		s := &fakeServer{answer: allAnswers(protocol.LatestLegacy)}
 		session := openFake(t, s, client.Options{OnEvent: func(ctx context.Context, session *client.Session, e client.Event) {
-			told.on(ctx, session, e)
+			reported.on(ctx, session, e)
 			if restored, ok := e.(*client.Restored); ok {
 				away = restored.Away
 			}
@@ -284,54 +287,54 @@ func TestGapsWhileTheProgramIsBusy(t *testing.T) {
 			synctest.Wait()
 		}
 		for range 3 {
-			s.say(announcement)
-			s.say(updated("file:///a"))
-			s.say(updated("file:///b"))
+			s.sendFrame(announcement)
+			s.sendFrame(updated("file:///a"))
+			s.sendFrame(updated("file:///b"))
 		}
 		synctest.Wait()
 		took := time.Since(began)
 		pass(time.Second)
 		close(busy)
-		told.want(t, "of three gaps and nine changes", "lost", "restored but for 0", "tools", "updated file:///a", "updated file:///b")
+		reported.want(t, "after three gaps and nine changes", "lost", "restored but for 0", "tools", "updated file:///a", "updated file:///b")
 		if away <= 0 || away > took {
-			t.Errorf("away for %v of %v", away, took)
+			t.Errorf("got an outage of %v in %v, want away > 0 and away <= %v", away, took, took)
 		}
 	})
 }
 
-// The loss of a server is told before anything that the next one says.
+// The Lost event of a server comes before any event of the next one.
 //
 // Guarantees: G-0030.2
 func TestLostComesBeforeWhatTheNextServerSays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told events
+		var reported events
 		s := &fakeServer{}
 		s.answer = func(f frame) []string {
-			replies := everything(protocol.LatestLegacy)(f)
+			replies := allAnswers(protocol.LatestLegacy)(f)
 			if f.Method == protocol.MethodInitialize && f.Link == 2 {
 				replies = append([]string{announcement}, replies...)
 			}
 			return replies
 		}
-		session := openFake(t, s, client.Options{OnEvent: told.on})
+		session := openFake(t, s, client.Options{OnEvent: reported.on})
 		reconnect(t, s, session)
 		synctest.Wait()
-		got := told.all
+		got := reported.all
 		if len(got) != 3 || got[0] != "lost" || !slices.Contains(got, "tools") || !slices.Contains(got, "restored but for 0") {
-			t.Errorf("told %q", got)
+			t.Errorf("got the events %q", got)
 		}
 	})
 }
 
-// What a server says faster than the program takes it waits in the connection, which
-// bounds it.
+// If a server sends faster than the program handles it, messages wait in the
+// connection, whose limits apply.
 //
 // Guarantees: G-0030.3
 func TestMessagesWaitInTheConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		busy := make(chan struct{})
 		n := 0
-		s := &fakeServer{answer: everything(protocol.LatestLegacy)}
+		s := &fakeServer{answer: allAnswers(protocol.LatestLegacy)}
 		session := openFake(t, s, client.Options{
 			Conn: conn.Options{MaxNotifications: 10},
 			OnEvent: func(context.Context, *client.Session, client.Event) {
@@ -340,16 +343,16 @@ func TestMessagesWaitInTheConnection(t *testing.T) {
 			},
 		})
 		for range 100 {
-			s.say(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}}`)
+			s.sendFrame(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}}`)
 			synctest.Wait()
 		}
 		if stats := session.Conn().Stats(); stats.Shed == 0 && stats.Stalls == 0 {
-			t.Errorf("nothing was held back: %+v", stats)
+			t.Errorf("got %+v, want dropped messages or stalls", stats)
 		}
 		close(busy)
 		synctest.Wait()
 		if n == 0 || n > 100 {
-			t.Errorf("told %d times", n)
+			t.Errorf("got %d events, want 1 to 100", n)
 		}
 	})
 }
@@ -357,13 +360,13 @@ func TestMessagesWaitInTheConnection(t *testing.T) {
 // A session can be closed while an event waits for the program.
 func TestCloseWhileEventsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &fakeServer{answer: everything(protocol.LatestLegacy)}
+		s := &fakeServer{answer: allAnswers(protocol.LatestLegacy)}
 		session := openFake(t, s, client.Options{OnEvent: func(ctx context.Context, s *client.Session, _ client.Event) {
 			s.Stop()
 			<-ctx.Done()
 		}})
 		for range 5 {
-			s.say(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}}`)
+			s.sendFrame(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}}`)
 		}
 		if err := session.Wait(); err != nil {
 			t.Error(err)
@@ -374,16 +377,16 @@ func TestCloseWhileEventsWait(t *testing.T) {
 	})
 }
 
-// Watch reads at first, after each update and after each gap, and leaves nothing
-// behind.
+// Watch reads the resource at first, after each update and after each gap, and
+// unsubscribes at the end.
 //
 // Guarantees: G-0030.5
 func TestWatch(t *testing.T) {
 	for name, version := range map[string]string{"legacy": protocol.LatestLegacy, "modern": ""} {
 		synctest.Test(t, func(t *testing.T) {
-			s := granting()
+			s := grantingServer()
 			if version != "" {
-				s = &fakeServer{answer: everything(version)}
+				s = &fakeServer{answer: allAnswers(version)}
 			}
 			session, err := connect(t, s, client.Options{ProtocolVersion: version}, time.Minute)
 			if err != nil {
@@ -392,22 +395,22 @@ func TestWatch(t *testing.T) {
 			n := 0
 			for contents, err := range session.Watch(t.Context(), "file:///1") {
 				if err != nil || contents.Text() != "content" {
-					t.Fatalf("%s: %+v, %v", name, contents, err)
+					t.Fatalf("%s: got %+v, %v, want %q", name, contents, err, "content")
 				}
 				switch n++; n {
 				case 1:
-					s.say(updated("file:///1/inner"))
+					s.sendFrame(updated("file:///1/inner"))
 				case 2:
-					for range 5 { // one is enough for many
-						s.say(updated("file:///1"))
+					for range 5 { // one read can follow several updates
+						s.sendFrame(updated("file:///1"))
 					}
 					synctest.Wait()
 				case 3:
 					s.cut()
 				case 4:
-					s.say(updated("file:///2"))
+					s.sendFrame(updated("file:///2"))
 					synctest.Wait()
-					s.say(updated("file:///1"))
+					s.sendFrame(updated("file:///1"))
 				}
 				if n == 5 {
 					break
@@ -415,30 +418,31 @@ func TestWatch(t *testing.T) {
 			}
 			synctest.Wait()
 			if reads := len(s.received(protocol.MethodReadResource)); reads != 5 {
-				t.Errorf("%s: read %d times", name, reads)
+				t.Errorf("%s: got %d reads, want 5", name, reads)
 			}
 			before := s.count()
 			reconnect(t, s, session)
 			synctest.Wait()
 			for _, sent := range sentSince(s, before) {
 				if strings.HasPrefix(sent, "listen") || strings.HasPrefix(sent, "resources/subscribe") {
-					t.Errorf("%s: the next server was asked %q", name, sent)
+					t.Errorf("%s: the next server got %q", name, sent)
 				}
 			}
 		})
 	}
 }
 
-// A Watch ends after an error that no server mends, and at the end of its context.
+// A Watch ends with an error that no other server would avoid, and at the end of its
+// context.
 //
 // Guarantees: G-0030.5
 func TestWatchEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &fakeServer{answer: everything(protocol.LatestLegacy)}
+		s := &fakeServer{answer: allAnswers(protocol.LatestLegacy)}
 		session := openFake(t, s, client.Options{})
 		for _, err := range session.Watch(t.Context(), "file:///nothing") {
 			if !errors.Is(err, client.ErrNotFound) {
-				t.Errorf("got %v", err)
+				t.Errorf("got %v, want %v", err, client.ErrNotFound)
 			}
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -448,39 +452,38 @@ func TestWatchEnds(t *testing.T) {
 			ended = err
 		}
 		if !errors.Is(ended, context.DeadlineExceeded) {
-			t.Errorf("got %v", ended)
+			t.Errorf("got %v, want %v", ended, context.DeadlineExceeded)
 		}
 		if n := len(s.received(protocol.MethodUnsubscribe)); n != 2 {
-			t.Errorf("unsubscribed %d times", n)
+			t.Errorf("got %d requests to unsubscribe, want 2", n)
 		}
 	})
 }
 
-// Each time without a server is told once: also when the next server dies before
-// everything was asked of it.
+// Each gap is reported once, even if the next server fails before it is restored.
 //
 // Guarantees: G-0030.2
-func TestEachGapIsToldOnce(t *testing.T) {
+func TestEachGapIsReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told events
+		var reported events
 		s := &fakeServer{}
 		s.answer = func(f frame) []string {
 			if f.Method == protocol.MethodSetLogLevel && f.Link == 4 {
 				go s.cut()
 				return nil
 			}
-			return everything(protocol.LatestLegacy)(f)
+			return allAnswers(protocol.LatestLegacy)(f)
 		}
-		session := openFake(t, s, client.Options{LogLevel: protocol.LogInfo, OnEvent: told.on})
+		session := openFake(t, s, client.Options{LogLevel: protocol.LogInfo, OnEvent: reported.on})
 		for _, gap := range []string{"the first gap", "the second gap"} {
 			reconnect(t, s, session)
-			told.want(t, gap, "lost", "restored but for 0")
+			reported.want(t, gap, "lost", "restored but for 0")
 		}
 		s.cut()
 		pass(time.Minute)
-		told.want(t, "a gap of two servers", "lost", "restored but for 0")
+		reported.want(t, "a gap with a server in between that failed", "lost", "restored but for 0")
 		if epoch := session.Status().Epoch; epoch != 5 {
-			t.Errorf("there were %d servers", epoch)
+			t.Errorf("got %d servers, want 5", epoch)
 		}
 	})
 }

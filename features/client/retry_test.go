@@ -15,8 +15,9 @@ import (
 
 const emptyPage = `{"tools":[]}`
 
-// diesOf is a server with tools that dies of the first request of a method.
-func diesOf(of string, results map[string]string) *fakeServer {
+// closingOnFirst returns a server with tools that closes its link at the first request of a
+// method.
+func closingOnFirst(of string, results map[string]string) *fakeServer {
 	s := answering(results)
 	inner, died := s.answer, false
 	s.answer = func(f frame) []string {
@@ -30,7 +31,7 @@ func diesOf(of string, results map[string]string) *fakeServer {
 	return s
 }
 
-// links are those on which a method was asked for.
+// linksOf returns the numbers of the links on which a method was requested.
 func (s *fakeServer) linksOf(method string) []int {
 	var on []int
 	for _, f := range s.received(method) {
@@ -39,8 +40,8 @@ func (s *fakeServer) linksOf(method string) []int {
 	return on
 }
 
-// Lists are safe, a tool is when its caller says so, and a ping is for the
-// server that is there.
+// After a loss, the client repeats lists, and tools that the call declares repeatable.
+// It does not repeat a ping.
 //
 // Guarantees: G-0023.9
 func TestWhichRequestsAreRepeated(t *testing.T) {
@@ -59,37 +60,38 @@ func TestWhichRequestsAreRepeated(t *testing.T) {
 		{protocol.MethodPing, client.CallOptions{Retries: 1, WaitForReady: true}, false},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			s := diesOf(test.method, map[string]string{
+			s := closingOnFirst(test.method, map[string]string{
 				protocol.MethodListTools: emptyPage, protocol.MethodCallTool: `{"content":[]}`, protocol.MethodPing: `{}`,
 			})
-			var told []conn.Attempt
-			test.options.OnAttempt = func(a conn.Attempt) { told = append(told, a) }
+			var attempts []conn.Attempt
+			test.options.OnAttempt = func(a conn.Attempt) { attempts = append(attempts, a) }
 			session := openFake(t, s, client.Options{})
 			err := callMethod(t, session.With(test.options), test.method)
 			awaitReady(t, session)
 			if test.again {
-				if err != nil || !slices.Equal(s.linksOf(test.method), []int{1, 2}) || len(told) != 1 || told[0].Delivery != conn.Unknown {
-					t.Errorf("%s with %+v: got %v, on links %v, told %v", test.method, test.options, err, s.linksOf(test.method), told)
+				if err != nil || !slices.Equal(s.linksOf(test.method), []int{1, 2}) || len(attempts) != 1 || attempts[0].Delivery != conn.Unknown {
+					t.Errorf("%s with %+v: got %v, on links %v, attempts %v, want %v, len(attempts) == 1 and attempts[0].Delivery == %v", test.method, test.options, err, s.linksOf(test.method), attempts, []int{1, 2}, conn.Unknown)
 				}
 				return
 			}
 			var failed *conn.CallError
-			if !errors.As(err, &failed) || failed.Delivery != conn.Unknown || len(s.received(test.method)) != 1 || len(told) != 0 {
-				t.Errorf("%s with %+v: got %v, on links %v, told %v", test.method, test.options, err, s.linksOf(test.method), told)
+			if !errors.As(err, &failed) || failed.Delivery != conn.Unknown || len(s.received(test.method)) != 1 || len(attempts) != 0 {
+				t.Errorf("%s with %+v: got %v, on links %v, attempts %v", test.method, test.options, err, s.linksOf(test.method), attempts)
 			}
 		})
 	}
 }
 
-// A server's word counts if it is trusted, and as it was given last.
+// The annotations of a tool make it repeatable only if the program trusts the server.
+// The latest list counts.
 //
 // Guarantees: G-0023.9
-func TestAnnotationsCountIfTheServerIsTrusted(t *testing.T) {
+func TestAnnotationsNeedATrustedServer(t *testing.T) {
 	const list = `{"tools":[{"name":"x","inputSchema":{},"annotations":`
 	for _, test := range []struct {
 		name    string
 		trusted bool
-		lists   []string // of annotations
+		lists   []string // the annotations in each list
 		again   bool
 	}{
 		{"never listed", true, nil, false},
@@ -101,7 +103,7 @@ func TestAnnotationsCountIfTheServerIsTrusted(t *testing.T) {
 		{"not trusted", false, []string{`{"readOnlyHint":true,"idempotentHint":true}`}, false},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			s := diesOf(protocol.MethodCallTool, map[string]string{protocol.MethodCallTool: `{"content":[]}`})
+			s := closingOnFirst(protocol.MethodCallTool, map[string]string{protocol.MethodCallTool: `{"content":[]}`})
 			inner := s.answer
 			s.answer = func(f frame) []string {
 				if f.Method != protocol.MethodListTools {
@@ -125,10 +127,10 @@ func TestAnnotationsCountIfTheServerIsTrusted(t *testing.T) {
 	}
 }
 
-// changing is a server that is of the one era on its first link, of the other on
-// those after it, and dies of the first call of a tool.
-func changing(modernFirst bool) *fakeServer {
-	s := diesOf(protocol.MethodCallTool, nil)
+// eraChangingServer returns a server that has one era on its first link and the other one on
+// later links. It closes the link at the first call of a tool.
+func eraChangingServer(modernFirst bool) *fakeServer {
+	s := closingOnFirst(protocol.MethodCallTool, nil)
 	inner := s.answer
 	s.answer = func(f frame) []string {
 		modern := modernFirst == (f.Link == 1)
@@ -149,23 +151,23 @@ func changing(modernFirst bool) *fakeServer {
 	return s
 }
 
-// Each attempt says what the server that it is for wants to hear, and has its
-// own id as progress token.
+// Each attempt of a call has the form of the revision of its server, and its own id as
+// progress token.
 //
 // Guarantees: G-0020.5, G-0023.8
-func TestAttemptsSpeakTheEraOfTheirServer(t *testing.T) {
+func TestAttemptsHaveTheFormOfTheirServer(t *testing.T) {
 	for _, modernFirst := range []bool{true, false} {
 		for name, options := range map[string]client.CallOptions{
 			"made again": {Retries: 1, Repeatable: true, ProgressRestarts: true},
 			"waits":      {WaitForReady: true, ProgressRestarts: true},
 		} {
 			synctest.Test(t, func(t *testing.T) {
-				s := changing(modernFirst)
+				s := eraChangingServer(modernFirst)
 				session, err := connect(t, s, client.Options{}, time.Minute)
 				if err != nil {
 					t.Fatal(err)
 				}
-				if options.WaitForReady { // the call is made while there is no server
+				if options.WaitForReady { // the call begins without a server
 					callTool(t, session, "x", "")
 				}
 				mine := &protocol.CallToolParams{Name: "x"}
@@ -180,26 +182,26 @@ func TestAttemptsSpeakTheEraOfTheirServer(t *testing.T) {
 				for _, f := range calls {
 					meta, modern := metaOf(t, f), modernFirst == (f.Link == 1)
 					if _, says := meta[protocol.MetaProtocolVersion]; says != modern {
-						t.Errorf("%s: on link %d, modern %t, it says %s", name, f.Link, modern, meta)
+						t.Errorf("%s: on link %d, modern %t, got the _meta %s", name, f.Link, modern, meta)
 					}
 					if f.Link == 2 && (string(meta["mine"]) != `1` || string(meta[protocol.MetaProgressToken]) != string(f.ID)) {
-						t.Errorf("%s: %s says %s", name, f.ID, meta)
+						t.Errorf("%s: %s has the _meta %s", name, f.ID, meta)
 					}
 				}
 				if len(mine.Meta) != 1 {
-					t.Errorf("%s: the caller's params became %v", name, mine)
+					t.Errorf("%s: the caller's params were changed to %v, want them unchanged", name, mine)
 				}
 			})
 		}
 	}
 }
 
-// What the next server does not offer is not asked of it.
+// A repeated call fails if the next server lacks the capability.
 //
 // Guarantees: G-0023.8
 func TestCapabilitiesAreThoseOfTheServerOfTheAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := diesOf(protocol.MethodListTools, map[string]string{protocol.MethodListTools: emptyPage})
+		s := closingOnFirst(protocol.MethodListTools, map[string]string{protocol.MethodListTools: emptyPage})
 		inner := s.answer
 		s.answer = func(f frame) []string {
 			if f.Method == protocol.MethodInitialize && f.Link == 2 {
@@ -214,7 +216,7 @@ func TestCapabilitiesAreThoseOfTheServerOfTheAttempt(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 		if on := s.linksOf(protocol.MethodListTools); !slices.Equal(on, []int{1}) {
-			t.Errorf("asked on links %v", on)
+			t.Errorf("got requests on the links %v, want %v", on, []int{1})
 		}
 	})
 }

@@ -36,7 +36,7 @@ type sum struct {
 	Sum int64 `json:"sum"`
 }
 
-// newServer offers a few tools.
+// newServer returns a server with a few tools.
 func newServer(o server.Options) *server.Server {
 	s := server.New(serverInfo, o)
 	server.AddTool(s, protocol.Tool{Name: "add"}, func(_ context.Context, in numbers) (sum, error) {
@@ -61,9 +61,9 @@ func newServer(o server.Options) *server.Server {
 	return s
 }
 
-// A network connects clients to a server, and can cut them off.
+// A network connects clients to a server, and can cut their links.
 type network struct {
-	t       testing.TB // whose messages are checked; nil: of a measurement
+	t       testing.TB // checks the messages; nil for a measurement
 	server  *server.Server
 	serving sync.WaitGroup
 	mu      sync.Mutex
@@ -84,7 +84,7 @@ func (n *network) transport() transport.Transport {
 	}, inmem.Options{})
 }
 
-// cutAll ends every connection from the server's side.
+// cutAll closes every link from the server's side.
 func (n *network) cutAll() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -130,7 +130,7 @@ func TestTypedToolAnswers(t *testing.T) {
 	}
 	const want = `{"sum":9007199254740993}`
 	if string(result.StructuredContent) != want || result.Content.Text() != want || result.IsError {
-		t.Errorf("got %+v", result)
+		t.Errorf("got %+v, want string(result.StructuredContent) == %v and result.Content.Text() == %v", result, want, want)
 	}
 }
 
@@ -138,19 +138,19 @@ func TestEveryLegacyRevisionIsNegotiated(t *testing.T) {
 	for _, version := range protocol.LegacyVersions() {
 		session, _ := open(t, newServer(server.Options{}), client.Options{ProtocolVersion: version})
 		if got := session.Server().ProtocolVersion; got != version {
-			t.Errorf("asked for %s, got %s", version, got)
+			t.Errorf("got revision %s, want %s", got, version)
 		}
 		if result, err := callTool(t, session, "add", `{"a":1,"b":2}`); err != nil || result.IsError {
-			t.Errorf("%s: %+v, %v", version, result, err)
+			t.Errorf("%s: got %+v, %v, want no error", version, result, err)
 		}
 	}
 }
 
-func TestOlderServerIsSpokenTo(t *testing.T) {
+func TestOlderRevisionIsAccepted(t *testing.T) {
 	old := server.Options{ProtocolVersions: []string{protocol.Version20241105}}
 	session, _ := open(t, newServer(old), client.Options{})
 	if got := session.Server().ProtocolVersion; got != protocol.Version20241105 {
-		t.Errorf("got %s", got)
+		t.Errorf("got %s, want %v", got, protocol.Version20241105)
 	}
 }
 
@@ -158,7 +158,7 @@ func TestToolFailureIsAResult(t *testing.T) {
 	session, _ := open(t, newServer(server.Options{}), client.Options{})
 	result, err := callTool(t, session, "fail", "")
 	if err != nil || !result.IsError || result.Content.Text() != "out of cheese" {
-		t.Errorf("got %+v, %v", result, err)
+		t.Errorf("got %+v, %v, want a tool error and result.Content.Text() == %q", result, err, "out of cheese")
 	}
 }
 
@@ -186,7 +186,7 @@ func TestInvalidArgumentsNeverReachTheTool(t *testing.T) {
 		session, _ := open(t, newServer(server.Options{}), client.Options{})
 		result, err := callTool(t, session, "add", arguments)
 		if err != nil || !result.IsError || !strings.Contains(result.Content.Text(), "invalid arguments") {
-			t.Errorf("%s: got %+v, %v", arguments, result, err)
+			t.Errorf("%s: got %+v, %v, want a tool error and %q in it", arguments, result, err, "invalid arguments")
 		}
 		old, _ := open(t, newServer(server.Options{}), client.Options{ProtocolVersion: protocol.Version20250618})
 		if _, err := callTool(t, old, "add", arguments); !errors.Is(err, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams}) {
@@ -213,7 +213,7 @@ func TestToolsRangesOverAllPages(t *testing.T) {
 		got = append(got, tool.Name)
 	}
 	if !slices.Equal(got, want) {
-		t.Errorf("got %v", got)
+		t.Errorf("got %v, want %v", got, want)
 	}
 	bad := "nonsense"
 	_, err := session.ListTools(t.Context(), &protocol.ListToolsParams{Cursor: &bad})
@@ -222,11 +222,11 @@ func TestToolsRangesOverAllPages(t *testing.T) {
 	}
 }
 
-func TestServerWithoutToolsIsNotAsked(t *testing.T) {
+func TestListToolsNeedsTheCapability(t *testing.T) {
 	session, _ := open(t, server.New(serverInfo, server.Options{}), client.Options{ProtocolVersion: protocol.LatestLegacy})
 	var missing *client.CapabilityError
 	if _, err := session.ListTools(t.Context(), nil); !errors.As(err, &missing) || missing.Capability != "tools" {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want a *client.CapabilityError and missing.Capability == %q", err, "tools")
 	}
 }
 
@@ -236,7 +236,7 @@ func TestProgressArrivesBeforeTheResult(t *testing.T) {
 	view := session.With(client.CallOptions{OnProgress: func(p *protocol.ProgressParams) { seen = append(seen, p.Progress) }})
 	result, err := callTool(t, view, "count", "")
 	if err != nil || result.Content.Text() != "three" {
-		t.Fatalf("got %+v, %v", result, err)
+		t.Fatalf("got %+v, %v, want %q", result, err, "three")
 	}
 	if len(seen) == 0 || seen[len(seen)-1] != 3 || !slices.IsSorted(seen) {
 		t.Errorf("progress was %v", seen)
@@ -256,9 +256,9 @@ func TestCancellationReachesTheTool(t *testing.T) {
 		cancel()
 		var failed *conn.CallError
 		if err := <-result; !errors.As(err, &failed) || failed.Cause != conn.Cancelled || failed.Delivery != conn.Unknown {
-			t.Errorf("got %v", err)
+			t.Errorf("got %v, want a *conn.CallError, failed.Cause == %v and failed.Delivery == %v", err, conn.Cancelled, conn.Unknown)
 		}
-		synctest.Wait() // the tool returns, or the bubble never ends
+		synctest.Wait() // the bubble never ends unless the tool returns
 		session.Close(t.Context())
 		n.close()
 	})
@@ -270,14 +270,14 @@ func TestSessionSurvivesItsServer(t *testing.T) {
 		n.cutAll()
 		synctest.Wait()
 		if _, err := callTool(t, session, "add", `{"a":1,"b":2}`); !conn.NotExecuted(err) {
-			t.Errorf("without a server got %v", err)
+			t.Errorf("without a server: got %v", err)
 		}
 		waiting := session.With(client.CallOptions{WaitForReady: true})
 		if result, err := callTool(t, waiting, "add", `{"a":1,"b":2}`); err != nil || string(result.StructuredContent) != `{"sum":3}` {
-			t.Errorf("got %+v, %v", result, err)
+			t.Errorf("got %+v, %v, want %q", result, err, `{"sum":3}`)
 		}
 		if epoch := session.Conn().Status().Epoch; epoch != 2 {
-			t.Errorf("epoch is %d", epoch)
+			t.Errorf("epoch is %d, want 2", epoch)
 		}
 		session.Close(t.Context())
 		n.close()
@@ -291,7 +291,7 @@ func TestSilentServerFailsToConnect(t *testing.T) {
 		_, err := client.New(clientInfo, client.Options{FailFast: true}).Connect(t.Context(), mute)
 		var reason conn.Reason
 		if !errors.As(err, &reason) || reason.Kind != conn.InitTimedOut {
-			t.Errorf("got %v", err)
+			t.Errorf("got %v, want a conn.Reason and reason.Kind == %v", err, conn.InitTimedOut)
 		}
 		for _, link := range silent {
 			link.Close(0)
@@ -304,19 +304,18 @@ func TestConnectEndsWithItsContext(t *testing.T) {
 		refused := errors.New("refused")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		_, err := client.New(clientInfo, client.Options{}).Connect(ctx, opener(func(context.Context) (transport.Link, error) { return nil, refused }))
+		_, err := client.New(clientInfo, client.Options{}).Connect(ctx, openFunc(func(context.Context) (transport.Link, error) { return nil, refused }))
 		if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, refused) {
-			t.Errorf("got %v", err)
+			t.Errorf("got %v, want the error %v and the error %v", err, context.DeadlineExceeded, refused)
 		}
 	})
 }
 
-type opener func(context.Context) (transport.Link, error)
+type openFunc func(context.Context) (transport.Link, error)
 
-func (o opener) Open(ctx context.Context) (transport.Link, error) { return o(ctx) }
+func (o openFunc) Open(ctx context.Context) (transport.Link, error) { return o(ctx) }
 
-// A slow tool that tells of its progress outlives the timeout of its call, when
-// its caller wants that.
+// With the right options, progress extends the timeout of a call, up to a limit.
 //
 // Guarantees: G-0003.13
 func TestProgressKeepsACallAlive(t *testing.T) {
@@ -337,25 +336,25 @@ func TestProgressKeepsACallAlive(t *testing.T) {
 		session, n := open(t, s, client.Options{})
 		params := &protocol.CallToolParams{Name: "slow"}
 		if _, err := session.CallTool(t.Context(), params); !errors.Is(err, conn.ErrTimedOut) {
-			t.Errorf("without more time: %v", err)
+			t.Errorf("without extension: %v, want %v", err, conn.ErrTimedOut)
 		}
 		if _, err := session.With(client.CallOptions{ProgressRestarts: true}).CallTool(t.Context(), params); err != nil {
 			t.Errorf("with progress: %v", err)
 		}
 		if _, err := session.With(client.CallOptions{ProgressRestarts: true, MaxTimeout: time.Minute}).CallTool(t.Context(), params); !errors.Is(err, conn.ErrTimedOut) {
-			t.Errorf("beyond its limit: %v", err)
+			t.Errorf("beyond the limit: %v, want %v", err, conn.ErrTimedOut)
 		}
 		session.Close(t.Context())
 		n.close()
 	})
 }
 
-// A modern server that declares tools may get its first one at any time.
+// A modern server that declares tools may add its first one later.
 func TestFirstToolOfAModernServerIsFound(t *testing.T) {
 	s := server.New(serverInfo, server.Options{Capabilities: protocol.ServerCapabilities{Tools: &protocol.ListCapability{ListChanged: true}}})
 	session, _ := open(t, s, client.Options{ProtocolVersion: protocol.Latest})
 	if names, err := toolNames(t, session); err != nil || len(names) > 0 {
-		t.Errorf("%q, %v", names, err)
+		t.Errorf("%q, %v, want none", names, err)
 	}
 	server.AddTool(s, protocol.Tool{Name: "late"}, func(context.Context, struct{}) (string, error) { return "", nil })
 	if _, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: "late"}); err != nil {

@@ -20,6 +20,8 @@ import (
 
 const refunds = "---\nname: refunds\ndescription: Refund an order.\nmetadata: {level: 2}\n---\nRead more.md\n"
 
+// The client lists the skills of a Bowline server, and reads and verifies their files.
+//
 // Guarantees: G-0042.4
 func TestSkillsOfOwnServerAreRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -48,17 +50,19 @@ func TestSkillsOfOwnServerAreRead(t *testing.T) {
 			if got, err := session.GetSkill(t.Context(), &protocol.GetSkillParams{URI: skill.URI}); err != nil || fmt.Sprint(got.Skill) != fmt.Sprint(*skill) {
 				t.Errorf("got %v, %v", got, err)
 			}
-			files["refunds/SKILL.md"] = &fstest.MapFile{Data: []byte(refunds + "and then\n")} // the entry is stale now
+			files["refunds/SKILL.md"] = &fstest.MapFile{Data: []byte(refunds + "and then\n")} // the entry is outdated now
 			if raw, err := session.ReadSkill(t.Context(), skill, skill.URI); raw != nil || !errors.Is(err, client.ErrSkill) {
-				t.Errorf("got %q, %v", raw, err)
+				t.Errorf("got %q, %v, want raw == nil and the error %v", raw, err, client.ErrSkill)
 			}
 		}
 		if got, err := session.ReadDirectory(t.Context(), &protocol.ReadDirectoryParams{URI: "skill://refunds"}); err != nil || len(got.Resources) != 2 {
-			t.Errorf("got %v, %v", got, err)
+			t.Errorf("got %v, %v, want 2 elements", got, err)
 		}
 	})
 }
 
+// A file that does not match the entry of its skill is refused.
+//
 // Guarantees: G-0042.4
 func TestSkillsThatDifferFromTheirEntryAreRefused(t *testing.T) {
 	const uri = "skill://refunds/SKILL.md"
@@ -79,15 +83,15 @@ func TestSkillsThatDifferFromTheirEntryAreRefused(t *testing.T) {
 	for name, step := range map[string]struct {
 		skill      *protocol.Skill
 		file, sent string
-		want       string // of the error; empty: it is read
+		want       string // text of the error; empty if there is none
 		reads      int
 	}{
-		"as it is":                 {entry(refunds), uri, refunds, "", 1},
+		"unchanged":                {entry(refunds), uri, refunds, "", 1},
 		"dynamic":                  {dynamic, uri, refunds, "", 1},
 		"other bytes":              {entry(refunds), uri, evil, "digest", 1},
 		"longer":                   {entry(refunds), uri, refunds + "x", "bytes", 1},
 		"other frontmatter":        {entry(evil), uri, evil, "frontmatter", 1},
-		"dynamic, and other":       {dynamic, uri, evil, "frontmatter", 1},
+		"dynamic, other bytes":     {dynamic, uri, evil, "frontmatter", 1},
 		"no frontmatter":           {entry("text"), uri, "text", "frontmatter", 1},
 		"not listed":               {entry(refunds), "skill://refunds/more.md", refunds, "does not list", 0},
 		"of another directory":     {moved, moved.URI, refunds, "another name", 1},
@@ -116,12 +120,13 @@ func TestSkillsThatDifferFromTheirEntryAreRefused(t *testing.T) {
 				t.Errorf("%s: got %q, %v", name, raw, err)
 			}
 			if n := len(s.received(protocol.MethodReadResource)); n != step.reads {
-				t.Errorf("%s: %d reads", name, n)
+				t.Errorf("%s: got %d reads, want %v", name, n, step.reads)
 			}
 		})
 	}
 }
 
+// If the server has no skills, Skills and ReadDirectory fail with ErrUnsupported.
 func TestServersWithoutSkills(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := modernServer(nil)
@@ -131,11 +136,11 @@ func TestServersWithoutSkills(t *testing.T) {
 		}
 		for _, err := range session.Skills(t.Context()) {
 			if !errors.Is(err, client.ErrUnsupported) {
-				t.Errorf("got %v", err)
+				t.Errorf("got %v, want %v", err, client.ErrUnsupported)
 			}
 		}
 		if _, err := session.ReadDirectory(t.Context(), &protocol.ReadDirectoryParams{URI: "skill://a"}); !errors.Is(err, client.ErrUnsupported) {
-			t.Errorf("got %v", err)
+			t.Errorf("got %v, want %v", err, client.ErrUnsupported)
 		}
 	})
 }

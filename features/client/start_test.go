@@ -19,16 +19,16 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A session is there before its server, which is installed and updated later:
+// Start returns a session without a server, which may be installed later. Until then
 // calls are refused, or wait.
 func TestStartWaitsForNoServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, old := answering(map[string]string{protocol.MethodPing: `{}`}), speaking("1999-01-01")
+		s, old := answering(map[string]string{protocol.MethodPing: `{}`}), serverOfVersion("1999-01-01")
 		defer old.close()
 		defer s.close()
-		opens, told := 0, 0
-		c := client.New(clientInfo, client.Options{OnEvent: onTools(func(context.Context, *client.Session) { told++ })})
-		session, err := c.Start(t.Context(), "search", opener(func(ctx context.Context) (transport.Link, error) {
+		opens, reported := 0, 0
+		c := client.New(clientInfo, client.Options{OnEvent: onToolsChanged(func(context.Context, *client.Session) { reported++ })})
+		session, err := c.Start(t.Context(), "search", openFunc(func(ctx context.Context) (transport.Link, error) {
 			switch opens++; opens {
 			case 1:
 				return nil, exec.ErrNotFound
@@ -43,16 +43,16 @@ func TestStartWaitsForNoServer(t *testing.T) {
 		}
 		refused := new(conn.CallError)
 		if err := session.Ping(t.Context()); !errors.As(err, &refused) || refused.Cause != conn.Refused || refused.Delivery != conn.NotSent {
-			t.Errorf("before there was a server Ping returned %v", err)
+			t.Errorf("without a server Ping returned %v", err)
 		}
 		if found, ok := client.SessionOf(session.Conn()); !ok || found.Conn() != session.Conn() || session.Conn().Name() != "search" {
-			t.Errorf("the session of %q is not found", session.Conn().Name())
+			t.Errorf("the session of %q is not found, want it", session.Conn().Name())
 		}
 		if err := session.With(client.CallOptions{WaitForReady: true}).Ping(t.Context()); err != nil || opens != 3 {
 			t.Errorf("Ping returned %v after %d attempts", err, opens)
 		}
-		if synctest.Wait(); told != 1 {
-			t.Errorf("told of the tools %d times", told)
+		if synctest.Wait(); reported != 1 {
+			t.Errorf("got %d events of the tools, want 1", reported)
 		}
 		if err := session.Close(t.Context()); err != nil {
 			t.Error(err)
@@ -60,7 +60,7 @@ func TestStartWaitsForNoServer(t *testing.T) {
 	})
 }
 
-// A name that is taken is not another session's, be it taken here or elsewhere.
+// Start fails if the name is taken, by a session of this supervisor or of another one.
 func TestStartWithANameThatIsTaken(t *testing.T) {
 	names := registry.New(registry.Options{})
 	here, elsewhere := supervisor.New(supervisor.Options{Registry: names}), supervisor.New(supervisor.Options{Registry: names})
@@ -75,10 +75,10 @@ func TestStartWithANameThatIsTaken(t *testing.T) {
 	}
 }
 
-var nowhere = opener(func(context.Context) (transport.Link, error) { return nil, exec.ErrNotFound })
+var nowhere = openFunc(func(context.Context) (transport.Link, error) { return nil, exec.ErrNotFound })
 
-// What the program calls final, and FailFast, ends a session that waits for its
-// first server.
+// A failure that the program calls final, and FailFast, end a session that waits for
+// its first server.
 func TestStartedSessionEnds(t *testing.T) {
 	for name, o := range map[string]client.Options{
 		"FailFast": {FailFast: true},
@@ -90,7 +90,7 @@ func TestStartedSessionEnds(t *testing.T) {
 				t.Fatal(err)
 			}
 			if err := session.Conn().AwaitReady(t.Context()); !errors.Is(err, exec.ErrNotFound) {
-				t.Errorf("%s: AwaitReady returned %v", name, err)
+				t.Errorf("%s: AwaitReady returned %v, want %v", name, err, exec.ErrNotFound)
 			}
 			if err := session.Close(t.Context()); err != nil {
 				t.Error(err)
@@ -99,11 +99,11 @@ func TestStartedSessionEnds(t *testing.T) {
 	}
 }
 
-// Nothing is left of a session that is closed before its server was there.
+// If a session is closed before its server connected, nothing of it is left.
 func TestStartedSessionIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := supervisor.New(supervisor.Options{})
-		c := client.New(clientInfo, client.Options{Supervisor: all, OnEvent: onTools(func(context.Context, *client.Session) { t.Error("told of tools") })})
+		c := client.New(clientInfo, client.Options{Supervisor: all, OnEvent: onToolsChanged(func(context.Context, *client.Session) { t.Error("got an event of the tools, want none") })})
 		session, err := c.Start(t.Context(), "search", nowhere)
 		if err != nil {
 			t.Fatal(err)
@@ -111,13 +111,13 @@ func TestStartedSessionIsClosed(t *testing.T) {
 		pass(time.Hour)
 		synctest.Wait()
 		if state := session.Conn().State(); state != conn.Backoff {
-			t.Errorf("it is %s", state)
+			t.Errorf("the state is %s, want %v", state, conn.Backoff)
 		}
 		if err := session.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
 		if child, ok := all.Child("search"); !ok || child.Err() != nil {
-			t.Errorf("its child ended with %v", child.Err())
+			t.Errorf("the child ended with %v", child.Err())
 		}
 		if err := all.Stop(t.Context()); err != nil {
 			t.Error(err)
@@ -129,31 +129,31 @@ func TestStartIsRefused(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := client.New(clientInfo, client.Options{}).Start(ended, "search", nowhere); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want %v", err, context.Canceled)
 	}
 	if _, err := client.New(clientInfo, client.Options{ProtocolVersion: "1999-01-01"}).Start(t.Context(), "search", nowhere); err == nil {
-		t.Error("an unknown revision was accepted")
+		t.Error("Start with an unknown revision succeeded, want an error")
 	}
 }
 
-// slowly is the context of a program whose goroutine is not scheduled for a while: the
+// delayedContext is the context of a program whose goroutine does not run for a while: a
 // context derived from this one ends with stop, on that goroutine.
-type slowly struct {
+type delayedContext struct {
 	context.Context
 	until chan struct{}
 }
 
-func (s slowly) Value(any) any { return nil } // context.WithCancel calls AfterFunc then
+func (s delayedContext) Value(any) any { return nil } // makes context.WithCancel call AfterFunc
 
-func (s slowly) AfterFunc(func()) (stop func() bool) {
+func (s delayedContext) AfterFunc(func()) (stop func() bool) {
 	return func() bool { <-s.until; return true }
 }
 
-// OnEvent is told when the server of a Start is there for the first time,
-// however fast it was there.
-func TestStartTellsOfAFastServer(t *testing.T) {
+// OnEvent gets an event when the server of Start is ready for the first time, however
+// fast that is.
+func TestStartReportsAFastServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, ready, told := answering(nil), make(chan struct{}), 0
+		s, ready, reported := answering(nil), make(chan struct{}), 0
 		var waiting sync.WaitGroup
 		defer s.close()
 		all := supervisor.New(supervisor.Options{Registry: registry.New(registry.Options{})})
@@ -164,22 +164,22 @@ func TestStartTellsOfAFastServer(t *testing.T) {
 					close(ready)
 				}
 			}}},
-			OnEvent: onTools(func(_ context.Context, s *client.Session) {
-				told++
-				waiting.Go(func() { // Start has not returned yet
+			OnEvent: onToolsChanged(func(_ context.Context, s *client.Session) {
+				reported++
+				waiting.Go(func() { // runs before Start has returned
 					if err := s.Wait(); err != nil {
 						t.Error(err)
 					}
 				})
 			}),
 		})
-		session, err := c.Start(slowly{t.Context(), ready}, "search", specification.WatchClient(t, s))
+		session, err := c.Start(delayedContext{t.Context(), ready}, "search", specification.WatchClient(t, s))
 		if err != nil {
 			t.Fatal(err)
 		}
 		<-ready
-		if synctest.Wait(); told != 1 {
-			t.Errorf("told %d times", told)
+		if synctest.Wait(); reported != 1 {
+			t.Errorf("got %d events, want 1", reported)
 		}
 		if err := session.Close(t.Context()); err != nil {
 			t.Error(err)

@@ -16,11 +16,11 @@ import (
 	"github.com/bowline-mcp/bowline/transport/stdio"
 )
 
-// A real server that is stopped, and neither ends nor answers, is found out
-// without a call, and another is started.
+// A real server that is stopped by a signal, and so neither ends nor answers, is
+// detected without a call, and another one is started.
 //
 // Guarantees: G-0025.1, G-0025.5
-func TestStoppedServerIsSurvived(t *testing.T) {
+func TestSessionSurvivesAStoppedProcess(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	self, err := os.Executable()
@@ -46,11 +46,11 @@ func TestStoppedServerIsSurvived(t *testing.T) {
 		select {
 		case <-status.Changed():
 		case <-ctx.Done():
-			t.Fatalf("%s (%v)", status.State, status.Reason)
+			t.Fatalf("got the state %s (%v)", status.State, status.Reason)
 		}
 	}
 	if why := session.Conn().Status().LastFailure; why.Kind != conn.LivenessLost {
-		t.Errorf("lost for %v", why)
+		t.Errorf("got the reason %v, want %v", why, conn.LivenessLost)
 	}
 	awaitEnd(t, grandchild, "the first grandchild")
 	waiting := session.With(client.CallOptions{WaitForReady: true})
@@ -62,12 +62,12 @@ func TestStoppedServerIsSurvived(t *testing.T) {
 	}
 }
 
-// One call stops a session: its child process is gone, and nothing is left.
-func TestStopIsOneCall(t *testing.T) {
+// Stop ends a session: its child process has ended, and nothing of it is left.
+func TestStopEndsTheChildProcess(t *testing.T) {
 	command := role(t, "features")
 	pids := make(chan int, 10)
 	command.Started = func(pid int) { pids <- pid }
-	session, err := client.New(clientInfo, client.Options{}).Connect(guarded(t), command)
+	session, err := client.New(clientInfo, client.Options{}).Connect(timeoutContext(t), command)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestStopIsOneCall(t *testing.T) {
 		t.Error(err)
 	}
 	if pid := <-pids; syscall.Kill(pid, 0) == nil {
-		t.Errorf("process %d is there still", pid)
+		t.Errorf("process %d still runs, want it to have ended", pid)
 	}
 	if _, err := callTool(t, session, "x", ""); !errors.Is(err, client.ErrClosed) || !client.NotExecuted(err) {
 		t.Errorf("a call after Stop: %v", err)

@@ -14,8 +14,8 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
-// mute makes a server leave the first requests of one method without an answer.
-func mute(method string, first int, s *fakeServer) *fakeServer {
+// ignoringFirst lets a server ignore the first requests of one method.
+func ignoringFirst(method string, first int, s *fakeServer) *fakeServer {
 	inner, asked := s.answer, 0
 	s.answer = func(f frame) []string {
 		if f.Method == method {
@@ -28,8 +28,8 @@ func mute(method string, first int, s *fakeServer) *fakeServer {
 	return s
 }
 
-// Who joins a subscription that the server has not accepted yet does not lose it when the
-// request of the first one fails.
+// A second subscriber of a resource keeps its subscription if the request of the first
+// one fails before the server has accepted it.
 //
 // Guarantees: G-0030.5
 func TestSubscriptionOutlivesTheRequestOfAnother(t *testing.T) {
@@ -38,8 +38,8 @@ func TestSubscriptionOutlivesTheRequestOfAnother(t *testing.T) {
 		version, method string
 		server          func() *fakeServer
 	}{
-		"legacy": {protocol.LatestLegacy, protocol.MethodSubscribe, func() *fakeServer { return &fakeServer{answer: everything(protocol.LatestLegacy)} }},
-		"modern": {protocol.Latest, protocol.MethodListen, granting},
+		"legacy": {protocol.LatestLegacy, protocol.MethodSubscribe, func() *fakeServer { return &fakeServer{answer: allAnswers(protocol.LatestLegacy)} }},
+		"modern": {protocol.Latest, protocol.MethodListen, grantingServer},
 	} {
 		for cause, fail := range map[string]func(*testing.T, *fakeServer, *client.Session, context.CancelFunc){
 			"lost": func(t *testing.T, s *fakeServer, session *client.Session, _ context.CancelFunc) {
@@ -49,7 +49,7 @@ func TestSubscriptionOutlivesTheRequestOfAnother(t *testing.T) {
 		} {
 			t.Run(name+" "+cause, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					s := mute(c.method, 1, c.server())
+					s := ignoringFirst(c.method, 1, c.server())
 					session := openFake(t, s, client.Options{ProtocolVersion: c.version, Calls: client.CallOptions{Timeout: -1}})
 					first, cancel := context.WithCancel(t.Context())
 					failed, yields := make(chan error, 1), 0
@@ -67,18 +67,18 @@ func TestSubscriptionOutlivesTheRequestOfAnother(t *testing.T) {
 					}()
 					synctest.Wait()
 					if yields != 0 {
-						t.Fatal("Watch yields before the server has accepted the subscription")
+						t.Fatal("Watch yielded before the server had accepted the subscription")
 					}
 					fail(t, s, session, cancel)
 					if err := <-failed; err == nil {
-						t.Fatal("the first request has not failed")
+						t.Fatal("the first request succeeded, want an error")
 					}
 					if c.method == protocol.MethodListen && cause == "cancelled" {
-						reconnect(t, s, session) // the one listen of both is still unanswered
+						reconnect(t, s, session) // the listen of both has no answer yet
 					}
 					synctest.Wait()
 					if asked := len(s.received(c.method)); yields == 0 || asked < 2 {
-						t.Fatalf("Watch yields %d times, and the server was asked %d times", yields, asked)
+						t.Fatalf("Watch yielded %d times, and the server got %d requests", yields, asked)
 					}
 					before := s.count()
 					seen := yields
@@ -86,14 +86,14 @@ func TestSubscriptionOutlivesTheRequestOfAnother(t *testing.T) {
 					if restored := sentSince(s, before); !slices.ContainsFunc(restored, func(m string) bool {
 						return m == protocol.MethodSubscribe+" "+uri || m == `listen false ["`+uri+`"]`
 					}) || yields <= seen {
-						t.Errorf("the next server was asked %q, and Watch yields %d", restored, yields-seen)
+						t.Errorf("the next server got %q, and Watch yielded %d times", restored, yields-seen)
 					}
 					before = s.count()
 					leave()
 					<-left
 					synctest.Wait()
 					if c.method == protocol.MethodSubscribe && !slices.Contains(sentSince(s, before), protocol.MethodUnsubscribe+" "+uri) {
-						t.Errorf("the last one has not unsubscribed: %q", sentSince(s, before))
+						t.Errorf("the last subscriber has not unsubscribed: got %q", sentSince(s, before))
 					}
 					cancel()
 				})
@@ -102,11 +102,12 @@ func TestSubscriptionOutlivesTheRequestOfAnother(t *testing.T) {
 	}
 }
 
-// Who waits for the request of another waits no longer than its own limits allow.
+// A subscriber that waits for the request of another waits no longer than its own
+// timeout and context allow.
 func TestWaitForTheRequestOfAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		params := &protocol.SubscribeParams{URI: "file:///1"}
-		s := mute(protocol.MethodSubscribe, 1, &fakeServer{answer: everything(protocol.LatestLegacy)})
+		s := ignoringFirst(protocol.MethodSubscribe, 1, &fakeServer{answer: allAnswers(protocol.LatestLegacy)})
 		session := openFake(t, s, client.Options{})
 		failed := make(chan error, 1)
 		go func() { failed <- session.With(client.CallOptions{Timeout: time.Hour}).Subscribe(t.Context(), params) }()
@@ -114,29 +115,29 @@ func TestWaitForTheRequestOfAnother(t *testing.T) {
 		began := time.Now()
 		err := session.With(client.CallOptions{Timeout: time.Second}).Subscribe(t.Context(), params)
 		if !errors.Is(err, client.ErrTimedOut) || !client.NotExecuted(err) || time.Since(began) != time.Second {
-			t.Errorf("the second one got %v after %v", err, time.Since(began))
+			t.Errorf("the second caller got %v after %v", err, time.Since(began))
 		}
 		ended, cancel := context.WithCancelCause(t.Context())
 		cancel(errors.New("enough"))
 		var call *client.CallError
 		if err := session.Subscribe(ended, params); !errors.As(err, &call) || !errors.Is(err, context.Cause(ended)) {
-			t.Errorf("the third one got %v", err)
+			t.Errorf("the third caller got %v", err)
 		}
 		if err := <-failed; !errors.Is(err, client.ErrTimedOut) {
-			t.Errorf("the first one got %v", err)
+			t.Errorf("the first caller got %v, want %v", err, client.ErrTimedOut)
 		}
 		before := s.count()
 		reconnect(t, s, session)
 		if asked := sentSince(s, before); slices.Contains(asked, protocol.MethodSubscribe+" "+params.URI) {
-			t.Errorf("nobody subscribes, and the next server was asked %q", asked)
+			t.Errorf("the next server got %q, want no subscription", asked)
 		}
-		if told := s.received(protocol.MethodUnsubscribe); len(told) != 0 {
-			t.Errorf("the server has accepted nothing, and was told %d times that it ends", len(told))
+		if sent := s.received(protocol.MethodUnsubscribe); len(sent) != 0 {
+			t.Errorf("got %d requests to unsubscribe, want none without an accepted subscription", len(sent))
 		}
 	})
 }
 
-// A gatedContext holds whoever begins to wait for its end.
+// A gatedContext blocks the goroutine that begins to wait for its end.
 type gatedContext struct {
 	context.Context
 	open chan struct{}
@@ -147,15 +148,15 @@ func (c gatedContext) Done() <-chan struct{} {
 	return c.Context.Done()
 }
 
-// Unsubscribe ends also a Subscribe that has no answer yet. The last one whose request is
-// settled tells the server.
+// Unsubscribe also ends a Subscribe that has no answer yet. The last caller whose
+// request is settled unsubscribes at the server.
 func TestUnsubscribeDuringSubscribe(t *testing.T) {
 	const uri = "file:///1"
 	for name, c := range map[string]struct {
 		version, method string
-		answered        bool // before Unsubscribe
-		leave           bool // the context of the latecomer ends
-		again           bool // there is another Subscribe after Unsubscribe
+		answered        bool // whether Subscribe is answered before Unsubscribe
+		leave           bool // whether the context of the latecomer ends
+		again           bool // whether another Subscribe follows Unsubscribe
 	}{
 		"legacy":                           {protocol.LatestLegacy, protocol.MethodSubscribe, false, false, false},
 		"legacy, latecomer leaves":         {protocol.LatestLegacy, protocol.MethodSubscribe, false, true, false},
@@ -167,9 +168,9 @@ func TestUnsubscribeDuringSubscribe(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := granting()
+				s := grantingServer()
 				if c.method == protocol.MethodSubscribe {
-					s.answer = everything(c.version)
+					s.answer = allAnswers(c.version)
 				}
 				inner, hold := s.answer, make(chan struct{})
 				s.answer = func(f frame) []string {
@@ -193,7 +194,7 @@ func TestUnsubscribeDuringSubscribe(t *testing.T) {
 				answer := func() {
 					close(hold)
 					if err := <-first; err != nil {
-						t.Errorf("the first one got %v", err)
+						t.Errorf("the first caller got %v, want no error", err)
 					}
 					synctest.Wait()
 				}
@@ -216,35 +217,35 @@ func TestUnsubscribeDuringSubscribe(t *testing.T) {
 					answer()
 				}
 				if err := <-second; err != nil && !c.leave {
-					t.Errorf("the second one got %v", err)
+					t.Errorf("the second caller got %v", err)
 				}
 				want := 1
 				if c.again {
 					want = 0
 					if err := <-third; err != nil {
-						t.Errorf("the third one got %v", err)
+						t.Errorf("the third caller got %v, want no error", err)
 					}
 				}
 				synctest.Wait()
-				if told := len(s.received(protocol.MethodUnsubscribe)); c.method == protocol.MethodSubscribe && told != want {
-					t.Errorf("the server was told %d times, want %d", told, want)
+				if sent := len(s.received(protocol.MethodUnsubscribe)); c.method == protocol.MethodSubscribe && sent != want {
+					t.Errorf("the server got %d requests to unsubscribe, want %d", sent, want)
 				}
 				before := s.count()
 				reconnect(t, s, session)
 				restored := sentSince(s, before)
 				if asked := slices.ContainsFunc(restored, func(m string) bool { return strings.Contains(m, uri) }); asked != c.again {
-					t.Errorf("the next server was asked %q", restored)
+					t.Errorf("the next server got %q, want %v", restored, c.again)
 				}
 			})
 		})
 	}
 }
 
-// A failed SetLogLevel goes back to the level of the last one that succeeded, unless a newer
-// one has changed it.
+// A SetLogLevel that fails restores the level of the last one that succeeded, unless a
+// newer one has changed it.
 func TestFailedSetLogLevelChangesNothing(t *testing.T) {
 	for name, c := range map[string]struct {
-		refused []protocol.LogLevel // error is asked first, debug then, and error is answered at the next ping
+		refused []protocol.LogLevel // the first request is for error, the second for debug; error is answered at the next ping
 		want    protocol.LogLevel
 	}{
 		"the older": {[]protocol.LogLevel{protocol.LogError}, protocol.LogDebug},
@@ -254,9 +255,9 @@ func TestFailedSetLogLevelChangesNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &fakeServer{answer: everything(protocol.LatestLegacy)}
+				s := &fakeServer{answer: allAnswers(protocol.LatestLegacy)}
 				inner := s.answer
-				var last string // the answer to the first one, which waits for the second one
+				var last string // the answer to the first request, which waits for the second one
 				s.answer = func(f frame) []string {
 					switch {
 					case f.Link > 1:
@@ -287,7 +288,7 @@ func TestFailedSetLogLevelChangesNothing(t *testing.T) {
 					asking.Go(func() {
 						err := session.SetLogLevel(t.Context(), level)
 						if refused := slices.Contains(c.refused, level); (err != nil) != refused {
-							t.Errorf("%s: got %v", level, err)
+							t.Errorf("%s: got %v, want %v", level, err, refused)
 						}
 					})
 					synctest.Wait()
@@ -299,7 +300,7 @@ func TestFailedSetLogLevelChangesNothing(t *testing.T) {
 				reconnect(t, s, session)
 				sent := s.received(protocol.MethodSetLogLevel)
 				if newest := string(sent[len(sent)-1].Params); !strings.Contains(newest, string(c.want)) {
-					t.Errorf("the next server was asked %s, want %s", newest, c.want)
+					t.Errorf("the next server got %s, want %s", newest, c.want)
 				}
 			})
 		})

@@ -15,7 +15,7 @@ type refusing struct{}
 
 func (refusing) Open(context.Context) (transport.Link, error) { return nil, errors.New("refused") }
 
-// A session stops the supervisor that is its own, and no other.
+// A session stops its own supervisor when it ends, and does not stop a shared one.
 func TestOwnSupervisorEndsWithItsSession(t *testing.T) {
 	shared := supervisor.New(supervisor.Options{})
 	defer shared.Stop(context.Background())
@@ -30,16 +30,16 @@ func TestOwnSupervisorEndsWithItsSession(t *testing.T) {
 		}
 		_, err = s.supervisor.Start(context.Background(), supervisor.ChildSpec{Run: func(context.Context) error { return nil }})
 		if own := given == nil; errors.Is(err, supervisor.ErrStopped) != own {
-			t.Errorf("own %t: another child got %v", own, err)
+			t.Errorf("own %t: another child ended with %v", own, err)
 		}
 	}
 }
 
-// A Conn leads to the session it belongs to when that is connected, and no other
-// Conn to any.
+// SessionOf finds the session of a Conn once the session is connected, and no session
+// for any other Conn.
 //
 // Guarantees: G-0013.15
-func TestSessionOfWhatIsNotConnected(t *testing.T) {
+func TestSessionOfNeedsAConnectedSession(t *testing.T) {
 	s, err := New(protocol.Implementation{}, Options{}).begin(t.Context(), refusing{})
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +53,7 @@ func TestSessionOfWhatIsNotConnected(t *testing.T) {
 		"that is nil":        nil,
 	} {
 		if found, ok := SessionOf(c); ok || found != nil {
-			t.Errorf("a Conn %s has a session", what)
+			t.Errorf("a Conn %s has a session, want none", what)
 		}
 	}
 }

@@ -21,12 +21,12 @@ import (
 	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
-// A factory is a server whose tools work for a while, as tasks if they may.
-type factory struct {
+// A taskServer is a server whose tools work for a while, as tasks if that is possible.
+type taskServer struct {
 	*server.Server
 	mu     sync.Mutex
-	runs   map[string]int // by job
-	causes []error        // why jobs ended that were cancelled
+	runs   map[string]int // how often each job ran
+	causes []error        // why cancelled jobs have ended
 }
 
 type job struct {
@@ -34,10 +34,12 @@ type job struct {
 	Seconds int    `json:"seconds"`
 }
 
-func newFactory(o server.TaskOptions) *factory { return newFactoryWith(server.Options{Tasks: &o}) }
+func newTaskServer(o server.TaskOptions) *taskServer {
+	return newTaskServerWith(server.Options{Tasks: &o})
+}
 
-func newFactoryWith(o server.Options) *factory {
-	f := &factory{runs: make(map[string]int)}
+func newTaskServerWith(o server.Options) *taskServer {
+	f := &taskServer{runs: make(map[string]int)}
 	f.Server = server.New(protocol.Implementation{Name: "factory", Version: "1"}, o)
 	execution := &protocol.ToolExecution{TaskSupport: protocol.TaskOptional}
 	server.AddTool(f.Server, protocol.Tool{Name: "make", Execution: execution}, f.make)
@@ -58,7 +60,7 @@ func newFactoryWith(o server.Options) *factory {
 	return f
 }
 
-func (f *factory) make(ctx context.Context, in job) (string, error) {
+func (f *taskServer) make(ctx context.Context, in job) (string, error) {
 	f.mu.Lock()
 	f.runs[in.Name]++
 	f.mu.Unlock()
@@ -75,8 +77,8 @@ func (f *factory) make(ctx context.Context, in job) (string, error) {
 	}
 }
 
-// visit connects a client for the length of a bubble, over a link with faults.
-func (f *factory) visit(t *testing.T, o client.Options, plan fault.Plan, test func(*client.Session)) {
+// withClient connects a client for the length of a bubble, over a link with faults.
+func (f *taskServer) withClient(t *testing.T, o client.Options, plan fault.Plan, test func(*client.Session)) {
 	t.Helper()
 	o.Tasks = true
 	o.Conn.BackoffMin, o.Conn.BackoffMax = 10*time.Millisecond, 50*time.Millisecond
@@ -93,54 +95,59 @@ func (f *factory) visit(t *testing.T, o client.Options, plan fault.Plan, test fu
 	f.Close(context.Background())
 }
 
-func agree(context.Context, *client.Session, *protocol.ElicitParams) (*protocol.ElicitResult, error) {
+func acceptAll(context.Context, *client.Session, *protocol.ElicitParams) (*protocol.ElicitResult, error) {
 	return client.Accept(nil)
 }
 
+// CallTool waits for the result of a call that becomes a task.
+//
 // Guarantees: G-0032.10
 func TestACallThatBecomesATaskIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFactory(server.TaskOptions{PollInterval: 7 * time.Second})
+		f := newTaskServer(server.TaskOptions{PollInterval: 7 * time.Second})
 		var seen int
-		o := client.Options{Elicit: agree, Middleware: []client.Middleware{client.On(
+		o := client.Options{Elicit: acceptAll, Middleware: []client.Middleware{client.On(
 			func(ctx context.Context, p *protocol.CallToolParams, next func(context.Context, *protocol.CallToolParams) (*protocol.CallToolResult, error)) (*protocol.CallToolResult, error) {
 				r, err := next(ctx, p)
 				if err == nil && r.Content.Text() != "" && r.Task == nil {
-					seen++ // middleware sees the result, not the task
+					seen++ // middleware gets the result, not the task
 				}
 				return r, err
 			})}}
-		f.visit(t, o, fault.Plan{}, func(s *client.Session) {
+		f.withClient(t, o, fault.Plan{}, func(s *client.Session) {
 			began := time.Now()
 			got, err := client.Call[string](t.Context(), s, "make", job{"a", 3600})
 			if took := time.Since(began); got != "made a" || err != nil || took < time.Hour || took > time.Hour+7*time.Second {
 				t.Errorf("got %q, %v after %v", got, err, took)
 			}
 			if got, err := client.Call[string](t.Context(), s, "ask", job{"b", 60}); got != "made b" || err != nil {
-				t.Errorf("got %q, %v", got, err)
+				t.Errorf("got %q, %v, want %q", got, err, "made b")
 			}
 			var fault *jsonrpc.Error
 			if _, err := client.Call[string](t.Context(), s, "break", nil); !errors.As(err, &fault) || fault.Code != 7 || !errors.As(err, new(*client.CallError)) {
-				t.Errorf("got %v", err)
+				t.Errorf("got %v, want a *jsonrpc.Error, fault.Code == 7 and a *client.CallError", err)
 			}
 		})
 		if seen != 2 {
-			t.Errorf("middleware has seen %d results", seen)
+			t.Errorf("middleware got %d results, want 2", seen)
 		}
 	})
 }
 
+// If a call ends before its task, because its context ends or a question gets no
+// answer, the task is cancelled.
+//
 // Guarantees: G-0032.11
 func TestTheEndOfACallCancelsItsTask(t *testing.T) {
 	for name, o := range map[string]client.Options{
-		"the context ends": {Elicit: agree},
+		"the context ends": {Elicit: acceptAll},
 		"nobody answers": {Elicit: func(context.Context, *client.Session, *protocol.ElicitParams) (*protocol.ElicitResult, error) {
 			return nil, errors.New("not now")
 		}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			f := newFactory(server.TaskOptions{})
-			f.visit(t, o, fault.Plan{}, func(s *client.Session) {
+			f := newTaskServer(server.TaskOptions{})
+			f.withClient(t, o, fault.Plan{}, func(s *client.Session) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				_, err := client.Call[string](ctx, s, "ask", job{"a", 3600})
@@ -151,18 +158,20 @@ func TestTheEndOfACallCancelsItsTask(t *testing.T) {
 				f.mu.Lock()
 				defer f.mu.Unlock()
 				if len(f.causes) != 1 || !errors.Is(f.causes[0], server.ErrTaskCancelled) {
-					t.Errorf("%s: the handler has seen %v", name, f.causes)
+					t.Errorf("%s: the handler ended with %v, want len(f.causes) == 1 and the error %v", name, f.causes, server.ErrTaskCancelled)
 				}
 			})
 		})
 	}
 }
 
+// StartTool returns a task that the program can wait for, cancel and answer.
+//
 // Guarantees: G-0032.11
-func TestATaskIsHandedOut(t *testing.T) {
+func TestStartToolReturnsATask(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFactory(server.TaskOptions{After: time.Second})
-		f.visit(t, client.Options{Elicit: agree}, fault.Plan{}, func(s *client.Session) {
+		f := newTaskServer(server.TaskOptions{After: time.Second})
+		f.withClient(t, client.Options{Elicit: acceptAll}, fault.Plan{}, func(s *client.Session) {
 			start := func(tool string, in job) *client.Task {
 				t.Helper()
 				task, err := s.StartTool(t.Context(), &protocol.CallToolParams{Name: tool, Arguments: mustMarshal(in)})
@@ -173,25 +182,25 @@ func TestATaskIsHandedOut(t *testing.T) {
 			}
 			quick := start("make", job{"a", 0})
 			if r, err := quick.Wait(t.Context()); quick.ID() != "" || err != nil || r.Content.Text() != "made a" {
-				t.Errorf("got %v, %v", r, err)
+				t.Errorf("got %v, %v, want quick.ID() == %q and r.Content.Text() == %q", r, err, "", "made a")
 			}
 			if state, err := quick.Status(t.Context()); err != nil || state.Status != protocol.TaskCompleted || quick.Cancel(t.Context()) != nil {
-				t.Errorf("got %+v, %v", state, err)
+				t.Errorf("got %+v, %v, want state.Status == %v and quick.Cancel(t.Context()) == nil", state, err, protocol.TaskCompleted)
 			}
 			slow := start("make", job{"b", 120})
 			if state, err := slow.Status(t.Context()); err != nil || state.Status != protocol.TaskWorking {
-				t.Errorf("got %+v, %v", state, err)
+				t.Errorf("got %+v, %v, want %v", state, err, protocol.TaskWorking)
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			if _, err := slow.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("got %v", err)
+				t.Errorf("got %v, want %v", err, context.DeadlineExceeded)
 			}
-			var waiting sync.WaitGroup // the wait has ended, not the task: others wait on
+			var waiting sync.WaitGroup // only the wait has ended: other callers still wait for the task
 			for range 2 {
 				waiting.Go(func() {
 					if r, err := s.Task(slow.ID()).Wait(t.Context()); err != nil || r.Content.Text() != "made b" {
-						t.Errorf("got %v, %v", r, err)
+						t.Errorf("got %v, %v, want %q", r, err, "made b")
 					}
 				})
 			}
@@ -201,10 +210,10 @@ func TestATaskIsHandedOut(t *testing.T) {
 				t.Error(err)
 			}
 			if _, err := cancelled.Wait(t.Context()); !errors.Is(err, client.ErrTaskCancelled) {
-				t.Errorf("got %v", err)
+				t.Errorf("got %v, want %v", err, client.ErrTaskCancelled)
 			}
 			if _, err := s.Task("unknown").Wait(t.Context()); !errors.Is(err, client.ErrNoTask) {
-				t.Errorf("got %v", err)
+				t.Errorf("got %v, want %v", err, client.ErrNoTask)
 			}
 			manual := s.With(client.CallOptions{ManualInput: true})
 			asking := start("ask", job{"d", 0})
@@ -218,11 +227,11 @@ func TestATaskIsHandedOut(t *testing.T) {
 				t.Error(err)
 			}
 			if r, err := manual.Task(asking.ID()).Wait(t.Context()); err != nil || r.Content.Text() != "made d" {
-				t.Errorf("got %v, %v", r, err)
+				t.Errorf("got %v, %v, want %q", r, err, "made d")
 			}
 			for _, err := range s.Tasks(t.Context()) {
 				if !errors.Is(err, client.ErrUnsupported) {
-					t.Errorf("got %v", err)
+					t.Errorf("got %v, want %v", err, client.ErrUnsupported)
 				}
 			}
 		})
@@ -238,22 +247,22 @@ func mustMarshal(value any) []byte {
 }
 
 // A call has one outcome, whatever the connection does. Once its task has begun, that
-// is what the tool has made. No job runs twice.
+// outcome is the tool's result. No job runs twice.
 //
 // Guarantees: G-0032.10
 func TestTasksSurviveABadConnection(t *testing.T) {
 	const jobs = 20
 	for seed := range *seeds {
 		synctest.Test(t, func(t *testing.T) {
-			f := newFactory(server.TaskOptions{})
+			f := newTaskServer(server.TaskOptions{})
 			plan := fault.Plan{Seed: seed, Faults: []fault.Fault{
 				{Kind: fault.Die, Direction: fault.Inbound, Probability: 0.03, After: 2},
 				{Kind: fault.Die, Direction: fault.Outbound, Probability: 0.03, After: 2},
 				{Kind: fault.Drop, Direction: fault.Inbound, Probability: 0.02, After: 2},
 				{Kind: fault.Drop, Direction: fault.Outbound, Probability: 0.02, After: 2},
 			}}
-			o := client.Options{Elicit: agree, Calls: client.CallOptions{WaitForReady: true, Timeout: 2 * time.Second}, Conn: conn.Options{}}
-			f.visit(t, o, plan, func(s *client.Session) {
+			o := client.Options{Elicit: acceptAll, Calls: client.CallOptions{WaitForReady: true, Timeout: 2 * time.Second}, Conn: conn.Options{}}
+			f.withClient(t, o, plan, func(s *client.Session) {
 				var calling sync.WaitGroup
 				made := make([]bool, jobs)
 				for i := range jobs {
@@ -269,7 +278,7 @@ func TestTasksSurviveABadConnection(t *testing.T) {
 						}
 						r, err := task.Wait(t.Context())
 						if err != nil || r.Content.Text() != "made "+name {
-							t.Errorf("seed %d: %s: got %v, %v", seed, name, r, err)
+							t.Errorf("seed %d: %s: got %v, %v, want %q", seed, name, r, err, "made "+name)
 						}
 						made[i] = true
 					})
@@ -279,28 +288,30 @@ func TestTasksSurviveABadConnection(t *testing.T) {
 				defer f.mu.Unlock()
 				for i, ok := range made {
 					if n := f.runs[fmt.Sprint(i)]; n > 1 || ok && n != 1 {
-						t.Errorf("seed %d: job %d ran %d times", seed, i, n)
+						t.Errorf("seed %d: job %d ran %d times, want 1 at most", seed, i, n)
 					}
 				}
 				if seed == 0 && !strings.Contains(fmt.Sprint(made), "true") {
-					t.Errorf("no job was made")
+					t.Errorf("no job ran, want some")
 				}
 			})
 		})
 	}
 }
 
+// CallTool and StartTool also work with the legacy tasks of 2025-11-25.
+//
 // Guarantees: G-0032.12
-func TestLegacyTasksAreWaitedForToo(t *testing.T) {
+func TestLegacyTasksAreWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var as []bool // whether a call was made as a task
-		o := client.Options{Elicit: agree, ProtocolVersion: protocol.Version20251125}
+		var as []bool // whether each call was made as a task
+		o := client.Options{Elicit: acceptAll, ProtocolVersion: protocol.Version20251125}
 		count := server.On(func(ctx context.Context, p *protocol.CallToolParams, next func(context.Context, *protocol.CallToolParams) (*protocol.CallToolResult, error)) (*protocol.CallToolResult, error) {
 			as = append(as, p.Task != nil)
 			return next(ctx, p)
 		})
-		f := newFactoryWith(server.Options{Tasks: &server.TaskOptions{Legacy: true}, Middleware: []server.Middleware{count}})
-		f.visit(t, o, fault.Plan{Faults: []fault.Fault{{Kind: fault.Die, Direction: fault.Inbound, At: []int{7}, Link: 1}}}, func(s *client.Session) {
+		f := newTaskServerWith(server.Options{Tasks: &server.TaskOptions{Legacy: true}, Middleware: []server.Middleware{count}})
+		f.withClient(t, o, fault.Plan{Faults: []fault.Fault{{Kind: fault.Die, Direction: fault.Inbound, At: []int{7}, Link: 1}}}, func(s *client.Session) {
 			for _, err := range s.Tools(t.Context()) {
 				if err != nil {
 					t.Fatal(err)
@@ -321,7 +332,7 @@ func TestLegacyTasksAreWaitedForToo(t *testing.T) {
 			}
 			var fault *jsonrpc.Error
 			if _, err := broken.Wait(t.Context()); !errors.As(err, &fault) || fault.Code != 7 {
-				t.Errorf("got %v", err)
+				t.Errorf("got %v, want a *jsonrpc.Error and fault.Code == 7", err)
 			}
 			cancelled, err := s.StartTool(t.Context(), &protocol.CallToolParams{Name: "make", Arguments: mustMarshal(job{"c", 60})})
 			if err != nil {
@@ -331,27 +342,28 @@ func TestLegacyTasksAreWaitedForToo(t *testing.T) {
 				t.Error(err)
 			}
 			if _, err := cancelled.Wait(t.Context()); !errors.Is(err, client.ErrTaskCancelled) {
-				t.Errorf("got %v", err)
+				t.Errorf("got %v, want %v", err, client.ErrTaskCancelled)
 			}
-			for _, tool := range []string{"make", "must"} { // the latter demands it
+			for _, tool := range []string{"make", "must"} { // the second one requires a task
 				if got, err := client.Call[string](t.Context(), s, tool, job{tool, 1}); err != nil || got != "made "+tool {
-					t.Errorf("%s: got %q, %v", tool, got, err)
+					t.Errorf("%s: got %q, %v, want %q", tool, got, err, "made "+tool)
 				}
 			}
 		})
 		if fmt.Sprint(as) != "[true true true true true false true]" {
-			t.Errorf("as tasks: %v", as)
+			t.Errorf("got the calls as tasks: %v, want %q", as, "[true true true true true false true]")
 		}
 	})
 }
 
-// A server that cannot say for now how a task stands has not lost it.
+// If a server cannot report the state of a task for a while, the client keeps waiting
+// for it.
 //
 // Guarantees: G-0032.10
-func TestAWaitGoesOnWhileTheServerCannotSay(t *testing.T) {
+func TestWaitContinuesWhilePollsFail(t *testing.T) {
 	for _, test := range []struct {
 		code  int64
-		fails int // so many polls in a row
+		fails int // how many polls fail in a row
 		ends  bool
 	}{
 		{jsonrpc.CodeOverloaded, 9, false},
@@ -362,7 +374,7 @@ func TestAWaitGoesOnWhileTheServerCannotSay(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			polls := 0
-			f := newFactoryWith(server.Options{Tasks: &server.TaskOptions{}, Middleware: []server.Middleware{func(next server.Handler) server.Handler {
+			f := newTaskServerWith(server.Options{Tasks: &server.TaskOptions{}, Middleware: []server.Middleware{func(next server.Handler) server.Handler {
 				return func(ctx context.Context, r *server.Request) (any, error) {
 					if r.Method == protocol.MethodGetTask {
 						if polls++; polls%(test.fails+1) != 0 {
@@ -372,7 +384,7 @@ func TestAWaitGoesOnWhileTheServerCannotSay(t *testing.T) {
 					return next(ctx, r)
 				}
 			}}})
-			f.visit(t, client.Options{}, fault.Plan{}, func(s *client.Session) {
+			f.withClient(t, client.Options{}, fault.Plan{}, func(s *client.Session) {
 				got, err := client.Call[string](t.Context(), s, "make", job{"a", 30})
 				switch {
 				case test.ends && (err == nil || polls != test.fails):
@@ -385,8 +397,8 @@ func TestAWaitGoesOnWhileTheServerCannotSay(t *testing.T) {
 	}
 }
 
-// Wait does not ask for ever for an answer that is too large to be received. A lost
-// connection is no such thing, however often it is lost.
+// Wait ends with an error if the answer is too large to receive. After a lost
+// connection it continues, however often that happens.
 //
 // Guarantees: G-0032.10
 func TestAWaitEndsIfTheAnswerIsTooLarge(t *testing.T) {
@@ -403,7 +415,7 @@ func TestAWaitEndsIfTheAnswerIsTooLarge(t *testing.T) {
 					return next(ctx, r)
 				}
 			}
-			newFactory(server.TaskOptions{}).visit(t, client.Options{Middleware: []client.Middleware{lost}}, fault.Plan{}, func(s *client.Session) {
+			newTaskServer(server.TaskOptions{}).withClient(t, client.Options{Middleware: []client.Middleware{lost}}, fault.Plan{}, func(s *client.Session) {
 				got, err := client.Call[string](t.Context(), s, "make", job{"a", 1})
 				if (err != nil) != ends || ends && (polls != 10 || !errors.As(err, new(*transport.OversizedError))) {
 					t.Errorf("%v: got %q, %v after %d polls", why, got, err, polls)
@@ -413,19 +425,19 @@ func TestAWaitEndsIfTheAnswerIsTooLarge(t *testing.T) {
 	}
 }
 
-// A program that is interrupted closes its session at once: its task is cancelled all
-// the same.
+// If a program closes its session right after a call, the task of the call is still
+// cancelled.
 //
 // Guarantees: G-0032.11
-func TestCloseRightBehindACallCancelsItsTask(t *testing.T) {
+func TestCloseRightAfterACallCancelsItsTask(t *testing.T) {
 	for range 20 {
 		synctest.Test(t, func(t *testing.T) {
-			f := newFactory(server.TaskOptions{})
-			f.visit(t, client.Options{}, fault.Plan{}, func(s *client.Session) {
+			f := newTaskServer(server.TaskOptions{})
+			f.withClient(t, client.Options{}, fault.Plan{}, func(s *client.Session) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				if _, err := client.Call[string](ctx, s, "make", job{"a", 3600}); !errors.Is(err, context.DeadlineExceeded) {
-					t.Errorf("got %v", err)
+					t.Errorf("got %v, want %v", err, context.DeadlineExceeded)
 				}
 				if err := s.Close(t.Context()); err != nil {
 					t.Error(err)
@@ -434,7 +446,7 @@ func TestCloseRightBehindACallCancelsItsTask(t *testing.T) {
 				f.mu.Lock()
 				defer f.mu.Unlock()
 				if len(f.causes) != 1 || !errors.Is(f.causes[0], server.ErrTaskCancelled) {
-					t.Fatalf("the handler has seen %v", f.causes)
+					t.Fatalf("the handler ended with %v, want len(f.causes) == 1 and the error %v", f.causes, server.ErrTaskCancelled)
 				}
 			})
 		})

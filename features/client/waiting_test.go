@@ -11,8 +11,8 @@ import (
 	"github.com/bowline-mcp/bowline/supervisor"
 )
 
-// TestCloseWhileTheSupervisorWaits: a session can be closed while its supervisor is
-// restarting a child that the session depends on, and that restart does not finish.
+// A session can be closed while its supervisor restarts a child on which the session
+// depends, even if that restart does not finish.
 func TestCloseWhileTheSupervisorWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := supervisor.New(supervisor.Options{Strategy: supervisor.RestForOne})
@@ -44,7 +44,7 @@ func TestCloseWhileTheSupervisorWaits(t *testing.T) {
 		select {
 		case <-session.Conn().Done():
 		default:
-			t.Errorf("the connection is %s", session.Conn().State())
+			t.Errorf("the connection is %s, want closed", session.Conn().State())
 		}
 		if err := s.Stop(t.Context()); err != nil {
 			t.Error(err)

@@ -14,7 +14,7 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
-// progressOf is a notification of progress of a request, with more members.
+// progressOf returns a progress notification for a request, with more members.
 func progressOf(f frame, members string) string {
 	return `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":` + string(f.ID) + `,` + members + `}}`
 }
@@ -33,7 +33,7 @@ func TestResultsThatCannotBeRead(t *testing.T) {
 				continue
 			}
 			if failed.Cause != conn.Answered || failed.Delivery != conn.Sent || !errors.As(err, new(*client.ResultError)) {
-				t.Errorf("%s answered with %s: got %v", method, result, err)
+				t.Errorf("%s answered with %s: got %v, want failed.Cause == %v, failed.Delivery == %v and a *client.ResultError", method, result, err, conn.Answered, conn.Sent)
 			}
 		}
 	}
@@ -52,11 +52,11 @@ func callMethod(t *testing.T, s *client.Session, method string) (err error) {
 	return err
 }
 
-func TestUnreadableBlockDoesNotCostTheResult(t *testing.T) {
+func TestUndecodableBlockKeepsTheResult(t *testing.T) {
 	s := answering(map[string]string{protocol.MethodCallTool: `{"content":[{"type":"image","data":"A"},{"type":"text","text":"done"}]}`})
 	result, err := callTool(t, openFake(t, s, client.Options{}), "x", "")
 	if err != nil || result.Content.Text() != "done" {
-		t.Errorf("got %+v, %v", result, err)
+		t.Errorf("got %+v, %v, want %q", result, err, "done")
 	}
 }
 
@@ -64,11 +64,11 @@ func TestStructuredContentAloneIsAResult(t *testing.T) {
 	s := answering(map[string]string{protocol.MethodCallTool: `{"structuredContent":{"sum":3}}`})
 	result, err := callTool(t, openFake(t, s, client.Options{}), "x", "")
 	if err != nil || string(result.StructuredContent) != `{"sum":3}` {
-		t.Errorf("got %+v, %v", result, err)
+		t.Errorf("got %+v, %v, want %q", result, err, `{"sum":3}`)
 	}
 }
 
-func TestWhatIsNotSentWasNotExecuted(t *testing.T) {
+func TestUnsentCallsCountAsNotExecuted(t *testing.T) {
 	s := answering(nil)
 	if _, err := callTool(t, openFake(t, s, client.Options{}), "x", `{`); !conn.NotExecuted(err) {
 		t.Errorf("arguments that are no JSON: got %v", err)
@@ -93,13 +93,13 @@ func TestWhatIsNotSentWasNotExecuted(t *testing.T) {
 	}
 	for _, method := range []string{protocol.MethodListTools, protocol.MethodCallTool} {
 		if sent := append(s.received(method), bare.received(method)...); len(sent) > 0 {
-			t.Errorf("%s was sent: %v", method, sent)
+			t.Errorf("%s was sent: %v, want none", method, sent)
 		}
 	}
 }
 
-// What the last server offered says nothing while there is none.
-func TestCapabilitiesOfAServerThatIsGoneDoNotCount(t *testing.T) {
+// The capabilities of the last server do not count while no server is connected.
+func TestCapabilitiesOfALostServerDoNotCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := answering(map[string]string{protocol.MethodListTools: `{"tools":[]}`})
 		inner := s.answer
@@ -118,12 +118,12 @@ func TestCapabilitiesOfAServerThatIsGoneDoNotCount(t *testing.T) {
 		}
 		waiting := session.With(client.CallOptions{WaitForReady: true})
 		if _, err := waiting.ListTools(t.Context(), nil); err != nil {
-			t.Errorf("waiting for ready got %v", err)
+			t.Errorf("waiting for ready got %v, want no error", err)
 		}
 	})
 }
 
-// A call that waits asks the server it has waited for.
+// A call that waits for a server checks the capabilities of the server that comes.
 func TestCapabilitiesAreThoseOfTheServerWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := answering(nil)
@@ -169,7 +169,7 @@ func TestWaitingForReadyIsBounded(t *testing.T) {
 	})
 }
 
-// callFor makes a call that its caller leaves after a time.
+// callFor makes a call whose context ends after a time.
 func callFor(t *testing.T, s *client.Session, method string, patience time.Duration) (err error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -188,19 +188,19 @@ func TestTimeoutOfCallOptions(t *testing.T) {
 		began := time.Now()
 		var failed *conn.CallError
 		if err := session.Ping(t.Context()); !errors.As(err, &failed) || failed.Cause != conn.TimedOut {
-			t.Errorf("got %v", err)
+			t.Errorf("got %v, want a *conn.CallError and failed.Cause == %v", err, conn.TimedOut)
 		}
-		if took := time.Since(began); took != 5*time.Second { // virtual time
-			t.Errorf("it took %v", took)
+		if took := time.Since(began); took != 5*time.Second { // time of the bubble
+			t.Errorf("the call took %v, want 5s", took)
 		}
 		synctest.Wait()
-		if told := s.received(protocol.NotificationCancelled); len(told) != 1 {
-			t.Errorf("the server was told %v", told)
+		if sent := s.received(protocol.NotificationCancelled); len(sent) != 1 {
+			t.Errorf("the server got the cancellations %v, want 1", sent)
 		}
 	})
 }
 
-func TestProgressIsAskedForOnlyWhenWanted(t *testing.T) {
+func TestProgressTokenNeedsOnProgress(t *testing.T) {
 	s := answering(map[string]string{protocol.MethodListTools: `{"tools":[]}`})
 	session := openFake(t, s, client.Options{})
 	asking := session.With(client.CallOptions{OnProgress: func(*protocol.ProgressParams) {}})
@@ -213,14 +213,14 @@ func TestProgressIsAskedForOnlyWhenWanted(t *testing.T) {
 	}
 	lists := s.received(protocol.MethodListTools)
 	if got := string(lists[0].Params); got != `{"_meta":{"mine":1}}` {
-		t.Errorf("without OnProgress: %s", got)
+		t.Errorf("without OnProgress: %s, want %q", got, `{"_meta":{"mine":1}}`)
 	}
 	var asked protocol.ListToolsParams
 	if err := json.Unmarshal(lists[1].Params, &asked); err != nil || string(asked.Meta[protocol.MetaProgressToken]) != string(lists[1].ID) {
 		t.Errorf("with OnProgress: %s, %v", lists[1].Params, err)
 	}
 	if len(params.Meta) != 1 {
-		t.Errorf("the caller's params became %v", params)
+		t.Errorf("the caller's params were changed to %v, want them unchanged", params)
 	}
 }
 
@@ -245,12 +245,13 @@ func TestMalformedProgressIsIgnored(t *testing.T) {
 			t.Errorf("%s: %v", members, err)
 		}
 		if (len(seen) == 1) != delivered {
-			t.Errorf("%s: delivered %v", members, seen)
+			t.Errorf("%s: got the progress %v, want %v", members, seen, delivered)
 		}
 	}
 }
 
-// The result is sent once the client has answered what the server asked.
+// Requests of the server without a handler are refused. The result comes after the
+// client has answered them.
 func TestRequestsOfTheServerAreRefused(t *testing.T) {
 	var ping frame
 	s := answering(nil)
@@ -273,13 +274,13 @@ func TestRequestsOfTheServerAreRefused(t *testing.T) {
 	var fault jsonrpc.Error
 	answers := s.received("")
 	if len(answers) != 1 || string(answers[0].ID) != `"asked"` {
-		t.Fatalf("got %v", answers)
+		t.Fatalf("got %v, want len(answers) == 1 and string(answers[0].ID) == %q", answers, `"asked"`)
 	}
 	if err := json.Unmarshal(answers[0].Error, &fault); err != nil || fault.Code != jsonrpc.CodeMethodNotFound {
-		t.Errorf("got %s, %v", answers[0].Error, err)
+		t.Errorf("got %s, %v, want %v", answers[0].Error, err, jsonrpc.CodeMethodNotFound)
 	}
 	if _, ok := any(session).(conn.Handler); ok {
-		t.Error("a Session exports what is the connection's")
+		t.Error("a Session exports methods of its Conn, want none")
 	}
 }
 
@@ -304,7 +305,7 @@ func TestBatchesAreReadWhereTheRevisionHasThem(t *testing.T) {
 	}
 }
 
-// However a program says that there are no arguments, the call is made.
+// A call is made whichever way the program says that it has no arguments.
 func TestCallsWithArgumentsThatHoldNothing(t *testing.T) {
 	for name, arguments := range map[string]any{
 		"nothing": nil, "no bytes": json.RawMessage{}, "null": json.RawMessage("null"),

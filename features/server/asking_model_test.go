@@ -16,16 +16,16 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A pending call is what a client knows of a call that asks.
+// pending is what a client knows of a call that asks a question.
 type pending struct {
 	tool, state string
 	used        bool
 	expires     time.Time // of the question
 }
 
-// Random clients begin calls, answer, answer twice, cancel and stay away. Whatever
-// they do, no effect happens twice: each charge ends in one refund or one shipment,
-// no state is taken twice, and every place is given back.
+// Two random clients begin calls, answer once or twice, cancel and stay silent.
+// Whatever they do, each charge ends in exactly one refund or one shipment, no state is
+// accepted twice, and every place becomes free again.
 //
 // Guarantees: G-0031.4, G-0031.7
 func TestRandomRoundsHaveNoEffectTwice(t *testing.T) {
@@ -33,18 +33,18 @@ func TestRandomRoundsHaveNoEffectTwice(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			random, s := rand.New(rand.NewPCG(seed, 0)), new(shop)
 			srv := s.server(server.Options{Asking: server.AskingOptions{MaxWaiting: 6, MaxWaitingPerClient: 4, Expiry: time.Minute}})
-			clients := []*wire{dial(t, srv), dial(t, srv)}
+			clients := []*rawPeer{dial(t, srv), dial(t, srv)}
 			var calls []*pending
 			passed := 0
 			for range 200 {
 				w := clients[random.IntN(2)]
-				w.link.Grant(transport.Main, 1) // for each answer one
+				w.link.Grant(transport.Main, 1) // one credit for each answer
 				if random.IntN(3) == 0 || len(calls) == 0 {
 					tool := []string{"three", "one reruns"}[random.IntN(2)]
 					if r := w.round(tool, ""); r.Error == nil {
 						calls = append(calls, &pending{tool: tool, state: r.State, expires: time.Now().Add(time.Minute)})
 					} else if !r.Error.is(jsonrpc.CodeOverloaded, "overloaded") {
-						t.Fatalf("seed %d: got %+v", seed, r.Error)
+						t.Fatalf("seed %d: got %+v, want the error %d with %q", seed, r.Error, jsonrpc.CodeOverloaded, "overloaded")
 					}
 					continue
 				}
@@ -54,10 +54,10 @@ func TestRandomRoundsHaveNoEffectTwice(t *testing.T) {
 					pass(time.Duration(random.IntN(40)) * time.Second)
 				default:
 					answer := []string{yes, `"1":{"action":"decline"}`}[random.IntN(2)]
-					r := w.round(call.tool, again(call.state, answer))
+					r := w.round(call.tool, retryParams(call.state, answer))
 					switch {
 					case r.Error == nil && (call.used || !time.Now().Before(call.expires)):
-						t.Fatalf("seed %d: a state that was used or has expired passed: %+v", seed, r)
+						t.Fatalf("seed %d: got %+v for a state that was used or has expired, want an error", seed, r)
 					case r.Error == nil:
 						call.used = true
 						passed++
@@ -68,17 +68,17 @@ func TestRandomRoundsHaveNoEffectTwice(t *testing.T) {
 				synctest.Wait()
 				waiting := s.charges.Load() - s.refunds.Load() - s.shipments.Load()
 				if waiting < 0 || waiting > 6 {
-					t.Fatalf("seed %d: %d handlers wait", seed, waiting)
+					t.Fatalf("seed %d: %d handlers wait, want 0 to 6", seed, waiting)
 				}
 			}
 			pass(2 * time.Hour)
 			synctest.Wait()
 			if s.charges.Load() != s.refunds.Load()+s.shipments.Load() || passed < 5 {
-				t.Errorf("seed %d: %d charges, %d refunds, %d shipments; %d passed", seed, s.charges.Load(), s.refunds.Load(), s.shipments.Load(), passed)
+				t.Errorf("seed %d: %d charges, %d refunds, %d shipments, %d retries passed; want as many charges as refunds and shipments, and 5 retries at least", seed, s.charges.Load(), s.refunds.Load(), s.shipments.Load(), passed)
 			}
-			for range 4 { // every place is there again
+			for range 4 { // every place is free again
 				if r := clients[0].round("three", ""); r.Error != nil {
-					t.Errorf("seed %d: got %+v", seed, r.Error)
+					t.Errorf("seed %d: got %+v, want no error", seed, r.Error)
 				}
 			}
 			if err := srv.Close(context.Background()); err != nil {
@@ -88,8 +88,8 @@ func TestRandomRoundsHaveNoEffectTwice(t *testing.T) {
 	}
 }
 
-// What waits is bounded in bytes: large arguments take the places of older calls of
-// the same client, and never those of another.
+// Waiting calls are limited in bytes. A large call takes the place of older calls of
+// the same client, and never that of another client's call.
 //
 // Guarantees: G-0031.7
 func TestLargeCallsThatWaitAreBounded(t *testing.T) {
@@ -114,12 +114,12 @@ func TestLargeCallsThatWaitAreBounded(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		if got := ada.round("t", arguments("ada", 10)+again(mine.State, yes)); !strings.Contains(got.Text, "ada") {
-			t.Errorf("got %+v", got)
+		if got := ada.round("t", arguments("ada", 10)+retryParams(mine.State, yes)); !strings.Contains(got.Text, "ada") {
+			t.Errorf("got %+v, want %q in it", got, "ada")
 		}
 		for len(ended) > 0 {
 			if who := <-ended; who != "eve" {
-				t.Errorf("the call of %s was ended", who)
+				t.Errorf("the call of %s was ended, want only calls of eve ended", who)
 			}
 		}
 		if err := s.Close(context.Background()); err != nil {
@@ -128,7 +128,8 @@ func TestLargeCallsThatWaitAreBounded(t *testing.T) {
 	})
 }
 
-// Questions that a handler asks from several goroutines wait for each other.
+// Questions that a handler asks from several goroutines at once are asked one after the
+// other, and each goroutine gets its own answer.
 func TestQuestionsFromGoroutinesAreAllAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(server.Options{})
@@ -138,7 +139,7 @@ func TestQuestionsFromGoroutinesAreAllAsked(t *testing.T) {
 			for i := range answers {
 				asking.Go(func() {
 					key := fmt.Sprint("k", i)
-					got, err := server.Ask(ctx, named(key))
+					got, err := server.Ask(ctx, question(key))
 					answers[i] = fmt.Sprint(textOf(got, key), err)
 				})
 			}
@@ -152,9 +153,9 @@ func TestQuestionsFromGoroutinesAreAllAsked(t *testing.T) {
 			for _, key := range r.Keys {
 				answers = append(answers, fmt.Sprintf(`%q:{"action":"accept","content":{%q:"%s!"}}`, key, key, key))
 			}
-			r = w.round("t", again(r.State, strings.Join(answers, ",")))
+			r = w.round("t", retryParams(r.State, strings.Join(answers, ",")))
 			if asked > 5 {
-				t.Fatal("it asks without an end")
+				t.Fatal("the tool still asks after 6 rounds, want it to end")
 			}
 		}
 		if !strings.Contains(r.Text, "k0!<nil> k1!<nil> k2!<nil>") {

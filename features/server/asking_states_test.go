@@ -21,12 +21,12 @@ import (
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
-// withForms is a modern request of a client that can be asked.
+// withForms returns a modern request of a client that can fill in forms.
 func withForms(id, method, params string) string {
 	return strings.Replace(modern(id, method, params), `clientCapabilities":{}`, `clientCapabilities":{"elicitation":{}}`, 1)
 }
 
-// A round is the answer to a call that asks.
+// A round is the result of one round of a call: questions, a result or an error.
 type round struct {
 	Keys  []string
 	State string
@@ -35,7 +35,7 @@ type round struct {
 }
 
 // round makes a call and reads the answer.
-func (w *wire) round(tool, more string) (r round) {
+func (w *rawPeer) round(tool, more string) (r round) {
 	w.t.Helper()
 	got := w.ask(withForms(`1`, "tools/call", `"name":"`+tool+`"`+more))
 	if r.Error = got.Error; r.Error != nil {
@@ -54,8 +54,8 @@ func (w *wire) round(tool, more string) (r round) {
 	return r
 }
 
-// again is what a retry adds.
-func again(state, answers string) string {
+// retryParams returns the members that a retry adds to its call.
+func retryParams(state, answers string) string {
 	return fmt.Sprintf(`,"requestState":%q,"inputResponses":{%s}`, state, answers)
 }
 
@@ -65,6 +65,9 @@ func (f *fault) is(code int64, text string) bool {
 	return f != nil && f.Code == code && strings.Contains(f.Message+string(f.Data), text)
 }
 
+// A state is accepted once, for the call that it was made for. A changed, cut, empty,
+// too large or used state is refused before the handler runs.
+//
 // Guarantees: G-0031.4
 func TestStateIsValidOnceForOneCall(t *testing.T) {
 	s := new(shop)
@@ -77,41 +80,42 @@ func TestStateIsValidOnceForOneCall(t *testing.T) {
 			t.Fatalf("%s: got %+v", name, first)
 		}
 		s.runs.Store(0)
-		for i := 2; i < len(first.State); i++ { // one character is another
+		for i := 2; i < len(first.State); i++ { // change one character at a time
 			other := byte('A')
 			if first.State[i] == 'A' {
 				other = 'B'
 			}
-			w.link.Grant(transport.Main, 1) // for each answer one
+			w.link.Grant(transport.Main, 1) // one credit for each answer
 			changed := first.State[:i] + string(other) + first.State[i+1:]
-			if got := w.round(name, again(changed, yes)); !got.Error.is(jsonrpc.CodeInvalidParams, "invalid_request_state") {
-				t.Fatalf("%s: character %d: got %+v", name, i, got)
+			if got := w.round(name, retryParams(changed, yes)); !got.Error.is(jsonrpc.CodeInvalidParams, "invalid_request_state") {
+				t.Fatalf("%s: character %d: got %+v, want the error %d with %q", name, i, got, jsonrpc.CodeInvalidParams, "invalid_request_state")
 			}
 		}
 		for what, got := range map[string]round{
-			"cut":             w.round(name, again(first.State[:40], yes)),
-			"empty":           w.round(name, again("", yes)),
-			"too large":       w.round(name, again("1."+strings.Repeat("A", 65<<10), yes)),
-			"of another tool": w.round("explicit", again(first.State, yes)),
+			"cut":             w.round(name, retryParams(first.State[:40], yes)),
+			"empty":           w.round(name, retryParams("", yes)),
+			"too large":       w.round(name, retryParams("1."+strings.Repeat("A", 65<<10), yes)),
+			"of another tool": w.round("explicit", retryParams(first.State, yes)),
 		} {
 			if !got.Error.is(jsonrpc.CodeInvalidParams, "invalid_request_state") {
-				t.Errorf("%s, %s: got %+v", name, what, got)
+				t.Errorf("%s, %s: got %+v, want the error %d with %q", name, what, got, jsonrpc.CodeInvalidParams, "invalid_request_state")
 			}
 		}
 		if n := s.runs.Load(); n != 0 {
-			t.Errorf("%s ran %d times for states that are not its own", name, n)
+			t.Errorf("%s: the handler ran %d times for invalid states, want 0", name, n)
 		}
-		if got := w.round(name, again(first.State, yes)); !strings.Contains(got.Text, "confirmed") {
-			t.Errorf("%s: got %+v", name, got)
+		if got := w.round(name, retryParams(first.State, yes)); !strings.Contains(got.Text, "confirmed") {
+			t.Errorf("%s: got %+v, want %q in it", name, got, "confirmed")
 		}
 		s.runs.Store(0)
-		if got := w.round(name, again(first.State, yes)); !got.Error.is(jsonrpc.CodeInvalidParams, "anew") || s.runs.Load() != 0 {
-			t.Errorf("%s: used: got %+v, %d runs", name, got, s.runs.Load())
+		if got := w.round(name, retryParams(first.State, yes)); !got.Error.is(jsonrpc.CodeInvalidParams, "anew") || s.runs.Load() != 0 {
+			t.Errorf("%s: used: got %+v, %d runs, want the error %d with %q and s.runs.Load() == 0", name, got, s.runs.Load(), jsonrpc.CodeInvalidParams, "anew")
 		}
 	}
 }
 
-// Of a hundred clients with one state, one gets on.
+// When twenty clients retry with the same state at once, one call passes and the others
+// are refused.
 //
 // Guarantees: G-0031.4
 func TestOneOfManyRetriesPasses(t *testing.T) {
@@ -125,7 +129,7 @@ func TestOneOfManyRetriesPasses(t *testing.T) {
 		for range 20 {
 			w := dial(t, srv)
 			racing.Go(func() {
-				w.send(withForms(`1`, "tools/call", `"name":"`+name+`"`+again(state, yes)))
+				w.send(withForms(`1`, "tools/call", `"name":"`+name+`"`+retryParams(state, yes)))
 				if frame := <-w.frames; strings.Contains(frame, "confirmed") {
 					passed.Add(1)
 				} else if strings.Contains(frame, "invalid_request_state") {
@@ -135,13 +139,14 @@ func TestOneOfManyRetriesPasses(t *testing.T) {
 		}
 		racing.Wait()
 		if passed.Load() != 1 || refused.Load() != 19 || s.runs.Load() > 1 {
-			t.Errorf("%s: %d passed, %d were refused, %d runs", name, passed.Load(), refused.Load(), s.runs.Load())
+			t.Errorf("%s: %d passed, %d were refused, %d runs; want 1, 19 and at most 1", name, passed.Load(), refused.Load(), s.runs.Load())
 		}
 	}
 }
 
-// Arguments are the same in any order and form.
-func TestStatesGoWithTheArgumentsWhateverTheirForm(t *testing.T) {
+// A state is bound to the values of the arguments. Their order and encoding may change,
+// their values may not.
+func TestStateIsBoundToTheValuesOfTheArguments(t *testing.T) {
 	s := newServer(server.Options{})
 	server.AddTool(s, protocol.Tool{Name: "t"}, func(ctx context.Context, in struct {
 		A float64 `json:"a"`
@@ -152,20 +157,23 @@ func TestStatesGoWithTheArgumentsWhateverTheirForm(t *testing.T) {
 	w := dial(t, s)
 	first := w.round("t", `,"arguments":{"a":10,"b":"é"}`)
 	for _, arguments := range []string{`{"a":10,"b":"f"}`, `{"a":11,"b":"é"}`} {
-		if got := w.round("t", `,"arguments":`+arguments+again(first.State, yes)); !got.Error.is(jsonrpc.CodeInvalidParams, "invalid_request_state") {
-			t.Errorf("%s: got %+v", arguments, got)
+		if got := w.round("t", `,"arguments":`+arguments+retryParams(first.State, yes)); !got.Error.is(jsonrpc.CodeInvalidParams, "invalid_request_state") {
+			t.Errorf("%s: got %+v, want the error %d with %q", arguments, got, jsonrpc.CodeInvalidParams, "invalid_request_state")
 		}
 	}
-	if got := w.round("t", `,"arguments":{ "b":"\u00e9", "a":1e1}`+again(first.State, yes)); !strings.Contains(got.Text, "10é") {
-		t.Errorf("got %+v", got)
+	if got := w.round("t", `,"arguments":{ "b":"\u00e9", "a":1e1}`+retryParams(first.State, yes)); !strings.Contains(got.Text, "10é") {
+		t.Errorf("got %+v, want %q in it", got, "10é")
 	}
 }
 
+// With Fleet, any node that has the secret accepts a retry, also while the secrets are
+// being rotated. Without Fleet, another node refuses the state of a handler that Waits.
+//
 // Guarantees: G-0031.5
 func TestRetriesGoToAnyNodeOfAFleet(t *testing.T) {
 	old, young := make([]byte, 32), make([]byte, 32)
 	young[0] = 1
-	node := func(s *shop, secrets ...[]byte) *wire {
+	node := func(s *shop, secrets ...[]byte) *rawPeer {
 		return dial(t, s.server(server.Options{Asking: server.AskingOptions{Fleet: true, Secrets: secrets}}))
 	}
 	s := new(shop)
@@ -173,71 +181,77 @@ func TestRetriesGoToAnyNodeOfAFleet(t *testing.T) {
 	a := node(s, old)
 	states["old"] = a.round("one reruns", "").State
 	b := node(s, old, young)
-	for what, w := range map[string]*wire{"another node": b, "the new secret behind": node(s, old, young), "the new secret before": node(s, young, old)} {
-		if got := w.round("one reruns", again(states["old"], yes)); !strings.Contains(got.Text, "confirmed") {
-			t.Errorf("%s: got %+v", what, got)
+	for what, w := range map[string]*rawPeer{"another node": b, "the new secret second": node(s, old, young), "the new secret first": node(s, young, old)} {
+		if got := w.round("one reruns", retryParams(states["old"], yes)); !strings.Contains(got.Text, "confirmed") {
+			t.Errorf("%s: got %+v, want %q in it", what, got, "confirmed")
 		}
 	}
-	if got := node(s, young).round("one reruns", again(states["old"], yes)); !got.Error.is(jsonrpc.CodeInvalidParams, "invalid_request_state") {
-		t.Errorf("a retired secret: got %+v", got)
+	if got := node(s, young).round("one reruns", retryParams(states["old"], yes)); !got.Error.is(jsonrpc.CodeInvalidParams, "invalid_request_state") {
+		t.Errorf("a retired secret: got %+v, want the error %d with %q", got, jsonrpc.CodeInvalidParams, "invalid_request_state")
 	}
 	wantPanic(t, "no secrets", "Secrets", func() { newServer(server.Options{Asking: server.AskingOptions{Fleet: true}}) })
 	wantPanic(t, "short secret", "32", func() { newServer(server.Options{Asking: server.AskingOptions{Secrets: [][]byte{{1}}}}) })
 	wantPanic(t, "waits in a fleet", "Fleet", func() {
 		server.AddTool(newServer(server.Options{Asking: server.AskingOptions{Fleet: true, Secrets: [][]byte{old}}}), protocol.Tool{Name: "t"}, s.one, server.Asks(server.Waits, forms))
 	})
-	// A call that waits is known to wait elsewhere.
+	// A node that does not have the waiting call says that another node has it.
 	one := dial(t, s.server(server.Options{Asking: server.AskingOptions{Secrets: [][]byte{old}}}))
 	other := dial(t, s.server(server.Options{Asking: server.AskingOptions{Secrets: [][]byte{old}}}))
 	waiting := one.round("one waits", "")
 	s.runs.Store(0)
-	if got := other.round("one waits", again(waiting.State, yes)); !got.Error.is(jsonrpc.CodeInvalidParams, "another node") || s.runs.Load() != 0 {
-		t.Errorf("got %+v", got)
+	if got := other.round("one waits", retryParams(waiting.State, yes)); !got.Error.is(jsonrpc.CodeInvalidParams, "another node") || s.runs.Load() != 0 {
+		t.Errorf("got %+v, want the error %d with %q and s.runs.Load() == 0", got, jsonrpc.CodeInvalidParams, "another node")
 	}
-	if got := one.round("one waits", again(waiting.State, yes)); !strings.Contains(got.Text, "confirmed") {
-		t.Errorf("got %+v", got)
+	if got := one.round("one waits", retryParams(waiting.State, yes)); !strings.Contains(got.Text, "confirmed") {
+		t.Errorf("got %+v, want %q in it", got, "confirmed")
 	}
 }
 
+// An answer that does not fit its question is refused and does not use up the state. A
+// missing answer is asked for again. Without a state, answers to later questions are
+// accepted early.
+//
 // Guarantees: G-0031.6
 func TestAnswersAreChecked(t *testing.T) {
 	for _, name := range []string{"two waits", "two reruns"} {
 		w := dial(t, new(shop).server(server.Options{}))
 		first := w.round(name, "")
-		answer := func(text string) round { return w.round(name, again(first.State, text)) }
+		answer := func(text string) round { return w.round(name, retryParams(first.State, text)) }
 		for _, bad := range []string{`"1":12345`, `"1":{"action":"maybe"}`, `"1":{}`} {
 			if got := answer(bad); !got.Error.is(jsonrpc.CodeInvalidParams, `"1"`) {
-				t.Errorf("%s: %s: got %+v", name, bad, got)
+				t.Errorf("%s: %s: got %+v, want the error %d with %q", name, bad, got, jsonrpc.CodeInvalidParams, `"1"`)
 			}
 		}
-		// Nothing of that has spent the state. A missing answer is asked for again.
+		// The bad answers have not used up the state. A missing answer is asked for
+		// again.
 		missing := answer(`"other":{"action":"accept","content":{}}`)
 		if len(missing.Keys) != 1 || missing.Keys[0] != "1" || missing.State == first.State {
 			t.Fatalf("%s: got %+v", name, missing)
 		}
 		if got := answer(yes); !got.Error.is(jsonrpc.CodeInvalidParams, "anew") {
-			t.Errorf("%s: a void state: got %+v", name, got)
+			t.Errorf("%s: a state that was replaced: got %+v, want the error %d with %q", name, got, jsonrpc.CodeInvalidParams, "anew")
 		}
 		first = missing
 		second := answer(`"1":{"action":"accept","content":{"size":"large"}}`)
 		if len(second.Keys) != 1 || second.Keys[0] != "large" {
-			t.Fatalf("%s: got %+v", name, second)
+			t.Fatalf("%s: got %+v, want len(second.Keys) == 1 and second.Keys[0] == %q", name, second, "large")
 		}
 		first = second
 		if got := answer(`"large":{"action":"accept","content":{"large":"yes"}},"1":{"action":"decline"}`); !strings.Contains(got.Text, "large yes") {
-			t.Errorf("%s: got %+v", name, got)
+			t.Errorf("%s: got %+v, want %q in it", name, got, "large yes")
 		}
-		// Without a state, what is asked for is taken, and the rest ignored.
+		// Without a state, the answers that the handler asks for are used, and the rest
+		// is ignored.
 		if got := w.round(name, `,"inputResponses":{"1":{"action":"accept","content":{"size":"small"}},"small":{"action":"accept","content":{"small":"s"}},"x":7}`); !strings.Contains(got.Text, "small s") {
-			t.Errorf("%s: without a state: got %+v", name, got)
+			t.Errorf("%s: without a state: got %+v, want %q in it", name, got, "small s")
 		}
 		if got := w.round(name, `,"inputResponses":{"1":{"action":"accept","content":{"size":"huge"}}}`); !got.Error.is(jsonrpc.CodeInvalidParams, `"1"`) {
-			t.Errorf("%s: not in the enum: got %+v", name, got)
+			t.Errorf("%s: not in the enum: got %+v, want the error %d with %q", name, got, jsonrpc.CodeInvalidParams, `"1"`)
 		}
 	}
 }
 
-// A state belongs to whom it was given, and so does a call that waits.
+// A state is refused for any identity other than the one it was given to.
 //
 // Guarantees: G-0031.4
 func TestStateBelongsToItsCaller(t *testing.T) {
@@ -279,6 +293,8 @@ func TestStateBelongsToItsCaller(t *testing.T) {
 	}
 }
 
+// A state is refused after its expiry.
+//
 // Guarantees: G-0031.4
 func TestStatesExpire(t *testing.T) {
 	for _, name := range []string{"one reruns", "explicit"} {
@@ -289,8 +305,8 @@ func TestStatesExpire(t *testing.T) {
 			first := w.round(name, "")
 			pass(10*time.Minute + time.Second)
 			s.runs.Store(0)
-			if got := w.round(name, again(first.State, yes)); !got.Error.is(jsonrpc.CodeInvalidParams, "expired") || s.runs.Load() != 0 {
-				t.Errorf("%s: got %+v", name, got)
+			if got := w.round(name, retryParams(first.State, yes)); !got.Error.is(jsonrpc.CodeInvalidParams, "expired") || s.runs.Load() != 0 {
+				t.Errorf("%s: got %+v, want the error %d with %q and s.runs.Load() == 0", name, got, jsonrpc.CodeInvalidParams, "expired")
 			}
 			srv.Close(context.Background())
 		})

@@ -18,7 +18,7 @@ import (
 
 var forms = protocol.ClientCapabilities{Elicitation: &protocol.ElicitationCapability{}}
 
-// A shop counts what its tools do.
+// A shop counts the effects of its tools.
 type shop struct {
 	runs, charges, refunds, shipments atomic.Int64
 }
@@ -27,8 +27,8 @@ type size struct {
 	Size string `json:"size" enum:"small,large"`
 }
 
-// named asks under a key of its own, as a form with one text.
-func named(key string) protocol.InputRequests {
+// question returns a question under an explicit key: a form with one text field.
+func question(key string) protocol.InputRequests {
 	return protocol.InputRequests{key: &protocol.ElicitParams{
 		Message: key, RequestedSchema: json.RawMessage(`{"type":"object","properties":{"` + key + `":{"type":"string"}},"required":["` + key + `"]}`),
 	}}
@@ -46,7 +46,7 @@ func textOf(answers protocol.InputResponses, key string) string {
 	return members[key]
 }
 
-// one asks one question, and two a second that depends on the first.
+// one asks a single question. two asks a second one that depends on the first answer.
 func (s *shop) one(ctx context.Context, _ struct{}) (string, error) {
 	s.runs.Add(1)
 	if err := server.Confirm(ctx, "Sure?"); err != nil {
@@ -61,14 +61,14 @@ func (s *shop) two(ctx context.Context, _ struct{}) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	second, err := server.Ask(ctx, named(first.Size))
+	second, err := server.Ask(ctx, question(first.Size))
 	if err != nil {
 		return "", err
 	}
 	return first.Size + " " + textOf(second, first.Size), nil
 }
 
-// three charges before its last question, and refunds when that fails.
+// three charges before its last question, and refunds if that question fails.
 func (s *shop) three(ctx context.Context, _ struct{}) (string, error) {
 	s.runs.Add(1)
 	s.charges.Add(1)
@@ -80,7 +80,7 @@ func (s *shop) three(ctx context.Context, _ struct{}) (string, error) {
 	return "shipped", nil
 }
 
-// explicit does what two does, by itself.
+// explicit does what two does, by returning InputRequired.
 func (s *shop) explicit(ctx context.Context, _ struct{}) (string, error) {
 	s.runs.Add(1)
 	r := server.RequestFrom(ctx)
@@ -91,9 +91,9 @@ func (s *shop) explicit(ctx context.Context, _ struct{}) (string, error) {
 		return first + " " + textOf(r.Answers, first), nil
 	}
 	if first = textOf(r.Answers, "size"); first != "" {
-		return "", &server.InputRequired{Requests: named(first), State: first}
+		return "", &server.InputRequired{Requests: question(first), State: first}
 	}
-	return "", &server.InputRequired{Requests: named("size")}
+	return "", &server.InputRequired{Requests: question("size")}
 }
 
 func (s *shop) server(o server.Options) *server.Server {
@@ -113,7 +113,8 @@ func (s *shop) server(o server.Options) *server.Server {
 	return srv
 }
 
-// answering every form: a text for each property, the first value of an enum.
+// fillIn answers every form: with a text for each property, or the first value of an
+// enum.
 func fillIn(_ context.Context, _ *client.Session, p *protocol.ElicitParams) (*protocol.ElicitResult, error) {
 	var form struct {
 		Properties map[string]struct {
@@ -133,7 +134,8 @@ func fillIn(_ context.Context, _ *client.Session, p *protocol.ElicitParams) (*pr
 	return client.Accept(values)
 }
 
-// One code, both eras, and how often it runs.
+// The same tool gives the same result to clients of both eras. A handler that Waits
+// runs once, and one that Reruns runs once more for each question.
 //
 // Guarantees: G-0031.1
 func TestToolsThatAskDoTheSameInBothEras(t *testing.T) {
@@ -152,7 +154,7 @@ func TestToolsThatAskDoTheSameInBothEras(t *testing.T) {
 			s.runs.Store(0)
 			result, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: tool.name})
 			if err != nil || result.IsError || result.Content.Text() != tool.want {
-				t.Errorf("%s: got %+v, %v", tool.name, result, err)
+				t.Errorf("%s: got %+v, %v, want %v", tool.name, result, err, tool.want)
 			}
 			if runs := s.runs.Load(); runs != tool.runs {
 				t.Errorf("%s ran %d times, want %d", tool.name, runs, tool.runs)
@@ -160,15 +162,16 @@ func TestToolsThatAskDoTheSameInBothEras(t *testing.T) {
 		}
 		result, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: "undecided"})
 		if err != nil || !result.IsError || !strings.Contains(result.Content.Text(), "Waits") {
-			t.Errorf("undecided: got %+v, %v", result, err)
+			t.Errorf("undecided: got %+v, %v, want a tool error and %q in it", result, err, "Waits")
 		}
 		if n := s.charges.Load(); n != 1 || s.refunds.Load() != 0 || s.shipments.Load() != 1 {
-			t.Errorf("%d charges, %d refunds, %d shipments", n, s.refunds.Load(), s.shipments.Load())
+			t.Errorf("got %d charges, %d refunds, %d shipments, want n == 1, s.refunds.Load() == 0 and s.shipments.Load() == 1", n, s.refunds.Load(), s.shipments.Load())
 		}
 	})
 }
 
-// Yes is an error that is nil, and nothing else is.
+// Confirm returns nil only if the user accepted. After any other answer the tool ships
+// nothing.
 //
 // Guarantees: G-0031.2
 func TestOnlyYesIsConsent(t *testing.T) {
@@ -184,20 +187,21 @@ func TestOnlyYesIsConsent(t *testing.T) {
 			for _, name := range []string{"one waits", "one reruns", "three"} {
 				result, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: name})
 				if err != nil || !result.IsError || result.Content.Text() != want {
-					t.Errorf("%s: got %+v, %v", name, result, err)
+					t.Errorf("%s: got %+v, %v, want a tool error and result.Content.Text() == %v", name, result, err, want)
 				}
 			}
 		})
 		if s.shipments.Load() != 0 || s.refunds.Load() != s.charges.Load() {
-			t.Errorf("%d charges, %d refunds, %d shipments", s.charges.Load(), s.refunds.Load(), s.shipments.Load())
+			t.Errorf("got %d charges, %d refunds, %d shipments", s.charges.Load(), s.refunds.Load(), s.shipments.Load())
 		}
 	}
 }
 
-// What a client has to be able to do is known before the handler runs.
+// If the client lacks a capability that the feature needs, the call fails before the
+// handler runs.
 //
 // Guarantees: G-0031.3
-func TestClientsThatCannotBeAskedAreToldFirst(t *testing.T) {
+func TestMissingCapabilitiesFailBeforeTheHandlerRuns(t *testing.T) {
 	s := new(shop)
 	everywhere(t, func() *server.Server { return s.server(server.Options{}) }, client.Options{}, func(t *testing.T, _ *server.Server, session *client.Session) {
 		s.runs.Store(0)
@@ -209,17 +213,17 @@ func TestClientsThatCannotBeAskedAreToldFirst(t *testing.T) {
 					t.Errorf("%s: got %v", name, err)
 				}
 			} else if err != nil || !result.IsError || !strings.Contains(result.Content.Text(), "elicitation.form") {
-				t.Errorf("%s: got %+v, %v", name, result, err)
+				t.Errorf("%s: got %+v, %v, want a tool error and %q in it", name, result, err, "elicitation.form")
 			}
 		}
-		if runs := s.runs.Load(); runs > 1 { // the explicit one, which says what it needs by asking
-			t.Errorf("%d handlers ran", runs)
+		if runs := s.runs.Load(); runs > 1 { // explicit runs once, because it names its needs only in the question
+			t.Errorf("%d handlers ran, want 1 at most", runs)
 		}
 	})
 }
 
-// A handler that goes on although it has no answer, or asks differently, changes
-// nothing: what it returns is dropped.
+// If a handler with Reruns continues without an answer, its result is dropped. If it
+// asks different questions when it runs again, the call fails.
 //
 // Guarantees: G-0031.1
 func TestResultOfARerunWithoutAnswersIsDropped(t *testing.T) {
@@ -238,7 +242,7 @@ func TestResultOfARerunWithoutAnswersIsDropped(t *testing.T) {
 		return "went on", nil
 	}, server.Asks(server.Reruns, forms))
 	server.AddTool(s, protocol.Tool{Name: "keys"}, func(ctx context.Context, _ struct{}) (string, error) {
-		if _, err := server.Ask(ctx, named("a")); err != nil {
+		if _, err := server.Ask(ctx, question("a")); err != nil {
 			return "", err
 		}
 		_, err := server.Ask(ctx, protocol.InputRequests{"a": &protocol.ElicitParams{Message: "another"}})
@@ -246,18 +250,18 @@ func TestResultOfARerunWithoutAnswersIsDropped(t *testing.T) {
 	}, server.Asks(server.Waits, forms))
 	w := dial(t, s)
 	if got := w.round("swallows", ""); len(got.Keys) != 1 || got.Keys[0] != "1" || ended.Load() != 1 {
-		t.Errorf("got %+v", got)
+		t.Errorf("got %+v, want len(got.Keys) == 1, got.Keys[0] == %q and ended.Load() == 1", got, "1")
 	}
 	first := w.round("changes", "")
-	if got := w.round("changes", again(first.State, yes)); !got.Error.is(jsonrpc.CodeInternalError, "differently") {
-		t.Errorf("got %+v", got)
+	if got := w.round("changes", retryParams(first.State, yes)); !got.Error.is(jsonrpc.CodeInternalError, "differently") {
+		t.Errorf("got %+v, want the error %d with %q", got, jsonrpc.CodeInternalError, "differently")
 	}
 	if got := w.round("keys", `,"inputResponses":{"a":{"action":"accept","content":{"a":"x"}}}`); !strings.Contains(got.Text, "true") {
-		t.Errorf("got %+v", got)
+		t.Errorf("got %+v, want %q in it", got, "true")
 	}
 }
 
-// Prompts and resources ask as tools do.
+// Handlers of prompts and resources can ask questions as tools do.
 func TestPromptsAndResourcesAsk(t *testing.T) {
 	make := func() *server.Server {
 		s := newServer(server.Options{})
@@ -272,16 +276,17 @@ func TestPromptsAndResourcesAsk(t *testing.T) {
 	everywhereSince(t, protocol.Version20250618, make, client.Options{Elicit: fillIn}, func(t *testing.T, _ *server.Server, session *client.Session) {
 		prompt, err := session.GetPrompt(t.Context(), &protocol.GetPromptParams{Name: "p"})
 		if err != nil || len(prompt.Messages) != 1 {
-			t.Errorf("got %+v, %v", prompt, err)
+			t.Errorf("got %+v, %v, want 1 element", prompt, err)
 		}
 		resource, err := session.ReadResource(t.Context(), &protocol.ReadResourceParams{URI: "x://a"})
 		if err != nil || resource.Text() != "asked" {
-			t.Errorf("got %+v, %v", resource, err)
+			t.Errorf("got %+v, %v, want %q", resource, err, "asked")
 		}
 	})
 }
 
-// Sampling, roots and a page to open, and several at once.
+// A handler can ask the client's model, ask for its roots, ask the user to open a page,
+// and ask several questions at once.
 func TestEveryKindOfQuestionIsAsked(t *testing.T) {
 	needs := protocol.ClientCapabilities{
 		Elicitation: &protocol.ElicitationCapability{Form: &protocol.Capability{}, URL: &protocol.Capability{}},
@@ -328,14 +333,14 @@ func TestEveryKindOfQuestionIsAsked(t *testing.T) {
 		for _, name := range []string{"waits", "reruns"} {
 			result, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: name})
 			if err != nil || result.Content.Text() != "hello file:///home 2" {
-				t.Errorf("%s: got %+v, %v", name, result, err)
+				t.Errorf("%s: got %+v, %v, want %q", name, result, err, "hello file:///home 2")
 			}
 		}
 	})
 }
 
-// An explicit handler keeps the name of its call in all rounds.
-func TestCallsKeepTheirName(t *testing.T) {
+// CallID is the same in all rounds of one call, and differs between calls.
+func TestCallIDIsTheSameInAllRounds(t *testing.T) {
 	for _, how := range []server.Asking{0, server.Waits, server.Reruns} {
 		var mu sync.Mutex
 		ids := map[string]bool{}
@@ -355,7 +360,7 @@ func TestCallsKeepTheirName(t *testing.T) {
 					return "", err
 				}
 				if r.Answers == nil {
-					return "", &server.InputRequired{Requests: named("a")}
+					return "", &server.InputRequired{Requests: question("a")}
 				}
 				return "", nil
 			}
@@ -369,11 +374,11 @@ func TestCallsKeepTheirName(t *testing.T) {
 		everywhereSince(t, protocol.Version20250618, make, client.Options{Elicit: fillIn}, func(t *testing.T, _ *server.Server, session *client.Session) {
 			for calls := 1; calls <= 2; calls++ {
 				if result, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: "t"}); err != nil || result.IsError {
-					t.Fatalf("got %+v, %v", result, err)
+					t.Fatalf("got %+v, %v, want no error", result, err)
 				}
 				mu.Lock()
 				if len(ids) != calls || ids[""] {
-					t.Errorf("%d calls had the names %v", calls, ids)
+					t.Errorf("%d calls had the ids %v, want one id for each", calls, ids)
 				}
 				mu.Unlock()
 			}

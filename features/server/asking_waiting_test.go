@@ -15,19 +15,20 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
-// A call that nobody comes back to ends: its question fails, and the handler cleans
-// up. Nothing is left.
+// A handler whose client does not come back gets an error for its question, cleans up,
+// and nothing of the call remains: after the expiry, when newer calls take its place,
+// and when the server is closed.
 //
 // Guarantees: G-0031.7
 func TestAbandonedCallsCleanUp(t *testing.T) {
-	for name, end := range map[string]func(*testing.T, *server.Server, *wire){
-		"it expires": func(*testing.T, *server.Server, *wire) { pass(10*time.Minute + time.Second) },
-		"newer calls take its place": func(_ *testing.T, _ *server.Server, w *wire) {
+	for name, end := range map[string]func(*testing.T, *server.Server, *rawPeer){
+		"it expires": func(*testing.T, *server.Server, *rawPeer) { pass(10*time.Minute + time.Second) },
+		"newer calls take its place": func(_ *testing.T, _ *server.Server, w *rawPeer) {
 			for range 32 {
 				w.round("three", "")
 			}
 		},
-		"the server is closed": func(t *testing.T, s *server.Server, _ *wire) {
+		"the server is closed": func(t *testing.T, s *server.Server, _ *rawPeer) {
 			if err := s.Close(context.Background()); err != nil {
 				t.Error(err)
 			}
@@ -48,20 +49,20 @@ func TestAbandonedCallsCleanUp(t *testing.T) {
 				t.Errorf("%s: %d refunds, %d shipments", name, s.refunds.Load(), s.shipments.Load())
 			}
 			if name != "the server is closed" {
-				if got := w.round("three", again(first.State, yes)); !got.Error.is(jsonrpc.CodeInvalidParams, "invalid_request_state") {
-					t.Errorf("%s: got %+v", name, got)
+				if got := w.round("three", retryParams(first.State, yes)); !got.Error.is(jsonrpc.CodeInvalidParams, "invalid_request_state") {
+					t.Errorf("%s: got %+v, want the error %d with %q", name, got, jsonrpc.CodeInvalidParams, "invalid_request_state")
 				}
 				srv.Close(context.Background())
 			}
 			synctest.Wait()
 			if s.charges.Load() != s.refunds.Load() {
-				t.Errorf("%s: %d charges and %d refunds", name, s.charges.Load(), s.refunds.Load())
+				t.Errorf("%s: %d charges and %d refunds, want as many of both", name, s.charges.Load(), s.refunds.Load())
 			}
 		})
 	}
 }
 
-// What waits is bounded: for one client, and for all.
+// The number of waiting calls is limited, for one client and for all clients together.
 //
 // Guarantees: G-0031.7
 func TestCallsThatWaitAreBounded(t *testing.T) {
@@ -74,27 +75,27 @@ func TestCallsThatWaitAreBounded(t *testing.T) {
 		mine := other.round("one waits", "")
 		runs := s.runs.Load()
 		if got := third.round("one waits", ""); !got.Error.is(jsonrpc.CodeOverloaded, "overloaded") || s.runs.Load() != runs {
-			t.Errorf("got %+v", got)
+			t.Errorf("got %+v, want the error %d with %q and s.runs.Load() == %v", got, jsonrpc.CodeOverloaded, "overloaded", runs)
 		}
-		one.round("one waits", "") // in place of its oldest
-		if got := other.round("one waits", again(mine.State, yes)); !strings.Contains(got.Text, "confirmed") {
-			t.Errorf("got %+v", got)
+		one.round("one waits", "") // replaces the oldest call of this client
+		if got := other.round("one waits", retryParams(mine.State, yes)); !strings.Contains(got.Text, "confirmed") {
+			t.Errorf("got %+v, want %q in it", got, "confirmed")
 		}
 		if got := third.round("one waits", ""); got.Error != nil {
-			t.Errorf("a place is free again: got %+v", got.Error)
+			t.Errorf("after a call ended: got %+v", got.Error)
 		}
-		pass(11 * time.Minute) // all of them expire
+		pass(11 * time.Minute) // all calls expire
 		synctest.Wait()
-		for _, w := range []*wire{one, other, third} {
+		for _, w := range []*rawPeer{one, other, third} {
 			if got := w.round("one waits", ""); got.Error != nil {
-				t.Errorf("places are free again: got %+v", got.Error)
+				t.Errorf("after all calls expired: got %+v", got.Error)
 			}
 		}
 		srv.Close(context.Background())
 	})
 }
 
-// A handler that ignores the end of its context is named.
+// Close returns an error that names a handler that ignores the end of its context.
 func TestStuckHandlersAreNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -111,7 +112,7 @@ func TestStuckHandlersAreNamed(t *testing.T) {
 		for _, ctx := range []context.Context{ctx, context.Background()} {
 			var stuck *conn.StuckError
 			if err := s.Close(ctx); !errors.As(err, &stuck) || !strings.Contains(fmt.Sprint(stuck.Tasks), "tools/call t") {
-				t.Errorf("got %v", err)
+				t.Errorf("got %v, want a *conn.StuckError and %q in it", err, "tools/call t")
 			}
 		}
 		close(release)
@@ -123,7 +124,7 @@ func TestStuckHandlersAreNamed(t *testing.T) {
 	})
 }
 
-// A round that is cancelled ends the call.
+// If the client cancels a round, the context of the waiting handler ends.
 func TestCancelledRoundEndsTheCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		causes := make(chan error, 1)
@@ -138,17 +139,19 @@ func TestCancelledRoundEndsTheCall(t *testing.T) {
 		}, server.Asks(server.Waits, forms))
 		w := dial(t, s)
 		first := w.round("t", "")
-		w.send(withForms(`9`, "tools/call", `"name":"t"`+again(first.State, yes)))
+		w.send(withForms(`9`, "tools/call", `"name":"t"`+retryParams(first.State, yes)))
 		synctest.Wait()
 		w.send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":9}}`)
 		if cause := <-causes; !errors.Is(cause, conn.ErrPeerCancelled) {
-			t.Errorf("the cause is %v", cause)
+			t.Errorf("the cause is %v, want %v", cause, conn.ErrPeerCancelled)
 		}
 		w.wantNothing()
 		s.Close(context.Background())
 	})
 }
 
+// If a handler panics after an answer, only its own call fails, with an internal error
+// that does not contain the panic value.
 func TestPanicAfterAnAnswerEndsTheCallAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(server.Options{})
@@ -160,8 +163,8 @@ func TestPanicAfterAnAnswerEndsTheCallAlone(t *testing.T) {
 		}, server.Asks(server.Waits, forms))
 		w := dial(t, s)
 		first := w.round("t", "")
-		if got := w.round("t", again(first.State, yes)); !got.Error.is(jsonrpc.CodeInternalError, "internal error") || strings.Contains(got.Error.Message, "secret") {
-			t.Errorf("got %+v", got.Error)
+		if got := w.round("t", retryParams(first.State, yes)); !got.Error.is(jsonrpc.CodeInternalError, "internal error") || strings.Contains(got.Error.Message, "secret") {
+			t.Errorf("got %+v, want the error %d with %q and no %q in it", got.Error, jsonrpc.CodeInternalError, "internal error", "secret")
 		}
 		s.Close(context.Background())
 	})

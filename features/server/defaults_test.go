@@ -8,8 +8,8 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
-// What arguments leave out has the default of the schema that the tool declares,
-// whatever its function takes.
+// An argument that the call leaves out has the default of the schema that the tool
+// declares, whatever type the function takes.
 //
 // Guarantees: G-0016.11
 func TestDefaultsOfADeclaredSchema(t *testing.T) {
@@ -42,7 +42,7 @@ func TestDefaultsOfADeclaredSchema(t *testing.T) {
 	}
 	defer func() {
 		if recover() == nil {
-			t.Error("a default that the function cannot take was accepted")
+			t.Error("AddTool accepted a default that the function cannot take, want a panic")
 		}
 	}()
 	_, _ = readWith[in](`{"type":"object","properties":{"days":{"default":"three"}}}`, nil)

@@ -20,14 +20,13 @@ import (
 )
 
 // everywhere runs a test with a client of each revision, over stdio and over HTTP. Each
-// run has a server of its own.
+// run gets its own server.
 func everywhere(t *testing.T, make func() *server.Server, o client.Options, test func(*testing.T, *server.Server, *client.Session)) {
 	t.Helper()
 	everywhereSince(t, protocol.Version20241105, make, o, test)
 }
 
-// everywhereSince is everywhere without the revisions before the first that has what is
-// tested.
+// everywhereSince is everywhere for the revision first and all later ones.
 func everywhereSince(t *testing.T, first string, make func() *server.Server, o client.Options, test func(*testing.T, *server.Server, *client.Session)) {
 	t.Helper()
 	for over, connect := range map[string]func(*testing.T, *server.Server) transport.Transport{"stdio": overPipes, "http": overHTTP} {
@@ -74,7 +73,7 @@ func overPipes(t *testing.T, s *server.Server) transport.Transport {
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(context.Background(), watched) }()
 	t.Cleanup(func() {
-		// A client that leaves closes both pipes, while the server may be writing.
+		// A client that leaves closes both pipes, possibly while the server writes.
 		if err := <-served; err != nil && !errors.Is(err, syscall.EPIPE) {
 			t.Errorf("the server ended with %v", err)
 		}
@@ -91,7 +90,7 @@ func overHTTP(t *testing.T, s *server.Server) transport.Transport {
 // site serves a server over HTTP, behind a middleware of net/http.
 func site(t *testing.T, s *server.Server, wrap func(http.Handler) http.Handler) (url string) {
 	t.Helper()
-	h := streamable.NewHandler(&watched{s, specification.WatchServer(t)}, streamable.HandlerOptions{})
+	h := streamable.NewHandler(&schemaCheckedServer{s, specification.WatchServer(t)}, streamable.HandlerOptions{})
 	web := httptest.NewServer(wrap(h))
 	t.Cleanup(func() {
 		s.Close(context.Background())
@@ -101,15 +100,16 @@ func site(t *testing.T, s *server.Server, wrap func(http.Handler) http.Handler) 
 	return web.URL
 }
 
-// A watched server fails the test for what it sends against the published schemas.
-type watched struct {
+// A schemaCheckedServer fails the test if a frame that it sends breaks the published
+// schemas.
+type schemaCheckedServer struct {
 	*server.Server
 	watch func(transport.Link) transport.Link
 }
 
-func (w *watched) Accept(link transport.Link) { w.Server.Accept(w.watch(link)) }
+func (w *schemaCheckedServer) Accept(link transport.Link) { w.Server.Accept(w.watch(link)) }
 
-// within returns what comes next, and fails the test if nothing does.
+// within returns the next value of c, and fails the test if none comes in time.
 func within[T any](t *testing.T, c <-chan T) (value T) {
 	t.Helper()
 	guard, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -117,7 +117,7 @@ func within[T any](t *testing.T, c <-chan T) (value T) {
 	select {
 	case value = <-c:
 	case <-guard.Done():
-		t.Fatal("nothing came")
+		t.Fatal("got no value in time, want one")
 	}
 	return value
 }

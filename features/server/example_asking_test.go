@@ -30,7 +30,7 @@ func ExampleAsk() {
 		}
 		text := ""
 		for _, key := range slices.Sorted(maps.Keys(answers)) {
-			answer := answers[key].(*protocol.ElicitResult) // an elicitation has no other answer
+			answer := answers[key].(*protocol.ElicitResult) // the answer to an elicitation always has this type
 			text += fmt.Sprintf("%s: %s %s\n", key, answer.Action, answer.Content)
 		}
 		return text, nil

@@ -25,7 +25,7 @@ func use(s *server.Server, o client.Options, f func(ctx context.Context, session
 	}
 }
 
-// Resources are read by functions: one by its URI, many by a template.
+// Functions provide resources: one resource by its URI, or many by a template.
 func ExampleAddResource() {
 	s := server.New(protocol.Implementation{Name: "example", Version: "1.0"}, server.Options{})
 	server.AddResource(s, protocol.Resource{URI: "config://app", Name: "config"},
@@ -58,8 +58,8 @@ func ExampleAddResource() {
 	// users://8 was not found: true
 }
 
-// The arguments of a prompt are the fields of a struct. Enums complete by
-// themselves, other arguments by a function.
+// The fields of a struct are the arguments of a prompt. Enums are completed
+// automatically, other arguments by a function.
 func ExampleAddPrompt() {
 	s := server.New(protocol.Implementation{Name: "example", Version: "1.0"}, server.Options{})
 	type review struct {
@@ -95,7 +95,7 @@ func ExampleAddPrompt() {
 	// [thorough]
 }
 
-// A tool that asks before it acts. It runs once, in both eras.
+// A tool that asks before it acts. It runs once, for clients of both eras.
 func ExampleConfirm() {
 	s := server.New(protocol.Implementation{Name: "example", Version: "1.0"}, server.Options{})
 	type bucket struct {
@@ -103,7 +103,7 @@ func ExampleConfirm() {
 	}
 	server.AddTool(s, protocol.Tool{Name: "delete"}, func(ctx context.Context, in bucket) (string, error) {
 		if err := server.Confirm(ctx, "Delete "+in.Name+"?"); err != nil {
-			return "", err // the model reads that the user declined
+			return "", err // the model gets the text that the user declined
 		}
 		return "deleted " + in.Name, nil
 	}, server.Asks(server.Waits, protocol.ClientCapabilities{Elicitation: &protocol.ElicitationCapability{}}))
@@ -126,8 +126,8 @@ func ExampleConfirm() {
 	//  client: tool "delete" failed: the user declined
 }
 
-// A middleware that logs what comes in and what goes out: here a call, and the
-// question that it leads to in the legacy revisions.
+// A middleware that logs requests in both directions: here a call, and the question
+// that it leads to in the legacy revisions.
 func ExampleMiddleware() {
 	logged := func(next server.Handler) server.Handler {
 		return func(ctx context.Context, r *server.Request) (any, error) {
@@ -168,7 +168,7 @@ func ExampleMiddleware() {
 	// roots: 1
 }
 
-// On is a middleware for one method.
+// On returns a middleware for one method.
 func ExampleOn() {
 	s := server.New(protocol.Implementation{Name: "example", Version: "1.0"}, server.Options{Middleware: []server.Middleware{
 		server.On(func(ctx context.Context, p *protocol.CallToolParams, next func(context.Context, *protocol.CallToolParams) (*protocol.CallToolResult, error)) (*protocol.CallToolResult, error) {
@@ -189,8 +189,8 @@ func ExampleOn() {
 	// Output: true not here
 }
 
-// A handler logs to the client that it serves, at the level which that client
-// asked for.
+// A handler sends log messages to the client that it serves, from the level which that
+// client has set.
 func ExampleLogger() {
 	s := server.New(protocol.Implementation{Name: "example", Version: "1.0"}, server.Options{})
 	server.AddTool(s, protocol.Tool{Name: "clone"}, func(ctx context.Context, _ struct{}) (string, error) {
@@ -199,15 +199,15 @@ func ExampleLogger() {
 		return "cloned", nil
 	})
 
-	heard := make(chan string, 1)
+	received := make(chan string, 1)
 	o := client.Options{LogLevel: protocol.LogInfo, OnEvent: func(_ context.Context, _ *client.Session, e client.Event) {
 		if m, ok := e.(*client.LogMessage); ok {
-			heard <- fmt.Sprint(m.Level, " ", string(m.Data))
+			received <- fmt.Sprint(m.Level, " ", string(m.Data))
 		}
 	}}
 	use(s, o, func(ctx context.Context, session *client.Session) error {
 		_, err := client.Call[string](ctx, session, "clone", nil)
-		fmt.Println(<-heard)
+		fmt.Println(<-received)
 		return err
 	})
 	// Output: warning "the repository is large"

@@ -14,8 +14,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
-// One server, over HTTP, for clients of every revision. This one speaks
-// 2026-07-28, where each request says all of its client.
+// One server, over HTTP, for clients of every revision. This client uses 2026-07-28,
+// where each request describes its client.
 func ExampleServer_Accept() {
 	s := server.New(protocol.Implementation{Name: "example", Version: "1.0"}, server.Options{})
 	type person struct {
@@ -56,9 +56,9 @@ func ExampleServer_Accept() {
 	// true
 }
 
-// A tool that knows who calls it. The middleware of net/http puts the subject of the
-// Authorization header into the context of the request, and that context's values are
-// in the context of the handler: those of this very call, in both eras.
+// A tool that knows its caller. The middleware of net/http puts the subject of the
+// Authorization header into the context of the request. The context of the handler has
+// the same values, for this call only, in both eras.
 func ExampleRequestFrom() {
 	s := server.New(protocol.Implementation{Name: "example", Version: "1.0"}, server.Options{})
 	server.AddTool(s, protocol.Tool{Name: "whoami"}, func(ctx context.Context, _ struct{}) (string, error) {

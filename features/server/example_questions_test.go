@@ -20,7 +20,7 @@ type address struct {
 }
 
 // order asks two questions and has a side effect between them. It runs once, and
-// takes its reservation back if the user declines the second question.
+// releases its reservation if the user declines the second question.
 func order(ctx context.Context, _ struct{}) (string, error) {
 	wanted, err := server.Elicit[shirt](ctx, "Which size?")
 	if err != nil {
@@ -48,7 +48,7 @@ func ExampleElicit() {
 			switch {
 			case strings.HasPrefix(p.Message, "Which"):
 				return client.Accept(shirt{"small"})
-			case patient: // the form's default fills in the email
+			case patient: // the form's default supplies the email
 				return client.Accept(map[string]string{"street": "5 Main St"})
 			default:
 				return client.Decline()

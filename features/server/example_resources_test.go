@@ -11,8 +11,8 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
-// The files of a directory as resources. An os.Root keeps links from leading out of
-// the directory; an embed.FS does as well.
+// The files of a directory as resources. An os.Root prevents links from leading out of
+// the directory. An embed.FS works as well.
 func ExampleServer_AddFiles() {
 	dir, err := os.MkdirTemp("", "docs")
 	if err != nil {
@@ -50,10 +50,10 @@ func ExampleServer_AddFiles() {
 	// Output: file:///docs/intro.md # Welcome
 }
 
-// A resource that changes, and a client that keeps it current.
+// A resource that changes, and a client that reads it again after each change.
 func ExampleServer_ResourceUpdated() {
 	s := server.New(protocol.Implementation{Name: "example", Version: "1.0"}, server.Options{
-		OnSubscribe: func(context.Context, string) error { return nil }, // everybody may subscribe
+		OnSubscribe: func(context.Context, string) error { return nil }, // every client may subscribe
 	})
 	colours := make(chan string, 2)
 	colours <- "blue"
@@ -79,8 +79,8 @@ func ExampleServer_ResourceUpdated() {
 	// colour: green
 }
 
-// One function for all resources whose URI matches a template. The enum is what clients
-// are offered as completions.
+// One function for all resources whose URI matches a template. Clients get the values
+// of the enum as completions.
 func ExampleAddTemplate() {
 	s := server.New(protocol.Implementation{Name: "example", Version: "1.0"}, server.Options{})
 	server.AddTemplate(s, protocol.ResourceTemplate{URITemplate: "logs://{service}/{day}", Name: "log", MIMEType: "text/plain"},

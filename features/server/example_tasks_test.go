@@ -12,8 +12,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
-// A tool that takes long is an ordinary function. The client begins it, and comes back
-// for its result.
+// A tool that takes long is an ordinary function. The client begins it, and fetches its
+// result later.
 func ExampleTaskOptions() {
 	ctx := context.Background()
 	s := server.New(protocol.Implementation{Name: "render", Version: "1.0"}, server.Options{
@@ -24,7 +24,7 @@ func ExampleTaskOptions() {
 		Name:      "render",
 		Execution: &protocol.ToolExecution{TaskSupport: protocol.TaskOptional},
 	}, func(ctx context.Context, in struct{ Scene string }) (string, error) {
-		server.Progress(ctx, 1, 2, "half of it") // the task says so
+		server.Progress(ctx, 1, 2, "half of it") // becomes the status message of the task
 		return "rendered the " + in.Scene, nil
 	})
 
@@ -40,7 +40,7 @@ func ExampleTaskOptions() {
 		fmt.Println(err)
 		return
 	}
-	result, err := session.Task(task.ID()).Wait(ctx) // in another run of the program as well
+	result, err := session.Task(task.ID()).Wait(ctx) // also possible in another run of the program
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -49,7 +49,7 @@ func ExampleTaskOptions() {
 	// Output: rendered the sea
 }
 
-// A host lists skills, and reads the file of one when it needs it.
+// A host lists skills, and reads a skill's file when it needs it.
 func ExampleServer_AddSkills() {
 	ctx := context.Background()
 	s := server.New(protocol.Implementation{Name: "shop", Version: "1.0"}, server.Options{})
@@ -74,7 +74,7 @@ func ExampleServer_AddSkills() {
 			fmt.Println(err)
 			return
 		}
-		text, err := session.ReadSkill(ctx, skill, skill.URI) // verified
+		text, err := session.ReadSkill(ctx, skill, skill.URI) // ReadSkill checks the digest
 		fmt.Println(skill.URI, len(text), "bytes", err)
 	}
 	// Output: skill://refunds/SKILL.md 72 bytes <nil>

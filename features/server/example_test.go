@@ -50,7 +50,7 @@ func Example() {
 	// <nil>
 }
 
-// A printer hands over the frames that it receives.
+// A printer passes on the frames that it receives.
 type printer chan string
 
 func (p printer) Receive(in transport.Inbound)               { p <- string(in.Frame) }

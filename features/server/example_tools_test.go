@@ -13,7 +13,7 @@ import (
 )
 
 // Five tools: one with an enum and a default, one that fails, one that returns an
-// image, one that reports its progress, and one that ends when its caller leaves.
+// image, one that reports its progress, and one that ends when its caller cancels.
 func ExampleAddTool() {
 	s := server.New(protocol.Implementation{Name: "weather", Version: "1.0"}, server.Options{})
 	type query struct {
@@ -28,7 +28,7 @@ func ExampleAddTool() {
 		return weather{Degrees: 21, Unit: q.Unit}, nil
 	})
 	server.AddTool(s, protocol.Tool{Name: "tides"}, func(_ context.Context, q query) (weather, error) {
-		return weather{}, errors.New(q.City + " is not at the sea") // the model reads it
+		return weather{}, errors.New(q.City + " is not at the sea") // the model gets this text
 	})
 	server.AddTool(s, protocol.Tool{Name: "radar"}, func(context.Context, struct{}) (*protocol.ImageContent, error) {
 		return protocol.Image([]byte("\x89PNG…"), "image/png"), nil
@@ -43,7 +43,7 @@ func ExampleAddTool() {
 	})
 	server.AddTool(s, protocol.Tool{Name: "wait"}, func(ctx context.Context, _ struct{}) (string, error) {
 		server.Progress(ctx, 1, 2, "waiting")
-		<-ctx.Done() // the caller has cancelled the call, or is gone
+		<-ctx.Done() // the caller has cancelled the call or disconnected
 		return "", context.Cause(ctx)
 	})
 
@@ -84,7 +84,7 @@ func ExampleAddTool() {
 	// cancelled: true
 }
 
-// A method of the program's own, and a client that calls it.
+// A custom method, and a client that calls it.
 func ExampleAddMethod() {
 	s := server.New(protocol.Implementation{Name: "example", Version: "1.0"}, server.Options{})
 	type phrase struct {
@@ -102,7 +102,7 @@ func ExampleAddMethod() {
 	// Output: {"text":"salve, munde"}
 }
 
-// One logger for the program's own log and for the client that is being served.
+// One logger for the program's own log and for the client of the request.
 func ExampleLogHandler() {
 	own := slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey {

@@ -22,8 +22,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
-// An outcome is a result in short: its blocks by type and text, and its structured
-// content.
+// outcome returns a short form of a result: the types of its blocks, its text, and its
+// structured content.
 func outcome(r *protocol.CallToolResult) string {
 	var blocks []string
 	for _, block := range r.Content {
@@ -36,6 +36,9 @@ func addOut[Out any](s *server.Server, name string, out Out) {
 	server.AddTool(s, protocol.Tool{Name: name}, func(context.Context, struct{}) (Out, error) { return out, nil })
 }
 
+// A tool's function can return any of several types. Each becomes the same content for
+// clients of every revision.
+//
 // Guarantees: G-0029.1
 func TestResultTypesOfATool(t *testing.T) {
 	type celsius float64
@@ -78,7 +81,7 @@ func TestResultTypesOfATool(t *testing.T) {
 			}
 		}
 		if n, err := client.Call[[]string](t.Context(), session, "list", nil); err != nil || !slices.Equal(n, []string{"a", "b"}) {
-			t.Errorf("a typed call: got %v, %v", n, err)
+			t.Errorf("a typed call: got %v, %v, want %v", n, err, []string{"a", "b"})
 		}
 	})
 }
@@ -87,6 +90,9 @@ type style string
 
 func (style) EnumValues() []string { return []string{"short", "long"} }
 
+// Struct tags describe the arguments of a tool and fill in their defaults. AddTool
+// panics for tags that are wrong.
+//
 // Guarantees: G-0029.2
 func TestTagsDescribeAndFillIn(t *testing.T) {
 	type query struct {
@@ -121,16 +127,16 @@ func TestTagsDescribeAndFillIn(t *testing.T) {
 		}
 	}
 	for name, add := range map[string]func(){
-		"default that does not fit": add[struct {
+		"default of another type": add[struct {
 			N int `json:"n" default:"many"`
 		}, string](protocol.Tool{Name: "x"}),
-		"minimum that is no number": add[struct {
+		"minimum that is not a number": add[struct {
 			N int `json:"n" minimum:"few"`
 		}, string](protocol.Tool{Name: "x"}),
 		"header of a list": add[struct {
 			N []int `json:"n" header:"N"`
 		}, string](protocol.Tool{Name: "x"}),
-		"header that is none": add[struct {
+		"invalid header": add[struct {
 			N int `json:"n" header:"a b"`
 		}, string](protocol.Tool{Name: "x"}),
 	} {
@@ -144,7 +150,7 @@ type review struct {
 	Lines int    `json:"lines,omitzero"`
 }
 
-func reviewing() *server.Server {
+func reviewServer() *server.Server {
 	s := newServer(server.Options{})
 	server.AddPrompt(s, protocol.Prompt{Name: "review", Description: "a review"}, func(_ context.Context, r review) (string, error) {
 		return fmt.Sprintf("a %s review of %s, %d lines", r.Style, r.File, r.Lines), nil
@@ -168,15 +174,18 @@ func reviewing() *server.Server {
 	return s
 }
 
+// Prompts are listed with their arguments. A prompt with missing, unknown or invalid
+// arguments is refused.
+//
 // Guarantees: G-0029.1
 func TestPromptsAreListedAndMade(t *testing.T) {
-	everywhere(t, reviewing, client.Options{}, func(t *testing.T, _ *server.Server, session *client.Session) {
+	everywhere(t, reviewServer, client.Options{}, func(t *testing.T, _ *server.Server, session *client.Session) {
 		page, err := session.ListPrompts(t.Context(), nil)
 		if err != nil || len(page.Prompts) != 3 {
-			t.Fatalf("got %+v, %v", page, err)
+			t.Fatalf("got %+v, %v, want 3 elements", page, err)
 		}
 		if got := fmt.Sprint(page.Prompts[2].Arguments); got != "[{file  what to read true} {style   false} {lines   false}]" {
-			t.Errorf("the arguments are %s", got)
+			t.Errorf("the arguments are %s, want %q", got, "[{file  what to read true} {style   false} {lines   false}]")
 		}
 		got, err := session.GetPrompt(t.Context(), &protocol.GetPromptParams{Name: "review", Arguments: map[string]string{"file": "a.go", "style": "short", "lines": "12"}})
 		if err != nil || got.Description != "a review" || len(got.Messages) != 1 || got.Messages[0].Role != protocol.RoleUser ||
@@ -185,7 +194,7 @@ func TestPromptsAreListedAndMade(t *testing.T) {
 		}
 		picture, err := session.GetPrompt(t.Context(), &protocol.GetPromptParams{Name: "picture"})
 		if err != nil || len(picture.Messages) != 1 {
-			t.Errorf("got %+v, %v", picture, err)
+			t.Errorf("got %+v, %v, want 1 element", picture, err)
 		}
 		for _, bad := range []struct {
 			name      string
@@ -202,15 +211,18 @@ func TestPromptsAreListedAndMade(t *testing.T) {
 			_, err := session.GetPrompt(t.Context(), &protocol.GetPromptParams{Name: bad.name, Arguments: bad.arguments})
 			var fault *jsonrpc.Error
 			if !errors.As(err, &fault) || fault.Code != bad.code {
-				t.Errorf("%s %v: got %v", bad.name, bad.arguments, err)
+				t.Errorf("%s %v: got %v, want a *jsonrpc.Error and fault.Code == %v", bad.name, bad.arguments, err, bad.code)
 			}
 		}
 	})
 }
 
+// Enums complete automatically, and other arguments by the function that was given for
+// them. Completion of anything unknown is refused.
+//
 // Guarantees: G-0029.6
 func TestArgumentsComplete(t *testing.T) {
-	everywhere(t, reviewing, client.Options{}, func(t *testing.T, _ *server.Server, session *client.Session) {
+	everywhere(t, reviewServer, client.Options{}, func(t *testing.T, _ *server.Server, session *client.Session) {
 		prompt := protocol.CompleteReference{Type: protocol.ReferencePrompt, Name: "review"}
 		complete := func(ref protocol.CompleteReference, argument, typed string, known map[string]string) (protocol.Completion, error) {
 			result, err := session.Complete(t.Context(), &protocol.CompleteParams{
@@ -222,27 +234,27 @@ func TestArgumentsComplete(t *testing.T) {
 			return result.Completion, nil
 		}
 		if got, err := complete(prompt, "style", "th", nil); err != nil || !slices.Equal(got.Values, []string{"thorough"}) {
-			t.Errorf("an enum: got %+v, %v", got, err)
+			t.Errorf("an enum: got %+v, %v, want %v", got, err, []string{"thorough"})
 		}
 		if got, err := complete(protocol.CompleteReference{Type: protocol.ReferenceResource, URI: "x://{style}"}, "style", "", nil); err != nil || len(got.Values) != 2 {
-			t.Errorf("a template: got %+v, %v", got, err)
+			t.Errorf("a template: got %+v, %v, want 2 elements", got, err)
 		}
 		got, err := complete(prompt, "file", "f", map[string]string{"style": "!"})
 		if err != nil || len(got.Values) != 100 || got.Values[7] != "f7!" || !got.HasMore || got.Total == nil || *got.Total != 150 {
 			t.Errorf("a function: got %+v, %v", got, err)
 		}
 		if got, err := complete(prompt, "lines", "", nil); err != nil || len(got.Values) != 0 {
-			t.Errorf("an argument without: got %+v, %v", got, err)
+			t.Errorf("an argument without a function: got %+v, %v, want none", got, err)
 		}
 		for _, ref := range []protocol.CompleteReference{{Type: protocol.ReferencePrompt, Name: "none"}, {Type: protocol.ReferenceResource, URI: "none"}} {
 			if _, err := complete(ref, "a", "", nil); err == nil {
-				t.Errorf("%+v was completed", ref)
+				t.Errorf("%+v was completed, want an error", ref)
 			}
 		}
 	})
 }
 
-func logging() *server.Server {
+func loggingServer() *server.Server {
 	s := newServer(server.Options{})
 	server.AddTool(s, protocol.Tool{Name: "logs"}, func(ctx context.Context, _ struct{}) (string, error) {
 		log := server.Logger(ctx).With("a", 1).WithGroup("g")
@@ -255,6 +267,9 @@ func logging() *server.Server {
 	return s
 }
 
+// A log message goes to the client whose request is being handled, if the client has
+// asked for its level.
+//
 // Guarantees: G-0029.7
 func TestLogsGoToClientsThatWantThem(t *testing.T) {
 	messages := make(chan *client.LogMessage, 10)
@@ -263,8 +278,8 @@ func TestLogsGoToClientsThatWantThem(t *testing.T) {
 			messages <- m
 		}
 	}}
-	everywhere(t, logging, o, func(t *testing.T, _ *server.Server, session *client.Session) {
-		if session.Server().ProtocolVersion != protocol.Latest { // there the request says it
+	everywhere(t, loggingServer, o, func(t *testing.T, _ *server.Server, session *client.Session) {
+		if session.Server().ProtocolVersion != protocol.Latest { // in that revision each request has a level
 			if err := session.SetLogLevel(t.Context(), protocol.LogWarning); err != nil {
 				t.Fatal(err)
 			}
@@ -288,20 +303,20 @@ func TestLogsGoToClientsThatWantThem(t *testing.T) {
 			}
 		}
 	})
-	w := dial(t, logging())
+	w := dial(t, loggingServer())
 	w.initialize(protocol.Version20251125)
-	w.call("logs", `{}`) // the next frame is the answer: this client has not asked for any
+	w.call("logs", `{}`) // call fails unless the next frame is the answer: this client has not asked for log messages
 	w.wantFault(jsonrpc.CodeInvalidParams, `{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"loud"}}`)
 	w.wantFault(jsonrpc.CodeInvalidParams, strings.Replace(modern(`1`, "tools/list", ``), `"_meta":{`, `"_meta":{"io.modelcontextprotocol/logLevel":"loud",`, 1))
-	server.Logger(context.Background()).Error("nobody hears it")
+	server.Logger(context.Background()).Error("reaches no client")
 	server.Progress(context.Background(), 1, 2, "")
 	if err := server.Confirm(context.Background(), "Sure?"); !errors.Is(err, server.ErrNoRequest) {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want %v", err, server.ErrNoRequest)
 	}
 }
 
-// Middleware sees requests, notifications and questions, in both directions: the
-// first one is the outermost, and it is applied once.
+// Middleware sees requests, notifications and questions in both directions. The first
+// middleware is the outermost, and each is applied once.
 //
 // Guarantees: G-0029.8
 func TestMiddlewareWrapsBothDirections(t *testing.T) {
@@ -316,7 +331,7 @@ func TestMiddlewareWrapsBothDirections(t *testing.T) {
 				seen = append(seen, fmt.Sprintf("%s %s %t %t", name, r.Method, r.Outgoing, r.Notification))
 				mu.Unlock()
 				if r.Client == nil || r.Origin == nil {
-					t.Errorf("%s has no client or no origin", r.Method)
+					t.Errorf("the request %s has no client or no origin, want both", r.Method)
 				}
 				return next(ctx, r)
 			}
@@ -338,7 +353,7 @@ func TestMiddlewareWrapsBothDirections(t *testing.T) {
 			}
 		}
 		if _, err := session.Request(t.Context(), "no/such", nil); err == nil {
-			t.Error("an unknown method was served")
+			t.Error("an unknown method was served, want an error")
 		}
 		mu.Lock()
 		defer mu.Unlock()
@@ -349,17 +364,17 @@ func TestMiddlewareWrapsBothDirections(t *testing.T) {
 		}
 		for _, one := range want {
 			if !strings.Contains(all, one) {
-				t.Errorf("there is no %s in\n%s", one, all)
+				t.Errorf("got\n%s\nwant %s in it", all, one)
 			}
 		}
 		if applied.Load() != 2 {
-			t.Errorf("the middleware was applied %d times", applied.Load())
+			t.Errorf("the middleware was applied %d times, want 1", applied.Load())
 		}
 	})
 }
 
-// What middleware does to the result of one client's initialize is not seen by the next
-// client.
+// If a middleware changes the result of initialize for one client, the next client
+// still gets the unchanged result.
 func TestMiddlewareMayChangeTheResultOfInitialize(t *testing.T) {
 	s := newServer(server.Options{Instructions: "read me", Middleware: []server.Middleware{
 		server.On(func(ctx context.Context, p *protocol.InitializeParams, next func(context.Context, *protocol.InitializeParams) (*protocol.InitializeResult, error)) (*protocol.InitializeResult, error) {
@@ -374,12 +389,13 @@ func TestMiddlewareMayChangeTheResultOfInitialize(t *testing.T) {
 		w := dial(t, s)
 		got := w.ask(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"0"}}}`)
 		if instructions := string(got.Result["instructions"]); instructions != `"read me, please"` {
-			t.Errorf("got %s", instructions)
+			t.Errorf("got %s, want %q", instructions, `"read me, please"`)
 		}
 	}
 }
 
-// On is for one method, and may answer by itself, or change what goes on.
+// On applies to one method. It can answer itself, or change the request that it passes
+// on.
 //
 // Guarantees: G-0029.8
 func TestOnWrapsOneMethod(t *testing.T) {
@@ -414,10 +430,10 @@ func TestOnWrapsOneMethod(t *testing.T) {
 	w := dial(t, s)
 	w.initialize(protocol.Version20251125)
 	if got := w.call("alias", `{}`).Result.Content.Text(); got != "before\na" {
-		t.Errorf("got %q", got)
+		t.Errorf("got %q, want %q", got, "before\na")
 	}
 	if got := w.call("shell", `{}`); got.Error.Code != 403 {
-		t.Errorf("got %+v", got)
+		t.Errorf("got %+v, want 403", got)
 	}
 	w.send(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`)
 	w.want(`"name":"a"`)
@@ -427,14 +443,17 @@ type phrase struct {
 	Text string `json:"text"`
 }
 
+// A program can add its own methods. Fallback gets every other unknown request and
+// notification.
+//
 // Guarantees: G-0029.9
 func TestOwnMethodsAndTheFallback(t *testing.T) {
-	told := make(chan string, 10)
+	notified := make(chan string, 10)
 	make := func() *server.Server {
 		s := newServer(server.Options{Fallback: func(_ context.Context, r *server.Request) (any, error) {
 			raw, _ := r.Params.(json.RawMessage)
 			if r.Notification {
-				told <- r.Method
+				notified <- r.Method
 				return nil, nil
 			}
 			return map[string]any{"fallback": r.Method, "params": strings.Contains(string(raw), "hi")}, nil
@@ -445,20 +464,20 @@ func TestOwnMethodsAndTheFallback(t *testing.T) {
 	everywhere(t, make, client.Options{}, func(t *testing.T, _ *server.Server, session *client.Session) {
 		raw, err := session.Request(t.Context(), "latin/translate", phrase{"hi"})
 		if err != nil || !strings.Contains(string(raw), `"text":"LATIN hi"`) {
-			t.Errorf("got %s, %v", raw, err)
+			t.Errorf("got %s, %v, want %q in it", raw, err, `"text":"LATIN hi"`)
 		}
 		raw, err = session.Request(t.Context(), "no/such", phrase{"hi"})
 		if err != nil || !strings.Contains(string(raw), `"fallback":"no/such"`) || !strings.Contains(string(raw), `"params":true`) {
-			t.Errorf("got %s, %v", raw, err)
+			t.Errorf("got %s, %v, want %q in it and %q in it", raw, err, `"fallback":"no/such"`, `"params":true`)
 		}
 		if session.Server().ProtocolVersion == protocol.Latest {
-			return // it has no notifications of clients over HTTP
+			return // in that revision, clients send no notifications over HTTP
 		}
 		if err := session.Notify(t.Context(), "notifications/odd", nil); err != nil {
 			t.Fatal(err)
 		}
-		if got := within(t, told); got != "notifications/odd" {
-			t.Errorf("%s was told", got)
+		if got := within(t, notified); got != "notifications/odd" {
+			t.Errorf("the fallback got %s, want notifications/odd", got)
 		}
 	})
 	for _, name := range []string{"", "tools/call", "notifications/cancelled"} {
@@ -470,7 +489,7 @@ func TestOwnMethodsAndTheFallback(t *testing.T) {
 
 type userKey struct{}
 
-// authenticate is any middleware of net/http.
+// authenticate stands for any middleware of net/http.
 func authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		user, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
@@ -478,7 +497,7 @@ func authenticate(next http.Handler) http.Handler {
 	})
 }
 
-// A bearer adds who asks to each request, and the user may change meanwhile.
+// A bearer adds the user to each request. The user can change between requests.
 type bearer struct {
 	user *atomic.Value
 	next http.RoundTripper
@@ -491,8 +510,8 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return b.next.RoundTrip(r)
 }
 
-// What middleware of net/http puts into the context of a request is in the context
-// of the handler of that very call.
+// The context values that middleware of net/http adds to a request are in the context
+// of the handler of that call, and of no other.
 //
 // Guarantees: G-0028.2
 func TestHandlersKnowWhoCallsThem(t *testing.T) {
@@ -518,16 +537,16 @@ func TestHandlersKnowWhoCallsThem(t *testing.T) {
 			name.Store(user)
 			got, err := client.Call[string](t.Context(), session, "whoami", nil)
 			if err != nil || got != user+" eu c" {
-				t.Errorf("%s: got %q, %v", version, got, err)
+				t.Errorf("%s: got %q, %v, want %q", version, got, err, user+" eu c")
 			}
 		}
 	}
 	if n := len(slices.Collect(s.Sessions())); n != 1 {
-		t.Errorf("there are %d legacy sessions", n)
+		t.Errorf("there are %d legacy sessions, want 1", n)
 	}
 }
 
-// The context of a session ends with it.
+// The context that SessionContext returns ends with the session.
 func TestSessionContextEndsWithItsSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ended := make(chan struct{})
@@ -551,6 +570,7 @@ func TestSessionContextEndsWithItsSession(t *testing.T) {
 	})
 }
 
+// The server calls OnRootsChanged when the client says that its roots have changed.
 func TestRootsThatChangedAreReported(t *testing.T) {
 	changed := make(chan *server.Session, 1)
 	s := newServer(server.Options{OnRootsChanged: func(_ context.Context, session *server.Session) { changed <- session }})
@@ -558,11 +578,11 @@ func TestRootsThatChangedAreReported(t *testing.T) {
 	w.initialize(protocol.Version20251125)
 	w.send(`{"jsonrpc":"2.0","method":"notifications/roots/list_changed"}`)
 	if within(t, changed) == nil {
-		t.Error("no session")
+		t.Error("the context has no session, want one")
 	}
 }
 
-// Blocks that an old revision does not have are told as text.
+// A block type that an old revision lacks is sent to its clients as text.
 func TestOldClientsGetNoBlocksThatTheyDoNotKnow(t *testing.T) {
 	s := newServer(server.Options{})
 	addOut(s, "t", protocol.Contents{protocol.Audio([]byte{1}, "audio/wav"), &protocol.ResourceLink{URI: "x://a", Name: "a"}})
@@ -578,7 +598,7 @@ func TestOldClientsGetNoBlocksThatTheyDoNotKnow(t *testing.T) {
 		w.initialize(version)
 		got := w.call("t", `{}`).Result
 		if text := outcome(&got); text != want {
-			t.Errorf("%s: got %q", version, text)
+			t.Errorf("%s: got %q, want %v", version, text, want)
 		}
 		w.send(`{"jsonrpc":"2.0","id":1,"method":"prompts/get","params":{"name":"p"}}`)
 		if frame := w.next(); strings.Contains(frame, "resource_link") != (version == protocol.Version20250618) {

@@ -35,10 +35,10 @@ const everyField = `{"type":"object","required":["text"],"properties":{
 const everyDefault = `{"text":"a","mail":"a@example.com","uri":"https://example.com/","day":"2026-07-28","when":"2026-07-28T12:00:00Z",` +
 	`"ratio":0.5,"count":2,"yes":false,"one":"g","titled":"g","named":"g","many":["r","g"],"titles":[]}`
 
-// The client fills in what its user leaves at its default, and passes on nothing that
-// does not fit the form, whatever the kind of the field.
+// The client fills in the default of each field that its user leaves out, and cancels
+// if an answer does not fit the form, for every kind of field.
 func TestEveryKindOfField(t *testing.T) {
-	asks := func() *server.Server {
+	newAsking := func() *server.Server {
 		s := newServer(server.Options{})
 		needs := protocol.ClientCapabilities{Elicitation: &protocol.ElicitationCapability{Form: &protocol.Capability{}}}
 		server.AddTool(s, protocol.Tool{Name: "form"}, func(ctx context.Context, _ struct{}) (string, error) {
@@ -55,7 +55,7 @@ func TestEveryKindOfField(t *testing.T) {
 	o := client.Options{Elicit: func(context.Context, *client.Session, *protocol.ElicitParams) (*protocol.ElicitResult, error) {
 		return client.Accept(*typed.Load())
 	}}
-	everywhereSince(t, protocol.Version20251125, asks, o, func(t *testing.T, _ *server.Server, session *client.Session) {
+	everywhereSince(t, protocol.Version20251125, newAsking, o, func(t *testing.T, _ *server.Server, session *client.Session) {
 		call := func(answer map[string]any) (*protocol.CallToolResult, error) {
 			typed.Store(&answer)
 			return session.CallTool(t.Context(), &protocol.CallToolParams{Name: "form"})
@@ -80,7 +80,7 @@ func TestEveryKindOfField(t *testing.T) {
 		} {
 			got, err := call(map[string]any{name: wrong})
 			if err == nil && got.Content.Text() != "cancel " {
-				t.Errorf("%s: %v came through: %+v", name, wrong, got.Content.Text())
+				t.Errorf("%s: %v: got %+v, want cancel", name, wrong, got.Content.Text())
 			}
 		}
 	})
@@ -112,14 +112,14 @@ func wantSame(t *testing.T, what, got, want string) {
 	}
 }
 
-// A client opens no page itself. The program gets the whole URL and knows which server
-// asks; an accepted page brings no content, and only an accepted one is consent.
+// The client does not open pages itself: the program gets the whole URL and the name of
+// the server. The content of an answer is dropped, and only accept counts as consent.
 func TestPagesAreNeverFetched(t *testing.T) {
 	var fetched atomic.Int64
 	page := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { fetched.Add(1) }))
 	defer page.Close()
 	address := page.URL + "/in?state=0123456789&next=%2Fhome#top"
-	asks := func() *server.Server {
+	newAsking := func() *server.Server {
 		s := newServer(server.Options{})
 		server.AddTool(s, protocol.Tool{Name: "in"}, func(ctx context.Context, _ struct{}) (string, error) {
 			return "consent", server.ElicitURL(ctx, "Sign in", address)
@@ -132,12 +132,12 @@ func TestPagesAreNeverFetched(t *testing.T) {
 		shown <- s.Server().Info.Name + ": " + p.Message + ": " + p.URL
 		return answer.Load(), nil
 	}}
-	everywhereSince(t, protocol.Version20251125, asks, o, func(t *testing.T, s *server.Server, session *client.Session) {
+	everywhereSince(t, protocol.Version20251125, newAsking, o, func(t *testing.T, s *server.Server, session *client.Session) {
 		for action, consents := range map[string]bool{protocol.ElicitAccept: true, protocol.ElicitDecline: false, protocol.ElicitCancel: false, "yes": false} {
 			answer.Store(&protocol.ElicitResult{Action: action, Content: json.RawMessage(`{"secret":1}`)})
 			result, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: "in"})
 			if got := err == nil && !result.IsError; got != consents || consents && result.Content.Text() != "consent" {
-				t.Errorf("%s is taken for consent: %v (%+v, %v)", action, got, result, err)
+				t.Errorf("%s: consent is %v (%+v, %v), want %v", action, got, result, err, consents)
 			}
 			if got := within(t, shown); got != session.Server().Info.Name+": Sign in: "+address {
 				t.Errorf("the user was shown %s", got)
@@ -145,18 +145,18 @@ func TestPagesAreNeverFetched(t *testing.T) {
 		}
 	})
 	if n := fetched.Load(); n != 0 {
-		t.Errorf("the page was fetched %d times", n)
+		t.Errorf("the page was fetched %d times, want 0", n)
 	}
 }
 
-// A question that the client's revision does not have is not asked, whatever the client
-// has declared.
+// A handler cannot ask a question that the client's revision lacks, even if the client
+// declares the capability. It gets ErrUnsupported.
 func TestQuestionsAreThoseOfTheRevision(t *testing.T) {
 	type question func(context.Context) error
 	tool := &protocol.CreateMessageParams{MaxTokens: 1, Tools: protocol.Tools{{Name: "t", InputSchema: json.RawMessage(`{"type":"object"}`)}},
 		Messages: protocol.SamplingMessages{{Role: protocol.RoleUser, Content: protocol.SamplingContents{protocol.Text("hi")}}}}
 	since := map[string]string{"form": protocol.Version20250618, "url": protocol.Version20251125, "tools": protocol.Version20251125}
-	asks := func() *server.Server {
+	newAsking := func() *server.Server {
 		s := newServer(server.Options{})
 		for name, ask := range map[string]question{
 			"form":  func(ctx context.Context) error { return server.Confirm(ctx, "Sure?") },
@@ -180,7 +180,7 @@ func TestQuestionsAreThoseOfTheRevision(t *testing.T) {
 		Sample: func(context.Context, *client.Session, *protocol.CreateMessageParams) (*protocol.CreateMessageResult, error) {
 			return &protocol.CreateMessageResult{Role: protocol.RoleAssistant, Model: "m", Content: protocol.SamplingContents{protocol.Text("hello")}}, nil
 		}}
-	everywhere(t, asks, o, func(t *testing.T, _ *server.Server, session *client.Session) {
+	everywhere(t, newAsking, o, func(t *testing.T, _ *server.Server, session *client.Session) {
 		for name, first := range since {
 			want := "asked"
 			if session.Server().ProtocolVersion < first {
@@ -194,8 +194,8 @@ func TestQuestionsAreThoseOfTheRevision(t *testing.T) {
 	})
 }
 
-// A client of 2025-06-18 is asked in the words of that revision: no defaults but those of
-// bools, titles beside the choices, and no choice of several. The fields keep their order.
+// A client of 2025-06-18 gets forms of that revision: defaults for bools only, titles
+// in enumNames, and no multiple choice. The order of the fields stays the same.
 //
 // Guarantees: G-0031.10
 func TestFormsAreThoseOfTheRevision(t *testing.T) {
@@ -214,7 +214,7 @@ func TestFormsAreThoseOfTheRevision(t *testing.T) {
 	form := func(schema string) *protocol.ElicitParams {
 		return &protocol.ElicitParams{Mode: protocol.ElicitForm, Message: "Which?", RequestedSchema: json.RawMessage(schema)}
 	}
-	asks := func() *server.Server {
+	newAsking := func() *server.Server {
 		s := newServer(server.Options{})
 		for name, schema := range map[string]string{
 			"form":    strings.Replace(everyField, `{`, `{"$schema":"https://json-schema.org/draft/2020-12/schema",`, 1),
@@ -239,18 +239,18 @@ func TestFormsAreThoseOfTheRevision(t *testing.T) {
 		shown <- p
 		return client.Accept(map[string]any{"text": "b", "titled": "r"})
 	}}
-	everywhereSince(t, protocol.Version20250618, asks, o, func(t *testing.T, _ *server.Server, session *client.Session) {
+	everywhereSince(t, protocol.Version20250618, newAsking, o, func(t *testing.T, _ *server.Server, session *client.Session) {
 		call := func(tool string) (*protocol.CallToolResult, error) {
 			return session.CallTool(t.Context(), &protocol.CallToolParams{Name: tool})
 		}
 		got, err := call("form")
 		if err != nil || got.IsError {
-			t.Fatalf("got %+v, %v", got, err)
+			t.Fatalf("got %+v, %v, want no error", got, err)
 		}
 		asked := within(t, shown)
 		if session.Server().ProtocolVersion > protocol.Version20250618 {
 			if !strings.Contains(string(asked.RequestedSchema), `"many"`) {
-				t.Errorf("the user is shown %s", asked.RequestedSchema)
+				t.Errorf("the user is shown %s, want %q in it", asked.RequestedSchema, `"many"`)
 			}
 			return
 		}
@@ -259,10 +259,10 @@ func TestFormsAreThoseOfTheRevision(t *testing.T) {
 		}
 		wantSame(t, "the answer", got.Content.Text(), `{"text":"b","titled":"r","yes":false}`)
 		if got, err = call("several"); err != nil || got.Content.Text() != "unsupported" {
-			t.Errorf("a choice of several that is required: got %+v, %v", got, err)
+			t.Errorf("a choice of several that is required: got %+v, %v, want %q", got, err, "unsupported")
 		}
 		if got, err = call("broken"); err != nil || !got.IsError || !strings.Contains(got.Content.Text(), `its field "a"`) {
-			t.Errorf("a form that is none: got %+v, %v", got, err)
+			t.Errorf("an invalid form: got %+v, %v, want a tool error and %q in it", got, err, `its field "a"`)
 		}
 		select {
 		case p := <-shown:
@@ -272,12 +272,13 @@ func TestFormsAreThoseOfTheRevision(t *testing.T) {
 	})
 }
 
-// A conversation has one block in each message before 2025-11-25, and knows no use of tools.
+// Before 2025-11-25, the server splits a message into messages of one block each, and
+// cannot send the use of a tool to the client's model.
 //
 // Guarantees: G-0031.10
 func TestConversationsAreThoseOfTheRevision(t *testing.T) {
-	heard := make(chan protocol.SamplingMessages, 1)
-	asks := func() *server.Server {
+	received := make(chan protocol.SamplingMessages, 1)
+	newAsking := func() *server.Server {
 		s := newServer(server.Options{})
 		for name, second := range map[string]protocol.Content{
 			"text": protocol.Text("b"), "sound": &protocol.AudioContent{Data: []byte("b"), MIMEType: "audio/wav"},
@@ -299,14 +300,14 @@ func TestConversationsAreThoseOfTheRevision(t *testing.T) {
 		return s
 	}
 	o := client.Options{Sample: func(_ context.Context, _ *client.Session, p *protocol.CreateMessageParams) (*protocol.CreateMessageResult, error) {
-		heard <- p.Messages
+		received <- p.Messages
 		return &protocol.CreateMessageResult{Role: protocol.RoleAssistant, Model: "m", Content: protocol.SamplingContents{protocol.Text("hello")}}, nil
 	}}
-	everywhere(t, asks, o, func(t *testing.T, _ *server.Server, session *client.Session) {
+	everywhere(t, newAsking, o, func(t *testing.T, _ *server.Server, session *client.Session) {
 		version := session.Server().ProtocolVersion
 		for tool, want := range map[string]string{"text": "hello", "sound": "hello", "tool": "unsupported"} {
 			if tool == "tool" && version >= protocol.Version20251125 {
-				continue // whether its client can use tools is another question
+				continue // needs a client whose model can use tools
 			}
 			got, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: tool})
 			if err != nil || got.Content.Text() != want {
@@ -315,7 +316,7 @@ func TestConversationsAreThoseOfTheRevision(t *testing.T) {
 			if want != "hello" {
 				continue
 			}
-			messages := within(t, heard)
+			messages := within(t, received)
 			if version >= protocol.Version20251125 {
 				if len(messages) != 1 || len(messages[0].Content) != 2 || len(messages[0].Meta) != 1 {
 					t.Errorf("%s: the model is shown %+v", tool, messages)

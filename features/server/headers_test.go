@@ -13,7 +13,7 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
-// Arguments that are mirrored to headers have to be the same there (2026-07-28
+// A tool call is refused if a mirrored argument and its header differ (2026-07-28
 // basic/transports).
 func TestMirroredArgumentsHaveToBeTheSame(t *testing.T) {
 	s := newServer(server.Options{})
@@ -74,13 +74,13 @@ func TestMirroredArgumentsHaveToBeTheSame(t *testing.T) {
 			t.Errorf("%+v: got %s %s", test, response.Status, body)
 		}
 	}
-	w := dial(t, s) // elsewhere there are no headers
+	w := dial(t, s) // without HTTP there are no headers
 	if got := w.ask(modern(`1`, "tools/call", `"name":"t","arguments":{"region":"eu"}`)); !strings.Contains(string(got.Result["content"]), "in eu") {
-		t.Errorf("got %+v", got)
+		t.Errorf("got %+v, want %q in it", got, "in eu")
 	}
 }
 
-// AddTool takes no tool that clients would not offer because of its annotations.
+// AddTool panics for a tool with invalid annotations, which clients would leave out.
 func TestAddToolRefusesInvalidMirroring(t *testing.T) {
 	for schema, message := range map[string]string{
 		`{"type":"object","properties":{"a":{"type":"array","items":{"type":"string","x-mcp-header":"A"}}}}`:                 `x-mcp-header within "items"`,
@@ -97,7 +97,7 @@ func TestAddToolRefusesInvalidMirroring(t *testing.T) {
 	}
 }
 
-// What a client mirrors, a server accepts.
+// The server accepts the headers that the client mirrors, for any arguments.
 func TestClientsMirrorWhatServersAccept(t *testing.T) {
 	s := newServer(server.Options{})
 	server.AddTool(s, protocol.Tool{Name: "t", InputSchema: json.RawMessage(`{"type":"object","properties":{
@@ -105,7 +105,7 @@ func TestClientsMirrorWhatServersAccept(t *testing.T) {
 		"o":{"type":"object","properties":{"s":{"type":"string","x-mcp-header":"Inner"}}}}}`)},
 		func(_ context.Context, p *protocol.CallToolParams) (string, error) { return string(p.Arguments), nil })
 	session := open(t, overHTTP(t, s), client.Options{})
-	if _, err := session.ListTools(t.Context(), nil); err != nil { // the client learns what to mirror
+	if _, err := session.ListTools(t.Context(), nil); err != nil { // tells the client what to mirror
 		t.Fatal(err)
 	}
 	for _, arguments := range []string{

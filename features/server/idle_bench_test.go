@@ -12,8 +12,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
-// BenchmarkIdleSession says what a legacy session over HTTP costs while its
-// client is silent: everything from the handler to the server's own part.
+// BenchmarkIdleSession measures the memory and the goroutines of a silent legacy
+// session over HTTP, in the handler and in the server together.
 func BenchmarkIdleSession(b *testing.B) {
 	const many = 2000
 	h := streamable.NewHandler(newServer(server.Options{}), streamable.HandlerOptions{})
@@ -35,7 +35,7 @@ func openSession(b testing.TB, h http.Handler) {
 	r.Header.Set("Content-Type", "application/json")
 	w := httptest.NewRecorder()
 	if h.ServeHTTP(w, r); w.Code != http.StatusOK {
-		b.Fatalf("initialize: %d %s", w.Code, w.Body)
+		b.Fatalf("initialize: %d %s, want %v", w.Code, w.Body, http.StatusOK)
 	}
 }
 

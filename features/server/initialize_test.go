@@ -21,7 +21,7 @@ func TestSessionKnowsItsPeer(t *testing.T) {
 	w.send(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2031-01-01","capabilities":{},"clientInfo":{"name":"raw","version":"0"}}}`)
 	w.want(`"instructions":"ask nicely"`, `"tools":{"listChanged":true}`, `"protocolVersion":"2025-11-25"`)
 	if got := w.call("t", `{}`).Result.Content.Text(); got != "raw 2025-11-25" {
-		t.Errorf("got %q", got)
+		t.Errorf("got %q, want %q", got, "raw 2025-11-25")
 	}
 }
 
@@ -37,10 +37,10 @@ func TestInitializeNamesARevision(t *testing.T) {
 		w.send(frame)
 		w.want(`"id":1`, `-32602`, `protocolVersion`)
 	}
-	w.initialize(protocol.Version20241105) // the session is still to be had
+	w.initialize(protocol.Version20241105) // the refused requests have not begun a session
 }
 
-// A session is initialized once; the refusal of a second one changes nothing.
+// A second initialize is refused, and the session continues unchanged.
 func TestSecondInitializeIsRefused(t *testing.T) {
 	s := newServer(server.Options{})
 	server.AddTool(s, protocol.Tool{Name: "t", InputSchema: anyObject}, func(context.Context, *protocol.CallToolParams) (*protocol.CallToolResult, error) {
@@ -71,17 +71,17 @@ func TestRevisionsAreTheProgramsChoice(t *testing.T) {
 	w.want(`"protocolVersion":"2025-03-26"`)
 }
 
-// unopenable is a transport that cannot be opened.
-type unopenable struct {
+// failingTransport is a transport that cannot be opened.
+type failingTransport struct {
 	transport.Transport
 	err error
 }
 
-func (u unopenable) Open(context.Context) (transport.Link, error) { return nil, u.err }
+func (u failingTransport) Open(context.Context) (transport.Link, error) { return nil, u.err }
 
-func TestServeSaysWhyItCannotOpen(t *testing.T) {
+func TestServeReturnsTheErrorOfOpen(t *testing.T) {
 	busy := errors.New("busy")
-	if err := newServer(server.Options{}).Serve(t.Context(), unopenable{err: busy}); !errors.Is(err, busy) {
-		t.Errorf("got %v", err)
+	if err := newServer(server.Options{}).Serve(t.Context(), failingTransport{err: busy}); !errors.Is(err, busy) {
+		t.Errorf("got %v, want %v", err, busy)
 	}
 }

@@ -35,9 +35,9 @@ var (
 // Guarantees: G-0049.1
 func TestKnownMetaChangesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		params := `{"_meta":` + traced(rapid.SampledFrom(traces).Draw(t, "trace")) + rapid.SampledFrom(rests).Draw(t, "rest")
+		params := `{"_meta":` + withTraceMembers(rapid.SampledFrom(traces).Draw(t, "trace")) + rapid.SampledFrom(rests).Draw(t, "rest")
 		method := rapid.SampledFrom([]string{protocol.MethodCallTool, protocol.MethodListTools, protocol.MethodReadResource}).Draw(t, "method")
-		before := traced(rapid.SampledFrom(traces[:4]).Draw(t, "trace before"))
+		before := withTraceMembers(rapid.SampledFrom(traces[:4]).Draw(t, "trace before"))
 		whole, known := decoded(t, method, params, ""), decoded(t, method, params, before)
 		if whole != known {
 			t.Fatalf("%s of %s: %s when _meta is known, else %s", method, params, known, whole)
@@ -45,7 +45,8 @@ func TestKnownMetaChangesNothing(t *testing.T) {
 	})
 }
 
-// decoded reads the params of a request. The server knows the _meta of an earlier one, or "".
+// decoded returns what the server reads from params, and what is left. known is the
+// _meta of an earlier request, or empty.
 func decoded(t *rapid.T, method, params, known string) string {
 	s := New(protocol.Implementation{Name: "s", Version: "1"}, Options{})
 	row := (*s.methods.Load())[method]
@@ -69,7 +70,7 @@ func decoded(t *rapid.T, method, params, known string) string {
 // shown returns what the program sees of a call whose params were decoded.
 func shown(t *rapid.T, c *call, params string) string {
 	if string(c.in.Params) != params {
-		t.Fatalf("the params became %s", c.in.Params)
+		t.Fatalf("the params became %s, want %v", c.in.Params, params)
 	}
 	raw, err := json.Marshal(RequestFrom(c).Params)
 	if err != nil {
@@ -149,16 +150,16 @@ func TestKnownMetaIsMadeWhenItIsAskedFor(t *testing.T) {
 func TestKnownMetaIsNotReadAgain(t *testing.T) {
 	known := &knownClient{meta: []byte(knownMeta)}
 	for params, rest := range map[string]string{
-		`{"_meta":` + knownMeta + `,"name":"a"}`:                                       `"name":"a"}`,
-		`{"_meta":` + knownMeta + `}`:                                                  `}`,
-		`{"_meta":` + knownMeta + `,"\u005fmeta":{}}`:                                  "",
-		`{"_meta":` + knownMeta + `,"_meta":{}}`:                                       "",
-		`{"name":"a","_meta":` + knownMeta + `}`:                                       "",
-		`{"_meta":` + traced(`,"traceparent":"a"`) + `,"name":"a"}`:                    `"name":"a"}`,
-		`{"_meta":` + traced(`,"traceparent":"a","baggage":"\u0061"`) + `,"name":"a"}`: "",
-		`{"_meta":` + traced(`,"traceparent":"a","other":1`) + `,"name":"a"}`:          "",
-		`{"_meta":{},"name":"a"}`:                                                      "",
-		`{"_meta":` + knownMeta + string(make([]byte, maxRest+1)):                      "",
+		`{"_meta":` + knownMeta + `,"name":"a"}`:                                                 `"name":"a"}`,
+		`{"_meta":` + knownMeta + `}`:                                                            `}`,
+		`{"_meta":` + knownMeta + `,"\u005fmeta":{}}`:                                            "",
+		`{"_meta":` + knownMeta + `,"_meta":{}}`:                                                 "",
+		`{"name":"a","_meta":` + knownMeta + `}`:                                                 "",
+		`{"_meta":` + withTraceMembers(`,"traceparent":"a"`) + `,"name":"a"}`:                    `"name":"a"}`,
+		`{"_meta":` + withTraceMembers(`,"traceparent":"a","baggage":"\u0061"`) + `,"name":"a"}`: "",
+		`{"_meta":` + withTraceMembers(`,"traceparent":"a","other":1`) + `,"name":"a"}`:          "",
+		`{"_meta":{},"name":"a"}`:                                                                "",
+		`{"_meta":` + knownMeta + string(make([]byte, maxRest+1)):                                "",
 		`{}`: "",
 	} {
 		if _, got := known.before([]byte(params)); string(got) != rest {
@@ -167,32 +168,35 @@ func TestKnownMetaIsNotReadAgain(t *testing.T) {
 	}
 }
 
-// traced is knownMeta with members at its end.
-func traced(members string) string { return strings.TrimSuffix(knownMeta, "}") + members + "}" }
+// withTraceMembers returns knownMeta with more members at its end.
+func withTraceMembers(members string) string {
+	return strings.TrimSuffix(knownMeta, "}") + members + "}"
+}
 
-// A traced request has another _meta than the one before. The server knows it still.
+// A request that differs from an earlier one only in its trace members has a known
+// _meta.
 func TestTracedMetaIsKnown(t *testing.T) {
 	s := New(protocol.Implementation{Name: "s", Version: "1"}, Options{})
 	row := (*s.methods.Load())[protocol.MethodCallTool]
 	from := &peer{server: s}
 	var first *knownClient
 	for _, trace := range []string{`,"traceparent":"a"`, `,"traceparent":"b","tracestate":"c=1"`, "", `,"traceparent":"d"`} {
-		c := from.newCall(t.Context(), &conn.Incoming{Method: protocol.MethodCallTool, Params: json.RawMessage(`{"_meta":` + traced(trace) + `,"name":"a"}`)}, row)
+		c := from.newCall(t.Context(), &conn.Incoming{Method: protocol.MethodCallTool, Params: json.RawMessage(`{"_meta":` + withTraceMembers(trace) + `,"name":"a"}`)}, row)
 		if err := c.identify(); err != nil {
 			t.Fatal(err)
 		}
 		if first == nil {
 			first = from.known.Load()
 		} else if c.rest == nil || from.known.Load() != first {
-			t.Errorf("the _meta with %q is read in full", trace)
+			t.Errorf("the _meta with %q is decoded again, want it to be known", trace)
 		}
 		if other := (&peer{server: s}).newCall(t.Context(), c.in, row); other.identify() != nil || other.known != first {
-			t.Errorf("the _meta with %q is not known to another peer", trace)
+			t.Errorf("the _meta with %q is decoded again for another peer, want it to be known", trace)
 		}
 	}
 }
 
-// A handler may change the _meta of its own request: no other request has it.
+// A handler that changes the _meta of its request changes it for no other request.
 func TestKnownMetaIsNotShared(t *testing.T) {
 	s := New(protocol.Implementation{Name: "s", Version: "1"}, Options{})
 	row := (*s.methods.Load())[protocol.MethodCallTool]
@@ -213,8 +217,9 @@ func TestKnownMetaIsNotShared(t *testing.T) {
 	}
 }
 
-// What a server offers to modern clients is looked up once, until it has more.
-func TestModernOfferIsKept(t *testing.T) {
+// The capabilities for modern clients are computed once, and again after a feature is
+// added.
+func TestModernCapabilitiesAreComputedOnce(t *testing.T) {
 	s := New(protocol.Implementation{Name: "s", Version: "1"}, Options{})
 	offered := s.capabilities.modern()
 	if again := s.capabilities.modern(); again != offered || again.Tools != nil {
@@ -222,13 +227,13 @@ func TestModernOfferIsKept(t *testing.T) {
 	}
 	AddTool(s, protocol.Tool{Name: "a"}, func(context.Context, struct{}) (string, error) { return "", nil })
 	if now, all := s.capabilities.modern(), s.capabilities.of(true); now.Tools == nil || !reflect.DeepEqual(now, all) {
-		t.Errorf("after: %+v, want %+v", now, all)
+		t.Errorf("after: got %+v, want %+v", now, all)
 	}
 }
 
-// What a server says of itself to legacy clients is encoded once for each revision, until
-// the server has more. What a middleware makes of it is encoded for itself.
-func TestIntroductionIsKept(t *testing.T) {
+// The result of initialize is encoded once for each revision, and again after a feature
+// is added. A result that a middleware has changed is encoded separately.
+func TestInitializeResultIsEncodedOnce(t *testing.T) {
 	s := New(protocol.Implementation{Name: "s", Version: "1"}, Options{Instructions: "ask"})
 	encode := (*s.methods.Load())[protocol.MethodInitialize].encode
 	c := (&peer{server: s}).newCall(t.Context(), &conn.Incoming{Method: protocol.MethodInitialize}, nil)
@@ -243,30 +248,30 @@ func TestIntroductionIsKept(t *testing.T) {
 			t.Fatal(err)
 		}
 		if string(got) != "before"+string(want) {
-			t.Errorf("%s, want %s", got, want)
+			t.Errorf("got %s, want %s", got, want)
 		}
 		return string(want)
 	}
 	first := s.capabilities.introduction(protocol.LatestLegacy)
 	says(&first.result)
 	if again := s.capabilities.introduction(protocol.LatestLegacy); again != first {
-		t.Error("the same was encoded again")
+		t.Error("an equal result was encoded again, want the kept one")
 	}
 	changed := first.result
 	changed.Instructions = "do not ask"
 	says(&changed)
 	if older := s.capabilities.introduction(protocol.Version20241105); older.result.ProtocolVersion != protocol.Version20241105 {
-		t.Errorf("another revision: %s", says(&older.result))
+		t.Errorf("another revision: %s, want %v", says(&older.result), protocol.Version20241105)
 	}
-	says(&first.result) // a client that began before the other
+	says(&first.result) // kept for a client that began before
 	AddTool(s, protocol.Tool{Name: "a"}, func(context.Context, struct{}) (string, error) { return "", nil })
 	if more := s.capabilities.introduction(protocol.LatestLegacy); more.result.Capabilities.Tools == nil || first.result.Capabilities.Tools != nil {
 		t.Errorf("after a tool was added: %s, before: %s", says(&more.result), says(&first.result))
 	}
 }
 
-// What serves a modern request for a handler that never asks allocates nothing for questions.
-func TestAHandlerThatNeverAsksPaysForNoQuestions(t *testing.T) {
+// A modern request for a handler without questions allocates nothing for questions.
+func TestHandlerWithoutQuestionsAllocatesNothingForThem(t *testing.T) {
 	s := New(protocol.Implementation{Name: "s", Version: "1"}, Options{})
 	c := (&peer{server: s}).newCall(t.Context(), &conn.Incoming{Method: protocol.MethodReadResource}, nil)
 	c.modern, c.asked = true, new(asked)
@@ -279,6 +284,6 @@ func TestAHandlerThatNeverAsksPaysForNoQuestions(t *testing.T) {
 		}
 	})
 	if t.Logf("%v allocations", allocated); allocated > 3 {
-		t.Errorf("%v allocations", allocated)
+		t.Errorf("%v allocations, want 3 at most", allocated)
 	}
 }

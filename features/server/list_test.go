@@ -14,7 +14,7 @@ import (
 )
 
 // list reads all pages of tools, and returns their names and the pages' sizes.
-func (w *wire) list() (names []string, sizes []int) {
+func (w *rawPeer) list() (names []string, sizes []int) {
 	w.t.Helper()
 	params := `{}`
 	for {
@@ -36,7 +36,7 @@ func (w *wire) list() (names []string, sizes []int) {
 
 func addNamed(s *server.Server, names ...string) {
 	for _, name := range names {
-		server.AddTool(s, protocol.Tool{Name: name, InputSchema: anyObject}, answering(&protocol.CallToolResult{}, nil))
+		server.AddTool(s, protocol.Tool{Name: name, InputSchema: anyObject}, constantTool(&protocol.CallToolResult{}, nil))
 	}
 }
 
@@ -54,11 +54,12 @@ func TestToolsAreListedOnceInOrder(t *testing.T) {
 		w.initialize(protocol.Version20251125)
 		names, sizes := w.list()
 		if !slices.Equal(names, []string{"a", "b", "c", "d", "e"}) || !slices.Equal(sizes, test.sizes) {
-			t.Errorf("pages of %d: got %v in %v", test.size, names, sizes)
+			t.Errorf("pages of %d: got %v in %v, want %v and %v", test.size, names, sizes, []string{"a", "b", "c", "d", "e"}, test.sizes)
 		}
 	}
 }
 
+// A cursor from a server with another page size continues at the same tool.
 func TestCursorsOfAnyPageAreReadInPagesOfAnySize(t *testing.T) {
 	s := newServer(server.Options{PageSize: math.MaxInt})
 	addNamed(s, "a", "b", "c")
@@ -69,7 +70,9 @@ func TestCursorsOfAnyPageAreReadInPagesOfAnySize(t *testing.T) {
 	w.want(`"tools":[{"name":"b",`, `{"name":"c",`)
 }
 
-func TestToolsAreServedWhereTheyWereOffered(t *testing.T) {
+// A legacy client that connected before the server had tools cannot list or call them.
+// A client that connected later can.
+func TestToolsNeedTheCapabilityAtInitialize(t *testing.T) {
 	s := newServer(server.Options{})
 	early := dial(t, s)
 	early.initialize(protocol.Version20251125)
@@ -86,11 +89,12 @@ func TestToolsAreServedWhereTheyWereOffered(t *testing.T) {
 	addNamed(s, "b")
 	late.want(`"method":"notifications/tools/list_changed"`)
 	if names, _ := late.list(); !slices.Equal(names, []string{"a", "b"}) {
-		t.Errorf("got %v", names)
+		t.Errorf("got %v, want %v", names, []string{"a", "b"})
 	}
 }
 
-func TestReplacedToolAnswersInPlaceOfTheFirst(t *testing.T) {
+// If a tool is added twice, calls run the second one.
+func TestToolAddedTwiceRunsTheSecond(t *testing.T) {
 	s := newServer(server.Options{})
 	for _, text := range []string{"first", "second"} {
 		server.AddTool(s, protocol.Tool{Name: "t"}, func(context.Context, struct{}) (string, error) { return text, nil })
@@ -98,28 +102,29 @@ func TestReplacedToolAnswersInPlaceOfTheFirst(t *testing.T) {
 	w := dial(t, s)
 	w.initialize(protocol.Version20251125)
 	if got := w.call("t", `{}`).Result.Content.Text(); got != "second" {
-		t.Errorf("got %q", got)
+		t.Errorf("got %q, want %q", got, "second")
 	}
 }
 
-// A server that advertises tools from the beginning may add the first one later.
+// A server that declares the tools capability at the start may add its first tool
+// later.
 func TestTheFirstToolMayComeLater(t *testing.T) {
 	declared := protocol.ServerCapabilities{Tools: &protocol.ListCapability{ListChanged: true}}
 	start := func() *server.Server { return newServer(server.Options{Capabilities: declared}) }
-	told := make(chan struct{}, 100)
+	notified := make(chan struct{}, 100)
 	options := client.Options{OnEvent: func(_ context.Context, _ *client.Session, e client.Event) {
 		if _, ok := e.(*client.ToolsChanged); ok {
-			told <- struct{}{}
+			notified <- struct{}{}
 		}
 	}}
 	everywhere(t, start, options, func(t *testing.T, s *server.Server, session *client.Session) {
 		if result, err := session.ListTools(t.Context(), nil); err != nil || len(result.Tools) != 0 {
-			t.Errorf("at first: got %v, %v", result, err)
+			t.Errorf("at first: got %v, %v, want none", result, err)
 		}
 		server.AddTool(s, protocol.Tool{Name: "late"}, func(context.Context, struct{}) (string, error) { return "here", nil })
-		<-told
+		<-notified
 		if got, err := client.Call[string](t.Context(), session, "late", nil); err != nil || got != "here" {
-			t.Errorf("got %q, %v", got, err)
+			t.Errorf("got %q, %v, want %q", got, err, "here")
 		}
 	})
 }

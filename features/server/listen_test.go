@@ -14,17 +14,17 @@ import (
 	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
-// wantNothing checks that the server has nothing more to say, once all that it
-// does has come to rest. It is for bubbles.
-func (w *wire) wantNothing() {
+// wantNothing fails the test if the server sends a frame before the bubble is idle.
+func (w *rawPeer) wantNothing() {
 	w.t.Helper()
 	synctest.Wait()
 	if len(w.frames) > 0 {
-		w.t.Errorf("got %s", <-w.frames)
+		w.t.Errorf("got %s, want none", <-w.frames)
 	}
 }
 
-// withTool is a server that offers a tool, so that there is something to tell of.
+// withTool returns a server with a tool, so that a change of the tools can be
+// announced.
 func withTool() *server.Server {
 	s := newServer(server.Options{})
 	addNamed(s, "first")
@@ -36,18 +36,21 @@ const (
 	announcement = `"method":"notifications/tools/list_changed"`
 )
 
-// subscriptionID is how messages of a subscription name it.
+// subscriptionID returns the member with which messages name their subscription.
 func subscriptionID(id string) string { return `"io.modelcontextprotocol/subscriptionId":` + id }
 
 // listen subscribes to changes of tools, and reads the acknowledgement.
-func (w *wire) listen(id string) {
+func (w *rawPeer) listen(id string) {
 	w.t.Helper()
 	w.send(modern(id, "subscriptions/listen", toolsChanged))
 	w.want(`"method":"notifications/subscriptions/acknowledged"`, subscriptionID(id), `"notifications":{"toolsListChanged":true}`)
 }
 
+// A subscription gets one notification for each change that it was granted, with its
+// id.
+//
 // Guarantees: G-0020.6
-func TestSubscriptionsTellOfWhatTheyWereGranted(t *testing.T) {
+func TestSubscriptionGetsOnlyGrantedChanges(t *testing.T) {
 	for _, id := range []string{`7`, `"7"`} {
 		synctest.Test(t, func(t *testing.T) {
 			s := withTool()
@@ -63,12 +66,14 @@ func TestSubscriptionsTellOfWhatTheyWereGranted(t *testing.T) {
 	}
 }
 
+// Without a granted filter, a modern client gets no notifications of changes.
+//
 // Guarantees: G-0020.6
-func TestSubscriptionToNothing(t *testing.T) {
+func TestClientWithoutGrantedChangesGetsNone(t *testing.T) {
 	for name, filter := range map[string]string{
-		"of what was not asked for": `"notifications":{}`,
-		"of what was refused":       `"notifications":{"toolsListChanged":false}`,
-		"of what is not offered":    `"notifications":{"promptsListChanged":true,"resourcesListChanged":true,"resourceSubscriptions":["file:///a"],"taskIds":["1"]}`,
+		"empty filter":    `"notifications":{}`,
+		"filter is false": `"notifications":{"toolsListChanged":false}`,
+		"not offered":     `"notifications":{"promptsListChanged":true,"resourcesListChanged":true,"resourceSubscriptions":["file:///a"],"taskIds":["1"]}`,
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := withTool()
@@ -86,19 +91,21 @@ func TestSubscriptionToNothing(t *testing.T) {
 		w := dial(t, s)
 		w.ask(modern(`1`, "tools/list", ``))
 		addNamed(s, "another")
-		w.wantNothing() // to a modern client that does not listen
+		w.wantNothing() // no subscription, so no notification
 	})
 }
 
-func TestSubscriptionsThatCannotBeReadAreRefused(t *testing.T) {
+func TestMalformedSubscriptionsAreRefused(t *testing.T) {
 	w := dial(t, withTool())
 	for _, filter := range []string{`"notifications":3`, `"notifications":{"toolsListChanged":"yes"}`} {
 		w.wantFault(jsonrpc.CodeInvalidParams, modern(`1`, "subscriptions/listen", filter))
 	}
 }
 
+// Each subscription of a client gets each change once. A cancelled one gets no more.
+//
 // Guarantees: G-0020.6
-func TestSeveralSubscriptionsAreToldEach(t *testing.T) {
+func TestEachSubscriptionGetsEachChangeOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := withTool()
 		one, other := dial(t, s), dial(t, s)
@@ -109,7 +116,7 @@ func TestSeveralSubscriptionsAreToldEach(t *testing.T) {
 		first, second := one.next(), one.next()
 		for _, id := range []string{`1`, `"1"`} {
 			if mine := subscriptionID(id) + `}`; strings.Contains(first, mine) == strings.Contains(second, mine) {
-				t.Errorf("%s was not told once: %s %s", id, first, second)
+				t.Errorf("got %s and %s, want one notification for %s", first, second, id)
 			}
 		}
 		other.want(announcement, subscriptionID(`1`))
@@ -123,12 +130,12 @@ func TestSeveralSubscriptionsAreToldEach(t *testing.T) {
 	})
 }
 
-// A client that does not read for a while is owed one announcement, not a
-// thousand and not none: one more may be under way.
-func TestChangesThatComeTogetherAreToldAsOne(t *testing.T) {
-	for name, begin := range map[string]func(*wire){
-		"modern": func(w *wire) { w.listen(`1`) },
-		"legacy": func(w *wire) { w.initialize(protocol.Version20251125) },
+// A client that does not read for a while gets one notification for all changes in that
+// time, and at most one more that was already being sent.
+func TestChangesForASlowClientAreCombined(t *testing.T) {
+	for name, begin := range map[string]func(*rawPeer){
+		"modern": func(w *rawPeer) { w.listen(`1`) },
+		"legacy": func(w *rawPeer) { w.initialize(protocol.Version20251125) },
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := withTool()
@@ -141,7 +148,7 @@ func TestChangesThatComeTogetherAreToldAsOne(t *testing.T) {
 				addNamed(s, "another")
 				pass(10 * time.Millisecond)
 			}
-			pass(time.Second) // a link that is busy for so long is only that
+			pass(time.Second) // a link may be busy for that long
 			ours.Grant(transport.Main, cap(w.frames))
 			w.want(announcement)
 			w.want(announcement)
@@ -154,8 +161,10 @@ func TestChangesThatComeTogetherAreToldAsOne(t *testing.T) {
 	}
 }
 
+// A cancelled subscription gets no result, and its id can be used again.
+//
 // Guarantees: G-0020.7
-func TestCancelledSubscriptionIsOverWithoutAnAnswer(t *testing.T) {
+func TestCancelledSubscriptionGetsNoResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := withTool()
 		w := dial(t, s)
@@ -164,30 +173,30 @@ func TestCancelledSubscriptionIsOverWithoutAnAnswer(t *testing.T) {
 		w.wantNothing()
 		addNamed(s, "another")
 		w.wantNothing()
-		w.listen(`7`) // the id is free again
+		w.listen(`7`) // the id can be used again
 	})
 }
 
-// An observed link shows each frame before it is sent.
-type observed struct {
+// An observedLink shows each frame before it is sent.
+type observedLink struct {
 	transport.Link
 	sending func(frame string)
 }
 
-func (o *observed) Send(out transport.Outbound) error {
+func (o *observedLink) Send(out transport.Outbound) error {
 	o.sending(string(out.Frame))
 	return o.Link.Send(out)
 }
 
-// A client that has the acknowledgement is told of every change from then on, also
-// of one that comes at the same moment.
+// A client that has the acknowledgement gets every change from then on, even one that
+// happens at the same moment.
 //
 // Guarantees: G-0020.6, G-0021.2
 func TestChangeDuringAcknowledgementIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := withTool()
 		ours, theirs := inmem.Pipe(inmem.Options{})
-		w := dialOn(t, s, ours, &observed{theirs, func(frame string) {
+		w := dialOn(t, s, ours, &observedLink{theirs, func(frame string) {
 			if strings.Contains(frame, "acknowledged") {
 				addNamed(s, "meanwhile")
 			}
@@ -199,27 +208,30 @@ func TestChangeDuringAcknowledgementIsReported(t *testing.T) {
 	})
 }
 
-// A halfDuplex link can be told that its peer sends nothing more.
-type halfDuplex struct {
+// A halfDuplexLink lets the test report that the peer sends nothing more.
+type halfDuplexLink struct {
 	transport.Link
 	receiver transport.Receiver
 }
 
-func (h *halfDuplex) Bind(r transport.Receiver) {
+func (h *halfDuplexLink) Bind(r transport.Receiver) {
 	h.receiver = r
 	h.Link.Bind(r)
 }
 
+// When the server closes or the client's input ends, each subscription ends with a
+// result.
+//
 // Guarantees: G-0020.7
 func TestSubscriptionsEndWithAResult(t *testing.T) {
-	for name, end := range map[string]func(*server.Server, *halfDuplex){
-		"the server is closed": func(s *server.Server, _ *halfDuplex) { s.Close(context.Background()) },
-		"the input has ended":  func(_ *server.Server, link *halfDuplex) { link.receiver.Ended() },
+	for name, end := range map[string]func(*server.Server, *halfDuplexLink){
+		"the server is closed": func(s *server.Server, _ *halfDuplexLink) { s.Close(context.Background()) },
+		"the input has ended":  func(_ *server.Server, link *halfDuplexLink) { link.receiver.Ended() },
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := withTool()
 			ours, theirs := inmem.Pipe(inmem.Options{})
-			link := &halfDuplex{Link: theirs}
+			link := &halfDuplexLink{Link: theirs}
 			w := dialOn(t, s, ours, link)
 			ours.Grant(transport.Main, cap(w.frames))
 			w.listen(`"a"`)
@@ -232,14 +244,17 @@ func TestSubscriptionsEndWithAResult(t *testing.T) {
 				}
 			}
 			if !strings.Contains(ends, `"resultType":"complete"`) || !strings.Contains(ends, protocol.MetaServerInfo) {
-				t.Errorf("%s: got %s", name, ends)
+				t.Errorf("%s: got %s, want %q in it and %v in it", name, ends, `"resultType":"complete"`, protocol.MetaServerInfo)
 			}
 		})
 	}
 }
 
+// If the tools change while the server closes, the last message of a subscription is
+// still its result.
+//
 // Guarantees: G-0020.7
-func TestSubscriptionEndsInGoodOrderWhileThereIsSomethingToTell(t *testing.T) {
+func TestSubscriptionEndsWithAResultDuringAChange(t *testing.T) {
 	for range 50 {
 		synctest.Test(t, func(t *testing.T) {
 			s := withTool()
@@ -253,14 +268,17 @@ func TestSubscriptionEndsInGoodOrderWhileThereIsSomethingToTell(t *testing.T) {
 				last = w.next()
 			}
 			if !strings.Contains(last, `"result":{`) {
-				t.Fatalf("got %s", last)
+				t.Fatalf("the last message is %s, want a result", last)
 			}
 		})
 	}
 }
 
+// A legacy client gets no notifications before it has sent notifications/initialized,
+// and then one for the changes up to there.
+//
 // Guarantees: G-0021.3
-func TestLegacyClientsAreToldOnceTheyAreInitialized(t *testing.T) {
+func TestLegacyClientsGetChangesOnceInitialized(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := withTool()
 		w := dial(t, s)
@@ -272,19 +290,20 @@ func TestLegacyClientsAreToldOnceTheyAreInitialized(t *testing.T) {
 		addNamed(s, "and again")
 		w.wantNothing()
 		w.send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
-		w.want(announcement) // of what has changed meanwhile, once
+		w.want(announcement) // one for both changes
 		w.wantNothing()
 		for range 2 {
 			addNamed(s, "another")
 			if frame := w.next(); !strings.Contains(frame, announcement) || strings.Contains(frame, "_meta") {
-				t.Errorf("got %s", frame)
+				t.Errorf("got %s, want %v in it and no %q in it", frame, announcement, "_meta")
 			}
 			w.wantNothing()
 		}
 	})
 }
 
-func TestLegacyClientThatHasSeenNothingChangeIsNotTold(t *testing.T) {
+// A legacy client gets no notification if nothing has changed since initialize.
+func TestLegacyClientGetsNothingWithoutAChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := dial(t, withTool())
 		w.initialize(protocol.Version20251125)
@@ -292,8 +311,8 @@ func TestLegacyClientThatHasSeenNothingChangeIsNotTold(t *testing.T) {
 	})
 }
 
-// Nobody is told of what was not offered.
-func TestLegacyClientsAreToldOfWhatTheyWereOffered(t *testing.T) {
+// A legacy client gets no notification of tools if it was not offered tools.
+func TestLegacyClientsGetChangesOfOfferedListsOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(server.Options{})
 		w := dial(t, s)
@@ -303,24 +322,26 @@ func TestLegacyClientsAreToldOfWhatTheyWereOffered(t *testing.T) {
 	})
 }
 
+// A client gets at most one notification of changes in 10 ms.
+//
 // Guarantees: G-0029.4
-func TestChangesAreToldAtMostOnceInTenMilliseconds(t *testing.T) {
-	for name, begin := range map[string]func(*wire){
-		"modern": func(w *wire) { w.listen(`1`) },
-		"legacy": func(w *wire) { w.initialize(protocol.Version20251125) },
+func TestChangesAreReportedAtMostOnceInTenMilliseconds(t *testing.T) {
+	for name, begin := range map[string]func(*rawPeer){
+		"modern": func(w *rawPeer) { w.listen(`1`) },
+		"legacy": func(w *rawPeer) { w.initialize(protocol.Version20251125) },
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := withTool()
 			w := dial(t, s)
 			begin(w)
 			synctest.Wait()
-			for range 100 { // in 100 ms
+			for range 100 { // 100 ms in total
 				addNamed(s, "another")
 				pass(time.Millisecond)
 			}
 			pass(time.Second)
 			if n := len(w.frames); n < 9 || n > 10 {
-				t.Errorf("%s: %d messages", name, n)
+				t.Errorf("%s: got %d messages, want 9 or 10", name, n)
 			}
 		})
 	}

@@ -13,7 +13,8 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
-// logs has a tool log as often as it is told.
+// logsOften returns a server with a tool that logs as many messages as its argument
+// says.
 func logsOften(o server.Options) *server.Server {
 	s := newServer(o)
 	server.AddTool(s, protocol.Tool{Name: "log"}, func(ctx context.Context, in struct{ Times int }) (string, error) {
@@ -26,7 +27,7 @@ func logsOften(o server.Options) *server.Server {
 }
 
 // messagesOf returns the log messages ahead of the answer to one call.
-func (w *wire) messagesOf(request string) (texts []string) {
+func (w *rawPeer) messagesOf(request string) (texts []string) {
 	w.t.Helper()
 	w.send(request)
 	for {
@@ -44,7 +45,8 @@ func (w *wire) messagesOf(request string) (texts []string) {
 	}
 }
 
-// A handler that logs in a loop does not flood its client.
+// LogRate limits the log messages that a handler sends to its client: for a legacy
+// session together, for modern clients for each request.
 //
 // Guarantees: G-0029.10
 func TestLogMessagesAreBounded(t *testing.T) {
@@ -61,10 +63,10 @@ func TestLogMessagesAreBounded(t *testing.T) {
 		w.send(`{"jsonrpc":"2.0","id":"level","method":"logging/setLevel","params":{"level":"info"}}`)
 		w.want(`"id":"level"`)
 		if got := w.messagesOf(legacy(50)); len(got) != 10 || got[9] != `"number 9"` {
-			t.Errorf("at once: got %q", got)
+			t.Errorf("at once: got %q, want len(got) == 10 and got[9] == %q", got, `"number 9"`)
 		}
 		if got := w.messagesOf(legacy(50)); len(got) != 0 {
-			t.Errorf("the session has had its share: got %q", got)
+			t.Errorf("after the limit of the session: got %q", got)
 		}
 		pass(500 * time.Millisecond)
 		got := w.messagesOf(legacy(50))
@@ -80,7 +82,7 @@ func TestLogMessagesAreBounded(t *testing.T) {
 		w := dial(t, logsOften(server.Options{LogRate: 10}))
 		for range 3 {
 			if got := w.messagesOf(newest(50)); len(got) != 10 {
-				t.Errorf("each request has a share: got %q", got)
+				t.Errorf("a modern request: got %q, want 10 elements", got)
 			}
 		}
 	})

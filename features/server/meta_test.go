@@ -52,7 +52,7 @@ func TestHandlersSeeKnownMeta(t *testing.T) {
 		add(s, protocol.Tool{Name: "t"})
 		modern, legacy := dial(t, s), dial(t, s)
 		legacy.initialize(protocol.Version20251125)
-		call := func(w *wire, members string) string {
+		call := func(w *rawPeer, members string) string {
 			w.send(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"_meta":{` + members + `"traceparent":"a"},"name":"t","arguments":{}}}`)
 			var a answer
 			if w.read(&a); len(a.Result.Content) != 1 {

@@ -13,12 +13,13 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
-// context20260728 is what a modern request says of its client, in _meta.
+// context20260728 contains the members of _meta with which a modern request describes
+// its client.
 const context20260728 = `"io.modelcontextprotocol/protocolVersion":"2026-07-28",` +
 	`"io.modelcontextprotocol/clientCapabilities":{},` +
 	`"io.modelcontextprotocol/clientInfo":{"name":"modern","version":"0"}`
 
-// modern is the frame of a modern request. Params are the members beside _meta.
+// modern returns the frame of a modern request. params are the members next to _meta.
 func modern(id, method, params string) string {
 	if params != "" {
 		params += ","
@@ -26,7 +27,7 @@ func modern(id, method, params string) string {
 	return `{"jsonrpc":"2.0","id":` + id + `,"method":"` + method + `","params":{` + params + `"_meta":{` + context20260728 + `}}}`
 }
 
-// A response is one to any request.
+// A response is the response to any request.
 type response struct {
 	Result map[string]json.RawMessage `json:"result"`
 	Error  *fault                     `json:"error"`
@@ -38,8 +39,8 @@ type fault struct {
 	Data    json.RawMessage `json:"data"`
 }
 
-// ask makes a request and reads the response, which is the next frame.
-func (w *wire) ask(frame string) response {
+// ask sends a request and reads the response, which must be the next frame.
+func (w *rawPeer) ask(frame string) response {
 	w.t.Helper()
 	w.send(frame)
 	var r response
@@ -47,8 +48,8 @@ func (w *wire) ask(frame string) response {
 	return r
 }
 
-// wantFault checks that a request is refused with a code.
-func (w *wire) wantFault(code int64, frame string) *fault {
+// wantFault checks that a request is refused with the given code.
+func (w *rawPeer) wantFault(code int64, frame string) *fault {
 	w.t.Helper()
 	got := w.ask(frame).Error
 	if got == nil || got.Code != code {
@@ -57,9 +58,12 @@ func (w *wire) wantFault(code int64, frame string) *fault {
 	return got
 }
 
+// Each modern result has its result type and the server's name, and cacheable results
+// have a lifetime and a scope.
+//
 // Guarantees: G-0020.5
-func TestModernResultsSayAllThatTheyMust(t *testing.T) {
-	for _, handshake := range []bool{false, true} { // nothing depends on what came before
+func TestModernResultsHaveAllRequiredMembers(t *testing.T) {
+	for _, handshake := range []bool{false, true} { // an earlier initialize makes no difference
 		w := dial(t, echoServer())
 		if handshake {
 			w.initialize(protocol.Version20250326)
@@ -68,7 +72,7 @@ func TestModernResultsSayAllThatTheyMust(t *testing.T) {
 			modern(`1`, "server/discover", ``):                                      true,
 			modern(`1`, "tools/list", ``):                                           true,
 			modern(`1`, "tools/call", `"name":"echo","arguments":{"message":"hi"}`): false,
-			modern(`1`, "tools/call", `"name":"echo","arguments":{"message":7}`):    false, // it fails
+			modern(`1`, "tools/call", `"name":"echo","arguments":{"message":7}`):    false, // fails
 		} {
 			got := w.ask(frame).Result
 			if string(got["resultType"]) != `"complete"` ||
@@ -83,8 +87,10 @@ func TestModernResultsSayAllThatTheyMust(t *testing.T) {
 	}
 }
 
+// Results for legacy clients have no members of the modern revisions.
+//
 // Guarantees: G-0020.5
-func TestLegacyResultsSayNothingModern(t *testing.T) {
+func TestLegacyResultsHaveNoModernMembers(t *testing.T) {
 	w := dial(t, echoServer())
 	w.ask(modern(`1`, "tools/list", ``))
 	w.initialize(protocol.Version20251125)
@@ -95,17 +101,17 @@ func TestLegacyResultsSayNothingModern(t *testing.T) {
 	} {
 		got := w.ask(`{"jsonrpc":"2.0","id":1,` + request + `}`)
 		if got.Error != nil {
-			t.Errorf("%s: got %v", request, got.Error)
+			t.Errorf("%s: got %v, want no error", request, got.Error)
 		}
 		for _, member := range []string{"resultType", "_meta", "ttlMs", "cacheScope"} {
 			if got.Result[member] != nil {
-				t.Errorf("%s: got %s", request, got.Result)
+				t.Errorf("%s: got %s, want got.Result[member] == nil", request, got.Result)
 			}
 		}
 	}
 }
 
-func TestDiscoverSaysWhatTheServerIs(t *testing.T) {
+func TestDiscoverDescribesTheServer(t *testing.T) {
 	s := newServer(server.Options{Instructions: "ask nicely", ProtocolVersions: []string{protocol.Version20251125, protocol.Version20260728}})
 	w := dial(t, s)
 	got := w.ask(modern(`1`, "server/discover", ``)).Result
@@ -115,28 +121,28 @@ func TestDiscoverSaysWhatTheServerIs(t *testing.T) {
 	}
 	w.wantFault(jsonrpc.CodeMethodNotFound, modern(`1`, "tools/list", ``))
 	w.wantFault(jsonrpc.CodeMethodNotFound, modern(`1`, "tools/call", `"name":"a"`))
-	addNamed(s, "a") // offered from here on: a modern client is not bound to what it was told first
+	addNamed(s, "a") // from here on the server offers tools, and modern clients may use them immediately
 	if got := w.ask(modern(`1`, "server/discover", ``)).Result; string(got["capabilities"]) != `{"tools":{"listChanged":true},"logging":{}}` {
-		t.Errorf("got %s", got)
+		t.Errorf("got %s, want %q", got, `{"tools":{"listChanged":true},"logging":{}}`)
 	}
 	if got := w.ask(modern(`1`, "tools/list", ``)); !strings.Contains(string(got.Result["tools"]), `"name":"a"`) {
-		t.Errorf("got %s", got.Result)
+		t.Errorf("got %s, want %q in it", got.Result, `"name":"a"`)
 	}
 }
 
-// A server that gets its tools later declares them itself.
+// A server whose tools come later can declare the capability itself.
 func TestToolsMayBeDeclaredAhead(t *testing.T) {
 	w := dial(t, newServer(server.Options{Capabilities: protocol.ServerCapabilities{Tools: &protocol.ListCapability{ListChanged: true}}}))
 	if got := w.ask(modern(`1`, "server/discover", ``)).Result; string(got["capabilities"]) != `{"tools":{"listChanged":true},"logging":{}}` {
-		t.Errorf("got %s", got)
+		t.Errorf("got %s, want %q", got, `{"tools":{"listChanged":true},"logging":{}}`)
 	}
 	if got := w.ask(modern(`1`, "tools/list", ``)).Result; string(got["tools"]) != `[]` {
-		t.Errorf("got %s", got)
+		t.Errorf("got %s, want %q", got, `[]`)
 	}
 }
 
-// The era comes before the method: there are none of these in the modern
-// revisions, whatever was agreed on before.
+// Methods that 2026-07-28 has removed are unknown in modern requests, even after a
+// legacy initialize.
 //
 // Guarantees: G-0020.1
 func TestRemovedMethodsAreNotFound(t *testing.T) {
@@ -153,13 +159,16 @@ func TestRemovedMethodsAreNotFound(t *testing.T) {
 		}
 		w.send(`{"jsonrpc":"2.0","id":2,"method":"ping"}`)
 		w.want(`"id":2`, `"result":{}`)
-		w.send(strings.Replace(initializeFrame, "VERSION", protocol.Version20251125, 1)) // the second is refused
+		w.send(strings.Replace(initializeFrame, "VERSION", protocol.Version20251125, 1)) // a second one is refused
 		w.next()
 	}
 }
 
+// Each request is served in the era that it names, whatever the earlier requests on its
+// link have named.
+//
 // Guarantees: G-0020.1
-func TestEveryRequestSaysItsOwnEra(t *testing.T) {
+func TestEachRequestIsServedInItsOwnEra(t *testing.T) {
 	s := newServer(server.Options{})
 	server.AddTool(s, protocol.Tool{Name: "t", InputSchema: anyObject}, func(ctx context.Context, params *protocol.CallToolParams) (*protocol.CallToolResult, error) {
 		c := server.RequestFrom(ctx).Client
@@ -171,7 +180,7 @@ func TestEveryRequestSaysItsOwnEra(t *testing.T) {
 	asks := func(request, want string) {
 		t.Helper()
 		if got := w.ask(request); !strings.Contains(string(got.Result["content"]), want) {
-			t.Errorf("%s\ngot %v", request, got)
+			t.Errorf("%s\ngot %v, want %v in it", request, got, want)
 		}
 	}
 	bare := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","_meta":{` +
@@ -179,7 +188,7 @@ func TestEveryRequestSaysItsOwnEra(t *testing.T) {
 	legacy := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t"}}`
 
 	asks(modern(`1`, "tools/call", `"name":"t"`), `2026-07-28 \"modern\" false`)
-	w.wantFault(jsonrpc.CodeInvalidRequest, legacy) // there is no session yet
+	w.wantFault(jsonrpc.CodeInvalidRequest, legacy) // without initialize there is no session
 	asks(bare, `2026-07-28 \"\" true`)
 	w.initialize(protocol.Version20250618)
 	asks(bare, `2026-07-28 \"\" true`)
@@ -189,17 +198,20 @@ func TestEveryRequestSaysItsOwnEra(t *testing.T) {
 	w.wantFault(jsonrpc.CodeMethodNotFound, `{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen"}`)
 }
 
+// A modern request without a complete and supported context is refused, with the list
+// of supported revisions where the revision is the reason.
+//
 // Guarantees: G-0020.4
 func TestContextsThatCannotBeServedAreRefused(t *testing.T) {
 	w := dial(t, newServer(server.Options{ProtocolVersions: []string{protocol.Version20241105, protocol.Version20260728}}))
-	for _, version := range []string{"2031-01-01", "2025-11-25", "2024-11-05", ""} { // a legacy one is for initialize
+	for _, version := range []string{"2031-01-01", "2025-11-25", "2024-11-05", ""} { // legacy revisions need initialize
 		fault := w.wantFault(protocol.CodeUnsupportedVersion, strings.Replace(modern(`1`, "server/discover", ``), "2026-07-28", version, 1))
 		var data protocol.UnsupportedVersionData
 		if err := protocol.Unmarshal(fault.Data, &data); err != nil {
 			t.Fatal(err)
 		}
 		if data.Requested != version || !slices.Equal(data.Supported, []string{"2024-11-05", "2026-07-28"}) {
-			t.Errorf("%s: got %s", version, fault.Data)
+			t.Errorf("%s: got %s, want data.Requested == %v and %v", version, fault.Data, version, []string{"2024-11-05", "2026-07-28"})
 		}
 	}
 	const version, capabilities = `"io.modelcontextprotocol/protocolVersion":"2026-07-28"`, `"io.modelcontextprotocol/clientCapabilities":{}`
@@ -213,8 +225,11 @@ func TestContextsThatCannotBeServedAreRefused(t *testing.T) {
 	}
 }
 
+// A server of modern revisions refuses a request without a protocol version and names
+// the missing member. It refuses initialize and lists its revisions.
+//
 // Guarantees: G-0020.4
-func TestModernServerNamesMissingCapabilities(t *testing.T) {
+func TestModernServerRefusesLegacyRequests(t *testing.T) {
 	s := newServer(server.Options{ProtocolVersions: protocol.ModernVersions()})
 	addNamed(s, "a")
 	w := dial(t, s)
@@ -226,20 +241,20 @@ func TestModernServerNamesMissingCapabilities(t *testing.T) {
 	} {
 		fault := w.wantFault(jsonrpc.CodeInvalidParams, `{"jsonrpc":"2.0","id":1,`+request+`}`)
 		if !strings.Contains(fault.Message, protocol.MetaProtocolVersion) {
-			t.Errorf("%s: got %v", request, fault)
+			t.Errorf("%s: got %v, want %v in it", request, fault, protocol.MetaProtocolVersion)
 		}
 	}
 	fault := w.wantFault(jsonrpc.CodeInvalidRequest, strings.Replace(initializeFrame, "VERSION", protocol.Version20251125, 1))
 	if !strings.Contains(fault.Message, "2026-07-28") {
-		t.Errorf("initialize: got %v", fault)
+		t.Errorf("initialize: got %v, want %q in it", fault, "2026-07-28")
 	}
 	if got := w.ask(modern(`1`, "tools/list", ``)); got.Error != nil {
-		t.Errorf("got %v", got.Error)
+		t.Errorf("got %v, want no error", got.Error)
 	}
 }
 
-// A server of legacy revisions names them to a modern client, and makes no
-// session of what it says: strangers may come in on the same link.
+// A server of legacy revisions refuses a modern request with the list of its revisions,
+// and does not begin a session for it, because other clients may use the same link.
 //
 // Guarantees: G-0020.1, G-0020.4
 func TestLegacyServerTakesNoModernRequestForASession(t *testing.T) {
@@ -250,21 +265,21 @@ func TestLegacyServerTakesNoModernRequestForASession(t *testing.T) {
 		for _, method := range []string{"server/discover", "tools/list", "subscriptions/listen", "initialize"} {
 			fault := w.wantFault(protocol.CodeUnsupportedVersion, modern(`1`, method, `"protocolVersion":"2025-11-25"`))
 			if !strings.Contains(string(fault.Data), protocol.Version20251125) {
-				t.Errorf("%s: got %s", method, fault.Data)
+				t.Errorf("%s: got %s, want %v in it", method, fault.Data, protocol.Version20251125)
 			}
 		}
-		w.wantFault(jsonrpc.CodeInvalidRequest, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`) // no session was begun
+		w.wantFault(jsonrpc.CodeInvalidRequest, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`) // without initialize there is no session
 	}
 	w.initialize(protocol.Version20251125)
 }
 
-// A tool may answer all its calls with one result.
+// The server does not change a result that a tool returns from several calls.
 //
 // Guarantees: G-0020.5
 func TestSharedResultsAreNotChanged(t *testing.T) {
 	shared := &protocol.CallToolResult{Result: protocol.Result{Meta: protocol.Meta{"mine": json.RawMessage(`1`)}}}
 	s := newServer(server.Options{})
-	server.AddTool(s, protocol.Tool{Name: "t", InputSchema: anyObject}, answering(shared, nil))
+	server.AddTool(s, protocol.Tool{Name: "t", InputSchema: anyObject}, constantTool(shared, nil))
 	w := dial(t, s)
 	w.initialize(protocol.Version20251125)
 	for range 2 {
@@ -278,17 +293,18 @@ func TestSharedResultsAreNotChanged(t *testing.T) {
 		}
 	}
 	if shared.ResultType != "" || len(shared.Meta) != 1 {
-		t.Errorf("the tool's own result became %+v", shared)
+		t.Errorf("the tool's result was changed to %+v, want it unchanged", shared)
 	}
 }
 
-func TestWhatAToolSaysOfItsResultIsKept(t *testing.T) {
+// The server keeps the result type and the server info that a tool sets in its result.
+func TestResultTypeAndMetaOfAToolAreKept(t *testing.T) {
 	own := &protocol.CallToolResult{Result: protocol.Result{
 		ResultType: "com.example/partial",
 		Meta:       protocol.Meta{protocol.MetaServerInfo: json.RawMessage(`{"name":"other","version":"2"}`)},
 	}}
 	s := newServer(server.Options{})
-	server.AddTool(s, protocol.Tool{Name: "t", InputSchema: anyObject}, answering(own, nil))
+	server.AddTool(s, protocol.Tool{Name: "t", InputSchema: anyObject}, constantTool(own, nil))
 	w := dial(t, s)
 	w.send(modern(`1`, "tools/call", `"name":"t"`))
 	w.want(`"resultType":"com.example/partial"`, `"name":"other"`)
@@ -296,20 +312,20 @@ func TestWhatAToolSaysOfItsResultIsKept(t *testing.T) {
 
 func TestProgressGoesToModernClientsToo(t *testing.T) {
 	s := newServer(server.Options{})
-	server.AddTool(s, protocol.Tool{Name: "t", InputSchema: anyObject}, stepping)
+	server.AddTool(s, protocol.Tool{Name: "t", InputSchema: anyObject}, reportProgress)
 	w := dial(t, s)
 	w.send(strings.Replace(modern(`1`, "tools/call", `"name":"t"`), `"_meta":{`, `"_meta":{"progressToken":"p",`, 1))
 	w.want(`"progressToken":"p","progress":1,"total":2,"message":"halfway"`)
 	w.want(`"id":1`, `done`)
 	w.send(modern(`2`, "tools/call", `"name":"t"`))
-	w.want(`"id":2`, `done`) // and no progress, which was not asked for
+	w.want(`"id":2`, `done`) // no progress, because the request has no token
 }
 
-// What is kept of a client holds for requests that say the very same, and for no
-// others: another name, other capabilities, another log level or a progress token.
+// What the server keeps of a client is used only for requests with an equal context:
+// not for another name, other capabilities, another log level or a progress token.
 //
 // Guarantees: G-0050.3
-func TestModernRequestsSpeakForThemselves(t *testing.T) {
+func TestModernRequestsShareAClientOnlyIfEqual(t *testing.T) {
 	s := newServer(server.Options{})
 	server.AddTool(s, protocol.Tool{Name: "who"}, func(ctx context.Context, _ struct{}) (string, error) {
 		c := server.RequestFrom(ctx).Client
@@ -326,7 +342,7 @@ func TestModernRequestsSpeakForThemselves(t *testing.T) {
 				`,"io.modelcontextprotocol/clientInfo":{"name":"` + test.name + `","version":"0"}` + test.more + `}`
 			got := w.ask(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"who",` + meta + `}}`)
 			if !strings.Contains(string(got.Result["content"]), `"`+test.want+`"`) {
-				t.Errorf("%s: got %s %v", meta, got.Result["content"], got.Error)
+				t.Errorf("%s: got %s %v, want %q in it", meta, got.Result["content"], got.Error, `"`+test.want+`"`)
 			}
 		}
 	}

@@ -17,18 +17,18 @@ func signInPage() *protocol.ElicitParams {
 	return &protocol.ElicitParams{Mode: protocol.ElicitURL, Message: "Sign in", URL: "https://example.com/in", ElicitationID: "page-7"}
 }
 
-// A server that knows when the user has finished on a page says so, to clients whose
-// revision has a word for it.
+// ElicitationComplete sends notifications/elicitation/complete to a client whose
+// revision has it.
 //
 // Guarantees: G-0031.8
-func TestTheEndOfAPageIsTold(t *testing.T) {
-	told, events := make(chan error, 1), make(chan string, 1)
+func TestElicitationCompleteIsSent(t *testing.T) {
+	sent, events := make(chan error, 1), make(chan string, 1)
 	signsIn := func() *server.Server {
 		s := newServer(server.Options{})
 		server.AddTool(s, protocol.Tool{Name: "in"}, func(ctx context.Context, _ struct{}) (string, error) {
 			_, err := server.Ask(ctx, protocol.InputRequests{"page": signInPage()})
 			if session := server.RequestFrom(ctx).Session; session != nil && err == nil {
-				told <- session.ElicitationComplete(ctx, "page-7")
+				sent <- session.ElicitationComplete(ctx, "page-7")
 			}
 			return "", err
 		}, server.Asks(server.Waits, pages))
@@ -49,22 +49,25 @@ func TestTheEndOfAPageIsTold(t *testing.T) {
 	}
 	everywhereSince(t, protocol.Version20251125, signsIn, o, func(t *testing.T, _ *server.Server, session *client.Session) {
 		if result, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: "in"}); err != nil || result.IsError {
-			t.Fatalf("got %+v, %v", result, err)
+			t.Fatalf("got %+v, %v, want no error", result, err)
 		}
 		if session.Server().ProtocolVersion == protocol.Latest {
 			return
 		}
-		if err := within(t, told); err != nil {
+		if err := within(t, sent); err != nil {
 			t.Fatal(err)
 		}
 		if id := within(t, events); id != "page-7" {
-			t.Errorf("told the end of %q", id)
+			t.Errorf("got the end of elicitation %q, want page-7", id)
 		}
 	})
 }
 
+// ElicitationComplete fails with ErrUnsupported if the client or its revision lacks URL
+// elicitation.
+//
 // Guarantees: G-0031.8
-func TestTheEndOfAPageIsNotToldToOthers(t *testing.T) {
+func TestElicitationCompleteNeedsURLElicitation(t *testing.T) {
 	for version, capabilities := range map[string]string{
 		protocol.Version20251125: `{}`,
 		protocol.Version20250618: `{"elicitation":{"url":{}}}`,
@@ -78,13 +81,13 @@ func TestTheEndOfAPageIsNotToldToOthers(t *testing.T) {
 		w.send(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"` + version + `","capabilities":` + capabilities + `,"clientInfo":{"name":"c","version":"1"}}}`)
 		w.next()
 		if err := within(t, sessions).ElicitationComplete(t.Context(), "x"); !errors.Is(err, server.ErrUnsupported) {
-			t.Errorf("%s, %s: got %v", version, capabilities, err)
+			t.Errorf("%s, %s: got %v, want %v", version, capabilities, err, server.ErrUnsupported)
 		}
 	}
 }
 
-// The error names the pages that the user has to open first.
-func TestPagesThatAreRequiredFirst(t *testing.T) {
+// The error for required pages contains the pages that the user must open first.
+func TestErrorNamesPagesThatMustBeOpened(t *testing.T) {
 	s := newServer(server.Options{})
 	server.AddTool(s, protocol.Tool{Name: "t"}, func(context.Context, struct{}) (string, error) {
 		return "", protocol.URLElicitationRequired("sign in first", signInPage())

@@ -15,15 +15,15 @@ import (
 	"github.com/bowline-mcp/bowline/telemetry"
 )
 
-// reporting returns the options of a server that sends its panics to a channel.
+// reporting returns server options that send each reported panic to a channel.
 func reporting(o server.Options) (server.Options, chan telemetry.Panic) {
 	panics := make(chan telemetry.Panic, 100)
 	o.Conn.Hooks.Panic = func(p telemetry.Panic) { panics <- p }
 	return o, panics
 }
 
-// wantPanics checks which panics were reported since the last time, and that each report
-// shows where the panic happened.
+// wantPanics checks which panics were reported since its last call, and that each
+// report contains the stack of the panic.
 func wantPanics(t *testing.T, panics chan telemetry.Panic, where ...string) {
 	t.Helper()
 	synctest.Wait()
@@ -31,8 +31,8 @@ func wantPanics(t *testing.T, panics chan telemetry.Panic, where ...string) {
 		if len(panics) == 0 {
 			t.Fatalf("the panic of %s was not reported", where)
 		}
-		if p := <-panics; p.Where != where || p.Value != "broken" || !strings.Contains(string(p.Stack), "server_test.breaks") {
-			t.Errorf("got the panic of %s: %v\n%s", p.Where, p.Value, p.Stack)
+		if p := <-panics; p.Where != where || p.Value != "broken" || !strings.Contains(string(p.Stack), "server_test.panicBroken") {
+			t.Errorf("got the panic of %s: %v\n%s, want p.Where == %v, p.Value == %q and %q in it", p.Where, p.Value, p.Stack, where, "broken", "server_test.panicBroken")
 		}
 	}
 	for len(panics) > 0 {
@@ -41,22 +41,22 @@ func wantPanics(t *testing.T, panics chan telemetry.Panic, where ...string) {
 }
 
 //go:noinline
-func breaks() { panic("broken") }
+func panicBroken() { panic("broken") }
 
-// A panic of OnUnsubscribe costs that call only: the other subscriptions end as well, and
-// the server serves on.
+// A panic of OnUnsubscribe affects only that call. The other subscriptions still end,
+// and the server continues.
 //
 // Guarantees: G-0009.10
 func TestPanicOfOnUnsubscribe(t *testing.T) {
-	for name, connect := range map[string]func(*testing.T, *server.Server) *wire{"served": dial, "accepted": accept} {
-		for era, subscribe := range map[string]func(w *wire){
-			"legacy": func(w *wire) {
+	for name, connect := range map[string]func(*testing.T, *server.Server) *rawPeer{"served": dial, "accepted": accept} {
+		for era, subscribe := range map[string]func(w *rawPeer){
+			"legacy": func(w *rawPeer) {
 				w.initialize(protocol.Version20251125)
 				for _, uri := range []string{"x://a", "x://b"} {
 					w.ask(`{"jsonrpc":"2.0","id":2,"method":"resources/subscribe","params":{"uri":"` + uri + `"}}`)
 				}
 			},
-			"modern": func(w *wire) {
+			"modern": func(w *rawPeer) {
 				w.send(modern(`1`, "subscriptions/listen", `"notifications":{"resourceSubscriptions":["x://a","x://b"]}`))
 				w.want("acknowledged")
 			},
@@ -64,7 +64,7 @@ func TestPanicOfOnUnsubscribe(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				o, panics := reporting(server.Options{
 					OnSubscribe:   func(context.Context, string) error { return nil },
-					OnUnsubscribe: func(context.Context, string) { breaks() },
+					OnUnsubscribe: func(context.Context, string) { panicBroken() },
 				})
 				s := newServer(o)
 				w := connect(t, s)
@@ -83,7 +83,7 @@ func TestPanicOfOnUnsubscribe(t *testing.T) {
 	}
 }
 
-// A panic of a middleware costs the message that it was to pass on.
+// A panic of a middleware affects only the message that it handles.
 //
 // Guarantees: G-0009.10
 func TestPanicOfMiddlewareForOutgoingMessages(t *testing.T) {
@@ -91,12 +91,12 @@ func TestPanicOfMiddlewareForOutgoingMessages(t *testing.T) {
 	middleware := func(next server.Handler) server.Handler {
 		return func(ctx context.Context, r *server.Request) (any, error) {
 			if r.Outgoing && r.Method == on.Load() {
-				breaks()
+				panicBroken()
 			}
 			return next(ctx, r)
 		}
 	}
-	start := func(t *testing.T) (*server.Server, *wire, chan telemetry.Panic) {
+	start := func(t *testing.T) (*server.Server, *rawPeer, chan telemetry.Panic) {
 		o, panics := reporting(server.Options{Middleware: []server.Middleware{middleware}})
 		s := newServer(o)
 		server.AddTool(s, protocol.Tool{Name: "reports"}, func(ctx context.Context, _ struct{}) (string, error) {
@@ -124,7 +124,7 @@ func TestPanicOfMiddlewareForOutgoingMessages(t *testing.T) {
 			addNamed(s, "another")
 			pass(time.Second)
 			if modernly {
-				wantPanics(t, panics, protocol.NotificationToolsListChanged, protocol.NotificationToolsListChanged) // of the legacy client, too
+				wantPanics(t, panics, protocol.NotificationToolsListChanged, protocol.NotificationToolsListChanged) // one for each client
 			} else {
 				wantPanics(t, panics, protocol.NotificationToolsListChanged)
 			}
@@ -144,13 +144,13 @@ func TestPanicOfMiddlewareForOutgoingMessages(t *testing.T) {
 		on.Store(protocol.MethodElicit)
 		_, w, panics := start(t)
 		if got := w.call("asks", `{}`); got.Error.Code != jsonrpc.CodeInternalError || got.Error.Message != "internal error" {
-			t.Errorf("got %+v", got)
+			t.Errorf("got %+v, want got.Error.Code == %v and got.Error.Message == %q", got, jsonrpc.CodeInternalError, "internal error")
 		}
 		wantPanics(t, panics, protocol.MethodElicit)
 	})
 }
 
-// A brokenStore panics in the method that it is told to.
+// A brokenStore panics in the method that the test selects.
 type brokenStore struct {
 	server.MemoryTaskStore
 	in atomic.Value // a string
@@ -158,26 +158,26 @@ type brokenStore struct {
 
 func (b *brokenStore) Save(ctx context.Context, r *server.TaskRecord) error {
 	if b.in.Load() == "Save" {
-		breaks()
+		panicBroken()
 	}
 	return b.MemoryTaskStore.Save(ctx, r)
 }
 
 func (b *brokenStore) Load(ctx context.Context, id string) (*server.TaskRecord, error) {
 	if b.in.Load() == "Load" {
-		breaks()
+		panicBroken()
 	}
 	return b.MemoryTaskStore.Load(ctx, id)
 }
 
 func (b *brokenStore) Delete(ctx context.Context, id string) error {
 	if b.in.Load() == "Delete" {
-		breaks()
+		panicBroken()
 	}
 	return b.MemoryTaskStore.Delete(ctx, id)
 }
 
-// A panic of a TaskStore is a failure to store.
+// A panic of a TaskStore counts as an error of the store.
 //
 // Guarantees: G-0009.10
 func TestPanicOfTaskStore(t *testing.T) {
@@ -198,27 +198,27 @@ func TestPanicOfTaskStore(t *testing.T) {
 
 		store.in.Store("Save")
 		if got := w.ask(withTasks(`1`, "tools/call", `"name":"work"`)); got.Error == nil || got.Error.Code != jsonrpc.CodeInternalError || strings.Contains(got.Error.Message, "broken") {
-			t.Errorf("got %+v", got)
+			t.Errorf("got %+v, want an error, got.Error.Code == %v and no %q in it", got, jsonrpc.CodeInternalError, "broken")
 		}
 		wantPanics(t, panics, "TaskStore.Save")
 
 		store.in.Store("")
-		id := w.begin("work")
+		id := w.beginTask("work")
 		store.in.Store("Save")
 		goOn <- struct{}{}
 		wantPanics(t, panics, "TaskStore.Save")
 		store.in.Store("")
-		if got := w.look(id); got.Task.Status != protocol.TaskCompleted { // it was kept in memory
-			t.Errorf("got %+v", got)
+		if got := w.getTask(id); got.Task.Status != protocol.TaskCompleted { // the server keeps the outcome that it could not store
+			t.Errorf("got %+v, want %v", got, protocol.TaskCompleted)
 		}
 
-		id = w.begin("work")
+		id = w.beginTask("work")
 		store.in.Store("Delete")
 		pass(2 * time.Hour)
 		wantPanics(t, panics, "TaskStore.Delete")
 		store.in.Store("Load")
-		if got := w.look(id); got.Fault == nil || got.Fault.Code != jsonrpc.CodeInternalError || strings.Contains(got.Fault.Message, "broken") {
-			t.Errorf("got %+v", got)
+		if got := w.getTask(id); got.Fault == nil || got.Fault.Code != jsonrpc.CodeInternalError || strings.Contains(got.Fault.Message, "broken") {
+			t.Errorf("got %+v, want got.Fault != nil, got.Fault.Code == %v and no %q in it", got, jsonrpc.CodeInternalError, "broken")
 		}
 		wantPanics(t, panics, "TaskStore.Load")
 		store.in.Store("")
@@ -228,8 +228,8 @@ func TestPanicOfTaskStore(t *testing.T) {
 	})
 }
 
-// A panic of a handler that waits is reported where it happens, once, also if no round will
-// take the outcome.
+// A panic of a handler that waits is reported once, when it happens, even if no round
+// takes the outcome.
 //
 // Guarantees: G-0009.10
 func TestPanicOfAHandlerThatWaits(t *testing.T) {
@@ -239,28 +239,28 @@ func TestPanicOfAHandlerThatWaits(t *testing.T) {
 		add := func(name string, f func(context.Context) (string, error)) {
 			server.AddTool(s, protocol.Tool{Name: name}, func(ctx context.Context, _ struct{}) (string, error) { return f(ctx) }, server.Asks(server.Waits, forms))
 		}
-		add("at once", func(context.Context) (string, error) { breaks(); return "", nil })
+		add("at once", func(context.Context) (string, error) { panicBroken(); return "", nil })
 		add("later", func(ctx context.Context) (string, error) {
 			_ = server.Confirm(ctx, "Sure?")
-			breaks()
+			panicBroken()
 			return "", nil
 		})
 		add("leaves", func(context.Context) (string, error) { runtime.Goexit(); return "", nil })
 		w := dial(t, s)
 		if got := w.round("at once", ""); !got.Error.is(jsonrpc.CodeInternalError, "internal error") {
-			t.Errorf("got %+v", got)
+			t.Errorf("got %+v, want the error %d with %q", got, jsonrpc.CodeInternalError, "internal error")
 		}
 		wantPanics(t, panics, "tools/call")
 		first := w.round("later", "")
-		if got := w.round("later", again(first.State, yes)); !got.Error.is(jsonrpc.CodeInternalError, "internal error") {
-			t.Errorf("got %+v", got)
+		if got := w.round("later", retryParams(first.State, yes)); !got.Error.is(jsonrpc.CodeInternalError, "internal error") {
+			t.Errorf("got %+v, want the error %d with %q", got, jsonrpc.CodeInternalError, "internal error")
 		}
 		wantPanics(t, panics, "tools/call")
 		w.round("later", "")
-		pass(time.Hour) // its question expires
+		pass(time.Hour) // the question expires
 		wantPanics(t, panics, "tools/call")
 		if got := w.round("leaves", ""); !strings.Contains(got.Text, "ended its goroutine") {
-			t.Errorf("got %+v", got)
+			t.Errorf("got %+v, want %q in it", got, "ended its goroutine")
 		}
 		s.Close(t.Context())
 	})
@@ -269,22 +269,22 @@ func TestPanicOfAHandlerThatWaits(t *testing.T) {
 // unmarshalable is a state that cannot be encoded.
 type unmarshalable struct{}
 
-func (unmarshalable) MarshalJSON() ([]byte, error) { breaks(); return nil, nil }
+func (unmarshalable) MarshalJSON() ([]byte, error) { panicBroken(); return nil, nil }
 
-// A panic of a task is reported where it happens, once, also before the call has become a
-// task.
+// A panic of a task is reported once, when it happens, even before the call has become
+// a task.
 //
 // Guarantees: G-0009.10
 func TestPanicOfATask(t *testing.T) {
-	for after, outcome := range map[time.Duration]func(*testing.T, *wire, string, string){
-		0: func(t *testing.T, w *wire, tool, want string) {
-			id := w.begin(tool)
+	for after, outcome := range map[time.Duration]func(*testing.T, *rawPeer, string, string){
+		0: func(t *testing.T, w *rawPeer, tool, want string) {
+			id := w.beginTask(tool)
 			synctest.Wait()
-			if got := w.look(id); string(got.Task.Status)+got.Task.StatusMessage+string(got.FinalResult) == "" || !strings.Contains(got.Task.StatusMessage+string(got.FinalResult), want) {
+			if got := w.getTask(id); string(got.Task.Status)+got.Task.StatusMessage+string(got.FinalResult) == "" || !strings.Contains(got.Task.StatusMessage+string(got.FinalResult), want) {
 				t.Errorf("%s: got %+v", tool, got)
 			}
 		},
-		time.Minute: func(t *testing.T, w *wire, tool, want string) {
+		time.Minute: func(t *testing.T, w *rawPeer, tool, want string) {
 			w.send(withTasks(`1`, "tools/call", `"name":"`+tool+`"`))
 			w.want(`"id":1`, want)
 		},
@@ -296,9 +296,9 @@ func TestPanicOfATask(t *testing.T) {
 				server.AddTool(s, protocol.Tool{Name: name, Execution: &protocol.ToolExecution{TaskSupport: protocol.TaskOptional}},
 					func(ctx context.Context, _ struct{}) (string, error) { return f(ctx) })
 			}
-			add("panics", func(context.Context) (string, error) { breaks(); return "", nil })
+			add("panics", func(context.Context) (string, error) { panicBroken(); return "", nil })
 			add("requires", func(context.Context) (string, error) {
-				return "", &server.InputRequired{Requests: named("a"), State: unmarshalable{}}
+				return "", &server.InputRequired{Requests: question("a"), State: unmarshalable{}}
 			})
 			add("leaves", func(context.Context) (string, error) { runtime.Goexit(); return "", nil })
 			w := dial(t, s)

@@ -11,14 +11,15 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
-// stepping tells of progress once, and then answers.
-func stepping(ctx context.Context, params *protocol.CallToolParams) (*protocol.CallToolResult, error) {
+// reportProgress reports progress once, and then returns.
+func reportProgress(ctx context.Context, params *protocol.CallToolParams) (*protocol.CallToolResult, error) {
 	server.Progress(ctx, 1, 2, "halfway")
 	return &protocol.CallToolResult{Content: protocol.Contents{&protocol.TextContent{Text: "done"}}}, nil
 }
 
-func TestProgressGoesToThoseWhoAsk(t *testing.T) {
-	w := serving(t, protocol.Tool{}, stepping)
+// Only requests with a progress token get progress.
+func TestProgressNeedsAToken(t *testing.T) {
+	w := startSession(t, protocol.Tool{}, reportProgress)
 	for _, test := range []struct {
 		meta string
 		want []string // a fragment of each frame
@@ -39,13 +40,14 @@ func TestProgressGoesToThoseWhoAsk(t *testing.T) {
 	}
 }
 
-// A handler's goroutine that outlives it reports to nobody.
-func TestNothingIsReportedAfterTheAnswer(t *testing.T) {
+// Progress reaches its client in order, without steps backwards, and the last one
+// before the response is not dropped. After the response nothing is sent.
+func TestProgressEndsWithTheResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answered := make(chan struct{})
 		s := newServer(server.Options{})
 		server.AddTool(s, protocol.Tool{Name: "t"}, func(ctx context.Context, _ struct{}) (string, error) {
-			for i := range 100 { // in one go: some may be left out, and the last is not
+			for i := range 100 { // in quick succession: some may be dropped, but not the last
 				server.Progress(ctx, i+1, 100, "")
 			}
 			server.Progress(ctx, 50, 100, "backwards")
@@ -63,7 +65,7 @@ func TestNothingIsReportedAfterTheAnswer(t *testing.T) {
 			last = frame
 		}
 		if !strings.Contains(last, `"progress":100`) {
-			t.Errorf("the last report is %s", last)
+			t.Errorf("the last progress is %s, want 100", last)
 		}
 		close(answered)
 		w.wantNothing()

@@ -26,8 +26,8 @@ type user struct {
 	Name string `json:"name"`
 }
 
-// library is a server with resources of every kind.
-func library() *server.Server {
+// resourceServer returns a server with resources of every kind.
+func resourceServer() *server.Server {
 	s := newServer(server.Options{PageSize: 2, OnSubscribe: func(_ context.Context, uri string) error {
 		if uri == "config://secret" {
 			return server.ErrNotFound
@@ -54,9 +54,12 @@ func library() *server.Server {
 	return s
 }
 
+// Resources and templates are listed and read, and a resource that does not exist has
+// the error code of the client's revision.
+//
 // Guarantees: G-0029.1
 func TestResourcesAreListedAndRead(t *testing.T) {
-	everywhere(t, library, client.Options{}, func(t *testing.T, _ *server.Server, session *client.Session) {
+	everywhere(t, resourceServer, client.Options{}, func(t *testing.T, _ *server.Server, session *client.Session) {
 		var uris []string
 		for r, err := range session.Resources(t.Context()) {
 			if err != nil {
@@ -65,11 +68,11 @@ func TestResourcesAreListedAndRead(t *testing.T) {
 			uris = append(uris, r.URI)
 		}
 		if got := strings.Join(uris, " "); got != "config://app config://broken config://bytes config://gone config://user" {
-			t.Errorf("the resources are %s", got)
+			t.Errorf("the resources are %s, want %q", got, "config://app config://broken config://bytes config://gone config://user")
 		}
 		for r, err := range session.ResourceTemplates(t.Context()) {
 			if err != nil || r.URITemplate != "users://{id}" || r.MIMEType != "application/json" {
-				t.Errorf("got %+v, %v", r, err)
+				t.Errorf("got %+v, %v, want r.URITemplate == %q and r.MIMEType == %q", r, err, "users://{id}", "application/json")
 			}
 		}
 		for uri, want := range map[string]protocol.ResourceContents{
@@ -109,11 +112,13 @@ func TestResourcesAreListedAndRead(t *testing.T) {
 
 func ptr[T any](value T) *T { return &value }
 
+// A client that has subscribed to a resource gets each update of it.
+//
 // Guarantees: G-0029.4
-func TestSubscribersAreToldOfUpdates(t *testing.T) {
-	events := make(chan client.Event, 100) // of one run after the other
+func TestSubscribersGetUpdates(t *testing.T) {
+	events := make(chan client.Event, 100) // shared by the runs, which are sequential
 	o := client.Options{OnEvent: func(_ context.Context, _ *client.Session, e client.Event) { events <- e }}
-	everywhere(t, library, o, func(t *testing.T, s *server.Server, session *client.Session) {
+	everywhere(t, resourceServer, o, func(t *testing.T, s *server.Server, session *client.Session) {
 		for len(events) > 0 {
 			<-events
 		}
@@ -131,7 +136,7 @@ func TestSubscribersAreToldOfUpdates(t *testing.T) {
 		}
 		for _, uri := range []string{"config://app", "users://7"} {
 			s.ResourceUpdated(uri)
-			for updated() != uri { // a modern client cannot tell what was before it listened
+			for updated() != uri { // earlier updates may arrive, too
 			}
 		}
 		if err := session.Unsubscribe(t.Context(), &protocol.UnsubscribeParams{URI: "config://app"}); err != nil {
@@ -140,12 +145,14 @@ func TestSubscribersAreToldOfUpdates(t *testing.T) {
 	})
 }
 
+// Each change of tools, prompts or resources is reported as a change of that list.
+//
 // Guarantees: G-0029.4
-func TestEachListIsToldOfItsOwnChanges(t *testing.T) {
-	events := make(chan client.Event, 100) // of one run after the other
+func TestChangesAreReportedPerList(t *testing.T) {
+	events := make(chan client.Event, 100) // shared by the runs, which are sequential
 	o := client.Options{OnEvent: func(_ context.Context, _ *client.Session, e client.Event) { events <- e }}
 	make := func() *server.Server {
-		s := library()
+		s := resourceServer()
 		addNamed(s, "t")
 		server.AddPrompt(s, protocol.Prompt{Name: "p"}, func(context.Context, struct{}) (string, error) { return "", nil })
 		return s
@@ -169,13 +176,14 @@ func TestEachListIsToldOfItsOwnChanges(t *testing.T) {
 		} {
 			change.do()
 			for fmt.Sprintf("%T", within(t, events)) != fmt.Sprintf("%T", change.want) {
-			} // a modern client cannot tell what was before it listened
+			} // earlier changes may arrive, too
 		}
 	})
 }
 
-// A granted filter is what there is, what OnSubscribe accepts, and each resource
-// once. The server hears of the end of each subscription, however it ends.
+// The granted filter contains what the server offers, what OnSubscribe accepts, and
+// each resource once. OnUnsubscribe is called once for each granted subscription,
+// however it ends.
 //
 // Guarantees: G-0020.6
 func TestSubscriptionsAreGrantedAndGivenBack(t *testing.T) {
@@ -201,7 +209,7 @@ func TestSubscriptionsAreGrantedAndGivenBack(t *testing.T) {
 		w.wantNothing()
 		w.send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
 		if uri := <-ended; uri != "x://a" {
-			t.Errorf("%s has ended", uri)
+			t.Errorf("OnUnsubscribe got %s, want %q", uri, "x://a")
 		}
 		w.initialize(protocol.Version20251125)
 		w.wantFault(protocol.CodeResourceNotFound, `{"jsonrpc":"2.0","id":2,"method":"resources/subscribe","params":{"uri":"x://secret"}}`)
@@ -212,16 +220,17 @@ func TestSubscriptionsAreGrantedAndGivenBack(t *testing.T) {
 		w.want(`"method":"notifications/resources/updated","params":{"uri":"x://b"}`)
 		w.link.Close(0)
 		if uri := <-ended; uri != "x://b" {
-			t.Errorf("%s has ended", uri)
+			t.Errorf("OnUnsubscribe got %s, want %q", uri, "x://b")
 		}
 		synctest.Wait()
 		if len(ended) > 0 {
-			t.Errorf("%s has ended twice", <-ended)
+			t.Errorf("OnUnsubscribe got %s twice, want once", <-ended)
 		}
 	})
 }
 
-func TestSubscriptionsAreThereWhereTheProgramTakesThem(t *testing.T) {
+// Without OnSubscribe, a server does not serve resources/subscribe.
+func TestSubscriptionsNeedOnSubscribe(t *testing.T) {
 	s := newServer(server.Options{})
 	server.AddResource(s, protocol.Resource{URI: "x://a", Name: "a"}, func(context.Context) (string, error) { return "", nil })
 	w := dial(t, s)
@@ -230,6 +239,9 @@ func TestSubscriptionsAreThereWhereTheProgramTakesThem(t *testing.T) {
 	w.wantFault(jsonrpc.CodeMethodNotFound, `{"jsonrpc":"2.0","id":2,"method":"prompts/list"}`)
 }
 
+// AddFiles serves the visible files of the directory up to the size limit, and nothing
+// outside of it.
+//
 // Guarantees: G-0029.5
 func TestFilesAreServedAndNothingElse(t *testing.T) {
 	dir := t.TempDir()
@@ -260,7 +272,7 @@ func TestFilesAreServedAndNothingElse(t *testing.T) {
 	w := dial(t, s)
 	got := w.ask(modern(`1`, "resources/list", ``)).Result
 	if n := strings.Count(string(got["resources"]), `"uri"`); n != 2 || !strings.Contains(string(got["resources"]), `file:///docs/sub/b%20c.md`) {
-		t.Errorf("got %s", got["resources"])
+		t.Errorf("got %s, want n == 2 and %q in it", got["resources"], `file:///docs/sub/b%20c.md`)
 	}
 	for uri, want := range map[string]string{
 		"file:///docs/a.txt":                      `"text":"a"`,
@@ -296,10 +308,10 @@ func TestFilesAreServedAndNothingElse(t *testing.T) {
 	wantPanic(t, "no base", "absolute", func() { s.AddFiles("docs", fstest.MapFS{}, server.FilesOptions{}) })
 }
 
-// A folding file system finds a file whatever the case of its name, and says that it has
-// the name it was asked for, as those of macOS and Windows do. It also takes a name with a
-// dot behind it, as Windows does.
-type folding struct{ fstest.MapFS }
+// A foldingFS finds a file whatever the case of its name, and reports the
+// name that it was asked for, as the file systems of macOS and Windows do. Like
+// Windows, it also accepts a name with a dot at the end.
+type foldingFS struct{ fstest.MapFS }
 
 func folded(name string) string {
 	if name == "." {
@@ -308,119 +320,122 @@ func folded(name string) string {
 	return strings.TrimRight(strings.ToLower(name), ".")
 }
 
-func (f folding) Open(name string) (fs.File, error) { return f.MapFS.Open(folded(name)) }
+func (f foldingFS) Open(name string) (fs.File, error) { return f.MapFS.Open(folded(name)) }
 
-func (f folding) Stat(name string) (fs.FileInfo, error) {
+func (f foldingFS) Stat(name string) (fs.FileInfo, error) {
 	info, err := f.MapFS.Stat(folded(name))
-	return renamed{info, path.Base(name)}, err
+	return renamedInfo{info, path.Base(name)}, err
 }
 
-func (f folding) ReadFile(name string) ([]byte, error) { return f.MapFS.ReadFile(folded(name)) }
+func (f foldingFS) ReadFile(name string) ([]byte, error) { return f.MapFS.ReadFile(folded(name)) }
 
-func (f folding) Lstat(name string) (fs.FileInfo, error) {
+func (f foldingFS) Lstat(name string) (fs.FileInfo, error) {
 	info, err := f.MapFS.Lstat(folded(name))
-	return renamed{info, path.Base(name)}, err
+	return renamedInfo{info, path.Base(name)}, err
 }
 
-type renamed struct {
+type renamedInfo struct {
 	fs.FileInfo
 	name string
 }
 
-func (n renamed) Name() string { return n.name }
+func (n renamedInfo) Name() string { return n.name }
 
-// A file has one name, so that nobody reads by another what Visible hides.
+// A file is served under its exact name only, so that no other spelling circumvents
+// Visible.
 func TestFilesHaveTheirOwnNamesOnly(t *testing.T) {
 	s := newServer(server.Options{})
-	s.AddFiles("file:///docs", folding{fstest.MapFS{"sub/a.txt": {Data: []byte("a")}, "sub/k.txt": {Data: []byte("k")}}}, server.FilesOptions{})
+	s.AddFiles("file:///docs", foldingFS{fstest.MapFS{"sub/a.txt": {Data: []byte("a")}, "sub/k.txt": {Data: []byte("k")}}}, server.FilesOptions{})
 	w := dial(t, s)
 	for uri, found := range map[string]bool{
 		"file:///docs/sub/a.txt": true, "file:///docs/sub/A.txt": false, "file:///docs/SUB/a.txt": false, "file:///docs/sub/a.txt.": false, "file:///docs/sub./a.txt": false,
 		"file:///docs/sub/k.txt": true, "file:///docs/sub/%E2%84%AA.txt": false, // the sign of kelvin, which is a k in lower case
 	} {
 		if got := w.ask(modern(`1`, "resources/read", `"uri":"`+uri+`"`)); (got.Error == nil) != found {
-			t.Errorf("%s: got %s, %+v", uri, got.Result, got.Error)
+			t.Errorf("%s: got %s, %+v, want %v", uri, got.Result, got.Error, found)
 		}
 	}
 }
 
-// counting counts how often a directory is read.
-type counting struct {
+// A countingDirFS counts how often a directory is read.
+type countingDirFS struct {
 	fstest.MapFS
 	read *int
 }
 
-func (c counting) Open(name string) (fs.File, error) {
+func (c countingDirFS) Open(name string) (fs.File, error) {
 	if info, err := c.Lstat(name); err == nil && info.IsDir() {
 		*c.read++
 	}
 	return c.MapFS.Open(name)
 }
 
-func (c counting) ReadDir(name string) ([]fs.DirEntry, error) {
+func (c countingDirFS) ReadDir(name string) ([]fs.DirEntry, error) {
 	*c.read++
 	return c.MapFS.ReadDir(name)
 }
 
-// To read a file costs the same in a large directory.
+// Reading a file does not read its directory.
 func TestReadingAFileReadsNoDirectory(t *testing.T) {
 	files, read := fstest.MapFS{"sub/b.txt": {Data: []byte("b")}}, 0
 	for n := range 20_000 {
 		files[fmt.Sprintf("file-%06d.txt", n)] = &fstest.MapFile{Data: []byte("a")}
 	}
 	s := newServer(server.Options{})
-	s.AddFiles("file:///docs", counting{files, &read}, server.FilesOptions{})
+	s.AddFiles("file:///docs", countingDirFS{files, &read}, server.FilesOptions{})
 	w := dial(t, s)
 	for _, name := range []string{"file-000388.txt", "file-019999.txt", "sub/b.txt"} {
 		if got := w.ask(modern(`1`, "resources/read", `"uri":"file:///docs/`+name+`"`)); got.Error != nil {
-			t.Errorf("%s: %v", name, got.Error)
+			t.Errorf("%s: got %v, want its text", name, got.Error)
 		}
 	}
 	if read > 0 {
-		t.Errorf("directories were read %d times", read)
+		t.Errorf("directories were read %d times, want 0", read)
 	}
 }
 
-// listing reads directories itself: those that it opens cannot be read. It says nothing of links.
-type listing struct{ files fstest.MapFS }
+// A listingFS has its own ReadDir: directories that it opens cannot be read.
+// It has no Lstat.
+type listingFS struct{ files fstest.MapFS }
 
-func (l listing) Open(name string) (fs.File, error) {
+func (l listingFS) Open(name string) (fs.File, error) {
 	file, err := l.files.Open(name)
 	return struct{ fs.File }{file}, err
 }
 
-func (l listing) ReadDir(name string) ([]fs.DirEntry, error) { return l.files.ReadDir(name) }
+func (l listingFS) ReadDir(name string) ([]fs.DirEntry, error) { return l.files.ReadDir(name) }
 
+// AddFiles works with a file system that has its own ReadDir.
 func TestFilesOfASystemThatReadsDirectoriesItself(t *testing.T) {
 	s := newServer(server.Options{})
-	s.AddFiles("file:///docs", listing{fstest.MapFS{
+	s.AddFiles("file:///docs", listingFS{fstest.MapFS{
 		"sub/a.txt": {Data: []byte("a")}, "link.txt": {Mode: fs.ModeSymlink, Data: []byte("sub/a.txt")},
 	}}, server.FilesOptions{})
 	w := dial(t, s)
 	if got := string(w.ask(modern(`1`, "resources/list", ``)).Result["resources"]); strings.Count(got, `"uri"`) != 1 {
-		t.Errorf("got %s", got)
+		t.Errorf("got %s, want 1", got)
 	}
 	for uri, found := range map[string]bool{"file:///docs/sub/a.txt": true, "file:///docs/link.txt": false} {
 		if got := w.ask(modern(`1`, "resources/read", `"uri":"`+uri+`"`)); (got.Error == nil) != found {
-			t.Errorf("%s: got %s, %+v", uri, got.Result, got.Error)
+			t.Errorf("%s: got %s, %+v, want %v", uri, got.Result, got.Error, found)
 		}
 	}
 }
 
-// unlinked counts how often a directory is read, and says nothing of links.
-type unlinked struct {
+// An unlinkedFS counts how often a directory is read, and has no Lstat.
+type unlinkedFS struct {
 	files fs.FS
 	read  *int
 }
 
-func (u unlinked) Open(name string) (fs.File, error) { return u.files.Open(name) }
+func (u unlinkedFS) Open(name string) (fs.File, error) { return u.files.Open(name) }
 
-func (u unlinked) ReadDir(name string) ([]fs.DirEntry, error) {
+func (u unlinkedFS) ReadDir(name string) ([]fs.DirEntry, error) {
 	*u.read++
 	return fs.ReadDir(u.files, name)
 }
 
-// A directory that has to be read is read once, until it changes.
+// A directory that must be read is read once, and again only after it has changed.
 func TestDirectoriesAreReadAgainWhenTheyHaveChanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir, read := t.TempDir(), 0
@@ -440,7 +455,7 @@ func TestDirectoriesAreReadAgainWhenTheyHaveChanged(t *testing.T) {
 		file := func(name string) string { return filepath.Join(dir, name) }
 		change(os.WriteFile(file("ä.txt"), []byte("a"), 0o600))
 		s := newServer(server.Options{})
-		s.AddFiles("file:///docs", unlinked{root.FS(), &read}, server.FilesOptions{})
+		s.AddFiles("file:///docs", unlinkedFS{root.FS(), &read}, server.FilesOptions{})
 		w := dial(t, s)
 		look := func(name string, found bool, reads int) {
 			t.Helper()
@@ -451,7 +466,7 @@ func TestDirectoriesAreReadAgainWhenTheyHaveChanged(t *testing.T) {
 			}
 		}
 		look("ä.txt", true, 1)
-		look("ä.txt", true, 1) // it might have changed in the same moment
+		look("ä.txt", true, 1) // the directory may have changed within the resolution of its time
 		pass(2 * time.Second)
 		look("ä.txt", true, 1)
 		for range 3 {
@@ -468,7 +483,8 @@ func TestDirectoriesAreReadAgainWhenTheyHaveChanged(t *testing.T) {
 	})
 }
 
-// What a client may not see is not listed, and unknown.
+// A feature that Visible hides from a client is not listed, and is unknown when the
+// client uses it.
 //
 // Guarantees: G-0029.3
 func TestInvisibleFeaturesAreUnknown(t *testing.T) {
@@ -482,7 +498,7 @@ func TestInvisibleFeaturesAreUnknown(t *testing.T) {
 	w := dial(t, s)
 	w.initialize(protocol.Version20251125)
 	if names, sizes := w.list(); !slices.Equal(names, []string{"a", "z"}) || !slices.Equal(sizes, []int{1, 1}) {
-		t.Errorf("got %v in %v", names, sizes)
+		t.Errorf("got %v in %v, want %v and %v", names, sizes, []string{"a", "z"}, []int{1, 1})
 	}
 	for _, frame := range []string{
 		`"method":"tools/call","params":{"name":"hidden"}`,
@@ -495,7 +511,9 @@ func TestInvisibleFeaturesAreUnknown(t *testing.T) {
 	}
 }
 
-func TestListsMayBeKeptAsTheProgramSays(t *testing.T) {
+// ListTTL is the lifetime of lists. Their scope is public, or private if Visible is
+// set.
+func TestListTTLIsTheLifetimeOfLists(t *testing.T) {
 	for scope, visible := range map[string]func(context.Context, server.Feature) bool{
 		`"public"`: nil, `"private"`: func(context.Context, server.Feature) bool { return true },
 	} {
@@ -508,6 +526,7 @@ func TestListsMayBeKeptAsTheProgramSays(t *testing.T) {
 	}
 }
 
+// AddResource and AddTemplate panic if the program's arguments are wrong.
 func TestAddResourceRefusesTheProgramsOwnMistakes(t *testing.T) {
 	ok := func(context.Context) (string, error) { return "", nil }
 	for name, add := range map[string]func(*server.Server){

@@ -12,8 +12,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
-// A client whose connections are all cut while a tool runs, or that the tool sends
-// away, gets the answer of the one call that it made.
+// A client gets the answer of its one call even if all of its connections are cut while
+// the tool runs, or the tool asks it to reconnect.
 //
 // Guarantees: G-0033.1, G-0033.6
 func TestCallOutlivesItsConnection(t *testing.T) {
@@ -23,7 +23,7 @@ func TestCallOutlivesItsConnection(t *testing.T) {
 			server.Progress(ctx, 1, 2, "half")
 			return true
 		},
-		"sent away": func(ctx context.Context, _ *httptest.Server) bool { return server.Poll(ctx, 50*time.Millisecond) },
+		"asked to reconnect": func(ctx context.Context, _ *httptest.Server) bool { return server.Poll(ctx, 50*time.Millisecond) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			runs, halfway, cut := 0, make(chan struct{}), make(chan struct{})
@@ -32,7 +32,7 @@ func TestCallOutlivesItsConnection(t *testing.T) {
 			server.AddTool(s, protocol.Tool{Name: "long"}, func(ctx context.Context, _ struct{}) (string, error) {
 				runs++
 				if !leave(ctx, site) {
-					t.Error("the client cannot be sent away")
+					t.Error("got false, want the client to be asked to reconnect")
 				}
 				if name == "cut" {
 					<-cut
@@ -63,9 +63,9 @@ func TestCallOutlivesItsConnection(t *testing.T) {
 					close(cut)
 				}()
 			}
-			var heard []float64
+			var received []float64
 			view := session.With(client.CallOptions{OnProgress: func(p *protocol.ProgressParams) {
-				if heard = append(heard, p.Progress); len(heard) == 1 {
+				if received = append(received, p.Progress); len(received) == 1 {
 					close(halfway)
 				}
 			}})
@@ -73,8 +73,8 @@ func TestCallOutlivesItsConnection(t *testing.T) {
 			if err != nil || len(result.Content) != 1 || runs != 1 {
 				t.Fatalf("%+v, %v, after %d runs", result, err, runs)
 			}
-			if heard[len(heard)-1] != 2 {
-				t.Errorf("heard of progress %v", heard)
+			if received[len(received)-1] != 2 {
+				t.Errorf("got progress %v, want 2", received)
 			}
 		})
 	}

@@ -15,32 +15,32 @@ import (
 	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
-// An opening is a transport with one link, or none.
-type opening struct {
+// A oneLinkTransport is a transport with one link, or with an error.
+type oneLinkTransport struct {
 	link transport.Link
 	err  error
 }
 
-func (o opening) Open(context.Context) (transport.Link, error) { return o.link, o.err }
+func (o oneLinkTransport) Open(context.Context) (transport.Link, error) { return o.link, o.err }
 
-// A running is a server that runs on the other end of a wire.
-type running struct {
-	*wire
+// A runningServer is a server that runs at the other end of a rawPeer.
+type runningServer struct {
+	*rawPeer
 	ended chan error // what Run returned
 }
 
-func run(ctx context.Context, t *testing.T, s *server.Server) *running {
+func run(ctx context.Context, t *testing.T, s *server.Server) *runningServer {
 	ours, theirs := inmem.Pipe(inmem.Options{})
-	r := &running{&wire{t: t, link: ours, frames: make(chan string, 100)}, make(chan error, 1)}
-	ours.Bind(r.wire)
+	r := &runningServer{&rawPeer{t: t, link: ours, frames: make(chan string, 100)}, make(chan error, 1)}
+	ours.Bind(r.rawPeer)
 	ours.Grant(transport.Main, cap(r.frames))
-	go func() { r.ended <- s.Run(ctx, opening{specification.WatchServer(t)(theirs), nil}) }()
+	go func() { r.ended <- s.Run(ctx, oneLinkTransport{specification.WatchServer(t)(theirs), nil}) }()
 	synctest.Wait()
 	return r
 }
 
-// slow is a server whose tool takes a while, or until its context ends.
-func slow(takes time.Duration) *server.Server {
+// slowServer returns a server whose tool works for a while, or until its context ends.
+func slowServer(takes time.Duration) *server.Server {
 	s := newServer(server.Options{Conn: conn.Options{DrainGrace: 3 * time.Second}})
 	server.AddTool(s, protocol.Tool{Name: "slow"}, func(ctx context.Context, _ struct{}) (string, error) {
 		working, stop := context.WithTimeout(ctx, takes)
@@ -51,16 +51,17 @@ func slow(takes time.Duration) *server.Server {
 	return s
 }
 
-// wantClosedServer checks that a server takes nobody any more.
+// wantClosedServer checks that the server accepts no more clients.
 func wantClosedServer(t *testing.T, s *server.Server) {
 	t.Helper()
 	accept(t, s).wantClosed()
 }
 
-// When its context ends, Run lets calls finish for DrainGrace, and says what it had to cancel.
+// When its context ends, Run lets calls finish for DrainGrace, and returns an error
+// that names the calls that it had to cancel.
 //
 // Guarantees: G-0062.1, G-0062.2
-func TestRunEndsInGoodOrder(t *testing.T) {
+func TestRunDrainsWhenItsContextEnds(t *testing.T) {
 	for name, test := range map[string]struct {
 		takes, took time.Duration
 		want        error
@@ -70,7 +71,7 @@ func TestRunEndsInGoodOrder(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := slow(test.takes)
+				s := slowServer(test.takes)
 				ctx, cancel := context.WithCancel(t.Context())
 				r := run(ctx, t, s)
 				r.send(modern(`1`, "tools/call", `"name":"slow"`))
@@ -82,7 +83,7 @@ func TestRunEndsInGoodOrder(t *testing.T) {
 					t.Errorf("got %v", err)
 				}
 				if took := time.Since(began); took != test.took {
-					t.Errorf("it took %v", took)
+					t.Errorf("Run took %v, want %v", took, test.took)
 				}
 				if test.want == nil {
 					r.want(`"id":1`, `done`)
@@ -93,7 +94,7 @@ func TestRunEndsInGoodOrder(t *testing.T) {
 	}
 }
 
-// Run closes the server also when the peer leaves, so that tasks end in good order.
+// When the peer leaves, Run closes the server, which ends its tasks.
 //
 // Guarantees: G-0062.1
 func TestRunEndsWithItsPeer(t *testing.T) {
@@ -106,36 +107,39 @@ func TestRunEndsWithItsPeer(t *testing.T) {
 				return "", ctx.Err()
 			})
 		r := run(t.Context(), t, s)
-		r.begin("task")
+		r.beginTask("task")
 		r.link.Close(0)
 		if err := <-r.ended; err != nil {
-			t.Errorf("got %v", err)
+			t.Errorf("got %v, want no error", err)
 		}
 		if len(ended) == 0 {
-			t.Error("the task has not ended")
+			t.Error("the task still runs, want it to have ended")
 		}
 		wantClosedServer(t, s)
 	})
 }
 
+// If the transport cannot open, Run returns the reason. If its context has ended
+// already, Run returns nil. In both cases it closes the server.
+//
 // Guarantees: G-0062.1
 func TestRunThatCannotBegin(t *testing.T) {
 	refused := errors.New("refused")
 	synctest.Test(t, func(t *testing.T) {
-		s := slow(0)
-		err := s.Run(t.Context(), opening{nil, refused})
+		s := slowServer(0)
+		err := s.Run(t.Context(), oneLinkTransport{nil, refused})
 		if !errors.Is(err, refused) {
-			t.Errorf("got %v", err)
+			t.Errorf("got %v, want %v", err, refused)
 		}
 		wantClosedServer(t, s)
 	})
 	synctest.Test(t, func(t *testing.T) {
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
-		s := slow(0)
+		s := slowServer(0)
 		r := run(ended, t, s)
 		if err := <-r.ended; err != nil {
-			t.Errorf("with an ended context: got %v", err)
+			t.Errorf("with an ended context: got %v, want no error", err)
 		}
 		r.wantClosed()
 		wantClosedServer(t, s)

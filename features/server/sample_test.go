@@ -24,9 +24,9 @@ func sampleOf(t *testing.T, s *server.Server) (name string, sample *telemetry.Se
 	return name, sample
 }
 
-// The sample of a server has its connections by state, and counts what they have done,
-// also once they are over.
-func TestSampleCountsWhatIsOver(t *testing.T) {
+// The sample of a server counts its connections by state, and what they have done. The
+// counts include connections that have ended.
+func TestSampleCountsEndedConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(server.Options{Conn: conn.Options{Name: "front"}})
 		server.AddTool(s, protocol.Tool{Name: "ask"}, func(ctx context.Context, _ struct{}) (string, error) {
@@ -55,15 +55,15 @@ func TestSampleCountsWhatIsOver(t *testing.T) {
 			conns := 0
 			for _, c := range sample.Conns {
 				if c.State != string(conn.Ready) {
-					t.Errorf("there are connections in %+v", c)
+					t.Errorf("got connections %+v, want none", c)
 				}
 				conns += c.Count
 			}
 			if settled := sample.Total.Settled; len(settled) != 1 || settled[0] != (telemetry.Settled{Cause: "answered", Delivery: "sent", Count: 3}) {
-				t.Errorf("the questions have ended as %+v", settled)
+				t.Errorf("got ended questions %+v", settled)
 			}
 			if name != "front" || conns != ready || sample.Total.Calls != 3 || sample.Total.InFlight != 0 || sample.Total.BytesIn == 0 {
-				t.Errorf("the sample of %q: %+v", name, sample)
+				t.Errorf("the sample of %q: got %+v", name, sample)
 			}
 			return sample.Total.BytesIn
 		}
@@ -75,7 +75,7 @@ func TestSampleCountsWhatIsOver(t *testing.T) {
 		}
 		synctest.Wait()
 		if after := check(1); after < before {
-			t.Errorf("%d bytes came in, and then %d", before, after)
+			t.Errorf("got %d bytes in after the session had ended, want %d", after, before)
 		}
 		if err := s.Close(t.Context()); err != nil {
 			t.Fatal(err)

@@ -10,7 +10,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// What was sealed opens again, for its own call alone, and nothing else opens.
+// Only a sealed text opens, and only for the call that it was sealed for.
 //
 // Guarantees: G-0031.4
 func FuzzSeal(f *testing.F) {
@@ -34,8 +34,8 @@ func FuzzSeal(f *testing.F) {
 	f.Add("1."+strings.Repeat("A", 400), "ada", "u", `[`)
 	f.Fuzz(func(t *testing.T, text, user, name, arguments string) {
 		made, about := madeBy(user, protocol.MethodCallTool), subject{name, json.RawMessage(arguments)}
-		if st, err := sealer.open(made, about, text); err == nil && (user != "ada" || name != "t" || string(st.Own) != `"own"` || st.End != 1<<40) { // another process may have sealed it
-			t.Fatalf("%q opened for %s, %s", text, user, name)
+		if st, err := sealer.open(made, about, text); err == nil && (user != "ada" || name != "t" || string(st.Own) != `"own"` || st.End != 1<<40) { // the corpus may contain a text that another process has sealed
+			t.Fatalf("%q opened for %s, %s, want an error", text, user, name)
 		}
 		own, err := protocol.Marshal(arguments)
 		if err != nil {
@@ -44,10 +44,10 @@ func FuzzSeal(f *testing.F) {
 		later := time.Now().Add(time.Hour).Unix()
 		mine, err := sealer.seal(made, about, &state{Own: own, Call: "c", Until: later, End: later})
 		if err != nil {
-			return // the arguments are no JSON, or too many
+			return // the arguments are not JSON, or too long
 		}
 		if st, err := sealer.open(made, about, mine); err != nil || string(st.Own) != string(own) || st.Call != "c" {
-			t.Fatalf("%q does not open: %+v, %v", mine, st, err)
+			t.Fatalf("%q does not open: got %+v, %v", mine, st, err)
 		}
 		for what, open := range map[string]func() (*state, error){
 			"another user":   func() (*state, error) { return sealer.open(madeBy(user+"x", protocol.MethodCallTool), about, mine) },

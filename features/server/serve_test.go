@@ -17,33 +17,33 @@ import (
 	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
-// accept has a server accept a raw peer, and does not wait.
-func accept(t *testing.T, s *server.Server) *wire {
+// accept lets the server accept a raw peer, and does not wait.
+func accept(t *testing.T, s *server.Server) *rawPeer {
 	t.Helper()
 	ours, theirs := inmem.Pipe(inmem.Options{})
-	w := &wire{t: t, link: ours, frames: make(chan string, 100)}
+	w := &rawPeer{t: t, link: ours, frames: make(chan string, 100)}
 	ours.Bind(w)
 	ours.Grant(transport.Main, cap(w.frames))
 	s.Accept(specification.WatchServer(t)(theirs))
 	return w
 }
 
-// wantClosed checks that the link has ended, with nothing more said.
-func (w *wire) wantClosed() {
+// wantClosed checks that the link has ended without another frame.
+func (w *rawPeer) wantClosed() {
 	w.t.Helper()
 	if frame, open := <-w.frames; open {
 		w.t.Errorf("got %s", frame)
 	}
 }
 
-// A session that nobody uses is memory and no stack.
+// An idle session has no goroutine.
 //
 // Guarantees: G-0021.4
 func TestIdleSessionsHaveNoGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := withTool()
-		before := bubbled()
-		var peers []*wire
+		before := bubbleGoroutines()
+		var peers []*rawPeer
 		for range 50 {
 			legacy, modern := accept(t, s), accept(t, s)
 			legacy.initialize(protocol.Version20251125)
@@ -56,10 +56,10 @@ func TestIdleSessionsHaveNoGoroutine(t *testing.T) {
 				peers[i].want(announcement)
 			}
 		}
-		<-time.NewTimer(time.Second).C // a Conn keeps its goroutine for 100 ms
+		<-time.NewTimer(time.Second).C // a Conn gives up its goroutine after 100 ms
 		synctest.Wait()
-		if now := bubbled(); now > before {
-			t.Errorf("%d sessions have %d goroutines", len(peers), now-before)
+		if now := bubbleGoroutines(); now > before {
+			t.Errorf("%d sessions have %d goroutines, want 0", len(peers), now-before)
 		}
 		s.Close(t.Context())
 		for _, w := range peers {
@@ -68,18 +68,20 @@ func TestIdleSessionsHaveNoGoroutine(t *testing.T) {
 	})
 }
 
-// bubbled returns how many goroutines belong to a bubble of testing/synctest: others, of
-// the runtime or of an earlier test, come and go.
-func bubbled() int {
+// bubbleGoroutines returns the number of goroutines in bubbles of testing/synctest. It ignores
+// others, of the runtime or of an earlier test, which come and go.
+func bubbleGoroutines() int {
 	stacks := make([]byte, 16<<20)
 	return bytes.Count(stacks[:runtime.Stack(stacks, true)], []byte(", synctest bubble "))
 }
 
 var modern1 = modern(`1`, "tools/list", ``)
 
+// Close lets calls finish until its context ends, or for DrainGrace.
+//
 // Guarantees: G-0021.5
 func TestCloseLetsWorkInFlightFinish(t *testing.T) {
-	for name, connect := range map[string]func(*testing.T, *server.Server) *wire{"served": dial, "accepted": accept} {
+	for name, connect := range map[string]func(*testing.T, *server.Server) *rawPeer{"served": dial, "accepted": accept} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newServer(server.Options{})
 			server.AddTool(s, protocol.Tool{Name: "slow", InputSchema: anyObject}, func(ctx context.Context, _ *protocol.CallToolParams) (*protocol.CallToolResult, error) {
@@ -92,10 +94,10 @@ func TestCloseLetsWorkInFlightFinish(t *testing.T) {
 			synctest.Wait()
 			began := time.Now()
 			if err := s.Close(t.Context()); err != nil {
-				t.Errorf("%s: got %v", name, err)
+				t.Errorf("%s: got %v, want no error", name, err)
 			}
 			if took := time.Since(began); took != time.Second {
-				t.Errorf("%s: it took %v", name, took)
+				t.Errorf("%s: Close took %v, want %v", name, took, time.Second)
 			}
 			busy.want(`"id":1`, `"content":[]`)
 			busy.wantClosed()
@@ -107,6 +109,8 @@ func TestCloseLetsWorkInFlightFinish(t *testing.T) {
 	}
 }
 
+// Close cancels calls that do not finish in time, and returns an error.
+//
 // Guarantees: G-0021.5
 func TestCloseStopsWhatDoesNotFinish(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -121,7 +125,7 @@ func TestCloseStopsWhatDoesNotFinish(t *testing.T) {
 		}, 3 * time.Second, context.Canceled},
 		"when DrainGrace is over": {func() (context.Context, context.CancelFunc) {
 			return context.Background(), func() {}
-		}, 7 * time.Second / 100 * 99, context.DeadlineExceeded}, // the rest is for it to return
+		}, 7 * time.Second / 100 * 99, context.DeadlineExceeded}, // the rest of the time is for the handler to return
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newServer(server.Options{Conn: conn.Options{DrainGrace: 7 * time.Second}})
@@ -136,16 +140,18 @@ func TestCloseStopsWhatDoesNotFinish(t *testing.T) {
 			defer cancel()
 			began := time.Now()
 			if err := s.Close(ctx); !errors.Is(err, test.want) {
-				t.Errorf("%s: got %v", name, err)
+				t.Errorf("%s: got %v, want %v", name, err, test.want)
 			}
 			if took := time.Since(began); took != test.took {
-				t.Errorf("%s: it took %v", name, took)
+				t.Errorf("%s: Close took %v, want %v", name, took, test.took)
 			}
 			w.wantClosed()
 		})
 	}
 }
 
+// A closed server closes every link that it gets, and sends nothing.
+//
 // Guarantees: G-0021.5
 func TestClosedServerServesNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -155,13 +161,13 @@ func TestClosedServerServesNobody(t *testing.T) {
 		}
 		accept(t, s).wantClosed()
 		ours, theirs := inmem.Pipe(inmem.Options{})
-		w := &wire{t: t, link: ours, frames: make(chan string, 1)}
+		w := &rawPeer{t: t, link: ours, frames: make(chan string, 1)}
 		ours.Bind(w)
 		if err := s.ServeLink(t.Context(), theirs); !errors.Is(err, server.ErrClosed) {
-			t.Errorf("got %v", err)
+			t.Errorf("got %v, want %v", err, server.ErrClosed)
 		}
 		w.wantClosed()
-		addNamed(s, "another") // nobody is told
+		addNamed(s, "another") // sends no notification
 	})
 }
 
@@ -169,14 +175,14 @@ func TestServeEndsWithItsServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := withTool()
 		ours, theirs := inmem.Pipe(inmem.Options{})
-		w := &wire{t: t, link: ours, frames: make(chan string, 1)}
+		w := &rawPeer{t: t, link: ours, frames: make(chan string, 1)}
 		ours.Bind(w)
 		served := make(chan error, 1)
 		go func() { served <- s.ServeLink(t.Context(), theirs) }()
 		synctest.Wait()
 		s.Close(t.Context())
 		if err := <-served; err != nil {
-			t.Errorf("got %v", err)
+			t.Errorf("got %v, want no error", err)
 		}
 	})
 }

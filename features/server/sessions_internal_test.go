@@ -13,16 +13,16 @@ import (
 	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
-// A deaf peer takes what it is sent, and looks at nothing.
-type deaf struct{}
+// An ignoringReceiver ignores all that it receives.
+type ignoringReceiver struct{}
 
-func (deaf) Receive(transport.Inbound)                    {}
-func (deaf) Writable()                                    {}
-func (deaf) StreamOpened(transport.Stream, transport.Tag) {}
-func (deaf) StreamLost(transport.StreamLoss)              {}
-func (deaf) Failed(transport.Failure)                     {}
-func (deaf) Ended()                                       {}
-func (deaf) Lost(transport.Loss)                          {}
+func (ignoringReceiver) Receive(transport.Inbound)                    {}
+func (ignoringReceiver) Writable()                                    {}
+func (ignoringReceiver) StreamOpened(transport.Stream, transport.Tag) {}
+func (ignoringReceiver) StreamLost(transport.StreamLoss)              {}
+func (ignoringReceiver) Failed(transport.Failure)                     {}
+func (ignoringReceiver) Ended()                                       {}
+func (ignoringReceiver) Lost(transport.Loss)                          {}
 
 func withTool(name string) *Server {
 	s := New(protocol.Implementation{}, Options{})
@@ -30,12 +30,13 @@ func withTool(name string) *Server {
 	return s
 }
 
-// What is over is forgotten: a server lives longer than its sessions.
-func TestNothingIsKeptOfWhatIsOver(t *testing.T) {
+// A server forgets sessions and subscriptions that have ended, because it outlives
+// them.
+func TestEndedSessionsAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := withTool("a")
 		ours, theirs := inmem.Pipe(inmem.Options{})
-		ours.Bind(deaf{})
+		ours.Bind(ignoringReceiver{})
 		ours.Grant(transport.Main, 100)
 		s.Accept(theirs)
 		kept := func(when string, listeners, sessions int) {
@@ -61,13 +62,15 @@ func TestNothingIsKeptOfWhatIsOver(t *testing.T) {
 	})
 }
 
+// Close waits for a session that has been accepted, even if it does not run yet.
+//
 // Guarantees: G-0021.5
 func TestCloseWaitsForEverySession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := withTool("a")
 		_, theirs := inmem.Pipe(inmem.Options{})
 		p := s.newPeer(theirs)
-		if err := s.sessions.enter(p); err != nil { // and it does not run yet
+		if err := s.sessions.enter(p); err != nil { // the session does not run yet
 			t.Fatal(err)
 		}
 		closed := false
@@ -77,24 +80,24 @@ func TestCloseWaitsForEverySession(t *testing.T) {
 		}()
 		synctest.Wait()
 		if closed {
-			t.Error("a session was not waited for")
+			t.Error("Close returned before the session had ended")
 		}
 		s.sessions.leave(p)
 		synctest.Wait()
 		if !closed {
-			t.Error("Close waits for nobody")
+			t.Error("Close still waits after the session has ended")
 		}
 		theirs.Close(0)
 	})
 }
 
-// A session that has not ended is reported, whatever it waits for.
+// Close names each session that has not ended, whatever it waits for.
 func TestCloseNamesEverySessionThatHasNotEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := withTool("a")
 		_, theirs := inmem.Pipe(inmem.Options{})
 		p := s.newPeer(theirs)
-		if err := s.sessions.enter(p); err != nil { // and its end does not begin
+		if err := s.sessions.enter(p); err != nil { // the session never begins to end
 			t.Fatal(err)
 		}
 		for _, when := range []string{"before its end", "at its end"} {
@@ -106,13 +109,14 @@ func TestCloseNamesEverySessionThatHasNotEnded(t *testing.T) {
 		}
 		s.sessions.leave(p)
 		if err := s.Close(t.Context()); err != nil {
-			t.Errorf("when it has ended: got %v", err)
+			t.Errorf("when it has ended: got %v, want no error", err)
 		}
 		theirs.Close(0)
 	})
 }
 
-// A call may last for a day, as a task or while its handler waits.
+// A call does not keep the frame of its request, because it may last for a day, as a
+// task or while its handler waits.
 func TestACallHoldsNoFrame(t *testing.T) {
 	s := New(protocol.Implementation{}, Options{})
 	in := &conn.Incoming{Method: protocol.MethodCallTool, Params: []byte(`{"name":"a","arguments":{"b":"c"},"_meta":{
@@ -121,11 +125,11 @@ func TestACallHoldsNoFrame(t *testing.T) {
 	frame := in.Params
 	AddTool(s, protocol.Tool{Name: "a"}, func(ctx context.Context, _ map[string]string) (string, error) {
 		if in.Params != nil {
-			t.Error("the request still holds its frame")
+			t.Error("the request still holds its frame, want it released")
 		}
 		clear(frame)
 		if arguments := RequestFrom(ctx).Params.(*protocol.CallToolParams).Arguments; string(arguments) != `{"b":"c"}` {
-			t.Errorf("the arguments are %s", arguments)
+			t.Errorf("the arguments are %s, want %q", arguments, `{"b":"c"}`)
 		}
 		return "", nil
 	})
@@ -135,24 +139,25 @@ func TestACallHoldsNoFrame(t *testing.T) {
 	}
 }
 
-// A report of a task costs as much as there are listeners of that task.
+// A change of a task is reported only to the listeners of that task, so its cost
+// depends on their number alone.
 func TestATaskKnowsItsListeners(t *testing.T) {
 	var l listeners
 	all := []*changes{{}, {}, {}}
 	for _, c := range all {
 		l.add(c)
 	}
-	told := func(c change) int { return len(slices.Collect(l.who(c))) }
+	listeners := func(c change) int { return len(slices.Collect(l.who(c))) }
 	l.watch(all[0], "a")
 	l.watch(all[1], "a")
 	l.watch(all[1], "b")
-	if a, b, c, lists := told(change{task: "a"}), told(change{task: "b"}), told(change{task: "c"}), told(toolsChanged); a != 2 || b != 1 || c != 0 || lists != 3 {
-		t.Errorf("%d are told of a, %d of b, %d of c, %d of a list", a, b, c, lists)
+	if a, b, c, lists := listeners(change{task: "a"}), listeners(change{task: "b"}), listeners(change{task: "c"}), listeners(toolsChanged); a != 2 || b != 1 || c != 0 || lists != 3 {
+		t.Errorf("got %d listeners of task a, %d of b, %d of c and %d of a list; want 2, 1, 0 and 3", a, b, c, lists)
 	}
 	l.unwatch(all[0], "a")
 	l.remove(all[1])
-	l.watch(all[1], "a") // too late
+	l.watch(all[1], "a") // after it has left
 	if len(l.ofTask) != 0 || len(l.all) != 2 || len(l.all[all[0]]) != 0 {
-		t.Errorf("left: %v, %v", l.ofTask, l.all)
+		t.Errorf("left: %v, %v, want len(l.ofTask) == 0, len(l.all) == 2 and len(l.all[all[0]]) == 0", l.ofTask, l.all)
 	}
 }

@@ -17,12 +17,13 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
-// skillText is a SKILL.md.
+// skillText returns the text of a SKILL.md.
 func skillText(name string) string {
 	return "---\nname: " + name + "\ndescription: what " + name + " is for\nlicense: MIT\n---\nbody of " + name + "\n"
 }
 
-// skillFiles are two skills, one of which holds a third, and files of no skill.
+// skillFiles returns the files of two skills, one of which contains a third, and files
+// of no skill.
 func skillFiles() fstest.MapFS {
 	files := fstest.MapFS{}
 	for name, text := range map[string]string{
@@ -50,7 +51,7 @@ func withSkills(t *testing.T, o server.Options) (*server.Server, fstest.MapFS) {
 }
 
 // result decodes the result of a request.
-func result[R any](w *wire, method, params string) (r R) {
+func result[R any](w *rawPeer, method, params string) (r R) {
 	w.t.Helper()
 	w.send(modern(`1`, method, params))
 	var got struct {
@@ -58,11 +59,13 @@ func result[R any](w *wire, method, params string) (r R) {
 		Error  *fault `json:"error"`
 	}
 	if err := protocol.Unmarshal([]byte(w.next()), &got); err != nil || got.Result == nil {
-		w.t.Fatalf("%s: %v, %v", method, got.Error, err)
+		w.t.Fatalf("%s: %v, %v, want got.Result != nil", method, got.Error, err)
 	}
 	return *got.Result
 }
 
+// Skills are listed with their frontmatter, and with the size and digest of each file.
+//
 // Guarantees: G-0042.1
 func TestSkillsAreListedWithTheirFiles(t *testing.T) {
 	s, files := withSkills(t, server.Options{PageSize: 2})
@@ -77,11 +80,11 @@ func TestSkillsAreListedWithTheirFiles(t *testing.T) {
 		}
 	}
 	if want := []string{"skill://acme/billing/SKILL.md", "skill://refunds/SKILL.md", "skill://refunds/inner/SKILL.md"}; !slices.Equal(uris, want) || second.NextCursor != nil {
-		t.Errorf("got %q", uris)
+		t.Errorf("got %q, want %v and second.NextCursor == nil", uris, want)
 	}
 	refunds := first.Skills[1]
 	if string(refunds.Frontmatter) != `{"description":"what refunds is for","license":"MIT","name":"refunds"}` {
-		t.Errorf("got %s", refunds.Frontmatter)
+		t.Errorf("got %s, want %q", refunds.Frontmatter, `{"description":"what refunds is for","license":"MIT","name":"refunds"}`)
 	}
 	want := map[string]string{
 		"skill://refunds/SKILL.md": "refunds/SKILL.md", "skill://refunds/inner/SKILL.md": "refunds/inner/SKILL.md",
@@ -107,7 +110,7 @@ func TestSkillsAreListedWithTheirFiles(t *testing.T) {
 		}
 	}
 	if len(listed.Resources) != 4 {
-		t.Errorf("got %d resources", len(listed.Resources))
+		t.Errorf("got %d resources, want 4 elements", len(listed.Resources))
 	}
 }
 
@@ -116,6 +119,8 @@ func withAllSkills(t *testing.T) *server.Server {
 	return s
 }
 
+// If a file of a skill changes, its digest and that of its skill change.
+//
 // Guarantees: G-0042.1
 func TestAChangedSkillHasOtherDigests(t *testing.T) {
 	s, files := withSkills(t, server.Options{})
@@ -132,10 +137,12 @@ func TestAChangedSkillHasOtherDigests(t *testing.T) {
 	files["acme/billing/SKILL.md"] = &fstest.MapFile{Data: []byte("no skill any more")}
 	w.wantFault(jsonrpc.CodeInvalidParams, modern(`1`, "skills/get", `"uri":"skill://acme/billing/SKILL.md"`))
 	if got := result[protocol.ListSkillsResult](w, "skills/list", ``); len(got.Skills) != 2 {
-		t.Errorf("got %v", got.Skills)
+		t.Errorf("got %v, want 2 elements", got.Skills)
 	}
 }
 
+// A directory of a skill can be listed, page by page.
+//
 // Guarantees: G-0042.1
 func TestDirectoriesOfSkillsAreRead(t *testing.T) {
 	s, _ := withSkills(t, server.Options{})
@@ -152,10 +159,13 @@ func TestDirectoriesOfSkillsAreRead(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	if got := read("skill://refunds/scripts"); len(got) != 1 || !strings.HasPrefix(got[0], "skill://refunds/scripts/run%20me.txt") {
-		t.Errorf("got %q", got)
+		t.Errorf("got %q, want len(got) == 1 and the prefix %q", got, "skill://refunds/scripts/run%20me.txt")
 	}
 }
 
+// Files outside of the skills, hidden files and links that lead out of the directory
+// are not served.
+//
 // Guarantees: G-0042.2
 func TestNothingOutsideOfSkillsIsServed(t *testing.T) {
 	root := t.TempDir()
@@ -195,10 +205,12 @@ func TestNothingOutsideOfSkillsIsServed(t *testing.T) {
 	}
 	skills := result[protocol.ListSkillsResult](w, "skills/list", ``).Skills
 	if len(skills) != 1 || len(skills[0].Resources.Files) != 1 {
-		t.Errorf("got %v", skills)
+		t.Errorf("got %v, want len(skills) == 1 and len(skills[0].Resources.Files) == 1", skills)
 	}
 }
 
+// AddSkills returns an error for a skill that breaks a rule of the format.
+//
 // Guarantees: G-0042.3
 func TestBrokenSkillsAreNotAdded(t *testing.T) {
 	many := fstest.MapFS{"a/SKILL.md": &fstest.MapFile{Data: []byte(skillText("a"))}}
@@ -215,17 +227,17 @@ func TestBrokenSkillsAreNotAdded(t *testing.T) {
 	} {
 		s := newServer(server.Options{})
 		if err := s.AddSkills(files); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), `skill "a`) {
-			t.Errorf("%s: got %v", want, err)
+			t.Errorf("%s: got %v, want an error, %v in it and %q in it", want, err, want, `skill "a`)
 		}
 		w := dial(t, s)
 		if got := w.ask(modern(`1`, "server/discover", ``)); strings.Contains(string(got.Result["capabilities"]), "skills") {
-			t.Errorf("got %s", got.Result)
+			t.Errorf("got %s, want no %q in it", got.Result, "skills")
 		}
 		w.wantFault(jsonrpc.CodeMethodNotFound, modern(`1`, "skills/list", ``))
 	}
 }
 
-// A countingFS counts how often a file is looked up.
+// A countingFS counts how often a file is opened.
 type countingFS struct {
 	fs.FS
 	opened atomic.Int64
@@ -236,6 +248,7 @@ func (c *countingFS) Open(name string) (fs.File, error) {
 	return c.FS.Open(name)
 }
 
+// A request for a long path opens few directories.
 func TestALongPathOfADirectoryCostsLittle(t *testing.T) {
 	deepest := "a" + strings.Repeat("/a", 63)
 	files := &countingFS{FS: fstest.MapFS{
@@ -259,9 +272,9 @@ func TestALongPathOfADirectoryCostsLittle(t *testing.T) {
 		w.wantFault(jsonrpc.CodeInvalidParams, read(path))
 	}
 	if opened := files.opened.Load(); opened > 5 {
-		t.Errorf("the file system was asked %d times for 5 directories that are not there", opened)
+		t.Errorf("got %d opens for 5 missing directories, want at most 5", opened)
 	}
 	if got := w.ask(read(deepest)); got.Error != nil {
-		t.Errorf("got %v", got.Error)
+		t.Errorf("got %v, want no error", got.Error)
 	}
 }

@@ -18,19 +18,19 @@ import (
 	"github.com/bowline-mcp/bowline/telemetry"
 )
 
-// Tools that ignore that their client has given up lock it out for the grace only,
-// and the program is told which tools they are.
+// Tools that ignore the cancellation of their calls block their client for CancelGrace
+// only. The Stuck hook gets the names of the tools.
 //
 // Guarantees: G-0003.17
 func TestStuckToolsDoNotLockTheirClientOut(t *testing.T) {
 	const places = 2
 	var release func()
-	began, told := make(chan struct{}, places), make(chan telemetry.Stuck, places)
+	began, stuck := make(chan struct{}, places), make(chan telemetry.Stuck, places)
 	start := func() *server.Server {
 		hang := make(chan struct{})
 		release = sync.OnceFunc(func() { close(hang) })
 		s := server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{Conn: conn.Options{
-			MaxServing: places, CancelGrace: 50 * time.Millisecond, Hooks: telemetry.Hooks{Stuck: func(e telemetry.Stuck) { told <- e }},
+			MaxServing: places, CancelGrace: 50 * time.Millisecond, Hooks: telemetry.Hooks{Stuck: func(e telemetry.Stuck) { stuck <- e }},
 		}})
 		server.AddTool(s, protocol.Tool{Name: "hang"}, func(context.Context, struct{}) (string, error) {
 			began <- struct{}{}
@@ -59,18 +59,18 @@ func TestStuckToolsDoNotLockTheirClientOut(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range places {
-			if e := <-told; e.Method != protocol.MethodCallTool || e.Name != "hang" || e.Epoch == 0 {
-				t.Errorf("told of %+v", e)
+			if e := <-stuck; e.Method != protocol.MethodCallTool || e.Name != "hang" || e.Epoch == 0 {
+				t.Errorf("the Stuck hook got %+v", e)
 			}
 		}
 	})
 }
 
-// Close names what keeps a session from ending, and does not wait for it longer than its
+// Close names what keeps a session from ending, and waits for it no longer than its
 // context, or else DrainGrace and StopGrace, allow.
 func TestCloseDoesNotWaitForEverForALeavingClient(t *testing.T) {
 	const timeLimit, drain, grace = 3 * time.Second, 700 * time.Millisecond, 200 * time.Millisecond
-	for name, connect := range map[string]func(*testing.T, *server.Server) *wire{"served": dial, "accepted": accept} {
+	for name, connect := range map[string]func(*testing.T, *server.Server) *rawPeer{"served": dial, "accepted": accept} {
 		for stuck, leaves := range map[string]bool{"OnUnsubscribe": true, "a notification of a change": false} {
 			synctest.Test(t, func(t *testing.T) {
 				release := make(chan struct{})
@@ -108,7 +108,7 @@ func TestCloseDoesNotWaitForEverForALeavingClient(t *testing.T) {
 						t.Errorf("%s, %s: got %v", name, stuck, err)
 					}
 					if took := time.Since(began); took > most {
-						t.Errorf("%s, %s: it took %v", name, stuck, took)
+						t.Errorf("%s, %s: Close took %v, want at most %v", name, stuck, took, most)
 					}
 				}
 				close(release)
@@ -121,20 +121,20 @@ func TestCloseDoesNotWaitForEverForALeavingClient(t *testing.T) {
 	}
 }
 
-// subscribing begins a subscription to x://a, in each era.
-var subscribing = map[string]func(w *wire){
-	"legacy": func(w *wire) {
+// subscribing contains, for each era, a function that begins a subscription to x://a.
+var subscribing = map[string]func(w *rawPeer){
+	"legacy": func(w *rawPeer) {
 		w.initialize(protocol.Version20251125)
 		w.ask(`{"jsonrpc":"2.0","id":2,"method":"resources/subscribe","params":{"uri":"x://a"}}`)
 	},
-	"modern": func(w *wire) {
+	"modern": func(w *rawPeer) {
 		w.send(modern(`1`, "subscriptions/listen", `"notifications":{"resourceSubscriptions":["x://a"]}`))
 		w.want("acknowledged")
 	},
 }
 
-// Close lets OnUnsubscribe finish until its own deadline, or for DrainGrace. Shortly before
-// that it ends the context of OnUnsubscribe, and no sooner.
+// Close lets OnUnsubscribe finish until the deadline of Close, or for DrainGrace. It
+// ends the context of OnUnsubscribe shortly before that, not earlier.
 //
 // Guarantees: G-0021.5
 func TestCloseLetsOnUnsubscribeFinish(t *testing.T) {
@@ -151,7 +151,7 @@ func TestCloseLetsOnUnsubscribeFinish(t *testing.T) {
 	for name, test := range map[string]struct {
 		ctx         func() (context.Context, context.CancelFunc)
 		takes, took time.Duration
-		ended       bool // its context
+		ended       bool // whether the context of OnUnsubscribe ended
 	}{
 		"slow":                  {background, 300 * time.Millisecond, 300 * time.Millisecond, false},
 		"slow, with a deadline": {limited, 2 * time.Second, 2 * time.Second, false},
@@ -159,9 +159,9 @@ func TestCloseLetsOnUnsubscribeFinish(t *testing.T) {
 		"until the deadline":    {limited, time.Hour, limit / 100 * 99, true},
 		"until a cancellation":  {cancelled, time.Hour, time.Second, true},
 	} {
-		for how, connect := range map[string]func(*testing.T, *server.Server) *wire{"served": dial, "accepted": accept} {
+		for how, connect := range map[string]func(*testing.T, *server.Server) *rawPeer{"served": dial, "accepted": accept} {
 			for era, subscribe := range subscribing {
-				for leaves, leave := range map[string]func(*wire){"left": func(w *wire) { w.link.Close(0) }, "connected": func(*wire) {}} {
+				for leaves, leave := range map[string]func(*rawPeer){"left": func(w *rawPeer) { w.link.Close(0) }, "connected": func(*rawPeer) {}} {
 					synctest.Test(t, func(t *testing.T) {
 						name := strings.Join([]string{name, how, era, leaves}, ", ")
 						s := newServer(server.Options{
@@ -171,7 +171,7 @@ func TestCloseLetsOnUnsubscribeFinish(t *testing.T) {
 								defer stop()
 								<-working.Done()
 								if ended := ctx.Err() != nil; ended != test.ended {
-									t.Errorf("%s: ended: %v", name, ended)
+									t.Errorf("%s: the context ended: %v, want %v", name, ended, test.ended)
 								}
 							},
 						})
@@ -183,10 +183,10 @@ func TestCloseLetsOnUnsubscribeFinish(t *testing.T) {
 						defer cancel()
 						began := time.Now()
 						if err := s.Close(ctx); err != nil {
-							t.Errorf("%s: got %v", name, err)
+							t.Errorf("%s: got %v, want no error", name, err)
 						}
 						if took := time.Since(began); took != test.took {
-							t.Errorf("%s: it took %v, want %v", name, took, test.took)
+							t.Errorf("%s: Close took %v, want %v", name, took, test.took)
 						}
 					})
 				}
@@ -195,13 +195,13 @@ func TestCloseLetsOnUnsubscribeFinish(t *testing.T) {
 	}
 }
 
-// A server that is not closed lets OnUnsubscribe work for DrainGrace after its client has
-// left. Its context has the values of the session or of the request.
+// If the client leaves, OnUnsubscribe has DrainGrace to return. Its context has the
+// values of the session or of the request.
 func TestOnUnsubscribeHasDrainGrace(t *testing.T) {
 	type key struct{}
 	const drain, during = 700 * time.Millisecond, "legacy, stuck in OnSubscribe"
 	all := maps.Clone(subscribing)
-	all[during] = func(w *wire) {
+	all[during] = func(w *rawPeer) {
 		w.initialize(protocol.Version20251125)
 		w.send(`{"jsonrpc":"2.0","id":2,"method":"resources/subscribe","params":{"uri":"x://a"}}`)
 		synctest.Wait()
@@ -222,14 +222,14 @@ func TestOnUnsubscribeHasDrainGrace(t *testing.T) {
 				OnSubscribe: func(ctx context.Context, _ string) error {
 					if era == during {
 						<-ctx.Done()
-						pass(time.Second) // its session ends before it returns
+						pass(time.Second) // the session ends before OnSubscribe returns
 					}
 					return nil
 				},
 				OnUnsubscribe: func(ctx context.Context, _ string) {
 					began := time.Now()
 					if ctx.Value(key{}) != "a value" {
-						t.Errorf("%s: the context has %v", era, ctx.Value(key{}))
+						t.Errorf("%s: the context has %v, want %q", era, ctx.Value(key{}), "a value")
 					}
 					<-ctx.Done()
 					took <- time.Since(began)
@@ -245,7 +245,8 @@ func TestOnUnsubscribeHasDrainGrace(t *testing.T) {
 	}
 }
 
-// Without a deadline, DrainGrace is the time for requests, and for what follows them.
+// Without a deadline, DrainGrace limits the time of the requests and of OnUnsubscribe
+// together.
 //
 // Guarantees: G-0021.5
 func TestCloseTakesNoLongerThanDrainGrace(t *testing.T) {
@@ -270,16 +271,16 @@ func TestCloseTakesNoLongerThanDrainGrace(t *testing.T) {
 			synctest.Wait()
 			began := time.Now()
 			if err := s.Close(context.Background()); !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("%s: got %v", era, err)
+				t.Errorf("%s: got %v, want %v", era, err, context.DeadlineExceeded)
 			}
 			if took := time.Since(began); took > drain {
-				t.Errorf("%s: it took %v", era, took)
+				t.Errorf("%s: Close took %v, want at most %v", era, took, drain)
 			}
 		})
 	}
 }
 
-// What is stuck does not hide that requests were cut short.
+// The error of Close names both what is stuck and which requests were cancelled.
 func TestCloseReportsBothWhatIsStuckAndWhatWasCutShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -305,7 +306,7 @@ func TestCloseReportsBothWhatIsStuckAndWhatWasCutShort(t *testing.T) {
 	})
 }
 
-// A handler has StopGrace to return, also if the context of Close has ended already. A
+// A handler has StopGrace to return even if the context of Close has already ended. A
 // negative StopGrace means the default.
 func TestCloseGivesHandlersTheirGrace(t *testing.T) {
 	for grace, needs := range map[time.Duration]time.Duration{-1: 50 * time.Millisecond, 0: 50 * time.Millisecond, time.Second: 900 * time.Millisecond} {

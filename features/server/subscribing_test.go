@@ -11,8 +11,8 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
-// Concurrent requests about one resource take turns: each OnSubscribe that returned nil is
-// followed by one OnUnsubscribe, and requests have the effect of their order.
+// Concurrent requests for one resource take effect in the order in which they came.
+// OnUnsubscribe follows each OnSubscribe that returned nil, once.
 //
 // Guarantees: G-0020.6
 func TestConcurrentRequestsAboutOneResource(t *testing.T) {
@@ -48,7 +48,7 @@ func TestConcurrentRequestsAboutOneResource(t *testing.T) {
 				synctest.Wait()
 			}
 			if len(calls) != 1 {
-				t.Errorf("%s: %d callbacks run", name, len(calls))
+				t.Errorf("%s: %d callbacks were called, want 1", name, len(calls))
 			}
 			if test.cancels {
 				w.send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}`)
@@ -64,13 +64,13 @@ func TestConcurrentRequestsAboutOneResource(t *testing.T) {
 					yield(call)
 				}
 			}); !slices.Equal(got, test.want) {
-				t.Errorf("%s: got %v", name, got)
+				t.Errorf("%s: got %v, want %v", name, got, test.want)
 			}
 		})
 	}
 }
 
-// What was granted is given back if a later OnSubscribe panics.
+// If a later OnSubscribe panics, OnUnsubscribe is called for what was already granted.
 //
 // Guarantees: G-0020.6
 func TestPanicOfOnSubscribeGivesBackWhatWasGranted(t *testing.T) {
@@ -79,7 +79,7 @@ func TestPanicOfOnSubscribeGivesBackWhatWasGranted(t *testing.T) {
 		o, panics := reporting(server.Options{
 			OnSubscribe: func(_ context.Context, uri string) error {
 				if uri == "x://b" {
-					breaks()
+					panicBroken()
 				}
 				return nil
 			},
@@ -90,10 +90,10 @@ func TestPanicOfOnSubscribeGivesBackWhatWasGranted(t *testing.T) {
 		w.wantFault(jsonrpc.CodeInternalError, modern(`1`, "subscriptions/listen", `"notifications":{"resourceSubscriptions":["x://a","x://b"]}`))
 		wantPanics(t, panics, protocol.MethodListen)
 		if len(ended) != 1 || <-ended != "x://a" {
-			t.Error("the first subscription has not ended")
+			t.Error("OnUnsubscribe was not called for the first resource")
 		}
 		w.initialize(protocol.Version20251125)
-		for range 2 { // a panic leaves nothing that others wait for
+		for range 2 { // later requests must not wait for the call that has panicked
 			w.wantFault(jsonrpc.CodeInternalError, `{"jsonrpc":"2.0","id":2,"method":"resources/subscribe","params":{"uri":"x://b"}}`)
 			wantPanics(t, panics, protocol.MethodSubscribe)
 		}

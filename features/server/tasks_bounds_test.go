@@ -16,22 +16,24 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
+// The number of running tasks is limited, for one client and for all clients together.
+//
 // Guarantees: G-0032.5
 func TestTasksAreBounded(t *testing.T) {
 	store := &server.MemoryTaskStore{MaxTasksPerClient: 5}
-	bubble(t, server.TaskOptions{TTL: time.Hour, MaxRunning: 3, MaxRunningPerClient: 2, Store: store}, func(t *testing.T, s *workshop) {
+	bubble(t, server.TaskOptions{TTL: time.Hour, MaxRunning: 3, MaxRunningPerClient: 2, Store: store}, func(t *testing.T, s *taskServer) {
 		w, other, third := dialAs(t, s.Server, "ada"), dialAs(t, s.Server, "bob"), dialAs(t, s.Server, "eve")
-		overloaded := func(w *wire, tool, why string) {
+		overloaded := func(w *rawPeer, tool, why string) {
 			t.Helper()
 			if got := w.ask(withTasks(`1`, "tools/call", `"name":"`+tool+`"`)); !got.Error.is(jsonrpc.CodeOverloaded, why) {
-				t.Errorf("got %s, %v", got.Result, got.Error)
+				t.Errorf("got %s, %v, want the error %d with %v", got.Result, got.Error, jsonrpc.CodeOverloaded, why)
 			}
 		}
-		deaf := w.begin("deaf")
-		w.begin("work")
-		overloaded(w, "work", "2 tasks of this client are running") // two of ada's run
-		other.begin("work")
-		overloaded(third, "work", "3 tasks are running") // three run
+		deaf := w.beginTask("deaf")
+		w.beginTask("work")
+		overloaded(w, "work", "2 tasks of this client are running") // two of this client's tasks run
+		other.beginTask("work")
+		overloaded(third, "work", "3 tasks are running") // three tasks run in all
 		w.ask(withTasks(`3`, "tasks/cancel", `"taskId":"`+deaf+`"`))
 		overloaded(w, "work", "overloaded") // its handler still runs
 		s.deaf <- struct{}{}
@@ -39,31 +41,33 @@ func TestTasksAreBounded(t *testing.T) {
 		s.goOn <- struct{}{}
 		synctest.Wait()
 		for range 3 {
-			w.begin("fails")
+			w.beginTask("fails")
 			synctest.Wait()
 		}
 		if got := w.ask(withTasks(`1`, "tools/call", `"name":"fails"`)); !got.Error.is(jsonrpc.CodeInternalError, "5 tasks of this client") {
-			t.Errorf("got %s, %v", got.Result, got.Error)
+			t.Errorf("got %s, %v, want the error %d with %q", got.Result, got.Error, jsonrpc.CodeInternalError, "5 tasks of this client")
 		}
-		other.begin("fails") // another has room
+		other.beginTask("fails") // another client has a place
 		pass(time.Hour)
-		w.begin("fails") // and so has ada when hers are over
+		w.beginTask("fails") // and so has this client after its tasks have ended
 	})
 }
 
+// All addresses of one network count as one client.
+//
 // Guarantees: G-0032.5
 func TestANetworkIsOneClient(t *testing.T) {
-	bubble(t, server.TaskOptions{MaxRunningPerClient: 1}, func(t *testing.T, s *workshop) {
+	bubble(t, server.TaskOptions{MaxRunningPerClient: 1}, func(t *testing.T, s *taskServer) {
 		first, second := dialFrom(t, s.Server, &transport.Origin{RemoteAddr: "[2001:db8::1]:1"}), dialFrom(t, s.Server, &transport.Origin{RemoteAddr: "[2001:db8::ffff:2]:2"})
-		first.begin("work")
+		first.beginTask("work")
 		if got := second.ask(withTasks(`1`, "tools/call", `"name":"work"`)); !got.Error.is(jsonrpc.CodeOverloaded, "of this client") {
-			t.Errorf("another address of the network: got %s, %v", got.Result, got.Error)
+			t.Errorf("another address of the network: got %s, %v, want the error %d with %q", got.Result, got.Error, jsonrpc.CodeOverloaded, "of this client")
 		}
 		for _, origin := range []*transport.Origin{
 			{RemoteAddr: "[2001:db8:0:1::1]:1"}, {RemoteAddr: "192.0.2.1:7"},
 			{Identity: "2001:db8::/64"}, {Identity: "address 192.0.2.1"}, {Identity: "192.0.2.1"},
 		} {
-			dialFrom(t, s.Server, origin).begin("work")
+			dialFrom(t, s.Server, origin).beginTask("work")
 		}
 		for range 6 {
 			s.goOn <- struct{}{}
@@ -71,6 +75,9 @@ func TestANetworkIsOneClient(t *testing.T) {
 	})
 }
 
+// The size of the requests of running tasks is limited, for one client and for all
+// clients together.
+//
 // Guarantees: G-0032.5
 func TestTheRequestsOfTasksAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -81,13 +88,13 @@ func TestTheRequestsOfTasksAreBounded(t *testing.T) {
 		request := func(size int) string {
 			return withTasks(`1`, "tools/call", `"name":"work","arguments":{"Text":"`+strings.Repeat("a", size)+`"}`)
 		}
-		overloaded := func(w *wire, size int, why string) {
+		overloaded := func(w *rawPeer, size int, why string) {
 			t.Helper()
 			if got := w.ask(request(size)); !got.Error.is(jsonrpc.CodeOverloaded, why) {
-				t.Errorf("got %s, %v", got.Result, got.Error)
+				t.Errorf("got %s, %v, want the error %d with %v", got.Result, got.Error, jsonrpc.CodeOverloaded, why)
 			}
 		}
-		begins := func(w *wire, size int) {
+		begins := func(w *rawPeer, size int) {
 			t.Helper()
 			if got := w.ask(request(size)); got.Result["taskId"] == nil {
 				t.Errorf("got %s, %v", got.Result, got.Error)
@@ -97,23 +104,23 @@ func TestTheRequestsOfTasksAreBounded(t *testing.T) {
 		begins(ada, 2<<10)
 		overloaded(ada, 2<<10, "of this client's requests")
 		begins(ada, 100)
-		begins(bob, 12<<10) // a single one of a client need not fit its share
+		begins(bob, 12<<10) // a client's only task may be larger than its share
 		overloaded(dialAs(t, s, "eve"), 2<<10, "bytes of requests")
 		for range 3 {
 			goOn <- struct{}{}
 		}
 		synctest.Wait()
-		begins(ada, 20<<10) // a single one in all need not fit
+		begins(ada, 20<<10) // the only task of all may be larger than the limit
 		goOn <- struct{}{}
 		s.Close(t.Context())
 	})
 }
 
-// A faulty store fails as often as it is told to.
+// A faulty store fails as often as the test says.
 type faultyStore struct {
 	server.MemoryTaskStore
-	saves, loads atomic.Int64 // that fail from here on
-	full         atomic.Bool  // from here on
+	saves, loads atomic.Int64 // how many of the next calls fail
+	full         atomic.Bool  // all saves fail
 }
 
 var errStore = errors.New("the disk is full")
@@ -135,59 +142,67 @@ func (f *faultyStore) Load(ctx context.Context, id string) (*server.TaskRecord, 
 	return f.MemoryTaskStore.Load(ctx, id)
 }
 
+// If the store cannot save a new task, the call fails. If it cannot save an outcome,
+// the server keeps the outcome and saves it later.
+//
 // Guarantees: G-0032.6
 func TestAFaultyStoreLosesNoOutcome(t *testing.T) {
 	store := new(faultyStore)
-	bubble(t, server.TaskOptions{Store: store}, func(t *testing.T, s *workshop) {
+	bubble(t, server.TaskOptions{Store: store}, func(t *testing.T, s *taskServer) {
 		w := dial(t, s.Server)
 		store.saves.Store(1)
 		if got := w.ask(withTasks(`1`, "tools/call", `"name":"work"`)); !got.Error.is(jsonrpc.CodeInternalError, "disk is full") {
-			t.Errorf("a task that cannot be saved: got %s, %v", got.Result, got.Error)
+			t.Errorf("a task that cannot be saved: got %s, %v, want the error %d with %q", got.Result, got.Error, jsonrpc.CodeInternalError, "disk is full")
 		}
-		id := w.begin("work") // hence the place was given back, and no handler ran
-		store.saves.Store(2)  // its outcome is kept here
+		id := w.beginTask("work") // the failed call has given back its place, and its handler has not run
+		store.saves.Store(2)      // the server keeps the outcome
 		s.goOn <- struct{}{}
 		synctest.Wait()
 		for range 3 {
-			if got := w.look(id); got.Status != protocol.TaskCompleted {
-				t.Errorf("got %+v", got)
+			if got := w.getTask(id); got.Status != protocol.TaskCompleted {
+				t.Errorf("got %+v, want %v", got, protocol.TaskCompleted)
 			}
 		}
 		if r, err := store.MemoryTaskStore.Load(t.Context(), id); err != nil || r.Task.Status != protocol.TaskCompleted {
-			t.Errorf("the store has %+v, %v", r, err)
+			t.Errorf("the store has %+v, %v, want %v", r, err, protocol.TaskCompleted)
 		}
 		store.loads.Store(1)
-		if got := w.look(id); !got.Fault.is(jsonrpc.CodeInternalError, "disk is full") {
-			t.Errorf("got %+v", got)
+		if got := w.getTask(id); !got.Fault.is(jsonrpc.CodeInternalError, "disk is full") {
+			t.Errorf("got %+v, want the error %d with %q", got, jsonrpc.CodeInternalError, "disk is full")
 		}
-		if got := w.look(id); got.Status != protocol.TaskCompleted {
-			t.Errorf("got %+v", got)
+		if got := w.getTask(id); got.Status != protocol.TaskCompleted {
+			t.Errorf("got %+v, want %v", got, protocol.TaskCompleted)
 		}
 	})
 }
 
+// An outcome that a client has seen does not change, even if the store had no room for
+// it.
+//
 // Guarantees: G-0032.6
 func TestAnOutcomeThatWasSeenStays(t *testing.T) {
 	store := new(faultyStore)
-	bubble(t, server.TaskOptions{Store: store}, func(t *testing.T, s *workshop) {
+	bubble(t, server.TaskOptions{Store: store}, func(t *testing.T, s *taskServer) {
 		w := dial(t, s.Server)
-		id := w.begin("work")
+		id := w.beginTask("work")
 		store.saves.Store(2)
 		s.goOn <- struct{}{}
 		synctest.Wait()
 		for range 2 {
-			if got := w.look(id); got.Status != protocol.TaskCompleted {
-				t.Errorf("got %+v", got)
+			if got := w.getTask(id); got.Status != protocol.TaskCompleted {
+				t.Errorf("got %+v, want %v", got, protocol.TaskCompleted)
 			}
 			store.full.Store(true)
 		}
 		store.full.Store(false)
-		if got := w.look(id); got.Status != protocol.TaskCompleted || !strings.Contains(string(got.FinalResult), "done") {
-			t.Errorf("got %+v", got)
+		if got := w.getTask(id); got.Status != protocol.TaskCompleted || !strings.Contains(string(got.FinalResult), "done") {
+			t.Errorf("got %+v, want got.Status == %v and %q in it", got, protocol.TaskCompleted, "done")
 		}
 	})
 }
 
+// If the store cannot hold a result because of its size, the task fails.
+//
 // Guarantees: G-0032.5
 func TestAResultThatIsTooLargeForTheStoreFailsItsTask(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -195,44 +210,48 @@ func TestAResultThatIsTooLargeForTheStoreFailsItsTask(t *testing.T) {
 		server.AddTool(s, protocol.Tool{Name: "work", Execution: &protocol.ToolExecution{TaskSupport: protocol.TaskOptional}},
 			func(context.Context, struct{}) (string, error) { return strings.Repeat("a", 5000), nil })
 		w := dial(t, s)
-		id := w.begin("work")
+		id := w.beginTask("work")
 		synctest.Wait()
-		if got := w.look(id); got.Status != protocol.TaskFailed || got.Error == nil || !strings.Contains(got.Error.Message, "cannot be kept") {
-			t.Errorf("got %+v", got)
+		if got := w.getTask(id); got.Status != protocol.TaskFailed || got.Error == nil || !strings.Contains(got.Error.Message, "cannot be kept") {
+			t.Errorf("got %+v, want got.Status == %v, an error and %q in it", got, protocol.TaskFailed, "cannot be kept")
 		}
 		s.Close(t.Context())
 	})
 }
 
-// A store outlives the server, and another one tells of its tasks.
+// A task that has ended can be read through another server with the same store. A task
+// that was running when the server closed has ended there, too.
 //
 // Guarantees: G-0032.2
 func TestAStoreOutlivesTheServer(t *testing.T) {
 	store := new(server.MemoryTaskStore)
-	bubble(t, server.TaskOptions{Store: store}, func(t *testing.T, s *workshop) {
+	bubble(t, server.TaskOptions{Store: store}, func(t *testing.T, s *taskServer) {
 		w := dial(t, s.Server)
-		ended, running := w.begin("fails"), w.begin("work")
+		ended, running := w.beginTask("fails"), w.beginTask("work")
 		synctest.Wait()
 		w.link.Close(0)
 		if err := s.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
 		<-s.causes
-		next := newWorkshop(server.TaskOptions{Store: store})
+		next := newTaskServer(server.TaskOptions{Store: store})
 		w = dial(t, next.Server)
-		if got := w.look(ended); got.Status != protocol.TaskCompleted {
-			t.Errorf("got %+v", got)
+		if got := w.getTask(ended); got.Status != protocol.TaskCompleted {
+			t.Errorf("got %+v, want %v", got, protocol.TaskCompleted)
 		}
-		if got := w.look(running); got.Status != protocol.TaskFailed && got.Status != protocol.TaskCompleted {
+		if got := w.getTask(running); got.Status != protocol.TaskFailed && got.Status != protocol.TaskCompleted {
 			t.Errorf("got %+v", got)
 		}
 		next.Close(t.Context())
 	})
 }
 
+// A task asks questions in its state, and tasks/update answers them. Answers that do
+// not fit are refused.
+//
 // Guarantees: G-0032.7
-func TestTasksAskByTheWayOfTheTask(t *testing.T) {
-	bubble(t, server.TaskOptions{}, func(t *testing.T, s *workshop) {
+func TestQuestionsOfATaskAreAnsweredWithUpdate(t *testing.T) {
+	bubble(t, server.TaskOptions{}, func(t *testing.T, s *taskServer) {
 		w := dial(t, s.Server)
 		update := func(id, answers string) *fault {
 			t.Helper()
@@ -245,11 +264,11 @@ func TestTasksAskByTheWayOfTheTask(t *testing.T) {
 		open := func(id string) string {
 			t.Helper()
 			synctest.Wait()
-			got := w.look(id)
+			got := w.getTask(id)
 			raw, _ := json.Marshal(keysOf(got.InputRequests))
 			return string(got.Status) + string(raw)
 		}
-		id := w.begin("waits")
+		id := w.beginTask("waits")
 		steps := []struct{ answers, refused, want string }{
 			{``, "", `input_required["a","b"]`},
 			{`"unknown":{"action":"accept"}`, "", `input_required["a","b"]`},
@@ -267,21 +286,21 @@ func TestTasksAskByTheWayOfTheTask(t *testing.T) {
 				t.Errorf("%s: got %s, want %s", step.answers, got, step.want)
 			}
 		}
-		if got := w.look(id); !strings.Contains(string(got.FinalResult), `"text":"xy"`) || s.runs.Load() != 1 {
+		if got := w.getTask(id); !strings.Contains(string(got.FinalResult), `"text":"xy"`) || s.runs.Load() != 1 {
 			t.Errorf("got %s after %d runs", got.FinalResult, s.runs.Load())
 		}
-		id = w.begin("explicit") // it uses a key twice: on the wire it is another
+		id = w.beginTask("explicit") // the handler uses a key twice, so the client gets a different key
 		if got := open(id); got != `input_required["a"]` {
-			t.Errorf("got %s", got)
+			t.Errorf("got %s, want %q", got, `input_required["a"]`)
 		}
 		update(id, `"a":{"action":"accept","content":{"a":"x"}}`)
 		if got := open(id); got != `input_required["a-2"]` {
-			t.Errorf("got %s", got)
+			t.Errorf("got %s, want %q", got, `input_required["a-2"]`)
 		}
 		update(id, `"a":{"action":"accept","content":{"a":"stale"}}`)
 		update(id, `"a-2":{"action":"accept","content":{"a":"y"}}`)
-		if got := open(id); got != `completed[]` || !strings.Contains(string(w.look(id).FinalResult), "x+y") {
-			t.Errorf("got %s: %s", got, w.look(id).FinalResult)
+		if got := open(id); got != `completed[]` || !strings.Contains(string(w.getTask(id).FinalResult), "x+y") {
+			t.Errorf("got %s: %s, want got == %q and %q in it", got, w.getTask(id).FinalResult, `completed[]`, "x+y")
 		}
 	})
 }
@@ -296,11 +315,11 @@ func keysOf(all protocol.InputRequests) []string {
 	return keys
 }
 
-// A handler that Reruns asks in rounds as long as its call is no task.
+// While its call is not a task, a handler with Reruns asks its questions in rounds.
 //
 // Guarantees: G-0032.7
 func TestRoundsComeBeforeTheTask(t *testing.T) {
-	bubble(t, server.TaskOptions{}, func(t *testing.T, s *workshop) {
+	bubble(t, server.TaskOptions{}, func(t *testing.T, s *taskServer) {
 		w := dial(t, s.Server)
 		got := w.ask(withTasks(`1`, "tools/call", `"name":"reruns"`))
 		if string(got.Result["resultType"]) != `"input_required"` || got.Result["taskId"] != nil {
@@ -310,24 +329,27 @@ func TestRoundsComeBeforeTheTask(t *testing.T) {
 		if err := json.Unmarshal(got.Result["requestState"], &state); err != nil {
 			t.Fatal(err)
 		}
-		w.send(withTasks(`1`, "tools/call", `"name":"reruns"`+again(state, `"a":{"action":"accept","content":{"a":"x"}}`)))
+		w.send(withTasks(`1`, "tools/call", `"name":"reruns"`+retryParams(state, `"a":{"action":"accept","content":{"a":"x"}}`)))
 		var second response
-		w.read(&second) // when it has run for a second
+		w.read(&second) // the call becomes a task when After has passed
 		var id string
 		if err := json.Unmarshal(second.Result["taskId"], &id); err != nil || second.Result["requestState"] != nil {
 			t.Fatalf("got %s, %v", second.Result, second.Error)
 		}
 		s.goOn <- struct{}{}
 		synctest.Wait()
-		if got := w.look(id); !strings.Contains(string(got.FinalResult), `"text":"xdone"`) || s.runs.Load() != 2 {
+		if got := w.getTask(id); !strings.Contains(string(got.FinalResult), `"text":"xdone"`) || s.runs.Load() != 2 {
 			t.Errorf("got %+v after %d runs", got, s.runs.Load())
 		}
 	})
 }
 
+// A call that ends before After has passed does not become a task. A question makes it
+// a task immediately.
+//
 // Guarantees: G-0032.8
 func TestCallsThatAreOverSoonBecomeNoTask(t *testing.T) {
-	bubble(t, server.TaskOptions{After: time.Minute}, func(t *testing.T, s *workshop) {
+	bubble(t, server.TaskOptions{After: time.Minute}, func(t *testing.T, s *taskServer) {
 		w := dial(t, s.Server)
 		for tool, want := range map[string]string{"fails": "it broke", "refuses": "no", "panics": "internal error"} {
 			got := w.ask(withTasks(`1`, "tools/call", `"name":"`+tool+`"`))
@@ -338,19 +360,22 @@ func TestCallsThatAreOverSoonBecomeNoTask(t *testing.T) {
 		w.send(withTasks(`"gone"`, "tools/call", `"name":"work"`))
 		pass(time.Second)
 		w.send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"gone"}}`)
-		<-s.causes // as any call that is cancelled
+		<-s.causes // ends as any cancelled call does
 		w.send(withTasks(`1`, "tools/call", `"name":"work"`))
 		pass(time.Minute - time.Millisecond)
 		w.wantNothing()
 		pass(time.Millisecond)
 		w.want(`"resultType":"task"`)
-		w.begin("waits") // at once: a question makes it one
+		w.beginTask("waits") // becomes a task immediately, because it asks a question
 	})
 }
 
+// A client without the tasks extension gets ordinary results, and is refused by the
+// methods of tasks and by tools that need a task.
+//
 // Guarantees: G-0032.8
 func TestClientsThatTakeNoTasksAreServedAsUsual(t *testing.T) {
-	bubble(t, server.TaskOptions{}, func(t *testing.T, s *workshop) {
+	bubble(t, server.TaskOptions{}, func(t *testing.T, s *taskServer) {
 		w := dial(t, s.Server)
 		for _, request := range []string{
 			modern(`1`, "tools/call", `"name":"fails"`),
@@ -369,34 +394,36 @@ func TestClientsThatTakeNoTasksAreServedAsUsual(t *testing.T) {
 			modern(`1`, "subscriptions/listen", `"notifications":{"taskIds":["a"]}`),
 		} {
 			if got := w.wantFault(protocol.CodeMissingCapability, request); !strings.Contains(string(got.Data), `{"requiredCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}`) {
-				t.Errorf("%s: got %s", request, got.Data)
+				t.Errorf("%s: got %s, want %q in it", request, got.Data, `{"requiredCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}`)
 			}
 		}
 		for _, method := range []string{"tasks/result", "tasks/list"} {
 			w.wantFault(jsonrpc.CodeMethodNotFound, withTasks(`1`, method, `"taskId":"a"`))
 		}
 		if got := w.ask(modern(`1`, "tools/list", ``)); strings.Contains(string(got.Result["tools"]), "taskSupport") {
-			t.Errorf("got %s", got.Result)
+			t.Errorf("got %s, want no %q in it", got.Result, "taskSupport")
 		}
 		legacy := dial(t, s.Server)
 		legacy.initialize(protocol.Version20251125)
 		go func() { s.goOn <- struct{}{} }()
 		if got := legacy.call("must", `{}`); got.Result.Content.Text() != "done" {
-			t.Errorf("got %+v", got)
+			t.Errorf("got %+v, want %q", got, "done")
 		}
 	})
 }
 
+// A listener of a task gets each change of its state, and nothing else of it.
+//
 // Guarantees: G-0032.9
-func TestListenersAreToldOfTasks(t *testing.T) {
-	bubble(t, server.TaskOptions{}, func(t *testing.T, s *workshop) {
+func TestListenersGetTaskChanges(t *testing.T) {
+	bubble(t, server.TaskOptions{}, func(t *testing.T, s *taskServer) {
 		w, listener := dial(t, s.Server), dial(t, s.Server)
-		id := w.begin("tells")
+		id := w.beginTask("tells")
 		synctest.Wait()
-		if got := w.look(id); got.StatusMessage != "a quarter (1 of 4)" {
-			t.Errorf("got %+v", got)
+		if got := w.getTask(id); got.StatusMessage != "a quarter (1 of 4)" {
+			t.Errorf("got %+v, want %q", got, "a quarter (1 of 4)")
 		}
-		w.wantNothing() // neither progress nor log messages
+		w.wantNothing() // no progress and no log messages
 		listener.send(withTasks(`"l"`, "subscriptions/listen", `"notifications":{"taskIds":["`+id+`","unknown"]}`))
 		listener.want(`"notifications":{"taskIds":["` + id + `"]}`)
 		s.goOn <- struct{}{}
@@ -405,19 +432,22 @@ func TestListenersAreToldOfTasks(t *testing.T) {
 	})
 }
 
+// If the store fails to load a task at its end, the listeners of the task still get its
+// end.
+//
 // Guarantees: G-0032.9
 func TestAFaultyStoreLosesNoListener(t *testing.T) {
 	store := new(faultyStore)
-	bubble(t, server.TaskOptions{Store: store, Legacy: true, MaxRunningPerClient: 3}, func(t *testing.T, s *workshop) {
+	bubble(t, server.TaskOptions{Store: store, Legacy: true, MaxRunningPerClient: 3}, func(t *testing.T, s *taskServer) {
 		w, listener, old := dial(t, s.Server), dial(t, s.Server), dial(t, s.Server)
-		id := w.begin("work")
+		id := w.beginTask("work")
 		listener.send(withTasks(`"l"`, "subscriptions/listen", `"notifications":{"taskIds":["a","b","`+id+`","`+id+`"]}`))
 		listener.want(`"notifications":{"taskIds":["` + id + `"]}`)
 		store.loads.Store(3)
 		s.goOn <- struct{}{}
 		listener.want(`"method":"notifications/tasks"`, `"status":"completed"`)
 		listener.send(withTasks(`"m"`, "subscriptions/listen", `"notifications":{"taskIds":["a","b","c","`+id+`"]}`))
-		listener.want(`"notifications":{}`) // three run at most
+		listener.want(`"notifications":{}`) // the limit is three
 		old.initialize(protocol.Version20251125)
 		old.send(`{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"work","task":{}}}`)
 		old.want(`"taskId"`)
@@ -427,19 +457,21 @@ func TestAFaultyStoreLosesNoListener(t *testing.T) {
 	})
 }
 
+// Close cancels the handlers of tasks with the cause ErrClosed.
+//
 // Guarantees: G-0032.1
 func TestCloseEndsTasks(t *testing.T) {
-	bubble(t, server.TaskOptions{}, func(t *testing.T, s *workshop) {
+	bubble(t, server.TaskOptions{}, func(t *testing.T, s *taskServer) {
 		w := dial(t, s.Server)
-		w.begin("work")
-		w.begin("waits")
+		w.beginTask("work")
+		w.beginTask("waits")
 		synctest.Wait()
 		if err := s.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
 		for range 2 {
 			if cause := <-s.causes; !errors.Is(cause, server.ErrClosed) {
-				t.Errorf("got %v", cause)
+				t.Errorf("got %v, want %v", cause, server.ErrClosed)
 			}
 		}
 	})

@@ -14,13 +14,13 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// legacy is the frame of a request of 2025-11-25.
+// legacy returns the frame of a request of 2025-11-25.
 func legacy(id, method, params string) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":%q,"params":{%s}}`, id, method, params)
 }
 
-// session opens a session of a client that answers forms.
-func (w *wire) session() string {
+// session begins a session of a client that can fill in forms.
+func (w *rawPeer) session() string {
 	w.t.Helper()
 	w.send(legacy(`"i"`, "initialize", `"protocolVersion":"2025-11-25","capabilities":{"elicitation":{},"tasks":{}},"clientInfo":{"name":"c","version":"1"}`))
 	offered := w.next()
@@ -29,25 +29,28 @@ func (w *wire) session() string {
 }
 
 // beginLegacy calls a tool as a task and returns its id.
-func (w *wire) beginLegacy(tool, task string) string {
+func (w *rawPeer) beginLegacy(tool, task string) string {
 	w.t.Helper()
 	got := w.ask(legacy(`1`, "tools/call", `"name":"`+tool+`","task":{`+task+`}`))
 	var created protocol.LegacyTask
 	if err := protocol.Unmarshal(got.Result["task"], &created); err != nil || created.Status != protocol.TaskWorking || len(got.Result) != 1 {
-		w.t.Fatalf("%s: got %s, %v", tool, got.Result, got.Error)
+		w.t.Fatalf("%s: got %s, %v, want created.Status == %v and len(got.Result) == 1", tool, got.Result, got.Error, protocol.TaskWorking)
 	}
 	return created.TaskID
 }
 
+// With Legacy, a client of 2025-11-25 can make a tool call a task, read and cancel it,
+// and wait for its result.
+//
 // Guarantees: G-0032.12
 func TestLegacyTasksAreServedOnRequest(t *testing.T) {
-	bubble(t, server.TaskOptions{Legacy: true}, func(t *testing.T, s *workshop) {
+	bubble(t, server.TaskOptions{Legacy: true}, func(t *testing.T, s *taskServer) {
 		w := dialAs(t, s.Server, "ada")
 		if offered := w.session(); !strings.Contains(offered, `"tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}`) || strings.Contains(offered, "extensions") {
 			t.Errorf("got %s", offered)
 		}
 		if got := w.ask(legacy(`1`, "tools/list", ``)); !strings.Contains(string(got.Result["tools"]), `"execution":{"taskSupport":"required"}`) {
-			t.Errorf("got %s", got.Result)
+			t.Errorf("got %s, want %q in it", got.Result, `"execution":{"taskSupport":"required"}`)
 		}
 		id := w.beginLegacy("must", `"ttl":60000`)
 		w.send(legacy(`"result"`, "tasks/result", `"taskId":"`+id+`"`))
@@ -68,18 +71,18 @@ func TestLegacyTasksAreServedOnRequest(t *testing.T) {
 		}
 		w.wantFault(jsonrpc.CodeInvalidParams, legacy(`3`, "tasks/cancel", `"taskId":"`+id+`"`))
 		broken := w.beginLegacy("fails", "")
-		w.want(`"status":"failed"`) // there a tool that fails has failed its task
+		w.want(`"status":"failed"`) // in this revision a tool error is a failed task
 		if got := w.ask(legacy(`4`, "tasks/result", `"taskId":"`+broken+`"`)); string(got.Result["isError"]) != `true` {
-			t.Errorf("got %s, %v", got.Result, got.Error)
+			t.Errorf("got %s, %v, want %q", got.Result, got.Error, `true`)
 		}
 		refused := w.beginLegacy("refuses", "")
 		w.want(`"status":"failed"`)
 		if got := w.ask(legacy(`5`, "tasks/result", `"taskId":"`+refused+`"`)); !got.Error.is(7, "no") {
-			t.Errorf("got %s, %v", got.Result, got.Error)
+			t.Errorf("got %s, %v, want the error 7 with %q", got.Result, got.Error, "no")
 		}
 		cancelled := w.beginLegacy("work", "")
 		if got := w.ask(legacy(`6`, "tasks/cancel", `"taskId":"`+cancelled+`"`)); string(got.Result["status"]) != `"cancelled"` {
-			t.Errorf("got %s, %v", got.Result, got.Error)
+			t.Errorf("got %s, %v, want %q", got.Result, got.Error, `"cancelled"`)
 		}
 		w.want(`"status":"cancelled"`)
 		<-s.causes
@@ -92,16 +95,18 @@ func TestLegacyTasksAreServedOnRequest(t *testing.T) {
 			other.wantFault(jsonrpc.CodeInvalidParams, legacy(`1`, method, `"taskId":"`+id+`"`))
 		}
 		if got := other.ask(legacy(`1`, "tasks/list", ``)); string(got.Result["tasks"]) != `[]` {
-			t.Errorf("got %s", got.Result)
+			t.Errorf("got %s, want %q", got.Result, `[]`)
 		}
 		pass(time.Minute)
-		w.wantFault(jsonrpc.CodeInvalidParams, legacy(`10`, "tasks/get", `"taskId":"`+id+`"`)) // the client wanted no more
+		w.wantFault(jsonrpc.CodeInvalidParams, legacy(`10`, "tasks/get", `"taskId":"`+id+`"`)) // the client has given this task no lifetime
 	})
 }
 
+// An authenticated client can list its tasks. An anonymous client cannot.
+//
 // Guarantees: G-0032.12
-func TestLegacyTasksAreListedForThoseWhoAreKnown(t *testing.T) {
-	bubble(t, server.TaskOptions{Legacy: true}, func(t *testing.T, s *workshop) {
+func TestLegacyTasksAreListedForAuthenticatedClients(t *testing.T) {
+	bubble(t, server.TaskOptions{Legacy: true}, func(t *testing.T, s *taskServer) {
 		w := dialAs(t, s.Server, "ada")
 		w.session()
 		var begun, listed []string
@@ -133,22 +138,25 @@ func TestLegacyTasksAreListedForThoseWhoAreKnown(t *testing.T) {
 		w.wantFault(jsonrpc.CodeInvalidParams, legacy(`1`, "tasks/list", `"cursor":"strange"`))
 		unknown := dial(t, s.Server)
 		if offered := unknown.session(); strings.Contains(offered, `"list":{}`) {
-			t.Errorf("got %s", offered)
+			t.Errorf("got %s, want no %q in it", offered, `"list":{}`)
 		}
 		unknown.wantFault(jsonrpc.CodeMethodNotFound, legacy(`1`, "tasks/list", ``))
 	})
 }
 
+// The questions of a legacy task go to the client that waits with tasks/result, once.
+// If that client leaves, the next one that waits gets them.
+//
 // Guarantees: G-0032.12
-func TestLegacyTasksAskWhoWaitsForThem(t *testing.T) {
-	bubble(t, server.TaskOptions{Legacy: true}, func(t *testing.T, s *workshop) {
+func TestQuestionsOfALegacyTaskGoToTheWaitingClient(t *testing.T) {
+	bubble(t, server.TaskOptions{Legacy: true}, func(t *testing.T, s *taskServer) {
 		w := dial(t, s.Server)
 		w.session()
 		id := w.beginLegacy("waits", "")
 		w.want(`"notifications/tasks/status"`, `"input_required"`)
 		w.send(legacy(`"one"`, "tasks/result", `"taskId":"`+id+`"`))
 		questions := []string{w.next(), w.next()}
-		w.send(legacy(`"two"`, "tasks/result", `"taskId":"`+id+`"`)) // asks nothing again
+		w.send(legacy(`"two"`, "tasks/result", `"taskId":"`+id+`"`)) // does not send the questions again
 		w.wantNothing()
 		for _, question := range questions {
 			if !strings.Contains(question, `"method":"elicitation/create"`) || !strings.Contains(question, `"io.modelcontextprotocol/related-task":{"taskId":"`+id+`"}`) {
@@ -170,7 +178,7 @@ func TestLegacyTasksAskWhoWaitsForThem(t *testing.T) {
 				t.Errorf("%s\nhas no %s", ends, want)
 			}
 		}
-		id = w.beginLegacy("waits", "") // whoever asked is gone: the next who waits is asked
+		id = w.beginLegacy("waits", "") // if the client that was asked leaves, the next one that waits is asked
 		w.want(`"input_required"`)
 		leaver := dial(t, s.Server)
 		leaver.session()
@@ -189,19 +197,20 @@ func TestLegacyTasksAskWhoWaitsForThem(t *testing.T) {
 		}
 		w.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":-1,"message":"no"}}`, asked.ID.Append(nil)))
 		if cause := <-s.causes; !strings.Contains(cause.Error(), "declined") {
-			t.Errorf("got %v", cause)
+			t.Errorf("got %v, want %q in it", cause, "declined")
 		}
 	})
 }
 
+// Without Legacy, a server offers no tasks to clients of 2025-11-25.
 func TestLegacyTasksAreOffUnlessAskedFor(t *testing.T) {
-	bubble(t, server.TaskOptions{}, func(t *testing.T, s *workshop) {
+	bubble(t, server.TaskOptions{}, func(t *testing.T, s *taskServer) {
 		w := dial(t, s.Server)
 		if offered := w.session(); strings.Contains(offered, "tasks") {
-			t.Errorf("got %s", offered)
+			t.Errorf("got %s, want no %q in it", offered, "tasks")
 		}
 		if got := w.ask(legacy(`1`, "tools/list", ``)); strings.Contains(string(got.Result["tools"]), "taskSupport") {
-			t.Errorf("got %s", got.Result)
+			t.Errorf("got %s, want no %q in it", got.Result, "taskSupport")
 		}
 		if got := w.ask(legacy(`1`, "tools/call", `"name":"fails","task":{}`)); got.Result["task"] != nil || got.Result["content"] == nil {
 			t.Errorf("got %s", got.Result)

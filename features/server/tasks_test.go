@@ -20,14 +20,14 @@ import (
 	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
-// withTasks is a modern request of a client that takes tasks and answers forms.
+// withTasks returns a modern request of a client that supports tasks and forms.
 func withTasks(id, method, params string) string {
 	return strings.Replace(modern(id, method, params), `clientCapabilities":{}`,
 		`clientCapabilities":{"elicitation":{},"extensions":{"io.modelcontextprotocol/tasks":{}}}`, 1)
 }
 
-// begin calls a tool and returns the id of the task that comes of it.
-func (w *wire) begin(tool string) string {
+// beginTask calls a tool and returns the id of the task that the call becomes.
+func (w *rawPeer) beginTask(tool string) string {
 	w.t.Helper()
 	got := w.ask(withTasks(`1`, "tools/call", `"name":"`+tool+`"`))
 	var id string
@@ -36,14 +36,14 @@ func (w *wire) begin(tool string) string {
 	}
 	for _, member := range []string{"task", "result", "error", "inputRequests", "requestState", "ttl", "content"} {
 		if got.Result[member] != nil {
-			w.t.Errorf("%s: got %s", tool, got.Result)
+			w.t.Errorf("%s: got %s, want got.Result[member] == nil", tool, got.Result)
 		}
 	}
 	return id
 }
 
-// look asks for a task.
-func (w *wire) look(id string) (r struct {
+// getTask reads a task.
+func (w *rawPeer) getTask(id string) (r struct {
 	protocol.GetTaskResult
 	Fault *fault
 }) {
@@ -56,24 +56,24 @@ func (w *wire) look(id string) (r struct {
 	w.read(&answer)
 	if r.Fault = answer.Error; r.Fault == nil {
 		if err := protocol.Unmarshal(answer.Result, &r.GetTaskResult); err != nil || r.ResultType != protocol.ResultComplete {
-			w.t.Fatalf("%s: %v", answer.Result, err)
+			w.t.Fatalf("%s: %v, want %v", answer.Result, err, protocol.ResultComplete)
 		}
 	}
 	return r
 }
 
-// A workshop is a server with tools that become tasks.
-type workshop struct {
+// A taskServer is a server with tools that become tasks.
+type taskServer struct {
 	*server.Server
-	goOn   chan struct{} // a handler that works goes on
+	goOn   chan struct{} // lets the handler of work continue
 	runs   atomic.Int64
-	causes chan error // why handlers ended that were cancelled
+	causes chan error // why cancelled handlers have ended
 	deaf   chan struct{}
 	panics chan telemetry.Panic
 }
 
-func newWorkshop(o server.TaskOptions) *workshop {
-	s := &workshop{goOn: make(chan struct{}), causes: make(chan error, 100), panics: make(chan telemetry.Panic, 1), deaf: make(chan struct{})}
+func newTaskServer(o server.TaskOptions) *taskServer {
+	s := &taskServer{goOn: make(chan struct{}), causes: make(chan error, 100), panics: make(chan telemetry.Panic, 1), deaf: make(chan struct{})}
 	s.Server = newServer(server.Options{Tasks: &o, Conn: conn.Options{Hooks: telemetry.Hooks{Panic: func(p telemetry.Panic) { s.panics <- p }}}})
 	add := func(name string, support protocol.TaskSupport, f func(context.Context, struct{}) (string, error), o ...server.FeatureOption) {
 		server.AddTool(s.Server, protocol.Tool{Name: name, Execution: &protocol.ToolExecution{TaskSupport: support}}, f, o...)
@@ -89,12 +89,12 @@ func newWorkshop(o server.TaskOptions) *workshop {
 	add("deaf", protocol.TaskOptional, func(context.Context, struct{}) (string, error) { <-s.deaf; return "late", nil })
 	add("tells", protocol.TaskOptional, func(ctx context.Context, in struct{}) (string, error) {
 		server.Progress(ctx, 1, 4, "a quarter")
-		server.Logger(ctx).Error("nobody hears this")
+		server.Logger(ctx).Error("reaches no client")
 		return s.work(ctx, in)
 	})
 	ask := func(ctx context.Context, _ struct{}) (string, error) {
 		s.runs.Add(1)
-		answers, err := server.Ask(ctx, protocol.InputRequests{"a": named("a")["a"], "b": named("b")["b"]})
+		answers, err := server.Ask(ctx, protocol.InputRequests{"a": question("a")["a"], "b": question("b")["b"]})
 		if err != nil {
 			s.causes <- err
 			return "", err
@@ -104,7 +104,7 @@ func newWorkshop(o server.TaskOptions) *workshop {
 	add("waits", protocol.TaskOptional, ask, server.Asks(server.Waits, forms))
 	add("reruns", protocol.TaskOptional, func(ctx context.Context, in struct{}) (string, error) {
 		s.runs.Add(1)
-		answers, err := server.Ask(ctx, named("a"))
+		answers, err := server.Ask(ctx, question("a"))
 		if err != nil {
 			return "", err
 		}
@@ -121,14 +121,14 @@ func newWorkshop(o server.TaskOptions) *workshop {
 			said = append(said, text)
 		}
 		if len(said) < 2 {
-			return "", &server.InputRequired{Requests: named("a"), State: said}
+			return "", &server.InputRequired{Requests: question("a"), State: said}
 		}
 		return strings.Join(said, "+"), nil
 	})
 	return s
 }
 
-func (s *workshop) work(ctx context.Context, _ struct{}) (string, error) {
+func (s *taskServer) work(ctx context.Context, _ struct{}) (string, error) {
 	select {
 	case <-s.goOn:
 		return "done", nil
@@ -138,11 +138,11 @@ func (s *workshop) work(ctx context.Context, _ struct{}) (string, error) {
 	}
 }
 
-// bubble runs a test with a clock of its own. Its server is closed at the end.
-func bubble(t *testing.T, o server.TaskOptions, f func(*testing.T, *workshop)) {
+// bubble runs a test with its own clock, and closes the server at the end.
+func bubble(t *testing.T, o server.TaskOptions, f func(*testing.T, *taskServer)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s := newWorkshop(o)
+		s := newTaskServer(o)
 		f(t, s)
 		close(s.deaf)
 		if err := s.Close(t.Context()); err != nil {
@@ -151,9 +151,12 @@ func bubble(t *testing.T, o server.TaskOptions, f func(*testing.T, *workshop)) {
 	})
 }
 
+// A task has one outcome: the result of its handler or its error. A later cancellation
+// does not change it.
+//
 // Guarantees: G-0032.1
 func TestATaskHasOneOutcome(t *testing.T) {
-	bubble(t, server.TaskOptions{}, func(t *testing.T, s *workshop) {
+	bubble(t, server.TaskOptions{}, func(t *testing.T, s *taskServer) {
 		w := dial(t, s.Server)
 		for tool, want := range map[string]string{
 			"work":    `completed "done" `,
@@ -162,8 +165,8 @@ func TestATaskHasOneOutcome(t *testing.T) {
 			"refuses": `failed 7 no {"a":1}`,
 			"panics":  `failed -32603 internal error `,
 		} {
-			id := w.begin(tool)
-			if got := w.look(id); tool == "work" && got.Status != protocol.TaskWorking {
+			id := w.beginTask(tool)
+			if got := w.getTask(id); tool == "work" && got.Status != protocol.TaskWorking {
 				t.Errorf("%s: got %+v", tool, got)
 			}
 			if tool == "work" || tool == "must" {
@@ -171,7 +174,7 @@ func TestATaskHasOneOutcome(t *testing.T) {
 			}
 			synctest.Wait()
 			for range 2 {
-				got := w.look(id)
+				got := w.getTask(id)
 				text := string(got.Status)
 				if got.FinalResult != nil {
 					var result protocol.CallToolResult
@@ -189,21 +192,23 @@ func TestATaskHasOneOutcome(t *testing.T) {
 				if text != want {
 					t.Errorf("%s: got %s, want %s", tool, text, want)
 				}
-				w.ask(withTasks(`3`, "tasks/cancel", `"taskId":"`+id+`"`)) // changes nothing any more
+				w.ask(withTasks(`3`, "tasks/cancel", `"taskId":"`+id+`"`)) // has no effect
 			}
 		}
 		if p := <-s.panics; p.Value != "at the disco" || p.Where != "task of panics" {
-			t.Errorf("got %+v", p)
+			t.Errorf("got %+v, want p.Value == %q and p.Where == %q", p, "at the disco", "task of panics")
 		}
 	})
 }
 
+// A cancelled task stays cancelled, whatever its handler returns later.
+//
 // Guarantees: G-0032.1
 func TestACancelledTaskStaysCancelled(t *testing.T) {
-	bubble(t, server.TaskOptions{}, func(t *testing.T, s *workshop) {
+	bubble(t, server.TaskOptions{}, func(t *testing.T, s *taskServer) {
 		w := dial(t, s.Server)
 		for _, tool := range []string{"work", "deaf", "waits"} {
-			id := w.begin(tool)
+			id := w.beginTask(tool)
 			synctest.Wait()
 			for range 2 {
 				if got := w.ask(withTasks(`3`, "tasks/cancel", `"taskId":"`+id+`"`)); string(got.Result["resultType"]) != `"complete"` || len(got.Result) != 2 {
@@ -211,57 +216,60 @@ func TestACancelledTaskStaysCancelled(t *testing.T) {
 				}
 			}
 			if tool == "deaf" {
-				s.deaf <- struct{}{} // it ends all the same
+				s.deaf <- struct{}{} // the handler returns later
 			} else if cause := <-s.causes; !errors.Is(cause, server.ErrTaskCancelled) {
-				t.Errorf("%s: got %v", tool, cause)
+				t.Errorf("%s: got %v, want %v", tool, cause, server.ErrTaskCancelled)
 			}
 			synctest.Wait()
-			if got := w.look(id); got.Status != protocol.TaskCancelled || got.FinalResult != nil || got.Error != nil || got.InputRequests != nil {
-				t.Errorf("%s: got %+v", tool, got)
+			if got := w.getTask(id); got.Status != protocol.TaskCancelled || got.FinalResult != nil || got.Error != nil || got.InputRequests != nil {
+				t.Errorf("%s: got %+v, want got.Status == %v, got.FinalResult == nil and got.InputRequests == nil", tool, got, protocol.TaskCancelled)
 			}
 		}
 	})
 }
 
+// A task continues after its connection has ended, and another connection can read,
+// answer and cancel it.
+//
 // Guarantees: G-0032.2
 func TestATaskOutlivesTheConnectionItCameInOn(t *testing.T) {
-	bubble(t, server.TaskOptions{}, func(t *testing.T, s *workshop) {
+	bubble(t, server.TaskOptions{}, func(t *testing.T, s *taskServer) {
 		first := dial(t, s.Server)
-		id, asking := first.begin("work"), first.begin("waits")
+		id, asking := first.beginTask("work"), first.beginTask("waits")
 		first.link.Close(0)
 		synctest.Wait()
 		w := dial(t, s.Server)
-		if got := w.look(id); got.Status != protocol.TaskWorking {
-			t.Errorf("got %+v", got)
+		if got := w.getTask(id); got.Status != protocol.TaskWorking {
+			t.Errorf("got %+v, want %v", got, protocol.TaskWorking)
 		}
-		if got := w.look(asking); got.Status != protocol.TaskInputRequired || len(got.InputRequests) != 2 {
-			t.Errorf("got %+v", got)
+		if got := w.getTask(asking); got.Status != protocol.TaskInputRequired || len(got.InputRequests) != 2 {
+			t.Errorf("got %+v, want got.Status == %v and len(got.InputRequests) == 2", got, protocol.TaskInputRequired)
 		}
 		s.goOn <- struct{}{}
 		w.ask(withTasks(`3`, "tasks/update", `"taskId":"`+asking+`","inputResponses":{`+
 			`"a":{"action":"accept","content":{"a":"x"}},"b":{"action":"accept","content":{"b":"y"}}}`))
 		synctest.Wait()
 		for id, want := range map[string]string{id: "done", asking: "xy"} {
-			if got := w.look(id); got.Status != protocol.TaskCompleted || !strings.Contains(string(got.FinalResult), `"text":"`+want+`"`) {
-				t.Errorf("got %+v", got)
+			if got := w.getTask(id); got.Status != protocol.TaskCompleted || !strings.Contains(string(got.FinalResult), `"text":"`+want+`"`) {
+				t.Errorf("got %+v, want got.Status == %v and %q in it", got, protocol.TaskCompleted, `"text":"`+want+`"`)
 			}
 		}
 	})
 }
 
-// Answers that come with the call are for the first questions of a task. The client has not
-// seen the later ones.
+// Answers in the request of the call are for the first questions of its task only,
+// because the client has not seen the later questions.
 //
 // Guarantees: G-0032.7
 func TestAnswersOfACallAreForTheFirstQuestionsOfItsTask(t *testing.T) {
-	bubble(t, server.TaskOptions{}, func(t *testing.T, s *workshop) {
+	bubble(t, server.TaskOptions{}, func(t *testing.T, s *taskServer) {
 		server.AddTool(s.Server, protocol.Tool{Name: "twice", Execution: &protocol.ToolExecution{TaskSupport: protocol.TaskOptional}},
 			func(ctx context.Context, _ struct{}) (string, error) {
-				first, err := server.Ask(ctx, named("a"))
+				first, err := server.Ask(ctx, question("a"))
 				if err != nil {
 					return "", err
 				}
-				second, err := server.Ask(ctx, named("b"))
+				second, err := server.Ask(ctx, question("b"))
 				return textOf(first, "a") + textOf(second, "b"), err
 			}, server.Asks(server.Waits, forms))
 		w := dial(t, s.Server)
@@ -271,53 +279,58 @@ func TestAnswersOfACallAreForTheFirstQuestionsOfItsTask(t *testing.T) {
 		got := w.ask(withTasks(`1`, "tools/call", `"name":"twice","inputResponses":{`+answer("a", "early ")+`,`+answer("b", "too early")+`}`))
 		var id string
 		if err := json.Unmarshal(got.Result["taskId"], &id); err != nil {
-			t.Fatalf("got %s, %v", got.Result, got.Error)
+			t.Fatalf("got %s, %v, want no error", got.Result, got.Error)
 		}
 		synctest.Wait()
-		if got := w.look(id); got.Status != protocol.TaskInputRequired || len(got.InputRequests) != 1 || got.InputRequests["b"] == nil {
+		if got := w.getTask(id); got.Status != protocol.TaskInputRequired || len(got.InputRequests) != 1 || got.InputRequests["b"] == nil {
 			t.Errorf("got %+v", got)
 		}
 		w.ask(withTasks(`3`, "tasks/update", `"taskId":"`+id+`","inputResponses":{`+answer("b", "in time")+`}`))
 		synctest.Wait()
-		if got := w.look(id); got.Status != protocol.TaskCompleted || !strings.Contains(string(got.FinalResult), `"text":"early in time"`) {
-			t.Errorf("got %+v", got)
+		if got := w.getTask(id); got.Status != protocol.TaskCompleted || !strings.Contains(string(got.FinalResult), `"text":"early in time"`) {
+			t.Errorf("got %+v, want got.Status == %v and %q in it", got, protocol.TaskCompleted, `"text":"early in time"`)
 		}
 	})
 }
 
+// A task and its handler end with the TTL, and the task is then unknown.
+//
 // Guarantees: G-0032.3
 func TestNothingIsKeptBeyondItsTTL(t *testing.T) {
-	bubble(t, server.TaskOptions{TTL: time.Hour}, func(t *testing.T, s *workshop) {
+	bubble(t, server.TaskOptions{TTL: time.Hour}, func(t *testing.T, s *taskServer) {
 		w := dial(t, s.Server)
-		running, ended, deaf := w.begin("work"), w.begin("fails"), w.begin("deaf")
+		running, ended, deaf := w.beginTask("work"), w.beginTask("fails"), w.beginTask("deaf")
 		pass(time.Hour - time.Second)
 		for _, id := range []string{running, ended, deaf} {
-			if got := w.look(id); got.Fault != nil || *got.TTLMs != time.Hour.Milliseconds() {
+			if got := w.getTask(id); got.Fault != nil || *got.TTLMs != time.Hour.Milliseconds() {
 				t.Errorf("got %+v", got)
 			}
 		}
 		pass(time.Second)
 		synctest.Wait()
 		if cause := <-s.causes; !errors.Is(cause, server.ErrTaskExpired) {
-			t.Errorf("got %v", cause)
+			t.Errorf("got %v, want %v", cause, server.ErrTaskExpired)
 		}
 		for _, id := range []string{running, ended, deaf} {
-			if got := w.look(id); !got.Fault.is(jsonrpc.CodeInvalidParams, "unknown task") {
-				t.Errorf("got %+v", got)
+			if got := w.getTask(id); !got.Fault.is(jsonrpc.CodeInvalidParams, "unknown task") {
+				t.Errorf("got %+v, want the error %d with %q", got, jsonrpc.CodeInvalidParams, "unknown task")
 			}
 		}
 	})
 }
 
+// Only the owner of a task can read, answer, cancel or watch it. For others it is
+// unknown.
+//
 // Guarantees: G-0032.4
 func TestATaskIsSeenByItsOwnerAlone(t *testing.T) {
-	bubble(t, server.TaskOptions{}, func(t *testing.T, s *workshop) {
-		wires := map[string]*wire{}
+	bubble(t, server.TaskOptions{}, func(t *testing.T, s *taskServer) {
+		wires := map[string]*rawPeer{}
 		for _, who := range []string{"ada", "bob", ""} {
 			wires[who] = dialAs(t, s.Server, who)
 		}
 		for owner, w := range wires {
-			id := w.begin("work")
+			id := w.beginTask("work")
 			for other, w := range wires {
 				for method, more := range map[string]string{"tasks/get": "", "tasks/update": `,"inputResponses":{}`, "tasks/cancel": ""} {
 					got := w.ask(withTasks(`3`, method, `"taskId":"`+id+`"`+more))
@@ -338,34 +351,34 @@ func TestATaskIsSeenByItsOwnerAlone(t *testing.T) {
 	})
 }
 
-// dialAs is dial for a peer that was authenticated.
-func dialAs(t *testing.T, s *server.Server, identity string) *wire {
+// dialAs is dial for a peer with an authenticated identity.
+func dialAs(t *testing.T, s *server.Server, identity string) *rawPeer {
 	t.Helper()
 	return dialFrom(t, s, &transport.Origin{Identity: identity, RemoteAddr: "192.0.2.1:7"})
 }
 
-func dialFrom(t *testing.T, s *server.Server, origin *transport.Origin) *wire {
+func dialFrom(t *testing.T, s *server.Server, origin *transport.Origin) *rawPeer {
 	t.Helper()
 	ours, theirs := inmem.Pipe(inmem.Options{})
-	w := dialOn(t, s, ours, &identified{Link: theirs, origin: origin})
+	w := dialOn(t, s, ours, &identifiedLink{Link: theirs, origin: origin})
 	ours.Grant(transport.Main, cap(w.frames))
 	return w
 }
 
-// An identified link knows who sends its frames.
-type identified struct {
+// An identifiedLink adds its origin to each frame.
+type identifiedLink struct {
 	transport.Link
 	origin *transport.Origin
 }
 
-func (l *identified) Bind(r transport.Receiver) { l.Link.Bind(&identifying{r, l.origin}) }
+func (l *identifiedLink) Bind(r transport.Receiver) { l.Link.Bind(&identifyingReceiver{r, l.origin}) }
 
-type identifying struct {
+type identifyingReceiver struct {
 	transport.Receiver
 	origin *transport.Origin
 }
 
-func (r *identifying) Receive(in transport.Inbound) {
+func (r *identifyingReceiver) Receive(in transport.Inbound) {
 	in.Origin = r.origin
 	r.Receiver.Receive(in)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
-// A toolFunc is a tool that reads its params as they came.
+// A toolFunc is a tool that gets its params undecoded.
 type toolFunc = func(context.Context, *protocol.CallToolParams) (*protocol.CallToolResult, error)
 
 var anyObject = json.RawMessage(`{"type":"object"}`)
@@ -23,8 +23,9 @@ func newServer(o server.Options) *server.Server {
 	return server.New(protocol.Implementation{Name: "s", Version: "1"}, o)
 }
 
-// serving is a session in the newest revision with a server of one raw tool, "t".
-func serving(t *testing.T, tool protocol.Tool, handler toolFunc) *wire {
+// startSession begins a session of the newest legacy revision with a server of one tool,
+// "t".
+func startSession(t *testing.T, tool protocol.Tool, handler toolFunc) *rawPeer {
 	t.Helper()
 	s := newServer(server.Options{})
 	tool.Name = "t"
@@ -37,12 +38,12 @@ func serving(t *testing.T, tool protocol.Tool, handler toolFunc) *wire {
 	return w
 }
 
-// answering is a handler that always answers the same.
-func answering(result *protocol.CallToolResult, err error) toolFunc {
+// constantTool returns a handler that always returns the same.
+func constantTool(result *protocol.CallToolResult, err error) toolFunc {
 	return func(context.Context, *protocol.CallToolParams) (*protocol.CallToolResult, error) { return result, err }
 }
 
-func TestStructuredContentKeepsItsPromise(t *testing.T) {
+func TestStructuredContentMatchesTheOutputSchema(t *testing.T) {
 	promise := protocol.Tool{OutputSchema: json.RawMessage(`{"type":"object","properties":{"sum":{}}}`)}
 	for _, test := range []struct {
 		name    string
@@ -54,33 +55,33 @@ func TestStructuredContentKeepsItsPromise(t *testing.T) {
 		{"forgotten", protocol.CallToolResult{}, jsonrpc.CodeInternalError},
 		{"failed", protocol.CallToolResult{IsError: true}, 0},
 	} {
-		w := serving(t, promise, answering(&test.content, nil))
+		w := startSession(t, promise, constantTool(&test.content, nil))
 		if got := w.call("t", `{}`); got.Error.Code != test.code {
-			t.Errorf("%s: got %+v", test.name, got)
+			t.Errorf("%s: got %+v, want %v", test.name, got, test.code)
 		}
 	}
 }
 
 func TestToolWithoutResultIsAnInternalError(t *testing.T) {
-	w := serving(t, protocol.Tool{}, answering(nil, nil))
+	w := startSession(t, protocol.Tool{}, constantTool(nil, nil))
 	if got := w.call("t", `{}`); got.Error.Code != jsonrpc.CodeInternalError || !strings.Contains(got.Error.Message, "no result") {
-		t.Errorf("got %+v", got)
+		t.Errorf("got %+v, want got.Error.Code == %v and %q in it", got, jsonrpc.CodeInternalError, "no result")
 	}
 }
 
-func TestFailureOfAToolIsToldApartFromOneOfTheProtocol(t *testing.T) {
-	w := serving(t, protocol.Tool{}, answering(nil, errors.New("out of paper")))
+func TestToolErrorsAndProtocolErrorsDiffer(t *testing.T) {
+	w := startSession(t, protocol.Tool{}, constantTool(nil, errors.New("out of paper")))
 	if got := w.call("t", `{}`); !got.Result.IsError || got.Result.Content.Text() != "out of paper" {
-		t.Errorf("a failure of the tool: got %+v", got)
+		t.Errorf("a failure of the tool: got %+v, want a tool error and got.Result.Content.Text() == %q", got, "out of paper")
 	}
 	fault := &jsonrpc.Error{Code: -32050, Message: "sign in first"}
-	w = serving(t, protocol.Tool{}, answering(nil, fmt.Errorf("outer: %w", fault)))
+	w = startSession(t, protocol.Tool{}, constantTool(nil, fmt.Errorf("outer: %w", fault)))
 	if got := w.call("t", `{}`); got.Error.Code != fault.Code || got.Error.Message != fault.Message {
-		t.Errorf("a failure of the protocol: got %+v", got)
+		t.Errorf("a failure of the protocol: got %+v, want got.Error.Code == %v and got.Error.Message == %v", got, fault.Code, fault.Message)
 	}
 }
 
-func TestArgumentsThatDoNotFitAreToldAsTheRevisionWants(t *testing.T) {
+func TestInvalidArgumentsAreReportedAsTheRevisionRequires(t *testing.T) {
 	s := newServer(server.Options{})
 	server.AddTool(s, protocol.Tool{Name: "t"}, func(_ context.Context, in struct {
 		N int64 `json:"n"`
@@ -92,7 +93,7 @@ func TestArgumentsThatDoNotFitAreToldAsTheRevisionWants(t *testing.T) {
 		w.initialize(protocol.Version20251125)
 		got := w.call("t", arguments)
 		if !got.Result.IsError || strings.Contains(got.Result.Content.Text(), "int64") {
-			t.Errorf("%s: got %+v", arguments, got)
+			t.Errorf("%s: got %+v, want a tool error and no %q in it", arguments, got, "int64")
 		}
 		w = dial(t, s)
 		w.initialize(protocol.Version20250618)
@@ -111,15 +112,15 @@ func TestPeersLearnNothingOfGoTypes(t *testing.T) {
 		var got answer
 		w.read(&got)
 		if got.Error.Code != jsonrpc.CodeInvalidParams || strings.Contains(got.Error.Message, "Go ") || strings.Contains(got.Error.Message, "protocol.") {
-			t.Errorf("%s: got %+v", params, got.Error)
+			t.Errorf("%s: got %+v, want got.Error.Code == %v, no %q in it and no %q in it", params, got.Error, jsonrpc.CodeInvalidParams, "Go ", "protocol.")
 		}
 	}
 }
 
-func TestWhatAPeerSendsIsEchoedInShort(t *testing.T) {
+func TestErrorsShortenWhatAPeerSends(t *testing.T) {
 	long := "x" + strings.Repeat("ä", 100_000)
-	w := serving(t, protocol.Tool{InputSchema: json.RawMessage(`{"type":"object","properties":{"a":{"type":"integer"}}}`)},
-		answering(&protocol.CallToolResult{}, nil))
+	w := startSession(t, protocol.Tool{InputSchema: json.RawMessage(`{"type":"object","properties":{"a":{"type":"integer"}}}`)},
+		constantTool(&protocol.CallToolResult{}, nil))
 	for name, frame := range map[string]string{
 		"tool":   `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"` + long + `"}}`,
 		"method": `{"jsonrpc":"2.0","id":1,"method":"` + long[:1001] + `"}`,
@@ -138,8 +139,8 @@ func TestWhatAPeerSendsIsEchoedInShort(t *testing.T) {
 	}
 }
 
-func TestAddToolRefusesNamesAndSchemasThatAreNone(t *testing.T) {
-	nothing := answering(nil, errors.New("never called"))
+func TestAddToolRefusesInvalidNamesAndSchemas(t *testing.T) {
+	nothing := constantTool(nil, errors.New("never called"))
 	schema := func(s string) protocol.Tool { return protocol.Tool{Name: "x", InputSchema: json.RawMessage(s)} }
 	for name, add := range map[string]func(*server.Server){
 		"no name":            func(s *server.Server) { server.AddTool(s, protocol.Tool{InputSchema: anyObject}, nothing) },
@@ -158,7 +159,7 @@ func TestAddToolRefusesNamesAndSchemasThatAreNone(t *testing.T) {
 	}
 }
 
-// wantPanic checks that f panics with a message of the package's own.
+// wantPanic checks that f panics with a message of this package.
 func wantPanic(t *testing.T, name, message string, f func()) {
 	t.Helper()
 	defer func() {

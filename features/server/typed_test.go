@@ -26,8 +26,8 @@ type inner struct {
 
 type blob []byte
 
-// everything has a field of each type that a schema is inferred for.
-type everything struct {
+// allTypes has a field of each type that has an inferred schema.
+type allTypes struct {
 	inner
 	Text     string            `json:"text"`
 	Count    int               `json:"count,omitempty"`
@@ -54,9 +54,9 @@ type everything struct {
 	private  chan int
 }
 
-func filled() everything {
+func filledAllTypes() allTypes {
 	raw := json.RawMessage(`[1]`)
-	return everything{
+	return allTypes{
 		inner: inner{1}, Text: "<ä>", Count: 1, Flag: true, Ratio: 0.5, Bytes: []byte{0, 255}, Blob: blob{1}, Array: [4]byte{1, 2, 3, 4},
 		Raw: json.RawMessage(`{"x":[1]}`), RawTo: &raw, Duration: 90 * time.Minute, Time: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC),
 		Address: netip.MustParseAddr("::1"), Big: big.NewInt(7), BigValue: *big.NewInt(8), Number: "1.5", Any: "x", List: []inner{{2}},
@@ -66,19 +66,19 @@ func filled() everything {
 
 func TestTypedValuesFitTheirInferredSchemas(t *testing.T) {
 	s := newServer(server.Options{})
-	out := make(chan everything, 1)
-	in := make(chan everything, 1)
-	server.AddTool(s, protocol.Tool{Name: "out"}, func(context.Context, struct{}) (everything, error) {
+	out := make(chan allTypes, 1)
+	in := make(chan allTypes, 1)
+	server.AddTool(s, protocol.Tool{Name: "out"}, func(context.Context, struct{}) (allTypes, error) {
 		return <-out, nil
 	})
-	server.AddTool(s, protocol.Tool{Name: "in"}, func(_ context.Context, given everything) (*everything, error) {
+	server.AddTool(s, protocol.Tool{Name: "in"}, func(_ context.Context, given allTypes) (*allTypes, error) {
 		in <- given
 		return &given, nil
 	})
 	w := dial(t, s)
 	w.initialize(protocol.Version20251125)
 	promised := outputSchema(t, w, "out")
-	for name, value := range map[string]everything{"zero": {Number: "0"}, "filled": filled()} {
+	for name, value := range map[string]allTypes{"zero": {Number: "0"}, "filled": filledAllTypes()} {
 		out <- value
 		got := w.call("out", `{}`)
 		if got.Error.Code != 0 || got.Result.Content.Text() != string(got.Result.StructuredContent) {
@@ -97,8 +97,8 @@ func TestTypedValuesFitTheirInferredSchemas(t *testing.T) {
 	}
 }
 
-// outputSchema is the schema that the server promises for the tool's output.
-func outputSchema(t *testing.T, w *wire, name string) *schema.Validator {
+// outputSchema returns the schema that the server lists for the tool's output.
+func outputSchema(t *testing.T, w *rawPeer, name string) *schema.Validator {
 	t.Helper()
 	w.send(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`)
 	var page struct {
@@ -153,7 +153,7 @@ func TestIntegersMayBeWrittenAsNumbers(t *testing.T) {
 	for arguments, want := range map[string]string{
 		`{"n":1.0}`:                 "1 0  []",
 		`{"n":1e3}`:                 "1000 0  []",
-		`{"n":9007199254740993.0}`:  "", // no float64 holds it
+		`{"n":9007199254740993.0}`:  "", // not exact as a float64
 		`{"n":-2.50E1,"n2":0}`:      "",
 		`{"n":-2.50E2}`:             "-250 0  []",
 		`{"n":-0.0,"f":1.5}`:        "0 1.5  []",
@@ -180,10 +180,10 @@ func TestPointersAreWhatTheyPointTo(t *testing.T) {
 	w := dial(t, s)
 	w.initialize(protocol.Version20251125)
 	if got := w.call("t", `{"a":1}`); string(got.Result.StructuredContent) != `{"a":1}` {
-		t.Errorf("got %+v", got)
+		t.Errorf("got %+v, want %q", got, `{"a":1}`)
 	}
 	if got := w.call("t", `{"a":0}`); got.Error.Code != jsonrpc.CodeInternalError {
-		t.Errorf("nil: got %+v", got)
+		t.Errorf("nil: got %+v, want %v", got, jsonrpc.CodeInternalError)
 	}
 }
 
@@ -195,7 +195,7 @@ func TestOutputThatCannotBeEncodedIsAnInternalError(t *testing.T) {
 	w := dial(t, s)
 	w.initialize(protocol.Version20251125)
 	if got := w.call("t", `{}`); got.Error.Code != jsonrpc.CodeInternalError {
-		t.Errorf("got %+v", got)
+		t.Errorf("got %+v, want %v", got, jsonrpc.CodeInternalError)
 	}
 }
 
@@ -205,7 +205,7 @@ func TestTextOfAToolIsAlwaysSent(t *testing.T) {
 	w := dial(t, s)
 	w.initialize(protocol.Version20251125)
 	if got := w.call("t", `{}`).Result.Content.Text(); got != "a\uFFFDb" {
-		t.Errorf("got %q", got)
+		t.Errorf("got %q, want %q", got, "a\uFFFDb")
 	}
 }
 
@@ -247,8 +247,8 @@ func TestAddToolRefusesTheProgramsOwnMistakes(t *testing.T) {
 		{"function", "func", add[struct{ F func() }, string](x)},
 		{"recursive", "contains itself: set the schema", add[recursive, string](x)},
 		{"recursive output", "contains itself: set the schema", add[struct{}, recursive](x)},
-		{"one name for two fields", "conflict", add[twice, string](x)},
-		{"one name for two fields of an output", "conflict", add[struct{}, []struct{ In twice }](x)},
+		{"one name for two fields", "conflict", add[embedsTwice, string](x)},
+		{"one name for two fields of an output", "conflict", add[struct{}, []struct{ In embedsTwice }](x)},
 	} {
 		wantPanic(t, test.name, test.message, test.add)
 	}
@@ -257,12 +257,13 @@ func TestAddToolRefusesTheProgramsOwnMistakes(t *testing.T) {
 // Text is a type that cannot be embedded as an object.
 type Text string
 
-type twice struct {
+type embedsTwice struct {
 	A string
 	B string `json:"A"`
 }
 
-// A type that contains itself has no inferred schema, but may have one of its own.
+// A type that contains itself has no inferred schema, but can be used with an explicit
+// one.
 func TestRecursiveTypesWithASchema(t *testing.T) {
 	const schema = `{"type":"object","properties":{"next":{"type":"array","items":{"$ref":"#"}}}}`
 	s := newServer(server.Options{})
@@ -272,10 +273,10 @@ func TestRecursiveTypesWithASchema(t *testing.T) {
 	w.initialize(protocol.Version20251125)
 	const tree = `{"next":[{"next":[]},{"next":[]}]}`
 	if got := w.call("tree", tree).Result; got.IsError || string(got.StructuredContent) != tree {
-		t.Errorf("got %s %s", got.StructuredContent, got.Content.Text())
+		t.Errorf("got %s %s, want %v", got.StructuredContent, got.Content.Text(), tree)
 	}
 	if got := w.call("tree", `{"next":[{"next":7}]}`).Result; !got.IsError {
-		t.Errorf("got %s", got.StructuredContent)
+		t.Errorf("got %s, want a tool error", got.StructuredContent)
 	}
 }
 
@@ -283,12 +284,12 @@ type recursive struct {
 	Next []recursive `json:"next"`
 }
 
-// A pickyName reads itself with encoding/json, whose errors name Go types.
+// A pickyName decodes itself with encoding/json, whose errors contain Go types.
 type pickyName struct{ Name string }
 
 func (p *pickyName) UnmarshalJSON(raw []byte) error { return json.Unmarshal(raw, &p.Name) }
 
-func TestArgumentsAreReadAsStrictlyAsTheRest(t *testing.T) {
+func TestUnmarshalerOfAnArgumentIsStrict(t *testing.T) {
 	s := newServer(server.Options{})
 	server.AddTool(s, protocol.Tool{Name: "t", InputSchema: anyObject}, func(_ context.Context, in struct {
 		Name pickyName `json:"name"`
@@ -298,16 +299,16 @@ func TestArgumentsAreReadAsStrictlyAsTheRest(t *testing.T) {
 	w := dial(t, s)
 	w.initialize(protocol.Version20251125)
 	if got := w.call("t", `{"name":"a","NAME":"b"}`).Result.Content.Text(); got != "a" {
-		t.Errorf("names of another case: got %q", got)
+		t.Errorf("names of another case: got %q, want %q", got, "a")
 	}
 	want := `invalid arguments: a number at "/name" does not fit: a JSON number is not expected`
 	if got := w.call("t", `{"name":7}`).Result.Content.Text(); got != want {
-		t.Errorf("got %q", got)
+		t.Errorf("got %q, want %v", got, want)
 	}
 }
 
-// A tool may promise any JSON since 2026-07-28. Older clients, which know objects
-// alone, get the text.
+// Since 2026-07-28 the output of a tool can be any JSON. Older clients, which support
+// objects only, get the text.
 //
 // Guarantees: G-0029.11
 func TestOutputOfAnyType(t *testing.T) {
@@ -329,12 +330,12 @@ func TestOutputOfAnyType(t *testing.T) {
 				t.Fatal(err)
 			}
 			if promised := len(tool.OutputSchema) > 0; promised != (modern || tool.Name == "wrapped") {
-				t.Errorf("%s promises %s", tool.Name, tool.OutputSchema)
+				t.Errorf("%s has the output schema %s", tool.Name, tool.OutputSchema)
 			}
 		}
 		for _, name := range []string{"typed", "raw", "wrapped"} {
 			if got, err := client.Call[[]int](t.Context(), session, name, nil); err != nil || !slices.Equal(got, []int{1, 2}) {
-				t.Errorf("%s: got %v, %v", name, got, err)
+				t.Errorf("%s: got %v, %v, want %v", name, got, err, []int{1, 2})
 			}
 			result, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: name})
 			if err != nil || (len(result.StructuredContent) > 0) != (modern || name == "wrapped") {
@@ -342,7 +343,7 @@ func TestOutputOfAnyType(t *testing.T) {
 			}
 		}
 		if result, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: "breaks"}); err == nil {
-			t.Errorf("got %+v", result)
+			t.Errorf("got %+v, want an error", result)
 		}
 	})
 }

@@ -13,23 +13,23 @@ import (
 	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
-// A wire talks to a server frame by frame, as any peer might.
-type wire struct {
+// A rawPeer exchanges single frames with a server.
+type rawPeer struct {
 	t      *testing.T
 	link   transport.Link
 	frames chan string // what the server sends
 }
 
-func (w *wire) Receive(in transport.Inbound)               { w.frames <- string(in.Frame) }
-func (w *wire) Writable()                                  {}
-func (*wire) StreamOpened(transport.Stream, transport.Tag) {}
-func (*wire) StreamLost(transport.StreamLoss)              {}
-func (w *wire) Failed(transport.Failure)                   {}
-func (w *wire) Ended()                                     {}
-func (w *wire) Lost(transport.Loss)                        { close(w.frames) }
+func (w *rawPeer) Receive(in transport.Inbound)               { w.frames <- string(in.Frame) }
+func (w *rawPeer) Writable()                                  {}
+func (*rawPeer) StreamOpened(transport.Stream, transport.Tag) {}
+func (*rawPeer) StreamLost(transport.StreamLoss)              {}
+func (w *rawPeer) Failed(transport.Failure)                   {}
+func (w *rawPeer) Ended()                                     {}
+func (w *rawPeer) Lost(transport.Loss)                        { close(w.frames) }
 
-// dial serves one raw peer for the length of a test.
-func dial(t *testing.T, s *server.Server) *wire {
+// dial connects a raw peer for the length of a test.
+func dial(t *testing.T, s *server.Server) *rawPeer {
 	t.Helper()
 	ours, theirs := inmem.Pipe(inmem.Options{})
 	w := dialOn(t, s, ours, theirs)
@@ -37,12 +37,12 @@ func dial(t *testing.T, s *server.Server) *wire {
 	return w
 }
 
-// dialOn is dial over a given link. The server may send nothing yet.
-func dialOn(t *testing.T, s *server.Server, ours, theirs transport.Link) *wire {
+// dialOn is dial over a given link. The peer has granted no credit yet.
+func dialOn(t *testing.T, s *server.Server, ours, theirs transport.Link) *rawPeer {
 	t.Helper()
 	served, watched := make(chan error, 1), specification.WatchServer(t)(theirs)
 	go func() { served <- s.ServeLink(context.Background(), watched) }()
-	w := &wire{t: t, link: ours, frames: make(chan string, 100)}
+	w := &rawPeer{t: t, link: ours, frames: make(chan string, 100)}
 	ours.Bind(w)
 	t.Cleanup(func() {
 		ours.Close(0)
@@ -53,7 +53,7 @@ func dialOn(t *testing.T, s *server.Server, ours, theirs transport.Link) *wire {
 	return w
 }
 
-func (w *wire) send(frames ...string) {
+func (w *rawPeer) send(frames ...string) {
 	w.t.Helper()
 	for _, frame := range frames {
 		if err := w.link.Send(transport.Outbound{Frame: []byte(frame)}); err != nil {
@@ -62,30 +62,30 @@ func (w *wire) send(frames ...string) {
 	}
 }
 
-// next is the next frame of the server's. A server that sends none fails the test.
-func (w *wire) next() string {
+// next returns the next frame of the server. It fails the test if none comes.
+func (w *rawPeer) next() string {
 	w.t.Helper()
 	guard, cancel := context.WithTimeout(w.t.Context(), 20*time.Second)
 	defer cancel()
 	select {
 	case frame, ok := <-w.frames:
 		if !ok {
-			w.t.Fatal("the server has closed the link")
+			w.t.Fatal("the server has closed the link, want a frame")
 		}
 		return frame
 	case <-guard.Done():
-		w.t.Fatal("no frame came")
+		w.t.Fatal("got no frame in time, want one")
 	}
 	return ""
 }
 
-// want checks the next frame: every fragment is in it.
-func (w *wire) want(fragments ...string) {
+// want checks that the next frame contains every fragment.
+func (w *rawPeer) want(fragments ...string) {
 	w.t.Helper()
 	frame := w.next()
 	for _, fragment := range fragments {
 		if !strings.Contains(frame, fragment) {
-			w.t.Errorf("%s\nhas no %s", frame, fragment)
+			w.t.Errorf("got %s\nwant %s in it", frame, fragment)
 		}
 	}
 }
@@ -99,8 +99,8 @@ type answer struct {
 	} `json:"error"`
 }
 
-// call calls a tool and reads the answer.
-func (w *wire) call(tool, arguments string) answer {
+// call calls a tool and reads the response.
+func (w *rawPeer) call(tool, arguments string) answer {
 	w.t.Helper()
 	w.send(`{"jsonrpc":"2.0","id":"call","method":"tools/call","params":{"name":"` + tool + `","arguments":` + arguments + `}}`)
 	var a answer
@@ -109,7 +109,7 @@ func (w *wire) call(tool, arguments string) answer {
 }
 
 // read decodes the next frame.
-func (w *wire) read(into any) {
+func (w *rawPeer) read(into any) {
 	w.t.Helper()
 	frame := w.next()
 	if err := protocol.Unmarshal([]byte(frame), into); err != nil {
@@ -120,7 +120,7 @@ func (w *wire) read(into any) {
 const initializeFrame = `{"jsonrpc":"2.0","id":"init","method":"initialize","params":` +
 	`{"protocolVersion":"VERSION","capabilities":{},"clientInfo":{"name":"raw","version":"0"}}}`
 
-func (w *wire) initialize(version string) {
+func (w *rawPeer) initialize(version string) {
 	w.t.Helper()
 	w.send(strings.Replace(initializeFrame, "VERSION", version, 1))
 	w.want(`"id":"init"`, `"protocolVersion":"`+version+`"`, `"serverInfo"`)
@@ -155,7 +155,7 @@ func TestServerAnswersBeforeAndAfterInitialize(t *testing.T) {
 	w.want(`"id":"init"`, `-32600`, `already`)
 }
 
-func TestRequestsRightBehindInitializeBelongToItsSession(t *testing.T) {
+func TestRequestsBehindInitializeBelongToItsSession(t *testing.T) {
 	for range 100 {
 		w := dial(t, echoServer())
 		w.send(
@@ -201,7 +201,7 @@ func TestNotificationsAreNeverAnswered(t *testing.T) {
 		`{"jsonrpc":"2.0","id":4711,"result":{}}`,
 		`{"jsonrpc":"2.0","id":1,"method":"ping"}`,
 	)
-	w.want(`"id":1,`) // and nothing before it
+	w.want(`"id":1,`) // the next frame, so the notifications had no response
 	w.send(`{"jsonrpc":"2.0","id":2,"method":"tools/list"}`)
 	w.want(`"id":2,`)
 }
@@ -216,7 +216,7 @@ func TestCancelledCallIsNotAnswered(t *testing.T) {
 	)
 	w.want(`"id":6`, `next`)
 	w.send(`{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"echo","arguments":{"message":"again"}}}`)
-	w.want(`"id":5`, `again`) // the id is free again, and nothing came for its first use
+	w.want(`"id":5`, `again`) // the next frame, so the cancelled call had no response
 }
 
 func TestBatchesAreReadWhereTheRevisionHasThem(t *testing.T) {
@@ -227,10 +227,11 @@ func TestBatchesAreReadWhereTheRevisionHasThem(t *testing.T) {
 	w.send(`[]`)
 	w.want(`-32600`)
 	w.send(`[{"jsonrpc":"2.0","method":"x"}]`, `{"jsonrpc":"2.0","id":3,"method":"ping"}`)
-	w.want(`"id":3`) // and nothing before it
+	w.want(`"id":3`) // the next frame, so nothing came before
 }
 
-// A client need not wait for the answer to initialize.
+// A batch that follows initialize immediately is served, in revisions that have
+// batches.
 //
 // Guarantees: G-0019.9
 func TestABatchRightBehindInitialize(t *testing.T) {
@@ -246,7 +247,7 @@ func TestABatchRightBehindInitialize(t *testing.T) {
 		w.send(strings.Replace(initializeFrame, "VERSION", version, 1), batch)
 		first, second := w.next(), w.next()
 		if !strings.Contains(first+second, `-32600`) || !strings.Contains(first+second, version) {
-			t.Errorf("%s: %s %s", version, first, second)
+			t.Errorf("%s: %s %s, want %q in it and %v in it", version, first, second, `-32600`, version)
 		}
 	}
 	only := server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{ProtocolVersions: []string{protocol.Version20250618}})
@@ -257,15 +258,15 @@ func TestABatchRightBehindInitialize(t *testing.T) {
 	}
 }
 
-// pass lets time pass in a bubble.
+// pass lets time pass in a bubble of testing/synctest.
 func pass(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	<-timer.C
 }
 
-// A peer that writes null for what it leaves out, and numbers as floating point, is
-// served as any other.
+// A peer that writes null for absent members, and integers as floating point, is served
+// as any other peer.
 func TestNullIsAbsentAndNumbersAreEqual(t *testing.T) {
 	seesNone := func(next server.Handler) server.Handler {
 		return func(ctx context.Context, r *server.Request) (any, error) {
@@ -303,8 +304,8 @@ func TestNullIsAbsentAndNumbersAreEqual(t *testing.T) {
 	}
 }
 
-func TestCompletionOfNothingKnownIsRefused(t *testing.T) {
-	w := dial(t, reviewing())
+func TestCompletionOfAnUnknownReferenceIsRefused(t *testing.T) {
+	w := dial(t, reviewServer())
 	w.initialize(protocol.Version20251125)
 	w.send(`{"jsonrpc":"2.0","id":1,"method":"completion/complete","params":{"ref":{"type":"ref/none"},"argument":{"name":"a","value":""}}}`)
 	w.want(`"id":1`, `-32602`)

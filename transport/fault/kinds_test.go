@@ -17,14 +17,14 @@ import (
 	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
-// told is a receiver that writes down what it is told, and when.
-type told struct {
+// A recording is a receiver that records its calls and their times.
+type recording struct {
 	mu      sync.Mutex
 	began   time.Time
 	entries []string
 }
 
-func (r *told) add(format string, args ...any) {
+func (r *recording) add(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	entry := fmt.Sprintf(format, args...)
@@ -34,34 +34,34 @@ func (r *told) add(format string, args ...any) {
 	r.entries = append(r.entries, entry)
 }
 
-func (r *told) all() []string {
+func (r *recording) all() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.entries)
 }
 
-func (r *told) Receive(in transport.Inbound)                 { r.add("%s", in.Frame) }
-func (r *told) Writable()                                    { r.add("writable") }
-func (r *told) Failed(f transport.Failure)                   { r.add("failed %d", f.Tag) }
-func (r *told) Ended()                                       { r.add("ended") }
-func (r *told) StreamOpened(transport.Stream, transport.Tag) {}
-func (r *told) StreamLost(transport.StreamLoss)              {}
-func (r *told) Lost(l transport.Loss)                        { r.add("lost: %v, unsent %v", l.Reason, l.Unsent) }
+func (r *recording) Receive(in transport.Inbound)                 { r.add("%s", in.Frame) }
+func (r *recording) Writable()                                    { r.add("writable") }
+func (r *recording) Failed(f transport.Failure)                   { r.add("failed %d", f.Tag) }
+func (r *recording) Ended()                                       { r.add("ended") }
+func (r *recording) StreamOpened(transport.Stream, transport.Tag) {}
+func (r *recording) StreamLost(transport.StreamLoss)              {}
+func (r *recording) Lost(l transport.Loss)                        { r.add("lost: %v, unsent %v", l.Reason, l.Unsent) }
 
-// A wire is a wrapped link and its peer, both with all the credit they want.
+// A wire is a wrapped link and its peer, both with enough credit.
 type wire struct {
 	t         *testing.T
 	near      *fault.Link
 	far       transport.Link
-	got, sees *told // by the near side, by the far side
+	got, sees *recording // the calls of the near side and of the far side
 }
 
-// wired runs a test on a wire with one fault, in virtual time.
-func wired(t *testing.T, plan fault.Plan, test func(w *wire)) {
+// withFault runs a test on a wire with one fault, on the clock of a bubble.
+func withFault(t *testing.T, plan fault.Plan, test func(w *wire)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		a, b := inmem.Pipe(inmem.Options{})
-		w := &wire{t, fault.Wrap(a, plan), b, &told{began: time.Now()}, &told{began: time.Now()}}
+		w := &wire{t, fault.Wrap(a, plan), b, &recording{began: time.Now()}, &recording{began: time.Now()}}
 		w.near.Bind(w.got)
 		w.far.Bind(w.sees)
 		w.near.Grant(transport.Main, 1000)
@@ -72,14 +72,14 @@ func wired(t *testing.T, plan fault.Plan, test func(w *wire)) {
 	})
 }
 
-// both runs a test for a fault in either direction: send sends frames through
-// it, and seen is what arrived.
-func both(t *testing.T, f fault.Fault, test func(w *wire, send func(frames ...string), seen *told)) {
+// inBothDirections runs a test for a fault in either direction: send sends frames through it, and
+// seen records what arrives.
+func inBothDirections(t *testing.T, f fault.Fault, test func(w *wire, send func(frames ...string), seen *recording)) {
 	t.Helper()
 	for _, d := range []fault.Direction{fault.Inbound, fault.Outbound} {
 		t.Run(d.String(), func(t *testing.T) {
 			f.Direction = d
-			wired(t, fault.Plan{Seed: 1, Faults: []fault.Fault{f}}, func(w *wire) {
+			withFault(t, fault.Plan{Seed: 1, Faults: []fault.Fault{f}}, func(w *wire) {
 				from, seen := w.far, w.got
 				if d == fault.Outbound {
 					from, seen = transport.Link(w.near), w.sees
@@ -103,17 +103,18 @@ func pass(d time.Duration) {
 	synctest.Wait()
 }
 
-func want(t *testing.T, seen *told, entries ...string) {
+func want(t *testing.T, seen *recording, entries ...string) {
 	t.Helper()
 	if got := seen.all(); !slices.Equal(got, entries) {
-		t.Errorf("it was told\n%s\nand not\n%s", strings.Join(got, "\n"), strings.Join(entries, "\n"))
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(entries, "\n"))
 	}
 }
 
+// Each kind of fault has its effect on frames, and is in the log.
 func TestFaultsOfFrames(t *testing.T) {
 	for _, c := range []struct {
 		fault fault.Fault
-		seen  []string // of 1, 2, 3 and 4, and a second
+		seen  []string // for the frames 1 to 4 and a second of waiting
 	}{
 		{fault.Fault{Kind: fault.Drop}, []string{"1", "3", "4"}},
 		{fault.Fault{Kind: fault.Duplicate}, []string{"1", "22", "22", "3", "4"}},
@@ -128,52 +129,56 @@ func TestFaultsOfFrames(t *testing.T) {
 	} {
 		t.Run(string(c.fault.Kind), func(t *testing.T) {
 			c.fault.At = []int{2}
-			both(t, c.fault, func(w *wire, send func(...string), seen *told) {
+			inBothDirections(t, c.fault, func(w *wire, send func(...string), seen *recording) {
 				send("1", "22", "3", "4")
 				pass(time.Second)
 				want(w.t, seen, c.seen...)
 				if log := w.near.Log(); len(log) != 1 || log[0].Kind != c.fault.Kind || log[0].Frame != 2 || log[0].Head != "22" {
-					w.t.Errorf("the log says\n%v", log)
+					w.t.Errorf("got the log\n%v, want len(log) == 1, log[0].Kind == %v, log[0].Frame == 2 and log[0].Head == %q", log, c.fault.Kind, "22")
 				}
 			})
 		})
 	}
 }
 
-func TestForgedAnswersAreNobodys(t *testing.T) {
-	both(t, fault.Fault{Kind: fault.Forge, Probability: 1}, func(w *wire, send func(...string), seen *told) {
+// Forge adds answers to requests that were never made.
+func TestForgeAddsAnswersToNoRequest(t *testing.T) {
+	inBothDirections(t, fault.Fault{Kind: fault.Forge, Probability: 1}, func(w *wire, send func(...string), seen *recording) {
 		send("1", "2")
 		got := seen.all()
 		if len(got) != 4 || !strings.Contains(got[1]+got[3], "forged") {
-			w.t.Errorf("it was told %q", got)
+			w.t.Errorf("got %q, want len(got) == 4 and %q in it", got, "forged")
 		}
 	})
 }
 
+// Die loses the link together with the frame.
 func TestDieLosesTheLinkWithTheFrame(t *testing.T) {
 	for _, d := range []fault.Direction{fault.Inbound, fault.Outbound} {
-		wired(t, fault.Plan{Faults: []fault.Fault{{Kind: fault.Die, Direction: d, At: []int{2}}}}, func(w *wire) {
+		withFault(t, fault.Plan{Faults: []fault.Fault{{Kind: fault.Die, Direction: d, At: []int{2}}}}, func(w *wire) {
 			from := w.far
 			if d == fault.Outbound {
 				from = w.near
 			}
 			for tag := range transport.Tag(2) {
 				if err := from.Send(transport.Outbound{Tag: tag + 1, Frame: []byte("x")}); err != nil {
-					t.Errorf("Send: %v", err)
+					t.Errorf("Send returned %v", err)
 				}
 			}
 			synctest.Wait()
 			got := w.got.all()
 			if last := got[len(got)-1]; last != fmt.Sprintf("lost: fault: link 1, %s frame 2: die, unsent []", d) {
-				t.Errorf("it was told %q", got)
+				t.Errorf("got %q", got)
 			}
 			if err := w.near.Send(transport.Outbound{}); !errors.Is(err, transport.ErrClosed) {
-				t.Errorf("Send after the loss: %v", err)
+				t.Errorf("Send after the loss returned %v", err)
 			}
 		})
 	}
 }
 
+// Frames that are queued at a loss are reported as unsent.
+//
 // Guarantees: G-0014.6
 func TestQueuedFramesAreUnsentAtALoss(t *testing.T) {
 	plan := fault.Plan{Faults: []fault.Fault{
@@ -181,7 +186,7 @@ func TestQueuedFramesAreUnsentAtALoss(t *testing.T) {
 		{Kind: fault.Stall, Direction: fault.Outbound, At: []int{2}, For: time.Hour},
 		{Kind: fault.Die, Direction: fault.Outbound, At: []int{3}},
 	}}
-	wired(t, plan, func(w *wire) {
+	withFault(t, plan, func(w *wire) {
 		for tag := range transport.Tag(3) {
 			w.near.Send(transport.Outbound{Tag: tag + 1, Frame: []byte("x")})
 		}
@@ -191,25 +196,27 @@ func TestQueuedFramesAreUnsentAtALoss(t *testing.T) {
 	})
 }
 
+// After Busy, Writable is called.
 func TestBusyIsFollowedByWritable(t *testing.T) {
 	plan := fault.Plan{Faults: []fault.Fault{{Kind: fault.Busy, Direction: fault.Outbound, At: []int{1}, For: time.Second}}}
-	wired(t, plan, func(w *wire) {
+	withFault(t, plan, func(w *wire) {
 		for range 2 {
 			if err := w.near.Send(transport.Outbound{Frame: []byte("x")}); !errors.Is(err, transport.ErrBusy) {
-				t.Errorf("Send: %v", err)
+				t.Errorf("Send returned %v, want %v", err, transport.ErrBusy)
 			}
 		}
 		pass(time.Second)
 		want(t, w.got, "writable at 1s")
 		if err := w.near.Send(transport.Outbound{Frame: []byte("x")}); err != nil {
-			t.Errorf("Send: %v", err)
+			t.Errorf("Send returned %v", err)
 		}
 		want(t, w.sees, "x at 1s")
 	})
 }
 
+// A half-open link is lost only when it is closed.
 func TestHalfOpenLinkIsLostWhenItIsClosed(t *testing.T) {
-	wired(t, fault.Plan{Faults: []fault.Fault{{Kind: fault.HalfOpen, Direction: fault.Outbound, At: []int{1}}}}, func(w *wire) {
+	withFault(t, fault.Plan{Faults: []fault.Fault{{Kind: fault.HalfOpen, Direction: fault.Outbound, At: []int{1}}}}, func(w *wire) {
 		w.near.Send(transport.Outbound{Tag: 1, Frame: []byte("x")})
 		w.far.Send(transport.Outbound{Frame: []byte("y")})
 		w.far.Close(0)
@@ -220,18 +227,20 @@ func TestHalfOpenLinkIsLostWhenItIsClosed(t *testing.T) {
 	})
 }
 
+// Close ends a Delay, and does not end a Stall.
+//
 // Guarantees: G-0014.7
 func TestCloseCutsADelayShortAndNotAStall(t *testing.T) {
 	plan := fault.Plan{Faults: []fault.Fault{
 		{Kind: fault.Delay, Direction: fault.Outbound, At: []int{1}, For: time.Hour},
 		{Kind: fault.Stall, Direction: fault.Outbound, At: []int{2}, For: time.Hour},
 	}}
-	wired(t, plan, func(w *wire) {
+	withFault(t, plan, func(w *wire) {
 		w.near.Send(transport.Outbound{Tag: 1, Frame: []byte("1")})
 		w.near.Close(time.Minute)
 		want(t, w.sees, "1", "lost: transport: peer closed the link, unsent []")
 	})
-	wired(t, plan, func(w *wire) {
+	withFault(t, plan, func(w *wire) {
 		w.near.Send(transport.Outbound{Tag: 1, Frame: []byte("1")})
 		w.near.Send(transport.Outbound{Tag: 2, Frame: []byte("2")})
 		w.near.Close(time.Minute)
@@ -240,6 +249,7 @@ func TestCloseCutsADelayShortAndNotAStall(t *testing.T) {
 	})
 }
 
+// FailOpen makes Open fail, and SlowClose delays Close.
 func TestOpensFailAndClosesAreSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var far transport.Link
@@ -247,32 +257,33 @@ func TestOpensFailAndClosesAreSlow(t *testing.T) {
 		for range 2 {
 			var injected *fault.InjectedError
 			if _, err := from.Open(t.Context()); !errors.As(err, &injected) || injected.Kind != fault.FailOpen {
-				t.Errorf("Open: %v", err)
+				t.Errorf("Open returned %v, want a *fault.InjectedError and injected.Kind == %v", err, fault.FailOpen)
 			}
 		}
 		link, err := from.Open(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		link.Bind(&told{})
+		link.Bind(&recording{})
 		began := time.Now()
 		link.Close(time.Second)
 		if took := time.Since(began); took != time.Hour {
-			t.Errorf("Close took %v", took)
+			t.Errorf("Close took %v, want %v", took, time.Hour)
 		}
 		far.Close(0)
 	})
 }
 
+// Break loses the link that is open now.
 func TestBreakLosesThePresentLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		from := fault.New(inmem.New(func(transport.Link) {}, inmem.Options{}), fault.Plan{})
-		from.Break() // there is none
+		from.Break() // no link is open
 		link, err := from.Open(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := &told{began: time.Now()}
+		got := &recording{began: time.Now()}
 		link.Bind(got)
 		from.Break()
 		synctest.Wait()
@@ -281,20 +292,20 @@ func TestBreakLosesThePresentLink(t *testing.T) {
 	})
 }
 
-// An unread inbound flood stays within the receiver's credit.
+// Frames that Flood adds are delivered within the credit of the receiver.
 //
 // Guarantees: G-0014.2
 func TestFloodIsDeliveredAgainstCredit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := inmem.Pipe(inmem.Options{})
 		link := fault.Wrap(a, fault.Plan{Faults: []fault.Fault{{Kind: fault.Flood, Direction: fault.Inbound, At: []int{1}, Frames: 100}}})
-		got := &told{began: time.Now()}
+		got := &recording{began: time.Now()}
 		link.Bind(got)
-		b.Bind(&told{})
+		b.Bind(&recording{})
 		b.Send(transport.Outbound{Frame: []byte("1")})
 		for granted := range 10 {
 			if n := len(got.all()); n != granted {
-				t.Errorf("%d frames for %d credits", n, granted)
+				t.Errorf("got %d frames for %d credits", n, granted)
 			}
 			link.Grant(transport.Main, 1)
 			synctest.Wait()
@@ -303,12 +314,13 @@ func TestFloodIsDeliveredAgainstCredit(t *testing.T) {
 	})
 }
 
+// New panics for an unknown or invalid fault.
 func TestUnknownFaultsPanic(t *testing.T) {
 	for _, f := range []fault.Fault{{Kind: "rain"}, {Kind: fault.Busy, Direction: fault.Inbound}, {Kind: fault.CutStream, Direction: fault.Outbound}} {
 		func() {
 			defer func() {
 				if recover() == nil {
-					t.Errorf("%v was accepted", f)
+					t.Errorf("New accepted %v, want a panic", f)
 				}
 			}()
 			fault.New(nil, fault.Plan{Faults: []fault.Fault{f}})
@@ -316,7 +328,7 @@ func TestUnknownFaultsPanic(t *testing.T) {
 	}
 }
 
-// The same plan does the same to the same frames.
+// Equal plans have equal effects on equal frames.
 func TestEqualPlansGiveEqualFaults(t *testing.T) {
 	kinds := []fault.Kind{fault.Drop, fault.Delay, fault.Reorder, fault.Duplicate, fault.Truncate, fault.Corrupt, fault.Stall, fault.Flood, fault.Forge}
 	rapid.Check(t, func(rt *rapid.T) {
@@ -331,7 +343,7 @@ func TestEqualPlansGiveEqualFaults(t *testing.T) {
 		frames := rapid.IntRange(1, 40).Draw(rt, "frames")
 		first, second := replay(rt, plan, frames), replay(rt, plan, frames)
 		if first != second {
-			rt.Fatalf("first\n%s\nthen\n%s", first, second)
+			rt.Fatalf("got first\n%s\nthen\n%s\nwant equal effects", first, second)
 		}
 	})
 }
@@ -339,7 +351,7 @@ func TestEqualPlansGiveEqualFaults(t *testing.T) {
 func replay(rt *rapid.T, plan fault.Plan, frames int) (history string) {
 	rapid.SyncTest(rt, func(rt *rapid.T) {
 		a, b := inmem.Pipe(inmem.Options{})
-		near, got, sees := fault.Wrap(a, plan), &told{began: time.Now()}, &told{began: time.Now()}
+		near, got, sees := fault.Wrap(a, plan), &recording{began: time.Now()}, &recording{began: time.Now()}
 		near.Bind(got)
 		b.Bind(sees)
 		near.Grant(transport.Main, 10_000)

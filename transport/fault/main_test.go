@@ -22,37 +22,39 @@ func TestLinkContractWithoutFaults(t *testing.T) {
 
 }
 
-// hearing is a link that says when it has received something.
-type hearing struct {
+// heardLink is a link with Heard.
+type heardLink struct {
 	transport.Link
 	last time.Time
 }
 
-func (h *hearing) Heard() (time.Time, bool) { return h.last, true }
+func (h *heardLink) Heard() (time.Time, bool) { return h.last, true }
 
-func TestHalfOpenLinkHearsNothing(t *testing.T) {
+// A half-open link does not report bytes that came after the fault.
+func TestHalfOpenLinkReportsNoLaterBytes(t *testing.T) {
 	a, b := inmem.Pipe(inmem.Options{})
 	before := time.Now()
-	inner := &hearing{Link: a, last: before}
+	inner := &heardLink{Link: a, last: before}
 	link := fault.Wrap(inner, fault.Plan{Faults: []fault.Fault{{Kind: fault.HalfOpen, Direction: fault.Outbound, At: []int{1}}}})
-	link.Bind(new(told))
+	link.Bind(new(recording))
 	if last, ok := link.Heard(); last != before || !ok {
-		t.Errorf("heard at %v, %v", last, ok)
+		t.Errorf("got the last time %v, %v", last, ok)
 	}
 	link.Send(transport.Outbound{Tag: 1, Frame: []byte("x")})
 	inner.last = before.Add(1)
 	if last, _ := link.Heard(); last != before {
-		t.Errorf("it has heard something at %v", last)
+		t.Errorf("got the last time %v after the fault", last)
 	}
 	link.Close(0)
 	b.Close(0)
 }
 
-func TestLinkHearsWhatItWraps(t *testing.T) {
+// Heard of a link is that of the link it wraps, if that has one.
+func TestHeardIsThatOfTheWrappedLink(t *testing.T) {
 	a, b := inmem.Pipe(inmem.Options{})
 	link := fault.Wrap(a, fault.Plan{})
 	if _, ok := link.Heard(); ok {
-		t.Error("a link in memory hears nothing")
+		t.Error("got a last time of a link in memory, want none")
 	}
 	link.Close(0)
 	b.Close(0)

@@ -13,6 +13,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
+// A Script answers requests in order, as its steps say.
 func TestScript(t *testing.T) {
 	ours, theirs := inmem.Pipe(inmem.Options{})
 	script := fault.Script{
@@ -24,7 +25,7 @@ func TestScript(t *testing.T) {
 	}
 	served := make(chan error, 1)
 	go func() { served <- script.Serve(context.Background(), theirs) }()
-	got := make(arriving, 4)
+	got := make(frameChannel, 4)
 	ours.Bind(got)
 	ours.Grant(transport.Main, 4)
 	for _, exchange := range [][2]string{
@@ -35,7 +36,7 @@ func TestScript(t *testing.T) {
 	} {
 		ours.Send(transport.Outbound{Frame: []byte(exchange[0])})
 		if frame := <-got; frame != exchange[1] {
-			t.Errorf("%s got %s", exchange[0], frame)
+			t.Errorf("%s: got %s, want %v", exchange[0], frame, exchange[1])
 		}
 	}
 	ours.Close(0)
@@ -44,7 +45,8 @@ func TestScript(t *testing.T) {
 	}
 }
 
-func TestScriptSaysWhichStepFailed(t *testing.T) {
+// The error of a Script names the step that failed.
+func TestScriptNamesTheFailedStep(t *testing.T) {
 	for name, c := range map[string]struct {
 		do   func(transport.Link)
 		want string
@@ -55,12 +57,12 @@ func TestScriptSaysWhichStepFailed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ours, theirs := inmem.Pipe(inmem.Options{})
-			ours.Bind(make(arriving, 1))
+			ours.Bind(make(frameChannel, 1))
 			served := make(chan error, 1)
 			go func() { served <- fault.Script{fault.Expect("x"), fault.Lose()}.Serve(context.Background(), theirs) }()
 			c.do(ours)
 			if err := <-served; err == nil || !strings.HasPrefix(err.Error(), c.want) {
-				t.Errorf("got %v", err)
+				t.Errorf("got %v, want an error and the prefix %v", err, c.want)
 			}
 		})
 	}
@@ -69,18 +71,18 @@ func TestScriptSaysWhichStepFailed(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := (fault.Script{fault.Expect("x")}).Serve(ctx, theirs); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("got %v", err)
+			t.Errorf("got %v, want %v", err, context.DeadlineExceeded)
 		}
 	})
 }
 
-// arriving is a receiver of frames.
-type arriving chan string
+// frameChannel is a receiver that passes on frames.
+type frameChannel chan string
 
-func (a arriving) Receive(in transport.Inbound)               { a <- string(in.Frame) }
-func (arriving) Writable()                                    {}
-func (arriving) Failed(transport.Failure)                     {}
-func (arriving) Ended()                                       {}
-func (arriving) StreamOpened(transport.Stream, transport.Tag) {}
-func (arriving) StreamLost(transport.StreamLoss)              {}
-func (arriving) Lost(transport.Loss)                          {}
+func (a frameChannel) Receive(in transport.Inbound)               { a <- string(in.Frame) }
+func (frameChannel) Writable()                                    {}
+func (frameChannel) Failed(transport.Failure)                     {}
+func (frameChannel) Ended()                                       {}
+func (frameChannel) StreamOpened(transport.Stream, transport.Tag) {}
+func (frameChannel) StreamLost(transport.StreamLoss)              {}
+func (frameChannel) Lost(transport.Loss)                          {}

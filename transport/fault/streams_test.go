@@ -13,77 +13,78 @@ import (
 	"github.com/bowline-mcp/bowline/transport/fault"
 )
 
-// A fan is a link of many streams that a test speaks for. It writes down what
-// it is asked to do.
-type fan struct {
-	asked *told
+// A streamLink is a link of many streams whose messages the test sends. It records the calls
+// that it gets.
+type streamLink struct {
+	asked *recording
 	to    transport.Receiver
 }
 
-func (f *fan) Bind(to transport.Receiver) { f.to = to }
+func (f *streamLink) Bind(to transport.Receiver) { f.to = to }
 
-func (f *fan) Send(o transport.Outbound) error {
+func (f *streamLink) Send(o transport.Outbound) error {
 	f.asked.add("send %s", o.Frame)
 	return nil
 }
 
-func (f *fan) Grant(s transport.Stream, n int) { f.asked.add("grant %d to %d", n, s) }
-func (f *fan) Resume(s transport.Stream)       { f.asked.add("resume %d", s) }
-func (f *fan) End(s transport.Stream)          { f.asked.add("end %d", s) }
+func (f *streamLink) Grant(s transport.Stream, n int) { f.asked.add("grant %d to %d", n, s) }
+func (f *streamLink) Resume(s transport.Stream)       { f.asked.add("resume %d", s) }
+func (f *streamLink) End(s transport.Stream)          { f.asked.add("end %d", s) }
 
-func (f *fan) Close(time.Duration) error {
+func (f *streamLink) Close(time.Duration) error {
 	f.to.Lost(transport.Loss{Reason: transport.ErrClosed})
 	return nil
 }
 
-// streamed is a receiver that writes down what becomes of streams as well.
-type streamed struct{ *told }
+// streamRecording is a recording that also records the calls about streams.
+type streamRecording struct{ *recording }
 
-func (s streamed) Receive(in transport.Inbound) {
+func (s streamRecording) Receive(in transport.Inbound) {
 	s.add("%s on %d, last %v", in.Frame, in.Stream, in.Last)
 }
 
-func (s streamed) StreamOpened(stream transport.Stream, tag transport.Tag) {
+func (s streamRecording) StreamOpened(stream transport.Stream, tag transport.Tag) {
 	s.add("opened %d for %d", stream, tag)
 }
 
-func (s streamed) StreamLost(loss transport.StreamLoss) {
+func (s streamRecording) StreamLost(loss transport.StreamLoss) {
 	var injected *fault.InjectedError
 	s.add("lost %d, by a fault %v, resumable %v after %v", loss.Stream, errors.As(loss.Reason, &injected), loss.Resumable, loss.Delay)
 }
 
-// fanned runs a test on a link of many streams with one fault, in virtual time,
-// and wants the receiver, and the wrapped link, to have been told so much.
-func fanned(t *testing.T, f fault.Fault, do func(*fan, *fault.Link), got, asked []string) {
+// withStreamFault runs a test on a link of many streams with one fault, on the clock of a
+// bubble, and compares the calls that the receiver and the wrapped link got.
+func withStreamFault(t *testing.T, f fault.Fault, do func(*streamLink, *fault.Link), got, asked []string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		inner := &fan{asked: &told{began: time.Now()}}
+		inner := &streamLink{asked: &recording{began: time.Now()}}
 		link := fault.Wrap(inner, fault.Plan{Faults: []fault.Fault{f}})
-		r := streamed{&told{began: time.Now()}}
+		r := streamRecording{&recording{began: time.Now()}}
 		link.Bind(r)
 		do(inner, link)
 		synctest.Wait()
-		want(t, r.told, got...)
+		want(t, r.recording, got...)
 		want(t, inner.asked, asked...)
 		link.Close(0)
 	})
 }
 
-// begin has a stream opened, with all the credit it wants.
-func (f *fan) begin(link transport.Link, stream transport.Stream, tag transport.Tag) {
+// begin opens a stream with enough credit.
+func (f *streamLink) begin(link transport.Link, stream transport.Stream, tag transport.Tag) {
 	f.to.StreamOpened(stream, tag)
 	synctest.Wait()
 	link.Grant(stream, 2)
 	synctest.Wait()
 }
 
-func (f *fan) say(stream transport.Stream, frame string, last bool) {
+func (f *streamLink) say(stream transport.Stream, frame string, last bool) {
 	f.to.Receive(transport.Inbound{Stream: stream, Frame: []byte(frame), Last: last})
 	synctest.Wait()
 }
 
+// Without a fault, streams pass unchanged.
 func TestStreamsPass(t *testing.T) {
-	fanned(t, fault.Fault{Kind: fault.Drop, Direction: fault.Inbound}, func(f *fan, link *fault.Link) {
+	withStreamFault(t, fault.Fault{Kind: fault.Drop, Direction: fault.Inbound}, func(f *streamLink, link *fault.Link) {
 		f.begin(link, 1, 7)
 		f.begin(link, 2, 8)
 		f.say(1, "a", false)
@@ -99,19 +100,21 @@ func TestStreamsPass(t *testing.T) {
 	}, []string{"grant 2 to 1", "grant 2 to 2", "resume 1", "end 2"})
 }
 
+// A failure of a request ends its stream.
 func TestFailureEndsItsStream(t *testing.T) {
-	fanned(t, fault.Fault{Kind: fault.Reorder, Direction: fault.Inbound, At: []int{1}, For: time.Hour}, func(f *fan, link *fault.Link) {
+	withStreamFault(t, fault.Fault{Kind: fault.Reorder, Direction: fault.Inbound, At: []int{1}, For: time.Hour}, func(f *streamLink, link *fault.Link) {
 		f.begin(link, 1, 7)
 		f.say(1, "a", false)
 		f.to.Failed(transport.Failure{Tag: 7})
 		synctest.Wait()
 		f.say(1, "b", false)
 		f.to.Failed(transport.Failure{Tag: 9})
-	}, []string{"opened 1 for 7", "a on 1, last false", "failed 7", "failed 9"}, []string{"grant 2 to 1", "grant 1 to 1"}) // so that another frame may overtake
+	}, []string{"opened 1 for 7", "a on 1, last false", "failed 7", "failed 9"}, []string{"grant 2 to 1", "grant 1 to 1"}) // another frame may come first
 }
 
+// Each fault of streams has its effect on its stream only.
 func TestFaultsOfStreams(t *testing.T) {
-	play := func(f *fan, link *fault.Link) {
+	play := func(f *streamLink, link *fault.Link) {
 		f.begin(link, 1, 7)
 		f.begin(link, 2, 8)
 		f.say(1, "a", false)
@@ -120,7 +123,7 @@ func TestFaultsOfStreams(t *testing.T) {
 	}
 	for _, c := range []struct {
 		fault      fault.Fault
-		got, asked []string // after both streams are open
+		got, asked []string // calls after both streams were opened
 	}{
 		{fault.Fault{Kind: fault.LoseStream, At: []int{1}}, []string{"lost 1, by a fault true, resumable false after 0s", "c on 2, last true"}, []string{"end 1"}},
 		{fault.Fault{Kind: fault.LoseStream, At: []int{2}}, []string{"a on 1, last false", "lost 1, by a fault true, resumable false after 0s", "c on 2, last true"}, []string{"end 1"}},
@@ -129,13 +132,14 @@ func TestFaultsOfStreams(t *testing.T) {
 		{fault.Fault{Kind: fault.Drop, At: []int{2}}, []string{"a on 1, last false", "lost 1, by a fault false, resumable false after 0s", "c on 2, last true"}, nil},
 	} {
 		t.Run(fmt.Sprint(c.fault.Kind, c.fault.At), func(t *testing.T) {
-			fanned(t, c.fault, play,
+			withStreamFault(t, c.fault, play,
 				append([]string{"opened 1 for 7", "opened 2 for 8"}, c.got...),
 				append([]string{"grant 2 to 1", "grant 2 to 2"}, c.asked...))
 		})
 	}
 }
 
+// A stream that was cut continues when it is resumed.
 func TestStreamThatWasCutGoesOnWhenItIsResumed(t *testing.T) {
 	for _, stream := range []transport.Stream{transport.Main, 1} {
 		var opened, granted []string
@@ -143,7 +147,7 @@ func TestStreamThatWasCutGoesOnWhenItIsResumed(t *testing.T) {
 			opened = []string{"opened 1 for 7"}
 		}
 		granted = []string{fmt.Sprintf("grant 2 to %d", stream)}
-		fanned(t, fault.Fault{Kind: fault.CutStream, At: []int{1}}, func(f *fan, link *fault.Link) {
+		withStreamFault(t, fault.Fault{Kind: fault.CutStream, At: []int{1}}, func(f *streamLink, link *fault.Link) {
 			if stream != transport.Main {
 				f.begin(link, stream, 7)
 			} else {
@@ -161,9 +165,9 @@ func TestStreamThatWasCutGoesOnWhenItIsResumed(t *testing.T) {
 	}
 }
 
-// What has come together with the frame that loses its stream is lost too.
-func TestNothingIsToldOfAStreamThatWasLost(t *testing.T) {
-	fanned(t, fault.Fault{Kind: fault.LoseStream, At: []int{1}}, func(f *fan, link *fault.Link) {
+// Frames that came together with the frame at which a stream is lost are lost, too.
+func TestFramesOfALostStreamAreDropped(t *testing.T) {
+	withStreamFault(t, fault.Fault{Kind: fault.LoseStream, At: []int{1}}, func(f *streamLink, link *fault.Link) {
 		f.begin(link, 1, 7)
 		for _, frame := range []string{"a", "b"} {
 			f.to.Receive(transport.Inbound{Stream: 1, Frame: []byte(frame)})
@@ -172,16 +176,16 @@ func TestNothingIsToldOfAStreamThatWasLost(t *testing.T) {
 }
 
 func TestMainIsNotLost(t *testing.T) {
-	fanned(t, fault.Fault{Kind: fault.LoseStream, At: []int{1}}, func(f *fan, link *fault.Link) {
+	withStreamFault(t, fault.Fault{Kind: fault.LoseStream, At: []int{1}}, func(f *streamLink, link *fault.Link) {
 		link.Grant(transport.Main, 1)
 		synctest.Wait()
 		f.say(transport.Main, "a", false)
 	}, []string{"a on 0, last false"}, []string{"grant 1 to 0"})
 }
 
-// The end of a stream does not get lost with its last frame.
+// If the last frame of a stream is dropped, the stream still ends.
 func TestDroppedAnswerEndsItsStream(t *testing.T) {
-	fanned(t, fault.Fault{Kind: fault.Drop, Direction: fault.Outbound, At: []int{1}}, func(f *fan, link *fault.Link) {
+	withStreamFault(t, fault.Fault{Kind: fault.Drop, Direction: fault.Outbound, At: []int{1}}, func(f *streamLink, link *fault.Link) {
 		f.begin(link, 1, 0)
 		link.Send(transport.Outbound{Stream: 1, Last: true, Frame: []byte("a")})
 		synctest.Wait()
@@ -189,31 +193,32 @@ func TestDroppedAnswerEndsItsStream(t *testing.T) {
 	}, []string{"opened 1 for 0"}, []string{"grant 2 to 1", "end 1"})
 }
 
+// Faults by chance leave out the first frames.
 func TestChanceSparesTheFirstFrames(t *testing.T) {
-	both(t, fault.Fault{Kind: fault.Drop, Probability: 1, After: 2}, func(w *wire, send func(...string), seen *told) {
+	inBothDirections(t, fault.Fault{Kind: fault.Drop, Probability: 1, After: 2}, func(w *wire, send func(...string), seen *recording) {
 		send("1", "2", "3")
 		want(w.t, seen, "1", "2")
 	})
 }
 
-// decoded is a receiver that keeps what links say of frames beside their bytes.
-type decoded struct {
-	*told
+// messageRecorder is a receiver that records the decoded messages of frames.
+type messageRecorder struct {
+	*recording
 	messages []*jsonrpc.Message
 }
 
-func (d *decoded) Receive(in transport.Inbound) { d.messages = append(d.messages, in.Message) }
+func (d *messageRecorder) Receive(in transport.Inbound) { d.messages = append(d.messages, in.Message) }
 
-// A frame that a fault changes or copies does not travel with the message that
-// the link had decoded from the original: the receiver would use that.
+// A frame that a fault changes or copies has no decoded message, because the receiver
+// would use that instead of the bytes.
 func TestChangedFramesAreDecodedAgain(t *testing.T) {
 	for kind, want := range map[fault.Kind][]bool{
 		fault.Drop: {true}, fault.Corrupt: {false, true}, fault.Truncate: {false, true}, fault.Duplicate: {false, true, true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			inner := &fan{asked: &told{began: time.Now()}}
+			inner := &streamLink{asked: &recording{began: time.Now()}}
 			link := fault.Wrap(inner, fault.Plan{Faults: []fault.Fault{{Kind: kind, Direction: fault.Inbound, At: []int{1}}}})
-			r := &decoded{told: &told{began: time.Now()}}
+			r := &messageRecorder{recording: &recording{began: time.Now()}}
 			link.Bind(r)
 			link.Grant(transport.Main, 4)
 			for range 2 {
@@ -225,39 +230,39 @@ func TestChangedFramesAreDecodedAgain(t *testing.T) {
 				got = append(got, m != nil)
 			}
 			if !slices.Equal(got, want) {
-				t.Errorf("%s: messages came with frames: %v, want %v", kind, got, want)
+				t.Errorf("%s: got decoded messages: %v, want %v", kind, got, want)
 			}
 			link.Close(0)
 		})
 	}
 }
 
-// routed is a link that keeps the routes of what it is sent.
-type routed struct {
-	fan
+// routeRecorder is a link that records the routes of the frames that it sends.
+type routeRecorder struct {
+	streamLink
 	routes []transport.Route
 }
 
-func (r *routed) Send(o transport.Outbound) error {
+func (r *routeRecorder) Send(o transport.Outbound) error {
 	r.routes = append(r.routes, o.Route)
 	return nil
 }
 
-// What a fault adds has a route, too: no link looks into a frame.
+// Frames that a fault adds have a route, because links do not decode frames.
 func TestAddedFramesHaveRoutes(t *testing.T) {
 	call := transport.Route{Kind: jsonrpc.KindRequest, Method: "a"}
 	for kind, want := range map[fault.Kind]transport.Route{
 		fault.Duplicate: call, fault.Flood: {Kind: jsonrpc.KindNotification, Method: "fault/flood"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			inner := &routed{fan: fan{asked: &told{began: time.Now()}}}
+			inner := &routeRecorder{streamLink: streamLink{asked: &recording{began: time.Now()}}}
 			link := fault.Wrap(inner, fault.Plan{Faults: []fault.Fault{{Kind: kind, Direction: fault.Outbound, At: []int{1}, Frames: 1}}})
-			link.Bind(&decoded{told: &told{began: time.Now()}})
+			link.Bind(&messageRecorder{recording: &recording{began: time.Now()}})
 			if err := link.Send(transport.Outbound{Frame: []byte(`{}`), Route: call}); err != nil {
 				t.Fatal(err)
 			}
 			if got := inner.routes; len(got) != 2 || got[0] != call || got[1] != want {
-				t.Errorf("%s: sent with routes %+v, want %+v last", kind, got, want)
+				t.Errorf("%s: got the routes %+v, want %+v last", kind, got, want)
 			}
 			link.Close(0)
 		})

@@ -24,31 +24,31 @@ func TestLinkContract(t *testing.T) {
 
 }
 
-// log is a receiver that writes down what it is told.
-type log struct{ entries []string }
+// recorder is a receiver that records its calls.
+type recorder struct{ entries []string }
 
-func (l *log) Receive(in transport.Inbound)               { l.add("frame %s", in.Frame) }
-func (l *log) Writable()                                  { l.add("writable") }
-func (*log) StreamOpened(transport.Stream, transport.Tag) {}
-func (*log) StreamLost(transport.StreamLoss)              {}
-func (l *log) Failed(f transport.Failure)                 { l.add("failed %d", f.Tag) }
-func (l *log) Ended()                                     { l.add("ended") }
-func (l *log) Lost(loss transport.Loss)                   { l.add("lost: %v, unsent %v", loss.Reason, loss.Unsent) }
-func (l *log) add(format string, args ...any) {
+func (l *recorder) Receive(in transport.Inbound)               { l.add("frame %s", in.Frame) }
+func (l *recorder) Writable()                                  { l.add("writable") }
+func (*recorder) StreamOpened(transport.Stream, transport.Tag) {}
+func (*recorder) StreamLost(transport.StreamLoss)              {}
+func (l *recorder) Failed(f transport.Failure)                 { l.add("failed %d", f.Tag) }
+func (l *recorder) Ended()                                     { l.add("ended") }
+func (l *recorder) Lost(loss transport.Loss)                   { l.add("lost: %v, unsent %v", loss.Reason, loss.Unsent) }
+func (l *recorder) add(format string, args ...any) {
 	l.entries = append(l.entries, fmt.Sprintf(format, args...))
 }
 
-func (l *log) want(t rapid.TB, entries ...string) {
+func (l *recorder) want(t rapid.TB, entries ...string) {
 	t.Helper()
 	if got, want := fmt.Sprintf("%q", l.entries), fmt.Sprintf("%q", entries); got != want {
-		t.Fatalf("the receiver was told %s, want %s", got, want)
+		t.Fatalf("the receiver got %s, want %s", got, want)
 	}
 	l.entries = nil
 }
 
-func pipe(options inmem.Options) (a, b transport.Link, toA, toB *log) {
+func pipe(options inmem.Options) (a, b transport.Link, toA, toB *recorder) {
 	a, b = inmem.Pipe(options)
-	toA, toB = &log{}, &log{}
+	toA, toB = &recorder{}, &recorder{}
 	a.Bind(toA)
 	b.Bind(toB)
 	return a, b, toA, toB
@@ -61,7 +61,9 @@ func send(t rapid.TB, link transport.Link, tag transport.Tag, frame string) {
 	}
 }
 
-func TestFrameIsHandedOverInTheGoroutineOfSendOrGrant(t *testing.T) {
+// A frame is delivered on the goroutine of Send if there is credit, else on that of
+// Grant.
+func TestFrameIsDeliveredOnTheGoroutineOfSendOrGrant(t *testing.T) {
 	a, b, toA, toB := pipe(inmem.Options{})
 	send(t, a, 0, "1")
 	toB.want(t)
@@ -74,20 +76,20 @@ func TestFrameIsHandedOverInTheGoroutineOfSendOrGrant(t *testing.T) {
 	toA.want(t)
 }
 
-// hand is a receiver that is a transport.Worker.
-type hand struct{ log }
+// workReceiver is a receiver that is a transport.Worker.
+type workReceiver struct{ recorder }
 
-func (h *hand) Receive(in transport.Inbound) { h.add("frame %s, work %v", in.Frame, in.Work) }
-func (h *hand) Work(depth int)               { h.add("work %d", depth) }
+func (h *workReceiver) Receive(in transport.Inbound) { h.add("frame %s, work %v", in.Frame, in.Work) }
+func (h *workReceiver) Work(depth int)               { h.add("work %d", depth) }
 
 // A link leaves work to Flush only after the first Flush, and only for a receiver that
-// is a Worker. It promises work only for what it delivers in Send.
+// is a Worker. Work is announced only for what Send delivers.
 //
 // Guarantees: G-0048.5
-func TestFlushHasTheReceiverWork(t *testing.T) {
+func TestFlushCallsWorkOfTheReceiver(t *testing.T) {
 	a, b := inmem.Pipe(inmem.Options{})
-	var toA log
-	var toB hand
+	var toA recorder
+	var toB workReceiver
 	a.Bind(&toA)
 	b.Bind(&toB)
 	b.Grant(transport.Main, 2)
@@ -112,15 +114,16 @@ func TestFlushHasTheReceiverWork(t *testing.T) {
 	toA.want(t, "frame 4")
 }
 
+// A frame is delivered without a copy.
 func TestFrameIsNotCopied(t *testing.T) {
 	a, b := inmem.Pipe(inmem.Options{})
 	var got []byte
 	b.Bind(receiveFunc(func(in transport.Inbound) { got = in.Frame }))
-	a.Bind(&log{})
+	a.Bind(&recorder{})
 	b.Grant(transport.Main, 1)
 	frame := []byte("1")
 	if err := a.Send(transport.Outbound{Frame: frame}); err != nil || &got[0] != &frame[0] {
-		t.Fatalf("the frame was copied, or not delivered: %v", err)
+		t.Fatalf("got a copy of the frame or none (%v), want the same bytes", err)
 	}
 }
 
@@ -134,13 +137,15 @@ func (receiveFunc) Failed(transport.Failure)                     {}
 func (receiveFunc) Ended()                                       {}
 func (receiveFunc) Lost(transport.Loss)                          {}
 
+// A refused Send is followed by Writable once the refused frame fits.
+//
 // Guarantees: G-0014.4, G-0014.5
 func TestWritableComesWhenTheRefusedFrameFits(t *testing.T) {
 	a, b, toA, toB := pipe(inmem.Options{QueueFrames: 3, QueueBytes: 5})
 	send(t, a, 0, "22")
 	send(t, a, 0, "333")
 	if err := a.Send(transport.Outbound{Frame: []byte("4444")}); err != transport.ErrBusy {
-		t.Fatalf("a frame above the bound in bytes: %v", err)
+		t.Fatalf("a frame above the limit of bytes: got %v, want %v", err, transport.ErrBusy)
 	}
 	b.Grant(transport.Main, 1)
 	toA.want(t)
@@ -152,6 +157,7 @@ func TestWritableComesWhenTheRefusedFrameFits(t *testing.T) {
 	toB.want(t, "frame 22", "frame 333", "frame 4444")
 }
 
+// A frame of any size fits into an empty queue.
 func TestOneFrameAlwaysFitsAnEmptyQueue(t *testing.T) {
 	a, b, _, toB := pipe(inmem.Options{QueueBytes: 1})
 	send(t, a, 0, "123")
@@ -159,16 +165,20 @@ func TestOneFrameAlwaysFitsAnEmptyQueue(t *testing.T) {
 	toB.want(t, "frame 123")
 }
 
+// Send refuses a frame above MaxFrame.
+//
 // Guarantees: G-0008.2
 func TestOversizedFrameIsRefused(t *testing.T) {
 	a, _, _, _ := pipe(inmem.Options{MaxFrame: 2})
 	err := a.Send(transport.Outbound{Frame: []byte("123")})
 	var oversized *transport.OversizedError
 	if !errors.As(err, &oversized) || oversized.Limit != 2 || oversized.Size != 3 {
-		t.Fatalf("Send of 3 bytes: %v", err)
+		t.Fatalf("Send of 3 bytes: got %v, want a *transport.OversizedError, oversized.Limit == 2 and oversized.Size == 3", err)
 	}
 }
 
+// Close waits until the peer has taken what is queued.
+//
 // Guarantees: G-0014.7
 func TestCloseWaitsForThePeerToTakeWhatIsQueued(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -185,6 +195,8 @@ func TestCloseWaitsForThePeerToTakeWhatIsQueued(t *testing.T) {
 	})
 }
 
+// Close gives up after the shortest grace of all calls of Close.
+//
 // Guarantees: G-0014.6, G-0014.7
 func TestCloseGivesUpAfterTheShortestGrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -198,7 +210,7 @@ func TestCloseGivesUpAfterTheShortestGrace(t *testing.T) {
 		closing.Go(func() { a.Close(time.Minute) })
 		closing.Wait()
 		if took := time.Since(start); took != time.Minute {
-			t.Fatalf("Close took %v", took)
+			t.Fatalf("Close took %v, want less", took)
 		}
 		toA.want(t, "lost: transport: link closed, unsent [1]")
 		toB.want(t, "lost: transport: peer closed the link, unsent [2]")
@@ -208,7 +220,7 @@ func TestCloseGivesUpAfterTheShortestGrace(t *testing.T) {
 	})
 }
 
-func TestBothSidesMayCloseAtOnce(t *testing.T) {
+func TestBothSidesCanCloseConcurrently(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b, toA, toB := pipe(inmem.Options{})
 		send(t, a, 1, "1")
@@ -222,7 +234,8 @@ func TestBothSidesMayCloseAtOnce(t *testing.T) {
 	})
 }
 
-// Both sides send and grant as fast as they can, each from its own goroutine.
+// Both sides can send and grant as fast as possible, each on its own goroutine, without
+// a deadlock.
 func TestOppositeDirectionsDoNotDeadlock(t *testing.T) {
 	a, b, toA, toB := pipe(inmem.Options{QueueFrames: 4})
 	const frames = 20_000
@@ -240,59 +253,63 @@ func TestOppositeDirectionsDoNotDeadlock(t *testing.T) {
 		})
 	}
 	both.Wait()
-	for _, told := range []*log{toA, toB} {
+	for _, receiver := range []*recorder{toA, toB} {
 		received := 0
-		for _, entry := range told.entries {
+		for _, entry := range receiver.entries {
 			if entry == "frame 1" {
 				received++
 			}
 		}
 		if received != frames {
-			t.Fatalf("%d frames were received, of %d", received, frames)
+			t.Fatalf("got %d frames, want %d", received, frames)
 		}
 	}
 }
 
+// Send on a stream other than Main fails.
 func TestOnlyTheMainStreamIsCarried(t *testing.T) {
 	a, b, _, toB := pipe(inmem.Options{})
 	if err := a.Send(transport.Outbound{Stream: 7}); !errors.Is(err, transport.ErrNoRoute) {
-		t.Fatalf("Send on stream 7: %v", err)
+		t.Fatalf("Send on stream 7: got %v, want %v", err, transport.ErrNoRoute)
 	}
 	b.Grant(7, 1)
 	send(t, a, 0, "1")
 	toB.want(t)
 }
 
-func TestOpenHandsTheOtherEndToAccept(t *testing.T) {
+// Open passes the other end of the pipe to the accept function.
+func TestOpenPassesTheOtherEndToAccept(t *testing.T) {
 	var accepted transport.Link
 	from := inmem.New(func(l transport.Link) { accepted = l }, inmem.Options{})
 	link, err := from.Open(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
-	var told log
-	accepted.Bind(&told)
+	var receiver recorder
+	accepted.Bind(&receiver)
 	accepted.Grant(transport.Main, 1)
-	link.Bind(&log{})
+	link.Bind(&recorder{})
 	send(t, link, 0, "1")
-	told.want(t, "frame 1")
+	receiver.want(t, "frame 1")
 
 	cancelled, cancel := context.WithCancel(context.Background())
 	cancel()
 	if _, err := from.Open(cancelled); !errors.Is(err, context.Canceled) {
-		t.Fatalf("Open with a cancelled context: %v", err)
+		t.Fatalf("Open with a cancelled context: got %v, want %v", err, context.Canceled)
 	}
 }
 
 func TestNewNeedsAccept(t *testing.T) {
 	defer func() {
 		if recover() == nil {
-			t.Fatal("New(nil) did not panic")
+			t.Fatal("New(nil) did not panic, want a panic")
 		}
 	}()
 	inmem.New(nil, inmem.Options{})
 }
 
+// An idle pipe uses little memory.
+//
 // Guarantees: G-0014.16
 func TestIdlePipeIsSmall(t *testing.T) {
 	const pipes = 1000
@@ -307,7 +324,7 @@ func TestIdlePipeIsSmall(t *testing.T) {
 		}
 	})
 	if bytes := result.AllocedBytesPerOp(); bytes >= 1000 {
-		t.Fatalf("a pipe takes %d bytes", bytes)
+		t.Fatalf("an idle pipe uses %d bytes, want less", bytes)
 	}
 }
 
@@ -323,7 +340,7 @@ func BenchmarkSendReceive(b *testing.B) {
 		from.Send(transport.Outbound{Frame: frame})
 	}
 	if received != b.N {
-		b.Fatalf("%d received of %d", received, b.N)
+		b.Fatalf("got %d frames, want %d", received, b.N)
 	}
 }
 
@@ -346,34 +363,37 @@ func BenchmarkPipe(b *testing.B) {
 	}
 }
 
+// CloseNow closes a link only if no frame waits. Otherwise it returns false, and the
+// link stays usable.
+//
 // Guarantees: G-0054.3
-func TestCloseNowWaitsForNothing(t *testing.T) {
+func TestCloseNowClosesOnlyAnIdleLink(t *testing.T) {
 	a, b := inmem.Pipe(inmem.Options{})
 	closing := a.(transport.NonBlockingCloser)
 	if err := a.Send(transport.Outbound{Frame: []byte("x")}); err != nil {
 		t.Fatal(err)
 	}
 	if closing.CloseNow() {
-		t.Fatal("it is closed although a frame waits")
+		t.Fatal("CloseNow closed the link although a frame waits")
 	}
 	if err := a.Send(transport.Outbound{Frame: []byte("y")}); err != nil {
-		t.Fatalf("it does not send any more: %v", err)
+		t.Fatalf("Send after the refused CloseNow: got %v", err)
 	}
 	r := &counter{}
 	b.Bind(r)
 	b.Grant(transport.Main, 2)
 	if !closing.CloseNow() || r.frames != 2 || !errors.Is(r.lost, transport.ErrPeerClosed) {
-		t.Fatalf("it is not closed: the peer got %d frames and %v", r.frames, r.lost)
+		t.Fatalf("CloseNow did not close the link: the peer got %d frames and %v", r.frames, r.lost)
 	}
 	if !closing.CloseNow() || !errors.Is(a.Send(transport.Outbound{Frame: []byte("z")}), transport.ErrClosed) {
-		t.Fatal("it is not closed for good")
+		t.Fatal("a later CloseNow returned false, want true")
 	}
 	if !b.(transport.NonBlockingCloser).CloseNow() {
-		t.Fatal("the other end is not closed")
+		t.Fatal("the other end is open, want it closed")
 	}
 }
 
-// A counter counts what it receives.
+// A counter counts the frames that it receives.
 type counter struct {
 	transport.Receiver
 	frames int

@@ -22,7 +22,7 @@ import (
 // hangLimit ends a test that waits for what never comes.
 const hangLimit = time.Minute
 
-// A recorder is a receiver that records.
+// A recorder is a receiver that records its calls.
 type recorder struct {
 	mu      sync.Mutex
 	frames  []transport.Inbound
@@ -39,7 +39,7 @@ func (r *recorder) note(change func()) {
 	change()
 	select {
 	case r.changed <- struct{}{}:
-	default: // the test will look anyway
+	default: // a change is already signalled
 	}
 }
 
@@ -51,7 +51,7 @@ func (r *recorder) Writable()                                    {}
 func (r *recorder) Ended()                                       {}
 func (r *recorder) StreamOpened(transport.Stream, transport.Tag) {}
 
-// await waits until reached.
+// await waits until reached returns true.
 func (r *recorder) await(t *testing.T, what string, reached func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
@@ -66,30 +66,30 @@ func (r *recorder) await(t *testing.T, what string, reached func() bool) {
 		select {
 		case <-r.changed:
 		case <-ctx.Done():
-			t.Fatalf("%s: it did not come", what)
+			t.Fatalf("got no %s in time", what)
 		}
 	}
 }
 
 func (r *recorder) awaitLoss(t *testing.T) transport.Loss {
 	t.Helper()
-	r.await(t, "the loss", func() bool { return len(r.lost) > 0 })
+	r.await(t, "loss", func() bool { return len(r.lost) > 0 })
 	return r.lost[0]
 }
 
 func (r *recorder) awaitFailure(t *testing.T) transport.Failure {
 	t.Helper()
-	r.await(t, "the failure", func() bool { return len(r.failed) > 0 })
+	r.await(t, "failure", func() bool { return len(r.failed) > 0 })
 	return r.failed[0]
 }
 
-// A stage is a server whose GET and POST a test writes.
-type stage struct {
+// A scriptedServer is a server whose responses to GET and POST a test writes.
+type scriptedServer struct {
 	get  func(w http.ResponseWriter, r *http.Request)
 	post http.HandlerFunc
 }
 
-func (s stage) serve(t *testing.T) (url string) {
+func (s scriptedServer) serve(t *testing.T) (url string) {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {
@@ -103,7 +103,7 @@ func (s stage) serve(t *testing.T) (url string) {
 	return server.URL
 }
 
-// says sends text and keeps the stream open.
+// says returns a handler that sends text and keeps the stream open.
 func says(text string) func(http.ResponseWriter, *http.Request) {
 	return func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, text)
@@ -114,7 +114,7 @@ func says(text string) func(http.ResponseWriter, *http.Request) {
 
 const endpoint = "event: endpoint\ndata: /messages?sessionId=1\n\n"
 
-// open opens a link, bound to a recorder, and closes it with the test.
+// open opens a link, binds it to a recorder, and closes it at the end of the test.
 func open(t *testing.T, c *Client) (transport.Link, *recorder) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
@@ -143,7 +143,8 @@ func notification(tag transport.Tag) transport.Outbound {
 		Route: transport.Route{Kind: jsonrpc.KindNotification, Method: "n"}}
 }
 
-// Nothing is posted anywhere but to the origin that was asked.
+// The client posts only to the origin that it has opened. Any other endpoint fails
+// Open.
 //
 // Guarantees: G-0034.1
 func TestEndpointIsOfTheSameOrigin(t *testing.T) {
@@ -157,15 +158,17 @@ func TestEndpointIsOfTheSameOrigin(t *testing.T) {
 		"control sequence": {"event: endpoint\ndata: http://\x1b[31mevil/\n\n", "cannot be parsed"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := (&Client{URL: stage{get: says(test.first)}.serve(t)}).Open(t.Context())
+			_, err := (&Client{URL: scriptedServer{get: says(test.first)}.serve(t)}).Open(t.Context())
 			var wrong *EndpointError
 			if !errors.As(err, &wrong) || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "\x1b") {
-				t.Fatalf("%v", err)
+				t.Fatalf("got %v, want a *EndpointError, %v in it and no %q in it", err, test.want, "\x1b")
 			}
 		})
 	}
 }
 
+// The endpoint is resolved against the address of the stream.
+//
 // Guarantees: G-0034.1
 func TestEndpointIsResolved(t *testing.T) {
 	for reference, want := range map[string]string{
@@ -176,7 +179,7 @@ func TestEndpointIsResolved(t *testing.T) {
 	} {
 		posted := make(chan string, 1)
 		var address string
-		s := stage{
+		s := scriptedServer{
 			get: func(w http.ResponseWriter, r *http.Request) {
 				says("event: endpoint\ndata: "+strings.ReplaceAll(reference, "$", address)+"\n\n")(w, r)
 			},
@@ -191,21 +194,23 @@ func TestEndpointIsResolved(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := <-posted; got != want {
-			t.Errorf("%s: posted to %s, want %s", reference, got, want)
+			t.Errorf("%s: got a POST to %s, want %s", reference, got, want)
 		}
 	}
 }
 
+// Open returns why the server is not an HTTP+SSE server, with its status if it has one.
+//
 // Guarantees: G-0034.2
-func TestOpenSaysWhatIsThere(t *testing.T) {
-	status := func(code int, body string) stage {
-		return stage{get: func(w http.ResponseWriter, _ *http.Request) {
+func TestOpenReturnsWhyThereIsNoServer(t *testing.T) {
+	status := func(code int, body string) scriptedServer {
+		return scriptedServer{get: func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			http.Error(w, body, code)
 		}}
 	}
 	for name, test := range map[string]struct {
-		stage stage
+		stage scriptedServer
 		want  int
 	}{
 		"not found": {status(404, "nothing here"), 404},
@@ -216,18 +221,18 @@ func TestOpenSaysWhatIsThere(t *testing.T) {
 			_, err := (&Client{URL: test.stage.serve(t)}).Open(t.Context())
 			var refused *transport.StatusError
 			if !errors.As(err, &refused) || refused.Status != test.want {
-				t.Fatalf("%v", err)
+				t.Fatalf("got %v, want a *transport.StatusError and refused.Status == %v", err, test.want)
 			}
 		})
 	}
 	t.Run("the stream ends", func(t *testing.T) {
-		_, err := (&Client{URL: stage{get: func(http.ResponseWriter, *http.Request) {}}.serve(t)}).Open(t.Context())
+		_, err := (&Client{URL: scriptedServer{get: func(http.ResponseWriter, *http.Request) {}}.serve(t)}).Open(t.Context())
 		if !errors.Is(err, transport.ErrPeerClosed) {
 			t.Fatal(err)
 		}
 	})
 	t.Run("too long", func(t *testing.T) {
-		_, err := (&Client{URL: stage{get: says("data: " + strings.Repeat("x", 100))}.serve(t), MaxFrame: 64}).Open(t.Context())
+		_, err := (&Client{URL: scriptedServer{get: says("data: " + strings.Repeat("x", 100))}.serve(t), MaxFrame: 64}).Open(t.Context())
 		if !errors.As(err, new(*transport.OversizedError)) {
 			t.Fatal(err)
 		}
@@ -235,7 +240,7 @@ func TestOpenSaysWhatIsThere(t *testing.T) {
 	t.Run("silence", func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		enough := errors.New("enough")
-		s := stage{get: func(w http.ResponseWriter, r *http.Request) {
+		s := scriptedServer{get: func(w http.ResponseWriter, r *http.Request) {
 			http.NewResponseController(w).Flush()
 			cancel(enough)
 			<-r.Context().Done()
@@ -252,7 +257,7 @@ func TestOpenSaysWhatIsThere(t *testing.T) {
 	})
 }
 
-// The end of the stream is the end of the session, whatever ends it.
+// The end of the stream is the loss of the link, whatever ends it.
 //
 // Guarantees: G-0034.3
 func TestEndOfTheStreamLosesTheLink(t *testing.T) {
@@ -260,13 +265,13 @@ func TestEndOfTheStreamLosesTheLink(t *testing.T) {
 		then func(w http.ResponseWriter)
 		want func(error) bool
 	}{
-		"in good order": {func(http.ResponseWriter) {}, func(err error) bool { return errors.Is(err, transport.ErrPeerClosed) }},
-		"broken off":    {func(http.ResponseWriter) { panic(http.ErrAbortHandler) }, func(err error) bool { return errors.Is(err, io.ErrUnexpectedEOF) }},
+		"proper end": {func(http.ResponseWriter) {}, func(err error) bool { return errors.Is(err, transport.ErrPeerClosed) }},
+		"cut off":    {func(http.ResponseWriter) { panic(http.ErrAbortHandler) }, func(err error) bool { return errors.Is(err, io.ErrUnexpectedEOF) }},
 		"an event above the limit": {func(w http.ResponseWriter) { io.WriteString(w, "data: "+strings.Repeat("x", 1025)) },
 			func(err error) bool { return errors.As(err, new(*transport.OversizedError)) }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := stage{get: func(w http.ResponseWriter, _ *http.Request) {
+			s := scriptedServer{get: func(w http.ResponseWriter, _ *http.Request) {
 				io.WriteString(w, endpoint+": comment\n\nevent: other\ndata: 1\n\ndata:\n\nid: 7\ndata: {\ndata: }\n\n")
 				http.NewResponseController(w).Flush()
 				test.then(w)
@@ -274,23 +279,24 @@ func TestEndOfTheStreamLosesTheLink(t *testing.T) {
 			link, r := open(t, &Client{URL: s.serve(t), MaxFrame: 1024})
 			link.Grant(transport.Main, 2)
 			if loss := r.awaitLoss(t); !test.want(loss.Reason) {
-				t.Errorf("lost: %v", loss.Reason)
+				t.Errorf("got the reason %v", loss.Reason)
 			}
 			if len(r.frames) != 1 || string(r.frames[0].Frame) != "{\n}" {
-				t.Errorf("received %v", r.frames)
+				t.Errorf("got the frames %v, want len(r.frames) == 1 and string(r.frames[0].Frame) == %q", r.frames, "{\n}")
 			}
 		})
 	}
 }
 
-// A POST that fails, fails one message and says whether it was executed.
+// A POST that fails, fails one message only, and the failure says whether the message
+// may have been executed.
 //
 // Guarantees: G-0034.4
 func TestFailedPostFailsOneMessage(t *testing.T) {
 	for status, unsent := range map[int]bool{400: true, 401: true, 404: true, 413: true, 429: true, 500: false, 503: false} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
 			posts := 0
-			s := stage{get: says(endpoint), post: func(w http.ResponseWriter, _ *http.Request) {
+			s := scriptedServer{get: says(endpoint), post: func(w http.ResponseWriter, _ *http.Request) {
 				if posts++; posts == 1 {
 					http.Error(w, "no", status)
 				}
@@ -304,25 +310,25 @@ func TestFailedPostFailsOneMessage(t *testing.T) {
 			failed := r.awaitFailure(t)
 			var refused *transport.StatusError
 			if !errors.As(failed.Err, &refused) || refused.Status != status || failed.Tag != 1 || failed.Unsent != unsent {
-				t.Fatalf("%+v", failed)
+				t.Fatalf("got %+v, want a *transport.StatusError, refused.Status == %v, failed.Tag == 1 and failed.Unsent == %v", failed, status, unsent)
 			}
 			if err := link.Close(hangLimit); err != nil {
 				t.Fatal(err)
 			}
 			if len(r.failed) != 1 || len(r.lost[0].Unsent) > 0 || posts != 2 {
-				t.Errorf("%d posts, failed %v, lost %v", posts, r.failed, r.lost)
+				t.Errorf("got %d POSTs, failures %v and losses %v, want len(r.failed) == 1, len(r.lost[0].Unsent) == 0 and posts == 2", posts, r.failed, r.lost)
 			}
 		})
 	}
 }
 
-// A server that has accepted a message and answers 404 to a later one has forgotten
-// the session. The client may learn that before the stream ends.
+// If a server that has accepted a message answers 404 to a later one, it has forgotten
+// the session, and the link is lost. The client may see that before the stream ends.
 //
 // Guarantees: G-0034.3
 func TestForgottenSessionLosesTheLink(t *testing.T) {
 	var posts atomic.Int32
-	s := stage{get: says(endpoint), post: func(w http.ResponseWriter, _ *http.Request) {
+	s := scriptedServer{get: says(endpoint), post: func(w http.ResponseWriter, _ *http.Request) {
 		if posts.Add(1) > 2 {
 			http.Error(w, "session not found", http.StatusNotFound)
 		}
@@ -336,36 +342,37 @@ func TestForgottenSessionLosesTheLink(t *testing.T) {
 	loss := r.awaitLoss(t)
 	var refused *transport.StatusError
 	if !errors.Is(loss.Reason, transport.ErrSessionExpired) || !errors.As(loss.Reason, &refused) || refused.Status != 404 {
-		t.Errorf("lost: %v", loss.Reason)
+		t.Errorf("got the reason %v, want the error %v, a *transport.StatusError and refused.Status == 404", loss.Reason, transport.ErrSessionExpired)
 	}
 	if len(loss.Unsent) == 0 || loss.Unsent[0] != 3 || len(r.failed) > 0 {
-		t.Errorf("unsent %v, failed %v", loss.Unsent, r.failed)
+		t.Errorf("got unsent %v and failures %v", loss.Unsent, r.failed)
 	}
 }
 
-// A request that has left the queue when the link breaks is reported with the loss, even
-// before the link's context has ended. It is no failure of one message.
+// A request that has left the queue when the link breaks is reported with the loss, and
+// not as a failure of its own, even before the context of the link has ended.
 //
 // Guarantees: G-0014.6
-func TestRequestBehindTheEndIsReportedWithTheLoss(t *testing.T) {
+func TestRequestAfterTheEndIsReportedWithTheLoss(t *testing.T) {
 	l, r, broken := newClientLink(http.DefaultClient, nil, 0), newRecorder(), errors.New("broken")
 	l.Bind(r)
 	l.mu.Lock()
-	l.ending.Begin(broken) // like end, before finish runs
+	l.ending.Begin(broken) // as end does, before finish runs
 	l.mu.Unlock()
 	l.postRequest(numbered{request(1), 1})
 	l.finish(broken)
 	if loss := r.awaitLoss(t); loss.Reason != broken || len(loss.Unsent) != 1 || loss.Unsent[0] != 1 || len(r.failed) > 0 {
-		t.Errorf("lost %+v, failed %v", loss, r.failed)
+		t.Errorf("got the losses %+v and failures %v, want loss.Reason == %v, len(loss.Unsent) == 1, loss.Unsent[0] == 1 and len(r.failed) == 0", loss, r.failed, broken)
 	}
 }
 
-// Some servers answer the POST of a request only when they have served it.
+// A notification is posted although the POST of an earlier request has no response yet,
+// because some servers respond only after they have served the request.
 //
 // Guarantees: G-0034.5
-func TestSlowPostOfARequestIsOvertaken(t *testing.T) {
+func TestSlowPostDelaysNoNotification(t *testing.T) {
 	served, cancelled := make(chan struct{}), make(chan struct{})
-	s := stage{get: says(endpoint), post: func(w http.ResponseWriter, r *http.Request) {
+	s := scriptedServer{get: says(endpoint), post: func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		if strings.Contains(string(body), `"id"`) {
 			<-cancelled
@@ -383,7 +390,7 @@ func TestSlowPostOfARequestIsOvertaken(t *testing.T) {
 	<-served
 }
 
-// Headers go with every request, and to no other host.
+// The header is sent with each request, and not to another host.
 //
 // Guarantees: G-0034.1
 func TestHeadersAndRedirects(t *testing.T) {
@@ -392,7 +399,7 @@ func TestHeadersAndRedirects(t *testing.T) {
 		seen <- "elsewhere " + r.Header.Get("X-Key")
 	}))
 	defer elsewhere.Close()
-	s := stage{
+	s := scriptedServer{
 		get: func(w http.ResponseWriter, r *http.Request) {
 			seen <- r.Method + " " + r.Header.Get("X-Key") + " " + r.Header.Get("Accept")
 			says(endpoint)(w, r)
@@ -408,19 +415,19 @@ func TestHeadersAndRedirects(t *testing.T) {
 	}
 	var refused *transport.StatusError
 	if failed := r.awaitFailure(t); !errors.As(failed.Err, &refused) || refused.Status != 307 || failed.Unsent {
-		t.Errorf("%+v", failed)
+		t.Errorf("got %+v", failed)
 	}
 	for _, want := range []string{"GET secret text/event-stream", "POST secret application/json"} {
 		if got := <-seen; got != want {
-			t.Errorf("%q, want %q", got, want)
+			t.Errorf("got %q, want %q", got, want)
 		}
 	}
 	if len(seen) > 0 {
-		t.Errorf("%q", <-seen)
+		t.Errorf("the other host got %q, want no request", <-seen)
 	}
 }
 
-// No error shows the query of the address, which may hold a key.
+// Errors do not contain the query of the address, which may contain a key.
 func TestErrorsShowNoQuery(t *testing.T) {
 	s := httptest.NewServer(http.NotFoundHandler())
 	s.Close()

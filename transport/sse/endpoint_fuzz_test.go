@@ -7,8 +7,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport/internal/eventstream"
 )
 
-// FuzzEndpoint reads anything as the endpoint of a server. Nothing leads to another
-// origin.
+// FuzzEndpoint reads arbitrary text as the endpoint of a server. An accepted endpoint
+// is of the same origin.
 //
 // Guarantees: G-0034.1
 func FuzzEndpoint(f *testing.F) {
@@ -22,9 +22,9 @@ func FuzzEndpoint(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := url.Parse(endpoint.String()) // what net/http sends to
+		again, err := url.Parse(endpoint.String()) // the address that net/http uses
 		if err != nil || again.Scheme != "http" || again.Host != address.Host {
-			t.Errorf("%q leads to %q", reference, endpoint)
+			t.Errorf("%q leads to %q, want the same origin", reference, endpoint)
 		}
 	})
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // A server for clients that only support HTTP+SSE, and such a client. The server shuts
-// down in good order.
+// down properly.
 func ExampleHandler() {
 	s := server.New(protocol.Implementation{Name: "example", Version: "1.0"}, server.Options{})
 	server.AddTool(s, protocol.Tool{Name: "greet"}, func(context.Context, struct{}) (string, error) {

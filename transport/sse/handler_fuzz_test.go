@@ -12,9 +12,9 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// FuzzServeHTTP sends anything, by any method and with any query, to an endpoint that
-// has a session. There is one response, and a frame is delivered exactly when it is 202:
-// to the session that the query names.
+// FuzzServeHTTP sends arbitrary requests to an endpoint that has a session. Each gets
+// one response, and a frame is delivered exactly if the status is 202, to the session
+// that the query names.
 //
 // Guarantees: G-0034.1
 func FuzzServeHTTP(f *testing.F) {
@@ -64,20 +64,20 @@ func FuzzServeHTTP(f *testing.F) {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
 		if w.Code < 200 || w.Code > 503 || w.Code == 500 {
-			t.Errorf("status %d", w.Code)
+			t.Errorf("got status %d", w.Code)
 		}
 		received.mu.Lock()
 		defer received.mu.Unlock()
 		if delivered := len(received.frames) == 1; delivered != (w.Code == 202) || delivered && string(received.frames[0].Frame) != body {
-			t.Errorf("status %d, and %d frames", w.Code, len(received.frames))
+			t.Errorf("got status %d and %d frames", w.Code, len(received.frames))
 		}
 		if w.Code == 202 && r.URL.Query().Get(sessionParameter) != id {
-			t.Errorf("%q names the session", query)
+			t.Errorf("%q is accepted as the name of the session", query)
 		}
 	})
 }
 
-// A flushed recorder tells when the first event is out.
+// A flushed recorder signals that the first event was sent.
 type flushed struct {
 	*httptest.ResponseRecorder
 	begun chan struct{}
@@ -87,6 +87,6 @@ func (f *flushed) Flush() {
 	f.ResponseRecorder.Flush()
 	select {
 	case f.begun <- struct{}{}:
-	default: // it is known
+	default: // already signalled
 	}
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
-// A site is a handler behind a real HTTP server, whose links are bound to recorders.
+// A site is a handler behind a real HTTP server. Its links are bound to recorders.
 type site struct {
 	t       *testing.T
 	handler *Handler
@@ -51,15 +51,15 @@ func (s *site) Accept(link transport.Link) {
 
 func (s *site) Close(context.Context) error { return nil }
 
-// session is the link and the recorder of session n, from 0.
+// session returns the link and the recorder of session n, from 0.
 func (s *site) session(n int) (transport.Link, *recorder) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.links[n], s.recorders[n]
 }
 
-// A visitor is a client of a site.
-type visitor struct {
+// A testClient is a client of a site.
+type testClient struct {
 	*site
 	endpoint string
 	events   *eventstream.Reader
@@ -90,38 +90,40 @@ func (s *site) do(ctx context.Context, method, url, body string, lines ...string
 }
 
 // visit opens a session.
-func (s *site) visit(lines ...string) *visitor {
+func (s *site) visit(lines ...string) *testClient {
 	s.t.Helper()
 	ctx, leave := context.WithCancel(s.ctx)
 	s.t.Cleanup(leave)
 	response := s.do(ctx, "GET", s.url, "", lines...)
 	if response.StatusCode != 200 || response.Header.Get("Content-Type") != web.TypeEvents {
-		s.t.Fatalf("%v", response)
+		s.t.Fatalf("got %v", response)
 	}
-	v := &visitor{site: s, events: eventstream.NewReader(response.Body, 1<<20), leave: leave}
+	v := &testClient{site: s, events: eventstream.NewReader(response.Body, 1<<20), leave: leave}
 	first, err := v.events.Next()
 	if err != nil || first.Type != "endpoint" {
-		s.t.Fatalf("%+v, %v", first, err)
+		s.t.Fatalf("%+v, %v, want %q", first, err, "endpoint")
 	}
 	v.endpoint = strings.TrimSuffix(s.url, "/sse") + string(first.Data)
 	return v
 }
 
 // post posts a message, and returns the status.
-func (v *visitor) post(body string, lines ...string) int {
+func (v *testClient) post(body string, lines ...string) int {
 	v.t.Helper()
 	return v.do(v.ctx, "POST", v.endpoint, body, lines...).StatusCode
 }
 
 const ping = `{"jsonrpc":"2.0","id":1,"method":"ping"}`
 
+// Session ids are long and random, and a wrong one is refused.
+//
 // Guarantees: G-0034.6
 func TestSessionsCannotBeGuessed(t *testing.T) {
 	s := newSite(t, HandlerOptions{})
 	a, b := s.visit(), s.visit()
 	_, id, _ := strings.Cut(a.endpoint, "/sse?sessionId=")
-	if len(id) < 26 || a.endpoint == b.endpoint { // of 5 bits each
-		t.Errorf("%s, %s", a.endpoint, b.endpoint)
+	if len(id) < 26 || a.endpoint == b.endpoint { // 5 bits for each character
+		t.Errorf("got the endpoints %s and %s, want long and different ids", a.endpoint, b.endpoint)
 	}
 	for endpoint, want := range map[string]int{
 		s.url:                            400,
@@ -130,11 +132,13 @@ func TestSessionsCannotBeGuessed(t *testing.T) {
 		s.url + "?sessionId=" + id + "x": 404,
 	} {
 		if got := s.do(s.ctx, "POST", endpoint, ping).StatusCode; got != want {
-			t.Errorf("%s: %d, want %d", endpoint, got, want)
+			t.Errorf("%s: got %d, want %d", endpoint, got, want)
 		}
 	}
 }
 
+// A message of another identity than the one that opened the session is refused.
+//
 // Guarantees: G-0034.6
 func TestSessionBelongsToItsIdentity(t *testing.T) {
 	s := newSite(t, HandlerOptions{Identify: func(r *http.Request) string { return r.Header.Get("X-User") }})
@@ -142,17 +146,18 @@ func TestSessionBelongsToItsIdentity(t *testing.T) {
 	link, r := s.session(0)
 	link.Grant(transport.Main, 1)
 	if got := v.post(ping, "X-User: eve"); got != 403 {
-		t.Errorf("eve: %d", got)
+		t.Errorf("eve: got %d, want 403", got)
 	}
 	if got := v.post(ping, "X-User: ada"); got != 202 {
-		t.Errorf("ada: %d", got)
+		t.Errorf("ada: got %d, want 202", got)
 	}
 	if len(r.frames) != 1 || r.frames[0].Origin.Identity != "ada" || r.frames[0].Origin.Header("x-user") != "ada" {
-		t.Errorf("%+v", r.frames)
+		t.Errorf("got the frames %+v", r.frames)
 	}
 }
 
-// What a page of another site, or a rebound name, has a browser send reaches nobody.
+// A request that a page of another site, or with a rebound name, makes a browser send
+// is refused.
 //
 // Guarantees: G-0034.6
 func TestForeignRequestsAreRefused(t *testing.T) {
@@ -165,33 +170,33 @@ func TestForeignRequestsAreRefused(t *testing.T) {
 		line   string
 		want   int
 	}{
-		"a page":          {"POST", ping, "Origin: http://evil.example", 403},
-		"a rebound name":  {"POST", ping, "Host: evil.example", 403},
-		"a form":          {"POST", ping, "Content-Type: text/plain", 415},
-		"a packed body":   {"POST", ping, "Content-Encoding: gzip", 415},
-		"no body":         {"POST", "", "X-A: b", 400},
-		"a large body":    {"POST", large, "X-A: b", 413},
-		"another method":  {"DELETE", "", "X-A: b", 405},
-		"a stream, asked": {"GET", "", "Origin: http://evil.example", 403},
-		"a GET with body": {"GET", ping, "X-A: b", 400},
+		"a page":            {"POST", ping, "Origin: http://evil.example", 403},
+		"a rebound name":    {"POST", ping, "Host: evil.example", 403},
+		"a form":            {"POST", ping, "Content-Type: text/plain", 415},
+		"a compressed body": {"POST", ping, "Content-Encoding: gzip", 415},
+		"no body":           {"POST", "", "X-A: b", 400},
+		"a large body":      {"POST", large, "X-A: b", 413},
+		"another method":    {"DELETE", "", "X-A: b", 405},
+		"a stream by POST":  {"GET", "", "Origin: http://evil.example", 403},
+		"a GET with body":   {"GET", ping, "X-A: b", 400},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := s.do(s.ctx, test.method, v.endpoint, test.body, test.line).StatusCode; got != test.want {
-				t.Errorf("%d, want %d", got, test.want)
+				t.Errorf("got %d, want %d", got, test.want)
 			}
 		})
 	}
 	if got := s.do(s.ctx, "POST", v.endpoint, "", "Transfer-Encoding: chunked").StatusCode; got != 400 {
-		t.Errorf("no body of unknown length: %d", got)
+		t.Errorf("an empty body of unknown length: got %d, want 400", got)
 	}
 	link, r := s.session(0)
 	link.Grant(transport.Main, 1)
 	if got := v.post(ping); got != 202 || len(r.frames) != 1 {
-		t.Errorf("afterwards: %d, received %d", got, len(r.frames))
+		t.Errorf("afterwards: got %d and %d frames, want got == 202 and len(r.frames) == 1", got, len(r.frames))
 	}
 }
 
-// A body of unknown length is bounded as well.
+// A body of unknown length is limited, too.
 //
 // Guarantees: G-0034.7
 func TestBodyWithoutALength(t *testing.T) {
@@ -212,41 +217,46 @@ func TestBodyWithoutALength(t *testing.T) {
 		}
 		response.Body.Close()
 		if response.StatusCode != want {
-			t.Errorf("%d bytes: %d", size, response.StatusCode)
+			t.Errorf("%d bytes: got %d, want %v", size, response.StatusCode, want)
 		}
 	}
 	if len(r.frames) != 1 {
-		t.Errorf("received %d", len(r.frames))
+		t.Errorf("got %d frames, want 1 element", len(r.frames))
 	}
 }
 
+// initialize is limited in size.
+//
 // Guarantees: G-0034.7
 func TestInitializeIsBounded(t *testing.T) {
 	s := newSite(t, HandlerOptions{})
 	v := s.visit()
 	body := `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"pad":"` + strings.Repeat("x", web.MaxInitialize) + `"}}`
 	if got := v.post(body); got != 413 {
-		t.Errorf("%d", got)
+		t.Errorf("got %d, want 413", got)
 	}
 }
 
+// The number of sessions is limited. Closed ones make room.
+//
 // Guarantees: G-0034.7
 func TestSessionsAreBounded(t *testing.T) {
 	s := newSite(t, HandlerOptions{MaxSessions: 2})
 	a := s.visit()
 	s.visit()
 	if got := s.do(s.ctx, "GET", s.url, "").StatusCode; got != 503 {
-		t.Errorf("the third: %d", got)
+		t.Errorf("the third session: got %d, want 503", got)
 	}
 	a.leave()
 	_, r := s.session(0)
 	if loss := r.awaitLoss(t); !errors.Is(loss.Reason, transport.ErrPeerClosed) {
-		t.Errorf("lost: %v", loss.Reason)
+		t.Errorf("got the reason %v, want %v", loss.Reason, transport.ErrPeerClosed)
 	}
 	s.visit()
 }
 
-// A POST waits for credit, and one that its client gives up is not delivered.
+// A POST waits until the link has credit. If its client gives up before, the message is
+// not delivered.
 //
 // Guarantees: G-0034.5
 func TestPostWaitsForCredit(t *testing.T) {
@@ -267,7 +277,7 @@ func TestPostWaitsForCredit(t *testing.T) {
 	serverLink := link.(*serverLink)
 	for len(serverLink.turn) == 0 {
 		if runtime.Gosched(); s.ctx.Err() != nil {
-			t.Fatal("the POST did not come")
+			t.Fatal("the POST has not arrived in time")
 		}
 	}
 	cancel()
@@ -276,7 +286,7 @@ func TestPostWaitsForCredit(t *testing.T) {
 	}
 	for len(serverLink.turn) > 0 {
 		if runtime.Gosched(); s.ctx.Err() != nil {
-			t.Fatal("the turn was kept")
+			t.Fatal("the POST that was given up still has its turn, want the turn free")
 		}
 	}
 	link.Grant(transport.Main, 1)
@@ -284,11 +294,11 @@ func TestPostWaitsForCredit(t *testing.T) {
 		t.Fatal(got)
 	}
 	if len(r.frames) != 1 || string(r.frames[0].Frame) != ping {
-		t.Errorf("%+v", r.frames)
+		t.Errorf("got the frames %+v, want len(r.frames) == 1 and string(r.frames[0].Frame) == %v", r.frames, ping)
 	}
 }
 
-// A quiet stream is kept open by comments.
+// Comments keep a silent stream open.
 func TestKeepAlive(t *testing.T) {
 	s := newSite(t, HandlerOptions{KeepAlive: time.Millisecond})
 	response := s.do(s.ctx, "GET", s.url, "")
@@ -301,8 +311,8 @@ func TestKeepAlive(t *testing.T) {
 	t.Error(lines.Err())
 }
 
-// A client that reads nothing holds Close up for no longer than the grace, and what
-// was not written is unsent.
+// Close waits no longer than its grace for a client that reads nothing, and reports
+// what was not written as unsent.
 //
 // Guarantees: G-0034.8
 func TestCloseWhileTheClientReadsNothing(t *testing.T) {
@@ -319,10 +329,10 @@ func TestCloseWhileTheClientReadsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if loss := r.awaitLoss(t); loss.Reason != transport.ErrClosed || len(loss.Unsent) == 0 {
-		t.Errorf("%v, %d unsent", loss.Reason, len(loss.Unsent))
+		t.Errorf("got the reason %v and %d unsent", loss.Reason, len(loss.Unsent))
 	}
 	if got := s.do(s.ctx, "GET", s.url, "").StatusCode; got != 503 {
-		t.Errorf("after Close: %d", got)
+		t.Errorf("after Close: got %d", got)
 	}
 }
 
@@ -351,7 +361,7 @@ func TestCloseWhileABodyArrives(t *testing.T) {
 	link, _ := s.session(0)
 	for len(link.(*serverLink).turn) == 0 {
 		if runtime.Gosched(); s.ctx.Err() != nil {
-			t.Fatal("the POST did not come")
+			t.Fatal("the POST has not arrived in time")
 		}
 	}
 	if err := s.handler.Close(time.Millisecond); err != nil {
@@ -361,7 +371,7 @@ func TestCloseWhileABodyArrives(t *testing.T) {
 	<-done
 }
 
-// A handler below a prefix, and one behind a proxy, name the address that their
+// With Endpoint, a handler below a prefix or behind a proxy sends the address that its
 // clients can reach.
 func TestEndpointOption(t *testing.T) {
 	for endpoint, want := range map[string]string{"": "/api/sse?sessionId=", "/public/m": "/public/m?sessionId=", "/m?v=1": "/m?v=1&sessionId="} {
@@ -373,7 +383,7 @@ func TestEndpointOption(t *testing.T) {
 		}
 		first, err := eventstream.NewReader(response.Body, 1000).Next()
 		if err != nil || !strings.HasPrefix(string(first.Data), want) {
-			t.Errorf("%q: %s, %v", endpoint, first.Data, err)
+			t.Errorf("%q: got %s, %v, want the prefix %v", endpoint, first.Data, err, want)
 		}
 		response.Body.Close()
 		if err := h.Close(0); err != nil {
@@ -383,7 +393,7 @@ func TestEndpointOption(t *testing.T) {
 	}
 }
 
-// An acceptor that takes no link is busy or shutting down.
+// If the acceptor does not bind or closes its link, the request is refused as busy.
 func TestAcceptorThatRefuses(t *testing.T) {
 	for name, accept := range map[string]acceptFunc{
 		"binds nothing": func(transport.Link) {},
@@ -397,23 +407,23 @@ func TestAcceptorThatRefuses(t *testing.T) {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest("GET", "http://localhost/sse", nil))
 		if w.Code != 503 || len(h.sessions) > 0 {
-			t.Errorf("%s: %d, %d sessions", name, w.Code, len(h.sessions))
+			t.Errorf("%s: got %d and %d sessions, want w.Code == 503 and len(h.sessions) == 0", name, w.Code, len(h.sessions))
 		}
 	}
 }
 
-// Without MaxFrame, neither side sends more than 16 MiB in one message.
+// Without MaxFrame, both sides limit a message to 16 MiB.
 //
 // Guarantees: G-0008.2
 func TestDefaultLimitOfAFrame(t *testing.T) {
 	const limit = 16 << 20
-	link, _ := open(t, &Client{URL: stage{get: says(endpoint)}.serve(t)})
+	link, _ := open(t, &Client{URL: scriptedServer{get: says(endpoint)}.serve(t)})
 	err := link.Send(transport.Outbound{Tag: 1, Frame: make([]byte, limit+1)})
 	var oversized *transport.OversizedError
 	if !errors.As(err, &oversized) || oversized.Limit != limit {
-		t.Errorf("the client: %v", err)
+		t.Errorf("the client: %v, want a *transport.OversizedError and oversized.Limit == %v", err, limit)
 	}
 	if got := NewHandler(acceptFunc(func(transport.Link) {}), HandlerOptions{}).options.MaxFrame; got != limit {
-		t.Errorf("the server: %d bytes", got)
+		t.Errorf("the server: the limit is %d bytes", got)
 	}
 }

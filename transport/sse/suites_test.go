@@ -13,7 +13,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport/fault"
 )
 
-// An acceptFunc is an Acceptor that is a function.
+// An acceptFunc is a function as an Acceptor.
 type acceptFunc func(transport.Link)
 
 func (f acceptFunc) Accept(link transport.Link)  { f(link) }
@@ -37,7 +37,7 @@ func openSession(t *testing.T) (client, server transport.Link) {
 	t.Helper()
 	accepted := make(chan transport.Link, 1)
 	h := NewHandler(acceptFunc(func(link transport.Link) {
-		link.Bind(nobody{}) // the handler wants it bound; LinkContract binds it again
+		link.Bind(nobody{}) // the handler needs a bound link; LinkContract binds it again
 		accepted <- link
 	}), HandlerOptions{})
 	client, err := (&Client{URL: serve(t, h)}).Open(t.Context())
@@ -47,7 +47,7 @@ func openSession(t *testing.T) (client, server transport.Link) {
 	return client, <-accepted
 }
 
-// nobody is the receiver of a link before there is one.
+// nobody is a receiver that ignores everything.
 type nobody struct{}
 
 func (nobody) Receive(transport.Inbound)                    {}
@@ -58,10 +58,10 @@ func (nobody) Failed(transport.Failure)                     {}
 func (nobody) Ended()                                       {}
 func (nobody) Lost(transport.Loss)                          {}
 
-// A session over a real socket keeps the contract in both directions.
+// The links of a session over a real socket keep the contract in both directions.
 func TestContract(t *testing.T) { proptest.LinkContract(t, openSession, proptest.ContractOptions{}) }
 
-// The same under package fault, with nothing going wrong.
+// The same holds under package fault without faults.
 func TestContractUnderFaults(t *testing.T) {
 	proptest.LinkContract(t, func(t *testing.T) (client, server transport.Link) {
 		client, server = openSession(t)
@@ -70,7 +70,7 @@ func TestContractUnderFaults(t *testing.T) {
 
 }
 
-// The suites over a real socket, against a server that faults interrupt.
+// The suites pass over a real socket, with faults that interrupt the server.
 func TestSuites(t *testing.T) {
 	for name, suite := range map[string]func(*testing.T, transport.Transport, proptest.Options){
 		"Correlation":      proptest.Correlation,
@@ -93,7 +93,7 @@ func TestSoak(t *testing.T) {
 	}, o)
 }
 
-// atWork are options for a real socket, whose answers come soon or never.
+// atWork returns options for a real socket, where responses come soon or never.
 func atWork(o proptest.Options) proptest.Options {
 	o.RealTime, o.Iterations, o.Concurrent, o.Window = true, 1, 10, 5*time.Millisecond
 	o.Conn.RequestTimeout = 100 * time.Millisecond

@@ -9,8 +9,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A frame to a child and back allocates no more than this in the link. The race
-// detector allocates too, so it is not asked.
+// A frame to a child and back allocates at most this much in the link. The race
+// detector allocates too, so the test does not run with it.
 func TestRoundTripAllocates(t *testing.T) {
 	p := open(t, roleCommand(t, "echo"))
 	frame := bytes.Repeat([]byte("x"), 64)
@@ -22,6 +22,6 @@ func TestRoundTripAllocates(t *testing.T) {
 		<-p.received
 	})
 	if allocated > 1 {
-		t.Errorf("%v allocations, of 1 at most", allocated)
+		t.Errorf("%v allocations, want 1 at most", allocated)
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// BenchmarkEchoRoundTrip is one frame at a time to a child and back; the child
-// copies bytes. The floor does the same with bare pipes.
+// BenchmarkEchoRoundTrip sends one frame at a time to a child that copies bytes, and
+// back. The floor does the same with pipes alone.
 func BenchmarkEchoRoundTrip(b *testing.B) {
 	frame := bytes.Repeat([]byte("x"), 64)
 	b.Run("link", func(b *testing.B) {
@@ -40,7 +40,7 @@ func BenchmarkEchoRoundTrip(b *testing.B) {
 	})
 }
 
-// BenchmarkEchoThroughput keeps the link busy both ways.
+// BenchmarkEchoThroughput keeps the link busy in both directions.
 func BenchmarkEchoThroughput(b *testing.B) {
 	for _, size := range []int{64, 1 << 10, 1 << 20} {
 		b.Run(byteSize(size), func(b *testing.B) {
@@ -89,7 +89,7 @@ func BenchmarkReader(b *testing.B) {
 	line := append(bytes.Repeat([]byte("x"), 64), '\n')
 	b.SetBytes(int64(len(line)))
 	b.ReportAllocs()
-	r := &reader{from: &repeated{bytes.Repeat(line, 1000), 0}, limit: 1 << 20}
+	r := &reader{from: &repeatingReader{bytes.Repeat(line, 1000), 0}, limit: 1 << 20}
 	for b.Loop() {
 		if _, err := r.next(); err != nil {
 			b.Fatal(err)
@@ -97,13 +97,13 @@ func BenchmarkReader(b *testing.B) {
 	}
 }
 
-// repeated is an endless stream.
-type repeated struct {
+// repeatingReader is an endless stream.
+type repeatingReader struct {
 	text []byte
 	at   int
 }
 
-func (r *repeated) Read(p []byte) (int, error) {
+func (r *repeatingReader) Read(p []byte) (int, error) {
 	n := copy(p, r.text[r.at:])
 	r.at = (r.at + n) % len(r.text)
 	return n, nil

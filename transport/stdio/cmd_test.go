@@ -12,7 +12,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// TestCommandTakesTheSettingsOfACmd: for each new child.
+// A Command with a Cmd uses its settings for each new child, and does not change it.
 //
 // Guarantees: G-0014.20
 func TestCommandTakesTheSettingsOfACmd(t *testing.T) {
@@ -23,7 +23,7 @@ func TestCommandTakesTheSettingsOfACmd(t *testing.T) {
 	self := roleCommand(t, "situation")
 	cmd := exec.Command(self.Path, "-x")
 	cmd.Dir = dir
-	cmd.Env = append(self.Env, "BOWLINE_STDIO_TEST_INHERITED=of the Cmd") // and nothing of this process
+	cmd.Env = append(self.Env, "BOWLINE_STDIO_TEST_INHERITED=of the Cmd") // replaces the environment of this process
 	var pids []int
 	command := &Command{Cmd: cmd, Env: []string{"BOWLINE_STDIO_TEST_ADDED=added"}, Started: func(pid int) { pids = append(pids, pid) }}
 	t.Setenv("BOWLINE_STDIO_TEST_INHERITED", "of this process")
@@ -33,13 +33,16 @@ func TestCommandTakesTheSettingsOfACmd(t *testing.T) {
 		p.close(hangGuard)
 	}
 	if command.Name() != strings.TrimSuffix(filepath.Base(self.Path), ".exe") {
-		t.Errorf("the name is %s", command.Name())
+		t.Errorf("got the name %s", command.Name())
 	}
 	if len(pids) != 2 || pids[0] == pids[1] || cmd.Process != nil {
-		t.Errorf("started were %v, and %v by the Cmd itself", pids, cmd.Process)
+		t.Errorf("got the processes %v and the Cmd's own process %v, want two and none", pids, cmd.Process)
 	}
 }
 
+// Standard error of the child goes to the Stderr of the Cmd, and its last lines into
+// the error.
+//
 // Guarantees: G-0014.20
 func TestStderrOfACmd(t *testing.T) {
 	self := roleCommand(t, "exit")
@@ -49,10 +52,12 @@ func TestStderrOfACmd(t *testing.T) {
 	cmd.Stderr = &stderr
 	p := open(t, &Command{Cmd: cmd})
 	if exit := lossAs[*transport.ExitError](p); exit.Command != self.Path || stderr.String() != exit.Stderr || exit.Stderr == "" {
-		t.Errorf("lost with %+v, and standard error was %q", exit, &stderr)
+		t.Errorf("got the reason %+v and the standard error %q", exit, &stderr)
 	}
 }
 
+// Open fails with a clear error for a Cmd that cannot be used.
+//
 // Guarantees: G-0014.8, G-0014.20
 func TestCmdsThatCannotBeUsed(t *testing.T) {
 	started := exec.Command(roleCommand(t, "exit").Path)
@@ -69,7 +74,7 @@ func TestCmdsThatCannotBeUsed(t *testing.T) {
 		_, err := command.Open(t.Context())
 		var start *transport.StartError
 		if !errors.As(err, &start) || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v, want %s", err, want)
+			t.Errorf("got %v, want %s", err, want)
 		}
 	}
 }

@@ -9,11 +9,11 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// Nobody reaps a child before Started has returned, even if the child has exited: another
-// process could get its id.
+// A child is not reaped before Started has returned, even if it has exited, because
+// another process could get its id.
 //
 // Guarantees: G-0014.9
-func TestTheIdThatStartedGetsIsTheChilds(t *testing.T) {
+func TestChildIsNotReapedBeforeStartedReturns(t *testing.T) {
 	command, called := roleCommand(t, "exit"), 0
 	command.Started = func(pid int) {
 		called++
@@ -21,16 +21,16 @@ func TestTheIdThatStartedGetsIsTheChilds(t *testing.T) {
 		for err == unix.EINTR {
 			err = unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
 		}
-		for n := 0; err == nil && n < 10_000; n++ { // long enough for somebody who waits for the exit
+		for n := 0; err == nil && n < 10_000; n++ { // leaves time for a goroutine that waits for the exit
 			err = syscall.Kill(pid, 0)
 		}
 		if err != nil {
-			t.Errorf("process %d while Started runs: %v", pid, err)
+			t.Errorf("process %d while Started runs: got %v, want no error", pid, err)
 		}
 	}
 	p := open(t, command)
 	if exit := lossAs[*transport.ExitError](p); exit.Status != 3 || called != 1 {
-		t.Errorf("lost with %+v, Started was called %d times", exit, called)
+		t.Errorf("got the reason %+v and %d calls of Started, want 1", exit, called)
 	}
 	p.close(0)
 	p.wantReaped()

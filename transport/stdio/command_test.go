@@ -20,6 +20,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport/internal/latch"
 )
 
+// Frames pass to a child and back. Close ends the link with ErrClosed.
 func TestCommandEchoesFrames(t *testing.T) {
 	p := open(t, roleCommand(t, "echo"))
 	for i := range 100 {
@@ -30,10 +31,11 @@ func TestCommandEchoesFrames(t *testing.T) {
 	}
 	p.close(hangGuard)
 	if loss := p.waitLoss(); loss.Reason != transport.ErrClosed {
-		t.Fatalf("a closed link is lost with %v", loss.Reason)
+		t.Fatalf("got the reason %v for a closed link, want %v", loss.Reason, transport.ErrClosed)
 	}
 }
 
+// A child gets the arguments, the environment and the directory of the Command.
 func TestChildIsStartedAsTheCommandSays(t *testing.T) {
 	t.Setenv("BOWLINE_STDIO_TEST_INHERITED", "inherited")
 	command := roleCommand(t, "situation", "BOWLINE_STDIO_TEST_ADDED=added")
@@ -48,8 +50,8 @@ func TestChildIsStartedAsTheCommandSays(t *testing.T) {
 	p.close(hangGuard)
 }
 
-// The frames are more than a pipe holds, so that Close finds most of them
-// queued.
+// Close writes what is queued before it ends the child. The frames are more than a pipe
+// holds, so most of them are queued.
 //
 // Guarantees: G-0014.7
 func TestCloseFlushesWhatIsQueued(t *testing.T) {
@@ -66,6 +68,8 @@ func TestCloseFlushesWhatIsQueued(t *testing.T) {
 	p.wantNothingMore()
 }
 
+// A failed start is a StartError that unwraps to its cause.
+//
 // Guarantees: G-0014.8
 func TestStartErrorUnwrapsToItsCause(t *testing.T) {
 	notExecutable := filepath.Join(t.TempDir(), "script")
@@ -81,11 +85,13 @@ func TestStartErrorUnwrapsToItsCause(t *testing.T) {
 		_, err := (&Command{Path: path}).Open(context.Background())
 		var start *transport.StartError
 		if !errors.As(err, &start) || start.Command != path || !errors.Is(err, cause) {
-			t.Errorf("start of %s: %v, want a StartError for %v", path, err, cause)
+			t.Errorf("start of %s: got %v, want a StartError for %v", path, err, cause)
 		}
 	}
 }
 
+// The context of Open bounds the start only. Its end does not end the link.
+//
 // Guarantees: G-0014.8
 func TestContextBoundsTheStartOnly(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -101,42 +107,49 @@ func TestContextBoundsTheStartOnly(t *testing.T) {
 	p.want("1")
 	p.close(hangGuard)
 	if _, err := roleCommand(t, "echo").Open(ctx); !errors.Is(err, context.Canceled) {
-		t.Fatalf("Open with a cancelled context: %v", err)
+		t.Fatalf("Open with a cancelled context: got %v, want %v", err, context.Canceled)
 	}
 }
 
+// The reason of a loss by an exit contains the status and the last lines of standard
+// error.
+//
 // Guarantees: G-0014.9
 func TestExitIsReportedWithStatusAndStderr(t *testing.T) {
 	exit := lossAs[*transport.ExitError](open(t, roleCommand(t, "exit")))
 	if exit.Status != 3 || exit.Signal != "" || exit.Stderr != "cannot read the configuration\n" {
-		t.Fatalf("lost with %+v", exit)
+		t.Fatalf("got the reason %+v, want exit.Status == 3, exit.Signal == %q and exit.Stderr == %q", exit, "", "cannot read the configuration\n")
 	}
 }
 
-// The child leaves a frame in the pipe, which is not read without credit.
+// An exit is reported even if frames of the child wait for credit.
 //
 // Guarantees: G-0014.9
 func TestExitIsReportedWithoutCredit(t *testing.T) {
 	p := openWithoutCredit(t, roleCommand(t, "situation"))
 	if exit := lossAs[*transport.ExitError](p); exit.Status != 0 {
-		t.Fatalf("lost with %+v", exit)
+		t.Fatalf("got the reason %+v, want 0", exit)
 	}
 	p.wantNothingMore()
 }
 
+// If the child exits before Bind, Bind reports the loss.
+//
 // Guarantees: G-0014.1
-func TestExitBeforeBindIsToldAtBind(t *testing.T) {
+func TestExitBeforeBindIsReportedAtBind(t *testing.T) {
 	link, err := roleCommand(t, "exit").Open(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
-	wait(t, link.(*child).gone, "the end of the child")
+	wait(t, link.(*child).gone, "end of the child")
 	p := &peer{t: t, Link: link, frames: newFrames()}
 	link.Bind(p.frames)
 	lossAs[*transport.ExitError](p)
 	p.close(0)
 }
 
+// Frames that the child wrote before its exit are delivered before the loss.
+//
 // Guarantees: G-0014.9
 func TestFramesBeforeTheExitAreDelivered(t *testing.T) {
 	p := open(t, roleCommand(t, "burst"))
@@ -147,7 +160,8 @@ func TestFramesBeforeTheExitAreDelivered(t *testing.T) {
 	p.wantNothingMore()
 }
 
-// The child is killed while frames are on their way to it.
+// If the child is killed, the frames of which no byte was written are reported as
+// unsent.
 //
 // Guarantees: G-0014.6
 func TestFramesQueuedAtTheLossAreUnsent(t *testing.T) {
@@ -160,12 +174,12 @@ func TestFramesQueuedAtTheLossAreUnsent(t *testing.T) {
 	loss := p.waitLoss()
 	n := len(loss.Unsent)
 	if n == 0 || n > 256 || loss.Unsent[n-1] != last || int(last-loss.Unsent[0]) != n-1 {
-		t.Fatalf("of %d accepted frames, unsent are %v", last, loss.Unsent)
+		t.Fatalf("got the unsent frames %[2]v of %[1]d accepted frames", last, loss.Unsent)
 	}
 }
 
-// The grandchild ignores SIGTERM and holds every stream of its parent's. Its
-// end is seen as the end of its own connection to the test.
+// A grandchild that ignores SIGTERM and holds all streams of its parent neither delays
+// the loss nor outlives the link. Its own connection to the test shows its end.
 //
 // Guarantees: G-0014.10
 func TestGrandchildNeitherHoldsTheLinkNorOutlivesIt(t *testing.T) {
@@ -174,11 +188,13 @@ func TestGrandchildNeitherHoldsTheLinkNorOutlivesIt(t *testing.T) {
 	grandchild := socket.accept(t)
 	p.send(`"exit"`)
 	if exit := lossAs[*transport.ExitError](p); exit.Status != 7 {
-		t.Fatalf("lost with %+v", exit)
+		t.Fatalf("got the reason %+v, want 7", exit)
 	}
 	wantEnd(t, grandchild)
 }
 
+// Close ends the child and all its descendants.
+//
 // Guarantees: G-0014.10
 func TestCloseEndsTheWholeTree(t *testing.T) {
 	socket := listen(t)
@@ -195,11 +211,13 @@ func wantEnd(t *testing.T, of io.Reader) {
 		_, err := of.Read(make([]byte, 1))
 		ended <- err
 	}()
-	if err, _ := wait(t, ended, "the grandchild's end"); err == nil {
-		t.Fatal("the grandchild lives")
+	if err, _ := wait(t, ended, "end of the grandchild"); err == nil {
+		t.Fatal("the grandchild still runs, want it to have ended")
 	}
 }
 
+// A Close with a shorter grace shortens an earlier Close.
+//
 // Guarantees: G-0014.7, G-0014.11
 func TestShorterCloseShortensAnEarlierOne(t *testing.T) {
 	p := open(t, roleCommand(t, "stubborn"))
@@ -207,11 +225,13 @@ func TestShorterCloseShortensAnEarlierOne(t *testing.T) {
 	first := make(chan error, 1)
 	go func() { first <- p.Close(1000 * hangGuard) }()
 	p.close(0)
-	if err, _ := wait(t, first, "the end of the first Close"); err != nil {
+	if err, _ := wait(t, first, "end of the first Close"); err != nil {
 		t.Fatal(err)
 	}
 }
 
+// Close without a grace kills the child immediately.
+//
 // Guarantees: G-0014.7
 func TestCloseWithoutGraceKillsAtOnce(t *testing.T) {
 	p := open(t, roleCommand(t, "never reads"))
@@ -220,17 +240,21 @@ func TestCloseWithoutGraceKillsAtOnce(t *testing.T) {
 	p.close(0)
 }
 
+// A child that never reads is closed within the steps of the grace.
+//
 // Guarantees: G-0014.7
-func TestChildThatNeverReadsIsClosedWithinItsLadder(t *testing.T) {
+func TestChildThatNeverReadsIsClosedInTime(t *testing.T) {
 	p := open(t, roleCommand(t, "never reads"))
 	p.want(`"ready"`)
 	p.fill(4 << 10)
 	p.close(brokenGrace)
 	if loss := p.waitLoss(); loss.Reason != transport.ErrClosed || len(loss.Unsent) == 0 {
-		t.Fatalf("lost with %v, %d unsent", loss.Reason, len(loss.Unsent))
+		t.Fatalf("got the reason %v and %d unsent", loss.Reason, len(loss.Unsent))
 	}
 }
 
+// Send refuses a frame above MaxFrame.
+//
 // Guarantees: G-0008.2
 func TestOversizedFrameIsNotSent(t *testing.T) {
 	command := roleCommand(t, "echo")
@@ -239,13 +263,15 @@ func TestOversizedFrameIsNotSent(t *testing.T) {
 	var oversized *transport.OversizedError
 	err := p.Send(transport.Outbound{Frame: []byte("12345678901")})
 	if !errors.As(err, &oversized) || oversized.Limit != 10 || oversized.Size != 11 {
-		t.Fatalf("Send of 11 bytes returned %v", err)
+		t.Fatalf("Send of 11 bytes returned %v, want a *transport.OversizedError, oversized.Limit == 10 and oversized.Size == 11", err)
 	}
 	p.send("1234567890")
 	p.want("1234567890")
 	p.close(hangGuard)
 }
 
+// Standard error is read to its end, and copied to the writer.
+//
 // Guarantees: G-0014.13
 func TestStderrIsDrainedAndCopied(t *testing.T) {
 	var stderr bytes.Buffer
@@ -255,12 +281,12 @@ func TestStderrIsDrainedAndCopied(t *testing.T) {
 	p.want(`"done"`)
 	p.close(hangGuard)
 	if stderr.Len() != floodSize {
-		t.Fatalf("%d bytes of standard error were copied, of %d", stderr.Len(), floodSize)
+		t.Fatalf("%d bytes of standard error were copied, want %d", stderr.Len(), floodSize)
 	}
 }
 
-// A failing writer gets one chunk, a blocking one is given up; the child gets
-// through its flood in spite of both.
+// The child can write all of its standard error whatever the writer does: a writer that
+// fails gets one chunk, and a writer that blocks is given up.
 //
 // Guarantees: G-0014.13
 func TestStderrIsDrainedWhateverTheWriterDoes(t *testing.T) {
@@ -269,7 +295,7 @@ func TestStderrIsDrainedWhateverTheWriterDoes(t *testing.T) {
 		calls := 0
 		wantFloodSurvived(t, writerFunc(func([]byte) (int, error) { calls++; return 0, io.ErrClosedPipe })).close(hangGuard)
 		if calls != 1 {
-			t.Fatalf("the writer was called %d times", calls)
+			t.Fatalf("the writer was called %d times, want 1", calls)
 		}
 	})
 	t.Run("blocking writer", func(t *testing.T) {
@@ -277,7 +303,7 @@ func TestStderrIsDrainedWhateverTheWriterDoes(t *testing.T) {
 		defer close(release)
 		p := wantFloodSurvived(t, writerFunc(func(b []byte) (int, error) { <-release; return len(b), nil }))
 		if err := p.Close(hangGuard); err == nil || !strings.Contains(err.Error(), "Stderr writer") {
-			t.Fatalf("Close with a blocked Stderr writer: %v", err)
+			t.Fatalf("Close with a blocked Stderr writer: got %v, want an error and %q in it", err, "Stderr writer")
 		}
 	})
 }
@@ -295,6 +321,7 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
+// A newline in a frame is sent as a space.
 func TestNewlineInAFrameIsSentAsASpace(t *testing.T) {
 	p := open(t, roleCommand(t, "echo"))
 	p.send("[1,\n2,\n3]\n")
@@ -302,17 +329,19 @@ func TestNewlineInAFrameIsSentAsASpace(t *testing.T) {
 	p.close(hangGuard)
 }
 
+// Send on a stream other than Main fails.
 func TestOnlyTheMainStreamIsCarried(t *testing.T) {
 	p := open(t, roleCommand(t, "echo"))
 	err := p.Send(transport.Outbound{Stream: 7, Frame: []byte("1")})
 	if !errors.Is(err, transport.ErrNoRoute) {
-		t.Fatalf("Send on stream 7 returned %v", err)
+		t.Fatalf("Send on stream 7 returned %v, want %v", err, transport.ErrNoRoute)
 	}
 	p.close(hangGuard)
 }
 
-// The child is gone, and one of its frames comes out of the pipe 99 ms later: a
-// descendant that escaped holds the other end. Nobody closes that end.
+// After the child has exited, frames in its pipe are still delivered, here one that
+// comes 99 ms later from a descendant that holds the pipe open. The wait for them is
+// limited.
 //
 // Guarantees: G-0014.2, G-0014.9
 func TestDeadChildsPipeIsDrained(t *testing.T) {
@@ -330,12 +359,12 @@ func TestDeadChildsPipeIsDrained(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l, output := deadChild(t)
+				l, output := exitedChild(t)
 				if test.closing {
 					l.closing.Raise()
 				}
-				told := newFrames()
-				l.Bind(told)
+				events := newFrames()
+				l.Bind(events)
 				l.Grant(transport.Main, test.credit)
 				start := time.Now()
 				l.wire.start()
@@ -346,8 +375,8 @@ func TestDeadChildsPipeIsDrained(t *testing.T) {
 					output.Write([]byte("1\n"))
 				})
 				<-l.gone
-				if took := time.Since(start); took != test.took || len(told.received) != test.frames || len(told.lost) != 1 {
-					t.Fatalf("lost after %v with %d frames received", took, len(told.received))
+				if took := time.Since(start); took != test.took || len(events.received) != test.frames || len(events.lost) != 1 {
+					t.Fatalf("got the loss after %v with %d frames", took, len(events.received))
 				}
 				output.Close()
 				if !late.Stop() {
@@ -358,9 +387,9 @@ func TestDeadChildsPipeIsDrained(t *testing.T) {
 	}
 }
 
-// deadChild is a link to a child that has exited, with the end of its output
-// that something else still holds.
-func deadChild(t *testing.T) (l *child, output net.Conn) {
+// exitedChild returns a link to a child that has exited, and the end of its output that
+// another process still holds.
+func exitedChild(t *testing.T) (l *child, output net.Conn) {
 	t.Helper()
 	in, output := net.Pipe()
 	out, _ := net.Pipe()

@@ -17,16 +17,20 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
+// If a child is killed in the middle of a frame, the partial frame is not delivered.
+//
 // Guarantees: G-0014.9
 func TestChildKilledInTheMiddleOfAFrame(t *testing.T) {
 	p := open(t, roleCommand(t, "killed in a frame"))
 	p.want(`"whole"`)
 	p.want(`"ha`)
 	if exit := lossAs[*transport.ExitError](p); exit.Signal != "killed" || exit.Status != -1 {
-		t.Fatalf("lost with %+v", exit)
+		t.Fatalf("got the reason %+v, want exit.Signal == %q and exit.Status == -1", exit, "killed")
 	}
 }
 
+// A child that ignores signals is killed and reaped.
+//
 // Guarantees: G-0014.7, G-0014.11
 func TestChildThatIgnoresSignalsIsKilledAndReaped(t *testing.T) {
 	p := open(t, roleCommand(t, "stubborn"))
@@ -35,15 +39,19 @@ func TestChildThatIgnoresSignalsIsKilledAndReaped(t *testing.T) {
 	p.wantReaped()
 }
 
+// A child that closes its output is ended.
+//
 // Guarantees: G-0014.12
 func TestChildThatClosesItsOutputIsEnded(t *testing.T) {
 	p := open(t, roleCommand(t, "close stdout"))
 	if loss := p.waitLoss(); loss.Reason != transport.ErrPeerClosed {
-		t.Fatalf("lost with %v", loss.Reason)
+		t.Fatalf("got the reason %v, want %v", loss.Reason, transport.ErrPeerClosed)
 	}
 	p.wantReaped()
 }
 
+// A line above MaxFrame loses the link and ends the child.
+//
 // Guarantees: G-0008.1, G-0008.3
 func TestOversizedLineLosesTheLinkAndKillsTheChild(t *testing.T) {
 	socket := listen(t)
@@ -53,34 +61,36 @@ func TestOversizedLineLosesTheLinkAndKillsTheChild(t *testing.T) {
 	conn := socket.accept(t)
 	oversized := lossAs[*transport.OversizedError](p)
 	if oversized.Limit != 100_000 || oversized.Size <= 100_000 || oversized.Size > 100_000+readAhead+1 {
-		t.Fatalf("refused with %+v", oversized)
+		t.Fatalf("got the refusal %+v, want oversized.Limit == 100_000, oversized.Size > 100_000 and oversized.Size <= %v", oversized, 100_000+readAhead+1)
 	}
 	p.wantReaped()
 	if said, err := io.ReadAll(conn); err != nil || len(said) > 0 {
-		t.Fatalf("the child was %s before it was killed, %v", said, err)
+		t.Fatalf("the child reported %s before it was killed, %v", said, err)
 	}
 }
 
+// After Close, no descriptor of the link is left open.
+//
 // Guarantees: G-0014.11
 func TestNoDescriptorIsLeft(t *testing.T) {
-	open(t, roleCommand(t, "echo")).close(hangGuard) // the poller opens its own
+	open(t, roleCommand(t, "echo")).close(hangGuard) // opens the descriptors of the poller
 	before := descriptors(t)
 	for _, role := range []string{"echo", "exit", "close stdout", "never reads"} {
 		open(t, roleCommand(t, role)).close(brokenGrace)
 	}
 	if _, err := (&Command{Path: "bowline-no-such-command"}).Open(context.Background()); err == nil {
-		t.Fatal("a missing command was started")
+		t.Fatal("Open of a missing command succeeded, want an error")
 	}
 	if after := descriptors(t); !slices.Equal(before, after) {
-		t.Fatalf("descriptors were %v and are %v", before, after)
+		t.Fatalf("got the descriptors %[2]v, want %[1]v", before, after)
 	}
 }
 
-// A panic in Started passes on to the caller of Open, and nothing is left of the child.
+// A panic in Started reaches the caller of Open, and the child is ended.
 //
 // Guarantees: G-0014.11
 func TestAPanicInStartedLeavesNoChild(t *testing.T) {
-	open(t, roleCommand(t, "echo")).close(hangGuard) // the poller opens its own
+	open(t, roleCommand(t, "echo")).close(hangGuard) // opens the descriptors of the poller
 	before := descriptors(t)
 	for name, end := range map[string]func(){
 		"panic":  func() { panic("broken") },
@@ -96,21 +106,21 @@ func TestAPanicInStartedLeavesNoChild(t *testing.T) {
 			_, err := command.Open(context.Background())
 			t.Errorf("%s: Open returned %v", name, err)
 		}()
-		got, _ := wait(t, passed, "the end of Open")
+		got, _ := wait(t, passed, "end of Open")
 		if name == "panic" && got != "broken" {
-			t.Errorf("%v passed on, want the panic of Started", got)
+			t.Errorf("got %v, want the panic of Started", got)
 		}
 		if err := syscall.Kill(pid, 0); err != syscall.ESRCH {
-			t.Errorf("%s: process %d is still there: %v", name, pid, err)
+			t.Errorf("%s: process %d still exists: %v, want %v", name, pid, err, syscall.ESRCH)
 		}
 	}
 	if after := descriptors(t); !slices.Equal(before, after) {
-		t.Errorf("descriptors were %v and are %v", before, after)
+		t.Errorf("got the descriptors %[2]v, want %[1]v", before, after)
 	}
 }
 
-// descriptors lists the open descriptors of this process; the one that reads
-// the list comes last.
+// descriptors returns the open descriptors of this process. The last one reads the list
+// itself.
 func descriptors(t *testing.T) []string {
 	t.Helper()
 	entries, err := os.ReadDir("/dev/fd")
@@ -124,17 +134,17 @@ func descriptors(t *testing.T) []string {
 	return names
 }
 
-// wantReaped checks that not even a zombie is left of the child.
+// wantReaped checks that the child has been reaped and is not a zombie.
 func (p *peer) wantReaped() {
 	p.t.Helper()
 	pid := p.Link.(*child).process.child.Pid
 	if err := syscall.Kill(pid, 0); err != syscall.ESRCH {
-		p.t.Fatalf("process %d is still there: %v", pid, err)
+		p.t.Fatalf("process %d still exists: %v, want %v", pid, err, syscall.ESRCH)
 	}
 }
 
-// The link also owns a child that leads its own session, and does not change the
-// caller's Cmd.
+// A link also ends the descendants of a child that leads its own session, and does not
+// change the program's Cmd.
 //
 // Guarantees: G-0014.10, G-0014.20
 func TestChildThatLeadsASession(t *testing.T) {
@@ -148,19 +158,19 @@ func TestChildThatLeadsASession(t *testing.T) {
 	p := open(t, &Command{Cmd: cmd})
 	orphan := socket.accept(t)
 	if pid := p.Link.(*child).process.child.Pid; sessionOf(pid) != pid {
-		t.Errorf("process %d is in session %d", pid, sessionOf(pid))
+		t.Errorf("process %d is in session %d, want its own", pid, sessionOf(pid))
 	}
 	w.Close()
 	p.close(brokenGrace)
 	if said, err := io.ReadAll(orphan); err != nil || len(said) > 0 {
-		t.Errorf("the descendant said %q, %v", said, err)
+		t.Errorf("got %q, %v of the descendant, want none", said, err)
 	}
-	if rest, err := io.ReadAll(r); err != nil || len(rest) > 0 { // its end was in the child
-		t.Errorf("the extra file has %q, %v", rest, err)
+	if rest, err := io.ReadAll(r); err != nil || len(rest) > 0 { // the other end was in the child
+		t.Errorf("got %q, %v of the extra file, want its end", rest, err)
 	}
 	r.Close()
 	if len(cmd.ExtraFiles) != 1 || !cmd.SysProcAttr.Setpgid {
-		t.Errorf("the Cmd was changed: %+v", cmd)
+		t.Errorf("got the Cmd %+v, want it unchanged", cmd)
 	}
 }
 

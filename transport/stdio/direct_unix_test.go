@@ -10,11 +10,13 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
+// Send writes on its own goroutine as long as the pipe has room.
+//
 // Guarantees: G-0051.1
 func TestSendWritesOnItsGoroutine(t *testing.T) {
 	out, in := mustPipe(t)
 	defer closeAll([]*os.File{out, in})
-	w := newWriter(in, Lines, 1<<20) // nobody calls run
+	w := newWriter(in, Lines, 1<<20) // the test does not call run
 	lines := bufio.NewReader(out)
 	for _, send := range []func(frame string){
 		func(frame string) {
@@ -32,7 +34,7 @@ func TestSendWritesOnItsGoroutine(t *testing.T) {
 	} {
 		send("frame")
 		if line, err := lines.ReadString('\n'); line != "frame\n" {
-			t.Fatalf("read %q, %v", line, err)
+			t.Fatalf("got %q, %v, want %q", line, err, "frame\n")
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport/stdio"
 )
 
-// A program that is missing is a StartError that wraps its cause.
+// If the program is missing, the error is a StartError that wraps its cause.
 func ExampleCommand() {
 	server := &stdio.Command{
 		Path: "no-such-mcp-server",
@@ -26,11 +26,11 @@ func ExampleCommand() {
 	// Output: true true
 }
 
-// The settings of an exec.Cmd are those of every child: its environment, its
-// directory, its attributes. Started tells the process id.
+// Each child gets the settings of the exec.Cmd: its environment, its directory, its
+// attributes. Started gets the process id.
 func ExampleCommand_cmd() {
 	cmd := exec.Command("cat")
-	cmd.Env = []string{"PATH=/usr/bin:/bin"} // and nothing of ours
+	cmd.Env = []string{"PATH=/usr/bin:/bin"} // replaces the environment of this process
 	cmd.Dir = "/"
 	server := &stdio.Command{Cmd: cmd, Started: func(pid int) { fmt.Println(pid > 0) }}
 	link, err := server.Open(context.Background())
@@ -44,9 +44,8 @@ func ExampleCommand_cmd() {
 	// <nil>
 }
 
-// A server of another JSON-RPC protocol, here one that frames as language servers
-// do, behind a socket. A client over it is made like any other:
-// conn.New(server, conn.Options{}).
+// A server of another JSON-RPC protocol behind a socket, here with the framing of
+// language servers. A client uses it like any other: conn.New(server, conn.Options{}).
 func ExampleStreams() {
 	server := &stdio.Streams{
 		Framing: stdio.ContentLength,
@@ -59,6 +58,6 @@ func ExampleStreams() {
 		},
 	}
 	_, err := server.Open(context.Background())
-	fmt.Println(err != nil) // nobody listens on port 0
+	fmt.Println(err != nil) // port 0 has no listener
 	// Output: true
 }

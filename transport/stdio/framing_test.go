@@ -15,7 +15,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// TestHeaders has every kind of header, and what comes of its stream.
+// Each kind of header is either read or refused with a clear error.
 //
 // Guarantees: G-0008.6, G-0008.7
 func TestHeaders(t *testing.T) {
@@ -56,13 +56,13 @@ func TestHeaders(t *testing.T) {
 	} {
 		got := readFramed(ContentLength.reader(strings.NewReader(stream), 4))
 		if !slices.EqualFunc(got, want, strings.HasSuffix) {
-			t.Errorf("%.80q gives %q, want %q", stream, got, want)
+			t.Errorf("%.80q: got %q, want %q", stream, got, want)
 		}
 	}
 }
 
-// readFramed reads frames until the end of the stream, and its error unless that
-// is io.EOF.
+// readFramed reads frames until the end of the stream. The last element is the error
+// unless it is io.EOF.
 func readFramed(r frameReader) (frames []string) {
 	for {
 		frame, err := r.next()
@@ -79,8 +79,8 @@ func readFramed(r frameReader) (frames []string) {
 	}
 }
 
-// TestFramesSurviveAnyPortions: what a writer framed is what a reader takes,
-// however the bytes are split into reads.
+// A reader gets the frames that a writer has framed, however the bytes are split into
+// reads.
 //
 // Guarantees: G-0008.6
 func TestFramesSurviveAnyPortions(t *testing.T) {
@@ -97,15 +97,15 @@ func TestFramesSurviveAnyPortions(t *testing.T) {
 			want = append(want, frame)
 		}
 		portions := rapid.SliceOfN(rapid.IntRange(1, 100_000), 1, 10).Draw(t, "portions")
-		got := readFramed(ContentLength.reader(&portioned{rest: stream.Bytes(), portions: portions, before: func() {}}, limit))
+		got := readFramed(ContentLength.reader(&portionedReader{rest: stream.Bytes(), portions: portions, before: func() {}}, limit))
 		if !slices.Equal(got, want) {
 			t.Fatalf("got %d frames, want %d", len(got), len(want))
 		}
 	})
 }
 
-// FuzzHeaders: any stream is cut into frames within the limit, or refused. What
-// is taken can be framed again.
+// FuzzHeaders: any stream is cut into frames within the limit, or refused. A frame can
+// be framed and read again.
 //
 // Guarantees: G-0008.6, G-0008.7
 func FuzzHeaders(f *testing.F) {
@@ -126,24 +126,25 @@ func FuzzHeaders(f *testing.F) {
 			case err != nil:
 				var header *HeaderError
 				if err != io.EOF && !errors.Is(err, io.ErrUnexpectedEOF) && (!errors.As(err, &header) || len(header.Header) > 80) {
-					t.Fatalf("%v is no error of a stream", err)
+					t.Fatalf("got the error %v, want one of a stream", err)
 				}
 				return
 			case len(frame) == 0 || len(frame) > limit:
-				t.Fatalf("a frame of %d bytes", len(frame))
+				t.Fatalf("got a frame of %d bytes", len(frame))
 			}
 			again := ContentLength.before(frame) + string(frame)
 			if got := readFramed(ContentLength.reader(strings.NewReader(again), limit)); len(got) != 1 || got[0] != string(frame) {
-				t.Fatalf("%q came back as %q", frame, got)
+				t.Fatalf("%q was read back as %q", frame, got)
 			}
 		}
 	})
 }
 
-// TestAClaimCostsNothing: a peer that announces much and sends nothing.
+// A peer that announces a large frame and sends nothing makes the reader allocate
+// little.
 //
 // Guarantees: G-0008.7
-func TestAClaimCostsNothing(t *testing.T) {
+func TestAnnouncedLengthAllocatesNothing(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	for range 100 {
@@ -151,11 +152,11 @@ func TestAClaimCostsNothing(t *testing.T) {
 	}
 	runtime.ReadMemStats(&after)
 	if each := (after.TotalAlloc - before.TotalAlloc) / 100; each > 4*readAhead {
-		t.Errorf("each claim took %d bytes", each)
+		t.Errorf("each announced frame took %d bytes, want less", each)
 	}
 }
 
-// A frame keeps its newlines, and needs none.
+// With Content-Length framing, a frame keeps its newlines and needs none at its end.
 //
 // Guarantees: G-0008.6
 func TestContentLengthLeavesFramesAlone(t *testing.T) {
@@ -173,7 +174,8 @@ func TestContentLengthLeavesFramesAlone(t *testing.T) {
 	p.close(hangGuard)
 }
 
-// The peer cannot go on after what it said, and is told apart from one that ended.
+// A frame with a wrong header loses the link, and the reason differs from that of a
+// peer that has ended.
 //
 // Guarantees: G-0008.3, G-0008.4, G-0008.7
 func TestWrongFrames(t *testing.T) {
@@ -183,12 +185,12 @@ func TestWrongFrames(t *testing.T) {
 			lossAs[*HeaderError](client)
 		},
 		"Content-Length: 6\r\n\r\n123456Content-Length: 1\r\n\r\n1": func(t *testing.T, server, client *peer) {
-			if refusal, _ := wait(t, server.refused, "the refusal"); !isOversized(refusal) {
-				t.Errorf("refused with %v", refusal)
+			if refusal, _ := wait(t, server.refused, "refusal"); !isOversized(refusal) {
+				t.Errorf("got the refusal %v", refusal)
 			}
 			server.want("1")
 			if oversized := lossAs[*transport.OversizedError](client); oversized.Limit != 5 || oversized.Size != 6 {
-				t.Errorf("lost with %v", oversized)
+				t.Errorf("got the reason %v, want oversized.Limit == 5 and oversized.Size == 6", oversized)
 			}
 		},
 	} {

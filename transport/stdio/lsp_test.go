@@ -17,9 +17,9 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
-// languageServer implements a little of the Language Server Protocol: it opens the
-// document in a didOpen notification, reports a diagnostic, asks for configuration, and
-// answers hovers. It crashes at the method crash.
+// languageServer implements a part of the Language Server Protocol: it opens the
+// document of a didOpen notification, sends a diagnostic, requests the configuration,
+// and answers hovers. It crashes at the method crash.
 func languageServer() {
 	in := textproto.NewReader(bufio.NewReader(os.Stdin))
 	say := func(format string, args ...any) {
@@ -59,7 +59,7 @@ func languageServer() {
 			say(`{"jsonrpc":"2.0","method":"textDocument/publishDiagnostics","params":%s}`, m.Result)
 		case "textDocument/hover":
 			if !ready {
-				panic("asked before the handshake")
+				panic("request before the handshake")
 			}
 			say(`{"jsonrpc":"2.0","id":%s,"result":%s}`, m.ID, m.Params)
 		case "crash":
@@ -68,28 +68,28 @@ func languageServer() {
 	}
 }
 
-// An editor is the client's side.
-type editor struct{ diagnostics chan string }
+// An lspClient handles the messages to the client.
+type lspClient struct{ diagnostics chan string }
 
-func (e *editor) ServeRequest(_ context.Context, in *conn.Incoming) (json.RawMessage, error) {
+func (e *lspClient) ServeRequest(_ context.Context, in *conn.Incoming) (json.RawMessage, error) {
 	if in.Method != "workspace/configuration" {
 		return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: in.Method}
 	}
 	return json.RawMessage(`["configured"]`), nil
 }
 
-func (e *editor) ServeNotification(_ context.Context, in *conn.Incoming) {
+func (e *lspClient) ServeNotification(_ context.Context, in *conn.Incoming) {
 	e.diagnostics <- in.Method + " " + string(in.Params)
 }
 
-// TestLanguageServer: a Conn supervises a server of another protocol. It asks and
-// is asked, and has the server again after a crash.
+// A Conn can supervise a server of another protocol: requests work in both directions,
+// and the server is started again after a crash.
 //
 // Guarantees: G-0008.6
 func TestLanguageServer(t *testing.T) {
 	server := roleCommand(t, "language server")
 	server.Framing = ContentLength
-	e := &editor{diagnostics: make(chan string, 1)}
+	e := &lspClient{diagnostics: make(chan string, 1)}
 	c := conn.New(server, conn.Options{
 		Handler: e, Liveness: -1, BackoffMin: time.Millisecond,
 		Handshake: func(ctx context.Context, i *conn.Incarnation) error {
@@ -110,17 +110,17 @@ func TestLanguageServer(t *testing.T) {
 		const text = `{"position":{"line":1}, "of": "two\nlines"}`
 		result, err := c.Call(t.Context(), conn.Request{Method: "textDocument/hover", Params: json.RawMessage(text), WaitForReady: true, Timeout: hangGuard})
 		if err != nil || string(result) != text {
-			t.Fatalf("hover: %s, %v", result, err)
+			t.Fatalf("hover: got %s, %v, want %v", result, err, text)
 		}
 		if err := c.Notify(t.Context(), "textDocument/didOpen", json.RawMessage(`{"textDocument":{"uri":"file:///a"}}`)); err != nil {
 			t.Fatal(err)
 		}
-		if got, _ := wait(t, e.diagnostics, "a diagnostic"); got != `textDocument/publishDiagnostics ["configured"]` {
-			t.Errorf("the server said %s", got)
+		if got, _ := wait(t, e.diagnostics, "diagnostic"); got != `textDocument/publishDiagnostics ["configured"]` {
+			t.Errorf("got the diagnostic %s, want %q", got, `textDocument/publishDiagnostics ["configured"]`)
 		}
 		var failed *conn.CallError
 		if _, err := c.Call(t.Context(), conn.Request{Method: "crash"}); !errors.As(err, &failed) || failed.Delivery != conn.Unknown {
-			t.Errorf("the crash: %v", err)
+			t.Errorf("the crash: got %v, want a *conn.CallError and failed.Delivery == %v", err, conn.Unknown)
 		}
 	}
 }

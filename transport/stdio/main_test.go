@@ -12,8 +12,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// TestMain plays a child instead of running tests when the environment says
-// so.
+// TestMain acts as a child instead of running tests if the environment says so.
 func TestMain(m *testing.M) {
 	if role := os.Getenv(roleVariable); role != "" {
 		playRole(role)
@@ -22,11 +21,11 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// hangGuard turns waiting for what never comes into a failure.
+// hangGuard limits how long a test waits for something that does not come.
 const hangGuard = time.Minute
 
-// frames is a receiver with room for whatever a test is sent. received is
-// closed when nothing more will come.
+// frames is a receiver with room for everything that a test sends. received is closed
+// when nothing more can come.
 type frames struct {
 	received chan []byte
 	refused  chan error
@@ -68,15 +67,15 @@ func (f *frames) Lost(loss transport.Loss) {
 	}
 }
 
-// A peer is a link under test and what it receives.
+// A peer is a link under test, and what it receives.
 type peer struct {
 	t testing.TB
 	transport.Link
 	*frames
 }
 
-// open opens a link, binds it, and gives it credit for every frame a test may
-// be sent. It is closed when the test ends.
+// open opens a link, binds it, and grants credit for all frames of a test. It closes
+// the link at the end of the test.
 func open(t testing.TB, from transport.Transport) *peer {
 	t.Helper()
 	p := openWithoutCredit(t, from)
@@ -103,7 +102,7 @@ func (p *peer) send(frame string) {
 	}
 }
 
-// fill sends tagged frames until the link is busy, and returns the last tag
+// fill sends tagged frames until the link is busy, and returns the last tag that was
 // accepted.
 func (p *peer) fill(size int) transport.Tag {
 	p.t.Helper()
@@ -120,14 +119,14 @@ func (p *peer) fill(size int) transport.Tag {
 
 func (p *peer) want(frame string) {
 	p.t.Helper()
-	if got, ok := wait(p.t, p.received, "a frame"); !ok || string(got) != frame {
+	if got, ok := wait(p.t, p.received, "frame"); !ok || string(got) != frame {
 		p.t.Fatalf("received %.80q, want %.80q", got, frame)
 	}
 }
 
 func (p *peer) wantNothingMore() {
 	p.t.Helper()
-	if got, ok := wait(p.t, p.received, "the end"); ok {
+	if got, ok := wait(p.t, p.received, "end"); ok {
 		p.t.Fatalf("received %.80q, want nothing more", got)
 	}
 }
@@ -153,12 +152,12 @@ func wait[T any](t testing.TB, from <-chan T, what string) (T, bool) {
 	case v, ok := <-from:
 		return v, ok
 	case <-guard.C:
-		t.Fatalf("%s never came", what)
+		t.Fatalf("got no %s in time", what)
 		panic("unreachable")
 	}
 }
 
-// lossAs returns the loss's reason as a typed error.
+// lossAs returns the reason of the loss as a typed error.
 func lossAs[E error](p *peer) E {
 	p.t.Helper()
 	var typed E

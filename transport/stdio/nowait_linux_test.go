@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Another process that has the pipe may make it blocking.
+// A nowait call returns immediately even if another process has made the pipe blocking.
 //
 // Guarantees: G-0051.6
 func TestANowaitCallDoesNotWaitForAFileThatBlocks(t *testing.T) {
@@ -25,10 +25,10 @@ func TestANowaitCallDoesNotWaitForAFileThatBlocks(t *testing.T) {
 	var buffer [64 << 10]byte
 	_, err := reads.call(unix.SYS_PREADV2, from, buffer[:])
 	if reads.unable {
-		return // Linux before 6.4: the usual call is made, of which the scheduler is told
+		return // Linux before 6.4 has only the usual call, which the scheduler knows
 	}
 	if err != syscall.EAGAIN {
-		t.Fatalf("the read of an empty pipe: %v", err)
+		t.Fatalf("read of an empty pipe: got %v, want %v", err, syscall.EAGAIN)
 	}
 	written := 0
 	for {
@@ -37,14 +37,14 @@ func TestANowaitCallDoesNotWaitForAFileThatBlocks(t *testing.T) {
 			break
 		}
 		if err != nil || n == 0 {
-			t.Fatalf("%d bytes were written: %v", n, err)
+			t.Fatalf("write: got %d bytes, %v", n, err)
 		}
 		written += n
 	}
 	for read := 0; read < written; {
 		n, err := reads.read(from, buffer[:])
 		if err != nil || n == 0 {
-			t.Fatalf("%d bytes were read: %v", n, err)
+			t.Fatalf("read: got %d bytes, %v", n, err)
 		}
 		read += n
 	}
@@ -52,12 +52,13 @@ func TestANowaitCallDoesNotWaitForAFileThatBlocks(t *testing.T) {
 	for _, unable := range []bool{false, true} {
 		reads.unable = unable
 		if n, err := reads.read(from, buffer[:]); n != 0 || err != nil {
-			t.Fatalf("%d bytes, %v at the end", n, err)
+			t.Fatalf("at the end: got %d bytes, %v, want 0", n, err)
 		}
 	}
 }
 
-// A socket tells once that its peer has reset it. It must not look like the end.
+// A socket reports once that its peer has reset it. The link must not take that for the
+// end of the stream.
 //
 // Guarantees: G-0051.6
 func TestASocketThatWasResetIsAnError(t *testing.T) {
@@ -70,8 +71,8 @@ func TestASocketThatWasResetIsAnError(t *testing.T) {
 	if _, err := ours.WriteString("never read"); err != nil {
 		t.Fatal(err)
 	}
-	theirs.Close() // with what it has not read: a reset
+	theirs.Close() // unread data makes this a reset
 	if n, err := newDirectReader(ours).Read(make([]byte, 10)); !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("%d bytes, %v from a socket that was reset", n, err)
+		t.Errorf("got %d bytes, %v from a socket that was reset, want %v", n, err, syscall.ECONNRESET)
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestNoChildOutlivesAKilledProgram: it had no time to end its child, whose
-// own child ignores SIGTERM and does not read its input.
+// If the program is killed, its child and the child's child end too, even though they
+// ignore SIGTERM and do not read their input.
 //
 // Guarantees: G-0014.19
 func TestNoChildOutlivesAKilledProgram(t *testing.T) {
@@ -35,7 +35,7 @@ func TestNoChildOutlivesAKilledProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := orphan.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
-		t.Fatalf("process %d lives on: %v", pid, err)
+		t.Fatalf("process %d still runs: %v, want %v", pid, err, io.EOF)
 	}
 }
 

@@ -12,27 +12,27 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// handlers is a ServingWorker that handles each frame on the goroutine of the link.
-type handlers struct {
+// handlingReceiver is a ServingWorker that handles each frame on the goroutine of the link.
+type handlingReceiver struct {
 	*frames
 	last   atomic.Pointer[string]
 	handle func(frame string, leave func())
 }
 
-func (h *handlers) Receive(in transport.Inbound) {
+func (h *handlingReceiver) Receive(in transport.Inbound) {
 	frame := string(in.Frame)
 	h.last.Store(&frame)
 	h.frames.Receive(in)
 }
 
-func (h *handlers) Work(int)                   { panic("the wire has a ServingWorker") }
-func (h *handlers) Serve(_ bool, leave func()) { h.handle(*h.last.Load(), leave) }
+func (h *handlingReceiver) Work(int)                   { panic("the wire has a ServingWorker") }
+func (h *handlingReceiver) Serve(_ bool, leave func()) { h.handle(*h.last.Load(), leave) }
 
-// handled has a wire whose frames are handled, within a bubble.
-func handled(handle func(frame string, leave func())) (w *wire, to *handlers, peer io.WriteCloser, end func()) {
+// wireWithHandler returns a wire whose frames are handled with handle, within a bubble.
+func wireWithHandler(handle func(frame string, leave func())) (w *wire, to *handlingReceiver, peer io.WriteCloser, end func()) {
 	in, peer := io.Pipe()
 	w = newWire(in, noStream{io.Discard}, Lines, 0)
-	to = &handlers{frames: newFrames(), handle: handle}
+	to = &handlingReceiver{frames: newFrames(), handle: handle}
 	w.Bind(to)
 	w.Grant(transport.Main, 1000)
 	w.start()
@@ -46,11 +46,11 @@ func handled(handle func(frame string, leave func())) (w *wire, to *handlers, pe
 	}
 }
 
-// A handler that takes long, says that it will, or ends its goroutine, holds nobody up,
-// and neither the end of the link.
+// A handler that takes long, calls leave, or ends its goroutine delays neither other
+// frames nor the end of the link.
 //
 // Guarantees: G-0055.2, G-0055.3
-func TestAnotherGoroutineReadsOn(t *testing.T) {
+func TestSlowHandlerDelaysNoReading(t *testing.T) {
 	for _, test := range []struct {
 		first  string
 		within time.Duration
@@ -63,7 +63,7 @@ func TestAnotherGoroutineReadsOn(t *testing.T) {
 		t.Run(test.first, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				free := make(chan struct{})
-				w, to, peer, end := handled(func(frame string, leave func()) {
+				w, to, peer, end := wireWithHandler(func(frame string, leave func()) {
 					switch frame {
 					case "leaves twice and waits":
 						leave()
@@ -81,11 +81,11 @@ func TestAnotherGoroutineReadsOn(t *testing.T) {
 				go io.WriteString(peer, test.first+"\n1\n2\n")
 				for _, want := range []string{test.first, "1", "2"} {
 					if got := string(<-to.received); got != want {
-						t.Errorf("%q came instead of %q", got, want)
+						t.Errorf("got %q, want %q", got, want)
 					}
 				}
 				if waited := time.Since(began); waited > test.within {
-					t.Errorf("the frames behind it waited for %v", waited)
+					t.Errorf("the frames behind it waited for %v, want at most %v", waited, test.within)
 				}
 				go io.WriteString(peer, test.first+"\n")
 				<-to.received
@@ -94,7 +94,7 @@ func TestAnotherGoroutineReadsOn(t *testing.T) {
 				select {
 				case <-w.readDone:
 				default:
-					t.Error("somebody still reads")
+					t.Error("a goroutine still reads, want none")
 				}
 				close(free)
 				synctest.Wait()
@@ -103,14 +103,15 @@ func TestAnotherGoroutineReadsOn(t *testing.T) {
 	}
 }
 
-// A handler whose goroutine has lost the reading already takes it from nobody else.
+// The handler of an earlier frame, whose goroutine no longer reads, does not stop the
+// goroutine that reads now.
 //
 // Guarantees: G-0055.3
 func TestFormerReaderDoesNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		goOn, left := make(chan struct{}), make(chan struct{})
 		var w *wire
-		w, to, peer, end := handled(func(frame string, leave func()) {
+		w, to, peer, end := wireWithHandler(func(frame string, leave func()) {
 			switch frame {
 			case "slow":
 				<-goOn
@@ -121,14 +122,14 @@ func TestFormerReaderDoesNotRead(t *testing.T) {
 				close(goOn)
 				<-left
 				if w.readerRole.state.Load() != before {
-					t.Error("the handler of an earlier frame has taken the reading away")
+					t.Error("the handler of an earlier frame has stopped the present reader")
 				}
 			}
 		})
 		for _, frame := range []string{"slow", "next", "last"} {
 			go io.WriteString(peer, frame+"\n")
 			if got := string(<-to.received); got != frame {
-				t.Errorf("%q came instead of %q", got, frame)
+				t.Errorf("got %q, want %q", got, frame)
 			}
 		}
 		synctest.Wait()
@@ -136,8 +137,8 @@ func TestFormerReaderDoesNotRead(t *testing.T) {
 	})
 }
 
-// Every third handler waits until the next frame has come. None is lost, and none comes
-// before its time.
+// If every third handler waits for the next frame, each frame is still handled once and
+// in order.
 //
 // Guarantees: G-0055.3
 func TestEveryFrameComesOnce(t *testing.T) {
@@ -147,7 +148,7 @@ func TestEveryFrameComesOnce(t *testing.T) {
 		for i := range came {
 			came[i] = make(chan struct{})
 		}
-		_, to, peer, end := handled(func(frame string, leave func()) {
+		_, to, peer, end := wireWithHandler(func(frame string, leave func()) {
 			var i int
 			if _, err := fmt.Sscan(frame, &i); err != nil {
 				t.Error(err)
@@ -168,7 +169,7 @@ func TestEveryFrameComesOnce(t *testing.T) {
 		}()
 		for i := range count + 1 {
 			if got := string(<-to.received); got != fmt.Sprint(i) {
-				t.Fatalf("%q came instead of %d", got, i)
+				t.Fatalf("got %q, want %d", got, i)
 			}
 		}
 		synctest.Wait()
@@ -176,21 +177,21 @@ func TestEveryFrameComesOnce(t *testing.T) {
 	})
 }
 
-// Nobody watches a link on which nothing comes in.
+// The watchdog does not run while a link receives nothing.
 //
 // Guarantees: G-0055.4
-func TestTheWatchRests(t *testing.T) {
+func TestWatchdogStopsOnAnIdleLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, to, peer, end := handled(func(string, func()) {})
+		w, to, peer, end := wireWithHandler(func(string, func()) {})
 		for range 3 {
 			fmt.Fprintln(peer, "frame")
 			<-to.received
 			if synctest.Wait(); !w.readerRole.watched.Load() {
-				t.Error("nobody watches")
+				t.Error("the watchdog does not run, want it to")
 			}
 			<-time.NewTimer((watchIdle + 3) * watchEvery).C
 			if synctest.Wait(); w.readerRole.watched.Load() {
-				t.Error("somebody watches")
+				t.Error("the watchdog runs, want it stopped")
 			}
 		}
 		end()

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
+// The reader splits a stream at newlines and refuses lines above the limit.
 func TestReaderFrames(t *testing.T) {
 	long := strings.Repeat("x", 5*readAhead+7)
 	for _, test := range []struct {
@@ -35,6 +36,9 @@ func TestReaderFrames(t *testing.T) {
 	}
 }
 
+// Whatever the portions, the reader returns the lines that a split of the whole stream
+// returns.
+//
 // Guarantees: G-0008.1, G-0008.5
 func TestReaderAgreesWithSplit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -67,18 +71,18 @@ func FuzzReader(f *testing.F) {
 // refused stands for a line above the limit.
 const refused = "above the limit"
 
-// checkReader reads a stream that comes in the given portions, and compares
-// with splitting it at newlines.
+// checkReader reads a stream in the given portions, and compares the frames with a
+// split at newlines.
 func checkReader(t rapid.TB, stream []byte, portions []int, limit int) {
 	t.Helper()
 	r := &reader{limit: limit}
-	r.from = &portioned{rest: stream, portions: portions, before: func() {
+	r.from = &portionedReader{rest: stream, portions: portions, before: func() {
 		held := cap(r.buffer)
 		for _, part := range r.parts {
 			held += cap(part)
 		}
 		if bound := limit + 2*readAhead; held > bound {
-			t.Fatalf("%d bytes are held, above %d", held, bound)
+			t.Fatalf("%d bytes are held, want %d at most", held, bound)
 		}
 	}}
 	if got, want := readAll(t, r), split(stream, limit); !slices.Equal(got, want) {
@@ -99,8 +103,7 @@ func split(stream []byte, limit int) (frames []string) {
 	return frames
 }
 
-// readAll keeps the frames as they were delivered until the end, so that a
-// buffer used twice would show.
+// readAll keeps the frames until the end, to detect a buffer that is used twice.
 func readAll(t rapid.TB, r *reader) []string {
 	t.Helper()
 	var frames [][]byte
@@ -125,15 +128,15 @@ func texts(frames [][]byte) (texts []string) {
 	return texts
 }
 
-// portioned is a stream that comes in portions, in turn.
-type portioned struct {
+// portionedReader is a stream that arrives in portions.
+type portionedReader struct {
 	rest     []byte
 	portions []int
 	turn     int
-	before   func() // each read
+	before   func() // called before each read
 }
 
-func (p *portioned) Read(b []byte) (int, error) {
+func (p *portionedReader) Read(b []byte) (int, error) {
 	p.before()
 	if len(p.rest) == 0 {
 		return 0, io.EOF

@@ -19,16 +19,16 @@ import (
 )
 
 const (
-	// roleVariable makes the test binary a child that behaves as it says.
+	// roleVariable makes the test binary a child with that role.
 	roleVariable = "BOWLINE_STDIO_TEST_ROLE"
 
-	// socketVariable names the socket by which a child or grandchild reaches
-	// the test past its standard streams.
+	// socketVariable is the socket at which a child or grandchild connects to the test,
+	// besides its standard streams.
 	socketVariable = "BOWLINE_STDIO_TEST_SOCKET"
 )
 
-// roleCommand is a Command whose child plays the role. The race detector would
-// keep each child for a second at its exit.
+// roleCommand is a Command whose child has the role. Without its settings, the race
+// detector would delay each child's exit by a second.
 func roleCommand(t testing.TB, role string, env ...string) *Command {
 	t.Helper()
 	self, err := os.Executable()
@@ -43,7 +43,7 @@ func playRole(role string) {
 		"echo":              echo,
 		"relay":             relay,
 		"exit":              exitAtOnce,
-		"situation":         situation,
+		"situation":         printEnvironment,
 		"wait":              waitForInput,
 		"stubborn":          stubborn,
 		"never reads":       neverReads,
@@ -70,8 +70,8 @@ func playRole(role string) {
 
 func echo() { io.Copy(os.Stdout, os.Stdin) }
 
-// relay joins its standard streams to the test's socket, and exits at the end
-// of either.
+// relay connects its standard streams with the test's socket, and exits when either
+// ends.
 func relay() {
 	conn := dialTest()
 	go func() {
@@ -81,8 +81,8 @@ func relay() {
 	io.Copy(os.Stdout, conn)
 }
 
-// situation says with what it was started.
-func situation() {
+// printEnvironment prints its arguments, environment and directory.
+func printEnvironment() {
 	dir, err := os.Getwd()
 	if err != nil {
 		panic(err)
@@ -97,7 +97,7 @@ func exitAtOnce() {
 
 func waitForInput() { bufio.NewReader(os.Stdin).ReadString('\n') }
 
-// stubborn ends neither at the end of its input nor when asked.
+// stubborn ignores the end of its input and SIGTERM.
 func stubborn() {
 	signal.Ignore(syscall.SIGTERM)
 	fmt.Println(`"ready"`)
@@ -110,7 +110,7 @@ func neverReads() {
 	waitForever()
 }
 
-// parent leaves a child of its own behind that holds all its streams open.
+// parent leaves a child behind that holds all its streams open.
 func parent() {
 	orphan := exec.Command(os.Args[0])
 	orphan.Env = append(os.Environ(), roleVariable+"=orphan")
@@ -122,7 +122,7 @@ func parent() {
 	os.Exit(7)
 }
 
-// grandparent owns a parent by a link, and is killed by the test.
+// grandparent owns a parent through a link, and is killed by the test.
 func grandparent() {
 	_, err := (&Command{Path: os.Args[0], Env: []string{roleVariable + "=parent"}}).Open(context.Background())
 	if err != nil {
@@ -149,7 +149,7 @@ func floodStderr() {
 	waitForInput()
 }
 
-// endlessLine tells the test when it is asked to end.
+// endlessLine reports to the test when it gets SIGTERM.
 func endlessLine() {
 	conn := dialTest()
 	asked := make(chan os.Signal, 1)
@@ -197,7 +197,8 @@ func killedInAFrame() {
 	waitForever()
 }
 
-// server echoes frames, says on which it ends, and prints where it should not.
+// server echoes frames, reports on standard error why it ends, and prints to standard
+// output.
 func server() {
 	link, frames := openServer()
 	fmt.Println("stray")
@@ -211,7 +212,7 @@ func server() {
 	}
 }
 
-// writingServer writes to an output nobody reads, and says what it was told.
+// writingServer writes to an output that no process reads, and reports the loss.
 func writingServer() {
 	link, frames := openServer()
 	bufio.NewReader(os.NewFile(3, "start")).ReadString('\n')
@@ -220,7 +221,7 @@ func writingServer() {
 	fmt.Fprintln(os.Stderr, loss.Reason)
 }
 
-// closingServer closes while its input is open and being read.
+// closingServer closes its link while its input is open and being read.
 func closingServer() {
 	link, _ := openServer()
 	if err := link.Close(hangGuard); err != nil {
@@ -248,7 +249,7 @@ func dialTest() *net.UnixConn {
 	return conn.(*net.UnixConn)
 }
 
-// waitForever reads a pipe that nobody writes to.
+// waitForever reads a pipe without a writer.
 func waitForever() {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -258,7 +259,7 @@ func waitForever() {
 	runtime.KeepAlive(w)
 }
 
-// A testSocket is where a child or grandchild reaches the test.
+// A testSocket is the socket at which a child or grandchild connects to the test.
 type testSocket struct{ *net.UnixListener }
 
 func listen(t testing.TB) testSocket {

@@ -14,10 +14,10 @@ import (
 	"github.com/bowline-mcp/bowline/transport/stdio"
 )
 
-// discarded is a stream that takes everything.
-type discarded struct{ io.Writer }
+// discardingStream is a stream that discards what is written.
+type discardingStream struct{ io.Writer }
 
-func (discarded) Close() error { return nil }
+func (discardingStream) Close() error { return nil }
 
 type handler func(context.Context, *conn.Incoming) (json.RawMessage, error)
 
@@ -26,13 +26,13 @@ func (h handler) ServeRequest(ctx context.Context, in *conn.Incoming) (json.RawM
 }
 func (handler) ServeNotification(context.Context, *conn.Incoming) {}
 
-// A request behind many whose handlers have become slow waits for no longer than behind one.
+// A request waits no longer behind many slow handlers than behind one.
 //
 // Guarantees: G-0055.3
-func TestManySlowHandlersDelayAsOneDoes(t *testing.T) {
+func TestManySlowHandlersDelayNoMoreThanOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in, peer := io.Pipe()
-		link, err := stdio.Pair(in, discarded{io.Discard}).Open(t.Context())
+		link, err := stdio.Pair(in, discardingStream{io.Discard}).Open(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -74,7 +74,7 @@ func TestManySlowHandlersDelayAsOneDoes(t *testing.T) {
 		began := time.Now()
 		send(together.String())
 		if waited := (<-last).Sub(began); waited > 2*time.Millisecond {
-			t.Errorf("a request behind 100 slow ones waited for %v", waited)
+			t.Errorf("a request behind 100 slow ones waited for %v, want less", waited)
 		}
 		c.Stop()
 		<-c.Done()

@@ -8,6 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
+// The tail keeps the last whole lines of standard error.
+//
 // Guarantees: G-0014.9
 func TestTailKeepsTheLastLines(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -19,13 +21,13 @@ func TestTailKeepsTheLastLines(t *testing.T) {
 			kept.add(chunk)
 		}
 		if got, want := kept.String(), lastLines(all); got != want {
-			t.Fatalf("kept %d bytes %.60q, want %d %.60q", len(got), got, len(want), want)
+			t.Fatalf("got %d bytes %.60q, want %d %.60q", len(got), got, len(want), want)
 		}
 	})
 }
 
-// lastLines is what a tail of all is: it starts at a line's start if it is cut
-// and that leaves anything.
+// lastLines returns what a tail should keep: if it is cut, it begins with a whole line
+// unless nothing would be left.
 func lastLines(all []byte) string {
 	if len(all) <= tailSize {
 		return string(all)

@@ -12,12 +12,12 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// dialled is a Streams.Dial that returns one stream for both directions.
+// dialled returns a Dial that uses one stream for both directions.
 func dialled(s io.ReadWriteCloser) func(context.Context) (io.ReadCloser, io.WriteCloser, error) {
 	return func(context.Context) (io.ReadCloser, io.WriteCloser, error) { return s, s, nil }
 }
 
-// Each link is a TCP connection to a server.
+// The suites pass over Streams. Each link is a TCP connection to a server.
 func TestSuitesOfStreams(t *testing.T) {
 	for name, framing := range map[string]Framing{"Lines": Lines, "ContentLength": ContentLength} {
 		t.Run(name, func(t *testing.T) {
@@ -59,7 +59,7 @@ func TestServerContractWithContentLength(t *testing.T) {
 
 }
 
-// The end of the stream, and a write that fails, lose the link.
+// The end of the stream, and a failed write, lose the link.
 func TestTheEndOfAStreamLosesItsLink(t *testing.T) {
 	in, theirOut := mustPipe(t)
 	theirIn, out := mustPipe(t)
@@ -69,24 +69,26 @@ func TestTheEndOfAStreamLosesItsLink(t *testing.T) {
 	p.want("1")
 	p.want("2")
 	if loss := p.waitLoss(); loss.Reason != transport.ErrPeerClosed {
-		t.Errorf("lost with %v", loss.Reason)
+		t.Errorf("got the reason %v, want %v", loss.Reason, transport.ErrPeerClosed)
 	}
 	if rest, err := io.ReadAll(theirIn); err != nil || len(rest) > 0 {
-		t.Errorf("the peer read %q, %v", rest, err)
+		t.Errorf("the peer got %q, %v, want none", rest, err)
 	}
 	theirIn.Close()
 }
 
+// A pair of streams serves one link: a second Open fails.
 func TestAPairServesOneLink(t *testing.T) {
 	near, far := net.Pipe()
 	pair := Pair(near, near)
 	open(t, pair).close(hangGuard)
 	if _, err := pair.Open(t.Context()); !errors.Is(err, ErrPairUsed) {
-		t.Errorf("the second link: %v", err)
+		t.Errorf("the second link: got %v, want %v", err, ErrPairUsed)
 	}
 	far.Close()
 }
 
+// If Dial fails or returns no streams, Open returns an error.
 func TestDialThatFails(t *testing.T) {
 	for want, dial := range map[string]func(context.Context) (io.ReadCloser, io.WriteCloser, error){
 		os.ErrPermission.Error(): func(context.Context) (io.ReadCloser, io.WriteCloser, error) { return nil, nil, os.ErrPermission },
@@ -95,7 +97,7 @@ func TestDialThatFails(t *testing.T) {
 		},
 	} {
 		if _, err := (&Streams{Dial: dial}).Open(t.Context()); err == nil || err.Error() != want {
-			t.Errorf("%v, want %s", err, want)
+			t.Errorf("got %v, want %s", err, want)
 		}
 	}
 }

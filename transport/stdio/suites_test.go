@@ -16,14 +16,15 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// Each link is a child process, which serves its standard streams.
+// The suites pass over a Command. Each link is a child process.
 func TestSuitesOfACommand(t *testing.T) {
 	runSuites(t, func(t *testing.T) transport.Transport { return roleCommand(t, "echo server") })
 }
 
-// The server calls, and the process that started it answers, over a socket.
+// The suites pass if the server calls, and the process that started it answers, over a
+// socket.
 func TestSuitesOfAServer(t *testing.T) {
-	runSuites(t, func(*testing.T) transport.Transport { return served{} })
+	runSuites(t, func(*testing.T) transport.Transport { return serverTransport{} })
 }
 
 func runSuites(t *testing.T, from func(*testing.T) transport.Transport) {
@@ -42,22 +43,22 @@ func runSuites(t *testing.T, from func(*testing.T) transport.Transport) {
 	}
 }
 
-// Both sides are servers on pipes that break in the middle of a frame.
+// The soak test passes over pipes that break in the middle of a frame.
 func TestSoakOverPipesThatBreak(t *testing.T) {
-	proptest.Soak(t, func(_ *testing.T, h conn.Handler) transport.Transport { return &breaking{handler: h} }, proptest.Options{Calls: 10_000})
+	proptest.Soak(t, func(_ *testing.T, h conn.Handler) transport.Transport { return &breakingTransport{handler: h} }, proptest.Options{Calls: 10_000})
 }
 
-// breaking is a transport over pipes each direction of which carries so many
-// bytes, and no more.
-type breaking struct {
+// breakingTransport is a transport over pipes that break after a number of bytes in each
+// direction.
+type breakingTransport struct {
 	handler conn.Handler
 	opens   int64
 }
 
-func (b *breaking) Open(ctx context.Context) (transport.Link, error) {
+func (b *breakingTransport) Open(ctx context.Context) (transport.Link, error) {
 	b.opens++
 	near, far := net.Pipe()
-	ours, theirs := &brittle{Conn: near}, &brittle{Conn: far}
+	ours, theirs := &breakingWriter{Conn: near}, &breakingWriter{Conn: far}
 	ours.left.Store(4001 + 97*(b.opens%50))
 	theirs.left.Store(6007 + 89*(b.opens%50))
 	peer, err := (&Server{In: theirs, Out: theirs}).Open(ctx)
@@ -68,13 +69,13 @@ func (b *breaking) Open(ctx context.Context) (transport.Link, error) {
 	return (&Server{In: ours, Out: ours}).Open(ctx)
 }
 
-// A brittle wire breaks when what is left of it has been written.
-type brittle struct {
+// A breakingWriter breaks after its remaining bytes have been written.
+type breakingWriter struct {
 	net.Conn
 	left atomic.Int64
 }
 
-func (b *brittle) Write(p []byte) (int, error) {
+func (b *breakingWriter) Write(p []byte) (int, error) {
 	over := -int(b.left.Add(-int64(len(p))))
 	if over <= 0 {
 		return b.Conn.Write(p)
@@ -84,10 +85,10 @@ func (b *brittle) Write(p []byte) (int, error) {
 	return n, io.ErrClosedPipe
 }
 
-// served is a transport of a server's links, whose peers echo.
-type served struct{}
+// serverTransport is a transport with the links of a server, whose peers echo.
+type serverTransport struct{}
 
-func (served) Open(ctx context.Context) (transport.Link, error) {
+func (serverTransport) Open(ctx context.Context) (transport.Link, error) {
 	ours, theirs := net.Pipe()
 	client, err := (&Server{In: theirs, Out: theirs}).Open(ctx)
 	if err != nil {
@@ -123,8 +124,8 @@ func TestServerContractOverPipes(t *testing.T) {
 
 }
 
-// The child relays between its standard streams and the server's socket. Each
-// case starts one, so there are a quarter as many.
+// A Command keeps the contract of transport.Link with a real child that relays to a
+// socket. Each case starts a child, so there are a quarter as many.
 func TestCommandContractWithRealChild(t *testing.T) {
 	quarterTheCases(t)
 	proptest.LinkContract(t, func(t *testing.T) (a, b transport.Link) {
@@ -136,7 +137,7 @@ func TestCommandContractWithRealChild(t *testing.T) {
 
 }
 
-// quarterTheCases holds until the end of the test.
+// quarterTheCases reduces the number of cases to a quarter until the end of the test.
 func quarterTheCases(t *testing.T) {
 	t.Helper()
 	checks := flag.Lookup("rapid.checks").Value

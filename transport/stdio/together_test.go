@@ -12,8 +12,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// answering is a Worker that answers each frame.
-type answering struct {
+// answeringWorker is a Worker that answers each frame.
+type answeringWorker struct {
 	*frames
 	link answerable
 }
@@ -23,17 +23,17 @@ type answerable interface {
 	Send(transport.Outbound) error
 }
 
-func (a answering) Work(int) {
+func (a answeringWorker) Work(int) {
 	if err := a.link.Send(transport.Outbound{Frame: []byte("answer")}); err != nil {
 		panic(err)
 	}
 	a.link.Flush(1)
 }
 
-// counted is a stream that takes everything at once.
-type counted struct{ writes chan string }
+// acceptingStream is a stream that accepts every write.
+type acceptingStream struct{ writes chan string }
 
-func (c counted) write(text []byte) (int, error) {
+func (c acceptingStream) write(text []byte) (int, error) {
 	c.writes <- string(text)
 	return len(text), nil
 }
@@ -42,8 +42,8 @@ type noStream struct{ io.Writer }
 
 func (noStream) Close() error { return nil }
 
-// Frames that have come in together are answered together; if there is no credit for
-// the last of them, those before it are answered first.
+// Frames that arrive in one read are answered in one write. If the last of them has no
+// credit, the frames before it are answered first.
 //
 // Guarantees: G-0051.3, G-0051.5
 func TestFramesThatArriveTogetherAreAnsweredTogether(t *testing.T) {
@@ -51,26 +51,26 @@ func TestFramesThatArriveTogetherAreAnsweredTogether(t *testing.T) {
 		const came = 10
 		in, peer := io.Pipe()
 		w := newWire(in, noStream{io.Discard}, Lines, 0)
-		out := counted{make(chan string, came)}
+		out := acceptingStream{make(chan string, came)}
 		w.writer.direct = out
-		w.Bind(answering{newFrames(), w})
+		w.Bind(answeringWorker{newFrames(), w})
 		w.Flush(0)
 		w.Grant(transport.Main, 3)
 		w.start()
-		synctest.Wait() // a writer that begins late finds answers, and writes them itself
+		synctest.Wait() // otherwise a late writer would write the answers itself
 		want := func(answers int) {
 			t.Helper()
 			synctest.Wait()
 			select {
 			case text := <-out.writes:
 				if text != strings.Repeat("answer\n", answers) {
-					t.Fatalf("%q was written, and not %d answers", text, answers)
+					t.Fatalf("got %q, want %d answers", text, answers)
 				}
 			default:
-				t.Fatal("nothing was written")
+				t.Fatal("got no write, want one")
 			}
 			if n := len(out.writes); n > 0 {
-				t.Fatalf("%d more writes", n)
+				t.Fatalf("got %d more writes, want none", n)
 			}
 		}
 		io.WriteString(peer, strings.Repeat("question\n", came))
@@ -88,20 +88,20 @@ func TestFramesThatArriveTogetherAreAnsweredTogether(t *testing.T) {
 	})
 }
 
-// A line of the peer may be empty, oversized or half: whatever the reader does with it,
-// the answers to the frames before it are written before it reads on, or ends.
+// The answers to earlier frames are written before the reader reads on or ends, even if
+// the next line of the peer is empty, oversized or partial.
 //
 // Guarantees: G-0051.5
-func TestAnswersDoNotWaitForWhatComesNext(t *testing.T) {
+func TestAnswersDoNotWaitForTheNextFrame(t *testing.T) {
 	const limit = 100
 	long := strings.Repeat("x", limit+2)
 	longer := strings.Repeat("x", 3*firstBuffer)
 	for _, test := range []struct {
 		name    string
 		framing Framing
-		came    string // in one write of the peer
+		came    string // what the peer writes at once
 		answers int
-		last    int // more, if the stream ends
+		last    int // additional answers if the stream ends
 	}{
 		{"a line", Lines, "1\n", 1, 0},
 		{"an empty line", Lines, "1\n\n", 1, 0},
@@ -125,9 +125,9 @@ func TestAnswersDoNotWaitForWhatComesNext(t *testing.T) {
 	} {
 		for _, end := range []struct {
 			name    string
-			direct  bool // who sends writes
+			direct  bool // Send writes on its own goroutine
 			credit  int
-			closing bool // the peer closes its end, too
+			closing bool // whether the peer also closes its end
 		}{
 			{"", true, 100, false},
 			{", written by the writer", false, 100, false},
@@ -140,15 +140,15 @@ func TestAnswersDoNotWaitForWhatComesNext(t *testing.T) {
 					in, peer := io.Pipe()
 					w := newWire(in, noStream{&written}, test.framing, limit)
 					w.skips = true
-					out := counted{make(chan string, 100)}
+					out := acceptingStream{make(chan string, 100)}
 					if end.direct {
 						w.writer.direct = out
 					}
-					w.Bind(answering{newFrames(), w})
+					w.Bind(answeringWorker{newFrames(), w})
 					w.Flush(0)
 					w.Grant(transport.Main, end.credit)
 					w.start()
-					synctest.Wait() // the writer waits to be woken
+					synctest.Wait() // until the writer waits
 					go func() {
 						io.WriteString(peer, test.came)
 						if end.closing {
@@ -165,7 +165,7 @@ func TestAnswersDoNotWaitForWhatComesNext(t *testing.T) {
 					}
 					answers = min(answers, end.credit)
 					if got := strings.Count(written.String(), "answer"); got != answers {
-						t.Errorf("%d answers were written, want %d", got, answers)
+						t.Errorf("got %d answers, want %d", got, answers)
 					}
 					w.stopReading()
 					in.Close()
@@ -178,16 +178,16 @@ func TestAnswersDoNotWaitForWhatComesNext(t *testing.T) {
 	}
 }
 
-// A peer that puts an empty line behind each message, and then waits for the answer,
-// as both sides meet it: a child process, and the process that has started this one.
+// A peer may send an empty line after each message and then wait for the answer, as a
+// child process and as the parent process.
 //
 // Guarantees: G-0051.5
-func TestAPeerMayEndItsMessagesWithEmptyLines(t *testing.T) {
+func TestPeerMaySendEmptyLines(t *testing.T) {
 	t.Run("a server", func(t *testing.T) {
 		link := mustOpen(t, roleCommand(t, "empty lines"))
 		defer link.Close(0)
 		answer(link)
-		wait(t, link.(*child).readDone, "the end of the child, which had its answers")
+		wait(t, link.(*child).readDone, "end of the child, which got its answers")
 	})
 	t.Run("a client", func(t *testing.T) {
 		in, theirOut := mustPipe(t)
@@ -198,7 +198,7 @@ func TestAPeerMayEndItsMessagesWithEmptyLines(t *testing.T) {
 		answer(link)
 		asked := make(chan error, 1)
 		go func() { asked <- askWithEmptyLines(theirOut, theirIn) }()
-		if err, _ := wait(t, asked, "the last answer"); err != nil {
+		if err, _ := wait(t, asked, "last answer"); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -206,12 +206,12 @@ func TestAPeerMayEndItsMessagesWithEmptyLines(t *testing.T) {
 
 func answer(link transport.Link) {
 	flushing := link.(answerable)
-	link.Bind(answering{newFrames(), flushing})
+	link.Bind(answeringWorker{newFrames(), flushing})
 	flushing.Flush(0)
 	link.Grant(transport.Main, 100)
 }
 
-// emptyLines asks, and exits when it has its answers.
+// emptyLines sends requests, and exits when it has the answers.
 func emptyLines() {
 	if err := askWithEmptyLines(os.Stdout, os.Stdin); err != nil {
 		panic(err)
@@ -225,7 +225,7 @@ func askWithEmptyLines(to io.Writer, from io.Reader) error {
 			return err
 		}
 		if line, err := answers.ReadString('\n'); line != "answer\n" || err != nil {
-			return fmt.Errorf("answered with %q: %w", line, err)
+			return fmt.Errorf("got the answer %q: %w", line, err)
 		}
 	}
 	return nil

@@ -10,23 +10,26 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
+// Close asks the peer to end, then forces it, and gives up, at fixed parts of its
+// grace.
+//
 // Guarantees: G-0014.7
-func TestEscalateAsksAndForcesInTime(t *testing.T) {
+func TestEscalationKeepsItsTimes(t *testing.T) {
 	for _, test := range []struct {
 		name       string
-		grace, end time.Duration // end: when the peer goes
+		grace, end time.Duration // end: when the peer ends
 		want       []string
 	}{
 		{"goes by itself", 100 * time.Millisecond, 20 * time.Millisecond, []string{"done 20ms"}},
-		{"goes when asked", 100 * time.Millisecond, 50 * time.Millisecond, []string{"ask 30ms", "done 50ms"}},
-		{"goes when forced", 100 * time.Millisecond, 80 * time.Millisecond, []string{"ask 30ms", "force 70ms", "done 80ms"}},
+		{"ends when asked", 100 * time.Millisecond, 50 * time.Millisecond, []string{"ask 30ms", "done 50ms"}},
+		{"ends when forced", 100 * time.Millisecond, 80 * time.Millisecond, []string{"ask 30ms", "force 70ms", "done 80ms"}},
 		{"is not asked without grace", 0, time.Millisecond, []string{"force 0s", "done 1ms"}},
 		{"is not asked with less", -time.Hour, time.Millisecond, []string{"force 0s", "done 1ms"}},
-		{"never goes", time.Second, time.Hour, []string{"ask 300ms", "force 700ms", "given up 5.7s"}},
+		{"never ends", time.Second, time.Hour, []string{"ask 300ms", "force 700ms", "given up 5.7s"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				if got := escalated(test.grace, test.end); !slices.Equal(got, test.want) {
+				if got := escalationSteps(test.grace, test.end); !slices.Equal(got, test.want) {
 					t.Fatalf("got %q, want %q", got, test.want)
 				}
 			})
@@ -34,7 +37,7 @@ func TestEscalateAsksAndForcesInTime(t *testing.T) {
 	}
 }
 
-func escalated(grace, end time.Duration) (steps []string) {
+func escalationSteps(grace, end time.Duration) (steps []string) {
 	start := time.Now()
 	log := func(step string) { steps = append(steps, fmt.Sprint(step, " ", time.Since(start))) }
 	done := make(chan struct{})
@@ -48,46 +51,50 @@ func escalated(grace, end time.Duration) (steps []string) {
 	return steps
 }
 
+// Heard returns the time of the last bytes that came in.
+//
 // Guarantees: G-0025.2
-func TestBytesThatComeInAreHeard(t *testing.T) {
+func TestHeardReturnsTheTimeOfTheLastBytes(t *testing.T) {
 	p := open(t, roleCommand(t, "echo"))
 	hearing := p.Link.(transport.ActivityRecorder)
 	if last, ok := hearing.Heard(); !last.IsZero() || !ok {
-		t.Errorf("heard at %v before anything came in, %v", last, ok)
+		t.Errorf("got a last time %v before any bytes came, %v", last, ok)
 	}
 	before := time.Now()
 	p.send("four")
 	p.want("four")
 	if last, _ := hearing.Heard(); last.Before(before) || last.After(time.Now()) {
-		t.Errorf("heard at %v, sent at %v", last, before)
+		t.Errorf("got the last time %v, want after %v", last, before)
 	}
 	p.close(hangGuard)
 }
 
-// working is a receiver that has something to do for each frame.
-type working struct {
+// countingWorker is a receiver that has work for each frame.
+type countingWorker struct {
 	*frames
-	owed   int // of the goroutine that reads
+	owed   int // frames without Work; used by the goroutine that reads
 	worked chan int
 }
 
-func (w *working) Receive(in transport.Inbound) {
+func (w *countingWorker) Receive(in transport.Inbound) {
 	if in.Work {
 		w.owed++
 	}
 	w.frames.Receive(in)
 }
 
-func (w *working) Work(int) {
+func (w *countingWorker) Work(int) {
 	w.worked <- w.owed
 	w.owed = 0
 }
 
+// Work is called on the goroutine that reads, once for each announced piece of work.
+//
 // Guarantees: G-0051.4
 func TestAWorkerWorksWhereFramesAreRead(t *testing.T) {
 	link := mustOpen(t, roleCommand(t, "echo"))
 	defer link.Close(0)
-	to := &working{newFrames(), 0, make(chan int, 4)}
+	to := &countingWorker{newFrames(), 0, make(chan int, 4)}
 	link.Bind(to)
 	link.Grant(transport.Main, 3)
 	for range 3 {
@@ -95,7 +102,7 @@ func TestAWorkerWorksWhereFramesAreRead(t *testing.T) {
 			t.Fatal(err)
 		}
 		if owed, _ := wait(t, to.worked, "Work"); owed != 1 || len(to.received) == 0 {
-			t.Fatalf("Work was called for %d promises", owed)
+			t.Fatalf("Work was called for %d announced frames, want 1", owed)
 		}
 		<-to.received
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// The operating system accepts some bytes and then no more, be it of who sends or of
-// the writer's goroutine.
+// The writer knows which frames it has not begun to write when the system accepts no
+// more bytes, whether Send writes or the writer's goroutine.
 //
 // Guarantees: G-0014.6, G-0051.2
 func TestWriterKnowsWhichFramesWereNotStarted(t *testing.T) {
@@ -30,7 +30,7 @@ func TestWriterKnowsWhichFramesWereNotStarted(t *testing.T) {
 		pipe := &limitedPipe{room: accepted}
 		w := newWriter(pipe, framing, 4*batchSize)
 		if portion := rapid.SampledFrom([]int{0, 1, 7, 1000, batchSize}).Draw(t, "taken at once"); portion > 0 {
-			w.direct = &hasty{pipe, portion}
+			w.direct = &partialPipe{pipe, portion}
 		}
 		var stream []byte
 		var unsent []transport.Tag
@@ -38,7 +38,7 @@ func TestWriterKnowsWhichFramesWereNotStarted(t *testing.T) {
 			frame := bytes.Repeat([]byte{'a' + byte(i)}, size)
 			err := w.send(transport.Outbound{Tag: transport.Tag(i + 1), Frame: frame})
 			if errors.Is(err, transport.ErrClosed) && len(pipe.taken) == accepted {
-				break // the write of an earlier one has failed
+				break // an earlier write has failed
 			} else if err != nil {
 				t.Fatal(err)
 			}
@@ -46,7 +46,7 @@ func TestWriterKnowsWhichFramesWereNotStarted(t *testing.T) {
 				unsent = append(unsent, transport.Tag(i+1))
 			}
 			stream = append(stream, framed(framing, frame)...)
-			if rapid.Bool().Draw(t, "flush") { // from then on, send gathers
+			if rapid.Bool().Draw(t, "flush") { // from here on, Send collects frames
 				w.flush()
 			}
 		}
@@ -55,15 +55,15 @@ func TestWriterKnowsWhichFramesWereNotStarted(t *testing.T) {
 			t.Fatalf("run returned %v", err)
 		}
 		if !bytes.Equal(pipe.taken, stream[:accepted]) {
-			t.Fatal("other bytes were written")
+			t.Fatal("got other bytes than expected")
 		}
 		if got := w.unsent(); !slices.Equal(got, unsent) {
-			t.Fatalf("unsent are %v, want %v", got, unsent)
+			t.Fatalf("got the unsent frames %v, want %v", got, unsent)
 		}
 	})
 }
 
-// framed is a frame on its stream.
+// framed returns a frame as it is on its stream.
 func framed(framing Framing, frame []byte) string {
 	if framing == ContentLength {
 		return fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(frame), frame)
@@ -71,15 +71,17 @@ func framed(framing Framing, frame []byte) string {
 	return string(frame) + "\n"
 }
 
-// hasty takes so much of each text at once, and leaves the rest to its pipe.
-type hasty struct {
+// partialPipe accepts a part of each text, and passes it to its pipe.
+type partialPipe struct {
 	*limitedPipe
 	portion int
 }
 
-func (h *hasty) write(b []byte) (int, error) { return h.limitedPipe.Write(b[:min(len(b), h.portion)]) }
+func (h *partialPipe) write(b []byte) (int, error) {
+	return h.limitedPipe.Write(b[:min(len(b), h.portion)])
+}
 
-// limitedPipe takes some bytes and then fails, as a pipe whose reader is gone.
+// limitedPipe accepts some bytes and then fails, as a pipe whose reader has closed.
 type limitedPipe struct {
 	room  int
 	taken []byte
@@ -97,6 +99,7 @@ func (p *limitedPipe) Write(b []byte) (int, error) {
 	return n, nil
 }
 
+// Frames that are queued are written in one write.
 func TestQueuedFramesGoOutInOneWrite(t *testing.T) {
 	pipe := &limitedPipe{room: 1 << 20}
 	w := newWriter(pipe, Lines, 1000)
@@ -107,15 +110,17 @@ func TestQueuedFramesGoOutInOneWrite(t *testing.T) {
 	}
 	w.finish()
 	if err := w.run(func() {}); err != nil || pipe.calls != 1 {
-		t.Fatalf("200 frames went out in %d writes, %v", pipe.calls, err)
+		t.Fatalf("200 frames were written in %d writes, %v, want 1", pipe.calls, err)
 	}
 }
 
+// Flush writes the frames that were collected.
+//
 // Guarantees: G-0051.3
 func TestFlushWritesWhatWasGathered(t *testing.T) {
 	pipe := &limitedPipe{room: 1 << 20}
 	w := newWriter(pipe, Lines, 1000)
-	w.direct = &hasty{pipe, 1 << 20}
+	w.direct = &partialPipe{pipe, 1 << 20}
 	w.flush()
 	for range gatheredFrames - 1 {
 		if err := w.send(transport.Outbound{Frame: []byte("1")}); err != nil {
@@ -123,12 +128,11 @@ func TestFlushWritesWhatWasGathered(t *testing.T) {
 		}
 	}
 	if w.flush(); pipe.calls != 1 || len(pipe.taken) != 2*(gatheredFrames-1) {
-		t.Fatalf("%d bytes went out in %d writes", len(pipe.taken), pipe.calls)
+		t.Fatalf("%d bytes were written in %d writes", len(pipe.taken), pipe.calls)
 	}
 }
 
-// A full pipe holds up the writer's goroutine and nobody else, and everything
-// arrives as it was sent.
+// A full pipe blocks the goroutine of the writer only. All frames arrive in order.
 //
 // Guarantees: G-0051.1, G-0051.2
 func TestSendDoesNotWaitForAFullPipe(t *testing.T) {
@@ -151,15 +155,17 @@ func TestSendDoesNotWaitForAFullPipe(t *testing.T) {
 	w.finish()
 	got := make([]byte, len(sent))
 	if _, err := io.ReadFull(out, got); err != nil || !bytes.Equal(got, sent) {
-		t.Fatalf("%d bytes arrived changed, %v", len(got), err)
+		t.Fatalf("got %d bytes that differ, %v, want %d equal ones", len(got), err, len(sent))
 	}
 	if err := <-ended; err != nil {
 		t.Fatal(err)
 	}
 }
 
+// A full queue makes Send return ErrBusy. Writable is called once there is room.
+//
 // Guarantees: G-0014.4, G-0014.5
-func TestWritableComesWithTheRoom(t *testing.T) {
+func TestWritableComesOnceThereIsRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		written := make(chan []byte)
 		w := newWriter(writerFunc(func(b []byte) (int, error) {
@@ -175,16 +181,16 @@ func TestWritableComesWithTheRoom(t *testing.T) {
 			}
 		}
 		if err := w.send(transport.Outbound{Frame: []byte("1")}); !errors.Is(err, transport.ErrBusy) {
-			t.Fatalf("frame 257: %v", err)
+			t.Fatalf("frame 257: %v, want %v", err, transport.ErrBusy)
 		}
 		synctest.Wait()
 		if writable != 0 {
-			t.Fatal("writable while full")
+			t.Fatal("Writable was called while the queue is full")
 		}
 		<-written
 		synctest.Wait()
 		if writable != 1 {
-			t.Fatalf("writable %d times after one frame went out", writable)
+			t.Fatalf("Writable was called %d times after one frame was written, want 1", writable)
 		}
 		w.abort()
 		<-written

@@ -57,7 +57,7 @@ func BenchmarkGoodClientUnderAttack(b *testing.B) {
 		for i := range took {
 			begun := time.Now()
 			if status := good.call("tools/call", "echo", small); status != 200 {
-				b.Fatalf("the good client is answered %d", status)
+				b.Fatalf("the good client got status %d, want 200", status)
 			}
 			took[i] = time.Since(begun)
 		}
@@ -65,7 +65,7 @@ func BenchmarkGoodClientUnderAttack(b *testing.B) {
 		return took[n/2], took[n*99/100]
 	}
 	n := max(b.N, 100)
-	calls(100) // warms up
+	calls(100) // warm-up
 	idle50, idle99 := calls(n)
 
 	evil := attacker{b, ctx, site.URL, "evil", &http.Client{Transport: new(http.Transport)}}
@@ -76,7 +76,7 @@ func BenchmarkGoodClientUnderAttack(b *testing.B) {
 			attack.Go(func() {
 				for ctx.Err() == nil {
 					if evil.call(method, name, body) == http.StatusServiceUnavailable {
-						pause(ctx, time.Second) // as Retry-After says
+						pause(ctx, time.Second) // Retry-After is a second
 					}
 				}
 			})
@@ -85,7 +85,7 @@ func BenchmarkGoodClientUnderAttack(b *testing.B) {
 	again(4, "tools/call", "slow", 16<<20)
 	again(128, "tools/call", "slow", 64)
 	again(1024, "subscriptions/listen", "", 0)
-	pause(ctx, time.Second) // they have begun
+	pause(ctx, time.Second) // until the attack has begun
 	b.ResetTimer()
 	under50, under99 := calls(n)
 	b.StopTimer()
@@ -105,7 +105,7 @@ func pause(ctx context.Context, d time.Duration) {
 	<-ctx.Done()
 }
 
-// An attacker makes modern calls as some user.
+// An attacker makes modern calls as a given user.
 type attacker struct {
 	b    *testing.B
 	ctx  context.Context
@@ -114,7 +114,7 @@ type attacker struct {
 	http *http.Client
 }
 
-// bodyOf is a modern call, with a text of some size.
+// bodyOf returns a modern call with a text of the given size.
 func bodyOf(method, name string, size int) string {
 	const meta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
 	params := `"notifications":{"toolsListChanged":true},`
@@ -124,7 +124,8 @@ func bodyOf(method, name string, size int) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":%q,"params":{%s%s}}`, method, params, meta)
 }
 
-// call makes a call, reads its answer, and returns the status; 0 if there was none.
+// call makes a call, reads its response and returns the status, or 0 without a
+// response.
 func (a attacker) call(method, name, body string) int {
 	r, err := http.NewRequestWithContext(a.ctx, "POST", a.url, strings.NewReader(body))
 	if err != nil {
@@ -145,6 +146,6 @@ func (a attacker) call(method, name, body string) int {
 		return 0
 	}
 	defer response.Body.Close()
-	_, _ = io.Copy(io.Discard, response.Body) // it may break off at the end
+	_, _ = io.Copy(io.Discard, response.Body) // may be cut off at the end
 	return response.StatusCode
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
-// answerJSON is a server whose every answer is that body.
+// answerJSON returns a server that answers each request with the given body.
 func answerJSON(body string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "Application/JSON; charset=utf-8")
@@ -26,7 +26,8 @@ func answerJSON(body string) http.HandlerFunc {
 	}
 }
 
-func TestAModernRequestSaysWhatItIs(t *testing.T) {
+// A modern request names its revision, method and name in headers, and has no session.
+func TestModernRequestHasItsHeaders(t *testing.T) {
 	seen := make(chan *http.Request, 1)
 	bodies := make(chan string, 1)
 	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -54,13 +55,15 @@ func TestAModernRequestSaysWhatItIs(t *testing.T) {
 		}
 	}
 	if got.Method != http.MethodPost || got.URL.String() != "/mcp?key=1" {
-		t.Errorf("%s %s", got.Method, got.URL)
+		t.Errorf("got a request %s %s, want got.Method == %v and got.URL.String() == %q", got.Method, got.URL, http.MethodPost, "/mcp?key=1")
 	}
 	if got := <-bodies; got != frame {
-		t.Errorf("the body is %s", got)
+		t.Errorf("got the body %s, want %v", got, frame)
 	}
 }
 
+// A response in JSON is read when the stream has credit.
+//
 // Guarantees: G-0022.3
 func TestAnAnswerWaitsForCredit(t *testing.T) {
 	r := connect(t, func(w http.ResponseWriter, req *http.Request) {
@@ -76,10 +79,12 @@ func TestAnAnswerWaitsForCredit(t *testing.T) {
 	r.wantFrame(0, second, result(2), true)
 	r.link.Grant(first, 1)
 	r.wantFrame(1, first, result(1), true)
-	r.link.Grant(first, 1) // it is over: void
+	r.link.Grant(first, 1) // has no effect, because the stream has ended
 	r.wantQuiet(2)
 }
 
+// A response with events is read event by event, as the stream has credit.
+//
 // Guarantees: G-0022.3
 func TestAStreamOfEventsWaitsForCredit(t *testing.T) {
 	progress := notification("notifications/progress")
@@ -88,14 +93,16 @@ func TestAStreamOfEventsWaitsForCredit(t *testing.T) {
 	})
 	s := r.call(1, 1)
 	r.wantFrame(0, s, progress, false)
-	other := r.call(2, 1) // time for what should not come to come
+	other := r.call(2, 1) // leaves time for an event that should not come
 	r.wantFrame(1, other, progress, false)
 	r.link.Grant(s, 2)
 	r.wantFrame(2, s, progress, false)
-	r.wantFrame(3, s, result(1), true) // which is the end of the stream
+	r.wantFrame(3, s, result(1), true) // the result ends the stream
 	r.link.Grant(s, 1)
 }
 
+// A response without a valid message for the request fails the request with the reason.
+//
 // Guarantees: G-0022.1
 func TestInvalidAnswerFailsTheRequest(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -118,12 +125,14 @@ func TestInvalidAnswerFailsTheRequest(t *testing.T) {
 			r.call(1, 1)
 			f := r.failure(0)
 			if f.Tag != 1 || f.Unsent || !strings.Contains(f.Err.Error(), c.want) {
-				t.Fatalf("%+v, want %q", f, c.want)
+				t.Fatalf("got %+v, want %q", f, c.want)
 			}
 		})
 	}
 }
 
+// An error status fails the request with its code, its text and its Retry-After.
+//
 // Guarantees: G-0022.1
 func TestAStatusThatFailsTheRequest(t *testing.T) {
 	fault := `{"jsonrpc":"2.0","id":null,"error":{"code":-32022,"message":"no","data":{"supported":[]}}}`
@@ -148,7 +157,7 @@ func TestAStatusThatFailsTheRequest(t *testing.T) {
 		"unsupported":             {415, nil, "", transport.StatusError{Status: 415}, true},
 		"too many":                {429, http.Header{"Retry-After": {"7"}}, "", transport.StatusError{Status: 429, RetryAfter: 7 * time.Second}, true},
 		"too many, too long":      {429, http.Header{"Retry-After": {"99999999999999999999"}}, "", transport.StatusError{Status: 429, RetryAfter: time.Hour}, true},
-		"a wait that is none":     {503, http.Header{"Retry-After": {"-7"}}, "", transport.StatusError{Status: 503}, false},
+		"an invalid wait":         {503, http.Header{"Retry-After": {"-7"}}, "", transport.StatusError{Status: 503}, false},
 		"a far date":              {503, http.Header{"Retry-After": {"Fri, 01 Jan 2300 00:00:00 GMT"}}, "", transport.StatusError{Status: 503, RetryAfter: time.Hour}, true},
 		"overloaded":              {503, http.Header{"Retry-After": {"7"}}, "", transport.StatusError{Status: 503, RetryAfter: 7 * time.Second}, true},
 		"bad gateway":             {502, http.Header{"Retry-After": {"7"}}, "", transport.StatusError{Status: 502, RetryAfter: 7 * time.Second}, false},
@@ -169,7 +178,7 @@ func TestAStatusThatFailsTheRequest(t *testing.T) {
 			f := r.failure(0)
 			var status *transport.StatusError
 			if !errors.As(f.Err, &status) || f.Tag != 1 || f.Unsent != c.unsent {
-				t.Fatalf("%+v", f)
+				t.Fatalf("got %+v, want a *transport.StatusError, f.Tag == 1 and f.Unsent == %v", f, c.unsent)
 			}
 			if diff := cmp.Diff(&c.want, status); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
@@ -178,10 +187,11 @@ func TestAStatusThatFailsTheRequest(t *testing.T) {
 	}
 }
 
+// The body of an error is cut to 512 bytes of whole characters.
 func TestAnErrorsBodyIsCutShort(t *testing.T) {
 	r := connect(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(500)
-		for range 1000 { // 3 MB, of characters that 512 bytes do not hold whole
+		for range 1000 { // 3 MB of characters of three bytes, which do not divide 512
 			if _, err := io.WriteString(w, strings.Repeat("€", 1000)); err != nil {
 				return
 			}
@@ -190,15 +200,15 @@ func TestAnErrorsBodyIsCutShort(t *testing.T) {
 	r.call(1, 1)
 	var status *transport.StatusError
 	if f := r.failure(0); !errors.As(f.Err, &status) || status.Body != strings.Repeat("€", 170) || !utf8.ValidString(status.Body) {
-		t.Fatalf("%+v", f)
+		t.Fatalf("got %+v", f)
 	}
 }
 
-// What an overloaded server says in the body is no answer: the request was not
-// executed, and can be sent again.
+// A response in the body of an overloaded status is ignored: the request was not
+// executed and can be repeated.
 //
 // Guarantees: G-0022.1
-func TestAnOverloadedServerHasNotAnswered(t *testing.T) {
+func TestResponseOfAnOverloadedServerIsIgnored(t *testing.T) {
 	answer := `{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"try later"}}`
 	for _, status := range []int{429, 503} {
 		r := connect(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -209,11 +219,13 @@ func TestAnOverloadedServerHasNotAnswered(t *testing.T) {
 		r.call(1, 1)
 		var refused *transport.StatusError
 		if f := r.failure(0); !f.Unsent || !errors.As(f.Err, &refused) || !refused.Overloaded() || refused.Fault == nil {
-			t.Errorf("%d: %+v", status, f)
+			t.Errorf("%d: got %+v", status, f)
 		}
 	}
 }
 
+// A response in the body of another error status is the response to the request.
+//
 // Guarantees: G-0022.1
 func TestAResponseUnderAnErrorStatusIsTheAnswer(t *testing.T) {
 	answer := `{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"no such method"}}`
@@ -228,6 +240,8 @@ func TestAResponseUnderAnErrorStatusIsTheAnswer(t *testing.T) {
 	r.wantQuiet(1)
 }
 
+// A response above MaxFrame fails its request only.
+//
 // Guarantees: G-0022.1
 func TestAnOversizedAnswerFailsItsRequestAlone(t *testing.T) {
 	const limit = 4096
@@ -262,13 +276,14 @@ func TestAnOversizedAnswerFailsItsRequestAlone(t *testing.T) {
 			r.call(1, 1)
 			var oversized *transport.OversizedError
 			if f := r.failure(0); !errors.As(f.Err, &oversized) || oversized.Limit != limit || f.Unsent {
-				t.Fatalf("%+v", f)
+				t.Fatalf("got %+v", f)
 			}
 			r.wantFrame(0, r.call(2, 1), result(2), true)
 		})
 	}
 }
 
+// A response of exactly MaxFrame arrives.
 func TestAnAnswerOfJustTheLimitArrives(t *testing.T) {
 	const limit = 4096
 	frame := `{"jsonrpc":"2.0","id":1,"result":"` + strings.Repeat("x", limit)
@@ -277,11 +292,11 @@ func TestAnAnswerOfJustTheLimitArrives(t *testing.T) {
 	r.wantFrame(0, r.call(1, 1), frame, true)
 }
 
-// Who may not ask is told by the status, also where the body answers the
-// request: it is no word on what was asked.
+// With status 401 and 403 the request fails with the status, even if the body contains
+// a response.
 //
 // Guarantees: G-0022.1
-func TestADenialIsAStatusWhateverItsBody(t *testing.T) {
+func TestDenialIsAStatusWhateverItsBody(t *testing.T) {
 	for _, denied := range []int{http.StatusUnauthorized, http.StatusForbidden} {
 		r := connect(t, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", web.TypeJSON)
@@ -291,7 +306,7 @@ func TestADenialIsAStatusWhateverItsBody(t *testing.T) {
 		r.call(1, 1)
 		var status *transport.StatusError
 		if f := r.failure(0); !errors.As(f.Err, &status) || status.Status != denied || status.Fault == nil || !f.Unsent {
-			t.Errorf("%+v", f)
+			t.Errorf("got %+v", f)
 		}
 	}
 }

@@ -15,9 +15,9 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A keeper is an Authorizer whose token is one number higher after each challenge.
-type keeper struct {
-	authorize func(ctx context.Context) error // nil: the token
+// A tokenAuthorizer is an Authorizer that counts its token up after each challenge.
+type tokenAuthorizer struct {
+	authorize func(ctx context.Context) error // nil: adds the token
 	challenge func(*transport.StatusError) (bool, error)
 
 	mu    sync.Mutex
@@ -25,7 +25,7 @@ type keeper struct {
 	asked []int // the status of each challenge
 }
 
-func (k *keeper) Authorize(ctx context.Context, r *http.Request) error {
+func (k *tokenAuthorizer) Authorize(ctx context.Context, r *http.Request) error {
 	if k.authorize != nil {
 		if err := k.authorize(ctx); err != nil {
 			return err
@@ -38,7 +38,7 @@ func (k *keeper) Authorize(ctx context.Context, r *http.Request) error {
 	return nil
 }
 
-func (k *keeper) Challenged(_ context.Context, r *http.Request, refused *transport.StatusError) (bool, error) {
+func (k *tokenAuthorizer) Challenged(_ context.Context, r *http.Request, refused *transport.StatusError) (bool, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.token++
@@ -52,45 +52,46 @@ func (k *keeper) Challenged(_ context.Context, r *http.Request, refused *transpo
 	return true, nil
 }
 
-// A bearing keeper has a header that requests share until the next challenge.
-type bearing struct{ *keeper }
+// A tokenBearer is also a Bearer: its header is shared by requests until the next
+// challenge.
+type tokenBearer struct{ *tokenAuthorizer }
 
-func (b bearing) Bearer(context.Context, *url.URL) []string {
+func (b tokenBearer) Bearer(context.Context, *url.URL) []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.token%2 == 1 { // of every other one it does not say
+	if b.token%2 == 1 { // every second token has no shared header
 		return nil
 	}
 	return []string{fmt.Sprint("Bearer ", b.token)}
 }
 
-// authorizers are both kinds, of one keeper each.
-func authorizers(make func() *keeper) map[string]keeping {
-	return map[string]keeping{"": make(), "bearing": bearing{make()}}
+// authorizers returns an Authorizer of both kinds, each with its own keeper.
+func authorizers(make func() *tokenAuthorizer) map[string]challengedAuthorizer {
+	return map[string]challengedAuthorizer{"": make(), "bearing": tokenBearer{make()}}
 }
 
-type keeping interface {
+type challengedAuthorizer interface {
 	Authorizer
 	challenges() []int
 }
 
-func (k *keeper) challenges() []int {
+func (k *tokenAuthorizer) challenges() []int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return slices.Clone(k.asked)
 }
 
-// A guarded server serves whoever has its token, and denies others.
-type guarded struct {
+// A tokenServer accepts its token and denies other requests.
+type tokenServer struct {
 	http.Handler
-	token  string // "Bearer 1" for instance; empty: nobody has it
+	token  string // for example "Bearer 1"; empty: all are denied
 	status int    // of the denial; 0 means 401
 
 	mu   sync.Mutex
 	seen []string // HTTP method, token, body
 }
 
-func (g *guarded) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+func (g *tokenServer) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	body, _ := io.ReadAll(req.Body)
 	g.mu.Lock()
 	g.seen = append(g.seen, fmt.Sprint(req.Method, " ", req.Header.Get("Authorization"), " ", string(body)))
@@ -105,7 +106,7 @@ func (g *guarded) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	g.Handler.ServeHTTP(w, req)
 }
 
-func (g *guarded) log() []string {
+func (g *tokenServer) log() []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return slices.Clone(g.seen)
@@ -117,10 +118,12 @@ func authorized(t *testing.T, server http.Handler, k Authorizer) *testReceiver {
 	return open(t, &Client{URL: serve(t, server.ServeHTTP), Authorizer: k})
 }
 
+// Each request of a link is authorized: POST, GET and DELETE.
+//
 // Guarantees: G-0040.1
 func TestEachRequestIsAuthorized(t *testing.T) {
-	g := &guarded{Handler: &legacy{session: "s-1"}, token: "Bearer 0"}
-	r := authorized(t, g, new(keeper))
+	g := &tokenServer{Handler: &legacyServer{session: "s-1"}, token: "Bearer 0"}
+	r := authorized(t, g, new(tokenAuthorizer))
 	r.wantFrame(0, r.request(1, 1, request(1, "initialize", "")), initializeResult, true)
 	r.send(0, initialized)
 	r.wantFrame(1, r.callLegacy(2, 1), result(2), true)
@@ -131,7 +134,7 @@ func TestEachRequestIsAuthorized(t *testing.T) {
 	for _, line := range g.log() {
 		method, rest, _ := strings.Cut(line, " ")
 		if methods = append(methods, method); !strings.HasPrefix(rest, "Bearer 0 ") {
-			t.Errorf("not authorized: %s", line)
+			t.Errorf("got %s without authorization, want the prefix %q", line, "Bearer 0 ")
 		}
 	}
 	if want := []string{"POST", "POST", "GET", "POST", "DELETE"}; !slices.Equal(methods, want) {
@@ -139,21 +142,26 @@ func TestEachRequestIsAuthorized(t *testing.T) {
 	}
 }
 
+// A request that is denied is sent once more after the challenge, with the new token.
+//
 // Guarantees: G-0040.2
 func TestADeniedRequestIsSentAgain(t *testing.T) {
 	for _, status := range []int{401, 403} {
-		for _, k := range authorizers(func() *keeper { return new(keeper) }) {
-			g := &guarded{Handler: answerJSON(result(1)), token: "Bearer 1", status: status}
+		for _, k := range authorizers(func() *tokenAuthorizer { return new(tokenAuthorizer) }) {
+			g := &tokenServer{Handler: answerJSON(result(1)), token: "Bearer 1", status: status}
 			r := authorized(t, g, k)
 			frame := request(1, "tools/call", `"name":"echo",`+modernMeta)
 			r.wantFrame(0, r.request(1, 1, frame), result(1), true)
 			if want := []string{"POST Bearer 0 " + frame, "POST Bearer 1 " + frame}; !slices.Equal(g.log(), want) || !slices.Equal(k.challenges(), []int{status}) {
-				t.Errorf("challenged by %d, the server saw %q, want %q", k.challenges(), g.log(), want)
+				t.Errorf("got the challenges %d and the requests %q, want the requests %q", k.challenges(), g.log(), want)
 			}
 		}
 	}
 }
 
+// If the server denies the request again, or the Authorizer gives up, the message fails
+// and the link stays usable.
+//
 // Guarantees: G-0040.2, G-0040.3
 func TestADenialThatStaysFailsTheMessage(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -162,27 +170,27 @@ func TestADenialThatStaysFailsTheMessage(t *testing.T) {
 		requests  int
 		is        error
 	}{
-		"for ever":         {nil, 401, 4, nil},
-		"for ever, 403":    {nil, 403, 4, nil},
+		"always":           {nil, 401, 4, nil},
+		"always, 403":      {nil, 403, 4, nil},
 		"given up":         {func(*transport.StatusError) (bool, error) { return false, nil }, 401, 1, nil},
 		"given up, 403":    {func(*transport.StatusError) (bool, error) { return false, nil }, 403, 1, nil},
 		"a failed refresh": {func(*transport.StatusError) (bool, error) { return true, io.ErrUnexpectedEOF }, 401, 1, io.ErrUnexpectedEOF},
 		"a login is due":   {func(*transport.StatusError) (bool, error) { return false, transport.ErrAuthRequired }, 401, 1, transport.ErrAuthRequired},
 		"a panic":          {func(*transport.StatusError) (bool, error) { panic("no") }, 401, 1, nil},
 	} {
-		for kind, k := range authorizers(func() *keeper { return &keeper{challenge: c.challenge} }) {
+		for kind, k := range authorizers(func() *tokenAuthorizer { return &tokenAuthorizer{challenge: c.challenge} }) {
 			t.Run(name+" "+kind, func(t *testing.T) {
-				g := &guarded{status: c.status}
+				g := &tokenServer{status: c.status}
 				r := authorized(t, g, k)
-				for n := range 2 { // the link lives on
+				for n := range 2 { // the link stays usable
 					r.call(1+n, 1)
 					var refused *transport.StatusError
 					f := r.failure(n)
 					if !errors.As(f.Err, &refused) || refused.Status != c.status || refused.Body != "who?" || refused.Challenge == "" || !f.Unsent {
-						t.Fatalf("%+v", f)
+						t.Fatalf("got the failure %+v", f)
 					}
 					if c.is != nil && !errors.Is(f.Err, c.is) {
-						t.Errorf("%v, want %v too", f.Err, c.is)
+						t.Errorf("got %v, want also %v", f.Err, c.is)
 					}
 				}
 				if got := len(g.log()); got != 2*c.requests {
@@ -193,6 +201,8 @@ func TestADenialThatStaysFailsTheMessage(t *testing.T) {
 	}
 }
 
+// If the Authorizer fails, nothing is sent, and the message fails as unsent.
+//
 // Guarantees: G-0040.3
 func TestWithoutCredentialsNothingIsSent(t *testing.T) {
 	for name, authorize := range map[string]func(context.Context) error{
@@ -200,37 +210,37 @@ func TestWithoutCredentialsNothingIsSent(t *testing.T) {
 		"a panic":  func(context.Context) error { panic(transport.ErrAuthRequired) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := new(guarded)
-			r := authorized(t, g, &keeper{authorize: authorize})
-			for n := range 3 { // more than dials may fail
+			g := new(tokenServer)
+			r := authorized(t, g, &tokenAuthorizer{authorize: authorize})
+			for n := range 3 { // more than the dials that may fail
 				r.call(1+n, 1)
 				if f := r.failure(n); !f.Unsent || !strings.Contains(f.Err.Error(), transport.ErrAuthRequired.Error()) {
-					t.Errorf("%+v", f)
+					t.Errorf("got %+v", f)
 				}
 			}
 			r.send(9, notification("n"))
 			if f := r.failure(3); f.Tag != 9 || !f.Unsent {
-				t.Errorf("%+v", f)
+				t.Errorf("got %+v", f)
 			}
 			if got := g.log(); len(got) > 0 {
-				t.Errorf("the server saw %q", got)
+				t.Errorf("the server saw %q, want none", got)
 			}
 		})
 	}
 }
 
-// Who looks for credentials is not waited for when nobody needs them any more.
+// If a request ends, the Authorizer's search for credentials ends too.
 //
 // Guarantees: G-0040.4
-func TestTheSearchForCredentialsEndsWithTheRequest(t *testing.T) {
+func TestSearchForCredentialsEndsWithTheRequest(t *testing.T) {
 	searching, ended := make(chan struct{}, 2), make(chan struct{}, 2)
-	k := &keeper{authorize: func(ctx context.Context) error {
+	k := &tokenAuthorizer{authorize: func(ctx context.Context) error {
 		searching <- struct{}{}
 		<-ctx.Done()
 		ended <- struct{}{}
 		return context.Cause(ctx)
 	}}
-	r := authorized(t, new(guarded), k)
+	r := authorized(t, new(tokenServer), k)
 	stream := r.call(1, 1)
 	wait(t, "a search", searching)
 	r.link.End(stream)
@@ -241,18 +251,20 @@ func TestTheSearchForCredentialsEndsWithTheRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	if loss := r.loss(); !slices.Equal(loss.Unsent, []transport.Tag{2}) {
-		t.Errorf("%+v", loss)
+		t.Errorf("got %+v, want %v", loss, []transport.Tag{2})
 	}
 }
 
+// Credentials are not sent to another host, to which the server redirects.
+//
 // Guarantees: G-0022.7
-func TestCredentialsStayHere(t *testing.T) {
+func TestCredentialsAreNotSentToAnotherHost(t *testing.T) {
 	seen := make(chan http.Header, 1)
 	other := serve(t, func(w http.ResponseWriter, req *http.Request) {
 		seen <- req.Header
 		answerJSON(result(1))(w, req)
 	})
-	for _, k := range authorizers(func() *keeper { return new(keeper) }) {
+	for _, k := range authorizers(func() *tokenAuthorizer { return new(tokenAuthorizer) }) {
 		r := open(t, &Client{
 			URL: serve(t, func(w http.ResponseWriter, req *http.Request) {
 				http.Redirect(w, req, other, http.StatusTemporaryRedirect)
@@ -262,19 +274,19 @@ func TestCredentialsStayHere(t *testing.T) {
 		})
 		r.wantFrame(0, r.call(1, 1), result(1), true)
 		if got := <-seen; got.Get("Authorization") != "" || got.Get("DPoP") != "" {
-			t.Errorf("another host was given %v", got)
+			t.Errorf("another host got %v, want no credentials", got)
 		}
 	}
 }
 
-// What a bearing Authorizer says of one request is sent with no other: a header that the
-// program has given is sent when there are no credentials any more.
+// The header of a Bearer is used for later requests only until it is denied. Without
+// credentials, the header that the program has set is sent again.
 //
 // Guarantees: G-0040.1
 func TestSharedCredentialsEndWithTheirRefusal(t *testing.T) {
-	g := &guarded{Handler: answerJSON(result(1)), token: "none"}
-	k := &keeper{challenge: func(*transport.StatusError) (bool, error) { return true, nil }}
-	r := open(t, &Client{URL: serve(t, g.ServeHTTP), Header: http.Header{"Authorization": {"given"}}, Authorizer: forgetful{bearing{k}}})
+	g := &tokenServer{Handler: answerJSON(result(1)), token: "none"}
+	k := &tokenAuthorizer{challenge: func(*transport.StatusError) (bool, error) { return true, nil }}
+	r := open(t, &Client{URL: serve(t, g.ServeHTTP), Header: http.Header{"Authorization": {"given"}}, Authorizer: emptyAuthorizer{tokenBearer{k}}})
 	r.call(1, 1)
 	r.failure(0)
 	var seen []string
@@ -288,22 +300,22 @@ func TestSharedCredentialsEndWithTheirRefusal(t *testing.T) {
 	}
 }
 
-// A forgetful Authorizer adds nothing.
-type forgetful struct{ bearing }
+// An emptyAuthorizer adds no header.
+type emptyAuthorizer struct{ tokenBearer }
 
-func (forgetful) Authorize(context.Context, *http.Request) error { return nil }
+func (emptyAuthorizer) Authorize(context.Context, *http.Request) error { return nil }
 
-// An older server is as careful: the GET request and the messages are authorized.
+// After a fallback to HTTP+SSE, the GET request and the messages are authorized too.
 //
 // Guarantees: G-0040.1, G-0040.2
-func TestAnOlderServerIsAskedWithCredentials(t *testing.T) {
-	s, k := newOlder(), new(keeper)
-	r := authorized(t, &guarded{Handler: s, token: "Bearer 1"}, k)
+func TestSSEServerGetsCredentials(t *testing.T) {
+	s, k := newSSEServer(), new(tokenAuthorizer)
+	r := authorized(t, &tokenServer{Handler: s, token: "Bearer 1"}, k)
 	r.link.Grant(transport.Main, 1)
 	r.request(1, 1, initialize)
 	stream(<-s.streams, "data: "+initializeResult+"\n\n")
 	r.wantFrame(0, transport.Main, initializeResult, false)
 	if got := k.challenges(); !slices.Equal(got, []int{401}) {
-		t.Errorf("challenged by %d", got)
+		t.Errorf("got the challenges %d, want %v", got, []int{401})
 	}
 }

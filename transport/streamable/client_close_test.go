@@ -12,10 +12,12 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
+// Close returns after its grace even if the server does not answer.
+//
 // Guarantees: G-0022.15
 func TestCloseIsBoundedThoughNothingAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := open(t, &Client{URL: "http://host/", HTTP: &http.Client{Transport: silent{}}})
+		r := open(t, &Client{URL: "http://host/", HTTP: &http.Client{Transport: silentTripper{}}})
 		r.link.(*clientLink).remote.session = session{begun: true, id: "s"}
 		r.call(1, 1)
 		r.send(2, notification("n"))
@@ -24,7 +26,7 @@ func TestCloseIsBoundedThoughNothingAnswers(t *testing.T) {
 		begun := time.Now()
 		r.link.Close(5 * time.Second)
 		if took := time.Since(begun); took != 5*time.Second {
-			t.Errorf("Close took %v", took)
+			t.Errorf("Close took %v, want %v", took, 5*time.Second)
 		}
 		loss := r.loss()
 		if loss.Reason != transport.ErrClosed || !slices.Equal(loss.Unsent, []transport.Tag{3, 4}) || len(r.failed) > 0 {
@@ -33,9 +35,10 @@ func TestCloseIsBoundedThoughNothingAnswers(t *testing.T) {
 	})
 }
 
+// A Close with a shorter grace shortens an earlier Close.
 func TestAShorterGraceShortensAnEarlierOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := open(t, &Client{URL: "http://host/", HTTP: &http.Client{Transport: silent{}}})
+		r := open(t, &Client{URL: "http://host/", HTTP: &http.Client{Transport: silentTripper{}}})
 		r.send(1, notification("n"))
 		r.send(2, notification("n"))
 		begun := time.Now()
@@ -44,7 +47,7 @@ func TestAShorterGraceShortensAnEarlierOne(t *testing.T) {
 		closing.Go(func() { r.link.Close(time.Second) })
 		closing.Wait()
 		if took := time.Since(begun); took != 700*time.Millisecond {
-			t.Errorf("Close took %v", took)
+			t.Errorf("Close took %v, want %v", took, 700*time.Millisecond)
 		}
 		if err := r.link.Send(outbound(0, initialized)); err != transport.ErrClosed {
 			t.Errorf("Send after Close: %v", err)
@@ -52,9 +55,11 @@ func TestAShorterGraceShortensAnEarlierOne(t *testing.T) {
 	})
 }
 
+// Close sends queued messages and then ends the session with DELETE.
+//
 // Guarantees: G-0022.15
 func TestCloseFlushesAndDeletesTheSession(t *testing.T) {
-	s := &legacy{session: "s-1"}
+	s := &legacyServer{session: "s-1"}
 	r := handshake(t, s)
 	for range 20 {
 		r.send(1, notification("n"))
@@ -70,12 +75,13 @@ func TestCloseFlushesAndDeletesTheSession(t *testing.T) {
 		}
 	}
 	if notified != 20 || got[len(got)-1] != "DELETE - s-1 2025-11-25" || len(r.loss().Unsent) > 0 {
-		t.Fatalf("the server saw %q, unsent %v", got, r.loss().Unsent)
+		t.Fatalf("the server saw %q, unsent %v, want notified == 20, got[len(got)-1] == %q and len(r.loss().Unsent) == 0", got, r.loss().Unsent, "DELETE - s-1 2025-11-25")
 	}
 }
 
-func TestCloseAtOnceDeletesNothing(t *testing.T) {
-	s := &legacy{session: "s-1"}
+// Close without a grace sends no DELETE.
+func TestCloseWithoutGraceSendsNoDelete(t *testing.T) {
+	s := &legacyServer{session: "s-1"}
 	handshake(t, s).link.Close(0)
 	for _, line := range s.log() {
 		if strings.HasPrefix(line, "DELETE") {
@@ -84,7 +90,8 @@ func TestCloseAtOnceDeletesNothing(t *testing.T) {
 	}
 }
 
-func TestALossBeforeBindIsToldAtBind(t *testing.T) {
+// If a link was lost before Bind, Bind reports the loss.
+func TestLossBeforeBindIsReportedAtBind(t *testing.T) {
 	link, err := (&Client{URL: "http://host/"}).Open(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -93,6 +100,6 @@ func TestALossBeforeBindIsToldAtBind(t *testing.T) {
 	r := &testReceiver{t: t, calls: make(chan struct{}, 1), changed: make(chan struct{})}
 	link.Bind(r)
 	if loss := r.loss(); loss.Reason != transport.ErrClosed {
-		t.Fatalf("%+v", loss)
+		t.Fatalf("got %+v, want %v", loss, transport.ErrClosed)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
-// serveCounting serves a handler, and counts the connections that it gets.
+// serveCounting serves a handler, and counts its connections.
 func serveCounting(t *testing.T, handler http.Handler) (url string, connections *atomic.Int64) {
 	connections = new(atomic.Int64)
 	site := httptest.NewUnstartedServer(handler)
@@ -29,8 +29,8 @@ func serveCounting(t *testing.T, handler http.Handler) (url string, connections 
 	return site.URL, connections
 }
 
-// Whatever the server answers, the connection is used again: calls that come one after
-// the other share one, and the GET stream has another.
+// Whatever the server answers, connections are reused: sequential calls share one, and
+// the GET stream has another.
 //
 // Guarantees: G-0022.21
 func TestConnectionsAreUsedAgain(t *testing.T) {
@@ -49,7 +49,7 @@ func TestConnectionsAreUsedAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			release := make(chan struct{})
 			defer close(release)
-			s := &legacy{session: "s-1", get: func(w http.ResponseWriter, req *http.Request) {
+			s := &legacyServer{session: "s-1", get: func(w http.ResponseWriter, req *http.Request) {
 				stream(w, ": hello\n\n")
 				hold(req, release)
 			}}
@@ -75,8 +75,8 @@ func TestConnectionsAreUsedAgain(t *testing.T) {
 			if err := r.link.Close(hangGuard); err != nil {
 				t.Fatal(err)
 			}
-			// One for the calls, one for the GET stream, and a few where the goroutine that
-			// reads a body to its end is slower than the next call.
+			// One for the calls, one for the GET stream, and a few more if the
+			// goroutine that reads the rest of a body is slower than the next call.
 			if got := connections.Load(); got > 2+calls/5 {
 				t.Errorf("%d connections for %d calls", got, calls)
 			}
@@ -84,11 +84,11 @@ func TestConnectionsAreUsedAgain(t *testing.T) {
 	}
 }
 
-// A program's own http.Client carries everything, but for its Timeout, since streams
-// last.
-func TestAProgramsOwnHTTPClient(t *testing.T) {
+// With the program's http.Client, all requests use its transport and its cookie jar.
+// Its Timeout does not apply, because streams last longer.
+func TestProgramsHTTPClientIsUsed(t *testing.T) {
 	const cookie = "knot"
-	s := &legacy{session: "s-1"}
+	s := &legacyServer{session: "s-1"}
 	var carried, remembered atomic.Int64
 	url := serve(t, func(w http.ResponseWriter, req *http.Request) {
 		if _, err := req.Cookie(cookie); err == nil {
@@ -101,7 +101,7 @@ func TestAProgramsOwnHTTPClient(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own := &http.Client{Transport: carrier{transportOf(t), &carried}, Jar: jar, Timeout: time.Nanosecond}
+	own := &http.Client{Transport: countingTripper{transportOf(t), &carried}, Jar: jar, Timeout: time.Nanosecond}
 	r := open(t, &Client{URL: url, HTTP: own})
 	r.wantFrame(0, r.request(1, 1, request(1, "initialize", "")), initializeResult, true)
 	r.send(0, initialized)
@@ -110,17 +110,17 @@ func TestAProgramsOwnHTTPClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := int64(len(s.log())); carried.Load() != want || remembered.Load() != want-1 {
-		t.Errorf("of %d requests it carried %d, and its jar had the cookie of %d", want, carried.Load(), remembered.Load())
+		t.Errorf("of %d requests it carried %d, and its jar had the cookie of %d, want carried.Load() == %v and remembered.Load() == %v", want, carried.Load(), remembered.Load(), want, want-1)
 	}
 }
 
-// A carrier counts what it carries.
-type carrier struct {
+// A countingTripper counts the requests that it sends.
+type countingTripper struct {
 	http.RoundTripper
 	count *atomic.Int64
 }
 
-func (c carrier) RoundTrip(req *http.Request) (*http.Response, error) {
+func (c countingTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	c.count.Add(1)
 	return c.RoundTripper.RoundTrip(req)
 }

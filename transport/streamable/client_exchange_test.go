@@ -23,8 +23,8 @@ func endpointOf(t *testing.T, text string) *url.URL {
 	return endpoint
 }
 
-// Requests that are posted alike share their headers, where nobody changes them.
-// Each has those of its own message and session.
+// Requests with equal headers share the header map, unless something can change it.
+// Each request has the headers of its own message and session.
 //
 // Guarantees: G-0058.1
 func TestRequestsThatArePostedAlikeShareTheirHeaders(t *testing.T) {
@@ -41,7 +41,7 @@ func TestRequestsThatArePostedAlikeShareTheirHeaders(t *testing.T) {
 	if got := header(legacy); got.Get(headerSession) != "s" || before.Get(headerSession) != "" || got.Get("X-Own") != "1" {
 		t.Errorf("%v after %v", got, before)
 	}
-	if n := testing.AllocsPerRun(100, func() { m.preparePost(t.Context(), new(httpRequest), &outgoing{Outbound: modern("a")}) }); n > 2 { // those two
+	if n := testing.AllocsPerRun(100, func() { m.preparePost(t.Context(), new(httpRequest), &outgoing{Outbound: modern("a")}) }); n > 2 { // the request and its context
 		t.Errorf("%v allocations", n)
 	}
 	arguments := transport.Arguments{"Region": "eu"}
@@ -60,8 +60,7 @@ func TestRequestsThatArePostedAlikeShareTheirHeaders(t *testing.T) {
 	}
 }
 
-// A RoundTripper that adds headers to requests, as many do, has those of each request
-// for itself.
+// A RoundTripper that adds a header to a request changes that request only.
 //
 // Guarantees: G-0058.1
 func TestARoundTripperMayAddHeaders(t *testing.T) {
@@ -70,12 +69,12 @@ func TestARoundTripperMayAddHeaders(t *testing.T) {
 		m, _ := jsonrpc.Decode(body, jsonrpc.Limits{})
 		answerJSON(result(m.ID.String()))(w, req)
 	})
-	inUse := &http.DefaultTransport // programs replace it
+	inUse := &http.DefaultTransport // a program may replace it
 	defer func(standard http.RoundTripper) { *inUse = standard }(*inUse)
 	own := transportOf(t)
 	for _, test := range []struct {
 		name          string
-		own           bool // the client has a transport of its own
+		own           bool // the program sets the client's transport
 		replacedLater bool
 	}{
 		{name: "the client's own", own: true},
@@ -83,7 +82,7 @@ func TestARoundTripperMayAddHeaders(t *testing.T) {
 		{name: "http.DefaultTransport, of late", replacedLater: true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			adding := adder{own, new(sync.Map)}
+			adding := headerTripper{own, new(sync.Map)}
 			client := new(http.Client)
 			*inUse = adding
 			switch {
@@ -106,7 +105,7 @@ func TestARoundTripperMayAddHeaders(t *testing.T) {
 			added := 0
 			adding.seen.Range(func(_, again any) bool {
 				if added++; again.(bool) {
-					t.Error("a request came with the header of another")
+					t.Error("a request has the header of another, want its own only")
 				}
 				return true
 			})
@@ -117,21 +116,21 @@ func TestARoundTripperMayAddHeaders(t *testing.T) {
 	}
 }
 
-// An adder adds a header, to the request itself.
-type adder struct {
+// A headerTripper adds a header to the request that it gets.
+type headerTripper struct {
 	http.RoundTripper
 	seen *sync.Map
 }
 
-func (a adder) RoundTrip(req *http.Request) (*http.Response, error) {
+func (a headerTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	_, again := maps.Clone(req.Header)["X-Added"]
 	a.seen.Store(req, again)
 	req.Header.Set("X-Added", "1")
 	return a.RoundTripper.RoundTrip(req)
 }
 
-// What observes a request is used for another, once nothing more can be reported to it:
-// not if a connection was made for it, which may still go on.
+// The trace of a request is reused when nothing can call it any more, so not if a
+// connection was dialled for it, which may still be in progress.
 //
 // Guarantees: G-0058.2
 func TestTracesAreUsedAgain(t *testing.T) {
@@ -148,12 +147,12 @@ func TestTracesAreUsedAgain(t *testing.T) {
 		io.Copy(io.Discard, response.Body)
 		response.Body.Close()
 		if !r.connected.Load() || !r.waiting.Load() || !r.handedOver {
-			t.Errorf("%+v", r)
+			t.Errorf("got %+v", r)
 		}
 		return r.trace.Load()
 	}
 	if post() == nil {
-		t.Error("the trace of the first request is free, though a connection was made for it")
+		t.Error("the trace of the first request is free although a connection was dialled for it")
 	}
 	freed := 0
 	for range 20 {
@@ -162,12 +161,12 @@ func TestTracesAreUsedAgain(t *testing.T) {
 		}
 	}
 	if freed == 0 {
-		t.Error("no trace was used again")
+		t.Error("no trace was reused, want one")
 	}
 }
 
-// A body that two goroutines close at once, as a timer and the reader may, gives its
-// trace back once: two requests never share one.
+// If two goroutines close a body at once, its trace is returned once, so two requests
+// never share a trace.
 //
 // Guarantees: G-0058.2
 func TestTraceIsReturnedOnce(t *testing.T) {
@@ -178,7 +177,7 @@ func TestTraceIsReturnedOnce(t *testing.T) {
 		trace := r.trace.Load()
 		trace.connections.Store(1)
 		trace.written.Store(1)
-		body := countedBody{new(meeting), r}
+		body := countedBody{new(twoCallerBody), r}
 		var closing sync.WaitGroup
 		for range 2 {
 			closing.Go(func() { body.Close() })
@@ -186,17 +185,17 @@ func TestTraceIsReturnedOnce(t *testing.T) {
 		closing.Wait()
 		first, second := m.traces.Get(), m.traces.Get()
 		if first != nil && first == second {
-			t.Fatal("one trace was given back twice")
+			t.Fatal("one trace was returned twice")
 		}
 	}
 }
 
-// A meeting is a body whose Close returns to both callers at once.
-type meeting struct{ closing atomic.Int32 }
+// A twoCallerBody is a body whose Close waits for a second caller.
+type twoCallerBody struct{ closing atomic.Int32 }
 
-func (*meeting) Read([]byte) (int, error) { return 0, io.EOF }
+func (*twoCallerBody) Read([]byte) (int, error) { return 0, io.EOF }
 
-func (m *meeting) Close() error {
+func (m *twoCallerBody) Close() error {
 	for m.closing.Add(1); m.closing.Load() < 2; {
 		runtime.Gosched()
 	}

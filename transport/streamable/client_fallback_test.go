@@ -21,10 +21,11 @@ import (
 	"github.com/bowline-mcp/bowline/transport/sse"
 )
 
-// An older is a server of HTTP+SSE whose refusals, and whose stream, a test writes.
-type older struct {
-	status int    // of a POST to the address of the stream
-	body   string // of that
+// An sseServer is a server of HTTP+SSE. The test writes its stream and chooses how it
+// refuses other requests.
+type sseServer struct {
+	status int    // the status for a POST to the address of the stream
+	body   string // the body of that response
 	get    http.HandlerFunc
 
 	mu      sync.Mutex
@@ -35,7 +36,7 @@ type older struct {
 // olderEndpoint is the event that names the endpoint.
 const olderEndpoint = "event: endpoint\ndata: /messages?session=1\n\n"
 
-func (s *older) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+func (s *sseServer) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	body, _ := io.ReadAll(req.Body)
 	s.mu.Lock()
 	s.seen = append(s.seen, fmt.Sprintf("%s %s %s", req.Method, req.URL.Path, body))
@@ -51,23 +52,24 @@ func (s *older) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-func (s *older) log() []string {
+func (s *sseServer) log() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.seen)
 }
 
-// opens says where to post, hands out the stream, and keeps it until its client goes.
-func (s *older) opens(w http.ResponseWriter, req *http.Request) {
+// opens sends the endpoint event, and keeps the stream open until its client
+// disconnects.
+func (s *sseServer) opens(w http.ResponseWriter, req *http.Request) {
 	own := &sharedWriter{ResponseWriter: w}
 	stream(own, olderEndpoint)
 	s.streams <- own
 	<-req.Context().Done()
-	own.mu.Lock() // a test has written all that its client has read
+	own.mu.Lock() // waits for a write of the test that is in progress
 	defer own.mu.Unlock()
 }
 
-// A sharedWriter is written to outside of its handler.
+// A sharedWriter can be used outside of its handler.
 type sharedWriter struct {
 	http.ResponseWriter
 	mu sync.Mutex
@@ -86,20 +88,23 @@ func (w *sharedWriter) Flush() {
 	w.ResponseWriter.(http.Flusher).Flush()
 }
 
-// newOlder is a server that speaks HTTP+SSE and nothing else.
-func newOlder() *older {
-	s := &older{status: http.StatusMethodNotAllowed, streams: make(chan http.ResponseWriter, 1)}
+// newSSEServer returns a server with HTTP+SSE only.
+func newSSEServer() *sseServer {
+	s := &sseServer{status: http.StatusMethodNotAllowed, streams: make(chan http.ResponseWriter, 1)}
 	s.get = s.opens
 	return s
 }
 
 const initialize = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}`
 
+// If a server refuses the POST of a legacy initialize as HTTP+SSE servers do, the link
+// falls back to HTTP+SSE.
+//
 // Guarantees: G-0034.9
-func TestAServerThatSpeaksOnlyHTTPSSEIsSpokenTo(t *testing.T) {
+func TestFallbackToHTTPSSE(t *testing.T) {
 	for _, status := range []int{400, 404, 405} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
-			s := newOlder()
+			s := newSSEServer()
 			s.status = status
 			r := connect(t, s.ServeHTTP)
 			r.link.Grant(transport.Main, 1)
@@ -114,15 +119,15 @@ func TestAServerThatSpeaksOnlyHTTPSSEIsSpokenTo(t *testing.T) {
 			stream(w, "data: "+result(2)+"\n\ndata: "+result(3)+"\n\n")
 			r.wantFrame(1, transport.Main, result(2), false)
 			if got := r.link.(transport.Networked).Network(); got != (transport.Network{HTTP: "1.1"}) {
-				t.Errorf("the link tells %+v", got)
+				t.Errorf("the link has the network %+v", got)
 			}
 			if last, ok := r.link.(transport.ActivityRecorder).Heard(); !ok || last.Before(wrote) {
-				t.Errorf("something was heard last at %v, known: %v; it was written after %v", last, ok, wrote)
+				t.Errorf("the last bytes came at %v, known: %v; they were written after %v", last, ok, wrote)
 			}
 			if err := r.link.Close(hangGuard); err != nil {
 				t.Fatal(err)
 			}
-			r.wantQuiet(2) // there was no credit for another
+			r.wantQuiet(2) // no credit for another frame
 			want := []string{
 				"POST / " + initialize, "GET / ", "POST /messages " + initialize, "POST /messages " + initialized,
 				"POST /messages " + request(2, "tools/call", `"name":"echo"`),
@@ -134,10 +139,11 @@ func TestAServerThatSpeaksOnlyHTTPSSEIsSpokenTo(t *testing.T) {
 	}
 }
 
-// A server that answers by JSON-RPC, or refuses in another way, knows what a POST is.
+// A server that answers with JSON-RPC, or refuses initialize in another way, causes no
+// fallback.
 //
 // Guarantees: G-0034.9
-func TestOtherRefusalsOfInitializeAreAnswers(t *testing.T) {
+func TestOtherRefusalsOfInitializeCauseNoFallback(t *testing.T) {
 	const fault = `{"jsonrpc":"2.0","id":%s,"error":{"code":-32022,"message":"no"}}`
 	for name, c := range map[string]struct {
 		status int
@@ -156,18 +162,21 @@ func TestOtherRefusalsOfInitializeAreAnswers(t *testing.T) {
 		"a modern other request": {405, "", request(1, "server/discover", modernMeta)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newOlder()
+			s := newSSEServer()
 			s.status, s.body = c.status, c.body
 			r := connect(t, s.ServeHTTP)
 			r.request(1, 1, c.frame)
 			r.await("the answer", func() bool { return len(r.received)+len(r.failed) > 0 })
 			if got := s.log(); len(got) != 1 {
-				t.Errorf("the server saw %q", got)
+				t.Errorf("the server saw %q, want 1 element", got)
 			}
 		})
 	}
 }
 
+// If the GET request finds no endpoint of HTTP+SSE, the request fails with the refusal
+// of its POST.
+//
 // Guarantees: G-0034.9
 func TestWithoutAnEndpointTheAnswerToThePostCounts(t *testing.T) {
 	answers := func(status int, kind, body string) http.HandlerFunc {
@@ -193,33 +202,33 @@ func TestWithoutAnEndpointTheAnswerToThePostCounts(t *testing.T) {
 		"access to be proved": {answers(401, "text/plain", ""), 401, "status 401"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &older{status: http.StatusNotFound, get: c.get}
+			s := &sseServer{status: http.StatusNotFound, get: c.get}
 			r := connect(t, s.ServeHTTP)
 			r.request(1, 1, initialize)
 			var status *transport.StatusError
 			f := r.failure(0)
 			if !errors.As(f.Err, &status) || status.Status != c.status || !strings.Contains(f.Err.Error(), c.says) || f.Tag != 1 || !f.Unsent {
-				t.Errorf("%+v, want status %d and %q", f, c.status, c.says)
+				t.Errorf("got %+v, want status %d and %q", f, c.status, c.says)
 			}
 			r.wantFrameAfterRefusal(t, s)
 		})
 	}
 }
 
-// wantFrameAfterRefusal checks that the link lives on as it was.
-func (r *testReceiver) wantFrameAfterRefusal(t *testing.T, s *older) {
+// wantFrameAfterRefusal checks that the link still works, without a fallback.
+func (r *testReceiver) wantFrameAfterRefusal(t *testing.T, s *sseServer) {
 	t.Helper()
 	r.call(2, 1)
 	if f := r.failure(1); f.Tag != 2 {
-		t.Errorf("%+v", f)
+		t.Errorf("got %+v, want 2", f)
 	}
 	if got := s.log(); !strings.HasPrefix(got[len(got)-1], "POST / ") {
-		t.Errorf("the server saw %q", got)
+		t.Errorf("the server saw %q, want the prefix %q", got, "POST / ")
 	}
 }
 
-// A server that opens a stream and says nothing is not waited for: the answer to the
-// POST is there already.
+// If the server opens a stream and sends nothing, the fallback is given up after a
+// time.
 //
 // Guarantees: G-0034.9
 func TestASilentStreamIsNotWaitedFor(t *testing.T) {
@@ -239,27 +248,27 @@ func TestASilentStreamIsNotWaitedFor(t *testing.T) {
 	})
 }
 
-// Closing does not wait for the look, and the request has surely not been executed.
+// Close ends the attempt to fall back, and reports the request as unsent.
 //
 // Guarantees: G-0034.9
-func TestClosingEndsTheLook(t *testing.T) {
-	looking := make(chan struct{})
-	s := &older{status: http.StatusNotFound, get: func(_ http.ResponseWriter, req *http.Request) {
-		close(looking)
+func TestCloseEndsTheFallback(t *testing.T) {
+	getting := make(chan struct{})
+	s := &sseServer{status: http.StatusNotFound, get: func(_ http.ResponseWriter, req *http.Request) {
+		close(getting)
 		<-req.Context().Done()
 	}}
 	r := connect(t, s.ServeHTTP)
 	r.request(1, 1, initialize)
-	wait(t, "the look", looking)
+	wait(t, "the GET request", getting)
 	if err := r.link.Close(0); err != nil {
 		t.Fatal(err)
 	}
 	if loss := r.loss(); loss.Reason != transport.ErrClosed || !slices.Equal(loss.Unsent, []transport.Tag{1}) {
-		t.Errorf("%+v", loss)
+		t.Errorf("got %+v, want loss.Reason == %v and %v", loss, transport.ErrClosed, []transport.Tag{1})
 	}
 }
 
-// scriptedTripper refuses every POST with 404.
+// scriptedTripper answers each POST with 404.
 type scriptedTripper struct {
 	get func(*http.Request) (*http.Response, error)
 }
@@ -271,12 +280,12 @@ func (s *scriptedTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusNotFound, Header: http.Header{}, Body: http.NoBody, Request: req}, nil
 }
 
-// The stream of events is the session: its end is that of the link.
+// After a fallback, the end of the event stream is the loss of the link.
 //
 // Guarantees: G-0034.9
 func TestTheEndOfTheOlderStreamIsTheLoss(t *testing.T) {
 	gone := make(chan struct{})
-	s := newOlder()
+	s := newSSEServer()
 	s.get = func(w http.ResponseWriter, _ *http.Request) {
 		stream(w, olderEndpoint+"data: "+initializeResult+"\n\n")
 		<-gone
@@ -287,22 +296,23 @@ func TestTheEndOfTheOlderStreamIsTheLoss(t *testing.T) {
 	r.wantFrame(0, transport.Main, initializeResult, false)
 	close(gone)
 	if loss := r.loss(); !errors.Is(loss.Reason, transport.ErrPeerClosed) {
-		t.Errorf("%+v", loss)
+		t.Errorf("got %+v, want %v", loss, transport.ErrPeerClosed)
 	}
 	if err := r.link.Send(outbound(0, initialized)); err != transport.ErrClosed {
 		t.Errorf("Send after the loss: %v", err)
 	}
 }
 
-// The header goes along, and the endpoint of the messages counts as the server's.
+// After a fallback, the program's header is sent with each request, also to the
+// endpoint of the messages.
 //
 // Guarantees: G-0034.1
-func TestTheOlderLinkHasTheHeader(t *testing.T) {
-	s := newOlder()
+func TestFallbackSendsTheHeader(t *testing.T) {
+	s := newSSEServer()
 	r := open(t, &Client{
 		URL: serve(t, func(w http.ResponseWriter, req *http.Request) {
 			if req.Header.Get("X-Key") != "secret" {
-				t.Errorf("%s %s without the header", req.Method, req.URL.Path)
+				t.Errorf("got %s %s without the header, want %q", req.Method, req.URL.Path, "secret")
 			}
 			s.ServeHTTP(w, req)
 		}),
@@ -315,10 +325,10 @@ func TestTheOlderLinkHasTheHeader(t *testing.T) {
 	r.wantFrame(0, transport.Main, initializeResult, false)
 }
 
-// The suites over a link that has fallen back.
+// The suites pass over a link that has fallen back to HTTP+SSE.
 //
 // Guarantees: G-0034.9
-func TestSuitesOfAnOlderServer(t *testing.T) {
+func TestSuitesAfterAFallback(t *testing.T) {
 	runSuites(t, func(t *testing.T) transport.Transport {
 		h := sse.NewHandler(accepting(func(link transport.Link) {
 			c := conn.Accept(link, conn.Options{Handler: proptest.EchoHandler()})

@@ -13,9 +13,10 @@ import (
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
-// FuzzResponses has a server answer initialize with any bytes, and whatever comes after
-// with any others. Each request has one outcome, no frame is above the limit, and
-// nothing that the server says leads elsewhere or into a header that it must not be in.
+// FuzzResponses lets a server answer initialize and later requests with arbitrary
+// bytes. Each request has one outcome, no frame is above the limit, and nothing in a
+// response makes the client send a request to another host or a header that it must not
+// send.
 func FuzzResponses(f *testing.F) {
 	const ok, events = "200 OK\nContent-Type: application/json\n", "200 OK\nContent-Type: text/event-stream\n"
 	begun := ok + "Mcp-Session-Id: s\n\n" + initializeResult
@@ -46,7 +47,7 @@ func FuzzResponses(f *testing.F) {
 			m := outbound(0, frame)
 			id, _ := m.Route.ID.Int64()
 			if m.Tag = transport.Tag(id); r.link.Send(m) != nil {
-				break // the link is over
+				break // the link was lost
 			}
 			r.mu.Lock()
 			stream, opened := r.opened[m.Tag]
@@ -63,7 +64,7 @@ func FuzzResponses(f *testing.F) {
 		defer r.mu.Unlock()
 		for tag, stream := range r.opened {
 			if n := r.outcomes(tag, stream) - len(r.losses); n > 1 {
-				t.Errorf("request %d has %d outcomes", tag, n)
+				t.Errorf("request %d has %d outcomes, want 1", tag, n)
 			}
 		}
 		for _, in := range r.received {
@@ -73,14 +74,14 @@ func FuzzResponses(f *testing.F) {
 		}
 		for _, loss := range r.broken {
 			if loss.Delay < 0 || loss.Delay > web.MaxDelay {
-				t.Errorf("%+v", loss)
+				t.Errorf("got %+v, want loss.Delay >= 0 and loss.Delay <= %v", loss, web.MaxDelay)
 			}
 		}
 	})
 }
 
-// outcomes counts what became of a request. The loss of the link is one of each. The
-// caller holds mu.
+// outcomes counts the outcomes of a request. The loss of the link is one. The caller
+// holds mu.
 func (r *testReceiver) outcomes(tag transport.Tag, stream transport.Stream) int {
 	n := len(r.losses)
 	for _, in := range r.received {
@@ -101,7 +102,8 @@ func (r *testReceiver) outcomes(tag transport.Tag, stream transport.Stream) int 
 	return n
 }
 
-// A scriptedServer is a server that says one thing at first, and another to each later request.
+// A scriptedServer gives one response to the first request, and another one to each
+// later request.
 type scriptedServer struct {
 	t           *testing.T
 	first, then string
@@ -116,12 +118,12 @@ func (s *scriptedServer) RoundTrip(req *http.Request) (*http.Response, error) {
 		req.Body.Close()
 	}
 	if req.URL.Host != "server.test" || req.URL.Scheme != "http" {
-		s.t.Errorf("a request goes to %s", req.URL)
+		s.t.Errorf("got a request to %s, want none", req.URL)
 	}
 	for name, values := range req.Header {
 		for _, value := range values {
 			if !httpheader.IsPlain(value) || len(value) > 1<<10 {
-				s.t.Errorf("%s is sent as %q", name, value)
+				s.t.Errorf("got the header %s: %q, want none", name, value)
 			}
 		}
 	}

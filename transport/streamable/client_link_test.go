@@ -19,11 +19,10 @@ import (
 
 const initialized = `{"jsonrpc":"2.0","method":"notifications/initialized"}`
 
-// A legacy is a server with a session. What it does not know, it answers as
-// its handler says.
-type legacy struct {
+// A legacyServer is a server with a session. Its handlers answer what it does not know.
+type legacyServer struct {
 	session string
-	events  bool // initialize is answered by an event
+	events  bool // answers initialize with an event
 	get     http.HandlerFunc
 	call    http.HandlerFunc
 
@@ -31,7 +30,7 @@ type legacy struct {
 	seen []string // method, JSON-RPC method, session, version; GET and DELETE too
 }
 
-func (s *legacy) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+func (s *legacyServer) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	body, _ := io.ReadAll(req.Body)
 	m, _ := jsonrpc.Decode(body, jsonrpc.Limits{})
 	label := m.Method
@@ -64,13 +63,13 @@ func (s *legacy) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-func (s *legacy) note(text string) {
+func (s *legacyServer) note(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.seen = append(s.seen, text)
 }
 
-func (s *legacy) log() []string {
+func (s *legacyServer) log() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.seen)
@@ -78,8 +77,8 @@ func (s *legacy) log() []string {
 
 const initializeResult = `{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"s","version":"1"}}}`
 
-// handshake opens a legacy session: request 1, and notifications/initialized.
-func handshake(t *testing.T, s *legacy) *testReceiver {
+// handshake begins a legacy session: initialize with id 1, then notifications/initialized.
+func handshake(t *testing.T, s *legacyServer) *testReceiver {
 	t.Helper()
 	r := connect(t, s.ServeHTTP)
 	r.wantFrame(0, r.request(1, 1, request(1, "initialize", "")), initializeResult, true)
@@ -87,10 +86,12 @@ func handshake(t *testing.T, s *legacy) *testReceiver {
 	return r
 }
 
-func TestALegacySessionIsCarriedOn(t *testing.T) {
+// Each request of a legacy session names the session and the revision, and Close ends
+// it with DELETE.
+func TestRequestsNameTheirLegacySession(t *testing.T) {
 	for _, events := range []bool{false, true} {
 		t.Run(fmt.Sprintf("events %v", events), func(t *testing.T) {
-			s := &legacy{session: "s-1", events: events}
+			s := &legacyServer{session: "s-1", events: events}
 			r := connect(t, s.ServeHTTP)
 			r.wantFrame(0, r.request(1, 1, request(1, "initialize", "")), initializeResult, true)
 			r.wantFrame(1, r.callLegacy(2, 1), result(2), true)
@@ -107,18 +108,22 @@ func TestALegacySessionIsCarriedOn(t *testing.T) {
 	}
 }
 
+// A session id that is too long or not visible ASCII fails initialize.
 func TestABadSessionIDFailsTheHandshake(t *testing.T) {
 	for _, id := range []string{strings.Repeat("x", 1025), "a b", "ä"} {
 		for _, events := range []bool{false, true} {
-			r := connect(t, (&legacy{session: id, events: events}).ServeHTTP)
+			r := connect(t, (&legacyServer{session: id, events: events}).ServeHTTP)
 			r.request(1, 1, request(1, "initialize", ""))
 			if f := r.failure(0); f.Tag != 1 || f.Unsent || !strings.Contains(f.Err.Error(), "session id") {
-				t.Fatalf("%q: %+v", id, f)
+				t.Fatalf("%q: got %+v", id, f)
 			}
 		}
 	}
 }
 
+// A request is not sent before the notifications that were sent earlier have been
+// accepted.
+//
 // Guarantees: G-0022.2
 func TestARequestWaitsForTheNotificationsBeforeIt(t *testing.T) {
 	first, accept := make(chan struct{}), make(chan struct{})
@@ -155,16 +160,18 @@ func TestARequestWaitsForTheNotificationsBeforeIt(t *testing.T) {
 	close(accept)
 	r.wantFrame(1, after, result(3), true)
 	if want := []string{"ping", "n/1", "n/2", "ping"}; !slices.Equal(seen, want) {
-		t.Errorf("the server saw %q", seen)
+		t.Errorf("the server saw %q, want %v", seen, want)
 	}
 	var status *transport.StatusError
 	if f := r.failure(0); f.Tag != 2 || !f.Unsent || !errors.As(f.Err, &status) || len(r.failed) != 1 {
-		t.Errorf("failed: %+v", r.failed)
+		t.Errorf("failed: got %+v", r.failed)
 	}
 }
 
+// Requests of one link run concurrently.
+//
 // Guarantees: G-0022.1
-func TestRequestsRunSideBySide(t *testing.T) {
+func TestRequestsRunConcurrently(t *testing.T) {
 	var both sync.WaitGroup
 	both.Add(2)
 	r := connect(t, func(w http.ResponseWriter, req *http.Request) {
@@ -177,18 +184,20 @@ func TestRequestsRunSideBySide(t *testing.T) {
 	r.frame(1)
 }
 
-// silent is an HTTP transport that never answers.
-type silent struct{}
+// silentTripper is an HTTP transport that never responds.
+type silentTripper struct{}
 
-func (silent) RoundTrip(req *http.Request) (*http.Response, error) {
+func (silentTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	<-req.Context().Done()
 	return nil, req.Context().Err()
 }
 
+// A notification without a response fails after a timeout.
+//
 // Guarantees: G-0022.2
-func TestANotificationHasItsTime(t *testing.T) {
+func TestNotificationTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := open(t, &Client{URL: "http://host/", HTTP: &http.Client{Transport: silent{}}})
+		r := open(t, &Client{URL: "http://host/", HTTP: &http.Client{Transport: silentTripper{}}})
 		begun := time.Now()
 		r.send(1, notification("n"))
 		r.send(2, notification("n"))
@@ -197,15 +206,17 @@ func TestANotificationHasItsTime(t *testing.T) {
 			t.Errorf("they failed after %v", took)
 		}
 		for n := range 2 {
-			// It may have been sent: this transport cannot be traced.
+			// The notification counts as possibly sent, because this transport cannot
+			// be traced.
 			if f := r.failure(n); f.Tag != transport.Tag(n+1) || f.Unsent || !errors.Is(f.Err, context.DeadlineExceeded) {
-				t.Errorf("%+v", f)
+				t.Errorf("got %+v", f)
 			}
 		}
 	})
 }
 
-func TestAFullQueueSaysBusyAndThenWritable(t *testing.T) {
+// A full queue makes Send return ErrBusy. Writable is called once there is room.
+func TestFullQueueIsBusyAndThenWritable(t *testing.T) {
 	for name, c := range map[string]struct {
 		frames, size int
 	}{"frames": {256, 100}, "bytes": {16, 1 << 20}} {
@@ -226,17 +237,17 @@ func TestAFullQueueSaysBusyAndThenWritable(t *testing.T) {
 			}
 			for range 2 {
 				if err := r.link.Send(outbound(0, frame)); err != transport.ErrBusy {
-					t.Fatalf("one too many: %v", err)
+					t.Fatalf("one message more: got %v, want ErrBusy", err)
 				}
 			}
 			if r.writable != 0 {
-				t.Fatal("Writable before there was room")
+				t.Fatal("Writable was called before there was room")
 			}
 			accept <- struct{}{}
 			r.await("Writable", func() bool { return r.writable == 1 })
 			r.send(0, frame)
 			if err := r.link.Send(outbound(0, frame)); err != transport.ErrBusy {
-				t.Fatalf("one too many again: %v", err)
+				t.Fatalf("one message more, again: got %v, want ErrBusy", err)
 			}
 			close(accept)
 			r.link.Close(hangGuard)
@@ -244,23 +255,27 @@ func TestAFullQueueSaysBusyAndThenWritable(t *testing.T) {
 	}
 }
 
+// Send refuses a frame above the limit.
 func TestSendRefusesWhatItCannotCarry(t *testing.T) {
 	r := open(t, &Client{URL: "http://host/", MaxFrame: 100})
 	var oversized *transport.OversizedError
 	if err := r.link.Send(transport.Outbound{Frame: make([]byte, 101)}); !errors.As(err, &oversized) || oversized.Limit != 100 {
-		t.Errorf("oversized: %v", err)
+		t.Errorf("oversized: %v, want a *transport.OversizedError and oversized.Limit == 100", err)
 	}
 }
 
-// cancelled tells the server that a request is.
+// cancelled returns the notification that a request was cancelled.
 func cancelled(id int) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`, id)
 }
 
+// A cancelled legacy request is announced with a notification. A modern one is ended by
+// closing its response.
+//
 // Guarantees: G-0022.6
 func TestOnlyLegacyRequestsAreCancelledByNotification(t *testing.T) {
 	arrived, answer := make(chan struct{}, 2), make(chan struct{})
-	s := &legacy{call: func(w http.ResponseWriter, req *http.Request) {
+	s := &legacyServer{call: func(w http.ResponseWriter, req *http.Request) {
 		arrived <- struct{}{}
 		hold(req, answer)
 		answerJSON(result(0))(w, req)
@@ -276,7 +291,7 @@ func TestOnlyLegacyRequestsAreCancelledByNotification(t *testing.T) {
 	r.send(0, notification("n"))
 	close(answer)
 	r.frame(1)
-	r.send(0, cancelled(2)) // it is over
+	r.send(0, cancelled(2)) // the request has ended
 	r.link.Close(hangGuard)
 	want := []string{"POST notifications/cancelled  ", "POST n  "}
 	if got := s.log()[2:]; !slices.Equal(got, want) {
@@ -284,9 +299,10 @@ func TestOnlyLegacyRequestsAreCancelledByNotification(t *testing.T) {
 	}
 }
 
+// A request that ends while it is queued is never sent.
 func TestARequestEndedInTheQueueIsNeverSent(t *testing.T) {
 	arrived, accept := make(chan struct{}), make(chan struct{})
-	s := &legacy{}
+	s := &legacyServer{}
 	r := connect(t, func(w http.ResponseWriter, req *http.Request) {
 		if s.ServeHTTP(w, req); len(s.log()) == 1 {
 			close(arrived)
@@ -305,7 +321,7 @@ func TestARequestEndedInTheQueueIsNeverSent(t *testing.T) {
 	}
 }
 
-// Without MaxFrame, neither side sends more than 16 MiB in one message.
+// Without MaxFrame, both sides limit a message to 16 MiB.
 //
 // Guarantees: G-0008.2
 func TestDefaultLimitOfAFrame(t *testing.T) {
@@ -314,9 +330,9 @@ func TestDefaultLimitOfAFrame(t *testing.T) {
 	err := r.link.Send(transport.Outbound{Tag: 1, Frame: make([]byte, limit+1)})
 	var oversized *transport.OversizedError
 	if !errors.As(err, &oversized) || oversized.Limit != limit {
-		t.Errorf("the client: %v", err)
+		t.Errorf("the client: %v, want a *transport.OversizedError and oversized.Limit == %v", err, limit)
 	}
 	if got := NewHandler(newAcceptor(respond), HandlerOptions{}).options.MaxFrame; got != limit {
-		t.Errorf("the server: %d bytes", got)
+		t.Errorf("the server: the limit is %d bytes", got)
 	}
 }

@@ -8,14 +8,14 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A link knows the version of HTTP once the server has answered, and its session once
-// that has begun.
+// Network returns the version of HTTP after the first response, and the session after
+// it has begun.
 //
 // Guarantees: G-0061.1
-func TestALinkTellsItsNetwork(t *testing.T) {
+func TestNetworkOfALink(t *testing.T) {
 	for _, two := range []bool{false, true} {
 		version := "1.1"
-		server := httptest.NewUnstartedServer(&legacy{session: "s-1"})
+		server := httptest.NewUnstartedServer(&legacyServer{session: "s-1"})
 		if server.EnableHTTP2 = two; two {
 			version = "2"
 			server.StartTLS()
@@ -27,7 +27,7 @@ func TestALinkTellsItsNetwork(t *testing.T) {
 		known := func(want transport.Network) {
 			t.Helper()
 			if got := r.link.(transport.Networked).Network(); got != want {
-				t.Errorf("HTTP %s: the link tells %+v, want %+v", version, got, want)
+				t.Errorf("HTTP %s: got the network %+v, want %+v", version, got, want)
 			}
 		}
 		known(transport.Network{})

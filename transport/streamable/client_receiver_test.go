@@ -18,13 +18,13 @@ import (
 // measured by it.
 const hangGuard = 2 * time.Minute
 
-// A testReceiver is a receiver that keeps what it is told.
+// A testReceiver records its calls.
 type testReceiver struct {
 	t       *testing.T
 	link    transport.Link
-	calls   chan struct{} // holds one: a call is under way
+	calls   chan struct{} // holds one element while a call runs
 	mu      sync.Mutex
-	changed chan struct{} // closed, and made anew, at each call
+	changed chan struct{} // closed and replaced at each call
 
 	received []transport.Inbound
 	opened   map[transport.Tag]transport.Stream
@@ -35,7 +35,7 @@ type testReceiver struct {
 	breaches []string
 }
 
-// open opens a link that records, and closes it at the end of the test.
+// open opens a link with a recording receiver, and closes it at the end of the test.
 func open(t *testing.T, client *Client) *testReceiver {
 	t.Helper()
 	link, err := client.Open(t.Context())
@@ -45,10 +45,10 @@ func open(t *testing.T, client *Client) *testReceiver {
 	r := &testReceiver{t: t, link: link, calls: make(chan struct{}, 1), changed: make(chan struct{}), opened: make(map[transport.Tag]transport.Stream)}
 	t.Cleanup(func() {
 		if err := link.Close(0); err != nil {
-			t.Errorf("Close left something behind: %v", err)
+			t.Errorf("Close returned %v, want nothing left behind", err)
 		}
 		if len(r.losses) != 1 {
-			t.Errorf("Lost was called %d times", len(r.losses))
+			t.Errorf("Lost was called %d times, want 1", len(r.losses))
 		}
 		for _, breach := range r.breaches {
 			t.Error(breach)
@@ -58,13 +58,13 @@ func open(t *testing.T, client *Client) *testReceiver {
 	return r
 }
 
-// connect opens a link to a server of that handler.
+// connect opens a link to a server with the handler.
 func connect(t *testing.T, handler http.HandlerFunc) *testReceiver {
 	t.Helper()
 	return open(t, &Client{URL: serve(t, handler)})
 }
 
-// serve runs a server of that handler, and returns its address.
+// serve runs a server with the handler, and returns its address.
 func serve(t testing.TB, handler http.HandlerFunc) string {
 	t.Helper()
 	server := httptest.NewServer(handler)
@@ -116,7 +116,7 @@ func (r *testReceiver) call(id int, credit int) transport.Stream {
 	return r.request(id, credit, request(id, "tools/call", `"name":"echo",`+modernMeta))
 }
 
-// callLegacy does so with a legacy one.
+// callLegacy is call for a legacy request.
 func (r *testReceiver) callLegacy(id int, credit int) transport.Stream {
 	r.t.Helper()
 	return r.request(id, credit, request(id, "tools/call", `"name":"echo"`))
@@ -129,7 +129,7 @@ func (r *testReceiver) request(id int, credit int, frame string) transport.Strea
 	stream, ok := r.opened[transport.Tag(id)]
 	r.mu.Unlock()
 	if !ok {
-		r.t.Fatalf("no stream was opened for request %d when Send returned", id)
+		r.t.Fatalf("Send returned without a stream for request %d, want one", id)
 	}
 	r.link.Grant(stream, credit)
 	return stream
@@ -149,7 +149,8 @@ func result(id any) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%v,"result":{}}`, id)
 }
 
-// event records one call, which must come alone and before the loss.
+// event records one call of the receiver. Calls must not overlap, and none may follow
+// the loss.
 func (r *testReceiver) event(name string, record func()) {
 	select {
 	case r.calls <- struct{}{}:
@@ -193,7 +194,7 @@ func (r *testReceiver) Lost(loss transport.Loss) {
 	r.event("Lost", func() { r.losses = append(r.losses, loss) })
 }
 
-// await waits until the record shows what it should.
+// await waits until the record reaches a state.
 func (r *testReceiver) await(what string, reached func() bool) {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), hangGuard)
@@ -210,7 +211,7 @@ func (r *testReceiver) await(what string, reached func() bool) {
 		case <-ctx.Done():
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			r.t.Fatalf("%s never came; received %d, failed %v, streams lost %v, lost %v", what, len(r.received), r.failed, r.broken, r.losses)
+			r.t.Fatalf("got no %s in time; received %d, failed %v, streams lost %v, lost %v", what, len(r.received), r.failed, r.broken, r.losses)
 		}
 	}
 }
@@ -256,8 +257,8 @@ func (r *testReceiver) loss() transport.Loss {
 	return r.losses[0]
 }
 
-// wantQuiet closes the link and checks that nothing but frames, as many as
-// given, and the loss was told.
+// wantQuiet closes the link and checks that the receiver got nothing but that many
+// frames and the loss.
 func (r *testReceiver) wantQuiet(frames int) {
 	r.t.Helper()
 	r.link.Close(0)
@@ -269,7 +270,7 @@ func (r *testReceiver) wantQuiet(frames int) {
 	}
 }
 
-// wait waits for a channel.
+// wait waits for a channel, and fails the test if nothing comes in time.
 func wait(t *testing.T, what string, done <-chan struct{}) {
 	t.Helper()
 	guard := time.NewTimer(hangGuard)
@@ -277,11 +278,11 @@ func wait(t *testing.T, what string, done <-chan struct{}) {
 	select {
 	case <-done:
 	case <-guard.C:
-		t.Fatalf("%s never came", what)
+		t.Fatalf("got no %s in time", what)
 	}
 }
 
-// hold keeps a request until it may go on, or its client has gone.
+// hold delays a request until release, or until its client has disconnected.
 func hold(req *http.Request, release <-chan struct{}) {
 	select {
 	case <-release:

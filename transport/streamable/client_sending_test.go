@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// The goroutines of a link are used again, are bounded while they wait, and end when
-// nothing has come for a while.
+// The goroutines of a link are reused. A limited number of them waits for more work,
+// and they end if none comes for a while.
 //
 // Guarantees: G-0050.2
 func TestClientWorkersLinger(t *testing.T) {
@@ -29,7 +29,7 @@ func TestClientWorkersLinger(t *testing.T) {
 				l.mu.Lock()
 				l.run(func() {
 					all.Done()
-					all.Wait() // so that they run side by side
+					all.Wait() // makes them run concurrently
 				})
 				l.mu.Unlock()
 			}
@@ -38,22 +38,22 @@ func TestClientWorkersLinger(t *testing.T) {
 		for range 3 {
 			burst(2)
 			if running, idle := counts(); running != 2 || idle != 2 {
-				t.Errorf("%d goroutines, of which %d wait, want 2", running, idle)
+				t.Errorf("got %d goroutines of which %d wait, want 2 that wait", running, idle)
 			}
 			<-time.NewTimer(lingering / 2).C
 		}
 		burst(2 * maxIdleWorkers)
 		if running, idle := counts(); running != maxIdleWorkers || idle != maxIdleWorkers {
-			t.Errorf("%d goroutines, of which %d wait, want %d", running, idle, maxIdleWorkers)
+			t.Errorf("got %d goroutines of which %d wait, want %d", running, idle, maxIdleWorkers)
 		}
 		<-time.NewTimer(3 * lingering).C
 		if running, idle := counts(); running != 0 || idle != 0 {
-			t.Errorf("%d goroutines, of which %d wait, after a while", running, idle)
+			t.Errorf("after a while: got %d goroutines of which %d wait, want none", running, idle)
 		}
 		burst(1)
 		err := l.Close(time.Minute)
 		if running, idle := counts(); running != 0 || idle != 0 || err != nil {
-			t.Errorf("%d goroutines, of which %d wait, after the end (%v)", running, idle, err)
+			t.Errorf("after Close (%[3]v): got %[1]d goroutines of which %[2]d wait, want none", running, idle, err)
 		}
 	})
 }

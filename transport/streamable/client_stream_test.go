@@ -22,6 +22,9 @@ func stream(w http.ResponseWriter, text string) {
 	w.(http.Flusher).Flush()
 }
 
+// A stream that breaks is reported with the delay of its retry field, and Resume
+// continues it after its last event.
+//
 // Guarantees: G-0022.4
 func TestABrokenStreamIsResumed(t *testing.T) {
 	progress := notification("notifications/progress")
@@ -47,16 +50,17 @@ func TestABrokenStreamIsResumed(t *testing.T) {
 				t.Errorf("the reason is %v", loss.Reason)
 			}
 			if loss.Reason = nil; loss != want {
-				t.Fatalf("%+v, want %+v", loss, want)
+				t.Fatalf("got %+v, want %+v", loss, want)
 			}
 			r.link.Resume(s)
 			r.wantFrame(1, s, result(1), true)
-			r.link.Resume(s) // it is over: void
+			r.link.Resume(s) // has no effect, because the stream has ended
 		})
 	}
 }
 
-// The server says how long to wait, within bounds, and whether it has come further.
+// The server sets the delay before a stream is resumed, within bounds, and whether
+// there is anything new.
 //
 // Guarantees: G-0022.4
 func TestAStreamIsResumedWhenTheServerSays(t *testing.T) {
@@ -74,38 +78,43 @@ func TestAStreamIsResumedWhenTheServerSays(t *testing.T) {
 			})
 			s := r.callLegacy(1, 10)
 			if loss := r.streamLoss(0); loss.Delay != want || !loss.Advanced {
-				t.Fatalf("after a priming event: %+v, want a delay of %v", loss, want)
+				t.Fatalf("after an event without data: got %+v, want a delay of %v", loss, want)
 			}
 			r.link.Resume(s)
 			if loss := r.streamLoss(1); loss.Delay != want || loss.Advanced {
-				t.Fatalf("after a comment: %+v, want a delay of %v", loss, want)
+				t.Fatalf("after a comment: got %+v, want a delay of %v", loss, want)
 			}
 		})
 	}
 }
 
+// A stream cannot be resumed if it is modern, or if its last event has no id that fits
+// into a header.
+//
 // Guarantees: G-0022.4
 func TestAStreamThatCannotBeResumed(t *testing.T) {
 	for name, c := range map[string]struct {
 		events string
 		call   func(*testReceiver, int, int) transport.Stream
 	}{
-		"a modern one":        {"id: 7\ndata:\n\n", (*testReceiver).call},
-		"one without an id":   {"data: " + notification("x") + "\n\n", (*testReceiver).callLegacy},
-		"an id no header has": {"id: \x01\ndata:\n\n", (*testReceiver).callLegacy},
+		"a modern one":                  {"id: 7\ndata:\n\n", (*testReceiver).call},
+		"one without an id":             {"data: " + notification("x") + "\n\n", (*testReceiver).callLegacy},
+		"an id that is no header value": {"id: \x01\ndata:\n\n", (*testReceiver).callLegacy},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := connect(t, func(w http.ResponseWriter, _ *http.Request) { stream(w, c.events) })
 			s := c.call(r, 1, 10)
 			if loss := r.streamLoss(0); loss.Stream != s || loss.Resumable || !errors.Is(loss.Reason, transport.ErrPeerClosed) {
-				t.Fatalf("%+v", loss)
+				t.Fatalf("got %+v", loss)
 			}
 		})
 	}
 }
 
+// If the server refuses the request that resumes a stream, the stream is lost.
+//
 // Guarantees: G-0022.4
-func TestResumingMayFail(t *testing.T) {
+func TestFailedResumeLosesTheStream(t *testing.T) {
 	for status, resumable := range map[int]bool{405: false, 404: false, 202: false, 302: false, 500: true, 503: true} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
 			r := connect(t, func(w http.ResponseWriter, req *http.Request) {
@@ -120,12 +129,15 @@ func TestResumingMayFail(t *testing.T) {
 			r.link.Resume(s)
 			var is *transport.StatusError
 			if loss := r.streamLoss(1); loss.Stream != s || loss.Resumable != resumable || !errors.As(loss.Reason, &is) || is.Status != status {
-				t.Fatalf("%+v", loss)
+				t.Fatalf("got %+v", loss)
 			}
 		})
 	}
 }
 
+// End cancels the request at the server, and the receiver gets nothing more of its
+// stream.
+//
 // Guarantees: G-0022.6
 func TestEndCancelsTheRequestAndIsSilent(t *testing.T) {
 	arrived, cancelled := make(chan struct{}), make(chan struct{})
@@ -138,17 +150,17 @@ func TestEndCancelsTheRequestAndIsSilent(t *testing.T) {
 	s := r.call(1, 10)
 	wait(t, "the request", arrived)
 	r.link.End(s)
-	wait(t, "its cancellation", cancelled)
+	wait(t, "cancellation", cancelled)
 	r.link.End(s)
 	r.link.End(transport.Main)
 	r.wantQuiet(0)
 	if unsent := r.loss().Unsent; len(unsent) > 0 {
-		t.Errorf("unsent: %v", unsent)
+		t.Errorf("unsent: %v, want none", unsent)
 	}
 }
 
-// A server that leaves its response open after the answer does not keep the
-// stream, nor the connection.
+// After the response the stream has ended, even if the server leaves its HTTP response
+// open. The connection is closed.
 //
 // Guarantees: G-0019.4
 func TestAnAnsweredStreamIsOver(t *testing.T) {
@@ -163,8 +175,8 @@ func TestAnAnsweredStreamIsOver(t *testing.T) {
 	r.wantQuiet(1)
 }
 
-// A server may ask on the stream of a request. What answers it is posted, like
-// everything.
+// A server can send requests on the stream of a request. The responses to them are
+// posted.
 //
 // Guarantees: G-0022.2
 func TestServerQuestionsAreAnswered(t *testing.T) {
@@ -189,18 +201,18 @@ func TestServerQuestionsAreAnswered(t *testing.T) {
 	r.wantFrame(1, s, result(1), true)
 }
 
-// A stream that was resumed can be resumed again, from where it was.
+// A stream that was resumed can be resumed again, from its last event.
 //
 // Guarantees: G-0022.4
 func TestAResumedStreamKeepsItsPlace(t *testing.T) {
 	resumed := make(chan string, 2)
-	s := &legacy{
+	s := &legacyServer{
 		call: func(w http.ResponseWriter, _ *http.Request) { stream(w, "id: a1\ndata:\n\n") },
 		get: func(w http.ResponseWriter, req *http.Request) {
 			if id := req.Header.Get(headerLastEventID); id != "" {
 				resumed <- id
 			}
-			stream(w, "retry: 10\n\n") // nothing that names a place
+			stream(w, "retry: 10\n\n") // no event with an id
 		},
 	}
 	r := connect(t, s.ServeHTTP)
@@ -209,18 +221,18 @@ func TestAResumedStreamKeepsItsPlace(t *testing.T) {
 	number := r.callLegacy(2, 5)
 	for n := range 3 {
 		if loss := r.streamLoss(n); loss.Stream != number || !loss.Resumable {
-			t.Fatalf("%+v", loss)
+			t.Fatalf("got %+v", loss)
 		}
 		if n < 2 {
 			r.link.Resume(number)
 			if id := <-resumed; id != "a1" {
-				t.Fatalf("resumed at %q", id)
+				t.Fatalf("resumed after %q", id)
 			}
 		}
 	}
 }
 
-// Events of other types are keep-alives and the like, and no messages.
+// Events of other types, for example keep-alives, are not messages.
 //
 // Guarantees: G-0022.14
 func TestEventsOfOtherTypesAreNoMessages(t *testing.T) {
@@ -230,28 +242,31 @@ func TestEventsOfOtherTypesAreNoMessages(t *testing.T) {
 	r.wantFrame(0, r.call(1, 5), result(1), true)
 }
 
-// A GET stream that is refused for now, or for who asks, is told; one that the
-// server does not have is not.
+// If a GET stream is refused temporarily or for lack of access, the loss is reported.
+// If the server has no GET stream, nothing is reported.
 //
 // Guarantees: G-0022.4
 func TestAGetStreamThatIsRefusedForNow(t *testing.T) {
 	for status, resumable := range map[int]bool{401: false, 403: false, 408: true, 429: true, 503: true} {
-		r := handshake(t, &legacy{get: func(w http.ResponseWriter, _ *http.Request) {
+		r := handshake(t, &legacyServer{get: func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", "7")
 			w.WriteHeader(status)
 		}})
 		loss := r.streamLoss(0)
 		if loss.Stream != transport.Main || loss.Resumable != resumable || resumable && loss.Delay.Seconds() != 7 {
-			t.Errorf("%d: %+v", status, loss)
+			t.Errorf("%d: got %+v", status, loss)
 		}
 	}
 }
 
+// The GET stream delivers messages that belong to no request, and is resumed after it
+// breaks.
+//
 // Guarantees: G-0022.4
 func TestTheGetStreamBringsWhatBelongsToNoRequest(t *testing.T) {
 	more := make(chan struct{})
 	asked := make(chan string, 10)
-	s := &legacy{session: "s-1", get: func(w http.ResponseWriter, req *http.Request) {
+	s := &legacyServer{session: "s-1", get: func(w http.ResponseWriter, req *http.Request) {
 		asked <- req.Header.Get("Last-Event-ID")
 		if req.Header.Get("Last-Event-ID") == "" {
 			stream(w, "id: 5\nretry: 80\ndata: "+notification("n/1")+"\n\n")
@@ -262,37 +277,37 @@ func TestTheGetStreamBringsWhatBelongsToNoRequest(t *testing.T) {
 		<-req.Context().Done()
 	}}
 	r := handshake(t, s)
-	r.wantFrame(1, r.request(2, 1, request(2, "ping", "")), result(2), true) // time for what should not come to come
+	r.wantFrame(1, r.request(2, 1, request(2, "ping", "")), result(2), true) // leaves time for a frame that should not come
 	r.link.Grant(transport.Main, 5)
 	r.wantFrame(2, transport.Main, notification("n/1"), false)
-	r.send(0, initialized) // it is opened once
+	r.send(0, initialized) // does not open it a second time
 	r.wantFrame(3, r.request(3, 1, request(3, "ping", "")), result(3), true)
 	r.wantFrame(4, r.request(4, 1, request(4, "ping", "")), result(4), true)
 	if len(asked) != 1 {
-		t.Fatalf("asked %d times", len(asked))
+		t.Fatalf("got %d GET requests, want 1 element", len(asked))
 	}
 	close(more)
 	loss := r.streamLoss(0)
 	if loss.Stream != transport.Main || !loss.Resumable || loss.Delay != 80*time.Millisecond || !errors.Is(loss.Reason, transport.ErrPeerClosed) {
-		t.Fatalf("%+v", loss)
+		t.Fatalf("got %+v", loss)
 	}
 	r.link.Resume(transport.Main)
-	r.link.Resume(transport.Main) // it is not lost now: void
+	r.link.Resume(transport.Main) // has no effect, because the stream is not lost
 	r.wantFrame(5, transport.Main, notification("n/2"), false)
 	if first, second := <-asked, <-asked; first != "" || second != "5" || len(asked) > 0 {
-		t.Fatalf("asked for %q, then %q, and %d times more", first, second, len(asked))
+		t.Fatalf("got GET requests after %q and %q, and %d more", first, second, len(asked))
 	}
 }
 
-// A request is not sent while the server has not answered the GET request: what the
-// server would send on the standalone stream is not lost, and no server takes that
-// request for one that resumes the stream of a call.
+// No request is sent before the server has answered the GET request. So no message of
+// the standalone stream is lost, and no server takes the GET request for one that
+// resumes the stream of a call.
 //
 // Guarantees: G-0022.2
 func TestTheGetStreamIsOpenBeforeTheFirstRequest(t *testing.T) {
 	asked, answer := make(chan struct{}), make(chan struct{})
 	var opened atomic.Bool
-	s := &legacy{
+	s := &legacyServer{
 		get: func(w http.ResponseWriter, req *http.Request) {
 			close(asked)
 			hold(req, answer)
@@ -302,7 +317,7 @@ func TestTheGetStreamIsOpenBeforeTheFirstRequest(t *testing.T) {
 		},
 		call: func(w http.ResponseWriter, req *http.Request) {
 			if !opened.Load() {
-				t.Error("the request has overtaken the GET request")
+				t.Error("the request was sent before the GET request was answered")
 			}
 			answerJSON(result(2))(w, req)
 		},
@@ -314,32 +329,35 @@ func TestTheGetStreamIsOpenBeforeTheFirstRequest(t *testing.T) {
 	r.wantFrame(1, number, result(2), true)
 }
 
-// A server that does not answer the GET request does not stop the session.
+// A server that does not answer the GET request does not block the session.
 //
 // Guarantees: G-0022.2
 func TestAGetRequestWithoutAnAnswerHoldsNothingUp(t *testing.T) {
-	r := handshake(t, &legacy{get: func(_ http.ResponseWriter, req *http.Request) { <-req.Context().Done() }})
+	r := handshake(t, &legacyServer{get: func(_ http.ResponseWriter, req *http.Request) { <-req.Context().Done() }})
 	r.wantFrame(1, r.callLegacy(2, 1), result(2), true)
 }
 
-func TestAServerNeedHaveNoGetStream(t *testing.T) {
+// A server without a GET stream causes no report.
+func TestServerWithoutAGetStream(t *testing.T) {
 	for _, status := range []int{405, 404, 400, 202} {
-		s := &legacy{session: "s-1", get: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }}
+		s := &legacyServer{session: "s-1", get: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }}
 		r := connect(t, s.ServeHTTP)
 		r.wantFrame(0, r.request(1, 1, request(1, "initialize", "")), initializeResult, true)
-		r.link.(*clientLink).main.listen() // returns when all is told
+		r.link.(*clientLink).main.listen() // returns after all reports
 		r.wantFrame(1, r.callLegacy(2, 1), result(2), true)
 		r.wantQuiet(2)
 	}
 }
 
+// A GET stream that cannot be opened yet is lost, and can be resumed later.
+//
 // Guarantees: G-0022.4
 func TestAGetStreamThatCannotBeOpenedYet(t *testing.T) {
 	answers := make(chan int, 3)
 	answers <- 503
 	answers <- 0
 	answers <- 410
-	s := &legacy{session: "s-1", get: func(w http.ResponseWriter, _ *http.Request) {
+	s := &legacyServer{session: "s-1", get: func(w http.ResponseWriter, _ *http.Request) {
 		if status := <-answers; status != 0 {
 			w.WriteHeader(status)
 			return
@@ -350,15 +368,16 @@ func TestAGetStreamThatCannotBeOpenedYet(t *testing.T) {
 	r.link.Grant(transport.Main, 1)
 	for n, resumable := range []bool{true, true, false} {
 		if loss := r.streamLoss(n); loss.Stream != transport.Main || loss.Resumable != resumable {
-			t.Fatalf("loss %d: %+v", n, loss)
+			t.Fatalf("loss %d: got %+v, want loss.Stream == %v and loss.Resumable == %v", n, loss, transport.Main, resumable)
 		}
 		r.link.Resume(transport.Main)
 	}
 }
 
+// An event above the limit on Main is reported and skipped.
 func TestAnOversizedEventOnMainIsSkipped(t *testing.T) {
 	big := strings.Repeat("x", 4097)
-	s := &legacy{get: func(w http.ResponseWriter, req *http.Request) {
+	s := &legacyServer{get: func(w http.ResponseWriter, req *http.Request) {
 		stream(w, "data: "+big+"\n\ndata: "+notification("n")+"\n\n")
 		<-req.Context().Done()
 	}}
@@ -368,7 +387,7 @@ func TestAnOversizedEventOnMainIsSkipped(t *testing.T) {
 	r.link.Grant(transport.Main, 2)
 	var oversized *transport.OversizedError
 	if in := r.frame(1); !errors.As(in.Err, &oversized) || in.Frame != nil || in.Stream != transport.Main {
-		t.Fatalf("%+v", in)
+		t.Fatalf("got %+v, want an error", in)
 	}
 	r.wantFrame(2, transport.Main, notification("n"), false)
 }

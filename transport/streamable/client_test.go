@@ -13,21 +13,23 @@ import (
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
-func TestOpenRefusesWhatIsNoEndpoint(t *testing.T) {
+// Open refuses a URL that is not an HTTP endpoint, without showing its password.
+func TestOpenRefusesInvalidURLs(t *testing.T) {
 	for _, url := range []string{"", "localhost:80", "ftp://host/", "http://", "http:///mcp", "http://u:secret@h:x y/", "ws://u:secret@host"} {
 		var wrong *transport.URLError
 		_, err := (&Client{URL: url}).Open(t.Context())
 		if !errors.As(err, &wrong) || wrong.Unwrap() == nil || strings.Contains(err.Error(), "secret") {
-			t.Errorf("%q: %v", url, err)
+			t.Errorf("%q: %v, want a *transport.URLError, wrong.Unwrap() != nil and no %q in it", url, err, "secret")
 		}
 	}
 }
 
-// elsewhere is a server that must not be asked.
+// elsewhere returns a server that must get no request.
 func elsewhere(t *testing.T) string {
 	return serve(t, func(_ http.ResponseWriter, req *http.Request) { t.Errorf("asked elsewhere: %v", req.Header) })
 }
 
+// A redirect within the host is followed, with method and body.
 func TestRedirectsWithinTheHostAreFollowed(t *testing.T) {
 	for _, status := range []int{307, 308} {
 		r := connect(t, func(w http.ResponseWriter, req *http.Request) {
@@ -44,7 +46,7 @@ func TestRedirectsWithinTheHostAreFollowed(t *testing.T) {
 	}
 }
 
-// What a server sends back of a request's credentials is in no error.
+// Errors contain no credentials, even if the server repeats them in its response.
 //
 // Guarantees: G-0022.20
 func TestErrorsShowNoCredentials(t *testing.T) {
@@ -71,17 +73,19 @@ func TestErrorsShowNoCredentials(t *testing.T) {
 			var status *transport.StatusError
 			f := r.failure(0)
 			if !errors.As(f.Err, &status) {
-				t.Fatalf("%+v", f)
+				t.Fatalf("got %+v, want a *transport.StatusError", f)
 			}
 			for _, secret := range []string{"S3CR", "T0KEN", "K3Y"} {
 				if said := fmt.Sprintf("%v %+v", f.Err, *status); strings.Contains(said, secret) {
-					t.Errorf("%s is in %s", secret, said)
+					t.Errorf("got the secret %s in %s", secret, said)
 				}
 			}
 		})
 	}
 }
 
+// A redirect to another host, or with another method, fails the request.
+//
 // Guarantees: G-0022.7
 func TestOtherRedirectsAreNotFollowed(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -92,14 +96,14 @@ func TestOtherRedirectsAreNotFollowed(t *testing.T) {
 		"another host, kept": {308, elsewhere(t)},
 		"a GET instead":      {302, "/there"},
 		"and another":        {303, "/there"},
-		"for ever":           {307, "/again"},
+		"without end":        {307, "/again"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			asked := make(chan struct{}, 10)
 			url := serve(t, func(w http.ResponseWriter, req *http.Request) {
 				asked <- struct{}{}
 				if req.Method != http.MethodPost {
-					t.Errorf("%s was asked for", req.Method)
+					t.Errorf("got a %s request to the other address, want none", req.Method)
 				}
 				http.Redirect(w, req, c.to, c.status)
 			})
@@ -107,21 +111,24 @@ func TestOtherRedirectsAreNotFollowed(t *testing.T) {
 			r.call(1, 1)
 			var status *transport.StatusError
 			if f := r.failure(0); !errors.As(f.Err, &status) || status.Status != c.status || !strings.Contains(status.Body, c.to) || f.Unsent {
-				t.Fatalf("%+v", f)
+				t.Fatalf("got %+v", f)
 			}
 			if want := map[string]int{"for ever": 1 + 3}[name]; want > 0 && len(asked) != want {
-				t.Errorf("%d requests, want %d", len(asked), want)
+				t.Errorf("got %d requests, want %d", len(asked), want)
 			}
 		})
 	}
 }
 
+// If the program's http.Client follows redirects to another host, that host gets no
+// header of the program.
+//
 // Guarantees: G-0022.7
-func TestAClientsOwnRedirectsDoNotGiveTheHeaderAway(t *testing.T) {
+func TestRedirectsOfTheProgramDoNotLeakTheHeader(t *testing.T) {
 	other := serve(t, func(w http.ResponseWriter, req *http.Request) {
 		for _, name := range []string{"X-Key", "Mcp-Method", "Mcp-Protocol-Version"} {
 			if value := req.Header.Get(name); value != "" {
-				t.Errorf("%s: %s was given to another host", name, value)
+				t.Errorf("another host got %s: %s, want none", name, value)
 			}
 		}
 		answerJSON(result(1))(w, req)
@@ -136,7 +143,7 @@ func TestAClientsOwnRedirectsDoNotGiveTheHeaderAway(t *testing.T) {
 	r.wantFrame(0, r.call(1, 1), result(1), true)
 }
 
-// transportOf is a connection pool that is emptied at the end of the test.
+// transportOf returns a connection pool that is emptied at the end of the test.
 func transportOf(t *testing.T) *http.Transport {
 	pool := &http.Transport{}
 	t.Cleanup(pool.CloseIdleConnections)
@@ -185,7 +192,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 	})
 }
 
-// A counting receiver does next to nothing.
+// A counting receiver does almost nothing.
 type counting struct {
 	transport.Receiver
 	link    transport.Link
@@ -197,15 +204,17 @@ func (r *counting) StreamOpened(stream transport.Stream, _ transport.Tag) { r.st
 func (r *counting) Receive(transport.Inbound)                             { r.answers <- struct{}{} }
 func (r *counting) Lost(transport.Loss)                                   {}
 
+// The session id is not sent to another host.
+//
 // Guarantees: G-0022.7
-func TestTheSessionStaysHere(t *testing.T) {
+func TestSessionIsNotSentToAnotherHost(t *testing.T) {
 	const id = "session-that-nobody-else-knows"
 	seen := make(chan http.Header, 2)
 	other := serve(t, func(w http.ResponseWriter, req *http.Request) {
 		seen <- req.Header
 		answerJSON(result(2))(w, req)
 	})
-	s := &legacy{session: id, call: func(w http.ResponseWriter, req *http.Request) {
+	s := &legacyServer{session: id, call: func(w http.ResponseWriter, req *http.Request) {
 		http.Redirect(w, req, other+"/mcp", http.StatusTemporaryRedirect)
 	}}
 	for name, client := range map[string]*Client{
@@ -221,21 +230,21 @@ func TestTheSessionStaysHere(t *testing.T) {
 		r.await("an end of the call", func() bool { return len(r.received)+len(r.failed) > 1 })
 		r.link.Close(hangGuard)
 		if went := len(seen) > before; went != (client.HTTP != nil) {
-			t.Fatalf("%s: it went to the other host: %v", name, went)
+			t.Fatalf("%s: the request reached the other host: %v", name, went)
 		}
 	}
 	for name, values := range <-seen {
 		if slices.Contains(values, id) || strings.HasPrefix(name, "Mcp-") {
-			t.Errorf("%s: %v was given to another host", name, values)
+			t.Errorf("%s: another host got %v, want no session", name, values)
 		}
 	}
 }
 
-// However a header is spelt, and whatever the address holds, another host does
-// not get it.
+// Another host gets no secret, however its header is spelled and whatever the address
+// contains.
 //
 // Guarantees: G-0022.7
-func TestSecretsOfAnySpellingStayHere(t *testing.T) {
+func TestSecretsOfAnySpellingAreNotSentToAnotherHost(t *testing.T) {
 	seen := make(chan http.Header, 1)
 	other := serve(t, func(w http.ResponseWriter, req *http.Request) {
 		seen <- req.Header
@@ -252,7 +261,7 @@ func TestSecretsOfAnySpellingStayHere(t *testing.T) {
 	r.wantFrame(0, r.call(1, 1), result(1), true)
 	for name, values := range <-seen {
 		if slices.ContainsFunc(values, func(value string) bool { return strings.Contains(value, "secret") }) {
-			t.Errorf("%s: %v was given to another host", name, values)
+			t.Errorf("%s: another host got %v, want no secret", name, values)
 		}
 	}
 }

@@ -15,12 +15,13 @@ import (
 	"github.com/bowline-mcp/bowline/transport/fault"
 )
 
-// A legacy session over a real socket keeps the contract in both directions.
+// The links of a legacy session over a real socket keep the contract of transport.Link
+// in both directions.
 func TestContractOfASession(t *testing.T) {
 	proptest.LinkContract(t, openSession, proptest.ContractOptions{})
 }
 
-// The same under package fault, with nothing going wrong.
+// The same holds under package fault without faults.
 func TestContractOfASessionUnderFaults(t *testing.T) {
 	proptest.LinkContract(t, func(t *testing.T) (client, server transport.Link) {
 		client, server = openSession(t)
@@ -44,7 +45,7 @@ type opener struct {
 	accepted chan transport.Link
 
 	mu       sync.Mutex
-	listened map[string]chan struct{} // by session, closed when its GET stream is open
+	listened map[string]chan struct{} // for each session, closed when its GET stream is open
 }
 
 func newOpener(t *testing.T) *opener {
@@ -56,7 +57,7 @@ func newOpener(t *testing.T) *opener {
 	}), HandlerOptions{})
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {
-			w = &flushed{ResponseWriter: w, told: l.listener(r.Header.Get(headerSession))}
+			w = &flushed{ResponseWriter: w, flushes: l.listener(r.Header.Get(headerSession))}
 		}
 		h.ServeHTTP(w, r)
 	}))
@@ -77,8 +78,8 @@ func (l *opener) listener(session string) chan struct{} {
 	return l.listened[session]
 }
 
-// open returns both links of a session that is initialized and listened to, as
-// if they had not been bound yet.
+// open returns both links of a session after its handshake and with a GET stream, as if
+// they had not been bound.
 func (l *opener) open() (client, server transport.Link, err error) {
 	client, err = (&Client{URL: l.url}).Open(context.Background())
 	if err != nil {
@@ -104,11 +105,11 @@ func (l *opener) open() (client, server transport.Link, err error) {
 	return client, server, nil
 }
 
-// An initializer takes a session through initialize, from either side.
+// An initializer performs the handshake of a session, from either side.
 type initializer struct {
 	link     transport.Link
-	answer   string        // of the server's side
-	answered chan struct{} // of the client's side
+	answer   string        // for the server's side
+	answered chan struct{} // for the client's side
 }
 
 func (i *initializer) StreamOpened(stream transport.Stream, _ transport.Tag) {
@@ -130,18 +131,18 @@ func (*initializer) Failed(transport.Failure)        {}
 func (*initializer) Ended()                          {}
 func (*initializer) Lost(transport.Loss)             {}
 
-// flushed tells of the first flush of a response, unless another has.
+// A flushed closes its channel at the first flush of a response.
 type flushed struct {
 	http.ResponseWriter
-	told chan struct{}
+	flushes chan struct{}
 }
 
 func (f *flushed) Unwrap() http.ResponseWriter { return f.ResponseWriter }
 
 func (f *flushed) FlushError() error {
 	err := http.NewResponseController(f.ResponseWriter).Flush()
-	if !signal.IsClosed(f.told) {
-		close(f.told)
+	if !signal.IsClosed(f.flushes) {
+		close(f.flushes)
 	}
 	return err
 }

@@ -15,7 +15,8 @@ const (
 	capabilitiesMember = `"io.modelcontextprotocol/clientCapabilities":{}`
 )
 
-// What decides about a message is read from it, and what is given twice decides nothing.
+// Decoding finds the revision, the capabilities and the id of a message. A member that
+// appears twice does not count.
 func TestDecodingOfAMessage(t *testing.T) {
 	type found struct {
 		version, capabilities, id string
@@ -49,7 +50,8 @@ func TestDecodingOfAMessage(t *testing.T) {
 	}
 }
 
-// A message that cannot be read is refused by the id of its request, if that can be read.
+// A message that cannot be decoded is refused with the id of its request, if that can
+// be read.
 func TestDecodingRefuses(t *testing.T) {
 	for frame, want := range map[string]struct {
 		code int64
@@ -58,11 +60,11 @@ func TestDecodingRefuses(t *testing.T) {
 		`{`:                                   {jsonrpc.CodeParseError, ""},
 		`7`:                                   {jsonrpc.CodeInvalidRequest, ""},
 		`{"jsonrpc":"2.0","id":8,"method":7}`: {jsonrpc.CodeInvalidRequest, "8"},
-		`{"jsonrpc":"2.0","id":9,"error":7}`:  {jsonrpc.CodeInvalidRequest, ""}, // a response
+		`{"jsonrpc":"2.0","id":9,"error":7}`:  {jsonrpc.CodeInvalidRequest, ""}, // a response has no id here
 	} {
 		refused := (&body{frame: []byte(frame)}).decode()
 		if refused == nil {
-			t.Errorf("%s is taken", frame)
+			t.Errorf("%s is accepted, want a refusal", frame)
 			continue
 		}
 		id := ""
@@ -74,12 +76,12 @@ func TestDecodingRefuses(t *testing.T) {
 		}
 	}
 	if refused := undecodable(errors.New("x")); refused.status != 400 || refused.code != jsonrpc.CodeInvalidRequest {
-		t.Errorf("got %+v", refused)
+		t.Errorf("got %+v, want refused.status == 400 and refused.code == %v", refused, jsonrpc.CodeInvalidRequest)
 	}
 }
 
-// A batch asks if a message in it is due an answer. Its operations are those that can be
-// read.
+// A batch needs a response if it contains a request. Its operations are those of the
+// messages that can be decoded.
 func TestDecodingOfABatch(t *testing.T) {
 	const request, notification = `{"jsonrpc":"2.0","id":1,"method":"a","params":[1]}`, `{"jsonrpc":"2.0","method":"b"}`
 	const response, broken, brokenResponse = `{"jsonrpc":"2.0","id":2,"result":{}}`, `{"jsonrpc":"2.0","id":3,"method":7}`, `{"jsonrpc":"2.0","id":4,"error":7}`
@@ -99,10 +101,10 @@ func TestDecodingOfABatch(t *testing.T) {
 		frame := "[" + strings.Join(test.items, ",") + "]"
 		b := &body{frame: []byte(frame)}
 		if refused := b.decode(); refused != nil || !b.batch || b.asks {
-			t.Errorf("%s: %+v, %v", frame, refused, b.batch)
+			t.Errorf("%s: got %+v, %v", frame, refused, b.batch)
 		}
 		if refused := b.decodeBatch(); refused != nil {
-			t.Errorf("%s: %s", frame, refused.text)
+			t.Errorf("%s: %s, want refused == nil", frame, refused.text)
 		}
 		var operations []string
 		for _, o := range b.operations {
@@ -112,7 +114,7 @@ func TestDecodingOfABatch(t *testing.T) {
 			t.Errorf("%s: asks %v for %q, want %v for %q", frame, b.asks, got, test.asks, test.operations)
 		}
 		if in := b.take(); in.Message != nil || string(in.Frame) != frame || b.operations != nil || b.frame != nil {
-			t.Errorf("%s: took %+v, and kept %+v", frame, in, b)
+			t.Errorf("%s: delivered %+v, and kept %+v", frame, in, b)
 		}
 	}
 	for _, frame := range []string{`[]`, `[{]`, `[` + request} {
@@ -126,7 +128,7 @@ func TestDecodingOfABatch(t *testing.T) {
 func TestDecodingOfValues(t *testing.T) {
 	for raw, want := range map[string]string{`"a\u0062"`: "ab", `7`: "", `{}`: "", ``: "", `"`: ""} {
 		if got := textOf([]byte(raw)); got != want {
-			t.Errorf("%s is the text %q, want %q", raw, got, want)
+			t.Errorf("%s: got the text %q, want %q", raw, got, want)
 		}
 	}
 	for raw, want := range map[string]bool{`{"a":1}`: true, ``: false, `7`: false, `{`: false} {
@@ -134,17 +136,18 @@ func TestDecodingOfValues(t *testing.T) {
 			A int `json:"a"`
 		}
 		if decode([]byte(raw), &into) != want || (into.A == 1) != want {
-			t.Errorf("%q: got %+v", raw, into)
+			t.Errorf("%q: got %+v, want decode([]byte(raw), &into) == %v and (into.A == 1) == %v", raw, into, want, want)
 		}
 	}
 }
 
-// wantRefusal compares the status and the beginning of the text, none for what passes.
+// wantRefusal checks the status and the beginning of the text. An empty text means no
+// refusal.
 func wantRefusal(t *testing.T, what string, got *refusal, status int, text string) {
 	t.Helper()
 	switch {
 	case status == 0 && got != nil:
-		t.Errorf("%s is refused: %d %s", what, got.status, got.text)
+		t.Errorf("%s: got the refusal %d %s, want none", what, got.status, got.text)
 	case status != 0 && (got == nil || got.status != status || !strings.Contains(got.text, text)):
 		t.Errorf("%s: got %+v, want %d with %q", what, got, status, text)
 	}
@@ -159,6 +162,7 @@ func headerOf(lines ...string) http.Header {
 	return header
 }
 
+// The checks of Accept and Content-Type follow the media types of HTTP.
 func TestChecksOfMediaTypes(t *testing.T) {
 	const both, json = "Accept: application/json, text/event-stream", "Content-Type: application/json"
 	for _, test := range []struct {
@@ -182,6 +186,7 @@ func TestChecksOfMediaTypes(t *testing.T) {
 	}
 }
 
+// A legacy request with an unknown revision in its header is refused.
 func TestChecksOfTheLegacyVersion(t *testing.T) {
 	for version, status := range map[string]int{"": 0, "2025-03-26": 0, "2025-11-25": 0, "2026-07-28": 400, "1999-01-01": 400} {
 		header := http.Header{}
@@ -196,19 +201,20 @@ func TestChecksOfTheLegacyVersion(t *testing.T) {
 	}
 }
 
-// The headers of a modern message say what the message says, and say it once.
+// Each header that mirrors a modern message must be present once, with the value of the
+// message.
 func TestChecksOfMirrors(t *testing.T) {
 	const call = `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"é","_meta":{` + versionMember + `}}}`
 	const list = `{"jsonrpc":"2.0","id":7,"method":"tools/list","params":{"_meta":{` + versionMember + `}}}`
 	const nameless = `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"_meta":{` + versionMember + `}}}`
-	const told = `{"jsonrpc":"2.0","method":"notifications/a","params":{"_meta":{` + versionMember + `}}}`
+	const notified = `{"jsonrpc":"2.0","method":"notifications/a","params":{"_meta":{` + versionMember + `}}}`
 	const old = `{"jsonrpc":"2.0","id":7,"method":"tools/list"}`
 	const version, method, name = "Mcp-Protocol-Version: 2026-07-28", "Mcp-Method: tools/call", "Mcp-Name: =?base64?w6k=?="
 	const listing = "Mcp-Method: tools/list"
 	for _, test := range []struct {
 		frame string
 		lines []string
-		wrong string // "": it passes
+		wrong string // empty if it is accepted
 	}{
 		{call, []string{version, method, name}, ""},
 		{call, []string{method, name}, headerVersion + " is missing"},
@@ -219,17 +225,17 @@ func TestChecksOfMirrors(t *testing.T) {
 		{call, []string{version, method}, headerName + " is missing"},
 		{call, []string{version, method, "Mcp-Name: e"}, headerName + ` is "e"`},
 		{call, []string{version, method, "Mcp-Name: =?base64?!?="}, "cannot be decoded"},
-		{call, []string{listing, name}, headerVersion}, // the first that is wrong is named
+		{call, []string{listing, name}, headerVersion}, // the first wrong header is named
 		{nameless, []string{version, method}, ""},
 		{nameless, []string{version, method, name}, headerName + ` is "é"`},
 		{list, []string{version, listing}, ""},
-		{list, []string{version, listing, name}, ""}, // it has no name to mirror
+		{list, []string{version, listing, name}, ""}, // no name to mirror
 		{list, []string{version}, headerMethod},
-		{told, []string{version}, ""},
-		{told, []string{version, method}, headerMethod},
-		{told, []string{version, "Mcp-Method: notifications/a"}, ""},
-		{told, nil, headerVersion},
-		{old, []string{listing}, ""}, // others refuse it
+		{notified, []string{version}, ""},
+		{notified, []string{version, method}, headerMethod},
+		{notified, []string{version, "Mcp-Method: notifications/a"}, ""},
+		{notified, nil, headerVersion},
+		{old, []string{listing}, ""}, // refused by another check
 		{old, []string{version, method}, headerMethod},
 	} {
 		b := &body{frame: []byte(test.frame)}
@@ -247,7 +253,7 @@ func TestChecksOfMirrors(t *testing.T) {
 	}
 }
 
-// A source that is refused is told why.
+// A request of another origin or host is refused.
 func TestChecksOfTheSource(t *testing.T) {
 	o := HandlerOptions{AllowedOrigins: []string{"https://app.example"}, AllowedHosts: []string{"mcp.example"}}
 	for _, test := range []struct {

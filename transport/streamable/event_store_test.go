@@ -26,6 +26,9 @@ func indexes(t *testing.T, m *MemoryStore, session string, stream transport.Stre
 	return fmt.Sprint(got)
 }
 
+// A store keeps the events of each session and stream separate, and Forget drops those
+// of one session.
+//
 // Guarantees: G-0033.3
 func TestStoreKeepsStreamsApart(t *testing.T) {
 	m := new(MemoryStore)
@@ -38,7 +41,7 @@ func TestStoreKeepsStreamsApart(t *testing.T) {
 		t.Errorf("after 1: %s", got)
 	}
 	if got := indexes(t, m, "c", 1, 0); got != "[]" {
-		t.Errorf("a session that has none: %s", got)
+		t.Errorf("a session that has none: %s, want %q", got, "[]")
 	}
 	m.Forget("a")
 	if got := indexes(t, m, "a", 2, 0) + indexes(t, m, "b", 1, 0); got != "[][1 2 3]" {
@@ -47,10 +50,12 @@ func TestStoreKeepsStreamsApart(t *testing.T) {
 	m.Forget("a")
 	m.Forget("b")
 	if m.bytes != 0 || len(m.sessions) != 0 || m.largest.Len() != 0 {
-		t.Errorf("%d bytes, %d sessions are left", m.bytes, len(m.sessions))
+		t.Errorf("%d bytes and %d sessions are left, want none", m.bytes, len(m.sessions))
 	}
 }
 
+// The events of one session, and of all sessions together, are limited in bytes.
+//
 // Guarantees: G-0033.4
 func TestStoreIsBounded(t *testing.T) {
 	m := &MemoryStore{MaxBytes: 10_000, MaxSessionBytes: 2_000}
@@ -58,15 +63,15 @@ func TestStoreIsBounded(t *testing.T) {
 		m.Append("a", stored(1, n+1, 500))
 	}
 	if got := indexes(t, m, "a", 1, 0); got != "[97 98 99 100]" {
-		t.Errorf("the bound of a session leaves %s", got)
+		t.Errorf("at the limit of a session: got %s, want %q", got, "[97 98 99 100]")
 	}
 	m.Append("a", stored(1, 101, 3_000))
 	if got := indexes(t, m, "a", 1, 0); got != "[97 98 99 100]" || m.bytes != 2_000 {
-		t.Errorf("an event above the bound leaves %s, %d bytes", got, m.bytes)
+		t.Errorf("after an event above the limit: got %s, %d bytes", got, m.bytes)
 	}
 }
 
-// What is exactly as large as a bound is held.
+// Events that fill a limit exactly are kept.
 //
 // Guarantees: G-0033.4
 func TestStoreIsFilled(t *testing.T) {
@@ -75,36 +80,37 @@ func TestStoreIsFilled(t *testing.T) {
 	m.Append("b", stored(1, 1, 250))
 	m.Append("b", stored(1, 2, 250))
 	if got := indexes(t, m, "a", 1, 0) + indexes(t, m, "b", 1, 0); got != "[1][1 2]" {
-		t.Errorf("it holds %s", got)
+		t.Errorf("got %s, want %q", got, "[1][1 2]")
 	}
 	for n := range transport.Stream(100) {
 		m.Append("b", stored(n+2, 1, 250))
 	}
 	if n := len(m.sessions["b"].streams); n != 2 {
-		t.Errorf("two events are noted under %d streams", n)
+		t.Errorf("got %d streams for two events, want 2", n)
 	}
 	m.Forget("b")
 	if len(m.largest) != 1 || m.largest[0].id != "a" || m.bytes != 500 {
-		t.Errorf("after Forget %d sessions and %d bytes are left, but not those of a", len(m.largest), m.bytes)
+		t.Errorf("after Forget: got %d sessions and %d bytes, want those of session a only", len(m.largest), m.bytes)
 	}
 }
 
-// Of sessions that hold as much, the one that has been quiet for longest loses first.
+// Among sessions that hold equally much, the one without new events for longest loses
+// its events first.
 //
 // Guarantees: G-0033.4
-func TestStoreTakesFromTheQuiet(t *testing.T) {
+func TestStoreDropsFromTheQuietestSession(t *testing.T) {
 	m := &MemoryStore{MaxBytes: 1_200}
 	for _, session := range []string{"a", "b", "c", "a", "c", "b"} {
 		m.Append(session, stored(1, uint64(len(m.sessions)+1), 200))
 	}
 	m.Append("d", stored(1, 1, 400))
 	if got := indexes(t, m, "a", 1, 0) + indexes(t, m, "b", 1, 0) + indexes(t, m, "c", 1, 0) + indexes(t, m, "d", 1, 0); got != "[4][2 4][4][1]" {
-		t.Errorf("it holds %s", got)
+		t.Errorf("got %s, want %q", got, "[4][2 4][4][1]")
 	}
 }
 
-// Sessions that send much, be it one or many, take nothing away from one that sends
-// little and is quiet for longest.
+// Sessions that send much, one or many, displace no events of a session that sends
+// little, even if that session has been silent for longest.
 //
 // Guarantees: G-0033.4
 func TestStoreIsShared(t *testing.T) {
@@ -114,22 +120,23 @@ func TestStoreIsShared(t *testing.T) {
 		m.Append("hostile", stored(1, n+1, 500))
 	}
 	if got := indexes(t, m, "good", 1, 0); got != "[1]" {
-		t.Errorf("the other session has %s left", got)
+		t.Errorf("the other session: got %s, want %q", got, "[1]")
 	}
 	for n := range 1_000 {
 		for range 3 {
 			m.Append(fmt.Sprint(n), stored(1, 1, 500))
 		}
 		if got := indexes(t, m, "good", 1, 0); got != "[1]" {
-			t.Fatalf("after %d other sessions it has %s left", n+1, got)
+			t.Fatalf("after %d other sessions: got %s", n+1, got)
 		}
 	}
 	if m.bytes > 10_000 || len(m.sessions) > 20 {
-		t.Errorf("%d bytes of %d sessions are held", m.bytes, len(m.sessions))
+		t.Errorf("got %d bytes of %d sessions, want m.bytes <= 10_000 and len(m.sessions) <= 20", m.bytes, len(m.sessions))
 	}
 }
 
-// Events come page by page, each at least one event.
+// Events are returned in pages within a limit of bytes. Each page has at least one
+// event.
 //
 // Guarantees: G-0038.6
 func TestStoreReturnsPages(t *testing.T) {
@@ -155,8 +162,8 @@ func TestStoreReturnsPages(t *testing.T) {
 	}
 }
 
-// Events expire by their age, whether somebody asks for them or not, and an empty
-// store has no timer.
+// Events expire when they reach their age, without a request for them. An empty store
+// has no timer.
 //
 // Guarantees: G-0033.4
 func TestStoredEventsExpire(t *testing.T) {
@@ -168,27 +175,27 @@ func TestStoredEventsExpire(t *testing.T) {
 		m.Append("a", stored(1, 2, 200))
 		pass(time.Hour - 1)
 		if got := indexes(t, m, "a", 1, 0); got != "[2]" {
-			t.Errorf("before an hour is over: %s", got)
+			t.Errorf("before an hour has passed: got %s", got)
 		}
 		pass(1)
 		if got := indexes(t, m, "a", 1, 0); got != "[]" {
-			t.Errorf("after an hour: %s", got)
+			t.Errorf("after an hour: got %s", got)
 		}
 		pass(time.Hour / 8)
 		synctest.Wait()
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		if m.bytes != 0 || len(m.sessions) != 0 || m.timer != nil {
-			t.Errorf("%d bytes of %d sessions are left, the timer is %v", m.bytes, len(m.sessions), m.timer)
+			t.Errorf("%d bytes of %d sessions are left and the timer is %v, want none", m.bytes, len(m.sessions), m.timer)
 		}
 	})
 }
 
-// The events of a session expire by themselves after others were forgotten, and at the
-// age that the program has chosen.
+// The events of a session expire at the age that the program sets, even after other
+// sessions were forgotten.
 //
 // Guarantees: G-0033.4
-func TestStoredEventsExpireUnasked(t *testing.T) {
+func TestStoredEventsExpireWithoutRequests(t *testing.T) {
 	for chosen, age := range map[time.Duration]time.Duration{0: time.Hour, -1: time.Hour, 8 * time.Minute: 8 * time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
 			m := &MemoryStore{MaxAge: chosen}
@@ -202,11 +209,11 @@ func TestStoredEventsExpireUnasked(t *testing.T) {
 			}
 			pass(age - 1)
 			if n := held(); n != 200 {
-				t.Errorf("before %v are over it holds %d bytes", age, n)
+				t.Errorf("before %v have passed: got %d bytes", age, n)
 			}
 			pass(age/8 + 1)
 			if n := held(); n != 0 || m.timer != nil {
-				t.Errorf("after %v it holds %d bytes, and its timer is %v", age, n, m.timer)
+				t.Errorf("after %v: got %d bytes and the timer %v, want none", age, n, m.timer)
 			}
 		})
 	}

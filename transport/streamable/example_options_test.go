@@ -38,11 +38,11 @@ func nameOf(url string, n int) {
 	}
 }
 
-// One handler for two servers: the path of the request chooses.
+// One handler for two servers. The path of the request selects the server.
 func ExampleHandlerOptions_choose() {
 	servers := map[string]*server.Server{"/red": newNamed("red"), "/blue": newNamed("blue")}
 	endpoint := streamable.NewHandler(servers["/red"], streamable.HandlerOptions{
-		Choose: func(r *http.Request) streamable.Acceptor { return servers[r.URL.Path] }, // none: 404
+		Choose: func(r *http.Request) streamable.Acceptor { return servers[r.URL.Path] }, // nil causes 404
 	})
 	site := httptest.NewServer(endpoint)
 	defer site.Close()
@@ -55,8 +55,8 @@ func ExampleHandlerOptions_choose() {
 	// blue <nil>
 }
 
-// Two nodes behind one address, at which requests arrive in turn. A session stays on the
-// node where it began: the other node forwards its requests.
+// Two nodes behind one address, which get requests in turn. A session stays on the node
+// where it began: the other node forwards its requests.
 func ExampleNodes() {
 	var endpoints [2]*streamable.Handler
 	var sites [2]*httptest.Server
@@ -80,7 +80,7 @@ func ExampleNodes() {
 			return
 		}
 		proxy := httputil.NewSingleHostReverseProxy(address)
-		proxy.FlushInterval = -1 // events are passed on at once
+		proxy.FlushInterval = -1 // forwards events immediately
 		router.Others[routers[other].Self] = proxy
 	}
 	var turn atomic.Int64
@@ -96,8 +96,8 @@ func ExampleNodes() {
 	// node b <nil>
 }
 
-// counting is an EventStore that counts what it keeps. Instead of memory, a store of your
-// own may use a database that all nodes share.
+// counting is an EventStore that counts its events. Instead of memory, your own store
+// may use a database that all nodes share.
 type counting struct {
 	streamable.MemoryStore
 	appended atomic.Int64
@@ -108,8 +108,8 @@ func (c *counting) Append(session string, e streamable.StoredEvent) {
 	c.MemoryStore.Append(session, e)
 }
 
-// A handler with an EventStore of its own. The tool takes long, so it ends the connection:
-// its answer is stored, and the client comes back for it.
+// A handler with its own EventStore. The tool takes long, so it ends the connection:
+// its result is stored, and the client reconnects to get it.
 func ExampleEventStore() {
 	store := &counting{MemoryStore: streamable.MemoryStore{MaxAge: 10 * time.Minute}}
 	s := server.New(protocol.Implementation{Name: "example", Version: "1.0"}, server.Options{})

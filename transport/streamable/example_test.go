@@ -21,8 +21,8 @@ import (
 // userKey is the context key of the user.
 type userKey struct{}
 
-// authenticate is ordinary net/http middleware: it puts the user of a request into
-// the request's context.
+// authenticate is ordinary net/http middleware: it adds the user of a request to the
+// request's context.
 func authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		user, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer token-of-")
@@ -34,7 +34,7 @@ func authenticate(next http.Handler) http.Handler {
 	})
 }
 
-// newWhoAmI returns a server whose tool answers with its caller.
+// newWhoAmI returns a server whose tool returns its caller.
 func newWhoAmI() *server.Server {
 	s := server.New(protocol.Implementation{Name: "example", Version: "1.0"}, server.Options{})
 	server.AddTool(s, protocol.Tool{Name: "whoami"},
@@ -67,8 +67,8 @@ func whoAmI(ctx context.Context, url, user, version string) (string, error) {
 	return "", errors.New("no text")
 }
 
-// A handler behind authentication. The tool finds the user in its context, and
-// nobody can use a session that somebody else began.
+// A handler behind authentication. The tool gets the user from its context, and a
+// session can be used only by the user who began it.
 func ExampleNewHandler() {
 	s := newWhoAmI()
 	endpoint := streamable.NewHandler(s, streamable.HandlerOptions{
@@ -77,7 +77,7 @@ func ExampleNewHandler() {
 			return user
 		},
 	})
-	site := httptest.NewServer(authenticate(endpoint)) // a program has its http.Server
+	site := httptest.NewServer(authenticate(endpoint)) // a real program has an http.Server
 	defer site.Close()
 	defer endpoint.Close(time.Second)
 	defer s.Close(context.Background())
@@ -94,7 +94,7 @@ func ExampleNewHandler() {
 	// You are Grace. <nil>
 }
 
-// A server for those who have an API key. Its tools know whose it is.
+// A server for clients with an API key. Its tools know the owner of the key.
 func ExampleNewCaller() {
 	keys := map[string]string{"Bearer token-of-Ada": "Ada"}
 	s := server.New(protocol.Implementation{Name: "example", Version: "1.0"}, server.Options{})
@@ -126,8 +126,8 @@ func ExampleNewCaller() {
 	// Grace is denied: true
 }
 
-// A program that serves until it is interrupted. Then it lets its calls finish, and
-// ends.
+// A program that serves until it is interrupted. It then lets its calls finish and
+// exits.
 func ExampleHandler_ListenAndServe() {
 	mux := http.NewServeMux()
 	endpoint := streamable.NewHandler(newWhoAmI(), streamable.HandlerOptions{})
@@ -163,8 +163,8 @@ func ExampleClient() {
 	// Output: 2026-07-28
 }
 
-// A server that shuts down in good order: a call that is being served when the
-// program is interrupted still gets its answer.
+// A server that shuts down properly: a call that runs when the program is interrupted
+// still gets its result.
 func ExampleHandler_Serve() {
 	ctx, interrupt := context.WithCancel(context.Background()) // a program uses signal.NotifyContext
 	s := server.New(protocol.Implementation{Name: "example", Version: "1.0"}, server.Options{})
@@ -195,8 +195,8 @@ func ExampleHandler_Serve() {
 	// <nil>
 }
 
-// A program that has its own http.Server closes all of it by one call: calls in flight
-// finish, streams end, and then the http.Server shuts down.
+// A program with its own http.Server shuts down with one call: running calls finish,
+// streams end, and then the http.Server shuts down.
 func ExampleHandler_Shutdown() {
 	endpoint := streamable.NewHandler(newWhoAmI(), streamable.HandlerOptions{})
 	mux := http.NewServeMux()

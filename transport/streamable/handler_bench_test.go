@@ -14,8 +14,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// BenchmarkHandlerRoundTrip is one request at a time over a kept connection. The floor
-// decodes the same and echoes it.
+// BenchmarkHandlerRoundTrip makes one request at a time on a kept connection. The floor
+// decodes the same request and returns it.
 func BenchmarkHandlerRoundTrip(b *testing.B) {
 	h := NewHandler(accepting(func(link transport.Link) { newEcho(link) }), HandlerOptions{})
 	defer h.Close(0)
@@ -66,7 +66,7 @@ func floor(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":%s}`, request.ID, request.Params)
 }
 
-// An echo is a receiver that answers in one goroutine.
+// An echo is a receiver that answers on one goroutine.
 type echo struct {
 	link transport.Link
 	acts chan func()
@@ -103,8 +103,7 @@ func (e *echo) Failed(transport.Failure)        {}
 func (e *echo) Ended()                          {}
 func (e *echo) Lost(transport.Loss)             { close(e.acts) }
 
-// BenchmarkIdleSession measures what a session costs that does nothing: without
-// its receiver, which has nothing here.
+// BenchmarkIdleSession measures the cost of an idle session without its receiver.
 func BenchmarkIdleSession(b *testing.B) {
 	const sessions = 10_000
 	for b.Loop() {
@@ -131,9 +130,9 @@ func resources() (goroutines int, bytes uint64) {
 	return runtime.NumGoroutine(), stats.HeapAlloc
 }
 
-// mute answers initialize and nothing else. It uses the link where a receiver
-// must not: its only stream is the initialize's, whose goroutine holds no lock
-// of the link then.
+// mute answers initialize and nothing else. It uses the link where a receiver must not:
+// its only stream is the one of initialize, whose goroutine holds no lock of the link
+// at that time.
 type mute struct{ link transport.Link }
 
 func (m *mute) StreamOpened(stream transport.Stream, _ transport.Tag) { m.link.Grant(stream, 1) }

@@ -16,7 +16,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
-// A body is bounded whether or not its length was announced.
+// A body is limited whether its length was announced or not.
 //
 // Guarantees: G-0022.13
 func TestBodyOfUnknownLengthIsBounded(t *testing.T) {
@@ -43,7 +43,7 @@ func (b *budget) amount() int {
 	return b.free
 }
 
-// A body that stops coming is given up, and what it held is free again.
+// A body that stops arriving is given up, and its memory is free again.
 //
 // Guarantees: G-0022.13
 func TestBodyThatStopsComing(t *testing.T) {
@@ -59,12 +59,12 @@ func TestBodyThatStopsComing(t *testing.T) {
 	conn.Close()
 	for s.handler.room.small.amount() != 128<<20 {
 		if s.do("PUT", "", nil); s.ctx.Err() != nil {
-			t.Fatal("what the body held was never given back")
+			t.Fatal("the memory of the body is not free again, want it to be")
 		}
 	}
 }
 
-// Bodies that are announced and never sent leave room for others.
+// Bodies that are announced and never sent leave memory for others.
 //
 // Guarantees: G-0022.13
 func TestSilentBodiesHoldLittle(t *testing.T) {
@@ -76,13 +76,13 @@ func TestSilentBodiesHoldLittle(t *testing.T) {
 	}
 	for s.handler.room.small.amount() > room-clients*web.SmallBody {
 		if s.do("PUT", "", nil); s.ctx.Err() != nil {
-			t.Fatal("the bodies have taken no room")
+			t.Fatal("the bodies hold no memory, want some")
 		}
 	}
 	s.initialize("2025-11-25")
 }
 
-// dial connects without a client.
+// dial connects without an HTTP client.
 func (s *site) dial() net.Conn {
 	s.t.Helper()
 	conn, err := net.Dial("tcp", s.server.Listener.Addr().String())
@@ -93,7 +93,8 @@ func (s *site) dial() net.Conn {
 	return conn
 }
 
-// A request that is refused without its body is answered before it has come.
+// A request that is refused without its body gets the response before the body has
+// arrived.
 //
 // Guarantees: G-0022.13
 func TestRefusalDoesNotWaitForTheBody(t *testing.T) {
@@ -103,12 +104,12 @@ func TestRefusalDoesNotWaitForTheBody(t *testing.T) {
 	conn.SetReadDeadline(time.Now().Add(web.BodyPatience / 2))
 	status := make([]byte, len("HTTP/1.1 403"))
 	if _, err := io.ReadFull(conn, status); err != nil || string(status) != "HTTP/1.1 403" {
-		t.Errorf("%q, %v", status, err)
+		t.Errorf("got %q, %v, want %q", status, err, "HTTP/1.1 403")
 	}
 }
 
-// Two bodies that have come in part, and find no room for the rest, do not wait
-// for each other for ever: one is refused, the other goes on.
+// Two bodies that are partly read and find no memory for the rest do not block each
+// other: one is refused, the other continues.
 //
 // Guarantees: G-0022.13
 func TestBodiesThatWaitForEachOther(t *testing.T) {
@@ -121,19 +122,19 @@ func TestBodiesThatWaitForEachOther(t *testing.T) {
 		pass(time.Second / 2)
 		second := post()
 		if status := <-first; status != 503 {
-			t.Errorf("the first: %d", status)
+			t.Errorf("the first body: got status %d, want 503", status)
 		}
 		if status := <-second; status != 200 {
-			t.Errorf("the second: %d", status)
+			t.Errorf("the second body: got status %d, want 200", status)
 		}
 		if free := b.handler.room.large.amount(); free != 3*web.PieceSize {
-			t.Errorf("%d bytes are free when nothing is held", free)
+			t.Errorf("%d bytes are free without a body", free)
 		}
 	})
 }
 
-// A body that comes at 64 KiB each second may take as long as it needs; one
-// that comes more slowly, or not at all, has half a minute.
+// A body that arrives with at least 64 KiB per second may take any time. A slower one,
+// or one that does not arrive, has half a minute.
 //
 // Guarantees: G-0022.13
 func TestBodyThatComesSlowly(t *testing.T) {
@@ -150,14 +151,13 @@ func TestBodyThatComesSlowly(t *testing.T) {
 			begun := time.Now()
 			status := <-b.serveBody(&steadyBody{text: text, pace: pace})
 			if took := time.Since(begun); status != want.status || took.Truncate(time.Second) != want.after {
-				t.Errorf("a piece each %v: %d after %v, want %d after %v", pace, status, took, want.status, want.after)
+				t.Errorf("a piece each %v: got %d after %v, want %d after %v", pace, status, took, want.status, want.after)
 			}
 		})
 	}
 }
 
-// A body that has come in part is cut off soon after it stalls, and gives its room
-// back.
+// A body that stalls after its beginning is ended soon, and its memory is free again.
 //
 // Guarantees: G-0022.13
 func TestStalledBody(t *testing.T) {
@@ -166,12 +166,12 @@ func TestStalledBody(t *testing.T) {
 		begun := time.Now()
 		status := <-b.serveBody(&steadyBody{text: text, pace: time.Millisecond, stalls: 8 << 20})
 		if took := time.Since(begun); status != 408 || took > 11*time.Second {
-			t.Errorf("%d after %v", status, took)
+			t.Errorf("got %d after %v", status, took)
 		}
 	})
 }
 
-// What the program has set for its http.Server holds, too.
+// The ReadTimeout of the program's http.Server also applies.
 //
 // Guarantees: G-0022.13
 func TestReadTimeoutOfTheServerHolds(t *testing.T) {
@@ -181,12 +181,12 @@ func TestReadTimeoutOfTheServerHolds(t *testing.T) {
 		begun := time.Now()
 		status := <-b.serveBody(&steadyBody{text: text, pace: time.Second})
 		if took := time.Since(begun); status != 408 || took != 5*time.Second {
-			t.Errorf("%d after %v", status, took)
+			t.Errorf("got %d after %v", status, took)
 		}
 	})
 }
 
-// One client that sends large bodies, and stalls, takes no room from others.
+// A client that sends large bodies and stalls uses no memory that others need.
 //
 // Guarantees: G-0038.4
 func TestBodiesOfOneClientLeaveRoomForOthers(t *testing.T) {
@@ -198,22 +198,22 @@ func TestBodiesOfOneClientLeaveRoomForOthers(t *testing.T) {
 		}
 		pass(time.Second)
 		begun := time.Now()
-		w, done := b.serve(t.Context(), "POST", large, append(modernHeader("echo"), as("good"))...)
+		w, done := b.serve(t.Context(), "POST", large, append(modernHeader("echo"), userHeader("good"))...)
 		if <-done; w.Code != 200 || time.Since(begun) != 0 {
-			t.Errorf("another client is answered %d after %v", w.Code, time.Since(begun))
+			t.Errorf("another client: got %d after %v", w.Code, time.Since(begun))
 		}
 		for _, status := range stalled {
 			if got := <-status; got != 408 && got != 503 {
-				t.Errorf("a body that stalls is answered %d", got)
+				t.Errorf("a body that stalls: got %d", got)
 			}
 		}
 		if n := len(b.handler.room.of); n != 0 {
-			t.Errorf("%d clients hold something when there is no body", n)
+			t.Errorf("%d clients hold memory without a body, want none", n)
 		}
 	})
 }
 
-// serveBody has a request with that body answered, and tells its status.
+// serveBody serves a request with the body, and sends its status.
 func (b *bench) serveBody(body *steadyBody) chan int {
 	body.ResponseRecorder = httptest.NewRecorder()
 	r := httptest.NewRequest("POST", "http://mcp.example/", body)
@@ -234,16 +234,15 @@ func (b *bench) serveBody(body *steadyBody) chan int {
 	return status
 }
 
-// A steadyBody is a body of which a piece comes at each pace, and the response
-// to it.
+// A steadyBody is a body whose pieces arrive at a steady pace, and the response to it.
 type steadyBody struct {
 	*httptest.ResponseRecorder
 	text     string
 	pace     time.Duration
 	deadline time.Time
-	next     time.Time // when the piece comes that is not here yet
-	here     int       // bytes of that piece that were not read yet
-	stalls   int       // bytes behind which nothing comes any more; 0: it does not stall
+	next     time.Time // when the next piece arrives
+	here     int       // bytes of the present piece that were not read yet
+	stalls   int       // after how many bytes the body stalls; 0: never
 	came     int
 }
 
@@ -275,29 +274,29 @@ func (b *steadyBody) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// What was handed over is not held for as long as its answer takes.
+// A message that was delivered is not kept while its response is pending.
 func TestDeliveredMessageIsNotKept(t *testing.T) {
 	p := &body{frame: []byte(echoBody), small: holding{from: new(budget), own: new(budget)}, large: holding{from: new(budget), own: new(budget)}}
 	if refused := p.decode(); refused != nil {
 		t.Fatal(refused.text)
 	}
 	if in := p.take(); string(in.Frame) != echoBody || in.Message.Method != "echo" || p.frame != nil || p.Params != nil {
-		t.Errorf("took %+v, kept %q and %q", in, p.frame, p.Params)
+		t.Errorf("delivered %+v, kept %q and %q, want string(in.Frame) == %v, in.Message.Method == %q, p.frame == nil and p.Params == nil", in, p.frame, p.Params, echoBody, "echo")
 	}
 }
 
-// A request may be 4 MiB by default, whatever its server may answer.
+// A request is limited to 4 MiB by default. A response may be larger.
 //
 // Guarantees: G-0022.13
 func TestARequestIsSmallerThanAResponse(t *testing.T) {
 	s := newSite(t, HandlerOptions{})
-	session := s.initialize("2025-06-18") // a later one gets a stream of events after a second
+	session := s.initialize("2025-06-18") // a later revision would get events after a second
 	padded := func(size int) string {
 		const head, tail = `{"jsonrpc":"2.0","id":5,"method":"echo","params":["`, `"]}`
 		return head + strings.Repeat("x", size-len(head+tail)) + tail
 	}
 	if r := s.post(padded(4<<20), session); r.status != 200 {
-		t.Errorf("4 MiB: %d", r.status)
+		t.Errorf("4 MiB: got status %d, want 200", r.status)
 	}
 	s.post(padded(4<<20+1), session).wantError(t, 413, -32600, "")
 	p := s.peer(t, 0)
@@ -306,17 +305,17 @@ func TestARequestIsSmallerThanAResponse(t *testing.T) {
 	answer := `{"jsonrpc":"2.0","id":6,"result":"` + strings.Repeat("x", 15<<20) + `"}`
 	p.mustSend(t, answering(p.newest(), answer))
 	if r := s.receive(held); r.status != 200 || r.body != answer {
-		t.Errorf("15 MiB: %d, %d bytes", r.status, len(r.body))
+		t.Errorf("15 MiB: got status %d, %d bytes, want r.status == 200 and r.body == %v", r.status, len(r.body), answer)
 	}
 }
 
-// What a session keeps of its client is bounded by the size of its initialize.
+// initialize is limited in size, because a session keeps its data.
 //
 // Guarantees: G-0022.12
-func TestInitializeIsSmall(t *testing.T) {
+func TestInitializeIsLimited(t *testing.T) {
 	s := newSite(t, HandlerOptions{})
 	if r := s.post(paddedInitialize(64 << 10)); r.status != 200 {
-		t.Errorf("64 KiB: %+v", r)
+		t.Errorf("64 KiB: got %+v, want 200", r)
 	}
 	s.post(paddedInitialize(64<<10+1)).wantError(t, 413, -32600, "1")
 	if s.links() != 1 {
@@ -324,7 +323,7 @@ func TestInitializeIsSmall(t *testing.T) {
 	}
 }
 
-// Large bodies that stall leave room for small ones.
+// Large bodies that stall leave memory for small ones.
 //
 // Guarantees: G-0022.13
 func TestSmallBodiesDoNotWaitForLargeOnes(t *testing.T) {
@@ -334,12 +333,12 @@ func TestSmallBodiesDoNotWaitForLargeOnes(t *testing.T) {
 		for range 5 {
 			stalled = append(stalled, b.serveBody(&steadyBody{text: large, pace: 2 * time.Second}))
 		}
-		pass(25 * time.Second) // more than MaxHeld was asked for
+		pass(25 * time.Second) // the bodies need more than MaxHeld
 		begun := time.Now()
 		w, done := b.serve(t.Context(), "POST", initializeBody("2025-11-25"))
 		<-done
 		if took := time.Since(begun); w.Code != 200 || took != 0 {
-			t.Errorf("initialize is answered %d after %v", w.Code, took)
+			t.Errorf("initialize: got %d after %v", w.Code, took)
 		}
 		for _, status := range stalled {
 			<-status
@@ -347,7 +346,7 @@ func TestSmallBodiesDoNotWaitForLargeOnes(t *testing.T) {
 	})
 }
 
-// POSTs wait for room for their bodies, in order, until they give up.
+// Requests wait for memory for their bodies in order, until they give up.
 //
 // Guarantees: G-0022.13
 func TestBodiesHeldAreBounded(t *testing.T) {
@@ -365,20 +364,20 @@ func TestBodiesHeldAreBounded(t *testing.T) {
 		<-secondDone
 		synctest.Wait()
 		fourth, fourthDone := b.serve(t.Context(), "POST", padded, modernHeader("echo")...)
-		<-fourthDone // after a time
+		<-fourthDone // gives up after a time
 		p.post(func() { p.link.Grant(1, 1); p.link.Grant(2, 1) })
 		<-firstDone
 		<-thirdDone
 		if first.Code != 200 || second.Code != 503 || third.Code != 200 || fourth.Code != 503 {
-			t.Errorf("statuses %d %d %d %d", first.Code, second.Code, third.Code, fourth.Code)
+			t.Errorf("got the statuses %d %d %d %d, want first.Code == 200, second.Code == 503, third.Code == 200 and fourth.Code == 503", first.Code, second.Code, third.Code, fourth.Code)
 		}
 		if free := b.handler.room.small.amount(); free != 400 {
-			t.Errorf("%d bytes are free when nothing is held", free)
+			t.Errorf("%d bytes are free without a body", free)
 		}
 	})
 }
 
-// What is granted to one who has just given up is not lost.
+// Memory that is granted to a request that has just given up is not lost.
 func TestBudgetKeepsWhatIsGivenUp(t *testing.T) {
 	given, cancel := context.WithCancel(t.Context())
 	cancel()

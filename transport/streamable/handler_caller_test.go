@@ -18,29 +18,29 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// guest is a Caller who may do all but what is forbidden.
-type guest string
+// testCaller is a Caller who may use every operation that is not forbidden.
+type testCaller string
 
-func (g guest) Identity() string { return string(g) }
+func (g testCaller) Identity() string { return string(g) }
 
-func (g guest) Allow(op Operation) *Denial {
+func (g testCaller) Allow(op Operation) *Denial {
 	if op.Method == "forbidden" || op.Name() == "forbidden" {
 		return &Denial{Status: http.StatusForbidden, Header: http.Header{"Www-Authenticate": {"more"}}, Text: "not " + op.Method}
 	}
 	return nil
 }
 
-// A checked site knows its callers by their Authorization header, and records what its
-// handlers serve, and for whom.
-type checked struct {
+// A callerSite identifies its callers by their Authorization header, and records what
+// its handlers serve, and for whom.
+type callerSite struct {
 	*site
 	mu     sync.Mutex
 	checks int
 	served []string
 }
 
-func newChecked(t *testing.T, o HandlerOptions) *checked {
-	g := &checked{}
+func newCallerSite(t *testing.T, o HandlerOptions) *callerSite {
+	g := &callerSite{}
 	o.Check = func(r *http.Request) (Caller, *Denial) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
@@ -49,7 +49,7 @@ func newChecked(t *testing.T, o HandlerOptions) *checked {
 		if name == "" {
 			return nil, &Denial{Status: http.StatusUnauthorized, Header: http.Header{"Www-Authenticate": {"who", "else"}}, Text: "who are you?"}
 		}
-		return guest(name), nil
+		return testCaller(name), nil
 	}
 	h := NewHandler(accepting(func(link transport.Link) {
 		c := conn.Accept(link, conn.Options{Handler: g, Dialect: batching{}})
@@ -68,7 +68,7 @@ func newChecked(t *testing.T, o HandlerOptions) *checked {
 	return g
 }
 
-func (g *checked) ServeRequest(_ context.Context, in *conn.Incoming) (json.RawMessage, error) {
+func (g *callerSite) ServeRequest(_ context.Context, in *conn.Incoming) (json.RawMessage, error) {
 	if in.Method == protocol.MethodInitialize {
 		return json.RawMessage(`{"protocolVersion":"2025-03-26"}`), nil
 	}
@@ -76,27 +76,27 @@ func (g *checked) ServeRequest(_ context.Context, in *conn.Incoming) (json.RawMe
 	return json.RawMessage(`"done"`), nil
 }
 
-func (g *checked) ServeNotification(_ context.Context, in *conn.Incoming) {
+func (g *callerSite) ServeNotification(_ context.Context, in *conn.Incoming) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	caller, _ := in.Origin.Principal.(guest)
+	caller, _ := in.Origin.Principal.(testCaller)
 	g.served = append(g.served, in.Method+" "+string(caller)+" "+in.Origin.Identity)
 }
 
-// took returns what was served and how often Check was asked since it was last called.
-func (g *checked) took() (served []string, checks int) {
+// took returns what was served, and how often Check was called, since its last call.
+func (g *callerSite) took() (served []string, checks int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	served, checks, g.served, g.checks = g.served, g.checks, nil, 0
 	return served, checks
 }
 
-// Each way into an endpoint is checked, what is denied is not served, and what is served
-// has its caller.
+// Check is called for each request to an endpoint. A denied request is not served, and
+// a served one has its caller.
 //
 // Guarantees: G-0046.8
 func TestEveryRequestIsChecked(t *testing.T) {
-	s := newChecked(t, HandlerOptions{})
+	s := newCallerSite(t, HandlerOptions{})
 	session := s.initialize("2025-03-26", "Authorization: ada")
 	s.took()
 	events := "Accept: text/event-stream"
@@ -109,11 +109,11 @@ func TestEveryRequestIsChecked(t *testing.T) {
 		"DELETE":     s.do("DELETE", "", header{session}),
 	} {
 		if denied.status != http.StatusUnauthorized || !slices.Equal(denied.header["Www-Authenticate"], []string{"who", "else"}) || !strings.Contains(denied.body, "who are you?") {
-			t.Errorf("%s without a name: %+v", name, denied)
+			t.Errorf("%s without a name: got %+v, want denied.status == %v, %v and %q in it", name, denied, http.StatusUnauthorized, []string{"who", "else"}, "who are you?")
 		}
 	}
 	if served, checks := s.took(); len(served) != 0 || checks != 6 {
-		t.Errorf("denied, and yet served: %q; %d checks", served, checks)
+		t.Errorf("served %q after a denial, with %d checks; want nothing served", served, checks)
 	}
 
 	s.post(echoBody, session, "Authorization: ada")
@@ -124,24 +124,25 @@ func TestEveryRequestIsChecked(t *testing.T) {
 	}
 }
 
-// A caller for a time is one whose requests end with that time.
+// A callerUntil is a caller whose requests end at a given time.
 type callerUntil struct {
-	guest
+	testCaller
 	until time.Time
 }
 
 func (c callerUntil) Until() time.Time { return c.until }
 
-func TestCallersHaveTheirTime(t *testing.T) {
+// A request ends when the time of its caller is over.
+func TestRequestsEndWithTheTimeOfTheirCaller(t *testing.T) {
 	soon := time.Now().Add(time.Hour)
 	for name, c := range map[string]struct {
 		caller any
 		want   time.Time
 	}{
-		"for good":          {guest("ada"), time.Time{}},
-		"for a time":        {callerUntil{until: soon}, soon},
-		"for no known time": {callerUntil{}, time.Time{}},
-		"nobody":            {nil, time.Time{}},
+		"no end":      {testCaller("ada"), time.Time{}},
+		"an end":      {callerUntil{until: soon}, soon},
+		"unknown end": {callerUntil{}, time.Time{}},
+		"nobody":      {nil, time.Time{}},
 	} {
 		r, cancel := untilExpiry(httptest.NewRequest("POST", "/", nil), &transport.Origin{Principal: c.caller})
 		until, _ := r.Context().Deadline()
@@ -149,17 +150,18 @@ func TestCallersHaveTheirTime(t *testing.T) {
 			t.Errorf("%s: the request ends at %v: %v", name, until, r.Context().Err())
 		}
 		if cancel(); (r.Context().Err() != nil) != !c.want.IsZero() {
-			t.Errorf("%s: %v after cancel", name, r.Context().Err())
+			t.Errorf("%s: after cancel: got %v", name, r.Context().Err())
 		}
 	}
 }
 
-// A Check that decides nothing lets nobody in, and says so.
+// If Check returns neither a caller nor a denial, the request is refused and an error
+// is logged.
 //
 // Guarantees: G-0046.8
 func TestACheckWithoutACallerIsRefused(t *testing.T) {
 	var log bytes.Buffer
-	h := NewHandler(accepting(func(transport.Link) { t.Error("a session has begun") }), HandlerOptions{
+	h := NewHandler(accepting(func(transport.Link) { t.Error("a session has begun, want none") }), HandlerOptions{
 		Log:   slog.New(slog.NewTextHandler(&log, nil)),
 		Check: func(*http.Request) (Caller, *Denial) { return nil, nil },
 	})
@@ -170,15 +172,15 @@ func TestACheckWithoutACallerIsRefused(t *testing.T) {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
 	if w.Code != http.StatusInternalServerError || strings.Count(log.String(), "Check has returned neither") != 1 {
-		t.Errorf("status %d, log %q", w.Code, log.String())
+		t.Errorf("got status %d and the log %q", w.Code, log.String())
 	}
 }
 
-// What decides ahead of the caller is checked ahead of it.
+// Checks that do not depend on the caller come before Check.
 //
 // Guarantees: G-0046.8
 func TestTheCallerIsCheckedAfterTheSource(t *testing.T) {
-	s := newChecked(t, HandlerOptions{MaxBody: 1000})
+	s := newCallerSite(t, HandlerOptions{MaxBody: 1000})
 	for name, r := range map[string]struct {
 		reply
 		status int
@@ -189,19 +191,19 @@ func TestTheCallerIsCheckedAfterTheSource(t *testing.T) {
 		"size":   {s.post(strings.Repeat(" ", 2000)), http.StatusRequestEntityTooLarge},
 	} {
 		if r.reply.status != r.status {
-			t.Errorf("%s: %+v", name, r.reply)
+			t.Errorf("%s: got %+v, want %v", name, r.reply, r.status)
 		}
 	}
 	if _, checks := s.took(); checks != 0 {
-		t.Errorf("the caller was checked %d times", checks)
+		t.Errorf("Check was called %d times, want 0", checks)
 	}
 }
 
-// A session of another user gets the same answer as an unknown session.
+// A session of another user gets the same response as an unknown session.
 //
 // Guarantees: G-0046.6
-func TestAnothersSessionIsUnknown(t *testing.T) {
-	s := newChecked(t, HandlerOptions{})
+func TestSessionOfAnotherUserIsUnknown(t *testing.T) {
+	s := newCallerSite(t, HandlerOptions{})
 	session := s.initialize("2025-11-25", "Authorization: ada")
 	for _, send := range []func(session, who string) reply{
 		func(session, who string) reply { return s.post(echoBody, session, who) },
@@ -212,46 +214,46 @@ func TestAnothersSessionIsUnknown(t *testing.T) {
 	} {
 		unknown, foreign := send("Mcp-Session-Id: unknown", "Authorization: bob"), send(session, "Authorization: bob")
 		if unknown.status != http.StatusNotFound || foreign.status != unknown.status || foreign.body != unknown.body {
-			t.Errorf("a foreign session: %+v, an unknown one: %+v", foreign, unknown)
+			t.Errorf("got %+v for a session of another user and %+v for an unknown one, want equal responses", foreign, unknown)
 		}
 	}
 	if r := s.post(echoBody, session, "Authorization: ada"); r.status != http.StatusOK {
-		t.Errorf("its owner: %+v", r)
+		t.Errorf("the owner: got %+v, want %v", r, http.StatusOK)
 	}
 }
 
-// A caller who may not do something does nothing of the same batch either.
+// If a caller may not use an operation of a batch, nothing of the batch is delivered.
 //
 // Guarantees: G-0046.8
 func TestOperationsAreAllowedBeforeDelivery(t *testing.T) {
 	const denied = `{"jsonrpc":"2.0","id":9,"method":"forbidden"}`
 	const byName = `{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"forbidden"}}`
 	const told = `{"jsonrpc":"2.0","method":"forbidden"}`
-	legacy := newChecked(t, HandlerOptions{})
+	legacy := newCallerSite(t, HandlerOptions{})
 	session := legacy.initialize("2025-03-26", "Authorization: ada")
-	stateless := newChecked(t, HandlerOptions{Stateless: true})
+	stateless := newCallerSite(t, HandlerOptions{Stateless: true})
 	for name, sent := range map[string]struct {
-		*checked
+		*callerSite
 		reply
 	}{
-		"request":      {legacy, legacy.post(denied, session, "Authorization: ada")},
-		"by its name":  {legacy, legacy.post(byName, session, "Authorization: ada")},
-		"notification": {legacy, legacy.post(told, session, "Authorization: ada")},
-		"batch":        {legacy, legacy.post("["+echoBody+","+denied+"]", session, "Authorization: ada")},
-		"told in one":  {legacy, legacy.post("["+echoBody+","+told+"]", session, "Authorization: ada")},
-		"modern":       {legacy, legacy.modern("forbidden", "", "Authorization: ada")},
-		"stateless":    {stateless, stateless.post(denied, "Authorization: ada")},
-		"its batch":    {stateless, stateless.post("["+echoBody+","+denied+"]", "Authorization: ada")},
+		"request":             {legacy, legacy.post(denied, session, "Authorization: ada")},
+		"by its name":         {legacy, legacy.post(byName, session, "Authorization: ada")},
+		"notification":        {legacy, legacy.post(told, session, "Authorization: ada")},
+		"batch":               {legacy, legacy.post("["+echoBody+","+denied+"]", session, "Authorization: ada")},
+		"notification in one": {legacy, legacy.post("["+echoBody+","+told+"]", session, "Authorization: ada")},
+		"modern":              {legacy, legacy.modern("forbidden", "", "Authorization: ada")},
+		"stateless":           {stateless, stateless.post(denied, "Authorization: ada")},
+		"its batch":           {stateless, stateless.post("["+echoBody+","+denied+"]", "Authorization: ada")},
 	} {
 		if sent.status != http.StatusForbidden || sent.header.Get("Www-Authenticate") != "more" {
-			t.Errorf("%s: %+v", name, sent.reply)
+			t.Errorf("%s: got %+v", name, sent.reply)
 		}
 		if served, _ := sent.took(); len(served) != 0 {
-			t.Errorf("%s: denied, and yet served: %q", name, served)
+			t.Errorf("%s: served %q after a denial, want nothing", name, served)
 		}
 	}
 	legacy.post("["+echoBody+","+echoBody2+"]", session, "Authorization: ada")
 	if served, _ := legacy.took(); len(served) != 2 {
-		t.Errorf("an allowed batch: %q", served)
+		t.Errorf("an allowed batch: served %q, want 2 elements", served)
 	}
 }

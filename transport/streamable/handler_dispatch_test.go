@@ -12,7 +12,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A named acceptor answers every request with its name.
+// named returns an acceptor that answers each request with its name.
 func named(name string) *acceptor {
 	return newAcceptor(func(p *peer, in transport.Inbound, m jsonrpc.Message) {
 		if m.Method == "initialize" {
@@ -23,7 +23,7 @@ func named(name string) *acceptor {
 	})
 }
 
-// choosing returns a site whose acceptor is chosen by a header.
+// choosing returns a site where a header selects the acceptor.
 func choosing(t *testing.T) (s *site, a, b *acceptor) {
 	a, b = named("a"), named("b")
 	s = newScriptedSite(t, HandlerOptions{Choose: func(r *http.Request) Acceptor {
@@ -41,6 +41,9 @@ func choosing(t *testing.T) (s *site, a, b *acceptor) {
 	return s, a, b
 }
 
+// A session stays with the acceptor that it began with, even if Choose returns another
+// one later.
+//
 // Guarantees: G-0028.4
 func TestASessionStaysWithItsAcceptor(t *testing.T) {
 	s, a, b := choosing(t)
@@ -55,7 +58,7 @@ func TestASessionStaysWithItsAcceptor(t *testing.T) {
 	for name, session := range sessions {
 		for _, other := range []string{"X-Server: a", "X-Server: b", "X-Server: none"} {
 			if r := s.post(echoBody, session, other); r.body != `{"jsonrpc":"2.0","id":5,"result":"`+name+`"}` {
-				t.Errorf("%s in a session of %s: %+v", other, name, r)
+				t.Errorf("%s in a session of %s: got %+v, want %q", other, name, r, `{"jsonrpc":"2.0","id":5,"result":"`+name+`"}`)
 			}
 		}
 	}
@@ -63,10 +66,12 @@ func TestASessionStaysWithItsAcceptor(t *testing.T) {
 		s.post(initializeBody("2025-11-25"), "X-Server: "+nobody).wantError(t, 404, -32600, "1")
 	}
 	if a.links() != 1 || b.links() != 1 || s.links() != 0 {
-		t.Errorf("links: %d, %d, %d", a.links(), b.links(), s.links())
+		t.Errorf("got %d, %d and %d links, want a.links() == 1, b.links() == 1 and s.links() == 0", a.links(), b.links(), s.links())
 	}
 }
 
+// Each modern message goes to the acceptor that Choose returns for it.
+//
 // Guarantees: G-0028.4
 func TestAModernMessageGoesToItsAcceptor(t *testing.T) {
 	s, a, b := choosing(t)
@@ -76,7 +81,7 @@ func TestAModernMessageGoesToItsAcceptor(t *testing.T) {
 	for range 2 {
 		for _, name := range []string{"a", "b"} {
 			if r := s.modern("echo", "", "X-Server: "+name); r.body != `{"jsonrpc":"2.0","id":7,"result":"`+name+`"}` {
-				t.Errorf("%s: %+v", name, r)
+				t.Errorf("%s: got %+v, want %q", name, r, `{"jsonrpc":"2.0","id":7,"result":"`+name+`"}`)
 			}
 		}
 	}
@@ -84,13 +89,14 @@ func TestAModernMessageGoesToItsAcceptor(t *testing.T) {
 		s.modern("echo", "", "X-Server: "+nobody).wantError(t, 404, -32600, "7")
 	}
 	if a.links() != 1 || b.links() != 1 || s.links() != 0 {
-		t.Errorf("links: %d, %d, %d", a.links(), b.links(), s.links())
+		t.Errorf("got %d, %d and %d links, want a.links() == 1, b.links() == 1 and s.links() == 0", a.links(), b.links(), s.links())
 	}
 }
 
 const echoBody = `{"jsonrpc":"2.0","id":5,"method":"echo","params":{"a":1}}`
 
-// Each request is refused for the first thing that is wrong with it.
+// A request with several faults is refused for the first one in the order of the
+// checks.
 //
 // Guarantees: G-0022.8
 func TestRequestIsCheckedInOrder(t *testing.T) {
@@ -171,10 +177,10 @@ func TestRequestIsCheckedInOrder(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			got := s.do(test.method, test.body, test.header)
 			if got.status != test.status || !strings.Contains(got.body, test.says) {
-				t.Errorf("%d %s; want %d %s", got.status, got.body, test.status, test.says)
+				t.Errorf("got %d %s, want %d %s", got.status, got.body, test.status, test.says)
 			}
 			if (got.status == 405) != (got.header.Get("Allow") != "") {
-				t.Errorf("%d with Allow: %q", got.status, got.header.Get("Allow"))
+				t.Errorf("got %d with Allow: %q", got.status, got.header.Get("Allow"))
 			}
 		})
 	}
@@ -183,16 +189,19 @@ func TestRequestIsCheckedInOrder(t *testing.T) {
 	}
 }
 
+// The Allow header of a refusal lists the methods of the endpoint.
 func TestAllowNamesTheMethods(t *testing.T) {
 	s := newSite(t, HandlerOptions{})
 	if got := s.do("PUT", "", nil).header.Get("Allow"); got != "GET, POST, DELETE" {
-		t.Errorf("Allow: %q", got)
+		t.Errorf("got Allow: %q, want %q", got, "GET, POST, DELETE")
 	}
 	if got := s.do("GET", "", nil).header.Get("Allow"); got != "POST" {
-		t.Errorf("Allow without a session: %q", got)
+		t.Errorf("without a session: got Allow: %q, want %q", got, "POST")
 	}
 }
 
+// A closed handler refuses requests, and its links are lost.
+//
 // Guarantees: G-0022.15
 func TestClosedHandlerRefuses(t *testing.T) {
 	s := newSite(t, HandlerOptions{})
@@ -205,14 +214,14 @@ func TestClosedHandlerRefuses(t *testing.T) {
 	s.receive(held).wantError(t, 503, -32603, `"h"`)
 	s.post(echoBody, session).wantError(t, 503, -32603, "")
 	if r := s.do("PUT", "", nil); r.status != 503 {
-		t.Errorf("status %d", r.status)
+		t.Errorf("got status %d, want 503", r.status)
 	}
 	if loss := s.peer(t, 0).awaitLoss(t); loss.Reason != transport.ErrClosed {
-		t.Errorf("lost for %v", loss.Reason)
+		t.Errorf("lost because of %v, want %v", loss.Reason, transport.ErrClosed)
 	}
 }
 
-// A link that is closed in accept, or not bound there, refuses its request.
+// If the acceptor closes or does not bind its link, the request is refused.
 func TestAcceptMayRefuse(t *testing.T) {
 	for name, accept := range map[string]func(transport.Link){
 		"closes":        func(link transport.Link) { link.Close(time.Hour) },
@@ -233,8 +242,8 @@ func TestAcceptMayRefuse(t *testing.T) {
 	}
 }
 
-// An acceptor that cannot be compared is refused where it comes in, and never
-// reaches the table of links, where it would panic.
+// NewHandler panics for an acceptor that cannot be compared, because the table of links
+// needs comparable keys. A request for which Choose returns one is refused.
 //
 // Guarantees: G-0028.4
 func TestAnAcceptorThatCannotBeCompared(t *testing.T) {
@@ -248,7 +257,7 @@ func TestAnAcceptorThatCannotBeCompared(t *testing.T) {
 		NewHandler(acceptFunc(func(transport.Link) {}), HandlerOptions{})
 	}()
 	s := newSite(t, HandlerOptions{Choose: func(*http.Request) Acceptor {
-		return acceptFunc(func(transport.Link) { t.Error("it was given a link") })
+		return acceptFunc(func(transport.Link) { t.Error("the acceptor got a link, want none") })
 	}})
 	s.modern("echo", "").wantError(t, 500, jsonrpc.CodeInternalError, "7")
 	s.post(initializeBody("2025-11-25")).wantError(t, 500, jsonrpc.CodeInternalError, "1")

@@ -16,8 +16,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
-// FuzzServeHTTP sends anything by any method. There is always one response,
-// and never a panic.
+// FuzzServeHTTP sends arbitrary requests. Each gets one response, and none causes a
+// panic.
 func FuzzServeHTTP(f *testing.F) {
 	f.Add("POST", "Content-Type: application/json", echoBody)
 	f.Add("POST", "Content-Type: application/json", initializeBody("2025-03-26"))
@@ -33,7 +33,7 @@ func FuzzServeHTTP(f *testing.F) {
 	f.Fuzz(func(t *testing.T, method, lines, body string) {
 		a := newAcceptor(func(p *peer, in transport.Inbound, m jsonrpc.Message) {
 			if respond(p, in, m); in.Stream != transport.Main {
-				p.link.End(in.Stream) // whatever it was
+				p.link.End(in.Stream) // whatever the request was
 			}
 		})
 		h := NewHandler(a, HandlerOptions{MaxBody: 1 << 20})
@@ -41,14 +41,14 @@ func FuzzServeHTTP(f *testing.F) {
 		defer h.Close(0)
 		session := fuzzed(h, "POST", "Content-Type: application/json", initializeBody("2025-03-26")).Header().Get("Mcp-Session-Id")
 		if session == "" {
-			t.Fatal("no session")
+			t.Fatal("got no session, want one")
 		}
 		if method == "GET" && strings.Contains(lines, "$") {
-			return // a stream without an end
+			return // this stream has no end
 		}
 		w := fuzzed(h, method, strings.ReplaceAll(lines, "$", session), body)
 		if w.Code < 200 || w.Code > 503 || w.Code == 500 {
-			t.Errorf("status %d", w.Code)
+			t.Errorf("got status %d", w.Code)
 		}
 	})
 }
@@ -70,9 +70,9 @@ func fuzzed(h *Handler, method, lines, body string) *recorded {
 
 type recorded struct{ *httptest.ResponseRecorder }
 
-// FuzzHeaders sends any headers to the endpoints of a session: a stream that is
-// opened or taken up, and a message that its headers mirror. The stream of another
-// session is never read, and whatever is accepted can be read back.
+// FuzzHeaders sends arbitrary headers to the endpoints of a session: to a stream that
+// is opened or resumed, and with a message that its headers mirror. The stream of
+// another session is never read, and an accepted header can be decoded again.
 func FuzzHeaders(f *testing.F) {
 	f.Add("0-0", "text/event-stream", "echo", "a")
 	f.Add("2-1", "*/*;q=0, text/*;q=0.1", "tools/call", "=?base64?YQ==?=")
@@ -93,11 +93,11 @@ func FuzzHeaders(f *testing.F) {
 		parsed, ok := parseEventID(id)
 		switch {
 		case w.Code != 200 && w.Code != 400 && w.Code != 406 && w.Code != 410:
-			t.Errorf("status %d", w.Code)
+			t.Errorf("got status %d", w.Code)
 		case ok && parsed.String() != id:
-			t.Errorf("%q is read as %s", id, parsed)
+			t.Errorf("%q is decoded as %s", id, parsed)
 		case w.Code == 200 && id != "" && (!ok || parsed.stream != transport.Main):
-			t.Errorf("%q has opened a stream that nobody has begun", id)
+			t.Errorf("%q has opened an unknown stream", id)
 		}
 		if value, err := httpheader.Decode(name); err == nil {
 			if again, err := httpheader.Decode(httpheader.Encode(value)); err != nil || again != value {

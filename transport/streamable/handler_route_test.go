@@ -11,8 +11,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// The client carries what no parser reads, and takes all that HTTP wants to know
-// of it from its route.
+// The client sends frames that no parser accepts, because it takes everything that HTTP
+// needs from their route.
 //
 // Guarantees: G-0014.18
 func TestAClientRoutesWithoutLookingIntoFrames(t *testing.T) {
@@ -46,7 +46,8 @@ func TestAClientRoutesWithoutLookingIntoFrames(t *testing.T) {
 	}
 }
 
-// The server carries what no parser reads, and takes the status from its route.
+// The server sends frames that no parser accepts, because it takes the status from
+// their route.
 //
 // Guarantees: G-0014.18
 func TestAServerRoutesWithoutLookingIntoFrames(t *testing.T) {
@@ -64,12 +65,13 @@ func TestAServerRoutesWithoutLookingIntoFrames(t *testing.T) {
 		p.awaitReceived(t, n+1)
 		p.mustSend(t, transport.Outbound{Stream: transport.Stream(n + 1), Last: true, Frame: []byte(`an "error" {`), Route: c.route})
 		if r := s.receive(replies); r.status != c.status || r.body != `an "error" {` {
-			t.Errorf("%+v: status %d, body %q", c.route, r.status, r.body)
+			t.Errorf("%+v: got status %d, body %q, want r.status == %v and r.body == %q", c.route, r.status, r.body, c.status, `an "error" {`)
 		}
 	}
 }
 
-// Whoever decodes a message hands the result on, except of a batch.
+// A message is decoded once: the transport passes the result to the Conn, except for a
+// batch.
 //
 // Guarantees: G-0028.1
 func TestDecodedMessageIsPassedToTheConn(t *testing.T) {
@@ -88,7 +90,7 @@ func TestDecodedMessageIsPassedToTheConn(t *testing.T) {
 				method = in.Message.Method
 			}
 			if method != want[i] {
-				t.Errorf("link %d: %q was handed on as a message %q", n, in.Frame, method)
+				t.Errorf("link %d: %q was passed on as the message %q, want %v", n, in.Frame, method, want[i])
 			}
 		}
 	}
@@ -98,7 +100,7 @@ func TestDecodedMessageIsPassedToTheConn(t *testing.T) {
 	r.call(1, 2)
 	for n, kind := range []jsonrpc.Kind{jsonrpc.KindNotification, jsonrpc.KindResult} {
 		if in := r.frame(n); in.Message == nil || in.Message.Kind != kind {
-			t.Errorf("%q was handed on as %+v", in.Frame, in.Message)
+			t.Errorf("%q was passed on as %+v", in.Frame, in.Message)
 		}
 	}
 }

@@ -21,14 +21,14 @@ import (
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
-// A closing is a server that says when it is being closed, and when it was.
-type closing struct {
+// A closingServer is a server that reports when Close begins and when it has ended.
+type closingServer struct {
 	*server.Server
 	begun, ended chan struct{}
-	late         atomic.Int32 // links that came while it was being closed
+	late         atomic.Int32 // links that arrived after Close had begun
 }
 
-func (c *closing) Accept(link transport.Link) {
+func (c *closingServer) Accept(link transport.Link) {
 	select {
 	case <-c.begun:
 		c.late.Add(1)
@@ -37,17 +37,17 @@ func (c *closing) Accept(link transport.Link) {
 	c.Server.Accept(link)
 }
 
-func (c *closing) Close(ctx context.Context) error {
+func (c *closingServer) Close(ctx context.Context) error {
 	close(c.begun)
 	defer close(c.ended)
 	return c.Server.Close(ctx)
 }
 
-// A served is a handler that serves at a port, with a server whose tool "wait"
-// returns when released is closed, and when its context ends if it obeys.
-type served struct {
+// A servedHandler is a handler that serves at a port. Its tool "wait" returns when released is
+// closed and, if it obeys, when its context ends.
+type servedHandler struct {
 	t        *testing.T
-	acceptor *closing
+	acceptor *closingServer
 	handler  *streamable.Handler
 	http     *http.Server
 	url      string
@@ -57,20 +57,20 @@ type served struct {
 	ended    chan error
 }
 
-// serving begins to serve. The test stops it, and takes the result from ended.
-func serving(t *testing.T, obeys bool, o streamable.HandlerOptions, srv *http.Server) *served {
-	s, listener := listening(t, obeys, o, srv)
+// serving begins to serve. The test stops it, and reads the result from ended.
+func serving(t *testing.T, obeys bool, o streamable.HandlerOptions, srv *http.Server) *servedHandler {
+	s, listener := newServedHandler(t, obeys, o, srv)
 	ctx, stop := context.WithCancel(t.Context())
 	s.stop = stop
 	go func() { s.ended <- s.handler.Serve(ctx, srv, listener) }()
 	return s
 }
 
-// listening is what serves, and where, before it does.
-func listening(t *testing.T, obeys bool, o streamable.HandlerOptions, srv *http.Server) (*served, net.Listener) {
-	s := &served{
+// newServedHandler returns a servedHandler that does not serve yet, and its listener.
+func newServedHandler(t *testing.T, obeys bool, o streamable.HandlerOptions, srv *http.Server) (*servedHandler, net.Listener) {
+	s := &servedHandler{
 		t: t, http: srv, entered: make(chan struct{}, 10), released: make(chan struct{}), ended: make(chan error, 1),
-		acceptor: &closing{
+		acceptor: &closingServer{
 			Server: server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{}),
 			begun:  make(chan struct{}), ended: make(chan struct{}),
 		},
@@ -97,16 +97,16 @@ func listening(t *testing.T, obeys bool, o streamable.HandlerOptions, srv *http.
 	return s, listener
 }
 
-// connect opens a session that listens for changes of the tools: a legacy one has
-// a GET stream, a modern one a request that is being served.
-func (s *served) connect(version string) *client.Session {
+// connect opens a session that listens for changes of the tools: a legacy session with
+// a GET stream, a modern one with a subscription.
+func (s *servedHandler) connect(version string) *client.Session {
 	s.t.Helper()
 	listens := make(chan struct{}, 10)
 	o := client.Options{ProtocolVersion: version, OnEvent: func(context.Context, *client.Session, client.Event) {}}
 	ctx, cancel := context.WithTimeout(s.t.Context(), guard)
 	defer cancel()
 	session, err := client.New(protocol.Implementation{Name: "c", Version: "1"}, o).
-		Connect(ctx, &streamable.Client{URL: s.url, HTTP: &http.Client{Transport: watching{listens}}})
+		Connect(ctx, &streamable.Client{URL: s.url, HTTP: &http.Client{Transport: listenTripper{listens}}})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func (s *served) connect(version string) *client.Session {
 }
 
 // call calls the tool, and returns when the tool runs.
-func (s *served) call(session *client.Session) <-chan string {
+func (s *servedHandler) call(session *client.Session) <-chan string {
 	s.t.Helper()
 	answers := make(chan string, 1)
 	go func() {
@@ -131,11 +131,11 @@ func (s *served) call(session *client.Session) <-chan string {
 	return answers
 }
 
-// watching is a client's way out that says when a stream begins on which the
+// listenTripper is a client's transport that reports when a stream begins on which the
 // client listens.
-type watching struct{ listens chan<- struct{} }
+type listenTripper struct{ listens chan<- struct{} }
 
-func (w watching) RoundTrip(r *http.Request) (*http.Response, error) {
+func (w listenTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 	response, err := http.DefaultTransport.RoundTrip(r)
 	if err == nil && response.StatusCode == http.StatusOK && (r.Method == http.MethodGet || r.Header.Get("Mcp-Method") == "subscriptions/listen") {
 		w.listens <- struct{}{}
@@ -143,7 +143,7 @@ func (w watching) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// guard turns waiting for what never comes into a failure.
+// guard limits how long a test waits for something that does not come.
 const guard = time.Minute
 
 func within[T any](t *testing.T, c <-chan T) (value T) {
@@ -153,7 +153,7 @@ func within[T any](t *testing.T, c <-chan T) (value T) {
 	select {
 	case value = <-c:
 	case <-ctx.Done():
-		t.Fatal("nothing came")
+		t.Fatal("got no value in time, want one")
 	}
 	return value
 }
@@ -168,7 +168,7 @@ func inBothEras(t *testing.T, test func(t *testing.T, version string)) {
 	}
 }
 
-// initializing is the status of the answer to a new session.
+// initializing returns the status of the response to initialize.
 func initializing(t *testing.T, url string) int {
 	t.Helper()
 	const body = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}`
@@ -186,9 +186,8 @@ func initializing(t *testing.T, url string) int {
 	return response.StatusCode
 }
 
-// A server that is told to stop finishes its calls, takes no new session, and
-// closes the acceptor, the handler and the http.Server in this order, although
-// clients listen.
+// When Serve is stopped, it lets calls finish, accepts no new session, and closes the
+// acceptor, the handler and the http.Server in this order, even if clients listen.
 //
 // Guarantees: G-0022.17
 func TestServeFinishesItsCalls(t *testing.T) {
@@ -213,32 +212,32 @@ func TestServeFinishesItsCalls(t *testing.T) {
 		s.stop()
 		within(t, s.acceptor.begun)
 		if status := initializing(t, s.url); status != http.StatusServiceUnavailable {
-			t.Errorf("a new session: status %d", status)
+			t.Errorf("a new session: got status %d, want %v", status, http.StatusServiceUnavailable)
 		}
 		if n := s.acceptor.late.Load(); n != 0 {
-			t.Errorf("%d links came while the acceptor was being closed", n)
+			t.Errorf("%d links were accepted after Close had begun, want none", n)
 		}
 		closed := httptest.NewRecorder()
 		s.handler.ServeHTTP(closed, httptest.NewRequest(http.MethodPut, "/", nil))
 		if closed.Code != http.StatusMethodNotAllowed {
-			t.Errorf("the handler answers %d while calls are in flight", closed.Code)
+			t.Errorf("the handler returns %d while calls run", closed.Code)
 		}
 		close(s.released)
 		for n, answer := range answers {
 			if text := within(t, answer); text != "finished" {
-				t.Errorf("call %d: %s", n, text)
+				t.Errorf("call %d: got %s, want %q", n, text, "finished")
 			}
 		}
 		if err := within(t, s.ended); err != nil {
-			t.Errorf("Serve: %v", err)
+			t.Errorf("Serve returned %v", err)
 		}
 		if order := within(t, atShutdown); order != "handler 503, acceptor closed" {
-			t.Errorf("at srv.Shutdown: %s", order)
+			t.Errorf("at srv.Shutdown: got %s, want %q", order, "handler 503, acceptor closed")
 		}
 	})
 }
 
-// What does not finish within the grace is cut off, and the error says what.
+// What does not finish within the grace is cut off, and the error names it.
 //
 // Guarantees: G-0022.17
 func TestServeCutsOffWhatDoesNotFinish(t *testing.T) {
@@ -246,8 +245,8 @@ func TestServeCutsOffWhatDoesNotFinish(t *testing.T) {
 		obeys bool
 		want  string
 	}{
-		"a call":                     {true, "close an Acceptor of type *streamable_test.closing"},
-		"an acceptor":                {false, "closing: it has not ended"},
+		"a call":                     {true, "close an Acceptor of type *streamable_test.closingServer"},
+		"an acceptor":                {false, "closingServer: it has not ended"},
 		"a handler of the program's": {true, "HTTP connections are cut off"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -272,13 +271,13 @@ func TestServeCutsOffWhatDoesNotFinish(t *testing.T) {
 				s.stop()
 				err := within(t, s.ended)
 				if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(fmt.Sprint(err), c.want) {
-					t.Errorf("Serve: %v", err)
+					t.Errorf("Serve returned %v, want the error %v and %v in it", err, context.DeadlineExceeded, c.want)
 				}
 				if within(t, own) == nil {
-					t.Error("the program's handler was not cut off")
+					t.Error("the program's handler was not cut off, want it to be")
 				}
 				if text := within(t, answer); text == "finished" {
-					t.Error("the call has finished")
+					t.Error("the call has finished, want an error")
 				}
 				close(s.released)
 				within(t, s.acceptor.ended)
@@ -287,7 +286,7 @@ func TestServeCutsOffWhatDoesNotFinish(t *testing.T) {
 	}
 }
 
-// A server whose listener fails is shut down too.
+// A server whose listener fails is shut down, too.
 //
 // Guarantees: G-0022.17
 func TestServeEndsWithItsListener(t *testing.T) {
@@ -296,18 +295,18 @@ func TestServeEndsWithItsListener(t *testing.T) {
 	session := s.connect(protocol.LatestLegacy)
 	srv.Close()
 	if err := within(t, s.ended); !errors.Is(err, http.ErrServerClosed) {
-		t.Errorf("Serve: %v", err)
+		t.Errorf("Serve returned %v, want %v", err, http.ErrServerClosed)
 	}
 	within(t, s.acceptor.ended)
 	session.Close(context.Background())
 	err := s.handler.ListenAndServe(t.Context(), &http.Server{Addr: "127.0.0.1:none"})
 	if err == nil || !strings.HasPrefix(err.Error(), "streamable: listen") {
-		t.Errorf("ListenAndServe: %v", err)
+		t.Errorf("ListenAndServe returned %v, want an error and the prefix %q", err, "streamable: listen")
 	}
 }
 
-// What the program has set of its http.Server stays as it is.
-func TestServeKeepsWhatTheProgramHasSet(t *testing.T) {
+// Serve does not change the fields that the program has set in its http.Server.
+func TestServeKeepsFieldsOfTheHTTPServer(t *testing.T) {
 	mux := http.NewServeMux()
 	for _, c := range []struct {
 		given  *http.Server
@@ -323,19 +322,19 @@ func TestServeKeepsWhatTheProgramHasSet(t *testing.T) {
 		s := serving(t, true, streamable.HandlerOptions{}, c.given)
 		s.stop()
 		if err := within(t, s.ended); err != nil {
-			t.Errorf("Serve: %v", err)
+			t.Errorf("Serve returned %v", err)
 		}
 		if handler == nil {
 			handler = s.handler
 		}
 		if c.given.Handler != handler || c.given.ReadHeaderTimeout != c.header || c.given.IdleTimeout != c.idle {
-			t.Errorf("%T, headers %v, idle %v", c.given.Handler, c.given.ReadHeaderTimeout, c.given.IdleTimeout)
+			t.Errorf("got the handler %T, ReadHeaderTimeout %v and IdleTimeout %v", c.given.Handler, c.given.ReadHeaderTimeout, c.given.IdleTimeout)
 		}
 	}
 }
 
-// A server that shuts down with a thousand open streams of every kind takes its
-// grace and no more, and ends every one of them.
+// A shutdown with a thousand open streams of all kinds takes no longer than the grace,
+// and ends every stream.
 //
 // Guarantees: G-0022.17
 func TestShutdownWithAThousandStreams(t *testing.T) {
@@ -373,12 +372,12 @@ func TestShutdownWithAThousandStreams(t *testing.T) {
 		r.Header.Set("Mcp-Session-Id", session)
 		response, err := web.Do(r)
 		if err != nil || response.StatusCode != 200 {
-			t.Fatalf("a stream: %v", err)
+			t.Fatalf("got no stream: %v, want 200", err)
 		}
 		open.Add(1)
 		ending.Go(func() {
 			defer response.Body.Close()
-			_, _ = io.Copy(io.Discard, response.Body) // it ends, or breaks off
+			_, _ = io.Copy(io.Discard, response.Body) // ends, or is cut off
 			open.Add(-1)
 		})
 	}
@@ -392,16 +391,16 @@ func TestShutdownWithAThousandStreams(t *testing.T) {
 	ending.Wait()
 }
 
-// A program that serves the handler by itself shuts down by one call: calls in flight
-// finish, streams end, and so does the http.Server, if it is given.
+// A program that serves the handler itself shuts down with one call: running calls
+// finish, streams end, and then the http.Server, if it is given, shuts down.
 //
 // Guarantees: G-0022.17
-func TestShutdownOfAServerOfTheProgram(t *testing.T) {
+func TestShutdownOfTheProgramsHTTPServer(t *testing.T) {
 	for name, given := range map[string]bool{"with its http.Server": true, "without": false} {
 		t.Run(name, func(t *testing.T) {
 			inBothEras(t, func(t *testing.T, version string) {
 				srv := &http.Server{}
-				s, listener := listening(t, true, streamable.HandlerOptions{ShutdownGrace: guard}, srv)
+				s, listener := newServedHandler(t, true, streamable.HandlerOptions{ShutdownGrace: guard}, srv)
 				srv.Handler = s.handler
 				go func() { s.ended <- srv.Serve(listener) }()
 				answer := s.call(s.connect(version))
@@ -416,38 +415,38 @@ func TestShutdownOfAServerOfTheProgram(t *testing.T) {
 				within(t, s.acceptor.begun)
 				close(s.released)
 				if text := within(t, answer); text != "finished" {
-					t.Errorf("the call: %s", text)
+					t.Errorf("the call: got %s, want %q", text, "finished")
 				}
 				if err := within(t, down); err != nil {
-					t.Errorf("Shutdown: %v", err)
+					t.Errorf("Shutdown returned %v", err)
 				}
 				if !given {
 					srv.Close()
 				}
 				if err := within(t, s.ended); !errors.Is(err, http.ErrServerClosed) {
-					t.Errorf("the http.Server: %v", err)
+					t.Errorf("the http.Server returned %v, want %v", err, http.ErrServerClosed)
 				}
 			})
 		})
 	}
 }
 
-// The deadline of its context bounds Shutdown, and what is left is cut off.
+// Shutdown ends at the deadline of its context, and cuts off what is left.
 //
 // Guarantees: G-0022.17
-func TestShutdownHeedsItsContext(t *testing.T) {
+func TestShutdownEndsWithItsContext(t *testing.T) {
 	srv := &http.Server{}
-	s, listener := listening(t, true, streamable.HandlerOptions{ShutdownGrace: time.Hour}, srv)
+	s, listener := newServedHandler(t, true, streamable.HandlerOptions{ShutdownGrace: time.Hour}, srv)
 	srv.Handler = s.handler
 	go func() { s.ended <- srv.Serve(listener) }()
 	answer := s.call(s.connect(protocol.LatestLegacy))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
 	defer cancel()
 	if err := s.handler.Shutdown(ctx, srv); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("Shutdown: %v", err)
+		t.Errorf("Shutdown returned %v, want %v", err, context.DeadlineExceeded)
 	}
 	if text := within(t, answer); text == "finished" {
-		t.Error("the call has finished")
+		t.Error("the call has finished, want an error")
 	}
 	within(t, s.ended)
 	close(s.released)

@@ -14,8 +14,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
-// Requests of every revision are served by any of several nodes that know nothing of
-// each other, and no node keeps anything.
+// Without sessions, any of several independent nodes serves the requests of every
+// revision, and no node keeps anything.
 //
 // Guarantees: G-0022.18
 func TestStateless(t *testing.T) {
@@ -38,7 +38,7 @@ func TestStateless(t *testing.T) {
 		n := <-turn
 		turn <- n + 1
 		if r.Header.Get("Mcp-Session-Id") != "" {
-			t.Error("a client names a session")
+			t.Error("a client names a session, want none")
 		}
 		nodes[n%len(nodes)].ServeHTTP(w, r)
 	}))
@@ -54,12 +54,12 @@ func TestStateless(t *testing.T) {
 			}
 			defer session.Close(context.Background())
 			if got := session.Server().ProtocolVersion; got != version {
-				t.Errorf("%s is spoken", got)
+				t.Errorf("got revision %s, want %v", got, version)
 			}
 			for range 7 {
 				result, err := session.CallTool(ctx, &protocol.CallToolParams{Name: "greet", Arguments: []byte(`{"name":"you"}`)})
 				if err != nil || result.IsError {
-					t.Fatalf("%+v, %v", result, err)
+					t.Fatalf("%+v, %v, want no error", result, err)
 				}
 			}
 		})
@@ -72,12 +72,12 @@ func TestStateless(t *testing.T) {
 		}
 		response.Body.Close()
 		if response.StatusCode != 405 {
-			t.Errorf("%s: %d", method, response.StatusCode)
+			t.Errorf("%s: got status %d, want 405", method, response.StatusCode)
 		}
 	}
 }
 
-// Requests that no session is begun for are refused as they are with one.
+// Requests for which no session is begun are refused like those with one.
 //
 // Guarantees: G-0022.18
 func TestStatelessRefusals(t *testing.T) {
@@ -105,12 +105,13 @@ func TestStatelessRefusals(t *testing.T) {
 		h.ServeHTTP(w, r)
 		body, _ := io.ReadAll(w.Body)
 		if w.Code != test.status || !strings.Contains(string(body), test.want) || w.Header().Get("Mcp-Session-Id") != "" {
-			t.Errorf("%s: %d %s", name, w.Code, body)
+			t.Errorf("%s: got %d %s", name, w.Code, body)
 		}
 	}
 }
 
-// A server that does not speak the revision of a request does not serve it in another.
+// A request of a revision that the server does not have is refused, and not served in
+// another revision.
 //
 // Guarantees: G-0022.18
 func TestStatelessServesNoOtherRevision(t *testing.T) {
@@ -127,7 +128,7 @@ func TestStatelessServesNoOtherRevision(t *testing.T) {
 			r.Header.Set("Mcp-Protocol-Version", version)
 		}
 		if h.ServeHTTP(w, r); w.Code != want || want == 400 && !strings.Contains(w.Body.String(), protocol.Version20250618) {
-			t.Errorf("%q: %d %s", version, w.Code, w.Body)
+			t.Errorf("%q: got %d %s", version, w.Code, w.Body)
 		}
 	}
 }

@@ -10,11 +10,14 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
+// Stats counts the sessions of a handler, how sessions have ended, and the refusals by
+// status.
+//
 // Guarantees: G-0024.10
 func TestStatsOfAHandler(t *testing.T) {
 	s := newSite(t, HandlerOptions{MaxSessions: 1})
 	s.initialize("2025-06-18")
-	second := s.initialize("2025-06-18") // evicts the first
+	second := s.initialize("2025-06-18") // removes the first session
 	s.post(`{`, second)
 	want := telemetry.HTTPSample{
 		Sessions: 1,
@@ -31,6 +34,7 @@ func TestStatsOfAHandler(t *testing.T) {
 	}
 }
 
+// The refusals in Stats are sorted by status.
 func TestStatsAreSortedByStatus(t *testing.T) {
 	h := NewHandler(accepting(func(transport.Link) {}), HandlerOptions{})
 	defer h.Close(0)
@@ -42,15 +46,16 @@ func TestStatsAreSortedByStatus(t *testing.T) {
 		statuses = append(statuses, refused.Status)
 	}
 	if len(statuses) != 10 || !slices.IsSorted(statuses) {
-		t.Errorf("got %d", statuses)
+		t.Errorf("got %d, want 10 in order", statuses)
 	}
 }
 
+// held counts the bytes of small and large bodies.
 func TestStatsCountTheBytesOfAllBodies(t *testing.T) {
 	m := newRoom(1000, 1000, nil)
 	m.small.free -= 3
 	m.large.free -= 40
 	if got := m.held(); got != 43 {
-		t.Errorf("got %d", got)
+		t.Errorf("got %d, want 43", got)
 	}
 }

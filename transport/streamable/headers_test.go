@@ -11,6 +11,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
+// accepts follows the media ranges and quality values of the Accept header.
 func TestHeadersAcceptMediaTypes(t *testing.T) {
 	for _, test := range []struct {
 		accept             []string
@@ -38,12 +39,13 @@ func TestHeadersAcceptMediaTypes(t *testing.T) {
 				header["Accept"] = test.accept
 			}
 			if got := accepts(header, mediaType); got != want {
-				t.Errorf("%q accepts %s: %v", test.accept, mediaType, got)
+				t.Errorf("%q accepts %s: got %v, want %v", test.accept, mediaType, got, want)
 			}
 		}
 	}
 }
 
+// A revision is a date, and decides whether a request is modern.
 func TestHeadersNameARevision(t *testing.T) {
 	for version, want := range map[string]struct{ isDate, isModern bool }{
 		"2026-07-28": {true, true}, "2030-09-19": {true, true}, "9999-99-99": {true, true}, "2026-07-27": {true, false}, "2025-11-25": {true, false}, "0000-00-00": {true, false},
@@ -53,15 +55,16 @@ func TestHeadersNameARevision(t *testing.T) {
 		header := http.Header{}
 		header.Set(headerVersion, version)
 		if isDate(version) != want.isDate || namesModern(header) != want.isModern {
-			t.Errorf("%q: a date: %v, modern: %v", version, isDate(version), namesModern(header))
+			t.Errorf("%q: got a date: %v, modern: %v, want isDate(version) == %v and namesModern(header) == %v", version, isDate(version), namesModern(header), want.isDate, want.isModern)
 		}
 	}
 }
 
+// A token consists of visible ASCII and has a limited length.
 func TestHeadersCarryTokens(t *testing.T) {
 	for value, want := range map[string]bool{"!~a": true, "abcd": true, "": false, "abcde": false, " a": false, "a ": false, "a\x7f": false, "ä": false} {
 		if got := isToken(value, 4); got != want {
-			t.Errorf("%q is a token: %v", value, got)
+			t.Errorf("%q is a token: got %v, want %v", value, got, want)
 		}
 	}
 }
@@ -86,8 +89,8 @@ func statusOn(t *testing.T, o HandlerOptions, address, url, origin string) int {
 	return w.Code
 }
 
-// A server looks at the name it is called by when it is on a loopback address,
-// and anywhere when it knows its names.
+// The Host header is checked if the server listens on a loopback address, or if the
+// program names the allowed hosts.
 //
 // Guarantees: G-0022.8
 func TestHostIsCheckedWhenItIsKnown(t *testing.T) {
@@ -107,13 +110,13 @@ func TestHostIsCheckedWhenItIsKnown(t *testing.T) {
 		{"127.0.0.1", "http://mcp.example:8080/", named, 405},
 	} {
 		if got := statusOn(t, test.options, test.address, test.url, ""); got != test.want {
-			t.Errorf("%s on %s, with %q: %d, want %d", test.url, test.address, test.options.AllowedHosts, got, test.want)
+			t.Errorf("%s on %s, with %q: got %d, want %d", test.url, test.address, test.options.AllowedHosts, got, test.want)
 		}
 	}
 }
 
-// A page whose origin is the host it asks may still have had that name rebound
-// to the server's address. TLS, or a name that is known, says that it has not.
+// A page whose origin equals the requested host may use DNS rebinding, so it is
+// refused, unless TLS or the allowed hosts confirm the name.
 //
 // Guarantees: G-0022.8
 func TestOriginOfAReboundName(t *testing.T) {
@@ -135,7 +138,7 @@ func TestOriginOfAReboundName(t *testing.T) {
 	} {
 		o := HandlerOptions{AllowedHosts: test.hosts}
 		if got := statusOn(t, o, "192.0.2.1", test.url, test.origin); got != test.want {
-			t.Errorf("%s at %s, with %q: %d, want %d", test.origin, test.url, test.hosts, got, test.want)
+			t.Errorf("%s at %s, with %q: got %d, want %d", test.origin, test.url, test.hosts, got, test.want)
 		}
 	}
 }

@@ -24,11 +24,11 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A hostileServer speaks to the socket itself. It answers the method "good" as it
-// should and any other one with its attack, in which ID stands for the request's id.
+// A hostileServer writes to the socket itself. It answers the method "good" properly
+// and any other method with its attack, in which ID stands for the id of the request.
 type hostileServer struct {
 	address string
-	attack  func(w io.Writer, id string) (stays bool) // stays: the connection is left open
+	attack  func(w io.Writer, id string) (stays bool) // stays reports whether the connection stays open
 
 	serving sync.WaitGroup
 	over    chan struct{}
@@ -44,7 +44,7 @@ func newHostileServer(t *testing.T, attack func(io.Writer, string) bool) *hostil
 		for {
 			conn, err := listener.Accept()
 			if err != nil {
-				return // it was closed
+				return // the listener was closed
 			}
 			s.serving.Go(func() { s.serve(conn) })
 		}
@@ -60,7 +60,7 @@ func newHostileServer(t *testing.T, attack func(io.Writer, string) bool) *hostil
 func (s *hostileServer) serve(conn net.Conn) {
 	stop := make(chan struct{})
 	defer close(stop)
-	s.serving.Go(func() { // so that nothing outlives the test
+	s.serving.Go(func() { // ends before the test does
 		select {
 		case <-s.over:
 		case <-stop:
@@ -78,7 +78,7 @@ func (s *hostileServer) serve(conn net.Conn) {
 		}
 		body, _ := io.ReadAll(request.Body)
 		switch err := json.Unmarshal(body, &m); {
-		case err != nil: // a GET or DELETE request
+		case err != nil: // GET and DELETE have no body
 			io.WriteString(conn, "HTTP/1.1 405 Method Not Allowed\r\nContent-Length: 0\r\n\r\n")
 		case m.ID == nil:
 			io.WriteString(conn, "HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n")
@@ -86,7 +86,7 @@ func (s *hostileServer) serve(conn net.Conn) {
 			answer := fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"good":true}}`, m.ID)
 			fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(answer), answer)
 		case s.attack(conn, string(m.ID)):
-			io.Copy(io.Discard, r) // until the client leaves
+			io.Copy(io.Discard, r) // until the client disconnects
 			return
 		default:
 			return
@@ -100,7 +100,7 @@ const (
 	answerID = `{"jsonrpc":"2.0","id":ID,"result":{}}`
 )
 
-// bomb is so many bytes, packed.
+// bomb returns that many zero bytes, compressed.
 func bomb(size int) []byte {
 	var packed bytes.Buffer
 	w := gzip.NewWriter(&packed)
@@ -111,15 +111,16 @@ func bomb(size int) []byte {
 	return packed.Bytes()
 }
 
-// says is an attack that says something and hangs up, or goes on waiting.
+// says returns an attack that writes a text, and then closes the connection or keeps it
+// open.
 func says(text string, stays ...bool) func(io.Writer, string) bool {
 	return func(w io.Writer, id string) bool {
-		_, _ = io.WriteString(w, strings.ReplaceAll(text, "ID", id)) // the client may hang up meanwhile
+		_, _ = io.WriteString(w, strings.ReplaceAll(text, "ID", id)) // the client may disconnect meanwhile
 		return len(stays) > 0
 	}
 }
 
-// repeats is an attack that never comes to an end.
+// repeats returns an attack without an end.
 func repeats(head, text string) func(io.Writer, string) bool {
 	return func(w io.Writer, id string) bool {
 		_, err := io.WriteString(w, head)
@@ -130,9 +131,9 @@ func repeats(head, text string) func(io.Writer, string) bool {
 	}
 }
 
-// Servers that speak to the socket itself. Each attack costs the call that met it, and
-// no other; the caller is told what it was and that the server may have executed the
-// call; and nothing is left behind.
+// Each attack of a server that writes to the socket itself affects only the call that
+// meets it. The caller gets an error that names the fault and says that the server may
+// have executed the call. Nothing is left behind.
 //
 // Guarantees: G-0022.1, G-0022.14, G-0022.22
 func TestHostileServers(t *testing.T) {
@@ -150,7 +151,7 @@ func TestHostileServers(t *testing.T) {
 	t.Run("attacks", func(t *testing.T) {
 		for name, test := range map[string]struct {
 			attack func(io.Writer, string) bool
-			want   []string // parts of the error; none: the call is answered
+			want   []string // parts of the error; none if the call succeeds
 		}{
 			"half a status line":          {says("HTTP/1.1 2"), []string{lost, "malformed HTTP"}},
 			"half a header":               {says("HTTP/1.1 200 OK\r\nContent-Ty"), []string{lost, "malformed MIME header"}},
@@ -158,10 +159,10 @@ func TestHostileServers(t *testing.T) {
 			"headers without an end":      {repeats("HTTP/1.1 200 OK\r\n", "X-A: "+long+"\r\n"), []string{lost, "headers exceeded 1048576 bytes"}},
 			"a megabyte of headers":       {says("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n" + strings.Repeat("X-A: "+long+"\r\n", 1100) + "\r\n"), []string{lost, "headers exceeded 1048576 bytes"}},
 			"hints without an end":        {repeats("", "HTTP/1.1 103 Early Hints\r\nX-A: "+long+"\r\n\r\n"), []string{lost, "headers exceeded 1048576 bytes"}},
-			"headers that are no text":    {says("HTTP/1.1 200 OK\r\nContent-Type: \xff\x00; ;;=\r\n\r\n"), []string{lost, "malformed MIME header"}},
+			"headers that are not text":   {says("HTTP/1.1 200 OK\r\nContent-Type: \xff\x00; ;;=\r\n\r\n"), []string{lost, "malformed MIME header"}},
 			"another protocol":            {says("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n", stays), []string{lost, "status 101"}},
-			"no HTTP":                     {says("SSH-2.0-OpenSSH_9.6\r\n"), []string{lost, "malformed HTTP"}},
-			"a status that is none":       {says("HTTP/1.1 999 Odd\r\nContent-Length: 0\r\n\r\n"), []string{lost, "status 999"}},
+			"not HTTP":                    {says("SSH-2.0-OpenSSH_9.6\r\n"), []string{lost, "malformed HTTP"}},
+			"an invalid status":           {says("HTTP/1.1 999 Odd\r\nContent-Length: 0\r\n\r\n"), []string{lost, "status 999"}},
 			"nothing":                     {says("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"), []string{lost, "status 200", "without a message"}},
 			"no content":                  {says("HTTP/1.1 204 No Content\r\n\r\n"), []string{lost, "status 204"}},
 			"accepted, and never done":    {says("HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n"), []string{lost, "status 202"}},
@@ -177,13 +178,13 @@ func TestHostileServers(t *testing.T) {
 			"a page that is called JSON": {says(okJSON + "\r\n<html>"), []string{lost, "status 200", "JSON that is not its response"}},
 			"a length that is too long":  {says(okJSON + "Content-Length: 1000\r\n\r\n" + answerID), []string{lost, "unexpected EOF"}},
 			"a length that is too short": {says(okJSON + "Content-Length: 10\r\n\r\n" + answerID), []string{lost, "status 200", "JSON that is not its response"}},
-			"a length that is none":      {says(okJSON + "Content-Length: -5\r\n\r\n" + answerID), []string{lost, "bad Content-Length"}},
+			"an invalid length":          {says(okJSON + "Content-Length: -5\r\n\r\n" + answerID), []string{lost, "bad Content-Length"}},
 			"two lengths":                {says(okJSON + "Content-Length: 37\r\nContent-Length: 5\r\n\r\n" + answerID), []string{lost, "multiple Content-Length"}},
 			"a length beyond all":        {says(okJSON + "Content-Length: 9223372036854775807\r\n\r\n{"), []string{lost, large}},
 			"a body without an end":      {repeats(okJSON+"\r\n", long), []string{lost, large}},
-			"a chunk that is none":       {says(okJSON + "Transfer-Encoding: chunked\r\n\r\nzz\r\n"), []string{lost, "invalid byte in chunk length"}},
+			"an invalid chunk":           {says(okJSON + "Transfer-Encoding: chunked\r\n\r\nzz\r\n"), []string{lost, "invalid byte in chunk length"}},
 			"a chunk beyond all":         {says(okJSON + "Transfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n"), []string{lost, "unexpected EOF"}},
-			"what is not packed":         {says(okJSON + "Content-Encoding: gzip\r\nContent-Length: 37\r\n\r\n" + answerID), []string{lost, "gzip: invalid header"}},
+			"not compressed":             {says(okJSON + "Content-Encoding: gzip\r\nContent-Length: 37\r\n\r\n" + answerID), []string{lost, "gzip: invalid header"}},
 			"a bomb":                     {says(fmt.Sprintf(okJSON+"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n%s", len(packed), packed)), []string{lost, large}},
 			"an answer to nothing":       {says(okJSON + "\r\n" + `{"jsonrpc":"2.0","id":"never asked","result":{}}`), []string{lost, "status 200", "JSON that is not its response"}},
 			"an answer and an error":     {says(okJSON + "\r\n" + `{"jsonrpc":"2.0","id":ID,"result":{},"error":{"code":1,"message":"x"}}`), []string{"both a result and an error"}},
@@ -199,7 +200,7 @@ func TestHostileServers(t *testing.T) {
 			"empty events without an end":        {repeats(okEvents, "data:\n\n"), []string{late}},
 			"notifications without an end":       {repeats(okEvents, `data: {"jsonrpc":"2.0","method":"m"}`+"\n\n"), []string{late}},
 			"requests without an end":            {repeats(okEvents, `data: {"jsonrpc":"2.0","id":7,"method":"m"}`+"\n\n"), []string{late}},
-			"events that are no messages":        {repeats(okEvents, "data: x\n\n"), []string{lost, "10000 malformed frames"}},
+			"events without messages":            {repeats(okEvents, "data: x\n\n"), []string{lost, "10000 malformed frames"}},
 			"a bomb of events":                   {says(fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n%s", len(packed)+1, packed), stays), []string{late}},
 			"a close in an event":                {says(okEvents + "data: " + answerID), []string{lost, "ended before its response"}},
 			"a close in an event after another":  {says(okEvents + "retry: 1\nid: 1\ndata:\n\ndata: {"), []string{lost, "open the event stream", "status 405"}},
@@ -208,9 +209,9 @@ func TestHostileServers(t *testing.T) {
 			"many answers":                       {says(okEvents + strings.Repeat("data: "+answerID+"\n\n", 1000)), nil},
 			"two session ids":                    {says(okJSON + "Mcp-Session-Id: a\r\nMcp-Session-Id: b\r\n\r\n" + answerID), []string{lost, "2 session ids"}},
 			"a session id on two lines":          {says(okJSON + "Mcp-Session-Id: a\r\n b\r\n\r\n" + answerID), []string{lost, "session id, of 3 bytes"}},
-			"a session id that is cut by a line": {says(okJSON + "Mcp-Session-Id: a\nX-Evil: b\r\n\r\n" + answerID), nil}, // as net/http reads it
+			"a session id that is cut by a line": {says(okJSON + "Mcp-Session-Id: a\nX-Evil: b\r\n\r\n" + answerID), nil}, // net/http parses it so
 			"a session id that is long":          {says(okJSON + "Mcp-Session-Id: " + strings.Repeat("a", 512<<10) + "\r\n\r\n" + answerID), []string{lost, "session id, of 524288 bytes"}},
-			"a session id that is no text":       {says(okJSON + "Mcp-Session-Id: \xc3\xa9\r\n\r\n" + answerID), []string{lost, "session id, of 2 bytes"}},
+			"a session id that is not text":      {says(okJSON + "Mcp-Session-Id: \xc3\xa9\r\n\r\n" + answerID), []string{lost, "session id, of 2 bytes"}},
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -218,18 +219,18 @@ func TestHostileServers(t *testing.T) {
 				if strings.Contains(name, "session id") {
 					method = protocol.MethodInitialize
 				}
-				beAttacked(t, method, test.attack, test.want)
+				callUnderAttack(t, method, test.attack, test.want)
 			})
 		}
 	})
 	runtime.ReadMemStats(&after)
 	if allocated := (after.TotalAlloc - before.TotalAlloc) >> 20; allocated > 1<<10 {
-		t.Errorf("%d MiB were allocated", allocated)
+		t.Errorf("%d MiB were allocated, want less", allocated)
 	}
 }
 
-// beAttacked makes a call that is attacked, and one that is not.
-func beAttacked(t *testing.T, method string, attack func(io.Writer, string) bool, want []string) {
+// callUnderAttack makes a call that is attacked, and then one that is not.
+func callUnderAttack(t *testing.T, method string, attack func(io.Writer, string) bool, want []string) {
 	s := newHostileServer(t, attack)
 	c := conn.New(&Client{URL: "http://" + s.address, MaxFrame: 1 << 20}, conn.Options{
 		StopGrace: hangGuard, RequestTimeout: hangGuard, BackoffMin: time.Millisecond,
@@ -255,19 +256,19 @@ func beAttacked(t *testing.T, method string, attack func(io.Writer, string) bool
 		if code, ok := strings.CutPrefix(part, "status "); ok {
 			var status *transport.StatusError
 			if !errors.As(err, &status) || fmt.Sprint(status.Status) != code {
-				t.Errorf("%.500v is no *StatusError with %s", err, code)
+				t.Errorf("got %.500v, want a *StatusError with %s", err, code)
 			}
 		}
 		if strings.HasPrefix(part, "is above") && !errors.As(err, new(*transport.OversizedError)) {
-			t.Errorf("%.500v is no *OversizedError", err)
+			t.Errorf("got %.500v, want an *OversizedError", err)
 		}
 	}
-	good := conn.Request{Method: "good", WaitForReady: true, Repeatable: true, Retries: 3} // a connection may just be ending
+	good := conn.Request{Method: "good", WaitForReady: true, Repeatable: true, Retries: 3} // a connection may be closing
 	if result, err := c.Call(t.Context(), good); err != nil || string(result) != `{"good":true}` {
-		t.Errorf("afterwards: %s, %v", result, err)
+		t.Errorf("the next call: got %s, %v, want %q", result, err, `{"good":true}`)
 	}
 	c.Stop()
 	if err := <-ended; err != nil {
-		t.Errorf("something is left: %v", err)
+		t.Errorf("Close returned %v, want nothing left behind", err)
 	}
 }

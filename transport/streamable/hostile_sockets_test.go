@@ -10,9 +10,8 @@ import (
 	"testing"
 )
 
-// Attackers that speak to the socket itself. Each has several connections that do
-// the same; meanwhile a good client of each era is served, and at the end nothing
-// is charged for anybody.
+// Attackers that write to the socket itself have several connections each. During the
+// attack a good client of each era is served, and at the end no memory is charged.
 //
 // Guarantees: G-0022.8, G-0022.13, G-0038.4
 func TestHostileSockets(t *testing.T) {
@@ -27,7 +26,7 @@ func TestHostileSockets(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		says string
-		want string // that the answer begins with; "": the connection is left open, and nothing is read
+		want string // beginning of the response; empty: the connection stays open, and nothing is read
 	}{
 		"a body that never comes":        {head + "Content-Length: 4000000\r\n\r\n", ""},
 		"a body that stops":              {head + "Content-Length: 4000000\r\n\r\n{" + strings.Repeat(" ", 300<<10), ""},
@@ -36,42 +35,42 @@ func TestHostileSockets(t *testing.T) {
 		"answers that nobody reads":      {strings.Repeat(head+modern+fmt.Sprintf("Content-Length: %d\r\n\r\n", len(modernBody("echo", "")))+modernBody("echo", ""), 50), ""},
 		"a body too long":                {head + "Content-Length: 4194305\r\n\r\n", "HTTP/1.1 413 "},
 		"a body longer than it can be":   {chunked(strings.Repeat(" ", 5<<20)) + "0\r\n\r\n", "HTTP/1.1 413 "},
-		"a length that is none":          {head + "Content-Length: -1\r\n\r\n", "HTTP/1.1 400 "},
+		"an invalid length":              {head + "Content-Length: -1\r\n\r\n", "HTTP/1.1 400 "},
 		"two lengths":                    {head + "Content-Length: 1\r\nContent-Length: 2\r\n\r\n", "HTTP/1.1 400 "},
-		"a chunk that is none":           {head + "Transfer-Encoding: chunked\r\n\r\nzz\r\n", "HTTP/1.1 400 "},
+		"an invalid chunk":               {head + "Transfer-Encoding: chunked\r\n\r\nzz\r\n", "HTTP/1.1 400 "},
 		"headers without an end":         {head + strings.Repeat("X-A: "+strings.Repeat("a", 1000)+"\r\n", 1100), "HTTP/1.1 431 "},
-		"a packed body":                  {head + "Content-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc", "HTTP/1.1 415 "},
+		"a compressed body":              {head + "Content-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc", "HTTP/1.1 415 "},
 		"another host":                   {"POST /mcp HTTP/1.1\r\nHost: evil.example\r\nContent-Length: 0\r\n\r\n", "HTTP/1.1 403 "},
 		"another origin":                 {"POST /mcp HTTP/1.1\r\nHost: localhost\r\nOrigin: https://evil.example\r\nContent-Length: 0\r\n\r\n", "HTTP/1.1 403 "},
-		"no HTTP":                        {"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n\n", "HTTP/1.1 400 "},
-		"a session of nobody":            {head + "Mcp-Session-Id: " + strings.Repeat("x", 5000) + "\r\nContent-Length: " + fmt.Sprint(len(echoBody)) + "\r\n\r\n" + echoBody, "HTTP/1.1 404 "},
+		"not HTTP":                       {"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n\n", "HTTP/1.1 400 "},
+		"an unknown session":             {head + "Mcp-Session-Id: " + strings.Repeat("x", 5000) + "\r\nContent-Length: " + fmt.Sprint(len(echoBody)) + "\r\n\r\n" + echoBody, "HTTP/1.1 404 "},
 		"JSON that nests without an end": {head + "Content-Length: 100000\r\n\r\n" + strings.Repeat("[", 100_000), "HTTP/1.1 400 "},
-		"what is no text":                {head + "Content-Length: 4\r\n\r\n\xff\xfe\x00\x01", "HTTP/1.1 400 "},
+		"not text":                       {head + "Content-Length: 4\r\n\r\n\xff\xfe\x00\x01", "HTTP/1.1 400 "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t, HandlerOptions{Identify: byUser})
-			session := s.initialize("2025-11-25", as("good"))
+			session := s.initialize("2025-11-25", userHeader("good"))
 			var attack sync.WaitGroup
 			conns := make([]net.Conn, 8)
 			for n := range conns {
 				conns[n] = s.dial()
 				attack.Go(func() {
-					_, _ = io.WriteString(conns[n], test.says) // the server may hang up meanwhile
+					_, _ = io.WriteString(conns[n], test.says) // the server may disconnect meanwhile
 					if test.want == "" {
 						return
 					}
 					answer, _ := io.ReadAll(io.LimitReader(conns[n], int64(len(test.want))))
-					if string(answer) != test.want && len(answer) > 0 { // a reset may take the answer with it
+					if string(answer) != test.want && len(answer) > 0 { // a reset may discard the response
 						t.Errorf("got %q, want %q", answer, test.want)
 					}
 				})
 			}
 			for range 20 {
-				if r := s.post(echoBody, session, as("good")); r.status != 200 {
-					t.Fatalf("with a session: %+v", r)
+				if r := s.post(echoBody, session, userHeader("good")); r.status != 200 {
+					t.Fatalf("with a session: got %+v, want 200", r)
 				}
-				if r := s.modern("echo", "", as("good")); r.status != 200 {
-					t.Fatalf("without: %+v", r)
+				if r := s.modern("echo", "", userHeader("good")); r.status != 200 {
+					t.Fatalf("without a session: got %+v, want 200", r)
 				}
 			}
 			attack.Wait()
@@ -80,7 +79,7 @@ func TestHostileSockets(t *testing.T) {
 			}
 			for s.handler.room.small.amount()+s.handler.room.large.amount() < 2*s.handler.options.MaxHeld {
 				if s.do(http.MethodPut, "", nil); s.ctx.Err() != nil {
-					t.Fatal("bodies are held of connections that are closed")
+					t.Fatal("memory is held for bodies of closed connections, want none")
 				}
 			}
 		})

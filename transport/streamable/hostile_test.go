@@ -14,17 +14,16 @@ import (
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
-// Attacks over real sockets. In each of them some clients misbehave, and a good
-// client, or the memory of the server, must not feel it.
+// Attacks over real sockets. In each of them some clients misbehave. Neither a good
+// client nor the memory of the server may suffer from it.
 
-// byUser tells clients apart by a header. As it is authenticated elsewhere, no
-// client can send another's.
+// byUser identifies clients by a header, which stands for authentication.
 func byUser(r *http.Request) string { return r.Header.Get("X-User") }
 
-// as is the header of a client.
-func as(user string) string { return "X-User: " + user }
+// userHeader returns the header that identifies a client.
+func userHeader(user string) string { return "X-User: " + user }
 
-// manyTimes has several goroutines do something n times altogether.
+// manyTimes calls do n times in all, on several goroutines.
 func manyTimes(n int, do func()) {
 	var group sync.WaitGroup
 	for range 8 {
@@ -37,84 +36,83 @@ func manyTimes(n int, do func()) {
 	group.Wait()
 }
 
-// One client begins ten times as many sessions as there may be. The idle sessions of
-// others live, and so does the one that this client really uses.
+// One client that begins ten times the allowed sessions ends no idle session of another
+// client, and not the session that it uses itself.
 //
 // Guarantees: G-0038.1
-func TestManySessionsOfOneClientEndNoOthers(t *testing.T) {
+func TestSessionsOfOneClientEndNoOthers(t *testing.T) {
 	s := newSite(t, HandlerOptions{MaxSessions: 400, Identify: byUser})
 	good := make(map[string]string)
 	for n := range 200 {
 		user := fmt.Sprint("good ", n)
-		good[user] = s.initialize("2025-11-25", as(user))
+		good[user] = s.initialize("2025-11-25", userHeader(user))
 	}
-	used := s.initialize("2025-11-25", as("hostile"))
-	s.post(`{"jsonrpc":"2.0","method":"notifications/initialized"}`, used, as("hostile"))
-	manyTimes(4000, func() { s.initialize("2025-11-25", as("hostile")) })
+	used := s.initialize("2025-11-25", userHeader("hostile"))
+	s.post(`{"jsonrpc":"2.0","method":"notifications/initialized"}`, used, userHeader("hostile"))
+	manyTimes(4000, func() { s.initialize("2025-11-25", userHeader("hostile")) })
 	for user, session := range good {
-		if r := s.post(echoBody, session, as(user)); r.status != 200 {
-			t.Errorf("the session of %s: %+v", user, r)
+		if r := s.post(echoBody, session, userHeader(user)); r.status != 200 {
+			t.Errorf("the session of %s: got %+v, want 200", user, r)
 		}
 	}
-	if r := s.post(echoBody, used, as("hostile")); r.status != 200 {
-		t.Errorf("the session that was used: %+v", r)
+	if r := s.post(echoBody, used, userHeader("hostile")); r.status != 200 {
+		t.Errorf("the session in use: got %+v, want 200", r)
 	}
 	s.handler.table.mu.Lock()
 	defer s.handler.table.mu.Unlock()
 	if n := s.handler.table.links.links; n != 300 {
-		t.Errorf("%d sessions are held", n)
+		t.Errorf("got %d sessions, want 300", n)
 	}
 }
 
-// Many clients together begin more sessions than there may be. Those that were
-// never used make room for each other.
+// If many clients begin more sessions than allowed, sessions that were never used are
+// removed first.
 //
 // Guarantees: G-0038.1
 func TestSessionsThatWereNeverUsedMakeRoomFirst(t *testing.T) {
 	s := newSite(t, HandlerOptions{MaxSessions: 20, Identify: byUser})
-	used := s.initialize("2025-11-25", as("good"))
-	s.post(`{"jsonrpc":"2.0","method":"notifications/initialized"}`, used, as("good"))
-	modern := s.modern("echo", "", as("good"))
+	used := s.initialize("2025-11-25", userHeader("good"))
+	s.post(`{"jsonrpc":"2.0","method":"notifications/initialized"}`, used, userHeader("good"))
+	modern := s.modern("echo", "", userHeader("good"))
 	for n := range 100 {
-		s.initialize("2025-11-25", as(fmt.Sprint(n)))
+		s.initialize("2025-11-25", userHeader(fmt.Sprint(n)))
 	}
-	if r := s.post(echoBody, used, as("good")); r.status != 200 {
-		t.Errorf("the session that was used: %+v", r)
+	if r := s.post(echoBody, used, userHeader("good")); r.status != 200 {
+		t.Errorf("the session that was used: got %+v, want 200", r)
 	}
-	if r := s.modern("echo", "", as("good")); r.status != 200 || modern.status != 200 {
-		t.Errorf("without a session: %+v", r)
+	if r := s.modern("echo", "", userHeader("good")); r.status != 200 || modern.status != 200 {
+		t.Errorf("without a session: got %+v, want r.status == 200 and modern.status == 200", r)
 	}
 	if n := s.peer(t, 1).count(func(p *peer) int { return len(p.losses) }); n != 0 {
-		t.Error("the link of the client without a session made room")
+		t.Error("the link of the client without a session was removed, want it kept")
 	}
 }
 
-// The sessions of a client that uses all of them are bounded, too.
+// A client that uses all its sessions gets a limited number of them.
 //
 // Guarantees: G-0038.1
 func TestSessionsInUseAreBoundedPerClient(t *testing.T) {
 	s := newSite(t, HandlerOptions{MaxSessions: 10, MaxClientSessions: 3, Identify: byUser})
 	for range 3 {
-		s.get(s.initialize("2025-11-25", as("hostile")), as("hostile"))
+		s.get(s.initialize("2025-11-25", userHeader("hostile")), userHeader("hostile"))
 	}
-	s.post(initializeBody("2025-11-25"), as("hostile")).wantError(t, 503, -32050, "1")
-	s.initialize("2025-11-25", as("good"))
+	s.post(initializeBody("2025-11-25"), userHeader("hostile")).wantError(t, 503, -32050, "1")
+	s.initialize("2025-11-25", userHeader("good"))
 }
 
-// What sessions keep of their clients is bounded in bytes, for one client and for
-// all.
+// The memory of sessions is limited in bytes, for one client and for all together.
 //
 // Guarantees: G-0038.2
 func TestSessionMemoryIsBounded(t *testing.T) {
 	const clients, each, size = 20, 40, 64 << 10
 	s := newSite(t, HandlerOptions{MaxSessions: 1000, MaxClientSessions: 1000, Identify: byUser})
-	good := s.initialize("2025-11-25", as("good"))
-	s.post(`{"jsonrpc":"2.0","method":"notifications/initialized"}`, good, as("good"))
+	good := s.initialize("2025-11-25", userHeader("good"))
+	s.post(`{"jsonrpc":"2.0","method":"notifications/initialized"}`, good, userHeader("good"))
 	body := paddedInitialize(size)
 	for n := range clients {
 		for range each {
-			if r := s.post(body, as(fmt.Sprint(n))); r.status != 200 {
-				t.Fatalf("%+v", r)
+			if r := s.post(body, userHeader(fmt.Sprint(n))); r.status != 200 {
+				t.Fatalf("got %+v, want 200", r)
 			}
 		}
 	}
@@ -123,26 +121,26 @@ func TestSessionMemoryIsBounded(t *testing.T) {
 	ofOne := s.handler.table.clients[client{identity: "0"}]
 	s.handler.table.mu.Unlock()
 	if bytes > 1000*bytesPerSession || bytes < 900*bytesPerSession {
-		t.Errorf("%d sessions keep %d bytes", links, bytes)
+		t.Errorf("%d sessions use %d bytes", links, bytes)
 	}
 	if ofOne != nil && ofOne.bytes > 1000*bytesPerSession/4 {
-		t.Errorf("one client keeps %d bytes", ofOne.bytes)
+		t.Errorf("one client uses %d bytes", ofOne.bytes)
 	}
-	if r := s.post(echoBody, good, as("good")); r.status != 200 {
-		t.Errorf("the good client: %+v", r)
+	if r := s.post(echoBody, good, userHeader("good")); r.status != 200 {
+		t.Errorf("the good client: got %+v, want 200", r)
 	}
 }
 
-// paddedInitialize is an initialize of that length.
+// paddedInitialize returns an initialize of the given length.
 func paddedInitialize(size int) string {
 	body := initializeBody("2025-11-25")
 	return strings.Replace(body, `"params":{`, `"params":{"pad":"`+strings.Repeat("x", size-len(body)-9)+`",`, 1)
 }
 
-// A server that takes long to accept one client's link holds up no other client's.
+// If the acceptor is slow for one client, others are not delayed.
 //
 // Guarantees: G-0022.11
-func TestASlowAcceptHoldsUpNobodyElse(t *testing.T) {
+func TestSlowAcceptDelaysNoOtherClient(t *testing.T) {
 	release := make(chan struct{})
 	defer close(release)
 	a := newAcceptor(respond)
@@ -156,17 +154,17 @@ func TestASlowAcceptHoldsUpNobodyElse(t *testing.T) {
 		a.Accept(link)
 	})
 	var slow []<-chan reply
-	for range 2 { // the second waits for the link of the first
-		slow = append(slow, s.pending(s.ctx, modernBody("echo", ""), append(modernHeader("echo"), as("slow"))...))
+	for range 2 { // the second request waits for the link of the first one
+		slow = append(slow, s.pending(s.ctx, modernBody("echo", ""), append(modernHeader("echo"), userHeader("slow"))...))
 	}
 	<-first
-	if r := s.modern("echo", "", as("good")); r.status != 200 {
-		t.Errorf("the other client: %+v", r)
+	if r := s.modern("echo", "", userHeader("good")); r.status != 200 {
+		t.Errorf("the other client: got %+v, want 200", r)
 	}
 	release <- struct{}{}
 	for _, replies := range slow {
 		if r := s.receive(replies); r.status != 200 {
-			t.Errorf("the slow client: %+v", r)
+			t.Errorf("the slow client: got %+v, want 200", r)
 		}
 	}
 	if n := a.links(); n != 2 {
@@ -174,8 +172,8 @@ func TestASlowAcceptHoldsUpNobodyElse(t *testing.T) {
 	}
 }
 
-// Clients that do not read what they asked for, all together and one alone. What
-// waits for them is bounded, and what is cut off never ends in good order.
+// The responses that clients do not read are limited, for one client and for all
+// together. A response that is cut off never looks complete.
 //
 // Guarantees: G-0038.3
 func TestUnreadAnswersAreBounded(t *testing.T) {
@@ -185,21 +183,21 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 		var unread []*stuckWriter
 		var served []chan struct{}
 		for n := range 5 {
-			lines := append(modernHeader("hold"), as(fmt.Sprint("hostile ", n)))
+			lines := append(modernHeader("hold"), userHeader(fmt.Sprint("hostile ", n)))
 			for range each {
 				w, done := b.serveStuck("POST", modernBody("hold", ""), lines...)
 				p := b.peer(t, n)
-				_ = p.send(t, answering(p.newest(), answer)) // the link says that some are cut off
+				_ = p.send(t, answering(p.newest(), answer)) // Send reports that some responses are cut off
 				synctest.Wait()
 				unread, served = append(unread, w), append(served, done)
 			}
 			if held := b.handler.unread.large.held; held > most || n == 0 && held > most/4 {
-				t.Errorf("%d bytes wait for %d clients", held, n+1)
+				t.Errorf("%d bytes are held for %d clients", held, n+1)
 			}
 		}
-		w, done := b.serve(t.Context(), "POST", modernBody("echo", ""), append(modernHeader("echo"), as("good"))...)
+		w, done := b.serve(t.Context(), "POST", modernBody("echo", ""), append(modernHeader("echo"), userHeader("good"))...)
 		if <-done; w.Code != 200 {
-			t.Errorf("another client gets %d", w.Code)
+			t.Errorf("another client: got status %d, want 200", w.Code)
 		}
 		kept := 0
 		for n, w := range unread {
@@ -209,20 +207,20 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 			case w.status == 200 && !w.aborted && w.writes >= size/web.WriteSize:
 				kept++
 			case w.status == 200 && !w.aborted:
-				t.Errorf("a response that was cut off ends in good order after %d writes", w.writes)
+				t.Errorf("a response that was cut off looks complete after %d writes, want an abort", w.writes)
 			}
 		}
 		if kept == 0 || kept > most/size {
-			t.Errorf("%d answers were kept", kept)
+			t.Errorf("%d responses were kept", kept)
 		}
 		if held := b.handler.unread.large.held; held != 0 {
-			t.Errorf("%d bytes are charged at the end", held)
+			t.Errorf("%d bytes are charged at the end, want 0", held)
 		}
 	})
 }
 
-// A message that nobody takes in time does not wait for ever, and a server that is
-// overloaded says so.
+// A message that the receiver does not take in time is refused, and an overloaded
+// server answers with a status that says so.
 //
 // Guarantees: G-0038.4, G-0038.5
 func TestOverload(t *testing.T) {
@@ -239,17 +237,17 @@ func TestOverload(t *testing.T) {
 		begun := time.Now()
 		w, done := b.serve(t.Context(), "POST", `{"jsonrpc":"2.0","method":"n"}`, session)
 		if <-done; w.Code != 503 || time.Since(begun) != roomPatience || w.Header().Get("Retry-After") != soon {
-			t.Errorf("a notification that is not taken: %d after %v", w.Code, time.Since(begun))
+			t.Errorf("a notification that is not taken: got %d after %v", w.Code, time.Since(begun))
 		}
 	})
 	s := newSite(t, HandlerOptions{})
 	session := s.initialize("2025-11-25")
 	r := s.post(`{"jsonrpc":"2.0","id":3,"method":"fail","params":{"code":-32050}}`, session)
 	if r.wantError(t, 200, jsonrpc.CodeOverloaded, "3"); r.header.Get("Retry-After") != "" {
-		t.Errorf("in a session: %+v", r)
+		t.Errorf("in a session: got %+v, want %q", r, "")
 	}
 	r = s.modern("fail", `"code":-32050,`)
 	if r.wantError(t, 503, jsonrpc.CodeOverloaded, "7"); r.header.Get("Retry-After") != soon {
-		t.Errorf("without a session: %+v", r)
+		t.Errorf("without a session: got %+v, want %v", r, soon)
 	}
 }

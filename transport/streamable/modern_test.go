@@ -17,8 +17,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A modern message belongs to no session whatever it names, and all of one client
-// share one link.
+// A modern message belongs to no session, even if it names one. All modern messages of
+// one client share a link.
 //
 // Guarantees: G-0022.11
 func TestModernMessagesShareALink(t *testing.T) {
@@ -27,50 +27,52 @@ func TestModernMessagesShareALink(t *testing.T) {
 	for _, lines := range [][]string{nil, {session}, {"Mcp-Session-Id: unknown"}} {
 		r := s.modern("echo", `"a":1,`, lines...)
 		if r.status != 200 || !strings.HasPrefix(r.body, `{"jsonrpc":"2.0","id":7,"result":{"a":1,`) || r.header.Get("Mcp-Session-Id") != "" {
-			t.Errorf("%+v", r)
+			t.Errorf("got %+v", r)
 		}
 	}
 	if r := s.modern("initialize", `"protocolVersion":"2025-06-18",`); r.status != 200 || r.header.Get("Mcp-Session-Id") != "" {
-		t.Errorf("initialize: %+v", r)
+		t.Errorf("initialize: got %+v", r)
 	}
 	for _, method := range []string{"n", "notifications/cancelled"} {
 		notification := fmt.Sprintf(`{"jsonrpc":"2.0","method":%q,"params":{"requestId":7}}`, method)
 		if r := s.post(notification, "Mcp-Protocol-Version: 2026-07-28"); r.status != 202 || r.body != "" {
-			t.Errorf("%s: %+v", method, r)
+			t.Errorf("%s: got %+v, want r.status == 202 and r.body == %q", method, r, "")
 		}
 	}
 	if s.links() != 2 {
-		t.Errorf("%d links were accepted", s.links())
+		t.Errorf("got %d links, want 2", s.links())
 	}
 	if n := s.peer(t, 1).count(func(p *peer) int { return len(p.received) }); n != 4 {
-		t.Errorf("%d frames were delivered", n)
+		t.Errorf("got %d frames, want 4", n)
 	}
 	if n := s.peer(t, 0).count(func(p *peer) int { return len(p.received) }); n != 1 {
-		t.Errorf("%d frames were delivered to the session", n)
+		t.Errorf("got %d frames in the session, want 1", n)
 	}
 }
 
+// After the link of modern messages was closed, the next message gets a new one.
+//
 // Guarantees: G-0022.11
-func TestModernLinkIsMadeAnew(t *testing.T) {
+func TestClosedModernLinkIsReplaced(t *testing.T) {
 	s := newSite(t, HandlerOptions{})
 	for n := range 3 {
 		var group sync.WaitGroup
 		for range 10 {
 			group.Go(func() {
 				if r := s.modern("echo", ""); r.status != 200 {
-					t.Errorf("%+v", r)
+					t.Errorf("got %+v, want 200", r)
 				}
 			})
 		}
 		group.Wait()
 		if s.links() != n+1 {
-			t.Fatalf("%d links were accepted", s.links())
+			t.Fatalf("got %d links, want %v", s.links(), n+1)
 		}
 		s.peer(t, n).link.Close(0)
 	}
 }
 
-// Guarantees of the header mirrors: every one is there once, and right.
+// Each header that mirrors a modern message must be present once, with the right value.
 //
 // Guarantees: G-0022.8
 func TestModernHeadersMirrorTheMessage(t *testing.T) {
@@ -82,7 +84,7 @@ func TestModernHeadersMirrorTheMessage(t *testing.T) {
 		name  string
 		body  string
 		lines header
-		says  string // empty when it is accepted
+		says  string // empty if it is accepted
 	}{
 		{"all", call(`"name":"a",`), header{version, method, "Mcp-Name: a"}, ""},
 		{"no version", call(`"name":"a",`), header{method, "Mcp-Name: a"}, "Mcp-Protocol-Version"},
@@ -112,18 +114,21 @@ func TestModernHeadersMirrorTheMessage(t *testing.T) {
 			r := s.post(test.body, test.lines...)
 			if test.says == "" {
 				if r.status != 200 {
-					t.Errorf("%+v", r)
+					t.Errorf("got %+v, want 200", r)
 				}
 				return
 			}
 			r.wantError(t, 400, -32020, "7")
 			if !strings.Contains(r.body, test.says) {
-				t.Errorf("%s does not name %s", r.body, test.says)
+				t.Errorf("got the body %s, want %s in it", r.body, test.says)
 			}
 		})
 	}
 }
 
+// A message whose headers and body are of different eras is refused, and begins no
+// link.
+//
 // Guarantees: G-0022.8
 func TestModernRefusals(t *testing.T) {
 	s := newSite(t, HandlerOptions{})
@@ -132,13 +137,13 @@ func TestModernRefusals(t *testing.T) {
 	s.post(`{"jsonrpc":"2.0","id":5,"error":{"code":1,"message":""}}`, lines...).wantError(t, 400, -32600, "")
 	s.post(`[`+modernBody("echo", "")+`]`, lines...).wantError(t, 400, -32600, "")
 	s.post(`[`+modernBody("echo", "")+`]`).wantError(t, 400, -32600, "")
-	s.post(echoBody, lines...).wantError(t, 400, -32602, "5") // only its headers are modern
+	s.post(echoBody, lines...).wantError(t, 400, -32602, "5") // only the headers are modern
 	if s.links() != 0 {
-		t.Errorf("%d links were accepted", s.links())
+		t.Errorf("got %d links, want 0", s.links())
 	}
 }
 
-// The status says what some errors are, when nothing was sent before.
+// The status of a response shows some errors, if nothing was sent before.
 //
 // Guarantees: G-0022.8
 func TestStatusOfAModernAnswer(t *testing.T) {
@@ -158,18 +163,18 @@ func TestStatusOfAModernAnswer(t *testing.T) {
 	for params, status := range lacking {
 		r := s.post(`{"jsonrpc":"2.0","id":7,"method":"fail","params":`+params+`}`, modernHeader("fail")...)
 		if r.status != status {
-			t.Errorf("%s: %+v, want %d", params, r, status)
+			t.Errorf("%s: got %+v, want %d", params, r, status)
 		}
 	}
 	if r := s.modern("echo", `"error":{"code":-32601},`); r.status != 200 {
-		t.Errorf("a result that speaks of an error: %+v", r)
+		t.Errorf("a result that contains an error: got %+v, want 200", r)
 	}
 }
 
-// A client that leaves its request has cancelled it.
+// If a client closes the response of its modern request, the request is cancelled.
 //
 // Guarantees: G-0022.10
-func TestLeavingAModernRequest(t *testing.T) {
+func TestDisconnectCancelsAModernRequest(t *testing.T) {
 	s := newSite(t, HandlerOptions{})
 	ctx, leave := context.WithCancel(s.ctx)
 	silent := s.pending(ctx, modernBody("hold", ""), modernHeader("hold")...)
@@ -177,11 +182,11 @@ func TestLeavingAModernRequest(t *testing.T) {
 	p.awaitReceived(t, 1)
 	leave()
 	if _, answered := <-silent; answered {
-		t.Error("it was answered")
+		t.Error("the request got a response, want none")
 	}
 	p.awaitStreamLost(t, 1)
 
-	streaming := make(chan *listening, 1)
+	streaming := make(chan *eventReader, 1)
 	go func() {
 		streaming <- s.listen("POST", modernBody("hold", ""), append(posting(), modernHeader("hold")...))
 	}()
@@ -189,9 +194,9 @@ func TestLeavingAModernRequest(t *testing.T) {
 	p.mustSend(t, transport.Outbound{Stream: 2, Frame: notice(0)})
 	(<-streaming).leave()
 	p.awaitStreamLost(t, 2)
-	for stream := range transport.Stream(4) { // Main, both, and one that never was
+	for stream := range transport.Stream(4) { // Main, both streams, and one that does not exist
 		if err := p.send(t, transport.Outbound{Stream: stream, Frame: notice(1)}); !errors.Is(err, transport.ErrNoRoute) {
-			t.Errorf("Send on stream %d: %v", stream, err)
+			t.Errorf("Send on stream %d: %v, want %v", stream, err, transport.ErrNoRoute)
 		}
 		p.link.Grant(stream, 1)
 		p.link.End(stream)
@@ -205,35 +210,35 @@ func (p *peer) awaitStreamLost(t testing.TB, stream transport.Stream) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if loss := p.lost[stream-1]; loss.Stream != stream || loss.Reason != transport.ErrPeerClosed || loss.Resumable {
-		t.Errorf("%+v", loss)
+		t.Errorf("got %+v", loss)
 	}
 }
 
-// A client that leaves what was ended is no news.
-func TestLeavingAfterTheEndIsNotReported(t *testing.T) {
+// If a client disconnects after the stream has ended, nothing is reported.
+func TestDisconnectAfterTheEndIsNotReported(t *testing.T) {
 	s := newSite(t, HandlerOptions{})
 	for range 50 {
 		s.modern("echo", "")
 	}
 	if n := s.peer(t, 0).count(func(p *peer) int { return len(p.lost) }); n != 0 {
-		t.Errorf("%d streams were lost", n)
+		t.Errorf("%d streams were lost, want none", n)
 	}
 }
 
-// A patient handler answers "hold" when it is released, and the rest at once.
-type patient struct{ release chan struct{} }
+// A holdHandler answers "hold" when it is released, and other requests at once.
+type holdHandler struct{ release chan struct{} }
 
-func (p patient) ServeRequest(_ context.Context, in *conn.Incoming) (json.RawMessage, error) {
+func (p holdHandler) ServeRequest(_ context.Context, in *conn.Incoming) (json.RawMessage, error) {
 	if in.Method == "hold" {
 		<-p.release
 	}
 	return json.RawMessage(`"done"`), nil
 }
 
-func (patient) ServeNotification(context.Context, *conn.Incoming) {}
+func (holdHandler) ServeNotification(context.Context, *conn.Incoming) {}
 
-// What one client of a revision without sessions has served, or leaves waiting,
-// does not make another's request be refused.
+// The requests that one client has running or waiting do not cause another client's
+// request to be refused.
 //
 // Guarantees: G-0022.11
 func TestModernClientsDoNotShareTheirBounds(t *testing.T) {
@@ -261,7 +266,7 @@ func TestModernClientsDoNotShareTheirBounds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				serving := patient{make(chan struct{})}
+				serving := holdHandler{make(chan struct{})}
 				h := NewHandler(accepting(func(link transport.Link) {
 					c := conn.Accept(link, conn.Options{Handler: serving, MaxServing: 2, MaxWaiting: 2})
 					c.Start(context.Background(), func(error) {})
@@ -277,7 +282,7 @@ func TestModernClientsDoNotShareTheirBounds(t *testing.T) {
 				test.good(r)
 				w, _ := b.serveRequest(r)
 				if served := strings.Contains(w.Body.String(), `"done"`); served == test.sameBounds {
-					t.Errorf("another client is answered %d %q", w.Code, w.Body)
+					t.Errorf("another client: got %d %q", w.Code, w.Body)
 				}
 				close(serving.release)
 			})

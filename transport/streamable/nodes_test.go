@@ -18,8 +18,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
-// A cluster is some nodes behind one address, each on a socket of its own. Requests
-// arrive at them in turn.
+// A cluster is some nodes behind one address, each on its own socket, which get
+// requests in turn.
 type cluster struct {
 	url   string
 	turn  atomic.Int64
@@ -30,7 +30,7 @@ type node struct {
 	*server.Server
 	handler *streamable.Handler
 	site    *httptest.Server
-	served  atomic.Int64 // calls of its tool
+	served  atomic.Int64 // how many calls its tool got
 }
 
 func newCluster(t *testing.T, size int) *cluster {
@@ -83,7 +83,7 @@ func newCluster(t *testing.T, size int) *cluster {
 }
 
 // A session works although each of its requests arrives at another node: messages,
-// calls whose client comes back for the answer, and its end.
+// calls whose client reconnects for the response, and DELETE.
 //
 // Guarantees: G-0043.1, G-0043.2
 func TestSessionBehindManyNodes(t *testing.T) {
@@ -100,7 +100,7 @@ func TestSessionBehindManyNodes(t *testing.T) {
 		for range 6 {
 			result, err := session.CallTool(ctx, &protocol.CallToolParams{Name: "long"})
 			if err != nil || len(result.Content) != 1 {
-				t.Fatalf("%s: %+v, %v", version, result, err)
+				t.Fatalf("%s: got %+v, %v, want 1 element", version, result, err)
 			}
 			nodes[result.Content[0].(*protocol.TextContent).Text] = true
 		}
@@ -113,8 +113,8 @@ func TestSessionBehindManyNodes(t *testing.T) {
 	}
 }
 
-// A session whose node nobody knows, or that its node does not know, is gone. Nodes
-// that disagree send no request round in circles.
+// A session whose node is unknown, or that its node does not know, is not found. A
+// request does not go round in circles if nodes disagree.
 //
 // Guarantees: G-0043.2, G-0043.3
 func TestSessionOfNoNode(t *testing.T) {
@@ -122,7 +122,7 @@ func TestSessionOfNoNode(t *testing.T) {
 	circle := &streamable.Nodes{Self: "a", Others: map[string]http.Handler{}}
 	h := streamable.NewHandler(c.nodes[0].Server, streamable.HandlerOptions{Router: circle})
 	defer h.Close(0)
-	circle.Others["b"] = h // which does not take itself for b
+	circle.Others["b"] = h // does not know that it is b
 	for session, handler := range map[string]http.Handler{
 		"node-1.unknown": c.nodes[0].handler, "node-9.unknown": c.nodes[0].handler, "unknown": c.nodes[0].handler,
 		".": c.nodes[0].handler, "b.unknown": h,
@@ -132,20 +132,20 @@ func TestSessionOfNoNode(t *testing.T) {
 		r.Header.Set("Mcp-Session-Id", session)
 		w := httptest.NewRecorder()
 		if handler.ServeHTTP(w, r); w.Code != 404 {
-			t.Errorf("%s: %d %s", session, w.Code, w.Body)
+			t.Errorf("%s: got %d %s, want 404", session, w.Code, w.Body)
 		}
 	}
 	for _, wrong := range []string{"a.b", "a b", "ü", strings.Repeat("a", 65)} {
 		func() {
 			defer func() {
 				if recover() == nil {
-					t.Errorf("a node may be named %q", wrong)
+					t.Errorf("NewHandler accepted the name %q, want a panic", wrong)
 				}
 			}()
 			streamable.NewHandler(c.nodes[0].Server, streamable.HandlerOptions{Router: &streamable.Nodes{Self: wrong}})
 		}()
 	}
 	if streamable.NodeOf("node-1.x") != "node-1" || streamable.NodeOf("x") != "" {
-		t.Error("the node of a session is not read")
+		t.Error("got another node of a session")
 	}
 }

@@ -13,11 +13,11 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// userKey is where the middleware puts the user of a request.
+// userKey is the context key of the user.
 type userKey struct{}
 
-// authenticated is ordinary middleware: it takes the subject of the request's
-// token for its user.
+// authenticated is ordinary middleware: it uses the subject of the request's token as
+// its user.
 func authenticated(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), userKey{}, r.Header.Get("Authorization"))))
@@ -26,10 +26,10 @@ func authenticated(next http.Handler) http.Handler {
 
 func user(r *http.Request) string { return r.Context().Value(userKey{}).(string) }
 
-// who answers with the user of its context, and with who has sent the message.
-type who struct{}
+// identityHandler answers with the user in its context, and with the identity of the message.
+type identityHandler struct{}
 
-func (who) ServeRequest(ctx context.Context, in *conn.Incoming) (json.RawMessage, error) {
+func (identityHandler) ServeRequest(ctx context.Context, in *conn.Incoming) (json.RawMessage, error) {
 	if in.Method == protocol.MethodInitialize {
 		return json.RawMessage(`{"protocolVersion":"2025-03-26"}`), nil
 	}
@@ -37,12 +37,12 @@ func (who) ServeRequest(ctx context.Context, in *conn.Incoming) (json.RawMessage
 		in.Origin.RemoteAddr != "", in.Origin.TLS != nil), nil
 }
 
-func (who) ServeNotification(context.Context, *conn.Incoming) {}
+func (identityHandler) ServeNotification(context.Context, *conn.Incoming) {}
 
-// newWho serves who is behind the middleware.
-func newWho(t *testing.T, o HandlerOptions, start func(*httptest.Server)) *site {
+// newIdentitySite serves who behind the middleware.
+func newIdentitySite(t *testing.T, o HandlerOptions, start func(*httptest.Server)) *site {
 	h := NewHandler(accepting(func(link transport.Link) {
-		c := conn.Accept(link, conn.Options{Handler: who{}, Dialect: batching{}})
+		c := conn.Accept(link, conn.Options{Handler: identityHandler{}, Dialect: batching{}})
 		if err := c.Start(context.Background(), func(error) {}); err != nil {
 			t.Error(err)
 		}
@@ -58,49 +58,51 @@ func newWho(t *testing.T, o HandlerOptions, start func(*httptest.Server)) *site 
 	return &site{t: t, handler: h, server: server, ctx: ctx}
 }
 
-type batching struct{ leaving }
+type batching struct{ streamDialect }
 
 func (batching) Batches() bool { return true }
 
-// Two users share a session, and each request is served as its own user's: in a
-// batch, every one.
+// If two users share a session, each request is served for its own user, also in a
+// batch.
 //
 // Guarantees: G-0028.2
 func TestEachMessageOfASessionHasItsOwnOrigin(t *testing.T) {
-	s := newWho(t, HandlerOptions{}, (*httptest.Server).Start)
+	s := newIdentitySite(t, HandlerOptions{}, (*httptest.Server).Start)
 	session := s.initialize("2025-03-26")
 	for _, name := range []string{"alice", "bob", "alice"} {
 		want := fmt.Sprintf(`{"jsonrpc":"2.0","id":5,"result":"%s  t-%s true false"}`, name, name)
 		if r := s.post(echoBody, session, "Authorization: "+name, "X-Trace: t-"+name); r.body != want {
-			t.Errorf("%s is %s, want %s", name, r.body, want)
+			t.Errorf("%s: got %s, want %s", name, r.body, want)
 		}
 		want2 := fmt.Sprintf(`{"jsonrpc":"2.0","id":6,"result":"%s  t-%s true false"}`, name, name)
 		r := s.post("["+echoBody+","+echoBody2+"]", session, "Authorization: "+name, "X-Trace: t-"+name)
 		if r.header.Get("Content-Type") != "application/json" || r.body != "["+want+","+want2+"]" && r.body != "["+want2+","+want+"]" {
-			t.Errorf("the batch of %s is %+v", name, r)
+			t.Errorf("the batch of %s: got %+v", name, r)
 		}
 	}
 }
 
 const echoBody2 = `{"jsonrpc":"2.0","id":6,"method":"echo"}`
 
+// Each modern message is served for its own user.
+//
 // Guarantees: G-0028.2
 func TestEachModernMessageHasItsOwnOrigin(t *testing.T) {
-	s := newWho(t, HandlerOptions{Identify: user}, (*httptest.Server).StartTLS)
+	s := newIdentitySite(t, HandlerOptions{Identify: user}, (*httptest.Server).StartTLS)
 	for _, name := range []string{"alice", "bob", "alice"} {
 		want := fmt.Sprintf(`{"jsonrpc":"2.0","id":7,"result":"%s %s t-%s true true"}`, name, name, name)
 		if r := s.modern("echo", "", "Authorization: "+name, "X-Trace: t-"+name); r.body != want {
-			t.Errorf("%s is %s, want %s", name, r.body, want)
+			t.Errorf("%s: got %s, want %s", name, r.body, want)
 		}
 	}
 }
 
-// A session is used by the one who began it, and by nobody else.
+// A session can be used only by the identity that began it.
 //
 // Guarantees: G-0028.3
 func TestASessionBelongsToItsIdentity(t *testing.T) {
 	for _, owner := range []string{"alice", ""} {
-		s := newWho(t, HandlerOptions{Identify: user}, (*httptest.Server).Start)
+		s := newIdentitySite(t, HandlerOptions{Identify: user}, (*httptest.Server).Start)
 		begun := s.post(initializeBody("2025-11-25"), "Authorization: "+owner)
 		session := "Mcp-Session-Id: " + begun.header.Get("Mcp-Session-Id")
 		for _, other := range []string{"bob", ""} {
@@ -113,18 +115,18 @@ func TestASessionBelongsToItsIdentity(t *testing.T) {
 				s.do("DELETE", "", header{session, "Authorization: " + other}),
 			} {
 				if r.status != http.StatusForbidden {
-					t.Errorf("%q in the session of %q: %+v", other, owner, r)
+					t.Errorf("%q in the session of %q: got %+v, want %v", other, owner, r, http.StatusForbidden)
 				}
 			}
 		}
 		if r := s.post(echoBody, "Mcp-Session-Id: unknown", "Authorization: bob"); r.status != http.StatusNotFound {
-			t.Errorf("an unknown session: %+v", r)
+			t.Errorf("an unknown session: got %+v, want %v", r, http.StatusNotFound)
 		}
 		if r := s.post(echoBody, session, "Authorization: "+owner); r.status != http.StatusOK {
-			t.Errorf("its owner: %+v", r)
+			t.Errorf("the owner: got %+v, want %v", r, http.StatusOK)
 		}
 		if r := s.do("DELETE", "", header{session, "Authorization: " + owner}); r.status != http.StatusNoContent {
-			t.Errorf("its owner ends it: %+v", r)
+			t.Errorf("DELETE of the owner: got %+v, want %v", r, http.StatusNoContent)
 		}
 	}
 }

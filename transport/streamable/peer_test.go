@@ -13,21 +13,21 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// hangLimit turns waiting for what never comes into a failure.
+// hangLimit limits how long a test waits for something that does not come.
 const hangLimit = time.Minute
 
-// A script answers one message. It runs in the peer's goroutine.
+// A script answers one message. It runs on the goroutine of the peer.
 type script func(p *peer, in transport.Inbound, m jsonrpc.Message)
 
-// A peer is the receiver of one link, and its user: a goroutine that grants
-// credit and plays a script, until the link is lost.
+// A peer is the receiver of one link, and its user: a goroutine that grants credit and
+// runs a script, until the link is lost.
 type peer struct {
-	link   transport.Link
-	play   script
-	stingy bool // grants nothing by itself
+	link         transport.Link
+	play         script
+	manualCredit bool // grants no credit by itself
 
 	mu       sync.Mutex
-	changed  chan struct{} // closed, and made anew, at each event
+	changed  chan struct{} // closed and replaced at each event
 	mailbox  []func()
 	opened   []transport.Stream
 	received []transport.Inbound
@@ -41,7 +41,7 @@ type peer struct {
 }
 
 func newPeer(link transport.Link, play script, stingy bool) *peer {
-	p := &peer{link: link, play: play, stingy: stingy, changed: make(chan struct{}), done: make(chan struct{})}
+	p := &peer{link: link, play: play, manualCredit: stingy, changed: make(chan struct{}), done: make(chan struct{})}
 	go p.run()
 	link.Bind(p)
 	if !stingy {
@@ -69,7 +69,7 @@ func (p *peer) run() {
 	}
 }
 
-// post has the peer's goroutine act.
+// post runs act on the goroutine of the peer.
 func (p *peer) post(act func()) { p.note(func() { p.mailbox = append(p.mailbox, act) }) }
 
 func (p *peer) note(record func()) {
@@ -80,8 +80,8 @@ func (p *peer) note(record func()) {
 	p.changed = make(chan struct{})
 }
 
-// told is one call of the link, checked against the contract.
-func (p *peer) told(what string, record func()) {
+// called records one call of the link, and checks it against the contract.
+func (p *peer) called(what string, record func()) {
 	p.mu.Lock()
 	if p.calling {
 		p.breaches = append(p.breaches, what+" during another call")
@@ -98,22 +98,22 @@ func (p *peer) told(what string, record func()) {
 }
 
 func (p *peer) StreamOpened(stream transport.Stream, tag transport.Tag) {
-	p.told("StreamOpened", func() {
+	p.called("StreamOpened", func() {
 		if tag != 0 || stream == transport.Main || slices.Contains(p.opened, stream) {
 			p.breaches = append(p.breaches, fmt.Sprintf("stream %d opened for tag %d", stream, tag))
 		}
 		p.opened = append(p.opened, stream)
-		if !p.stingy {
+		if !p.manualCredit {
 			p.mailbox = append(p.mailbox, func() { p.link.Grant(stream, 1) })
 		}
 	})
 }
 
 func (p *peer) Receive(in transport.Inbound) {
-	p.told("Receive", func() {
+	p.called("Receive", func() {
 		p.received = append(p.received, in)
 		p.mailbox = append(p.mailbox, func() {
-			if in.Stream == transport.Main && !p.stingy {
+			if in.Stream == transport.Main && !p.manualCredit {
 				p.link.Grant(transport.Main, 1)
 			}
 			m, _ := jsonrpc.Decode(in.Frame, jsonrpc.Limits{})
@@ -123,18 +123,18 @@ func (p *peer) Receive(in transport.Inbound) {
 }
 
 func (p *peer) StreamLost(loss transport.StreamLoss) {
-	p.told("StreamLost", func() { p.lost = append(p.lost, loss) })
+	p.called("StreamLost", func() { p.lost = append(p.lost, loss) })
 }
-func (p *peer) Writable() { p.told("Writable", func() { p.writable++ }) }
+func (p *peer) Writable() { p.called("Writable", func() { p.writable++ }) }
 func (p *peer) Failed(f transport.Failure) {
-	p.told("Failed", func() { p.failed = append(p.failed, f) })
+	p.called("Failed", func() { p.failed = append(p.failed, f) })
 }
-func (p *peer) Ended() { p.told("Ended", func() {}) }
+func (p *peer) Ended() { p.called("Ended", func() {}) }
 func (p *peer) Lost(loss transport.Loss) {
-	p.told("Lost", func() { p.losses = append(p.losses, loss) })
+	p.called("Lost", func() { p.losses = append(p.losses, loss) })
 }
 
-// await waits until a state is reached.
+// await waits until the peer reaches a state.
 func (p *peer) await(t testing.TB, what string, reached func(*peer) bool) {
 	t.Helper()
 	guard := time.NewTimer(hangLimit)
@@ -149,7 +149,7 @@ func (p *peer) await(t testing.TB, what string, reached func(*peer) bool) {
 		select {
 		case <-changed:
 		case <-guard.C:
-			t.Fatalf("%s never came", what)
+			t.Fatalf("got no %s in time", what)
 		}
 	}
 }
@@ -167,14 +167,14 @@ func (p *peer) awaitLoss(t testing.TB) transport.Loss {
 	return p.losses[0]
 }
 
-// count reads a number under the lock.
+// count reads a number while it holds the lock.
 func (p *peer) count(read func(*peer) int) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return read(p)
 }
 
-// send uses the link in the peer's goroutine, and returns what it said.
+// send calls Send on the goroutine of the peer, and returns its result.
 func (p *peer) send(t testing.TB, o transport.Outbound) error {
 	t.Helper()
 	said := make(chan error, 1)
@@ -197,7 +197,7 @@ func (p *peer) mustSend(t testing.TB, o transport.Outbound) {
 	}
 }
 
-// An acceptor keeps the peers of a handler's links.
+// An acceptor contains the peers of a handler's links.
 type acceptor struct {
 	play   script
 	stingy bool
@@ -220,7 +220,7 @@ func (a *acceptor) Accept(link transport.Link) {
 	a.arrived = make(chan struct{})
 }
 
-// peer waits for the link number n, from 0.
+// peer waits for link number n, from 0.
 func (a *acceptor) peer(t testing.TB, n int) *peer {
 	t.Helper()
 	guard := time.NewTimer(hangLimit)
@@ -235,7 +235,7 @@ func (a *acceptor) peer(t testing.TB, n int) *peer {
 		select {
 		case <-arrived:
 		case <-guard.C:
-			t.Fatalf("link %d was never accepted", n)
+			t.Fatalf("link %d was not accepted in time", n)
 		}
 	}
 }
@@ -246,31 +246,31 @@ func (a *acceptor) links() int {
 	return len(a.peers)
 }
 
-// finish waits for the goroutines of all peers, and checks what they saw.
+// finish waits for the goroutines of all peers, and checks what they recorded.
 func (a *acceptor) finish(t testing.TB) {
 	t.Helper()
 	for n := range a.links() {
 		p := a.peer(t, n)
 		<-p.done
 		if len(p.breaches) > 0 || len(p.losses) != 1 {
-			t.Errorf("link %d: %d losses, breaches %q", n, len(p.losses), p.breaches)
+			t.Errorf("link %d: got %d losses and the breaches %q, want 1 and none", n, len(p.losses), p.breaches)
 		}
 	}
 }
 
-// acceptFunc is an Acceptor that is a function.
+// acceptFunc is a function as an Acceptor.
 type acceptFunc func(transport.Link)
 
 func (accept acceptFunc) Accept(link transport.Link)  { accept(link) }
 func (accept acceptFunc) Close(context.Context) error { return nil }
 
-// accepting returns the acceptor of a function. A function cannot be compared, its
+// accepting returns the Acceptor of a function. A function cannot be compared, but its
 // address can.
 func accepting(accept acceptFunc) Acceptor { return &accept }
 
-// respond is the script of most tests. Methods: initialize (fails without a
-// version), echo, notify (notifications first, one per params.n), fail with
-// params.code, end (ends the stream), and hold (answers nothing).
+// respond is the script of most tests. Its methods are: initialize (fails without a
+// version), echo, notify (first sends params.n notifications), fail (with params.code),
+// end (ends the stream), and hold (gets no response).
 func respond(p *peer, in transport.Inbound, m jsonrpc.Message) {
 	if m.Kind != jsonrpc.KindRequest {
 		return
@@ -305,7 +305,8 @@ func respond(p *peer, in transport.Inbound, m jsonrpc.Message) {
 	}
 }
 
-// notice is a notification with a line break in it, which must not reach an event.
+// notice is a notification with a line break, which must not be in the data of an
+// event.
 func notice(n int) []byte {
 	return fmt.Appendf(nil, "{\"jsonrpc\":\"2.0\",\r\n\"method\":\"n\",\r\"params\":[%d]}", n)
 }

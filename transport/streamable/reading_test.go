@@ -15,7 +15,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
-// A dripBody is a body whose parts come at their times, and the response to it.
+// A dripBody is a body whose parts arrive at set times, and the response to it.
 type dripBody struct {
 	*httptest.ResponseRecorder
 	parts    []dripPart
@@ -24,7 +24,7 @@ type dripBody struct {
 
 type dripPart struct {
 	text  string
-	after time.Duration // behind the part before
+	after time.Duration // time since the part before
 }
 
 func (b *dripBody) SetReadDeadline(deadline time.Time) error {
@@ -53,16 +53,16 @@ func (b *dripBody) Read(p []byte) (int, error) {
 
 func drip(parts ...dripPart) *dripBody { return &dripBody{httptest.NewRecorder(), parts, time.Time{}} }
 
-// A readingRoom is a room whose bodies come from one client.
+// A readingRoom is a room that gets bodies of one client.
 type readingRoom struct {
 	*room
 	t      *testing.T
 	server *http.Server
-	length int64 // that is announced; -1: none
+	length int64 // the announced length; -1: none
 	proto  int
 }
 
-// inRoom runs a test of a room with a quarter of 1 MiB in either budget.
+// inRoom runs a test with a room of a quarter of 1 MiB for small and for large bodies.
 func inRoom(t *testing.T, test func(m *readingRoom)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -81,7 +81,7 @@ func (m *readingRoom) request(from *dripBody) *http.Request {
 	return r
 }
 
-// read reads a body, and reports the status (200 if it was read) and how long that took.
+// read reads a body, and returns the status (200 if it was read) and the time it took.
 func (m *readingRoom) read(from *dripBody, checks time.Duration) (b *body, status int, took time.Duration) {
 	begun := time.Now()
 	r := m.request(from)
@@ -98,12 +98,12 @@ func (m *readingRoom) want(from *dripBody, status int, after time.Duration) *bod
 	m.t.Helper()
 	b, got, took := m.read(from, 0)
 	if got != status || took != after {
-		m.t.Errorf("%d after %v, want %d after %v", got, took, status, after)
+		m.t.Errorf("got %d after %v, want %d after %v", got, took, status, after)
 	}
 	return b
 }
 
-// free is what is left of the room, and of its client's part if the client has one.
+// free returns what is free in the room, and in the client's share if it has one.
 func (m *readingRoom) free() (small, large int, own [2]int) {
 	for _, of := range m.of {
 		own = [2]int{of.small.amount(), of.large.amount()}
@@ -114,11 +114,11 @@ func (m *readingRoom) free() (small, large int, own [2]int) {
 func (m *readingRoom) wantFree(small, large int, own [2]int) {
 	m.t.Helper()
 	if s, l, o := m.free(); s != small || l != large || o != own {
-		m.t.Errorf("%d, %d and %v are free; want %d, %d and %v", s, l, o, small, large, own)
+		m.t.Errorf("got %d, %d and %v free, want %d, %d and %v", s, l, o, small, large, own)
 	}
 }
 
-// padded is a notification of so many bytes.
+// padded returns a notification of the given size.
 func padded(size int) string {
 	const head, tail = `{"jsonrpc":"2.0","method":"a","params":["`, `"]}`
 	return head + strings.Repeat("x", size-len(head+tail)) + tail
@@ -126,7 +126,7 @@ func padded(size int) string {
 
 const never = time.Hour
 
-// A body holds what it has brought until it is handed over, and no more.
+// A body holds memory for the bytes that have arrived, until it is delivered.
 func TestReadingHoldsWhatHasCome(t *testing.T) {
 	inRoom(t, func(m *readingRoom) {
 		first := m.want(drip(dripPart{padded(100), 0}), 200, 0)
@@ -135,20 +135,20 @@ func TestReadingHoldsWhatHasCome(t *testing.T) {
 		left, large := readingLimit-100-web.SmallBody, readingLimit-200
 		m.wantFree(left, large, [2]int{left, large})
 		if in := second.take(); len(in.Frame) != web.SmallBody+200 || in.Message.Method != "a" {
-			t.Errorf("took %d bytes of %s", len(in.Frame), in.Message.Method)
+			t.Errorf("delivered %d bytes of %s, want len(in.Frame) == %v and in.Message.Method == %q", len(in.Frame), in.Message.Method, web.SmallBody+200, "a")
 		}
 		m.wantFree(readingLimit-100, readingLimit, [2]int{readingLimit - 100, readingLimit})
 		first.keep(40)
 		m.wantFree(readingLimit-40, readingLimit, [2]int{readingLimit - 40, readingLimit})
 		first.release()
-		first.release() // there is nothing left
+		first.release() // nothing is held any more
 		m.wantFree(readingLimit, readingLimit, [2]int{})
 		m.want(drip(dripPart{"{", 0}), 400, 0)
 		m.wantFree(readingLimit, readingLimit, [2]int{})
 	})
 }
 
-// A body may have as many bytes as were announced, and as the handler allows.
+// A body may be as long as announced, and as the handler allows.
 func TestReadingIsBounded(t *testing.T) {
 	inRoom(t, func(m *readingRoom) {
 		for size, status := range map[int]int{readingLimit: 200, readingLimit + 1: 413, 4 * readingLimit: 413} {
@@ -166,12 +166,12 @@ func TestReadingIsBounded(t *testing.T) {
 	})
 }
 
-// Nothing is asked of the large room for a small body, however it comes, and nothing of
-// the small one for a body without bytes.
+// A small body needs no memory for large bodies, however it arrives, and an empty body
+// needs none for small bodies either.
 func TestReadingOfASmallBodyWaitsForNoLargeOne(t *testing.T) {
 	inRoom(t, func(m *readingRoom) {
 		m.large.claim(readingLimit)
-		m.large.claim(1) // it waits
+		m.large.claim(1) // waits
 		var parts []dripPart
 		for _, c := range padded(60) {
 			parts = append(parts, dripPart{string(c), 0})
@@ -183,8 +183,8 @@ func TestReadingOfASmallBodyWaitsForNoLargeOne(t *testing.T) {
 	})
 }
 
-// The first byte has half a minute, and no more than the server gives. What checks the
-// request beforehand may take as long as it needs, but a second of it is the client's.
+// The first byte must arrive within half a minute, or earlier if the server says so.
+// The checks before may take any time, but at most a second of the client's time.
 func TestReadingWaitsForTheFirstByte(t *testing.T) {
 	for given, wait := range map[time.Duration]time.Duration{0: web.BodyPatience, 5 * time.Second: 5 * time.Second, time.Hour: web.BodyPatience} {
 		inRoom(t, func(m *readingRoom) {
@@ -192,7 +192,7 @@ func TestReadingWaitsForTheFirstByte(t *testing.T) {
 			from := drip(dripPart{"{", never})
 			expectBody(from, m.request(from))
 			if got := time.Until(from.deadline); got != wait {
-				t.Errorf("with %v: %v to come", given, got)
+				t.Errorf("with %v: %v are left", given, got)
 			}
 			m.want(drip(dripPart{"{", never}), 408, wait)
 		})
@@ -202,14 +202,15 @@ func TestReadingWaitsForTheFirstByte(t *testing.T) {
 			time.Second - 1: web.BodyPatience, time.Second: web.BodyPatience + time.Second, time.Minute: web.BodyPatience + time.Minute,
 		} {
 			if _, status, took := m.read(drip(dripPart{"{", never}), checks); status != 408 || took != wait {
-				t.Errorf("checks of %v: %d after %v, want %v", checks, status, took, wait)
+				t.Errorf("checks of %v: got %d after %v, want %v", checks, status, took, wait)
 			}
 		}
 	})
 }
 
-// Until a body has come, its connection is one that is closed. Then no deadline is left.
-func TestReadingLeavesTheConnection(t *testing.T) {
+// Until a body has arrived, its connection will be closed after the response.
+// Afterwards no deadline is left.
+func TestReadingRestoresTheConnection(t *testing.T) {
 	inRoom(t, func(m *readingRoom) {
 		for _, test := range []struct {
 			length    int64
@@ -221,19 +222,20 @@ func TestReadingLeavesTheConnection(t *testing.T) {
 			from := drip(dripPart{padded(60), 0})
 			expectBody(from, m.request(from))
 			if got := from.Header().Get("Connection"); got != test.closes || from.deadline.IsZero() == test.deadlines {
-				t.Errorf("%+v: %q, %v", test, got, from.deadline)
+				t.Errorf("%+v: got %q, %v", test, got, from.deadline)
 			}
 		}
 		m.length, m.proto = 60, 1
 		from := drip(dripPart{padded(60), 0})
 		m.want(from, 200, 0).release()
 		if got := from.Header().Get("Connection"); got != "" || !from.deadline.IsZero() {
-			t.Errorf("a body that has come leaves %q, %v", got, from.deadline)
+			t.Errorf("after the body: got %q, %v", got, from.deadline)
 		}
 	})
 }
 
-// Each 64 KiB give a second more, and ten seconds for the next. Less gives nothing.
+// Each 64 KiB extend the deadline by a second, and the next piece has ten seconds. A
+// smaller piece extends nothing.
 func TestReadingGivesTimeForPieces(t *testing.T) {
 	whole := padded(3 * web.PieceSize)
 	for name, test := range map[string]struct {
@@ -242,13 +244,13 @@ func TestReadingGivesTimeForPieces(t *testing.T) {
 		after  time.Duration
 		server time.Duration
 	}{
-		"as soon as it may":            {[]dripPart{{whole[:web.PieceSize], web.BodyPatience}, {whole[web.PieceSize:], time.Second}}, 200, 31 * time.Second, 0},
-		"too late":                     {[]dripPart{{whole[:web.PieceSize], web.BodyPatience}, {whole[web.PieceSize:], time.Second + 1}}, 408, 31 * time.Second, 0},
-		"stalled":                      {[]dripPart{{whole[:web.PieceSize], time.Second}, {whole[web.PieceSize:], 10*time.Second + 1}}, 408, 11 * time.Second, 0},
-		"just not stalled":             {[]dripPart{{whole[:web.PieceSize], time.Second}, {whole[web.PieceSize:], 10 * time.Second}}, 200, 11 * time.Second, 0},
-		"byte by byte":                 {[]dripPart{{whole[:web.PieceSize], 0}, {"x", 9 * time.Second}, {"x", 9 * time.Second}}, 408, 10 * time.Second, 0},
-		"longer than the server gives": {[]dripPart{{whole[:web.PieceSize], time.Second}, {whole[web.PieceSize:], 5 * time.Second}}, 408, 5 * time.Second, 5 * time.Second},
-		"a server that gives much":     {[]dripPart{{whole[:web.PieceSize], time.Second}, {whole[web.PieceSize:], never}}, 408, 11 * time.Second, time.Hour},
+		"as early as possible":          {[]dripPart{{whole[:web.PieceSize], web.BodyPatience}, {whole[web.PieceSize:], time.Second}}, 200, 31 * time.Second, 0},
+		"too late":                      {[]dripPart{{whole[:web.PieceSize], web.BodyPatience}, {whole[web.PieceSize:], time.Second + 1}}, 408, 31 * time.Second, 0},
+		"stalled":                       {[]dripPart{{whole[:web.PieceSize], time.Second}, {whole[web.PieceSize:], 10*time.Second + 1}}, 408, 11 * time.Second, 0},
+		"just not stalled":              {[]dripPart{{whole[:web.PieceSize], time.Second}, {whole[web.PieceSize:], 10 * time.Second}}, 200, 11 * time.Second, 0},
+		"byte by byte":                  {[]dripPart{{whole[:web.PieceSize], 0}, {"x", 9 * time.Second}, {"x", 9 * time.Second}}, 408, 10 * time.Second, 0},
+		"longer than the server allows": {[]dripPart{{whole[:web.PieceSize], time.Second}, {whole[web.PieceSize:], 5 * time.Second}}, 408, 5 * time.Second, 5 * time.Second},
+		"a server that allows much":     {[]dripPart{{whole[:web.PieceSize], time.Second}, {whole[web.PieceSize:], never}}, 408, 11 * time.Second, time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inRoom(t, func(m *readingRoom) {
@@ -261,11 +263,11 @@ func TestReadingGivesTimeForPieces(t *testing.T) {
 	}
 }
 
-// A body waits half a minute for room, whichever room it waits for and how often. That
-// does not count as its own time.
+// A body waits half a minute for memory, however often. That does not count for its own
+// deadline.
 func TestReadingWaitsForRoom(t *testing.T) {
 	inRoom(t, func(m *readingRoom) {
-		m.want(drip(dripPart{padded(100), 0}), 200, 0) // so that the client's part stays
+		m.want(drip(dripPart{padded(100), 0}), 200, 0) // keeps the client's share
 		m.small.claim(readingLimit - 100)
 		from := drip(dripPart{padded(60), 0})
 		done := make(chan int, 1)
@@ -276,14 +278,14 @@ func TestReadingWaitsForRoom(t *testing.T) {
 		}()
 		synctest.Wait()
 		if got := from.deadline.Sub(begun); got != roomPatience+web.BodyPatience {
-			t.Errorf("while it waits, it has %v to come", got)
+			t.Errorf("while it waits, %v are left", got)
 		}
 		if status := <-done; status != 503 || time.Since(begun) != roomPatience {
-			t.Errorf("%d after %v", status, time.Since(begun))
+			t.Errorf("got %d after %v", status, time.Since(begun))
 		}
 		m.wantFree(0, readingLimit, [2]int{readingLimit - 100, readingLimit})
 	})
-	inRoom(t, func(m *readingRoom) { // its client has no room left
+	inRoom(t, func(m *readingRoom) { // the client's share is used up
 		m.want(drip(dripPart{padded(100), 0}), 200, 0)
 		for _, own := range m.of {
 			own.small.claim(readingLimit - 100)
@@ -291,7 +293,7 @@ func TestReadingWaitsForRoom(t *testing.T) {
 		m.want(drip(dripPart{padded(60), 0}), 503, roomPatience)
 		m.wantFree(readingLimit-100, readingLimit, [2]int{0, readingLimit})
 	})
-	inRoom(t, func(m *readingRoom) { // it waits three times, and the last time in vain
+	inRoom(t, func(m *readingRoom) { // waits three times, the last time without success
 		m.small.claim(readingLimit)
 		m.large.claim(readingLimit)
 		time.AfterFunc(10*time.Second, func() { m.small.give(web.SmallBody) })
@@ -299,7 +301,7 @@ func TestReadingWaitsForRoom(t *testing.T) {
 		m.want(drip(dripPart{padded(readingLimit), 0}), 503, roomPatience)
 		m.wantFree(web.SmallBody, web.SmallBody, [2]int{})
 	})
-	inRoom(t, func(m *readingRoom) { // when it has room, its time is what was left
+	inRoom(t, func(m *readingRoom) { // with memory, it has the time that was left
 		m.small.claim(readingLimit)
 		time.AfterFunc(10*time.Second, func() { m.small.give(readingLimit) })
 		m.want(drip(dripPart{"{", never}), 408, 10*time.Second+web.BodyPatience)

@@ -20,10 +20,10 @@ import (
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
-// A stream whose first event is not complete is heard.
+// The bytes of an event that is not complete count as a sign of life.
 //
 // Guarantees: G-0025.2
-func TestBytesOfAnUnfinishedEventAreHeard(t *testing.T) {
+func TestBytesOfAnUnfinishedEventCount(t *testing.T) {
 	more, release := make(chan struct{}), make(chan struct{})
 	r := connect(t, func(w http.ResponseWriter, req *http.Request) {
 		w.Header().Set("Content-Type", web.TypeEvents)
@@ -33,9 +33,9 @@ func TestBytesOfAnUnfinishedEventAreHeard(t *testing.T) {
 		w.(http.Flusher).Flush()
 		hold(req, release)
 	})
-	hearing := r.link.(transport.ActivityRecorder)
-	if last, ok := hearing.Heard(); !last.IsZero() || !ok {
-		t.Errorf("heard at %v before anything came in, %v", last, ok)
+	lastTime := r.link.(transport.ActivityRecorder)
+	if last, ok := lastTime.Heard(); !last.IsZero() || !ok {
+		t.Errorf("got a last time %v before any bytes came, %v", last, ok)
 	}
 	r.call(1, 1)
 	guard := time.NewTimer(hangGuard)
@@ -46,24 +46,24 @@ func TestBytesOfAnUnfinishedEventAreHeard(t *testing.T) {
 	heardMore := func() {
 		t.Helper()
 		for {
-			if last, _ := hearing.Heard(); last.After(before) {
+			if last, _ := lastTime.Heard(); last.After(before) {
 				before = last
 				return
 			}
 			select {
 			case <-look.C:
 			case <-guard.C:
-				t.Fatal("nothing was heard")
+				t.Fatal("got no time of the last bytes")
 			}
 		}
 	}
-	heardMore() // the headers
+	heardMore() // for the headers
 	close(more)
 	heardMore()
 	close(release)
 }
 
-// What comes on a stream between two failed dials is something received.
+// Events on a stream between two failed dials reset the count of failed dials.
 //
 // Guarantees: G-0022.5
 func TestEventResetsFailedDials(t *testing.T) {
@@ -80,18 +80,18 @@ func TestEventResetsFailedDials(t *testing.T) {
 	r := open(t, &Client{URL: site.URL})
 	r.call(1, 5)
 	r.frame(0)
-	site.Listener.Close() // the stream lives, and no new connection is to be had
+	site.Listener.Close() // the stream stays open, and new connections are refused
 	r.call(2, 5)
 	r.failure(0)
 	close(more)
 	r.frame(1)
 	r.call(3, 5)
-	if f := r.failure(1); !f.Unsent { // and not the loss of the link
-		t.Errorf("%+v", f)
+	if f := r.failure(1); !f.Unsent { // fails without the loss of the link
+		t.Errorf("got %+v", f)
 	}
 }
 
-// Who waits for a connection of a full pool has not dialled.
+// Waiting for a connection of a full pool does not count as a failed dial.
 //
 // Guarantees: G-0022.5
 func TestFullPoolIsNotAFailedDial(t *testing.T) {
@@ -107,18 +107,18 @@ func TestFullPoolIsNotAFailedDial(t *testing.T) {
 	r := open(t, &Client{URL: url, HTTP: &http.Client{Transport: pool}})
 	r.call(1, 5)
 	r.frame(0)
-	for n := range 2 { // each ends while it waits
+	for n := range 2 { // each request ends while it waits
 		r.link.End(r.call(2+n, 1))
 	}
 	a := &httpRequest{to: new(remote), handedOver: true}
 	a.waiting.Store(true)
 	if !a.unsent() || a.count(t.Context(), nil, net.ErrClosed) != nil || a.to.failedDials != 0 {
-		t.Errorf("unsent %v, %d misses", a.unsent(), a.to.failedDials)
+		t.Errorf("got unsent %v and %d failed dials", a.unsent(), a.to.failedDials)
 	}
 }
 
-// A server that drains refuses connections while it finishes what it has begun:
-// the link lives on.
+// Failed dials do not lose the link while a response is open: a server that drains
+// refuses connections while it finishes its requests.
 //
 // Guarantees: G-0022.5
 func TestFailedDialsDoNotCountWhileAResponseIsOpen(t *testing.T) {
@@ -143,22 +143,22 @@ func TestFailedDialsDoNotCountWhileAResponseIsOpen(t *testing.T) {
 	for n := range 3 {
 		r.call(2+n, 1)
 		if f := r.failure(n); !f.Unsent {
-			t.Errorf("%+v", f)
+			t.Errorf("got %+v", f)
 		}
 	}
 	close(release)
 	r.wantFrame(1, lasting, result(1), true)
 }
 
-// A call whose response has not begun is as much alive as a stream: a server that
-// answers in JSON says nothing before it is done.
+// Failed dials do not lose the link while a request waits for its response: a server
+// that answers in JSON sends nothing before it has finished.
 //
 // Guarantees: G-0022.5
 func TestFailedDialsDoNotCountWhileARequestWaits(t *testing.T) {
 	const waiting = 20
 	arrived, release, drains := make(chan struct{}, waiting), make(chan struct{}), make(chan struct{})
 	url := serve(t, func(w http.ResponseWriter, req *http.Request) {
-		io.Copy(io.Discard, req.Body) // so that the end of the request is seen
+		io.Copy(io.Discard, req.Body) // makes the end of the request visible
 		arrived <- struct{}{}
 		hold(req, release)
 		answerJSON(result(0))(w, req)
@@ -179,25 +179,25 @@ func TestFailedDialsDoNotCountWhileARequestWaits(t *testing.T) {
 	for n := range 3 {
 		r.call(100+n, 1)
 		if f := r.failure(n); !f.Unsent {
-			t.Errorf("%+v", f)
+			t.Errorf("got %+v", f)
 		}
 	}
 	close(release)
 	r.frame(waiting - 1)
 	r.link.(*clientLink).awaitNoneAlive(t)
 	pool.CloseIdleConnections()
-	for n := range 2 { // nothing is alive now, and what failed before does not count
+	for n := range 2 { // no exchange is open now, and earlier failures do not count
 		r.call(200+n, 1)
 	}
 	if loss := r.loss(); !strings.Contains(loss.Reason.Error(), "cannot be reached") {
-		t.Errorf("%+v", loss)
+		t.Errorf("got %+v, want %q in it", loss, "cannot be reached")
 	}
 }
 
-// However a request ends, it is not alive for ever.
+// A request does not count as open after it has ended, however it ended.
 //
 // Guarantees: G-0022.5
-func TestRequestsThatHaveEndedAreNotAlive(t *testing.T) {
+func TestEndedRequestsDoNotCountAsOpen(t *testing.T) {
 	arrived := make(chan struct{}, 10)
 	url := serve(t, func(_ http.ResponseWriter, req *http.Request) {
 		io.Copy(io.Discard, req.Body)
@@ -217,7 +217,7 @@ func TestRequestsThatHaveEndedAreNotAlive(t *testing.T) {
 	r.link.(*clientLink).awaitNoneAlive(t)
 }
 
-// awaitNoneAlive waits until no exchange of the link counts as alive.
+// awaitNoneAlive waits until the link has no open exchange.
 func (l *clientLink) awaitNoneAlive(t *testing.T) {
 	t.Helper()
 	look, guard := time.NewTicker(time.Millisecond), time.NewTimer(hangGuard)
@@ -233,12 +233,12 @@ func (l *clientLink) awaitNoneAlive(t *testing.T) {
 		select {
 		case <-look.C:
 		case <-guard.C:
-			t.Fatalf("%d exchanges are alive, though all have ended", alive)
+			t.Fatalf("%d exchanges count as open, want none", alive)
 		}
 	}
 }
 
-// One POST that fails, however it fails, is one call that fails.
+// A POST that fails, in whatever way, fails one call only.
 //
 // Guarantees: G-0022.1, G-0022.5
 func TestOneFailedPostFailsOneCall(t *testing.T) {
@@ -257,7 +257,7 @@ func TestOneFailedPostFailsOneCall(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var arrived sync.WaitGroup
 			arrived.Add(calls)
-			s := &legacy{session: "s-1"}
+			s := &legacyServer{session: "s-1"}
 			r := connect(t, func(w http.ResponseWriter, req *http.Request) {
 				body, _ := io.ReadAll(req.Body)
 				m, _ := jsonrpc.Decode(body, jsonrpc.Limits{})
@@ -267,7 +267,7 @@ func TestOneFailedPostFailsOneCall(t *testing.T) {
 					return
 				}
 				arrived.Done()
-				arrived.Wait() // all are under way
+				arrived.Wait() // all have arrived
 				if id, _ := m.ID.Int64(); id == 10+calls/2 {
 					fail(w, req)
 					return
@@ -279,42 +279,44 @@ func TestOneFailedPostFailsOneCall(t *testing.T) {
 			for n := range calls {
 				r.callLegacy(10+n, 1)
 			}
-			r.frame(calls - 1) // initialize, and all but one
+			r.frame(calls - 1) // initialize and all calls but one
 			r.await("the failure", func() bool { return len(r.failed)+len(r.broken) == 1 })
 			r.request(100, 1, request(100, "ping", ""))
 			r.frame(calls)
 			if len(r.losses) > 0 {
-				t.Errorf("lost: %+v", r.losses)
+				t.Errorf("got the losses %+v, want none", r.losses)
 			}
 		})
 	}
 }
 
+// A 404 for a session is the loss of the link.
+//
 // Guarantees: G-0022.5
 func TestAnExpiredSessionIsALoss(t *testing.T) {
 	body := `{"jsonrpc":"2.0","id":2,"error":{"code":-32001,"message":"no session"}}`
-	s := &legacy{session: "s-1", call: func(w http.ResponseWriter, req *http.Request) {
+	s := &legacyServer{session: "s-1", call: func(w http.ResponseWriter, req *http.Request) {
 		w.WriteHeader(http.StatusNotFound)
 		io.WriteString(w, body)
 	}}
 	r := handshake(t, s)
 	r.callLegacy(2, 1)
 	if loss := r.loss(); loss.Reason != transport.ErrSessionExpired || !slices.Equal(loss.Unsent, []transport.Tag{2}) {
-		t.Errorf("%+v", loss)
+		t.Errorf("got %+v, want loss.Reason == %v and %v", loss, transport.ErrSessionExpired, []transport.Tag{2})
 	}
 	if err := r.link.Send(outbound(0, initialized)); err != transport.ErrClosed {
 		t.Errorf("Send after the loss: %v", err)
 	}
 }
 
-// Some servers say 400 of a session that they do not know, and mean no message
-// in particular. One such refusal fails its message, two in a row the link.
+// Some servers answer 400 for a session that they do not know. One such refusal fails
+// its message, and two in a row lose the link.
 //
 // Guarantees: G-0022.5
 func TestUnknownSessionIsALoss(t *testing.T) {
 	const unknown = `{"jsonrpc":"2.0","error":{"code":-32000,"message":"no valid session"},"id":null}`
 	accepts := make(chan bool, 10)
-	r := handshake(t, &legacy{session: "s-1", call: func(w http.ResponseWriter, _ *http.Request) {
+	r := handshake(t, &legacyServer{session: "s-1", call: func(w http.ResponseWriter, _ *http.Request) {
 		if <-accepts {
 			stream(w, "data: "+notification("n")+"\n\n")
 			return
@@ -328,19 +330,21 @@ func TestUnknownSessionIsALoss(t *testing.T) {
 		if number := r.callLegacy(2+n, 5); accept {
 			r.wantFrame(1, number, notification("n"), false)
 		} else if f := r.failure(n / 2); !f.Unsent {
-			t.Fatalf("%+v", f)
+			t.Fatalf("got %+v", f)
 		}
 	}
 	accepts <- false
 	r.callLegacy(9, 5)
 	if loss := r.loss(); !errors.Is(loss.Reason, transport.ErrSessionExpired) {
-		t.Errorf("%+v", loss)
+		t.Errorf("got %+v, want %v", loss, transport.ErrSessionExpired)
 	}
 }
 
+// Without a session, a 404 fails its request only.
+//
 // Guarantees: G-0022.5
 func TestWithoutASession404IsOneFailure(t *testing.T) {
-	s := &legacy{call: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) }}
+	s := &legacyServer{call: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) }}
 	r := handshake(t, s)
 	r.callLegacy(2, 1)
 	r.failure(0)
@@ -350,20 +354,24 @@ func TestWithoutASession404IsOneFailure(t *testing.T) {
 // closedPort is an address where nobody listens: no system gives this port to who asks for any.
 const closedPort = "http://127.0.0.1:1"
 
+// Two failed dials in a row lose the link.
+//
 // Guarantees: G-0022.5
 func TestTwoFailedDialsAreALoss(t *testing.T) {
 	r := open(t, &Client{URL: closedPort})
 	r.call(1, 1)
 	if f := r.failure(0); f.Tag != 1 || !f.Unsent {
-		t.Fatalf("%+v", f)
+		t.Fatalf("got %+v", f)
 	}
 	r.call(2, 1)
 	var dial *net.OpError
 	if loss := r.loss(); !errors.As(loss.Reason, &dial) || dial.Op != "dial" || !slices.Equal(loss.Unsent, []transport.Tag{2}) {
-		t.Fatalf("%+v", loss)
+		t.Fatalf("got %+v, want a *net.OpError, dial.Op == %q and %v", loss, "dial", []transport.Tag{2})
 	}
 }
 
+// A response between two failed dials resets the count.
+//
 // Guarantees: G-0022.5
 func TestResponseResetsFailedDials(t *testing.T) {
 	var fail sync.Map // whether to fail the next dial
@@ -384,12 +392,14 @@ func TestResponseResetsFailedDials(t *testing.T) {
 	}
 }
 
+// If the GET stream gets 404 for the session, the link is lost.
+//
 // Guarantees: G-0022.5
 func TestAnExpiredSessionIsNoticedByTheGetStream(t *testing.T) {
 	answers := make(chan bool, 2)
 	answers <- true
 	answers <- false
-	s := &legacy{session: "s-1", get: func(w http.ResponseWriter, _ *http.Request) {
+	s := &legacyServer{session: "s-1", get: func(w http.ResponseWriter, _ *http.Request) {
 		if <-answers {
 			stream(w, ": hello\n\n")
 			return
@@ -401,6 +411,6 @@ func TestAnExpiredSessionIsNoticedByTheGetStream(t *testing.T) {
 	r.streamLoss(0)
 	r.link.Resume(transport.Main)
 	if loss := r.loss(); loss.Reason != transport.ErrSessionExpired {
-		t.Fatalf("%+v", loss)
+		t.Fatalf("got %+v, want %v", loss, transport.ErrSessionExpired)
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// Streams are found whatever the order in which they end, and an empty table keeps
-// nothing.
+// Streams are found whatever the order in which they end, and an empty table keeps no
+// memory.
 func TestRequestStreams(t *testing.T) {
 	var all requestStreams
 	known := make(map[transport.Stream]*requestStream)
@@ -23,36 +23,37 @@ func TestRequestStreams(t *testing.T) {
 		} else {
 			number := all[chance.IntN(len(all))].number
 			all.remove(known[number])
-			all.remove(&requestStream{number: number}) // not there any more
+			all.remove(&requestStream{number: number}) // already removed
 			delete(known, number)
 		}
 		if len(all) != len(known) {
-			t.Fatalf("%d streams, want %d", len(all), len(known))
+			t.Fatalf("got %d streams, want %d", len(all), len(known))
 		}
 		if number := 1 + transport.Stream(chance.Uint64N(uint64(last)+1)); all.find(number) != known[number] {
-			t.Fatalf("stream %d is another", number)
+			t.Fatalf("got another stream for number %d, want %v", number, known[number])
 		}
 	}
 	for len(all) > 0 {
 		all.remove(all[len(all)/2])
 	}
 	if cap(all) > keptStreams {
-		t.Errorf("an empty table keeps room for %d", cap(all))
+		t.Errorf("an empty table has the capacity %d, want 0", cap(all))
 	}
 	one := &requestStream{number: last + 1}
 	all.add(one)
 	if all.remove(one); cap(all) != keptStreams {
-		t.Errorf("a table that had one stream keeps room for %d", cap(all))
+		t.Errorf("a table that had one stream has the capacity %d, want less", cap(all))
 	}
 }
 
-// An idle session costs what the document of Handler says, beside its receiver.
+// An idle session uses no more memory than the documentation of Handler says, without
+// its receiver.
 //
 // Guarantees: G-0022.12
 func TestIdleSessionIsSmall(t *testing.T) {
 	const first, sessions, most = 500, 2000, 700
 	least := most + 1
-	for range 3 { // other tests may leave something behind that goes meanwhile
+	for range 3 { // other tests may leave memory that is freed meanwhile
 		h := NewHandler(accepting(func(link transport.Link) { link.Bind(&mute{link: link}) }), HandlerOptions{MaxClientSessions: first + sessions})
 		begin := func(n int) {
 			for range n {
@@ -67,6 +68,6 @@ func TestIdleSessionIsSmall(t *testing.T) {
 		h.Close(0)
 	}
 	if least > most {
-		t.Errorf("an idle session holds more than %d bytes", most)
+		t.Errorf("an idle session uses more than %d bytes", most)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
+// A node's name consists of letters, digits, - and _, and has a limited length.
 func TestRouterNamesOfNodes(t *testing.T) {
 	for _, name := range []string{"", "az", "AZ", "09", "a-b_c", strings.Repeat("a", maxNode)} {
 		if err := checkNode(name); err != nil {
@@ -20,37 +21,39 @@ func TestRouterNamesOfNodes(t *testing.T) {
 	}
 	for _, name := range []string{"a.b", "a b", "é", "`", "{", "@", "[", "/", ":", strings.Repeat("a", maxNode+1)} {
 		if checkNode(name) == nil {
-			t.Errorf("%.20q names a node", name)
+			t.Errorf("%.20q is accepted as the name of a node, want an error", name)
 		}
 	}
 }
 
-// A reaching router knows another node for every session, and notes who asked.
-type reaching struct {
+// A fixedRouter router knows another node for each session, and records the sessions that
+// were looked up.
+type fixedRouter struct {
 	to    http.Handler
 	asked []string
 }
 
-func (*reaching) Node() string { return "here" }
+func (*fixedRouter) Node() string { return "here" }
 
-func (r *reaching) Reach(session string) http.Handler {
+func (r *fixedRouter) Reach(session string) http.Handler {
 	r.asked = append(r.asked, session)
 	return r.to
 }
 
-func routed(t *testing.T, to http.Handler) (*Handler, *reaching) {
+func routed(t *testing.T, to http.Handler) (*Handler, *fixedRouter) {
 	t.Helper()
-	router := &reaching{to: to}
+	router := &fixedRouter{to: to}
 	h := NewHandler(accepting(func(link transport.Link) { link.Bind(&mute{link: link}) }), HandlerOptions{Router: router, MaxBody: 100})
 	t.Cleanup(func() { h.Close(0) })
 	return h, router
 }
 
+// The router is asked for sessions of other nodes only.
 func TestRouterIsAskedForSessionsOfOtherNodes(t *testing.T) {
 	h, router := routed(t, http.NotFoundHandler())
 	here := fuzzed(h, "POST", "Content-Type: application/json", initializeBody("2025-06-18")).Header().Get(headerSession)
 	if NodeOf(here) != "here" {
-		t.Fatalf("the session is %q", here)
+		t.Fatalf("got the session %q, want %q", here, "here")
 	}
 	for _, c := range []struct {
 		name   string
@@ -71,34 +74,36 @@ func TestRouterIsAskedForSessionsOfOtherNodes(t *testing.T) {
 		router.asked = nil
 		to := h.elsewhere(r)
 		if (to != nil) != c.asked || (len(router.asked) > 0) != c.asked {
-			t.Errorf("%s: got %v, and was asked for %q", c.name, to, router.asked)
+			t.Errorf("%s: got %v after the lookups %q", c.name, to, router.asked)
 		}
 	}
 	alone := NewHandler(accepting(func(transport.Link) {}), HandlerOptions{})
 	defer alone.Close(0)
 	r := httptest.NewRequest("POST", "/", nil)
 	if r.Header.Set(headerSession, "there.1"); alone.elsewhere(r) != nil {
-		t.Error("a session is on another node of a handler that knows none")
+		t.Error("got another node without a router, want none")
 	}
 }
 
-// A dated response notes the deadlines for reading that it is given.
-type dated struct {
+// A deadlineRecorder response records its read deadlines.
+type deadlineRecorder struct {
 	*httptest.ResponseRecorder
 	deadlines []time.Time
 }
 
-func (d *dated) SetReadDeadline(at time.Time) error {
+func (d *deadlineRecorder) SetReadDeadline(at time.Time) error {
 	d.deadlines = append(d.deadlines, at)
 	return nil
 }
 
+// A request is forwarded with its headers. Its body is limited and has the same
+// deadlines as without forwarding.
 func TestRouterForwardsAtMostABody(t *testing.T) {
 	for _, c := range []struct {
 		name           string
-		body           io.Reader // nil: none
+		body           io.Reader // nil: no body
 		length         int64
-		refused, reads bool // by the handler; by the other node
+		refused, reads bool // whether the handler refuses it; whether the other node reads it
 		tooLarge       bool
 	}{
 		{"of the limit", strings.NewReader(strings.Repeat("a", 100)), 100, false, true, false},
@@ -115,7 +120,7 @@ func TestRouterForwardsAtMostABody(t *testing.T) {
 				_, failed = io.ReadAll(r.Body)
 			}
 		}))
-		w := &dated{ResponseRecorder: httptest.NewRecorder()}
+		w := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
 		w.Header().Set("Connection", "close")
 		r := httptest.NewRequest("POST", "/", c.body)
 		if r.ContentLength = c.length; c.body == nil {
@@ -123,27 +128,27 @@ func TestRouterForwardsAtMostABody(t *testing.T) {
 		}
 		refused := h.forward(router.to, w, r)
 		if (refused != nil) != c.refused || (got == nil) != c.refused {
-			t.Errorf("%s: refused with %v", c.name, refused)
+			t.Errorf("%s: got the refusal %v", c.name, refused)
 			continue
 		}
 		if got == nil {
 			continue
 		}
 		if got.Header.Get(headerForwarded) != "1" || r.Header.Get(headerForwarded) != "" {
-			t.Errorf("%s: forwarded with %v, from %v", c.name, got.Header, r.Header)
+			t.Errorf("%s: got the forwarded headers %v for %v, want got.Header.Get(headerForwarded) == %q and r.Header.Get(headerForwarded) == %q", c.name, got.Header, r.Header, "1", "")
 		}
 		if (got.Body == nil) != (c.body == nil) {
-			t.Errorf("%s: the body is %v", c.name, got.Body)
+			t.Errorf("%s: got the body %v", c.name, got.Body)
 		}
 		if errors.As(failed, new(*http.MaxBytesError)) != c.tooLarge || (failed != nil) != c.tooLarge {
-			t.Errorf("%s: reading it: %v", c.name, failed)
+			t.Errorf("%s: reading the body: got %v", c.name, failed)
 		}
-		// The body comes while the answer goes out, for as long as it takes to read.
+		// The body arrives while the response is sent, for as long as it takes to read.
 		if unbound := len(w.deadlines) > 0 && w.deadlines[0].IsZero(); unbound != (c.reads && !c.tooLarge) {
-			t.Errorf("%s: the deadlines are %v", c.name, w.deadlines)
+			t.Errorf("%s: got the deadlines %v", c.name, w.deadlines)
 		}
 		if closes := w.Header().Get("Connection") != ""; closes == c.reads {
-			t.Errorf("%s: the headers are %v", c.name, w.Header())
+			t.Errorf("%s: got the headers %v", c.name, w.Header())
 		}
 	}
 }

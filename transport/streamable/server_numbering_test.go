@@ -14,7 +14,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// ended keeps events of a stream that has ended, and returns them as they are replayed.
+// ended stores events of a stream that has ended, and returns the text in which they
+// are replayed.
 func (b *bench) ended(session string, stream transport.Stream, events, size int) string {
 	var text bytes.Buffer
 	for n := range events {
@@ -27,8 +28,8 @@ func (b *bench) ended(session string, stream transport.Stream, events, size int)
 
 func (b *bench) held() int { return b.handler.unread.small.held + b.handler.unread.large.held }
 
-// A client that comes back for a long stream and does not read holds one page of it,
-// which is charged to it, however often it comes back. One that reads gets all.
+// A client that resumes a long stream and does not read uses one page of it, charged to
+// the client, however often it reconnects. A client that reads gets everything.
 //
 // Guarantees: G-0033.2, G-0038.6
 func TestReplayHoldsOnePage(t *testing.T) {
@@ -38,23 +39,23 @@ func TestReplayHoldsOnePage(t *testing.T) {
 		for range 3 {
 			stuck, done := b.serveStuck("GET", "", session, "Last-Event-ID: 9-0")
 			if held := b.held(); held < pageSize/2 || held > pageSize {
-				t.Errorf("a replay holds %d bytes", held)
+				t.Errorf("a replay uses %d bytes", held)
 			}
 			w, all := b.serve(t.Context(), "GET", "", session, "Last-Event-ID: 9-0")
 			<-all
 			if got := w.Body.String(); got != want {
-				t.Errorf("the later request brings %d bytes, want %d", len(got), len(want))
+				t.Errorf("the later request got %d bytes, want %d", len(got), len(want))
 			}
 			<-done
 			if !stuck.isInterrupted || b.held() != 0 {
-				t.Errorf("interrupted: %t, %d bytes are charged at the end", stuck.isInterrupted, b.held())
+				t.Errorf("got interrupted: %t and %d bytes charged at the end, want true and 0", stuck.isInterrupted, b.held())
 			}
 		}
 	})
 }
 
-// All replays of a client share what one client may leave unread. One that is refused
-// room is aborted, and its client comes back.
+// All replays of a client share what one client may leave unread. A replay without room
+// is aborted, and its client reconnects.
 //
 // Guarantees: G-0038.6
 func TestReplaysOfOneClientAreBounded(t *testing.T) {
@@ -68,7 +69,7 @@ func TestReplaysOfOneClientAreBounded(t *testing.T) {
 			w, done := b.serveStuck("GET", "", session, fmt.Sprintf("Last-Event-ID: %d-0", 9+n))
 			stuck, served = append(stuck, w), append(served, done)
 			if b.held() > most/4 {
-				t.Fatalf("%d bytes are held for one client", b.held())
+				t.Fatalf("got %d bytes held for one client, want at most %v", b.held(), most/4)
 			}
 		}
 		aborted := 0
@@ -79,12 +80,13 @@ func TestReplaysOfOneClientAreBounded(t *testing.T) {
 			}
 		}
 		if aborted != 6 || b.held() != 0 {
-			t.Errorf("%d of 10 were aborted, %d bytes are held", aborted, b.held())
+			t.Errorf("%d of 10 replays were aborted, and %d bytes are held", aborted, b.held())
 		}
 	})
 }
 
-// A stream of many small events costs as much as its text, not its square.
+// The cost of replaying many small events is proportional to their text, not to its
+// square.
 //
 // Guarantees: G-0038.6
 func TestReplayOfManySmallEvents(t *testing.T) {
@@ -96,10 +98,10 @@ func TestReplayOfManySmallEvents(t *testing.T) {
 		w, done := b.serve(t.Context(), "GET", "", session, "Last-Event-ID: 9-0")
 		<-done
 		if runtime.ReadMemStats(&after); w.Body.String() != want {
-			t.Errorf("%d bytes came, want %d", w.Body.Len(), len(want))
+			t.Errorf("got %d bytes, want %d", w.Body.Len(), len(want))
 		}
 		if allocated := after.TotalAlloc - before.TotalAlloc; allocated > 64<<20 {
-			t.Errorf("%d bytes were allocated for %d", allocated, len(want))
+			t.Errorf("%d bytes were allocated for a text of %d bytes, want less", allocated, len(want))
 		}
 	})
 }
@@ -162,7 +164,7 @@ func TestCloseInterruptsAReplay(t *testing.T) {
 	})
 }
 
-// A GET stream that is replaying ends when its client opens another.
+// A GET stream that replays events ends when its client opens another.
 //
 // Guarantees: G-0033.2
 func TestReplayOfAListenerThatIsReplaced(t *testing.T) {
@@ -176,17 +178,17 @@ func TestReplayOfAListenerThatIsReplaced(t *testing.T) {
 		ctx, leave := context.WithCancel(t.Context())
 		second, done := b.serve(ctx, "GET", "", session)
 		if <-first; !stuck.isInterrupted {
-			t.Error("the first goes on replaying")
+			t.Error("the first stream continues, want it to end")
 		}
 		leave()
 		if <-done; !strings.Contains(second.Body.String(), noticeLine(2)) {
-			t.Errorf("the second brings %q", second.Body)
+			t.Errorf("the second stream got %q", second.Body)
 		}
 	})
 }
 
-// A stream that was given up, since its client does not read, is not taken up again
-// before its connection has ended.
+// A stream that was given up because its client does not read cannot be resumed before
+// its connection has ended.
 //
 // Guarantees: G-0033.4
 func TestStreamThatWasGivenUpIsNotResumed(t *testing.T) {
@@ -209,14 +211,14 @@ func TestStreamThatWasGivenUpIsNotResumed(t *testing.T) {
 		defer leave()
 		w, done := b.serve(ctx, "GET", "", session, fmt.Sprintf("Last-Event-ID: 2-%d", sent-1))
 		if <-done; w.Code != 410 {
-			t.Errorf("the response is %d %.100q", w.Code, w.Body)
+			t.Errorf("got the response %d %.100q, want 410", w.Code, w.Body)
 		}
 		close(stuck.released)
 		<-served
 	})
 }
 
-// Who waits for room on Main is told when the client opens another GET stream.
+// If Main was busy and the client opens another GET stream, Writable is called.
 func TestBusyListenerThatIsReplaced(t *testing.T) {
 	inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
 		session := b.initialize()
@@ -233,7 +235,7 @@ func TestBusyListenerThatIsReplaced(t *testing.T) {
 		ctx, leave := context.WithCancel(t.Context())
 		_, done := b.serve(ctx, "GET", "", session)
 		if n := p.count(func(p *peer) int { return p.writable }); n != 1 {
-			t.Errorf("Writable came %d times", n)
+			t.Errorf("Writable was called %d times, want 1", n)
 		}
 		p.mustSend(t, transport.Outbound{Frame: notice(1)})
 		close(stuck.released)

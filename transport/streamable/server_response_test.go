@@ -16,12 +16,12 @@ import (
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
-// A bench serves requests without a network, in virtual time.
+// A bench serves requests without a network, on the clock of a bubble.
 type bench struct {
 	t       *testing.T
 	handler *Handler
 	*acceptor
-	server *http.Server // of requests with a body; nil: they have none
+	server *http.Server // for requests with a body; nil if there are none
 }
 
 func inBubble(t *testing.T, o HandlerOptions, stingy bool, test func(t *testing.T, b *bench)) {
@@ -35,7 +35,7 @@ func inBubble(t *testing.T, o HandlerOptions, stingy bool, test func(t *testing.
 	})
 }
 
-// serve has a request answered; the recorder may be read once done is closed.
+// serve serves a request. The recorder can be read once done is closed.
 func (b *bench) serve(ctx context.Context, method, body string, lines ...string) (*httptest.ResponseRecorder, chan struct{}) {
 	return b.serveRequest(newRequest(method, body, lines...).WithContext(ctx))
 }
@@ -50,8 +50,8 @@ func (b *bench) serveRequest(r *http.Request) (*httptest.ResponseRecorder, chan 
 	return w, done
 }
 
-// serveHTTP serves a request as net/http does, which recovers the panic of a
-// handler that aborts its response.
+// serveHTTP serves a request as net/http does, which recovers the panic of a handler
+// that aborts its response.
 func serveHTTP(h http.Handler, w http.ResponseWriter, r *http.Request) (aborted bool) {
 	defer func() {
 		if v := recover(); v != nil && v != http.ErrAbortHandler {
@@ -70,8 +70,8 @@ func (b *bench) initialize() (session string) {
 	return "Mcp-Session-Id: " + w.Header().Get("Mcp-Session-Id")
 }
 
-// A stream of events that is quiet gets comments, and a response that has not begun
-// becomes one.
+// A silent stream of events gets comments, and a response that has not begun becomes
+// such a stream.
 func TestQuietStreamIsKeptAlive(t *testing.T) {
 	inBubble(t, HandlerOptions{KeepAlive: time.Minute}, false, func(t *testing.T, b *bench) {
 		held, heldDone := b.serve(t.Context(), "POST", modernBody("hold", ""), modernHeader("hold")...)
@@ -91,13 +91,13 @@ func TestQuietStreamIsKeptAlive(t *testing.T) {
 			t.Errorf("got %q, want %q", got, want)
 		}
 		if got, want := held.Body.String(), ":\n\n:\n\n:\n\n"+event(3); got != want {
-			t.Errorf("a quiet response is %q, want %q", got, want)
+			t.Errorf("a silent response: got %q, want %q", got, want)
 		}
 	})
 }
 
-// Close flushes what is queued for 70 % of its grace and is then forceful; a
-// shorter grace shortens it.
+// Close flushes what is queued for 70 % of its grace, and then interrupts writes. A
+// shorter grace shortens this.
 func TestCloseOfAStreamThatTakesNothing(t *testing.T) {
 	for name, shorter := range map[string]bool{"alone": false, "shortened": true} {
 		t.Run(name, func(t *testing.T) {
@@ -105,7 +105,7 @@ func TestCloseOfAStreamThatTakesNothing(t *testing.T) {
 				_, served := b.serveStuck("POST", modernBody("hold", ""), modernHeader("hold")...)
 				p := b.peer(t, 0)
 				p.mustSend(t, transport.Outbound{Stream: 1, Tag: 1, Frame: notice(1)})
-				synctest.Wait() // it is being written
+				synctest.Wait() // a write is in progress
 				p.mustSend(t, transport.Outbound{Stream: 1, Tag: 2, Frame: notice(2)})
 				begun := time.Now()
 				want := 7 * time.Second
@@ -117,11 +117,11 @@ func TestCloseOfAStreamThatTakesNothing(t *testing.T) {
 					t.Error(err)
 				}
 				if took := time.Since(begun); took != want {
-					t.Errorf("Close took %v", took)
+					t.Errorf("Close took %v, want %v", took, want)
 				}
 				loss := p.awaitLoss(t)
 				if loss.Reason != transport.ErrClosed || len(loss.Unsent) != 1 || loss.Unsent[0] != 2 {
-					t.Errorf("lost with %+v", loss)
+					t.Errorf("got the loss %+v, want loss.Reason == %v, len(loss.Unsent) == 1 and loss.Unsent[0] == 2", loss, transport.ErrClosed)
 				}
 				<-served
 			})
@@ -129,25 +129,25 @@ func TestCloseOfAStreamThatTakesNothing(t *testing.T) {
 	}
 }
 
-// A request that nobody writes for is not interrupted: its refusal goes out.
+// A request that is not being written is not interrupted: its refusal is sent.
 //
 // Guarantees: G-0022.15
-func TestCloseAtOnceStillAnswers(t *testing.T) {
+func TestCloseWithoutGraceStillRefuses(t *testing.T) {
 	inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
 		stuck, served := b.serveStuck("POST", modernBody("hold", ""), modernHeader("hold")...)
 		close(stuck.released)
 		p := b.peer(t, 0)
-		p.link.(*serverLink).force() // before its goroutine looks
+		p.link.(*serverLink).force() // before its goroutine checks
 		p.link.Close(0)
 		<-served
 		if stuck.status != 503 || stuck.isInterrupted {
-			t.Errorf("status %d, interrupted: %t", stuck.status, stuck.isInterrupted)
+			t.Errorf("got status %d, interrupted: %t", stuck.status, stuck.isInterrupted)
 		}
 	})
 }
 
-// A write that cannot be interrupted is left behind, and what was queued
-// behind it is never written.
+// A write that cannot be interrupted is left behind, and Close names it. What was
+// queued after it is never written.
 //
 // Guarantees: G-0022.15
 func TestCloseNamesAStuckWrite(t *testing.T) {
@@ -163,17 +163,17 @@ func TestCloseNamesAStuckWrite(t *testing.T) {
 			t.Errorf("Close returned %v after %v", err, time.Since(begun))
 		}
 		if loss := p.awaitLoss(t); len(loss.Unsent) != 1 || loss.Unsent[0] != 2 {
-			t.Errorf("lost with %+v", loss)
+			t.Errorf("got the loss %+v, want len(loss.Unsent) == 1 and loss.Unsent[0] == 2", loss)
 		}
 		close(stuck.released)
 		<-served
 		if stuck.writes != 1 {
-			t.Errorf("%d writes were made", stuck.writes)
+			t.Errorf("got %d writes, want 1", stuck.writes)
 		}
 	})
 }
 
-// Who waits for room on Main, when a write to its listener fails, is told, once.
+// If Main was busy and a write to its listener fails, Writable is called once.
 //
 // Guarantees: G-0022.13
 func TestBusyListenerWhoseWriteFails(t *testing.T) {
@@ -192,16 +192,16 @@ func TestBusyListenerWhoseWriteFails(t *testing.T) {
 		close(stuck.interrupted)
 		<-served
 		if n := p.count(func(p *peer) int { return p.writable }); n != 1 {
-			t.Errorf("Writable came %d times", n)
+			t.Errorf("Writable was called %d times, want 1", n)
 		}
 		if err := p.send(t, transport.Outbound{Frame: frame}); err != nil {
-			t.Errorf("Send returned %v", err) // the client may come back for it
+			t.Errorf("Send returned %v", err) // the client may reconnect for the message
 		}
 		stuck.interrupted = make(chan struct{})
 	})
 }
 
-// serveStuck has a request answered to a client that takes nothing.
+// serveStuck serves a request of a client that reads nothing.
 func (b *bench) serveStuck(method, body string, lines ...string) (*stuckWriter, chan struct{}) {
 	w := &stuckWriter{header: http.Header{}, interrupted: make(chan struct{}), released: make(chan struct{})}
 	r := newRequest(method, body, lines...).WithContext(b.t.Context())
@@ -214,16 +214,16 @@ func (b *bench) serveStuck(method, body string, lines ...string) (*stuckWriter, 
 	return w, served
 }
 
-// A stuckWriter is a client that takes nothing until it is released.
+// A stuckWriter is a client that reads nothing until it is released.
 type stuckWriter struct {
 	header        http.Header
 	interrupted   chan struct{}
 	released      chan struct{}
-	isDeaf        bool // to interruption
+	isDeaf        bool // ignores interruption
 	isInterrupted bool
 	status        int
 	writes        int
-	aborted       bool // the response, once it was served
+	aborted       bool // whether the response was aborted
 }
 
 func (w *stuckWriter) Header() http.Header    { return w.header }
@@ -248,14 +248,14 @@ func (w *stuckWriter) SetWriteDeadline(deadline time.Time) error {
 	return nil
 }
 
-// pass lets time pass in a bubble.
+// pass lets time pass in a bubble of testing/synctest.
 func pass(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	<-timer.C
 }
 
-// The last frame of a response goes out with the end of it, in one write.
+// The last frame of a response and its end are sent in one write.
 //
 // Guarantees: G-0058.4
 func TestTheLastFrameIsWrittenWithTheEnd(t *testing.T) {
@@ -271,39 +271,39 @@ func TestTheLastFrameIsWrittenWithTheEnd(t *testing.T) {
 	defer a.finish(t)
 	defer h.Close(0)
 	server := httptest.NewUnstartedServer(h)
-	server.Listener = tellingListener{server.Listener, wrote}
+	server.Listener = signallingListener{server.Listener, wrote}
 	server.Start()
 	defer server.Close()
 	s := &site{t: t, server: server, ctx: t.Context()}
 	for method, kind := range map[string]string{"once": web.TypeJSON, "twice": web.TypeEvents} {
 		got := s.modern(method, "")
 		if got.status != 200 || web.MediaType(got.header) != kind {
-			t.Fatalf("%s: %+v", method, got)
+			t.Fatalf("%s: got %+v, want got.status == 200 and web.MediaType(got.header) == %v", method, got, kind)
 		}
 		<-wrote
 		if len(wrote) != 0 {
-			t.Errorf("%s: %d more writes", method, len(wrote))
+			t.Errorf("%s: got %d more writes, want none", method, len(wrote))
 		}
 	}
 }
 
-// The connections of a tellingListener tell of each write.
-type tellingListener struct {
+// The connections of a tellingListener report each write.
+type signallingListener struct {
 	net.Listener
 	wrote chan<- struct{}
 }
 
-func (l tellingListener) Accept() (net.Conn, error) {
+func (l signallingListener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
-	return tellingConn{c, l.wrote}, err
+	return signallingConn{c, l.wrote}, err
 }
 
-type tellingConn struct {
+type signallingConn struct {
 	net.Conn
 	wrote chan<- struct{}
 }
 
-func (c tellingConn) Write(p []byte) (int, error) {
-	c.wrote <- struct{}{} // before the client can have it
+func (c signallingConn) Write(p []byte) (int, error) {
+	c.wrote <- struct{}{} // before the client can read it
 	return c.Conn.Write(p)
 }

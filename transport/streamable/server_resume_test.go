@@ -16,15 +16,15 @@ import (
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
-// A brokenCall is a call of a session whose client has read some of its events and
-// then lost its connection.
+// A brokenCall is a call of a session whose client has read some events and then lost
+// its connection.
 type brokenCall struct {
 	session string
 	stream  transport.Stream
-	id      string // of the last event that was read
+	id      string // id of the last event that was read
 }
 
-// breakCall makes a call and breaks its connection behind the first event.
+// breakCall makes a call and closes its connection after the first event.
 func (s *site) breakCall(p *peer, session string) brokenCall {
 	s.t.Helper()
 	begun := s.startHeld(p, session)
@@ -34,22 +34,25 @@ func (s *site) breakCall(p *peer, session string) brokenCall {
 	events.want(noticeLine(0))
 	events.leave()
 	if events.id == "" {
-		s.t.Fatal("the event has no id")
+		s.t.Fatal("got an event without an id, want one")
 	}
 	return brokenCall{session, stream, events.id}
 }
 
-func (s *site) resume(c brokenCall) *listening {
+func (s *site) resume(c brokenCall) *eventReader {
 	s.t.Helper()
 	return s.listen("GET", "", header{"Accept: text/event-stream", c.session, "Last-Event-ID: " + c.id})
 }
 
 const heldAnswer = `{"jsonrpc":"2.0","id":5,"result":{}}`
 
+// A response is not lost if its connection breaks: the client gets it when it resumes
+// the stream.
+//
 // Guarantees: G-0033.1
 func TestAnswerIsNotLostWithItsConnection(t *testing.T) {
 	for _, version := range []string{"2025-03-26", "2025-06-18", "2025-11-25"} {
-		for name, early := range map[string]bool{"answered before the client is back": true, "answered after": false} {
+		for name, early := range map[string]bool{"answered before the client reconnects": true, "answered after": false} {
 			t.Run(version+" "+name, func(t *testing.T) {
 				s := newSite(t, HandlerOptions{})
 				session := s.initialize(version)
@@ -71,17 +74,17 @@ func TestAnswerIsNotLostWithItsConnection(t *testing.T) {
 				again.want(heldAnswer)
 				again.wantEnd()
 				if n := p.count(func(p *peer) int { return len(p.lost) + len(p.failed) }); n != 0 {
-					t.Errorf("%d losses were told", n)
+					t.Errorf("got %d stream losses, want none", n)
 				}
 			})
 		}
 	}
 }
 
-// The connection breaks again and again, and each event comes once, in order.
+// If the connection breaks repeatedly, each event is delivered once and in order.
 //
 // Guarantees: G-0033.1, G-0033.2
-func TestResumingAgainAndAgain(t *testing.T) {
+func TestStreamIsResumedRepeatedly(t *testing.T) {
 	s := newSite(t, HandlerOptions{})
 	p, session := s.begin1125(t)
 	c := s.breakCall(p, session)
@@ -91,7 +94,7 @@ func TestResumingAgainAndAgain(t *testing.T) {
 		events := s.resume(c)
 		events.want(noticeLine(n + 1))
 		if events.leave(); ids[events.id] {
-			t.Fatalf("the id %s came twice", events.id)
+			t.Fatalf("got the id %s twice", events.id)
 		}
 		ids[events.id], c.id = true, events.id
 	}
@@ -102,6 +105,8 @@ func (s *site) begin1125(t *testing.T) (*peer, string) {
 	return s.peer(t, s.links()-1), session
 }
 
+// A notification is not lost if the GET stream breaks.
+//
 // Guarantees: G-0033.1
 func TestNotificationIsNotLostWithItsConnection(t *testing.T) {
 	s := newSite(t, HandlerOptions{})
@@ -121,8 +126,9 @@ func TestNotificationIsNotLostWithItsConnection(t *testing.T) {
 	again.want(noticeLine(22))
 }
 
-// A client opens its GET stream a moment after it has begun its session. What it is
-// told in between is kept for it, but not for ever, and nothing that somebody waits for.
+// Messages of Main that are sent before the client opens its first GET stream are kept
+// for it, for a limited time. Requests are not kept, because somebody waits for their
+// response.
 //
 // Guarantees: G-0033.8
 func TestNotificationBeforeTheFirstStreamIsNotLost(t *testing.T) {
@@ -152,11 +158,11 @@ func TestNotificationBeforeTheFirstStreamIsNotLost(t *testing.T) {
 			p.mustSend(t, transport.Outbound{Frame: notice(1)})
 			ask := transport.Outbound{Frame: notice(2), Route: transport.Route{Kind: jsonrpc.KindRequest, Method: "ping"}}
 			if err := p.send(t, ask); !errors.Is(err, transport.ErrNoRoute) {
-				t.Errorf("a request: %v", err)
+				t.Errorf("a request: got %v, want %v", err, transport.ErrNoRoute)
 			}
 			pass(comingTime + time.Second)
 			if err := p.send(t, transport.Outbound{Frame: notice(3)}); !errors.Is(err, transport.ErrNoRoute) {
-				t.Errorf("after %v: %v", comingTime, err)
+				t.Errorf("after %v: got %v", comingTime, err)
 			}
 		})
 	})
@@ -164,11 +170,13 @@ func TestNotificationBeforeTheFirstStreamIsNotLost(t *testing.T) {
 		s := newSite(t, HandlerOptions{NoListening: true})
 		s.initialize("2025-11-25")
 		if err := s.peer(t, s.links()-1).send(t, transport.Outbound{Frame: notice(1)}); !errors.Is(err, transport.ErrNoRoute) {
-			t.Errorf("got %v", err)
+			t.Errorf("got %v, want %v", err, transport.ErrNoRoute)
 		}
 	})
 }
 
+// Messages of Main are not stored for a client that stays away.
+//
 // Guarantees: G-0033.1
 func TestNothingIsStoredForAnAbsentClient(t *testing.T) {
 	inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
@@ -181,41 +189,43 @@ func TestNothingIsStoredForAnAbsentClient(t *testing.T) {
 		p.mustSend(t, transport.Outbound{Frame: notice(1)})
 		pass(awayTime + time.Second)
 		if err := p.send(t, transport.Outbound{Frame: notice(2)}); err == nil {
-			t.Error("a message was accepted for a client that is away for good")
+			t.Error("Send accepted a message for a client that stays away, want an error")
 		}
 	})
 }
 
-// A session never gets what was sent to another, whatever id it names.
+// A session never gets the events of another session, whatever id it names.
 //
 // Guarantees: G-0033.3
 func TestAnotherSessionsStreamIsNeverRead(t *testing.T) {
 	s := newSite(t, HandlerOptions{Identify: byUser})
-	victim := s.initialize("2025-11-25", as("victim"))
+	victim := s.initialize("2025-11-25", userHeader("victim"))
 	p := s.peer(t, 0)
-	begun := s.pending(s.ctx, holdBody, victim, as("victim"))
+	begun := s.pending(s.ctx, holdBody, victim, userHeader("victim"))
 	p.await(t, "the request", func(p *peer) bool { return len(p.opened) > 1 })
 	p.mustSend(t, transport.Outbound{Stream: 2, Frame: notice(1)})
 	p.mustSend(t, answering(2, heldAnswer))
 	if r := s.receive(begun); !strings.Contains(r.body, "id: 2-1\n") {
-		t.Fatalf("%+v", r)
+		t.Fatalf("got %+v, want %q in it", r, "id: 2-1\n")
 	}
-	hostile := s.initialize("2025-11-25", as("hostile"))
+	hostile := s.initialize("2025-11-25", userHeader("hostile"))
 	accept := "Accept: text/event-stream"
 	for _, id := range []string{"2-0", "2-1", "1-0", "3-0"} {
-		r := s.do("GET", "", header{accept, hostile, as("hostile"), "Last-Event-ID: " + id})
+		r := s.do("GET", "", header{accept, hostile, userHeader("hostile"), "Last-Event-ID: " + id})
 		if r.status != 410 || strings.Contains(r.body, "result") {
-			t.Errorf("%s: %+v", id, r)
+			t.Errorf("%s: got %+v, want r.status == 410 and no %q in it", id, r, "result")
 		}
-		if r := s.do("GET", "", header{accept, victim, as("hostile"), "Last-Event-ID: " + id}); r.status != 403 {
-			t.Errorf("%s with the session of the other: %+v", id, r)
+		if r := s.do("GET", "", header{accept, victim, userHeader("hostile"), "Last-Event-ID: " + id}); r.status != 403 {
+			t.Errorf("%s with the session of the other client: got %+v, want 403", id, r)
 		}
 	}
-	if r := s.do("GET", "", header{accept, victim, as("victim"), "Last-Event-ID: 2-1"}); !strings.Contains(r.body, heldAnswer) {
-		t.Errorf("the session itself gets %+v", r)
+	if r := s.do("GET", "", header{accept, victim, userHeader("victim"), "Last-Event-ID: 2-1"}); !strings.Contains(r.body, heldAnswer) {
+		t.Errorf("the session itself: got %+v, want %v in it", r, heldAnswer)
 	}
 }
 
+// A replay is refused if an event in it is no longer stored.
+//
 // Guarantees: G-0033.4
 func TestPurgedReplayIsRefused(t *testing.T) {
 	s := newSite(t, HandlerOptions{EventStore: &MemoryStore{MaxSessionBytes: 10_000}})
@@ -230,7 +240,7 @@ func TestPurgedReplayIsRefused(t *testing.T) {
 		}
 		r := s.do("GET", "", header{"Accept: text/event-stream", session, "Last-Event-ID: " + c.id})
 		if r.status != 410 {
-			t.Errorf("a replay with a gap: %+v", r)
+			t.Errorf("a replay with a gap: got %+v, want 410", r)
 		}
 	}
 	events := s.resume(brokenCall{session, c.stream, fmt.Sprintf("%d-%d", c.stream, 101)})
@@ -238,23 +248,24 @@ func TestPurgedReplayIsRefused(t *testing.T) {
 	events.wantEnd()
 	for _, wrong := range []string{"x", "2", "-", "1-2-3", "0x1-1", "01-1", "1-18446744073709551616", strings.Repeat("9", 5000)} {
 		if r := s.do("GET", "", header{"Accept: text/event-stream", session, "Last-Event-ID: " + wrong}); r.status != 400 {
-			t.Errorf("Last-Event-ID %.20s: %+v", wrong, r)
+			t.Errorf("Last-Event-ID %.20s: got %+v, want 400", wrong, r)
 		}
 	}
 }
 
-// Who has heard nothing yet can come back, too, from 2025-11-25 on. Earlier clients
-// would try to read the empty event.
+// From 2025-11-25 on, a stream begins with an event that has an id and no data, so that
+// a client can resume it before the first message. Earlier clients would try to decode
+// the empty data.
 //
 // Guarantees: G-0033.5
-func TestPriming(t *testing.T) {
+func TestStreamBeginsWithAnIDFrom20251125(t *testing.T) {
 	for version, initialID := range map[string]bool{"2025-03-26": false, "2025-06-18": false, "2025-11-25": true} {
 		s := newSite(t, HandlerOptions{Retry: 1500 * time.Millisecond, KeepAlive: 20 * time.Millisecond})
 		session := s.initialize(version)
 		p := s.peer(t, 0)
 		events := <-s.startHeld(p, session)
 		if events.wantComment(); (events.id != "") != initialID || (events.retry == "1500") != initialID {
-			t.Errorf("%s: the stream begins with the id %q, retry %q", version, events.id, events.retry)
+			t.Errorf("%s: got a first event with the id %q, retry %q", version, events.id, events.retry)
 		}
 		if !initialID {
 			continue
@@ -267,7 +278,7 @@ func TestPriming(t *testing.T) {
 	}
 }
 
-// Quick answers stay JSON.
+// A response that is ready quickly is JSON, not a stream.
 //
 // Guarantees: G-0033.5
 func TestQuickAnswerIsNoStream(t *testing.T) {
@@ -293,10 +304,10 @@ func TestQuickAnswerIsNoStream(t *testing.T) {
 	})
 }
 
-// A handler sends its client away, and the client comes back for the answer.
+// A handler can ask its client to reconnect for the response.
 //
 // Guarantees: G-0033.6
-func TestPolling(t *testing.T) {
+func TestHandlerCanAskItsClientToReconnect(t *testing.T) {
 	for name, sent := range map[string]int{"before anything was sent": 0, "after events": 3} {
 		t.Run(name, func(t *testing.T) {
 			polled := make(chan bool, 1)
@@ -310,7 +321,7 @@ func TestPolling(t *testing.T) {
 				}
 				polled <- in.Origin.Exchange.Poll(40 * time.Millisecond)
 				if in.Origin.Exchange.Poll(time.Second) || in.Origin.Exchange.Events() {
-					p.note(func() { p.breaches = append(p.breaches, "a client that is away was sent away again") })
+					p.note(func() { p.breaches = append(p.breaches, "a disconnected client was asked to reconnect") })
 				}
 			}))
 			p, session := s.begin1125(t)
@@ -320,7 +331,7 @@ func TestPolling(t *testing.T) {
 			}
 			events.wantEnd()
 			if !<-polled || events.retry != "40" {
-				t.Errorf("the stream ends with retry %q", events.retry)
+				t.Errorf("got a last event with retry %q", events.retry)
 			}
 			p.mustSend(t, transport.Outbound{Stream: 2, Frame: notice(7)})
 			again := s.resume(brokenCall{session, 2, events.id})
@@ -332,8 +343,10 @@ func TestPolling(t *testing.T) {
 	}
 }
 
+// Before 2025-11-25, a handler cannot ask its client to reconnect.
+//
 // Guarantees: G-0033.6
-func TestNoPollingBefore20251125(t *testing.T) {
+func TestNoReconnectRequestBefore20251125(t *testing.T) {
 	said := make(chan bool, 1)
 	s := newScriptedSite(t, HandlerOptions{}, newAcceptor(func(p *peer, in transport.Inbound, m jsonrpc.Message) {
 		if m.Method == "echo" {
@@ -343,18 +356,20 @@ func TestNoPollingBefore20251125(t *testing.T) {
 	}))
 	session := s.initialize("2025-06-18")
 	if r := s.post(echoBody, session); r.status != 200 || <-said {
-		t.Errorf("%+v", r)
+		t.Errorf("got %+v", r)
 	}
 	if r := s.modern("echo", ""); r.status != 200 || <-said {
-		t.Errorf("%+v", r)
+		t.Errorf("got %+v", r)
 	}
 }
 
+// A handler can make its response a stream of events at once.
+//
 // Guarantees: G-0033.7
 func TestEventsOnDemand(t *testing.T) {
 	s := newScriptedSite(t, HandlerOptions{}, newAcceptor(func(p *peer, in transport.Inbound, m jsonrpc.Message) {
 		if m.Method == "hold" && !in.Origin.Exchange.Events() {
-			p.note(func() { p.breaches = append(p.breaches, "no events") })
+			p.note(func() { p.breaches = append(p.breaches, "the response is no stream of events") })
 		}
 		respond(p, in, m)
 	}))
@@ -373,8 +388,8 @@ func TestEventsOnDemand(t *testing.T) {
 	events.wantEnd()
 }
 
-// A client that opens a second connection for a stream, since it takes the first
-// for dead, gets all on the second.
+// If a client opens a second connection for a stream because it takes the first one for
+// dead, the second one gets all later messages.
 //
 // Guarantees: G-0033.2
 func TestOneMessageGoesOutOnOneConnection(t *testing.T) {
@@ -386,7 +401,7 @@ func TestOneMessageGoesOutOnOneConnection(t *testing.T) {
 	first.want(noticeLine(0))
 	second := s.resume(brokenCall{session, 2, first.id})
 	if rest, _ := io.ReadAll(first.lines); strings.Contains(string(rest), "data: {") {
-		t.Errorf("the first connection brings %q", rest)
+		t.Errorf("the first connection got %q, want no %q in it", rest, "data: {")
 	}
 	p.mustSend(t, transport.Outbound{Stream: 2, Frame: notice(1)})
 	second.want(noticeLine(1))
@@ -395,8 +410,8 @@ func TestOneMessageGoesOutOnOneConnection(t *testing.T) {
 	second.wantEnd()
 }
 
-// The stream for what belongs to no request can be switched off; a client can still
-// come back for a response.
+// With NoListening there is no GET stream for Main. A client can still resume the
+// stream of a request.
 //
 // Guarantees: G-0022.19
 func TestNoListening(t *testing.T) {
@@ -406,7 +421,7 @@ func TestNoListening(t *testing.T) {
 	for _, id := range []string{"", "0-0"} {
 		r := s.do("GET", "", header{"Accept: text/event-stream", session, "Last-Event-ID: " + id})
 		if r.status != 405 || r.header.Get("Allow") != "POST, DELETE" {
-			t.Errorf("%+v", r)
+			t.Errorf("got %+v", r)
 		}
 	}
 	p.mustSend(t, answering(c.stream, heldAnswer))
@@ -415,27 +430,27 @@ func TestNoListening(t *testing.T) {
 	events.wantEnd()
 }
 
-// lines are what a log has said.
-type lines chan string
+// logLines receives what a log writes.
+type logLines chan string
 
-func (l lines) Write(p []byte) (int, error) {
+func (l logLines) Write(p []byte) (int, error) {
 	l <- string(p)
 	return len(p), nil
 }
 
-// A client that comes back too late for some notifications gets those that are kept,
-// and a web.Comment; the log says it once.
+// A client that reconnects too late for some notifications gets those that are still
+// stored, and a comment with the number of the others. The log says it once.
 //
 // Guarantees: G-0033.9
-func TestMissedNotificationsAreTold(t *testing.T) {
-	said := make(lines, 10)
+func TestMissedNotificationsAreReported(t *testing.T) {
+	said := make(logLines, 10)
 	s := newSite(t, HandlerOptions{EventStore: &MemoryStore{MaxSessionBytes: 1000}, Log: slog.New(slog.NewTextHandler(said, nil))})
 	p, session := s.begin1125(t)
 	listener := s.get(session)
 	p.mustSend(t, transport.Outbound{Frame: notice(1)})
 	listener.want(noticeLine(1))
 	listener.leave()
-	const last, kept = 100, 5 // of 163 bytes each, with their overhead
+	const last, kept = 100, 5 // 163 bytes each, including overhead
 	for n := range last - 1 {
 		p.mustSend(t, transport.Outbound{Frame: notice(n + 2)})
 	}
@@ -452,13 +467,13 @@ func TestMissedNotificationsAreTold(t *testing.T) {
 	select {
 	case got := <-said:
 		if !strings.Contains(got, "not kept any more") || !strings.Contains(got, "messages=94") {
-			t.Errorf("logged %s", got)
+			t.Errorf("got the log %s, want %q in it and %q in it", got, "not kept any more", "messages=94")
 		}
 	case <-s.ctx.Done():
-		t.Error("nothing was logged")
+		t.Error("got no log entry, want one")
 	}
-	s.server.Close() // every listener has gone, and has logged what it would
+	s.server.Close() // ends every listener, after its log entries
 	if len(said) > 0 {
-		t.Errorf("logged again: %s", <-said)
+		t.Errorf("got another log entry: %s, want none", <-said)
 	}
 }

@@ -18,34 +18,38 @@ import (
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
+// A response of several frames is sent as events, in both eras.
+//
 // Guarantees: G-0022.9
 func TestAnswerAsEvents(t *testing.T) {
 	s := newSite(t, HandlerOptions{})
 	session := s.initialize("2025-06-18")
 	legacy := s.listen("POST", `{"jsonrpc":"2.0","id":7,"method":"notify","params":{"n":300}}`, append(posting(), session))
 	modern := s.listen("POST", modernBody("notify", `"n":300,`), append(posting(), modernHeader("notify")...))
-	for _, events := range []*listening{legacy, modern} {
+	for _, events := range []*eventReader{legacy, modern} {
 		for n := range 300 {
 			events.want(noticeLine(n))
 		}
 	}
 }
 
+// If the receiver ends a stream without a response, the HTTP response ends properly.
+//
 // Guarantees: G-0022.9
 func TestEndWithoutAnAnswer(t *testing.T) {
 	s := newSite(t, HandlerOptions{})
 	for range 10 {
 		events := s.listen("POST", modernBody("end", ""), append(posting(), modernHeader("end")...))
 		if got := events.next(); got != "" {
-			t.Errorf("got %q", got)
+			t.Errorf("got %q, want %q", got, "")
 		}
 	}
 	if n := s.peer(t, 0).count(func(p *peer) int { return len(p.lost) }); n != 0 {
-		t.Errorf("%d streams were lost", n)
+		t.Errorf("%d streams were lost, want none", n)
 	}
 }
 
-// What was sent before End still goes out.
+// Frames that were sent before End are still written.
 //
 // Guarantees: G-0022.9
 func TestEndFlushes(t *testing.T) {
@@ -57,6 +61,8 @@ func TestEndFlushes(t *testing.T) {
 	events.wantEnd()
 }
 
+// A request is delivered when its stream has credit.
+//
 // Guarantees: G-0022.3
 func TestNothingWithoutCredit(t *testing.T) {
 	a := newAcceptor(respond)
@@ -68,29 +74,30 @@ func TestNothingWithoutCredit(t *testing.T) {
 	second := s.pending(s.ctx, modernBody("echo", ""), modernHeader("echo")...)
 	p.await(t, "a stream", func(p *peer) bool { return len(p.opened) == 2 })
 	if n := p.count(func(p *peer) int { return len(p.received) }); n != 0 {
-		t.Fatalf("%d frames were delivered", n)
+		t.Fatalf("got %d frames before credit", n)
 	}
 	p.post(func() { p.link.Grant(2, 1) })
 	if r := s.receive(second); r.status != 200 {
-		t.Errorf("%+v", r)
+		t.Errorf("got %+v, want 200", r)
 	}
 	p.post(func() { p.link.End(1) })
 	if r := s.receive(first); r.status != 200 || r.body != "" {
-		t.Errorf("%+v", r)
+		t.Errorf("got %+v, want r.status == 200 and r.body == %q", r, "")
 	}
 	if n := p.count(func(p *peer) int { return len(p.received) }); n != 1 {
-		t.Errorf("%d frames were delivered", n)
+		t.Errorf("got %d frames, want 1", n)
 	}
 }
 
-func TestMainLeadsToTheListener(t *testing.T) {
+// Messages of Main go to the GET stream in use. Without one, a request fails.
+func TestMainUsesTheListener(t *testing.T) {
 	s := newSite(t, HandlerOptions{})
 	session := s.initialize("2025-06-18")
 	p := s.peer(t, 0)
 	to := func(n int) transport.Outbound { return transport.Outbound{Frame: notice(n)} }
 	ask := transport.Outbound{Frame: notice(0), Route: transport.Route{Kind: jsonrpc.KindRequest, Method: "ping"}}
 	if err := p.send(t, ask); !errors.Is(err, transport.ErrNoRoute) {
-		t.Fatalf("a request to nobody: %v", err)
+		t.Fatalf("a request without a GET stream: got %v, want %v", err, transport.ErrNoRoute)
 	}
 	first := s.get(session)
 	p.mustSend(t, to(1))
@@ -103,13 +110,13 @@ func TestMainLeadsToTheListener(t *testing.T) {
 	}
 	second.leave()
 	third := s.get(session)
-	p.mustSend(t, transport.Outbound{Frame: notice(7), Last: true}) // Main has no end
+	p.mustSend(t, transport.Outbound{Frame: notice(7), Last: true}) // has no effect, because Main does not end
 	third.want(noticeLine(7))
 	p.mustSend(t, to(8))
 	third.want(noticeLine(8))
 }
 
-// A listener that does not read fills the queue; Writable comes once it reads.
+// A listener that does not read fills the queue. Writable is called once it reads.
 func TestBusyThenWritable(t *testing.T) {
 	s := newSite(t, HandlerOptions{})
 	reader := s.get(s.initialize("2025-06-18"))
@@ -125,7 +132,7 @@ func TestBusyThenWritable(t *testing.T) {
 		}
 	}
 	if sent == 1024 {
-		t.Fatal("the link is never busy")
+		t.Fatal("got no ErrBusy, want one")
 	}
 	for n := range sent {
 		reader.want(string(big(n)))
@@ -135,9 +142,9 @@ func TestBusyThenWritable(t *testing.T) {
 	reader.want(string(big(0)))
 }
 
-// Who waits for room on Main, when the listener leaves, is told. What is sent then
-// waits for the client.
-func TestBusyListenerThatLeaves(t *testing.T) {
+// If Main was busy and its listener disconnects, Writable is called. Later messages
+// wait for the client.
+func TestBusyListenerThatDisconnects(t *testing.T) {
 	s := newSite(t, HandlerOptions{})
 	session := s.initialize("2025-06-18")
 	reader := s.get(session)
@@ -155,24 +162,26 @@ func TestBusyListenerThatLeaves(t *testing.T) {
 	reader = s.listen("GET", "", header{"Accept: text/event-stream", session})
 	p.mustSend(t, transport.Outbound{Frame: notice(1)})
 	for got := reader.next(); got != "data: "+noticeLine(1)+"\n"; got = reader.next() {
-		if got != "data: "+string(frame)+"\n" && !strings.HasPrefix(got, ":") { // a comment says what is not kept any more
+		if got != "data: "+string(frame)+"\n" && !strings.HasPrefix(got, ":") { // a comment gives the number of messages that are no longer stored
 			t.Fatalf("got %.100q", got)
 		}
 	}
 	if n := p.count(func(p *peer) int { return len(p.failed) }); n != 0 {
-		t.Errorf("%d messages failed, and are kept", n)
+		t.Errorf("%d messages failed, want none", n)
 	}
 }
 
+// Send refuses a frame above the limit.
 func TestFrameAboveTheLimitIsRefused(t *testing.T) {
 	s := newSite(t, HandlerOptions{MaxFrame: 1000})
 	s.initialize("2025-06-18")
 	var oversized *transport.OversizedError
 	if err := s.peer(t, 0).send(t, transport.Outbound{Frame: make([]byte, 1001)}); !errors.As(err, &oversized) || oversized.Limit != 1000 || oversized.Size != 1001 {
-		t.Errorf("Send returned %v", err)
+		t.Errorf("Send returned %v, want a *transport.OversizedError, oversized.Limit == 1000 and oversized.Size == 1001", err)
 	}
 }
 
+// Many concurrent requests each get their own response.
 func TestManyExchangesAtOnce(t *testing.T) {
 	s := newSite(t, HandlerOptions{})
 	session := s.initialize("2025-06-18")
@@ -183,13 +192,13 @@ func TestManyExchangesAtOnce(t *testing.T) {
 				want := fmt.Sprintf(`{"jsonrpc":"2.0","id":5,"result":{"n":[%d,%d]}}`, caller, n)
 				body := fmt.Sprintf(`{"jsonrpc":"2.0","id":5,"method":"echo","params":{"n":[%d,%d]}}`, caller, n)
 				if r := s.post(body, session); r.status != 200 || r.body != want {
-					t.Errorf("%+v, want %s", r, want)
+					t.Errorf("got %+v, want %s", r, want)
 				}
 				if r := s.modern("notify", `"n":3,`); r.status != 200 || strings.Count(r.body, "data: ") != 4 {
-					t.Errorf("%+v", r)
+					t.Errorf("got %+v", r)
 				}
 				if r := s.post(`{"jsonrpc":"2.0","method":"n"}`, session); r.status != 202 {
-					t.Errorf("%+v", r)
+					t.Errorf("got %+v, want 202", r)
 				}
 			}
 		})
@@ -199,8 +208,8 @@ func TestManyExchangesAtOnce(t *testing.T) {
 
 const holdBody = `{"jsonrpc":"2.0","id":5,"method":"hold"}`
 
-// A listener that was cut, and is stuck in a write, may end after the one that
-// has taken over has left.
+// A listener that was replaced, and is stuck in a write, may end after its successor
+// has disconnected.
 func TestListenersLeaveInAnyOrder(t *testing.T) {
 	inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
 		session := b.initialize()
@@ -223,7 +232,8 @@ func TestListenersLeaveInAnyOrder(t *testing.T) {
 	})
 }
 
-// Close interrupts a listener that was cut, even if later listeners have left.
+// Close interrupts a listener that was replaced, even if later listeners have
+// disconnected.
 //
 // Guarantees: G-0022.15
 func TestCloseInterruptsAListenerThatWasCut(t *testing.T) {
@@ -241,8 +251,8 @@ func TestCloseInterruptsAListenerThatWasCut(t *testing.T) {
 	})
 }
 
-// A client that does not read its answer loses it, and nobody else waits: the
-// link is never busy because of it.
+// A client that does not read its response loses it. Other clients do not wait, and the
+// link is not busy because of it.
 //
 // Guarantees: G-0022.13, G-0022.16
 func TestClientThatDoesNotRead(t *testing.T) {
@@ -260,50 +270,50 @@ func TestClientThatDoesNotRead(t *testing.T) {
 				stream := p.newest()
 				frame := []byte(strings.Repeat("1", 1<<20))
 				err := p.send(t, transport.Outbound{Stream: stream, Tag: 1, Frame: frame})
-				synctest.Wait() // the response has begun
+				synctest.Wait() // until the response has begun
 				for err == nil {
 					err = p.send(t, transport.Outbound{Stream: stream, Tag: 1, Frame: frame})
 				}
 				if !errors.Is(err, transport.ErrNoRoute) {
-					t.Errorf("Send returned %v", err)
+					t.Errorf("Send returned %v, want %v", err, transport.ErrNoRoute)
 				}
 				begun := time.Now()
 				<-served
 				if took := time.Since(begun); took != 0 {
-					t.Errorf("the response was ended after %v", took)
+					t.Errorf("the response ended after %v", took)
 				}
 				if !stuck.aborted {
-					t.Error("the response ended as if it were complete")
+					t.Error("the response looks complete, want an abort")
 				}
 				w, done := b.serve(t.Context(), "POST", other, otherLines...)
 				<-done
 				p.mu.Lock()
 				defer p.mu.Unlock()
 				if len(p.lost) != 1 || p.lost[0] != (transport.StreamLoss{Stream: stream, Reason: ErrNotReading}) {
-					t.Errorf("streams lost: %+v", p.lost)
+					t.Errorf("got the lost streams %+v, want len(p.lost) == 1 and p.lost[0] == %v", p.lost, transport.StreamLoss{Stream: stream, Reason: ErrNotReading})
 				}
 				if len(p.failed) != 17 || p.writable != 0 || len(p.losses) != 0 || w.Code != 200 {
-					t.Errorf("%d frames failed, writable %d times, %d losses; another is answered with %d", len(p.failed), p.writable, len(p.losses), w.Code)
+					t.Errorf("got %d failed frames, %d calls of Writable, %d losses; another client got status %d, want len(p.failed) == 17, p.writable == 0, len(p.losses) == 0 and w.Code == 200", len(p.failed), p.writable, len(p.losses), w.Code)
 				}
 			})
 		})
 	}
 }
 
-// newest is the stream that was opened last.
+// newest returns the stream that was opened last.
 func (p *peer) newest() transport.Stream {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.opened[len(p.opened)-1]
 }
 
-// The frame that ends an answer fits, however much is queued before it.
+// The last frame of a response fits, however much is queued before it.
 func TestLastFrameAlwaysFits(t *testing.T) {
 	inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
 		stuck, served := b.serveStuck("POST", modernBody("hold", ""), modernHeader("hold")...)
 		p := b.peer(t, 0)
 		frame := []byte(strings.Repeat("1", 1<<20))
-		for range 17 { // one is being written, sixteen are queued
+		for range 17 { // one is in a write, sixteen are queued
 			p.mustSend(t, transport.Outbound{Stream: 1, Frame: frame})
 			synctest.Wait()
 		}
@@ -314,14 +324,13 @@ func TestLastFrameAlwaysFits(t *testing.T) {
 		close(stuck.released)
 		<-served
 		if n := p.count(func(p *peer) int { return len(p.lost) + len(p.failed) }); n != 0 {
-			t.Errorf("%d streams and frames were lost", n)
+			t.Errorf("%d streams and frames were lost, want none", n)
 		}
 	})
 }
 
-// A client that takes a long frame slowly, but steadily, gets all of it, as
-// JSON and as an event. One that takes less than a piece in a write's time does
-// not.
+// A client that reads a long frame slowly but steadily gets all of it, as JSON and as
+// an event. A client that reads less than a piece in the time of a write does not.
 //
 // Guarantees: G-0022.13
 func TestSlowReaderGetsALongFrame(t *testing.T) {
@@ -337,14 +346,14 @@ func TestSlowReaderGetsALongFrame(t *testing.T) {
 				p.post(func() { p.link.End(1) })
 				<-done
 				if failed := p.count(func(p *peer) int { return len(p.failed) }); (failed == 0) != arrives || (w.Body.Len() > len(frame)-2) != arrives {
-					t.Errorf("at a piece each %v, last: %t: %d bytes of %d, %d failures", pace, last, w.Body.Len(), len(frame), failed)
+					t.Errorf("a piece each %v, last: %t: got %d bytes of %d, %d failures, want (failed == 0) == %v and (w.Body.Len() > len(frame)-2) == %v", pace, last, w.Body.Len(), len(frame), failed, arrives, arrives)
 				}
 			})
 		}
 	}
 }
 
-// A slowReader takes a piece at each pace.
+// A slowReader reads a piece at a steady pace.
 type slowReader struct {
 	*httptest.ResponseRecorder
 	pace     time.Duration
@@ -366,8 +375,8 @@ func (w *slowReader) Write(b []byte) (int, error) {
 	return w.ResponseRecorder.Write(b)
 }
 
-// A stream that is quiet has no write deadline, at which HTTP/2 would reset it.
-// What net/http writes after the last of ours has one.
+// A silent stream has no write deadline, because HTTP/2 would reset it then. The last
+// write, which net/http makes, has one.
 //
 // Guarantees: G-0022.13
 func TestQuietStreamHasNoWriteDeadline(t *testing.T) {
@@ -378,34 +387,34 @@ func TestQuietStreamHasNoWriteDeadline(t *testing.T) {
 		p.mustSend(t, transport.Outbound{Stream: 1, Frame: notice(1)})
 		synctest.Wait()
 		if !w.deadline.IsZero() {
-			t.Errorf("a quiet stream has %v to write", time.Until(w.deadline))
+			t.Errorf("a silent stream has the deadline in %v, want none", time.Until(w.deadline))
 		}
 		pass(time.Minute)
 		p.mustSend(t, transport.Outbound{Stream: 1, Last: true, Frame: notice(2)})
 		<-done
 		if time.Until(w.deadline) != web.WritePatience {
-			t.Errorf("the end of a stream has %v to be written", time.Until(w.deadline))
+			t.Errorf("the end of a stream has the deadline in %v, want %v", time.Until(w.deadline), web.WritePatience)
 		}
 
 		w = &slowReader{ResponseRecorder: httptest.NewRecorder()}
 		<-b.serveOn(w, modernBody("echo", ""), modernHeader("echo")...)
 		if time.Until(w.deadline) != web.WritePatience {
-			t.Errorf("a JSON response has %v to be written", time.Until(w.deadline))
+			t.Errorf("a JSON response has the deadline in %v, want %v", time.Until(w.deadline), web.WritePatience)
 		}
 	})
 }
 
-// A client that leaves before its request was delivered has lost its stream in
-// every revision: nothing of it is being executed.
+// If a client disconnects before its request was delivered, its stream is lost in every
+// revision, because the request is not being executed.
 //
 // Guarantees: G-0022.10
-func TestLeavingARequestThatIsNotDelivered(t *testing.T) {
+func TestDisconnectBeforeDeliveryLosesTheStream(t *testing.T) {
 	inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
 		session := b.initialize()
 		b.serve(t.Context(), "POST", modernBody("echo", ""), modernHeader("echo")...)
 		for n, lines := range [][]string{{session}, modernHeader("hold")} {
 			p := b.peer(t, n)
-			p.doStinting()
+			p.stopGranting()
 			body := holdBody
 			if n == 1 {
 				body = modernBody("hold", "")
@@ -416,15 +425,15 @@ func TestLeavingARequestThatIsNotDelivered(t *testing.T) {
 			<-done
 			p.mu.Lock()
 			if len(p.lost) != 1 || p.lost[0] != (transport.StreamLoss{Stream: 2, Reason: transport.ErrPeerClosed}) {
-				t.Errorf("link %d: streams lost: %+v", n, p.lost)
+				t.Errorf("link %d: got the lost streams %+v", n, p.lost)
 			}
 			p.mu.Unlock()
 		}
 	})
 }
 
-// If a ResponseWriter panics, as a proxy's does when its client has disconnected, the
-// stream ends, and the frame that was being written is reported as failed.
+// If a ResponseWriter panics, as a proxy's does after its client has disconnected, the
+// stream ends, and the frame in the write is reported as failed.
 func TestResponseWriterThatPanics(t *testing.T) {
 	inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
 		w := panickingWriter{httptest.NewRecorder()}
@@ -439,12 +448,12 @@ func TestResponseWriterThatPanics(t *testing.T) {
 		<-aborted
 		synctest.Wait()
 		if err := p.send(t, transport.Outbound{Stream: 1, Frame: notice(2)}); !errors.Is(err, transport.ErrNoRoute) {
-			t.Errorf("Send returned %v", err)
+			t.Errorf("Send returned %v, want %v", err, transport.ErrNoRoute)
 		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if len(p.lost) != 1 || len(p.failed) != 1 || p.failed[0].Tag != 1 {
-			t.Errorf("streams lost: %+v, failures %+v", p.lost, p.failed)
+			t.Errorf("got the lost streams %+v and the failures %+v, want len(p.lost) == 1, len(p.failed) == 1 and p.failed[0].Tag == 1", p.lost, p.failed)
 		}
 	})
 }
@@ -453,7 +462,7 @@ type panickingWriter struct{ *httptest.ResponseRecorder }
 
 func (panickingWriter) Write([]byte) (int, error) { panic(http.ErrAbortHandler) }
 
-// Events need a ResponseWriter that can flush; one answer as JSON does not.
+// Events need a ResponseWriter that can flush. A response in JSON does not.
 func TestResponseWriterThatCannotFlush(t *testing.T) {
 	inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
 		session := b.initialize()
@@ -464,27 +473,27 @@ func TestResponseWriterThatCannotFlush(t *testing.T) {
 			return w
 		}
 		if w := request("POST", modernBody("echo", ""), modernHeader("echo")...); w.Code != 200 {
-			t.Errorf("JSON: %d %s", w.Code, w.Body)
+			t.Errorf("JSON: got %d %s, want 200", w.Code, w.Body)
 		}
 		for name, w := range map[string]*httptest.ResponseRecorder{
 			"events": request("POST", modernBody("notify", `"n":1,`), modernHeader("notify")...),
 			"GET":    request("GET", "", session),
 		} {
 			if w.Code != 500 || !strings.Contains(w.Body.String(), "cannot flush") {
-				t.Errorf("%s: %d %s", name, w.Code, w.Body)
+				t.Errorf("%s: got %d %s, want w.Code == 500 and %q in it", name, w.Code, w.Body, "cannot flush")
 			}
 		}
 	})
 }
 
-// A plainWriter has nothing but the methods of http.ResponseWriter.
+// A plainWriter has only the methods of http.ResponseWriter.
 type plainWriter struct{ recorder *httptest.ResponseRecorder }
 
 func (w plainWriter) Header() http.Header         { return w.recorder.Header() }
 func (w plainWriter) WriteHeader(status int)      { w.recorder.WriteHeader(status) }
 func (w plainWriter) Write(b []byte) (int, error) { return w.recorder.Write(b) }
 
-// serveOn has a POST answered on a ResponseWriter.
+// serveOn serves a POST on a ResponseWriter.
 func (b *bench) serveOn(w http.ResponseWriter, body string, lines ...string) <-chan struct{} {
 	done := make(chan struct{})
 	go func() {

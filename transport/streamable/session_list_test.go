@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Two lists hold the same links, each in the order in which they came to it, whichever
-// leave and come again.
+// Two lists contain the same links, each in the order in which the links came to it,
+// whichever links leave and return.
 func TestIdleListsKeepTheirOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		links := []*serverLink{new(serverLink), new(serverLink), new(serverLink), new(serverLink)}
@@ -43,7 +43,7 @@ func TestIdleListsKeepTheirOrder(t *testing.T) {
 					}
 					slices.Reverse(back)
 					if !slices.Equal(there, want[which]) || !slices.Equal(back, want[which]) {
-						t.Fatalf("list %d: %v, backwards %v, want %v", which, there, back, want[which])
+						t.Fatalf("list %d: got %v, backwards %v, want %v", which, there, back, want[which])
 					}
 				}
 			},
@@ -51,7 +51,7 @@ func TestIdleListsKeepTheirOrder(t *testing.T) {
 	})
 }
 
-// A link becomes idle, and is used again, without memory of its own.
+// A link becomes idle and active again without an allocation.
 func TestIdlingAllocatesNothing(t *testing.T) {
 	o := HandlerOptions{}.withDefaults()
 	table := newSessionTable(&o)
@@ -59,11 +59,11 @@ func TestIdlingAllocatesNothing(t *testing.T) {
 	table.add(l)
 	defer table.close()
 	if !table.accepted(l) {
-		t.Fatal("the link is removed")
+		t.Fatal("the link was removed, want it kept")
 	}
 	table.leave(l)
 	if n := testing.AllocsPerRun(100, func() { table.leave(table.find("s")) }); n != 0 {
-		t.Errorf("%v allocations", n)
+		t.Errorf("%v allocations, want 0", n)
 	}
 }
 
@@ -83,42 +83,42 @@ func TestIdleListsCountTheirLinks(t *testing.T) {
 	} {
 		p.add(l, want.n)
 		if p.share != want.share || p.exceeds(most, l) != want.exceeds {
-			t.Errorf("%+v after %d more, want %+v, exceeds %t", p.share, want.n, want.share, want.exceeds)
+			t.Errorf("got %+v after %d more, want %+v and exceeds %t", p.share, want.n, want.share, want.exceeds)
 		}
 	}
 	if l.size = 6; !p.exceeds(most, l) {
-		t.Error("11 bytes fit into 10")
+		t.Error("exceeds is false for 11 bytes of 10, want true")
 	}
 }
 
-// A session that its client has never used goes first, then a link without a session.
-// Whatever goes first, the link that is idle longest is known.
-func TestIdleListsChooseWhoGoes(t *testing.T) {
+// A session that its client has never used is removed first, then a link without a
+// session. The link that has been idle for longest is always known.
+func TestIdleListsChooseTheLinkToRemove(t *testing.T) {
 	var p population
 	unused, shared, used := &serverLink{session: "1"}, new(serverLink), &serverLink{session: "2"}
 	used.use.confirmed = true
 	if p.dispensable() != nil || p.oldest() != nil {
-		t.Error("an empty population has an idle link")
+		t.Error("got an idle link of an empty population, want none")
 	}
 	now := time.Now()
-	for age, l := range []*serverLink{unused, shared, used} { // the last one is idle longest
+	for age, l := range []*serverLink{unused, shared, used} { // the last one has been idle for longest
 		l.use.since = now.Add(-time.Duration(age) * time.Second)
 		p.idleLike(l).append(l, ofTable)
 		if p.oldest() != l {
-			t.Errorf("link %d is not the oldest", age)
+			t.Errorf("got another oldest link, want the one with age %d", age)
 		}
 	}
 	for n, l := range []*serverLink{unused, shared, used} {
 		if got := p.dispensable(); got != l {
-			t.Errorf("after %d links, %p goes, want %p", n, got, l)
+			t.Errorf("after %d links: got %p, want %p", n, got, l)
 		}
 		p.idleLike(l).remove(l, ofTable)
 	}
-	for age, l := range []*serverLink{unused, shared, used} { // now the first one is
+	for age, l := range []*serverLink{unused, shared, used} { // now the first one has been idle for longest
 		l.use.since = now.Add(time.Duration(age) * time.Second)
 		p.idleLike(l).append(l, ofTable)
 		if p.oldest() != unused {
-			t.Errorf("link %d is the oldest", age)
+			t.Errorf("got the oldest link with age %d, want %v", age, unused)
 		}
 	}
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// The link of messages without a session is given up when it was idle for long
-// enough, and made again when it is needed.
+// The link of messages without a session is closed after it was idle for long enough.
+// The next message gets a new one.
 //
 // Guarantees: G-0022.12, G-0028.4
 func TestAnIdleModernLinkIsGivenUp(t *testing.T) {
@@ -36,11 +36,11 @@ func TestAnIdleModernLinkIsGivenUp(t *testing.T) {
 		pass(59 * time.Second)
 		synctest.Wait()
 		if n := b.peer(t, 0).count(func(p *peer) int { return len(p.losses) }); n != 0 {
-			t.Fatal("the link was given up early")
+			t.Fatal("the link was closed early")
 		}
 		pass(2 * time.Second)
 		if loss := b.peer(t, 0).awaitLoss(t); loss.Reason != transport.ErrSessionExpired {
-			t.Errorf("lost for %v", loss.Reason)
+			t.Errorf("got the reason %v, want %v", loss.Reason, transport.ErrSessionExpired)
 		}
 		call()
 		if b.links() != 2 {
@@ -49,6 +49,8 @@ func TestAnIdleModernLinkIsGivenUp(t *testing.T) {
 	})
 }
 
+// A session accepts notifications, requests and responses until DELETE.
+//
 // Guarantees: G-0022.12
 func TestSessionLife(t *testing.T) {
 	s := newSite(t, HandlerOptions{})
@@ -56,38 +58,38 @@ func TestSessionLife(t *testing.T) {
 		session := s.initialize(version)
 		p := s.peer(t, n)
 		if r := s.post(`{"jsonrpc":"2.0","method":"notifications/initialized"}`, session); r.status != 202 || r.body != "" {
-			t.Errorf("a notification: %d %q", r.status, r.body)
+			t.Errorf("a notification: got %d %q, want r.status == 202 and r.body == %q", r.status, r.body, "")
 		}
 		if n := p.count(func(p *peer) int { return len(p.received) }); n != 2 {
-			t.Errorf("%d frames were delivered when 202 came", n)
+			t.Errorf("got %d frames before status 202", n)
 		}
 		r := s.post(echoBody, session, "Mcp-Protocol-Version: "+version)
 		if r.status != 200 || r.body != `{"jsonrpc":"2.0","id":5,"result":{"a":1}}` || r.header.Get("Content-Type") != "application/json" {
-			t.Errorf("%+v", r)
+			t.Errorf("got %+v", r)
 		}
 		if r.header.Get("Content-Length") != fmt.Sprint(len(r.body)) {
-			t.Errorf("Content-Length: %s", r.header.Get("Content-Length"))
+			t.Errorf("got Content-Length: %s", r.header.Get("Content-Length"))
 		}
 		if r := s.post(`{"jsonrpc":"2.0","id":1,"result":{}}`, session); r.status != 202 {
-			t.Errorf("a response: %+v", r)
+			t.Errorf("a response: got %+v, want 202", r)
 		}
 		if r := s.post(`{"jsonrpc":"2.0","id":1,"method":"fail","params":{"code":-32601}}`, session); r.status != 200 {
-			t.Errorf("an error: %+v", r)
+			t.Errorf("an error: got %+v, want 200", r)
 		}
 		if r := s.do("DELETE", "", header{session}); r.status != 204 || r.body != "" {
-			t.Errorf("DELETE: %+v", r)
+			t.Errorf("DELETE: got %+v, want r.status == 204 and r.body == %q", r, "")
 		}
 		if loss := p.awaitLoss(t); loss.Reason != transport.ErrPeerClosed {
-			t.Errorf("lost for %v", loss.Reason)
+			t.Errorf("got the reason %v, want %v", loss.Reason, transport.ErrPeerClosed)
 		}
 		s.post(echoBody, session).wantError(t, 404, -32600, "5")
 		if r := s.do("DELETE", "", header{session}); r.status != 404 {
-			t.Errorf("DELETE again: %+v", r)
+			t.Errorf("DELETE again: got %+v, want 404", r)
 		}
 	}
 }
 
-// Ids are long, visible ASCII, and never alike.
+// Session ids are long, consist of visible ASCII, and are unique.
 //
 // Guarantees: G-0022.12
 func TestSessionIDs(t *testing.T) {
@@ -95,32 +97,33 @@ func TestSessionIDs(t *testing.T) {
 	for range 1000 {
 		id := newSessionID()
 		if len(id) < 43 || strings.Trim(id, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_") != "" {
-			t.Fatalf("id %q", id)
+			t.Fatalf("got the id %q", id)
 		}
 		ids = append(ids, id)
 	}
 	slices.Sort(ids)
 	if len(slices.Compact(ids)) != 1000 {
-		t.Error("ids were drawn twice")
+		t.Error("got equal ids, want unique ones")
 	}
 }
 
-// A session whose initialize fails has no id, and is over.
+// A session whose initialize fails gets no id and ends.
 func TestInitializeThatFails(t *testing.T) {
 	s := newSite(t, HandlerOptions{})
 	r := s.post(`{"jsonrpc":"2.0","id":"i","method":"initialize"}`)
 	r.wantError(t, 200, -32602, `"i"`)
 	if _, named := r.header["Mcp-Session-Id"]; named {
-		t.Error("it has an id")
+		t.Error("got a session id, want none")
 	}
 	if loss := s.peer(t, 0).awaitLoss(t); loss.Reason != transport.ErrPeerClosed {
-		t.Errorf("lost for %v", loss.Reason)
+		t.Errorf("got the reason %v, want %v", loss.Reason, transport.ErrPeerClosed)
 	}
 }
 
+// The response to initialize can be a stream that begins with other messages.
 func TestInitializeWithEventsFirst(t *testing.T) {
 	s := newScriptedSite(t, HandlerOptions{}, newAcceptor(func(*peer, transport.Inbound, jsonrpc.Message) {}))
-	l := make(chan *listening, 1)
+	l := make(chan *eventReader, 1)
 	go func() { l <- s.listen("POST", initializeBody("2025-03-26"), posting()) }()
 	p := s.peer(t, 0)
 	p.awaitReceived(t, 1)
@@ -131,16 +134,17 @@ func TestInitializeWithEventsFirst(t *testing.T) {
 	events.want(`{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-03-26"}}`)
 	events.wantEnd()
 	if n := p.count(func(p *peer) int { return len(p.losses) }); n != 0 {
-		t.Error("the session is over")
+		t.Error("the session has ended, want it open")
 	}
 }
 
+// A batch is delivered as one frame, and its responses are sent together.
 func TestBatches(t *testing.T) {
 	s := newSite(t, HandlerOptions{})
 	session := s.initialize(protocol.Version20250326)
 	p := s.peer(t, 0)
 	if r := s.post(`[{"jsonrpc":"2.0","method":"a"},{"jsonrpc":"2.0","id":1,"result":1}]`, session); r.status != 202 {
-		t.Errorf("a batch without a request: %+v", r)
+		t.Errorf("a batch without a request: got %+v, want 202", r)
 	}
 	for _, batch := range []string{`[{"jsonrpc":"2.0","method":"a"},` + echoBody + `]`, `[7]`} {
 		replies := s.pending(s.ctx, batch, session)
@@ -151,7 +155,7 @@ func TestBatches(t *testing.T) {
 		stream := transport.Stream(p.count(func(p *peer) int { return int(p.opened[len(p.opened)-1]) }))
 		p.mustSend(t, transport.Outbound{Stream: stream, Last: true, Frame: []byte(`[]`)})
 		if r := s.receive(replies); r.status != 200 || r.body != "[]" {
-			t.Errorf("%+v", r)
+			t.Errorf("got %+v, want r.status == 200 and r.body == %q", r, "[]")
 		}
 	}
 	for batch, code := range map[string]int64{`[]`: -32600, `[`: -32700, `[` + strings.Repeat("[", 600) + strings.Repeat("]", 600) + `]`: -32600} {
@@ -159,10 +163,11 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-// A client that leaves a request of its session has not cancelled it.
+// If a client closes the response of a request in a session, the request is not
+// cancelled.
 //
 // Guarantees: G-0022.10
-func TestLeavingARequestOfASession(t *testing.T) {
+func TestDisconnectKeepsARequestOfASession(t *testing.T) {
 	s := newSite(t, HandlerOptions{})
 	session := s.initialize("2025-06-18")
 	p := s.peer(t, 0)
@@ -172,19 +177,19 @@ func TestLeavingARequestOfASession(t *testing.T) {
 	events.want(noticeLine(0))
 	events.leave()
 	for range 10 {
-		p.mustSend(t, transport.Outbound{Stream: 2, Frame: notice(1)}) // kept, in case that it comes back
-		s.post(echoBody, session)                                      // time for the leaving to be noticed
+		p.mustSend(t, transport.Outbound{Stream: 2, Frame: notice(1)}) // stored for the case that the client reconnects
+		s.post(echoBody, session)                                      // leaves time to notice the disconnect
 	}
 	if n := p.count(func(p *peer) int { return len(p.lost) + len(p.losses) }); n != 0 {
-		t.Errorf("%d losses were told", n)
+		t.Errorf("got %d stream losses, want none", n)
 	}
 }
 
-// startHeld POSTs a request that is answered with events by the test.
-func (s *site) startHeld(p *peer, session string) <-chan *listening {
+// startHeld POSTs a request to which the test sends events.
+func (s *site) startHeld(p *peer, session string) <-chan *eventReader {
 	s.t.Helper()
 	received := p.count(func(p *peer) int { return len(p.received) })
-	l := make(chan *listening, 1)
+	l := make(chan *eventReader, 1)
 	go func() {
 		l <- s.listen("POST", `{"jsonrpc":"2.0","id":5,"method":"hold"}`, append(posting(), session))
 	}()
@@ -192,8 +197,8 @@ func (s *site) startHeld(p *peer, session string) <-chan *listening {
 	return l
 }
 
-// A request that has reached the receiver may have been executed, however its
-// session ends; only one that has not is refused as unknown.
+// A request that was delivered may have been executed, however its session ends. Only a
+// request that was not delivered is refused for an unknown session.
 //
 // Guarantees: G-0022.1, G-0022.8
 func TestDeliveredRequestIsNotRefusedAsUnknown(t *testing.T) {
@@ -212,7 +217,7 @@ func TestDeliveredRequestIsNotRefusedAsUnknown(t *testing.T) {
 			p := s.peer(t, 0)
 			held := s.pending(s.ctx, `{"jsonrpc":"2.0","id":"delivered","method":"hold"}`, session)
 			p.awaitReceived(t, 2)
-			p.doStinting()
+			p.stopGranting()
 			waiting := s.pending(s.ctx, `{"jsonrpc":"2.0","id":"not","method":"hold"}`, session)
 			p.await(t, "a stream", func(p *peer) bool { return len(p.opened) == 3 })
 			test.end(s, p, session)
@@ -223,11 +228,11 @@ func TestDeliveredRequestIsNotRefusedAsUnknown(t *testing.T) {
 	}
 }
 
-// doStinting has no more credit granted.
-func (p *peer) doStinting() { p.note(func() { p.stingy = true }) }
+// stopGranting makes the peer grant no more credit.
+func (p *peer) stopGranting() { p.note(func() { p.manualCredit = true }) }
 
-// Beyond the bound the session that is idle longest makes room; when none is
-// idle, the new one is refused.
+// At the limit, the session that has been idle for longest is removed for a new one. If
+// no session is idle, the new one is refused.
 //
 // Guarantees: G-0022.12
 func TestSessionsAreBounded(t *testing.T) {
@@ -237,13 +242,13 @@ func TestSessionsAreBounded(t *testing.T) {
 	third := s.initialize("2025-06-18")
 	s.post(echoBody, second).wantError(t, 404, -32600, "5")
 	if loss := s.peer(t, 1).awaitLoss(t); loss.Reason != transport.ErrSessionExpired {
-		t.Errorf("lost for %v", loss.Reason)
+		t.Errorf("got the reason %v, want %v", loss.Reason, transport.ErrSessionExpired)
 	}
 	s.get(first)
 	listener := s.get(third)
 	s.post(initializeBody("2025-06-18")).wantError(t, 503, -32050, "1")
 	if s.links() != 3 {
-		t.Errorf("%d links were accepted", s.links())
+		t.Errorf("got %d links, want 3", s.links())
 	}
 	listener.leave()
 	for s.ctx.Err() == nil {
@@ -255,45 +260,47 @@ func TestSessionsAreBounded(t *testing.T) {
 	s.post(echoBody, third).wantError(t, 404, -32600, "5")
 }
 
-// Clients without a session make room for each other first: they lose nothing by
-// that, as a session does.
+// Links of clients without a session are removed first, because these clients lose
+// nothing.
 //
 // Guarantees: G-0022.12
-func TestManyClientsEndNoSession(t *testing.T) {
+func TestClientsWithoutASessionEndNoSession(t *testing.T) {
 	s := newSite(t, HandlerOptions{MaxSessions: 2, Identify: func(r *http.Request) string { return r.Header.Get("X-User") }})
 	session := s.initialize("2025-06-18")
 	s.post(`{"jsonrpc":"2.0","method":"notifications/initialized"}`, session)
 	for n := range 5 {
 		if r := s.modern("echo", "", fmt.Sprint("X-User: ", n)); r.status != 200 {
-			t.Fatalf("client %d: %+v", n, r)
+			t.Fatalf("client %d: got %+v, want 200", n, r)
 		}
 	}
 	if r := s.post(echoBody, session); r.status != 200 {
-		t.Errorf("the session: %+v", r)
+		t.Errorf("the session: got %+v, want 200", r)
 	}
 }
 
+// However many sessions are begun concurrently, a handler keeps MaxSessions at most.
+//
 // Guarantees: G-0022.12
-func TestThousandsOfSessions(t *testing.T) {
+func TestConcurrentSessionsAreBounded(t *testing.T) {
 	s := newSite(t, HandlerOptions{MaxSessions: 10})
 	var group sync.WaitGroup
 	for range 8 {
 		group.Go(func() {
 			for range 100 {
 				if r := s.post(initializeBody("2025-06-18")); r.status != 200 {
-					t.Errorf("%+v", r)
+					t.Errorf("got %+v, want 200", r)
 				}
 			}
 		})
 	}
 	group.Wait()
 	if n := len(s.handler.table.sessions); n != 10 {
-		t.Errorf("%d sessions are held", n)
+		t.Errorf("got %d sessions, want 10", n)
 	}
 }
 
-// Whoever wins, a session that is deleted is lost once, and everybody is
-// answered.
+// If DELETE races with other ends of a session, the session is lost once, and each
+// request gets a response.
 func TestDeleteRaces(t *testing.T) {
 	s := newSite(t, HandlerOptions{})
 	for n := range 20 {
@@ -306,18 +313,21 @@ func TestDeleteRaces(t *testing.T) {
 		group.Go(func() { s.do("DELETE", "", header{session}) })
 		group.Go(func() {
 			if r := s.post(echoBody, session); r.status != 200 && r.status != 404 && r.status != 503 {
-				t.Errorf("%+v", r)
+				t.Errorf("got %+v", r)
 			}
 		})
 		group.Go(func() { p.link.Close(time.Second) })
 		group.Wait()
 		if r := s.receive(held); r.status != 503 {
-			t.Errorf("%+v", r)
+			t.Errorf("got %+v, want 503", r)
 		}
 		p.awaitLoss(t)
 	}
 }
 
+// When a link is closed, its waiting requests get a response, and streams that were not
+// complete are aborted.
+//
 // Guarantees: G-0022.15, G-0022.16
 func TestClosedLinkAnswersItsRequests(t *testing.T) {
 	s := newSite(t, HandlerOptions{})
@@ -341,23 +351,23 @@ func TestClosedLinkAnswersItsRequests(t *testing.T) {
 		events.want(noticeLine(n + 1))
 		get.want(noticeLine(n))
 	}
-	events.wantAbort() // its response never came
+	events.wantAbort() // its response was never sent
 	get.wantEnd()
 	s.receive(silent).wantError(t, 503, -32603, `"silent"`)
 	if err := <-closed; err != nil {
 		t.Error(err)
 	}
 	if loss := p.awaitLoss(t); len(loss.Unsent) != 0 || loss.Reason != transport.ErrClosed {
-		t.Errorf("lost with %+v", loss)
+		t.Errorf("got the loss %+v, want len(loss.Unsent) == 0 and loss.Reason == %v", loss, transport.ErrClosed)
 	}
 	if err := p.link.Send(transport.Outbound{Stream: 3}); !errors.Is(err, transport.ErrClosed) {
-		t.Errorf("Send returned %v", err)
+		t.Errorf("Send returned %v, want %v", err, transport.ErrClosed)
 	}
 	s.post(echoBody, session).wantError(t, 404, -32600, "5")
 }
 
-// Links of all kinds expire when they were idle for long enough, in the order in
-// which they became idle.
+// Links of all kinds expire after the same idle time, in the order in which they became
+// idle.
 //
 // Guarantees: G-0022.12
 func TestIdleLinksExpireInOrder(t *testing.T) {
@@ -379,12 +389,12 @@ func TestIdleLinksExpireInOrder(t *testing.T) {
 				kinds[kind](t, b)
 				pass(10 * time.Second)
 			}
-			pass(29 * time.Second) // 59 s after the first
+			pass(29 * time.Second) // 59 s after the first one
 			for ended := range 4 {
 				synctest.Wait()
 				for n := range order {
 					if losses := b.peer(t, n).count(func(p *peer) int { return len(p.losses) }); losses != min(1, max(0, ended-n)) {
-						t.Errorf("%v: %d of number %d when %d should have expired", order, losses, n, ended)
+						t.Errorf("%v: got %d losses of link %d when %d links should have expired", order, losses, n, ended)
 					}
 				}
 				pass(10 * time.Second)
@@ -393,7 +403,8 @@ func TestIdleLinksExpireInOrder(t *testing.T) {
 	}
 }
 
-// One timer ends each session when it was idle for long enough.
+// A session expires when it has been idle for long enough. One timer serves all
+// sessions.
 //
 // Guarantees: G-0022.12
 func TestIdleSessionExpires(t *testing.T) {
@@ -405,10 +416,10 @@ func TestIdleSessionExpires(t *testing.T) {
 		}
 		listening, stop := context.WithCancel(t.Context())
 		_, left := b.serve(listening, "GET", "", sessions[2])
-		pass(29 * time.Second) // 59 s after the first
+		pass(29 * time.Second) // 59 s after the first one
 		if w, done := b.serve(t.Context(), "POST", echoBody, sessions[0]); w.Code != 200 {
 			<-done
-			t.Errorf("a session expired early: %d", w.Code)
+			t.Errorf("a session expired early: got %d", w.Code)
 		}
 		for _, want := range []struct {
 			after time.Duration
@@ -418,7 +429,7 @@ func TestIdleSessionExpires(t *testing.T) {
 			synctest.Wait()
 			for n := range sessions {
 				if got := b.peer(t, n).count(func(p *peer) int { return len(p.losses) }); got != want.lost[n] {
-					t.Errorf("session %d: %d losses, want %d", n, got, want.lost[n])
+					t.Errorf("session %d: got %d losses, want %d", n, got, want.lost[n])
 				}
 			}
 		}
@@ -428,12 +439,12 @@ func TestIdleSessionExpires(t *testing.T) {
 		synctest.Wait()
 		for n := range sessions {
 			if loss := b.peer(t, n).awaitLoss(t); !errors.Is(loss.Reason, transport.ErrSessionExpired) {
-				t.Errorf("session %d was lost for %v", n, loss.Reason)
+				t.Errorf("session %d: got the reason %v, want %v", n, loss.Reason, transport.ErrSessionExpired)
 			}
 		}
 		if w, done := b.serve(t.Context(), "POST", echoBody, sessions[0]); w.Code != 404 {
 			<-done
-			t.Errorf("an expired session answers %d", w.Code)
+			t.Errorf("an expired session: got %d", w.Code)
 		}
 	})
 }

@@ -39,13 +39,13 @@ func newScriptedSite(t testing.TB, o HandlerOptions, a *acceptor) *site {
 		s.server.Close()
 		a.finish(t)
 		if small, large := h.unread.small.held, h.unread.large.held; small != 0 || large != 0 {
-			t.Errorf("%d and %d bytes are charged, and nothing is unread", small, large)
+			t.Errorf("%d and %d bytes are charged at the end, want none", small, large)
 		}
 	})
 	return s
 }
 
-// header is written as "Name: value" lines.
+// A header consists of "Name: value" lines.
 type header []string
 
 func (s *site) request(ctx context.Context, method, body string, lines header) *http.Request {
@@ -65,7 +65,7 @@ func (s *site) request(ctx context.Context, method, body string, lines header) *
 	return r
 }
 
-// begin sends a request, and returns its response once the status is here.
+// begin sends a request, and returns its response once the status has arrived.
 func (s *site) begin(ctx context.Context, method, body string, lines header) *http.Response {
 	s.t.Helper()
 	response, err := s.server.Client().Do(s.request(ctx, method, body, lines))
@@ -75,7 +75,7 @@ func (s *site) begin(ctx context.Context, method, body string, lines header) *ht
 	return response
 }
 
-// A reply is a whole response.
+// A reply is a complete response.
 type reply struct {
 	status int
 	header http.Header
@@ -97,7 +97,7 @@ func (s *site) whole(response *http.Response) reply {
 	return reply{response.StatusCode, response.Header, string(body)}
 }
 
-// post sends a message with the headers that every POST has.
+// post sends a message with the headers that each POST needs.
 func (s *site) post(body string, lines ...string) reply {
 	s.t.Helper()
 	return s.do("POST", body, append(posting(), lines...))
@@ -107,13 +107,13 @@ func posting() header {
 	return header{"Content-Type: application/json", "Accept: application/json, text/event-stream"}
 }
 
-// initialize begins a session and returns the header line that names it.
+// initialize begins a session, and returns the header line that names it.
 func (s *site) initialize(version string, lines ...string) (session string) {
 	s.t.Helper()
 	r := s.post(initializeBody(version), lines...)
 	id := r.header.Get("Mcp-Session-Id")
 	if r.status != 200 || id == "" {
-		s.t.Fatalf("initialize: %+v", r)
+		s.t.Fatalf("initialize: got %+v", r)
 	}
 	return "Mcp-Session-Id: " + id
 }
@@ -122,7 +122,7 @@ func initializeBody(version string) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":%q}}`, version)
 }
 
-// modernBody is a message that names its revision.
+// modernBody is a message with its revision.
 func modernBody(method, more string) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":7,"method":%q,"params":{%s"_meta":{`+
 		`"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}`, method, more)
@@ -137,7 +137,7 @@ func (s *site) modern(method, more string, lines ...string) reply {
 	return s.post(modernBody(method, more), modernHeader(method, lines...)...)
 }
 
-// wantError checks a JSON-RPC error in a body: its code, and its id as JSON.
+// wantError checks the JSON-RPC error in a body: its code, and its id as JSON.
 func (r reply) wantError(t testing.TB, status int, code int64, id string) {
 	t.Helper()
 	var body struct {
@@ -148,58 +148,58 @@ func (r reply) wantError(t testing.TB, status int, code int64, id string) {
 		}
 	}
 	if err := json.Unmarshal([]byte(r.body), &body); err != nil || body.Error == nil {
-		t.Errorf("status %d, and no error in the body %.200q", r.status, r.body)
+		t.Errorf("got status %d and the body %.200q, want an error", r.status, r.body)
 		return
 	}
 	if r.status != status || body.Error.Code != code || string(body.ID) != id {
-		t.Errorf("status %d, body %s; want %d, code %d, id %q", r.status, r.body, status, code, id)
+		t.Errorf("got status %d, body %s; want %d, code %d, id %q", r.status, r.body, status, code, id)
 	}
 	if r.header.Get("Content-Type") != "application/json" || body.Error.Message == "" || len(r.body) > 1000 {
-		t.Errorf("%q, %d bytes: %s", r.header.Get("Content-Type"), len(r.body), r.body)
+		t.Errorf("got %q, %d bytes: %s", r.header.Get("Content-Type"), len(r.body), r.body)
 	}
 }
 
-// A listening reads the events of a response.
-type listening struct {
+// An eventReader reads the events of a response.
+type eventReader struct {
 	t      testing.TB
 	body   io.ReadCloser
 	lines  *bufio.Reader
 	cancel context.CancelFunc
 
-	id, retry string // the last ones that an event had
+	id, retry string // of the last event that had one
 }
 
-// listen begins a request that is answered with events.
-func (s *site) listen(method, body string, lines header) *listening {
+// listen begins a request whose response is a stream of events.
+func (s *site) listen(method, body string, lines header) *eventReader {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(s.ctx)
 	response := s.begin(ctx, method, body, lines)
-	l := &listening{t: s.t, body: response.Body, lines: bufio.NewReader(response.Body), cancel: cancel}
+	l := &eventReader{t: s.t, body: response.Body, lines: bufio.NewReader(response.Body), cancel: cancel}
 	s.t.Cleanup(l.leave)
 	if kind := response.Header.Get("Content-Type"); response.StatusCode != 200 || kind != "text/event-stream" {
-		s.t.Fatalf("status %d, %s", response.StatusCode, kind)
+		s.t.Fatalf("got status %d, %s, want response.StatusCode == 200 and kind == %q", response.StatusCode, kind, "text/event-stream")
 	}
 	if h := response.Header; h.Get("Cache-Control") != "no-cache" || h.Get("X-Accel-Buffering") != "no" {
-		s.t.Errorf("headers of an event stream: %v", h)
+		s.t.Errorf("got the headers %v for an event stream", h)
 	}
 	return l
 }
 
-func (s *site) get(session string, lines ...string) *listening {
+func (s *site) get(session string, lines ...string) *eventReader {
 	s.t.Helper()
 	l := s.listen("GET", "", append(header{"Accept: text/event-stream", session}, lines...))
 	l.wantComment()
 	return l
 }
 
-func (l *listening) leave() {
+func (l *eventReader) leave() {
 	l.cancel()
 	l.body.Close()
 }
 
-// next returns the next block of lines without its id and retry, or "" at a clean
-// end. An event that has only those is a comment.
-func (l *listening) next() string {
+// next returns the next block of lines without its id and retry, or "" at a proper end.
+// An event with only those counts as a comment.
+func (l *eventReader) next() string {
 	l.t.Helper()
 	var block bytes.Buffer
 	for {
@@ -208,7 +208,7 @@ func (l *listening) next() string {
 			return ""
 		}
 		if err != nil {
-			l.t.Fatalf("events break off after %q: %v", block.String()+line, err)
+			l.t.Fatalf("the events were cut off after %q: %v", block.String()+line, err)
 		}
 		id, isID := strings.CutPrefix(line, "id: ")
 		retry, isRetry := strings.CutPrefix(line, "retry: ")
@@ -227,14 +227,14 @@ func (l *listening) next() string {
 	}
 }
 
-func (l *listening) wantComment() {
+func (l *eventReader) wantComment() {
 	l.t.Helper()
 	if got := l.next(); got != ":\n" {
 		l.t.Fatalf("got %q, want a comment", got)
 	}
 }
 
-func (l *listening) want(data string) {
+func (l *eventReader) want(data string) {
 	l.t.Helper()
 	for got := l.next(); got != "data: "+data+"\n"; got = l.next() {
 		if got != ":\n" {
@@ -243,7 +243,7 @@ func (l *listening) want(data string) {
 	}
 }
 
-func (l *listening) wantEnd() {
+func (l *eventReader) wantEnd() {
 	l.t.Helper()
 	for got := l.next(); got != ""; got = l.next() {
 		if got != ":\n" {
@@ -252,15 +252,15 @@ func (l *listening) wantEnd() {
 	}
 }
 
-// wantAbort wants a stream that breaks off, so that nobody takes it for complete.
-func (l *listening) wantAbort() {
+// wantAbort checks that the stream is aborted, so that it does not look complete.
+func (l *eventReader) wantAbort() {
 	l.t.Helper()
 	if rest, err := io.ReadAll(l.lines); len(strings.Trim(string(rest), ":\n")) > 0 || !errors.Is(err, io.ErrUnexpectedEOF) {
 		l.t.Fatalf("got %q, %v, want an abort", rest, err)
 	}
 }
 
-// pending is a response that is waited for in a goroutine.
+// pending sends a request, and returns a channel for its response.
 func (s *site) pending(ctx context.Context, body string, lines ...string) <-chan reply {
 	replies := make(chan reply, 1)
 	request := s.request(ctx, "POST", body, append(posting(), lines...))
@@ -285,7 +285,7 @@ func (s *site) receive(replies <-chan reply) reply {
 	case r := <-replies:
 		return r
 	case <-s.ctx.Done():
-		s.t.Fatal("no response has come")
+		s.t.Fatal("got no response in time")
 		return reply{}
 	}
 }

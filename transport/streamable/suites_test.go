@@ -17,7 +17,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// The suites over a real socket. Each request has a stream of its own.
+// The suites pass with a session over a real socket. Each request has its own stream.
 func TestSuitesOfASession(t *testing.T) {
 	runSuites(t, func(t *testing.T) transport.Transport { return &Client{URL: serveEcho(t)} }, proptest.Options{
 		Conn: conn.Options{Handshake: beginSession},
@@ -28,14 +28,14 @@ func TestSuitesWithoutASession(t *testing.T) {
 	runSuites(t, func(t *testing.T) transport.Transport { return &Client{URL: serveEcho(t)} }, proptest.Options{
 		Params:  modernParams,
 		Version: protocol.Version20260728,
-		Conn:    conn.Options{Dialect: leaving{}},
+		Conn:    conn.Options{Dialect: streamDialect{}},
 	})
 }
 
-// The server calls, and the client answers: over the GET stream of a session,
-// and by POSTs.
+// The suites pass if the server calls and the client answers: over the GET stream of a
+// session, and with POSTs.
 func TestSuitesOfAServer(t *testing.T) {
-	runSuites(t, func(t *testing.T) transport.Transport { return calledBack{newOpener(t)} }, proptest.Options{})
+	runSuites(t, func(t *testing.T) transport.Transport { return serverTransport{newOpener(t)} }, proptest.Options{})
 }
 
 func TestSoakOfASession(t *testing.T) {
@@ -46,8 +46,8 @@ func TestSoakOfASession(t *testing.T) {
 	}, o)
 }
 
-// atWork are options for a real socket, whose answers come soon or never. There
-// is one history per suite and run; -bowline.iterations asks for more.
+// atWork returns options for a real socket, where responses come soon or never. Each
+// suite has one history per run; -bowline.iterations asks for more.
 func atWork(o proptest.Options) proptest.Options {
 	o.RealTime, o.Iterations, o.Concurrent, o.Window = true, 1, 10, 5*time.Millisecond
 	o.Conn.RequestTimeout = 100 * time.Millisecond
@@ -71,7 +71,7 @@ func serveEcho(t *testing.T) (url string) {
 	return serveWith(t, proptest.EchoHandler(), func(h http.Handler) http.Handler { return h })
 }
 
-// serveWith serves whoever calls, and returns where.
+// serveWith serves a handler, and returns its address.
 func serveWith(t *testing.T, handler conn.Handler, through func(http.Handler) http.Handler) (url string) {
 	t.Helper()
 	h := NewHandler(accepting(func(link transport.Link) {
@@ -86,7 +86,7 @@ func serveWith(t *testing.T, handler conn.Handler, through func(http.Handler) ht
 	return s.URL
 }
 
-// hangingUp executes one POST in eight, and hangs up instead of answering.
+// hangingUp executes one POST in eight and closes the connection without a response.
 func hangingUp(h http.Handler) http.Handler {
 	var posts atomic.Int64
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -98,7 +98,7 @@ func hangingUp(h http.Handler) http.Handler {
 	})
 }
 
-// beginSession is the handshake of a legacy session.
+// beginSession performs the handshake of a legacy session.
 func beginSession(ctx context.Context, i *conn.Incarnation) error {
 	params := json.RawMessage(fmt.Sprintf(`{"protocolVersion":%q}`, protocol.LatestLegacy))
 	if _, err := i.Call(ctx, conn.Request{Method: protocol.MethodInitialize, Params: params, Timeout: -1, Silent: true}); err != nil {
@@ -107,24 +107,24 @@ func beginSession(ctx context.Context, i *conn.Incarnation) error {
 	return i.Notify(ctx, protocol.NotificationInitialized, nil)
 }
 
-// modernParams are those of a call that says by itself which revision it is of.
+// modernParams returns the params of a call that names its revision.
 func modernParams(n int) json.RawMessage {
 	return fmt.Appendf(nil, `{"call":%d,"_meta":{%q:%q,%q:{}}}`,
 		n, protocol.MetaProtocolVersion, protocol.Version20260728, protocol.MetaClientCapabilities)
 }
 
-// leaving is a dialect in which the end of its stream is what cancels a request.
-type leaving struct{}
+// streamDialect is a dialect in which the end of its stream cancels a request.
+type streamDialect struct{}
 
-func (leaving) Classify(*jsonrpc.Message) conn.Class { return conn.Class{} }
-func (leaving) Cancel(int64, error) conn.Message     { return conn.Message{} }
-func (leaving) Probe() conn.Message                  { return conn.Message{} }
-func (leaving) Batches() bool                        { return false }
+func (streamDialect) Classify(*jsonrpc.Message) conn.Class { return conn.Class{} }
+func (streamDialect) Cancel(int64, error) conn.Message     { return conn.Message{} }
+func (streamDialect) Probe() conn.Message                  { return conn.Message{} }
+func (streamDialect) Batches() bool                        { return false }
 
-// calledBack is a transport of the server's links, whose peers are clients.
-type calledBack struct{ opener *opener }
+// serverTransport is a transport with the server's links, whose peers are clients.
+type serverTransport struct{ opener *opener }
 
-func (c calledBack) Open(context.Context) (transport.Link, error) {
+func (c serverTransport) Open(context.Context) (transport.Link, error) {
 	client, server, err := c.opener.open()
 	if err != nil {
 		return nil, err

@@ -9,30 +9,30 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A lender answers each request, and uses its link in Work alone: nobody else gives it
-// a goroutine.
-type lender struct {
+// A workReceiver answers each request, and uses its link in Work only, because nothing else
+// runs it.
+type workReceiver struct {
 	mute
 	begun []transport.Stream
 	came  []transport.Inbound
-	kept  int // frames that came without the promise of Work
-	turns int // calls of Work that had something to do
+	kept  int // frames for which Work was not announced
+	turns int // calls of Work that had work
 }
 
-func (l *lender) StreamOpened(transport.Stream, transport.Tag) { l.kept++ }
+func (l *workReceiver) StreamOpened(transport.Stream, transport.Tag) { l.kept++ }
 
-func (l *lender) StreamBegun(stream transport.Stream) bool {
+func (l *workReceiver) StreamBegun(stream transport.Stream) bool {
 	l.begun = append(l.begun, stream)
 	return true
 }
 
-func (l *lender) Receive(in transport.Inbound) {
+func (l *workReceiver) Receive(in transport.Inbound) {
 	if l.came = append(l.came, in); !in.Work {
 		l.kept++
 	}
 }
 
-func (l *lender) Work(depth int) {
+func (l *workReceiver) Work(depth int) {
 	for _, stream := range l.begun {
 		l.link.Grant(stream, depth)
 	}
@@ -46,45 +46,45 @@ func (l *lender) Work(depth int) {
 	l.begun, l.came = nil, nil
 }
 
-// The goroutine of an HTTP request works for its receiver, once, and holds nothing of
-// the link meanwhile.
+// The goroutine of an HTTP request calls Work of its receiver once, and holds no lock
+// of the link meanwhile.
 //
 // Guarantees: G-0050.1, G-0050.5
 func TestRequestsLendTheirGoroutine(t *testing.T) {
-	var l *lender
+	var l *workReceiver
 	h := NewHandler(accepting(func(link transport.Link) {
-		l = &lender{mute: mute{link: link}}
+		l = &workReceiver{mute: mute{link: link}}
 		link.Bind(l)
 	}), HandlerOptions{})
 	defer h.Close(0)
 	for requests := 1; requests <= 3; requests++ {
 		got := fuzzed(h, "POST", "Content-Type: application/json\n"+strings.Join(modernHeader("echo"), "\n"), modernBody("echo", ""))
 		if got.Code != http.StatusOK || l.kept != 0 {
-			t.Fatalf("%d %s, and %d were not promised work", got.Code, got.Body, l.kept)
+			t.Fatalf("got %d %s, and %d frames without Work, want got.Code == %v and l.kept == 0", got.Code, got.Body, l.kept, http.StatusOK)
 		}
 		if l.turns != requests {
-			t.Fatalf("%d turns for %d requests", l.turns, requests)
+			t.Fatalf("got %d calls of Work for %d requests", l.turns, requests)
 		}
 	}
 }
 
-// A waiter is a receiver that is closing: it takes no request without credit, and grants
-// none.
-type waiter struct {
-	lender
+// A closingReceiver is a receiver that is closing: it accepts no request without credit, and
+// grants none.
+type closingReceiver struct {
+	workReceiver
 	opened chan struct{}
 }
 
-func (w *waiter) StreamOpened(transport.Stream, transport.Tag) { close(w.opened) }
+func (w *closingReceiver) StreamOpened(transport.Stream, transport.Tag) { close(w.opened) }
 
-func (w *waiter) StreamBegun(transport.Stream) bool { return false }
+func (w *closingReceiver) StreamBegun(transport.Stream) bool { return false }
 
-// A request that comes while its receiver closes was surely not executed, so the client
-// is told to repeat it.
+// A request that arrives while its receiver closes was certainly not executed, so the
+// client is asked to repeat it.
 //
 // Guarantees: G-0050.5
 func TestRequestOfAClosingReceiverIsNotExecuted(t *testing.T) {
-	w := &waiter{opened: make(chan struct{})}
+	w := &closingReceiver{opened: make(chan struct{})}
 	h := NewHandler(accepting(func(link transport.Link) {
 		w.link = link
 		link.Bind(w)
@@ -98,6 +98,6 @@ func TestRequestOfAClosingReceiverIsNotExecuted(t *testing.T) {
 	w.link.Close(0)
 	got := <-answered
 	if got.Code != http.StatusServiceUnavailable || got.Header().Get("Retry-After") == "" || len(w.came) > 0 {
-		t.Errorf("%d, Retry-After %q, %d frames delivered", got.Code, got.Header().Get("Retry-After"), len(w.came))
+		t.Errorf("got %d, Retry-After %q, %d frames", got.Code, got.Header().Get("Retry-After"), len(w.came))
 	}
 }

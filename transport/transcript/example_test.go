@@ -12,7 +12,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport/transcript"
 )
 
-// A client that writes down all that it sends and receives.
+// A client that records all that it sends and receives.
 func ExampleTap() {
 	s := server.New(protocol.Implementation{Name: "example", Version: "1.0"}, server.Options{})
 	writer := transcript.NewWriter(os.Stdout, transcript.Options{})

@@ -22,6 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// A tapped link keeps the contract of transport.Link.
 func TestTappedLinksKeepTheContract(t *testing.T) {
 	proptest.LinkContract(t, func(*testing.T) (a, b transport.Link) {
 		a, b = inmem.Pipe(inmem.Options{})
@@ -41,7 +42,8 @@ func (ignoring) Failed(transport.Failure)                     {}
 func (ignoring) Ended()                                       {}
 func (ignoring) Lost(transport.Loss)                          {}
 
-// converse sends a frame each way over each of two links, and one that is refused.
+// converse sends a frame in each direction over each of two links, and one that is
+// refused.
 func converse(t *testing.T, observe func(transcript.Entry)) {
 	t.Helper()
 	tapped := transcript.Tap(inmem.New(func(peer transport.Link) {
@@ -68,6 +70,7 @@ func converse(t *testing.T, observe func(transcript.Entry)) {
 	}
 }
 
+// A transcript is readable text, and is read back completely.
 func TestTranscriptIsReadable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var text bytes.Buffer
@@ -94,7 +97,7 @@ func TestTranscriptIsReadable(t *testing.T) {
 +1.500s 2= refused: transport: link busy
 +3.000s 2< ` + long + "+3.000s 2= lost: transport: link closed\n"
 		if text.String() != want {
-			t.Errorf("it reads\n%s\nwant\n%s", &text, want)
+			t.Errorf("got\n%s\nwant\n%s", &text, want)
 		}
 		entries, err := transcript.Read(&text)
 		if err != nil {
@@ -113,7 +116,7 @@ func TestTranscriptIsReadable(t *testing.T) {
 	})
 }
 
-// Whatever is written is read back.
+// What Writer writes, Read reads back.
 func TestReadIsTheInverseOfWrite(t *testing.T) {
 	frame := rapid.OneOf(
 		rapid.Map(rapid.String(), func(s string) []byte { return []byte(s) }),
@@ -150,7 +153,7 @@ func TestReadIsTheInverseOfWrite(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(got) != len(want) {
-			t.Fatalf("%d entries of %d", len(got), len(want))
+			t.Fatalf("got %d entries, want %d", len(got), len(want))
 		}
 		for i := range want {
 			if g, w := got[i], want[i]; g.Kind != w.Kind || g.Link != w.Link || !bytes.Equal(g.Frame, w.Frame) || !reflect.DeepEqual(g.Err, w.Err) {
@@ -160,7 +163,8 @@ func TestReadIsTheInverseOfWrite(t *testing.T) {
 	})
 }
 
-func TestReadSaysWhichLineIsWrong(t *testing.T) {
+// The error of Read names the wrong line.
+func TestReadNamesTheWrongLine(t *testing.T) {
 	for text, line := range map[string]int{
 		"what\n":                                 1,
 		"# a comment\n\n= opened\n= jumped\n":    4,
@@ -172,7 +176,7 @@ func TestReadSaysWhichLineIsWrong(t *testing.T) {
 		_, err := transcript.Read(strings.NewReader(text))
 		var wrong *transcript.SyntaxError
 		if !errors.As(err, &wrong) || wrong.Line != line {
-			t.Errorf("%q: %v", text, err)
+			t.Errorf("%q: %v, want a *transcript.SyntaxError and wrong.Line == %v", text, err, line)
 		}
 	}
 }
@@ -181,6 +185,7 @@ type failing struct{}
 
 func (failing) Write([]byte) (int, error) { return 0, errors.New("full") }
 
+// Writer returns its first error from then on.
 func TestWriterKeepsItsFirstError(t *testing.T) {
 	w := transcript.NewWriter(failing{}, transcript.Options{})
 	w.Observe(transcript.Entry{})
@@ -207,7 +212,7 @@ func FuzzRead(f *testing.F) {
 			}
 		}
 		if back, err := transcript.Read(&again); err != nil || len(back) != kept {
-			t.Errorf("%d entries of %d: %v", len(back), kept, err)
+			t.Errorf("got %d entries, want %d: %v", len(back), kept, err)
 		}
 	})
 }

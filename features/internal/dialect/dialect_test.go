@@ -14,14 +14,15 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// There is no ping and no initialize in the revisions whose requests say by
-// themselves what they speak (2026-07-28 basic/versioning).
+// In the modern revisions, each request names its revision, so ping and initialize are
+// ordinary requests there. Only subscriptions/listen is special (2026-07-28
+// basic/versioning).
 //
 // Guarantees: G-0020.1
 func TestModernRequestsAreOrdinaryButForListen(t *testing.T) {
 	for _, meta := range []string{
 		`"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}`,
-		`"io.modelcontextprotocol\/protocolVersion":"2031-01-01"`, // unknown, and not all there
+		`"io.modelcontextprotocol\/protocolVersion":"2031-01-01"`, // unknown revision, incomplete context
 		`"io.modelcontextprotocol/protocolVersion":3`,
 	} {
 		for method, kind := range map[string]conn.ClassKind{
@@ -33,12 +34,14 @@ func TestModernRequestsAreOrdinaryButForListen(t *testing.T) {
 		} {
 			m := &jsonrpc.Message{Kind: jsonrpc.KindRequest, Method: method, Params: []byte(`{"_meta":{` + meta + `}}`)}
 			if got := new(Dialect).Classify(m); got.Kind != kind || got.Answer != nil {
-				t.Errorf("%s with %s: got %v", method, meta, got)
+				t.Errorf("%s with %s: got %v, want got.Kind == %v and got.Answer == nil", method, meta, got, kind)
 			}
 		}
 	}
 }
 
+// Classify finds the special requests of each revision.
+//
 // Guarantees: G-0020.1
 func TestClassify(t *testing.T) {
 	for _, test := range []struct {
@@ -68,15 +71,16 @@ func TestClassify(t *testing.T) {
 		}
 		got := new(Dialect).Classify(&m)
 		if got.Kind != test.kind || got.Request != test.request {
-			t.Errorf("%s: got %v %v", test.frame, got.Kind, got.Request)
+			t.Errorf("%s: got %v %v, want got.Kind == %v and got.Request == %v", test.frame, got.Kind, got.Request, test.kind, test.request)
 		}
 	}
 }
 
-// What a server asks in order to answer is told from what it asks for itself.
+// Requests that a server makes in order to answer another request are recognized as
+// nested.
 //
 // Guarantees: G-0003.15
-func TestServersAskBackByNestedRequests(t *testing.T) {
+func TestNestedRequestsOfServers(t *testing.T) {
 	for method, kind := range map[string]conn.ClassKind{
 		"sampling/createMessage": conn.Nested,
 		"elicitation/create":     conn.Nested,
@@ -85,11 +89,14 @@ func TestServersAskBackByNestedRequests(t *testing.T) {
 	} {
 		m := &jsonrpc.Message{Kind: jsonrpc.KindRequest, Method: method}
 		if got := new(Dialect).Classify(m).Kind; got != kind {
-			t.Errorf("%s: got %v", method, got)
+			t.Errorf("%s: got %v, want %v", method, got, kind)
 		}
 	}
 }
 
+// Log messages and unknown notifications are droppable. Notifications of changes are not,
+// but a later one with the same key replaces an earlier one.
+//
 // Guarantees: G-0006.2
 func TestWhichNotificationsAreDroppable(t *testing.T) {
 	for _, test := range []struct {
@@ -109,12 +116,13 @@ func TestWhichNotificationsAreDroppable(t *testing.T) {
 	} {
 		m := &jsonrpc.Message{Kind: jsonrpc.KindNotification, Method: test.method, Params: []byte(test.params)}
 		if got := new(Dialect).Classify(m); got.Kind != conn.Ordinary || got.Key != test.key || got.Droppable != test.droppable {
-			t.Errorf("%s %s: got %+v", test.method, test.params, got)
+			t.Errorf("%s %s: got %+v, want got.Kind == %v, got.Key == %v and got.Droppable == %v", test.method, test.params, got, conn.Ordinary, test.key, test.droppable)
 		}
 	}
 }
 
-// The revisions without a ping are asked who they are.
+// A silent peer is probed with ping, or with server/discover in the revisions without
+// ping.
 //
 // Guarantees: G-0025.1
 func TestProbe(t *testing.T) {
@@ -128,12 +136,14 @@ func TestProbe(t *testing.T) {
 			d.Negotiated(test.version, []byte(test.params))
 		}
 		if m := d.Probe(); m.Method != test.method || string(m.Params) != test.params {
-			t.Errorf("%q: got %+v", test.version, m)
+			t.Errorf("%q: got %+v, want m.Method == %v and string(m.Params) == %v", test.version, m, test.method, test.params)
 		}
 	}
 }
 
-func TestCancelNamesTheRequestAndKeepsSecrets(t *testing.T) {
+// The notification of a cancellation names the request, and contains no text of the
+// program's error.
+func TestCancelNamesTheRequestAndHidesSecrets(t *testing.T) {
 	for _, test := range []struct {
 		why    error
 		reason string
@@ -155,6 +165,7 @@ func TestCancelNamesTheRequestAndKeepsSecrets(t *testing.T) {
 	}
 }
 
+// Only 2025-03-26 has batches.
 func TestBatchesBelongToOneRevision(t *testing.T) {
 	d := new(Dialect)
 	for _, version := range append(protocol.Versions(), "") {

@@ -8,6 +8,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/internal/frontmatter"
 )
 
+// The frontmatter of a file is returned as JSON.
 func TestParse(t *testing.T) {
 	for file, want := range map[string]string{
 		"---\nname: a\ndescription: b\n---\nbody": `{"name":"a","description":"b"}`,
@@ -23,7 +24,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotTaken(t *testing.T) {
+// Files without frontmatter, and YAML without an equal JSON, are refused.
+func TestParseRefuses(t *testing.T) {
 	for file, want := range map[string]string{
 		"":                           "begin",
 		"name: a":                    "begin",
@@ -40,11 +42,11 @@ func TestWhatIsNotTaken(t *testing.T) {
 		"---\na: " + strings.Repeat("a", 70_000) + "\n---\n":                         "larger",
 	} {
 		if got, err := frontmatter.Parse([]byte(file)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%.60q: got %s, %v", file, got, err)
+			t.Errorf("%.60q: got %s, %v, want an error and %v in it", file, got, err, want)
 		}
 	}
 	if frontmatter.Equal(json.RawMessage(`{"a":1}`), json.RawMessage(`{"a":2}`)) || frontmatter.Equal(nil, nil) {
-		t.Error("what differs is equal")
+		t.Error("different values are equal, want them to differ")
 	}
 }
 

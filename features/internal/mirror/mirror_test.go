@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// The annotation is valid on a string, an integer or a boolean that is reached from the
-// root through properties alone, and once for each header (2026-07-28
+// An annotation is valid on a string, an integer or a boolean that is reached from the
+// root through properties only, and once for each header (2026-07-28
 // basic/transports/streamable-http).
 func TestWhichAnnotationsAreValid(t *testing.T) {
 	property := func(schema string) string { return `{"type":"object","properties":{"a":` + schema + `}}` }
@@ -38,17 +38,18 @@ func TestWhichAnnotationsAreValid(t *testing.T) {
 		property(`{"type":"array","items":{"type":"string","x-mcp-header":"Region"}}`):                                       false,
 		property(`{"anyOf":[{"type":"string","x-mcp-header":"Region"}]}`):                                                    false,
 		`{"type":"object","$defs":{"d":{"type":"string","x-mcp-header":"Region"}}}`:                                          false,
-		`{"type":"string","x-mcp-header":"Region"}`:                                                                          true, // no argument has that path: nothing is mirrored
+		`{"type":"string","x-mcp-header":"Region"}`:                                                                          true, // no argument has that path, so nothing is mirrored
 		`{"type":"object","properties":{"a":{"type":"string","x-mcp-header":"R"},"b":{"type":"string","x-mcp-header":"r"}}}`: false,
 		`{"type":"object","properties":{` + tooMany.String()[1:] + `}}`:                                                      false,
 	} {
 		if all, err := Arguments(json.RawMessage(schema)); (err == nil) != valid {
-			t.Errorf("%.200s: %v, %v", schema, all, err)
+			t.Errorf("%.200s: got %v, %v, want %v", schema, all, err, valid)
 		}
 	}
 }
 
-func TestWhatIsMirrored(t *testing.T) {
+// Annotated arguments are mirrored to headers, encoded if necessary.
+func TestMirroredHeaders(t *testing.T) {
 	all, err := Arguments(json.RawMessage(`{"type":"object","properties":{
 		"s":{"type":"string","x-mcp-header":"S"},"i":{"type":"integer","x-mcp-header":"I"},"b":{"type":"boolean","x-mcp-header":"B"},
 		"o":{"type":"object","properties":{"s":{"type":"string","x-mcp-header":"Inner"}}},"not":{"type":"string"}}}`))

@@ -15,7 +15,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
-// The trace context enters _meta, and nothing that is there is lost or replaced.
+// The trace context is added to _meta. Members that are there already are not lost or
+// replaced.
 //
 // Guarantees: G-0047.1
 func TestTheTraceContextEntersMeta(t *testing.T) {
@@ -29,16 +30,16 @@ func TestTheTraceContextEntersMeta(t *testing.T) {
 	} {
 		got := tracing.Inject(ctx, json.RawMessage(raw))
 		if !sameJSON(t, string(got), want) {
-			t.Errorf("%s became %s, want %s", raw, got, want)
+			t.Errorf("%s: got %s, want %s", raw, got, want)
 		}
 	}
 	if got := tracing.Inject(t.Context(), json.RawMessage(`{"a":1}`)); string(got) != `{"a":1}` {
-		t.Errorf("without a trace %s", got)
+		t.Errorf("without a trace: got %s, want %q", got, `{"a":1}`)
 	}
 }
 
-// The text of a _meta gets the trace context, and the text itself does not change: it is
-// that of other requests, too.
+// The trace context is added to a copy of the text of _meta, because other requests use
+// the same text.
 //
 // Guarantees: G-0047.1
 func TestTheTraceContextEntersTheTextOfMeta(t *testing.T) {
@@ -48,13 +49,13 @@ func TestTheTraceContextEntersTheTextOfMeta(t *testing.T) {
 		text := []byte(meta + "!")
 		for _, memory := range [][]byte{nil, []byte("too short"), []byte(strings.Repeat("memory", 100))} {
 			if got := tracing.AddTo(ctx, &memory, text[:len(meta)]); string(got) != want || string(text) != meta+"!" {
-				t.Errorf("%s became %s and %s, want %s", meta, text, got, want)
+				t.Errorf("%s: got %s and %s, want %s", meta, text, got, want)
 			}
 		}
 	}
 	for _, none := range []telemetry.Trace{{}, {State: "a=1"}} {
 		if got := tracing.AddTo(telemetry.WithTrace(t.Context(), none), new([]byte), json.RawMessage(`{"a":1}`)); string(got) != `{"a":1}` {
-			t.Errorf("without a trace %s", got)
+			t.Errorf("without a trace: got %s, want %q", got, `{"a":1}`)
 		}
 	}
 }

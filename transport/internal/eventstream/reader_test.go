@@ -37,8 +37,11 @@ func message(id, data string) Event {
 	return Event{Type: "message", ID: id, Data: []byte(data)}
 }
 
+// The reader parses each kind of line as the specification of event streams says,
+// however the bytes arrive.
+//
 // Guarantees: G-0022.14
-func TestReaderFollowsTheText(t *testing.T) {
+func TestReaderFollowsTheStandard(t *testing.T) {
 	for name, c := range map[string]struct {
 		stream string
 		want   []Event
@@ -64,13 +67,13 @@ func TestReaderFollowsTheText(t *testing.T) {
 		"an empty id resets":              {"id: 1\ndata: a\n\nid\ndata: b\n\n", []Event{message("1", "a"), message("", "b")}},
 		"an id with NUL is ignored":       {"id: 1\ndata: a\n\nid: 2\x00\ndata: b\n\n", []Event{message("1", "a"), message("1", "b")}},
 		"an id that begins with NUL":      {"id: \x002\ndata: a\n\n", []Event{message("", "a")}},
-		"a priming event":                 {"id: 1\nretry: 500\ndata:\n\n", []Event{{Type: "message", ID: "1", Retry: 500 * time.Millisecond}}},
+		"an event with an id and no data": {"id: 1\nretry: 500\ndata:\n\n", []Event{{Type: "message", ID: "1", Retry: 500 * time.Millisecond}}},
 		"an id alone":                     {"id: 1\n\n", []Event{{Type: "message", ID: "1"}}},
 		"a delay alone":                   {"retry: 20\n\n", []Event{{Type: "message", Retry: 20 * time.Millisecond}}},
 		"a delay is digits":               {"retry: -1\nretry: 1.5\nretry:\nretry: 0x1\ndata: a\n\n", []Event{message("", "a")}},
 		"a delay is at most a day":        {"retry: 99999999999999999999999\n\n", []Event{{Type: "message", Retry: 24 * time.Hour}}},
 		"a delay is just over a day":      {"retry: 86400001\n\n", []Event{{Type: "message", Retry: 24 * time.Hour}}},
-		"what is no delay is no event":    {"retry: -1\n\nretry:\n\nretry: 1:\n\n", nil},
+		"an invalid delay is no event":    {"retry: -1\n\nretry:\n\nretry: 1:\n\n", nil},
 		"a delay of nothing":              {"retry: 0\n\n", []Event{{Type: "message", Retry: time.Millisecond}}},
 		"a delay is one event's":          {"retry: 20\n\ndata: a\n\n", []Event{{Type: "message", Retry: 20 * time.Millisecond}, message("", "a")}},
 		"an unfinished event":             {"data: a\n\ndata: b\n", []Event{message("", "a")}},
@@ -88,7 +91,7 @@ func TestReaderFollowsTheText(t *testing.T) {
 				"at once":      strings.NewReader(c.stream),
 				"byte by byte": iotest.OneByteReader(strings.NewReader(c.stream)),
 				"with the end": iotest.DataErrReader(strings.NewReader(c.stream)),
-				"line by line": &portions{[]byte(c.stream), maxLine}, // of a line just short enough
+				"line by line": &portions{[]byte(c.stream), maxLine}, // ends with a line just short enough
 			} {
 				got := all(t, from, plenty)
 				if diff := cmp.Diff(c.want, got, cmp.Comparer(bytes.Equal)); diff != "" {
@@ -99,6 +102,9 @@ func TestReaderFollowsTheText(t *testing.T) {
 	}
 }
 
+// An event of exactly the limit is read. A larger one is refused, and the next one is
+// read.
+//
 // Guarantees: G-0022.14
 func TestReaderRefusesAndSkipsAnOversizedEvent(t *testing.T) {
 	const limit = 8
@@ -113,25 +119,24 @@ func TestReaderRefusesAndSkipsAnOversizedEvent(t *testing.T) {
 			for portion := 1; portion <= len(stream); portion++ {
 				r := NewReader(&portions{[]byte(stream), portion}, limit)
 				if e, err := r.Next(); err != nil || string(e.Data) != "12345678" {
-					t.Fatalf("an event of just the limit: %q, %v", e.Data, err)
+					t.Fatalf("an event of exactly the limit: got %q, %v, want %q", e.Data, err, "12345678")
 				}
 				var oversized *transport.OversizedError
 				if _, err := r.Next(); !errors.As(err, &oversized) || oversized.Limit != limit || oversized.Size <= limit || portion == 1 && oversized.Size != limit+1 {
-					t.Fatalf("an event above the limit: %v", err)
+					t.Fatalf("an event above the limit: got %v", err)
 				}
 				if e, err := r.Next(); err != nil || string(e.Data) != "after" {
-					t.Fatalf("the event after it: %q, %v", e.Data, err)
+					t.Fatalf("the event after it: got %q, %v", e.Data, err)
 				}
 				if _, err := r.Next(); err != io.EOF {
-					t.Fatalf("the end: %v", err)
+					t.Fatalf("the end: got %v, want %v", err, io.EOF)
 				}
 			}
 		})
 	}
 }
 
-// TestReaderRefusesBeforeTheEnd holds that neither endless data nor an endless
-// comment is held in memory.
+// The reader keeps neither endless data nor an endless comment in memory.
 //
 // Guarantees: G-0022.14
 func TestReaderRefusesBeforeTheEnd(t *testing.T) {
@@ -142,11 +147,11 @@ func TestReaderRefusesBeforeTheEnd(t *testing.T) {
 	data := io.MultiReader(strings.NewReader("data:"), endless{})
 	var oversized *transport.OversizedError
 	if _, err := NewReader(io.MultiReader(comment, data), limit).Next(); !errors.As(err, &oversized) {
-		t.Fatalf("endless data: %v", err)
+		t.Fatalf("endless data: got %v, want a *transport.OversizedError", err)
 	}
 	runtime.ReadMemStats(&after)
 	if held := after.TotalAlloc - before.TotalAlloc; held > 16*limit {
-		t.Errorf("%d bytes were allocated for a limit of %d", held, limit)
+		t.Errorf("%d bytes were allocated for a limit of %d, want less", held, limit)
 	}
 }
 
@@ -160,38 +165,39 @@ func (endless) Read(to []byte) (int, error) {
 	return len(to), nil
 }
 
-// TestReaderWaitsForNoByteTooMany reads from a pipe that holds exactly one
-// event: a Reader that looked further would not return.
+// The reader returns an event as soon as it is complete: a reader that waited for
+// another byte of this pipe would not return.
 //
 // Guarantees: G-0022.14
-func TestReaderWaitsForNoByteTooMany(t *testing.T) {
+func TestReaderReturnsACompleteEventAtOnce(t *testing.T) {
 	for _, stream := range []string{"data: a\n\n", "data: a\r\r", "data: a\r\n\r"} {
 		from, to := io.Pipe()
 		go to.Write([]byte(stream))
 		if e, err := NewReader(from, plenty).Next(); err != nil || string(e.Data) != "a" {
-			t.Errorf("%q: %q, %v", stream, e.Data, err)
+			t.Errorf("%q: got %q, %v, want %q", stream, e.Data, err, "a")
 		}
 		from.Close()
 	}
 }
 
-func TestReaderTellsTheStreamsError(t *testing.T) {
+// An error of the stream is returned after the events before it.
+func TestReaderReturnsTheErrorOfTheStream(t *testing.T) {
 	cut := errors.New("cut")
-	for _, begun := range []string{"", "\xef", "\xef\xbb", "\xef\xbb\xbf", "d"} { // the connection says it once
+	for _, begun := range []string{"", "\xef", "\xef\xbb", "\xef\xbb\xbf", "d"} { // the connection returns its error once
 		if _, err := NewReader(io.MultiReader(strings.NewReader(begun), &failing{cut}), plenty).Next(); !errors.Is(err, cut) {
-			t.Errorf("the cut after %q: %v", begun, err)
+			t.Errorf("the error after %q: got %v", begun, err)
 		}
 	}
 	r := NewReader(io.MultiReader(strings.NewReader("data: a\n\ndata: b"), iotest.ErrReader(cut)), plenty)
 	if e, err := r.Next(); err != nil || string(e.Data) != "a" {
-		t.Fatalf("the event before: %q, %v", e.Data, err)
+		t.Fatalf("the event before: got %q, %v", e.Data, err)
 	}
 	if _, err := r.Next(); !errors.Is(err, cut) {
-		t.Fatalf("the cut: %v", err)
+		t.Fatalf("the error: got %v, want %v", err, cut)
 	}
 }
 
-// failing says once what is wrong, and that it is over from then on.
+// failing returns its error once, and io.EOF from then on.
 type failing struct{ err error }
 
 func (f *failing) Read([]byte) (int, error) {
@@ -200,6 +206,7 @@ func (f *failing) Read([]byte) (int, error) {
 	return 0, err
 }
 
+// After an interruption, the reader continues with the last id and delay.
 func TestReaderResumes(t *testing.T) {
 	r := NewReader(strings.NewReader("data: a\n\nid: 6\ndata: b\n\n"), plenty)
 	r.ResumeAfter("5")
@@ -210,7 +217,7 @@ func TestReaderResumes(t *testing.T) {
 	}
 }
 
-// What is written is what a proxy or a log shows.
+// Append writes the shortest text of an event, because proxies and logs show it.
 func TestAppendWritesNoMoreThanItMust(t *testing.T) {
 	for want, e := range map[string]Event{
 		"data: a\n\n": {Data: []byte("a")},
@@ -225,6 +232,7 @@ func TestAppendWritesNoMoreThanItMust(t *testing.T) {
 	}
 }
 
+// The reader returns the events that Append has written.
 func TestReaderReadsWhatAppendWrites(t *testing.T) {
 	want := []Event{
 		{Type: "message", ID: "1", Retry: time.Second, Data: []byte("a\nb")},
@@ -240,8 +248,8 @@ func TestReaderReadsWhatAppendWrites(t *testing.T) {
 	}
 }
 
-// A Reader that was reset reads what a new one reads, whatever it has read before, and
-// leaves the events that it has returned alone.
+// A Reader that was reset returns what a new one returns, whatever it has read before.
+// It does not change the events that it has returned.
 //
 // Guarantees: G-0058.3
 func TestResetReadsLikeANewReader(t *testing.T) {
@@ -253,8 +261,8 @@ func TestResetReadsLikeANewReader(t *testing.T) {
 	} {
 		r := NewReader(strings.NewReader(first), 10)
 		r.ResumeAfter("5")
-		kept, _ := r.Next() // the empty stream has none
-		r.Next()            // what is unfinished
+		kept, _ := r.Next() // the empty stream has no event
+		r.Next()            // reads the unfinished event
 		before := string(kept.Data)
 		r.Reset(strings.NewReader(second), 10)
 		var got []Event
@@ -262,13 +270,13 @@ func TestResetReadsLikeANewReader(t *testing.T) {
 			got = append(got, e)
 		}
 		if diff := cmp.Diff(want, got); diff != "" || string(kept.Data) != before {
-			t.Errorf("after %q, which had %q: %s", first, kept.Data, diff)
+			t.Errorf("after %q with the event %q: %s", first, kept.Data, diff)
 		}
 	}
 }
 
-// FuzzReader compares a Reader, whatever the portions it is fed in, with the
-// text of the standard written down for a stream held whole.
+// FuzzReader compares a Reader that gets the stream in any portions with a direct
+// implementation of the standard for a stream in memory.
 func FuzzReader(f *testing.F) {
 	for _, seed := range []string{
 		"data: a\n\n", "\xef\xbb\xbfdata\r\n\r\n", "id: 1\rretry: 5\rdata:b\r\r", "data: a\ndata: b\n\n:c\n\nid\n\n",
@@ -289,14 +297,14 @@ func FuzzReader(f *testing.F) {
 				t.Fatalf("event %d (-want +got):\n%s", i, diff)
 			}
 		}
-		// What is refused may still be unfinished.
+		// A refused event may have no end.
 		if _, err := r.Next(); err != io.EOF {
-			t.Fatalf("after the last event: %v", err)
+			t.Fatalf("after the last event: got %v", err)
 		}
 	})
 }
 
-// portions is a stream that comes a few bytes at a time.
+// portions is a stream that arrives a few bytes at a time.
 type portions struct {
 	left []byte
 	size int
@@ -316,7 +324,7 @@ type outcome struct {
 	refused bool
 }
 
-// reference reads a stream held whole.
+// reference reads a stream that is completely in memory.
 func reference(stream []byte, limit int) (outcomes []outcome) {
 	text := strings.TrimPrefix(string(stream), "\xef\xbb\xbf")
 	text = strings.ReplaceAll(strings.ReplaceAll(text, "\r\n", "\n"), "\r", "\n")
@@ -379,7 +387,7 @@ func BenchmarkReader(b *testing.B) {
 	}
 }
 
-// repeating is one event without end.
+// repeating repeats one event without end.
 type repeating struct {
 	event []byte
 	at    int

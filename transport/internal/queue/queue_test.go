@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// The queue agrees with a plain list of the same frames.
+// The queue behaves like a plain list of the same frames.
 //
 // Guarantees: G-0014.4, G-0014.5
 func TestQueueAgreesWithAList(t *testing.T) {
@@ -66,18 +66,19 @@ func checkHeld(t *rapid.T, q *Queue, list []transport.Outbound) {
 	var tags []transport.Tag
 	for i, o := range list {
 		if got := q.At(i); got.Tag != o.Tag || len(got.Frame) != len(o.Frame) {
-			t.Fatalf("frame %d is tag %d, %d bytes", i, got.Tag, len(got.Frame))
+			t.Fatalf("got frame %d with the tag %d and %d bytes", i, got.Tag, len(got.Frame))
 		}
 		if o.Tag != 0 {
 			tags = append(tags, o.Tag)
 		}
 	}
 	if q.Len() != len(list) || !slices.Equal(q.Tags(), tags) {
-		t.Fatalf("%d frames %v are held, want %d %v", q.Len(), q.Tags(), len(list), tags)
+		t.Fatalf("got %d frames %v, want %d %v", q.Len(), q.Tags(), len(list), tags)
 	}
 }
 
-// A queue that is emptied keeps no more slots than it has needed lately, or few.
+// A queue that is emptied keeps at most the slots that it has needed recently, or a
+// few.
 func TestSlotsAreKeptWhileTheyAreNeeded(t *testing.T) {
 	var q Queue
 	fill := func(frames int) (allocated float64) {
@@ -89,18 +90,18 @@ func TestSlotsAreKeptWhileTheyAreNeeded(t *testing.T) {
 		})
 	}
 	if fill(200); fill(200) != 0 {
-		t.Error("the slots of a queue that is filled again and again are not kept")
+		t.Error("the slots of a queue that is filled repeatedly are dropped, want them kept")
 	}
 	for range emptied / 4 {
 		fill(2)
 	}
 	if fill(200) != 0 {
-		t.Error("a short lull has cost the slots")
+		t.Error("the slots are dropped after a short pause, want them kept")
 	}
 	for range emptied {
 		fill(2)
 	}
 	if cap(q.slots) > few {
-		t.Errorf("%d slots are kept for 2 frames", cap(q.slots))
+		t.Errorf("%d slots are kept for 2 frames, want fewer", cap(q.slots))
 	}
 }

@@ -14,20 +14,20 @@ import (
 	"github.com/bowline-mcp/bowline/telemetry"
 )
 
-// What tells the program of changes goes on when the program panics.
+// Events are still delivered after a panic of OnEvent.
 //
 // Guarantees: G-0021.6
 func TestOnEventThatPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, told, panics := listening(lastingly), 0, 0
+		s, reported, panics := listenServer(acknowledgeOnly), 0, 0
 		_, err := connect(t, s, client.Options{
 			Conn: conn.Options{Name: "search", Hooks: telemetry.Hooks{Panic: func(p telemetry.Panic) {
 				if panics++; p.Where != "OnEvent" || p.Conn != "search" {
-					t.Errorf("told of %+v", p)
+					t.Errorf("got the panic %+v, want p.Where == %q and p.Conn == %q", p, "OnEvent", "search")
 				}
 			}}},
-			OnEvent: onTools(func(context.Context, *client.Session) {
-				if told++; told <= 2 {
+			OnEvent: onToolsChanged(func(context.Context, *client.Session) {
+				if reported++; reported <= 2 {
 					panic("no")
 				}
 			}),
@@ -37,20 +37,20 @@ func TestOnEventThatPanics(t *testing.T) {
 		}
 		for range 3 {
 			synctest.Wait()
-			s.say(announcement)
+			s.sendFrame(announcement)
 		}
-		if synctest.Wait(); told != 4 || panics != 2 {
-			t.Errorf("told %d times, of %d panics", told, panics)
+		if synctest.Wait(); reported != 4 || panics != 2 {
+			t.Errorf("got %d events and %d panics, want 4 and 2", reported, panics)
 		}
 	})
 }
 
-// staying connects a session whose OnEvent runs until it is released.
-func staying(t *testing.T, o client.Options) (session *client.Session, release chan struct{}) {
+// stuckInOnEvent connects a session whose OnEvent runs until the test releases it.
+func stuckInOnEvent(t *testing.T, o client.Options) (session *client.Session, release chan struct{}) {
 	t.Helper()
 	release = make(chan struct{})
-	o.OnEvent = onTools(func(context.Context, *client.Session) { <-release })
-	session, err := connect(t, listening(lastingly), o, time.Minute)
+	o.OnEvent = onToolsChanged(func(context.Context, *client.Session) { <-release })
+	session, err := connect(t, listenServer(acknowledgeOnly), o, time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,11 +63,13 @@ func isNamed(err error) bool {
 	return errors.As(err, &stuck) && slices.Equal(stuck.Tasks, []string{"OnEvent"})
 }
 
+// Close returns an error that names an OnEvent that does not return.
+//
 // Guarantees: G-0021.6
 func TestCloseNamesAStuckCallback(t *testing.T) {
 	for _, deadline := range []time.Duration{time.Millisecond, time.Second, time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
-			session, release := staying(t, client.Options{})
+			session, release := stuckInOnEvent(t, client.Options{})
 			ctx, cancel := context.WithTimeout(t.Context(), deadline)
 			defer cancel()
 			began := time.Now()
@@ -79,14 +81,14 @@ func TestCloseNamesAStuckCallback(t *testing.T) {
 	}
 }
 
-// A program that closes the session where it must not waits in vain, but not for
-// ever.
+// OnEvent must not close its session. If it does, Close returns an error after a
+// limited time.
 //
 // Guarantees: G-0021.6
 func TestCloseByOnEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		closed := make(chan error, 1)
-		_, err := connect(t, listening(lastingly), client.Options{OnEvent: onTools(func(_ context.Context, s *client.Session) {
+		_, err := connect(t, listenServer(acknowledgeOnly), client.Options{OnEvent: onToolsChanged(func(_ context.Context, s *client.Session) {
 			closed <- s.Close(context.Background())
 		})}, time.Minute)
 		if err != nil {
@@ -98,14 +100,13 @@ func TestCloseByOnEvent(t *testing.T) {
 	})
 }
 
-// Whoever ends the session waits for what tells the program of changes: its
-// supervisor, too.
+// The supervisor, too, waits for OnEvent before the session ends.
 //
 // Guarantees: G-0021.6
 func TestSupervisorWaitsForOnEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all, over := supervisor.New(supervisor.Options{}), false
-		_, err := connect(t, listening(lastingly), client.Options{Supervisor: all, OnEvent: onTools(func(ctx context.Context, _ *client.Session) {
+		_, err := connect(t, listenServer(acknowledgeOnly), client.Options{Supervisor: all, OnEvent: onToolsChanged(func(ctx context.Context, _ *client.Session) {
 			<-ctx.Done()
 			pass(50 * time.Millisecond)
 			over = true
@@ -115,14 +116,14 @@ func TestSupervisorWaitsForOnEvent(t *testing.T) {
 		}
 		synctest.Wait()
 		if err := all.Close(t.Context()); err != nil || !over {
-			t.Errorf("the supervisor has closed: %v, over: %t", err, over)
+			t.Errorf("Close of the supervisor returned %v, and OnEvent has returned: %t", err, over)
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
 		all := supervisor.New(supervisor.Options{})
-		_, release := staying(t, client.Options{Supervisor: all})
+		_, release := stuckInOnEvent(t, client.Options{Supervisor: all})
 		if err := all.Stop(t.Context()); !isNamed(err) {
-			t.Errorf("the supervisor has stopped: %v", err)
+			t.Errorf("Stop of the supervisor returned %v", err)
 		}
 		close(release)
 	})
