@@ -97,6 +97,8 @@ type Child struct {
 	terminatedAt instant
 	hidden       bool // deleted: not listed after it has terminated
 
+	startRuns bool // launch has left the first Run, which only begins a Conn, to the goroutine of Start
+
 	// These belong to the present Run.
 	cancel      context.CancelCauseFunc // ends the context of Init and Run; nil if the child has no such context
 	begun       bool                    // the Conn has begun, and can be cancelled

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/internal/signal"
 	"github.com/bowline-mcp/bowline/supervisor"
 	"github.com/bowline-mcp/bowline/supervisor/registry"
 	"github.com/bowline-mcp/bowline/transport"
@@ -87,6 +88,49 @@ func TestStopDuringConnect(t *testing.T) {
 		if took := time.Since(began); took != 0 {
 			t.Errorf("Stop took %v", took)
 		}
+		if err := theirs.Close(0); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Where children depend on each other, Connect starts its Conn once, after the Inits of the
+// children before it.
+//
+// Guarantees: G-0002.12
+func TestConnectWaitsForEarlierInits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := supervisor.New(supervisor.Options{Strategy: supervisor.OneForAll})
+		free := make(chan struct{})
+		var starts sync.WaitGroup
+		starts.Go(func() {
+			_, err := s.Start(t.Context(), supervisor.ChildSpec{
+				Init: func(context.Context) error { <-free; return nil },
+				Run:  func(ctx context.Context) error { <-ctx.Done(); return nil },
+			})
+			if err != nil {
+				t.Errorf("Start: %v", err)
+			}
+		})
+		synctest.Wait()
+		ours, theirs := inmem.Pipe(inmem.Options{})
+		link := &bindingLink{ours, make(chan struct{}), free}
+		starts.Go(func() {
+			if _, err := s.Connect(t.Context(), conn.Accept(link, conn.Options{})); err != nil {
+				t.Errorf("Connect: %v", err)
+			}
+		})
+		synctest.Wait()
+		if signal.IsClosed(link.binds) {
+			t.Error("the Conn was started while an earlier Init ran")
+		}
+		close(free)
+		starts.Wait()
+		synctest.Wait()
+		if children := s.Report().Children; len(children) != 2 || children[1].State != supervisor.Running || children[1].Restarts != 0 {
+			t.Errorf("got the children %v, want two that run and were not restarted", children)
+		}
+		stop(t, s)
 		if err := theirs.Close(0); err != nil {
 			t.Error(err)
 		}

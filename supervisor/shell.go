@@ -121,19 +121,15 @@ func (s *Supervisor) launch(c *Child) {
 		c.overdue = signal.Signal{}
 	}
 	c.goroutines = 1
-	if s.starting == c && c.startBegins() {
-		return
-	}
 	ctx := context.Background()
 	if c.spec.conn == nil || c.spec.Init != nil {
 		ctx, c.cancel = context.WithCancelCause(ctx)
+	} else if s.starting == c {
+		c.startRuns = true
+		return
 	}
 	go c.run(ctx, c.restarts)
 }
-
-// startBegins reports whether Start itself begins the first Run: that of a Conn which
-// needs no Init.
-func (c *Child) startBegins() bool { return c.spec.conn != nil && c.spec.Init == nil }
 
 // halt ends the present Run and its Drain.
 func (c *Child) halt(rerun bool) {

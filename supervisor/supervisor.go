@@ -156,7 +156,8 @@ func (s *Supervisor) Start(ctx context.Context, spec ChildSpec) (*Child, error) 
 		c.unnest()
 		return nil, c.refused("starting", err)
 	}
-	if c.startBegins() {
+	if c.startRuns {
+		c.startRuns = false
 		c.run(context.Background(), 0)
 	}
 	if err := c.awaitStart(ctx); err != nil {
