@@ -23,8 +23,10 @@ func handlers() map[string]func(revisions []string) (http.Handler, func(context.
 	}
 }
 
-// finishGrace is how long a server that was interrupted waits for its clients.
-const finishGrace = 5 * time.Second
+// finishGrace is how long a server that was interrupted waits for its clients. It is longer than
+// the five seconds that http.Server.Shutdown waits for the first request of a new connection:
+// http.Transport sometimes opens one more than it uses.
+const finishGrace = 15 * time.Second
 
 // handle serves streamable HTTP on the port that the environment names, and
 // says on standard error where. It ends when it is interrupted, and fails when a
