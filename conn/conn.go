@@ -98,8 +98,8 @@ func (c *Conn) Owner() any { return c.own.owner }
 // If ctx ends with a cause that wraps ErrInterrupted, an initiator can be run again,
 // too: it ends all calls as LinkLost, closes the link within Options.StopGrace, and
 // goes to the state Starting. Run returns the cause. This is how a supervisor restarts
-// a Conn: it calls Run again, and callers that wait for the Conn to be ready keep
-// waiting. An acceptor stops instead, and so does a Conn that was already stopping or
+// a Conn: it cancels it and starts it again, and callers that wait for the Conn to be ready
+// keep waiting. An acceptor stops instead, and so does a Conn that was already stopping or
 // closing.
 func (c *Conn) Run(ctx context.Context) error {
 	over := make(chan error, 1)
@@ -211,10 +211,11 @@ func (s *Status) notReadyReason() Reason {
 // that the peer is back. In other states it does nothing.
 func (c *Conn) Wake() { c.post(event{kind: woken}) }
 
-// Cancel does what the end of the context of Run, Start or Begin does, with this cause:
-// it interrupts an initiator if the cause wraps ErrInterrupted, and otherwise stops the
-// Conn. A supervisor calls it, so that an idle Conn needs no context that can end. It
-// does not wait. Before Run, Start or Begin, and after the end, it does nothing.
+// Cancel does what the end of the context of Run, Start or Begin does while the Conn runs:
+// it interrupts an initiator if the cause wraps ErrInterrupted, and otherwise, also if the
+// cause is nil, it stops the Conn. A supervisor calls it, so that an idle Conn needs no
+// context that can end. Cancel does not wait. If the Conn is not running it does nothing,
+// and a later Run does not learn of it.
 func (c *Conn) Cancel(cause error) {
 	if l := c.running.Load(); l != nil {
 		l.cancel(cause)

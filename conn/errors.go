@@ -87,7 +87,7 @@ var (
 	ErrNotRunning = errors.New("conn: not running")
 
 	// ErrInterrupted makes an initiator return from Run without closing for good, if
-	// the cause of Run's context wraps it; see Run.
+	// the cause of Run's context, or of Cancel, wraps it; see Run.
 	ErrInterrupted = errors.New("conn: interrupted")
 
 	// ErrRunning is returned by Run and Start when the Conn is running already.

@@ -54,7 +54,7 @@ func (l *loop) incarnate(epoch uint64) *Incarnation {
 // requests have contexts of their own, so an idle server has never needed it.
 func (l *loop) contextOf(i *Incarnation) context.Context {
 	if i.ctx == nil {
-		i.ctx, i.cancel = context.WithCancelCause(&l.served)
+		i.ctx, i.cancel = context.WithCancelCause(l.served)
 	}
 	return i.ctx
 }

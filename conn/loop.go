@@ -27,14 +27,14 @@ const lingering = 100 * time.Millisecond
 type loop struct {
 	conn        *Conn
 	core        *core
-	served      servedContext // the context of Start, without its end; contexts of handlers derive from it
-	over        func(error)   // the argument of Start; called at the end
-	unwatch     func() bool   // stops watching the context of Start; nil if nothing watches it
-	ended       signal.Signal // the end of the loop
-	serving     atomic.Int32  // handlers that run on goroutines of the link, which count themselves
-	begun       bool          // the core was started
-	endsInClose bool          // the loop was started with Begin: it may end on a lent goroutine
-	cancelled   error         // set: the context had ended before the loop began
+	served      *servedContext // the context of Start, without its end; contexts of handlers derive from it
+	over        func(error)    // the argument of Start; called at the end
+	unwatch     func() bool    // stops watching the context of Start; nil if nothing watches it
+	ended       signal.Signal  // the end of the loop
+	serving     atomic.Int32   // handlers that run on goroutines of the link, which count themselves
+	begun       bool           // the core was started
+	endsInClose bool           // the loop was started with Begin: it may end on a lent goroutine
+	cancelled   error          // set: the context had ended before the loop began
 
 	mailbox mailbox
 	busyAt  instant           // when the last event came that was not a tick

@@ -210,7 +210,7 @@ func (n *notifications) clear() (shed []notification, running string) {
 func (l *loop) notify(in *Incoming) {
 	l.received(in)
 	if in.immediate && l.conn.notifications.Load().areIdle() {
-		l.conn.handle(notification{in, withValues(&l.served, in.Origin)}) // nothing can cancel it before it returns
+		l.conn.handle(notification{in, withValues(l.served, in.Origin)}) // nothing can cancel it before it returns
 		return
 	}
 	shed, many := l.conn.queue().add(notification{in, withValues(l.contextOf(l.incarnation), in.Origin)})

@@ -27,11 +27,17 @@ func (c *Conn) LeaveOpening() {
 
 // Open makes the first attempt to connect, if LeaveOpening was called before Start: it opens
 // the link and runs the handshake on the calling goroutine. It returns when the attempt has
-// ended, or continues on another goroutine. Stop ends the attempt.
+// ended, or continues on another goroutine. Stop ends the attempt. If the Conn has not started
+// yet, Open returns, and the Conn connects by itself when it starts.
 func (c *Conn) Open() {
 	l := c.running.Load()
 	if l == nil {
-		return
+		if c.leaves.Swap(false) {
+			return // the Conn has not started; when it does, it connects by itself
+		}
+		if l = c.running.Load(); l == nil {
+			return
+		}
 	}
 	for j := l.opening.take(); j != nil; j = l.opening.take() {
 		if l.bring(j) {

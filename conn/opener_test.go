@@ -4,11 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"runtime"
 	"runtime/debug"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
+	"weak"
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -314,4 +316,79 @@ func TestAcceptorEndsOnTheGoroutineThatClosesTheLink(t *testing.T) {
 			close(held)
 		})
 	}
+}
+
+// If Open is called before Start, the Conn connects by itself when it starts.
+//
+// Guarantees: G-0054.1
+func TestOpenBeforeStart(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var served sync.WaitGroup
+		c := conn.New(&openerAtOnce{Transport: echoes(&served)}, conn.Options{})
+		c.LeaveOpening()
+		c.Open()
+		ended := make(chan error, 1)
+		if err := c.Start(context.Background(), func(err error) { ended <- err }); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if state := c.State(); state != conn.Ready {
+			t.Errorf("got the state %s, want %s", state, conn.Ready)
+		}
+		c.Stop()
+		<-ended
+		served.Wait()
+	})
+}
+
+// A keepingHandler keeps the context of its request.
+type keepingHandler struct{ kept chan context.Context }
+
+func (h keepingHandler) ServeRequest(ctx context.Context, _ *conn.Incoming) (json.RawMessage, error) {
+	h.kept <- ctx
+	return json.RawMessage("{}"), nil
+}
+
+func (keepingHandler) ServeNotification(context.Context, *conn.Incoming) {}
+
+// The context of a handler, which a program may keep, does not keep the link in memory.
+func TestContextOfAHandlerKeepsNoLink(t *testing.T) {
+	type namedLink struct{ transport.Link } // so that the pipe does not refer to it
+	handler := keepingHandler{make(chan context.Context, 1)}
+	var opened weak.Pointer[namedLink]
+	func() {
+		accepted, theirs := make(chan error, 1), make(chan *conn.Conn, 1)
+		over := inmem.New(func(link transport.Link) {
+			c := conn.Accept(link, conn.Options{})
+			theirs <- c
+			go func() { accepted <- c.Run(context.Background()) }()
+		}, inmem.Options{})
+		r := start(conn.New(opening(func(ctx context.Context) (transport.Link, error) {
+			link, err := over.Open(ctx)
+			named := &namedLink{link}
+			opened = weak.Make(named)
+			return named, err
+		}), conn.Options{Handler: handler}))
+		server := <-theirs
+		if err := server.AwaitReady(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := server.Call(t.Context(), conn.Request{Method: "m"}); err != nil {
+			t.Fatal(err)
+		}
+		r.Stop()
+		<-r.ended
+		<-accepted
+	}()
+	kept := <-handler.kept
+	for range 1000 { // until a goroutine that has returned is gone
+		if runtime.GC(); opened.Value() == nil {
+			break
+		}
+		runtime.Gosched()
+	}
+	if opened.Value() != nil {
+		t.Error("the link is in memory after the Conn has ended")
+	}
+	runtime.KeepAlive(kept)
 }

@@ -422,15 +422,18 @@ func (a *attempts) lend(ctx context.Context, waiting *call) (posted bool) {
 // there is none, so that nothing is encoded in vain.
 func (a *attempts) address() outcome {
 	c := a.conn
-	state, epoch := c.status.stateAndEpoch()
-	a.epoch = cmp.Or(a.request.Epoch, epoch)
+	var status Status
+	if status.State, status.Epoch = c.status.stateAndEpoch(); status.State != Ready {
+		status = c.status.read() // with its reason
+	}
+	a.epoch = cmp.Or(a.request.Epoch, status.Epoch)
 	switch {
-	case state == Ready || a.by.handshake != nil:
+	case status.State == Ready || a.by.handshake != nil:
 		return outcome{}
-	case state == Closing || c.running.Load() == nil:
+	case status.State == Closing || c.running.Load() == nil:
 		return c.refusedUnposted()
 	default:
-		return outcome{ending: ending{Refused, NotSent, &StateError{state, c.status.read().Reason}}}
+		return outcome{ending: ending{Refused, NotSent, &StateError{status.State, status.Reason}}}
 	}
 }
 

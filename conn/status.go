@@ -23,7 +23,8 @@ type Status struct {
 }
 
 // A statusCell contains the present status of a Conn. The loop replaces it, and anybody reads
-// it. A Conn changes its state a few times in each connection, so replacing allocates nothing.
+// it. A Conn changes its state a few times in each connection, so to replace the status allocates
+// nothing, unless connecting has failed.
 type statusCell struct {
 	phase atomic.Uint64 // the epoch and the state, which calls read without the lock
 	lost  atomic.Uint64
@@ -53,8 +54,9 @@ func (c *statusCell) stateAndEpoch() (State, uint64) {
 
 // isGone reports whether an incarnation is not the present one any more.
 func (c *statusCell) isGone(epoch uint64) bool {
+	lost := c.lost.Load() // before the epoch: an incarnation is lost before the next one exists
 	_, present := c.stateAndEpoch()
-	return epoch != present || epoch == c.lost.Load()
+	return epoch != present || epoch == lost
 }
 
 // read returns the status, without the signal that it is replaced.

@@ -24,7 +24,7 @@ func (l *loop) serve(in *Incoming) {
 		l.serveNow(in)
 		return
 	}
-	ctx, cancel := context.WithCancelCause(withValues(&l.served, in.Origin)) // not a child of the incarnation's context, which would keep a map of its children until its end
+	ctx, cancel := context.WithCancelCause(withValues(l.served, in.Origin)) // not a child of the incarnation's context, which would keep a map of its children until its end
 	in.serving = task{name: in.Method, cancel: cancel, serves: in}
 	l.tasks.add(&in.serving)
 	if l.buffers.pace.isAtMost(l.buffers.keepUpTo) && l.buffers.kept.Incoming == nil && !in.exclusive && !in.streaming {
@@ -42,7 +42,7 @@ func (l *loop) serve(in *Incoming) {
 // answer in the same step.
 func (l *loop) serveNow(in *Incoming) {
 	in.serving = task{name: in.Method, cancel: func(error) {}, serves: in} // nothing can cancel the handler before it returns
-	request := served{in, l, withValues(&l.served, in.Origin)}
+	request := served{in, l, withValues(l.served, in.Origin)}
 	reply := request.answer()
 	l.buffers.follow(event{kind: handled, epoch: in.Epoch, incoming: in, payload: reply})
 }
@@ -126,16 +126,17 @@ func asFault(err error) *jsonrpc.Error {
 type servedBy struct{}
 
 // A servedContext has the values of a context, but not its end, and the Conn under servedBy.
+// It does not refer to the loop, because a handler may keep a context for long.
 type servedContext struct {
 	values context.Context
 	conn   *Conn
 }
 
-func newServedContext(ctx context.Context, c *Conn) servedContext {
+func newServedContext(ctx context.Context, c *Conn) *servedContext {
 	if ctx.Done() != nil { // otherwise it has no end
 		ctx = context.WithoutCancel(ctx)
 	}
-	return servedContext{ctx, c}
+	return &servedContext{ctx, c}
 }
 
 func (*servedContext) Deadline() (deadline time.Time, ok bool) { return time.Time{}, false }

@@ -49,7 +49,7 @@ const (
 type effect struct {
 	kind   effectKind
 	child  uint64  // key of the child it is about
-	handle *Child  // the child itself, for the shell
+	handle *Child  // the child itself, for the shell; nil for ready and conclude
 	rerun  bool    // halt: the child runs again afterwards
 	due    instant // drain: when it must be over
 }
@@ -60,7 +60,7 @@ const (
 	_        effectKind = iota
 	launch              // run the child
 	drain               // call the Drain of the child
-	halt                // end the context of the child
+	halt                // cancel the child
 	discard             // close what the last Run of the child left open
 	stuck               // report that the child ignores its stop
 	retire              // the child has terminated

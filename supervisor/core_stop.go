@@ -84,7 +84,7 @@ func (c *core) proceed() {
 	for c.awaited == nil && len(c.stopQueue) > 0 {
 		last := len(c.stopQueue) - 1
 		m := c.stopQueue[last]
-		c.stopQueue = c.stopQueue[:last]
+		c.stopQueue[last], c.stopQueue = nil, c.stopQueue[:last] // the array keeps no member that has terminated
 		c.stopMember(m)
 	}
 	switch {

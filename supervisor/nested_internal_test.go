@@ -3,8 +3,14 @@ package supervisor
 import (
 	"context"
 	"errors"
+	"runtime"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"weak"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/transport"
 )
 
 // nestedAndStopped returns a supervisor, one nested in it, and the child of that, which was stopped.
@@ -83,4 +89,91 @@ func TestRunThatHasEndedIsNotBegun(t *testing.T) {
 	if c.recordBegun(1); !c.begun {
 		t.Error("the second Run has not begun")
 	}
+}
+
+// A countingTransport counts how often it is asked for a link.
+type countingTransport struct{ opens int }
+
+func (t *countingTransport) Open(context.Context) (transport.Link, error) {
+	t.opens++
+	return nil, errors.New("no peer")
+}
+
+// A Conn that is stopped between its launch and its begin opens no link.
+//
+// Guarantees: G-0002.6
+func TestStopBeforeBeginOpensNoLink(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, over := New(Options{}), new(countingTransport)
+		c := newChild(s, (&connection{Conn: conn.New(over, conn.Options{})}).spec())
+		key, err := s.add(c) // the first part of Start
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.post(&message{kind: haltAsked, child: key})
+		c.run(context.Background(), 0) // the rest of Start
+		<-c.Done()
+		synctest.Wait()
+		if over.opens != 0 {
+			t.Errorf("the transport was asked for %d links, want none", over.opens)
+		}
+	})
+}
+
+// A supervisor does not keep deleted children in memory, although its core handed them to the
+// shell and had them in its queue.
+func TestDeletedChildrenAreNotKept(t *testing.T) {
+	s := New(Options{Strategy: OneForAll})
+	defer s.Stop(context.Background())
+	start := func(run func(context.Context) error) *Child {
+		c, err := s.Start(t.Context(), ChildSpec{Run: run})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	idle := func(ctx context.Context) error { <-ctx.Done(); return nil }
+	var failed atomic.Bool
+	oldest, next := start(idle), start(idle)
+	failing := start(func(ctx context.Context) error { // once, so that all are restarted
+		if !failed.Swap(true) {
+			return errors.New("failed")
+		}
+		return idle(ctx)
+	})
+	for s.Report().Children[2].Restarts == 0 {
+		runtime.Gosched()
+	}
+	if err := failing.Delete(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var deleted []weak.Pointer[Child]
+	for range 20 { // the oldest of two or three
+		latest := start(idle)
+		deleted = append(deleted, weak.Make(oldest))
+		if err := oldest.Delete(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		oldest, next = next, latest
+	}
+	for range 5 {
+		runtime.GC()
+	}
+	kept := 0
+	for _, p := range deleted {
+		if p.Value() != nil {
+			kept++
+		}
+	}
+	if kept > 0 {
+		t.Errorf("%d of %d deleted children are in memory, want none", kept, len(deleted))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range s.core.stopQueue[:cap(s.core.stopQueue)] {
+		if m != nil {
+			t.Errorf("the queue keeps the member %d, want none", m.key)
+		}
+	}
+	runtime.KeepAlive(next)
 }

@@ -24,9 +24,11 @@ func (s *Supervisor) post(msg *message) {
 // step is post for callers that hold the mutex.
 func (s *Supervisor) step(msg *message) {
 	before := s.core.state
-	for _, fx := range s.core.step(s.now(), msg) {
-		s.perform(&fx)
+	effects := s.core.step(s.now(), msg)
+	for i := range effects {
+		s.perform(&effects[i])
 	}
+	clear(effects) // they name children, which may be deleted before the next step
 	if s.core.state != before {
 		s.lifetime.since = time.Now()
 	}
@@ -101,7 +103,7 @@ func (s *Supervisor) emit(kind EventKind, c *Child, err error) {
 	s.events.add(Event{Kind: kind, Child: c.spec.ID, Restarts: c.restarts, Err: err, At: time.Now()})
 }
 
-// launch runs the child on a goroutine.
+// launch runs the child on a goroutine, or leaves that to Start.
 func (s *Supervisor) launch(c *Child) {
 	if c.ran {
 		c.restarts++
@@ -148,13 +150,26 @@ func (c *Child) halt(rerun bool) {
 	}
 }
 
+// beginContext returns the context with which a Conn begins. It has ended if the Conn was
+// cancelled before, so that the Conn opens no link; otherwise halt cancels the Conn itself.
+func (c *Child) beginContext() context.Context {
+	c.supervisor.mu.Lock()
+	defer c.supervisor.mu.Unlock()
+	if c.cancelledBy == nil {
+		return context.Background()
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(c.cancelledBy)
+	return ctx
+}
+
 // recordBegun notes that the Conn of a Run can be cancelled, and cancels it if that was
 // asked for before.
 func (c *Child) recordBegun(run int) {
 	c.supervisor.mu.Lock()
 	defer c.supervisor.mu.Unlock()
 	if c.restarts != run {
-		return // this Run has ended already
+		return // this Run has ended, and another was launched
 	}
 	if c.begun = true; c.cancelledBy != nil {
 		c.spec.conn.Cancel(c.cancelledBy)
@@ -185,10 +200,7 @@ func (c *Child) run(ctx context.Context, run int) {
 		err = c.spec.Run(ctx)
 		return
 	}
-	if ctx.Err() == nil {
-		ctx = context.Background() // the Conn needs none to be cancelled
-	}
-	err = c.spec.conn.begin(ctx, c)
+	err = c.spec.conn.begin(c.beginContext(), c)
 	if begun = err == nil; begun {
 		c.recordBegun(run)
 	}

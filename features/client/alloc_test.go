@@ -128,7 +128,7 @@ func held() int64 {
 //
 // Guarantees: G-0054.5
 func TestConnectAllocates(t *testing.T) {
-	for version, most := range map[string]float64{protocol.LatestLegacy: 80, protocol.Latest: 103} {
+	for version, most := range map[string]float64{protocol.LatestLegacy: 82, protocol.Latest: 105} {
 		s := echoServer(false)
 		c := client.New(clientInfo, client.Options{ProtocolVersion: version})
 		over := inmem.New(s.Accept, inmem.Options{})
