@@ -14,9 +14,9 @@
 //	defer s.Close(context.Background())
 //	return s.Wait(ctx)
 //
-// A child is a function, a Conn, or another supervisor. The supervisor runs each
-// child on a goroutine, restarts it when it fails, as its restart type says, and
-// stops it on request. A panic in a child is a failure of that child only.
+// A child is a function, which has a goroutine of its own, a Conn, or another
+// supervisor. The supervisor restarts a child when it fails, as its restart type
+// says, and stops it on request. A panic in a child is a failure of that child only.
 //
 // When children fail too often, the supervisor gives up: it stops all of them
 // and fails with an error that names the last one. A nested supervisor that

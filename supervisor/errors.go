@@ -12,15 +12,15 @@ import (
 
 var (
 	// ErrStopped says that the supervisor is stopping or has stopped, so that no
-	// child can start. It is also the cause of the context of a child that must
-	// stop. If the supervisor has given up, errors.As finds the *IntensityError
-	// as well.
+	// child can start. It is also the cause with which the context of a child ends
+	// that must stop, or with which its Conn is cancelled. If the supervisor has
+	// given up, errors.As finds the *IntensityError as well.
 	ErrStopped = errors.New("supervisor: stopped")
 
-	// ErrRestarted is the cause of the context of a child that must stop and then
-	// runs again: because its strategy says so, because a supervisor above is
-	// restarted, or because of Child.Restart. It wraps conn.ErrInterrupted, so
-	// that a Conn is interrupted and not closed.
+	// ErrRestarted is this cause for a child that must stop and then runs again:
+	// because its strategy says so, because a supervisor above is restarted, or
+	// because of Child.Restart. It wraps conn.ErrInterrupted, so that a Conn is
+	// interrupted and not closed.
 	ErrRestarted = fmt.Errorf("supervisor: restarted: %w", conn.ErrInterrupted)
 
 	// ErrFinal is returned by Child.Restart for a Conn that has closed for good.
