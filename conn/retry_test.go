@@ -553,3 +553,21 @@ func TestRetryOnAnotherLinkDoesNotWait(t *testing.T) {
 		<-r.ended
 	})
 }
+
+// A call that is bound to an incarnation waits as long as the peer has asked for while that
+// incarnation is there.
+//
+// Guarantees: G-0023.11
+func TestBoundCallWaitsAsLongAsThePeerAsked(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, f := runWithOutcomes(t, conn.Options{}, overloaded)
+		if _, err := r.Call(t.Context(), conn.Request{Method: "m", Epoch: 1, Retries: 1}); err != nil {
+			t.Error(err)
+		}
+		if len(f.sent) != 2 || f.sent[1].Sub(f.sent[0]) < askedFor {
+			t.Errorf("requests were sent at %v, want two with at least %v between them", f.sent, askedFor)
+		}
+		r.Stop()
+		<-r.ended
+	})
+}
