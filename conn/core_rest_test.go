@@ -123,8 +123,8 @@ func TestParkingLosesNothing(t *testing.T) {
 // The slice of effects is used again unless a step has made it larger than maxEffects.
 func TestEffectsOfALargeStepAreNotKept(t *testing.T) {
 	for capacity, kept := range map[int]bool{maxEffects: true, maxEffects + 1: false} {
-		c := core{traffic: &traffic{out: make([]effect, 1, capacity)}}
-		if c.clearEffects(); len(c.out) != 0 || (cap(c.out) == capacity) != kept {
+		c := core{traffic: &traffic{out: make([]effect, 1, capacity), extra: make([]particulars, 1)}}
+		if c.clearEffects(); len(c.out) != 0 || len(c.extra) != 0 || (cap(c.out) == capacity) != kept {
 			t.Errorf("capacity %d: %d effects are kept, want reuse: %v", capacity, cap(c.out), kept)
 		}
 		parks := core{traffic: &traffic{out: make([]effect, 1, capacity)}}
@@ -196,6 +196,12 @@ func TestParkedCoreKeepsWhatIsUnderWay(t *testing.T) {
 		"a frame that waits":      func(u *traffic) { u.outbound.slots = make([]outboundFrame, 1) },
 		"a link that is busy":     func(u *traffic) { u.outbound.stuckAt = time.Hour },
 		"credit that is withheld": func(u *traffic) { u.streams.main.withheld = 1 },
+		"credit that is owed":     func(u *traffic) { u.streams.owed = make([]*stream, 1) },
+		"a stream that was cut":   func(u *traffic) { u.streams.cut = make([]*stream, 1) },
+		"a time to resume":        func(u *traffic) { u.streams.main.resumeAt = time.Hour },
+		"delays of a resume":      func(u *traffic) { u.streams.main.schedule = new(schedule) },
+		"a complete stream":       func(u *traffic) { u.streams.main.complete = true },
+		"a nested request":        func(u *traffic) { u.streams.main.nested = 1 },
 		"a pause":                 func(u *traffic) { u.flow.until = time.Hour },
 	} {
 		d := driveReady(t, Options{})
@@ -203,5 +209,9 @@ func TestParkedCoreKeepsWhatIsUnderWay(t *testing.T) {
 		if d.core.park(); d.core.traffic == nil {
 			t.Errorf("%s: the core has given its traffic away, want it kept", name)
 		}
+	}
+	d := driveReady(t, Options{})
+	if given := d.core.park(); !reflect.DeepEqual(given.traffic, new(traffic)) {
+		t.Errorf("the core has given away the traffic %+v, want an empty one", given.traffic)
 	}
 }

@@ -87,10 +87,12 @@ type outcomeTransport struct {
 	mu   sync.Mutex
 	ids  []int64 // of the requests, each once
 	sent []time.Time
+	link *script // the latest
 }
 
 func (f *outcomeTransport) Open(context.Context) (transport.Link, error) {
-	return &script{onSend: f.send}, nil
+	f.link = &script{onSend: f.send}
+	return f.link, nil
 }
 
 func (f *outcomeTransport) send(s *script, o transport.Outbound) error {
@@ -566,6 +568,24 @@ func TestBoundCallWaitsAsLongAsThePeerAsked(t *testing.T) {
 		}
 		if len(f.sent) != 2 || f.sent[1].Sub(f.sent[0]) < askedFor {
 			t.Errorf("requests were sent at %v, want two with at least %v between them", f.sent, askedFor)
+		}
+		r.Stop()
+		<-r.ended
+	})
+}
+
+// If the incarnation is lost during that time, the call ends, because no other may execute it.
+//
+// Guarantees: G-0023.11
+func TestBoundCallEndsWithItsIncarnation(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, f := runWithOutcomes(t, conn.Options{}, overloaded)
+		began := time.Now()
+		called := r.calling(t.Context(), conn.Request{Method: "m", Epoch: 1, Retries: 1})
+		synctest.Wait()
+		f.link.lose(transport.Loss{Reason: io.EOF})
+		if err := <-called; !errors.Is(err, conn.ErrStale) || time.Since(began) >= askedFor {
+			t.Errorf("the call ended with %v after %v, want %v at once", err, time.Since(began), conn.ErrStale)
 		}
 		r.Stop()
 		<-r.ended
