@@ -211,6 +211,7 @@ func TestParkedCoreKeepsWhatIsUnderWay(t *testing.T) {
 		}
 	}
 	d := driveReady(t, Options{})
+	d.core.streams.main.number = 7 // nothing that is under way
 	if given := d.core.park(); !reflect.DeepEqual(given.traffic, new(traffic)) {
 		t.Errorf("the core has given away the traffic %+v, want an empty one", given.traffic)
 	}
