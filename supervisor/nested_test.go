@@ -248,7 +248,8 @@ func TestConcurrentStartsFormNoCycle(t *testing.T) {
 		var starts sync.WaitGroup
 		for parent, child := range map[*supervisor.Supervisor]*supervisor.Supervisor{a: b, b: a} {
 			starts.Go(func() {
-				for ready.Add(1); ready.Load() < 2; {
+				ready.Add(1)
+				for spins := 0; ready.Load() < 2 && spins < 10_000; spins++ { // not for long: the other may not get a processor
 				}
 				if _, err := parent.Start(t.Context(), supervisor.ChildSpec{Supervisor: child}); errors.Is(err, supervisor.ErrNested) {
 					refusals.Add(1)

@@ -26,31 +26,31 @@ const (
 
 // A tally counts the verdicts on the mutants of a package.
 type tally struct {
-	killed   int
-	unfit    int // do not compile
+	killed   map[string]string // the test that killed each, by the mutant's name
+	unfit    int               // do not compile
 	lived    []mutant
 	timedOut []mutant
 	took     time.Duration
 }
 
 // all is how many mutants compile.
-func (t *tally) all() int { return t.killed + len(t.timedOut) + len(t.lived) }
+func (t *tally) all() int { return len(t.killed) + len(t.timedOut) + len(t.lived) }
 
 // efficacy is how many percent of the mutants that compile were killed. Of
 // none, none was.
 func (t *tally) efficacy() float64 {
-	return 100 * float64(t.killed+len(t.timedOut)) / float64(max(t.all(), 1))
+	return 100 * float64(len(t.killed)+len(t.timedOut)) / float64(max(t.all(), 1))
 }
 
 func (t *tally) String() string {
 	return fmt.Sprintf("%d mutants, %d killed, %d timed out, %d lived, and %d did not compile; efficacy %.1f %% in %v",
-		t.all(), t.killed, len(t.timedOut), len(t.lived), t.unfit, t.efficacy(), t.took.Round(time.Second))
+		t.all(), len(t.killed), len(t.timedOut), len(t.lived), t.unfit, t.efficacy(), t.took.Round(time.Second))
 }
 
-func (t *tally) count(m mutant, v verdict) {
-	switch v {
+func (t *tally) count(m mutant, f finding) {
+	switch f.verdict {
 	case killed:
-		t.killed++
+		t.killed[m.name] = f.by
 	case timedOut:
 		t.timedOut = append(t.timedOut, m)
 	default:
@@ -81,9 +81,9 @@ func judge(ctx context.Context, out io.Writer, p *pkg, o options) (t *tally, err
 	if err != nil {
 		return nil, err
 	}
-	t = &tally{unfit: len(unfit)}
+	t = &tally{unfit: len(unfit), killed: map[string]string{}}
 	for i, m := range all {
-		t.count(m, found[i].verdict)
+		t.count(m, found[i])
 		if o.verbose {
 			fmt.Fprintf(out, "%s: %s: %s\n", m.at, found[i], m.name)
 		}

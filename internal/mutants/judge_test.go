@@ -148,8 +148,8 @@ func TestMutantThatNeverEndsIsTimedOut(t *testing.T) {
 	if err != nil || found != (finding{timedOut, "TestSmall"}) {
 		t.Errorf("%v, %v", found, err)
 	}
-	sum := tally{killed: 2, lived: make([]mutant, 1)}
-	if sum.count(mutant{}, found.verdict); sum.all() != 4 || sum.efficacy() != 75 {
+	sum := tally{killed: map[string]string{"a": "TestA", "b": "TestB"}, lived: make([]mutant, 1)}
+	if sum.count(mutant{}, found); sum.all() != 4 || sum.efficacy() != 75 {
 		t.Errorf("the mutant counts: %v", &sum)
 	}
 }
@@ -158,12 +158,12 @@ func TestFileOfSurvivorsIsWantedUnlessItIsToBeWritten(t *testing.T) {
 	t.Chdir(t.TempDir())
 	var out bytes.Buffer
 	for _, update := range []bool{false, true} {
-		err := checkSurvivors(&out, options{survivors: "survivors.txt", update: update}, nil, nil, nil)
+		err := checkSurvivors(&out, options{survivors: "survivors.txt", update: update}, nil, nil, nil, nil)
 		if (err == nil) != update {
 			t.Errorf("update is %v, and there is no file: %v", update, err)
 		}
 	}
-	if err := checkSurvivors(&out, options{survivors: ".", update: true}, nil, nil, nil); err == nil {
+	if err := checkSurvivors(&out, options{survivors: ".", update: true}, nil, nil, nil, nil); err == nil {
 		t.Error("a file that cannot be read is written")
 	}
 }

@@ -26,6 +26,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/signal"
 	"regexp"
@@ -94,6 +95,7 @@ func run(ctx context.Context, out io.Writer, o options) error {
 	}
 	var failures []error
 	var lived, timedOut []mutant
+	killed := map[string]string{}
 	var judged []string
 	absent := slices.Clone(o.also)
 	for _, pattern := range o.packages {
@@ -114,6 +116,7 @@ func run(ctx context.Context, out io.Writer, o options) error {
 		}
 		judged = append(judged, p.dir)
 		lived, timedOut = append(lived, tally.lived...), append(timedOut, tally.timedOut...)
+		maps.Copy(killed, tally.killed)
 	}
 	if o.only != nil {
 		return nil
@@ -121,12 +124,12 @@ func run(ctx context.Context, out io.Writer, o options) error {
 	if len(absent) > 0 {
 		failures = append(failures, fmt.Errorf("no package has the files %s", strings.Join(absent, ", ")))
 	}
-	return errors.Join(append(failures, checkSurvivors(out, o, judged, lived, timedOut))...)
+	return errors.Join(append(failures, checkSurvivors(out, o, judged, lived, timedOut, killed))...)
 }
 
 // checkSurvivors compares who lived with who was expected to. One that was
 // expected to and ran out of time shows that the machine was held up, and no more.
-func checkSurvivors(out io.Writer, o options, judged []string, lived, timedOut []mutant) error {
+func checkSurvivors(out io.Writer, o options, judged []string, lived, timedOut []mutant, killed map[string]string) error {
 	text, err := os.ReadFile(o.survivors)
 	if err != nil && !(o.update && errors.Is(err, os.ErrNotExist)) {
 		return err
@@ -142,7 +145,7 @@ func checkSurvivors(out io.Writer, o options, judged []string, lived, timedOut [
 			return err
 		}
 	}
-	problems := s.check(judged, lived, o.part)
+	problems := s.check(judged, lived, killed, o.part)
 	for _, problem := range problems {
 		fmt.Fprintln(out, problem)
 	}

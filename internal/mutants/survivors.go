@@ -82,8 +82,8 @@ func (s *survivors) explained(of []mutant) (explained []mutant) {
 }
 
 // check lists what keeps the file from explaining exactly who has lived, of the part
-// that was judged.
-func (s *survivors) check(judged []string, all []mutant, part int) []string {
+// that was judged. Killed has the test that killed a mutant, by the mutant's name.
+func (s *survivors) check(judged []string, all []mutant, killed map[string]string, part int) []string {
 	var problems []string
 	has := map[string]bool{}
 	for _, m := range all {
@@ -94,7 +94,11 @@ func (s *survivors) check(judged []string, all []mutant, part int) []string {
 	}
 	for _, name := range s.names() {
 		if slices.Contains(judged, folder(name)) && inPart(name, part) && !has[name] {
-			problems = append(problems, "no such mutant has lived: "+name)
+			problem := "no such mutant has lived: " + name
+			if test := killed[name]; test != "" {
+				problem += "\nit was killed by " + test
+			}
+			problems = append(problems, problem)
 		}
 	}
 	return problems

@@ -35,10 +35,10 @@ func TestEverySurvivorIsExplained(t *testing.T) {
 		"explained":               {explained, both, ""},
 		"not in the file":         {explained, append(both, mutant{name: "a f: !y => y", at: "a/a.go:7"}), "a/a.go:7: "},
 		"without a reason":        {explained + "a f: !y => y //\n", append(both, mutant{name: "a f: !y => y", at: "a/a.go:7"}), "a/a.go:7: "},
-		"in the file, but killed": {explained, both[:1], "no such mutant has lived: a f: remove g()"},
+		"in the file, but killed": {explained, both[:1], "no such mutant has lived: a f: remove g()\nit was killed by TestF"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			problems := parsed(t, c.file).check([]string{"a"}, c.lived, 1)
+			problems := parsed(t, c.file).check([]string{"a"}, c.lived, map[string]string{"a f: remove g()": "TestF"}, 1)
 			if c.want == "" && len(problems) > 0 || c.want != "" && (len(problems) != 1 || !strings.HasPrefix(problems[0], c.want)) {
 				t.Errorf("the problems are %q, want %q", problems, c.want)
 			}
@@ -66,13 +66,13 @@ func TestAPartOfTheMutantsIsJudged(t *testing.T) {
 		t.Errorf("a third of 300 mutants are %d", len(inPart))
 	}
 	s := parsed(t, lines.String())
-	if problems := s.check([]string{"a"}, inPart, 3); len(problems) > 0 {
+	if problems := s.check([]string{"a"}, inPart, nil, 3); len(problems) > 0 {
 		t.Errorf("the problems are %q", problems)
 	}
-	if problems := s.check([]string{"a"}, inPart[1:], 3); len(problems) != 1 {
+	if problems := s.check([]string{"a"}, inPart[1:], nil, 3); len(problems) != 1 {
 		t.Errorf("one mutant was killed, and the problems are %q", problems)
 	}
-	if problems := s.check([]string{"a"}, inPart, 1); len(problems) != 300-len(inPart) {
+	if problems := s.check([]string{"a"}, inPart, nil, 1); len(problems) != 300-len(inPart) {
 		t.Errorf("%d problems with all that were not judged", len(problems))
 	}
 	if err := run(t.Context(), io.Discard, options{update: true, part: 3}); err == nil {
