@@ -1,0 +1,125 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/bowline-mcp/bowline/features/internal/tracing"
+	"github.com/bowline-mcp/bowline/protocol"
+)
+
+// Request sends a request with any method, in any revision, and returns the result
+// undecoded. Params may be any value that encodes to a JSON object; nil means none.
+// The client adds what every request of the revision must carry in _meta, and a
+// progress token if the CallOptions ask for progress.
+//
+// Request checks neither the capabilities of the server nor the result. A request
+// that the server may have executed is retried only if CallOptions.Repeatable is set.
+func (s *Session) Request(ctx context.Context, method string, params any) (json.RawMessage, error) {
+	raw, err := marshalParams(method, params)
+	if err != nil {
+		return nil, err
+	}
+	if s.client.chain == nil {
+		return s.sendRaw(ctx, method, raw)
+	}
+	result, err := s.client.chain(ctx, &Request{Method: method, Params: raw, Session: s, last: new(attempt)})
+	if err != nil {
+		return nil, err
+	}
+	answer, ok := result.(json.RawMessage)
+	if !ok {
+		return nil, fmt.Errorf("client: %s: middleware returned %T, not a json.RawMessage", method, result)
+	}
+	return answer, nil
+}
+
+// rawParams have arbitrary members beside _meta.
+type rawParams struct {
+	protocol.RequestParams
+	Others map[string]json.RawMessage `json:",unknown"`
+}
+
+func (s *Session) sendRaw(ctx context.Context, name string, raw json.RawMessage) (json.RawMessage, error) {
+	params := new(rawParams)
+	if err := protocol.Unmarshal(raw, params); err != nil {
+		return nil, refusedUnsent(name, err)
+	}
+	info, _ := protocol.MethodInfo(name)
+	any := &method[rawParams, json.RawMessage, *rawParams]{Method: protocol.Method{Name: name, Since: protocol.Version20241105}}
+	subject := info.NameOf(raw)
+	if subject != "" {
+		any.name = func(*rawParams) string { return subject }
+	}
+	c := &outgoing[rawParams, json.RawMessage, *rawParams]{method: any, session: s.session, params: params, options: s.options}
+	request := c.options.request(name, c)
+	if known, ok := requests[name]; ok && known.countsByName() {
+		request.Target = subject
+	}
+	result, err := s.conn.Call(ctx, request)
+	return result, explain(err)
+}
+
+// Notify sends a notification with any method. It returns nil once the transport has
+// accepted it. The server may still not receive it.
+func (s *Session) Notify(ctx context.Context, method string, params any) error {
+	raw, err := marshalParams(method, params)
+	if err != nil {
+		return err
+	}
+	if s.client.chain == nil {
+		return s.notifyRaw(ctx, method, raw)
+	}
+	_, err = s.client.chain(ctx, &Request{Method: method, Params: raw, Session: s, Notification: true})
+	return err
+}
+
+func (s *Session) notifyThrough(ctx context.Context, r *Request) error {
+	if s.client.chain == nil {
+		return s.notify(ctx, r)
+	}
+	_, err := s.client.chain(ctx, r)
+	return err
+}
+
+func (s *Session) notify(ctx context.Context, r *Request) error {
+	raw, err := marshalParams(r.Method, r.Params)
+	if err != nil {
+		return err
+	}
+	return s.notifyRaw(ctx, r.Method, raw)
+}
+
+func (s *Session) notifyRaw(ctx context.Context, method string, raw json.RawMessage) error {
+	if s.client.traces {
+		raw = tracing.Inject(ctx, raw)
+	}
+	return explain(s.conn.Notify(ctx, method, raw))
+}
+
+// marshalParams encodes params, which must be an object or nothing. It returns nil
+// for nothing.
+func marshalParams(method string, params any) (json.RawMessage, error) {
+	raw, isRaw := params.(json.RawMessage)
+	if !isRaw && params != nil {
+		var err error
+		if raw, err = protocol.Marshal(params); err != nil {
+			return nil, refusedUnsent(method, err)
+		}
+	}
+	switch text := bytes.TrimSpace(raw); {
+	case len(text) == 0, string(text) == "null": // for example the encoding of a nil pointer
+		return nil, nil
+	case !isObject(text):
+		return nil, refusedUnsent(method, errors.New("the params are no object"))
+	}
+	return raw, nil
+}
+
+func isObject(raw []byte) bool {
+	text := bytes.TrimLeft(raw, " \t\r\n")
+	return len(text) > 0 && text[0] == '{'
+}
