@@ -11,7 +11,7 @@ import (
 type Dialect interface {
 	// Classify returns the class of a request or notification. It runs in the
 	// goroutine that reads from the link. If it panics, the message is Ordinary.
-	Classify(*jsonrpc.Message) Class
+	Classify(jsonrpc.Message) Class
 
 	// Cancel returns the notification that tells the peer that this side has
 	// abandoned its request id, and why. A Message without a method: none is sent.
@@ -92,7 +92,7 @@ type guarded struct{ loop *loop }
 
 func (g guarded) dialect() Dialect { return g.loop.conn.own.dialect }
 
-func (g guarded) Classify(m *jsonrpc.Message) (class Class) {
+func (g guarded) Classify(m jsonrpc.Message) (class Class) {
 	g.loop.reportPanic("Dialect.Classify", guard(func() error { class = g.dialect().Classify(m); return nil }))
 	return class
 }
@@ -131,7 +131,7 @@ func (g guarded) Version() (version string) {
 // A plainDialect is JSON-RPC without a protocol above it.
 type plainDialect struct{}
 
-func (plainDialect) Classify(*jsonrpc.Message) Class { return Class{} }
-func (plainDialect) Cancel(int64, error) Message     { return Message{} }
-func (plainDialect) Probe() Message                  { return Message{} }
-func (plainDialect) Batches() bool                   { return false }
+func (plainDialect) Classify(jsonrpc.Message) Class { return Class{} }
+func (plainDialect) Cancel(int64, error) Message    { return Message{} }
+func (plainDialect) Probe() Message                 { return Message{} }
+func (plainDialect) Batches() bool                  { return false }

@@ -14,7 +14,7 @@ import (
 // lsp is the Dialect of the Language Server Protocol, as far as it cancels requests.
 type lsp struct{}
 
-func (lsp) Classify(m *jsonrpc.Message) conn.Class {
+func (lsp) Classify(m jsonrpc.Message) conn.Class {
 	var params struct{ ID int64 }
 	if m.Method != "$/cancelRequest" || json.Unmarshal(m.Params, &params) != nil {
 		return conn.Class{}

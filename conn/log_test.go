@@ -261,7 +261,7 @@ func TestHandlersThatOutliveTheirConnAreReported(t *testing.T) {
 // An unreadable Dialect panics in Classify, which runs on the goroutine of the link.
 type unreadable struct{ dialect }
 
-func (unreadable) Classify(*jsonrpc.Message) conn.Class { panic("broken") }
+func (unreadable) Classify(jsonrpc.Message) conn.Class { panic("broken") }
 
 // Panics on the goroutine of the link may be reported while the loop reports something else, without
 // a data race.

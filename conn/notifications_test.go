@@ -24,7 +24,7 @@ import (
 // In a sheddable dialect, a newer "changed" notification replaces an older one, and a "log" may be dropped.
 type sheddable struct{ dialect }
 
-func (w sheddable) Classify(m *jsonrpc.Message) conn.Class {
+func (w sheddable) Classify(m jsonrpc.Message) conn.Class {
 	switch m.Method {
 	case "changed":
 		return conn.Class{Key: m.Method}

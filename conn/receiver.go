@@ -79,23 +79,15 @@ func (r *receiver) receiveOne(ev event, m *jsonrpc.Message, size int, from *tran
 		ev.kind, ev.payload, ev.fault = replied, m.Result, m.Error
 		ev.id, _ = m.ID.Int64() // our ids are positive integers; any other id is unknown
 	case jsonrpc.KindRequest:
-		r.request(&ev, &incomingMessage{message: *m}, size, from)
+		r.request(&ev, m, size, from)
 	default:
-		r.notification(&ev, &incomingMessage{message: *m}, size, from)
+		r.notification(&ev, m, size, from)
 	}
 	r.post(ev)
 }
 
-// An incomingMessage holds an incoming request or notification in one allocation. A Dialect may keep
-// the message that it classifies. Answers are not classified, so they need none.
-type incomingMessage struct {
-	incoming Incoming
-	message  jsonrpc.Message
-}
-
-func (r *receiver) request(ev *event, a *incomingMessage, size int, from *transport.Origin) {
-	m := &a.message
-	class := r.dialect.Classify(m)
+func (r *receiver) request(ev *event, m *jsonrpc.Message, size int, from *transport.Origin) {
+	class := r.dialect.Classify(*m)
 	if class.Batches {
 		r.batches.Store(true)
 	}
@@ -104,33 +96,30 @@ func (r *receiver) request(ev *event, a *incomingMessage, size int, from *transp
 		ev.out = &outboundFrame{stream: ev.stream, reply: true, frame: jsonrpc.AppendResult(nil, m.ID, class.Answer), route: resultRoute(m.ID)}
 		return
 	}
-	ev.kind, ev.incoming = requested, r.incoming(ev.stream, a, size, from)
+	ev.kind, ev.incoming = requested, r.incoming(ev.stream, m, size, from)
 	ev.incoming.exclusive, ev.incoming.streaming = class.Kind == Exclusive, class.Kind == Streaming
 	ev.incoming.nested, ev.incoming.batch = class.Kind == Nested, ev.batch
 	ev.incoming.immediate = class.Immediate && size <= immediateSize && r.conn.options.Hooks.ServeStopped == nil
 }
 
-func (r *receiver) notification(ev *event, a *incomingMessage, size int, from *transport.Origin) {
-	m := &a.message
-	class := r.dialect.Classify(m)
+func (r *receiver) notification(ev *event, m *jsonrpc.Message, size int, from *transport.Origin) {
+	class := r.dialect.Classify(*m)
 	switch class.Kind {
 	case Progress:
 		ev.kind, ev.method, ev.payload = progressed, m.Method, m.Params
 		ev.id, _ = class.Request.Int64()
 	case Cancellation:
-		ev.kind, ev.incoming = cancelled, r.incoming(ev.stream, a, size, from)
+		ev.kind, ev.incoming = cancelled, r.incoming(ev.stream, m, size, from)
 		ev.incoming.key.id = class.Request
 	default:
-		ev.kind, ev.incoming = notified, r.incoming(ev.stream, a, size, from)
+		ev.kind, ev.incoming = notified, r.incoming(ev.stream, m, size, from)
 		ev.incoming.label, ev.incoming.droppable = class.Key, class.Droppable
 		ev.incoming.immediate = class.Immediate && size <= immediateSize
 	}
 }
 
-func (r *receiver) incoming(stream transport.Stream, a *incomingMessage, size int, from *transport.Origin) *Incoming {
-	m, in := &a.message, &a.incoming
-	*in = Incoming{Method: m.Method, Params: m.Params, Epoch: r.epoch, Origin: from, size: size, conn: r.conn, key: incomingKey{stream, m.ID}}
-	m.Params = nil // so the params are freed as soon as the handler drops them
+func (r *receiver) incoming(stream transport.Stream, m *jsonrpc.Message, size int, from *transport.Origin) *Incoming {
+	in := &Incoming{Method: m.Method, Params: m.Params, Epoch: r.epoch, Origin: from, size: size, conn: r.conn, key: incomingKey{stream, m.ID}}
 	if r.conn.options.Hooks.ServeStopped != nil {
 		in.received = r.conn.now()
 	}

@@ -159,7 +159,7 @@ func advance(d time.Duration) {
 // A dialect reads "progress" notifications, whose params are an id and a value, and "ping" probes.
 type dialect struct{}
 
-func (dialect) Classify(m *jsonrpc.Message) conn.Class {
+func (dialect) Classify(m jsonrpc.Message) conn.Class {
 	var id int64
 	switch m.Method {
 	case "progress":

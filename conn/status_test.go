@@ -17,7 +17,7 @@ import (
 // In a cancelling dialect, a "cancel" notification of the peer names the request that it cancels.
 type cancelling struct{ dialect }
 
-func (cancelling) Classify(m *jsonrpc.Message) conn.Class {
+func (cancelling) Classify(m jsonrpc.Message) conn.Class {
 	var id int64
 	if m.Method == "cancel" && json.Unmarshal(m.Params, &[]any{&id}) == nil {
 		return conn.Class{Kind: conn.Cancellation, Request: jsonrpc.IntegerID(id)}

@@ -45,7 +45,7 @@ const cancelMethod = "$/cancelRequest"
 // cancelDialect is JSON-RPC with a notification for abandoned requests.
 type cancelDialect struct{}
 
-func (cancelDialect) Classify(*jsonrpc.Message) conn.Class { return conn.Class{} }
+func (cancelDialect) Classify(jsonrpc.Message) conn.Class { return conn.Class{} }
 func (cancelDialect) Probe() conn.Message                  { return conn.Message{} }
 func (cancelDialect) Batches() bool                        { return false }
 

@@ -77,16 +77,16 @@ func (d *Dialect) Batches() bool { return d.Version() == protocol.Version2025032
 
 // Classify implements conn.Dialect. A notification that it cannot read is
 // ordinary: the handler ignores it, as the specification asks.
-func (d *Dialect) Classify(m *jsonrpc.Message) conn.Class {
+func (d *Dialect) Classify(m jsonrpc.Message) conn.Class {
 	switch {
 	case m.Kind == jsonrpc.KindRequest:
-		return d.classifyRequest(m)
+		return d.classifyRequest(&m)
 	case m.Method == protocol.NotificationProgress:
 		return classifyProgress(m.Params)
 	case m.Method == protocol.NotificationCancelled:
 		return classifyCancelled(m.Params)
 	default:
-		class := classifyNotification(m)
+		class := classifyNotification(&m)
 		class.Immediate = d.Immediate && m.Method == protocol.NotificationInitialized
 		return class
 	}

@@ -33,7 +33,7 @@ func TestModernRequestsAreOrdinaryButForListen(t *testing.T) {
 			protocol.MethodListen:     conn.Streaming,
 		} {
 			m := &jsonrpc.Message{Kind: jsonrpc.KindRequest, Method: method, Params: []byte(`{"_meta":{` + meta + `}}`)}
-			if got := new(Dialect).Classify(m); got.Kind != kind || got.Answer != nil {
+			if got := new(Dialect).Classify(*m); got.Kind != kind || got.Answer != nil {
 				t.Errorf("%s with %s: got %v, want got.Kind == %v and got.Answer == nil", method, meta, got, kind)
 			}
 		}
@@ -69,7 +69,7 @@ func TestClassify(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := new(Dialect).Classify(&m)
+		got := new(Dialect).Classify(m)
 		if got.Kind != test.kind || got.Request != test.request {
 			t.Errorf("%s: got %v %v, want got.Kind == %v and got.Request == %v", test.frame, got.Kind, got.Request, test.kind, test.request)
 		}
@@ -88,7 +88,7 @@ func TestNestedRequestsOfServers(t *testing.T) {
 		"tools/list":             conn.Ordinary,
 	} {
 		m := &jsonrpc.Message{Kind: jsonrpc.KindRequest, Method: method}
-		if got := new(Dialect).Classify(m).Kind; got != kind {
+		if got := new(Dialect).Classify(*m).Kind; got != kind {
 			t.Errorf("%s: got %v, want %v", method, got, kind)
 		}
 	}
@@ -115,7 +115,7 @@ func TestWhichNotificationsAreDroppable(t *testing.T) {
 		{"notifications/of/another/kind", `{"uri":"file:///a"}`, "", true},
 	} {
 		m := &jsonrpc.Message{Kind: jsonrpc.KindNotification, Method: test.method, Params: []byte(test.params)}
-		if got := new(Dialect).Classify(m); got.Kind != conn.Ordinary || got.Key != test.key || got.Droppable != test.droppable {
+		if got := new(Dialect).Classify(*m); got.Kind != conn.Ordinary || got.Key != test.key || got.Droppable != test.droppable {
 			t.Errorf("%s %s: got %+v, want got.Kind == %v, got.Key == %v and got.Droppable == %v", test.method, test.params, got, conn.Ordinary, test.key, test.droppable)
 		}
 	}
@@ -181,7 +181,7 @@ func FuzzClassify(f *testing.F) {
 	f.Add("notifications/cancelled", []byte(`{"requestId":"a"}`))
 	f.Fuzz(func(t *testing.T, method string, params []byte) {
 		m := &jsonrpc.Message{Kind: jsonrpc.KindNotification, Method: method, Params: params}
-		class := new(Dialect).Classify(m)
+		class := new(Dialect).Classify(*m)
 		if class.Kind != conn.Ordinary && class.Kind != conn.Exclusive && class.Request.IsZero() {
 			t.Errorf("%v without a request", class.Kind)
 		}
