@@ -33,9 +33,9 @@ func TestCallAllocates(t *testing.T) {
 	}{
 		{"raw", protocol.LatestLegacy, func(s *server.Server) {
 			server.AddTool(s, protocol.Tool{Name: "echo", InputSchema: json.RawMessage(`{"type":"object"}`)}, structured)
-		}, 10},
-		{"typed", protocol.LatestLegacy, addEcho, 13},
-		{"typed, modern", protocol.Latest, addEcho, 17},
+		}, 9},
+		{"typed", protocol.LatestLegacy, addEcho, 12},
+		{"typed, modern", protocol.Latest, addEcho, 16},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := server.New(serverInfo, server.Options{})

@@ -30,9 +30,9 @@ func TestWorkAllocates(t *testing.T) {
 		most float64
 		work func(t *testing.T) func() error
 	}{
-		{"call over HTTP", 500, 176, func(t *testing.T) func() error { return callOverHTTP(t, protocol.LatestLegacy) }},
-		{"call over HTTP, modern", 500, 215, func(t *testing.T) func() error { return callOverHTTP(t, protocol.Latest) }},
-		{"connect and close", 200, 268, connectAndClose},
+		{"call over HTTP", 500, 124, func(t *testing.T) func() error { return callOverHTTP(t, protocol.LatestLegacy) }},
+		{"call over HTTP, modern", 500, 137, func(t *testing.T) func() error { return callOverHTTP(t, protocol.Latest) }},
+		{"connect and close", 200, 88, connectAndClose},
 		{"list of 1000 tools", 20, 4850, listOfTools},
 		{"notification", 2000, 11, notification},
 	} {

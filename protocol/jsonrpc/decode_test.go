@@ -2,6 +2,7 @@ package jsonrpc_test
 
 import (
 	"bytes"
+	"encoding/hex"
 	"errors"
 	"runtime"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
@@ -103,6 +105,21 @@ func TestDecode(t *testing.T) {
 }
 
 // Guarantees: G-0016.1
+// A method that needs no memory is decoded like any other, escaped or not.
+func TestFrequentMethods(t *testing.T) {
+	for _, method := range []string{
+		protocol.MethodCallTool, protocol.MethodReadResource, protocol.MethodGetPrompt, protocol.MethodComplete, protocol.MethodPing,
+		protocol.MethodInitialize, protocol.MethodDiscover, protocol.NotificationInitialized, protocol.NotificationProgress,
+		protocol.NotificationMessage, protocol.NotificationCancelled, protocol.NotificationResourcesUpdated,
+	} {
+		for _, text := range []string{`"` + method + `"`, `"\u00` + hex.EncodeToString([]byte(method[:1])) + method[1:] + `"`} {
+			if m, err := decode(`{"jsonrpc":"2.0","method":` + text + `}`); err != nil || m.Method != method {
+				t.Errorf("%s is the method %q, want %q (%v)", text, m.Method, method, err)
+			}
+		}
+	}
+}
+
 func TestDecodeRefusesWhatIsNotJSON(t *testing.T) {
 	for _, frame := range []string{
 		``, ` `, `{`, `}`, `nul`, `{"jsonrpc":"2.0","id":1,"method":"m"`, `{"jsonrpc":"2.0","id":1`,

@@ -102,8 +102,43 @@ func (e *envelope) call(kind Kind) (Message, error) {
 	if e.params != nil && kindOf(e.params) != '{' && kindOf(e.params) != '[' {
 		return Message{}, errors.New(`member "params" is neither an object nor an array`)
 	}
-	m.Method, err = stringMember("method", e.method)
+	if m.Method = frequentMethod(e.method); m.Method == "" {
+		m.Method, err = stringMember("method", e.method)
+	}
 	return m, err
+}
+
+// frequentMethod returns the method of the JSON string raw if it is one of those that MCP
+// connections send most, and otherwise "". No memory is allocated for these.
+func frequentMethod(raw []byte) string {
+	switch string(raw) {
+	case `"tools/call"`:
+		return "tools/call"
+	case `"resources/read"`:
+		return "resources/read"
+	case `"prompts/get"`:
+		return "prompts/get"
+	case `"completion/complete"`:
+		return "completion/complete"
+	case `"ping"`:
+		return "ping"
+	case `"initialize"`:
+		return "initialize"
+	case `"server/discover"`:
+		return "server/discover"
+	case `"notifications/initialized"`:
+		return "notifications/initialized"
+	case `"notifications/progress"`:
+		return "notifications/progress"
+	case `"notifications/message"`:
+		return "notifications/message"
+	case `"notifications/cancelled"`:
+		return "notifications/cancelled"
+	case `"notifications/resources/updated"`:
+		return "notifications/resources/updated"
+	default:
+		return ""
+	}
 }
 
 // response reads a result or an error.
