@@ -64,7 +64,8 @@ func (t *tool) feature() Feature { return Feature{KindTool, t.definition.Name, t
 //     and only if t.OutputSchema allows it; other clients get the text and no output
 //     schema;
 //   - an error becomes a result with IsError set and the error's text, but a
-//     *jsonrpc.Error in its chain is sent unchanged as a protocol error.
+//     *jsonrpc.Error in its chain is sent unchanged as a protocol error, unless it is what
+//     another server has answered to a call of the handler.
 //
 // Values are decoded and encoded as by encoding/json, including its tags: []byte is
 // base64, and a time.Duration is nanoseconds. But names are case-sensitive, duplicate

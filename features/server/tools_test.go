@@ -9,6 +9,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -78,6 +79,33 @@ func TestToolErrorsAndProtocolErrorsDiffer(t *testing.T) {
 	w = startSession(t, protocol.Tool{}, constantTool(nil, fmt.Errorf("outer: %w", fault)))
 	if got := w.call("t", `{}`); got.Error.Code != fault.Code || got.Error.Message != fault.Message {
 		t.Errorf("a failure of the protocol: got %+v, want got.Error.Code == %v and got.Error.Message == %v", got, fault.Code, fault.Message)
+	}
+}
+
+// What another server answers to a call of a handler is a failure of the handler. Its code does not
+// become that of this server, which would make a client repeat a call that was executed.
+func TestErrorOfAnotherCallIsAFailureOfTheHandler(t *testing.T) {
+	upstream := fmt.Errorf("no receipt: %w", &conn.CallError{
+		Method: "tools/call", Cause: conn.PeerError, Delivery: conn.Sent, Err: &jsonrpc.Error{Code: jsonrpc.CodeOverloaded, Message: "busy"},
+	})
+	s := newServer(server.Options{})
+	server.AddTool(s, protocol.Tool{Name: "t"}, func(context.Context, struct{}) (string, error) { return "", upstream })
+	server.AddTool(s, protocol.Tool{Name: "own"}, func(context.Context, struct{}) (string, error) {
+		return "", fmt.Errorf("%w: %w", &jsonrpc.Error{Code: 7, Message: "own"}, upstream)
+	})
+	server.AddPrompt(s, protocol.Prompt{Name: "p"}, func(context.Context, struct{}) (string, error) { return "", upstream })
+	w := dial(t, s)
+	w.initialize(protocol.Version20251125)
+	if got := w.call("t", `{}`); !got.Result.IsError || got.Result.Content.Text() != upstream.Error() {
+		t.Errorf("the tool: got %+v, want the tool error %q", got, upstream)
+	}
+	if got := w.call("own", `{}`); got.Error.Code != 7 {
+		t.Errorf("an error of its own: got %+v, want code 7", got)
+	}
+	w.send(`{"jsonrpc":"2.0","id":1,"method":"prompts/get","params":{"name":"p"}}`)
+	var got answer
+	if w.read(&got); got.Error.Code != jsonrpc.CodeInternalError || !strings.Contains(got.Error.Message, "busy") {
+		t.Errorf("the prompt: got %+v, want code %d and its text", got.Error, jsonrpc.CodeInternalError)
 	}
 }
 
