@@ -128,3 +128,30 @@ func TestABatchWhoseStreamIsLostIsNotAnswered(t *testing.T) {
 		t.Fatalf("%d frames were sent, want none", n)
 	}
 }
+
+// If the link cannot send the array of a batch, its answers are sent one by one, and an error
+// replaces one that is too large by itself.
+//
+// Guarantees: G-0019.9
+func TestArrayThatIsTooLargeIsSentInParts(t *testing.T) {
+	d := driveAcceptor(t, Options{})
+	d.streamOpened(3, 0)
+	all := d.batchOf(&batch{due: 3}, 1, 2)
+	d.answerWith(all[0], []byte("one"))
+	d.answerWith(all[1], []byte("two"))
+	array := d.wantReply()
+	if string(array.frame) != "[one,two]" {
+		t.Fatalf("got %s, want [one,two]", array.frame)
+	}
+	d.stepCurrent(event{kind: failed, out: &array, err: new(transport.OversizedError), unsent: true})
+	d.advanceToDeadline()
+	one, two := d.wantReply(), d.wantReply()
+	if string(one.frame) != "one" || one.last || string(two.frame) != "two" || !two.last || two.stream != 3 {
+		t.Fatalf("got %+v and %+v, want one, and two as the last frame on stream 3", one, two)
+	}
+	d.stepCurrent(event{kind: failed, out: &two, err: new(transport.OversizedError), unsent: true})
+	d.advanceToDeadline()
+	if out := d.wantReply(); !bytes.Contains(out.frame, []byte(`"error"`)) || !out.last {
+		t.Fatalf("got %s, want an error as the last frame", out.frame)
+	}
+}

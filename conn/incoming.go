@@ -22,14 +22,15 @@ type incomingKey struct {
 // cancelled request is kept until its handler returns, but is not answered. After
 // Options.CancelGrace it is stuck: it no longer counts, except for its bytes.
 type incoming struct {
-	serving      map[incomingKey]*Incoming
-	cancelled    []cancelledRequest        // cancelled requests whose handlers still run, oldest first
-	stuck        int                       // how many of the first elements of cancelled are stuck
-	exclusive    *Incoming                 // a request that is being served and that all others wait for
-	streaming    []*Incoming               // requests that are being served, and stay open until either side ends them
-	waiting      []*Incoming               // requests that wait to be served, oldest first
-	waitingByKey map[incomingKey]*Incoming // the same requests by key, because there may be thousands
-	bytes        int                       // the bytes that all of them keep in memory
+	serving          map[incomingKey]*Incoming
+	cancelled        []cancelledRequest        // cancelled requests whose handlers still run, oldest first
+	stuck            int                       // how many of the first elements of cancelled are stuck
+	exclusive        *Incoming                 // a request that is being served and that all others wait for
+	streaming        []*Incoming               // requests that are being served, and stay open until either side ends them
+	waiting          []*Incoming               // requests that wait to be served, oldest first
+	waitingByKey     map[incomingKey]*Incoming // the same requests by key, because there may be thousands
+	waitingStreaming int                       // how many of the waiting requests will stay open
+	bytes            int                       // the bytes that all of them keep in memory
 }
 
 // A cancelledRequest was cancelled, and its handler has not returned.
@@ -140,7 +141,7 @@ func (in *incoming) judge(request *Incoming, o *Options, draining bool) (verdict
 		return refuseIt, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "shutting down"}
 	case !in.fits(request, o.MaxHeld):
 		return overloaded("requests of %d bytes are held", in.bytes)
-	case request.streaming && len(in.streaming) >= o.MaxStreaming:
+	case request.streaming && len(in.streaming)+in.waitingStreaming >= o.MaxStreaming:
 		return overloaded("%d requests stay open", o.MaxStreaming)
 	case request.streaming && in.exclusive == nil, !in.closed(o.MaxServing):
 		return serveIt, nil
@@ -171,6 +172,9 @@ func (in *incoming) queue(request *Incoming) {
 		in.waitingByKey = make(map[incomingKey]*Incoming)
 	}
 	in.waiting, in.waitingByKey[request.key] = append(in.waiting, request), request
+	if request.streaming {
+		in.waitingStreaming++
+	}
 }
 
 // cancel removes a request that is not to be answered any more. It reports whether its
@@ -189,8 +193,16 @@ func (in *incoming) cancel(request *Incoming, due instant) (running bool) {
 func (in *incoming) forget(request *Incoming) {
 	if at := slices.Index(in.waiting, request); at >= 0 {
 		in.waiting = slices.Delete(in.waiting, at, at+1)
-		delete(in.waitingByKey, request.key)
+		in.unqueue(request)
 		in.release(request)
+	}
+}
+
+// unqueue notes that a request no longer waits.
+func (in *incoming) unqueue(request *Incoming) {
+	delete(in.waitingByKey, request.key)
+	if request.streaming {
+		in.waitingStreaming--
 	}
 }
 
@@ -258,7 +270,7 @@ func (in *incoming) next(limit int) *Incoming {
 	next := in.waiting[0]
 	in.waiting[0] = nil
 	in.waiting = in.waiting[1:]
-	delete(in.waitingByKey, next.key)
+	in.unqueue(next)
 	return next
 }
 
@@ -352,54 +364,4 @@ func (c *core) serveNext() {
 	for next := c.incoming.next(c.options.MaxServing); next != nil; next = c.incoming.next(c.options.MaxServing) {
 		c.serve(next)
 	}
-}
-
-// A batch gathers the answers to the messages of one frame, which are sent together
-// in an array.
-type batch struct {
-	due     int    // how many answers are still missing, plus one until the whole frame is read
-	answers []byte // the answers so far: an array without its end, or nothing
-}
-
-// maxAnswers is how long the array of a batch may become. Beyond that it is sent,
-// and another begins. A longer answer is sent by itself.
-const maxAnswers = 4 << 20
-
-// gather takes an answer. When no further one is due it sends the array.
-func (c *core) gather(out outboundFrame, b *batch) {
-	b.due--
-	if len(out.frame) > maxAnswers {
-		out.last = b.due == 0 && len(b.answers) == 0 && c.streams.isLastReply(out.stream)
-		c.send(out)
-	} else {
-		separator := byte(',')
-		if len(b.answers) == 0 {
-			separator = '['
-		}
-		b.answers = append(append(b.answers, separator), out.frame...)
-	}
-	if b.due == 0 || len(b.answers) > maxAnswers {
-		c.sendAnswers(b, out.stream)
-	}
-}
-
-// leaveBatch notes that the batch waits for one answer less, because a request was
-// cancelled, or because the whole frame was read.
-func (c *core) leaveBatch(b *batch, stream transport.Stream) {
-	if b == nil || c.streams.find(stream) == nil {
-		return
-	}
-	if b.due--; b.due == 0 {
-		c.sendAnswers(b, stream)
-	}
-}
-
-func (c *core) sendAnswers(b *batch, stream transport.Stream) {
-	if len(b.answers) == 0 {
-		return
-	}
-	out := outboundFrame{stream: stream, frame: append(b.answers, ']'), route: resultRoute(jsonrpc.ID{}), reply: true}
-	b.answers = nil
-	out.last = b.due == 0 && c.streams.isLastReply(stream)
-	c.send(out)
 }

@@ -62,6 +62,7 @@ type outboundFrame struct {
 	last         bool             // the frame ends its stream
 	attempts     uint8            // how often the link has refused it; counting stops at the limit
 	answers      *Incoming        // for a reply: the request, as long as an error can replace the reply
+	parts        *[]part          // for the array of a batch: the answers in it
 }
 
 // outbound holds the frames that the link had no room for, in order. It is empty
@@ -346,7 +347,8 @@ func (c *core) flush(now instant, ev *event) {
 }
 
 // onFailed handles a message that the link could not send, although the link continues. If
-// the message is a reply, for instance one that is too large, an error replaces it.
+// the message is a reply, for instance one that is too large, an error replaces it. The array of
+// a batch is replaced by its answers.
 func (c *core) onFailed(now instant, ev *event) {
 	r, ok := c.pending.take(ev.out.id)
 	c.outbound.window = 0
@@ -364,5 +366,11 @@ func (c *core) onFailed(now instant, ev *event) {
 			stream: ev.out.stream, reply: true, last: ev.out.last,
 			frame: jsonrpc.AppendError(nil, ev.out.answers.key.id, fault), route: errorRoute(ev.out.answers.key.id, fault.Code),
 		}, now, ev.random)
+	case ev.out.parts != nil && !errors.Is(ev.err, transport.ErrNoRoute): // the array may be too large, and each answer small enough
+		answers := split(ev.out)
+		answers[len(answers)-1].last = ev.out.last
+		for _, answer := range answers {
+			c.outbound.retryLater(answer, now, ev.random)
+		}
 	}
 }

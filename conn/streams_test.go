@@ -361,6 +361,35 @@ func TestStreamingRequestsOfThePeerAreCountedSeparately(t *testing.T) {
 	d.wantTransition(Closing, Drained)
 }
 
+// Streaming requests of the peer that wait for an exclusive one count as if they were served.
+//
+// Guarantees: G-0019.7
+func TestStreamingRequestsThatWaitAreCounted(t *testing.T) {
+	d := driveAcceptor(t, Options{MaxStreaming: 2})
+	exclusive := &Incoming{exclusive: true, key: incomingKey{id: jsonrpc.IntegerID(1)}}
+	d.stepCurrent(event{kind: requested, incoming: exclusive})
+	d.want(serve)
+	streaming := func(id int64) *Incoming {
+		in := &Incoming{streaming: true, key: incomingKey{id: jsonrpc.IntegerID(id)}}
+		d.stepCurrent(event{kind: requested, incoming: in})
+		return in
+	}
+	streaming(2)
+	gone := streaming(3)
+	d.wantNothing("two wait")
+	streaming(4)
+	d.wantReply() // refused
+	d.stepCurrent(event{kind: cancelled, incoming: &Incoming{key: gone.key}})
+	streaming(5)
+	d.wantNothing("one was cancelled")
+	d.answer(exclusive)
+	d.wantReply()
+	d.want(serve)
+	d.want(serve)
+	streaming(6)
+	d.wantReply() // refused
+}
+
 // A drain ends this side's streaming requests at once, and waits for its other calls.
 //
 // Guarantees: G-0019.7
