@@ -264,6 +264,9 @@ func (c *Conn) Close(ctx context.Context) error {
 	case <-ctx.Done():
 		c.Stop()
 		<-l.ended.Wait()
+		if err := c.cutShort(); asked && err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return err // the link or a handler took the rest of the time
+		}
 		return context.Cause(ctx)
 	}
 	return c.closed()

@@ -53,8 +53,9 @@
 // A Conn has at most one goroutine of its own, and none when it has been idle for 100 to
 // 120 ms. Handshakes and handlers take further goroutines while they need them. Over
 // standard input, a quick handler runs on the goroutine that reads (ADR-0055). When the
-// Conn ends, Run waits for all of them. It waits for handlers and other callbacks for at
-// most Options.StopGrace. The methods of a Conn may be called from any goroutine.
+// Conn ends, Run waits for all of them. It waits for handlers of requests, handlers of
+// notifications, functions of Go and hooks one after the other, for at most twice
+// Options.StopGrace each. The methods of a Conn may be called from any goroutine.
 //
 // # How it works
 //

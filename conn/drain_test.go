@@ -36,6 +36,30 @@ func TestCloseWithADeadlineReportsUnfinishedWork(t *testing.T) {
 	})
 }
 
+// Close also returns how much work it has cut if a handler that does not return takes the rest of
+// its time.
+//
+// Guarantees: G-0009.7
+func TestCloseReportsWhatAHandlerHasLeft(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		release := make(chan struct{})
+		s := &script{}
+		r := scripted(t, s, conn.Options{Handler: handler{"m": func(context.Context, *conn.Incoming) (json.RawMessage, error) {
+			<-release
+			return nil, nil
+		}}})
+		s.deliver(`{"jsonrpc":"2.0","id":1,"method":"m"}`)
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // a hundredth of it is less than StopGrace
+		defer cancel()
+		if err := r.Close(ctx); err == nil || !strings.Contains(err.Error(), "1 of the peer's") || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Close: %v, want an error with \"1 of the peer's\" that is DeadlineExceeded", err)
+		}
+		close(release)
+		<-r.ended
+	})
+}
+
 // A reply that a busy link has not taken counts as unfinished work in the error of Close.
 //
 // Guarantees: G-0009.7

@@ -135,7 +135,8 @@ func stop(timer *time.Timer) {
 }
 
 // begin starts the core. It opens no link if the Conn was stopped before, or if the
-// context had already ended.
+// context had already ended. But if the context had ended with ErrInterrupted, the
+// interruption comes when the link is being opened.
 func (l *loop) begin() {
 	l.begun = true
 	l.unpark()

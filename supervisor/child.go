@@ -221,7 +221,7 @@ func (c *Child) askToRestart() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c.done.HasFired() {
-		if _, closed := c.spec.resource.(*connection); closed {
+		if of, ok := c.spec.resource.(*connection); ok && of.isClosed() {
 			return ErrFinal
 		}
 		return s.enlist(c)

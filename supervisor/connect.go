@@ -23,7 +23,8 @@ import (
 // keeps its handle, its ids and its epochs.
 //
 // The child terminates when the Conn has closed for good; Err says why it
-// closed. If no restart follows a panic, because the supervisor is stopping or
+// closed. If the Conn runs already, the child terminates at once with conn.ErrRunning; Restart
+// can run it later. If no restart follows a panic, because the supervisor is stopping or
 // gives up, the Conn is closed for good, so that no caller waits for it.
 func (s *Supervisor) Connect(ctx context.Context, c *conn.Conn) (*Child, error) {
 	if c == nil {
@@ -38,6 +39,16 @@ type connection struct {
 	names      *registry.Registry // Options.Registry; nil if there is none
 	registered bool               // this child has registered the name
 	resumable  bool               // a Run has ended, and another Run could continue with the Conn
+}
+
+// isClosed reports whether the Conn has closed for good.
+func (c *connection) isClosed() bool {
+	select {
+	case <-c.Done():
+		return true
+	default:
+		return false
+	}
 }
 
 func (c *connection) spec() ChildSpec {

@@ -273,7 +273,8 @@ func (brokenLink) Grant(transport.Stream, int) { panic("boom") }
 
 func (brokenLink) Close(time.Duration) error { return nil }
 
-// Connect refuses a Conn whose name is taken. The child of one that another supervisor runs fails.
+// Connect refuses a Conn whose name is taken. The child of one that another supervisor runs fails,
+// and can be restarted.
 func TestConnectTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, other := supervisor.New(supervisor.Options{}), supervisor.New(supervisor.Options{})
@@ -288,6 +289,10 @@ func TestConnectTwice(t *testing.T) {
 		if !errors.Is(child.Err(), conn.ErrRunning) || c.State() == conn.Closing {
 			t.Errorf("Err is %v, the Conn is %s; want ErrRunning, and not closing", child.Err(), c.State())
 		}
+		if err := child.Restart(t.Context()); err != nil { // the Conn is not closed
+			t.Errorf("Restart returned %v, want no error", err)
+		}
+		<-child.Done()
 		stop(t, other)
 		stop(t, s)
 	})

@@ -151,7 +151,8 @@ func (c *Child) halt(rerun bool) {
 }
 
 // beginContext returns the context with which a Conn begins. It has ended if the Conn was
-// cancelled before, so that the Conn opens no link; otherwise halt cancels the Conn itself.
+// cancelled before, so that a Conn that was stopped opens no link; otherwise halt cancels the
+// Conn itself.
 func (c *Child) beginContext() context.Context {
 	c.supervisor.mu.Lock()
 	defer c.supervisor.mu.Unlock()
