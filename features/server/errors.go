@@ -15,7 +15,8 @@ import (
 )
 
 var (
-	// ErrClosed is returned by Serve when the server was already closed.
+	// ErrClosed is returned by Serve when the server was already closed. It is the cause of the
+	// context of a task that runs when the server closes.
 	ErrClosed = errors.New("server: closed")
 
 	// ErrNotFound is for a resource handler to return when there is no such resource.

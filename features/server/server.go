@@ -245,7 +245,8 @@ func (s *Server) Sessions() iter.Seq[*Session] {
 // itself: Options.Conn.DrainGrace from now. Requests that have not finished shortly before
 // the deadline are cancelled. If ctx ends for another reason, all of them are cancelled
 // immediately. If a handler waits for an answer of its client, its question fails
-// immediately. When the last session has ended, Close cancels the tasks, which then fail.
+// immediately. When the last session has ended, nobody can ask for the result of a task: Close
+// cancels the running tasks with the cause ErrClosed, and they fail.
 //
 // Close waits for handlers and callbacks to return until the deadline, and for each kind of
 // them at least for Options.Conn.StopGrace. It returns the error of the first session that

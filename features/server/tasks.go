@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -268,14 +267,13 @@ func (ts *tasks) leave(t *task) {
 	ts.running.Done()
 }
 
-// stop ends all handlers, and prevents new ones. Their tasks fail.
+// stop ends all handlers with the cause ErrClosed, and prevents new ones. Their tasks fail.
 func (ts *tasks) stop() {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
-	why := fmt.Errorf("%w: %w", ErrUnanswered, ErrClosed)
-	ts.end(why)
+	ts.end(ErrClosed)
 	for t := range ts.handlers {
-		t.cancel(why)
+		t.cancel(ErrClosed)
 	}
 }
 

@@ -469,10 +469,18 @@ func TestCloseEndsTasks(t *testing.T) {
 		if err := s.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
+		unanswered := 0
 		for range 2 {
-			if cause := <-s.causes; !errors.Is(cause, server.ErrClosed) {
+			cause := <-s.causes
+			if !errors.Is(cause, server.ErrClosed) {
 				t.Errorf("got %v, want %v", cause, server.ErrClosed)
 			}
+			if errors.Is(cause, server.ErrUnanswered) {
+				unanswered++
+			}
+		}
+		if unanswered != 1 {
+			t.Errorf("%d handlers hear of a question without an answer, want only the one that has asked", unanswered)
 		}
 	})
 }
