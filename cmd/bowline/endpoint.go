@@ -23,8 +23,9 @@ import (
 type target struct {
 	serverFlags
 
-	lasting bool // the session continues when its server is lost
-	onEvent func(context.Context, *client.Session, client.Event)
+	lasting      bool // the session continues when its server is lost
+	timeoutGiven bool // the file of servers has set the timeout
+	onEvent      func(context.Context, *client.Session, client.Event)
 
 	user    *user
 	secrets redact.Secrets // secrets that no message may show
@@ -106,7 +107,7 @@ func (t *target) remote(cmd *cobra.Command, server *streamable.Client) (*endpoin
 	}
 	t.secrets = append(t.secrets, credentialsOf(server)...)
 	t.shownURL = withoutSecrets(server.URL)
-	to := &endpoint{Transport: server, name: t.shownURL, remote: true, authenticated: server.Header.Get("Authorization") != ""}
+	to := &endpoint{Transport: server, name: t.shownURL + shownQuery(server.URL), remote: true, authenticated: server.Header.Get("Authorization") != ""}
 	if to.authenticated {
 		return to, nil
 	}
@@ -152,6 +153,14 @@ func withoutSecrets(address string) string {
 	return (&url.URL{Scheme: parsed.Scheme, Host: parsed.Host, Path: parsed.Path}).String()
 }
 
+// shownQuery shows that a URL has a query, which may contain credentials.
+func shownQuery(address string) string {
+	if parsed, err := url.Parse(address); err != nil || parsed.RawQuery == "" {
+		return ""
+	}
+	return "?..."
+}
+
 // configured returns the entry of the mcp.json that the flags select. Flags
 // take precedence over the file.
 func (t *target) configured(cmd *cobra.Command) (*endpoint, error) {
@@ -185,7 +194,7 @@ func (t *target) configured(cmd *cobra.Command) (*endpoint, error) {
 		cmd.PrintErrln(message(flat(notice)))
 	}
 	if flags := cmd.Flags(); server.Timeout > 0 && !t.lasting && !flags.Changed("timeout") {
-		t.timeout = server.Timeout
+		t.timeout, t.timeoutGiven = server.Timeout, true
 	}
 	if flags := cmd.Flags(); server.InitTimeout > 0 && !flags.Changed("init-timeout") {
 		t.initTimeout = server.InitTimeout

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"strings"
 	"sync"
@@ -94,6 +95,9 @@ const (
 	adviceEndpoint = "Is that the path of its MCP endpoint? It is often /mcp or /sse."
 	adviceAccess   = "The server requires a login: use --header 'Authorization: Bearer ...'."
 	adviceRefresh  = "The server does not accept the Authorization header. Is the token still valid, and is it for this server?"
+	adviceBusy     = "The server has too much to do. Try again later."
+	adviceBusyFor  = "The server has too much to do. Try again in %v."
+	adviceDenied   = "Is it a program, and is it executable? On Unix, chmod +x makes it so."
 	adviceFailing  = "The server has an internal problem. Try again later, or read its log."
 	adviceTrust    = "Its certificate is not trusted here. Use --cacert to name a file with the authority that issued it, or --insecure to trust any certificate."
 	adviceVersions = "Look for a release of the server or of bowline with a protocol version that both support."
@@ -105,7 +109,7 @@ func explainConnect(err error, server *endpoint, timeout time.Duration, invalid 
 	if !errors.As(err, &reason) {
 		return err
 	}
-	lines, advice := []string{describeFailure(reason, server.name, timeout)}, adviceFor(reason.Kind)
+	lines, advice := []string{describeFailure(reason, server.name, timeout)}, adviceFor(reason)
 	lastInvalid := "Its standard output contains lines that are not JSON-RPC. The last one: %v."
 	if server.remote {
 		lines, advice = []string{describeRemoteFailure(reason, server.name, timeout)}, adviceForRemote(reason, server)
@@ -141,17 +145,19 @@ func describeFailure(reason conn.Reason, command string, timeout time.Duration) 
 	}
 }
 
-func adviceFor(kind conn.ReasonKind) string {
-	switch kind {
-	case conn.ExecutableMissing, conn.OpenFailed:
+func adviceFor(reason conn.Reason) string {
+	switch kind := reason.Kind; {
+	case errors.Is(reason, fs.ErrPermission):
+		return adviceDenied
+	case kind == conn.ExecutableMissing, kind == conn.OpenFailed:
 		return adviceMissing
-	case conn.InitTimedOut:
+	case kind == conn.InitTimedOut:
 		return adviceSilent
-	case conn.Malformed, conn.Oversized:
+	case kind == conn.Malformed, kind == conn.Oversized:
 		return adviceInvalid
-	case conn.HandshakeFailed:
+	case kind == conn.HandshakeFailed:
 		return adviceRefused
-	case conn.Incompatible:
+	case kind == conn.Incompatible:
 		return adviceVersions
 	default:
 		return adviceExited
@@ -193,6 +199,10 @@ func adviceForRemote(reason conn.Reason, server *endpoint) string {
 		return adviceRefresh
 	case status.Denied():
 		return adviceAccess
+	case status.Overloaded() && status.RetryAfter > 0:
+		return fmt.Sprintf(adviceBusyFor, status.RetryAfter)
+	case status.Overloaded():
+		return adviceBusy
 	case status.Status >= http.StatusInternalServerError:
 		return adviceFailing
 	default:

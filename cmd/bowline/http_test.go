@@ -181,11 +181,16 @@ func TestAnswersThatAreNotMCP(t *testing.T) {
 		`{"jsonrpc": "2.0", "id": null, "error": {"code": 1, "message": "no"}}`: {"sent something else than the answer", adviceEndpoint},
 		"<html>":      {"HTTP status 200", adviceEndpoint},
 		"unavailable": {"HTTP status 503", adviceFailing},
+		"busy":        {"HTTP status 429", "Try again in 7s."},
 	} {
 		site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			if body == "unavailable" {
+			switch {
+			case body == "unavailable":
 				w.WriteHeader(http.StatusServiceUnavailable)
-			} else if body[0] == '{' {
+			case body == "busy":
+				w.Header().Set("Retry-After", "7")
+				w.WriteHeader(http.StatusTooManyRequests)
+			case body[0] == '{':
 				w.Header().Set("Content-Type", "application/json")
 			}
 			fmt.Fprint(w, body)

@@ -18,6 +18,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -104,6 +105,17 @@ func newRoot() *cobra.Command {
 		return usageFailure(err)
 	})
 	checkArguments(root)
+	root.InitDefaultHelpCmd()
+	help, _, err := root.Find([]string{"help"})
+	if err != nil {
+		panic(err) // it was added just now
+	}
+	help.Args = func(_ *cobra.Command, args []string) error {
+		if found, rest, err := root.Find(args); err != nil || len(rest) > 0 {
+			return usageFailure(cmp.Or(err, knownCommand(found, rest)))
+		}
+		return nil
+	}
 	return root
 }
 
@@ -178,6 +190,9 @@ func atLeast(names ...string) cobra.PositionalArgs {
 func checkArguments(cmd *cobra.Command) {
 	if !cmd.Runnable() {
 		cmd.RunE = showHelp
+		if cmd.Args == nil {
+			cmd.Args = knownCommand
+		}
 	}
 	if valid := cmd.Args; valid != nil {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {

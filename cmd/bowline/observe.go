@@ -133,7 +133,7 @@ func (w *monitoring) listen(serving context.Context, address string, registry *p
 	info.Record(serving, 1, metric.WithAttributes(attribute.String("version", version()), attribute.String("go", runtime.Version())))
 	listener, err := listen("--metrics", address)
 	if err != nil {
-		return usageFailure(err)
+		return err
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes}))
@@ -207,10 +207,17 @@ func (w *monitoring) close() error {
 func listen(flag, address string) (net.Listener, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
-		return nil, fmt.Errorf("%s %q is not an address such as :8080 or 127.0.0.1:8080", flag, address)
+		return nil, usageFailure(fmt.Errorf("%s %q is not an address such as :8080 or 127.0.0.1:8080", flag, address))
 	}
 	if host == "" {
 		host = "127.0.0.1"
 	}
-	return net.Listen("tcp", net.JoinHostPort(host, port))
+	listener, err := net.Listen("tcp", net.JoinHostPort(host, port))
+	switch {
+	case errors.As(err, new(*net.AddrError)):
+		return nil, usageFailure(fmt.Errorf("%s: %w", flag, err))
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", flag, err)
+	}
+	return listener, nil
 }

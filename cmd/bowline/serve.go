@@ -120,7 +120,7 @@ func serveStdio(cmd *cobra.Command, faults, fixtures bool, watching *monitoring)
 func serveHTTP(cmd *cobra.Command, address string, fixtures bool, protection *protection, watching *monitoring) error {
 	listener, err := listen("--http", address)
 	if err != nil {
-		return usageFailure(err)
+		return err
 	}
 	about := bundled.Options{Version: version(), Log: cmd.ErrOrStderr(), Fixtures: fixtures}
 	watching.apply(&about)

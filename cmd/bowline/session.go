@@ -28,6 +28,7 @@ type run struct {
 	out     io.Writer // for results
 	err     io.Writer // for progress
 	json    bool
+	limit   *callTimeout // --timeout
 }
 
 // An action asks the server for what a command wants, and prints it.
@@ -112,13 +113,14 @@ func (t *target) run(cmd *cobra.Command, do action) error {
 		return &failure{status: exitNoSession, err: &explainedError{t.redact(err.Error()), err}}
 	}
 	defer t.end(cmd, session)
+	t.user.limit.given = t.timeoutGiven || cmd.Flags().Changed("timeout")
 	ctx, cancel := t.user.limit.bound(cmd.Context(), t.timeout)
 	defer cancel()
 	if server := session.Server(); t.logLevel != "" && !t.lasting && server.Capabilities.Has("logging") {
 		err = session.SetLogLevel(ctx, protocol.LogLevel(t.logLevel)) // before the first call, whose beginning is logged too
 	}
 	if err == nil {
-		err = do(ctx, &run{session: session, out: terminalWriter(cmd.OutOrStdout()), err: cmd.ErrOrStderr()})
+		err = do(ctx, &run{session: session, out: terminalWriter(cmd.OutOrStdout()), err: cmd.ErrOrStderr(), limit: &t.user.limit})
 	}
 	if err != nil && isLoginMissing(err) {
 		err = &explainedError{explainCall(err).Error() + "\n" + t.adviceLogin(t.shownURL), err}
@@ -154,7 +156,7 @@ func (t *target) connect(cmd *cobra.Command, server *endpoint) (*client.Session,
 			InitTimeout: t.initTimeout,
 			Liveness:    liveness,
 			Final:       func(conn.Reason) bool { return !connected.Load() },
-			Hooks:       telemetry.Hooks{Violation: invalid.add},
+			Hooks:       telemetry.Hooks{Violation: invalid.add, RequestStarted: t.user.limit.noteTask},
 			Log:         slog.New(slog.DiscardHandler), // the command says itself what failed
 		},
 	}
@@ -171,12 +173,47 @@ func (t *target) connect(cmd *cobra.Command, server *endpoint) (*client.Session,
 }
 
 // A callTimeout ends a run after --timeout. The time while the user is asked does not
-// count.
+// count. The default of --timeout is for an answer, and not for a task, which may take hours.
 type callTimeout struct {
+	given bool // the user has set --timeout, or the file has set it
+
 	mu        sync.Mutex
 	remaining time.Duration
 	started   time.Time   // when the timer was started last
 	timer     *time.Timer // nil: there is no limit
+	forTask   bool        // the run waits for a task if there is one
+}
+
+// awaitTask says that the run waits for a task, if the call becomes one.
+func (p *callTimeout) awaitTask() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.forTask = true
+}
+
+// noteTask is a telemetry hook. It lifts the default timeout when the run begins to wait for a
+// task.
+func (p *callTimeout) noteTask(_ context.Context, request telemetry.RequestStarted) context.Context {
+	if request.Method != protocol.MethodGetTask && request.Method != protocol.MethodGetTaskResult {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.forTask && !p.given && p.timer != nil {
+		p.timer.Stop()
+		p.timer = nil
+	}
+	return nil
+}
+
+// explainTask explains how the wait for a task was ended by --timeout, and what became of the task.
+func explainTask(err error, became string) error {
+	var call *conn.CallError
+	var limit timedOut
+	if !errors.As(err, &limit) || !errors.As(err, &call) || call.Method != protocol.MethodGetTask && call.Method != protocol.MethodGetTaskResult {
+		return err
+	}
+	return &failure{status: exitCallFailed, err: fmt.Errorf("the task has not ended within --timeout %v; %s", time.Duration(limit), became)}
 }
 
 // bound returns a context that ends at the timeout, unless the timeout is zero.

@@ -20,7 +20,8 @@ func newTasks() *cobra.Command {
 		Long: `Show a task of a server: its id, its status and its status message. Use the id
 that "bowline call --detach" has printed, now or earlier. With --wait the command
 waits until the task has ended and prints the result like "bowline call", even if
-the connection is lost in between. With --cancel it cancels the task.
+the connection is lost in between; it waits as long as that takes, unless you set
+--timeout. With --cancel it cancels the task.
 
 Without an id the command lists tasks. Only servers of 2025-11-25 have such a
 list, and only for users that they can identify.`,
@@ -38,9 +39,10 @@ list, and only for users that they can identify.`,
 			return listTasks, nil
 		case wait:
 			return func(ctx context.Context, r *run) error {
+				r.limit.awaitTask()
 				result, err := r.session.Task(args[0]).Wait(ctx)
 				if err != nil {
-					return err
+					return explainTask(err, "it continues. Run this command again to wait for it")
 				}
 				return printResult(r, "task "+args[0], result)
 			}, nil

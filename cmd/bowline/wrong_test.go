@@ -22,6 +22,8 @@ func TestWrongUsage(t *testing.T) {
 		stderr string
 	}{
 		{"unknown command", []string{"tolls"}, `unknown command "tolls"; did you mean tools?`},
+		{"unknown command of auth", []string{"auth", "statu"}, `unknown command "statu"; did you mean status?`},
+		{"unknown help topic", []string{"help", "tolls"}, `unknown command "tolls"; did you mean tools?`},
 		{"unknown flag", []string{"tools", "--nope"}, "unknown flag: --nope"},
 		{"argument too many", []string{"version", "x"}, `unexpected argument "x"` + "\n"},
 		{"server as an argument", []string{"tools", "x"}, `unexpected argument "x"; a server is named by a flag: --command, --url or --mcp-config`},
@@ -91,6 +93,7 @@ func TestNoSession(t *testing.T) {
 		args   []string
 		stderr []string
 	}{
+		{"program that is not executable", []string{"tools", "--command", "./wrong_test.go"}, []string{"cannot be started", adviceDenied}},
 		{"missing binary", []string{"tools", "--command", "bowline-is-not-installed"}, []string{"cannot be started", adviceMissing}},
 		{"ends at once", tools("gone"), []string{"exited with status 7; its standard error ends:\n    no licence found", adviceExited}},
 		{"ends with garbage", tools("closed"), []string{"exited with status 0", "contains lines that are not JSON-RPC", adviceInvalid}},
