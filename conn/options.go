@@ -58,8 +58,8 @@ type Options struct {
 	// the next attempt doubles, up to 2 min, until the Conn is ready. Default: 10 s.
 	InitTimeout time.Duration
 
-	// BackoffMin is the delay before the first reconnection. Each further delay
-	// is twice as long, up to BackoffMax. Defaults: 1 s and 30 s.
+	// BackoffMin is the delay before the first reconnection, and BackoffMax the longest
+	// delay. Each further delay is twice as long. Defaults: 1 s and 30 s.
 	BackoffMin, BackoffMax time.Duration
 
 	// BackoffJitter spreads each delay by this fraction either way, within

@@ -16,7 +16,7 @@ import (
 // A program gives its providers, with the exporters that it wants, to New. Here they have
 // none.
 func Example() {
-	told, err := otel.New(otel.Options{
+	tel, err := otel.New(otel.Options{
 		MeterProvider:  metric.NewMeterProvider(),
 		TracerProvider: trace.NewTracerProvider(),
 	})
@@ -25,8 +25,8 @@ func Example() {
 		return
 	}
 	options := client.Options{Conn: conn.Options{Name: "weather"}}
-	told.Instrument(&options)
+	tel.Instrument(&options)
 	c := client.New(protocol.Implementation{Name: "program", Version: "1"}, options)
 	defer c.Close(context.Background())
-	defer told.Watch(c.Samples)() // what can be read of connections
+	defer tel.Watch(c.Samples)() // the present state of each connection
 }
