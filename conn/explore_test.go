@@ -71,6 +71,7 @@ type plan struct {
 	full        int      // how many states the full search visits
 	liveness    time.Duration
 	initTimeout time.Duration // InitTimeout, which is not doubled beyond longestInit; 0: the default
+	maxWaiting  int           // MaxWaiting; 0: one
 	gated       bool
 	closesNow   bool // links close at once; their loss is reported later
 	options     Options
@@ -275,6 +276,11 @@ func plans() []*plan {
 			events:   eventSet(sendsRequest, cancelsRequest, returnsFromHandler, drains, losesLink, closesLink, endsInput, firesTimer) | busyness,
 		},
 		{
+			name: "requests that stay open behind an exclusive one", role: acceptor, credit: 1, epochs: 1, maxWaiting: 2,
+			requests: []peerRequest{{0, 7, exclusiveRequest, false, false}, {0, 8, streamingRequest, false, false}, {0, 9, streamingRequest, false, false}},
+			events:   eventSet(sendsRequest, cancelsRequest, returnsFromHandler, drains, losesLink),
+		},
+		{
 			name: "requests of the peer on streams", role: acceptor, credit: 2, epochs: 1,
 			requests: []peerRequest{{4, 7, ordinaryRequest, false, true}, {5, 7, streamingRequest, false, false}},
 			events:   eventSet(sendsRequest, cancelsRequest, returnsFromHandler, drains, losesLink, firesTimer) | busyness | streamEvents,
@@ -342,7 +348,7 @@ func plans() []*plan {
 			p.full = 400_000
 		}
 		p.options = Options{
-			Credit: p.credit, MaxServing: 1, MaxStreaming: 1, MaxWaiting: 1, MaxMalformed: 2, Dialect: cancellingDialect{}, BackoffMax: 2 * time.Second,
+			Credit: p.credit, MaxServing: 1, MaxStreaming: 1, MaxWaiting: max(p.maxWaiting, 1), MaxMalformed: 2, Dialect: cancellingDialect{}, BackoffMax: 2 * time.Second,
 			Liveness: p.liveness, InitTimeout: p.initTimeout,
 		}.withDefaults()
 		if p.gated {
