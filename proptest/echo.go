@@ -46,8 +46,8 @@ const cancelMethod = "$/cancelRequest"
 type cancelDialect struct{}
 
 func (cancelDialect) Classify(jsonrpc.Message) conn.Class { return conn.Class{} }
-func (cancelDialect) Probe() conn.Message                  { return conn.Message{} }
-func (cancelDialect) Batches() bool                        { return false }
+func (cancelDialect) Probe() conn.Message                 { return conn.Message{} }
+func (cancelDialect) Batches() bool                       { return false }
 
 func (cancelDialect) Cancel(id int64, _ error) conn.Message {
 	return conn.Message{Method: cancelMethod, Params: fmt.Appendf(nil, `{"id":%d}`, id)}
