@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -12,9 +11,6 @@ import (
 	"strings"
 
 	"github.com/bowline-mcp/bowline/mcpjson"
-	"github.com/bowline-mcp/bowline/transport/sse"
-	"github.com/bowline-mcp/bowline/transport/stdio"
-	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
 // An mcp.json in the working directory comes from the author of that directory,
@@ -67,43 +63,6 @@ func consentTo(path string, text []byte) (string, error) {
 	hash := sha256.New()
 	fmt.Fprintf(hash, "%s\x00%s", absolute, text)
 	return filepath.Join(config, "bowline", "consent", fmt.Sprintf("%x", hash.Sum(nil))), nil
-}
-
-// preview describes the servers of a file, one on each line. It shows the names
-// of variables and not their values, which may be secrets.
-func preview(path string, text []byte) string {
-	written, err := mcpjson.Parse(path, text)
-	if err != nil {
-		return indented(err.Error())
-	}
-	written.Env = func(name string) (string, bool) { return "${" + name + "}", true }
-	written.Ask = func(in mcpjson.Input) (string, error) { return "${input:" + in.ID + "}", nil }
-	var files []string // the files of variables of the next server
-	written.ReadFile = func(path string) ([]byte, error) {
-		files = append(files, path)
-		return nil, nil
-	}
-	var lines []string
-	for name, to := range written.Transports() {
-		what := "(cannot be shown: read the file)"
-		switch to := to.(type) {
-		case *stdio.Command:
-			words := append([]string{to.Path}, to.Args...)
-			what = strings.Join(words, " ")
-			if env := append(files, to.Env...); len(env) > 0 {
-				what += fmt.Sprintf("  with %s", strings.Join(env, " "))
-			}
-			if to.Dir != "" {
-				what += "  in " + to.Dir
-			}
-		case *streamable.Client:
-			what = to.URL
-		case *sse.Client:
-			what = to.URL
-		}
-		lines, files = append(lines, fmt.Sprintf("  %s: %s", flat(name), flat(what))), nil
-	}
-	return cmp.Or(strings.Join(lines, "\n"), "  none")
 }
 
 // flat turns a text into one printable line without leaving out anything.
