@@ -151,6 +151,16 @@ func TestServerNamesAreCompleted(t *testing.T) {
 	}
 }
 
+// TestCompletedServerNamesCannotDriveTheTerminal checks names of a file in the working directory.
+// The completion scripts print what begins with _activeHelp_ instead of completing it.
+func TestCompletedServerNamesCannotDriveTheTerminal(t *testing.T) {
+	path := writeConfig(t, ".mcp.json", `{"mcpServers": {"plain": {}, "a\u001b]0;b\u009b\u202e": {}, "_activeHelp_ \u001b[2J": {}, " _activeHelp_ x": {}, "c\nd": {}}}`)
+	o := bowlineIn(t, filepath.Dir(path), "__complete", "call", "--server", "")
+	if want := "plain\na\uFFFD]0;b\uFFFD\uFFFD\nc\n:4\n"; o.stdout != want {
+		t.Errorf("the completions are %q, want %q", o.stdout, want)
+	}
+}
+
 // TestCompletionStartsNoServerThatNobodyNamed checks that completion does not start a server
 // of a file in the working directory.
 func TestCompletionStartsNoServerThatNobodyNamed(t *testing.T) {

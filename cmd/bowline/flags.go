@@ -135,7 +135,11 @@ func (f *serverFlags) completeServer(cmd *cobra.Command, _ []string, _ string) (
 		cobra.CompErrorln(err.Error())
 		return nil, cobra.ShellCompDirectiveError
 	}
-	return file.Names(), cobra.ShellCompDirectiveNoFileComp
+	var completions []cobra.Completion
+	for _, name := range file.Names() {
+		completions = appendCompletion(completions, name, "")
+	}
+	return completions, cobra.ShellCompDirectiveNoFileComp
 }
 
 // secure makes the server's certificate be checked as --cacert and --insecure

@@ -272,12 +272,26 @@ func count[T any](list iter.Seq2[*T, error]) (n int, err error) {
 // names returns a list as completions for a shell.
 func names[T any](list iter.Seq2[*T, error], describe func(*T) (name, about string)) ([]cobra.Completion, error) {
 	found, err := all(list)
-	completions := make([]cobra.Completion, len(found))
-	for i, one := range found {
+	var completions []cobra.Completion
+	for _, one := range found {
 		name, about := describe(one)
-		completions[i] = cobra.CompletionWithDesc(line(name), line(about))
+		completions = appendCompletion(completions, name, about)
 	}
 	return completions, err
+}
+
+// appendCompletion appends a name of a peer or of a file. It leaves out a name that the scripts
+// of cobra would print as a message.
+func appendCompletion(to []cobra.Completion, name, about string) []cobra.Completion {
+	name, about = line(name), line(about)
+	switch {
+	case strings.HasPrefix(name, "_activeHelp_"):
+		return to
+	case about == "":
+		return append(to, name)
+	default:
+		return append(to, cobra.CompletionWithDesc(name, about))
+	}
 }
 
 func toolNames(ctx context.Context, s *client.Session) ([]cobra.Completion, error) {

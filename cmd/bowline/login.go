@@ -151,7 +151,7 @@ shown with the reason. The exit status is 3 if no login can be read.
 		}); err != nil {
 			return err
 		}
-		if err := printLogins(cmd.OutOrStdout(), shown, asJSON); err != nil {
+		if err := printLogins(terminalWriter(cmd.OutOrStdout()), shown, asJSON); err != nil {
 			return err
 		}
 		if !slices.ContainsFunc(shown, func(s loginStatus) bool { return s.Unreadable == "" }) {

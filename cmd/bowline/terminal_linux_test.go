@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/bowline-mcp/bowline/auth"
 	"github.com/bowline-mcp/bowline/protocol"
 	"golang.org/x/sys/unix"
 )
@@ -188,4 +189,26 @@ func TestServersCannotDriveATerminal(t *testing.T) {
 	}
 	screen, _ := onTerminal(t, "", nil, withPeer(t, "library", "read", "book://cover")...)
 	wantPrinted(t, screen, "[resource: book://cover, image/png, 4 bytes]\n")
+}
+
+// TestLoginsCannotDriveATerminal checks that control characters of a login are not printed.
+func TestLoginsCannotDriveATerminal(t *testing.T) {
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	dir, err := auth.DefaultDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const url = "http://127.0.0.1:1/mcp"
+	if err := auth.NewFiles(dir, nil).Locked(t.Context(), auth.Key{Resource: url}, func(*auth.Entry) (*auth.Entry, error) {
+		return &auth.Entry{Issuer: "https://as.test", ClientID: "a\u009b2Jb\u202ec", Access: auth.NewSecret("T0KEN")}, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"auth", "status"}, {"auth", "status", "--json"}} {
+		screen, status := onTerminal(t, "", nil, args...)
+		if status != 0 || strings.ContainsAny(screen, "\u009b\u202e") {
+			t.Errorf("%v: status %d, the terminal got %q", args, status, screen)
+		}
+		wantPrinted(t, screen, "a\uFFFD2Jb\uFFFDc")
+	}
 }
