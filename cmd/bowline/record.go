@@ -37,7 +37,7 @@ func newRecord() *cobra.Command {
 		Short: "Record the messages between a host and a server",
 		Long:  recordLong,
 		Example: `  # In the mcp.json of a host: the server, recorded
-  {"command": "bowline", "args": ["record", "/tmp/talk.txt", "--command", "npx -y @modelcontextprotocol/server-everything"]}
+  {"command": "bowline", "args": ["record", "/home/ada/talk.txt", "--command", "npx -y @modelcontextprotocol/server-everything"]}
 
   # What does one call say?
   bowline call echo message=hello --record - --command 'bowline serve --stdio'`,
@@ -94,13 +94,38 @@ func (f *serverFlags) openRecord(ctx context.Context, stderr io.Writer) (*record
 	case "-":
 		return &record{to: terminalWriter(stderr)}, nil
 	}
-	file, err := await(ctx, func() (*os.File, error) {
-		return os.OpenFile(f.recordPath, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	})
+	file, err := await(ctx, func() (*os.File, error) { return openPrivate(f.recordPath) })
 	if err != nil {
 		return nil, fmt.Errorf("the transcript: %w", err)
 	}
 	return &record{to: file, file: file}, nil
+}
+
+// openPrivate opens a file for writing. If it is a regular file, it becomes empty, and only its
+// owner can read what is written.
+func openPrivate(path string) (*os.File, error) {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := restrict(file); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
+}
+
+// restrict empties a regular file that may have existed before, with a mode for other users.
+func restrict(file *os.File) error {
+	info, err := file.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return err
+	}
+	if info.Mode().Perm() != 0o600 {
+		if err := file.Chmod(0o600); err != nil {
+			return fmt.Errorf("other users could read it: %w: name another file", err)
+		}
+	}
+	return file.Truncate(0)
 }
 
 // tap returns a transport that records the frames of t.
