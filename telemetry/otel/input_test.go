@@ -1,8 +1,12 @@
 package otel_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"math"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -10,11 +14,18 @@ import (
 	"unicode/utf8"
 
 	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/telemetry/otel"
+	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
 const (
@@ -139,6 +150,85 @@ func TestInventedNames(t *testing.T) {
 			t.Errorf("a line is %.300q", line)
 			break
 		}
+	}
+}
+
+// Error codes that nobody defines are one series of each method, and spans have their number.
+// The codes of JSON-RPC, MCP and Bowline have series of their own.
+//
+// Guarantees: G-0047.8
+func TestInventedErrorCodes(t *testing.T) {
+	reader, spans := metric.NewManualReader(), tracetest.NewInMemoryExporter()
+	told, err := otel.New(otel.Options{
+		MeterProvider: metric.NewMeterProvider(metric.WithReader(reader)), TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	type code struct {
+		Code int64 `json:"code"`
+	}
+	peer := server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{Middleware: []server.Middleware{told.Server()}})
+	server.AddTool(peer, protocol.Tool{Name: "fail"}, func(_ context.Context, a code) (string, error) {
+		return "", &jsonrpc.Error{Code: a.Code, Message: "no"}
+	})
+	defer peer.Close(context.Background())
+	c := client.New(protocol.Implementation{Name: "c", Version: "1"}, client.Options{Middleware: []client.Middleware{told.Client()}})
+	defer c.Close(context.Background())
+	s, err := c.Connect(t.Context(), inmem.New(peer.Accept, inmem.Options{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defined := []int64{-32700, -32600, -32601, -32602, -32603, -32002, -32020, -32021, -32042, -32050, -1}
+	invented := []int64{0, 7, -32000, -32099, math.MinInt64, math.MaxInt64}
+	for i := range int64(1200) {
+		invented = append(invented, 1000+i)
+	}
+	for _, n := range slices.Concat(defined, invented) {
+		if _, err := s.CallTool(t.Context(), &protocol.CallToolParams{Name: "fail", Arguments: json.RawMessage(fmt.Sprintf(`{"code":%d}`, n))}); err == nil {
+			t.Fatalf("the call that fails with %d succeeds", n)
+		}
+	}
+	known := []string{"_OTHER"}
+	for _, n := range defined {
+		known = append(known, strconv.FormatInt(n, 10))
+	}
+	var all metricdata.ResourceMetrics
+	if err := reader.Collect(t.Context(), &all); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range all.ScopeMetrics[0].Metrics {
+		if !strings.HasSuffix(m.Name, ".operation.duration") {
+			continue
+		}
+		calls := make(map[string]uint64)
+		for _, p := range m.Data.(metricdata.Histogram[float64]).DataPoints {
+			code, there := p.Attributes.Value("rpc.response.status_code")
+			if method, _ := p.Attributes.Value("mcp.method.name"); method.AsString() != protocol.MethodCallTool || !there {
+				continue
+			}
+			calls[code.AsString()] += p.Count
+			if kind, there := p.Attributes.Value("error.type"); there && kind != code {
+				t.Errorf("%s of code %s has the error.type %s, want the same", m.Name, code.AsString(), kind.AsString())
+			}
+		}
+		for _, n := range known[1:] {
+			if calls[n] == 0 {
+				t.Errorf("%s has no series of code %s", m.Name, n)
+			}
+		}
+		if len(calls) != len(known) || calls["_OTHER"] != uint64(len(invented)) {
+			t.Errorf("%s has %d codes, _OTHER of them counts %d, want %d and %d", m.Name, len(calls), calls["_OTHER"], len(known), len(invented))
+		}
+	}
+	numbered := 0
+	for _, span := range spans.GetSpans() {
+		if attributeOf(span, "rpc.response.status_code") == "2199" && attributeOf(span, "error.type") == "2199" {
+			numbered++
+		}
+	}
+	if numbered != 2 {
+		t.Errorf("%d spans have the number of an invented code, want those of the client and of the server", numbered)
 	}
 }
 

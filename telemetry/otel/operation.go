@@ -171,7 +171,10 @@ func executesTool(span trace.Span) bool {
 
 // A failure is how an operation failed; zero if it did not. If it has a code and no kind,
 // only the caller has failed.
-type failure struct{ kind, code, text string }
+type failure struct {
+	kind, code, text string
+	invented         bool // the code is none of isDefined
+}
 
 var internalError = failure{kind: "-32603", code: "-32603"}
 
@@ -192,7 +195,7 @@ func failureBy(err error) failure {
 	switch {
 	case errors.As(err, &fault):
 		code := strconv.FormatInt(fault.Code, 10)
-		return failure{kind: code, code: code, text: shorten(fault.Message)}
+		return failure{kind: code, code: code, text: shorten(fault.Message), invented: !isDefined(fault.Code)}
 	case errors.As(err, &call):
 		return failure{kind: causes[call.Cause]}
 	case errors.Is(err, context.DeadlineExceeded):
@@ -217,6 +220,20 @@ func failureServed(ctx context.Context, result any, err error) failure {
 		f.kind = ""
 	}
 	return f
+}
+
+// isDefined reports whether JSON-RPC, MCP or Bowline defines an error code. Metrics contain no
+// other code, because a peer can invent any number of them.
+func isDefined(code int64) bool {
+	switch code {
+	case jsonrpc.CodeParseError, jsonrpc.CodeInvalidRequest, jsonrpc.CodeMethodNotFound, jsonrpc.CodeInvalidParams,
+		jsonrpc.CodeInternalError, jsonrpc.CodeOverloaded,
+		protocol.CodeHeaderMismatch, protocol.CodeMissingCapability, protocol.CodeUnsupportedVersion,
+		protocol.CodeUserRejected, protocol.CodeResourceNotFound, protocol.CodeURLElicitationRequired:
+		return true
+	default:
+		return false
+	}
 }
 
 // blamesCaller reports whether an error code says that the caller has sent what cannot be
@@ -294,11 +311,19 @@ func (m *metrics) setOf(op *operation, f failure, known bool) *set {
 		v[3] = executeTool
 	}
 	if !known {
-		for i := 1; i <= 2; i++ {
-			if v[i] != "" {
-				v[i] = other
-			}
-		}
+		hide(v[1:3])
+	}
+	if f.invented {
+		hide(v[4:6])
 	}
 	return m.operations.of(v)
+}
+
+// hide replaces the values that are present.
+func hide(values []string) {
+	for i, value := range values {
+		if value != "" {
+			values[i] = other
+		}
+	}
 }

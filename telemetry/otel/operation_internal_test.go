@@ -5,6 +5,9 @@ import (
 	"strings"
 	"testing"
 
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	metricnoop "go.opentelemetry.io/otel/metric/noop"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
@@ -37,6 +40,40 @@ func TestFewPatternsAreKept(t *testing.T) {
 	}
 	if kept := len(told.patterns.all()); kept != maxSets {
 		t.Errorf("%d are kept, want %d", kept, maxSets)
+	}
+}
+
+// When there are maxSets of attributes, further operations still say which method they are of, and
+// those that have succeeded do not count as failed.
+//
+// Guarantees: G-0047.8
+func TestOperationsBeyondTheLimitHaveTheirMethod(t *testing.T) {
+	told, err := New(Options{MeterProvider: metricnoop.NewMeterProvider()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	setOf := func(method, tool string, f failure) string {
+		op := operation{method: method, tool: tool, network: overPipe}
+		attributes := metric.NewRecordConfig(told.metrics.setOf(&op, f, true).record).Attributes()
+		return attributes.Encoded(attribute.DefaultEncoder())
+	}
+	for i := range maxSets {
+		setOf(protocol.MethodCallTool, fmt.Sprint(i), failure{})
+	}
+	for _, c := range []struct {
+		method, tool string
+		failure      failure
+		want         string
+	}{
+		{protocol.MethodCallTool, "1", failure{}, "gen_ai.operation.name=execute_tool,gen_ai.tool.name=1,mcp.method.name=tools/call,network.transport=pipe"},
+		{protocol.MethodCallTool, "new", failure{}, "gen_ai.operation.name=_OTHER,gen_ai.tool.name=_OTHER,mcp.method.name=tools/call,network.transport=_OTHER"},
+		{protocol.MethodPing, "", failure{}, "mcp.method.name=ping,network.transport=_OTHER"},
+		{protocol.MethodPing, "", internalError, "error.type=_OTHER,mcp.method.name=ping,network.transport=_OTHER,rpc.response.status_code=_OTHER"},
+		{"nobody/knows", "", failure{}, "mcp.method.name=_OTHER,network.transport=_OTHER"},
+	} {
+		if got := setOf(c.method, c.tool, c.failure); got != c.want {
+			t.Errorf("%s %s: %s\nwant %s", c.method, c.tool, got, c.want)
+		}
 	}
 }
 

@@ -167,6 +167,7 @@ func newMetrics(meter metric.Meter, fine bool, observe func([]metric.Float64Obse
 		byWhere: prepare[[2]string](keyConn, keyWhere), byCause: prepare[[2]string](keyConn, keyCause), byStallWhy: prepare[[2]string](keyConn, keyWhy),
 		byConn: prepare[[1]string](keyConn),
 	}
+	m.operations.few = 1 // the method: MCP has few of them
 	read, err := newObservables(meter)
 	failed = append(failed, err)
 	if err := errors.Join(failed...); err != nil {

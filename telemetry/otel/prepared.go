@@ -11,7 +11,7 @@ import (
 )
 
 // maxSets is the maximum number of sets of attributes of one instrument. Everything beyond
-// that is counted as "_OTHER".
+// that is counted as "_OTHER"; see prepared.others.
 const maxSets = 1000
 
 // A table is a map that callers read at the same time without a lock: calls of many
@@ -64,6 +64,7 @@ type texts interface {
 // prepared keeps sets of attributes, so that a measurement allocates none.
 type prepared[T texts] struct {
 	keys []attribute.Key
+	few  int // how many of the first keys have few values, which stay beyond maxSets
 	sets table[T, *set]
 }
 
@@ -88,7 +89,7 @@ func (p *prepared[T]) make(values T) *set {
 	defer p.sets.mu.Unlock()
 	sets := p.sets.all()
 	if len(sets) >= maxSets {
-		values = p.others()
+		values = p.others(values)
 	}
 	if found := sets[values]; found != nil {
 		return found
@@ -105,10 +106,13 @@ func (p *prepared[T]) make(values T) *set {
 	return made
 }
 
-// others returns the values of the set for everything beyond maxSets.
-func (p *prepared[T]) others() (values T) {
-	for i := range p.keys {
-		values[i] = other
+// others returns the values to use beyond maxSets. An absent value stays absent: an operation
+// that has succeeded gets no error.type.
+func (p *prepared[T]) others(values T) T {
+	for i := p.few; i < len(p.keys); i++ {
+		if values[i] != "" {
+			values[i] = other
+		}
 	}
 	return values
 }
