@@ -51,7 +51,8 @@
 //     clientSecret, clientMetadataUrl, scopes, port, offline, dpop and allowHosts.
 //
 // A key with the value null counts as absent. Any other key is ignored, with a notice;
-// see Server.Notices.
+// see Server.Notices. Settings of a command are ignored in a server with a url, and headers in
+// one with a command.
 //
 // # Variables
 //

@@ -42,6 +42,8 @@ func TestMistakes(t *testing.T) {
 		{`{"servers": {"": {"command": "x"}}}`, `m:1:14: servers[""]: the name is empty`},
 		{`{"servers": {"a\u001b": {"command": "x"}}}`, `m:1:14: servers["a\x1b"]: the name has a control character`},
 		{server(``), "m:2:1: servers.a: it has neither a command nor a url: give it one of them"},
+		{server(`"bowline": {"auth": {}}`), "m:2:1: servers.a: it has neither a command nor a url: give it one of them"},
+		{server(`"type": "http", "args": 7`), "m:2:1: servers.a: it has neither a command nor a url: give it one of them\nm:2:31: servers.a.args: expected an array of strings, got a number"},
 		{server(`"command": null`), "m:2:1: servers.a: it has neither a command nor a url: give it one of them"},
 		{server(`"command": "x", "url": "http://h"`), "m:2:1: servers.a: it has both a command and a url: remove one of them"},
 		{server(`"command": "x", "command": "y"`), "m:2:23: servers.a.command: the name is repeated"},

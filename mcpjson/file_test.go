@@ -297,6 +297,8 @@ func TestTimeouts(t *testing.T) {
 		{settings: `"timeout": 1500.5`, timeout: 1500*time.Millisecond + 500*time.Microsecond},
 		{settings: `"timeout": 2147483647`, timeout: 2147483647 * time.Millisecond},
 		{settings: `"timeout": 6e4, "bowline": {"requestTimeout": "2m"}`, timeout: 2 * time.Minute},
+		{settings: `"timeout": 1, "bowline": {"requestTimeout": "2m"}`, timeout: 2 * time.Minute},
+		{settings: `"timeout": "1 minute", "bowline": {"requestTimeout": "2m"}`, timeout: 2 * time.Minute},
 		{settings: `"bowline": {"initTimeout": "${INIT:-10s}", "requestTimeout": null}`, init: 10 * time.Second},
 		{settings: `"timeout": 60`, timeout: 60 * time.Millisecond, notices: []string{
 			"mcp.json:1:47: servers.a.timeout: this is 60ms: the number is in milliseconds"}},
@@ -466,6 +468,24 @@ func TestSame(t *testing.T) {
 	} {
 		if before.Same(read(settings, variables{"A": "a"})) != same {
 			t.Errorf("%s\nis the same: %v", settings, !same)
+		}
+	}
+	const remote = `"url": "http://h", "headers": {"A": "b"}`
+	for _, c := range []struct {
+		before, after string
+		same          bool
+	}{
+		{remote, remote + `, "env": {"A": "b"}, "args": ["c"], "cwd": "d"`, true},
+		{remote, remote + `, "envFile": "/does/not/exist"`, true},
+		{`"command": "x"`, `"command": "x", "headers": {"A": "${UNSET}"}`, true},
+		{`"httpUrl": "http://h"`, `"httpUrl": "http://h", "url": "http://i"`, true},
+		{`"url": "http://h", "type": "http"`, `"url": "http://h", "type": "sse"`, false},
+		{remote, strings.Replace(remote, `"b"`, `"c"`, 1), false},
+		{`"command": "x", "bowline": {"requestTimeout": "1s"}`, `"command": "x", "timeout": 2000, "bowline": {"requestTimeout": "1s"}`, true},
+		{`"command": "x"`, `"command": "x", "timeout": 2000`, false},
+	} {
+		if got := read(c.before, nil).Same(read(c.after, nil)); got != c.same {
+			t.Errorf("%s\n%s\nthe same: %v, want %v", c.before, c.after, got, c.same)
 		}
 	}
 	if before.Same(read(whole, variables{"A": "b"})) {

@@ -52,21 +52,20 @@ func readServer(v *values, e *entry) *Server {
 		ignoreUnused(v, set, "url")
 		address = set["httpUrl"]
 	}
-	command := readCommand(v, set)
-	remote := readRemote(v, address, set)
-	switch readKind(v, e, address) {
-	case overHTTP:
-		s.Transport = remote
-		ignoreUnused(v, set, "args", "env", "envFile", "cwd")
-	case overSSE:
-		s.Transport = &sse.Client{URL: remote.URL, Header: remote.Header}
-		ignoreUnused(v, set, "args", "env", "envFile", "cwd")
-	default:
-		s.Transport = command
+	used := readKind(v, e, address)
+	if used == overPipes {
+		s.Transport = readCommand(v, set)
 		ignoreUnused(v, set, "headers")
+	} else {
+		remote := readRemote(v, address, set)
+		s.Transport = remote
+		if used == overSSE {
+			s.Transport = &sse.Client{URL: remote.URL, Header: remote.Header}
+		}
+		ignoreUnused(v, set, "args", "env", "envFile", "cwd")
 	}
 	readSettings(v, s, set)
-	if s.Settings.Auth != nil && s.Transport == command {
+	if s.Settings.Auth != nil && !set["command"].absent() {
 		v.wrong(set["bowline"], "auth is for a server that is reached over HTTP")
 	}
 	s.settings = sha256.Sum256(v.read)
@@ -83,12 +82,13 @@ const (
 )
 
 // readKind returns how the server is reached. That follows from command and url; type must
-// agree.
+// agree. Only the settings of that kind are read, so others can neither be mistakes nor count for
+// Same.
 func readKind(v *values, e *entry, address node) kind {
 	command, remote := !e.settings["command"].absent(), !address.absent()
-	inferred := overHTTP
-	if command {
-		inferred = overPipes
+	inferred := overPipes
+	if remote && !command {
+		inferred = overHTTP
 	}
 	declared := readType(v, e.settings["type"], inferred)
 	switch {
@@ -100,8 +100,10 @@ func readKind(v *values, e *entry, address node) kind {
 		v.wrong(e.settings["type"], "a server of this type has a command, not a url")
 	case declared != overPipes && !remote:
 		v.wrong(e.settings["type"], "a server of this type has a url, not a command")
+	default:
+		return declared
 	}
-	return declared
+	return inferred // with which the other mistakes are found
 }
 
 // readType returns the kind that the key type names, or inferred if it is absent or

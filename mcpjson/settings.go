@@ -1,7 +1,6 @@
 package mcpjson
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -38,7 +37,9 @@ func readSettings(v *values, s *Server, set map[string]node) {
 	}
 	own := v.settings(set["bowline"], unknown, settingNames[:]...)
 	s.InitTimeout = v.duration(own["initTimeout"])
-	s.Timeout = cmp.Or(v.duration(own["requestTimeout"]), v.milliseconds(set["timeout"]))
+	if s.Timeout = v.duration(own["requestTimeout"]); own["requestTimeout"].absent() {
+		s.Timeout = v.milliseconds(set["timeout"])
+	}
 	s.Settings = Settings{
 		MaxTimeout: v.duration(own["maxTimeout"]),
 		BackoffMin: v.duration(own["backoffMin"]), BackoffMax: v.duration(own["backoffMax"]),
