@@ -1,6 +1,8 @@
 package mcpjson
 
 import (
+	"net"
+	"net/url"
 	"slices"
 	"strings"
 )
@@ -54,14 +56,27 @@ func readAuth(v *values, n node) *Auth {
 	switch {
 	case a.Grant != "" && !slices.Contains(Grants(), a.Grant):
 		v.wrong(own["grant"], "expected one of %s", strings.Join(Grants(), ", "))
-	case a.Issuer != "" && !isHTTP(a.Issuer):
-		v.wrong(own["issuer"], "expected a URL of https, with a host")
+	case a.Issuer != "" && !isIssuer(a.Issuer):
+		v.wrong(own["issuer"], "expected a URL of https, with a host; http is for loopback hosts only")
+	case a.Issuer != "" && a.ClientID == "":
+		v.wrong(own["issuer"], "it has no effect without a clientId: add the one of this issuer, or remove the issuer")
 	case a.MetadataURL != "" && !strings.HasPrefix(a.MetadataURL, "https://"):
 		v.wrong(own["clientMetadataUrl"], "expected a URL of https, with a path")
 	case a.ClientID == "" && (a.ClientSecret != "" || a.Grant == "client_credentials"):
 		v.wrong(n, "a clientId is missing")
 	}
 	return a
+}
+
+// isIssuer reports whether package auth can fetch from the address at all.
+func isIssuer(address string) bool {
+	parsed, err := url.Parse(address)
+	if err != nil || !isHTTP(address) {
+		return false
+	}
+	host := parsed.Hostname()
+	local := host == "localhost" || strings.HasSuffix(host, ".localhost") || net.ParseIP(host).IsLoopback()
+	return parsed.Scheme == "https" || local
 }
 
 const maxPort = 1<<16 - 1

@@ -28,3 +28,16 @@ func TestAuthIsRead(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// TestIssuersOfAuth checks that an issuer on this machine may have http, for tests.
+func TestIssuersOfAuth(t *testing.T) {
+	for _, issuer := range []string{"https://as.test/a", "HTTPS://as", "http://localhost:8080", "http://as.localhost", "http://127.0.0.2/as", "http://[::1]:80"} {
+		f, err := Parse("m", []byte(server(`"url": "http://h/", "bowline": {"auth": {"clientId": "c", "issuer": "`+issuer+`"}}`)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s, err := f.Server("a"); err != nil || s.Settings.Auth.Issuer != issuer {
+			t.Errorf("%s: %v, want it accepted", issuer, err)
+		}
+	}
+}

@@ -25,6 +25,8 @@ func mistakes(t *testing.T, text string, env variables) string {
 	return err.Error()
 }
 
+const issuerForm = "expected a URL of https, with a host; http is for loopback hosts only"
+
 // TestMistakes checks each kind of mistake in its own file. The text of a server begins on
 // the second line, after four characters.
 //
@@ -93,7 +95,12 @@ func TestMistakes(t *testing.T) {
 		{server(`"url": "http://h/", "bowline": {"auth": {"secret": "x"}}`), "m:2:48: servers.a.bowline.auth.secret: unknown: there are only " + strings.Join(authNames[:], ", ") + " here"},
 		{server(`"url": "http://h/", "bowline": {"auth": {"grant": "client_credentials"}}`), "m:2:47: servers.a.bowline.auth: a clientId is missing"},
 		{server(`"url": "http://h/", "bowline": {"auth": {"clientMetadataUrl": "http://c/x"}}`), "m:2:69: servers.a.bowline.auth.clientMetadataUrl: expected a URL of https, with a path"},
-		{server(`"url": "http://h/", "bowline": {"auth": {"issuer": "as"}}`), "m:2:58: servers.a.bowline.auth.issuer: expected a URL of https, with a host"},
+		{server(`"url": "http://h/", "bowline": {"auth": {"clientId": "c", "issuer": "as"}}`), "m:2:75: servers.a.bowline.auth.issuer: " + issuerForm},
+		{server(`"url": "http://h/", "bowline": {"auth": {"clientId": "c", "issuer": "http://as.test"}}`), "m:2:75: servers.a.bowline.auth.issuer: " + issuerForm},
+		{server(`"url": "http://h/", "bowline": {"auth": {"clientId": "c", "issuer": "ftp://localhost"}}`), "m:2:75: servers.a.bowline.auth.issuer: " + issuerForm},
+		{server(`"url": "http://h/", "bowline": {"auth": {"clientId": "c", "issuer": "https:///as"}}`), "m:2:75: servers.a.bowline.auth.issuer: " + issuerForm},
+		{server(`"url": "http://h/", "bowline": {"auth": {"issuer": "https://as.test", "grant": "device"}}`),
+			"m:2:58: servers.a.bowline.auth.issuer: it has no effect without a clientId: add the one of this issuer, or remove the issuer"},
 		{server(`"url": "http://h/", "bowline": {"auth": {"port": 70000}}`), "m:2:56: servers.a.bowline.auth.port: expected a whole number from 0 to 65535"},
 		{server(`"command": "x", "bowline": {"auth": {}}`), "m:2:34: servers.a.bowline: auth is for a server that is reached over HTTP"},
 		{server(`"command": "x", "bowline": {"initTimeout": 30}`), "m:2:50: servers.a.bowline.initTimeout: expected a string, got a number"},
