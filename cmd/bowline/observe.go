@@ -26,6 +26,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/bundled"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/loopback"
 	"github.com/bowline-mcp/bowline/telemetry"
 	"github.com/bowline-mcp/bowline/telemetry/otel"
 )
@@ -145,11 +146,23 @@ func (w *monitoring) listen(serving context.Context, address string, registry *p
 		}
 		respond(w, http.StatusOK, "ready\n")
 	})
-	w.admin = &http.Server{Handler: mux, ReadTimeout: adminTimeout, WriteTimeout: adminTimeout, IdleTimeout: time.Minute}
+	w.admin = &http.Server{Handler: checkHost(mux), ReadTimeout: adminTimeout, WriteTimeout: adminTimeout, IdleTimeout: time.Minute}
 	w.served = make(chan error, 1)
 	go func() { w.served <- w.admin.Serve(listener) }()
 	fmt.Fprintf(w.log, "bowline: metrics at http://%s/metrics\n", listener.Addr())
 	return nil
+}
+
+// checkHost refuses requests that arrive on a loopback address under another name, as the MCP
+// endpoint does: a browser sends them for a page that has rebound its name.
+func checkHost(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if loopback.Received(r) && !loopback.IsName(loopback.Name(r.Host)) {
+			respond(w, http.StatusForbidden, "host not allowed: use localhost or a loopback address\n")
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 func respond(w http.ResponseWriter, status int, text string) {

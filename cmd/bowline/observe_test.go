@@ -141,6 +141,47 @@ func TestMetricsAgreeWithTheCalls(t *testing.T) {
 	}
 }
 
+// TestMetricsAreForHostsOfThisMachine checks that a page in a browser cannot read the metrics under
+// a name that it has rebound to this machine.
+func TestMetricsAreForHostsOfThisMachine(t *testing.T) {
+	_, admin, _, _ := watched(t)
+	port := admin[strings.LastIndexByte(admin, ':'):]
+	for host, want := range map[string]int{
+		"evil.test": http.StatusForbidden, "evil.test" + port: http.StatusForbidden, "localhost.evil.test": http.StatusForbidden, "192.0.2.1": http.StatusForbidden,
+		"127.0.0.1" + port: http.StatusOK, "localhost": http.StatusOK, "LOCALHOST" + port: http.StatusOK, "[::1]" + port: http.StatusOK,
+	} {
+		for _, path := range []string{"/metrics", "/livez", "/readyz"} {
+			request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, admin+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			request.Host = host
+			response, err := http.DefaultClient.Do(request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			response.Body.Close()
+			if response.StatusCode != want {
+				t.Errorf("%s with the Host %s has status %d, want %d", path, host, response.StatusCode, want)
+			}
+		}
+	}
+}
+
+// TestMetricsOfOtherAddressesHaveAnyHost checks that Prometheus may use any name for an address
+// that is not a loopback address.
+func TestMetricsOfOtherAddressesHaveAnyHost(t *testing.T) {
+	served := checkHost(http.NotFoundHandler())
+	for address, want := range map[string]int{"192.0.2.1": http.StatusNotFound, "127.0.0.1": http.StatusForbidden, "::ffff:127.0.0.1": http.StatusForbidden} {
+		r := httptest.NewRequest(http.MethodGet, "http://tools.test:9090/metrics", nil)
+		r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, net.Addr(&net.TCPAddr{IP: net.ParseIP(address)})))
+		w := httptest.NewRecorder()
+		if served.ServeHTTP(w, r); w.Code != want {
+			t.Errorf("at %s the status is %d, want %d", address, w.Code, want)
+		}
+	}
+}
+
 // TestReadyUntilItDrains checks that after a signal, while calls finish, the server is live and
 // not ready.
 func TestReadyUntilItDrains(t *testing.T) {
@@ -338,7 +379,7 @@ func TestScrapersThatNeverRead(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer silent.Close()
-		if _, err := io.WriteString(silent, strings.Repeat("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", 100)); err != nil {
+		if _, err := io.WriteString(silent, strings.Repeat("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", 100)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -2,12 +2,12 @@ package web
 
 import (
 	"errors"
-	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
+
+	"github.com/bowline-mcp/bowline/internal/loopback"
 )
 
 // Allowed lists the origins and hosts that a server accepts besides its own, as
@@ -23,7 +23,7 @@ func (a Allowed) Check(r *http.Request) error {
 	switch {
 	case !a.originAllowed(r):
 		return errors.New("origin not allowed")
-	case (isLoopback(r) || len(a.Hosts) > 0) && !a.hostAllowed(r.Host):
+	case (loopback.Received(r) || len(a.Hosts) > 0) && !a.hostAllowed(r.Host):
 		return errors.New("host not allowed")
 	default:
 		return nil
@@ -60,24 +60,11 @@ func (a Allowed) isOwn(origin *url.URL, r *http.Request) bool {
 	return origin.Scheme == "http" && a.hostAllowed(r.Host)
 }
 
-// isLoopback reports whether the request arrived on a loopback address.
-func isLoopback(r *http.Request) bool {
-	local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
-	return ok && local.IP.IsLoopback()
-}
-
 // hostAllowed reports whether a host is localhost, a loopback address, or one of
 // Hosts.
 func (a Allowed) hostAllowed(host string) bool {
-	name := host
-	if bare, _, err := net.SplitHostPort(host); err == nil {
-		name = bare
-	}
-	name = strings.TrimSuffix(strings.TrimPrefix(name, "["), "]")
-	if address, err := netip.ParseAddr(name); err == nil && address.Unmap().IsLoopback() {
-		return true
-	}
-	return strings.EqualFold(name, "localhost") || slices.ContainsFunc(a.Hosts, func(allowed string) bool {
+	name := loopback.Name(host)
+	return loopback.IsName(name) || slices.ContainsFunc(a.Hosts, func(allowed string) bool {
 		return strings.EqualFold(allowed, host) || strings.EqualFold(allowed, name)
 	})
 }
