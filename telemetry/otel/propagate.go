@@ -87,8 +87,8 @@ var maxTexts = [...]struct {
 	most int
 }{{protocol.MetaTraceparent, 512}, {protocol.MetaTracestate, 512}, {protocol.MetaBaggage, 8192}}
 
-// extract returns a context with the peer's span, if the params name one, and a link to the
-// span that ctx had. It ignores and counts a malformed trace context.
+// extract returns a context with the peer's baggage, and with the peer's span, if the params name
+// one, and then a link to the span that ctx had. It ignores and counts a malformed trace context.
 func (t *Telemetry) extract(ctx context.Context, params any) (context.Context, trace.Link) {
 	meta := protocol.MetaOf(params)
 	link := trace.Link{SpanContext: trace.SpanContextFromContext(ctx)}
@@ -113,10 +113,14 @@ func (t *Telemetry) extract(ctx context.Context, params any) (context.Context, t
 	if (refused || c.Parent != "" && !parent.IsValid()) && t.metrics != nil {
 		t.metrics.refusedTraces.Add(ctx, 1)
 	}
-	if !parent.IsValid() {
+	switch {
+	case parent.IsValid():
+		return remote, link
+	case c.Baggage != "":
+		return trace.ContextWithSpan(remote, trace.SpanFromContext(ctx)), trace.Link{}
+	default:
 		return ctx, trace.Link{}
 	}
-	return remote, link
 }
 
 // plainParent returns what propagation.TraceContext extracts from a _meta with a traceparent of

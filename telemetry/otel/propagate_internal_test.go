@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"testing"
 
+	"go.opentelemetry.io/otel/baggage"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
@@ -61,4 +62,28 @@ func FuzzExtract(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A peer that sends baggage without a span has its baggage taken. The span that there was stays.
+func TestBaggageNeedsNoTraceparent(t *testing.T) {
+	told, err := New(Options{Propagator: propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}})
+	for _, ambient := range []trace.SpanContext{{}, own} {
+		for text, want := range map[string]string{`{"baggage":"k=v"}`: "v", `{"baggage":"k=v","traceparent":"x"}`: "v", `{"baggage":"k=v","traceparent":7}`: "v", `{"baggage":7}`: "", `{}`: ""} {
+			var meta protocol.Meta
+			if err := json.Unmarshal([]byte(text), &meta); err != nil {
+				t.Fatal(err)
+			}
+			ctx, link := told.extract(trace.ContextWithSpanContext(t.Context(), ambient), &protocol.CallToolParams{RequestParams: protocol.RequestParams{Meta: meta}})
+			if got := baggage.FromContext(ctx).Member("k").Value(); got != want {
+				t.Errorf("%s: the baggage has %q, want %q", text, got, want)
+			}
+			if got := trace.SpanContextFromContext(ctx); !got.Equal(ambient) || link.SpanContext.IsValid() {
+				t.Errorf("%s: the span is %+v with the link %+v, want %+v without a link", text, got, link, ambient)
+			}
+		}
+	}
 }
