@@ -99,15 +99,14 @@ func TestCodesThatBlameTheCaller(t *testing.T) {
 
 // What is kept of a connection is dropped with it.
 func TestSeriesOfTheGoneAreDropped(t *testing.T) {
-	p := newParts()
+	p, from := newParts(), new(source)
 	for round := range uint64(10) {
-		clear(p.seen)
 		for i := range 50 {
-			name := p.name(&telemetry.Sample{Name: fmt.Sprint(round, " ", i), Conn: new(telemetry.ConnSample)})
+			name := p.name(from, &telemetry.Sample{Name: fmt.Sprint(round, " ", i), Conn: new(telemetry.ConnSample)}, round)
 			p.of(name, round).of(labels{keyState.String("ready")})
 		}
-		if p.forget(round); len(p.known) != 50 {
-			t.Errorf("%d series are kept", len(p.known))
+		if p.forget(round); len(p.known) != 50 || len(p.shared) != 50 {
+			t.Errorf("%d series and %d names are kept", len(p.known), len(p.shared))
 		}
 	}
 }

@@ -27,8 +27,9 @@ type source struct {
 // Watch records metrics of samples. At each collection it calls the function and reads
 // all its samples. Pass client.Client.Samples, server.Server.Samples,
 // supervisor.Supervisor.Samples, auth.Authorizer.Samples, or a function that yields samples of gates and handlers.
-// If two parts of the same kind have the same name, a suffix distinguishes them. The
-// function runs on the goroutine that collects. Call forget to end this.
+// If two parts of the same kind have the same name, a suffix distinguishes them. The parts
+// of one function keep their suffixes while those of others come and go. The function runs on
+// the goroutine that collects. Call forget to end this.
 func (t *Telemetry) Watch(samples func() iter.Seq[telemetry.Sample]) (forget func()) {
 	s := &source{samples}
 	t.mu.Lock()
@@ -79,7 +80,6 @@ func (t *Telemetry) observe(to []metric.Float64Observable, o metric.Observer) {
 	t.mu.Lock()
 	sources := slices.Clone(t.sources)
 	t.mu.Unlock()
-	clear(t.parts.seen)
 	t.crowd.round++
 	c := &collection{to: to, by: o}
 	put := c.put
@@ -91,7 +91,7 @@ func (t *Telemetry) observe(to []metric.Float64Observable, o metric.Observer) {
 	}
 	for _, s := range sources {
 		for sample := range s.samples() {
-			name := t.parts.name(&sample)
+			name := t.parts.name(s, &sample, t.crowd.round)
 			if sample.Conn == nil || !t.crowd.has(name.Value.AsString(), sample.Conn) {
 				observe(&sample, name)
 			}
@@ -106,12 +106,18 @@ func (t *Telemetry) observe(to []metric.Float64Observable, o metric.Observer) {
 // parts keeps the series of everything that is sampled, by name.
 type parts struct {
 	known   map[attribute.KeyValue]*series
-	seen    map[attribute.KeyValue]int // how many parts have each name in this round
-	clashed bool                       // whether two parts with the same name were reported
+	shared  map[label]*sharing
+	clashed bool // whether two parts with the same name were reported
+}
+
+// A label is a name that parts may share.
+type label struct {
+	key  attribute.Key
+	name string
 }
 
 func newParts() *parts {
-	return &parts{known: make(map[attribute.KeyValue]*series), seen: make(map[attribute.KeyValue]int)}
+	return &parts{known: make(map[attribute.KeyValue]*series), shared: make(map[label]*sharing)}
 }
 
 // A series contains the sets of attributes of one part. They are kept for the next
@@ -134,11 +140,16 @@ func (p *parts) of(name attribute.KeyValue, round uint64) *series {
 	return s
 }
 
-// forget drops the series of parts that were not sampled in a round.
+// forget drops the series and the names of parts that were not sampled in a round.
 func (p *parts) forget(round uint64) {
 	for name, s := range p.known {
 		if s.round != round {
 			delete(p.known, name)
+		}
+	}
+	for name, s := range p.shared {
+		if s.forget(round); len(s.holders) == 0 {
+			delete(p.shared, name)
 		}
 	}
 }
@@ -167,10 +178,10 @@ func optionOf(all ...attribute.KeyValue) []metric.ObserveOption {
 	return []metric.ObserveOption{metric.WithAttributeSet(attribute.NewSet(all...))}
 }
 
-// name returns the name of a sample, with a suffix if another of its kind has it in this
-// round. It reports the first such name to the error handler of OpenTelemetry, because
-// somebody could mistake one part for the other.
-func (p *parts) name(s *telemetry.Sample) attribute.KeyValue {
+// name returns the name of a sample of a source, with a suffix if another of its kind has it. It
+// reports the first such name to the error handler of OpenTelemetry, because somebody could
+// mistake one part for the other.
+func (p *parts) name(from *source, s *telemetry.Sample, round uint64) attribute.KeyValue {
 	key := keyConn
 	switch {
 	case s.Supervisor != nil:
@@ -182,18 +193,67 @@ func (p *parts) name(s *telemetry.Sample) attribute.KeyValue {
 	case s.Auth != nil:
 		key = keyResource
 	}
-	name := key.String(shorten(s.Name))
-	p.seen[name]++
-	nth := p.seen[name]
-	if nth == 1 {
-		return name
+	name := shorten(s.Name)
+	by := p.shared[label{key, name}]
+	if by == nil {
+		by = new(sharing)
+		p.shared[label{key, name}] = by
 	}
-	suffixed := name.Value.AsString() + "#" + strconv.Itoa(nth)
+	number := by.numberOf(from, round)
+	if number == 1 {
+		return key.String(name)
+	}
+	suffixed := name + "#" + strconv.Itoa(number)
 	if !p.clashed {
 		p.clashed = true
-		global.Handle(fmt.Errorf("bowline: several parts of this program have the %s %q: metrics name another of them %q", key, name.Value.AsString(), suffixed))
+		global.Handle(fmt.Errorf("bowline: several parts of this program have the %s %q: metrics name another of them %q", key, name, suffixed))
 	}
 	return key.String(suffixed)
+}
+
+// A sharing contains the parts of one name by their numbers, from 1. A part keeps its number while
+// others come and go: otherwise its counters would continue with the values of another.
+type sharing struct {
+	holders []holder
+	next    int // where to look for the next part: they come in the same order each time
+}
+
+// A holder is who has a number.
+type holder struct {
+	from  *source // nil: nobody
+	round uint64  // the last round in which the part was sampled
+}
+
+// numberOf returns the number of the next part of a source in a round: the one that it has, or
+// the lowest that nobody has.
+func (s *sharing) numberOf(from *source, round uint64) int {
+	for i := range s.holders {
+		at := (s.next + i) % len(s.holders)
+		if h := &s.holders[at]; h.from == from && h.round != round {
+			h.round, s.next = round, at+1
+			return at + 1
+		}
+	}
+	at := slices.IndexFunc(s.holders, func(h holder) bool { return h.from == nil })
+	if at < 0 {
+		at = len(s.holders)
+		s.holders = append(s.holders, holder{})
+	}
+	s.holders[at] = holder{from, round}
+	return at + 1
+}
+
+// forget frees the numbers of parts that were not sampled in a round.
+func (s *sharing) forget(round uint64) {
+	used := 0
+	for i := range s.holders {
+		if s.holders[i].round != round {
+			s.holders[i] = holder{}
+		} else {
+			used = i + 1
+		}
+	}
+	s.holders, s.next = s.holders[:used], 0
 }
 
 // A crowd decides which connections have series of their own, and adds up the others. This

@@ -205,6 +205,47 @@ func TestPartsOfOneName(t *testing.T) {
 	}
 }
 
+// Parts of one name keep their suffixes while others come and go, so that no counter continues with
+// the values of another. A suffix that nobody has is used again.
+//
+// Guarantees: G-0047.9
+func TestSuffixesStayWithTheirParts(t *testing.T) {
+	reader := metric.NewManualReader()
+	told, err := otel.New(otel.Options{MeterProvider: metric.NewMeterProvider(metric.WithReader(reader))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &site{reader: reader}
+	watch := func(denied ...uint64) (forget func()) {
+		return told.Watch(func() iter.Seq[telemetry.Sample] {
+			return func(yield func(telemetry.Sample) bool) {
+				for _, count := range denied {
+					if !yield(telemetry.Sample{Name: "https://h", Auth: &telemetry.AuthSample{Denied: []telemetry.Refused{{Status: 401, Count: count}}}}) {
+						return
+					}
+				}
+			}
+		})
+	}
+	want := func(want map[string]float64) {
+		t.Helper()
+		if got := numbers(s.collect(t)["bowline.auth.denied"], "bowline.resource"); !maps.Equal(got, want) {
+			t.Errorf("the counters are %v, want %v", got, want)
+		}
+	}
+	first, second := watch(100), watch(7, 8)
+	want(map[string]float64{"https://h": 100, "https://h#2": 7, "https://h#3": 8})
+	first()
+	want(map[string]float64{"https://h#2": 7, "https://h#3": 8})
+	defer watch(5)()
+	want(map[string]float64{"https://h": 5, "https://h#2": 7, "https://h#3": 8})
+	want(map[string]float64{"https://h": 5, "https://h#2": 7, "https://h#3": 8})
+	second()
+	want(map[string]float64{"https://h": 5})
+	defer watch(9)()
+	want(map[string]float64{"https://h": 5, "https://h#2": 9})
+}
+
 // That two connections have one name is reported once, by the first name that clashes.
 //
 // Guarantees: G-0047.9
