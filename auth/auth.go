@@ -160,8 +160,9 @@ func (a *Authorizer) Challenged(ctx context.Context, r *http.Request, refused *t
 	}
 	used := tokenOf(r)
 	c := parseChallenge(refused.Challenge)
-	if a.nonces.note(r.URL, refused.Nonce) && c.err == "use_dpop_nonce" {
-		return true, nil
+	a.nonces.note(r.URL, refused.Nonce)
+	if c.err == "use_dpop_nonce" && a.nonces.hasNewer(r) {
+		return true, nil // the link tries at most three times
 	}
 	a.counts.denied(refused.Status)
 	if refused.Status == http.StatusForbidden && c.err != "insufficient_scope" {

@@ -4,14 +4,18 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"encoding/base64"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
+	"github.com/go-json-experiment/json"
 
 	"github.com/bowline-mcp/bowline/auth/internal/dpop"
 )
@@ -98,16 +102,28 @@ func (n *nonces) of(u *url.URL) string {
 	return n.last[origin(u)]
 }
 
-// note stores a nonce, and reports whether it is new.
-func (n *nonces) note(u *url.URL, nonce string) bool {
+// note stores a nonce.
+func (n *nonces) note(u *url.URL, nonce string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if nonce == "" || len(nonce) > 1<<10 || n.last[origin(u)] == nonce {
-		return false
+		return
 	}
 	if len(n.last) >= maxNonces || n.last == nil {
 		n.last = make(map[string]string)
 	}
 	n.last[origin(u)] = nonce
-	return true
+}
+
+// hasNewer reports whether there is another nonce for a request than the one in the proof
+// that it was sent with. Several requests may be refused because of the same old nonce, so
+// it does not matter which of them was the first.
+func (n *nonces) hasNewer(r *http.Request) bool {
+	parts := strings.Split(r.Header.Get("DPoP"), ".")
+	if len(parts) != 3 {
+		return false // without a proof, a nonce does not help
+	}
+	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
+	var sent proofClaims
+	return err == nil && json.Unmarshal(payload, &sent) == nil && n.of(r.URL) != sent.Nonce
 }

@@ -114,9 +114,10 @@ func (n *endpoint) requestToken(ctx context.Context, r *tokenRequest) (*tokenRes
 			return nil, err
 		}
 		token, err := readToken(endpoint.Host, response, r.issued, time.Now())
-		renewed := n.nonces.note(endpoint, response.Header.Get("DPoP-Nonce"))
+		nonce := response.Header.Get("DPoP-Nonce")
+		n.nonces.note(endpoint, nonce)
 		var failed *TokenError
-		if errors.As(err, &failed) && failed.Code == "use_dpop_nonce" && r.prover != nil && renewed && !again {
+		if errors.As(err, &failed) && failed.Code == "use_dpop_nonce" && r.prover != nil && nonce != "" && !again {
 			continue
 		}
 		if err == nil && r.prover != nil && token.kind != "DPoP" {
