@@ -186,7 +186,8 @@ func (a *Authorizer) Challenged(ctx context.Context, r *http.Request, refused *t
 // functions given to OnLogin, which wake the connections that wait for a login. If the
 // Store cannot save a login, for instance because the key ring is locked, Login returns
 // that error and asks nobody for consent. Login replaces a sealed login or registration
-// that it cannot decrypt.
+// that it cannot decrypt. If the authorization server does not accept the stored
+// registration of the program any more, Login fails once; the next Login registers again.
 func (a *Authorizer) Login(ctx context.Context) error {
 	switch resource := a.resource(); {
 	case resource == nil:
@@ -248,10 +249,10 @@ func (a *Authorizer) Status(ctx context.Context) (*Entry, error) {
 	return e, nil
 }
 
-// Logout deletes the login, and asks the authorization server to revoke its tokens (RFC
-// 7009), if the server supports that. Many servers cannot revoke an access token, which
-// then expires by itself; that is not an error. Logout deletes the login even if the
-// server returns an error. It also deletes a sealed login that it cannot decrypt; its
+// Logout deletes the login and its client registration, and asks the authorization server
+// to revoke its tokens (RFC 7009), if the server supports that. Many servers cannot revoke
+// an access token, which then expires by itself; that is not an error. Logout deletes the
+// login even if the server returns an error. It also deletes a sealed login that it cannot decrypt; its
 // error then says that nothing was revoked.
 func (a *Authorizer) Logout(ctx context.Context) error {
 	if a.resource() == nil {
@@ -261,6 +262,7 @@ func (a *Authorizer) Logout(ctx context.Context) error {
 	err := a.store.change(ctx, a.key(), removed, func(e *Entry) (*Entry, error) {
 		if t := a.target.Load(); t.clients.usable(e) {
 			revoked = t.revoke(ctx, e)
+			t.clients.forget(ctx, e.Issuer, e.ClientID)
 		}
 		return nil, nil
 	})

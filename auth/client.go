@@ -196,7 +196,7 @@ func (s *registrations) clientAt(ctx context.Context, l *login, redirect string)
 	tried := false
 	find := func(e *Entry) (*Entry, error) {
 		tried = true
-		if e != nil && e.Issuer == issuer && e.RedirectURI == redirect && !e.clientExpired(time.Now()) {
+		if e != nil && e.Issuer == issuer && e.ClientName == s.options.clientName() && e.RedirectURI == redirect && !e.clientExpired(time.Now()) {
 			registration = e
 			return e, nil
 		}
@@ -215,7 +215,44 @@ func (s *registrations) clientAt(ctx context.Context, l *login, redirect string)
 	if err != nil {
 		s.warnings.add("the registration is not saved", err)
 	}
+	l.registered = registration.ClientID
 	return clientOf(registration), nil
+}
+
+// isClientRefused reports whether an authorization server does not accept the client any
+// more.
+func isClientRefused(err error) bool {
+	var code string
+	if refused := (*TokenError)(nil); errors.As(err, &refused) {
+		code = refused.Code
+	} else if refused := (*ResponseError)(nil); errors.As(err, &refused) {
+		code = refused.Code
+	}
+	return code == "invalid_client" || code == "unauthorized_client"
+}
+
+// forget deletes the stored registration of a client, so that the next login registers
+// again. Logins keep the client that they were made with.
+func (s *registrations) forget(ctx context.Context, issuer, client string) {
+	if client == "" {
+		return
+	}
+	ctx, cancel := exchangeContext(ctx)
+	defer cancel()
+	key := Key{Issuer: issuer}
+	for _, store := range []Store{s.store.Store, s.store.memory} {
+		if e, err := store.Load(ctx, key); err != nil || e == nil || e.ClientID != client {
+			continue // there is nothing to delete, so do not lock
+		}
+		if err := store.Locked(ctx, key, func(e *Entry) (*Entry, error) {
+			if e != nil && e.ClientID == client {
+				return nil, nil
+			}
+			return e, nil
+		}); err != nil {
+			s.warnings.add("the registration is not removed", err)
+		}
+	}
 }
 
 func clientOf(e *Entry) *client {
@@ -230,7 +267,6 @@ type registrationRequest struct {
 	Responses     []string `json:"response_types"`
 	Method        string   `json:"token_endpoint_auth_method"`
 	Application   string   `json:"application_type"`
-	Scope         string   `json:"scope,omitzero"`
 	BoundByProofs bool     `json:"dpop_bound_access_tokens,omitzero"`
 }
 
@@ -242,17 +278,15 @@ type registrationResponse struct {
 	Code    string `json:"error"`
 }
 
-// register registers the program. If the server refuses the redirect address, it tries
-// the other application type once.
+// register registers the program. The registration names no scopes, because later logins
+// may need others. If the server refuses the redirect address, register tries the other
+// application type once.
 func (s *registrations) register(ctx context.Context, l *login, redirect string) (*Entry, error) {
 	request := registrationRequest{
-		Name: s.options.ClientName, Redirects: []string{redirect},
+		Name: s.options.clientName(), Redirects: []string{redirect},
 		Grants: []string{"authorization_code", "refresh_token"}, Responses: []string{"code"},
 		Method: registrationMethod(l.discovered.server.AuthMethods), Application: applicationType(redirect),
-		Scope: strings.Join(l.scopes, " "), BoundByProofs: s.options.DPoP,
-	}
-	if request.Name == "" {
-		request.Name = "Bowline"
+		BoundByProofs: s.options.DPoP,
 	}
 	if s.options.Grant != nil {
 		request.Redirects, request.Responses = nil, []string{}
@@ -298,7 +332,7 @@ func (s *registrations) registerAs(ctx context.Context, p *discovered, request r
 	}
 	entry := &Entry{
 		Issuer: p.server.Issuer, ClientID: answer.ID, ClientSecret: NewSecret(answer.Secret), ClientAuth: answer.Method,
-		RedirectURI: strings.Join(request.Redirects, " "),
+		ClientName: request.Name, RedirectURI: strings.Join(request.Redirects, " "),
 	}
 	if answer.Expires > 0 {
 		entry.ClientExpires = time.Unix(answer.Expires, 0)

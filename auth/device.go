@@ -101,9 +101,13 @@ func (n *endpoint) deviceCode(ctx context.Context, l *login, c *client) (*device
 	if err != nil {
 		return nil, err
 	}
+	if response.Status != http.StatusOK {
+		_, err := readToken(endpoint.Host, response, "", time.Now())
+		return nil, err // with the error code of the server
+	}
 	d := new(deviceDocument)
 	err = guard.DecodeJSON(response.Body, d)
-	if response.Status != http.StatusOK || err != nil || d.Device == "" || !isCode(d.User) || !isCode(d.URL) || d.Whole != "" && !isCode(d.Whole) {
+	if err != nil || d.Device == "" || !isCode(d.User) || !isCode(d.URL) || d.Whole != "" && !isCode(d.Whole) {
 		return nil, &TokenError{Endpoint: endpoint.Host, Status: response.Status, Rule: "its answer has no code for a device"}
 	}
 	for _, address := range []string{d.URL, d.Whole} {

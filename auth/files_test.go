@@ -22,7 +22,7 @@ import (
 
 var fullEntry = Entry{
 	Issuer: "https://as.test", Grant: "authorization_code", ClientID: "c", ClientSecret: NewSecret("s1"), ClientExpires: time.Unix(2e9, 0).UTC(),
-	ClientAuth: "client_secret_basic", RedirectURI: testRedirect, Pinned: "https://as.test", Access: NewSecret("a1"), Refresh: NewSecret("r1"), Type: "DPoP",
+	ClientAuth: "client_secret_basic", ClientName: "n", RedirectURI: testRedirect, Pinned: "https://as.test", Access: NewSecret("a1"), Refresh: NewSecret("r1"), Type: "DPoP",
 	Issued: time.Unix(1e9, 0).UTC(), Expires: time.Unix(1e9+3600, 0).UTC(), Scopes: []string{"read"}, Resource: "https://mcp.test", Proof: NewSecret("k1"),
 	TokenEndpoint: "https://as.test/token", RevocationEndpoint: "https://as.test/revoke",
 }

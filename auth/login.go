@@ -12,6 +12,7 @@ type login struct {
 	pinned     string // the issuer that the client is bound to; "" for none
 	scopes     []string
 	proof      *prover // the key for DPoP; nil without DPoP
+	registered string  // the id of the client, if it has registered itself
 
 	endpoint *endpoint
 	clients  *registrations

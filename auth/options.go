@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -19,7 +20,8 @@ type Options struct {
 	Resource string
 
 	// ClientName is the name of the program that the authorization server shows when
-	// it asks a person for consent. Default: Bowline.
+	// it asks a person for consent. Programs that share a Store, but not this name,
+	// register separately. Default: Bowline.
 	ClientName string
 
 	// Registered lists the clients that are already registered with authorization
@@ -106,6 +108,9 @@ func (e *LoginError) Error() string {
 
 // Unwrap returns transport.ErrAuthRequired and Err.
 func (e *LoginError) Unwrap() []error { return []error{transport.ErrAuthRequired, e.Err} }
+
+// clientName returns the name to register with.
+func (o *Options) clientName() string { return cmp.Or(o.ClientName, "Bowline") }
 
 // personal reports whether a person must log in.
 func (o *Options) personal() bool { return o.Grant == nil || o.Grant.name() == grantDevice }

@@ -238,7 +238,7 @@ func TestARegistrationThatCannotBeOpened(t *testing.T) {
 	f, dir := newFixture(t, authtest.Options{}), t.TempDir()
 	owner := f.login(t, Options{Store: NewSealedFiles(dir, keyOf(1).get, nil), Interact: consent})
 	wantCall(t, owner, f.url)
-	if err := owner.Logout(t.Context()); err != nil {
+	if err := owner.store.Locked(t.Context(), owner.key(), put(nil)); err != nil {
 		t.Fatal(err)
 	}
 	registered := func() int { return len(f.as.Sink.Requests(authtest.Register)) }

@@ -50,6 +50,7 @@ type Entry struct {
 	ClientSecret  Secret
 	ClientExpires time.Time // when the secret expires; zero: never
 	ClientAuth    string    // the method at the token endpoint, for instance "none"
+	ClientName    string    // the name that the client is registered with; only in a registration
 	RedirectURI   string    // the redirect address that the client is registered with
 
 	Pinned string // the issuer to which a Registered without an Issuer is bound; "" for none
@@ -80,6 +81,7 @@ type entryDocument struct {
 	ClientSecret       string    `json:"client_secret,omitzero"`
 	ClientExpires      time.Time `json:"client_expires,omitzero"`
 	ClientAuth         string    `json:"client_auth,omitzero"`
+	ClientName         string    `json:"client_name,omitzero"`
 	RedirectURI        string    `json:"redirect_uri,omitzero"`
 	Pinned             string    `json:"pinned_issuer,omitzero"`
 	Access             string    `json:"access_token,omitzero"`
@@ -102,8 +104,8 @@ const entryVersion = 1
 func (e *Entry) MarshalBinary() ([]byte, error) {
 	return json.Marshal(entryDocument{
 		Version: entryVersion, Issuer: e.Issuer, Grant: e.Grant,
-		ClientID: e.ClientID, ClientSecret: e.ClientSecret.Reveal(), ClientExpires: e.ClientExpires, ClientAuth: e.ClientAuth, RedirectURI: e.RedirectURI,
-		Pinned: e.Pinned, Access: e.Access.Reveal(), Refresh: e.Refresh.Reveal(), Type: e.Type, Issued: e.Issued, Expires: e.Expires, Scopes: e.Scopes,
+		ClientID: e.ClientID, ClientSecret: e.ClientSecret.Reveal(), ClientExpires: e.ClientExpires, ClientAuth: e.ClientAuth,
+		ClientName: e.ClientName, RedirectURI: e.RedirectURI, Pinned: e.Pinned, Access: e.Access.Reveal(), Refresh: e.Refresh.Reveal(), Type: e.Type, Issued: e.Issued, Expires: e.Expires, Scopes: e.Scopes,
 		Resource: e.Resource, Proof: e.Proof.Reveal(), TokenEndpoint: e.TokenEndpoint, RevocationEndpoint: e.RevocationEndpoint,
 	})
 }
@@ -119,8 +121,8 @@ func (e *Entry) UnmarshalBinary(saved []byte) error {
 	}
 	*e = Entry{
 		Issuer: d.Issuer, Grant: d.Grant,
-		ClientID: d.ClientID, ClientSecret: NewSecret(d.ClientSecret), ClientExpires: d.ClientExpires, ClientAuth: d.ClientAuth, RedirectURI: d.RedirectURI,
-		Pinned: d.Pinned, Access: NewSecret(d.Access), Refresh: NewSecret(d.Refresh), Type: d.Type, Issued: d.Issued, Expires: d.Expires, Scopes: d.Scopes,
+		ClientID: d.ClientID, ClientSecret: NewSecret(d.ClientSecret), ClientExpires: d.ClientExpires, ClientAuth: d.ClientAuth,
+		ClientName: d.ClientName, RedirectURI: d.RedirectURI, Pinned: d.Pinned, Access: NewSecret(d.Access), Refresh: NewSecret(d.Refresh), Type: d.Type, Issued: d.Issued, Expires: d.Expires, Scopes: d.Scopes,
 		Resource: d.Resource, Proof: NewSecret(d.Proof), TokenEndpoint: d.TokenEndpoint, RevocationEndpoint: d.RevocationEndpoint,
 	}
 	return nil

@@ -89,6 +89,9 @@ func (t *target) obtain(ctx context.Context, c challenge, stored *Entry, before 
 		used, token, err = t.byCode(ctx, l)
 	}
 	if err != nil {
+		if isClientRefused(err) {
+			t.clients.forget(ctx, p.server.Issuer, l.registered)
+		}
 		return nil, err
 	}
 	e, err := l.entry(t.options.grantName(), used, token)
@@ -123,6 +126,11 @@ func (t *target) byCode(ctx context.Context, l *login) (*client, *tokenResponse,
 	}
 	redirected, err := t.options.Interact(ctx, interaction)
 	if err != nil {
+		if l.discovered.onUndecryptable == replaced {
+			// A server that has lost the client shows an error page and does not redirect. The person
+			// who tries again gets a new client. A request that nobody answers keeps the client.
+			t.clients.forget(ctx, l.discovered.server.Issuer, l.registered)
+		}
 		return nil, nil, err
 	}
 	if request == nil {
@@ -158,6 +166,9 @@ func (t *target) exchange(ctx context.Context, e *Entry) (*Entry, error) {
 	}
 	token, err := t.endpoint.requestToken(ctx, &tokenRequest{endpoint: e.TokenEndpoint, issuer: e.Issuer, client: c, form: form, prover: proof})
 	if err != nil {
+		if isClientRefused(err) {
+			t.clients.forget(ctx, e.Issuer, e.ClientID)
+		}
 		return nil, err
 	}
 	next := *e
