@@ -184,10 +184,13 @@ func (a *Authorizer) Challenged(ctx context.Context, r *http.Request, refused *t
 
 // Login logs in now, with Interact or by Grant. When the token is saved, Login calls the
 // functions given to OnLogin, which wake the connections that wait for a login. If the
-// Store cannot save a login, for instance because the key ring is locked, Login returns
-// that error and asks nobody for consent. Login replaces a sealed login or registration
-// that it cannot decrypt. If the authorization server does not accept the stored
-// registration of the program any more, Login fails once; the next Login registers again.
+// Store cannot save a login, for instance because the key ring is locked or the disk is
+// full, Login returns that error and asks nobody for consent. If the Store fails only
+// afterwards, Login returns the error, and the login lasts as long as this program.
+//
+// Login replaces a sealed login or registration that it cannot decrypt. If the
+// authorization server does not accept the stored registration of the program any more,
+// Login fails once; the next Login registers again.
 func (a *Authorizer) Login(ctx context.Context) error {
 	switch resource := a.resource(); {
 	case resource == nil:
@@ -259,12 +262,11 @@ func (a *Authorizer) Logout(ctx context.Context) error {
 		return errNoResource
 	}
 	var revoked error
-	err := a.store.change(ctx, a.key(), removed, func(e *Entry) (*Entry, error) {
+	err := a.store.remove(ctx, a.key(), func(e *Entry) {
 		if t := a.target.Load(); t.clients.usable(e) {
-			revoked = t.revoke(ctx, e)
+			revoked = errors.Join(revoked, t.revoke(ctx, e))
 			t.clients.forget(ctx, e.Issuer, e.ClientID)
 		}
-		return nil, nil
 	})
 	a.current.Store(nil)
 	if errors.As(err, new(decryptError)) {

@@ -59,7 +59,7 @@ type Options struct {
 	DPoP bool
 
 	// Store keeps logins. If it cannot save a login, the Authorizer logs the error and
-	// keeps the login in memory. Nil: NewMemory.
+	// keeps the login in memory; Login also returns the error. Nil: NewMemory.
 	Store Store
 
 	// Principal identifies the person that the tokens belong to, in a program that

@@ -191,8 +191,12 @@ func (a *Authorizer) login(ctx context.Context, c challenge, before []string, ho
 	}
 	save, cancel := exchangeContext(ctx)
 	defer cancel()
-	if err := a.store.change(save, t.key, how, func(*Entry) (*Entry, error) { return e, nil }); err != nil {
+	var unsaved error
+	if err := a.store.save(save, t.key, how, e); err != nil {
 		t.keepInMemory(save, e, err)
+		if how == replaced { // a person waits for the result
+			unsaved = fmt.Errorf("auth: the login could not be saved, and lasts as long as this program: %w", err)
+		}
 	}
 	if err := a.adopt(e, time.Now()); err != nil {
 		return err
@@ -203,7 +207,7 @@ func (a *Authorizer) login(ctx context.Context, c challenge, before []string, ho
 	for _, f := range callbacks {
 		f()
 	}
-	return nil
+	return unsaved
 }
 
 // hasValidToken reports whether a login has a token that is still valid.

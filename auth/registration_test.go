@@ -2,6 +2,7 @@ package auth
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/url"
 	"os"
@@ -126,10 +127,14 @@ func TestARegistrationThatCannotBeSaved(t *testing.T) {
 	}
 	a := f.login(t, Options{Store: NewFiles(filepath.Join(file, "folder"), nil), Interact: consent, Offline: true})
 	wantCall(t, a, f.url)
-	if err := a.Login(t.Context()); err != nil {
+	if err := a.Login(t.Context()); !errors.As(err, new(*StoreError)) {
+		t.Errorf("Login: %v, want a *StoreError", err)
+	}
+	if err := a.store.Locked(t.Context(), a.key(), put(nil)); err != nil {
 		t.Fatal(err)
 	}
-	wantCall(t, a, f.url)
+	a.current.Store(nil)
+	wantCall(t, a, f.url) // another login
 	if n := len(f.as.Sink.Requests(authtest.Register)); n != 1 {
 		t.Errorf("%d registrations", n)
 	}

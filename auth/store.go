@@ -231,10 +231,14 @@ func (s *storage) Locked(ctx context.Context, k Key, change func(*Entry) (*Entry
 // change does what Locked does, for a change that a person has requested. It may replace
 // or remove an entry that a Files cannot decrypt.
 func (s *storage) change(ctx context.Context, k Key, how change, do func(*Entry) (*Entry, error)) error {
-	if files, ok := s.now().(*Files); ok {
+	return changeIn(ctx, s.now(), k, how, do)
+}
+
+func changeIn(ctx context.Context, store Store, k Key, how change, do func(*Entry) (*Entry, error)) error {
+	if files, ok := store.(*Files); ok {
 		return files.change(ctx, k, how, do)
 	}
-	return s.Locked(ctx, k, do)
+	return store.Locked(ctx, k, do)
 }
 
 func (s *storage) Load(ctx context.Context, k Key) (*Entry, error) { return s.now().Load(ctx, k) }
@@ -245,9 +249,51 @@ func (s *storage) keepInMemory(ctx context.Context, k Key, e *Entry) error {
 	return s.memory.Locked(ctx, k, func(*Entry) (*Entry, error) { return e, nil })
 }
 
-// canSave returns why the login of a person could not be saved, or nil.
+// save saves a new login. If a person has requested it, save tries the Store again, even if
+// an earlier login could not be saved there.
+func (s *storage) save(ctx context.Context, k Key, how change, e *Entry) error {
+	put := func(*Entry) (*Entry, error) { return e, nil }
+	if how != replaced {
+		return s.change(ctx, k, how, put)
+	}
+	if err := changeIn(ctx, s.Store, k, how, put); err != nil {
+		return err
+	}
+	s.failed.Store(false)
+	return s.memory.Locked(ctx, k, func(*Entry) (*Entry, error) { return nil, nil })
+}
+
+// remove removes a login from the Store and from memory, after do has got it. There may be
+// one in each of them.
+func (s *storage) remove(ctx context.Context, k Key, do func(*Entry)) error {
+	take := func(e *Entry) (*Entry, error) { do(e); return nil, nil }
+	return errors.Join(s.memory.Locked(ctx, k, take), changeIn(ctx, s.Store, k, removed, take))
+}
+
+// canSave returns why the Store could not save the login of a person, or nil. To find that
+// out, it writes the login that is there again, or an empty entry, which it deletes.
 func (s *storage) canSave(ctx context.Context, k Key) error {
-	if err := s.change(ctx, k, replaced, func(e *Entry) (*Entry, error) { return e, nil }); err != nil {
+	_, unread := s.Store.Load(ctx, k)
+	err := changeIn(ctx, s.Store, k, replaced, func(e *Entry) (*Entry, error) {
+		switch {
+		case e != nil:
+			same := *e
+			return &same, nil
+		case unread != nil:
+			return nil, nil // what cannot be decrypted is replaced by a login, and by nothing else
+		default:
+			return new(Entry), nil
+		}
+	})
+	if err == nil {
+		err = changeIn(ctx, s.Store, k, replaced, func(e *Entry) (*Entry, error) {
+			if e != nil && e.Issuer == "" {
+				return nil, nil
+			}
+			return e, nil
+		})
+	}
+	if err != nil {
 		return fmt.Errorf("auth: the login could not be saved: %w", err)
 	}
 	return nil

@@ -1,0 +1,155 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"github.com/bowline-mcp/bowline/auth/authtest"
+)
+
+var errFull = errors.New("the disk is full")
+
+// A fullStore is a Store that can delete, but not write while it is full.
+type fullStore struct {
+	*Memory
+	full atomic.Bool
+}
+
+func (s *fullStore) Locked(ctx context.Context, k Key, f func(*Entry) (*Entry, error)) error {
+	return s.Memory.Locked(ctx, k, func(before *Entry) (*Entry, error) {
+		after, err := f(before)
+		if err == nil && after != nil && after != before && s.full.Load() {
+			err = errFull
+		}
+		return after, err
+	})
+}
+
+// If the Store cannot write, Login fails before a person is asked, whether there is an
+// earlier login or not.
+//
+// Guarantees: G-0044.20
+func TestLoginFailsBeforeItAsksIfNothingCanBeSaved(t *testing.T) {
+	for name, before := range map[string]bool{"the first login": false, "another login": true} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, authtest.Options{})
+			s := &fullStore{Memory: NewMemory()}
+			a := f.login(t, Options{Store: s, Interact: consent})
+			asked := 0
+			if before {
+				wantCall(t, a, f.url)
+				asked++
+			}
+			s.full.Store(true)
+			for range 2 {
+				if err := a.Login(t.Context()); !errors.Is(err, errFull) {
+					t.Errorf("Login: %v, want %v", err, errFull)
+				}
+			}
+			if n := len(f.as.Sink.Requests(authtest.Authorize)); n != asked {
+				t.Errorf("%d logins were started, want %d", n, asked)
+			}
+			if e, err := s.Load(t.Context(), a.key()); (e != nil) != before || err != nil {
+				t.Errorf("the Store has %+v, %v", e, err)
+			}
+		})
+	}
+}
+
+// A login that is refused leaves the Store as it was.
+func TestARefusedLoginLeavesNothingInTheStore(t *testing.T) {
+	for name, s := range stores(t) {
+		f := newFixture(t, authtest.Options{})
+		refused := errors.New("no")
+		a := f.login(t, Options{Store: s, Interact: func(context.Context, Interaction) (*url.URL, error) { return nil, refused }})
+		if err := a.Login(t.Context()); !errors.Is(err, refused) {
+			t.Errorf("%s: Login: %v", name, err)
+		}
+		if e, err := s.Load(t.Context(), a.key()); e != nil || err != nil {
+			t.Errorf("%s: the Store has %+v, %v, want nothing", name, e, err)
+		}
+		if files, ok := s.(*Files); ok {
+			if left, err := filepath.Glob(filepath.Join(files.dir, "*.json")); len(left) > 0 || err != nil {
+				t.Errorf("%s: the folder has %q, %v", name, left, err)
+			}
+		}
+	}
+}
+
+// fillsUp returns an Authorizer whose Store has a login and becomes full while a person
+// logs in again. It returns that earlier login, too.
+func fillsUp(t *testing.T, f *fixture) (*Authorizer, *fullStore, *Entry) {
+	t.Helper()
+	s := &fullStore{Memory: NewMemory()}
+	earlier := loggedIn(t, f, Options{Store: s})
+	before, err := earlier.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := f.login(t, Options{Store: s, Offline: true, Interact: func(ctx context.Context, i Interaction) (*url.URL, error) {
+		redirected, err := consent(ctx, i)
+		s.full.Store(true)
+		return redirected, err
+	}})
+	if err := a.Login(t.Context()); !errors.Is(err, errFull) {
+		t.Errorf("Login: %v, want %v", err, errFull)
+	}
+	return a, s, before
+}
+
+// Login returns the error if its login could not be saved, and uses the token nevertheless.
+//
+// Guarantees: G-0044.20
+func TestLoginSaysThatItIsNotSaved(t *testing.T) {
+	f := newFixture(t, authtest.Options{})
+	a, s, before := fillsUp(t, f)
+	wantCall(t, a, f.url)
+	if now := a.current.Load(); now == nil || now.access() == before.Access.Reveal() {
+		t.Error("the new token is not used")
+	}
+	s.full.Store(false)
+	a.o.Interact = consent
+	if err := a.Login(t.Context()); err != nil {
+		t.Fatalf("Login when there is room again: %v", err)
+	}
+	if e, err := s.Load(t.Context(), a.key()); err != nil || e.Access.Reveal() != a.current.Load().access() {
+		t.Errorf("the Store has %+v, %v, want the new login", e, err)
+	}
+	wantCall(t, a, f.url)
+}
+
+// Logout removes and revokes a login that could not be saved, and the earlier login that
+// is still in the Store.
+//
+// Guarantees: G-0044.15
+func TestLogoutRemovesWhatIsInTheStoreAndInMemory(t *testing.T) {
+	f := newFixture(t, authtest.Options{})
+	a, s, before := fillsUp(t, f)
+	after, err := a.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Logout(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if e, err := s.Load(t.Context(), a.key()); e != nil || err != nil {
+		t.Errorf("the Store has %+v, %v, want nothing", e, err)
+	}
+	if e, err := a.Status(t.Context()); e != nil || err != nil {
+		t.Errorf("the status is %+v, %v, want nothing", e, err)
+	}
+	for _, secret := range []Secret{before.Refresh, after.Refresh} {
+		if !slices.ContainsFunc(f.as.Sink.Requests(authtest.Revoke), func(r *authtest.Request) bool { return r.Form.Get("token") == secret.Reveal() }) {
+			t.Error("a refresh token is not revoked")
+		}
+	}
+	if status, err := call(t.Context(), f.login(t, Options{Store: s}), f.url); err == nil || status == http.StatusOK {
+		t.Errorf("another program has status %d, %v, although the login is removed", status, err)
+	}
+}
