@@ -107,6 +107,7 @@ func (a *Authorizer) refresh(ctx context.Context, used string, refused bool) (re
 	defer cancel()
 	t := a.target.Load()
 	if e, err := a.store.Load(ctx, t.key); err == nil && !t.clients.usable(e) {
+		a.refreshEnded(used, false)
 		return false, nil // there is nothing to refresh, so do not lock
 	}
 	var next *Entry
@@ -145,8 +146,8 @@ func (a *Authorizer) refresh(ctx context.Context, used string, refused bool) (re
 	}
 	a.attempts.recordRefresh(err, time.Now())
 	if next == nil {
-		if held := a.current.Load(); err == nil && refused && held != nil && held.access() == used {
-			a.current.CompareAndSwap(held, nil)
+		if err == nil {
+			a.refreshEnded(used, refused)
 		}
 		return false, err
 	}
@@ -154,6 +155,22 @@ func (a *Authorizer) refresh(ctx context.Context, used string, refused bool) (re
 		t.keepInMemory(ctx, next, err)
 	}
 	return true, a.adopt(next, obtained)
+}
+
+// refreshEnded removes the refresh token of the token in use, so that requests do not try
+// to refresh it. A token that the server has refused is removed, too.
+func (a *Authorizer) refreshEnded(used string, refused bool) {
+	held := a.current.Load()
+	if held == nil || held.access() != used {
+		return
+	}
+	if refused {
+		a.current.CompareAndSwap(held, nil)
+		return
+	}
+	kept, entry := *held, *held.entry
+	entry.Refresh, kept.entry = Secret{}, &entry
+	a.current.CompareAndSwap(held, &kept)
 }
 
 func (a *Authorizer) adopt(e *Entry, obtained time.Time) error {
