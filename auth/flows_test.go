@@ -8,6 +8,8 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -159,6 +161,46 @@ func TestAStepUpAddsScopes(t *testing.T) {
 	asked := f.as.Sink.Requests(authtest.Authorize)
 	if len(asked) != 2 || asked[0].Form.Get("scope") != "read" || asked[1].Form.Get("scope") != "read write" {
 		t.Errorf("%d authorizations", len(asked))
+	}
+}
+
+// If Options.Scopes leaves out what the server requires, another login would get the same
+// scopes. So nobody is asked, and the error names the scopes.
+//
+// Guarantees: G-0044.8
+func TestAStepUpThatGetsNoNewScopesAsksNobody(t *testing.T) {
+	for name, c := range map[string]struct {
+		scopes func([]string) []string
+		logins int
+	}{
+		"a list": {func([]string) []string { return []string{"read"} }, 1},
+		"a filter": {func(asked []string) []string {
+			return slices.DeleteFunc(asked, func(scope string) bool { return scope == "write" })
+		}, 1},
+		"another scope in its place": {func(asked []string) []string {
+			if slices.Contains(asked, "write") {
+				return []string{"read", "admin"}
+			}
+			return asked
+		}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, authtest.Options{Scopes: []string{"read", "write", "admin", "offline_access"}})
+			f.stepUp()
+			a := f.login(t, Options{Interact: consent, Offline: true, Scopes: c.scopes})
+			for range 3 {
+				_, err := call(t.Context(), a, f.url)
+				if err == nil || !strings.Contains(err.Error(), `"write"`) || errors.Is(err, transport.ErrAuthRequired) {
+					t.Errorf("%v, want an error that names the scope and asks for no login", err)
+				}
+			}
+			if n := len(f.as.Sink.Requests(authtest.Authorize)); n != c.logins {
+				t.Errorf("%d logins were started, want %d", n, c.logins)
+			}
+			if err := a.Login(t.Context()); err != nil {
+				t.Errorf("Login: %v", err)
+			}
+		})
 	}
 }
 

@@ -46,7 +46,9 @@ type Options struct {
 	Interact func(context.Context, Interaction) (redirected *url.URL, err error)
 
 	// Scopes returns the scopes to ask for. Its argument are the scopes that the
-	// server asks for. Nil: ask for exactly those.
+	// server asks for. If it leaves out scopes that a request requires (403), and
+	// returns no others for them, that request fails and nobody is asked to log in.
+	// Nil: ask for exactly those that the server asks for.
 	Scopes func(asked []string) []string
 
 	// Offline asks for the scope offline_access, and so for a refresh token, if the

@@ -84,6 +84,11 @@ func (a *Authorizer) renew(ctx context.Context, used string, c challenge, status
 	if held != nil && status == http.StatusForbidden {
 		before = held.entry.Scopes
 	}
+	if used != "" && status == http.StatusForbidden {
+		if err := a.o.stepUp(before, c.scopes); err != nil {
+			return fmt.Errorf("auth: %s %w", a.resource(), err)
+		}
+	}
 	if used != "" && (recent || status == http.StatusForbidden) && a.attempts.tooManyRefusals(setOf(union(before, c.scopes)), now) {
 		return errNewTokenRefused
 	}

@@ -140,6 +140,26 @@ func chooseScopes(p *discovered, c challenge, before []string, offline bool, nar
 	return asked
 }
 
+// stepUp returns why a login cannot help if a server requires more scopes than those of a
+// token: because Options.Scopes leaves them out, and adds no other scopes for them.
+func (o *Options) stepUp(before, required []string) error {
+	if o.Scopes == nil {
+		return nil
+	}
+	next := cleanScopes(o.Scopes(union(before, required)))
+	asked := union(before, o.Scopes(slices.Clone(before)))
+	missing := without(required, next)
+	if len(missing) == 0 || len(without(next, asked)) > 0 {
+		return nil
+	}
+	return fmt.Errorf("requires the scopes %q, which this program does not ask for: add them to Options.Scopes, or to the scopes of the server's entry in mcp.json", missing)
+}
+
+// without returns the scopes of a that are not in b.
+func without(a, b []string) []string {
+	return slices.DeleteFunc(slices.Clone(a), func(scope string) bool { return slices.Contains(b, scope) })
+}
+
 func union(a, b []string) []string { return cleanScopes(slices.Concat(a, b)) }
 
 // setOf returns a key for a set of scopes, independent of their order.

@@ -16,7 +16,7 @@ type Auth struct {
 	ClientID     string
 	ClientSecret string
 	MetadataURL  string   // the address of the Client ID Metadata Document
-	Scopes       []string // which of the scopes that the server asks for to request
+	Scopes       []string // exactly these scopes are requested, whatever the server asks for; offline_access is added, see Offline
 	Port         int      // the local port that the browser is redirected to
 	Offline      *bool    // whether to ask for a refresh token
 	DPoP         *bool    // whether tokens are bound to a key

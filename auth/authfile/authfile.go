@@ -22,8 +22,9 @@ import (
 )
 
 // Options configure all logins of a program. The entry of a server in the file takes
-// precedence. With the zero value no person can log in: only client_credentials and
-// stored logins work, and everything else fails with an *auth.LoginError.
+// precedence, and its list of scopes replaces the one that the server asks for. With the
+// zero value no person can log in: only client_credentials and stored logins work, and
+// everything else fails with an *auth.LoginError.
 type Options struct {
 	// Defaults apply where the file sets nothing. Logins sets Resource, Guard and
 	// Registered for each server. Offline is true unless the file says otherwise.
