@@ -230,7 +230,8 @@ func (a *Authorizer) OnLogin(f func()) {
 
 // Close waits, for at most half a minute, until running token requests have ended,
 // because a refresh token that was exchanged and not saved is lost. It gives up a login
-// that waits for a person. After Close, no request is authorized.
+// that waits for a person. After Close, no token is requested or refreshed. A token that
+// is still valid is added to requests until it expires, so that a session can be ended.
 func (a *Authorizer) Close() error {
 	a.jobs.close()
 	if t := a.target.Load(); t != nil {

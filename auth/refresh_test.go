@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -293,5 +294,36 @@ func TestASecretStaysWithItsIssuer(t *testing.T) {
 	}
 	if slices.ContainsFunc(second.Sink.Requests(), func(r *authtest.Request) bool { return r.Endpoint == authtest.Token }) {
 		t.Error("the second server got a token request")
+	}
+}
+
+// After Close, a token that is still valid is added, for instance to the request that ends
+// a session. No token is requested or refreshed.
+//
+// Guarantees: G-0044.4
+func TestAfterCloseATokenIsUsedAndNotRefreshed(t *testing.T) {
+	f := newFixture(t, authtest.Options{})
+	a := loggedIn(t, f, Options{})
+	expireBy(t, a, 50*time.Minute) // of an hour: it is due
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	wantCall(t, a, f.url)
+	address, err := url.Parse(f.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.Bearer(t.Context(), address) == nil {
+		t.Error("there is no token, although it is valid")
+	}
+	expireBy(t, a, time.Hour)
+	if _, err := call(t.Context(), a, f.url); !errors.Is(err, errClosed) {
+		t.Errorf("%v, want %v", err, errClosed)
+	}
+	if err := a.Login(t.Context()); !errors.Is(err, errClosed) {
+		t.Errorf("Login: %v, want %v", err, errClosed)
+	}
+	if n := f.grants("refresh_token"); n != 0 {
+		t.Errorf("%d refreshes, want none", n)
 	}
 }
