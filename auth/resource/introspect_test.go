@@ -202,3 +202,30 @@ func TestConnectionsToAnIntrospectingIssuerAreKept(t *testing.T) {
 		t.Errorf("%d connections for %d waves of %d", n, waves, atOnce)
 	}
 }
+
+// TestATokenWithoutAnIssuerIsIntrospected checks that the issuer with Introspect is asked
+// about a JWT that does not name its issuer, and that such a token is refused if there is
+// no such issuer, or if the token is not active.
+//
+// Guarantees: G-0046.2
+func TestATokenWithoutAnIssuerIsIntrospected(t *testing.T) {
+	unnamed := func(as *authtest.Server) string {
+		claims := as.Claims("read")
+		delete(claims, "iss")
+		return as.IssueClaims(claims)
+	}
+	clients := authtest.Options{Clients: []authtest.Client{{ID: "server", Secret: "secret"}}}
+	g, as := newGuard(t, introspecting, clients)
+	wantStatus(t, "active", status(t, g, bearer(unnamed(as))), http.StatusOK)
+	foreign := as.Claims("read")
+	delete(foreign, "iss")
+	wantStatus(t, "unknown", status(t, g, bearer(as.Signed("at+jwt", foreign))), http.StatusUnauthorized)
+	foreign["iss"] = "https://other.test"
+	before := len(as.Sink.Requests(authtest.Introspect))
+	wantStatus(t, "of another issuer", status(t, g, bearer(as.IssueClaims(foreign))), http.StatusUnauthorized)
+	if n := len(as.Sink.Requests(authtest.Introspect)) - before; n != 0 {
+		t.Errorf("the issuer was asked %d times about the token of another issuer, want never", n)
+	}
+	g, as = newGuard(t, nil, authtest.Options{})
+	wantStatus(t, "without introspection", status(t, g, bearer(unnamed(as))), http.StatusUnauthorized)
+}

@@ -118,6 +118,9 @@ func (g *Guard) issuerOf(token string) (*issuer, error) {
 		}
 		return nil, invalid("the token is malformed")
 	}
+	if unverified.Issuer == "" && g.introspector != nil {
+		return g.introspector, nil
+	}
 	from := g.issuers[unverified.Issuer]
 	if from == nil {
 		return nil, invalid("the token is from another issuer")
