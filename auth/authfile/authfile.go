@@ -25,6 +25,10 @@ import (
 // precedence, and its list of scopes replaces the one that the server asks for. With the
 // zero value no person can log in: only client_credentials and stored logins work, and
 // everything else fails with an *auth.LoginError.
+//
+// Certificates of authorization servers are checked as those of the server: with the
+// TLSClientConfig of its http.Transport. But if that accepts any certificate
+// (InsecureSkipVerify), it does so only for the origin of the server itself.
 type Options struct {
 	// Defaults apply where the file sets nothing. Logins sets Resource, Guard and
 	// Registered for each server. Offline is true unless the file says otherwise.
@@ -107,7 +111,7 @@ func (o Options) For(server *mcpjson.Server) (auth.Options, error) {
 }
 
 // tlsOf returns how certificates of the server are checked, which holds for its
-// authorization server too.
+// authorization server too. The Guard limits InsecureSkipVerify to the server.
 func tlsOf(client *http.Client) *tls.Config {
 	if client == nil {
 		return nil

@@ -2,8 +2,11 @@ package authfile_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"os"
@@ -174,6 +177,36 @@ func TestOptionsOfAnEntry(t *testing.T) {
 	}
 	if _, err := program.For(&mcpjson.Server{Name: "s", Transport: new(stdio.Command)}); err == nil {
 		t.Error("a program on this machine has a login")
+	}
+}
+
+// A program that accepts any certificate of a server checks that of its authorization
+// server nevertheless.
+//
+// Guarantees: G-0045.8
+func TestAnAuthorizationServerIsCheckedEvenIfItsServerIsNot(t *testing.T) {
+	start := func() *httptest.Server {
+		s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+		s.StartTLS()
+		t.Cleanup(s.Close)
+		return s
+	}
+	server, other := start(), start()
+	carrier := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+	o, err := authfile.Options{}.For(&mcpjson.Server{Name: "s", Transport: &streamable.Client{URL: server.URL, HTTP: &http.Client{Transport: carrier}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.Guard.Close()
+	for address, fetched := range map[string]bool{server.URL: true, other.URL: false} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, address, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := o.Guard.Do(r); (err == nil) != fetched {
+			t.Errorf("%s: %v, want that it is fetched: %v", address, err, fetched)
+		}
 	}
 }
 

@@ -50,7 +50,10 @@ type Options struct {
 	// loopback or private address. Link-local addresses are never allowed.
 	AllowHosts []string
 
-	// TLS configures how certificates are checked. Nil: the defaults of crypto/tls.
+	// TLS configures how certificates are checked. Its InsecureSkipVerify holds only for
+	// the origin of Endpoint, because authorization servers get codes and secrets. With
+	// a function of its own to verify connections, TLS holds for all hosts as it is. Nil:
+	// the defaults of crypto/tls.
 	TLS *tls.Config
 
 	// Proxy chooses the proxy of a request, as in http.Transport. Nil:
@@ -73,10 +76,14 @@ type Guard struct {
 	class    class    // the class of the endpoint's host, if the host is written as an address or is localhost
 	hosts    []string
 	proxy    func(*http.Request) (*url.URL, error)
-	direct   *http.Transport
-	proxied  *http.Transport
 	dialing  func(address netip.AddrPort) error // called after the check, for tests; may be nil
+
+	transports            // for all hosts but the endpoint's
+	toEndpoint transports // others only if their certificates are checked differently
 }
+
+// transports send requests with one configuration of TLS.
+type transports struct{ direct, proxied *http.Transport }
 
 // An Error says that a request was not sent, or that its response was refused.
 type Error struct {
@@ -119,6 +126,17 @@ func New(o Options) *Guard {
 	if endpoint, err := url.Parse(o.Endpoint); err == nil && endpoint.Hostname() != "" {
 		g.endpoint, g.class = endpoint, classOfHost(endpoint.Hostname())
 	}
+	g.transports = g.newTransports(o)
+	g.toEndpoint = g.transports
+	if o.TLS != nil && o.TLS.InsecureSkipVerify && o.TLS.VerifyConnection == nil && o.TLS.VerifyPeerCertificate == nil {
+		o.TLS = o.TLS.Clone()
+		o.TLS.InsecureSkipVerify = false
+		g.transports = g.newTransports(o)
+	}
+	return g
+}
+
+func (g *Guard) newTransports(o Options) transports {
 	transport := func() *http.Transport {
 		return &http.Transport{
 			TLSClientConfig: o.TLS.Clone(), ForceAttemptHTTP2: true,
@@ -126,10 +144,9 @@ func New(o Options) *Guard {
 			TLSHandshakeTimeout: Timeout, ResponseHeaderTimeout: Timeout,
 		}
 	}
-	g.proxied = transport()
-	g.proxied.Proxy = g.proxy
-	g.direct = transport()
-	g.direct.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+	t := transports{direct: transport(), proxied: transport()}
+	t.proxied.Proxy = g.proxy
+	t.direct.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
 		host, port, err := net.SplitHostPort(address)
 		if err != nil {
 			return nil, err
@@ -139,7 +156,7 @@ func New(o Options) *Guard {
 		}}
 		return dialer.DialContext(ctx, network, address)
 	}
-	return g
+	return t
 }
 
 // Check checks whether a URL may be fetched, without looking up its host: the scheme, the
@@ -254,11 +271,15 @@ func (g *Guard) roundTrip(request *http.Request) (*Response, error) {
 		}
 		return &Error{URL: shown(request.URL), Rule: "it cannot be fetched", Err: err}
 	}
-	transport := g.direct
+	via := g.transports
+	if g.isEndpoint(request.URL.Hostname(), port(request.URL)) {
+		via = g.toEndpoint
+	}
+	transport := via.direct
 	if proxy, err := g.proxy(request); err != nil {
 		return nil, failed(err)
 	} else if proxy != nil {
-		transport = g.proxied
+		transport = via.proxied
 	}
 	response, err := transport.RoundTrip(request)
 	if err != nil {
@@ -277,8 +298,10 @@ func (g *Guard) roundTrip(request *http.Request) (*Response, error) {
 
 // Close closes the connections that no request uses.
 func (g *Guard) Close() {
-	g.direct.CloseIdleConnections()
-	g.proxied.CloseIdleConnections()
+	for _, t := range []transports{g.transports, g.toEndpoint} {
+		t.direct.CloseIdleConnections()
+		t.proxied.CloseIdleConnections()
+	}
 }
 
 // shown is what of a URL an error may show.
