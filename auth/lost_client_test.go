@@ -2,6 +2,7 @@ package auth
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"net/url"
@@ -173,4 +174,23 @@ func TestALoginWithADeviceForgetsALostClient(t *testing.T) {
 	if e, err := a.store.Load(t.Context(), Key{Issuer: f.as.Issuer()}); e != nil || err != nil || f.registrations() != 1 {
 		t.Errorf("the registration is %+v, %v, want none", e, err)
 	}
+}
+
+// A server that gives a client only the scopes that it has registered allows a step-up,
+// because a registration names none.
+//
+// Guarantees: G-0044.8, G-0044.22
+func TestAStepUpWhereOnlyRegisteredScopesAreGiven(t *testing.T) {
+	f := newFixture(t, authtest.Options{Scopes: []string{"read", "write"}})
+	f.stepUp()
+	f.as.Lie(authtest.Authorize, func(a *authtest.Answer) {
+		var registered struct{ Scope string }
+		if err := json.Unmarshal(f.as.Sink.Requests(authtest.Register)[0].Body, &registered); err != nil {
+			t.Error(err)
+		}
+		if len(without(scopesOf(a.Request.Form.Get("scope")), scopesOf(registered.Scope))) > 0 && registered.Scope != "" {
+			a.Query = url.Values{"error": {"invalid_scope"}, "state": a.Query["state"], "iss": a.Query["iss"]}
+		}
+	})
+	wantCall(t, f.login(t, Options{Interact: consent}), f.url)
 }
