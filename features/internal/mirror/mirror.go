@@ -33,69 +33,103 @@ type Argument struct {
 }
 
 // Arguments returns the arguments that an input schema marks as mirrored. It fails if an
-// annotation is invalid. An annotation is valid on a string, an integer or a boolean that
-// is reached from the root through properties alone. No two may name the same header.
+// annotation is invalid, or if the schema cannot be read. An annotation is valid on a
+// string, an integer or a boolean that is reached from the root through properties alone.
+// No two may name the same header.
 func Arguments(schema json.RawMessage) ([]Argument, error) {
 	if !bytes.Contains(schema, []byte(Keyword)) {
 		return nil, nil
 	}
-	var all []Argument
-	err := collect(schema, nil, &all)
-	return all, err
+	w := walk{tokens: tokensOf(schema)}
+	err := w.schema(nil)
+	return w.found, err
 }
 
-// collect collects the annotations of a schema and of its properties.
-func collect(schema json.RawMessage, path []string, all *[]Argument) error {
-	var node map[string]json.RawMessage
-	if protocol.Unmarshal(schema, &node) != nil {
-		return nil // a boolean schema
-	}
-	for keyword, value := range node {
-		if keyword != "properties" && keyword != Keyword && annotates(value) {
+// A walk reads a schema once, from its beginning to its end. A server chooses the schemas
+// of its tools, so the work must not grow with their depth.
+type walk struct {
+	tokens *jsontext.Decoder
+	found  []Argument
+}
+
+func tokensOf(raw []byte) *jsontext.Decoder {
+	return jsontext.NewDecoder(bytes.NewBuffer(raw), jsontext.AllowInvalidUTF8(true))
+}
+
+// schema reads the schema of the argument at a path.
+func (w *walk) schema(path []string) error {
+	var annotation, typ json.RawMessage
+	err := w.members(func(keyword string) error {
+		if keyword == "properties" {
+			return w.members(func(name string) error { return w.schema(append(path, name)) })
+		}
+		value, err := w.tokens.ReadValue()
+		switch {
+		case err != nil:
+			return err
+		case keyword == Keyword:
+			annotation = bytes.Clone(value)
+		case annotates(value):
 			return fmt.Errorf("%s within %q", Keyword, keyword)
+		case keyword == "type":
+			typ = bytes.Clone(value)
 		}
-	}
-	if annotation, ok := node[Keyword]; ok {
-		name, err := readAnnotation(annotation, node["type"])
-		if err != nil {
-			return err
-		}
-		if slices.ContainsFunc(*all, func(a Argument) bool { return strings.EqualFold(a.Header, name) }) {
-			return fmt.Errorf("%s %q is there twice", Keyword, name)
-		}
-		if len(*all) == MaxArguments {
-			return &protocol.LimitError{What: "mirrored arguments of a tool", Limit: MaxArguments}
-		}
-		*all = append(*all, Argument{Path: slices.Clone(path), Header: name})
-	}
-	var properties map[string]json.RawMessage
-	if protocol.Unmarshal(node["properties"], &properties) != nil {
 		return nil
+	})
+	if err != nil || annotation == nil {
+		return err
 	}
-	for name, property := range properties {
-		if err := collect(property, append(path, name), all); err != nil {
-			return err
-		}
+	name, err := readAnnotation(annotation, typ)
+	if err != nil {
+		return err
 	}
+	if slices.ContainsFunc(w.found, func(a Argument) bool { return strings.EqualFold(a.Header, name) }) {
+		return fmt.Errorf("%s %q is there twice", Keyword, name)
+	}
+	if len(w.found) == MaxArguments {
+		return &protocol.LimitError{What: "mirrored arguments of a tool", Limit: MaxArguments}
+	}
+	w.found = append(w.found, Argument{Path: slices.Clone(path), Header: name})
 	return nil
 }
 
+// members calls read for each member of the next value. Read must read the value of the
+// member. A value that is not an object, such as a boolean schema, has no members.
+func (w *walk) members(read func(name string) error) error {
+	if w.tokens.PeekKind() != '{' {
+		return w.tokens.SkipValue()
+	}
+	if _, err := w.tokens.ReadToken(); err != nil {
+		return err
+	}
+	for w.tokens.PeekKind() != '}' {
+		name, err := w.tokens.ReadToken()
+		if err != nil {
+			return err
+		}
+		if err := read(name.String()); err != nil {
+			return err
+		}
+	}
+	_, err := w.tokens.ReadToken()
+	return err
+}
+
 // annotates reports whether an annotation is anywhere in a value of a schema.
-func annotates(value json.RawMessage) bool {
+func annotates(value []byte) bool {
 	if !bytes.Contains(value, []byte(Keyword)) {
 		return false
 	}
-	var node map[string]json.RawMessage
-	if protocol.Unmarshal(value, &node) == nil {
-		for keyword, value := range node {
-			if keyword == Keyword || annotates(value) {
-				return true
-			}
+	for tokens := tokensOf(value); ; {
+		within, read := tokens.StackIndex(tokens.StackDepth())
+		token, err := tokens.ReadToken()
+		if err != nil {
+			return false // the end of the value
 		}
-		return false
+		if isName := within == '{' && read%2 == 0 && token.Kind() == '"'; isName && token.String() == Keyword {
+			return true
+		}
 	}
-	var list []json.RawMessage
-	return protocol.Unmarshal(value, &list) == nil && slices.ContainsFunc(list, annotates)
 }
 
 // readAnnotation returns the name in an annotation, if the type of the property permits

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -23,7 +24,10 @@ func TestWhichAnnotationsAreValid(t *testing.T) {
 		property(`{"type":"boolean","x-mcp-header":"Region"}`):                                     true,
 		property(`{"type":"object","properties":{"b":{"type":"string","x-mcp-header":"Region"}}}`): true,
 		`{"type":"object","properties":{"x-mcp-header":{"type":"string"}}}`:                        true,
+		property(`{"x-mcp-header":"Region","type":"string"}`):                                      true,
 		property(`true`): true,
+		property(`{"type":{"x-mcp-header":"Region"}}`):                                                                       false,
+		property(`{"x-mcp-header":"Region","a":}`):                                                                           false,
 		property(`{"type":"number","x-mcp-header":"Region"}`):                                                                false,
 		property(`{"type":"object","x-mcp-header":"Region"}`):                                                                false,
 		property(`{"type":"array","x-mcp-header":"Region"}`):                                                                 false,
@@ -72,6 +76,34 @@ func TestMirroredHeaders(t *testing.T) {
 	} {
 		if got := Texts(all, json.RawMessage(arguments)); !maps.Equal(got, want) {
 			t.Errorf("%s: got %v, want %v", arguments, got, want)
+		}
+	}
+}
+
+// The work for a schema depends on its size alone, and not on its depth, because a server
+// chooses both.
+func TestDeepSchemasTakeBoundedWork(t *testing.T) {
+	const depth, size = 2000, 1 << 20
+	annotated := `{"type":"string","x-mcp-header":"Region","description":"` + strings.Repeat("x", size) + `"}`
+	for name, test := range map[string]struct {
+		open, shut string
+		valid      bool
+	}{
+		"properties of properties":  {`{"properties":{"a":`, `}}`, true},
+		"properties without a mark": {`{"properties":{"a":{"description":"x-mcp-header"},"b":`, `}}`, true},
+		"items of items":            {`{"items":`, `}`, false},
+		"lists of lists":            {`{"anyOf":[`, `]}`, false},
+	} {
+		schema := json.RawMessage(strings.Repeat(test.open, depth) + annotated + strings.Repeat(test.shut, depth))
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		all, err := Arguments(schema)
+		runtime.ReadMemStats(&after)
+		if (err == nil) != test.valid || test.valid && (len(all) != 1 || len(all[0].Path) != depth) {
+			t.Errorf("%s: got %d arguments, %v, want valid: %t", name, len(all), err, test.valid)
+		}
+		if allocated := after.TotalAlloc - before.TotalAlloc; allocated > 20*size {
+			t.Errorf("%s: %d bytes were allocated for a schema of %d, want %d at most", name, allocated, len(schema), 20*size)
 		}
 	}
 }
