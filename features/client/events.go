@@ -15,9 +15,12 @@ import (
 // types of this package. Later versions may add more, so a switch over events needs a
 // default.
 type Event interface {
-	// key identifies events of which only one needs to wait; "" for others.
-	key() string
+	// key identifies events of which only one needs to wait; the zero key is for others.
+	key() eventKey
 }
+
+// An eventKey is the kind of an event, and what the event is about.
+type eventKey struct{ kind, about string }
 
 // Lost says that the server was lost: its process ended, its connection broke, or its
 // session expired. Calls fail or wait until a Restored event. A session that is
@@ -73,21 +76,32 @@ type Notification struct {
 	Params json.RawMessage // undecoded; nil if there are none
 }
 
-func (*Lost) key() string              { return "lost" }
-func (*Restored) key() string          { return "restored" }
-func (*ToolsChanged) key() string      { return protocol.NotificationToolsListChanged }
-func (*PromptsChanged) key() string    { return protocol.NotificationPromptsListChanged }
-func (*ResourcesChanged) key() string  { return protocol.NotificationResourcesListChanged }
-func (e *ResourceUpdated) key() string { return protocol.NotificationResourcesUpdated + " " + e.URI }
-func (*LogMessage) key() string        { return "" }
-func (e *ElicitationComplete) key() string {
-	return protocol.NotificationElicitationComplete + " " + e.ID
+func (*Lost) key() eventKey     { return eventKey{kind: "lost"} }
+func (*Restored) key() eventKey { return eventKey{kind: "restored"} }
+func (*ToolsChanged) key() eventKey {
+	return eventKey{kind: protocol.NotificationToolsListChanged}
 }
-func (*Notification) key() string { return "" }
+func (*PromptsChanged) key() eventKey {
+	return eventKey{kind: protocol.NotificationPromptsListChanged}
+}
+func (*ResourcesChanged) key() eventKey {
+	return eventKey{kind: protocol.NotificationResourcesListChanged}
+}
+func (e *ResourceUpdated) key() eventKey {
+	return eventKey{protocol.NotificationResourcesUpdated, e.URI}
+}
+func (*LogMessage) key() eventKey { return eventKey{} }
+func (e *ElicitationComplete) key() eventKey {
+	return eventKey{protocol.NotificationElicitationComplete, e.ID}
+}
+func (*Notification) key() eventKey { return eventKey{} }
 
-// maxEvents is how many events may wait. After that, deliver waits for the program, and
+// These limit the events that wait. Beyond one of them, deliver waits for the program, and
 // the bounds of the connection apply (ADR-0006).
-const maxEvents = 1000
+const (
+	maxEvents     = 1000
+	maxEventBytes = 1 << 20 // of what they are about: a server chooses its length
+)
 
 // An eventQueue passes events to Options.OnEvent, one at a time and in order, on a
 // goroutine that exists while events wait. The Conn ends that goroutine and waits for
@@ -97,6 +111,7 @@ type eventQueue struct {
 
 	mu      sync.Mutex
 	waiting []queuedEvent
+	bytes   int // of what the waiting events are about
 	running bool
 	lost    uint64        // the newest epoch whose loss is known
 	away    bool          // the program got a Lost event, and no Restored event after it
@@ -106,15 +121,16 @@ type eventQueue struct {
 
 type queuedEvent struct {
 	Event
+	of    eventKey
 	taken chan struct{} // closed when the program gets the event; nil if nobody waits for that
 }
 
 func (q *eventQueue) wanted() bool { return q.session.client.options.OnEvent != nil }
 
 // deliver queues an event that the server sent. It returns immediately if an equal event
-// waits already, or if the event is a change and few events wait. Otherwise it returns
-// when the program gets the event, or the session closes. So further messages of the
-// server wait in the connection, which limits them.
+// waits already, or if the event is a change and the events that wait are few and short.
+// Otherwise it returns when the program gets the event, or the session closes. So further
+// messages of the server wait in the connection, which limits them.
 func (q *eventQueue) deliver(e Event) {
 	taken := q.push(e, true)
 	if taken == nil {
@@ -141,11 +157,13 @@ func (q *eventQueue) push(e Event, fromServer bool) <-chan struct{} {
 
 // add is push for a caller that holds the mutex.
 func (q *eventQueue) add(e Event, fromServer bool) <-chan struct{} {
-	if key := e.key(); key != "" && slices.ContainsFunc(q.waiting, func(w queuedEvent) bool { return w.key() == key }) {
+	of := e.key()
+	if of != (eventKey{}) && slices.ContainsFunc(q.waiting, func(w queuedEvent) bool { return w.of == of }) {
 		return nil
 	}
-	queued := queuedEvent{Event: e}
-	if fromServer && (e.key() == "" || len(q.waiting) >= maxEvents) {
+	queued := queuedEvent{Event: e, of: of}
+	q.bytes += len(of.about)
+	if fromServer && (of == eventKey{} || len(q.waiting) >= maxEvents || q.bytes > maxEventBytes) {
 		queued.taken = make(chan struct{})
 	}
 	q.waiting = append(q.waiting, queued)
@@ -275,12 +293,13 @@ func (q *eventQueue) next(ctx context.Context) Event {
 	defer q.mu.Unlock()
 	defer q.notify()
 	if len(q.waiting) == 0 || ctx.Err() != nil {
-		q.waiting, q.running = nil, false
+		q.waiting, q.bytes, q.running = nil, 0, false
 		return nil
 	}
 	e := q.waiting[0]
 	q.waiting[0] = queuedEvent{}
 	q.waiting = q.waiting[1:]
+	q.bytes -= len(e.of.about)
 	if e.taken != nil {
 		close(e.taken)
 	}

@@ -20,6 +20,7 @@ type listening struct {
 	// Of the present attempt:
 	id      int64
 	epoch   uint64
+	wanted  []string                     // the resources that the session wanted when it was made, sorted
 	granted *protocol.SubscriptionFilter // what the server has granted; nil before the acknowledgement
 	failed  error                        // why it ended
 	over    bool                         // no other attempt follows
@@ -77,7 +78,7 @@ func (r *restorer) listenMessage(s *session, l *listening, id int64, epoch uint6
 	}
 	uris := r.uris()
 	r.mu.Lock()
-	l.id, l.epoch, l.granted, l.failed = id, epoch, nil, nil
+	l.id, l.epoch, l.wanted, l.granted, l.failed = id, epoch, uris, nil, nil
 	r.mu.Unlock()
 	params := &protocol.ListenParams{}
 	filter, offered := &params.Notifications, &p.server.Capabilities
@@ -141,6 +142,7 @@ func (r *restorer) acknowledged(s *session, in *conn.Incoming) {
 		r.mu.Unlock()
 		return // the acknowledgement is for a listening that was replaced
 	}
+	granted.ResourceSubscriptions = l.reported(granted.ResourceSubscriptions)
 	l.granted = &granted
 	seamless := false
 	if old := r.replaced; old != nil {
@@ -171,6 +173,16 @@ func (r *restorer) acknowledged(s *session, in *conn.Incoming) {
 		r.updated(uri)
 		s.events.push(&ResourceUpdated{URI: uri}, false)
 	}
+}
+
+// reported returns which of the wanted resources are granted. A server may name any others.
+// The caller holds the lock.
+func (l *listening) reported(granted []string) []string {
+	granted = slices.Sorted(slices.Values(granted))
+	return slices.DeleteFunc(slices.Clone(l.wanted), func(uri string) bool {
+		_, found := slices.BinarySearch(granted, uri)
+		return !found
+	})
 }
 
 // awaitGrant waits until the server p has acknowledged the newest listening. It returns

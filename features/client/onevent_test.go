@@ -3,13 +3,16 @@ package client_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/supervisor"
 	"github.com/bowline-mcp/bowline/telemetry"
 )
@@ -127,4 +130,52 @@ func TestSupervisorWaitsForOnEvent(t *testing.T) {
 		}
 		close(release)
 	})
+}
+
+// The changes that wait for the program are bounded in bytes: beyond that, further ones wait
+// in the connection, whose limits apply.
+//
+// Guarantees: G-0030.3
+func TestWaitingChangesAreBoundedInBytes(t *testing.T) {
+	long := strings.Repeat("x", 100_000)
+	for name, change := range map[string]func(n int) string{
+		"resources": func(n int) string { return updated(fmt.Sprintf("file:///%d/%s", n, long)) },
+		"elicitations": func(n int) string {
+			return fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/elicitation/complete","params":{"elicitationId":"%d %s"}}`, n, long)
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			busy := make(chan struct{})
+			seen := 0
+			s := &fakeServer{answer: allAnswers(protocol.LatestLegacy)}
+			session := openFake(t, s, client.Options{
+				Conn: conn.Options{MaxNotifications: 10},
+				OnEvent: func(context.Context, *client.Session, client.Event) {
+					seen++
+					<-busy
+				},
+			})
+			send := func(from, to int) {
+				for n := from; n < to; n++ {
+					s.sendFrame(change(n))
+					synctest.Wait()
+				}
+			}
+			if send(0, 10); session.Conn().Stats().Shed != 0 || session.Conn().Stats().Stalls != 0 {
+				t.Errorf("%s: got %+v for changes of 1 MB, want no dropped message and no stall", name, session.Conn().Stats())
+			}
+			if send(10, 50); session.Conn().Stats().Shed == 0 && session.Conn().Stats().Stalls == 0 {
+				t.Errorf("%s: got %+v for changes of 5 MB, want dropped messages or stalls", name, session.Conn().Stats())
+			}
+			close(busy)
+			synctest.Wait()
+			if seen < 20 || seen > 50 {
+				t.Errorf("%s: got %d events, want 20 to 50", name, seen)
+			}
+			seen = 0
+			if send(50, 60); seen != 10 {
+				t.Errorf("%s: got %d events when the program is free again, want 10", name, seen)
+			}
+		})
+	}
 }
