@@ -37,8 +37,20 @@ type cache struct {
 }
 
 // A cacheKey identifies a request whose result may be kept: the method, and the cursor
-// or the URI. Nothing else in the request affects its result.
-type cacheKey struct{ method, about string }
+// or the URI. Nothing else in the request affects its result. The first page of a list has
+// no cursor, and the empty string is one.
+type cacheKey struct {
+	method, about string
+	first         bool
+}
+
+// keyOf returns the key of a request with a cursor or URI; nil for none.
+func keyOf(method string, about *string) cacheKey {
+	if about == nil {
+		return cacheKey{method: method, first: true}
+	}
+	return cacheKey{method: method, about: *about}
+}
 
 // changes counts the changes that were reported for one method.
 type changes struct {
@@ -157,21 +169,21 @@ func (c *cache) look(key cacheKey, present *peer, stale time.Duration) *entry {
 	return e
 }
 
-// whole returns what find returns for every page of a list, by cursor. It returns nil if
-// a page is missing.
-func (c *cache) whole(method string, present *peer, stale time.Duration) map[string]*entry {
+// whole returns what find returns for every page of a list. It returns nil if a page is
+// missing.
+func (c *cache) whole(method string, present *peer, stale time.Duration) map[cacheKey]*entry {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	pages, key := make(map[string]*entry), cacheKey{method: method}
+	pages, key := make(map[cacheKey]*entry), keyOf(method, nil)
 	for range MaxPages {
 		e := c.look(key, present, stale)
 		if e == nil {
 			return nil
 		}
-		if pages[key.about] = e; e.next == nil {
+		if pages[key] = e; e.next == nil {
 			return pages
 		}
-		key.about = *e.next
+		key = keyOf(method, e.next)
 	}
 	return nil
 }
@@ -281,7 +293,7 @@ func (c *cache) granted(granted *protocol.SubscriptionFilter) {
 
 // cached says which results of a method are kept.
 type cached[P, R any] struct {
-	about func(*P) (string, protocol.Meta) // what the result depends on
+	about func(*P) (*string, protocol.Meta) // what the result depends on: the cursor or URI
 	hints func(*R) *protocol.CacheableResult
 	next  func(*R) *string // the cursor of the next page; nil if the result is not a list
 }
@@ -294,7 +306,7 @@ func (m *method[P, R, Q]) recall(ctx context.Context, s *Session, params *P) (*R
 	if c.limit < 0 || len(meta) > 0 || input || s.isOver() || s.conn.State() == conn.Closing {
 		return m.ask(ctx, s, params)
 	}
-	key := cacheKey{m.Name, about}
+	key := keyOf(m.Name, about)
 	if result, last, ok := m.fresh(s, key); ok {
 		return result, last, nil
 	}
@@ -317,7 +329,7 @@ func (m *method[P, R, Q]) recall(ctx context.Context, s *Session, params *P) (*R
 		if result, last, ok := m.stale(s, key); ok {
 			return result, last, nil
 		}
-	case m.cached.next != nil && about != "" && errors.As(err, new(*jsonrpc.Error)): // the cursor is no longer valid
+	case m.cached.next != nil && about != nil && errors.As(err, new(*jsonrpc.Error)): // the cursor is no longer valid
 		c.forget(m.Name)
 	}
 	return result, last, err
@@ -328,10 +340,10 @@ func (m *method[P, R, Q]) fresh(s *Session, key cacheKey) (*R, attempt, bool) {
 	e, pages := (*entry)(nil), s.options.pages
 	switch {
 	case pages != nil && pages.all != nil:
-		e = pages.all[key.about]
+		e = pages.all[key]
 	case s.options.Fresh:
 	case pages != nil:
-		e = pages.fresh[key.about]
+		e = pages.fresh[key]
 	default:
 		e = s.cache.find(key, s.peer.Load(), 0)
 	}
@@ -347,7 +359,7 @@ func (m *method[P, R, Q]) stale(s *Session, key cacheKey) (*R, attempt, bool) {
 	switch {
 	case s.options.MaxStale <= 0, s.options.Epoch != 0:
 	case pages != nil:
-		e = pages.stale[key.about]
+		e = pages.stale[key]
 	default:
 		e = s.cache.find(key, nil, s.options.MaxStale)
 	}
@@ -369,8 +381,8 @@ func (m *method[P, R, Q]) reuse(s *Session, e *entry) (*R, attempt, bool) {
 // cachedPages are the pages of a list in the cache. A range over the list uses all of them
 // or none, because pages of different times do not fit together.
 type cachedPages struct {
-	fresh, stale map[string]*entry // pages by cursor; nil if a page is missing
-	all          map[string]*entry // the pages that the range uses; nil: none, or it has not begun
+	fresh, stale map[cacheKey]*entry // nil if a page is missing
+	all          map[cacheKey]*entry // the pages that the range uses; nil: none, or it has not begun
 }
 
 // cachedPages finds all pages of a list.

@@ -22,7 +22,7 @@ func TestSizeOfACacheIsTheSumOfItsEntries(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			random, c, p := rand.New(rand.NewPCG(seed, 0)), &cache{limit: 20_000}, &peer{requestMeta: requestMeta{members: protocol.Meta{}}}
 			for range 500 {
-				key := cacheKey{protocol.MethodReadResource, fmt.Sprintf("x://%d/%d", random.IntN(5), random.IntN(40))}
+				key := cacheKey{method: protocol.MethodReadResource, about: fmt.Sprintf("x://%d/%d", random.IntN(5), random.IntN(40))}
 				switch random.IntN(8) {
 				case 0:
 					c.updated(key.about)
@@ -62,7 +62,7 @@ func TestExpiredResultsAreRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, p, second := &cache{limit: 1 << 30}, &peer{requestMeta: requestMeta{members: protocol.Meta{}}}, int64(1000)
 		for i := range 10_000 {
-			key := cacheKey{protocol.MethodReadResource, fmt.Sprint(i)}
+			key := cacheKey{method: protocol.MethodReadResource, about: fmt.Sprint(i)}
 			c.keep(key, c.begin(key.method), &protocol.CacheableResult{TTLMs: &second}, nil, attempt{peer: p}, 0)
 			timer := time.NewTimer(100 * time.Millisecond)
 			<-timer.C
@@ -93,7 +93,7 @@ func TestResourcesThatAnUpdateInvalidates(t *testing.T) {
 		c, p, ttl := &cache{limit: 1 << 20}, &peer{requestMeta: requestMeta{members: protocol.Meta{}}}, int64(1000)
 		for _, uri := range []string{"", "/", "x:", "x:/", "x://", "x://a", "x://a/", "x://a/b", "x://a/b/", "x://a/b/c", "x://a/b/c/", "x://a/c", "x://ab", "z"} {
 			for _, method := range []string{protocol.MethodReadResource, protocol.MethodListResources} {
-				c.keep(cacheKey{method, uri}, c.begin(method), &protocol.CacheableResult{TTLMs: &ttl}, nil, attempt{peer: p}, 0)
+				c.keep(cacheKey{method: method, about: uri}, c.begin(method), &protocol.CacheableResult{TTLMs: &ttl}, nil, attempt{peer: p}, 0)
 			}
 		}
 		c.updated(test.reported...)
@@ -117,7 +117,7 @@ func TestHostileUpdatesTakeBoundedWork(t *testing.T) {
 		defer close(done)
 		c, p, ttl := &cache{limit: 16 << 20}, &peer{requestMeta: requestMeta{members: protocol.Meta{}}}, int64(time.Hour/time.Millisecond)
 		for i := range 20_000 {
-			key := cacheKey{protocol.MethodReadResource, fmt.Sprintf("a/%d", i)}
+			key := cacheKey{method: protocol.MethodReadResource, about: fmt.Sprintf("a/%d", i)}
 			c.keep(key, c.begin(key.method), &protocol.CacheableResult{TTLMs: &ttl}, nil, attempt{peer: p}, 0)
 		}
 		c.updated(strings.Repeat("a/", 8<<20))

@@ -92,7 +92,7 @@ var (
 			s.learnTools(r)
 		},
 		cached: &cached[protocol.ListToolsParams, protocol.ListToolsResult]{
-			about: func(p *protocol.ListToolsParams) (string, protocol.Meta) { return textOf(p.Cursor), p.Meta },
+			about: func(p *protocol.ListToolsParams) (*string, protocol.Meta) { return p.Cursor, p.Meta },
 			hints: func(r *protocol.ListToolsResult) *protocol.CacheableResult { return &r.CacheableResult },
 			next:  func(r *protocol.ListToolsResult) *string { return r.NextCursor },
 		},
@@ -126,7 +126,7 @@ var (
 		repeatable: true,
 		check:      func(r *protocol.ListResourcesResult) error { return present(r.Resources != nil, "resources") },
 		cached: &cached[protocol.ListResourcesParams, protocol.ListResourcesResult]{
-			about: func(p *protocol.ListResourcesParams) (string, protocol.Meta) { return textOf(p.Cursor), p.Meta },
+			about: func(p *protocol.ListResourcesParams) (*string, protocol.Meta) { return p.Cursor, p.Meta },
 			hints: func(r *protocol.ListResourcesResult) *protocol.CacheableResult { return &r.CacheableResult },
 			next:  func(r *protocol.ListResourcesResult) *string { return r.NextCursor },
 		},
@@ -137,7 +137,7 @@ var (
 			return present(r.ResourceTemplates != nil, "resourceTemplates")
 		},
 		cached: &cached[protocol.ListResourceTemplatesParams, protocol.ListResourceTemplatesResult]{
-			about: func(p *protocol.ListResourceTemplatesParams) (string, protocol.Meta) { return textOf(p.Cursor), p.Meta },
+			about: func(p *protocol.ListResourceTemplatesParams) (*string, protocol.Meta) { return p.Cursor, p.Meta },
 			hints: func(r *protocol.ListResourceTemplatesResult) *protocol.CacheableResult { return &r.CacheableResult },
 			next:  func(r *protocol.ListResourceTemplatesResult) *string { return r.NextCursor },
 		},
@@ -149,7 +149,7 @@ var (
 		input:      func(p *protocol.ReadResourceParams) *protocol.InputParams { return &p.InputParams },
 		required:   func(r *protocol.ReadResourceResult) *protocol.InputRequired { return r.InputRequired },
 		cached: &cached[protocol.ReadResourceParams, protocol.ReadResourceResult]{
-			about: func(p *protocol.ReadResourceParams) (string, protocol.Meta) { return p.URI, p.Meta },
+			about: func(p *protocol.ReadResourceParams) (*string, protocol.Meta) { return &p.URI, p.Meta },
 			hints: func(r *protocol.ReadResourceResult) *protocol.CacheableResult { return &r.CacheableResult },
 		},
 	})
@@ -160,7 +160,7 @@ var (
 		repeatable: true,
 		check:      func(r *protocol.ListPromptsResult) error { return present(r.Prompts != nil, "prompts") },
 		cached: &cached[protocol.ListPromptsParams, protocol.ListPromptsResult]{
-			about: func(p *protocol.ListPromptsParams) (string, protocol.Meta) { return textOf(p.Cursor), p.Meta },
+			about: func(p *protocol.ListPromptsParams) (*string, protocol.Meta) { return p.Cursor, p.Meta },
 			hints: func(r *protocol.ListPromptsResult) *protocol.CacheableResult { return &r.CacheableResult },
 			next:  func(r *protocol.ListPromptsResult) *string { return r.NextCursor },
 		},
@@ -200,13 +200,6 @@ var requests = map[string]interface {
 // send.
 func hasContent(r *protocol.CallToolResult) error {
 	return present(r.Content != nil || len(r.StructuredContent) > 0, "content")
-}
-
-func textOf(cursor *string) string {
-	if cursor == nil {
-		return ""
-	}
-	return *cursor
 }
 
 func present(ok bool, member string) error {
