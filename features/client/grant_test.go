@@ -1,6 +1,10 @@
 package client_test
 
 import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -8,6 +12,240 @@ import (
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/protocol"
 )
+
+// onSecondLink changes the answers of a server on its second link.
+func onSecondLink(s *fakeServer, answer func(frame) []string) *fakeServer {
+	inner := s.answer
+	s.answer = func(f frame) []string {
+		if f.Link == 2 {
+			if replies := answer(f); replies != nil {
+				return replies
+			}
+		}
+		return inner(f)
+	}
+	return s
+}
+
+// grantsOnly returns an acknowledgement of reports of the tools and of some resources.
+func (f frame) grantsOnly(resources string) []string {
+	f.Params = []byte(`{"notifications":{"toolsListChanged":true,"resourceSubscriptions":` + resources + `}}`)
+	return []string{f.grants()}
+}
+
+// offering lets a modern server offer other capabilities.
+func offering(capabilities string) func(frame) []string {
+	return func(f frame) []string {
+		if f.Method != protocol.MethodDiscover {
+			return nil
+		}
+		return []string{f.result(`{"supportedVersions":["2026-07-28"],"capabilities":` + capabilities + `}`)}
+	}
+}
+
+// watchInBackground watches a resource. The channel gets the error that ends the Watch.
+func watchInBackground(t *testing.T, session *client.Session, uri string) <-chan error {
+	ended := make(chan error, 1)
+	go func() {
+		for _, err := range session.Watch(t.Context(), uri) {
+			if err != nil {
+				ended <- err
+			}
+		}
+	}()
+	synctest.Wait()
+	return ended
+}
+
+// wantEnded checks whether a Watch has ended, once the bubble is idle.
+func wantEnded(t *testing.T, ended <-chan error, want bool) {
+	t.Helper()
+	synctest.Wait()
+	select {
+	case err := <-ended:
+		if !want || !errors.As(err, new(*client.CallError)) {
+			t.Errorf("the Watch ended with %v, want that: %t, and a *client.CallError", err, want)
+		}
+	default:
+		if want {
+			t.Error("the Watch continues, want it to end with an error")
+		}
+	}
+}
+
+// If the next server does not accept a subscription, Restored says so, Subscribe asks again
+// and fails, and a Watch ends with the error. The server after that is asked again.
+//
+// Guarantees: G-0030.1, G-0030.5
+func TestSubscriptionThatTheNextServerRefuses(t *testing.T) {
+	without := strings.Replace(modernCapabilities, `"subscribe":true`, `"subscribe":false`, 1)
+	onListen := func(answer response) func(frame) []string {
+		return func(f frame) []string {
+			if f.Method != protocol.MethodListen {
+				return nil
+			}
+			return answer(f)
+		}
+	}
+	for name, test := range map[string]struct {
+		version  string
+		second   func(frame) []string // the answers of the second server that differ
+		failures int
+		refused  []string
+		accepted []string
+	}{
+		"one is not granted": {protocol.Latest, onListen(func(f frame) []string { return f.grantsOnly(`["file:///a"]`) }), 1, []string{"file:///b"}, []string{"file:///a"}},
+		"nothing is granted": {protocol.Latest, onListen(func(f frame) []string { return f.grantsOnly(`[]`) }), 2, []string{"file:///a", "file:///b"}, nil},
+		"others are granted": {protocol.Latest, onListen(func(f frame) []string { return f.grantsOnly(`["file:///a/b","file:///c"]`) }), 2, []string{"file:///a", "file:///b"}, nil},
+		"not offered":        {protocol.Latest, offering(without), 2, []string{"file:///a", "file:///b"}, nil},
+		"nothing is offered": {protocol.Latest, offering(`{"tools":{},"resources":{}}`), 1, []string{"file:///a", "file:///b"}, nil},
+		"no such method":     {protocol.Latest, onListen(withFault(-32601, `null`)), 1, []string{"file:///a", "file:///b"}, nil},
+		"legacy": {protocol.LatestLegacy, func(f frame) []string {
+			if f.Method == protocol.MethodSubscribe && strings.Contains(string(f.Params), "file:///b") {
+				return []string{f.fault(-32603, `null`)}
+			}
+			return nil
+		}, 1, []string{"file:///b"}, []string{"file:///a"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := grantingServer()
+				if test.version == protocol.LatestLegacy {
+					s.answer = allAnswers(protocol.LatestLegacy)
+				}
+				var mu sync.Mutex
+				var failures [][]error
+				session, err := connect(t, onSecondLink(s, test.second), client.Options{
+					ProtocolVersion: test.version,
+					OnEvent: func(_ context.Context, _ *client.Session, e client.Event) {
+						if restored, ok := e.(*client.Restored); ok {
+							mu.Lock()
+							defer mu.Unlock()
+							failures = append(failures, restored.Failures)
+						}
+					},
+				}, time.Minute)
+				if err != nil {
+					t.Fatal(err)
+				}
+				subscribe := func(uri string) error {
+					return session.Subscribe(t.Context(), &protocol.SubscribeParams{URI: uri})
+				}
+				watches := make(map[string]<-chan error)
+				for _, uri := range []string{"file:///a", "file:///b"} {
+					if err := subscribe(uri); err != nil {
+						t.Fatal(err)
+					}
+					watches[uri] = watchInBackground(t, session, uri)
+				}
+				reconnect(t, s, session)
+				mu.Lock()
+				if len(failures) != 1 || len(failures[0]) != test.failures {
+					t.Errorf("got the failures %v, want %d once", failures, test.failures)
+				}
+				mu.Unlock()
+				for _, uri := range test.refused {
+					wantEnded(t, watches[uri], true)
+					if err := subscribe(uri); err == nil {
+						t.Errorf("Subscribe to %s succeeded at a server that refuses it, want an error", uri)
+					}
+				}
+				for _, uri := range test.accepted {
+					wantEnded(t, watches[uri], false)
+					if err := subscribe(uri); err != nil {
+						t.Errorf("Subscribe to %s: got %v, want nil", uri, err)
+					}
+				}
+				reconnect(t, s, session)
+				mu.Lock()
+				if len(failures) != 2 || len(failures[1]) != 0 {
+					t.Errorf("at the third server: got the failures %v, want none", failures)
+				}
+				mu.Unlock()
+				for uri := range watches {
+					if err := subscribe(uri); err != nil {
+						t.Errorf("Subscribe to %s at the third server: got %v, want nil", uri, err)
+					}
+					s.sendFrame(updated(uri))
+				}
+				for _, uri := range test.accepted {
+					wantEnded(t, watches[uri], false)
+				}
+			})
+		})
+	}
+}
+
+// A server that refuses a whole request because of one resource leaves the others
+// subscribed: the earlier request continues.
+//
+// Guarantees: G-0030.4, G-0030.5
+func TestRefusedSubscriptionLeavesTheOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := grantingServer()
+		inner := s.answer
+		s.answer = func(f frame) []string {
+			if f.Method == protocol.MethodListen && strings.Contains(string(f.Params), "file:///no") {
+				return []string{f.fault(-32602, `null`)}
+			}
+			return inner(f)
+		}
+		session, err := connect(t, s, client.Options{}, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := session.Subscribe(t.Context(), &protocol.SubscribeParams{URI: "file:///a"}); err != nil {
+			t.Fatal(err)
+		}
+		watch := watchInBackground(t, session, "file:///a")
+		for range 20 {
+			if err := session.Subscribe(t.Context(), &protocol.SubscribeParams{URI: "file:///no"}); err == nil {
+				t.Error("Subscribe succeeded, want an error")
+			}
+			wantEnded(t, watch, false)
+		}
+		reads := len(s.received(protocol.MethodReadResource))
+		s.sendFrame(updated("file:///a"))
+		wantEnded(t, watch, false)
+		if got := len(s.received(protocol.MethodReadResource)); got != reads+1 {
+			t.Errorf("got %d reads after an update, want %d", got, reads+1)
+		}
+	})
+}
+
+// If a server grants less when its subscription is made again, Subscribe asks again and
+// fails, and a Watch ends with the error.
+//
+// Guarantees: G-0030.5
+func TestSubscriptionThatIsNotGrantedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := grantingServer()
+		inner, less := s.answer, false
+		s.answer = func(f frame) []string {
+			if f.Method == protocol.MethodListen && less {
+				return f.grantsOnly(`["file:///a"]`)
+			}
+			return inner(f)
+		}
+		session, err := connect(t, s, client.Options{}, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stays, ends := watchInBackground(t, session, "file:///a"), watchInBackground(t, session, "file:///b")
+		less = true
+		asked := s.received(protocol.MethodListen)
+		s.sendFrame(asked[len(asked)-1].result(`{"resultType":"complete"}`))
+		pass(10 * time.Second)
+		wantEnded(t, stays, false)
+		wantEnded(t, ends, true)
+		if err := session.Subscribe(t.Context(), &protocol.SubscribeParams{URI: "file:///b"}); err == nil {
+			t.Error("Subscribe succeeded without a grant, want an error")
+		}
+		if epoch := session.Status().Epoch; epoch != 1 {
+			t.Errorf("got %d servers, want 1", epoch)
+		}
+	})
+}
 
 // An acknowledgement that names resources that the session has not asked for reports no
 // change of them.

@@ -113,6 +113,10 @@ func (r *restorer) listenFailed(l *listening, err error, over bool) {
 	if l.failed = err; err == nil {
 		l.failed = errors.New("client: the server ended the subscription")
 	}
+	earlier := r.replaced != nil && r.replaced.granted != nil // it continues to report
+	if over && r.listening == l && !earlier {
+		r.refused(l.wanted)
+	}
 	r.signal()
 }
 
@@ -142,8 +146,10 @@ func (r *restorer) acknowledged(s *session, in *conn.Incoming) {
 		r.mu.Unlock()
 		return // the acknowledgement is for a listening that was replaced
 	}
-	granted.ResourceSubscriptions = l.reported(granted.ResourceSubscriptions)
+	reported, refused := l.compare(granted.ResourceSubscriptions)
+	granted.ResourceSubscriptions = reported
 	l.granted = &granted
+	r.refused(refused)
 	seamless := false
 	if old := r.replaced; old != nil {
 		seamless = old.granted != nil && old.epoch == in.Epoch
@@ -175,14 +181,18 @@ func (r *restorer) acknowledged(s *session, in *conn.Incoming) {
 	}
 }
 
-// reported returns which of the wanted resources are granted. A server may name any others.
-// The caller holds the lock.
-func (l *listening) reported(granted []string) []string {
+// compare divides the wanted resources into those that are granted and those that are not.
+// A server may name any others. The caller holds the lock.
+func (l *listening) compare(granted []string) (reported, refused []string) {
 	granted = slices.Sorted(slices.Values(granted))
-	return slices.DeleteFunc(slices.Clone(l.wanted), func(uri string) bool {
-		_, found := slices.BinarySearch(granted, uri)
-		return !found
-	})
+	for _, uri := range l.wanted {
+		if _, found := slices.BinarySearch(granted, uri); found {
+			reported = append(reported, uri)
+		} else {
+			refused = append(refused, uri)
+		}
+	}
+	return reported, refused
 }
 
 // awaitGrant waits until the server p has acknowledged the newest listening. It returns
@@ -206,6 +216,8 @@ func (r *restorer) awaitGrant(ctx context.Context, s *Session, p *peer, uri stri
 		switch {
 		case granted != nil && (uri == "" || slices.Contains(granted.ResourceSubscriptions, uri)):
 			return nil
+		case granted != nil && !p.server.Capabilities.Has("resources.subscribe"):
+			return &CapabilityError{Capability: "resources.subscribe"}
 		case granted != nil:
 			return fmt.Errorf("client: the server does not grant reports of %.200q", uri)
 		case !p.isCurrent(status):
@@ -222,7 +234,7 @@ func (r *restorer) awaitGrant(ctx context.Context, s *Session, p *peer, uri stri
 	}
 }
 
-func restoreListening(ctx context.Context, s *Session, p *peer) []error {
+func restoreListening(ctx context.Context, s *Session, p *peer) (failures []error) {
 	r := &s.restore
 	if !p.modern() || !s.events.wanted() && len(r.uris()) == 0 {
 		return nil
@@ -234,8 +246,15 @@ func restoreListening(ctx context.Context, s *Session, p *peer) []error {
 	if !awaits {
 		return nil
 	}
-	if err := r.awaitGrant(ctx, s, p, ""); err != nil && !errors.Is(err, errNothingToReport) {
+	if err := r.awaitGrant(ctx, s, p, ""); errors.Is(err, errNothingToReport) {
+		return nil
+	} else if err != nil {
 		return []error{fmt.Errorf("reports of changes: %w", err)}
 	}
-	return nil
+	for _, uri := range r.used() {
+		if err := r.awaitGrant(ctx, s, p, uri); err != nil {
+			failures = append(failures, fmt.Errorf("subscription to %.200q: %w", uri, err))
+		}
+	}
+	return failures
 }

@@ -186,25 +186,19 @@ func (s *Session) unsubscribeFrom(ctx context.Context, uri string, remove func(*
 // there is no server, Watch waits. Updates that arrive while the program still works
 // on earlier contents count as one.
 //
-// Watch yields an error and ends if waiting would not help: the server does not offer
-// subscriptions, refuses this one, or cannot read the resource. It does the same when
-// ctx ends. Leaving the loop ends the subscription, unless something else in the
-// program needs it.
+// Watch yields an error and ends if waiting would not help: the server, or a later one,
+// does not offer subscriptions, refuses this one, or cannot read the resource. It does
+// the same when ctx ends. Leaving the loop ends the subscription, unless something else in
+// the program needs it.
 func (s *Session) Watch(ctx context.Context, uri string) iter.Seq2[*protocol.ReadResourceResult, error] {
 	return func(yield func(*protocol.ReadResourceResult, error) bool) {
 		view := s.With(s.options)
 		view.options.WaitForReady, view.options.Retries = true, -1
 		view.options.Fresh, view.options.MaxStale = true, 0
 		changed := make(chan struct{}, 1)
-		for {
-			err := view.subscribeTo(ctx, uri, func(sub *subscription, _ int) { sub.add(changed) })
-			if err == nil {
-				break
-			}
-			if !errors.Is(err, ErrStale) && !errors.Is(err, ErrUnavailable) || s.options.Epoch != 0 {
-				yield(nil, err)
-				return
-			} // otherwise the next server is asked when it is ready
+		if err := view.subscribeWatcher(ctx, uri, changed); err != nil {
+			yield(nil, err)
+			return
 		}
 		defer func() {
 			leaving, cancel := s.leaving(ctx)
@@ -229,6 +223,21 @@ func (s *Session) Watch(ctx context.Context, uri string) iter.Seq2[*protocol.Rea
 				yield(nil, ErrClosed)
 				return
 			}
+			if err := view.subscribeWatcher(ctx, uri, changed); err != nil { // a later server may refuse
+				yield(nil, err)
+				return
+			}
+		}
+	}
+}
+
+// subscribeWatcher adds a watcher of a resource. If the server is lost meanwhile, it asks
+// the next one when that is ready.
+func (s *Session) subscribeWatcher(ctx context.Context, uri string, watcher chan struct{}) error {
+	for {
+		err := s.subscribeTo(ctx, uri, func(sub *subscription, _ int) { sub.add(watcher) })
+		if !errors.Is(err, ErrStale) && !errors.Is(err, ErrUnavailable) || s.options.Epoch != 0 {
+			return err
 		}
 	}
 }

@@ -221,6 +221,29 @@ func (r *restorer) uris() []string {
 	return slices.DeleteFunc(uris, func(uri string) bool { return r.resources[uri].isUnused() })
 }
 
+// used returns the sorted URIs of the resources whose subscribers have their answer.
+// Pending subscribers get the error of a server themselves.
+func (r *restorer) used() []string {
+	uris := r.uris()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.DeleteFunc(uris, func(uri string) bool {
+		sub := r.resources[uri]
+		return sub == nil || !sub.hasUsers()
+	})
+}
+
+// refused notes that a server reports no changes of some resources. It wakes the watchers,
+// which then ask the server themselves and get its error. The caller holds the lock.
+func (r *restorer) refused(uris []string) {
+	for _, uri := range uris {
+		if sub := r.resources[uri]; sub != nil {
+			sub.accepted = false
+			sub.wake()
+		}
+	}
+}
+
 // updated wakes the watchers of a resource and of those that contain it.
 func (r *restorer) updated(uri string) {
 	r.mu.Lock()
