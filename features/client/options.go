@@ -38,7 +38,9 @@ type Options struct {
 	ElicitURL func(ctx context.Context, s *Session, p *protocol.ElicitParams) (*protocol.ElicitResult, error)
 
 	// Sample lets servers use the program's model. Set SampleTools if Sample supports
-	// CreateMessageParams.Tools; otherwise requests with tools are refused.
+	// CreateMessageParams.Tools; otherwise requests with tools are refused. So is a
+	// conversation with a tool_use that has no tool_result. Before 2025-11-25 an answer is
+	// one block: text blocks are sent as one, and other answers of several are an error.
 	Sample      func(ctx context.Context, s *Session, p *protocol.CreateMessageParams) (*protocol.CreateMessageResult, error)
 	SampleTools bool
 

@@ -156,17 +156,6 @@ func fillDefaults(content, form stdjson.RawMessage, lists bool) (stdjson.RawMess
 	return json.Marshal(answer, json.Deterministic(true))
 }
 
-func (s *Session) sample(ctx context.Context, p *protocol.CreateMessageParams) (*protocol.CreateMessageResult, error) {
-	if (p.Tools != nil || p.ToolChoice != nil) && !s.client.options.SampleTools {
-		return nil, invalidParams("the client did not declare sampling.tools")
-	}
-	result, err := s.client.options.Sample(ctx, s, p)
-	if err == nil && result == nil {
-		err = errNoAnswer
-	}
-	return result, err
-}
-
 func (s *Session) roots(ctx context.Context) (*protocol.ListRootsResult, error) {
 	roots, err := s.client.options.Roots(ctx, s)
 	if err != nil {
