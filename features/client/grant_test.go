@@ -247,6 +247,35 @@ func TestSubscriptionThatIsNotGrantedAgain(t *testing.T) {
 	})
 }
 
+// A server that does not acknowledge a subscription delays Restored by the timeout of a
+// request only. If it does so later, everything granted counts as changed.
+//
+// Guarantees: G-0030.1
+func TestServerThatAcknowledgesLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var reported events
+		s := onSecondLink(grantingServer(), func(f frame) []string {
+			if f.Method != protocol.MethodListen {
+				return nil
+			}
+			return []string{}
+		})
+		session, err := connect(t, s, client.Options{OnEvent: reported.on}, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		reported.want(t, "connected", "tools")
+		reconnect(t, s, session)
+		pass(29 * time.Second)
+		reported.want(t, "within the timeout", "lost")
+		pass(2 * time.Second)
+		reported.want(t, "after the timeout", "restored but for 1")
+		asked := s.received(protocol.MethodListen)
+		s.sendFrame(asked[len(asked)-1].grants())
+		reported.want(t, "after the acknowledgement", "tools")
+	})
+}
+
 // An acknowledgement that names resources that the session has not asked for reports no
 // change of them.
 //

@@ -246,6 +246,8 @@ func restoreListening(ctx context.Context, s *Session, p *peer) (failures []erro
 	if !awaits {
 		return nil
 	}
+	ctx, cancel := s.limited(ctx)
+	defer cancel()
 	if err := r.awaitGrant(ctx, s, p, ""); errors.Is(err, errNothingToReport) {
 		return nil
 	} else if err != nil {

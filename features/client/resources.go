@@ -114,11 +114,8 @@ func (s *Session) askFor(ctx context.Context, p *peer, uri string) error {
 		_, err := subscribe.call(ctx, s.boundTo(p), &protocol.SubscribeParams{URI: uri})
 		return err
 	}
-	if limit := s.timeout(); limit > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, limit, ErrTimedOut)
-		defer cancel()
-	}
+	ctx, cancel := s.limited(ctx)
+	defer cancel()
 	s.restore.mu.Lock()
 	s.restore.listen(s.session, false)
 	s.restore.mu.Unlock()
@@ -152,6 +149,14 @@ func (s *Session) timeout() time.Duration {
 	default:
 		return defaultTimeout
 	}
+}
+
+// limited returns a context with the time limit of a request, for a wait.
+func (s *Session) limited(ctx context.Context) (context.Context, context.CancelFunc) {
+	if limit := s.timeout(); limit > 0 {
+		return context.WithTimeoutCause(ctx, limit, ErrTimedOut)
+	}
+	return context.WithCancel(ctx)
 }
 
 // Unsubscribe ends a subscription made by Subscribe. A Watch of the resource

@@ -141,11 +141,8 @@ func (s *Session) awaitOther(ctx context.Context, method string, sub *subscripti
 	if ctx.Value(turnKey{sub}) != nil {
 		return refusedUnsent(method, errOwnTurn)
 	}
-	if limit := s.timeout(); limit > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, limit, ErrTimedOut)
-		defer cancel()
-	}
+	ctx, cancel := s.limited(ctx)
+	defer cancel()
 	select {
 	case <-ended:
 		return nil
