@@ -42,7 +42,8 @@ func (r *resource) feature() Feature { return Feature{KindResource, r.definition
 type template struct {
 	settings
 	definition *protocol.ResourceTemplate
-	parsed     *uritemplate.Template
+	variables  []string // the names of its variables
+	pattern    *pattern
 	run        func(context.Context, *protocol.ReadResourceParams) (*protocol.ReadResourceResult, error)
 }
 
@@ -96,8 +97,9 @@ func (s *Server) RemoveResources(uris ...string) {
 // reads all of them with one function. In is a struct, or a pointer to one, with a
 // field for each variable of the template; see AddTool for tags. In may also be
 // map[string]string for all variables, or *protocol.ReadResourceParams for the URI
-// itself. See AddResource for what the function may return. Variables with an enum
-// are completed automatically. Use a Completion for others.
+// itself. A variable that is a list in the URI has the text of the whole list. See
+// AddResource for what the function may return. Variables with an enum are completed
+// automatically. Use a Completion for others.
 //
 // A resource of AddResource takes precedence over a template that matches its URI. If
 // several templates match, the one whose text sorts first is used. AddTemplate
@@ -113,9 +115,13 @@ func AddTemplate[In, Out any](s *Server, t protocol.ResourceTemplate, f func(con
 	if err != nil {
 		panic(err)
 	}
-	added := &template{settings: newSettings(o), definition: &t, parsed: parsed}
+	found, err := newPattern(t.URITemplate)
+	if err != nil {
+		panic(err)
+	}
+	added := &template{settings: newSettings(o), definition: &t, variables: parsed.Varnames(), pattern: found}
 	read := templateInput[In](added)
-	added.checkCompletion(parsed.Varnames())
+	added.checkCompletion(added.variables)
 	write := resourceOutput[Out](&t.MIMEType)
 	added.run = func(ctx context.Context, params *protocol.ReadResourceParams) (*protocol.ReadResourceResult, error) {
 		in, err := read(ctx, params)
@@ -147,27 +153,20 @@ func templateInput[In any](t *template) func(context.Context, *protocol.ReadReso
 		return func(_ context.Context, params *protocol.ReadResourceParams) (In, error) { return any(params).(In), nil }
 	}
 	s := inferObject(reflect.TypeFor[In](), nil)
-	names := t.parsed.Varnames()
-	for _, name := range names {
+	for _, name := range t.variables {
 		if s.Properties[name] == nil && !s.takesAny() {
 			panic(fmt.Sprintf("there is no field for the variable %q", name))
 		}
 	}
 	for _, name := range s.Required {
-		if !slices.Contains(names, name) {
+		if !slices.Contains(t.variables, name) {
 			panic(fmt.Sprintf("there is no variable for the field %q", name))
 		}
 	}
 	t.completeEnums(s)
 	decode := textDecoderOf[In](s)
 	return func(ctx context.Context, params *protocol.ReadResourceParams) (In, error) {
-		texts := make(map[string]string, len(names))
-		for name, value := range t.parsed.Match(params.URI) {
-			if value.Valid() {
-				texts[name] = value.String()
-			}
-		}
-		return decode(ctx, texts)
+		return decode(ctx, t.pattern.variables(params.URI))
 	}
 }
 
@@ -271,6 +270,9 @@ func (rs *resources) read(ctx context.Context, c *call, params *protocol.ReadRes
 	if err := c.readProgressToken(&params.RequestParams); err != nil {
 		return nil, err
 	}
+	if err := checkURI(protocol.MethodReadResource, params.URI); err != nil {
+		return nil, err
+	}
 	of, run, err := rs.find(ctx, params.URI)
 	if err != nil {
 		return nil, c.resourceFault(params.URI, err)
@@ -302,7 +304,7 @@ func (rs *resources) find(ctx context.Context, uri string) (*settings, reader, e
 		}
 	}
 	for _, t := range rs.templates.all() {
-		if t.parsed.Match(uri) != nil && rs.server.visible(ctx, t.feature()) {
+		if t.pattern.matches(uri) && rs.server.visible(ctx, t.feature()) {
 			return &t.settings, t.run, nil
 		}
 	}

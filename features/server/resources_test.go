@@ -539,6 +539,12 @@ func TestAddResourceRefusesTheProgramsOwnMistakes(t *testing.T) {
 		"bad template": func(s *server.Server) {
 			server.AddTemplate(s, protocol.ResourceTemplate{URITemplate: "x://{", Name: "a"}, func(context.Context, map[string]string) (string, error) { return "", nil })
 		},
+		"empty expression": func(s *server.Server) {
+			server.AddTemplate(s, protocol.ResourceTemplate{URITemplate: "x://{}", Name: "a"}, func(context.Context, map[string]string) (string, error) { return "", nil })
+		},
+		"long prefix": func(s *server.Server) {
+			server.AddTemplate(s, protocol.ResourceTemplate{URITemplate: "x://{a:1001}", Name: "a"}, func(context.Context, map[string]string) (string, error) { return "", nil })
+		},
 		"variable without a field": func(s *server.Server) {
 			server.AddTemplate(s, protocol.ResourceTemplate{URITemplate: "x://{name}/{b}", Name: "a"}, func(context.Context, user) (string, error) { return "", nil })
 		},

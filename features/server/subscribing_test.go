@@ -2,7 +2,9 @@ package server_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -98,4 +100,44 @@ func TestPanicOfOnSubscribeGivesBackWhatWasGranted(t *testing.T) {
 			wantPanics(t, panics, protocol.MethodSubscribe)
 		}
 	})
+}
+
+// A URI of more than 8 KiB is refused wherever a client names a resource, before the program
+// sees it.
+//
+// Guarantees: G-0029.12
+func TestLongURIsAreRefused(t *testing.T) {
+	s := newServer(server.Options{OnSubscribe: func(_ context.Context, uri string) error {
+		if len(uri) > 8<<10 {
+			t.Errorf("OnSubscribe got a URI of %d bytes, want at most %d", len(uri), 8<<10)
+		}
+		return nil
+	}})
+	server.AddTemplate(s, protocol.ResourceTemplate{URITemplate: "x://{id}", Name: "x"}, func(_ context.Context, in struct {
+		ID string `json:"id"`
+	}) (string, error) {
+		return fmt.Sprint(len(in.ID)), nil
+	})
+	w := dial(t, s)
+	w.initialize(protocol.Version20251125)
+	longest := "x://" + strings.Repeat("a,", 4<<10-2)
+	legacy := func(method, uri string) string {
+		return `{"jsonrpc":"2.0","id":1,"method":"` + method + `","params":{"uri":"` + uri + `"}}`
+	}
+	for name, frame := range map[string]func(uri string) string{
+		"resources/read":         func(uri string) string { return legacy(protocol.MethodReadResource, uri) },
+		"resources/read, modern": func(uri string) string { return modern(`1`, protocol.MethodReadResource, `"uri":"`+uri+`"`) },
+		"resources/subscribe":    func(uri string) string { return legacy(protocol.MethodSubscribe, uri) },
+		"subscriptions/listen": func(uri string) string {
+			return modern(`2`, protocol.MethodListen, `"notifications":{"resourceSubscriptions":["x://a","`+uri+`"]}`)
+		},
+	} {
+		if fault := w.wantFault(jsonrpc.CodeInvalidParams, frame(longest+"a")); !strings.Contains(fault.Message, "8192") {
+			t.Errorf("%s: the error is %q, want the limit in it", name, fault.Message)
+		}
+		w.send(frame(longest))
+		if got := w.next(); strings.Contains(got, `"error"`) {
+			t.Errorf("%s: a URI of 8 KiB was refused with %s", name, got)
+		}
+	}
 }

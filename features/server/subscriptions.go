@@ -19,6 +19,9 @@ type subscriptions struct {
 
 // subscribe subscribes a legacy client to updates of a resource.
 func (ss *subscriptions) subscribe(ctx context.Context, c *call, params *protocol.SubscribeParams) (*protocol.EmptyResult, error) {
+	if err := checkURI(protocol.MethodSubscribe, params.URI); err != nil {
+		return nil, err
+	}
 	changes := &c.peer.changes
 	release, err := changes.claim(ctx, params.URI)
 	if err != nil {
@@ -110,6 +113,11 @@ func (ss *subscriptions) listen(ctx context.Context, c *call, params *protocol.L
 	tasks := &ss.server.tasks
 	if err := tasks.allowed(c); len(params.Notifications.TaskIDs) > 0 && tasks.on && err != nil {
 		return nil, err
+	}
+	for _, uri := range params.Notifications.ResourceSubscriptions {
+		if err := checkURI(protocol.MethodListen, uri); err != nil {
+			return nil, err
+		}
 	}
 	id := protocol.Meta{protocol.MetaSubscriptionID: c.in.ID().Append(nil)}
 	mine := new(changes)

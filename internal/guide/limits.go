@@ -89,6 +89,7 @@ const limitsFixed = `
 - Fetching URLs that a server names: [ADR-0045](adr/0045-guarded-fetching.md).
 - One client of an HTTP endpoint: [ADR-0038](adr/0038-bounds-of-an-http-endpoint.md).
 - mcp.json files: [ADR-0018](adr/0018-mcp-json.md).
+- The URI of a resource that a client reads or subscribes to: 8 KiB.
 
 One message may contain at most:
 
