@@ -109,7 +109,8 @@ func Confirm(ctx context.Context, message string) error {
 
 // Elicit asks the user to fill in a form. T is a flat struct of strings, numbers,
 // bools and enums, described by tags as in AddTool; Elicit panics for any other type.
-// The first element of suggest fills the form initially. Never ask for secrets.
+// The first element of suggest fills the form initially. A field that the user leaves
+// empty is zero in the result, whatever was suggested. Never ask for secrets.
 //
 // For a client of 2025-06-18, only bool fields have initial values. Slice fields are left
 // out, because that revision has no multiple choice. If such a field is required, Elicit
@@ -124,7 +125,7 @@ func Elicit[T any](ctx context.Context, message string, suggest ...T) (T, error)
 	if err := accepted(result); err != nil {
 		return value, err
 	}
-	return decoderOf[T](form.defaults())(result.Content)
+	return decodeTyped[T](result.Content)
 }
 
 // ElicitURL asks the user to open a page. It returns nil when the user has agreed,

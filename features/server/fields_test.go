@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -332,4 +333,44 @@ func TestConversationsAreThoseOfTheRevision(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Elicit returns what the user gave, and nothing that was only suggested: neither to a client
+// that leaves defaults to its user, nor to one of 2025-06-18, whose user never saw them.
+//
+// Guarantees: G-0031.11
+func TestElicitReturnsOnlyWhatTheUserGave(t *testing.T) {
+	type trip struct {
+		City string `json:"city,omitempty"`
+		Days int    `json:"days,omitempty" default:"3"`
+		Note string `json:"note,omitempty"`
+	}
+	s := newServer(server.Options{})
+	server.AddTool(s, protocol.Tool{Name: "book"}, func(ctx context.Context, _ struct{}) (string, error) {
+		got, err := server.Elicit(ctx, "Where to?", trip{City: "Oslo", Days: 5, Note: "by train"})
+		return fmt.Sprintf("%+v", got), err
+	}, server.Asks(server.Reruns, forms))
+	const answer = `{"action":"accept","content":{"note":"by boat"}}`
+	const want = "{City: Days:0 Note:by boat}"
+
+	w := dial(t, s)
+	first := w.round("book", "")
+	if got := w.round("book", retryParams(first.State, `"1":`+answer)); !strings.Contains(got.Text, want) {
+		t.Errorf("%s: got %+v, want %s", protocol.Latest, got, want)
+	}
+	for _, version := range []string{protocol.Version20250618, protocol.Version20251125} {
+		w := dial(t, s)
+		w.send(strings.NewReplacer("VERSION", version, `"capabilities":{}`, `"capabilities":{"elicitation":{}}`).Replace(initializeFrame))
+		w.want(`"serverInfo"`)
+		w.send(
+			`{"jsonrpc":"2.0","method":"notifications/initialized"}`,
+			`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"book"}}`,
+		)
+		var question struct {
+			ID json.RawMessage `json:"id"`
+		}
+		w.read(&question)
+		w.send(`{"jsonrpc":"2.0","id":` + string(question.ID) + `,"result":` + answer + `}`)
+		w.want(want)
+	}
 }
