@@ -48,6 +48,51 @@ func TestDefaultsOfADeclaredSchema(t *testing.T) {
 	_, _ = readWith[in](`{"type":"object","properties":{"days":{"default":"three"}}}`, nil)
 }
 
+// A default is for an argument that is missing. An argument that was given is not mixed with
+// it, but the members that a nested struct lacks have their own defaults.
+//
+// Guarantees: G-0029.2
+func TestDefaultsDoNotChangeWhatWasGiven(t *testing.T) {
+	type wind struct {
+		Unit string `json:"unit" default:"knots"`
+		Max  int    `json:"max" default:"9"`
+	}
+	type in struct {
+		M    map[string]int `json:"m" default:"{\"a\":1}"`
+		L    []int          `json:"l" default:"[1,2]"`
+		P    *int           `json:"p" default:"3"`
+		Wind wind           `json:"wind"`
+	}
+	for arguments, want := range map[string]string{
+		`{}`:                               `{"m":{"a":1},"l":[1,2],"p":3,"wind":{"unit":"knots","max":9}}`,
+		` { } `:                            `{"m":{"a":1},"l":[1,2],"p":3,"wind":{"unit":"knots","max":9}}`,
+		`{"m":{"b":2}}`:                    `{"m":{"b":2},"l":[1,2],"p":3,"wind":{"unit":"knots","max":9}}`,
+		`{"m":{},"l":[],"p":null}`:         `{"m":{},"l":[],"p":null,"wind":{"unit":"knots","max":9}}`,
+		`{"wind":{"max":1e1},"l":[3]}`:     `{"m":{"a":1},"l":[3],"p":3,"wind":{"unit":"knots","max":10}}`,
+		`{"\u006d":{"c":"}"}}`:             ``,
+		`{"\u006d":{"c":3}}`:               `{"m":{"c":3},"l":[1,2],"p":3,"wind":{"unit":"knots","max":9}}`,
+		`{"wind":{"max":1},"m":{},"m":{}}`: ``,
+	} {
+		read := toolInput[in](&protocol.Tool{Name: "t"})
+		value, err := read(&protocol.CallToolParams{Arguments: json.RawMessage(arguments)})
+		if want == "" {
+			if err == nil {
+				t.Errorf("%s: got %+v, want an error", arguments, value)
+			}
+			continue
+		}
+		if got, _ := encodeTyped(value); string(got) != want || err != nil {
+			t.Errorf("%s: got %s, %v; want %s", arguments, got, err, want)
+		}
+	}
+	const schema = `{"type":"object","properties":{"m":{"type":"object","default":{"a":1}}}}`
+	for arguments, want := range map[string]string{`{}`: "map[m:map[a:1]]", `{"m":{"b":2}}`: "map[m:map[b:2]]"} {
+		if got, err := readWith[map[string]any](schema, json.RawMessage(arguments)); got != want || err != nil {
+			t.Errorf("%s: got %s, %v; want %s", arguments, got, err, want)
+		}
+	}
+}
+
 func readWith[In any](schema string, arguments json.RawMessage) (string, error) {
 	read := toolInput[In](&protocol.Tool{Name: "t", InputSchema: json.RawMessage(schema)})
 	value, err := read(&protocol.CallToolParams{Arguments: arguments})

@@ -25,7 +25,7 @@ func toolInput[In any](t *protocol.Tool) func(*protocol.CallToolParams) (In, err
 		t.InputSchema = inferred.mustMarshal()
 	} else if declared := declaredDefaults(t.InputSchema, !inferred.takesAny()); declared != nil {
 		defaults = declared
-		if _, err := decodeTyped[In](defaults); err != nil {
+		if _, err := decodeTyped[In](defaults.fillIn(json.RawMessage("{}"))); err != nil {
 			panic(fmt.Sprintf("the defaults of the input schema do not fit %v: %v", reflect.TypeFor[In](), err))
 		}
 	}

@@ -59,23 +59,8 @@ func isNumberFault(err error) bool {
 
 // decoderOf returns a function that decodes arguments into a T. Missing arguments get
 // their defaults.
-func decoderOf[T any](defaults stdjson.RawMessage) func(stdjson.RawMessage) (T, error) {
-	if defaults == nil {
-		return decodeTyped[T]
-	}
-	return func(raw stdjson.RawMessage) (T, error) {
-		value, err := decodeTyped[T](defaults)
-		if err != nil {
-			return value, err
-		}
-		if json.Unmarshal(raw, &value, typed) == nil {
-			return value, nil
-		}
-		if value, err = decodeTyped[T](defaults); err != nil {
-			return value, err
-		}
-		return value, json.Unmarshal(plainIntegers(raw), &value, typed)
-	}
+func decoderOf[T any](missing defaults) func(stdjson.RawMessage) (T, error) {
+	return func(raw stdjson.RawMessage) (T, error) { return decodeTyped[T](missing.fillIn(raw)) }
 }
 
 // textDecoderOf returns a function that decodes arguments that are all texts: those of

@@ -1,0 +1,127 @@
+package server
+
+import (
+	"bytes"
+	stdjson "encoding/json"
+	"maps"
+	"slices"
+
+	"github.com/bowline-mcp/bowline/internal/scan"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/google/jsonschema-go/jsonschema"
+)
+
+// defaults are the defaults of the members of an object, ordered by name.
+type defaults []preset
+
+// A preset is the default of one member.
+type preset struct {
+	name   string
+	value  stdjson.RawMessage // what the member is if it is missing
+	within defaults           // the defaults of the member's own members
+}
+
+// with adds the default of a member. Value is nil if only members of it have defaults.
+func (d defaults) with(name string, value stdjson.RawMessage, within defaults) defaults {
+	if value == nil && within == nil {
+		return d
+	}
+	if value == nil {
+		value = stdjson.RawMessage("{}")
+	}
+	return append(d, preset{name, within.fillIn(value), within})
+}
+
+// defaults returns all defaults, also those of nested objects.
+func (s inferred) defaults() defaults { return defaultsOf(s.Schema) }
+
+func defaultsOf(s *jsonschema.Schema) (all defaults) {
+	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
+		var within defaults
+		if property := s.Properties[name]; property.Type == "object" {
+			within = defaultsOf(property)
+		}
+		all = all.with(name, s.Properties[name].Default, within)
+	}
+	return all
+}
+
+// declaredDefaults returns the defaults of the members that a schema describes and, if
+// deep is set, those of nested objects.
+func declaredDefaults(schema stdjson.RawMessage, deep bool) (all defaults) {
+	var object struct {
+		Properties map[string]stdjson.RawMessage `json:"properties"`
+	}
+	if protocol.Unmarshal(schema, &object) != nil {
+		return nil // a schema that is no object, such as true
+	}
+	for _, name := range slices.Sorted(maps.Keys(object.Properties)) {
+		raw := object.Properties[name]
+		var property struct {
+			Default stdjson.RawMessage `json:"default"`
+		}
+		if protocol.Unmarshal(raw, &property) != nil {
+			continue
+		}
+		var within defaults
+		if deep {
+			within = declaredDefaults(raw, deep)
+		}
+		all = all.with(name, property.Default, within)
+	}
+	return all
+}
+
+// fillIn returns an object with the members that it lacks. The object is valid JSON. It is
+// not copied if nothing is missing, or if it is no object.
+func (d defaults) fillIn(object stdjson.RawMessage) stdjson.RawMessage {
+	if object = bytes.TrimSpace(object); len(d) == 0 || len(object) == 0 || object[0] != '{' {
+		return object
+	}
+	filled, size := object, 0
+	var missing [8]*preset // most tools have fewer defaults
+	lacks := missing[:0]
+	for i := range d {
+		p := &d[i]
+		given, _ := jsonrpc.Member(object, p.name)
+		if given == nil {
+			lacks = append(lacks, p)
+			size += len(p.name) + len(p.value) + len(`,"":`)
+		} else if within := p.within.fillIn(given); len(within) > len(given) {
+			filled = withMember(filled, p.name, within)
+		}
+	}
+	if len(lacks) == 0 {
+		return filled
+	}
+	end := bytes.LastIndexByte(filled, '}')
+	if end < 0 {
+		return object // it was cut
+	}
+	empty := len(bytes.TrimSpace(filled[1:end])) == 0
+	filled = append(make(stdjson.RawMessage, 0, end+size+1), filled[:end]...)
+	for i, p := range lacks {
+		if i > 0 || !empty {
+			filled = append(filled, ',')
+		}
+		filled = append(scan.AppendQuote(filled, p.name), ':')
+		filled = append(filled, p.value...)
+	}
+	return append(filled, '}')
+}
+
+// withMember returns an object with another value of one of its members. An object that
+// cannot be read stays as it is, and the error is reported when it is decoded.
+func withMember(object stdjson.RawMessage, name string, value stdjson.RawMessage) stdjson.RawMessage {
+	var members map[string]stdjson.RawMessage
+	if protocol.Unmarshal(object, &members) != nil {
+		return object
+	}
+	members[name] = value
+	changed, err := protocol.Marshal(members)
+	if err != nil {
+		return object
+	}
+	return changed
+}
