@@ -45,7 +45,8 @@ type TaskOptions struct {
 	Store TaskStore
 
 	// Legacy also supports the experimental tasks of 2025-11-25. There the client
-	// decides which call becomes a task.
+	// decides which call becomes a task, and a call of a tool with TaskRequired that
+	// does not ask for a task is refused.
 	Legacy bool
 }
 
@@ -140,7 +141,7 @@ func (ts *tasks) mayBe(c *call, t *tool, params *protocol.CallToolParams) (bool,
 		return false, nil
 	case params.Task != nil && support == protocol.TaskForbidden:
 		return false, refuse(jsonrpc.CodeMethodNotFound, "tool %q cannot be called as a task", shorten(params.Name, longestName))
-	case params.Task == nil && support == protocol.TaskRequired && c.Client.Capabilities.Tasks != nil:
+	case params.Task == nil && support == protocol.TaskRequired:
 		return false, refuse(jsonrpc.CodeMethodNotFound, "tool %q has to be called as a task", shorten(params.Name, longestName))
 	default:
 		return params.Task != nil, nil

@@ -218,3 +218,18 @@ func TestLegacyTasksAreOffUnlessAskedFor(t *testing.T) {
 		w.wantFault(jsonrpc.CodeMethodNotFound, legacy(`1`, "tasks/get", `"taskId":"a"`))
 	})
 }
+
+// A tool that has to be called as a task is not called otherwise, whatever the client has
+// declared: its capability for tasks is about those that it keeps itself.
+//
+// Guarantees: G-0032.12
+func TestToolThatRequiresATaskIsNotCalledWithout(t *testing.T) {
+	bubble(t, server.TaskOptions{Legacy: true}, func(t *testing.T, s *taskServer) {
+		w := dial(t, s.Server)
+		w.initialize(protocol.Version20251125)
+		w.wantFault(jsonrpc.CodeMethodNotFound, legacy(`1`, "tools/call", `"name":"must"`))
+		w.beginLegacy("must", "")
+		s.goOn <- struct{}{}
+		w.want(`"status":"completed"`)
+	})
+}
