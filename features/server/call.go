@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"math"
 	"sync"
 
 	"github.com/bowline-mcp/bowline/conn"
@@ -93,7 +94,7 @@ func (c *call) progress(done, total float64, message string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.reports == nil {
-		c.reports = new(progress)
+		c.reports = &progress{highest: math.Inf(-1)}
 	}
 	p := c.reports
 	if c.over || done <= p.highest {

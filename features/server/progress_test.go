@@ -71,3 +71,20 @@ func TestProgressEndsWithTheResponse(t *testing.T) {
 		w.wantNothing()
 	})
 }
+
+// The first report is sent whatever its value is, and after it only those that grow.
+func TestProgressMayBeginAtZero(t *testing.T) {
+	s := newServer(server.Options{})
+	server.AddTool(s, protocol.Tool{Name: "t"}, func(ctx context.Context, _ struct{}) (string, error) {
+		for _, done := range []int{0, 0, -1, 1} {
+			server.Progress(ctx, done, 2, fmt.Sprint("at ", done))
+		}
+		return "done", nil
+	})
+	w := dial(t, s)
+	w.initialize(protocol.Version20251125)
+	w.send(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","_meta":{"progressToken":"p"}}}`)
+	for _, fragment := range []string{`"progressToken":"p","progress":0,"total":2,"message":"at 0"`, `"progress":1,`, `done`} {
+		w.want(fragment)
+	}
+}
