@@ -12,7 +12,7 @@ type CreateMessageParams struct {
 	Messages         SamplingMessages  `json:"messages"`
 	ModelPreferences *ModelPreferences `json:"modelPreferences,omitzero"`
 	SystemPrompt     string            `json:"systemPrompt,omitzero"`
-	IncludeContext   string            `json:"includeContext,omitzero"` // "none", the default; others need SamplingCapability.Context
+	IncludeContext   string            `json:"includeContext,omitzero"` // "none", the default; since 2025-11-25, others need SamplingCapability.Context
 	Temperature      *float64          `json:"temperature,omitzero"`
 	MaxTokens        int64             `json:"maxTokens"` // an upper bound for the client
 	StopSequences    []string          `json:"stopSequences,omitzero"`

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/bowline-mcp/bowline/conn"
@@ -64,9 +66,9 @@ func checkElicited(ctx context.Context, q *protocol.ElicitParams, answer protoco
 }
 
 // canBeAsked returns an UnsupportedError if the client lacks a capability that a
-// question needs.
+// question needs. It also refuses a conversation that leaves the use of a tool unanswered.
 func canBeAsked(c *Client, asked protocol.InputRequests) error {
-	for _, q := range asked {
+	for key, q := range asked {
 		names := []string{"roots"}
 		switch q := q.(type) {
 		case *protocol.ElicitParams:
@@ -86,8 +88,51 @@ func canBeAsked(c *Client, asked protocol.InputRequests) error {
 		if err := hasAll(c, names); err != nil {
 			return err
 		}
+		if q, ok := q.(*protocol.CreateMessageParams); ok && c.ProtocolVersion >= protocol.Version20251125 {
+			if err := checkToolUses(q.Messages); err != nil {
+				return fmt.Errorf("server: the question %q: %w", key, err)
+			}
+		}
 	}
 	return nil
+}
+
+// checkToolUses returns an error unless each use of a tool is answered in the very next
+// message, which holds nothing but such results (2025-11-25 client/sampling). A client would
+// refuse the conversation.
+func checkToolUses(messages protocol.SamplingMessages) error {
+	unanswered := make(map[string]bool) // the uses of the message before
+	for i, message := range messages {
+		uses, others, results := make(map[string]bool), 0, 0
+		for _, block := range message.Content {
+			switch block := block.(type) {
+			case *protocol.ToolResultContent:
+				delete(unanswered, block.ToolUseID)
+				results++
+			case *protocol.ToolUseContent:
+				uses[block.ID] = true
+				others++
+			default:
+				others++
+			}
+		}
+		if results > 0 && others > 0 {
+			return fmt.Errorf("message %d holds the result of a tool and something else: put the results into a message of their own", i)
+		}
+		if len(unanswered) > 0 {
+			return fmt.Errorf("message %d does not answer the tool use %q of the message before: add its result", i, firstOf(unanswered))
+		}
+		unanswered = uses
+	}
+	if len(unanswered) > 0 {
+		return fmt.Errorf("the tool use %q of the last message is not answered: add a message with its result", firstOf(unanswered))
+	}
+	return nil
+}
+
+// firstOf returns the first of several ids, fit for an error.
+func firstOf(ids map[string]bool) string {
+	return shorten(slices.Min(slices.Collect(maps.Keys(ids))), longestName)
 }
 
 // fitting returns questions in the form for a client.
@@ -122,9 +167,13 @@ func (o *askingOption) checkClient(c *Client) error {
 
 // hasAll returns an UnsupportedError unless the client has all these capabilities. A
 // capability that the client's revision does not have counts as missing, because the
-// client would not understand the questions that need it.
+// client would not understand the questions that need it. Only "sampling.context" is not
+// needed there: a client of an older revision may always be asked for context.
 func hasAll(c *Client, names []string) error {
 	for _, name := range names {
+		if name == "sampling.context" && c.ProtocolVersion < protocol.Version20251125 {
+			continue
+		}
 		if !c.Capabilities.Has(name) || c.ProtocolVersion < capabilitySince(name) {
 			return &UnsupportedError{Capability: name, required: declaring(name)}
 		}
@@ -137,7 +186,7 @@ func capabilitySince(name string) string {
 	switch name {
 	case "elicitation.form":
 		return protocol.Version20250618
-	case "elicitation.url", "sampling.tools", "sampling.context":
+	case "elicitation.url", "sampling.tools":
 		return protocol.Version20251125
 	default:
 		return ""
