@@ -61,7 +61,8 @@ func (cs *capabilities) of(modern bool) *protocol.ServerCapabilities {
 		c.Prompts = &protocol.ListCapability{ListChanged: true}
 	}
 	if s.resources.used() || s.resources.templates.used() || s.options.OnSubscribe != nil {
-		c.Resources = &protocol.ResourcesCapability{ListChanged: true, Subscribe: s.options.OnSubscribe != nil}
+		subscribe := s.options.OnSubscribe != nil || c.Resources != nil && c.Resources.Subscribe
+		c.Resources = &protocol.ResourcesCapability{ListChanged: true, Subscribe: subscribe}
 	}
 	s.tasks.offer(&c, modern)
 	if modern && len(s.skills.folders()) > 0 {

@@ -227,17 +227,17 @@ type changes struct {
 	held    sync.WaitGroup
 }
 
-// offer enables notifications for the lists that the client was offered.
+// offer enables notifications for the lists whose changes the client was offered.
 func (c *changes) offer(o *protocol.ServerCapabilities) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if o.Tools != nil {
+	if o.Tools != nil && o.Tools.ListChanged {
 		c.wanted.add(toolsChanged)
 	}
-	if o.Prompts != nil {
+	if o.Prompts != nil && o.Prompts.ListChanged {
 		c.wanted.add(promptsChanged)
 	}
-	if o.Resources != nil {
+	if o.Resources != nil && o.Resources.ListChanged {
 		c.wanted.add(resourcesChanged)
 	}
 }

@@ -322,6 +322,26 @@ func TestLegacyClientsGetChangesOfOfferedListsOnly(t *testing.T) {
 	})
 }
 
+// A legacy client gets no notification of a list whose capability was declared without
+// listChanged.
+//
+// Guarantees: G-0029.4
+func TestLegacyClientsGetOnlyDeclaredChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(server.Options{Capabilities: protocol.ServerCapabilities{
+			Tools: &protocol.ListCapability{}, Prompts: &protocol.ListCapability{}, Resources: &protocol.ResourcesCapability{},
+		}})
+		w := dial(t, s)
+		w.initialize(protocol.Version20251125)
+		addNamed(s, "a")
+		server.AddPrompt(s, protocol.Prompt{Name: "a"}, func(context.Context, struct{}) (string, error) { return "", nil })
+		server.AddResource(s, protocol.Resource{URI: "x://a", Name: "a"}, func(context.Context) (string, error) { return "", nil })
+		w.wantNothing()
+		pass(time.Second)
+		w.wantNothing()
+	})
+}
+
 // A client gets at most one notification of changes in 10 ms.
 //
 // Guarantees: G-0029.4

@@ -52,7 +52,9 @@ type Options struct {
 	Visible func(ctx context.Context, f Feature) bool
 
 	// OnSubscribe decides whether a client may subscribe to changes of a resource:
-	// nil means yes. Setting OnSubscribe advertises subscriptions.
+	// nil means yes. Setting OnSubscribe advertises subscriptions. If they are
+	// advertised by Capabilities.Resources alone, a client may subscribe to the
+	// resources that it may read.
 	OnSubscribe func(ctx context.Context, uri string) error
 
 	// OnUnsubscribe is called when a subscription ends, also when the client has

@@ -141,3 +141,35 @@ func TestLongURIsAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// A server may declare subscriptions without OnSubscribe, before it has a resource. Then a
+// client may subscribe to the resources that it may read.
+//
+// Guarantees: G-0029.4
+func TestDeclaredSubscriptionsNeedNoHook(t *testing.T) {
+	declared := protocol.ServerCapabilities{Resources: &protocol.ResourcesCapability{Subscribe: true}}
+	s := newServer(server.Options{Capabilities: declared, Visible: func(_ context.Context, f server.Feature) bool { return f.Name != "x://hidden" }})
+	early := dial(t, s)
+	early.initialize(protocol.Version20251125)
+	subscribe := func(uri string) string {
+		return `{"jsonrpc":"2.0","id":1,"method":"resources/subscribe","params":{"uri":"` + uri + `"}}`
+	}
+	early.wantFault(protocol.CodeResourceNotFound, subscribe("x://a"))
+	for _, uri := range []string{"x://a", "x://hidden"} {
+		server.AddResource(s, protocol.Resource{URI: uri, Name: "x"}, func(context.Context) (string, error) { return "", nil })
+	}
+	late := dial(t, s)
+	late.initialize(protocol.Version20251125)
+	for _, w := range []*rawPeer{early, late} {
+		w.wantFault(protocol.CodeResourceNotFound, subscribe("x://hidden"))
+		w.send(subscribe("x://a"))
+		w.want(`"id":1`, `"result":{}`)
+	}
+	modernOne := dial(t, s)
+	modernOne.send(modern(`1`, protocol.MethodListen, `"notifications":{"resourceSubscriptions":["x://a","x://hidden","x://b"]}`))
+	modernOne.want(`"notifications":{"resourceSubscriptions":["x://a"]}`)
+	s.ResourceUpdated("x://a")
+	for _, w := range []*rawPeer{early, late, modernOne} {
+		w.want(protocol.NotificationResourcesUpdated, `"uri":"x://a"`)
+	}
+}

@@ -40,7 +40,7 @@ func (ss *subscriptions) subscribe(ctx context.Context, c *call, params *protoco
 	case full:
 		return nil, refuse(jsonrpc.CodeInvalidParams, "resources/subscribe: there are %d subscriptions", protocol.MaxResourceURIs)
 	}
-	if err := ss.server.options.OnSubscribe(ctx, params.URI); err != nil {
+	if err := ss.maySubscribe(ctx, params.URI); err != nil {
 		return nil, c.resourceFault(params.URI, err)
 	}
 	changes.mu.Lock()
@@ -53,6 +53,16 @@ func (ss *subscriptions) subscribe(ctx context.Context, c *call, params *protoco
 		c.peer.unsubscribedLater(ctx, params.URI)
 	}
 	return &protocol.EmptyResult{}, nil
+}
+
+// maySubscribe returns nil if the client of a request may subscribe to a resource. If the
+// program does not decide, that is whatever the client may read.
+func (ss *subscriptions) maySubscribe(ctx context.Context, uri string) error {
+	if hook := ss.server.options.OnSubscribe; hook != nil {
+		return hook(ctx, uri)
+	}
+	_, _, err := ss.server.resources.find(ctx, uri)
+	return err
 }
 
 // unsubscribe ends the subscription of a legacy client to a resource.
@@ -179,7 +189,7 @@ func (ss *subscriptions) grant(ctx context.Context, c *call, mine *changes, aske
 		return granted
 	}
 	for _, uri := range asked.ResourceSubscriptions {
-		if mine.wanted.has(updated(uri)) || uri == "" || ss.server.options.OnSubscribe(ctx, uri) != nil {
+		if mine.wanted.has(updated(uri)) || uri == "" || ss.maySubscribe(ctx, uri) != nil {
 			continue // the acknowledgement tells the client what it was granted
 		}
 		mine.wanted.add(updated(uri))
