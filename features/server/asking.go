@@ -109,15 +109,16 @@ func Confirm(ctx context.Context, message string) error {
 
 // Elicit asks the user to fill in a form. T is a flat struct of strings, numbers,
 // bools and enums, described by tags as in AddTool; Elicit panics for any other type.
-// The first element of suggest fills the form initially. A field that the user leaves
-// empty is zero in the result, whatever was suggested. Never ask for secrets.
+// The first element of suggest fills the form initially. Whatever it suggests, a field that
+// the user leaves empty has the default of its tag in the result, or is zero. Never ask for
+// secrets.
 //
 // For a client of 2025-06-18, only bool fields have initial values. Slice fields are left
 // out, because that revision has no multiple choice. If such a field is required, Elicit
 // fails with ErrUnsupported.
 func Elicit[T any](ctx context.Context, message string, suggest ...T) (T, error) {
 	var value T
-	form := formOf(reflect.TypeFor[T](), suggest)
+	form, missing := formOf(reflect.TypeFor[T](), suggest)
 	result, err := question[*protocol.ElicitResult](ctx, &protocol.ElicitParams{Message: message, RequestedSchema: form.mustMarshal()})
 	if err != nil {
 		return value, err
@@ -125,7 +126,7 @@ func Elicit[T any](ctx context.Context, message string, suggest ...T) (T, error)
 	if err := accepted(result); err != nil {
 		return value, err
 	}
-	return decodeTyped[T](result.Content)
+	return decoderOf[T](missing)(result.Content)
 }
 
 // ElicitURL asks the user to open a page. It returns nil when the user has agreed,
@@ -197,9 +198,10 @@ func accepted(result *protocol.ElicitResult) error {
 	}
 }
 
-// formOf returns the schema of a form. It panics if the type is not a flat struct.
-func formOf[T any](t reflect.Type, suggest []T) inferred {
-	form := inferObject(t, nil)
+// formOf returns the schema of a form, and the defaults of fields that the user leaves
+// empty. It panics if the type is not a flat struct.
+func formOf[T any](t reflect.Type, suggest []T) (form inferred, missing defaults) {
+	form = inferObject(t, nil)
 	form.AdditionalProperties = nil
 	for name, property := range form.Properties {
 		if len(property.Types) == 2 && slices.Contains(property.Types, "null") { // a pointer
@@ -211,8 +213,9 @@ func formOf[T any](t reflect.Type, suggest []T) inferred {
 			panic(fmt.Sprintf("server: a form of %v: the field %q is neither text, number, bool nor enum", t, name))
 		}
 	}
+	missing = form.defaults()
 	if len(suggest) == 0 {
-		return form
+		return form, missing
 	}
 	raw, err := encodeTyped(suggest[0])
 	var values map[string]json.RawMessage
@@ -224,5 +227,5 @@ func formOf[T any](t reflect.Type, suggest []T) inferred {
 			property.Default = value
 		}
 	}
-	return form
+	return form, missing
 }

@@ -335,8 +335,9 @@ func TestConversationsAreThoseOfTheRevision(t *testing.T) {
 	})
 }
 
-// Elicit returns what the user gave, and nothing that was only suggested: neither to a client
-// that leaves defaults to its user, nor to one of 2025-06-18, whose user never saw them.
+// Elicit returns what the user gave and the defaults of tags, but nothing that was only
+// suggested: neither from a client that leaves suggestions to its user, nor from one of
+// 2025-06-18, whose user never saw them.
 //
 // Guarantees: G-0031.11
 func TestElicitReturnsOnlyWhatTheUserGave(t *testing.T) {
@@ -351,7 +352,7 @@ func TestElicitReturnsOnlyWhatTheUserGave(t *testing.T) {
 		return fmt.Sprintf("%+v", got), err
 	}, server.Asks(server.Reruns, forms))
 	const answer = `{"action":"accept","content":{"note":"by boat"}}`
-	const want = "{City: Days:0 Note:by boat}"
+	const want = "{City: Days:3 Note:by boat}"
 
 	w := dial(t, s)
 	first := w.round("book", "")
