@@ -6,11 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/internal/sampling"
 	"github.com/bowline-mcp/bowline/features/internal/tracing"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/schema"
@@ -89,50 +88,12 @@ func canBeAsked(c *Client, asked protocol.InputRequests) error {
 			return err
 		}
 		if q, ok := q.(*protocol.CreateMessageParams); ok && c.ProtocolVersion >= protocol.Version20251125 {
-			if err := checkToolUses(q.Messages); err != nil {
+			if err := sampling.CheckToolUses(q.Messages); err != nil {
 				return fmt.Errorf("server: the question %q: %w", key, err)
 			}
 		}
 	}
 	return nil
-}
-
-// checkToolUses returns an error unless each use of a tool is answered in the very next
-// message, which holds nothing but such results (2025-11-25 client/sampling). A client would
-// refuse the conversation.
-func checkToolUses(messages protocol.SamplingMessages) error {
-	unanswered := make(map[string]bool) // the uses of the message before
-	for i, message := range messages {
-		uses, others, results := make(map[string]bool), 0, 0
-		for _, block := range message.Content {
-			switch block := block.(type) {
-			case *protocol.ToolResultContent:
-				delete(unanswered, block.ToolUseID)
-				results++
-			case *protocol.ToolUseContent:
-				uses[block.ID] = true
-				others++
-			default:
-				others++
-			}
-		}
-		if results > 0 && others > 0 {
-			return fmt.Errorf("message %d holds the result of a tool and something else: put the results into a message of their own", i)
-		}
-		if len(unanswered) > 0 {
-			return fmt.Errorf("message %d does not answer the tool use %q of the message before: add its result", i, firstOf(unanswered))
-		}
-		unanswered = uses
-	}
-	if len(unanswered) > 0 {
-		return fmt.Errorf("the tool use %q of the last message is not answered: add a message with its result", firstOf(unanswered))
-	}
-	return nil
-}
-
-// firstOf returns the first of several ids, fit for an error.
-func firstOf(ids map[string]bool) string {
-	return shorten(slices.Min(slices.Collect(maps.Keys(ids))), longestName)
 }
 
 // fitting returns questions in the form for a client.
