@@ -200,7 +200,7 @@ func (h *Handler) initialize(w http.ResponseWriter, r *http.Request, b *body) *r
 		}
 	}()
 	s, refused := h.answer(l, w, r, b)
-	established = s.established && refused == nil && r.Context().Err() == nil
+	established = s.established
 	return refused
 }
 

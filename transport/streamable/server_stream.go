@@ -34,7 +34,7 @@ type requestStream struct {
 
 	lacksMeta   bool // the request lacks members that a modern one must have
 	initializes bool // the request begins the session
-	established bool // the request has begun the session, and was answered with a result
+	established bool // the request has begun the session, and its client was there for the result
 	rejected    bool // the request should have begun a session, and was answered with an error
 
 	// Guarded by link.mu.
@@ -105,6 +105,7 @@ func (s *requestStream) serve(ctx context.Context, b *body) *refusal {
 	if err = s.run(ctx, to, b); err == nil {
 		return nil
 	}
+	s.established = false // the result was not written as a whole
 	return s.refusal(to, s.reasonOf(err))
 }
 
@@ -153,7 +154,8 @@ func (s *requestStream) run(ctx context.Context, to *response, b *body) error {
 		to.lost(frames, errCannotFlush)
 		return errCannotFlush
 	}
-	s.note(frames)
+	note := func(frames []transport.Outbound) { s.note(ctx, frames) }
+	note(frames)
 	if s.initializes && !s.rejected && !s.link.stateless {
 		to.w.Header().Set(headerSession, s.link.session)
 	}
@@ -161,7 +163,7 @@ func (s *requestStream) run(ctx context.Context, to *response, b *body) error {
 		return to.json(s.status(frames[0].Route), frames[0])
 	}
 	to.begin()
-	return to.stream(ctx, frames, s.note)
+	return to.stream(ctx, frames, note)
 }
 
 // first waits for the first frames. It returns none if the response must become a stream
@@ -315,8 +317,10 @@ func (s *requestStream) leave(why error) {
 	}
 }
 
-// note reads the answer to initialize, before the client gets it.
-func (s *requestStream) note(frames []transport.Outbound) {
+// note reads the answer to initialize, before the client gets it. Afterwards, an ended
+// context does not mean that the client has missed the answer: a client may close its
+// connection as soon as it has it.
+func (s *requestStream) note(ctx context.Context, frames []transport.Outbound) {
 	if !s.initializes {
 		return
 	}
@@ -324,7 +328,7 @@ func (s *requestStream) note(frames []transport.Outbound) {
 		switch {
 		case o.Route.ID != s.id:
 		case o.Route.Kind == jsonrpc.KindResult:
-			s.established = true
+			s.established = ctx.Err() == nil
 			s.link.negotiated(o.Frame)
 		case o.Route.Kind == jsonrpc.KindError:
 			s.rejected = true
