@@ -40,6 +40,11 @@ type Client struct {
 	// and ignores its Timeout, because the stream stays open. Default: a connection pool
 	// of this Client, with the proxy and time limits of http.DefaultTransport.
 	//
+	// A Transport of your own needs HTTP2.SendPingTimeout and HTTP2.PingTimeout, because
+	// otherwise a connection over HTTP/2 whose other end has disappeared is used again
+	// and again, and HTTP2.MaxReceiveBufferPerStream, because otherwise the stream
+	// holds up to 4 MiB. The default is 5 s, 5 s and 64 KiB.
+	//
 	// If HTTP has no CheckRedirect, a link follows only redirects 307 and 308 to
 	// the scheme and host of URL, at most three in a row. If HTTP has a
 	// CheckRedirect, it may allow other hosts; Header is not sent there.

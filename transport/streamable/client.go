@@ -20,8 +20,9 @@ import (
 //
 // A link queues at most 256 messages and 16 MiB for writing. One message always
 // fits. If the queue is full, Send returns transport.ErrBusy. Each stream holds one
-// inbound frame and 4 KiB of read-ahead. An idle link has no goroutine. Each request
-// in flight has one, and so has the open GET stream of a legacy session.
+// inbound frame and 4 KiB of read-ahead; over HTTP/2, net/http reads 64 KiB more ahead.
+// An idle link has no goroutine. Each request in flight has one, and so has the open
+// GET stream of a legacy session.
 type Client struct {
 	// URL is the address of the endpoint; http or https.
 	URL string
@@ -29,6 +30,11 @@ type Client struct {
 	// HTTP sends the requests. A link uses its Transport, Jar and CheckRedirect,
 	// and ignores its Timeout, because streams stay open. Default: a connection pool
 	// of this Client, with the proxy and time limits of http.DefaultTransport.
+	//
+	// A Transport of your own needs HTTP2.SendPingTimeout and HTTP2.PingTimeout, because
+	// otherwise a connection over HTTP/2 whose other end has disappeared is used again
+	// and again, and HTTP2.MaxReceiveBufferPerStream, because otherwise each stream
+	// holds up to 4 MiB. The default is 5 s, 5 s and 64 KiB.
 	//
 	// If HTTP has no CheckRedirect, a link follows only redirects 307 and 308 to
 	// the scheme and host of URL, at most three in a row. Any other redirect

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"sync"
+	"time"
 
 	"github.com/bowline-mcp/bowline/transport"
 )
@@ -18,6 +19,17 @@ import (
 // maxHeaders is how many bytes of headers a response may have: net/http's own limit
 // is 10 MB, for each request of each session.
 const maxHeaders = 1 << 20
+
+const (
+	// pingPatience is how long a connection over HTTP/2 may be silent before it is asked for
+	// a sign of life, and how long that may take. Both together are not more than a message
+	// that is not a request may take, so the message after it gets another connection.
+	pingPatience = 5 * time.Second
+
+	// streamBuffer is how many bytes of a response over HTTP/2 a server may send before
+	// they are read. net/http's own limit is 4 MiB, for each stream of each session.
+	streamBuffer = 64 << 10
+)
 
 // maxRedirects is how many redirects of one request are followed.
 const maxRedirects = 3
@@ -103,6 +115,7 @@ func newTransport() *http.Transport {
 	}
 	pool.MaxIdleConnsPerHost = pool.MaxIdleConns // the client talks to one host only
 	pool.MaxResponseHeaderBytes = maxHeaders
+	pool.HTTP2 = &http.HTTP2Config{SendPingTimeout: pingPatience, PingTimeout: pingPatience, MaxReceiveBufferPerStream: streamBuffer}
 	return pool
 }
 
