@@ -175,12 +175,18 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// refuse answers a request that reaches no session. If the body was not read,
-// refuse closes the connection afterwards, because net/http would otherwise wait
-// for the rest of the body.
+// lateBody is how long net/http waits for the rest of a refused body.
+const lateBody = time.Second
+
+// refuse answers a request that reaches no session. The body may not have been read.
+// net/http would wait for the rest of it, both to use the connection again and before it
+// closes the connection. So refuse makes it close the connection, and limits the wait.
 func refuse(w http.ResponseWriter, r *http.Request, status int, text string) {
-	if r.ContentLength != 0 && r.ProtoMajor == 1 {
-		w.Header().Set("Connection", "close")
+	if r.ContentLength != 0 {
+		http.NewResponseController(w).SetReadDeadline(time.Now().Add(lateBody)) // has no effect if the writer does not support deadlines
+		if r.ProtoMajor == 1 {
+			w.Header().Set("Connection", "close")
+		}
 	}
 	http.Error(w, text, status)
 }
