@@ -268,7 +268,7 @@ func (l *clientLink) post(ctx context.Context, m numbered) {
 	l.heard.Note() // the status of the response has arrived
 	if response.StatusCode/100 == 2 {
 		l.known.Store(true)
-		io.CopyN(io.Discard, response.Body, web.MaxErrorBody) // only so that the connection can be used again
+		web.Drain(response.Body)
 		return
 	}
 	refused := web.NewStatusError(response, web.Excerpt(response))

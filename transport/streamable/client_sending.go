@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"time"
 
@@ -97,7 +96,7 @@ func accepted(response *http.Response) error {
 	if response.StatusCode/100 != 2 {
 		return web.NewStatusError(response, web.Excerpt(response))
 	}
-	io.CopyN(io.Discard, response.Body, web.MaxErrorBody) // only so that the connection can be reused
+	web.Drain(response.Body)
 	return nil
 }
 

@@ -24,10 +24,6 @@ const (
 	// maxEventID is the maximum length of an event id that the client sends back, in
 	// bytes.
 	maxEventID = 1 << 10
-
-	// closeTime is how long the client waits for the server to end an event stream after
-	// the response.
-	closeTime = time.Second
 )
 
 // A clientStream is the client's side of a stream: the POST of a request and its
@@ -127,10 +123,10 @@ func (s *clientStream) read(m *outgoing, r *httpRequest, response *http.Response
 	case kind == web.TypeEvents:
 		s.readEvents(response.Body)
 	case kind == "" || response.StatusCode != http.StatusOK:
-		drain(response.Body)
+		web.Drain(response.Body)
 		s.fail(&transport.StatusError{Status: response.StatusCode, Body: "a request was answered without a message"}, false)
 	default:
-		drain(response.Body)
+		web.Drain(response.Body)
 		body := fmt.Sprintf("a request was answered with %q, which is neither JSON nor an event stream", web.Printable(kind, maxKind))
 		s.fail(&transport.StatusError{Status: response.StatusCode, Body: body}, false)
 	}
@@ -240,18 +236,10 @@ func (s *clientStream) note(e eventstream.Event) {
 // awaitEnd waits until the server ends the event stream, so that the connection can be
 // reused.
 func (s *clientStream) awaitEnd(body io.Reader) {
-	timer := time.AfterFunc(closeTime, s.cancel)
+	timer := time.AfterFunc(web.EndTime, s.cancel)
 	defer timer.Stop()
 	io.CopyN(io.Discard, body, web.MaxErrorBody)
 	s.cancel()
-}
-
-// drain reads the rest of an unwanted body, for a limited time, so that the connection
-// can be reused.
-func drain(body io.ReadCloser) {
-	timer := time.AfterFunc(closeTime, func() { body.Close() })
-	defer timer.Stop()
-	io.CopyN(io.Discard, body, web.MaxErrorBody)
 }
 
 // decode decodes a frame before it is delivered, and notices the response to the

@@ -20,6 +20,9 @@ const (
 	// MaxDelay is the longest wait that a server can ask for.
 	MaxDelay = time.Hour
 
+	// EndTime is how long a client waits for the end of a body that it does not need.
+	EndTime = time.Second
+
 	maxExcerpt   = 512
 	maxChallenge = 8 << 10
 )
@@ -49,14 +52,37 @@ func IsPassing(status int) bool {
 	return status >= 500 || status == http.StatusRequestTimeout || status == http.StatusTooManyRequests
 }
 
-// Excerpt reads the beginning of the body of an error. It leaves out what cannot
-// be read: the status says enough.
+// Drain reads the rest of an unwanted body, for a limited time, so that the connection can
+// be reused.
+func Drain(body io.ReadCloser) {
+	defer closeLate(body)()
+	io.CopyN(io.Discard, body, MaxErrorBody)
+}
+
+// Excerpt reads the beginning of the body of an error, for a limited time. It leaves out
+// what cannot be read: the status says enough.
 func Excerpt(response *http.Response) []byte {
+	defer closeLate(response.Body)()
 	body, err := io.ReadAll(io.LimitReader(response.Body, MaxErrorBody))
 	if err != nil && len(body) == 0 {
 		return nil
 	}
 	return body
+}
+
+// closeLate closes a body after EndTime, which ends the reading of it. The caller calls stop
+// when it has read what it needs.
+func closeLate(body io.Closer) (stop func()) {
+	closed := make(chan struct{})
+	timer := time.AfterFunc(EndTime, func() {
+		defer close(closed)
+		body.Close()
+	})
+	return func() {
+		if !timer.Stop() {
+			<-closed
+		}
+	}
 }
 
 // NewStatusError describes a response that answers no message. The body is its
