@@ -122,3 +122,35 @@ func TestIdleListsChooseTheLinkToRemove(t *testing.T) {
 		}
 	}
 }
+
+// A link without a session that another one replaces before its end is complete takes no
+// place any more, however often that happens.
+//
+// Guarantees: G-0022.12
+func TestReplacedLinkTakesNoPlace(t *testing.T) {
+	o := HandlerOptions{MaxSessions: 3}.withDefaults()
+	table := newSessionTable(&o)
+	key := clientKey{client: client{identity: "ada"}}
+	var links []*serverLink
+	for n := range 10 {
+		table.findShared(key)
+		l := &serverLink{key: key}
+		if _, ok := table.add(l); !ok || !table.accepted(l) {
+			t.Fatalf("link %d was refused, although the others have ended", n)
+		}
+		table.opened(key)
+		l.isEnding.Store(true) // a request still uses the link, so its end takes a while
+		links = append(links, l)
+	}
+	if n := table.links.links; n != 1 || len(table.shared) != 1 {
+		t.Errorf("got %d links of which %d are shared, want 1", n, len(table.shared))
+	}
+	for _, l := range links {
+		table.leave(l)
+		<-table.remove(l)
+	}
+	if n := table.links.links; n != 0 || len(table.shared) != 0 {
+		t.Errorf("after the end of all links: got %d links of which %d are shared, want none", n, len(table.shared))
+	}
+	table.close()
+}

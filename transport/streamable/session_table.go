@@ -85,6 +85,9 @@ func (t *sessionTable) add(l *serverLink) (evicted []*serverLink, ok bool) {
 	if t.full {
 		return nil, false
 	}
+	if ending := t.shared[l.key]; l.isShared() && ending != nil {
+		t.forget(ending, sessionClosed) // its own end would not find it any more
+	}
 	if !l.isShared() {
 		if evicted, ok = t.makeRoom(t.clientOf(l), t.mostOfOne, l); !ok {
 			return evicted, false
