@@ -37,7 +37,8 @@ import (
 // the grace it sends SIGTERM (Ctrl-Break on Windows) to the tree, and after 70 %
 // SIGKILL. It always reaps the child. A descendant that left the process group and
 // holds a pipe open delays Close by up to 100 ms. A Stderr writer that blocks delays
-// it by up to a second.
+// it by up to a second. The child itself is ended even if it has joined another
+// process group.
 //
 // On Linux and Windows the tree is also killed if this process ends without a Close,
 // even by SIGKILL. For that, the child has one more descriptor on Linux: a socket,

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -37,6 +38,23 @@ func TestChildThatIgnoresSignalsIsKilledAndReaped(t *testing.T) {
 	p.want(`"ready"`)
 	p.close(brokenGrace)
 	p.wantReaped()
+}
+
+// A child that joins another process group is asked to end, once, and then killed and
+// reaped.
+//
+// Guarantees: G-0014.7, G-0014.11
+func TestChildThatLeavesItsGroupIsEnded(t *testing.T) {
+	socket := listen(t)
+	p := open(t, roleCommand(t, "leaves its group", socket.variable()))
+	said := socket.accept(t)
+	p.want(`"ready"`)
+	t.Cleanup(func() { p.Link.(*child).process.child.Kill() }) // if the link does not
+	p.close(time.Second)
+	p.wantReaped()
+	if got, err := io.ReadAll(said); err != nil || string(got) != "asked\n" {
+		t.Errorf("the child said %q, %v, want that it was asked to end, once", got, err)
+	}
 }
 
 // A child that closes its output is ended.

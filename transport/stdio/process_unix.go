@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// A process is a child and the process group that it leads. A descendant that
-// leaves the group (setsid) is not owned any more.
+// A process is a child and the process group that it leads. The child is owned whatever
+// group it joins. A descendant that leaves the group (setsid) is not owned any more.
 type process struct {
 	child *os.Process
 	watch *parentWatch
@@ -38,22 +38,32 @@ func startProcess(cmd *exec.Cmd) (*process, error) {
 	return &process{child: cmd.Process, watch: watch}, nil
 }
 
-// ask sends SIGTERM to the group, once.
+// ask sends SIGTERM to the group and the child, once.
 func (p *process) ask() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.asked && !p.reaped {
 		p.asked = true
-		syscall.Kill(-p.child.Pid, syscall.SIGTERM)
+		p.signal(syscall.SIGTERM)
 	}
 }
 
-// kill kills the group. It does nothing when the group is gone.
+// kill kills the group and the child. It does nothing when they are gone.
 func (p *process) kill() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.reaped {
-		syscall.Kill(-p.child.Pid, syscall.SIGKILL)
+		p.signal(syscall.SIGKILL)
+	}
+}
+
+// signal sends a signal to the group, and to the child if it has joined another group. It
+// must not send it twice to the child, which may take a second SIGTERM as an order to end
+// without finishing.
+func (p *process) signal(sig syscall.Signal) {
+	syscall.Kill(-p.child.Pid, sig)
+	if group, err := syscall.Getpgid(p.child.Pid); err == nil && group != p.child.Pid {
+		_ = p.child.Signal(sig) // it fails if the child has ended
 	}
 }
 

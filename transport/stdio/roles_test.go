@@ -47,6 +47,7 @@ func playRole(role string) {
 		"wait":              waitForInput,
 		"stubborn":          stubborn,
 		"never reads":       neverReads,
+		"leaves its group":  leaveGroup,
 		"parent":            parent,
 		"orphan":            orphan,
 		"grandparent":       grandparent,
