@@ -174,6 +174,6 @@ func endpointOf(first eventstream.Event, address *url.URL) (*url.URL, error) {
 		failed.Err = fmt.Errorf("%w: it is not of the origin %s://%s", transport.ErrUntrusted, address.Scheme, address.Host)
 		return nil, failed
 	}
-	endpoint.Fragment = ""
+	endpoint.Host, endpoint.User, endpoint.Fragment = address.Host, address.User, "" // as the GET request has them
 	return endpoint, nil
 }

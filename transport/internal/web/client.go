@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -130,7 +131,18 @@ func followSameHost(next *http.Request, via []*http.Request) error {
 }
 
 // SameHost reports whether two addresses have one origin.
-func SameHost(a, b *url.URL) bool { return a.Scheme == b.Scheme && a.Host == b.Host }
+func SameHost(a, b *url.URL) bool {
+	return a.Scheme == b.Scheme && strings.EqualFold(a.Hostname(), b.Hostname()) && portOf(a) == portOf(b)
+}
+
+// portOf returns the port of an address over HTTP, which may be the default.
+func portOf(address *url.URL) string {
+	standard := "80"
+	if address.Scheme == "https" {
+		standard = "443"
+	}
+	return cmp.Or(address.Port(), standard)
+}
 
 // strip removes the headers that only the endpoint may see: those that the user gave,
 // those of an Authorizer, MCP's own, and the Referer, which may contain a secret.
