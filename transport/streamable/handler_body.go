@@ -17,14 +17,9 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-const (
-	// stallPatience is how long each piece of a body after the first may take.
-	stallPatience = 10 * time.Second
-
-	// roomPatience is how long the reading of one body may wait for room. A message that
-	// is not a request also waits at most this long for those before it.
-	roomPatience = 30 * time.Second
-)
+// roomPatience is how long the reading of one body may wait for room. A message that is not
+// a request also waits at most this long for those before it.
+const roomPatience = 30 * time.Second
 
 // A body is the content of one POST: a message or, in one revision, a batch.
 type body struct {
@@ -197,7 +192,7 @@ type expectedBody struct {
 
 // arrived undoes what expectBody did.
 func (b *bodyReader) arrived(w http.ResponseWriter) {
-	b.control.SetReadDeadline(time.Time{})
+	b.body.control.SetReadDeadline(time.Time{})
 	w.Header().Del("Connection")
 }
 
@@ -206,13 +201,7 @@ func (room *room) read(w http.ResponseWriter, r *http.Request, expected expected
 	from := clientOf(origin)
 	own := room.enter(from)
 	b := &body{origin: origin, from: from, control: expected.control, room: room, small: holding{&room.small, &own.small, 0}, large: holding{&room.large, &own.large, 0}}
-	reader := bodyReader{body: b, begun: time.Now(), control: expected.control}
-	if reader.begun.Sub(expected.since) < time.Second { // otherwise the checks of the request took that time
-		reader.latest = reader.begun
-	}
-	if expected.timeout > 0 {
-		reader.until = reader.begun.Add(expected.timeout)
-	}
+	reader := bodyReader{b, newPace(expected)}
 	refused := reader.readAll(w, r)
 	if refused == nil {
 		refused = b.decode()
@@ -234,12 +223,7 @@ func (room *room) tooLarge() *refusal {
 // arrives extends the deadline.
 type bodyReader struct {
 	*body
-	begun   time.Time
-	until   time.Time     // when http.Server.ReadTimeout ends; zero: there is none
-	waited  time.Duration // how long the body has waited for room
-	pieces  int           // how many pieces are complete
-	latest  time.Time     // when the last piece arrived, or got room
-	control http.ResponseController
+	pace
 }
 
 func (b *bodyReader) readAll(w http.ResponseWriter, r *http.Request) *refusal {
@@ -251,7 +235,7 @@ func (b *bodyReader) readAll(w http.ResponseWriter, r *http.Request) *refusal {
 		if len(b.frame) == cap(b.frame) && !b.grow(r.Context(), limit) {
 			return overloaded(jsonrpc.ID{}, "too much is waiting to be served")
 		}
-		b.allow()
+		b.allow(len(b.frame))
 		n, err := r.Body.Read(b.frame[len(b.frame):cap(b.frame)])
 		b.frame = b.frame[:len(b.frame)+n]
 		switch {
@@ -265,29 +249,6 @@ func (b *bodyReader) readAll(w http.ResponseWriter, r *http.Request) *refusal {
 			return b.unreadable(err)
 		}
 	}
-}
-
-// allow extends the deadline after another piece has arrived.
-func (b *bodyReader) allow() {
-	pieces := len(b.frame) / web.PieceSize
-	if pieces == b.pieces && !b.latest.IsZero() {
-		return
-	}
-	b.pieces, b.latest = pieces, time.Now()
-	deadline := b.begun.Add(web.BodyPatience + b.waited + time.Duration(pieces)*time.Second)
-	if stalled := b.latest.Add(stallPatience); pieces > 0 && stalled.Before(deadline) {
-		deadline = stalled
-	}
-	b.setDeadline(deadline)
-}
-
-// setDeadline sets the deadline for more bytes, but none after the server's own
-// ReadTimeout.
-func (b *bodyReader) setDeadline(deadline time.Time) {
-	if !b.until.IsZero() && b.until.Before(deadline) {
-		deadline = b.until
-	}
-	b.control.SetReadDeadline(deadline) // has no effect if the writer does not support deadlines
 }
 
 // grow makes room for more of the body.
@@ -333,8 +294,7 @@ func (b *bodyReader) await(ctx context.Context, from *budget, n int) bool {
 	if !from.wait(ctx, b.room.stopped, c) {
 		return false
 	}
-	b.waited += time.Since(begun)
-	b.latest = time.Time{}
+	b.pause(time.Since(begun))
 	return true
 }
 

@@ -255,6 +255,9 @@ func (b *steadyBody) Read(p []byte) (int, error) {
 	if b.text == "" {
 		return 0, io.EOF
 	}
+	if !b.deadline.IsZero() && b.deadline.Before(time.Now()) {
+		return 0, os.ErrDeadlineExceeded // as a connection does, whatever has arrived
+	}
 	if b.here == 0 {
 		if b.next.IsZero() {
 			b.next = time.Now()

@@ -26,7 +26,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) *refusal {
 		return refused
 	}
 	if to := h.elsewhere(r); to != nil {
-		return h.forward(to, w, r)
+		return h.forward(to, w, r, expected)
 	}
 	switch r.Method {
 	case http.MethodPost:

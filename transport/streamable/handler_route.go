@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -90,7 +91,7 @@ func (h *Handler) elsewhere(r *http.Request) http.Handler {
 }
 
 // forward forwards a request to another node.
-func (h *Handler) forward(to http.Handler, w http.ResponseWriter, r *http.Request) *refusal {
+func (h *Handler) forward(to http.Handler, w http.ResponseWriter, r *http.Request, expected expectedBody) *refusal {
 	if r.ContentLength > int64(h.options.MaxBody) {
 		return h.room.tooLarge()
 	}
@@ -98,22 +99,60 @@ func (h *Handler) forward(to http.Handler, w http.ResponseWriter, r *http.Reques
 	r.Header.Set(headerForwarded, "1")
 	if r.Body != nil && r.ContentLength != 0 {
 		w.Header().Del("Connection") // delete the header here, because another goroutine reads the body
-		r.Body = &arriving{http.MaxBytesReader(w, r.Body, int64(h.options.MaxBody)), http.NewResponseController(w)}
+		body := &arriving{ReadCloser: http.MaxBytesReader(w, r.Body, int64(h.options.MaxBody)), pace: newPace(expected)}
+		body.returned = body.pace.begun
+		defer body.leave()
+		r.Body = body
 	}
 	to.ServeHTTP(w, r)
 	return nil
 }
 
-// An arriving body removes its deadline when it has been read to the end.
+// An arriving body extends its deadline for each piece that arrives, and removes it when it
+// has been read to the end. The time between two reads does not count, because the other
+// node determines it. One goroutine reads at a time, but not the one that serves the request.
 type arriving struct {
 	io.ReadCloser
-	control *http.ResponseController
+	arrived  int
+	returned time.Time // when the last read returned
+
+	mu   sync.Mutex
+	pace pace
+	left bool // the request is over, so its connection may have another one
 }
 
 func (a *arriving) Read(p []byte) (int, error) {
+	a.expect()
 	n, err := a.ReadCloser.Read(p)
+	a.arrived, a.returned = a.arrived+n, time.Now()
 	if errors.Is(err, io.EOF) {
-		a.control.SetReadDeadline(time.Time{}) // without an effect if the writer does not support deadlines
+		a.setEnd()
 	}
 	return n, err
+}
+
+// expect sets the deadline of the next read.
+func (a *arriving) expect() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.left {
+		a.pace.pause(time.Since(a.returned))
+		a.pace.allow(a.arrived)
+	}
+}
+
+// setEnd removes the deadline.
+func (a *arriving) setEnd() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.left {
+		a.pace.control.SetReadDeadline(time.Time{}) // without an effect if the writer does not support deadlines
+	}
+}
+
+// leave prevents that a late read sets a deadline for the next request of the connection.
+func (a *arriving) leave() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.left = true
 }

@@ -1,15 +1,19 @@
 package streamable
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
 // A node's name consists of letters, digits, - and _, and has a limited length.
@@ -126,7 +130,7 @@ func TestRouterForwardsAtMostABody(t *testing.T) {
 		if r.ContentLength = c.length; c.body == nil {
 			r.Body = nil
 		}
-		refused := h.forward(router.to, w, r)
+		refused := h.forward(router.to, w, r, expectedBody{control: *http.NewResponseController(w), since: time.Now()})
 		if (refused != nil) != c.refused || (got == nil) != c.refused {
 			t.Errorf("%s: got the refusal %v", c.name, refused)
 			continue
@@ -144,11 +148,68 @@ func TestRouterForwardsAtMostABody(t *testing.T) {
 			t.Errorf("%s: reading the body: got %v", c.name, failed)
 		}
 		// The body arrives while the response is sent, for as long as it takes to read.
-		if unbound := len(w.deadlines) > 0 && w.deadlines[0].IsZero(); unbound != (c.reads && !c.tooLarge) {
+		if n := len(w.deadlines); (n > 0 && w.deadlines[n-1].IsZero()) != (c.reads && !c.tooLarge) {
 			t.Errorf("%s: got the deadlines %v", c.name, w.deadlines)
 		}
 		if closes := w.Header().Get("Connection") != ""; closes == c.reads {
 			t.Errorf("%s: got the headers %v", c.name, w.Header())
 		}
+	}
+}
+
+// A body that is forwarded has as much time as one that is served here: half a minute, and
+// a second more for each 64 KiB. The time that the other node takes does not count.
+//
+// Guarantees: G-0022.13
+func TestRouterForwardsABodyThatComesSlowly(t *testing.T) {
+	for name, test := range map[string]struct {
+		pace    time.Duration // between pieces of the body
+		rest    time.Duration // how long the other node rests before each read
+		chunk   int           // how many bytes it reads at a time
+		timeout time.Duration // the ReadTimeout of the server
+		want    error
+		after   time.Duration
+	}{
+		"at the pace":             {time.Second, 0, web.PieceSize, 0, io.EOF, 100 * time.Second},
+		"below the pace":          {2 * time.Second, 0, web.PieceSize, 0, os.ErrDeadlineExceeded, 59 * time.Second},
+		"not at all":              {time.Hour, 0, web.PieceSize, 0, os.ErrDeadlineExceeded, 30 * time.Second},
+		"to a node that rests":    {time.Second / 10, 20 * time.Second, web.PieceSize, 0, io.EOF, 101 * 20 * time.Second},
+		"to a node that is slow":  {time.Second / 10, time.Second / 2, 2 << 10, 0, io.EOF, 1600 * time.Second},
+		"beyond the read timeout": {time.Second, 0, web.PieceSize, 7 * time.Second, os.ErrDeadlineExceeded, 7 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var failed error
+				router := &fixedRouter{to: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+					for chunk := make([]byte, test.chunk); failed == nil; _, failed = io.ReadFull(r.Body, chunk) {
+						pass(test.rest)
+					}
+				})}
+				h := NewHandler(accepting(func(transport.Link) {}), HandlerOptions{Router: router, MaxBody: 16 << 20})
+				defer h.Close(0)
+				body := &steadyBody{ResponseRecorder: httptest.NewRecorder(), text: strings.Repeat("x", 100*web.PieceSize), pace: test.pace}
+				r := newRequest(http.MethodPost, "", headerSession+": there.1")
+				r.Body, r.ContentLength = io.NopCloser(body), int64(len(body.text))
+				r = r.WithContext(context.WithValue(t.Context(), http.ServerContextKey, &http.Server{ReadTimeout: test.timeout}))
+				begun := time.Now()
+				serveHTTP(h, body, r)
+				if took := time.Since(begun).Truncate(time.Second); !errors.Is(failed, test.want) || took != test.after {
+					t.Errorf("got %v after %v, want %v after %v", failed, took, test.want, test.after)
+				}
+			})
+		})
+	}
+}
+
+// A node that reads a body when its request is over changes no deadline: the connection may
+// have another request by then.
+func TestRouterSetsNoDeadlineAfterTheRequest(t *testing.T) {
+	var late io.Reader
+	h, router := routed(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { late = r.Body }))
+	w := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
+	r := httptest.NewRequest("POST", "/", strings.NewReader("body"))
+	h.forward(router.to, w, r, expectedBody{control: *http.NewResponseController(w)})
+	if got, err := io.ReadAll(late); string(got) != "body" || err != nil || len(w.deadlines) > 0 {
+		t.Errorf("got %q, %v and the deadlines %v, want the body and no deadline", got, err, w.deadlines)
 	}
 }

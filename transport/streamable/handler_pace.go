@@ -1,0 +1,62 @@
+package streamable
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/bowline-mcp/bowline/transport/internal/web"
+)
+
+// stallPatience is how long each piece of a body after the first may take.
+const stallPatience = 10 * time.Second
+
+// A pace is the time that a body may take. Each piece that arrives extends the deadline.
+type pace struct {
+	begun   time.Time
+	until   time.Time     // when http.Server.ReadTimeout ends; zero: there is none
+	waited  time.Duration // how long nobody could read the body
+	pieces  int           // how many pieces are complete
+	latest  time.Time     // when the last piece arrived, or reading went on
+	control http.ResponseController
+}
+
+// newPace returns the pace of a body that is read from now on.
+func newPace(expected expectedBody) pace {
+	p := pace{begun: time.Now(), control: expected.control}
+	if p.begun.Sub(expected.since) < time.Second { // otherwise the checks of the request took that time
+		p.latest = p.begun
+	}
+	if expected.timeout > 0 {
+		p.until = p.begun.Add(expected.timeout)
+	}
+	return p
+}
+
+// allow extends the deadline after another piece has arrived.
+func (p *pace) allow(arrived int) {
+	pieces := arrived / web.PieceSize
+	if pieces == p.pieces && !p.latest.IsZero() {
+		return
+	}
+	p.pieces, p.latest = pieces, time.Now()
+	deadline := p.begun.Add(web.BodyPatience + p.waited + time.Duration(pieces)*time.Second)
+	if stalled := p.latest.Add(stallPatience); pieces > 0 && stalled.Before(deadline) {
+		deadline = stalled
+	}
+	p.setDeadline(deadline)
+}
+
+// pause excludes a time in which nobody could read the body.
+func (p *pace) pause(waited time.Duration) {
+	p.waited += waited
+	p.latest = time.Time{}
+}
+
+// setDeadline sets the deadline for more bytes, but none after the server's own
+// ReadTimeout.
+func (p *pace) setDeadline(deadline time.Time) {
+	if !p.until.IsZero() && p.until.Before(deadline) {
+		deadline = p.until
+	}
+	p.control.SetReadDeadline(deadline) // has no effect if the writer does not support deadlines
+}
