@@ -239,7 +239,7 @@ func TestUnits(t *testing.T) {
 		got, want string
 	}{
 		{seconds(21.84e-6), "21.8 µs"}, {seconds(0.0545), "54.5 ms"}, {seconds(2), "2 s"}, {size(12_000), "12 kB"}, {size(5), "5 B"},
-		{binarySize(1 << 20), "1 MiB"}, {perSecond(66_900), "66.9 k/s"}, {count(0), "0"}, {times(1.306), "1.31 ×"}, {percent(0.02), "2 %"},
+		{binarySize(1 << 20), "1 MiB"}, {perSecond(66_900), "66.9 k/s"}, {count(0), "0"}, {count(-0.001), "0"}, {count(-0.25), "-0.25"}, {times(1.306), "1.31 ×"}, {percent(0.02), "2 %"},
 		{patience(timedOut.Seconds()), "> 6 s"}, {patience(0.2), "200 ms"}, {seconds(999.6e-6), "1000 µs"},
 	} {
 		if c.got != c.want {

@@ -53,5 +53,8 @@ func digits(v float64) string {
 	if strings.Contains(text, ".") {
 		text = strings.TrimSuffix(strings.TrimRight(text, "0"), ".")
 	}
+	if text == "-0" { // a difference that is too small to show
+		return "0"
+	}
 	return text
 }
