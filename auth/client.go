@@ -59,8 +59,11 @@ type RegistrationError struct {
 
 func (e *RegistrationError) Error() string {
 	text := fmt.Sprintf("auth: no client at %s: %s", e.Issuer, e.Reason)
-	if e.Status != 0 {
-		text += fmt.Sprintf(" (status %d %s)", e.Status, e.Code)
+	switch {
+	case e.Status != 0 && e.Code != "":
+		text += fmt.Sprintf(" (status %d, %s)", e.Status, e.Code)
+	case e.Status != 0:
+		text += fmt.Sprintf(" (status %d)", e.Status)
 	}
 	return text
 }

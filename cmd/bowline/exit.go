@@ -100,6 +100,7 @@ const (
 	adviceDenied   = "Is it a program, and is it executable? On Unix, chmod +x makes it so."
 	adviceFailing  = "The server has an internal problem. Try again later, or read its log."
 	adviceTrust    = "Its certificate is not trusted here. Use --cacert to name a file with the authority that issued it, or --insecure to trust any certificate."
+	adviceRegister = "The server may have no logins, or none for programs that it does not know: set clientId in the auth block of an mcp.json, or use --header."
 	adviceVersions = "Look for a release of the server or of bowline with a protocol version that both support."
 )
 

@@ -69,6 +69,9 @@ asks for your consent.
 		l.interact = true
 		return t.withLogin(cmd, l, func(ctx context.Context, a *auth.Authorizer) error {
 			if err := a.Login(ctx); err != nil {
+				if errors.As(err, new(*auth.RegistrationError)) {
+					err = &explainedError{err.Error() + "\n" + adviceRegister, err}
+				}
 				return &failure{status: exitNoSession, err: err}
 			}
 			e, err := a.Status(ctx)

@@ -200,3 +200,13 @@ func TestLoginsAreForHTTP(t *testing.T) {
 	bowline(t, "", "login", "--url", "http://127.0.0.1:1/mcp", "--header", "Authorization: Bearer x").want(t, exitUsage, "", "without an Authorization header")
 	bowline(t, "", "login", "--url", "http://127.0.0.1:1/mcp").want(t, exitNoSession, "", "cannot be fetched")
 }
+
+// A server that registers no programs is no place to log in, and the command says what to do.
+func TestLoginWhereNobodyCanRegister(t *testing.T) {
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	site := httptest.NewServer(http.NotFoundHandler())
+	defer site.Close()
+	o := bowline(t, "", "login", "--url", site.URL+"/mcp")
+	o.want(t, exitNoSession, "", "refuses to register this program (status 404)")
+	o.want(t, exitNoSession, "", adviceRegister)
+}
