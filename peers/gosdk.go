@@ -107,8 +107,7 @@ func (s goSDKSession) ListTools(ctx context.Context, cursor string) ([]string, s
 func (s goSDKSession) CallTool(ctx context.Context, call Call) (*Result, error) {
 	params := &mcp.CallToolParams{Name: call.Tool, Arguments: call.Arguments}
 	if call.OnProgress != nil {
-		token, remove := s.progress.add(call.OnProgress)
-		defer remove()
+		token := s.progress.add(call.OnProgress)
 		params.SetProgressToken(token)
 	}
 	result, err := s.ClientSession.CallTool(ctx, params)

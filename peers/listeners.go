@@ -7,19 +7,18 @@ import (
 	"sync/atomic"
 )
 
-// progressListeners contains the calls that wait for progress, by token. The SDKs report the
-// progress of all calls of a session in one place, and sometimes after the call
-// has ended.
+// progressListeners contains the calls of a session that want progress, by token. The SDKs
+// report the progress of all calls in one place, and sometimes after the call has ended.
 type progressListeners struct {
 	tokens  atomic.Int64
 	byToken sync.Map // token → func()
 }
 
 // add returns the token to request progress with.
-func (l *progressListeners) add(callback func()) (token string, remove func()) {
+func (l *progressListeners) add(callback func()) (token string) {
 	token = "token " + strconv.FormatInt(l.tokens.Add(1), 10)
 	l.byToken.Store(token, callback)
-	return token, func() { l.byToken.Delete(token) }
+	return token
 }
 
 func (l *progressListeners) notify(token any) {

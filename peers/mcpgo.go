@@ -131,8 +131,7 @@ func (s mcpGoSession) CallTool(ctx context.Context, call Call) (*Result, error) 
 	var request mcp.CallToolRequest
 	request.Params.Name, request.Params.Arguments = call.Tool, call.Arguments
 	if call.OnProgress != nil {
-		token, remove := s.progress.add(call.OnProgress)
-		defer remove()
+		token := s.progress.add(call.OnProgress)
 		request.Params.Meta = &mcp.Meta{ProgressToken: token}
 	}
 	result, err := s.Client.CallTool(ctx, request)

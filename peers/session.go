@@ -50,7 +50,7 @@ type Connect func(ctx context.Context, server Endpoint, revision string) (Sessio
 type Call struct {
 	Tool       string
 	Arguments  map[string]any
-	OnProgress func() // nil: the call asks for no progress
+	OnProgress func() // may run after the call has ended; nil: the call asks for no progress
 }
 
 // A Result is what a tool has answered.
