@@ -62,7 +62,7 @@ type outboundFrame struct {
 	last         bool             // the frame ends its stream
 	attempts     uint8            // how often the link has refused it; counting stops at the limit
 	answers      *Incoming        // for a reply: the request, as long as an error can replace the reply
-	parts        *[]part          // for the array of a batch: the answers in it
+	parts        *[]part          // for the array of a batch: the answers in it; a pointer, because every frame has this field
 }
 
 // outbound holds the frames that the link had no room for, in order. It is empty

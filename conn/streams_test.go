@@ -334,62 +334,6 @@ func TestCancellationIsOfItsOwnStreamUnlessOnMain(t *testing.T) {
 	}
 }
 
-// Streaming requests of the peer have their own limit, and do not take places of other requests. A
-// drain cancels them and waits for the others.
-//
-// Guarantees: G-0019.7
-func TestStreamingRequestsOfThePeerAreCountedSeparately(t *testing.T) {
-	d := driveAcceptor(t, Options{MaxServing: 1, MaxStreaming: 1})
-	stays := &Incoming{streaming: true, key: incomingKey{id: jsonrpc.IntegerID(1)}}
-	d.stepCurrent(event{kind: requested, incoming: stays})
-	d.want(serve)
-	d.stepCurrent(event{kind: requested, incoming: &Incoming{streaming: true, key: incomingKey{id: jsonrpc.IntegerID(2)}}})
-	d.wantReply() // refused
-	work := d.request(3)
-	d.want(serve)
-	d.wantGrant(1)
-	d.drain(time.Minute)
-	if fx := d.want(cancelServing); fx.incoming != stays || fx.err != ErrDraining {
-		t.Fatalf("%v was cancelled with %v, want %v with ErrDraining", fx.incoming.key, fx.err, stays.key)
-	}
-	d.answer(stays)
-	d.wantReply()
-	d.wantNothing("a request is still being served")
-	d.answer(work)
-	d.wantReply()
-	d.advanceToDeadline()
-	d.wantTransition(Closing, Drained)
-}
-
-// Streaming requests of the peer that wait for an exclusive one count as if they were served.
-//
-// Guarantees: G-0019.7
-func TestStreamingRequestsThatWaitAreCounted(t *testing.T) {
-	d := driveAcceptor(t, Options{MaxStreaming: 2})
-	exclusive := &Incoming{exclusive: true, key: incomingKey{id: jsonrpc.IntegerID(1)}}
-	d.stepCurrent(event{kind: requested, incoming: exclusive})
-	d.want(serve)
-	streaming := func(id int64) *Incoming {
-		in := &Incoming{streaming: true, key: incomingKey{id: jsonrpc.IntegerID(id)}}
-		d.stepCurrent(event{kind: requested, incoming: in})
-		return in
-	}
-	streaming(2)
-	gone := streaming(3)
-	d.wantNothing("two wait")
-	streaming(4)
-	d.wantReply() // refused
-	d.stepCurrent(event{kind: cancelled, incoming: &Incoming{key: gone.key}})
-	streaming(5)
-	d.wantNothing("one was cancelled")
-	d.answer(exclusive)
-	d.wantReply()
-	d.want(serve)
-	d.want(serve)
-	streaming(6)
-	d.wantReply() // refused
-}
-
 // A drain ends this side's streaming requests at once, and waits for its other calls.
 //
 // Guarantees: G-0019.7

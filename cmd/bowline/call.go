@@ -28,8 +28,8 @@ error. If the tool fails, its message goes to standard error and the exit status
 is 1.
 
 Ctrl-C cancels the call at the server. If the server turns the call into a task,
-the command waits for the task, unless you set --timeout, for as long as it
-takes. With --detach it prints the id of the task instead, for "bowline tasks".`
+the command waits until the task has ended, or until --timeout if you set it.
+With --detach it prints the id of the task instead, for "bowline tasks".`
 
 const callExample = `  # Arguments by name; numbers are numbers because the schema says so
   bowline call add a=1 b=2.5 --command 'bowline serve --stdio'

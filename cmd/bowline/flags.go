@@ -163,6 +163,7 @@ func (f *serverFlags) secure(ctx context.Context, server *streamable.Client) err
 	}
 	carrier := http.DefaultTransport.(*http.Transport).Clone()
 	carrier.TLSClientConfig = &tls.Config{RootCAs: trusted, InsecureSkipVerify: f.insecure}
+	// A Transport of one's own needs what the default pool has; see streamable.Client.HTTP.
 	carrier.HTTP2 = &http.HTTP2Config{SendPingTimeout: 5 * time.Second, PingTimeout: 5 * time.Second, MaxReceiveBufferPerStream: 64 << 10}
 	server.HTTP = &http.Client{Transport: carrier}
 	return nil

@@ -194,7 +194,7 @@ func (p *callTimeout) awaitTask() {
 // noteTask is a telemetry hook. It lifts the default timeout when the run begins to wait for a
 // task.
 func (p *callTimeout) noteTask(_ context.Context, request telemetry.RequestStarted) context.Context {
-	if request.Method != protocol.MethodGetTask && request.Method != protocol.MethodGetTaskResult {
+	if !waitsForTask(request.Method) {
 		return nil
 	}
 	p.mu.Lock()
@@ -206,11 +206,16 @@ func (p *callTimeout) noteTask(_ context.Context, request telemetry.RequestStart
 	return nil
 }
 
+// waitsForTask reports whether a client sends a request of this method while it waits for a task.
+func waitsForTask(method string) bool {
+	return method == protocol.MethodGetTask || method == protocol.MethodGetTaskResult
+}
+
 // explainTask explains how the wait for a task was ended by --timeout, and what became of the task.
 func explainTask(err error, became string) error {
 	var call *conn.CallError
 	var limit timedOut
-	if !errors.As(err, &limit) || !errors.As(err, &call) || call.Method != protocol.MethodGetTask && call.Method != protocol.MethodGetTaskResult {
+	if !errors.As(err, &limit) || !errors.As(err, &call) || !waitsForTask(call.Method) {
 		return err
 	}
 	return &failure{status: exitCallFailed, err: fmt.Errorf("the task has not ended within --timeout %v; %s", time.Duration(limit), became)}

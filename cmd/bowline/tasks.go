@@ -19,9 +19,9 @@ func newTasks() *cobra.Command {
 		Short: "Show, wait for or cancel tasks of a server",
 		Long: `Show a task of a server: its id, its status and its status message. Use the id
 that "bowline call --detach" has printed, now or earlier. With --wait the command
-waits until the task has ended and prints the result like "bowline call", even if
-the connection is lost in between; it waits as long as that takes, unless you set
---timeout. With --cancel it cancels the task.
+waits until the task has ended, or until --timeout if you set it, and prints the
+result like "bowline call". The wait survives a lost connection. With --cancel the
+command cancels the task.
 
 Without an id the command lists tasks. Only servers of 2025-11-25 have such a
 list, and only for users that they can identify.`,
