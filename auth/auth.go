@@ -23,7 +23,6 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -31,6 +30,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/loopback"
 	"github.com/bowline-mcp/bowline/telemetry"
 	"github.com/bowline-mcp/bowline/transport"
 )
@@ -92,21 +92,13 @@ func (a *Authorizer) key() Key { return a.target.Load().key }
 // errPlain says why there is no login.
 var errPlain = errors.New("auth: tokens go over https only, or http on this machine")
 
-// secure reports whether a token may be sent to the server without being read on the
-// way.
-func secure(resource *url.URL) bool {
-	host := resource.Hostname()
-	ip := net.ParseIP(host)
-	return resource.Scheme == "https" || resource.Scheme == "http" && (host == "localhost" || strings.HasSuffix(host, ".localhost") || ip != nil && ip.IsLoopback())
-}
-
 // Bearer returns the value of the header Authorization for requests that are sent to an
 // address now. It does not wait. It returns nil if there is no valid token yet, or if each
 // request needs its own proof (DPoP): call Authorize then. Links call Bearer before
 // Authorize.
 func (a *Authorizer) Bearer(ctx context.Context, to *url.URL) []string {
 	resource, c, now := a.resource(), a.current.Load(), time.Now()
-	if resource == nil || c == nil || c.prover != nil || c.ended(now) || !isSameServer(resource, to) || !secure(resource) {
+	if resource == nil || c == nil || c.prover != nil || c.ended(now) || !isSameServer(resource, to) || !loopback.KeepsSecrets(resource) {
 		return nil
 	}
 	if c.due(now) {
@@ -132,7 +124,7 @@ func (a *Authorizer) Authorize(ctx context.Context, r *http.Request) error {
 	if !isSameServer(resource, r.URL) {
 		return fmt.Errorf("auth: this login is for %s, and not for %s", resource.Host, r.URL.Host)
 	}
-	if !secure(resource) {
+	if !loopback.KeepsSecrets(resource) {
 		return nil
 	}
 	now := time.Now()
@@ -155,7 +147,7 @@ func (a *Authorizer) Authorize(ctx context.Context, r *http.Request) error {
 // logs in with more scopes. If the server keeps refusing the tokens for a set of
 // scopes, there are at most two logins for that set in ten minutes.
 func (a *Authorizer) Challenged(ctx context.Context, r *http.Request, refused *transport.StatusError) (bool, error) {
-	if resource := a.resource(); resource != nil && !secure(resource) {
+	if resource := a.resource(); resource != nil && !loopback.KeepsSecrets(resource) {
 		return false, &LoginError{Resource: resource.String(), Err: errPlain}
 	}
 	used := tokenOf(r)
@@ -195,7 +187,7 @@ func (a *Authorizer) Login(ctx context.Context) error {
 	switch resource := a.resource(); {
 	case resource == nil:
 		return errNoResource
-	case !secure(resource):
+	case !loopback.KeepsSecrets(resource):
 		return &LoginError{Resource: resource.String(), Err: errPlain}
 	}
 	a.jobs.cancelDetached()

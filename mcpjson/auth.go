@@ -1,10 +1,11 @@
 package mcpjson
 
 import (
-	"net"
 	"net/url"
 	"slices"
 	"strings"
+
+	"github.com/bowline-mcp/bowline/internal/loopback"
 )
 
 // Auth says how a program logs in to a server over HTTP. Each field sets a field of
@@ -71,12 +72,7 @@ func readAuth(v *values, n node) *Auth {
 // isIssuer reports whether package auth can fetch from the address at all.
 func isIssuer(address string) bool {
 	parsed, err := url.Parse(address)
-	if err != nil || !isHTTP(address) {
-		return false
-	}
-	host := parsed.Hostname()
-	local := host == "localhost" || strings.HasSuffix(host, ".localhost") || net.ParseIP(host).IsLoopback()
-	return parsed.Scheme == "https" || local
+	return err == nil && isHTTP(address) && loopback.KeepsSecrets(parsed)
 }
 
 const maxPort = 1<<16 - 1

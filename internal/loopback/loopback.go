@@ -1,11 +1,13 @@
-// Package loopback recognizes what stays on this machine, for servers that a browser must not
-// reach under a name that an attacker has rebound.
+// Package loopback recognizes what stays on this machine: requests to servers that a browser must
+// not reach under a name that an attacker has rebound, and addresses to which secrets may go over
+// plain http.
 package loopback
 
 import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"strings"
 )
 
@@ -28,4 +30,12 @@ func Name(host string) string {
 func IsName(name string) bool {
 	address, err := netip.ParseAddr(name)
 	return err == nil && address.Unmap().IsLoopback() || strings.EqualFold(name, "localhost")
+}
+
+// KeepsSecrets reports whether nobody on the way can read what is sent to a URL: over https, or
+// over http to this machine.
+func KeepsSecrets(to *url.URL) bool {
+	host := to.Hostname()
+	local := host == "localhost" || strings.HasSuffix(host, ".localhost") || net.ParseIP(host).IsLoopback()
+	return to.Scheme == "https" || to.Scheme == "http" && local
 }

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -33,6 +34,22 @@ func TestReceived(t *testing.T) {
 	for address, want := range map[string]bool{"127.0.0.1": true, "::1": true, "::ffff:127.0.0.1": true, "192.0.2.1": false} {
 		ctx := context.WithValue(t.Context(), http.LocalAddrContextKey, net.Addr(&net.TCPAddr{IP: net.ParseIP(address)}))
 		if got := Received(r.WithContext(ctx)); got != want {
+			t.Errorf("%s: got %v, want %v", address, got, want)
+		}
+	}
+}
+
+// TestSecretsGoOverHTTPSOrStayHere checks addresses that look like this machine, too.
+func TestSecretsGoOverHTTPSOrStayHere(t *testing.T) {
+	for address, want := range map[string]bool{
+		"https://as.test": true, "http://localhost:80": true, "http://a.localhost": true, "http://127.0.0.1": true, "http://[::1]:80": true,
+		"http://as.test": false, "http://localhost.test": false, "http://192.0.2.1": false, "ftp://localhost": false, "localhost": false,
+	} {
+		parsed, err := url.Parse(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := KeepsSecrets(parsed); got != want {
 			t.Errorf("%s: got %v, want %v", address, got, want)
 		}
 	}
