@@ -5,6 +5,7 @@ package stdio
 import (
 	"io"
 	"os"
+	"runtime"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -27,6 +28,7 @@ type pipeReader struct {
 	call func(descriptor uintptr) bool // created once, because each closure would be an allocation
 
 	nowait nowait
+	poller poller
 	into   []byte
 	n      int
 	err    error
@@ -39,7 +41,7 @@ func newDirectReader(from io.Reader) io.Reader {
 	if raw == nil {
 		return from
 	}
-	r := &pipeReader{file: raw}
+	r := &pipeReader{file: raw, poller: newPoller(runtime.NumCPU())}
 	r.call = r.readFrom
 	return r
 }
@@ -59,15 +61,19 @@ func (r *pipeReader) Read(p []byte) (int, error) {
 	return r.n, nil
 }
 
-// readFrom returns false to wait until there is something to read.
+// readFrom returns false to wait until there is something to read. Before that it polls
+// for a short time.
 func (r *pipeReader) readFrom(descriptor uintptr) bool {
 	for {
 		n, err := r.nowait.read(descriptor, r.into)
 		switch err {
 		case unix.EINTR:
 		case unix.EAGAIN:
-			return false
+			if !r.poller.again() {
+				return false
+			}
 		default:
+			r.poller.found()
 			r.n, r.err = max(n, 0), err
 			return true
 		}

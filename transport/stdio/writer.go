@@ -29,7 +29,7 @@ type writer struct {
 	mu       sync.Mutex
 	wake     sync.Cond
 	queue    queue.Queue
-	gathers  bool  // flush is called after send, and does the writing
+	gather   int   // send writes when so many frames wait; 0 before the first flush
 	held     bool  // flush leaves the writing to release, which is called soon
 	writing  bool  // a write is running, and uses the fields below
 	relieved bool  // a frame that was refused fits now, and writable was not called yet
@@ -76,20 +76,26 @@ func (w *writer) send(o transport.Outbound) error {
 	if w.framing == Lines {
 		flatten(o.Frame)
 	}
-	if !w.gathers || w.queue.Len() >= gatheredFrames || w.queue.Size() >= batchSize {
+	if w.queue.Len() >= w.gather || w.queue.Size() >= batchSize {
 		w.begin()
+		w.gather = min(2*w.gather, mostGathered)
 	}
 	return nil
 }
 
-// gatheredFrames is the maximum number of frames that wait for flush.
-const gatheredFrames = 64
+// At most this many frames wait for flush, or for release: send writes them when their
+// number reaches w.gather, which doubles each time, and is the fewest again after hold. So
+// the peer soon has work, and many frames need few writes (ADR-0066).
+const (
+	fewestGathered = 4
+	mostGathered   = 64
+)
 
 // flush writes what was sent. After its first call, send leaves writing to flush.
 func (w *writer) flush() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.gathers = true
+	w.gather = max(w.gather, fewestGathered)
 	w.flushNow()
 }
 
@@ -105,6 +111,7 @@ func (w *writer) hold() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.held = true
+	w.gather = min(w.gather, fewestGathered)
 }
 
 // release writes what was flushed since hold was called.

@@ -122,13 +122,13 @@ func TestFlushWritesWhatWasGathered(t *testing.T) {
 	w := newWriter(pipe, Lines, 1000)
 	w.direct = &partialPipe{pipe, 1 << 20}
 	w.flush()
-	for range gatheredFrames - 1 {
+	for range fewestGathered - 1 {
 		if err := w.send(transport.Outbound{Frame: []byte("1")}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if w.flush(); pipe.calls != 1 || len(pipe.taken) != 2*(gatheredFrames-1) {
-		t.Fatalf("%d bytes were written in %d writes", len(pipe.taken), pipe.calls)
+	if w.flush(); pipe.calls != 1 || len(pipe.taken) != 2*(fewestGathered-1) {
+		t.Fatalf("%d bytes were written in %d writes, want %d in one", len(pipe.taken), pipe.calls, 2*(fewestGathered-1))
 	}
 }
 

@@ -1,0 +1,69 @@
+//go:build unix
+
+package stdio
+
+import "testing"
+
+// pollsOf returns how often a reader polls before a wait in which it finds nothing.
+func pollsOf(p *poller) (polls int) {
+	for p.again() {
+		polls++
+	}
+	return polls
+}
+
+// A reader whose peer takes long polls before one in 64 waits, and never more than 100
+// times.
+//
+// Guarantees: G-0065.1, G-0065.2
+func TestReaderPollsRarelyIfThePeerIsSlow(t *testing.T) {
+	p := newPoller(2)
+	var had []int // the waits that had polls
+	const waits = 10_000
+	for wait := range waits {
+		switch polls := pollsOf(&p); polls {
+		case 0:
+		case 100:
+			had = append(had, wait)
+		default:
+			t.Fatalf("wait %d had %d polls, want none or 100", wait, polls)
+		}
+	}
+	for i, wait := range had[1:] {
+		if got, want := wait-had[i], min(2<<min(i, 6), 64); got != want {
+			t.Errorf("%d waits from the polls of wait %d to the next polls, want %d", got, had[i], want)
+		}
+	}
+	if got, want := len(had), waits/64; got < want || got > want+6 {
+		t.Errorf("%d of %d waits had polls, want about one in 64", got, waits)
+	}
+}
+
+// One quick answer makes a reader poll before each wait again.
+//
+// Guarantees: G-0065.2
+func TestReaderPollsAgainAfterAQuickAnswer(t *testing.T) {
+	p := newPoller(2)
+	for pollsOf(&p) > 0 || p.every < 64 {
+	}
+	p.found() // what comes after a wait says nothing about polling
+	for range 62 {
+		if polls := pollsOf(&p); polls > 0 {
+			t.Fatalf("%d polls after an answer that came slowly, want none", polls)
+		}
+	}
+	for range 3 {
+		if !p.again() {
+			t.Fatal("the reader waited, want a poll")
+		}
+		p.found()
+	}
+}
+
+// Guarantees: G-0065.3
+func TestReaderDoesNotPollOnOneProcessor(t *testing.T) {
+	p := newPoller(1)
+	if p.again() {
+		t.Error("the reader polled, want a wait: the peer needs the processor")
+	}
+}
