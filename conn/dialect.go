@@ -13,9 +13,10 @@ type Dialect interface {
 	// goroutine that reads from the link. If it panics, the message is Ordinary.
 	Classify(jsonrpc.Message) Class
 
-	// Cancel returns the notification that tells the peer that this side has
-	// abandoned its request id, and why. A Message without a method: none is sent.
-	Cancel(id int64, why error) Message
+	// Cancel returns the notification that tells the peer that this side ends a request,
+	// and why: a request of its own, or a Streaming request of the peer that has just been
+	// answered because the Conn drains. A Message without a method: none is sent.
+	Cancel(id jsonrpc.ID, why error) Message
 
 	// Probe returns a request that the peer answers without doing anything. A
 	// Message without a method: the peer cannot be probed.
@@ -97,7 +98,7 @@ func (g guarded) Classify(m jsonrpc.Message) (class Class) {
 	return class
 }
 
-func (g guarded) Cancel(id int64, why error) (m Message) {
+func (g guarded) Cancel(id jsonrpc.ID, why error) (m Message) {
 	g.loop.reportPanic("Dialect.Cancel", guard(func() error { m = g.dialect().Cancel(id, why); return nil }))
 	return m
 }
@@ -131,7 +132,7 @@ func (g guarded) Version() (version string) {
 // A plainDialect is JSON-RPC without a protocol above it.
 type plainDialect struct{}
 
-func (plainDialect) Classify(jsonrpc.Message) Class { return Class{} }
-func (plainDialect) Cancel(int64, error) Message    { return Message{} }
-func (plainDialect) Probe() Message                 { return Message{} }
-func (plainDialect) Batches() bool                  { return false }
+func (plainDialect) Classify(jsonrpc.Message) Class   { return Class{} }
+func (plainDialect) Cancel(jsonrpc.ID, error) Message { return Message{} }
+func (plainDialect) Probe() Message                   { return Message{} }
+func (plainDialect) Batches() bool                    { return false }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
 )
 
 // Close before the Conn is ready closes it at once.
@@ -99,6 +100,40 @@ func TestDrainCancelsAStreamingRequestOnce(t *testing.T) {
 	d.want(cancelServing)
 	d.drain(time.Minute)
 	d.wantNothing("its context has already ended")
+}
+
+// On Main, a streaming request that is answered because of a drain is also cancelled, behind
+// its answer. Another stream ends with the answer.
+//
+// Guarantees: G-0019.7
+func TestDrainCancelsWhatItAnswers(t *testing.T) {
+	for _, test := range []struct {
+		stream  transport.Stream
+		drains  bool
+		cancels bool
+	}{{transport.Main, true, true}, {transport.Main, false, false}, {2, true, false}} {
+		d := driveAcceptor(t, Options{Dialect: cancellingDialect{}})
+		if test.stream != transport.Main {
+			d.streamOpened(test.stream, 0)
+			d.effects = nil
+		}
+		in := &Incoming{streaming: true, key: incomingKey{test.stream, jsonrpc.StringID("a")}}
+		d.stepCurrent(event{kind: requested, incoming: in})
+		d.want(serve)
+		if test.drains {
+			d.drain(time.Minute)
+			d.want(cancelServing)
+		}
+		d.handled(in)
+		d.wantReply()
+		if !test.cancels {
+			d.wantNothing("the answer is the end")
+			continue
+		}
+		if out := d.want(transmit).out; out.route.Method != "cancel" || out.route.ID != in.key.id {
+			t.Errorf("%q follows the answer, want the cancellation of %v", out.frame, in.key.id)
+		}
+	}
 }
 
 // The context of a streaming request whose handler is called during a drain ends at once.

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/telemetry"
 	"github.com/bowline-mcp/bowline/transport"
 )
@@ -20,7 +21,7 @@ func (deadTransport) Open(context.Context) (transport.Link, error) { return dead
 // A panickingDialect makes the core panic after a call is settled and before its caller has the result.
 type panickingDialect struct{ plainDialect }
 
-func (panickingDialect) Cancel(int64, error) Message { panic("cancel") }
+func (panickingDialect) Cancel(jsonrpc.ID, error) Message { panic("cancel") }
 
 // A panic of the core ends every pending call and the run.
 //

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/telemetry"
 	"github.com/bowline-mcp/bowline/transport"
 )
@@ -168,7 +169,7 @@ func TestLinkWhoseHeardPanicsIsClosed(t *testing.T) {
 
 type panickingCancel struct{ dialect }
 
-func (panickingCancel) Cancel(int64, error) conn.Message { panic("cancel") }
+func (panickingCancel) Cancel(jsonrpc.ID, error) conn.Message { panic("cancel") }
 
 // A Panic hook that blocks delays no caller and no Stop. Run names it in a StuckError.
 //

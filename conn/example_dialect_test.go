@@ -22,8 +22,8 @@ func (lsp) Classify(m jsonrpc.Message) conn.Class {
 	return conn.Class{Kind: conn.Cancellation, Request: jsonrpc.IntegerID(params.ID)}
 }
 
-func (lsp) Cancel(id int64, _ error) conn.Message {
-	return conn.Message{Method: "$/cancelRequest", Params: json.RawMessage(fmt.Sprintf(`{"id":%d}`, id))}
+func (lsp) Cancel(id jsonrpc.ID, _ error) conn.Message {
+	return conn.Message{Method: "$/cancelRequest", Params: json.RawMessage(fmt.Sprintf(`{"id":%s}`, id))}
 }
 
 func (lsp) Probe() conn.Message { return conn.Message{} } // LSP has no ping

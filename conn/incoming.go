@@ -346,6 +346,9 @@ func (c *core) onHandled(now instant, ev *event) {
 	if answer {
 		c.answered(now, ev.incoming)
 		c.reply(outboundFrame{stream: ev.incoming.key.stream, frame: ev.payload, reply: true, answers: ev.incoming}, ev.incoming.batch)
+		if ev.incoming.streaming && c.draining && ev.incoming.key.stream == transport.Main {
+			c.sendCancel(ev.incoming.key.id, ErrDraining) // another stream ends with the answer
+		}
 	}
 	c.serveNext()
 }

@@ -268,10 +268,10 @@ func TestPanicOfOpenOrHandshakeFailsTheAttempt(t *testing.T) {
 // A panickingDialect panics in each method.
 type panickingDialect struct{}
 
-func (panickingDialect) Classify(jsonrpc.Message) conn.Class { panic("classify") }
-func (panickingDialect) Cancel(int64, error) conn.Message    { panic("cancel") }
-func (panickingDialect) Probe() conn.Message                 { panic("probe") }
-func (panickingDialect) Batches() bool                       { panic("batches") }
+func (panickingDialect) Classify(jsonrpc.Message) conn.Class   { panic("classify") }
+func (panickingDialect) Cancel(jsonrpc.ID, error) conn.Message { panic("cancel") }
+func (panickingDialect) Probe() conn.Message                   { panic("probe") }
+func (panickingDialect) Batches() bool                         { panic("batches") }
 
 // A panic of the Dialect affects only the message that it is called for.
 func TestPanicOfTheDialectAffectsOneMessage(t *testing.T) {

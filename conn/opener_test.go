@@ -159,10 +159,10 @@ func TestStopEndsOpen(t *testing.T) {
 // An immediate dialect marks every message as Immediate.
 type immediate struct{ conn.Dialect }
 
-func (immediate) Classify(jsonrpc.Message) conn.Class { return conn.Class{Immediate: true} }
-func (immediate) Cancel(int64, error) conn.Message    { return conn.Message{} }
-func (immediate) Probe() conn.Message                 { return conn.Message{} }
-func (immediate) Batches() bool                       { return false }
+func (immediate) Classify(jsonrpc.Message) conn.Class   { return conn.Class{Immediate: true} }
+func (immediate) Cancel(jsonrpc.ID, error) conn.Message { return conn.Message{} }
+func (immediate) Probe() conn.Message                   { return conn.Message{} }
+func (immediate) Batches() bool                         { return false }
 
 // The handlers of small Immediate messages run in the turn of the loop, and those of large ones do not.
 // A panic there is answered with an error.

@@ -157,11 +157,16 @@ func (c *core) abandon(now instant, id int64, cause Cause, err error) {
 		return
 	}
 	if !r.silent {
-		if cancel := c.dialect.Cancel(id, err); cancel.Method != "" {
-			c.send(cancel.notification(jsonrpc.IntegerID(id), new(transport.Route)))
-		}
+		c.sendCancel(jsonrpc.IntegerID(id), err)
 	}
 	c.endStream(r.stream)
+}
+
+// sendCancel tells the peer that this side ends a request.
+func (c *core) sendCancel(id jsonrpc.ID, why error) {
+	if cancel := c.dialect.Cancel(id, why); cancel.Method != "" {
+		c.send(cancel.notification(id, new(transport.Route)))
+	}
 }
 
 // abandonStreaming ends the requests that stay open, because a drain would wait for them

@@ -202,8 +202,8 @@ func TestAnswerToAnUnsentCallIsUnknown(t *testing.T) {
 // A cancellingDialect has messages for cancellations and probes.
 type cancellingDialect struct{ plainDialect }
 
-func (cancellingDialect) Cancel(int64, error) Message { return Message{Method: "cancel"} }
-func (cancellingDialect) Probe() Message              { return Message{Method: "ping"} }
+func (cancellingDialect) Cancel(jsonrpc.ID, error) Message { return Message{Method: "cancel"} }
+func (cancellingDialect) Probe() Message                   { return Message{Method: "ping"} }
 
 // The peer gets one cancellation for a request whose caller gave up, and none if the request is silent.
 //

@@ -172,9 +172,9 @@ func (dialect) Classify(m jsonrpc.Message) conn.Class {
 	return conn.Class{}
 }
 
-func (dialect) Cancel(int64, error) conn.Message { return conn.Message{Method: "cancel"} }
-func (dialect) Probe() conn.Message              { return conn.Message{Method: "ping"} }
-func (dialect) Batches() bool                    { return true }
+func (dialect) Cancel(jsonrpc.ID, error) conn.Message { return conn.Message{Method: "cancel"} }
+func (dialect) Probe() conn.Message                   { return conn.Message{Method: "ping"} }
+func (dialect) Batches() bool                         { return true }
 
 func (s *script) outbound() []transport.Outbound {
 	s.mu.Lock()

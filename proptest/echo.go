@@ -49,6 +49,6 @@ func (cancelDialect) Classify(jsonrpc.Message) conn.Class { return conn.Class{} 
 func (cancelDialect) Probe() conn.Message                 { return conn.Message{} }
 func (cancelDialect) Batches() bool                       { return false }
 
-func (cancelDialect) Cancel(id int64, _ error) conn.Message {
-	return conn.Message{Method: cancelMethod, Params: fmt.Appendf(nil, `{"id":%d}`, id)}
+func (cancelDialect) Cancel(id jsonrpc.ID, _ error) conn.Message {
+	return conn.Message{Method: cancelMethod, Params: fmt.Appendf(nil, `{"id":%s}`, id)}
 }

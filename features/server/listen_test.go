@@ -220,7 +220,7 @@ func (h *halfDuplexLink) Bind(r transport.Receiver) {
 }
 
 // When the server closes or the client's input ends, each subscription ends with a
-// result.
+// result, and then with a cancellation, because the client may wait for either.
 //
 // Guarantees: G-0020.7
 func TestSubscriptionsEndWithAResult(t *testing.T) {
@@ -237,10 +237,12 @@ func TestSubscriptionsEndWithAResult(t *testing.T) {
 			w.listen(`"a"`)
 			w.listen(`2`)
 			end(s, link)
-			ends := w.next() + w.next()
+			ends := w.next() + w.next() + w.next() + w.next()
 			for _, id := range []string{`"a"`, `2`} {
-				if !strings.Contains(ends, `"id":`+id+`,"result":{"_meta":{`) || !strings.Contains(ends, subscriptionID(id)) {
-					t.Errorf("%s: got %s", name, ends)
+				result := strings.Index(ends, `"id":`+id+`,"result":{"_meta":{`)
+				cancelled := strings.Index(ends, `"notifications/cancelled","params":{"requestId":`+id+`,"reason":"closing"}`)
+				if result < 0 || cancelled < result || !strings.Contains(ends, subscriptionID(id)) {
+					t.Errorf("%s: got %s, want the result of %s, then its cancellation", name, ends, id)
 				}
 			}
 			if !strings.Contains(ends, `"resultType":"complete"`) || !strings.Contains(ends, protocol.MetaServerInfo) {
@@ -250,8 +252,8 @@ func TestSubscriptionsEndWithAResult(t *testing.T) {
 	}
 }
 
-// If the tools change while the server closes, the last message of a subscription is
-// still its result.
+// If the tools change while the server closes, a subscription still ends with its result
+// and its cancellation.
 //
 // Guarantees: G-0020.7
 func TestSubscriptionEndsWithAResultDuringAChange(t *testing.T) {
@@ -267,8 +269,8 @@ func TestSubscriptionEndsWithAResultDuringAChange(t *testing.T) {
 			for strings.Contains(last, announcement) {
 				last = w.next()
 			}
-			if !strings.Contains(last, `"result":{`) {
-				t.Fatalf("the last message is %s, want a result", last)
+			if after := w.next(); !strings.Contains(last, `"result":{`) || !strings.Contains(after, protocol.NotificationCancelled) {
+				t.Fatalf("the last messages are %s and %s, want a result and a cancellation", last, after)
 			}
 		})
 	}

@@ -116,10 +116,10 @@ func modernParams(n int) json.RawMessage {
 // streamDialect is a dialect in which the end of its stream cancels a request.
 type streamDialect struct{}
 
-func (streamDialect) Classify(jsonrpc.Message) conn.Class { return conn.Class{} }
-func (streamDialect) Cancel(int64, error) conn.Message    { return conn.Message{} }
-func (streamDialect) Probe() conn.Message                 { return conn.Message{} }
-func (streamDialect) Batches() bool                       { return false }
+func (streamDialect) Classify(jsonrpc.Message) conn.Class   { return conn.Class{} }
+func (streamDialect) Cancel(jsonrpc.ID, error) conn.Message { return conn.Message{} }
+func (streamDialect) Probe() conn.Message                   { return conn.Message{} }
+func (streamDialect) Batches() bool                         { return false }
 
 // serverTransport is a transport with the server's links, whose peers are clients.
 type serverTransport struct{ opener *opener }

@@ -178,14 +178,17 @@ func classifyCancelled(params json.RawMessage) conn.Class {
 	return conn.Class{Kind: conn.Cancellation, Request: cancelled.RequestID}
 }
 
-// Cancel implements conn.Dialect. The peer learns whether time ran out, and
-// nothing else of why: a context's cause is the program's own.
-func (d *Dialect) Cancel(id int64, why error) conn.Message {
+// Cancel implements conn.Dialect. The peer learns whether time ran out or this side
+// closes, and nothing else of why: a context's cause is the program's own.
+func (d *Dialect) Cancel(id jsonrpc.ID, why error) conn.Message {
 	reason := "cancelled"
-	if errors.Is(why, conn.ErrTimedOut) || errors.Is(why, context.DeadlineExceeded) {
+	switch {
+	case errors.Is(why, conn.ErrTimedOut), errors.Is(why, context.DeadlineExceeded):
 		reason = "timed out"
+	case errors.Is(why, conn.ErrDraining):
+		reason = "closing"
 	}
-	params := append([]byte(`{"requestId":`), jsonrpc.IntegerID(id).Append(nil)...)
+	params := id.Append([]byte(`{"requestId":`))
 	params = append(params, `,"reason":"`+reason+`"}`...)
 	return conn.Message{Method: protocol.NotificationCancelled, Params: params}
 }

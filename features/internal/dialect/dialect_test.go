@@ -151,10 +151,11 @@ func TestCancelNamesTheRequestAndHidesSecrets(t *testing.T) {
 		{conn.ErrTimedOut, "timed out"},
 		{fmt.Errorf("outer: %w", context.DeadlineExceeded), "timed out"},
 		{context.Canceled, "cancelled"},
+		{conn.ErrDraining, "closing"},
 		{errors.New("the password is hunter2"), "cancelled"},
 		{errors.New("\xff"), "cancelled"},
 	} {
-		m := new(Dialect).Cancel(9007199254740993, test.why)
+		m := new(Dialect).Cancel(jsonrpc.IntegerID(9007199254740993), test.why)
 		var params protocol.CancelledParams
 		if err := protocol.Unmarshal(m.Params, &params); err != nil {
 			t.Fatal(err)
