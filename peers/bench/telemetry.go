@@ -11,7 +11,6 @@ import (
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/telemetry/otel"
-	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
@@ -22,8 +21,7 @@ type watch struct{ middleware, traces, sampled bool }
 func watched(w watch) implementation {
 	return implementation{memory: func(revision string, o serving) dial {
 		s := newBowlineServer(o)
-		accept := func(link transport.Link) { go s.ServeLink(context.Background(), link) } // until its client closes
-		over := inmem.New(accept, inmem.Options{QueueFrames: 8192})
+		over := inmem.New(s.Accept, inmem.Options{QueueFrames: 8192})
 		return func(ctx context.Context) (*session, error) {
 			options, err := w.options(revision)
 			if err != nil {
