@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 
 	"github.com/bowline-mcp/bowline/conn"
@@ -29,10 +30,14 @@ func bowline(raw bool) implementation {
 		},
 		serveStdio: func(ctx context.Context) error { return newBowlineServer(serving{}).Serve(ctx, &stdio.Server{}) },
 		http: func(ctx context.Context, revision, url string) (*session, error) {
-			return b.connect(ctx, revision, &streamable.Client{URL: url, HTTP: &http.Client{Transport: newPool()}})
+			return b.connect(ctx, revision, &streamable.Client{URL: url})
 		},
 		handler: func(string) http.Handler {
 			return streamable.NewHandler(newBowlineServer(serving{}), streamable.HandlerOptions{})
+		},
+		serveHTTP: func(listener net.Listener) error {
+			h := streamable.NewHandler(newBowlineServer(serving{}), streamable.HandlerOptions{})
+			return h.Serve(context.Background(), new(http.Server), listener)
 		},
 	}
 }

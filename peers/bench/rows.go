@@ -144,7 +144,8 @@ func httpRow() row {
 	return row{
 		name: name, title: "Echo over streamable HTTP",
 		about: "The same echo with a server in another process, over loopback. The floor uses net/http on both sides; the floor by hand " +
-			"writes and reads HTTP/1.1 itself. Each client keeps up to 64 connections. go-sdk serves " + modern + " without sessions.",
+			"writes and reads HTTP/1.1 itself. Each client keeps at least 64 connections. Bowline's handler is served by its Serve method, the others " +
+			"by http.Serve. go-sdk serves " + modern + " without sessions.",
 		contestants: []string{theFloor, floorByHand, bowlineTyped, bowlineModern, goSDKLegacy, goSDKModern, mcpGoLegacy, mcpGoModern},
 		measure:     echoCalls((*measurement).overHTTP, 1, 8, 64),
 		columns:     callColumns(name, 64),

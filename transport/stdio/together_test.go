@@ -34,7 +34,7 @@ func (a answeringWorker) Work(int) {
 // acceptingStream is a stream that accepts every write.
 type acceptingStream struct{ writes chan string }
 
-func (c acceptingStream) write(text []byte) (int, error) {
+func (c acceptingStream) Write(text []byte) (int, error) {
 	c.writes <- string(text)
 	return len(text), nil
 }

@@ -52,7 +52,7 @@ type writer struct {
 // A directWriter writes what its stream accepts immediately, and returns how many bytes
 // that was. It never waits. A full stream is not an error.
 type directWriter interface {
-	write(text []byte) (n int, err error)
+	Write(text []byte) (n int, err error)
 }
 
 func newWriter(to io.Writer, framing Framing, limit int) *writer {
@@ -136,7 +136,7 @@ func (w *writer) begin() {
 	}
 	w.fill()
 	w.mu.Unlock()
-	n, err := w.direct.write(w.text)
+	n, err := w.direct.Write(w.text)
 	w.mu.Lock()
 	w.settle(n)
 	if err != nil {

@@ -29,7 +29,8 @@ type Client struct {
 
 	// HTTP sends the requests. A link uses its Transport, Jar and CheckRedirect,
 	// and ignores its Timeout, because streams stay open. Default: a connection pool
-	// of this Client, with the proxy and time limits of http.DefaultTransport.
+	// of this Client, with the proxy and time limits of http.DefaultTransport, whose
+	// connections let a single caller wait less (ADR-0065).
 	//
 	// A Transport of your own needs HTTP2.SendPingTimeout and HTTP2.PingTimeout, because
 	// otherwise a connection over HTTP/2 whose other end has disappeared is used again

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/bowline-mcp/bowline/transport/internal/polling"
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
@@ -53,6 +54,9 @@ func (h *Handler) ListenAndServe(ctx context.Context, srv *http.Server) error {
 // a ReadHeaderTimeout of 0 by 10 s and an IdleTimeout of 0 by 2 min. A negative value
 // means no timeout.
 //
+// If a listener returns connections of type *net.TCPConn, srv gets connections that have
+// all methods of one, and answer a single quick caller sooner (ADR-0065).
+//
 // For TLS give Serve a listener of crypto/tls. It serves HTTP/2 if its
 // tls.Config.NextProtos has "h2".
 func (h *Handler) Serve(ctx context.Context, srv *http.Server, listener net.Listener) error {
@@ -64,7 +68,7 @@ func (h *Handler) Serve(ctx context.Context, srv *http.Server, listener net.List
 		srv.IdleTimeout = cmp.Or(srv.IdleTimeout, idleConnection)
 	}
 	served := make(chan error, 1)
-	go func() { served <- srv.Serve(listener) }()
+	go func() { served <- srv.Serve(new(polling.Group).Listener(listener)) }()
 	select {
 	case err := <-served:
 		return errors.Join(fmt.Errorf("streamable: serve: %w", err), h.shutDown(context.WithoutCancel(ctx), srv, h.options.ShutdownGrace))

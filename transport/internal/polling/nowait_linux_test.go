@@ -1,4 +1,4 @@
-package stdio
+package polling
 
 import (
 	"errors"
@@ -13,8 +13,12 @@ import (
 //
 // Guarantees: G-0051.6
 func TestANowaitCallDoesNotWaitForAFileThatBlocks(t *testing.T) {
-	out, in := mustPipe(t)
-	defer closeAll([]*os.File{out, in})
+	out, in, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	defer in.Close()
 	var reads, writes nowait
 	from, to := out.Fd(), in.Fd()
 	for _, fd := range []uintptr{from, to} {
@@ -23,7 +27,7 @@ func TestANowaitCallDoesNotWaitForAFileThatBlocks(t *testing.T) {
 		}
 	}
 	var buffer [64 << 10]byte
-	_, err := reads.call(unix.SYS_PREADV2, from, buffer[:])
+	_, err = reads.call(unix.SYS_PREADV2, from, buffer[:])
 	if reads.unable {
 		return // Linux before 6.4 has only the usual call, which the scheduler knows
 	}
@@ -72,7 +76,11 @@ func TestASocketThatWasResetIsAnError(t *testing.T) {
 		t.Fatal(err)
 	}
 	theirs.Close() // unread data makes this a reset
-	if n, err := newDirectReader(ours).Read(make([]byte, 10)); !errors.Is(err, syscall.ECONNRESET) {
+	raw, err := ours.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := NewReader(raw).Read(make([]byte, 10)); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("got %d bytes, %v from a socket that was reset, want %v", n, err, syscall.ECONNRESET)
 	}
 }

@@ -1,6 +1,6 @@
 //go:build unix && !linux
 
-package stdio
+package polling
 
 import "golang.org/x/sys/unix"
 

@@ -1,13 +1,17 @@
 //go:build unix
 
-package stdio
+package polling
 
 import "runtime"
 
+// A poll takes about half a microsecond.
 const (
-	// maxPolls is how often a reader polls before it waits. A poll takes about half a
-	// microsecond.
-	maxPolls = 100
+	// pipePolls is how often the reader of a pipe polls before it waits.
+	pipePolls = 100
+
+	// connPolls is how often the reader of a TCP connection polls before it waits. A peer
+	// takes longer to answer over HTTP.
+	connPolls = 200
 
 	// rarestPolls is the number of waits in a row of which one has polls, as long as
 	// polling finds nothing.
@@ -25,11 +29,11 @@ type poller struct {
 	skipped int // the number of waits without polls since the last one that had some
 }
 
-func newPoller(processors int) poller {
+func newPoller(processors, most int) poller {
 	if processors < 2 {
 		return poller{} // polling would keep the peer from the only processor
 	}
-	return poller{most: maxPolls, every: 1}
+	return poller{most: most, every: 1}
 }
 
 // again reports whether to read again instead of waiting. Other goroutines run first.

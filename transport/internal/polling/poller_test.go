@@ -1,6 +1,6 @@
 //go:build unix
 
-package stdio
+package polling
 
 import "testing"
 
@@ -13,20 +13,25 @@ func pollsOf(p *poller) (polls int) {
 }
 
 // A reader whose peer takes long polls before one in 64 waits, and never more than 100
-// times.
+// times on a pipe and 200 times on an HTTP connection.
 //
 // Guarantees: G-0065.1, G-0065.2
 func TestReaderPollsRarelyIfThePeerIsSlow(t *testing.T) {
-	p := newPoller(2)
+	t.Run("pipe", func(t *testing.T) { testSlowPeer(t, newPoller(2, pipePolls), 100) })
+	t.Run("HTTP", func(t *testing.T) { testSlowPeer(t, newPoller(2, connPolls), 200) })
+}
+
+func testSlowPeer(t *testing.T, p poller, most int) {
+	t.Helper()
 	var had []int // the waits that had polls
 	const waits = 10_000
 	for wait := range waits {
 		switch polls := pollsOf(&p); polls {
 		case 0:
-		case 100:
+		case most:
 			had = append(had, wait)
 		default:
-			t.Fatalf("wait %d had %d polls, want none or 100", wait, polls)
+			t.Fatalf("wait %d had %d polls, want none or %d", wait, polls, most)
 		}
 	}
 	for i, wait := range had[1:] {
@@ -43,7 +48,7 @@ func TestReaderPollsRarelyIfThePeerIsSlow(t *testing.T) {
 //
 // Guarantees: G-0065.2
 func TestReaderPollsAgainAfterAQuickAnswer(t *testing.T) {
-	p := newPoller(2)
+	p := newPoller(2, pipePolls)
 	for pollsOf(&p) > 0 || p.every < 64 {
 	}
 	p.found() // what comes after a wait says nothing about polling
@@ -62,7 +67,7 @@ func TestReaderPollsAgainAfterAQuickAnswer(t *testing.T) {
 
 // Guarantees: G-0065.3
 func TestReaderDoesNotPollOnOneProcessor(t *testing.T) {
-	p := newPoller(1)
+	p := newPoller(1, pipePolls)
 	if p.again() {
 		t.Error("the reader polled, want a wait: the peer needs the processor")
 	}

@@ -1,0 +1,259 @@
+//go:build unix
+
+package polling
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"runtime"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// pair returns both ends of a TCP connection on this machine. The second one is of the group.
+func pair(t *testing.T, g *Group) (theirs *net.TCPConn, ours net.Conn) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	dialled, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, err = g.Listener(l).Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { dialled.Close(); ours.Close() })
+	return dialled.(*net.TCPConn), ours
+}
+
+// A connection of a group polls only after it has received five messages in a row, and not
+// after another connection has received one.
+//
+// Guarantees: G-0065.4
+func TestOnlyTheConnectionThatAloneReceivesPolls(t *testing.T) {
+	g := new(Group)
+	reader := func() *Reader { return &Reader{group: g, into: make([]byte, 10)} }
+	first, second := reader(), reader()
+	for n := range 5 {
+		if first.mayPoll() {
+			t.Fatalf("the connection polls after %d messages, want 5", n)
+		}
+		first.found()
+	}
+	if !first.mayPoll() {
+		t.Fatal("the connection does not poll although it alone has received 5 messages")
+	}
+	second.found()
+	if first.mayPoll() || second.mayPoll() {
+		t.Error("a connection polls while two receive messages")
+	}
+	alone := &Reader{into: make([]byte, 10)}
+	if !alone.mayPoll() {
+		t.Error("a reader without a group does not poll")
+	}
+}
+
+// A read of one byte, with which net/http watches a connection while it serves a request,
+// does not poll.
+//
+// Guarantees: G-0065.4
+func TestAReadOfOneByteDoesNotPoll(t *testing.T) {
+	if r := (&Reader{into: make([]byte, 1)}); r.mayPoll() {
+		t.Error("a read of one byte polls")
+	}
+}
+
+// A deadline ends a read, whether it polls or waits, also if it is set during the read.
+//
+// Guarantees: G-0065.5
+func TestADeadlineEndsARead(t *testing.T) {
+	for name, set := range map[string]func(net.Conn, time.Time) error{"SetDeadline": net.Conn.SetDeadline, "SetReadDeadline": net.Conn.SetReadDeadline} {
+		t.Run(name, func(t *testing.T) {
+			_, ours := pair(t, new(Group))
+			polled := ours.(*conn)
+			polled.reader.group, polled.reader.poller = nil, poller{most: 1 << 30, every: 1} // it would poll for minutes
+			ended := make(chan error, 1)
+			go func() {
+				_, err := ours.Read(make([]byte, 10))
+				ended <- err
+			}()
+			for polled.reading.TryLock() { // until the read has begun
+				polled.reading.Unlock()
+				runtime.Gosched()
+			}
+			if err := set(ours, time.Unix(1, 0)); err != nil {
+				t.Fatal(err)
+			}
+			err := <-ended
+			var failed *net.OpError
+			if !errors.Is(err, os.ErrDeadlineExceeded) || !errors.As(err, &failed) || failed.Op != "read" {
+				t.Errorf("the read ended with %v, want a read error that is os.ErrDeadlineExceeded", err)
+			}
+		})
+	}
+}
+
+// A connection of a group reads, writes and fails as a *net.TCPConn does.
+//
+// Guarantees: G-0065.5
+func TestAConnectionOfAGroupIsATCPConnection(t *testing.T) {
+	t.Run("text", func(t *testing.T) {
+		theirs, ours := pair(t, new(Group))
+		long := bytes.Repeat([]byte("0123456789abcdef"), 1<<20) // 16 MiB, more than a socket takes at once
+		written := make(chan error, 1)
+		go func() {
+			_, err := ours.Write(long)
+			written <- err
+		}()
+		got := make([]byte, len(long))
+		if _, err := io.ReadFull(theirs, got); err != nil || !bytes.Equal(got, long) {
+			t.Fatalf("the peer got other bytes than were written (error: %v)", err)
+		}
+		if err := <-written; err != nil {
+			t.Fatal(err)
+		}
+		go theirs.Write(long)
+		if _, err := io.ReadFull(ours, got); err != nil || !bytes.Equal(got, long) {
+			t.Fatalf("got other bytes than the peer has written (error: %v)", err)
+		}
+	})
+	for _, test := range []struct {
+		name string
+		do   func(theirs *net.TCPConn, ours net.Conn) error
+	}{
+		{"end", func(theirs *net.TCPConn, ours net.Conn) error {
+			theirs.Close()
+			_, err := ours.Read(make([]byte, 10))
+			return err
+		}},
+		{"reset", func(theirs *net.TCPConn, ours net.Conn) error {
+			theirs.SetLinger(0)
+			theirs.Close()
+			_, err := ours.Read(make([]byte, 10))
+			return err
+		}},
+		{"closed, read", func(_ *net.TCPConn, ours net.Conn) error {
+			ours.Close()
+			_, err := ours.Read(make([]byte, 10))
+			return err
+		}},
+		{"closed, write", func(_ *net.TCPConn, ours net.Conn) error {
+			ours.Close()
+			_, err := ours.Write([]byte("x"))
+			return err
+		}},
+		{"read deadline", func(_ *net.TCPConn, ours net.Conn) error {
+			ours.SetReadDeadline(time.Now().Add(time.Millisecond))
+			_, err := ours.Read(make([]byte, 10))
+			return err
+		}},
+		{"write deadline", func(_ *net.TCPConn, ours net.Conn) error {
+			ours.SetWriteDeadline(time.Now().Add(time.Millisecond))
+			_, err := ours.Write(make([]byte, 64<<20))
+			return err
+		}},
+		{"past write deadline", func(_ *net.TCPConn, ours net.Conn) error {
+			ours.SetWriteDeadline(time.Unix(1, 0))
+			_, err := ours.Write([]byte("x"))
+			return err
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			theirs, ours := pair(t, new(Group))
+			got := test.do(theirs, ours)
+			theirs, ours = pair(t, new(Group))
+			want := test.do(theirs, ours.(*conn).TCPConn)
+			if g, w := describe(got), describe(want); g != w {
+				t.Errorf("got %s, want %s", g, w)
+			}
+		})
+	}
+}
+
+// describe tells all that a program can tell of an error, except addresses.
+func describe(err error) string {
+	text := "other"
+	for _, known := range []error{io.EOF, net.ErrClosed, os.ErrDeadlineExceeded, syscall.ECONNRESET, syscall.EPIPE} {
+		if errors.Is(err, known) {
+			text = known.Error()
+		}
+	}
+	if err == io.EOF {
+		text += ", bare"
+	}
+	var failed *net.OpError
+	if errors.As(err, &failed) {
+		text += ", " + failed.Op + " " + failed.Net
+		if failed.Addr == nil || failed.Source == nil {
+			text += " without addresses"
+		}
+		if failed.Timeout() {
+			text += ", a timeout"
+		}
+	}
+	return text
+}
+
+// net/http serves requests over connections of a group, also if the client disconnects
+// while its request is served.
+//
+// Guarantees: G-0065.5
+func TestHTTPOverConnectionsOfAGroup(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := make(chan error, 1)
+	server := &http.Server{ReadHeaderTimeout: time.Minute, IdleTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/wait" {
+			io.Copy(io.Discard, r.Body)
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+			left <- r.Context().Err()
+			return
+		}
+		text, err := io.ReadAll(r.Body)
+		if err != nil {
+			return
+		}
+		w.Write(text)
+	})}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(new(Group).Listener(l)) }()
+	url := "http://" + l.Addr().String()
+	client := &http.Client{Transport: new(http.Transport)}
+	for n := range 50 {
+		text := bytes.Repeat([]byte{'a' + byte(n%26)}, n*1000)
+		response, err := client.Post(url, "text/plain", bytes.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(response.Body)
+		response.Body.Close()
+		if err != nil || !bytes.Equal(got, text) {
+			t.Fatalf("got %d bytes, want the %d that were sent (error: %v)", len(got), len(text), err)
+		}
+	}
+	response, err := client.Post(url+"/wait", "text/plain", bytes.NewReader([]byte("x")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close() // this disconnects
+	if err := <-left; err == nil {
+		t.Error("the context of the request has no error after the client has disconnected")
+	}
+	client.CloseIdleConnections()
+	if err := server.Close(); err != nil {
+		t.Error(err)
+	}
+	<-served
+}
