@@ -266,6 +266,9 @@ func (c *Conn) limit(r *Request) time.Duration {
 // When ctx ends it asks the loop to settle the call.
 func (c *Conn) await(ctx context.Context, r *Request, id int64, waiting *call) outcome {
 	leaving := ctx.Done()
+	if leaving == nil && waiting.progress == nil {
+		return <-waiting.done // half the price of a select
+	}
 	for {
 		select {
 		case o := <-waiting.done:
@@ -344,6 +347,12 @@ func (c *Conn) notify(ctx context.Context, method string, params json.RawMessage
 // awaitTaken waits until the link has accepted a notification. If ctx ends first,
 // it asks the loop to withdraw the notification.
 func (c *Conn) awaitTaken(ctx context.Context, waiting *call) outcome {
+	select { // usually this goroutine has run the loop, and the outcome is there
+	case o := <-waiting.done:
+		c.spares().keepCall(waiting)
+		return o
+	default:
+	}
 	select {
 	case o := <-waiting.done:
 		c.spares().keepCall(waiting)

@@ -113,7 +113,7 @@ func marshalParams(method string, params any) (json.RawMessage, error) {
 	switch text := bytes.TrimSpace(raw); {
 	case len(text) == 0, string(text) == "null": // for example the encoding of a nil pointer
 		return nil, nil
-	case !isObject(text):
+	case text[0] != '{':
 		return nil, refusedUnsent(method, errors.New("the params are no object"))
 	}
 	return raw, nil

@@ -34,8 +34,12 @@ func document(r *Results, rows []row) string {
 	var page strings.Builder
 	fmt.Fprintf(&page, preface, legacy)
 	page.WriteString("\n## What was run\n\n" + r.facts())
-	page.WriteString("\n## Targets\n\nMost targets are ratios within this run, which mean the same on another machine.\n\n" +
+	page.WriteString("\n## Targets\n\nMost targets are ratios within this run, which mean the same on another machine. " +
+		"*Before* is what Bowline measured when the target was set.\n\n" +
 		markdown(targetLines(r, rows)))
+	if missed := obstacles(r, rows); missed != "" {
+		page.WriteString("\n## What stands in the way of the targets that are not met\n\n" + missed)
+	}
 	for _, w := range rows {
 		lines, notes := w.table(r)
 		fmt.Fprintf(&page, "\n## %s\n\n%s\n\n%s", w.title, w.about, markdown(lines))

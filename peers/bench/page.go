@@ -56,12 +56,15 @@ func (w row) table(r *Results) (lines [][]string, notes []string) {
 
 // targetLines say of each target what was measured, and whether it is met.
 func targetLines(r *Results, rows []row) [][]string {
-	lines := [][]string{{"Work", "Target", "", "Measured", ""}}
+	lines := [][]string{{"Work", "Target", "", "Before", "Measured", ""}}
 	for _, w := range rows {
 		for _, t := range w.targets {
-			bound, measured, met := "≥ "+t.unit(t.bound), missing, "not measured"
+			bound, before, measured, met := "≥ "+t.unit(t.bound), missing, missing, "not measured"
 			if t.atMost {
 				bound = "≤ " + t.unit(t.bound)
+			}
+			if t.before != 0 {
+				before = t.unit(t.before)
 			}
 			if values := t.value(r, t.contestant); len(values) > 0 {
 				measured, met = t.unit(middle(values)), "**not met**"
@@ -69,10 +72,33 @@ func targetLines(r *Results, rows []row) [][]string {
 					met = "met"
 				}
 			}
-			lines = append(lines, []string{w.title, t.what, bound, measured, met})
+			lines = append(lines, []string{w.title, t.what, bound, before, measured, met})
 		}
 	}
 	return lines
+}
+
+// obstacles say what stands in the way of the targets that are not met.
+func obstacles(r *Results, rows []row) string {
+	var text strings.Builder
+	for _, w := range rows {
+		missed := make(map[string][]string) // the targets, by what stands in their way
+		var reasons []string
+		for _, t := range w.targets {
+			values := t.value(r, t.contestant)
+			if t.obstacle == "" || len(values) == 0 || t.met(middle(values)) {
+				continue
+			}
+			if missed[t.obstacle] == nil {
+				reasons = append(reasons, t.obstacle)
+			}
+			missed[t.obstacle] = append(missed[t.obstacle], t.what)
+		}
+		for _, why := range reasons {
+			fmt.Fprintf(&text, "- **%s**, %s: %s\n", w.title, strings.Join(missed[why], "; "), why)
+		}
+	}
+	return text.String()
 }
 
 // markdown aligns the columns, so that the table can be read as it is, too.

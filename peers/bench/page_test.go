@@ -212,10 +212,25 @@ func TestTargetsAreMetOrNot(t *testing.T) {
 	}}
 	var got []string
 	for _, line := range targetLines(r, []row{w})[1:] {
-		got = append(got, line[4])
+		got = append(got, line[len(line)-1])
 	}
 	if want := []string{"met", "**not met**", "met", "**not met**", "not measured"}; !slices.Equal(got, want) {
 		t.Errorf("targets are %q, want %q", got, want)
+	}
+}
+
+// The page says what stands in the way of a target that is not met, once for each reason, and
+// nothing of others.
+func TestThePageSaysWhatStandsInTheWay(t *testing.T) {
+	r := &Results{Series: []Series{{"memory", bowlineTyped, "", median, []float64{2}}}}
+	p50 := found("memory", "", median)
+	rows := []row{{title: "Work", targets: []target{
+		atMost(3, count, "met", bowlineTyped, p50).because("not shown"),
+		atMost(1, count, "first", bowlineTyped, p50).because("the same"), atMost(1.5, count, "second", bowlineTyped, p50).because("the same"),
+		atLeast(3, count, "not measured", goSDKLegacy, p50).because("not shown"),
+	}}}
+	if got, want := obstacles(r, rows), "- **Work**, first; second: the same\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

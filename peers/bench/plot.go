@@ -31,6 +31,11 @@ func plots() []plot {
 			value: func(n float64) figure { return found("memory", callers(int(n)), mean) },
 		},
 		{
+			file: "latency-stdio.svg", row: "stdio", title: "Time of an echo through a child process, by callers", across: "callers at once", up: "mean time of a call",
+			x: number, y: seconds, contestants: known, points: []float64{1, 8, 64, 1000},
+			value: func(n float64) figure { return found("stdio", callers(int(n)), mean) },
+		},
+		{
 			file: "latency-http.svg", row: "http", title: "Time of an echo over streamable HTTP, by callers", across: "callers at once", up: "mean time of a call",
 			x: number, y: seconds, contestants: known, points: []float64{1, 8, 64},
 			value: func(n float64) figure { return found("http", callers(int(n)), mean) },

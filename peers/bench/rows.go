@@ -37,14 +37,29 @@ type target struct {
 	unit       unit
 	atMost     bool // else at least
 	bound      float64
+	before     float64 // the value when the target was set; 0 if it is not known
+	obstacle   string  // what stands in the way, if it is not met
 }
 
 func atMost(bound float64, unit unit, what, contestant string, value figure) target {
-	return target{what, contestant, value, unit, true, bound}
+	return target{what: what, contestant: contestant, value: value, unit: unit, atMost: true, bound: bound}
 }
 
 func atLeast(bound float64, unit unit, what, contestant string, value figure) target {
-	return target{what, contestant, value, unit, false, bound}
+	return target{what: what, contestant: contestant, value: value, unit: unit, bound: bound}
+}
+
+// from returns the target with the value that was measured when it was set.
+func (t target) from(before float64) target {
+	t.before = before
+	return t
+}
+
+// because returns the target with what stands in its way. The page shows that only while the
+// target is not met.
+func (t target) because(obstacle string) target {
+	t.obstacle = obstacle
+	return t
 }
 
 // met reports whether a figure is as wanted.
@@ -106,15 +121,15 @@ func memoryRow() row {
 		measure:     echoCalls(memoryCalls, 1, 8, 64, 1000, 4096),
 		columns:     callColumns(name, 64, 1000, 4096),
 		targets: []target{
-			atMost(0.75, times, "p50 of one caller, raw arguments, to the floor's", bowlineRaw, p50.toFloor()),
+			atMost(0.75, times, "p50 of one caller, raw arguments, to the floor's", bowlineRaw, p50.toFloor()).from(1.31),
 			atMost(1.3, times, "p50 of one caller, typed tool, to the floor's", bowlineTyped, p50.toFloor()),
 			atMost(1, times, "p99 of one caller, raw arguments, to the floor's", bowlineRaw, p99.toFloor()),
-			atMost(15, count, "allocations of a call, raw arguments", bowlineRaw, found(name, callers(1), allocs)),
-			atLeast(2.2, times, "calls per second of 64 callers, raw arguments, to the floor's", bowlineRaw, typical.toFloor()),
+			atMost(15, count, "allocations of a call, raw arguments", bowlineRaw, found(name, callers(1), allocs)).from(49),
+			atLeast(2.2, times, "calls per second of 64 callers, raw arguments, to the floor's", bowlineRaw, typical.toFloor()).from(1.37),
 			atLeast(2.2, times, "calls per second of 64 callers, typed tool, to the floor's", bowlineTyped, typical.toFloor()),
 			atLeast(0.95, times, "calls per second, 1000 callers to 64", bowlineTyped, found(name, callers(1000), rate).over(typical)),
-			atMost(1.3, times, "processor time of a call, 4096 callers to 64", bowlineTyped, found(name, callers(4096), processor).over(cost)),
-			atMost(1.15, times, "p50 of one caller, "+modern+" to "+legacy, bowlineTyped, p50.of(bowlineModern).over(p50)),
+			atMost(1.3, times, "processor time of a call, 4096 callers to 64", bowlineTyped, found(name, callers(4096), processor).over(cost)).from(1.46),
+			atMost(1.15, times, "p50 of one caller, "+modern+" to "+legacy, bowlineTyped, p50.of(bowlineModern).over(p50)).from(1.65),
 		},
 	}
 }
@@ -127,13 +142,13 @@ func stdioRow() row {
 		about: "The same echo with a server in a child process. Processor time is that of both processes; allocations and bytes are those of the client. " +
 			"The floor uses the pipes of os/exec.",
 		contestants: []string{theFloor, floorByHand, bowlineRaw, bowlineTyped, goSDKLegacy, mcpGoLegacy},
-		measure:     echoCalls((*measurement).overStdio, 1, 64),
+		measure:     echoCalls((*measurement).overStdio, 1, 8, 64, 1000),
 		columns:     callColumns(name, 64),
 		targets: []target{
-			atMost(1.1, times, "p50 of one caller to the floor's, at first", bowlineTyped, p50.toFloor()),
-			atMost(0.65, times, "p50 of one caller to the floor's", bowlineTyped, p50.toFloor()),
-			atLeast(1, times, "calls per second of 64 callers to the floor's, at first", bowlineTyped, typical.toFloor()),
-			atLeast(2, times, "calls per second of 64 callers to the floor's", bowlineTyped, typical.toFloor()),
+			atMost(1.1, times, "p50 of one caller to the floor's, at first", bowlineTyped, p50.toFloor()).from(1.9),
+			atMost(0.65, times, "p50 of one caller to the floor's", bowlineTyped, p50.toFloor()).from(1.9),
+			atLeast(1, times, "calls per second of 64 callers to the floor's, at first", bowlineTyped, typical.toFloor()).from(0.58),
+			atLeast(2, times, "calls per second of 64 callers to the floor's", bowlineTyped, typical.toFloor()).from(0.58),
 		},
 	}
 }
@@ -150,10 +165,10 @@ func httpRow() row {
 		measure:     echoCalls((*measurement).overHTTP, 1, 8, 64),
 		columns:     callColumns(name, 64),
 		targets: []target{
-			atMost(1.25, times, "p50 of one caller to the floor's", bowlineTyped, p50.toFloor()),
-			atLeast(0.85, times, "calls per second of 64 callers to the floor's", bowlineTyped, typical.toFloor()),
-			atLeast(0.85, times, "calls per second of 64 callers in "+modern+" to the floor's", bowlineModern, typical.toFloor()),
-			atMost(1.15, times, "p50 of one caller, "+modern+" to "+legacy, bowlineTyped, p50.of(bowlineModern).over(p50)),
+			atMost(1.25, times, "p50 of one caller to the floor's", bowlineTyped, p50.toFloor()).from(1.7),
+			atLeast(0.85, times, "calls per second of 64 callers to the floor's", bowlineTyped, typical.toFloor()).from(0.48),
+			atLeast(0.85, times, "calls per second of 64 callers in "+modern+" to the floor's", bowlineModern, typical.toFloor()).from(0.41),
+			atMost(1.15, times, "p50 of one caller, "+modern+" to "+legacy, bowlineTyped, p50.of(bowlineModern).over(p50)).from(1.5),
 		},
 	}
 }
@@ -173,7 +188,7 @@ func payloadRow() row {
 		measure:     payloadCalls,
 		columns:     append(columns, column{"bytes allocated, " + binarySize(float64(most)), bytes, size, true}),
 		targets: []target{
-			atMost(0.6, times, "time of 1 MiB to the floor's", bowlineTyped, took.toFloor()),
+			atMost(0.6, times, "time of 1 MiB to the floor's", bowlineTyped, took.toFloor()).from(1.27),
 			atMost(16e6, size, "bytes allocated for 1 MiB", bowlineTyped, bytes),
 		},
 	}

@@ -24,8 +24,8 @@ func connectRow() row {
 			{"processor", found(name, "", processor), seconds, true},
 		},
 		targets: []target{
-			atMost(1.5, times, "time to the floor's, at first", bowlineTyped, took.toFloor()),
-			atMost(1.1, times, "time to the floor's", bowlineTyped, took.toFloor()),
+			atMost(1.5, times, "time to the floor's, at first", bowlineTyped, took.toFloor()).from(5),
+			atMost(1.1, times, "time to the floor's", bowlineTyped, took.toFloor()).from(5),
 		},
 	}
 }
@@ -56,9 +56,9 @@ func connectionsRow() row {
 		measure: manyConnections,
 		columns: append(columns, column{"10,000 to 1", cost, times, false}),
 		targets: []target{
-			atMost(12_000, size, "an idle connection of 10,000", bowlineTyped, found(name, last, held)),
+			atMost(12_000, size, "an idle connection of 10,000", bowlineTyped, found(name, last, held)).from(16_900),
 			atMost(2, count, "goroutines of an idle connection", bowlineTyped, found(name, last, goroutines)),
-			atMost(1.4, times, "processor time of a call, 10,000 connections to 1", bowlineTyped, cost),
+			atMost(1.4, times, "processor time of a call, 10,000 connections to 1", bowlineTyped, cost).from(2.08),
 		},
 	}
 }
@@ -80,7 +80,7 @@ func sessionsRow() row {
 			{"goroutines, with a GET stream", found(name, withStream, goroutines), count, false},
 		},
 		targets: []target{
-			atMost(1500, size, "an idle session", bowlineTyped, alone),
+			atMost(1500, size, "an idle session", bowlineTyped, alone).from(6300),
 			atMost(0.01, count, "goroutines of an idle session", bowlineTyped, found(name, withoutStream, goroutines)),
 			atMost(1.1, times, "a session with an open GET stream, to the floor's", bowlineTyped, streamed.toFloor()),
 		},
@@ -124,8 +124,8 @@ func notificationsRow() row {
 		measure:     flooding,
 		columns:     []column{{"handled per second", reached, perSecond, true}, {"lost", missed, percent, false}},
 		targets: []target{
-			atLeast(1.9, times, "notifications per second to the floor's", bowlineTyped, reached.toFloor()),
-			atMost(0, percent, "lost", bowlineTyped, missed),
+			atLeast(1.9, times, "notifications per second to the floor's", bowlineTyped, reached.toFloor()).from(1.4),
+			atMost(0, percent, "lost", bowlineTyped, missed).from(0.02),
 		},
 	}
 }
@@ -150,7 +150,7 @@ func congestionRow() row {
 			{"messages handled in 1.5 s", found(name, "", handled), count, false},
 		},
 		targets: []target{
-			atMost(1e6, size, "bytes held", bowlineTyped, held),
+			atMost(1e6, size, "bytes held", bowlineTyped, held).from(3.1e6),
 			atMost(2, times, "a call meanwhile to one before", bowlineTyped, slowed),
 		},
 	}
@@ -172,7 +172,7 @@ func listRow() row {
 			{"processor", found(name, "", processor), seconds, true},
 		},
 		targets: []target{
-			atMost(0.5, times, "time to the floor's", bowlineTyped, took.toFloor()),
+			atMost(0.5, times, "time to the floor's", bowlineTyped, took.toFloor()).from(0.87),
 			atMost(10, count, "allocations per tool", bowlineTyped, made),
 		},
 	}

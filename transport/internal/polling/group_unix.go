@@ -35,7 +35,7 @@ func (g *Group) Conn(c net.Conn) net.Conn {
 		return c
 	}
 	polled := &conn{TCPConn: tcp, reader: NewReader(raw), writer: NewWriter(raw)}
-	polled.reader.group, polled.reader.poller = g, newPoller(runtime.NumCPU(), connPolls)
+	polled.reader.group, polled.reader.poller = g, newPoller(runtime.GOMAXPROCS(0), connPolls)
 	return polled
 }
 

@@ -29,7 +29,7 @@ type Reader struct {
 
 // NewReader returns a reader of a pipe or socket that does not block.
 func NewReader(from syscall.RawConn) *Reader {
-	r := &Reader{from: from, poller: newPoller(runtime.NumCPU(), pipePolls)}
+	r := &Reader{from: from, poller: newPoller(runtime.GOMAXPROCS(0), pipePolls)}
 	r.call = r.readFrom
 	return r
 }
