@@ -21,8 +21,8 @@
 //	}
 //
 // An incarnation is the time in which a Conn uses one link: the handshake, and all
-// handlers that run for that link. Its number is the epoch. A Conn moves through
-// these states:
+// handlers that run for that link. Its number is the epoch; an attempt that opens no
+// link has a number, too. A Conn moves through these states:
 //
 //	starting → initializing → ready
 //	    ↑            │          │
@@ -42,7 +42,8 @@
 //   - Memory is bounded whatever the peer sends. If a handler is slow, the Conn stops
 //     reading where that is safe. Otherwise it drops notifications and counts them.
 //     It first drops those that newer ones replace.
-//   - The Conn detects a peer that is silent although its link is still open.
+//   - An initiator detects a peer that is silent although its link is still open, as
+//     [Options.Liveness] says.
 //   - Stop ends every call immediately. When Run has returned, none of the Conn's
 //     goroutines is left, and an error names the handlers that ignore their context.
 //

@@ -79,10 +79,10 @@ type Options struct {
 	// If nothing at all has come in after three times that time, the link is lost
 	// (LivenessLost). Values are rounded up to a quarter of a second. Zero: 5 s if
 	// the link reports when bytes come in (transport.ActivityRecorder), as pipes and sockets
-	// do; otherwise the peer is not probed. Over HTTP, where a probe is a separate
-	// request (transport.RequestPerMessage), zero means 5 s while a call, a request that
-	// stays open or a subscription waits for the peer, and otherwise one minute.
-	// Negative: the peer is never probed.
+	// do; over HTTP, where a probe is a separate request (transport.RequestPerMessage), 5 s
+	// while a call, a request that stays open or a subscription waits for the peer, and
+	// otherwise one minute; on other links the peer is not probed. Negative: the peer is
+	// never probed.
 	Liveness time.Duration
 
 	// Wheel times the probes of many Conns with one timer, and hands memory from those

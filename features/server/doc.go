@@ -26,7 +26,9 @@
 //
 // Handlers run concurrently, and a slow one delays no other. Over standard input, a quick
 // handler may run on the goroutine that reads (ADR-0055). The context of a request ends,
-// with a cause, when the client cancels the request or disconnects. Its values are those
+// with a cause, when the client cancels the request, and when the client is gone. A legacy
+// client over Streamable HTTP is gone when its session ends: if only its connection
+// breaks, it can come back for the answer (ADR-0033). The values of the context are those
 // of the HTTP request that carried this call, so handlers see what net/http middleware
 // stored there. If a handler panics, the client gets an internal error, and the server
 // keeps running. Server.Close returns when all handlers have returned. If one does not,

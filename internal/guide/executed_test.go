@@ -33,6 +33,7 @@ type scenario struct {
 	links   atomic.Value                                           // the server's end of the newest link in memory
 	refuses func(http.ResponseWriter, *http.Request, http.Handler) // in front of a server over HTTP; nil: nothing
 	noLogin atomic.Bool                                            // a request needs a login
+	asked   func()                                                 // called when the server asks; nil: nothing
 }
 
 // Authorize and Challenged implement streamable.Authorizer.
@@ -63,6 +64,14 @@ func (s *scenario) offer(f func(context.Context) (string, error), o ...server.Fe
 func untilCancelled(ctx context.Context) (string, error) {
 	<-ctx.Done()
 	return "", context.Cause(ctx)
+}
+
+// callAsked calls a tool that runs again after a question. What happens does so before the
+// answer.
+func (s *scenario) callAsked(session *client.Session, happens func()) error {
+	s.asked = happens
+	s.offer(confirms(1), server.Asks(server.Reruns, forms))
+	return s.call(s.Context(), session)
 }
 
 func (s *scenario) call(ctx context.Context, session *client.Session) error {
@@ -117,6 +126,11 @@ var outcomes = map[string][]outcome{
 		}
 		defer away.Stop()
 		return s.call(s.Context(), away)
+	}}, {is(client.ErrUnavailable), true, false, func(s *scenario) error {
+		return s.callAsked(s.session, func() {
+			s.cut()
+			synctest.Wait()
+		})
 	}}},
 	"`client.ErrStale`": {{is(client.ErrStale), false, false, func(s *scenario) error {
 		s.offer(ok)
@@ -127,6 +141,14 @@ var outcomes = map[string][]outcome{
 			s.Fatal(err)
 		}
 		return s.call(s.Context(), pinned)
+	}}, {is(client.ErrStale), true, false, func(s *scenario) error {
+		return s.callAsked(s.session.Pin(), func() {
+			s.cut()
+			synctest.Wait()
+			if err := s.session.AwaitReady(s.Context()); err != nil {
+				s.Error(err)
+			}
+		})
 	}}},
 	"`client.ErrLost`": {{is(client.ErrLost), true, false, func(s *scenario) error {
 		s.offer(func(ctx context.Context) (string, error) {
@@ -176,11 +198,15 @@ var outcomes = map[string][]outcome{
 		s.offer(ok)
 		s.respond(http.StatusForbidden, false)
 		return s.call(s.Context(), s.session)
+	}}, {is(client.ErrDenied), true, true, func(s *scenario) error {
+		return s.callAsked(s.session, func() { s.respond(http.StatusForbidden, false) })
 	}}},
 	"`*auth.LoginError`": {{as[*auth.LoginError], false, true, func(s *scenario) error {
 		s.offer(ok)
 		s.noLogin.Store(true)
 		return s.call(s.Context(), s.session)
+	}}, {as[*auth.LoginError], true, true, func(s *scenario) error {
+		return s.callAsked(s.session, func() { s.noLogin.Store(true) })
 	}}},
 	"`*transport.StatusError`": {{as[*transport.StatusError], false, true, func(s *scenario) error {
 		s.offer(ok)
@@ -306,6 +332,9 @@ func (o *outcome) check(t *testing.T) (notExecuted bool) {
 	elicit := func(context.Context, *client.Session, *protocol.ElicitParams) (*protocol.ElicitResult, error) {
 		if o.is(new(client.InputError)) {
 			return nil, errors.New("nobody is here")
+		}
+		if s.asked != nil {
+			s.asked()
 		}
 		return client.Accept(nil)
 	}

@@ -2,9 +2,11 @@
 // and servers. It is a separate module, so programs that do not import it do not download
 // OpenTelemetry.
 //
-// Pass the options of a client to Instrument and those of a server to InstrumentServer, and
-// pass the parts to sample to Watch. Hooks, ServerHooks, Client and Server are the parts of
-// the first two.
+// Instrument adds hooks and middleware to the options of a client, and InstrumentServer to
+// those of a server. They record what happens: calls, requests, losses. Watch records the
+// present state of a client, a server or another part. Use Hooks, ServerHooks, Client and
+// Server if you set the options yourself.
+//
 // docs/observability explains each metric. Spans and the metrics mcp.* use the names and
 // attributes of the semantic conventions for MCP. Names of Bowline's own begin with
 // "bowline.". Tokens, headers and results are never recorded. Arguments are recorded only

@@ -43,8 +43,8 @@ func forecast(_ context.Context, q Query) (Weather, error) {
 	return w, nil
 }
 
-// survey reports its progress and logs to the client. It stops early when the client
-// cancels the call or disconnects.
+// survey reports its progress and logs to the client. It stops early when its context
+// ends.
 func survey(ctx context.Context, in struct {
 	Cities []string `json:"cities"`
 }) (map[string]Weather, error) {
