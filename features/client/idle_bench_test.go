@@ -27,9 +27,9 @@ var idlePairKinds = []struct {
 	goroutines    int
 	heap          int // maximum, in bytes
 }{
-	{"accepted", protocol.LatestLegacy, true, 0, 6_150},
-	{"accepted, modern", protocol.Latest, true, 0, 5_960},
-	{"served", protocol.LatestLegacy, false, 1, 6_590},
+	{"accepted", protocol.LatestLegacy, true, 0, 5_960},
+	{"accepted, modern", protocol.Latest, true, 0, 5_950},
+	{"served", protocol.LatestLegacy, false, 1, 6_420},
 }
 
 // BenchmarkIdlePair measures what an idle client and server cost together when they are
