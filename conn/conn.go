@@ -161,7 +161,7 @@ func (c *Conn) enter(ctx context.Context, over func(error)) (*loop, error) {
 	l.continueConn()
 	l.over = over
 	if why := context.Cause(ctx); why != nil && !errors.Is(why, ErrInterrupted) {
-		l.cancelled = why
+		l.forEnd().cancelled = why
 	}
 	l.mailbox.start(l.resume, true)
 	return l, nil

@@ -21,8 +21,48 @@ func (l *loop) endOrResume(mayEnd bool) {
 
 // endsAtOnce reports whether the loop is about to end and has nothing left to wait for.
 func (l *loop) endsAtOnce() bool {
-	return l.finished && l.tasks.n == 0 && !l.ownWaits && l.panicked == nil && l.interruption == nil && l.hooks.Load() == nil &&
+	return l.finished && l.tasks.n == 0 && !l.ownWaits && l.atEnd().panicked == nil && l.interruption() == nil && l.hooks.Load() == nil &&
 		l.conn.notifications.Load().areIdle() && len(l.conn.background.Load().ending()) == 0
+}
+
+// A loopEnd contains what a loop remembers for its end. Most loops have none until then.
+type loopEnd struct {
+	cancelled    error       // set: the context had ended before the loop began
+	interruption error       // set: the loop ends without closing the Conn for good
+	panicked     *PanicError // set: the same, after a panic on a lent goroutine
+	closeErr     error       // the error of the link that was closed last
+	taskTimer    *time.Timer // bounds how long a finished loop waits for tasks
+}
+
+// forEnd returns what the loop remembers for its end, to be changed.
+func (l *loop) forEnd() *loopEnd {
+	if l.lastly == nil {
+		l.lastly = new(loopEnd)
+	}
+	return l.lastly
+}
+
+// atEnd returns what the loop remembers for its end, to be read.
+func (l *loop) atEnd() loopEnd {
+	if l.lastly == nil {
+		return loopEnd{}
+	}
+	return *l.lastly
+}
+
+// interruption returns why the loop ends without closing the Conn for good, or nil.
+func (l *loop) interruption() error {
+	if l.lastly == nil { // as after almost every step
+		return nil
+	}
+	return l.lastly.interruption
+}
+
+// linkClosed remembers whether closing the link has failed.
+func (l *loop) linkClosed(err error) {
+	if err != nil || l.lastly != nil {
+		l.forEnd().closeErr = err
+	}
 }
 
 // leave ends the loop. It removes the loop from everything that refers to it.
@@ -36,7 +76,7 @@ func (l *loop) leave() {
 	c.options.Wheel.unset(l)
 	c.options.Wheel.parking.remove(l, l.parkSlot)
 	stop(l.timer)
-	stop(l.taskTimer)
+	stop(l.atEnd().taskTimer)
 	switch {
 	case l.buffers == nil:
 	case l.finished && l.tasks.n == 0:
@@ -73,10 +113,10 @@ func (l *loop) close() error {
 	default:
 		err = reason
 	}
-	if stuck == nil && l.closeErr == nil {
+	if stuck == nil && l.atEnd().closeErr == nil {
 		return err
 	}
-	return errors.Join(err, stuck, l.closeErr)
+	return errors.Join(err, stuck, l.atEnd().closeErr)
 }
 
 // stuck waits a while for notifications, background functions and hooks, and
@@ -146,14 +186,14 @@ func (l *loop) breakOff(why Reason) error {
 		l.endTask(&l.buffers.batch[i])
 	}
 	l.cancelAll(why)
-	l.closeErr = nil
+	l.linkClosed(nil)
 	if l.incarnation != nil {
 		l.closeLink(c.epoch, nil, grace)
 		l.flush().flush(0)
 	}
 	l.awaitTasks(why, 2*grace) // one grace for the link and one for handlers
 	l.discard(why, l.mailbox.close())
-	err := errors.Join(why.Err, l.closeErr, l.stuck())
+	err := errors.Join(why.Err, l.atEnd().closeErr, l.stuck())
 	if last {
 		c.done.Fire()
 	}
@@ -229,7 +269,7 @@ func (l *loop) discard(why error, events []event) {
 		case overdue:
 			l.overdue = true
 		case linkGone:
-			l.closeErr = ev.err
+			l.linkClosed(ev.err)
 		}
 		if ev.out != nil && ev.out.call != nil && !ev.out.call.settled {
 			ev.out.call.settle(outcome{ending: ending{LinkLost, NotSent, why}})

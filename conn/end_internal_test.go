@@ -169,6 +169,35 @@ func TestInterruptionEndsTheTurn(t *testing.T) {
 	})
 }
 
+// A loop has memory for its end only once there is something to remember: not while it is
+// ready, and not when a link was closed without an error.
+func TestReadyLoopHasNoMemoryForItsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := New(deadTransport{}, Options{})
+		l := readyLoop(t, c)
+		defer l.leave()
+		has := func(when string, want bool) {
+			t.Helper()
+			if got := l.lastly != nil; got != want {
+				t.Errorf("%s: memory for its end is %t, want %t", when, got, want)
+			}
+		}
+		has("ready", false)
+		l.linkClosed(nil)
+		has("a link was closed", false)
+		left := errors.New("left behind")
+		l.linkClosed(left)
+		has("a link was not closed", true)
+		l.mailbox.post(event{kind: interrupted, err: ErrInterrupted})
+		if _, over, err := l.work(nil); !over || !errors.Is(err, ErrInterrupted) {
+			t.Errorf("over %v, error %v; want true, ErrInterrupted", over, err)
+		}
+		if got := l.atEnd(); got.interruption == nil || got.closeErr != nil {
+			t.Errorf("it remembers %+v, want the interruption and the end of the last link", got)
+		}
+	})
+}
+
 // A Conn that is interrupted before its first link stays in Starting, and reports no transition.
 //
 // Guarantees: G-0001.15

@@ -1,29 +1,14 @@
 package conn
 
 import (
-	"fmt"
-	"os"
-	"strings"
 	"testing"
-	"unsafe"
+
+	"github.com/bowline-mcp/bowline/internal/sizes"
 )
 
-// The sizes of an idle connection's parts are those that docs/design/IDLE.md names.
+// The parts of an idle connection are as large as docs/design/IDLE.md says.
 func TestIdleConnectionIsAsLargeAsTheDocumentSays(t *testing.T) {
-	if unsafe.Sizeof(uintptr(0)) != 8 {
-		return // the document is for 64 bits
-	}
-	page, err := os.ReadFile("../docs/design/IDLE.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, size := range map[string]uintptr{
-		"Conn": unsafe.Sizeof(Conn{}), "core": unsafe.Sizeof(core{}), "loop": unsafe.Sizeof(loop{}), "statusCell": unsafe.Sizeof(statusCell{}),
-		"notifications": unsafe.Sizeof(notifications{}), "endings": unsafe.Sizeof(endings{}), "Incarnation": unsafe.Sizeof(Incarnation{}),
-		"receiver": unsafe.Sizeof(receiver{}),
-	} {
-		if row := fmt.Sprintf("| `conn.%s` | %d |", name, size); !strings.Contains(string(page), row) {
-			t.Errorf("the document has no row %q", row)
-		}
-	}
+	sizes.Check(t, "../docs/design/IDLE.md",
+		new(Conn), new(core), new(loop), new(loopEnd), new(statusCell), new(notifications), new(endings), new(Incarnation), new(receiver),
+		new(servedContext), new(openingCaller), new(Message))
 }

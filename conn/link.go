@@ -239,7 +239,7 @@ func (l *loop) closeNow(epoch uint64, link transport.Link) (closed bool) {
 	err := guard(func() error { closed = closing.CloseNow(); return nil })
 	if closed = closed || err != nil; closed {
 		l.reportPanic("closing the link", err)
-		l.closeErr = err
+		l.linkClosed(err)
 		l.buffers.follow(event{kind: linkGone, epoch: epoch})
 	}
 	return closed

@@ -34,7 +34,6 @@ type loop struct {
 	serving     atomic.Int32   // handlers that run on goroutines of the link, which count themselves
 	begun       bool           // the core was started
 	endsInClose bool           // the loop was started with Begin: it may end on a lent goroutine
-	cancelled   error          // set: the context had ended before the loop began
 
 	mailbox mailbox
 	busyAt  instant           // when the last event came that was not a tick
@@ -65,15 +64,13 @@ type loop struct {
 	ownWaits bool // its own goroutine exists, and waits for woken
 	finished bool // the core has no more work; the loop ends when its tasks have ended
 
-	wantsLogin   bool        // the missing login was logged
-	stuckLogged  bool        // a stuck handler was logged
-	moved        bool        // the link has accepted a frame since it was last busy
-	crowded      bool        // many notifications have begun to wait in this step
-	overdue      bool        // taskTimer has fired
-	interruption error       // set: the loop ends without closing the Conn for good
-	panicked     *PanicError // set: the same, after a panic on a lent goroutine
-	closeErr     error       // the error of the link that was closed last
-	taskTimer    *time.Timer // bounds how long a finished loop waits for tasks
+	wantsLogin  bool // the missing login was logged
+	stuckLogged bool // a stuck handler was logged
+	moved       bool // the link has accepted a frame since it was last busy
+	crowded     bool // many notifications have begun to wait in this step
+	overdue     bool // taskTimer has fired
+
+	lastly *loopEnd // nil while there is nothing to remember for the end
 }
 
 // unpark gives the loop buffers.
@@ -140,7 +137,7 @@ func stop(timer *time.Timer) {
 func (l *loop) begin() {
 	l.begun = true
 	l.unpark()
-	stopping := l.conn.stopping.Load() || l.cancelled != nil
+	stopping := l.conn.stopping.Load() || l.atEnd().cancelled != nil
 	if l.conn.role == acceptor || !stopping {
 		ev := event{kind: started}
 		if l.conn.role == acceptor {
@@ -149,7 +146,7 @@ func (l *loop) begin() {
 		l.stepOne(ev)
 	}
 	if stopping {
-		l.stepOne(event{kind: stopAsked, err: l.cancelled})
+		l.stepOne(event{kind: stopAsked, err: l.atEnd().cancelled})
 	}
 }
 
@@ -167,7 +164,7 @@ func (l *loop) stepAll(events []event) {
 	for l.buffers.batch = events; len(l.buffers.batch) > 0; {
 		ev := &l.buffers.batch[0]
 		l.buffers.batch = l.buffers.batch[1:]
-		if l.step(ev); l.interruption != nil {
+		if l.step(ev); l.interruption() != nil {
 			return
 		}
 	}
@@ -265,12 +262,12 @@ func (l *loop) step(ev *event) {
 		return
 	case interrupted:
 		if !l.isLast() && !l.core.draining {
-			l.interruption = ev.err
+			l.forEnd().interruption = ev.err
 			return
 		}
 		ev.kind = stopAsked
 	case linkGone:
-		l.closeErr = ev.err
+		l.linkClosed(ev.err)
 	case tick, parkDue:
 		if !l.prepareTick(ev) {
 			return

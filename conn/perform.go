@@ -70,7 +70,7 @@ func (l *loop) performOne(fx *effect) {
 	case terminate:
 		l.finished = true
 		if l.tasks.n > 0 {
-			l.taskTimer = time.AfterFunc(l.conn.options.StopGrace, func() { l.mailbox.post(event{kind: overdue}) })
+			l.forEnd().taskTimer = time.AfterFunc(l.conn.options.StopGrace, func() { l.mailbox.post(event{kind: overdue}) })
 		}
 	}
 }

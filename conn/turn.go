@@ -72,7 +72,7 @@ func (l *loop) start() {
 	rests := false
 	defer func() {
 		if value := recover(); value != nil {
-			l.panicked = &PanicError{Value: value, Stack: debug.Stack()}
+			l.forEnd().panicked = &PanicError{Value: value, Stack: debug.Stack()}
 		}
 		if !rests {
 			l.resume()
@@ -82,7 +82,7 @@ func (l *loop) start() {
 	if l.conn.role == initiator && l.tasks.n == 0 && l.mailbox.len() > 0 { // the gate already has a place for it; taking from an empty mailbox would give the loop to another goroutine
 		l.stepAll(l.mailbox.take(l.buffers.forMailbox()))
 	}
-	if l.interruption == nil && !l.finished {
+	if l.interruption() == nil && !l.finished {
 		l.arm()
 		flush := l.flush()
 		rests = l.mailbox.rest()
@@ -112,10 +112,10 @@ func (l *loop) work(r *runner) (next <-chan struct{}, over bool, err error) {
 		}
 	}()
 	switch l.ownWaits = false; { // a turn on another goroutine may have panicked or interrupted the loop
-	case l.panicked != nil:
-		return nil, true, l.afterPanic(l.panicked)
-	case l.interruption != nil:
-		return nil, true, l.breakOff(Reason{Interrupted, l.interruption})
+	case l.atEnd().panicked != nil:
+		return nil, true, l.afterPanic(l.atEnd().panicked)
+	case l.interruption() != nil:
+		return nil, true, l.breakOff(Reason{Interrupted, l.interruption()})
 	}
 	before := l.busyAt
 	l.runner = r
@@ -134,8 +134,8 @@ func (l *loop) work(r *runner) (next <-chan struct{}, over bool, err error) {
 		l.ownWaits, l.runner = false, r
 		l.handOver(r)
 		l.unpark()
-		if l.stepAll(events); l.interruption != nil {
-			return nil, true, l.breakOff(Reason{Interrupted, l.interruption})
+		if l.stepAll(events); l.interruption() != nil {
+			return nil, true, l.breakOff(Reason{Interrupted, l.interruption()})
 		}
 	}
 	return nil, true, l.close()
@@ -199,7 +199,7 @@ func (l *loop) workLent(keepUpTo pace, mayEnd bool) (flush flush, kept served) {
 	rests := false
 	defer func() {
 		if value := recover(); value != nil {
-			l.panicked = &PanicError{Value: value, Stack: debug.Stack()}
+			l.forEnd().panicked = &PanicError{Value: value, Stack: debug.Stack()}
 		}
 		if !rests {
 			flush = l.flush()
@@ -220,7 +220,7 @@ func (l *loop) workLent(keepUpTo pace, mayEnd bool) (flush flush, kept served) {
 		}
 		l.stepAll(events)
 		kept = l.takeKept(kept)
-		if l.interruption != nil || l.finished || !l.awake && l.ownWaits {
+		if l.interruption() != nil || l.finished || !l.awake && l.ownWaits {
 			return flush, kept
 		}
 	}

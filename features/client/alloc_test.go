@@ -63,11 +63,12 @@ func TestCallAllocates(t *testing.T) {
 // A call that waits in a handler holds at most this much on both sides, including the
 // stacks of the caller and of the handler. Under load, goroutines that have waited for
 // a processor take over the work of several calls and add to the result, so the least
-// of several measurements counts.
+// of several measurements counts. It is 16,000 on a machine that does nothing else.
 func TestMemoryOfAWaitingCall(t *testing.T) {
-	const most = 20_000
+	const most = 17_500
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0)))) // with one processor, callers always do the work of others
 	var holds int64
-	for range 5 {
+	for range 10 {
 		if holds = waitingCallHolds(t); holds <= most {
 			return
 		}

@@ -57,7 +57,7 @@ func (c *call) identify() error {
 }
 
 func (c *call) serveLegacy(session *Session) {
-	c.Session, c.Client, c.offered = session, &session.client, session.offered
+	c.Session, c.Client, c.offered = session, session.client, session.offered
 }
 
 // identifyModern reads a modern request. Earlier requests do not count, on this link or

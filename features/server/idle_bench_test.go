@@ -30,13 +30,15 @@ func BenchmarkIdleSession(b *testing.B) {
 	}
 }
 
-func openSession(b testing.TB, h http.Handler) {
+func openSession(b testing.TB, h http.Handler) (id string) {
+	b.Helper()
 	r := httptest.NewRequest(http.MethodPost, "/mcp", strings.NewReader(initializeFrame))
 	r.Header.Set("Content-Type", "application/json")
 	w := httptest.NewRecorder()
 	if h.ServeHTTP(w, r); w.Code != http.StatusOK {
 		b.Fatalf("initialize: %d %s, want %v", w.Code, w.Body, http.StatusOK)
 	}
+	return w.Header().Get("Mcp-Session-Id")
 }
 
 // inUse waits until idle connections have parked, 100 ms after their last event.

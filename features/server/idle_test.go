@@ -17,7 +17,7 @@ import (
 // Guarantees: G-0063.4
 func TestMemoryOfAnIdleSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const many, most = 1000, 2_600
+		const many, most = 1000, 2_300
 		h := streamable.NewHandler(newServer(server.Options{}), streamable.HandlerOptions{MaxClientSessions: 2*many + 1})
 		defer h.Close(0)
 		open := func() (bytes, goroutines int) {

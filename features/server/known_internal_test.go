@@ -85,7 +85,7 @@ func shown(t *rapid.T, c *call, params string) string {
 func TestTracedLegacyMetaChangesNothing(t *testing.T) {
 	s := New(protocol.Implementation{Name: "s", Version: "1"}, Options{})
 	from := &peer{server: s}
-	from.session.Store(&Session{client: Client{ProtocolVersion: protocol.LatestLegacy}, offered: s.capabilities.of(false)})
+	from.session.Store(&Session{client: &Client{ProtocolVersion: protocol.LatestLegacy}, offered: s.capabilities.of(false)})
 	rapid.Check(t, func(t *rapid.T) {
 		members := strings.TrimPrefix(rapid.SampledFrom(traces).Draw(t, "trace"), ",")
 		params := `{"_meta":{` + members + `}` + rapid.SampledFrom(rests).Draw(t, "rest")

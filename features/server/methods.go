@@ -283,7 +283,7 @@ func (h connHandler) ServeNotification(ctx context.Context, in *conn.Incoming) {
 	c.Notification = true
 	c.Params = in.Params
 	if session := h.session.Load(); session != nil {
-		c.Session, c.Client = session, &session.client
+		c.Session, c.Client = session, session.client
 	} else {
 		c.Client = new(Client)
 	}

@@ -92,7 +92,7 @@ func (p *peer) end() {
 // Modern clients have none. Handlers find it in Request.Session.
 type Session struct {
 	peer    *peer
-	client  Client
+	client  *Client                           // shared with sessions whose clients say the same
 	id      atomic.Pointer[string]            // nil until it is needed
 	offered *protocol.ServerCapabilities      // shared, so it is read-only
 	level   atomic.Pointer[protocol.LogLevel] // nil: the client wants no log messages
@@ -113,7 +113,7 @@ func (s *Session) ID() string {
 }
 
 // Client returns the client of the session.
-func (s *Session) Client() *Client { return &s.client }
+func (s *Session) Client() *Client { return s.client }
 
 // Close ends the session. Running calls may finish until ctx ends; see
 // conn.Conn.Close.

@@ -5,11 +5,13 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+	"weak"
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/protocol"
@@ -27,6 +29,7 @@ type sessions struct {
 	mu     sync.Mutex
 	closed bool // no more peers are accepted
 	live   map[*peer]struct{}
+	last   weak.Pointer[Client] // the client whose session began last; sessions keep it
 	over   telemetry.ConnSample // the counts of peers that have left
 	gone   sync.WaitGroup
 }
@@ -171,6 +174,21 @@ func (ss *sessions) sample() *telemetry.ServerSample {
 	return sample
 }
 
+// describe returns the description of a client for its session. Most clients of a server are
+// of one kind and say the same, so sessions share a description with the one before them.
+func (ss *sessions) describe(client *Client) *Client {
+	ss.mu.Lock()
+	last := ss.last.Value()
+	ss.mu.Unlock()
+	if last != nil && reflect.DeepEqual(last, client) {
+		return last
+	}
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	ss.last = weak.Make(client)
+	return client
+}
+
 // initialize negotiates a revision (2025-11-25 basic/lifecycle). A link has at most one
 // session.
 func (ss *sessions) initialize(_ context.Context, c *call, params *protocol.InitializeParams) (*protocol.InitializeResult, error) {
@@ -186,7 +204,7 @@ func (ss *sessions) initialize(_ context.Context, c *call, params *protocol.Init
 	result := s.tasks.offerList(c, &s.capabilities.introduction(version).result)
 	session := &Session{
 		peer:    p,
-		client:  Client{ProtocolVersion: version, Info: params.ClientInfo, Capabilities: params.Capabilities},
+		client:  ss.describe(&Client{ProtocolVersion: version, Info: params.ClientInfo, Capabilities: params.Capabilities}),
 		offered: &result.Capabilities,
 	}
 	if !p.session.CompareAndSwap(nil, session) {

@@ -3,6 +3,8 @@ package server
 import (
 	"context"
 	"errors"
+	"reflect"
+	"runtime"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -28,6 +30,44 @@ func withTool(name string) *Server {
 	s := New(protocol.Implementation{}, Options{})
 	AddTool(s, protocol.Tool{Name: name}, func(context.Context, struct{}) (string, error) { return "", nil })
 	return s
+}
+
+// Sessions whose clients say the same share one description. A client that says anything
+// else, or begins in another revision, has its own. Only the sessions keep a description.
+func TestEqualClientsShareOneDescription(t *testing.T) {
+	said := func(name, version string, roots bool) *Client {
+		client := &Client{ProtocolVersion: version, Info: protocol.Implementation{Name: name, Version: "1"}}
+		if roots {
+			client.Capabilities.Roots = new(protocol.RootsCapability)
+		}
+		return client
+	}
+	var ss sessions
+	var before *Client
+	for _, c := range []struct {
+		client *Client
+		shares bool
+	}{
+		{said("a", protocol.Version20251125, true), false},
+		{said("a", protocol.Version20251125, true), true},
+		{said("b", protocol.Version20251125, true), false},
+		{said("b", protocol.Version20250618, true), false},
+		{said("b", protocol.Version20250618, false), false},
+		{said("b", protocol.Version20250618, false), true},
+	} {
+		got := ss.describe(c.client)
+		if shares := got == before; shares != c.shares || !reflect.DeepEqual(got, c.client) {
+			t.Errorf("%+v is described as %+v: shared is %t, want %t", c.client, got, shares, c.shares)
+		}
+		before = got
+	}
+	before = nil
+	for range 1000 {
+		if runtime.GC(); ss.last.Value() == nil {
+			return
+		}
+	}
+	t.Error("the server keeps the description of a client that has left")
 }
 
 // A server forgets sessions and subscriptions that have ended, because it outlives

@@ -186,7 +186,7 @@ func (h *Handler) initialize(w http.ResponseWriter, r *http.Request, b *body) *r
 	}
 	link := &serverLink{session: h.newSessionID(), key: clientKey{a, b.from}, http: b.origin.HTTP, size: int32(len(b.frame))}
 	if !h.options.NoListening {
-		link.main.left = time.Now()
+		link.left = time.Now()
 	}
 	l, refused := h.openLink(link, b.ID)
 	if refused != nil {

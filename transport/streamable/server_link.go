@@ -29,7 +29,7 @@ type serverLink struct {
 
 	stateless bool        // it serves one request, and its client has no session id
 	forced    bool        // nothing more is written; guarded by mu
-	isEnding  atomic.Bool // there is a reason
+	isEnding  atomic.Bool // ending is not nil
 	told      delivery.Delivery
 	credit    budget // of Main
 
@@ -38,14 +38,15 @@ type serverLink struct {
 	opened  transport.Stream // the number of the stream that was opened last
 	streams requestStreams
 	replays map[transport.Stream]*response // responses that replay streams which have ended
-	main    mainStream
-	reason  error         // why the link is over
-	closing chan struct{} // closed when the link starts to end; nil until somebody waits for it
-	ending  *serverEnding // nil until the link starts to end
+	main    *mainStream                    // nil before the first listener or stored event
+	left    time.Time                      // when the last listener left, or the session began; zero if no listener can come
+	closing chan struct{}                  // closed when the link starts to end; nil until somebody waits for it
+	ending  *serverEnding                  // nil until the link starts to end
 }
 
 // A serverEnding is the end of a serverLink.
 type serverEnding struct {
+	reason error           // why the link is over
 	unsent []transport.Tag // that are in no queue any more; guarded by the link's mu
 	gone   chan struct{}   // closed when everything has ended
 	left   error           // what has not ended; set before gone is closed
@@ -80,7 +81,7 @@ func (l *serverLink) Send(o transport.Outbound) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.reason != nil {
+	if l.ending != nil {
 		return transport.ErrClosed
 	}
 	if o.Stream == transport.Main {
@@ -145,7 +146,7 @@ func (l *serverLink) deliver(w http.ResponseWriter, r *http.Request, b *body) *r
 func (l *serverLink) refusal(id jsonrpc.ID) *refusal {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.reason == nil || l.reason == transport.ErrClosed {
+	if l.ending == nil || l.ending.reason == transport.ErrClosed {
 		return shuttingDown(id)
 	}
 	return sessionNotFound(id)
@@ -189,7 +190,7 @@ func (l *serverLink) Close(grace time.Duration) error { return l.end(transport.E
 
 // end ends the link. The first reason counts.
 func (l *serverLink) end(reason error, grace time.Duration) error {
-	ending, first := l.setReason(reason)
+	ending, first := l.beginEnd(reason)
 	if !first {
 		web.EndWithin(ending.gone, grace, l.force)
 		<-ending.gone
@@ -206,13 +207,13 @@ func (l *serverLink) end(reason error, grace time.Duration) error {
 	return ending.left
 }
 
-func (l *serverLink) setReason(reason error) (_ *serverEnding, first bool) {
+func (l *serverLink) beginEnd(reason error) (_ *serverEnding, first bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.reason != nil {
+	if l.ending != nil {
 		return l.ending, false
 	}
-	l.reason, l.ending = reason, &serverEnding{gone: make(chan struct{})}
+	l.ending = &serverEnding{reason: reason, gone: make(chan struct{})}
 	l.isEnding.Store(true)
 	if l.closing != nil {
 		close(l.closing)
@@ -227,7 +228,7 @@ func (l *serverLink) untilClosing() <-chan struct{} {
 	defer l.mu.Unlock()
 	if l.closing == nil {
 		l.closing = make(chan struct{})
-		if l.reason != nil {
+		if l.ending != nil {
 			close(l.closing)
 		}
 	}
@@ -244,8 +245,10 @@ func (l *serverLink) eachResponse(do func(*response)) {
 	for _, w := range l.replays {
 		do(w)
 	}
-	for _, w := range l.main.listeners {
-		do(w)
+	if l.main != nil {
+		for _, w := range l.main.listeners {
+			do(w)
+		}
 	}
 }
 
@@ -268,7 +271,7 @@ func (l *serverLink) collectUnsent() []transport.Tag {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	unsent := l.ending.unsent // taken out of the queues, so older than the queued frames
-	if l.main.queue != nil {
+	if l.main != nil && l.main.queue != nil {
 		unsent = append(unsent, l.main.queue.Tags()...)
 	}
 	for _, s := range l.streams {

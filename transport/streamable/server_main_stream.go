@@ -19,11 +19,22 @@ type mainStream struct {
 	taken     uint64      // index of the last event that a listener got
 	told      bool        // the log already says that messages are missing
 	issued    bool        // the client may know the id of an event
-	left      time.Time   // when the last listener left, or the session began; zero if no listener can come
+}
+
+// theMain returns the Main of a link, and creates it if the session has not used it yet.
+// Most idle sessions have not. The caller holds l.mu.
+func (l *serverLink) theMain() *mainStream {
+	if l.main == nil {
+		l.main = new(mainStream)
+	}
+	return l.main
 }
 
 // listener returns the GET stream in use, or nil.
 func (main *mainStream) listener() *response {
+	if main == nil {
+		return nil
+	}
 	if n := len(main.listeners); n > 0 && main.listeners[n-1].cut == nil {
 		return main.listeners[n-1]
 	}
@@ -33,16 +44,17 @@ func (main *mainStream) listener() *response {
 // pushMain queues a frame, or stores it for a client whose GET stream has broken off.
 // Main can be busy, because it has only one client. The caller holds l.mu.
 func (l *serverLink) pushMain(o transport.Outbound) error {
-	m := &l.main
-	w := m.listener()
+	w := l.main.listener()
+	if w == nil && !l.expects(o.Route.Kind) {
+		return noRoute(transport.Main)
+	}
+	m := l.theMain()
 	o.Last = false // Main has no end
 	if w != nil && m.queue == nil {
 		m.queue = l.newQueue()
 		w.queue = m.queue
 	}
 	switch {
-	case w == nil && !m.expects(o.Route.Kind):
-		return noRoute(transport.Main)
 	case w == nil: // the event is stored, and the client will come back for it
 	case m.queue.push(o):
 	case m.queue.Len() > 0:
@@ -66,9 +78,9 @@ func (l *serverLink) pushMain(o transport.Outbound) error {
 // present. A client that had one comes back. A client that has just begun its session
 // will soon open one, and would miss earlier changes. Requests are not stored for the
 // latter, because their senders wait.
-func (main *mainStream) expects(kind jsonrpc.Kind) bool {
-	away := time.Since(main.left)
-	return main.issued && away <= awayTime || kind == jsonrpc.KindNotification && away <= comingTime
+func (l *serverLink) expects(kind jsonrpc.Kind) bool {
+	away := time.Since(l.left)
+	return l.main != nil && l.main.issued && away <= awayTime || kind == jsonrpc.KindNotification && away <= comingTime
 }
 
 // add puts a GET stream into use, and reports whether Writable is due. It ends the
@@ -98,7 +110,7 @@ func (main *mainStream) remove(w *response) (writableDue bool) {
 		return false
 	}
 	writableDue = main.queue.writableDue()
-	main.queue, main.left = nil, time.Now()
+	main.queue, w.link.left = nil, time.Now()
 	return writableDue
 }
 
@@ -111,13 +123,14 @@ func (l *serverLink) listen(w http.ResponseWriter, r *http.Request, o *HandlerOp
 		return cannotFlush(jsonrpc.ID{})
 	}
 	l.mu.Lock()
-	isOver, head, due := l.reason != nil, l.main.head, false
-	s.numbered = &numbering{to: s, at: l.main.taken, initialID: wantsInitialID(l.version), retry: o.Retry}
+	main := l.theMain()
+	isOver, head, due := l.ending != nil, main.head, false
+	s.numbered = &numbering{to: s, at: main.taken, initialID: wantsInitialID(l.version), retry: o.Retry}
 	if from != nil {
 		s.numbered.at = min(from.index, head)
 	}
 	if !isOver {
-		due = l.main.add(s)
+		due = main.add(s)
 	}
 	l.mu.Unlock()
 	if due {
@@ -162,14 +175,14 @@ func (r *response) catchUpMain(ctx context.Context, head uint64) error {
 	}
 	r.link.mu.Lock()
 	defer r.link.mu.Unlock()
-	r.numbered.at, r.numbered.main = head, &r.link.main
+	r.numbered.at, r.numbered.main = head, r.link.main
 	r.link.main.taken = max(r.link.main.taken, head)
 	return nil
 }
 
 func (l *serverLink) stopListening(w *response) {
 	l.mu.Lock()
-	due := l.main.remove(w) && l.reason == nil
+	due := l.main.remove(w) && l.ending == nil
 	l.mu.Unlock()
 	if due {
 		l.told.Tell(transport.Receiver.Writable)

@@ -249,7 +249,7 @@ func (n *numbering) beginReplay() bool {
 	l := n.to.link
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.reason != nil {
+	if l.ending != nil {
 		return false
 	}
 	if l.replays == nil {

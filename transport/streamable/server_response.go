@@ -111,7 +111,7 @@ func (r *response) take() (frames []transport.Outbound, asked bool, err error) {
 		err = r.cut
 	case r.over:
 		err = io.EOF
-	case l.reason != nil:
+	case l.ending != nil:
 		err = transport.ErrClosed
 	case r.asked:
 		r.asked, asked = false, true

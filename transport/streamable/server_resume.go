@@ -75,7 +75,7 @@ func (n *numbering) attach(k kept) (s *requestStream, head uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s = l.streams.find(n.stream)
-	if s == nil || !s.issued || s.cut != nil || l.reason != nil || n.at > s.head {
+	if s == nil || !s.issued || s.cut != nil || l.ending != nil || n.at > s.head {
 		return nil, 0
 	}
 	if k.gap || k.head == n.at && s.head > n.at {
@@ -132,7 +132,7 @@ func (e exchange) Poll(after time.Duration) bool {
 	s.link.mu.Lock()
 	defer s.link.mu.Unlock()
 	to := s.to
-	if s.over || to == nil || to.numbered == nil || !to.numbered.initialID || s.link.reason != nil || !to.canFlush() {
+	if s.over || to == nil || to.numbered == nil || !to.numbered.initialID || s.link.ending != nil || !to.canFlush() {
 		return false
 	}
 	s.issued, s.frames, to.after = true, s.link.newFrames(), after

@@ -79,7 +79,7 @@ func (l *serverLink) openStream(w http.ResponseWriter, b *body, o *HandlerOption
 	s.to.init(l, w, b.control, o.KeepAlive)
 	s.to.queue = s.frames
 	l.mu.Lock()
-	if l.reason != nil {
+	if l.ending != nil {
 		l.mu.Unlock()
 		return s, false
 	}
@@ -254,7 +254,7 @@ func (s *requestStream) takeCredit() (granted bool, err error) {
 	s.link.mu.Lock()
 	defer s.link.mu.Unlock()
 	switch {
-	case s.link.reason != nil:
+	case s.link.ending != nil:
 		return false, transport.ErrClosed
 	case s.over:
 		return false, io.EOF
@@ -373,7 +373,7 @@ func (s *requestStream) retire(to *response, err error) {
 	s.to = nil
 	unsent := s.frames.Tags()
 	s.frames.drop()
-	closing := l.reason != nil
+	closing := l.ending != nil
 	if err != nil && s.issued && s.cut == nil && !closing {
 		if s.over { // all its events are stored
 			l.streams.remove(s)

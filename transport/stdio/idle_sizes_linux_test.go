@@ -1,0 +1,14 @@
+package stdio
+
+import (
+	"testing"
+
+	"github.com/bowline-mcp/bowline/internal/sizes"
+)
+
+// The parts of an idle connection are as large as docs/design/IDLE.md says.
+func TestIdleConnectionIsAsLargeAsTheDocumentSays(t *testing.T) {
+	sizes.Check(t, "../../docs/design/IDLE.md",
+		new(child), new(wire), new(writer), new(reader), new(readerRole), new(readerGoroutine), new(stderr),
+		new(process), new(parentWatch))
+}
