@@ -59,9 +59,8 @@ func (p *rawPeer) send(t *testing.T, frame string) {
 func telling(t *testing.T) (*site, *otel.Telemetry) {
 	t.Helper()
 	s := &site{spans: tracetest.NewInMemoryExporter(), reader: metric.NewManualReader()}
-	told, err := otel.New(otel.Options{
-		TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSyncer(s.spans)), MeterProvider: metric.NewMeterProvider(metric.WithReader(s.reader)),
-	})
+	s.traces = sdktrace.NewTracerProvider(sdktrace.WithSyncer(s.spans))
+	told, err := otel.New(otel.Options{TracerProvider: s.traces, MeterProvider: metric.NewMeterProvider(metric.WithReader(s.reader))})
 	if err != nil {
 		t.Fatal(err)
 	}
