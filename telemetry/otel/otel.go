@@ -141,6 +141,7 @@ func newMetrics(meter metric.Meter, fine bool, observe func([]metric.Float64Obse
 		failed = append(failed, err)
 		return c
 	}
+	exceeded := counter("bowline.debug.sets.exceeded", "Measurements whose labels became _OTHER, because their instrument had 1,000 sets of labels.")
 	m := &metrics{
 		clientDuration: histogram(clientDuration, "The duration of the MCP request or notification as observed on the sender from the time it was sent until the response or ack is received."),
 		serverDuration: histogram(serverDuration, "MCP request or notification duration as observed on the receiver from the time it was received until the result or ack is sent."),
@@ -160,12 +161,12 @@ func newMetrics(meter metric.Meter, fine bool, observe func([]metric.Float64Obse
 		queued:         histogram("bowline.serve.queue.duration", "How long requests waited for a handler."),
 		stalls:         histogram("bowline.conn.stall.duration", "How long a connection did not read from its peer."),
 
-		operations: prepare[[12]string](keyMethod, keyTool, keyPrompt, keyOperation, keyErrorType, keyStatusCode, keyProtocolVersion,
+		operations: prepare[[12]string](exceeded, keyMethod, keyTool, keyPrompt, keyOperation, keyErrorType, keyStatusCode, keyProtocolVersion,
 			keyTransport, keyProtocolName, keyProtocolHTTP, keyServerAddress, keyServerPort),
-		sessions: prepare[[5]string](keyErrorType, keyProtocolVersion, keyProtocolName, keyServerAddress, keyServerPort),
-		byResult: prepare[[2]string](keyConn, keyResult), byReason: prepare[[2]string](keyConn, keyReason), byMethod: prepare[[2]string](keyConn, keyMethod),
-		byWhere: prepare[[2]string](keyConn, keyWhere), byCause: prepare[[2]string](keyConn, keyCause), byStallWhy: prepare[[2]string](keyConn, keyWhy),
-		byConn: prepare[[1]string](keyConn),
+		sessions: prepare[[5]string](exceeded, keyErrorType, keyProtocolVersion, keyProtocolName, keyServerAddress, keyServerPort),
+		byResult: prepare[[2]string](exceeded, keyConn, keyResult), byReason: prepare[[2]string](exceeded, keyConn, keyReason), byMethod: prepare[[2]string](exceeded, keyConn, keyMethod),
+		byWhere: prepare[[2]string](exceeded, keyConn, keyWhere), byCause: prepare[[2]string](exceeded, keyConn, keyCause), byStallWhy: prepare[[2]string](exceeded, keyConn, keyWhy),
+		byConn: prepare[[1]string](exceeded, keyConn),
 	}
 	m.operations.few = 1 // the method: MCP has few of them
 	read, err := newObservables(meter)
