@@ -45,7 +45,8 @@ type Options struct {
 	Propagator propagation.TextMapPropagator
 
 	// Arguments returns what to record of a tool's arguments in its spans. The result
-	// is cut after 4 KiB. Nil: arguments are not recorded.
+	// is cut after 4 KiB, and bytes that are not UTF-8 are left out. Nil: arguments are
+	// not recorded.
 	Arguments func(tool string, raw json.RawMessage) []byte
 
 	// ResourceInName adds the URI of a resource to the names of spans.
