@@ -59,6 +59,12 @@ type Options struct {
 	// can be read are joined, such as those of the OpenTelemetry SDK.
 	JoinToolSpans bool
 
+	// BySupervisor is for programs with more than 200 connections. Those beyond have no series
+	// of their own. They are added up by their supervisor, with the label bowline.supervisor
+	// instead of bowline.conn. Without it, and for connections that no named supervisor has,
+	// there is one sum.
+	BySupervisor bool
+
 	// FineBuckets puts buckets from 0.1 ms to 5 ms in front of those of the
 	// conventions for MCP, whose smallest is 10 ms: calls to a near server are faster.
 	FineBuckets bool
@@ -89,7 +95,7 @@ type Telemetry struct {
 
 // New returns a Telemetry. It fails if the MeterProvider cannot create an instrument.
 func New(o Options) (*Telemetry, error) {
-	t := &Telemetry{options: o, propagator: o.Propagator, born: time.Now(), crowd: newCrowd(), parts: newParts()}
+	t := &Telemetry{options: o, propagator: o.Propagator, born: time.Now(), crowd: newCrowd(o.BySupervisor), parts: newParts()}
 	if t.propagator == nil {
 		t.propagator = propagation.TraceContext{}
 	}
