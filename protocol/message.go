@@ -142,7 +142,7 @@ func MetaOf(params any) Meta {
 		var members struct {
 			Meta Meta `json:"_meta"`
 		}
-		if len(params) == 0 || Unmarshal(params, &members) != nil {
+		if len(params) == 0 || UnmarshalParams(params, &members) != nil {
 			return nil
 		}
 		return members.Meta

@@ -12,7 +12,7 @@ type Transition struct {
 	At          time.Time
 	Lasted      time.Duration // how long the state that it has left has lasted
 	NextAttempt time.Time     // when To is backoff: the time of the next attempt
-	Dropped     uint64        // how many events no hook has seen so far, because hooks were slow
+	Dropped     uint64        // how many events no hook has seen so far, because hooks were slow or panicked
 
 	// Version, Endpoint and HTTP are about the connection that ends, and empty unless From
 	// is ready.

@@ -58,7 +58,7 @@ func everyMetric(t *testing.T) string {
 	}
 	for _, h := range []telemetry.Hooks{sink.Hooks(), sink.ServerHooks()} {
 		h.Transition(telemetry.Transition{Conn: "far", From: "initializing", To: "ready"})
-		h.Transition(telemetry.Transition{Conn: "far", From: "ready", To: "backoff", Kind: "link lost", Lasted: time.Second})
+		h.Transition(telemetry.Transition{Conn: "far", From: "ready", To: "backoff", Kind: "link lost", Lasted: time.Second, Endpoint: "https://far.test/mcp"})
 		h.Gap(telemetry.Gap{Conn: "far", Kind: "link lost", Calls: 1, Duration: time.Second})
 		h.NotificationReceived(telemetry.NotificationReceived{Conn: "far", Method: "notifications/progress"})
 		h.Shed(telemetry.Shed{Conn: "far", Method: "notifications/progress"})
@@ -115,7 +115,7 @@ func queries(t *testing.T) (all []string) {
 	if err := json.Unmarshal(document(t, "grafana.json"), &dashboard); err != nil {
 		t.Fatal(err)
 	}
-	fill := strings.NewReplacer("$__rate_interval", "5m", "$conn", ".*")
+	fill := strings.NewReplacer("$__rate_interval", "5m", "$conn", ".*", "$server", ".*")
 	for _, panel := range dashboard.Panels {
 		for _, target := range panel.Targets {
 			all = append(all, fill.Replace(target.Expr))
@@ -158,6 +158,7 @@ func TestQueriesNameWhatThereIs(t *testing.T) {
 	there := map[string]bool{
 		"bowline_build_info":                true, // of the command: TestMetricsAgreeWithTheCalls sees it
 		"bowline_debug_trace_refused_total": true, // only with traces, of a peer whose trace context is malformed
+		"bowline_debug_sets_exceeded_total": true, // only beyond 1,000 sets of labels
 	}
 	for _, line := range typeLine.FindAllStringSubmatch(page, -1) {
 		for _, suffix := range []string{"", "_bucket", "_count", "_sum"} {
@@ -193,6 +194,42 @@ func TestQueriesNameWhatThereIs(t *testing.T) {
 		if !there[name] {
 			t.Errorf("README.md explains %s, which does not exist", name)
 		}
+	}
+}
+
+// TestDashboardShowsWhatIsSelected checks that each query of the dashboard selects by connection, or
+// by the server's address, if its metric has that label.
+func TestDashboardShowsWhatIsSelected(t *testing.T) {
+	page := everyMetric(t) + `mcp_client_operation_duration_seconds_count{server_address="far.test"}` // only calls over HTTP have it
+	var dashboard struct {
+		Panels []struct {
+			Title   string
+			Targets []struct{ Expr string }
+		}
+	}
+	if err := json.Unmarshal(document(t, "grafana.json"), &dashboard); err != nil {
+		t.Fatal(err)
+	}
+	selects := map[string]string{"bowline_conn": `bowline_conn=~"$conn"`, "server_address": `server_address=~"$server"`}
+	checked := map[string]int{}
+	for _, panel := range dashboard.Panels {
+		for _, target := range panel.Targets {
+			for _, name := range metricName.FindAllString(target.Expr, -1) {
+				name = strings.TrimSuffix(strings.TrimSuffix(name, "_bucket"), "_count")
+				for label, selection := range selects {
+					if !regexp.MustCompile(`(?m)^` + name + `(_count)?\{([^}]*,)?` + label + `="`).MatchString(page) {
+						continue
+					}
+					checked[label]++
+					if !strings.Contains(target.Expr, selection) {
+						t.Errorf("%s: %s has the label %s, and the query does not contain %s", panel.Title, name, label, selection)
+					}
+				}
+			}
+		}
+	}
+	if checked["bowline_conn"] < 15 || checked["server_address"] < 3 {
+		t.Errorf("queries by label: %v", checked)
 	}
 }
 

@@ -321,7 +321,7 @@ func (h handler) ServeNotification(ctx context.Context, in *conn.Incoming) {
 	r := &Request{Method: in.Method, Params: in.Params, Session: s.view(), Incoming: true, Notification: true}
 	if known, ok := notifications[in.Method]; ok {
 		r.Params = known.params()
-		err := protocol.Unmarshal(in.Params, r.Params)
+		err := protocol.UnmarshalParams(in.Params, r.Params)
 		if _, plain := r.Params.(*protocol.NotificationParams); err != nil && !plain {
 			return // a malformed notification is ignored, as the specification asks
 		}

@@ -48,7 +48,7 @@ func (h handler) ServeRequest(ctx context.Context, in *conn.Incoming) (stdjson.R
 		return nil, methodNotFound(in.Method)
 	}
 	params := q.params()
-	if err := protocol.Unmarshal(in.Params, params); err != nil {
+	if err := protocol.UnmarshalParams(in.Params, params); err != nil {
 		return nil, invalidParams("%v", err)
 	}
 	result, err := s.ask(ctx, in, in.Method, params)

@@ -52,11 +52,27 @@ type asked struct {
 
 // progress contains the reports of a call that are not sent yet.
 type progress struct {
-	unsent  []*protocol.ProgressParams // reports that wait, oldest first
-	highest float64                    // the greatest progress that was reported so far
-	sends   bool                       // a goroutine is sending the unsent reports
-	sending sync.WaitGroup             // waits for that goroutine
+	unsent  []report       // reports that wait, oldest first
+	highest float64        // the greatest progress that was reported so far
+	sends   bool           // a goroutine is sending the unsent reports
+	sending sync.WaitGroup // waits for that goroutine
 }
+
+// A report is what the program reported of the progress of a call, and the context in which
+// it did.
+type report struct {
+	ctx    context.Context
+	params *protocol.ProgressParams
+}
+
+// A reportContext ends with the call. It has the values of the context in which the program
+// reported, so that the report belongs to the trace of the handler.
+type reportContext struct {
+	*call
+	values context.Context
+}
+
+func (c reportContext) Value(key any) any { return c.values.Value(key) }
 
 // newCall returns the call for a request or notification. M is its row, or nil.
 func (p *peer) newCall(ctx context.Context, in *conn.Incoming, m *method) *call {
@@ -90,7 +106,7 @@ func (c *call) Value(key any) any {
 	return nil
 }
 
-func (c *call) progress(done, total float64, message string) {
+func (c *call) progress(ctx context.Context, done, total float64, message string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.reports == nil {
@@ -104,7 +120,8 @@ func (c *call) progress(done, total float64, message string) {
 	if len(p.unsent) == mostUnsent {
 		p.unsent = p.unsent[:mostUnsent-1]
 	}
-	p.unsent = append(p.unsent, &protocol.ProgressParams{ProgressToken: c.token, Progress: done, Total: total, Message: message})
+	params := &protocol.ProgressParams{ProgressToken: c.token, Progress: done, Total: total, Message: message}
+	p.unsent = append(p.unsent, report{reportContext{c, ctx}, params})
 	if !p.sends {
 		p.sends = true
 		p.sending.Go(c.sendProgress)
@@ -127,7 +144,7 @@ func (c *call) sendProgress() {
 		c.reports.unsent = c.reports.unsent[1:]
 		c.mu.Unlock()
 		_ = c.peer.guarded(protocol.NotificationProgress, func() error {
-			return c.tell(c, protocol.NotificationProgress, oldest)
+			return c.tell(oldest.ctx, protocol.NotificationProgress, oldest.params)
 		}) // if this fails, the client is gone, or the report is lost
 	}
 }

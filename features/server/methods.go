@@ -131,7 +131,7 @@ func row[P, R any](name string, run func(ctx context.Context, c *call, params *P
 		},
 		decode: func(raw json.RawMessage, params any) error {
 			*params.(*P) = *new(P)
-			if err := protocol.Unmarshal(raw, params); err != nil {
+			if err := protocol.UnmarshalParams(raw, params); err != nil {
 				return refuse(jsonrpc.CodeInvalidParams, "%s: %s", name, explain(err))
 			}
 			return nil

@@ -144,7 +144,7 @@ func Progress[N Number](ctx context.Context, done, total N, message string) {
 		c = c.task.first
 	}
 	if !c.token.IsZero() {
-		c.progress(float64(done), float64(total), message)
+		c.progress(ctx, float64(done), float64(total), message)
 	}
 }
 

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/telemetry"
 	"github.com/bowline-mcp/bowline/telemetry/otel"
 	"github.com/bowline-mcp/bowline/transport/inmem"
 )
@@ -51,10 +54,33 @@ type crowded struct {
 	*site
 	sessions []*client.Session
 	calls    witness
+	served   atomic.Uint64 // calls of tools that a server has got
+
+	mu      sync.Mutex
+	sampled map[string]float64 // the calls that each connection had made at its last sample
+}
+
+// samples notes how many calls each connection has made at the time it is sampled.
+func (c *crowded) samples(of *client.Client) func() iter.Seq[telemetry.Sample] {
+	return func() iter.Seq[telemetry.Sample] {
+		return func(yield func(telemetry.Sample) bool) {
+			for sample := range of.Samples() {
+				c.mu.Lock()
+				c.sampled[sample.Name] = float64(sample.Conn.Calls)
+				c.mu.Unlock()
+				if !yield(sample) {
+					return
+				}
+			}
+		}
+	}
 }
 
 func newCrowded(t *testing.T) *crowded {
-	c := &crowded{site: &site{reader: metric.NewManualReader()}, calls: witness{ended: map[string]uint64{}, byCause: map[string]float64{}}}
+	c := &crowded{
+		site: &site{reader: metric.NewManualReader()}, sampled: make(map[string]float64),
+		calls: witness{ended: map[string]uint64{}, byCause: map[string]float64{}},
+	}
 	told, err := otel.New(otel.Options{MeterProvider: metric.NewMeterProvider(metric.WithReader(c.reader))})
 	if err != nil {
 		t.Fatal(err)
@@ -62,16 +88,23 @@ func newCrowded(t *testing.T) *crowded {
 	peer := newServer(told, &c.logs, func() {}, func(ctx context.Context) {
 		server.RequestFrom(ctx).Conn().Stop()
 		<-ctx.Done()
+	}, c.serves)
+	var clients []*client.Client
+	c.ended = sync.OnceFunc(func() {
+		for _, all := range clients {
+			all.Close(context.Background())
+		}
+		peer.Close(context.Background())
 	})
-	t.Cleanup(func() { peer.Close(context.Background()) })
+	t.Cleanup(c.ended)
 	t.Cleanup(told.Watch(peer.Samples))
 	for _, version := range []string{protocol.LatestLegacy, protocol.Latest} {
 		all := client.New(protocol.Implementation{Name: "c", Version: "1"}, client.Options{
 			ProtocolVersion: version, Middleware: []client.Middleware{told.Client()},
 			Conn: conn.Options{Name: version, Hooks: c.hooks(told), BackoffMin: time.Millisecond, BackoffMax: 5 * time.Millisecond},
 		})
-		t.Cleanup(func() { all.Close(context.Background()) })
-		t.Cleanup(told.Watch(all.Samples))
+		clients = append(clients, all)
+		t.Cleanup(told.Watch(c.samples(all)))
 		for range 3 {
 			session, err := all.Connect(t.Context(), inmem.New(peer.Accept, inmem.Options{}))
 			if err != nil {
@@ -81,6 +114,16 @@ func newCrowded(t *testing.T) *crowded {
 		}
 	}
 	return c
+}
+
+// serves counts the calls that a server has got.
+func (c *crowded) serves(next server.Handler) server.Handler {
+	return func(ctx context.Context, r *server.Request) (any, error) {
+		if r.Method == protocol.MethodCallTool {
+			c.served.Add(1)
+		}
+		return next(ctx, r)
+	}
 }
 
 // call makes calls of all sorts. Some kill their server.
@@ -116,8 +159,8 @@ func (c *crowded) made() map[string]float64 {
 }
 
 // checkBooks collects, and returns how many calls have ended. The calls that have ended
-// and those in flight are those made: at one moment between the two at which made was
-// asked, if calls are being made.
+// and those in flight are those made when the connection was sampled, which is between
+// the two moments at which made was asked. Only one goroutine at a time may call it.
 func (c *crowded) checkBooks(t *testing.T) (all map[string]metricdata.Metrics, ended map[string]float64) {
 	before := c.made()
 	all = c.collect(t)
@@ -125,15 +168,17 @@ func (c *crowded) checkBooks(t *testing.T) (all map[string]metricdata.Metrics, e
 	ended = numbers(all["bowline.calls"], "bowline.conn")
 	inFlight := numbers(all["bowline.calls.in_flight"], "bowline.conn")
 	for name := range before {
-		if sum := ended[name] + inFlight[name]; sum < before[name] || sum > after[name] {
-			t.Errorf("%s: %v calls have ended and %v are in flight, when between %v and %v were made", name, ended[name], inFlight[name], before[name], after[name])
+		made := c.sampled[name]
+		if ended[name]+inFlight[name] != made || made < before[name] || made > after[name] {
+			t.Errorf("%s: %v calls have ended and %v are in flight, of %v, when between %v and %v were made", name, ended[name], inFlight[name], made, before[name], after[name])
 		}
 	}
 	return all, ended
 }
 
 // While connections are killed under load, the books balance at every collection, and
-// counts never fall. At the end histograms have counted what callers were told.
+// counts never fall. At the end the histograms of both sides have counted each call once: as
+// callers were told that it ended, and as a server has got it.
 //
 // Guarantees: G-0047.3
 func TestMetricsAddUpWhileConnectionsAreKilled(t *testing.T) {
@@ -210,6 +255,16 @@ func (c *crowded) checkEnd(t *testing.T) {
 	}
 	if losses := numbers64(all["bowline.conn.losses"]); losses == 0 {
 		t.Error("no connection was lost")
+	}
+	c.ended() // returns after the handlers
+	served := uint64(0)
+	for _, p := range c.collect(t)["mcp.server.operation.duration"].Data.(metricdata.Histogram[float64]).DataPoints {
+		if method, _ := p.Attributes.Value("mcp.method.name"); method.AsString() == protocol.MethodCallTool {
+			served += p.Count
+		}
+	}
+	if got := c.served.Load(); served != got || got == 0 {
+		t.Errorf("servers have got %d calls, and counted are %d", got, served)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
+	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/telemetry"
 	"github.com/bowline-mcp/bowline/telemetry/otel"
 )
@@ -27,12 +28,17 @@ func collecting(t *testing.T, reader *metric.ManualReader, all *metricdata.Resou
 	})
 }
 
-// One collection allocates what OpenTelemetry's SDK does for so many values, and next to
-// nothing for each connection. The race detector allocates too.
+// One collection of 200 connections, and one of 1,000 with five methods each, allocates what
+// OpenTelemetry's SDK does for so many values, and next to nothing for each connection. The
+// race detector allocates too.
 //
 // Guarantees: G-0047.9
 func TestACollectionAllocatesLittle(t *testing.T) {
-	const connections = 200
+	t.Run("200", func(t *testing.T) { collectionAllocatesLittle(t, 200) })
+	t.Run("1000", func(t *testing.T) { collectionAllocatesLittle(t, 1000) })
+}
+
+func collectionAllocatesLittle(t *testing.T, connections int) {
 	reader := metric.NewManualReader()
 	told, err := otel.New(otel.Options{MeterProvider: metric.NewMeterProvider(metric.WithReader(reader))})
 	if err != nil {
@@ -43,6 +49,16 @@ func TestACollectionAllocatesLittle(t *testing.T) {
 		samples[i] = telemetry.Sample{Name: fmt.Sprint("server ", i), Conn: &telemetry.ConnSample{
 			State: "ready", Settled: []telemetry.Settled{{Cause: "answered", Delivery: "sent", Count: 1}},
 		}}
+	}
+	hooks := told.Hooks()
+	for _, s := range samples {
+		hooks.RequestStopped(t.Context(), telemetry.RequestStopped{Conn: s.Name, Cause: "answered"})
+		for _, method := range []string{
+			protocol.NotificationProgress, protocol.NotificationMessage, protocol.NotificationToolsListChanged,
+			protocol.NotificationPromptsListChanged, protocol.NotificationResourcesUpdated,
+		} {
+			hooks.NotificationReceived(telemetry.NotificationReceived{Conn: s.Name, Method: method})
+		}
 	}
 	defer told.Watch(func() iter.Seq[telemetry.Sample] {
 		return func(yield func(telemetry.Sample) bool) {
@@ -58,7 +74,7 @@ func TestACollectionAllocatesLittle(t *testing.T) {
 	floor := metric.NewManualReader()
 	values := observeAgain(t, metric.NewMeterProvider(metric.WithReader(floor)).Meter("floor"), &all)
 	var again metricdata.ResourceMetrics
-	if least := collecting(t, floor, &again); values < 20*connections || ours > least+2*connections {
+	if least := collecting(t, floor, &again); values < 20*200+2*connections || ours > least+float64(2*connections) {
 		t.Errorf("%v allocations for %d values of %d connections; the SDK alone makes %v", ours, values, connections, least)
 	}
 }
@@ -74,6 +90,10 @@ func observeAgain(t *testing.T, meter api.Meter, all *metricdata.ResourceMetrics
 	var observed []value
 	var instruments []api.Observable
 	for _, m := range all.ScopeMetrics[0].Metrics {
+		if added, happened := recordAgain(t, meter, m); happened {
+			values += added
+			continue
+		}
 		var to api.Float64Observable
 		var err error
 		var sets []attribute.Set
@@ -106,5 +126,32 @@ func observeAgain(t *testing.T, meter api.Meter, all *metricdata.ResourceMetrics
 	if err != nil {
 		t.Fatal(err)
 	}
-	return len(observed)
+	return values + len(observed)
+}
+
+// recordAgain does the same for an instrument of what happens, and reports whether it is one.
+func recordAgain(t *testing.T, meter api.Meter, m metricdata.Metrics) (values int, happened bool) {
+	t.Helper()
+	switch data := m.Data.(type) {
+	case metricdata.Sum[int64]:
+		to, err := meter.Int64Counter(m.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range data.DataPoints {
+			to.Add(t.Context(), p.Value, api.WithAttributeSet(p.Attributes))
+		}
+		return len(data.DataPoints), true
+	case metricdata.Histogram[float64]:
+		to, err := meter.Float64Histogram(m.Name, api.WithExplicitBucketBoundaries(data.DataPoints[0].Bounds...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range data.DataPoints {
+			to.Record(t.Context(), 1, api.WithAttributeSet(p.Attributes))
+		}
+		return len(data.DataPoints), true
+	default:
+		return 0, false
+	}
 }

@@ -88,18 +88,6 @@ func TestMalformedTracesAreIgnored(t *testing.T) {
 	}
 }
 
-// Two traceparents are no JSON object, so the request is refused, and counted.
-func TestTwoTraceparents(t *testing.T) {
-	s := newSite(t, "memory", protocol.LatestLegacy, otel.Options{})
-	twice := `{"name":"add","_meta":{"traceparent":` + goodParent + `,"traceparent":` + goodParent + `}}`
-	if _, err := s.Request(t.Context(), protocol.MethodCallTool, json.RawMessage(twice)); err == nil {
-		t.Error("it is taken")
-	}
-	if _, err := s.CallTool(t.Context(), &protocol.CallToolParams{Name: "add"}); err != nil {
-		t.Errorf("and then: %v", err)
-	}
-}
-
 // A thousand and more names that nobody has listed are one series. Spans and lines have
 // them cut, without what does not print.
 //

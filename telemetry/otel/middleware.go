@@ -3,6 +3,7 @@ package otel
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -200,5 +201,7 @@ func (t *Telemetry) recordArguments(span trace.Span, op *operation, params any) 
 		return
 	}
 	text := t.options.Arguments(op.tool, called.Arguments)
-	span.SetAttributes(keyArguments.String(string(text[:min(len(text), maxArguments)])))
+	// Bytes that are not UTF-8, such as half of a character that was cut, are left out: with them,
+	// OTLP would refuse all spans that are sent together.
+	span.SetAttributes(keyArguments.String(strings.ToValidUTF8(string(text[:min(len(text), maxArguments)]), "")))
 }

@@ -295,11 +295,11 @@ func (m *metrics) answered(op *operation, by *pattern, known bool) *set {
 		sets = &by.answered
 	}
 	kept := &sets[1+slices.Index(httpVersions[:], op.http)]
-	found := kept.Load()
-	if found == nil {
-		found = m.setOf(op, failure{}, known)
-		kept.Store(found)
+	if found := kept.Load(); found != nil {
+		return found.counted()
 	}
+	found := m.setOf(op, failure{}, known)
+	kept.Store(found)
 	return found
 }
 

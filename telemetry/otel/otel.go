@@ -47,7 +47,8 @@ type Options struct {
 	Propagator propagation.TextMapPropagator
 
 	// Arguments returns what to record of a tool's arguments in its spans. The result
-	// is cut after 4 KiB. Nil: arguments are not recorded.
+	// is cut after 4 KiB, and bytes that are not UTF-8 are left out. Nil: arguments are
+	// not recorded.
 	Arguments func(tool string, raw json.RawMessage) []byte
 
 	// ResourceInName adds the URI of a resource to the names of spans.
@@ -59,6 +60,12 @@ type Options struct {
 	// go to that span, and the server's span becomes its child. Only spans whose attributes
 	// can be read are joined, such as those of the OpenTelemetry SDK.
 	JoinToolSpans bool
+
+	// BySupervisor is for programs with more than 200 connections. Those beyond have no series
+	// of their own. They are added up by their supervisor, with the label bowline.supervisor
+	// instead of bowline.conn. Without it, and for connections that no named supervisor has,
+	// there is one sum.
+	BySupervisor bool
 
 	// FineBuckets puts buckets from 0.1 ms to 5 ms in front of those of the
 	// conventions for MCP, whose smallest is 10 ms: calls to a near server are faster.
@@ -90,7 +97,7 @@ type Telemetry struct {
 
 // New returns a Telemetry. It fails if the MeterProvider cannot create an instrument.
 func New(o Options) (*Telemetry, error) {
-	t := &Telemetry{options: o, propagator: o.Propagator, born: time.Now(), crowd: newCrowd(), parts: newParts()}
+	t := &Telemetry{options: o, propagator: o.Propagator, born: time.Now(), crowd: newCrowd(o.BySupervisor), parts: newParts()}
 	if t.propagator == nil {
 		t.propagator = propagation.TraceContext{}
 	}
@@ -143,6 +150,7 @@ func newMetrics(meter metric.Meter, fine bool, observe func([]metric.Float64Obse
 		failed = append(failed, err)
 		return c
 	}
+	exceeded := counter("bowline.debug.sets.exceeded", "Measurements whose labels became _OTHER, because their instrument had 1,000 sets of labels.")
 	m := &metrics{
 		clientDuration: histogram(clientDuration, "The duration of the MCP request or notification as observed on the sender from the time it was sent until the response or ack is received."),
 		serverDuration: histogram(serverDuration, "MCP request or notification duration as observed on the receiver from the time it was received until the result or ack is sent."),
@@ -162,12 +170,12 @@ func newMetrics(meter metric.Meter, fine bool, observe func([]metric.Float64Obse
 		queued:         histogram("bowline.serve.queue.duration", "How long requests waited for a handler."),
 		stalls:         histogram("bowline.conn.stall.duration", "How long a connection did not read from its peer."),
 
-		operations: prepare[[12]string](keyMethod, keyTool, keyPrompt, keyOperation, keyErrorType, keyStatusCode, keyProtocolVersion,
+		operations: prepare[[12]string](exceeded, keyMethod, keyTool, keyPrompt, keyOperation, keyErrorType, keyStatusCode, keyProtocolVersion,
 			keyTransport, keyProtocolName, keyProtocolHTTP, keyServerAddress, keyServerPort),
-		sessions: prepare[[5]string](keyErrorType, keyProtocolVersion, keyProtocolName, keyServerAddress, keyServerPort),
-		byResult: prepare[[2]string](keyConn, keyResult), byReason: prepare[[2]string](keyConn, keyReason), byMethod: prepare[[2]string](keyConn, keyMethod),
-		byWhere: prepare[[2]string](keyConn, keyWhere), byCause: prepare[[2]string](keyConn, keyCause), byStallWhy: prepare[[2]string](keyConn, keyWhy),
-		byConn: prepare[[1]string](keyConn),
+		sessions: prepare[[5]string](exceeded, keyErrorType, keyProtocolVersion, keyProtocolName, keyServerAddress, keyServerPort),
+		byResult: prepare[[2]string](exceeded, keyConn, keyResult), byReason: prepare[[2]string](exceeded, keyConn, keyReason), byMethod: prepare[[2]string](exceeded, keyConn, keyMethod),
+		byWhere: prepare[[2]string](exceeded, keyConn, keyWhere), byCause: prepare[[2]string](exceeded, keyConn, keyCause), byStallWhy: prepare[[2]string](exceeded, keyConn, keyWhy),
+		byConn: prepare[[1]string](exceeded, keyConn),
 	}
 	m.operations.few = 1 // the method: MCP has few of them
 	read, err := newObservables(meter)

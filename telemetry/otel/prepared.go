@@ -63,33 +63,47 @@ type texts interface {
 
 // prepared keeps sets of attributes, so that a measurement allocates none.
 type prepared[T texts] struct {
-	keys []attribute.Key
-	few  int // how many of the first keys have few values, which stay beyond maxSets
-	sets table[T, *set]
+	keys     []attribute.Key
+	few      int                 // how many of the first keys have few values, which stay beyond maxSets
+	exceeded metric.Int64Counter // counts the measurements beyond maxSets
+	sets     table[T, *set]
 }
 
 // A set is one set of attributes, as an option of both kinds of instrument.
 type set struct {
-	record []metric.RecordOption
-	add    []metric.AddOption
+	record   []metric.RecordOption
+	add      []metric.AddOption
+	exceeded metric.Int64Counter // nil: the set has the values of the measurement
 }
 
-func prepare[T texts](keys ...attribute.Key) *prepared[T] { return &prepared[T]{keys: keys} }
+// counted counts a measurement for which there was no set of its own.
+func (s *set) counted() *set {
+	if s.exceeded != nil {
+		s.exceeded.Add(background, 1)
+	}
+	return s
+}
 
-// of returns the set with these values.
+func prepare[T texts](exceeded metric.Int64Counter, keys ...attribute.Key) *prepared[T] {
+	return &prepared[T]{keys: keys, exceeded: exceeded}
+}
+
+// of returns the set with these values, for one measurement.
 func (p *prepared[T]) of(values T) *set {
 	if found := p.sets.all()[values]; found != nil {
 		return found
 	}
-	return p.make(values)
+	return p.make(values).counted()
 }
 
 func (p *prepared[T]) make(values T) *set {
 	p.sets.mu.Lock()
 	defer p.sets.mu.Unlock()
-	sets := p.sets.all()
+	sets, exceeded := p.sets.all(), metric.Int64Counter(nil)
 	if len(sets) >= maxSets {
-		values = p.others(values)
+		if others := p.others(values); others != values {
+			exceeded, values = p.exceeded, others
+		}
 	}
 	if found := sets[values]; found != nil {
 		return found
@@ -101,7 +115,7 @@ func (p *prepared[T]) make(values T) *set {
 		}
 	}
 	option := metric.WithAttributeSet(attribute.NewSet(all...))
-	made := &set{record: []metric.RecordOption{option}, add: []metric.AddOption{option}}
+	made := &set{[]metric.RecordOption{option}, []metric.AddOption{option}, exceeded}
 	p.sets.add(values, made)
 	return made
 }

@@ -104,11 +104,11 @@ type arguments struct {
 }
 
 // newServer returns the server of a site. Ran is called when a handler begins to wait;
-// crash may end the server.
-func newServer(told *otel.Telemetry, logs io.Writer, ran func(), crash func(context.Context)) *server.Server {
+// crash may end the server. Within are further middleware.
+func newServer(told *otel.Telemetry, logs io.Writer, ran func(), crash func(context.Context), within ...server.Middleware) *server.Server {
 	s := server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{
 		Conn:       conn.Options{Hooks: telemetry.Tee(told.ServerHooks(), logged(logs))},
-		Middleware: []server.Middleware{told.Server()},
+		Middleware: append([]server.Middleware{told.Server()}, within...),
 	})
 	server.AddTool(s, protocol.Tool{Name: "add"}, func(context.Context, arguments) (string, error) { return secret + "-result", nil })
 	server.AddTool(s, protocol.Tool{Name: "fail"}, func(_ context.Context, a arguments) (string, error) { return "", errors.New("no " + a.Secret) })

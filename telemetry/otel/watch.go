@@ -1,6 +1,7 @@
 package otel
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"iter"
@@ -16,7 +17,8 @@ import (
 
 // maxConns is how many connections have series of their own. Those beyond are told
 // together, as those of a server are, under the name "_OTHER", and stay there; what they have
-// counted stays when they end. A place that is free goes to the next new connection.
+// counted stays when they end. A place that is free goes to the next new connection. With
+// Options.BySupervisor, it is also how many supervisors have a sum of their own.
 const maxConns = 200
 
 // A source is the function of one Watch.
@@ -97,8 +99,12 @@ func (t *Telemetry) observe(to []metric.Float64Observable, o metric.Observer) {
 			}
 		}
 	}
-	if others := t.crowd.collected(); others != nil {
-		observe(&telemetry.Sample{Server: others}, keyConn.String(other))
+	for supervisor, others := range t.crowd.collected() {
+		name := keyConn.String(other)
+		if supervisor != "" {
+			name = keySupervisor.String(supervisor)
+		}
+		observe(&telemetry.Sample{Server: others}, name)
 	}
 	t.parts.forget(t.crowd.round)
 }
@@ -260,19 +266,26 @@ func (s *sharing) forget(round uint64) {
 // does not change while a connection is sampled: otherwise the sum of the others would fall
 // or rise by everything that the connection has ever counted.
 type crowd struct {
-	round  uint64            // the number of the present collection
-	own    map[string]uint64 // names with series of their own, and the last round in which they were sampled
-	others map[string]*member
-	ended  telemetry.ConnSample // the counts of others that have ended
+	round        uint64            // the number of the present collection
+	own          map[string]uint64 // names with series of their own, and the last round in which they were sampled
+	others       map[string]*member
+	ended        map[string]*telemetry.ConnSample // the counts of others that have ended, of each sum
+	bySupervisor bool
 }
 
 // A member is the last sample of a connection without series of its own.
 type member struct {
 	telemetry.ConnSample
+	sum   string // the supervisor with whose connections it is added up; "": with all others
 	round uint64
 }
 
-func newCrowd() *crowd { return &crowd{own: make(map[string]uint64), others: make(map[string]*member)} }
+func newCrowd(bySupervisor bool) *crowd {
+	return &crowd{
+		own: make(map[string]uint64), others: make(map[string]*member), ended: make(map[string]*telemetry.ConnSample),
+		bySupervisor: bySupervisor,
+	}
+}
 
 // has reports whether a connection is one of the others, and then keeps its sample.
 func (c *crowd) has(name string, sample *telemetry.ConnSample) bool {
@@ -282,15 +295,31 @@ func (c *crowd) has(name string, sample *telemetry.ConnSample) bool {
 		return false
 	}
 	if last == nil {
-		last = new(member)
+		last = &member{sum: c.sumOf(sample)}
 		c.others[name] = last
 	} else if sample.Calls < last.Calls || sample.BytesIn < last.BytesIn || sample.BytesOut < last.BytesOut {
 		c.end(last) // another connection has this name now
+		last.sum = c.sumOf(sample)
 	}
 	settled := append(last.Settled[:0], sample.Settled...) // copied, because the slice of the sample would keep the whole sample in memory
 	last.ConnSample, last.round = *sample, c.round
 	last.Settled = settled
 	return true
+}
+
+// sumOf returns the sum to which a new connection belongs, which is then there.
+func (c *crowd) sumOf(sample *telemetry.ConnSample) string {
+	sum := ""
+	if c.bySupervisor {
+		sum = shorten(sample.Supervisor)
+	}
+	if c.ended[sum] == nil {
+		if len(c.ended) >= maxConns {
+			sum = ""
+		}
+		c.ended[sum] = cmp.Or(c.ended[sum], new(telemetry.ConnSample))
+	}
+	return sum
 }
 
 // end adds the counts of a connection that is gone to those of the ended ones.
@@ -299,33 +328,48 @@ func (c *crowd) end(gone *member) {
 	gone.Pending, gone.Tombstones, gone.Queued, gone.Serving = 0, 0, 0, 0
 	gone.Waiting, gone.Streams, gone.Notifications, gone.Mailbox = 0, 0, 0, 0
 	gone.Credit = 0
-	c.ended.Add(&gone.ConnSample)
+	c.ended[gone.sum].Add(&gone.ConnSample)
 }
 
-// collected ends a round. Connections that were not sampled in it are gone. It returns the sum
-// of the others, or nil if there were never any.
-func (c *crowd) collected() *telemetry.ServerSample {
+// collected ends a round. Connections that were not sampled in it are gone. It returns the
+// sums of the others, without those that have no connection and have counted nothing.
+func (c *crowd) collected() map[string]*telemetry.ServerSample {
 	for name, round := range c.own {
 		if round != c.round {
 			delete(c.own, name)
 		}
 	}
-	total, states := &telemetry.ServerSample{}, make(map[string]int)
+	sums, states := make(map[string]*telemetry.ServerSample), make(map[stateOf]int)
 	for name, m := range c.others {
 		if m.round != c.round {
 			c.end(m)
 			delete(c.others, name)
 			continue
 		}
-		states[m.State]++
-		total.Total.Add(&m.ConnSample)
+		states[stateOf{m.sum, m.State}]++
+		if sums[m.sum] == nil {
+			sums[m.sum] = new(telemetry.ServerSample)
+		}
+		sums[m.sum].Total.Add(&m.ConnSample)
 	}
-	total.Total.Add(&c.ended)
-	if len(c.others) == 0 && c.ended.Settled == nil && c.ended.BytesOut == 0 && c.ended.Calls == 0 {
-		return nil
+	for name, ended := range c.ended {
+		total := sums[name]
+		if total == nil {
+			if ended.Settled == nil && ended.BytesOut == 0 && ended.Calls == 0 {
+				delete(c.ended, name)
+				continue
+			}
+			total = new(telemetry.ServerSample)
+			sums[name] = total
+		}
+		total.Total.Add(ended)
 	}
-	for state, count := range states {
-		total.Conns = append(total.Conns, telemetry.ConnsSample{State: state, Count: count})
+	for of, count := range states {
+		total := sums[of.sum]
+		total.Conns = append(total.Conns, telemetry.ConnsSample{State: of.state, Count: count})
 	}
-	return total
+	return sums
 }
+
+// A stateOf is a state of connections of one sum.
+type stateOf struct{ sum, state string }
