@@ -112,7 +112,8 @@ func (s *Session) ID() string {
 	return *s.id.Load()
 }
 
-// Client returns the client of the session.
+// Client returns the client of the session. Do not change it: sessions whose clients say
+// the same share it.
 func (s *Session) Client() *Client { return s.client }
 
 // Close ends the session. Running calls may finish until ctx ends; see

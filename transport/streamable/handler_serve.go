@@ -54,8 +54,9 @@ func (h *Handler) ListenAndServe(ctx context.Context, srv *http.Server) error {
 // a ReadHeaderTimeout of 0 by 10 s and an IdleTimeout of 0 by 2 min. A negative value
 // means no timeout.
 //
-// If a listener returns connections of type *net.TCPConn, srv gets connections that have
-// all methods of one, and answer a single quick caller sooner (ADR-0065).
+// If the listener returns connections of type *net.TCPConn, srv gets others, which answer a
+// single quick caller sooner (ADR-0065). They have all methods of a *net.TCPConn, and their
+// method NetConn() net.Conn returns it.
 //
 // For TLS give Serve a listener of crypto/tls. It serves HTTP/2 if its
 // tls.Config.NextProtos has "h2".

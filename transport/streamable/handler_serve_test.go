@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -303,6 +304,24 @@ func TestServeEndsWithItsListener(t *testing.T) {
 	if err == nil || !strings.HasPrefix(err.Error(), "streamable: listen") {
 		t.Errorf("ListenAndServe returned %v, want an error and the prefix %q", err, "streamable: listen")
 	}
+}
+
+// The connections that Serve accepts poll before they wait.
+//
+// Guarantees: G-0065.4
+func TestServedConnectionsPoll(t *testing.T) {
+	polls := make(chan bool, 100)
+	srv := &http.Server{ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+		_, ok := c.(interface{ NetConn() net.Conn })
+		polls <- ok
+		return ctx
+	}}
+	s := serving(t, true, streamable.HandlerOptions{}, srv)
+	session := s.connect(protocol.LatestLegacy)
+	if got, want := within(t, polls), runtime.GOOS != "windows"; got != want {
+		t.Errorf("a connection polls: %t, want %t", got, want)
+	}
+	session.Close(context.Background())
 }
 
 // Serve does not change the fields that the program has set in its http.Server.

@@ -4,12 +4,13 @@ package polling
 
 import (
 	"bytes"
+	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
 	"net/http"
 	"os"
-	"runtime"
 	"syscall"
 	"testing"
 	"time"
@@ -41,7 +42,7 @@ func pair(t *testing.T, g *Group) (theirs *net.TCPConn, ours net.Conn) {
 // Guarantees: G-0065.4
 func TestOnlyTheConnectionThatAloneReceivesPolls(t *testing.T) {
 	g := new(Group)
-	reader := func() *Reader { return &Reader{group: g, into: make([]byte, 10)} }
+	reader := func() *Reader { return &Reader{group: g, into: make([]byte, 10), tried: true} }
 	first, second := reader(), reader()
 	for n := range 5 {
 		if first.mayPoll() {
@@ -55,6 +56,14 @@ func TestOnlyTheConnectionThatAloneReceivesPolls(t *testing.T) {
 	second.found()
 	if first.mayPoll() || second.mayPoll() {
 		t.Error("a connection polls while two receive messages")
+	}
+	for range 5 {
+		first.found()
+		second.tried = false
+		second.found() // more of the message before
+	}
+	if !first.mayPoll() {
+		t.Error("the connection does not poll: the rest of another's long message was taken for messages")
 	}
 	alone := &Reader{into: make([]byte, 10)}
 	if !alone.mayPoll() {
@@ -80,16 +89,13 @@ func TestADeadlineEndsARead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, ours := pair(t, new(Group))
 			polled := ours.(*conn)
-			polled.reader.group, polled.reader.poller = nil, poller{most: 1 << 30, every: 1} // it would poll for minutes
+			polled.reader.group, polled.reader.poller = nil, poller{most: 1 << 30, longest: time.Hour, every: 1}
 			ended := make(chan error, 1)
 			go func() {
 				_, err := ours.Read(make([]byte, 10))
 				ended <- err
 			}()
-			for polled.reading.TryLock() { // until the read has begun
-				polled.reading.Unlock()
-				runtime.Gosched()
-			}
+			polled.awaitRead()
 			if err := set(ours, time.Unix(1, 0)); err != nil {
 				t.Fatal(err)
 			}
@@ -201,6 +207,70 @@ func describe(err error) string {
 		}
 	}
 	return text
+}
+
+// The connections of a listener, and those of a pool that has joined, are of the group.
+//
+// Guarantees: G-0065.4
+func TestConnectionsAreOfTheirGroup(t *testing.T) {
+	g := new(Group)
+	theirs, ours := pair(t, g)
+	pool := new(http.Transport)
+	g.Join(pool)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	dialled, err := pool.DialContext(t.Context(), "tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dialled.Close()
+	for _, c := range []net.Conn{ours, dialled} {
+		polled, ok := c.(*conn)
+		if !ok {
+			t.Fatalf("got a %T, want a connection that polls", c)
+		}
+		if polled.reader.group != g || polled.reader.poller != newPoller(processors(), connPolls) || polled.NetConn() != polled.TCPConn {
+			t.Errorf("got %+v, want a connection of the group that polls up to %d times", polled.reader, connPolls)
+		}
+	}
+	if g.Conn(theirs) == net.Conn(theirs) || g.Conn(ours) != ours {
+		t.Error("only a *net.TCPConn is to become another connection")
+	}
+}
+
+// A pool that joins keeps its own way to dial, and speaks HTTP/2 if it did before.
+func TestAPoolThatJoinsStaysAsItIs(t *testing.T) {
+	refused := errors.New("refused")
+	old := &http.Transport{Dial: func(string, string) (net.Conn, error) { return nil, refused }}
+	new(Group).Join(old)
+	if old.DialContext != nil {
+		t.Error("the pool's Dial is not used any more")
+	}
+	own := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return nil, refused }}
+	new(Group).Join(own)
+	if _, err := own.DialContext(t.Context(), "tcp", "127.0.0.1:1"); err != refused {
+		t.Errorf("got %v, want the error of the pool's own DialContext", err)
+	}
+	for _, c := range []struct {
+		name string
+		pool *http.Transport
+		want bool
+	}{
+		{"plain", new(http.Transport), true},
+		{"TLSClientConfig", &http.Transport{TLSClientConfig: new(tls.Config)}, false},
+		{"DialTLSContext", &http.Transport{DialTLSContext: own.DialContext}, false},
+		{"DialContext", own, false},
+	} {
+		if c.name != "DialContext" {
+			new(Group).Join(c.pool)
+		}
+		if c.pool.ForceAttemptHTTP2 != c.want {
+			t.Errorf("%s: HTTP/2 is attempted: %t, want %t", c.name, c.pool.ForceAttemptHTTP2, c.want)
+		}
+	}
 }
 
 // net/http serves requests over connections of a group, also if the client disconnects

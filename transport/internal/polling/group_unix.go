@@ -3,9 +3,10 @@
 package polling
 
 import (
+	"context"
 	"net"
+	"net/http"
 	"os"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -15,6 +16,7 @@ import (
 // minStreak is how many messages a connection of a group must have received after its
 // first one, and no other connection any, before it polls. With several callers, messages
 // arrive on several connections, and the peer needs the processor that polling would take.
+// What counts as a message is what a read had to wait or poll for.
 const minStreak = 4
 
 // A Group is a number of connections, of which one polls while it alone receives
@@ -23,8 +25,8 @@ type Group struct {
 	last atomic.Pointer[Reader] // which reader found something last
 }
 
-// Conn returns a connection of the group that has all methods of c, if c is a *net.TCPConn.
-// Otherwise it returns c.
+// Conn returns a connection of the group that has all methods of c, if c is a *net.TCPConn,
+// and a method NetConn that returns c. Otherwise it returns c.
 func (g *Group) Conn(c net.Conn) net.Conn {
 	tcp, ok := c.(*net.TCPConn)
 	if !ok {
@@ -35,8 +37,30 @@ func (g *Group) Conn(c net.Conn) net.Conn {
 		return c
 	}
 	polled := &conn{TCPConn: tcp, reader: NewReader(raw), writer: NewWriter(raw)}
-	polled.reader.group, polled.reader.poller = g, newPoller(runtime.GOMAXPROCS(0), connPolls)
+	polled.reader.group, polled.reader.poller = g, newPoller(processors(), connPolls)
 	return polled
+}
+
+// Join makes the new connections of a pool those of the group. It changes nothing else, and
+// nothing at all if the pool has a Dial, which net/http prefers to the standard dialer.
+func (g *Group) Join(pool *http.Transport) {
+	dial := pool.DialContext
+	switch {
+	case dial == nil && pool.Dial != nil: //nolint:staticcheck // a program may still use it
+		return
+	case dial == nil:
+		dial = new(net.Dialer).DialContext
+		if pool.TLSClientConfig == nil && pool.DialTLS == nil && pool.DialTLSContext == nil { //nolint:staticcheck // as above
+			pool.ForceAttemptHTTP2 = true // net/http does so itself for pools without all these, but not for those with a DialContext
+		}
+	}
+	pool.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		return g.Conn(c), nil
+	}
 }
 
 // A conn is a TCP connection that polls before it waits.
@@ -69,6 +93,14 @@ func (c *conn) Write(p []byte) (int, error) {
 	}
 	rest, err := c.TCPConn.Write(p[n:]) // waits until the peer reads
 	return n + rest, err
+}
+
+// NetConn returns the *net.TCPConn, as tls.Conn does.
+func (c *conn) NetConn() net.Conn { return c.TCPConn }
+
+func (c *conn) Close() error {
+	c.reader.hasten()
+	return c.TCPConn.Close()
 }
 
 func (c *conn) SetDeadline(t time.Time) error {

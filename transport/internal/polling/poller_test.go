@@ -72,3 +72,58 @@ func TestReaderDoesNotPollOnOneProcessor(t *testing.T) {
 		t.Error("the reader polled, want a wait: the peer needs the processor")
 	}
 }
+
+// A reader that has polled for a millisecond waits, since while the processors are busy
+// each poll takes long.
+//
+// Guarantees: G-0065.1
+func TestPollingIsBoundedInTime(t *testing.T) {
+	p := newPoller(2, 1<<30)
+	if !p.again() {
+		t.Fatal("the reader waited, want a poll")
+	}
+	p.began = p.began.Add(-longestPolls - 1)
+	if p.again() {
+		t.Error("the reader polled after a millisecond, want a wait")
+	}
+}
+
+// A reader whose peer always answers quickly waits once in two milliseconds all the same,
+// since other connections may have something to read.
+//
+// Guarantees: G-0065.6
+func TestQuickPeerLetsTheReaderWaitNowAndThen(t *testing.T) {
+	p := newPoller(2, pipePolls)
+	for range 3 {
+		if !p.again() {
+			t.Fatal("the reader waited, want a poll")
+		}
+		p.found()
+	}
+	p.waited = p.waited.Add(-longestUnwaited - 1)
+	if p.again() {
+		t.Error("the reader polled after two milliseconds without a wait, want a wait")
+	}
+	p.waited = p.waited.Add(-longestUnwaited - 1) // the wait itself takes long
+	p.found()
+	if !p.again() {
+		t.Error("the reader waited again after it had waited, want a poll")
+	}
+}
+
+// Polls that were cut short have found nothing.
+//
+// Guarantees: G-0065.2
+func TestPollsThatWereStoppedHaveFoundNothing(t *testing.T) {
+	p := newPoller(2, pipePolls)
+	pollsOf(&p)
+	pollsOf(&p) // none, since the polls before were in vain
+	if !p.again() {
+		t.Fatal("the reader waited, want a poll")
+	}
+	p.stop()
+	p.found()
+	if p.every != 2 {
+		t.Errorf("the reader polls before one in %d waits, want one in 2: polling has found nothing yet", p.every)
+	}
+}

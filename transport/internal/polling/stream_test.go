@@ -7,8 +7,10 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -37,6 +39,58 @@ func TestASocketThatWasResetIsAnError(t *testing.T) {
 	}
 	if n, err := NewReader(raw).Read(make([]byte, 10)); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("got %d bytes, %v from a socket that was reset, want %v", n, err, syscall.ECONNRESET)
+	}
+}
+
+// A reader polls before it waits, and notes what polling has found.
+//
+// Guarantees: G-0065.2
+func TestAReaderPollsUntilThereIsSomething(t *testing.T) {
+	theirs, ours := pair(t, new(Group))
+	reader := ours.(*conn).reader
+	reader.group, reader.poller = nil, poller{most: 1 << 30, longest: time.Hour, every: 1}
+	read := make(chan error, 1)
+	go func() {
+		_, err := ours.Read(make([]byte, 10))
+		read <- err
+	}()
+	ours.(*conn).awaitRead()
+	if _, err := theirs.Write([]byte("text")); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-read; err != nil {
+		t.Fatal(err)
+	}
+	if reader.poller.began.IsZero() || reader.poller.waits || reader.poller.polls != 0 {
+		t.Errorf("the reader is left with %+v: it did not poll, or did not note that polling has found something", reader.poller)
+	}
+}
+
+// Close ends a read that polls.
+//
+// Guarantees: G-0065.5
+func TestCloseEndsPolling(t *testing.T) {
+	_, ours := pair(t, new(Group))
+	ours.(*conn).reader.group, ours.(*conn).reader.poller = nil, poller{most: 1 << 30, longest: time.Hour, every: 1}
+	read := make(chan error, 1)
+	go func() {
+		_, err := ours.Read(make([]byte, 10))
+		read <- err
+	}()
+	ours.(*conn).awaitRead()
+	if err := ours.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-read; !errors.Is(err, net.ErrClosed) {
+		t.Errorf("the read ended with %v, want net.ErrClosed", err)
+	}
+}
+
+// awaitRead waits until a goroutine reads.
+func (c *conn) awaitRead() {
+	for c.reading.TryLock() {
+		c.reading.Unlock()
+		runtime.Gosched()
 	}
 }
 

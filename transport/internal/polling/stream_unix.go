@@ -4,7 +4,6 @@ package polling
 
 import (
 	"io"
-	"runtime"
 	"sync/atomic"
 	"syscall"
 
@@ -19,7 +18,8 @@ type Reader struct {
 
 	nowait   nowait
 	poller   poller
-	streak   int           // how many reads of the group in a row have been this reader's
+	tried    bool          // the present read has found nothing at first
+	streak   int           // how many reads of the group in a row, of those that found nothing at first, were this reader's
 	hastened atomic.Uint32 // counts calls of hasten
 	seen     uint32        // that count when the read began
 	into     []byte
@@ -29,7 +29,7 @@ type Reader struct {
 
 // NewReader returns a reader of a pipe or socket that does not block.
 func NewReader(from syscall.RawConn) *Reader {
-	r := &Reader{from: from, poller: newPoller(runtime.GOMAXPROCS(0), pipePolls)}
+	r := &Reader{from: from, poller: newPoller(processors(), pipePolls)}
 	r.call = r.readFrom
 	return r
 }
@@ -37,7 +37,7 @@ func NewReader(from syscall.RawConn) *Reader {
 // Read implements io.Reader. Before it waits, it polls, unless p has a single byte: then
 // the caller only watches whether the peer is still there.
 func (r *Reader) Read(p []byte) (int, error) {
-	r.into, r.n, r.err, r.seen = p, 0, nil, r.hastened.Load()
+	r.into, r.n, r.err, r.tried, r.seen = p, 0, nil, false, r.hastened.Load()
 	err := r.from.Read(r.call)
 	r.into = nil
 	switch {
@@ -58,7 +58,12 @@ func (r *Reader) readFrom(descriptor uintptr) bool {
 		switch err {
 		case unix.EINTR:
 		case unix.EAGAIN:
-			if !r.mayPoll() || !r.poller.again() {
+			r.tried = true
+			if !r.mayPoll() {
+				r.poller.stop()
+				return false
+			}
+			if !r.poller.again() {
 				return false
 			}
 		default:
@@ -69,15 +74,17 @@ func (r *Reader) readFrom(descriptor uintptr) bool {
 	}
 }
 
+// mayPoll reports whether the reader may poll, which can change while it does.
 func (r *Reader) mayPoll() bool {
 	return len(r.into) > 1 && r.hastened.Load() == r.seen && (r.group == nil || r.streak >= minStreak && r.group.last.Load() == r)
 }
 
-// found notes that a read has found something.
+// found notes that a read has found something. A long message takes many reads, of which
+// only the first one counts for the group, since the others find something immediately.
 func (r *Reader) found() {
 	r.poller.found()
 	switch {
-	case r.group == nil:
+	case r.group == nil || !r.tried:
 	case r.group.last.Load() == r:
 		r.streak++
 	default:
@@ -86,8 +93,8 @@ func (r *Reader) found() {
 	}
 }
 
-// hasten makes the present read stop polling. It is called after a deadline has changed,
-// which a read notices only when it waits.
+// hasten makes the present read stop polling. It is called after a deadline has changed and
+// before the file is closed, which a read notices only when it waits.
 func (r *Reader) hasten() { r.hastened.Add(1) }
 
 // A Writer writes to a non-blocking pipe or socket. One goroutine at a time may write.

@@ -5,11 +5,9 @@ package web
 
 import (
 	"cmp"
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -118,18 +116,7 @@ func newTransport() *http.Transport {
 		pool = standard.Clone()
 	}
 	pool.MaxIdleConnsPerHost = pool.MaxIdleConns // the client talks to one host only
-	pool.ForceAttemptHTTP2 = true                // with a DialContext, net/http does not by itself
-	connections, dial := new(polling.Group), pool.DialContext
-	if dial == nil {
-		dial = new(net.Dialer).DialContext
-	}
-	pool.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
-		c, err := dial(ctx, network, address)
-		if err != nil {
-			return nil, err
-		}
-		return connections.Conn(c), nil
-	}
+	new(polling.Group).Join(pool)
 	pool.MaxResponseHeaderBytes = maxHeaders
 	pool.HTTP2 = &http.HTTP2Config{SendPingTimeout: pingPatience, PingTimeout: pingPatience, MaxReceiveBufferPerStream: streamBuffer}
 	return pool

@@ -1,7 +1,9 @@
 package web
 
 import (
+	"net"
 	"net/url"
+	"runtime"
 	"testing"
 )
 
@@ -36,5 +38,24 @@ func TestSameHostComparesOrigins(t *testing.T) {
 		if SameHost(a, b) != c.same || SameHost(b, a) != c.same {
 			t.Errorf("%s and %s: got %t, want %t", a, b, !c.same, c.same)
 		}
+	}
+}
+
+// The connections of a client without an http.Client of its own poll before they wait.
+//
+// Guarantees: G-0065.4
+func TestConnectionsOfThePoolPoll(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c, err := newTransport().DialContext(t.Context(), "tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, ok := c.(interface{ NetConn() net.Conn }); ok != (runtime.GOOS != "windows") {
+		t.Errorf("the connection is a %T: it polls is %t", c, ok)
 	}
 }
