@@ -16,9 +16,9 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 type (
-	small struct{ a, b, c *int } // 24 bytes
-	odd   struct{ all [7]*int }  // 56 bytes, of a size class of 64
-	large struct{ all [72]*int } // 576 bytes, which is a size class, and a header of 8
+	small [3]*int  // 24 bytes
+	odd   [7]*int  // 56 bytes, of a size class of 64
+	large [72]*int // 576 bytes, which is a size class, and a header of 8
 )
 
 // A reporter notes what Check reports.

@@ -132,7 +132,7 @@ func TestNotificationsCarryTheTrace(t *testing.T) {
 					server.Logger(ctx).InfoContext(ctx, "hello")
 					return "", nil
 				})
-				var to transport.Transport = inmem.New(peer.Accept, inmem.Options{})
+				to := inmem.New(peer.Accept, inmem.Options{})
 				if over == "http" {
 					handler := streamable.NewHandler(peer, streamable.HandlerOptions{})
 					listener := httptest.NewServer(handler)

@@ -77,7 +77,7 @@ type partialPipe struct {
 	portion int
 }
 
-func (h *partialPipe) write(b []byte) (int, error) {
+func (h *partialPipe) Write(b []byte) (int, error) {
 	return h.limitedPipe.Write(b[:min(len(b), h.portion)])
 }
 

@@ -244,7 +244,7 @@ func TestConnectionsAreOfTheirGroup(t *testing.T) {
 // A pool that joins keeps its own way to dial, and speaks HTTP/2 if it did before.
 func TestAPoolThatJoinsStaysAsItIs(t *testing.T) {
 	refused := errors.New("refused")
-	old := &http.Transport{Dial: func(string, string) (net.Conn, error) { return nil, refused }}
+	old := &http.Transport{Dial: func(string, string) (net.Conn, error) { return nil, refused }} //nolint:staticcheck // a program may still use it
 	new(Group).Join(old)
 	if old.DialContext != nil {
 		t.Error("the pool's Dial is not used any more")

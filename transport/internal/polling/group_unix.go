@@ -4,6 +4,7 @@ package polling
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"os"
@@ -78,7 +79,10 @@ func (c *conn) Read(p []byte) (int, error) {
 	c.reading.Lock()
 	defer c.reading.Unlock()
 	n, err := c.reader.Read(p)
-	return n, c.failure("read", err)
+	if err != nil {
+		err = c.failure("read", err)
+	}
+	return n, err
 }
 
 func (c *conn) Write(p []byte) (int, error) {
@@ -115,13 +119,15 @@ func (c *conn) SetReadDeadline(t time.Time) error {
 
 // failure returns the error that the same method of net.TCPConn would return.
 func (c *conn) failure(op string, err error) error {
-	switch err := err.(type) {
-	case *net.OpError: // of the syscall.RawConn
-		failed := *err
+	var raw *net.OpError // of the syscall.RawConn
+	var errno syscall.Errno
+	switch {
+	case errors.As(err, &raw):
+		failed := *raw
 		failed.Op = op
 		return &failed
-	case syscall.Errno:
-		return &net.OpError{Op: op, Net: c.LocalAddr().Network(), Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: os.NewSyscallError(op, err)}
+	case errors.As(err, &errno):
+		return &net.OpError{Op: op, Net: c.LocalAddr().Network(), Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: os.NewSyscallError(op, errno)}
 	default: // nil or io.EOF
 		return err
 	}
