@@ -106,17 +106,8 @@ func answers(t *testing.T) (all []string) {
 // dashboard filled in.
 func queries(t *testing.T) (all []string) {
 	t.Helper()
-	var dashboard struct {
-		Panels []struct {
-			Title   string
-			Targets []struct{ Expr string }
-		}
-	}
-	if err := json.Unmarshal(document(t, "grafana.json"), &dashboard); err != nil {
-		t.Fatal(err)
-	}
 	fill := strings.NewReplacer("$__rate_interval", "5m", "$conn", ".*", "$server", ".*")
-	for _, panel := range dashboard.Panels {
+	for _, panel := range panels(t) {
 		for _, target := range panel.Targets {
 			all = append(all, fill.Replace(target.Expr))
 		}
@@ -133,6 +124,21 @@ func queries(t *testing.T) (all []string) {
 		}
 	}
 	return append(all, answers(t)...)
+}
+
+// A panel is one picture of the dashboard, with its queries.
+type panel struct {
+	Title   string
+	Targets []struct{ Expr string }
+}
+
+func panels(t *testing.T) []panel {
+	t.Helper()
+	var dashboard struct{ Panels []panel }
+	if err := json.Unmarshal(document(t, "grafana.json"), &dashboard); err != nil {
+		t.Fatal(err)
+	}
+	return dashboard.Panels
 }
 
 func document(t *testing.T, name string) []byte {
@@ -201,18 +207,9 @@ func TestQueriesNameWhatThereIs(t *testing.T) {
 // by the server's address, if its metric has that label.
 func TestDashboardShowsWhatIsSelected(t *testing.T) {
 	page := everyMetric(t) + `mcp_client_operation_duration_seconds_count{server_address="far.test"}` // only calls over HTTP have it
-	var dashboard struct {
-		Panels []struct {
-			Title   string
-			Targets []struct{ Expr string }
-		}
-	}
-	if err := json.Unmarshal(document(t, "grafana.json"), &dashboard); err != nil {
-		t.Fatal(err)
-	}
 	selects := map[string]string{"bowline_conn": `bowline_conn=~"$conn"`, "server_address": `server_address=~"$server"`}
 	checked := map[string]int{}
-	for _, panel := range dashboard.Panels {
+	for _, panel := range panels(t) {
 		for _, target := range panel.Targets {
 			for _, name := range metricName.FindAllString(target.Expr, -1) {
 				name = strings.TrimSuffix(strings.TrimSuffix(name, "_bucket"), "_count")

@@ -1,7 +1,6 @@
 package client
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -287,7 +286,7 @@ func (m *method[P, R, Q]) decode(raw json.RawMessage, modern, tasks bool) (*R, e
 
 // unmarshalResult decodes a result, which must be an object.
 func unmarshalResult(raw json.RawMessage, result any) error {
-	if object := bytes.TrimLeft(raw, " \t\r\n"); len(object) == 0 || object[0] != '{' {
+	if !isObject(raw) {
 		return &ResultError{errors.New("it is no object")}
 	}
 	if err := protocol.Unmarshal(raw, result); err != nil {

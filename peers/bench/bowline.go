@@ -32,18 +32,19 @@ func bowline(raw bool) implementation {
 		http: func(ctx context.Context, revision, url string) (*session, error) {
 			return b.connect(ctx, revision, &streamable.Client{URL: url})
 		},
-		handler: func(string) http.Handler {
-			return streamable.NewHandler(newBowlineServer(serving{}), streamable.HandlerOptions{})
-		},
+		handler: func(string) http.Handler { return newBowlineHandler() },
 		serveHTTP: func(listener net.Listener) error {
-			h := streamable.NewHandler(newBowlineServer(serving{}), streamable.HandlerOptions{})
-			return h.Serve(context.Background(), new(http.Server), listener)
+			return newBowlineHandler().Serve(context.Background(), new(http.Server), listener)
 		},
 	}
 }
 
 func bowlineInfo() protocol.Implementation {
 	return protocol.Implementation{Name: "bowline", Version: "1"}
+}
+
+func newBowlineHandler() *streamable.Handler {
+	return streamable.NewHandler(newBowlineServer(serving{}), streamable.HandlerOptions{})
 }
 
 func newBowlineServer(o serving) *server.Server {

@@ -37,9 +37,7 @@ func (g *Group) Conn(c net.Conn) net.Conn {
 	if err != nil {
 		return c
 	}
-	polled := &conn{TCPConn: tcp, reader: NewReader(raw), writer: NewWriter(raw)}
-	polled.reader.group, polled.reader.poller = g, newPoller(processors(), connPolls)
-	return polled
+	return &conn{TCPConn: tcp, reader: newReader(raw, g, connPolls), writer: NewWriter(raw)}
 }
 
 // Join makes the new connections of a pool those of the group. It changes nothing else, and

@@ -88,12 +88,9 @@ func (p *poller) wait(now time.Time) (again bool) {
 	return false
 }
 
-// stop notes that the reader waits although it may poll.
-func (p *poller) stop() {
-	if p.most > 0 {
-		p.wait(time.Now())
-	}
-}
+// stop notes that the reader waits because it may not poll. It reads no clock, since with
+// many callers no reader may: found does when the wait is over.
+func (p *poller) stop() { p.polls, p.waits = 0, p.most > 0 }
 
 // found must be called after a read that has found something.
 func (p *poller) found() {

@@ -28,8 +28,10 @@ type Reader struct {
 }
 
 // NewReader returns a reader of a pipe or socket that does not block.
-func NewReader(from syscall.RawConn) *Reader {
-	r := &Reader{from: from, poller: newPoller(processors(), pipePolls)}
+func NewReader(from syscall.RawConn) *Reader { return newReader(from, nil, pipePolls) }
+
+func newReader(from syscall.RawConn, group *Group, polls int) *Reader {
+	r := &Reader{from: from, group: group, poller: newPoller(processors(), polls)}
 	r.call = r.readFrom
 	return r
 }
