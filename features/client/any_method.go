@@ -26,7 +26,7 @@ func (s *Session) Request(ctx context.Context, method string, params any) (json.
 	if s.client.chain == nil {
 		return s.sendRaw(ctx, method, raw)
 	}
-	result, err := s.client.chain(ctx, &Request{Method: method, Params: raw, Session: s, last: new(attempt)})
+	result, err := s.client.chain(ctx, &Request{Method: method, Params: raw, Session: s, sent: new(sent)})
 	if err != nil {
 		return nil, err
 	}

@@ -304,7 +304,7 @@ func (m *method[P, R, Q]) recall(ctx context.Context, s *Session, params *P) (*R
 	about, meta := m.cached.about(asked)
 	input := m.input != nil && (m.input(asked).InputResponses != nil || m.input(asked).RequestState != nil)
 	if c.limit < 0 || len(meta) > 0 || input || s.isOver() || s.conn.State() == conn.Closing {
-		return m.ask(ctx, s, params)
+		return m.ask(ctx, s, params, nil)
 	}
 	key := keyOf(m.Name, about)
 	if result, last, ok := m.fresh(s, key); ok {
@@ -316,7 +316,7 @@ func (m *method[P, R, Q]) recall(ctx context.Context, s *Session, params *P) (*R
 		}
 	}
 	begun := c.begin(m.Name)
-	result, last, err := m.ask(ctx, s, params)
+	result, last, err := m.ask(ctx, s, params, nil)
 	switch {
 	case err == nil && (last.asked || m.required != nil && m.required(result) != nil):
 	case err == nil:
@@ -370,7 +370,7 @@ func (m *method[P, R, Q]) stale(s *Session, key cacheKey) (*R, attempt, bool) {
 }
 
 func (m *method[P, R, Q]) reuse(s *Session, e *entry) (*R, attempt, bool) {
-	result, err := m.read(s.session, e.raw, e.peer, false)
+	result, err := m.read(s.session, e.raw, new(R), e.peer, false)
 	if err != nil {
 		return nil, attempt{}, false
 	}

@@ -33,35 +33,44 @@ func (m *method[P, R, Q]) call(ctx context.Context, s *Session, params *P) (*R, 
 // middleware answered.
 func (m *method[P, R, Q]) trace(ctx context.Context, s *Session, params *P) (*R, attempt, error) {
 	if s.client.chain == nil {
-		return m.send(ctx, s, params)
+		return m.send(ctx, s, params, nil)
 	}
-	one := new(struct { // one allocation
+	one := new(struct { // one allocation, which the call makes for its result in any case
 		request Request
 		params  P
-		last    attempt
+		sent    sent
+		result  R
 	})
 	if params != nil {
 		one.params = *params
 	}
-	one.request = Request{Method: m.Name, Params: &one.params, Session: s, last: &one.last}
+	one.sent.result = &one.result
+	one.request = Request{Method: m.Name, Params: &one.params, Session: s, sent: &one.sent}
 	result, err := as[R](s.client.chain(ctx, &one.request))
-	return result, one.last, err
+	return result, one.sent.last, err
 }
 
-// send makes a request, unless the cache holds its result.
-func (m *method[P, R, Q]) send(ctx context.Context, s *Session, params *P) (*R, attempt, error) {
+// A sent is what becomes of a request with middleware.
+type sent struct {
+	last   attempt
+	result any // a pointer to memory for the result; nil if there is none, or it is in use
+}
+
+// send makes a request, unless the cache holds its result. The result may use the memory of
+// into, which may be nil.
+func (m *method[P, R, Q]) send(ctx context.Context, s *Session, params *P, into *R) (*R, attempt, error) {
 	if m.cached != nil {
 		return m.recall(ctx, s, params)
 	}
-	return m.ask(ctx, s, params)
+	return m.ask(ctx, s, params, into)
 }
 
 // ask makes a request. While the server asks for input, ask makes it again with the
 // answers.
-func (m *method[P, R, Q]) ask(ctx context.Context, s *Session, params *P) (*R, attempt, error) {
-	result, last, err := m.once(ctx, s, params)
+func (m *method[P, R, Q]) ask(ctx context.Context, s *Session, params *P, into *R) (*R, attempt, error) {
+	result, last, err := m.once(ctx, s, params, into)
 	if m.relists && s.mirrors && refusesHeaders(err) && s.relist(ctx) == nil {
-		result, last, err = m.once(ctx, s, params)
+		result, last, err = m.once(ctx, s, params, nil)
 	}
 	if err == nil && m.required != nil && m.required(result) != nil && last.peer.modern() && !s.options.ManualInput {
 		result, last, err = m.rounds(ctx, s, params, result, last)
@@ -89,7 +98,7 @@ func begun(err error) error {
 }
 
 // once makes one request: it encodes, waits and decodes.
-func (m *method[P, R, Q]) once(ctx context.Context, s *Session, params *P) (*R, attempt, error) {
+func (m *method[P, R, Q]) once(ctx context.Context, s *Session, params *P, into *R) (*R, attempt, error) {
 	c := m.newOutgoing(s.client)
 	defer m.release(s.client, c)
 	c.method, c.session, c.params, c.options = m, s.session, params, s.options
@@ -103,7 +112,10 @@ func (m *method[P, R, Q]) once(ctx context.Context, s *Session, params *P) (*R, 
 		return nil, c.attempt, explain(err)
 	}
 	c.raw = raw
-	result, err := m.read(s.session, raw, c.peer, c.asTask || c.peer.modern() && s.client.options.Tasks)
+	if into == nil {
+		into = new(R)
+	}
+	result, err := m.read(s.session, raw, into, c.peer, c.asTask || c.peer.modern() && s.client.options.Tasks)
 	if err != nil {
 		return nil, c.attempt, answered(m.Name, c.id, err)
 	}
@@ -123,8 +135,8 @@ func (c *outgoing[P, R, Q]) prepare() {
 
 // read decodes the server's answer, which may be a task, and remembers what it says
 // about later requests.
-func (m *method[P, R, Q]) read(s *session, raw json.RawMessage, from *peer, tasks bool) (*R, error) {
-	result, err := m.decode(raw, from.modern(), tasks)
+func (m *method[P, R, Q]) read(s *session, raw json.RawMessage, result *R, from *peer, tasks bool) (*R, error) {
+	result, err := m.decode(raw, result, from.modern(), tasks)
 	if err == nil && m.learn != nil {
 		m.learn(s, result)
 	}
@@ -249,10 +261,9 @@ func (c *outgoing[P, R, Q]) SizeJSON() int {
 	return protocol.SizeOf(Q(&c.copied)) + len(c.meta) + len(`"_meta":,`)
 }
 
-// decode reads a result and fails with a *ResultError. Tasks says whether the result may
-// be a task.
-func (m *method[P, R, Q]) decode(raw json.RawMessage, modern, tasks bool) (*R, error) {
-	result := new(R)
+// decode reads a result, which it returns, and fails with a *ResultError. Tasks says whether
+// the result may be a task.
+func (m *method[P, R, Q]) decode(raw json.RawMessage, result *R, modern, tasks bool) (*R, error) {
 	if err := unmarshalResult(raw, result); err != nil {
 		return nil, err
 	}

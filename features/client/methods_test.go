@@ -351,6 +351,50 @@ func TestMiddlewareForOneMethod(t *testing.T) {
 	}
 }
 
+// A middleware may call next several times, also with a Request that it has made itself. Each
+// call returns a result of its own.
+func TestMiddlewareThatCallsNextAgain(t *testing.T) {
+	s := answering(nil)
+	s.answer = func(f frame) []string {
+		if f.Method == protocol.MethodInitialize {
+			return f.initialized(protocol.LatestLegacy, withTools)
+		}
+		if f.Method != protocol.MethodCallTool {
+			return nil
+		}
+		return []string{f.result(`{"content":[{"type":"text","text":"` + string(f.ID) + `"}]}`)}
+	}
+	var texts, kept []string
+	again := func(next client.Handler) client.Handler {
+		return func(ctx context.Context, r *client.Request) (any, error) {
+			copied := *r
+			var results []*protocol.CallToolResult
+			for _, request := range []*client.Request{r, r, &copied, {Method: r.Method, Params: r.Params, Session: r.Session}} {
+				result, err := next(ctx, request)
+				called, ok := result.(*protocol.CallToolResult)
+				if !ok {
+					return nil, fmt.Errorf("got %T, %w", result, err)
+				}
+				if results, texts = append(results, called), append(texts, called.Content.Text()); request.ID() == 0 {
+					t.Errorf("request %d has no id", len(results))
+				}
+			}
+			for _, result := range results {
+				kept = append(kept, result.Content.Text())
+			}
+			return results[0], nil
+		}
+	}
+	session := openFake(t, s, client.Options{ProtocolVersion: protocol.LatestLegacy, Middleware: []client.Middleware{again}})
+	result, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: "x"})
+	if err != nil || result.Content.Text() != texts[0] {
+		t.Errorf("got %+v, %v, want the first of %q", result, err, texts)
+	}
+	if !slices.Equal(texts, kept) || len(slices.Compact(slices.Sorted(slices.Values(kept)))) != len(kept) {
+		t.Errorf("the results are %q at the end, were %q", kept, texts)
+	}
+}
+
 // A middleware that returns a value of the wrong type causes an error of that call, and
 // no panic.
 func TestMiddlewareThatReturnsTheWrongType(t *testing.T) {

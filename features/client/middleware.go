@@ -24,34 +24,34 @@ type Request struct {
 	Incoming     bool // the server sent it; false: this client sends it
 	Notification bool // there is no result
 
-	last  *attempt       // for an outgoing request: its last attempt, set when it was sent
+	sent  *sent          // for an outgoing request: its last attempt, set when it was sent
 	asked *conn.Incoming // for a question that is a request: that request
 }
 
 // ID returns the id of the last attempt of a request that this client has sent, after the
 // next Handler has returned. It returns 0 for other messages, and if nothing was sent.
 func (r *Request) ID() int64 {
-	if r.last == nil {
+	if r.sent == nil {
 		return 0
 	}
-	return r.last.id
+	return r.sent.last.id
 }
 
 // Epoch returns the epoch of the last attempt (Status.Epoch), after the next Handler has
 // returned. It returns 0 for an incoming message, and if nothing was sent.
 func (r *Request) Epoch() uint64 {
-	if r.ID() == 0 || r.last.peer == nil {
+	if r.ID() == 0 || r.sent.last.peer == nil {
 		return 0
 	}
-	return r.last.peer.incarnation.Epoch()
+	return r.sent.last.peer.incarnation.Epoch()
 }
 
 // Network returns what is known about the way to the server: that of the last attempt
 // once the next Handler has returned, and otherwise the session's present server.
 func (r *Request) Network() transport.Network {
 	p := r.Session.peer.Load()
-	if r.last != nil && r.last.peer != nil {
-		p = r.last.peer
+	if r.sent != nil && r.sent.last.peer != nil {
+		p = r.sent.last.peer
 	}
 	if p == nil {
 		return transport.Network{}
@@ -74,7 +74,9 @@ func (r *Request) QuestionID() jsonrpc.ID {
 type Handler func(ctx context.Context, r *Request) (result any, err error)
 
 // Middleware wraps a Handler. It may change the request, answer it without calling
-// next, call next more than once, or change the result.
+// next, call next several times, one after the other, or change the result. Each call
+// of next returns a result of its own. A result that the program keeps may keep the
+// memory of its Request, with the params.
 //
 // All calls of a session, and all questions and notifications from its server, pass
 // through the same middleware; see Request.Incoming. A call passes through it once,
@@ -159,8 +161,13 @@ func (m *method[P, R, Q]) sendAny(ctx context.Context, r *Request) (any, error) 
 	if !ok || params == nil {
 		return nil, fmt.Errorf("client: %s: middleware passed on %T, not a %T", m.Name, r.Params, params)
 	}
-	result, last, err := m.send(ctx, r.Session, params)
-	*r.last = last
+	if r.sent == nil { // middleware made this Request itself
+		r.sent = new(sent)
+	}
+	into, _ := r.sent.result.(*R)
+	r.sent.result = nil // for another call of this handler, as long as the first result is in use
+	result, last, err := m.send(ctx, r.Session, params, into)
+	r.sent.last = last
 	if err != nil {
 		return nil, err
 	}

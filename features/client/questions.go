@@ -209,7 +209,7 @@ func (m *method[P, R, Q]) rounds(ctx context.Context, s *Session, params *P, res
 		}
 		again := copyOf(params)
 		*m.input(again) = protocol.InputParams{InputResponses: answers, RequestState: asks.RequestState}
-		if result, last, err = m.once(ctx, s, again); err != nil {
+		if result, last, err = m.once(ctx, s, again, nil); err != nil {
 			return nil, last, err
 		}
 	}

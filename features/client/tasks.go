@@ -293,7 +293,7 @@ func (w *taskWait) outcome(state *getTaskResult, last attempt) (*protocol.CallTo
 	case state.Status != protocol.TaskCompleted || len(state.FinalResult) == 0:
 		return nil, answered(protocol.MethodGetTask, last.id, &ResultError{fmt.Errorf("the task is %s, and has no outcome", state.Status)})
 	}
-	result, err := taskResult.decode(state.FinalResult, true, false)
+	result, err := taskResult.decode(state.FinalResult, new(protocol.CallToolResult), true, false)
 	if err != nil {
 		return nil, answered(protocol.MethodGetTask, last.id, err)
 	}
