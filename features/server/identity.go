@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/bowline-mcp/bowline/internal/network"
+	"github.com/bowline-mcp/bowline/internal/scan"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -192,15 +193,11 @@ func plainLength(text []byte) int {
 	if len(text) == 0 || text[0] != '"' {
 		return 0
 	}
-	for i, c := range text[1:] {
-		switch {
-		case c == '"':
-			return i + len(`""`)
-		case c == '\\' || c < ' ':
-			return 0
-		}
+	size, _ := scan.Plain(text[1:])
+	if 1+size == len(text) || text[1+size] != '"' {
+		return 0
 	}
-	return 0
+	return size + len(`""`)
 }
 
 // traceNames are the members of a trace context in _meta, with what surrounds their names.
@@ -226,7 +223,6 @@ func (c *call) decodeParams(m *method) error {
 		err := m.decode(c.in.Params[from:], c.Params)
 		c.in.Params[from] = behind
 		if err == nil {
-			c.traced = bytes.Clone(c.traced)
 			c.lacksMeta = m.mayLackMeta && len(c.peer.server.options.Middleware) == 0
 			if !c.lacksMeta {
 				c.addMetaTo(takes)

@@ -17,7 +17,7 @@ func AppendQuote(dst []byte, text string) []byte {
 	dst = append(slices.Grow(dst, len(text)+len(`""`)), '"')
 	anyWide := false
 	for rest := text; ; {
-		n, wide := plain([]byte(rest))
+		n, wide := Plain([]byte(rest))
 		dst, anyWide = append(dst, rest[:n]...), anyWide || wide
 		if n == len(rest) {
 			break

@@ -304,7 +304,7 @@ func (t *Text) quoted() (escaped bool) {
 		return false
 	}
 	for {
-		n, wide := plain(t.all[t.at:])
+		n, wide := Plain(t.all[t.at:])
 		t.at += n
 		t.wide = t.wide || wide
 		switch {
@@ -356,10 +356,10 @@ const (
 	highest = 0x8080808080808080
 )
 
-// plain returns how many bytes come before the first quote, backslash or control
+// Plain returns how many bytes come before the first quote, backslash or control
 // character of a text. Wide reports that some of these bytes, or of the seven bytes
 // after them, may not be ASCII.
-func plain(text []byte) (n int, wide bool) {
+func Plain(text []byte) (n int, wide bool) {
 	var high uint64
 	for ; n+8 <= len(text); n += 8 {
 		word := binary.LittleEndian.Uint64(text[n:])
