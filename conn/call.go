@@ -164,6 +164,7 @@ type call struct {
 type outcome struct {
 	ending
 	result json.RawMessage
+	at     instant // when the loop took the step that ended the call; 0 if it took none
 }
 
 // reset prepares a call that is over for another, which holds a send slot.

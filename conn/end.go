@@ -218,7 +218,7 @@ func (l *loop) settleCallers(why error) {
 	}
 	for _, fx := range effects {
 		if fx.kind == settle {
-			end(fx.id, fx.call, outcome{ending{fx.cause, fx.delivery, fx.err}, fx.payload})
+			end(fx.id, fx.call, outcome{ending{fx.cause, fx.delivery, fx.err}, fx.payload, 0})
 		} else if fx.out.notification {
 			end(0, fx.out.call, lost(Unknown)) // the link may have accepted the frame before it panicked
 		}

@@ -23,9 +23,12 @@ func (c *Conn) reporter() reporter { return reporter{c.options, c.own.name, &c.c
 
 // tell calls a hook on this goroutine. If the hook panics, it loses that event.
 func (r reporter) tell(hook func()) {
-	if guard(func() error { hook(); return nil }) != nil {
-		r.counters.droppedEvents.Add(1)
-	}
+	defer func() {
+		if recover() != nil {
+			r.counters.droppedEvents.Add(1)
+		}
+	}()
+	hook()
 }
 
 // log returns where to log what a hook may take as well, or nil.

@@ -359,7 +359,7 @@ func (l *loop) feed(ev *event) {
 	if ev.kind != tick {
 		l.busyAt, l.awake = now, true
 	}
-	l.buffers.current = ev
+	l.buffers.current, l.buffers.at = ev, now
 	effects := l.core.step(now, ev)
 	l.buffers.current = nil
 	l.perform(effects)

@@ -33,7 +33,7 @@ func (l *loop) performOne(fx *effect) {
 	case resumeStream:
 		l.incarnation.link.Resume(fx.stream)
 	case settle:
-		fx.call.settle(outcome{ending{fx.cause, fx.delivery, fx.err}, fx.payload})
+		fx.call.settle(outcome{ending{fx.cause, fx.delivery, fx.err}, fx.payload, l.buffers.at})
 		l.countLost(fx.id, fx.cause)
 	case progress:
 		if fx.call.offer(fx.payload) {

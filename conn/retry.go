@@ -331,7 +331,10 @@ func (a *attempts) end(o outcome) error {
 	if hook == nil {
 		return err
 	}
-	now := a.conn.now()
+	now := o.at
+	if now == 0 {
+		now = a.conn.now()
+	}
 	event := telemetry.RequestStopped{
 		Conn: a.conn.own.name, Method: a.request.Method, Target: a.request.Target, ID: a.id, Attempts: a.total(),
 		Cause: o.cause.String(), Delivery: o.delivery.String(), Duration: now - a.began, Last: now - a.tried, Err: err,

@@ -22,6 +22,7 @@ type buffers struct {
 	batch       []event    // events that were taken from the mailbox and wait for their step
 	spare       []event    // the slice that the mailbox fills next
 	current     *event     // the event of the present step; nil between steps
+	at          instant    // of the present step
 	unperformed []effect   // effects of the present step that are not performed yet
 	returned    []event    // events for the core: frames that the link did not accept
 	following   []event    // events for the core: other results of the present step

@@ -61,12 +61,12 @@ type Retried struct {
 type RequestStopped struct {
 	Conn     string
 	Method   string
-	Target   string // see RequestStarted
-	ID       int64  // the id of the last attempt
-	Attempts int    // how many attempts there were
-	Cause    string // how the call ended
-	Delivery string // whether the peer may have executed it
-	Duration time.Duration
+	Target   string        // see RequestStarted
+	ID       int64         // the id of the last attempt
+	Attempts int           // how many attempts there were
+	Cause    string        // how the call ended
+	Delivery string        // whether the peer may have executed it
+	Duration time.Duration // until the connection had the answer, or gave up
 	Last     time.Duration // the duration of the last attempt alone
 	Err      error         // nil if the call was answered
 }
