@@ -26,7 +26,7 @@ func (t *Telemetry) Client() client.Middleware {
 		return func(ctx context.Context, r *client.Request) (any, error) {
 			if r.Notification {
 				if !r.Incoming && t.tracer != nil {
-					ctx = t.inject(ctx)
+					ctx = t.inject(ctx, trace.SpanFromContext(ctx))
 				}
 				return next(ctx, r)
 			}
@@ -42,7 +42,7 @@ func (t *Telemetry) Client() client.Middleware {
 			if t.tracer != nil {
 				ctx, span = t.start(ctx, pattern, trace.SpanKindClient, trace.Link{})
 				t.recordArguments(span, &op, r.Params)
-				ctx = t.inject(ctx)
+				ctx = t.inject(ctx, span)
 			}
 			result, err := next(ctx, r)
 			f := failureOf(result, err)
@@ -56,7 +56,7 @@ func (t *Telemetry) Client() client.Middleware {
 			}
 			if m := t.metrics; m != nil {
 				m.names.learn(result)
-				m.record(ctx, m.clientDuration, &op, pattern, f, m.names.knows(op.tool+op.prompt, pattern), t.now()-began)
+				m.record(ctx, m.clientDuration, &op, pattern, f, m.names.knows(op.target(), pattern), t.now()-began)
 			}
 			return result, err
 		}
@@ -111,7 +111,7 @@ func (t *Telemetry) Server() server.Middleware {
 		return func(ctx context.Context, r *server.Request) (any, error) {
 			if r.Notification {
 				if r.Outgoing && t.tracer != nil {
-					ctx = t.inject(ctx)
+					ctx = t.inject(ctx, trace.SpanFromContext(ctx))
 				}
 				return next(ctx, r)
 			}
@@ -125,7 +125,7 @@ func (t *Telemetry) Server() server.Middleware {
 			var span trace.Span
 			if t.tracer != nil {
 				ctx, span = t.start(ctx, pattern, trace.SpanKindClient, trace.Link{})
-				ctx = t.inject(ctx)
+				ctx = t.inject(ctx, span)
 			}
 			result, err := next(ctx, r)
 			f := failureOf(result, err)

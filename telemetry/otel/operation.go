@@ -113,6 +113,14 @@ type operation struct {
 	network                            *network
 }
 
+// target returns the name of the tool or prompt, or "".
+func (op *operation) target() string {
+	if op.tool != "" {
+		return op.tool
+	}
+	return op.prompt
+}
+
 // of returns the operation of a request.
 func of(method string, params any, version string, by *network) operation {
 	op := operation{method: method, version: version, network: by}

@@ -43,6 +43,28 @@ func TestFewPatternsAreKept(t *testing.T) {
 	}
 }
 
+// Operations get the pattern with their own key, even if others have the same slot.
+func TestPatternsWithTheSameSlot(t *testing.T) {
+	told, err := New(Options{TracerProvider: noop.NewTracerProvider()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := make(map[*pattern]patternKey)
+	for range 2 { // the second time they are found
+		for i := range 10 * slots {
+			key := patternKey{operation{method: "tools/call", tool: fmt.Sprint(i), network: overPipe}, fmt.Sprint("c", i%7), trace.SpanKindClient}
+			found := told.patternOf(&key.operation, key.conn, key.kind)
+			if other, ok := keys[found]; ok && other != key || found.name != "tools/call "+key.tool {
+				t.Fatalf("%+v got the pattern of %+v", key, other)
+			}
+			keys[found] = key
+		}
+	}
+	if want := 10 * slots; len(keys) != want {
+		t.Errorf("%d patterns, want %d", len(keys), want)
+	}
+}
+
 // When there are maxSets of attributes, further operations still say which method they are of, and
 // those that have succeeded do not count as failed.
 //
@@ -161,7 +183,8 @@ func TestTraceparentIsThatOfTheStandardPropagator(t *testing.T) {
 		} {
 			config.TraceFlags = trace.TraceFlags(flags)
 			ctx := trace.ContextWithSpanContext(t.Context(), trace.NewSpanContext(config))
-			got, want := telemetry.TraceFrom(direct.inject(ctx)), telemetry.TraceFrom(carried.inject(ctx))
+			span := trace.SpanFromContext(ctx)
+			got, want := telemetry.TraceFrom(direct.inject(ctx, span)), telemetry.TraceFrom(carried.inject(ctx, span))
 			if (got == nil) != (want == nil) || got != nil && *got != *want {
 				t.Fatalf("%+v: %+v, want %+v", config, got, want)
 			}

@@ -21,6 +21,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/metric"
@@ -80,11 +81,12 @@ type Telemetry struct {
 	options    Options
 	tracer     trace.Tracer // nil: no spans
 	propagator propagation.TextMapPropagator
-	isStandard bool                        // propagator is propagation.TraceContext
-	metrics    *metrics                    // nil: no metrics
-	networks   table[string, *network]     // by endpoint
-	patterns   table[patternKey, *pattern] // what an operation does often, it allocates once
-	carriers   sync.Pool                   // of *carrier
+	isStandard bool                           // propagator is propagation.TraceContext
+	metrics    *metrics                       // nil: no metrics
+	networks   table[string, *network]        // by endpoint
+	patterns   table[patternKey, *pattern]    // what an operation does often, it allocates once
+	first      [slots]atomic.Pointer[pattern] // by patternKey.slot: one of them each, which is found in a quarter of the time
+	carriers   sync.Pool                      // of *carrier
 	born       time.Time
 
 	mu      sync.Mutex

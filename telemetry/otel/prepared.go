@@ -133,6 +133,7 @@ func (p *prepared[T]) others(values T) T {
 
 // A pattern is what all operations with the same key have in common.
 type pattern struct {
+	key        patternKey
 	isTool     bool
 	name       string // of their spans
 	attributes []attribute.KeyValue
@@ -160,17 +161,40 @@ func (k *patternKey) isKept() bool {
 	return k.uri == "" && len(k.method) <= maxName && len(k.tool) <= maxName && len(k.prompt) <= maxName
 }
 
+// slots is the number of patterns that are found without hashing their key.
+const slots = 64
+
+// slot returns the place among these where the pattern may be. Keys that are used by turns should
+// have different ones.
+func (k *patternKey) slot() uint {
+	return (31*(31*mark(k.tool)+mark(k.prompt)+mark(k.conn)) + mark(k.method) + uint(k.kind)) % slots
+}
+
+// mark returns a number that depends on the length and the last byte of a text.
+func mark(text string) uint {
+	if text == "" {
+		return 0
+	}
+	return 7*uint(len(text)) + uint(text[len(text)-1])
+}
+
 // patternOf returns the pattern of an operation. Conn is the name of a client's connection, or
 // "". It keeps at most maxSets patterns. It returns nil if there are no spans and the pattern is
 // not kept.
 func (t *Telemetry) patternOf(op *operation, conn string, kind trace.SpanKind) *pattern {
 	key := patternKey{*op, conn, kind}
+	slot := &t.first[key.slot()]
+	if found := slot.Load(); found != nil && found.key == key {
+		return found
+	}
 	if found := t.patterns.all()[key]; found != nil {
 		return found
 	}
 	switch {
 	case key.isKept() && len(t.patterns.all()) < maxSets:
-		return t.patterns.keep(key, t.newPattern(&key))
+		kept := t.patterns.keep(key, t.newPattern(&key))
+		slot.CompareAndSwap(nil, kept) // never another one, so that callers do not displace each other's
+		return kept
 	case t.tracer != nil:
 		return t.newPattern(&key)
 	default:
@@ -180,33 +204,37 @@ func (t *Telemetry) patternOf(op *operation, conn string, kind trace.SpanKind) *
 
 // newPattern makes a pattern, without what belongs to spans if there are none.
 func (t *Telemetry) newPattern(op *patternKey) *pattern {
-	made := &pattern{isTool: op.tool != ""}
+	made := &pattern{key: *op, isTool: op.tool != ""}
 	if t.tracer == nil {
 		return made
 	}
-	name, about := shorten(op.method), op.tool+op.prompt
+	name, about := shorten(op.method), op.target()
 	if about == "" && t.options.ResourceInName {
 		about = op.uri
 	}
 	if about != "" {
 		name += " " + shorten(about)
 	}
-	attributes := append(make([]attribute.KeyValue, 0, 16), keyMethod.String(shorten(op.method)))
-	for _, a := range [...]struct {
-		key  attribute.Key
-		text string
-	}{{keyTool, op.tool}, {keyPrompt, op.prompt}, {keyResourceURI, op.uri}, {keyProtocolVersion, op.version}} {
-		if a.text != "" {
-			attributes = append(attributes, a.key.String(shorten(a.text)))
+	attributes := make([]attribute.KeyValue, 0, 16)
+	add := func(key attribute.Key, text string) {
+		if text != "" {
+			attributes = append(attributes, textOrNumber(key, shorten(text)))
 		}
 	}
+	add(keyMethod, op.method)
+	add(keyTool, op.tool)
+	add(keyPrompt, op.prompt)
+	add(keyResourceURI, op.uri)
+	add(keyProtocolVersion, op.version)
 	if op.tool != "" {
-		attributes = append(attributes, keyOperation.String(executeTool))
+		add(keyOperation, executeTool)
 	}
-	attributes = op.network.attributes(attributes, op.http)
-	if op.conn != "" {
-		attributes = append(attributes, keyConn.String(op.conn))
-	}
+	add(keyTransport, op.network.transport)
+	add(keyProtocolName, op.network.protocol)
+	add(keyProtocolHTTP, op.http)
+	add(keyServerAddress, op.network.address)
+	add(keyServerPort, op.network.port)
+	add(keyConn, op.conn)
 	made.name, made.attributes = name, attributes
 	made.options = []trace.SpanStartOption{trace.WithSpanKind(op.kind), trace.WithAttributes(attributes...)}
 	return made

@@ -44,14 +44,14 @@ func (c *carrier) Keys() []string {
 	return []string{protocol.MetaTraceparent, protocol.MetaTracestate, protocol.MetaBaggage}
 }
 
-// inject returns a context whose messages carry its trace context.
-func (t *Telemetry) inject(ctx context.Context) context.Context {
+// inject returns a context whose messages carry its trace context. Span is that of the context.
+func (t *Telemetry) inject(ctx context.Context, span trace.Span) context.Context {
 	if t.isStandard {
-		span := trace.SpanContextFromContext(ctx)
-		if !span.IsValid() {
+		about := span.SpanContext()
+		if !about.IsValid() {
 			return ctx
 		}
-		return telemetry.WithTrace(ctx, telemetry.Trace{Parent: traceparent(&span), State: span.TraceState().String()})
+		return telemetry.WithTrace(ctx, telemetry.Trace{Parent: traceparent(&about), State: about.TraceState().String()})
 	}
 	c := t.newCarrier()
 	defer t.carriers.Put(c)
@@ -63,12 +63,14 @@ func (t *Telemetry) inject(ctx context.Context) context.Context {
 
 // traceparent returns what propagation.TraceContext injects.
 func traceparent(span *trace.SpanContext) string {
-	text := []byte("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+	const form = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	var text [len(form)]byte // no conversion of the text, which would allocate it
+	copy(text[:], form)
 	id, parent := span.TraceID(), span.SpanID()
 	hex.Encode(text[3:], id[:])
 	hex.Encode(text[36:], parent[:])
 	hex.Encode(text[53:], []byte{byte(span.TraceFlags() & (trace.FlagsSampled | trace.FlagsRandom))})
-	return string(text)
+	return string(text[:])
 }
 
 // newCarrier takes an empty carrier from the pool.
