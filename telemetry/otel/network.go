@@ -110,19 +110,6 @@ const (
 	minSessionID  = 32 // the minimum length of a session id of which they are recorded
 )
 
-// attributes appends the attributes of a span, with the address of the server.
-func (n *network) attributes(to []attribute.KeyValue, http string) []attribute.KeyValue {
-	for _, a := range [...]struct {
-		key  attribute.Key
-		text string
-	}{{keyTransport, n.transport}, {keyProtocolName, n.protocol}, {keyProtocolHTTP, http}, {keyServerAddress, n.address}, {keyServerPort, n.port}} {
-		if a.text != "" {
-			to = append(to, textOrNumber(a.key, a.text))
-		}
-	}
-	return to
-}
-
 // textOrNumber returns an attribute of the type that the conventions require.
 func textOrNumber(key attribute.Key, text string) attribute.KeyValue {
 	if key == keyServerPort {
