@@ -216,7 +216,10 @@ func (s *clientStream) readEvents(body io.Reader) {
 			return
 		}
 		if s.deliver(in); in.Last {
-			s.awaitEnd(body)
+			if !events.Ended() {
+				s.awaitEnd(body)
+			}
+			s.cancel()
 			return
 		}
 	}
@@ -239,7 +242,6 @@ func (s *clientStream) awaitEnd(body io.Reader) {
 	timer := time.AfterFunc(web.EndTime, s.cancel)
 	defer timer.Stop()
 	io.CopyN(io.Discard, body, web.MaxErrorBody)
-	s.cancel()
 }
 
 // decode decodes a frame before it is delivered, and notices the response to the
@@ -371,6 +373,9 @@ func (s *clientStream) readListened(r *httpRequest, response *http.Response) {
 }
 
 func isOversized(err error) bool {
+	if err == nil { // nearly always, and errors.As allocates
+		return false
+	}
 	var oversized *transport.OversizedError
 	return errors.As(err, &oversized)
 }

@@ -23,7 +23,9 @@ type eventID struct {
 }
 
 func (id eventID) String() string {
-	return strconv.FormatUint(uint64(id.stream), 10) + "-" + strconv.FormatUint(id.index, 10)
+	const longest = "18446744073709551615-18446744073709551615"
+	text := strconv.AppendUint(make([]byte, 0, len(longest)), uint64(id.stream), 10)
+	return string(strconv.AppendUint(append(text, '-'), id.index, 10))
 }
 
 func parseEventID(text string) (eventID, bool) {
@@ -62,14 +64,15 @@ func (n *numbering) taken(frames int) {
 	}
 }
 
-// opening returns the first event. It has no message, and its id says from where the
-// client can resume the stream. So many frames were taken already.
-func (n *numbering) opening(taken int) []byte {
+// opening returns the first event, with room for the frames that were taken already and
+// follow it. It has no message, and its id says from where the client can resume the stream.
+func (n *numbering) opening(taken []transport.Outbound) []byte {
 	if n == nil || !n.initialID || n.opened {
 		return nil
 	}
 	n.opened = true
-	return eventstream.Append(nil, eventstream.Event{ID: eventID{n.stream, n.at - uint64(taken)}.String(), Retry: n.retry})
+	text := make([]byte, 0, openingText+eventsText(taken))
+	return eventstream.Append(text, eventstream.Event{ID: eventID{n.stream, n.at - uint64(len(taken))}.String(), Retry: n.retry})
 }
 
 func (n *numbering) isOpened() bool { return n != nil && n.opened }
@@ -81,11 +84,7 @@ func (n *numbering) reconnectEvent(after time.Duration) []byte {
 
 // appendEvents appends the frames that were taken last, as events.
 func (n *numbering) appendEvents(text []byte, frames []transport.Outbound) []byte {
-	size := 0
-	for _, o := range frames {
-		size += eventText + len(o.Frame)
-	}
-	text = slices.Grow(text, size)
+	text = slices.Grow(text, eventsText(frames))
 	for i, o := range frames {
 		var id eventID
 		if n != nil {
@@ -96,8 +95,21 @@ func (n *numbering) appendEvents(text []byte, frames []transport.Outbound) []byt
 	return text
 }
 
-// eventText is the maximum length of an event's text in addition to its data.
-const eventText = len("id: 18446744073709551615-18446744073709551615\ndata: \n\n")
+const (
+	// eventText is the maximum length of an event's text in addition to its data.
+	eventText = len("id: 18446744073709551615-18446744073709551615\ndata: \n\n")
+
+	// openingText is that of the first event.
+	openingText = eventText + len("retry: 9223372036854775\n")
+)
+
+// eventsText returns the maximum length of the text of frames as events.
+func eventsText(frames []transport.Outbound) (size int) {
+	for _, o := range frames {
+		size += eventText + len(o.Frame)
+	}
+	return size
+}
 
 func (n *numbering) appendEvent(text []byte, id eventID, frame []byte) []byte {
 	e := eventstream.Event{Data: oneLine(frame)}
@@ -169,7 +181,7 @@ func upTo(head uint64, events []StoredEvent) []StoredEvent {
 // replay writes the stored events up to an index, page by page. If there is a gap and
 // gaps is not set, it fails with errPurged.
 func (n *numbering) replay(ctx context.Context, head uint64, gaps bool) error {
-	text := n.opening(0)
+	text := n.opening(nil)
 	for n.at < head {
 		page, err := n.page(ctx, n.at)
 		if err != nil {

@@ -1,6 +1,7 @@
 package streamable
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -158,7 +159,7 @@ func (r *response) begin() {
 func (r *response) stream(ctx context.Context, frames []transport.Outbound, note func([]transport.Outbound)) error {
 	defer func() { r.setDeadline(time.Now().Add(web.WritePatience)) }() // for what net/http writes at the end
 	opened := r.numbered.isOpened()
-	text := r.numbered.opening(len(frames))
+	text := r.numbered.opening(frames)
 	for {
 		note(frames)
 		if text = r.numbered.appendEvents(text, frames); len(text) == 0 && !opened {
@@ -312,6 +313,9 @@ func (r *response) canFlush() bool { return web.CanFlush(r.w) }
 // oneLine replaces line breaks, which have no meaning in JSON but would end a line of an
 // event.
 func oneLine(frame []byte) []byte {
+	if bytes.IndexByte(frame, '\n') < 0 && bytes.IndexByte(frame, '\r') < 0 {
+		return frame
+	}
 	for i, c := range frame {
 		if c == '\n' || c == '\r' {
 			frame[i] = ' '

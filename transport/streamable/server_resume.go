@@ -121,7 +121,8 @@ func (e exchange) Events() bool {
 	if s.over || s.to == nil || !s.to.canFlush() {
 		return false
 	}
-	s.to.asked = true
+	s.events, s.to.asked = true, true
+	s.issued = s.issued || s.to.numbered != nil && s.to.numbered.initialID // even if the answer comes before that id is written
 	s.to.signal()
 	return true
 }

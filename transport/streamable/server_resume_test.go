@@ -388,6 +388,45 @@ func TestEventsOnDemand(t *testing.T) {
 	events.wantEnd()
 }
 
+// It is one even if the answer comes before anything was written. Then, too, a client that has got
+// only the first id can come back for the answer.
+//
+// Guarantees: G-0033.7
+func TestEventsOnDemandBeforeAnAnswerAtOnce(t *testing.T) {
+	s := newScriptedSite(t, HandlerOptions{}, newAcceptor(func(p *peer, in transport.Inbound, m jsonrpc.Message) {
+		if m.Method == "echo" && !in.Origin.Exchange.Events() {
+			p.note(func() { p.breaches = append(p.breaches, "the response is no stream of events") })
+		}
+		respond(p, in, m)
+	}))
+	check := func(version string, r reply) (ids []string) {
+		t.Helper()
+		if got := r.header.Get("Content-Type"); r.status != 200 || got != "text/event-stream" || strings.Count(r.body, "data: {") != 1 {
+			t.Errorf("%s: got %d, %s, %q", version, r.status, got, r.body)
+		}
+		for line := range strings.Lines(r.body) {
+			if id, ok := strings.CutPrefix(line, "id: "); ok {
+				ids = append(ids, strings.TrimSpace(id))
+			}
+		}
+		return ids
+	}
+	for _, version := range []string{"2025-06-18", "2025-11-25"} {
+		session := s.initialize(version)
+		for range 20 { // the answer may still come too late
+			ids := check(version, s.post(echoBody, session))
+			if version == "2025-06-18" {
+				continue // its first id comes with the answer
+			}
+			again := s.do("GET", "", header{"Accept: text/event-stream", session, "Last-Event-ID: " + ids[0]})
+			if again.status != 200 || strings.Count(again.body, "data: {") != 1 {
+				t.Errorf("%s: resumed after %s: got %d, %q", version, ids[0], again.status, again.body)
+			}
+		}
+	}
+	check("2026-07-28", s.modern("echo", ""))
+}
+
 // If a client opens a second connection for a stream because it takes the first one for
 // dead, the second one gets all later messages.
 //

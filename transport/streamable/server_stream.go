@@ -43,6 +43,7 @@ type requestStream struct {
 	to     *response // the response that writes the frames; nil while the client is away
 	head   uint64    // the index of the last stored event
 	issued bool      // the client may know the id of an event
+	events bool      // the handler asked for a stream of events
 	over   bool      // the stream accepts no more frames
 	cut    error     // why the stream was ended
 }
@@ -148,7 +149,7 @@ func (s *requestStream) run(ctx context.Context, to *response, b *body) error {
 	case err != nil && err != errPolled:
 		return err
 	}
-	asJSON := len(frames) > 0 && frames[0].Last && !s.isIssued()
+	asJSON := len(frames) > 0 && frames[0].Last && !s.needsEvents()
 	if !asJSON && !to.canFlush() {
 		to.queue.written(frames)
 		to.lost(frames, errCannotFlush)
@@ -208,10 +209,10 @@ func (s *requestStream) beginsEmpty(to *response) (frames []transport.Outbound) 
 	return nil
 }
 
-func (s *requestStream) isIssued() bool {
+func (s *requestStream) needsEvents() bool {
 	s.link.mu.Lock()
 	defer s.link.mu.Unlock()
-	return s.issued
+	return s.issued || s.events
 }
 
 // deliver begins the stream and delivers the request, for one credit of the stream. A

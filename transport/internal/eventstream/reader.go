@@ -31,8 +31,9 @@ const (
 // id or a delay and no data. It ignores a line of more than 1 KiB that has no
 // data. A delay is at least one millisecond and at most one day.
 type Reader struct {
-	from  *bufio.Reader
-	limit int // the maximum size of one event's data, in bytes
+	from   *bufio.Reader
+	source *source
+	limit  int // the maximum size of one event's data, in bytes
 
 	begun    bool   // a byte order mark was skipped, if there was one
 	afterCR  bool   // a line feed that comes next belongs to the previous line
@@ -48,14 +49,32 @@ type Reader struct {
 
 // NewReader returns a Reader of events that have at most limit bytes of data.
 func NewReader(from io.Reader, limit int) *Reader {
-	return &Reader{from: bufio.NewReaderSize(from, readAhead), limit: limit}
+	read := &source{from: from}
+	return &Reader{from: bufio.NewReaderSize(read, readAhead), source: read, limit: limit}
 }
 
 // Reset makes the Reader one of another stream, as NewReader does. It keeps its
 // read-ahead memory, and nothing of the stream before.
 func (r *Reader) Reset(from io.Reader, limit int) {
-	r.from.Reset(from)
-	*r = Reader{from: r.from, limit: limit}
+	*r.source = source{from: from}
+	r.from.Reset(r.source)
+	*r = Reader{from: r.from, source: r.source, limit: limit}
+}
+
+// Ended reports whether the whole stream has been read, with its end. Some of it may still be
+// read-ahead.
+func (r *Reader) Ended() bool { return r.source.ended }
+
+// A source notices the end of a stream.
+type source struct {
+	from  io.Reader
+	ended bool
+}
+
+func (s *source) Read(p []byte) (int, error) {
+	n, err := s.from.Read(p)
+	s.ended = s.ended || err == io.EOF
+	return n, err
 }
 
 // ResumeAfter sets the last id that the stream had before it was interrupted.

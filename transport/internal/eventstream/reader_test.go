@@ -398,3 +398,26 @@ func (r *repeating) Read(to []byte) (int, error) {
 	r.at = (r.at + n) % len(r.event)
 	return n, nil
 }
+
+// A Reader knows that the whole stream was read, and forgets that for the next stream.
+func TestReaderKnowsTheEnd(t *testing.T) {
+	const event = "data: 1\n\n"
+	pipe, write := io.Pipe()
+	r := NewReader(pipe, 100)
+	go write.Write([]byte(event))
+	if _, err := r.Next(); err != nil || r.Ended() {
+		t.Errorf("got %v, ended %t, want an event and more to come", err, r.Ended())
+	}
+	write.Close()
+	if _, err := r.Next(); err != io.EOF || !r.Ended() {
+		t.Errorf("got %v, ended %t, want the end", err, r.Ended())
+	}
+	r.Reset(strings.NewReader(event), 100)
+	if r.Ended() {
+		t.Error("a new stream has ended before it was read")
+	}
+	r.Reset(iotest.DataErrReader(strings.NewReader(event)), 100)
+	if _, err := r.Next(); err != nil || !r.Ended() {
+		t.Errorf("got %v, ended %t, want an event, and the end with it", err, r.Ended())
+	}
+}
