@@ -19,10 +19,10 @@ import (
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
-// bowline calls a tool made of a Go function, which does the floor's work: from a
-// Go value to a Go value and back. Its raw tool takes its arguments as they came.
-func bowline(raw bool) implementation {
-	b := bowlineTool{raw}
+// bowline calls one of three tools. Echo is made of a Go function, which does the floor's
+// work: from a Go value to a Go value and back. Events does the same, but its response is a
+// stream of events. Raw takes its arguments as they came.
+func bowline(b bowlineTool) implementation {
 	return implementation{
 		memory: b.inMemory,
 		stdio: func(ctx context.Context, revision string, command []string) (*session, error) {
@@ -56,9 +56,13 @@ func newBowlineServer(o serving) *server.Server {
 		}
 	}
 	s := server.New(bowlineInfo(), options)
-	server.AddTool(s, protocol.Tool{Name: "echo"},
+	server.AddTool(s, protocol.Tool{Name: string(echoTool)},
 		func(_ context.Context, in arguments) (string, error) { return in.Message, nil })
-	server.AddTool(s, protocol.Tool{Name: "raw", InputSchema: json.RawMessage(`{"type":"object"}`)},
+	server.AddTool(s, protocol.Tool{Name: string(eventsTool)}, func(ctx context.Context, in arguments) (string, error) {
+		server.Stream(ctx)
+		return in.Message, nil
+	})
+	server.AddTool(s, protocol.Tool{Name: string(rawTool), InputSchema: json.RawMessage(`{"type":"object"}`)},
 		func(_ context.Context, params *protocol.CallToolParams) (string, error) {
 			return string(params.Arguments), nil
 		})
@@ -82,8 +86,14 @@ func newBowlineServer(o serving) *server.Server {
 	return s
 }
 
-// A bowlineTool is which of the tools echo calls.
-type bowlineTool struct{ raw bool }
+// A bowlineTool is the tool that echo calls.
+type bowlineTool string
+
+const (
+	echoTool   bowlineTool = "echo"
+	eventsTool bowlineTool = "events"
+	rawTool    bowlineTool = "raw"
+)
 
 // inMemory has queues with a place for each caller: on a machine that is held up
 // a full link refuses some (ADR-0007).
@@ -153,21 +163,21 @@ func (b bowlineTool) open(ctx context.Context, c *client.Client, revision string
 
 // echo encodes its text each time, as the floor does, unless the tool is raw.
 func (b bowlineTool) echo(s *client.Session, text string) call {
-	if b.raw {
+	if b == rawTool {
 		raw := `{"message":"` + text + `"}`
-		return func(ctx context.Context) error { return callBowline(ctx, s, "raw", json.RawMessage(raw), raw) }
+		return func(ctx context.Context) error { return callBowline(ctx, s, b, json.RawMessage(raw), raw) }
 	}
 	return func(ctx context.Context) error {
 		arguments, err := json.Marshal(arguments{text})
 		if err != nil {
 			return err
 		}
-		return callBowline(ctx, s, "echo", arguments, text)
+		return callBowline(ctx, s, b, arguments, text)
 	}
 }
 
-func callBowline(ctx context.Context, s *client.Session, tool string, arguments json.RawMessage, want string) error {
-	result, err := s.CallTool(ctx, &protocol.CallToolParams{Name: tool, Arguments: arguments})
+func callBowline(ctx context.Context, s *client.Session, tool bowlineTool, arguments json.RawMessage, want string) error {
+	result, err := s.CallTool(ctx, &protocol.CallToolParams{Name: string(tool), Arguments: arguments})
 	if err != nil {
 		return err
 	}

@@ -80,6 +80,7 @@ const (
 	bowlineRaw       = "Bowline, raw arguments"
 	bowlineTyped     = "Bowline"
 	bowlineModern    = "Bowline, " + modern
+	bowlineEvents    = "Bowline, answers as events"
 	bowlineHooks     = "Bowline, hooks with metrics"
 	bowlineMetrics   = "Bowline, hooks and middleware with metrics"
 	bowlineUnsampled = "Bowline, trace not sampled"
@@ -97,9 +98,10 @@ func contestants() []contestant {
 		{theFloor, "", false, floor()},
 		{floorOfFrames, "", false, floorFrames()},
 		{floorByHand, "", false, limit()},
-		{bowlineRaw, legacy, false, bowline(true)},
-		{bowlineTyped, legacy, false, bowline(false)},
-		{bowlineModern, modern, true, bowline(false)},
+		{bowlineRaw, legacy, false, bowline(rawTool)},
+		{bowlineTyped, legacy, false, bowline(echoTool)},
+		{bowlineModern, modern, true, bowline(echoTool)},
+		{bowlineEvents, legacy, true, bowline(eventsTool)},
 		{bowlineHooks, legacy, true, watched(watch{})},
 		{bowlineMetrics, legacy, true, watched(watch{middleware: true})},
 		{bowlineUnsampled, legacy, true, watched(watch{middleware: true, traces: true})},

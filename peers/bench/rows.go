@@ -177,7 +177,7 @@ func httpRow() row {
 		about: "The same echo with a server in another process, over loopback. The floor uses net/http on both sides; the floor by hand " +
 			"writes and reads HTTP/1.1 itself. Each client keeps at least 64 connections. Bowline's handler is served by its Serve method, the others " +
 			"by http.Serve. go-sdk serves " + modern + " without sessions.",
-		contestants: []string{theFloor, floorByHand, bowlineTyped, bowlineModern, goSDKLegacy, goSDKModern, mcpGoLegacy, mcpGoModern},
+		contestants: []string{theFloor, floorByHand, bowlineTyped, bowlineModern, bowlineEvents, goSDKLegacy, goSDKModern, mcpGoLegacy, mcpGoModern},
 		measure:     echoCalls((*measurement).overHTTP, 1, 8, 64),
 		columns:     callColumns(name, 64),
 		targets: []target{
@@ -185,6 +185,7 @@ func httpRow() row {
 			atLeast(0.85, times, "calls per second of 64 callers to the floor's", bowlineTyped, typical.toFloor()).from(0.48).because(netHTTP),
 			atLeast(0.85, times, "calls per second of 64 callers in "+modern+" to the floor's", bowlineModern, typical.toFloor()).from(0.41).because(netHTTP),
 			atMost(1.15, times, "p50 of one caller, "+modern+" to "+legacy, bowlineTyped, p50.of(bowlineModern).over(p50)).from(1.5),
+			atMost(1.1, times, "p50 of one caller, answers as events to answers as JSON", bowlineTyped, p50.of(bowlineEvents).over(p50)),
 		},
 	}
 }

@@ -28,7 +28,7 @@ func watched(w watch) implementation {
 			if err != nil {
 				return nil, err
 			}
-			return bowlineTool{}.open(ctx, client.New(bowlineInfo(), options), revision, over)
+			return echoTool.open(ctx, client.New(bowlineInfo(), options), revision, over)
 		}
 	}}
 }
