@@ -421,3 +421,15 @@ func TestReaderKnowsTheEnd(t *testing.T) {
 		t.Errorf("got %v, ended %t, want an event, and the end with it", err, r.Ended())
 	}
 }
+
+// What a Reader has read ahead of one stream does not become part of the next.
+func TestResetForgetsReadAhead(t *testing.T) {
+	r := NewReader(strings.NewReader("data: 1\n\ndata: 2\n\n"), 100)
+	if _, err := r.Next(); err != nil {
+		t.Fatal(err)
+	}
+	r.Reset(strings.NewReader("data: 3\n\n"), 100)
+	if e, err := r.Next(); err != nil || string(e.Data) != "3" {
+		t.Errorf("got %q, %v, want 3", e.Data, err)
+	}
+}
