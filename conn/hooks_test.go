@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -111,6 +112,31 @@ func TestEventsOfAKilledServer(t *testing.T) {
 		if diff := cmp.Diff(wantConn, s.conn); diff != "" {
 			t.Errorf("events of the Conn (-want +got):\n%s", diff)
 		}
+	})
+}
+
+// A call lasts until the connection has the answer, also while the loop is awake, and however long
+// its caller then takes.
+func TestACallLastsUntilItsAnswer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const answerAfter = 20 * time.Millisecond // before the loop parks
+		var got []time.Duration
+		var link *script
+		var tag transport.Tag
+		later := outcome{"later", func(s *script, o transport.Outbound) error { link, tag = s, o.Tag; return nil }, conn.Answered, true, false}
+		r, _ := runWithOutcomes(t, conn.Options{Hooks: telemetry.Hooks{
+			RequestStopped: func(_ context.Context, e telemetry.RequestStopped) { got = append(got, e.Duration, e.Last) },
+		}}, later)
+		call := r.calling(t.Context(), conn.Request{Method: "a"})
+		synctest.Wait()
+		time.Sleep(answerAfter)
+		link.deliver(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"result":1}`, tag))
+		<-call
+		if want := []time.Duration{answerAfter, answerAfter}; !slices.Equal(got, want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+		r.Stop()
+		<-r.ended
 	})
 }
 

@@ -110,6 +110,35 @@ func TestCallOverIdleConnectionsAllocates(t *testing.T) {
 	}
 }
 
+// A result that the program keeps does not keep its frame, also with middleware.
+func TestAKeptResultKeepsNoFrame(t *testing.T) {
+	const size, many = 1 << 20, 8
+	through := func(next client.Handler) client.Handler { return next }
+	text := strings.Repeat("x", size)
+	s := answering(map[string]string{
+		protocol.MethodInitialize: `{"protocolVersion":"` + protocol.LatestLegacy + `","capabilities":{"tools":{}},"serverInfo":{"name":"fake","version":"0"}}`,
+		protocol.MethodCallTool:   `{"content":[{"type":"text","text":"` + text + `"}]}`,
+	})
+	session := openFake(t, s, client.Options{ProtocolVersion: protocol.LatestLegacy, Middleware: []client.Middleware{through}})
+	var kept [many]*protocol.CallToolResult
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	for i := range kept {
+		var err error
+		if kept[i], err = session.CallTool(t.Context(), &protocol.CallToolParams{Name: "x"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if each := (int64(after.HeapAlloc) - int64(before.HeapAlloc)) / many; each > size*3/2 {
+		t.Errorf("a result of %d bytes keeps %d", size, each)
+	}
+	runtime.KeepAlive(kept)
+}
+
 // spent is what work allocates each time.
 type spent struct{ allocs, bytes float64 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/internal/tracing"
@@ -35,7 +36,7 @@ func (m *method[P, R, Q]) trace(ctx context.Context, s *Session, params *P) (*R,
 	if s.client.chain == nil {
 		return m.send(ctx, s, params, nil)
 	}
-	one := new(struct { // one allocation, which the call makes for its result in any case
+	one := new(struct { // one allocation, instead of one for the result alone
 		request Request
 		params  P
 		sent    sent
@@ -47,13 +48,16 @@ func (m *method[P, R, Q]) trace(ctx context.Context, s *Session, params *P) (*R,
 	one.sent.result = &one.result
 	one.request = Request{Method: m.Name, Params: &one.params, Session: s, sent: &one.sent}
 	result, err := as[R](s.client.chain(ctx, &one.request))
-	return result, one.sent.last, err
+	last := one.sent.last
+	one.sent.last.raw = nil // otherwise a result that the program keeps would keep its frame
+	return result, last, err
 }
 
 // A sent is what becomes of a request with middleware.
 type sent struct {
 	last   attempt
-	result any // a pointer to memory for the result; nil if there is none, or it is in use
+	result any         // a pointer to memory for the result; nil if there is none
+	inUse  atomic.Bool // the first result has this memory
 }
 
 // send makes a request, unless the cache holds its result. The result may use the memory of

@@ -351,8 +351,8 @@ func TestMiddlewareForOneMethod(t *testing.T) {
 	}
 }
 
-// A middleware may call next several times, also with a Request that it has made itself. Each
-// call returns a result of its own.
+// A middleware may call next several times. Each call returns a result of its own. A Request
+// that it has made itself is refused, since nobody would learn what became of it.
 func TestMiddlewareThatCallsNextAgain(t *testing.T) {
 	s := answering(nil)
 	s.answer = func(f frame) []string {
@@ -369,7 +369,7 @@ func TestMiddlewareThatCallsNextAgain(t *testing.T) {
 		return func(ctx context.Context, r *client.Request) (any, error) {
 			copied := *r
 			var results []*protocol.CallToolResult
-			for _, request := range []*client.Request{r, r, &copied, {Method: r.Method, Params: r.Params, Session: r.Session}} {
+			for _, request := range []*client.Request{r, r, &copied} {
 				result, err := next(ctx, request)
 				called, ok := result.(*protocol.CallToolResult)
 				if !ok {
@@ -381,6 +381,10 @@ func TestMiddlewareThatCallsNextAgain(t *testing.T) {
 			}
 			for _, result := range results {
 				kept = append(kept, result.Content.Text())
+			}
+			own := &client.Request{Method: r.Method, Params: r.Params, Session: r.Session}
+			if result, err := next(ctx, own); result != nil || !client.NotExecuted(err) || !strings.Contains(err.Error(), "copy the one") {
+				t.Errorf("a Request of its own: got %v, %v, want an error that says what to do", result, err)
 			}
 			return results[0], nil
 		}

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/bowline-mcp/bowline/conn"
@@ -74,9 +75,13 @@ func (r *Request) QuestionID() jsonrpc.ID {
 type Handler func(ctx context.Context, r *Request) (result any, err error)
 
 // Middleware wraps a Handler. It may change the request, answer it without calling
-// next, call next several times, one after the other, or change the result. Each call
-// of next returns a result of its own. A result that the program keeps may keep the
-// memory of its Request, with the params.
+// next, or change the result. It may call next several times, one after the other, and
+// never at the same time, even with copies of the Request. Each call of next returns a
+// result of its own. To pass on another request, middleware copies the Request that it
+// got: one that it has made itself is refused.
+//
+// A result that the program keeps may keep its Request in memory, with the params and
+// the Session, even after Close.
 //
 // All calls of a session, and all questions and notifications from its server, pass
 // through the same middleware; see Request.Incoming. A call passes through it once,
@@ -161,11 +166,13 @@ func (m *method[P, R, Q]) sendAny(ctx context.Context, r *Request) (any, error) 
 	if !ok || params == nil {
 		return nil, fmt.Errorf("client: %s: middleware passed on %T, not a %T", m.Name, r.Params, params)
 	}
-	if r.sent == nil { // middleware made this Request itself
-		r.sent = new(sent)
+	if r.sent == nil {
+		return nil, refusedUnsent(m.Name, errors.New("middleware passed on a Request that it has made: it must copy the one that it got"))
 	}
-	into, _ := r.sent.result.(*R)
-	r.sent.result = nil // for another call of this handler, as long as the first result is in use
+	var into *R
+	if r.sent.inUse.CompareAndSwap(false, true) {
+		into, _ = r.sent.result.(*R)
+	}
 	result, last, err := m.send(ctx, r.Session, params, into)
 	r.sent.last = last
 	if err != nil {

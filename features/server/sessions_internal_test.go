@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -157,24 +158,35 @@ func TestCloseNamesEverySessionThatHasNotEnded(t *testing.T) {
 // A call does not keep the frame of its request, because it may last for a day, as a
 // task or while its handler waits.
 func TestACallHoldsNoFrame(t *testing.T) {
-	s := New(protocol.Implementation{}, Options{})
-	in := &conn.Incoming{Method: protocol.MethodCallTool, Params: []byte(`{"name":"a","arguments":{"b":"c"},"_meta":{
+	const modern = `{"name":"a","arguments":{"b":"c"},"_meta":{
 		"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},
-		"io.modelcontextprotocol/clientInfo":{"name":"a","version":"1"}}}`)}
-	frame := in.Params
-	AddTool(s, protocol.Tool{Name: "a"}, func(ctx context.Context, _ map[string]string) (string, error) {
-		if in.Params != nil {
-			t.Error("the request still holds its frame, want it released")
+		"io.modelcontextprotocol/clientInfo":{"name":"a","version":"1"}}}`
+	const traced = `{"_meta":{"traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"},"name":"a","arguments":{"b":"c"}}`
+	for _, params := range []string{modern, traced} {
+		s := New(protocol.Implementation{}, Options{})
+		in := &conn.Incoming{Method: protocol.MethodCallTool, Params: []byte(params)}
+		frame := in.Params
+		AddTool(s, protocol.Tool{Name: "a"}, func(ctx context.Context, _ map[string]string) (string, error) {
+			if in.Params != nil {
+				t.Error("the request still holds its frame, want it released")
+			}
+			clear(frame)
+			got := RequestFrom(ctx).Params.(*protocol.CallToolParams)
+			if string(got.Arguments) != `{"b":"c"}` {
+				t.Errorf("the arguments are %s, want %q", got.Arguments, `{"b":"c"}`)
+			}
+			if parent := string(got.Meta[protocol.MetaTraceparent]); params == traced && !strings.HasPrefix(parent, `"00-0af7651916cd`) {
+				t.Errorf("the traceparent is %q", parent)
+			}
+			return "", nil
+		})
+		p := &peer{server: s}
+		if params == traced {
+			p.session.Store(&Session{client: &Client{ProtocolVersion: protocol.LatestLegacy}, offered: s.capabilities.modern()})
 		}
-		clear(frame)
-		if arguments := RequestFrom(ctx).Params.(*protocol.CallToolParams).Arguments; string(arguments) != `{"b":"c"}` {
-			t.Errorf("the arguments are %s, want %q", arguments, `{"b":"c"}`)
+		if _, err := (connHandler{p}).ServeRequest(t.Context(), in); err != nil {
+			t.Error(err)
 		}
-		return "", nil
-	})
-	h := connHandler{&peer{server: s}}
-	if _, err := h.ServeRequest(t.Context(), in); err != nil {
-		t.Error(err)
 	}
 }
 

@@ -139,6 +139,9 @@ func (p *program) begin() (*Results, error) {
 		return nil, err
 	}
 	r.Earlier = fmt.Sprintf("%s, commit %s, with `%s`", before.Taken.Format(dateFormat), before.Commit, before.Command)
+	if before.Earlier != "" { // that run, too, has measured only some rows
+		r.Earlier += "; those that it left out: " + before.Earlier
+	}
 	measuredNow := func(name string) bool {
 		for _, w := range p.rows {
 			if w.name == name {

@@ -117,6 +117,8 @@ const (
 		"takes 0.3 µs. The next step would be results whose _meta is decoded when the program asks for it, which changes the API."
 	bothBusy = "with 64 callers both processes work all the time, and a call takes as much processor time as the floor's: with less JSON, and " +
 		"with limits, deadlines and cancellation. Twice the floor's rate would need a call in half of what it takes in memory."
+	events = "the server keeps an answer that it sends as an event, so that the client can come back for it, and the client reads " +
+		"it line by line: some 4 µs and 5 allocations. 64 callers make about as many calls per second either way."
 	netHTTP = "of the 80 to 90 µs of a call, the client of net/http takes 27 in four switches between goroutines, and its server 20; the floor " +
 		"has both, too. Ours are two connections and their JSON (12), a goroutine for the exchange and one for the handler (8), and " +
 		"more headers (4). An HTTP client of our own would save about 10 µs, and we would have to maintain it."
@@ -185,7 +187,7 @@ func httpRow() row {
 			atLeast(0.85, times, "calls per second of 64 callers to the floor's", bowlineTyped, typical.toFloor()).from(0.48).because(netHTTP),
 			atLeast(0.85, times, "calls per second of 64 callers in "+modern+" to the floor's", bowlineModern, typical.toFloor()).from(0.41).because(netHTTP),
 			atMost(1.15, times, "p50 of one caller, "+modern+" to "+legacy, bowlineTyped, p50.of(bowlineModern).over(p50)).from(1.5),
-			atMost(1.1, times, "p50 of one caller, answers as events to answers as JSON", bowlineTyped, p50.of(bowlineEvents).over(p50)),
+			atMost(1.1, times, "p50 of one caller, answers as events to answers as JSON", bowlineTyped, p50.of(bowlineEvents).over(p50)).because(events),
 		},
 	}
 }

@@ -111,11 +111,11 @@ func inTurns(ctx context.Context, period time.Duration, first, second call) (tim
 	return took[0][len(took[0])/2] - took[1][len(took[1])/2], nil
 }
 
-// What a call costs its client: more than an unwatched one of the same process.
 // sdk is what stands in the way of the targets for traces.
 const sdk = "the OpenTelemetry SDK takes 1.1 µs for a call whose trace is not sampled, and 2.5 µs for one that is. " +
 	"[ADR-0064](adr/0064-cost-of-telemetry.md) accounts for every part."
 
+// telemetryRow is what a call costs its client more than an unwatched one of the same process.
 func telemetryRow() row {
 	const name = "telemetry"
 	p50, made := found(name, callers(1), median), found(name, callers(1), allocs)

@@ -85,7 +85,7 @@ type Telemetry struct {
 	metrics    *metrics                       // nil: no metrics
 	networks   table[string, *network]        // by endpoint
 	patterns   table[patternKey, *pattern]    // what an operation does often, it allocates once
-	first      [slots]atomic.Pointer[pattern] // by patternKey.slot: one of them each, which is found in a quarter of the time
+	first      [slots]atomic.Pointer[pattern] // for each slot the first pattern that got it, which is found without hashing its key
 	carriers   sync.Pool                      // of *carrier
 	born       time.Time
 
