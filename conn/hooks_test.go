@@ -129,7 +129,7 @@ func TestACallLastsUntilItsAnswer(t *testing.T) {
 		}}, later)
 		call := r.calling(t.Context(), conn.Request{Method: "a"})
 		synctest.Wait()
-		time.Sleep(answerAfter)
+		advance(answerAfter)
 		link.deliver(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"result":1}`, tag))
 		<-call
 		if want := []time.Duration{answerAfter, answerAfter}; !slices.Equal(got, want) {
