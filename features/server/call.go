@@ -26,7 +26,6 @@ type call struct {
 	known   *knownClient      // who made the request; nil: the request was decoded in full
 	rest    []byte            // its params after a _meta that the server knows; nil: unused
 	traced  []byte            // the trace context at the end of that _meta
-	memory  [72]byte          // of traced, if that is a plain traceparent
 	result  any               // what was answered
 	room    any               // memory for a copy of that; nil: none
 	level   protocol.LogLevel // that this modern request asks for

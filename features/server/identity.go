@@ -223,7 +223,7 @@ func (c *call) decodeParams(m *method) error {
 		err := m.decode(c.in.Params[from:], c.Params)
 		c.in.Params[from] = behind
 		if err == nil {
-			c.traced = append(c.memory[:0], c.traced...) // a copy, so that a long call does not keep its frame
+			c.traced = bytes.Clone(c.traced) // so that a long call does not keep its frame
 			c.lacksMeta = m.mayLackMeta && len(c.peer.server.options.Middleware) == 0
 			if !c.lacksMeta {
 				c.addMetaTo(takes)
