@@ -115,8 +115,8 @@ func TestEventsOfAKilledServer(t *testing.T) {
 	})
 }
 
-// A call lasts until the connection has the answer, also while the loop is awake, and however long
-// its caller then takes.
+// RequestStopped says how long the call took until its answer came, also if the loop was awake all
+// the time.
 func TestACallLastsUntilItsAnswer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const answerAfter = 20 * time.Millisecond // before the loop parks

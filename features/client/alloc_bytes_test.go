@@ -121,19 +121,14 @@ func TestAKeptResultKeepsNoFrame(t *testing.T) {
 	})
 	session := openFake(t, s, client.Options{ProtocolVersion: protocol.LatestLegacy, Middleware: []client.Middleware{through}})
 	var kept [many]*protocol.CallToolResult
-	var before, after runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&before)
+	before := held()
 	for i := range kept {
 		var err error
 		if kept[i], err = session.CallTool(t.Context(), &protocol.CallToolParams{Name: "x"}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	runtime.GC()
-	runtime.GC()
-	runtime.ReadMemStats(&after)
-	if each := (int64(after.HeapAlloc) - int64(before.HeapAlloc)) / many; each > size*3/2 {
+	if each := (held() - before) / many; each > size*3/2 {
 		t.Errorf("a result of %d bytes keeps %d", size, each)
 	}
 	runtime.KeepAlive(kept)

@@ -354,16 +354,16 @@ func TestMiddlewareForOneMethod(t *testing.T) {
 // A middleware may call next several times. Each call returns a result of its own. A Request
 // that it has made itself is refused, since nobody would learn what became of it.
 func TestMiddlewareThatCallsNextAgain(t *testing.T) {
-	s := answering(nil)
-	s.answer = func(f frame) []string {
-		if f.Method == protocol.MethodInitialize {
+	s := &fakeServer{answer: func(f frame) []string {
+		switch f.Method {
+		case protocol.MethodInitialize:
 			return f.initialized(protocol.LatestLegacy, withTools)
-		}
-		if f.Method != protocol.MethodCallTool {
+		case protocol.MethodCallTool:
+			return []string{f.result(`{"content":[{"type":"text","text":"` + string(f.ID) + `"}]}`)}
+		default:
 			return nil
 		}
-		return []string{f.result(`{"content":[{"type":"text","text":"` + string(f.ID) + `"}]}`)}
-	}
+	}}
 	var texts, kept []string
 	again := func(next client.Handler) client.Handler {
 		return func(ctx context.Context, r *client.Request) (any, error) {

@@ -22,9 +22,10 @@ type eventID struct {
 	index  uint64
 }
 
+const longestEventID = "18446744073709551615-18446744073709551615"
+
 func (id eventID) String() string {
-	const longest = "18446744073709551615-18446744073709551615"
-	text := strconv.AppendUint(make([]byte, 0, len(longest)), uint64(id.stream), 10)
+	text := strconv.AppendUint(make([]byte, 0, len(longestEventID)), uint64(id.stream), 10)
 	return string(strconv.AppendUint(append(text, '-'), id.index, 10))
 }
 
@@ -97,7 +98,7 @@ func (n *numbering) appendEvents(text []byte, frames []transport.Outbound) []byt
 
 const (
 	// eventText is the maximum length of an event's text in addition to its data.
-	eventText = len("id: 18446744073709551615-18446744073709551615\ndata: \n\n")
+	eventText = len("id: " + longestEventID + "\ndata: \n\n")
 
 	// openingText is that of the first event.
 	openingText = eventText + len("retry: 9223372036854775\n")
