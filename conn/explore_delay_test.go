@@ -35,11 +35,15 @@ func (env *environment) nextDelay(why Reason) time.Duration {
 	if why.Kind == CrashLooping {
 		why, _ = why.Err.(Reason)
 	}
-	if b.readyAt != 0 && env.now-b.readyAt >= o.ProvenAfter {
+	proven := b.readyAt != 0 && env.now-b.readyAt >= o.ProvenAfter
+	if proven {
 		b.doublings = 0
 	}
-	if !why.isTemporary() {
+	switch {
+	case !why.isTemporary():
 		return o.BackoffMax
+	case proven:
+		return min(100*time.Millisecond, o.BackoffMin) / 2
 	}
 	d := float64(min(o.BackoffMin<<b.doublings, o.BackoffMax))
 	if o.BackoffMin<<b.doublings < o.BackoffMax {

@@ -154,8 +154,9 @@ func (c *core) lose(now instant, why Reason, random float64, asked time.Duration
 }
 
 // nextWait draws the next delay. It changes the reason to CrashLooping at the third
-// unproven loss in a row. If a peer has forgotten a proven session, there is no delay. If
-// it forgets the next one before that is proven, there is.
+// unproven loss in a row. After a proven incarnation the first attempt is made at once, and
+// without any delay if the peer has only forgotten the session. If the next incarnation is
+// lost before it is proven, there is a delay.
 func (c *core) nextWait(now instant, why *Reason, random float64) time.Duration {
 	proven := c.state() == Ready && now-c.readyAt >= c.options.ProvenAfter
 	if proven {
@@ -169,6 +170,8 @@ func (c *core) nextWait(now instant, why *Reason, random float64) time.Duration 
 		return c.options.BackoffMax
 	case proven && why.Kind == SessionExpired:
 		return 0
+	case proven:
+		return time.Duration(random * float64(min(firstSpread, c.options.BackoffMin)))
 	}
 	if c.unproven >= crashLoop {
 		*why = Reason{CrashLooping, *why}
@@ -178,6 +181,10 @@ func (c *core) nextWait(now instant, why *Reason, random float64) time.Duration 
 	}
 	return c.schedule.next(random)
 }
+
+// firstSpread is the longest delay before the first attempt after a proven incarnation. It
+// keeps apart the peers of a server that restarts.
+const firstSpread = 100 * time.Millisecond
 
 // crashLoop is how many unproven losses in a row are called crash-looping.
 const crashLoop = 3

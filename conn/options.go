@@ -58,16 +58,17 @@ type Options struct {
 	// the next attempt doubles, up to 2 min, until the Conn is ready. Default: 10 s.
 	InitTimeout time.Duration
 
-	// BackoffMin is the delay before the first reconnection, and BackoffMax the longest
-	// delay. Each further delay is twice as long. Defaults: 1 s and 30 s.
+	// BackoffMin is the first delay before a reconnection, and BackoffMax the longest.
+	// Each further delay is twice as long. If a link was proven, the first attempt after
+	// it does not wait for BackoffMin, but for 100 ms at most. Defaults: 1 s and 30 s.
 	BackoffMin, BackoffMax time.Duration
 
 	// BackoffJitter spreads each delay by this fraction either way, within
 	// BackoffMin and BackoffMax. Default: 0.2.
 	BackoffJitter float64
 
-	// ProvenAfter says when a link counts as proven: if the Conn was ready for that
-	// long before a loss, the delays start at BackoffMin again. Default: 30 s.
+	// ProvenAfter says when a link counts as proven: if the Conn was ready for that long
+	// before a loss, it reconnects at once, and the delays start again. Default: 30 s.
 	ProvenAfter time.Duration
 
 	// TombstoneSweep is how often the Conn discards what it remembers of requests
