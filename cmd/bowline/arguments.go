@@ -190,7 +190,7 @@ func readSchema(raw json.RawMessage) schema {
 	if protocol.Unmarshal(raw, &root) != nil {
 		return schema{}
 	}
-	validator, err := jsonschema.Compile(raw)
+	validator, err := jsonschema.Compile(context.Background(), raw)
 	if err != nil {
 		validator = nil // only the server checks the arguments
 	}

@@ -101,7 +101,7 @@ func (s *Session) elicit(ctx context.Context, p *protocol.ElicitParams) (*protoc
 	var form *schema.Validator
 	if p.Mode != protocol.ElicitURL {
 		var err error
-		if form, err = schema.Compile(p.RequestedSchema); err != nil {
+		if form, err = schema.CompileForm(ctx, p.RequestedSchema); err != nil {
 			return nil, invalidParams("requestedSchema: %v", err)
 		}
 	}

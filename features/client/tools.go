@@ -196,7 +196,9 @@ func (n *toolNotes) learn(tools []*protocol.Tool, trusted bool) {
 		said := toolNote{
 			mode: tool.Mode(), repeatable: trusted && isRepeatable(tool.Annotations),
 			taskOnly: tool.Execution != nil && tool.Execution.TaskSupport == protocol.TaskRequired,
-			output:   compiledFrom(tool.OutputSchema, before.output, schema.Compile),
+			output: compiledFrom(tool.OutputSchema, before.output, func(raw stdjson.RawMessage) (*schema.Validator, error) {
+				return schema.Compile(context.Background(), raw)
+			}),
 		}
 		if bytes.Contains(tool.InputSchema, []byte(mirror.Keyword)) {
 			said.mirrored = compiledFrom(tool.InputSchema, before.mirrored, mirror.Arguments)

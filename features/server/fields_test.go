@@ -14,6 +14,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
 // A form with every kind of field that the specification has, each with a default
@@ -39,24 +40,11 @@ const everyDefault = `{"text":"a","mail":"a@example.com","uri":"https://example.
 // The client fills in the default of each field that its user leaves out, and cancels
 // if an answer does not fit the form, for every kind of field.
 func TestEveryKindOfField(t *testing.T) {
-	newAsking := func() *server.Server {
-		s := newServer(server.Options{})
-		needs := protocol.ClientCapabilities{Elicitation: &protocol.ElicitationCapability{Form: &protocol.Capability{}}}
-		server.AddTool(s, protocol.Tool{Name: "form"}, func(ctx context.Context, _ struct{}) (string, error) {
-			answers, err := server.Ask(ctx, protocol.InputRequests{"q": &protocol.ElicitParams{Message: "Which?", RequestedSchema: json.RawMessage(everyField)}})
-			if err != nil {
-				return "", err
-			}
-			answer := answers["q"].(*protocol.ElicitResult)
-			return answer.Action + " " + string(answer.Content), nil
-		}, server.Asks(server.Reruns, needs))
-		return s
-	}
 	var typed atomic.Pointer[map[string]any]
 	o := client.Options{Elicit: func(context.Context, *client.Session, *protocol.ElicitParams) (*protocol.ElicitResult, error) {
 		return client.Accept(*typed.Load())
 	}}
-	everywhereSince(t, protocol.Version20251125, newAsking, o, func(t *testing.T, _ *server.Server, session *client.Session) {
+	everywhereSince(t, protocol.Version20251125, askingEveryField, o, func(t *testing.T, _ *server.Server, session *client.Session) {
 		call := func(answer map[string]any) (*protocol.CallToolResult, error) {
 			typed.Store(&answer)
 			return session.CallTool(t.Context(), &protocol.CallToolParams{Name: "form"})
@@ -77,7 +65,7 @@ func TestEveryKindOfField(t *testing.T) {
 		}
 		wantSame(t, "a choice", got.Content.Text(), "accept "+string(raw))
 		for name, wrong := range map[string]any{
-			"text": "", "ratio": 1.5, "count": 0, "yes": "yes", "one": "Green", "titled": "Green", "named": "Green", "many": []string{}, "titles": []string{"b"},
+			"text": "", "mail": "b", "uri": "b", "day": "29.7.2026", "when": "2026-07-29", "ratio": 1.5, "count": 0, "yes": "yes", "one": "Green", "titled": "Green", "named": "Green", "many": []string{}, "titles": []string{"b"},
 		} {
 			got, err := call(map[string]any{name: wrong})
 			if err == nil && got.Content.Text() != "cancel " {
@@ -85,6 +73,33 @@ func TestEveryKindOfField(t *testing.T) {
 			}
 		}
 	})
+}
+
+// The server checks the formats of an answer itself.
+//
+// Guarantees: G-0031.13, G-0031.6
+func TestServerChecksTheFormatsOfAnAnswer(t *testing.T) {
+	w := dial(t, askingEveryField())
+	for name, text := range map[string]string{"mail": "b", "uri": "b", "day": "29.7.2026", "when": "2026-07-29"} {
+		got := w.round("form", fmt.Sprintf(`,"inputResponses":{"q":{"action":"accept","content":{%q:%q}}}`, name, text))
+		if !got.Error.is(jsonrpc.CodeInvalidParams, "/"+name) {
+			t.Errorf("%s %q: got %+v, want the error %d with %q", name, text, got, jsonrpc.CodeInvalidParams, "/"+name)
+		}
+	}
+}
+
+func askingEveryField() *server.Server {
+	s := newServer(server.Options{})
+	needs := protocol.ClientCapabilities{Elicitation: &protocol.ElicitationCapability{Form: &protocol.Capability{}}}
+	server.AddTool(s, protocol.Tool{Name: "form"}, func(ctx context.Context, _ struct{}) (string, error) {
+		answers, err := server.Ask(ctx, protocol.InputRequests{"q": &protocol.ElicitParams{Message: "Which?", RequestedSchema: json.RawMessage(everyField)}})
+		if err != nil {
+			return "", err
+		}
+		answer := answers["q"].(*protocol.ElicitResult)
+		return answer.Action + " " + string(answer.Content), nil
+	}, server.Asks(server.Reruns, needs))
+	return s
 }
 
 // wantSame compares texts that end with a JSON object.

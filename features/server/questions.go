@@ -51,7 +51,7 @@ func checkElicited(ctx context.Context, q *protocol.ElicitParams, answer protoco
 	if q.Mode == protocol.ElicitURL || len(q.RequestedSchema) == 0 {
 		return nil
 	}
-	form, err := schema.Compile(q.RequestedSchema)
+	form, err := schema.CompileForm(ctx, q.RequestedSchema)
 	if err != nil {
 		return err
 	}

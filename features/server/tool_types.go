@@ -3,6 +3,7 @@ package server
 // How the Go types of a tool's function become the arguments and the result of a call.
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -114,7 +115,7 @@ func structured(t *protocol.Tool, of reflect.Type) func(any) (*protocol.CallTool
 	}
 	wrapped := !inferred.isObject()
 	if len(t.OutputSchema) > 0 {
-		own, err := schema.Compile(t.OutputSchema)
+		own, err := schema.Compile(context.Background(), t.OutputSchema)
 		wrapped = wrapped && err == nil && own.IsObject()
 	} else {
 		if wrapped {

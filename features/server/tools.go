@@ -101,7 +101,7 @@ func AddTool[In, Out any](s *Server, t protocol.Tool, f func(context.Context, In
 	added := &tool{settings: newSettings(o), definition: &t, input: mustCompile(t.InputSchema), headers: mustMirrored(t.InputSchema)}
 	if len(t.OutputSchema) > 0 {
 		var err error
-		if added.output, err = schema.Compile(t.OutputSchema); err != nil {
+		if added.output, err = schema.Compile(context.Background(), t.OutputSchema); err != nil {
 			panic(err)
 		}
 	}
@@ -154,7 +154,7 @@ func prefix(kind, name string) {
 
 // mustCompile compiles a schema of the program.
 func mustCompile(raw json.RawMessage) *schema.Validator {
-	validator, err := schema.Compile(raw)
+	validator, err := schema.Compile(context.Background(), raw)
 	if err == nil && !validator.IsObject() {
 		err = errors.New(`schema: its type is not "object"`)
 	}

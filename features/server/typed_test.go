@@ -107,7 +107,7 @@ func outputSchema(t *testing.T, w *rawPeer, name string) *schema.Validator {
 	w.read(&page)
 	for _, tool := range page.Result.Tools {
 		if tool.Name == name {
-			promised, err := schema.Compile(tool.OutputSchema)
+			promised, err := schema.Compile(t.Context(), tool.OutputSchema)
 			if err != nil {
 				t.Fatal(err)
 			}

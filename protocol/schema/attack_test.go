@@ -47,7 +47,7 @@ func TestAttacksTakeFewSteps(t *testing.T) {
 		"a chain of schemas for a deep value": {`{"$defs":{"d":{"items":` + nested(`{"not":`, `{"not":{"$ref":"#/$defs/d"}}`, `}`, 4_001) + `}},"$ref":"#/$defs/d"}`,
 			nested(`[`, ``, `]`, 500), 0, true},
 	} {
-		v, err := Compile(json.RawMessage(attack.schema))
+		v, err := Compile(t.Context(), json.RawMessage(attack.schema))
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -85,7 +85,7 @@ func manyDependencies(n int) string { return many(n, `"a#":["a0","a4999"]`) }
 //
 // Guarantees: G-0016.9
 func TestValidateStopsWithItsContext(t *testing.T) {
-	v, err := Compile(json.RawMessage(`{"items":{"minLength":1}}`))
+	v, err := Compile(t.Context(), json.RawMessage(`{"items":{"minLength":1}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func TestValidateStopsWithItsContext(t *testing.T) {
 // The memory for a document of many small values is proportional to its size: 16 bytes for
 // each value, where a tree of Go values takes more than a hundred.
 func TestValidationTakesLittleMemory(t *testing.T) {
-	v, err := Compile(json.RawMessage(`{"type":"object","properties":{"message":{"type":"string"}}}`))
+	v, err := Compile(t.Context(), json.RawMessage(`{"type":"object","properties":{"message":{"type":"string"}}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +146,7 @@ func TestFaultsAreTold(t *testing.T) {
 		{`{"oneOf":[{},{}]}`, `1`, `the value fits more than one of the alternatives, of which it must fit exactly one`},
 		{`{"not":{}}`, `1`, `the value fits a schema that it must not fit`}, {`{"items":false}`, `[1]`, `/0 is not allowed`},
 	} {
-		v, err := Compile(json.RawMessage(test[0]))
+		v, err := Compile(t.Context(), json.RawMessage(test[0]))
 		if err != nil {
 			t.Errorf("%s: %v", test[0], err)
 			continue
@@ -158,7 +158,7 @@ func TestFaultsAreTold(t *testing.T) {
 }
 
 func TestMemoIsBounded(t *testing.T) {
-	v, err := Compile(json.RawMessage(`{"items":{"$ref":"#/$defs/a"},"$defs":{"a":{"minLength":1}}}`))
+	v, err := Compile(t.Context(), json.RawMessage(`{"items":{"$ref":"#/$defs/a"},"$defs":{"a":{"minLength":1}}}`))
 	if err != nil {
 		t.Fatal(err)
 	}

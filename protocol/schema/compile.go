@@ -20,6 +20,7 @@ type object = map[string]any
 type compiler struct {
 	root        any
 	draft07     bool
+	isForm      bool // formats are checked
 	anchors     map[string]any
 	nodes       map[uintptr]*node // the node of each object of the document
 	targets     map[string]*node  // the targets of references, by the text of the reference
@@ -27,8 +28,8 @@ type compiler struct {
 	err         error // the first error
 }
 
-func compile(raw json.RawMessage) (*node, error) {
-	c := &compiler{anchors: make(map[string]any), nodes: make(map[uintptr]*node), targets: make(map[string]*node)}
+func compile(raw json.RawMessage, isForm bool) (*node, error) {
+	c := &compiler{isForm: isForm, anchors: make(map[string]any), nodes: make(map[uintptr]*node), targets: make(map[string]*node)}
 	if err := protocol.Unmarshal(raw, &c.root); err != nil {
 		return nil, fmt.Errorf("schema: %w", err)
 	}
@@ -216,7 +217,10 @@ func (c *compiler) textRules(s object) *textRules {
 	if source, ok := c.text(s, "pattern"); ok {
 		r.pattern = c.pattern(source)
 	}
-	if r.minLength < 0 && r.maxLength < 0 && r.pattern == nil {
+	if name, ok := s["format"].(string); ok && c.isForm {
+		r.format = formatOf(name)
+	}
+	if r.minLength < 0 && r.maxLength < 0 && r.pattern == nil && r.format == nil {
 		return nil
 	}
 	return r

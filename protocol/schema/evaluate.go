@@ -180,6 +180,8 @@ func (e *evaluation) checkValue(n *node, at int) fault {
 			return broken("maxLength")
 		case r.pattern != nil && !e.matches(r.pattern, text):
 			return broken("pattern")
+		case r.format != nil && !r.format.fits(string(text)):
+			return broken("format")
 		}
 	}
 	return fault{}

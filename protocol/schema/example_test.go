@@ -12,7 +12,7 @@ import (
 // A schema is compiled once, and checks many values. The error says which part of a value
 // does not fit.
 func Example() {
-	v, err := schema.Compile(json.RawMessage(`{
+	v, err := schema.Compile(context.Background(), json.RawMessage(`{
 		"type": "object",
 		"properties": {"city": {"type": "string"}, "days": {"type": "integer", "maximum": 7}},
 		"required": ["city"]

@@ -60,6 +60,8 @@ func (e *evaluation) reason(f fault) string {
 		return fmt.Sprintf("is longer than %d characters", n.text.maxLength)
 	case "pattern":
 		return fmt.Sprintf("does not match the pattern %.200q", n.text.pattern.source)
+	case "format":
+		return "is not " + n.text.format.is
 	case "minItems":
 		return fmt.Sprintf("has fewer than %d elements", n.array.minItems)
 	case "maxItems":

@@ -67,6 +67,7 @@ type numberRules struct {
 type textRules struct {
 	minLength, maxLength int
 	pattern              *pattern
+	format               *format
 }
 
 // A pattern is a regular expression and the number of its instructions.

@@ -62,7 +62,7 @@ func TestOnlySchemasThatEndSoonAreCompiled(t *testing.T) {
 		"a long pattern":            {`{"pattern": "` + strings.Repeat("a", 5000) + `"}`, false},
 		"large patterns":            {`{"allOf": [{"pattern": "` + strings.Repeat("a{1000}", 99) + `"}, {"pattern": "` + strings.Repeat("b{1000}", 99) + `"}]}`, false},
 	} {
-		validator, err := schema.Compile(json.RawMessage(c.schema))
+		validator, err := schema.Compile(t.Context(), json.RawMessage(c.schema))
 		if compiled := err == nil; compiled != c.compiled {
 			t.Errorf("%s: compiled %t (%v), want %t", name, compiled, err, c.compiled)
 			continue
@@ -85,7 +85,7 @@ func doubling(n int) string {
 }
 
 func TestValidate(t *testing.T) {
-	validator, err := schema.Compile(json.RawMessage(`{"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": false}`))
+	validator, err := schema.Compile(t.Context(), json.RawMessage(`{"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": false}`))
 	if err != nil || !validator.IsObject() {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func TestRefusalsAreTold(t *testing.T) {
 		`{"$ref":"#/none"}`: schema.ErrReference,
 		`{"pattern":"` + strings.Repeat("a{1000}", 200) + `"}`: schema.ErrTooLarge,
 	} {
-		if _, err := schema.Compile(json.RawMessage(raw)); !errors.Is(err, want) {
+		if _, err := schema.Compile(t.Context(), json.RawMessage(raw)); !errors.Is(err, want) {
 			t.Errorf("%q: %v, want %v", raw, err, want)
 		}
 	}
@@ -119,7 +119,7 @@ func FuzzCompile(f *testing.F) {
 		f.Add([]byte(raw), []byte(`{"a":[1,{"a":null}]}`))
 	}
 	f.Fuzz(func(t *testing.T, raw, value []byte) {
-		if validator, err := schema.Compile(raw); err == nil {
+		if validator, err := schema.Compile(t.Context(), raw); err == nil {
 			validator.Validate(t.Context(), value)
 		}
 	})

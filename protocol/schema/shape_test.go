@@ -14,7 +14,7 @@ import (
 func TestShapeAgreesWithTheValidator(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		raw := anySchema(2).Draw(t, "schema")
-		v, err := Compile(json.RawMessage(raw))
+		v, err := Compile(t.Context(), json.RawMessage(raw))
 		if err != nil {
 			t.Fatalf("%s: %v", raw, err)
 		}
@@ -38,7 +38,7 @@ func (v *Validator) fitsInFull(raw string) bool {
 
 // A name with an escape is the same name as without.
 func TestShapeIsNotSureOfEscapes(t *testing.T) {
-	v, err := Compile(json.RawMessage(`{"properties":{"a":{"type":"string"}}}`))
+	v, err := Compile(t.Context(), json.RawMessage(`{"properties":{"a":{"type":"string"}}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func TestShapeIsOfShapesOnly(t *testing.T) {
 		`{"$schema":"http://json-schema.org/draft-07/schema#","dependencies":{"a":["b"]}}`,
 		`{"properties":{"a":{"enum":[1]}}}`, `{"items":{"enum":[1]}}`, `{"additionalProperties":{"enum":[1]}}`, `{"items":false}`,
 	} {
-		v, err := Compile(json.RawMessage(raw))
+		v, err := Compile(t.Context(), json.RawMessage(raw))
 		if err != nil {
 			t.Errorf("%s: %v", raw, err)
 		} else if v.shape != nil {
@@ -134,7 +134,7 @@ func TestShapeIsNotSure(t *testing.T) {
 		{`{"properties":{"\ufffd":{"type":"string"}}}`, "{\"\xff\":1}"},
 		{`{"type":"integer"}`, "1" + strings.Repeat("0", 330)},
 	} {
-		v, err := Compile(json.RawMessage(c[0]))
+		v, err := Compile(t.Context(), json.RawMessage(c[0]))
 		if err != nil || v.shape == nil {
 			t.Fatal(c, err)
 		}
@@ -153,7 +153,7 @@ func FuzzShape(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, s, v []byte) {
-		c, err := Compile(json.RawMessage(s))
+		c, err := Compile(t.Context(), json.RawMessage(s))
 		if err != nil || c.shape == nil {
 			return
 		}

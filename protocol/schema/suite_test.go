@@ -48,7 +48,7 @@ func suite(t *testing.T, dialect, file string) (passed, refused int) {
 		t.Fatal(err)
 	}
 	for _, group := range groups {
-		validator, err := schema.Compile(inDialect(dialect, group.Schema))
+		validator, err := schema.Compile(t.Context(), inDialect(dialect, group.Schema))
 		if errors.Is(err, schema.ErrReference) {
 			refused++
 			continue

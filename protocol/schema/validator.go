@@ -1,14 +1,14 @@
 // Package schema validates values against the JSON Schemas of tools, whether they come
 // from a peer or from your program.
 //
-//	v, err := schema.Compile(raw)
+//	v, err := schema.Compile(ctx, raw)
 //	err = v.Validate(ctx, value)
 //
 // The work for one value is bounded, and ends with the caller's context. The package never
 // fetches a schema from a network.
 //
 // It supports JSON Schema 2020-12, which applies to a schema without $schema, and draft-07
-// (2025-11-25 basic, JSON Schema usage). It ignores format, compares numbers as float64,
+// (2025-11-25 basic, JSON Schema usage). It ignores format except in forms, compares numbers as float64,
 // and reads patterns as package regexp does.
 package schema
 
@@ -64,15 +64,30 @@ type Validator struct {
 }
 
 // Compile compiles a schema. It fails with ErrMissing, ErrTooLarge, ErrDialect, ErrEndless
-// or ErrReference, or with an error that says which keyword is malformed.
-func Compile(raw json.RawMessage) (*Validator, error) {
+// or ErrReference, or with an error that says which keyword is malformed,
+// or with the cause of ctx when ctx ends.
+func Compile(ctx context.Context, raw json.RawMessage) (*Validator, error) {
+	return newValidator(ctx, raw, false)
+}
+
+// CompileForm compiles the schema of a form that a server asks a user to fill in, or of
+// one field of it. It does what Compile does, and the Validator also checks the formats
+// that fields of a form may have: email, uri, date and date-time. A leap second is no
+// date-time here.
+func CompileForm(ctx context.Context, raw json.RawMessage) (*Validator, error) {
+	return newValidator(ctx, raw, true)
+}
+
+func newValidator(ctx context.Context, raw json.RawMessage, isForm bool) (*Validator, error) {
 	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
 	case len(raw) == 0:
 		return nil, ErrMissing
 	case len(raw) > LargestSchema:
 		return nil, ErrTooLarge
 	}
-	root, err := compile(raw)
+	root, err := compile(raw, isForm)
 	if err != nil {
 		return nil, err
 	}
