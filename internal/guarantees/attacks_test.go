@@ -17,6 +17,8 @@ This page is generated: ` + "`make docs`" + ` rewrites it, and a test fails if i
 func attackProofs() []proof {
 	return []proof{
 		{"a schema refers to itself from two alternatives, and the value is deep", "validation takes steps in proportion to the value, at most 10 million, and stops when its context ends", "TestAttacksTakeFewSteps TestValidateStopsWithItsContext TestValidationTakesLittleMemory TestMemoIsBounded"},
+		{"a server lists a tool whose output schema has patterns of a million instructions, or asks with such a form", "the cost of a schema is counted before anything is compiled; a schema beyond the budget is refused", "TestCompilingIsBounded TestCompileStopsWithItsContext"},
+		{"a value has 300,000 members", "names are indexed once, in linear time", "TestManyMembersTakeLittleMemory TestRepeatedNamesAreRefused"},
 		{"one modern client keeps large calls (16 MiB), many small calls and listen requests open", "each client has its own limits, so other clients are served", "TestModernClientsDoNotShareTheirBounds TestBodiesOfOneClientLeaveRoomForOthers BenchmarkGoodClientUnderAttack"},
 		{"`initialize` contains huge names, capabilities or `_meta`", "each session stores little, and all sessions together are limited", "TestInitializeIsLimited TestInitializeIsBounded TestSessionMemoryIsBounded TestDeliveredMessageIsNotKept"},
 		{"one frame contains millions of tiny values", "a frame may have 2^20 values, and no tree of Go values is built", "TestValueLimitIsExact TestDefaultValueLimit TestHostileFramesCostLittleMemory"},

@@ -8,6 +8,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // twoKinds refers to itself from two alternatives, like the schema of a tree with two kinds
@@ -119,6 +121,49 @@ func TestValidationTakesLittleMemory(t *testing.T) {
 	}
 }
 
+// The names of a large object are indexed once: in at most six bytes for each byte of the
+// text, of which the index of values takes most.
+//
+// Guarantees: G-0016.9
+func TestManyMembersTakeLittleMemory(t *testing.T) {
+	v, err := Compile(t.Context(), json.RawMessage(`{"type":"object","properties":{"a":{}},"additionalProperties":false}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	value := []byte(`{` + manyMembers(300_000) + `}`)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	err = v.Validate(t.Context(), value)
+	runtime.ReadMemStats(&after)
+	var invalid *InvalidError
+	if !errors.As(err, &invalid) || invalid.Reason != `has the member "a0", which the schema does not allow` {
+		t.Errorf("got %v, want the first member in the error", err)
+	}
+	if took := after.TotalAlloc - before.TotalAlloc; took > 6*uint64(len(value)) {
+		t.Errorf("%d bytes for %d, want at most 6 for each", took, len(value))
+	}
+	if mallocs := after.Mallocs - before.Mallocs; mallocs > 100 {
+		t.Errorf("%d allocations, want at most 100", mallocs)
+	}
+}
+
+// A name that is there twice is refused, however it is written and wherever it is.
+func TestRepeatedNamesAreRefused(t *testing.T) {
+	v, err := Compile(t.Context(), json.RawMessage(`{"minProperties":0}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for value, repeated := range map[string]bool{
+		`{"a":1,"b":{"a":2}}`: false, `[{"a":1},{"a":1}]`: false, `{"":0}`: false, `{"a":1,"A":1}`: false, `{` + manyMembers(1_000) + `}`: false,
+		`{"a":1,"a":1}`: true, `{"a":1,"\u0061":1}`: true, `{"":0,"":0}`: true, `[[{"b":{"a":1,"c":2,"a":3}}]]`: true, "{\"\xff\":1,\"\xfe\":1}": true,
+		`{` + manyMembers(1_000) + `,"a999":0}`: true, `{"a500":0,` + manyMembers(1_000) + `}`: true,
+	} {
+		if err := v.Validate(t.Context(), []byte(value)); errors.Is(err, jsontext.ErrDuplicateName) != repeated || !repeated && err != nil {
+			t.Errorf("%.40s: got %v, want it refused %t", value, err, repeated)
+		}
+	}
+}
+
 // An error says which part of the value does not fit.
 func TestFaultsAreTold(t *testing.T) {
 	for _, test := range [][3]string{
@@ -162,8 +207,8 @@ func TestMemoIsBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := evaluation{left: MaxSteps}
-	if e.values, err = index([]byte(`[`+strings.Repeat(`0,`, maxMemo)+`0]`), &e); err != nil {
+	e := evaluation{budget: budget{left: MaxSteps, beyond: ErrTooCostly}}
+	if e.values, err = index([]byte(`[`+strings.Repeat(`0,`, maxMemo)+`0]`), &e.budget); err != nil {
 		t.Fatal(err)
 	}
 	if f := e.apply(v.root, 0, nil); !f.isNone() || len(e.memo) == 0 || len(e.memo) > maxMemo {

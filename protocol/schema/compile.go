@@ -1,14 +1,12 @@
 package schema
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"hash/maphash"
 	"maps"
-	"math"
 	"reflect"
-	"regexp"
-	"regexp/syntax"
 	"slices"
 
 	"github.com/bowline-mcp/bowline/protocol"
@@ -18,18 +16,30 @@ type object = map[string]any
 
 // A compiler turns a schema document into nodes.
 type compiler struct {
-	root        any
-	draft07     bool
-	isForm      bool // formats are checked
-	anchors     map[string]any
-	nodes       map[uintptr]*node // the node of each object of the document
-	targets     map[string]*node  // the targets of references, by the text of the reference
-	patternSize int
-	err         error // the first error
+	budget   // what ends the compiler: an error of the schema, too
+	root     any
+	draft07  bool
+	isForm   bool // formats are checked
+	anchors  map[string]any
+	nodes    map[uintptr]*node // the node of each object of the document
+	targets  map[string]*node  // the targets of references, by the text of the reference
+	patterns map[string]*pattern
 }
 
-func compile(raw json.RawMessage, isForm bool) (*node, error) {
-	c := &compiler{isForm: isForm, anchors: make(map[string]any), nodes: make(map[uintptr]*node), targets: make(map[string]*node)}
+// compile also returns how many steps it took.
+func compile(ctx context.Context, raw json.RawMessage, isForm bool) (root *node, steps int, err error) {
+	c := &compiler{
+		budget: budget{ctx: ctx, left: maxCompileSteps, beyond: ErrTooLarge}, isForm: isForm,
+		anchors: make(map[string]any), nodes: make(map[uintptr]*node), targets: make(map[string]*node), patterns: make(map[string]*pattern),
+	}
+	root, err = c.compile(raw)
+	return root, maxCompileSteps - c.left, err
+}
+
+func (c *compiler) compile(raw json.RawMessage) (*node, error) {
+	if !c.step(stepsPerValue * countValues(raw)) {
+		return nil, c.stopped
+	}
 	if err := protocol.Unmarshal(raw, &c.root); err != nil {
 		return nil, fmt.Errorf("schema: %w", err)
 	}
@@ -47,11 +57,11 @@ func compile(raw json.RawMessage, isForm bool) (*node, error) {
 	}
 	root, open := c.node(c.root), make(map[*node]bool)
 	for _, target := range c.targets { // every cycle contains a reference
-		if c.err == nil && isEndless(target, open) {
-			c.err = ErrEndless
+		if c.stopped == nil && isEndless(target, open) {
+			c.stopped = ErrEndless
 		}
 	}
-	return root, c.err
+	return root, c.stopped
 }
 
 // findAnchors finds the anchors in every object of the document, as if each
@@ -74,14 +84,14 @@ func (c *compiler) findAnchors(value any) {
 }
 
 func (c *compiler) fail(format string, args ...any) {
-	if c.err == nil {
-		c.err = fmt.Errorf("schema: "+format, args...)
+	if c.stopped == nil {
+		c.stopped = fmt.Errorf("schema: "+format, args...)
 	}
 }
 
 // target returns the node that a reference leads to.
 func (c *compiler) target(ref string) *node {
-	if known, ok := c.targets[ref]; ok {
+	if known, ok := c.targets[ref]; ok || !c.step(stepsPerNode+len(ref)) {
 		return known
 	}
 	target, ok := c.anchors[ref]
@@ -89,7 +99,7 @@ func (c *compiler) target(ref string) *node {
 		target, ok = Resolve(document, ref)
 	}
 	if !ok {
-		c.err = fmt.Errorf("%w: %.100q", ErrReference, ref)
+		c.stopped = fmt.Errorf("%w: %.100q", ErrReference, ref)
 		return nil
 	}
 	c.targets[ref] = c.node(target)
@@ -98,6 +108,9 @@ func (c *compiler) target(ref string) *node {
 
 // node compiles one schema.
 func (c *compiler) node(schema any) *node {
+	if !c.step(stepsPerNode) {
+		return nil
+	}
 	made := new(node)
 	switch s := schema.(type) {
 	case bool:
@@ -108,9 +121,7 @@ func (c *compiler) node(schema any) *node {
 			return known
 		}
 		c.nodes[id] = made // before a schema inside refers to it
-		if c.err == nil {
-			c.fillObject(made, s)
-		}
+		c.fillObject(made, s)
 	default:
 		c.fail("a schema is neither an object nor a boolean")
 	}
@@ -119,7 +130,7 @@ func (c *compiler) node(schema any) *node {
 
 func (c *compiler) fillObject(n *node, s object) {
 	if _, identified := s["$id"].(string); identified || s["$dynamicRef"] != nil {
-		c.err = fmt.Errorf("%w: $id below the root, or $dynamicRef", ErrReference)
+		c.stopped = fmt.Errorf("%w: $id below the root, or $dynamicRef", ErrReference)
 		return
 	}
 	if ref, ok := c.text(s, "$ref"); ok {
@@ -159,60 +170,95 @@ func (c *compiler) types(value any) (set types) {
 }
 
 func (c *compiler) constants(s object) *constants {
-	all, ok := s["enum"].([]any)
-	if !ok && s["enum"] != nil {
+	if !has(s, "enum", "const") {
+		return nil
+	}
+	all, isEnum := s["enum"].([]any)
+	if !isEnum && s["enum"] != nil {
 		c.fail("enum is no array")
 	}
 	constant, isConst := s["const"]
-	if !ok && !isConst {
+	if isConst {
+		all = append([]any{constant}, all...)
+	}
+	if !isEnum && !isConst || !c.weigh(all) {
 		return nil
 	}
-	if isConst {
-		if ok { // with both keywords, a value must be in both: only const can be
-			all = slices.DeleteFunc(slices.Clone(all), func(v any) bool { return !sameJSON(v, constant) })
-		} else {
-			all = []any{constant}
-		}
+	raw, err := json.Marshal(all)
+	if err != nil {
+		c.fail("enum: %w", err)
+		return nil
 	}
-	made := &constants{seed: maphash.MakeSeed(), byHash: make(map[uint64][]values), count: len(all)}
-	for i, one := range all {
-		raw, err := json.Marshal(one)
-		if err != nil {
-			c.fail("enum: %w", err)
-			return nil
-		}
-		if i == 0 {
-			made.first = fmt.Sprintf("%.100s", raw)
-		}
-		indexed, err := index(raw, &evaluation{left: MaxSteps})
-		if err != nil {
-			c.fail("enum: %w", err)
-			return nil
-		}
-		hash := indexed.hash(made.seed, 0)
-		made.byHash[hash] = append(made.byHash[hash], indexed)
+	made := &constants{seed: maphash.MakeSeed(), byHash: make(map[uint64][]int)}
+	if made.values, err = index(raw, &c.budget); err != nil {
+		c.fail("enum: %w", err)
+		return nil
 	}
+	made.add(isConst, isEnum)
 	return made
 }
 
-func sameJSON(a, b any) bool {
-	x, errX := json.Marshal(a)
-	y, errY := json.Marshal(b)
-	return errX == nil && errY == nil && string(x) == string(y) // members are sorted
+// add adds the constants by their hash. With both keywords, a value must be in both: only
+// const can be.
+func (m *constants) add(isConst, isEnum bool) {
+	var wanted uint64
+	for i := 1; i < len(m.values.all); i = int(m.values.all[i].next) {
+		hash := m.values.hash(m.seed, i)
+		if i == 1 && isConst {
+			if wanted = hash; isEnum {
+				continue
+			}
+		}
+		if isConst && (hash != wanted || !m.values.equal(1, &m.values, i)) {
+			continue
+		}
+		m.byHash[hash] = append(m.byHash[hash], i)
+		if m.count++; m.count == 1 {
+			m.first = fmt.Sprintf("%.100s", m.values.raw(i))
+		}
+	}
+}
+
+// weigh takes the steps for a value that is written and indexed. It reports false if there
+// are not enough.
+func (c *compiler) weigh(value any) bool {
+	if !c.step(stepsPerValue) {
+		return false
+	}
+	switch v := value.(type) {
+	case string:
+		return c.step(len(v) / 16)
+	case []any:
+		for _, element := range v {
+			if !c.weigh(element) {
+				return false
+			}
+		}
+	case object:
+		for name, member := range v {
+			if !c.step(stepsPerValue+len(name)/16) || !c.weigh(member) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 func (c *compiler) numberRules(s object) *numberRules {
+	if !has(s, "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf") {
+		return nil
+	}
 	r := &numberRules{c.number(s, "minimum"), c.number(s, "maximum"), c.number(s, "exclusiveMinimum"), c.number(s, "exclusiveMaximum"), c.number(s, "multipleOf")}
 	if r.multiple <= 0 {
 		c.fail("multipleOf is not above 0")
-	}
-	if math.IsNaN(r.minimum) && math.IsNaN(r.maximum) && math.IsNaN(r.above) && math.IsNaN(r.below) && math.IsNaN(r.multiple) {
-		return nil
 	}
 	return r
 }
 
 func (c *compiler) textRules(s object) *textRules {
+	if !has(s, "minLength", "maxLength", "pattern", "format") {
+		return nil
+	}
 	r := &textRules{minLength: c.size(s, "minLength"), maxLength: c.size(s, "maxLength")}
 	if source, ok := c.text(s, "pattern"); ok {
 		r.pattern = c.pattern(source)
@@ -226,37 +272,10 @@ func (c *compiler) textRules(s object) *textRules {
 	return r
 }
 
-// pattern compiles a regular expression. It fails if the patterns of the schema
-// become too large.
-func (c *compiler) pattern(source string) *pattern {
-	if len(source) > maxPattern {
-		c.err = ErrTooLarge
-		return nil
-	}
-	parsed, err := syntax.Parse(source, syntax.Perl)
-	if err != nil {
-		c.fail("%w", err)
-		return nil
-	}
-	program, err := syntax.Compile(parsed.Simplify())
-	if err != nil {
-		c.fail("%w", err)
-		return nil
-	}
-	size := len(program.Inst)
-	if c.patternSize += size; c.patternSize > maxPatternSize {
-		c.err = ErrTooLarge
-		return nil
-	}
-	re, err := regexp.Compile(source)
-	if err != nil {
-		c.fail("%w", err)
-		return nil
-	}
-	return &pattern{source, re, size}
-}
-
 func (c *compiler) arrayRules(s object) *arrayRules {
+	if !has(s, "prefixItems", "minItems", "maxItems", "contains", "unevaluatedItems", "items", "uniqueItems") {
+		return nil
+	}
 	r := &arrayRules{
 		prefix: c.list(s, "prefixItems"), minItems: c.size(s, "minItems"), maxItems: c.size(s, "maxItems"),
 		contains: c.single(s, "contains"), minContains: c.size(s, "minContains"), maxContains: c.size(s, "maxContains"),
@@ -279,6 +298,10 @@ func (c *compiler) arrayRules(s object) *arrayRules {
 }
 
 func (c *compiler) objectRules(s object) *objectRules {
+	if !has(s, "properties", "additionalProperties", "propertyNames", "required", "minProperties", "maxProperties", "dependentSchemas",
+		"unevaluatedProperties", "patternProperties", "dependentRequired", "dependencies") {
+		return nil
+	}
 	r := &objectRules{
 		properties: c.byName(s, "properties"), additional: c.single(s, "additionalProperties"), propertyNames: c.single(s, "propertyNames"),
 		required: c.texts(s["required"], "required"), minProperties: c.size(s, "minProperties"), maxProperties: c.size(s, "maxProperties"),
@@ -286,7 +309,9 @@ func (c *compiler) objectRules(s object) *objectRules {
 	}
 	patterns := c.byName(s, "patternProperties")
 	for _, source := range slices.Sorted(maps.Keys(patterns)) {
-		r.patterns = append(r.patterns, patternRule{c.pattern(source), patterns[source]})
+		if compiled := c.pattern(source); compiled != nil {
+			r.patterns = append(r.patterns, patternRule{compiled, patterns[source]})
+		}
 	}
 	c.dependencies(r, s["dependentRequired"], "dependentRequired")
 	c.dependencies(r, s["dependencies"], "dependencies") // draft-07 has both kinds in one keyword

@@ -1,7 +1,6 @@
 package schema
 
 import (
-	"context"
 	"hash/maphash"
 	"math"
 	"unicode/utf8"
@@ -11,12 +10,10 @@ import (
 // its memo. Without the memo, the time for a schema that refers to itself from
 // two alternatives would be exponential in the depth of the value.
 type evaluation struct {
-	ctx     context.Context // nil: the evaluation cannot be cancelled
-	left    int             // the steps that are left
-	depth   int
-	stopped error // why the evaluation ended early
-	values  values
-	memo    map[memoKey]memoResult // the results for the targets of references
+	budget
+	depth  int
+	values values
+	memo   map[memoKey]memoResult // the results for the targets of references
 }
 
 type memoKey struct {
@@ -28,23 +25,6 @@ type memoKey struct {
 type memoResult struct {
 	fault fault
 	seen  []bool
-}
-
-// step takes n steps from those that are left. It reports false once the
-// evaluation has to end.
-func (e *evaluation) step(n int) bool {
-	if e.stopped != nil {
-		return false
-	}
-	before := e.left
-	e.left -= n
-	switch {
-	case e.left < 0:
-		e.stopped = ErrTooCostly
-	case e.ctx != nil && before>>12 != e.left>>12 && e.ctx.Err() != nil:
-		e.stopped = context.Cause(e.ctx)
-	}
-	return e.stopped == nil
 }
 
 // apply validates a value against a schema. If seen is not nil, apply marks the
@@ -212,7 +192,7 @@ func (e *evaluation) isConstant(c *constants, at int) bool {
 		return false
 	}
 	for _, constant := range c.byHash[e.values.hash(c.seed, at)] {
-		if e.values.equal(at, &constant, 0) {
+		if e.values.equal(at, &c.values, constant) {
 			return true
 		}
 	}

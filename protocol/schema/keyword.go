@@ -4,6 +4,16 @@ import (
 	"math"
 )
 
+// has reports whether a schema has one of these keywords.
+func has(s object, keywords ...string) bool {
+	for _, keyword := range keywords {
+		if _, ok := s[keyword]; ok {
+			return true
+		}
+	}
+	return false
+}
+
 // The readers of keywords. Each fails the compiler if the keyword is malformed.
 
 func (c *compiler) single(s object, keyword string) *node {
@@ -28,8 +38,8 @@ func (c *compiler) list(s object, keyword string) []*node {
 
 func (c *compiler) all(schemas []any) []*node {
 	nodes := make([]*node, len(schemas))
-	for i, schema := range schemas {
-		nodes[i] = c.node(schema)
+	for i := 0; i < len(schemas) && c.stopped == nil; i++ {
+		nodes[i] = c.node(schemas[i])
 	}
 	return nodes
 }
@@ -45,7 +55,9 @@ func (c *compiler) byName(s object, keyword string) map[string]*node {
 	}
 	nodes := make(map[string]*node, len(schemas))
 	for name, schema := range schemas {
-		nodes[name] = c.node(schema)
+		if nodes[name] = c.node(schema); c.stopped != nil {
+			break
+		}
 	}
 	return nodes
 }

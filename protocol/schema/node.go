@@ -1,12 +1,11 @@
 package schema
 
 import (
-	"fmt"
 	"hash/maphash"
 	"maps"
 	"net/url"
-	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -55,8 +54,9 @@ type node struct {
 // constants are the values of an enum, by their hash.
 type constants struct {
 	seed   maphash.Seed
-	byHash map[uint64][]values
-	first  string // for messages: the first value, and how many there are
+	values values           // all of them, in one array
+	byHash map[uint64][]int // their positions
+	first  string           // for messages: the first value, and how many there are
 	count  int
 }
 
@@ -68,13 +68,6 @@ type textRules struct {
 	minLength, maxLength int
 	pattern              *pattern
 	format               *format
-}
-
-// A pattern is a regular expression and the number of its instructions.
-type pattern struct {
-	source string
-	re     *regexp.Regexp
-	size   int
 }
 
 type arrayRules struct {
@@ -146,14 +139,13 @@ func Resolve(document map[string]any, ref string) (target any, ok bool) {
 	}
 	target = document
 	for name := range strings.SplitSeq(pointer, "/") {
-		name = strings.NewReplacer("~1", "/", "~0", "~").Replace(name)
+		name = strings.ReplaceAll(strings.ReplaceAll(name, "~1", "/"), "~0", "~")
 		switch parent := target.(type) {
 		case object:
 			target, ok = parent[name]
 		case []any:
-			var i int
-			_, err := fmt.Sscanf(name, "%d", &i)
-			if ok = err == nil && 0 <= i && i < len(parent) && fmt.Sprint(i) == name; ok {
+			i, err := strconv.Atoi(name)
+			if ok = err == nil && 0 <= i && i < len(parent) && strconv.Itoa(i) == name; ok {
 				target = parent[i]
 			}
 		default:

@@ -4,7 +4,7 @@
 //	v, err := schema.Compile(ctx, raw)
 //	err = v.Validate(ctx, value)
 //
-// The work for one value is bounded, and ends with the caller's context. The package never
+// The work for one schema and for one value is bounded, and ends with the caller's context. The package never
 // fetches a schema from a network.
 //
 // It supports JSON Schema 2020-12, which applies to a schema without $schema, and draft-07
@@ -28,19 +28,18 @@ const (
 // These limits are not public. A stack frame takes a few hundred bytes, an
 // entry of the memo about a hundred.
 const (
-	maxDepth       = 50_000  // how deep schemas and values may be nested while validating
-	maxMemo        = 1 << 16 // results in the memo
-	maxPattern     = 4 << 10 // the size of one pattern, in bytes
-	maxPatternSize = 100_000 // the instructions of all patterns of a schema together
+	maxDepth   = 50_000  // how deep schemas and values may be nested while validating
+	maxMemo    = 1 << 16 // results in the memo
+	maxPattern = 4 << 10 // the size of one pattern, in bytes
 )
 
 var (
 	// ErrMissing says that the schema is empty.
 	ErrMissing = errors.New("schema: missing")
 
-	// ErrTooLarge says that a schema is larger than LargestSchema, or that its
-	// patterns need too much memory.
-	ErrTooLarge = fmt.Errorf("schema: larger than %d bytes, or its patterns are too large", LargestSchema)
+	// ErrTooLarge says that a schema is larger than LargestSchema, or takes too many
+	// steps to compile, for instance because of its patterns.
+	ErrTooLarge = fmt.Errorf("schema: larger than %d bytes, or too costly to compile", LargestSchema)
 
 	// ErrDialect says that the schema's $schema is not a supported dialect.
 	ErrDialect = errors.New("schema: unsupported dialect")
@@ -63,7 +62,7 @@ type Validator struct {
 	shape *shape // the whole schema; nil if the schema has other keywords
 }
 
-// Compile compiles a schema. It fails with ErrMissing, ErrTooLarge, ErrDialect, ErrEndless
+// Compile compiles a schema, with at most 64 MiB of memory in all. It fails with ErrMissing, ErrTooLarge, ErrDialect, ErrEndless
 // or ErrReference, or with an error that says which keyword is malformed,
 // or with the cause of ctx when ctx ends.
 func Compile(ctx context.Context, raw json.RawMessage) (*Validator, error) {
@@ -87,7 +86,7 @@ func newValidator(ctx context.Context, raw json.RawMessage, isForm bool) (*Valid
 	case len(raw) > LargestSchema:
 		return nil, ErrTooLarge
 	}
-	root, err := compile(raw, isForm)
+	root, _, err := compile(ctx, raw, isForm)
 	if err != nil {
 		return nil, err
 	}
@@ -112,8 +111,8 @@ func (v *Validator) validate(ctx context.Context, raw []byte) (steps int, err er
 	if v.shape != nil && v.shape.surelyFits(raw) {
 		return 0, nil
 	}
-	e := evaluation{ctx: ctx, left: MaxSteps}
-	if e.values, err = index(raw, &e); err != nil {
+	e := evaluation{budget: budget{ctx: ctx, left: MaxSteps, beyond: ErrTooCostly}}
+	if e.values, err = index(raw, &e.budget); err != nil {
 		return MaxSteps - e.left, err
 	}
 	fault := e.apply(v.root, 0, nil)

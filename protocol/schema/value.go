@@ -7,6 +7,7 @@ import (
 	"hash/maphash"
 	"io"
 	"math"
+	"math/bits"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -30,7 +31,7 @@ type value struct {
 }
 
 // index reads one JSON text. It refuses repeated names at any depth.
-func index(text []byte, e *evaluation) (values, error) {
+func index(text []byte, b *budget) (values, error) {
 	if int64(len(text)) > math.MaxUint32 {
 		return values{}, ErrTooCostly
 	}
@@ -39,11 +40,13 @@ func index(text []byte, e *evaluation) (values, error) {
 		most += bytes.Count(text, []byte{sign})
 	}
 	v := values{text: text, all: make([]value, 0, min(most, MaxSteps))}
-	tokens := jsontext.NewDecoder(bytes.NewBuffer(text), jsontext.AllowInvalidUTF8(true))
+	// The decoder would need much memory and time to compare the names of a large object.
+	tokens := jsontext.NewDecoder(bytes.NewBuffer(text), jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))
+	var names nameTable
 	var open []int // the arrays and objects that have not ended
 	for {
-		if !e.step(1) {
-			return v, e.stopped
+		if !b.step(1) {
+			return v, b.stopped
 		}
 		kind := tokens.PeekKind()
 		switch kind {
@@ -60,6 +63,9 @@ func index(text []byte, e *evaluation) (values, error) {
 			}
 			last := &v.all[open[len(open)-1]]
 			last.end, last.next = uint32(tokens.InputOffset()), uint32(len(v.all))
+			if name, repeated := names.repeated(&v, open[len(open)-1]); repeated {
+				return v, fmt.Errorf("schema: %w: %.100q", jsontext.ErrDuplicateName, name)
+			}
 			open = open[:len(open)-1]
 		default:
 			raw, err := tokens.ReadValue()
@@ -77,6 +83,44 @@ func index(text []byte, e *evaluation) (values, error) {
 		return v, fmt.Errorf("schema: data after the value")
 	}
 	return v, nil
+}
+
+// A nameTable finds repeated names of an object. It is a hash table of the positions of
+// names, and is used again for the next object.
+type nameTable struct {
+	seed  maphash.Seed
+	slots []uint32 // 0: empty; no name has the position 0
+}
+
+// repeated returns a name that the object or array has twice, if there is one.
+func (t *nameTable) repeated(v *values, at int) (string, bool) {
+	if v.all[at].kind != '{' {
+		return "", false
+	}
+	count := v.count(at)
+	if count < 2 {
+		return "", false
+	}
+	if t.slots == nil {
+		t.seed = maphash.MakeSeed()
+	}
+	size := 1 << bits.Len(uint(2*count))
+	if size > len(t.slots) {
+		t.slots = make([]uint32, size)
+	}
+	slots := t.slots[:size]
+	clear(slots)
+	for i := at + 1; i < int(v.all[at].next); i = int(v.all[i+1].next) {
+		name := v.string(i)
+		slot := int(maphash.Bytes(t.seed, name)) & (size - 1)
+		for ; slots[slot] != 0; slot = (slot + 1) & (size - 1) {
+			if bytes.Equal(v.string(int(slots[slot])), name) {
+				return string(name), true
+			}
+		}
+		slots[slot] = uint32(i)
+	}
+	return "", false
 }
 
 func (v *values) raw(at int) []byte { return v.text[v.all[at].start:v.all[at].end] }
