@@ -31,6 +31,7 @@ type Conn struct {
 	counters      counters
 	background    atomic.Pointer[background] // nil before the first
 	stopping      atomic.Bool
+	heard         atomic.Bool   // the peer has sent a message
 	done          signal.Signal // fires when the Conn has closed for good
 	epoch         uint64        // with which the next Run continues
 	gap           *gap          // the loop's; nil while the Conn is ready, and before it was

@@ -26,14 +26,16 @@ type core struct {
 	linked          bool  // a link of this epoch is attached or is being closed
 	large           bool  // the memory of this core is too large for other Conns to reuse
 	draining        bool
-	ended           bool // the peer sends nothing more
-	reportsBytes    bool // the present link reports when bytes come in
-	requestPerProbe bool // a probe on the present link is a separate request (transport.RequestPerMessage)
+	heard           bool  // the peer has sent a message, in any incarnation
+	installs        bool  // the peer is a process that may install itself before its first message; see Options.InitTimeout
+	initDoublings   uint8 // how many init timeouts have expired in a row; see initTime
+	ended           bool  // the peer sends nothing more
+	reportsBytes    bool  // the present link reports when bytes come in
+	requestPerProbe bool  // a probe on the present link is a separate request (transport.RequestPerMessage)
 
-	initDue  instant       // when starting and initializing must have ended
-	initTime time.Duration // the time for starting and initializing; each timeout doubles it, and ready resets it to Options.InitTimeout
-	retryAt  instant       // when the next attempt is due
-	retryWhy ReasonKind    // not empty: the next attempt is due, but the old link must close first
+	initDue  instant    // when starting and initializing must have ended
+	retryAt  instant    // when the next attempt is due
+	retryWhy ReasonKind // not empty: the next attempt is due, but the old link must close first
 	readyAt  instant
 	unproven int       // losses in a row of incarnations that were not proven
 	schedule *schedule // the delays of the backoff; nil until a link is lost, and after a proven incarnation
@@ -78,7 +80,7 @@ const (
 )
 
 func newCore(r role, m machines, o *Options, d Dialect) *core {
-	c := &core{options: o, dialect: d, final: o.Final, role: r, machines: m, initTime: o.InitTimeout}
+	c := &core{options: o, dialect: d, final: o.Final, role: r, machines: m}
 	if c.current = Starting; r == acceptor {
 		c.current = Initializing
 	}
@@ -185,6 +187,7 @@ func (c *core) onTraffic(now instant, ev *event) {
 	}
 	if ev.frames > 0 && ev.kind != malformed {
 		c.malformed = malformedRun{}
+		c.hear(now)
 	}
 	if ev.frames > 0 {
 		c.leaveBatch(ev.batch, ev.stream)
@@ -200,6 +203,24 @@ func (c *core) onLateTraffic(now instant, ev *event) {
 		c.onReplied(now, ev)
 	case ev.notice() != nil:
 		c.settle(now, request{call: ev.notice()}, ending{LinkLost, NotSent, c.reason}, nil)
+	}
+}
+
+// allowInstalling gives a process that has never sent a message more time for that.
+func (c *core) allowInstalling() {
+	c.installs = !c.heard && !c.options.setsInit
+}
+
+// hear notes that the peer has sent a message. If it is the first of a process, the process
+// has started, and the rest of the handshake has InitTimeout.
+func (c *core) hear(now instant) {
+	c.heard = true
+	if !c.installs {
+		return
+	}
+	c.installs, c.initDoublings = false, 0
+	if c.initDue != 0 {
+		c.initDue = now + c.initTime()
 	}
 }
 
@@ -341,7 +362,7 @@ func (c *core) attach(brings *particulars) {
 func (c *core) becomeReady(now instant, why Reason) {
 	if c.admit(handshaken, why) {
 		c.leaveGate()
-		c.initDue, c.initTime = 0, c.options.InitTimeout
+		c.initDue, c.initDoublings, c.installs = 0, 0, false
 		c.readyAt = now
 		every := c.livenessEvery()
 		c.liveness.begin(now, every, c.livenessIdle(every))
@@ -357,8 +378,10 @@ func (c *core) onTick(now instant, ev *event) {
 		c.retry(now, RetryDue)
 	}
 	if passed(now, c.initDue) {
-		why := Reason{InitTimedOut, fmt.Errorf("no handshake within %v", c.initTime)}
-		c.initTime = max(min(2*c.initTime, longestInit), c.initTime)
+		why := Reason{InitTimedOut, fmt.Errorf("no handshake within %v", c.initTime())}
+		if c.initTime() < longestInit {
+			c.initDoublings++
+		}
 		c.lose(now, why, ev.random, 0, nil)
 	}
 	if c.draining && passed(now, c.drainDue) {
@@ -373,6 +396,20 @@ func (c *core) onTick(now instant, ev *event) {
 	c.watchPeer(now, ev)
 	c.tombstones.sweep(now, c.options.TombstoneSweep)
 }
+
+// initTime is the time for starting and initializing. Each timeout doubles it, until the Conn
+// is ready or its peer, a process, has sent its first message.
+func (c *core) initTime() time.Duration {
+	first := c.options.InitTimeout
+	if c.installs {
+		first = installTime
+	}
+	return max(min(first<<c.initDoublings, longestInit), first)
+}
+
+// installTime is the time that a process has until its first message: npx, uvx and docker
+// download a server before they run it.
+const installTime = time.Minute
 
 // longestInit is the maximum to which timeouts extend the time of the next attempt. A
 // peer that installs itself first, as with npx, is slow and not dead.

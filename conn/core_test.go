@@ -106,6 +106,55 @@ func TestInitTimeoutDoublesUntilReady(t *testing.T) {
 	}
 }
 
+// A process that has sent no message may take a minute, and twice that after a timeout. After its
+// first message the rest of the handshake has 10 s, and so has every later handshake. A malformed
+// line, such as a banner, is no message.
+//
+// Guarantees: G-0001.3, G-0001.17, G-0001.21
+func TestAProcessMayInstallItselfBeforeItsFirstMessage(t *testing.T) {
+	installing := func(o Options) *driver {
+		d := drive(t, initiator, o)
+		d.core.allowInstalling()
+		d.start()
+		d.open()
+		return d
+	}
+	expires := func(d *driver, when string, want time.Duration) {
+		t.Helper()
+		if due := d.core.initDue - d.now; due != want {
+			t.Fatalf("%s the handshake may take %v more, want %v", when, due, want)
+		}
+	}
+	d := installing(Options{})
+	expires(d, "at first", time.Minute)
+	d.stepCurrent(event{kind: malformed, frames: 1, size: 10, err: errGone})
+	expires(d, "after a banner", time.Minute)
+	d.advanceToDeadline()
+	d.wantState(Backoff)
+	d.linkGone()
+	d.wake()
+	expires(d, "after a timeout", 2*time.Minute)
+	d.open()
+	d.now += 20 * time.Second
+	d.stepCurrent(event{kind: notified, frames: 1, incoming: new(Incoming)})
+	expires(d, "after the first message", 10*time.Second)
+	d.advance(5 * time.Second)
+	d.stepCurrent(event{kind: notified, frames: 1, incoming: new(Incoming)})
+	expires(d, "after the second message", 5*time.Second)
+	d.handshaken()
+	d.loseLink()
+	d.linkGone()
+	d.wake()
+	expires(d, "after being ready", 10*time.Second)
+
+	d = installing(Options{})
+	d.now += 55 * time.Second
+	d.stepCurrent(event{kind: notified, frames: 1, incoming: new(Incoming)})
+	expires(d, "after a late first message", 10*time.Second)
+
+	expires(installing(Options{InitTimeout: 10 * time.Second}), "if the program has set InitTimeout,", 10*time.Second)
+}
+
 // Other failures than a timeout do not change the time of the next attempt.
 //
 // Guarantees: G-0001.17

@@ -162,9 +162,9 @@ func (env *environment) proven() instant {
 func (f *encoder) core(env *environment) {
 	c := env.core
 	f.byte(byte(c.place), c.state()[0], c.state()[1], byte(c.epoch), byte(min(c.unproven, crashLoop)), byte(c.malformed.frames), byte(c.lastID))
-	f.flags(c.linked, c.draining, c.ended, c.retryWhy != "", c.grace > c.options.StopGrace)
+	f.flags(c.linked, c.draining, c.ended, c.retryWhy != "", c.grace > c.options.StopGrace, c.installs)
 	f.schedule(c.schedule)
-	f.byte(byte(c.initTime / c.options.InitTimeout))
+	f.byte(c.initDoublings)
 	for _, t := range [...]instant{c.initDue, c.retryAt, env.proven(), c.closeDue, c.drainDue, c.idleAt,
 		c.outbound.retryAt, c.outbound.stuckAt, c.tombstones.sweepAt} {
 		f.at(t)

@@ -120,7 +120,7 @@ func (c *core) onAdmitted(now instant) {
 
 // open asks for the link. The time for that and the handshake starts here.
 func (c *core) open(now instant) {
-	c.initDue = now + c.initTime
+	c.initDue = now + c.initTime()
 	c.emit(effect{kind: openLink, epoch: c.epoch, particulars: c.with(particulars{reason: c.reason})})
 }
 

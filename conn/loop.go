@@ -106,6 +106,10 @@ func (l *loop) continueConn() {
 	}
 	l.core.epoch, l.core.reason = c.epoch, c.status.read().Reason
 	l.core.lastID = c.lastID.Load()
+	l.core.heard = c.heard.Load()
+	if starter, ok := c.transport.(transport.ProcessStarter); ok && starter.StartsProcess() {
+		l.core.allowInstalling()
+	}
 }
 
 // watch stops or interrupts the loop when ctx ends.
@@ -171,6 +175,9 @@ func (l *loop) stepAll(events []event) {
 	clear(events)
 	l.buffers.spare = events
 	l.conn.counters.measure(l.core)
+	if l.core.heard && !l.conn.heard.Load() {
+		l.conn.heard.Store(true)
+	}
 	if l.buffers.kept.Incoming != nil {
 		l.awake = true // even if a late tick has set it to false: a request was kept, and is about to be served
 	}

@@ -56,6 +56,9 @@ type Options struct {
 	// InitTimeout limits the time to open a link and complete its handshake. Time
 	// spent waiting at a Gate does not count. Each time it expires, the timeout of
 	// the next attempt doubles, up to 2 min, until the Conn is ready. Default: 10 s.
+	// With the default, a peer that is a process (transport.ProcessStarter) may take 60 s
+	// until its first message, because it may install itself first. From then on the
+	// 10 s apply.
 	InitTimeout time.Duration
 
 	// BackoffMin is the first delay before a reconnection, and BackoffMax the longest.
@@ -150,6 +153,8 @@ type Options struct {
 	// number, 16 MiB of malformed frames in a row end the link. Default: 10,000.
 	MaxMalformed int
 
+	setsInit bool // the program has set InitTimeout, so it holds for processes too
+
 	shared *Options // the result of Shared, if the program called it
 }
 
@@ -202,6 +207,7 @@ func (o *Options) setOwnDefaults() {
 
 func (o Options) withDefaults() Options {
 	o.RequestTimeout = positive(o.RequestTimeout, 30*time.Second)
+	o.setsInit = o.InitTimeout > 0
 	o.InitTimeout = positive(o.InitTimeout, 10*time.Second)
 	o.BackoffMin = positive(o.BackoffMin, time.Second)
 	o.BackoffMax = max(positive(o.BackoffMax, 30*time.Second), o.BackoffMin)

@@ -17,6 +17,7 @@ type Status struct {
 	Epoch       uint64    `json:"epoch"`                // the number of the present incarnation; 0 before the first
 	NextAttempt time.Time `json:"nextAttempt,omitzero"` // when the Conn will try again, if it is in Backoff
 	LastFailure Reason    `json:"lastFailure,omitzero"` // why the last incarnation failed; zero if none has
+	Heard       bool      `json:"heard,omitzero"`       // the peer has sent a message since the Conn was created
 
 	lost     uint64         // the last incarnation that was lost; 0 if none
 	replaced *signal.Signal // fires when there is a newer Status
@@ -105,7 +106,11 @@ func (c *statusCell) replace(s Status) {
 }
 
 // Status returns the present status.
-func (c *Conn) Status() Status { return c.status.watch() }
+func (c *Conn) Status() Status {
+	s := c.status.watch()
+	s.Heard = c.heard.Load()
+	return s
+}
 
 // State returns the present state.
 func (c *Conn) State() State {

@@ -34,6 +34,7 @@
 //	Checked             stdio.Command, streamable, sse    Connect fails immediately for a wrong configuration
 //	Named               stdio.Command, streamable, sse    the name of a session
 //	Located             streamable, sse                   sessions with one endpoint reconnect together
+//	ProcessStarter      stdio.Command                     a peer that installs itself first gets time for that
 //	ArgumentMirror      streamable                        arguments that are repeated in headers
 //	NonBlockingOpener   inmem                             opening without another goroutine
 //
@@ -50,6 +51,6 @@
 //	StreamWorker        streamable                        as Worker; a request need not wait for credit
 //
 // The receivers of package conn implement all three. Transcript and fault wrap other
-// transports and links. Transcript passes on the first four of transports and the first
+// transports and links. Transcript passes on the first five of transports and the first
 // three of links; fault passes on those three of links.
 package transport

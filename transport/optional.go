@@ -28,6 +28,14 @@ type Located interface {
 	Endpoint() string
 }
 
+// ProcessStarter is an optional interface of a Transport whose links start their peer as a
+// process. Such a peer may download and install itself before it sends its first message,
+// so it gets more time for that (ADR-0001).
+type ProcessStarter interface {
+	// StartsProcess reports whether Open starts a process.
+	StartsProcess() bool
+}
+
 // ArgumentMirror is an optional interface of a Transport whose links also send
 // Route.Arguments outside of the message, as MCP over HTTP does in headers.
 type ArgumentMirror interface {

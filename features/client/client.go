@@ -77,8 +77,11 @@ func New(info protocol.Implementation, o Options) *Client {
 // missing, access is denied (401, 403), the certificate is not trusted, the URL is
 // not an MCP endpoint, or there is no common revision. After any other failure, such
 // as a refused connection, a 5xx status or a timeout, Connect tries again with
-// backoff until ctx ends. If ctx has no deadline, Connect gives up after a minute, or
-// after twice Options.Conn.InitTimeout if that is longer.
+// backoff until ctx ends. If ctx has no deadline, Connect gives up after 15 s; after 5 s
+// if every attempt was refused by the machine itself (connection refused, no such host);
+// and after 60 s while a child process runs and has sent no message, because it may
+// install itself first. If Options.Conn.InitTimeout is set, each of these is at least
+// twice that.
 //
 // Connect fails with a *ConnectError, which says how often it tried, since when, and
 // why the last attempt failed. If the transport knows that it cannot work
@@ -148,6 +151,9 @@ func (c *Client) run(ctx context.Context, name string, t transport.Transport, pa
 	s := &session{client: c, supervisor: c.options.Supervisor, patient: patient, mirrors: mirrors(t)}
 	if located, ok := t.(transport.Located); ok {
 		s.endpoint = located.Endpoint()
+	}
+	if starter, ok := t.(transport.ProcessStarter); ok {
+		s.child = starter.StartsProcess()
 	}
 	s.restore.level.level = c.options.LogLevel
 	s.cache.limit = cmp.Or(c.options.CacheBytes, defaultCacheBytes)

@@ -5,7 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
+	"net"
+	"syscall"
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
@@ -25,20 +26,22 @@ type ConnectError struct {
 }
 
 func (e *ConnectError) Error() string {
-	var text strings.Builder
-	text.WriteString("client: connect: ")
-	if e.Attempts > 1 {
-		fmt.Fprintf(&text, "%d attempts since %s: ", e.Attempts, e.Since.Format(time.TimeOnly))
+	attempts := fmt.Sprintf("%d attempts since %s", e.Attempts, e.Since.Format(time.TimeOnly))
+	if e.Attempts == 1 {
+		attempts = "1 attempt since " + e.Since.Format(time.TimeOnly)
 	}
-	text.WriteString(e.Err.Error())
+	last := "the server has not answered"
+	if e.Last.Kind != "" {
+		last = e.Last.Error()
+	}
 	switch final := errors.As(e.Err, new(Reason)); {
+	case final && e.Attempts == 1:
+		return "client: connect: " + last
 	case final:
-	case e.Last.Kind == "":
-		text.WriteString("; no attempt has failed yet")
+		return fmt.Sprintf("client: connect: %s, after %s", last, attempts)
 	default:
-		text.WriteString("; the last attempt failed: " + e.Last.Error())
+		return fmt.Sprintf("client: connect: %s; gave up after %s: %v", last, attempts, e.Err)
 	}
-	return text.String()
 }
 
 // Unwrap returns Err and Last.
@@ -70,8 +73,12 @@ func (e *ConnectError) Is(target error) bool {
 	}
 }
 
-// connectPatience limits Connect if its context has no deadline.
-const connectPatience = time.Minute
+// These limit Connect if its context has no deadline (ADR-0037).
+const (
+	refusedPatience = 5 * time.Second  // every attempt was refused by the machine itself
+	connectPatience = 15 * time.Second // otherwise
+	installPatience = time.Minute      // a child lives and has sent no message
+)
 
 // errNoDeadline ends a Connect whose context has no deadline.
 type errNoDeadline struct{ after time.Duration }
@@ -81,18 +88,41 @@ func (e errNoDeadline) Error() string { return fmt.Sprintf("no server within %v"
 // Is makes the error match context.DeadlineExceeded, as that of a deadline would.
 func (errNoDeadline) Is(target error) bool { return target == context.DeadlineExceeded }
 
-// awaitFirst waits for the first server. Without a deadline it waits for a minute, or
-// for two attempts if these may take longer.
+// patienceFor returns how long a Connect without a deadline waits in all, as far as the
+// status shows. Two attempts always have time, if the program has set InitTimeout.
+func (s *session) patienceFor(status conn.Status) time.Duration {
+	least := 2 * s.client.options.Conn.InitTimeout
+	switch trying := status.State != conn.Backoff; {
+	case trying && s.child && !status.Heard:
+		return max(installPatience, least)
+	case !trying && !s.notRefused.Load():
+		return max(refusedPatience, least)
+	default:
+		return max(connectPatience, least)
+	}
+}
+
+// isRefused reports whether the machine itself refused a connection: nothing listens at
+// the address, or there is no such host.
+func isRefused(err error) bool {
+	const onWindows = syscall.Errno(10061) // WSAECONNREFUSED
+	var lookup *net.DNSError
+	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, onWindows) || errors.As(err, &lookup) && lookup.IsNotFound
+}
+
+// awaitFirst waits for the first server.
 func (s *session) awaitFirst(ctx context.Context) error {
 	began := time.Now()
 	if s.openFirst(ctx) && s.conn.State() == conn.Ready {
 		return nil
 	}
-	if _, ok := ctx.Deadline(); !ok {
-		patience := max(connectPatience, 2*s.client.options.Conn.InitTimeout)
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadlineCause(ctx, began.Add(patience), errNoDeadline{patience})
-		defer cancel()
+	_, limited := ctx.Deadline()
+	var timer *time.Timer
+	var expired <-chan time.Time // nil if the context has a deadline
+	if !limited {
+		timer = time.NewTimer(connectPatience)
+		defer timer.Stop()
+		expired = timer.C
 	}
 	for {
 		status := s.conn.Status()
@@ -112,8 +142,17 @@ func (s *session) awaitFirst(ctx context.Context) error {
 				s.conn.Wake()
 			}
 		}
+		if !limited {
+			left := time.Until(began.Add(s.patienceFor(status)))
+			if left <= 0 {
+				failed.Err = errNoDeadline{time.Since(began).Round(100 * time.Millisecond)}
+				return failed
+			}
+			timer.Reset(left)
+		}
 		select {
 		case <-status.Changed():
+		case <-expired: // a child may have sent something meanwhile, so look again
 		case <-ctx.Done():
 			failed.Err = context.Cause(ctx)
 			return failed
@@ -136,6 +175,9 @@ func (s *session) openFirst(ctx context.Context) bool {
 // final is conn.Options.Final. A failure that is not final may go away before the Conn
 // tries again.
 func (s *session) final(why conn.Reason) bool {
+	if !isRefused(why.Err) {
+		s.notRefused.Store(true)
+	}
 	if s.isFinal(why) {
 		return true
 	}

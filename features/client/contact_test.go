@@ -206,35 +206,72 @@ func TestConnectWaitsAfterTemporaryFailure(t *testing.T) {
 	}
 }
 
-// Connect waits until its context ends, or for a minute if the context has no deadline.
+// fails is a transport whose attempts fail with each of these errors, and then always with the
+// last one.
+func fails(each ...error) transport.Transport {
+	return openFunc(func(context.Context) (transport.Link, error) {
+		err := each[0]
+		if len(each) > 1 {
+			each = each[1:]
+		}
+		return nil, err
+	})
+}
+
+// asChild makes another transport look like one that starts a process.
+type asChild struct{ transport.Transport }
+
+func (asChild) StartsProcess() bool { return true }
+
+// Connect waits until its context ends. If the context has no deadline, it waits as long as the
+// kind of failure suggests.
 //
 // Guarantees: G-0037.2, G-0037.3
 func TestConnectGivesUp(t *testing.T) {
-	refused := openFunc(func(context.Context) (transport.Link, error) { return nil, syscall.ECONNREFUSED })
+	mute := func() transport.Transport { return &fakeServer{answer: func(frame) []string { return nil }} }
+	refused := func() transport.Transport { return fails(syscall.ECONNREFUSED) }
+	busy := &transport.StatusError{Status: 503}
 	for name, test := range map[string]struct {
 		deadline, init, want time.Duration
-		over                 transport.Transport
+		over                 func() transport.Transport
 		text                 string
 	}{
-		"no deadline":        {want: time.Minute, over: refused, text: "attempts since 00:00:00: no server within 1m0s; the last attempt failed: "},
-		"a slow first start": {want: 6 * time.Minute, init: 3 * time.Minute, over: refused, text: "no server within 6m0s"},
-		"a deadline":         {want: 5 * time.Second, deadline: 5 * time.Second, over: refused, text: "context deadline exceeded; the last attempt failed: "},
+		"refused": {want: 5 * time.Second, over: refused, text: "connection refused; gave up after 3 attempts since 00:00:00: no server within 5s"},
+		"no such host": {
+			want: 5 * time.Second, text: "no such host",
+			over: func() transport.Transport {
+				return fails(&net.DNSError{Name: "nowhere", Err: "no such host", IsNotFound: true})
+			},
+		},
+		"silence":                         {want: 15 * time.Second, over: mute, text: "gave up after 2 attempts since 00:00:00: no server within 15s"},
+		"503":                             {want: 15 * time.Second, over: func() transport.Transport { return fails(busy) }, text: "HTTP status 503"},
+		"503, then refused":               {want: 15 * time.Second, over: func() transport.Transport { return fails(busy, syscall.ECONNREFUSED) }},
+		"InitTimeout":                     {want: 6 * time.Minute, init: 3 * time.Minute, over: refused, text: "no server within 6m0s"},
+		"InitTimeout, silence":            {want: 24 * time.Second, init: 12 * time.Second, over: mute, text: "no server within 24s"},
+		"a child that is silent":          {want: time.Minute, over: func() transport.Transport { return asChild{mute()} }, text: "no server within 1m0s"},
+		"a child that sends only one":     {want: 15 * time.Second, over: func() transport.Transport { return asChild{refusesToDiscover()} }, text: "no server within 15s"},
+		"a deadline":                      {want: 7 * time.Second, deadline: 7 * time.Second, over: refused, text: "since 00:00:00: context deadline exceeded"},
+		"a deadline, with a silent child": {want: 2 * time.Second, deadline: 2 * time.Second, over: func() transport.Transport { return asChild{mute()} }},
 		"no failure yet": {
-			want: time.Second, deadline: time.Second, over: &fakeServer{answer: func(frame) []string { return nil }},
-			text: "client: connect: context deadline exceeded; no attempt has failed yet",
+			want: time.Second, deadline: time.Second, over: mute,
+			text: "client: connect: the server has not answered; gave up after 1 attempt since 00:00:00: context deadline exceeded",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				if silent, ok := test.over.(*fakeServer); ok {
-					defer silent.close()
+				over := test.over()
+				child, _ := over.(asChild)
+				for _, silent := range []transport.Transport{over, child.Transport} {
+					if silent, ok := silent.(*fakeServer); ok {
+						defer silent.close()
+					}
 				}
 				ctx, cancel, began := t.Context(), context.CancelFunc(func() {}), time.Now()
 				if test.deadline > 0 {
 					ctx, cancel = context.WithTimeout(ctx, test.deadline)
 				}
 				defer cancel()
-				_, err := client.New(clientInfo, client.Options{Conn: conn.Options{InitTimeout: test.init}}).Connect(ctx, test.over)
+				_, err := client.New(clientInfo, client.Options{Conn: conn.Options{InitTimeout: test.init}}).Connect(ctx, over)
 				if took := time.Since(began); took != test.want {
 					t.Errorf("Connect took %v, want %v", took, test.want)
 				}
@@ -242,8 +279,59 @@ func TestConnectGivesUp(t *testing.T) {
 					t.Errorf("Connect returned %v, want the error %v and %v in it", err, context.DeadlineExceeded, test.text)
 				}
 				failed := new(client.ConnectError)
-				if !errors.As(err, &failed) || !failed.Since.Equal(began) || test.over == nil && !errors.Is(err, syscall.ECONNREFUSED) {
-					t.Errorf("Connect returned %+v", failed)
+				if !errors.As(err, &failed) || !failed.Since.Equal(began) || failed.Attempts == 0 {
+					t.Errorf("Connect returned %+v, want a *client.ConnectError since %v", failed, began)
+				}
+			})
+		})
+	}
+}
+
+// refusesToDiscover is a server that answers server/discover, and then nothing.
+func refusesToDiscover() *fakeServer {
+	return &fakeServer{answer: func(f frame) []string {
+		if f.Method != protocol.MethodDiscover {
+			return nil
+		}
+		return []string{`{"jsonrpc":"2.0","id":` + string(f.ID) + `,"error":{"code":-32601,"message":"no"}}`}
+	}}
+}
+
+// A child that downloads and installs itself for 42 s is not killed meanwhile. So it is ready in
+// its first incarnation, for Connect and for Start.
+//
+// Guarantees: G-0001.21, G-0037.2
+func TestChildMayInstallItselfFirst(t *testing.T) {
+	connecting := map[string]func(*testing.T, *client.Client, transport.Transport) (*client.Session, error){
+		"Connect": func(t *testing.T, c *client.Client, over transport.Transport) (*client.Session, error) {
+			return c.Connect(t.Context(), over)
+		},
+		"Start": func(t *testing.T, c *client.Client, over transport.Transport) (*client.Session, error) {
+			session, err := c.Start(t.Context(), "slow", over)
+			if err == nil {
+				err = session.AwaitReady(t.Context())
+			}
+			return session, err
+		},
+	}
+	for name, connect := range connecting {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				slow := answering(nil)
+				answer := slow.answer
+				slow.answer = func(f frame) []string {
+					pass(time.Until(began.Add(42 * time.Second)))
+					return answer(f)
+				}
+				defer slow.close()
+				session, err := connect(t, client.New(clientInfo, client.Options{}), asChild{slow})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer session.Close(t.Context())
+				if status := session.Conn().Status(); status.Epoch != 1 || !status.Heard {
+					t.Errorf("after 42 s got %+v, want the first incarnation", status)
 				}
 			})
 		})
@@ -327,7 +415,8 @@ func TestConnectErrorInJSON(t *testing.T) {
 	if got.Error != err.Error() || got.Name == "" || got.Attempts < 1 || got.Since.IsZero() || got.Last.Kind != "exited" || !strings.HasSuffix(got.Last.Error, exited) {
 		t.Errorf("got %s", raw)
 	}
-	if strings.Contains(err.Error(), "\n") || !strings.HasSuffix(err.Error(), exited) {
+	text, attempts, retried := strings.Cut(err.Error(), ", after ")
+	if strings.Contains(err.Error(), "\n") || !strings.HasSuffix(text, exited) || retried != strings.HasPrefix(attempts, "2 attempts since ") {
 		t.Errorf("the error is %q", err)
 	}
 }

@@ -32,6 +32,7 @@ type session struct {
 	start      start
 	patient    bool                 // the session was created by Start, so it waits for its first server
 	mirrors    bool                 // the transport mirrors arguments
+	child      bool                 // the transport starts the server as a process
 	given      atomic.Bool          // the program has the session
 	peer       atomic.Pointer[peer] // the present or last server; nil until the session has been ready
 	legacy     atomic.Bool          // the server supports no modern revision
@@ -39,6 +40,7 @@ type session struct {
 	endpoint   string               // the location of its server; "" if unknown
 	woken      uint64               // the last attempt that outages began early; guarded by the lock of outages
 	again      atomic.Bool          // a server died because of the probe, and Connect need not wait
+	notRefused atomic.Bool          // an attempt failed otherwise than by isRefused
 	tools      toolNotes
 	events     eventQueue
 	restore    restorer

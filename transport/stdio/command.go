@@ -146,6 +146,9 @@ func (c *Command) Name() string {
 	return strings.TrimSuffix(filepath.Base(c.name()), ".exe")
 }
 
+// StartsProcess implements transport.ProcessStarter. It returns true.
+func (c *Command) StartsProcess() bool { return true }
+
 // Open starts the child. It fails if ctx has already ended; otherwise ctx has no
 // effect on Open or on the child. If the child cannot be started, the error is a
 // *transport.StartError that wraps the cause, for example exec.ErrNotFound,

@@ -88,6 +88,12 @@ func (t *tap) Endpoint() string {
 	return ""
 }
 
+// StartsProcess implements transport.ProcessStarter.
+func (t *tap) StartsProcess() bool {
+	starter, ok := t.inner.(transport.ProcessStarter)
+	return ok && starter.StartsProcess()
+}
+
 // MirrorsArguments implements transport.ArgumentMirror.
 func (t *tap) MirrorsArguments() bool {
 	mirror, ok := t.inner.(transport.ArgumentMirror)
