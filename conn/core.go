@@ -37,7 +37,8 @@ type core struct {
 	retryAt  instant    // when the next attempt is due
 	retryWhy ReasonKind // not empty: the next attempt is due, but the old link must close first
 	readyAt  instant
-	unproven int       // losses in a row of incarnations that were not proven
+	unproven int32     // losses in a row of incarnations that were not proven
+	audits   bool      // the handler is an Auditor
 	schedule *schedule // the delays of the backoff; nil until a link is lost, and after a proven incarnation
 
 	grace    time.Duration // how long the link may take to close
@@ -116,7 +117,8 @@ func (c *core) step(now instant, ev *event) []effect {
 		c.onLinkOpened(ev)
 	default:
 		if ev.epoch != c.epoch {
-			break // the event belongs to an incarnation that has ended
+			c.dropRequest(ev) // the event belongs to an incarnation that has ended
+			break
 		}
 		if ev.kind < replied {
 			c.onLifecycle(now, ev)
@@ -203,6 +205,15 @@ func (c *core) onLateTraffic(now instant, ev *event) {
 		c.onReplied(now, ev)
 	case ev.notice() != nil:
 		c.settle(now, request{call: ev.notice()}, ending{LinkLost, NotSent, c.reason}, nil)
+	default:
+		c.dropRequest(ev)
+	}
+}
+
+// dropRequest reports a request that came after the end of its incarnation.
+func (c *core) dropRequest(ev *event) {
+	if ev.kind == requested {
+		c.leaveUnserved(ev.incoming, c.reason)
 	}
 }
 

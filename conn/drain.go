@@ -40,6 +40,9 @@ func (c *core) close(now instant, why Reason, unsent []transport.Tag, grace time
 func (c *core) endIncarnation(now instant, cause Cause, why Reason, unsent []transport.Tag, grace time.Duration) {
 	c.leaveGate()
 	c.settleAll(now, cause, why, unsent)
+	for _, request := range c.incoming.waiting {
+		c.leaveUnserved(request, why)
+	}
 	c.incoming.clear()
 	c.streams.clear()
 	c.liveness = liveness{}

@@ -270,7 +270,7 @@ var effectNames = [...]string{
 	stuck: "stuck", progress: "progress", serve: "serve", cancelServing: "cancelServing", notify: "notify", endTasks: "endTasks",
 	closeLink: "closeLink", transitioned: "transitioned", violation: "violation", late: "late", unknown: "unknown",
 	terminate: "terminate", endStream: "endStream", resumeStream: "resumeStream",
-	stallBegun: "stallBegun", stallEnded: "stallEnded", missed: "missed",
+	unserved: "unserved", stallBegun: "stallBegun", stallEnded: "stallEnded", missed: "missed",
 }
 
 // A deadLink does nothing.

@@ -234,7 +234,9 @@ func (l *loop) settleCallers(why error) {
 	if l.buffers.current != nil {
 		events = append(events, *l.buffers.current)
 	}
-	for _, ev := range append(events, l.buffers.batch...) {
+	events = append(events, l.buffers.batch...)
+	l.endRequests(why, effects, events)
+	for _, ev := range events {
 		if ev.out != nil {
 			end(ev.out.id, ev.out.call, lost(NotSent))
 		}
@@ -265,6 +267,7 @@ func (l *loop) discard(why error, events []event) {
 	for i := range events {
 		ev := &events[i]
 		l.endTask(ev)
+		l.endRequest(why, ev)
 		switch ev.kind {
 		case overdue:
 			l.overdue = true

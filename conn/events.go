@@ -152,11 +152,11 @@ type effect struct {
 	id           int64            // settle, late, unknown
 	stream       transport.Stream // grant, endStream, resumeStream
 	call         *call            // settle, progress
-	incoming     *Incoming        // serve, cancelServing, stuck, notify
+	incoming     *Incoming        // serve, unserved, cancelServing, stuck, notify
 	out          outboundFrame    // transmit
 	payload      []byte           // settle: the result; progress: the params
 	method       string           // progress: the method of the notification
-	err          error            // settle (a peer error is its *jsonrpc.Error), cancelServing, endTasks, violation
+	err          error            // settle (a peer error is its *jsonrpc.Error), cancelServing, endTasks, violation; unserved: why
 	at           instant          // transitioned: the time of the next attempt, 0 for none; stallEnded: how long the stall lasted; closeLink: how long the close may take
 	*particulars                  // nil if the kind needs none of these fields
 }
@@ -180,6 +180,7 @@ const (
 	settle                   // give a caller its outcome
 	progress                 // pass progress to a caller
 	serve                    // run the handler of a request
+	unserved                 // a request has ended, and its handler was not called
 	cancelServing            // cancel the context of a request being served
 	notify                   // pass a notification to the handler
 	endTasks                 // cancel everything that runs for the incarnation

@@ -158,6 +158,14 @@ func (env *environment) perform(fx *effect) {
 		}
 	case serve:
 		env.serve(fx)
+	case unserved:
+		if n := env.numberOf(fx.incoming); n < maxPeerRequests {
+			q := &env.requests[n]
+			if q.served || q.unserved {
+				env.fail("request %d has ended twice", n)
+			}
+			q.unserved = true
+		}
 	case stuck: // from now on others may have its place (G-0003.17)
 		if n := env.numberOf(fx.incoming); n < maxPeerRequests {
 			env.requests[n].stuck = true
@@ -224,7 +232,7 @@ func (env *environment) checkAllowed(fx *effect) {
 		if fx.cause != ShutDown && fx.cause != LinkLost || fx.delivery != NotSent {
 			env.fail("after the end a call was settled as %v, %v", fx.cause, fx.delivery)
 		}
-	case late, unknown:
+	case late, unknown, unserved:
 	case closeLink:
 		if fx.unboundLink() == nil {
 			env.fail("after the end the link was closed again")
@@ -535,6 +543,7 @@ type requestRecord struct {
 	running     bool // its handler is running
 	stuck       bool // its handler has given up its place
 	served      bool
+	unserved    bool // it has ended without its handler
 	answered    bool
 	large       bool                 // its answer was too large for the link
 	sentBefore  [ownStreams + 1]bool // the calls that had been sent on its stream before it came

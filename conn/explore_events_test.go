@@ -16,6 +16,7 @@ const (
 
 func newEnvironment(p *plan) *environment {
 	env := &environment{plan: p, now: time.Second, room: anyRoom, core: newBusyCore(p.role, &p.options)}
+	env.core.audits = true
 	if env.state = Starting; p.role == acceptor {
 		env.state = Initializing
 	}

@@ -40,6 +40,9 @@ type Incoming struct {
 	// Otherwise it is nil.
 	Origin *transport.Origin
 
+	// Implied says that the peer has not sent the message itself; see transport.Inbound.
+	Implied bool
+
 	size      int  // how many bytes it keeps in memory: its frame, or its copy of a part of a batch
 	exclusive bool // requests behind it wait until it has been answered
 	streaming bool // it stays open until either side ends it
@@ -48,7 +51,7 @@ type Incoming struct {
 	immediate bool // the loop itself runs the handler
 
 	label    string  // for a notification: Class.Key; for a request: its target
-	received instant // when it came in; zero without Hooks.ServeStopped
+	received instant // when it came in; zero unless Conn.timesRequests
 
 	batch   *batch // the batch that it came in, or nil
 	key     incomingKey
@@ -63,6 +66,7 @@ type Incoming struct {
 	took    time.Duration // how long its handler ran
 	leave   func()        // lets another goroutine read the link; nil on a worker
 	left    atomic.Bool   // leave was called
+	told    atomic.Bool   // the Auditor knows how it ended
 }
 
 // ID returns the id of the request, or the zero ID for a notification.

@@ -52,11 +52,12 @@ func (r reporter) reportPanic(where string, panicked *PanicError, tell func(func
 	}
 }
 
-// tellServed tells the hook that the handler of a request from the peer has returned.
-func (r reporter) tellServed(request served, began, ended instant, err error) {
+// tellServed tells the hook and the Auditor that the handler of a request from the peer has
+// returned.
+func (c *Conn) tellServed(request served, began, ended instant, err error) {
 	in := request.Incoming
 	event := telemetry.ServeStopped{
-		Conn: r.name, Epoch: in.Epoch, Method: in.Method, Target: in.label,
+		Conn: c.own.name, Epoch: in.Epoch, Method: in.Method, Target: in.label,
 		Queued: began - in.received, Duration: ended - began, Err: err,
 	}
 	switch ctx := request.ctx; {
@@ -69,8 +70,10 @@ func (r reporter) tellServed(request served, began, ended instant, err error) {
 	default:
 		event.Outcome, event.Code = telemetry.ServeFailed, in.failure
 	}
-	hook := r.options.Hooks.ServeStopped
-	r.tell(func() { hook(request.ctx, event) })
+	if hook := c.options.Hooks.ServeStopped; hook != nil && !in.Implied {
+		c.reporter().tell(func() { hook(request.ctx, event) })
+	}
+	c.tellAuditor(request.ctx, in, event)
 }
 
 // ReportPanic reports a panic to Hooks.Panic and to the log, on the calling
@@ -262,6 +265,7 @@ func (l *loop) reportStuck(in *Incoming) {
 		return
 	}
 	in.stuck = true
+	l.conn.tellStuck(in)
 	hook := l.conn.options.Hooks.Stuck
 	e := telemetry.Stuck{Conn: l.conn.own.name, Epoch: in.Epoch, Method: in.Method, Name: in.Target()}
 	tell(l, hook, e)

@@ -279,6 +279,7 @@ func (c *core) onRequested(now instant, ev *event) {
 	request := ev.incoming
 	next, fault := c.incoming.judge(request, c.options, c.draining)
 	if next == refuseIt {
+		c.leaveUnserved(request, fault)
 		frame := jsonrpc.AppendError(nil, request.key.id, fault)
 		c.reply(outboundFrame{stream: request.key.stream, frame: frame, route: errorRoute(request.key.id, fault.Code), reply: true}, request.batch)
 		return
@@ -303,6 +304,13 @@ func (c *core) serve(request *Incoming) {
 	}
 }
 
+// leaveUnserved tells an Auditor of a request that ends without its handler.
+func (c *core) leaveUnserved(request *Incoming, why error) {
+	if c.audits {
+		c.emit(effect{kind: unserved, incoming: request, err: why})
+	}
+}
+
 // onCancelled handles a cancellation: the peer has abandoned one of its requests, or ends
 // a streaming request of ours.
 func (c *core) onCancelled(now instant, ev *event) {
@@ -324,6 +332,8 @@ func (c *core) cancelIncoming(now instant, request *Incoming) {
 	c.answered(now, request)
 	if c.incoming.cancel(request, now+c.options.CancelGrace) {
 		c.emit(effect{kind: cancelServing, incoming: request, err: ErrPeerCancelled})
+	} else {
+		c.leaveUnserved(request, ErrPeerCancelled)
 	}
 	c.leaveBatch(request.batch, request.key.stream)
 	c.finishStream(now, request.key.stream)

@@ -91,6 +91,7 @@ func newLoop(c *Conn, ctx context.Context) *loop {
 		l.opening = new(openingCaller)
 	}
 	l.core = newCore(c.role, sharedMachines(), c.options, guarded{l})
+	l.core.audits = c.auditor() != nil
 	if c.role == initiator {
 		l.core.final = l.isFinal
 	}

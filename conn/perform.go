@@ -41,6 +41,8 @@ func (l *loop) performOne(fx *effect) {
 		}
 	case serve:
 		l.serve(fx.incoming)
+	case unserved:
+		l.conn.tellUnserved(fx.incoming, fx.err)
 	case cancelServing:
 		fx.incoming.serving.cancel(fx.err)
 	case notify:

@@ -20,25 +20,31 @@ type receiver struct {
 	batches atomic.Bool // a request has permitted batches (Class.Batches)
 }
 
+// A source says where a frame came from; see transport.Inbound.
+type source struct {
+	origin  *transport.Origin
+	implied bool
+}
+
 func (r *receiver) Receive(in transport.Inbound) {
 	came := event{stream: in.Stream, last: in.Last, frames: 1, size: int32(min(len(in.Frame), maxMalformedBytes)), works: in.Work}
 	r.conn.counters.bytesIn.Add(uint64(len(in.Frame)))
 	switch {
 	case in.Err != nil:
-		r.malformed(came, &jsonrpc.DecodeError{Code: jsonrpc.CodeInvalidRequest, Err: in.Err})
+		r.malformed(came, source{in.Origin, in.Implied}, &jsonrpc.DecodeError{Code: jsonrpc.CodeInvalidRequest, Err: in.Err})
 	case (r.dialect.Batches() || r.batches.Load()) && jsonrpc.IsBatch(in.Frame):
-		r.receiveBatch(came, in.Frame, in.Origin)
+		r.receiveBatch(came, in.Frame, source{in.Origin, in.Implied})
 	case in.Message != nil:
-		r.receiveOne(came, in.Message, len(in.Frame), in.Origin, nil)
+		r.receiveOne(came, in.Message, len(in.Frame), source{in.Origin, in.Implied}, nil)
 	default:
 		m, err := jsonrpc.Decode(in.Frame, jsonrpc.Limits{})
-		r.receiveOne(came, &m, len(in.Frame), in.Origin, err)
+		r.receiveOne(came, &m, len(in.Frame), source{in.Origin, in.Implied}, err)
 	}
 }
 
 // receiveBatch posts every message of a batch; the last one carries the credit
 // the frame has used, and the end of its stream.
-func (r *receiver) receiveBatch(came event, frame []byte, from *transport.Origin) {
+func (r *receiver) receiveBatch(came event, frame []byte, from source) {
 	items, err := jsonrpc.DecodeBatch(frame, jsonrpc.Limits{})
 	if err != nil {
 		r.receiveOne(came, nil, 0, from, err)
@@ -57,7 +63,7 @@ func (r *receiver) receiveBatch(came event, frame []byte, from *transport.Origin
 			part = came
 		}
 		if items[i].Err != nil {
-			r.malformed(part, items[i].Err)
+			r.malformed(part, from, items[i].Err)
 			continue
 		}
 		m := &items[i].Message
@@ -67,11 +73,11 @@ func (r *receiver) receiveBatch(came event, frame []byte, from *transport.Origin
 }
 
 // receiveOne posts a message that holds size bytes.
-func (r *receiver) receiveOne(ev event, m *jsonrpc.Message, size int, from *transport.Origin, err error) {
+func (r *receiver) receiveOne(ev event, m *jsonrpc.Message, size int, from source, err error) {
 	if err != nil {
 		var refused *jsonrpc.DecodeError
 		errors.As(err, &refused) // the error is always a *jsonrpc.DecodeError
-		r.malformed(ev, refused)
+		r.malformed(ev, from, refused)
 		return
 	}
 	switch m.Kind {
@@ -86,7 +92,7 @@ func (r *receiver) receiveOne(ev event, m *jsonrpc.Message, size int, from *tran
 	r.post(ev)
 }
 
-func (r *receiver) request(ev *event, m *jsonrpc.Message, size int, from *transport.Origin) {
+func (r *receiver) request(ev *event, m *jsonrpc.Message, size int, from source) {
 	class := r.dialect.Classify(*m)
 	if class.Batches {
 		r.batches.Store(true)
@@ -94,6 +100,7 @@ func (r *receiver) request(ev *event, m *jsonrpc.Message, size int, from *transp
 	if class.Kind == Probe {
 		ev.kind = probed
 		ev.out = &outboundFrame{stream: ev.stream, reply: true, frame: jsonrpc.AppendResult(nil, m.ID, class.Answer), route: resultRoute(m.ID)}
+		r.tellProbed(ev.stream, m, from)
 		return
 	}
 	ev.kind, ev.incoming = requested, r.incoming(ev.stream, m, size, from)
@@ -102,7 +109,7 @@ func (r *receiver) request(ev *event, m *jsonrpc.Message, size int, from *transp
 	ev.incoming.immediate = class.Immediate && size <= immediateSize && r.conn.options.Hooks.ServeStopped == nil
 }
 
-func (r *receiver) notification(ev *event, m *jsonrpc.Message, size int, from *transport.Origin) {
+func (r *receiver) notification(ev *event, m *jsonrpc.Message, size int, from source) {
 	class := r.dialect.Classify(*m)
 	switch class.Kind {
 	case Progress:
@@ -118,9 +125,9 @@ func (r *receiver) notification(ev *event, m *jsonrpc.Message, size int, from *t
 	}
 }
 
-func (r *receiver) incoming(stream transport.Stream, m *jsonrpc.Message, size int, from *transport.Origin) *Incoming {
-	in := &Incoming{Method: m.Method, Params: m.Params, Epoch: r.epoch, Origin: from, size: size, conn: r.conn, key: incomingKey{stream, m.ID}}
-	if r.conn.options.Hooks.ServeStopped != nil {
+func (r *receiver) incoming(stream transport.Stream, m *jsonrpc.Message, size int, from source) *Incoming {
+	in := &Incoming{Method: m.Method, Params: m.Params, Epoch: r.epoch, Origin: from.origin, Implied: from.implied, size: size, conn: r.conn, key: incomingKey{stream, m.ID}}
+	if r.conn.timesRequests() {
 		in.received = r.conn.now()
 	}
 	return in
@@ -128,7 +135,7 @@ func (r *receiver) incoming(stream transport.Stream, m *jsonrpc.Message, size in
 
 // malformed reports a frame that is no message. If it was meant as a response, it
 // names the request. Only acceptors answer, and only what may have been a request.
-func (r *receiver) malformed(ev event, err *jsonrpc.DecodeError) {
+func (r *receiver) malformed(ev event, from source, err *jsonrpc.DecodeError) {
 	ev.kind, ev.err, ev.random = malformed, err, random()
 	if err.IsResponse() {
 		ev.id, _ = err.ID.Int64()
@@ -136,6 +143,7 @@ func (r *receiver) malformed(ev event, err *jsonrpc.DecodeError) {
 	if r.answers(err) {
 		fault := &jsonrpc.Error{Code: err.Code, Message: err.Error()}
 		ev.out = &outboundFrame{stream: ev.stream, reply: true, frame: jsonrpc.AppendError(nil, err.ID, fault), route: errorRoute(err.ID, err.Code)}
+		r.tellMalformed(ev.stream, from, err)
 	}
 	r.post(ev)
 }
@@ -171,13 +179,17 @@ func (r *receiver) Lost(loss transport.Loss) {
 	})
 }
 
-// post hands an event to the loop. If the loop has ended, nobody needs the event.
+// post hands an event to the loop. If the loop has ended, only the Auditor needs the event.
 func (r *receiver) post(ev event) {
 	ev.epoch = r.epoch
+	posted, taken := false, false
 	if !ev.works {
-		r.loop.mailbox.post(ev)
-	} else if _, taken := r.loop.mailbox.lend(&ev); taken {
+		posted = r.loop.mailbox.post(ev)
+	} else if posted, taken = r.loop.mailbox.lend(&ev); taken {
 		r.owed.Store(true)
+	}
+	if !posted && ev.kind == requested {
+		r.conn.tellUnserved(ev.incoming, r.conn.status.read().Reason)
 	}
 }
 

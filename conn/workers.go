@@ -60,20 +60,20 @@ func (l *loop) serveOne(request served) bool {
 
 // answer runs the handler, and returns the frame of its answer.
 func (s *served) answer() []byte {
-	if s.loop.conn.options.Hooks.ServeStopped != nil {
+	if s.loop.conn.timesRequests() {
 		return s.answerAndTell()
 	}
 	reply, _ := s.encodeAnswer()
 	return reply
 }
 
-// answerAndTell does what answer does, and calls Hooks.ServeStopped. It is a separate
-// function, so that a handler without that hook needs less stack.
+// answerAndTell does what answer does, and tells Hooks.ServeStopped and the Auditor. It is a
+// separate function, so that a handler without them needs less stack.
 func (s *served) answerAndTell() []byte {
 	c := s.loop.conn
 	began := c.now()
 	reply, err := s.encodeAnswer()
-	c.reporter().tellServed(*s, began, c.now(), err)
+	c.tellServed(*s, began, c.now(), err)
 	return reply
 }
 

@@ -93,6 +93,10 @@ const (
 	ServeFailed    Outcome = "failed"    // the request was answered with an error
 	ServePanicked  Outcome = "panicked"  // the handler panicked, so the request was answered with an internal error
 	ServeCancelled Outcome = "cancelled" // the context had ended before the handler returned
+
+	// Only a conn.Auditor gets these: no handler was called.
+	ServeRefused   Outcome = "refused"   // the request was refused, for instance because too many wait
+	ServeMalformed Outcome = "malformed" // the frame was no message
 )
 
 // NotificationReceived is a notification from the peer, before its handler runs.

@@ -76,6 +76,29 @@ type Acceptor interface {
 	Close(ctx context.Context) error
 }
 
+// An Auditor is an Acceptor that learns what the listener in front of it refuses. A
+// *server.Server is one.
+type Auditor interface {
+	// Audits reports whether Refused wants to be called.
+	Audits() bool
+
+	// Refused is called exactly once for each message, or HTTP request without a message
+	// that could be read, that the listener has refused. It is called before the response
+	// is sent. What reaches a link is never refused in this sense.
+	Refused(Refusal)
+}
+
+// A Refusal says what a listener has refused, and why. No part of it was executed.
+type Refusal struct {
+	Message *jsonrpc.Message // nil if the request brought none, or it was not read
+	Origin  *Origin          // never nil; Identity and Principal are zero if the sender was not established
+	Denied  bool             // the sender may not do this, as opposed to: nobody could
+	Status  int              // of the HTTP response
+	Code    int64            // of the JSON-RPC error in that; 0: there is none
+	Err     error            // the reason; its text was sent to the client
+	Since   time.Time        // when the request came in
+}
+
 // A Receiver receives the frames and events of a link. Its methods must not block and
 // must not call the link. The link makes the calls for one stream one at a time. It
 // calls Lost exactly once, at the latest before Close returns, and nothing after
@@ -169,9 +192,14 @@ type Arguments map[string]string
 // Inbound is a frame that has come in. Exactly one of Frame and Err is set.
 type Inbound struct {
 	Stream Stream
-	Last   bool   // the peer sends nothing more on this stream; its answer may still be sent
-	Frame  []byte // one JSON-RPC message without framing; it belongs to the receiver
-	Err    error  // why the link refused and skipped a frame, for instance *OversizedError
+	Last   bool // the peer sends nothing more on this stream; its answer may still be sent
+
+	// Implied says that the link sends the message in the name of the peer, which has not
+	// sent it itself. Handlers that observe what a peer does ignore such messages.
+	Implied bool
+
+	Frame []byte // one JSON-RPC message without framing; it belongs to the receiver
+	Err   error  // why the link refused and skipped a frame, for instance *OversizedError
 
 	// Work promises that Worker.Work is called soon, on the goroutine that calls
 	// Receive. Only links that are bound to a Worker set it.

@@ -35,6 +35,7 @@ type call struct {
 	task  *task      // set for the call that a task's handler sees; nil for the request itself
 
 	lacksMeta bool // decodeParams has left _meta out
+	entered   bool // middleware and features have seen it
 
 	mu      sync.Mutex
 	whole   bool      // addMeta has added that _meta

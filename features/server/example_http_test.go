@@ -93,6 +93,45 @@ func ExampleRequestFrom() {
 	// 2026-07-28 grace from eu <nil> <nil>
 }
 
+// A log of every request, also of those that were denied.
+func ExampleOptions_audit() {
+	s := server.New(protocol.Implementation{Name: "example", Version: "1.0"}, server.Options{
+		Audit: func(_ context.Context, r server.Record) {
+			fmt.Println(r.Origin.Identity, r.Method, r.Name, r.Outcome, r.Err)
+		},
+	})
+	server.AddTool(s, protocol.Tool{Name: "status"}, func(context.Context, struct{}) (string, error) { return "ok", nil })
+	endpoint := streamable.NewHandler(s, streamable.HandlerOptions{
+		Check: func(r *http.Request) (streamable.Caller, *streamable.Denial) {
+			user, found := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ") // a program verifies a token here
+			if !found {
+				return nil, &streamable.Denial{Status: http.StatusUnauthorized, Text: "log in first"}
+			}
+			return streamable.NewCaller(user), nil
+		},
+	})
+	defer endpoint.Close(0)
+	defer s.Close(context.Background())
+	site := httptest.NewServer(endpoint)
+	defer site.Close()
+
+	for _, header := range []http.Header{{"Authorization": {"Bearer ada"}}, {}} {
+		c := client.New(protocol.Implementation{Name: "example", Version: "1.0"}, client.Options{ProtocolVersion: protocol.Version20260728})
+		session, err := c.Connect(context.Background(), &streamable.Client{URL: site.URL, Header: header})
+		if err != nil {
+			continue // without a login
+		}
+		_, _ = client.Call[string](context.Background(), session, "status", nil)
+		_, _ = client.Call[string](context.Background(), session, "stop", nil)
+		_ = session.Close(context.Background())
+	}
+	// Output:
+	// ada server/discover  answered <nil>
+	// ada tools/call status answered <nil>
+	// ada tools/call stop failed jsonrpc: error -32602: unknown tool "stop"
+	//    denied log in first
+}
+
 // A tool that only administrators see and can call.
 func ExampleOptions_visible() {
 	s := server.New(protocol.Implementation{Name: "example", Version: "1.0"}, server.Options{

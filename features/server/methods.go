@@ -23,8 +23,13 @@ type Handler func(ctx context.Context, r *Request) (result any, err error)
 // same Request or a changed copy. The result of next may be shared with other calls,
 // so copy it before you change it.
 //
-// A few messages never reach a middleware, because the connection handles them: ping,
-// progress and cancellation from the client, and requests that cannot be decoded.
+// Next returns an error for a feature that panics, so a middleware needs no recover. It is
+// an internal error for the client, and matches *conn.PanicError.
+//
+// A middleware sees only what reaches the features of the server. It does not see ping,
+// progress and cancellation from the client, messages that are malformed, denied, or refused
+// because of overload, and those that a handler sends itself in the name of a client
+// (streamable.HandlerOptions.Stateless). Options.Audit sees how every request ends, once.
 type Middleware func(next Handler) Handler
 
 // On returns a middleware for the one method whose params are a *P and whose result
@@ -253,11 +258,17 @@ type connHandler struct{ *peer }
 // also holds for a server that speaks no modern revision, since strangers may
 // share the link that modern requests come in on and must not share a session.
 func (h connHandler) ServeRequest(ctx context.Context, in *conn.Incoming) (json.RawMessage, error) {
+	return h.serve(ctx, in, nil)
+}
+
+// serve is ServeRequest. To may be nil.
+func (h connHandler) serve(ctx context.Context, in *conn.Incoming, to *audited) (json.RawMessage, error) {
 	m := (*h.server.methods.Load())[in.Method]
 	c := h.newCall(ctx, in, m)
 	if err := c.identify(); err != nil {
 		return nil, err
 	}
+	to.know(c)
 	if c.isOffered(m) {
 		if err := c.decodeParams(m); err != nil {
 			return nil, err
@@ -267,7 +278,8 @@ func (h connHandler) ServeRequest(ctx context.Context, in *conn.Incoming) (json.
 	} else {
 		c.Params = in.Params
 	}
-	result, err := h.server.handle(c, &c.Request)
+	c.entered = true
+	result, err := h.server.handlerFor(in)(c, &c.Request)
 	c.finish()
 	if err != nil {
 		return nil, c.fault(err)
@@ -287,16 +299,43 @@ func (h connHandler) ServeNotification(ctx context.Context, in *conn.Incoming) {
 	} else {
 		c.Client = new(Client)
 	}
-	_, _ = h.server.handle(c, &c.Request) // nobody waits for the result
+	_, _ = h.server.handlerFor(in)(c, &c.Request) // nobody waits for the result
+}
+
+// handlerFor returns the handler of a message. Middleware does not see what the client has not
+// sent itself.
+func (s *Server) handlerFor(in *conn.Incoming) Handler {
+	if in.Implied {
+		return s.innermost
+	}
+	return s.handle
 }
 
 // wrap wraps the innermost handler in the middleware.
 func (s *Server) wrap(all []Middleware) Handler {
 	var h Handler = s.innermost
+	if len(all) > 0 {
+		h = s.recovering
+	}
 	for _, m := range slices.Backward(all) {
 		h = m(h)
 	}
 	return h
+}
+
+// recovering is innermost for middleware, which gets a panic of a feature as an error.
+func (s *Server) recovering(ctx context.Context, r *Request) (result any, err error) {
+	if r.Outgoing {
+		return s.innermost(ctx, r)
+	}
+	panicked := r.peer.guarded(r.Method, func() error {
+		result, err = s.innermost(ctx, r)
+		return nil
+	})
+	if panicked != nil {
+		return nil, panicked
+	}
+	return result, err
 }
 
 // innermost is the end of the middleware chain, in both directions.

@@ -41,6 +41,20 @@ type Options struct {
 	// one is the outermost.
 	Middleware []Middleware
 
+	// Audit is called exactly once for each request from a client, with how it has ended, and
+	// also for those that no middleware sees: pings, malformed messages, unknown methods, and
+	// what was cancelled, denied, or refused because of overload. It sees each message of a
+	// batch, and what an HTTP handler has refused before a session exists; see
+	// transport.Auditor. Notifications and responses that are accepted have no record. The
+	// record of a call that has become a task comes when the task has begun.
+	//
+	// If the request was served, ctx is that of its handler, so RequestFrom(ctx) has its
+	// params. Otherwise ctx has the values of the HTTP request, if there was one. Audit runs
+	// before the answer is sent, and delays it, or the whole connection. So return soon, for
+	// instance with the record in a bounded queue. Audit may be called concurrently, and must
+	// not use the connection. A panic of Audit loses that record and nothing else.
+	Audit func(ctx context.Context, r Record)
+
 	// SessionContext returns a context whose values are visible to every handler of a
 	// legacy session. The server calls it once for each session, when the client
 	// initializes it. The ctx ends with the session.

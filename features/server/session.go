@@ -31,10 +31,13 @@ type peer struct {
 func (s *Server) newPeer(link transport.Link) *peer {
 	p := &peer{server: s}
 	p.dialect.Batching = slices.Contains(s.options.ProtocolVersions, protocol.Version20250326)
-	p.dialect.Immediate = len(s.options.Middleware) == 0 && s.options.SessionContext == nil && s.options.Fallback == nil
+	p.dialect.Immediate = len(s.options.Middleware) == 0 && s.options.Audit == nil && s.options.SessionContext == nil && s.options.Fallback == nil
 	p.changes.send = p.sendChanges
 	options := s.options.Conn
 	options.Dialect, options.Handler = &p.dialect, connHandler{p}
+	if s.options.Audit != nil {
+		options.Handler = &audited{connHandler: connHandler{p}}
+	}
 	p.conn = conn.Accept(link, options)
 	return p
 }

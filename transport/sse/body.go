@@ -41,13 +41,13 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, l *serverLink) ([
 		case len(frame) > h.options.MaxBody:
 			return nil, h.tooLarge()
 		case err == io.EOF && len(frame) == 0:
-			return nil, &refusal{http.StatusBadRequest, "the body is empty"}
+			return nil, &refusal{status: http.StatusBadRequest, text: "the body is empty"}
 		case err == io.EOF:
 			return frame, nil
 		case errors.Is(err, os.ErrDeadlineExceeded):
-			return nil, &refusal{http.StatusRequestTimeout, "the body did not arrive in time"}
+			return nil, &refusal{status: http.StatusRequestTimeout, text: "the body did not arrive in time"}
 		case err != nil:
-			return nil, &refusal{http.StatusBadRequest, "the body did not arrive as a whole"}
+			return nil, &refusal{status: http.StatusBadRequest, text: "the body did not arrive as a whole"}
 		}
 	}
 }
@@ -60,14 +60,14 @@ func (h *Handler) awaitRoom(r *http.Request, l *serverLink) *refusal {
 	case h.large <- struct{}{}:
 		return nil
 	case <-patience.C:
-		return &refusal{http.StatusServiceUnavailable, "too much is waiting to be served"}
+		return &refusal{status: http.StatusServiceUnavailable, text: "too much is waiting to be served"}
 	case <-r.Context().Done():
-		return &refusal{http.StatusBadRequest, "the body did not arrive as a whole"}
+		return &refusal{status: http.StatusBadRequest, text: "the body did not arrive as a whole"}
 	case <-l.closing:
 		return sessionNotFound
 	}
 }
 
 func (h *Handler) tooLarge() *refusal {
-	return &refusal{http.StatusRequestEntityTooLarge, fmt.Sprintf("the body is above the limit of %d bytes", h.options.MaxBody)}
+	return &refusal{status: http.StatusRequestEntityTooLarge, text: fmt.Sprintf("the body is above the limit of %d bytes", h.options.MaxBody)}
 }

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
@@ -79,6 +80,8 @@ type Acceptor = transport.Acceptor
 // (ErrPeerClosed), or by Close. The handler delivers the messages of a session one
 // at a time, in the order of their arrival. It responds to a POST with 202 after it
 // has delivered the message.
+//
+// The Acceptor learns what the handler refuses, if it is a transport.Auditor.
 //
 // Each message carries a transport.Origin: the address, headers and TLS state of the
 // POST that brought it. A server's handler sees the values of that request's context
@@ -159,19 +162,26 @@ func (h *Handler) Close(grace time.Duration) error {
 
 // ServeHTTP implements http.Handler.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	since := time.Now()
+	if refused := h.serve(w, r); refused != nil {
+		h.refuse(w, r, since, refused)
+	}
+}
+
+// serve serves a request. If the request is refused, serve returns how.
+func (h *Handler) serve(w http.ResponseWriter, r *http.Request) *refusal {
 	allowed := web.Allowed{Origins: h.options.AllowedOrigins, Hosts: h.options.AllowedHosts}
 	if err := allowed.Check(r); err != nil {
-		refuse(w, r, http.StatusForbidden, err.Error())
-		return
+		return &refusal{status: http.StatusForbidden, text: err.Error()}
 	}
 	switch r.Method {
 	case http.MethodGet:
-		h.get(w, r)
+		return h.get(w, r)
 	case http.MethodPost:
-		h.post(w, r)
+		return h.post(w, r)
 	default:
 		w.Header().Set("Allow", "GET, POST")
-		refuse(w, r, http.StatusMethodNotAllowed, "method not allowed")
+		return &refusal{status: http.StatusMethodNotAllowed, text: "method not allowed"}
 	}
 }
 
@@ -181,30 +191,44 @@ const lateBody = time.Second
 // refuse answers a request that reaches no session. The body may not have been read.
 // net/http would wait for the rest of it, both to use the connection again and before it
 // closes the connection. So refuse makes it close the connection, and limits the wait.
-func refuse(w http.ResponseWriter, r *http.Request, status int, text string) {
+func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, since time.Time, refused *refusal) {
+	h.audit(r, since, refused)
 	if r.ContentLength != 0 {
 		http.NewResponseController(w).SetReadDeadline(time.Now().Add(lateBody)) // has no effect if the writer does not support deadlines
 		if r.ProtoMajor == 1 {
 			w.Header().Set("Connection", "close")
 		}
 	}
-	http.Error(w, text, status)
+	http.Error(w, refused.text, refused.status)
+}
+
+// audit tells the Auditor what is refused.
+func (h *Handler) audit(r *http.Request, since time.Time, refused *refusal) {
+	auditor, ok := h.acceptor.(transport.Auditor)
+	if !ok || web.IsNil(h.acceptor) || !auditor.Audits() {
+		return
+	}
+	told := transport.Refusal{
+		Origin: web.OriginOf(r, refused.identity), Denied: refused.status == http.StatusForbidden,
+		Status: refused.status, Err: errors.New(refused.text), Since: since,
+	}
+	if m, err := jsonrpc.Decode(refused.frame, jsonrpc.Limits{}); err == nil {
+		told.Message = &m
+	}
+	auditor.Refused(told)
 }
 
 // get begins a session and serves its stream.
-func (h *Handler) get(w http.ResponseWriter, r *http.Request) {
+func (h *Handler) get(w http.ResponseWriter, r *http.Request) *refusal {
 	if !web.CanFlush(w) {
-		refuse(w, r, http.StatusInternalServerError, web.CannotFlush)
-		return
+		return &refusal{status: http.StatusInternalServerError, text: web.CannotFlush}
 	}
 	if r.ContentLength != 0 { // net/http would wait for the end of the body
-		refuse(w, r, http.StatusBadRequest, "a GET has no body")
-		return
+		return &refusal{status: http.StatusBadRequest, text: "a GET has no body"}
 	}
 	l := newServerLink(w, r, h.identify(r), h.options.MaxFrame)
 	if !h.add(l) {
-		refuse(w, r, http.StatusServiceUnavailable, "no more sessions are possible now")
-		return
+		return &refusal{status: http.StatusServiceUnavailable, text: "no more sessions are possible now", identity: l.identity}
 	}
 	reason := transport.ErrClosed
 	defer func() {
@@ -214,11 +238,11 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request) {
 	}()
 	h.acceptor.Accept(l)
 	if !l.told.Bound() || l.isOver() {
-		refuse(w, r, http.StatusServiceUnavailable, "shutting down")
-		return
+		return &refusal{status: http.StatusServiceUnavailable, text: "shutting down", identity: l.identity}
 	}
 	reason = transport.ErrPeerClosed // the reason if the ResponseWriter panics in serve
 	reason = l.serve(r.Context(), h.endpointOf(r, l.id), h.options.KeepAlive)
+	return nil
 }
 
 func (h *Handler) identify(r *http.Request) string {
@@ -273,30 +297,28 @@ func (h *Handler) endpointOf(r *http.Request, id string) string {
 }
 
 // post passes one message to its session.
-func (h *Handler) post(w http.ResponseWriter, r *http.Request) {
+func (h *Handler) post(w http.ResponseWriter, r *http.Request) *refusal {
 	if problem := web.CheckBody(r.Header); problem != "" {
-		refuse(w, r, http.StatusUnsupportedMediaType, problem)
-		return
+		return &refusal{status: http.StatusUnsupportedMediaType, text: problem}
 	}
 	id := r.URL.Query().Get(sessionParameter)
 	l, identity := h.find(id), h.identify(r)
 	switch {
 	case id == "":
-		refuse(w, r, http.StatusBadRequest, sessionParameter+" is missing: GET names the address to POST to")
+		return &refusal{status: http.StatusBadRequest, text: sessionParameter + " is missing: GET names the address to POST to", identity: identity}
 	case l == nil:
-		refuse(w, r, http.StatusNotFound, "session not found")
+		return &refusal{status: http.StatusNotFound, text: "session not found", identity: identity}
 	case l.identity != identity:
-		refuse(w, r, http.StatusForbidden, "the session belongs to another identity")
+		return &refusal{status: http.StatusForbidden, text: "the session belongs to another identity", identity: identity}
 	default:
-		h.deliver(l, w, r, identity)
+		return h.deliver(l, w, r, identity)
 	}
 }
 
 // deliver delivers the message of a POST, after those that came before it.
-func (h *Handler) deliver(l *serverLink, w http.ResponseWriter, r *http.Request, identity string) {
+func (h *Handler) deliver(l *serverLink, w http.ResponseWriter, r *http.Request, identity string) *refusal {
 	if refused := l.enter(r.Context()); refused != nil {
-		refuse(w, r, refused.status, refused.text)
-		return
+		return refused.of(identity, nil)
 	}
 	defer l.leave()
 	defer l.next()
@@ -305,14 +327,23 @@ func (h *Handler) deliver(l *serverLink, w http.ResponseWriter, r *http.Request,
 		refused = l.deliver(r.Context(), frame, web.OriginOf(r, identity))
 	}
 	if refused != nil {
-		refuse(w, r, refused.status, refused.text)
-		return
+		return refused.of(identity, frame)
 	}
 	w.WriteHeader(http.StatusAccepted)
+	return nil
 }
 
-// A refusal is the response to a POST that was not delivered.
+// A refusal is the response to a request that was not delivered.
 type refusal struct {
 	status int
 	text   string
+
+	// For the Auditor.
+	identity string // of the sender; "" if unknown
+	frame    []byte // the message; nil if it was not read
+}
+
+// of returns the refusal of a message.
+func (f *refusal) of(identity string, frame []byte) *refusal {
+	return &refusal{status: f.status, text: f.text, identity: identity, frame: frame}
 }

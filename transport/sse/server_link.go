@@ -23,7 +23,7 @@ import (
 // maxWaiting is how many POSTs of one session may wait for each other.
 const maxWaiting = 1024
 
-var sessionNotFound = &refusal{http.StatusNotFound, "session not found"}
+var sessionNotFound = &refusal{status: http.StatusNotFound, text: "session not found"}
 
 // A serverLink is the link of one session. It has no goroutine of its own: the one of
 // the GET request writes the stream, and those of the POSTs deliver messages.
@@ -119,7 +119,7 @@ func (l *serverLink) enter(ctx context.Context) *refusal {
 		return sessionNotFound
 	case l.uses > maxWaiting:
 		l.mu.Unlock()
-		return &refusal{http.StatusServiceUnavailable, "too many messages of the session are waiting"}
+		return &refusal{status: http.StatusServiceUnavailable, text: "too many messages of the session are waiting"}
 	}
 	l.uses++
 	l.mu.Unlock()
@@ -152,7 +152,7 @@ func (l *serverLink) deliver(ctx context.Context, frame []byte, origin *transpor
 	in := transport.Inbound{Frame: frame, Origin: origin}
 	if m, err := jsonrpc.Decode(frame, jsonrpc.Limits{}); err == nil {
 		if m.Method == protocol.MethodInitialize && len(frame) > web.MaxInitialize {
-			return &refusal{http.StatusRequestEntityTooLarge, fmt.Sprintf("initialize is above the limit of %d bytes", web.MaxInitialize)}
+			return &refusal{status: http.StatusRequestEntityTooLarge, text: fmt.Sprintf("initialize is above the limit of %d bytes", web.MaxInitialize)}
 		}
 		in.Message = &m
 	}

@@ -196,6 +196,10 @@ type Acceptor = transport.Acceptor
 // (Identify) to count separately. If a client disconnects before the answer, the
 // stream of its request is lost with ErrPeerClosed.
 //
+// The Acceptor given to NewHandler learns what the handler refuses, if it is a
+// transport.Auditor, also if Choose is set. What is forwarded to another node is the
+// business of that node.
+//
 // Each message carries a transport.Origin: the address, headers and TLS state of
 // the HTTP request that brought it. A server's handler sees the values of that
 // request's context in its own context. Authenticate in ordinary middleware.
@@ -283,8 +287,10 @@ func (h *Handler) Close(grace time.Duration) error {
 // abort a response that it cannot complete, it panics with http.ErrAbortHandler, as
 // net/http requires.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if refused := h.serve(w, r); refused != nil {
+	expected := expectBody(w, r)
+	if refused := h.serve(w, r, expected); refused != nil {
 		h.refusals.add(refused.status)
+		h.audit(r, refused, expected.since)
 		refused.write(w)
 	}
 }

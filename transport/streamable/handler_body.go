@@ -26,6 +26,7 @@ type body struct {
 	jsonrpc.Message // zero for a batch
 	meta            meta
 	batch           bool
+	implied         bool        // the handler sends the message in the name of a client
 	asks            bool        // the body contains a request, so it needs a response
 	operations      []Operation // the operations of a batch
 	frame           []byte
@@ -58,7 +59,7 @@ func (b *body) requestID() jsonrpc.ID {
 
 // take returns the message and drops it from the body.
 func (b *body) take() transport.Inbound {
-	in := transport.Inbound{Frame: b.frame, Origin: b.origin}
+	in := transport.Inbound{Frame: b.frame, Origin: b.origin, Implied: b.implied}
 	if !b.batch {
 		m := b.Message
 		in.Message = &m
@@ -66,6 +67,37 @@ func (b *body) take() transport.Inbound {
 	b.frame, b.Message, b.meta, b.operations = nil, jsonrpc.Message{}, meta{}, nil
 	b.release()
 	return in
+}
+
+// messages returns the messages of a body, or one nil if there are none that could be read.
+func (b *body) messages() []*jsonrpc.Message {
+	none := []*jsonrpc.Message{nil}
+	switch {
+	case b == nil:
+		return none
+	case !b.batch:
+		return []*jsonrpc.Message{&b.Message}
+	}
+	items, err := jsonrpc.DecodeBatch(b.frame, jsonrpc.Limits{})
+	if err != nil {
+		return none
+	}
+	all := make([]*jsonrpc.Message, len(items))
+	for i := range items {
+		all[i] = &items[i].Message
+		if refused := items[i].Err; refused != nil {
+			all[i] = &jsonrpc.Message{ID: refused.ID}
+		}
+	}
+	return all
+}
+
+// putBack undoes take, after the link did not accept the message.
+func (b *body) putBack(in transport.Inbound) {
+	b.frame = in.Frame
+	if in.Message != nil {
+		b.Message = *in.Message
+	}
 }
 
 func (b *body) release() {

@@ -76,7 +76,7 @@ type Denial struct {
 }
 
 func (d *Denial) refusal() *refusal {
-	return &refusal{status: d.Status, header: d.Header, text: d.Text}
+	return &refusal{status: d.Status, header: d.Header, text: d.Text, denied: true}
 }
 
 // originOf returns the origin of a request, or how the request is denied.
@@ -125,7 +125,9 @@ func (h *Handler) allow(b *body) *refusal {
 // it is the same as for an unknown session, so that nobody learns which sessions exist.
 func (h *Handler) foreign(id jsonrpc.ID) *refusal {
 	if h.options.Check != nil {
-		return sessionNotFound(id)
+		refused := sessionNotFound(id)
+		refused.denied = true
+		return refused
 	}
-	return &refusal{status: http.StatusForbidden, text: "the session belongs to another identity"}
+	return &refusal{status: http.StatusForbidden, denied: true, text: "the session belongs to another identity"}
 }

@@ -2,6 +2,7 @@ package streamable
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -17,8 +18,7 @@ import (
 )
 
 // serve serves a request. If the request is refused, serve returns how.
-func (h *Handler) serve(w http.ResponseWriter, r *http.Request) *refusal {
-	expected := expectBody(w, r)
+func (h *Handler) serve(w http.ResponseWriter, r *http.Request, expected expectedBody) *refusal {
 	if signal.IsClosed(h.stopped) {
 		return shuttingDown(jsonrpc.ID{})
 	}
@@ -55,13 +55,13 @@ func (h *Handler) post(w http.ResponseWriter, r *http.Request, expected expected
 	}
 	b, refused := h.room.read(w, r, expected, origin)
 	if refused != nil {
-		return refused
+		return refused.of(origin, nil)
 	}
 	defer b.release()
 	if b.modern() || namesModern(r.Header) {
-		return h.postModern(w, r, b)
+		return h.postModern(w, r, b).of(origin, b)
 	}
-	return h.postLegacy(w, r, b)
+	return h.postLegacy(w, r, b).of(origin, b)
 }
 
 // choose returns the acceptor of a request that has no session.
@@ -218,7 +218,7 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request) *refusal {
 	}
 	l, refused := h.findSession(r, jsonrpc.ID{}, origin.Identity)
 	if refused != nil {
-		return refused
+		return refused.of(origin, nil)
 	}
 	defer h.table.leave(l)
 	r, end := untilExpiry(r, origin)
@@ -253,7 +253,7 @@ func (h *Handler) delete(w http.ResponseWriter, r *http.Request) *refusal {
 	}
 	l, refused := h.findSession(r, jsonrpc.ID{}, origin.Identity)
 	if refused != nil {
-		return refused
+		return refused.of(origin, nil)
 	}
 	h.table.leave(l)
 	l.end(transport.ErrPeerClosed, 0) // a request that still runs ends by its own deadline
@@ -290,6 +290,39 @@ type refusal struct {
 	code   int64       // the code of the JSON-RPC error in the body; 0: the body is plain text
 	id     jsonrpc.ID  // the id of the refused request; zero if unknown
 	text   string
+
+	// For the Auditor.
+	denied    bool              // the sender may not do this
+	delivered bool              // the link has the message, so its receiver tells how that ends
+	origin    *transport.Origin // nil if the sender was not established
+	body      *body             // nil if it was not read
+}
+
+// of notes whose request is refused. F may be nil.
+func (f *refusal) of(origin *transport.Origin, b *body) *refusal {
+	if f != nil {
+		f.origin, f.body = origin, b
+	}
+	return f
+}
+
+// audit tells the Auditor what is refused: each message of the body, or the HTTP request if
+// none could be read.
+func (h *Handler) audit(r *http.Request, f *refusal, since time.Time) {
+	auditor, ok := h.acceptor.(transport.Auditor)
+	if !ok || f.abort || f.delivered || web.IsNil(h.acceptor) || !auditor.Audits() {
+		return
+	}
+	refusal := transport.Refusal{Origin: f.origin, Denied: f.denied, Status: f.status, Code: f.code, Err: errors.New(f.text), Since: since}
+	if refusal.Origin == nil {
+		refusal.Origin = web.OriginOf(r, "")
+	}
+	for _, m := range f.body.messages() {
+		if refusal.Message = m; m == nil && !f.id.IsZero() {
+			refusal.Message = &jsonrpc.Message{ID: f.id}
+		}
+		auditor.Refused(refusal)
+	}
 }
 
 // soon is the value of Retry-After for a message that may be sent again, in seconds.

@@ -124,7 +124,7 @@ func (h *Handler) begin(l *serverLink, r *http.Request, b *body, version string)
 // own returns a message that the handler sends in the name of a client.
 func own(text string, from *transport.Origin) *body {
 	origin := *from
-	b := &body{frame: []byte(text), origin: &origin, control: *http.NewResponseController(&ignored{})}
+	b := &body{frame: []byte(text), origin: &origin, implied: true, control: *http.NewResponseController(&ignored{})}
 	b.decode() // it is a message
 	return b
 }

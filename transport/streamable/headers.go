@@ -98,7 +98,7 @@ func isVisible(c rune) bool { return '!' <= c && c <= '~' }
 func (o *HandlerOptions) checkSource(r *http.Request) *refusal {
 	allowed := web.Allowed{Origins: o.AllowedOrigins, Hosts: o.AllowedHosts}
 	if err := allowed.Check(r); err != nil {
-		return &refusal{status: http.StatusForbidden, text: err.Error()}
+		return &refusal{status: http.StatusForbidden, denied: true, text: err.Error()}
 	}
 	return nil
 }

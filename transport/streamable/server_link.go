@@ -136,6 +136,7 @@ func (l *serverLink) deliver(w http.ResponseWriter, r *http.Request, b *body) *r
 	}
 	in := b.take()
 	if !l.told.Tell(func(to transport.Receiver) { to.Receive(in) }) {
+		b.putBack(in)
 		return l.refusal(jsonrpc.ID{})
 	}
 	w.WriteHeader(http.StatusAccepted)

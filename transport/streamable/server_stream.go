@@ -126,9 +126,13 @@ func (s *requestStream) refusal(to *response, err error) *refusal {
 	case to.begun:
 		return &refusal{abort: true}
 	case err == errCannotFlush:
-		return cannotFlush(s.id)
+		refused := cannotFlush(s.id)
+		refused.delivered = s.delivered
+		return refused
 	case s.delivered: // the request may have been executed, so no response may deny that
-		return unavailable(s.id, "the session has ended before the response came")
+		refused := unavailable(s.id, "the session has ended before the response came")
+		refused.delivered = true
+		return refused
 	default:
 		return s.link.refusal(s.id)
 	}
@@ -232,7 +236,10 @@ func (s *requestStream) deliver(ctx context.Context, to *response, b *body) erro
 			return err
 		}
 		if granted {
-			s.delivered = told.Receive(s.take(b)) // if the link was just lost, next notices it
+			in := s.take(b)
+			if s.delivered = told.Receive(in); !s.delivered { // the link was just lost; next notices it
+				b.putBack(in)
+			}
 			return nil
 		}
 		select {

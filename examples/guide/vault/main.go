@@ -50,9 +50,14 @@ func transfer(ctx context.Context, in Transfer) (string, error) {
 	return fmt.Sprintf("%s sends %d cents to %s", who.Subject, in.Cents, in.To), nil
 }
 
+// recorded logs who asked for what, and how it ended.
+func recorded(_ context.Context, r server.Record) {
+	log.Println(r.Origin.Identity, r.Origin.RemoteAddr, r.Method, r.Name, r.ID, r.Outcome, r.Err)
+}
+
 // newServer lists to each client only the tools that its scopes allow.
 func newServer(guard *resource.Guard) *server.Server {
-	s := server.New(protocol.Implementation{Name: "vault", Version: "1.0"}, server.Options{Visible: guard.Visible})
+	s := server.New(protocol.Implementation{Name: "vault", Version: "1.0"}, server.Options{Visible: guard.Visible, Audit: recorded})
 	server.AddTool(s, protocol.Tool{Name: "balance", Description: "Tells the balance of the user's account."},
 		func(context.Context, struct{}) (int, error) { return 4200, nil })
 	server.AddTool(s, protocol.Tool{Name: "transfer", Description: "Sends money."}, transfer)

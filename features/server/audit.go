@@ -1,0 +1,185 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/telemetry"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// A Record says how one request from a client has ended; see Options.Audit. It is read-only.
+type Record struct {
+	Time     time.Time     // when the request came in
+	Duration time.Duration // from then until its end
+	Method   string        // as the client sent it; "" if the message could not be read
+	Name     string        // the tool, prompt, resource or task that the request named; "" if none
+	ID       jsonrpc.ID    // zero for a notification, and if the id could not be read
+
+	// Origin says who sent the request: address, headers, Identity and Principal. It is never
+	// nil. Identity and Principal are zero if nobody was authenticated.
+	Origin *transport.Origin
+
+	Client  *Client  // as in Request; nil if the request ended before that was known
+	Session *Session // as in Request; nil if there is none, or the request ended before that was known
+
+	Outcome Outcome
+	Code    int64 // the code of the JSON-RPC error in the answer; 0: there is none
+	Status  int   // the HTTP status with which the request was refused; 0 if it reached the server
+	Err     error // why the request was not answered with a result; nil for OutcomeAnswered and OutcomeToolError
+}
+
+// An Outcome says how a request from a client has ended.
+type Outcome string
+
+// These are the outcomes. After OutcomeInvalid, OutcomeDenied and OutcomeRefused, certainly no
+// feature of the program has run for the request.
+const (
+	OutcomeAnswered  Outcome = "answered"   // with a result
+	OutcomeToolError Outcome = "tool error" // with the result of a tool that says that it has failed (IsError)
+	OutcomeFailed    Outcome = "failed"     // with an error, by a feature or a middleware
+	OutcomePanicked  Outcome = "panicked"   // code of the program panicked
+	OutcomeCancelled Outcome = "cancelled"  // the client has cancelled it or left, or the connection has ended
+	OutcomeInvalid   Outcome = "invalid"    // it is no message, names no known method or revision, or its headers or params are malformed
+	OutcomeDenied    Outcome = "denied"     // its sender may not do that: Check, Caller.Allow, Identify, origin or host
+	OutcomeRefused   Outcome = "refused"    // too much is going on, it is too large, its session has ended, or the server is closing
+)
+
+// audited is the handler of a link of a server with Options.Audit.
+type audited struct {
+	connHandler
+	calls sync.Map // the calls of requests whose client is known, by *conn.Incoming
+}
+
+// ServeRequest implements conn.Handler.
+func (a *audited) ServeRequest(ctx context.Context, in *conn.Incoming) (json.RawMessage, error) {
+	return a.serve(ctx, in, a)
+}
+
+// know remembers a call until its end.
+func (a *audited) know(c *call) {
+	if a != nil {
+		method, _ := protocol.MethodInfo(c.Method)
+		a.calls.Store(c.in, &knownCall{c, method.NameOf(c.in.Params), c.Client, c.Session})
+	}
+}
+
+// A knownCall is a call, and what its record contains even while its handler runs.
+type knownCall struct {
+	*call
+	about   string
+	client  *Client
+	session *Session
+}
+
+// RequestEnded implements conn.Auditor.
+func (a *audited) RequestEnded(ctx context.Context, in *conn.Incoming, e telemetry.ServeStopped) {
+	r := Record{
+		Duration: e.Queued + e.Duration, Method: in.Method, ID: in.ID(), Origin: cmp.Or(in.Origin, &a.server.nowhere),
+		Code: e.Code, Err: e.Err,
+	}
+	r.Time = time.Now().Add(-r.Duration)
+	known, found := a.calls.LoadAndDelete(in)
+	if found {
+		c := known.(*knownCall)
+		ctx, r.Name, r.Client, r.Session = c.call, c.about, c.client, c.session
+		r.Outcome = c.outcome(e.Outcome)
+	} else {
+		if e.Method != "" {
+			method, _ := protocol.MethodInfo(e.Method)
+			r.Name = method.NameOf(in.Params)
+		}
+		r.Outcome = outcomeOf(&e)
+	}
+	if session := a.session.Load(); session != nil && (r.Client == nil || r.Method == protocol.MethodInitialize) {
+		r.Session, r.Client = session, session.client
+	}
+	a.server.options.Audit(ctx, r)
+}
+
+// outcome returns the outcome of a call whose client is known. What the handler has written may
+// be read only if it has returned.
+func (c *call) outcome(how telemetry.Outcome) Outcome {
+	switch how {
+	case telemetry.ServeAnswered:
+		if result, ok := c.result.(*protocol.CallToolResult); ok && result != nil && result.IsError {
+			return OutcomeToolError
+		}
+		return OutcomeAnswered
+	case telemetry.ServePanicked:
+		return OutcomePanicked
+	case telemetry.ServeFailed:
+		if !c.entered || c.method == nil && c.peer.server.options.Fallback == nil {
+			return OutcomeInvalid
+		}
+		return OutcomeFailed
+	default:
+		return OutcomeCancelled
+	}
+}
+
+// outcomeOf returns the outcome of a request whose client was not found out.
+func outcomeOf(e *telemetry.ServeStopped) Outcome {
+	switch e.Outcome {
+	case telemetry.ServeAnswered: // a probe
+		return OutcomeAnswered
+	case telemetry.ServePanicked:
+		return OutcomePanicked
+	case telemetry.ServeRefused:
+		if e.Code == jsonrpc.CodeInvalidRequest { // its id is in use
+			return OutcomeInvalid
+		}
+		return OutcomeRefused
+	case telemetry.ServeCancelled:
+		return OutcomeCancelled
+	default:
+		if errors.As(e.Err, new(*transport.OversizedError)) {
+			return OutcomeRefused
+		}
+		return OutcomeInvalid
+	}
+}
+
+// Audits implements transport.Auditor.
+func (s *Server) Audits() bool { return s.options.Audit != nil }
+
+// Refused implements transport.Auditor, for the HTTP handlers: it passes what they have refused
+// to Options.Audit.
+func (s *Server) Refused(refused transport.Refusal) {
+	r := Record{
+		Time: refused.Since, Duration: time.Since(refused.Since), Origin: refused.Origin,
+		Outcome: OutcomeInvalid, Code: refused.Code, Status: refused.Status, Err: refused.Err,
+	}
+	if m := refused.Message; m != nil {
+		method, _ := protocol.MethodInfo(m.Method)
+		r.Method, r.ID, r.Name = m.Method, m.ID, method.NameOf(m.Params)
+	}
+	const notFound, tooLarge, internalError = 404, 413, 500 // of net/http, which not every program with a server links
+	switch status := refused.Status; {
+	case refused.Denied:
+		r.Outcome = OutcomeDenied
+	case status == notFound, status == tooLarge, status >= internalError:
+		r.Outcome = OutcomeRefused
+	}
+	ctx := context.Background()
+	if refused.Origin.Value != nil {
+		ctx = originContext{ctx, refused.Origin}
+	}
+	defer func() { _ = recover() }() // the response does not depend on the record
+	s.options.Audit(ctx, r)
+}
+
+// An originContext has the values of an HTTP request.
+type originContext struct {
+	context.Context
+	origin *transport.Origin
+}
+
+func (c originContext) Value(key any) any { return c.origin.Value(key) }
