@@ -116,7 +116,7 @@ func readPairs(args []string) (arguments, error) {
 // fit returns the arguments as one object that fits the schema of the tool. Its
 // error says what is wrong, and how the tool is called.
 func (a arguments) fit(ctx context.Context, tool *protocol.Tool) (json.RawMessage, error) {
-	schema := readSchema(tool.InputSchema)
+	schema := readSchema(ctx, tool.InputSchema, jsonschema.Compile)
 	whole := a.whole
 	if whole == nil {
 		members := make(map[string]json.RawMessage, len(a.pairs))
@@ -185,12 +185,13 @@ type schema struct {
 
 type object = map[string]any
 
-func readSchema(raw json.RawMessage) schema {
+// readSchema reads a schema. Compile is that of package schema for tools, or for forms.
+func readSchema(ctx context.Context, raw json.RawMessage, compile func(context.Context, json.RawMessage) (*jsonschema.Validator, error)) schema {
 	var root object
 	if protocol.Unmarshal(raw, &root) != nil {
 		return schema{}
 	}
-	validator, err := jsonschema.Compile(context.Background(), raw)
+	validator, err := compile(ctx, raw)
 	if err != nil {
 		validator = nil // only the server checks the arguments
 	}

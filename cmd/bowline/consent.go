@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/bowline-mcp/bowline/mcpjson"
+	"github.com/bowline-mcp/bowline/protocol"
 )
 
 // An mcp.json in the working directory comes from the author of that directory,
@@ -78,9 +79,15 @@ func (u *user) input(ctx context.Context, in mcpjson.Input) (string, error) {
 	if !u.isPresent() {
 		return "", errNoTerminal
 	}
-	answer, err := u.value(ctx, field{
-		name: in.ID, about: in.Description, fallback: in.Default, options: in.Options, secret: in.Password, required: true,
-	})
+	f := field{name: in.ID, about: in.Description, fallback: in.Default, secret: in.Password, required: true}
+	for _, name := range in.Options {
+		value, err := protocol.Marshal(name)
+		if err != nil {
+			return "", err
+		}
+		f.options = append(f.options, option{value: value})
+	}
+	answer, err := u.value(ctx, f)
 	if errors.Is(err, io.EOF) {
 		err = errors.New("the user gave none")
 	}

@@ -249,6 +249,12 @@ func explainCall(err error) error {
 	case conn.Unknown:
 		what += "\nThe server may have executed the request."
 	}
+	for i, page := range pagesOf(err) {
+		if i == 0 {
+			what += "\nOpen this page, and then call again:"
+		}
+		what += "\n  " + flat(page.URL)
+	}
 	return &explainedError{what, err}
 }
 

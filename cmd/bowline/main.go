@@ -10,6 +10,7 @@
 //   - consent: to a file of the working directory
 //   - session: one run of a command with a server
 //   - questions: what servers ask the user
+//   - forms: questions with fields
 //   - call, lists, inspect, logs, tasks, record, login, serve, demo: the subcommands;
 //     lists has those that list things, and those that read what was listed
 //   - protect, observe: logins, metrics and traces of serve

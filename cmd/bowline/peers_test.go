@@ -38,6 +38,7 @@ func peers() map[string]func() int {
 		},
 		"odd":          func() int { return serveTools(addOddTools) },
 		"library":      library,
+		"clerk":        clerk,
 		"logger":       logger,
 		"endless list": endlessList,
 	}
@@ -143,6 +144,37 @@ func library() int {
 	server.AddTool(s, protocol.Tool{Name: "visit"}, func(ctx context.Context, _ struct{}) (string, error) {
 		return "visited", server.ElicitURL(ctx, "Look at this.", "https://library.test/?a=1#b")
 	}, server.Asks(server.Waits, protocol.ClientCapabilities{Elicitation: &protocol.ElicitationCapability{URL: &protocol.Capability{}}}))
+	if err := s.Serve(context.Background(), &stdio.Server{}); err != nil {
+		return 1
+	}
+	return 0
+}
+
+// clerk is a server whose tools ask: delete asks for a confirmation, and form asks what the
+// variable FORM has as its schema.
+func clerk() int {
+	s := server.New(protocol.Implementation{Name: "clerk", Version: "1"}, server.Options{})
+	asks := server.Asks(server.Waits, protocol.ClientCapabilities{Elicitation: &protocol.ElicitationCapability{}})
+	server.AddTool(s, protocol.Tool{Name: "delete"}, func(ctx context.Context, _ struct{}) (string, error) {
+		return "deleted", server.Confirm(ctx, "Delete note 3?")
+	}, asks)
+	server.AddTool(s, protocol.Tool{Name: "form"}, func(ctx context.Context, _ struct{}) (string, error) {
+		question := &protocol.ElicitParams{Message: "Please fill in.", RequestedSchema: json.RawMessage(os.Getenv("FORM"))}
+		answers, err := server.Ask(ctx, protocol.InputRequests{"form": question})
+		if err != nil {
+			return "", err
+		}
+		answer := answers["form"].(*protocol.ElicitResult)
+		return fmt.Sprintf("%s %s", answer.Action, answer.Content), nil
+	}, asks)
+	server.AddTool(s, protocol.Tool{Name: "bank"}, func(context.Context, struct{}) (string, error) {
+		if os.Mkdir("visited", 0o700) == nil {
+			return "", protocol.URLElicitationRequired("log in first", &protocol.ElicitParams{
+				Mode: protocol.ElicitURL, Message: "Log in to your bank.", URL: "https://bank.test/login?a=1#b", ElicitationID: "1",
+			})
+		}
+		return "42 euros", nil
+	})
 	if err := s.Serve(context.Background(), &stdio.Server{}); err != nil {
 		return 1
 	}

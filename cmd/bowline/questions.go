@@ -4,17 +4,17 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
-	"slices"
-	"strconv"
 	"strings"
 
+	"github.com/bowline-mcp/bowline/auth"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"golang.org/x/term"
 )
 
@@ -66,36 +66,36 @@ func (u *user) begin(ctx context.Context) (end func(), err error) {
 	}, nil
 }
 
-// elicit answers a form of a server. Without a terminal it declines.
+// elicit answers a form of a server. A form without fields asks to agree to its message, so it has
+// no other question. Without a terminal it declines.
 func (u *user) elicit(ctx context.Context, s *client.Session, p *protocol.ElicitParams) (*protocol.ElicitResult, error) {
-	return u.answer(ctx, s, p, "Do you want to answer?", func() (*protocol.ElicitResult, error) {
-		schema := readSchema(p.RequestedSchema)
-		for {
-			content, err := u.form(ctx, schema)
-			if err != nil {
-				return nil, err
-			}
-			if err := schema.validate(ctx, content); err != nil {
-				fmt.Fprintln(u.out, message("that does not fit the question: "+err.Error()))
-				continue
-			}
-			return client.Accept(content)
+	return u.answer(ctx, s, p, func(shown string) (*protocol.ElicitResult, error) {
+		form := readForm(ctx, p.RequestedSchema)
+		if len(form.fields) == 0 {
+			yes, err := u.decide(ctx, shown)
+			return agreed(yes, struct{}{}, err)
 		}
+		fmt.Fprintln(u.out, shown)
+		yes, err := u.yesOrNo(ctx, "Do you want to answer?")
+		if yes && err == nil {
+			return form.fill(ctx, u)
+		}
+		return agreed(yes, nil, err)
 	})
 }
 
-// elicitURL asks whether the user opens a page of a server. It shows the whole
-// URL and never fetches it.
+// elicitURL offers to open a page of a server.
 func (u *user) elicitURL(ctx context.Context, s *client.Session, p *protocol.ElicitParams) (*protocol.ElicitResult, error) {
-	p.Message += "\n\n" + p.URL
-	return u.answer(ctx, s, p, "Open the page yourself if you trust it. Have you opened it?", func() (*protocol.ElicitResult, error) {
-		return client.Accept(nil)
+	return u.answer(ctx, s, p, func(shown string) (*protocol.ElicitResult, error) {
+		fmt.Fprintln(u.out, shown)
+		yes, err := u.openPage(ctx, p.URL)
+		return agreed(yes, nil, err)
 	})
 }
 
-// answer shows a question, and returns what accept returns if the user agrees to
-// answer. Closing the input dismisses the question.
-func (u *user) answer(ctx context.Context, s *client.Session, p *protocol.ElicitParams, consent string, accept func() (*protocol.ElicitResult, error)) (*protocol.ElicitResult, error) {
+// answer lets the user reply to a question, and gives reply the text that shows it. Closing the
+// input dismisses the question.
+func (u *user) answer(ctx context.Context, s *client.Session, p *protocol.ElicitParams, reply func(shown string) (*protocol.ElicitResult, error)) (*protocol.ElicitResult, error) {
 	if !u.isPresent() {
 		fmt.Fprintln(u.out, message("declined a question of the server, because there is no terminal: "+p.Message))
 		return client.Decline()
@@ -105,99 +105,94 @@ func (u *user) answer(ctx context.Context, s *client.Session, p *protocol.Elicit
 		return nil, err
 	}
 	defer end()
-	fmt.Fprintln(u.out, message(fmt.Sprintf("the server %q asks:\n%s\n", s.Name(), p.Message)))
-	var result *protocol.ElicitResult
-	yes, err := u.yesOrNo(ctx, consent)
-	switch {
-	case err == nil && !yes:
-		return client.Decline()
-	case err == nil:
-		result, err = accept()
-	}
+	result, err := reply(question(s.Name(), p))
 	if errors.Is(err, io.EOF) {
 		return client.Dismiss()
 	}
 	return result, err
 }
 
+// question shows what a server asks, with the whole URL of a page.
+func question(server string, p *protocol.ElicitParams) string {
+	text := fmt.Sprintf("the server %q asks:\n%s", server, strings.TrimRight(p.Message, "\n"))
+	if p.URL != "" {
+		text += "\n\n" + p.URL
+	}
+	return message(text)
+}
+
+// agreed returns the answer for a yes, with its content, or for a no.
+func agreed(yes bool, content any, err error) (*protocol.ElicitResult, error) {
+	switch {
+	case err != nil:
+		return nil, err
+	case yes:
+		return client.Accept(content)
+	default:
+		return client.Decline()
+	}
+}
+
+// openPages offers the pages that the user must visit before a request can be served. It reports
+// whether the request should be sent again.
+func (u *user) openPages(ctx context.Context, s *client.Session, pages protocol.Elicitations) (again bool, err error) {
+	if !u.isPresent() {
+		return false, nil
+	}
+	end, err := u.begin(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer end()
+	for _, page := range pages {
+		fmt.Fprintln(u.out, question(s.Name(), page))
+		if yes, err := u.openPage(ctx, page.URL); err != nil || !yes {
+			return false, err
+		}
+	}
+	return u.yesOrNo(ctx, "Have you finished there? Then the request is sent again.")
+}
+
+// pagesOf returns the pages that a request needs first, if its error is a
+// CodeURLElicitationRequired of 2025-11-25.
+func pagesOf(err error) protocol.Elicitations {
+	var refused *jsonrpc.Error
+	var data protocol.URLElicitationData
+	if !errors.As(err, &refused) || refused.Code != protocol.CodeURLElicitationRequired || protocol.Unmarshal(refused.Data, &data) != nil {
+		return nil
+	}
+	return data.Elicitations
+}
+
+// openPage opens a page in the browser of the user, if the user agrees. Its URL has been shown, and
+// is never fetched. It reports whether the user has agreed.
+func (u *user) openPage(ctx context.Context, address string) (bool, error) {
+	page, err := url.Parse(address)
+	if err != nil {
+		return u.yesOrNo(ctx, openYourself)
+	}
+	yes, err := u.yesOrNo(ctx, fmt.Sprintf("Open %s in your browser?", flat(page.Host)))
+	if err != nil || !yes {
+		return false, err
+	}
+	if err := auth.Browse(ctx, page); err != nil {
+		fmt.Fprintf(u.out, "  It was not opened: %s\n", flat(err.Error()))
+		return u.yesOrNo(ctx, openYourself)
+	}
+	fmt.Fprintln(u.out, "  If no page appears, open it yourself.")
+	return true, nil
+}
+
+const openYourself = "Open the page yourself if you trust it. Have you opened it?"
+
 // A field is a value to ask for.
 type field struct {
 	name, about string
-	fallback    string // the value if the user just confirms; "" if there is none
-	options     []string
-	secret      bool // the input is not shown while it is typed
+	fallback    string   // the value if the user just confirms; "" if there is none
+	options     []option // what can be chosen; none: anything can be entered
+	many        bool     // several values are entered, separated by commas
+	secret      bool     // the input is not shown while it is typed
 	required    bool
-}
-
-// form asks for each property of a flat schema, in the schema's order.
-func (u *user) form(ctx context.Context, s schema) (json.RawMessage, error) {
-	members := make(map[string]json.RawMessage)
-	for _, key := range s.order {
-		property, _ := s.properties()[key].(object)
-		f := fieldOf(key, property)
-		f.required = s.requires(key)
-		for {
-			text, err := u.ask(ctx, f)
-			if err != nil {
-				return nil, err
-			}
-			if text == "" && !f.required {
-				break // left out: the client fills in the default of the schema
-			}
-			members[key], err = pair{key: key, value: text}.parseAnswer(s.types(key))
-			if err == nil {
-				break
-			}
-			fmt.Fprintln(u.out, message(err.Error()))
-		}
-	}
-	return protocol.Marshal(members)
-}
-
-// parseAnswer is typed, with the words that people type for booleans and lists.
-func (p pair) parseAnswer(types []string) (json.RawMessage, error) {
-	switch {
-	case slices.Equal(types, []string{"boolean"}) && slices.Contains([]string{"y", "yes"}, strings.ToLower(p.value)):
-		p.value = "true"
-	case slices.Equal(types, []string{"boolean"}) && slices.Contains([]string{"n", "no"}, strings.ToLower(p.value)):
-		p.value = "false"
-	case slices.Equal(types, []string{"array"}) && !strings.HasPrefix(p.value, "["):
-		var all []string
-		for one := range strings.SplitSeq(p.value, ",") {
-			all = append(all, strings.TrimSpace(one))
-		}
-		return protocol.Marshal(all)
-	}
-	return p.parse(types)
-}
-
-// fieldOf reads a property of a form.
-func fieldOf(key string, property object) field {
-	f := field{name: key}
-	title, _ := property["title"].(string)
-	description, _ := property["description"].(string)
-	f.about = strings.Join(slices.DeleteFunc([]string{title, description}, func(s string) bool { return s == "" }), ": ")
-	if value, ok := property["default"]; ok {
-		f.fallback = fmt.Sprint(value)
-	}
-	from := property
-	if items, ok := property["items"].(object); ok {
-		from = items // several of them
-		f.about = cmp.Or(f.about, "a list") + " (separate by commas)"
-	}
-	choices, _ := from["enum"].([]any)
-	for _, keyword := range []string{"oneOf", "anyOf"} {
-		titled, _ := from[keyword].([]any)
-		for _, choice := range titled {
-			if choice, ok := choice.(object); ok && choice["const"] != nil {
-				choices = append(choices, choice["const"])
-			}
-		}
-	}
-	for _, choice := range choices {
-		f.options = append(f.options, fmt.Sprint(choice))
-	}
-	return f
 }
 
 // confirm asks a question of this command that is answered by yes or no.
@@ -216,52 +211,92 @@ func (u *user) confirm(ctx context.Context, question string) (bool, error) {
 }
 
 // value asks for one value.
-func (u *user) value(ctx context.Context, f field) (string, error) {
+func (u *user) value(ctx context.Context, f field) (answer string, err error) {
 	end, err := u.begin(ctx)
 	if err != nil {
 		return "", err
 	}
 	defer end()
-	return u.ask(ctx, f)
+	err = u.ask(ctx, f, func(text string) error {
+		answer = cmp.Or(text, f.fallback)
+		if len(f.options) == 0 {
+			return nil
+		}
+		chosen, err := choose(f.options, answer)
+		answer = option{value: chosen}.text()
+		return err
+	})
+	return answer, err
 }
 
-// yesOrNo reports whether the answer is y or yes.
+// yesOrNo reports whether the answer is y or yes. Anything else is a no.
 func (u *user) yesOrNo(ctx context.Context, question string) (bool, error) {
 	text, err := u.read(ctx, fmt.Sprintf("  %s [y/N] ", question), false)
-	return slices.Contains([]string{"y", "yes"}, strings.ToLower(text)), err
+	yes, _ := isYes(text)
+	return yes, err
 }
 
-// ask asks for a value until it is one of the options, or there are none.
-func (u *user) ask(ctx context.Context, f field) (string, error) {
+// decide asks a question until the answer is yes or no.
+func (u *user) decide(ctx context.Context, shown string) (yes bool, err error) {
+	for prompt := shown + " [y/n] "; ; prompt = "  Please answer y or n: " {
+		text, err := u.read(ctx, prompt, false)
+		if err != nil {
+			return false, err
+		}
+		if yes, known := isYes(text); known {
+			return yes, nil
+		}
+	}
+}
+
+// isYes reports whether a text means yes, and whether it means yes or no at all.
+func isYes(text string) (yes, known bool) {
+	switch strings.ToLower(text) {
+	case "y", "yes":
+		return true, true
+	case "n", "no":
+		return false, true
+	default:
+		return false, false
+	}
+}
+
+// ask asks for a value until take accepts it. It passes "" for the default, or for nothing if that
+// is allowed.
+func (u *user) ask(ctx context.Context, f field, take func(text string) error) error {
 	about := flat(f.name)
-	if f.about != "" {
+	switch {
+	case strings.HasPrefix(f.about, "("): // only what the field takes
+		about += " " + flat(f.about)
+	case f.about != "":
 		about += " - " + flat(f.about)
 	}
 	fmt.Fprintf(u.out, "  %s\n", about)
-	for i, option := range f.options {
-		fmt.Fprintf(u.out, "    %d. %s\n", i+1, flat(option))
+	showOptions(u.out, f.options)
+	prompt := "  > "
+	switch {
+	case f.fallback != "":
+		prompt = fmt.Sprintf("  [%s] > ", flat(f.fallback))
+	case !f.required:
+		prompt = "  (optional) > "
 	}
 	for {
-		prompt := "  > "
-		switch {
-		case f.fallback != "":
-			prompt = fmt.Sprintf("  [%s] > ", flat(f.fallback))
-		case !f.required:
-			prompt = "  (optional) > "
-		}
 		text, err := u.read(ctx, prompt, f.secret)
 		if err != nil {
-			return "", err
+			return err
 		}
-		if number, err := strconv.Atoi(text); err == nil && 0 < number && number <= len(f.options) && !slices.Contains(f.options, text) {
-			text = f.options[number-1]
-		}
-		switch text = cmp.Or(text, f.fallback); {
-		case text == "" && f.required:
+		if text == "" && f.fallback == "" && f.required {
 			fmt.Fprintln(u.out, "  An answer is required; Ctrl-D gives none.")
-		default:
-			return text, nil
+			continue
 		}
+		err = take(text)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		fmt.Fprintf(u.out, "  %s\n", flat(err.Error()))
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/bowline-mcp/bowline/protocol"
+	jsonschema "github.com/bowline-mcp/bowline/protocol/schema"
 )
 
 const shapes = `{
@@ -62,7 +63,7 @@ func TestValuesAreTypedByTheSchema(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := given.pairs[0].parse(readSchema(json.RawMessage(shapes)).types(given.pairs[0].key))
+		got, err := given.pairs[0].parse(readSchema(t.Context(), json.RawMessage(shapes), jsonschema.Compile).types(given.pairs[0].key))
 		if value := string(got); err != nil && err.Error() != want || err == nil && value != want {
 			t.Errorf("%s: %s, %v; want %s", pair, value, err, want)
 		}
@@ -82,7 +83,7 @@ func doubling(n int) string {
 func TestTypesOfADoublingSchema(t *testing.T) {
 	raw := strings.ReplaceAll(doubling(64), "allOf", "anyOf")
 	nested := fmt.Sprintf(`{"properties": {"n": {"$ref": "#/$defs/a0"}}, %s`, raw[1:])
-	if types := readSchema(json.RawMessage(nested)).types("n"); len(types) > 0 {
+	if types := readSchema(t.Context(), json.RawMessage(nested), jsonschema.Compile).types("n"); len(types) > 0 {
 		t.Errorf("types %q of a schema without any", types)
 	}
 }
@@ -99,7 +100,7 @@ func FuzzSchema(f *testing.F) {
 		if err == nil && !json.Valid(whole) {
 			t.Errorf("not JSON: %q", whole)
 		}
-		if synopsis := readSchema(raw).synopsis(tool.Name); strings.ContainsAny(synopsis, "\x1b\n") {
+		if synopsis := readSchema(t.Context(), raw, jsonschema.Compile).synopsis(tool.Name); strings.ContainsAny(synopsis, "\x1b\n") {
 			t.Errorf("not one printable line: %q", synopsis)
 		}
 	})

@@ -120,7 +120,7 @@ func (t *target) run(cmd *cobra.Command, do action) error {
 		err = session.SetLogLevel(ctx, protocol.LogLevel(t.logLevel)) // before the first call, whose beginning is logged too
 	}
 	if err == nil {
-		err = do(ctx, &run{session: session, out: terminalWriter(cmd.OutOrStdout()), err: cmd.ErrOrStderr(), limit: &t.user.limit})
+		err = t.do(ctx, do, &run{session: session, out: terminalWriter(cmd.OutOrStdout()), err: cmd.ErrOrStderr(), limit: &t.user.limit})
 	}
 	if err != nil && isLoginMissing(err) {
 		err = &explainedError{explainCall(err).Error() + "\n" + t.adviceLogin(t.shownURL), err}
@@ -131,6 +131,20 @@ func (t *target) run(cmd *cobra.Command, do action) error {
 		return &explainedError{t.redact(err.Error()), err}
 	}
 	return nil
+}
+
+// do does the action, and again after the user has visited the pages that it needs.
+func (t *target) do(ctx context.Context, do action, r *run) error {
+	for {
+		err := do(ctx, r)
+		pages := pagesOf(err)
+		if len(pages) == 0 {
+			return err
+		}
+		if again, asking := t.user.openPages(ctx, r.session, pages); !again || asking != nil {
+			return err
+		}
+	}
 }
 
 func (t *target) connect(cmd *cobra.Command, server *endpoint) (*client.Session, error) {

@@ -97,7 +97,7 @@ func TestQuestionsAreAskedOnATerminal(t *testing.T) {
 			{"name - your name\n", ""}, {"> ", "\n"},
 			{"An answer is required", ""}, {"> ", "Ada\n"},
 			{"age", ""}, {"> ", "old\n"},
-			{`argument "age": expected integer, got "old"`, ""}, {"> ", "36\n"},
+			{`"old" is not an integer`, ""}, {"> ", "36\n"},
 			{"2. writer", ""}, {"[reader] > ", "2\n"},
 			{"agree", ""}, {"> ", "yes\n"},
 		}, withPeer(t, "library", "call", "register", "--revision", revision)...)
@@ -118,11 +118,27 @@ func TestQuestionsCanBeDeclinedAndDismissed(t *testing.T) {
 	}
 }
 
-// TestPagesAreShownWhole checks that the whole URL is shown, for the user to open.
+// TestPagesAreShownWhole checks that the whole URL is shown before the user is asked, and that the
+// page is opened only after a yes. Without a browser the user opens it.
+//
+// Guarantees: G-0031.15
 func TestPagesAreShownWhole(t *testing.T) {
-	screen, status := onTerminal(t, "", []exchange{{"https://library.test/?a=1#b", ""}, {"[y/N] ", "y\n"}}, withPeer(t, "library", "call", "visit")...)
+	const url, offer = "https://library.test/?a=1#b", "Open library.test in your browser? [y/N] "
+	visit := withPeer(t, "library", "call", "visit")
+	t.Setenv("PATH", t.TempDir())
+	screen, status := onTerminal(t, "", []exchange{{url, ""}, {offer, "y\n"}, {"Have you opened it? [y/N] ", "y\n"}}, visit...)
 	if status != 0 {
-		t.Errorf("status %d", status)
+		t.Errorf("without a browser: status %d", status)
+	}
+	wantPrinted(t, screen, "visited\n")
+	opened := browser(t)
+	if screen, status = onTerminal(t, "", []exchange{{url, ""}, {offer, "n\n"}}, visit...); status != exitToolFailed {
+		t.Errorf("after a no: status %d", status)
+	}
+	wantPrinted(t, screen, "the user declined")
+	screen, status = onTerminal(t, "", []exchange{{url, ""}, {offer, "y\n"}}, visit...)
+	if got := opened(); status != 0 || got != url {
+		t.Errorf("after a yes: status %d, opened %q, want %q", status, got, url)
 	}
 	wantPrinted(t, screen, "visited\n")
 }
