@@ -233,7 +233,7 @@ func (c *Conn) Stop() {
 
 // Close drains the Conn: it refuses new calls, waits for work in flight, closes
 // the link, and returns when all of that is done. Handlers that are still running
-// may make calls meanwhile.
+// may make calls meanwhile. The handler gets the notifications that have come in.
 //
 // Work that has not finished at the deadline of ctx, or after Options.DrainGrace if
 // ctx has none, is stopped. Then Close returns an error that says how much was left,

@@ -39,6 +39,7 @@ type core struct {
 	readyAt  instant
 	unproven int32     // losses in a row of incarnations that were not proven
 	audits   bool      // the handler is an Auditor
+	notified bool      // a notification was passed on, and its handler may not have returned
 	schedule *schedule // the delays of the backoff; nil until a link is lost, and after a proven incarnation
 
 	grace    time.Duration // how long the link may take to close
@@ -113,6 +114,8 @@ func (c *core) step(now instant, ev *event) []effect {
 		c.onTick(now, ev)
 	case crowded, eased:
 		c.flow.setCrowded(ev.kind == crowded)
+	case quiet:
+		c.notified = false
 	case linkOpened:
 		c.onLinkOpened(ev)
 	default:
@@ -169,6 +172,7 @@ func (c *core) onTraffic(now instant, ev *event) {
 	case requested:
 		c.onRequested(now, ev)
 	case notified:
+		c.notified = true
 		c.emit(effect{kind: notify, incoming: ev.incoming, epoch: ev.epoch})
 	case progressed:
 		c.onProgressed(now, ev)
@@ -396,7 +400,7 @@ func (c *core) onTick(now instant, ev *event) {
 		c.lose(now, why, ev.random, 0, nil)
 	}
 	if c.draining && passed(now, c.drainDue) {
-		c.end(now, Reason{Drained, fmt.Errorf("cut short: %d calls of ours and %d of the peer's were unfinished, and %d messages unsent", c.pending.awaited(c.liveness.probe), c.incoming.len(), len(c.outbound.waiting()))})
+		c.end(now, Reason{Drained, c.unfinished()})
 	}
 	c.expireRequests(now)
 	c.abandonStuck(now)

@@ -3,6 +3,7 @@
 package conn
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -113,7 +114,8 @@ func (c *core) drain(now, due instant) {
 }
 
 // finishDrain closes a draining Conn that has no more work. A frame that was
-// offered in this step may come back from a busy link, so the next step decides.
+// offered in this step may come back from a busy link, so the next step decides. The
+// handler gets the notifications that came in before.
 func (c *core) finishDrain(now instant, ev *event) {
 	c.idleAt = 0
 	switch {
@@ -123,7 +125,19 @@ func (c *core) finishDrain(now instant, ev *event) {
 		c.idleAt = now
 	case slices.ContainsFunc(c.out, func(fx effect) bool { return fx.kind == transmit }):
 		c.idleAt = now
+	case c.notified:
+		c.emit(effect{kind: awaitQuiet, epoch: c.epoch})
 	default:
 		c.close(now, Reason{Kind: Drained}, nil, c.options.DrainGrace)
 	}
+}
+
+// unfinished returns the error of a drain whose time is up.
+func (c *core) unfinished() error {
+	unhandled := ""
+	if c.notified {
+		unhandled = "; the peer's notifications were not all handled"
+	}
+	return fmt.Errorf("cut short: %d calls of ours and %d of the peer's were unfinished, and %d messages unsent%s",
+		c.pending.awaited(c.liveness.probe), c.incoming.len(), len(c.outbound.waiting()), unhandled)
 }

@@ -101,3 +101,48 @@ func TestStopDuringClose(t *testing.T) {
 		}
 	})
 }
+
+// Close waits until the handler has got the notifications that came in before, one after the
+// other, and until it has returned.
+//
+// Guarantees: G-0009.11
+func TestCloseWaitsForNotifications(t *testing.T) {
+	for name, c := range map[string]struct {
+		each time.Duration // how long the handler takes
+		took time.Duration
+		want int
+	}{
+		"quick": {0, 0, 10},
+		"slow":  {400 * time.Millisecond, 4 * time.Second, 10},
+		"late":  {time.Second, 5 * time.Second, 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				handled := 0
+				s := &script{}
+				r := scripted(t, s, conn.Options{Handler: handler{"m": func(ctx context.Context, _ *conn.Incoming) (json.RawMessage, error) {
+					timer := time.NewTimer(c.each)
+					defer timer.Stop()
+					select {
+					case <-timer.C:
+						handled++
+					case <-ctx.Done():
+					}
+					return nil, nil
+				}}})
+				for range 10 {
+					s.deliver(`{"jsonrpc":"2.0","method":"m"}`)
+				}
+				began := time.Now()
+				err := r.Close(context.Background())
+				if took := time.Since(began); took.Round(time.Second/10) != c.took || handled < c.want-1 || handled > c.want {
+					t.Errorf("Close took %v and %d notifications were handled, want %v and %d", took, handled, c.took, c.want)
+				}
+				if cut := c.want < 10; cut != errors.Is(err, context.DeadlineExceeded) || cut && !strings.Contains(err.Error(), "notifications were not all handled") {
+					t.Errorf("Close: %v, want an error that says that notifications were not handled: %v", err, cut)
+				}
+				<-r.ended
+			})
+		})
+	}
+}

@@ -267,7 +267,7 @@ func (d *driver) count(kind effectKind) int {
 var effectNames = [...]string{
 	askPlace: "askPlace", leaveGate: "leaveGate",
 	openLink: "openLink", bind: "bind", handshake: "handshake", transmit: "transmit", offerMore: "offerMore", grant: "grant", settle: "settle",
-	stuck: "stuck", progress: "progress", serve: "serve", cancelServing: "cancelServing", notify: "notify", endTasks: "endTasks",
+	stuck: "stuck", progress: "progress", serve: "serve", cancelServing: "cancelServing", notify: "notify", awaitQuiet: "awaitQuiet", endTasks: "endTasks",
 	closeLink: "closeLink", transitioned: "transitioned", violation: "violation", late: "late", unknown: "unknown",
 	terminate: "terminate", endStream: "endStream", resumeStream: "resumeStream",
 	unserved: "unserved", stallBegun: "stallBegun", stallEnded: "stallEnded", missed: "missed",

@@ -104,6 +104,7 @@ const (
 	// From the queue of notifications.
 	crowded // many notifications wait
 	eased   // only few wait again
+	quiet   // none waits, and none is with the handler
 
 	// From the incarnation.
 	admitted // the gate has a place for this Conn
@@ -183,6 +184,7 @@ const (
 	unserved                 // a request has ended, and its handler was not called
 	cancelServing            // cancel the context of a request being served
 	notify                   // pass a notification to the handler
+	awaitQuiet               // report when no notification waits and none is with the handler
 	endTasks                 // cancel everything that runs for the incarnation
 	closeLink                // close the link
 	transitioned             // the state has changed

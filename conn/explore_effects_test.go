@@ -180,6 +180,12 @@ func (env *environment) perform(fx *effect) {
 		env.classified(fx)
 	case endTasks:
 		env.expectNoAnswers()
+	case notify:
+		env.handling = true
+	case awaitQuiet:
+		if env.awaited = env.handling; !env.awaited {
+			env.following = append(env.following, event{kind: quiet})
+		}
 	case terminate:
 		if env.terminated || !env.closed {
 			env.fail("the core terminated twice, or before it was closing")
@@ -480,6 +486,8 @@ type environment struct {
 	oversize bool  // the next frame that may be is too large
 	severed  bool  // nothing can be sent any more; the loss is reported later
 	crowded  bool  // many notifications wait for their handler
+	handling bool  // a notification waits, or its handler runs
+	awaited  bool  // the core waits for the event quiet
 
 	delay   delayRecord
 	probes  uint8   // how many were sent; their ids begin at firstProbe

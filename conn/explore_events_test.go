@@ -67,6 +67,12 @@ func (env *environment) apply(c choice) {
 		} else {
 			env.inject(event{kind: eased})
 		}
+	case handlesNotifications:
+		env.handling = false
+		if env.awaited {
+			env.awaited = false
+			env.inject(event{kind: quiet})
+		}
 	case admits:
 		env.gateRecords[c.a].given = true
 		env.inject(event{kind: admitted, epoch: uint64(c.a)})
@@ -402,6 +408,9 @@ func (env *environment) programChoices(to []choice) []choice {
 		to = env.addChoice(to, eases, 0, 0)
 	} else {
 		to = env.addChoice(to, crowds, 0, 0)
+	}
+	if env.handling {
+		to = env.addChoice(to, handlesNotifications, 0, 0)
 	}
 	to = env.addChoice(to, drains, 0, 0)
 	to = env.addChoice(to, stops, 0, 0)

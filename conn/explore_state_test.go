@@ -193,7 +193,7 @@ func (f *encoder) core(env *environment) {
 // watch appends the state of the flow control and of the probes.
 func (f *encoder) watch(env *environment) {
 	c := env.core
-	f.flags(c.flow.crowded, env.crowded, c.liveness.every != 0, c.liveness.asked)
+	f.flags(c.flow.crowded, env.crowded, c.notified, env.handling, env.awaited, c.liveness.every != 0, c.liveness.asked)
 	f.byte(byte(c.flow.stall), env.probes, byte(c.liveness.missed), byte(c.liveness.probe))
 	f.at(c.flow.until)
 	f.byte(byte(c.flow.pausedFor(env.now) / (time.Second / 4)))

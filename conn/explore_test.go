@@ -182,6 +182,7 @@ const (
 	letsTimePass
 	crowds
 	eases
+	handlesNotifications
 	answersProbe
 	admits
 	choiceKinds
@@ -308,7 +309,7 @@ func plans() []*plan {
 		{
 			name: "a crowd of notifications", full: wideLimit, role: acceptor, credit: 2, epochs: 1, calls: []callPlan{untimed, staysOpen},
 			requests: []peerRequest{{0, 7, ordinaryRequest, false, false}, {4, 7, streamingRequest, false, false}},
-			events:   ours | ways | streamEvents | eventSet(sendsRequest, returnsFromHandler, notifies, losesLink, closesLink, crowds, eases) | busyness,
+			events:   ours | ways | streamEvents | eventSet(sendsRequest, returnsFromHandler, notifies, handlesNotifications, losesLink, closesLink, crowds, eases) | busyness,
 		},
 		{
 			name: "nested requests of a server", full: wideLimit, role: initiator, credit: 1, epochs: 1, calls: []callPlan{extended, prolonged},
@@ -428,7 +429,7 @@ var choiceNames = [choiceKinds]string{
 	endsInput: "the peer sends nothing more", closesLink: "the link is closed",
 	drains: "drain", stops: "stop", wakes: "wake", firesTimer: "the timer fires", letsTimePass: "time passes, and the timer is late",
 	admits: "the gate has a place",
-	crowds: "many notifications wait", eases: "few notifications wait", answersProbe: "the peer answers probe",
+	crowds: "many notifications wait", eases: "few notifications wait", handlesNotifications: "the handler has got all notifications", answersProbe: "the peer answers probe",
 }
 
 func describeEvent(ev *event) string {
@@ -467,5 +468,5 @@ var eventNames = [...]string{
 	cancelled: "cancelled", probed: "probed", malformed: "malformed", streamOpened: "streamOpened", streamLost: "streamLost",
 	busy: "busy", failed: "failed", writable: "writable", handled: "handled", tick: "tick",
 	admitted: "admitted", overdue: "overdue", interrupted: "interrupted", parkDue: "parkDue",
-	crowded: "crowded", eased: "eased",
+	crowded: "crowded", eased: "eased", quiet: "quiet",
 }

@@ -130,6 +130,8 @@ func TestNothingIsPausedWhileDraining(t *testing.T) {
 	d.handled(stays)
 	d.wantReply()
 	d.advanceToDeadline()
+	d.want(awaitQuiet)
+	d.step(event{kind: quiet})
 	d.wantTransition(Closing, Drained)
 }
 

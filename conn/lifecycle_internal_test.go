@@ -228,6 +228,7 @@ var samples = []sample{
 	{stopAsked, "Stop", event{}},
 	{crowded, "many notifications wait for their handler", event{}},
 	{eased, "few of them wait again", event{}},
+	{quiet, "all of them were handled", event{}},
 	{admitted, "the gate has a place", event{}},
 	{linkOpened, "a link is open", event{particulars: &particulars{link: deadLink{}}}},
 	{openFailed, "no link can be opened", event{particulars: &particulars{reason: Reason{Kind: OpenFailed}}}},

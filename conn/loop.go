@@ -284,6 +284,10 @@ func (l *loop) step(ev *event) {
 		if l.conn.notifications.Load().many() {
 			return // they have become many again, and the core knows
 		}
+	case quiet:
+		if !l.conn.notifications.Load().awaitQuiet() {
+			return // another one has come, and quiet comes again
+		}
 	}
 	if ev.frames > 0 {
 		l.lastHeard() // this event already tells the core

@@ -29,6 +29,7 @@ type notifications struct {
 	superfluous int            // how many of the waiting ones a newer one replaces
 	droppable   int
 	crowded     bool
+	awaited     bool // the loop waits for the event quiet
 }
 
 // A notification waits, with the context that its handler gets.
@@ -137,8 +138,30 @@ func (n *notifications) handleNext() (more bool) {
 	}
 	if more {
 		n.conn.handle(next)
+	} else if n.isAwaited() {
+		n.conn.post(event{kind: quiet})
 	}
 	return more
+}
+
+// isAwaited reports, once, whether the loop waits for the event quiet.
+func (n *notifications) isAwaited() (awaited bool) {
+	n.Mu.Lock()
+	defer n.Mu.Unlock()
+	awaited, n.awaited = n.awaited, false
+	return awaited
+}
+
+// awaitQuiet reports whether none waits for the handler or is with it. Otherwise the event
+// quiet comes when that is so.
+func (n *notifications) awaitQuiet() bool {
+	if n == nil {
+		return true
+	}
+	n.Mu.Lock()
+	defer n.Mu.Unlock()
+	n.awaited = n.Runs()
+	return !n.awaited
 }
 
 func (n *notifications) next() (next notification, more, few bool) {

@@ -47,6 +47,10 @@ func (l *loop) performOne(fx *effect) {
 		fx.incoming.serving.cancel(fx.err)
 	case notify:
 		l.notify(fx.incoming)
+	case awaitQuiet:
+		if l.conn.notifications.Load().awaitQuiet() {
+			l.buffers.follow(event{kind: quiet})
+		}
 	case askPlace:
 		l.announce(fx)
 		l.conn.options.Gate.ask(l, fx.epoch)

@@ -113,6 +113,7 @@ type eventQueue struct {
 	waiting []queuedEvent
 	bytes   int // of what the waiting events are about
 	running bool
+	closing bool          // Close has begun: deliver waits for the program, so that the drain does, too
 	lost    uint64        // the newest epoch whose loss is known
 	away    bool          // the program got a Lost event, and no Restored event after it
 	since   time.Time     // when the event was queued
@@ -128,7 +129,8 @@ type queuedEvent struct {
 func (q *eventQueue) wanted() bool { return q.session.client.options.OnEvent != nil }
 
 // deliver queues an event that the server sent. It returns immediately if an equal event
-// waits already, or if the event is a change and the events that wait are few and short.
+// waits already, or if the event is a change, the events that wait are few and short, and the
+// session is not being closed.
 // Otherwise it returns when the program gets the event, or the session closes. So further
 // messages of the server wait in the connection, which limits them.
 func (q *eventQueue) deliver(e Event) {
@@ -163,7 +165,7 @@ func (q *eventQueue) add(e Event, fromServer bool) <-chan struct{} {
 	}
 	queued := queuedEvent{Event: e, of: of}
 	q.bytes += len(of.about)
-	if fromServer && (of == eventKey{} || len(q.waiting) >= maxEvents || q.bytes > maxEventBytes) {
+	if fromServer && (of == eventKey{} || q.closing || len(q.waiting) >= maxEvents || q.bytes > maxEventBytes) {
 		queued.taken = make(chan struct{})
 	}
 	q.waiting = append(q.waiting, queued)
@@ -184,19 +186,20 @@ func (q *eventQueue) begin() {
 // received the Restored of the previous loss, pushLost combines the two losses.
 func (q *eventQueue) pushLost(epoch uint64, why Reason, next time.Time) {
 	q.mu.Lock()
+	defer q.mu.Unlock()
 	before := len(q.waiting)
 	tell := q.lost < epoch && !q.away
 	if q.lost < epoch {
 		q.waiting = slices.DeleteFunc(q.waiting, func(w queuedEvent) bool { _, ok := w.Event.(*Restored); return ok })
 		q.lost, q.away = epoch, true
 	}
-	if tell = tell && len(q.waiting) == before; tell {
+	if tell && len(q.waiting) == before {
 		q.since = time.Now()
+		if q.wanted() {
+			q.add(&Lost{Reason: why, Next: next}, false)
+		}
 	}
-	q.mu.Unlock()
-	if tell {
-		q.push(&Lost{Reason: why, Next: next}, false)
-	}
+	q.notify()
 }
 
 // pushRestored ends the outage that pushLost or begin began.
@@ -213,10 +216,13 @@ func (q *eventQueue) pushRestored(failures []error) {
 	q.notify()
 }
 
-// settle waits until the program has received all waiting events, and the Restored for a
-// server that is ready. It also returns when ctx ends or the session is over. It does
-// not wait until OnEvent returns. It reports whether it had to wait.
+// settle waits until the program has received all waiting events, the Lost of a server that
+// is gone, and the Restored for one that is ready. From then on each event of the server is
+// work of the connection until the program receives it, so that the drain waits for it. Settle
+// also returns when ctx ends or the session is over. It does not wait until OnEvent returns.
+// It reports whether it had to wait.
 func (q *eventQueue) settle(ctx context.Context) (waited bool) {
+	q.beginClosing()
 	for q.wanted() && ctx.Err() == nil {
 		status := q.session.conn.Status()
 		changed := q.unsettled(status)
@@ -237,13 +243,20 @@ func (q *eventQueue) settle(ctx context.Context) (waited bool) {
 // program has received everything.
 func (q *eventQueue) unsettled(status Status) <-chan struct{} {
 	changed := q.changed() // read this before everything else, so that no change is missed
-	behind := q.session.restore.isBehind(status, q.session.peer.Load())
+	behind, gone := q.session.restore.isBehind(status, q.session.peer.Load())
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.waiting) == 0 && !behind && !(q.away && status.State == conn.Ready) {
+	if len(q.waiting) == 0 && !behind && gone <= q.lost && !(q.away && status.State == conn.Ready) {
 		return nil
 	}
 	return changed
+}
+
+// beginClosing makes deliver wait for the program.
+func (q *eventQueue) beginClosing() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.closing = true
 }
 
 // changed returns a channel that notify closes.

@@ -30,6 +30,10 @@ func TestMain(m *testing.M) {
 		if err := featureServer().Serve(context.Background(), &stdio.Server{}); err != nil {
 			panic(err)
 		}
+	case "talk":
+		if err := loggingServer().Serve(context.Background(), &stdio.Server{}); err != nil {
+			panic(err)
+		}
 	case "banner":
 		playBanner()
 	case "crash":

@@ -97,11 +97,15 @@ func (r *restorer) run(ctx context.Context, s *session) {
 	}
 }
 
-// isBehind reports whether a server is ready that the program does not know of yet.
-func (r *restorer) isBehind(status conn.Status, now *peer) bool {
+// isBehind reports whether a server is ready that the program does not know of yet, and
+// returns the epoch of the server that the program knows if that one is gone, and else 0.
+func (r *restorer) isBehind(status conn.Status, now *peer) (behind bool, gone uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.watching && now != nil && now.isCurrent(status) && now != r.known
+	if r.watching && r.known != nil && !r.known.isCurrent(status) {
+		gone = r.known.incarnation.Epoch()
+	}
+	return r.watching && now != nil && now.isCurrent(status) && now != r.known, gone
 }
 
 // isCurrent reports whether the server is still the present one.

@@ -196,8 +196,8 @@ func (s *Session) Wait() error {
 // immediately and returns the context's cause. If a handler or hook of the program
 // ignores the end of its context, a *conn.StuckError names it.
 //
-// Close first delivers the events that wait for OnEvent, including the Restored of a
-// server that has just come back, within the same time limit.
+// Within the same time limit, Close delivers to OnEvent every event that has come in, also
+// during the calls that it lets finish, and the Restored of a server that has just come back.
 func (s *Session) Close(ctx context.Context) error {
 	if s.events.wanted() {
 		grace := cmp.Or(max(s.client.options.Conn.DrainGrace, 0), 5*time.Second)
