@@ -205,8 +205,11 @@ func TestMalformedAnswerEndsItsCall(t *testing.T) {
 		`"id":%d`,
 		`"id":%d,"error":{"code":1.5,"message":"m"}`,
 		`"id":%d,"result":{},"result":{}`,
+		`"id":%[1]d,"id":%[1]d,"result":{}`,
+		`"id":%d,"id":99,"result":{}`,
+		`"id":99,"id":%d,"result":{}`,
 	} {
-		for _, frame := range []string{`{"jsonrpc":"2.0",%s}`, `[{"jsonrpc":"2.0",%s},{"jsonrpc":"2.0","method":"n"}]`, `{%s}`} {
+		for _, frame := range []string{`{"jsonrpc":"2.0",%s}`, "\ufeff" + `{"jsonrpc":"2.0",%s}`, `[{"jsonrpc":"2.0",%s},{"jsonrpc":"2.0","method":"n"}]`, `{%s}`} {
 			bubble(t, func(t *testing.T) {
 				s := &script{}
 				r := scripted(t, s, conn.Options{Dialect: dialect{}})
@@ -231,6 +234,29 @@ func TestMalformedAnswerEndsItsCall(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A malformed answer that names two calls ends neither: either may still get its answer.
+//
+// Guarantees: G-0003.16
+func TestMalformedAnswerToTwoCallsEndsNeither(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := &script{}
+		r := scripted(t, s, conn.Options{})
+		first := r.calling(t.Context(), conn.Request{Method: "m"})
+		synctest.Wait()
+		second := r.calling(t.Context(), conn.Request{Method: "m"})
+		s.deliver(`{"jsonrpc":"2.0","id":1,"id":2,"result":{}}`)
+		s.deliver(`{"jsonrpc":"2.0","id":1,"result":{}}`)
+		s.deliver(`{"jsonrpc":"2.0","id":2,"result":{}}`)
+		for _, ended := range []<-chan error{first, second} {
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		}
+		r.Stop()
+		<-r.ended
+	})
 }
 
 // A request of the peer that is not valid ends no call, even if it has the id of one.

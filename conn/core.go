@@ -257,6 +257,9 @@ func (c *core) onMalformed(now instant, ev *event) {
 		c.lose(now, Reason{Malformed, fmt.Errorf("%d malformed frames (%d bytes) in a row, the last: %w", run.frames, run.bytes, ev.err)}, ev.random, 0, nil)
 		return
 	}
+	if ev.particulars != nil {
+		ev.id = c.pending.soleOf(ev.tags)
+	}
 	switch {
 	case c.settleAnswered(now, ev, ending{PeerError, Sent, ev.err}): // the request gets no other answer
 	case ev.out != nil:

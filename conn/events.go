@@ -58,7 +58,7 @@ type event struct {
 type particulars struct {
 	from, to State           // transitioned
 	reason   Reason          // openFailed, handshakeFailed, linkLost, streamLost, transitioned; askPlace, openLink: the reason for the state from now on
-	tags     []transport.Tag // linkLost: the frames that were certainly not sent
+	tags     []transport.Tag // linkLost: the frames that were certainly not sent; malformed: the requests that it may have been meant to answer, if it names several
 	link     transport.Link  // started, linkOpened, bind; closeLink: a link that was never attached
 }
 

@@ -215,6 +215,20 @@ func (p *pending) resumeOne(r *request, now instant) {
 }
 
 // markSent notes whether the link has the frame of a request.
+// soleOf returns the only one of the requests that was sent and is pending, or else 0.
+func (p *pending) soleOf(ids []transport.Tag) (sole int64) {
+	for _, tag := range ids {
+		switch r, ok := p.byID[int64(tag)]; {
+		case !ok || !r.sent:
+		case sole != 0:
+			return 0
+		default:
+			sole = int64(tag)
+		}
+	}
+	return sole
+}
+
 func (p *pending) markSent(id int64, sent bool) {
 	if r, ok := p.byID[id]; ok {
 		r.sent = sent

@@ -139,6 +139,7 @@ func (r *receiver) malformed(ev event, from source, err *jsonrpc.DecodeError) {
 	ev.kind, ev.err, ev.random = malformed, err, random()
 	if err.IsResponse() {
 		ev.id, _ = err.ID.Int64()
+		ev.particulars = idsOf(err.IDs)
 	}
 	if r.answers(err) {
 		fault := &jsonrpc.Error{Code: err.Code, Message: err.Error()}
@@ -146,6 +147,19 @@ func (r *receiver) malformed(ev event, from source, err *jsonrpc.DecodeError) {
 		r.tellMalformed(ev.stream, from, err)
 	}
 	r.post(ev)
+}
+
+// idsOf returns the requests that a response with several ids may have meant.
+func idsOf(ids []jsonrpc.ID) *particulars {
+	if len(ids) == 0 {
+		return nil
+	}
+	p := new(particulars)
+	for _, id := range ids {
+		number, _ := id.Int64()
+		p.tags = append(p.tags, transport.Tag(number))
+	}
+	return p
 }
 
 // answers reports whether a malformed message is answered.

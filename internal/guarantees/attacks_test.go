@@ -41,7 +41,8 @@ func attackProofs() []proof {
 		{"`\"arguments\": null`; empty arguments; ids such as `1.0`", "null counts as absent; empty arguments are sent as `{}`; ids of equal numbers match", "TestNullIsAbsentAndNumbersAreEqual TestCallsWithArgumentsThatHoldNothing TestArgumentsThatHoldNothing TestIDsOfEqualNumbersAreEqual"},
 		{"a batch of 2025-03-26, also right behind `initialize`; defaults of a schema; `server/discover` of a server without tools", "the batch is served and answered by an array; defaults are applied; tools are not declared", "TestBatchesAreReadWhereTheRevisionHasThem TestABatchRightBehindInitialize TestDefaultsOfADeclaredSchema TestDiscoverDescribesTheServer"},
 		{"Close while notifications wait; a silent peer; a server of many idle sessions restarts", "the error names the right handler; the peer is lost within the promised time; all sessions return together", "TestCloseWhileNotificationsWait TestSilentPeerIsLostInTime TestSessionsReturnTogether TestSessionsReturnTogetherOverHTTP"},
-		{"a malformed reply has a readable id", "its call fails immediately", "TestMalformedAnswerEndsItsCall TestMalformedResponseNamesItsRequest"},
+		{"a malformed reply has a readable id, or several of which one is that of a call", "its call fails immediately", "TestMalformedAnswerEndsItsCall TestMalformedAnswerToTwoCallsEndsNeither TestMalformedResponseNamesItsRequest"},
+		{"a byte order mark", "it is skipped at the beginning of a stream; later it makes its frame malformed, and the call that this answers fails immediately", "TestReaderFrames TestHeaders TestReaderFollowsTheStandard TestMalformedAnswerEndsItsCall TestDecodeRefusesAByteOrderMark"},
 		{"a client asks for a file by another spelling of its name, or through a symbolic link", "a client can read the listed files and nothing else", "TestFilesAreServedAndNothingElse TestFilesHaveTheirOwnNamesOnly"},
 	}
 }

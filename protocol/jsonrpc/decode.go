@@ -65,6 +65,7 @@ var (
 
 	errNotUTF8   = errors.New("not valid UTF-8")
 	errNotObject = errors.New("a message is an object")
+	errMarked    = errors.New("the message begins with a byte order mark")
 )
 
 // Decode decodes a frame that contains one message. White space around it is
@@ -105,6 +106,9 @@ func decodeAny(frame []byte, limits Limits) (Message, error) {
 	r := newReader(frame, limits.maxDepth(), limits.maxValues())
 	defer r.release()
 	if r.tokens.PeekKind() != '{' {
+		if unmarked, marked := bytes.CutPrefix(frame, byteOrderMark); marked {
+			return Message{}, refuseMarked(unmarked, limits)
+		}
 		return Message{}, r.refuseNonObject()
 	}
 	e := &r.envelope
@@ -114,17 +118,36 @@ func decodeAny(frame []byte, limits Limits) (Message, error) {
 	}
 	if refused := r.refusal(err); refused != nil {
 		if err == nil {
-			e.describe(refused)
+			e.describe(refused, frame)
 		}
 		return Message{}, refused
 	}
 	m, err := e.message(repeated)
 	if err != nil {
 		refused := &DecodeError{Code: CodeInvalidRequest, Err: err}
-		e.describe(refused)
+		e.describe(refused, frame)
 		return Message{}, refused
 	}
 	return m, nil
+}
+
+// byteOrderMark is U+FEFF. JSON text must not begin with it (RFC 8259, section 8.1).
+var byteOrderMark = []byte("\xef\xbb\xbf")
+
+// refuseMarked refuses a frame that begins with a byte order mark, and reads what comes
+// after it for the id and the kind.
+func refuseMarked(frame []byte, limits Limits) *DecodeError {
+	refused := &DecodeError{Code: CodeParseError, Err: errMarked}
+	if bytes.HasPrefix(frame, byteOrderMark) { // otherwise a frame of marks would recurse once for each
+		return refused
+	}
+	m, err := decodeAny(frame, limits)
+	if within := new(DecodeError); errors.As(err, &within) {
+		refused.ID, refused.IDs, refused.Kind, refused.hasMethod = within.ID, within.IDs, within.Kind, within.hasMethod
+	} else {
+		refused.ID, refused.Kind, refused.hasMethod = m.ID, m.Kind, m.Kind == KindRequest || m.Kind == KindNotification
+	}
+	return refused
 }
 
 // refusal returns what is wrong with the text of the frame, and nil if nothing

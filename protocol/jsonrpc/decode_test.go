@@ -120,12 +120,27 @@ func TestFrequentMethods(t *testing.T) {
 	}
 }
 
+// A byte order mark is refused, with the id and the kind of what it marks.
+//
+// Guarantees: G-0017.10
+func TestDecodeRefusesAByteOrderMark(t *testing.T) {
+	for frame, want := range map[string]jsonrpc.Kind{
+		`{"jsonrpc":"2.0","id":1,"method":"m"}`:   jsonrpc.KindRequest,
+		`{"jsonrpc":"2.0","id":1,"result":{}}`:    jsonrpc.KindResult,
+		`{"jsonrpc":"2.0","id":1,"error":"oops"}`: jsonrpc.KindError,
+	} {
+		if refusal := refused(t, "\ufeff"+frame, jsonrpc.CodeParseError); refusal.ID != jsonrpc.IntegerID(1) || refusal.Kind != want {
+			t.Errorf("a mark and %s: id %v, kind %v, want 1, %v", frame, refusal.ID, refusal.Kind, want)
+		}
+	}
+}
+
 func TestDecodeRefusesWhatIsNotJSON(t *testing.T) {
 	for _, frame := range []string{
 		``, ` `, `{`, `}`, `nul`, `{"jsonrpc":"2.0","id":1,"method":"m"`, `{"jsonrpc":"2.0","id":1`,
 		`{"jsonrpc":"2.0","id":1,"method":"m"} {}`, `{"jsonrpc":"2.0","id":1,"method":"m"}x`,
 		`{"jsonrpc":"2.0","id":1,"method":"m"}]`, `{"jsonrpc":"2.0","id":1,"method":"m"}` + "\x00",
-		"\ufeff" + `{"jsonrpc":"2.0","id":1,"method":"m"}`,
+		"\ufeff", "\ufeff" + `{"jsonrpc":"2.0","id":1`, "\ufeff\ufeff" + `{"jsonrpc":"2.0","id":1,"method":"m"}`,
 		`{"jsonrpc":"2.0","id":1,"method":"m",}`, `{"jsonrpc":"2.0" "id":1}`, `{jsonrpc:"2.0"}`, `{"a"}`, `{"a":}`, `{1:2}`, `{{}:1}`,
 		`{"jsonrpc":"2.0","id":01,"method":"m"}`, `{"jsonrpc":"2.0","id":1,"method":"m","params":[NaN]}`,
 		`{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":tru}}`, `{"jsonrpc":"2.0","id":1,"method":"m","x":[1,,2]}`,
@@ -217,7 +232,8 @@ func TestDecodeRefusesWhatIsNoMessage(t *testing.T) {
 		{`{"jsonrpc":"2.0","id":1,"error":{"code":9223372036854775808,"message":""}}`, one, jsonrpc.KindError},
 
 		{`{"jsonrpc":"2.0","jsonrpc":"2.0","id":1,"method":"m"}`, one, jsonrpc.KindRequest},
-		{`{"jsonrpc":"2.0","id":1,"method":"m","id":1}`, none, jsonrpc.KindRequest},
+		{`{"jsonrpc":"2.0","id":1,"method":"m","id":1}`, one, jsonrpc.KindRequest},
+		{`{"jsonrpc":"2.0","id":1,"method":"m","id":null}`, one, jsonrpc.KindRequest},
 		{`{"jsonrpc":"2.0","id":1,"method":"m","\u0069d":2}`, none, jsonrpc.KindRequest},
 		{`{"jsonrpc":"2.0","id":1,"method":"m","method":"n"}`, one, unknown},
 		{`{"jsonrpc":"2.0","id":1,"method":"m","params":{},"params":{}}`, one, jsonrpc.KindRequest},
@@ -420,7 +436,15 @@ func TestMalformedResponseNamesItsRequest(t *testing.T) {
 		"{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":\"\xff\"}":                                            true,
 		`{"jsonrpc":"2.0","id":1,"result":` + strings.Repeat("[", 600) + strings.Repeat("]", 600) + `}`: true,
 		`{"jsonrpc":"2.0","id":null,"result":{}}`:                                                       false,
-		`{"jsonrpc":"2.0","id":1,"id":1,"result":{}}`:                                                   false,
+		`{"jsonrpc":"2.0","id":1,"id":1,"result":{}}`:                                                   true,
+		`{"jsonrpc":"2.0","id":1,"id":2,"result":{}}`:                                                   true,
+		`{"jsonrpc":"2.0","id":1,"id":null,"result":{}}`:                                                true,
+		`{"jsonrpc":"2.0","id":null,"id":{},"result":{}}`:                                               false,
+		"\ufeff" + `{"jsonrpc":"2.0","id":1,"result":{}}`:                                               true,
+		"\ufeff" + `{"jsonrpc":"2.0","id":1,"error":{}}`:                                                true,
+		"\ufeff" + `{"jsonrpc":"2.0","id":1,"method":"m"}`:                                              false,
+		"\ufeff" + `{"jsonrpc":"2.0","id":1`:                                                            false,
+		"\ufeff\ufeff" + `{"jsonrpc":"2.0","id":1,"result":{}}`:                                         false,
 		`{"jsonrpc":"2.0","id":1,"method":"m","result":{}}`:                                             false,
 		`{"jsonrpc":"2.0","id":1,"method":1}`:                                                           false,
 		`{"jsonrpc":"2.0","id":1,"method":"m","params":1}`:                                              false,

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 )
 
 // An envelope holds the raw members of a message; nil is absent.
@@ -51,12 +52,43 @@ func (e *envelope) kind() Kind {
 	}
 }
 
-// describe adds to refused what could be read of the message.
-func (e *envelope) describe(refused *DecodeError) {
+// describe adds to refused what could be read of the message, whose text is frame.
+func (e *envelope) describe(refused *DecodeError, frame []byte) {
 	refused.Kind, refused.hasMethod = e.kind(), e.method != nil
 	if id, err := parseID(e.id); err == nil {
 		refused.ID = id
+		return
 	}
+	if ids := idsOf(frame); len(ids) == 1 {
+		refused.ID = ids[0]
+	} else {
+		refused.IDs = ids
+	}
+}
+
+// maxIDs is how many ids of one message idsOf reads.
+const maxIDs = 4
+
+// idsOf returns the different valid ids of a message, which may repeat that member. The
+// frame is a valid JSON object.
+func idsOf(frame []byte) (ids []ID) {
+	var found [maxIDs][]byte
+	n := 0
+	r := newReader(frame, deepestLimit, math.MaxInt)
+	defer r.release()
+	_, _ = r.members(func(name []byte) *[]byte {
+		if string(name) != "id" || n == maxIDs {
+			return nil
+		}
+		n++
+		return &found[n-1]
+	})
+	for _, raw := range found[:n] {
+		if id, err := parseID(raw); err == nil && !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }
 
 // message reads the members, or fails with the rule that they break.

@@ -92,6 +92,9 @@ type DecodeError struct {
 	// deep, with exactly one valid id. A truncated frame has none, because half of an
 	// id could be another id.
 	ID ID
+	// IDs are the different valid ids, at most four, if the text has several. ID is
+	// then zero.
+	IDs []ID
 	// Kind is the kind that follows from the members of the message. It is zero if
 	// they contradict each other, or if no kind follows from them.
 	Kind Kind
@@ -113,8 +116,11 @@ func (e *DecodeError) Error() string {
 func (e *DecodeError) Unwrap() error { return e.Err }
 
 // IsResponse reports whether the message can only be an invalid response to the request
-// ID: it has a valid id and no method. No other response to that request will come.
-func (e *DecodeError) IsResponse() bool { return !e.ID.IsZero() && !e.hasMethod }
+// ID, or to one of IDs: it has a valid id and no method. No other response to that request
+// will come.
+func (e *DecodeError) IsResponse() bool {
+	return (!e.ID.IsZero() || len(e.IDs) > 0) && !e.hasMethod
+}
 
 // ReplyDue reports whether to answer with an error response to ID. It returns false for
 // notifications and responses, which must not be answered.

@@ -87,6 +87,7 @@ type headerReader struct {
 	from  *bufio.Reader
 	limit int   // the maximum size of a frame, in bytes
 	skip  int64 // bytes of a refused frame that must be skipped
+	begun bool  // the first line was read
 }
 
 func (r *headerReader) next() ([]byte, error) {
@@ -130,6 +131,9 @@ func (r *headerReader) header() (length int64, err error) {
 		raw, err := r.from.ReadSlice('\n')
 		line := strings.TrimRight(string(raw[:min(len(raw), maxHeader)]), "\r\n")
 		read += len(raw)
+		if !r.begun {
+			line, r.begun = strings.TrimPrefix(line, byteOrderMark), true
+		}
 		switch {
 		case read > maxHeader || errors.Is(err, bufio.ErrBufferFull):
 			return 0, &HeaderError{beginning(line), fmt.Sprintf("a header has at most %d bytes", maxHeader)}

@@ -17,7 +17,7 @@ import (
 
 // Each kind of header is either read or refused with a clear error.
 //
-// Guarantees: G-0008.6, G-0008.7
+// Guarantees: G-0008.6, G-0008.7, G-0008.8
 func TestHeaders(t *testing.T) {
 	const none = "it has no Content-Length"
 	length, long := "expected a length of at most 15 digits", "a header has at most 4096 bytes"
@@ -25,6 +25,7 @@ func TestHeaders(t *testing.T) {
 		"":                                  {},
 		"Content-Length: 1\r\n\r\n1":        {"1"},
 		"content-LENGTH:1\n\n1":             {"1"},
+		"\ufeffContent-Length: 1\r\n\r\n1":  {"1"},
 		"Content-Length : \t1 \r\n\r\n1":    {"1"},
 		"Content-Length: 0001\r\n\r\n1":     {"1"},
 		"Content-Length: 3\r\n\r\n\r\n\n":   {"\r\n\n"},

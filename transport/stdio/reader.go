@@ -3,6 +3,7 @@ package stdio
 import (
 	"bytes"
 	"io"
+	"strings"
 
 	"github.com/bowline-mcp/bowline/transport"
 )
@@ -11,6 +12,9 @@ const (
 	readAhead   = 64 << 10
 	firstBuffer = 4 << 10
 )
+
+// byteOrderMark is skipped at the beginning of a stream, and nowhere else.
+const byteOrderMark = "\ufeff"
 
 // A reader splits a byte stream into newline-delimited frames. It allocates as
 // bytes arrive, and holds at most one line of limit bytes and two buffers of
@@ -23,6 +27,7 @@ type reader struct {
 	start, end int
 	searched   int  // buffer[start:searched] holds no newline
 	filled     bool // the last read filled the buffer
+	begun      bool // a byte order mark was skipped, if there was one
 
 	parts    [][]byte // of a long line: what comes before buffer[start]
 	size     int      // bytes in parts
@@ -35,6 +40,9 @@ type reader struct {
 // call continues after that line. Any other error is the end of the stream.
 func (r *reader) next() ([]byte, error) {
 	for {
+		if !r.begun {
+			r.begin()
+		}
 		if i := bytes.IndexByte(r.buffer[r.searched:r.end], '\n'); i >= 0 {
 			if frame, err := r.cut(r.searched + i); frame != nil || err != nil {
 				return frame, err
@@ -57,6 +65,17 @@ func (r *reader) next() ([]byte, error) {
 			return nil, r.err
 		}
 		r.fill()
+	}
+}
+
+// begin skips a byte order mark, with which some programs on Windows begin their output.
+func (r *reader) begin() {
+	held := string(r.buffer[r.start:r.end])
+	if r.err == nil && len(held) < len(byteOrderMark) && strings.HasPrefix(byteOrderMark, held) {
+		return // more of a mark may come
+	}
+	if r.begun = true; strings.HasPrefix(held, byteOrderMark) {
+		r.discard(r.start + len(byteOrderMark))
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 )
 
 // The reader splits a stream at newlines and refuses lines above the limit.
+//
+// Guarantees: G-0008.5, G-0008.8
 func TestReaderFrames(t *testing.T) {
 	long := strings.Repeat("x", 5*readAhead+7)
 	for _, test := range []struct {
@@ -25,6 +27,8 @@ func TestReaderFrames(t *testing.T) {
 		{"exactly the limit", "1234\r\n1234\n1234", 4, []string{"1234", "1234", "1234"}},
 		{"above the limit", "12345\n1\n12345\r\n2\n12345", 4, []string{refused, "1", refused, "2", refused}},
 		{"far above the limit", long + "\n1\n" + long, 4, []string{refused, "1", refused}},
+		{"a byte order mark", "\ufeff1\n\ufeff2\n", 10, []string{"1", "\ufeff2"}},
+		{"only a byte order mark", "\ufeff\n1\n", 10, []string{"1"}},
 		{"longer than the buffer", long + "\n1\n" + long + "\r\n", 1 << 20, []string{long, "1", long}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -57,6 +61,8 @@ func FuzzReader(f *testing.F) {
 	f.Add([]byte("1\n22\r\n\n333"), []byte{1}, uint16(10))
 	f.Add([]byte("12345\n1\r\n\r\n"), []byte{3, 1, 255}, uint16(4))
 	f.Add([]byte("\r\r\n\r"), []byte{2}, uint16(1))
+	f.Add([]byte("\ufeff1234\n\ufeff1"), []byte{0}, uint16(3))
+	f.Add([]byte("\xef\xbb\n1"), []byte{0}, uint16(0))
 	f.Add(bytes.Repeat([]byte("0123456789\n"), 1000), []byte{255, 254}, uint16(9))
 	f.Add(bytes.Repeat([]byte("x"), 3*firstBuffer), []byte{255}, uint16(2*firstBuffer))
 	f.Fuzz(func(t *testing.T, stream, portions []byte, limit uint16) {
@@ -91,7 +97,7 @@ func checkReader(t rapid.TB, stream []byte, portions []int, limit int) {
 }
 
 func split(stream []byte, limit int) (frames []string) {
-	for line := range bytes.SplitSeq(stream, []byte("\n")) {
+	for line := range bytes.SplitSeq(bytes.TrimPrefix(stream, []byte("\ufeff")), []byte("\n")) {
 		line = bytes.TrimSuffix(line, []byte("\r"))
 		switch {
 		case len(line) > limit:

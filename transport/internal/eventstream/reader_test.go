@@ -40,7 +40,7 @@ func message(id, data string) Event {
 // The reader parses each kind of line as the specification of event streams says,
 // however the bytes arrive.
 //
-// Guarantees: G-0022.14
+// Guarantees: G-0008.8, G-0022.14
 func TestReaderFollowsTheStandard(t *testing.T) {
 	for name, c := range map[string]struct {
 		stream string
