@@ -199,18 +199,64 @@ func (m *method[P, R, Q]) rounds(ctx context.Context, s *Session, params *P, res
 		var answers protocol.InputResponses
 		var err error
 		if len(asks.InputRequests) > 0 {
-			answers, err = s.answerAll(ctx, asks.InputRequests)
+			answers, err = s.answerFor(ctx, m.Name, last, asks.InputRequests)
+		} else if err = pause.For(ctx, about(delay)); err != nil {
+			err = interrupted(ctx, m.Name, last.id, err)
 		} else {
-			err = pause.For(ctx, about(delay))
 			delay = min(2*delay, retryMax)
 		}
 		if err != nil {
-			return nil, last, interrupted(ctx, m.Name, last.id, err)
+			return nil, last, err
 		}
 		again := copyOf(params)
 		*m.input(again) = protocol.InputParams{InputResponses: answers, RequestState: asks.RequestState}
 		if result, last, err = m.once(ctx, s, again, nil); err != nil {
 			return nil, last, err
+		}
+	}
+}
+
+// answerFor answers the questions in the result of an attempt. When the server of that
+// attempt is lost, the context of the handlers ends, with the reason as its cause, and the
+// call ends as LinkLost unless they have answered nevertheless.
+func (s *Session) answerFor(ctx context.Context, method string, last attempt, all protocol.InputRequests) (protocol.InputResponses, error) {
+	asking, end := context.WithCancelCause(ctx)
+	watched := make(chan error, 1)
+	go func() { watched <- s.awaitLoss(asking, last.peer, end) }()
+	answers, err := s.answerAll(asking, all)
+	end(nil)
+	lost := <-watched
+	switch {
+	case err == nil:
+		return answers, nil
+	case lost == nil || ctx.Err() != nil:
+		return nil, interrupted(ctx, method, last.id, err)
+	}
+	cause := conn.LinkLost
+	if s.conn.State() == conn.Closing {
+		cause = conn.ShutDown
+	}
+	return nil, explain(&conn.CallError{Method: method, ID: last.id, Cause: cause, Delivery: conn.Sent, Err: fmt.Errorf("%w: %w", lost, err)})
+}
+
+// awaitLoss waits until a server is lost, and then calls end with the reason and returns it.
+// If the context ends first, it returns nil.
+func (s *Session) awaitLoss(ctx context.Context, of *peer, end context.CancelCauseFunc) error {
+	for {
+		status := s.conn.Status()
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case status.State == conn.Closing:
+			end(status.Reason)
+			return status.Reason
+		case !of.isCurrent(status):
+			end(status.LastFailure)
+			return status.LastFailure
+		}
+		select {
+		case <-status.Changed():
+		case <-ctx.Done():
 		}
 	}
 }
