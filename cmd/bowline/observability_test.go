@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"iter"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"regexp"
@@ -12,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/promhttp"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/resource"
 	"go.yaml.in/yaml/v3"
 
@@ -32,10 +33,16 @@ const observability = "../../docs/observability/"
 // event of each kind, and a sample of each kind.
 func everyMetric(t *testing.T) string {
 	t.Helper()
-	meters, registry, err := newMeters(resource.Empty())
-	if err != nil {
+	page, meters := newMetricsPage(resource.Empty())
+	if err := observeProcess(meters); err != nil {
 		t.Fatal(err)
 	}
+	return pagesOf(t, meters, page)[0]
+}
+
+// pagesOf returns pages with the same metrics.
+func pagesOf(t *testing.T, meters *sdkmetric.MeterProvider, pages ...http.Handler) (texts []string) {
+	t.Helper()
 	sink, err := otel.New(otel.Options{MeterProvider: meters})
 	if err != nil {
 		t.Fatal(err)
@@ -81,9 +88,14 @@ func everyMetric(t *testing.T) string {
 		})
 	})
 	defer forget()
-	recorder := httptest.NewRecorder()
-	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(recorder, httptest.NewRequest("GET", "/metrics", nil))
-	return recorder.Body.String()
+	for _, page := range pages {
+		recorder := httptest.NewRecorder()
+		page.ServeHTTP(recorder, httptest.NewRequest("GET", "/metrics", nil))
+		if texts = append(texts, recorder.Body.String()); recorder.Code != http.StatusOK {
+			t.Fatalf("the page has the status %d: %s", recorder.Code, recorder.Body)
+		}
+	}
+	return texts
 }
 
 // answers returns the queries in README.md for its five questions.

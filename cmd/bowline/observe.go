@@ -8,17 +8,11 @@ import (
 	"iter"
 	"net"
 	"net/http"
-	"os"
 	"runtime"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
-	prometheusexporter "go.opentelemetry.io/otel/exporters/prometheus"
 	"go.opentelemetry.io/otel/metric"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/resource"
@@ -41,7 +35,7 @@ type monitoringFlags struct {
 func (o *monitoringFlags) addFlags(command *cobra.Command) {
 	flags := command.Flags()
 	flags.StringVar(&o.address, "metrics", "", "offer /metrics for Prometheus, /livez and /readyz on this `ADDRESS`, such as :9090")
-	flags.BoolVar(&o.otlp, "otlp", false, "send traces by OTLP over HTTP, as the variables OTEL_EXPORTER_OTLP_... say (default: to http://localhost:4318)")
+	flags.BoolVar(&o.otlp, "otlp", false, "send traces by OTLP over HTTP, as the variables OTEL_EXPORTER_OTLP_... say (default: to http://localhost:4318); only if bowline was built with -tags otlp")
 }
 
 // A monitoring contains what the flags ask for. Close ends them.
@@ -70,64 +64,36 @@ func (o *monitoringFlags) start(serving context.Context, log io.Writer) (*monito
 	}
 	var options otel.Options
 	if o.otlp {
-		if err := checkProtocol(); err != nil {
-			return nil, err
-		}
-		exporter, err := otlptracehttp.New(serving)
+		exporter, err := newTraceExporter(serving)
 		if err != nil {
-			return nil, usageFailure(fmt.Errorf("--otlp: %w", err))
+			return nil, usageFailure(err)
 		}
 		w.traces = sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(about))
 		options.TracerProvider = w.traces
 	}
-	var registry *prometheus.Registry
+	var page *metricsPage
 	if o.address != "" {
-		if w.meters, registry, err = newMeters(about); err != nil {
-			return nil, errors.Join(err, w.close())
-		}
+		page, w.meters = newMetricsPage(about)
 		options.MeterProvider = w.meters
 	}
 	if w.telemetry, err = otel.New(options); err != nil {
 		return nil, errors.Join(err, w.close())
 	}
 	if o.address != "" {
-		if err := w.listen(serving, o.address, registry); err != nil {
+		if err := w.listen(serving, o.address, page); err != nil {
 			return nil, errors.Join(err, w.close())
 		}
 	}
 	return w, nil
 }
 
-// newMeters returns a provider of instruments, and the registry that has them as
-// Prometheus's metrics, with those of the process.
-func newMeters(about *resource.Resource) (*sdkmetric.MeterProvider, *prometheus.Registry, error) {
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	exporter, err := prometheusexporter.New(prometheusexporter.WithRegisterer(registry), prometheusexporter.WithoutScopeInfo())
-	if err != nil {
-		return nil, nil, fmt.Errorf("metrics for Prometheus: %w", err)
+const adminTimeout = 10 * time.Second // for each request
+
+func (w *monitoring) listen(serving context.Context, address string, page *metricsPage) error {
+	if err := observeProcess(w.meters); err != nil {
+		return err
 	}
-	return sdkmetric.NewMeterProvider(sdkmetric.WithReader(exporter), sdkmetric.WithResource(about)), registry, nil
-}
-
-// checkProtocol refuses OTLP protocols that are not supported.
-func checkProtocol() error {
-	for _, name := range []string{"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"} {
-		if set := os.Getenv(name); set != "" && set != "http/protobuf" {
-			return usageFailure(fmt.Errorf("%s is %q, but --otlp supports only http/protobuf", name, set))
-		}
-	}
-	return nil
-}
-
-// Limits for requests for metrics.
-const (
-	adminTimeout = 10 * time.Second
-	maxScrapes   = 4 // how many requests for metrics may run at the same time
-)
-
-func (w *monitoring) listen(serving context.Context, address string, registry *prometheus.Registry) error {
-	info, err := w.meters.Meter("bowline").Int64Gauge("bowline.build.info", metric.WithDescription("1, with the version of the command and of Go."))
+	info, err := w.meters.Meter("bowline").Float64Gauge("bowline.build.info", metric.WithDescription("1, with the version of the command and of Go."))
 	if err != nil {
 		return err
 	}
@@ -137,7 +103,7 @@ func (w *monitoring) listen(serving context.Context, address string, registry *p
 		return err
 	}
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes}))
+	mux.Handle("GET /metrics", page)
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { respond(w, http.StatusOK, "live\n") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if serving.Err() != nil {

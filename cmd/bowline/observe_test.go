@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"io"
 	"net"
@@ -18,18 +17,6 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
-	"go.opentelemetry.io/otel/sdk/resource"
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
-	tracecollector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
-	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
-	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
-	"google.golang.org/protobuf/proto"
-
-	"github.com/bowline-mcp/bowline/features/client"
-	"github.com/bowline-mcp/bowline/protocol"
-	"github.com/bowline-mcp/bowline/telemetry/otel"
-	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
 // watched runs `bowline serve --http --metrics` during a test, and returns both URLs.
@@ -128,7 +115,7 @@ func TestMetricsAgreeWithTheCalls(t *testing.T) {
 	if diff := cmp.Diff(want, callsByTool(families)); diff != "" {
 		t.Errorf("calls by tool and error (-made +counted):\n%s", diff)
 	}
-	for _, name := range []string{"bowline_build_info", "bowline_conn_attempts_total", "bowline_http_sessions", "bowline_conns", "bowline_bytes_received_total", "bowline_serve_queue_duration_seconds", "process_open_fds", "go_goroutines"} {
+	for _, name := range []string{"bowline_build_info", "bowline_conn_attempts_total", "bowline_http_sessions", "bowline_conns", "bowline_bytes_received_total", "bowline_serve_queue_duration_seconds", "process_open_fds", "process_cpu_seconds_total", "process_resident_memory_bytes", "process_start_time_seconds", "go_goroutines", "go_memstats_heap_alloc_bytes"} {
 		if families[name] == nil {
 			t.Errorf("there is no %s", name)
 		}
@@ -224,148 +211,6 @@ func TestReadyUntilItDrains(t *testing.T) {
 	}
 }
 
-// A collector takes spans by OTLP over HTTP, and reads them.
-type collector struct {
-	*httptest.Server
-
-	mu       sync.Mutex
-	requests map[string]int       // by path, content type and tenant
-	spans    map[string][]*spanOf // by name
-	text     strings.Builder      // all that came
-}
-
-// A spanOf is a span, and the resource that sent it.
-type spanOf struct {
-	*tracepb.Span
-	service, environment string
-}
-
-func newCollector(t *testing.T) *collector {
-	t.Helper()
-	c := &collector{requests: map[string]int{}, spans: map[string][]*spanOf{}}
-	c.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			t.Error(err)
-		}
-		if err := c.take(r, body); err != nil {
-			t.Error(err)
-			w.WriteHeader(http.StatusBadRequest)
-			return
-		}
-		answer, err := proto.Marshal(&tracecollector.ExportTraceServiceResponse{})
-		if err != nil {
-			t.Error(err)
-		}
-		w.Header().Set("Content-Type", "application/x-protobuf")
-		if _, err := w.Write(answer); err != nil {
-			t.Error(err)
-		}
-	}))
-	t.Cleanup(c.Close)
-	return c
-}
-
-func (c *collector) take(r *http.Request, body []byte) error {
-	var request tracecollector.ExportTraceServiceRequest
-	if err := proto.Unmarshal(body, &request); err != nil {
-		return err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.requests[r.URL.Path+" "+r.Header.Get("Content-Type")+" "+r.Header.Get("X-Tenant")]++
-	c.text.Write(body)
-	for _, from := range request.ResourceSpans {
-		about := textAttributes(from.Resource.Attributes)
-		for _, scope := range from.ScopeSpans {
-			for _, span := range scope.Spans {
-				c.spans[span.Name] = append(c.spans[span.Name], &spanOf{span, about["service.name"], about["deployment.environment"]})
-			}
-		}
-	}
-	return nil
-}
-
-func textAttributes(all []*commonpb.KeyValue) map[string]string {
-	texts := map[string]string{}
-	for _, a := range all {
-		texts[a.Key] = a.Value.GetStringValue()
-	}
-	return texts
-}
-
-// TestTracesAreSent checks that the spans of a client in this process and of the server, as its
-// child, are sent by OTLP. They contain no argument, token or query.
-func TestTracesAreSent(t *testing.T) {
-	got := newCollector(t)
-	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", got.URL)
-	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-tenant=blue")
-	t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment=test")
-	url, _, interrupt, ended := watched(t, "--otlp")
-	exporter, err := otlptracehttp.New(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	traces := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(resource.Empty()))
-	sink, err := otel.New(otel.Options{TracerProvider: traces})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := client.New(protocol.Implementation{Name: "c", Version: "1"}, client.Options{Middleware: []client.Middleware{sink.Client()}})
-	session, err := c.Connect(t.Context(), &streamable.Client{URL: url + "?key=s3cret", Header: http.Header{"Authorization": {"Bearer s3cret"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: "fail", Arguments: []byte(`{"message":"s3cret"}`)}); err != nil {
-		t.Fatal(err)
-	}
-	for _, end := range []func(context.Context) error{c.Close, traces.Shutdown} {
-		if err := end(t.Context()); err != nil {
-			t.Error(err)
-		}
-	}
-	interrupt()
-	if status, rest := ended(); status != 0 || rest != "" {
-		t.Errorf("the server has ended with status %d: %s", status, rest)
-	}
-	got.mu.Lock()
-	defer got.mu.Unlock()
-	if len(got.requests) != 1 || got.requests["/v1/traces application/x-protobuf blue"] < 2 {
-		t.Errorf("the collector got %v", got.requests)
-	}
-	calls := got.spans["tools/call fail"]
-	if len(calls) != 2 {
-		t.Fatalf("the collector has the spans %v", got.spans)
-	}
-	asked, served := calls[0], calls[1]
-	if asked.Kind != tracepb.Span_SPAN_KIND_CLIENT || served.Kind != tracepb.Span_SPAN_KIND_SERVER || served.service != "bowline" || served.environment != "test" {
-		t.Errorf("the spans are %v and %v", asked, served)
-	}
-	if !bytes.Equal(asked.TraceId, served.TraceId) || !bytes.Equal(asked.SpanId, served.ParentSpanId) {
-		t.Errorf("%v is not a child of %v", served, asked)
-	}
-	for _, span := range calls {
-		if has := textAttributes(span.Attributes); has["error.type"] != "tool_error" || has["gen_ai.tool.name"] != "fail" || span.Status.Code != tracepb.Status_STATUS_CODE_ERROR {
-			t.Errorf("the span %v", span)
-		}
-	}
-	if strings.Contains(got.text.String(), "s3cret") {
-		t.Error("an argument was sent")
-	}
-}
-
-func TestTracesThatCannotBeSent(t *testing.T) {
-	gone := httptest.NewServer(nil)
-	gone.Close()
-	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", gone.URL)
-	url, _, interrupt, ended := watched(t, "--otlp")
-	bowline(t, "", "call", "echo", "message=hello", "--url", url).want(t, 0, "hello\n", "")
-	interrupt()
-	if status, rest := ended(); status != 0 || !strings.Contains(rest, "traces") {
-		t.Errorf("the server has ended with status %d: %s", status, rest)
-	}
-}
-
 // TestScrapersThatNeverRead checks that clients that do not read delay neither other clients nor
 // the end. An address without a host is on this machine only.
 func TestScrapersThatNeverRead(t *testing.T) {
@@ -400,6 +245,4 @@ func TestWhatCannotBeWatched(t *testing.T) {
 	for _, args := range [][]string{{"--metrics", "9090"}, {"--metrics", "127.0.0.1:99999"}} {
 		bowline(t, "", append([]string{"serve", "--stdio"}, args...)...).want(t, exitUsage, "", args[1][len(args[1])-4:])
 	}
-	t.Setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
-	bowline(t, "", "serve", "--stdio", "--otlp").want(t, exitUsage, "", "OTEL_EXPORTER_OTLP_PROTOCOL")
 }

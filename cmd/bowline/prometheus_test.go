@@ -19,7 +19,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.opentelemetry.io/otel/sdk/resource"
 	"go.yaml.in/yaml/v3"
 
@@ -89,10 +88,7 @@ func TestPrometheusCountsTheCalls(t *testing.T) {
 // TestPrometheusTellsTheReport checks that Prometheus returns the same about connections, of which
 // one is down, as the report of the supervisor.
 func TestPrometheusTellsTheReport(t *testing.T) {
-	meters, registry, err := newMeters(resource.Empty())
-	if err != nil {
-		t.Fatal(err)
-	}
+	page, meters := newMetricsPage(resource.Empty())
 	told, err := otel.New(otel.Options{MeterProvider: meters})
 	if err != nil {
 		t.Fatal(err)
@@ -128,7 +124,7 @@ func TestPrometheusTellsTheReport(t *testing.T) {
 			}
 		}
 	}
-	admin := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	admin := httptest.NewServer(page)
 	defer admin.Close()
 
 	up, states, calls := map[string]string{}, map[string]string{}, map[string]string{}
@@ -153,10 +149,7 @@ func TestPrometheusTellsTheReport(t *testing.T) {
 // TestPrometheusAnswersTheFiveQuestions runs the queries of README.md. One server works, and has a
 // slow tool; the other was lost.
 func TestPrometheusAnswersTheFiveQuestions(t *testing.T) {
-	meters, registry, err := newMeters(resource.Empty())
-	if err != nil {
-		t.Fatal(err)
-	}
+	page, meters := newMetricsPage(resource.Empty())
 	told, err := otel.New(otel.Options{MeterProvider: meters})
 	if err != nil {
 		t.Fatal(err)
@@ -194,7 +187,7 @@ func TestPrometheusAnswersTheFiveQuestions(t *testing.T) {
 		call("echo", `{"message":"x"}`)
 		call("slow", `{"seconds":0.3,"steps":1}`)
 	}
-	admin := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	admin := httptest.NewServer(page)
 	defer admin.Close()
 	p, ask := scraping(t, admin.URL), answers(t)
 	both()
