@@ -2,7 +2,7 @@
 # steps names to type, and knobs that suit a person at work.
 
 .DEFAULT_GOAL := help
-.PHONY: help check test race bench benchmarks conformance fuzz properties soak explore mutants docs vuln cross demo fleet ci
+.PHONY: help check test npm race bench benchmarks conformance fuzz properties soak explore mutants docs vuln cross demo fleet ci
 
 # Packages whose tests rewrite the generated pages under docs/ with -update.
 GENERATED := ./conn ./internal/guarantees
@@ -13,8 +13,11 @@ help: ## print this list
 check: ## vet, formatting, go.mod, repository rules and golangci-lint
 	.ci/run vet fmt tidy rules lint
 
-test: ## every test
+test: ## every test that needs only Go: go test work
 	.ci/run test
+
+npm: ## the tests with the SDKs and servers of others, which npm installs
+	.ci/run npm
 
 race: ## every test under the race detector, shuffled
 	.ci/run race
@@ -46,7 +49,7 @@ mutants: ## break the code on purpose, and see which breaks no test notices (MUT
 docs: ## rewrite the generated pages under docs/
 	go test -count=1 $(GENERATED) -update
 	go test -count=1 ./cmd/bowline ./internal/guide -run '^(TestPageOfTheCommand|TestCodeIsFresh|TestLimitsAreFresh)$$' -update
-	cd peers && go test -count=1 -run TestInterop . -update
+	cd peers && go test -tags npm -count=1 -run TestInterop . -update
 
 vuln: ## known vulnerabilities in what we import
 	.ci/run vuln

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/bowline-mcp/bowline/protocol"
@@ -274,4 +275,27 @@ func checkClose(ctx context.Context, s *subject) (string, error) {
 	default:
 		return "", errors.Join(err, errors.New(how))
 	}
+}
+
+// TestLacksNameFeatures checks that each reason for a missing feature names a feature that exists.
+func TestLacksNameFeatures(t *testing.T) {
+	peers, err := Peers(new(Programs))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, peer := range peers {
+		for _, lack := range peer.Lacks {
+			if lack.Why == "" || lack.Feature != "" && !slices.Contains(features(), lack.Feature) {
+				t.Errorf("%s, the %s, lacks %q because of %q", peer.Name, peer.Role, lack.Feature, lack.Why)
+			}
+		}
+	}
+}
+
+func features() []Feature {
+	var all []Feature
+	for _, check := range checks {
+		all = append(all, check.feature)
+	}
+	return all
 }

@@ -1,3 +1,5 @@
+//go:build npm
+
 package peers
 
 import (

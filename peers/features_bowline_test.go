@@ -2,6 +2,7 @@ package peers
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"testing"
@@ -95,10 +96,6 @@ type featuredBowlineClient struct {
 type bowlineUser struct {
 	form map[string]any
 	root string
-}
-
-func connectFeaturedBowline(ctx context.Context, at Endpoint, revision string) (featured, error) {
-	return connectBowlineUser(ctx, at, revision, bowlineUser{form: map[string]any{"size": "small"}, root: "file:///home"})
 }
 
 func connectBowlineUser(ctx context.Context, at Endpoint, revision string, user bowlineUser) (*featuredBowlineClient, error) {
@@ -223,3 +220,14 @@ func awaitMessage(ctx context.Context, messages <-chan string) (string, error) {
 }
 
 func (c *featuredBowlineClient) close() error { return c.session.Close(context.Background()) }
+
+// messageText returns the text of a log message: all of its data, or the member msg.
+func messageText(data json.RawMessage) string {
+	var text string
+	if json.Unmarshal(data, &text) == nil {
+		return text
+	}
+	var record struct{ Msg string }
+	_ = json.Unmarshal(data, &record)
+	return record.Msg
+}

@@ -1,3 +1,5 @@
+//go:build npm
+
 package peers
 
 import (
@@ -19,7 +21,7 @@ const featuresPreface = `# Interoperation, feature by feature
 
 The tests of [peers](../peers) generate this page, and fail if it is outdated. To rewrite it:
 
-    cd peers && go test -count=1 -run TestFeatureTables . -update
+    cd peers && go test -tags npm -count=1 -run TestFeatureTables . -update
 
 Both sides are the real SDKs, over Streamable HTTP on a real socket unless the heading names another transport. Each cell is
 the result of a check. ✓ means that it passed. – means that the peer does not have the feature; the text below the table says
@@ -166,6 +168,10 @@ func TestFeatureTables(t *testing.T) {
 	if err != nil || string(stored) != page.String() {
 		t.Errorf("%s is stale (%v), run the test with -update; it should be:\n%s", featuresFile, err, &page)
 	}
+}
+
+func connectFeaturedBowline(ctx context.Context, at Endpoint, revision string) (featured, error) {
+	return connectBowlineUser(ctx, at, revision, bowlineUser{form: map[string]any{"size": "small"}, root: "file:///home"})
 }
 
 // serve runs the server until the end of the test, unless its client starts it.

@@ -1,3 +1,5 @@
+//go:build npm
+
 package peers
 
 import (
@@ -65,17 +67,6 @@ func (c featuredTypeScriptClient) updated(ctx context.Context, uri, tool string)
 }
 
 func (c featuredTypeScriptClient) close() error { return c.Close(context.Background()) }
-
-// messageText returns the text of a log message: all of its data, or the member msg.
-func messageText(data json.RawMessage) string {
-	var text string
-	if json.Unmarshal(data, &text) == nil {
-		return text
-	}
-	var record struct{ Msg string }
-	_ = json.Unmarshal(data, &record)
-	return record.Msg
-}
 
 func typeScriptFeatures(sdk npmPackage) []string {
 	return []string{"node", "featured.mjs", sdk.folder(), sdk.name}

@@ -1,22 +1,16 @@
+//go:build npm
+
 package peers
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"os"
-	"slices"
 	"sync"
 	"testing"
-	"time"
 )
 
-var update = flag.Bool("update", false, "rewrite docs/interop.md")
-
 const pageFile = "../docs/interop.md"
-
-// hangGuard is the timeout of one check.
-const hangGuard = time.Minute
 
 // TestInterop runs every check with every peer in every revision, and compares
 // what it has observed with the page.
@@ -72,29 +66,6 @@ func (s *subject) runChecks(t *testing.T, observe func(Feature, string)) {
 	}
 }
 
-// TestLacksNameFeatures checks that each reason for a missing feature names a feature that exists.
-func TestLacksNameFeatures(t *testing.T) {
-	peers, err := Peers(new(Programs))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, peer := range peers {
-		for _, lack := range peer.Lacks {
-			if lack.Why == "" || lack.Feature != "" && !slices.Contains(features(), lack.Feature) {
-				t.Errorf("%s, the %s, lacks %q because of %q", peer.Name, peer.Role, lack.Feature, lack.Why)
-			}
-		}
-	}
-}
-
-func features() []Feature {
-	var all []Feature
-	for _, check := range checks {
-		all = append(all, check.feature)
-	}
-	return all
-}
-
 // A record collects cells from checks that run in parallel.
 type record struct {
 	mu    sync.Mutex
@@ -121,4 +92,15 @@ func comparePage(t *testing.T, page string) {
 	if string(stored) != page {
 		t.Errorf("%s is stale, run the test with -update; it should be:\n%s", pageFile, page)
 	}
+}
+
+// programs builds the programs into a temporary folder of the test.
+func programs(tb testing.TB) *Programs {
+	tb.Helper()
+	folder := tb.TempDir()
+	built, err := BuildPrograms(folder)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return built
 }

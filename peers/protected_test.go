@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os/exec"
 	"testing"
 
 	ours "github.com/bowline-mcp/bowline/auth"
@@ -108,24 +107,6 @@ func TestGoSDKLogsInToOurServer(t *testing.T) {
 			}
 			if n := len(as.Sink.Requests(authtest.Authorize)); n != 2 {
 				t.Errorf("%d logins, want one, and one for the scope write", n)
-			}
-		})
-	}
-}
-
-// TestTypeScriptLogsInToOurServer does the same with both generations of the TypeScript SDK.
-func TestTypeScriptLogsInToOurServer(t *testing.T) {
-	for _, sdk := range []npmPackage{typeScriptV1, typeScriptClientV2} {
-		t.Run(sdk.short, func(t *testing.T) {
-			if err := sdk.install(); err != nil {
-				t.Fatal(err)
-			}
-			address, _ := protect(t)
-			command := exec.CommandContext(t.Context(), "node", "login.mjs", sdk.folder(), sdk.name, address)
-			command.Stderr = t.Output()
-			out, err := command.Output()
-			if err != nil || string(out) != "user\nchanged by user\n" {
-				t.Errorf("%v: %s", err, out)
 			}
 		})
 	}

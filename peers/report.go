@@ -22,7 +22,7 @@ const preface = `# Interoperation
 
 The tests of [peers](../peers) generate this page, and fail if it is outdated. To rewrite it:
 
-    cd peers && go test -count=1 -run TestInterop . -update
+    cd peers && go test -tags npm -count=1 -run TestInterop . -update
 
 The tests run real processes over standard input and output, and over Streamable HTTP. Each cell is the result of a check.
 ✓ means that it passed. – means that it cannot be run there; the text below the table says why. Any other text says what the

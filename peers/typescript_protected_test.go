@@ -1,3 +1,5 @@
+//go:build npm
+
 package peers
 
 import (
@@ -92,5 +94,24 @@ func TestWeLogInToATypeScriptServer(t *testing.T) {
 	}
 	if entry, err := login.Status(t.Context()); err != nil || asked != 1 || len(entry.Scopes) != 1 || entry.Scopes[0] != "mcp:tools" {
 		t.Errorf("%d logins, the entry is %+v, %v", asked, entry, err)
+	}
+}
+
+// TestTypeScriptLogsInToOurServer does what TestGoSDKLogsInToOurServer does, with both generations of
+// the TypeScript SDK.
+func TestTypeScriptLogsInToOurServer(t *testing.T) {
+	for _, sdk := range []npmPackage{typeScriptV1, typeScriptClientV2} {
+		t.Run(sdk.short, func(t *testing.T) {
+			if err := sdk.install(); err != nil {
+				t.Fatal(err)
+			}
+			address, _ := protect(t)
+			command := exec.CommandContext(t.Context(), "node", "login.mjs", sdk.folder(), sdk.name, address)
+			command.Stderr = t.Output()
+			out, err := command.Output()
+			if err != nil || string(out) != "user\nchanged by user\n" {
+				t.Errorf("%v: %s", err, out)
+			}
+		})
 	}
 }

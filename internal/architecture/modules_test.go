@@ -62,6 +62,59 @@ func TestWorkspaceHasEveryModule(t *testing.T) {
 	}
 }
 
+var (
+	startedProgram = regexp.MustCompile(`exec\.Command(?:Context)?\((?:[\w.]+(?:\(\))?, )?"([a-z]+)"`)
+	fromNPM        = regexp.MustCompile(`\bBuildPrograms\(|\.install\(\)`) // of peers
+	buildTag       = regexp.MustCompile(`^//go:build (npm|prometheus)\n`)
+)
+
+// TestTestsNeedOnlyGo looks for programs that tests start by name. A test with a build tag is one
+// that a step of .ci/run runs with this tag.
+//
+// Guarantees: G-0053.6
+func TestTestsNeedOnlyGo(t *testing.T) {
+	root, tagged := os.DirFS("../.."), map[string]int{}
+	err := fs.WalkDir(root, ".", func(name string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && ignored(name):
+			return fs.SkipDir
+		case !strings.HasSuffix(name, "_test.go"):
+			return nil
+		}
+		text := read(t, root, name)
+		if tag := buildTag.FindStringSubmatch(text); tag != nil {
+			tagged[tag[1]]++
+			return nil
+		}
+		if fromNPM.MatchString(text) {
+			t.Errorf("%s installs from npm, want it behind the build tag npm", name)
+		}
+		for _, started := range startedProgram.FindAllStringSubmatch(text, -1) {
+			if !slices.Contains([]string{"go", "sh", "cat", "x"}, started[1]) {
+				t.Errorf("%s starts %s, want it behind a build tag", name, started[1])
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ci := read(t, root, ".ci/run")
+	if !strings.Contains(ci, "readonly steps=(test ") || !strings.Contains(ci, "step_test() { go test work; }") {
+		t.Error(".ci/run does not begin with go test work")
+	}
+	for _, test := range []string{"cd peers && go vet -tags \"$tags\" . && go test -tags \"$tags\" .", "readonly tags=otlp,npm\n", "go test -tags prometheus "} {
+		if !strings.Contains(ci, test) {
+			t.Errorf(".ci/run has no %q", test)
+		}
+	}
+	if tagged["npm"] < 5 || tagged["prometheus"] == 0 {
+		t.Errorf("files of tests by their tags: %v", tagged)
+	}
+}
+
 // modules lists the folders with a go.mod, in order.
 func modules(t *testing.T, root fs.FS) []string {
 	t.Helper()
