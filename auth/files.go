@@ -61,8 +61,9 @@ func DefaultDir() (string, error) {
 	return filepath.Join(config, "bowline", "auth"), nil
 }
 
-// NewFiles returns Files in a folder. The folder is created with the first entry. The
-// log receives a warning about files that others can read; nil means slog.Default.
+// NewFiles returns Files in a folder. The folder is created with the first entry. Every
+// method fails with a [*StoreError] while others can write to the folder, or it belongs to
+// another user; not on Windows. The log receives a warning about files that others can read; nil means slog.Default.
 func NewFiles(dir string, log *slog.Logger) *Files {
 	if log == nil {
 		log = slog.Default()
@@ -107,6 +108,9 @@ func (s *Files) Load(ctx context.Context, k Key) (*Entry, error) {
 
 // read reads a file that belongs to the user, and makes it private if it is not.
 func (s *Files) read(path string) (*fileDocument, error) {
+	if err := s.checkDir(); err != nil {
+		return nil, err
+	}
 	file, err := openPrivate(path)
 	if err != nil {
 		return nil, &StoreError{path, err}
@@ -160,6 +164,9 @@ func (s *Files) change(ctx context.Context, k Key, how change, f func(*Entry) (*
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return &StoreError{path, err}
 	}
+	if err := s.checkDir(); err != nil {
+		return err
+	}
 	release, err := s.lockFile(ctx, path+".lock")
 	if err != nil {
 		return &StoreError{path, err}
@@ -198,7 +205,7 @@ func (s *Files) change(ctx context.Context, k Key, how change, f func(*Entry) (*
 // lockFile takes the lock of a file, among all processes. It polls, because a blocking
 // wait for a lock could not be interrupted.
 func (s *Files) lockFile(ctx context.Context, path string) (release func(), err error) {
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	file, err := openLock(path)
 	if err != nil {
 		return nil, err
 	}
@@ -219,6 +226,21 @@ func (s *Files) lockFile(ctx context.Context, path string) (release func(), err 
 		}
 		timer.Reset(poll)
 	}
+}
+
+// checkDir fails if others can replace what is in the folder. There may be no folder yet.
+func (s *Files) checkDir() error {
+	info, err := os.Stat(s.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = checkPrivate(s.dir, info)
+	}
+	if err != nil {
+		return &StoreError{s.dir, err}
+	}
+	return nil
 }
 
 // write replaces a whole file.

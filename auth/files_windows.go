@@ -2,6 +2,8 @@ package auth
 
 import (
 	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 
 	"golang.org/x/sys/windows"
@@ -11,6 +13,17 @@ func openPrivate(path string) (*os.File, error) { return os.Open(path) }
 
 // makePrivate does nothing: only the user can read the folder of a user's configuration.
 func makePrivate(*os.File) (repaired bool, err error) { return false, nil }
+
+// checkPrivate does nothing, for the same reason.
+func checkPrivate(string, fs.FileInfo) error { return nil }
+
+// openLock opens the lock of a file, or creates it. It refuses a symbolic link.
+func openLock(path string) (*os.File, error) {
+	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is a link or no file: remove it", path)
+	}
+	return os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+}
 
 // tryLock takes the lock of a file, if it is free.
 func tryLock(file *os.File) (bool, error) {

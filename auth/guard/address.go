@@ -32,8 +32,8 @@ func (c class) rule() string {
 	}
 }
 
-// reserved are the special addresses of IANA's registries, except those that a method
-// of netip.Addr names.
+// reserved are the special addresses of IANA's registries, except those that a method of
+// netip.Addr names, and those outside of unicast.
 var reserved = [...]netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"),
 	netip.MustParsePrefix("192.0.0.0/24"),
@@ -43,15 +43,13 @@ var reserved = [...]netip.Prefix{
 	netip.MustParsePrefix("198.51.100.0/24"),
 	netip.MustParsePrefix("203.0.113.0/24"),
 	netip.MustParsePrefix("240.0.0.0/4"),
-	netip.MustParsePrefix("::/96"),
-	netip.MustParsePrefix("64:ff9b:1::/48"),
-	netip.MustParsePrefix("100::/64"),
 	netip.MustParsePrefix("2001::/23"),
 	netip.MustParsePrefix("2001:db8::/32"),
 	netip.MustParsePrefix("3fff::/20"),
-	netip.MustParsePrefix("5f00::/16"),
-	netip.MustParsePrefix("fec0::/10"),
 }
+
+// unicast are the only IPv6 addresses that IANA has allocated for the public Internet.
+var unicast = netip.MustParsePrefix("2000::/3")
 
 var carrierNAT = netip.MustParsePrefix("100.64.0.0/10")
 
@@ -79,9 +77,12 @@ func classOf(a netip.Addr) class {
 		return special
 	}
 	if inner, ok := embedded(a); ok {
-		if c := classOf(inner); c != public {
+		if c := classOf(inner); c != public || nat64.Contains(a) { // a NAT64 leads there and nowhere else
 			return c
 		}
+	}
+	if a.Is6() && !unicast.Contains(a) {
+		return special
 	}
 	for _, prefix := range reserved {
 		if prefix.Contains(a) {

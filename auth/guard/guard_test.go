@@ -189,6 +189,17 @@ func TestEveryReservedRange(t *testing.T) {
 			t.Errorf("%s is of class %d, want %d", address, c, want)
 		}
 	}
+	for address, want := range map[string]class{ // of IPv6 only 2000::/3 is public
+		"::ffff:0:10.0.0.1": special, "::ffff:0:8.8.8.8": special, "::1.2.3.4": special, "1::1": special, "1fff:ffff::1": special, "4000::1": special,
+		"64:ff9b:1::8.8.8.8": special, "100::1": special, "5f00::1": special, "fec0::1": special, "fbff::1": special,
+		"64:ff9b::8.8.8.8": public, "64:ff9b::10.0.0.1": private, "64:ff9b::127.0.0.1": loopback, "64:ff9b::169.254.169.254": linkLocal, "64:ff9b::192.0.2.1": special,
+		"2000::1": public, "2606:4700::1111": public, "2a00:1450::1": public, "3ffe::1": public, "2001:db8::1": special,
+		"2002:0a00:0001::1": private, "2002:0808:0808::1": public, "2001:0:1:1:1:1:f5ff:fffe": private,
+	} {
+		if c := classOf(netip.MustParseAddr(address)); c != want {
+			t.Errorf("%s is of class %d, want %d", address, c, want)
+		}
+	}
 	g := New(Options{Endpoint: "https://mcp.test/mcp"})
 	for _, address := range []string{"https://[fe80::1%25eth0]/", "https://[::ffff:169.254.169.254]/latest", "https://[::ffff:a9fe:a9fe]/"} {
 		var refused *Error
