@@ -11,13 +11,15 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/bowline-mcp/bowline/internal/redact"
 	"github.com/bowline-mcp/bowline/mcpjson"
 	"github.com/tailscale/hujson"
 )
 
 // preview describes the servers of a file, one on each line. It shows the settings as they are
 // written: a variable with its default, which runs if nobody sets the variable, and without its
-// value, which may be a secret.
+// value, which may be a secret. Of env and headers it shows the names alone. In arguments and
+// addresses it masks credentials, but nothing that a shell could run.
 func preview(path string, text []byte) string {
 	file, err := mcpjson.Parse(path, text)
 	if err != nil {
@@ -55,7 +57,8 @@ func writtenServers(text []byte) (map[string]any, error) {
 	return servers, nil
 }
 
-// describeServer returns what a server starts, or what goes to which address.
+// describeServer returns what a server starts, or what goes to which address. It names every
+// variable and every header, and shows no value of them.
 func describeServer(server any) string {
 	set, _ := server.(map[string]any)
 	switch address := cmp.Or(set["httpUrl"], set["url"]); {
@@ -65,40 +68,70 @@ func describeServer(server any) string {
 		own, _ := set["bowline"].(map[string]any)
 		var with []string
 		if set["headers"] != nil {
-			with = append(with, "headers "+asWritten(set["headers"]))
+			with = append(with, "headers "+namesOf(set["headers"]))
 		}
 		if own["auth"] != nil {
-			with = append(with, "auth "+asWritten(own["auth"]))
+			with = append(with, "auth "+asWritten(loginWithoutSecrets(own["auth"])))
 		}
-		return described(asWritten(address), with)
+		return described(masked(asWritten(address)), with)
 	default:
-		return "(cannot be shown: read the file)"
+		return notShown
 	}
 }
 
+const notShown = "(cannot be shown: read the file)"
+
 func describeCommand(set map[string]any) string {
-	words := []string{asWritten(set["command"])}
+	words := []any{set["command"]}
 	if args, ok := set["args"].([]any); ok {
-		for _, arg := range args {
-			words = append(words, asWritten(arg))
-		}
+		words = append(words, args...)
 	} else if set["args"] != nil {
-		words = append(words, asWritten(set["args"]))
+		words = append(words, set["args"])
 	}
 	var surroundings []string
 	if set["envFile"] != nil {
-		surroundings = append(surroundings, asWritten(set["envFile"]))
+		surroundings = append(surroundings, "envFile "+masked(asWritten(set["envFile"])))
 	}
-	if env, ok := set["env"].(map[string]any); ok {
-		for _, name := range slices.Sorted(maps.Keys(env)) {
-			surroundings = append(surroundings, asWritten(name)+"="+asWritten(env[name]))
-		}
-	} else if set["env"] != nil {
-		surroundings = append(surroundings, asWritten(set["env"]))
+	if set["env"] != nil {
+		surroundings = append(surroundings, "env "+namesOf(set["env"]))
 	}
-	shown := described(strings.Join(words, " "), surroundings)
+	shown := described(maskedCommand(words), surroundings)
 	if set["cwd"] != nil {
 		shown += "  in " + asWritten(set["cwd"])
+	}
+	return shown
+}
+
+// namesOf returns the names of variables or headers.
+func namesOf(values any) string {
+	all, ok := values.(map[string]any)
+	if !ok {
+		return notShown
+	}
+	var names []string
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		names = append(names, asWritten(name))
+	}
+	return strings.Join(names, ", ")
+}
+
+// loginWithoutSecrets returns the settings of a login without its secrets.
+func loginWithoutSecrets(auth any) any {
+	settings, ok := auth.(map[string]any)
+	if !ok {
+		return notShown
+	}
+	shown := make(map[string]any, len(settings))
+	for name, value := range settings {
+		text, isText := value.(string)
+		switch {
+		case secretName().MatchString(name):
+			shown[name] = redact.Mark
+		case isText:
+			shown[name] = masked(text)
+		default:
+			shown[name] = value
+		}
 	}
 	return shown
 }
@@ -107,7 +140,7 @@ func described(what string, with []string) string {
 	if len(with) == 0 {
 		return what
 	}
-	return what + "  with " + strings.Join(with, " ")
+	return what + "  with " + strings.Join(with, "; ")
 }
 
 // asWritten returns a value as one word: a text as it is, or in quotes if it would otherwise

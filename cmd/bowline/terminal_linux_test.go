@@ -157,7 +157,7 @@ func TestConsentOnATerminal(t *testing.T) {
 	if status != exitUsage {
 		t.Errorf("after a no: status %d", status)
 	}
-	wantPrinted(t, screen, "bundled: ", " serve --stdio  with .env KEY=${HOME}\n", "bowline: .mcp.json is not used")
+	wantPrinted(t, screen, "bundled: ", " serve --stdio  with envFile .env; env KEY\n", "bowline: .mcp.json is not used")
 	if strings.Contains(screen, "HUNTER2") {
 		t.Errorf("a value is shown:\n%s", screen)
 	}

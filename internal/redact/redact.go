@@ -26,7 +26,7 @@ type Secrets []string
 func Of(header http.Header, u *url.URL) Secrets {
 	var s Secrets
 	for name, values := range header {
-		if isOrdinary(name) {
+		if IsOrdinary(name) {
 			continue
 		}
 		for _, value := range values {
@@ -50,8 +50,8 @@ func Of(header http.Header, u *url.URL) Secrets {
 	return s
 }
 
-// isOrdinary reports whether a header contains no credentials of the caller.
-func isOrdinary(name string) bool {
+// IsOrdinary reports whether a header contains no credentials of the caller.
+func IsOrdinary(name string) bool {
 	switch name = http.CanonicalHeaderKey(name); name {
 	case "Accept", "Accept-Encoding", "Cache-Control", "Connection", "Content-Length", "Content-Type", "Last-Event-Id", "User-Agent":
 		return true
