@@ -63,8 +63,9 @@ type Request struct {
 
 	// Retries is how often Call may retry the request. Call retries after an attempt
 	// that failed because the link or its stream was lost, because the Conn was not
-	// ready, or because the peer reported by its HTTP status that it was overloaded
-	// (transport.StatusError.Overloaded). Each attempt has a new id. A request that
+	// ready, or because the peer reported that it was overloaded: by its HTTP status
+	// (transport.StatusError.Overloaded), or by a JSON-RPC error with the code
+	// jsonrpc.CodeOverloaded. Each attempt has a new id. A request that
 	// the peer may have executed is sent again only if it is Repeatable. Zero: Call
 	// sends the request once. Above 1,000: 1,000. Negative: there is no limit.
 	//
@@ -74,8 +75,7 @@ type Request struct {
 	// retry. After a Streaming attempt that lasted for Options.ProvenAfter, the
 	// delays begin at BackoffMin again. Only ctx bounds these waits.
 	//
-	// Any other end of an attempt ends the call, including a JSON-RPC error with the
-	// code jsonrpc.CodeOverloaded. There is one exception: a request that is
+	// Any other end of an attempt ends the call, with one exception: a request that is
 	// Streaming and Repeatable and has negative Retries is kept open. Call then also
 	// sends it again after an answer, an error from the peer or a refusal. It gives
 	// up only when ctx ends, the Conn closes, MessageFor fails, or the peer says that

@@ -64,6 +64,9 @@ type traffic struct {
 	streams    streams
 	flow       flow
 
+	askedAt     instant // when the peer's latest request came; 0: long ago
+	refuseUntil instant // until when a drain without work may refuse requests; 0: no longer
+
 	out   []effect
 	extra []particulars // of the effects
 }
@@ -403,7 +406,9 @@ func (c *core) onTick(now instant, ev *event) {
 		c.lose(now, why, ev.random, 0, nil)
 	}
 	if c.draining && passed(now, c.drainDue) {
-		c.end(now, Reason{Drained, c.unfinished()})
+		why := Reason{Drained, c.unfinished()}
+		c.refuseWaiting()
+		c.end(now, why)
 	}
 	c.expireRequests(now)
 	c.abandonStuck(now)

@@ -105,12 +105,34 @@ func (c *core) drain(now, due instant) {
 		return
 	}
 	c.draining = true
+	c.refuseUntil = now + min((due-now)/2, longestRefusing)
 	c.forgetProbe(now)
 	c.liveness = liveness{}
 	c.abandonStreaming(now)
 	for _, request := range c.incoming.streaming { // the handlers may still answer
 		c.emit(effect{kind: cancelServing, incoming: request, err: ErrDraining})
 	}
+}
+
+// A peer that calls all the time has sent further requests before it can know that the Conn
+// drains. If the link closed then, their callers could not tell that they were not executed.
+// So an acceptor without work refuses requests until none has come for refuseQuiet, but for at
+// most longestRefusing, and half of the time for the drain.
+const (
+	refuseQuiet     = 200 * time.Millisecond
+	longestRefusing = time.Second
+)
+
+// refusing returns until when an acceptor that drains refuses requests, if no more come. If that
+// is past, it need not refuse any more.
+func (c *core) refusing() instant { return min(c.quietAt(), c.refuseUntil) }
+
+// quietAt returns when no request has come to an acceptor for refuseQuiet; 0: long ago.
+func (c *core) quietAt() instant {
+	if c.role != acceptor || c.askedAt == 0 || c.ended {
+		return 0
+	}
+	return c.askedAt + refuseQuiet
 }
 
 // finishDrain closes a draining Conn that has no more work. A frame that was
@@ -125,6 +147,8 @@ func (c *core) finishDrain(now instant, ev *event) {
 		c.idleAt = now
 	case slices.ContainsFunc(c.out, func(fx effect) bool { return fx.kind == transmit }):
 		c.idleAt = now
+	case c.refusing() > now:
+		c.idleAt = c.refusing()
 	case c.notified:
 		c.emit(effect{kind: awaitQuiet, epoch: c.epoch})
 	default:

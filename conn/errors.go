@@ -42,7 +42,7 @@ type Delivery uint8
 
 const (
 	_       Delivery = iota
-	NotSent          // it was certainly not sent: the peer has not executed it
+	NotSent          // the peer has certainly not executed it: it was not sent, or the peer has refused it as overloaded
 	Sent             // it was sent and answered
 	Unknown          // it may have been sent, and no answer came: the peer may have executed it
 	deliveries

@@ -311,13 +311,13 @@ func (env *environment) lastQueued(number transport.Stream) bool {
 	return false
 }
 
-// checkDrain checks that a draining core without work closes at once, or when the handler has got all
-// notifications, and that every state has a deadline that needs one.
+// checkDrain checks that a draining core without work closes as soon as it need not refuse requests and
+// the handler has got all notifications, and that every state has a deadline that needs one.
 func (env *environment) checkDrain() {
 	c := env.core
 	idle := c.draining && c.state() == Ready && c.pending.len() == 0 && c.incoming.len() == 0 && c.outbound.empty() &&
 		!(c.notified && env.handling && env.awaited)
-	if idle && (c.idleAt == 0 || c.idleAt > env.now) {
+	if idle && (c.idleAt == 0 || c.idleAt > max(env.now, c.refusing())) {
 		env.fail("the core drains, has no work left, and does not close")
 	}
 	if c.state() == Closing && c.deadline() != 0 && c.deadline() != c.tombstones.sweepAt && c.deadline() != c.closeDue {

@@ -126,7 +126,7 @@ func (f *encoder) encode(env *environment) []byte {
 // collectTimes collects all times to come, in order.
 func (f *encoder) collectTimes(env *environment) {
 	c := env.core
-	f.times = append(f.times[:0], c.retryAt, c.initDue, c.closeDue, c.drainDue, c.idleAt, c.outbound.retryAt, c.outbound.stuckAt,
+	f.times = append(f.times[:0], c.retryAt, c.initDue, c.closeDue, c.drainDue, c.idleAt, c.quietAt(), c.refuseUntil, c.outbound.retryAt, c.outbound.stuckAt,
 		c.tombstones.sweepAt, c.streams.main.resumeAt, env.proven(), c.flow.until, c.flow.since, c.liveness.dueAt, c.liveness.heardAt+2*c.liveness.every)
 	for _, r := range c.pending.byDeadline {
 		f.times = append(f.times, r.deadline, r.limit)
@@ -166,7 +166,7 @@ func (f *encoder) core(env *environment) {
 	f.schedule(c.schedule)
 	f.byte(c.initDoublings)
 	for _, t := range [...]instant{c.initDue, c.retryAt, env.proven(), c.closeDue, c.drainDue, c.idleAt,
-		c.outbound.retryAt, c.outbound.stuckAt, c.tombstones.sweepAt} {
+		c.quietAt(), c.refuseUntil, c.outbound.retryAt, c.outbound.stuckAt, c.tombstones.sweepAt} {
 		f.at(t)
 	}
 	for id := range int64(len(env.calls)) {

@@ -128,6 +128,9 @@ const (
 	queueIt
 )
 
+// errShuttingDown answers a request that a draining Conn does not serve.
+var errShuttingDown = &jsonrpc.Error{Code: jsonrpc.CodeOverloaded, Message: "overloaded: shutting down"}
+
 // judge decides whether a request is served now, waits, or is refused, and why.
 func (in *incoming) judge(request *Incoming, o *Options, draining bool) (verdict, *jsonrpc.Error) {
 	overloaded := func(format string, args ...any) (verdict, *jsonrpc.Error) {
@@ -138,7 +141,7 @@ func (in *incoming) judge(request *Incoming, o *Options, draining bool) (verdict
 	case known:
 		return refuseIt, &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "a request with this id is being served"}
 	case draining:
-		return refuseIt, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "shutting down"}
+		return refuseIt, errShuttingDown
 	case !in.fits(request, o.MaxHeld):
 		return overloaded("requests of %d bytes are held", in.bytes)
 	case request.streaming && len(in.streaming)+in.waitingStreaming >= o.MaxStreaming:
@@ -277,11 +280,10 @@ func (in *incoming) next(limit int) *Incoming {
 // onRequested serves, queues or refuses a request from the peer.
 func (c *core) onRequested(now instant, ev *event) {
 	request := ev.incoming
+	c.askedAt = now
 	next, fault := c.incoming.judge(request, c.options, c.draining)
 	if next == refuseIt {
-		c.leaveUnserved(request, fault)
-		frame := jsonrpc.AppendError(nil, request.key.id, fault)
-		c.reply(outboundFrame{stream: request.key.stream, frame: frame, route: errorRoute(request.key.id, fault.Code), reply: true}, request.batch)
+		c.refuse(request, fault)
 		return
 	}
 	c.incoming.hold(request)
@@ -292,6 +294,21 @@ func (c *core) onRequested(now instant, ev *event) {
 		c.serve(request)
 	} else {
 		c.incoming.queue(request)
+	}
+}
+
+// refuse answers a request that is not served.
+func (c *core) refuse(request *Incoming, fault *jsonrpc.Error) {
+	c.leaveUnserved(request, fault)
+	frame := jsonrpc.AppendError(nil, request.key.id, fault)
+	c.reply(outboundFrame{stream: request.key.stream, frame: frame, route: errorRoute(request.key.id, fault.Code), reply: true}, request.batch)
+}
+
+// refuseWaiting refuses the requests that are not served yet, because the Conn closes.
+func (c *core) refuseWaiting() {
+	for _, request := range slices.Clone(c.incoming.waiting) {
+		c.incoming.forget(request)
+		c.refuse(request, errShuttingDown)
 	}
 }
 

@@ -320,7 +320,7 @@ func TestDrainClosesWhenIdle(t *testing.T) {
 		t.Fatalf("the error is %v, want ErrDraining", fx.err)
 	}
 	d.request(4)
-	d.wantRefusal(jsonrpc.CodeInternalError)
+	d.wantRefusal(jsonrpc.CodeOverloaded)
 	d.wantGrant(1)
 	d.reply(1)
 	d.wantSettled(1, Answered, Sent)
@@ -561,7 +561,51 @@ func TestStreamingRequestsOfThePeerAreCountedSeparately(t *testing.T) {
 	d.answer(work)
 	d.wantReply()
 	d.advanceToDeadline()
+	d.wantNothing("further requests may be on their way")
+	d.advanceToDeadline()
 	d.wantTransition(Closing, Drained)
+}
+
+// An acceptor without work refuses requests until none has come for a while, but not without end. At
+// the deadline of a drain, it refuses the requests that wait.
+//
+// Guarantees: G-0009.12
+func TestDrainRefusesWhatMayBeOnItsWay(t *testing.T) {
+	d := driveAcceptor(t, Options{})
+	d.advance(time.Second)
+	d.answer(d.request(1))
+	d.dropEffects()
+	d.advance(refuseQuiet / 2)
+	d.drain(time.Minute)
+	d.wantNothing("a request came a short time ago")
+	const often = refuseQuiet / 4
+	for end := d.now + longestRefusing; d.now+often < end; {
+		d.advance(often)
+		d.request(2)
+		d.wantRefusal(jsonrpc.CodeOverloaded)
+		d.wantGrant(1)
+		d.wantNothing("further requests may be on their way")
+	}
+	d.advance(often)
+	d.wantTransition(Closing, Drained)
+
+	quiet := driveAcceptor(t, Options{})
+	quiet.advance(time.Second)
+	quiet.answer(quiet.request(1))
+	quiet.dropEffects()
+	quiet.advance(refuseQuiet)
+	quiet.drain(time.Minute)
+	quiet.wantTransition(Closing, Drained)
+
+	cut := driveAcceptor(t, Options{MaxServing: 1})
+	cut.request(1)
+	cut.request(2)
+	cut.dropEffects()
+	cut.drain(time.Second)
+	cut.wantNothing("requests are being served, and wait")
+	cut.advance(time.Second)
+	cut.wantRefusal(jsonrpc.CodeOverloaded)
+	cut.wantTransition(Closing, Drained)
 }
 
 // Streaming requests of the peer that wait for an exclusive one count as if they were served.

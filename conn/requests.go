@@ -94,6 +94,9 @@ func (c *core) onReplied(now instant, ev *event) {
 	e := ending{Answered, Sent, nil}
 	if ev.fault != nil {
 		e = ending{PeerError, Sent, ev.fault}
+		if ev.fault.Code == jsonrpc.CodeOverloaded { // the peer has not executed the request
+			e.delivery = NotSent
+		}
 	}
 	switch _, pending := c.pending.byID[ev.id]; {
 	case c.settleAnswered(now, ev, e):

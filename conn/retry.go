@@ -157,10 +157,11 @@ func isTooLarge(err error) bool {
 	return !ofLink && errors.As(err, new(*transport.OversizedError))
 }
 
-// isOverloaded reports whether the peer has refused an attempt for now.
+// isOverloaded reports whether the peer has refused an attempt for now, by its HTTP status or by a
+// JSON-RPC error.
 func isOverloaded(o outcome) bool {
 	var status *transport.StatusError
-	return o.delivery == NotSent && errors.As(o.err, &status) && status.Overloaded()
+	return o.delivery == NotSent && (o.cause == PeerError || errors.As(o.err, &status) && status.Overloaded())
 }
 
 // mayReopen reports whether to send a request that is kept open again after an

@@ -2,11 +2,16 @@ package conn_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
 )
 
 // A call with Retries that an overloaded peer refuses is sent again after the delay that the peer asks for.
@@ -30,6 +35,56 @@ func TestOverloadedPeerIsCalledAgainAfterItsDelay(t *testing.T) {
 		r.Stop()
 		<-r.ended
 	})
+}
+
+// A peer that refuses a call by the error -32050, without an HTTP status, has not executed it. The call
+// is sent again after a delay.
+//
+// Guarantees: G-0023.12
+func TestOverloadedPeerIsCalledAgainAfterItsError(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, f := runWithOutcomes(t, conn.Options{}, overloadError, overloadError, answered)
+		_, err := r.Call(t.Context(), conn.Request{Method: "buy"})
+		if fault := new(jsonrpc.Error); !conn.NotExecuted(err) || !errors.As(err, &fault) || fault.Code != jsonrpc.CodeOverloaded {
+			t.Errorf("without Retries: got %v, want the error of the peer, not executed", err)
+		}
+		if _, err := r.Call(t.Context(), conn.Request{Method: "buy", Retries: 1}); err != nil || r.Status().Epoch != 1 {
+			t.Fatalf("in epoch %d got %v, want no error in epoch 1", r.Status().Epoch, err)
+		}
+		if waited := f.sent[2].Sub(f.sent[1]); waited < time.Second/2 {
+			t.Errorf("the delay was %v, want about a second", waited)
+		}
+		r.Stop()
+		<-r.ended
+	})
+}
+
+// What another peer has answered to a call of a handler is an internal error of this peer, whatever
+// its code. Otherwise the caller would take the request for not executed.
+//
+// Guarantees: G-0023.12
+func TestErrorOfAnotherCallIsAnInternalError(t *testing.T) {
+	fault := &jsonrpc.Error{Code: jsonrpc.CodeOverloaded, Message: "busy"}
+	upstream := fmt.Errorf("no receipt: %w", &conn.CallError{Method: "pay", Cause: conn.PeerError, Delivery: conn.NotSent, Err: &transport.StatusError{Status: 503, Fault: fault}})
+	for want, returned := range map[int64]error{
+		jsonrpc.CodeInternalError: upstream,
+		jsonrpc.CodeOverloaded:    fault,
+		7:                         fmt.Errorf("%w: %w", &jsonrpc.Error{Code: 7, Message: "own"}, upstream),
+	} {
+		bubble(t, func(t *testing.T) {
+			s := new(script)
+			r := start(conn.Accept(s, conn.Options{Handler: handler{"buy": func(context.Context, *conn.Incoming) (json.RawMessage, error) { return nil, returned }}}))
+			synctest.Wait()
+			s.deliver(`{"jsonrpc":"2.0","id":1,"method":"buy"}`)
+			synctest.Wait()
+			m, err := jsonrpc.Decode([]byte(s.frames()[0]), jsonrpc.Limits{})
+			if err != nil || m.Error == nil || m.Error.Code != want {
+				t.Errorf("after %v: got %+v, %v; want the error %d", returned, m, err, want)
+			}
+			r.Stop()
+			<-r.ended
+		})
+	}
 }
 
 // The delay that an overloaded peer asks for still holds after a loss, because the next link leads to

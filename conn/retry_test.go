@@ -74,10 +74,14 @@ var (
 		s.receiver.Failed(transport.Failure{Tag: o.Tag, Err: &transport.StatusError{Status: 503, RetryAfter: askedFor}, Unsent: true})
 		return nil
 	}, conn.Refused, false, true}
+	overloadError = outcome{"overloaded, says an error", func(s *script, o transport.Outbound) error {
+		s.deliver(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"error":{"code":-32050,"message":"busy"}}`, o.Tag))
+		return nil
+	}, conn.PeerError, false, true}
 	noRoute  = outcome{"no route", func(*script, transport.Outbound) error { return transport.ErrNoRoute }, conn.Refused, false, false}
 	linkBusy = outcome{"busy", func(*script, transport.Outbound) error { return transport.ErrBusy }, 0, false, false} // does not count as an attempt
 
-	outcomes = []outcome{answered, faulted, garbled, silence, lost, lostUnsent, streamLost, failedUnsent, refused, overloaded, noRoute, linkBusy}
+	outcomes = []outcome{answered, faulted, garbled, silence, lost, lostUnsent, streamLost, failedUnsent, refused, overloaded, overloadError, noRoute, linkBusy}
 )
 
 // An outcomeTransport gives its outcomes to requests, one after the other. It answers all later ones.

@@ -113,13 +113,22 @@ func (s *served) refusal(err error) []byte {
 func asFault(err error) *jsonrpc.Error {
 	var fault *jsonrpc.Error
 	switch {
-	case errors.As(err, &fault):
+	case errors.As(err, &fault) && !isOfAnotherCall(err, fault):
 		return fault
 	case errors.As(err, new(*PanicError)):
 		return &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "internal error"}
 	default:
 		return &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: fmt.Sprint(err)}
 	}
+}
+
+// isOfAnotherCall reports whether an error response in the error of a handler is what another peer
+// has answered to a call of the handler. Its code says nothing about the request that is being
+// served: after -32050, for example, the caller would repeat a request that was executed.
+func isOfAnotherCall(err error, fault *jsonrpc.Error) bool {
+	var other *CallError
+	var its *jsonrpc.Error
+	return errors.As(err, &other) && errors.As(other.Err, &its) && its == fault
 }
 
 // servedBy is the context key under which a handler finds the Conn it serves.

@@ -321,6 +321,8 @@ func isLegacy(outcome error) bool {
 		return false
 	case errors.As(outcome, &status) && (status.Denied() || status.Overloaded()):
 		return false // the server does not answer this client, or not at present
+	case errors.Is(outcome, &jsonrpc.Error{Code: jsonrpc.CodeOverloaded}):
+		return false
 	case errors.Is(outcome, errNoModernVersion), errors.As(outcome, new(*ResultError)):
 		return true
 	case errors.As(outcome, &fault):

@@ -40,6 +40,8 @@ func TestMain(m *testing.M) {
 		playCrash()
 	case "echo":
 		playEcho()
+	case "steady":
+		playSteady()
 	case "crowd":
 		playCrowd()
 	case "script":

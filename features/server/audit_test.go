@@ -382,7 +382,7 @@ func TestRefusalsOfHTTPHaveRecords(t *testing.T) {
 	}
 	s.Close(t.Context())
 	site.post(modernHeader("tools/list", ""), list)
-	a.want("closed", "tools/list  1 refused -32603 503 alice")
+	a.want("closed", "tools/list  1 refused -32050 503 alice")
 	a.wantNothing()
 }
 
@@ -437,7 +437,7 @@ func TestUnansweredRequestsHaveRecords(t *testing.T) {
 			pass(time.Hour)
 		}, want: []string{"tools/call blocks 1 cancelled 0 0 /raw", "tools/call blocks 2 cancelled 0 0 /raw"}},
 		"closed": {stubborn: true, end: func(_ *rawPeer, s *server.Server) { s.Close(context.Background()) },
-			want: []string{"tools/call blocks 1 cancelled 0 0 /raw", "tools/call blocks 2 cancelled 0 0 /raw"}},
+			want: []string{"tools/call blocks 1 cancelled 0 0 /raw", "tools/call blocks 2 refused -32050 0 /raw"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

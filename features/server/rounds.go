@@ -142,7 +142,7 @@ func (rs *rounds) enter(w *waiting) error {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	if rs.ctx.Err() != nil {
-		return refuse(jsonrpc.CodeInternalError, "shutting down")
+		return refuse(jsonrpc.CodeOverloaded, "overloaded: shutting down")
 	}
 	mine := 0
 	var oldest *waiting

@@ -236,7 +236,7 @@ func (ts *tasks) enter(t *task) error {
 	o, mine := &ts.options, ts.perClient[t.from]
 	switch {
 	case ts.ctx.Err() != nil:
-		return refuse(jsonrpc.CodeInternalError, "shutting down")
+		return refuse(jsonrpc.CodeOverloaded, "overloaded: shutting down")
 	case len(ts.handlers) >= o.MaxRunning:
 		return refuse(jsonrpc.CodeOverloaded, "overloaded: %d tasks are running", len(ts.handlers))
 	case mine.tasks >= o.MaxRunningPerClient:

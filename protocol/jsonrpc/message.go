@@ -54,7 +54,7 @@ const (
 )
 
 // CodeOverloaded is a code of Bowline's own. It means that the receiver is overloaded at
-// the moment, and has not executed the request.
+// the moment or shuts down, and has not executed the request. A sender may repeat it.
 const CodeOverloaded = -32050
 
 // IsReservedCode reports whether JSON-RPC reserves the code: -32768 to -32000.

@@ -250,6 +250,9 @@ func (l *clientLink) end(reason error) {
 func (l *clientLink) finish(reason error) {
 	defer l.ending.Finish()
 	l.ending.AwaitSent()
+	if errors.Is(reason, transport.ErrSessionExpired) {
+		l.awaitRefusals()
+	}
 	l.stop()
 	l.left = l.endOlder(reason)
 	if reason == transport.ErrClosed {
@@ -261,6 +264,20 @@ func (l *clientLink) finish(reason error) {
 	l.expire()
 	l.release()
 	l.told.Lose(transport.Loss{Reason: reason, Unsent: l.unsentTags()})
+}
+
+// refusalPatience is how long the requests of an expired session may take to be refused.
+const refusalPatience = 100 * time.Millisecond
+
+// awaitRefusals waits for the responses to the other requests of a session that the server does
+// not know any more. They say that the server has not executed these requests.
+func (l *clientLink) awaitRefusals() {
+	l.mu.Lock()
+	l.main.cancel()
+	l.workers.dismiss()
+	l.check()
+	l.mu.Unlock()
+	l.ending.AwaitReturn(refusalPatience)
 }
 
 // stop cancels what is running, and prevents further requests.

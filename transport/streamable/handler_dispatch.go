@@ -264,8 +264,11 @@ func (h *Handler) delete(w http.ResponseWriter, r *http.Request) *refusal {
 // findSession returns the session that a request names. The caller uses it until
 // it calls table.leave.
 func (h *Handler) findSession(r *http.Request, id jsonrpc.ID, identity string) (*serverLink, *refusal) {
-	l := h.table.find(r.Header.Get(headerSession))
-	if l == nil {
+	l, closing := h.table.find(r.Header.Get(headerSession))
+	switch {
+	case l == nil && closing: // the session may just have ended here, so the client must not take this for the loss of its session
+		return nil, shuttingDown(id)
+	case l == nil:
 		return nil, sessionNotFound(id)
 	}
 	refused := checkLegacyVersion(r.Header, id)
@@ -364,9 +367,11 @@ func sessionNotFound(id jsonrpc.ID) *refusal {
 	return &refusal{status: http.StatusNotFound, code: jsonrpc.CodeInvalidRequest, id: id, text: "session not found"}
 }
 
+// shuttingDown refuses a message because the handler is closing. The client should not send
+// another on this connection, which is about to be closed.
 func shuttingDown(id jsonrpc.ID) *refusal {
-	refused := unavailable(id, "shutting down")
-	refused.again = true
+	refused := overloaded(id, "shutting down")
+	refused.header = http.Header{"Connection": {"close"}}
 	return refused
 }
 

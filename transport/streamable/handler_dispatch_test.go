@@ -212,7 +212,7 @@ func TestClosedHandlerRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.receive(held).wantError(t, 503, -32603, `"h"`)
-	s.post(echoBody, session).wantError(t, 503, -32603, "")
+	s.post(echoBody, session).wantError(t, 503, -32050, "")
 	if r := s.do("PUT", "", nil); r.status != 503 {
 		t.Errorf("got status %d, want 503", r.status)
 	}
@@ -233,8 +233,8 @@ func TestAcceptMayRefuse(t *testing.T) {
 			defer server.Close()
 			defer h.Close(0)
 			s := &site{t: t, handler: h, server: server, ctx: t.Context()}
-			s.post(initializeBody("2025-11-25")).wantError(t, 503, -32603, "1")
-			s.modern("echo", "").wantError(t, 503, -32603, "7")
+			s.post(initializeBody("2025-11-25")).wantError(t, 503, -32050, "1")
+			s.modern("echo", "").wantError(t, 503, -32050, "7")
 			if n := len(h.table.sessions); n != 0 {
 				t.Errorf("%d sessions are left", n)
 			}

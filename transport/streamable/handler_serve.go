@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/bowline-mcp/bowline/transport/internal/polling"
@@ -50,7 +51,8 @@ func (h *Handler) ListenAndServe(ctx context.Context, srv *http.Server) error {
 // not wait longer for an Acceptor whose Close does not return.
 //
 // If srv.Handler is nil, Serve sets it to h, which then serves every path. Otherwise
-// your own handler must pass requests on to h. If srv.ReadTimeout is 0, Serve replaces
+// your own handler must pass requests on to h. Serve adds to srv.ConnState, to close unused
+// connections at the end. If srv.ReadTimeout is 0, Serve replaces
 // a ReadHeaderTimeout of 0 by 10 s and an IdleTimeout of 0 by 2 min. A negative value
 // means no timeout.
 //
@@ -68,6 +70,7 @@ func (h *Handler) Serve(ctx context.Context, srv *http.Server, listener net.List
 		srv.ReadHeaderTimeout = cmp.Or(srv.ReadHeaderTimeout, headerPatience)
 		srv.IdleTimeout = cmp.Or(srv.IdleTimeout, idleConnection)
 	}
+	closeUnused(srv)
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(new(polling.Group).Listener(listener)) }()
 	select {
@@ -79,6 +82,50 @@ func (h *Handler) Serve(ctx context.Context, srv *http.Server, listener net.List
 			err = errors.Join(fmt.Errorf("streamable: serve: %w", ended), err)
 		}
 		return err
+	}
+}
+
+// closeUnused makes the shutdown of a server close the connections on which no request has come.
+// Clients open such connections in advance. A server of net/http waits for them for 5 s, and
+// meanwhile drops a request that comes on one, whose sender cannot tell that it was not executed.
+func closeUnused(srv *http.Server) {
+	u := &unusedConns{next: srv.ConnState, all: make(map[net.Conn]struct{})}
+	srv.ConnState = u.changed
+	srv.RegisterOnShutdown(u.close)
+}
+
+// unusedConns are the connections of a server on which no request has come.
+type unusedConns struct {
+	next func(net.Conn, http.ConnState) // the program's own hook; nil: none
+
+	mu      sync.Mutex
+	all     map[net.Conn]struct{}
+	closing bool
+}
+
+// changed implements http.Server.ConnState.
+func (u *unusedConns) changed(c net.Conn, state http.ConnState) {
+	if u.next != nil {
+		u.next(c, state)
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	switch {
+	case state != http.StateNew:
+		delete(u.all, c)
+	case u.closing:
+		c.Close()
+	default:
+		u.all[c] = struct{}{}
+	}
+}
+
+func (u *unusedConns) close() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.closing = true
+	for c := range u.all {
+		c.Close()
 	}
 }
 

@@ -243,8 +243,8 @@ func TestOverload(t *testing.T) {
 	s := newSite(t, HandlerOptions{})
 	session := s.initialize("2025-11-25")
 	r := s.post(`{"jsonrpc":"2.0","id":3,"method":"fail","params":{"code":-32050}}`, session)
-	if r.wantError(t, 200, jsonrpc.CodeOverloaded, "3"); r.header.Get("Retry-After") != "" {
-		t.Errorf("in a session: got %+v, want %q", r, "")
+	if r.wantError(t, 503, jsonrpc.CodeOverloaded, "3"); r.header.Get("Retry-After") != soon {
+		t.Errorf("in a session: got %+v, want %v", r, soon)
 	}
 	r = s.modern("fail", `"code":-32050,`)
 	if r.wantError(t, 503, jsonrpc.CodeOverloaded, "7"); r.header.Get("Retry-After") != soon {

@@ -347,14 +347,17 @@ func (s *requestStream) note(ctx context.Context, frames []transport.Outbound) {
 // status returns the status of a response that consists of one frame (2026-07-28
 // basic/transports/streamable-http).
 func (s *requestStream) status(route transport.Route) int {
-	if !s.link.isShared() || route.Kind != jsonrpc.KindError {
+	switch {
+	case route.Kind != jsonrpc.KindError:
+		return http.StatusOK
+	case route.Code == jsonrpc.CodeOverloaded:
+		return http.StatusServiceUnavailable
+	case !s.link.isShared():
 		return http.StatusOK
 	}
 	switch route.Code {
 	case jsonrpc.CodeMethodNotFound:
 		return http.StatusNotFound
-	case jsonrpc.CodeOverloaded:
-		return http.StatusServiceUnavailable
 	case jsonrpc.CodeParseError, jsonrpc.CodeInvalidRequest,
 		protocol.CodeHeaderMismatch, protocol.CodeMissingCapability, protocol.CodeUnsupportedVersion:
 		return http.StatusBadRequest

@@ -143,16 +143,15 @@ func (t *sessionTable) accepted(l *serverLink) bool {
 	return true
 }
 
-// find returns the link of a session, or nil. The caller uses the link until it
-// calls leave.
-func (t *sessionTable) find(session string) *serverLink {
+// find returns the link of a session, or nil, and whether the table is closing. The caller
+// uses the link until it calls leave.
+func (t *sessionTable) find(session string) (l *serverLink, closing bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	l := t.sessions[session]
-	if l != nil {
+	if l = t.sessions[session]; l != nil {
 		t.enter(l)
 	}
-	return l
+	return l, t.full
 }
 
 // has reports whether a session is here.

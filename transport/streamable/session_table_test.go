@@ -222,7 +222,7 @@ func TestDeliveredRequestIsNotRefusedAsUnknown(t *testing.T) {
 			p.await(t, "a stream", func(p *peer) bool { return len(p.opened) == 3 })
 			test.end(s, p, session)
 			s.receive(held).wantError(t, 503, -32603, `"delivered"`)
-			code := map[int]int64{404: -32600, 503: -32603}[test.undelivered]
+			code := map[int]int64{404: -32600, 503: -32050}[test.undelivered]
 			s.receive(waiting).wantError(t, test.undelivered, code, `"not"`)
 		})
 	}

@@ -52,8 +52,7 @@ func newServer() *server.Server {
 }
 
 // patient is middleware of a client. It calls an overloaded server again, up to three
-// times in all. A client that does so has to know that its server does not execute a
-// call that it answers with this code; Bowline's servers do not.
+// times in all. CallOptions.Retries does so too, but after a second or more.
 func patient(ctx context.Context, p *protocol.CallToolParams, next callTool) (*protocol.CallToolResult, error) {
 	pause := time.NewTicker(100 * time.Millisecond)
 	defer pause.Stop()

@@ -92,6 +92,9 @@ func (e *Ending) AwaitSent() {
 	}
 }
 
+// AwaitReturn waits for that long until no goroutine runs, before the requests are cancelled.
+func (e *Ending) AwaitReturn(patience time.Duration) { latch.Within(e.idle.Raised, patience) }
+
 // AwaitIdle waits until no goroutine runs, for a limited time after the requests were
 // cancelled.
 func (e *Ending) AwaitIdle() error {

@@ -1,0 +1,228 @@
+package client_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/stdio"
+	"github.com/bowline-mcp/bowline/transport/streamable"
+)
+
+// steadyServer returns a server whose only tool reports its key, and then works for 2 ms.
+func steadyServer(report func(key string)) *server.Server {
+	s := server.New(serverInfo, server.Options{})
+	server.AddTool(s, protocol.Tool{Name: "work"}, func(_ context.Context, in struct{ Key string }) (string, error) {
+		report(in.Key)
+		<-time.After(2 * time.Millisecond)
+		return in.Key, nil
+	})
+	return s
+}
+
+// playSteady serves on standard input and output. It reports each call that runs on a connection
+// to the test, and shuts down in good order when the test sends nothing more on that.
+func playSteady() {
+	link, err := net.Dial("tcp", os.Getenv(addressVariable))
+	if err != nil {
+		panic(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		link.Read(make([]byte, 1))
+		cancel()
+	}()
+	var lock sync.Mutex
+	s := steadyServer(func(key string) {
+		lock.Lock()
+		defer lock.Unlock()
+		fmt.Fprintln(link, key)
+	})
+	if err := s.Run(ctx, &stdio.Server{}); err != nil {
+		panic(err)
+	}
+}
+
+// A steady is a server that reports which calls ran, and can be shut down.
+type steady struct {
+	t    *testing.T
+	mu   sync.Mutex
+	ran  map[string]int
+	runs atomic.Int64
+
+	to      transport.Transport
+	version string
+	stop    func() // shuts the present server down, and returns when it has ended; the next one is then up, or soon will be
+	end     func() // waits for what the last server reports; the client is closed
+}
+
+func (s *steady) report(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ran[key]++
+	s.runs.Add(1)
+}
+
+// overStdio makes each server a child process.
+func (s *steady) overStdio() {
+	servers := listen(s.t)
+	links := make(chan net.Conn, 10)
+	var reading sync.WaitGroup
+	go func() {
+		for {
+			link, err := servers.Accept()
+			if err != nil {
+				return
+			}
+			links <- link
+			reading.Go(func() {
+				for lines := bufio.NewScanner(link); lines.Scan(); {
+					s.report(lines.Text())
+				}
+			})
+		}
+	}()
+	command := role(s.t, "steady")
+	command.Env = append(command.Env, addressVariable+"="+servers.Addr().String())
+	s.to = command
+	s.stop = func() {
+		link := <-links
+		link.(*net.TCPConn).CloseWrite()
+	}
+	s.end = reading.Wait
+}
+
+// overHTTP serves each server at the same address.
+func (s *steady) overHTTP() {
+	address := "127.0.0.1:0"
+	var shutDown func()
+	begin := func() {
+		listener, err := net.Listen("tcp", address)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		address = listener.Addr().String()
+		ctx, cancel := context.WithCancel(context.Background())
+		handler, ended := streamable.NewHandler(steadyServer(s.report), streamable.HandlerOptions{}), make(chan error)
+		go func() { ended <- handler.Serve(ctx, new(http.Server), listener) }()
+		shutDown = func() {
+			cancel()
+			if err := <-ended; err != nil {
+				s.t.Errorf("the server ended with %v, want nil", err)
+			}
+		}
+	}
+	begin()
+	s.to = &streamable.Client{URL: "http://" + address}
+	s.stop = func() {
+		shutDown()
+		begin()
+	}
+	s.end = func() { shutDown() }
+}
+
+// While callers keep a server busy, it shuts down in good order. No call is left in doubt: the server
+// has executed exactly those that it answered, and the callers know of all others that it did not. With
+// Retries, calls that it refuses are executed by the next server.
+//
+// Guarantees: G-0009.12, G-0023.12
+func TestGracefulShutdownLeavesNoCallInDoubt(t *testing.T) {
+	for name, begin := range map[string]func(*steady){"stdio": (*steady).overStdio, "http": (*steady).overHTTP} {
+		for _, version := range []string{protocol.Version20251125, protocol.Version20260728} {
+			for _, retries := range []int{0, 10} {
+				t.Run(fmt.Sprintf("%s/%s/%d retries", name, version, retries), func(t *testing.T) {
+					s := &steady{t: t, ran: make(map[string]int), version: version}
+					begin(s)
+					s.load(retries)
+				})
+			}
+		}
+	}
+}
+
+const steadyCallers = 24
+
+// load calls the server while it shuts down, and compares what the callers were told with what it ran.
+// Callers without retries end with their first error.
+func (s *steady) load(retries int) {
+	ctx := timeoutContext(s.t)
+	session, err := client.New(clientInfo, client.Options{ProtocolVersion: s.version}).Connect(ctx, s.to)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var mu sync.Mutex
+	told := make(map[string]error)
+	var over atomic.Bool
+	var calling sync.WaitGroup
+	calls := session.With(client.CallOptions{Retries: retries, WaitForReady: retries > 0})
+	for caller := range steadyCallers {
+		calling.Go(func() {
+			for n := 0; !over.Load(); n++ {
+				key := fmt.Sprintf("%d/%d", caller, n)
+				_, err := client.Call[string](ctx, calls, "work", map[string]string{"Key": key})
+				mu.Lock()
+				told[key] = err
+				mu.Unlock()
+				if err != nil && retries == 0 {
+					return
+				}
+			}
+		})
+	}
+	s.await(ctx, 500)
+	s.stop()
+	if retries > 0 {
+		s.await(ctx, s.runs.Load()+500)
+		over.Store(true)
+	}
+	calling.Wait()
+	if err := session.Close(ctx); err != nil {
+		s.t.Error(err)
+	}
+	s.end()
+	refused := 0
+	for key, err := range told {
+		switch ran := s.ran[key]; {
+		case err == nil && ran == 1:
+		case client.NotExecuted(err) && ran == 0 && (retries == 0 || !isOverload(err)):
+			refused++ // with retries: the next server did not listen yet
+		default:
+			s.t.Errorf("a call that ran %d times got %v", ran, err)
+		}
+	}
+	if retried := session.Conn().Stats().Retries; retries > 0 && retried == 0 || retries == 0 && refused == 0 {
+		s.t.Errorf("of %d calls, %d were refused and %d retried, want some", len(told), refused, retried)
+	}
+}
+
+// isOverload reports whether a server has refused a call for now.
+func isOverload(err error) bool {
+	var status *transport.StatusError
+	return errors.Is(err, &jsonrpc.Error{Code: jsonrpc.CodeOverloaded}) || errors.As(err, &status) && status.Overloaded()
+}
+
+// await waits until so many calls have run.
+func (s *steady) await(ctx context.Context, runs int64) {
+	look := time.NewTicker(time.Millisecond)
+	defer look.Stop()
+	for s.runs.Load() < runs {
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			s.t.Fatalf("got %d runs in time, want %d", s.runs.Load(), runs)
+		}
+	}
+}
