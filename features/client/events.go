@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"encoding/json"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -70,6 +71,21 @@ type LogMessage struct {
 // was asked to open (2025-11-25).
 type ElicitationComplete struct{ ID string }
 
+// SchemaRefused says that the results of a tool are not checked, because this client
+// refuses its output schema: it is too costly, malformed, in a dialect that package schema
+// does not support, or has a pattern that Go cannot compile. Calls of the tool succeed.
+// The event comes when Call gets a result of the tool, once for each schema.
+type SchemaRefused struct {
+	Tool string
+	Err  error // schema.ErrTooLarge, for instance
+}
+
+// NotAnswered says that a legacy server was told that the user gave no answer ("cancel"),
+// although Options.Elicit or ElicitURL was called: it returned an error, or an answer that
+// does not fit the form. In 2026-07-28 the call fails with an *InputError instead. An event
+// is not queued while an earlier one waits.
+type NotAnswered struct{ Err error }
+
 // Notification is a notification for which this package has no event type.
 type Notification struct {
 	Method string
@@ -94,7 +110,9 @@ func (*LogMessage) key() eventKey { return eventKey{} }
 func (e *ElicitationComplete) key() eventKey {
 	return eventKey{protocol.NotificationElicitationComplete, e.ID}
 }
-func (*Notification) key() eventKey { return eventKey{} }
+func (e *SchemaRefused) key() eventKey { return eventKey{"schema refused", e.Tool} }
+func (*NotAnswered) key() eventKey     { return eventKey{kind: "not answered"} }
+func (*Notification) key() eventKey    { return eventKey{} }
 
 // These limit the events that wait. Beyond one of them, deliver waits for the program, and
 // the bounds of the connection apply (ADR-0006).
@@ -155,6 +173,26 @@ func (q *eventQueue) push(e Event, fromServer bool) <-chan struct{} {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.add(e, fromServer)
+}
+
+// tell queues an event about the program's own side, and writes it to the log of a program
+// that has no OnEvent.
+func (s *session) tell(e Event) {
+	s.events.push(e, false)
+	o := &s.client.options
+	log := o.Conn.Log
+	if log == nil && o.OnEvent == nil {
+		log = slog.Default()
+	}
+	if log == nil {
+		return
+	}
+	switch e := e.(type) {
+	case *SchemaRefused:
+		log.Warn("bowline: results are not checked", "conn", s.conn.Name(), "tool", e.Tool, "error", e.Err)
+	case *NotAnswered:
+		log.Warn("bowline: a question was not answered", "conn", s.conn.Name(), "error", e.Err)
+	}
 }
 
 // add is push for a caller that holds the mutex.

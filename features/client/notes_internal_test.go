@@ -2,6 +2,7 @@ package client
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -12,19 +13,28 @@ import (
 // The schemas that a client remembers are limited in bytes, and are forgotten with
 // their tools.
 //
-// Guarantees: G-0012.4
+// Guarantees: G-0012.4, G-0072.1
 func TestNotedSchemasAreBounded(t *testing.T) {
 	var n toolNotes
 	large := json.RawMessage(`{"type":"object","description":"` + strings.Repeat("x", 1<<20) + `"}`)
 	for i := range 10 {
 		n.learn([]*protocol.Tool{{Name: fmt.Sprint(i), OutputSchema: large}}, false)
 	}
-	if n.schemaBytes > maxNotedSchema || len(n.tools) != maxNotedSchema/len(large) {
-		t.Errorf("got %d bytes for %d tools", n.schemaBytes, len(n.tools))
+	kept := 0
+	for i := range 10 {
+		if output := n.of(fmt.Sprint(i)).output; output.size() > 0 {
+			kept++
+		} else if _, err := output.get(t.Context()); !errors.Is(err, errManySchemas) {
+			t.Errorf("tool %d: its schema is not kept, and get returns %v, want %v", i, err, errManySchemas)
+		}
 	}
-	first := n.of("0")
+	if n.schemaBytes > maxNotedSchema || kept != maxNotedSchema/len(large) || len(n.tools) != 10 {
+		t.Errorf("got %d bytes of %d schemas of %d tools, want %d schemas of 10", n.schemaBytes, kept, len(n.tools), maxNotedSchema/len(large))
+	}
+	first, last := n.of("0"), n.of("9")
 	n.learn([]*protocol.Tool{{Name: "0", OutputSchema: large}}, false)
-	if n.of("0") != first {
+	n.learn([]*protocol.Tool{{Name: "9", OutputSchema: large}}, false)
+	if n.of("0") != first || n.of("9") != last {
 		t.Error("an equal schema was stored again, want the first one")
 	}
 	for i := range 10 {

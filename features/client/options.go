@@ -29,8 +29,9 @@ type Options struct {
 	// server. If one panics, the server gets an internal error, and
 	// Options.Conn.Hooks.Panic is called.
 	//
-	// If Elicit or ElicitURL returns an error, a legacy server is told that the user
-	// gave no answer ("cancel"). In 2026-07-28 the call fails with an *InputError.
+	// If Elicit or ElicitURL returns an error, or an answer that does not fit the form, a
+	// legacy server is told that the user gave no answer ("cancel"), and the program gets
+	// a *NotAnswered event. In 2026-07-28 the call fails with an *InputError.
 	Elicit func(ctx context.Context, s *Session, p *protocol.ElicitParams) (*protocol.ElicitResult, error)
 
 	// ElicitURL asks the user to open a page. Show the whole URL, ask for consent,

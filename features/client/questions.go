@@ -53,6 +53,9 @@ func (h handler) ServeRequest(ctx context.Context, in *conn.Incoming) (stdjson.R
 	}
 	result, err := s.ask(ctx, in, in.Method, params)
 	if err != nil && in.Method == protocol.MethodElicit && !errors.As(err, new(*jsonrpc.Error)) {
+		if ctx.Err() == nil {
+			s.tell(&NotAnswered{err})
+		}
 		result, err = Dismiss()
 	}
 	if err != nil {
@@ -98,11 +101,10 @@ func (s *Session) elicit(ctx context.Context, p *protocol.ElicitParams) (*protoc
 	if handle == nil {
 		return nil, invalidParams("the client did not declare the elicitation mode %.40q", p.Mode)
 	}
-	var form *schema.Validator
-	if p.Mode != protocol.ElicitURL {
-		var err error
-		if form, err = schema.CompileForm(ctx, p.RequestedSchema); err != nil {
-			return nil, invalidParams("requestedSchema: %v", err)
+	isForm := p.Mode != protocol.ElicitURL
+	if isForm {
+		if err := s.checkForm(ctx, p.RequestedSchema, nil); err != nil {
+			return nil, err
 		}
 	}
 	result, err := handle(ctx, s, p)
@@ -115,11 +117,11 @@ func (s *Session) elicit(ctx context.Context, p *protocol.ElicitParams) (*protoc
 	switch result.Action {
 	case protocol.ElicitAccept:
 	case protocol.ElicitDecline, protocol.ElicitCancel:
-		form = nil
+		isForm = false
 	default:
 		return nil, fmt.Errorf("client: the handler returned the unknown action %.40q", result.Action)
 	}
-	if form == nil {
+	if !isForm {
 		return &protocol.ElicitResult{Meta: result.Meta, Action: result.Action}, nil
 	}
 	filled := *result
@@ -127,10 +129,31 @@ func (s *Session) elicit(ctx context.Context, p *protocol.ElicitParams) (*protoc
 	if filled.Content, err = fillDefaults(result.Content, p.RequestedSchema, lists); err != nil {
 		return nil, fmt.Errorf("client: the answer cannot be read: %w", err)
 	}
-	if err := form.Validate(ctx, filled.Content); err != nil {
-		return nil, fmt.Errorf("client: the answer does not fit the form: %w", err)
+	if err := s.checkForm(ctx, p.RequestedSchema, filled.Content); err != nil {
+		return nil, err
 	}
 	return &filled, nil
+}
+
+// checkForm checks a form and, unless it is nil, an answer. A server may send many forms at
+// once, and one may need much memory. So they are compiled one after the other, and not kept
+// while the user thinks.
+func (s *Session) checkForm(ctx context.Context, raw, answer stdjson.RawMessage) error {
+	s.forms.Lock()
+	defer s.forms.Unlock()
+	form, err := schema.CompileForm(ctx, raw)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil:
+		return invalidParams("requestedSchema: %v", err)
+	case answer == nil:
+		return nil
+	}
+	if err := form.Validate(ctx, answer); err != nil {
+		return fmt.Errorf("client: the answer does not fit the form: %w", err)
+	}
+	return nil
 }
 
 // fillDefaults adds the default values of fields that an answer leaves out. Lists are

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -42,6 +43,7 @@ type session struct {
 	again      atomic.Bool          // a server died because of the probe, and Connect need not wait
 	notRefused atomic.Bool          // an attempt failed otherwise than by isRefused
 	tools      toolNotes
+	forms      sync.Mutex // held while a form is compiled
 	events     eventQueue
 	restore    restorer
 	cache      cache

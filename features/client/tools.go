@@ -46,7 +46,8 @@ func (s *Session) CallTool(ctx context.Context, params *protocol.CallToolParams)
 //
 // If the tool failed the error is a *ToolError. If the result cannot be read as Out,
 // or does not fit the output schema that the server gave when it listed the tool
-// last, the error is a *CallError that wraps a *ResultError.
+// last, the error is a *CallError that wraps a *ResultError. If the client refuses that
+// schema, the result is not checked, and the session has a *SchemaRefused event.
 func Call[Out any](ctx context.Context, s *Session, tool string, args any) (Out, error) {
 	var out Out
 	arguments, err := marshalParams(protocol.MethodCallTool, args)
@@ -60,7 +61,7 @@ func Call[Out any](ctx context.Context, s *Session, tool string, args any) (Out,
 	if result.IsError {
 		return out, &ToolError{Tool: tool, Result: result}
 	}
-	if err := s.tools.of(tool).checkOutput(ctx, result); err != nil {
+	if err := s.checkOutput(ctx, tool, result); err != nil {
 		return out, answered(protocol.MethodCallTool, last.id, &ResultError{err})
 	}
 	if err := readOutput(result, &out); err != nil {
@@ -150,20 +151,52 @@ func (n toolNote) size() int { return n.output.size() + n.mirrored.size() }
 
 // A compiled holds a schema, and what is compiled from it at the first use.
 type compiled[T any] struct {
-	text string
-	get  func() (T, error)
+	text    string
+	compile func(context.Context, stdjson.RawMessage) (T, error)
+
+	mu    sync.Mutex
+	done  bool
+	told  bool // the program knows that the schema is refused
+	value T
+	err   error
 }
 
 // compiledFrom reuses what was compiled from the same schema before.
-func compiledFrom[T any](text stdjson.RawMessage, before *compiled[T], compile func(stdjson.RawMessage) (T, error)) *compiled[T] {
+func compiledFrom[T any](text stdjson.RawMessage, before *compiled[T], compile func(context.Context, stdjson.RawMessage) (T, error)) *compiled[T] {
 	switch {
 	case len(text) == 0:
 		return nil
 	case before != nil && before.text == string(text):
 		return before
 	}
-	own := string(text)
-	return &compiled[T]{own, sync.OnceValues(func() (T, error) { return compile(stdjson.RawMessage(own)) })}
+	return &compiled[T]{text: string(text), compile: compile}
+}
+
+// refusedSchema stands for a schema that is not kept.
+func refusedSchema[T any](why error) *compiled[T] { return &compiled[T]{done: true, err: why} }
+
+// get compiles the schema, unless it was compiled before. If the context ends meanwhile, the
+// next caller begins again.
+func (c *compiled[T]) get(ctx context.Context) (T, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.done {
+		return c.value, c.err
+	}
+	value, err := c.compile(ctx, stdjson.RawMessage(c.text))
+	if err == nil || ctx.Err() == nil {
+		c.done, c.value, c.err = true, value, err
+	}
+	return value, err
+}
+
+// tellOnce reports whether the program is yet to learn that the schema is refused.
+func (c *compiled[T]) tellOnce() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before := c.told
+	c.told = true
+	return !before
 }
 
 func (c *compiled[T]) size() int {
@@ -196,12 +229,12 @@ func (n *toolNotes) learn(tools []*protocol.Tool, trusted bool) {
 		said := toolNote{
 			mode: tool.Mode(), repeatable: trusted && isRepeatable(tool.Annotations),
 			taskOnly: tool.Execution != nil && tool.Execution.TaskSupport == protocol.TaskRequired,
-			output: compiledFrom(tool.OutputSchema, before.output, func(raw stdjson.RawMessage) (*schema.Validator, error) {
-				return schema.Compile(context.Background(), raw)
-			}),
+			output:   compiledFrom(tool.OutputSchema, before.output, schema.Compile),
 		}
 		if bytes.Contains(tool.InputSchema, []byte(mirror.Keyword)) {
-			said.mirrored = compiledFrom(tool.InputSchema, before.mirrored, mirror.Arguments)
+			said.mirrored = compiledFrom(tool.InputSchema, before.mirrored, func(_ context.Context, raw stdjson.RawMessage) ([]mirror.Argument, error) {
+				return mirror.Arguments(raw)
+			})
 		}
 		n.note(tool.Name, before, said)
 	}
@@ -209,7 +242,14 @@ func (n *toolNotes) learn(tools []*protocol.Tool, trusted bool) {
 
 func (n *toolNotes) note(tool string, before, said toolNote) {
 	if grows := said.size() - before.size(); grows > 0 && n.schemaBytes+grows > maxNotedSchema {
-		said.output, said.mirrored = nil, nil
+		said.mirrored = nil
+		switch {
+		case said.output == nil:
+		case before.output != nil && before.output.text == "": // it was refused before
+			said.output = before.output
+		default:
+			said.output = refusedSchema[*schema.Validator](errManySchemas)
+		}
 	}
 	_, known := n.tools[tool]
 	switch {
@@ -238,17 +278,29 @@ func (n *toolNotes) of(tool string) toolNote {
 	return n.tools[tool]
 }
 
-// checkOutput checks a result against the output schema of its tool. If the schema
-// cannot be checked because of its dialect or size, any result passes.
-func (n toolNote) checkOutput(ctx context.Context, result *protocol.CallToolResult) error {
+// errManySchemas says why an output schema is not kept.
+var errManySchemas = fmt.Errorf("client: the schemas of the server's tools are larger than %d bytes together", maxNotedSchema)
+
+// checkOutput checks a result against the output schema of its tool. If this client
+// refuses the schema, because of its dialect or its cost for instance, any result passes,
+// and the program gets a SchemaRefused event (ADR-0072).
+func (s *Session) checkOutput(ctx context.Context, tool string, result *protocol.CallToolResult) error {
+	n := s.tools.of(tool)
 	if n.output == nil {
 		return nil
 	}
 	if len(result.StructuredContent) == 0 {
 		return errors.New("the tool has an output schema, and the result no structured content")
 	}
-	validator, err := n.output.get()
-	if err != nil {
+	validator, err := n.output.get(ctx)
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	default:
+		if n.output.tellOnce() {
+			s.tell(&SchemaRefused{Tool: tool, Err: err})
+		}
 		return nil
 	}
 	if err := validator.Validate(ctx, result.StructuredContent); err != nil {
@@ -270,7 +322,7 @@ func (s *session) mirroredArguments(p *protocol.CallToolParams) *transport.Argum
 	if said.mirrored == nil {
 		return nil
 	}
-	wanted, err := said.mirrored.get()
+	wanted, err := said.mirrored.get(context.Background())
 	if err != nil {
 		return nil
 	}
