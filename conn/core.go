@@ -143,7 +143,10 @@ func (c *core) onLifecycle(now instant, ev *event) {
 	case admitted:
 		c.onAdmitted(now)
 	case handshakeDone:
-		c.becomeReady(now, Reason{Kind: Handshaken})
+		inDoubt := c.liveness.doubted
+		if c.becomeReady(now, Reason{Kind: Handshaken}); inDoubt && c.liveness.every != 0 {
+			c.probeInDoubt(now, ev.id)
+		}
 	case openFailed, handshakeFailed, linkLost:
 		c.lose(now, ev.reason, ev.random, ev.timeout, ev.tags)
 	case linkEnded:
@@ -189,6 +192,8 @@ func (c *core) onTraffic(now instant, ev *event) {
 		c.onBusy(now, ev)
 	case failed:
 		c.onFailed(now, ev)
+	case doubted:
+		c.onDoubted(now, ev)
 	case writable:
 		c.onWritable(now, ev)
 	default:

@@ -36,18 +36,18 @@ type event struct {
 	frames          uint8 // credit used: 1, or 0 for all messages of a batch but the last
 	size            int32 // malformed: bytes of the frame, as far as they count; 0 for all messages of a batch but the last
 	epoch           uint64
-	id              int64            // callLeft, replied, progressed, streamOpened: our request; malformed: the request that it was meant to answer, or 0; tick: an id for a probe, if one may be due
+	id              int64            // callLeft, replied, progressed, streamOpened: our request; malformed: the request that it was meant to answer, or 0; tick, doubted, handshakeDone: an id for a probe, if one may be due
 	stream          transport.Stream // the stream that the frame came in on
 	incoming        *Incoming        // requested, notified, cancelled, handled; the core reads only its key
 	payload         []byte           // replied: the result; progressed: the params; handled: the frame of the answer
 	method          string           // progressed: the method of the notification
 	fault           *jsonrpc.Error   // replied: the peer's error
-	out             *outboundFrame   // callMade, notificationMade, probed, malformed, busy, failed; callLeft: the caller's notification; the core copies it
-	err             error            // callLeft, malformed, failed, stopAsked, linkGone, interrupted
+	out             *outboundFrame   // callMade, notificationMade, probed, malformed, busy, failed, doubted; callLeft: the caller's notification; the core copies it
+	err             error            // callLeft, malformed, failed, doubted, stopAsked, linkGone, interrupted
 	heardAt         instant          // tick: when bytes last came in; 0 if none came in since the last frame or tick
 	timeout         time.Duration    // callMade: its timeout, 0 for none; drainAsked: how long the drain may take; openFailed, handshakeFailed, linkLost, streamLost: the delay that the peer asked for
 	limit           time.Duration    // callMade: the maximum of an extended timeout
-	random          float64          // openFailed, handshakeFailed, linkLost, streamLost, busy, writable, tick: a random number in [0,1), drawn by the shell
+	random          float64          // openFailed, handshakeFailed, linkLost, streamLost, busy, writable, doubted, tick: a random number in [0,1), drawn by the shell
 	task            *task            // the task that ends with this event; the core does not use it
 	batch           *batch           // the batch that the message came in; nil if it was a frame by itself
 	*particulars                     // nil if the kind needs none of these fields
@@ -130,6 +130,7 @@ const (
 	// From sending.
 	busy     // the link did not accept this frame
 	failed   // this message was not sent, but the link continues
+	doubted  // something else than the peer answered this message, or the peer may have forgotten the session
 	writable // the link has room again
 
 	handled // a handler has returned

@@ -466,7 +466,7 @@ var eventNames = [...]string{
 	handshakeDone: "handshakeDone", handshakeFailed: "handshakeFailed", linkEnded: "linkEnded", linkLost: "linkLost",
 	linkGone: "linkGone", replied: "replied", requested: "requested", notified: "notified", progressed: "progressed",
 	cancelled: "cancelled", probed: "probed", malformed: "malformed", streamOpened: "streamOpened", streamLost: "streamLost",
-	busy: "busy", failed: "failed", writable: "writable", handled: "handled", tick: "tick",
+	busy: "busy", failed: "failed", doubted: "doubted", writable: "writable", handled: "handled", tick: "tick",
 	admitted: "admitted", overdue: "overdue", interrupted: "interrupted", parkDue: "parkDue",
 	crowded: "crowded", eased: "eased", quiet: "quiet",
 }

@@ -248,6 +248,7 @@ var samples = []sample{
 	{streamLost, "a stream is lost", event{particulars: &particulars{reason: Reason{Kind: StreamLost}}}},
 	{busy, "the link has refused the frame of the call", event{out: &outboundFrame{id: 1}, tried: true}},
 	{failed, "the frame of the call was not sent", event{out: &outboundFrame{id: 1}, unsent: true, err: errors.New("too large")}},
+	{doubted, "something else than the peer has answered", event{id: 9, out: &outboundFrame{id: 1}}},
 	{writable, "the link has room again", event{}},
 	{handled, "the handler has returned", event{}},
 	{tick, "the next deadline has passed", event{random: 0.5}},

@@ -18,20 +18,32 @@ type liveness struct {
 	dueAt   instant       // when to check again
 	probe   int64         // the id of the last probe; 0: none yet
 	asked   bool          // whether the peer has been silent since the last probe
-	missed  int           // how many probes in a row the peer did not react to
+	doubted bool          // whether the link doubted before the end of the handshake that the peer is there
+	missed  uint8         // how many probes in a row the peer did not react to
+
+	doubtedAt instant // when the link doubted that last
 }
 
 const (
 	defaultLiveness = 5 * time.Second
 	missesToLose    = 2
 
+	// doubtfulLiveness is how long after a probe that something else than the peer has
+	// answered the next one is sent at the latest.
+	doubtfulLiveness = 5 * time.Second
+
 	// idleLiveness is how long the peer of a link whose probes are requests of their
 	// own may be silent while nothing waits for it.
 	idleLiveness = time.Minute
 )
 
-// hear notes that the peer was heard.
-func (l *liveness) hear(now instant) { l.heardAt, l.asked, l.missed = now, false, 0 }
+// hear notes that the peer was heard, perhaps some time ago. A doubt that came later
+// remains.
+func (l *liveness) hear(at instant) {
+	if l.heardAt = at; at >= l.doubtedAt {
+		l.asked, l.missed = false, 0
+	}
+}
 
 // begin begins to watch a peer.
 func (l *liveness) begin(now instant, every, idle time.Duration) {
@@ -67,7 +79,8 @@ func (l *liveness) watch(now instant, waits bool) (next reaction, missed bool) {
 	if !waits && !l.asked {
 		silence = l.idle
 	}
-	if now-l.heardAt < silence {
+	refuted := l.missed > 0 && !l.asked // something else has answered the last probe
+	if !refuted && now-l.heardAt < silence {
 		l.dueAt = l.heardAt + silence
 		return keepWaiting, false
 	}
@@ -128,7 +141,7 @@ func (c *core) watchPeer(now instant, ev *event) {
 	}
 	next, missedOne := l.watch(now, c.awaitsPeer())
 	if missedOne {
-		c.emit(effect{kind: missed, epoch: c.epoch, frames: l.missed})
+		c.emit(effect{kind: missed, epoch: c.epoch, frames: int(l.missed)})
 	}
 	switch next {
 	case giveUp:
@@ -136,6 +149,34 @@ func (c *core) watchPeer(now instant, ev *event) {
 	case sendProbe:
 		c.probePeer(now, ev.id)
 	}
+}
+
+// onDoubted handles the news that something else than the peer has answered a message. The
+// first such answer starts a probe. If a probe is answered so, too, it was missed, and the
+// next one follows soon.
+func (c *core) onDoubted(now instant, ev *event) {
+	l := &c.liveness
+	_, probing := c.pending.byID[l.probe]
+	switch {
+	case c.state() != Ready:
+		l.doubted = true
+	case l.every == 0: // the peer is not watched
+	case probing && ev.out.id == l.probe:
+		l.doubtedAt, l.asked = now, false
+		l.missed++
+		c.emit(effect{kind: missed, epoch: c.epoch, frames: int(l.missed)})
+		if l.dueAt = min(l.dueAt, now+doubtfulLiveness); l.missed >= missesToLose {
+			c.lose(now, Reason{LivenessLost, fmt.Errorf("something else has answered %d probes: %w", missesToLose, ev.err)}, ev.random, 0, nil)
+		}
+	case !probing && l.missed == 0:
+		c.probeInDoubt(now, ev.id)
+	}
+}
+
+func (c *core) probeInDoubt(now instant, id int64) {
+	l := &c.liveness
+	l.doubtedAt, l.dueAt = now, now+l.every
+	c.probePeer(now, id)
 }
 
 // probePeer sends a probe, which replaces the previous one.

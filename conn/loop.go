@@ -280,6 +280,10 @@ func (l *loop) step(ev *event) {
 		if !l.prepareTick(ev) {
 			return
 		}
+	case handshakeDone:
+		if l.core.liveness.doubted {
+			ev.id = l.conn.nextID()
+		}
 	case eased:
 		if l.conn.notifications.Load().many() {
 			return // they have become many again, and the core knows

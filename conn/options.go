@@ -87,6 +87,11 @@ type Options struct {
 	// while a call, a request that stays open or a subscription waits for the peer, and
 	// otherwise one minute; on other links the peer is not probed. Negative: the peer is
 	// never probed.
+	//
+	// If something else than the peer answers, such as a proxy whose back end is dead, the
+	// Conn sends a probe immediately, whatever the silence, and a second one after this
+	// time or 5 s, whichever is shorter. If something else answers both, the link is
+	// lost.
 	Liveness time.Duration
 
 	// Wheel times the probes of many Conns with one timer, and hands memory from those

@@ -184,6 +184,11 @@ func (r *receiver) Failed(f transport.Failure) {
 	r.post(event{kind: failed, out: &outboundFrame{id: int64(f.Tag)}, err: f.Err, unsent: f.Unsent})
 }
 
+// Doubt implements transport.Doubter.
+func (r *receiver) Doubt(tag transport.Tag, why error) {
+	r.post(event{kind: doubted, id: r.conn.nextID(), out: &outboundFrame{id: int64(tag)}, err: why, random: random()})
+}
+
 func (r *receiver) Ended() { r.post(event{kind: linkEnded}) }
 
 func (r *receiver) Lost(loss transport.Loss) {

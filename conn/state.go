@@ -42,7 +42,7 @@ const (
 	CrashLooping      ReasonKind = "crash-looping"      // the third or a later loss in a row, none after Options.ProvenAfter
 	Malformed         ReasonKind = "malformed"          // Options.MaxMalformed malformed frames in a row, or 16 MiB of them
 	Oversized         ReasonKind = "oversized"          // a frame was larger than allowed (*transport.OversizedError)
-	LivenessLost      ReasonKind = "liveness lost"      // the peer was silent and did not react to probes
+	LivenessLost      ReasonKind = "liveness lost"      // the peer was silent and did not react to probes, or something else answered them
 	PeerNotReading    ReasonKind = "peer not reading"   // nothing could be written for 10 s
 	PeerEnded         ReasonKind = "peer ended"         // the peer ended the connection properly
 	Interrupted       ReasonKind = "interrupted"        // Run's context ended with ErrInterrupted

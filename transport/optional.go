@@ -114,6 +114,18 @@ type NonBlockingCloser interface {
 	CloseNow() bool
 }
 
+// A Doubter is an optional interface of a Receiver that can find out whether its peer is
+// still there (ADR-0025).
+type Doubter interface {
+	Receiver
+
+	// Doubt says that something between this side and the peer has answered the message
+	// with that tag, or that the peer may have forgotten the session. The tag is zero if
+	// the message has none. A link calls Doubt before it reports what became of the
+	// message. Such an answer is no sign of life; see ActivityRecorder.
+	Doubt(tag Tag, why error)
+}
+
 // A Worker is a Receiver that can process a frame on the goroutine of the link. This
 // avoids a switch to another goroutine (ADR-0048).
 type Worker interface {

@@ -147,6 +147,11 @@ func (a *innerReceiver) Failed(f transport.Failure) { a.queue(arrival{kind: fail
 func (a *innerReceiver) Ended()                     { a.queue(arrival{kind: ended}) }
 func (a *innerReceiver) Lost(loss transport.Loss)   { a.queue(arrival{kind: lost, loss: loss}) }
 
+// Doubt implements transport.Doubter.
+func (a *innerReceiver) Doubt(tag transport.Tag, why error) {
+	a.queue(arrival{kind: doubted, tag: tag, why: why})
+}
+
 // Requests implements transport.RequestPerMessage.
 func (l *link) Requests() bool {
 	requesting, ok := l.inner.(transport.RequestPerMessage)
@@ -187,6 +192,7 @@ type arrival struct {
 	streamLoss transport.StreamLoss
 	cut        bool // streamLost: CutStream is the reason, so the pump itself resumes the stream
 	failure    transport.Failure
+	why        error // doubted
 	loss       transport.Loss
 }
 
@@ -200,6 +206,7 @@ const (
 	streamResumed // Resume was called
 	writable
 	failed
+	doubted
 	ended
 	lost
 )

@@ -106,6 +106,10 @@ func (p *pump) arrive(now time.Time, a arrival) {
 		p.out.unblock()
 	case failed:
 		p.fail(a)
+	case doubted:
+		if doubter, ok := p.to.(transport.Doubter); ok {
+			doubter.Doubt(a.tag, a.why)
+		}
 	case lost:
 		p.loss = &a.loss
 	}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
@@ -39,6 +40,7 @@ type httpRequest struct {
 	dialing    atomic.Bool // a new connection is being made
 	connected  atomic.Bool
 	written    atomic.Bool
+	foreign    bool  // perhaps something else than the server has responded
 	fatal      error // why the link must end because of this request; nil if it need not
 
 	alive bool // the request is counted in to.alive; guarded by to.mu
@@ -91,7 +93,10 @@ func (r *httpRequest) do(ctx context.Context) (*http.Response, error) {
 	}
 	r.fatal = r.count(ctx, response, err)
 	if err == nil {
-		r.to.heard.Note() // the headers of the response have arrived
+		r.foreign = response.StatusCode >= http.StatusInternalServerError
+		if !r.foreign {
+			r.to.heard.Note() // the headers of the response have arrived
+		}
 		r.received = countedBody{response.Body, r}
 		response.Body = &r.received
 	}
@@ -175,7 +180,7 @@ type countedBody struct {
 
 func (b *countedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if n > 0 {
+	if n > 0 && !b.of.foreign {
 		b.of.to.heard.Note()
 	}
 	return n, err
@@ -213,7 +218,7 @@ func (r *httpRequest) count(ctx context.Context, response *http.Response, err er
 		if response.StatusCode/100 == 2 {
 			to.disowned = 0
 		}
-		if r.inSession && response.StatusCode == http.StatusNotFound {
+		if r.inSession && r.method == http.MethodPost && response.StatusCode == http.StatusNotFound {
 			return transport.ErrSessionExpired
 		}
 	case r.dialing.Load() && !r.connected.Load() && !errors.Is(ctx.Err(), context.Canceled) && to.alive == 0:
@@ -222,6 +227,21 @@ func (r *httpRequest) count(ctx context.Context, response *http.Response, err er
 		}
 	}
 	return nil
+}
+
+// isForeign reports whether something else than the server has refused the request, such
+// as a proxy that cannot reach it. If a status from 500 on comes without a message, the
+// server has probably not sent it, unless it asks to come back later.
+func (r *httpRequest) isForeign(refused *transport.StatusError, body []byte) bool {
+	if !r.foreign {
+		return false
+	}
+	if _, err := jsonrpc.Decode(body, jsonrpc.Limits{}); err != nil && !refused.Overloaded() {
+		return true
+	}
+	r.foreign = false
+	r.to.heard.Note()
+	return false
 }
 
 // countRefused counts a refusal that names no message. Some servers respond so, instead

@@ -32,6 +32,7 @@ type testReceiver struct {
 	failed   []transport.Failure
 	losses   []transport.Loss
 	writable int
+	doubts   []transport.Tag
 	breaches []string
 }
 
@@ -186,6 +187,13 @@ func (r *testReceiver) StreamLost(loss transport.StreamLoss) {
 func (r *testReceiver) Writable() { r.event("Writable", func() { r.writable++ }) }
 func (r *testReceiver) Failed(f transport.Failure) {
 	r.event("Failed", func() { r.failed = append(r.failed, f) })
+}
+func (r *testReceiver) Doubt(tag transport.Tag, why error) {
+	r.event("Doubt", func() {
+		if r.doubts = append(r.doubts, tag); why == nil {
+			r.breaches = append(r.breaches, "a doubt without a reason")
+		}
+	})
 }
 func (r *testReceiver) Ended() {
 	r.event("Ended", func() { r.breaches = append(r.breaches, "Ended was called") })

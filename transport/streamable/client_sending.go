@@ -2,7 +2,6 @@ package streamable
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -70,11 +69,7 @@ func (l *clientLink) post(m *outgoing) {
 	unsent := r.unsent()
 	if err == nil {
 		unsent = web.IsRefusal(response)
-		err = accepted(response)
-	}
-	var refused *transport.StatusError
-	if errors.As(err, &refused) {
-		r.countRefused(refused)
+		err = l.accepted(m, r, response)
 	}
 	switch {
 	case err == nil && m.Route.Method == protocol.NotificationInitialized:
@@ -91,13 +86,33 @@ func (l *clientLink) post(m *outgoing) {
 }
 
 // accepted reads the response to a message that is not a request.
-func accepted(response *http.Response) error {
+func (l *clientLink) accepted(m *outgoing, r *httpRequest, response *http.Response) error {
 	defer response.Body.Close()
 	if response.StatusCode/100 != 2 {
-		return web.NewStatusError(response, web.Excerpt(response))
+		body := web.Excerpt(response)
+		refused := web.NewStatusError(response, body)
+		l.judge(m.Tag, r, refused, body)
+		return refused
 	}
 	web.Drain(response.Body)
 	return nil
+}
+
+// judge decides what a refusal of a message means for the link.
+func (l *clientLink) judge(tag transport.Tag, r *httpRequest, refused *transport.StatusError, body []byte) {
+	r.countRefused(refused)
+	if r.isForeign(refused, body) {
+		l.doubt(tag, refused)
+	}
+}
+
+// doubt tells the receiver that the server may be gone, or may have forgotten the session.
+func (l *clientLink) doubt(tag transport.Tag, why error) {
+	l.told.Tell(func(to transport.Receiver) {
+		if doubter, ok := to.(transport.Doubter); ok {
+			doubter.Doubt(tag, why)
+		}
+	})
 }
 
 // listen opens the GET stream of a session, once. It does not wait until the stream is

@@ -163,7 +163,7 @@ func (s *clientStream) readJSON(response *http.Response) {
 func (s *clientStream) refused(request *outgoing, r *httpRequest, response *http.Response) {
 	body := web.Excerpt(response)
 	failed := web.NewStatusError(response, body)
-	r.countRefused(failed)
+	s.link.judge(s.tag, r, failed, body)
 	if s.mayBeOlder(response.StatusCode, body) {
 		response.Body.Close() // the next request may need the connection
 		if err := s.fallBack(request, failed); s.link.ctx.Err() != nil {
@@ -361,15 +361,20 @@ func (s *clientStream) readListened(r *httpRequest, response *http.Response) {
 		s.readEvents(response.Body)
 		return
 	}
-	refused := web.NewStatusError(response, web.Excerpt(response))
-	passing := web.IsPassing(refused.Status)
+	body := web.Excerpt(response)
+	refused := web.NewStatusError(response, body)
+	passing, unknown := web.IsPassing(refused.Status), r.inSession && refused.Status == http.StatusNotFound
 	switch {
-	case s.isMain() && !s.listened && !refused.Denied() && !passing:
-		r.fatal = nil // a server need not support this stream
-	case r.fatal != nil: // the loss of the link reports it
-	default:
-		s.lost(fmt.Errorf("streamable: open the event stream: %w", refused), passing, max(s.retry, refused.RetryAfter))
+	case unknown && s.listened: // the server has such a stream, so it does not know the session
+		r.fatal = transport.ErrSessionExpired
+		return
+	case unknown, r.isForeign(refused, body):
+		s.link.doubt(0, refused)
 	}
+	if s.isMain() && !s.listened && !refused.Denied() && !passing {
+		return // a server need not support this stream
+	}
+	s.lost(fmt.Errorf("streamable: open the event stream: %w", refused), passing, max(s.retry, refused.RetryAfter))
 }
 
 func isOversized(err error) bool {

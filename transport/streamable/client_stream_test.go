@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -346,6 +347,9 @@ func TestServerWithoutAGetStream(t *testing.T) {
 		r.link.(*clientLink).main.listen() // returns after all reports
 		r.wantFrame(1, r.callLegacy(2, 1), result(2), true)
 		r.wantQuiet(2)
+		if doubts := len(r.doubts); doubts != 1 && status == 404 || doubts != 0 && status != 404 {
+			t.Errorf("%d: the link has doubted %d times, want once only for 404", status, doubts)
+		}
 	}
 }
 
@@ -366,6 +370,11 @@ func TestAGetStreamThatCannotBeOpenedYet(t *testing.T) {
 	}}
 	r := handshake(t, s)
 	r.link.Grant(transport.Main, 1)
+	defer func() {
+		if !slices.Equal(r.doubts, []transport.Tag{0}) {
+			t.Errorf("got the doubts %v, want one, because of 503", r.doubts)
+		}
+	}()
 	for n, resumable := range []bool{true, true, false} {
 		if loss := r.streamLoss(n); loss.Stream != transport.Main || loss.Resumable != resumable {
 			t.Fatalf("loss %d: got %+v, want loss.Stream == %v and loss.Resumable == %v", n, loss, transport.Main, resumable)

@@ -392,7 +392,7 @@ func TestResponseResetsFailedDials(t *testing.T) {
 	}
 }
 
-// If the GET stream gets 404 for the session, the link is lost.
+// If the GET stream was open before and gets 404 for the session, the link is lost.
 //
 // Guarantees: G-0022.5
 func TestAnExpiredSessionIsNoticedByTheGetStream(t *testing.T) {
@@ -413,4 +413,120 @@ func TestAnExpiredSessionIsNoticedByTheGetStream(t *testing.T) {
 	if loss := r.loss(); loss.Reason != transport.ErrSessionExpired {
 		t.Fatalf("got %+v, want %v", loss, transport.ErrSessionExpired)
 	}
+	if len(r.doubts) > 0 {
+		t.Errorf("got the doubts %v, want none", r.doubts)
+	}
+}
+
+// A 404 to the request that resumes the stream of a call may mean that the server has no GET
+// requests. It ends the call, and the link doubts. The 404 to a POST loses it.
+//
+// Guarantees: G-0022.5
+func TestA404ToAResumptionIsADoubt(t *testing.T) {
+	calls := make(chan string, 2)
+	calls <- "id: 7\ndata:\n\n"
+	s := &legacyServer{
+		session: "s-1", get: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) },
+		call: func(w http.ResponseWriter, _ *http.Request) {
+			select {
+			case events := <-calls:
+				stream(w, events)
+			default:
+				w.WriteHeader(http.StatusNotFound)
+			}
+		},
+	}
+	r := connect(t, s.ServeHTTP)
+	r.wantFrame(0, r.request(1, 1, request(1, "initialize", "")), initializeResult, true)
+	number := r.callLegacy(2, 1)
+	if loss := r.streamLoss(0); loss.Stream != number || !loss.Resumable {
+		t.Fatalf("got %+v, want the stream of the call, which can be resumed", loss)
+	}
+	r.link.Resume(number)
+	if loss := r.streamLoss(1); loss.Resumable || !slices.Equal(r.doubts, []transport.Tag{0}) {
+		t.Fatalf("got %+v and the doubts %v, want the end of the stream and one doubt", loss, r.doubts)
+	}
+	r.callLegacy(3, 1)
+	if loss := r.loss(); loss.Reason != transport.ErrSessionExpired {
+		t.Fatalf("got %+v, want %v", loss, transport.ErrSessionExpired)
+	}
+}
+
+// A link doubts that its server is there if a status from 500 on comes without a message. Such
+// a response is no sign of life, whether it refuses a request, a notification or the GET stream.
+//
+// Guarantees: G-0025.8
+func TestWhatIsNoSignOfLife(t *testing.T) {
+	const fault = `{"jsonrpc":"2.0","id":null,"error":{"code":-32603,"message":"out of order"}}`
+	for name, c := range map[string]struct {
+		status int
+		header string // Retry-After
+		body   string
+		lives  bool
+	}{
+		"a bad gateway":        {502, "", "<h1>Bad Gateway</h1>", false},
+		"a bare 500":           {500, "", "", false},
+		"other JSON":           {504, "", `{"message":"Endpoint request timed out"}`, false},
+		"unavailable":          {503, "", "", false},
+		"a delayed 502":        {502, "1", "", false},
+		"an error of its own":  {500, "", fault, true},
+		"its answer":           {500, "", result(2), true},
+		"overloaded":           {503, "1", "", true},
+		"too many":             {429, "", "", true},
+		"denied":               {403, "", "", true},
+		"an unknown method":    {404, "", "", true},
+		"a malformed message":  {400, "", "", true},
+		"a status beyond HTTP": {599, "", "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			refuse := func(w http.ResponseWriter, _ *http.Request) {
+				if c.header != "" {
+					w.Header().Set("Retry-After", c.header)
+				}
+				w.WriteHeader(c.status)
+				io.WriteString(w, c.body)
+			}
+			for sent, send := range map[string]func(r *testReceiver){
+				"a request": func(r *testReceiver) {
+					if r.callLegacy(2, 1); c.body == result(2) {
+						r.frame(1)
+					} else {
+						r.failure(0)
+					}
+				},
+				"a notification": func(r *testReceiver) {
+					r.send(2, notification("refused"))
+					r.failure(0)
+				},
+			} {
+				s := &legacyServer{call: refuse}
+				r := connect(t, func(w http.ResponseWriter, req *http.Request) {
+					if isNotification(req, "refused") {
+						refuse(w, req)
+						return
+					}
+					s.ServeHTTP(w, req)
+				})
+				r.wantFrame(0, r.request(1, 1, request(1, "initialize", "")), initializeResult, true)
+				heard := r.link.(*clientLink).remote.heard.Last()
+				send(r)
+				var want []transport.Tag
+				if !c.lives {
+					want = []transport.Tag{2}
+				}
+				if lives := r.link.(*clientLink).remote.heard.Last().After(heard); lives != c.lives || !slices.Equal(r.doubts, want) {
+					t.Errorf("%s: got a sign of life: %t, and the doubts %v; want %t and %v", sent, lives, r.doubts, c.lives, want)
+				}
+			}
+		})
+	}
+}
+
+// isNotification reports whether a POST contains a notification with that method. The body
+// can be read again.
+func isNotification(req *http.Request, method string) bool {
+	body, _ := io.ReadAll(req.Body)
+	req.Body = io.NopCloser(bytes.NewReader(body))
+	m, _ := jsonrpc.Decode(body, jsonrpc.Limits{})
+	return m.Method == method
 }

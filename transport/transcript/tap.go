@@ -186,6 +186,13 @@ func (l *receiving) Failed(f transport.Failure) {
 	l.receiver.Failed(f)
 }
 
+// Doubt implements transport.Doubter. The failure of the message is recorded.
+func (l *receiving) Doubt(tag transport.Tag, why error) {
+	if doubter, ok := l.receiver.(transport.Doubter); ok {
+		doubter.Doubt(tag, why)
+	}
+}
+
 func (l *receiving) Ended() {
 	l.observe(Entry{Kind: Ended, Link: l.number})
 	l.receiver.Ended()
