@@ -202,6 +202,7 @@ func (c *core) onTraffic(now instant, ev *event) {
 	if ev.frames > 0 && ev.kind != malformed {
 		c.malformed = malformedRun{}
 		c.hear(now)
+		c.streams.proceed(ev.stream)
 	}
 	if ev.frames > 0 {
 		c.leaveBatch(ev.batch, ev.stream)

@@ -24,7 +24,6 @@ type event struct {
 	silent          bool  // callMade: no cancellation is sent for it
 	tried           bool  // busy: the link refused this frame; false: it was behind the refused frame
 	moved           bool  // busy, tick: the link has accepted a frame since it was last busy
-	heard           bool  // streamLost: something arrived on the stream since it was last resumed
 	reportsBytes    bool  // linkOpened: the link reports when bytes come in
 	requestPerProbe bool  // linkOpened: a probe on the link is a separate request
 	unsent          bool  // failed: the peer certainly did not get the message

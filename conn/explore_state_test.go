@@ -271,6 +271,9 @@ func (f *encoder) stream(env *environment, s *stream) {
 	f.requests(env, s.requests)
 	f.at(s.resumeAt)
 	f.schedule(s.schedule)
+	if s.schedule != nil {
+		f.at(s.resumed + env.core.options.ProvenAfter)
+	}
 }
 
 func (f *encoder) records(env *environment) {

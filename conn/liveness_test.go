@@ -3,9 +3,11 @@ package conn_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -60,6 +62,34 @@ func TestSilentPeerIsLost(t *testing.T) {
 		advance(2 * time.Second)
 		if len(opened) != 2 || r.State() != conn.Ready {
 			t.Fatalf("%d links, %s; want 2, ready", len(opened), r.State())
+		}
+		r.Stop()
+		<-r.ended
+	})
+}
+
+// If the link doubts that the peer is there, during the handshake or later, the peer is probed
+// at once, with a new id.
+//
+// Guarantees: G-0025.8
+func TestPeerInDoubtIsProbedAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := &pipe{script: &script{}}
+		doubt := func() { p.receiver.(transport.Doubter).Doubt(0, errors.New("HTTP status 502")) }
+		r := start(conn.New(opens(p), conn.Options{Dialect: dialect{}, Handshake: func(context.Context, *conn.Incarnation) error {
+			doubt()
+			return nil
+		}}))
+		synctest.Wait()
+		if got := p.frames(); len(got) != 1 || !strings.Contains(got[0], `"id":2`) {
+			t.Fatalf("after a doubt in the handshake the peer got %q, want a probe with the id 2, because the doubt has taken the first", got)
+		}
+		p.deliver(`{"jsonrpc":"2.0","id":2,"result":{}}`)
+		advance(time.Second)
+		doubt()
+		synctest.Wait()
+		if got := p.frames(); len(got) != 2 || !strings.Contains(got[1], `"id":3`) {
+			t.Fatalf("after another doubt the peer got %q, want a second probe", got)
 		}
 		r.Stop()
 		<-r.ended

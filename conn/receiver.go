@@ -173,7 +173,7 @@ func (r *receiver) StreamOpened(stream transport.Stream, tag transport.Tag) {
 
 func (r *receiver) StreamLost(loss transport.StreamLoss) {
 	r.post(event{
-		kind: streamLost, stream: loss.Stream, resumable: loss.Resumable, heard: loss.Advanced, timeout: loss.Delay, random: random(),
+		kind: streamLost, stream: loss.Stream, resumable: loss.Resumable, timeout: loss.Delay, random: random(),
 		particulars: &particulars{reason: Reason{StreamLost, loss.Reason}},
 	})
 }

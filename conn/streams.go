@@ -19,7 +19,8 @@ type stream struct {
 	nested   int32       // how many of the peer's requests belong to our calls
 	requests []*Incoming // the peer's unanswered requests, in order; nil for Main
 	resumeAt instant     // when to resume the stream; 0 if it was not cut
-	schedule *schedule   // the delays before it is resumed; nil if it was not cut, or something has arrived since
+	resumed  instant     // when it was resumed last
+	schedule *schedule   // the delays before it is resumed; nil if it was not cut, or a message has arrived since
 }
 
 // streams are the streams of the present link. A byte stream has only Main.
@@ -97,15 +98,12 @@ func (s *streams) deadline() instant {
 
 // interrupt schedules when to resume a stream that was cut: after the delay that
 // the peer has asked for. If it has asked for none, or the last attempt to resume
-// brought nothing, not before the stream's own backoff either.
+// brought no message and did not last either, not before the stream's own backoff.
 func (s *streams) interrupt(cut *stream, now instant, o *Options, ev *event) {
 	if cut.resumeAt != 0 {
 		return
 	}
-	if ev.heard {
-		cut.schedule = nil
-	}
-	wait, fruitless := ev.timeout, cut.schedule != nil
+	wait, fruitless := ev.timeout, cut.schedule != nil && now-cut.resumed < o.ProvenAfter
 	if !fruitless {
 		cut.schedule = newSchedule(o)
 	}
@@ -122,7 +120,7 @@ func (s *streams) resumable(now instant) (due []transport.Stream) {
 		if !passed(now, cut.resumeAt) {
 			return false
 		}
-		cut.resumeAt = 0
+		cut.resumeAt, cut.resumed = 0, now
 		due = append(due, cut.number)
 		return true
 	})
@@ -136,7 +134,6 @@ func (s *streams) consume(number transport.Stream, frames int, last bool) {
 	if used == nil || frames == 0 { // the stream has ended, or this is not the last message of the frame
 		return
 	}
-	used.schedule = nil
 	if last && used != &s.main {
 		if !used.complete {
 			used.complete = true
@@ -148,6 +145,13 @@ func (s *streams) consume(number transport.Stream, frames int, last bool) {
 		s.owed = append(s.owed, used)
 	}
 	used.withheld += frames
+}
+
+// proceed notes that a stream has brought a message.
+func (s *streams) proceed(number transport.Stream) {
+	if on := s.find(number); on != nil {
+		on.schedule = nil
+	}
 }
 
 // asked notes that the peer waits for the answer to a request. It reports whether to suspend

@@ -452,28 +452,41 @@ func TestLostStreamIsOwedNoCredit(t *testing.T) {
 }
 
 // If the peer asks for a delay, a cut stream is resumed after it. That holds as long as the stream
-// brings something each time; otherwise the backoff applies.
+// brings a message each time, or lasts half a minute; otherwise the delay grows, whatever the peer
+// asks for.
 //
-// Guarantees: G-0019.3
+// Guarantees: G-0019.3, G-0022.4
 func TestCutStreamIsResumedWhenThePeerAsks(t *testing.T) {
 	const asked = 50 * time.Millisecond
 	d := driveReady(t, Options{BackoffMin: time.Second})
-	cut := func(brought bool, want time.Duration) {
+	cut := func(brought *event, want time.Duration) {
 		t.Helper()
-		d.stepCurrent(event{kind: streamLost, resumable: true, heard: brought, timeout: asked, random: 0.5})
+		if brought != nil {
+			d.stepCurrent(*brought)
+			d.dropEffects()
+		}
+		d.stepCurrent(event{kind: streamLost, resumable: true, timeout: asked, random: 0.5})
 		if got := d.core.streams.deadline() - d.now; got != want {
 			t.Fatalf("the stream is resumed after %v, want %v", got, want)
 		}
 		d.advanceToDeadline()
 		d.want(resumeStream)
 	}
-	cut(false, asked)
+	message := &event{kind: notified, incoming: &Incoming{}, frames: 1}
+	cut(nil, asked)
 	for range 3 {
-		cut(true, asked)
+		cut(message, asked)
 	}
-	cut(false, 1100*time.Millisecond) // drawn from [1 s, 1.2 s]
-	cut(false, 2*time.Second)
-	cut(true, asked)
+	cut(nil, 1100*time.Millisecond) // drawn from [1 s, 1.2 s]
+	cut(nil, 2*time.Second)
+	cut(&event{kind: malformed, frames: 1}, 4*time.Second)
+	cut(message, asked)
+	cut(nil, 1100*time.Millisecond)
+	d.now += 30*time.Second - 1
+	cut(nil, 2*time.Second)
+	d.now += 30 * time.Second
+	cut(nil, asked)
+	cut(nil, 1100*time.Millisecond)
 }
 
 // Main does not end: a frame on it that the link marks as the last one gets credit like any other.

@@ -291,11 +291,6 @@ type StreamLoss struct {
 	// Call Resume only after Delay, which the peer asked for; it is 0 if it did not.
 	Resumable bool
 	Delay     time.Duration
-
-	// Advanced says that something arrived on the stream since it was opened or last
-	// resumed, even if it was not a whole frame. The Conn then restarts the backoff of
-	// this stream.
-	Advanced bool
 }
 
 // A Failure says that one outbound message was not sent, or that the peer refused it.

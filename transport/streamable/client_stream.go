@@ -49,7 +49,6 @@ type clientStream struct {
 	eventID  string        // the id of the last event; "" if it had none
 	retry    time.Duration // the delay that the server asked for
 	listened bool          // a GET request has opened the stream before
-	advanced bool          // an event has arrived since the stream was opened or last resumed
 
 	broken bool // Resume may resume the stream; guarded by link.mu
 	over   bool // the receiver gets nothing more from the stream; guarded by link.told
@@ -206,7 +205,6 @@ func (s *clientStream) readEvents(body io.Reader) {
 			return
 		}
 		s.link.remote.received()
-		s.advanced = true
 		if s.note(e); len(e.Data) == 0 || e.Type != "message" { // MCP has no other type
 			continue
 		}
@@ -317,8 +315,7 @@ func (s *clientStream) lost(reason error, resumable bool, delay time.Duration) {
 	}
 	loss := transport.StreamLoss{Stream: s.number, Reason: reason, Resumable: resumable}
 	if resumable {
-		loss.Delay, loss.Advanced = delay, s.advanced
-		s.advanced = false
+		loss.Delay = delay
 		s.link.mu.Lock()
 		s.broken = true // now the stream belongs to the goroutine that resumes it
 		s.link.mu.Unlock()

@@ -45,7 +45,7 @@ func TestABrokenStreamIsResumed(t *testing.T) {
 			})
 			s := r.callLegacy(1, 10)
 			r.wantFrame(0, s, progress, false)
-			want := transport.StreamLoss{Stream: s, Resumable: true, Advanced: true, Delay: 60 * time.Millisecond}
+			want := transport.StreamLoss{Stream: s, Resumable: true, Delay: 60 * time.Millisecond}
 			loss := r.streamLoss(0)
 			if name == "ended" != errors.Is(loss.Reason, transport.ErrPeerClosed) {
 				t.Errorf("the reason is %v", loss.Reason)
@@ -60,8 +60,7 @@ func TestABrokenStreamIsResumed(t *testing.T) {
 	}
 }
 
-// The server sets the delay before a stream is resumed, within bounds, and whether
-// there is anything new.
+// The server sets the least delay before a stream is resumed, within bounds.
 //
 // Guarantees: G-0022.4
 func TestAStreamIsResumedWhenTheServerSays(t *testing.T) {
@@ -78,11 +77,11 @@ func TestAStreamIsResumedWhenTheServerSays(t *testing.T) {
 				stream(w, ": nothing\n\n")
 			})
 			s := r.callLegacy(1, 10)
-			if loss := r.streamLoss(0); loss.Delay != want || !loss.Advanced {
+			if loss := r.streamLoss(0); loss.Delay != want {
 				t.Fatalf("after an event without data: got %+v, want a delay of %v", loss, want)
 			}
 			r.link.Resume(s)
-			if loss := r.streamLoss(1); loss.Delay != want || loss.Advanced {
+			if loss := r.streamLoss(1); loss.Delay != want {
 				t.Fatalf("after a comment: got %+v, want a delay of %v", loss, want)
 			}
 		})
