@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httputil"
 	"net/url"
 	"sync/atomic"
 	"time"
@@ -79,9 +78,7 @@ func ExampleNodes() {
 			fmt.Println(err)
 			return
 		}
-		proxy := httputil.NewSingleHostReverseProxy(address)
-		proxy.FlushInterval = -1 // forwards events immediately
-		router.Others[routers[other].Self] = proxy
+		router.Others[routers[other].Self] = streamable.Forward(address)
 	}
 	var turn atomic.Int64
 	balancer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -1,13 +1,20 @@
 package streamable
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httputil"
+	"net/url"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
+
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
 // A Router finds the node of a session, so a request may arrive at any node. A
@@ -32,7 +39,7 @@ type Router interface {
 // the node of a session by the name in the session id.
 type Nodes struct {
 	Self   string                  // the name of this node
-	Others map[string]http.Handler // such as a *httputil.ReverseProxy to each of them
+	Others map[string]http.Handler // such as Forward to each of them
 }
 
 // Node implements Router.
@@ -97,6 +104,7 @@ func (h *Handler) forward(to http.Handler, w http.ResponseWriter, r *http.Reques
 	}
 	r = r.Clone(r.Context())
 	r.Header.Set(headerForwarded, "1")
+	unlist(r.Header, headerForwarded)
 	if r.Body != nil && r.ContentLength != 0 {
 		w.Header().Del("Connection") // delete the header here, because another goroutine reads the body
 		body := &arriving{ReadCloser: http.MaxBytesReader(w, r.Body, int64(h.options.MaxBody)), pace: newPace(expected)}
@@ -106,6 +114,22 @@ func (h *Handler) forward(to http.Handler, w http.ResponseWriter, r *http.Reques
 	}
 	to.ServeHTTP(w, r)
 	return nil
+}
+
+// unlist removes the name of a header from the Connection header. Otherwise a client could
+// have a proxy remove that header.
+func unlist(header http.Header, name string) {
+	var kept []string
+	for _, value := range header["Connection"] {
+		for listed := range strings.SplitSeq(value, ",") {
+			if listed = strings.TrimSpace(listed); listed != "" && !strings.EqualFold(listed, name) {
+				kept = append(kept, listed)
+			}
+		}
+	}
+	if header["Connection"] = kept; kept == nil {
+		delete(header, "Connection")
+	}
 }
 
 // An arriving body extends its deadline for each piece that arrives, and removes it when it
@@ -155,4 +179,104 @@ func (a *arriving) leave() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.left = true
+}
+
+// Forward returns a handler that forwards requests to the node at a URL, for [Nodes]. It
+// is a reverse proxy that keeps the host and the credentials of a request, and uses
+// http.DefaultTransport.
+//
+// If the node refuses a connection, the response is 502. If it refuses the next one, too,
+// at least a second later, the node is gone with its sessions, and the response is 404
+// until a connection succeeds. So a node that only restarts its socket keeps its sessions,
+// and the clients of a dead node begin new ones. Within that second, requests wait.
+func Forward(node *url.URL) http.Handler {
+	return newForwarder(node, nil)
+}
+
+func newForwarder(node *url.URL, by http.RoundTripper) http.Handler {
+	return &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(node)
+			r.Out.Host = r.In.Host
+		},
+		Transport: &dials{by: by},
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
+			if errors.Is(err, errNodeGone) {
+				sessionNotFound(jsonrpc.ID{}).write(w)
+				return
+			}
+			http.Error(w, "the node of the session cannot be reached", http.StatusBadGateway)
+		},
+	}
+}
+
+// dialPause is the minimum time between two refused dials that show that a node is gone.
+const dialPause = time.Second
+
+var errNodeGone = errors.New("streamable: the node is gone")
+
+// dials counts the dials to a node that were refused in a row.
+type dials struct {
+	by http.RoundTripper // nil: http.DefaultTransport
+
+	mu      sync.Mutex
+	refused int
+	firstAt time.Time // when the first of them was refused
+}
+
+// RoundTrip implements http.RoundTripper. It returns errNodeGone for a node that is gone.
+func (d *dials) RoundTrip(r *http.Request) (*http.Response, error) {
+	if err := d.pause(r.Context()); err != nil {
+		if r.Body != nil {
+			r.Body.Close()
+		}
+		return nil, err
+	}
+	began := time.Now()
+	response, err := cmp.Or(d.by, http.DefaultTransport).RoundTrip(r)
+	if r.Context().Err() == nil && d.count(began, err) {
+		return nil, fmt.Errorf("%w: %w", errNodeGone, err)
+	}
+	return response, err
+}
+
+// pause waits after the first refused dial, until the next one can tell whether the node
+// is gone.
+func (d *dials) pause(ctx context.Context) error {
+	d.mu.Lock()
+	first, until := d.refused == 1, d.firstAt.Add(dialPause)
+	d.mu.Unlock()
+	if !first {
+		return nil
+	}
+	timer := time.NewTimer(time.Until(until))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// count counts the result of a request, and reports whether the node is gone. Dials that
+// began before the pause was over are part of the first one.
+func (d *dials) count(began time.Time, err error) (gone bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case !isRefused(err):
+		d.refused = 0
+	case d.refused == 0:
+		d.refused, d.firstAt = 1, time.Now()
+	case began.Sub(d.firstAt) >= dialPause:
+		d.refused = maxFailedDials
+	}
+	return d.refused >= maxFailedDials
+}
+
+// isRefused reports whether a machine has refused a connection.
+func isRefused(err error) bool {
+	const onWindows = syscall.Errno(10061) // WSAECONNREFUSED, which package syscall does not declare
+	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, onWindows)
 }

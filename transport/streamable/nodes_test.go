@@ -3,6 +3,8 @@ package streamable_test
 import (
 	"context"
 	"fmt"
+	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -12,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
@@ -31,9 +34,25 @@ type node struct {
 	handler *streamable.Handler
 	site    *httptest.Server
 	served  atomic.Int64 // how many calls its tool got
+	dead    atomic.Bool
+}
+
+// kill ends a node as if its process had died.
+func (n *node) kill(t *testing.T) {
+	n.dead.Store(true)
+	n.site.Listener.Close()
+	n.site.CloseClientConnections()
+	if err := n.handler.Close(0); err != nil {
+		t.Error(err)
+	}
+	n.site.Close()
 }
 
 func newCluster(t *testing.T, size int) *cluster {
+	return newClusterWith(t, size, streamable.Forward)
+}
+
+func newClusterWith(t *testing.T, size int, forward func(*url.URL) http.Handler) *cluster {
 	c := &cluster{}
 	router := make([]*streamable.Nodes, size)
 	for n := range size {
@@ -56,14 +75,16 @@ func newCluster(t *testing.T, size int) *cluster {
 		}
 		for other := range size {
 			if other != n {
-				proxy := httputil.NewSingleHostReverseProxy(address)
-				proxy.FlushInterval = -1
-				router[other].Others[router[n].Self] = proxy
+				router[other].Others[router[n].Self] = forward(address)
 			}
 		}
 	}
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c.nodes[int(c.turn.Add(1))%size].handler.ServeHTTP(w, r)
+		n := int(c.turn.Add(1))
+		for c.nodes[n%size].dead.Load() {
+			n++
+		}
+		c.nodes[n%size].handler.ServeHTTP(w, r)
 	}))
 	c.url = front.URL
 	t.Cleanup(func() {
@@ -109,6 +130,56 @@ func TestSessionBehindManyNodes(t *testing.T) {
 		}
 		if err := session.Close(ctx); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// When the node of a session dies, its client begins a session at another node, whether it
+// is idle or calls: behind Forward, and behind a proxy that only ever answers 502.
+//
+// Guarantees: G-0043.4, G-0025.8
+func TestClientOfADeadNodeMovesToAnother(t *testing.T) {
+	for name, forward := range map[string]func(*url.URL) http.Handler{
+		"Forward": streamable.Forward,
+		"another proxy": func(to *url.URL) http.Handler {
+			proxy := httputil.NewSingleHostReverseProxy(to)
+			proxy.ErrorLog = log.New(io.Discard, "", 0)
+			return proxy
+		},
+	} {
+		for _, calls := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/calls %t", name, calls), func(t *testing.T) {
+				c := newClusterWith(t, 2, forward)
+				ctx, cancel := context.WithTimeout(t.Context(), guard)
+				defer cancel()
+				session, err := client.New(protocol.Implementation{Name: "c", Version: "1"}, client.Options{
+					ProtocolVersion: protocol.LatestLegacy, Conn: conn.Options{Liveness: 500 * time.Millisecond},
+				}).Connect(ctx, &streamable.Client{URL: c.url})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer session.Close(ctx)
+				long := &protocol.CallToolParams{Name: "long"}
+				if _, err := session.CallTool(ctx, long); err != nil {
+					t.Fatal(err)
+				}
+				dies, other := c.nodes[0], c.nodes[1]
+				if other.served.Load() > 0 {
+					dies, other = other, dies
+				}
+				dies.kill(t)
+				for status := range session.Changes(ctx) {
+					if status.State == conn.Ready && status.Epoch > 1 {
+						break
+					}
+					if calls {
+						_, _ = session.CallTool(ctx, long)
+					}
+				}
+				if _, err := session.CallTool(ctx, long); err != nil || other.served.Load() == 0 {
+					t.Errorf("got %v, and the other node has served %d calls, want an answer of the other node", err, other.served.Load())
+				}
+			})
 		}
 	}
 }

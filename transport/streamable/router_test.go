@@ -4,14 +4,19 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
@@ -212,4 +217,118 @@ func TestRouterSetsNoDeadlineAfterTheRequest(t *testing.T) {
 	if got, err := io.ReadAll(late); string(got) != "body" || err != nil || len(w.deadlines) > 0 {
 		t.Errorf("got %q, %v and the deadlines %v, want the body and no deadline", got, err, w.deadlines)
 	}
+}
+
+// A client cannot have the mark of a forwarded request removed by naming it in its Connection
+// header, which proxies obey. The other names there keep their meaning.
+//
+// Guarantees: G-0043.3
+func TestForwardingMarkCannotBeRemoved(t *testing.T) {
+	for _, listed := range [][]string{
+		{"Mcp-Session-Forwarded"}, {"close, mcp-session-forwarded"}, {"X-Mine", " MCP-SESSION-FORWARDED ,,X-Mine"}, nil,
+	} {
+		var got http.Header
+		h, router := routed(t, nil)
+		router.to = newForwarder(&url.URL{Scheme: "http", Host: "there.test"}, roundTripper(func(r *http.Request) (*http.Response, error) {
+			got = r.Header
+			return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+		}))
+		r := httptest.NewRequest("POST", "/", strings.NewReader("{}"))
+		r.Header.Set(headerSession, "there.1")
+		r.Header.Set("X-Mine", "1")
+		r.Header["Connection"] = listed
+		h.ServeHTTP(httptest.NewRecorder(), r)
+		removes := strings.Contains(strings.Join(listed, ","), "X-Mine")
+		if got.Get(headerForwarded) != "1" || (got.Get("X-Mine") == "") != removes {
+			t.Errorf("Connection: %q: the other node got %v, want the mark, and X-Mine unless it is listed", listed, got)
+		}
+	}
+}
+
+// A roundTripper answers requests without a socket.
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+var (
+	errRefused = &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+	errReset   = &net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("read", syscall.ECONNRESET)}
+)
+
+// Forward answers 502 when its node refuses a connection, and 404 when it refuses the next one,
+// too. The next one is made a second later at least. Any other result begins the count anew.
+//
+// Guarantees: G-0043.4
+func TestForwardToANodeThatRefusesConnections(t *testing.T) {
+	for name, c := range map[string]struct {
+		results []error
+		want    []int
+		waited  time.Duration
+	}{
+		"gone":                    {[]error{errRefused, errRefused, errRefused}, []int{502, 404, 404}, time.Second},
+		"gone and back":           {[]error{errRefused, errRefused, nil, errRefused, nil}, []int{502, 404, 200, 502, 200}, 2 * time.Second},
+		"its socket was away":     {[]error{errRefused, nil, errRefused, nil}, []int{502, 200, 502, 200}, 2 * time.Second},
+		"it resets":               {[]error{errReset, errReset, errReset}, []int{502, 502, 502}, 0},
+		"it resets in between":    {[]error{errRefused, errReset, errRefused, errRefused}, []int{502, 502, 502, 404}, 2 * time.Second},
+		"out of file descriptors": {[]error{syscall.EMFILE, syscall.EMFILE}, []int{502, 502}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began, n := time.Now(), -1
+				h := newForwarder(&url.URL{Scheme: "http", Host: "there.test"}, roundTripper(func(*http.Request) (*http.Response, error) {
+					if n++; c.results[n] != nil {
+						return nil, c.results[n]
+					}
+					return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+				}))
+				for n, want := range c.want {
+					w := httptest.NewRecorder()
+					if h.ServeHTTP(w, httptest.NewRequest("POST", "/", strings.NewReader("{}"))); w.Code != want {
+						t.Errorf("request %d: got %d %q, want %d", n, w.Code, w.Body, want)
+					}
+					if _, err := jsonrpc.Decode(w.Body.Bytes(), jsonrpc.Limits{}); w.Code == http.StatusBadGateway && err == nil {
+						t.Errorf("request %d: got the body %q, want none that a client takes for the node's", n, w.Body)
+					}
+				}
+				if waited := time.Since(began); waited != c.waited {
+					t.Errorf("the requests have waited %v, want %v", waited, c.waited)
+				}
+			})
+		})
+	}
+}
+
+// Many requests that a node refuses at the same time are one failed dial, because they say no
+// more than one of them. A client that leaves does not wait.
+//
+// Guarantees: G-0043.4
+func TestForwardCountsRefusalsAtOneTimeOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newForwarder(&url.URL{Scheme: "http", Host: "there.test"}, roundTripper(func(r *http.Request) (*http.Response, error) {
+			timer := time.NewTimer(time.Millisecond)
+			defer timer.Stop()
+			<-timer.C
+			return nil, errRefused
+		}))
+		var work sync.WaitGroup
+		all := func(want int) {
+			for range 10 {
+				work.Go(func() {
+					w := httptest.NewRecorder()
+					if h.ServeHTTP(w, httptest.NewRequest("POST", "/", strings.NewReader("{}"))); w.Code != want {
+						t.Errorf("got %d, want %d", w.Code, want)
+					}
+				})
+			}
+			work.Wait()
+		}
+		all(http.StatusBadGateway)
+		began := time.Now()
+		ctx, leave := context.WithCancel(t.Context())
+		leave()
+		if h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, "POST", "/", strings.NewReader("{}"))); time.Since(began) > 0 {
+			t.Errorf("a client that had left waited %v, want 0s", time.Since(began))
+		}
+		all(http.StatusNotFound)
+	})
 }

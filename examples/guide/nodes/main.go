@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"log"
 	"net/http"
-	"net/http/httputil"
 	"net/url"
 	"os"
 	"os/signal"
@@ -33,7 +32,7 @@ func remove(ctx context.Context, in struct {
 }
 
 // newNode makes one node. The secret is the same on every node. Others are the other
-// nodes, by name.
+// nodes, by name: each is a streamable.Forward to the URL of that node.
 func newNode(self string, secret []byte, others map[string]http.Handler) *streamable.Handler {
 	s := server.New(protocol.Implementation{Name: "nodes", Version: "1.0"}, server.Options{
 		Asking: server.AskingOptions{Fleet: true, Secrets: [][]byte{secret}},
@@ -45,15 +44,6 @@ func newNode(self string, secret []byte, others map[string]http.Handler) *stream
 	return streamable.NewHandler(s, streamable.HandlerOptions{
 		Router: &streamable.Nodes{Self: self, Others: others},
 	})
-}
-
-// forward sends requests to another node. The other node checks the host and the
-// credentials itself, so both are passed on.
-func forward(node *url.URL) http.Handler {
-	return &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
-		r.SetURL(node)
-		r.Out.Host = r.In.Host
-	}}
 }
 
 func main() {
@@ -72,7 +62,7 @@ func run(ctx context.Context) error {
 		if err == nil && node.Host == "" {
 			err = errors.New("not NAME=URL")
 		}
-		others[name] = forward(node)
+		others[name] = streamable.Forward(node)
 		return err
 	})
 	self := flag.String("self", "", "the `name` of this node")

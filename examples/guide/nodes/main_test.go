@@ -25,8 +25,8 @@ func TestEveryRequestMayArriveAtAnyNode(t *testing.T) {
 	secret := bytes.Repeat([]byte{7}, 32)
 	toA, toB := make(map[string]http.Handler), make(map[string]http.Handler)
 	a, b := serve(t, newNode("a", secret, toB)), serve(t, newNode("b", secret, toA))
-	toB["b"], toA["a"] = forward(b), forward(a)
-	nodes, next := []http.Handler{forward(a), forward(b)}, new(atomic.Uint64)
+	toB["b"], toA["a"] = streamable.Forward(b), streamable.Forward(a)
+	nodes, next := []http.Handler{streamable.Forward(a), streamable.Forward(b)}, new(atomic.Uint64)
 	balancer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		nodes[next.Add(1)%2].ServeHTTP(w, r)
 	}))
