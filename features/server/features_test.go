@@ -606,3 +606,33 @@ func TestOldClientsGetNoBlocksThatTheyDoNotKnow(t *testing.T) {
 		}
 	}
 }
+
+// AddTool panics for each kind of mistake that its comment names.
+//
+// Guarantees: G-0029.1
+func TestAddToolPanicsForMistakesOfTheProgram(t *testing.T) {
+	type loop struct{ Next []loop }
+	nothing := func(context.Context, struct{}) (string, error) { return "", nil }
+	s := newServer(server.Options{})
+	for name, add := range map[string]func(){
+		"no function": func() { server.AddTool[struct{}, string](s, protocol.Tool{Name: "t"}, nil) },
+		"no name":     func() { server.AddTool(s, protocol.Tool{}, nothing) },
+		"an invalid schema": func() {
+			server.AddTool(s, protocol.Tool{Name: "t", InputSchema: json.RawMessage(`{"type":7}`)}, nothing)
+		},
+		"no schema": func() {
+			server.AddTool(s, protocol.Tool{Name: "t"}, func(context.Context, loop) (string, error) { return "", nil })
+		},
+		"an interface as result": func() {
+			server.AddTool(s, protocol.Tool{Name: "t"}, func(context.Context, struct{}) (any, error) { return nil, nil })
+		},
+		"unknown task support": func() {
+			server.AddTool(s, protocol.Tool{Name: "t", Execution: &protocol.ToolExecution{TaskSupport: "sometimes"}}, nothing)
+		},
+		"an option of prompts": func() {
+			server.AddTool(s, protocol.Tool{Name: "t"}, nothing, server.Completion{Argument: "a"})
+		},
+	} {
+		wantPanic(t, name, "tool", add)
+	}
+}

@@ -86,11 +86,12 @@ func (t *tool) feature() Feature { return Feature{KindTool, t.definition.Name, t
 // structured content that fits it, or set IsError. Otherwise the client gets an
 // internal error.
 //
-// AddTool replaces a tool with the same name. It panics if f is nil, if the name or a
-// schema is invalid, or if a schema cannot be derived, because these are mistakes in
-// the program. It derives no schema for options of the json tag other than omitempty
-// and omitzero, nor for embedded fields that are not plain structs. A type that contains
-// itself needs t.InputSchema or t.OutputSchema.
+// AddTool replaces a tool with the same name. It panics if f is nil, if the name is empty, if
+// a schema, a tag or an annotation is invalid, if a schema cannot be derived, or if
+// t.Execution or an option does not fit a tool, because these are mistakes in the program.
+// It derives no schema for options of the json tag other than omitempty and omitzero, nor
+// for embedded fields that are not plain structs. A type that contains itself needs
+// t.InputSchema or t.OutputSchema.
 func AddTool[In, Out any](s *Server, t protocol.Tool, f func(context.Context, In) (Out, error), o ...FeatureOption) {
 	defer prefix("tool", t.Name)
 	if f == nil {

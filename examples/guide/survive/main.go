@@ -11,6 +11,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport/stdio"
 )
 
@@ -25,10 +26,11 @@ func report(_ context.Context, s *client.Session, e client.Event) {
 	}
 }
 
-// call calls a tool, and prints which of the five possible outcomes the call had.
+// call calls a tool, and prints which of the six possible outcomes the call had.
 func call(ctx context.Context, session *client.Session, tool string, arguments map[string]string) {
 	text, err := client.Call[string](ctx, session, tool, arguments)
 	var failed *client.ToolError
+	var refused *jsonrpc.Error
 	switch {
 	case err == nil:
 		fmt.Println(tool, "answered:", text)
@@ -38,6 +40,8 @@ func call(ctx context.Context, session *client.Session, tool string, arguments m
 		fmt.Println(tool, "did not run, so calling again is safe:", err)
 	case errors.Is(err, client.ErrLost):
 		fmt.Println(tool, "may have run: the server was lost before it answered")
+	case errors.As(err, &refused):
+		fmt.Println(tool, "got an error from the server, whose code says more:", refused)
 	default:
 		fmt.Println(tool, "may have run:", err)
 	}
@@ -62,6 +66,7 @@ func run(ctx context.Context) error {
 	call(ctx, session, "crash", nil)
 	call(ctx, session, "echo", map[string]string{"message": "after"})
 	call(ctx, session, "fail", map[string]string{"message": "on purpose"})
+	call(ctx, session, "none", nil)
 	return nil
 }
 
