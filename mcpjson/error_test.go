@@ -35,7 +35,11 @@ func TestMistakes(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{`[]`, "m:1:1: expected an object, got an array"},
 		{`{}`, "m:1:1: expected mcpServers or servers"},
-		{" \n {\"mcpservers\": {}}", "m:2:2: expected mcpServers or servers"},
+		{" \n {\"mcpservers\": {}}", "m:2:2: expected mcpServers or servers; did you mean mcpServers?"},
+		{`{"mcp-server": {}}`, "m:1:1: expected mcpServers or servers; did you mean mcpServers?"},
+		{`{"Servers": {}}`, "m:1:1: expected mcpServers or servers; did you mean servers?"},
+		{`{"server": {}}`, "m:1:1: expected mcpServers or servers; did you mean servers?"},
+		{`{"hosts": {}}`, "m:1:1: expected mcpServers or servers"},
 		{`{"mcpServers": 3}`, "m:1:16: mcpServers: expected an object, got a number"},
 		{`{"servers": {}, "servers": {}}`, "m:1:17: servers: the name is repeated"},
 		{`{"servers": {"a": null}}`, "m:1:19: servers.a: expected an object, got null"},
@@ -120,7 +124,9 @@ func server(settings string) string { return "{\"servers\": {\n\"a\": {" + setti
 // Guarantees: G-0018.3
 func TestSyntax(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
-		{"", "m:1:1: parsing value: unexpected EOF"},
+		{"", `m:1:1: the file is empty; without servers it is {"mcpServers": {}}`},
+		{"\uFEFF \n", `m:1:1: the file is empty; without servers it is {"mcpServers": {}}`},
+		{"// nothing", "m:1:11: parsing value: unexpected EOF"},
 		{"{\n  \"a\": 1", "m:2:9: parsing object after value: unexpected EOF"},
 		{"{\n  \"a\": 1\n  \"b\": 2}", "m:3:3: invalid character '\"' after object value (expecting ',' or '}')"},
 		{"{\"a\" 1}", "m:1:6: invalid character '1' after object name"},

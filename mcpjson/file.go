@@ -221,6 +221,19 @@ func (f *File) folder() string {
 	return folder
 }
 
+// meant proposes the name of the list, if the file has one whose name is written otherwise.
+func (f *File) meant() string {
+	plain := strings.NewReplacer("_", "", "-", "", `["`, "", `"]`, "")
+	for _, path := range f.ignored {
+		for _, known := range []string{"mcpServers", "servers"} {
+			if name := plain.Replace(path); strings.EqualFold(name, known) || strings.EqualFold(name+"s", known) {
+				return "; did you mean " + known + "?"
+			}
+		}
+	}
+	return ""
+}
+
 // readEntries finds the servers of the file. It keeps the mistakes of an entry in that
 // entry.
 func (f *File) readEntries(v *values, root node) {
@@ -236,7 +249,7 @@ func (f *File) readEntries(v *values, root node) {
 		}
 	}
 	if len(lists) == 0 && len(v.findings) == 0 {
-		v.wrong(root, "expected mcpServers or servers")
+		v.wrong(root, "expected mcpServers or servers%s", f.meant())
 	}
 	byName := map[string]*entry{}
 	for _, list := range lists {
@@ -292,6 +305,10 @@ func readRoot(v *values) (root node, ok bool) {
 	}
 	if bytes.Count(text, []byte("{"))+bytes.Count(text, []byte("[")) > maxBrackets {
 		v.wrong(root, "the file has more than %d opening brackets", maxBrackets)
+		return root, false
+	}
+	if len(bytes.TrimSpace(text)) == 0 {
+		v.wrong(root, `the file is empty; without servers it is {"mcpServers": {}}`)
 		return root, false
 	}
 	// Without a line break at its end, a comment on the last line would not be complete.
