@@ -54,10 +54,15 @@ func (e *OversizedError) Error() string {
 type StartError struct {
 	Command string
 	Err     error
+	Hint    string // what to change, if Err does not say it and the command tells; otherwise empty
 }
 
 func (e *StartError) Error() string {
-	return fmt.Sprintf("transport: start %q: %v", e.Command, e.Err)
+	text := fmt.Sprintf("transport: start %q: %v", e.Command, e.Err)
+	if e.Hint != "" {
+		text += ": " + e.Hint
+	}
+	return text
 }
 
 func (e *StartError) Unwrap() error { return e.Err }

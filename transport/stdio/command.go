@@ -6,10 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/bowline-mcp/bowline/internal/signal"
@@ -162,9 +165,57 @@ func (c *Command) Open(ctx context.Context) (transport.Link, error) {
 	}
 	child, err := c.start()
 	if err != nil {
-		return nil, &transport.StartError{Command: c.name(), Err: err}
+		return nil, &transport.StartError{Command: c.name(), Err: err, Hint: c.hint(err)}
 	}
 	return child, nil
+}
+
+// hint says what to change, where the error of the system misleads: it reports a missing file
+// also for a command line in Path, and for a script whose interpreter is missing.
+func (c *Command) hint(err error) string {
+	path := c.command().Path
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(c.command().Dir, path)
+	}
+	switch program, _, isLine := strings.Cut(c.Path, " "); {
+	case errors.Is(err, syscall.ENOEXEC):
+		return fmt.Sprintf("it is neither a script whose first line is like #!/bin/sh, nor a program for %s on %s", runtime.GOOS, runtime.GOARCH)
+	case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, exec.ErrNotFound):
+	case isLine && !isFile(path):
+		if _, err := exec.LookPath(program); err == nil {
+			return fmt.Sprintf("it is a whole command line: the program is %q, and each argument belongs in Args, or in args of an mcp.json", program)
+		}
+	case isFile(path):
+		if interpreter := interpreterOf(path); interpreter != "" && !isFile(interpreter) {
+			return fmt.Sprintf("its first line names the interpreter %q, which does not exist", interpreter)
+		}
+	}
+	return ""
+}
+
+func isFile(path string) bool {
+	about, err := os.Stat(path)
+	return err == nil && about.Mode().IsRegular()
+}
+
+// interpreterOf returns the program that the first line of a script names, or "".
+func interpreterOf(path string) string {
+	file, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer file.Close()
+	first := make([]byte, 256)
+	n, _ := io.ReadFull(file, first) // a shorter file is read whole
+	line, _, _ := strings.Cut(string(first[:n]), "\n")
+	words := strings.Fields(strings.TrimPrefix(line, "#!"))
+	if !strings.HasPrefix(line, "#!") || len(words) == 0 {
+		return ""
+	}
+	if strings.HasSuffix(line, "\r") && len(words) == 1 {
+		return words[0] + "\r" // the system looks for that name, and finds none
+	}
+	return words[0]
 }
 
 // start starts the process with pipes of our own. With other streams, package

@@ -4,11 +4,15 @@ package stdio
 
 import (
 	"context"
+	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -27,6 +31,39 @@ func TestChildKilledInTheMiddleOfAFrame(t *testing.T) {
 	p.want(`"ha`)
 	if exit := lossAs[*transport.ExitError](p); exit.Signal != "killed" || exit.Status != -1 {
 		t.Fatalf("got the reason %+v, want exit.Signal == %q and exit.Status == -1", exit, "killed")
+	}
+}
+
+// A failed start says what to change where the system's error misleads, and nothing elsewhere.
+func TestFailedStartsHaveHints(t *testing.T) {
+	directory := t.TempDir()
+	script := func(name, text string) string {
+		path := filepath.Join(directory, name)
+		if err := os.WriteFile(path, []byte(text), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for _, c := range []struct {
+		command Command
+		cause   error
+		hint    string
+	}{
+		{Command{Path: "sh -c true"}, exec.ErrNotFound, `it is a whole command line: the program is "sh", and each argument belongs in Args, or in args of an mcp.json`},
+		{Command{Path: "/bin/sh -c true"}, fs.ErrNotExist, `it is a whole command line: the program is "/bin/sh", and each argument belongs in Args, or in args of an mcp.json`},
+		{Command{Path: "no-such-program -y x"}, exec.ErrNotFound, ""},
+		{Command{Path: "no-such-program"}, exec.ErrNotFound, ""},
+		{Command{Path: script("plain", "echo hello\n")}, syscall.ENOEXEC, "it is neither a script whose first line is like #!/bin/sh, nor a program for " + runtime.GOOS + " on " + runtime.GOARCH},
+		{Command{Path: script("lost", "#!/no/such/shell -e\n")}, fs.ErrNotExist, `its first line names the interpreter "/no/such/shell", which does not exist`},
+		{Command{Path: script("dos", "#!/bin/sh\r\n")}, fs.ErrNotExist, `its first line names the interpreter "/bin/sh\r", which does not exist`},
+		{Command{Path: "./lost", Dir: directory}, fs.ErrNotExist, `its first line names the interpreter "/no/such/shell", which does not exist`},
+		{Command{Path: "/bin/sh", Dir: filepath.Join(directory, "none")}, fs.ErrNotExist, ""},
+	} {
+		_, err := c.command.Open(t.Context())
+		var start *transport.StartError
+		if !errors.As(err, &start) || !errors.Is(err, c.cause) || start.Hint != c.hint || !strings.HasSuffix(err.Error(), c.hint) {
+			t.Errorf("start of %q: got %v, want a StartError for %v with the hint %q", c.command.Path, err, c.cause, c.hint)
+		}
 	}
 }
 
