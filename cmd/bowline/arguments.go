@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strings"
 
@@ -289,17 +288,29 @@ func (s schema) requires(property string) bool {
 	return slices.Contains(required, any(property))
 }
 
-// synopsis shows how the tool is called: its keys with their types, optional
-// ones in brackets.
+// synopsis shows how the tool is called.
 func (s schema) synopsis(tool string) string {
-	words := []string{"It takes: bowline call " + line(tool)}
-	for _, key := range slices.Sorted(maps.Keys(s.properties())) {
-		kind := cmp.Or(strings.ToUpper(strings.Join(s.types(key), "|")), "VALUE")
+	return strings.Join(append([]string{"It takes: bowline call " + line(tool)}, s.usage()...), " ")
+}
+
+// kinds returns the types of a property for people: null only if there is no other.
+func (s schema) kinds(property string) []string {
+	types := s.types(property)
+	if len(types) > 1 {
+		types = slices.DeleteFunc(types, func(name string) bool { return name == "null" })
+	}
+	return types
+}
+
+// usage returns the keys with their types, optional ones in brackets.
+func (s schema) usage() (words []string) {
+	for _, key := range s.keys() {
+		kind := cmp.Or(strings.ToUpper(strings.Join(s.kinds(key), "|")), "VALUE")
 		word := fmt.Sprintf("%s=%s", line(key), line(kind))
 		if !s.requires(key) {
 			word = "[" + word + "]"
 		}
 		words = append(words, word)
 	}
-	return strings.Join(words, " ")
+	return words
 }

@@ -49,12 +49,13 @@ const callExample = `  # Arguments by name; numbers are numbers because the sche
 func newCall() *cobra.Command {
 	var detached bool
 	command := withServer(&cobra.Command{
-		Use:     "call TOOL [JSON | - | KEY=VALUE ...]",
-		Short:   "Call a tool of a server",
-		Long:    callLong,
-		Example: callExample,
-		Args:    atLeast("the tool to call"),
-	}, toolNames, func(cmd *cobra.Command, args []string) (action, error) {
+		Use:        "call TOOL [JSON | - | KEY=VALUE ...]",
+		SuggestFor: []string{"run", "exec", "invoke", "tool", "call-tool"},
+		Short:      "Call a tool of a server",
+		Long:       callLong,
+		Example:    callExample,
+		Args:       atLeast("the tool to call"),
+	}, toolArguments, func(cmd *cobra.Command, args []string) (action, error) {
 		given, err := readArguments(cmd.Context(), args[1:], cmd.InOrStdin())
 		return func(ctx context.Context, r *run) error {
 			if detached {

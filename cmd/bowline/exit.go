@@ -24,6 +24,7 @@ const (
 	exitUsage       = 2
 	exitNoSession   = 3
 	exitCallFailed  = 4
+	exitFailed      = 5
 	exitInterrupted = 130
 )
 
@@ -54,7 +55,7 @@ func report(cmd *cobra.Command, err error) int {
 		return exitInterrupted
 	}
 	cmd.PrintErrln(message(err.Error()))
-	failed := &failure{status: exitCallFailed}
+	failed := &failure{status: exitFailed}
 	if errors.As(err, &failed) && failed.usage {
 		cmd.PrintErrln(fmt.Sprintf("Usage: %s\nMore: %s --help", cmd.UseLine(), cmd.CommandPath()))
 	}
@@ -122,7 +123,10 @@ func explainConnect(err error, server *endpoint, timeout time.Duration, invalid 
 			advice = adviceInvalid
 		}
 	}
-	return &explainedError{strings.Join(append(lines, advice), "\n"), err}
+	if advice != "" {
+		lines = append(lines, advice)
+	}
+	return &explainedError{strings.Join(lines, "\n"), err}
 }
 
 func describeFailure(reason conn.Reason, command string, timeout time.Duration) string {
@@ -147,7 +151,10 @@ func describeFailure(reason conn.Reason, command string, timeout time.Duration) 
 }
 
 func adviceFor(reason conn.Reason) string {
+	var start *transport.StartError
 	switch kind := reason.Kind; {
+	case errors.As(reason, &start) && start.Hint != "":
+		return "" // the hint is the advice
 	case errors.Is(reason, fs.ErrPermission):
 		return adviceDenied
 	case kind == conn.ExecutableMissing, kind == conn.OpenFailed:
@@ -211,13 +218,17 @@ func adviceForRemote(reason conn.Reason, server *endpoint) string {
 	}
 }
 
-// cause returns the error of the operating system.
+// cause returns the error of the operating system, with its hint.
 func cause(err error) error {
 	var start *transport.StartError
-	if errors.As(err, &start) {
+	switch {
+	case !errors.As(err, &start):
+		return err
+	case start.Hint != "":
+		return fmt.Errorf("%w: %s", start.Err, start.Hint)
+	default:
 		return start.Err
 	}
-	return err
 }
 
 // ending describes how a process ended.

@@ -10,15 +10,18 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/bowline-mcp/bowline/internal/header"
+	"github.com/bowline-mcp/bowline/internal/suggest"
 	"github.com/bowline-mcp/bowline/mcpjson"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport/streamable"
 	"github.com/mattn/go-shellwords"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // configHelp explains which server a command talks to.
@@ -201,13 +204,47 @@ func split(command string) ([]string, error) {
 
 // adviceLogin says how to log in.
 func (f *serverFlags) adviceLogin(shownURL string) string {
-	how := "--url '" + shownURL + "'"
-	if f.url == "" {
-		how = ""
-		if f.configPath != "" {
-			how = "--mcp-config '" + f.configPath + "' "
-		}
-		how = strings.TrimSpace(how + "--server '" + f.name + "'")
+	return "Or log in: bowline login " + f.choice(shownURL)
+}
+
+// choice returns the flags that choose the server, for a command line that is shown. It shows no
+// header and no variable, which may be secrets.
+func (f *serverFlags) choice(shownURL string) string {
+	switch {
+	case f.command != "":
+		return "--command " + inQuotes(f.command)
+	case f.url != "":
+		return "--url " + inQuotes(shownURL)
+	case f.configPath != "":
+		return "--mcp-config " + inQuotes(f.configPath) + " --server " + inQuotes(f.name)
+	default:
+		return "--server " + inQuotes(f.name)
 	}
-	return "Or log in: bowline login " + how
+}
+
+// explainFlag says what is meant by a flag that cannot be understood.
+func explainFlag(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	var invalid *pflag.InvalidValueError
+	switch {
+	case !cmd.HasParent():
+		return fmt.Errorf("%w; flags come after a command, as in bowline tools --command SERVER", err)
+	case errors.As(err, &unknown):
+		var names []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if !f.Hidden {
+				names = append(names, f.Name)
+			}
+		})
+		if meant, ok := suggest.Nearest(unknown.GetSpecifiedName(), names); ok {
+			return fmt.Errorf("%w; did you mean --%s?", err, meant)
+		}
+	case errors.As(err, &invalid) && invalid.GetFlag().Value.Type() == "duration":
+		flag, value := invalid.GetFlag().Name, invalid.GetValue()
+		if _, number := strconv.ParseFloat(value, 64); number == nil {
+			return fmt.Errorf("--%s %s has no unit: use %ss for seconds, or %sm for minutes", flag, value, value, value)
+		}
+		return fmt.Errorf("--%s %q is not a duration such as 500ms, 30s or 2m", flag, value)
+	}
+	return err
 }

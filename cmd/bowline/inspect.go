@@ -16,8 +16,9 @@ import (
 
 func newInspect() *cobra.Command {
 	return withServer(&cobra.Command{
-		Use:   "inspect",
-		Short: "Describe a server",
+		Use:        "inspect",
+		SuggestFor: []string{"info", "describe", "show", "ping", "status"},
+		Short:      "Describe a server",
 		Long: `Describe a server: the revision of the protocol that it uses with this
 client, its name and version, its capabilities, how many tools, resources,
 resource templates and prompts it lists, and its instructions.

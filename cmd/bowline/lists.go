@@ -16,40 +16,11 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func newTools() *cobra.Command {
-	return withServer(&cobra.Command{
-		Use:   "tools",
-		Short: "List the tools of a server",
-		Long: `List the tools of a server: the name and the first line of the description.
-
-With --json the list is one JSON document on standard output, as the protocol
-has it: names, descriptions, schemas and annotations.`,
-		Example: `  # The tools of the reference server
-  bowline tools --command 'npx -y @modelcontextprotocol/server-everything'
-
-  # The tools of a server in .mcp.json of this directory
-  bowline tools --mcp-config .mcp.json --server filesystem
-
-  # The input schema of one tool
-  bowline tools --json --command 'bowline serve --stdio' | jq '.tools[] | select(.name == "add").inputSchema'`,
-		Args: noArguments,
-	}, nil, listing(func(ctx context.Context, r *run) error {
-		tools, err := all(r.session.Tools(ctx))
-		if err != nil {
-			return err
-		}
-		return r.print(protocol.ListToolsResult{Tools: tools}, func(table io.Writer) {
-			for _, tool := range tools {
-				row(table, tool.Name, cmp.Or(tool.Description, tool.DisplayName()))
-			}
-		})
-	}))
-}
-
 func newResources() *cobra.Command {
 	return withServer(&cobra.Command{
-		Use:   "resources",
-		Short: "List the resources of a server",
+		Use:        "resources",
+		SuggestFor: []string{"list", "ls", "list-resources"},
+		Short:      "List the resources of a server",
 		Long: `List the resources of a server and then its resource templates: the URI and the
 first line of the description. To read a resource of a template, replace the
 parts in braces.
@@ -87,8 +58,9 @@ With --json both lists are one JSON document on standard output.`,
 
 func newRead() *cobra.Command {
 	return withServer(&cobra.Command{
-		Use:   "read URI",
-		Short: "Read a resource of a server",
+		Use:        "read URI",
+		SuggestFor: []string{"get", "cat", "resource"},
+		Short:      "Read a resource of a server",
 		Long: `Read a resource and write its text or bytes unchanged to standard output. On a
 terminal, control characters are replaced, and bytes are only counted. With
 --json the whole result is one JSON document.`,
@@ -98,7 +70,7 @@ terminal, control characters are replaced, and bytes are only counted. With
   # A picture
   bowline read image://logo --url http://127.0.0.1:8080/mcp > logo.png`,
 		Args: cobra.MatchAll(atLeast("the URI of the resource"), cobra.MaximumNArgs(1)),
-	}, resourceURIs, func(cmd *cobra.Command, args []string) (action, error) {
+	}, first(resourceURIs), func(cmd *cobra.Command, args []string) (action, error) {
 		terminal := isTerminal(cmd.OutOrStdout())
 		return func(ctx context.Context, r *run) error {
 			result, err := r.session.ReadResource(ctx, &protocol.ReadResourceParams{URI: args[0]})
@@ -129,8 +101,9 @@ terminal, control characters are replaced, and bytes are only counted. With
 
 func newPrompts() *cobra.Command {
 	return withServer(&cobra.Command{
-		Use:   "prompts",
-		Short: "List the prompts of a server",
+		Use:        "prompts",
+		SuggestFor: []string{"list", "ls", "list-prompts"},
+		Short:      "List the prompts of a server",
 		Long: `List the prompts of a server: the name, the arguments (optional ones in
 brackets) and the first line of the description.
 
@@ -152,8 +125,9 @@ With --json the list is one JSON document on standard output.`,
 
 func newPrompt() *cobra.Command {
 	return withServer(&cobra.Command{
-		Use:   "prompt NAME [KEY=VALUE ...]",
-		Short: "Get a prompt of a server",
+		Use:        "prompt NAME [KEY=VALUE ...]",
+		SuggestFor: []string{"get"},
+		Short:      "Get a prompt of a server",
 		Long: `Get a prompt with the given arguments and print its messages, each after a line
 with its role. Arguments of prompts are always text.
 
@@ -163,7 +137,7 @@ With --json the whole result is one JSON document.`,
   # The text alone
   bowline prompt review language=go --json --command 'review-server' | jq -r '.messages[].content.text'`,
 		Args: atLeast("the prompt"),
-	}, promptNames, func(_ *cobra.Command, args []string) (action, error) {
+	}, first(promptNames), func(_ *cobra.Command, args []string) (action, error) {
 		arguments, err := textPairs(args[1:])
 		return func(ctx context.Context, r *run) error {
 			if err := checkPrompt(ctx, r.session, args[0], arguments); err != nil {
@@ -201,7 +175,7 @@ A name that contains a brace or :// is a template, any other name a prompt. With
   # An argument that depends on another
   bowline complete 'repo://{owner}/{name}' name=bow owner=bowline-mcp --url http://127.0.0.1:8080/mcp`,
 		Args: atLeast("the prompt or the resource template", "the argument, as KEY=TYPED"),
-	}, promptNames, func(_ *cobra.Command, args []string) (action, error) {
+	}, first(promptNames), func(_ *cobra.Command, args []string) (action, error) {
 		known, err := textPairs(args[1:])
 		key, typed, _ := strings.Cut(args[1], "=")
 		delete(known, key)
@@ -269,6 +243,16 @@ func count[T any](list iter.Seq2[*T, error]) (n int, err error) {
 	return n, nil
 }
 
+// first completes the first argument of a command, and nothing else.
+func first(names func(context.Context, *client.Session) ([]cobra.Completion, error)) lookup {
+	return func(ctx context.Context, s *client.Session, args []string, _ string) ([]cobra.Completion, error) {
+		if len(args) > 0 {
+			return nil, nil
+		}
+		return names(ctx, s)
+	}
+}
+
 // names returns a list as completions for a shell.
 func names[T any](list iter.Seq2[*T, error], describe func(*T) (name, about string)) ([]cobra.Completion, error) {
 	found, err := all(list)
@@ -292,10 +276,6 @@ func appendCompletion(to []cobra.Completion, name, about string) []cobra.Complet
 	default:
 		return append(to, cobra.CompletionWithDesc(name, about))
 	}
-}
-
-func toolNames(ctx context.Context, s *client.Session) ([]cobra.Completion, error) {
-	return names(s.Tools(ctx), func(t *protocol.Tool) (string, string) { return t.Name, cmp.Or(t.Description, t.DisplayName()) })
 }
 
 func resourceURIs(ctx context.Context, s *client.Session) ([]cobra.Completion, error) {

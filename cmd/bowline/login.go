@@ -103,7 +103,12 @@ is deleted, and the command fails because nothing was revoked.
 		Args:    noArguments,
 	}
 	command.RunE = func(cmd *cobra.Command, _ []string) error {
-		return t.withLogin(cmd, login{}, func(ctx context.Context, a *auth.Authorizer) error { return a.Logout(ctx) })
+		return t.withLogin(cmd, login{}, func(ctx context.Context, a *auth.Authorizer) error {
+			if err := a.Logout(ctx); err != nil {
+				return &failure{status: exitCallFailed, err: err} // the tokens are still valid
+			}
+			return nil
+		})
 	}
 	t.addFlags(command)
 	return command

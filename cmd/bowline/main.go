@@ -11,7 +11,7 @@
 //   - session: one run of a command with a server
 //   - questions: what servers ask the user
 //   - forms: questions with fields
-//   - call, lists, inspect, logs, tasks, record, login, serve, demo: the subcommands;
+//   - tools, call, lists, inspect, logs, tasks, record, login, serve, demo: the subcommands;
 //     lists has those that list things, and those that read what was listed
 //   - protect, observe: logins, metrics and traces of serve
 //   - exit: statuses, and what errors say
@@ -38,12 +38,14 @@ them over HTTP, in any revision of the protocol.
 Exit status:
     0   success
     1   the tool was called, and failed
-    2   wrong usage: flags, an unknown tool, or arguments that do not fit the
-        tool's schema
+    2   wrong usage: flags, an unknown tool or prompt, arguments that do not fit
+        the tool's schema, or a file that has mistakes, or cannot be opened
     3   no session: the server cannot be started, exits immediately, does not
         answer, or is not an MCP server; or a login is missing
-    4   the call failed: the connection was lost, the timeout passed, or the
+    4   a request failed: the connection was lost, the timeout passed, or the
         server answered with a protocol error
+    5   this machine failed the command: a port is in use, or the output cannot
+        be written
   130   interrupted`
 
 const rootExample = `  # What is this server?
@@ -99,12 +101,7 @@ func newRoot() *cobra.Command {
 	root.AddCommand(newInspect(), newTools(), newCall(), newResources(), newRead(), newPrompts(), newPrompt(), newComplete(),
 		newTasks(), newLogs(), newRecord(), newLogin(), newLogout(), newAuth(), newServe(), newDemo(), newVersion())
 	root.InitDefaultCompletionCmd()
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		if !cmd.HasParent() {
-			err = fmt.Errorf("%w; flags come after a command, as in bowline tools --command SERVER", err)
-		}
-		return usageFailure(err)
-	})
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageFailure(explainFlag(cmd, err)) })
 	checkArguments(root)
 	root.InitDefaultHelpCmd()
 	help, _, err := root.Find([]string{"help"})

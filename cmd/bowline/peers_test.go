@@ -32,7 +32,8 @@ func peers() map[string]func() int {
 		"foreign": func() int {
 			return withTool(`{"$schema":"https://json-schema.org/draft/2019-09/schema","type":"object"}`)
 		},
-		"unclear": func() int { return withTool(`{"type":12,"properties":"none"}`) },
+		"described": func() int { return withTool(compact(json.RawMessage(describedTool))) },
+		"unclear":   func() int { return withTool(`{"type":12,"properties":"none"}`) },
 		"toolless": func() int {
 			return answer(`"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"x","version":"1"}}`)
 		},

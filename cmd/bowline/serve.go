@@ -62,11 +62,12 @@ func newServe() *cobra.Command {
 	var protection protection
 	var observation monitoringFlags
 	command := &cobra.Command{
-		Use:     "serve --stdio | --http ADDRESS",
-		Short:   "Serve a few tools for testing clients",
-		Long:    serveLong,
-		Example: serveExample,
-		Args:    noArguments,
+		Use:        "serve --stdio | --http ADDRESS",
+		SuggestFor: []string{"server", "start", "listen"},
+		Short:      "Serve a few tools for testing clients",
+		Long:       serveLong,
+		Example:    serveExample,
+		Args:       noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := protection.check(cmd.Flags().Changed("http")); err != nil {
 				return err

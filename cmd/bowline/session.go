@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,12 +37,12 @@ type run struct {
 // An action asks the server for what a command wants, and prints it.
 type action func(ctx context.Context, r *run) error
 
-// A lookup finds the names that complete an argument in a shell.
-type lookup func(ctx context.Context, session *client.Session) ([]cobra.Completion, error)
+// A lookup finds what completes an argument in a shell. It gets the arguments before that one, and
+// what is typed of it.
+type lookup func(ctx context.Context, session *client.Session, args []string, typed string) ([]cobra.Completion, error)
 
 // withServer completes a command that uses one server. Prepare checks the
-// arguments before there is a server. Names completes the first argument; nil:
-// nothing does.
+// arguments before there is a server. Names completes arguments; nil: nothing does.
 func withServer(command *cobra.Command, names lookup, prepare func(cmd *cobra.Command, args []string) (action, error)) *cobra.Command {
 	return new(target).withServer(command, names, prepare)
 }
@@ -57,11 +60,11 @@ func (server *target) withServer(command *cobra.Command, names lookup, prepare f
 			return do(ctx, r)
 		})
 	}
-	command.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		if names == nil || len(args) > 0 {
+	command.ValidArgsFunction = func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if names == nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		return server.complete(cmd, names)
+		return server.complete(cmd, names, args, typed)
 	}
 	server.addFlags(command)
 	command.Flags().BoolVar(&asJSON, "json", false, "print the whole answer as one JSON document")
@@ -70,18 +73,25 @@ func (server *target) withServer(command *cobra.Command, names lookup, prepare f
 
 // complete finds names when flags say which server to ask. It does not start
 // a server only because of a file in the working directory.
-func (t *target) complete(cmd *cobra.Command, names lookup) (found []cobra.Completion, directive cobra.ShellCompDirective) {
+func (t *target) complete(cmd *cobra.Command, names lookup, args []string, typed string) (found []cobra.Completion, directive cobra.ShellCompDirective) {
 	if t.command == "" && t.url == "" && t.configPath == "" {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	t.timeout, t.initTimeout = completionTimeout, completionTimeout
 	err := t.run(cmd, func(ctx context.Context, r *run) (err error) {
-		found, err = names(ctx, r.session)
+		found, err = names(ctx, r.session, args, typed)
 		return err
 	})
 	if err != nil {
 		cobra.CompErrorln(err.Error())
 		return nil, cobra.ShellCompDirectiveError
+	}
+	isKey := func(one cobra.Completion) bool {
+		name, _, _ := strings.Cut(one, "\t")
+		return strings.HasSuffix(name, "=")
+	}
+	if slices.ContainsFunc(found, isKey) {
+		return found, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace // its value follows
 	}
 	return found, cobra.ShellCompDirectiveNoFileComp
 }
@@ -126,11 +136,15 @@ func (t *target) run(cmd *cobra.Command, do action) error {
 		err = &explainedError{explainCall(err).Error() + "\n" + t.adviceLogin(t.shownURL), err}
 		return &failure{status: exitNoSession, err: &explainedError{t.redact(err.Error()), err}}
 	}
-	if err != nil {
-		err = explainCall(err)
-		return &explainedError{t.redact(err.Error()), err}
+	if err == nil {
+		return nil
 	}
-	return nil
+	err = explainCall(err)
+	err = &explainedError{t.redact(err.Error()), err}
+	if errors.As(err, new(*failure)) || errors.As(err, new(*fs.PathError)) { // its output cannot be written
+		return err
+	}
+	return &failure{status: exitCallFailed, err: err}
 }
 
 // do does the action, and again after the user has visited the pages that it needs.

@@ -21,11 +21,23 @@ func Among(name string, names []string) string {
 		return cmp.Compare(distance(name, a), distance(name, b))
 	})
 	listed := List(names)
-	if distance(name, names[0]) <= 1+len(name)/3 {
+	if isNear(name, names[0]) {
 		return fmt.Sprintf("did you mean %s? It has: %s", names[0], listed)
 	}
 	return "it has: " + listed
 }
+
+// Nearest returns the name that is most like a mistyped one, if it is like it at all.
+func Nearest(name string, names []string) (nearest string, ok bool) {
+	for _, other := range names {
+		if isNear(name, other) && (!ok || distance(name, other) < distance(name, nearest)) {
+			nearest, ok = other, true
+		}
+	}
+	return nearest, ok
+}
+
+func isNear(name, other string) bool { return distance(name, other) <= 1+len(name)/3 }
 
 // List joins the first names, and counts the rest.
 func List(names []string) string {

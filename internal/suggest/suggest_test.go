@@ -42,3 +42,12 @@ func TestAmongLeavesTheNamesAlone(t *testing.T) {
 		t.Errorf("got %q", names)
 	}
 }
+
+func TestNearest(t *testing.T) {
+	flags := []string{"timeout", "init-timeout", "url", "json"}
+	for name, want := range map[string]string{"timout": "timeout", "init-timout": "init-timeout", "jsn": "json", "verbosity": "", "uri": "url"} {
+		if got, ok := suggest.Nearest(name, flags); got != want || ok != (want != "") {
+			t.Errorf("nearest to %q: %q, %v, want %q", name, got, ok, want)
+		}
+	}
+}
