@@ -1,8 +1,16 @@
 // Package proptest contains the property tests behind Bowline's guarantees. Use it to test
 // a transport or a store of your own.
 //
-// If you write a transport, test it with [LinkContract], which checks what transport.Link
-// promises:
+// If you write a transport, test it with [All], which runs everything below but
+// StoreContract. It needs a function that listens, and returns a transport to itself:
+//
+//	func TestTransport(t *testing.T) {
+//		proptest.All(t, proptest.Harness{Listen: func(t *testing.T, accept func(transport.Link)) transport.Transport {
+//			return inmem.New(accept, inmem.Options{})
+//		}})
+//	}
+//
+// [LinkContract] alone checks what transport.Link promises:
 //
 //	func TestLinkContract(t *testing.T) {
 //		proptest.LinkContract(t, func(t *testing.T) (a, b transport.Link) {

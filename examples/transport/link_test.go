@@ -11,45 +11,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/proptest"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A pair of links is a connection that was dialed and accepted.
-func TestLinkContract(t *testing.T) {
-	accepted := make(chan transport.Link, 1)
-	dialer := listen(t, func(l transport.Link) { accepted <- l })
-	proptest.LinkContract(t, func(t *testing.T) (a, b transport.Link) {
-		a, err := dialer.Open(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return a, <-accepted
-	}, proptest.ContractOptions{})
-
-}
-
-// The suites check the guarantees of a Conn over these links. Their peer echoes.
-func TestSuites(t *testing.T) {
-	for name, suite := range map[string]func(*testing.T, transport.Transport, proptest.Options){
-		"Correlation":      proptest.Correlation,
-		"NoLeaks":          proptest.NoLeaks,
-		"CancelIdempotent": proptest.CancelIdempotent,
-		"StopAnywhere":     proptest.StopAnywhere,
-		"Restart":          proptest.Restart,
-	} {
-		t.Run(name, func(t *testing.T) {
-			suite(t, listen(t, func(l transport.Link) { go proptest.Echo(l) }), proptest.Options{
-				RealTime: true, Iterations: 2, Concurrent: 10, Window: 5 * time.Millisecond,
-				Conn: conn.Options{RequestTimeout: 100 * time.Millisecond},
-			})
-		})
-	}
-}
+// TestTransport checks the links, and the guarantees of a Conn over them.
+func TestTransport(t *testing.T) { proptest.All(t, proptest.Harness{Listen: listen}) }
 
 // listen accepts links until the test is over, and returns a transport to them.
-func listen(t *testing.T, accept func(transport.Link)) *Dialer {
+func listen(t *testing.T, accept func(transport.Link)) transport.Transport {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -73,7 +43,7 @@ func bare(t *testing.T) (peer net.Conn, told *recorder) {
 	t.Helper()
 	links := make(chan transport.Link, 1)
 	dialer := listen(t, func(l transport.Link) { links <- l })
-	peer, err := net.Dial("tcp", dialer.Address)
+	peer, err := net.Dial("tcp", dialer.(*Dialer).Address)
 	if err != nil {
 		t.Fatal(err)
 	}
