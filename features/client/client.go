@@ -335,6 +335,19 @@ func (c *Client) Sessions() iter.Seq[*Session] {
 	}
 }
 
+// AwaitReady waits until every session that has not ended is ready, for all at the same
+// time: it takes no longer than ctx. Its error joins one for each session that is not ready
+// then, with its name; the others can be used.
+func (c *Client) AwaitReady(ctx context.Context) error {
+	var problems []error
+	for session := range c.Sessions() { // one after the other: they all become ready meanwhile
+		if err := session.AwaitReady(ctx); err != nil {
+			problems = append(problems, fmt.Errorf("server %q: %w", session.Name(), err))
+		}
+	}
+	return errors.Join(problems...)
+}
+
 // Samples ranges over the measurements of all sessions that have not ended, in the
 // order of their names, for telemetry sinks.
 func (c *Client) Samples() iter.Seq[telemetry.Sample] {

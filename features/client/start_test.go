@@ -3,7 +3,9 @@ package client_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os/exec"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -186,5 +188,33 @@ func TestStartReportsAFastServer(t *testing.T) {
 		}
 		waiting.Wait()
 		_ = all.Stop(t.Context())
+	})
+}
+
+// TestAwaitReadyOfAClient waits for two sessions without a server and one with one, within one
+// deadline.
+func TestAwaitReadyOfAClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := answering(map[string]string{protocol.MethodPing: `{}`})
+		defer s.close()
+		c := client.New(clientInfo, client.Options{})
+		defer c.Close(context.Background())
+		for name, to := range map[string]transport.Transport{"a": nowhere, "b": nowhere, "z": openFunc(s.Open)} {
+			if _, err := c.Start(t.Context(), name, to); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		started := time.Now()
+		err := c.AwaitReady(ctx)
+		if waited := time.Since(started); waited != time.Minute || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("after %v: %v, want a deadline exceeded after a minute", waited, err)
+		}
+		for name, want := range map[string]bool{"a": true, "b": true, "z": false} {
+			if named := strings.Contains(fmt.Sprint(err), fmt.Sprintf("server %q: ", name)); named != want {
+				t.Errorf("the error names %s: %t, want %t: %v", name, named, want, err)
+			}
+		}
 	})
 }

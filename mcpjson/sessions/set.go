@@ -306,6 +306,19 @@ func (s *Set) Sessions() iter.Seq[*client.Session] {
 	}
 }
 
+// AwaitReady waits until every server of the file is ready, for all at the same time: it
+// takes no longer than ctx. Its error joins one for each server that is not ready then, with
+// its name; the others can be used. It does not wait for servers that Apply starts meanwhile.
+func (s *Set) AwaitReady(ctx context.Context) error {
+	var problems []error
+	for session := range s.Sessions() { // one after the other: they all become ready meanwhile
+		if err := session.AwaitReady(ctx); err != nil {
+			problems = append(problems, fmt.Errorf("server %q: %w", session.Name(), err))
+		}
+	}
+	return errors.Join(problems...)
+}
+
 // Report describes the sessions and their supervisor.
 func (s *Set) Report() supervisor.Report { return s.options.Client.Supervisor.Report() }
 

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -22,6 +23,8 @@ import (
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/mcpjson"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/inmem"
 	"github.com/bowline-mcp/bowline/transport/stdio"
 )
 
@@ -310,4 +313,51 @@ func TestAClosedSetAppliesNothing(t *testing.T) {
 	for session := range s.Sessions() {
 		t.Errorf("session %s is left", session.Name())
 	}
+}
+
+// away is a transport to nobody.
+type away struct{}
+
+func (away) Open(context.Context) (transport.Link, error) { return nil, errors.New("nobody is there") }
+
+// TestAwaitReadyWaitsForAllAtOnce has three servers that are away before one that is there: the
+// wait takes as long as its context, and not three times as long.
+//
+// Guarantees: G-0041.7
+func TestAwaitReadyWaitsForAllAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{})
+		defer s.Close(context.Background())
+		set := New(protocol.Implementation{Name: "test", Version: "1"}, Options{Each: func(server *mcpjson.Server, _ *client.Options) {
+			if server.Transport = (away{}); server.Name == "d" {
+				server.Transport = inmem.New(s.Accept, inmem.Options{})
+			}
+		}})
+		defer set.Close(context.Background())
+		if _, err := set.Apply(t.Context(), parse(t, `"a": {"command": "x"}, "b": {"command": "x"}, "c": {"command": "x"}, "d": {"command": "x"}`)); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		started := time.Now()
+		err := set.AwaitReady(ctx)
+		if waited := time.Since(started); waited != 5*time.Second {
+			t.Errorf("the wait took %v, want 5 s", waited)
+		}
+		for name, want := range map[string]bool{"a": true, "b": true, "c": true, "d": false} {
+			if named := strings.Contains(fmt.Sprint(err), fmt.Sprintf("server %q: ", name)); named != want {
+				t.Errorf("the error names %s: %t, want %t: %v", name, named, want, err)
+			}
+		}
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the error is %v, want one of a deadline", err)
+		}
+		file := parse(t, `"d": {"command": "x"}`)
+		if _, err := set.Apply(t.Context(), file); err != nil {
+			t.Fatal(err)
+		}
+		if err := set.AwaitReady(t.Context()); err != nil {
+			t.Errorf("with all ready: %v", err)
+		}
+	})
 }

@@ -31,13 +31,17 @@ func open(ctx context.Context, c *client.Client) error {
 	return nil
 }
 
-// list counts the tools of every server that is ready within five seconds.
+// list counts the tools of every server that is ready within five seconds. It waits for all
+// of them at the same time.
 func list(ctx context.Context, c *client.Client) {
+	waiting, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	if err := c.AwaitReady(waiting); err != nil {
+		log.Print(err) // names each server that is away
+	}
 	for session := range c.Sessions() { // in the order of their names
-		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-		if err := session.AwaitReady(ctx); err != nil {
-			fmt.Printf("%s: %s\n", session.Name(), session.Status().State)
-			cancel()
+		if state := session.Status().State; state != client.Ready {
+			fmt.Printf("%s: %s\n", session.Name(), state)
 			continue
 		}
 		tools := 0
@@ -49,7 +53,6 @@ func list(ctx context.Context, c *client.Client) {
 			tools++
 		}
 		fmt.Printf("%s: %s, %d tools\n", session.Name(), session.Status().State, tools)
-		cancel()
 	}
 }
 
