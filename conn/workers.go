@@ -52,10 +52,33 @@ func (l *loop) serveNow(in *Incoming) {
 func (l *loop) serveOne(request served) bool {
 	in := request.Incoming
 	began := l.conn.now()
+	returned := false
+	defer func() {
+		if !returned {
+			request.endWithoutAnswer(began)
+		}
+	}()
 	reply := request.answer()
+	returned = true
 	in.took = l.conn.now() - began
 	in.serving.cancel(nil)
 	return l.lend(&event{kind: handled, epoch: in.Epoch, incoming: in, payload: reply, task: &in.serving})
+}
+
+// errGoexit answers a request whose handler has ended its goroutine, as t.FailNow does.
+var errGoexit = &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "internal error: the handler has ended its goroutine"}
+
+// endWithoutAnswer answers for a handler that has called runtime.Goexit. This goroutine is
+// about to end, so it neither works for the loop nor serves another request.
+func (s *served) endWithoutAnswer(began instant) {
+	in, l := s.Incoming, s.loop
+	reply := s.refusal(errGoexit)
+	in.worker, in.took = nil, l.conn.now()-began
+	if l.conn.timesRequests() {
+		l.conn.tellServed(*s, began, began+in.took, errGoexit)
+	}
+	in.serving.cancel(nil)
+	l.mailbox.post(event{kind: handled, epoch: in.Epoch, incoming: in, payload: reply, task: &in.serving})
 }
 
 // answer runs the handler, and returns the frame of its answer.
