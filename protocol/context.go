@@ -3,6 +3,8 @@ package protocol
 import (
 	"bytes"
 	stdjson "encoding/json"
+	"fmt"
+	"strings"
 
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/go-json-experiment/json"
@@ -114,5 +116,20 @@ func contextFault(params []byte) (modern bool, err error) {
 }
 
 func refuseMember(key string) error {
-	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "_meta: " + key + " is missing or malformed"}
+	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: contextProblem + key + " is missing or malformed"}
+}
+
+// contextProblem is how the text of an error about the _meta of a request begins.
+const contextProblem = "_meta: "
+
+// UnknownLogLevel returns the error for a request whose _meta asks for log messages of a level
+// that does not exist.
+func UnknownLogLevel(level string) *jsonrpc.Error {
+	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf("%s%s: unknown level %q", contextProblem, MetaLogLevel, level)}
+}
+
+// IsContextFault reports whether an error is one of ModernContext or UnknownLogLevel. Over HTTP,
+// such a request is answered with status 400.
+func IsContextFault(fault *jsonrpc.Error) bool {
+	return fault != nil && fault.Code == jsonrpc.CodeInvalidParams && strings.HasPrefix(fault.Message, contextProblem)
 }

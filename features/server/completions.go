@@ -71,6 +71,9 @@ func (cs *completions) offered(c *call) bool {
 
 // complete returns proposals for the value of an argument.
 func (cs *completions) complete(ctx context.Context, _ *call, params *protocol.CompleteParams) (*protocol.CompleteResult, error) {
+	if err := required(protocol.MethodComplete, "argument.name", params.Argument.Name); err != nil {
+		return nil, err
+	}
 	of, err := cs.find(ctx, &params.Ref)
 	if err != nil {
 		return nil, err
@@ -99,7 +102,16 @@ func (cs *completions) complete(ctx context.Context, _ *call, params *protocol.C
 
 // find finds the feature to which a completion request refers.
 func (cs *completions) find(ctx context.Context, ref *protocol.CompleteReference) (*settings, error) {
-	s := cs.server
+	s, member, value := cs.server, "ref.type", ref.Type
+	switch ref.Type {
+	case protocol.ReferencePrompt:
+		member, value = "ref.name", ref.Name
+	case protocol.ReferenceResource:
+		member, value = "ref.uri", ref.URI
+	}
+	if err := required(protocol.MethodComplete, member, value); err != nil {
+		return nil, err
+	}
 	switch ref.Type {
 	case protocol.ReferencePrompt:
 		if p, ok := s.prompts.get(ref.Name); ok && s.visible(ctx, p.feature()) {

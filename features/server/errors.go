@@ -107,6 +107,14 @@ func refuse(code int64, format string, args ...any) *jsonrpc.Error {
 	return &jsonrpc.Error{Code: code, Message: shorten(fmt.Sprintf(format, args...), longestMessage)}
 }
 
+// required refuses params that lack a member that must be a text.
+func required(method, member, value string) error {
+	if value == "" {
+		return refuse(jsonrpc.CodeInvalidParams, "%s: %s is missing", shorten(method, longestName), member)
+	}
+	return nil
+}
+
 // shorten cuts a text to at most limit bytes, between two runes, and adds a mark.
 func shorten(text string, limit int) string {
 	if len(text) <= limit {

@@ -69,7 +69,7 @@ func (c *call) identifyModern(said *protocol.RequestContext, meta []byte) error 
 		return protocol.UnsupportedVersion(said.ProtocolVersion, s.options.ProtocolVersions)
 	}
 	if said.LogLevel != "" && said.LogLevel.Severity() < 0 {
-		return refuse(jsonrpc.CodeInvalidParams, "_meta: %s: unknown level %q", protocol.MetaLogLevel, shorten(string(said.LogLevel), longestName))
+		return protocol.UnknownLogLevel(shorten(string(said.LogLevel), longestName))
 	}
 	c.peer.spoke(said.ProtocolVersion)
 	c.modern, c.level = true, said.LogLevel

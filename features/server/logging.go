@@ -14,6 +14,9 @@ import (
 
 // setLogLevel stores the level from which a legacy client wants log messages.
 func setLogLevel(_ context.Context, c *call, params *protocol.SetLogLevelParams) (*protocol.EmptyResult, error) {
+	if err := required(protocol.MethodSetLogLevel, "level", string(params.Level)); err != nil {
+		return nil, err
+	}
 	if params.Level.Severity() < 0 {
 		return nil, refuse(jsonrpc.CodeInvalidParams, "unknown level %q", shorten(string(params.Level), longestName))
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +13,8 @@ import (
 
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
 // Every handler of a tool sees the _meta of its request, also if the server knows that _meta from
@@ -72,4 +76,112 @@ func TestHandlersSeeKnownMeta(t *testing.T) {
 			t.Errorf("%s: a handler of a legacy request sees %q", kind, got)
 		}
 	}
+}
+
+// A request that lacks a text it must have is refused with -32602, and the error names the member.
+//
+// Guarantees: G-0029.14
+func TestMissingTextIsNamed(t *testing.T) {
+	s, _ := withSkills(t, server.Options{Tasks: &server.TaskOptions{}, OnSubscribe: func(context.Context, string) error { return nil }})
+	server.AddTool(s, protocol.Tool{Name: "t", Execution: &protocol.ToolExecution{TaskSupport: protocol.TaskOptional}}, func(context.Context, struct{}) (string, error) { return "", nil })
+	server.AddPrompt(s, protocol.Prompt{Name: "p"}, func(context.Context, struct {
+		A string `json:"a" enum:"x"`
+	}) (string, error) {
+		return "", nil
+	})
+	legacy := dial(t, s)
+	legacy.initialize(protocol.Version20251125)
+	later := dial(t, s)
+	for _, test := range []struct{ method, params, missing string }{
+		{"resources/read", ``, "uri"},
+		{"resources/read", `"uri":""`, "uri"},
+		{"resources/subscribe", ``, "uri"},
+		{"resources/unsubscribe", ``, "uri"},
+		{"tools/call", `"arguments":{}`, "name"},
+		{"prompts/get", ``, "name"},
+		{"completion/complete", `"ref":{"type":"ref/prompt","name":"p"}`, "argument.name"},
+		{"completion/complete", `"argument":{"name":"a","value":""}`, "ref.type"},
+		{"completion/complete", `"ref":{"type":"ref/prompt"},"argument":{"name":"a","value":""}`, "ref.name"},
+		{"completion/complete", `"ref":{"type":"ref/resource"},"argument":{"name":"a","value":""}`, "ref.uri"},
+		{"logging/setLevel", ``, "level"},
+		{"tasks/get", ``, "taskId"},
+		{"tasks/cancel", ``, "taskId"},
+		{"tasks/update", ``, "taskId"},
+		{"skills/get", ``, "uri"},
+		{"resources/directory/read", ``, "uri"},
+	} {
+		known := 0
+		for version, ask := range map[string]func() response{
+			protocol.Version20251125: func() response {
+				return legacy.ask(`{"jsonrpc":"2.0","id":1,"method":"` + test.method + `","params":{` + test.params + `}}`)
+			},
+			protocol.Version20260728: func() response { return later.ask(withTasks(`1`, test.method, test.params)) },
+		} {
+			if info, _ := protocol.MethodInfo(test.method); !info.In(version) {
+				continue
+			}
+			got := ask()
+			if got.Error.is(jsonrpc.CodeMethodNotFound, "") {
+				continue // not offered in this era
+			}
+			known++
+			if want := test.method + ": " + test.missing + " is missing"; got.Error == nil || got.Error.Code != jsonrpc.CodeInvalidParams || got.Error.Message != want {
+				t.Errorf("%s in %s with %s: got %+v, want the error %d with %q", test.method, version, test.params, got.Error, jsonrpc.CodeInvalidParams, want)
+			}
+		}
+		if known == 0 {
+			t.Errorf("%s: no revision has it", test.method)
+		}
+	}
+}
+
+// A request of 2026-07-28 whose _meta is malformed is answered with status 400 and a JSON-RPC error.
+//
+// Guarantees: G-0022.8
+func TestMalformedMetaIsABadRequest(t *testing.T) {
+	endpoint := streamable.NewHandler(echoServer(), streamable.HandlerOptions{})
+	site := httptest.NewServer(endpoint)
+	defer site.Close()
+	defer endpoint.Close(0)
+	const version, capabilities = `"io.modelcontextprotocol/protocolVersion":"2026-07-28"`, `"io.modelcontextprotocol/clientCapabilities":{}`
+	for _, test := range []struct {
+		meta   string
+		status int
+	}{
+		{`{` + version + `,` + capabilities + `}`, 200},
+		{`{` + version + `,` + capabilities + `,"io.modelcontextprotocol/logLevel":null}`, 200},
+		{`"x"`, 400},
+		{`null`, 400},
+		{`{}`, 400},
+		{`{` + version + `}`, 400},
+		{`{` + version + `,"io.modelcontextprotocol/clientCapabilities":"x"}`, 400},
+		{`{` + version + `,"io.modelcontextprotocol/clientCapabilities":null}`, 400},
+		{`{` + capabilities + `,"io.modelcontextprotocol/protocolVersion":7}`, 400},
+		{`{` + version + `,` + capabilities + `,"io.modelcontextprotocol/clientInfo":"x"}`, 400},
+		{`{` + version + `,` + capabilities + `,"io.modelcontextprotocol/clientInfo":{"name":7}}`, 400},
+		{`{` + version + `,` + capabilities + `,"io.modelcontextprotocol/logLevel":"loud"}`, 400},
+		{`{` + version + `,` + capabilities + `,"io.modelcontextprotocol/logLevel":7}`, 400},
+	} {
+		for range 2 { // the second one may be known
+			request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, site.URL, strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":`+test.meta+`}}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			request.Header = http.Header{
+				"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"},
+				"Mcp-Protocol-Version": {protocol.Version20260728}, "Mcp-Method": {"tools/list"},
+			}
+			response, err := http.DefaultClient.Do(request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got struct{ Error *fault }
+			err = json.NewDecoder(response.Body).Decode(&got)
+			response.Body.Close()
+			if response.StatusCode != test.status || err != nil || (got.Error != nil) != (test.status == 400) {
+				t.Errorf("_meta %s: got status %d with %+v, %v; want %d", test.meta, response.StatusCode, got.Error, err, test.status)
+			}
+		}
+	}
+	http.DefaultClient.CloseIdleConnections()
 }

@@ -13,8 +13,11 @@ import (
 // keeps the URIs of subscriptions, and passes others on to the program.
 const longestURI = 8 << 10
 
-// checkURI refuses a URI that is too long.
+// checkURI refuses a URI that is missing or too long.
 func checkURI(method, uri string) error {
+	if err := required(method, "uri", uri); err != nil {
+		return err
+	}
 	if len(uri) > longestURI {
 		return refuse(jsonrpc.CodeInvalidParams, "%s: the URI has %d bytes, and at most %d are allowed", method, len(uri), longestURI)
 	}

@@ -172,6 +172,9 @@ func (ps *prompts) list(ctx context.Context, c *call, params *protocol.ListPromp
 
 // serve serves prompts/get.
 func (ps *prompts) serve(ctx context.Context, c *call, params *protocol.GetPromptParams) (*protocol.GetPromptResult, error) {
+	if err := required(protocol.MethodGetPrompt, "name", params.Name); err != nil {
+		return nil, err
+	}
 	p, ok := ps.get(params.Name)
 	if !ok || !ps.server.visible(ctx, p.feature()) {
 		return nil, refuse(jsonrpc.CodeInvalidParams, "unknown prompt %q", shorten(params.Name, longestName))

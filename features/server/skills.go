@@ -301,6 +301,9 @@ func (ss *skills) list(ctx context.Context, c *call, params *protocol.ListSkills
 
 // get serves skills/get.
 func (ss *skills) get(ctx context.Context, c *call, params *protocol.GetSkillParams) (*protocol.GetSkillResult, error) {
+	if err := required(protocol.MethodGetSkill, "uri", params.URI); err != nil {
+		return nil, err
+	}
 	for _, sk := range ss.folders() {
 		r, err := sk.folder.find(params.URI)
 		if err != nil || !ss.server.visible(ctx, r.feature()) {
@@ -321,6 +324,9 @@ func (ss *skills) get(ctx context.Context, c *call, params *protocol.GetSkillPar
 
 // readDirectory lists the entries of a directory in a skill.
 func (ss *skills) readDirectory(ctx context.Context, c *call, params *protocol.ReadDirectoryParams) (*protocol.ReadDirectoryResult, error) {
+	if err := required(protocol.MethodReadDirectory, "uri", params.URI); err != nil {
+		return nil, err
+	}
 	all := new(catalog[*resource])
 	found := false
 	for _, sk := range ss.folders() {

@@ -35,8 +35,6 @@ func (ss *subscriptions) subscribe(ctx context.Context, c *call, params *protoco
 	switch {
 	case known:
 		return &protocol.EmptyResult{}, nil
-	case params.URI == "":
-		return nil, refuse(jsonrpc.CodeInvalidParams, "resources/subscribe: uri is missing")
 	case full:
 		return nil, refuse(jsonrpc.CodeInvalidParams, "resources/subscribe: there are %d subscriptions", protocol.MaxResourceURIs)
 	}
@@ -67,6 +65,9 @@ func (ss *subscriptions) maySubscribe(ctx context.Context, uri string) error {
 
 // unsubscribe ends the subscription of a legacy client to a resource.
 func (ss *subscriptions) unsubscribe(ctx context.Context, c *call, params *protocol.UnsubscribeParams) (*protocol.EmptyResult, error) {
+	if err := checkURI(protocol.MethodUnsubscribe, params.URI); err != nil {
+		return nil, err
+	}
 	changes := &c.peer.changes
 	release, err := changes.claim(ctx, params.URI)
 	if err != nil {
@@ -125,6 +126,9 @@ func (ss *subscriptions) listen(ctx context.Context, c *call, params *protocol.L
 		return nil, err
 	}
 	for _, uri := range params.Notifications.ResourceSubscriptions {
+		if uri == "" {
+			continue // it is not granted
+		}
 		if err := checkURI(protocol.MethodListen, uri); err != nil {
 			return nil, err
 		}

@@ -293,6 +293,9 @@ func (ts *tasks) wait(ctx context.Context, grace time.Duration) []string {
 // find returns the present state of a task, if the client of a call may see it. If the
 // task runs in this process, find also returns it.
 func (ts *tasks) find(ctx context.Context, c *call, id string) (*TaskRecord, *task, error) {
+	if err := required(c.Method, "taskId", id); err != nil {
+		return nil, nil, err
+	}
 	r, t, err := ts.look(ctx, c.peer, id)
 	if errors.Is(err, ErrNotFound) || err == nil && r.Owner != c.Origin.Identity {
 		return nil, nil, refuse(jsonrpc.CodeInvalidParams, "unknown task %q", shorten(id, longestName))

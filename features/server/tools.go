@@ -191,6 +191,9 @@ func (t *tool) forClient(c *call) *protocol.Tool {
 
 // call serves tools/call.
 func (ts *tools) call(ctx context.Context, c *call, params *protocol.CallToolParams) (*protocol.CallToolResult, error) {
+	if err := required(protocol.MethodCallTool, "name", params.Name); err != nil {
+		return nil, err
+	}
 	t, ok := ts.get(params.Name)
 	if !ok || !ts.server.visible(ctx, t.feature()) {
 		return nil, refuse(jsonrpc.CodeInvalidParams, "unknown tool %q", shorten(params.Name, longestName))

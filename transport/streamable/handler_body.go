@@ -37,8 +37,8 @@ type body struct {
 	small, large    holding // the bytes that the body takes from the room
 }
 
-// meta are the members of _meta that make a message modern. A member of the wrong type
-// is not refused here.
+// meta are the members of _meta that make a message modern. The receiver of the message refuses
+// a member of the wrong type.
 type meta struct{ Version, Capabilities json.RawMessage }
 
 // modern reports whether the message itself names its revision.

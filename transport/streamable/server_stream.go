@@ -165,7 +165,7 @@ func (s *requestStream) run(ctx context.Context, to *response, b *body) error {
 		to.w.Header().Set(headerSession, s.link.session)
 	}
 	if asJSON {
-		return to.json(s.status(frames[0].Route), frames[0])
+		return to.json(s.status(&frames[0]), frames[0])
 	}
 	to.begin()
 	return to.stream(ctx, frames, note)
@@ -346,7 +346,8 @@ func (s *requestStream) note(ctx context.Context, frames []transport.Outbound) {
 
 // status returns the status of a response that consists of one frame (2026-07-28
 // basic/transports/streamable-http).
-func (s *requestStream) status(route transport.Route) int {
+func (s *requestStream) status(o *transport.Outbound) int {
+	route := &o.Route
 	switch {
 	case route.Kind != jsonrpc.KindError:
 		return http.StatusOK
@@ -362,7 +363,7 @@ func (s *requestStream) status(route transport.Route) int {
 		protocol.CodeHeaderMismatch, protocol.CodeMissingCapability, protocol.CodeUnsupportedVersion:
 		return http.StatusBadRequest
 	case jsonrpc.CodeInvalidParams:
-		if s.lacksMeta {
+		if m, err := jsonrpc.Decode(o.Frame, jsonrpc.Limits{}); s.lacksMeta || err == nil && protocol.IsContextFault(m.Error) {
 			return http.StatusBadRequest
 		}
 	}
