@@ -260,7 +260,7 @@ func explainCall(err error) error {
 	case conn.Unknown:
 		what += "\nThe server may have executed the request."
 	}
-	for i, page := range pagesOf(err) {
+	for i, page := range pagesFirst(err) {
 		if i == 0 {
 			what += "\nOpen this page, and then call again:"
 		}

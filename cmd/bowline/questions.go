@@ -153,9 +153,9 @@ func (u *user) openPages(ctx context.Context, s *client.Session, pages protocol.
 	return u.yesOrNo(ctx, "Have you finished there? Then the request is sent again.")
 }
 
-// pagesOf returns the pages that a request needs first, if its error is a
+// pagesFirst returns the pages that a request needs first, if its error is a
 // CodeURLElicitationRequired of 2025-11-25.
-func pagesOf(err error) protocol.Elicitations {
+func pagesFirst(err error) protocol.Elicitations {
 	var refused *jsonrpc.Error
 	var data protocol.URLElicitationData
 	if !errors.As(err, &refused) || refused.Code != protocol.CodeURLElicitationRequired || protocol.Unmarshal(refused.Data, &data) != nil {

@@ -151,7 +151,7 @@ func (t *target) run(cmd *cobra.Command, do action) error {
 func (t *target) do(ctx context.Context, do action, r *run) error {
 	for {
 		err := do(ctx, r)
-		pages := pagesOf(err)
+		pages := pagesFirst(err)
 		if len(pages) == 0 {
 			return err
 		}
