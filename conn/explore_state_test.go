@@ -194,7 +194,7 @@ func (f *encoder) core(env *environment) {
 func (f *encoder) watch(env *environment) {
 	c := env.core
 	f.flags(c.flow.crowded, env.crowded, c.notified, env.handling, env.awaited, c.liveness.every != 0, c.liveness.asked)
-	f.byte(byte(c.flow.stall), env.probes, byte(c.liveness.missed), byte(c.liveness.probe))
+	f.byte(byte(c.flow.stall), env.probes, c.liveness.missed, byte(c.liveness.probe))
 	f.at(c.flow.until)
 	f.byte(byte(c.flow.pausedFor(env.now) / (time.Second / 4)))
 	f.at(c.liveness.dueAt)

@@ -3,8 +3,6 @@ package streamable_test
 import (
 	"context"
 	"fmt"
-	"io"
-	"log"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -143,7 +141,7 @@ func TestClientOfADeadNodeMovesToAnother(t *testing.T) {
 		"Forward": streamable.Forward,
 		"another proxy": func(to *url.URL) http.Handler {
 			proxy := httputil.NewSingleHostReverseProxy(to)
-			proxy.ErrorLog = log.New(io.Discard, "", 0)
+			proxy.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) }
 			return proxy
 		},
 	} {
