@@ -13,6 +13,7 @@ import (
 	"os"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -37,10 +38,15 @@ func pair(t *testing.T, g *Group) (theirs *net.TCPConn, ours net.Conn) {
 }
 
 // A connection of a group polls only after it has received five messages in a row, and not
-// after another connection has received one.
+// for 100 ms after another connection has received one.
 //
 // Guarantees: G-0065.4
 func TestOnlyTheConnectionThatAloneReceivesPolls(t *testing.T) {
+	synctest.Test(t, testOnlyTheConnectionThatAloneReceivesPolls)
+}
+
+func testOnlyTheConnectionThatAloneReceivesPolls(t *testing.T) {
+	pass := func(d time.Duration) { <-time.NewTimer(d).C }
 	g := new(Group)
 	reader := func() *Reader { return &Reader{group: g, into: make([]byte, 10), tried: true} }
 	first, second := reader(), reader()
@@ -50,8 +56,12 @@ func TestOnlyTheConnectionThatAloneReceivesPolls(t *testing.T) {
 		}
 		first.found()
 	}
-	if !first.mayPoll() {
-		t.Fatal("the connection does not poll although it alone has received 5 messages")
+	pass(aloneFor - 1)
+	if first.mayPoll() {
+		t.Fatal("the connection polls before it was alone for 100 ms")
+	}
+	if pass(1); !first.mayPoll() {
+		t.Fatal("the connection does not poll although it alone has received 5 messages in 100 ms")
 	}
 	second.found()
 	if first.mayPoll() || second.mayPoll() {
@@ -61,6 +71,7 @@ func TestOnlyTheConnectionThatAloneReceivesPolls(t *testing.T) {
 		first.found()
 		second.tried = false
 		second.found() // more of the message before
+		pass(aloneFor / 5)
 	}
 	if !first.mayPoll() {
 		t.Error("the connection does not poll: the rest of another's long message was taken for messages")

@@ -20,6 +20,10 @@ import (
 // What counts as a message is what a read had to wait or poll for.
 const minStreak = 4
 
+// aloneFor is for how long no other connection of a group must have received anything before
+// one polls. While it polls, a message for another waits for up to longestUnwaited.
+const aloneFor = 100 * time.Millisecond
+
 // A Group is a number of connections, of which one polls while it alone receives
 // anything. The zero value is ready to use.
 type Group struct {

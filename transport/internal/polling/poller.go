@@ -3,6 +3,7 @@
 package polling
 
 import (
+	"os"
 	"runtime"
 	"time"
 )
@@ -45,9 +46,12 @@ type poller struct {
 	waited  time.Time     // when it began to wait, or, if that is over, when it ended
 }
 
+// Variable is the environment variable that switches polling off, if it is "off".
+const Variable = "BOWLINE_POLLING"
+
 func newPoller(processors, most int) poller {
-	if processors < 2 {
-		return poller{} // polling would keep the peer from the only processor
+	if processors < 2 || os.Getenv(Variable) == "off" {
+		return poller{} // with one processor, polling would keep the peer from it
 	}
 	return poller{most: most, longest: longestPolls, every: 1}
 }

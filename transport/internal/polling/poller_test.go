@@ -73,6 +73,18 @@ func TestReaderDoesNotPollOnOneProcessor(t *testing.T) {
 	}
 }
 
+// The environment variable switches polling off.
+//
+// Guarantees: G-0065.7
+func TestTheEnvironmentSwitchesPollingOff(t *testing.T) {
+	for value, polls := range map[string]bool{"off": false, "": true, "on": true} {
+		t.Setenv(Variable, value)
+		if p := newPoller(2, pipePolls); p.again() != polls {
+			t.Errorf("with %s=%s the reader polls: %v, want %v", Variable, value, !polls, polls)
+		}
+	}
+}
+
 // A reader that has polled for a millisecond waits, since while the processors are busy
 // each poll takes long.
 //

@@ -6,6 +6,7 @@ import (
 	"io"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -20,6 +21,7 @@ type Reader struct {
 	poller   poller
 	tried    bool          // the present read has found nothing at first
 	streak   int           // how many reads of the group in a row, of those that found nothing at first, were this reader's
+	since    time.Time     // when it took over from another one of the group; zero once aloneFor has passed
 	hastened atomic.Uint32 // counts calls of hasten
 	seen     uint32        // that count when the read began
 	into     []byte
@@ -78,7 +80,15 @@ func (r *Reader) readFrom(descriptor uintptr) bool {
 
 // mayPoll reports whether the reader may poll, which can change while it does.
 func (r *Reader) mayPoll() bool {
-	return len(r.into) > 1 && r.hastened.Load() == r.seen && (r.group == nil || r.streak >= minStreak && r.group.last.Load() == r)
+	return len(r.into) > 1 && r.hastened.Load() == r.seen && (r.group == nil || r.streak >= minStreak && r.group.last.Load() == r && r.isAlone())
+}
+
+// isAlone reports whether no other reader of the group has found anything for a while.
+func (r *Reader) isAlone() bool {
+	if !r.since.IsZero() && time.Since(r.since) >= aloneFor {
+		r.since = time.Time{}
+	}
+	return r.since.IsZero()
 }
 
 // found notes that a read has found something. A long message takes many reads, of which
@@ -90,7 +100,7 @@ func (r *Reader) found() {
 	case r.group.last.Load() == r:
 		r.streak++
 	default:
-		r.streak = 0
+		r.streak, r.since = 0, time.Now()
 		r.group.last.Store(r)
 	}
 }
