@@ -258,7 +258,7 @@ const maxMalformedBytes = 16 << 20
 // up the link: a child may print a banner or logs, but a peer that sends nothing else does
 // not use JSON-RPC.
 func (c *core) onMalformed(now instant, ev *event) {
-	c.emit(effect{kind: violation, epoch: c.epoch, err: ev.err})
+	c.emit(effect{kind: violation, epoch: c.epoch, frames: int(ev.size), err: ev.err})
 	run := &c.malformed
 	run.frames++
 	run.bytes += int(ev.size)

@@ -148,7 +148,7 @@ type effect struct {
 	cause        Cause    // settle; late: how the request ended, 0 if that is forgotten
 	delivery     Delivery // settle
 	stall        Stall    // stallBegun, stallEnded
-	frames       int      // grant; missed: how many probes in a row
+	frames       int      // grant; missed: how many probes in a row; violation: the size of the frame
 	epoch        uint64
 	id           int64            // settle, late, unknown
 	stream       transport.Stream // grant, endStream, resumeStream

@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/internal/ondemand"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/telemetry"
+	"github.com/bowline-mcp/bowline/transport"
 )
 
 // A reporter calls the hooks of a Conn and writes to its log.
@@ -110,6 +112,8 @@ type hookQueue struct {
 	ondemand.Worker
 	reporter reporter
 	waiting  []func()
+
+	violations violations // only the loop uses it
 }
 
 // maxHookEvents is how many events wait for slow hooks.
@@ -166,12 +170,16 @@ func (q *hookQueue) settle(grace time.Duration) bool {
 // queue adds a call to the hook queue. If too many wait, the event is lost. Besides the loop,
 // the goroutine that reads from the link may call queue.
 func (l *loop) queue(call func()) {
+	if !l.hookQueue().submit(call) {
+		l.conn.counters.droppedEvents.Add(1)
+	}
+}
+
+func (l *loop) hookQueue() *hookQueue {
 	if l.hooks.Load() == nil {
 		l.hooks.CompareAndSwap(nil, &hookQueue{reporter: l.conn.reporter()})
 	}
-	if !l.hooks.Load().submit(call) {
-		l.conn.counters.droppedEvents.Add(1)
-	}
+	return l.hooks.Load()
 }
 
 // tell queues an event for a hook, if there is one.
@@ -209,8 +217,81 @@ func (l *loop) report(fx *effect) {
 		tell(l, hooks.Stalled, stalled)
 	default:
 		c.counters.malformed.Add(1)
-		tell(l, hooks.Violation, telemetry.Violation{Conn: c.own.name, Epoch: fx.epoch, Err: fx.err})
+		l.reportViolation(fx)
 	}
+}
+
+// reportViolation tells the hook and the log of a frame that was no message.
+func (l *loop) reportViolation(fx *effect) {
+	hook := l.conn.options.Hooks.Violation
+	log := l.conn.reporter().log(hook != nil)
+	if log != nil && !l.hookQueue().violations.mayLog(l.conn.now()) {
+		log = nil
+	}
+	if hook == nil && log == nil {
+		return
+	}
+	e := telemetry.Violation{Conn: l.conn.own.name, Epoch: fx.epoch, Reason: telemetry.ViolationNoMessage, Shape: "unknown", Size: fx.frames, Err: fx.err}
+	var refused *jsonrpc.DecodeError
+	if errors.As(fx.err, &refused) {
+		if refused.Kind != 0 {
+			e.Shape = refused.Kind.String()
+		}
+		if refused.Code == jsonrpc.CodeParseError {
+			e.Reason = telemetry.ViolationNotJSON
+		}
+	}
+	var oversized *transport.OversizedError
+	switch {
+	case errors.As(fx.err, &oversized):
+		e.Reason, e.Size = telemetry.ViolationOversized, oversized.Size
+	case errors.Is(fx.err, jsonrpc.ErrTooDeep):
+		e.Reason = telemetry.ViolationTooDeep
+	case errors.Is(fx.err, jsonrpc.ErrTooManyValues):
+		e.Reason = telemetry.ViolationTooMany
+	case errors.Is(fx.err, jsonrpc.ErrBatch):
+		e.Reason = telemetry.ViolationBatch
+	}
+	tell(l, hook, e)
+	if log != nil {
+		unlogged := l.hookQueue().violations.take()
+		l.queue(func() { logViolation(log, e, unlogged) })
+	}
+}
+
+// violations limits how many frames that were no messages are logged.
+type violations struct {
+	next     instant // when the next one may be logged
+	unlogged int     // how many were not, since the last that was
+}
+
+// betweenViolations is the time between two frames that are logged. A child that prints its
+// log to standard output would otherwise fill that of the program.
+const betweenViolations = 10 * time.Second
+
+// mayLog reports whether to log a frame that was no message, and counts it if not.
+func (v *violations) mayLog(now instant) bool {
+	if now < v.next {
+		v.unlogged++
+		return false
+	}
+	v.next = now + betweenViolations
+	return true
+}
+
+// take returns how many were not logged, and forgets that.
+func (v *violations) take() (unlogged int) {
+	unlogged, v.unlogged = v.unlogged, 0
+	return unlogged
+}
+
+func logViolation(log *slog.Logger, e telemetry.Violation, unlogged int) {
+	more := slog.Attr{}
+	if unlogged > 0 {
+		more = slog.Int("unlogged", unlogged)
+	}
+	log.Warn("bowline: a frame is no valid message", named(e.Conn), "direction", "received", "reason", string(e.Reason),
+		"shape", e.Shape, "size", e.Size, "error", shorten(e.Err.Error()), more)
 }
 
 // received tells the hooks of a notification for the handler.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"sync"
 	"testing"
@@ -490,4 +491,56 @@ func TestTransitionDescribesTheEndedConnection(t *testing.T) {
 			}
 		})
 	}
+}
+
+// All events of a call have the same correlation, whatever the ids of its attempts, and no other
+// call has it.
+//
+// Guarantees: G-0024.12
+func TestEventsOfACallCorrelate(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		events := make(map[uint64]string)
+		s := &script{}
+		var first *script
+		links := opening(func(context.Context) (transport.Link, error) {
+			if first == nil {
+				first = new(script)
+				return first, nil
+			}
+			return s, nil
+		})
+		c := conn.New(links, conn.Options{Hooks: telemetry.Hooks{
+			RequestStarted: func(ctx context.Context, e telemetry.RequestStarted) context.Context {
+				events[e.Correlation] += "started "
+				return ctx
+			},
+			Retried:        func(_ context.Context, e telemetry.Retried) { events[e.Correlation] += "retried " },
+			RequestStopped: func(_ context.Context, e telemetry.RequestStopped) { events[e.Correlation] += "stopped " },
+		}})
+		ended := make(chan error, 1)
+		go func() { ended <- c.Run(t.Context()) }()
+		synctest.Wait()
+		r := run{c, ended}
+		retried := r.calling(t.Context(), conn.Request{Method: "a", Retries: 1, Repeatable: true, WaitForReady: true})
+		synctest.Wait()
+		first.lose(transport.Loss{Reason: transport.ErrPeerClosed})
+		timer := time.NewTimer(time.Minute / 4)
+		<-timer.C
+		s.deliver(`{"jsonrpc":"2.0","id":2,"result":{}}`)
+		if err := <-retried; err != nil {
+			t.Error(err)
+		}
+		other := r.calling(t.Context(), conn.Request{Method: "b"})
+		synctest.Wait()
+		s.deliver(`{"jsonrpc":"2.0","id":3,"result":{}}`)
+		if err := <-other; err != nil {
+			t.Error(err)
+		}
+		got := slices.Sorted(maps.Values(events))
+		if want := []string{"started retried stopped ", "started stopped "}; !slices.Equal(got, want) || events[0] != "" {
+			t.Errorf("got the events %q by correlation, want %q, and no correlation of 0", events, want)
+		}
+		c.Stop()
+		<-ended
+	})
 }

@@ -81,6 +81,9 @@ func (l *loop) open(epoch uint64) {
 	ev := &one.ev
 	*ev = event{kind: linkOpened, epoch: epoch, particulars: &one.of}
 	ctx := l.contextOf(i)
+	if c.own.name != "" {
+		ctx = transport.WithConnectionName(ctx, c.own.name)
+	}
 	l.do("opening a link", i.cancel, func() (err error) {
 		if ev.link, err = c.transport.Open(ctx); err == nil && ev.link == nil {
 			return errNoLink

@@ -418,3 +418,27 @@ func TestMessagesOfABatchAndProbes(t *testing.T) {
 		<-r.ended
 	})
 }
+
+// A transport learns for which connection it opens a link, so that one transport can serve many.
+//
+// Guarantees: G-0014.22
+func TestTransportLearnsTheNameOfItsConnection(t *testing.T) {
+	for _, name := range []string{"search", ""} {
+		bubble(t, func(t *testing.T) {
+			var got []string
+			s := &script{}
+			c := conn.New(opening(func(ctx context.Context) (transport.Link, error) {
+				got = append(got, transport.ConnectionName(ctx))
+				return s, nil
+			}), conn.Options{Name: name})
+			ended := make(chan error, 1)
+			go func() { ended <- c.Run(t.Context()) }()
+			synctest.Wait()
+			c.Stop()
+			<-ended
+			if len(got) != 1 || got[0] != name {
+				t.Errorf("Open got the names %q, want %q once", got, name)
+			}
+		})
+	}
+}

@@ -280,3 +280,72 @@ func TestLinkAndLoopReportAtTheSameTime(t *testing.T) {
 		})
 	}
 }
+
+// Frames that are no valid messages are logged by default, at most one in ten seconds, with what
+// they seem to be and their size. The hook gets each, with a reason to count by.
+//
+// Guarantees: G-0024.7, G-0024.11
+func TestMalformedFramesAreLogged(t *testing.T) {
+	frames := []struct {
+		frame         string
+		reason, shape string
+	}{
+		{`Server started`, "not JSON", "unknown"},
+		{"\ufeff" + `{"jsonrpc":"2.0","method":"m"}`, "not JSON", "notification"},
+		{`{"jsonrpc":"1.0","id":9,"result":{}}`, "no message", "result"},
+		{`{"jsonrpc":"2.0","id":1,"method":"m","params":7}`, "no message", "request"},
+		{`[{"jsonrpc":"2.0","method":"m"}]`, "batch", "unknown"},
+		{strings.Repeat("[", 600) + strings.Repeat("]", 600), "too deep", "unknown"},
+	}
+	for name, c := range map[string]struct {
+		silent, hooked bool
+		logs           int
+	}{
+		"by default": {logs: 2},
+		"silenced":   {silent: true},
+		"with hook":  {hooked: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			log, o := new(record).asDefault(t), conn.Options{Name: "search"}
+			var told []telemetry.Violation
+			if c.silent {
+				o.Log = slog.New(slog.DiscardHandler)
+			}
+			if c.hooked {
+				o.Hooks.Violation = func(v telemetry.Violation) { told = append(told, v) }
+			}
+			bubble(t, func(t *testing.T) {
+				s := &script{}
+				r := scripted(t, s, o)
+				for _, f := range frames {
+					s.deliver(f.frame)
+				}
+				timer := time.NewTimer(10 * time.Second)
+				<-timer.C
+				s.deliver(`Still here`)
+				synctest.Wait()
+				r.Stop()
+				<-r.ended
+			})
+			logged := slices.DeleteFunc(log.lines, func(line string) bool { return !strings.Contains(line, "no valid message") })
+			want := []string{
+				`WARN bowline: a frame is no valid message conn=search direction=received reason=not JSON shape=unknown size=14 error=`,
+				`WARN bowline: a frame is no valid message conn=search direction=received reason=not JSON shape=unknown size=10 error=`,
+			}[:c.logs]
+			if !slices.EqualFunc(logged, want, strings.HasPrefix) || c.logs > 0 && !strings.HasSuffix(logged[1], " unlogged=5") {
+				t.Errorf("got the lines %q, want two that begin with %q, the second of them with 5 unlogged", logged, want)
+			}
+			if !c.hooked {
+				return
+			}
+			if len(told) != len(frames)+1 {
+				t.Fatalf("the hook got %d frames, want %d", len(told), len(frames)+1)
+			}
+			for i, f := range frames {
+				if got := told[i]; string(got.Reason) != f.reason || got.Shape != f.shape || got.Size != len(f.frame) {
+					t.Errorf("%.40q: got the reason %q, the shape %q and the size %d, want %q, %q, %d", f.frame, got.Reason, got.Shape, got.Size, f.reason, f.shape, len(f.frame))
+				}
+			}
+		})
+	}
+}

@@ -127,8 +127,11 @@ func (l *loop) isFinal(why Reason) (final bool) {
 	return final
 }
 
-// random is the only source of random numbers in this package.
+// random and randomNumber are the only sources of random numbers in this package.
 func random() float64 { return rand.Float64() }
+
+// randomNumber returns a number that is not zero.
+func randomNumber() uint64 { return rand.Uint64N(1<<64-1) + 1 }
 
 func stop(timer *time.Timer) {
 	if timer != nil {

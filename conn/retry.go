@@ -39,6 +39,7 @@ type attempts struct {
 	request Request
 	by      sender
 	hookCtx context.Context // that Hooks.RequestStarted returned
+	number  uint64          // telemetry.RequestStarted.Correlation; 0 without that hook
 	began   instant         // when its first attempt began
 
 	// The present attempt:
@@ -301,7 +302,10 @@ func (a *attempts) begin(ctx context.Context) {
 	if a.hookCtx = ctx; hooks.RequestStarted == nil {
 		return
 	}
-	event := telemetry.RequestStarted{Conn: a.conn.own.name, Method: a.request.Method, Target: a.request.Target, ID: a.id, At: time.Now()}
+	a.number = randomNumber()
+	event := telemetry.RequestStarted{
+		Conn: a.conn.own.name, Method: a.request.Method, Target: a.request.Target, ID: a.id, At: time.Now(), Correlation: a.number,
+	}
 	a.conn.reporter().tell(func() {
 		if derived := hooks.RequestStarted(ctx, event); derived != nil {
 			a.hookCtx = derived
@@ -318,6 +322,7 @@ func (a *attempts) tellRetried(over Attempt) {
 	event := telemetry.Retried{
 		Conn: a.conn.own.name, Method: a.request.Method, Target: a.request.Target, ID: over.ID, Epoch: over.Epoch, Attempt: a.retries,
 		Cause: over.Cause.String(), Delivery: over.Delivery.String(), Duration: a.conn.now() - a.tried, Err: over.Err,
+		Correlation: a.number,
 	}
 	a.conn.reporter().tell(func() { hook(a.hookCtx, event) })
 }
@@ -339,6 +344,7 @@ func (a *attempts) end(o outcome) error {
 	event := telemetry.RequestStopped{
 		Conn: a.conn.own.name, Method: a.request.Method, Target: a.request.Target, ID: a.id, Attempts: a.total(),
 		Cause: o.cause.String(), Delivery: o.delivery.String(), Duration: now - a.began, Last: now - a.tried, Err: err,
+		Correlation: a.number,
 	}
 	a.conn.reporter().tell(func() { hook(a.hookCtx, event) })
 	return err

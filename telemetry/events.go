@@ -40,6 +40,10 @@ type RequestStarted struct {
 	Target string // conn.Request.Target: the tool or prompt, or ""
 	ID     int64  // the id of the first attempt
 	At     time.Time
+
+	// Correlation is a random number that is the same in all events of the call. The ids
+	// differ between its attempts, and are those of other connections, too.
+	Correlation uint64
 }
 
 // Retried is one failed attempt of a call. The call will be retried, with another id,
@@ -55,6 +59,8 @@ type Retried struct {
 	Delivery string // whether the peer may have executed it
 	Duration time.Duration
 	Err      error
+
+	Correlation uint64 // see RequestStarted; 0 if there is no hook for that
 }
 
 // RequestStopped is the end of a call.
@@ -69,6 +75,8 @@ type RequestStopped struct {
 	Duration time.Duration // until the connection had the answer, or gave up
 	Last     time.Duration // the duration of the last attempt alone
 	Err      error         // nil if the call was answered
+
+	Correlation uint64 // see RequestStarted; 0 if there is no hook for that
 }
 
 // ServeStopped is the end of a request from the peer: its handler has returned. It is
@@ -161,12 +169,27 @@ type Reply struct {
 	Cause string // how the request ended; "" if that is forgotten, or there was no such request
 }
 
-// Violation is a message from the peer that breaks the protocol.
+// Violation is a frame from the peer that is no valid message.
 type Violation struct {
-	Conn  string
-	Epoch uint64
-	Err   error
+	Conn   string
+	Epoch  uint64
+	Reason ViolationReason // why, as one of a few values, for counting
+	Shape  string          // what it seems to be: "request", "notification", "result", "error" or "unknown"
+	Size   int             // of the frame, in bytes; at most 16 MiB are counted, and none for a part of a batch
+	Err    error           // why, in full
 }
+
+// A ViolationReason says why a frame is no valid message.
+type ViolationReason string
+
+const (
+	ViolationNotJSON   ViolationReason = "not JSON"        // the text is not JSON, or not UTF-8
+	ViolationNoMessage ViolationReason = "no message"      // its members make no message of JSON-RPC
+	ViolationBatch     ViolationReason = "batch"           // the protocol allows no batch here
+	ViolationOversized ViolationReason = "oversized"       // it is larger than the limit of the link
+	ViolationTooDeep   ViolationReason = "too deep"        // it is nested too deeply
+	ViolationTooMany   ViolationReason = "too many values" // it holds too many values
+)
 
 // Panic is a panic in a function of the program, such as a handler. The connection
 // continues, unless Where is "Run": then Run returns the panic.

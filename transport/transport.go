@@ -12,11 +12,25 @@ import (
 // use, and must allow another Open after a link is lost.
 type Transport interface {
 	// Open returns a live link. The link delivers frames only after Link.Bind. The
-	// context limits only Open itself, never the life of the link. A failed Open
-	// leaves nothing behind, and its error has a type if the cause is known, for
-	// instance *StartError.
+	// context limits only Open itself, never the life of the link. ConnectionName
+	// tells whose link it is. A failed Open leaves nothing behind, and its error has
+	// a type if the cause is known, for instance *StartError.
 	Open(ctx context.Context) (Link, error)
 }
+
+// ConnectionName returns the name of the connection (conn.Options.Name) for which a context
+// of Open asks for a link, or "" if it has none. One Transport may serve many connections.
+func ConnectionName(ctx context.Context) string {
+	name, _ := ctx.Value(connectionKey{}).(string)
+	return name
+}
+
+// WithConnectionName returns a context for Open. A connection calls it.
+func WithConnectionName(ctx context.Context, name string) context.Context {
+	return context.WithValue(ctx, connectionKey{}, name)
+}
+
+type connectionKey struct{}
 
 // A Link is one live connection to a peer: a process, a socket, a pair of
 // queues, an HTTP session. It carries frames, one JSON-RPC message each, on one

@@ -72,6 +72,7 @@ func pagesOf(t *testing.T, meters *sdkmetric.MeterProvider, pages ...http.Handle
 		h.Stalled(telemetry.Stalled{Conn: "far", Why: "x", Over: true, Duration: time.Second})
 		h.Missed(telemetry.Missed{Conn: "far"})
 		h.Stuck(telemetry.Stuck{Conn: "far", Method: "tools/call"})
+		h.Violation(telemetry.Violation{Conn: "far", Reason: telemetry.ViolationNotJSON})
 		h.Panic(telemetry.Panic{Conn: "far", Where: "tools/call"})
 	}
 	forget := sink.Watch(func() iter.Seq[telemetry.Sample] {

@@ -63,6 +63,9 @@ func (t *Telemetry) measuring(client bool) telemetry.Hooks {
 		Stuck: func(e telemetry.Stuck) {
 			m.stuck.Add(background, 1, m.byMethod.of([2]string{e.Conn, listed(e.Method)}).add...)
 		},
+		Violation: func(e telemetry.Violation) {
+			m.violations.Add(background, 1, m.byReason.of([2]string{e.Conn, string(e.Reason)}).add...)
+		},
 		Panic: func(e telemetry.Panic) {
 			m.panics.Add(background, 1, m.byWhere.of([2]string{e.Conn, shorten(e.Where)}).add...)
 		},

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
@@ -127,5 +128,32 @@ func TestInstrumentedPartsStillLog(t *testing.T) {
 		if forClient.Conn.Log != test.want || forServer.Conn.Log != test.want {
 			t.Errorf("%s: %v and %v, want %v", name, forClient.Conn.Log, forServer.Conn.Log, test.want)
 		}
+	}
+}
+
+// Frames that are no valid messages are counted by reason.
+//
+// Guarantees: G-0024.11
+func TestViolationsAreCountedByReason(t *testing.T) {
+	reader := metric.NewManualReader()
+	told, err := otel.New(otel.Options{MeterProvider: metric.NewMeterProvider(metric.WithReader(reader))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hooks := told.Hooks()
+	for _, reason := range []telemetry.ViolationReason{telemetry.ViolationNotJSON, telemetry.ViolationBatch, telemetry.ViolationNotJSON} {
+		hooks.Violation(telemetry.Violation{Conn: "a", Reason: reason})
+	}
+	sum, ok := (&site{reader: reader}).collect(t)["bowline.violations"].Data.(metricdata.Sum[int64])
+	if !ok {
+		t.Fatal("there is no bowline.violations")
+	}
+	got := make(map[string]int64)
+	for _, point := range sum.DataPoints {
+		reason, _ := point.Attributes.Value("bowline.reason")
+		got[reason.AsString()] = point.Value
+	}
+	if len(got) != 2 || got["not JSON"] != 2 || got["batch"] != 1 {
+		t.Errorf("got %v, want 2 that are not JSON and 1 batch", got)
 	}
 }

@@ -123,7 +123,7 @@ type metrics struct {
 	clientSession, serverSession   metric.Float64Histogram
 	attempts, losses, lostCalls    metric.Int64Counter
 	received, shed, missed, panics metric.Int64Counter
-	stuck                          metric.Int64Counter
+	stuck, violations              metric.Int64Counter
 	refusedTraces                  metric.Int64Counter
 	outages, tries, queued, stalls metric.Float64Histogram
 
@@ -166,6 +166,7 @@ func newMetrics(meter metric.Meter, fine bool, observe func([]metric.Float64Obse
 		missed:         counter("bowline.liveness.missed", "Probes that the peer has not answered in time."),
 		panics:         counter("bowline.panics", "Panics of the program's code, by place."),
 		stuck:          counter("bowline.serve.stuck", "Handlers that kept running after their context had ended, by method."),
+		violations:     counter("bowline.violations", "Frames of the peer that were not valid messages, by reason."),
 		refusedTraces:  counter("bowline.debug.trace.refused", "Trace contexts of peers that were malformed."),
 		outages:        histogram("bowline.conn.outage.duration", "From a loss to the next ready, by reason."),
 		tries:          histogram("bowline.call.attempt.duration", "Attempts of calls, by cause."),
@@ -219,7 +220,7 @@ func (t *Telemetry) InstrumentServer(o *server.Options) {
 
 // keepLog sets the log of a connection that gets hooks which count, but log nothing.
 func keepLog(o *conn.Options) {
-	if own := &o.Hooks; o.Log == nil && (own.Panic == nil || own.Transition == nil || own.Stuck == nil) {
+	if own := &o.Hooks; o.Log == nil && (own.Panic == nil || own.Transition == nil || own.Stuck == nil || own.Violation == nil) {
 		o.Log = slog.Default()
 	}
 }

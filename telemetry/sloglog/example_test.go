@@ -20,9 +20,9 @@ func ExampleHooks() {
 	}
 	hooks := sloglog.Hooks(slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: noTime})))
 
-	hooks.Violation(telemetry.Violation{Conn: "weather", Epoch: 1, Err: errors.New("not JSON")})
+	hooks.Violation(telemetry.Violation{Conn: "weather", Epoch: 1, Reason: telemetry.ViolationNotJSON, Shape: "unknown", Size: 12, Err: errors.New("not JSON")})
 	hooks.Shed(telemetry.Shed{Conn: "weather", Method: "notifications/message"})
 	// Output:
-	// level=WARN msg="protocol violation" conn=weather epoch=1 error="not JSON"
+	// level=WARN msg="protocol violation" conn=weather epoch=1 reason="not JSON" shape=unknown size=12 error="not JSON"
 	// level=WARN msg="notification shed" conn=weather method=notifications/message
 }

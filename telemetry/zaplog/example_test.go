@@ -15,9 +15,9 @@ func ExampleHooks() {
 	logger := zap.NewExample()
 	hooks := zaplog.Hooks(logger)
 
-	hooks.Violation(telemetry.Violation{Conn: "weather", Epoch: 1, Err: errors.New("not JSON")})
+	hooks.Violation(telemetry.Violation{Conn: "weather", Epoch: 1, Reason: telemetry.ViolationNotJSON, Shape: "unknown", Size: 12, Err: errors.New("not JSON")})
 	hooks.LateReply(telemetry.Reply{Conn: "weather", Epoch: 2, ID: 41})
 	// Output:
-	// {"level":"warn","msg":"protocol violation","conn":"weather","epoch":1,"error":"not JSON"}
+	// {"level":"warn","msg":"protocol violation","conn":"weather","epoch":1,"reason":"not JSON","shape":"unknown","size":12,"error":"not JSON"}
 	// {"level":"debug","msg":"late reply","conn":"weather","epoch":2,"id":41}
 }

@@ -19,7 +19,7 @@
 //	handler stuck          warn                      conn epoch method name
 //	late reply             debug                     conn epoch id cause
 //	unknown reply          debug                     conn epoch id
-//	protocol violation     warn                      conn epoch error
+//	protocol violation     warn                      conn epoch reason shape size error
 //	panic                  error                     conn where panic stack
 //	stderr                 info                      line (see Stderr)
 //
@@ -34,14 +34,16 @@
 //	lost          uint      the incarnation that was lost
 //	from, to      string    states
 //	kind          string    the reason, as one of a few values
-//	reason        string    the reason in full; absent when there is none
+//	reason        string    the reason in full, or that of a violation as one of a few values; absent when there is none
 //	at            time      when the state changed
 //	next_attempt  time      when the backoff ends; absent otherwise
 //	dropped       uint      how many events no hook has seen so far; absent when 0
 //	calls         int       how many calls ended with the loss
 //	method        string    of the request or notification
 //	target        string    the tool or prompt that it is about; absent when there is none
-//	size          int       bytes of its params
+//	size          int       bytes of its params, or of a frame that is no message
+//	shape         string    what a frame that is no message seems to be
+//	call          string    the same for all attempts of a call
 //	id            int       of the request; 0 when it cannot be one of ours
 //	attempt       int       number of the attempt that failed, from 1
 //	attempts      int       how often the call, or sending the frame, was tried

@@ -106,14 +106,14 @@ func (l lines) gap(e telemetry.Gap) {
 
 func (l lines) requestStarted(ctx context.Context, e telemetry.RequestStarted) context.Context {
 	if l.to.Enabled(ctx, slog.LevelDebug) {
-		l.write(ctx, slog.LevelDebug, "request started", slog.String("conn", e.Conn), slog.String("method", e.Method), textField("target", e.Target), slog.Int64("id", e.ID))
+		l.write(ctx, slog.LevelDebug, "request started", slog.String("conn", e.Conn), slog.String("method", e.Method), textField("target", e.Target), slog.Int64("id", e.ID), callField(e.Correlation))
 	}
 	return ctx
 }
 
 func (l lines) retried(ctx context.Context, e telemetry.Retried) {
 	if l.to.Enabled(ctx, slog.LevelInfo) {
-		l.write(ctx, slog.LevelInfo, "request retried", slog.String("conn", e.Conn), slog.String("method", e.Method), textField("target", e.Target), slog.Int64("id", e.ID),
+		l.write(ctx, slog.LevelInfo, "request retried", slog.String("conn", e.Conn), slog.String("method", e.Method), textField("target", e.Target), slog.Int64("id", e.ID), callField(e.Correlation),
 			slog.Uint64("epoch", e.Epoch), slog.Int("attempt", e.Attempt),
 			slog.String("cause", e.Cause), slog.String("delivery", e.Delivery), errorField("error", e.Err))
 	}
@@ -121,7 +121,7 @@ func (l lines) retried(ctx context.Context, e telemetry.Retried) {
 
 func (l lines) requestStopped(ctx context.Context, e telemetry.RequestStopped) {
 	if l.to.Enabled(ctx, slog.LevelDebug) {
-		l.write(ctx, slog.LevelDebug, "request stopped", slog.String("conn", e.Conn), slog.String("method", e.Method), textField("target", e.Target), slog.Int64("id", e.ID),
+		l.write(ctx, slog.LevelDebug, "request stopped", slog.String("conn", e.Conn), slog.String("method", e.Method), textField("target", e.Target), slog.Int64("id", e.ID), callField(e.Correlation),
 			slog.Int("attempts", e.Attempts), slog.String("cause", e.Cause), slog.String("delivery", e.Delivery),
 			slog.Duration("duration", e.Duration), errorField("error", e.Err))
 	}
@@ -184,7 +184,8 @@ func (l lines) reply(message string, e telemetry.Reply) {
 
 func (l lines) violation(e telemetry.Violation) {
 	if ctx := context.Background(); l.to.Enabled(ctx, slog.LevelWarn) {
-		l.write(ctx, slog.LevelWarn, "protocol violation", slog.String("conn", e.Conn), slog.Uint64("epoch", e.Epoch), errorField("error", e.Err))
+		l.write(ctx, slog.LevelWarn, "protocol violation", slog.String("conn", e.Conn), slog.Uint64("epoch", e.Epoch),
+			textField("reason", string(e.Reason)), textField("shape", e.Shape), slog.Int("size", e.Size), errorField("error", e.Err))
 	}
 }
 
@@ -207,6 +208,14 @@ func errorField(key string, err error) slog.Attr {
 		return slog.Attr{}
 	}
 	return slog.String(key, Cut(err.Error()))
+}
+
+// callField returns no field for 0.
+func callField(correlation uint64) slog.Attr {
+	if correlation == 0 {
+		return slog.Attr{}
+	}
+	return slog.String("call", fmt.Sprintf("%016x", correlation))
 }
 
 // textField returns no field for no text.

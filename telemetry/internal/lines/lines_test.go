@@ -155,8 +155,10 @@ func TestLines(t *testing.T) {
 		}, slog.LevelDebug, fields{"conn": "a", "epoch": uint64(1), "id": int64(9), "cause": "timed out"}},
 		{"unknown reply", func(h telemetry.Hooks) { h.UnknownReply(telemetry.Reply{Conn: "a", Epoch: 1, ID: 9}) },
 			slog.LevelDebug, fields{"conn": "a", "epoch": uint64(1), "id": int64(9)}},
-		{"protocol violation", func(h telemetry.Hooks) { h.Violation(telemetry.Violation{Conn: "a", Epoch: 1, Err: errBroken}) },
-			slog.LevelWarn, fields{"conn": "a", "epoch": uint64(1), "error": "broken"}},
+		{"protocol violation", func(h telemetry.Hooks) {
+			h.Violation(telemetry.Violation{Conn: "a", Epoch: 1, Reason: telemetry.ViolationNotJSON, Shape: "unknown", Size: 9, Err: errBroken})
+		},
+			slog.LevelWarn, fields{"conn": "a", "epoch": uint64(1), "reason": "not JSON", "shape": "unknown", "size": int64(9), "error": "broken"}},
 		{"notification shed", func(h telemetry.Hooks) { h.Shed(telemetry.Shed{Conn: "a", Method: "log"}) },
 			slog.LevelWarn, fields{"conn": "a", "method": "log"}},
 		{"panic", func(h telemetry.Hooks) {
