@@ -107,14 +107,14 @@ func marshalParams(method string, params any) (json.RawMessage, error) {
 	if !isRaw && params != nil {
 		var err error
 		if raw, err = protocol.Marshal(params); err != nil {
-			return nil, refusedUnsent(method, err)
+			return nil, refusedUnsent(method, invalid(err))
 		}
 	}
 	switch text := bytes.TrimSpace(raw); {
 	case len(text) == 0, string(text) == "null": // for example the encoding of a nil pointer
 		return nil, nil
 	case text[0] != '{':
-		return nil, refusedUnsent(method, errors.New("the params are no object"))
+		return nil, refusedUnsent(method, invalid(errors.New("the params are no object")))
 	}
 	return raw, nil
 }

@@ -254,10 +254,16 @@ func (c *outgoing[P, R, Q]) addMeta(ctx context.Context, params Q) {
 
 // AppendJSON appends the params of the attempt to its frame.
 func (c *outgoing[P, R, Q]) AppendJSON(dst []byte) ([]byte, error) {
+	var err error
 	if c.meta != nil {
-		return protocol.AppendWithMeta(dst, Q(&c.copied), c.meta)
+		dst, err = protocol.AppendWithMeta(dst, Q(&c.copied), c.meta)
+	} else {
+		dst, err = protocol.Append(dst, Q(&c.copied))
 	}
-	return protocol.Append(dst, Q(&c.copied))
+	if err != nil {
+		return dst, invalid(err)
+	}
+	return dst, nil
 }
 
 // SizeJSON estimates how long that is.

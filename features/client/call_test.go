@@ -102,9 +102,34 @@ func TestCallThatFails(t *testing.T) {
 	}
 	session := openFake(t, toolAnswering(`{"content":[]}`, `{}`), client.Options{})
 	for name, args := range map[string]any{"a list": []int{1}, "no JSON": json.RawMessage(`{`), "a function": func() {}} {
-		if _, err := client.Call[string](t.Context(), session, "t", args); !client.NotExecuted(err) {
-			t.Errorf("arguments that are %s: %v", name, err)
+		if _, err := client.Call[string](t.Context(), session, "t", args); !client.NotExecuted(err) || !errors.Is(err, client.ErrInvalid) {
+			t.Errorf("arguments that are %s: got %v, want one that is not executed and matches %v", name, err, client.ErrInvalid)
 		}
+	}
+}
+
+// A call that is itself wrong matches ErrInvalid, and one that failed for another reason does
+// not, so that a loop does not repeat it unchanged.
+//
+// Guarantees: G-0023.13
+func TestCallsThatAreWrongAreTold(t *testing.T) {
+	for answer, wrong := range map[string]bool{
+		`{"code":-32602,"message":"unknown tool"}`: true, `{"code":-32603,"message":"broken"}`: false, `{"code":-32601,"message":"no tools"}`: false, `{"code":-32050,"message":"later"}`: false,
+	} {
+		s := answeringWith(protocol.MethodCallTool, func(f frame) []string { return []string{`{"jsonrpc":"2.0","id":` + string(f.ID) + `,"error":` + answer + `}`} })
+		if _, err := client.Call[string](t.Context(), openFake(t, s, client.Options{}), "t", nil); err == nil || errors.Is(err, client.ErrInvalid) != wrong {
+			t.Errorf("%s: got %v, want one that matches %v: %t", answer, err, client.ErrInvalid, wrong)
+		}
+	}
+	session := openFake(t, toolAnswering(`{"content":[]}`, `{}`), client.Options{})
+	if _, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: "t", Arguments: json.RawMessage(`{`)}); !errors.Is(err, client.ErrInvalid) || !client.NotExecuted(err) {
+		t.Errorf("params that cannot be encoded: got %v, want one that matches %v", err, client.ErrInvalid)
+	}
+	if err := session.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Call[string](t.Context(), session, "t", nil); errors.Is(err, client.ErrInvalid) || !client.NotExecuted(err) {
+		t.Errorf("a session that is closed: got %v, want one that does not match %v", err, client.ErrInvalid)
 	}
 }
 

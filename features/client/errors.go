@@ -17,7 +17,8 @@ import (
 type CallError = conn.CallError
 
 // NotExecuted reports whether err belongs to a call that the server certainly did not
-// execute. A retry of such a call cannot do anything twice.
+// execute. A retry of such a call cannot do anything twice. It is of no use if the call
+// itself is wrong: check ErrInvalid and ErrUnsupported first.
 func NotExecuted(err error) bool { return conn.NotExecuted(err) }
 
 // Errors to compare with errors.Is. All of them match through a CallError;
@@ -27,6 +28,7 @@ var (
 	ErrLost        = errors.New("client: the connection was lost")              // the connection was lost before the answer came
 	ErrDenied      = errors.New("client: the server denies access")             // the server answered with HTTP status 401 or 403, or needs a login (*auth.LoginError)
 	ErrClosed      = errors.New("client: the session is closed")                // the session is closed or closing
+	ErrInvalid     = errors.New("client: the call itself is wrong")             // it cannot be encoded, or the server answered "invalid params", for instance for an unknown tool: repeating it unchanged fails again
 	ErrUnsupported = errors.New("client: the server does not offer this")       // a *CapabilityError, or the server's "method not found"
 	ErrNotFound    = errors.New("client: the server has no such resource")      // ReadResource and Watch fail with this error
 	ErrTooMany     = errors.New("client: the server asked for input too often") // more often than Options.MaxRounds
@@ -147,6 +149,8 @@ func kindsOf(failed *conn.CallError) (kinds []error) {
 		kinds = append(kinds, ErrNoTask)
 	case failed.Method == protocol.MethodReadResource && isNotFound(fault):
 		kinds = append(kinds, ErrNotFound)
+	case fault.Code == jsonrpc.CodeInvalidParams:
+		kinds = append(kinds, ErrInvalid)
 	}
 	return kinds
 }
@@ -172,6 +176,9 @@ type kindError struct {
 	error
 	kinds []error
 }
+
+// invalid makes an error match ErrInvalid.
+func invalid(err error) error { return &kindError{err, []error{ErrInvalid}} }
 
 func (e *kindError) Unwrap() error { return e.error }
 

@@ -44,6 +44,17 @@ func Asks(how Asking, needs protocol.ClientCapabilities) FeatureOption {
 	return &askingOption{how, needs}
 }
 
+// Form is the option for a feature that shows a form by Elicit[T]. It panics if T can be no
+// form, so that the mistake is found when the feature is added, and not by the first user.
+func Form[T any]() FeatureOption {
+	formOf[T](reflect.TypeFor[T](), nil)
+	return formOption{}
+}
+
+type formOption struct{}
+
+func (formOption) apply(*settings) {}
+
 type askingOption struct {
 	how   Asking
 	needs protocol.ClientCapabilities
@@ -108,7 +119,8 @@ func Confirm(ctx context.Context, message string) error {
 }
 
 // Elicit asks the user to fill in a form. T is a flat struct of strings, numbers,
-// bools and enums, described by tags as in AddTool; Elicit panics for any other type.
+// bools and enums, described by tags as in AddTool. Elicit panics for any other type. Add
+// the feature with Form[T] to find that out when it is added.
 // The first element of suggest fills the form initially. Whatever it suggests, a field that
 // the user leaves empty has the default of its tag in the result, or is zero. Never ask for
 // secrets.
@@ -201,6 +213,7 @@ func accepted(result *protocol.ElicitResult) error {
 // formOf returns the schema of a form, and the defaults of fields that the user leaves
 // empty. It panics if the type is not a flat struct.
 func formOf[T any](t reflect.Type, suggest []T) (form inferred, missing defaults) {
+	defer prefix("form of", t.String())
 	form = inferObject(t, nil)
 	form.AdditionalProperties = nil
 	for name, property := range form.Properties {
@@ -210,7 +223,7 @@ func formOf[T any](t reflect.Type, suggest []T) (form inferred, missing defaults
 		}
 		enums := property.Type == "array" && property.Items != nil && len(property.Items.Enum) > 0
 		if !enums && !slices.Contains([]string{"string", "integer", "number", "boolean"}, property.Type) {
-			panic(fmt.Sprintf("server: a form of %v: the field %q is neither text, number, bool nor enum", t, name))
+			panic(fmt.Sprintf("the field %q is neither text, number, bool nor enum", name))
 		}
 	}
 	missing = form.defaults()
@@ -220,7 +233,7 @@ func formOf[T any](t reflect.Type, suggest []T) (form inferred, missing defaults
 	raw, err := encodeTyped(suggest[0])
 	var values map[string]json.RawMessage
 	if err = errors.Join(err, protocol.Unmarshal(raw, &values)); err != nil {
-		panic(fmt.Sprintf("server: a form of %v: %v", t, err))
+		panic(err)
 	}
 	for name, value := range values {
 		if property := form.Properties[name]; property != nil && string(value) != `""` && string(value) != "null" {

@@ -40,7 +40,7 @@ func TestRandomRoundsHaveNoEffectTwice(t *testing.T) {
 				w := clients[random.IntN(2)]
 				w.link.Grant(transport.Main, 1) // one credit for each answer
 				if random.IntN(3) == 0 || len(calls) == 0 {
-					tool := []string{"three", "one reruns"}[random.IntN(2)]
+					tool := []string{"three", "one_reruns"}[random.IntN(2)]
 					if r := w.round(tool, ""); r.Error == nil {
 						calls = append(calls, &pending{tool: tool, state: r.State, expires: time.Now().Add(time.Minute)})
 					} else if !r.Error.is(jsonrpc.CodeOverloaded, "overloaded") {

@@ -74,7 +74,7 @@ func TestStateIsValidOnceForOneCall(t *testing.T) {
 	secret := make([]byte, 32)
 	srv := s.server(server.Options{Asking: server.AskingOptions{Secrets: [][]byte{secret}}})
 	w := dial(t, srv)
-	for _, name := range []string{"one waits", "one reruns"} {
+	for _, name := range []string{"one_waits", "one_reruns"} {
 		first := w.round(name, "")
 		if len(first.Keys) != 1 || first.State == "" {
 			t.Fatalf("%s: got %+v", name, first)
@@ -119,7 +119,7 @@ func TestStateIsValidOnceForOneCall(t *testing.T) {
 //
 // Guarantees: G-0031.4
 func TestOneOfManyRetriesPasses(t *testing.T) {
-	for _, name := range []string{"one waits", "one reruns"} {
+	for _, name := range []string{"one_waits", "one_reruns"} {
 		s := new(shop)
 		srv := s.server(server.Options{})
 		state := dial(t, srv).round(name, "").State
@@ -179,14 +179,14 @@ func TestRetriesGoToAnyNodeOfAFleet(t *testing.T) {
 	s := new(shop)
 	states := map[string]string{}
 	a := node(s, old)
-	states["old"] = a.round("one reruns", "").State
+	states["old"] = a.round("one_reruns", "").State
 	b := node(s, old, young)
 	for what, w := range map[string]*rawPeer{"another node": b, "the new secret second": node(s, old, young), "the new secret first": node(s, young, old)} {
-		if got := w.round("one reruns", retryParams(states["old"], yes)); !strings.Contains(got.Text, "confirmed") {
+		if got := w.round("one_reruns", retryParams(states["old"], yes)); !strings.Contains(got.Text, "confirmed") {
 			t.Errorf("%s: got %+v, want %q in it", what, got, "confirmed")
 		}
 	}
-	if got := node(s, young).round("one reruns", retryParams(states["old"], yes)); !got.Error.is(jsonrpc.CodeInvalidParams, "invalid_request_state") {
+	if got := node(s, young).round("one_reruns", retryParams(states["old"], yes)); !got.Error.is(jsonrpc.CodeInvalidParams, "invalid_request_state") {
 		t.Errorf("a retired secret: got %+v, want the error %d with %q", got, jsonrpc.CodeInvalidParams, "invalid_request_state")
 	}
 	wantPanic(t, "no secrets", "Secrets", func() { newServer(server.Options{Asking: server.AskingOptions{Fleet: true}}) })
@@ -197,12 +197,12 @@ func TestRetriesGoToAnyNodeOfAFleet(t *testing.T) {
 	// A node that does not have the waiting call says that another node has it.
 	one := dial(t, s.server(server.Options{Asking: server.AskingOptions{Secrets: [][]byte{old}}}))
 	other := dial(t, s.server(server.Options{Asking: server.AskingOptions{Secrets: [][]byte{old}}}))
-	waiting := one.round("one waits", "")
+	waiting := one.round("one_waits", "")
 	s.runs.Store(0)
-	if got := other.round("one waits", retryParams(waiting.State, yes)); !got.Error.is(jsonrpc.CodeInvalidParams, "another node") || s.runs.Load() != 0 {
+	if got := other.round("one_waits", retryParams(waiting.State, yes)); !got.Error.is(jsonrpc.CodeInvalidParams, "another node") || s.runs.Load() != 0 {
 		t.Errorf("got %+v, want the error %d with %q and s.runs.Load() == 0", got, jsonrpc.CodeInvalidParams, "another node")
 	}
-	if got := one.round("one waits", retryParams(waiting.State, yes)); !strings.Contains(got.Text, "confirmed") {
+	if got := one.round("one_waits", retryParams(waiting.State, yes)); !strings.Contains(got.Text, "confirmed") {
 		t.Errorf("got %+v, want %q in it", got, "confirmed")
 	}
 }
@@ -213,7 +213,7 @@ func TestRetriesGoToAnyNodeOfAFleet(t *testing.T) {
 //
 // Guarantees: G-0031.6
 func TestAnswersAreChecked(t *testing.T) {
-	for _, name := range []string{"two waits", "two reruns"} {
+	for _, name := range []string{"two_waits", "two_reruns"} {
 		w := dial(t, new(shop).server(server.Options{}))
 		first := w.round(name, "")
 		answer := func(text string) round { return w.round(name, retryParams(first.State, text)) }
@@ -268,7 +268,7 @@ func TestStateBelongsToItsCaller(t *testing.T) {
 	user.Store("ada")
 	session := open(t, &streamable.Client{URL: web.URL, HTTP: &http.Client{Transport: bearer{&user, pool}}},
 		client.Options{ProtocolVersion: protocol.Latest, Elicit: fillIn})
-	for _, name := range []string{"one waits", "one reruns", "explicit"} {
+	for _, name := range []string{"one_waits", "one_reruns", "explicit"} {
 		user.Store("ada")
 		raw, err := session.Request(t.Context(), "tools/call", map[string]any{"name": name})
 		if err != nil {
@@ -297,7 +297,7 @@ func TestStateBelongsToItsCaller(t *testing.T) {
 //
 // Guarantees: G-0031.4
 func TestStatesExpire(t *testing.T) {
-	for _, name := range []string{"one reruns", "explicit"} {
+	for _, name := range []string{"one_reruns", "explicit"} {
 		synctest.Test(t, func(t *testing.T) {
 			s := new(shop)
 			srv := s.server(server.Options{})

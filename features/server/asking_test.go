@@ -102,8 +102,8 @@ func (s *shop) server(o server.Options) *server.Server {
 		if o.Asking.Fleet && how == server.Waits {
 			continue
 		}
-		server.AddTool(srv, protocol.Tool{Name: "one " + name}, s.one, server.Asks(how, forms))
-		server.AddTool(srv, protocol.Tool{Name: "two " + name}, s.two, server.Asks(how, forms))
+		server.AddTool(srv, protocol.Tool{Name: "one_" + name}, s.one, server.Asks(how, forms))
+		server.AddTool(srv, protocol.Tool{Name: "two_" + name}, s.two, server.Asks(how, forms))
 	}
 	if !o.Asking.Fleet {
 		server.AddTool(srv, protocol.Tool{Name: "three"}, s.three, server.Asks(server.Waits, forms))
@@ -146,8 +146,8 @@ func TestToolsThatAskDoTheSameInBothEras(t *testing.T) {
 			name, want string
 			runs       int64
 		}{
-			{"one waits", "confirmed", 1}, {"one reruns", "confirmed", 2},
-			{"two waits", "small my small", 1}, {"two reruns", "small my small", 3},
+			{"one_waits", "confirmed", 1}, {"one_reruns", "confirmed", 2},
+			{"two_waits", "small my small", 1}, {"two_reruns", "small my small", 3},
 			{"three", "shipped", 1},
 			{"explicit", "my size my my size", 3},
 		} {
@@ -184,7 +184,7 @@ func TestOnlyYesIsConsent(t *testing.T) {
 			return answer()
 		}}
 		everywhereSince(t, protocol.Version20250618, func() *server.Server { return s.server(server.Options{}) }, o, func(t *testing.T, _ *server.Server, session *client.Session) {
-			for _, name := range []string{"one waits", "one reruns", "three"} {
+			for _, name := range []string{"one_waits", "one_reruns", "three"} {
 				result, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: name})
 				if err != nil || !result.IsError || result.Content.Text() != want {
 					t.Errorf("%s: got %+v, %v, want a tool error and result.Content.Text() == %v", name, result, err, want)
@@ -205,7 +205,7 @@ func TestMissingCapabilitiesFailBeforeTheHandlerRuns(t *testing.T) {
 	s := new(shop)
 	everywhere(t, func() *server.Server { return s.server(server.Options{}) }, client.Options{}, func(t *testing.T, _ *server.Server, session *client.Session) {
 		s.runs.Store(0)
-		for _, name := range []string{"one waits", "one reruns", "explicit"} {
+		for _, name := range []string{"one_waits", "one_reruns", "explicit"} {
 			result, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: name})
 			var fault *jsonrpc.Error
 			if session.Server().ProtocolVersion == protocol.Latest {

@@ -26,7 +26,7 @@ type Feature struct {
 	Definition any    // *protocol.Tool, *protocol.Resource, *protocol.ResourceTemplate or *protocol.Prompt; read-only
 }
 
-// A FeatureOption is an option for adding a feature: Asks or a Completion.
+// A FeatureOption is an option for adding a feature: Asks, Form or a Completion.
 type FeatureOption interface{ apply(*settings) }
 
 // settings contains the options of a feature.

@@ -93,7 +93,7 @@ func (style) EnumValues() []string { return []string{"short", "long"} }
 // Struct tags describe the arguments of a tool and fill in their defaults. AddTool
 // panics for tags that are wrong.
 //
-// Guarantees: G-0029.2
+// Guarantees: G-0029.2, G-0029.15
 func TestTagsDescribeAndFillIn(t *testing.T) {
 	type query struct {
 		City  string   `json:"city" jsonschema:"the city" minLength:"2" pattern:"^[A-Z]" title:"City"`
@@ -129,6 +129,26 @@ func TestTagsDescribeAndFillIn(t *testing.T) {
 	for name, add := range map[string]func(){
 		"default of another type": add[struct {
 			N int `json:"n" default:"many"`
+		}, string](protocol.Tool{Name: "x"}),
+		"default outside of the enum": add[struct {
+			Unit string `json:"unit" enum:"celsius,fahrenheit" default:"kelvin"`
+		}, string](protocol.Tool{Name: "x"}),
+		"default of a list outside of the enum": add[struct {
+			Units []string `json:"units" enum:"celsius,fahrenheit" default:"[\"kelvin\"]"`
+		}, string](protocol.Tool{Name: "x"}),
+		"default below the minimum": add[struct {
+			N int `json:"n" minimum:"1" default:"0"`
+		}, string](protocol.Tool{Name: "x"}),
+		"default that does not match": add[struct {
+			S string `json:"s" pattern:"^a" default:"b"`
+		}, string](protocol.Tool{Name: "x"}),
+		"default of another format": add[struct {
+			S string `json:"s" format:"email" default:"b"`
+		}, string](protocol.Tool{Name: "x"}),
+		"default in a struct": add[struct {
+			In struct {
+				Unit string `json:"unit" enum:"celsius" default:"kelvin"`
+			}
 		}, string](protocol.Tool{Name: "x"}),
 		"minimum that is not a number": add[struct {
 			N int `json:"n" minimum:"few"`

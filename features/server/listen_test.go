@@ -122,7 +122,7 @@ func TestEachSubscriptionGetsEachChangeOnce(t *testing.T) {
 		other.want(announcement, subscriptionID(`1`))
 		one.send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
 		synctest.Wait()
-		addNamed(s, "yet another")
+		addNamed(s, "yet_another")
 		one.want(announcement, subscriptionID(`"1"`))
 		other.want(announcement, subscriptionID(`1`))
 		one.wantNothing()
@@ -289,7 +289,7 @@ func TestLegacyClientsGetChangesOnceInitialized(t *testing.T) {
 		w.send(strings.Replace(initializeFrame, "VERSION", protocol.Version20251125, 1))
 		w.want(`"id":"init"`)
 		addNamed(s, "between")
-		addNamed(s, "and again")
+		addNamed(s, "and_again")
 		w.wantNothing()
 		w.send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 		w.want(announcement) // one for both changes

@@ -239,7 +239,7 @@ func TestPanicOfAHandlerThatWaits(t *testing.T) {
 		add := func(name string, f func(context.Context) (string, error)) {
 			server.AddTool(s, protocol.Tool{Name: name}, func(ctx context.Context, _ struct{}) (string, error) { return f(ctx) }, server.Asks(server.Waits, forms))
 		}
-		add("at once", func(context.Context) (string, error) { panicBroken(); return "", nil })
+		add("at_once", func(context.Context) (string, error) { panicBroken(); return "", nil })
 		add("later", func(ctx context.Context) (string, error) {
 			_ = server.Confirm(ctx, "Sure?")
 			panicBroken()
@@ -247,7 +247,7 @@ func TestPanicOfAHandlerThatWaits(t *testing.T) {
 		})
 		add("leaves", func(context.Context) (string, error) { runtime.Goexit(); return "", nil })
 		w := dial(t, s)
-		if got := w.round("at once", ""); !got.Error.is(jsonrpc.CodeInternalError, "internal error") {
+		if got := w.round("at_once", ""); !got.Error.is(jsonrpc.CodeInternalError, "internal error") {
 			t.Errorf("got %+v, want the error %d with %q", got, jsonrpc.CodeInternalError, "internal error")
 		}
 		wantPanics(t, panics, "tools/call")

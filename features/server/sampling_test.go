@@ -67,12 +67,12 @@ func TestEveryUseOfAToolMustBeAnswered(t *testing.T) {
 	text := protocol.Text("and?")
 	conversations := map[string][][]protocol.Content{
 		"answered":             {{text}, {text, use("a"), use("b")}, {result("b"), result("a")}, {text}},
-		"never answered":       {{text}, {use("a")}},
-		"not answered at once": {{text}, {use("a")}, {text}, {result("a")}},
-		"one is not answered":  {{text}, {use("a"), use("b")}, {result("a")}},
-		"answered with text":   {{text}, {use("a")}, {result("a"), text}},
-		"another was answered": {{text}, {use("a")}, {result("b")}},
-		"text with a result":   {{text, result("a")}},
+		"never_answered":       {{text}, {use("a")}},
+		"not_answered_at_once": {{text}, {use("a")}, {text}, {result("a")}},
+		"one_is_not_answered":  {{text}, {use("a"), use("b")}, {result("a")}},
+		"answered_with_text":   {{text}, {use("a")}, {result("a"), text}},
+		"another_was_answered": {{text}, {use("a")}, {result("b")}},
+		"text_with_a_result":   {{text, result("a")}},
 	}
 	newAsking := func() *server.Server {
 		s := newServer(server.Options{})
@@ -86,7 +86,7 @@ func TestEveryUseOfAToolMustBeAnswered(t *testing.T) {
 				_, err := server.Sample(ctx, params)
 				return "asked", err
 			}, server.Asks(server.Reruns, protocol.ClientCapabilities{}))
-			server.AddTool(s, protocol.Tool{Name: name + ", explicitly"}, func(ctx context.Context, _ struct{}) (string, error) {
+			server.AddTool(s, protocol.Tool{Name: name + "_explicitly"}, func(ctx context.Context, _ struct{}) (string, error) {
 				if len(server.RequestFrom(ctx).Answers) > 0 {
 					return "asked", nil
 				}
@@ -98,10 +98,10 @@ func TestEveryUseOfAToolMustBeAnswered(t *testing.T) {
 	var calls atomic.Int64
 	everywhereSince(t, protocol.Version20251125, newAsking, modelClient(&calls), func(t *testing.T, _ *server.Server, session *client.Session) {
 		for name := range conversations {
-			for _, name := range []string{name, name + ", explicitly"} {
+			for _, name := range []string{name, name + "_explicitly"} {
 				calls.Store(0)
 				result, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: name})
-				if strings.HasPrefix(name, "answered") && !strings.HasPrefix(name, "answered with") {
+				if strings.HasPrefix(name, "answered") && !strings.HasPrefix(name, "answered_with") {
 					if err != nil || result.IsError || calls.Load() != 1 {
 						t.Errorf("%s: got %+v, %v, want no error", name, result, err)
 					}

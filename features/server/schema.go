@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"encoding"
 	stdjson "encoding/json"
 	"errors"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/features/internal/mirror"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/schema"
 	"github.com/go-json-experiment/json"
 	"github.com/google/jsonschema-go/jsonschema"
 )
@@ -201,7 +203,26 @@ func describeField(field reflect.StructField, s *jsonschema.Schema) error {
 			return fmt.Errorf("tag default: %w", err)
 		}
 	}
+	if problem == nil && s.Default != nil {
+		problem = checkDefault(s)
+	}
 	return problem
+}
+
+// checkDefault fails if the default of a field does not fit the field's other tags.
+func checkDefault(s *jsonschema.Schema) error {
+	raw, err := protocol.Marshal(s)
+	if err != nil {
+		return err
+	}
+	field, err := schema.CompileForm(context.Background(), raw)
+	if err != nil {
+		return err
+	}
+	if err := field.Validate(context.Background(), s.Default); err != nil {
+		return fmt.Errorf("tag default: %w", err)
+	}
+	return nil
 }
 
 // literal parses the text of a tag as a value of the schema's type. Strings are used

@@ -86,17 +86,19 @@ func (t *tool) feature() Feature { return Feature{KindTool, t.definition.Name, t
 // structured content that fits it, or set IsError. Otherwise the client gets an
 // internal error.
 //
-// AddTool replaces a tool with the same name. It panics if f is nil, if the name is empty, if
-// a schema, a tag or an annotation is invalid, if a schema cannot be derived, or if
-// t.Execution or an option does not fit a tool, because these are mistakes in the program.
-// It derives no schema for options of the json tag other than omitempty and omitzero, nor
-// for embedded fields that are not plain structs. A type that contains itself needs
-// t.InputSchema or t.OutputSchema.
+// AddTool replaces a tool with the same name. It panics if f is nil, if the name, a schema, a
+// tag or an annotation is invalid, if the default of a tag does not fit the other tags, if a
+// schema cannot be derived, or if t.Execution or an option does not fit a tool, because these
+// are mistakes in the program. A name has 1 to 128 letters from a to z, digits, "_", "-" and
+// "." (2025-11-25 server/tools). It derives no schema for options of the json tag other than
+// omitempty and omitzero, nor for embedded fields that are not plain structs. A type that
+// contains itself needs t.InputSchema or t.OutputSchema.
 func AddTool[In, Out any](s *Server, t protocol.Tool, f func(context.Context, In) (Out, error), o ...FeatureOption) {
 	defer prefix("tool", t.Name)
 	if f == nil {
 		panic("no function")
 	}
+	checkToolName(t.Name)
 	read := toolInput[In](&t)
 	write := toolOutput[Out](&t)
 	added := &tool{settings: newSettings(o), definition: &t, input: mustCompile(t.InputSchema), headers: mustMirrored(t.InputSchema)}
@@ -128,9 +130,6 @@ func AddTool[In, Out any](s *Server, t protocol.Tool, f func(context.Context, In
 		}
 		return write(out)
 	}
-	if t.Name == "" {
-		panic("a name is needed")
-	}
 	if len(added.completion) > 0 {
 		panic("only prompts and templates have completion")
 	}
@@ -143,6 +142,27 @@ func AddTool[In, Out any](s *Server, t protocol.Tool, f func(context.Context, In
 func (s *Server) RemoveTools(names ...string) {
 	if s.tools.remove(names) {
 		s.subscriptions.changed(toolsChanged)
+	}
+}
+
+// longestToolName is the longest name of a tool that MCP recommends.
+const longestToolName = 128
+
+// checkToolName panics if a name is not one that MCP recommends. Many clients and models
+// refuse others.
+func checkToolName(name string) {
+	if name == "" {
+		panic("a name is needed")
+	}
+	for _, c := range name {
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '_', c == '-', c == '.':
+		default:
+			panic(fmt.Sprintf("the name contains %q: use letters from a to z, digits, _, - and .", c))
+		}
+	}
+	if len(name) > longestToolName {
+		panic(fmt.Sprintf("the name is longer than %d characters", longestToolName))
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -215,6 +216,9 @@ func add[In, Out any](tool protocol.Tool) func() {
 	}
 }
 
+// AddTool refuses what can never work.
+//
+// Guarantees: G-0029.15
 func TestAddToolRefusesTheProgramsOwnMistakes(t *testing.T) {
 	x := protocol.Tool{Name: "x"}
 	for _, test := range []struct {
@@ -224,6 +228,10 @@ func TestAddToolRefusesTheProgramsOwnMistakes(t *testing.T) {
 		{"no handler", "no function", func() {
 			server.AddTool[struct{}, string](newServer(server.Options{}), x, nil)
 		}},
+		{"no name", "name", add[struct{}, string](protocol.Tool{})},
+		{"a name with a space", `the name contains ' '`, add[struct{}, string](protocol.Tool{Name: "my tool!"})},
+		{"a name with another letter", `the name contains 'ä'`, add[struct{}, string](protocol.Tool{Name: "träume"})},
+		{"a long name", "longer than 128", add[struct{}, string](protocol.Tool{Name: strings.Repeat("a", 129)})},
 		{"input is no object", "int", add[int, string](x)},
 		{"output may be anything", "interface", add[struct{}, any](x)},
 		{"output is a function", "func", add[struct{}, func()](x)},
@@ -252,6 +260,35 @@ func TestAddToolRefusesTheProgramsOwnMistakes(t *testing.T) {
 	} {
 		wantPanic(t, test.name, test.message, test.add)
 	}
+}
+
+// A name may be as long as MCP recommends, and have all the characters.
+func TestNamesOfToolsThatAreAllowed(t *testing.T) {
+	for _, name := range []string{"a", "A.b-c_9", strings.Repeat("a", 128)} {
+		add[struct{}, string](protocol.Tool{Name: name})()
+	}
+}
+
+// A type that can be no form is found when the feature is added.
+//
+// Guarantees: G-0031.14
+func TestFormOfAnotherTypeIsRefused(t *testing.T) {
+	for name, form := range map[string]func(){
+		"a nested struct": func() { server.Form[struct{ In inner }]() },
+		"a list of texts": func() { server.Form[struct{ List []string }]() },
+		"no struct":       func() { server.Form[int]() },
+		"a wrong default": func() {
+			server.Form[struct {
+				S string `enum:"a" default:"b"`
+			}]()
+		},
+	} {
+		wantPanic(t, name, "", form)
+	}
+	server.Form[struct {
+		Size  string   `json:"size" enum:"small,large" default:"small"`
+		Extra []string `json:"extra,omitempty" enum:"a,b"`
+	}]()
 }
 
 // Text is a type that cannot be embedded as an object.

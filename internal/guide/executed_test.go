@@ -217,6 +217,18 @@ var outcomes = map[string][]outcome{
 		s.respond(http.StatusBadGateway, true)
 		return s.call(s.Context(), s.session)
 	}}},
+	"`client.ErrInvalid`": {{is(client.ErrInvalid), false, false, func(s *scenario) error {
+		s.offer(ok)
+		_, err := client.Call[string](s.Context(), s.session, "work", func() {})
+		return err
+	}}, {is(client.ErrInvalid), false, false, func(s *scenario) error {
+		s.offer(ok)
+		_, err := client.Call[string](s.Context(), s.session, "unknown", nil)
+		return err
+	}}, {is(client.ErrInvalid), true, false, func(s *scenario) error {
+		s.offer(func(context.Context) (string, error) { return "", &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "no"} })
+		return s.call(s.Context(), s.session)
+	}}},
 	"`client.ErrUnsupported`, `*client.CapabilityError`": {{is(client.ErrUnsupported), false, false, func(s *scenario) error {
 		_, err := s.session.Request(s.Context(), "x/unknown", nil)
 		return err

@@ -81,7 +81,7 @@ func TestASpanHasTheCodeThatWasSent(t *testing.T) {
 	for _, version := range []string{protocol.LatestLegacy, protocol.Latest} {
 		s := newSite(t, "memory", version, otel.Options{})
 		s.spans.Reset()
-		if called, err := s.CallTool(t.Context(), &protocol.CallToolParams{Name: "ask in vain"}); err == nil && !called.IsError {
+		if called, err := s.CallTool(t.Context(), &protocol.CallToolParams{Name: "ask_in_vain"}); err == nil && !called.IsError {
 			t.Errorf("%s: somebody has answered", version)
 		}
 		s.ended()

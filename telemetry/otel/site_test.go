@@ -130,7 +130,7 @@ func newServer(told *otel.Telemetry, logs io.Writer, ran func(), crash func(cont
 		}
 		return "asked", server.Confirm(ctx, "Well?")
 	}, server.Asks(server.Waits, protocol.ClientCapabilities{}))
-	server.AddTool(s, protocol.Tool{Name: "ask in vain"}, func(ctx context.Context, _ arguments) (string, error) {
+	server.AddTool(s, protocol.Tool{Name: "ask_in_vain"}, func(ctx context.Context, _ arguments) (string, error) {
 		return "asked", server.Confirm(ctx, inVain)
 	}, server.Asks(server.Waits, protocol.ClientCapabilities{}))
 	server.AddPrompt(s, protocol.Prompt{Name: "greet"}, func(context.Context, arguments) (string, error) { return "hello", nil })

@@ -60,7 +60,8 @@ func main() {
 	s := server.New(protocol.Implementation{Name: "shop", Version: "1.0"}, server.Options{})
 	forms := protocol.ClientCapabilities{Elicitation: &protocol.ElicitationCapability{}}
 	server.AddTool(s, protocol.Tool{Name: "remove", Description: "Deletes a bucket."}, remove, server.Asks(server.Reruns, forms))
-	server.AddTool(s, protocol.Tool{Name: "order", Description: "Orders a shirt."}, order, server.Asks(server.Waits, forms))
+	server.AddTool(s, protocol.Tool{Name: "order", Description: "Orders a shirt."}, order,
+		server.Asks(server.Waits, forms), server.Form[Size](), server.Form[Address]())
 	if err := s.Run(ctx, &stdio.Server{}); err != nil {
 		log.Fatal(err)
 	}

@@ -36,6 +36,8 @@ func call(ctx context.Context, session *client.Session, tool string, arguments m
 		fmt.Println(tool, "answered:", text)
 	case errors.As(err, &failed):
 		fmt.Println(tool, "ran and failed:", failed)
+	case errors.Is(err, client.ErrInvalid), errors.Is(err, client.ErrUnsupported):
+		fmt.Println(tool, "cannot be called like this:", err)
 	case client.NotExecuted(err):
 		fmt.Println(tool, "did not run, so calling again is safe:", err)
 	case errors.Is(err, client.ErrLost):
