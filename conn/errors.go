@@ -6,7 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"strings"
+
+	"github.com/bowline-mcp/bowline/transport"
 )
 
 // A Cause says how a call ended. Each call has exactly one, and Stats counts
@@ -117,15 +120,63 @@ type CallError struct {
 	retries int // how many earlier attempts there were
 }
 
+// Error returns the method, the cause, and whether the peer may have executed the request.
 func (e *CallError) Error() string {
 	if e.Cause == PeerError {
 		return fmt.Sprintf("%s: %v", e.Method, e.Err)
 	}
-	if n := max(len(e.Attempts), e.retries); n > 0 {
-		return fmt.Sprintf("%s: %s (%s) after %d failed attempts: %v", e.Method, e.Cause, e.Delivery, n, e.Err)
+	text := e.Method + ": " + e.what()
+	switch e.Delivery {
+	case NotSent:
+		text += "; not executed"
+	case Unknown:
+		text += "; it may have been executed"
 	}
-	return fmt.Sprintf("%s: %s (%s): %v", e.Method, e.Cause, e.Delivery, e.Err)
+	if n := max(len(e.Attempts), e.retries); n > 0 {
+		text += fmt.Sprintf(" (%d attempts)", n+1)
+	}
+	return text
 }
+
+// what says in words why the call ended.
+func (e *CallError) what() string {
+	switch e.Cause {
+	case LinkLost:
+		return lossInWords(e.Err)
+	case TimedOut:
+		return withDetail("timed out", e.Err, ErrTimedOut)
+	case Cancelled:
+		return withDetail("cancelled", e.Err, context.Canceled)
+	case ShutDown:
+		return withDetail("the connection is closed", e.Err, ErrDraining, Reason{Kind: Stopped}, Reason{Kind: Drained})
+	default:
+		return inWords(e.Err)
+	}
+}
+
+// withDetail adds the text of an error to words, unless it is one of those that say the same.
+func withDetail(words string, err error, same ...error) string {
+	if err == nil || slices.ContainsFunc(same, func(s error) bool { return s.Error() == err.Error() }) {
+		return words
+	}
+	return words + ": " + inWords(err)
+}
+
+// lossInWords says why a connection, or one stream of it, was lost.
+func lossInWords(err error) string {
+	var why Reason
+	switch {
+	case !errors.As(err, &why) || why.Kind == StreamLost || why.unreachable() != nil:
+		return inWords(err)
+	case why.Kind == LinkBroken && why.Err != nil:
+		return "connection lost: " + inWords(why.Err)
+	default:
+		return "connection lost: " + why.Error()
+	}
+}
+
+// inWords is the text of an error without the name of this package.
+func inWords(err error) string { return strings.TrimPrefix(textOf(err), "conn: ") }
 
 func (e *CallError) Unwrap() error { return e.Err }
 
@@ -154,6 +205,61 @@ func NotExecuted(err error) bool {
 	return errors.As(err, &call) && call.Delivery == NotSent
 }
 
+func (r Reason) Error() string {
+	switch {
+	case r.Kind == "" && r.Err == nil:
+		return "not started"
+	case r.Kind == Drained:
+		return withDetail("closed", r.Err)
+	case r.unreachable() != nil:
+		return r.unreachable().Error()
+	case r.Err == nil || r.kindSaysAll():
+		return string(r.Kind)
+	case r.Kind == CrashLooping || r.saysItsKind():
+		return r.Err.Error()
+	case r.Kind == HandshakeFailed || r.Kind == OpenFailed || r.Kind == AuthRequired || r.Kind == Incompatible:
+		return string(r.Kind) + ": " + handshakeInWords(r.Err)
+	default:
+		return string(r.Kind) + ": " + r.Err.Error()
+	}
+}
+
+// kindSaysAll reports whether the error that caused the Reason says no more than the Kind.
+func (r Reason) kindSaysAll() bool {
+	return r.Kind == SessionExpired && errors.Is(r.Err, transport.ErrSessionExpired) || slices.Contains([]error{transport.ErrPeerClosed, transport.ErrClosed}, r.Err)
+}
+
+// saysItsKind reports whether the text of the error that caused the Reason contains what the
+// Kind says.
+func (r Reason) saysItsKind() bool {
+	switch r.Kind {
+	case Exited:
+		return errors.As(r.Err, new(*transport.ExitError))
+	case ExecutableMissing:
+		return errors.As(r.Err, new(*transport.StartError))
+	case Oversized:
+		return errors.As(r.Err, new(*transport.OversizedError))
+	default:
+		return r.Kind == InitTimedOut || r.Kind == LivenessLost || r.Kind == PeerNotReading || r.Kind == Malformed // the core's own words
+	}
+}
+
+// unreachable returns the failure to connect that caused the Reason, or nil.
+func (r Reason) unreachable() (failed *transport.UnreachableError) {
+	errors.As(r.Err, &failed)
+	return failed
+}
+
+// handshakeInWords is the text of an error of a handshake. That its request was not executed
+// does not matter to anybody.
+func handshakeInWords(err error) string {
+	var call *CallError
+	if errors.As(err, &call) && call == err && call.Cause != PeerError {
+		return call.Method + ": " + call.what()
+	}
+	return inWords(err)
+}
+
 // A StateError says that a call failed because the Conn was not ready.
 type StateError struct {
 	State  State
@@ -161,7 +267,16 @@ type StateError struct {
 }
 
 func (e *StateError) Error() string {
-	return fmt.Sprintf("conn: not ready: %s (%v)", e.State, e.Reason)
+	switch {
+	case e.State == Closing:
+		return withDetail("the connection is closed", e.Reason, Reason{Kind: Stopped}, Reason{Kind: Drained})
+	case e.State != Backoff:
+		return "not connected yet"
+	case e.Reason.unreachable() != nil:
+		return e.Reason.Error()
+	default:
+		return "not connected: " + e.Reason.Error()
+	}
 }
 
 func (e *StateError) Unwrap() error { return e.Reason.Err }

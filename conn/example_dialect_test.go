@@ -76,7 +76,7 @@ func ExampleDialect() {
 	fmt.Println(<-server.ended)
 	fmt.Println(client.Close(context.Background()))
 	// Output:
-	// textDocument/references: cancelled (unknown): context canceled
+	// textDocument/references: cancelled; it may have been executed
 	// conn: cancelled by the peer
 	// <nil>
 }

@@ -333,6 +333,15 @@ func (l *loop) endGap(epoch uint64, now time.Time) {
 	}
 	c.gap = nil
 	tell(l, c.options.Hooks.Gap, over)
+	l.logBack(over)
+}
+
+// logBack logs that the Conn is ready again, after the warnings of logFailure.
+func (l *loop) logBack(over telemetry.Gap) {
+	hooks := &l.conn.options.Hooks
+	if log := l.conn.reporter().log(hooks.Gap != nil || hooks.Transition != nil); log != nil {
+		l.queue(func() { log.Info("bowline: "+over.String(), named(over.Conn)) })
+	}
 }
 
 func logPanic(log *slog.Logger, e telemetry.Panic) {

@@ -93,9 +93,9 @@ func TestEventsOfAKilledServer(t *testing.T) {
 			"span of 2 second retried after attempt 1, 2 in 1: link lost, unknown, link broken: EOF",
 			"span of 2 second stopped, 3, after 2: answered, sent, 1s, <nil>",
 			"span of 4 third started, 4",
-			"span of 4 third stopped, 4, after 1: timed out, unknown, 1s, third: timed out (unknown): conn: request timed out",
+			"span of 4 third stopped, 4, after 1: timed out, unknown, 1s, third: timed out; it may have been executed",
 			"span of 5 fourth started, 5",
-			"span of 5 fourth stopped, 5, after 1: shut down, not sent, 0s, fourth: shut down (not sent): drained",
+			"span of 5 fourth stopped, 5, after 1: shut down, not sent, 0s, fourth: the connection is closed; not executed",
 		}
 		wantConn := []string{
 			"1 starting → initializing: link opened",

@@ -33,10 +33,10 @@ func TestValuesMarshalToReadableJSON(t *testing.T) {
 		},
 		"a call": {
 			&conn.CallError{Method: "tools/call", ID: 7, Cause: conn.LinkLost, Delivery: conn.Unknown, Err: failed, Attempts: []conn.Attempt{lost}},
-			`{"error":"tools/call: link lost (unknown) after 1 failed attempts: exited: status 3","method":"tools/call","id":7,"cause":"link lost","delivery":"unknown",` +
+			`{"error":"tools/call: connection lost: exited: status 3; it may have been executed (2 attempts)","method":"tools/call","id":7,"cause":"link lost","delivery":"unknown",` +
 				`"attempts":[{"id":6,"epoch":1,"cause":"link lost","delivery":"unknown","error":"exited: status 3"}]}`,
 		},
-		"a state error": {&conn.StateError{State: conn.Backoff, Reason: failed}, `"conn: not ready: backoff (exited: status 3)"`},
+		"a state error": {&conn.StateError{State: conn.Backoff, Reason: failed}, `"not connected: exited: status 3"`},
 		"a panic":       {&conn.PanicError{Value: func() {}}, ``},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -93,6 +93,51 @@ func TestFailuresAreLogged(t *testing.T) {
 	})
 }
 
+// When a lost connection is back, one line says after how long and how many attempts, unless a hook
+// tells the program.
+//
+// Guarantees: G-0024.7, G-0024.13
+func TestAConnectionThatIsBackIsLogged(t *testing.T) {
+	const back = "INFO bowline: back after 7 s, 3 attempts conn=search"
+	gap := func(telemetry.Gap) {}
+	for name, c := range map[string]struct {
+		o    conn.Options
+		want int
+	}{
+		"by default":               {conn.Options{}, 1},
+		"with a hook for the gap":  {conn.Options{Hooks: telemetry.Hooks{Gap: gap}}, 0},
+		"with hooks for the state": {conn.Options{Hooks: telemetry.Hooks{Transition: func(telemetry.Transition) {}}}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			log := new(record).asDefault(t)
+			bubble(t, func(t *testing.T) {
+				s, attempts := &script{}, 0
+				c.o.Name, c.o.BackoffJitter = "search", 1e-9
+				r := start(conn.New(opening(func(context.Context) (transport.Link, error) {
+					if attempts++; attempts == 2 || attempts == 3 {
+						return nil, errors.New("refused")
+					}
+					return s, nil
+				}), c.o))
+				synctest.Wait()
+				s.lose(transport.Loss{Reason: errors.New("cable")})
+				advance(10 * time.Second)
+				r.Stop()
+				<-r.ended
+			})
+			var infos []string
+			for _, line := range log.lines {
+				if strings.HasPrefix(line, "INFO") {
+					infos = append(infos, line)
+				}
+			}
+			if want := slices.Repeat([]string{back}, c.want); !slices.Equal(infos, want) {
+				t.Errorf("logged %q, want %q", infos, want)
+			}
+		})
+	}
+}
+
 // logFailures lets a connection fail, a handler panic, and the connection fail again.
 func logFailures(t *testing.T, o conn.Options) {
 	bubble(t, func(t *testing.T) {
@@ -284,7 +329,7 @@ func TestLinkAndLoopReportAtTheSameTime(t *testing.T) {
 // Frames that are no valid messages are logged by default, at most one in ten seconds, with what
 // they seem to be and their size. The hook gets each, with a reason to count by.
 //
-// Guarantees: G-0024.7, G-0024.11
+// Guarantees: G-0024.7, G-0024.13
 func TestMalformedFramesAreLogged(t *testing.T) {
 	frames := []struct {
 		frame         string

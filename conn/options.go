@@ -46,9 +46,11 @@ type Options struct {
 	// is logged as an error. Each loss of a connection, each failed attempt to connect
 	// that will be repeated, and the first handler that is stuck (CancelGrace) are
 	// logged as warnings, and so is a frame that is no valid message, at most one in ten
-	// seconds. Nil: slog.Default(), which then gets no panics if Hooks.Panic is set, no
-	// connections if Hooks.Transition is set, no handlers if Hooks.Stuck is set, and no
-	// frames if Hooks.Violation is set. To log nothing, use slog.New(slog.DiscardHandler).
+	// seconds. When a lost connection is back, that is logged as information. Nil:
+	// slog.Default(), which then gets no panics if Hooks.Panic is set, no connections if
+	// Hooks.Transition is set, none that are back if Hooks.Gap is set either, no handlers
+	// if Hooks.Stuck is set, and no frames if Hooks.Violation is set. To log nothing, use
+	// slog.New(slog.DiscardHandler).
 	Log *slog.Logger
 
 	// RequestTimeout limits each attempt of a call. Default: 30 s.

@@ -219,7 +219,7 @@ func checkEnd(t failing, f *outcomeTransport, result json.RawMessage, err error,
 		t.Fatalf("after %v the error is %#v, want id %d, cause %s and the attempts %v", last, err, id, last.cause, reported)
 	case conn.NotExecuted(err) == executed:
 		t.Fatalf("NotExecuted is %t for %v, want %t", executed, err, !executed)
-	case failed.Cause != conn.PeerError && len(reported) > 0 && !strings.Contains(err.Error(), fmt.Sprintf("%d failed attempts", len(reported))):
+	case failed.Cause != conn.PeerError && len(reported) > 0 && !strings.Contains(err.Error(), fmt.Sprintf("(%d attempts)", len(reported)+1)):
 		t.Fatalf("the error does not name %d attempts: %v", len(reported), err)
 	}
 }
@@ -501,7 +501,7 @@ func wantStaleAtTheLoss(t *testing.T, s *script, o conn.Options, request conn.Re
 		synctest.Wait()
 		select {
 		case err := <-result:
-			if !errors.Is(err, conn.ErrStale) || strings.Count(err.Error(), conn.ErrStale.Error()) != 1 {
+			if !errors.Is(err, conn.ErrStale) || strings.Count(err.Error(), "the incarnation that this call was for no longer exists") != 1 {
 				t.Errorf("got %v, want ErrStale once", err)
 			}
 		default:
@@ -552,7 +552,7 @@ func TestRetryOnAnotherLinkDoesNotWait(t *testing.T) {
 			t.Errorf("in epoch %d got %v, sent at %v; want no error in epoch 2, sent at %v",
 				r.Status().Epoch, err, f.sent, readyAgain)
 		}
-		if _, err := r.Call(t.Context(), conn.Request{Method: "buy", Epoch: 1}); err == nil || strings.Count(err.Error(), conn.ErrStale.Error()) != 1 {
+		if _, err := r.Call(t.Context(), conn.Request{Method: "buy", Epoch: 1}); err == nil || strings.Count(err.Error(), "the incarnation that this call was for no longer exists") != 1 {
 			t.Errorf("a call for the first incarnation: %v, want ErrStale once", err)
 		}
 		r.Stop()

@@ -2,10 +2,7 @@
 
 package conn
 
-import (
-	"encoding/json"
-	"fmt"
-)
+import "encoding/json"
 
 // A State is a stage in the life of a Conn (ADR-0001).
 type State string
@@ -51,20 +48,11 @@ const (
 )
 
 // A Reason says why a Conn is in its state. It is an error, so it can be wrapped,
-// and matched with errors.As.
+// and matched with errors.As. Its text names the cause once, in words for people, and
+// need not contain the Kind, which is for programs and metrics.
 type Reason struct {
 	Kind ReasonKind
 	Err  error // what caused it; may be nil
-}
-
-func (r Reason) Error() string {
-	if r.Kind == "" && r.Err == nil {
-		return "not started"
-	}
-	if r.Err == nil {
-		return string(r.Kind)
-	}
-	return fmt.Sprintf("%s: %v", r.Kind, r.Err)
 }
 
 func (r Reason) Unwrap() error { return r.Err }

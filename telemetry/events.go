@@ -1,6 +1,10 @@
 package telemetry
 
-import "time"
+import (
+	"fmt"
+	"strconv"
+	"time"
+)
 
 // Transition is a change of a connection's state.
 type Transition struct {
@@ -31,6 +35,28 @@ type Gap struct {
 	Reason   error         // the reason in full
 	Calls    int           // how many calls ended with the loss
 	Duration time.Duration // the time from the loss until ready
+}
+
+// String says how long the gap was, and how many attempts it took, as in "back after 2.1 s,
+// 3 attempts".
+func (g Gap) String() string {
+	attempts := "1 attempt"
+	if n := g.Epoch - g.Lost; n != 1 {
+		attempts = fmt.Sprintf("%d attempts", n)
+	}
+	return "back after " + inSeconds(g.Duration) + ", " + attempts
+}
+
+// inSeconds is a duration as people write it, to two digits or so.
+func inSeconds(d time.Duration) string {
+	switch d = d.Round(time.Millisecond); {
+	case d < time.Second:
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	case d.Round(100*time.Millisecond) < time.Minute:
+		return strconv.FormatFloat(d.Round(100*time.Millisecond).Seconds(), 'f', -1, 64) + " s"
+	default:
+		return d.Round(time.Second).String()
+	}
 }
 
 // RequestStarted is the beginning of a call.

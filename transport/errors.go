@@ -3,7 +3,9 @@ package transport
 import (
 	"errors"
 	"fmt"
+	"net"
 	"strings"
+	"syscall"
 	"time"
 	"unicode"
 
@@ -49,6 +51,44 @@ func (e *OversizedError) Error() string {
 	return fmt.Sprintf("transport: frame of at least %d bytes is above the limit of %d", e.Size, e.Limit)
 }
 
+// An UnreachableError says that no connection to the peer could be made. It unwraps to the
+// error of the network, such as syscall.ECONNREFUSED or a *net.DNSError.
+type UnreachableError struct {
+	Address string // the host and port, or the name of the host that was not found; "" if unknown
+	Err     error
+}
+
+// Error returns "unreachable", the cause without the steps that led to it, and the address.
+func (e *UnreachableError) Error() string {
+	text := "unreachable: " + e.cause()
+	if e.Address != "" {
+		text += " (" + e.Address + ")"
+	}
+	return text
+}
+
+// cause is what the system said, or the innermost error of the network.
+func (e *UnreachableError) cause() string {
+	var number syscall.Errno
+	var lookup *net.DNSError
+	var step *net.OpError
+	switch {
+	case errors.As(e.Err, &number):
+		return number.Error()
+	case errors.As(e.Err, &lookup):
+		return lookup.Err
+	case errors.As(e.Err, &step):
+		return step.Err.Error()
+	default:
+		return e.Err.Error()
+	}
+}
+
+func (e *UnreachableError) Unwrap() error { return e.Err }
+
+// MarshalText returns the text of Error, so JSON contains that.
+func (e *UnreachableError) MarshalText() ([]byte, error) { return []byte(e.Error()), nil }
+
 // A StartError says that the peer's process could not be started. It unwraps to the
 // operating system's error, such as exec.ErrNotFound.
 type StartError struct {
@@ -58,7 +98,7 @@ type StartError struct {
 }
 
 func (e *StartError) Error() string {
-	text := fmt.Sprintf("transport: start %q: %v", e.Command, e.Err)
+	text := fmt.Sprintf("start %q: %v", e.Command, e.Err)
 	if e.Hint != "" {
 		text += ": " + e.Hint
 	}
@@ -85,7 +125,7 @@ func (e *ExitError) Error() string {
 	if e.Signal != "" {
 		how = "was ended by signal: " + e.Signal
 	}
-	text := fmt.Sprintf("transport: %q %s", e.Command, how)
+	text := fmt.Sprintf("%q %s", e.Command, how)
 	if line := e.errorLine(); line != "" {
 		text += ": " + line
 	}
@@ -136,7 +176,7 @@ type StatusError struct {
 }
 
 func (e *StatusError) Error() string {
-	text := fmt.Sprintf("transport: HTTP status %d", e.Status)
+	text := fmt.Sprintf("HTTP status %d", e.Status)
 	switch body := strings.TrimSpace(e.Body); {
 	case e.Fault != nil:
 		return text + ": " + e.Fault.Error()

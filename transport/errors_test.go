@@ -14,22 +14,22 @@ func TestExitErrorIsOneLine(t *testing.T) {
 		exit transport.ExitError
 		want string
 	}{
-		"silent":        {transport.ExitError{Command: "a", Status: 3}, `transport: "a" exited with status 3`},
-		"blank":         {transport.ExitError{Command: "a", Status: 3, Stderr: " \n\n"}, `transport: "a" exited with status 3`},
-		"by a signal":   {transport.ExitError{Command: "a", Status: -1, Signal: "killed", Stderr: "one\ntwo"}, `transport: "a" was ended by signal: killed: two`},
-		"the last line": {transport.ExitError{Command: "a", Status: 3, Stderr: "loading\r\nno API key\n"}, `transport: "a" exited with status 3: no API key`},
+		"silent":        {transport.ExitError{Command: "a", Status: 3}, `"a" exited with status 3`},
+		"blank":         {transport.ExitError{Command: "a", Status: 3, Stderr: " \n\n"}, `"a" exited with status 3`},
+		"by a signal":   {transport.ExitError{Command: "a", Status: -1, Signal: "killed", Stderr: "one\ntwo"}, `"a" was ended by signal: killed: two`},
+		"the last line": {transport.ExitError{Command: "a", Status: 3, Stderr: "loading\r\nno API key\n"}, `"a" exited with status 3: no API key`},
 		"node": {
 			transport.ExitError{Command: "node", Status: 1, Stderr: "  throw err;\n  ^\n\nError: Cannot find module 'x'\n    at Module._load\n\nNode.js v22.1.0\n"},
-			`transport: "node" exited with status 1: Error: Cannot find module 'x'`,
+			`"node" exited with status 1: Error: Cannot find module 'x'`,
 		},
 		"python": {
 			transport.ExitError{Command: "python", Status: 1, Stderr: "Traceback (most recent call last):\n  File \"x\"\nModuleNotFoundError: No module named 'y'\n"},
-			`transport: "python" exited with status 1: ModuleNotFoundError: No module named 'y'`,
+			`"python" exited with status 1: ModuleNotFoundError: No module named 'y'`,
 		},
-		"go":            {transport.ExitError{Command: "a", Status: 2, Stderr: "panic: oops\n\ngoroutine 1 [running]:\nexit status 2\n"}, `transport: "a" exited with status 2: panic: oops`},
-		"a long line":   {transport.ExitError{Command: "a", Status: 1, Stderr: strings.Repeat("é", 1000)}, `transport: "a" exited with status 1: ` + strings.Repeat("é", 128) + "…"},
-		"control codes": {transport.ExitError{Command: "a", Status: 1, Stderr: "\x1b]52;c;x\x07no\tkey"}, `transport: "a" exited with status 1: ]52;c;xno key`},
-		"not text":      {transport.ExitError{Command: "a", Status: 1, Stderr: "\xff\xfekey"}, `transport: "a" exited with status 1: key`},
+		"go":            {transport.ExitError{Command: "a", Status: 2, Stderr: "panic: oops\n\ngoroutine 1 [running]:\nexit status 2\n"}, `"a" exited with status 2: panic: oops`},
+		"a long line":   {transport.ExitError{Command: "a", Status: 1, Stderr: strings.Repeat("é", 1000)}, `"a" exited with status 1: ` + strings.Repeat("é", 128) + "…"},
+		"control codes": {transport.ExitError{Command: "a", Status: 1, Stderr: "\x1b]52;c;x\x07no\tkey"}, `"a" exited with status 1: ]52;c;xno key`},
+		"not text":      {transport.ExitError{Command: "a", Status: 1, Stderr: "\xff\xfekey"}, `"a" exited with status 1: key`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := c.exit.Error(); got != c.want {

@@ -94,9 +94,9 @@ type Error struct {
 
 func (e *Error) Error() string {
 	if e.Err != nil {
-		return fmt.Sprintf("guard: %s: %s: %v", e.URL, e.Rule, e.Err)
+		return fmt.Sprintf("%s: %s: %v", e.URL, e.Rule, e.Err)
 	}
-	return fmt.Sprintf("guard: %s: %s", e.URL, e.Rule)
+	return fmt.Sprintf("%s: %s", e.URL, e.Rule)
 }
 
 func (e *Error) Unwrap() error { return e.Err }

@@ -12,7 +12,7 @@ import (
 // maxDepth is how deep a document may be nested.
 const maxDepth = 32
 
-var errDepth = errors.New("guard: the document is nested too deep")
+var errDepth = errors.New("the document is nested too deep")
 
 // DecodeJSON decodes one JSON object as encoding/json does, but strictly: names are
 // case-sensitive, and it refuses repeated names, invalid UTF-8, and documents nested more

@@ -142,9 +142,9 @@ func describeFailure(reason conn.Reason, command string, timeout time.Duration) 
 	case conn.Malformed:
 		return fmt.Sprintf("%q does not send JSON-RPC", command)
 	case conn.HandshakeFailed, conn.AuthRequired:
-		return fmt.Sprintf("%q refused the session: %v", command, reason.Err)
+		return fmt.Sprintf("%q refused the session: %v", command, cause(reason.Err))
 	case conn.Incompatible:
-		return fmt.Sprintf("%q uses another protocol version: %v", command, reason.Err)
+		return fmt.Sprintf("%q uses another protocol version: %v", command, cause(reason.Err))
 	default:
 		return fmt.Sprintf("the connection to %q was lost before the session was ready: %v", command, reason)
 	}
@@ -174,9 +174,12 @@ func adviceFor(reason conn.Reason) string {
 
 // describeRemoteFailure does the same for a server that the command has not started.
 func describeRemoteFailure(reason conn.Reason, url string, timeout time.Duration) string {
+	var unreachable *transport.UnreachableError
 	answered := errors.As(reason, new(*transport.StatusError)) || errors.As(reason, new(*jsonrpc.Error)) || errors.As(reason, new(*client.ResultError))
 	var status *transport.StatusError
 	switch {
+	case errors.As(reason, &unreachable):
+		return fmt.Sprintf("%q is %v", url, unreachable)
 	case errors.As(reason, &status) && status.Status == http.StatusOK:
 		return fmt.Sprintf("%q sent something else than the answer: %v", url, cause(reason.Err))
 	case reason.Kind == conn.OpenFailed && answered:
@@ -218,16 +221,20 @@ func adviceForRemote(reason conn.Reason, server *endpoint) string {
 	}
 }
 
-// cause returns the error of the operating system, with its hint.
+// cause returns the error of the operating system, with its hint, or that of the request of the
+// handshake.
 func cause(err error) error {
 	var start *transport.StartError
+	var call *conn.CallError
 	switch {
-	case !errors.As(err, &start):
-		return err
-	case start.Hint != "":
+	case errors.As(err, &start) && start.Hint != "":
 		return fmt.Errorf("%w: %s", start.Err, start.Hint)
-	default:
+	case errors.As(err, &start):
 		return start.Err
+	case errors.As(err, &call) && call == err:
+		return call.Err
+	default:
+		return err
 	}
 }
 

@@ -104,7 +104,7 @@ func TestNoSessionOverHTTP(t *testing.T) {
 	o.want(t, exitNoSession, "", adviceEndpoint)
 	site.Close()
 	o = bowline(t, "", "tools", "--url", site.URL)
-	o.want(t, exitNoSession, "", "cannot be reached")
+	o.want(t, exitNoSession, "", fmt.Sprintf("bowline: %q is unreachable: connection refused (%s)\n", site.URL, site.Listener.Addr()))
 	o = bowline(t, "", "tools", "--url", strings.Replace(site.URL, "://", "://user:HUNTER2@", 1)+"/mcp?key=SECRET")
 	if o.want(t, exitNoSession, "", "/mcp"); strings.Contains(o.stderr, "HUNTER2") || strings.Contains(o.stderr, "SECRET") {
 		t.Errorf("secrets are printed: %s", o.stderr)

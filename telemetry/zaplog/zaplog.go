@@ -5,7 +5,7 @@
 //
 //	message                level                     fields
 //	state changed          info; warn for a failure  conn epoch from to kind reason at next_attempt dropped
-//	ready again            info                      conn lost epoch kind reason calls duration
+//	back after 2.1 s, …    info                      conn lost epoch kind reason calls duration
 //	request started        debug                     conn method target id
 //	request retried        info                      conn method target id epoch attempt cause delivery error
 //	request stopped        debug                     conn method target id attempts cause delivery duration error

@@ -284,7 +284,7 @@ func (l *clientLink) post(ctx context.Context, m numbered) {
 // was not sent, so it is reported with the loss.
 func (l *clientLink) expire(m numbered, refused error) {
 	l.keepUnsent(m)
-	l.end(fmt.Errorf("sse: post %s: %w: %w", cmp.Or(m.Route.Method, "a response"), transport.ErrSessionExpired, refused))
+	l.end(fmt.Errorf("%w: %w", transport.ErrSessionExpired, refused))
 }
 
 // settle tells the receiver that a message has failed. One that ends with the link
@@ -297,7 +297,6 @@ func (l *clientLink) settle(m numbered, err error, unsent bool) {
 		return
 	}
 	if m.Tag != 0 { // a sender that gives no tag does not want to know
-		err = fmt.Errorf("sse: post %s: %w", cmp.Or(m.Route.Method, "a response"), err)
 		l.told.Tell(func(to transport.Receiver) { to.Failed(transport.Failure{Tag: m.Tag, Err: err, Unsent: unsent}) })
 	}
 }

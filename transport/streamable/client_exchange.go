@@ -223,7 +223,7 @@ func (r *httpRequest) count(ctx context.Context, response *http.Response, err er
 		}
 	case r.dialing.Load() && !r.connected.Load() && !errors.Is(ctx.Err(), context.Canceled) && to.alive == 0:
 		if to.failedDials++; to.failedDials >= maxFailedDials {
-			return fmt.Errorf("streamable: %s cannot be reached: %w", to.endpoint.Host, err)
+			return err
 		}
 	}
 	return nil

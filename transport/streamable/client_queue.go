@@ -16,14 +16,6 @@ type outgoing struct {
 // modern reports whether the message itself names its revision.
 func (o *outgoing) modern() bool { return o.Route.Version != "" }
 
-// label names the message in errors.
-func (o *outgoing) label() string {
-	if o.Route.Method == "" {
-		return "a response"
-	}
-	return o.Route.Method
-}
-
 // A clientQueue holds messages that are not written yet: at most 256 frames and 16 MiB.
 // A frame of any size fits an empty queue. Messages leave it in any order, because
 // requests are written concurrently.

@@ -104,14 +104,13 @@ func TestClientQueueIsBoundedInBytes(t *testing.T) {
 	}
 }
 
-// label names a message by its method, or as a response.
-func TestClientQueueNamesMessages(t *testing.T) {
+// A message is modern if it names its revision.
+func TestMessageThatNamesItsRevisionIsModern(t *testing.T) {
 	o := queued(1)
-	if o.label() != "a response" || o.modern() {
-		t.Errorf("a response has the label %q", o.label())
+	if o.modern() {
+		t.Error("a message without a revision is modern")
 	}
-	o.Route.Method, o.Route.Version = "ping", "2026-07-28"
-	if o.label() != "ping" || !o.modern() {
-		t.Errorf("a request has the label %q", o.label())
+	if o.Route.Version = "2026-07-28"; !o.modern() {
+		t.Error("a message with a revision is not modern")
 	}
 }

@@ -2,7 +2,9 @@ package streamable
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"time"
 
@@ -79,10 +81,19 @@ func (l *clientLink) post(m *outgoing) {
 	case l.ctx.Err() != nil, r.fatal != nil:
 		l.abandon(m, unsent)
 	default:
-		err = fmt.Errorf("streamable: post %s: %w", m.label(), err)
+		err = inWords(err)
 		l.told.Tell(func(to transport.Receiver) { to.Failed(transport.Failure{Tag: m.Tag, Err: err, Unsent: unsent}) })
 	}
 	l.endIf(r.fatal)
+}
+
+// inWords says that a connection broke before the response came, if the error says no more
+// than that its bytes ended. The connection knows the method, and tells it.
+func inWords(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("the server closed the connection without a response: %w", err)
+	}
+	return err
 }
 
 // accepted reads the response to a message that is not a request.

@@ -98,7 +98,7 @@ func (s *clientStream) post() {
 	case s.ctx.Err() != nil, r.fatal != nil:
 		s.link.abandon(m, r.unsent())
 	default:
-		s.fail(fmt.Errorf("streamable: post %s: %w", m.label(), err), r.unsent())
+		s.fail(inWords(err), r.unsent())
 	}
 	s.link.endIf(r.fatal)
 }

@@ -249,9 +249,13 @@ func callUnderAttack(t *testing.T, method string, attack func(io.Writer, string)
 	if (err != nil) != (len(want) > 0) {
 		t.Errorf("the call returned %v", err)
 	}
+	text, call := fmt.Sprint(err), new(conn.CallError)
+	if errors.As(err, &call) {
+		text += fmt.Sprintf(": %s (%s)", call.Cause, call.Delivery)
+	}
 	for _, part := range want {
-		if !strings.Contains(fmt.Sprint(err), part) {
-			t.Errorf("the call returned %.500v, want %q in it", err, part)
+		if !strings.Contains(text, part) {
+			t.Errorf("the call returned %.500s, want %q in it", text, part)
 		}
 		if code, ok := strings.CutPrefix(part, "status "); ok {
 			var status *transport.StatusError

@@ -189,8 +189,8 @@ func TestFailedDialsDoNotCountWhileARequestWaits(t *testing.T) {
 	for n := range 2 { // no exchange is open now, and earlier failures do not count
 		r.call(200+n, 1)
 	}
-	if loss := r.loss(); !strings.Contains(loss.Reason.Error(), "cannot be reached") {
-		t.Errorf("got %+v, want %q in it", loss, "cannot be reached")
+	if loss := r.loss(); !errors.As(loss.Reason, new(*transport.UnreachableError)) {
+		t.Errorf("got %+v, want a *transport.UnreachableError", loss)
 	}
 }
 

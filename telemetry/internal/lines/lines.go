@@ -98,7 +98,7 @@ func failed(e telemetry.Transition) bool {
 
 func (l lines) gap(e telemetry.Gap) {
 	if ctx := context.Background(); l.to.Enabled(ctx, slog.LevelInfo) {
-		l.write(ctx, slog.LevelInfo, "ready again", slog.String("conn", e.Conn), slog.Uint64("lost", e.Lost), slog.Uint64("epoch", e.Epoch),
+		l.write(ctx, slog.LevelInfo, e.String(), slog.String("conn", e.Conn), slog.Uint64("lost", e.Lost), slog.Uint64("epoch", e.Epoch),
 			slog.String("kind", e.Kind), errorField("reason", e.Reason),
 			slog.Int("calls", e.Calls), slog.Duration("duration", e.Duration))
 	}

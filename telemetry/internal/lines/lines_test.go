@@ -102,7 +102,7 @@ func TestLines(t *testing.T) {
 				Reason: errBroken, At: at, NextAttempt: at.Add(time.Second), Dropped: 3})
 		}, slog.LevelWarn, fields{"conn": "a", "epoch": uint64(2), "from": "ready", "to": "backoff", "kind": "link broken",
 			"reason": "broken", "at": at, "next_attempt": at.Add(time.Second), "dropped": uint64(3)}},
-		{"ready again", func(h telemetry.Hooks) {
+		{"back", func(h telemetry.Hooks) {
 			h.Gap(telemetry.Gap{Conn: "a", Lost: 1, Epoch: 3, Kind: "exited", Reason: errBroken, Calls: 2, Duration: time.Second})
 		}, slog.LevelInfo, fields{"conn": "a", "lost": uint64(1), "epoch": uint64(3), "kind": "exited", "reason": "broken",
 			"calls": int64(2), "duration": time.Second}},
@@ -210,6 +210,18 @@ func TestTheContextOfARequestIsLeftAlone(t *testing.T) {
 	eachLogger(t, slog.LevelDebug, func(t *testing.T, hooks telemetry.Hooks, _ func() []line) {
 		if ctx := hooks.RequestStarted(t.Context(), telemetry.RequestStarted{}); ctx != t.Context() {
 			t.Errorf("got %v", ctx)
+		}
+	})
+}
+
+// TestBackIsOneLine: the message of a gap says how long it was.
+//
+// Guarantees: G-0024.13
+func TestBackIsOneLine(t *testing.T) {
+	eachLogger(t, slog.LevelInfo, func(t *testing.T, hooks telemetry.Hooks, written func() []line) {
+		hooks.Gap(telemetry.Gap{Lost: 4, Epoch: 7, Duration: 2100 * time.Millisecond})
+		if got := written(); len(got) != 1 || got[0].message != "back after 2.1 s, 3 attempts" || got[0].level != slog.LevelInfo {
+			t.Errorf("got %+v, want one line at INFO", got)
 		}
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -174,7 +175,28 @@ func Do(client *http.Client, request *http.Request) (*http.Response, error) {
 	if errors.As(err, new(*tls.CertificateVerificationError)) || errors.Is(err, http.ErrSchemeMismatch) {
 		err = fmt.Errorf("%w: %w", transport.ErrUntrusted, err)
 	}
-	return response, err
+	return response, unreachable(request, err)
+}
+
+// unreachable says so if no connection could be made. The end of the request's context is
+// no such failure.
+func unreachable(request *http.Request, err error) error {
+	var dial *net.OpError
+	if request.Context().Err() != nil || !errors.As(err, &dial) || dial.Op != "dial" && dial.Op != "proxyconnect" {
+		return err
+	}
+	address := request.URL.Host
+	for inner := dial; inner != nil && errors.As(inner.Err, &inner); { // a proxy that cannot be reached is within
+		dial = inner
+	}
+	var lookup *net.DNSError
+	switch {
+	case errors.As(err, &lookup):
+		address = lookup.Name
+	case dial.Addr != nil:
+		address = dial.Addr.String()
+	}
+	return &transport.UnreachableError{Address: address, Err: err}
 }
 
 // do does what client.Do does. But it prepares for a redirect, for instance by a copy of
