@@ -11,5 +11,6 @@
 // the metadata of one protected resource (RFC 9728). It records every request, so that a test
 // can check where secrets were sent.
 //
-// Import this package only in tests: it asks nobody for a password and keeps no secret.
+// Use this package only for tests: it asks nobody for a password and keeps no secret, and it remembers
+// every request.
 package authtest

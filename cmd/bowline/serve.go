@@ -24,7 +24,10 @@ standard error. It ends with status 0 when its input ends.
 With --http it serves Streamable HTTP, in every revision of the protocol that
 has it, and prints its URL to standard error. An ADDRESS without a host accepts
 connections from this machine only. Port 0 means any free port. With --issuer
-it serves only clients with a token of that authorization server.
+it serves only clients with a token of that authorization server. To try logins
+without one, --test-login also serves an authorization server for tests, at
+/test-login of the same address. It approves every login without a password, so
+it serves this machine only.
 
 With --metrics it serves metrics for Prometheus at /metrics of another ADDRESS.
 /livez reports that the process runs, and /readyz that it accepts requests; it
@@ -43,6 +46,10 @@ const serveExample = `  # List the tools of this server with this command
 
   # Serve only users who have logged in
   bowline serve --http :8080 --issuer https://login.example.com --resource https://tools.example.com/mcp
+
+  # Try a login
+  bowline serve --http :8080 --test-login
+  bowline login --url http://127.0.0.1:8080/mcp
 
   # Serve, with metrics for Prometheus and traces for an OpenTelemetry collector
   OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318 bowline serve --http :8080 --metrics :9090 --otlp
@@ -141,6 +148,9 @@ func serveHTTP(cmd *cobra.Command, address string, fixtures bool, protection *pr
 		}
 	})
 	cmd.PrintErrf("bowline: serving %s\n", urlOf(listener))
+	if protection.testLogin {
+		cmd.PrintErrln("bowline: FOR TESTS ONLY: --test-login lets everybody on this machine log in, without a password")
+	}
 	err = endpoint.Serve(cmd.Context(), &http.Server{Handler: mux}, listener)
 	if cmd.Context().Err() != nil {
 		return nil // what had to be given up is no failure of the server
