@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -20,7 +21,8 @@ func setLogLevel(_ context.Context, c *call, params *protocol.SetLogLevelParams)
 	if params.Level.Severity() < 0 {
 		return nil, refuse(jsonrpc.CodeInvalidParams, "unknown level %q", shorten(string(params.Level), longestName))
 	}
-	c.Session.level.Store(&params.Level)
+	level := protocol.LogLevel(strings.Clone(string(params.Level))) // so that the session does not keep the request
+	c.Session.level.Store(&level)
 	return &protocol.EmptyResult{}, nil
 }
 

@@ -177,7 +177,7 @@ func TestCloseLetsOnUnsubscribeFinish(t *testing.T) {
 						})
 						w := connect(t, s)
 						subscribe(w)
-						time.Sleep(time.Second) // so that Close need not wait for further requests
+						pass(time.Second) // so that Close need not wait for further requests
 						leave(w)
 						synctest.Wait()
 						ctx, cancel := test.ctx()

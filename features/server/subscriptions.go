@@ -139,6 +139,9 @@ func (ss *subscriptions) listen(ctx context.Context, c *call, params *protocol.L
 	granted := ss.grant(ctx, c, mine, &params.Notifications)
 	broken := make(chan error, 1) // the first failure to send; later ones have the same cause
 	mine.send = func(all []change) ([]change, time.Duration) { return ss.send(ctx, c, all, id, broken) }
+	if len(ss.server.options.Middleware) == 0 {
+		params.Meta = nil // nobody else needs it while the subscription stays open
+	}
 	ss.add(mine)
 	defer ss.remove(mine)
 	for _, id := range granted.TaskIDs {
