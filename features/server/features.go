@@ -90,10 +90,11 @@ type described interface{ feature() Feature }
 // A cursor contains the name at which a page begins, so it stays valid when features
 // change.
 type catalog[T described] struct {
-	mu     sync.RWMutex
-	names  []string // sorted
-	byName map[string]T
-	ever   bool // the catalog has had a feature
+	mu      sync.RWMutex
+	names   []string // sorted
+	byName  map[string]T
+	ever    bool // the catalog has had a feature
+	changes int  // how often the catalog has changed
 }
 
 // set adds a feature, or replaces the one with its name.
@@ -108,6 +109,7 @@ func (c *catalog[T]) set(name string, feature T) {
 	}
 	c.byName[name] = feature
 	c.ever = true
+	c.changes++
 }
 
 // remove removes features, and reports whether any of them existed.
@@ -119,9 +121,16 @@ func (c *catalog[T]) remove(names []string) (changed bool) {
 			c.names = slices.Delete(c.names, i, i+1)
 			delete(c.byName, name)
 			changed = true
+			c.changes++
 		}
 	}
 	return changed
+}
+
+func (c *catalog[T]) changeCount() int {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.changes
 }
 
 func (c *catalog[T]) get(name string) (T, bool) {

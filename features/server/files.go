@@ -11,6 +11,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 	"unicode/utf8"
 
 	"github.com/bowline-mcp/bowline/protocol"
@@ -38,8 +40,8 @@ const mostFiles = protocol.MaxPageItems
 
 // AddFiles offers every file of an fs.FS as a resource. The fs.FS may be an embed.FS
 // or the FS of an os.Root. The URI of a resource is base followed by the path of the
-// file. The server looks the files up whenever a client lists or reads them, and
-// lists at most 10,000.
+// file. The server looks a file up whenever a client reads it. It lists at most 10,000, and
+// keeps the list for a second.
 //
 // AddFiles panics if base is not an absolute URI. It also panics for os.DirFS, which
 // follows symbolic links out of its directory: use os.OpenRoot instead.
@@ -73,21 +75,42 @@ func (rs *resources) addFolder(added *folder) {
 	rs.server.subscriptions.changed(resourcesChanged)
 }
 
-// withFiles returns a catalog of both resources and files.
-func withFiles(resources *catalog[*resource], folders []*folder) (*catalog[*resource], error) {
+// listLife is how long a list with files is kept, because clients may list pages and lists quickly
+// one after the other.
+const listLife = time.Second
+
+// A fileList is the latest list of all resources and files. The zero value is ready to use.
+type fileList struct {
+	mu      sync.Mutex // held while the files are listed, so that one caller at a time lists them
+	all     *catalog[*resource]
+	made    time.Time
+	folders *[]*folder // that are in it
+	changes int        // how often the resources had changed
+}
+
+// withFiles returns a catalog of both resources and files, which nobody changes.
+func (rs *resources) withFiles(folders *[]*folder) (*catalog[*resource], error) {
+	l := &rs.listed
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	changes := rs.changeCount()
+	if l.all != nil && l.folders == folders && l.changes == changes && time.Since(l.made) < listLife {
+		return l.all, nil
+	}
 	merged := &catalog[*resource]{byName: make(map[string]*resource)}
-	for _, f := range folders {
+	for _, f := range *folders {
 		if err := f.walk(func(r *resource) { merged.byName[r.definition.URI] = r }); err != nil {
 			return nil, err
 		}
 	}
-	for _, r := range resources.all() {
+	for _, r := range rs.all() {
 		merged.byName[r.definition.URI] = r
 	}
 	for uri := range merged.byName {
 		merged.names = append(merged.names, uri)
 	}
 	slices.Sort(merged.names)
+	l.all, l.made, l.folders, l.changes = merged, time.Now(), folders, changes
 	return merged, nil
 }
 

@@ -25,6 +25,7 @@ type resources struct {
 
 	adding  sync.Mutex                // held while folders changes
 	folders atomic.Pointer[[]*folder] // copied when it changes
+	listed  fileList
 }
 
 // A resource is a resource that was added, or a file of AddFiles.
@@ -243,7 +244,7 @@ func textual(mimeType string) bool {
 func (rs *resources) list(ctx context.Context, c *call, params *protocol.ListResourcesParams) (*protocol.ListResourcesResult, error) {
 	all := &rs.catalog
 	if folders := rs.folders.Load(); folders != nil {
-		merged, err := withFiles(all, *folders)
+		merged, err := rs.withFiles(folders)
 		if err != nil {
 			return nil, err
 		}

@@ -394,6 +394,44 @@ func TestReadingAFileReadsNoDirectory(t *testing.T) {
 	}
 }
 
+// The list of files is kept for a second, however many clients ask for it. What the program adds or
+// removes is listed at once.
+//
+// Guarantees: G-0029.17
+func TestListOfFilesIsKeptForASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		files, read := fstest.MapFS{"a.txt": {Data: []byte("a")}}, 0
+		s := newServer(server.Options{})
+		s.AddFiles("file:///docs", countingDirFS{files, &read}, server.FilesOptions{})
+		w := dial(t, s)
+		listed := func() (names []string) {
+			for _, r := range result[protocol.ListResourcesResult](w, "resources/list", ``).Resources {
+				names = append(names, r.Name)
+			}
+			return names
+		}
+		want := func(reads int, names ...string) {
+			t.Helper()
+			if got := listed(); !slices.Equal(got, names) || read != reads {
+				t.Errorf("got %v after %d reads, want %v after %d", got, read, names, reads)
+			}
+		}
+		want(1, "a.txt")
+		files["b.txt"] = &fstest.MapFile{Data: []byte("b")}
+		pass(time.Second - 1)
+		want(1, "a.txt")
+		pass(1)
+		want(2, "a.txt", "b.txt")
+		server.AddResource(s, protocol.Resource{Name: "c", URI: "x://c"}, func(context.Context) (string, error) { return "", nil })
+		want(3, "a.txt", "b.txt", "c")
+		s.RemoveResources("x://c")
+		want(4, "a.txt", "b.txt")
+		s.AddFiles("file:///more", fstest.MapFS{"d.txt": {}}, server.FilesOptions{})
+		want(5, "a.txt", "b.txt", "d.txt")
+		want(5, "a.txt", "b.txt", "d.txt")
+	})
+}
+
 // A listingFS has its own ReadDir: directories that it opens cannot be read.
 // It has no Lstat.
 type listingFS struct{ files fstest.MapFS }
