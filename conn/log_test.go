@@ -329,7 +329,7 @@ func TestLinkAndLoopReportAtTheSameTime(t *testing.T) {
 // Frames that are no valid messages are logged by default, at most one in ten seconds, with what
 // they seem to be and their size. The hook gets each, with a reason to count by.
 //
-// Guarantees: G-0024.7, G-0024.13
+// Guarantees: G-0024.7, G-0024.11
 func TestMalformedFramesAreLogged(t *testing.T) {
 	frames := []struct {
 		frame         string
