@@ -116,7 +116,9 @@ func TestCallsThatAreWrongAreTold(t *testing.T) {
 	for answer, wrong := range map[string]bool{
 		`{"code":-32602,"message":"unknown tool"}`: true, `{"code":-32603,"message":"broken"}`: false, `{"code":-32601,"message":"no tools"}`: false, `{"code":-32050,"message":"later"}`: false,
 	} {
-		s := answeringWith(protocol.MethodCallTool, func(f frame) []string { return []string{`{"jsonrpc":"2.0","id":` + string(f.ID) + `,"error":` + answer + `}`} })
+		s := answeringWith(protocol.MethodCallTool, func(f frame) []string {
+			return []string{`{"jsonrpc":"2.0","id":` + string(f.ID) + `,"error":` + answer + `}`}
+		})
 		if _, err := client.Call[string](t.Context(), openFake(t, s, client.Options{}), "t", nil); err == nil || errors.Is(err, client.ErrInvalid) != wrong {
 			t.Errorf("%s: got %v, want one that matches %v: %t", answer, err, client.ErrInvalid, wrong)
 		}

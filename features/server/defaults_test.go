@@ -73,7 +73,7 @@ func TestDefaultsDoNotChangeWhatWasGiven(t *testing.T) {
 		`{"\u006d":{"c":3}}`:               `{"m":{"c":3},"l":[1,2],"p":3,"wind":{"unit":"knots","max":9}}`,
 		`{"wind":{"max":1},"m":{},"m":{}}`: ``,
 	} {
-		read := toolInput[in](&protocol.Tool{Name: "t"})
+		_, read := toolInput[in](&protocol.Tool{Name: "t"})
 		value, err := read(&protocol.CallToolParams{Arguments: json.RawMessage(arguments)})
 		if want == "" {
 			if err == nil {
@@ -94,7 +94,7 @@ func TestDefaultsDoNotChangeWhatWasGiven(t *testing.T) {
 }
 
 func readWith[In any](schema string, arguments json.RawMessage) (string, error) {
-	read := toolInput[In](&protocol.Tool{Name: "t", InputSchema: json.RawMessage(schema)})
+	_, read := toolInput[In](&protocol.Tool{Name: "t", InputSchema: json.RawMessage(schema)})
 	value, err := read(&protocol.CallToolParams{Arguments: arguments})
 	return fmt.Sprint(value), err
 }

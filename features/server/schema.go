@@ -100,6 +100,29 @@ func (s inferred) wrap(name string) inferred {
 	return inferred{Schema: &jsonschema.Schema{Type: "object", Properties: map[string]*jsonschema.Schema{name: s.Schema}, Required: []string{name}}}
 }
 
+// accepted returns the schema that arguments must fit: null is accepted for any list, as none,
+// although the schema that clients see does not say so.
+func (s inferred) accepted() stdjson.RawMessage {
+	return inferred{Schema: withNullLists(s.CloneSchemas())}.mustMarshal()
+}
+
+// withNullLists changes a schema so that each list may be null, but not an array of Go, which
+// has a fixed length.
+func withNullLists(s *jsonschema.Schema) *jsonschema.Schema {
+	if s == nil {
+		return nil
+	}
+	if s.Type == "array" && s.MinItems == nil {
+		s.Type, s.Types = "", []string{"null", "array"}
+	}
+	for _, property := range s.Properties {
+		withNullLists(property)
+	}
+	withNullLists(s.Items)
+	withNullLists(s.AdditionalProperties)
+	return s
+}
+
 func (s inferred) mustMarshal() stdjson.RawMessage {
 	raw, err := protocol.Marshal(s.Schema)
 	if err != nil {
@@ -114,8 +137,14 @@ func describeFields(t reflect.Type, s *jsonschema.Schema) error {
 	case s == nil || ownSchema(t) != nil:
 		return nil
 	case t.Kind() == reflect.Pointer:
-		return describeFields(t.Elem(), s)
+		nullable := s.Types
+		err := describeFields(t.Elem(), s)
+		if nullable != nil { // a nil pointer to a list is encoded as null
+			s.Type, s.Types = "", nullable
+		}
+		return err
 	case t.Kind() == reflect.Slice || t.Kind() == reflect.Array:
+		s.Type, s.Types = "array", nil // a nil list is encoded as an empty one, and models refuse several types
 		return describeFields(t.Elem(), s.Items)
 	case t.Kind() == reflect.Map:
 		return describeFields(t.Elem(), s.AdditionalProperties)
@@ -307,7 +336,9 @@ func ownSchema(t reflect.Type) *jsonschema.Schema {
 		return nil
 	case speaks[enumerated](t):
 		return enumeration(t)
-	case t == reflect.TypeFor[time.Time]() || t == reflect.TypeFor[slog.Level]():
+	case t == reflect.TypeFor[time.Time]():
+		return &jsonschema.Schema{Type: "string", Format: "date-time"}
+	case t == reflect.TypeFor[slog.Level]():
 		return &jsonschema.Schema{Type: "string"}
 	case t == reflect.TypeFor[big.Int]():
 		return &jsonschema.Schema{Type: "integer"}

@@ -15,23 +15,27 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/schema"
 )
 
-// toolInput sets the tool's input schema, and returns a function that decodes arguments.
-func toolInput[In any](t *protocol.Tool) func(*protocol.CallToolParams) (In, error) {
+// toolInput sets the tool's input schema, and returns the schema that arguments must fit and a
+// function that decodes them.
+func toolInput[In any](t *protocol.Tool) (accepted json.RawMessage, read func(*protocol.CallToolParams) (In, error)) {
 	if _, raw := any(*new(In)).(*protocol.CallToolParams); raw {
-		return func(params *protocol.CallToolParams) (In, error) { return any(params).(In), nil }
+		return t.InputSchema, func(params *protocol.CallToolParams) (In, error) { return any(params).(In), nil }
 	}
 	inferred := inferObject(reflect.TypeFor[In](), t.InputSchema)
 	defaults := inferred.defaults()
 	if len(t.InputSchema) == 0 {
-		t.InputSchema = inferred.mustMarshal()
-	} else if declared := declaredDefaults(t.InputSchema, !inferred.takesAny()); declared != nil {
-		defaults = declared
-		if _, err := decodeTyped[In](defaults.fillIn(json.RawMessage("{}"))); err != nil {
-			panic(fmt.Sprintf("the defaults of the input schema do not fit %v: %v", reflect.TypeFor[In](), err))
+		t.InputSchema, accepted = inferred.mustMarshal(), inferred.accepted()
+	} else {
+		accepted = t.InputSchema
+		if declared := declaredDefaults(t.InputSchema, !inferred.takesAny()); declared != nil {
+			defaults = declared
+			if _, err := decodeTyped[In](defaults.fillIn(json.RawMessage("{}"))); err != nil {
+				panic(fmt.Sprintf("the defaults of the input schema do not fit %v: %v", reflect.TypeFor[In](), err))
+			}
 		}
 	}
 	decode := decoderOf[In](defaults)
-	return func(params *protocol.CallToolParams) (In, error) { return decode(params.Arguments) }
+	return accepted, func(params *protocol.CallToolParams) (In, error) { return decode(params.Arguments) }
 }
 
 // A Result sets both the structured content and the content blocks of a tool's

@@ -80,8 +80,9 @@ func (t *tool) feature() Feature { return Feature{KindTool, t.definition.Name, t
 //	header:"Region"     // mirrored to the HTTP header Mcp-Param-Region
 //
 // A type with a method EnumValues() []string is an enum wherever it is used. In a
-// derived schema, a type that marshals itself to JSON accepts any value, and a type
-// that marshals itself to text is a string. Numbers such as 1.0 and 1e3 are accepted
+// derived schema, a type that marshals itself to JSON accepts any value, a type that
+// marshals itself to text is a string, and a time.Time a string with the format date-time.
+// In arguments, null for a list is taken as none. Numbers such as 1.0 and 1e3 are accepted
 // as integers if they are below 2^53. A tool with an output schema must return
 // structured content that fits it, or set IsError. Otherwise the client gets an
 // internal error.
@@ -99,9 +100,9 @@ func AddTool[In, Out any](s *Server, t protocol.Tool, f func(context.Context, In
 		panic("no function")
 	}
 	checkToolName(t.Name)
-	read := toolInput[In](&t)
+	accepted, read := toolInput[In](&t)
 	write := toolOutput[Out](&t)
-	added := &tool{settings: newSettings(o), definition: &t, input: mustCompile(t.InputSchema), headers: mustMirrored(t.InputSchema)}
+	added := &tool{settings: newSettings(o), definition: &t, input: mustCompile(accepted), headers: mustMirrored(t.InputSchema)}
 	if len(t.OutputSchema) > 0 {
 		var err error
 		if added.output, err = schema.Compile(context.Background(), t.OutputSchema); err != nil {

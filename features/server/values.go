@@ -67,7 +67,7 @@ func decoderOf[T any](missing defaults) func(stdjson.RawMessage) (T, error) {
 // prompts, and the variables of templates. A field that is not a JSON string is parsed
 // from its text. S was inferred from T.
 func textDecoderOf[T any](s inferred) func(context.Context, map[string]string) (T, error) {
-	validator := mustCompile(s.mustMarshal())
+	validator := mustCompile(s.accepted())
 	decode := decoderOf[T](s.defaults())
 	return func(ctx context.Context, texts map[string]string) (value T, err error) {
 		members := make(map[string]stdjson.RawMessage, len(texts))
