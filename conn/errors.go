@@ -168,6 +168,8 @@ func lossInWords(err error) string {
 	switch {
 	case !errors.As(err, &why) || why.Kind == StreamLost || why.unreachable() != nil:
 		return inWords(err)
+	case err.Error() != why.Error(): // what was under way says more
+		return "connection lost: " + inWords(err)
 	case why.Kind == LinkBroken && why.Err != nil:
 		return "connection lost: " + inWords(why.Err)
 	default:

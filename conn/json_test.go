@@ -3,6 +3,7 @@ package conn_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -35,6 +36,10 @@ func TestValuesMarshalToReadableJSON(t *testing.T) {
 			&conn.CallError{Method: "tools/call", ID: 7, Cause: conn.LinkLost, Delivery: conn.Unknown, Err: failed, Attempts: []conn.Attempt{lost}},
 			`{"error":"tools/call: connection lost: exited: status 3; it may have been executed (2 attempts)","method":"tools/call","id":7,"cause":"link lost","delivery":"unknown",` +
 				`"attempts":[{"id":6,"epoch":1,"cause":"link lost","delivery":"unknown","error":"exited: status 3"}]}`,
+		},
+		"a call that was answering a question": {
+			&conn.CallError{Method: "tools/call", ID: 7, Cause: conn.LinkLost, Delivery: conn.Sent, Err: fmt.Errorf("%w: no answer to the question", failed)},
+			`{"error":"tools/call: connection lost: exited: status 3: no answer to the question","method":"tools/call","id":7,"cause":"link lost","delivery":"sent"}`,
 		},
 		"a state error": {&conn.StateError{State: conn.Backoff, Reason: failed}, `"not connected: exited: status 3"`},
 		"a panic":       {&conn.PanicError{Value: func() {}}, ``},
