@@ -129,7 +129,8 @@ func (s *Session) elicit(ctx context.Context, p *protocol.ElicitParams) (*protoc
 	if filled.Content, err = fillDefaults(result.Content, p.RequestedSchema, lists); err != nil {
 		return nil, fmt.Errorf("client: the answer cannot be read: %w", err)
 	}
-	if err := s.checkForm(ctx, p.RequestedSchema, filled.Content); err != nil {
+	// The budget of the schema bounds the check, also for an answer that came after the server was lost.
+	if err := s.checkForm(context.WithoutCancel(ctx), p.RequestedSchema, filled.Content); err != nil {
 		return nil, err
 	}
 	return &filled, nil

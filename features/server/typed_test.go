@@ -271,7 +271,7 @@ func TestNamesOfToolsThatAreAllowed(t *testing.T) {
 
 // A type that can be no form is found when the feature is added.
 //
-// Guarantees: G-0031.14
+// Guarantees: G-0031.17
 func TestFormOfAnotherTypeIsRefused(t *testing.T) {
 	for name, form := range map[string]func(){
 		"a nested struct": func() { server.Form[struct{ In inner }]() },
