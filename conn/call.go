@@ -319,17 +319,25 @@ func leavingCause(ctx context.Context) Cause {
 // fails with transport.ErrBusy. A call would keep waiting, but notifications are soon
 // out of date. Every error is a *CallError.
 func (c *Conn) Notify(ctx context.Context, method string, params json.RawMessage) error {
-	return c.notify(ctx, method, params, sender{})
+	return c.notify(ctx, method, params, sender{}, false)
 }
 
-func (c *Conn) notify(ctx context.Context, method string, params json.RawMessage, by sender) error {
-	if o := c.acquireSlot(ctx, 0); o.cause != 0 {
+// TryNotify does what Notify does, but never waits for a send slot or for room on the
+// link: it then fails at once with transport.ErrBusy. That does not count against a link
+// that accepts nothing.
+func (c *Conn) TryNotify(ctx context.Context, method string, params json.RawMessage) error {
+	return c.notify(ctx, method, params, sender{}, true)
+}
+
+func (c *Conn) notify(ctx context.Context, method string, params json.RawMessage, by sender, once bool) error {
+	if o := c.slotFor(ctx, once); o.cause != 0 {
 		return &CallError{Method: method, Cause: o.cause, Delivery: o.delivery, Err: o.err}
 	}
 	waiting := c.spares().takeCall(c.sendSlots())
 	m := Message{Method: method, Params: params}
 	waiting.out = m.notification(jsonrpc.ID{}, &waiting.route)
 	waiting.out.call, waiting.out.stream, waiting.out.notification = waiting, by.stream(), true
+	waiting.out.once = once
 	posted := c.lend(&event{
 		kind: notificationMade, handshake: by.handshake != nil, serving: by.serving != nil || c.serves(ctx), epoch: by.epoch(c), out: &waiting.out,
 	})
@@ -369,6 +377,19 @@ func (c *Conn) awaitTaken(ctx context.Context, waiting *call) outcome {
 func (c *Conn) sendSlots() chan struct{} {
 	c.makeSlots.Do(func() { c.slots = make(chan struct{}, c.options.SendSlots) })
 	return c.slots
+}
+
+// slotFor takes a send slot for a notification, or waits for one unless once is set.
+func (c *Conn) slotFor(ctx context.Context, once bool) outcome {
+	if !once {
+		return c.acquireSlot(ctx, 0)
+	}
+	select {
+	case c.sendSlots() <- struct{}{}:
+		return outcome{}
+	default:
+		return outcome{ending: ending{Refused, NotSent, transport.ErrBusy}}
+	}
 }
 
 // acquireSlot waits for a send slot until ctx ends, or for the timeout unless that is

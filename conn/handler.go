@@ -107,7 +107,13 @@ func (in *Incoming) title() string {
 // that will carry the answer, and before the answer. The handler must call it before
 // it returns. Its errors are those of Conn.Notify.
 func (in *Incoming) Notify(ctx context.Context, method string, params json.RawMessage) error {
-	return in.conn.notify(ctx, method, params, sender{serving: in})
+	return in.conn.notify(ctx, method, params, sender{serving: in}, false)
+}
+
+// TryNotify does what Notify does, but never waits. Its errors are those of
+// Conn.TryNotify.
+func (in *Incoming) TryNotify(ctx context.Context, method string, params json.RawMessage) error {
+	return in.conn.notify(ctx, method, params, sender{serving: in}, true)
 }
 
 // Call sends a request to the peer that belongs to the request being served: it goes

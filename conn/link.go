@@ -41,7 +41,7 @@ func (i *Incarnation) Call(ctx context.Context, r Request) (json.RawMessage, err
 
 // Notify is Conn.Notify for the handshake: it works before the Conn is ready.
 func (i *Incarnation) Notify(ctx context.Context, method string, params json.RawMessage) error {
-	return i.conn.notify(ctx, method, params, sender{handshake: i})
+	return i.conn.notify(ctx, method, params, sender{handshake: i}, false)
 }
 
 func (l *loop) incarnate(epoch uint64) *Incarnation {

@@ -58,6 +58,7 @@ type outboundFrame struct {
 	route        *transport.Route // for the link; the core does not use it
 	call         *call            // the call that waits for it, or nil; the core does not use it
 	notification bool             // it is a notification: its caller waits until the link has accepted it
+	once         bool             // it is a notification that does not wait for room on the link
 	reply        bool             // it is a reply, which is never dropped
 	last         bool             // the frame ends its stream
 	attempts     uint8            // how often the link has refused it; counting stops at the limit
@@ -296,6 +297,10 @@ func (c *core) transmit(out outboundFrame) {
 func (c *core) onBusy(now instant, ev *event) {
 	out := *ev.out
 	c.pending.markSent(out.id, false)
+	if out.once {
+		c.refuseBusy(now, out)
+		return
+	}
 	if c.outbound.refused(&out, now, ev.tried, ev.moved) {
 		c.refuseBusy(now, out)
 		return

@@ -60,6 +60,10 @@ func (c *core) onNoticeMade(now instant, ev *event) {
 		c.settle(now, request{call: ev.out.call}, ending{cause, NotSent, err}, nil)
 		return
 	}
+	if ev.out.once && !c.outbound.empty() {
+		c.refuseBusy(now, *ev.out)
+		return
+	}
 	c.send(*ev.out)
 }
 

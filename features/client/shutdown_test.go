@@ -96,7 +96,8 @@ func (s *steady) overStdio() {
 		}
 	}()
 	command := role(s.t, "steady")
-	command.Env = append(command.Env, addressVariable+"="+servers.Addr().String())
+	command.Env = append(command.Env, addressVariable+"="+servers.Addr().String(),
+		"GORACE=atexit_sleep_ms=0") // the race detector would keep a server for a second that has ended
 	s.to = command
 	s.stop = func() {
 		link := <-links

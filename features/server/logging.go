@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
 )
 
 // setLogLevel stores the level from which a legacy client wants log messages.
@@ -29,8 +31,9 @@ func setLogLevel(_ context.Context, c *call, params *protocol.SetLogLevelParams)
 // Logger returns a logger whose messages go to the client of the present request. The
 // client chooses the level: by logging/setLevel in the legacy revisions, otherwise in
 // the request itself. A client that chose no level gets no messages. Messages are
-// sent in order and before the answer. They are dropped while the connection is busy,
-// and beyond Options.LogRate. Never log credentials or personal data to a client.
+// sent in order and before the answer. The logger never waits for the client: messages are
+// dropped while the connection is busy, and beyond Options.LogRate. The next message
+// says how many were. Never log credentials or personal data to a client.
 // Outside of a request the logger does nothing.
 func Logger(ctx context.Context) *slog.Logger {
 	r := RequestFrom(ctx)
@@ -124,20 +127,27 @@ func (l *clientLog) Handle(ctx context.Context, record slog.Record) error {
 	}
 	raw, err := encodeTyped(data)
 	if err != nil {
-		raw, _ = protocol.Marshal(record.Message) // text can be encoded
+		raw, err = protocol.Marshal(record.Message) // text can be encoded
 	}
-	rate := l.server().options.LogRate
-	ok, dropped := l.budget().take(rate)
+	rate, budget := l.server().options.LogRate, l.budget()
+	ok, dropped := budget.take(rate)
 	if !ok {
 		return nil
 	}
-	if dropped > 0 {
-		said, _ := protocol.Marshal(fmt.Sprintf("%d log messages were dropped: there were more than %d a second", dropped, rate))
-		if err := l.tell(ctx, &protocol.LogMessageParams{Level: logLevel(record.Level), Data: said}); err != nil {
-			return err
-		}
+	level := logLevel(record.Level)
+	if dropped != (droppedLogs{}) {
+		said, _ := protocol.Marshal(dropped.text(rate))
+		err = l.tell(ctx, &protocol.LogMessageParams{Level: level, Data: said})
 	}
-	return l.tell(ctx, &protocol.LogMessageParams{Level: logLevel(record.Level), Data: raw})
+	if err == nil {
+		dropped = droppedLogs{} // the client knows of them
+		err = l.tell(ctx, &protocol.LogMessageParams{Level: level, Data: raw})
+	}
+	if errors.Is(err, transport.ErrBusy) {
+		dropped.busy++
+		budget.giveBack(dropped)
+	}
+	return err
 }
 
 func (l *clientLog) server() *Server {
@@ -184,24 +194,49 @@ type logBudget struct {
 	mu      sync.Mutex
 	spent   time.Duration // how far the messages are ahead of their rate; at most one second
 	at      time.Time
-	dropped int
+	dropped droppedLogs
+}
+
+// droppedLogs count messages that were dropped: because there were too many, and because the
+// connection was busy.
+type droppedLogs struct{ many, busy int }
+
+// text tells the client, which may not exceed the rate.
+func (d droppedLogs) text(rate int) string {
+	var why []string
+	if d.many > 0 {
+		why = append(why, fmt.Sprintf("there were more than %d a second", rate))
+	}
+	if d.busy > 0 {
+		why = append(why, "the connection was busy")
+	}
+	return fmt.Sprintf("%d log messages were dropped: %s", d.many+d.busy, strings.Join(why, ", and "))
+}
+
+// giveBack counts messages as dropped that were not sent after all.
+func (b *logBudget) giveBack(dropped droppedLogs) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.dropped.many += dropped.many
+	b.dropped.busy += dropped.busy
 }
 
 // take reports whether a message may be sent, and how many were dropped before it.
-func (b *logBudget) take(rate int) (ok bool, dropped int) {
-	if rate < 0 {
-		return true, 0
-	}
+func (b *logBudget) take(rate int) (ok bool, dropped droppedLogs) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if rate < 0 {
+		dropped, b.dropped = b.dropped, droppedLogs{}
+		return true, dropped
+	}
 	now, each := time.Now(), time.Second/time.Duration(rate)
 	b.spent = max(0, b.spent-now.Sub(b.at))
 	if b.at = now; b.spent+each > time.Second {
-		b.dropped++
-		return false, 0
+		b.dropped.many++
+		return false, droppedLogs{}
 	}
 	b.spent += each
-	dropped, b.dropped = b.dropped, 0
+	dropped, b.dropped = b.dropped, droppedLogs{}
 	return true, dropped
 }
 

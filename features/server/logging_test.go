@@ -11,6 +11,8 @@ import (
 
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
 // logsOften returns a server with a tool that logs as many messages as its argument
@@ -102,6 +104,62 @@ func TestLogMessagesAreBounded(t *testing.T) {
 			if got != want {
 				t.Errorf("LogRate %d: got %d messages, want %d", rate, got, want)
 			}
+		})
+	}
+}
+
+// A client that does not read delays no handler, whatever LogRate says, and does not lose its session
+// for log messages. What did not fit the queue of its link is dropped, and counted in the next message.
+//
+// Guarantees: G-0029.19
+func TestLogNeverWaitsForTheClient(t *testing.T) {
+	const logged = 1000
+	for name, logs := range map[string]func(*server.Server, *rawPeer){
+		"of the session": func(s *server.Server, _ *rawPeer) {
+			for session := range s.Sessions() {
+				for n := range logged {
+					session.Logger().Info(fmt.Sprintf("number %d", n))
+				}
+			}
+		},
+		"of a call": func(_ *server.Server, w *rawPeer) {
+			w.send(`{"jsonrpc":"2.0","id":"logs","method":"tools/call","params":{"name":"log","arguments":{"Times":1000}}}`)
+			synctest.Wait()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := logsOften(server.Options{LogRate: -1})
+				ours, theirs := inmem.Pipe(inmem.Options{QueueFrames: 10})
+				s.Accept(theirs)
+				w := &rawPeer{t, ours, make(chan string, 2000)}
+				ours.Bind(w)
+				defer s.Close(t.Context())
+				ours.Grant(transport.Main, 2) // the answers to initialize and setLevel
+				w.initialize(protocol.Version20251125)
+				w.send(`{"jsonrpc":"2.0","id":"level","method":"logging/setLevel","params":{"level":"info"}}`)
+				w.want(`"id":"level"`)
+				began := time.Now()
+				logs(s, w)
+				if took := time.Since(began); took > 0 {
+					t.Errorf("logging took %v, want no time", took)
+				}
+				if pass(5 * time.Second); name == "of the session" {
+					pass(time.Minute) // an answer that is not read would end it
+				}
+				ours.Grant(transport.Main, cap(w.frames))
+				for n := range 10 {
+					w.want(fmt.Sprintf(`"number %d"`, n))
+				}
+				if name == "of a call" {
+					w.want(`"id":"logs"`)
+				}
+				for session := range s.Sessions() {
+					session.Logger().Info("at last")
+				}
+				w.want(fmt.Sprintf(`"%d log messages were dropped: the connection was busy"`, logged-10))
+				w.want(`"at last"`)
+			})
 		})
 	}
 }

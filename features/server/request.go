@@ -170,8 +170,15 @@ func (r *Request) notify(ctx context.Context) error {
 	if len(r.peer.server.options.Middleware) > 0 {
 		raw = tracing.Inject(ctx, raw)
 	}
-	if r.call != nil {
+	isLog := r.Method == protocol.NotificationMessage // which must not block the program
+	switch {
+	case r.call != nil && isLog:
+		return r.call.in.TryNotify(ctx, r.Method, raw)
+	case r.call != nil:
 		return r.call.in.Notify(ctx, r.Method, raw)
+	case isLog:
+		return r.peer.conn.TryNotify(ctx, r.Method, raw)
+	default:
+		return r.peer.conn.Notify(ctx, r.Method, raw)
 	}
-	return r.peer.conn.Notify(ctx, r.Method, raw)
 }
