@@ -47,6 +47,10 @@ func attackProofs() []proof {
 		{"Close while notifications wait; a silent peer; a server of many idle sessions restarts", "the error names the right handler; the peer is lost within the promised time; all sessions return together", "TestCloseWhileNotificationsWait TestSilentPeerIsLostInTime TestSessionsReturnTogether TestSessionsReturnTogetherOverHTTP"},
 		{"a malformed reply has a readable id, or several of which one is that of a call", "its call fails immediately", "TestMalformedAnswerEndsItsCall TestMalformedAnswerToTwoCallsEndsNeither TestMalformedResponseNamesItsRequest"},
 		{"a byte order mark", "it is skipped at the beginning of a stream; later it makes its frame malformed, and the call that this answers fails immediately", "TestReaderFrames TestHeaders TestReaderFollowsTheStandard TestMalformedAnswerEndsItsCall TestDecodeRefusesAByteOrderMark"},
+		{"a client pads its requests, or a server its answers, with megabytes that nobody reads", "a session keeps copies of what it needs, and never the request or the answer itself", "TestNoRequestIsKept TestNoAnswerIsKept"},
+		{"a client opens a stream of log messages and never reads it", "a log message never waits: it is dropped and counted, and the session goes on", "TestLogNeverWaitsForTheClient"},
+		{"a client lists a folder of 10,000 files again and again", "the sorted list is kept for a second", "TestListOfFilesIsKeptForASecond"},
+		{"an `mcp.json` contains tokens in its arguments, URLs, variables or headers", "the question whether to trust it shows every name of a variable and header, no value, and masks what looks like a credential", "TestPreviewShowsNoCredentials"},
 		{"a client asks for a file by another spelling of its name, or through a symbolic link", "a client can read the listed files and nothing else", "TestFilesAreServedAndNothingElse TestFilesHaveTheirOwnNamesOnly"},
 	}
 }

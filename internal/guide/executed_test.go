@@ -226,7 +226,9 @@ var outcomes = map[string][]outcome{
 		_, err := client.Call[string](s.Context(), s.session, "unknown", nil)
 		return err
 	}}, {is(client.ErrInvalid), true, false, func(s *scenario) error {
-		s.offer(func(context.Context) (string, error) { return "", &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "no"} })
+		s.offer(func(context.Context) (string, error) {
+			return "", &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "no"}
+		})
 		return s.call(s.Context(), s.session)
 	}}},
 	"`client.ErrUnsupported`, `*client.CapabilityError`": {{is(client.ErrUnsupported), false, false, func(s *scenario) error {
