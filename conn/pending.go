@@ -214,7 +214,6 @@ func (p *pending) resumeOne(r *request, now instant) {
 	}
 }
 
-// markSent notes whether the link has the frame of a request.
 // soleOf returns the only one of the requests that was sent and is pending, or else 0.
 func (p *pending) soleOf(ids []transport.Tag) (sole int64) {
 	for _, tag := range ids {
@@ -229,6 +228,7 @@ func (p *pending) soleOf(ids []transport.Tag) (sole int64) {
 	return sole
 }
 
+// markSent notes whether the link has the frame of a request.
 func (p *pending) markSent(id int64, sent bool) {
 	if r, ok := p.byID[id]; ok {
 		r.sent = sent
