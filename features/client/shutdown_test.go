@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/bowline-mcp/bowline/features/client"
@@ -226,4 +227,126 @@ func (s *steady) await(ctx context.Context, runs int64) {
 			s.t.Fatalf("got %d runs in time, want %d", s.runs.Load(), runs)
 		}
 	}
+}
+
+// A pipeListener accepts the connections of dial, which need no network.
+type pipeListener struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func newPipeListener() *pipeListener {
+	return &pipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
+}
+
+func (l *pipeListener) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	here, there := net.Pipe()
+	select {
+	case l.conns <- there:
+		return here, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (l *pipeListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *pipeListener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return nil
+}
+
+func (*pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
+
+// While a node shuts down, a long call of one client keeps it running. The other clients do not wait for
+// that: their sessions there have ended, and they soon have new ones at another node. What they call
+// meanwhile is not executed.
+//
+// Guarantees: G-0009.14
+func TestClientsLeaveANodeThatServesALongCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const long = 6 * time.Second
+		nodes := make(map[string]*streamable.Handler)
+		forward := func(name string) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { nodes[name].ServeHTTP(w, r) })
+		}
+		for name, other := range map[string]string{"a": "b", "b": "a"} {
+			s := server.New(serverInfo, server.Options{})
+			server.AddTool(s, protocol.Tool{Name: "work"}, func(_ context.Context, in struct{ Millis int64 }) (string, error) {
+				<-time.After(time.Duration(in.Millis) * time.Millisecond)
+				return name, nil
+			})
+			router := &streamable.Nodes{Self: name, Others: map[string]http.Handler{other: forward(other)}}
+			nodes[name] = streamable.NewHandler(s, streamable.HandlerOptions{Router: router})
+		}
+		var balance atomic.Value // the node that gets what no session decides
+		balance.Store("a")
+		balancer := newPipeListener()
+		front := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			nodes[balance.Load().(string)].ServeHTTP(w, r)
+		})}
+		var serving sync.WaitGroup
+		serving.Go(func() { front.Serve(balancer) })
+		connections := &http.Transport{DialContext: balancer.dial}
+		open := func() *client.Session {
+			to := &streamable.Client{URL: "http://balancer/", HTTP: &http.Client{Transport: connections}}
+			session, err := client.New(clientInfo, client.Options{ProtocolVersion: protocol.LatestLegacy}).Connect(t.Context(), to)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return session
+		}
+		call := func(session *client.Session, takes time.Duration) (string, error) {
+			return client.Call[string](t.Context(), session, "work", map[string]int64{"Millis": takes.Milliseconds()})
+		}
+		busy, other := open(), open()
+		serving.Go(func() {
+			if node, err := call(busy, long); node != "a" || err != nil {
+				t.Errorf("the long call: got %q, %v; want an answer of node a", node, err)
+			}
+		})
+		synctest.Wait()
+		balance.Store("b")
+		begun := time.Now()
+		serving.Go(func() {
+			if err := nodes["a"].Shutdown(t.Context(), nil); err != nil {
+				t.Errorf("the shutdown of node a: got %v, want no error", err)
+			}
+		})
+		synctest.Wait()
+		for {
+			node, err := call(other, 0)
+			if err == nil {
+				if took := time.Since(begun); node != "b" || took >= long/2 {
+					t.Errorf("the other client: got an answer of node %s after %v, want one of node b long before the long call ends, after %v", node, took, long)
+				}
+				break
+			}
+			if !client.NotExecuted(err) {
+				t.Errorf("the other client: got %v, want that the call was not executed", err)
+			}
+			if time.Since(begun) > 2*long {
+				t.Errorf("the other client: got %v after %v, want an answer of node b", err, time.Since(begun))
+				break
+			}
+			<-time.After(time.Second / 2)
+		}
+		busy.Close(t.Context())
+		other.Close(t.Context())
+		if err := nodes["b"].Shutdown(t.Context(), front); err != nil {
+			t.Errorf("the shutdown of node b: got %v, want no error", err)
+		}
+		connections.CloseIdleConnections()
+		serving.Wait()
+	})
 }

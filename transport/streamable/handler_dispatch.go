@@ -264,12 +264,10 @@ func (h *Handler) delete(w http.ResponseWriter, r *http.Request) *refusal {
 // findSession returns the session that a request names. The caller uses it until
 // it calls table.leave.
 func (h *Handler) findSession(r *http.Request, id jsonrpc.ID, identity string) (*serverLink, *refusal) {
-	l, closing := h.table.find(r.Header.Get(headerSession))
-	switch {
-	case l == nil && closing: // the session may just have ended here, so the client must not take this for the loss of its session
-		return nil, shuttingDown(id)
-	case l == nil:
-		return nil, sessionNotFound(id)
+	session := r.Header.Get(headerSession)
+	l := h.table.find(session)
+	if l == nil {
+		return nil, h.absent(session, id)
 	}
 	refused := checkLegacyVersion(r.Header, id)
 	if l.key.identity != identity {
@@ -281,6 +279,19 @@ func (h *Handler) findSession(r *http.Request, id jsonrpc.ID, identity string) (
 	}
 	h.table.confirm(l)
 	return l, nil
+}
+
+// absent refuses a request of a session that is not here.
+func (h *Handler) absent(session string, id jsonrpc.ID) *refusal {
+	drains, justEnded := h.table.drains(session)
+	if justEnded {
+		return shuttingDown(id)
+	}
+	refused := sessionNotFound(id)
+	if drains {
+		refused.leave()
+	}
+	return refused
 }
 
 // A refusal is a response that the handler itself gives.
@@ -367,13 +378,16 @@ func sessionNotFound(id jsonrpc.ID) *refusal {
 	return &refusal{status: http.StatusNotFound, code: jsonrpc.CodeInvalidRequest, id: id, text: "session not found"}
 }
 
-// shuttingDown refuses a message because the handler is closing. The client should not send
-// another on this connection, which is about to be closed.
+// shuttingDown refuses a message because the handler is closing.
 func shuttingDown(id jsonrpc.ID) *refusal {
 	refused := overloaded(id, "shutting down")
-	refused.header = http.Header{"Connection": {"close"}}
+	refused.leave()
 	return refused
 }
+
+// leave tells the client to send nothing more on this connection, because it is about to be closed,
+// and a new connection may reach another server.
+func (f *refusal) leave() { f.header = http.Header{"Connection": {"close"}} }
 
 // overloaded refuses a message for the time being.
 func overloaded(id jsonrpc.ID, text string) *refusal {

@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -219,6 +220,52 @@ func TestClosedHandlerRefuses(t *testing.T) {
 	if loss := s.peer(t, 0).awaitLoss(t); loss.Reason != transport.ErrClosed {
 		t.Errorf("lost because of %v, want %v", loss.Reason, transport.ErrClosed)
 	}
+}
+
+// While a handler drains, the requests of a session that the server has ended are refused as overloaded
+// for a second, and then because the session is unknown, so that its client begins another one. Other
+// unknown sessions are refused as such at once. All these clients shall open another connection.
+//
+// Guarantees: G-0009.14
+func TestDrainingHandlerLetsClientsGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var links []transport.Link
+		h := NewHandler(accepting(func(link transport.Link) {
+			link.Bind(&mute{link: link})
+			links = append(links, link)
+		}), HandlerOptions{})
+		defer h.Close(0)
+		begin := func() string {
+			return fuzzed(h, "POST", "Content-Type: application/json", initializeBody("2025-06-18")).Header().Get(headerSession)
+		}
+		want := func(about, session, body string, status int) {
+			t.Helper()
+			lines := "Content-Type: application/json"
+			if session != "" {
+				lines += "\n" + headerSession + ": " + session
+			}
+			if r := fuzzed(h, "POST", lines, body); r.Code != status || r.Header().Get("Connection") != "close" {
+				t.Errorf("%s: got status %d, Connection: %q; want status %d, Connection: close", about, r.Code, r.Header().Get("Connection"), status)
+			}
+		}
+		ended, deleted, served := begin(), begin(), begin()
+		h.table.drain()
+		links[0].Close(time.Second)
+		want("just ended", ended, echoBody, 503)
+		if r := fuzzed(h, "DELETE", headerSession+": "+deleted, ""); r.Code != 204 {
+			t.Fatalf("the DELETE got status %d, want 204", r.Code)
+		}
+		want("deleted by its client", deleted, echoBody, 404)
+		want("never known", "x", echoBody, 404)
+		want("a new session", "", initializeBody("2025-06-18"), 503)
+		<-time.After(longestRefusing - 1)
+		want("ended almost a second ago", ended, echoBody, 503)
+		<-time.After(1)
+		want("ended a second ago", ended, echoBody, 404)
+		if r := fuzzed(h, "POST", "Content-Type: application/json\n"+headerSession+": "+served, echoBody); r.Code != 200 {
+			t.Errorf("a session that has not ended: got status %d, want 200", r.Code)
+		}
+	})
 }
 
 // If the acceptor closes or does not bind its link, the request is refused.

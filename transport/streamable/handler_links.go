@@ -40,6 +40,9 @@ func (h *Handler) openLink(l *serverLink, id jsonrpc.ID) (*serverLink, *refusal)
 		idle.end(transport.ErrSessionExpired, 0)
 	}
 	if !ok {
+		if drains, _ := h.table.drains(l.session); drains {
+			return nil, shuttingDown(id)
+		}
 		return nil, overloaded(id, "no more sessions are possible now")
 	}
 	isOpen := false

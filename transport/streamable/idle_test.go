@@ -15,7 +15,7 @@ func TestIdleSessionHasNothingForAStreamOrItsEnd(t *testing.T) {
 	s := newSite(t, HandlerOptions{})
 	begin := func() (string, *serverLink) {
 		session := s.initialize(protocol.LatestLegacy)
-		link, _ := s.handler.table.find(session[len("Mcp-Session-Id: "):])
+		link := s.handler.table.find(session[len("Mcp-Session-Id: "):])
 		s.handler.table.leave(link)
 		return session, link
 	}

@@ -197,7 +197,7 @@ func (l *serverLink) end(reason error, grace time.Duration) error {
 		<-ending.gone
 		return ending.left
 	}
-	if !web.EndWithin(l.table.remove(l), grace, l.force) {
+	if !web.EndWithin(l.table.remove(l, reason), grace, l.force) {
 		ending.left = errors.New("streamable: an HTTP request has not ended")
 	}
 	if !l.isShared() {

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bowline-mcp/bowline/transport"
 	"pgregory.net/rapid"
 )
 
@@ -62,7 +63,7 @@ func TestIdlingAllocatesNothing(t *testing.T) {
 		t.Fatal("the link was removed, want it kept")
 	}
 	table.leave(l)
-	if n := testing.AllocsPerRun(100, func() { l, _ := table.find("s"); table.leave(l) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { l := table.find("s"); table.leave(l) }); n != 0 {
 		t.Errorf("%v allocations, want 0", n)
 	}
 }
@@ -147,7 +148,7 @@ func TestReplacedLinkTakesNoPlace(t *testing.T) {
 	}
 	for _, l := range links {
 		table.leave(l)
-		<-table.remove(l)
+		<-table.remove(l, transport.ErrPeerClosed)
 	}
 	if n := table.links.links; n != 0 || len(table.shared) != 0 {
 		t.Errorf("after the end of all links: got %d links of which %d are shared, want none", n, len(table.shared))

@@ -27,7 +27,8 @@ type sessionTable struct {
 	timer    *time.Timer
 	full     bool // drain or close was called, so no more links are added
 	closed   bool
-	last     []*serverLink // the links that close has found
+	refusing map[string]time.Time // until when requests of the sessions that the server has ended since are refused as overloaded
+	last     []*serverLink        // the links that close has found
 	ended    [sessionEnds]uint64
 }
 
@@ -55,8 +56,15 @@ func newSessionTable(o *HandlerOptions) *sessionTable {
 		idleLimit: o.SessionIdle,
 		sessions:  make(map[string]*serverLink), shared: make(map[clientKey]*serverLink),
 		opening: make(map[clientKey]chan struct{}), clients: make(map[client]*population),
+		refusing: make(map[string]time.Time),
 	}
 }
+
+// longestRefusing is for how long the requests of a session are refused as overloaded after the
+// server has ended it in order to shut down. Their sender may not have known of that yet. After that
+// time, the session is unknown. Otherwise its client would not begin another one elsewhere, while
+// a long call of another client keeps this server running.
+const longestRefusing = time.Second
 
 const (
 	// bytesPerSession is the average size that initialize requests may have if the table
@@ -143,15 +151,23 @@ func (t *sessionTable) accepted(l *serverLink) bool {
 	return true
 }
 
-// find returns the link of a session, or nil, and whether the table is closing. The caller
-// uses the link until it calls leave.
-func (t *sessionTable) find(session string) (l *serverLink, closing bool) {
+// find returns the link of a session, or nil. The caller uses the link until it calls leave.
+func (t *sessionTable) find(session string) *serverLink {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if l = t.sessions[session]; l != nil {
+	l := t.sessions[session]
+	if l != nil {
 		t.enter(l)
 	}
-	return l, t.full
+	return l
+}
+
+// drains reports whether drain or close was called, and whether the server has ended a session
+// since, a short time ago.
+func (t *sessionTable) drains(session string) (drains, justEnded bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.full, time.Now().Before(t.refusing[session])
 }
 
 // has reports whether a session is here.
@@ -235,11 +251,14 @@ func (t *sessionTable) leave(l *serverLink) {
 	}
 }
 
-// remove removes a link. It returns a channel that is closed when no request uses the
-// link.
-func (t *sessionTable) remove(l *serverLink) (unused <-chan struct{}) {
+// remove removes a link that ends for a reason. It returns a channel that is closed when no
+// request uses the link.
+func (t *sessionTable) remove(l *serverLink, reason error) (unused <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.full && reason == transport.ErrClosed && t.sessions[l.session] == l {
+		t.refusing[l.session] = time.Now().Add(longestRefusing)
+	}
 	t.forget(l, sessionClosed)
 	l.use.unused = make(chan struct{})
 	if l.use.requests == 0 {
