@@ -44,10 +44,15 @@ func Causes() []Cause {
 type Delivery uint8
 
 const (
-	_       Delivery = iota
-	NotSent          // the peer has certainly not executed it: it was not sent, or the peer has refused it as overloaded
-	Sent             // it was sent and answered
-	Unknown          // it may have been sent, and no answer came: the peer may have executed it
+	_ Delivery = iota
+
+	// NotSent: the peer has certainly not executed it, because it was not sent, or the peer has
+	// refused it as overloaded. The number of the error -32050 is one that JSON-RPC leaves to
+	// servers, so if a peer sends it, this trusts that the peer means "overloaded" by it.
+	NotSent
+
+	Sent    // it was sent and answered
+	Unknown // it may have been sent, and no answer came: the peer may have executed it
 	deliveries
 )
 
@@ -201,7 +206,7 @@ func (e *CallError) Is(target error) bool {
 }
 
 // NotExecuted reports whether err is the error of a call that the peer certainly has not
-// executed. You can make such a call again without doing anything twice.
+// executed (NotSent). You can make such a call again without doing anything twice.
 func NotExecuted(err error) bool {
 	var call *CallError
 	return errors.As(err, &call) && call.Delivery == NotSent

@@ -59,27 +59,37 @@ func TestOverloadedPeerIsCalledAgainAfterItsError(t *testing.T) {
 	})
 }
 
-// What another peer has answered to a call of a handler is an internal error of this peer, whatever
-// its code. Otherwise the caller would take the request for not executed.
+// If another peer is overloaded and refuses a call of a handler, that is an internal error of this peer.
+// Otherwise the caller would take the request for not executed. All other codes of another peer pass.
 //
 // Guarantees: G-0023.12
-func TestErrorOfAnotherCallIsAnInternalError(t *testing.T) {
+func TestOverloadOfAnotherPeerIsAnInternalError(t *testing.T) {
 	fault := &jsonrpc.Error{Code: jsonrpc.CodeOverloaded, Message: "busy"}
+	refusedBy := func(code int64) error {
+		return fmt.Errorf("no receipt: %w", &conn.CallError{Method: "pay", Cause: conn.PeerError, Delivery: conn.Sent, Err: &jsonrpc.Error{Code: code, Message: "no"}})
+	}
 	upstream := fmt.Errorf("no receipt: %w", &conn.CallError{Method: "pay", Cause: conn.PeerError, Delivery: conn.NotSent, Err: &transport.StatusError{Status: 503, Fault: fault}})
-	for want, returned := range map[int64]error{
-		jsonrpc.CodeInternalError: upstream,
-		jsonrpc.CodeOverloaded:    fault,
-		7:                         fmt.Errorf("%w: %w", &jsonrpc.Error{Code: 7, Message: "own"}, upstream),
+	lost := &conn.CallError{Method: "pay", Cause: conn.LinkLost, Delivery: conn.Unknown, Err: transport.ErrPeerClosed}
+	for _, test := range []struct {
+		returned error
+		want     int64
+	}{
+		{upstream, jsonrpc.CodeInternalError},
+		{errors.Join(lost, upstream), jsonrpc.CodeInternalError},
+		{fault, jsonrpc.CodeOverloaded},
+		{refusedBy(jsonrpc.CodeInvalidParams), jsonrpc.CodeInvalidParams},
+		{refusedBy(-32042), -32042},
+		{fmt.Errorf("%w: %w", &jsonrpc.Error{Code: 7, Message: "own"}, upstream), 7},
 	} {
 		bubble(t, func(t *testing.T) {
 			s := new(script)
-			r := start(conn.Accept(s, conn.Options{Handler: handler{"buy": func(context.Context, *conn.Incoming) (json.RawMessage, error) { return nil, returned }}}))
+			r := start(conn.Accept(s, conn.Options{Handler: handler{"buy": func(context.Context, *conn.Incoming) (json.RawMessage, error) { return nil, test.returned }}}))
 			synctest.Wait()
 			s.deliver(`{"jsonrpc":"2.0","id":1,"method":"buy"}`)
 			synctest.Wait()
 			m, err := jsonrpc.Decode([]byte(s.frames()[0]), jsonrpc.Limits{})
-			if err != nil || m.Error == nil || m.Error.Code != want {
-				t.Errorf("after %v: got %+v, %v; want the error %d", returned, m, err, want)
+			if err != nil || m.Error == nil || m.Error.Code != test.want {
+				t.Errorf("after %v: got %+v, %v; want the error %d", test.returned, m, err, test.want)
 			}
 			r.Stop()
 			<-r.ended

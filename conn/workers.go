@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -134,9 +135,9 @@ func (s *served) refusal(err error) []byte {
 // asFault returns the error to send to the peer for the error of a handler. It does
 // not reveal the text of a panic.
 func asFault(err error) *jsonrpc.Error {
-	var fault *jsonrpc.Error
+	fault, own := FaultOf(err)
 	switch {
-	case errors.As(err, &fault) && !isOfAnotherCall(err, fault):
+	case fault != nil && (own || fault.Code != jsonrpc.CodeOverloaded): // the peer would repeat a request that was executed
 		return fault
 	case errors.As(err, new(*PanicError)):
 		return &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "internal error"}
@@ -145,13 +146,31 @@ func asFault(err error) *jsonrpc.Error {
 	}
 }
 
-// isOfAnotherCall reports whether an error response in the error of a handler is what another peer
-// has answered to a call of the handler. Its code says nothing about the request that is being
-// served: after -32050, for example, the caller would repeat a request that was executed.
-func isOfAnotherCall(err error, fault *jsonrpc.Error) bool {
-	var other *CallError
-	var its *jsonrpc.Error
-	return errors.As(err, &other) && errors.As(other.Err, &its) && its == fault
+// FaultOf returns the error response that the error of a handler contains, or nil, and whether it
+// is the handler's own. Otherwise another peer has answered it to a call of the handler, and its
+// code says nothing about the request that is being served. A Conn passes such a response on to
+// its peer, except jsonrpc.CodeOverloaded: that becomes an internal error.
+func FaultOf(err error) (fault *jsonrpc.Error, own bool) {
+	if !errors.As(err, &fault) {
+		return nil, false
+	}
+	return fault, !answersCall(err, fault)
+}
+
+// answersCall reports whether a call in the tree of err failed with the response. There may be
+// several calls, since a handler may join their errors.
+func answersCall(err error, fault *jsonrpc.Error) bool {
+	switch e := err.(type) { //nolint:errorlint // it walks the tree itself, as errors.As does
+	case *CallError:
+		var its *jsonrpc.Error
+		return errors.As(e.Err, &its) && its == fault
+	case interface{ Unwrap() error }:
+		return answersCall(e.Unwrap(), fault)
+	case interface{ Unwrap() []error }:
+		return slices.ContainsFunc(e.Unwrap(), func(err error) bool { return answersCall(err, fault) })
+	default:
+		return false
+	}
 }
 
 // servedBy is the context key under which a handler finds the Conn it serves.

@@ -220,19 +220,10 @@ func (c *call) fault(err error) error {
 	if c.modern && errors.As(err, &answer) {
 		return refuse(jsonrpc.CodeInvalidParams, "%v", err)
 	}
-	if isOfAnotherCall(err) {
-		return errors.New(err.Error())
+	if fault, own := conn.FaultOf(err); fault != nil && !own {
+		return errors.New(err.Error()) // its code would say something about this call
 	}
 	return err
-}
-
-// isOfAnotherCall reports whether the error response in the chain of a handler's error is what
-// another server has answered to a call of the handler. Its code says nothing about this call: for
-// example, -32050 would make the client repeat a call that the handler has executed.
-func isOfAnotherCall(err error) bool {
-	var fault, its *jsonrpc.Error
-	var other *conn.CallError
-	return errors.As(err, &fault) && errors.As(err, &other) && errors.As(other.Err, &its) && its == fault
 }
 
 // resourceFault does what fault does, for an error of a resource.

@@ -83,10 +83,17 @@ func TestToolErrorsAndProtocolErrorsDiffer(t *testing.T) {
 }
 
 // What another server answers to a call of a handler is a failure of the handler. Its code does not
-// become that of this server, which would make a client repeat a call that was executed.
+// become that of this server, which would make a client repeat a call that was executed, or look for
+// a mistake in its own arguments.
 func TestErrorOfAnotherCallIsAFailureOfTheHandler(t *testing.T) {
+	for _, code := range []int64{jsonrpc.CodeOverloaded, jsonrpc.CodeInvalidParams, -32042} {
+		t.Run(fmt.Sprint(code), func(t *testing.T) { testErrorOfAnotherCall(t, code) })
+	}
+}
+
+func testErrorOfAnotherCall(t *testing.T, code int64) {
 	upstream := fmt.Errorf("no receipt: %w", &conn.CallError{
-		Method: "tools/call", Cause: conn.PeerError, Delivery: conn.Sent, Err: &jsonrpc.Error{Code: jsonrpc.CodeOverloaded, Message: "busy"},
+		Method: "tools/call", Cause: conn.PeerError, Delivery: conn.Sent, Err: &jsonrpc.Error{Code: code, Message: "busy"},
 	})
 	s := newServer(server.Options{})
 	server.AddTool(s, protocol.Tool{Name: "t"}, func(context.Context, struct{}) (string, error) { return "", upstream })
