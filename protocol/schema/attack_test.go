@@ -121,6 +121,31 @@ func TestValidationTakesLittleMemory(t *testing.T) {
 	}
 }
 
+// Signs inside strings are no values. A text of commas takes no more memory than another
+// text of its length, of which validation makes no copy.
+//
+// Guarantees: G-0016.9
+func TestSignsInStringsTakeNoMemory(t *testing.T) {
+	v, err := Compile(t.Context(), json.RawMessage(`{"type":"object","properties":{"text":{"type":"integer"}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, sign := range []string{`,`, `:`, `[`, `{`, `\",`, `\\\",`} {
+		value := []byte(`{"text":"` + strings.Repeat(sign, 1<<20/len(sign)) + `"}`)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		err = v.Validate(t.Context(), value)
+		runtime.ReadMemStats(&after)
+		var invalid *InvalidError
+		if !errors.As(err, &invalid) || invalid.Path != "/text" {
+			t.Errorf("a string of %s: got %v, want it refused because it is no integer", sign, err)
+		}
+		if took := after.TotalAlloc - before.TotalAlloc; took > 16<<10 {
+			t.Errorf("a string of %s: %d bytes for %d, want at most 16 KiB", sign, took, len(value))
+		}
+	}
+}
+
 // The names of a large object are indexed once: in at most six bytes for each byte of the
 // text, of which the index of values takes most.
 //

@@ -4,6 +4,7 @@ import (
 	"context"
 	"regexp"
 	"regexp/syntax"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -40,6 +41,8 @@ const (
 	stepsPerByte    = 8    // of a pattern that is parsed
 	stepsPerClass   = 1000 // of Unicode, in a pattern: such as \pL
 	stepsPerInst    = 8    // of the program of a pattern
+
+	charactersPerStep = 3 // of a range, which a pattern tries one by one to ignore case
 )
 
 // countValues returns how many values and names a JSON text has, or more.
@@ -102,21 +105,48 @@ func (c *compiler) pattern(source string) *pattern {
 // Unicode has about a thousand ranges. To ignore case, package syntax tries each character
 // of a range.
 func stepsToParse(source string) int {
-	const lastWithCase = 0x1e943
 	classes := strings.Count(source, `\p`) + strings.Count(source, `\P`)
 	steps := stepsPerByte*len(source) + stepsPerClass*classes
 	if !mayFold(source) {
 		return steps
 	}
-	steps += 4 * stepsPerClass * classes
-	for _, after := range strings.Split(source, "-")[1:] {
-		last, _ := utf8.DecodeRuneInString(after)
-		if last == '\\' {
-			last = lastWithCase // an escape may be any character
+	return steps + 4*stepsPerClass*classes + charactersInRanges(source)/charactersPerStep
+}
+
+// charactersInRanges returns how many characters are in the ranges of a pattern, or more:
+// each - that no backslash escapes counts as one between two characters.
+func charactersInRanges(source string) (n int) {
+	const lastWithCase = 0x1e943
+	var before, first rune // the character before this one, and the first of the range
+	inRange := false
+	for source != "" {
+		least, most, size := character(source)
+		if inRange {
+			n += int(max(0, min(most, lastWithCase)+1-first))
 		}
-		steps += int(min(last, lastWithCase))
+		if inRange = source[0] == '-'; inRange {
+			first = before
+		}
+		before, source = least, source[size:]
 	}
-	return steps
+	return n
+}
+
+// character returns the least and the last character that the beginning of a pattern may
+// stand for, and its size. It decodes \x{20ac}. Any other escape is a character up to \777.
+func character(source string) (least, most rune, size int) {
+	if source[0] != '\\' {
+		r, size := utf8.DecodeRuneInString(source)
+		return r, r, size
+	}
+	if digits, isHex := strings.CutPrefix(source, `\x{`); isHex {
+		digits, _, _ = strings.Cut(digits, "}")
+		if r, err := strconv.ParseUint(digits, 16, 31); err == nil && len(`\x{}`)+len(digits) <= len(source) {
+			return rune(r), rune(r), len(`\x{}`) + len(digits)
+		}
+	}
+	_, size = utf8.DecodeRuneInString(source[1:])
+	return 0, 0o777, 1 + size
 }
 
 // mayFold reports whether a pattern may ignore case, by a group such as (?i).

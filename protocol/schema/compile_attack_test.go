@@ -197,6 +197,7 @@ func TestUsualPatternsAreCheap(t *testing.T) {
 	for _, source := range []string{
 		`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*$`, `^(([^<>()[\]\.,;:\s@"]+(\.[^<>()[\]\.,;:\s@"]+)*)|(".+"))@[a-z]{2,63}$`,
 		`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`, `^#([A-Fa-f0-9]{6}|[A-Fa-f0-9]{3})$`, `(?i)^https?://`, `^\S{1,255}$`, `^[\pL\pN ]+$`,
+		`(?i)^[\w-\.]+@([\w-]+\.)+[\w-]{2,4}$`, `(?i)[\x{4e00}-\x{9fa5}a-z]`, `(?i)^[\x20-\x7e]+$`, `(?i)^\d{3}\-\d{4}-\w+$`, `(?i)^[a-z0-9_\-\.]+$`,
 	} {
 		raw, err := json.Marshal(map[string]string{"pattern": source})
 		if err != nil {
@@ -204,6 +205,28 @@ func TestUsualPatternsAreCheap(t *testing.T) {
 		}
 		if _, steps, err := compile(t.Context(), raw, false); err != nil || steps > maxCompileSteps/100 {
 			t.Errorf("%s: %d steps, %v, want at most %d", source, steps, err, maxCompileSteps/100)
+		}
+	}
+}
+
+// A range costs steps for each of its characters if the pattern ignores case, however the
+// range is written. A - that is no range costs none.
+func TestRangesWithoutCaseAreCounted(t *testing.T) {
+	const characters = 0x1e942 - 'a'
+	for _, source := range []string{
+		`[a-\x{1e942}]`, `[a-\x{00000001E942}]`, `[a-𞥂]`, `[\x61-\x{1e942}]`, `[\141-𞥂]`, `[\x{61}-𞥂]`, `[\\-\x{1e942}]`, `[--𞥂]`, `[\--\x{1e942}]`, `[\w--𞥂]`, `[+--b-𞥂]`,
+		`\Q\\E[a-𞥂]`, `\Q\\\E[\\-𞥂]`, `\Q\\\\E[\\-𞥂]`,
+	} {
+		if _, err := syntax.Parse(source, syntax.Perl|syntax.FoldCase); err != nil {
+			t.Fatal(err)
+		}
+		if got := charactersInRanges(source); got < characters || got > characters+0x200 {
+			t.Errorf("%s: %d characters, want %d, or 512 more at most", source, got, characters)
+		}
+	}
+	for _, source := range []string{`\x`, `\x{`, `\x{}-`, `\x{61`, `\`, `-\`, `-`, `a-\x{ffffffff}`, "\xff-\xff\\\xff", `[\-\x{1e942}]`, `[a-\]𞥂]`, `[\x{9fa5}\x{1e942}-]`} {
+		if got := charactersInRanges(source); got > 0x200 {
+			t.Errorf("%s: %d characters, want 512 at most", source, got)
 		}
 	}
 }

@@ -35,11 +35,7 @@ func index(text []byte, b *budget) (values, error) {
 	if int64(len(text)) > math.MaxUint32 {
 		return values{}, ErrTooCostly
 	}
-	most := 1 // one value, and at most one more for each of these signs
-	for _, sign := range []byte{',', ':', '{', '['} {
-		most += bytes.Count(text, []byte{sign})
-	}
-	v := values{text: text, all: make([]value, 0, min(most, MaxSteps))}
+	v := values{text: text, all: make([]value, 0, min(countValues(text), MaxSteps))}
 	// The decoder would need much memory and time to compare the names of a large object.
 	tokens := jsontext.NewDecoder(bytes.NewBuffer(text), jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))
 	var names nameTable
