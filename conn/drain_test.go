@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -145,4 +146,26 @@ func TestCloseWaitsForNotifications(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A handler that ends its goroutine loses its notification only: the later ones are handled,
+// and Close waits for them and no longer.
+//
+// Guarantees: G-0009.11, G-0009.15
+func TestCloseAfterAHandlerHasEndedItsGoroutine(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		handled, s := 0, &script{}
+		r := scripted(t, s, conn.Options{Handler: handler{
+			"leave": func(context.Context, *conn.Incoming) (json.RawMessage, error) { runtime.Goexit(); return nil, nil },
+			"m":     func(context.Context, *conn.Incoming) (json.RawMessage, error) { handled++; return nil, nil },
+		}})
+		for _, method := range []string{"leave", "m", "leave", "leave", "m", "leave"} {
+			s.deliver(`{"jsonrpc":"2.0","method":"` + method + `"}`)
+		}
+		began := time.Now()
+		if err := r.Close(context.Background()); err != nil || handled != 2 || time.Since(began) != 0 {
+			t.Errorf("Close: %v after %v, with %d notifications handled; want no error at once, after 2", err, time.Since(began), handled)
+		}
+		<-r.ended
+	})
 }

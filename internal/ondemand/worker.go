@@ -29,10 +29,19 @@ func (w *Worker) Start(next func() (more bool)) {
 	go run(w.ended, next)
 }
 
-// run calls next until it returns false. A panic loses only the item that caused it.
+// run calls next until it returns false. A panic loses only the item that caused it. So does
+// the end of the goroutine (runtime.Goexit): another one continues.
 func run(ended chan struct{}, next func() (more bool)) {
-	defer close(ended)
-	for guarded(next) {
+	more := true
+	defer func() {
+		if more {
+			go run(ended, next)
+			return
+		}
+		close(ended)
+	}()
+	for more {
+		more = guarded(next)
 	}
 }
 

@@ -1,6 +1,7 @@
 package ondemand_test
 
 import (
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -39,15 +40,15 @@ func (q *queue) runNext() (more bool) {
 	return true
 }
 
-// TestWorker runs functions in order, one at a time. One of them panics; the others
-// still run, and no goroutine is left.
+// TestWorker runs functions in order, one at a time. One of them panics, and one ends its
+// goroutine; the others still run, and no goroutine is left.
 func TestWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, ran := new(queue), ""
 		q.add(func() { ran += "a" })
 		q.add(func() { ran += "b"; panic("b") })
 		q.add(func() { pause(time.Second); ran += "c" })
-		q.add(func() { ran += "d" })
+		q.add(func() { ran += "d"; runtime.Goexit() })
 		if q.Await(time.Second / 2) {
 			t.Error("Await returned true before the work was done")
 		}
@@ -58,8 +59,9 @@ func TestWorker(t *testing.T) {
 			t.Error("Await returned false although there is no goroutine")
 		}
 		q.add(func() { ran += "e" })
-		if synctest.Wait(); ran != "abcde" {
-			t.Errorf("ran %q", ran)
+		q.add(func() { ran += "f"; runtime.Goexit() })
+		if synctest.Wait(); ran != "abcdef" || !q.Idle() {
+			t.Errorf("ran %q, idle: %v; want %q and idle", ran, q.Idle(), "abcdef")
 		}
 	})
 }
