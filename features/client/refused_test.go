@@ -60,6 +60,35 @@ func TestRefusedOutputSchemaIsTold(t *testing.T) {
 	}
 }
 
+// A result without structured content passes, too, if its tool's schema is refused, and the
+// program learns that it was not checked. If the schema can be checked, it is an error.
+//
+// Guarantees: G-0072.1
+func TestRefusedOutputSchemaNeedsNoStructuredContent(t *testing.T) {
+	for raw, refused := range map[string]bool{`{"$ref":"#/none"}`: true, `{"type":"object"}`: false} {
+		synctest.Test(t, func(t *testing.T) {
+			told := 0
+			s := toolAnswering(`{"content":[{"type":"text","text":"{\"city\":\"Oslo\"}"}]}`, raw)
+			session := openFake(t, s, client.Options{OnEvent: func(_ context.Context, _ *client.Session, e client.Event) {
+				if _, ok := e.(*client.SchemaRefused); ok {
+					told++
+				}
+			}})
+			if _, err := toolNames(t, session); err != nil {
+				t.Fatal(err)
+			}
+			got, err := client.Call[weather](t.Context(), session, "t", nil)
+			synctest.Wait()
+			switch {
+			case refused && (err != nil || got.City != "Oslo" || told != 1):
+				t.Errorf("refused: got %v, %v and %d events, want the result and 1", got, err, told)
+			case !refused && (!errors.As(err, new(*client.ResultError)) || told != 0):
+				t.Errorf("not refused: got %v and %d events, want a *client.ResultError and none", err, told)
+			}
+		})
+	}
+}
+
 // The first call of a tool ends with its context while the schema of the tool is compiled,
 // and the next call compiles it again.
 //

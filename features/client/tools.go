@@ -289,9 +289,6 @@ func (s *Session) checkOutput(ctx context.Context, tool string, result *protocol
 	if n.output == nil {
 		return nil
 	}
-	if len(result.StructuredContent) == 0 {
-		return errors.New("the tool has an output schema, and the result no structured content")
-	}
 	validator, err := n.output.get(ctx)
 	switch {
 	case err == nil:
@@ -302,6 +299,9 @@ func (s *Session) checkOutput(ctx context.Context, tool string, result *protocol
 			s.tell(&SchemaRefused{Tool: tool, Err: err})
 		}
 		return nil
+	}
+	if len(result.StructuredContent) == 0 {
+		return errors.New("the tool has an output schema, and the result no structured content")
 	}
 	if err := validator.Validate(ctx, result.StructuredContent); err != nil {
 		return fmt.Errorf("the structured content does not fit the output schema: %w", err)
