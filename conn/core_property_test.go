@@ -24,6 +24,7 @@ type simulation struct {
 	answered      map[transport.Stream]bool // streams of the peer that have brought their frame
 	opened        transport.Stream          // the number of the last stream
 	lastID        int64
+	lastProbe     int64 // the ids of probes are negative
 	settled       map[int64]int
 	notifications map[*call]int
 	serving       []*Incoming
@@ -38,7 +39,7 @@ type recordedStep struct {
 }
 
 func newSimulation(rt *rapid.T, r role) *simulation {
-	o := Options{MaxServing: 2, MaxStreaming: 2, MaxWaiting: 2, MaxMalformed: 3, Credit: 2, Dialect: cancellingDialect{}}
+	o := Options{MaxServing: 2, MaxStreaming: 2, MaxWaiting: 2, MaxMalformed: 3, Credit: 2, Liveness: 5 * time.Second, Dialect: cancellingDialect{}}
 	sim := &simulation{driver: drive(rt, r, o), rt: rt, options: o, role: r, settled: map[int64]int{}, notifications: map[*call]int{}}
 	sim.inject(event{kind: started, particulars: &particulars{link: deadLink{}}})
 	return sim
@@ -174,6 +175,11 @@ func (sim *simulation) report(ev event) {
 
 func (sim *simulation) someID() int64 { return rapid.Int64Range(1, sim.lastID+2).Draw(sim.rt, "id") }
 
+func (sim *simulation) nextProbe() int64 {
+	sim.lastProbe--
+	return sim.lastProbe
+}
+
 func (sim *simulation) makeCall(timeout time.Duration, serving bool) {
 	sim.lastID++
 	sim.report(event{
@@ -211,7 +217,7 @@ func (sim *simulation) actions() map[string]func(*rapid.T) {
 		"the timer fires":   func(*rapid.T) { sim.advanceBy(int64(max(sim.core.deadline()-sim.now, 0))) },
 		"a link opens":      func(*rapid.T) { sim.linkOpens() },
 		"no link opens":     func(*rapid.T) { sim.noLinkOpens() },
-		"a handshake":       func(*rapid.T) { sim.report(event{kind: handshakeDone}) },
+		"a handshake":       func(*rapid.T) { sim.report(event{kind: handshakeDone, id: sim.nextProbe()}) },
 		"no handshake": func(*rapid.T) {
 			sim.report(event{kind: handshakeFailed, particulars: &particulars{reason: Reason{Kind: HandshakeFailed}}})
 		},
@@ -220,6 +226,14 @@ func (sim *simulation) actions() map[string]func(*rapid.T) {
 		"the peer ends":      func(*rapid.T) { sim.report(event{kind: linkEnded}) },
 		"a message fails": func(*rapid.T) {
 			sim.report(event{kind: failed, out: &outboundFrame{id: sim.someID()}, unsent: rapid.Bool().Draw(sim.rt, "unsent"), err: gone})
+		},
+		"the probe is answered": func(*rapid.T) { sim.receiveFrame(event{kind: replied, id: sim.core.liveness.probe}) },
+		"a doubt": func(*rapid.T) {
+			id := sim.someID()
+			if rapid.Bool().Draw(sim.rt, "of the probe") {
+				id = sim.core.liveness.probe
+			}
+			sim.report(event{kind: doubted, id: sim.nextProbe(), out: &outboundFrame{id: id}, err: gone})
 		},
 		"a stream for a request": func(*rapid.T) { sim.streamOpens(sim.someID()) },
 		"a stream of the peer":   func(*rapid.T) { sim.streamOpens(0) },
@@ -332,7 +346,7 @@ func (sim *simulation) closed() {
 func (sim *simulation) advanceBy(wait int64) {
 	sim.now += instant(wait)
 	for range 2 {
-		sim.report(event{kind: tick})
+		sim.report(event{kind: tick, id: sim.nextProbe()})
 	}
 	if due := sim.core.deadline(); due != 0 && due <= sim.now {
 		sim.t.Fatalf("at %v the deadline is still %v", sim.now, due)

@@ -212,10 +212,25 @@ func (env *environment) transitioned(fx *effect) {
 	if fx.to == Ready {
 		env.heardAt = env.now
 	}
-	if fx.reason.Kind == LivenessLost && env.now-env.heardAt < 3*env.plan.liveness {
+	if fx.reason.Kind == LivenessLost && env.now-env.heardAt < env.leastSilence() {
 		env.fail("the peer was lost after a silence of %v, too early", env.now-env.heardAt)
 	}
 	env.state, env.closed = fx.to, fx.to == Closing
+}
+
+// leastSilence returns how long a peer must have been silent to be lost. A doubt begins a probe at once. A
+// probe that something else has answered was missed at once; each other one has most of its time.
+func (env *environment) leastSilence() instant {
+	switch every := env.plan.liveness; {
+	case env.refuted >= missesToLose:
+		return 0
+	case env.refuted > 0:
+		return every * 3 / 4
+	case env.doubts:
+		return 2 * every
+	default:
+		return 3 * every
+	}
 }
 
 // checkAllowed checks that an effect is allowed in the present state.
@@ -492,6 +507,9 @@ type environment struct {
 	delay   delayRecord
 	probes  uint8   // how many were sent; their ids begin at firstProbe
 	heardAt instant // when bytes last came in, or the core became ready
+	doubts  bool    // the link has doubted since then, and so begun a probe
+	refuted uint8   // how many probes something else has answered since then
+	denied  uint8   // the probes that the link has doubted, a bit each: it does so once
 
 	state      State // according to the transitions
 	closed     bool

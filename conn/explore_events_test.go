@@ -78,6 +78,8 @@ func (env *environment) apply(c choice) {
 		env.inject(event{kind: admitted, epoch: uint64(c.a)})
 	case answersProbe:
 		env.deliver(event{kind: replied, epoch: env.bound, id: firstProbe + int64(c.a), frames: 1})
+	case doubts:
+		env.doubt(int64(c.a))
 	case firesTimer, letsTimePass:
 		env.advanceTo(c)
 	case opensLink, failsToOpen, completesHandshake, failsHandshake, endsInput, losesLink, closesLink:
@@ -101,7 +103,8 @@ func (env *environment) applyLink(c choice) {
 		env.inject(event{kind: openFailed, epoch: epoch, random: 0.5, particulars: &particulars{reason: Reason{Kind: OpenFailed}}})
 	case completesHandshake:
 		l.handshaking = false
-		env.inject(event{kind: handshakeDone, epoch: epoch})
+		env.refuted = 0
+		env.inject(event{kind: handshakeDone, epoch: epoch, id: firstProbe + int64(env.probes)})
 	case failsHandshake:
 		l.handshaking = false
 		env.inject(event{kind: handshakeFailed, epoch: epoch, random: 0.5, timeout: peerDelay, particulars: &particulars{reason: Reason{Kind: HandshakeFailed}}})
@@ -202,7 +205,7 @@ func (env *environment) applyStream(c choice) {
 // stream. On a stream of the peer the answer is still due.
 func (env *environment) deliver(ev event) {
 	l := &env.streams[ev.stream]
-	env.heardAt = env.now
+	env.hear()
 	if !l.partial {
 		l.credit--
 	}
@@ -314,10 +317,39 @@ func (env *environment) advanceTo(c choice) {
 	}
 	var heardAt instant
 	if c.b == 1 {
-		env.heardAt, heardAt = env.now, env.now
+		if env.now > env.heardAt {
+			env.hear()
+		}
+		heardAt = env.now
 	}
 	env.inject(event{kind: tick, random: 0.5, moved: env.moved, heardAt: heardAt, id: firstProbe + int64(env.probes)})
 	env.checkTicked()
+}
+
+// doubt lets something else than the peer answer a message, which may be the present probe. When that
+// happens to two probes in a row, the link must be lost.
+func (env *environment) doubt(id int64) {
+	c := env.core
+	if id >= firstProbe {
+		env.denied |= 1 << (id - firstProbe)
+	}
+	switch probing := c.pending.byID[c.liveness.probe] != nil; {
+	case probing && id == c.liveness.probe:
+		env.refuted++
+	case !probing:
+		env.doubts = true
+	}
+	env.inject(event{kind: doubted, epoch: env.bound, id: firstProbe + int64(env.probes), out: &outboundFrame{id: id}, err: errGone, random: 0.5})
+	if env.refuted >= missesToLose && c.state() == Ready {
+		env.fail("something else has answered %d probes in a row, and the link is not lost", env.refuted)
+	}
+}
+
+// hear notes that bytes of the peer have come in. That refutes no doubt of a handshake that still runs.
+func (env *environment) hear() {
+	if env.heardAt = env.now; env.core.state() == Ready {
+		env.doubts, env.refuted = false, 0
+	}
 }
 
 // choices appends what may happen next.
@@ -335,6 +367,14 @@ func (env *environment) choices(to []choice) []choice {
 	}
 	if !env.mayReport(env.bound) {
 		return to
+	}
+	if env.plan.liveness != 0 {
+		to = env.addChoice(to, doubts, noID, 0)
+		for probe := max(env.probes, 2) - 2; probe < env.probes; probe++ {
+			if env.denied&(1<<probe) == 0 {
+				to = env.addChoice(to, doubts, firstProbe+probe, 0)
+			}
+		}
 	}
 	to = env.sendChoices(to)
 	for streamNumber := range env.streams {

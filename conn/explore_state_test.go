@@ -193,8 +193,8 @@ func (f *encoder) core(env *environment) {
 // watch appends the state of the flow control and of the probes.
 func (f *encoder) watch(env *environment) {
 	c := env.core
-	f.flags(c.flow.crowded, env.crowded, c.notified, env.handling, env.awaited, c.liveness.every != 0, c.liveness.asked)
-	f.byte(byte(c.flow.stall), env.probes, c.liveness.missed, byte(c.liveness.probe))
+	f.flags(c.flow.crowded, env.crowded, c.notified, env.handling, env.awaited, c.liveness.every != 0, c.liveness.asked, c.liveness.doubted, env.doubts)
+	f.byte(byte(c.flow.stall), env.probes, env.refuted, env.denied, c.liveness.missed, byte(c.liveness.probe))
 	f.at(c.flow.until)
 	f.byte(byte(c.flow.pausedFor(env.now) / (time.Second / 4)))
 	f.at(c.liveness.dueAt)

@@ -184,6 +184,7 @@ const (
 	eases
 	handlesNotifications
 	answersProbe
+	doubts
 	admits
 	choiceKinds
 )
@@ -334,6 +335,10 @@ func plans() []*plan {
 			events: incarnations | ways | ours | busyness | eventSet(answersProbe, notifies, crowds, eases),
 		},
 		{
+			name: "a link in doubt", full: wideLimit, role: initiator, credit: 1, epochs: 1, liveness: 5 * time.Second,
+			events: eventSet(opensLink, completesHandshake, losesLink, firesTimer, doubts, answersProbe, notifies),
+		},
+		{
 			name: "everything, initiator", full: wideLimit, role: initiator, credit: 1, epochs: 3, calls: []callPlan{timed, untimed, staysOpen},
 			requests: []peerRequest{{0, 7, ordinaryRequest, false, false}, {1, 7, exclusiveRequest, false, false}},
 			events:   allEvents,
@@ -412,7 +417,7 @@ func (c choice) String() string {
 		return fmt.Sprintf("%s (link %d)", choiceNames[c.kind], c.a)
 	case firesTimer:
 		return fmt.Sprintf("%s (%d), bytes have come in: %v", choiceNames[c.kind], c.a, c.b == 1)
-	case letsTimePass, answersProbe:
+	case letsTimePass, answersProbe, doubts:
 		return fmt.Sprintf("%s (%d)", choiceNames[c.kind], c.a)
 	default:
 		return choiceNames[c.kind]
@@ -430,6 +435,7 @@ var choiceNames = [choiceKinds]string{
 	drains: "drain", stops: "stop", wakes: "wake", firesTimer: "the timer fires", letsTimePass: "time passes, and the timer is late",
 	admits: "the gate has a place",
 	crowds: "many notifications wait", eases: "few notifications wait", handlesNotifications: "the handler has got all notifications", answersProbe: "the peer answers probe",
+	doubts: "something else answers message",
 }
 
 func describeEvent(ev *event) string {
