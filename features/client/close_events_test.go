@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -20,6 +21,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport/stdio"
 )
 
+var question = `{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":` + elicitForm + `}`
+
 // A server sends events, and then the answer to a call. The caller closes the session as soon
 // as it has the answer. The program gets each event before Close returns, although it needs a
 // millisecond for each.
@@ -37,23 +40,49 @@ func TestCloseDeliversEachKindOfEvent(t *testing.T) {
 		"resource":  {updated("file:///a"), "*client.ResourceUpdated"},
 		"log":       {logged, "*client.LogMessage"},
 		"completed": {notification(protocol.NotificationElicitationComplete, `{"elicitationId":"1"}`), "*client.ElicitationComplete"},
+		"question":  {question, "*client.NotAnswered"},
+		"schema":    {logged, "*client.SchemaRefused"},
 		"unknown":   {notification("notifications/x", `{}`), "*client.Notification"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				frames := append(slices.Repeat([]string{logged}, 100), c.frame)
+				frames := append(slices.Repeat([]string{logged}, 99), c.frame)
+				if c.want != "*client.SchemaRefused" { // which comes with the answer
+					frames = append([]string{logged}, frames...)
+				}
 				want := append(slices.Repeat([]string{"*client.LogMessage"}, 100), c.want)
 				var got []string
-				s := answeringWith(protocol.MethodCallTool, func(f frame) []string { return append(frames, f.result(`{"content":[]}`)) })
-				session := openFake(t, s, client.Options{OnEvent: func(_ context.Context, _ *client.Session, e client.Event) {
-					pass(time.Millisecond)
-					got = append(got, fmt.Sprintf("%T", e))
-				}})
-				if _, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: "x"}); err != nil {
+				s := toolAnswering("", `{"$ref":"#/none"}`)
+				others := s.answer
+				s.answer = func(f frame) []string {
+					if f.Method == protocol.MethodCallTool {
+						return append(frames, f.result(`{"content":[]}`))
+					}
+					return others(f)
+				}
+				session := openFake(t, s, client.Options{
+					Elicit: func(context.Context, *client.Session, *protocol.ElicitParams) (*protocol.ElicitResult, error) {
+						return nil, errors.New("no terminal")
+					},
+					OnEvent: func(_ context.Context, _ *client.Session, e client.Event) {
+						pass(time.Millisecond)
+						got = append(got, fmt.Sprintf("%T", e))
+					},
+				})
+				if c.want == "*client.SchemaRefused" {
+					if _, err := toolNames(t, session); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if _, err := client.Call[struct{}](t.Context(), session, "t", nil); err != nil {
 					t.Fatal(err)
 				}
 				if err := session.Close(context.Background()); err != nil {
 					t.Error(err)
+				}
+				if c.want == "*client.NotAnswered" || c.want == "*client.SchemaRefused" { // they come beside the server's events
+					slices.Sort(got)
+					slices.Sort(want)
 				}
 				if !slices.Equal(got, want) {
 					t.Errorf("got %d events when Close returned, the last of them %q; want %d, the last of them %q", len(got), got[max(len(got)-1, 0):], len(want), c.want)
@@ -112,6 +141,78 @@ func TestCloseDeliversWhatCameDuringADrain(t *testing.T) {
 			t.Errorf("Close returned %v after %d events, want no error after 2", err, got)
 		}
 		calling.Wait()
+	})
+}
+
+// Close waits for a question that is with its handler, which then fails. The program gets the event
+// before Close returns, although OnEvent is busy when the handler fails.
+//
+// Guarantees: G-0030.9, G-0072.2
+func TestCloseDeliversNotAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := answering(nil)
+		var got []string
+		session := openFake(t, s, client.Options{
+			Elicit: func(context.Context, *client.Session, *protocol.ElicitParams) (*protocol.ElicitResult, error) {
+				pass(time.Second)
+				s.sendFrame(updated("file:///a"))
+				pass(time.Millisecond)
+				return nil, errors.New("no terminal")
+			},
+			OnEvent: func(_ context.Context, _ *client.Session, e client.Event) {
+				pass(50 * time.Millisecond)
+				got = append(got, fmt.Sprintf("%T", e))
+			},
+		})
+		s.sendFrame(question)
+		synctest.Wait()
+		want := []string{"*client.ResourceUpdated", "*client.NotAnswered"}
+		if err := session.Close(context.Background()); err != nil || !slices.Equal(got, want) {
+			t.Errorf("Close returned %v after the events %q, want no error after %q", err, got, want)
+		}
+	})
+}
+
+// While OnEvent waits for a call, Close does not make the question that came in that call wait for OnEvent.
+//
+// Guarantees: G-0030.9
+func TestCloseWhileOnEventWaitsForAnAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, call := &fakeServer{}, frame{}
+		s.answer = func(f frame) []string {
+			switch {
+			case f.Method == protocol.MethodInitialize:
+				return f.initialized(protocol.LatestLegacy, withTools)
+			case f.Method == protocol.MethodCallTool:
+				call = f
+				return []string{question}
+			case f.Method == "": // the answer to the question
+				return []string{call.result(`{"content":[]}`)}
+			}
+			return nil
+		}
+		called := make(chan error, 1)
+		session := openFake(t, s, client.Options{
+			Elicit: func(context.Context, *client.Session, *protocol.ElicitParams) (*protocol.ElicitResult, error) {
+				pass(time.Second)
+				return nil, errors.New("no terminal")
+			},
+			OnEvent: func(ctx context.Context, s *client.Session, e client.Event) {
+				if _, ok := e.(*client.ResourceUpdated); ok {
+					_, err := s.CallTool(ctx, &protocol.CallToolParams{Name: "x"})
+					called <- err
+				}
+			},
+		})
+		s.sendFrame(updated("file:///a"))
+		synctest.Wait()
+		began := time.Now()
+		if err := session.Close(context.Background()); err != nil || time.Since(began) > 2*time.Second {
+			t.Errorf("Close returned %v after %v, want no error after a second", err, time.Since(began))
+		}
+		if err := <-called; err != nil {
+			t.Errorf("the call of OnEvent: %v, want its result", err)
+		}
 	})
 }
 

@@ -74,7 +74,8 @@ type ElicitationComplete struct{ ID string }
 // SchemaRefused says that the results of a tool are not checked, because this client
 // refuses its output schema: it is too costly, malformed, in a dialect that package schema
 // does not support, or has a pattern that Go cannot compile. Calls of the tool succeed.
-// The event comes when Call gets a result of the tool, once for each schema.
+// The event comes when Call gets a result of the tool, once for each schema. Close delivers that
+// of a Call that has returned before; that of a Call which Close lets finish may be lost.
 type SchemaRefused struct {
 	Tool string
 	Err  error // schema.ErrTooLarge, for instance
@@ -83,7 +84,8 @@ type SchemaRefused struct {
 // NotAnswered says that a legacy server was told that the user gave no answer ("cancel"),
 // although Options.Elicit or ElicitURL was called: it returned an error, or an answer that
 // does not fit the form. In 2026-07-28 the call fails with an *InputError instead. An event
-// is not queued while an earlier one waits.
+// is not queued while an earlier one waits. Close delivers it, too, unless OnEvent has been busy
+// since before Close began: then OnEvent may itself wait for the call in which the server asked.
 type NotAnswered struct{ Err error }
 
 // Notification is a notification for which this package has no event type.
@@ -127,15 +129,17 @@ const (
 type eventQueue struct {
 	session *session
 
-	mu      sync.Mutex
-	waiting []queuedEvent
-	bytes   int // of what the waiting events are about
-	running bool
-	closing bool          // Close has begun: deliver waits for the program, so that the drain does, too
-	lost    uint64        // the newest epoch whose loss is known
-	away    bool          // the program got a Lost event, and no Restored event after it
-	since   time.Time     // when the event was queued
-	change  chan struct{} // closed when the queue changes; nil unless settle waits
+	mu       sync.Mutex
+	waiting  []queuedEvent
+	bytes    int // of what the waiting events are about
+	running  bool
+	closing  bool          // Close has begun: deliver waits for the program, so that the drain does, too
+	draining bool          // new calls are refused from about now on
+	early    bool          // OnEvent has got its event before that, so it may wait for a call
+	lost     uint64        // the newest epoch whose loss is known
+	away     bool          // the program got a Lost event, and no Restored event after it
+	since    time.Time     // when the event was queued
+	change   chan struct{} // closed when the queue changes; nil unless settle waits
 }
 
 type queuedEvent struct {
@@ -152,7 +156,12 @@ func (q *eventQueue) wanted() bool { return q.session.client.options.OnEvent != 
 // Otherwise it returns when the program gets the event, or the session closes. So further
 // messages of the server wait in the connection, which limits them.
 func (q *eventQueue) deliver(e Event) {
-	taken := q.push(e, true)
+	q.await(q.push(e, true))
+}
+
+// await waits until the program gets an event, or the session closes. It returns immediately if
+// taken is nil.
+func (q *eventQueue) await(taken <-chan struct{}) {
 	if taken == nil {
 		return
 	}
@@ -176,9 +185,11 @@ func (q *eventQueue) push(e Event, fromServer bool) <-chan struct{} {
 }
 
 // tell queues an event about the program's own side, and writes it to the log of a program
-// that has no OnEvent.
+// that has no OnEvent. NotAnswered is told by a handler, for which the drain waits, so tell waits
+// during a drain until the program gets it. SchemaRefused is told by the caller of Call, who may be
+// OnEvent, and for whom the drain does not wait.
 func (s *session) tell(e Event) {
-	s.events.push(e, false)
+	s.events.await(s.events.push(e, false))
 	o := &s.client.options
 	log := o.Conn.Log
 	if log == nil && o.OnEvent == nil {
@@ -203,7 +214,8 @@ func (q *eventQueue) add(e Event, fromServer bool) <-chan struct{} {
 	}
 	queued := queuedEvent{Event: e, of: of}
 	q.bytes += len(of.about)
-	if fromServer && (of == eventKey{} || q.closing || len(q.waiting) >= maxEvents || q.bytes > maxEventBytes) {
+	_, byHandler := e.(*NotAnswered)
+	if byHandler && q.draining && !q.early || fromServer && (of == eventKey{} || q.closing || len(q.waiting) >= maxEvents || q.bytes > maxEventBytes) {
 		queued.taken = make(chan struct{})
 	}
 	q.waiting = append(q.waiting, queued)
@@ -297,6 +309,13 @@ func (q *eventQueue) beginClosing() {
 	q.closing = true
 }
 
+// beginDrain makes tell wait for the program.
+func (q *eventQueue) beginDrain() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.draining = true
+}
+
 // changed returns a channel that notify closes.
 func (q *eventQueue) changed() <-chan struct{} {
 	q.mu.Lock()
@@ -344,13 +363,14 @@ func (q *eventQueue) next(ctx context.Context) Event {
 	defer q.mu.Unlock()
 	defer q.notify()
 	if len(q.waiting) == 0 || ctx.Err() != nil {
-		q.waiting, q.bytes, q.running = nil, 0, false
+		q.waiting, q.bytes, q.running, q.early = nil, 0, false, false
 		return nil
 	}
 	e := q.waiting[0]
 	q.waiting[0] = queuedEvent{}
 	q.waiting = q.waiting[1:]
 	q.bytes -= len(e.of.about)
+	q.early = !q.draining
 	if e.taken != nil {
 		close(e.taken)
 	}

@@ -200,6 +200,7 @@ func (s *Session) Wait() error {
 //
 // Within the same time limit, Close delivers to OnEvent every event that has come in, also
 // during the calls that it lets finish, and the Restored of a server that has just come back.
+// SchemaRefused and NotAnswered say what may be lost of them.
 func (s *Session) Close(ctx context.Context) error {
 	if s.events.wanted() {
 		grace := cmp.Or(max(s.client.options.Conn.DrainGrace, 0), 5*time.Second)
@@ -208,6 +209,7 @@ func (s *Session) Close(ctx context.Context) error {
 		if waited := s.events.settle(settling); waited {
 			ctx = settling
 		}
+		s.events.beginDrain()
 	}
 	err := s.conn.Close(ctx)
 	if errors.Is(err, conn.ErrNotRunning) { // the supervisor is about to run the Conn again, so nothing is in flight
