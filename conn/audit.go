@@ -22,7 +22,8 @@ type Auditor interface {
 	// that does not return after its request was cancelled, it is told meanwhile
 	// (ServeCancelled); treat what that handler uses as its own.
 	//
-	// RequestEnded must return soon, and must not use the Conn. A panic ends only its own call.
+	// RequestEnded must return soon, and must not use the Conn. A panic ends only its own
+	// call, and is reported as one of "Audit".
 	//
 	// In.Method is empty if the frame was no message. The outcome may be ServeRefused or
 	// ServeMalformed. Probes of the peer are requests, too.
@@ -44,7 +45,7 @@ func (c *Conn) tellAuditor(ctx context.Context, in *Incoming, e telemetry.ServeS
 	if auditor == nil || in.Implied || in.told.Swap(true) {
 		return
 	}
-	c.reporter().tell(func() { auditor.RequestEnded(ctx, in, e) })
+	c.reportPanic("Audit", guard(func() error { auditor.RequestEnded(ctx, in, e); return nil }))
 }
 
 // tellUnserved tells the Auditor of a request whose handler was not called, because of err.

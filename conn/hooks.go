@@ -84,6 +84,12 @@ func (c *Conn) tellServed(request served, began, ended instant, err error) {
 // was given.
 func (c *Conn) ReportPanic(where string, panicked *PanicError) { c.reportPanic(where, panicked) }
 
+// ReportPanic does what that of a Conn does, for a panic in a callback that no Conn has to do with.
+func (o *Options) ReportPanic(where string, panicked *PanicError) {
+	r := reporter{o, o.Name, new(counters)}
+	r.reportPanic(where, panicked, r.tell)
+}
+
 // reportPanic reports the error of code of the program, if it is a panic, on this
 // goroutine.
 func (c *Conn) reportPanic(where string, err error) {

@@ -25,8 +25,8 @@ import (
 // RequestStarted, Retried and RequestStopped run on the goroutine of the caller
 // that made the request, and delay that caller. ServeStopped runs on the goroutine of
 // the handler, and delays its answer. Panic runs on the goroutine of the
-// handler, of the caller whose MessageFor panicked, or of the function passed to
-// Conn.Go; after any other panic it runs like the remaining hooks.
+// handler, of the caller whose MessageFor panicked, of the function passed to Conn.Go,
+// or of a server's Audit; after any other panic it runs like the remaining hooks.
 //
 // The remaining hooks run one at a time, in the order of the events, on a
 // goroutine beside the connection. A slow hook delays those after it. Up to 1,024

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -172,7 +173,11 @@ func (s *Server) Refused(refused transport.Refusal) {
 	if refused.Origin.Value != nil {
 		ctx = originContext{ctx, refused.Origin}
 	}
-	defer func() { _ = recover() }() // the response does not depend on the record
+	defer func() {
+		if value := recover(); value != nil { // the response does not depend on the record
+			s.options.Conn.ReportPanic("Audit", &conn.PanicError{Value: value, Stack: debug.Stack()})
+		}
+	}()
 	s.options.Audit(ctx, r)
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/telemetry"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/sse"
 	"github.com/bowline-mcp/bowline/transport/stdio"
@@ -29,9 +30,10 @@ import (
 type audit struct {
 	t       *testing.T
 	records chan string
+	panics  chan telemetry.Panic // one for each record
 }
 
-func newAudit(t *testing.T) *audit { return &audit{t, make(chan string, 100)} }
+func newAudit(t *testing.T) *audit { return &audit{t: t, records: make(chan string, 100)} }
 
 // take is the Options.Audit. It panics on purpose: no answer depends on it.
 func (a *audit) take(_ context.Context, r server.Record) {
@@ -43,8 +45,10 @@ func (a *audit) take(_ context.Context, r server.Record) {
 		who += "/" + r.Client.Info.Name
 	}
 	a.records <- fmt.Sprintf("%s %s %v %s %d %d %s", r.Method, r.Name, r.ID, r.Outcome, r.Code, r.Status, who)
-	panic("the record is lost")
+	panic(lostRecord)
 }
+
+const lostRecord = "the record is lost"
 
 // want checks the next records, in any order.
 func (a *audit) want(about string, want ...string) {
@@ -53,9 +57,25 @@ func (a *audit) want(about string, want ...string) {
 	for i := range want {
 		got[i] = within(a.t, a.records)
 	}
+	a.wantPanics(about, len(want))
 	slices.Sort(want)
 	if slices.Sort(got); !slices.Equal(got, want) {
 		a.t.Errorf("%s: got the records %q, want %q", about, got, want)
+	}
+}
+
+// wantPanics checks that each panic of take was reported. Those of tools are reported, too.
+func (a *audit) wantPanics(about string, n int) {
+	a.t.Helper()
+	for n > 0 {
+		switch p := within(a.t, a.panics); {
+		case p.Value != lostRecord:
+		case p.Where != "Audit" || !strings.Contains(string(p.Stack), "take"):
+			a.t.Errorf("%s: got the panic of %q with the stack %s, want that of %q with take in its stack", about, p.Where, p.Stack, "Audit")
+			n--
+		default:
+			n--
+		}
 	}
 }
 
@@ -70,7 +90,7 @@ func (a *audit) wantNothing() {
 // auditedServer has a tool for each way in which a call can end.
 func auditedServer(a *audit, o server.Options) *server.Server {
 	o.Audit = a.take
-	o, _ = reporting(o)
+	o, a.panics = reporting(o)
 	s := newServer(o)
 	for name, end := range map[string]func() (string, error){
 		"works":   func() (string, error) { return "done", nil },
@@ -373,6 +393,8 @@ func TestRefusalsOfHTTPHaveRecords(t *testing.T) {
 			[]string{"tools/list  1 invalid -32022 0 alice"}},
 		{"wrong type", "POST", with(modernHeader("tools/list", ""), "Content-Type", "text/plain"), list, 415, []string{"  none invalid 0 415 "}},
 		{"wrong method", "PUT", http.Header{}, "", 405, []string{"  none invalid 0 405 "}},
+		{"no event stream accepted, GET", "GET", with(session, "Accept", "application/json"), "", 406, []string{"  none invalid 0 406 alice"}},
+		{"wrong event id, GET", "GET", with(session, "Last-Event-ID", "x"), "", 400, []string{"  none invalid 0 400 alice"}},
 		{"too large", "POST", modernHeader("tools/list", ""), list + strings.Repeat(" ", 10_000), 413, []string{"  none refused -32600 413 "}},
 	} {
 		if response, answer := site.do(test.method, test.header, test.body); response.StatusCode != test.status {

@@ -52,7 +52,8 @@ type Options struct {
 	// params. Otherwise ctx has the values of the HTTP request, if there was one. Audit runs
 	// before the answer is sent, and delays it, or the whole connection. So return soon, for
 	// instance with the record in a bounded queue. Audit may be called concurrently, and must
-	// not use the connection. A panic of Audit loses that record and nothing else.
+	// not use the connection. A panic of Audit loses that record and nothing else; it
+	// is reported to Conn.Hooks.Panic and the log.
 	Audit func(ctx context.Context, r Record)
 
 	// SessionContext returns a context whose values are visible to every handler of a

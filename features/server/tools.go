@@ -90,8 +90,8 @@ func (t *tool) feature() Feature { return Feature{KindTool, t.definition.Name, t
 // AddTool replaces a tool with the same name. It panics if f is nil, if the name, a schema, a
 // tag or an annotation is invalid, if the default of a tag does not fit the other tags, if a
 // schema cannot be derived, or if t.Execution or an option does not fit a tool, because these
-// are mistakes in the program. A name has 1 to 128 letters from a to z, digits, "_", "-" and
-// "." (2025-11-25 server/tools). It derives no schema for options of the json tag other than
+// are mistakes in the program. A name has 1 to 128 letters from A to Z and a to z, digits, "_",
+// "-" and "." (2025-11-25 server/tools). It derives no schema for options of the json tag other than
 // omitempty and omitzero, nor for embedded fields that are not plain structs. A type that
 // contains itself needs t.InputSchema or t.OutputSchema.
 func AddTool[In, Out any](s *Server, t protocol.Tool, f func(context.Context, In) (Out, error), o ...FeatureOption) {
@@ -159,7 +159,7 @@ func checkToolName(name string) {
 		switch {
 		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '_', c == '-', c == '.':
 		default:
-			panic(fmt.Sprintf("the name contains %q: use letters from a to z, digits, _, - and .", c))
+			panic(fmt.Sprintf("the name contains %q: use letters from A to Z and a to z, digits, _, - and .", c))
 		}
 	}
 	if len(name) > longestToolName {

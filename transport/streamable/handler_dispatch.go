@@ -216,9 +216,14 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request) *refusal {
 	if refused != nil {
 		return refused
 	}
+	return h.getFrom(w, r, origin).of(origin, nil)
+}
+
+// getFrom serves the GET stream of a session to a sender that is established.
+func (h *Handler) getFrom(w http.ResponseWriter, r *http.Request, origin *transport.Origin) *refusal {
 	l, refused := h.findSession(r, jsonrpc.ID{}, origin.Identity)
 	if refused != nil {
-		return refused.of(origin, nil)
+		return refused
 	}
 	defer h.table.leave(l)
 	r, end := untilExpiry(r, origin)
