@@ -30,7 +30,7 @@ func (u *user) agree(ctx context.Context, path string, text []byte) error {
 	if !u.isPresent() {
 		return refusal("%s of the working directory may start any program, and nobody has agreed to it.\nName it with --mcp-config %s, or run this once on a terminal, where you are asked.", flat(path), flat(path))
 	}
-	yes, err := u.confirm(ctx, fmt.Sprintf("%s is in the working directory. Its servers are, without the values of variables and headers and without credentials:\n%s\nDo you trust this file? The answer is remembered until the file changes.", path, preview(path, text)))
+	yes, err := u.confirm(ctx, fmt.Sprintf("%s is in the working directory. Its servers are as follows. Values of variables and headers are not shown, and credentials that are recognised are masked, other credentials not:\n%s\nDo you trust this file? The answer is remembered until the file changes.", path, preview(path, text)))
 	switch {
 	case err != nil:
 		return err

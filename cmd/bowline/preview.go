@@ -19,7 +19,7 @@ import (
 // preview describes the servers of a file, one on each line. It shows the settings as they are
 // written: a variable with its default, which runs if nobody sets the variable, and without its
 // value, which may be a secret. Of env and headers it shows the names alone. In arguments and
-// addresses it masks credentials, but nothing that a shell could run.
+// addresses it masks the credentials that it recognises, but nothing that could run.
 func preview(path string, text []byte) string {
 	file, err := mcpjson.Parse(path, text)
 	if err != nil {
@@ -73,7 +73,7 @@ func describeServer(server any) string {
 		if own["auth"] != nil {
 			with = append(with, "auth "+asWritten(loginWithoutSecrets(own["auth"])))
 		}
-		return described(masked(asWritten(address)), with)
+		return described(maskedAddress(asWritten(address)), with)
 	default:
 		return notShown
 	}
@@ -95,9 +95,10 @@ func describeCommand(set map[string]any) string {
 	if set["env"] != nil {
 		surroundings = append(surroundings, "env "+namesOf(set["env"]))
 	}
-	shown := described(maskedCommand(words), surroundings)
+	directory, _ := set["cwd"].(string)
+	shown := described(maskedCommand(words, strings.ReplaceAll(directory, "${workspaceFolder}", ".")), surroundings)
 	if set["cwd"] != nil {
-		shown += "  in " + asWritten(set["cwd"])
+		shown += "  in " + masked(asWritten(set["cwd"]))
 	}
 	return shown
 }

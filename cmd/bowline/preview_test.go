@@ -1,6 +1,8 @@
 package main
 
 import (
+	"encoding/json"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -40,6 +42,35 @@ func TestPreviewShowsWhatIsWritten(t *testing.T) {
 	}
 }
 
+// TestPreviewHidesNoProgram checks that an argument that may be a program, a file or a flag is shown,
+// whatever its name looks like.
+//
+// Guarantees: G-0018.19
+func TestPreviewHidesNoProgram(t *testing.T) {
+	t.Chdir(t.TempDir())
+	write(t, "evil", "")
+	write(t, "evil:x", "")
+	write(t, filepath.Join("sub", "deep"), "")
+	const token = "ghp_0123456789abcdefABCDEF"
+	for _, args := range [][]string{
+		{"git", "-c", "credential.helper=evil.sh", "ls-remote"}, {"git", "-c", "credential.helper=/tmp/x"},
+		{"make", "-e", "SHELL=evil.sh"}, {"make", "--env=SHELL=evil.sh"}, {"make", "-eSHELL=evil.sh"}, {"npx", "docker", "-e", "SHELL=evil.sh"},
+		{"x", "--token", "./run"}, {"x", "--token", "../run"}, {"x", "--token=~run"}, {"x", "--token=a/b"}, {"x", `--token=a\b`}, {"x", "--token=--exec"},
+		{"x", "--token", "evil"}, {"perl", "-pat", "evil"}, {"perl", "-pat", "deep"}, {"x", "--token=sh"}, {"x", "TOKEN=sh"},
+		{"x", "--token-command=run"}, {"x", "--password-file", "f"}, {"docker", "-e", "A=./x"},
+		{"uvx", token}, {"uvx", "--from", token, "x"}, {"sudo", "-H", "evil:x"}, {"pip", "git+https://h.test/r#egg=x&subdirectory=evil"},
+		{"sh", "-c", "x --token\nrun"}, {"sh", "-c", "-H 'A: ;touch PWNED'"}, {"sh", "-c", "make -e SHELL=run"},
+	} {
+		text, err := json.Marshal(map[string]any{"servers": map[string]any{"a": map[string]any{"command": args[0], "args": args[1:], "cwd": "${workspaceFolder}/sub"}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := preview("mcp.json", text); strings.Contains(got, "[redacted]") {
+			t.Errorf("%q is shown as %s, want all of it", args, got)
+		}
+	}
+}
+
 // No credential that stands in a file is on the terminal, and nothing is hidden that a shell could
 // run.
 //
@@ -51,11 +82,27 @@ func TestPreviewShowsNoCredentials(t *testing.T) {
 		{"login", `"a": {"url": "https://h.test/mcp", "bowline": {"auth": {"clientSecret": "hunter2", "issuer": "https://ada:hunter2@as.test/?k=hunter2"}}}`,
 			`  a: https://h.test/mcp  with auth {"clientSecret":"[redacted]","issuer":"https://[redacted]@as.test/?k=[redacted]"}`},
 		{"a URL", `"a": {"url": "https://ada:hunter2@h.test/mcp?key=hunter2&n=hunter2#f"}, "b": {"url": "https://h.test/mcp?hunter2"}`,
-			"  a: https://[redacted]@h.test/mcp?key=[redacted]&n=[redacted]#f\n  b: https://h.test/mcp?[redacted]"},
+			"  a: https://[redacted]@h.test/mcp?key=[redacted]&n=[redacted]#[redacted]\n  b: https://h.test/mcp?[redacted]"},
 		{"arguments", `"a": {"command": "npx", "args": ["mcp-remote", "https://h.test/?token=hunter2", "--header", "Authorization: Bearer hunter2", "--header=X-Key:hunter2",
-			"-H", "Accept: text/plain", "--api-key", "hunter2", "--token=hunter2", "--key", "hunter2", "-e", "ANY=hunter2", "API_TOKEN=hunter2", "--port", "80"]}`,
+			"-H", "Accept: text/plain", "--api-key", "hunter2", "--token=hunter2", "--key", "hunter2", "API_TOKEN=hunter2", "--port", "80"]}`,
 			`  a: npx mcp-remote https://h.test/?token=[redacted] --header "Authorization: Bearer [redacted]" --header=X-Key:[redacted] ` +
-				`-H "Accept: text/plain" --api-key [redacted] --token=[redacted] --key [redacted] -e ANY=[redacted] API_TOKEN=[redacted] --port 80`},
+				`-H "Accept: text/plain" --api-key [redacted] --token=[redacted] --key [redacted] API_TOKEN=[redacted] --port 80`},
+		{"variables of a container", `"a": {"command": "/usr/bin/docker", "args": ["run", "-e", "ANY=hunter2", "--env", "B=hunter2", "--env=C=hunter2", "-eD=hunter2", "-e", "E", "image"]}`,
+			`  a: /usr/bin/docker run -e ANY=[redacted] --env B=[redacted] --env=C=[redacted] -eD=[redacted] -e E image`},
+		{"variables of a program", `"a": {"command": "x", "args": ["--env=GITHUB_TOKEN=hunter2", "--env", "API_KEY=hunter2", "-eA_TOKEN=hunter2"]}`,
+			`  a: x --env=GITHUB_TOKEN=[redacted] --env API_KEY=[redacted] -eA_TOKEN=[redacted]`},
+		{"flags", `"a": {"command": "x", "args": ["--header", "Cookie: sid=hunter2; b=hunter2", "-HX-Api-Key: hunter2", "--authorization", "Bearer hunter2", "--cookie", "a=hunter2; b=hunter2",
+			"--jwt", "hunter2", "--pass", "hunter2", "--authorization=Basic hunter2"]}`,
+			`  a: x --header "Cookie: [redacted]" "-HX-Api-Key: [redacted]" --authorization "Bearer [redacted]" --cookie [redacted] ` +
+				`--jwt [redacted] --pass [redacted] "--authorization=Basic [redacted]"`},
+		{"forms", `"a": {"command": "x", "args": ["y", "ghp_hunter2hunter2hunter2", "sk-hunter2hunter2hunter2", "xoxb-hunter2hunter2hunter2", "--a=ghp_hunter2hunter2hunter2"]}`,
+			`  a: x y [redacted] [redacted] [redacted] --a=[redacted]`},
+		{"URLs", `"a": {"command": "x", "args": ["postgresql://u:hunter2!@db/x", "DB=redis://:hunter2@db", "https://h.test/#access_token=hunter2&b=1", "https://h.test/?k=hunter2!", "--u=https://h.test/?k=hunter2"]},
+			"b": {"url": "${BASE}/mcp?key=hunter2#hunter2"}`,
+			"  a: x postgresql://[redacted]@db/x DB=redis://[redacted]@db https://h.test/#access_token=[redacted]&b=1 https://h.test/?k=[redacted] --u=https://h.test/?k=[redacted]\n  b: ${BASE}/mcp?key=[redacted]#[redacted]"},
+		{"one text, and cwd", `"a": {"command": "sh", "args": ["-c", "K_TOKEN=hunter2 x --api-key hunter2 -H 'X-Key: hunter2' https://ada:hunter2@h.test"], "cwd": "smb://u:hunter2@h/d"}`,
+			`  a: sh -c "K_TOKEN=[redacted] x --api-key [redacted] -H 'X-Key: [redacted]' https://[redacted]@h.test"  in smb://[redacted]@h/d`},
+		{"a command that is one text", `"a": {"command": "x --token hunter2"}`, `  a: "x --token [redacted]"`},
 		{"what runs", `"a": {"command": "sh", "args": ["-c", "curl https://h.test/?$(touch PWNED)&touch PWNED", "--token", "x;touch PWNED", "--key=$(touch PWNED)", "-e", "A=b c", "image:tag"]}`,
 			`  a: sh -c "curl https://h.test/?$(touch PWNED)&touch PWNED" --token "x;touch PWNED" "--key=$(touch PWNED)" -e "A=b c" image:tag`},
 		{"a command that looks like a flag", `"a": {"command": "--token", "args": ["rm", "-rf", "x"]}`, "  a: --token rm -rf x"},
