@@ -51,7 +51,6 @@ func (l *loop) serveNow(in *Incoming) {
 // serveOne runs a handler, and lends this goroutine to the loop for the answer. It
 // reports false if the loop has ended.
 func (l *loop) serveOne(request served) bool {
-	in := request.Incoming
 	began := l.conn.now()
 	returned := false
 	defer func() {
@@ -61,6 +60,14 @@ func (l *loop) serveOne(request served) bool {
 	}()
 	reply := request.answer()
 	returned = true
+	return l.handled(request.Incoming, began, reply)
+}
+
+// handled lends this goroutine to the loop for the answer of a handler. It is a function of
+// its own, so that the event takes no stack while the handler runs.
+//
+//go:noinline
+func (l *loop) handled(in *Incoming, began instant, reply []byte) bool {
 	in.took = l.conn.now() - began
 	in.serving.cancel(nil)
 	return l.lend(&event{kind: handled, epoch: in.Epoch, incoming: in, payload: reply, task: &in.serving})
