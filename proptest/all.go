@@ -13,7 +13,9 @@ import (
 // A Harness is a transport with its other side, for [All].
 type Harness struct {
 	// Listen returns a transport, and passes the other side of each of its links to
-	// accept, which does not block, until the test is over. All calls it many times.
+	// accept, which does not block, until the test is over. All calls it many times. Accept
+	// must be called for each link that opens, also before a message is sent; if it is not,
+	// All fails after Options.Guard.
 	Listen func(t *testing.T, accept func(transport.Link)) transport.Transport
 
 	// Options configure the suites. All runs them in real time, and has smaller
@@ -57,16 +59,30 @@ func All(t *testing.T, h Harness) {
 	t.Run("Soak", func(t *testing.T) { Soak(t, h.serve, o) })
 }
 
-// pairs returns a function that opens a link, and returns it with its other side.
+// pairs returns a function that opens a link, and returns it with its other side. If accept is
+// not called for one link, it does not wait for the next.
 func (h Harness) pairs(t *testing.T) func(*testing.T) (a, b transport.Link) {
 	accepted := make(chan transport.Link, 1)
 	from := h.Listen(t, func(link transport.Link) { accepted <- link })
+	guard := ContractOptions{Guard: h.Options.Guard}.guard()
+	wait := guard
 	return func(t *testing.T) (a, b transport.Link) {
 		a, err := from.Open(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		return a, <-accepted
+		timeout := time.NewTimer(wait)
+		defer timeout.Stop()
+		select {
+		case b = <-accepted:
+			return a, b
+		case <-timeout.C:
+		}
+		wait = 0
+		a.Close(0)
+		t.Fatalf("Open succeeded, and accept was not called within %v. Call it when the link opens; if the other side learns of a link only by its first message, as over HTTP, "+
+			"let Open send one, or run LinkContract with a function that opens both sides, and each other suite by its name", guard)
+		return nil, nil
 	}
 }
 

@@ -68,6 +68,7 @@ func violations() []violation {
 		{"the peer gets the answer to another ask", func(b *brokenLink) { b.send = swapAnswer }, soakOfAsks, `the peer sent ask {"ask":3}, and got {"ask":4}`},
 		{"each ask of the peer is delivered twice", func(b *brokenLink) { b.receive = (&repeatedAsks{link: b}).receive }, soakOfAsks, "asks were served again, and"},
 		{"a link's Close does not return", nil, withoutTransport(linkContract(neverReturn, 100*time.Millisecond)), "Close did not return"},
+		{"the other side learns of a link by its first message", nil, withoutTransport(allOf(acceptedLate, 10*time.Millisecond)), "Open succeeded, and accept was not called within 10ms. Call it when the link opens;"},
 		{"a link leaves a goroutine", nil, withoutTransport(linkContract(leakOneGoroutine(), time.Minute)), "goroutines are left, started by github.com/bowline-mcp/bowline/proptest_test.leakGoroutine:"},
 		{"a frame of a second stream has the wrong number", nil, withoutTransport(streamContract(renumber, ignore)), "arrived instead of [0 1"},
 		{"a second stream does not wait for credit", nil, withoutTransport(streamContract(deliverTwice, ignore)), "frames delivered against 1 credits"},
@@ -94,6 +95,25 @@ func linkContract(closes func(time.Duration) time.Duration, guard time.Duration)
 			return &brokenLink{Link: a, close: closes}, b
 		}, proptest.ContractOptions{Guard: guard})
 	}
+}
+
+// allOf runs All with a guard.
+func allOf(listen func(*testing.T, func(transport.Link)) transport.Transport, guard time.Duration) func(*testing.T) {
+	return func(t *testing.T) {
+		proptest.All(t, proptest.Harness{Listen: listen, Options: proptest.Options{Guard: guard}})
+	}
+}
+
+// acceptedLate returns a transport whose other side learns of a link by its first message.
+func acceptedLate(_ *testing.T, accept func(transport.Link)) transport.Transport {
+	return opener(func(context.Context) (transport.Link, error) {
+		a, b := inmem.Pipe(inmem.Options{})
+		learn := sync.OnceFunc(func() { accept(b) })
+		return &brokenLink{Link: a, send: func(l *brokenLink, o transport.Outbound) error {
+			learn()
+			return l.Link.Send(o)
+		}}, nil
+	})
 }
 
 // Each suite fails on a transport that violates what the suite checks.
