@@ -117,11 +117,13 @@ func (b *toolbox) perform(ctx context.Context, use Use) Output {
 	switch {
 	case err == nil: // also if the tool failed: then the text says why
 		return Output{use.ID, result.IsError, parts(result.Content)}
-	case errors.As(err, &answered):
-		return failure(use, "the server refuses this call: "+answered.Message)
+	case errors.Is(err, client.ErrInvalid), errors.Is(err, client.ErrUnsupported):
+		return failure(use, "this call is wrong, so change it before you call again: "+err.Error())
 	case client.NotExecuted(err):
 		log.Print(use.Name, ": ", err)
 		return failure(use, "the tool was not run, so it is safe to call it again later")
+	case errors.As(err, &answered):
+		return failure(use, fmt.Sprintf("error %d: %s (the tool may have run, unless this error says that it did not)", answered.Code, answered.Message))
 	default:
 		log.Print(use.Name, ": ", err)
 		return failure(use, "there was no answer: the tool may have run, so find out before you call it again")

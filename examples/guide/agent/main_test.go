@@ -11,6 +11,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
@@ -86,6 +87,38 @@ func TestNamesAreUniqueAndFit(t *testing.T) {
 		box.tools[got] = tool{session: new(client.Session)}
 		if got != c[1] {
 			t.Errorf("%s has the name %s, want %s", c[0], got, c[1])
+		}
+	}
+}
+
+// TestTheModelLearnsWhatToDoAfterAFailure checks what a model reads when a call has no result: whether
+// it must change the call, may repeat it, or must find out first.
+func TestTheModelLearnsWhatToDoAfterAFailure(t *testing.T) {
+	s := server.New(protocol.Implementation{Name: "busy", Version: "1"}, server.Options{})
+	for name, code := range map[string]int64{"overloaded": jsonrpc.CodeOverloaded, "broken": jsonrpc.CodeInternalError} {
+		server.AddTool(s, protocol.Tool{Name: name}, func(context.Context, struct{}) (string, error) {
+			return "", &jsonrpc.Error{Code: code, Message: "the words of the server"}
+		})
+	}
+	defer s.Close(context.Background())
+	c := client.New(protocol.Implementation{Name: "agent", Version: "1"}, client.Options{})
+	defer c.Close(context.Background())
+	session, err := c.Connect(t.Context(), inmem.New(s.Accept, inmem.Options{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	box := &toolbox{tools: map[string]tool{
+		"overloaded": {session, "overloaded"}, "broken": {session, "broken"}, "unknown": {session, "none"},
+	}}
+	for _, c := range []struct{ name, arguments, want string }{
+		{"overloaded", `{"x":`, "this call is wrong"}, // cut off; it was not executed, and would never be
+		{"unknown", `{}`, "this call is wrong"},
+		{"overloaded", `{}`, "safe to call it again"},
+		{"broken", `{}`, "may have run"},
+	} {
+		out := box.perform(t.Context(), Use{ID: "1", Name: c.name, Arguments: []byte(c.arguments)})
+		if text := out.Parts[0].Text; !out.IsError || !strings.Contains(text, c.want) {
+			t.Errorf("%s with %s: failed is %t and the model reads %q, want %q in it", c.name, c.arguments, out.IsError, text, c.want)
 		}
 	}
 }
