@@ -304,16 +304,25 @@ func (s *Files) sweep(now time.Time) error {
 	return err
 }
 
-// Keys returns the keys of all entries, in no particular order. It leaves out what it
-// cannot read.
+// Keys returns the keys of all entries, in no particular order. It leaves out files that it cannot
+// read. If that is the folder, it fails with a [*StoreError].
 func (s *Files) Keys() ([]Key, error) {
-	paths, err := filepath.Glob(filepath.Join(s.dir, "*.json"))
-	if err != nil {
+	keys := []Key{}
+	if err := s.checkDir(); err != nil {
+		return nil, err
+	}
+	files, err := os.ReadDir(s.dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return keys, nil
+	case err != nil:
 		return nil, &StoreError{s.dir, err}
 	}
-	keys := []Key{}
-	for _, path := range paths {
-		if document, err := s.read(path); err == nil {
+	for _, file := range files {
+		if filepath.Ext(file.Name()) != ".json" {
+			continue
+		}
+		if document, err := s.read(filepath.Join(s.dir, file.Name())); err == nil {
 			keys = append(keys, document.Key)
 		}
 	}

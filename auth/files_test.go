@@ -173,6 +173,31 @@ func TestFilesArePrivate(t *testing.T) {
 	}
 }
 
+// Keys says that it cannot read the folder, and not that there is no entry. The name of a folder is no
+// pattern.
+//
+// Guarantees: G-0044.12
+func TestKeysOfFolders(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "[a-b]*")
+	s, k := NewFiles(dir, nil), Key{Issuer: "i"}
+	if keys, err := s.Keys(); err != nil || keys == nil || len(keys) != 0 {
+		t.Errorf("without a folder: %#v, %v; want an empty list", keys, err)
+	}
+	if err := s.Locked(t.Context(), k, put(&fullEntry)); err != nil {
+		t.Fatal(err)
+	}
+	if keys, err := s.Keys(); err != nil || len(keys) != 1 || keys[0] != k {
+		t.Errorf("%v, %v; want the key of the entry", keys, err)
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if keys, err := NewFiles(file, nil).Keys(); !errors.As(err, new(*StoreError)) {
+		t.Errorf("of a file: %v, %v; want a *StoreError", keys, err)
+	}
+}
+
 // Guarantees: G-0044.12
 func TestAStoreThatDoesNotSave(t *testing.T) {
 	f := newFixture(t, authtest.Options{})

@@ -83,7 +83,8 @@ func TestAFolderThatOthersCanWriteTo(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, loadErr := s.Load(t.Context(), k)
-		for what, err := range map[string]error{"Load": loadErr, "Locked": save()} {
+		_, keysErr := s.Keys()
+		for what, err := range map[string]error{"Load": loadErr, "Locked": save(), "Keys": keysErr} {
 			if refused != errors.As(err, new(*StoreError)) || refused && !strings.Contains(err.Error(), "chmod 700 "+dir) || !refused && err != nil {
 				t.Errorf("mode %o: %s returned %v; want it refused, with what to do: %v", mode, what, err, refused)
 			}

@@ -204,7 +204,7 @@ func allLogins(cmd *cobra.Command) ([]loginStatus, error) {
 	}
 	keys, err := store.Keys()
 	if err != nil {
-		return nil, err
+		return nil, &failure{status: exitNoSession, err: err}
 	}
 	shown := []loginStatus{}
 	for _, k := range keys {

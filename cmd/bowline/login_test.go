@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"runtime"
 	"strings"
 	"testing"
@@ -178,6 +179,15 @@ func TestALoginThatCannotBeOpened(t *testing.T) {
 	bowline(t, "", "auth", "status").want(t, 0, "then renewed", "")
 	bowline(t, "", "logout", "--url", url).want(t, 0, "", "")
 	seal()
+	if runtime.GOOS != "windows" { // which has no modes
+		if err := os.Chmod(dir, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		bowline(t, "", "auth", "status").want(t, exitNoSession, "", "others can write to the folder of logins (mode 0777): run chmod 700 "+dir)
+		if err := os.Chmod(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
 	bowline(t, "", "logout", "--url", url).want(t, exitCallFailed, "", "its tokens are not revoked")
 	bowline(t, "", "auth", "status").want(t, exitNoSession, "", "there is no login")
 }
