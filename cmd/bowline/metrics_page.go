@@ -127,9 +127,20 @@ func valuesOf[N int64 | float64](points []metricdata.DataPoint[N]) (all []series
 	return all
 }
 
+// labelsOf joins the values of names that are equal on the page: Prometheus refuses a page that has a
+// label twice. Attributes of the resource are a user's words, in OTEL_RESOURCE_ATTRIBUTES.
 func labelsOf(set *attribute.Set) (all []label) {
+	values := map[string][]string{}
 	for _, a := range set.ToSlice() {
-		all = append(all, label{underscored(string(a.Key)), a.Value.String()})
+		name := underscored(string(a.Key))
+		if strings.IndexAny(name, "0123456789") == 0 {
+			name = "key_" + name
+		}
+		values[name] = append(values[name], a.Value.String())
+	}
+	for name, equal := range values {
+		slices.Sort(equal)
+		all = append(all, label{name, strings.Join(equal, ";")})
 	}
 	slices.SortFunc(all, func(a, b label) int { return strings.Compare(a.name, b.name) })
 	return all
@@ -145,12 +156,19 @@ func promName(name, unit string) string {
 	return name + "_" + added
 }
 
+// underscored replaces each run of what no name may have by one underscore. So no name begins with two,
+// which Prometheus keeps for itself.
 func underscored(name string) string {
+	last := rune(0)
 	return strings.Map(func(r rune) rune {
-		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
-			return r
+		if !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9') {
+			if last == '_' {
+				return -1
+			}
+			r = '_'
 		}
-		return '_'
+		last = r
+		return r
 	}, name)
 }
 
