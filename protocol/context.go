@@ -4,7 +4,6 @@ import (
 	"bytes"
 	stdjson "encoding/json"
 	"fmt"
-	"strings"
 
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/go-json-experiment/json"
@@ -37,8 +36,8 @@ func (c *RequestContext) Members() (Meta, error) {
 // MetaProtocolVersion, of any type. It does not check whether the version is
 // supported (see UnsupportedVersion) and whether the log level is known.
 //
-// ModernContext fails with a *jsonrpc.Error of CodeInvalidParams if the version
-// or the capabilities are missing, or if one of the four members is malformed.
+// ModernContext fails with a *jsonrpc.Error of CodeInvalidParams and ReasonMeta if the
+// version or the capabilities are missing, or if one of the four members is malformed.
 // Null in place of a name or log level means absent.
 //
 // The params must come from a decoded message. ModernContext does not notice
@@ -116,20 +115,11 @@ func contextFault(params []byte) (modern bool, err error) {
 }
 
 func refuseMember(key string) error {
-	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: contextProblem + key + " is missing or malformed"}
+	return InvalidParams(ReasonMeta, "_meta: "+key+" is missing or malformed")
 }
-
-// contextProblem is how the text of an error about the _meta of a request begins.
-const contextProblem = "_meta: "
 
 // UnknownLogLevel returns the error for a request whose _meta asks for log messages of a level
 // that does not exist.
 func UnknownLogLevel(level string) *jsonrpc.Error {
-	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf("%s%s: unknown level %q", contextProblem, MetaLogLevel, level)}
-}
-
-// IsContextFault reports whether an error is one of ModernContext or UnknownLogLevel. Over HTTP,
-// such a request is answered with status 400.
-func IsContextFault(fault *jsonrpc.Error) bool {
-	return fault != nil && fault.Code == jsonrpc.CodeInvalidParams && strings.HasPrefix(fault.Message, contextProblem)
+	return InvalidParams(ReasonMeta, fmt.Sprintf("_meta: %s: unknown level %q", MetaLogLevel, level))
 }

@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	stdjson "encoding/json"
 	"slices"
 
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -69,6 +70,28 @@ const (
 	CodeResourceNotFound       = -32002 // legacy: ResourceNotFoundData; modern servers send jsonrpc.CodeInvalidParams
 	CodeURLElicitationRequired = -32042 // 2025-11-25 only: URLElicitationData
 )
+
+// The reasons that the data of an error of jsonrpc.CodeInvalidParams of a Bowline server may
+// give.
+const (
+	ReasonMeta         = "invalid_meta"          // the _meta of a modern request is malformed
+	ReasonRequestState = "invalid_request_state" // a requestState is unknown, was used, or has expired: make the call anew
+)
+
+// InvalidParams returns an error of jsonrpc.CodeInvalidParams that gives a reason, which must
+// need no escapes in JSON.
+func InvalidParams(reason, message string) *jsonrpc.Error {
+	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: message, Data: stdjson.RawMessage(`{"reason":"` + reason + `"}`)}
+}
+
+// IsInvalidParams reports whether an error is one of jsonrpc.CodeInvalidParams that gives this
+// reason.
+func IsInvalidParams(fault *jsonrpc.Error, reason string) bool {
+	var data struct {
+		Reason string `json:"reason"`
+	}
+	return fault != nil && fault.Code == jsonrpc.CodeInvalidParams && Unmarshal(fault.Data, &data) == nil && data.Reason == reason
+}
 
 // IsModernError reports whether only a server of a modern revision sends code. A
 // client that receives such an error need not try initialize.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -89,14 +90,20 @@ func (m *method[P, R, Q]) ask(ctx context.Context, s *Session, params *P, into *
 
 // begun changes the error of a call that needed several requests. Even if the last
 // request was not sent, the call may have been executed, because the server answered an
-// earlier request.
+// earlier request. For that reason the call itself is not wrong, either.
 func begun(err error) error {
 	if err == nil {
 		return nil
 	}
 	var failed *conn.CallError
-	if errors.As(err, &failed) && failed.Delivery == conn.NotSent {
+	if !errors.As(err, &failed) {
+		return err
+	}
+	if failed.Delivery == conn.NotSent {
 		failed.Delivery = conn.Unknown
+	}
+	if kind, ok := failed.Err.(*kindError); ok { //nolint:errorlint // explain and invalid make it the outermost
+		kind.kinds = slices.DeleteFunc(kind.kinds, func(kind error) bool { return kind == ErrInvalid })
 	}
 	return err
 }

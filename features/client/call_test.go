@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/internal/specification"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/supervisor"
 )
 
@@ -115,6 +117,7 @@ func TestCallThatFails(t *testing.T) {
 func TestCallsThatAreWrongAreTold(t *testing.T) {
 	for answer, wrong := range map[string]bool{
 		`{"code":-32602,"message":"unknown tool"}`: true, `{"code":-32603,"message":"broken"}`: false, `{"code":-32601,"message":"no tools"}`: false, `{"code":-32050,"message":"later"}`: false,
+		`{"code":-32602,"message":"make it anew","data":{"reason":"invalid_request_state"}}`: false, `{"code":-32602,"message":"no","data":{"reason":"other"}}`: true,
 	} {
 		s := answeringWith(protocol.MethodCallTool, func(f frame) []string {
 			return []string{`{"jsonrpc":"2.0","id":` + string(f.ID) + `,"error":` + answer + `}`}
@@ -132,6 +135,21 @@ func TestCallsThatAreWrongAreTold(t *testing.T) {
 	}
 	if _, err := client.Call[string](t.Context(), session, "t", nil); errors.Is(err, client.ErrInvalid) || !client.NotExecuted(err) {
 		t.Errorf("a session that is closed: got %v, want one that does not match %v", err, client.ErrInvalid)
+	}
+}
+
+// A call whose first request was accepted is not itself wrong, whatever a later round is refused for:
+// its handler may have run.
+//
+// Guarantees: G-0023.13
+func TestCallsThatAskedAreNotWrong(t *testing.T) {
+	for _, data := range []string{`null`, `{"reason":"invalid_request_state"}`} {
+		s := askingServer(`{"r":{"method":"roots/list"}}`, withFault(-32602, data))
+		o := client.Options{ProtocolVersion: protocol.Latest, Roots: answers(new(atomic.Int64)).Roots}
+		_, err := callTool(t, openFake(t, s, o), "x", "")
+		if errors.Is(err, client.ErrInvalid) || client.NotExecuted(err) || !errors.Is(err, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams}) {
+			t.Errorf("data %s: got %v, want the error %d, which does not match %v and may be executed", data, err, jsonrpc.CodeInvalidParams, client.ErrInvalid)
+		}
 	}
 }
 

@@ -28,7 +28,7 @@ var (
 	ErrLost        = errors.New("client: the connection was lost")              // the connection was lost before the answer came
 	ErrDenied      = errors.New("client: the server denies access")             // the server answered with HTTP status 401 or 403, or needs a login (*auth.LoginError)
 	ErrClosed      = errors.New("client: the session is closed")                // the session is closed or closing
-	ErrInvalid     = errors.New("client: the call itself is wrong")             // it cannot be encoded, or the server answered "invalid params", for instance for an unknown tool: repeating it unchanged fails again
+	ErrInvalid     = errors.New("client: the call itself is wrong")             // it cannot be encoded, or the server answered its first request with "invalid params", for instance for an unknown tool: repeating it unchanged fails again
 	ErrUnsupported = errors.New("client: the server does not offer this")       // a *CapabilityError, or the server's "method not found"
 	ErrNotFound    = errors.New("client: the server has no such resource")      // ReadResource and Watch fail with this error
 	ErrTooMany     = errors.New("client: the server asked for input too often") // more often than Options.MaxRounds
@@ -149,7 +149,7 @@ func kindsOf(failed *conn.CallError) (kinds []error) {
 		kinds = append(kinds, ErrNoTask)
 	case failed.Method == protocol.MethodReadResource && isNotFound(fault):
 		kinds = append(kinds, ErrNotFound)
-	case fault.Code == jsonrpc.CodeInvalidParams:
+	case fault.Code == jsonrpc.CodeInvalidParams && !protocol.IsInvalidParams(fault, protocol.ReasonRequestState):
 		kinds = append(kinds, ErrInvalid)
 	}
 	return kinds

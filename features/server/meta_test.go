@@ -135,15 +135,40 @@ func TestMissingTextIsNamed(t *testing.T) {
 	}
 }
 
-// A request of 2026-07-28 whose _meta is malformed is answered with status 400 and a JSON-RPC error.
+// A request of 2026-07-28 whose _meta is malformed is answered with status 400 and a JSON-RPC error, and
+// no other request is, whatever the text of its error.
 //
 // Guarantees: G-0022.8
 func TestMalformedMetaIsABadRequest(t *testing.T) {
-	endpoint := streamable.NewHandler(echoServer(), streamable.HandlerOptions{})
+	s := echoServer()
+	server.AddMethod(s, "x/refuses", func(context.Context, struct{}) (struct{}, error) {
+		return struct{}{}, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "_meta: of a function of the program"}
+	})
+	endpoint := streamable.NewHandler(s, streamable.HandlerOptions{})
 	site := httptest.NewServer(endpoint)
 	defer site.Close()
 	defer endpoint.Close(0)
 	const version, capabilities = `"io.modelcontextprotocol/protocolVersion":"2026-07-28"`, `"io.modelcontextprotocol/clientCapabilities":{}`
+	ask := func(method, meta string) (int, *fault) {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, site.URL, strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":{"_meta":`+meta+`}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header = http.Header{
+			"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"},
+			"Mcp-Protocol-Version": {protocol.Version20260728}, "Mcp-Method": {method},
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		var got struct{ Error *fault }
+		if err := json.NewDecoder(response.Body).Decode(&got); err != nil {
+			t.Fatal(err)
+		}
+		return response.StatusCode, got.Error
+	}
 	for _, test := range []struct {
 		meta   string
 		status int
@@ -163,25 +188,13 @@ func TestMalformedMetaIsABadRequest(t *testing.T) {
 		{`{` + version + `,` + capabilities + `,"io.modelcontextprotocol/logLevel":7}`, 400},
 	} {
 		for range 2 { // the second one may be known
-			request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, site.URL, strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":`+test.meta+`}}`))
-			if err != nil {
-				t.Fatal(err)
-			}
-			request.Header = http.Header{
-				"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"},
-				"Mcp-Protocol-Version": {protocol.Version20260728}, "Mcp-Method": {"tools/list"},
-			}
-			response, err := http.DefaultClient.Do(request)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var got struct{ Error *fault }
-			err = json.NewDecoder(response.Body).Decode(&got)
-			response.Body.Close()
-			if response.StatusCode != test.status || err != nil || (got.Error != nil) != (test.status == 400) {
-				t.Errorf("_meta %s: got status %d with %+v, %v; want %d", test.meta, response.StatusCode, got.Error, err, test.status)
+			if status, fault := ask("tools/list", test.meta); status != test.status || (fault != nil) != (test.status == 400) {
+				t.Errorf("_meta %s: got status %d with %+v; want %d", test.meta, status, fault, test.status)
 			}
 		}
+	}
+	if status, fault := ask("x/refuses", `{`+version+`,`+capabilities+`}`); status != 200 || !fault.is(jsonrpc.CodeInvalidParams, "_meta: of a function") {
+		t.Errorf("a function whose error has the same text: got status %d with %+v; want 200 with its error", status, fault)
 	}
 	http.DefaultClient.CloseIdleConnections()
 }

@@ -167,7 +167,5 @@ func (s *sealer) open(c *call, about subject, sealed string) (*state, error) {
 
 // refuseState returns the answer to a state that cannot be used.
 func refuseState(why string) *jsonrpc.Error {
-	fault := refuse(jsonrpc.CodeInvalidParams, "%s", why)
-	fault.Data = json.RawMessage(`{"reason":"invalid_request_state"}`)
-	return fault
+	return protocol.InvalidParams(protocol.ReasonRequestState, why)
 }

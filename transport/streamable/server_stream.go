@@ -363,7 +363,7 @@ func (s *requestStream) status(o *transport.Outbound) int {
 		protocol.CodeHeaderMismatch, protocol.CodeMissingCapability, protocol.CodeUnsupportedVersion:
 		return http.StatusBadRequest
 	case jsonrpc.CodeInvalidParams:
-		if m, err := jsonrpc.Decode(o.Frame, jsonrpc.Limits{}); s.lacksMeta || err == nil && protocol.IsContextFault(m.Error) {
+		if m, err := jsonrpc.Decode(o.Frame, jsonrpc.Limits{}); s.lacksMeta || err == nil && protocol.IsInvalidParams(m.Error, protocol.ReasonMeta) {
 			return http.StatusBadRequest
 		}
 	}
