@@ -102,17 +102,39 @@ func TestTestsNeedOnlyGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	ci := read(t, root, ".ci/run")
-	if !strings.Contains(ci, "readonly steps=(test ") || !strings.Contains(ci, "step_test() { go test work; }") {
-		t.Error(".ci/run does not begin with go test work")
-	}
-	for _, test := range []string{"cd peers && go vet -tags \"$tags\" . && go test -tags \"$tags\" .", "readonly tags=otlp,npm\n", "go test -tags prometheus "} {
-		if !strings.Contains(ci, test) {
-			t.Errorf(".ci/run has no %q", test)
+	for step, body := range map[string]string{
+		"test":      "step_test() { go test work; }",
+		"npm":       `(cd peers && go vet -tags "$tags" . && go test -tags "$tags" .)`,
+		"otlp":      `go test -tags "$tags" -run '^Test(Traces|OTLP)' .)`,
+		"telemetry": "go test -tags prometheus ",
+		"vet":       "(cd cmd/bowline && GOOS=$os go vet .)", // as users install it
+		"cross":     "(cd cmd/bowline && GOWORK=off CGO_ENABLED=0 GOOS=${target%/*} GOARCH=${target#*/} go build -ldflags='-s -w' -o /dev/null .)",
+	} {
+		if !slices.Contains(steps(ci), step) {
+			t.Errorf(".ci/run has no %s among its steps: %v", step, steps(ci))
 		}
+		_, found, _ := strings.Cut(ci, "\nstep_"+step+"()")
+		found, _, _ = strings.Cut("step_"+step+"()"+found, "}\n\n")
+		if !strings.Contains(found+"}", body) {
+			t.Errorf("step %s of .ci/run has no %q", step, body)
+		}
+	}
+	if all := steps(ci); len(all) == 0 || all[0] != "test" {
+		t.Errorf(".ci/run begins with %v, want test", all)
+	}
+	if !strings.Contains(ci, "\nreadonly tags=otlp,npm\n") {
+		t.Error(".ci/run does not say that tags are otlp,npm")
 	}
 	if tagged["npm"] < 5 || tagged["prometheus"] == 0 {
 		t.Errorf("files of tests by their tags: %v", tagged)
 	}
+}
+
+// steps returns what .ci/run does if it is not told what to do.
+func steps(ci string) []string {
+	_, list, _ := strings.Cut(ci, "\nreadonly steps=(")
+	list, _, _ = strings.Cut(list, ")\n")
+	return strings.Fields(list)
 }
 
 // modules lists the folders with a go.mod, in order.
