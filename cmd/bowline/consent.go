@@ -79,7 +79,7 @@ func (u *user) input(ctx context.Context, in mcpjson.Input) (string, error) {
 	if !u.isPresent() {
 		return "", errNoTerminal
 	}
-	f := field{name: in.ID, about: in.Description, fallback: in.Default, secret: in.Password, required: true}
+	f := field{name: in.ID, about: in.Description, fallback: in.Default, hasDefault: in.Default != "", secret: in.Password, required: true}
 	for _, name := range in.Options {
 		value, err := protocol.Marshal(name)
 		if err != nil {

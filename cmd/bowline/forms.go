@@ -81,7 +81,7 @@ func (f *form) readField(ctx context.Context, key string, raw json.RawMessage) *
 		if f.check(ctx, p, about.Default) != nil {
 			p.standard, p.required = nil, true
 		}
-		p.fallback = p.shown(p.standard)
+		p.fallback, p.hasDefault = p.shown(p.standard), p.standard != nil
 	}
 	p.about = strings.Join(slices.DeleteFunc([]string{about.Title, about.Description}, func(s string) bool { return s == "" }), ": ")
 	if hint := p.hint(); hint != "" {
@@ -124,7 +124,7 @@ func readOptions(raw json.RawMessage) (options []option) {
 // hint says what a field takes, unless that is any text or one of the options.
 func (p *formField) hint() string {
 	switch {
-	case p.many && p.fallback != "":
+	case p.many && p.hasDefault:
 		return "several, separated by commas; [] for none"
 	case p.many:
 		return "several, separated by commas"
@@ -190,7 +190,7 @@ func (f *form) fill(ctx context.Context, u *user) (*protocol.ElicitResult, error
 			}
 			if p.value != nil {
 				members[p.name] = p.value
-				p.standard, p.fallback = p.value, p.shown(p.value)
+				p.standard, p.fallback, p.hasDefault = p.value, p.shown(p.value), true
 			}
 		}
 		content, err := protocol.Marshal(members)

@@ -44,7 +44,7 @@ func TestConfirmationsAreTheQuestionItself(t *testing.T) {
 // that choices have numbers and titles, and that Enter accepts a default of any type.
 func TestFormsAreCheckedFieldByField(t *testing.T) {
 	const (
-		accept = "Do you want to answer? [y/N] "
+		accept = "Do you want to answer? [y/n] "
 		colors = `"items": {"type": "string", "enum": ["red", "green", "blue"]}`
 	)
 	for _, c := range []struct {
@@ -121,6 +121,12 @@ func TestFormsAreCheckedFieldByField(t *testing.T) {
 			`accept {"at":"2026-11-26T15:04:05Z","day":"2026-11-26","mail":"ada@example.com","site":"https://example.com"}`,
 		},
 		{
+			"the empty text is a default",
+			`"a": {"type": "string", "default": ""}`, `"a"`,
+			[]exchange{{"[] > ", "\n"}},
+			`accept {"a":""}`,
+		},
+		{
 			"nothing of a list can be chosen",
 			`"l": {"type": "array", ` + colors + `, "default": ["red"]}`, `"l"`,
 			[]exchange{{"[] for none", ""}, {"> ", "[]\n"}},
@@ -180,7 +186,7 @@ func TestPagesThatACallNeedsAreOffered(t *testing.T) {
 	call := withPeer(t, "clerk", "call", "bank", "--revision", "2025-11-25")
 	opened := browser(t)
 	screen, status := onTerminal(t, t.TempDir(), []exchange{
-		{"Log in to your bank.\n", ""}, {url, ""}, {"Open bank.test in your browser? [y/N] ", "y\n"}, {"finished there? Then the request is sent again. [y/N] ", "y\n"},
+		{"Log in to your bank.\n", ""}, {url, ""}, {"Open bank.test in your browser? [y/N] ", "y\n"}, {"finished there? Then the request is sent again. [y/n] ", "yse\n"}, {"y or n: ", "y\n"},
 	}, call...)
 	if got := opened(); status != 0 || got != url {
 		t.Errorf("status %d, opened %q, want %q", status, got, url)

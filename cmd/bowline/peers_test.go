@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -143,7 +144,7 @@ func library() int {
 		return fmt.Sprintf("%+v", m), err
 	}, ask)
 	server.AddTool(s, protocol.Tool{Name: "visit"}, func(ctx context.Context, _ struct{}) (string, error) {
-		return "visited", server.ElicitURL(ctx, "Look at this.", "https://library.test/?a=1#b")
+		return "visited", server.ElicitURL(ctx, "Look at this.", cmp.Or(os.Getenv("PAGE"), "https://library.test/?a=1#b"))
 	}, server.Asks(server.Waits, protocol.ClientCapabilities{Elicitation: &protocol.ElicitationCapability{URL: &protocol.Capability{}}}))
 	if err := s.Serve(context.Background(), &stdio.Server{}); err != nil {
 		return 1

@@ -13,6 +13,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/auth"
 	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/internal/loopback"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"golang.org/x/term"
@@ -76,7 +77,7 @@ func (u *user) elicit(ctx context.Context, s *client.Session, p *protocol.Elicit
 			return agreed(yes, struct{}{}, err)
 		}
 		fmt.Fprintln(u.out, shown)
-		yes, err := u.yesOrNo(ctx, "Do you want to answer?")
+		yes, err := u.decide(ctx, "  Do you want to answer?")
 		if yes && err == nil {
 			return form.fill(ctx, u)
 		}
@@ -150,7 +151,7 @@ func (u *user) openPages(ctx context.Context, s *client.Session, pages protocol.
 			return false, err
 		}
 	}
-	return u.yesOrNo(ctx, "Have you finished there? Then the request is sent again.")
+	return u.decide(ctx, "  Have you finished there? Then the request is sent again.")
 }
 
 // pagesFirst returns the pages that a request needs first, if its error is a
@@ -165,10 +166,15 @@ func pagesFirst(err error) protocol.Elicitations {
 }
 
 // openPage opens a page in the browser of the user, if the user agrees. Its URL has been shown, and
-// is never fetched. It reports whether the user has agreed.
+// is never fetched. What cannot be opened is not offered. It reports whether the user has agreed.
 func (u *user) openPage(ctx context.Context, address string) (bool, error) {
 	page, err := url.Parse(address)
-	if err != nil {
+	switch {
+	case err != nil || page.Host == "" || page.Scheme != "https" && page.Scheme != "http":
+		fmt.Fprintln(u.out, "  Declined: this is not the address of a web page.")
+		return false, nil
+	case !loopback.KeepsSecrets(page):
+		fmt.Fprintln(u.out, "  It is not opened for you, because it is not https: others on the network can read and change it.")
 		return u.yesOrNo(ctx, openYourself)
 	}
 	yes, err := u.yesOrNo(ctx, fmt.Sprintf("Open %s in your browser?", flat(page.Host)))
@@ -188,7 +194,8 @@ const openYourself = "Open the page yourself if you trust it. Have you opened it
 // A field is a value to ask for.
 type field struct {
 	name, about string
-	fallback    string   // the value if the user just confirms; "" if there is none
+	fallback    string // the value if the user just confirms, if hasDefault
+	hasDefault  bool
 	options     []option // what can be chosen; none: anything can be entered
 	many        bool     // several values are entered, separated by commas
 	secret      bool     // the input is not shown while it is typed
@@ -275,7 +282,7 @@ func (u *user) ask(ctx context.Context, f field, take func(text string) error) e
 	showOptions(u.out, f.options)
 	prompt := "  > "
 	switch {
-	case f.fallback != "":
+	case f.hasDefault:
 		prompt = fmt.Sprintf("  [%s] > ", flat(f.fallback))
 	case !f.required:
 		prompt = "  (optional) > "
@@ -285,7 +292,7 @@ func (u *user) ask(ctx context.Context, f field, take func(text string) error) e
 		if err != nil {
 			return err
 		}
-		if text == "" && f.fallback == "" && f.required {
+		if text == "" && !f.hasDefault && f.required {
 			fmt.Fprintln(u.out, "  An answer is required; Ctrl-D gives none.")
 			continue
 		}

@@ -93,7 +93,7 @@ func wantPrinted(t *testing.T, screen string, fragments ...string) {
 func TestQuestionsAreAskedOnATerminal(t *testing.T) {
 	for _, revision := range []string{protocol.Latest, "2025-11-25"} {
 		screen, status := onTerminal(t, "", []exchange{
-			{"Do you want to answer? [y/N] ", "y\n"},
+			{"Do you want to answer? [y/n] ", "y\n"},
 			{"name - your name\n", ""}, {"> ", "\n"},
 			{"An answer is required", ""}, {"> ", "Ada\n"},
 			{"age", ""}, {"> ", "old\n"},
@@ -108,9 +108,13 @@ func TestQuestionsAreAskedOnATerminal(t *testing.T) {
 	}
 }
 
+// TestQuestionsCanBeDeclinedAndDismissed checks that nothing else than a no declines, such as the
+// answer itself.
+//
+// Guarantees: G-0031.14
 func TestQuestionsCanBeDeclinedAndDismissed(t *testing.T) {
-	for types, want := range map[string]string{"\n": "the user declined", "n\n": "the user declined", "\x04": "the user gave no answer"} {
-		screen, status := onTerminal(t, "", []exchange{{"[y/N] ", types}}, withPeer(t, "library", "call", "register")...)
+	for types, want := range map[string]string{"n\n": "the user declined", "\x04": "the user gave no answer"} {
+		screen, status := onTerminal(t, "", []exchange{{"[y/n] ", "Ada\n"}, {"y or n: ", "\n"}, {"y or n: ", types}}, withPeer(t, "library", "call", "register")...)
 		if status != exitToolFailed {
 			t.Errorf("status %d", status)
 		}
@@ -141,6 +145,27 @@ func TestPagesAreShownWhole(t *testing.T) {
 		t.Errorf("after a yes: status %d, opened %q, want %q", status, got, url)
 	}
 	wantPrinted(t, screen, "visited\n")
+}
+
+// TestPagesThatCannotBeOpenedAreNotOffered checks what the command says instead.
+//
+// Guarantees: G-0031.15
+func TestPagesThatCannotBeOpenedAreNotOffered(t *testing.T) {
+	for _, c := range []struct {
+		url, says, want string
+		status          int
+		dialogue        []exchange
+	}{
+		{"file:///etc/passwd", "Declined: this is not the address of a web page.", "the user declined", exitToolFailed, nil},
+		{"http://library.test/", "because it is not https", "visited\n", 0, []exchange{{"Have you opened it? [y/N] ", "y\n"}}},
+	} {
+		t.Setenv("PAGE", c.url)
+		screen, status := onTerminal(t, "", append([]exchange{{c.url, ""}, {c.says, ""}}, c.dialogue...), withPeer(t, "library", "call", "visit")...)
+		if status != c.status || strings.Contains(screen, "in your browser?") {
+			t.Errorf("%s: status %d, want %d without an offer to open it:\n%s", c.url, status, c.status, screen)
+		}
+		wantPrinted(t, screen, c.want)
+	}
 }
 
 // TestConsentOnATerminal checks that consent is requested once for each content of a file,
