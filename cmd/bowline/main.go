@@ -5,6 +5,7 @@
 // Files:
 //   - main: the command line
 //   - arguments: those of a tool, fitted to its schema
+//   - examples: calls of a tool that its schema allows
 //   - flags: those that say which server is meant, and how it is called
 //   - endpoint: how that server is reached
 //   - consent: to a file of the working directory

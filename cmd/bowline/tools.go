@@ -118,7 +118,7 @@ func showTool(ctx context.Context, out io.Writer, tool *protocol.Tool, server st
 	} else {
 		fmt.Fprintln(out, "\nIt has no arguments.")
 	}
-	fmt.Fprintf(out, "\nExample:\n  %s\n", schema.example(tool.Name, server))
+	fmt.Fprintf(out, "\nExample:\n  %s\n", schema.example(ctx, tool.Name, server))
 }
 
 // keys returns the names of the arguments: the required ones, and then the others.
@@ -175,70 +175,6 @@ func valueText(value any) string {
 		return "?"
 	}
 	return option{value: raw}.text()
-}
-
-// example shows a call with a value for each required argument. What a shell would change is in
-// quotes, because the names and values are those of the server.
-func (s schema) example(tool, server string) string {
-	words := []string{"bowline", "call"}
-	if strings.HasPrefix(tool, "-") {
-		words = append(words, server, "--")
-		server = ""
-	}
-	words = append(words, quote(tool))
-	values, plain := make(map[string]any), true
-	var pairs []string
-	for _, key := range s.keys() {
-		if !s.requires(key) {
-			continue
-		}
-		values[key] = s.sample(key)
-		plain = plain && !strings.HasPrefix(key, "-") && !strings.ContainsAny(key, "=:") && key != ""
-		pairs = append(pairs, quote(key+"="+valueText(values[key])))
-	}
-	if !plain { // such a name cannot be the KEY of a pair
-		if raw, err := protocol.Marshal(values); err == nil {
-			pairs = []string{quote(string(raw))}
-		}
-	}
-	words = append(words, pairs...)
-	if server != "" {
-		words = append(words, server)
-	}
-	return strings.Join(words, " ")
-}
-
-// sample returns a value for an argument: its default, an example of the schema, one of its
-// options, or any value of its type.
-func (s schema) sample(key string) any {
-	property, _ := s.properties()[key].(object)
-	if value, ok := property["default"]; ok {
-		return value
-	}
-	if examples, _ := property["examples"].([]any); len(examples) > 0 {
-		return examples[0]
-	}
-	if options := s.options(key); len(options) > 0 {
-		return options[0].value
-	}
-	types := s.types(key)
-	switch {
-	case len(types) == 0, slices.Contains(types, "string"):
-		return strings.ToUpper(key)
-	case slices.Contains(types, "boolean"):
-		return true
-	case slices.Contains(types, "array"):
-		return []any{}
-	case slices.Contains(types, "object"):
-		return object{}
-	case slices.Contains(types, "integer"), slices.Contains(types, "number"):
-		if least, ok := property["minimum"].(float64); ok && least > 1 {
-			return least
-		}
-		return 1
-	default:
-		return json.RawMessage("null")
-	}
 }
 
 // quote returns a text as one word of a shell, on one line.
