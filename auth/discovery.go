@@ -114,7 +114,7 @@ func (m *resourceMetadata) check(server *url.URL) string {
 	case m.Resource == "":
 		return "it names no resource"
 	case !covers(m.Resource, server):
-		return "it is about another resource"
+		return fmt.Sprintf("it is about another resource: the server at %s calls itself %q, so log in to that if you trust it", origin(server)+server.EscapedPath(), m.Resource)
 	case len(m.Servers) == 0:
 		return "it names no authorization server"
 	default:

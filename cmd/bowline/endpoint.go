@@ -42,6 +42,7 @@ type endpoint struct {
 	remote        bool // the server is reached over HTTP, and not started by this command
 	authenticated bool // a header of the user authenticates the requests
 	login         *auth.Authorizer
+	personal      bool // only a person can log in, with bowline login
 }
 
 // endpoint checks the flags, and returns how to reach the server.
@@ -116,6 +117,7 @@ func (t *target) remote(cmd *cobra.Command, server *streamable.Client) (*endpoin
 		return nil, err
 	}
 	server.Authorizer, to.login = authorizer, authorizer
+	to.personal = t.auth == nil || t.auth.Grant == "" || t.auth.Grant == "authorization_code"
 	return to, nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bowline-mcp/bowline/auth"
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -116,6 +117,12 @@ func explainConnect(err error, server *endpoint, timeout time.Duration, invalid 
 	if server.remote {
 		lines, advice = []string{describeRemoteFailure(reason, server.name, timeout)}, adviceForRemote(reason, server)
 		lastInvalid = "It sent answers that are not JSON-RPC. The last one: %v."
+	}
+	if missing := new(auth.LoginError); server.remote && errors.As(err, &missing) {
+		lines[0] = fmt.Sprintf("%q needs a login", server.name)
+		if !server.personal {
+			lines[0] += ": " + missing.Err.Error()
+		}
 	}
 	if last, found := invalid.seen(); found {
 		lines = append(lines, fmt.Sprintf(lastInvalid, last))

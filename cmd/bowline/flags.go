@@ -222,6 +222,15 @@ func (f *serverFlags) choice(shownURL string) string {
 	}
 }
 
+// near returns the flag that is meant: the one that is most like the name, or begins it, as log does
+// log-level.
+func near(name string, flags []string) (string, bool) {
+	if first, _, longer := strings.Cut(name, "-"); longer && slices.Contains(flags, first) {
+		return first, true
+	}
+	return suggest.Nearest(name, flags)
+}
+
 // explainFlag says what is meant by a flag that cannot be understood.
 func explainFlag(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
@@ -236,7 +245,7 @@ func explainFlag(cmd *cobra.Command, err error) error {
 				names = append(names, f.Name)
 			}
 		})
-		if meant, ok := suggest.Nearest(unknown.GetSpecifiedName(), names); ok {
+		if meant, ok := near(unknown.GetSpecifiedName(), names); ok {
 			return fmt.Errorf("%w; did you mean --%s?", err, meant)
 		}
 	case errors.As(err, &invalid) && invalid.GetFlag().Value.Type() == "duration":

@@ -142,7 +142,7 @@ func TestHTTPSSE(t *testing.T) {
 	}
 	bowline(t, "", "inspect", "--mcp-config", config("/sse"), "--header", header).want(t, 0, "old 1", "")
 	for path, want := range map[string][]string{
-		"/sse":   {"refused the session", "HTTP status 401", adviceAccess},
+		"/sse":   {"needs a login", adviceAccess},
 		"/other": {"refused the session", "HTTP status 404", adviceEndpoint},
 	} {
 		o := bowline(t, "", "inspect", "--mcp-config", config(path))

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -69,7 +70,7 @@ terminal, control characters are replaced, and bytes are only counted. With
 
   # A picture
   bowline read image://logo --url http://127.0.0.1:8080/mcp > logo.png`,
-		Args: cobra.MatchAll(atLeast("the URI of the resource"), cobra.MaximumNArgs(1)),
+		Args: cobra.MatchAll(atLeast("the URI of the resource"), atMost(1)),
 	}, first(resourceURIs), func(cmd *cobra.Command, args []string) (action, error) {
 		terminal := isTerminal(cmd.OutOrStdout())
 		return func(ctx context.Context, r *run) error {
@@ -303,6 +304,9 @@ func usageOf(p *protocol.Prompt) string {
 // arguments that are missing.
 func checkPrompt(ctx context.Context, s *client.Session, name string, given map[string]string) error {
 	var known []string
+	if server := s.Server(); !server.Capabilities.Has("prompts") {
+		return &failure{status: exitUsage, err: errors.New("the server has no prompts")}
+	}
 	for p, err := range s.Prompts(ctx) {
 		if err != nil {
 			return err
@@ -317,6 +321,9 @@ func checkPrompt(ctx context.Context, s *client.Session, name string, given map[
 			}
 		}
 		return nil
+	}
+	if len(known) == 0 {
+		return &failure{status: exitUsage, err: errors.New("the server has no prompts")}
 	}
 	return &failure{status: exitUsage, err: fmt.Errorf("the server has no prompt %q; %s", name, suggest.Among(name, known))}
 }

@@ -82,6 +82,9 @@ func TestLogin(t *testing.T) {
 	as, url := protected(t, authtest.Options{})
 	o := bowline(t, "", "call", "open", "--url", url)
 	o.want(t, exitNoSession, "", "bowline login --url '"+url+"'")
+	if want := "bowline: \"" + url + "\" needs a login\n"; !strings.HasPrefix(o.stderr, want) || strings.Contains(o.stderr, "nobody is there") {
+		t.Errorf("standard error is %q, want it to begin with %q, without the causes", o.stderr, want)
+	}
 	bowline(t, "", "auth", "status", "--url", url).want(t, exitNoSession, "", "there is no login")
 	bowline(t, "", "auth", "status").want(t, exitNoSession, "", "there is no login")
 

@@ -184,6 +184,11 @@ func atLeast(names ...string) cobra.PositionalArgs {
 	}
 }
 
+// atMost is for commands that take no more than n arguments.
+func atMost(n int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error { return noArguments(cmd, args[min(n, len(args)):]) }
+}
+
 // checkArguments makes wrong arguments a usage failure, in every command. A
 // command that does nothing by itself shows its help.
 func checkArguments(cmd *cobra.Command) {

@@ -17,7 +17,7 @@ func TestServedToThoseWithAToken(t *testing.T) {
 	url, interrupt := served(t, "--issuer", as.Issuer(), "--resource", public, "--scope", "write")
 	token := func(scope string) string { return "Authorization: Bearer " + as.Issue("ada", scope) }
 	o := bowline(t, "", "tools", "--url", url)
-	o.want(t, exitNoSession, "", "401")
+	o.want(t, exitNoSession, "", "needs a login")
 	bowline(t, "", "tools", "--url", url, "--header", token("read")).want(t, 0, "echo ", "")
 	bowline(t, "", "call", "echo", "message=hello", "--url", url, "--header", token("read")).want(t, exitCallFailed, "", "403")
 	bowline(t, "", "call", "echo", "message=hello", "--url", url, "--header", token("write")).want(t, 0, "hello\n", "")
@@ -37,6 +37,16 @@ func TestServedToThoseWithAToken(t *testing.T) {
 	if status, rest := interrupt(); status != 0 || strings.Contains(rest, "ey") {
 		t.Errorf("the server has ended with status %d: %s", status, rest)
 	}
+}
+
+// TestLoginUnderAnotherName checks that a login says what the server calls itself, and how it was
+// reached.
+func TestLoginUnderAnotherName(t *testing.T) {
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	public, _ := served(t, "--test-login")
+	url := strings.Replace(public, "127.0.0.1", "localhost", 1)
+	o := bowline(t, "", "login", "--url", url)
+	o.want(t, exitNoSession, "", "the server at "+url+" calls itself \""+public+"\", so log in to that")
 }
 
 // TestProtectionsThatCannotBe checks status 2 for invalid flags.

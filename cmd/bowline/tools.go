@@ -41,7 +41,7 @@ the protocol has it: names, descriptions, schemas and annotations.`,
 
   # The input schema of one tool
   bowline tools add --json --command 'bowline serve --stdio' | jq .inputSchema`,
-		Args: cobra.MaximumNArgs(1),
+		Args: atMost(1),
 	}, first(toolNames), func(_ *cobra.Command, args []string) (action, error) {
 		return func(ctx context.Context, r *run) error {
 			if len(args) == 0 {
