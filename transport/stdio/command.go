@@ -36,6 +36,9 @@ import (
 //   - a header of ContentLength framing is invalid: the link ends the tree like Close
 //     with a grace of 100 ms. The reason is a *HeaderError.
 //
+// From the end of the child's standard output on, Send returns transport.ErrClosed: no
+// answer can come.
+//
 // Close writes what is queued and closes the child's standard input. After 30 % of
 // the grace it sends SIGTERM (Ctrl-Break on Windows) to the tree, and after 70 %
 // SIGKILL. It always reaps the child. A descendant that left the process group and
@@ -367,6 +370,7 @@ func (l *child) firstEnd() error {
 		return nil
 	case <-l.readDone:
 		err = l.readErr
+		l.writer.refuse() // the child can answer nothing more; its input stays open, so that its exit tells why
 	case <-l.writeDone:
 		err = fmt.Errorf("stdio: write to %q: %w", l.command, l.writeErr)
 	}

@@ -407,3 +407,47 @@ func exitedChild(t *testing.T) (l *child, output net.Conn) {
 	<-l.stderr.done
 	return l, output
 }
+
+// From the end of the child's output on, Send refuses. The child may still read its input, but it cannot
+// answer, so it gets no request whose caller could not tell whether it was executed. Its input stays open
+// until it is ended: a child that exits by itself meanwhile is lost for that reason.
+//
+// Guarantees: G-0014.23
+func TestNothingIsSentAfterTheEndOfTheOutput(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in, output := io.Pipe()
+		input, out := io.Pipe()
+		l := &child{wire: newWire(in, out, Lines, 0), exited: make(chan struct{})}
+		l.wire.start()
+		l.Grant(transport.Main, 1)
+		read, ended := make(chan string, 1), make(chan error, 1)
+		go func() {
+			all, _ := io.ReadAll(input)
+			read <- string(all)
+		}()
+		go func() { ended <- l.firstEnd() }()
+		if err := l.Send(transport.Outbound{Frame: []byte("before")}); err != nil {
+			t.Fatalf("got %v from Send before the end of the output, want no error", err)
+		}
+		synctest.Wait()
+		output.Close()
+		synctest.Wait()
+		if err := l.Send(transport.Outbound{Frame: []byte("after")}); err != transport.ErrClosed {
+			t.Errorf("got %v from Send after the end of the output, want %v", err, transport.ErrClosed)
+		}
+		select {
+		case all := <-read:
+			t.Errorf("the input of the child has ended after %q, want it open until the child is ended", all)
+		default:
+		}
+		if reason := <-ended; reason != transport.ErrPeerClosed {
+			t.Errorf("got the reason %v, want %v", reason, transport.ErrPeerClosed)
+		}
+		l.writer.finish()
+		if all := <-read; all != "before\n" {
+			t.Errorf("the child has read %q, want only what was sent before the end of its output", all)
+		}
+		<-l.writeDone
+		l.closeBoth()
+	})
+}

@@ -33,7 +33,8 @@ type writer struct {
 	held     bool  // flush leaves the writing to release, which is called soon
 	writing  bool  // a write is running, and uses the fields below
 	relieved bool  // a frame that was refused fits now, and writable was not called yet
-	finished bool  // nothing more is accepted
+	refusing bool  // send accepts nothing more
+	finished bool  // nothing more is accepted, and run ends when the queue is empty
 	aborted  bool  // nothing more is written
 	err      error // of a write on the goroutine that sends
 
@@ -67,7 +68,7 @@ func (w *writer) send(o transport.Outbound) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.finished {
+	if w.finished || w.refusing {
 		return transport.ErrClosed
 	}
 	if !w.queue.Push(o) {
@@ -249,7 +250,14 @@ func (w *writer) settle(n int) {
 	w.relieved = w.queue.Relieved() || w.relieved
 }
 
-// finish accepts no more frames. Queued frames are still written.
+// refuse accepts no more frames, but does not end run.
+func (w *writer) refuse() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.refusing = true
+}
+
+// finish accepts no more frames, and ends run. Queued frames are still written.
 func (w *writer) finish() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
