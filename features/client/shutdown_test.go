@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
@@ -25,7 +26,7 @@ import (
 
 // steadyServer returns a server whose only tool reports its key, and then works for 2 ms.
 func steadyServer(report func(key string)) *server.Server {
-	s := server.New(serverInfo, server.Options{})
+	s := server.New(serverInfo, server.Options{Conn: conn.Options{DrainGrace: time.Minute}})
 	server.AddTool(s, protocol.Tool{Name: "work"}, func(_ context.Context, in struct{ Key string }) (string, error) {
 		report(in.Key)
 		<-time.After(2 * time.Millisecond)
@@ -35,22 +36,32 @@ func steadyServer(report func(key string)) *server.Server {
 }
 
 // playSteady serves on standard input and output. It reports each call that runs on a connection
-// to the test, and shuts down in good order when the test sends nothing more on that.
+// to the test, and shuts down in good order when the test sends a byte on that. The tool hold works
+// until the test sends nothing more: so long the shutdown lasts.
 func playSteady() {
 	link, err := net.Dial("tcp", os.Getenv(addressVariable))
 	if err != nil {
 		panic(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
+	released := make(chan struct{})
 	go func() {
 		link.Read(make([]byte, 1))
 		cancel()
+		link.Read(make([]byte, 1))
+		close(released)
 	}()
 	var lock sync.Mutex
-	s := steadyServer(func(key string) {
+	report := func(key string) {
 		lock.Lock()
 		defer lock.Unlock()
 		fmt.Fprintln(link, key)
+	}
+	s := steadyServer(report)
+	server.AddTool(s, protocol.Tool{Name: "hold"}, func(_ context.Context, in struct{ Key string }) (string, error) {
+		report(in.Key)
+		<-released
+		return in.Key, nil
 	})
 	if err := s.Run(ctx, &stdio.Server{}); err != nil {
 		panic(err)
@@ -66,8 +77,10 @@ type steady struct {
 
 	to      transport.Transport
 	version string
-	stop    func() // shuts the present server down, and returns when it has ended; the next one is then up, or soon will be
-	end     func() // waits for what the last server reports; the client is closed
+	stop    func()        // shuts the present server down; if gone is nil, it returns when that has ended and the next one is up
+	release func()        // ends the call of the tool hold, which keeps the server that was stopped until then
+	gone    chan struct{} // closed when the first server has ended; nil: there is no tool hold
+	end     func()        // waits for what the last server reports; the client is closed
 }
 
 func (s *steady) report(key string) {
@@ -80,7 +93,9 @@ func (s *steady) report(key string) {
 // overStdio makes each server a child process.
 func (s *steady) overStdio() {
 	servers := listen(s.t)
-	links := make(chan net.Conn, 10)
+	links := make(chan *net.TCPConn, 10)
+	gone := sync.OnceFunc(func() { close(s.gone) })
+	s.gone = make(chan struct{})
 	var reading sync.WaitGroup
 	go func() {
 		for {
@@ -88,11 +103,12 @@ func (s *steady) overStdio() {
 			if err != nil {
 				return
 			}
-			links <- link
+			links <- link.(*net.TCPConn)
 			reading.Go(func() {
 				for lines := bufio.NewScanner(link); lines.Scan(); {
 					s.report(lines.Text())
 				}
+				gone()
 			})
 		}
 	}()
@@ -102,7 +118,8 @@ func (s *steady) overStdio() {
 	s.to = command
 	s.stop = func() {
 		link := <-links
-		link.(*net.TCPConn).CloseWrite()
+		s.release = func() { link.CloseWrite() }
+		link.Write([]byte{0})
 	}
 	s.end = reading.Wait
 }
@@ -159,6 +176,10 @@ const steadyCallers = 24
 
 // load calls the server while it shuts down, and compares what the callers were told with what it ran.
 // Callers without retries end with their first error.
+//
+// How long a real process takes to notice something depends on the machine, and so does whether a request
+// still comes while the server refuses. So a server that is a process refuses until each caller was
+// refused once, and callers with retries then wait until it has ended.
 func (s *steady) load(retries int) {
 	ctx := timeoutContext(s.t)
 	session, err := client.New(clientInfo, client.Options{ProtocolVersion: s.version}).Connect(ctx, s.to)
@@ -168,26 +189,45 @@ func (s *steady) load(retries int) {
 	var mu sync.Mutex
 	told := make(map[string]error)
 	var over atomic.Bool
+	var refusals atomic.Int64 // the callers that were refused
 	var calling sync.WaitGroup
-	calls := session.With(client.CallOptions{Retries: retries, WaitForReady: retries > 0})
+	call := func(tool, key string, o client.CallOptions) error {
+		_, err := client.Call[string](ctx, session.With(o), tool, map[string]string{"Key": key})
+		mu.Lock()
+		defer mu.Unlock()
+		told[key] = err
+		return err
+	}
+	if s.gone != nil {
+		calling.Go(func() { call("hold", "hold", client.CallOptions{}) })
+		s.await(ctx, &s.runs, 1)
+	}
 	for caller := range steadyCallers {
+		refused := sync.OnceFunc(func() { refusals.Add(1) })
+		options := client.CallOptions{Retries: retries, WaitForReady: retries > 0}
+		options.OnAttempt = func(conn.Attempt) {
+			refused()
+			if s.gone != nil {
+				<-s.gone
+			}
+		}
 		calling.Go(func() {
 			for n := 0; !over.Load(); n++ {
-				key := fmt.Sprintf("%d/%d", caller, n)
-				_, err := client.Call[string](ctx, calls, "work", map[string]string{"Key": key})
-				mu.Lock()
-				told[key] = err
-				mu.Unlock()
-				if err != nil && retries == 0 {
+				if err := call("work", fmt.Sprintf("%d/%d", caller, n), options); err != nil && retries == 0 {
+					refused()
 					return
 				}
 			}
 		})
 	}
-	s.await(ctx, 500)
+	s.await(ctx, &s.runs, 500)
 	s.stop()
+	if s.gone != nil {
+		s.await(ctx, &refusals, steadyCallers)
+		s.release()
+	}
 	if retries > 0 {
-		s.await(ctx, s.runs.Load()+500)
+		s.await(ctx, &s.runs, s.runs.Load()+500)
 		over.Store(true)
 	}
 	calling.Wait()
@@ -216,15 +256,16 @@ func isOverload(err error) bool {
 	return errors.Is(err, &jsonrpc.Error{Code: jsonrpc.CodeOverloaded}) || errors.As(err, &status) && status.Overloaded()
 }
 
-// await waits until so many calls have run.
-func (s *steady) await(ctx context.Context, runs int64) {
+// await waits until a count of events is as high.
+func (s *steady) await(ctx context.Context, count *atomic.Int64, want int64) {
+	s.t.Helper()
 	look := time.NewTicker(time.Millisecond)
 	defer look.Stop()
-	for s.runs.Load() < runs {
+	for count.Load() < want {
 		select {
 		case <-look.C:
 		case <-ctx.Done():
-			s.t.Fatalf("got %d runs in time, want %d", s.runs.Load(), runs)
+			s.t.Fatalf("got %d runs or refusals in time, want %d", count.Load(), want)
 		}
 	}
 }
