@@ -117,6 +117,9 @@ func (c *call) outcome(how telemetry.Outcome) Outcome {
 	case telemetry.ServePanicked:
 		return OutcomePanicked
 	case telemetry.ServeFailed:
+		if c.noPlace {
+			return OutcomeRefused
+		}
 		if !c.entered || c.method == nil && c.peer.server.options.Fallback == nil {
 			return OutcomeInvalid
 		}

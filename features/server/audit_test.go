@@ -496,6 +496,31 @@ func TestUnansweredRequestsHaveRecords(t *testing.T) {
 	}
 }
 
+// A call for whose handler there is no place is recorded as refused.
+//
+// Guarantees: G-0071.2
+func TestCallsWithoutAPlaceAreRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAudit(t)
+		s := auditedServer(a, server.Options{Tasks: &server.TaskOptions{MaxRunning: 1}, Asking: server.AskingOptions{MaxWaitingBytes: 1}})
+		server.AddTool(s, protocol.Tool{Name: "long", Execution: &protocol.ToolExecution{TaskSupport: protocol.TaskOptional}},
+			func(ctx context.Context, _ struct{}) (string, error) { <-ctx.Done(); return "", ctx.Err() })
+		server.AddTool(s, protocol.Tool{Name: "waits"},
+			func(ctx context.Context, _ struct{}) (string, error) { return "", server.Confirm(ctx, "Sure?") }, server.Asks(server.Waits, forms))
+		w := dial(t, s)
+		for _, test := range []struct{ id, tool, want string }{
+			{"1", "long", "tools/call long 1 answered 0 0 /modern"},
+			{"2", "long", "tools/call long 2 refused -32050 0 /modern"},
+			{"3", "waits", "tools/call waits 3 refused -32050 0 /modern"},
+		} {
+			w.ask(withTasks(test.id, "tools/call", `"name":"`+test.tool+`"`))
+			a.want(test.tool, test.want)
+		}
+		s.Close(t.Context())
+		a.wantNothing()
+	})
+}
+
 // A modern client that leaves has cancelled its request.
 //
 // Guarantees: G-0071.1

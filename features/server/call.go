@@ -36,6 +36,7 @@ type call struct {
 
 	lacksMeta bool // decodeParams has left _meta out
 	entered   bool // middleware and features have seen it
+	noPlace   bool // there was no place for its handler
 
 	mu      sync.Mutex
 	whole   bool      // addMeta has added that _meta

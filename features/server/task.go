@@ -89,6 +89,12 @@ func (ts *tasks) newTask(ctx context.Context, c *call, tl *tool, params *protoco
 	own, cancel := context.WithCancelCause(context.Background())
 	t.cancel = cancel
 	t.ctx = taskContext{own, context.WithoutCancel(ctx), t}
+	return t
+}
+
+// show makes the call that the handler sees, from the request and what its client has answered.
+func (t *task) show() {
+	c := t.first
 	t.call = &call{
 		Context: t.ctx, Request: c.Request, in: c.in, method: c.method, offered: c.offered, modern: c.modern, level: c.level, task: t,
 		asked: &asked{id: c.CallID()},
@@ -97,10 +103,9 @@ func (ts *tasks) newTask(ctx context.Context, c *call, tl *tool, params *protoco
 	if c.asked != nil {
 		t.inRound, t.call.asked.state = c.asked.questioner, c.asked.state
 	}
-	if tl.asking != nil {
+	if t.tool.asking != nil {
 		t.call.asked.questioner = t
 	}
-	return t
 }
 
 // now returns the time in the format of tasks.

@@ -154,36 +154,48 @@ func (ts *tasks) missing(c *call) error {
 	return c.fault(&UnsupportedError{Capability: name, required: declaring(name)})
 }
 
-// call serves a call that may become a task.
-func (ts *tasks) call(ctx context.Context, c *call, t *tool, params *protocol.CallToolParams) (*protocol.CallToolResult, error) {
-	waits := t.asking != nil && t.asking.how == Waits
-	serve := func(ctx context.Context) (*protocol.CallToolResult, error) { return ts.serve(ctx, c, t, params) }
-	switch {
-	case c.modern && waits && params.RequestState != nil: // it began as a call that waits, and stays one
-		return t.call(ctx, c, params)
-	case c.modern && !waits:
-		return t.converse(ctx, c, params, serve)
+// call serves a call that may become a task. It reserves a place for the handler before a
+// requestState is used up, so that a client whose round was refused can repeat it.
+func (ts *tasks) call(ctx context.Context, c *call, tl *tool, params *protocol.CallToolParams) (*protocol.CallToolResult, error) {
+	waits := tl.asking != nil && tl.asking.how == Waits
+	if c.modern && waits && params.RequestState != nil { // it began as a call that waits, and stays one
+		return tl.call(ctx, c, params)
 	}
-	if t.asking != nil {
-		if err := t.asking.checkClient(c.Client); err != nil {
+	if tl.asking != nil {
+		if err := tl.asking.checkClient(c.Client); err != nil {
 			return nil, err
 		}
 	}
-	return serve(ctx)
-}
-
-// serve runs the handler. It returns the handler's result, or the task that the call has
-// become.
-func (ts *tasks) serve(ctx context.Context, c *call, tl *tool, params *protocol.CallToolParams) (*protocol.CallToolResult, error) {
 	t := ts.newTask(ctx, c, tl, params)
 	if err := ts.enter(t); err != nil {
+		c.noPlace = true
 		return nil, err
 	}
+	if !c.modern || waits {
+		return ts.serve(ctx, t, params)
+	}
+	started := false
+	defer func() {
+		if !started {
+			t.cancel(nil)
+			ts.leave(t)
+		}
+	}()
+	return tl.converse(ctx, c, params, func(ctx context.Context) (*protocol.CallToolResult, error) {
+		started = true
+		return ts.serve(ctx, t, params)
+	})
+}
+
+// serve runs the handler of a task that has a place. It returns the handler's result, or the
+// task that the call has become.
+func (ts *tasks) serve(ctx context.Context, t *task, params *protocol.CallToolParams) (*protocol.CallToolResult, error) {
+	t.show()
 	after := ts.options.After
 	switch {
-	case !c.modern:
+	case !t.first.modern:
 		after = 0
-	case tl.asking != nil && tl.asking.how == Reruns:
+	case t.tool.asking != nil && t.tool.asking.how == Reruns:
 		after = max(after, asksFirst)
 	}
 	if after == 0 {

@@ -53,6 +53,44 @@ func TestTasksAreBounded(t *testing.T) {
 	})
 }
 
+// A later round that is refused because all places of tasks are taken has not used up its state:
+// the same request succeeds when there is a place, also with a store of all nodes.
+//
+// Guarantees: G-0031.18
+func TestARoundRefusedForOverloadKeepsItsState(t *testing.T) {
+	bubble(t, server.TaskOptions{MaxRunning: 1}, func(t *testing.T, s *taskServer) {
+		w := dial(t, s.Server)
+		var asks struct {
+			RequestState string `json:"requestState"`
+		}
+		raw, err := json.Marshal(w.ask(withTasks(`1`, "tools/call", `"name":"reruns"`)).Result)
+		if err != nil || json.Unmarshal(raw, &asks) != nil || asks.RequestState == "" {
+			t.Fatalf("got %s, want a requestState", raw)
+		}
+		w.beginTask("work")
+		again := withTasks(`2`, "tools/call", `"name":"reruns"`+retryParams(asks.RequestState, `"a":{"action":"accept","content":{"a":"yes "}}`))
+		for range 2 {
+			if got := w.ask(again); !got.Error.is(jsonrpc.CodeOverloaded, "1 tasks are running") {
+				t.Errorf("without a place: got %s, %v, want the error %d", got.Result, got.Error, jsonrpc.CodeOverloaded)
+			}
+		}
+		s.goOn <- struct{}{}
+		synctest.Wait()
+		w.send(again)
+		synctest.Wait()
+		if runs := s.runs.Load(); runs != 2 {
+			t.Fatalf("with a place: the handler ran %d times in all, want 2", runs)
+		}
+		s.goOn <- struct{}{}
+		w.want("yes done")
+		if got := w.ask(again); !got.Error.is(jsonrpc.CodeInvalidParams, "invalid_request_state") {
+			t.Errorf("afterwards: got %s, %v, want the error %d", got.Result, got.Error, jsonrpc.CodeInvalidParams)
+		}
+		w.beginTask("work") // the refused round has left its place
+		s.goOn <- struct{}{}
+	})
+}
+
 // All addresses of one network count as one client.
 //
 // Guarantees: G-0032.5

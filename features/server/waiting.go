@@ -85,6 +85,7 @@ func (rs *rounds) start(ctx context.Context, c *call, about subject, early proto
 	w.begin(func() *Client { return w.round.Load().Client }, w.deliver)
 	w.early = early
 	if err := rs.enter(w); err != nil {
+		c.noPlace = true
 		return nil, nil, err
 	}
 	var expire context.CancelFunc
