@@ -589,6 +589,24 @@ func TestDrainRefusesWhatMayBeOnItsWay(t *testing.T) {
 	d.advance(often)
 	d.wantTransition(Closing, Drained)
 
+	short := driveAcceptor(t, Options{})
+	short.answer(short.request(1))
+	short.dropEffects()
+	short.drain(time.Second)
+	for range 4 { // half of the time for the drain
+		short.wantState(Ready)
+		short.advance(time.Second / 8)
+		short.request(2)
+	}
+	short.wantState(Closing)
+
+	unused := drive(t, acceptor, Options{})
+	unused.now = refuseQuiet / 2
+	unused.start()
+	unused.dropEffects()
+	unused.drain(time.Minute)
+	unused.wantTransition(Closing, Drained)
+
 	quiet := driveAcceptor(t, Options{})
 	quiet.advance(time.Second)
 	quiet.answer(quiet.request(1))
@@ -606,6 +624,29 @@ func TestDrainRefusesWhatMayBeOnItsWay(t *testing.T) {
 	cut.advance(time.Second)
 	cut.wantRefusal(jsonrpc.CodeOverloaded)
 	cut.wantTransition(Closing, Drained)
+}
+
+// An Auditor is told of requests that end without their handler: refused, or of an incarnation
+// that has ended.
+//
+// Guarantees: G-0071.1
+func TestAuditorIsToldOfRequestsThatAreNotServed(t *testing.T) {
+	d := driveAcceptor(t, Options{MaxServing: 1, MaxWaiting: 1})
+	d.core.audits = true
+	d.request(1)
+	d.request(2)
+	d.dropEffects()
+	refused := d.request(3)
+	if fx := d.want(unserved); fx.incoming != refused {
+		t.Fatalf("the Auditor was told of %v, want the request that was refused", fx.incoming)
+	}
+	d.wantRefusal(jsonrpc.CodeOverloaded)
+	d.dropEffects()
+	late := incomingRequest(4)
+	d.step(event{kind: requested, incoming: late, epoch: d.core.epoch - 1})
+	if fx := d.want(unserved); fx.incoming != late {
+		t.Fatalf("the Auditor was told of %v, want the request of an earlier incarnation", fx.incoming)
+	}
 }
 
 // Streaming requests of the peer that wait for an exclusive one count as if they were served.

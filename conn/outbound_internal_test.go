@@ -445,3 +445,23 @@ func TestCallerOfANotificationEvent(t *testing.T) {
 		}
 	}
 }
+
+// A notification that must not wait is refused if the link is busy, or if a frame waits already.
+func TestNotificationThatMayNotWaitIsRefused(t *testing.T) {
+	notify := func(d *driver) {
+		d.stepCurrent(event{kind: notificationMade, out: &outboundFrame{call: new(call), notification: true, once: true}})
+	}
+	d := driveReady(t, Options{})
+	notify(d)
+	d.busy(d.wantTransmit(0))
+	d.wantSettled(0, Refused, NotSent)
+	d.wantNothing("it was refused")
+	d.advance(time.Second)
+	d.wantNothing("what was refused is not sent later")
+
+	d.call(1, time.Minute)
+	d.busy(d.wantTransmit(1))
+	d.dropEffects()
+	notify(d)
+	d.wantSettled(0, Refused, NotSent)
+}

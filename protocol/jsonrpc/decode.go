@@ -145,7 +145,7 @@ func refuseMarked(frame []byte, limits Limits) *DecodeError {
 	if within := new(DecodeError); errors.As(err, &within) {
 		refused.ID, refused.IDs, refused.Kind, refused.hasMethod = within.ID, within.IDs, within.Kind, within.hasMethod
 	} else {
-		refused.ID, refused.Kind, refused.hasMethod = m.ID, m.Kind, m.Kind == KindRequest || m.Kind == KindNotification
+		refused.ID, refused.Kind, refused.hasMethod = m.ID, m.Kind, m.Kind == KindRequest // a notification has no id to answer
 	}
 	return refused
 }

@@ -133,6 +133,9 @@ func TestDecodeRefusesAByteOrderMark(t *testing.T) {
 			t.Errorf("a mark and %s: id %v, kind %v, want 1, %v", frame, refusal.ID, refusal.Kind, want)
 		}
 	}
+	if refusal := refused(t, "\ufeff"+`{"jsonrpc":"2.0","method":"m"}`, jsonrpc.CodeParseError); refusal.Kind != jsonrpc.KindNotification || refusal.IsResponse() {
+		t.Errorf("a mark and a notification: kind %v, is a response: %t, want a notification", refusal.Kind, refusal.IsResponse())
+	}
 }
 
 func TestDecodeRefusesWhatIsNotJSON(t *testing.T) {
