@@ -275,7 +275,10 @@ func TestForwardToANodeThatRefusesConnections(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began, n := time.Now(), -1
-				h := newForwarder(&url.URL{Scheme: "http", Host: "there.test"}, roundTripper(func(*http.Request) (*http.Response, error) {
+				h := newForwarder(&url.URL{Scheme: "http", Host: "there.test"}, roundTripper(func(r *http.Request) (*http.Response, error) {
+					if r.URL.Host != "there.test" {
+						t.Errorf("the request goes to %q, want there.test", r.URL.Host)
+					}
 					if n++; c.results[n] != nil {
 						return nil, c.results[n]
 					}
