@@ -82,6 +82,7 @@ func (s schema) pairOf(key string, value any) string {
 
 const (
 	mostSchemas = 64 // subschemas are compiled for an example
+	mostTried   = 1024
 	mostNested  = 5
 	mostItems   = 16
 )
@@ -90,6 +91,7 @@ const (
 type sampleSearch struct {
 	schema
 	budget int // subschemas that may still be compiled
+	tried  int // subschemas whose candidates were asked for
 }
 
 // samples returns values that a subschema allows, the best one first. The name is that of the
@@ -136,9 +138,10 @@ func (s *sampleSearch) checker(ctx context.Context, sub any) (allows func(any) b
 // of its parts, and values of its types.
 func (s *sampleSearch) candidates(ctx context.Context, sub any, name string, depth int) (values []any) {
 	about, _ := sub.(object)
-	if depth > mostNested {
+	if depth > mostNested || s.tried >= mostTried { // the parts of a schema may refer to each other
 		return nil
 	}
+	s.tried++
 	for _, keyword := range []string{"default", "const"} {
 		if value, ok := about[keyword]; ok {
 			values = append(values, value)

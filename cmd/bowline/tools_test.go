@@ -107,6 +107,18 @@ func TestExamplesThatFitTogether(t *testing.T) {
 	}
 }
 
+// TestExamplesOfSchemasThatReferToThemselves checks that the search for an example is bounded.
+func TestExamplesOfSchemasThatReferToThemselves(t *testing.T) {
+	parts := strings.TrimSuffix(strings.Repeat(`{"$ref": "#/$defs/a"},`, 16), ",")
+	raw := json.RawMessage(`{"$defs": {"a": {"anyOf": [` + parts + `], "oneOf": [` + parts + `], "allOf": [` + parts + `]}}, "required": ["x"], "properties": {"x": {"$ref": "#/$defs/a"}}}`)
+	s := readSchema(t.Context(), raw, jsonschema.Compile)
+	search := &sampleSearch{schema: s, budget: mostSchemas}
+	search.samples(t.Context(), s.properties()["x"], "x", 0)
+	if search.tried != mostTried {
+		t.Errorf("the search tried %d subschemas, want it to end at %d", search.tried, mostTried)
+	}
+}
+
 // TestCompletionOfArguments checks the keys that are not given yet, and the values of an enum or
 // a boolean.
 func TestCompletionOfArguments(t *testing.T) {
