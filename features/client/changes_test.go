@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -58,6 +59,38 @@ func TestChangesOfTheConnection(t *testing.T) {
 		<-ended
 		if err := session.Wait(); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// A loop that looks when the next attempt has already begun still learns why the session
+// was lost.
+func TestChangesSayWhyThereWasALoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answers := allAnswers(protocol.LatestLegacy)
+		var silent atomic.Bool
+		s := &fakeServer{answer: func(f frame) []string {
+			if silent.Load() {
+				return nil
+			}
+			return answers(f)
+		}}
+		session := openFake(t, s, client.Options{})
+		for status := range session.Changes(t.Context()) {
+			if status.State == client.Ready {
+				silent.Store(true)
+				s.cut()
+				pass(2 * time.Second) // the next server does not answer
+				synctest.Wait()
+				if now := session.Status().State; now != conn.Initializing {
+					t.Fatalf("the state is %s", now)
+				}
+				continue
+			}
+			if status.Reason.Kind != conn.PeerEnded {
+				t.Errorf("the loss has the reason %q", status.Reason.Kind)
+			}
+			break
 		}
 	})
 }

@@ -134,9 +134,9 @@ const Ready = conn.Ready
 // Changes yields a Status whenever the session becomes ready or stops being ready,
 // beginning with the present one. It ends when ctx or the session ends. Changes never
 // skips a loss, even if a new server is ready before the loop continues; it then
-// yields the loss first. Several losses during one iteration count as one. Changes
-// runs on the caller's goroutine. It does not wait until subscriptions are restored
-// on a new server; see Restored for that.
+// yields the loss first, with its Reason. Several losses during one iteration count as
+// one. Changes runs on the caller's goroutine. It does not wait until subscriptions are
+// restored on a new server; see Restored for that.
 func (s *Session) Changes(ctx context.Context) iter.Seq[Status] {
 	return func(yield func(Status) bool) {
 		var last Status
@@ -151,7 +151,11 @@ func (s *Session) Changes(ctx context.Context) iter.Seq[Status] {
 				}
 				wasReady = false
 			}
-			if (ready != wasReady || last.State == "") && !yield(status) {
+			news := status
+			if wasReady && !ready {
+				news.Reason = status.LastFailure // status may be that of the next attempt already
+			}
+			if (ready != wasReady || last.State == "") && !yield(news) {
 				return
 			}
 			last = status
