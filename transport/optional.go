@@ -167,3 +167,18 @@ type StreamWorker interface {
 	// link calls StreamOpened, and waits for credit.
 	StreamBegun(stream Stream) bool
 }
+
+// A Keeper is a Link of a server whose session may outlive the process: another process,
+// or another node, continues it with a new Link.
+type Keeper interface {
+	// Keep stores what the server has to know to continue the session, and replaces what
+	// was stored before. It may be called from any goroutine, and never blocks. It has no
+	// effect if sessions of this listener are not stored.
+	Keep(state []byte)
+
+	// Kept reports whether this link continues a session, and returns what was stored
+	// last; nil if nothing was. The first message of the link is then the initialize of
+	// the session, and the second one "notifications/initialized". What the server answers
+	// to the first, the client does not see.
+	Kept() (state []byte, continues bool)
+}

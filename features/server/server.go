@@ -85,6 +85,17 @@ type Options struct {
 	// cache lists.
 	ListTTL time.Duration
 
+	// Node is the name of this node, if several nodes serve one endpoint: the same as
+	// Router.Node of the streamable.Handler, with the same restrictions. The states of calls
+	// that Wait and the ids of tasks then begin with it, so that their node can be found.
+	// Clients can read it. "": this node is the only one, or nobody forwards such requests.
+	Node string
+
+	// Changes carries changes of lists, resources and tasks between the nodes that serve one
+	// endpoint, so that a client learns of them whichever node it listens to. Default: a
+	// client learns only of the changes on its own node.
+	Changes Changes
+
 	// Tasks permits tool calls to become tasks. Nil: there are no tasks.
 	Tasks *TaskOptions
 

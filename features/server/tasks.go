@@ -44,6 +44,11 @@ type TaskOptions struct {
 	// Store keeps the tasks. Default: a new MemoryTaskStore.
 	Store TaskStore
 
+	// Gone reports whether a node has ended, and the tasks with it that ran there (TaskRecord.Node).
+	// Such a task fails when a client asks for it, since nobody knows how far it got.
+	// Default: no other node is known to have ended.
+	Gone func(node string) bool
+
 	// Legacy also supports the experimental tasks of 2025-11-25. There the client
 	// decides which call becomes a task, and a call of a tool with TaskRequired that
 	// does not ask for a task is refused.

@@ -24,6 +24,7 @@ type TaskRecord struct {
 	Tool    string    // the tool that was called
 	Owner   string    // the Identity of the Origin that started it; "" if nobody was authenticated
 	Client  string    // the client whose limits it counts for: Owner, or else its network address (of IPv6 the first 64 bits)
+	Node    string    // Options.Node of the server that runs it
 	Created time.Time // when it was created; lists are ordered by this
 	Expires time.Time // the store may forget it then
 }

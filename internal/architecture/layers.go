@@ -27,6 +27,7 @@ var layers = []layer{
 	{patterns: []string{"features/...", "mcpjson"}, isolated: true},
 	{patterns: []string{"mcpjson/..."}}, // except mcpjson itself: sessions with the servers of a file
 	{patterns: []string{"auth/..."}},
+	{patterns: []string{"cluster/..."}},
 	{patterns: []string{"gateway/..."}},
 	{patterns: []string{"cmd/..."}, isolated: true},
 	{patterns: []string{"examples/..."}, isolated: true},
@@ -39,6 +40,7 @@ const (
 	lines    = "telemetry/internal/lines" // what all sinks for logs write
 	tracer   = "telemetry/otel/..."       // its middleware sees what the features see
 	suites   = "proptest/..."
+	stores   = "proptest/stores" // suites for the stores of all packages
 	testKit  = "mcptest/..."
 	tooling  = "internal/..." // except what is in a layer
 	commands = "cmd/..."
@@ -129,7 +131,7 @@ func forbidden(from, to string) string {
 		return ""
 	case isSink(to) && !matches(commands, from) && !matches(examples, from) && !matches(peers, from):
 		return "every user would compile the sink's library"
-	case matches(suites, from) && low > layerOf("supervisor"):
+	case matches(suites, from) && from != stores && low > layerOf("supervisor"):
 		return "the suites check runtimes, so they reach up to supervisor and no further"
 	case matches(suites, from), matches(testKit, from):
 		return ""

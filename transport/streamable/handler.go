@@ -106,6 +106,11 @@ type HandlerOptions struct {
 	// result of Router.Node cannot be part of a session id.
 	Router Router
 
+	// Sessions keeps sessions, so that they go on after a restart of the server, or on
+	// another node when theirs has ended; see SessionStore. Give each handler a separate
+	// store. Default: a session ends with its process.
+	Sessions SessionStore
+
 	// NoListening refuses the GET stream of a session with 405. Clients of sessions
 	// open this stream for notifications and questions that belong to none of their
 	// requests. Each such stream costs a connection. Clients can still come back for

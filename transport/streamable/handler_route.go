@@ -33,6 +33,10 @@ type Router interface {
 	// The other node checks origin, host and identity itself. So the handler must
 	// forward the host and the credentials of the request.
 	Reach(session string) http.Handler
+
+	// ReachNode returns a handler that forwards requests to a node, as Reach does. It
+	// returns nil for a node that is not there, and for this node.
+	ReachNode(node string) http.Handler
 }
 
 // Nodes is a Router for a fixed set of nodes that know each other by name. It finds
@@ -47,6 +51,9 @@ func (n *Nodes) Node() string { return n.Self }
 
 // Reach implements Router.
 func (n *Nodes) Reach(session string) http.Handler { return n.Others[NodeOf(session)] }
+
+// ReachNode implements Router.
+func (n *Nodes) ReachNode(node string) http.Handler { return n.Others[node] }
 
 // NodeOf returns the node that a session id names; "" if it names none.
 func NodeOf(session string) string {

@@ -44,6 +44,8 @@ type fixedRouter struct {
 
 func (*fixedRouter) Node() string { return "here" }
 
+func (r *fixedRouter) ReachNode(string) http.Handler { return nil }
+
 func (r *fixedRouter) Reach(session string) http.Handler {
 	r.asked = append(r.asked, session)
 	return r.to
