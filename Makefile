@@ -48,7 +48,7 @@ mutants: ## break the code on purpose, and see which breaks no test notices (MUT
 
 docs: ## rewrite the generated pages under docs/
 	go test -count=1 $(GENERATED) -update
-	go test -count=1 ./cmd/bowline ./internal/guide -run '^(TestPageOfTheCommand|TestCodeIsFresh|TestLimitsAreFresh)$$' -update
+	go test -count=1 ./cmd/bowline/internal/command ./internal/guide -run '^(TestPageOfTheCommand|TestCodeIsFresh|TestLimitsAreFresh)$$' -update
 	cd peers && go test -tags npm -count=1 -run TestInterop . -update
 
 vuln: ## known vulnerabilities in what we import

@@ -1,0 +1,6 @@
+// Command bowline, with everything: what cmd/bowline does, and what needs large libraries.
+package main
+
+import "github.com/bowline-mcp/bowline/cmd/bowline/internal/command"
+
+func main() { command.Main(command.Extras{Traces: newTraceExporter}) }

@@ -1,0 +1,205 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net"
+	"net/http"
+	"runtime"
+	"time"
+
+	"github.com/spf13/cobra"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/bundled"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/loopback"
+	"github.com/bowline-mcp/bowline/telemetry"
+	"github.com/bowline-mcp/bowline/telemetry/otel"
+)
+
+// monitoringFlags are the flags for metrics and traces of the bundled server.
+// The zero value means none.
+type monitoringFlags struct {
+	address string // the address of /metrics, /livez and /readyz
+	otlp    bool
+}
+
+func (o *monitoringFlags) addFlags(command *cobra.Command) {
+	flags := command.Flags()
+	flags.StringVar(&o.address, "metrics", "", "offer /metrics for Prometheus, /livez and /readyz on this `ADDRESS`, such as :9090")
+	flags.BoolVar(&o.otlp, "otlp", false, "send traces by OTLP over HTTP, as the variables OTEL_EXPORTER_OTLP_... say (default: to http://localhost:4318); only in the full command")
+}
+
+// A monitoring contains what the flags ask for. Close ends them.
+type monitoring struct {
+	log       io.Writer
+	telemetry *otel.Telemetry // nil if there are neither metrics nor traces
+	unwatch   []func()
+
+	meters *sdkmetric.MeterProvider // nil if there are no metrics
+	traces *sdktrace.TracerProvider // nil if there are no traces
+	admin  *http.Server             // the HTTP server of the metrics
+	served chan error               // gets the error that ended the HTTP server
+}
+
+// start opens what the flags ask for. When serving ends, the server is no longer ready.
+func (o *monitoringFlags) start(serving context.Context, log io.Writer, with Extras) (*monitoring, error) {
+	w := &monitoring{log: log}
+	switch {
+	case o.address == "" && !o.otlp:
+		return w, nil
+	case o.otlp && with.Traces == nil:
+		return nil, errLean("--otlp", "OTLP's exporter")
+	}
+	about, err := resource.New(serving,
+		resource.WithAttributes(attribute.String("service.name", "bowline"), attribute.String("service.version", version())),
+		resource.WithTelemetrySDK(), resource.WithFromEnv())
+	if err != nil {
+		return nil, usageFailure(fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err))
+	}
+	var options otel.Options
+	if o.otlp {
+		exporter, err := with.Traces(serving)
+		if err != nil {
+			return nil, usageFailure(err)
+		}
+		w.traces = sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(about))
+		options.TracerProvider = w.traces
+	}
+	var page *metricsPage
+	if o.address != "" {
+		page, w.meters = newMetricsPage(about)
+		options.MeterProvider = w.meters
+	}
+	if w.telemetry, err = otel.New(options); err != nil {
+		return nil, errors.Join(err, w.close())
+	}
+	if o.address != "" {
+		if err := w.listen(serving, o.address, page); err != nil {
+			return nil, errors.Join(err, w.close())
+		}
+	}
+	return w, nil
+}
+
+const adminTimeout = 10 * time.Second // for each request
+
+func (w *monitoring) listen(serving context.Context, address string, page *metricsPage) error {
+	if err := observeProcess(w.meters); err != nil {
+		return err
+	}
+	info, err := w.meters.Meter("bowline").Float64Gauge("bowline.build.info", metric.WithDescription("1, with the version of the command and of Go."))
+	if err != nil {
+		return err
+	}
+	info.Record(serving, 1, metric.WithAttributes(attribute.String("version", version()), attribute.String("go", runtime.Version())))
+	listener, err := listen("--metrics", address)
+	if err != nil {
+		return err
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", page)
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { respond(w, http.StatusOK, "live\n") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if serving.Err() != nil {
+			respond(w, http.StatusServiceUnavailable, "draining\n")
+			return
+		}
+		respond(w, http.StatusOK, "ready\n")
+	})
+	w.admin = &http.Server{Handler: checkHost(mux), ReadTimeout: adminTimeout, WriteTimeout: adminTimeout, IdleTimeout: time.Minute}
+	w.served = make(chan error, 1)
+	go func() { w.served <- w.admin.Serve(listener) }()
+	fmt.Fprintf(w.log, "bowline: metrics at http://%s/metrics\n", listener.Addr())
+	return nil
+}
+
+// checkHost refuses requests that arrive on a loopback address under another name, as the MCP
+// endpoint does: a browser sends them for a page that has rebound its name.
+func checkHost(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if loopback.Received(r) && !loopback.IsName(loopback.Name(r.Host)) {
+			respond(w, http.StatusForbidden, "host not allowed: use localhost or a loopback address\n")
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func respond(w http.ResponseWriter, status int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, text) // the client may have disconnected
+}
+
+// apply makes the bundled server report its metrics and traces.
+func (w *monitoring) apply(o *bundled.Options) {
+	if w.telemetry == nil {
+		return
+	}
+	o.Conn.Name = "bowline"
+	o.Conn.Hooks = telemetry.Tee(o.Conn.Hooks, w.telemetry.ServerHooks())
+	o.Middleware = append([]server.Middleware{w.telemetry.Server()}, o.Middleware...)
+}
+
+// watch registers samples with the telemetry.
+func (w *monitoring) watch(samples func() iter.Seq[telemetry.Sample]) {
+	if w.telemetry != nil {
+		w.unwatch = append(w.unwatch, w.telemetry.Watch(samples))
+	}
+}
+
+// close sends the remaining spans. If that fails, the server has not failed.
+func (w *monitoring) close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), finishGrace)
+	defer cancel()
+	for _, unwatch := range w.unwatch {
+		unwatch()
+	}
+	if w.traces != nil {
+		if err := w.traces.Shutdown(ctx); err != nil {
+			fmt.Fprintf(w.log, "bowline: not all traces were sent: %v\n", err)
+		}
+	}
+	var failed error
+	if w.admin != nil {
+		if err := w.admin.Shutdown(ctx); err != nil {
+			failed = w.admin.Close()
+		}
+		if err := <-w.served; !errors.Is(err, http.ErrServerClosed) {
+			failed = errors.Join(failed, fmt.Errorf("serve metrics: %w", err))
+		}
+	}
+	if w.meters != nil {
+		failed = errors.Join(failed, w.meters.Shutdown(ctx))
+	}
+	return failed
+}
+
+// listen listens on the address of a flag. If the address has no host, it listens on
+// this machine only.
+func listen(flag, address string) (net.Listener, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, usageFailure(fmt.Errorf("%s %q is not an address such as :8080 or 127.0.0.1:8080", flag, address))
+	}
+	if host == "" {
+		host = "127.0.0.1"
+	}
+	listener, err := net.Listen("tcp", net.JoinHostPort(host, port))
+	switch {
+	case errors.As(err, new(*net.AddrError)):
+		return nil, usageFailure(fmt.Errorf("%s: %w", flag, err))
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", flag, err)
+	}
+	return listener, nil
+}

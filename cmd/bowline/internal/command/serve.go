@@ -1,0 +1,161 @@
+package command
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/bundled"
+	"github.com/bowline-mcp/bowline/telemetry"
+	"github.com/bowline-mcp/bowline/transport/stdio"
+	"github.com/bowline-mcp/bowline/transport/streamable"
+	"github.com/spf13/cobra"
+)
+
+const serveLong = `Serve a few tools for testing clients: echo, add, slow, fail, big and crash.
+
+With --stdio the server speaks MCP on standard input and output, and logs to
+standard error. It ends with status 0 when its input ends.
+
+With --http it serves Streamable HTTP, in every revision of the protocol that
+has it, and prints its URL to standard error. An ADDRESS without a host accepts
+connections from this machine only. Port 0 means any free port. With --issuer
+it serves only clients with a token of that authorization server. To try logins
+without one, --test-login also serves an authorization server for tests, at
+/test-login of the same address. It approves every login without a password, so
+it serves this machine only.
+
+With --metrics it serves metrics for Prometheus at /metrics of another ADDRESS.
+/livez reports that the process runs, and /readyz that it accepts requests; it
+returns 503 while the server shuts down. With --otlp it sends a trace of each
+request.
+
+At SIGINT or SIGTERM it finishes running requests, for at most five seconds, and
+ends with status 0.`
+
+const serveExample = `  # List the tools of this server with this command
+  bowline tools --command 'bowline serve --stdio'
+
+  # Serve over HTTP, and call a tool from another terminal
+  bowline serve --http :8080
+  bowline call echo message=hello --url http://127.0.0.1:8080/mcp
+
+  # Serve only users who have logged in
+  bowline serve --http :8080 --issuer https://login.example.com --resource https://tools.example.com/mcp
+
+  # Try a login
+  bowline serve --http :8080 --test-login
+  bowline login --url http://127.0.0.1:8080/mcp
+
+  # Serve, with metrics for Prometheus and traces for an OpenTelemetry collector
+  OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318 bowline serve --http :8080 --metrics :9090 --otlp
+
+  # Send it a message by hand
+  printf '%s\n' '{"jsonrpc":"2.0","id":1,"method":"ping"}' | bowline serve --stdio`
+
+// endpointPath is where the server is found.
+const endpointPath = "/mcp"
+
+// finishGrace is how long a server finishes what it was asked.
+const finishGrace = 5 * time.Second
+
+func newServe(with Extras) *cobra.Command {
+	var overStdio, faults, fixtures bool
+	var address string
+	var protection protection
+	var observation monitoringFlags
+	command := &cobra.Command{
+		Use:        "serve --stdio | --http ADDRESS",
+		SuggestFor: []string{"server", "start", "listen"},
+		Short:      "Serve a few tools for testing clients",
+		Long:       serveLong,
+		Example:    serveExample,
+		Args:       noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := protection.check(cmd.Flags().Changed("http")); err != nil {
+				return err
+			}
+			overHTTP := cmd.Flags().Changed("http")
+			switch {
+			case overStdio == overHTTP:
+				return usageFailure(errors.New("use --stdio or --http: bowline serve --stdio, or bowline serve --http :8080"))
+			case overHTTP && faults:
+				return usageFailure(errors.New("--faults needs --stdio: over HTTP there is no stream to break"))
+			}
+			watching, err := observation.start(cmd.Context(), cmd.ErrOrStderr(), with)
+			if err != nil {
+				return err
+			}
+			if overHTTP {
+				err = serveHTTP(cmd, address, fixtures, &protection, watching)
+			} else {
+				err = serveStdio(cmd, faults, fixtures, watching)
+			}
+			return errors.Join(err, watching.close())
+		},
+	}
+	command.Flags().BoolVar(&overStdio, "stdio", false, "serve on standard input and output")
+	command.Flags().StringVar(&address, "http", "", "serve Streamable HTTP on this `ADDRESS`, such as :8080")
+	protection.addFlags(command)
+	observation.addFlags(command)
+	command.Flags().BoolVar(&faults, "faults", false, "offer the tool garble, which breaks the protocol on purpose (with --stdio)")
+	command.Flags().BoolVar(&fixtures, "fixtures", false, "also offer the tools, prompts and resources of the official conformance suite")
+	return command
+}
+
+// serveStdio serves until its input ends or its context does, and finishes what
+// it was asked.
+func serveStdio(cmd *cobra.Command, faults, fixtures bool, watching *monitoring) error {
+	options := bundled.Options{Version: version(), Log: cmd.ErrOrStderr(), Fixtures: fixtures}
+	if faults {
+		options.Garble = os.Stdout // before the transport takes it away from others
+	}
+	watching.apply(&options)
+	tools := bundled.New(options)
+	watching.watch(tools.Samples)
+	err := tools.Run(cmd.Context(), &stdio.Server{}) // calls have DrainGrace
+	if cmd.Context().Err() != nil {
+		return nil // what had to be given up is no failure of the server
+	}
+	return err
+}
+
+// serveHTTP serves until its context ends, and then finishes what it was asked.
+func serveHTTP(cmd *cobra.Command, address string, fixtures bool, protection *protection, watching *monitoring) error {
+	listener, err := listen("--http", address)
+	if err != nil {
+		return err
+	}
+	about := bundled.Options{Version: version(), Log: cmd.ErrOrStderr(), Fixtures: fixtures}
+	watching.apply(&about)
+	tools := bundled.New(about)
+	options := streamable.HandlerOptions{ShutdownGrace: finishGrace / 4 * 5} // calls have four fifths of it
+	mux := http.NewServeMux()
+	if err := protection.apply(urlOf(listener), mux, &options); err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	endpoint := streamable.NewHandler(tools, options)
+	mux.Handle(endpointPath, endpoint)
+	watching.watch(tools.Samples)
+	watching.watch(func() iter.Seq[telemetry.Sample] {
+		return func(yield func(telemetry.Sample) bool) {
+			stats := endpoint.Stats()
+			yield(telemetry.Sample{Name: endpointPath, HTTP: &stats})
+		}
+	})
+	cmd.PrintErrf("bowline: serving %s\n", urlOf(listener))
+	if protection.testLogin {
+		cmd.PrintErrln("bowline: FOR TESTS ONLY: --test-login lets everybody on this machine log in, without a password")
+	}
+	err = endpoint.Serve(cmd.Context(), &http.Server{Handler: mux}, listener)
+	if cmd.Context().Err() != nil {
+		return nil // what had to be given up is no failure of the server
+	}
+	return fmt.Errorf("serve %s: %w", address, err)
+}
+
+func urlOf(listener net.Listener) string { return "http://" + listener.Addr().String() + endpointPath }
