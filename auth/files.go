@@ -18,6 +18,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/bowline-mcp/bowline/auth/guard"
+	"github.com/bowline-mcp/bowline/internal/private"
 )
 
 const (
@@ -111,12 +112,12 @@ func (s *Files) read(path string) (*fileDocument, error) {
 	if err := s.checkDir(); err != nil {
 		return nil, err
 	}
-	file, err := openPrivate(path)
+	file, err := private.Open(path, os.O_RDONLY)
 	if err != nil {
 		return nil, &StoreError{path, err}
 	}
 	defer file.Close()
-	repaired, err := makePrivate(file)
+	repaired, err := private.Restrict(file)
 	if err != nil {
 		return nil, &StoreError{path, err}
 	}
@@ -205,7 +206,7 @@ func (s *Files) change(ctx context.Context, k Key, how change, f func(*Entry) (*
 // lockFile takes the lock of a file, among all processes. It polls, because a blocking
 // wait for a lock could not be interrupted.
 func (s *Files) lockFile(ctx context.Context, path string) (release func(), err error) {
-	file, err := openLock(path)
+	file, err := private.Open(path, os.O_CREATE|os.O_RDWR)
 	if err != nil {
 		return nil, err
 	}
@@ -217,7 +218,7 @@ func (s *Files) lockFile(ctx context.Context, path string) (release func(), err 
 		case <-ctx.Done():
 			return nil, errors.Join(context.Cause(ctx), file.Close())
 		}
-		locked, err := tryLock(file)
+		locked, err := private.TryLock(file)
 		if err != nil {
 			return nil, errors.Join(err, file.Close())
 		}
@@ -230,14 +231,7 @@ func (s *Files) lockFile(ctx context.Context, path string) (release func(), err 
 
 // checkDir fails if others can replace what is in the folder. There may be no folder yet.
 func (s *Files) checkDir() error {
-	info, err := os.Stat(s.dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err == nil {
-		err = checkPrivate(s.dir, info)
-	}
-	if err != nil {
+	if err := private.CheckFolder(s.dir); err != nil {
 		return &StoreError{s.dir, err}
 	}
 	return nil
@@ -274,18 +268,9 @@ func (s *Files) write(ctx context.Context, path string, k Key, e *Entry) (err er
 		return err
 	}
 	if err = os.Rename(file.Name(), path); err == nil {
-		s.syncDir()
+		private.SyncFolder(s.dir)
 	}
 	return err
-}
-
-// syncDir makes a renamed file survive a loss of power, if the system supports that. A
-// failure does not damage what is saved.
-func (s *Files) syncDir() {
-	if dir, err := os.Open(s.dir); err == nil {
-		_ = dir.Sync() // ignored, because not every system supports it
-		_ = dir.Close()
-	}
 }
 
 // sweep removes files that killed writers have left, because they contain secrets. Files

@@ -186,7 +186,7 @@ func TestALoginThatCannotBeOpened(t *testing.T) {
 		if err := os.Chmod(dir, 0o777); err != nil {
 			t.Fatal(err)
 		}
-		bowline(t, "", "auth", "status").want(t, exitNoSession, "", "others can write to the folder of logins (mode 0777): run chmod 700 "+dir)
+		bowline(t, "", "auth", "status").want(t, exitNoSession, "", "others can write to the folder (mode 0777): run chmod 700 "+dir)
 		if err := os.Chmod(dir, 0o700); err != nil {
 			t.Fatal(err)
 		}

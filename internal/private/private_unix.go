@@ -1,0 +1,67 @@
+//go:build unix
+
+package private
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+func open(path string, flag int) (*os.File, error) {
+	file, err := os.OpenFile(path, flag|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
+	if errors.Is(err, unix.ELOOP) {
+		return nil, fmt.Errorf("%s is a symbolic link: remove it", path)
+	}
+	return file, err
+}
+
+func isForeign(info fs.FileInfo) bool {
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(owner.Uid) != os.Geteuid()
+}
+
+func checkFolder(dir string, info fs.FileInfo) error {
+	switch {
+	case !info.IsDir():
+		return errors.New("it is no folder")
+	case isForeign(info):
+		return errors.New("the folder belongs to another user")
+	case info.Mode().Perm()&0o022 != 0:
+		return fmt.Errorf("others can write to the folder (mode %#o): run chmod 700 %s", info.Mode().Perm(), dir)
+	default:
+		return nil
+	}
+}
+
+// Restrict removes the permissions of other users, and reports whether they had any.
+func Restrict(file *os.File) (changed bool, err error) {
+	info, err := file.Stat()
+	if err != nil || info.Mode().Perm()&0o077 == 0 {
+		return false, err
+	}
+	return true, file.Chmod(0o600)
+}
+
+// TryLock takes the lock of a file among all processes, if it is free. The lock ends when
+// the file is closed, also by the end of the process.
+func TryLock(file *os.File) (bool, error) {
+	err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, unix.EINTR) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// SyncFolder makes renamed files of a folder survive a loss of power, if the system supports
+// that. A failure does not damage what is saved, so it is not reported.
+func SyncFolder(dir string) {
+	if folder, err := os.Open(dir); err == nil {
+		_ = folder.Sync() // not every file system supports it
+		_ = folder.Close()
+	}
+}
