@@ -1,0 +1,280 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// An entry is a key that this node holds.
+type entry struct {
+	hold    hold
+	key     string
+	value   func() []byte // the sealed value; the caller holds n.mu
+	number  uint64        // of the claim; 0: the lease of the node
+	lost    func(error)   // nil for the lease of the node
+	renewed func(deadline time.Time)
+	flights map[*flight]struct{}
+}
+
+// A flight is an attempt that waits for its answer.
+type flight struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+const (
+	// attemptTimeout bounds one attempt. The next one is made after retryEvery all the same.
+	attemptTimeout = 5 * time.Second
+
+	// maxFlights is how many attempts for all keys may wait for their answers.
+	maxFlights = 64
+)
+
+var errLeaseExpired = errors.New("cluster: the lease could not be renewed in time")
+
+var errLeaseRemoved = errors.New("cluster: the lease was removed, or the engine has lost it")
+
+// openLeases opens the bucket of leases. It is a file of the Engine, so that leases survive a
+// restart of the Engine that takes less than their time.
+func (n *Node) openLeases(ctx context.Context) (Bucket, error) {
+	var bucket Bucket
+	err := n.persist(ctx, func(ctx context.Context) (err error) {
+		bucket, err = n.engine.Bucket(ctx, BucketOptions{Name: leaseBucket, TTL: leaseTTL, MaxValue: maxLeaseValue})
+		return err
+	})
+	return bucket, err
+}
+
+const (
+	leaseBucket   = "lease"
+	maxLeaseValue = 16 << 10
+)
+
+// renew writes all keys of this node before they expire, until the node is closed.
+func (n *Node) renew() {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		connected, change := n.engine.Connected()
+		timer.Reset(n.advance(connected))
+		select {
+		case <-n.ctx.Done():
+			return
+		case <-n.kick:
+		case <-change:
+			n.hurry()
+		case <-timer.C:
+		}
+	}
+}
+
+// advance ends holds whose time has passed, starts the attempts that are due, and returns how
+// long nothing is to be done.
+func (n *Node) advance(connected bool) time.Duration {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	now := n.clock()
+	wake := now + renewEvery
+	for key, e := range n.table {
+		if e.hold.expire(now) {
+			n.drop(key, e, errLeaseExpired)
+		}
+		if n.flying < maxFlights {
+			if a := e.hold.next(now); a.op != noOperation {
+				n.start(e, a)
+			}
+		}
+		wake = min(wake, e.hold.wake())
+	}
+	n.assess()
+	if n.flying >= maxFlights {
+		return renewEvery // the end of an attempt kicks
+	}
+	return max(0, wake-now)
+}
+
+// hurry makes all attempts that failed due, because the connection has changed.
+func (n *Node) hurry() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, e := range n.table {
+		if e.hold.failing {
+			e.hold.due = n.clock()
+		}
+	}
+}
+
+// drop tells the holder of a key that it is lost. The caller holds n.mu.
+func (n *Node) drop(key string, e *entry, why error) {
+	n.log.Warn("cluster: a lease is lost", "key", key, "err", why)
+	if e.hold.over {
+		delete(n.table, key)
+	}
+	if e.lost != nil {
+		n.running.Go(func() { e.lost(why) })
+	}
+	n.poke()
+}
+
+// poke makes the loop look at the table.
+func (n *Node) poke() {
+	select {
+	case n.kick <- struct{}{}:
+	default: // it looks anyway
+	}
+}
+
+// start makes an attempt on a goroutine of its own. The caller holds n.mu.
+func (n *Node) start(e *entry, a attempt) {
+	ctx, cancel := context.WithTimeout(n.ctx, attemptTimeout)
+	f := &flight{cancel, make(chan struct{})}
+	e.flights[f] = struct{}{}
+	n.flying++
+	if a.op == create {
+		n.term++
+	}
+	var value []byte
+	if a.op != read {
+		value = e.value()
+	}
+	n.running.Go(func() {
+		defer cancel()
+		defer close(f.done)
+		switch a.op {
+		case read:
+			n.look(ctx, e, a)
+		case create:
+			revision, err := n.leases.Create(ctx, e.key, value, 0)
+			n.wrote(e, a, revision, err)
+		default:
+			revision, err := n.leases.Update(ctx, e.key, value, a.base)
+			n.wrote(e, a, revision, err)
+		}
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		delete(e.flights, f)
+		n.flying--
+		n.poke()
+	})
+}
+
+// wrote applies the answer to a create or an update.
+func (n *Node) wrote(e *entry, a attempt, revision uint64, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	now := n.clock()
+	switch {
+	case err == nil:
+		if revision < e.hold.revision {
+			n.emptied(now)
+		}
+		e.hold.accepted(a, revision)
+		if e.renewed != nil {
+			e.renewed(n.timeOf(e.hold.until))
+		}
+	case errors.Is(err, ErrConflict), errors.Is(err, ErrExists):
+		if e.hold.refused(now, a) {
+			n.vanished(e, now)
+		}
+	default:
+		e.hold.failed(a)
+		n.log.Debug("cluster: a lease was not renewed", "key", e.key, "err", err)
+	}
+}
+
+// look reads what a key has.
+func (n *Node) look(ctx context.Context, e *entry, a attempt) {
+	got, err := n.leases.Get(ctx, e.key)
+	what := n.find(e, got.Value)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	switch now := n.clock(); {
+	case err == nil:
+		if e.hold.found(now, what, got.Revision) {
+			n.vanished(e, now)
+		}
+	case errors.Is(err, ErrNotFound):
+		if e.hold.found(now, nothing, 0) {
+			n.vanished(e, now)
+		}
+	default:
+		e.hold.failed(a)
+	}
+}
+
+// find tells whose a value is.
+func (n *Node) find(e *entry, sealed []byte) finding {
+	plain, err := n.open(sealLease, leaseBucket+"/"+e.key, sealed)
+	if err != nil {
+		return foreign
+	}
+	if e.number == 0 {
+		var r leaseRecord
+		if decodeRecord(plain, &r) == nil && r.Epoch == n.epoch {
+			return own
+		}
+		return foreign
+	}
+	var r claimRecord
+	if decodeRecord(plain, &r) == nil && r.Epoch == n.epoch && r.Number == e.number {
+		return own
+	}
+	return foreign
+}
+
+// vanished handles a key that was held, and has no value of this node any more. The caller
+// holds n.mu.
+func (n *Node) vanished(e *entry, now instant) {
+	if e.number == 0 {
+		n.emptied(now)
+	}
+	n.drop(e.key, e, errLeaseRemoved)
+}
+
+// emptied delays the next claims: the Engine has lost leases that their holders may believe
+// in for leaseHeld. The caller holds n.mu.
+func (n *Node) emptied(now instant) { n.pauseTill = max(n.pauseTill, now+leaseTTL) }
+
+// holds reports whether this node holds a key now, by its own clock. Who serves what only
+// one node may serve asks it at each use.
+func (n *Node) holds(key string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	e := n.table[key]
+	return e != nil && e.hold.held(n.clock())
+}
+
+// onRenewal calls f with the time until which this node holds a key: at once, and after each
+// renewal, until the key is released or lost. f is called while the table is locked, and must
+// not block or call methods of the Node. It does nothing if the key is not held.
+func (n *Node) onRenewal(key string, f func(deadline time.Time)) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if e := n.table[key]; e != nil && e.hold.held(n.clock()) {
+		e.renewed = f
+		f(n.timeOf(e.hold.until))
+	}
+}
+
+// timeOf returns an instant as a time with a monotonic reading. If the machine is suspended
+// before that time, it comes too late by the length of the suspension.
+func (n *Node) timeOf(at instant) time.Time { return time.Now().Add(at - n.clock()) }
+
+// persist calls f again, once a second, while the Engine cannot be reached.
+func (n *Node) persist(ctx context.Context, f func(context.Context) error) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		err := f(ctx)
+		if err == nil || !errors.Is(err, ErrUnavailable) || errors.Is(err, ErrDenied) || ctx.Err() != nil {
+			return err
+		}
+		timer.Reset(retryEvery)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return err
+		}
+	}
+}

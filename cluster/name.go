@@ -1,0 +1,96 @@
+package cluster
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+
+	"github.com/bowline-mcp/bowline/internal/pause"
+)
+
+const nodePrefix = "node."
+
+// leaseKey is the key of this node's lease.
+func (n *Node) leaseKey() string { return nodePrefix + n.options.Node }
+
+// takeName creates the lease of this node. It waits for the lease of an earlier process with
+// the same name to expire.
+func (n *Node) takeName(ctx context.Context) error {
+	key := n.leaseKey()
+	e := &entry{key: key, value: n.sealLease, flights: map[*flight]struct{}{}}
+	e.hold.keeps = true
+	giveUp := n.clock() + leaseTTL + 2*retryEvery
+	for {
+		n.mu.Lock()
+		n.term++
+		value := n.sealLease()
+		n.mu.Unlock()
+		sent := n.clock()
+		revision, err := n.leases.Create(ctx, key, value, 0)
+		var other leaseRecord
+		if errors.Is(err, ErrExists) {
+			revision, other, err = n.displace(ctx, key, value)
+		}
+		switch {
+		case err == nil:
+			n.mu.Lock()
+			e.hold.begun(sent, revision)
+			n.table[key] = e
+			n.mu.Unlock()
+			return nil
+		case errors.Is(err, ErrExists) && n.clock() >= giveUp:
+			return &NameTakenError{n.options.Node, other.Address}
+		case !errors.Is(err, ErrExists) && (!errors.Is(err, ErrUnavailable) || errors.Is(err, ErrDenied)):
+			return err
+		}
+		if waited := pause.For(ctx, retryEvery); waited != nil {
+			return errors.Join(waited, err)
+		}
+	}
+}
+
+// displace replaces a lease that this process has left itself: the answer to an earlier
+// attempt was lost. Otherwise it returns whose lease it is.
+func (n *Node) displace(ctx context.Context, key string, value []byte) (uint64, leaseRecord, error) {
+	var r leaseRecord
+	got, err := n.leases.Get(ctx, key)
+	if err != nil {
+		return 0, r, ErrExists
+	}
+	plain, err := n.open(sealLease, leaseBucket+"/"+key, got.Value)
+	if err != nil || decodeRecord(plain, &r) != nil || r.Epoch != n.epoch {
+		return 0, r, ErrExists
+	}
+	revision, err := n.leases.Update(ctx, key, value, got.Revision)
+	if errors.Is(err, ErrConflict) {
+		err = ErrExists // it has changed since, and the next attempt sees how
+	}
+	return revision, r, err
+}
+
+// sealLease returns the value of this node's lease. The caller holds n.mu.
+func (n *Node) sealLease() []byte {
+	r := leaseRecord{
+		Version: recordVersion, Epoch: n.epoch, Term: n.term, Address: n.address, Certificate: n.spki,
+		Program: n.options.Version, Labels: n.options.Labels, Draining: n.draining, Since: n.since,
+		Challenge: n.challenge.present(n.clock(), rand.Text),
+	}
+	return n.seal(sealLease, leaseBucket+"/"+n.leaseKey(), encode(r))
+}
+
+// announce publishes where this node can be reached, and the hash of the public key of its
+// door, with the next renewal, which is made at once.
+func (n *Node) announce(address string, spki []byte) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.address, n.spki = address, spki
+	n.publish()
+}
+
+// publish renews the lease at once. The caller holds n.mu.
+func (n *Node) publish() {
+	if e := n.table[n.leaseKey()]; e != nil {
+		e.hold.due = n.clock()
+		n.poke()
+	}
+}

@@ -1,0 +1,168 @@
+package cluster
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A Node is one process of a cluster. Join makes one, Close ends it. Its methods may be
+// called from any goroutine.
+//
+// A Node writes its lease every 5 s, and nothing else by itself: a call of the program sends
+// the Engine nothing.
+type Node struct {
+	options Options
+	engine  Engine
+	leases  Bucket
+	sealer  *sealer
+	log     *slog.Logger
+	began   time.Time // when Join was called; its monotonic reading is the zero of the node's clock
+	asleep  time.Duration
+	clock   func() instant // tests replace it
+
+	controls controls
+	hooks    hooks
+
+	ctx     context.Context // ends when Close begins
+	cancel  context.CancelCauseFunc
+	running sync.WaitGroup // everything that the Node has started
+
+	messages atomic.Uint64 // control messages that were refused
+
+	mu        sync.Mutex
+	epoch     string
+	term      uint64 // of the lease that was written last
+	since     time.Time
+	address   string
+	spki      []byte
+	draining  bool
+	challenge challenges
+	table     map[string]*entry // the keys that this node holds, and its own lease
+	claims    uint64            // how many claims this node has made
+	pauseTill instant           // no new claims before this: the Engine has lost leases
+	kick      chan struct{}     // capacity one: the table has changed
+	flying    int               // attempts for all keys that wait for their answers
+
+	view    view
+	members map[string]Member     // of the leases that were read
+	others  map[string]otherClaim // keys of other kinds, of all nodes
+	current chan struct{}         // closed when the watch has shown everything once
+
+	state   State
+	changed chan struct{} // closed when the state changes
+}
+
+var errClosed = errors.New("cluster: the node is closed")
+
+// Join makes this process a node of a cluster. When it returns, the lease of its name is
+// held, and all members are known.
+//
+// If a process with this name has ended without its Close, Join waits until its lease has
+// expired, at most 20 s. If the process lives, the error is a *NameTakenError. Join tries
+// again while the Engine cannot be reached, until ctx ends.
+//
+// The Node uses the Engine until Close returns, and does not close it.
+func Join(ctx context.Context, e Engine, o Options) (*Node, error) {
+	o, err := o.check()
+	if err != nil {
+		return nil, err
+	}
+	n := newNode(e, o)
+	if err := n.join(ctx); err != nil {
+		n.cancel(err)
+		n.running.Wait()
+		return nil, err
+	}
+	return n, nil
+}
+
+func newNode(e Engine, o Options) *Node {
+	n := &Node{
+		options: o, engine: e, sealer: newSealer(o.Cluster, o.Key), log: o.Log.With("node", o.Node),
+		began: time.Now(), asleep: suspended(),
+		epoch: rand.Text(), since: time.Now().UTC().Round(time.Millisecond),
+		table: map[string]*entry{}, kick: make(chan struct{}, 1),
+		view: newView(), members: map[string]Member{}, others: map[string]otherClaim{}, current: make(chan struct{}),
+		state: Ready, changed: make(chan struct{}),
+	}
+	n.clock = func() instant { return time.Since(n.began) + max(0, suspended()-n.asleep) }
+	n.ctx, n.cancel = context.WithCancelCause(context.Background())
+	return n
+}
+
+func (n *Node) join(ctx context.Context) error {
+	leases, err := n.openLeases(ctx)
+	if err != nil {
+		return err
+	}
+	n.leases = leases
+	if err := n.takeName(ctx); err != nil {
+		return err
+	}
+	n.running.Go(n.renew)
+	n.running.Go(n.follow)
+	n.handleOwn()
+	err = n.answerControl(ctx)
+	if err == nil {
+		err = await(ctx, n.current)
+	}
+	if err != nil {
+		return errors.Join(err, n.leave(context.WithoutCancel(ctx)))
+	}
+	return nil
+}
+
+// await waits for a channel to be closed.
+func await(ctx context.Context, done <-chan struct{}) error {
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Name returns Options.Node.
+func (n *Node) Name() string { return n.options.Node }
+
+// self returns this node as the owner of what it writes now. A value with an earlier term
+// may have been taken by another node meanwhile.
+func (n *Node) self() owner {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return owner{n.options.Node, n.epoch, n.term}
+}
+
+// Close gives up the leases of this node, so that other nodes can have them at once, and ends
+// its goroutines. The program should have stopped serving before; see Drain. An error says
+// what could not be given up: it expires. If ctx ends, Close returns when nothing runs any
+// more all the same. Further calls do nothing.
+func (n *Node) Close(ctx context.Context) error {
+	n.mu.Lock()
+	first := n.ctx.Err() == nil
+	n.cancel(errClosed)
+	n.setState(Closed)
+	n.mu.Unlock()
+	if !first {
+		n.running.Wait()
+		return nil
+	}
+	return n.leave(ctx)
+}
+
+// leave ends what runs, and deletes the keys of this node.
+func (n *Node) leave(ctx context.Context) error {
+	n.cancel(errClosed)
+	n.controls.stop()
+	n.running.Wait()
+	if err := n.releaseAll(ctx); err != nil {
+		return fmt.Errorf("cluster: a lease of node %q could not be given up, and expires within %v: %w", n.options.Node, leaseTTL, err)
+	}
+	return nil
+}

@@ -1,0 +1,113 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"regexp"
+
+	"github.com/bowline-mcp/bowline/internal/seal"
+)
+
+// Options configure a Node.
+type Options struct {
+	// Cluster is the name of the cluster, the same on all its nodes: 1 to 64 letters, digits,
+	// "-" and "_". Required.
+	Cluster string
+
+	// Node is the name of this node, another one on each: 1 to 64 letters, digits, "-" and
+	// "_". Keep it across restarts, so that a node that has restarted is known for the same
+	// one. Required.
+	Node string
+
+	// Key is the secret of the cluster, the same on all its nodes: KeySize random bytes.
+	// Everything that the Engine keeps or carries is sealed with it. Required.
+	Key []byte
+
+	// Labels describe the node, for the choice of nodes that may run a server. At most
+	// 4 KiB. Default: none.
+	Labels map[string]string
+
+	// Version is the version of the program, for reports. At most 256 bytes.
+	Version string
+
+	// Log receives what an operator should know: a lease that was lost and is back, values
+	// that could not be read. Default: slog.Default().
+	Log *slog.Logger
+}
+
+// KeySize is the length of Options.Key, in bytes.
+const KeySize = seal.MinSecret
+
+// A KeyError says that the key of a cluster is missing or has another length.
+type KeyError struct {
+	Bytes int // its length
+}
+
+func (e *KeyError) Error() string {
+	const remedy = "give all nodes of the cluster the same %d random bytes"
+	if e.Bytes == 0 {
+		return fmt.Sprintf("cluster: there is no key: "+remedy, KeySize)
+	}
+	return fmt.Sprintf("cluster: the key has %d bytes: "+remedy, e.Bytes, KeySize)
+}
+
+// A NameError says that the name of a cluster or a node is not valid.
+type NameError struct {
+	Kind string // "cluster" or "node"
+	Name string
+}
+
+func (e *NameError) Error() string {
+	return fmt.Sprintf("cluster: the name %.80q of the %s is not valid: use 1 to 64 letters, digits, \"-\" and \"_\"", e.Name, e.Kind)
+}
+
+// A NameTakenError says that another process is the node with this name.
+type NameTakenError struct {
+	Node    string
+	Address string // of that process, as far as known
+}
+
+func (e *NameTakenError) Error() string {
+	at := ""
+	if e.Address != "" {
+		at = " at " + e.Address
+	}
+	return fmt.Sprintf("cluster: another process%s is node %q: stop it, or give this one another name", at, e.Node)
+}
+
+var (
+	validName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
+	errTooLong = errors.New("cluster: Labels have more than 4 KiB, or Version more than 256 bytes: shorten them")
+)
+
+const (
+	maxLabels  = 4 << 10
+	maxVersion = 256
+)
+
+// check returns the options with defaults, and copies of what the caller may change.
+func (o Options) check() (Options, error) {
+	switch {
+	case !validName.MatchString(o.Cluster):
+		return o, &NameError{"cluster", o.Cluster}
+	case !validName.MatchString(o.Node):
+		return o, &NameError{"node", o.Node}
+	case len(o.Key) != KeySize:
+		return o, &KeyError{len(o.Key)}
+	}
+	size := 0
+	for k, v := range o.Labels {
+		size += len(k) + len(v)
+	}
+	if size > maxLabels || len(o.Version) > maxVersion {
+		return o, errTooLong
+	}
+	o.Key, o.Labels = append([]byte(nil), o.Key...), maps.Clone(o.Labels)
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	return o, nil
+}

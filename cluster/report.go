@@ -1,0 +1,144 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// A Report describes a node at one moment.
+type Report struct {
+	Member
+	State     State         `json:"state"`
+	LeaseAge  time.Duration `json:"leaseAge"`            // since the last renewal that was accepted was sent
+	Sessions  int           `json:"sessions"`            // sessions that it serves
+	Exclusive []string      `json:"exclusive,omitempty"` // servers that run on this node alone
+
+	// ClockDifference is how far the node's clock is ahead of the clock of the node that
+	// has asked, as far as the time of the answer tells. It is only information: no
+	// decision of a cluster depends on it.
+	ClockDifference time.Duration `json:"clockDifference"`
+
+	RefusedRecords  uint64 `json:"refusedRecords"`  // values that did not open, or of another version
+	RefusedMessages uint64 `json:"refusedMessages"` // control requests
+
+	Clock time.Time `json:"clock"` // the time by the node's clock
+}
+
+const (
+	opReport = "report"
+	opDrain  = "drain"
+
+	reportsTimeout = time.Second
+)
+
+// Report describes this node.
+func (n *Node) Report() Report {
+	state, _ := n.State()
+	n.mu.Lock()
+	r := Report{Member: n.ownMember(), State: state, RefusedRecords: n.sealer.refused.Load(), RefusedMessages: n.messages.Load(), Clock: time.Now().Round(0)}
+	if e := n.table[n.leaseKey()]; e != nil && e.hold.until > 0 {
+		r.LeaseAge = n.clock() - (e.hold.until - leaseHeld)
+	}
+	n.mu.Unlock()
+	n.hooks.fill(&r)
+	return r
+}
+
+// Reports collects the Reports of all members, by name: until all have answered, for at most
+// a second. An error says which have not.
+func (n *Node) Reports(ctx context.Context) ([]Report, error) {
+	ctx, cancel := context.WithTimeout(ctx, reportsTimeout)
+	defer cancel()
+	to := map[string]string{}
+	for _, m := range n.Members() {
+		if m.Name != n.options.Node {
+			to[m.Name] = m.challenge
+		}
+	}
+	all := []Report{n.Report()}
+	if len(to) == 0 {
+		return all, nil
+	}
+	request, err := newRequest(opReport, nil, to)
+	if err != nil {
+		return all, err
+	}
+	sealed := n.seal(sealRequest, controlSubject, encode(request))
+	if len(sealed) > maxControl {
+		return all, errTooLarge
+	}
+	sent := time.Now()
+	for body, err := range n.engine.Collect(ctx, controlSubject, sealed) {
+		if err != nil {
+			break
+		}
+		response, err := n.openResponse(controlSubject, request.ID, body)
+		var r Report
+		if err != nil || response.decode(opReport, &r) != nil || to[response.Node] == "" {
+			continue
+		}
+		r.ClockDifference = r.Clock.Sub(sent.Add(time.Since(sent) / 2))
+		all = append(all, r)
+		if delete(to, response.Node); len(to) == 0 {
+			break
+		}
+	}
+	slices.SortFunc(all, func(a, b Report) int { return cmp.Compare(a.Name, b.Name) })
+	if len(to) > 0 {
+		return all, &SilentError{sortedKeys(to)}
+	}
+	return all, nil
+}
+
+func sortedKeys(m map[string]string) []string {
+	var keys []string
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// A SilentError says which members did not answer in time.
+type SilentError struct {
+	Nodes []string
+}
+
+func (e *SilentError) Error() string { return fmt.Sprintf("cluster: no answer from nodes %q", e.Nodes) }
+
+// Drain announces that this node takes no new work, and calls what shall end its work: idle
+// sessions are given up, so that other nodes can take them, and others when their calls have
+// ended. It returns when everything has ended, or soon after ctx has.
+func (n *Node) Drain(ctx context.Context) error {
+	n.mu.Lock()
+	n.draining = true
+	n.publish()
+	n.mu.Unlock()
+	return n.hooks.drain(ctx)
+}
+
+// DrainNode asks a node to drain. It returns when the node has begun.
+func (n *Node) DrainNode(ctx context.Context, name string) error {
+	return n.ask(ctx, name, opDrain, nil, nil)
+}
+
+// handleOwn registers the operations of package cluster itself.
+func (n *Node) handleOwn() {
+	n.handle(opReport, func(context.Context, json.RawMessage) (any, error) { return n.Report(), nil })
+	n.handle(opDrain, func(context.Context, json.RawMessage) (any, error) {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		if n.ctx.Err() == nil {
+			n.running.Go(func() {
+				if err := n.Drain(n.ctx); err != nil {
+					n.log.Warn("cluster: the drain was not complete", "err", err)
+				}
+			})
+		}
+		return nil, nil
+	})
+}

@@ -1,0 +1,233 @@
+//bowline:pure
+package cluster
+
+import "slices"
+
+// An owner is a node as it writes itself into what it owns: the epoch is new for each start
+// of the process, and the term is raised whenever it has to make its lease again.
+type owner struct {
+	Node  string `json:"node"`
+	Epoch string `json:"epoch"`
+	Term  uint64 `json:"term"`
+}
+
+// A verdict says whether an owner lives.
+type verdict uint8
+
+const (
+	unsure verdict = iota // nobody can tell yet
+	alive
+	dead // its lease has ended, and does not come back
+)
+
+// A view is what the watch of the bucket of leases has shown of other nodes. It may be old.
+// So it calls an owner dead only in these cases:
+//
+//   - the view has seen the lease of the owner, and later saw its end or the lease of
+//     another epoch;
+//   - the view has looked for that lease for leaseTTL, did not see it, and was current:
+//     it has shown a renewal of this node that was sent after that time. An owner that
+//     lives writes a lease more often than that;
+//   - the owner had the name of this node, which holds the lease of the name now;
+//   - the door of the owner refuses connections while nobody answers its control requests,
+//     and its lease was not renewed since.
+type view struct {
+	nodes     map[string]*sight
+	asked     map[owner]instant // since when the view looks for owners that it does not see
+	confirmed instant           // when the newest own renewal that was shown was sent
+	number    uint64            // of the changes of sights
+}
+
+// A sight is what was seen of one node.
+type sight struct {
+	state    sightState
+	owner    owner // the latest that was seen
+	revision uint64
+	since    instant // when the state became missing
+	denied   uint64  // the revision at which door and control denied the owner; 0: they did not
+	ended    []owner // owners whose end was seen, the newest last
+	number   uint64  // of the last change
+}
+
+type sightState uint8
+
+const (
+	seen       sightState = iota
+	unreadable            // the key has a value that does not open, or of another version
+	missing               // it was seen, and is not shown any more; perhaps the view is old
+	ended                 // its end was seen
+)
+
+const (
+	maxEnded = 8    // of one node
+	maxAsked = 1024 // owners that the view looks for
+	maxGone  = 1024 // nodes without a lease that the view remembers
+)
+
+func newView() view { return view{nodes: map[string]*sight{}, asked: map[owner]instant{}} }
+
+// show records a value of a node's lease. A nil owner is one that cannot be read.
+func (v *view) show(node string, o *owner, revision uint64) {
+	s := v.nodes[node]
+	if s == nil {
+		s = &sight{revision: revision}
+		v.nodes[node] = s
+	} else {
+		v.leave(s, revision, o)
+	}
+	s.revision, s.number = revision, v.count()
+	switch {
+	case o == nil:
+		s.state, s.owner = unreadable, owner{Node: node}
+	case s.hasEnded(*o): // an older state is shown again
+		s.state, s.owner = ended, *o
+	default:
+		s.state, s.owner = seen, *o
+		delete(v.asked, *o)
+	}
+}
+
+// hide records that a node's lease has no value any more. If revision is not higher than
+// that of the value which was seen, an older state may be shown.
+func (v *view) hide(now instant, node string, revision uint64) {
+	s := v.nodes[node]
+	if s == nil || s.state == ended || s.state == missing && revision <= s.revision {
+		return
+	}
+	s.number = v.count()
+	if revision <= s.revision {
+		s.state, s.since = missing, now
+		return
+	}
+	s.end(s.owner)
+	s.state, s.revision = ended, revision
+	v.forget()
+}
+
+// leave records that another value of a lease follows the one that was seen.
+func (v *view) leave(s *sight, revision uint64, o *owner) {
+	if revision > s.revision {
+		s.denied = 0
+	}
+	if s.state == unreadable || s.state == ended || o != nil && o.Epoch == s.owner.Epoch && o.Term >= s.owner.Term {
+		return
+	}
+	if revision > s.revision && o != nil {
+		s.end(s.owner)
+	}
+	delete(v.asked, s.owner) // looking for it begins again
+}
+
+func (s *sight) end(o owner) {
+	if o.Epoch == "" || s.hasEnded(o) {
+		return
+	}
+	s.ended = append(s.ended, o)
+	if len(s.ended) > maxEnded {
+		s.ended = slices.Delete(s.ended, 0, 1)
+	}
+}
+
+// hasEnded reports whether the end of this owner was seen.
+func (s *sight) hasEnded(o owner) bool {
+	return slices.ContainsFunc(s.ended, func(e owner) bool { return e.Epoch == o.Epoch && e.Term >= o.Term })
+}
+
+// present reports whether the node has a lease as far as the view knows.
+func (s *sight) present() bool { return s.state == seen || s.state == missing }
+
+// confirm records that the view has shown the newest renewal of this node.
+func (v *view) confirm(sent instant) { v.confirmed = max(v.confirmed, sent) }
+
+// deny records that the door of an owner refuses connections while nobody answers its control
+// requests.
+func (v *view) deny(o owner) {
+	if s := v.nodes[o.Node]; s != nil && s.present() && s.owner.Epoch == o.Epoch && s.denied == 0 {
+		s.denied, s.number = max(s.revision, 1), v.count()
+	}
+}
+
+// judge says whether an owner of another node lives. If it cannot tell, the question starts
+// the time that the view looks for it.
+func (v *view) judge(now instant, o owner) verdict {
+	s := v.nodes[o.Node]
+	switch {
+	case s == nil:
+		return v.await(now, o)
+	case s.hasEnded(o):
+		return dead
+	case s.state == unreadable:
+		return unsure
+	case s.owner.Epoch == o.Epoch && s.present() && s.denied != 0:
+		return dead
+	case s.owner.Epoch == o.Epoch && s.state == seen:
+		return alive
+	case s.owner.Epoch == o.Epoch && s.state == missing:
+		return v.after(s.since)
+	default:
+		return v.await(now, o)
+	}
+}
+
+// await judges an owner that was never seen.
+func (v *view) await(now instant, o owner) verdict {
+	since, asked := v.asked[o]
+	if asked {
+		return v.after(since)
+	}
+	if len(v.asked) >= maxAsked {
+		for other, since := range v.asked {
+			if now-since > 3*leaseTTL {
+				delete(v.asked, other)
+			}
+		}
+	}
+	if len(v.asked) < maxAsked {
+		v.asked[o] = now
+	}
+	return unsure
+}
+
+func (v *view) after(since instant) verdict {
+	if v.confirmed >= since+leaseTTL {
+		return dead
+	}
+	return unsure
+}
+
+// gone reports whether no process has the name of a node any more.
+func (v *view) gone(now instant, node string) bool {
+	s := v.nodes[node]
+	switch {
+	case s == nil:
+		return v.await(now, owner{Node: node}) == dead
+	case s.state == ended, s.denied != 0:
+		return true
+	case s.state == missing:
+		return v.after(s.since) == dead
+	default:
+		return false
+	}
+}
+
+func (v *view) count() uint64 {
+	v.number++
+	return v.number
+}
+
+// forget removes the nodes that have ended first, if there are many.
+func (v *view) forget() {
+	var gone []*sight
+	for _, s := range v.nodes {
+		if s.state == ended {
+			gone = append(gone, s)
+		}
+	}
+	if len(gone) <= maxGone {
+		return
+	}
+	slices.SortFunc(gone, func(a, b *sight) int { return int(int64(a.number) - int64(b.number)) })
+	for _, s := range gone[:len(gone)-maxGone] {
+		delete(v.nodes, s.owner.Node)
+	}
+}
