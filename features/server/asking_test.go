@@ -98,14 +98,15 @@ func (s *shop) explicit(ctx context.Context, _ struct{}) (string, error) {
 
 func (s *shop) server(o server.Options) *server.Server {
 	srv := newServer(o)
+	mayWait := !o.Asking.Fleet || o.Node != ""
 	for name, how := range map[string]server.Asking{"waits": server.Waits, "reruns": server.Reruns} {
-		if o.Asking.Fleet && how == server.Waits {
+		if !mayWait && how == server.Waits {
 			continue
 		}
 		server.AddTool(srv, protocol.Tool{Name: "one_" + name}, s.one, server.Asks(how, forms))
 		server.AddTool(srv, protocol.Tool{Name: "two_" + name}, s.two, server.Asks(how, forms))
 	}
-	if !o.Asking.Fleet {
+	if mayWait {
 		server.AddTool(srv, protocol.Tool{Name: "three"}, s.three, server.Asks(server.Waits, forms))
 	}
 	server.AddTool(srv, protocol.Tool{Name: "explicit"}, s.explicit)

@@ -129,9 +129,11 @@ func converseModern[R any](ctx context.Context, c *call, i invocation[R]) (resul
 	switch {
 	case waits && i.given.RequestState == nil:
 		return asResult[R](rs.start(ctx, c, i.about, answers, func(ctx context.Context) (any, error) { return i.run(ctx) }))
-	case st.Node != "" && (!waits || st.Node != rs.node):
+	case st.Process != "" && st.Process != rs.process && st.node != "":
+		return result, nil, refuseState("the call is over, because its node has ended: make it anew")
+	case st.Process != "" && (!waits || st.Process != rs.process):
 		return result, nil, refuseState("the call waits on another node, or is over: make it anew")
-	case st.Node != "":
+	case st.Process != "":
 		return asResult[R](rs.resume(ctx, c, i.about, st, answers))
 	case i.given.RequestState != nil:
 		if first, err := rs.spend(ctx, st); err != nil || !first {

@@ -23,7 +23,8 @@ type AskingOptions struct {
 	Secrets [][]byte
 
 	// Fleet says that the next round of a call may arrive at another node. It
-	// requires Secrets, and rejects features that use Waits.
+	// requires Secrets. Features that use Waits also require Options.Node, and that the
+	// nodes forward requests to each other (streamable.HandlerOptions.Router).
 	Fleet bool
 
 	// Spent remembers, for all nodes, which states were used. Default: the memory of
@@ -50,7 +51,7 @@ type Spent interface {
 type rounds struct {
 	options AskingOptions
 	sealer  *sealer
-	node    string
+	process string          // identifies this process, among those that the node has had
 	ctx     context.Context // ends when the server closes
 	end     context.CancelCauseFunc
 	running sync.WaitGroup // counts the goroutines of handlers that wait
@@ -70,7 +71,7 @@ const (
 	bytesOfWaiting = 16 << 10 // how many bytes a waiting call counts in addition to its request
 )
 
-func (rs *rounds) init(audience string, o AskingOptions) {
+func (rs *rounds) init(audience, node string, o AskingOptions) {
 	if o.Fleet && len(o.Secrets) == 0 {
 		panic("server: Asking: a Fleet needs Secrets")
 	}
@@ -85,11 +86,11 @@ func (rs *rounds) init(audience string, o AskingOptions) {
 	o.MaxWaiting = cmp.Or(max(o.MaxWaiting, 0), 1024)
 	o.MaxWaitingPerClient = cmp.Or(max(o.MaxWaitingPerClient, 0), 32)
 	o.MaxWaitingBytes = cmp.Or(max(o.MaxWaitingBytes, 0), 64<<20)
-	sealer, err := newSealer(audience, o.Secrets)
+	sealer, err := newSealer(audience, node, o.Secrets)
 	if err != nil {
 		panic(fmt.Sprintf("server: Asking: %v", err))
 	}
-	rs.options, rs.sealer, rs.node = o, sealer, rand.Text()
+	rs.options, rs.sealer, rs.process = o, sealer, rand.Text()
 	rs.ctx, rs.end = context.WithCancelCause(context.Background())
 	rs.waiting = make(map[*waiting]struct{})
 	rs.handlers = make(map[*waiting]struct{})
@@ -99,8 +100,8 @@ func (rs *rounds) init(audience string, o AskingOptions) {
 
 // check panics if a feature asks in a way that the options do not allow.
 func (rs *rounds) check(s *settings) {
-	if s.asking != nil && s.asking.how == Waits && rs.options.Fleet {
-		panic("in a Fleet the next round comes to any node: a handler cannot wait for it")
+	if s.asking != nil && s.asking.how == Waits && rs.options.Fleet && rs.sealer.node == "" {
+		panic("in a Fleet the next round of a call may come to any node: set Options.Node, so that it finds the handler that Waits for it")
 	}
 }
 

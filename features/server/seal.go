@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/nodename"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/go-json-experiment/json/jsontext"
@@ -20,9 +21,10 @@ import (
 // AES-256-GCM, so that the client can neither read nor change it. The following data is
 // authenticated but not stored: the server's name, the method, the name of the feature,
 // its arguments, and the identity of the client. So no check can be forgotten, and no
-// check makes the state longer (ADR-0031).
+// check makes the state longer (ADR-0031). The state of a call that waits begins with the
+// name of its node, in clear and authenticated, so that every node can forward it there
+// (ADR-0075).
 const (
-	sealVersion  = "1."
 	largestState = 64 << 10 // the maximum size of a sealed state, in bytes
 	keyIDSize    = 4
 )
@@ -43,7 +45,9 @@ type state struct {
 	Asked   map[string]digest       `json:"a,omitzero"`  // digests of the questions, by key
 	Answers protocol.InputResponses `json:"s,omitempty"` // for Reruns: the answers so far
 	Own     json.RawMessage         `json:"o,omitempty"` // for a handler that returns InputRequired: its own state
-	Node    string                  `json:"n,omitempty"` // for Waits: the node on which the handler waits
+	Process string                  `json:"n,omitempty"` // for Waits: the process in which the handler waits
+
+	node string // the name of the node that sealed it, in clear; only for Waits, and "" if nodes have no names
 }
 
 // MarshalText and UnmarshalText keep a digest short in JSON.
@@ -63,6 +67,7 @@ func (d *digest) UnmarshalText(text []byte) error {
 // A sealer seals with its first key, and opens with all keys.
 type sealer struct {
 	audience string
+	node     string // the name of this node, or ""
 	keys     []sealKey
 }
 
@@ -71,8 +76,8 @@ type sealKey struct {
 	aead cipher.AEAD
 }
 
-func newSealer(audience string, secrets [][]byte) (*sealer, error) {
-	s := &sealer{audience: audience}
+func newSealer(audience, node string, secrets [][]byte) (*sealer, error) {
+	s := &sealer{audience: audience, node: node}
 	for _, secret := range secrets {
 		if len(secret) < 32 {
 			return nil, fmt.Errorf("a secret has %d bytes, which is less than 32", len(secret))
@@ -94,8 +99,8 @@ func newSealer(audience string, secrets [][]byte) (*sealer, error) {
 	return s, nil
 }
 
-// bound returns the authenticated data for a state of this call.
-func (s *sealer) bound(c *call, about subject, key [keyIDSize]byte) ([]byte, error) {
+// bound returns the authenticated data for a state of this call that names a node, or "".
+func (s *sealer) bound(c *call, about subject, node string, key [keyIDSize]byte) ([]byte, error) {
 	arguments := jsontext.Value("{}")
 	if about.arguments != nil {
 		raw, err := protocol.Marshal(about.arguments)
@@ -114,7 +119,7 @@ func (s *sealer) bound(c *call, about subject, key [keyIDSize]byte) ([]byte, err
 	for _, part := range []string{s.audience, c.Method, about.name, string(arguments), c.Origin.Identity} {
 		fmt.Fprintf(sum, "%d:%s", len(part), part)
 	}
-	return sum.Sum(append([]byte(sealVersion), key[:]...)), nil
+	return sum.Sum(append([]byte(nodename.StateVersion+nodename.Join(node, "")), key[:]...)), nil
 }
 
 func (s *sealer) seal(c *call, about subject, st *state) (string, error) {
@@ -122,12 +127,16 @@ func (s *sealer) seal(c *call, about subject, st *state) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if st.node = ""; st.Process != "" {
+		st.node = s.node
+	}
 	key := s.keys[0]
-	bound, err := s.bound(c, about, key.id)
+	bound, err := s.bound(c, about, st.node, key.id)
 	if err != nil {
 		return "", err
 	}
-	sealed := sealVersion + base64.RawURLEncoding.EncodeToString(key.aead.Seal(key.id[:], nil, plain, bound))
+	text := base64.RawURLEncoding.EncodeToString(key.aead.Seal(key.id[:], nil, plain, bound))
+	sealed := nodename.StateVersion + nodename.Join(st.node, text)
 	if len(sealed) > largestState {
 		return "", fmt.Errorf("server: the state of the call has %d bytes, which is more than %d", len(sealed), largestState)
 	}
@@ -136,7 +145,8 @@ func (s *sealer) seal(c *call, about subject, st *state) (string, error) {
 
 // open opens a state, if it was sealed for this call and has not expired.
 func (s *sealer) open(c *call, about subject, sealed string) (*state, error) {
-	text, ok := strings.CutPrefix(sealed, sealVersion)
+	node := nodename.OfState(sealed)
+	text, ok := strings.CutPrefix(sealed, nodename.StateVersion+nodename.Join(node, ""))
 	if !ok || len(sealed) > largestState {
 		return nil, refuseState("invalid or expired requestState")
 	}
@@ -148,7 +158,7 @@ func (s *sealer) open(c *call, about subject, sealed string) (*state, error) {
 		if [keyIDSize]byte(raw[:keyIDSize]) != key.id {
 			continue
 		}
-		bound, err := s.bound(c, about, key.id)
+		bound, err := s.bound(c, about, node, key.id)
 		if err != nil {
 			return nil, err
 		}
@@ -156,7 +166,7 @@ func (s *sealer) open(c *call, about subject, sealed string) (*state, error) {
 		if err != nil {
 			break
 		}
-		st := new(state)
+		st := &state{node: node}
 		if protocol.Unmarshal(plain, st) != nil || time.Now().Unix() >= min(st.Until, st.End) {
 			break
 		}

@@ -2,6 +2,7 @@ package server
 
 import (
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -14,7 +15,7 @@ import (
 //
 // Guarantees: G-0031.4
 func FuzzSeal(f *testing.F) {
-	sealer, err := newSealer("server", [][]byte{[]byte(strings.Repeat("s", 32))})
+	sealer, err := newSealer("server", "node", [][]byte{[]byte(strings.Repeat("s", 32))})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -30,6 +31,7 @@ func FuzzSeal(f *testing.F) {
 	f.Add(sealed, "ada", "t", `{ "a" : 1.0 }`)
 	f.Add(sealed, "eve", "t", `{"a":1}`)
 	f.Add(sealed[:20], "", "", ``)
+	f.Add("1.node."+sealed[2:], "ada", "t", `{"a":1}`)
 	f.Add("1.", "", "", `null`)
 	f.Add("1."+strings.Repeat("A", 400), "ada", "u", `[`)
 	f.Fuzz(func(t *testing.T, text, user, name, arguments string) {
@@ -49,10 +51,17 @@ func FuzzSeal(f *testing.F) {
 		if st, err := sealer.open(made, about, mine); err != nil || string(st.Own) != string(own) || st.Call != "c" {
 			t.Fatalf("%q does not open: got %+v, %v", mine, st, err)
 		}
+		waiting, err := sealer.seal(made, about, &state{Process: "p", Until: later, End: later})
+		if st, openErr := sealer.open(made, about, waiting); err != nil || openErr != nil || st.Process != "p" || st.node != "node" || !strings.HasPrefix(waiting, "1.node.") {
+			t.Fatalf("%q does not open as a state of the node: got %+v, %v", waiting, st, errors.Join(err, openErr))
+		}
 		for what, open := range map[string]func() (*state, error){
-			"another user":   func() (*state, error) { return sealer.open(madeBy(user+"x", protocol.MethodCallTool), about, mine) },
-			"another method": func() (*state, error) { return sealer.open(madeBy(user, protocol.MethodGetPrompt), about, mine) },
-			"another name":   func() (*state, error) { return sealer.open(made, subject{name + "x", about.arguments}, mine) },
+			"another node":             func() (*state, error) { return sealer.open(made, about, "1.other"+waiting[len("1.node"):]) },
+			"no node":                  func() (*state, error) { return sealer.open(made, about, "1"+waiting[len("1.node"):]) },
+			"a node, which it had not": func() (*state, error) { return sealer.open(made, about, "1.node"+mine[len("1"):]) },
+			"another user":             func() (*state, error) { return sealer.open(madeBy(user+"x", protocol.MethodCallTool), about, mine) },
+			"another method":           func() (*state, error) { return sealer.open(madeBy(user, protocol.MethodGetPrompt), about, mine) },
+			"another name":             func() (*state, error) { return sealer.open(made, subject{name + "x", about.arguments}, mine) },
 			"other arguments": func() (*state, error) {
 				return sealer.open(made, subject{name, json.RawMessage(`{"of":"another call"}`)}, mine)
 			},

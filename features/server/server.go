@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/internal/nodename"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/telemetry"
 	"github.com/bowline-mcp/bowline/transport"
@@ -179,7 +180,10 @@ func New(info protocol.Implementation, o Options) *Server {
 		panic(fmt.Sprintf("server: %v", err))
 	}
 	s := &Server{info: info, rawInfo: raw, rawMeta: []byte(`{"` + protocol.MetaServerInfo + `":` + string(raw) + "}"), options: o}
-	s.rounds.init(info.Name, o.Asking)
+	if err := nodename.Check(o.Node); err != nil {
+		panic(fmt.Sprintf("server: Node: %v", err))
+	}
+	s.rounds.init(info.Name, o.Node, o.Asking)
 	s.tasks.init(s, o.Tasks)
 	s.tools.server, s.resources.server, s.prompts.server, s.skills.server, s.completions.server = s, s, s, s, s
 	s.capabilities.server, s.sessions.server, s.subscriptions.server = s, s, s

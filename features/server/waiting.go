@@ -151,7 +151,7 @@ func (w *waiting) await(ctx context.Context, c *call) (any, *protocol.InputRequi
 // park ends a round with questions. The next round presents the ticket.
 func (w *waiting) park(c *call, asked *openQuestions) (any, *protocol.InputRequired, error) {
 	rs := w.rounds
-	next := &state{ID: make([]byte, 16), Call: w.id, End: w.expiry.Unix(), Node: rs.node, Asked: make(map[string]digest)}
+	next := &state{ID: make([]byte, 16), Call: w.id, End: w.expiry.Unix(), Process: rs.process, Asked: make(map[string]digest)}
 	_, _ = rand.Read(next.ID) // rand.Read never fails
 	for key := range asked.open {
 		next.Asked[key] = digest{} // the digest is not needed, because this node stores the question itself

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/nodename"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
@@ -252,8 +253,8 @@ func NewHandler(a Acceptor, o HandlerOptions) *Handler {
 	if o.Router != nil {
 		node = o.Router.Node()
 	}
-	if err := checkNode(node); err != nil {
-		panic(err)
+	if err := nodename.Check(node); err != nil {
+		panic(fmt.Errorf("streamable: NewHandler: Router.Node: %w", err))
 	}
 	stopped := make(chan struct{})
 	return &Handler{

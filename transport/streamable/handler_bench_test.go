@@ -19,6 +19,8 @@ import (
 func BenchmarkHandlerRoundTrip(b *testing.B) {
 	h := NewHandler(accepting(func(link transport.Link) { newEcho(link) }), HandlerOptions{})
 	defer h.Close(0)
+	routed := NewHandler(accepting(func(link transport.Link) { newEcho(link) }), HandlerOptions{Router: &Nodes{Self: "here"}})
+	defer routed.Close(0)
 	session := fuzzed(h, "POST", "Content-Type: application/json", initializeBody("2025-06-18")).Header().Get("Mcp-Session-Id")
 	pad := strings.Repeat("x", 64)
 	for _, test := range []struct {
@@ -30,6 +32,7 @@ func BenchmarkHandlerRoundTrip(b *testing.B) {
 		{"floor", http.HandlerFunc(floor), `{"jsonrpc":"2.0","id":5,"method":"echo","params":{"a":"` + pad + `"}}`, nil},
 		{"session", h, `{"jsonrpc":"2.0","id":5,"method":"echo","params":{"a":"` + pad + `"}}`, []string{"Mcp-Session-Id: " + session}},
 		{"stateless", h, modernBody("echo", `"a":"`+pad+`",`), modernHeader("echo")},
+		{"stateless, one of several nodes", routed, modernBody("echo", `"a":"`+pad+`",`), modernHeader("echo")},
 		{"stateless, events", h, modernBody("notify", `"a":"`+pad+`",`), modernHeader("notify")},
 	} {
 		b.Run(test.name, func(b *testing.B) {

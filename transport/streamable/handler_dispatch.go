@@ -100,6 +100,9 @@ func (h *Handler) postModern(w http.ResponseWriter, r *http.Request, b *body) *r
 		w.WriteHeader(http.StatusAccepted)
 		return nil
 	}
+	if to := h.named(r, b); to != nil && h.forwardRead(to, w, r, b) {
+		return nil
+	}
 	if refused := h.allow(b); refused != nil {
 		return refused
 	}

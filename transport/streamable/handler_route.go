@@ -14,12 +14,15 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/nodename"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
-// A Router finds the node of a session, so a request may arrive at any node. A
-// session stays on the node where it began. Requests of 2026-07-28 have no session,
-// and are served where they arrive. Implementations must be safe for concurrent use.
+// A Router finds the node that a request needs, so it may arrive at any node. A session
+// stays on the node where it began. Requests of 2026-07-28 have no session, and are served
+// where they arrive, unless they name a node: those for a task, and those that answer
+// questions of a handler that waits (server.Options.Node). Implementations must be safe for
+// concurrent use.
 type Router interface {
 	// Node returns the name of this node, which becomes part of the ids of sessions
 	// that begin here. Clients can read it. It has at most 64 ASCII letters, digits,
@@ -35,7 +38,8 @@ type Router interface {
 	Reach(session string) http.Handler
 
 	// ReachNode returns a handler that forwards requests to a node, as Reach does. It
-	// returns nil for a node that is not there, and for this node.
+	// returns nil for a node that is not there, and for this node; the request is then
+	// served here. The name is one that Node may return, but comes from the client.
 	ReachNode(node string) http.Handler
 }
 
@@ -56,42 +60,13 @@ func (n *Nodes) Reach(session string) http.Handler { return n.Others[NodeOf(sess
 func (n *Nodes) ReachNode(node string) http.Handler { return n.Others[node] }
 
 // NodeOf returns the node that a session id names; "" if it names none.
-func NodeOf(session string) string {
-	node, _, named := strings.Cut(session, nodeMark)
-	if !named {
-		return ""
-	}
-	return node
-}
+func NodeOf(session string) string { return nodename.Of(session) }
 
-const (
-	// nodeMark separates the name of the node from the rest of a session id. Neither
-	// contains it.
-	nodeMark = "."
-
-	maxNode = 64
-
-	// headerForwarded says that a request was already forwarded to a node.
-	headerForwarded = "Mcp-Session-Forwarded"
-)
-
-func checkNode(node string) error {
-	plain := strings.IndexFunc(node, func(c rune) bool {
-		return !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_')
-	}) < 0
-	if !plain || len(node) > maxNode {
-		return fmt.Errorf("streamable: %.80q cannot name a node", node)
-	}
-	return nil
-}
+// headerForwarded says that a request was already forwarded to a node.
+const headerForwarded = "Mcp-Session-Forwarded"
 
 // newSessionID returns the id for a session that begins on this node.
-func (h *Handler) newSessionID() string {
-	if h.node == "" {
-		return newSessionID()
-	}
-	return h.node + nodeMark + newSessionID()
-}
+func (h *Handler) newSessionID() string { return nodename.Join(h.node, newSessionID()) }
 
 // elsewhere returns a handler that forwards the request to the node of its session, or
 // nil if this node serves it. A request is forwarded only once, so that nodes that
@@ -195,7 +170,8 @@ func (a *arriving) leave() {
 // If the node refuses a connection, the response is 502. If it refuses the next one, too,
 // at least a second later, the node is gone with its sessions, and the response is 404
 // until a connection succeeds. So a node that only restarts its socket keeps its sessions,
-// and the clients of a dead node begin new ones. Within that second, requests wait.
+// and the clients of a dead node begin new ones. Within that second, requests wait. A request
+// that belongs to no session is then served by the node that should forward it.
 func Forward(node *url.URL) http.Handler {
 	return newForwarder(node, nil)
 }
@@ -207,12 +183,14 @@ func newForwarder(node *url.URL, by http.RoundTripper) http.Handler {
 			r.Out.Host = r.In.Host
 		},
 		Transport: &dials{by: by},
-		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
-			if errors.Is(err, errNodeGone) {
-				sessionNotFound(jsonrpc.ID{}).write(w)
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			if !errors.Is(err, errNodeGone) {
+				http.Error(w, "the node of the request cannot be reached", http.StatusBadGateway)
 				return
 			}
-			http.Error(w, "the node of the session cannot be reached", http.StatusBadGateway)
+			if servedHere, read := r.Context().Value(goneKey{}).(func() bool); !read || !servedHere() {
+				sessionNotFound(jsonrpc.ID{}).write(w)
+			}
 		},
 	}
 }
