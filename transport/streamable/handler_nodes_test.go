@@ -26,7 +26,7 @@ func (n *there) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func newNamed(t *testing.T, to http.Handler) *Handler {
-	h := NewHandler(accepting(func(link transport.Link) { newEcho(link) }), HandlerOptions{Router: &Nodes{Self: "here", Others: map[string]http.Handler{"there": to}}})
+	h := NewHandler(accepting(func(link transport.Link) { newEcho(link) }), HandlerOptions{Router: &Nodes{Self: "here", Others: map[string]http.Handler{"there": to, "here": to}}})
 	t.Cleanup(func() { h.Close(0) })
 	return h
 }
