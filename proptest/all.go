@@ -64,7 +64,7 @@ func All(t *testing.T, h Harness) {
 func (h Harness) pairs(t *testing.T) func(*testing.T) (a, b transport.Link) {
 	accepted := make(chan transport.Link, 1)
 	from := h.Listen(t, func(link transport.Link) { accepted <- link })
-	guard := ContractOptions{Guard: h.Options.Guard}.guard()
+	guard := ContractOptions{Guard: h.Options.Guard}.Wait()
 	wait := guard
 	return func(t *testing.T) (a, b transport.Link) {
 		a, err := from.Open(t.Context())

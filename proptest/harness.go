@@ -90,7 +90,7 @@ func (o Options) patientPlan() callPlan { return callPlan{Timeout: 2 * o.guard()
 // waiting for it takes no time.
 func (o Options) guard() time.Duration {
 	if o.RealTime {
-		return ContractOptions{Guard: o.Guard}.guard()
+		return ContractOptions{Guard: o.Guard}.Wait()
 	}
 	return 24 * time.Hour
 }

@@ -51,7 +51,7 @@ type streamState struct {
 
 func newEndpoint(t rapid.TB, name string, link transport.Link, o ContractOptions) *endpoint {
 	return &endpoint{
-		t: t, name: name, link: link, timeout: o.guard(), changed: make(chan struct{}),
+		t: t, name: name, link: link, timeout: o.Wait(), changed: make(chan struct{}),
 		streams: map[transport.Stream]*streamState{transport.Main: {}},
 	}
 }

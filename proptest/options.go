@@ -85,7 +85,8 @@ type ContractOptions struct {
 	Guard time.Duration // how long to wait for an event before the test fails; default a minute; flag -bowline.guard
 }
 
-func (o ContractOptions) guard() time.Duration { return cmp.Or(*hangGuard, o.Guard, time.Minute) }
+// Wait returns how long a suite with these options waits for an event.
+func (o ContractOptions) Wait() time.Duration { return cmp.Or(*hangGuard, o.Guard, time.Minute) }
 
 // prepare fills in the defaults, and counts the frames of a handshake.
 func (o Options) prepare(t *testing.T, from transport.Transport) Options {

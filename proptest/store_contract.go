@@ -62,7 +62,7 @@ type stores struct {
 }
 
 func openStores(t *testing.T, tb cleanupTB, open func(*testing.T) Stores, o ContractOptions) *stores {
-	ctx, cancel := context.WithTimeoutCause(context.Background(), o.guard(), errors.New("the store does not answer"))
+	ctx, cancel := context.WithTimeoutCause(context.Background(), o.Wait(), errors.New("the store does not answer"))
 	tb.Cleanup(cancel)
 	return &stores{open(t), tb, ctx}
 }

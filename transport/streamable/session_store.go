@@ -22,12 +22,14 @@ type SessionStore interface {
 	// Save stores the record of a session, and replaces an earlier one. The first Save of
 	// a session makes this node its owner. Save must not block; it may leave out a record
 	// if a newer one follows. It does nothing for a session that another node has taken.
+	// The store may keep r, whose bytes do not change.
 	Save(session string, r SessionRecord)
 
 	// Take makes this node the owner of a session that has no living owner, and returns its
 	// newest record. It returns ErrNoSession if there is no such session, or if it belongs
 	// to another identity; the store does not change then. It returns an *OwnedError if
-	// another node owns the session. Any other error means that the store cannot tell now.
+	// another node owns the session, or this node already does. Any other error means that
+	// the store cannot tell now; a later Take at this node may succeed.
 	// Of several calls at the same time, on any nodes, at most one returns a record.
 	Take(ctx context.Context, session, identity string) (SessionRecord, error)
 
@@ -56,9 +58,9 @@ const MaxStoredInitialize = 16 << 10
 // belongs to another identity.
 var ErrNoSession = errors.New("streamable: there is no such session")
 
-// An OwnedError says that a session is served by another node.
+// An OwnedError says that a session has an owner.
 type OwnedError struct {
-	Node string // its name, as Router.Node returns it there
+	Node string // the name of the owner, as Router.Node returns it there; "" for a store that only one node uses
 }
 
 func (e *OwnedError) Error() string {
