@@ -42,6 +42,7 @@ type Node struct {
 	address   string
 	spki      []byte
 	draining  bool
+	drains    chan struct{} // closed when draining becomes true
 	challenge challenges
 	table     map[string]*entry // the keys that this node holds, and its own lease
 	claims    uint64            // how many claims this node has made
@@ -89,7 +90,7 @@ func newNode(e Engine, o Options) *Node {
 		epoch: rand.Text(), since: time.Now().UTC().Round(time.Millisecond),
 		table: map[string]*entry{}, kick: make(chan struct{}, 1),
 		view: newView(), members: map[string]Member{}, others: map[string]otherClaim{}, current: make(chan struct{}),
-		state: Ready, changed: make(chan struct{}),
+		state: Ready, changed: make(chan struct{}), drains: make(chan struct{}),
 	}
 	n.clock = func() instant { return time.Since(n.began) + max(0, suspended()-n.asleep) }
 	n.ctx, n.cancel = context.WithCancelCause(context.Background())

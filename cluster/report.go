@@ -51,6 +51,14 @@ func (n *Node) Report() Report {
 // Reports collects the Reports of all members, by name: until all have answered, for at most
 // a second. An error says which have not.
 func (n *Node) Reports(ctx context.Context) ([]Report, error) {
+	all, err := n.collect(ctx)
+	all = append(all, n.Report())
+	slices.SortFunc(all, func(a, b Report) int { return cmp.Compare(a.Name, b.Name) })
+	return all, err
+}
+
+// collect collects the Reports of all other members.
+func (n *Node) collect(ctx context.Context) (all []Report, err error) {
 	ctx, cancel := context.WithTimeout(ctx, reportsTimeout)
 	defer cancel()
 	to := map[string]string{}
@@ -59,17 +67,16 @@ func (n *Node) Reports(ctx context.Context) ([]Report, error) {
 			to[m.Name] = m.challenge
 		}
 	}
-	all := []Report{n.Report()}
 	if len(to) == 0 {
-		return all, nil
+		return nil, nil
 	}
 	request, err := newRequest(opReport, nil, to)
 	if err != nil {
-		return all, err
+		return nil, err
 	}
 	sealed := n.seal(sealRequest, controlSubject, encode(request))
 	if len(sealed) > maxControl {
-		return all, errTooLarge
+		return nil, errTooLarge
 	}
 	sent := time.Now()
 	for body, err := range n.engine.Collect(ctx, controlSubject, sealed) {
@@ -87,7 +94,6 @@ func (n *Node) Reports(ctx context.Context) ([]Report, error) {
 			break
 		}
 	}
-	slices.SortFunc(all, func(a, b Report) int { return cmp.Compare(a.Name, b.Name) })
 	if len(to) > 0 {
 		return all, &SilentError{sortedKeys(to)}
 	}
@@ -115,11 +121,18 @@ func (e *SilentError) Error() string { return fmt.Sprintf("cluster: no answer fr
 // ended. It returns when everything has ended, or soon after ctx has.
 func (n *Node) Drain(ctx context.Context) error {
 	n.mu.Lock()
-	n.draining = true
+	if !n.draining {
+		n.draining = true
+		close(n.drains)
+	}
 	n.publish()
 	n.mu.Unlock()
 	return n.hooks.drain(ctx)
 }
+
+// Draining returns a channel that is closed when Drain was called, here or by DrainNode of
+// another process. A program that ends then closes its server, and this node.
+func (n *Node) Draining() <-chan struct{} { return n.drains }
 
 // DrainNode asks a node to drain. It returns when the node has begun.
 func (n *Node) DrainNode(ctx context.Context, name string) error {
