@@ -172,13 +172,16 @@ type StreamWorker interface {
 // or another node, continues it with a new Link.
 type Keeper interface {
 	// Keep stores what the server has to know to continue the session, and replaces what
-	// was stored before. It may be called from any goroutine, and never blocks. It has no
+	// was stored before. The state is JSON of at most 16 KiB, and belongs to the link. Keep
+	// may be called from any goroutine, one call at a time, and never blocks. It has no
 	// effect if sessions of this listener are not stored.
 	Keep(state []byte)
 
 	// Kept reports whether this link continues a session, and returns what was stored
-	// last; nil if nothing was. The first message of the link is then the initialize of
-	// the session, and the second one "notifications/initialized". What the server answers
-	// to the first, the client does not see.
+	// last; nil if nothing was. Kept returns the same before and after Bind, whatever Keep
+	// stores. The first message of the link is then the initialize of the session, and the
+	// second one "notifications/initialized", both with the Origin of the request for which
+	// the session is continued. What the server answers to the first, the client does not
+	// see. All other messages follow that answer.
 	Kept() (state []byte, continues bool)
 }

@@ -220,10 +220,10 @@ type changes struct {
 	pending changeSet
 	begun   bool                     // the client is ready for notifications
 	ended   bool                     // nothing is sent any more
+	holds   int32                    // calls of OnUnsubscribe that the end of the peer waits for
 	claimed map[string]chan struct{} // resources whose subscription a request is changing
 	timer   *time.Timer              // nil: nothing is scheduled
 	sending sync.WaitGroup
-	holds   int // calls of OnUnsubscribe that the end of the peer waits for
 	held    sync.WaitGroup
 }
 
@@ -250,10 +250,7 @@ func (c *changes) claim(ctx context.Context, uri string) (release func(), err er
 		other := c.claimed[uri]
 		if other == nil {
 			defer c.mu.Unlock()
-			if c.claimed == nil {
-				c.claimed = make(map[string]chan struct{})
-			}
-			c.claimed[uri] = make(chan struct{})
+			c.claimNow(uri)
 			return func() { c.unclaim(uri) }, nil
 		}
 		c.mu.Unlock()
@@ -263,6 +260,15 @@ func (c *changes) claim(ctx context.Context, uri string) (release func(), err er
 			return nil, context.Cause(ctx)
 		}
 	}
+}
+
+// claimNow does what claim does, for a resource that nothing else has claimed. The caller holds
+// the mutex.
+func (c *changes) claimNow(uri string) {
+	if c.claimed == nil {
+		c.claimed = make(map[string]chan struct{})
+	}
+	c.claimed[uri] = make(chan struct{})
 }
 
 func (c *changes) unclaim(uri string) {
@@ -293,6 +299,16 @@ func (c *changes) addAfter(wait time.Duration, changed []change) {
 		}
 	}
 	c.schedule(wait)
+}
+
+// addAll adds everything that the client wants, because any of it may have changed.
+func (c *changes) addAll() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, one := range c.wanted.all() {
+		c.pending.add(one)
+	}
+	c.schedule(changeInterval)
 }
 
 // schedule sets the timer. The caller holds the mutex.

@@ -24,7 +24,9 @@ func setLogLevel(_ context.Context, c *call, params *protocol.SetLogLevelParams)
 		return nil, refuse(jsonrpc.CodeInvalidParams, "unknown level %q", shorten(string(params.Level), longestName))
 	}
 	level := protocol.LogLevel(strings.Clone(string(params.Level))) // so that the session does not keep the request
-	c.Session.level.Store(&level)
+	if before := c.Session.level.Swap(&level); before == nil || *before != level {
+		c.peer.keep()
+	}
 	return &protocol.EmptyResult{}, nil
 }
 

@@ -24,7 +24,8 @@ type Options struct {
 	// Conn configures the connection of each peer: bounds, timeouts, hooks, log. A
 	// panic in a tool, or in another callback of the program, is logged through
 	// slog.Default(), unless Conn.Log or Conn.Hooks.Panic is set; see
-	// conn.Options.Log for how to turn that off. The server sets Dialect and Handler.
+	// conn.Options.Log for how to turn that off. The server also logs what it cannot
+	// restore of a session. It sets Dialect and Handler.
 	Conn conn.Options
 
 	// Instructions tell a model how to use the server.
@@ -70,7 +71,9 @@ type Options struct {
 	// OnSubscribe decides whether a client may subscribe to changes of a resource:
 	// nil means yes. Setting OnSubscribe advertises subscriptions. If they are
 	// advertised by Capabilities.Resources alone, a client may subscribe to the
-	// resources that it may read.
+	// resources that it may read. It is called again for a subscription of a session that is
+	// continued here (Session.Restored). The Origin in ctx is then that of the request that
+	// continues the session, and the method is "notifications/initialized".
 	OnSubscribe func(ctx context.Context, uri string) error
 
 	// OnUnsubscribe is called when a subscription ends, also when the client has

@@ -22,6 +22,7 @@ type peer struct {
 	conn      *conn.Conn
 	dialect   dialect.Dialect
 	session   atomic.Pointer[Session]     // nil before initialize
+	keeping   *keeping                    // nil unless the link is a transport.Keeper
 	changes   changes                     // for the legacy client
 	questions atomic.Int32                // how many questions the legacy client has not answered
 	leaving   atomic.Uint32               // what the end of the session waits for
@@ -29,9 +30,10 @@ type peer struct {
 }
 
 func (s *Server) newPeer(link transport.Link) *peer {
-	p := &peer{server: s}
+	p := &peer{server: s, keeping: newKeeping(link)}
 	p.dialect.Batching = slices.Contains(s.options.ProtocolVersions, protocol.Version20250326)
-	p.dialect.Immediate = len(s.options.Middleware) == 0 && s.options.Audit == nil && s.options.SessionContext == nil && s.options.Fallback == nil
+	p.dialect.Immediate = len(s.options.Middleware) == 0 && s.options.Audit == nil && s.options.SessionContext == nil && s.options.Fallback == nil &&
+		!p.keeping.restores()
 	p.changes.send = p.sendChanges
 	options := s.options.Conn
 	options.Dialect, options.Handler = &p.dialect, connHandler{p}
@@ -118,6 +120,15 @@ func (s *Session) ID() string {
 // Client returns the client of the session. Do not change it: sessions whose clients say
 // the same share it.
 func (s *Session) Client() *Client { return s.client }
+
+// Restored reports whether the session began in an earlier process, or on another node, and is
+// continued here (streamable.HandlerOptions.Sessions). What the program knows of a session is
+// not restored, nor are calls and questions that were in flight. The log level is restored,
+// and so are the subscriptions to resources that OnSubscribe, or else Visible, still allows:
+// 256 of them at most, with 16 KiB of URIs. If there were more, any of them may be lost. The
+// client is then told that every list it was offered, and every resource it subscribed to, may
+// have changed.
+func (s *Session) Restored() bool { return s.peer.keeping.restores() }
 
 // Close ends the session. Running calls may finish until ctx ends; see
 // conn.Conn.Close.

@@ -216,5 +216,6 @@ func (ss *sessions) initialize(_ context.Context, c *call, params *protocol.Init
 	}
 	p.dialect.Negotiated(version, nil)
 	p.changes.offer(session.offered)
+	p.begun(session)
 	return result, nil
 }

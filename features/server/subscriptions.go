@@ -49,6 +49,8 @@ func (ss *subscriptions) subscribe(ctx context.Context, c *call, params *protoco
 	changes.mu.Unlock()
 	if ended {
 		c.peer.unsubscribedLater(ctx, params.URI)
+	} else {
+		c.peer.keep()
 	}
 	return &protocol.EmptyResult{}, nil
 }
@@ -80,6 +82,7 @@ func (ss *subscriptions) unsubscribe(ctx context.Context, c *call, params *proto
 	delete(changes.pending.uris, params.URI)
 	changes.mu.Unlock()
 	if known {
+		c.peer.keep()
 		c.peer.unsubscribed(ctx, params.URI)
 	}
 	return &protocol.EmptyResult{}, nil

@@ -158,6 +158,21 @@ func (l *link) Requests() bool {
 	return ok && requesting.Requests()
 }
 
+// Keep implements transport.Keeper.
+func (l *link) Keep(state []byte) {
+	if keeper, ok := l.inner.(transport.Keeper); ok {
+		keeper.Keep(state)
+	}
+}
+
+// Kept implements transport.Keeper.
+func (l *link) Kept() (state []byte, continues bool) {
+	if keeper, ok := l.inner.(transport.Keeper); ok {
+		return keeper.Kept()
+	}
+	return nil, false
+}
+
 // Network implements transport.Networked.
 func (l *link) Network() transport.Network {
 	if networked, ok := l.inner.(transport.Networked); ok {

@@ -59,3 +59,30 @@ func TestHeardIsThatOfTheWrappedLink(t *testing.T) {
 	link.Close(0)
 	b.Close(0)
 }
+
+// keptLink is a link with Keep and Kept.
+type keptLink struct {
+	transport.Link
+	state []byte
+}
+
+func (k *keptLink) Keep(state []byte)                    { k.state = state }
+func (k *keptLink) Kept() (state []byte, continues bool) { return k.state, true }
+
+// Keep and Kept of a link are those of the link it wraps, if that has them.
+func TestKeptIsThatOfTheWrappedLink(t *testing.T) {
+	a, b := inmem.Pipe(inmem.Options{})
+	inner := &keptLink{Link: a}
+	link := fault.Wrap(inner, fault.Plan{})
+	link.Keep([]byte("state"))
+	if state, continues := link.Kept(); string(inner.state) != "state" || string(state) != "state" || !continues {
+		t.Errorf("got %q, %v, and the inner link has %q", state, continues, inner.state)
+	}
+	plain := fault.Wrap(b, fault.Plan{})
+	plain.Keep([]byte("state"))
+	if state, continues := plain.Kept(); state != nil || continues {
+		t.Errorf("a link in memory has kept %q, %v", state, continues)
+	}
+	link.Close(0)
+	plain.Close(0)
+}

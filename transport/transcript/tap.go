@@ -145,6 +145,21 @@ func (l *tapped) Heard() (last time.Time, ok bool) {
 	return time.Time{}, false
 }
 
+// Keep implements transport.Keeper.
+func (l *tapped) Keep(state []byte) {
+	if keeper, ok := l.Link.(transport.Keeper); ok {
+		keeper.Keep(state)
+	}
+}
+
+// Kept implements transport.Keeper.
+func (l *tapped) Kept() (state []byte, continues bool) {
+	if keeper, ok := l.Link.(transport.Keeper); ok {
+		return keeper.Kept()
+	}
+	return nil, false
+}
+
 // Network implements transport.Networked.
 func (l *tapped) Network() transport.Network {
 	if networked, ok := l.Link.(transport.Networked); ok {

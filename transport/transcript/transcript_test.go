@@ -216,3 +216,31 @@ func FuzzRead(f *testing.F) {
 		}
 	})
 }
+
+// keptLink is a link with Keep and Kept.
+type keptLink struct {
+	transport.Link
+	state []byte
+}
+
+func (k *keptLink) Keep(state []byte)                    { k.state = state }
+func (k *keptLink) Kept() (state []byte, continues bool) { return k.state, true }
+
+// What a server keeps through a tapped link reaches the link behind it, if that is a Keeper.
+func TestTappedLinksKeepForTheLinkBehindThem(t *testing.T) {
+	a, b := inmem.Pipe(inmem.Options{})
+	ignore := func(transcript.Entry) {}
+	inner := &keptLink{Link: a}
+	tapped := transcript.TapLink(inner, 1, ignore)
+	tapped.(transport.Keeper).Keep([]byte("state"))
+	if state, continues := tapped.(transport.Keeper).Kept(); string(inner.state) != "state" || string(state) != "state" || !continues {
+		t.Errorf("got %q, %v, and the link behind has %q", state, continues, inner.state)
+	}
+	plain := transcript.TapLink(b, 2, ignore)
+	plain.(transport.Keeper).Keep([]byte("state"))
+	if state, continues := plain.(transport.Keeper).Kept(); state != nil || continues {
+		t.Errorf("a link in memory has kept %q, %v", state, continues)
+	}
+	tapped.Close(0)
+	plain.Close(0)
+}

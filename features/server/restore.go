@@ -1,0 +1,237 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// The link of a session may store what another process needs to continue the session: its log
+// level and its subscriptions (transport.Keeper, ADR-0074). It gets them whenever they change.
+// The link of that process repeats initialize and "initialized". At the former the server
+// restores the log level, at the latter the subscriptions, since the program decides on these.
+
+const (
+	keptVersion      = 1        // of keptState
+	mostKept         = 16 << 10 // how many bytes an encoded state may have
+	mostKeptResource = 256      // how many subscriptions a state may have
+)
+
+// A keptState is what a link stores, in JSON.
+type keptState struct {
+	Version       int               `json:"v"`
+	Level         protocol.LogLevel `json:"level,omitempty"`
+	Subscriptions []string          `json:"subscriptions,omitempty"`
+}
+
+// append adds the encoded state to dst. It leaves out what would make it too long.
+func (k *keptState) append(dst []byte) []byte {
+	const quotes, end = len(`""`), len(`]}`)
+	dst = fmt.Appendf(dst, `{"v":%d`, keptVersion)
+	if k.Level != "" {
+		dst = append(append(dst, `,"level":`...), quoted(string(k.Level))...)
+	}
+	opening := `,"subscriptions":[`
+	for _, uri := range k.Subscriptions {
+		left := mostKept - len(dst) - len(opening) - end
+		if len(uri)+quotes > left {
+			continue // it is not quoted, since many of these may be long
+		}
+		one := quoted(uri)
+		if len(one) > left {
+			continue
+		}
+		dst = append(append(dst, opening...), one...)
+		opening = `,`
+	}
+	if opening == `,` {
+		dst = append(dst, ']')
+	}
+	return append(dst, '}')
+}
+
+// readKeptState decodes a state that append has encoded, in this process or another. It fails
+// if any part of it is not valid. Nil is the empty state.
+func readKeptState(raw []byte) (k keptState, err error) {
+	if raw == nil {
+		return k, nil
+	}
+	if len(raw) > mostKept {
+		return k, fmt.Errorf("it has %d bytes, which is more than %d", len(raw), mostKept)
+	}
+	if err := protocol.Unmarshal(raw, &k); err != nil {
+		return keptState{}, errors.New(explain(err))
+	}
+	switch {
+	case k.Version != keptVersion:
+		err = fmt.Errorf("its version is %d, want %d", k.Version, keptVersion)
+	case k.Level != "" && k.Level.Severity() < 0:
+		err = errors.New("its log level is unknown")
+	case len(k.Subscriptions) > mostKeptResource:
+		err = fmt.Errorf("it has %d subscriptions, which is more than %d", len(k.Subscriptions), mostKeptResource)
+	}
+	for _, uri := range k.Subscriptions {
+		err = cmp.Or(err, checkURI("a subscription", uri))
+	}
+	if err != nil {
+		return keptState{}, err
+	}
+	slices.Sort(k.Subscriptions)
+	k.Subscriptions = slices.Compact(k.Subscriptions)
+	return k, nil
+}
+
+// keeping is what a peer has if its link is a Keeper.
+type keeping struct {
+	link      transport.Keeper
+	continues bool // the link continues a session
+	outdated  bool // what the link returned could not be used. Written before "initialized" is served
+
+	mu sync.Mutex // held during Keep, so that the newest state is the one that is kept
+
+	// Guarded by changes.mu.
+	restored bool     // restore has begun
+	awaiting []string // the subscriptions of the session that are not restored yet
+}
+
+// newKeeping returns nil if the link is no Keeper.
+func newKeeping(link transport.Link) *keeping {
+	keeper, ok := link.(transport.Keeper)
+	if !ok {
+		return nil
+	}
+	_, continues := keeper.Kept()
+	return &keeping{link: keeper, continues: continues}
+}
+
+func (k *keeping) restores() bool { return k != nil && k.continues }
+
+// keep lets the link store the present state, if it is a Keeper. Call it after each change.
+func (p *peer) keep() {
+	k := p.keeping
+	if k == nil {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	session := p.session.Load()
+	state := keptState{}
+	if level := session.level.Load(); level != nil {
+		state.Level = *level
+	}
+	c := &p.changes
+	c.mu.Lock()
+	ended := c.ended
+	state.Subscriptions = append(state.Subscriptions, k.awaiting...)
+	for uri := range c.wanted.uris {
+		if len(state.Subscriptions) >= mostKeptResource {
+			break
+		}
+		state.Subscriptions = append(state.Subscriptions, uri)
+	}
+	c.mu.Unlock()
+	if ended {
+		return // the session may go on elsewhere, with what was stored before
+	}
+	slices.Sort(state.Subscriptions)
+	k.link.Keep(state.append(nil))
+}
+
+// begun is called at the end of initialize. If the link continues a session, begun restores the
+// log level, and prepares the subscriptions for restore: requests for them wait until then.
+func (p *peer) begun(session *Session) {
+	k := p.keeping
+	if !k.restores() {
+		p.keep()
+		return
+	}
+	raw, _ := k.link.Kept()
+	state, err := readKeptState(raw)
+	if err != nil {
+		p.server.log().Warn("bowline: the state of a session that is continued cannot be read, so its log level and subscriptions are lost", "error", err)
+	}
+	k.outdated = raw == nil || err != nil
+	if state.Level != "" {
+		session.level.Store(&state.Level)
+	}
+	c := &p.changes
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k.awaiting = state.Subscriptions
+	for _, uri := range state.Subscriptions {
+		c.claimNow(uri)
+	}
+}
+
+// restore restores the subscriptions of a session that the link continues, if the client is
+// still allowed to have them. Whatever may have changed while no process served the session is
+// announced. The context is that of "initialized", so the Origin is that of the request which
+// brought the session here.
+func (p *peer) restore(ctx context.Context) {
+	k, c := p.keeping, &p.changes
+	if !k.restores() {
+		return
+	}
+	c.mu.Lock()
+	uris, again := k.awaiting, k.restored
+	k.restored = true
+	c.mu.Unlock()
+	if again {
+		return // the client has sent another "initialized"
+	}
+	refused := 0
+	for i, uri := range uris {
+		err := p.guarded("OnSubscribe", func() error { return p.maySubscribeAgain(ctx, uri) })
+		if err != nil && ctx.Err() != nil { // nobody has decided: the session may go on elsewhere
+			for _, left := range uris[i:] {
+				c.unclaim(left)
+			}
+			return
+		}
+		c.mu.Lock()
+		k.awaiting = uris[i+1:]
+		ended := c.ended
+		switch {
+		case err != nil:
+			refused++
+			c.pending.add(updated(uri)) // the client reads the resource again, and learns why
+		case !ended:
+			c.wanted.add(updated(uri))
+		}
+		c.mu.Unlock()
+		c.unclaim(uri)
+		if err == nil && ended {
+			p.unsubscribedLater(ctx, uri)
+		}
+	}
+	c.addAll()
+	if refused > 0 {
+		p.server.log().Warn("bowline: a session that is continued may not have all its subscriptions any more", "refused", refused)
+	}
+	if refused > 0 || k.outdated {
+		p.keep()
+	}
+}
+
+// maySubscribeAgain does what maySubscribe does, if the server still has subscriptions.
+func (p *peer) maySubscribeAgain(ctx context.Context, uri string) error {
+	if !p.session.Load().offered.Has("resources.subscribe") {
+		return ErrNotFound
+	}
+	return p.server.subscriptions.maySubscribe(ctx, uri)
+}
+
+// log returns the log for what concerns no hook.
+func (s *Server) log() *slog.Logger {
+	if log := s.options.Conn.Log; log != nil {
+		return log
+	}
+	return slog.Default()
+}
