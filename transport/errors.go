@@ -27,6 +27,10 @@ var (
 	// its session.
 	ErrSessionExpired = errors.New("transport: the session has expired")
 
+	// ErrSessionMoved is the reason of a lost link of a server when another node has taken
+	// its session, and goes on with it.
+	ErrSessionMoved = errors.New("transport: another node has taken the session")
+
 	// ErrUntrusted is wrapped by the error of a link whose peer cannot be trusted:
 	// its certificate is not trusted, it does not use TLS although it should, or it
 	// redirects to another origin.

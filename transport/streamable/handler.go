@@ -237,6 +237,9 @@ type Handler struct {
 	common
 	node     string // the name of this node in the ids of sessions
 	refusals refusals
+	savings  *savings  // nil: sessions are not stored
+	restores *restores // sessions that are being restored; nil: sessions are not stored
+	owners   owners    // of sessions that were found at another node
 
 	once    sync.Once
 	stopped chan struct{} // Close was called
@@ -257,11 +260,19 @@ func NewHandler(a Acceptor, o HandlerOptions) *Handler {
 		panic(fmt.Errorf("streamable: NewHandler: Router.Node: %w", err))
 	}
 	stopped := make(chan struct{})
-	return &Handler{
+	h := &Handler{
 		acceptor: a, options: o, stopped: stopped, node: node,
-		room:   newRoom(o.MaxBody, o.MaxHeld, stopped),
-		common: common{maxFrame: o.MaxFrame, events: o.EventStore, unread: newUnread(&o), table: newSessionTable(&o)},
+		room:    newRoom(o.MaxBody, o.MaxHeld, stopped),
+		common:  common{maxFrame: o.MaxFrame, events: o.EventStore, unread: newUnread(&o), table: newSessionTable(&o)},
+		savings: newSavings(&o),
 	}
+	if h.savings != nil {
+		h.restores = newRestores(stopped)
+	}
+	if o.Sessions != nil {
+		o.Sessions.Bind(h.lost)
+	}
+	return h
 }
 
 // Close refuses new requests with 503, and closes all links, each within the grace.
@@ -286,6 +297,8 @@ func (h *Handler) Close(grace time.Duration) error {
 	}
 	closing.Wait()
 	h.table.expiring.Wait()
+	h.restores.close()
+	h.savings.close()
 	return errors.Join(left...)
 }
 
@@ -295,8 +308,10 @@ func (h *Handler) Close(grace time.Duration) error {
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	expected := expectBody(w, r)
 	if refused := h.serve(w, r, expected); refused != nil {
-		h.refusals.add(refused.status)
-		h.audit(r, refused, expected.since)
+		if !refused.elsewhere {
+			h.refusals.add(refused.status)
+			h.audit(r, refused, expected.since)
+		}
 		refused.write(w)
 	}
 }

@@ -32,6 +32,7 @@ type body struct {
 	frame           []byte
 	origin          *transport.Origin
 	from            client // the client that sent the body
+	counted         client // the client whose room the body takes
 	control         http.ResponseController
 	room            *room   // the room that the body takes bytes from; nil if it holds none any more
 	small, large    holding // the bytes that the body takes from the room
@@ -102,7 +103,7 @@ func (b *body) putBack(in transport.Inbound) {
 
 func (b *body) release() {
 	if b.keep(0); b.room != nil {
-		b.room.leave(b.from)
+		b.room.leave(b.counted)
 		b.room = nil
 	}
 }
@@ -230,19 +231,34 @@ func (b *bodyReader) arrived(w http.ResponseWriter) {
 
 // read reads and decodes the body of a request. The caller releases it.
 func (room *room) read(w http.ResponseWriter, r *http.Request, expected expectedBody, origin *transport.Origin) (*body, *refusal) {
-	from := clientOf(origin)
-	own := room.enter(from)
-	b := &body{origin: origin, from: from, control: expected.control, room: room, small: holding{&room.small, &own.small, 0}, large: holding{&room.large, &own.large, 0}}
-	reader := bodyReader{b, newPace(expected)}
-	refused := reader.readAll(w, r)
-	if refused == nil {
-		refused = b.decode()
-	}
+	b, refused := room.receive(w, r, expected, clientOf(origin))
 	if refused != nil {
+		return nil, refused
+	}
+	if refused := b.decodeFrom(origin); refused != nil {
 		b.release()
 		return nil, refused
 	}
 	return b, nil
+}
+
+// receive reads the body of a request, whose sender need not be established yet. The caller
+// releases it.
+func (room *room) receive(w http.ResponseWriter, r *http.Request, expected expectedBody, from client) (*body, *refusal) {
+	own := room.enter(from)
+	b := &body{counted: from, control: expected.control, room: room, small: holding{&room.small, &own.small, 0}, large: holding{&room.large, &own.large, 0}}
+	reader := bodyReader{b, newPace(expected)}
+	if refused := reader.readAll(w, r); refused != nil {
+		b.release()
+		return nil, refused
+	}
+	return b, nil
+}
+
+// decodeFrom decodes the body, which a sender has sent.
+func (b *body) decodeFrom(origin *transport.Origin) *refusal {
+	b.origin, b.from = origin, clientOf(origin)
+	return b.decode()
 }
 
 func (room *room) tooLarge() *refusal {

@@ -25,16 +25,22 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, expected expecte
 	if refused := h.options.checkSource(r); refused != nil {
 		return refused
 	}
-	if to := h.elsewhere(r); to != nil {
-		return h.forward(to, w, r, expected)
+	if h.isAway(r) {
+		return h.route(w, r, expected)
 	}
+	return h.serveHere(w, r, expected, nil)
+}
+
+// serveHere serves a request on this node. T is nil if the session of the request was here when
+// the request came, or if it has none.
+func (h *Handler) serveHere(w http.ResponseWriter, r *http.Request, expected expectedBody, t *trip) *refusal {
 	switch r.Method {
 	case http.MethodPost:
-		return h.post(w, r, expected)
+		return h.post(w, r, expected, t)
 	case http.MethodGet:
-		return h.get(w, r)
+		return h.get(w, r, t)
 	case http.MethodDelete:
-		return h.delete(w, r)
+		return h.delete(w, r, t)
 	default:
 		return notAllowed("GET, POST, DELETE")
 	}
@@ -42,18 +48,18 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, expected expecte
 
 // post serves a message. The message itself determines its era. If only its headers say
 // that it is modern, it must not reach a link that several clients share.
-func (h *Handler) post(w http.ResponseWriter, r *http.Request, expected expectedBody) *refusal {
+func (h *Handler) post(w http.ResponseWriter, r *http.Request, expected expectedBody, t *trip) *refusal {
 	if refused := checkMediaTypes(r.Header); refused != nil {
 		return refused
 	}
 	if r.ContentLength > int64(h.options.MaxBody) {
 		return h.room.tooLarge()
 	}
-	origin, refused := h.originOf(r)
+	origin, refused := h.arrive(r, t)
 	if refused != nil {
-		return refused
+		return refused.of(origin, nil)
 	}
-	b, refused := h.room.read(w, r, expected, origin)
+	b, refused := h.bodyOf(w, r, expected, origin, t)
 	if refused != nil {
 		return refused.of(origin, nil)
 	}
@@ -61,7 +67,16 @@ func (h *Handler) post(w http.ResponseWriter, r *http.Request, expected expected
 	if b.modern() || namesModern(r.Header) {
 		return h.postModern(w, r, b).of(origin, b)
 	}
-	return h.postLegacy(w, r, b).of(origin, b)
+	return h.postLegacy(w, r, b, t).of(origin, b)
+}
+
+// bodyOf reads and decodes the body of a request, unless the trip has read it already. The
+// caller releases it.
+func (h *Handler) bodyOf(w http.ResponseWriter, r *http.Request, expected expectedBody, origin *transport.Origin, t *trip) (*body, *refusal) {
+	if t == nil || t.body == nil {
+		return h.room.read(w, r, expected, origin)
+	}
+	return t.body, t.body.decodeFrom(origin)
 }
 
 // choose returns the acceptor of a request that has no session.
@@ -100,8 +115,13 @@ func (h *Handler) postModern(w http.ResponseWriter, r *http.Request, b *body) *r
 		w.WriteHeader(http.StatusAccepted)
 		return nil
 	}
-	if to := h.named(r, b); to != nil && h.forwardRead(to, w, r, b) {
-		return nil
+	if to := h.named(r, b); to != nil {
+		if served, _ := h.forwardRead(to, w, r, b, ifGone); served {
+			return nil
+		}
+		if b.frame == nil { // the node has got it, and does not serve it
+			return &refusal{status: http.StatusBadGateway, text: "the node of the request cannot be reached"}
+		}
 	}
 	if refused := h.allow(b); refused != nil {
 		return refused
@@ -134,7 +154,7 @@ func (h *Handler) answer(l *serverLink, w http.ResponseWriter, r *http.Request, 
 }
 
 // postLegacy serves a message of a revision with sessions.
-func (h *Handler) postLegacy(w http.ResponseWriter, r *http.Request, b *body) *refusal {
+func (h *Handler) postLegacy(w http.ResponseWriter, r *http.Request, b *body, t *trip) *refusal {
 	named := r.Header.Get(headerSession) != ""
 	switch {
 	case b.initializes() && named:
@@ -151,7 +171,7 @@ func (h *Handler) postLegacy(w http.ResponseWriter, r *http.Request, b *body) *r
 	case !named:
 		return invalid(b.requestID(), "%s is missing: initialize first", headerSession)
 	}
-	l, refused := h.findSession(r, b.requestID(), b.origin.Identity)
+	l, refused := h.findSession(r, b.requestID(), b.origin.Identity, t)
 	if refused != nil {
 		return refused
 	}
@@ -188,6 +208,7 @@ func (h *Handler) initialize(w http.ResponseWriter, r *http.Request, b *body) *r
 		return refused
 	}
 	link := &serverLink{session: h.newSessionID(), key: clientKey{a, b.from}, http: b.origin.HTTP, size: int32(len(b.frame))}
+	link.saved = h.savings.begin(link.session, b.origin.Identity, b.frame)
 	if !h.options.NoListening {
 		link.left = time.Now()
 	}
@@ -203,28 +224,30 @@ func (h *Handler) initialize(w http.ResponseWriter, r *http.Request, b *body) *r
 		}
 	}()
 	s, refused := h.answer(l, w, r, b)
-	established = s.established
+	if established = s.established; established {
+		l.saved.serve(l.negotiatedVersion())
+	}
 	return refused
 }
 
 // get serves the GET stream of a session.
-func (h *Handler) get(w http.ResponseWriter, r *http.Request) *refusal {
+func (h *Handler) get(w http.ResponseWriter, r *http.Request, t *trip) *refusal {
 	if r.Header.Get(headerSession) == "" || namesModern(r.Header) || h.options.Stateless {
 		return notAllowed("POST")
 	}
 	if r.ContentLength != 0 { // net/http would wait for the end of the body
 		return &refusal{status: http.StatusBadRequest, text: "a GET has no body"}
 	}
-	origin, refused := h.originOf(r)
+	origin, refused := h.arrive(r, t)
 	if refused != nil {
-		return refused
+		return refused.of(origin, nil)
 	}
-	return h.getFrom(w, r, origin).of(origin, nil)
+	return h.getFrom(w, r, origin, t).of(origin, nil)
 }
 
 // getFrom serves the GET stream of a session to a sender that is established.
-func (h *Handler) getFrom(w http.ResponseWriter, r *http.Request, origin *transport.Origin) *refusal {
-	l, refused := h.findSession(r, jsonrpc.ID{}, origin.Identity)
+func (h *Handler) getFrom(w http.ResponseWriter, r *http.Request, origin *transport.Origin, t *trip) *refusal {
+	l, refused := h.findSession(r, jsonrpc.ID{}, origin.Identity, t)
 	if refused != nil {
 		return refused
 	}
@@ -251,15 +274,15 @@ func (h *Handler) getFrom(w http.ResponseWriter, r *http.Request, origin *transp
 }
 
 // delete ends a session when its client asks for it.
-func (h *Handler) delete(w http.ResponseWriter, r *http.Request) *refusal {
+func (h *Handler) delete(w http.ResponseWriter, r *http.Request, t *trip) *refusal {
 	if r.Header.Get(headerSession) == "" || namesModern(r.Header) || h.options.Stateless {
 		return notAllowed("POST")
 	}
-	origin, refused := h.originOf(r)
+	origin, refused := h.arrive(r, t)
 	if refused != nil {
-		return refused
+		return refused.of(origin, nil)
 	}
-	l, refused := h.findSession(r, jsonrpc.ID{}, origin.Identity)
+	l, refused := h.findSession(r, jsonrpc.ID{}, origin.Identity, t)
 	if refused != nil {
 		return refused.of(origin, nil)
 	}
@@ -271,11 +294,11 @@ func (h *Handler) delete(w http.ResponseWriter, r *http.Request) *refusal {
 
 // findSession returns the session that a request names. The caller uses it until
 // it calls table.leave.
-func (h *Handler) findSession(r *http.Request, id jsonrpc.ID, identity string) (*serverLink, *refusal) {
+func (h *Handler) findSession(r *http.Request, id jsonrpc.ID, identity string, t *trip) (*serverLink, *refusal) {
 	session := r.Header.Get(headerSession)
 	l := h.table.find(session)
 	if l == nil {
-		return nil, h.absent(session, id)
+		return nil, h.absent(session, id, t)
 	}
 	refused := checkLegacyVersion(r.Header, id)
 	if l.key.identity != identity {
@@ -290,10 +313,13 @@ func (h *Handler) findSession(r *http.Request, id jsonrpc.ID, identity string) (
 }
 
 // absent refuses a request of a session that is not here.
-func (h *Handler) absent(session string, id jsonrpc.ID) *refusal {
-	drains, justEnded := h.table.drains(session)
-	if justEnded {
-		return shuttingDown(id)
+func (h *Handler) absent(session string, id jsonrpc.ID, t *trip) *refusal {
+	drains := h.table.drains()
+	switch {
+	case drains && (h.savings != nil || h.table.hasJustEnded(session)):
+		return shuttingDown(id) // with a store, the session may go on at another node
+	case h.savings != nil && (t == nil || !t.unknown):
+		return moving(id) // it was here a moment ago
 	}
 	refused := sessionNotFound(id)
 	if drains {
@@ -312,8 +338,10 @@ type refusal struct {
 	code   int64       // the code of the JSON-RPC error in the body; 0: the body is plain text
 	id     jsonrpc.ID  // the id of the refused request; zero if unknown
 	text   string
+	owner  string // the node that has the session; "" if unknown
 
 	// For the Auditor.
+	elsewhere bool              // another node serves the request, so nothing is refused
 	denied    bool              // the sender may not do this
 	delivered bool              // the link has the message, so its receiver tells how that ends
 	origin    *transport.Origin // nil if the sender was not established

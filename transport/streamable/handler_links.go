@@ -31,19 +31,28 @@ func (h *Handler) sharedLink(ctx context.Context, key clientKey, b *body) (*serv
 	}
 }
 
-// openLink passes a new link to its acceptor. The caller uses the link until it calls
-// table.leave.
-func (h *Handler) openLink(l *serverLink, id jsonrpc.ID) (*serverLink, *refusal) {
+// addLink adds a new link to the table, where no request may use it yet.
+func (h *Handler) addLink(l *serverLink, id jsonrpc.ID) *refusal {
 	l.common = &h.common
 	evicted, ok := h.table.add(l)
 	for _, idle := range evicted {
 		idle.end(transport.ErrSessionExpired, 0)
 	}
-	if !ok {
-		if drains, _ := h.table.drains(l.session); drains {
-			return nil, shuttingDown(id)
-		}
-		return nil, overloaded(id, "no more sessions are possible now")
+	switch {
+	case ok:
+		return nil
+	case h.table.drains():
+		return shuttingDown(id)
+	default:
+		return overloaded(id, "no more sessions are possible now")
+	}
+}
+
+// openLink passes a new link to its acceptor. The caller uses the link until it calls
+// table.leave.
+func (h *Handler) openLink(l *serverLink, id jsonrpc.ID) (*serverLink, *refusal) {
+	if refused := h.addLink(l, id); refused != nil {
+		return nil, refused
 	}
 	isOpen := false
 	defer func() {
@@ -106,28 +115,41 @@ func (h *Handler) postStateless(w http.ResponseWriter, r *http.Request, b *body)
 
 // begin initializes a link for the client, in the revision of its request.
 func (h *Handler) begin(l *serverLink, r *http.Request, b *body, version string) *refusal {
-	initialize := fmt.Sprintf(`{"jsonrpc":"2.0","id":0,"method":%q,"params":{"protocolVersion":%q,"capabilities":{},`+
+	initialize := fmt.Appendf(nil, `{"jsonrpc":"2.0","id":0,"method":%q,"params":{"protocolVersion":%q,"capabilities":{},`+
 		`"clientInfo":{"name":"stateless","version":"0"}}}`, protocol.MethodInitialize, version)
-	answer := &ignored{header: http.Header{}}
-	_, refused := h.answer(l, answer, r, own(initialize, b.origin))
-	negotiated := l.negotiatedVersion()
-	if refused != nil || answer.status != http.StatusOK || negotiated == "" {
+	switch negotiated, _ := h.initializeAs(l, r, initialize, b.origin); {
+	case negotiated == "":
 		return unavailable(b.requestID(), "the server does not serve this revision")
-	}
-	if negotiated != version {
+	case negotiated != version:
 		return invalid(b.requestID(), "the revision of the request is %s, and the server speaks %.80q", version, negotiated)
 	}
-	initialized := fmt.Sprintf(`{"jsonrpc":"2.0","method":%q}`, protocol.NotificationInitialized)
-	if l.deliver(answer, r, own(initialized, b.origin)) != nil {
+	if l.initialized(r, b.origin) != nil {
 		return unavailable(b.requestID(), "the server does not serve this revision")
 	}
 	return nil
 }
 
+// initializeAs initializes a link in the name of a client. It returns the revision that was
+// negotiated, or "" if none was, and whether the server answered with an error.
+func (h *Handler) initializeAs(l *serverLink, r *http.Request, initialize []byte, origin *transport.Origin) (version string, rejected bool) {
+	answer := &ignored{header: http.Header{}}
+	s, refused := h.answer(l, answer, r, own(initialize, origin))
+	if refused != nil || answer.status != http.StatusOK {
+		return "", false
+	}
+	return l.negotiatedVersion(), s.rejected
+}
+
+// initialized tells a link in the name of a client that it is initialized.
+func (l *serverLink) initialized(r *http.Request, origin *transport.Origin) *refusal {
+	notification := fmt.Appendf(nil, `{"jsonrpc":"2.0","method":%q}`, protocol.NotificationInitialized)
+	return l.deliver(&ignored{header: http.Header{}}, r, own(notification, origin))
+}
+
 // own returns a message that the handler sends in the name of a client.
-func own(text string, from *transport.Origin) *body {
+func own(text []byte, from *transport.Origin) *body {
 	origin := *from
-	b := &body{frame: []byte(text), origin: &origin, implied: true, control: *http.NewResponseController(&ignored{})}
+	b := &body{frame: text, origin: &origin, implied: true, control: *http.NewResponseController(&ignored{})}
 	b.decode() // it is a message
 	return b
 }

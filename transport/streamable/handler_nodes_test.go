@@ -202,7 +202,7 @@ func TestARequestThatWasReadIsNotServedTwice(t *testing.T) {
 			return nil, errRefused
 		})))
 		defer h.Close(0)
-		for n, want := range []int{http.StatusBadGateway, http.StatusNotFound} {
+		for n, want := range []int{http.StatusBadGateway, http.StatusBadGateway} {
 			if w := fuzzed(h, "POST", modernLines("tasks/get", "Mcp-Name: there.abc"), modernBody("tasks/get", `"taskId":"there.abc",`)); w.Code != want {
 				t.Errorf("request %d: got %d %s, want %d", n, w.Code, w.Body, want)
 			}

@@ -1,21 +1,13 @@
 package streamable
 
 import (
-	"cmp"
-	"context"
-	"errors"
-	"fmt"
-	"io"
 	"net/http"
-	"net/http/httputil"
-	"net/url"
-	"strings"
+	"slices"
 	"sync"
-	"syscall"
-	"time"
 
 	"github.com/bowline-mcp/bowline/internal/nodename"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
 )
 
 // A Router finds the node that a request needs, so it may arrive at any node. A session
@@ -62,206 +54,169 @@ func (n *Nodes) ReachNode(node string) http.Handler { return n.Others[node] }
 // NodeOf returns the node that a session id names; "" if it names none.
 func NodeOf(session string) string { return nodename.Of(session) }
 
-// headerForwarded says that a request was already forwarded to a node.
-const headerForwarded = "Mcp-Session-Forwarded"
-
 // newSessionID returns the id for a session that begins on this node.
 func (h *Handler) newSessionID() string { return nodename.Join(h.node, newSessionID()) }
 
-// elsewhere returns a handler that forwards the request to the node of its session, or
-// nil if this node serves it. A request is forwarded only once, so that nodes that
-// disagree do not forward it in circles.
-func (h *Handler) elsewhere(r *http.Request) http.Handler {
+const (
+	// mostHops is how often a request of a session is forwarded until a node serves it.
+	mostHops = 2
+
+	// mostOwners is how many sessions that have moved are remembered.
+	mostOwners = 64 << 10
+)
+
+// isAway reports whether a request belongs to a session that is not here.
+func (h *Handler) isAway(r *http.Request) bool {
 	session := r.Header.Get(headerSession)
-	if h.options.Router == nil || session == "" || namesModern(r.Header) || r.Header.Get(headerForwarded) != "" || h.table.has(session) {
-		return nil
-	}
-	return h.options.Router.Reach(session)
+	return session != "" && (h.options.Router != nil || h.savings != nil) && !namesModern(r.Header) && !h.table.has(session)
 }
 
-// forward forwards a request to another node.
-func (h *Handler) forward(to http.Handler, w http.ResponseWriter, r *http.Request, expected expectedBody) *refusal {
-	if r.ContentLength > int64(h.options.MaxBody) {
-		return h.room.tooLarge()
-	}
-	r = r.Clone(r.Context())
-	r.Header.Set(headerForwarded, "1")
-	unlist(r.Header, headerForwarded)
-	if r.Body != nil && r.ContentLength != 0 {
-		w.Header().Del("Connection") // delete the header here, because another goroutine reads the body
-		body := &arriving{ReadCloser: http.MaxBytesReader(w, r.Body, int64(h.options.MaxBody)), pace: newPace(expected)}
-		body.returned = body.pace.begun
-		defer body.leave()
-		r.Body = body
-	}
-	to.ServeHTTP(w, r)
-	return nil
+// A trip is a request of a session that is not here, on its way to the node that serves it.
+type trip struct {
+	w        http.ResponseWriter
+	r        *http.Request
+	expected expectedBody
+	body     *body             // the body, if it was read
+	origin   *transport.Origin // the sender, if it was established
+	unknown  bool              // no node has the session
+	hops     int               // how often the request was forwarded
+	tried    []string          // the nodes that were asked by their name
 }
 
-// unlist removes the name of a header from the Connection header. Otherwise a client could
-// have a proxy remove that header.
-func unlist(header http.Header, name string) {
-	var kept []string
-	for _, value := range header["Connection"] {
-		for listed := range strings.SplitSeq(value, ",") {
-			if listed = strings.TrimSpace(listed); listed != "" && !strings.EqualFold(listed, name) {
-				kept = append(kept, listed)
+// release gives up the body.
+func (t *trip) release() {
+	if t.body != nil {
+		t.body.release()
+	}
+}
+
+// route has a request served by the node that has its session: the one where the session began
+// or was found last, or the one that this node names, or this one, which then takes the session
+// from the store. If the store names another node, that one is asked, too.
+func (h *Handler) route(w http.ResponseWriter, r *http.Request, expected expectedBody) *refusal {
+	t := &trip{w: w, r: r, expected: expected}
+	defer t.release()
+	session := r.Header.Get(headerSession)
+	to, node := h.firstHop(r)
+	for {
+		if to == nil {
+			refused := h.serveHere(w, r, expected, t)
+			if refused == nil || refused.owner == "" {
+				return refused
+			}
+			if to, node = h.nextHop(t, refused.owner), refused.owner; to == nil {
+				return h.notHere(r, refused)
 			}
 		}
-	}
-	if header["Connection"] = kept; kept == nil {
-		delete(header, "Connection")
-	}
-}
-
-// An arriving body extends its deadline for each piece that arrives, and removes it when it
-// has been read to the end. The time between two reads does not count, because the other
-// node determines it. One goroutine reads at a time, but not the one that serves the request.
-type arriving struct {
-	io.ReadCloser
-	arrived  int
-	returned time.Time // when the last read returned
-
-	mu   sync.Mutex
-	pace pace
-	left bool // the request is over, so its connection may have another one
-}
-
-func (a *arriving) Read(p []byte) (int, error) {
-	a.expect()
-	n, err := a.ReadCloser.Read(p)
-	a.arrived, a.returned = a.arrived+n, time.Now()
-	if errors.Is(err, io.EOF) {
-		a.setEnd()
-	}
-	return n, err
-}
-
-// expect sets the deadline of the next read.
-func (a *arriving) expect() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if !a.left {
-		a.pace.pause(time.Since(a.returned))
-		a.pace.allow(a.arrived)
-	}
-}
-
-// setEnd removes the deadline.
-func (a *arriving) setEnd() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if !a.left {
-		a.pace.control.SetReadDeadline(time.Time{}) // without an effect if the writer does not support deadlines
-	}
-}
-
-// leave prevents that a late read sets a deadline for the next request of the connection.
-func (a *arriving) leave() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.left = true
-}
-
-// Forward returns a handler that forwards requests to the node at a URL, for [Nodes]. It
-// is a reverse proxy that keeps the host and the credentials of a request, and uses
-// http.DefaultTransport.
-//
-// If the node refuses a connection, the response is 502. If it refuses the next one, too,
-// at least a second later, the node is gone with its sessions, and the response is 404
-// until a connection succeeds. So a node that only restarts its socket keeps its sessions,
-// and the clients of a dead node begin new ones. Within that second, requests wait. A request
-// that belongs to no session is then served by the node that should forward it.
-func Forward(node *url.URL) http.Handler {
-	return newForwarder(node, nil)
-}
-
-func newForwarder(node *url.URL, by http.RoundTripper) http.Handler {
-	return &httputil.ReverseProxy{
-		Rewrite: func(r *httputil.ProxyRequest) {
-			r.SetURL(node)
-			r.Out.Host = r.In.Host
-		},
-		Transport: &dials{by: by},
-		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
-			if !errors.Is(err, errNodeGone) {
-				http.Error(w, "the node of the request cannot be reached", http.StatusBadGateway)
-				return
-			}
-			if servedHere, read := r.Context().Value(goneKey{}).(func() bool); !read || !servedHere() {
-				sessionNotFound(jsonrpc.ID{}).write(w)
-			}
-		},
-	}
-}
-
-// dialPause is the minimum time between two refused dials that show that a node is gone.
-const dialPause = time.Second
-
-var errNodeGone = errors.New("streamable: the node is gone")
-
-// dials counts the dials to a node that were refused in a row.
-type dials struct {
-	by http.RoundTripper // nil: http.DefaultTransport
-
-	mu      sync.Mutex
-	refused int
-	firstAt time.Time // when the first of them was refused
-}
-
-// RoundTrip implements http.RoundTripper. It returns errNodeGone for a node that is gone.
-func (d *dials) RoundTrip(r *http.Request) (*http.Response, error) {
-	if err := d.pause(r.Context()); err != nil {
-		if r.Body != nil {
-			r.Body.Close()
+		served, owner, refused := h.hop(t, to)
+		if served {
+			h.owners.put(session, node)
+			return refused
 		}
-		return nil, err
-	}
-	began := time.Now()
-	response, err := cmp.Or(d.by, http.DefaultTransport).RoundTrip(r)
-	if r.Context().Err() == nil && d.count(began, err) {
-		return nil, fmt.Errorf("%w: %w", errNodeGone, err)
-	}
-	return response, err
-}
-
-// pause waits after the first refused dial, until the next one can tell whether the node
-// is gone.
-func (d *dials) pause(ctx context.Context) error {
-	d.mu.Lock()
-	first, until := d.refused == 1, d.firstAt.Add(dialPause)
-	d.mu.Unlock()
-	if !first {
-		return nil
-	}
-	timer := time.NewTimer(time.Until(until))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+		if h.owners.drop(session); h.savings == nil {
+			return sessionNotFound(jsonrpc.ID{})
+		}
+		to, node = h.nextHop(t, owner), owner
 	}
 }
 
-// count counts the result of a request, and reports whether the node is gone. Dials that
-// began before the pause was over are part of the first one.
-func (d *dials) count(began time.Time, err error) (gone bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+// firstHop returns a handler that forwards a request to the node where its session should be,
+// and the name of that node if the session is not where it began. It returns nil if this node
+// serves the request. Nodes that disagree must not forward a request in circles, so a request
+// that was forwarded goes no further, unless a node names another.
+func (h *Handler) firstHop(r *http.Request) (to http.Handler, node string) {
+	session := r.Header.Get(headerSession)
+	if h.options.Router == nil || wasForwarded(r) || h.restores.has(session) {
+		return nil, ""
+	}
+	if node := h.owners.get(session); node != "" {
+		if to := h.options.Router.ReachNode(node); to != nil {
+			return to, node
+		}
+		h.owners.drop(session)
+	}
+	return h.options.Router.Reach(session), ""
+}
+
+// nextHop returns a handler that forwards a request to a node that was named as the owner of its
+// session, or nil if the request cannot go there, or has come far enough.
+func (h *Handler) nextHop(t *trip, node string) http.Handler {
+	if node == "" || node == h.node || h.options.Router == nil || wasForwarded(t.r) || t.hops >= mostHops || slices.Contains(t.tried, node) {
+		return nil
+	}
+	t.tried = append(t.tried, node)
+	return h.options.Router.ReachNode(node)
+}
+
+// notHere refuses a request whose session is at a node to which this one does not forward it.
+func (h *Handler) notHere(r *http.Request, refused *refusal) *refusal {
 	switch {
-	case !isRefused(err):
-		d.refused = 0
-	case d.refused == 0:
-		d.refused, d.firstAt = 1, time.Now()
-	case began.Sub(d.firstAt) >= dialPause:
-		d.refused = maxFailedDials
+	case isByNode(r):
+		return &refusal{status: http.StatusMisdirectedRequest, header: http.Header{headerOwner: {refused.owner}}, elsewhere: true, text: "the session is at another node"}
+	case wasForwarded(r):
+		return sessionNotFound(jsonrpc.ID{})
+	default:
+		return refused
 	}
-	return d.refused >= maxFailedDials
 }
 
-// isRefused reports whether a machine has refused a connection.
-func isRefused(err error) bool {
-	const onWindows = syscall.Errno(10061) // WSAECONNREFUSED, which package syscall does not declare
-	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, onWindows)
+// arrive establishes the sender of a request, and makes sure that its session is here if it can
+// be. T is nil if the session is here, or if the request has none.
+func (h *Handler) arrive(r *http.Request, t *trip) (*transport.Origin, *refusal) {
+	if t == nil {
+		return h.originOf(r)
+	}
+	if t.origin == nil { // a sender may prove who it is only once for each request
+		origin, refused := h.originOf(r)
+		if refused != nil {
+			return nil, refused
+		}
+		t.origin = origin
+	}
+	if h.savings == nil {
+		return t.origin, nil
+	}
+	var refused *refusal
+	t.unknown, refused = h.restore(r, t.origin)
+	return t.origin, refused
+}
+
+// owners are the nodes of sessions that are not where they began, as far as this node has
+// learned it. The zero value is empty.
+type owners struct {
+	mu sync.Mutex
+	of map[string]string
+}
+
+// get returns the node of a session; "" if unknown.
+func (o *owners) get(session string) string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.of[session]
+}
+
+// put notes the node of a session, unless it is "". If there are too many, another session is
+// forgotten.
+func (o *owners) put(session, node string) {
+	if node == "" {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.of == nil {
+		o.of = make(map[string]string)
+	}
+	if _, known := o.of[session]; !known && len(o.of) >= mostOwners {
+		for other := range o.of {
+			delete(o.of, other)
+			break
+		}
+	}
+	o.of[session] = node
+}
+
+func (o *owners) drop(session string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.of, session)
 }

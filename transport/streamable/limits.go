@@ -154,6 +154,25 @@ func (b *budget) grant() {
 	}
 }
 
+// claim takes n from the part of a client, and from the whole, as soon as both have so much. It
+// reports false, and takes nothing, if ctx ends or the room is closed first.
+func (room *room) claim(ctx context.Context, own *clientRoom, n int) bool {
+	if c := own.small.claim(n); c != nil && !own.small.wait(ctx, room.stopped, c) {
+		return false
+	}
+	if c := room.small.claim(n); c != nil && !room.small.wait(ctx, room.stopped, c) {
+		own.small.give(n)
+		return false
+	}
+	return true
+}
+
+// giveBack undoes claim.
+func (room *room) giveBack(own *clientRoom, n int) {
+	room.small.give(n)
+	own.small.give(n)
+}
+
 // held returns how many bytes of bodies the room holds.
 func (room *room) held() int { return room.small.taken() + room.large.taken() }
 

@@ -37,6 +37,15 @@ func (r *fixedRouter) Reach(session string) http.Handler {
 	return r.to
 }
 
+// asked returns the handler that forwards a request first, or nil.
+func asked(h *Handler, r *http.Request) http.Handler {
+	if !h.isAway(r) {
+		return nil
+	}
+	to, _ := h.firstHop(r)
+	return to
+}
+
 func routed(t *testing.T, to http.Handler) (*Handler, *fixedRouter) {
 	t.Helper()
 	router := &fixedRouter{to: to}
@@ -69,7 +78,7 @@ func TestRouterIsAskedForSessionsOfOtherNodes(t *testing.T) {
 			r.Header.Set(name, value)
 		}
 		router.asked = nil
-		to := h.elsewhere(r)
+		to := asked(h, r)
 		if (to != nil) != c.asked || (len(router.asked) > 0) != c.asked {
 			t.Errorf("%s: got %v after the lookups %q", c.name, to, router.asked)
 		}
@@ -77,7 +86,7 @@ func TestRouterIsAskedForSessionsOfOtherNodes(t *testing.T) {
 	alone := NewHandler(accepting(func(transport.Link) {}), HandlerOptions{})
 	defer alone.Close(0)
 	r := httptest.NewRequest("POST", "/", nil)
-	if r.Header.Set(headerSession, "there.1"); alone.elsewhere(r) != nil {
+	if r.Header.Set(headerSession, "there.1"); asked(alone, r) != nil {
 		t.Error("got another node without a router, want none")
 	}
 }
@@ -123,7 +132,7 @@ func TestRouterForwardsAtMostABody(t *testing.T) {
 		if r.ContentLength = c.length; c.body == nil {
 			r.Body = nil
 		}
-		refused := h.forward(router.to, w, r, expectedBody{control: *http.NewResponseController(w), since: time.Now()})
+		_, _, refused := h.hop(&trip{w: w, r: r, expected: expectedBody{control: *http.NewResponseController(w), since: time.Now()}}, router.to)
 		if (refused != nil) != c.refused || (got == nil) != c.refused {
 			t.Errorf("%s: got the refusal %v", c.name, refused)
 			continue
@@ -201,7 +210,7 @@ func TestRouterSetsNoDeadlineAfterTheRequest(t *testing.T) {
 	h, router := routed(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { late = r.Body }))
 	w := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
 	r := httptest.NewRequest("POST", "/", strings.NewReader("body"))
-	h.forward(router.to, w, r, expectedBody{control: *http.NewResponseController(w)})
+	h.hop(&trip{w: w, r: r, expected: expectedBody{control: *http.NewResponseController(w)}}, router.to)
 	if got, err := io.ReadAll(late); string(got) != "body" || err != nil || len(w.deadlines) > 0 {
 		t.Errorf("got %q, %v and the deadlines %v, want the body and no deadline", got, err, w.deadlines)
 	}

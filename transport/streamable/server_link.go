@@ -23,9 +23,10 @@ type serverLink struct {
 	*common
 	session string // the session id; empty for a shared link
 	key     clientKey
-	http    string // the version of HTTP of the request that opened it
-	size    int32  // bytes of the initialize
-	use     use    // guarded by table.mu
+	http    string        // the version of HTTP of the request that opened it
+	size    int32         // bytes of the initialize
+	use     use           // guarded by table.mu
+	saved   *savedSession // nil: the session is not stored
 
 	stateless bool        // it serves one request, and its client has no session id
 	forced    bool        // nothing more is written; guarded by mu
@@ -37,11 +38,16 @@ type serverLink struct {
 	version string           // the revision of the session; empty until it is negotiated
 	opened  transport.Stream // the number of the stream that was opened last
 	streams requestStreams
+	seldom  *seldom       // nil until it is needed
+	main    *mainStream   // nil before the first listener or stored event
+	left    time.Time     // when the last listener left, or the session began; zero if no listener can come
+	ending  *serverEnding // nil until the link starts to end
+}
+
+// seldom is what most links never need.
+type seldom struct {
 	replays map[transport.Stream]*response // responses that replay streams which have ended
-	main    *mainStream                    // nil before the first listener or stored event
-	left    time.Time                      // when the last listener left, or the session began; zero if no listener can come
 	closing chan struct{}                  // closed when the link starts to end; nil until somebody waits for it
-	ending  *serverEnding                  // nil until the link starts to end
 }
 
 // A serverEnding is the end of a serverLink.
@@ -79,13 +85,13 @@ func (l *serverLink) Send(o transport.Outbound) error {
 	if len(o.Frame) > l.maxFrame {
 		return &transport.OversizedError{Limit: l.maxFrame, Size: len(o.Frame)}
 	}
+	if o.Stream == transport.Main {
+		return l.sendMain(o)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ending != nil {
 		return transport.ErrClosed
-	}
-	if o.Stream == transport.Main {
-		return l.pushMain(o)
 	}
 	if s := l.streams.find(o.Stream); s == nil || !s.push(o) {
 		return noRoute(o.Stream)
@@ -96,6 +102,12 @@ func (l *serverLink) Send(o transport.Outbound) error {
 func noRoute(stream transport.Stream) error {
 	return fmt.Errorf("streamable: send on stream %d: %w", stream, transport.ErrNoRoute)
 }
+
+// Keep implements transport.Keeper.
+func (l *serverLink) Keep(state []byte) { l.saved.keep(state) }
+
+// Kept implements transport.Keeper.
+func (l *serverLink) Kept() (state []byte, continues bool) { return l.saved.kept() }
 
 // Grant implements transport.Link.
 func (l *serverLink) Grant(stream transport.Stream, frames int) {
@@ -147,10 +159,14 @@ func (l *serverLink) deliver(w http.ResponseWriter, r *http.Request, b *body) *r
 func (l *serverLink) refusal(id jsonrpc.ID) *refusal {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.ending == nil || l.ending.reason == transport.ErrClosed {
+	switch {
+	case l.ending == nil || l.ending.reason == transport.ErrClosed:
 		return shuttingDown(id)
+	case l.ending.reason == transport.ErrSessionMoved:
+		return moving(id)
+	default:
+		return sessionNotFound(id)
 	}
-	return sessionNotFound(id)
 }
 
 // negotiated reads the revision of the session from the response to initialize.
@@ -200,12 +216,21 @@ func (l *serverLink) end(reason error, grace time.Duration) error {
 	if !web.EndWithin(l.table.remove(l, reason), grace, l.force) {
 		ending.left = errors.New("streamable: an HTTP request has not ended")
 	}
-	if !l.isShared() {
+	if goesOn := l.goesOn(reason); !goesOn && !l.isShared() {
+		l.saved.end(false)
 		l.events.Forget(l.session)
+	} else {
+		l.saved.end(true)
 	}
 	l.told.Lose(transport.Loss{Reason: reason, Unsent: l.collectUnsent()})
 	close(ending.gone)
 	return ending.left
+}
+
+// goesOn reports whether the session of a link that ends for a reason goes on in another
+// process.
+func (l *serverLink) goesOn(reason error) bool {
+	return l.saved != nil && (reason == transport.ErrSessionMoved || reason == transport.ErrClosed && (l.table.drains() || l.saved.isTaken()))
 }
 
 func (l *serverLink) beginEnd(reason error) (_ *serverEnding, first bool) {
@@ -216,8 +241,8 @@ func (l *serverLink) beginEnd(reason error) (_ *serverEnding, first bool) {
 	}
 	l.ending = &serverEnding{reason: reason, gone: make(chan struct{})}
 	l.isEnding.Store(true)
-	if l.closing != nil {
-		close(l.closing)
+	if l.seldom != nil && l.seldom.closing != nil {
+		close(l.seldom.closing)
 	}
 	l.eachResponse((*response).signal)
 	return l.ending, true
@@ -227,13 +252,22 @@ func (l *serverLink) beginEnd(reason error) (_ *serverEnding, first bool) {
 func (l *serverLink) untilClosing() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closing == nil {
-		l.closing = make(chan struct{})
+	rare := l.rare()
+	if rare.closing == nil {
+		rare.closing = make(chan struct{})
 		if l.ending != nil {
-			close(l.closing)
+			close(rare.closing)
 		}
 	}
-	return l.closing
+	return rare.closing
+}
+
+// rare returns what is seldom needed. The caller holds mu.
+func (l *serverLink) rare() *seldom {
+	if l.seldom == nil {
+		l.seldom = new(seldom)
+	}
+	return l.seldom
 }
 
 // eachResponse calls do for all responses that wait for frames. The caller holds mu.
@@ -243,8 +277,10 @@ func (l *serverLink) eachResponse(do func(*response)) {
 			do(s.to)
 		}
 	}
-	for _, w := range l.replays {
-		do(w)
+	if l.seldom != nil {
+		for _, w := range l.seldom.replays {
+			do(w)
+		}
 	}
 	if l.main != nil {
 		for _, w := range l.main.listeners {

@@ -41,6 +41,22 @@ func (main *mainStream) listener() *response {
 	return nil
 }
 
+// sendMain sends a frame on Main.
+func (l *serverLink) sendMain(o transport.Outbound) error {
+	l.mu.Lock()
+	if l.ending != nil {
+		l.mu.Unlock()
+		return transport.ErrClosed
+	}
+	err := l.pushMain(o)
+	due := err == nil && l.saved.reserve(l.main.head)
+	l.mu.Unlock()
+	if due {
+		l.saved.saveAgain()
+	}
+	return err
+}
+
 // pushMain queues a frame, or stores it for a client whose GET stream has broken off.
 // Main can be busy, because it has only one client. The caller holds l.mu.
 func (l *serverLink) pushMain(o transport.Outbound) error {

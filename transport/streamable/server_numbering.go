@@ -210,16 +210,24 @@ func (n *numbering) replay(ctx context.Context, head uint64, gaps bool) error {
 }
 
 // noteGap adds a comment to the stream which says how many events are missing before a
-// page, or before head if there is no further page. It also counts them.
+// page, or before head if there is no further page. It also counts them. Nobody knows which of
+// the numbers an earlier process has used.
 func (n *numbering) noteGap(text []byte, page []StoredEvent, head uint64) []byte {
-	missing := head - n.at
-	if len(page) > 0 {
-		at := n.at
-		missing = 0
-		for _, e := range page {
-			missing += e.Index - at - 1
-			at = e.Index
-		}
+	used, at := n.to.link.saved.numbersUsed(), n.at
+	missing, perhaps := uint64(0), false
+	pass := func(next uint64) {
+		perhaps = perhaps || at < used && next > at+1
+		missing += max(next, max(at, used)+1) - max(at, used) - 1
+		at = next
+	}
+	for _, e := range page {
+		pass(e.Index)
+	}
+	if len(page) == 0 {
+		pass(head + 1)
+	}
+	if perhaps {
+		text = append(text, ": messages may be missing, because the session has moved\n\n"...)
 	}
 	if missing == 0 {
 		return text
@@ -265,14 +273,15 @@ func (n *numbering) beginReplay() bool {
 	if l.ending != nil {
 		return false
 	}
-	if l.replays == nil {
-		l.replays = make(map[transport.Stream]*response)
+	rare := l.rare()
+	if rare.replays == nil {
+		rare.replays = make(map[transport.Stream]*response)
 	}
-	if old := l.replays[n.stream]; old != nil {
+	if old := rare.replays[n.stream]; old != nil {
 		old.cut = errReplaced
 		old.interrupt()
 	}
-	l.replays[n.stream] = n.to
+	rare.replays[n.stream] = n.to
 	return true
 }
 
@@ -280,7 +289,7 @@ func (n *numbering) endReplay() {
 	l := n.to.link
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.replays[n.stream] == n.to {
-		delete(l.replays, n.stream)
+	if rare := l.rare(); rare.replays[n.stream] == n.to {
+		delete(rare.replays, n.stream)
 	}
 }

@@ -91,7 +91,11 @@ func (l *serverLink) openStream(w http.ResponseWriter, b *body, o *HandlerOption
 		posted.numbered = numbering{to: s.to, stream: s.number, initialID: wantsInitialID(l.version), retry: o.Retry}
 		s.to.numbered = &posted.numbered
 	}
+	due := l.saved.reserve(uint64(s.number))
 	l.mu.Unlock()
+	if due {
+		l.saved.saveAgain()
+	}
 	return s, true
 }
 

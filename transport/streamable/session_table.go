@@ -156,25 +156,42 @@ func (t *sessionTable) find(session string) *serverLink {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	l := t.sessions[session]
-	if l != nil {
-		t.enter(l)
+	if l == nil || !l.use.accepted {
+		return nil
 	}
+	t.enter(l)
 	return l
 }
 
-// drains reports whether drain or close was called, and whether the server has ended a session
-// since, a short time ago.
-func (t *sessionTable) drains(session string) (drains, justEnded bool) {
+// drains reports whether drain or close was called.
+func (t *sessionTable) drains() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.full, time.Now().Before(t.refusing[session])
+	return t.full
 }
 
-// has reports whether a session is here.
+// hasJustEnded reports whether the server has ended a session in order to shut down, a short
+// time ago.
+func (t *sessionTable) hasJustEnded(session string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return time.Now().Before(t.refusing[session])
+}
+
+// has reports whether a session is here, and requests may use it.
 func (t *sessionTable) has(session string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.sessions[session] != nil
+	l := t.sessions[session]
+	return l != nil && l.use.accepted
+}
+
+// lookup returns the link of a session, even if no request may use it yet; nil if there is
+// none. It does not count as a use.
+func (t *sessionTable) lookup(session string) *serverLink {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.sessions[session]
 }
 
 // confirm notes that the client of a session has used its id. The caller uses the

@@ -1,0 +1,350 @@
+package streamable
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport/internal/web"
+)
+
+const (
+	// headerForwarded says that a request was already forwarded to a node.
+	headerForwarded = "Mcp-Session-Forwarded"
+
+	// headerOwner names the node that has the session, in a response with status 421 to
+	// another node.
+	headerOwner = "Mcp-Session-Node"
+)
+
+// byNodeKey is the key in the context of a request that comes from another node.
+type byNodeKey struct{}
+
+// retriedKey is the key in the context of a request that is forwarded, and has a retried as its
+// value.
+type retriedKey struct{}
+
+// A retried says in which case a request that did not reach its node is served by another one. A
+// handler of Forward then answers 421.
+type retried uint8
+
+const (
+	notRetried retried = iota
+	ifGone             // if the node has refused two connections, at least a second apart
+	ifRefused          // if it has refused a connection
+)
+
+func retriedOf(r *http.Request) retried {
+	on, _ := r.Context().Value(retriedKey{}).(retried)
+	return on
+}
+
+// Forwarded returns a request as one that another node has forwarded. Call it only if the sender
+// has proved that it is such a node; package cluster does so. The node has checked origin and
+// host of the request. Where the client is, the headers say that the node has set: RemoteAddr
+// becomes the first address in X-Forwarded-For, with port 0, and TLS is not nil if
+// X-Forwarded-Proto is https.
+//
+// If the session of the request is at another node, or cannot be served here, the response has
+// status 421. The header Mcp-Session-Node then names the node that has the session, if that is
+// known. A Handler that has forwarded a request looks after that itself.
+func Forwarded(r *http.Request) *http.Request {
+	r = r.WithContext(context.WithValue(r.Context(), byNodeKey{}, true))
+	first, _, _ := strings.Cut(r.Header.Get("X-Forwarded-For"), ",")
+	if address, err := netip.ParseAddr(strings.TrimSpace(first)); err == nil {
+		r.RemoteAddr = net.JoinHostPort(address.String(), "0")
+	}
+	if r.TLS = nil; r.Header.Get("X-Forwarded-Proto") == "https" {
+		r.TLS = &tls.ConnectionState{HandshakeComplete: true}
+	}
+	return r
+}
+
+// isByNode reports whether another node has forwarded a request, and has proved that it is one.
+func isByNode(r *http.Request) bool { return r.Context().Value(byNodeKey{}) != nil }
+
+// wasForwarded reports whether a request was forwarded, or claims to be.
+func wasForwarded(r *http.Request) bool { return isByNode(r) || r.Header.Get(headerForwarded) != "" }
+
+// hop forwards a request of a session to another node. Served is false if that node does not
+// serve it. Nothing was written then, and the node may have named the owner of the session. A
+// small body is kept for that case. A larger one is not sent before the node asks for it.
+func (h *Handler) hop(t *trip, to http.Handler) (served bool, owner string, refused *refusal) {
+	t.hops++
+	length, on := t.r.ContentLength, notRetried
+	if h.savings != nil {
+		on = ifRefused
+	}
+	switch {
+	case length > int64(h.options.MaxBody):
+		return true, "", h.room.tooLarge()
+	case t.r.Body == nil || length == 0 || on == notRetried || length < 0 || length > web.SmallBody:
+		return h.stream(t, to, on)
+	}
+	if t.body == nil {
+		if t.body, refused = h.room.receive(t.w, t.r, t.expected, clientOf(web.OriginOf(t.r, ""))); refused != nil {
+			return true, "", refused
+		}
+	}
+	served, owner = h.forwardRead(to, t.w, t.r, t.body, on)
+	return served, owner, nil
+}
+
+// stream forwards a request while its body arrives, if it has one. Once the body was read, only
+// that node can serve the request.
+func (h *Handler) stream(t *trip, to http.Handler, on retried) (served bool, owner string, refused *refusal) {
+	r := t.r.Clone(context.WithValue(t.r.Context(), retriedKey{}, on))
+	if r.Body == nil || r.ContentLength == 0 {
+		served, owner = forward(to, t.w, r, nil)
+		return served, owner, nil
+	}
+	announced := t.w.Header()["Connection"]
+	t.w.Header().Del("Connection") // here, because another goroutine reads the body
+	body := &arriving{Reader: http.MaxBytesReader(t.w, r.Body, int64(h.options.MaxBody)), pace: newPace(t.expected)}
+	body.returned = body.pace.begun
+	defer body.leave()
+	if r.Body = body; on != notRetried {
+		r.Header.Set("Expect", "100-continue")
+	}
+	served, owner = forward(to, t.w, r, nil)
+	if served || on == notRetried {
+		return served, "", nil
+	}
+	if !body.reclaim() {
+		return true, "", moving(jsonrpc.ID{})
+	}
+	if announced != nil {
+		t.w.Header()["Connection"] = announced
+	}
+	return false, owner, nil
+}
+
+// forwardRead forwards a request whose body was read. Served is false if the other node does not
+// serve the request. Nothing was written then, and the node may have named the owner of the
+// session. The body leaves its room when the response begins or, unless it is kept because any
+// refusal is retried, when it was read.
+func (h *Handler) forwardRead(to http.Handler, w http.ResponseWriter, r *http.Request, b *body, on retried) (served bool, owner string) {
+	sent := &sentBody{b: b, rest: b.frame, keeps: on == ifRefused}
+	defer sent.leave()
+	r = r.Clone(context.WithValue(r.Context(), retriedKey{}, on))
+	r.Header.Del("Expect")
+	r.Body, r.ContentLength, r.TransferEncoding, r.Trailer = sent, int64(len(b.frame)), nil, nil
+	return forward(to, w, r, func() { sent.done() })
+}
+
+// A sentBody is the body of a forwarded request that was read. It leaves its room early, because
+// the answer may take long. One goroutine reads at a time, but not the one that serves the
+// request.
+type sentBody struct {
+	keeps bool // the body stays until the response begins
+
+	mu   sync.Mutex
+	b    *body // nil if it has left its room, and when the request is over
+	rest []byte
+}
+
+// Read implements io.Reader.
+func (s *sentBody) Read(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := copy(p, s.rest)
+	if s.rest = s.rest[n:]; len(s.rest) > 0 {
+		return n, nil
+	}
+	if !s.keeps {
+		s.drop()
+	}
+	return n, io.EOF
+}
+
+// Close implements io.Closer. The body stays readable, because the request may be sent again
+// on another connection if nothing was read.
+func (*sentBody) Close() error { return nil }
+
+// done says that the body is not needed any more, except for what was not read yet.
+func (s *sentBody) done() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.drop()
+}
+
+// leave prevents that a late read uses the body of a request that is over.
+func (s *sentBody) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.b, s.rest = nil, nil
+}
+
+// drop makes the body leave its room. The caller holds mu.
+func (s *sentBody) drop() {
+	if s.b != nil {
+		s.b.take()
+		s.b = nil
+	}
+}
+
+// forward forwards a request. It calls begins, which may be nil, when the response begins.
+// Served is false if the other node does not serve the request. Nothing was written then, and
+// the node may have named the owner of the session.
+func forward(to http.Handler, w http.ResponseWriter, r *http.Request, begins func()) (served bool, owner string) {
+	r.Header.Set(headerForwarded, "1")
+	unlist(r.Header, headerForwarded)
+	answer := &relay{ResponseWriter: w, header: make(http.Header), begins: begins}
+	to.ServeHTTP(answer, r)
+	if answer.misdirected {
+		return false, answer.header.Get(headerOwner)
+	}
+	answer.WriteHeader(http.StatusOK) // without an effect, unless the node has written nothing
+	return true, ""
+}
+
+// A relay is the ResponseWriter of a request that another node serves. It holds back a response
+// with status 421.
+type relay struct {
+	http.ResponseWriter
+	header      http.Header // until the response begins
+	begins      func()      // is called when it begins; may be nil
+	begun       bool
+	misdirected bool
+}
+
+// Unwrap implements what http.ResponseController needs.
+func (w *relay) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// Header implements http.ResponseWriter.
+func (w *relay) Header() http.Header {
+	if w.begun {
+		return w.ResponseWriter.Header()
+	}
+	return w.header
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (w *relay) WriteHeader(status int) {
+	switch {
+	case w.begun || w.misdirected || status < http.StatusOK && status != http.StatusSwitchingProtocols:
+	case status == http.StatusMisdirectedRequest:
+		w.misdirected = true
+	default:
+		if w.begun = true; w.begins != nil {
+			w.begins()
+		}
+		maps.Copy(w.ResponseWriter.Header(), w.header)
+		w.ResponseWriter.WriteHeader(status)
+	}
+}
+
+// Write implements http.ResponseWriter.
+func (w *relay) Write(text []byte) (int, error) {
+	if w.WriteHeader(http.StatusOK); w.misdirected {
+		return len(text), nil
+	}
+	return w.ResponseWriter.Write(text)
+}
+
+// Flush implements http.Flusher.
+func (w *relay) Flush() { _ = w.FlushError() }
+
+// FlushError implements what http.ResponseController needs.
+func (w *relay) FlushError() error {
+	if w.WriteHeader(http.StatusOK); w.misdirected {
+		return nil
+	}
+	return http.NewResponseController(w.ResponseWriter).Flush()
+}
+
+// unlist removes the name of a header from the Connection header. Otherwise a client could
+// have a proxy remove that header.
+func unlist(header http.Header, name string) {
+	var kept []string
+	for _, value := range header["Connection"] {
+		for listed := range strings.SplitSeq(value, ",") {
+			if listed = strings.TrimSpace(listed); listed != "" && !strings.EqualFold(listed, name) {
+				kept = append(kept, listed)
+			}
+		}
+	}
+	if header["Connection"] = kept; kept == nil {
+		delete(header, "Connection")
+	}
+}
+
+// errReclaimed is the error of a Read of a body that is sent to another node by now.
+var errReclaimed = errors.New("streamable: the request is sent to another node")
+
+// An arriving body extends its deadline for each piece that arrives, and removes it when it
+// has been read to the end. The time between two reads does not count, because the other
+// node determines it. One goroutine reads at a time, but not the one that serves the request.
+// Close does nothing: the server closes the body itself, and another node may need it.
+type arriving struct {
+	io.Reader
+	arrived  int
+	returned time.Time // when the last read returned
+
+	mu        sync.Mutex
+	pace      pace
+	begun     bool // somebody has read
+	left      bool // the request is over, so its connection may have another one
+	reclaimed bool // nobody may read any more
+}
+
+func (a *arriving) Read(p []byte) (int, error) {
+	if !a.expect() {
+		return 0, errReclaimed
+	}
+	n, err := a.Reader.Read(p)
+	a.arrived, a.returned = a.arrived+n, time.Now()
+	if errors.Is(err, io.EOF) {
+		a.setEnd()
+	}
+	return n, err
+}
+
+func (*arriving) Close() error { return nil }
+
+// expect sets the deadline of the next read. It reports false if there must be none.
+func (a *arriving) expect() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.begun = true; a.reclaimed {
+		return false
+	}
+	if !a.left {
+		a.pace.pause(time.Since(a.returned))
+		a.pace.allow(a.arrived)
+	}
+	return true
+}
+
+// setEnd removes the deadline.
+func (a *arriving) setEnd() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.left {
+		a.pace.control.SetReadDeadline(time.Time{}) // without an effect if the writer does not support deadlines
+	}
+}
+
+// leave prevents that a late read sets a deadline for the next request of the connection.
+func (a *arriving) leave() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.left = true
+}
+
+// reclaim prevents all reads, and reports whether there was none.
+func (a *arriving) reclaim() (unread bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.reclaimed = true
+	return !a.begun
+}

@@ -1,0 +1,284 @@
+package streamable
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+const (
+	// restorePatience is how long a request waits until its session is here.
+	restorePatience = 5 * time.Second
+
+	// mostRestores is how many sessions are restored at a time. One client may have a
+	// quarter of them.
+	mostRestores = 64
+)
+
+// restores are the sessions that are being restored: taken from the store, and begun again
+// at the server.
+type restores struct {
+	room    *room // of restores instead of bytes; it keeps one client from delaying the others
+	ctx     context.Context
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+
+	mu     sync.Mutex
+	all    map[string]*restore
+	closed bool
+}
+
+func newRestores(stopped <-chan struct{}) *restores {
+	all := &restores{room: newRoom(1, mostRestores, stopped), all: make(map[string]*restore)}
+	all.ctx, all.cancel = context.WithCancel(context.Background())
+	return all
+}
+
+// A restore is one attempt to restore a session, for the identity of the request that came
+// first.
+type restore struct {
+	identity string
+	done     chan struct{}
+
+	// Set before done is closed.
+	refused *refusal // why the session cannot be restored; nil if it was, or if it is unknown
+	unknown bool     // there is no such session
+	lost    bool     // another node has taken the session meanwhile; guarded by restores.mu
+}
+
+// join returns the attempt to restore a session, or nil after close. If it is the first, the
+// caller makes it, and then calls finish.
+func (all *restores) join(session, identity string) (_ *restore, first bool) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if r := all.all[session]; r != nil || all.closed {
+		return r, false
+	}
+	all.running.Add(1)
+	r := &restore{identity: identity, done: make(chan struct{})}
+	all.all[session] = r
+	return r, true
+}
+
+func (all *restores) finish(session string, r *restore) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	delete(all.all, session)
+	close(r.done)
+	all.running.Done()
+}
+
+// close ends all attempts, and waits for them.
+func (all *restores) close() {
+	if all == nil {
+		return
+	}
+	all.mu.Lock()
+	all.closed = true
+	all.mu.Unlock()
+	all.cancel()
+	all.running.Wait()
+}
+
+// has reports whether a session is being restored.
+func (all *restores) has(session string) bool {
+	if all == nil {
+		return false
+	}
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	return all.all[session] != nil
+}
+
+// lose notes that another node has taken a session.
+func (all *restores) lose(session string) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if r := all.all[session]; r != nil {
+		r.lost = true
+	}
+}
+
+func (all *restores) isLost(r *restore) bool {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	return r.lost
+}
+
+// restore restores the session that a request names, if it is not here and the store has it.
+// Requests of one session that come at the same time wait for one attempt. Unknown reports
+// that there is no such session.
+func (h *Handler) restore(r *http.Request, origin *transport.Origin) (unknown bool, refused *refusal) {
+	session := r.Header.Get(headerSession)
+	ctx, cancel := context.WithTimeout(r.Context(), restorePatience)
+	defer cancel()
+	for !h.table.has(session) {
+		attempt, first := h.restores.join(session, origin.Identity)
+		if attempt == nil {
+			return false, shuttingDown(jsonrpc.ID{})
+		}
+		if first {
+			h.attempt(attempt, r, origin)
+		}
+		select {
+		case <-attempt.done:
+		case <-ctx.Done():
+			return false, moving(jsonrpc.ID{})
+		case <-h.stopped:
+			return false, shuttingDown(jsonrpc.ID{})
+		}
+		if attempt.identity != origin.Identity {
+			continue // it says nothing about this identity
+		}
+		if attempt.refused != nil {
+			own := *attempt.refused // others have it, too
+			refused = &own
+		}
+		return attempt.unknown, refused
+	}
+	return false, nil
+}
+
+// attempt restores a session. It does not end when the client leaves, because others may
+// wait for it.
+func (h *Handler) attempt(to *restore, r *http.Request, origin *transport.Origin) {
+	session := r.Header.Get(headerSession)
+	defer h.restores.finish(session, to)
+	if h.table.drains() {
+		to.refused = shuttingDown(jsonrpc.ID{})
+		return
+	}
+	to.refused = moving(jsonrpc.ID{}) // in case the program's own code panics
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), restorePatience)
+	defer cancel()
+	defer context.AfterFunc(h.restores.ctx, cancel)()
+	r = r.WithContext(ctx)
+	a, refused := h.choose(r, jsonrpc.ID{})
+	if refused != nil {
+		to.refused = refused
+		return
+	}
+	client := clientOf(origin)
+	own := h.restores.room.enter(client)
+	defer h.restores.room.leave(client)
+	if !h.restores.room.claim(ctx, own, 1) {
+		to.refused = overloaded(jsonrpc.ID{}, "too many sessions are being restored")
+		return
+	}
+	defer h.restores.room.giveBack(own, 1)
+	record, err := h.savings.store.Take(ctx, session, origin.Identity)
+	if to.unknown, to.refused = h.notTaken(err); err != nil {
+		return
+	}
+	saved := h.savings.resume(session, record)
+	if to.unknown = record.Identity != origin.Identity; to.unknown { // a mistake of the store, which must not matter
+		saved.end(true)
+		return
+	}
+	if to.unknown = !record.isValid(); to.unknown {
+		saved.end(false)
+		return
+	}
+	l := h.newRestored(clientKey{a, client}, saved, origin)
+	to.unknown, to.refused = h.replay(l, r, origin)
+	if h.restores.isLost(to) {
+		h.lost(session)
+	}
+}
+
+// notTaken returns what an error of SessionStore.Take says about a session.
+func (h *Handler) notTaken(err error) (unknown bool, refused *refusal) {
+	var owned *OwnedError
+	switch {
+	case err == nil:
+		return false, nil
+	case errors.Is(err, ErrNoSession):
+		return true, nil
+	case errors.As(err, &owned):
+		refused = moving(jsonrpc.ID{})
+		refused.owner = owned.Node
+		return false, refused
+	default:
+		h.options.logger().Warn("bowline: a session cannot be taken from the store", "error", err)
+		return false, overloaded(jsonrpc.ID{}, "sessions cannot be restored now")
+	}
+}
+
+// isValid reports whether a session can go on from a record.
+func (r *SessionRecord) isValid() bool {
+	m, err := jsonrpc.Decode(r.Initialize, jsonrpc.Limits{})
+	return err == nil && m.Kind == jsonrpc.KindRequest && m.Method == protocol.MethodInitialize &&
+		len(r.Initialize) <= MaxStoredInitialize && r.Streams <= mostNumbers
+}
+
+// newRestored returns a link that continues a session. Its numbers begin where those of the
+// processes before certainly have ended.
+func (h *Handler) newRestored(key clientKey, saved *savedSession, origin *transport.Origin) *serverLink {
+	used := saved.used
+	l := &serverLink{
+		session: saved.id, key: key, http: origin.HTTP, size: int32(len(saved.record.Initialize)), saved: saved,
+		opened: transport.Stream(used), main: &mainStream{head: used, taken: used},
+	}
+	if !h.options.NoListening {
+		l.left = time.Now()
+	}
+	return l
+}
+
+// replay begins a session again at its server, and then lets requests use it. If it fails for
+// a reason that may pass, anyone may take the session. Otherwise the session has ended.
+func (h *Handler) replay(l *serverLink, r *http.Request, origin *transport.Origin) (unknown bool, refused *refusal) {
+	if refused = h.addLink(l, jsonrpc.ID{}); refused != nil {
+		l.saved.end(true)
+		return false, refused
+	}
+	isOpen := false
+	defer func() {
+		if !isOpen {
+			l.end(transport.ErrClosed, 0)
+		}
+	}()
+	if l.key.acceptor.Accept(l); !l.told.Bound() {
+		return false, shuttingDown(jsonrpc.ID{})
+	}
+	record := &l.saved.record // nobody changes these parts of it
+	version, rejected := h.initializeAs(l, r, slices.Clone(record.Initialize), origin)
+	if rejected || version != "" && version != record.Version {
+		l.saved.end(false)
+		return true, nil
+	}
+	if version == "" || l.initialized(r, origin) != nil || r.Context().Err() != nil {
+		return false, moving(jsonrpc.ID{})
+	}
+	if isOpen = h.table.accepted(l); !isOpen {
+		return false, moving(jsonrpc.ID{})
+	}
+	l.saved.serve(version)
+	h.table.confirm(l)
+	h.table.leave(l)
+	return false, nil
+}
+
+// lost ends this node's copy of a session that another node has taken.
+func (h *Handler) lost(session string) {
+	if h.restores == nil {
+		return
+	}
+	h.restores.lose(session)
+	if l := h.table.lookup(session); l != nil && l.saved != nil {
+		l.saved.lose()
+		l.end(transport.ErrSessionMoved, 0)
+	}
+}
+
+// moving refuses a request for the time being, because its session is not here yet.
+func moving(id jsonrpc.ID) *refusal {
+	return &refusal{status: http.StatusServiceUnavailable, again: true, code: jsonrpc.CodeOverloaded, id: id, text: "the session is not available at the moment"}
+}

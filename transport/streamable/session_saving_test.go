@@ -1,0 +1,272 @@
+package streamable
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// inStore runs a test of a handler whose sessions are stored, on the clock of a bubble.
+func inStore(t *testing.T, o HandlerOptions, test func(t *testing.T, b *bench, store *NodeStore)) {
+	store := NewSharedStore().Node("here")
+	o.Sessions = store
+	inBubble(t, o, false, func(t *testing.T, b *bench) { test(t, b, store) })
+}
+
+// begin begins a session, and returns its id and the receiver of its link.
+func (b *bench) begin(lines ...string) (session string, p *peer) {
+	w, done := b.serve(b.t.Context(), "POST", initializeBody("2025-11-25"), lines...)
+	<-done
+	return w.Header().Get(headerSession), b.peer(b.t, b.links()-1)
+}
+
+func keeper(p *peer) transport.Keeper { return p.link.(transport.Keeper) }
+
+// A session is stored when initialize was answered: with the request as it was sent, the
+// identity and the revision. A session that is refused, or whose client was not there for the
+// answer, is not.
+//
+// Guarantees: G-0073.1
+func TestSavingBeginsWithTheSession(t *testing.T) {
+	inStore(t, HandlerOptions{Identify: byUser}, func(t *testing.T, b *bench, store *NodeStore) {
+		if got := fmt.Sprint(len(store.of("Bind")), len(store.calls)); got != "1 1" {
+			t.Errorf("got %s calls of Bind and of all methods, want one", got)
+		}
+		session, _ := b.begin(userHeader("ada"))
+		r, owner, known := store.shared.record(session)
+		if !known || owner != "here" || r.Identity != "ada" || string(r.Initialize) != initializeBody("2025-11-25") ||
+			r.Version != protocol.Version20251125 || r.State != nil || r.Streams != numbersStep {
+			t.Errorf("got the record %+v of %q, %t", r, owner, known)
+		}
+		w, done := b.serve(t.Context(), "POST", `{"jsonrpc":"2.0","id":1,"method":"initialize"}`)
+		if <-done; w.Header().Get(headerSession) != "" {
+			t.Error("got a session for an initialize that failed, want none")
+		}
+		if saves := store.of("Save"); len(saves) != 1 || len(store.of("Forget")) != 0 {
+			t.Errorf("got the calls %+v, want one Save", store.calls)
+		}
+	})
+}
+
+// An initialize of 16 KiB is stored, and a longer one is not. The session works all the same,
+// and the store hears nothing of it.
+//
+// Guarantees: G-0073.1
+func TestSavingLeavesOutALongInitialize(t *testing.T) {
+	inStore(t, HandlerOptions{}, func(t *testing.T, b *bench, store *NodeStore) {
+		for size, stored := range map[int]bool{MaxStoredInitialize: true, MaxStoredInitialize + 1: false} {
+			w, done := b.serve(t.Context(), "POST", paddedInitialize(size))
+			<-done
+			session := w.Header().Get(headerSession)
+			if _, _, known := store.shared.record(session); known != stored {
+				t.Errorf("%d bytes: the session is stored: %t, want %t", size, known, stored)
+			}
+			keeper(b.peer(t, b.links()-1)).Keep([]byte(`1`))
+			for _, c := range []struct {
+				method, body string
+				want         int
+			}{{"POST", echoBody, http.StatusOK}, {"DELETE", "", http.StatusNoContent}} {
+				w, done := b.serve(t.Context(), c.method, c.body, headerSession+": "+session)
+				if <-done; w.Code != c.want {
+					t.Errorf("%d bytes: %s: got %d, want %d", size, c.method, w.Code, c.want)
+				}
+			}
+			for _, c := range store.calls {
+				if c.session == session && !stored {
+					t.Errorf("got the call %s for a session that is not stored", c.method)
+				}
+			}
+		}
+	})
+}
+
+// The state of a server is stored at once, and then at most every 100 ms. The last one wins. A
+// state that is not new is not stored.
+//
+// Guarantees: G-0073.2
+func TestSavingOfStates(t *testing.T) {
+	inStore(t, HandlerOptions{}, func(t *testing.T, b *bench, store *NodeStore) {
+		session, p := b.begin()
+		other, q := b.begin()
+		begun := time.Now()
+		at := func(session string) (saves []string) {
+			for _, c := range store.of("Save") {
+				if c.session == session {
+					saves = append(saves, fmt.Sprintf("%s after %v", c.record.State, c.at.Sub(begun)))
+				}
+			}
+			return saves
+		}
+		want := func(session string, want ...string) {
+			t.Helper()
+			if got := at(session); fmt.Sprint(got) != fmt.Sprint(want) {
+				t.Errorf("got the Saves %q, want %q", got, want)
+			}
+		}
+		keeper(p).Keep([]byte("1")) // just after initialize
+		keeper(q).Keep([]byte("1"))
+		pass(50 * time.Millisecond)
+		keeper(p).Keep([]byte("2"))
+		want(session, " after 0s")
+		pass(time.Second)
+		want(session, " after 0s", "2 after 100ms")
+		want(other, " after 0s", "1 after 100ms")
+		keeper(p).Keep([]byte("2"))
+		keeper(p).Keep([]byte("3"))
+		for n := range 25 {
+			pass(7 * time.Millisecond)
+			keeper(p).Keep(fmt.Append(nil, 4+n))
+		}
+		pass(time.Second)
+		want(session, " after 0s", "2 after 100ms", "3 after 1.05s", "18 after 1.157s", "28 after 1.262s")
+	})
+}
+
+// Every number of a stream is reserved in the store before it is used: 1,024 at a time, for
+// streams of requests and for events of the GET stream.
+//
+// Guarantees: G-0073.3
+func TestSavingReservesNumbers(t *testing.T) {
+	inStore(t, HandlerOptions{}, func(t *testing.T, b *bench, store *NodeStore) {
+		session, _ := b.begin()
+		check := func(used uint64) {
+			t.Helper()
+			r, _, _ := store.shared.record(session)
+			if r.Streams <= used || r.Streams > used+2*numbersStep {
+				t.Fatalf("%d numbers are used, and %d reserved", used, r.Streams)
+			}
+		}
+		for n := range uint64(3 * numbersStep) {
+			_, done := b.serve(t.Context(), "POST", echoBody, headerSession+": "+session)
+			<-done
+			check(n + 2) // initialize was the first
+		}
+		if n := len(store.of("Save")); n != 4 {
+			t.Errorf("got %d Saves for 3 × 1,024 calls, want 4", n)
+		}
+		session, p := b.begin()
+		for n := range uint64(3 * numbersStep) {
+			p.mustSend(t, transport.Outbound{Frame: notice(1)})
+			check(n + 1)
+		}
+		if n := len(store.of("Save")); n != 8 {
+			t.Errorf("got %d Saves after 3 × 1,024 notifications, want 4 more", n)
+		}
+	})
+}
+
+// A session is stored again after a quarter of SessionIdle since its last Save. 10,000 idle
+// sessions never give more than 12 Saves a second, and each of them is stored again within
+// three quarters. Calls cause none.
+//
+// Guarantees: G-0073.2
+func TestSavingIsSpread(t *testing.T) {
+	const sessions = 10_000
+	inStore(t, HandlerOptions{MaxClientSessions: sessions}, func(t *testing.T, b *bench, store *NodeStore) {
+		for range sessions {
+			fuzzed(b.handler, "POST", strings.Join(posting(), "\n"), initializeBody("2025-11-25"))
+		}
+		store.mu.Lock()
+		clear(store.calls)
+		store.calls = store.calls[:0]
+		store.mu.Unlock()
+		begun := time.Now()
+		pass(29 * time.Minute)
+		perSecond, first := make(map[time.Duration]int), make(map[string]time.Duration)
+		for _, c := range store.of("Save") {
+			after := c.at.Sub(begun)
+			if perSecond[after/time.Second]++; first[c.session] == 0 {
+				first[c.session] = after
+			}
+			if first[c.session] < 449*time.Second {
+				t.Fatalf("a session was stored again after %v, want 450s at least", first[c.session])
+			}
+		}
+		for second, n := range perSecond {
+			if n > 12 {
+				t.Errorf("got %d Saves in second %d, want at most 12", n, second)
+			}
+		}
+		if len(first) != sessions {
+			t.Errorf("%d sessions were stored again, want all", len(first))
+		}
+	})
+	inStore(t, HandlerOptions{SessionIdle: time.Minute}, func(t *testing.T, b *bench, store *NodeStore) {
+		session, _ := b.begin()
+		for range 600 {
+			pass(100 * time.Millisecond)
+			_, done := b.serve(t.Context(), "POST", echoBody, headerSession+": "+session)
+			<-done
+		}
+		if n := len(store.of("Save")); n < 4 || n > 6 { // and one for its numbers
+			t.Errorf("got %d Saves in a minute of calls, want one every 15 s", n)
+		}
+	})
+}
+
+// What ends for good is forgotten, once, and never stored again: after DELETE, when it was idle
+// for too long, when it makes room, and when its server ends it.
+//
+// Guarantees: G-0073.4
+func TestSavingEndsWithTheSession(t *testing.T) {
+	for name, end := range map[string]func(b *bench, session string, p *peer){
+		"DELETE": func(b *bench, session string, _ *peer) {
+			b.serve(b.t.Context(), "DELETE", "", headerSession+": "+session)
+		},
+		"idle":      func(*bench, string, *peer) { pass(2 * time.Minute) },
+		"evicted":   func(b *bench, _ string, _ *peer) { b.begin() },
+		"by server": func(_ *bench, _ string, p *peer) { p.link.Close(0) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inStore(t, HandlerOptions{MaxSessions: 1, SessionIdle: time.Minute}, func(t *testing.T, b *bench, store *NodeStore) {
+				session, p := b.begin()
+				end(b, session, p)
+				p.awaitLoss(t)
+				synctest.Wait()
+				keeper(p).Keep([]byte("late"))
+				pass(time.Hour)
+				if forgotten := store.of("Forget"); len(forgotten) == 0 || forgotten[0].session != session || len(store.of("Free")) > 0 {
+					t.Errorf("got the calls %+v, want Forget of the session", store.calls)
+				}
+				over := false
+				for _, c := range store.calls {
+					if c.session != session {
+						continue
+					}
+					if over {
+						t.Errorf("got %s after Forget", c.method)
+					}
+					over = c.method == "Forget"
+				}
+			})
+		})
+	}
+}
+
+// A session that ends because its process does is stored a last time if it has changed, and
+// then anyone may take it.
+//
+// Guarantees: G-0073.4
+func TestSavingAtAShutdown(t *testing.T) {
+	inStore(t, HandlerOptions{}, func(t *testing.T, b *bench, store *NodeStore) {
+		session, p := b.begin()
+		keeper(p).Keep([]byte("changed"))
+		b.begin()
+		if err := b.handler.Close(0); err != nil {
+			t.Error(err)
+		}
+		r, owner, _ := store.shared.record(session)
+		if string(r.State) != "changed" || owner != "" {
+			t.Errorf("got the state %q of %q, want the last one, of nobody", r.State, owner)
+		}
+		if saves, frees := len(store.of("Save")), len(store.of("Free")); saves != 3 || frees != 2 || len(store.of("Forget")) > 0 {
+			t.Errorf("got %d Saves and %d Frees, want 3 and 2: %+v", saves, frees, store.calls)
+		}
+	})
+}
