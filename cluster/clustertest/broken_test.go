@@ -494,7 +494,7 @@ func brokenMessages() []breach {
 		{"an engine asks itself", "a request without a responder fails at once", func(e *broken) {
 			e.request = func(ctx context.Context, e *Engine, subject string, body []byte) ([]byte, error) {
 				if len(e.answers) > 0 {
-					return e.answers[0].respond(ctx, body), nil
+					return body, nil
 				}
 				return e.Request(ctx, subject, body)
 			}

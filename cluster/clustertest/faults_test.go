@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -389,9 +390,9 @@ func TestMessagesAreLostDoubledAndDelayed(t *testing.T) {
 
 func TestRequestsAreLostAndDoubled(t *testing.T) {
 	in(t, Options{}, func(t *testing.T, _ *Service, a, b *Engine, _, _ cluster.Bucket) {
-		asked := 0
+		var asked atomic.Int64
 		stop, err := b.Answer(t.Context(), "s", func(context.Context, []byte) []byte {
-			asked++
+			asked.Add(1)
 			return nil
 		})
 		if err != nil {
@@ -401,7 +402,7 @@ func TestRequestsAreLostAndDoubled(t *testing.T) {
 		for _, c := range []struct {
 			name  string
 			fault Fault
-			times int
+			times int64
 			want  error
 		}{
 			{"request", Fault{Lose: true}, 0, cluster.ErrUnavailable},
@@ -412,7 +413,7 @@ func TestRequestsAreLostAndDoubled(t *testing.T) {
 			{"response", Fault{Lose: true}, 1, cluster.ErrUnavailable},
 			{"response", Fault{Double: true}, 1, nil},
 		} {
-			asked = 0
+			asked.Store(0)
 			for _, e := range []*Engine{a, b} {
 				e.Faults(func(op Op) Fault {
 					if op.Name == c.name {
@@ -426,8 +427,8 @@ func TestRequestsAreLostAndDoubled(t *testing.T) {
 			cancel()
 			synctest.Wait()
 			wantErr(t, c.name, err, c.want)
-			if asked != c.times {
-				t.Errorf("%s with %+v asked %d times, want %d", c.name, c.fault, asked, c.times)
+			if n := asked.Load(); n != c.times {
+				t.Errorf("%s with %+v asked %d times, want %d", c.name, c.fault, n, c.times)
 			}
 		}
 		a.Faults(nil)

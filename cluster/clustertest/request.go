@@ -6,16 +6,10 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"sync"
 
 	"github.com/bowline-mcp/bowline/cluster"
+	"github.com/bowline-mcp/bowline/cluster/internal/answers"
 	"github.com/bowline-mcp/bowline/cluster/internal/rules"
-)
-
-// The bounds of an answer: how many of its functions run, and how many requests wait.
-const (
-	maxRunning = 64
-	maxWaiting = 1024
 )
 
 // Request implements cluster.Engine.
@@ -38,7 +32,7 @@ func (e *Engine) ask(ctx context.Context, name, subject string, body []byte) ite
 			yield(nil, err)
 			return
 		}
-		responses := make(chan result[[]byte], maxWaiting) // the next ones are lost
+		responses := make(chan result[[]byte], 1024) // the next ones are lost
 		lost, err := e.start(ctx, Op{Name: name, Subject: subject}, func(f Fault) { e.request(f, subject, bytes.Clone(body), responses) })
 		if err != nil {
 			yield(nil, fmt.Errorf("%s to %s: %w", name, subject, err))
@@ -74,12 +68,13 @@ func (e *Engine) request(f Fault, subject string, body []byte, responses chan<- 
 				continue
 			}
 			answered = true
-			q := question{body, func(response []byte) {
+			arrive := func(response []byte) {
 				e.respond(Fault{DelayResult: f.DelayResult, LoseResult: f.LoseResult}, func() { respond(result[[]byte]{value: response}) })
-			}}
-			other.receive(Op{Name: "question", Subject: subject}, func() { a.push(q) })
+			}
+			push := func() { a.pool.Push(bytes.Clone(body), func(response []byte) { a.respond(response, arrive) }) }
+			other.receive(Op{Name: "question", Subject: subject}, push)
 			if f.Double {
-				other.receive(Op{Name: "question", Subject: subject}, func() { a.push(q) })
+				other.receive(Op{Name: "question", Subject: subject}, push)
 			}
 		}
 	}
@@ -91,25 +86,12 @@ func (e *Engine) request(f Fault, subject string, body []byte, responses chan<- 
 	}
 }
 
-// A question is a request that has arrived, with the way back.
-type question struct {
-	body    []byte
-	respond func([]byte)
-}
-
-// An answer calls its function with each request, at most maxRunning at a time.
+// An answer is what somebody answers with.
 type answer struct {
 	engine  *Engine
 	subject string
-	respond func(context.Context, []byte) []byte
-	ctx     context.Context // of each call of respond
-	cancel  context.CancelFunc
-	running sync.WaitGroup
-
-	// The mutex of the Service guards the rest.
-	stopped bool
-	busy    int
-	waiting []question
+	pool    *answers.Pool
+	stopped bool // the mutex of the Service guards it
 }
 
 // Answer implements cluster.Engine.
@@ -117,8 +99,7 @@ func (e *Engine) Answer(ctx context.Context, subject string, f func(context.Cont
 	if err := rules.Subject(subject); err != nil {
 		return nil, err
 	}
-	a := &answer{engine: e, subject: subject, respond: f}
-	a.ctx, a.cancel = context.WithCancel(context.Background())
+	a := &answer{engine: e, subject: subject, pool: answers.New(f)}
 	_, err := call(ctx, e, Op{Name: "answer", Subject: subject}, func() (bool, error) {
 		if !slices.Contains(e.answers, a) && !a.stopped {
 			e.answers = append(e.answers, a)
@@ -135,52 +116,26 @@ func (e *Engine) Answer(ctx context.Context, subject string, f func(context.Cont
 func (a *answer) stop() {
 	a.engine.service.mu.Lock()
 	a.stopped = true
-	a.waiting = nil
 	a.engine.answers = slices.DeleteFunc(a.engine.answers, func(other *answer) bool { return other == a })
 	a.engine.service.mu.Unlock()
-	a.cancel()
-	a.running.Wait()
+	a.pool.Stop()
 }
 
-// push starts to answer a question, lets it wait, or loses it.
-func (a *answer) push(q question) {
-	switch {
-	case a.stopped:
-	case a.busy < maxRunning:
-		a.busy++
-		a.running.Go(func() { a.run(q) })
-	case len(a.waiting) < maxWaiting:
-		a.waiting = append(a.waiting, q)
-	}
-}
-
-// run answers a question, and what waits then.
-func (a *answer) run(q question) {
-	for more := true; more; {
-		response := a.respond(a.ctx, bytes.Clone(q.body))
-		q, more = a.next(q, response)
-	}
-}
-
-// next sends a response, and returns the next question.
-func (a *answer) next(answered question, response []byte) (q question, more bool) {
+// respond sends a response on its way.
+func (a *answer) respond(response []byte, arrive func([]byte)) {
 	e := a.engine
 	e.service.mu.Lock()
 	defer e.service.mu.Unlock()
-	if f := e.fault(Op{Name: "response", Subject: a.subject}); !e.cut && !e.denied && !f.Lose && len(response) <= cluster.MaxMessage {
-		e.sent.Add(1)
-		body := bytes.Clone(response)
-		e.up.send(f.Delay, func() {
-			answered.respond(body)
-			if f.Double {
-				answered.respond(body)
-			}
-		})
+	f := e.fault(Op{Name: "response", Subject: a.subject})
+	if e.cut || e.denied || f.Lose || len(response) > cluster.MaxMessage {
+		return
 	}
-	if len(a.waiting) == 0 {
-		a.busy--
-		return q, false
-	}
-	q, a.waiting = a.waiting[0], a.waiting[1:]
-	return q, true
+	e.sent.Add(1)
+	response = bytes.Clone(response)
+	e.up.send(f.Delay, func() {
+		arrive(response)
+		if f.Double {
+			arrive(response)
+		}
+	})
 }
