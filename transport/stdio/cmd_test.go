@@ -78,3 +78,26 @@ func TestCmdsThatCannotBeUsed(t *testing.T) {
 		}
 	}
 }
+
+// Start starts each child, may let another program do it, and its error is that of Open. The
+// child, and what is said of it, are as without Start.
+//
+// Guarantees: G-0014.24
+func TestStartInPlaceOfTheCmds(t *testing.T) {
+	self := roleCommand(t, "exit")
+	var started []string
+	self.Start = func(cmd *exec.Cmd) error {
+		started = append(started, cmd.Path)
+		cmd.Args = append([]string{"relayed", cmd.Path}, cmd.Args[1:]...)
+		return cmd.Start()
+	}
+	exit := lossAs[*transport.ExitError](open(t, self))
+	if exit.Command != self.Path || exit.Status != 3 || !strings.Contains(exit.Stderr, "cannot read the configuration") || len(started) != 1 || started[0] != self.Path {
+		t.Errorf("got the reason %+v after Start for %q", exit, started)
+	}
+	broken := errors.New("broken")
+	_, err := (&Command{Path: self.Path, Start: func(*exec.Cmd) error { return broken }}).Open(t.Context())
+	if start := (*transport.StartError)(nil); !errors.As(err, &start) || start.Command != self.Path || start.Err != broken {
+		t.Errorf("got %v, want a StartError for %v", err, broken)
+	}
+}

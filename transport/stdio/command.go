@@ -78,6 +78,12 @@ type Command struct {
 	// 16 MiB.
 	MaxFrame int
 
+	// Start starts each child, in place of cmd.Start. It may change Path, Args and
+	// ExtraFiles, so that another program starts the child and lets it inherit its standard
+	// streams; the link then owns that program. It returns when the child runs, or with the
+	// reason why it does not, after nothing is left of it. Default: (*exec.Cmd).Start.
+	Start func(cmd *exec.Cmd) error
+
 	// Started is called with the process id of each child, before Open returns. Until
 	// Started returns, the id belongs to this child, even if the child has exited. If
 	// Started panics, the child is killed, and the panic passes on. Default: none.
@@ -231,7 +237,11 @@ func (c *Command) start() (*child, error) {
 		return nil, err
 	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = p.theirs[0], p.theirs[1], p.theirs[2]
-	process, err := startProcess(cmd)
+	start := c.Start
+	if start == nil {
+		start = (*exec.Cmd).Start
+	}
+	process, err := startProcess(cmd, start)
 	if err != nil {
 		closeAll(p.ours[:])
 		return nil, err

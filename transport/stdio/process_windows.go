@@ -24,7 +24,7 @@ type process struct {
 
 // startProcess starts the child suspended, so that it can start nothing outside
 // the job.
-func startProcess(cmd *exec.Cmd) (*process, error) {
+func startProcess(cmd *exec.Cmd, start func(*exec.Cmd) error) (*process, error) {
 	job, err := newJob()
 	if err != nil {
 		return nil, err
@@ -33,7 +33,7 @@ func startProcess(cmd *exec.Cmd) (*process, error) {
 		cmd.SysProcAttr = new(syscall.SysProcAttr)
 	}
 	cmd.SysProcAttr.CreationFlags |= windows.CREATE_SUSPENDED | windows.CREATE_NEW_PROCESS_GROUP
-	if err := cmd.Start(); err != nil {
+	if err := start(cmd); err != nil {
 		windows.CloseHandle(job)
 		return nil, err
 	}

@@ -1,0 +1,249 @@
+package guardian
+
+import (
+	"bufio"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A nodeProcess is another process of the test binary with a guarded family.
+type nodeProcess struct {
+	t    *testing.T
+	cmd  *exec.Cmd
+	said *bufio.Reader
+	lock heldLock
+
+	outer, inner, server, clinger int
+}
+
+// startNode starts a node with a server that has locked the file, and has a child of its own.
+func startNode(t *testing.T, server string, deadline time.Duration, env ...string) *nodeProcess {
+	t.Helper()
+	n := &nodeProcess{t: t, lock: newLock(t), cmd: exec.Command(os.Args[0])}
+	n.cmd.Env = append(append(os.Environ(), env...), "GORACE=atexit_sleep_ms=0", roleVariable+"=node", serverVariable+"="+server, n.lock.variable(), untilVariable+"="+deadline.String())
+	n.cmd.Stderr = os.Stderr
+	said, err := n.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.said = bufio.NewReader(said)
+	if err := n.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		n.cmd.Process.Kill()
+		n.cmd.Wait()
+	})
+	pids := strings.Fields(n.line())
+	n.server, n.clinger = number(t, pids[0]), number(t, pids[1])
+	n.inner = number(t, strings.Fields(statOf(t, n.server))[1])
+	n.outer = number(t, strings.Fields(statOf(t, n.inner))[1])
+	t.Cleanup(func() { syscall.Kill(n.clinger, unix.SIGKILL) })
+	return n
+}
+
+func (n *nodeProcess) line() string {
+	n.t.Helper()
+	line, err := n.said.ReadString('\n')
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return line
+}
+
+func (n *nodeProcess) signal(pid int, sig syscall.Signal) {
+	n.t.Helper()
+	if err := syscall.Kill(pid, sig); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+func (n *nodeProcess) renew() {
+	n.t.Helper()
+	n.signal(n.cmd.Process.Pid, unix.SIGUSR1)
+	if got := n.line(); got != "renewed\n" {
+		n.t.Fatalf("the node said %q", got)
+	}
+}
+
+// statOf returns what follows the name in the stat of a process: its state, its parent, its
+// group, and more.
+func statOf(t *testing.T, pid int) string {
+	t.Helper()
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(stat[strings.LastIndexByte(string(stat), ')')+1:])
+}
+
+func number(t *testing.T, s string) int {
+	t.Helper()
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// ends returns a channel that is closed when a process has ended.
+func ends(t *testing.T, pid int) <-chan struct{} {
+	t.Helper()
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		defer unix.Close(fd)
+		for {
+			if n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1); n == 1 || err != unix.EINTR {
+				return
+			}
+		}
+	}()
+	return ended
+}
+
+// A program that is killed leaves no process of a guarded server, though one has left its
+// group and session and ignores SIGTERM and its input. A second copy of the server gets the
+// lock then.
+//
+// Guarantees: G-0079.2
+func TestNothingOutlivesAKilledProgram(t *testing.T) {
+	n := startNode(t, "hermit", 10*hangGuard)
+	guards := []<-chan struct{}{ends(t, n.outer), ends(t, n.inner)}
+	n.signal(n.cmd.Process.Pid, unix.SIGKILL)
+	n.lock.awaitFree(t, orphanGrace+slack)
+	for _, ended := range guards {
+		wait(t, ended, "end of a guardian")
+	}
+	second := open(t, roleCommand("locker", n.lock.variable()), later())
+	if got := wait(t, second.frames, "frame"); got == `"locked by another"` {
+		t.Errorf("the second copy found the file locked")
+	}
+}
+
+// A stopped program renews nothing, so its server ends at the deadline, and both guardians do,
+// though nobody reads what the server writes to standard error. What the program sends when it
+// continues has no effect.
+//
+// Guarantees: G-0079.1
+func TestAStoppedProgramLosesItsServer(t *testing.T) {
+	n := startNode(t, "family", 3*time.Second, floodVariable+"=1")
+	n.renew()
+	guards := []<-chan struct{}{ends(t, n.outer), ends(t, n.inner)}
+	until := time.Now().Add(3 * time.Second)
+	n.signal(n.cmd.Process.Pid, unix.SIGSTOP)
+	if !n.lock.isHeld(t) {
+		t.Error("the server ended when its program was stopped")
+	}
+	n.lock.awaitFree(t, time.Until(until)+slack)
+	for _, ended := range guards {
+		wait(t, ended, "end of a guardian")
+	}
+	n.signal(n.cmd.Process.Pid, unix.SIGCONT)
+	n.renew()
+	if n.lock.isHeld(t) {
+		t.Error("the server runs again")
+	}
+}
+
+// A server whose deadline is renewed in time runs on.
+//
+// Guarantees: G-0079.1
+func TestARenewedServerRunsOn(t *testing.T) {
+	n := startNode(t, "hermit", 2*time.Second)
+	ended := ends(t, n.server)
+	ticks := time.NewTicker(300 * time.Millisecond)
+	defer ticks.Stop()
+	for range 10 { // 3 s
+		select {
+		case <-ended:
+			t.Fatal("the server ended, though its deadline was renewed")
+		case <-ticks.C:
+			n.renew()
+		}
+	}
+}
+
+// If one of the two guardians is killed, the other ends the server and all that it started.
+//
+// Guarantees: G-0079.5
+func TestAKilledGuardianEndsItsServer(t *testing.T) {
+	for name, guardian := range map[string]func(*nodeProcess) int{
+		"outer": func(n *nodeProcess) int { return n.outer },
+		"inner": func(n *nodeProcess) int { return n.inner },
+	} {
+		n := startNode(t, "hermit", 10*hangGuard)
+		n.signal(guardian(n), unix.SIGKILL)
+		if took := n.lock.awaitFree(t, orphanGrace+slack); took > orphanGrace+slack {
+			t.Errorf("%s: the lock was free after %v", name, took)
+		}
+	}
+}
+
+// If both guardians are killed at the same time, the kernel ends the server's own process.
+//
+// Guarantees: G-0079.5
+func TestTwoKilledGuardiansEndTheServersProcess(t *testing.T) {
+	n := startNode(t, "hermit", 10*hangGuard)
+	ended := ends(t, n.server)
+	n.signal(n.inner, unix.SIGSTOP) // so that it cannot act before it is killed
+	n.signal(n.outer, unix.SIGSTOP)
+	n.signal(n.outer, unix.SIGKILL)
+	n.signal(n.inner, unix.SIGKILL)
+	wait(t, ended, "end of the server")
+}
+
+// A guardian that was stopped beyond the deadline ends the server when it continues. What the
+// program sent meanwhile counts from when it was sent.
+//
+// Guarantees: G-0079.1
+func TestAGuardianThatWasStoppedIsNotLate(t *testing.T) {
+	n := startNode(t, "hermit", 2*time.Second)
+	n.signal(n.inner, unix.SIGSTOP)
+	n.renew()
+	n.signal(n.cmd.Process.Pid, unix.SIGSTOP)
+	passed := time.NewTimer(2 * time.Second)
+	defer passed.Stop()
+	<-passed.C
+	if !n.lock.isHeld(t) {
+		t.Error("the server ended while its guardian was stopped")
+	}
+	n.signal(n.inner, unix.SIGCONT)
+	if took := n.lock.awaitFree(t, slack); took > time.Second {
+		t.Errorf("the server ended %v after its guardian continued", took)
+	}
+}
+
+// SIGTERM to a guardian reaches the server, once, and the guardian waits for it.
+//
+// Guarantees: G-0079.4
+func TestAGuardianPassesSIGTERMOn(t *testing.T) {
+	server, outer := roleCommand("asked"), 0
+	server.Started = func(pid int) { outer = pid }
+	g := open(t, server, later())
+	g.want(`"ready"`)
+	for range 2 {
+		if err := syscall.Kill(outer, unix.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Kill(outer, unix.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g.want(`"asked"`)
+	g.close(0)
+	if len(g.frames) > 0 {
+		t.Errorf("the server also said %q", <-g.frames)
+	}
+}
