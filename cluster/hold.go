@@ -31,9 +31,9 @@ type hold struct {
 	until    instant // the key is held before this
 	due      instant // when the next attempt is made
 	flying   uint8   // attempts that wait for their answers
-	unknown  bool    // an attempt for this revision has failed, and may have been accepted
-	look     bool    // the next attempt reads what the key has
+	look     bool    // a write was refused: the next attempt reads what the key has
 	failing  bool    // the last attempt that ended was not accepted
+	losses   uint64  // how often the key was found to have no own value any more
 }
 
 // An attempt is something that the Engine shall do for a hold.
@@ -41,6 +41,8 @@ type attempt struct {
 	op   operation
 	base uint64  // the revision that an update replaces
 	sent instant // before this the Engine has got nothing
+
+	losses uint64 // of the hold when the attempt was made: an answer from before a loss says nothing
 }
 
 type operation uint8
@@ -85,7 +87,7 @@ func (h *hold) next(now instant) attempt {
 		return attempt{}
 	}
 	h.flying++
-	a := attempt{op: update, base: h.revision, sent: now}
+	a := attempt{op: update, base: h.revision, sent: now, losses: h.losses}
 	switch {
 	case h.look:
 		a.op = read
@@ -97,39 +99,34 @@ func (h *hold) next(now instant) attempt {
 
 // accepted says that the Engine has done what an attempt asked for.
 func (h *hold) accepted(a attempt, revision uint64) {
-	h.flying--
-	if h.over {
+	if !h.answered(a) {
 		return
 	}
 	h.until = max(h.until, a.sent+leaseHeld)
 	if a.base == h.revision { // otherwise a read has shown this value, or a later one
-		h.revision, h.unknown, h.look = revision, false, false
+		h.revision, h.look = revision, false
 	}
 	h.due, h.failing = max(h.due, a.sent+renewEvery), false
 }
 
+// answered counts the end of an attempt. It reports whether the answer counts.
+func (h *hold) answered(a attempt) bool {
+	h.flying--
+	return !h.over && a.losses == h.losses
+}
+
 // failed says that nobody knows whether the Engine has done what an attempt asked for.
 func (h *hold) failed(a attempt) {
-	h.flying--
-	h.failing = true
-	if a.op != read && a.base == h.revision {
-		h.unknown = true
+	if h.answered(a) {
+		h.failing = true
 	}
 }
 
 // refused says that the key has another value than an update replaces, or that a create found
-// one. It reports whether the hold has ended.
-func (h *hold) refused(now instant, a attempt) (lost bool) {
-	h.flying--
-	h.failing = true
-	switch {
-	case h.over, a.base != h.revision: // another attempt was accepted
-		return false
-	case a.op == create, h.unknown:
-		h.look, h.due = true, now
-		return false
-	default:
-		return h.vanish(now)
+// one. Perhaps an earlier attempt was accepted, and its answer was lost.
+func (h *hold) refused(now instant, a attempt) {
+	if h.answered(a) && a.base == h.revision { // otherwise another attempt was accepted
+		h.failing, h.look, h.due = true, true, now
 	}
 }
 
@@ -144,19 +141,17 @@ const (
 
 // found says what a read has found. The value may be an older one. It reports whether the
 // hold has ended.
-func (h *hold) found(now instant, what finding, revision uint64) (lost bool) {
-	h.flying--
-	if h.over || !h.look {
-		return false
-	}
+func (h *hold) found(now instant, a attempt, what finding, revision uint64) (lost bool) {
 	switch {
-	case what == own && revision != h.revision:
-		h.revision, h.unknown, h.look, h.due = revision, false, false, now
+	case !h.answered(a) || !h.look:
 		return false
-	case what == own: // an older value than the one that the write has met
+	case what == own && revision > h.revision:
+		h.revision, h.look, h.due = revision, false, now
 		return false
-	case what == foreign && h.keeps && h.revision == 0: // somebody else has the name
+	case what == foreign && h.revision == 0: // somebody else has the name
 		h.look = false
+		return false
+	case what != nothing && revision <= h.revision: // older than what the write has met
 		return false
 	default:
 		return h.vanish(now)
@@ -166,7 +161,7 @@ func (h *hold) found(now instant, what finding, revision uint64) (lost bool) {
 // shown says what a watch shows of the key. It reports whether the hold has ended.
 func (h *hold) shown(now instant, what finding, revision uint64) (lost bool) {
 	switch {
-	case h.over, what == own, h.revision == 0 && what == foreign:
+	case h.over, what == own, h.revision == 0:
 		return false
 	case revision > h.revision:
 		return h.vanish(now)
@@ -179,7 +174,8 @@ func (h *hold) shown(now instant, what finding, revision uint64) (lost bool) {
 // vanish ends the hold, because the key has no value of it any more.
 func (h *hold) vanish(now instant) (lost bool) {
 	lost = h.until > 0
-	h.revision, h.until, h.unknown, h.look, h.due = 0, 0, false, false, now
+	h.revision, h.until, h.look, h.due = 0, 0, false, now
+	h.losses++
 	h.over = !h.keeps
 	return lost
 }
@@ -188,6 +184,9 @@ func (h *hold) vanish(now instant) (lost bool) {
 func (h *hold) expire(now instant) (lost bool) {
 	if h.over || h.until == 0 || now < h.until {
 		return false
+	}
+	if h.look { // nobody knows what the key has; to create it tells
+		return h.vanish(now)
 	}
 	h.until = 0
 	h.over = !h.keeps

@@ -170,13 +170,14 @@ func (n *Node) wrote(e *entry, a attempt, revision uint64, err error) {
 			n.emptied(now)
 		}
 		e.hold.accepted(a, revision)
+		if e.number == 0 {
+			n.view.renewed(a.sent, revision)
+		}
 		if e.renewed != nil {
 			e.renewed(n.timeOf(e.hold.until))
 		}
 	case errors.Is(err, ErrConflict), errors.Is(err, ErrExists):
-		if e.hold.refused(now, a) {
-			n.vanished(e, now)
-		}
+		e.hold.refused(now, a)
 	default:
 		e.hold.failed(a)
 		n.log.Debug("cluster: a lease was not renewed", "key", e.key, "err", err)
@@ -191,11 +192,11 @@ func (n *Node) look(ctx context.Context, e *entry, a attempt) {
 	defer n.mu.Unlock()
 	switch now := n.clock(); {
 	case err == nil:
-		if e.hold.found(now, what, got.Revision) {
+		if e.hold.found(now, a, what, got.Revision) {
 			n.vanished(e, now)
 		}
 	case errors.Is(err, ErrNotFound):
-		if e.hold.found(now, nothing, 0) {
+		if e.hold.found(now, a, nothing, 0) {
 			n.vanished(e, now)
 		}
 	default:

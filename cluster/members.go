@@ -2,6 +2,8 @@ package cluster
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -59,15 +61,12 @@ func (n *Node) ownMember() Member {
 }
 
 // Gone reports whether no process is the node with this name any more, for certain: its lease
-// has ended. A name that was never seen is gone after it was looked for for 20 s, so the first
-// call returns false. It returns false while the Engine cannot be reached.
+// has ended. A name that was never seen is gone once it was looked for for 20 s, so the first
+// calls return false. So do all calls while this node is Isolated.
 func (n *Node) Gone(name string) bool {
-	if name == n.options.Node {
-		return false
-	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.view.gone(n.clock(), name)
+	return n.view.gone(n.clock(), n.holding(), name)
 }
 
 // judge says whether the owner of something lives. What an owner that is dead has owned may
@@ -75,28 +74,30 @@ func (n *Node) Gone(name string) bool {
 func (n *Node) judge(o owner) verdict {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if o.Node != n.options.Node {
-		return n.view.judge(n.clock(), o)
-	}
-	lease := n.table[n.leaseKey()]
-	switch {
-	case o.Epoch == n.epoch:
-		return alive
-	case lease != nil && lease.hold.held(n.clock()):
-		return dead // an earlier process: this one has the name now
-	default:
-		return unsure
-	}
+	return n.view.judge(n.clock(), n.holding(), o)
 }
 
-// deny records that the door of a node refuses connections while its control subject has no
-// responder: then the process with that epoch has ended. The next renewal of its lease, if
-// there is one, refutes it.
-func (n *Node) deny(o owner) {
-	n.mu.Lock()
-	n.view.deny(o)
-	n.mu.Unlock()
-	n.hooks.leaseChanged(nodePrefix + o.Node)
+// holding reports whether this node holds its own lease. The caller holds n.mu.
+func (n *Node) holding() bool {
+	e := n.table[n.leaseKey()]
+	return e != nil && e.hold.held(n.clock())
+}
+
+// refused says that the door of a node has refused a connection, which only a process that
+// has ended does, or a network between. It asks the control subject of the node: if nobody
+// answers there either, the process has ended. The next renewal of its lease refutes that, if
+// there is one. It returns the verdict.
+func (n *Node) refused(ctx context.Context, o owner) verdict {
+	if err := n.ask(ctx, o.Node, opPing, nil, nil); errors.Is(err, ErrNoResponder) {
+		n.mu.Lock()
+		n.view.deny(o)
+		if s := n.view.nodes[o.Node]; s != nil && !s.present() {
+			delete(n.members, o.Node)
+		}
+		n.mu.Unlock()
+		n.hooks.leaseChanged(nodePrefix + o.Node)
+	}
+	return n.judge(o)
 }
 
 // holder returns which node has claimed a key, as far as known here, and the value of the claim.
@@ -164,8 +165,8 @@ func (n *Node) applyOwn(e Entry, lease leaseRecord, claim claimRecord) {
 	case held.number == 0 && lease.Epoch == n.epoch, held.number != 0 && claim.Epoch == n.epoch && claim.Number == held.number:
 		what = own
 	}
-	if what == own && held.number == 0 && e.Revision == held.hold.revision {
-		n.view.confirm(held.hold.until - leaseHeld)
+	if what == own && held.number == 0 {
+		n.view.showOwn(e.Revision)
 	}
 	if held.hold.shown(now, what, e.Revision) {
 		n.vanished(held, now)

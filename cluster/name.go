@@ -35,6 +35,7 @@ func (n *Node) takeName(ctx context.Context) error {
 		case err == nil:
 			n.mu.Lock()
 			e.hold.begun(sent, revision)
+			n.view.renewed(sent, revision)
 			n.table[key] = e
 			n.mu.Unlock()
 			return nil

@@ -89,9 +89,10 @@ func newNode(e Engine, o Options) *Node {
 		began: time.Now(), asleep: suspended(),
 		epoch: rand.Text(), since: time.Now().UTC().Round(time.Millisecond),
 		table: map[string]*entry{}, kick: make(chan struct{}, 1),
-		view: newView(), members: map[string]Member{}, others: map[string]otherClaim{}, current: make(chan struct{}),
+		members: map[string]Member{}, others: map[string]otherClaim{}, current: make(chan struct{}),
 		state: Ready, changed: make(chan struct{}), drains: make(chan struct{}),
 	}
+	n.view = newView(owner{Node: o.Node, Epoch: n.epoch})
 	n.clock = func() instant { return time.Since(n.began) + max(0, suspended()-n.asleep) }
 	n.ctx, n.cancel = context.WithCancelCause(context.Background())
 	return n

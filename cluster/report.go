@@ -29,6 +29,7 @@ type Report struct {
 }
 
 const (
+	opPing   = "ping"
 	opReport = "report"
 	opDrain  = "drain"
 
@@ -141,6 +142,7 @@ func (n *Node) DrainNode(ctx context.Context, name string) error {
 
 // handleOwn registers the operations of package cluster itself.
 func (n *Node) handleOwn() {
+	n.handle(opPing, func(context.Context, json.RawMessage) (any, error) { return nil, nil })
 	n.handle(opReport, func(context.Context, json.RawMessage) (any, error) { return n.Report(), nil })
 	n.handle(opDrain, func(context.Context, json.RawMessage) (any, error) {
 		n.mu.Lock()

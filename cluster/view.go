@@ -20,22 +20,31 @@ const (
 	dead // its lease has ended, and does not come back
 )
 
-// A view is what the watch of the bucket of leases has shown of other nodes. It may be old.
-// So it calls an owner dead only in these cases:
+// A view is what the watch of the bucket of leases has shown to a node. It may be old. So it
+// calls an owner dead only in these cases:
 //
-//   - the view has seen the lease of the owner, and later saw its end or the lease of
-//     another epoch;
+//   - the view has seen the lease of the owner, and later its end, or the lease of another
+//     epoch;
 //   - the view has looked for that lease for leaseTTL, did not see it, and was current:
-//     it has shown a renewal of this node that was sent after that time. An owner that
-//     lives writes a lease more often than that;
-//   - the owner had the name of this node, which holds the lease of the name now;
+//     it has shown the newest renewal of this node, which was sent after that time. An
+//     owner that lives writes its lease more often than that;
+//   - the owner had the name of this node, which holds the lease of that name now;
 //   - the door of the owner refuses connections while nobody answers its control requests,
-//     and its lease was not renewed since.
+//     and no renewal of its lease was shown since.
+//
+// A node that does not hold its own lease calls nobody dead, since what it took would be
+// taken from it.
 type view struct {
-	nodes     map[string]*sight
-	asked     map[owner]instant // since when the view looks for owners that it does not see
-	confirmed instant           // when the newest own renewal that was shown was sent
-	number    uint64            // of the changes of sights
+	self  owner // its term does not count
+	nodes map[string]*sight
+	asked map[owner]instant // since when the view looks for owners that it does not see
+
+	wrote     uint64  // the revision of the newest own renewal that was accepted
+	sent      instant // when that was sent
+	shown     uint64  // the revision of the newest own renewal that was shown
+	confirmed instant // when the newest own renewal was sent that was shown before the next was accepted
+
+	number uint64 // of the changes of sights
 }
 
 // A sight is what was seen of one node.
@@ -64,7 +73,9 @@ const (
 	maxGone  = 1024 // nodes without a lease that the view remembers
 )
 
-func newView() view { return view{nodes: map[string]*sight{}, asked: map[owner]instant{}} }
+func newView(self owner) view {
+	return view{self: self, nodes: map[string]*sight{}, asked: map[owner]instant{}}
+}
 
 // show records a value of a node's lease. A nil owner is one that cannot be read.
 func (v *view) show(node string, o *owner, revision uint64) {
@@ -134,38 +145,60 @@ func (s *sight) hasEnded(o owner) bool {
 }
 
 // present reports whether the node has a lease as far as the view knows.
-func (s *sight) present() bool { return s.state == seen || s.state == missing }
+func (s *sight) present() bool { return (s.state == seen || s.state == missing) && s.denied == 0 }
 
-// confirm records that the view has shown the newest renewal of this node.
-func (v *view) confirm(sent instant) { v.confirmed = max(v.confirmed, sent) }
+// renewed records that a renewal of this node's own lease was accepted.
+func (v *view) renewed(sent instant, revision uint64) {
+	v.wrote, v.sent = revision, sent
+	v.confirm()
+}
+
+// showOwn records that the view has shown a value of this node's own lease.
+func (v *view) showOwn(revision uint64) {
+	v.shown = revision
+	v.confirm()
+}
+
+func (v *view) confirm() {
+	if v.shown == v.wrote {
+		v.confirmed = v.sent
+	}
+}
 
 // deny records that the door of an owner refuses connections while nobody answers its control
 // requests.
 func (v *view) deny(o owner) {
-	if s := v.nodes[o.Node]; s != nil && s.present() && s.owner.Epoch == o.Epoch && s.denied == 0 {
+	if s := v.nodes[o.Node]; s != nil && s.present() && s.owner.Epoch == o.Epoch {
 		s.denied, s.number = max(s.revision, 1), v.count()
 	}
 }
 
-// judge says whether an owner of another node lives. If it cannot tell, the question starts
-// the time that the view looks for it.
-func (v *view) judge(now instant, o owner) verdict {
+// judge says whether an owner lives. If the view cannot tell, the question begins the time
+// for which it looks for the owner. The second argument says whether this node holds its own
+// lease.
+func (v *view) judge(now instant, holding bool, o owner) verdict {
 	s := v.nodes[o.Node]
 	switch {
+	case o.Node == v.self.Node && o.Epoch == v.self.Epoch:
+		return alive
+	case !holding:
+		return unsure
+	case o.Node == v.self.Node:
+		return dead // an earlier process
 	case s == nil:
 		return v.await(now, o)
 	case s.hasEnded(o):
 		return dead
 	case s.state == unreadable:
 		return unsure
-	case s.owner.Epoch == o.Epoch && s.present() && s.denied != 0:
+	case s.owner.Epoch != o.Epoch, s.state == ended:
+		return v.await(now, o)
+	case s.denied != 0:
 		return dead
-	case s.owner.Epoch == o.Epoch && s.state == seen:
-		return alive
-	case s.owner.Epoch == o.Epoch && s.state == missing:
+	case s.state == missing:
 		return v.after(s.since)
 	default:
-		return v.await(now, o)
+		return alive
 	}
 }
 
@@ -195,12 +228,17 @@ func (v *view) after(since instant) verdict {
 	return unsure
 }
 
-// gone reports whether no process has the name of a node any more.
-func (v *view) gone(now instant, node string) bool {
+// gone reports whether no process has the name of another node any more. Its arguments are
+// those of judge.
+func (v *view) gone(now instant, holding bool, node string) bool {
 	s := v.nodes[node]
 	switch {
+	case node == v.self.Node, !holding:
+		return false
 	case s == nil:
 		return v.await(now, owner{Node: node}) == dead
+	case s.state == unreadable:
+		return false
 	case s.state == ended, s.denied != 0:
 		return true
 	case s.state == missing:
