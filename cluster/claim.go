@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/bowline-mcp/bowline/internal/pause"
 )
@@ -11,57 +12,45 @@ import (
 // errClaimed says that this node has claimed the key itself.
 var errClaimed = fmt.Errorf("%w: this node has claimed it", ErrExists)
 
+// errEmptied says that a claim was made on what an Engine that has lost leases began anew.
+var errEmptied = errors.New("cluster: the engine has lost leases")
+
 // claim creates a key in the bucket of leases, such as "srv.x" or "lock.x", and renews it until
 // release is called. The value is sealed. The error matches ErrExists if somebody has the
-// key, also if this node has.
+// key, also if this node has. If the Engine has lost leases, claim waits until all their
+// holders have noticed, at most leaseTTL.
 //
 // lost is called at most once, on a goroutine of its own, when the claim ends without
-// release: it was not renewed in time by this node's clock, or it was removed. Nobody else can
-// have the key before that time. It may be called before claim has returned.
+// release: it was not renewed in time by this node's clock, or it was removed. Nobody else
+// can have the key before the first of these. It may be called before claim has returned, and
+// must not wait for Close.
 //
 // When release returns nil, the key is free. After a loss, and when called again, it does
 // nothing. If it fails, the key expires.
 func (n *Node) claim(ctx context.Context, key string, value []byte, lost func(error)) (release func(context.Context) error, err error) {
-	if err := n.awaitClaims(ctx); err != nil {
-		return nil, err
+	for {
+		if err := n.awaitClaims(ctx); err != nil {
+			return nil, err
+		}
+		release, err := n.claimNow(ctx, key, value, lost)
+		if !errors.Is(err, errEmptied) {
+			return release, err
+		}
 	}
-	e, err := n.reserve(key, value, lost)
-	if err != nil {
-		return nil, err
-	}
-	sent := n.clock()
-	revision, err := n.leases.Create(ctx, key, n.sealClaim(key, e.number, value), 0)
-	if errors.Is(err, ErrExists) {
-		revision, err = n.adopt(ctx, key, e, value, err)
-	}
-	if err == nil && ctx.Err() != nil {
-		err = context.Cause(ctx)
-	}
-	n.mu.Lock()
-	if err != nil || n.ctx.Err() != nil {
-		delete(n.table, key)
-		n.mu.Unlock()
-		n.undo(key, e, revision)
-		return nil, err
-	}
-	e.hold.begun(sent, revision)
-	n.poke()
-	n.mu.Unlock()
-	return func(ctx context.Context) error { return n.release(ctx, key, e) }, nil
 }
 
-// awaitClaims waits while claims must wait for other nodes to notice that their leases are lost.
+// awaitClaims waits while other nodes may believe in keys that the Engine has lost.
 func (n *Node) awaitClaims(ctx context.Context) error {
 	for {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		n.mu.Lock()
-		wait := n.pauseTill - n.clock()
-		n.mu.Unlock()
 		if n.ctx.Err() != nil {
 			return errClosed
 		}
+		n.mu.Lock()
+		wait := n.pauseTill - n.clock()
+		n.mu.Unlock()
 		if wait <= 0 {
 			return nil
 		}
@@ -69,6 +58,28 @@ func (n *Node) awaitClaims(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+func (n *Node) claimNow(ctx context.Context, key string, value []byte, lost func(error)) (func(context.Context) error, error) {
+	e, err := n.reserve(key, value, lost)
+	if err != nil {
+		return nil, err
+	}
+	sent := n.clock()
+	revision, err := n.leases.Create(ctx, key, n.sealClaim(key, e.number, value), 0)
+	if errors.Is(err, ErrExists) {
+		revision, err = n.adopt(ctx, e, value)
+	}
+	if err == nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	if err := n.enter(e, sent, revision, err); err != nil {
+		if revision != 0 {
+			n.undo(ctx, key, revision)
+		}
+		return nil, err
+	}
+	return func(ctx context.Context) error { return n.release(ctx, e) }, nil
 }
 
 // reserve enters a key into the table. It is not held yet, and not renewed.
@@ -89,60 +100,65 @@ func (n *Node) reserve(key string, value []byte, lost func(error)) (*entry, erro
 	return e, nil
 }
 
+// enter makes a reserved key one that is held, or removes it from the table.
+func (n *Node) enter(e *entry, sent instant, revision uint64, err error) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	lease := n.table[n.leaseKey()]
+	switch {
+	case err != nil:
+	case n.ctx.Err() != nil:
+		err = errClosed
+	case lease != nil && revision < lease.hold.revision:
+		n.emptied(n.clock())
+		err = errEmptied
+	default:
+		e.hold.begun(sent, revision)
+		n.poke()
+		return nil
+	}
+	if n.table[e.key] == e {
+		delete(n.table, e.key)
+	}
+	return err
+}
+
 func (n *Node) sealClaim(key string, number uint64, value []byte) []byte {
 	r := claimRecord{recordVersion, n.options.Node, n.epoch, number, value}
 	return n.seal(sealLease, leaseBucket+"/"+key, encode(r))
 }
 
-// adopt takes a key that an earlier claim of this process has left: its answer was lost.
-func (n *Node) adopt(ctx context.Context, key string, e *entry, value []byte, exists error) (uint64, error) {
-	got, err := n.leases.Get(ctx, key)
+// adopt takes a key that an earlier claim of this process has left, because its answer was
+// lost. If somebody else has the key, the error matches ErrExists.
+func (n *Node) adopt(ctx context.Context, e *entry, value []byte) (uint64, error) {
+	got, err := n.leases.Get(ctx, e.key)
 	if err != nil {
-		return 0, exists
+		return 0, ErrExists
 	}
-	r, err := n.openClaim(key, got.Value)
+	r, err := n.openClaim(e.key, got.Value)
 	if err != nil || r.Epoch != n.epoch {
-		return 0, exists
+		return 0, ErrExists
 	}
-	revision, err := n.leases.Update(ctx, key, n.sealClaim(key, e.number, value), got.Revision)
+	revision, err := n.leases.Update(ctx, e.key, n.sealClaim(e.key, e.number, value), got.Revision)
 	if errors.Is(err, ErrConflict) {
-		return 0, exists
+		return 0, ErrExists
 	}
 	return revision, err
 }
 
-func (n *Node) openClaim(key string, sealed []byte) (claimRecord, error) {
-	var r claimRecord
-	plain, err := n.open(sealLease, leaseBucket+"/"+key, sealed)
-	if err == nil {
-		err = decodeRecord(plain, &r)
+// undo deletes what a failed claim has written. If that fails, it expires.
+func (n *Node) undo(ctx context.Context, key string, revision uint64) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), retryEvery)
+	defer cancel()
+	if err := n.leases.Delete(ctx, key, revision); err != nil {
+		n.log.Debug("cluster: a failed claim was not undone, and expires", "key", key, "err", err)
 	}
-	return r, err
-}
-
-// undo deletes what a failed claim may have written. If that fails, it expires.
-func (n *Node) undo(key string, e *entry, revision uint64) {
-	if revision == 0 {
-		return
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.ctx.Err() != nil {
-		return
-	}
-	n.running.Go(func() {
-		ctx, cancel := context.WithTimeout(n.ctx, attemptTimeout)
-		defer cancel()
-		if err := n.leases.Delete(ctx, key, revision); err != nil {
-			n.log.Debug("cluster: a failed claim was not undone, and expires", "key", key, "err", err)
-		}
-	})
 }
 
 // release gives up a claim.
-func (n *Node) release(ctx context.Context, key string, e *entry) error {
+func (n *Node) release(ctx context.Context, e *entry) error {
 	n.mu.Lock()
-	if n.table[key] != e || e.hold.over {
+	if n.table[e.key] != e || e.hold.over {
 		n.mu.Unlock()
 		return nil
 	}
@@ -151,8 +167,8 @@ func (n *Node) release(ctx context.Context, key string, e *entry) error {
 	err := n.remove(ctx, e)
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.table[key] == e {
-		delete(n.table, key)
+	if n.table[e.key] == e {
+		delete(n.table, e.key)
 	}
 	return err
 }
@@ -176,33 +192,45 @@ func (n *Node) remove(ctx context.Context, e *entry) error {
 	if !errors.Is(err, ErrConflict) {
 		return err
 	}
-	got, err := n.leases.Get(ctx, e.key) // an attempt that was ended may have been accepted
+	// An attempt that was ended may have been accepted. If the read is too old to show it,
+	// the key expires.
+	got, err := n.leases.Get(ctx, e.key)
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return err
+	}
 	if err != nil || n.find(e, got.Value) != own {
 		return nil
 	}
-	return n.leases.Delete(ctx, e.key, got.Revision)
+	if err = n.leases.Delete(ctx, e.key, got.Revision); errors.Is(err, ErrConflict) {
+		return nil
+	}
+	return err
 }
 
-// releaseAll gives up everything, the lease of the node last.
+// releaseAll gives up everything at the same time, but the lease of the node last: then its
+// end says that nothing of this process is left.
 func (n *Node) releaseAll(ctx context.Context) error {
 	n.mu.Lock()
-	var all []*entry
-	own := n.table[n.leaseKey()]
+	var claims []*entry
+	lease := n.table[n.leaseKey()]
 	for _, e := range n.table {
-		if e != own && e.hold.revision != 0 {
-			all = append(all, e)
+		if e != lease && e.hold.revision != 0 {
+			claims = append(claims, e)
 		}
-	}
-	if own != nil && own.hold.revision != 0 {
-		all = append(all, own)
 	}
 	clear(n.table)
 	n.mu.Unlock()
-	var first error
-	for _, e := range all {
-		if err := n.remove(ctx, e); err != nil && first == nil {
-			first = err
-		}
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	errs := make([]error, len(claims))
+	var group sync.WaitGroup
+	for i, e := range claims {
+		group.Go(func() { errs[i] = n.remove(ctx, e) })
 	}
-	return first
+	group.Wait()
+	err := errors.Join(errs...)
+	if lease != nil && lease.hold.revision != 0 {
+		err = errors.Join(err, n.remove(ctx, lease))
+	}
+	return err
 }

@@ -42,6 +42,7 @@ type controlResponse struct {
 	Node    string          `json:"node"`
 	OK      bool            `json:"ok"`
 	Error   string          `json:"error,omitempty"`
+	Again   bool            `json:"again,omitempty"` // it was refused for its challenge, and may be asked again with a new one
 	Data    json.RawMessage `json:"data,omitempty"`
 }
 
@@ -52,17 +53,17 @@ type ControlError struct {
 }
 
 func (e *ControlError) Error() string {
-	return fmt.Sprintf("cluster: node %q failed to %s: %s", e.Node, e.Op, e.Reason)
+	return fmt.Sprintf("cluster: node %q did not %s: %s", e.Node, e.Op, e.Reason)
 }
 
 var (
-	errNoMember  = errors.New("cluster: there is no such node")
-	errTooLarge  = fmt.Errorf("cluster: a control message has more than %d bytes", maxControl)
-	errNotOpened = errors.New("cluster: a response does not open: the node has another key")
+	errTooLarge  = fmt.Errorf("a control message has more than %d bytes", maxControl)
+	errNotOpened = errors.New("the response does not open: the node has another key")
 )
 
-// handle registers the function that does an operation when another node asks for it. The
-// function is called on a goroutine of its own, and returns what encoding/json can encode.
+// handle registers the function that does an operation when another node asks for it, before
+// Join has returned. The function is called on a goroutine of its own, with a context of
+// controlTimeout, and returns what encoding/json can encode.
 func (n *Node) handle(op string, f operationFunc) {
 	n.controls.mu.Lock()
 	defer n.controls.mu.Unlock()
@@ -72,37 +73,64 @@ func (n *Node) handle(op string, f operationFunc) {
 	n.controls.byOp[op] = f
 }
 
+// controlSubjectOf is the subject that one process answers: another process with the same
+// name, before or after it, answers another one.
+func controlSubjectOf(node, epoch string) string { return controlSubject + "." + node + "." + epoch }
+
 // ask asks a node for an operation and waits for its answer, at most controlTimeout. An error
-// that matches ErrNoResponder says that the node cannot be reached over the Engine. If into is
-// not nil, it receives what the operation has returned.
+// that matches ErrNoResponder says that there is no such node, or that it has ended or cannot
+// reach the Engine. If into is not nil, it receives what the operation has returned.
 func (n *Node) ask(ctx context.Context, node, op string, args, into any) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, controlTimeout, fmt.Errorf("cluster: node %q does not answer: %w", node, ErrUnavailable))
+	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
 	defer cancel()
 	if node == n.options.Node {
 		return n.askSelf(ctx, op, args, into)
 	}
 	m, found := n.Member(node)
 	if !found {
-		return fmt.Errorf("%w: %q", errNoMember, node)
+		return fmt.Errorf("cluster: no node is named %q: %w", node, ErrNoResponder)
 	}
-	subject := controlSubject + "." + node
-	request, err := newRequest(op, args, map[string]string{node: m.challenge})
+	response, err := n.askProcess(ctx, m.owner(), m.challenge, op, args)
+	if errors.Is(err, ErrNoResponder) || err == nil && response.Again { // the watch may be late
+		var lease leaseRecord
+		if lease, err = n.readLease(ctx, node); err == nil {
+			response, err = n.askProcess(ctx, owner{Node: node, Epoch: lease.Epoch}, lease.Challenge, op, args)
+		}
+	}
 	if err != nil {
-		return err
+		return fmt.Errorf("cluster: asking node %q to %s: %w", node, op, err)
+	}
+	return response.decode(op, into)
+}
+
+// askProcess asks one process.
+func (n *Node) askProcess(ctx context.Context, of owner, challenge, op string, args any) (controlResponse, error) {
+	subject := controlSubjectOf(of.Node, of.Epoch)
+	request, err := newRequest(op, args, map[string]string{of.Node: challenge})
+	if err != nil {
+		return controlResponse{}, err
 	}
 	sealed := n.seal(sealRequest, subject, encode(request))
 	if len(sealed) > maxControl {
-		return errTooLarge
+		return controlResponse{}, errTooLarge
 	}
 	body, err := n.engine.Request(ctx, subject, sealed)
 	if err != nil {
-		return err
+		return controlResponse{}, err
 	}
-	response, err := n.openResponse(subject, request.ID, body)
+	return n.openResponse(subject, request.ID, body)
+}
+
+// readLease reads the lease of a node.
+func (n *Node) readLease(ctx context.Context, node string) (leaseRecord, error) {
+	got, err := n.leases.Get(ctx, nodePrefix+node)
+	if errors.Is(err, ErrNotFound) {
+		return leaseRecord{}, ErrNoResponder
+	}
 	if err != nil {
-		return err
+		return leaseRecord{}, err
 	}
-	return response.decode(op, into)
+	return n.openLease(nodePrefix+node, got.Value)
 }
 
 func (n *Node) askSelf(ctx context.Context, op string, args, into any) error {
@@ -140,12 +168,15 @@ func (n *Node) openResponse(subject, id string, body []byte) (controlResponse, e
 	if err != nil {
 		return r, errNotOpened
 	}
-	return r, decodeRecord(plain, &r)
+	if err := decodeRecord(plain, &r); err != nil {
+		return r, fmt.Errorf("the response cannot be read: %w", err)
+	}
+	return r, nil
 }
 
 // answerControl begins to answer control requests.
 func (n *Node) answerControl(ctx context.Context) error {
-	for _, subject := range []string{controlSubject + "." + n.options.Node, controlSubject} {
+	for _, subject := range []string{controlSubjectOf(n.options.Node, n.epoch), controlSubject} {
 		err := n.persist(ctx, func(ctx context.Context) error {
 			stop, err := n.engine.Answer(ctx, subject, func(ctx context.Context, body []byte) []byte {
 				return n.answer(ctx, subject, body)
@@ -220,7 +251,7 @@ func (n *Node) admit(subject string, body []byte) (controlRequest, error) {
 }
 
 func (n *Node) refusal(err error) controlResponse {
-	return controlResponse{Version: recordVersion, Node: n.options.Node, Error: err.Error()}
+	return controlResponse{Version: recordVersion, Node: n.options.Node, Error: err.Error(), Again: errors.Is(err, errReplayed)}
 }
 
 // perform does an operation. A panic of its function is an error.
@@ -232,6 +263,8 @@ func (n *Node) perform(ctx context.Context, r controlRequest) (response controlR
 		n.messages.Add(1)
 		return n.refusal(errUnknownOp)
 	}
+	ctx, cancel := context.WithTimeout(ctx, controlTimeout) // then nobody waits for the answer
+	defer cancel()
 	defer func() {
 		if value := recover(); value != nil {
 			n.log.Error("cluster: an operation panicked", "op", r.Op, "panic", value)

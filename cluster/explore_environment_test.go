@@ -8,7 +8,7 @@ import (
 
 const (
 	maxProcesses = 3
-	maxMessages  = 2 // of one process; what it sends beyond is lost at once
+	maxMessages  = 2  // of one process; what it sends beyond is lost at once
 	maxQueue     = 12 // changes that wait for a watch; the oldest are shown before more come
 
 	tick = renewEvery

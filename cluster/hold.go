@@ -32,7 +32,7 @@ type hold struct {
 	due      instant // when the next attempt is made
 	flying   uint8   // attempts that wait for their answers
 	look     bool    // a write was refused: the next attempt reads what the key has
-	failing  bool    // the last attempt that ended was not accepted
+	failing  bool    // the last attempt that ended got no answer
 	losses   uint64  // how often the key was found to have no own value any more
 }
 
@@ -106,27 +106,27 @@ func (h *hold) accepted(a attempt, revision uint64) {
 	if a.base == h.revision { // otherwise a read has shown this value, or a later one
 		h.revision, h.look = revision, false
 	}
-	h.due, h.failing = max(h.due, a.sent+renewEvery), false
+	h.due = max(h.due, a.sent+renewEvery)
 }
 
 // answered counts the end of an attempt. It reports whether the answer counts.
 func (h *hold) answered(a attempt) bool {
 	h.flying--
+	h.failing = false
 	return !h.over && a.losses == h.losses
 }
 
 // failed says that nobody knows whether the Engine has done what an attempt asked for.
 func (h *hold) failed(a attempt) {
-	if h.answered(a) {
-		h.failing = true
-	}
+	h.answered(a)
+	h.failing = true
 }
 
 // refused says that the key has another value than an update replaces, or that a create found
 // one. Perhaps an earlier attempt was accepted, and its answer was lost.
 func (h *hold) refused(now instant, a attempt) {
 	if h.answered(a) && a.base == h.revision { // otherwise another attempt was accepted
-		h.failing, h.look, h.due = true, true, now
+		h.look, h.due = true, now
 	}
 }
 

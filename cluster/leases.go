@@ -23,14 +23,10 @@ type flight struct {
 	done   chan struct{}
 }
 
-const (
-	// attemptTimeout bounds one attempt. The next one is made after retryEvery all the same.
-	attemptTimeout = 5 * time.Second
+// attemptTimeout bounds one attempt. The next one is made after retryEvery all the same.
+const attemptTimeout = 5 * time.Second
 
-	// maxFlights is how many attempts for all keys may wait for their answers.
-	maxFlights = 64
-)
-
+// errLeaseExpired and errLeaseRemoved say why a hold has ended.
 var errLeaseExpired = errors.New("cluster: the lease could not be renewed in time")
 
 var errLeaseRemoved = errors.New("cluster: the lease was removed, or the engine has lost it")
@@ -51,13 +47,14 @@ const (
 	maxLeaseValue = 16 << 10
 )
 
-// renew writes all keys of this node before they expire, until the node is closed.
+// renew writes all keys of this node before they expire, until the node is closed. It waits
+// for no answer: each attempt has a goroutine, at most maxFlying for one key.
 func (n *Node) renew() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		connected, change := n.engine.Connected()
-		timer.Reset(n.advance(connected))
+		_, change := n.engine.Connected()
+		timer.Reset(n.advance())
 		select {
 		case <-n.ctx.Done():
 			return
@@ -69,29 +66,30 @@ func (n *Node) renew() {
 	}
 }
 
-// advance ends holds whose time has passed, starts the attempts that are due, and returns how
-// long nothing is to be done.
-func (n *Node) advance(connected bool) time.Duration {
+// advance ends holds whose time has passed, starts the attempts that are due, and returns for
+// how long nothing is to be done.
+func (n *Node) advance() time.Duration {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	now := n.clock()
 	wake := now + renewEvery
-	for key, e := range n.table {
-		if e.hold.expire(now) {
-			n.drop(key, e, errLeaseExpired)
-		}
-		if n.flying < maxFlights {
-			if a := e.hold.next(now); a.op != noOperation {
-				n.start(e, a)
-			}
+	for _, e := range n.table {
+		n.expire(e, now)
+		if a := e.hold.next(now); a.op != noOperation {
+			n.start(e, a)
 		}
 		wake = min(wake, e.hold.wake())
 	}
 	n.assess()
-	if n.flying >= maxFlights {
-		return renewEvery // the end of an attempt kicks
-	}
 	return max(0, wake-now)
+}
+
+// expire ends a hold if its time has passed. What the Engine says is looked at only after
+// that, since a process that was paused learns late. The caller holds n.mu.
+func (n *Node) expire(e *entry, now instant) {
+	if e.hold.expire(now) {
+		n.drop(e, errLeaseExpired)
+	}
 }
 
 // hurry makes all attempts that failed due, because the connection has changed.
@@ -106,10 +104,10 @@ func (n *Node) hurry() {
 }
 
 // drop tells the holder of a key that it is lost. The caller holds n.mu.
-func (n *Node) drop(key string, e *entry, why error) {
-	n.log.Warn("cluster: a lease is lost", "key", key, "err", why)
+func (n *Node) drop(e *entry, why error) {
+	n.log.Warn("cluster: a lease is lost", "key", e.key, "err", why)
 	if e.hold.over {
-		delete(n.table, key)
+		delete(n.table, e.key)
 	}
 	if e.lost != nil {
 		n.running.Go(func() { e.lost(why) })
@@ -130,7 +128,6 @@ func (n *Node) start(e *entry, a attempt) {
 	ctx, cancel := context.WithTimeout(n.ctx, attemptTimeout)
 	f := &flight{cancel, make(chan struct{})}
 	e.flights[f] = struct{}{}
-	n.flying++
 	if a.op == create {
 		n.term++
 	}
@@ -154,7 +151,6 @@ func (n *Node) start(e *entry, a attempt) {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		delete(e.flights, f)
-		n.flying--
 		n.poke()
 	})
 }
@@ -164,73 +160,70 @@ func (n *Node) wrote(e *entry, a attempt, revision uint64, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	now := n.clock()
+	n.expire(e, now)
 	switch {
 	case err == nil:
-		if revision < e.hold.revision {
-			n.emptied(now)
-		}
 		e.hold.accepted(a, revision)
 		if e.number == 0 {
 			n.view.renewed(a.sent, revision)
 		}
-		if e.renewed != nil {
+		if e.renewed != nil && e.hold.held(now) {
 			e.renewed(n.timeOf(e.hold.until))
 		}
 	case errors.Is(err, ErrConflict), errors.Is(err, ErrExists):
 		e.hold.refused(now, a)
 	default:
-		e.hold.failed(a)
-		n.log.Debug("cluster: a lease was not renewed", "key", e.key, "err", err)
+		n.failed(e, a, err)
 	}
+}
+
+// failed applies that an attempt got no answer. The caller holds n.mu.
+func (n *Node) failed(e *entry, a attempt, err error) {
+	if !e.hold.failing && n.ctx.Err() == nil {
+		n.log.Warn("cluster: a lease was not renewed", "key", e.key, "err", err)
+	}
+	e.hold.failed(a)
 }
 
 // look reads what a key has.
 func (n *Node) look(ctx context.Context, e *entry, a attempt) {
 	got, err := n.leases.Get(ctx, e.key)
-	what := n.find(e, got.Value)
+	what := nothing
+	if err == nil {
+		what = n.find(e, got.Value)
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	switch now := n.clock(); {
-	case err == nil:
-		if e.hold.found(now, a, what, got.Revision) {
-			n.vanished(e, now)
-		}
-	case errors.Is(err, ErrNotFound):
-		if e.hold.found(now, a, nothing, 0) {
-			n.vanished(e, now)
-		}
-	default:
-		e.hold.failed(a)
+	now := n.clock()
+	n.expire(e, now)
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		n.failed(e, a, err)
+	} else if e.hold.found(now, a, what, got.Revision) {
+		n.vanished(e, now)
 	}
 }
 
 // find tells whose a value is.
 func (n *Node) find(e *entry, sealed []byte) finding {
-	plain, err := n.open(sealLease, leaseBucket+"/"+e.key, sealed)
-	if err != nil {
-		return foreign
-	}
 	if e.number == 0 {
-		var r leaseRecord
-		if decodeRecord(plain, &r) == nil && r.Epoch == n.epoch {
+		if r, err := n.openLease(e.key, sealed); err == nil && r.Epoch == n.epoch {
 			return own
 		}
 		return foreign
 	}
-	var r claimRecord
-	if decodeRecord(plain, &r) == nil && r.Epoch == n.epoch && r.Number == e.number {
+	if r, err := n.openClaim(e.key, sealed); err == nil && r.Epoch == n.epoch && r.Number == e.number {
 		return own
 	}
 	return foreign
 }
 
-// vanished handles a key that was held, and has no value of this node any more. The caller
-// holds n.mu.
+// vanished handles a key that lost its value before its time, so that somebody has removed it,
+// or the Engine has lost it. The caller holds n.mu.
 func (n *Node) vanished(e *entry, now instant) {
 	if e.number == 0 {
 		n.emptied(now)
 	}
-	n.drop(e.key, e, errLeaseRemoved)
+	n.drop(e, errLeaseRemoved)
 }
 
 // emptied delays the next claims: the Engine has lost leases that their holders may believe

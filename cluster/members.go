@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -27,9 +28,9 @@ type Member struct {
 
 // An otherClaim is the value of a key that a node has claimed.
 type otherClaim struct {
-	owner    owner // its term is 0
-	data     []byte
-	revision uint64
+	owner  owner // its term is 0
+	number uint64
+	data   []byte
 }
 
 // Member returns a node that has a lease as far as known here, or this node.
@@ -83,12 +84,15 @@ func (n *Node) holding() bool {
 	return e != nil && e.hold.held(n.clock())
 }
 
-// refused says that the door of a node has refused a connection, which only a process that
-// has ended does, or a network between. It asks the control subject of the node: if nobody
-// answers there either, the process has ended. The next renewal of its lease refutes that, if
-// there is one. It returns the verdict.
+// refused says that the door of a node has refused a connection, as happens when its process
+// has ended. It asks the control subject of that process: if nobody answers there either,
+// the process counts as ended, unless a renewal of its lease comes later. It returns the
+// verdict.
 func (n *Node) refused(ctx context.Context, o owner) verdict {
-	if err := n.ask(ctx, o.Node, opPing, nil, nil); errors.Is(err, ErrNoResponder) {
+	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
+	defer cancel()
+	m, _ := n.Member(o.Node)
+	if _, err := n.askProcess(ctx, o, m.challenge, opPing, nil); errors.Is(err, ErrNoResponder) {
 		n.mu.Lock()
 		n.view.deny(o)
 		if s := n.view.nodes[o.Node]; s != nil && !s.present() {
@@ -99,6 +103,9 @@ func (n *Node) refused(ctx context.Context, o owner) verdict {
 	}
 	return n.judge(o)
 }
+
+// owner returns the process as an owner.
+func (m Member) owner() owner { return owner{m.Name, m.Epoch, m.term} }
 
 // holder returns which node has claimed a key, as far as known here, and the value of the claim.
 func (n *Node) holder(key string) (by owner, value []byte, found bool) {
@@ -112,19 +119,23 @@ func (n *Node) holder(key string) (by owner, value []byte, found bool) {
 func (n *Node) follow() {
 	current := false
 	for e := range n.leases.Watch(n.ctx, "") {
-		if e.Current {
-			if !current {
-				close(n.current)
+		switch {
+		case !e.Current:
+			if n.apply(e) {
+				n.hooks.leaseChanged(e.Key)
 			}
+		case !current:
+			close(n.current)
 			current = true
-			continue
 		}
-		n.apply(e)
-		n.hooks.leaseChanged(e.Key)
+	}
+	if !current { // the Engine was closed
+		close(n.current)
 	}
 }
 
-func (n *Node) apply(e Entry) {
+// apply applies a change, and reports whether more has changed than a renewal changes.
+func (n *Node) apply(e Entry) (changed bool) {
 	name, isNode := strings.CutPrefix(e.Key, nodePrefix)
 	var lease leaseRecord
 	var claim claimRecord
@@ -136,19 +147,25 @@ func (n *Node) apply(e Entry) {
 	default:
 		claim, err = n.openClaim(e.Key, e.Value)
 	}
-	if err != nil {
-		n.log.Warn("cluster: a lease cannot be read: another key or version", "key", e.Key, "err", err)
-	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.note(e.Key, err)
 	n.applyOwn(e, lease, claim)
-	switch {
-	case isNode && name != n.options.Node:
-		n.applyMember(name, e, lease, err)
-	case !isNode && (e.Deleted || err != nil):
-		delete(n.others, e.Key)
-	case !isNode:
-		n.others[e.Key] = otherClaim{owner{Node: claim.Node, Epoch: claim.Epoch}, claim.Data, e.Revision}
+	if isNode {
+		return name != n.options.Node && n.applyMember(name, e, lease, err)
+	}
+	return n.applyClaim(e, claim, err)
+}
+
+// note logs a value that cannot be read, once. The caller holds n.mu.
+func (n *Node) note(key string, err error) {
+	if err == nil {
+		delete(n.unread, key)
+		return
+	}
+	if !n.unread[key] {
+		n.unread[key] = true
+		n.log.Warn("cluster: a lease cannot be read, and is left alone: its node has another key or another version", "key", key, "err", err)
 	}
 }
 
@@ -159,6 +176,7 @@ func (n *Node) applyOwn(e Entry, lease leaseRecord, claim claimRecord) {
 		return
 	}
 	now, what := n.clock(), foreign
+	n.expire(held, now)
 	switch {
 	case e.Deleted:
 		what = nothing
@@ -175,7 +193,7 @@ func (n *Node) applyOwn(e Entry, lease leaseRecord, claim claimRecord) {
 }
 
 // applyMember applies a change of another node's lease. The caller holds n.mu.
-func (n *Node) applyMember(name string, e Entry, lease leaseRecord, err error) {
+func (n *Node) applyMember(name string, e Entry, lease leaseRecord, err error) (changed bool) {
 	switch {
 	case e.Deleted:
 		n.view.hide(n.clock(), name, e.Revision)
@@ -184,21 +202,31 @@ func (n *Node) applyMember(name string, e Entry, lease leaseRecord, err error) {
 	default:
 		n.view.show(name, &owner{name, lease.Epoch, lease.Term}, e.Revision)
 	}
+	was, known := n.members[name]
 	if s := n.view.nodes[name]; s == nil || !s.present() {
 		delete(n.members, name)
-	} else if !e.Deleted {
-		n.members[name] = Member{
-			Name: name, Epoch: lease.Epoch, Address: lease.Address, Certificate: lease.Certificate, Version: lease.Program,
-			Labels: lease.Labels, Draining: lease.Draining, Since: lease.Since, term: lease.Term, challenge: lease.Challenge,
-		}
+		return known
 	}
+	if e.Deleted { // perhaps an old state was shown
+		return false
+	}
+	is := Member{
+		Name: name, Epoch: lease.Epoch, Address: lease.Address, Certificate: lease.Certificate, Version: lease.Program,
+		Labels: lease.Labels, Draining: lease.Draining, Since: lease.Since, term: lease.Term, challenge: lease.Challenge,
+	}
+	n.members[name] = is
+	return !known || is.Epoch != was.Epoch || is.term != was.term || is.Draining != was.Draining ||
+		is.Address != was.Address || !bytes.Equal(is.Certificate, was.Certificate)
 }
 
-func (n *Node) openLease(key string, sealed []byte) (leaseRecord, error) {
-	var r leaseRecord
-	plain, err := n.open(sealLease, leaseBucket+"/"+key, sealed)
-	if err == nil {
-		err = decodeRecord(plain, &r)
+// applyClaim applies a change of a key that some node has claimed. The caller holds n.mu.
+func (n *Node) applyClaim(e Entry, claim claimRecord, err error) (changed bool) {
+	was, known := n.others[e.Key]
+	if e.Deleted || err != nil {
+		delete(n.others, e.Key)
+		return known
 	}
-	return r, err
+	is := otherClaim{owner{Node: claim.Node, Epoch: claim.Epoch}, claim.Number, claim.Data}
+	n.others[e.Key] = is
+	return !known || is.owner != was.owner || is.number != was.number
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"net"
+	"syscall"
 
 	"github.com/bowline-mcp/bowline/internal/pause"
 )
@@ -13,8 +15,8 @@ const nodePrefix = "node."
 // leaseKey is the key of this node's lease.
 func (n *Node) leaseKey() string { return nodePrefix + n.options.Node }
 
-// takeName creates the lease of this node. It waits for the lease of an earlier process with
-// the same name to expire.
+// takeName creates the lease of this node. It waits until the lease of an earlier process with
+// the same name has expired, unless that process has ended for certain.
 func (n *Node) takeName(ctx context.Context) error {
 	key := n.leaseKey()
 	e := &entry{key: key, value: n.sealLease, flights: map[*flight]struct{}{}}
@@ -50,16 +52,16 @@ func (n *Node) takeName(ctx context.Context) error {
 	}
 }
 
-// displace replaces a lease that this process has left itself: the answer to an earlier
-// attempt was lost. Otherwise it returns whose lease it is.
+// displace replaces the lease of this name if this process has left it itself, because the
+// answer to an earlier attempt was lost, or if the process that has it has ended. Otherwise it
+// returns the lease and ErrExists.
 func (n *Node) displace(ctx context.Context, key string, value []byte) (uint64, leaseRecord, error) {
-	var r leaseRecord
 	got, err := n.leases.Get(ctx, key)
 	if err != nil {
-		return 0, r, ErrExists
+		return 0, leaseRecord{}, ErrExists
 	}
-	plain, err := n.open(sealLease, leaseBucket+"/"+key, got.Value)
-	if err != nil || decodeRecord(plain, &r) != nil || r.Epoch != n.epoch {
+	r, err := n.openLease(key, got.Value)
+	if err != nil || r.Epoch != n.epoch && !n.hasEnded(ctx, r) {
 		return 0, r, ErrExists
 	}
 	revision, err := n.leases.Update(ctx, key, value, got.Revision)
@@ -67,6 +69,28 @@ func (n *Node) displace(ctx context.Context, key string, value []byte) (uint64, 
 		err = ErrExists // it has changed since, and the next attempt sees how
 	}
 	return revision, r, err
+}
+
+// hasEnded reports whether the process of a lease has ended for certain: nobody answers its
+// control requests, and its door refuses connections, or is the one that this process has now.
+func (n *Node) hasEnded(ctx context.Context, r leaseRecord) bool {
+	if r.Address == "" {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, retryEvery)
+	defer cancel()
+	_, err := n.askProcess(ctx, owner{Node: n.options.Node, Epoch: r.Epoch}, r.Challenge, opPing, nil)
+	if !errors.Is(err, ErrNoResponder) {
+		return false
+	}
+	if r.Address == n.address {
+		return true
+	}
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", r.Address)
+	if err == nil {
+		_ = conn.Close() // nothing was sent
+	}
+	return errors.Is(err, syscall.ECONNREFUSED)
 }
 
 // sealLease returns the value of this node's lease. The caller holds n.mu.

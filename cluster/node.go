@@ -48,12 +48,12 @@ type Node struct {
 	claims    uint64            // how many claims this node has made
 	pauseTill instant           // no new claims before this: the Engine has lost leases
 	kick      chan struct{}     // capacity one: the table has changed
-	flying    int               // attempts for all keys that wait for their answers
 
 	view    view
 	members map[string]Member     // of the leases that were read
 	others  map[string]otherClaim // keys of other kinds, of all nodes
-	current chan struct{}         // closed when the watch has shown everything once
+	current chan struct{}         // closed when the watch has shown everything once, or has ended
+	unread  map[string]bool       // keys whose values could not be read
 
 	state   State
 	changed chan struct{} // closed when the state changes
@@ -89,7 +89,7 @@ func newNode(e Engine, o Options) *Node {
 		began: time.Now(), asleep: suspended(),
 		epoch: rand.Text(), since: time.Now().UTC().Round(time.Millisecond),
 		table: map[string]*entry{}, kick: make(chan struct{}, 1),
-		members: map[string]Member{}, others: map[string]otherClaim{}, current: make(chan struct{}),
+		members: map[string]Member{}, others: map[string]otherClaim{}, current: make(chan struct{}), unread: map[string]bool{},
 		state: Ready, changed: make(chan struct{}), drains: make(chan struct{}),
 	}
 	n.view = newView(owner{Node: o.Node, Epoch: n.epoch})

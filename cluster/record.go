@@ -33,7 +33,10 @@ type claimRecord struct {
 	Data    []byte `json:"data,omitempty"`
 }
 
-var errVersion = errors.New("it has another version")
+var (
+	errVersion = errors.New("it has another version")
+	errNoEpoch = errors.New("it has no epoch")
+)
 
 // decodeRecord reads a record of version recordVersion.
 func decodeRecord(plain []byte, into any) error {
@@ -47,6 +50,40 @@ func decodeRecord(plain []byte, into any) error {
 		return errVersion
 	}
 	return json.Unmarshal(plain, into)
+}
+
+// openLease opens the value of a node's lease. What cannot be read is counted.
+func (n *Node) openLease(key string, sealed []byte) (leaseRecord, error) {
+	var r leaseRecord
+	err := n.openRecord(key, sealed, &r)
+	if err == nil && r.Epoch == "" {
+		n.sealer.refused.Add(1)
+		err = errNoEpoch
+	}
+	return r, err
+}
+
+// openClaim does the same for a claim.
+func (n *Node) openClaim(key string, sealed []byte) (claimRecord, error) {
+	var r claimRecord
+	err := n.openRecord(key, sealed, &r)
+	if err == nil && r.Epoch == "" {
+		n.sealer.refused.Add(1)
+		err = errNoEpoch
+	}
+	return r, err
+}
+
+func (n *Node) openRecord(key string, sealed []byte, into any) error {
+	plain, err := n.open(sealLease, leaseBucket+"/"+key, sealed)
+	if err != nil {
+		return err
+	}
+	if err := decodeRecord(plain, into); err != nil {
+		n.sealer.refused.Add(1)
+		return err
+	}
+	return nil
 }
 
 // encode returns a value of this package as JSON. It has no types that JSON cannot express.

@@ -80,8 +80,10 @@ func (n *Node) collect(ctx context.Context) (all []Report, err error) {
 		return nil, errTooLarge
 	}
 	sent := time.Now()
+	var failed error
 	for body, err := range n.engine.Collect(ctx, controlSubject, sealed) {
 		if err != nil {
+			failed = err
 			break
 		}
 		response, err := n.openResponse(controlSubject, request.ID, body)
@@ -96,7 +98,7 @@ func (n *Node) collect(ctx context.Context) (all []Report, err error) {
 		}
 	}
 	if len(to) > 0 {
-		return all, &SilentError{sortedKeys(to)}
+		return all, &SilentError{sortedKeys(to), failed}
 	}
 	return all, nil
 }
@@ -113,9 +115,18 @@ func sortedKeys(m map[string]string) []string {
 // A SilentError says which members did not answer in time.
 type SilentError struct {
 	Nodes []string
+	Err   error // why the Engine stopped waiting; nil if time was up
 }
 
-func (e *SilentError) Error() string { return fmt.Sprintf("cluster: no answer from nodes %q", e.Nodes) }
+func (e *SilentError) Error() string {
+	text := fmt.Sprintf("cluster: no answer from nodes %q", e.Nodes)
+	if e.Err != nil {
+		text += ": " + e.Err.Error()
+	}
+	return text
+}
+
+func (e *SilentError) Unwrap() error { return e.Err }
 
 // Drain announces that this node takes no new work, and calls what shall end its work: idle
 // sessions are given up, so that other nodes can take them, and others when their calls have
