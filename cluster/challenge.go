@@ -9,8 +9,9 @@ import "time"
 // were made. Meanwhile the ids of requests are remembered, so that each is done once. No
 // clock of another node counts.
 type challenges struct {
-	made []challenge // the newest last
-	seen map[string]instant
+	made  []challenge // the newest last
+	seen  map[string]instant
+	swept instant // when old ids were removed
 }
 
 type challenge struct {
@@ -45,7 +46,8 @@ func (c *challenges) accept(now instant, text, id string) bool {
 	if _, again := c.seen[id]; !valid || again || id == "" {
 		return false
 	}
-	if len(c.seen) >= maxSeen {
+	if now-c.swept > challengeFresh {
+		c.swept = now
 		for old, at := range c.seen {
 			if now-at > challengeKept {
 				delete(c.seen, old)

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -66,9 +67,10 @@ func (n *Node) claimNow(ctx context.Context, key string, value []byte, lost func
 		return nil, err
 	}
 	sent := n.clock()
-	revision, err := n.leases.Create(ctx, key, n.sealClaim(key, e.number, value), 0)
+	sealed := e.written[0].sealed
+	revision, err := n.leases.Create(ctx, key, sealed, 0)
 	if errors.Is(err, ErrExists) {
-		revision, err = n.adopt(ctx, e, value)
+		revision, err = n.adopt(ctx, key, sealed)
 	}
 	if err == nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
@@ -91,11 +93,10 @@ func (n *Node) reserve(key string, value []byte, lost func(error)) (*entry, erro
 	}
 	n.claims++
 	number := n.claims
-	e := &entry{
-		key: key, number: number, lost: lost, flights: map[*flight]struct{}{},
-		value: func() []byte { return n.sealClaim(key, number, value) },
-	}
+	plain := encode(claimRecord{recordVersion, n.options.Node, n.epoch, number, value})
+	e := &entry{key: key, number: number, lost: lost, flights: map[*flight]struct{}{}, plain: func() []byte { return plain }}
 	e.hold.due = never
+	n.sealEntry(e, 0)
 	n.table[key] = e
 	return e, nil
 }
@@ -113,33 +114,38 @@ func (n *Node) enter(e *entry, sent instant, revision uint64, err error) error {
 		n.emptied(n.clock())
 		err = errEmptied
 	default:
+		delete(n.left, e.key)
 		e.hold.begun(sent, revision)
 		n.poke()
 		return nil
 	}
-	if n.table[e.key] == e {
-		delete(n.table, e.key)
+	delete(n.table, e.key)
+	switch {
+	case errors.Is(err, ErrExists):
+		delete(n.left, e.key)
+	case len(n.left) < maxLeft || n.left[e.key] != nil:
+		n.left[e.key] = e.written[0].sealed
 	}
 	return err
 }
 
-func (n *Node) sealClaim(key string, number uint64, value []byte) []byte {
-	r := claimRecord{recordVersion, n.options.Node, n.epoch, number, value}
-	return n.seal(sealLease, leaseBucket+"/"+key, encode(r))
-}
+// maxLeft is how many failed claims are remembered. The others keep their keys until they expire.
+const maxLeft = 256
 
-// adopt takes a key that an earlier claim of this process has left, because its answer was
-// lost. If somebody else has the key, the error matches ErrExists.
-func (n *Node) adopt(ctx context.Context, e *entry, value []byte) (uint64, error) {
-	got, err := n.leases.Get(ctx, e.key)
-	if err != nil {
+// adopt takes a key that the last claim of this node has left, because its answer was lost. If
+// somebody else has the key, the error matches ErrExists.
+func (n *Node) adopt(ctx context.Context, key string, sealed []byte) (uint64, error) {
+	n.mu.Lock()
+	left := n.left[key]
+	n.mu.Unlock()
+	if left == nil {
 		return 0, ErrExists
 	}
-	r, err := n.openClaim(e.key, got.Value)
-	if err != nil || r.Epoch != n.epoch {
+	got, err := n.leases.Get(ctx, key)
+	if err != nil || !bytes.Equal(got.Value, left) {
 		return 0, ErrExists
 	}
-	revision, err := n.leases.Update(ctx, e.key, n.sealClaim(e.key, e.number, value), got.Revision)
+	revision, err := n.leases.Update(ctx, key, sealed, got.Revision)
 	if errors.Is(err, ErrConflict) {
 		return 0, ErrExists
 	}
@@ -198,7 +204,10 @@ func (n *Node) remove(ctx context.Context, e *entry) error {
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		return err
 	}
-	if err != nil || n.find(e, got.Value) != own {
+	n.mu.Lock()
+	own := err == nil && e.wrote(got.Value)
+	n.mu.Unlock()
+	if !own {
 		return nil
 	}
 	if err = n.leases.Delete(ctx, e.key, got.Revision); errors.Is(err, ErrConflict) {

@@ -159,7 +159,7 @@ func (env *environment) save(p int) {
 	if env.record.exists && env.record.writer != p || !node.lease.held(node.clock) {
 		return
 	}
-	env.putRecord(stored{exists: true, writer: p, number: node.term})
+	env.putRecord(stored{exists: true, writer: p, number: env.term(node.lease.term())})
 }
 
 func (env *environment) putRecord(v stored) {
@@ -194,7 +194,7 @@ func (env *environment) tryTake(p int, record stored) {
 	}
 	env.say("%s judges %v: %d", env.nameOf(p), of, judged)
 	if judged == dead {
-		env.send(message{from: p, kind: taking, attempt: attempt{base: record.revision}, number: node.term})
+		env.send(message{from: p, kind: taking, attempt: attempt{base: record.revision}, number: env.term(node.lease.term())})
 	}
 }
 

@@ -35,7 +35,6 @@ type process struct {
 
 	clock    instant
 	lease    hold
-	term     uint64
 	claim    hold
 	claiming claimPhase
 	number   uint64 // of the last claim
@@ -182,10 +181,7 @@ func (env *environment) run(p int) {
 	}
 	node.lease.expire(node.clock)
 	if a := node.lease.next(node.clock); a.op != noOperation {
-		if a.op == create && env.plan.mistake != keepsTerm {
-			node.term++
-		}
-		env.send(message{from: p, kind: forLease, attempt: a, number: node.term})
+		env.send(message{from: p, kind: forLease, attempt: a, number: env.term(node.lease.nextTerm())})
 	}
 	if node.claiming == claimed {
 		node.claim.expire(node.clock)
@@ -194,6 +190,14 @@ func (env *environment) run(p int) {
 		}
 		node.forgetClaim()
 	}
+}
+
+// term is the term that a process writes.
+func (env *environment) term(of uint64) uint64 {
+	if env.plan.mistake == keepsTerm {
+		return 1
+	}
+	return of
 }
 
 func (node *process) forgetClaim() {

@@ -266,7 +266,7 @@ func (f *encoder) process(env *environment, node *process) {
 	if !node.started || node.crashed {
 		return
 	}
-	f.byte(uint8(node.term), uint8(node.claiming), uint8(node.number))
+	f.byte(uint8(node.lease.losses), uint8(node.claiming), uint8(node.number))
 	f.hold(node, &node.lease)
 	f.hold(node, &node.claim)
 	f.byte(uint8(len(node.queue)))

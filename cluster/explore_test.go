@@ -15,7 +15,7 @@ import (
 var reach = flag.String("explore", "near", "how far TestExplore goes: near or full")
 
 // nearbyLimit is how many states of each plan are visited by default.
-const nearbyLimit = 12_000
+const nearbyLimit = 2_000
 
 // A plan is a small environment to be searched: processes, and what may happen to them.
 type plan struct {
@@ -51,15 +51,15 @@ func plans() []*plan {
 	first, second, third := [maxProcesses]bool{true}, [maxProcesses]bool{false, true}, [maxProcesses]bool{true, false, true}
 	messages := []choiceKind{ticks, completes, arrives, answers, losesAnswer, abandons}
 	return []*plan{
-		{name: "claims", claims: true, slow: first, full: 400_000,
+		{name: "claims", claims: true, slow: first, full: 30_000,
 			events: append(messages[:len(messages):len(messages)], pauses, resumes, cuts, heals, claimsKey, releasesKey, crashes)},
-		{name: "claims and the watch", claims: true, slow: second, lagging: [maxProcesses]bool{true, true}, full: 400_000,
+		{name: "claims and the watch", claims: true, slow: second, lagging: [maxProcesses]bool{true, true}, full: 30_000,
 			events: []choiceKind{ticks, completes, shows, compacts, pauses, resumes, cuts, heals, claimsKey, releasesKey}},
-		{name: "one name", delayed: third, slow: first, full: 400_000,
+		{name: "one name", delayed: third, slow: first, full: 30_000,
 			events: append(messages[:len(messages):len(messages)], pauses, resumes, cuts, heals, crashes, starts)},
-		{name: "sessions", session: true, slow: first, lagging: second, full: 400_000,
+		{name: "sessions", session: true, slow: first, lagging: second, full: 30_000,
 			events: []choiceKind{ticks, shows, compacts, completes, pauses, resumes, cuts, heals, saves, takes, takesStale, crashes, denies}},
-		{name: "sessions after a restart", session: true, slow: second, lagging: second, full: 400_000,
+		{name: "sessions after a restart", session: true, slow: second, lagging: second, full: 30_000,
 			events: []choiceKind{ticks, shows, completes, saves, takes, takesStale, crashes, starts, denies, cuts, heals, joins}},
 	}
 }
@@ -92,13 +92,13 @@ func TestExplore(t *testing.T) {
 }
 
 // TestExploreFar goes random ways through the same plans, further than the search comes. By
-// default it goes nearbyWays, and with -explore=full 100 times as many.
+// default it goes nearbyWays, and with -explore=full 50 times as many.
 //
 // Guarantees: G-0076.1, G-0076.2, G-0076.3, G-0076.4
 func TestExploreFar(t *testing.T) {
 	ways := uint64(nearbyWays)
 	if *reach == "full" {
-		ways *= 100
+		ways *= 50
 	}
 	for _, p := range plans() {
 		t.Run(p.name, func(t *testing.T) {
@@ -112,7 +112,7 @@ func TestExploreFar(t *testing.T) {
 }
 
 // nearbyWays is how many random ways through each plan are gone by default.
-const nearbyWays = 5_000
+const nearbyWays = 2_000
 
 // TestExploreFindsMistakes makes mistakes, and checks that a few random ways find each of them.
 func TestExploreFindsMistakes(t *testing.T) {

@@ -62,16 +62,28 @@ func (h *hold) begun(sent instant, revision uint64) {
 	h.revision, h.until, h.due = revision, sent+leaseHeld, sent+renewEvery
 }
 
-// wake is when next or expire has something to do.
+// wake is when next or expire has something to do. If too many attempts are under way, the
+// end of one is the next thing to look at.
 func (h *hold) wake() instant {
-	switch {
-	case h.over:
-		return never
-	case h.until > 0 && h.until < h.due:
-		return h.until
-	default:
-		return h.due
+	wake := h.due
+	if h.over || h.flying >= maxFlying {
+		wake = never
 	}
+	if !h.over && h.until > 0 {
+		wake = min(wake, h.until)
+	}
+	return wake
+}
+
+// nextTerm is the term of the lease that is written now, and term that of the latest lease
+// that the node has had.
+func (h *hold) nextTerm() uint64 { return h.losses + 1 }
+
+func (h *hold) term() uint64 {
+	if h.revision == 0 {
+		return h.losses
+	}
+	return h.nextTerm()
 }
 
 // never is later than any time.
@@ -79,13 +91,10 @@ const never = instant(1<<63 - 1)
 
 // next returns what to do at a time, and counts it as sent.
 func (h *hold) next(now instant) attempt {
-	if h.over || now < h.due {
+	if h.over || now < h.due || h.flying >= maxFlying {
 		return attempt{}
 	}
 	h.due = now + retryEvery
-	if h.flying >= maxFlying {
-		return attempt{}
-	}
 	h.flying++
 	a := attempt{op: update, base: h.revision, sent: now, losses: h.losses}
 	switch {

@@ -1,8 +1,10 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"slices"
 	"time"
 )
 
@@ -10,11 +12,43 @@ import (
 type entry struct {
 	hold    hold
 	key     string
-	value   func() []byte // the sealed value; the caller holds n.mu
+	plain   func() []byte // the value; the caller holds n.mu
 	number  uint64        // of the claim; 0: the lease of the node
 	lost    func(error)   // nil for the lease of the node
 	renewed func(deadline time.Time)
 	flights map[*flight]struct{}
+
+	// written has the values that may still come back from the Engine, the newest last. Each
+	// renewal seals its value anew, so that no other process can have written it, not even a
+	// copy of this one, such as one from a snapshot of its machine.
+	written []writtenValue
+}
+
+type writtenValue struct {
+	base          uint64 // the revision that it replaces
+	plain, sealed []byte
+}
+
+// maxWritten is how many values of a key are remembered. A retry writes the same value again.
+const maxWritten = 8
+
+// sealEntry returns the sealed value that replaces the one with revision base. The caller holds n.mu.
+func (n *Node) sealEntry(e *entry, base uint64) []byte {
+	plain := e.plain()
+	if last := len(e.written) - 1; last >= 0 && e.written[last].base == base && bytes.Equal(e.written[last].plain, plain) {
+		return e.written[last].sealed
+	}
+	if len(e.written) == maxWritten {
+		e.written = slices.Delete(e.written, 0, 1)
+	}
+	sealed := n.seal(sealLease, leaseBucket+"/"+e.key, plain)
+	e.written = append(e.written, writtenValue{base, plain, sealed})
+	return sealed
+}
+
+// wrote reports whether this process has written a value lately. The caller holds n.mu.
+func (e *entry) wrote(sealed []byte) bool {
+	return slices.ContainsFunc(e.written, func(w writtenValue) bool { return bytes.Equal(w.sealed, sealed) })
 }
 
 // A flight is an attempt that waits for its answer.
@@ -128,12 +162,9 @@ func (n *Node) start(e *entry, a attempt) {
 	ctx, cancel := context.WithTimeout(n.ctx, attemptTimeout)
 	f := &flight{cancel, make(chan struct{})}
 	e.flights[f] = struct{}{}
-	if a.op == create {
-		n.term++
-	}
 	var value []byte
 	if a.op != read {
-		value = e.value()
+		value = n.sealEntry(e, a.base)
 	}
 	n.running.Go(func() {
 		defer cancel()
@@ -188,33 +219,21 @@ func (n *Node) failed(e *entry, a attempt, err error) {
 // look reads what a key has.
 func (n *Node) look(ctx context.Context, e *entry, a attempt) {
 	got, err := n.leases.Get(ctx, e.key)
-	what := nothing
-	if err == nil {
-		what = n.find(e, got.Value)
-	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	now := n.clock()
+	now, what := n.clock(), nothing
+	switch {
+	case err == nil && e.wrote(got.Value):
+		what = own
+	case err == nil:
+		what = foreign
+	}
 	n.expire(e, now)
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		n.failed(e, a, err)
 	} else if e.hold.found(now, a, what, got.Revision) {
 		n.vanished(e, now)
 	}
-}
-
-// find tells whose a value is.
-func (n *Node) find(e *entry, sealed []byte) finding {
-	if e.number == 0 {
-		if r, err := n.openLease(e.key, sealed); err == nil && r.Epoch == n.epoch {
-			return own
-		}
-		return foreign
-	}
-	if r, err := n.openClaim(e.key, sealed); err == nil && r.Epoch == n.epoch && r.Number == e.number {
-		return own
-	}
-	return foreign
 }
 
 // vanished handles a key that lost its value before its time, so that somebody has removed it,

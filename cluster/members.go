@@ -57,7 +57,7 @@ func (n *Node) Members() []Member {
 func (n *Node) ownMember() Member {
 	return Member{
 		Name: n.options.Node, Epoch: n.epoch, Address: n.address, Certificate: n.spki, Version: n.options.Version,
-		Labels: n.options.Labels, Draining: n.draining, Since: n.since, term: n.term,
+		Labels: n.options.Labels, Draining: n.draining, Since: n.since, term: n.term(),
 	}
 }
 
@@ -150,7 +150,7 @@ func (n *Node) apply(e Entry) (changed bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.note(e.Key, err)
-	n.applyOwn(e, lease, claim)
+	n.applyOwn(e, cmp.Or(lease.Epoch, claim.Epoch))
 	if isNode {
 		return name != n.options.Node && n.applyMember(name, e, lease, err)
 	}
@@ -170,17 +170,17 @@ func (n *Node) note(key string, err error) {
 }
 
 // applyOwn applies a change of a key that this node holds. The caller holds n.mu.
-func (n *Node) applyOwn(e Entry, lease leaseRecord, claim claimRecord) {
+func (n *Node) applyOwn(e Entry, epoch string) {
 	held := n.table[e.Key]
-	if held == nil {
-		return
+	if held == nil || epoch == n.epoch && e.Revision < held.hold.revision {
+		return // an older value of this node says nothing
 	}
 	now, what := n.clock(), foreign
 	n.expire(held, now)
 	switch {
 	case e.Deleted:
 		what = nothing
-	case held.number == 0 && lease.Epoch == n.epoch, held.number != 0 && claim.Epoch == n.epoch && claim.Number == held.number:
+	case held.wrote(e.Value):
 		what = own
 	}
 	if what == own && held.number == 0 {

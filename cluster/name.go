@@ -19,19 +19,18 @@ func (n *Node) leaseKey() string { return nodePrefix + n.options.Node }
 // the same name has expired, unless that process has ended for certain.
 func (n *Node) takeName(ctx context.Context) error {
 	key := n.leaseKey()
-	e := &entry{key: key, value: n.sealLease, flights: map[*flight]struct{}{}}
+	e := &entry{key: key, plain: n.leasePlain, flights: map[*flight]struct{}{}}
 	e.hold.keeps = true
 	giveUp := n.clock() + leaseTTL + 2*retryEvery
 	for {
 		n.mu.Lock()
-		n.term++
-		value := n.sealLease()
+		value := n.sealEntry(e, 0)
 		n.mu.Unlock()
 		sent := n.clock()
 		revision, err := n.leases.Create(ctx, key, value, 0)
 		var other leaseRecord
 		if errors.Is(err, ErrExists) {
-			revision, other, err = n.displace(ctx, key, value)
+			revision, other, err = n.displace(ctx, e, value)
 		}
 		switch {
 		case err == nil:
@@ -55,16 +54,16 @@ func (n *Node) takeName(ctx context.Context) error {
 // displace replaces the lease of this name if this process has left it itself, because the
 // answer to an earlier attempt was lost, or if the process that has it has ended. Otherwise it
 // returns the lease and ErrExists.
-func (n *Node) displace(ctx context.Context, key string, value []byte) (uint64, leaseRecord, error) {
-	got, err := n.leases.Get(ctx, key)
+func (n *Node) displace(ctx context.Context, e *entry, value []byte) (uint64, leaseRecord, error) {
+	got, err := n.leases.Get(ctx, e.key)
 	if err != nil {
 		return 0, leaseRecord{}, ErrExists
 	}
-	r, err := n.openLease(key, got.Value)
-	if err != nil || r.Epoch != n.epoch && !n.hasEnded(ctx, r) {
+	r, err := n.openLease(e.key, got.Value)
+	if err != nil || !e.wrote(got.Value) && !n.hasEnded(ctx, r) {
 		return 0, r, ErrExists
 	}
-	revision, err := n.leases.Update(ctx, key, value, got.Revision)
+	revision, err := n.leases.Update(ctx, e.key, value, got.Revision)
 	if errors.Is(err, ErrConflict) {
 		err = ErrExists // it has changed since, and the next attempt sees how
 	}
@@ -93,14 +92,25 @@ func (n *Node) hasEnded(ctx context.Context, r leaseRecord) bool {
 	return errors.Is(err, syscall.ECONNREFUSED)
 }
 
-// sealLease returns the value of this node's lease. The caller holds n.mu.
-func (n *Node) sealLease() []byte {
-	r := leaseRecord{
-		Version: recordVersion, Epoch: n.epoch, Term: n.term, Address: n.address, Certificate: n.spki,
+// leasePlain returns the value of this node's lease. The caller holds n.mu.
+func (n *Node) leasePlain() []byte {
+	term := uint64(1)
+	if e := n.table[n.leaseKey()]; e != nil {
+		term = e.hold.nextTerm()
+	}
+	return encode(leaseRecord{
+		Version: recordVersion, Epoch: n.epoch, Term: term, Address: n.address, Certificate: n.spki,
 		Program: n.options.Version, Labels: n.options.Labels, Draining: n.draining, Since: n.since,
 		Challenge: n.challenge.present(n.clock(), rand.Text),
+	})
+}
+
+// term is that of the latest lease that this node has had. The caller holds n.mu.
+func (n *Node) term() uint64 {
+	if e := n.table[n.leaseKey()]; e != nil {
+		return e.hold.term()
 	}
-	return n.seal(sealLease, leaseBucket+"/"+n.leaseKey(), encode(r))
+	return 0
 }
 
 // announce publishes where this node can be reached, and the hash of the public key of its

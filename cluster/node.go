@@ -24,7 +24,8 @@ type Node struct {
 	log     *slog.Logger
 	began   time.Time // when Join was called; its monotonic reading is the zero of the node's clock
 	asleep  time.Duration
-	clock   func() instant // tests replace it
+	clock   func() instant   // tests replace it
+	wall    func() time.Time // and this
 
 	controls controls
 	hooks    hooks
@@ -37,7 +38,6 @@ type Node struct {
 
 	mu        sync.Mutex
 	epoch     string
-	term      uint64 // of the lease that was written last
 	since     time.Time
 	address   string
 	spki      []byte
@@ -46,6 +46,7 @@ type Node struct {
 	challenge challenges
 	table     map[string]*entry // the keys that this node holds, and its own lease
 	claims    uint64            // how many claims this node has made
+	left      map[string][]byte // by key: what a claim has tried to write that failed without an answer
 	pauseTill instant           // no new claims before this: the Engine has lost leases
 	kick      chan struct{}     // capacity one: the table has changed
 
@@ -77,7 +78,6 @@ func Join(ctx context.Context, e Engine, o Options) (*Node, error) {
 	n := newNode(e, o)
 	if err := n.join(ctx); err != nil {
 		n.cancel(err)
-		n.running.Wait()
 		return nil, err
 	}
 	return n, nil
@@ -87,31 +87,29 @@ func newNode(e Engine, o Options) *Node {
 	n := &Node{
 		options: o, engine: e, sealer: newSealer(o.Cluster, o.Key), log: o.Log.With("node", o.Node),
 		began: time.Now(), asleep: suspended(),
-		epoch: rand.Text(), since: time.Now().UTC().Round(time.Millisecond),
-		table: map[string]*entry{}, kick: make(chan struct{}, 1),
+		epoch: rand.Text(), wall: time.Now,
+		table: map[string]*entry{}, left: map[string][]byte{}, kick: make(chan struct{}, 1),
 		members: map[string]Member{}, others: map[string]otherClaim{}, current: make(chan struct{}), unread: map[string]bool{},
 		state: Ready, changed: make(chan struct{}), drains: make(chan struct{}),
 	}
+	n.since = n.wall().UTC().Round(time.Millisecond)
 	n.view = newView(owner{Node: o.Node, Epoch: n.epoch})
 	n.clock = func() instant { return time.Since(n.began) + max(0, suspended()-n.asleep) }
 	n.ctx, n.cancel = context.WithCancelCause(context.Background())
 	return n
 }
 
-func (n *Node) join(ctx context.Context) error {
-	leases, err := n.openLeases(ctx)
-	if err != nil {
+func (n *Node) join(ctx context.Context) (err error) {
+	if n.leases, err = n.openLeases(ctx); err != nil {
 		return err
 	}
-	n.leases = leases
 	if err := n.takeName(ctx); err != nil {
 		return err
 	}
 	n.running.Go(n.renew)
 	n.running.Go(n.follow)
 	n.handleOwn()
-	err = n.answerControl(ctx)
-	if err == nil {
+	if err = n.answerControl(ctx); err == nil {
 		err = await(ctx, n.current)
 	}
 	if err != nil {
@@ -138,7 +136,7 @@ func (n *Node) Name() string { return n.options.Node }
 func (n *Node) self() owner {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return owner{n.options.Node, n.epoch, n.term}
+	return owner{n.options.Node, n.epoch, n.term()}
 }
 
 // Close gives up the leases of this node, so that other nodes can have them at once, and ends

@@ -40,7 +40,7 @@ const (
 func (n *Node) Report() Report {
 	state, _ := n.State()
 	n.mu.Lock()
-	r := Report{Member: n.ownMember(), State: state, RefusedRecords: n.sealer.refused.Load(), RefusedMessages: n.messages.Load(), Clock: time.Now().Round(0)}
+	r := Report{Member: n.ownMember(), State: state, RefusedRecords: n.sealer.refused.Load(), RefusedMessages: n.messages.Load(), Clock: n.wall().Round(0)}
 	if e := n.table[n.leaseKey()]; e != nil && e.hold.until > 0 {
 		r.LeaseAge = n.clock() - (e.hold.until - leaseHeld)
 	}
@@ -79,11 +79,13 @@ func (n *Node) collect(ctx context.Context) (all []Report, err error) {
 	if len(sealed) > maxControl {
 		return nil, errTooLarge
 	}
-	sent := time.Now()
+	sent := n.wall()
 	var failed error
 	for body, err := range n.engine.Collect(ctx, controlSubject, sealed) {
-		if err != nil {
+		if err != nil && ctx.Err() == nil {
 			failed = err
+		}
+		if err != nil {
 			break
 		}
 		response, err := n.openResponse(controlSubject, request.ID, body)
@@ -91,7 +93,7 @@ func (n *Node) collect(ctx context.Context) (all []Report, err error) {
 		if err != nil || response.decode(opReport, &r) != nil || to[response.Node] == "" {
 			continue
 		}
-		r.ClockDifference = r.Clock.Sub(sent.Add(time.Since(sent) / 2))
+		r.ClockDifference = r.Clock.Sub(sent.Add(n.wall().Sub(sent) / 2))
 		all = append(all, r)
 		if delete(to, response.Node); len(to) == 0 {
 			break

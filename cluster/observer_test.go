@@ -1,0 +1,46 @@
+package cluster_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+
+	"github.com/bowline-mcp/bowline/cluster"
+	"github.com/bowline-mcp/bowline/cluster/clustertest"
+)
+
+// TestObserver checks that an Observer sees and drains nodes, and is none.
+func TestObserver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := clustertest.New(clustertest.Options{})
+		a, b := join(t, s, "a"), join(t, s, "b")
+		e := s.Engine()
+		o, err := cluster.Observe(t.Context(), e, options(""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m, found := o.Member("b"); !found || m.Epoch != b.Self().Epoch {
+			t.Errorf("the member b is %+v", m)
+		}
+		reports, err := o.Reports(t.Context())
+		if err != nil || len(reports) != 2 || reports[0].Name != "a" || reports[1].Name != "b" {
+			t.Errorf("%+v, %v", reports, err)
+		}
+		if err := o.DrainNode(t.Context(), "b"); err != nil {
+			t.Error(err)
+		}
+		<-b.Draining()
+		if len(a.Members()) != 2 {
+			t.Errorf("the members are %v", names(a.Members()))
+		}
+		o.Close()
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+		wrong := options("")
+		wrong.Key = nil
+		if _, err := cluster.Observe(t.Context(), e, wrong); !errors.As(err, new(*cluster.KeyError)) {
+			t.Errorf("%v, want a KeyError", err)
+		}
+	})
+}
