@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -176,12 +175,7 @@ func (s *Server) Refused(refused transport.Refusal) {
 	if refused.Origin.Value != nil {
 		ctx = originContext{ctx, refused.Origin}
 	}
-	defer func() {
-		if value := recover(); value != nil { // the response does not depend on the record
-			s.options.Conn.ReportPanic("Audit", &conn.PanicError{Value: value, Stack: debug.Stack()})
-		}
-	}()
-	s.options.Audit(ctx, r)
+	s.guarded("Audit", func() { s.options.Audit(ctx, r) }) // the response does not depend on the record
 }
 
 // An originContext has the values of an HTTP request.

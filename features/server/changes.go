@@ -88,6 +88,16 @@ func (s *changeSet) add(c change) {
 	(*in)[key] = struct{}{}
 }
 
+func (s *changeSet) addSet(other *changeSet) {
+	s.lists |= other.lists
+	for uri := range other.uris {
+		s.add(updated(uri))
+	}
+	for id := range other.tasks {
+		s.add(change{task: id})
+	}
+}
+
 func (s *changeSet) has(c change) bool {
 	if c.list != 0 {
 		return s.lists&c.list != 0
@@ -206,8 +216,16 @@ func (l *listeners) changed(c change) {
 	}
 }
 
-// ResourceUpdated tells all subscribers of a resource that it has changed. It never
-// blocks. Updates within 10 ms are sent as one.
+// everybody returns all receivers, in no order.
+func (l *listeners) everybody() []*changes {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Collect(maps.Keys(l.all))
+}
+
+// ResourceUpdated tells all subscribers of a resource that it has changed: the clients of this
+// server, and with Options.Changes those of all other nodes, too. It never blocks. Updates
+// within 10 ms are sent as one.
 func (s *Server) ResourceUpdated(uri string) { s.subscriptions.changed(updated(uri)) }
 
 // changes collects the changes for one client, and sends them changeInterval after the
@@ -305,9 +323,7 @@ func (c *changes) addAfter(wait time.Duration, changed []change) {
 func (c *changes) addAll() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, one := range c.wanted.all() {
-		c.pending.add(one)
-	}
+	c.pending.addSet(&c.wanted)
 	c.schedule(changeInterval)
 }
 

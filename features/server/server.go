@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -96,8 +97,9 @@ type Options struct {
 	Node string
 
 	// Changes carries changes of lists, resources and tasks between the nodes that serve one
-	// endpoint, so that a client learns of them whichever node it listens to. Default: a
-	// client learns only of the changes on its own node.
+	// endpoint, so that a client learns of them whichever node it listens to. After a
+	// Change with Missed, each client is told that everything it listens to may have
+	// changed, within 5 s. Default: a client learns only of the changes on its own node.
 	Changes Changes
 
 	// Tasks permits tool calls to become tasks. Nil: there are no tasks.
@@ -150,6 +152,7 @@ type Server struct {
 	capabilities  capabilities
 	sessions      sessions
 	subscriptions subscriptions
+	nodes         nodes
 	tools         tools
 	resources     resources
 	prompts       prompts
@@ -195,7 +198,18 @@ func New(info protocol.Implementation, o Options) *Server {
 	methods := s.table()
 	s.methods.Store(&methods)
 	s.handle = s.wrap(o.Middleware)
+	s.nodes.init(s)
 	return s
+}
+
+// guarded runs code of the program that belongs to no peer, and reports its panic.
+func (s *Server) guarded(where string, f func()) {
+	defer func() {
+		if value := recover(); value != nil {
+			s.options.Conn.ReportPanic(where, &conn.PanicError{Value: value, Stack: debug.Stack()})
+		}
+	}()
+	f()
 }
 
 // Run serves the one peer behind a transport, and is all that the main function of a
@@ -301,6 +315,7 @@ func (s *Server) Close(ctx context.Context) error {
 	s.tasks.stop()
 	stuck = append(stuck, s.rounds.wait(ctx, grace)...)
 	stuck = append(stuck, s.tasks.wait(ctx, grace)...)
+	stuck = append(stuck, s.nodes.close(ctx, grace)...)
 	if len(stuck) > 0 {
 		return errors.Join(err, &conn.StuckError{Tasks: stuck})
 	}

@@ -17,6 +17,12 @@ type subscriptions struct {
 	server *Server
 }
 
+// changed tells the clients of this server of a change, and those of other nodes.
+func (ss *subscriptions) changed(c change) {
+	ss.listeners.changed(c)
+	ss.server.nodes.publish(c)
+}
+
 // subscribe subscribes a legacy client to updates of a resource.
 func (ss *subscriptions) subscribe(ctx context.Context, c *call, params *protocol.SubscribeParams) (*protocol.EmptyResult, error) {
 	if err := checkURI(protocol.MethodSubscribe, params.URI); err != nil {

@@ -35,7 +35,7 @@ func (t *task) progress(done, total float64, message string) bool {
 		t.wake()
 	}
 	t.mu.Unlock()
-	t.tell()
+	t.tasks.server.subscriptions.listeners.changed(change{task: t.state.Task.TaskID}) // the message is not saved, so other nodes do not learn of it
 	return true
 }
 

@@ -1,0 +1,69 @@
+package server
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/protocol"
+)
+
+// When changes were missed, 10,000 listeners are told within 5 s, and no more than 101 of them
+// in 50 ms. Twenty are told at once.
+//
+// Guarantees: G-0074.7
+func TestListenersAreNotToldOfMissedChangesTogether(t *testing.T) {
+	for _, many := range []int{1, 20, 10_000} {
+		synctest.Test(t, func(t *testing.T) {
+			var receive func(Change)
+			s := New(protocol.Implementation{Name: "s", Version: "1"}, Options{Changes: subscribed(func(f func(Change)) { receive = f })})
+			began, told := time.Now(), make(chan time.Duration, 2*many)
+			for range many {
+				c := &changes{begun: true, send: func([]change) ([]change, time.Duration) {
+					told <- time.Since(began)
+					return nil, 0
+				}}
+				c.wanted.add(toolsChanged)
+				s.subscriptions.add(c)
+			}
+			receive(Change{Missed: true})
+			<-time.NewTimer(missedTime + time.Second).C
+			synctest.Wait()
+			if len(told) != many {
+				t.Fatalf("%d of %d listeners were told", len(told), many)
+			}
+			at := make(map[time.Duration]int) // how many were told in 50 ms
+			for range many {
+				after := <-told
+				at[after/missedInterval]++
+				if after > missedTime+changeInterval {
+					t.Fatalf("a listener was told after %v", after)
+				}
+			}
+			for when, n := range at {
+				if n > max(missedAtOnce, many/100+1) {
+					t.Errorf("%d listeners were told within 50 ms, %v after the change", n, when*missedInterval)
+				}
+			}
+			if many <= missedAtOnce && at[0] != many {
+				t.Errorf("%d of %d listeners were told at once", at[0], many)
+			}
+			s.Close(t.Context())
+			receive(Change{Missed: true})
+			<-time.NewTimer(missedTime).C
+			synctest.Wait()
+			if len(told) > 0 {
+				t.Errorf("%d listeners were told after Close", len(told))
+			}
+		})
+	}
+}
+
+// subscribed are Changes that show the test what the server subscribes with.
+type subscribed func(f func(Change))
+
+func (subscribed) Publish(Change) {}
+func (s subscribed) Subscribe(f func(Change)) (stop func()) {
+	s(f)
+	return func() {}
+}
