@@ -14,7 +14,8 @@ import (
 //
 // An Engine belongs to one cluster and one node. Subjects, buckets and keys of another
 // cluster are others, also if they have the same names. A subject consists of parts of letters,
-// digits, "-" and "_", which are separated by "."; it has at most 256 bytes.
+// digits, "-" and "_", which are separated by "."; it has at most 256 bytes. Messages and requests
+// are apart, also if they have the same subject.
 //
 // A context bounds how long a method waits. If an Engine cannot be reached, methods return
 // an error that matches ErrUnavailable, at the latest when ctx ends. After such an error the

@@ -526,7 +526,7 @@ func brokenMessages() []breach {
 					}
 				}
 			}
-		}, "still not: the responses are"},
+		}, "the engine does not answer"},
 		{"one request is answered at a time", "requests are answered 64 at a time, and 1,024 wait", func(e *broken) {
 			var mu sync.Mutex
 			e.answer = func(f func(context.Context, []byte) []byte) func(context.Context, []byte) []byte {
@@ -546,6 +546,18 @@ func brokenMessages() []breach {
 				}
 			}
 		}, "the engine does not answer"},
+		{"a request is a message, too", "messages and requests are apart", func(e *broken) {
+			e.request = func(ctx context.Context, e *Engine, subject string, body []byte) ([]byte, error) {
+				if err := e.Publish(subject, body); err != nil {
+					return nil, err
+				}
+				response, err := e.Request(ctx, subject, body)
+				if errors.Is(err, cluster.ErrNoResponder) {
+					err = cluster.ErrUnavailable
+				}
+				return response, err
+			}
+		}, "a request to who only subscribed got"},
 		{"nothing is counted", "messages are counted", func(e *broken) {
 			e.messages = func() (uint64, uint64) { return 0, 0 }
 		}, "create: the messages rose from"},

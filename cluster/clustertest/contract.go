@@ -94,6 +94,7 @@ func clauses() []clause {
 		{"collect yields every response", (*suite).collectYields},
 		{"requests are answered 64 at a time, and 1,024 wait", (*suite).answersAreBounded},
 		{"stop ends answers", (*suite).stopEndsAnswers},
+		{"messages and requests are apart", (*suite).messagesAndRequestsAreApart},
 		{"messages are counted", (*suite).messagesAreCounted},
 		{"an engine that is cut off is unavailable, and comes back", (*suite).cutOff},
 		{"a context that has ended sends nothing", (*suite).endedContext},

@@ -1,0 +1,33 @@
+module github.com/bowline-mcp/bowline/cluster/nats/embedded
+
+go 1.26.0
+
+require (
+	github.com/bowline-mcp/bowline v0.0.0
+	github.com/bowline-mcp/bowline/cluster/nats v0.0.0
+	github.com/nats-io/nats-server/v2 v2.15.3
+	go.uber.org/goleak v1.3.0
+)
+
+require (
+	github.com/antithesishq/antithesis-sdk-go v0.9.0-default-no-op // indirect
+	github.com/cenkalti/backoff/v4 v4.3.0 // indirect
+	github.com/go-json-experiment/json v0.0.0-20251027170946-4849db3c2f7e // indirect
+	github.com/google/go-tpm v0.9.8 // indirect
+	github.com/klauspost/compress v1.20.4 // indirect
+	github.com/looplab/fsm v1.0.3 // indirect
+	github.com/minio/highwayhash v1.0.4 // indirect
+	github.com/nats-io/jwt/v2 v2.8.3 // indirect
+	github.com/nats-io/nats.go v1.55.0 // indirect
+	github.com/nats-io/nkeys v0.4.17 // indirect
+	github.com/nats-io/nuid v1.0.1 // indirect
+	golang.org/x/crypto v0.58.0 // indirect
+	golang.org/x/sys v0.50.0 // indirect
+	golang.org/x/time v0.16.0 // indirect
+	pgregory.net/rapid v1.3.0 // indirect
+)
+
+replace (
+	github.com/bowline-mcp/bowline => ../../../
+	github.com/bowline-mcp/bowline/cluster/nats => ../
+)

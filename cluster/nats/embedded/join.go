@@ -1,0 +1,131 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/bowline-mcp/bowline/cluster"
+	"github.com/bowline-mcp/bowline/cluster/nats"
+	"github.com/bowline-mcp/bowline/internal/pause"
+)
+
+// lookEvery is how often a process that has no connection looks for the server.
+const lookEvery = 50 * time.Millisecond
+
+// Join returns an Engine for a cluster. It starts the server of the folder in this process, or
+// connects to the process that has it. When that one ends, one of the others starts the server
+// within 2 s, and every Engine reconnects by itself. With Seeds, Join waits until enough servers
+// have found each other. The caller closes the Engine, which also ends the server if it runs in
+// this process.
+//
+// If the server cannot be reached until ctx ends, the error matches cluster.ErrUnavailable.
+func Join(ctx context.Context, o Options) (cluster.Engine, error) {
+	o, err := o.check()
+	if err != nil {
+		return nil, fmt.Errorf("embedded: join: %w", err)
+	}
+	m := &member{options: o}
+	token, err := m.token(ctx)
+	if err == nil {
+		m.Engine, err = nats.Connect(ctx, nats.Options{
+			URLs: []string{"nats://127.0.0.1"}, Cluster: o.Cluster, Token: token, Dial: m.dial, Log: o.Log,
+		})
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("embedded: join: %w", err), m.closeServer())
+	}
+	return m, nil
+}
+
+// A member is an Engine that may have the server with it.
+type member struct {
+	cluster.Engine
+	options Options
+
+	mu     sync.Mutex
+	server *Server // nil: it runs elsewhere
+	closed bool
+}
+
+// token returns the token of the server, which it starts if nobody else does.
+func (m *member) token(ctx context.Context) (string, error) {
+	for {
+		if err := m.takeOver(); err != nil && !errors.Is(err, ErrHeld) {
+			return "", err
+		}
+		s, err := readState(m.options.Folder)
+		if err == nil || !errors.Is(err, errNoState) {
+			return s.Token, err
+		}
+		if err := pause.For(ctx, lookEvery); err != nil {
+			return "", fmt.Errorf("%w: %w", cluster.ErrUnavailable, err)
+		}
+	}
+}
+
+// takeOver starts the server if nobody runs it.
+func (m *member) takeOver() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.server != nil || m.closed {
+		return nil
+	}
+	s, err := start(m.options)
+	if err != nil {
+		return err
+	}
+	m.server = s
+	m.options.Log.Info("the NATS server of the cluster runs in this process", "folder", m.options.Folder)
+	return nil
+}
+
+// dial connects to the server, wherever it runs, and starts it if nobody else does. The address is
+// that of nobody.
+func (m *member) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	for {
+		conn, err := m.dialOnce(ctx)
+		if err == nil {
+			return conn, nil
+		}
+		if paused := pause.For(ctx, lookEvery); paused != nil {
+			return nil, err
+		}
+	}
+}
+
+func (m *member) dialOnce(ctx context.Context) (net.Conn, error) {
+	if err := m.takeOver(); err != nil && !errors.Is(err, ErrHeld) {
+		return nil, err
+	}
+	m.mu.Lock()
+	own := m.server
+	m.mu.Unlock()
+	if own != nil {
+		return own.server.InProcessConn()
+	}
+	s, err := readState(m.options.Folder)
+	if err != nil {
+		return nil, err
+	}
+	if s.Address == "" {
+		return nil, errors.New("embedded: the server is starting")
+	}
+	return new(net.Dialer).DialContext(ctx, "tcp", s.Address)
+}
+
+// Close ends the connection, and then the server.
+func (m *member) Close() error { return errors.Join(m.Engine.Close(), m.closeServer()) }
+
+func (m *member) closeServer() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closed = true
+	if m.server == nil {
+		return nil
+	}
+	return m.server.Close()
+}

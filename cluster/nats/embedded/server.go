@@ -1,0 +1,139 @@
+package embedded
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	natsserver "github.com/nats-io/nats-server/v2/server"
+)
+
+// ErrHeld says that another process, or another Server of this one, runs the server of a folder.
+var ErrHeld = errors.New("embedded: the server of this folder is running already")
+
+// startWithin is how long a server may take to recover its buckets and to listen.
+const startWithin = time.Minute
+
+// A Server is a NATS server in this process.
+type Server struct {
+	server *natsserver.Server
+	lock   *os.File // held while the server runs
+	state  state
+	close  func() error // once
+}
+
+// Start starts the server of a folder. If somebody runs it already, the error matches ErrHeld. The
+// caller closes the Server. A server with Seeds is ready for clients before it has found the
+// others; its buckets are not.
+func Start(o Options) (*Server, error) {
+	o, err := o.check()
+	if err != nil {
+		return nil, fmt.Errorf("embedded: %w", err)
+	}
+	return start(o)
+}
+
+func start(o Options) (*Server, error) {
+	held, err := lock(o.Folder)
+	if err != nil {
+		return nil, err
+	}
+	if held == nil {
+		return nil, ErrHeld
+	}
+	s := &Server{lock: held}
+	s.close = sync.OnceValue(s.end)
+	if err := s.run(o); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// run starts the server and says where it is.
+func (s *Server) run(o Options) (err error) {
+	if s.state, err = newState(o.Folder); err != nil {
+		return err
+	}
+	if err := writeState(o.Folder, s.state); err != nil { // without the address of the server before
+		return err
+	}
+	data := filepath.Join(o.Folder, dataName)
+	if err := os.MkdirAll(data, 0o700); err != nil {
+		return fmt.Errorf("embedded: %w", err)
+	}
+	options, err := o.serverOptions(s.state, data)
+	if err != nil {
+		return err
+	}
+	server, err := natsserver.NewServer(options)
+	if err != nil {
+		return fmt.Errorf("embedded: %w", err)
+	}
+	log := &logger{log: o.Log}
+	server.SetLoggerV2(log, false, false, false)
+	s.server = server
+	server.Start()
+	if fatal := log.failure(); fatal != nil {
+		return fmt.Errorf("embedded: %w", fatal)
+	}
+	if !server.ReadyForConnections(startWithin) {
+		return fmt.Errorf("embedded: the server is not ready after %v", startWithin)
+	}
+	s.state.Address = server.Addr().String()
+	return writeState(o.Folder, s.state)
+}
+
+func (o Options) serverOptions(s state, data string) (*natsserver.Options, error) {
+	n := &natsserver.Options{
+		ServerName: s.Name, Host: "127.0.0.1", Port: natsserver.RANDOM_PORT, Authorization: s.Token,
+		NoSigs: true, NoSystemAccount: false, MaxPayload: 1 << 20,
+		JetStream: true, StoreDir: data, JetStreamMaxMemory: o.MaxMemory, JetStreamMaxStore: o.MaxFile,
+		DisableJetStreamBanner: true,
+	}
+	if len(o.Seeds) == 0 {
+		return n, nil
+	}
+	host, port, err := splitAddress(o.Listen)
+	if err != nil {
+		return nil, err
+	}
+	n.Cluster = natsserver.ClusterOpts{
+		Name: "bl_" + o.Cluster, Host: host, Port: port, Username: "bowline", Password: o.Token,
+		TLSConfig: o.routeTLS(), TLSTimeout: 5, AuthTimeout: 5, Advertise: o.Advertise,
+		PingInterval: 2 * time.Second, MaxPingsOut: 2, ConnectRetries: 1 << 30,
+	}
+	for _, seed := range o.Seeds {
+		if seed != o.Listen && seed != o.Advertise {
+			n.Routes = append(n.Routes, &url.URL{Scheme: "nats-route", User: url.UserPassword("bowline", o.Token), Host: seed})
+		}
+	}
+	return n, nil
+}
+
+func splitAddress(address string) (host string, port int, err error) {
+	host, text, err := net.SplitHostPort(address)
+	if err == nil {
+		port, err = strconv.Atoi(text)
+	}
+	if err != nil {
+		return "", 0, fmt.Errorf("embedded: %w", err)
+	}
+	return host, port, nil
+}
+
+// Close ends the server. It may be called again.
+func (s *Server) Close() error { return s.close() }
+
+func (s *Server) end() error {
+	if s.server != nil {
+		s.server.Shutdown()
+		s.server.WaitForShutdown()
+	}
+	return s.lock.Close()
+}

@@ -1,0 +1,21 @@
+module github.com/bowline-mcp/bowline/cluster/nats
+
+go 1.26.0
+
+require (
+	github.com/bowline-mcp/bowline v0.0.0
+	github.com/nats-io/nats.go v1.55.0
+)
+
+require (
+	github.com/cenkalti/backoff/v4 v4.3.0 // indirect
+	github.com/go-json-experiment/json v0.0.0-20251027170946-4849db3c2f7e // indirect
+	github.com/klauspost/compress v1.20.0 // indirect
+	github.com/looplab/fsm v1.0.3 // indirect
+	github.com/nats-io/nkeys v0.4.16 // indirect
+	github.com/nats-io/nuid v1.0.1 // indirect
+	golang.org/x/crypto v0.57.0 // indirect
+	golang.org/x/sys v0.48.0 // indirect
+)
+
+replace github.com/bowline-mcp/bowline => ../../

@@ -1,0 +1,270 @@
+package nats
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/bowline-mcp/bowline/cluster"
+	"github.com/bowline-mcp/bowline/cluster/internal/rules"
+	"github.com/bowline-mcp/bowline/internal/pause"
+)
+
+// Headers of a message that is no value: somebody has deleted the key, or the server has removed
+// it because it expired.
+const (
+	operationHeader = "KV-Operation"
+	purged          = "PURGE" // DEL would make the server leave a mark of its own when this one expires
+)
+
+// A short value has a header that makes it as long as the mark of its deletion, so that a full
+// bucket has room for that.
+const (
+	roomHeader = "Bowline-Room"
+	roomBelow  = 96
+)
+
+const (
+	inFlight   = 5 * time.Millisecond // between looks at a write that is on its way
+	markWithin = 2 * time.Second      // how long to try to mark what was deleted
+)
+
+// Create implements cluster.Bucket.
+func (b *bucket) Create(ctx context.Context, key string, value []byte, ttl time.Duration) (uint64, error) {
+	ttl, err := rules.TTL(b.options, ttl)
+	if err == nil {
+		err = rules.Value(b.options, key, value)
+	}
+	if err != nil {
+		return 0, err
+	}
+	m := b.message(key, value)
+	if ttl > 0 {
+		m.Header.Set(jetstream.MsgTTLHeader, ttl.String())
+	}
+	revision, err := b.create(ctx, key, m)
+	return revision, b.explain("create", key, err)
+}
+
+// create writes a value if the key has none. Whether it has one is not for a read to decide, as
+// that may be stale: only the leader, who may accept the write, is asked.
+func (b *bucket) create(ctx context.Context, key string, m *natsgo.Msg) (uint64, error) {
+	for last := uint64(0); ; {
+		revision, err := b.publish(ctx, m, jetstream.WithExpectLastSequencePerSubject(last))
+		if !errors.Is(err, cluster.ErrConflict) {
+			return revision, err
+		}
+		latest, exists, err := b.latest(ctx, key)
+		switch {
+		case err != nil:
+			return 0, err
+		case exists:
+			return 0, cluster.ErrExists
+		case latest == last:
+			if err := b.await(ctx); err != nil {
+				return 0, err
+			}
+		}
+		last = latest
+	}
+}
+
+// await waits for a write that is on its way: the leader refuses others until it knows the outcome.
+func (b *bucket) await(ctx context.Context) error {
+	if err := pause.For(ctx, inFlight); err != nil {
+		return fmt.Errorf("%w: %w", cluster.ErrUnavailable, err)
+	}
+	return nil
+}
+
+// Update implements cluster.Bucket.
+func (b *bucket) Update(ctx context.Context, key string, value []byte, revision uint64) (uint64, error) {
+	if err := rules.Value(b.options, key, value); err != nil {
+		return 0, err
+	}
+	revision, err := b.replace(ctx, key, b.message(key, value), revision)
+	return revision, b.explain("update", key, err)
+}
+
+// replace writes a message in place of the value with a revision.
+func (b *bucket) replace(ctx context.Context, key string, m *natsgo.Msg, revision uint64) (uint64, error) {
+	if revision == 0 { // for the server: the key has no value
+		return 0, cluster.ErrConflict
+	}
+	for {
+		next, err := b.publish(ctx, m, jetstream.WithExpectLastSequencePerSubject(revision))
+		if !errors.Is(err, cluster.ErrConflict) {
+			return next, err
+		}
+		latest, exists, err := b.latest(ctx, key)
+		if err != nil {
+			return 0, err
+		}
+		if !exists || latest != revision {
+			return 0, cluster.ErrConflict
+		}
+		if err := b.await(ctx); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// Put implements cluster.Bucket.
+func (b *bucket) Put(ctx context.Context, key string, value []byte) (uint64, error) {
+	if err := rules.Value(b.options, key, value); err != nil {
+		return 0, err
+	}
+	revision, err := b.publish(ctx, b.message(key, value))
+	return revision, b.explain("put", key, err)
+}
+
+// Delete implements cluster.Bucket.
+func (b *bucket) Delete(ctx context.Context, key string, revision uint64) error {
+	if err := rules.Key(key); err != nil {
+		return err
+	}
+	_, err := b.replace(ctx, key, b.mark(key), revision)
+	if errors.Is(err, cluster.ErrFull) {
+		err = b.remove(ctx, key, revision)
+	}
+	return b.explain("delete", key, err)
+}
+
+// remove deletes a value from a full bucket, where the mark of a deletion finds room only then.
+func (b *bucket) remove(ctx context.Context, key string, revision uint64) error {
+	latest, exists, err := b.latest(ctx, key)
+	if err != nil {
+		return err
+	}
+	if !exists || latest != revision {
+		return cluster.ErrConflict
+	}
+	err = b.do(ctx, func(op *operation) error { return (*b.reads.Load()).DeleteMsg(op, revision) })
+	switch {
+	case code(err) == codeNoMessage || errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful):
+		return cluster.ErrConflict // it was replaced in the meantime, or deleted
+	case err != nil:
+		return err
+	}
+	limit, cancel := context.WithTimeout(ctx, markWithin)
+	defer cancel()
+	for {
+		_, err := b.publish(limit, b.mark(key), jetstream.WithExpectLastSequencePerSubject(0))
+		if !errors.Is(err, cluster.ErrFull) || pause.For(limit, inFlight) != nil {
+			if err != nil && !errors.Is(err, cluster.ErrConflict) { // with one, the key has a value again
+				b.engine.log.Warn("a key was deleted, and who watches may learn of it late", "bucket", b.options.Name, "key", key, "err", err)
+			}
+			return nil
+		}
+	}
+}
+
+func (b *bucket) message(key string, value []byte) *natsgo.Msg {
+	m := natsgo.NewMsg(b.prefix + key)
+	m.Data = value
+	if len(value) < roomBelow {
+		m.Header.Set(roomHeader, strings.Repeat("-", roomBelow))
+	}
+	return m
+}
+
+// mark returns the mark of a deletion.
+func (b *bucket) mark(key string) *natsgo.Msg {
+	m := natsgo.NewMsg(b.prefix + key)
+	m.Header.Set(operationHeader, purged)
+	m.Header.Set(jetstream.MsgTTLHeader, markerTTL.String())
+	return m
+}
+
+// publish sends a message to the stream, and returns its revision.
+func (b *bucket) publish(ctx context.Context, m *natsgo.Msg, options ...jetstream.PublishOpt) (revision uint64, err error) {
+	options = append(options, jetstream.WithRetryAttempts(0))
+	err = b.do(ctx, func(op *operation) error {
+		b.engine.sent.Add(1)
+		ack, err := b.engine.js.PublishMsg(op, m, options...)
+		if err == nil || code(err) != 0 {
+			b.engine.received.Add(1)
+		}
+		if err == nil {
+			revision = ack.Sequence
+		}
+		return err
+	})
+	return revision, err
+}
+
+// latest asks the leader for the revision of a key, which is 0 if it never had a value or it was
+// deleted long ago, and whether it has a value.
+func (b *bucket) latest(ctx context.Context, key string) (revision uint64, exists bool, err error) {
+	var answer struct {
+		Error   *jetstream.APIError `json:"error"`
+		Message struct {
+			Sequence uint64 `json:"seq"`
+			Header   []byte `json:"hdrs"`
+		} `json:"message"`
+	}
+	err = b.do(ctx, func(op *operation) error {
+		body := fmt.Sprintf(`{"last_by_subj":%q}`, b.prefix+key)
+		b.engine.sent.Add(1)
+		m, err := b.engine.conn.RequestWithContext(op, "$JS.API.STREAM.MSG.GET."+b.stream, []byte(body))
+		if err != nil {
+			return err
+		}
+		b.engine.received.Add(1)
+		if err := json.Unmarshal(m.Data, &answer); err != nil {
+			return err
+		}
+		if answer.Error != nil && answer.Error.ErrorCode != jetstream.JSErrCodeMessageNotFound {
+			return answer.Error
+		}
+		return nil
+	})
+	if err != nil || answer.Error != nil {
+		return 0, false, err
+	}
+	header := natsgo.Header{}
+	if len(answer.Message.Header) > 0 {
+		if header, err = natsgo.DecodeHeadersMsg(answer.Message.Header); err != nil {
+			return 0, false, fmt.Errorf("%w: the headers of %s: %w", cluster.ErrUnavailable, key, err)
+		}
+	}
+	return answer.Message.Sequence, !deleted(header), nil
+}
+
+// deleted reports whether a message with these headers is no value.
+func deleted(h natsgo.Header) bool {
+	return h.Get(operationHeader) != "" || h.Get(jetstream.MarkerReasonHeader) != ""
+}
+
+// Get implements cluster.Bucket.
+func (b *bucket) Get(ctx context.Context, key string) (cluster.Entry, error) {
+	if err := rules.Key(key); err != nil {
+		return cluster.Entry{}, err
+	}
+	var m *jetstream.RawStreamMsg
+	err := b.do(ctx, func(op *operation) (err error) {
+		m, err = (*b.reads.Load()).GetLastMsgForSubject(op, b.prefix+key)
+		return err
+	})
+	if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && deleted(m.Header) {
+		err = cluster.ErrNotFound
+	}
+	if err != nil {
+		return cluster.Entry{}, b.explain("get", key, err)
+	}
+	return cluster.Entry{Key: key, Value: m.Data, Revision: m.Sequence}, nil
+}
+
+// explain says what failed on what.
+func (b *bucket) explain(what, key string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s %s in bucket %s: %w", what, key, b.options.Name, err)
+}
