@@ -6,8 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-
-	"github.com/bowline-mcp/bowline/internal/pause"
+	"time"
 )
 
 // errClaimed says that this node has claimed the key itself.
@@ -46,28 +45,32 @@ func (n *Node) awaitClaims(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if n.ctx.Err() != nil {
-			return errClosed
-		}
 		n.mu.Lock()
 		wait := n.pauseTill - n.clock()
 		n.mu.Unlock()
+		if n.ctx.Err() != nil {
+			return errClosed
+		}
 		if wait <= 0 {
 			return nil
 		}
-		if err := pause.For(ctx, wait); err != nil {
-			return err
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		case <-n.ctx.Done():
 		}
+		timer.Stop()
 	}
 }
 
 func (n *Node) claimNow(ctx context.Context, key string, value []byte, lost func(error)) (func(context.Context) error, error) {
-	e, err := n.reserve(key, value, lost)
+	e, before, err := n.reserve(key, value, lost)
 	if err != nil {
 		return nil, err
 	}
 	sent := n.clock()
-	sealed := e.written[0].sealed
+	sealed := e.values[0].sealed
 	revision, err := n.leases.Create(ctx, key, sealed, 0)
 	if errors.Is(err, ErrExists) {
 		revision, err = n.adopt(ctx, key, sealed)
@@ -75,7 +78,7 @@ func (n *Node) claimNow(ctx context.Context, key string, value []byte, lost func
 	if err == nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
-	if err := n.enter(e, sent, revision, err); err != nil {
+	if err := n.enter(e, sent, before, revision, err); err != nil {
 		if revision != 0 {
 			n.undo(ctx, key, revision)
 		}
@@ -84,34 +87,33 @@ func (n *Node) claimNow(ctx context.Context, key string, value []byte, lost func
 	return func(ctx context.Context) error { return n.release(ctx, e) }, nil
 }
 
-// reserve enters a key into the table. It is not held yet, and not renewed.
-func (n *Node) reserve(key string, value []byte, lost func(error)) (*entry, error) {
+// reserve enters a key into the table. It is not held yet, and not renewed. It also returns the
+// highest revision that is known.
+func (n *Node) reserve(key string, value []byte, lost func(error)) (e *entry, before uint64, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.table[key] != nil {
-		return nil, errClaimed
+		return nil, 0, errClaimed
 	}
 	n.claims++
 	number := n.claims
 	plain := encode(claimRecord{recordVersion, n.options.Node, n.epoch, number, value})
-	e := &entry{key: key, number: number, lost: lost, flights: map[*flight]struct{}{}, plain: func() []byte { return plain }}
+	e = &entry{key: key, number: number, lost: lost, flights: map[*flight]struct{}{}, plain: func() []byte { return plain }}
 	e.hold.due = never
 	n.sealEntry(e, 0)
 	n.table[key] = e
-	return e, nil
+	return e, n.highest, nil
 }
 
 // enter makes a reserved key one that is held, or removes it from the table.
-func (n *Node) enter(e *entry, sent instant, revision uint64, err error) error {
+func (n *Node) enter(e *entry, sent instant, before, revision uint64, err error) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	lease := n.table[n.leaseKey()]
 	switch {
 	case err != nil:
 	case n.ctx.Err() != nil:
 		err = errClosed
-	case lease != nil && revision < lease.hold.revision:
-		n.emptied(n.clock())
+	case n.written(before, revision):
 		err = errEmptied
 	default:
 		delete(n.left, e.key)
@@ -124,7 +126,7 @@ func (n *Node) enter(e *entry, sent instant, revision uint64, err error) error {
 	case errors.Is(err, ErrExists):
 		delete(n.left, e.key)
 	case len(n.left) < maxLeft || n.left[e.key] != nil:
-		n.left[e.key] = e.written[0].sealed
+		n.left[e.key] = e.values[0].sealed
 	}
 	return err
 }

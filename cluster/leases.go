@@ -18,10 +18,10 @@ type entry struct {
 	renewed func(deadline time.Time)
 	flights map[*flight]struct{}
 
-	// written has the values that may still come back from the Engine, the newest last. Each
+	// values are those that may still come back from the Engine, the newest last. Each
 	// renewal seals its value anew, so that no other process can have written it, not even a
 	// copy of this one, such as one from a snapshot of its machine.
-	written []writtenValue
+	values []writtenValue
 }
 
 type writtenValue struct {
@@ -35,20 +35,20 @@ const maxWritten = 8
 // sealEntry returns the sealed value that replaces the one with revision base. The caller holds n.mu.
 func (n *Node) sealEntry(e *entry, base uint64) []byte {
 	plain := e.plain()
-	if last := len(e.written) - 1; last >= 0 && e.written[last].base == base && bytes.Equal(e.written[last].plain, plain) {
-		return e.written[last].sealed
+	if last := len(e.values) - 1; last >= 0 && e.values[last].base == base && bytes.Equal(e.values[last].plain, plain) {
+		return e.values[last].sealed
 	}
-	if len(e.written) == maxWritten {
-		e.written = slices.Delete(e.written, 0, 1)
+	if len(e.values) == maxWritten {
+		e.values = slices.Delete(e.values, 0, 1)
 	}
 	sealed := n.seal(sealLease, leaseBucket+"/"+e.key, plain)
-	e.written = append(e.written, writtenValue{base, plain, sealed})
+	e.values = append(e.values, writtenValue{base, plain, sealed})
 	return sealed
 }
 
 // wrote reports whether this process has written a value lately. The caller holds n.mu.
 func (e *entry) wrote(sealed []byte) bool {
-	return slices.ContainsFunc(e.written, func(w writtenValue) bool { return bytes.Equal(w.sealed, sealed) })
+	return slices.ContainsFunc(e.values, func(w writtenValue) bool { return bytes.Equal(w.sealed, sealed) })
 }
 
 // A flight is an attempt that waits for its answer.
@@ -162,6 +162,7 @@ func (n *Node) start(e *entry, a attempt) {
 	ctx, cancel := context.WithTimeout(n.ctx, attemptTimeout)
 	f := &flight{cancel, make(chan struct{})}
 	e.flights[f] = struct{}{}
+	before := n.highest
 	var value []byte
 	if a.op != read {
 		value = n.sealEntry(e, a.base)
@@ -174,10 +175,10 @@ func (n *Node) start(e *entry, a attempt) {
 			n.look(ctx, e, a)
 		case create:
 			revision, err := n.leases.Create(ctx, e.key, value, 0)
-			n.wrote(e, a, revision, err)
+			n.wrote(e, a, before, revision, err)
 		default:
 			revision, err := n.leases.Update(ctx, e.key, value, a.base)
-			n.wrote(e, a, revision, err)
+			n.wrote(e, a, before, revision, err)
 		}
 		n.mu.Lock()
 		defer n.mu.Unlock()
@@ -186,8 +187,9 @@ func (n *Node) start(e *entry, a attempt) {
 	})
 }
 
-// wrote applies the answer to a create or an update.
-func (n *Node) wrote(e *entry, a attempt, revision uint64, err error) {
+// wrote applies the answer to a create or an update. Before is the highest revision that was
+// known when it was sent.
+func (n *Node) wrote(e *entry, a attempt, before, revision uint64, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	now := n.clock()
@@ -195,6 +197,7 @@ func (n *Node) wrote(e *entry, a attempt, revision uint64, err error) {
 	switch {
 	case err == nil:
 		e.hold.accepted(a, revision)
+		n.written(before, revision)
 		if e.number == 0 {
 			n.view.renewed(a.sent, revision)
 		}
@@ -243,6 +246,19 @@ func (n *Node) vanished(e *entry, now instant) {
 		n.emptied(now)
 	}
 	n.drop(e, errLeaseRemoved)
+}
+
+// written records the revision of a value that was accepted, and reports whether the Engine has
+// lost its values: then revisions are lower than those before the value was sent. The caller
+// holds n.mu.
+func (n *Node) written(before, revision uint64) (emptied bool) {
+	if revision < before {
+		n.emptied(n.clock())
+		n.highest = revision
+		return true
+	}
+	n.highest = max(n.highest, revision)
+	return false
 }
 
 // emptied delays the next claims: the Engine has lost leases that their holders may believe

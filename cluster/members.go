@@ -163,10 +163,10 @@ func (n *Node) note(key string, err error) {
 		delete(n.unread, key)
 		return
 	}
-	if !n.unread[key] {
-		n.unread[key] = true
+	if n.unread[key] == nil {
 		n.log.Warn("cluster: a lease cannot be read, and is left alone: its node has another key or another version", "key", key, "err", err)
 	}
+	n.unread[key] = err
 }
 
 // applyOwn applies a change of a key that this node holds. The caller holds n.mu.

@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"github.com/bowline-mcp/bowline/internal/pause"
+	"github.com/bowline-mcp/bowline/internal/seal"
 )
 
 const nodePrefix = "node."
@@ -28,20 +29,21 @@ func (n *Node) takeName(ctx context.Context) error {
 		n.mu.Unlock()
 		sent := n.clock()
 		revision, err := n.leases.Create(ctx, key, value, 0)
-		var other leaseRecord
+		var taken error
 		if errors.Is(err, ErrExists) {
-			revision, other, err = n.displace(ctx, e, value)
+			revision, taken, err = n.displace(ctx, e, value)
 		}
 		switch {
 		case err == nil:
 			n.mu.Lock()
 			e.hold.begun(sent, revision)
 			n.view.renewed(sent, revision)
+			n.highest = revision
 			n.table[key] = e
 			n.mu.Unlock()
 			return nil
 		case errors.Is(err, ErrExists) && n.clock() >= giveUp:
-			return &NameTakenError{n.options.Node, other.Address}
+			return taken
 		case !errors.Is(err, ErrExists) && (!errors.Is(err, ErrUnavailable) || errors.Is(err, ErrDenied)):
 			return err
 		}
@@ -53,21 +55,25 @@ func (n *Node) takeName(ctx context.Context) error {
 
 // displace replaces the lease of this name if this process has left it itself, because the
 // answer to an earlier attempt was lost, or if the process that has it has ended. Otherwise it
-// returns the lease and ErrExists.
-func (n *Node) displace(ctx context.Context, e *entry, value []byte) (uint64, leaseRecord, error) {
+// returns ErrExists, and what to tell the caller of Join if that stays so.
+func (n *Node) displace(ctx context.Context, e *entry, value []byte) (revision uint64, taken, err error) {
+	taken = &NameTakenError{Node: n.options.Node}
 	got, err := n.leases.Get(ctx, e.key)
 	if err != nil {
-		return 0, leaseRecord{}, ErrExists
+		return 0, taken, ErrExists
 	}
 	r, err := n.openLease(e.key, got.Value)
-	if err != nil || !e.wrote(got.Value) && !n.hasEnded(ctx, r) {
-		return 0, r, ErrExists
+	switch {
+	case errors.Is(err, seal.ErrOpen):
+		return 0, &KeyError{Bytes: len(n.options.Key), Nodes: []string{n.options.Node}}, ErrExists
+	case err != nil, !e.wrote(got.Value) && !n.hasEnded(ctx, r):
+		return 0, &NameTakenError{n.options.Node, r.Address}, ErrExists
 	}
-	revision, err := n.leases.Update(ctx, e.key, value, got.Revision)
+	revision, err = n.leases.Update(ctx, e.key, value, got.Revision)
 	if errors.Is(err, ErrConflict) {
 		err = ErrExists // it has changed since, and the next attempt sees how
 	}
-	return revision, r, err
+	return revision, taken, err
 }
 
 // hasEnded reports whether the process of a lease has ended for certain: nobody answers its

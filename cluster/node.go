@@ -6,9 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/bowline-mcp/bowline/internal/seal"
 )
 
 // A Node is one process of a cluster. Join makes one, Close ends it. Its methods may be
@@ -47,6 +51,7 @@ type Node struct {
 	table     map[string]*entry // the keys that this node holds, and its own lease
 	claims    uint64            // how many claims this node has made
 	left      map[string][]byte // by key: what a claim has tried to write that failed without an answer
+	highest   uint64            // the highest revision that a write of this node has got
 	pauseTill instant           // no new claims before this: the Engine has lost leases
 	kick      chan struct{}     // capacity one: the table has changed
 
@@ -54,7 +59,7 @@ type Node struct {
 	members map[string]Member     // of the leases that were read
 	others  map[string]otherClaim // keys of other kinds, of all nodes
 	current chan struct{}         // closed when the watch has shown everything once, or has ended
-	unread  map[string]bool       // keys whose values could not be read
+	unread  map[string]error      // by key: why a value could not be read
 
 	state   State
 	changed chan struct{} // closed when the state changes
@@ -89,7 +94,7 @@ func newNode(e Engine, o Options) *Node {
 		began: time.Now(), asleep: suspended(),
 		epoch: rand.Text(), wall: time.Now,
 		table: map[string]*entry{}, left: map[string][]byte{}, kick: make(chan struct{}, 1),
-		members: map[string]Member{}, others: map[string]otherClaim{}, current: make(chan struct{}), unread: map[string]bool{},
+		members: map[string]Member{}, others: map[string]otherClaim{}, current: make(chan struct{}), unread: map[string]error{},
 		state: Ready, changed: make(chan struct{}), drains: make(chan struct{}),
 	}
 	n.since = n.wall().UTC().Round(time.Millisecond)
@@ -112,10 +117,30 @@ func (n *Node) join(ctx context.Context) (err error) {
 	if err = n.answerControl(ctx); err == nil {
 		err = await(ctx, n.current)
 	}
+	if err == nil {
+		err = n.checkKey()
+	}
 	if err != nil {
 		return errors.Join(err, n.leave(context.WithoutCancel(ctx)))
 	}
 	return nil
+}
+
+// checkKey fails if there are other nodes, and all have another key.
+func (n *Node) checkKey() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var others []string
+	for key, err := range n.unread {
+		if name, isNode := strings.CutPrefix(key, nodePrefix); isNode && errors.Is(err, seal.ErrOpen) {
+			others = append(others, name)
+		}
+	}
+	if len(others) == 0 || len(n.members) > 0 {
+		return nil
+	}
+	slices.Sort(others)
+	return &KeyError{Bytes: len(n.options.Key), Nodes: others}
 }
 
 // await waits for a channel to be closed.

@@ -1,6 +1,7 @@
 package cluster_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net"
@@ -53,6 +54,38 @@ func TestJoinChecksOptions(t *testing.T) {
 	if _, err := cluster.Join(t.Context(), e, o); !errors.As(err, &nameError) || nameError.Kind != "node" || nameError.Name != "a b" {
 		t.Errorf("%v, want a NameError", err)
 	}
+}
+
+// TestOtherKey checks that a node does not join a cluster whose nodes have another key.
+//
+// Guarantees: G-0076.8
+func TestOtherKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := clustertest.New(clustertest.Options{})
+		a := join(t, s, "a")
+		e := s.Engine()
+		for name, node := range map[string]string{"another node": "b", "the same node": "a", "an observer": ""} {
+			o := options(node)
+			o.Key = bytes.Repeat([]byte{8}, cluster.KeySize)
+			var err error
+			if node == "" {
+				_, err = cluster.Observe(t.Context(), e, o)
+			} else {
+				_, err = cluster.Join(t.Context(), e, o)
+			}
+			var keyError *cluster.KeyError
+			if !errors.As(err, &keyError) || !slices.Equal(keyError.Nodes, []string{"a"}) || !strings.Contains(err.Error(), `nodes ["a"] have another key`) {
+				t.Errorf("%s: %v, want a KeyError", name, err)
+			}
+		}
+		synctest.Wait()
+		if all := names(a.Members()); len(all) != 1 {
+			t.Errorf("the members are %v", all)
+		}
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // TestMembersAreKnown checks that each node knows the others when Join returns, and learns who

@@ -24,6 +24,9 @@ func Observe(ctx context.Context, e Engine, o Options) (*Observer, error) {
 		n.running.Go(n.follow)
 		err = await(ctx, n.current)
 	}
+	if err == nil {
+		err = n.checkKey()
+	}
 	observer := &Observer{n}
 	if err != nil {
 		observer.Close()

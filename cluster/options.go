@@ -40,13 +40,18 @@ type Options struct {
 // KeySize is the length of Options.Key, in bytes.
 const KeySize = seal.MinSecret
 
-// A KeyError says that the key of a cluster is missing or has another length.
+// A KeyError says that the key of a cluster is missing, has another length, or is not the key
+// that the nodes of the cluster have.
 type KeyError struct {
-	Bytes int // its length
+	Bytes int      // its length
+	Nodes []string // the nodes that have another key, if no node has this one
 }
 
 func (e *KeyError) Error() string {
 	const remedy = "give all nodes of the cluster the same %d random bytes"
+	if len(e.Nodes) > 0 {
+		return fmt.Sprintf("cluster: nodes %q have another key: "+remedy, e.Nodes, KeySize)
+	}
 	if e.Bytes == 0 {
 		return fmt.Sprintf("cluster: there is no key: "+remedy, KeySize)
 	}
@@ -96,7 +101,7 @@ func (o Options) check() (Options, error) {
 	case !validName.MatchString(o.Node):
 		return o, &NameError{"node", o.Node}
 	case len(o.Key) != KeySize:
-		return o, &KeyError{len(o.Key)}
+		return o, &KeyError{Bytes: len(o.Key)}
 	}
 	size := 0
 	for k, v := range o.Labels {

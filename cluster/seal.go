@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"errors"
 	"sync"
 	"sync/atomic"
 
@@ -16,6 +17,9 @@ const (
 
 // sealVersion is the first byte of a sealed value: how the rest is sealed.
 const sealVersion = 1
+
+// errSealVersion says that a value was sealed in another way.
+var errSealVersion = errors.New("it is sealed in another version")
 
 // A sealer seals everything that the Engine keeps or carries. A sealed value is sealVersion
 // and what package internal/seal makes of the value. It opens only for the same cluster,
@@ -61,7 +65,7 @@ func (s *sealer) seal(purpose, name string, plain []byte) []byte {
 func (s *sealer) open(purpose, name string, sealed []byte) ([]byte, error) {
 	if len(sealed) == 0 || sealed[0] != sealVersion {
 		s.refused.Add(1)
-		return nil, seal.ErrOpen
+		return nil, errSealVersion
 	}
 	plain, err := s.of(purpose).Open(sealed[1:], s.about(name))
 	if err != nil {
