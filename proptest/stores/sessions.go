@@ -312,6 +312,8 @@ func (s *sessions) forgottenIsGone() {
 	for _, id := range []string{"at once", "when stored", "when taken", "never seen"} {
 		s.wantNone(node, id, "i")
 	}
+	node.Forget("kept") // it is not of this node yet
+	s.Settle(node.name)
 	s.wantRecord(node, "kept", recordOf("i", 1))
 }
 
