@@ -33,6 +33,7 @@ type Node struct {
 
 	controls controls
 	hooks    hooks
+	changes  changes
 
 	ctx     context.Context // ends when Close begins
 	cancel  context.CancelCauseFunc
@@ -100,6 +101,7 @@ func newNode(e Engine, o Options) *Node {
 	n.since = n.wall().UTC().Round(time.Millisecond)
 	n.view = newView(owner{Node: o.Node, Epoch: n.epoch})
 	n.clock = func() instant { return time.Since(n.began) + max(0, suspended()-n.asleep) }
+	n.changes.node = n
 	n.ctx, n.cancel = context.WithCancelCause(context.Background())
 	return n
 }

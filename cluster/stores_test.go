@@ -1,0 +1,353 @@
+package cluster_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/auth"
+	"github.com/bowline-mcp/bowline/cluster"
+	"github.com/bowline-mcp/bowline/cluster/clustertest"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/pause"
+	"github.com/bowline-mcp/bowline/proptest"
+	"github.com/bowline-mcp/bowline/proptest/stores"
+	"github.com/bowline-mcp/bowline/protocol"
+)
+
+// threeNodes returns nodes of one cluster, with the Engines that they use. They are closed at the
+// end of the test.
+func threeNodes(t *testing.T) (nodes [3]*cluster.Node, engines [3]*clustertest.Engine, service *clustertest.Service) {
+	t.Helper()
+	service = clustertest.New(clustertest.Options{})
+	for i, name := range []string{"a", "b", "c"} {
+		engines[i] = service.Engine()
+		n, err := cluster.Join(t.Context(), engines[i], options(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		nodes[i] = n
+		t.Cleanup(func() {
+			if err := errors.Join(n.Close(context.WithoutCancel(t.Context())), engines[i].Close()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	return nodes, engines, service
+}
+
+// Guarantees: G-0081.1
+func TestLoginsOfACluster(t *testing.T) {
+	stores.LoginStoreContract(t, func(t *testing.T) stores.Logins {
+		nodes, _, _ := threeNodes(t)
+		return stores.Logins{A: nodes[0].Logins(), B: nodes[1].Logins()}
+	}, proptest.ContractOptions{})
+}
+
+// Guarantees: G-0081.2
+func TestChangesOfACluster(t *testing.T) {
+	stores.ChangesContract(t, func(t *testing.T) stores.Changes {
+		nodes, engines, _ := threeNodes(t)
+		return stores.Changes{
+			A: nodes[0].Changes(), B: nodes[1].Changes(), C: nodes[2].Changes(),
+			Lose: func() (restore func()) {
+				for _, e := range engines {
+					e.Cut()
+				}
+				return func() {
+					for _, e := range engines {
+						e.Heal()
+					}
+				}
+			},
+		}
+	}, proptest.ContractOptions{})
+}
+
+// An older view of an entry is never what the next holder of a lock decides by, and never
+// replaces a newer one.
+//
+// Guarantees: G-0081.1
+func TestLoginsAreNotDecidedByOldViews(t *testing.T) {
+	nodes, engines, _ := threeNodes(t)
+	k := auth.Key{Resource: "https://example.com"}
+	set := func(n *cluster.Node, token string) (before string) {
+		t.Helper()
+		err := n.Logins().Locked(t.Context(), k, func(e *auth.Entry) (*auth.Entry, error) {
+			if e != nil {
+				before = e.Access.Reveal()
+			}
+			return &auth.Entry{Access: auth.NewSecret(token)}, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return before
+	}
+	set(nodes[0], "first")
+	engines[1].Freeze()
+	set(nodes[0], "second")
+	var begun sync.WaitGroup
+	begun.Go(func() {
+		if before := set(nodes[1], "third"); before != "second" {
+			t.Errorf("the entry was %q, want that of the last writer", before)
+		}
+	})
+	engines[1].Thaw()
+	begun.Wait()
+	if before := set(nodes[2], "fourth"); before != "third" {
+		t.Errorf("the entry was %q", before)
+	}
+}
+
+// A state or a proof is used once, by whichever node, also if the answer of the engine was lost.
+// While the engine is away it is refused, after three seconds.
+//
+// Guarantees: G-0081.3
+func TestSpentOnceInTheCluster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, engines, _ := threeNodes(t)
+		until := time.Now().Add(10 * time.Minute)
+		for round := range 20 {
+			var first atomic.Int32
+			var spending sync.WaitGroup
+			for _, n := range nodes {
+				spending.Go(func() {
+					ok, err := n.Spent().Spend(t.Context(), [16]byte{byte(round)}, until)
+					if err != nil {
+						t.Error(err)
+					}
+					if ok {
+						first.Add(1)
+					}
+				})
+			}
+			spending.Wait()
+			if first.Load() != 1 {
+				t.Fatalf("a state was used %d times", first.Load())
+			}
+			if fresh, err := nodes[round%3].Proofs().Take(t.Context(), [16]byte{byte(round)}, until); !fresh || err != nil {
+				t.Fatalf("a proof with the number of a state: fresh is %v: %v", fresh, err)
+			}
+		}
+		var lost atomic.Bool
+		engines[0].Faults(func(op clustertest.Op) clustertest.Fault {
+			return clustertest.Fault{LoseResult: op.Name == "create" && lost.CompareAndSwap(false, true)}
+		})
+		if first, err := nodes[0].Spent().Spend(t.Context(), [16]byte{100}, until); !first || err != nil || !lost.Load() {
+			t.Errorf("after a lost answer, first is %v: %v", first, err)
+		}
+		if first, err := nodes[1].Spent().Spend(t.Context(), [16]byte{100}, until); first || err != nil {
+			t.Errorf("after that it is used again: %v", err)
+		}
+		engines[2].Cut()
+		since := time.Now()
+		first, err := nodes[2].Spent().Spend(t.Context(), [16]byte{101}, until)
+		if took := time.Since(since); first || err == nil || took > 4*time.Second {
+			t.Errorf("without the engine, first is %v after %v: %v", first, took, err)
+		}
+		engines[2].Heal()
+		rest(t, time.Until(until) + 2*time.Minute) // until the keys have expired
+		if first, err := nodes[1].Spent().Spend(t.Context(), [16]byte{1}, time.Now().Add(time.Minute)); !first || err != nil {
+			t.Errorf("an expired key is remembered: %v", err)
+		}
+	})
+}
+
+// rest lets virtual time pass.
+func rest(t *testing.T, d time.Duration) {
+	t.Helper()
+	if err := pause.For(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Keys are the same on all nodes, and differ by name and by key of the cluster.
+func TestKeysOfACluster(t *testing.T) {
+	nodes, _, _ := threeNodes(t)
+	a, b := nodes[0].Keys("asking")(), nodes[1].Keys("asking")()
+	if len(a) != 1 || len(a[0]) != cluster.KeySize || !bytes.Equal(a[0], b[0]) {
+		t.Errorf("two nodes have the keys %x and %x", a, b)
+	}
+	if bytes.Equal(a[0], nodes[0].Keys("dpop")()[0]) || bytes.Equal(a[0], key) {
+		t.Error("two purposes have one key")
+	}
+}
+
+// record returns a task. Times are rounded as JSON keeps them.
+func record(id, owner string, created time.Time) *server.TaskRecord {
+	return &server.TaskRecord{
+		Task: protocol.DetailedTask{Task: protocol.Task{TaskID: id, Status: protocol.TaskWorking, StatusMessage: "begun"}, FinalResult: []byte(`{"a":1}`)},
+		Tool: "tool", Owner: owner, Client: "client", Node: "a", Created: created, Expires: created.Add(time.Hour),
+	}
+}
+
+// Tasks are seen by all nodes, in order, by their owner alone, until they expire.
+//
+// Guarantees: G-0081.4
+func TestTasksOfACluster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, _, _ := threeNodes(t)
+		one, two := nodes[0].Tasks(), nodes[1].Tasks()
+		now := time.Now()
+		var want []string
+		for i := range 10 { // two at a time are created at the same instant
+			r := record(fmt.Sprintf("a.%d", i), "ada", now.Add(time.Duration(i/2)*time.Second))
+			if err := one.Save(t.Context(), r); err != nil {
+				t.Fatal(err)
+			}
+			want = append(want, r.Task.TaskID)
+		}
+		if err := one.Save(t.Context(), record("other", "bob", now)); err != nil {
+			t.Fatal(err)
+		}
+		ended := record("a.3", "ada", now.Add(time.Second))
+		ended.Task.Status = protocol.TaskCompleted
+		if err := two.Save(t.Context(), ended); err != nil {
+			t.Fatal(err)
+		}
+		got, err := one.Load(t.Context(), "a.3")
+		if err != nil || got.Task.Status != protocol.TaskCompleted || string(got.Task.FinalResult) != `{"a":1}` || got.Node != "a" ||
+			got.Client != "client" || got.Tool != "tool" || got.Owner != "ada" || !got.Created.Equal(ended.Created) || !got.Expires.Equal(ended.Expires) {
+			t.Errorf("the task is %+v: %v", got, err)
+		}
+		for _, limit := range []int{1, 3, 100} {
+			var listed []string
+			for after := ""; ; {
+				page, err := two.List(t.Context(), "ada", after, limit)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(page) == 0 {
+					break
+				}
+				for _, r := range page {
+					listed = append(listed, r.Task.TaskID)
+				}
+				after = listed[len(listed)-1]
+			}
+			if !slices.Equal(listed, want) {
+				t.Errorf("with %d a page: %q", limit, listed)
+			}
+		}
+		if err := errors.Join(two.Delete(t.Context(), "a.0"), two.Delete(t.Context(), "a.0"), two.Delete(t.Context(), "never")); err != nil {
+			t.Error(err)
+		}
+		for _, id := range []string{"a.0", "never", "", strings.Repeat("x", 10_000), "o.*.>"} {
+			if _, err := one.Load(t.Context(), id); !errors.Is(err, server.ErrNotFound) {
+				t.Errorf("%.20q: %v", id, err)
+			}
+			if _, err := one.List(t.Context(), "bob", id, 1); id != "" && !errors.Is(err, server.ErrNotFound) {
+				t.Errorf("after %.20q: %v", id, err)
+			}
+		}
+		rest(t, 2 * time.Hour) // until the tasks have expired and were swept
+		synctest.Wait()
+		if page, err := one.List(t.Context(), "ada", "", 100); len(page) != 0 || err != nil {
+			t.Errorf("%d tasks after they have expired: %v", len(page), err)
+		}
+	})
+}
+
+// A client may have a thousand tasks, of which none is too large.
+func TestTasksOfAClusterAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, _, service := threeNodes(t)
+		all := nodes[0].Tasks()
+		now := time.Now()
+		for i := range 1_000 {
+			if err := all.Save(t.Context(), record(fmt.Sprint(i), "ada", now)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := all.Save(t.Context(), record("more", "ada", now)); !errors.Is(err, server.ErrTaskStoreFull) {
+			t.Errorf("one more: %v", err)
+		}
+		large := record("0", "ada", now)
+		large.Task.FinalResult = []byte(`"` + strings.Repeat("x", cluster.MaxMessage) + `"`)
+		if err := all.Save(t.Context(), large); !errors.Is(err, server.ErrTaskStoreFull) {
+			t.Errorf("a large one: %v", err)
+		}
+		if err := all.Save(t.Context(), record("0", "ada", now)); err != nil {
+			t.Errorf("one that is there already: %v", err)
+		}
+		service.Full(true)
+		if err := all.Save(t.Context(), record("b", "bob", now)); !errors.Is(err, server.ErrTaskStoreFull) {
+			t.Errorf("without room: %v", err)
+		}
+		service.Full(false)
+		rest(t, 90 * time.Minute) // until the tasks have expired and were swept
+		synctest.Wait()
+		if err := all.Save(t.Context(), record("more", "ada", time.Now())); err != nil {
+			t.Errorf("when the others have expired: %v", err)
+		}
+	})
+}
+
+// Nothing that the stores keep can be read in the engine.
+//
+// Guarantees: G-0081.5
+func TestEngineLearnsNothing(t *testing.T) {
+	nodes, engines, _ := threeNodes(t)
+	n := nodes[0]
+	k := auth.Key{Resource: "https://resource.example", Principal: "principal-of-ada"}
+	err := n.Logins().Locked(t.Context(), k, func(*auth.Entry) (*auth.Entry, error) {
+		return &auth.Entry{Access: auth.NewSecret("secret-token"), Issuer: "https://issuer.example"}, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Tasks().Save(t.Context(), record("id-of-the-task", "owner-of-the-task", time.Now())); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.Spent().Spend(t.Context(), [16]byte([]byte("id-of-the-state!")), time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	var heard []byte
+	got := make(chan struct{})
+	stop, err := engines[1].Subscribe(t.Context(), "ev", func(m cluster.Message) {
+		heard = m.Body
+		close(got)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	n.Changes().Publish(server.Change{URI: "file:///uri-of-the-resource"})
+	<-got
+	all := bytes.NewBuffer(heard)
+	entries := 0
+	for _, o := range []cluster.BucketOptions{
+		{Name: "lease", TTL: cluster.LeaseTTL, MaxValue: 16 << 10}, {Name: "login"}, {Name: "task", MaxBytes: 1 << 30},
+		{Name: "spent", OwnTTL: true, MaxValue: 1 << 10, Memory: true},
+	} {
+		bucket, err := engines[2].Bucket(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for e := range bucket.Watch(t.Context(), "") {
+			if e.Current {
+				break
+			}
+			entries++
+			all.WriteString(e.Key)
+			all.Write(e.Value)
+		}
+	}
+	if entries < 7 {
+		t.Errorf("the engine has %d entries, so this test sees too little", entries)
+	}
+	for _, secret := range []string{"resource.example", "principal-of-ada", "secret-token", "issuer.example", "id-of-the-task", "owner-of-the-task", "id-of-the-state", "uri-of-the-resource", "begun", `"v":1`} {
+		if bytes.Contains(all.Bytes(), []byte(secret)) {
+			t.Errorf("the engine can read %q", secret)
+		}
+	}
+}
