@@ -72,39 +72,66 @@ func TestChangesOfACluster(t *testing.T) {
 	}, proptest.ContractOptions{})
 }
 
-// An older view of an entry is never what the next holder of a lock decides by, and never
-// replaces a newer one.
+// An older view of an entry is never what the next holder of a lock decides by.
 //
 // Guarantees: G-0081.1
 func TestLoginsAreNotDecidedByOldViews(t *testing.T) {
-	nodes, engines, _ := threeNodes(t)
-	k := auth.Key{Resource: "https://example.com"}
-	set := func(n *cluster.Node, token string) (before string) {
-		t.Helper()
-		err := n.Logins().Locked(t.Context(), k, func(e *auth.Entry) (*auth.Entry, error) {
-			if e != nil {
-				before = e.Access.Reveal()
+	synctest.Test(t, func(t *testing.T) {
+		nodes, engines, _ := threeNodes(t)
+		k := auth.Key{Resource: "https://example.com"}
+		set := func(n *cluster.Node, token string) (before string) {
+			err := n.Logins().Locked(t.Context(), k, func(e *auth.Entry) (*auth.Entry, error) {
+				if e != nil {
+					before = e.Access.Reveal()
+				}
+				return &auth.Entry{Access: auth.NewSecret(token)}, nil
+			})
+			if err != nil {
+				t.Error(err)
 			}
-			return &auth.Entry{Access: auth.NewSecret(token)}, nil
-		})
-		if err != nil {
-			t.Fatal(err)
+			return before
 		}
-		return before
-	}
-	set(nodes[0], "first")
-	engines[1].Freeze()
-	set(nodes[0], "second")
-	var begun sync.WaitGroup
-	begun.Go(func() {
-		if before := set(nodes[1], "third"); before != "second" {
-			t.Errorf("the entry was %q, want that of the last writer", before)
+		set(nodes[0], "first")
+		engines[1].Freeze()
+		set(nodes[0], "second")
+		before := make(chan string, 1)
+		go func() { before <- set(nodes[1], "third") }()
+		rest(t, 5*time.Second)
+		select {
+		case got := <-before:
+			t.Errorf("with an old view, the entry was %q", got)
+		default:
+		}
+		engines[1].Thaw()
+		if got := <-before; got != "second" {
+			t.Errorf("the entry was %q, want that of the last writer", got)
+		}
+		if got := set(nodes[2], "fourth"); got != "third" {
+			t.Errorf("the entry was %q", got)
 		}
 	})
-	engines[1].Thaw()
-	begun.Wait()
-	if before := set(nodes[2], "fourth"); before != "third" {
-		t.Errorf("the entry was %q", before)
+}
+
+// A change that was lost on the way is noticed with the next one.
+//
+// Guarantees: G-0081.2
+func TestLostChangeIsNoticed(t *testing.T) {
+	nodes, engines, _ := threeNodes(t)
+	got := make(chan server.Change, 10)
+	defer nodes[1].Changes().Subscribe(func(c server.Change) { got <- c })()
+	publish := func(uri string) { nodes[0].Changes().Publish(server.Change{URI: uri}) }
+	publish("a")
+	if c := <-got; c.URI != "a" {
+		t.Fatalf("the change is %+v", c)
+	}
+	engines[1].Faults(func(op clustertest.Op) clustertest.Fault { return clustertest.Fault{Lose: op.Name == "message"} })
+	publish("b")
+	engines[1].Faults(nil)
+	publish("c")
+	if c := <-got; !c.Missed && c.URI == "c" {
+		t.Errorf("after a lost change the next one is %+v", c)
+	} else if next := <-got; c.URI == "b" || next.URI != "c" {
+		t.Errorf("the changes are %+v and %+v", c, next)
 	}
 }
 
@@ -155,7 +182,7 @@ func TestSpentOnceInTheCluster(t *testing.T) {
 			t.Errorf("without the engine, first is %v after %v: %v", first, took, err)
 		}
 		engines[2].Heal()
-		rest(t, time.Until(until) + 2*time.Minute) // until the keys have expired
+		rest(t, time.Until(until)+2*time.Minute) // until the keys have expired
 		if first, err := nodes[1].Spent().Spend(t.Context(), [16]byte{1}, time.Now().Add(time.Minute)); !first || err != nil {
 			t.Errorf("an expired key is remembered: %v", err)
 		}
@@ -249,7 +276,7 @@ func TestTasksOfACluster(t *testing.T) {
 				t.Errorf("after %.20q: %v", id, err)
 			}
 		}
-		rest(t, 2 * time.Hour) // until the tasks have expired and were swept
+		rest(t, 2*time.Hour) // until the tasks have expired and were swept
 		synctest.Wait()
 		if page, err := one.List(t.Context(), "ada", "", 100); len(page) != 0 || err != nil {
 			t.Errorf("%d tasks after they have expired: %v", len(page), err)
@@ -284,7 +311,7 @@ func TestTasksOfAClusterAreBounded(t *testing.T) {
 			t.Errorf("without room: %v", err)
 		}
 		service.Full(false)
-		rest(t, 90 * time.Minute) // until the tasks have expired and were swept
+		rest(t, 90*time.Minute) // until the tasks have expired and were swept
 		synctest.Wait()
 		if err := all.Save(t.Context(), record("more", "ada", time.Now())); err != nil {
 			t.Errorf("when the others have expired: %v", err)
