@@ -41,10 +41,9 @@ type Files struct {
 	locks keyLocks
 }
 
-// A StoreError says that an entry cannot be read or saved. The file of that entry is
-// not overwritten.
+// A StoreError says that an entry cannot be read or saved. The entry is not overwritten.
 type StoreError struct {
-	Path string
+	Path string // its file; for a Store without files, the Resource of its Key, or else the Issuer
 	Err  error
 }
 

@@ -229,14 +229,19 @@ func (s *storage) Locked(ctx context.Context, k Key, change func(*Entry) (*Entry
 }
 
 // change does what Locked does, for a change that a person has requested. It may replace
-// or remove an entry that a Files cannot decrypt.
+// or remove an entry that a changer cannot decrypt.
 func (s *storage) change(ctx context.Context, k Key, how change, do func(*Entry) (*Entry, error)) error {
 	return changeIn(ctx, s.now(), k, how, do)
 }
 
+// A changer is a Store with entries that it may be unable to decrypt.
+type changer interface {
+	change(ctx context.Context, k Key, how change, f func(*Entry) (*Entry, error)) error
+}
+
 func changeIn(ctx context.Context, store Store, k Key, how change, do func(*Entry) (*Entry, error)) error {
-	if files, ok := store.(*Files); ok {
-		return files.change(ctx, k, how, do)
+	if store, ok := store.(changer); ok {
+		return store.change(ctx, k, how, do)
 	}
 	return store.Locked(ctx, k, do)
 }

@@ -22,6 +22,7 @@ func loginsOf(open func(dir string) auth.Store) func(t *testing.T) stores.Logins
 // Guarantees: G-0080.4
 func TestLoginStoreContract(t *testing.T) {
 	key := bytes.Repeat([]byte{1}, 32)
+	keys := func() [][]byte { return [][]byte{key} }
 	for name, open := range map[string]func(t *testing.T) stores.Logins{
 		"memory": func(*testing.T) stores.Logins {
 			m := auth.NewMemory()
@@ -31,6 +32,11 @@ func TestLoginStoreContract(t *testing.T) {
 		"sealed files": loginsOf(func(dir string) auth.Store {
 			return auth.NewSealedFiles(dir, func(context.Context) ([]byte, error) { return key, nil }, nil)
 		}),
+		"sealed, in memory": func(*testing.T) stores.Logins {
+			m := auth.NewMemory()
+			return stores.Logins{A: auth.Sealed(m, keys), B: auth.Sealed(m, keys)}
+		},
+		"sealed, in files": loginsOf(func(dir string) auth.Store { return auth.Sealed(auth.NewFiles(dir, nil), keys) }),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
