@@ -1,6 +1,9 @@
 package transport
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // Checked is an optional interface of a Transport that can detect a wrong
 // configuration before it is opened, such as a missing command or an invalid URL.
@@ -184,4 +187,17 @@ type Keeper interface {
 	// the session is continued. What the server answers to the first, the client does not
 	// see. All other messages follow that answer.
 	Kept() (state []byte, continues bool)
+}
+
+// A Forwarder is an Exchange of an endpoint that several nodes serve. With it the server of
+// one node gets what only another node has.
+type Forwarder interface {
+	Exchange
+
+	// Forward sends a request of a revision without sessions to another node, as if the
+	// client had sent it there, with the credentials of its present request. It returns the
+	// response of that node, which may be an error response. Its own error says that there is
+	// no response: the node is not there, or may have executed the request. Forward
+	// blocks until then, at most until ctx ends.
+	Forward(ctx context.Context, node string, request Outbound) (response []byte, err error)
 }

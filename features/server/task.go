@@ -123,15 +123,16 @@ func (t *task) make() error {
 		return nil
 	}
 	o, ttl := &t.tasks.options, t.ttl
-	created, stamp := time.Now(), now()
+	id, created, stamp := t.tasks.server.newTaskID(rand.Text()), time.Now(), now()
 	kept, interval := ttl.Milliseconds(), o.PollInterval.Milliseconds()
 	r := TaskRecord{
-		Tool: t.tool.definition.Name, Owner: t.owner, Client: cmp.Or(t.from.identity, t.from.network), Created: created, Expires: created.Add(ttl),
+		Tool: t.tool.definition.Name, Owner: t.owner, Client: cmp.Or(t.from.identity, t.from.network), Node: t.tasks.server.options.Node,
+		Created: created, Expires: created.Add(ttl),
 		Task: protocol.DetailedTask{Task: protocol.Task{
-			TaskID: rand.Text(), Status: protocol.TaskWorking, CreatedAt: stamp, LastUpdatedAt: stamp, TTLMs: &kept, PollIntervalMs: &interval,
+			TaskID: id, Status: protocol.TaskWorking, CreatedAt: stamp, LastUpdatedAt: stamp, TTLMs: &kept, PollIntervalMs: &interval,
 		}},
 	}
-	if err := t.tasks.save(t.first.peer, &r); err != nil {
+	if err := t.saveFirst(&r); err != nil {
 		return refuse(jsonrpc.CodeInternalError, "the call cannot become a task: %v", err)
 	}
 	if again, ok := t.inRound.(*rerun); ok { // answers from rounds remain valid
@@ -142,19 +143,32 @@ func (t *task) make() error {
 		t.number.Store(again.number.Load())
 		again.mu.Unlock()
 	}
-	t.mu.Lock()
-	t.state = r
-	t.timer = time.AfterFunc(ttl, t.expire)
-	t.mu.Unlock()
-	t.tasks.mu.Lock()
-	t.tasks.live[r.Task.TaskID] = t
-	t.tasks.mu.Unlock()
 	if !t.call.modern {
-		t.first.peer.watch(r.Task.TaskID)
+		t.first.peer.watch(id)
 	}
 	t.made = true
 	close(t.begun)
 	return nil
+}
+
+// saveFirst saves the task at its beginning. Who finds it in the store finds it running here,
+// and does not take it for a task of an earlier process.
+func (t *task) saveFirst(r *TaskRecord) error {
+	t.saving.Lock()
+	defer t.saving.Unlock()
+	t.mu.Lock()
+	t.state = *r
+	t.timer = time.AfterFunc(t.ttl, t.expire)
+	t.mu.Unlock()
+	t.tasks.mu.Lock()
+	t.tasks.live[r.Task.TaskID] = t
+	t.tasks.mu.Unlock()
+	err := t.tasks.save(t.first.peer, r)
+	if err != nil {
+		t.timer.Stop()
+		t.forget()
+	}
+	return err
 }
 
 // giveUp ends the handler of a call whose client has disconnected. It reports false if

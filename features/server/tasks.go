@@ -82,6 +82,8 @@ type tasks struct {
 	bytes     int                     // how many bytes their requests have
 	perClient map[clientKey]taskShare // the number of handlers and bytes, by client
 	live      map[string]*task        // tasks that have not ended, or are not saved
+
+	ending chan struct{} // holds one token while a task whose node has ended is looked at
 }
 
 func (ts *tasks) init(s *Server, o *TaskOptions) {
@@ -100,6 +102,7 @@ func (ts *tasks) init(s *Server, o *TaskOptions) {
 	if o.Store == nil {
 		ts.options.Store = new(MemoryTaskStore)
 	}
+	ts.ending = make(chan struct{}, 1)
 	ts.handlers, ts.perClient, ts.live = make(map[*task]struct{}), make(map[clientKey]taskShare), make(map[string]*task)
 }
 
@@ -325,17 +328,38 @@ func (ts *tasks) find(ctx context.Context, c *call, id string) (*TaskRecord, *ta
 
 // look does what find does, but does not check who may see the task. It fails with
 // ErrNotFound. A panic of the store is reported on the connection of the peer.
-func (ts *tasks) look(ctx context.Context, p *peer, id string) (r *TaskRecord, t *task, err error) {
-	if !ts.on {
+func (ts *tasks) look(ctx context.Context, p *peer, id string) (*TaskRecord, *task, error) {
+	if !ts.on || len(id) > longestTaskID {
 		return nil, nil, ErrNotFound
 	}
-	ts.mu.Lock()
-	t = ts.live[id]
-	ts.mu.Unlock()
-	if t != nil {
+	if t := ts.here(id); t != nil {
 		t.saveAgain()
 		return t.record(), t, nil
 	}
+	r, err := ts.load(ctx, p, id)
+	if err != nil || r.Task.Status.Ended() {
+		return r, nil, err
+	}
+	ended := false
+	if err := p.guarded("TaskOptions.Gone", func() error { ended = ts.hasEnded(r.Node); return nil }); err != nil {
+		return nil, nil, err
+	}
+	if ended {
+		return ts.endLost(ctx, p, id)
+	}
+	return r, nil, nil
+}
+
+// here returns a task that runs in this process, or whose outcome is not saved yet; nil
+// if there is none.
+func (ts *tasks) here(id string) *task {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	return ts.live[id]
+}
+
+// load returns a task as it was saved last. It fails with ErrNotFound, also if the task has expired.
+func (ts *tasks) load(ctx context.Context, p *peer, id string) (r *TaskRecord, err error) {
 	err = p.guarded("TaskStore.Load", func() (err error) {
 		r, err = ts.options.Store.Load(ctx, id)
 		return err
@@ -343,7 +367,18 @@ func (ts *tasks) look(ctx context.Context, p *peer, id string) (r *TaskRecord, t
 	if err == nil && !time.Now().Before(r.Expires) {
 		err = ErrNotFound
 	}
-	return r, nil, err
+	return r, err
+}
+
+// present does what find does. If d is not nil, the node of the task is asked. If that fails,
+// the result is what was saved last.
+func (ts *tasks) present(ctx context.Context, c *call, id string, d *distantTask) (*TaskRecord, *task, error) {
+	if d != nil {
+		if r, err := d.get(ctx); err == nil {
+			return r, nil, nil
+		}
+	}
+	return ts.find(ctx, c, id)
 }
 
 // offered reports whether the methods of tasks are offered.
@@ -365,7 +400,7 @@ func (ts *tasks) get(ctx context.Context, c *call, params *protocol.GetTaskParam
 	if err := ts.allowed(c); err != nil {
 		return nil, err
 	}
-	r, _, err := ts.find(ctx, c, params.TaskID)
+	r, _, err := ts.present(ctx, c, params.TaskID, ts.distant(c, params.TaskID))
 	switch {
 	case err != nil:
 		return nil, err
@@ -381,9 +416,13 @@ func (ts *tasks) update(ctx context.Context, c *call, params *protocol.UpdateTas
 	if err := ts.allowed(c); err != nil {
 		return nil, err
 	}
-	_, t, err := ts.find(ctx, c, params.TaskID)
-	if err == nil && t != nil { // an ended task has no questions, and one in another process cannot get answers
+	r, t, err := ts.find(ctx, c, params.TaskID)
+	switch {
+	case err != nil:
+	case t != nil:
 		err = t.update(ctx, params.InputResponses)
+	case !r.Task.Status.Ended():
+		err = errElsewhere(nil)
 	}
 	if err != nil {
 		return nil, err
@@ -396,7 +435,8 @@ func (ts *tasks) cancel(ctx context.Context, c *call, params *protocol.CancelTas
 	if err := ts.allowed(c); err != nil {
 		return nil, err
 	}
-	r, t, err := ts.find(ctx, c, params.TaskID)
+	d := ts.distant(c, params.TaskID)
+	r, t, err := ts.present(ctx, c, params.TaskID, d)
 	switch {
 	case err != nil:
 		return nil, err
@@ -405,6 +445,13 @@ func (ts *tasks) cancel(ctx context.Context, c *call, params *protocol.CancelTas
 	case t != nil:
 		t.end(&protocol.DetailedTask{Task: protocol.Task{Status: protocol.TaskCancelled, StatusMessage: "cancelled by the client"}}, ErrTaskCancelled)
 		r = t.record()
+	case !r.Task.Status.Ended():
+		if err = d.cancel(ctx); err == nil {
+			r, _, err = ts.present(ctx, c, params.TaskID, d)
+		}
+	}
+	if err != nil {
+		return nil, err
 	}
 	if !c.modern {
 		return &protocol.LegacyTaskResult{LegacyTask: legacyTask(r)}, nil

@@ -51,15 +51,16 @@ func related(id string) json.RawMessage {
 // result waits until a task has ended, and returns the answer that the call would
 // have had.
 func (ts *tasks) result(ctx context.Context, c *call, params *protocol.GetTaskResultParams) (any, error) {
+	wait := distantWait{distantTask: ts.distant(c, params.TaskID), interval: ts.options.PollInterval}
 	for {
-		r, t, err := ts.find(ctx, c, params.TaskID)
+		r, t, err := ts.present(ctx, c, params.TaskID, wait.distantTask)
 		switch {
 		case err != nil:
 			return nil, err
 		case r.Task.Status.Ended():
 			return finalResult(r)
 		case t == nil: // the task runs in another process
-			err = waitFor(ctx, nil, ts.options.PollInterval)
+			err = wait.attend(ctx, r)
 		default:
 			err = t.attend(ctx, c)
 		}
@@ -179,6 +180,9 @@ func (ts *tasks) list(ctx context.Context, c *call, params *protocol.ListTasksPa
 	after, err := decodeCursor(params.Cursor)
 	if err != nil {
 		return nil, err
+	}
+	if len(after) > longestTaskID {
+		return nil, refuse(jsonrpc.CodeInvalidParams, "the cursor is none of this server")
 	}
 	size := ts.server.options.PageSize
 	records, err := ts.options.Store.List(ctx, c.Origin.Identity, after, size+1)

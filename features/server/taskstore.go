@@ -31,7 +31,7 @@ type TaskRecord struct {
 
 // Size returns the approximate size of the record in bytes.
 func (r *TaskRecord) Size() int {
-	size := 512 + len(r.Task.TaskID) + len(r.Task.StatusMessage) + len(r.Tool) + len(r.Owner) + len(r.Client) + len(r.Task.FinalResult)
+	size := 512 + len(r.Task.TaskID) + len(r.Task.StatusMessage) + len(r.Tool) + len(r.Owner) + len(r.Client) + len(r.Node) + len(r.Task.FinalResult)
 	if r.Task.Error != nil {
 		size += len(r.Task.Error.Message) + len(r.Task.Error.Data)
 	}
@@ -44,9 +44,9 @@ func (r *TaskRecord) Size() int {
 
 // A TaskStore stores tasks, so that a client can ask for them after its connection
 // was lost, or after the process that ran the task has ended. Several servers may
-// share a store. The task itself runs in one process. The other servers can report
-// its status, but cannot answer its questions or cancel it. The server checks who may
-// see a task.
+// share a store. The task itself runs in one process. The other servers can report what
+// was saved of it. To cancel it, or answer its questions, they need Options.Node. The
+// server checks who may see a task. Package proptest/stores checks a TaskStore.
 //
 // The server calls all methods concurrently. If Save fails before a task has started,
 // the call is refused. If a later Save fails, the server keeps the outcome in memory

@@ -26,6 +26,7 @@ type body struct {
 	jsonrpc.Message // zero for a batch
 	meta            meta
 	batch           bool
+	forwarder       *forwarder  // for a request for a task, in a session of one of several nodes
 	implied         bool        // the handler sends the message in the name of a client
 	asks            bool        // the body contains a request, so it needs a response
 	operations      []Operation // the operations of a batch

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"reflect"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/bowline-mcp/bowline/internal/signal"
@@ -188,6 +189,9 @@ func (h *Handler) postLegacy(w http.ResponseWriter, r *http.Request, b *body, t 
 		return refused
 	}
 	if b.asks {
+		if h.options.Router != nil && strings.HasPrefix(b.Method, "tasks/") {
+			b.forwarder = &forwarder{h, r}
+		}
 		_, refused := h.answer(l, w, r, b)
 		return refused
 	}

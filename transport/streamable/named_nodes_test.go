@@ -70,8 +70,11 @@ func (n *namedNode) kill(t *testing.T) {
 	n.close(t)
 }
 
-// A switched round tripper sends each request to the node that it is set to.
-type switched struct{ to atomic.Pointer[namedNode] }
+// A switched round tripper sends each request of a user to the node that it is set to.
+type switched struct {
+	user string
+	to   atomic.Pointer[namedNode]
+}
 
 func (s *switched) RoundTrip(r *http.Request) (*http.Response, error) {
 	to, err := url.Parse(s.to.Load().site.URL)
@@ -80,14 +83,19 @@ func (s *switched) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	r = r.Clone(r.Context())
 	r.URL.Host, r.Host = to.Host, ""
-	r.Header.Set("Authorization", "ada")
+	r.Header.Set("Authorization", s.user)
 	return http.DefaultTransport.RoundTrip(r)
 }
 
 // connect opens a session with a node. The result's round tripper can be set to the other one.
 func (n *namedNode) connect(t *testing.T, o client.Options) (*client.Session, *switched) {
 	t.Helper()
-	to := new(switched)
+	return n.connectAs(t, "ada", o)
+}
+
+func (n *namedNode) connectAs(t *testing.T, user string, o client.Options) (*client.Session, *switched) {
+	t.Helper()
+	to := &switched{user: user}
 	to.to.Store(n)
 	session, err := client.New(protocol.Implementation{Name: "c", Version: "1"}, o).
 		Connect(t.Context(), &streamable.Client{URL: n.site.URL, HTTP: &http.Client{Transport: to}})

@@ -259,6 +259,9 @@ func (s *requestStream) take(b *body) transport.Inbound {
 	in := b.take()
 	in.Stream, in.Last = s.number, true
 	in.Origin.Exchange = exchange{s}
+	if b.forwarder != nil {
+		in.Origin.Exchange = forwardingExchange{exchange{s}, b.forwarder}
+	}
 	return in
 }
 
