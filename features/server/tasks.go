@@ -332,7 +332,10 @@ func (ts *tasks) look(ctx context.Context, p *peer, id string) (*TaskRecord, *ta
 	if !ts.on || len(id) > longestTaskID {
 		return nil, nil, ErrNotFound
 	}
-	if t := ts.here(id); t != nil {
+	ts.mu.Lock()
+	t := ts.live[id]
+	ts.mu.Unlock()
+	if t != nil {
 		t.saveAgain()
 		return t.record(), t, nil
 	}
@@ -345,17 +348,9 @@ func (ts *tasks) look(ctx context.Context, p *peer, id string) (*TaskRecord, *ta
 		return nil, nil, err
 	}
 	if ended {
-		return ts.endLost(ctx, p, id)
+		r, err = ts.endLost(ctx, p, id)
 	}
-	return r, nil, nil
-}
-
-// here returns a task that runs in this process, or whose outcome is not saved yet; nil
-// if there is none.
-func (ts *tasks) here(id string) *task {
-	ts.mu.Lock()
-	defer ts.mu.Unlock()
-	return ts.live[id]
+	return r, nil, err
 }
 
 // load returns a task as it was saved last. It fails with ErrNotFound, also if the task has expired.

@@ -39,19 +39,16 @@ func (ts *tasks) hasEnded(node string) bool {
 
 // endLost returns the state of a task after its node has ended. It fails the task, and saves
 // that, unless the node saved an outcome before it ended. One task is looked at at a time.
-func (ts *tasks) endLost(ctx context.Context, p *peer, id string) (*TaskRecord, *task, error) {
+func (ts *tasks) endLost(ctx context.Context, p *peer, id string) (*TaskRecord, error) {
 	select {
 	case ts.ending <- struct{}{}:
 		defer func() { <-ts.ending }()
 	case <-ctx.Done():
-		return nil, nil, context.Cause(ctx)
-	}
-	if t := ts.here(id); t != nil { // it had just begun
-		return t.record(), t, nil
+		return nil, context.Cause(ctx)
 	}
 	r, err := ts.load(ctx, p, id) // nothing is saved there any more
 	if err != nil || r.Task.Status.Ended() {
-		return r, nil, err
+		return r, err
 	}
 	lost := failedTask(refuse(jsonrpc.CodeInternalError, "the node of the task has ended; its outcome is unknown"))
 	failed := *r
@@ -59,7 +56,7 @@ func (ts *tasks) endLost(ctx context.Context, p *peer, id string) (*TaskRecord, 
 	failed.Task.InputRequests, failed.Task.Error = nil, lost.Error
 	_ = ts.save(p, &failed) // if this fails, whoever asks next does it again
 	ts.server.subscriptions.changed(change{task: id})
-	return &failed, nil, nil
+	return &failed, nil
 }
 
 // errElsewhere refuses what only the node of a task can do. Why may be nil.

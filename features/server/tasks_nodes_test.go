@@ -20,6 +20,7 @@ import (
 type watchedStore struct {
 	server.MemoryTaskStore
 	saves, loads atomic.Int64
+	takes        time.Duration            // how long a Load takes
 	saved        func(*server.TaskRecord) // called when a task is stored, before Save returns; may be nil
 }
 
@@ -34,7 +35,9 @@ func (s *watchedStore) Save(ctx context.Context, r *server.TaskRecord) error {
 
 func (s *watchedStore) Load(ctx context.Context, id string) (*server.TaskRecord, error) {
 	s.loads.Add(1)
-	return s.MemoryTaskStore.Load(ctx, id)
+	r, err := s.MemoryTaskStore.Load(ctx, id)
+	pass(s.takes) // for the way back
+	return r, err
 }
 
 // addTask adds a task that has asked, as another process may have saved it.
@@ -99,7 +102,7 @@ func TestIDsOfTasksNameTheirNode(t *testing.T) {
 // Guarantees: G-0075.5
 func TestATaskOfAnEarlierProcessFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := new(watchedStore)
+		store := &watchedStore{takes: 100 * time.Millisecond}
 		s := newTaskNode("a", server.TaskOptions{Store: store})
 		addTask(t, &store.MemoryTaskStore, "a.1", "a")
 		var asking sync.WaitGroup
