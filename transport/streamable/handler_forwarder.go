@@ -33,11 +33,7 @@ func (f *forwarder) Forward(ctx context.Context, node string, o transport.Outbou
 	if to == nil {
 		return nil, fmt.Errorf("streamable: the node %q is not there", node)
 	}
-	gone := false
-	r := f.request.Clone(context.WithValue(ctx, goneKey{}, func() bool {
-		gone = true
-		return true
-	}))
+	r := f.request.Clone(context.WithValue(ctx, retriedKey{}, ifGone))
 	for _, name := range []string{headerSession, headerLastEventID, "Connection", "Expect", "Accept-Encoding"} {
 		r.Header.Del(name)
 	}
@@ -51,7 +47,7 @@ func (f *forwarder) Forward(ctx context.Context, node string, o transport.Outbou
 	w := &collector{header: http.Header{}, limit: f.handler.maxFrame}
 	err := w.collect(to, r)
 	switch {
-	case gone:
+	case w.status == http.StatusMisdirectedRequest:
 		return nil, fmt.Errorf("streamable: the node %q is gone", node)
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
