@@ -72,7 +72,7 @@ func (f *fault) is(code int64, text string) bool {
 func TestStateIsValidOnceForOneCall(t *testing.T) {
 	s := new(shop)
 	secret := make([]byte, 32)
-	srv := s.server(server.Options{Asking: server.AskingOptions{Secrets: [][]byte{secret}}})
+	srv := s.server(server.Options{Asking: server.AskingOptions{Secrets: fixed(secret)}})
 	w := dial(t, srv)
 	for _, name := range []string{"one_waits", "one_reruns"} {
 		first := w.round(name, "")
@@ -166,6 +166,9 @@ func TestStateIsBoundToTheValuesOfTheArguments(t *testing.T) {
 	}
 }
 
+// fixed returns secrets that never change.
+func fixed(secrets ...[]byte) func() [][]byte { return func() [][]byte { return secrets } }
+
 // With Fleet, any node that has the secret accepts a retry, also while the secrets are
 // being rotated. Without Fleet, another node refuses the state of a handler that Waits.
 //
@@ -174,7 +177,7 @@ func TestRetriesGoToAnyNodeOfAFleet(t *testing.T) {
 	old, young := make([]byte, 32), make([]byte, 32)
 	young[0] = 1
 	node := func(s *shop, secrets ...[]byte) *rawPeer {
-		return dial(t, s.server(server.Options{Asking: server.AskingOptions{Fleet: true, Secrets: secrets}}))
+		return dial(t, s.server(server.Options{Asking: server.AskingOptions{Fleet: true, Secrets: fixed(secrets...)}}))
 	}
 	s := new(shop)
 	states := map[string]string{}
@@ -190,13 +193,14 @@ func TestRetriesGoToAnyNodeOfAFleet(t *testing.T) {
 		t.Errorf("a retired secret: got %+v, want the error %d with %q", got, jsonrpc.CodeInvalidParams, "invalid_request_state")
 	}
 	wantPanic(t, "no secrets", "Secrets", func() { newServer(server.Options{Asking: server.AskingOptions{Fleet: true}}) })
-	wantPanic(t, "short secret", "32", func() { newServer(server.Options{Asking: server.AskingOptions{Secrets: [][]byte{{1}}}}) })
+	wantPanic(t, "none at first", "no secret", func() { newServer(server.Options{Asking: server.AskingOptions{Secrets: fixed()}}) })
+	wantPanic(t, "short secret", "32", func() { newServer(server.Options{Asking: server.AskingOptions{Secrets: fixed([]byte{1})}}) })
 	wantPanic(t, "waits in a fleet", "Fleet", func() {
-		server.AddTool(newServer(server.Options{Asking: server.AskingOptions{Fleet: true, Secrets: [][]byte{old}}}), protocol.Tool{Name: "t"}, s.one, server.Asks(server.Waits, forms))
+		server.AddTool(newServer(server.Options{Asking: server.AskingOptions{Fleet: true, Secrets: fixed(old)}}), protocol.Tool{Name: "t"}, s.one, server.Asks(server.Waits, forms))
 	})
 	// A node that does not have the waiting call says that another node has it.
-	one := dial(t, s.server(server.Options{Asking: server.AskingOptions{Secrets: [][]byte{old}}}))
-	other := dial(t, s.server(server.Options{Asking: server.AskingOptions{Secrets: [][]byte{old}}}))
+	one := dial(t, s.server(server.Options{Asking: server.AskingOptions{Secrets: fixed(old)}}))
+	other := dial(t, s.server(server.Options{Asking: server.AskingOptions{Secrets: fixed(old)}}))
 	waiting := one.round("one_waits", "")
 	s.runs.Store(0)
 	if got := other.round("one_waits", retryParams(waiting.State, yes)); !got.Error.is(jsonrpc.CodeInvalidParams, "another node") || s.runs.Load() != 0 {

@@ -15,12 +15,15 @@ import (
 // AskingOptions limit calls that ask their client. The zero value of each field means
 // its default.
 type AskingOptions struct {
-	// Secrets encrypt the states that are stored at clients between rounds. Each
-	// needs at least 32 random bytes. The first one seals new states; any of them
-	// opens a state. To replace a secret while calls go on: add the new one at the
-	// end on every node, then move it to the front on every node, and remove the old
-	// one when Expiry has passed. Default: a random one for each process.
-	Secrets [][]byte
+	// Secrets returns the secrets that encrypt the states which are stored at clients
+	// between rounds. Each needs at least 32 random bytes. The first one seals new
+	// states; any of them opens a state. To replace a secret while calls go on: add the
+	// new one at the end on every node, then move it to the front on every node, and
+	// remove the old one when Expiry has passed. New calls Secrets, and panics if there
+	// is none or one is too short. Later, Secrets is called concurrently, for each state,
+	// and has to return at once. If there is no valid secret then, the call fails, and
+	// the log says why. Default: a random one for each process.
+	Secrets func() [][]byte
 
 	// Fleet says that the next round of a call may arrive at another node. It
 	// requires Secrets. Features that use Waits also require Options.Node, and that the
@@ -71,14 +74,27 @@ const (
 	bytesOfWaiting = 16 << 10 // how many bytes a waiting call counts in addition to its request
 )
 
-func (rs *rounds) init(audience, node string, o AskingOptions) {
-	if o.Fleet && len(o.Secrets) == 0 {
-		panic("server: Asking: a Fleet needs Secrets")
+func (rs *rounds) init(s *Server, o AskingOptions) {
+	keyring := &keyring{secrets: o.Secrets}
+	if o.Secrets == nil {
+		if o.Fleet {
+			panic("server: Asking: a Fleet needs Secrets")
+		}
+		secrets := [][]byte{make([]byte, 32)}
+		_, _ = rand.Read(secrets[0]) // never fails
+		keyring.secrets = func() [][]byte { return secrets }
 	}
-	if len(o.Secrets) == 0 {
-		secret := make([]byte, 32)
-		_, _ = rand.Read(secret) // never fails
-		o.Secrets = [][]byte{secret}
+	if _, err := keyring.now(); err != nil {
+		panic(fmt.Sprintf("server: Asking: Secrets: %v", err))
+	}
+	if o.Secrets != nil { // from now on, a broken function fails only the call
+		keyring.secrets = func() (secrets [][]byte) {
+			s.guarded("Asking.Secrets", func() { secrets = o.Secrets() })
+			return secrets
+		}
+		keyring.report = func(err error) {
+			s.log().Error("bowline: calls that ask their client fail", "error", fmt.Errorf("server: Asking: Secrets: %w", err))
+		}
 	}
 	o.Expiry = cmp.Or(max(o.Expiry, 0), 10*time.Minute)
 	o.CallExpiry = cmp.Or(max(o.CallExpiry, 0), time.Hour)
@@ -86,11 +102,8 @@ func (rs *rounds) init(audience, node string, o AskingOptions) {
 	o.MaxWaiting = cmp.Or(max(o.MaxWaiting, 0), 1024)
 	o.MaxWaitingPerClient = cmp.Or(max(o.MaxWaitingPerClient, 0), 32)
 	o.MaxWaitingBytes = cmp.Or(max(o.MaxWaitingBytes, 0), 64<<20)
-	sealer, err := newSealer(audience, node, o.Secrets)
-	if err != nil {
-		panic(fmt.Sprintf("server: Asking: %v", err))
-	}
-	rs.options, rs.sealer, rs.process = o, sealer, rand.Text()
+	rs.options, rs.process = o, rand.Text()
+	rs.sealer = &sealer{audience: s.info.Name, node: s.options.Node, keyring: keyring}
 	rs.ctx, rs.end = context.WithCancelCause(context.Background())
 	rs.waiting = make(map[*waiting]struct{})
 	rs.handlers = make(map[*waiting]struct{})

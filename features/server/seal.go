@@ -1,14 +1,19 @@
 package server
 
 import (
+	"bytes"
+	"cmp"
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/hkdf"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/bowline-mcp/bowline/internal/nodename"
@@ -64,11 +69,26 @@ func (d *digest) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// A sealer seals with its first key, and opens with all keys.
+// A sealer seals with the first key of its keyring, and opens with all keys.
 type sealer struct {
 	audience string
 	node     string // the name of this node, or ""
-	keys     []sealKey
+	keyring  *keyring
+}
+
+// A keyring derives keys from secrets that may change. It derives them again only when the
+// secrets are not the same, byte for byte.
+type keyring struct {
+	secrets func() [][]byte
+	report  func(error) // is called when the secrets cannot be used, once until they change; nil: nobody is told
+	latest  atomic.Pointer[derivedKeys]
+}
+
+// derivedKeys are the keys of some secrets, or the reason why there are none.
+type derivedKeys struct {
+	secrets [][]byte // copies
+	keys    []sealKey
+	err     error
 }
 
 type sealKey struct {
@@ -76,27 +96,53 @@ type sealKey struct {
 	aead cipher.AEAD
 }
 
-func newSealer(audience, node string, secrets [][]byte) (*sealer, error) {
-	s := &sealer{audience: audience, node: node}
-	for _, secret := range secrets {
-		if len(secret) < 32 {
-			return nil, fmt.Errorf("a secret has %d bytes, which is less than 32", len(secret))
+// now returns the keys of the present secrets, at least one.
+func (k *keyring) now() ([]sealKey, error) {
+	secrets, latest := k.secrets(), k.latest.Load()
+	if latest == nil || !slices.EqualFunc(latest.secrets, secrets, bytes.Equal) {
+		next := deriveKeys(secrets)
+		if k.latest.CompareAndSwap(latest, next) && next.err != nil && k.report != nil {
+			k.report(next.err)
 		}
-		derived, err := hkdf.Key(sha256.New, secret, nil, "bowline requestState", 32+keyIDSize)
-		if err != nil {
-			return nil, err
-		}
-		block, err := aes.NewCipher(derived[:32])
-		if err != nil {
-			return nil, err
-		}
-		aead, err := cipher.NewGCMWithRandomNonce(block)
-		if err != nil {
-			return nil, err
-		}
-		s.keys = append(s.keys, sealKey{[keyIDSize]byte(derived[32:]), aead})
+		latest = next
 	}
-	return s, nil
+	return latest.keys, latest.err
+}
+
+func deriveKeys(secrets [][]byte) *derivedKeys {
+	d := new(derivedKeys)
+	for _, secret := range secrets {
+		key, err := deriveKey(secret)
+		d.err = cmp.Or(d.err, err)
+		d.keys, d.secrets = append(d.keys, key), append(d.secrets, bytes.Clone(secret))
+	}
+	if len(secrets) == 0 {
+		d.err = errors.New("there is no secret")
+	}
+	return d
+}
+
+func deriveKey(secret []byte) (key sealKey, err error) {
+	if len(secret) < 32 {
+		return key, fmt.Errorf("a secret has %d bytes, which is less than 32", len(secret))
+	}
+	derived, err := hkdf.Key(sha256.New, secret, nil, "bowline requestState", 32+keyIDSize)
+	if err != nil {
+		return key, err
+	}
+	block, err := aes.NewCipher(derived[:32])
+	if err != nil {
+		return key, err
+	}
+	key.id = [keyIDSize]byte(derived[32:])
+	key.aead, err = cipher.NewGCMWithRandomNonce(block)
+	return key, err
+}
+
+// noSecret returns the answer to a call whose state cannot be sealed or opened. The client
+// learns no more; the log does.
+func noSecret() *jsonrpc.Error {
+	return refuse(jsonrpc.CodeInternalError, "the server has no valid secret for the state of the call")
 }
 
 // bound returns the authenticated data for a state of this call that names a node, or "".
@@ -130,7 +176,11 @@ func (s *sealer) seal(c *call, about subject, st *state) (string, error) {
 	if st.node = ""; st.Process != "" {
 		st.node = s.node
 	}
-	key := s.keys[0]
+	keys, err := s.keyring.now()
+	if err != nil {
+		return "", noSecret()
+	}
+	key := keys[0]
 	bound, err := s.bound(c, about, st.node, key.id)
 	if err != nil {
 		return "", err
@@ -154,7 +204,11 @@ func (s *sealer) open(c *call, about subject, sealed string) (*state, error) {
 	if err != nil || len(raw) < keyIDSize {
 		return nil, refuseState("invalid or expired requestState")
 	}
-	for _, key := range s.keys {
+	keys, err := s.keyring.now()
+	if err != nil {
+		return nil, noSecret()
+	}
+	for _, key := range keys {
 		if [keyIDSize]byte(raw[:keyIDSize]) != key.id {
 			continue
 		}

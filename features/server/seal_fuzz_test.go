@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"strings"
@@ -15,10 +16,8 @@ import (
 //
 // Guarantees: G-0031.4
 func FuzzSeal(f *testing.F) {
-	sealer, err := newSealer("server", "node", [][]byte{[]byte(strings.Repeat("s", 32))})
-	if err != nil {
-		f.Fatal(err)
-	}
+	secrets := [][]byte{[]byte(strings.Repeat("s", 32))}
+	sealer := &sealer{audience: "server", node: "node", keyring: &keyring{secrets: func() [][]byte { return secrets }}}
 	madeBy := func(user, method string) *call {
 		return &call{Request: Request{Method: method, Origin: &transport.Origin{Identity: user}}}
 	}
@@ -71,4 +70,39 @@ func FuzzSeal(f *testing.F) {
 			}
 		}
 	})
+}
+
+// As long as the secrets are the same, byte for byte, their keys are not derived again, and
+// nothing is allocated.
+//
+// Guarantees: G-0031.19
+func TestKeysAreDerivedOnce(t *testing.T) {
+	secrets := [][]byte{bytes.Repeat([]byte{1}, 32), bytes.Repeat([]byte{2}, 40)}
+	k := &keyring{secrets: func() [][]byte { return secrets }}
+	now := func() *derivedKeys {
+		if keys, err := k.now(); len(keys) != len(secrets) || err != nil {
+			t.Fatalf("got %d keys and %v, want %d", len(keys), err, len(secrets))
+		}
+		return k.latest.Load()
+	}
+	first := now()
+	secrets = [][]byte{bytes.Clone(secrets[0]), bytes.Clone(secrets[1])}
+	if now() != first {
+		t.Error("the keys of equal secrets were derived again")
+	}
+	if allocations := testing.AllocsPerRun(100, func() { now() }); allocations > 0 {
+		t.Errorf("%v allocations, want none", allocations)
+	}
+	for _, change := range []func(){
+		func() { secrets[1][39]++ },
+		func() { secrets = secrets[:1] },
+		func() { secrets = append(secrets, secrets[0]) },
+		func() { secrets[0] = append(secrets[0], 0) },
+	} {
+		before := now()
+		change()
+		if now() == before {
+			t.Error("the keys of other secrets were not derived")
+		}
+	}
 }

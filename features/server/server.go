@@ -189,7 +189,7 @@ func New(info protocol.Implementation, o Options) *Server {
 	if err := nodename.Check(o.Node); err != nil {
 		panic(fmt.Sprintf("server: Node: %v", err))
 	}
-	s.rounds.init(info.Name, o.Node, o.Asking)
+	s.rounds.init(s, o.Asking)
 	s.tasks.init(s, o.Tasks)
 	s.tools.server, s.resources.server, s.prompts.server, s.skills.server, s.completions.server = s, s, s, s, s
 	s.capabilities.server, s.sessions.server, s.subscriptions.server = s, s, s

@@ -11,7 +11,7 @@ import (
 
 // namedNode returns a connection to a node of a fleet, whose nodes have a secret in common.
 func namedNode(t *testing.T, s *shop, name string) *rawPeer {
-	return dial(t, s.server(server.Options{Node: name, Asking: server.AskingOptions{Fleet: true, Secrets: [][]byte{make([]byte, 32)}}}))
+	return dial(t, s.server(server.Options{Node: name, Asking: server.AskingOptions{Fleet: true, Secrets: fixed(make([]byte, 32))}}))
 }
 
 // In a fleet whose nodes have names, features may use Waits. The state of a call that waits
@@ -73,7 +73,7 @@ func TestNamesOfNodesAreChecked(t *testing.T) {
 		wantPanic(t, wrong, "Node", func() { newServer(server.Options{Node: wrong}) })
 	}
 	wantPanic(t, "waits in a fleet", "Options.Node", func() {
-		server.AddTool(newServer(server.Options{Asking: server.AskingOptions{Fleet: true, Secrets: [][]byte{make([]byte, 32)}}}),
+		server.AddTool(newServer(server.Options{Asking: server.AskingOptions{Fleet: true, Secrets: fixed(make([]byte, 32))}}),
 			protocol.Tool{Name: "t"}, new(shop).one, server.Asks(server.Waits, forms))
 	})
 }

@@ -114,7 +114,7 @@ func TestACallThatWaitsIsAnsweredAtAnotherNode(t *testing.T) {
 	var runs atomic.Int64
 	a, b := newNamedNodes(t, func(node string) *server.Server {
 		s := server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{
-			Node: node, Asking: server.AskingOptions{Fleet: true, Secrets: [][]byte{make([]byte, 32)}},
+			Node: node, Asking: server.AskingOptions{Fleet: true, Secrets: func() [][]byte { return [][]byte{make([]byte, 32)} }},
 		})
 		server.AddTool(s, protocol.Tool{Name: "waits"}, func(ctx context.Context, _ struct{}) (string, error) {
 			runs.Add(1)

@@ -35,7 +35,7 @@ func remove(ctx context.Context, in struct {
 // nodes, by name: each is a streamable.Forward to the URL of that node.
 func newNode(self string, secret []byte, others map[string]http.Handler) *streamable.Handler {
 	s := server.New(protocol.Implementation{Name: "nodes", Version: "1.0"}, server.Options{
-		Asking: server.AskingOptions{Fleet: true, Secrets: [][]byte{secret}},
+		Asking: server.AskingOptions{Fleet: true, Secrets: func() [][]byte { return [][]byte{secret} }},
 	})
 	server.AddTool(s, protocol.Tool{Name: "node", Description: "Names the node."},
 		func(context.Context, struct{}) (string, error) { return self, nil })
