@@ -61,8 +61,8 @@ var (
 	errNotOpened = errors.New("the response does not open: the node has another key")
 )
 
-// handle registers the function that does an operation when another node asks for it, before
-// Join has returned. The function is called on a goroutine of its own, with a context of
+// handle registers the function that does an operation when another node asks for it. It
+// replaces an earlier one. The function is called on a goroutine of its own, with a context of
 // controlTimeout, and returns what encoding/json can encode.
 func (n *Node) handle(op string, f operationFunc) {
 	n.controls.mu.Lock()

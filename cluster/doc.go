@@ -1,3 +1,29 @@
 // Package cluster lets several nodes serve one MCP endpoint: each request may arrive at any
 // node, and a session goes on at another node when its own has ended.
+//
+//	n, err := cluster.Join(ctx, engine, cluster.Options{Cluster: "prod", Node: "a", Key: key})
+//	...
+//	defer n.Close(ctx)
+//
+// The nodes share an [Engine]: package cluster/nats has one on NATS, and cluster/clustertest
+// one in memory for tests. A [Node] seals what the Engine keeps or carries with the key of
+// the cluster. Only names of nodes and keys, sizes and times can be read without it.
+//
+// # Leases
+//
+// A node holds a lease of its name. It writes the lease every 5 s, and believes in it for 17 s
+// after the sending of the last write that was accepted, by its own clock. The Engine keeps
+// it for 20 s. What belongs to one node at a time, such as a server that runs once in the
+// cluster, is a claim with the same rules. So nobody else can have it while its holder
+// believes in it: as long as a clock loses less than 3 s in 20, and the Engine keeps its values.
+//
+// Ownership is decided by writes that replace exactly one value. What reads and watches show
+// may be old, and only leads to a write, or to the end of a claim.
+//
+// Without the Engine, a node goes on. It is [Degraded], and after 17 s [Isolated]: it then holds
+// nothing. It serves its sessions, but another node may take them.
+//
+// No call waits for the Engine, and none sends it anything.
+//
+// See ADR-0076.
 package cluster

@@ -205,7 +205,7 @@ func (f *encoder) collect(env *environment) {
 		node := &env.processes[p]
 		f.revisions = append(f.revisions, node.lease.revision, node.claim.revision, node.view.wrote, node.view.shown)
 		for _, s := range node.view.nodes {
-			f.revisions = append(f.revisions, s.revision, s.denied)
+			f.revisions = append(f.revisions, s.revision)
 		}
 		for _, c := range node.queue {
 			f.revisions = append(f.revisions, c.revision)
@@ -301,7 +301,7 @@ func (f *encoder) view(node *process) {
 		f.byte(uint8(s.state), uint8(s.owner.Term), uint8(len(s.ended)))
 		f.bytes = append(f.bytes, s.owner.Epoch...)
 		f.revision(s.revision)
-		f.revision(s.denied)
+		f.flags(s.denied)
 		f.age(node.clock, s.since)
 		for _, o := range s.ended {
 			f.byte(uint8(o.Term))

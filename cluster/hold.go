@@ -157,7 +157,7 @@ func (h *hold) found(now instant, a attempt, what finding, revision uint64) (los
 	case what == own && revision > h.revision:
 		h.revision, h.look, h.due = revision, false, now
 		return false
-	case what == foreign && h.revision == 0: // somebody else has the name
+	case h.revision == 0: // somebody else has the name, or had it
 		h.look = false
 		return false
 	case what != nothing && revision <= h.revision: // older than what the write has met

@@ -16,8 +16,8 @@ type hooks struct {
 }
 
 // onLease registers a function that is called with the key of each lease or claim that has
-// come, changed or gone, also with renewals: node.<name>, srv.<server> and so on. It is called
-// on the goroutine of the watch, and must not block.
+// come, gone, or changed more than by a renewal: node.<name>, srv.<server> and so on. Calls
+// may be concurrent, and must not block: the watch waits for them.
 func (n *Node) onLease(f func(key string)) {
 	n.hooks.mu.Lock()
 	defer n.hooks.mu.Unlock()

@@ -166,6 +166,7 @@ func TestWatchBeginsAnew(t *testing.T) {
 			return clustertest.Fault{Lose: op.Name == "update"} // nothing confirms what b sees
 		})
 		s.Wipe()
+		synctest.Wait()
 		if _, found := b.Member("a"); !found || b.Judge(a.Self()) == cluster.Dead || b.Gone("a") {
 			t.Error("a node counts as gone because a list does not show it")
 		}

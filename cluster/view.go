@@ -1,7 +1,10 @@
 //bowline:pure
 package cluster
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // An owner is a node as it writes itself into what it owns: the epoch is new for each start
 // of the process, and the term is raised whenever it has to make its lease again.
@@ -53,7 +56,7 @@ type sight struct {
 	owner    owner // the latest that was seen
 	revision uint64
 	since    instant // when the state became missing
-	denied   uint64  // the revision at which door and control denied the owner; 0: they did not
+	denied   bool    // by door and control, and not seen since
 	ended    []owner // owners whose end was seen, the newest last
 	number   uint64  // of the last change
 }
@@ -83,18 +86,27 @@ func (v *view) show(node string, o *owner, revision uint64) {
 	if s == nil {
 		s = &sight{revision: revision}
 		v.nodes[node] = s
-	} else {
-		v.leave(s, revision, o)
+	}
+	if revision > s.revision {
+		s.denied = false
+		if o != nil && o.Epoch != s.owner.Epoch { // a lease is made only after the one before has ended
+			s.end(s.owner)
+		}
 	}
 	s.revision, s.number = revision, v.count()
-	switch {
-	case o == nil:
+	if o == nil {
 		s.state, s.owner = unreadable, owner{Node: node}
-	case s.hasEnded(*o): // an older state is shown again
-		s.state, s.owner = ended, *o
-	default:
-		s.state, s.owner = seen, *o
-		delete(v.asked, *o)
+		return
+	}
+	s.state, s.owner = seen, *o
+	if s.hasEnded(*o) { // an older state is shown again
+		s.state = ended
+		return
+	}
+	for asked := range v.asked {
+		if asked.Epoch == o.Epoch { // whoever is seen is looked for no longer
+			delete(v.asked, asked)
+		}
 	}
 }
 
@@ -115,20 +127,6 @@ func (v *view) hide(now instant, node string, revision uint64) {
 	v.forget()
 }
 
-// leave records that another value of a lease follows the one that was seen.
-func (v *view) leave(s *sight, revision uint64, o *owner) {
-	if revision > s.revision {
-		s.denied = 0
-	}
-	if s.state == unreadable || s.state == ended || o != nil && o.Epoch == s.owner.Epoch && o.Term >= s.owner.Term {
-		return
-	}
-	if revision > s.revision && o != nil {
-		s.end(s.owner)
-	}
-	delete(v.asked, s.owner) // looking for it begins again
-}
-
 func (s *sight) end(o owner) {
 	if o.Epoch == "" || s.hasEnded(o) {
 		return
@@ -145,7 +143,7 @@ func (s *sight) hasEnded(o owner) bool {
 }
 
 // present reports whether the node has a lease as far as the view knows.
-func (s *sight) present() bool { return (s.state == seen || s.state == missing) && s.denied == 0 }
+func (s *sight) present() bool { return (s.state == seen || s.state == missing) && !s.denied }
 
 // renewed records that a renewal of this node's own lease was accepted.
 func (v *view) renewed(sent instant, revision uint64) {
@@ -168,8 +166,8 @@ func (v *view) confirm() {
 // deny records that the door of an owner refuses connections while nobody answers its control
 // requests.
 func (v *view) deny(o owner) {
-	if s := v.nodes[o.Node]; s != nil && s.present() && s.owner.Epoch == o.Epoch {
-		s.denied, s.number = max(s.revision, 1), v.count()
+	if s := v.nodes[o.Node]; s != nil && s.owner.Epoch == o.Epoch {
+		s.denied, s.number = true, v.count()
 	}
 }
 
@@ -193,7 +191,7 @@ func (v *view) judge(now instant, holding bool, o owner) verdict {
 		return unsure
 	case s.owner.Epoch != o.Epoch, s.state == ended:
 		return v.await(now, o)
-	case s.denied != 0:
+	case s.denied:
 		return dead
 	case s.state == missing:
 		return v.after(s.since)
@@ -239,7 +237,7 @@ func (v *view) gone(now instant, holding bool, node string) bool {
 		return v.await(now, owner{Node: node}) == dead
 	case s.state == unreadable:
 		return false
-	case s.state == ended, s.denied != 0:
+	case s.state == ended, s.denied:
 		return true
 	case s.state == missing:
 		return v.after(s.since) == dead
@@ -264,7 +262,7 @@ func (v *view) forget() {
 	if len(gone) <= maxGone {
 		return
 	}
-	slices.SortFunc(gone, func(a, b *sight) int { return int(int64(a.number) - int64(b.number)) })
+	slices.SortFunc(gone, func(a, b *sight) int { return cmp.Compare(a.number, b.number) })
 	for _, s := range gone[:len(gone)-maxGone] {
 		delete(v.nodes, s.owner.Node)
 	}
