@@ -151,7 +151,7 @@ func TestProofsMakeRoom(t *testing.T) {
 		for n := s.count; n < until; n++ {
 			p := &proof{ID: strconv.Itoa(n), IssuedAt: date{now}}
 			if s.count >= nonceProofs {
-				p.Nonce = s.nonce(now, 0)
+				p.Nonce = s.nonce(s.secrets()[0], now, 0)
 			}
 			if err := take(s, now, "key "+strconv.Itoa(n%100), p); err != nil {
 				t.Fatalf("proof %d: %v", n, err)
@@ -194,7 +194,7 @@ func TestOneKeyFillsNoMemory(t *testing.T) {
 			if err, ok := take(s, now, "busy", p).(denial); !ok || err.code != "use_dpop_nonce" {
 				t.Fatalf("proof %d without a nonce: %v", n, err)
 			}
-			p.Nonce = s.nonce(now, 0)
+			p.Nonce = s.nonce(s.secrets()[0], now, 0)
 		}
 		err := take(s, now, "busy", p)
 		if err != nil && n < maxKeyProofs {

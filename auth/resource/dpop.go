@@ -44,10 +44,10 @@ const (
 
 // proofs checks DPoP proofs (RFC 9449 §4.3), and accepts each of them once.
 type proofs struct {
-	url    string // the URL of the server in canonical form
-	nonces bool   // whether a nonce is always required
-	shared Proofs // Options.DPoPProofs; nil if this node shares no proofs
-	secret [32]byte
+	url     string          // the URL of the server in canonical form
+	nonces  bool            // whether a nonce is always required
+	shared  Proofs          // Options.DPoPProofs; nil if this node shares no proofs
+	secrets func() [][]byte // what nonces are derived from: new ones from the first
 
 	mu        sync.Mutex
 	used      map[int64]map[ProofID]*prover // proofs by the step in which they expire
@@ -62,18 +62,14 @@ type prover struct {
 	count      int
 }
 
-// newProofs derives nonces from a secret, or from a random one if it is empty. It does
-// not keep the slice.
-func newProofs(url string, nonces bool, secret []byte) *proofs {
-	p := &proofs{url: url, nonces: nonces, used: make(map[int64]map[ProofID]*prover), provers: make(map[string]*prover)}
-	if len(secret) == 0 {
-		rand.Read(p.secret[:]) // rand.Read never fails
-		return p
+// newProofs derives nonces from secrets, or from a random one if secrets is nil.
+func newProofs(url string, nonces bool, secrets func() [][]byte) *proofs {
+	if secrets == nil {
+		own := make([]byte, minSecret)
+		_, _ = rand.Read(own) // which never fails
+		secrets = func() [][]byte { return [][]byte{own} }
 	}
-	sum := hmac.New(sha256.New, secret)
-	sum.Write([]byte("nonces of DPoP at " + url)) // another server may use the same secret
-	copy(p.secret[:], sum.Sum(nil))
-	return p
+	return &proofs{url: url, nonces: nonces, secrets: secrets, used: make(map[int64]map[ProofID]*prover), provers: make(map[string]*prover)}
 }
 
 // A proof contains the claims of a proof.
@@ -180,6 +176,7 @@ func (s *proofs) isServerURL(text string) bool {
 // use remembers a proof. It fails if the proof was used before or lacks a nonce. It
 // returns when the proof can be forgotten.
 func (s *proofs) use(now time.Time, thumbprint string, p *proof) (id ProofID, expires time.Time, err error) {
+	secrets := s.secrets() // a function of the program, so not with the mutex held
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.removeExpired(now)
@@ -190,8 +187,8 @@ func (s *proofs) use(now time.Time, thumbprint string, p *proof) (id ProofID, ex
 	expires = p.IssuedAt.Add(proofAge)
 	if s.nonces || s.count >= nonceProofs || by.count >= nonceKeyProofs || p.Nonce != "" {
 		known := false
-		if expires, known = s.nonceExpiry(p.Nonce, now); !known {
-			return id, expires, denial{code: "use_dpop_nonce", text: "the proof needs a nonce of this server", nonce: s.nonce(now, 0)}
+		if expires, known = s.nonceExpiry(secrets, p.Nonce, now); !known {
+			return id, expires, s.needsNonce(secrets, now)
 		}
 	}
 	hash := sha256.Sum256([]byte(s.url + " " + thumbprint + " " + p.ID))
@@ -237,19 +234,34 @@ func (s *proofs) removeExpired(now time.Time) {
 	}
 }
 
-// nonce returns the nonce for a time, or the one so many lives before it.
-func (s *proofs) nonce(now time.Time, before int64) string {
-	sum := hmac.New(sha256.New, s.secret[:])
+// needsNonce returns the denial of a proof without a valid nonce, with one to use.
+func (s *proofs) needsNonce(secrets [][]byte, now time.Time) denial {
+	if len(secrets) == 0 || len(secrets[0]) < minSecret {
+		return unavailable("there is no secret for nonces")
+	}
+	return denial{code: "use_dpop_nonce", text: "the proof needs a nonce of this server", nonce: s.nonce(secrets[0], now, 0)}
+}
+
+// nonce returns the nonce of a secret for a time, or the one so many lives before it.
+func (s *proofs) nonce(secret []byte, now time.Time, before int64) string {
+	key := hmac.New(sha256.New, secret)
+	key.Write([]byte("nonces of DPoP at " + s.url)) // another server may use the same secret
+	sum := hmac.New(sha256.New, key.Sum(nil))
 	sum.Write(binary.BigEndian.AppendUint64(nil, uint64(now.Unix()/int64(nonceLife/time.Second)-before)))
 	return base64.RawURLEncoding.EncodeToString(sum.Sum(nil)[:16])
 }
 
 // nonceExpiry returns when proofs with a nonce expire. It reports false if the nonce is not
 // valid now.
-func (s *proofs) nonceExpiry(nonce string, now time.Time) (time.Time, bool) {
-	for before := range int64(2) {
-		if subtle.ConstantTimeCompare([]byte(nonce), []byte(s.nonce(now, before))) == 1 {
-			return now.Truncate(nonceLife).Add(time.Duration(2-before) * nonceLife), true
+func (s *proofs) nonceExpiry(secrets [][]byte, nonce string, now time.Time) (time.Time, bool) {
+	for _, secret := range secrets {
+		if len(secret) < minSecret {
+			continue // anybody could guess its nonces
+		}
+		for before := range int64(2) {
+			if subtle.ConstantTimeCompare([]byte(nonce), []byte(s.nonce(secret, now, before))) == 1 {
+				return now.Truncate(nonceLife).Add(time.Duration(2-before) * nonceLife), true
+			}
 		}
 	}
 	return time.Time{}, false

@@ -186,26 +186,28 @@ func TestNonces(t *testing.T) {
 	})
 }
 
-// TestNodesShareNonces checks that nodes with the same secret accept each other's nonces, and that
-// nodes without a secret do not.
+// TestNodesShareNonces checks that nodes that share a secret accept each other's nonces, and that
+// nodes without a secret do not. New nonces come from the first secret.
 //
 // Guarantees: G-0046.12
 func TestNodesShareNonces(t *testing.T) {
-	secret := bytes.Repeat([]byte{7}, 32)
+	secret, next := bytes.Repeat([]byte{7}, 32), bytes.Repeat([]byte{8}, 32)
 	for name, c := range map[string]struct {
 		url           string
-		first, second []byte
-		taken         bool
+		first, second func() [][]byte
+		taken, same   bool
 	}{
-		"one secret":        {"https://mcp.example/mcp", secret, bytes.Clone(secret), true},
-		"another secret":    {"https://mcp.example/mcp", secret, bytes.Repeat([]byte{8}, 32), false},
-		"none":              {"https://mcp.example/mcp", nil, nil, false},
-		"of another server": {"https://mcp.example/other", secret, secret, false},
+		"one secret":        {"https://mcp.example/mcp", secretsOf(secret), secretsOf(bytes.Clone(secret)), true, true},
+		"another secret":    {"https://mcp.example/mcp", secretsOf(secret), secretsOf(next), false, false},
+		"one more":          {"https://mcp.example/mcp", secretsOf(secret), secretsOf(secret, next), true, true},
+		"a new first one":   {"https://mcp.example/mcp", secretsOf(secret, next), secretsOf(next, secret), true, false},
+		"none":              {"https://mcp.example/mcp", nil, nil, false, false},
+		"of another server": {"https://mcp.example/other", secretsOf(secret), secretsOf(secret), false, false},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			node := func(url string, secret []byte) *proving {
+			node := func(url string, secrets func() [][]byte) *proving {
 				p, _ := newProving(t, func(o *resource.Options) {
-					o.URL, o.DPoP, o.DPoPNonces, o.DPoPSecret = url, resource.DPoPRequired, true, secret
+					o.URL, o.DPoP, o.DPoPNonces, o.DPoPSecrets = url, resource.DPoPRequired, true, secrets
 					o.Audiences = []string{"https://mcp.example/mcp"}
 				})
 				p.site.url = url
@@ -216,15 +218,54 @@ func TestNodesShareNonces(t *testing.T) {
 			if got, _ := second.send(second.proof(nonce)); nonce == "" || (got == http.StatusOK) != c.taken {
 				t.Errorf("%s: status %d with the nonce %q", name, got, nonce)
 			}
-			if _, again := second.send(second.proof("")); again == "" || (again == nonce) != c.taken {
+			if _, again := second.send(second.proof("")); again == "" || (again == nonce) != c.same {
 				t.Errorf("%s: the nonces are %q and %q", name, nonce, again)
 			}
 		})
 	}
-	_, err := resource.New(resource.Options{URL: "https://mcp.example/mcp", Issuers: []resource.Issuer{{URL: "https://as.example"}}, DPoPSecret: secret[:31]})
-	if err == nil || !strings.Contains(err.Error(), "31 bytes") {
-		t.Errorf("a short secret: %v", err)
+	for text, secrets := range map[string]func() [][]byte{"31 bytes": secretsOf(secret, secret[:31]), "there is no secret": secretsOf()} {
+		_, err := resource.New(resource.Options{URL: "https://mcp.example/mcp", Issuers: []resource.Issuer{{URL: "https://as.example"}}, DPoPSecrets: secrets})
+		if err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("got %v, want %q", err, text)
+		}
 	}
+}
+
+func secretsOf(secrets ...[]byte) func() [][]byte { return func() [][]byte { return secrets } }
+
+// TestSecretsOfNoncesRotate checks that the secrets of a Guard are replaced while it is in use,
+// that nonces of a removed one are refused, and that without a secret, and with a short one,
+// no nonce is accepted or given.
+//
+// Guarantees: G-0046.12
+func TestSecretsOfNoncesRotate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		old, next := bytes.Repeat([]byte{7}, 32), bytes.Repeat([]byte{8}, 32)
+		secrets := [][]byte{old}
+		p, _ := newProving(t, func(o *resource.Options) {
+			o.DPoP, o.DPoPNonces, o.DPoPSecrets = resource.DPoPRequired, true, func() [][]byte { return secrets }
+		})
+		_, first := p.send(p.proof(""))
+		secrets = [][]byte{next, old}
+		got, _ := p.send(p.proof(first))
+		wantStatus(t, "the nonce of the old secret", got, http.StatusOK)
+		_, second := p.send(p.proof(""))
+		if second == first || second == "" {
+			t.Errorf("the new secret gives the nonce %q, and the old one %q", second, first)
+		}
+		secrets = [][]byte{next}
+		got, _ = p.send(p.proof(second))
+		wantStatus(t, "the nonce of the new secret", got, http.StatusOK)
+		got, _ = p.send(p.proof(first))
+		wantStatus(t, "the nonce of a secret that was removed", got, http.StatusUnauthorized)
+		for name, none := range map[string][][]byte{"no secret": nil, "an empty secret": {{}}, "a short secret": {next[:31]}} {
+			secrets = none
+			got, nonce := p.send(p.proof(second))
+			if wantStatus(t, name, got, http.StatusServiceUnavailable); nonce != "" {
+				t.Errorf("%s gives the nonce %q", name, nonce)
+			}
+		}
+	})
 }
 
 // sharedProofs are the proofs that nodes share.

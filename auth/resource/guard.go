@@ -49,7 +49,7 @@ func New(o Options) (*Guard, error) {
 		}
 	}
 	if o.DPoP != DPoPOff {
-		g.proofs = newProofs(g.url, o.DPoPNonces, o.DPoPSecret)
+		g.proofs = newProofs(g.url, o.DPoPNonces, o.DPoPSecrets)
 		g.proofs.shared = o.DPoPProofs
 	}
 	at, err := url.Parse(o.URL)

@@ -52,13 +52,17 @@ type Options struct {
 	// remember many proofs.
 	DPoPNonces bool
 
-	// DPoPSecret is the secret that nonces are derived from: at least 32 random bytes. If
-	// several nodes serve URL, give all of them the same secret, so that each accepts the
-	// nonces of the others; their clocks should agree within seconds. Default: a random
-	// secret for each Guard, so with several nodes a client may have to repeat each
-	// request with another nonce. The secret does not make nodes share the proofs that
-	// they have accepted; see DPoPProofs.
-	DPoPSecret []byte
+	// DPoPSecrets returns the secrets that nonces are derived from, of at least 32 random
+	// bytes each: new nonces come from the first one, and those of any are accepted. If
+	// several nodes serve URL, give all of them the same secrets, so that each accepts the
+	// nonces of the others; their clocks should agree within seconds. The Guard calls
+	// DPoPSecrets for each proof, so it must not block, and secrets can be replaced at any
+	// time: add a new one at the end on every node, then move it to the front, and remove
+	// the old one a minute later. While there is none, requests that need a nonce are
+	// answered with 503. Nil: a random secret for each Guard, so with several nodes a
+	// client may have to repeat each request with another nonce. Secrets do not make nodes
+	// share the proofs that they have accepted; see DPoPProofs.
+	DPoPSecrets func() [][]byte
 
 	// DPoPProofs remembers the accepted proofs for all nodes that serve URL. Without it,
 	// somebody who has intercepted a proof can use it once at each of the other nodes, for
@@ -167,8 +171,16 @@ func (o Options) check() error {
 			return fmt.Errorf("resource: %.80q cannot be a scope of a server", scope)
 		}
 	}
-	if n := len(o.DPoPSecret); n > 0 && n < minSecret {
-		return fmt.Errorf("resource: the secret of nonces has %d bytes, fewer than %d", n, minSecret)
+	if o.DPoPSecrets != nil {
+		secrets := o.DPoPSecrets()
+		if len(secrets) == 0 {
+			return fmt.Errorf("resource: there is no secret for nonces")
+		}
+		for _, secret := range secrets {
+			if n := len(secret); n < minSecret {
+				return fmt.Errorf("resource: a secret of nonces has %d bytes, fewer than %d", n, minSecret)
+			}
+		}
 	}
 	if o.Leeway > maxLeeway {
 		return fmt.Errorf("resource: the leeway of %v is more than %v", o.Leeway, maxLeeway)
