@@ -14,6 +14,7 @@ import (
 	"math/big"
 	"net/http"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -179,6 +180,21 @@ func TestProofsMakeRoom(t *testing.T) {
 	later := now.Add(11 * time.Minute)
 	if err := take(s, later, "key", &proof{ID: "4", IssuedAt: date{later}}); err != nil || s.count != 1 || len(s.provers) != 1 {
 		t.Errorf("eleven minutes later: %v, %d of %d keys are remembered", err, s.count, len(s.provers))
+	}
+}
+
+// TestNoncesOfShortSecrets checks that nobody gets a proof accepted with a nonce of a secret that is
+// too short.
+//
+// Guarantees: G-0046.12
+func TestNoncesOfShortSecrets(t *testing.T) {
+	long, now := []byte(strings.Repeat("s", minSecret)), time.Now()
+	s := newProofs("https://mcp.example/mcp", true, func() [][]byte { return [][]byte{long, long[:minSecret-1], nil} })
+	for n, secret := range s.secrets() {
+		err := take(s, now, "key", &proof{ID: strconv.Itoa(n), IssuedAt: date{now}, Nonce: s.nonce(secret, now, 0)})
+		if accepted := err == nil; accepted != (n == 0) {
+			t.Errorf("a nonce of a secret of %d bytes: %v", len(secret), err)
+		}
 	}
 }
 
