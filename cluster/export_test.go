@@ -142,3 +142,6 @@ func (n *Node) SealRequest(plain []byte) []byte {
 func (n *Node) Answer(ctx context.Context, body []byte) []byte {
 	return n.answer(ctx, n.ControlSubject(), body)
 }
+
+// Flush waits until the stores of a node have written everything.
+func (n *Node) Flush(ctx context.Context) { n.hooks.close(ctx) }

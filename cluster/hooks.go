@@ -13,6 +13,7 @@ type hooks struct {
 	leases   []func(key string)
 	reports  []func(*Report)
 	draining []func(context.Context) error
+	closing  []func(context.Context)
 }
 
 // onLease registers a function that is called with the key of each lease or claim that has
@@ -37,6 +38,23 @@ func (n *Node) onDrain(f func(context.Context) error) {
 	n.hooks.mu.Lock()
 	defer n.hooks.mu.Unlock()
 	n.hooks.draining = append(n.hooks.draining, f)
+}
+
+// onClose registers a function that Close calls first. It writes what is to be written before the
+// node leaves.
+func (n *Node) onClose(f func(context.Context)) {
+	n.hooks.mu.Lock()
+	defer n.hooks.mu.Unlock()
+	n.hooks.closing = append(n.hooks.closing, f)
+}
+
+func (h *hooks) close(ctx context.Context) {
+	h.mu.Lock()
+	all := slices.Clone(h.closing)
+	h.mu.Unlock()
+	for _, f := range all {
+		f(ctx)
+	}
 }
 
 func (h *hooks) leaseChanged(key string) {

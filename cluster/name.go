@@ -4,8 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"net"
-	"syscall"
 
 	"github.com/bowline-mcp/bowline/internal/pause"
 	"github.com/bowline-mcp/bowline/internal/seal"
@@ -91,11 +89,7 @@ func (n *Node) hasEnded(ctx context.Context, r leaseRecord) bool {
 	if r.Address == n.address {
 		return true
 	}
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", r.Address)
-	if err == nil {
-		_ = conn.Close() // nothing was sent
-	}
-	return errors.Is(err, syscall.ECONNREFUSED)
+	return refuses(ctx, r.Address)
 }
 
 // leasePlain returns the value of this node's lease. The caller holds n.mu.

@@ -171,6 +171,7 @@ func (n *Node) self() owner {
 // what could not be given up: it expires. If ctx ends, Close returns when nothing runs any
 // more all the same. Further calls do nothing.
 func (n *Node) Close(ctx context.Context) error {
+	n.hooks.close(ctx)
 	n.mu.Lock()
 	first := n.ctx.Err() == nil
 	n.cancel(errClosed)

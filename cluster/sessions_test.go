@@ -1,0 +1,217 @@
+package cluster_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/cluster"
+	"github.com/bowline-mcp/bowline/cluster/clustertest"
+	"github.com/bowline-mcp/bowline/proptest"
+	"github.com/bowline-mcp/bowline/proptest/stores"
+	"github.com/bowline-mcp/bowline/transport/streamable"
+)
+
+// A sessionCluster starts and kills nodes for the contract of their session stores.
+type sessionCluster struct {
+	t       *testing.T
+	service *clustertest.Service
+	nodes   map[string]*runningNode
+	view    *cluster.Observer
+	door    string // an address that refuses connections: that of every node
+	killed  []cluster.Owner
+}
+
+func newSessionCluster(t *testing.T) *sessionCluster {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &sessionCluster{t: t, service: clustertest.New(clustertest.Options{}), nodes: map[string]*runningNode{}, door: listener.Addr().String()}
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if c.view, err = cluster.Observe(t.Context(), c.service.Engine(), options("")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.view.Close)
+	return c
+}
+
+type runningNode struct {
+	node   *cluster.Node
+	engine *clustertest.Engine
+}
+
+func (c *sessionCluster) start(name string) streamable.SessionStore {
+	e := c.service.Engine()
+	n, err := cluster.Join(c.t.Context(), e, options(name))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.nodes[name] = &runningNode{n, e}
+	c.notice(n)
+	n.Announce(c.door)
+	for m, _ := c.view.Member(name); m.Address == "" || m.Epoch != n.Self().Epoch; m, _ = c.view.Member(name) {
+		runtime.Gosched()
+	}
+	c.t.Cleanup(func() {
+		_ = n.Close(context.WithoutCancel(c.t.Context())) // it may have been killed
+		_ = e.Close()
+	})
+	return n.Sessions()
+}
+
+// settle waits until a node has written everything.
+func (c *sessionCluster) settle(name string) { c.nodes[name].node.Flush(c.t.Context()) }
+
+// kill ends a node: nobody answers for it any more, and its door refuses connections.
+func (c *sessionCluster) kill(name string) {
+	killed := c.nodes[name]
+	delete(c.nodes, name)
+	c.killed = append(c.killed, killed.node.Self())
+	if err := killed.engine.Close(); err != nil {
+		c.t.Fatal(err)
+	}
+	for _, other := range c.nodes {
+		c.notice(other.node)
+	}
+}
+
+// notice makes a node know who was killed, at once instead of after 20 s.
+func (c *sessionCluster) notice(n *cluster.Node) {
+	for _, owner := range c.killed {
+		if v := n.DoorRefused(c.t.Context(), owner); v != cluster.Dead {
+			c.t.Errorf("the verdict about %v is %v", owner, v)
+		}
+	}
+}
+
+// A history joins and kills nodes, so there are fewer of them than by default.
+//
+// Guarantees: G-0082.1
+func TestSessionsOfACluster(t *testing.T) {
+	checks := flag.Lookup("rapid.checks")
+	given := checks.Value.String()
+	if given == checks.DefValue {
+		if err := checks.Value.Set("10"); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = checks.Value.Set(given) }() // it was valid before
+	}
+	stores.SessionStoreContract(t, func(t *testing.T) stores.Sessions {
+		c := newSessionCluster(t)
+		return stores.Sessions{Nodes: 3, Start: c.start, Settle: c.settle, Kill: c.kill}
+	}, proptest.ContractOptions{})
+}
+
+func sessionOf(identity string, streams uint64) streamable.SessionRecord {
+	return streamable.SessionRecord{Identity: identity, Initialize: json.RawMessage(`{"jsonrpc":"2.0"}`), Version: "2025-11-25", Streams: streams}
+}
+
+// A session of a node that is cut off is served on and not taken before its lease is over. When the
+// node is back, it learns which of its sessions others have taken, and saves the others.
+//
+// Guarantees: G-0082.2
+func TestSessionsOfANodeThatIsCutOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, engines, _ := threeNodes(t)
+		a, b := nodes[0].Sessions(), nodes[1].Sessions()
+		lost := make(chan string, 10)
+		a.Bind(func(session string) { lost <- session })
+		b.Bind(func(session string) { t.Errorf("node b has lost %q", session) })
+		for i := range 3 {
+			a.Save(fmt.Sprint(i), sessionOf("ada", 1))
+		}
+		nodes[0].Flush(t.Context())
+		engines[0].Cut()
+		rest(t, 10*time.Second)
+		var owned *streamable.OwnedError
+		if _, err := b.Take(t.Context(), "0", "ada"); !errors.As(err, &owned) || owned.Node != "a" {
+			t.Errorf("after ten seconds: %v", err)
+		}
+		rest(t, 15*time.Second)
+		if _, err := b.Take(t.Context(), "0", "eve"); !errors.Is(err, streamable.ErrNoSession) {
+			t.Errorf("for somebody else: %v", err)
+		}
+		if r, err := b.Take(t.Context(), "0", "ada"); err != nil || r.Streams != 1 {
+			t.Errorf("after the lease: %+v, %v", r, err)
+		}
+		if _, err := a.Take(t.Context(), "5", "ada"); err == nil || errors.Is(err, streamable.ErrNoSession) {
+			t.Errorf("without the engine: %v", err)
+		}
+		engines[0].Heal()
+		if session := <-lost; session != "0" {
+			t.Errorf("node a has lost %q", session)
+		}
+		rest(t, 10*time.Second)
+		if _, err := b.Take(t.Context(), "1", "ada"); !errors.As(err, &owned) {
+			t.Errorf("a session of the node that is back: %v", err)
+		}
+	})
+}
+
+// An engine that has lost everything gets the records again.
+//
+// Guarantees: G-0082.3
+func TestSessionsAreWrittenAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, _, service := threeNodes(t)
+		a, b := nodes[0].Sessions(), nodes[1].Sessions()
+		a.Bind(func(session string) { t.Errorf("lost %q", session) })
+		a.Save("s", sessionOf("ada", 1))
+		nodes[0].Flush(t.Context())
+		service.Wipe()
+		rest(t, time.Minute) // leases are made again
+		a.Save("s", sessionOf("ada", 2))
+		nodes[0].Flush(t.Context())
+		var owned *streamable.OwnedError
+		if _, err := b.Take(t.Context(), "s", "ada"); !errors.As(err, &owned) {
+			t.Errorf("the record was not written again: %v", err)
+		}
+		a.Free("s")
+		nodes[0].Flush(t.Context())
+		if r, err := b.Take(t.Context(), "s", "ada"); err != nil || r.Streams != 2 {
+			t.Errorf("%+v, %v", r, err)
+		}
+	})
+}
+
+// A write whose answer was lost is not taken for that of another node.
+func TestSessionSurvivesLostAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, engines, _ := threeNodes(t)
+		a, b := nodes[0].Sessions(), nodes[1].Sessions()
+		a.Bind(func(session string) { t.Errorf("lost %q", session) })
+		for i, op := range []string{"create", "update", "update", "delete"} {
+			lost := false
+			engines[0].Faults(func(o clustertest.Op) clustertest.Fault {
+				lose := !lost && o.Name == op && o.Subject == "session"
+				lost = lost || lose
+				return clustertest.Fault{LoseResult: lose}
+			})
+			switch op {
+			case "delete":
+				a.Forget("s")
+			default:
+				a.Save("s", sessionOf("ada", uint64(i)))
+			}
+			rest(t, 20*time.Second)
+			nodes[0].Flush(t.Context())
+			engines[0].Faults(nil)
+			if !lost {
+				t.Errorf("no answer to %s was lost", op)
+			}
+		}
+		if _, err := b.Take(t.Context(), "s", "ada"); !errors.Is(err, streamable.ErrNoSession) {
+			t.Errorf("a session that has ended: %v", err)
+		}
+	})
+}
