@@ -30,7 +30,8 @@ type EventStore interface {
 	// handler does not change the events.
 	After(ctx context.Context, session string, stream transport.Stream, index uint64, maxBytes int) ([]StoredEvent, error)
 
-	// Forget drops the events of a session that has ended.
+	// Forget drops the events of a session that has ended. It is not called for a session
+	// that goes on in another process.
 	Forget(session string)
 }
 

@@ -108,8 +108,15 @@ type HandlerOptions struct {
 	Router Router
 
 	// Sessions keeps sessions, so that they go on after a restart of the server, or on
-	// another node when theirs has ended; see SessionStore. Give each handler a separate
-	// store. Default: a session ends with its process.
+	// another node when theirs has ended. Their clients notice nothing, except that calls
+	// and questions that were under way are lost. Give each handler a separate store.
+	// Default: a session ends with its process.
+	//
+	//   - A request of a session that is not here takes it from the store. It waits for
+	//     that for 5 s at most; then the response is 503. The server gets the initialize of
+	//     the client again, and what it has stored itself (transport.Keeper).
+	//   - A session that is restored counts as one that begins.
+	//   - Serve and Shutdown free sessions, so that they go on elsewhere.
 	Sessions SessionStore
 
 	// NoListening refuses the GET stream of a session with 405. Clients of sessions
@@ -152,8 +159,8 @@ type HandlerOptions struct {
 
 	// Log receives a warning, once for each session, when a client comes back for its
 	// GET stream and messages that it missed are no longer stored. The stream says so
-	// in a comment, too. Log receives an error when Check returns neither a Caller nor
-	// a Denial. Default: slog.Default().
+	// in a comment, too. Log receives a warning when Sessions begins to fail, and an error
+	// when Check returns neither a Caller nor a Denial. Default: slog.Default().
 	Log *slog.Logger
 
 	// Retry is how long clients of 2025-11-25 should wait before they come back for a
@@ -194,7 +201,9 @@ type Acceptor = transport.Acceptor
 //
 // Each session is one link, which outlives the connections of its client. The link
 // is lost with ErrPeerClosed after a DELETE. It is lost with ErrSessionExpired after
-// SessionIdle, and when the session makes room for a new one. Close ends it, too.
+// SessionIdle, and when the session makes room for a new one. Close ends it, too. With
+// Sessions, a session can have another link in another process; a link is lost with
+// ErrSessionMoved when another node has taken its session.
 //
 // Messages without a session share one link per client, so one client cannot use up
 // the limits of another. A client is an identity or, if anonymous, an IPv4 address or
@@ -283,7 +292,8 @@ func NewHandler(a Acceptor, o HandlerOptions) *Handler {
 // Serve, ListenAndServe and Shutdown call Close in the right order. If your program
 // calls it itself, close the Acceptor first, so that calls in flight can finish, and
 // call http.Server.Shutdown afterwards. Shutdown waits for open GET streams and does
-// not end them, but Close does.
+// not end them, but Close does. With HandlerOptions.Sessions use Shutdown of the Handler
+// instead: a session that the Acceptor closes before the Handler is closed does not go on.
 func (h *Handler) Close(grace time.Duration) error {
 	h.once.Do(func() { close(h.stopped) })
 	used, idle := h.table.close()

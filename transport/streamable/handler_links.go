@@ -60,7 +60,7 @@ func (h *Handler) openLink(l *serverLink, id jsonrpc.ID) (*serverLink, *refusal)
 			l.end(transport.ErrClosed, 0)
 		}
 	}()
-	l.key.acceptor.Accept(l)
+	l.accept()
 	if isOpen = l.told.Bound() && h.table.accepted(l); !isOpen {
 		return nil, shuttingDown(id)
 	}

@@ -97,6 +97,9 @@ func (h *Handler) route(w http.ResponseWriter, r *http.Request, expected expecte
 	t := &trip{w: w, r: r, expected: expected}
 	defer t.release()
 	session := r.Header.Get(headerSession)
+	if h.savings != nil && isByNode(r) && h.table.drains() {
+		return misdirected("")
+	}
 	to, node := h.firstHop(r)
 	for {
 		if to == nil {
@@ -105,7 +108,7 @@ func (h *Handler) route(w http.ResponseWriter, r *http.Request, expected expecte
 				return refused
 			}
 			if to, node = h.nextHop(t, refused.owner), refused.owner; to == nil {
-				return h.notHere(r, refused)
+				return notHere(r, refused)
 			}
 		}
 		served, owner, refused := h.hop(t, to)
@@ -149,10 +152,10 @@ func (h *Handler) nextHop(t *trip, node string) http.Handler {
 }
 
 // notHere refuses a request whose session is at a node to which this one does not forward it.
-func (h *Handler) notHere(r *http.Request, refused *refusal) *refusal {
+func notHere(r *http.Request, refused *refusal) *refusal {
 	switch {
 	case isByNode(r):
-		return &refusal{status: http.StatusMisdirectedRequest, header: http.Header{headerOwner: {refused.owner}}, elsewhere: true, text: "the session is at another node"}
+		return misdirected(refused.owner)
 	case wasForwarded(r):
 		return sessionNotFound(jsonrpc.ID{})
 	default:

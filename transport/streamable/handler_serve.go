@@ -42,7 +42,9 @@ func (h *Handler) ListenAndServe(ctx context.Context, srv *http.Server) error {
 //
 //  1. Serve closes the acceptors: the one given to NewHandler, and those that serve a
 //     client now. Calls in flight finish; for new sessions the response is 503. The
-//     context of Acceptor.Close ends after 80 % of the grace.
+//     context of Acceptor.Close ends after 80 % of the grace. With HandlerOptions.Sessions,
+//     each session is freed as soon as it has no call, and its GET stream ends, so that
+//     the client comes back elsewhere.
 //  2. Serve closes the handler, as Close does. This ends the open streams.
 //  3. Serve calls srv.Shutdown, which closes the listener and waits for the requests
 //     of other handlers.

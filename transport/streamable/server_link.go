@@ -67,6 +67,25 @@ type common struct {
 	alarms   alarms
 }
 
+// A storedLink is the link of a session that is stored. Other links are no Keepers, so that their
+// servers keep nothing.
+type storedLink struct{ *serverLink }
+
+// Keep implements transport.Keeper.
+func (l storedLink) Keep(state []byte) { l.saved.keep(state) }
+
+// Kept implements transport.Keeper.
+func (l storedLink) Kept() (state []byte, continues bool) { return l.saved.kept, l.saved.continues }
+
+// accept passes the link to its acceptor.
+func (l *serverLink) accept() {
+	if l.saved == nil {
+		l.key.acceptor.Accept(l)
+	} else {
+		l.key.acceptor.Accept(storedLink{l})
+	}
+}
+
 func (l *serverLink) isShared() bool { return l.session == "" }
 
 // Bind implements transport.Link.
@@ -102,12 +121,6 @@ func (l *serverLink) Send(o transport.Outbound) error {
 func noRoute(stream transport.Stream) error {
 	return fmt.Errorf("streamable: send on stream %d: %w", stream, transport.ErrNoRoute)
 }
-
-// Keep implements transport.Keeper.
-func (l *serverLink) Keep(state []byte) { l.saved.keep(state) }
-
-// Kept implements transport.Keeper.
-func (l *serverLink) Kept() (state []byte, continues bool) { return l.saved.kept() }
 
 // Grant implements transport.Link.
 func (l *serverLink) Grant(stream transport.Stream, frames int) {

@@ -32,6 +32,7 @@ type restores struct {
 
 	mu     sync.Mutex
 	all    map[string]*restore
+	failed bool // the store could not tell, when it was asked last
 	closed bool
 }
 
@@ -95,6 +96,15 @@ func (all *restores) has(session string) bool {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	return all.all[session] != nil
+}
+
+// fails notes whether the store could tell, and reports whether it could not for the first time.
+func (all *restores) fails(failed bool) (first bool) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	first = failed && !all.failed
+	all.failed = failed
+	return first
 }
 
 // lose notes that another node has taken a session.
@@ -196,19 +206,19 @@ func (h *Handler) attempt(to *restore, r *http.Request, origin *transport.Origin
 // notTaken returns what an error of SessionStore.Take says about a session.
 func (h *Handler) notTaken(err error) (unknown bool, refused *refusal) {
 	var owned *OwnedError
+	unknown, isOwned := errors.Is(err, ErrNoSession), errors.As(err, &owned)
+	failed := err != nil && !unknown && !isOwned
+	if h.restores.fails(failed) {
+		h.options.logger().Warn("bowline: sessions cannot be taken from the store", "error", err)
+	}
 	switch {
-	case err == nil:
-		return false, nil
-	case errors.Is(err, ErrNoSession):
-		return true, nil
-	case errors.As(err, &owned):
+	case failed:
+		return false, overloaded(jsonrpc.ID{}, "sessions cannot be restored now")
+	case isOwned:
 		refused = moving(jsonrpc.ID{})
 		refused.owner = owned.Node
-		return false, refused
-	default:
-		h.options.logger().Warn("bowline: a session cannot be taken from the store", "error", err)
-		return false, overloaded(jsonrpc.ID{}, "sessions cannot be restored now")
 	}
+	return unknown, refused
 }
 
 // isValid reports whether a session can go on from a record.
@@ -245,7 +255,7 @@ func (h *Handler) replay(l *serverLink, r *http.Request, origin *transport.Origi
 			l.end(transport.ErrClosed, 0)
 		}
 	}()
-	if l.key.acceptor.Accept(l); !l.told.Bound() {
+	if l.accept(); !l.told.Bound() {
 		return false, shuttingDown(jsonrpc.ID{})
 	}
 	record := &l.saved.record // nobody changes these parts of it
@@ -276,9 +286,4 @@ func (h *Handler) lost(session string) {
 		l.saved.lose()
 		l.end(transport.ErrSessionMoved, 0)
 	}
-}
-
-// moving refuses a request for the time being, because its session is not here yet.
-func moving(id jsonrpc.ID) *refusal {
-	return &refusal{status: http.StatusServiceUnavailable, again: true, code: jsonrpc.CodeOverloaded, id: id, text: "the session is not available at the moment"}
 }

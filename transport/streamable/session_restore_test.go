@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -20,9 +21,7 @@ import (
 func moved(t *testing.T, shared *SharedStore, identity string) (session string) {
 	t.Helper()
 	session = newSessionID()
-	there := shared.Node("there")
-	there.Save(session, SessionRecord{Identity: identity, Initialize: []byte(initializeBody("2025-11-25")), Version: "2025-11-25", State: []byte(`{"level":"info"}`), Streams: numbersStep})
-	shared.Kill("there")
+	shared.put(session, "there", SessionRecord{Identity: identity, Initialize: []byte(initializeBody("2025-11-25")), Version: "2025-11-25", State: []byte(`{"level":"info"}`), Streams: numbersStep})
 	return session
 }
 
@@ -73,8 +72,9 @@ func TestRestoreReplaysTheHandshake(t *testing.T) {
 		if owner != "here" || string(r.State) != `{"level":"info"}` || r.Streams != 2*numbersStep || r.Version != "2025-11-25" || r.Identity != "ada" {
 			t.Errorf("got the record %+v of %q", r, owner)
 		}
-		if _, continues := keeper(b.peer(t, 0)).Kept(); !continues {
-			t.Error("the link does not continue a session, want it to")
+		keeper(p).Keep([]byte(`{}`))
+		if state, _ := keeper(p).Kept(); string(state) != `{"level":"info"}` {
+			t.Errorf("after Keep, Kept returned %q, want the same as before", state)
 		}
 		b.begin(userHeader("bob"))
 		if state, continues := keeper(b.peer(t, 1)).Kept(); state != nil || continues {
@@ -103,7 +103,7 @@ func TestRestoreForAnotherIdentity(t *testing.T) {
 		if status, _ := b.ask(session, userHeader("ada")); status != http.StatusOK {
 			t.Errorf("its own identity: got %d, want 200", status)
 		}
-		store.shared.sessions["wrong"] = &sharedSession{record: SessionRecord{Identity: "eve", Initialize: []byte(initializeBody("2025-11-25")), Version: "2025-11-25"}}
+		store.shared.put("wrong", "", SessionRecord{Identity: "eve", Initialize: []byte(initializeBody("2025-11-25")), Version: "2025-11-25"})
 		b.handler.savings.store = careless{store}
 		if status, _ := b.ask("wrong", userHeader("ada")); status != http.StatusNotFound || b.links() != 1 {
 			t.Errorf("from a careless store: got %d and %d links, want 404 and 1", status, b.links())
@@ -237,7 +237,7 @@ func TestRestoreOfASessionThatCannotGoOn(t *testing.T) {
 				r := good
 				damage(&r)
 				session := newSessionID()
-				store.shared.sessions[session] = &sharedSession{record: r}
+				store.shared.put(session, "", r)
 				if status, body := b.ask(session); status != http.StatusNotFound || !strings.Contains(body, `"id":5`) {
 					t.Errorf("got %d %s, want 404", status, body)
 				}
@@ -280,6 +280,21 @@ func TestRestoreSaysWhatTheStoreSays(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A store that fails is reported once until it works again, however many requests come.
+func TestRestoreReportsAFailingStoreOnce(t *testing.T) {
+	var logged strings.Builder
+	inStore(t, HandlerOptions{Log: slog.New(slog.NewTextHandler(&logged, nil))}, func(t *testing.T, b *bench, store *NodeStore) {
+		var err error
+		store.taking = func(context.Context, string) error { return err }
+		for _, err = range []error{errors.New("first"), errors.New("again"), ErrNoSession, &OwnedError{}, errors.New("second"), errors.New("again")} {
+			b.send("POST", "x")
+		}
+		if text := logged.String(); strings.Count(text, "WARN") != 2 || !strings.Contains(text, "first") || !strings.Contains(text, "second") {
+			t.Errorf("got the log %s, want the first and the second failure", text)
+		}
+	})
 }
 
 // A restored session counts as one that begins: it replaces an idle one, and is refused if none

@@ -56,14 +56,15 @@ func newSavings(o *HandlerOptions) *savings {
 	return &savings{store: o.Sessions, every: every, pause: min(renewalPause, 2*every/time.Duration(o.MaxSessions))}
 }
 
-// A savedSession is a session that is stored. Its methods may be called on nil, which is a
-// session that is not.
+// A savedSession is a session that is stored. The methods that a link of any session needs may be
+// called on nil, which is a session that is not.
 type savedSession struct {
 	by        *savings
 	id        string
-	continues bool          // an earlier process began the session
-	used      uint64        // earlier processes may have used the numbers up to this one
-	reserved  atomic.Uint64 // this process may use the numbers up to this one
+	continues bool            // an earlier process began the session
+	kept      json.RawMessage // the state that the process before has stored
+	used      uint64          // earlier processes may have used the numbers up to this one
+	reserved  atomic.Uint64   // this process may use the numbers up to this one
 
 	mu     sync.Mutex // held while the store is called, so that the last record is the newest
 	record SessionRecord
@@ -97,7 +98,7 @@ func (s *savings) begin(session, identity string, initialize []byte) *savedSessi
 
 // resume returns what is stored of a session that this node has taken.
 func (s *savings) resume(session string, r SessionRecord) *savedSession {
-	k := &savedSession{by: s, id: session, continues: true, used: r.Streams, record: r, phase: taken}
+	k := &savedSession{by: s, id: session, continues: true, kept: r.State, used: r.Streams, record: r, phase: taken}
 	k.reserved.Store(r.Streams + numbersStep)
 	return k
 }
@@ -136,9 +137,6 @@ func (k *savedSession) serve(version string) {
 
 // keep saves the state of the server, soon.
 func (k *savedSession) keep(state []byte) {
-	if k == nil {
-		return
-	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if bytes.Equal(state, k.record.State) {
@@ -147,15 +145,6 @@ func (k *savedSession) keep(state []byte) {
 	if k.record.State = state; k.phase == live && k.by.mayBeSaved(k) {
 		k.save()
 	}
-}
-
-func (k *savedSession) kept() (state json.RawMessage, continues bool) {
-	if k == nil || !k.continues {
-		return nil, false
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.record.State, true
 }
 
 // isTaken reports whether this node owns the session and does not serve it yet.

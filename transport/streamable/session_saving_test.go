@@ -67,7 +67,9 @@ func TestSavingLeavesOutALongInitialize(t *testing.T) {
 			if _, _, known := store.shared.record(session); known != stored {
 				t.Errorf("%d bytes: the session is stored: %t, want %t", size, known, stored)
 			}
-			keeper(b.peer(t, b.links()-1)).Keep([]byte(`1`))
+			if _, keeps := b.peer(t, b.links()-1).link.(transport.Keeper); keeps != stored {
+				t.Errorf("%d bytes: the link is a Keeper: %t, want %t", size, keeps, stored)
+			}
 			for _, c := range []struct {
 				method, body string
 				want         int

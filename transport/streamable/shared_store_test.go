@@ -8,9 +8,11 @@ import (
 
 // A SharedStore keeps the sessions of several nodes in memory, for tests.
 type SharedStore struct {
+	telling sync.WaitGroup // nodes that are being told of a loss
+
 	mu       sync.Mutex
 	sessions map[string]*sharedSession
-	dead     map[string]bool // nodes that have ended without a word
+	nodes    map[string]*NodeStore // the present process of each node
 }
 
 type sharedSession struct {
@@ -19,17 +21,41 @@ type sharedSession struct {
 }
 
 func NewSharedStore() *SharedStore {
-	return &SharedStore{sessions: make(map[string]*sharedSession), dead: make(map[string]bool)}
+	return &SharedStore{sessions: make(map[string]*sharedSession), nodes: make(map[string]*NodeStore)}
 }
 
-// Node returns the SessionStore of a node.
-func (s *SharedStore) Node(name string) *NodeStore { return &NodeStore{shared: s, name: name} }
+// Node returns the SessionStore of a new process of a node, which owns nothing.
+func (s *SharedStore) Node(name string) *NodeStore {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, of := range s.sessions {
+		if of.owner == name {
+			of.owner = ""
+		}
+	}
+	n := &NodeStore{shared: s, name: name, Freed: make(chan string, 100)}
+	s.nodes[name] = n
+	return n
+}
 
-// Kill makes the sessions of a node available for others.
+// Kill ends a node as kill -9 does.
 func (s *SharedStore) Kill(node string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.dead[node] = true
+	s.nodes[node].killed, s.nodes[node].away = true, true
+}
+
+// Lose makes other nodes believe that a node has ended.
+func (s *SharedStore) Lose(node string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.nodes[node].away = true
+}
+
+// owns reports whether a node may still change a session. The caller holds mu.
+func (s *SharedStore) owns(n *NodeStore, session string) bool {
+	of := s.sessions[session]
+	return of != nil && of.owner == n.name && s.nodes[n.name] == n && !n.killed
 }
 
 // record returns what is stored of a session.
@@ -42,11 +68,21 @@ func (s *SharedStore) record(session string) (r SessionRecord, owner string, kno
 	return SessionRecord{}, "", false
 }
 
-// A NodeStore is the part of a SharedStore that one node sees. It records what is called.
+// put stores a session of a node that has ended, or of no node.
+func (s *SharedStore) put(session, owner string, r SessionRecord) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sessions[session] = &sharedSession{r, owner}
+}
+
+// A NodeStore is the part of a SharedStore that one process of a node sees. It records what is
+// called.
 type NodeStore struct {
-	shared *SharedStore
-	name   string
-	lost   func(session string)
+	shared       *SharedStore
+	name         string
+	lost         func(session string)
+	killed, away bool        // guarded by shared.mu
+	Freed        chan string // receives sessions when they are freed
 
 	taking func(ctx context.Context, session string) error // is called by Take before anything else; nil: nothing
 
@@ -87,13 +123,11 @@ func (n *NodeStore) Save(session string, r SessionRecord) {
 	n.note("Save", session, r)
 	n.shared.mu.Lock()
 	defer n.shared.mu.Unlock()
-	of := n.shared.sessions[session]
-	if of == nil {
-		of = &sharedSession{owner: n.name}
-		n.shared.sessions[session] = of
+	if n.shared.sessions[session] == nil && !n.killed {
+		n.shared.sessions[session] = &sharedSession{owner: n.name}
 	}
-	if of.owner == n.name {
-		of.record = r
+	if n.shared.owns(n, session) {
+		n.shared.sessions[session].record = r
 	}
 }
 
@@ -104,14 +138,22 @@ func (n *NodeStore) Take(ctx context.Context, session, identity string) (Session
 			return SessionRecord{}, err
 		}
 	}
+	if ctx.Err() != nil {
+		return SessionRecord{}, ctx.Err()
+	}
 	n.shared.mu.Lock()
 	defer n.shared.mu.Unlock()
 	of := n.shared.sessions[session]
-	switch {
-	case of == nil || of.record.Identity != identity:
+	if of == nil || of.record.Identity != identity {
 		return SessionRecord{}, ErrNoSession
-	case of.owner != "" && !n.shared.dead[of.owner]:
-		return SessionRecord{}, &OwnedError{Node: of.owner}
+	}
+	if owner := n.shared.nodes[of.owner]; owner != nil {
+		if !owner.away {
+			return SessionRecord{}, &OwnedError{Node: of.owner}
+		}
+		if !owner.killed && owner.lost != nil {
+			n.shared.telling.Go(func() { owner.lost(session) })
+		}
 	}
 	of.owner = n.name
 	return of.record, nil
@@ -121,8 +163,12 @@ func (n *NodeStore) Free(session string) {
 	n.note("Free", session, SessionRecord{})
 	n.shared.mu.Lock()
 	defer n.shared.mu.Unlock()
-	if of := n.shared.sessions[session]; of != nil && of.owner == n.name {
-		of.owner = ""
+	if n.shared.owns(n, session) {
+		n.shared.sessions[session].owner = ""
+	}
+	select {
+	case n.Freed <- session:
+	default: // no test needs so many
 	}
 }
 
@@ -130,7 +176,12 @@ func (n *NodeStore) Forget(session string) {
 	n.note("Forget", session, SessionRecord{})
 	n.shared.mu.Lock()
 	defer n.shared.mu.Unlock()
-	if of := n.shared.sessions[session]; of != nil && of.owner == n.name {
+	if n.shared.owns(n, session) {
 		delete(n.shared.sessions, session)
 	}
+}
+
+// Put stores a session that nobody owns.
+func (s *SharedStore) Put(session string) {
+	s.put(session, "", SessionRecord{Initialize: []byte(initializeBody("2025-11-25")), Version: "2025-11-25"})
 }

@@ -1,0 +1,139 @@
+package streamable
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/web"
+)
+
+// A refusal is a response that the handler itself gives.
+type refusal struct {
+	abort  bool // the response has begun and is aborted; all other fields are zero
+	status int
+	allow  string      // the allowed methods, with status 405
+	header http.Header // more headers
+	again  bool        // the message was not executed, and may be sent again soon
+	code   int64       // the code of the JSON-RPC error in the body; 0: the body is plain text
+	id     jsonrpc.ID  // the id of the refused request; zero if unknown
+	text   string
+	owner  string // the node that has the session; "" if unknown
+
+	// For the Auditor.
+	elsewhere bool              // another node serves the request, so nothing is refused
+	denied    bool              // the sender may not do this
+	delivered bool              // the link has the message, so its receiver tells how that ends
+	origin    *transport.Origin // nil if the sender was not established
+	body      *body             // nil if it was not read
+}
+
+// of notes whose request is refused. F may be nil.
+func (f *refusal) of(origin *transport.Origin, b *body) *refusal {
+	if f != nil {
+		f.origin, f.body = origin, b
+	}
+	return f
+}
+
+// audit tells the Auditor what is refused: each message of the body, or the HTTP request if
+// none could be read.
+func (h *Handler) audit(r *http.Request, f *refusal, since time.Time) {
+	auditor, ok := h.acceptor.(transport.Auditor)
+	if !ok || f.abort || f.delivered || web.IsNil(h.acceptor) || !auditor.Audits() {
+		return
+	}
+	refusal := transport.Refusal{Origin: f.origin, Denied: f.denied, Status: f.status, Code: f.code, Err: errors.New(f.text), Since: since}
+	if refusal.Origin == nil {
+		refusal.Origin = web.OriginOf(r, "")
+	}
+	for _, m := range f.body.messages() {
+		if refusal.Message = m; m == nil && !f.id.IsZero() {
+			refusal.Message = &jsonrpc.Message{ID: f.id}
+		}
+		auditor.Refused(refusal)
+	}
+}
+
+// soon is the value of Retry-After for a message that may be sent again, in seconds.
+const soon = "1"
+
+func (f *refusal) write(w http.ResponseWriter) {
+	if f.abort {
+		panic(http.ErrAbortHandler)
+	}
+	body, mediaType := []byte(f.text+"\n"), "text/plain; charset=utf-8"
+	if f.code != 0 {
+		body, mediaType = jsonrpc.AppendError(nil, f.id, &jsonrpc.Error{Code: f.code, Message: f.text}), web.TypeJSON
+	}
+	header := w.Header()
+	maps.Copy(header, f.header)
+	if f.allow != "" {
+		header.Set("Allow", f.allow)
+	}
+	if f.again {
+		header.Set("Retry-After", soon)
+	}
+	header.Set("Content-Type", mediaType)
+	header.Set("Content-Length", strconv.Itoa(len(body)))
+	header.Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(f.status)
+	w.Write(body) // if this fails, the client has left
+}
+
+func notAllowed(methods string) *refusal {
+	return &refusal{status: http.StatusMethodNotAllowed, allow: methods, text: "method not allowed"}
+}
+
+// invalid refuses a body that is not a message, or not one for this endpoint.
+func invalid(id jsonrpc.ID, format string, args ...any) *refusal {
+	return &refusal{status: http.StatusBadRequest, code: jsonrpc.CodeInvalidRequest, id: id, text: fmt.Sprintf(format, args...)}
+}
+
+func sessionNotFound(id jsonrpc.ID) *refusal {
+	return &refusal{status: http.StatusNotFound, code: jsonrpc.CodeInvalidRequest, id: id, text: "session not found"}
+}
+
+// shuttingDown refuses a message because the handler is closing.
+func shuttingDown(id jsonrpc.ID) *refusal {
+	refused := overloaded(id, "shutting down")
+	refused.leave()
+	return refused
+}
+
+// leave tells the client to send nothing more on this connection, because it is about to be closed,
+// and a new connection may reach another server.
+func (f *refusal) leave() { f.header = http.Header{"Connection": {"close"}} }
+
+// overloaded refuses a message for the time being.
+func overloaded(id jsonrpc.ID, text string) *refusal {
+	return &refusal{status: http.StatusServiceUnavailable, again: true, code: jsonrpc.CodeOverloaded, id: id, text: "overloaded: " + text}
+}
+
+func unavailable(id jsonrpc.ID, text string) *refusal {
+	return &refusal{status: http.StatusServiceUnavailable, code: jsonrpc.CodeInternalError, id: id, text: text}
+}
+
+func cannotFlush(id jsonrpc.ID) *refusal {
+	return &refusal{status: http.StatusInternalServerError, code: jsonrpc.CodeInternalError, id: id, text: errCannotFlush.Error()}
+}
+
+// moving refuses a request for the time being, because its session is not here yet.
+func moving(id jsonrpc.ID) *refusal {
+	return &refusal{status: http.StatusServiceUnavailable, again: true, code: jsonrpc.CodeOverloaded, id: id, text: "the session is not available at the moment"}
+}
+
+// misdirected refuses a request that another node has forwarded, because the session is at the
+// owner, or because this node does not take it; then owner is "".
+func misdirected(owner string) *refusal {
+	refused := &refusal{status: http.StatusMisdirectedRequest, elsewhere: true, text: "the session is at another node"}
+	if owner != "" {
+		refused.header = http.Header{headerOwner: {owner}}
+	}
+	return refused
+}
