@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -83,6 +84,7 @@ func newEcho(link transport.Link) {
 		}
 	}()
 	link.Bind(e)
+	e.acts <- func() { link.Grant(transport.Main, math.MaxInt32) }
 }
 
 func (e *echo) StreamOpened(stream transport.Stream, _ transport.Tag) {
@@ -92,6 +94,9 @@ func (e *echo) StreamOpened(stream transport.Stream, _ transport.Tag) {
 func (e *echo) Receive(in transport.Inbound) {
 	e.acts <- func() {
 		m := *in.Message
+		if m.Kind != jsonrpc.KindRequest {
+			return
+		}
 		if m.Method == "initialize" {
 			m.Params = []byte(`{"protocolVersion":"2025-06-18"}`)
 		}

@@ -58,7 +58,7 @@ func retriedOf(r *http.Request) retried {
 // status 421. The header Mcp-Session-Node then names the node that has the session, if that is
 // known. A Handler that has forwarded a request looks after that itself.
 func Forwarded(r *http.Request) *http.Request {
-	r = r.WithContext(context.WithValue(r.Context(), byNodeKey{}, true))
+	r = r.WithContext(context.WithValue(r.Context(), byNodeKey{}, byNodeKey{}))
 	first, _, _ := strings.Cut(r.Header.Get("X-Forwarded-For"), ",")
 	if address, err := netip.ParseAddr(strings.TrimSpace(first)); err == nil {
 		r.RemoteAddr = net.JoinHostPort(address.String(), "0")
@@ -87,7 +87,7 @@ func (h *Handler) hop(t *trip, to http.Handler) (served bool, owner string, refu
 	switch {
 	case length > int64(h.options.MaxBody):
 		return true, "", h.room.tooLarge()
-	case t.r.Body == nil || length == 0 || on == notRetried || length < 0 || length > web.SmallBody:
+	case t.r.Body == nil || length <= 0 || length > web.SmallBody || on == notRetried:
 		return h.stream(t, to, on)
 	}
 	if t.body == nil {
@@ -115,15 +115,14 @@ func (h *Handler) stream(t *trip, to http.Handler, on retried) (served bool, own
 	if r.Body = body; on != notRetried {
 		r.Header.Set("Expect", "100-continue")
 	}
-	served, owner = forward(to, t.w, r, nil)
-	if served || on == notRetried {
-		return served, "", nil
-	}
-	if !body.reclaim() {
-		return true, "", moving(jsonrpc.ID{})
+	if served, owner = forward(to, t.w, r, nil); served {
+		return true, "", nil
 	}
 	if announced != nil {
 		t.w.Header()["Connection"] = announced
+	}
+	if !body.reclaim() && on != notRetried {
+		return true, "", moving(jsonrpc.ID{})
 	}
 	return false, owner, nil
 }

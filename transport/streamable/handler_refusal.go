@@ -15,15 +15,16 @@ import (
 
 // A refusal is a response that the handler itself gives.
 type refusal struct {
-	abort  bool // the response has begun and is aborted; all other fields are zero
-	status int
-	allow  string      // the allowed methods, with status 405
-	header http.Header // more headers
-	again  bool        // the message was not executed, and may be sent again soon
-	code   int64       // the code of the JSON-RPC error in the body; 0: the body is plain text
-	id     jsonrpc.ID  // the id of the refused request; zero if unknown
-	text   string
-	owner  string // the node that has the session; "" if unknown
+	abort   bool // the response has begun and is aborted; all other fields are zero
+	status  int
+	allow   string      // the allowed methods, with status 405
+	header  http.Header // more headers
+	again   bool        // the message was not executed, and may be sent again soon
+	code    int64       // the code of the JSON-RPC error in the body; 0: the body is plain text
+	id      jsonrpc.ID  // the id of the refused request; zero if unknown
+	text    string
+	owner   string // the node that has the session; "" if that is not known
+	unknown bool   // no node has the session; all other fields are zero
 
 	// For the Auditor.
 	elsewhere bool              // another node serves the request, so nothing is refused

@@ -80,7 +80,7 @@ type trip struct {
 	origin   *transport.Origin // the sender, if it was established
 	unknown  bool              // no node has the session
 	hops     int               // how often the request was forwarded
-	tried    []string          // the nodes that were asked by their name
+	tried    []string          // the nodes that were asked by their name; may contain ""
 }
 
 // release gives up the body.
@@ -101,6 +101,7 @@ func (h *Handler) route(w http.ResponseWriter, r *http.Request, expected expecte
 		return misdirected("")
 	}
 	to, node := h.firstHop(r)
+	t.tried = append(t.tried, node)
 	for {
 		if to == nil {
 			refused := h.serveHere(w, r, expected, t)
@@ -179,8 +180,10 @@ func (h *Handler) arrive(r *http.Request, t *trip) (*transport.Origin, *refusal)
 	if h.savings == nil {
 		return t.origin, nil
 	}
-	var refused *refusal
-	t.unknown, refused = h.restore(r, t.origin)
+	refused := h.restore(r, t.origin)
+	if t.unknown = refused != nil && refused.unknown; t.unknown {
+		return t.origin, nil // it is refused when its body was read, as without a store
+	}
 	return t.origin, refused
 }
 

@@ -220,6 +220,9 @@ func TestMovedSessionEndsHere(t *testing.T) {
 		}
 		keeper(p).Keep([]byte("late"))
 		pass(10 * time.Minute)
+		if again := a.store.of("Save"); again[len(again)-1].session != other || len(again) != 3 {
+			t.Errorf("got %d Saves, the last one of %s, want one more, of the other session", len(again), again[len(again)-1].session)
+		}
 		if r, owner, _ := m.shared.record(session); owner != "b" || string(r.State) == "late" {
 			t.Errorf("the session belongs to %q with the state %q, want b and its own", owner, r.State)
 		}
@@ -354,10 +357,10 @@ func TestRestoreEndsWithTheHandler(t *testing.T) {
 				if err := b.handler.Close(0); err != nil || time.Since(begun) > 0 {
 					t.Errorf("Close: %v after %v, want no error at once", err, time.Since(begun))
 				}
-				asking.Wait()
 				if _, owner, known := store.shared.record(session); owner == "here" || !known {
 					t.Errorf("the session belongs to %q and is known: %t, want it free", owner, known)
 				}
+				asking.Wait()
 			})
 		})
 	}

@@ -47,11 +47,8 @@ func newRestores(stopped <-chan struct{}) *restores {
 type restore struct {
 	identity string
 	done     chan struct{}
-
-	// Set before done is closed.
-	refused *refusal // why the session cannot be restored; nil if it was, or if it is unknown
-	unknown bool     // there is no such session
-	lost    bool     // another node has taken the session meanwhile; guarded by restores.mu
+	refused  *refusal // why the session was not restored; nil if it was. Set before done is closed
+	lost     bool     // another node has taken the session meanwhile; guarded by restores.mu
 }
 
 // join returns the attempt to restore a session, or nil after close. If it is the first, the
@@ -123,37 +120,43 @@ func (all *restores) isLost(r *restore) bool {
 }
 
 // restore restores the session that a request names, if it is not here and the store has it.
-// Requests of one session that come at the same time wait for one attempt. Unknown reports
-// that there is no such session.
-func (h *Handler) restore(r *http.Request, origin *transport.Origin) (unknown bool, refused *refusal) {
+// Requests of one session that come at the same time wait for one attempt.
+func (h *Handler) restore(r *http.Request, origin *transport.Origin) *refusal {
 	session := r.Header.Get(headerSession)
 	ctx, cancel := context.WithTimeout(r.Context(), restorePatience)
 	defer cancel()
 	for !h.table.has(session) {
 		attempt, first := h.restores.join(session, origin.Identity)
 		if attempt == nil {
-			return false, shuttingDown(jsonrpc.ID{})
+			return shuttingDown(jsonrpc.ID{})
 		}
 		if first {
 			h.attempt(attempt, r, origin)
+		} else if refused := h.await(ctx, attempt); refused != nil {
+			return refused
 		}
-		select {
-		case <-attempt.done:
-		case <-ctx.Done():
-			return false, moving(jsonrpc.ID{})
-		case <-h.stopped:
-			return false, shuttingDown(jsonrpc.ID{})
-		}
-		if attempt.identity != origin.Identity {
-			continue // it says nothing about this identity
-		}
-		if attempt.refused != nil {
+		switch {
+		case attempt.identity != origin.Identity: // it says nothing about this identity
+		case attempt.refused == nil:
+			return nil
+		default:
 			own := *attempt.refused // others have it, too
-			refused = &own
+			return &own
 		}
-		return attempt.unknown, refused
 	}
-	return false, nil
+	return nil
+}
+
+// await waits for an attempt that another request makes.
+func (h *Handler) await(ctx context.Context, attempt *restore) *refusal {
+	select {
+	case <-attempt.done:
+		return nil
+	case <-ctx.Done():
+		return moving(jsonrpc.ID{})
+	case <-h.stopped:
+		return shuttingDown(jsonrpc.ID{})
+	}
 }
 
 // attempt restores a session. It does not end when the client leaves, because others may
@@ -161,64 +164,67 @@ func (h *Handler) restore(r *http.Request, origin *transport.Origin) (unknown bo
 func (h *Handler) attempt(to *restore, r *http.Request, origin *transport.Origin) {
 	session := r.Header.Get(headerSession)
 	defer h.restores.finish(session, to)
-	if h.table.drains() {
-		to.refused = shuttingDown(jsonrpc.ID{})
-		return
-	}
-	to.refused = moving(jsonrpc.ID{}) // in case the program's own code panics
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), restorePatience)
 	defer cancel()
 	defer context.AfterFunc(h.restores.ctx, cancel)()
-	r = r.WithContext(ctx)
-	a, refused := h.choose(r, jsonrpc.ID{})
-	if refused != nil {
-		to.refused = refused
-		return
-	}
-	client := clientOf(origin)
-	own := h.restores.room.enter(client)
-	defer h.restores.room.leave(client)
-	if !h.restores.room.claim(ctx, own, 1) {
-		to.refused = overloaded(jsonrpc.ID{}, "too many sessions are being restored")
-		return
-	}
-	defer h.restores.room.giveBack(own, 1)
-	record, err := h.savings.store.Take(ctx, session, origin.Identity)
-	if to.unknown, to.refused = h.notTaken(err); err != nil {
-		return
-	}
-	saved := h.savings.resume(session, record)
-	if to.unknown = record.Identity != origin.Identity; to.unknown { // a mistake of the store, which must not matter
-		saved.end(true)
-		return
-	}
-	if to.unknown = !record.isValid(); to.unknown {
-		saved.end(false)
-		return
-	}
-	l := h.newRestored(clientKey{a, client}, saved, origin)
-	to.unknown, to.refused = h.replay(l, r, origin)
+	to.refused = h.take(r.WithContext(ctx), session, origin)
 	if h.restores.isLost(to) {
 		h.lost(session)
 	}
 }
 
-// notTaken returns what an error of SessionStore.Take says about a session.
-func (h *Handler) notTaken(err error) (unknown bool, refused *refusal) {
+// take takes a session from the store, and begins it again at its server.
+func (h *Handler) take(r *http.Request, session string, origin *transport.Origin) *refusal {
+	if h.table.drains() {
+		return shuttingDown(jsonrpc.ID{})
+	}
+	a, refused := h.choose(r, jsonrpc.ID{})
+	if refused != nil {
+		return refused
+	}
+	client := clientOf(origin)
+	own := h.restores.room.enter(client)
+	defer h.restores.room.leave(client)
+	if !h.restores.room.claim(r.Context(), own, 1) {
+		return overloaded(jsonrpc.ID{}, "too many sessions are being restored")
+	}
+	defer h.restores.room.giveBack(own, 1)
+	record, err := h.savings.store.Take(r.Context(), session, origin.Identity)
+	if refused := h.notTaken(err); refused != nil {
+		return refused
+	}
+	saved := h.savings.resume(session, record)
+	switch {
+	case record.Identity != origin.Identity: // a mistake of the store, which must not matter
+		saved.end(true)
+		return &refusal{unknown: true}
+	case !record.isValid():
+		saved.end(false)
+		return &refusal{unknown: true}
+	}
+	return h.replay(h.newRestored(clientKey{a, client}, saved, origin), r, origin)
+}
+
+// notTaken returns what an error of SessionStore.Take says about a session. Err may be nil.
+func (h *Handler) notTaken(err error) *refusal {
 	var owned *OwnedError
 	unknown, isOwned := errors.Is(err, ErrNoSession), errors.As(err, &owned)
 	failed := err != nil && !unknown && !isOwned
-	if h.restores.fails(failed) {
+	if h.restores.fails(failed) && h.restores.ctx.Err() == nil {
 		h.options.logger().Warn("bowline: sessions cannot be taken from the store", "error", err)
 	}
 	switch {
 	case failed:
-		return false, overloaded(jsonrpc.ID{}, "sessions cannot be restored now")
+		return overloaded(jsonrpc.ID{}, "sessions cannot be restored now")
+	case unknown:
+		return &refusal{unknown: true}
 	case isOwned:
-		refused = moving(jsonrpc.ID{})
+		refused := moving(jsonrpc.ID{})
 		refused.owner = owned.Node
+		return refused
+	default:
+		return nil
 	}
-	return unknown, refused
 }
 
 // isValid reports whether a session can go on from a record.
@@ -244,10 +250,10 @@ func (h *Handler) newRestored(key clientKey, saved *savedSession, origin *transp
 
 // replay begins a session again at its server, and then lets requests use it. If it fails for
 // a reason that may pass, anyone may take the session. Otherwise the session has ended.
-func (h *Handler) replay(l *serverLink, r *http.Request, origin *transport.Origin) (unknown bool, refused *refusal) {
-	if refused = h.addLink(l, jsonrpc.ID{}); refused != nil {
+func (h *Handler) replay(l *serverLink, r *http.Request, origin *transport.Origin) *refusal {
+	if refused := h.addLink(l, jsonrpc.ID{}); refused != nil {
 		l.saved.end(true)
-		return false, refused
+		return refused
 	}
 	isOpen := false
 	defer func() {
@@ -256,24 +262,24 @@ func (h *Handler) replay(l *serverLink, r *http.Request, origin *transport.Origi
 		}
 	}()
 	if l.accept(); !l.told.Bound() {
-		return false, shuttingDown(jsonrpc.ID{})
+		return shuttingDown(jsonrpc.ID{})
 	}
 	record := &l.saved.record // nobody changes these parts of it
 	version, rejected := h.initializeAs(l, r, slices.Clone(record.Initialize), origin)
 	if rejected || version != "" && version != record.Version {
 		l.saved.end(false)
-		return true, nil
+		return &refusal{unknown: true}
 	}
-	if version == "" || l.initialized(r, origin) != nil || r.Context().Err() != nil {
-		return false, moving(jsonrpc.ID{})
+	if version == "" || l.initialized(r, origin) != nil {
+		return moving(jsonrpc.ID{})
 	}
 	if isOpen = h.table.accepted(l); !isOpen {
-		return false, moving(jsonrpc.ID{})
+		return moving(jsonrpc.ID{})
 	}
 	l.saved.serve(version)
 	h.table.confirm(l)
 	h.table.leave(l)
-	return false, nil
+	return nil
 }
 
 // lost ends this node's copy of a session that another node has taken.

@@ -114,6 +114,31 @@ func TestRestoreForAnotherIdentity(t *testing.T) {
 	})
 }
 
+// A request of another identity that comes first, and fails, says nothing about the one that has the
+// session.
+//
+// Guarantees: G-0073.6
+func TestRestoreForAnotherIdentityFirst(t *testing.T) {
+	inStore(t, HandlerOptions{Identify: byUser}, func(t *testing.T, b *bench, store *NodeStore) {
+		session, release := moved(t, store.shared, "ada"), make(chan struct{})
+		store.taking = func(context.Context, string) error { <-release; return nil }
+		var both sync.WaitGroup
+		for user, want := range map[string]int{"eve": http.StatusNotFound, "ada": http.StatusOK} {
+			both.Go(func() {
+				if user == "ada" {
+					pass(time.Second)
+				}
+				if status, body := b.ask(session, userHeader(user)); status != want {
+					t.Errorf("%s got %d %s, want %d", user, status, body, want)
+				}
+			})
+		}
+		pass(2 * time.Second)
+		close(release)
+		both.Wait()
+	})
+}
+
 // A careless store ignores identities.
 type careless struct{ *NodeStore }
 
@@ -160,6 +185,28 @@ func TestRestoreIsDoneOnceForManyRequests(t *testing.T) {
 		}
 		if takes := len(store.of("Take")); takes != 1 || b.links() != 1 {
 			t.Errorf("got %d Takes and %d links, want one of each", takes, b.links())
+		}
+	})
+}
+
+// A server that does not take notifications does not get a session, because the client's
+// notifications/initialized has no effect. The session is free then.
+//
+// Guarantees: G-0073.5
+func TestRestoreAtAServerThatIsBusy(t *testing.T) {
+	store := NewSharedStore().Node("here")
+	inBubble(t, HandlerOptions{Sessions: store}, true, func(t *testing.T, b *bench) {
+		session := moved(t, store.shared, "")
+		go func() {
+			p := b.peer(t, 0)
+			p.await(t, "the stream of initialize", func(p *peer) bool { return len(p.opened) > 0 })
+			p.post(func() { p.link.Grant(p.opened[0], 1) }) // and nothing on Main
+		}()
+		if status, body := b.ask(session); status != http.StatusServiceUnavailable {
+			t.Errorf("got %d %s, want 503", status, body)
+		}
+		if _, owner, known := store.shared.record(session); owner != "" || !known {
+			t.Errorf("the session belongs to %q and is known: %t, want it free", owner, known)
 		}
 	})
 }
@@ -254,6 +301,51 @@ func TestRestoreOfASessionThatCannotGoOn(t *testing.T) {
 	}
 }
 
+// The longest initialize and the highest number make a session, too. It counts as one whose client
+// has used its id.
+func TestRestoreAtTheBounds(t *testing.T) {
+	inStore(t, HandlerOptions{}, func(t *testing.T, b *bench, store *NodeStore) {
+		session := newSessionID()
+		store.shared.put(session, "", SessionRecord{Initialize: []byte(paddedInitialize(MaxStoredInitialize)), Version: "2025-11-25", Streams: mostNumbers})
+		if status, body := b.ask(session); status != http.StatusOK {
+			t.Fatalf("got %d %s, want 200", status, body)
+		}
+		if l := b.handler.table.lookup(session); !l.use.confirmed || l.size != MaxStoredInitialize {
+			t.Errorf("the session is confirmed: %t, and has %d bytes, want true and %d", l.use.confirmed, l.size, MaxStoredInitialize)
+		}
+	})
+}
+
+// A handler without sessions stores none, and is told of no loss. One that is told of a session
+// that it has not stored changes nothing.
+func TestRestoreWithoutStoredSessions(t *testing.T) {
+	inStore(t, HandlerOptions{Stateless: true}, func(t *testing.T, b *bench, store *NodeStore) {
+		w, done := b.serve(t.Context(), "POST", initializeBody("2025-11-25"))
+		<-done
+		b.send("POST", "x")
+		if store.lost("x"); w.Code != http.StatusOK || len(store.calls) != 1 {
+			t.Errorf("got %d and the calls %+v, want 200 and Bind", w.Code, store.calls)
+		}
+	})
+	inStore(t, HandlerOptions{}, func(t *testing.T, b *bench, store *NodeStore) {
+		w, done := b.serve(t.Context(), "POST", paddedInitialize(MaxStoredInitialize+1))
+		<-done
+		session := w.Header().Get(headerSession)
+		if store.lost(session); !b.handler.table.has(session) {
+			t.Error("a session that is not stored was lost, want it here")
+		}
+	})
+}
+
+// After close nobody begins to restore a session.
+func TestRestoreAfterClose(t *testing.T) {
+	all := newRestores(nil)
+	all.close()
+	if r, first := all.join("x", ""); r != nil || first {
+		t.Errorf("got the attempt %v, first: %t, want none", r, first)
+	}
+}
+
 // What the store says decides about the status.
 //
 // Guarantees: G-0073.5
@@ -345,7 +437,10 @@ func TestRestoreIsLimited(t *testing.T) {
 		refused, began := make(chan int, 1000), time.Now()
 		flood := func(client, n int) {
 			work.Go(func() {
-				status, _ := b.ask(fmt.Sprintf("flood-%d-%d", client, n), userHeader(fmt.Sprint("hostile ", client)))
+				status, body := b.ask(fmt.Sprintf("flood-%d-%d", client, n), userHeader(fmt.Sprint("hostile ", client)))
+				if status == http.StatusServiceUnavailable && !strings.Contains(body, "too many") {
+					t.Errorf("got %s, want the reason", body)
+				}
 				refused <- status
 			})
 		}

@@ -5,9 +5,9 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -313,13 +313,17 @@ func TestRouterKeepsSmallBodies(t *testing.T) {
 		"1 MiB":                       {1 << 20, 1 << 20, 0, 200},
 		"unknown length":              {100, -1, 0, 200},
 		"unknown length, read":        {100, -1, 100, 503},
+		"none":                        {0, 0, 0, 400},
 		"above the limit of a body":   {5 << 20, 5 << 20, 0, 413},
 		"above it, of unknown length": {5 << 20, -1, 0, 413},
 	} {
 		t.Run(name, func(t *testing.T) {
 			router := &misleading{names: func(int) string { return "" }, reads: c.reads}
 			inStore(t, HandlerOptions{Router: router}, func(t *testing.T, b *bench, store *NodeStore) {
-				body := long(int(c.size))
+				body := ""
+				if c.size > 0 {
+					body = long(int(c.size))
+				}
 				r := newRequest("POST", body, append(posting(), headerSession+": "+moved(t, store.shared, ""))...)
 				r.ContentLength = c.length
 				w := httptest.NewRecorder()
@@ -386,7 +390,7 @@ func TestForwardedSaysWhereTheClientIs(t *testing.T) {
 		r.Header.Set("X-Forwarded-For", c.address)
 		r.Header.Set("X-Forwarded-Proto", c.protocol)
 		got := Forwarded(r)
-		if got.RemoteAddr != c.want || (got.TLS != nil) != c.tls || !isByNode(got) || isByNode(r) || r.RemoteAddr != "192.0.2.1:1234" || r.TLS == nil {
+		if got.RemoteAddr != c.want || (got.TLS != nil && got.TLS.HandshakeComplete) != c.tls || (got.TLS != nil) != c.tls || !isByNode(got) || isByNode(r) || r.RemoteAddr != "192.0.2.1:1234" || r.TLS == nil {
 			t.Errorf("%s: got %s with TLS: %t, want %s with TLS: %t", name, got.RemoteAddr, got.TLS != nil, c.want, c.tls)
 		}
 	}
@@ -408,6 +412,102 @@ func TestForwardedRequestsHaveBeenChecked(t *testing.T) {
 			if b.handler.ServeHTTP(w, r); (w.Code == http.StatusOK) != byNode || w.Code != http.StatusOK && w.Code != http.StatusForbidden {
 				t.Errorf("by a node: %t: got %d %s", byNode, w.Code, w.Body)
 			}
+		}
+	})
+}
+
+// A node that shuts down takes nothing. It says to a client that the session may be elsewhere, and to
+// a node that it must go on without this one. Without a store, everything is as ever.
+//
+// Guarantees: G-0073.4
+func TestRouterOfANodeThatDrains(t *testing.T) {
+	for _, stored := range []bool{true, false} {
+		for _, closed := range []bool{false, true} {
+			for _, byNode := range []bool{true, false} {
+				synctest.Test(t, func(t *testing.T) {
+					store := NewSharedStore().Node("here")
+					o := HandlerOptions{}
+					if stored {
+						o.Sessions = store
+					}
+					h := NewHandler(accepting(nil), o)
+					defer h.Close(0)
+					store.shared.Put("x")
+					if h.table.drain(); closed {
+						h.Close(0)
+					}
+					r := newRequest("POST", echoBody, headerSession+": x")
+					if byNode {
+						r = Forwarded(r)
+					}
+					w := httptest.NewRecorder()
+					h.ServeHTTP(w, r)
+					want := http.StatusServiceUnavailable
+					switch {
+					case stored && byNode:
+						want = http.StatusMisdirectedRequest
+					case !stored && !closed:
+						want = http.StatusNotFound
+					}
+					if w.Code != want || w.Header().Get("Connection") != "close" || len(store.of("Take")) > 0 {
+						t.Errorf("stored: %t, closed: %t, by a node: %t: got %d %v after %d Takes, want %d after none", stored, closed, byNode, w.Code, w.Header(), len(store.of("Take")), want)
+					}
+					if w.Header().Get(headerOwner) != "" {
+						t.Errorf("got the owner %q, want none", w.Header().Get(headerOwner))
+					}
+				})
+			}
+		}
+	}
+}
+
+// A request of a session that is being restored here waits for it, and goes nowhere else.
+//
+// Guarantees: G-0073.5
+func TestRouterKeepsRequestsOfARestoredSession(t *testing.T) {
+	inMesh(t, func(t *testing.T, m *mesh, a, b, c *meshNode) {
+		session, _ := a.begin()
+		a.die()
+		release := make(chan struct{})
+		b.store.taking = func(context.Context, string) error { <-release; return nil }
+		var both sync.WaitGroup
+		for range 2 {
+			both.Go(func() {
+				if status, body := b.ask(session); status != http.StatusOK {
+					t.Errorf("got %d %s, want 200", status, body)
+				}
+			})
+			synctest.Wait()
+		}
+		close(release)
+		both.Wait()
+		if hops := m.takeHops(); hops != "b>a" {
+			t.Errorf("the requests went %q, want only the first one to node a", hops)
+		}
+	})
+}
+
+// A node that is remembered as the owner is asked once. If it is not there any more, it is forgotten.
+//
+// Guarantees: G-0073.8
+func TestRouterForgetsAnOwnerThatIsGone(t *testing.T) {
+	router := &misleading{names: func(int) string { return "" }}
+	inStore(t, HandlerOptions{Router: router}, func(t *testing.T, b *bench, store *NodeStore) {
+		store.taking = func(context.Context, string) error { return &OwnedError{Node: "there"} }
+		b.handler.owners.put("x", "there")
+		if w := b.send("POST", "x"); w.Code != http.StatusServiceUnavailable || strings.Join(router.hops, " ") != "there" {
+			t.Errorf("got %d after %q, want 503 after one hop", w.Code, router.hops)
+		}
+		if node := b.handler.owners.get("x"); node != "" {
+			t.Errorf("node %q is still remembered, want none", node)
+		}
+	})
+	inMesh(t, func(t *testing.T, m *mesh, a, b, c *meshNode) {
+		session, _ := a.begin()
+		b.handler.owners.put(session, "gone")
+		b.want(session, "b>a")
+		if node := b.handler.owners.get(session); node != "" {
+			t.Errorf("node %q is still remembered, want none", node)
 		}
 	})
 }
@@ -464,27 +564,29 @@ func (a *auditing) Refused(r transport.Refusal) { a.refused = append(a.refused, 
 //
 // Guarantees: G-0073.8
 func TestForwardToAStoppedNodeAsksTheStore(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	listener.Close()
-	to := endpointOf(t, "http://"+listener.Addr().String())
-	store := NewSharedStore().Node("here")
-	store.shared.Node("there")
-	a := newAcceptor(respond)
-	h := NewHandler(a, HandlerOptions{Sessions: store, Router: &Nodes{Self: "here", Others: map[string]http.Handler{"there": Forward(to)}}})
-	defer a.finish(t)
-	defer h.Close(0)
 	for name, c := range map[string]struct {
 		owner  string
+		err    error // of the connection
 		status int
-	}{"its node has ended": {"", 200}, "its node is away": {"there", 503}} {
-		session := "there." + newSessionID()
-		store.shared.put(session, c.owner, SessionRecord{Initialize: []byte(initializeBody("2025-11-25")), Version: "2025-11-25"})
-		w := fuzzed(h, "POST", strings.Join(append(posting(), headerSession+": "+session), "\n"), echoBody)
-		if w.Code != c.status {
-			t.Errorf("%s: got %d %s, want %d", name, w.Code, w.Body, c.status)
-		}
+	}{
+		"its node has ended": {"", errRefused, http.StatusOK}, "its node is away": {"there", errRefused, http.StatusServiceUnavailable},
+		"it resets": {"there", errReset, http.StatusBadGateway},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := NewSharedStore().Node("here")
+				store.shared.Node("there")
+				forward := newForwarder(&url.URL{Scheme: "http", Host: "there.test"}, roundTripper(func(*http.Request) (*http.Response, error) { return nil, c.err }))
+				a := newAcceptor(respond)
+				b := &bench{t: t, acceptor: a, handler: NewHandler(a, HandlerOptions{Sessions: store, Router: &Nodes{Self: "here", Others: map[string]http.Handler{"there": forward}}})}
+				defer a.finish(t)
+				defer b.handler.Close(0)
+				session := "there." + newSessionID()
+				store.shared.put(session, c.owner, SessionRecord{Initialize: []byte(initializeBody("2025-11-25")), Version: "2025-11-25"})
+				if status, body := b.ask(session); status != c.status {
+					t.Errorf("got %d %s, want %d", status, body, c.status)
+				}
+			})
+		})
 	}
 }

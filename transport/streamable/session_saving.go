@@ -165,9 +165,13 @@ func (k *savedSession) saveAgain() {
 
 // save saves the session. The caller holds mu.
 func (k *savedSession) save() {
+	k.put()
+	k.by.wasSaved(k)
+}
+
+func (k *savedSession) put() {
 	k.record.Streams = k.reserved.Load()
 	k.by.store.Save(k.id, k.record)
-	k.by.wasSaved(k)
 }
 
 // end ends what this node has to do with the session. If the session goes on, anyone may
@@ -187,8 +191,7 @@ func (k *savedSession) end(goesOn bool) {
 		k.by.store.Forget(k.id)
 	default:
 		if changed {
-			k.record.Streams = k.reserved.Load()
-			k.by.store.Save(k.id, k.record)
+			k.put()
 		}
 		k.by.store.Free(k.id)
 	}
@@ -314,9 +317,7 @@ func (s *savings) takeDue(now time.Time) (due []*savedSession) {
 			due = append(due, c.of)
 		}
 	}
-	if s.changed = slices.Delete(s.changed, 0, passed); len(s.changed) == 0 {
-		s.changed = nil
-	}
+	s.changed = slices.Delete(s.changed, 0, passed)
 	if k := s.oldest; k != nil && now.Sub(k.saved) >= s.every && now.Sub(s.renewed) >= s.pause {
 		s.renewed = now
 		due = append(due, k)

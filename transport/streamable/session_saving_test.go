@@ -3,10 +3,13 @@ package streamable
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"pgregory.net/rapid"
 
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport"
@@ -120,13 +123,38 @@ func TestSavingOfStates(t *testing.T) {
 		want(session, " after 0s", "2 after 100ms")
 		want(other, " after 0s", "1 after 100ms")
 		keeper(p).Keep([]byte("2"))
+		pass(savingPause)
+		keeper(q).Keep([]byte("2"))
+		pass(savingPause)
+		keeper(q).Keep([]byte("3")) // at the earliest time
+		keeper(p).Keep([]byte("3"))
+		pass(50 * time.Millisecond)
+		keeper(q).Keep([]byte("4"))
+		keeper(p).Keep([]byte("4"))
+		pass(10 * time.Second)
+		want(session, " after 0s", "2 after 100ms", "3 after 1.25s", "4 after 1.4s")
+		want(other, " after 0s", "1 after 100ms", "2 after 1.15s", "3 after 1.25s", "4 after 1.4s")
+		keeper(p).Keep([]byte("5"))
+		pass(30 * time.Millisecond)
+		keeper(q).Keep([]byte("5"))
+		pass(30 * time.Millisecond)
+		keeper(p).Keep([]byte("6"))
+		pass(30 * time.Millisecond)
+		keeper(q).Keep([]byte("6"))
+		pass(time.Second)
+		want(session, " after 0s", "2 after 100ms", "3 after 1.25s", "4 after 1.4s", "5 after 11.3s", "6 after 11.46s")
+		want(other, " after 0s", "1 after 100ms", "2 after 1.15s", "3 after 1.25s", "4 after 1.4s", "5 after 11.33s", "6 after 11.49s")
 		keeper(p).Keep([]byte("3"))
 		for n := range 25 {
 			pass(7 * time.Millisecond)
 			keeper(p).Keep(fmt.Append(nil, 4+n))
 		}
 		pass(time.Second)
-		want(session, " after 0s", "2 after 100ms", "3 after 1.05s", "18 after 1.157s", "28 after 1.262s")
+		begun = time.Now()
+		saves := at(session)
+		if want := "[3 after -1.175s 18 after -1.068s 28 after -963ms]"; fmt.Sprint(saves[len(saves)-3:]) != want {
+			t.Errorf("got the Saves %q, want at the end %s", saves, want)
+		}
 	})
 }
 
@@ -168,7 +196,7 @@ func TestSavingReservesNumbers(t *testing.T) {
 // three quarters. Calls cause none.
 //
 // Guarantees: G-0073.2
-func TestSavingIsSpread(t *testing.T) {
+func TestTenThousandIdleSessionsAreSavedSlowly(t *testing.T) {
 	const sessions = 10_000
 	inStore(t, HandlerOptions{MaxClientSessions: sessions}, func(t *testing.T, b *bench, store *NodeStore) {
 		for range sessions {
@@ -197,6 +225,39 @@ func TestSavingIsSpread(t *testing.T) {
 		}
 		if len(first) != sessions {
 			t.Errorf("%d sessions were stored again, want all", len(first))
+		}
+	})
+}
+
+// Calls cause no Save but those that reserve numbers. Sessions that are due at the same time are saved
+// one after the other, whatever else is saved meanwhile.
+//
+// Guarantees: G-0073.2
+func TestSavingIsSpread(t *testing.T) {
+	inStore(t, HandlerOptions{}, func(t *testing.T, b *bench, store *NodeStore) {
+		begun := time.Now()
+		for range 20 {
+			b.begin()
+		}
+		_, busy := b.begin()
+		pass(449 * time.Second)
+		for n := range 400 {
+			pass(10 * time.Millisecond)
+			keeper(busy).Keep(fmt.Append(nil, n))
+		}
+		latest := time.Duration(0)
+		for _, c := range store.of("Save")[21:] {
+			if c.record.State != nil {
+				continue
+			}
+			after := c.at.Sub(begun)
+			if after < 450*time.Second || after-latest < renewalPause {
+				t.Errorf("a session was saved again after %v, and the one before after %v", after, latest)
+			}
+			latest = after
+		}
+		if latest < 450*time.Second+19*renewalPause || latest > 452*time.Second {
+			t.Errorf("the last session was saved again after %v", latest)
 		}
 	})
 	inStore(t, HandlerOptions{SessionIdle: time.Minute}, func(t *testing.T, b *bench, store *NodeStore) {
@@ -269,6 +330,148 @@ func TestSavingAtAShutdown(t *testing.T) {
 		}
 		if saves, frees := len(store.of("Save")), len(store.of("Free")); saves != 3 || frees != 2 || len(store.of("Forget")) > 0 {
 			t.Errorf("got %d Saves and %d Frees, want 3 and 2: %+v", saves, frees, store.calls)
+		}
+	})
+}
+
+// The numbers are raised when half of a step is left, and not before.
+func TestSavingRaisesNumbersInTime(t *testing.T) {
+	k := new(savedSession)
+	k.reserved.Store(numbersStep)
+	for number, want := range map[uint64]uint64{1: 1024, 511: 1024} {
+		if k.reserve(number) || k.reserved.Load() != want {
+			t.Errorf("number %d: %d are reserved, want %d", number, k.reserved.Load(), want)
+		}
+	}
+	if !k.reserve(512) || k.reserved.Load() != 2048 {
+		t.Errorf("number 512: %d are reserved, want 2048", k.reserved.Load())
+	}
+	if k.reserve(513) || k.reserve(1535) || !k.reserve(1536) || k.reserved.Load() != 3072 {
+		t.Errorf("number 1536: %d are reserved, want 3072", k.reserved.Load())
+	}
+	if !k.reserve(10_000) || k.reserved.Load() != 11264 {
+		t.Errorf("number 10,000: %d are reserved, want 11264", k.reserved.Load())
+	}
+}
+
+// The pause between two sessions that are saved again lets each of them have its turn within half
+// of SessionIdle.
+func TestSavingPauses(t *testing.T) {
+	for most, want := range map[int]time.Duration{10: renewalPause, 10_000: renewalPause, 20_000: 45 * time.Millisecond, 1_000_000: 900 * time.Microsecond} {
+		o := HandlerOptions{Sessions: NewSharedStore().Node("here"), MaxSessions: most}.withDefaults()
+		if s := newSavings(&o); s.pause != want || s.every != 450*time.Second {
+			t.Errorf("%d sessions: got the pause %v and the interval %v, want %v and 450s", most, s.pause, s.every, want)
+		}
+	}
+}
+
+// Sessions are in the order of their last Save, whatever comes and goes.
+func TestSavingKeepsAnOrder(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := &savings{store: NewSharedStore().Node("here"), every: time.Hour}
+		defer s.close()
+		all := make([]*savedSession, 5)
+		for n := range all {
+			all[n] = &savedSession{by: s, id: fmt.Sprint(n)}
+		}
+		var model []*savedSession
+		for _, n := range rapid.SliceOf(rapid.IntRange(0, 9)).Draw(t, "steps") {
+			k := all[n/2]
+			model = slices.DeleteFunc(model, func(other *savedSession) bool { return other == k })
+			if n%2 == 0 {
+				s.wasSaved(k)
+				model = append(model, k)
+			} else {
+				s.remove(k)
+			}
+			var forward, backward []*savedSession
+			for k := s.oldest; k != nil && len(forward) < 10; k = k.newer {
+				forward = append(forward, k)
+			}
+			for k := s.newest; k != nil && len(backward) < 10; k = k.older {
+				backward = append(backward, k)
+			}
+			slices.Reverse(backward)
+			if !slices.Equal(forward, model) || !slices.Equal(backward, model) {
+				t.Fatalf("got %d sessions forwards and %d backwards, want %d", len(forward), len(backward), len(model))
+			}
+		}
+	})
+}
+
+// A change of a session that has ended meanwhile does not keep others from being saved again, and
+// is forgotten.
+//
+// Guarantees: G-0073.2
+func TestSavingAfterAChangeOfAnEndedSession(t *testing.T) {
+	inStore(t, HandlerOptions{}, func(t *testing.T, b *bench, store *NodeStore) {
+		other, _ := b.begin()
+		_, p := b.begin()
+		keeper(p).Keep([]byte("1"))
+		p.link.Close(0)
+		pass(2 * savingPause)
+		s := b.handler.savings
+		s.mu.Lock()
+		if len(s.changed) > 0 {
+			t.Errorf("%d changes are due, want none", len(s.changed))
+		}
+		s.mu.Unlock()
+		pass(451 * time.Second)
+		if saves := store.of("Save"); len(saves) != 3 || saves[2].session != other {
+			t.Errorf("got the Saves %+v, want a third one of the other session", saves)
+		}
+	})
+	inStore(t, HandlerOptions{}, func(t *testing.T, b *bench, store *NodeStore) {
+		_, p := b.begin()
+		keeper(p).Keep([]byte("1"))
+		p.link.Close(0)
+		pass(time.Second)
+		if s := b.handler.savings; len(s.changed) > 0 || s.timer != nil {
+			t.Errorf("%d changes are due, and the timer is set: %t, want nothing", len(s.changed), s.timer != nil)
+		}
+	})
+}
+
+// Close waits for a Save of the timer. Nothing is saved after it.
+func TestSavingEndsWithTheHandler(t *testing.T) {
+	inStore(t, HandlerOptions{}, func(t *testing.T, b *bench, store *NodeStore) {
+		_, p := b.begin()
+		release, closed := make(chan struct{}), make(chan struct{})
+		store.saving = func() { <-release }
+		keeper(p).Keep([]byte("1"))
+		pass(savingPause) // the timer saves it now
+		go func() {
+			defer close(closed)
+			b.handler.savings.close()
+		}()
+		synctest.Wait()
+		select {
+		case <-closed:
+			t.Error("close has returned during a Save, want it to wait")
+		default:
+		}
+		close(release)
+		<-closed
+		if b.handler.savings.wasSaved(new(savedSession)); b.handler.savings.timer != nil {
+			t.Error("the timer is set after close, want none")
+		}
+	})
+}
+
+// If the timer fires just when it is set again, it fires once.
+func TestSavingSetsATimerThatFires(t *testing.T) {
+	inStore(t, HandlerOptions{}, func(t *testing.T, b *bench, store *NodeStore) {
+		_, p := b.begin()
+		keeper(p).Keep([]byte("1"))
+		s := b.handler.savings
+		s.mu.Lock()
+		time.Sleep(savingPause) // the timer of this bubble fires at the same time, and waits for the mutex
+		s.at = s.at.Add(time.Hour)
+		s.arm()
+		s.mu.Unlock()
+		pass(time.Second)
+		if n := len(store.of("Save")); n != 2 {
+			t.Errorf("got %d Saves, want 2", n)
 		}
 	})
 }

@@ -86,6 +86,8 @@ type NodeStore struct {
 
 	taking func(ctx context.Context, session string) error // is called by Take before anything else; nil: nothing
 
+	saving func() // is called by Save before anything else; nil: nothing
+
 	mu    sync.Mutex
 	calls []storeCall
 }
@@ -120,6 +122,9 @@ func (n *NodeStore) Bind(lost func(string)) {
 }
 
 func (n *NodeStore) Save(session string, r SessionRecord) {
+	if n.saving != nil {
+		n.saving()
+	}
 	n.note("Save", session, r)
 	n.shared.mu.Lock()
 	defer n.shared.mu.Unlock()
@@ -184,4 +189,18 @@ func (n *NodeStore) Forget(session string) {
 // Put stores a session that nobody owns.
 func (s *SharedStore) Put(session string) {
 	s.put(session, "", SessionRecord{Initialize: []byte(initializeBody("2025-11-25")), Version: "2025-11-25"})
+}
+
+// A discarding store remembers nothing. It is for measuring what the handler does itself.
+type discarding struct{ sessions map[string]SessionRecord }
+
+func (*discarding) Bind(func(string))          {}
+func (*discarding) Save(string, SessionRecord) {}
+func (*discarding) Free(string)                {}
+func (*discarding) Forget(string)              {}
+func (d *discarding) Take(_ context.Context, session, _ string) (SessionRecord, error) {
+	if r, known := d.sessions[session]; known {
+		return r, nil
+	}
+	return SessionRecord{}, ErrNoSession
 }
