@@ -465,7 +465,7 @@ func TestSavingSetsATimerThatFires(t *testing.T) {
 		keeper(p).Keep([]byte("1"))
 		s := b.handler.savings
 		s.mu.Lock()
-		time.Sleep(savingPause) // the timer of this bubble fires at the same time, and waits for the mutex
+		pass(savingPause) // the timer of this bubble fires at the same time, and waits for the mutex
 		s.at = s.at.Add(time.Hour)
 		s.arm()
 		s.mu.Unlock()
