@@ -36,7 +36,7 @@ func keeper(p *peer) transport.Keeper { return p.link.(transport.Keeper) }
 // answer, is not.
 //
 // Guarantees: G-0073.1
-func TestSavingBeginsWithTheSession(t *testing.T) {
+func TestSavesBeginWithTheSession(t *testing.T) {
 	inStore(t, HandlerOptions{Identify: byUser}, func(t *testing.T, b *bench, store *NodeStore) {
 		if got := fmt.Sprint(len(store.of("Bind")), len(store.calls)); got != "1 1" {
 			t.Errorf("got %s calls of Bind and of all methods, want one", got)
@@ -61,7 +61,7 @@ func TestSavingBeginsWithTheSession(t *testing.T) {
 // and the store hears nothing of it.
 //
 // Guarantees: G-0073.1
-func TestSavingLeavesOutALongInitialize(t *testing.T) {
+func TestSavesLeaveOutALongInitialize(t *testing.T) {
 	inStore(t, HandlerOptions{}, func(t *testing.T, b *bench, store *NodeStore) {
 		for size, stored := range map[int]bool{MaxStoredInitialize: true, MaxStoredInitialize + 1: false} {
 			w, done := b.serve(t.Context(), "POST", paddedInitialize(size))
@@ -95,7 +95,7 @@ func TestSavingLeavesOutALongInitialize(t *testing.T) {
 // state that is not new is not stored.
 //
 // Guarantees: G-0073.2
-func TestSavingOfStates(t *testing.T) {
+func TestSavesOfStates(t *testing.T) {
 	inStore(t, HandlerOptions{}, func(t *testing.T, b *bench, store *NodeStore) {
 		session, p := b.begin()
 		other, q := b.begin()
@@ -162,7 +162,7 @@ func TestSavingOfStates(t *testing.T) {
 // streams of requests and for events of the GET stream.
 //
 // Guarantees: G-0073.3
-func TestSavingReservesNumbers(t *testing.T) {
+func TestSavesReserveNumbers(t *testing.T) {
 	inStore(t, HandlerOptions{}, func(t *testing.T, b *bench, store *NodeStore) {
 		session, _ := b.begin()
 		check := func(used uint64) {
@@ -233,7 +233,7 @@ func TestTenThousandIdleSessionsAreSavedSlowly(t *testing.T) {
 // one after the other, whatever else is saved meanwhile.
 //
 // Guarantees: G-0073.2
-func TestSavingIsSpread(t *testing.T) {
+func TestSavesAreSpread(t *testing.T) {
 	inStore(t, HandlerOptions{}, func(t *testing.T, b *bench, store *NodeStore) {
 		begun := time.Now()
 		for range 20 {
@@ -277,7 +277,7 @@ func TestSavingIsSpread(t *testing.T) {
 // for too long, when it makes room, and when its server ends it.
 //
 // Guarantees: G-0073.4
-func TestSavingEndsWithTheSession(t *testing.T) {
+func TestSavesEndWithTheSession(t *testing.T) {
 	for name, end := range map[string]func(b *bench, session string, p *peer){
 		"DELETE": func(b *bench, session string, _ *peer) {
 			b.serve(b.t.Context(), "DELETE", "", headerSession+": "+session)
@@ -316,7 +316,7 @@ func TestSavingEndsWithTheSession(t *testing.T) {
 // then anyone may take it.
 //
 // Guarantees: G-0073.4
-func TestSavingAtAShutdown(t *testing.T) {
+func TestSavesAtAShutdown(t *testing.T) {
 	inStore(t, HandlerOptions{}, func(t *testing.T, b *bench, store *NodeStore) {
 		session, p := b.begin()
 		keeper(p).Keep([]byte("changed"))
@@ -335,7 +335,7 @@ func TestSavingAtAShutdown(t *testing.T) {
 }
 
 // The numbers are raised when half of a step is left, and not before.
-func TestSavingRaisesNumbersInTime(t *testing.T) {
+func TestSavesRaiseNumbersInTime(t *testing.T) {
 	k := new(savedSession)
 	k.reserved.Store(numbersStep)
 	for number, want := range map[uint64]uint64{1: 1024, 511: 1024} {
@@ -356,7 +356,7 @@ func TestSavingRaisesNumbersInTime(t *testing.T) {
 
 // The pause between two sessions that are saved again lets each of them have its turn within half
 // of SessionIdle.
-func TestSavingPauses(t *testing.T) {
+func TestSavesPause(t *testing.T) {
 	for most, want := range map[int]time.Duration{10: renewalPause, 10_000: renewalPause, 20_000: 45 * time.Millisecond, 1_000_000: 900 * time.Microsecond} {
 		o := HandlerOptions{Sessions: NewSharedStore().Node("here"), MaxSessions: most}.withDefaults()
 		if s := newSavings(&o); s.pause != want || s.every != 450*time.Second {
@@ -366,7 +366,7 @@ func TestSavingPauses(t *testing.T) {
 }
 
 // Sessions are in the order of their last Save, whatever comes and goes.
-func TestSavingKeepsAnOrder(t *testing.T) {
+func TestSavesKeepAnOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := &savings{store: NewSharedStore().Node("here"), every: time.Hour}
 		defer s.close()
@@ -403,7 +403,7 @@ func TestSavingKeepsAnOrder(t *testing.T) {
 // is forgotten.
 //
 // Guarantees: G-0073.2
-func TestSavingAfterAChangeOfAnEndedSession(t *testing.T) {
+func TestSavesAfterAChangeOfAnEndedSession(t *testing.T) {
 	inStore(t, HandlerOptions{}, func(t *testing.T, b *bench, store *NodeStore) {
 		other, _ := b.begin()
 		_, p := b.begin()
@@ -433,7 +433,7 @@ func TestSavingAfterAChangeOfAnEndedSession(t *testing.T) {
 }
 
 // Close waits for a Save of the timer. Nothing is saved after it.
-func TestSavingEndsWithTheHandler(t *testing.T) {
+func TestSavesEndWithTheHandler(t *testing.T) {
 	inStore(t, HandlerOptions{}, func(t *testing.T, b *bench, store *NodeStore) {
 		_, p := b.begin()
 		release, closed := make(chan struct{}), make(chan struct{})
@@ -459,7 +459,7 @@ func TestSavingEndsWithTheHandler(t *testing.T) {
 }
 
 // If the timer fires just when it is set again, it fires once.
-func TestSavingSetsATimerThatFires(t *testing.T) {
+func TestSavesSetATimerThatFires(t *testing.T) {
 	inStore(t, HandlerOptions{}, func(t *testing.T, b *bench, store *NodeStore) {
 		_, p := b.begin()
 		keeper(p).Keep([]byte("1"))
