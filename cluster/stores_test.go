@@ -52,6 +52,22 @@ func TestLoginsOfACluster(t *testing.T) {
 	}, proptest.ContractOptions{})
 }
 
+// Guarantees: G-0075.8, G-0081.4
+func TestTaskStoreOfACluster(t *testing.T) {
+	stores.TaskStoreContract(t, func(t *testing.T) stores.Tasks {
+		nodes, _, _ := threeNodes(t)
+		return stores.Tasks{A: nodes[0].Tasks(), B: nodes[1].Tasks()}
+	}, proptest.ContractOptions{})
+}
+
+// Guarantees: G-0075.9, G-0081.3
+func TestSpentStatesOfACluster(t *testing.T) {
+	stores.SpentContract(t, func(t *testing.T) stores.SpentStates {
+		nodes, _, _ := threeNodes(t)
+		return stores.SpentStates{A: nodes[0].Spent(), B: nodes[1].Spent()}
+	}, proptest.ContractOptions{})
+}
+
 // Guarantees: G-0081.2
 func TestChangesOfACluster(t *testing.T) {
 	stores.ChangesContract(t, func(t *testing.T) stores.Changes {

@@ -52,8 +52,9 @@ func (r *TaskRecord) Size() int {
 // the call is refused. If a later Save fails, the server keeps the outcome in memory
 // and tries again when a client asks for the task.
 type TaskStore interface {
-	// Save adds a task, or replaces the one with its id. It returns only when the
-	// store has stored the task. It returns ErrTaskStoreFull if there is no room.
+	// Save adds a task, or replaces the one with its id, whose Owner, Client, Node, Created
+	// and Expires are the same. It returns only when the store has stored the task. It
+	// returns ErrTaskStoreFull if there is no room.
 	Save(ctx context.Context, r *TaskRecord) error
 
 	// Load returns a task, or ErrNotFound.
