@@ -55,7 +55,9 @@ func EngineContract(t *testing.T, open func(t *testing.T) Harness) {
 		}
 	})
 	t.Run("buckets agree with a map", func(t *testing.T) {
-		m := newModel(newSuite(t, h, &names))
+		all := h
+		all.Guard *= 10 // of many cases
+		m := newModel(newSuite(t, all, &names))
 		rapid.Check(t, m.check)
 	})
 	if h.Wipe != nil {

@@ -33,7 +33,8 @@ const (
 type bucket struct {
 	engine  *engine
 	options cluster.BucketOptions
-	stream  string // its name
+	name    string // on the server
+	stream  string
 	prefix  string // of the subjects of keys
 	reads   atomic.Pointer[jetstream.Stream]
 }
@@ -45,7 +46,7 @@ func (e *engine) Bucket(ctx context.Context, o cluster.BucketOptions) (cluster.B
 		return nil, err
 	}
 	name := "bl_" + e.options.Cluster + "_" + o.Name
-	b := &bucket{engine: e, options: o, stream: "KV_" + name, prefix: "$KV." + name + "."}
+	b := &bucket{engine: e, options: o, name: name, stream: "KV_" + name, prefix: "$KV." + name + "."}
 	if err := b.open(ctx); err != nil {
 		return nil, fmt.Errorf("bucket %s: %w", o.Name, err)
 	}
@@ -55,7 +56,7 @@ func (e *engine) Bucket(ctx context.Context, o cluster.BucketOptions) (cluster.B
 // open creates the stream if it does not exist, and checks its settings otherwise.
 func (b *bucket) open(ctx context.Context) error {
 	for {
-		err := b.engine.try(ctx, b.stream, b.openOnce)
+		err := b.engine.try(ctx, b.openOnce, b.on()...)
 		if !again(err) {
 			return err
 		}
@@ -66,14 +67,18 @@ func (b *bucket) open(ctx context.Context) error {
 }
 
 func (b *bucket) openOnce(op *operation) error {
-	stream, err := b.engine.js.Stream(op, b.stream)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		stream, err = b.engine.js.CreateStream(op, b.config(b.replicas()))
-	}
-	switch {
-	case errors.Is(err, jetstream.ErrStreamNameAlreadyInUse): // another node was faster, with other settings
-		stream, err = b.engine.js.Stream(op, b.stream)
-	case code(err) == codeNotClustered:
+	var stream jetstream.Stream
+	err := op.read(func(ctx context.Context) (err error) {
+		stream, err = b.engine.js.Stream(ctx, b.stream)
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			stream, err = b.engine.js.CreateStream(ctx, b.config(b.replicas()))
+		}
+		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // another node was faster, with other settings
+			stream, err = b.engine.js.Stream(ctx, b.stream)
+		}
+		return err
+	})
+	if code(err) == codeNotClustered {
 		return &ServerError{Server: b.engine.conn.ConnectedUrlRedacted(), Reason: "belongs to no cluster of servers, so that buckets cannot have replicas"}
 	}
 	if err != nil {
@@ -146,11 +151,14 @@ func (b *bucket) compare(has jetstream.StreamConfig) error {
 	return &cluster.SettingsError{Bucket: b.options.Name, Detail: strings.Join(differ, ", ") + "; edit or delete the stream " + b.stream}
 }
 
+// on is what an error about the bucket contains: its name is a part of all subjects.
+func (b *bucket) on() []string { return []string{b.name + ".", b.name + `"`} }
+
 // do calls an operation until it succeeds, fails for good, or ctx ends. The server may lack a
 // leader for a while; and the stream may be lost, which is then created again.
 func (b *bucket) do(ctx context.Context, operation func(*operation) error) error {
 	for {
-		err := b.engine.try(ctx, b.stream, operation)
+		err := b.engine.try(ctx, operation, b.on()...)
 		if !again(err) {
 			return err
 		}
@@ -166,8 +174,8 @@ func (b *bucket) do(ctx context.Context, operation func(*operation) error) error
 }
 
 // try calls an operation once.
-func (e *engine) try(ctx context.Context, on string, do func(*operation) error) error {
-	op, err := e.begin(ctx, on)
+func (e *engine) try(ctx context.Context, do func(*operation) error, on ...string) error {
+	op, err := e.begin(ctx, on...)
 	if err != nil {
 		return err
 	}
@@ -175,8 +183,43 @@ func (e *engine) try(ctx context.Context, on string, do func(*operation) error) 
 	return op.explain(do(op))
 }
 
+// A server that loses its leader may also lose what it was asked. The answer to a read is awaited
+// for a shorter time, because it is asked for again; what became of a write is then unknown.
+const (
+	readWithin  = 2 * time.Second
+	writeWithin = 5 * time.Second
+)
+
+var (
+	errNoAnswer = errors.New("no answer")
+	errUnknown  = errors.New("no answer, so that nobody knows whether it was written")
+)
+
+// read does what may be done again.
+func (op *operation) read(do func(context.Context) error) error {
+	return op.limit(readWithin, errNoAnswer, do)
+}
+
+// write does what may be done once.
+func (op *operation) write(do func(context.Context) error) error {
+	return op.limit(writeWithin, errUnknown, do)
+}
+
+func (op *operation) limit(d time.Duration, late error, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(op, d)
+	defer cancel()
+	err := do(ctx)
+	if err != nil && ctx.Err() != nil && op.Err() == nil {
+		return late
+	}
+	return err
+}
+
 // again reports whether an operation had no effect, and may succeed soon.
 func again(err error) bool {
+	if errors.Is(err, errNoAnswer) {
+		return true
+	}
 	switch code(err) {
 	case codeNoPeers, codeNotAvailable, codeNotLeader, codeOffline, codeNotReady:
 		return true

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -81,6 +82,9 @@ func (e *engine) open(secure bool) error {
 	return nil
 }
 
+// answerWithin is how long a server may take to say what it has, before it is asked again.
+const answerWithin = time.Second
+
 // final reports whether another attempt would get the same error.
 func final(err error) bool {
 	var certificate *tls.CertificateVerificationError
@@ -116,11 +120,14 @@ func (e *engine) examine(ctx context.Context) error {
 	}
 }
 
+// account asks for JetStream. While the servers elect a leader, nobody answers.
 func (e *engine) account(ctx context.Context) error {
-	return e.try(ctx, "$JS.API.INFO", func(op *operation) error {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	return e.try(ctx, func(op *operation) error {
 		_, err := e.js.AccountInfo(op)
 		return err
-	})
+	}, subjectOf("$JS.API.INFO"))
 }
 
 // atLeast reports whether a version such as 2.15.3 is one or newer.

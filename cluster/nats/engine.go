@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -137,7 +138,7 @@ func (e *engine) failed(sub *natsgo.Subscription, err error) {
 		return // whoever subscribed learns it
 	case errors.Is(err, natsgo.ErrPermissionViolation):
 		for op := range e.operations {
-			if strings.Contains(err.Error(), op.on) { // it names the subject, in a text only
+			if slices.ContainsFunc(op.on, func(on string) bool { return strings.Contains(err.Error(), on) }) {
 				op.cancel(denied(err))
 			}
 		}
@@ -154,13 +155,16 @@ func denied(err error) error {
 type operation struct {
 	context.Context
 	engine *engine
-	on     string // part of the subjects that it uses
+	on     []string // parts of the text of an error that is about this operation; there is only a text
 	cancel context.CancelCauseFunc
 	detach func() bool // from the life of the connection
 }
 
+// subjectOf is what an error about a subject contains.
+func subjectOf(subject string) string { return `"` + subject + `"` }
+
 // begin begins an operation, or returns why nothing can be sent. The caller ends it.
-func (e *engine) begin(ctx context.Context, on string) (*operation, error) {
+func (e *engine) begin(ctx context.Context, on ...string) (*operation, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {

@@ -129,8 +129,25 @@ type dialer struct {
 func (d dialer) Dial(network, address string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(d.ctx, dialTimeout)
 	defer cancel()
-	if d.dial == nil {
-		return new(net.Dialer).DialContext(ctx, network, address)
+	dial := d.dial
+	if dial == nil {
+		dial = new(net.Dialer).DialContext
 	}
-	return d.dial(ctx, network, address)
+	conn, err := dial(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	return writeCloser{conn}, nil
+}
+
+// A writeCloser closes the connection if a write fails. The client of NATS would use it on, and
+// wait for each of the next writes, too.
+type writeCloser struct{ net.Conn }
+
+func (c writeCloser) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	if err != nil {
+		c.Conn.Close()
+	}
+	return n, err
 }

@@ -27,7 +27,7 @@ func (e *engine) Request(ctx context.Context, subject string, body []byte) ([]by
 
 // request sends a message to a subject of the server and returns the first response.
 func (e *engine) request(ctx context.Context, subject string, m *natsgo.Msg) (*natsgo.Msg, error) {
-	op, err := e.begin(ctx, subject)
+	op, err := e.begin(ctx, subjectOf(subject))
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func (e *engine) Collect(ctx context.Context, subject string, body []byte) iter.
 
 // collect returns nil if ctx has ended after the request was sent, or the loop was left.
 func (e *engine) collect(ctx context.Context, subject string, body []byte, yield func([]byte, error) bool) error {
-	op, err := e.begin(ctx, e.requests+subject)
+	op, err := e.begin(ctx, subjectOf(e.requests+subject))
 	if err != nil {
 		return err
 	}

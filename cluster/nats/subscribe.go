@@ -53,7 +53,7 @@ func (s *stopper) stop() { s.once.Do(s.end) }
 // subscribe adds a subscription of a subject of the server. It returns a function that ends it, as Close does,
 // and then calls end. If miss is not nil, it is called when messages may be lost.
 func (e *engine) subscribe(ctx context.Context, subject string, receive func(*natsgo.Msg), limit int, miss, end func()) (stop func(), err error) {
-	op, err := e.begin(ctx, subject)
+	op, err := e.begin(ctx, subjectOf(subject))
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +106,7 @@ func (e *engine) subscribe(ctx context.Context, subject string, receive func(*na
 
 // permitted returns why the server has refused a subscription that was just flushed.
 func (e *engine) permitted(subject string) error {
-	if err := e.conn.LastError(); err != nil && strings.Contains(err.Error(), `Subscription to "`+subject+`"`) {
+	if err := e.conn.LastError(); err != nil && strings.Contains(err.Error(), "Subscription to "+subjectOf(subject)) {
 		return denied(err)
 	}
 	return nil

@@ -145,7 +145,9 @@ func (b *bucket) remove(ctx context.Context, key string, revision uint64) error 
 	if !exists || latest != revision {
 		return cluster.ErrConflict
 	}
-	err = b.do(ctx, func(op *operation) error { return (*b.reads.Load()).DeleteMsg(op, revision) })
+	err = b.do(ctx, func(op *operation) error {
+		return op.write(func(ctx context.Context) error { return (*b.reads.Load()).DeleteMsg(ctx, revision) })
+	})
 	switch {
 	case code(err) == codeNoMessage || errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful):
 		return cluster.ErrConflict // it was replaced in the meantime, or deleted
@@ -186,15 +188,17 @@ func (b *bucket) mark(key string) *natsgo.Msg {
 func (b *bucket) publish(ctx context.Context, m *natsgo.Msg, options ...jetstream.PublishOpt) (revision uint64, err error) {
 	options = append(options, jetstream.WithRetryAttempts(0))
 	err = b.do(ctx, func(op *operation) error {
-		b.engine.sent.Add(1)
-		ack, err := b.engine.js.PublishMsg(op, m, options...)
-		if err == nil || code(err) != 0 {
-			b.engine.received.Add(1)
-		}
-		if err == nil {
-			revision = ack.Sequence
-		}
-		return err
+		return op.write(func(ctx context.Context) error {
+			b.engine.sent.Add(1)
+			ack, err := b.engine.js.PublishMsg(ctx, m, options...)
+			if err == nil || code(err) != 0 {
+				b.engine.received.Add(1)
+			}
+			if err == nil {
+				revision = ack.Sequence
+			}
+			return err
+		})
 	})
 	return revision, err
 }
@@ -202,39 +206,44 @@ func (b *bucket) publish(ctx context.Context, m *natsgo.Msg, options ...jetstrea
 // latest asks the leader for the revision of a key, which is 0 if it never had a value or it was
 // deleted long ago, and whether it has a value.
 func (b *bucket) latest(ctx context.Context, key string) (revision uint64, exists bool, err error) {
-	var answer struct {
+	err = b.do(ctx, func(op *operation) error {
+		return op.read(func(ctx context.Context) error {
+			b.engine.sent.Add(1)
+			body := fmt.Sprintf(`{"last_by_subj":%q}`, b.prefix+key)
+			m, err := b.engine.conn.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+b.stream, []byte(body))
+			if err != nil {
+				return err
+			}
+			b.engine.received.Add(1)
+			revision, exists, err = decodeLatest(m.Data)
+			return err
+		})
+	})
+	return revision, exists, err
+}
+
+// decodeLatest decodes an answer to STREAM.MSG.GET.
+func decodeLatest(answer []byte) (revision uint64, exists bool, err error) {
+	var decoded struct {
 		Error   *jetstream.APIError `json:"error"`
 		Message struct {
 			Sequence uint64 `json:"seq"`
 			Header   []byte `json:"hdrs"`
 		} `json:"message"`
 	}
-	err = b.do(ctx, func(op *operation) error {
-		body := fmt.Sprintf(`{"last_by_subj":%q}`, b.prefix+key)
-		b.engine.sent.Add(1)
-		m, err := b.engine.conn.RequestWithContext(op, "$JS.API.STREAM.MSG.GET."+b.stream, []byte(body))
-		if err != nil {
-			return err
-		}
-		b.engine.received.Add(1)
-		if err := json.Unmarshal(m.Data, &answer); err != nil {
-			return err
-		}
-		if answer.Error != nil && answer.Error.ErrorCode != jetstream.JSErrCodeMessageNotFound {
-			return answer.Error
-		}
-		return nil
-	})
-	if err != nil || answer.Error != nil {
+	if err := json.Unmarshal(answer, &decoded); err != nil {
 		return 0, false, err
 	}
-	header := natsgo.Header{}
-	if len(answer.Message.Header) > 0 {
-		if header, err = natsgo.DecodeHeadersMsg(answer.Message.Header); err != nil {
-			return 0, false, fmt.Errorf("%w: the headers of %s: %w", cluster.ErrUnavailable, key, err)
-		}
+	switch {
+	case decoded.Error != nil && decoded.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound:
+		return 0, false, nil
+	case decoded.Error != nil:
+		return 0, false, decoded.Error
+	case len(decoded.Message.Header) == 0:
+		return decoded.Message.Sequence, true, nil
 	}
-	return answer.Message.Sequence, !deleted(header), nil
+	header, err := natsgo.DecodeHeadersMsg(decoded.Message.Header)
+	return decoded.Message.Sequence, !deleted(header), err
 }
 
 // deleted reports whether a message with these headers is no value.
@@ -248,9 +257,11 @@ func (b *bucket) Get(ctx context.Context, key string) (cluster.Entry, error) {
 		return cluster.Entry{}, err
 	}
 	var m *jetstream.RawStreamMsg
-	err := b.do(ctx, func(op *operation) (err error) {
-		m, err = (*b.reads.Load()).GetLastMsgForSubject(op, b.prefix+key)
-		return err
+	err := b.do(ctx, func(op *operation) error {
+		return op.read(func(ctx context.Context) (err error) {
+			m, err = (*b.reads.Load()).GetLastMsgForSubject(ctx, b.prefix+key)
+			return err
+		})
 	})
 	if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && deleted(m.Header) {
 		err = cluster.ErrNotFound

@@ -175,10 +175,14 @@ func (b *bucket) consume(op *operation, prefix string, keysOnly bool, take func(
 		return err
 	}
 	defer sub.Unsubscribe() //nolint:errcheck // without a connection the server has forgotten it
-	consumer, err := e.js.CreatePushConsumer(op, b.stream, jetstream.ConsumerConfig{
-		DeliverSubject: inbox, DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy, FilterSubject: b.prefix + prefix + ">",
-		AckPolicy: jetstream.AckNonePolicy, MaxDeliver: 1, MemoryStorage: true, Replicas: 1, HeadersOnly: keysOnly,
-		IdleHeartbeat: heartbeat, FlowControl: true, InactiveThreshold: forgotten,
+	var consumer jetstream.PushConsumer
+	err = op.read(func(ctx context.Context) (err error) {
+		consumer, err = e.js.CreatePushConsumer(ctx, b.stream, jetstream.ConsumerConfig{
+			DeliverSubject: inbox, DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy, FilterSubject: b.prefix + prefix + ">",
+			AckPolicy: jetstream.AckNonePolicy, MaxDeliver: 1, MemoryStorage: true, Replicas: 1, HeadersOnly: keysOnly,
+			IdleHeartbeat: heartbeat, FlowControl: true, InactiveThreshold: forgotten,
+		})
+		return err
 	})
 	if err != nil {
 		return err

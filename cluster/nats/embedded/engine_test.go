@@ -24,6 +24,7 @@ type switchable struct {
 	server *Server
 }
 
+// newSwitchable starts a server.
 func newSwitchable(t *testing.T) *switchable {
 	s := &switchable{t: t, options: Options{Folder: t.TempDir(), Cluster: "test", Log: slog.New(slog.DiscardHandler)}}
 	s.start()
@@ -119,6 +120,7 @@ func (l *line) setCut(cut bool) {
 }
 
 func TestEngineContract(t *testing.T) {
+	t.Parallel()
 	clustertest.EngineContract(t, func(t *testing.T) clustertest.Harness {
 		s := newSwitchable(t)
 		var lines sync.Map

@@ -5,7 +5,10 @@ go 1.26.0
 require (
 	github.com/bowline-mcp/bowline v0.0.0
 	github.com/bowline-mcp/bowline/cluster/nats v0.0.0
+	github.com/nats-io/jwt/v2 v2.8.3
 	github.com/nats-io/nats-server/v2 v2.15.3
+	github.com/nats-io/nats.go v1.55.0
+	github.com/nats-io/nkeys v0.4.17
 	go.uber.org/goleak v1.3.0
 )
 
@@ -17,9 +20,6 @@ require (
 	github.com/klauspost/compress v1.20.4 // indirect
 	github.com/looplab/fsm v1.0.3 // indirect
 	github.com/minio/highwayhash v1.0.4 // indirect
-	github.com/nats-io/jwt/v2 v2.8.3 // indirect
-	github.com/nats-io/nats.go v1.55.0 // indirect
-	github.com/nats-io/nkeys v0.4.17 // indirect
 	github.com/nats-io/nuid v1.0.1 // indirect
 	golang.org/x/crypto v0.58.0 // indirect
 	golang.org/x/sys v0.50.0 // indirect

@@ -1,9 +1,50 @@
 package embedded
 
 import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// memberVariable makes the test binary join a cluster with memberOptions, as JSON, until its standard
+// input ends.
+const memberVariable = "BOWLINE_EMBEDDED_MEMBER"
+
+func TestMain(m *testing.M) {
+	if options := os.Getenv(memberVariable); options != "" {
+		if err := runMember(options); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func runMember(options string) error {
+	var o memberOptions
+	if err := json.Unmarshal([]byte(options), &o); err != nil {
+		return err
+	}
+	e, err := Join(context.Background(), Options{
+		Folder: o.Folder, Cluster: o.Cluster, Listen: o.Listen, Advertise: o.Advertise, Token: o.Token, Seeds: o.Seeds,
+		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Println("joined")
+	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
+		return err
+	}
+	if err := e.Close(); err != nil {
+		return err
+	}
+	return goleak.Find()
+}

@@ -22,8 +22,10 @@ type Options struct {
 	// Cluster is the name of the cluster, of 1 to 64 letters, digits, "-" and "_".
 	Cluster string
 
-	// Seeds are the addresses at which the servers of all machines listen for each other, at
-	// least three. Empty: this is the only server.
+	// Seeds are the addresses at which the servers of all machines listen for each other, also
+	// this one's, at least three. Empty: this is the only server. When a cluster starts for the
+	// first time, it waits for all servers but one, if Listen or Advertise is one of Seeds, and
+	// otherwise for all. Later it waits for more than half.
 	Seeds []string
 
 	// Listen is the address for the servers of Seeds, such as ":6222". Processes of this

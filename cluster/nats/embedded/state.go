@@ -25,6 +25,7 @@ type state struct {
 	Name    string `json:"name"`    // of the server, by which other servers know its replicas
 	Token   string `json:"token"`   // for clients
 	Address string `json:"address"` // on the loopback interface; empty while it starts
+	Process int    `json:"process"` // that runs the server, for people
 }
 
 // maxState bounds the size of the file.
@@ -80,14 +81,14 @@ func writeState(folder string, s state) error {
 	return nil
 }
 
-// newState returns the state of a server that starts: of the one before, it keeps all but the
-// address.
+// newState returns the state of a server that starts. It keeps the name and the token of the one
+// before.
 func newState(folder string) (state, error) {
 	s, err := readState(folder)
 	if errors.Is(err, errNoState) {
-		return state{Name: "bowline-" + rand.Text(), Token: rand.Text()}, nil
+		s, err = state{Name: "bowline-" + rand.Text(), Token: rand.Text()}, nil
 	}
-	s.Address = ""
+	s.Address, s.Process = "", os.Getpid()
 	return s, err
 }
 

@@ -1,0 +1,329 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/cluster"
+	"github.com/bowline-mcp/bowline/cluster/nats"
+	"github.com/bowline-mcp/bowline/internal/pause"
+)
+
+// limit ends tests that hang.
+const limit = time.Minute
+
+func testOptions(t *testing.T) Options {
+	t.Helper()
+	return Options{Folder: filepath.Join(t.TempDir(), "cluster"), Cluster: "test", Log: slog.New(slog.DiscardHandler)}
+}
+
+func within(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeoutCause(t.Context(), limit, errors.New("the test has no more time"))
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func join(t *testing.T, o Options) cluster.Engine {
+	t.Helper()
+	e, err := Join(within(t), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closeEngine(t, e) })
+	return e
+}
+
+func closeEngine(t *testing.T, e cluster.Engine) {
+	t.Helper()
+	if err := e.Close(); err != nil {
+		t.Errorf("Close got %v", err)
+	}
+}
+
+func must[T any](t *testing.T) func(T, error) T {
+	return func(v T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+// wait waits between looks at what a test waits for.
+func wait(ctx context.Context, t *testing.T, d time.Duration) {
+	t.Helper()
+	if err := pause.For(ctx, d); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// buckets opens a bucket on file and one in memory.
+func buckets(t *testing.T, e cluster.Engine) (onFile, inMemory cluster.Bucket) {
+	t.Helper()
+	onFile = must[cluster.Bucket](t)(e.Bucket(within(t), cluster.BucketOptions{Name: "file"}))
+	inMemory = must[cluster.Bucket](t)(e.Bucket(within(t), cluster.BucketOptions{Name: "memory", Memory: true, TTL: time.Hour}))
+	return onFile, inMemory
+}
+
+// awaitWrite writes until a write succeeds, and returns when that was.
+func awaitWrite(t *testing.T, b cluster.Bucket) time.Time {
+	t.Helper()
+	ctx := within(t)
+	for {
+		_, err := b.Put(ctx, "written", nil)
+		if err == nil {
+			return time.Now()
+		}
+		if !errors.Is(err, cluster.ErrUnavailable) {
+			t.Fatal(err)
+		}
+		wait(ctx, t, 10*time.Millisecond)
+	}
+}
+
+func awaitConnected(t *testing.T, e cluster.Engine, want bool) {
+	t.Helper()
+	ctx := within(t)
+	for {
+		connected, changed := e.Connected()
+		if connected == want {
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			t.Fatalf("connected is %v, want %v", connected, want)
+		}
+	}
+}
+
+func wantGet(t *testing.T, b cluster.Bucket, key, want string) {
+	t.Helper()
+	entry, err := b.Get(within(t), key)
+	if err != nil || string(entry.Value) != want {
+		t.Errorf("%s is %q (%v), want %q", key, entry.Value, err, want)
+	}
+}
+
+func wantNone(t *testing.T, b cluster.Bucket, key string) {
+	t.Helper()
+	if entry, err := b.Get(within(t), key); !errors.Is(err, cluster.ErrNotFound) {
+		t.Errorf("%s is %q (%v), want none", key, entry.Value, err)
+	}
+}
+
+// takeover is how long it may take until another process runs the server.
+const takeover = 2 * time.Second
+
+// Guarantees: G-0078.6
+func TestAnotherMemberStartsTheServer(t *testing.T) {
+	o := testOptions(t)
+	first, second, third := join(t, o), join(t, o), join(t, o)
+	onFile, inMemory := buckets(t, second)
+	for _, b := range []cluster.Bucket{onFile, inMemory} {
+		must[uint64](t)(b.Create(within(t), "k", []byte("before"), 0))
+	}
+	missed := make(chan struct{}, 10)
+	stop := must[func()](t)(third.Subscribe(within(t), "s", func(m cluster.Message) {
+		if m.Missed {
+			missed <- struct{}{}
+		}
+	}))
+	defer stop()
+	began := time.Now()
+	closeEngine(t, first)
+	if took := awaitWrite(t, onFile).Sub(began); took > takeover {
+		t.Errorf("the server was back after %v", took)
+	}
+	<-missed
+	wantGet(t, onFile, "k", "before")
+	wantNone(t, inMemory, "k")
+	must[uint64](t)(inMemory.Create(within(t), "k", []byte("after"), 0))
+	third2, memory3 := buckets(t, third)
+	wantGet(t, third2, "k", "before")
+	wantGet(t, memory3, "k", "after")
+	if address := third.LocalAddress(); address != "127.0.0.1" {
+		t.Errorf("the local address is %s", address)
+	}
+}
+
+// dialState connects to the server of a folder, wherever it is.
+func dialState(folder string) func(ctx context.Context, _, _ string) (net.Conn, error) {
+	return func(ctx context.Context, _, _ string) (net.Conn, error) {
+		s, err := readState(folder)
+		if err != nil {
+			return nil, err
+		}
+		return new(net.Dialer).DialContext(ctx, "tcp", s.Address)
+	}
+}
+
+// client connects to the server of a folder from outside.
+func client(t *testing.T, folder string) cluster.Engine {
+	t.Helper()
+	s := must[state](t)(readState(folder))
+	e, err := nats.Connect(within(t), nats.Options{
+		URLs: []string{"nats://127.0.0.1"}, Cluster: "test", Token: s.Token, Dial: dialState(folder), Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closeEngine(t, e) })
+	return e
+}
+
+// The process that runs the server is killed, several times.
+//
+// Guarantees: G-0078.6
+func TestTheServerSurvivesItsProcess(t *testing.T) {
+	const rounds = 4
+	o := testOptions(t)
+	processes := map[int]*process{}
+	for range 2 {
+		p := startMember(t, o)
+		processes[p.command.Process.Pid] = p
+	}
+	e := client(t, o.Folder)
+	onFile, inMemory := buckets(t, e)
+	for round := range rounds {
+		p := startMember(t, o)
+		processes[p.command.Process.Pid] = p
+		key := "k" + string(rune('0'+round))
+		for _, b := range []cluster.Bucket{onFile, inMemory} {
+			must[uint64](t)(b.Create(within(t), key, []byte("kept"), 0))
+		}
+		holder := must[state](t)(readState(o.Folder)).Process
+		began := time.Now()
+		processes[holder].kill()
+		delete(processes, holder)
+		awaitConnected(t, e, false)
+		must[struct{}](t)(struct{}{}, awaitOther(within(t), o.Folder, holder))
+		if took := time.Since(began); took > takeover {
+			t.Errorf("another process runs the server after %v", took)
+		}
+		awaitWrite(t, onFile)
+		t.Logf("another process runs the server, and a client has written, after %v", time.Since(began))
+		wantGet(t, onFile, key, "kept")
+		wantNone(t, inMemory, key)
+	}
+	for _, p := range processes {
+		p.end()
+	}
+	if processes := len(processes); processes != 2 {
+		t.Errorf("%d processes are left", processes)
+	}
+}
+
+// awaitOther waits until another process has started the server.
+func awaitOther(ctx context.Context, folder string, than int) error {
+	for {
+		s, err := readState(folder)
+		if err != nil || s.Process != than && s.Address != "" {
+			return err
+		}
+		if err := pause.For(ctx, 5*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// Guarantees: G-0078.7
+func TestOnlyThisUserReachesTheServer(t *testing.T) {
+	o := testOptions(t)
+	e := join(t, o)
+	onFile, _ := buckets(t, e)
+	must[uint64](t)(onFile.Create(within(t), "k", []byte("value"), 0))
+	for _, folder := range []string{".", dataName} {
+		info := must[os.FileInfo](t)(os.Stat(filepath.Join(o.Folder, folder)))
+		if mode := info.Mode().Perm(); mode != 0o700 {
+			t.Errorf("folder %s has mode %#o", folder, mode)
+		}
+	}
+	for _, name := range []string{lockName, stateName} {
+		info := must[os.FileInfo](t)(os.Stat(filepath.Join(o.Folder, name)))
+		if mode := info.Mode().Perm(); mode != 0o600 {
+			t.Errorf("%s has mode %#o", name, mode)
+		}
+	}
+	s := must[state](t)(readState(o.Folder))
+	host, _, err := net.SplitHostPort(s.Address)
+	if err != nil || !net.ParseIP(host).IsLoopback() {
+		t.Errorf("the server listens at %s", s.Address)
+	}
+	_, err = nats.Connect(within(t), nats.Options{URLs: []string{"nats://" + s.Address}, Cluster: "test", Token: s.Token + "x"})
+	if !errors.Is(err, cluster.ErrDenied) {
+		t.Errorf("with another token Connect got %v, want ErrDenied", err)
+	}
+}
+
+func TestStartIsForOne(t *testing.T) {
+	o := testOptions(t)
+	s := must[*Server](t)(Start(o))
+	if _, err := Start(o); !errors.Is(err, ErrHeld) {
+		t.Errorf("a second Start got %v, want ErrHeld", err)
+	}
+	for range 2 {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	s = must[*Server](t)(Start(o))
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestBadOptionsAndFiles(t *testing.T) {
+	three := []string{"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"}
+	for what, change := range map[string]func(*Options){
+		"no folder":                    func(o *Options) { o.Folder = "" },
+		"a cluster with a dot":         func(o *Options) { o.Cluster = "a.b" },
+		"two seeds":                    func(o *Options) { o.Seeds, o.Listen, o.Token = three[:2], three[0], "0123456789abcdef" },
+		"a short token":                func(o *Options) { o.Seeds, o.Listen, o.Token = three, three[0], "0123456789abcde" },
+		"no address to listen at":      func(o *Options) { o.Seeds, o.Token = three, "0123456789abcdef" },
+		"an address without seeds":     func(o *Options) { o.Listen = three[0] },
+		"other machines without TLS":   func(o *Options) { o.Seeds, o.Listen, o.Token = three, ":6222", "0123456789abcdef" },
+		"a seed elsewhere without TLS": func(o *Options) { o.Seeds, o.Listen, o.Token = append(three, "a:1"), three[0], "0123456789abcdef" },
+		"less than no memory":          func(o *Options) { o.MaxMemory = -1 },
+	} {
+		o := testOptions(t)
+		change(&o)
+		if _, err := Join(within(t), o); !errors.Is(err, cluster.ErrInvalid) {
+			t.Errorf("%s got %v, want ErrInvalid", what, err)
+		}
+		if _, err := Start(o); !errors.Is(err, cluster.ErrInvalid) {
+			t.Errorf("%s got %v, want ErrInvalid", what, err)
+		}
+	}
+	for what, text := range map[string]string{
+		"an empty state": "", "no JSON": "{", "no token": `{"name":"a"}`, "a long state": `{"name":"a","token":"` + string(make([]byte, maxState)) + `"}`,
+	} {
+		o := testOptions(t)
+		for _, err := range []error{os.MkdirAll(o.Folder, 0o700), os.WriteFile(filepath.Join(o.Folder, stateName), []byte(text), 0o600)} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := Join(within(t), o); err == nil {
+			t.Errorf("%s was accepted", what)
+		}
+	}
+	o := testOptions(t)
+	if err := os.MkdirAll(o.Folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(o.Folder, 0o777); err != nil { //nolint:gosec // that is what is refused
+		t.Fatal(err)
+	}
+	if _, err := Join(within(t), o); err == nil {
+		t.Error("a folder to which others can write was accepted")
+	}
+}
