@@ -2,13 +2,10 @@ package streamable
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"io"
 	"maps"
-	"net"
 	"net/http"
-	"net/netip"
 	"strings"
 	"sync"
 	"time"
@@ -49,24 +46,15 @@ func retriedOf(r *http.Request) retried {
 }
 
 // Forwarded returns a request as one that another node has forwarded. Call it only if the sender
-// has proved that it is such a node; package cluster does so. The node has checked origin and
-// host of the request. Where the client is, the headers say that the node has set: RemoteAddr
-// becomes the first address in X-Forwarded-For, with port 0, and TLS is not nil if
-// X-Forwarded-Proto is https.
+// has proved that it is such a node, which has checked origin and host of the request; package
+// cluster does so. RemoteAddr and TLS of the request must say how the client has reached that
+// node, and not how the node has reached this one.
 //
 // If the session of the request is at another node, or cannot be served here, the response has
 // status 421. The header Mcp-Session-Node then names the node that has the session, if that is
 // known. A Handler that has forwarded a request looks after that itself.
 func Forwarded(r *http.Request) *http.Request {
-	r = r.WithContext(context.WithValue(r.Context(), byNodeKey{}, byNodeKey{}))
-	first, _, _ := strings.Cut(r.Header.Get("X-Forwarded-For"), ",")
-	if address, err := netip.ParseAddr(strings.TrimSpace(first)); err == nil {
-		r.RemoteAddr = net.JoinHostPort(address.String(), "0")
-	}
-	if r.TLS = nil; r.Header.Get("X-Forwarded-Proto") == "https" {
-		r.TLS = &tls.ConnectionState{HandshakeComplete: true}
-	}
-	return r
+	return r.WithContext(context.WithValue(r.Context(), byNodeKey{}, byNodeKey{}))
 }
 
 // isByNode reports whether another node has forwarded a request, and has proved that it is one.
