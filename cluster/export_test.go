@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"encoding/json"
+	"net/http"
 	"sync/atomic"
 	"time"
 )
@@ -91,7 +92,7 @@ func (n *Node) DoorRefused(ctx context.Context, o Owner) Verdict { return n.refu
 
 func (n *Node) Refused() uint64 { return n.sealer.refused.Load() }
 
-func (n *Node) Announce(address string) { n.announce(address, []byte("hash")) }
+func (n *Node) Announce(address string) { n.announce(address) }
 
 func (n *Node) OnLease(f func(string)) { n.onLease(f) }
 
@@ -145,3 +146,7 @@ func (n *Node) Answer(ctx context.Context, body []byte) []byte {
 
 // Flush waits until the stores of a node have written everything.
 func (n *Node) Flush(ctx context.Context) { n.hooks.close(ctx) }
+
+func (n *Node) Mount(path string, h http.Handler) error { return n.mount(path, h) }
+
+func (n *Node) RoundTripper(node string) http.RoundTripper { return n.roundTripper(node) }

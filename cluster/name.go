@@ -113,12 +113,11 @@ func (n *Node) term() uint64 {
 	return 0
 }
 
-// announce publishes where this node can be reached, and the hash of the public key of its
-// door, with the next renewal, which is made at once.
-func (n *Node) announce(address string, spki []byte) {
+// announce publishes where this node can be reached, with the next renewal, which is made at once.
+func (n *Node) announce(address string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.address, n.spki = address, spki
+	n.address = address
 	n.publish()
 }
 

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/bowline-mcp/bowline/cluster/internal/hop"
 	"github.com/bowline-mcp/bowline/internal/seal"
 )
 
@@ -34,6 +35,11 @@ type Node struct {
 	controls controls
 	hooks    hooks
 	changes  changes
+
+	hop       *hop.Hop // nil before join
+	peers     peers
+	listening sync.Mutex // held while mount begins to listen
+	listens   bool
 
 	ctx     context.Context // ends when Close begins
 	cancel  context.CancelCauseFunc
@@ -64,6 +70,7 @@ type Node struct {
 
 	state   State
 	changed chan struct{} // closed when the state changes
+	closing bool          // Close was called
 }
 
 var errClosed = errors.New("cluster: the node is closed")
@@ -103,11 +110,16 @@ func newNode(e Engine, o Options) *Node {
 	n.clock = func() instant { return time.Since(n.began) + max(0, suspended()-n.asleep) }
 	n.changes.node = n
 	n.ctx, n.cancel = context.WithCancelCause(context.Background())
+	n.peers = newPeers(n)
+	n.onLease(n.peers.update)
 	return n
 }
 
 func (n *Node) join(ctx context.Context) (err error) {
 	if n.leases, err = n.openLeases(ctx); err != nil {
+		return err
+	}
+	if err := n.openHop(); err != nil {
 		return err
 	}
 	if err := n.takeName(ctx); err != nil {
@@ -166,22 +178,28 @@ func (n *Node) self() owner {
 	return owner{n.options.Node, n.epoch, n.term()}
 }
 
-// Close gives up the leases of this node, so that other nodes can have them at once, and ends
-// its goroutines. The program should have stopped serving before; see Drain. An error says
-// what could not be given up: it expires. If ctx ends, Close returns when nothing runs any
-// more all the same. Further calls do nothing.
+// Close waits until the requests of other nodes are over, gives up the leases of this node, so
+// that other nodes can have them at once, and ends its goroutines. The program should have
+// stopped serving before; see Drain. An error says what was cut off, and what could not be given
+// up: it expires. If ctx ends, Close returns when nothing runs any more all the same. Further
+// calls do nothing.
 func (n *Node) Close(ctx context.Context) error {
 	n.hooks.close(ctx)
 	n.mu.Lock()
-	first := n.ctx.Err() == nil
-	n.cancel(errClosed)
-	n.setState(Closed)
+	first := !n.closing
+	n.closing = true
 	n.mu.Unlock()
 	if !first {
+		<-n.ctx.Done()
 		n.running.Wait()
 		return nil
 	}
-	return n.leave(ctx)
+	err := n.hop.Close(ctx)
+	n.mu.Lock()
+	n.cancel(errClosed)
+	n.setState(Closed)
+	n.mu.Unlock()
+	return errors.Join(err, n.leave(ctx))
 }
 
 // leave ends what runs, and deletes the keys of this node.

@@ -32,6 +32,16 @@ type Options struct {
 	// Version is the version of the program, for reports. At most 256 bytes.
 	Version string
 
+	// Hop is the address on which this node listens for the other nodes, as host:port; see
+	// Node.Serve. An empty host means all addresses of the machine. Default: a random port of
+	// the address by which this machine reaches the Engine.
+	Hop string
+
+	// Advertise is the address at which other nodes reach this one, as host or host:port, if it
+	// is not the one on which it listens. Default: that one; if Hop has no host, the address by
+	// which this machine reaches the Engine.
+	Advertise string
+
 	// Log receives what an operator should know: a lease that was lost and is back, values
 	// that could not be read. Default: slog.Default().
 	Log *slog.Logger

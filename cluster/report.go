@@ -16,6 +16,7 @@ type Report struct {
 	LeaseAge  time.Duration `json:"leaseAge"`            // since the last renewal that was accepted was sent
 	Sessions  int           `json:"sessions"`            // sessions that it serves
 	Exclusive []string      `json:"exclusive,omitempty"` // servers that run on this node alone
+	Hop       HopReport     `json:"hop"`                 // requests that were forwarded
 
 	// ClockDifference is how far the node's clock is ahead of the clock of the node that
 	// has asked, as far as the time of the answer tells. It is only information: no

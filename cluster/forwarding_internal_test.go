@@ -1,0 +1,61 @@
+package cluster
+
+import (
+	"testing"
+)
+
+// The keys of members are known, and no others: not that of an earlier process of a node, and not
+// that of a node that has ended. Who waits for news of a key learns of each change, and of
+// nothing else.
+//
+// Guarantees: G-0077.1
+func TestPeersAreTheMembers(t *testing.T) {
+	n := Alone(Options{Cluster: "test", Node: "a", Key: make([]byte, KeySize)})
+	key := func(of string) string {
+		node, _ := n.peers.OfKey(of)
+		return node
+	}
+	var change <-chan struct{}
+	update := func(want bool) {
+		t.Helper()
+		_, change = n.peers.OfKey("")
+		n.peers.update(nodePrefix + "b")
+		select {
+		case <-change:
+			if !want {
+				t.Error("a change is told, and there was none")
+			}
+		default:
+			if want {
+				t.Error("a change is not told")
+			}
+		}
+	}
+	n.members["b"] = Member{Name: "b", Certificate: []byte("first")}
+	update(true)
+	update(false)
+	if _, reachable := n.peers.Living("b"); key("first") != "b" || reachable {
+		t.Error("a node that does not serve yet is a member without an address")
+	}
+	n.members["b"] = Member{Name: "b", Certificate: []byte("first"), Address: "b:1"}
+	update(true)
+	if p, reachable := n.peers.Living("b"); !reachable || p.Address != "b:1" || p.SPKI != "first" {
+		t.Errorf("got %+v, want the address", p)
+	}
+	n.members["b"] = Member{Name: "b", Certificate: []byte("second"), Address: "b:2"}
+	update(true)
+	if key("first") != "" || key("second") != "b" {
+		t.Error("the key of an earlier process is known")
+	}
+	delete(n.members, "b")
+	update(true)
+	update(false)
+	if _, reachable := n.peers.Living("b"); key("second") != "" || reachable {
+		t.Error("a node that has ended is known")
+	}
+	n.peers.update("srv.x")
+	n.peers.update(nodePrefix + "a")
+	if _, reachable := n.peers.Living("a"); reachable {
+		t.Error("a node is its own peer")
+	}
+}
