@@ -26,7 +26,7 @@ const (
 	maxSaves = 64
 
 	saveAttempt  = 5 * time.Second
-	takePause    = 10 * time.Millisecond // between attempts, while another writer is faster
+	takePause    = 20 * time.Millisecond // between attempts
 	flushTimeout = 3 * time.Second
 	doorTimeout  = time.Second
 )
@@ -337,41 +337,49 @@ func (s *sessions) Take(ctx context.Context, session, identity string) (streamab
 		return streamable.SessionRecord{}, err
 	}
 	defer s.endTake(session)
+	for {
+		record, err := s.take(ctx, session, identity)
+		if !errors.Is(err, ErrConflict) && !errors.Is(err, ErrUnavailable) {
+			return record, err
+		}
+		// Another writer was faster, or the server of the Engine is perhaps being replaced.
+		if pause.For(ctx, takePause) != nil {
+			return streamable.SessionRecord{}, err
+		}
+	}
+}
+
+// take makes one attempt to take a session. If an earlier one has written the record after all, this
+// node owns it already.
+func (s *sessions) take(ctx context.Context, session, identity string) (none streamable.SessionRecord, err error) {
 	bucket, err := s.bucket.open(ctx)
 	if err != nil {
-		return streamable.SessionRecord{}, err
+		return none, err
 	}
-	for {
-		entry, err := bucket.Get(ctx, hashed(session))
-		if errors.Is(err, ErrNotFound) {
-			return streamable.SessionRecord{}, streamable.ErrNoSession
-		}
-		if err != nil {
-			return streamable.SessionRecord{}, err
-		}
-		r, err := s.decode(session, entry.Value)
-		if err != nil || string(r.Identity) != identity {
-			return streamable.SessionRecord{}, streamable.ErrNoSession
-		}
-		if err := s.mayTake(ctx, r); err != nil {
-			return streamable.SessionRecord{}, err
-		}
-		r.Owner, r.Free = s.node.self(), false
-		revision, err := bucket.Update(ctx, hashed(session), s.seal(session, r), entry.Revision)
-		if err == nil {
-			record := streamable.SessionRecord{Identity: identity, Initialize: r.Initialize, Version: r.Revision, State: r.State, Streams: r.Streams}
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.own[session] = &ownSession{id: session, record: record, revision: revision}
-			return record, nil
-		}
-		if !errors.Is(err, ErrConflict) {
-			return streamable.SessionRecord{}, err
-		}
-		if err := pause.For(ctx, takePause); err != nil {
-			return streamable.SessionRecord{}, err
-		}
+	entry, err := bucket.Get(ctx, hashed(session))
+	if errors.Is(err, ErrNotFound) {
+		return none, streamable.ErrNoSession
 	}
+	if err != nil {
+		return none, err
+	}
+	r, err := s.decode(session, entry.Value)
+	if err != nil || string(r.Identity) != identity {
+		return none, streamable.ErrNoSession
+	}
+	if err := s.mayTake(ctx, r); err != nil {
+		return none, err
+	}
+	r.Owner, r.Free = s.node.self(), false
+	revision, err := bucket.Update(ctx, hashed(session), s.seal(session, r), entry.Revision)
+	if err != nil {
+		return none, err
+	}
+	record := streamable.SessionRecord{Identity: identity, Initialize: r.Initialize, Version: r.Revision, State: r.State, Streams: r.Streams}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.own[session] = &ownSession{id: session, record: record, revision: revision}
+	return record, nil
 }
 
 // beginTake waits until a session that this node gives up is given up.

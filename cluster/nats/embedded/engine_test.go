@@ -119,6 +119,7 @@ func (l *line) setCut(cut bool) {
 	}
 }
 
+// Guarantees: G-0078.1
 func TestEngineContract(t *testing.T) {
 	t.Parallel()
 	clustertest.EngineContract(t, func(t *testing.T) clustertest.Harness {

@@ -1,9 +1,11 @@
 module github.com/bowline-mcp/bowline/cmd/bowline/full/bowline
 
-go 1.25.0
+go 1.26.0
 
 require (
 	github.com/bowline-mcp/bowline v0.0.0
+	github.com/bowline-mcp/bowline/cluster/nats v0.0.0
+	github.com/bowline-mcp/bowline/cluster/nats/embedded v0.0.0
 	github.com/bowline-mcp/bowline/cmd/bowline v0.0.0
 	github.com/bowline-mcp/bowline/telemetry/otel v0.0.0
 	go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp v1.46.0
@@ -14,6 +16,7 @@ require (
 )
 
 require (
+	github.com/antithesishq/antithesis-sdk-go v0.9.0-default-no-op // indirect
 	github.com/bowline-mcp/bowline/auth/keyring v0.0.0 // indirect
 	github.com/cenkalti/backoff/v4 v4.3.0 // indirect
 	github.com/cenkalti/backoff/v5 v5.0.3 // indirect
@@ -24,12 +27,20 @@ require (
 	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
 	github.com/godbus/dbus/v5 v5.2.2 // indirect
+	github.com/google/go-tpm v0.9.8 // indirect
 	github.com/google/jsonschema-go v0.4.3 // indirect
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/grpc-ecosystem/grpc-gateway/v2 v2.30.0 // indirect
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
+	github.com/klauspost/compress v1.20.4 // indirect
 	github.com/looplab/fsm v1.0.3 // indirect
 	github.com/mattn/go-shellwords v1.0.16 // indirect
+	github.com/minio/highwayhash v1.0.4 // indirect
+	github.com/nats-io/jwt/v2 v2.8.3 // indirect
+	github.com/nats-io/nats-server/v2 v2.15.3 // indirect
+	github.com/nats-io/nats.go v1.55.0 // indirect
+	github.com/nats-io/nkeys v0.4.17 // indirect
+	github.com/nats-io/nuid v1.0.1 // indirect
 	github.com/spf13/cobra v1.10.2 // indirect
 	github.com/spf13/pflag v1.0.9 // indirect
 	github.com/tailscale/hujson v0.0.0-20250605163823-992244df8c5a // indirect
@@ -42,11 +53,13 @@ require (
 	go.opentelemetry.io/otel/sdk/metric v1.46.0 // indirect
 	go.opentelemetry.io/otel/trace v1.46.0 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
-	golang.org/x/net v0.58.0 // indirect
+	golang.org/x/crypto v0.58.0 // indirect
+	golang.org/x/net v0.60.0 // indirect
 	golang.org/x/oauth2 v0.36.0 // indirect
-	golang.org/x/sys v0.47.0 // indirect
-	golang.org/x/term v0.45.0 // indirect
-	golang.org/x/text v0.41.0 // indirect
+	golang.org/x/sys v0.50.0 // indirect
+	golang.org/x/term v0.47.0 // indirect
+	golang.org/x/text v0.43.0 // indirect
+	golang.org/x/time v0.16.0 // indirect
 	google.golang.org/genproto/googleapis/api v0.0.0-20260819154853-08b0e4226688 // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260819154853-08b0e4226688 // indirect
 	google.golang.org/grpc v1.83.1 // indirect
@@ -55,6 +68,8 @@ require (
 replace (
 	github.com/bowline-mcp/bowline => ../../../..
 	github.com/bowline-mcp/bowline/auth/keyring => ../../../../auth/keyring
+	github.com/bowline-mcp/bowline/cluster/nats => ../../../../cluster/nats
+	github.com/bowline-mcp/bowline/cluster/nats/embedded => ../../../../cluster/nats/embedded
 	github.com/bowline-mcp/bowline/cmd/bowline => ../..
 	github.com/bowline-mcp/bowline/telemetry/otel => ../../../../telemetry/otel
 )

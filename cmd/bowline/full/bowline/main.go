@@ -3,4 +3,4 @@ package main
 
 import "github.com/bowline-mcp/bowline/cmd/bowline/internal/command"
 
-func main() { command.Main(command.Extras{Traces: newTraceExporter}) }
+func main() { command.Main(command.Extras{Traces: newTraceExporter, Engine: joinEngine}) }

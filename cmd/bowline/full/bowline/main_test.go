@@ -25,9 +25,7 @@ func TestMain(m *testing.M) {
 	if err != nil {
 		panic(err)
 	}
-	for _, name := range []string{"XDG_CONFIG_HOME", "XDG_STATE_HOME"} {
-		os.Setenv(name, config)
-	}
+	os.Setenv("XDG_CONFIG_HOME", config)
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(status int) {
 		os.RemoveAll(config)
 		os.Exit(status)

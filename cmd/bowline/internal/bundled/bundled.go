@@ -8,18 +8,16 @@ import (
 	"io"
 	"os"
 
-	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
 // Options configure the server. The zero value of each field means its default.
 type Options struct {
-	Version string       // the version that the server reports; default: "(devel)"
-	Conn    conn.Options // the options of each connection
+	Version string // the version that the server reports; default: "(devel)"
 
-	// Middleware wraps the handling of all messages.
-	Middleware []server.Middleware
+	// Server configures the server. Its Instructions are those of the bundled server.
+	Server server.Options
 
 	// Log gets a line when a tool crashes the process or its call is abandoned.
 	// Calls write to it concurrently. Default: os.Stderr.
@@ -45,14 +43,15 @@ func New(o Options) *server.Server {
 	if o.Exit == nil {
 		o.Exit = os.Exit
 	}
-	options := server.Options{
-		Conn:         o.Conn,
-		Middleware:   o.Middleware,
-		Instructions: "Tools to try a client on. None of them has lasting effects; crash ends the server's process.",
-	}
+	options := o.Server
+	options.Instructions = "Tools to try a client on. None of them has lasting effects; crash ends the server's process."
 	if o.Fixtures {
 		options.OnSubscribe = func(context.Context, string) error { return nil }
-		options.Tasks = new(server.TaskOptions)
+		if options.Tasks == nil {
+			options.Tasks = new(server.TaskOptions)
+		}
+	} else {
+		options.Tasks = nil // no tool would become one
 	}
 	s := server.New(protocol.Implementation{
 		Name:    "bowline",

@@ -50,8 +50,9 @@ type monitoring struct {
 	served chan error               // gets the error that ended the HTTP server
 }
 
-// start opens what the flags ask for. When serving ends, the server is no longer ready.
-func (o *monitoringFlags) start(serving context.Context, log io.Writer, with Extras) (*monitoring, error) {
+// start opens what the flags ask for. When serving ends, the server is no longer ready; until
+// then /readyz says its state.
+func (o *monitoringFlags) start(serving context.Context, log io.Writer, with Extras, state func() string) (*monitoring, error) {
 	w := &monitoring{log: log}
 	switch {
 	case o.address == "" && !o.otlp:
@@ -83,7 +84,7 @@ func (o *monitoringFlags) start(serving context.Context, log io.Writer, with Ext
 		return nil, errors.Join(err, w.close())
 	}
 	if o.address != "" {
-		if err := w.listen(serving, o.address, page); err != nil {
+		if err := w.listen(serving, o.address, page, state); err != nil {
 			return nil, errors.Join(err, w.close())
 		}
 	}
@@ -92,7 +93,7 @@ func (o *monitoringFlags) start(serving context.Context, log io.Writer, with Ext
 
 const adminTimeout = 10 * time.Second // for each request
 
-func (w *monitoring) listen(serving context.Context, address string, page *metricsPage) error {
+func (w *monitoring) listen(serving context.Context, address string, page *metricsPage, state func() string) error {
 	if err := observeProcess(w.meters); err != nil {
 		return err
 	}
@@ -113,7 +114,7 @@ func (w *monitoring) listen(serving context.Context, address string, page *metri
 			respond(w, http.StatusServiceUnavailable, "draining\n")
 			return
 		}
-		respond(w, http.StatusOK, "ready\n")
+		respond(w, http.StatusOK, state()+"\n")
 	})
 	w.admin = &http.Server{Handler: checkHost(mux), ReadTimeout: adminTimeout, WriteTimeout: adminTimeout, IdleTimeout: time.Minute}
 	w.served = make(chan error, 1)
@@ -145,9 +146,9 @@ func (w *monitoring) apply(o *bundled.Options) {
 	if w.telemetry == nil {
 		return
 	}
-	o.Conn.Name = "bowline"
-	o.Conn.Hooks = telemetry.Tee(o.Conn.Hooks, w.telemetry.ServerHooks())
-	o.Middleware = append([]server.Middleware{w.telemetry.Server()}, o.Middleware...)
+	o.Server.Conn.Name = "bowline"
+	o.Server.Conn.Hooks = telemetry.Tee(o.Server.Conn.Hooks, w.telemetry.ServerHooks())
+	o.Server.Middleware = append([]server.Middleware{w.telemetry.Server()}, o.Server.Middleware...)
 }
 
 // watch registers samples with the telemetry.

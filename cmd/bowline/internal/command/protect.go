@@ -49,7 +49,7 @@ func (p *protection) check(overHTTP bool) error {
 }
 
 // apply protects the endpoint at a URL of this machine, and serves its metadata.
-func (p *protection) apply(listening string, mux *http.ServeMux, o *streamable.HandlerOptions) error {
+func (p *protection) apply(listening string, mux *http.ServeMux, o *streamable.HandlerOptions, node *servingNode) error {
 	if len(p.issuers) == 0 && !p.testLogin {
 		return nil
 	}
@@ -68,6 +68,7 @@ func (p *protection) apply(listening string, mux *http.ServeMux, o *streamable.H
 	for _, issuer := range issuers {
 		options.Issuers = append(options.Issuers, resource.Issuer{URL: issuer})
 	}
+	node.protect(&options)
 	guard, err := resource.New(options)
 	if err != nil {
 		return usageFailure(err)

@@ -11,9 +11,9 @@
 //   - session: one run of a command with a server
 //   - questions: what servers ask the user
 //   - forms: questions with fields
-//   - tools, call, lists, inspect, logs, tasks, record, login, serve, demo: the subcommands;
+//   - tools, call, lists, inspect, logs, tasks, record, login, serve, nodes, demo: the subcommands;
 //     lists has those that list things, and those that read what was listed
-//   - protect, observe: logins, metrics and traces of serve
+//   - protect, observe, cluster, member: logins, metrics and traces of serve, and its part in a cluster
 //   - exit: statuses, and what errors say
 //   - terminal: what may be printed
 package command
@@ -29,6 +29,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/bowline-mcp/bowline/cluster"
 	"github.com/spf13/cobra"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
@@ -69,6 +70,9 @@ const rootExample = `  # What is this server?
 type Extras struct {
 	// Traces returns what sends traces by OTLP over HTTP.
 	Traces func(context.Context) (sdktrace.SpanExporter, error)
+
+	// Engine returns what the nodes of a cluster share.
+	Engine func(context.Context, EngineOptions) (cluster.Engine, error)
 }
 
 // Main runs the command with the arguments of the process, and ends the process.
@@ -111,7 +115,7 @@ func newRoot(with Extras) *cobra.Command {
 		SuggestionsMinimumDistance: 2,
 	}
 	root.AddCommand(newInspect(), newTools(), newCall(), newResources(), newRead(), newPrompts(), newPrompt(), newComplete(),
-		newTasks(), newLogs(), newRecord(), newLogin(), newLogout(), newAuth(), newServe(with), newDemo(), newVersion())
+		newTasks(), newLogs(), newRecord(), newLogin(), newLogout(), newAuth(), newServe(with), newCluster(), newNodes(with), newDrain(with), newDemo(), newVersion())
 	root.InitDefaultCompletionCmd()
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageFailure(explainFlag(cmd, err)) })
 	checkArguments(root)

@@ -34,6 +34,9 @@ With --metrics it serves metrics for Prometheus at /metrics of another ADDRESS.
 returns 503 while the server shuts down. With --otlp it sends a trace of each
 request.
 
+With --cluster it is a node of a cluster: other nodes can serve its sessions when it
+ends. "bowline cluster --help" explains that.
+
 At SIGINT or SIGTERM it finishes running requests, for at most five seconds, and
 ends with status 0.`
 
@@ -54,6 +57,10 @@ const serveExample = `  # List the tools of this server with this command
   # Serve, with metrics for Prometheus and traces for an OpenTelemetry collector
   OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318 bowline serve --http :8080 --metrics :9090 --otlp
 
+  # Two nodes of one cluster on this machine: each can go on with the sessions of the other
+  bowline serve --http :8081 --cluster demo
+  bowline serve --http :8082 --cluster demo
+
   # Send it a message by hand
   printf '%s\n' '{"jsonrpc":"2.0","id":1,"method":"ping"}' | bowline serve --stdio`
 
@@ -68,6 +75,7 @@ func newServe(with Extras) *cobra.Command {
 	var address string
 	var protection protection
 	var observation monitoringFlags
+	var member memberFlags
 	command := &cobra.Command{
 		Use:        "serve --stdio | --http ADDRESS",
 		SuggestFor: []string{"server", "start", "listen"},
@@ -86,22 +94,30 @@ func newServe(with Extras) *cobra.Command {
 			case overHTTP && faults:
 				return usageFailure(errors.New("--faults needs --stdio: over HTTP there is no stream to break"))
 			}
-			watching, err := observation.start(cmd.Context(), cmd.ErrOrStderr(), with)
+			if err := member.check(overHTTP, with); err != nil {
+				return err
+			}
+			node, err := member.join(cmd, with)
 			if err != nil {
 				return err
 			}
+			watching, err := observation.start(node.serving, cmd.ErrOrStderr(), with, node.state)
+			if err != nil {
+				return errors.Join(err, node.close())
+			}
 			if overHTTP {
-				err = serveHTTP(cmd, address, fixtures, &protection, watching)
+				err = serveHTTP(cmd, address, fixtures, &protection, watching, node)
 			} else {
 				err = serveStdio(cmd, faults, fixtures, watching)
 			}
-			return errors.Join(err, watching.close())
+			return errors.Join(err, node.close(), watching.close())
 		},
 	}
 	command.Flags().BoolVar(&overStdio, "stdio", false, "serve on standard input and output")
 	command.Flags().StringVar(&address, "http", "", "serve Streamable HTTP on this `ADDRESS`, such as :8080")
 	protection.addFlags(command)
 	observation.addFlags(command)
+	member.addFlags(command)
 	command.Flags().BoolVar(&faults, "faults", false, "offer the tool garble, which breaks the protocol on purpose (with --stdio)")
 	command.Flags().BoolVar(&fixtures, "fixtures", false, "also offer the tools, prompts and resources of the official conformance suite")
 	return command
@@ -124,22 +140,26 @@ func serveStdio(cmd *cobra.Command, faults, fixtures bool, watching *monitoring)
 	return err
 }
 
-// serveHTTP serves until its context ends, and then finishes what it was asked.
-func serveHTTP(cmd *cobra.Command, address string, fixtures bool, protection *protection, watching *monitoring) error {
+// serveHTTP serves until its context ends or its node drains, and then finishes what it was asked.
+func serveHTTP(cmd *cobra.Command, address string, fixtures bool, protection *protection, watching *monitoring, node *servingNode) error {
 	listener, err := listen("--http", address)
 	if err != nil {
 		return err
 	}
 	about := bundled.Options{Version: version(), Log: cmd.ErrOrStderr(), Fixtures: fixtures}
-	watching.apply(&about)
-	tools := bundled.New(about)
 	options := streamable.HandlerOptions{ShutdownGrace: finishGrace / 4 * 5} // calls have four fifths of it
+	watching.apply(&about)
+	node.apply(&about.Server, &options)
+	tools := bundled.New(about)
 	mux := http.NewServeMux()
-	if err := protection.apply(urlOf(listener), mux, &options); err != nil {
+	if err := protection.apply(urlOf(listener), mux, &options, node); err != nil {
 		return errors.Join(err, listener.Close())
 	}
 	endpoint := streamable.NewHandler(tools, options)
 	mux.Handle(endpointPath, endpoint)
+	if err := node.serve(mux); err != nil {
+		return errors.Join(err, listener.Close())
+	}
 	watching.watch(tools.Samples)
 	watching.watch(func() iter.Seq[telemetry.Sample] {
 		return func(yield func(telemetry.Sample) bool) {
@@ -151,8 +171,8 @@ func serveHTTP(cmd *cobra.Command, address string, fixtures bool, protection *pr
 	if protection.testLogin {
 		cmd.PrintErrln("bowline: FOR TESTS ONLY: --test-login lets everybody on this machine log in, without a password")
 	}
-	err = endpoint.Serve(cmd.Context(), &http.Server{Handler: mux}, listener)
-	if cmd.Context().Err() != nil {
+	err = endpoint.Serve(node.serving, &http.Server{Handler: mux}, listener)
+	if node.serving.Err() != nil {
 		return nil // what had to be given up is no failure of the server
 	}
 	return fmt.Errorf("serve %s: %w", address, err)

@@ -1,0 +1,173 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/bowline-mcp/bowline/auth/resource"
+	"github.com/bowline-mcp/bowline/cluster"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/transport/streamable"
+	"github.com/spf13/cobra"
+)
+
+// memberFlags are the flags of a process that is a node of a cluster.
+type memberFlags struct {
+	clusterFlags
+	node string
+	hop  string
+
+	advertise string
+}
+
+func (m *memberFlags) addFlags(command *cobra.Command) {
+	m.clusterFlags.addFlags(command)
+	flags := command.Flags()
+	flags.StringVar(&m.node, "node", "", "the `NAME` of this node in the cluster (default: the name of this machine and four letters)")
+	flags.StringVar(&m.hop, "hop", "", "where the other nodes reach this one: an `ADDRESS` such as 0.0.0.0:7777 (default: a free port)")
+	flags.StringVar(&m.advertise, "advertise", "", "the `ADDRESS` that other nodes use for this machine (default: that by which it reaches NATS)")
+}
+
+// check refuses flags that do not fit.
+func (m *memberFlags) check(overHTTP bool, with Extras) error {
+	switch {
+	case m.name == "" && (m.node+m.hop+m.credentials+m.keyFile+m.advertise != "" || len(m.urls) > 0):
+		return usageFailure(errors.New("name the cluster with --cluster"))
+	case m.name == "":
+		return nil
+	case !overHTTP:
+		return usageFailure(errors.New("--cluster needs --http: a process has one client on its standard input and output"))
+	case m.node != "" && !clusterName.MatchString(m.node):
+		return usageFailure(fmt.Errorf("--node %.80q: the name of a node has 1 to 64 letters, digits, \"-\" and \"_\"", m.node))
+	}
+	return m.clusterFlags.check(with)
+}
+
+// A servingNode is this process, perhaps as a node of a cluster.
+type servingNode struct {
+	serving context.Context // ends when the process or its node shall end
+	stop    context.CancelFunc
+
+	engine cluster.Engine
+	node   *cluster.Node // nil: it is in no cluster
+	name   io.Closer     // the lock of its name; nil with --node
+	left   chan struct{} // closed when nothing waits for the end of serving any more
+}
+
+// joinTimeout limits how long a process waits for its cluster.
+const joinTimeout = 40 * time.Second
+
+// join joins the cluster, if the flags name one.
+func (m *memberFlags) join(cmd *cobra.Command, with Extras) (*servingNode, error) {
+	p := &servingNode{}
+	p.serving, p.stop = context.WithCancel(cmd.Context())
+	if m.name == "" {
+		return p, nil
+	}
+	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
+	ctx, cancel := context.WithTimeout(cmd.Context(), joinTimeout)
+	defer cancel()
+	err := m.enter(ctx, p, with, log)
+	if err != nil {
+		return nil, errors.Join(err, p.close())
+	}
+	p.left = make(chan struct{})
+	go p.follow()
+	return p, nil
+}
+
+func (m *memberFlags) enter(ctx context.Context, p *servingNode, with Extras, log *slog.Logger) error {
+	name := m.node
+	if name == "" {
+		folder, err := clusterFolder(m.clusterFlags.name)
+		if err != nil {
+			return err
+		}
+		if name, p.name, err = takeName(folder); err != nil {
+			return err
+		}
+	}
+	var key []byte
+	var err error
+	if p.engine, key, err = m.clusterFlags.join(ctx, with, log); err != nil {
+		return err
+	}
+	p.node, err = cluster.Join(ctx, p.engine, cluster.Options{
+		Cluster: m.clusterFlags.name, Node: name, Key: key, Version: version(), Hop: m.hop, Advertise: m.advertise, Log: log,
+	})
+	return err
+}
+
+// follow makes the process end when its node drains, and the node drain when the process ends.
+func (p *servingNode) follow() {
+	defer close(p.left)
+	select {
+	case <-p.node.Draining():
+		p.stop()
+	case <-p.serving.Done():
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), finishGrace)
+	defer cancel()
+	_ = p.node.Drain(ctx) // what is left ends with the process
+}
+
+// state says for /readyz how the process is.
+func (p *servingNode) state() string {
+	if p.node == nil {
+		return "ready"
+	}
+	state, _ := p.node.State()
+	return string(state)
+}
+
+// apply makes a server and its endpoint share with the other nodes what they have to.
+func (p *servingNode) apply(o *server.Options, h *streamable.HandlerOptions) {
+	if p.node == nil {
+		return
+	}
+	o.Node, o.Changes = p.node.Name(), p.node.Changes()
+	o.Asking = server.AskingOptions{Fleet: true, Secrets: p.node.Keys("asking"), Spent: p.node.Spent()}
+	o.Tasks = &server.TaskOptions{Store: p.node.Tasks(), Gone: p.node.Gone}
+	h.Router, h.Sessions = p.node.Router(), p.node.Sessions()
+}
+
+// protect makes the nodes accept each other's nonces, and each proof once.
+func (p *servingNode) protect(o *resource.Options) {
+	if p.node != nil {
+		o.DPoPSecrets, o.DPoPProofs = p.node.Keys("dpop"), p.node.Proofs()
+	}
+}
+
+// serve serves what other nodes forward.
+func (p *servingNode) serve(h http.Handler) error {
+	if p.node == nil {
+		return nil
+	}
+	return p.node.Serve(h)
+}
+
+// close leaves the cluster.
+func (p *servingNode) close() error {
+	p.stop()
+	if p.left != nil {
+		<-p.left
+	}
+	var errs []error
+	if p.node != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), finishGrace)
+		defer cancel()
+		errs = append(errs, p.node.Close(ctx))
+	}
+	if p.engine != nil {
+		errs = append(errs, p.engine.Close())
+	}
+	if p.name != nil {
+		errs = append(errs, p.name.Close())
+	}
+	return errors.Join(errs...)
+}
