@@ -52,6 +52,7 @@ func TaskStoreContract(t *testing.T, open func(t *testing.T) Tasks, o proptest.C
 		{"lists are ordered by creation, then by id", (*tasks).listsAreOrdered},
 		{"a page begins after a task of the owner", (*tasks).pagesBegin},
 		{"a task is kept until it expires", (*tasks).tasksExpire},
+		{"many save one new task", (*tasks).manyBegin},
 		{"many save at the same time", (*tasks).manySave},
 		{"a full store refuses new tasks", (*tasks).fullStores},
 	} {
@@ -318,6 +319,30 @@ func (s *tasks) tasksExpire() {
 				s.t.Fatalf("List returned %s, %v, and of three tasks the last has expired", idsOf(all), err)
 			}
 		}
+	}
+}
+
+func (s *tasks) manyBegin() {
+	for range 20 {
+		var group sync.WaitGroup
+		begin := make(chan struct{})
+		for n := range 8 {
+			group.Go(func() {
+				<-begin
+				r := taskOf("u", "a.1", 1)
+				r.Tool = fmt.Sprint(n)
+				if err := s.stores()[n%2].Save(s.ctx, r); err != nil {
+					s.t.Errorf("a Save of one new task among many got %v", err)
+				}
+			})
+		}
+		close(begin)
+		group.Wait()
+		if all, err := s.A.List(s.ctx, "u", "", 10); err != nil || len(all) != 1 {
+			s.t.Fatalf("many have saved one task, and List returned %s, %v", idsOf(all), err)
+		}
+		s.delete(s.B, "a.1")
+		s.wantNone("a.1")
 	}
 }
 
