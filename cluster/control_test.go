@@ -153,6 +153,7 @@ func TestRecordedRequests(t *testing.T) {
 		if *doneAgain != 0 {
 			t.Error("a recorded request was done by the next process")
 		}
+		synctest.Wait() // until node a has seen the new process
 		if err := a.Ask(t.Context(), "b", "echo", echo{"new"}, nil); err != nil || *doneAgain != 1 {
 			t.Errorf("a new request: %v", err)
 		}

@@ -150,3 +150,15 @@ func (n *Node) Flush(ctx context.Context) { n.hooks.close(ctx) }
 func (n *Node) Mount(path string, h http.Handler) error { return n.mount(path, h) }
 
 func (n *Node) RoundTripper(node string) http.RoundTripper { return n.roundTripper(node) }
+
+// SawEnd makes a node know that a process has ended, as if it had seen the end of its lease.
+func (n *Node) SawEnd(o Owner) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	s := n.view.nodes[o.Node]
+	if s == nil {
+		s = &sight{state: ended, owner: o}
+		n.view.nodes[o.Node] = s
+	}
+	s.end(o)
+}

@@ -166,12 +166,8 @@ func (v *view) confirm() {
 // deny records that the door of an owner refuses connections while nobody answers its control
 // requests.
 func (v *view) deny(o owner) {
-	s := v.nodes[o.Node]
-	switch {
-	case s != nil && s.owner.Epoch == o.Epoch:
+	if s := v.nodes[o.Node]; s != nil && s.owner.Epoch == o.Epoch {
 		s.denied, s.number = true, v.count()
-	case len(v.asked) < maxAsked: // its lease is not seen, so it need not be looked for any longer
-		v.asked[o] = v.confirmed - leaseTTL
 	}
 }
 
