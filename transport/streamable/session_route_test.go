@@ -174,6 +174,29 @@ func (m *mesh) restart(t *testing.T, old *meshNode) *meshNode {
 	return m.start(t, old.name)
 }
 
+// A request that another node has served goes no further, whatever its method and the size of its
+// body.
+//
+// Guarantees: G-0073.8
+func TestRouterStopsWhereARequestIsServed(t *testing.T) {
+	inMesh(t, func(t *testing.T, m *mesh, a, b, c *meshNode) {
+		session, _ := a.begin()
+		big := strings.Replace(echoBody, `"a":1`, `"a":"`+strings.Repeat("x", 100<<10)+`"`, 1)
+		for name, r := range map[string]*http.Request{
+			"a small body": newRequest("POST", echoBody), "a large body": newRequest("POST", big), "no body": newRequest("GET", "", "Last-Event-ID: 7-1"),
+		} {
+			r.Header.Set(headerSession, session)
+			w := httptest.NewRecorder()
+			if b.handler.ServeHTTP(w, r); w.Code == http.StatusServiceUnavailable || w.Code == http.StatusNotFound || m.takeHops() != "b>a" {
+				t.Errorf("%s: got %d %.200s, want the response of the other node", name, w.Code, w.Body)
+			}
+		}
+		if takes, served := len(b.store.of("Take")), m.echoes(); takes > 0 || served != 2 || b.checks > 0 {
+			t.Errorf("got %d Takes and %d checks where the requests arrived, and %d were executed, want none, none and 2", takes, b.checks, served)
+		}
+	})
+}
+
 // A node establishes the sender of a request once, however often the request is forwarded.
 //
 // Guarantees: G-0073.8
@@ -231,11 +254,17 @@ type misleading struct {
 	hops  []string
 	names func(hop int) string
 	reads int64 // how many bytes of the body a node reads before it refuses it
+	alone bool  // no node is where the session began
 }
 
 func (*misleading) Node() string { return "here" }
 
-func (m *misleading) Reach(string) http.Handler { return m.ReachNode("first") }
+func (m *misleading) Reach(string) http.Handler {
+	if m.alone {
+		return nil
+	}
+	return m.ReachNode("first")
+}
 
 func (m *misleading) ReachNode(node string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -261,6 +290,7 @@ func TestRouterStopsAfterTwoHops(t *testing.T) {
 		status int
 		hops   string
 	}{
+		"only the store's":      {func(int) string { return "" }, &OwnedError{Node: "last"}, 503, "last"},
 		"always another":        {next, &OwnedError{Node: "last"}, 503, "first node-1"},
 		"the same":              {func(int) string { return "same" }, &OwnedError{Node: "same"}, 503, "first same"},
 		"this one":              {func(int) string { return "here" }, &OwnedError{Node: "here"}, 503, "first"},
@@ -269,7 +299,7 @@ func TestRouterStopsAfterTwoHops(t *testing.T) {
 		"free":                  {next, nil, 200, "first node-1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			router := &misleading{names: c.names}
+			router := &misleading{names: c.names, alone: strings.HasPrefix(c.hops, "last")}
 			inStore(t, HandlerOptions{Router: router}, func(t *testing.T, b *bench, store *NodeStore) {
 				session := moved(t, store.shared, "")
 				if c.err != nil {

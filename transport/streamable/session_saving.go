@@ -197,12 +197,12 @@ func (k *savedSession) end(goesOn bool) {
 	}
 }
 
-// lose ends what this node has to do with the session, because another node has it.
+// lose says that another node has the session. The caller calls end, which then tells the store
+// nothing.
 func (k *savedSession) lose() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.phase = over
-	k.by.remove(k)
 }
 
 // mayBeSaved reports whether a session that has changed is saved now. Otherwise the timer

@@ -426,7 +426,10 @@ func TestSavesAfterAChangeOfAnEndedSession(t *testing.T) {
 		keeper(p).Keep([]byte("1"))
 		p.link.Close(0)
 		pass(time.Second)
-		if s := b.handler.savings; len(s.changed) > 0 || s.timer != nil {
+		s := b.handler.savings
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if len(s.changed) > 0 || s.timer != nil {
 			t.Errorf("%d changes are due, and the timer is set: %t, want nothing", len(s.changed), s.timer != nil)
 		}
 	})
