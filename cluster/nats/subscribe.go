@@ -16,6 +16,10 @@ import (
 const (
 	maxWaiting = 1024 + 1    // messages for a function that was given to Subscribe, with the one that it has
 	stopWithin = time.Second // how long to wait until the server knows that somebody has stopped
+
+	// flushWithin is how long to wait until the server knows a subscription. Then it is asked
+	// again, if the caller wants that.
+	flushWithin = 5 * time.Second
 )
 
 // Publish implements cluster.Engine.
@@ -83,7 +87,9 @@ func (e *engine) subscribe(ctx context.Context, subject string, receive func(*na
 	}
 	err = sub.SetPendingLimits(limit, -1)
 	if err == nil {
-		err = e.conn.FlushWithContext(op)
+		flush, cancel := context.WithTimeout(op, flushWithin) // nats.go refuses a context without a deadline
+		err = e.conn.FlushWithContext(flush)
+		cancel()
 	}
 	if err == nil {
 		e.received.Add(1)
