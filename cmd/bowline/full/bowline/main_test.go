@@ -50,9 +50,9 @@ func bowline(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// serving runs `bowline serve --http` until interrupt is called. Ended waits for its end, and
+// serving runs `bowline serve --http` until interrupt or kill is called. Ended waits for its end, and
 // returns its status and what it has printed since it said its URL.
-func serving(t *testing.T, more ...string) (url string, interrupt func(), ended func() (status int, rest string)) {
+func serving(t *testing.T, more ...string) (url string, interrupt, kill func(), ended func() (status int, rest string)) {
 	t.Helper()
 	cmd := bowline(t, append([]string{"serve", "--http", "127.0.0.1:0"}, more...)...)
 	stderr, err := cmd.StderrPipe()
@@ -69,6 +69,7 @@ func serving(t *testing.T, more ...string) (url string, interrupt func(), ended 
 		_, url, _ = strings.Cut(lines.Text(), "serving ")
 	}
 	interrupt = func() { _ = cmd.Process.Signal(os.Interrupt) } // it may have ended
+	kill = func() { _ = cmd.Process.Kill() }
 	ended = sync.OnceValues(func() (int, string) {
 		rest := new(strings.Builder)
 		for lines.Scan() {
@@ -90,5 +91,5 @@ func serving(t *testing.T, more ...string) (url string, interrupt func(), ended 
 	if url == "" {
 		t.Fatalf("the server has not printed its address: %s", before.String())
 	}
-	return url, interrupt, ended
+	return url, interrupt, kill, ended
 }

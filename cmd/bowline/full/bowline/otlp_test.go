@@ -103,7 +103,7 @@ func TestTracesAreSent(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", got.URL)
 	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-tenant=blue")
 	t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment=test")
-	url, interrupt, ended := serving(t, "--otlp")
+	url, interrupt, _, ended := serving(t, "--otlp")
 	exporter, err := otlptracehttp.New(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -160,7 +160,7 @@ func TestTracesThatCannotBeSent(t *testing.T) {
 	gone := httptest.NewServer(nil)
 	gone.Close()
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", gone.URL)
-	url, interrupt, ended := serving(t, "--otlp")
+	url, interrupt, _, ended := serving(t, "--otlp")
 	if said, err := bowline(t, "call", "echo", "message=hello", "--url", url).Output(); err != nil || string(said) != "hello\n" {
 		t.Errorf("the call has printed %q: %v", said, err)
 	}

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/cluster"
+)
+
+// ask sends a message of a session to a node.
+func ask(t *testing.T, url, session, message string) (status int, header http.Header, body string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(message))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Accept", "application/json, text/event-stream")
+	if session != "" {
+		request.Header.Set("Mcp-Session-Id", session)
+	}
+	request.Close = true
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, response.Header, string(text)
+}
+
+const (
+	initialize  = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}`
+	initialized = `{"jsonrpc":"2.0","method":"notifications/initialized"}`
+	echo        = `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"echo","arguments":{"message":"hi"}}}`
+)
+
+// Two processes with the same --cluster need nothing else: each serves the sessions of the other,
+// and goes on with them when the other is killed or drained, also if that one ran the server of NATS.
+func TestNodesOfOneMachine(t *testing.T) {
+	name := "t" + strings.ToLower(time.Now().Format("150405.000000"))
+	name = strings.ReplaceAll(name, ".", "")
+	a, _, killA, endedA := serving(t, "--cluster", name, "--node", "a")
+	b, _, _, endedB := serving(t, "--cluster", name, "--node", "b")
+	_, header, body := ask(t, a, "", initialize)
+	session := header.Get("Mcp-Session-Id")
+	if !strings.HasPrefix(session, "a.") {
+		t.Fatalf("the session is %q: %s", session, body)
+	}
+	if status, _, body := ask(t, b, session, initialized); status != http.StatusAccepted {
+		t.Fatalf("initialized at the other node: %d %s", status, body)
+	}
+	works := func(url, when string) {
+		t.Helper()
+		if status, _, body := ask(t, url, session, echo); status != http.StatusOK || !strings.Contains(body, `"hi"`) {
+			t.Errorf("%s: %d %s", when, status, body)
+		}
+	}
+	works(b, "at the other node")
+	if said, err := bowline(t, "nodes", "--cluster", name, "--json").Output(); err != nil {
+		t.Errorf("nodes: %v", err)
+	} else {
+		var reports []cluster.Report
+		if err := json.Unmarshal(said, &reports); err != nil || len(reports) != 2 || reports[0].Name != "a" || reports[0].Sessions != 1 || reports[1].State != cluster.Ready {
+			t.Errorf("nodes has printed %s: %v", said, err)
+		}
+	}
+	killA() // it runs the server of NATS
+	if status, _ := endedA(); status == 0 {
+		t.Error("a process that was killed has ended with status 0")
+	}
+	works(b, "after its node was killed")
+	c, _, _, _ := serving(t, "--cluster", name, "--node", "c")
+	if said, err := bowline(t, "drain", "b", "--cluster", name).CombinedOutput(); err != nil {
+		t.Errorf("drain: %v: %s", err, said)
+	}
+	if status, rest := endedB(); status != 0 {
+		t.Errorf("the drained node has ended with status %d: %s", status, rest)
+	}
+	works(c, "after its node was drained")
+	folder, err := os.UserConfigDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = filepath.WalkDir(filepath.Join(folder, "bowline", "clusters", name), func(path string, entry os.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if strings.Contains(string(text), "clientInfo") || strings.Contains(string(text), session) {
+			t.Errorf("%s can be read without the key", path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWrongFlagsOfACluster(t *testing.T) {
+	for want, args := range map[string][]string{
+		"need one key":              {"serve", "--http", "127.0.0.1:0", "--cluster", "x", "--nats", "nats://127.0.0.1:1"},
+		"--nats-creds needs --nats": {"serve", "--http", "127.0.0.1:0", "--cluster", "x", "--nats-creds", "f"},
+		"no key of 32 bytes":        {"serve", "--http", "127.0.0.1:0", "--cluster", "x", "--cluster-key", os.DevNull},
+		"1 to 64 letters":           {"serve", "--http", "127.0.0.1:0", "--cluster", "a b"},
+		"no such file":              {"nodes", "--cluster", "x", "--cluster-key", "/nonexistent/key"},
+	} {
+		said, err := bowline(t, args...).CombinedOutput()
+		if err == nil || !strings.Contains(string(said), want) || err.Error() != "exit status 2" {
+			t.Errorf("%q: %v: %s; want %q", args, err, said, want)
+		}
+	}
+}
