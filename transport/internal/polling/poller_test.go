@@ -2,7 +2,10 @@
 
 package polling
 
-import "testing"
+import (
+	"testing"
+	"testing/synctest"
+)
 
 // pollsOf returns how often a reader polls before a wait in which it finds nothing.
 func pollsOf(p *poller) (polls int) {
@@ -17,8 +20,12 @@ func pollsOf(p *poller) (polls int) {
 //
 // Guarantees: G-0065.1, G-0065.2
 func TestReaderPollsRarelyIfThePeerIsSlow(t *testing.T) {
-	t.Run("pipe", func(t *testing.T) { testSlowPeer(t, newPoller(2, pipePolls), 100) })
-	t.Run("HTTP", func(t *testing.T) { testSlowPeer(t, newPoller(2, connPolls), 200) })
+	t.Run("pipe", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) { testSlowPeer(t, newPoller(2, pipePolls), 100) })
+	})
+	t.Run("HTTP", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) { testSlowPeer(t, newPoller(2, connPolls), 200) })
+	})
 }
 
 func testSlowPeer(t *testing.T, p poller, most int) {
@@ -48,6 +55,11 @@ func testSlowPeer(t *testing.T, p poller, most int) {
 //
 // Guarantees: G-0065.2
 func TestReaderPollsAgainAfterAQuickAnswer(t *testing.T) {
+	synctest.Test(t, testQuickAnswer)
+}
+
+func testQuickAnswer(t *testing.T) {
+	t.Helper()
 	p := newPoller(2, pipePolls)
 	for pollsOf(&p) > 0 || p.every < 64 {
 	}
