@@ -571,7 +571,7 @@ func TestATakeReturnsTheNewestRecord(t *testing.T) {
 	name := sessionName(sha256.Sum256([]byte("s")))
 	for n, change := range []func(){
 		func() { s.Save("s", storedRecord(2, 10)) },
-		func() { awaitStored(s) },
+		func() { s.Save("s", storedRecord(3, 10)); awaitStored(s) },
 		func() { s.Forget("s") },
 	} {
 		_, found, err := s.find(name)
