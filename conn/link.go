@@ -80,7 +80,7 @@ func (l *loop) open(epoch uint64) {
 	})
 	ev := &one.ev
 	*ev = event{kind: linkOpened, epoch: epoch, particulars: &one.of}
-	ctx := l.contextOf(i)
+	ctx := transport.WithWaker(l.contextOf(i), c)
 	if c.own.name != "" {
 		ctx = transport.WithConnectionName(ctx, c.own.name)
 	}

@@ -442,3 +442,34 @@ func TestTransportLearnsTheNameOfItsConnection(t *testing.T) {
 		})
 	}
 }
+
+// A transport that could open no link learns who has asked, and can end the wait before the next
+// attempt.
+//
+// Guarantees: G-0014.25
+func TestTransportWakesItsConnection(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var asked []transport.Waker
+		began := time.Now()
+		c := conn.New(opening(func(ctx context.Context) (transport.Link, error) {
+			asked = append(asked, transport.WakerOf(ctx))
+			return nil, errors.New("not yet")
+		}), conn.Options{BackoffMin: time.Hour, BackoffMax: time.Hour})
+		ended := make(chan error, 1)
+		go func() { ended <- c.Run(t.Context()) }()
+		synctest.Wait()
+		for range 2 {
+			asked[len(asked)-1].Wake()
+			synctest.Wait()
+		}
+		if len(asked) != 3 || time.Since(began) > 0 {
+			t.Errorf("Open was called %d times within %v, want 3 times at once", len(asked), time.Since(began))
+		}
+		c.Stop()
+		<-ended
+		asked[0].Wake() // it has no effect
+	})
+	if got := transport.WakerOf(t.Context()); got != nil {
+		t.Errorf("got %v of a context without a Waker, want nil", got)
+	}
+}

@@ -32,6 +32,24 @@ func WithConnectionName(ctx context.Context, name string) context.Context {
 
 type connectionKey struct{}
 
+// A Waker is what asks a Transport for links: a Conn. Wake ends its wait before it asks again.
+// It does not block, may be called from any goroutine, and has no effect at other times.
+type Waker interface{ Wake() }
+
+// WakerOf returns who asks for a link with a context of Open, or nil if that is unknown. A
+// Transport whose Open has failed, and that learns that it would succeed now, may wake it.
+func WakerOf(ctx context.Context) Waker {
+	waker, _ := ctx.Value(wakerKey{}).(Waker)
+	return waker
+}
+
+// WithWaker returns a context for Open. A connection calls it.
+func WithWaker(ctx context.Context, waker Waker) context.Context {
+	return context.WithValue(ctx, wakerKey{}, waker)
+}
+
+type wakerKey struct{}
+
 // A Link is one live connection to a peer: a process, a socket, a pair of
 // queues, an HTTP session. It carries frames, one JSON-RPC message each, on one
 // stream or on many. Nothing in a link retries or reconnects.
