@@ -1,0 +1,213 @@
+package sharing
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// Options configure a Server.
+type Options struct {
+	// Name names the server in errors and telemetry.
+	Name string
+
+	// May returns nil if a request may be passed to the server now, and otherwise why not.
+	// It is asked before each request, and must not block. Default: it always may.
+	May func() error
+
+	// Log receives what the connections log. Default: slog.Default().
+	Log *slog.Logger
+}
+
+// maxClients limits the clients of one server. A cluster has fewer nodes.
+const maxClients = 1024
+
+// A Server is one link to a server, and the clients that share it. It ends when the link does. Its
+// methods may be called from any goroutine.
+type Server struct {
+	options Options
+	link    transport.Link
+	conn    *conn.Conn
+	ready   chan struct{} // closed when the first client has opened a session
+	done    chan struct{} // closed when the link and the connection have ended
+	reason  error         // why; set before done is closed
+
+	mu         sync.Mutex
+	ended      bool // no further client is served
+	clients    map[*sharer]struct{}
+	opened     *session // the legacy session; nil before there is one
+	isReady    bool
+	level      protocol.LogLevel               // that the server was told; "" if none
+	subscribed map[string]map[*sharer]struct{} // who has subscribed to a resource
+	listenings map[int64]*listening            // subscriptions/listen under way, by the server's id
+	left       sync.WaitGroup                  // the connections to clients
+
+	changing turn // for what all clients share: subscriptions and the log level
+}
+
+// A session is what the first client and a legacy server have agreed on.
+type session struct {
+	capabilities string // of the client, in canonical form
+	result       json.RawMessage
+}
+
+// New returns a Server for a link that was just opened, and owns the link.
+func New(link transport.Link, o Options) *Server {
+	s := &Server{
+		options: o, link: link, ready: make(chan struct{}), done: make(chan struct{}),
+		clients: map[*sharer]struct{}{}, subscribed: map[string]map[*sharer]struct{}{}, listenings: map[int64]*listening{},
+		changing: make(turn, 1),
+	}
+	s.conn = conn.New(&once{link: link}, conn.Options{
+		Name: o.Name, Log: o.Log, Dialect: dialect{}, Handler: upward{s},
+		Final:    func(conn.Reason) bool { return true }, // there is only one link
+		Liveness: -1,                                     // the clients probe the server
+		// The server may have as many requests under way as all clients together.
+		MaxServing: maxServing, SendSlots: 1 << 16,
+	})
+	s.conn.LeaveOpening()
+	if err := s.conn.Start(context.Background(), s.over); err != nil {
+		panic(err) // it was not started before
+	}
+	s.conn.Open() // it is ready now
+	return s
+}
+
+// maxServing is how many requests of one client are passed on at the same time. More wait.
+const maxServing = 1024
+
+// A once is a transport with one link, which is open.
+type once struct{ link transport.Link }
+
+// OpensAtOnce implements transport.NonBlockingOpener.
+func (o *once) OpensAtOnce() bool { return true }
+
+// Open implements transport.Transport.
+func (o *once) Open(context.Context) (transport.Link, error) {
+	if o.link == nil {
+		return nil, transport.ErrClosed
+	}
+	link := o.link
+	o.link = nil
+	return link, nil
+}
+
+// over handles the end of the connection to the server.
+func (s *Server) over(error) {
+	s.reason = transport.ErrClosed
+	if why := s.conn.Status().Reason; why.Err != nil {
+		s.reason = why.Err // what the link has said
+	}
+	s.mu.Lock()
+	s.ended = true // so nobody is added while Close waits for those who are there
+	s.mu.Unlock()
+	close(s.done)
+	for _, c := range s.all() {
+		c.conn.Stop()
+	}
+}
+
+// Ready returns a channel that is closed when the first client has opened a session. Others that
+// are served before may be refused.
+func (s *Server) Ready() <-chan struct{} { return s.ready }
+
+// Done returns a channel that is closed when the link to the server has ended.
+func (s *Server) Done() <-chan struct{} { return s.done }
+
+// Reason returns why the link has ended, after Done.
+func (s *Server) Reason() error { return s.reason }
+
+// Close ends the link to the server within a grace, as transport.Link.Close does, and then all
+// clients. It returns the error of the link.
+func (s *Server) Close(grace time.Duration) error {
+	err := s.link.Close(grace)
+	s.conn.Stop() // it has nothing to do but to notice
+	<-s.done
+	s.left.Wait()
+	return err
+}
+
+// Drain lets the requests under way end, for at most until ctx ends, and refuses others as not
+// executed. Then it ends all clients, and the link to the server within the grace. An error says
+// what was cut short.
+func (s *Server) Drain(ctx context.Context, grace time.Duration) error {
+	s.mu.Lock()
+	s.ended = true
+	errs := make(chan error, len(s.clients))
+	n := len(s.clients)
+	for c := range s.clients {
+		go func() { errs <- c.conn.Close(ctx) }()
+	}
+	s.mu.Unlock()
+	var err error
+	for range n {
+		if closed := <-errs; !errors.Is(closed, conn.ErrNotRunning) {
+			err = errors.Join(err, closed)
+		}
+	}
+	return errors.Join(err, s.Close(grace))
+}
+
+// Serve serves a client over a link, which it owns. If the server has ended, or has too many
+// clients, it closes the link.
+func (s *Server) Serve(link transport.Link) {
+	c := &sharer{server: s}
+	c.conn = conn.Accept(link, conn.Options{
+		Name: s.options.Name, Log: s.options.Log, Dialect: dialect{}, Handler: c, MaxServing: maxServing,
+	})
+	s.mu.Lock()
+	refused := s.ended || len(s.clients) >= maxClients
+	if !refused {
+		s.clients[c] = struct{}{}
+		s.left.Add(1)
+	}
+	s.mu.Unlock()
+	if refused {
+		_ = link.Close(0) // nothing was sent
+		return
+	}
+	if err := c.conn.Start(context.Background(), func(error) { s.leave(c) }); err != nil {
+		panic(err) // it was not started before
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		c.conn.Stop()
+	}
+}
+
+// leave forgets a client whose connection has ended.
+func (s *Server) leave(c *sharer) {
+	s.mu.Lock()
+	delete(s.clients, c)
+	for uri, by := range s.subscribed {
+		if delete(by, c); len(by) == 0 {
+			delete(s.subscribed, uri)
+		}
+	}
+	s.mu.Unlock()
+	s.left.Done()
+}
+
+// opens notes that a client has opened a session.
+func (s *Server) opens() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.isReady {
+		s.isReady = true
+		close(s.ready)
+	}
+}
+
+// errOverloaded refuses a request that was not executed, in a way that clients know.
+func errOverloaded(why error) *jsonrpc.Error {
+	return &jsonrpc.Error{Code: jsonrpc.CodeOverloaded, Message: "not executed: " + why.Error()}
+}

@@ -1,0 +1,122 @@
+package sharing
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// upward is the handler of what the server sends.
+type upward struct{ server *Server }
+
+// ServeRequest implements conn.Handler: it passes a question to the client that it is probably for.
+func (u upward) ServeRequest(ctx context.Context, in *conn.Incoming) (json.RawMessage, error) {
+	if in.Method == protocol.MethodPing {
+		return json.RawMessage("{}"), nil
+	}
+	c, err := u.server.asked()
+	if err != nil {
+		return nil, err
+	}
+	return (&relay{in: in, to: c.conn}).pass(ctx)
+}
+
+// ServeNotification implements conn.Handler.
+func (u upward) ServeNotification(ctx context.Context, in *conn.Incoming) {
+	s := u.server
+	if mayHave(in.Params, protocol.MetaSubscriptionID) {
+		begin, end, found, err := member(in.Params, "_meta", protocol.MetaSubscriptionID)
+		if found && err == nil {
+			s.tellListener(ctx, in, begin, end)
+			return
+		}
+	}
+	for _, c := range s.all() {
+		c.tell(ctx, in.Method, in.Params)
+	}
+}
+
+// A listening is a subscriptions/listen that was passed on.
+type listening struct {
+	client *sharer
+	id     jsonrpc.ID // under which the client has made it
+}
+
+// listen passes a subscriptions/listen on. What the server sends for it carries the id under which
+// it was passed on.
+func (c *sharer) listen(ctx context.Context, in *conn.Incoming) (json.RawMessage, error) {
+	s := c.server
+	var passed int64
+	r := &relay{in: in, to: s.conn, sent: func(id int64) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		passed = id
+		s.listenings[id] = &listening{c, in.ID()}
+	}}
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.listenings, passed)
+	}()
+	return r.pass(ctx)
+}
+
+// tellListener passes a notification to the client whose subscription it is of. Its id is at that
+// place of the params.
+func (s *Server) tellListener(ctx context.Context, in *conn.Incoming, begin, end int) {
+	id, err := strconv.ParseInt(string(in.Params[begin:end]), 10, 64)
+	if err != nil {
+		return // no subscription that was passed on has such an id
+	}
+	s.mu.Lock()
+	l := s.listenings[id]
+	s.mu.Unlock()
+	if l != nil {
+		l.client.tell(ctx, in.Method, replaced(in.Params, begin, end, l.id.Append(nil)))
+	}
+}
+
+func (s *Server) all() []*sharer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Keys(s.clients))
+}
+
+// tell sends a notification to a client, and ends its connection if that takes no more.
+func (c *sharer) tell(ctx context.Context, method string, params json.RawMessage) {
+	if err := c.conn.TryNotify(ctx, method, params); errors.Is(err, transport.ErrBusy) {
+		c.conn.Stop()
+	}
+}
+
+// asked returns the client that a question of the server is for.
+func (s *Server) asked() (*sharer, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var only, calling *sharer
+	callers := 0
+	for c := range s.clients {
+		only = c
+		if c.calls > 0 {
+			calling = c
+			callers++
+		}
+	}
+	switch {
+	case callers == 1:
+		return calling, nil
+	case callers == 0 && len(s.clients) == 1:
+		return only, nil
+	}
+	return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: fmt.Sprintf(
+		"the server is shared, and nobody knows which of %d clients the request is for: %d have calls under way", len(s.clients), callers)}
+}
