@@ -25,5 +25,18 @@
 //
 // No call waits for the Engine, and none sends it anything.
 //
-// See ADR-0076.
+// # Servers
+//
+// [Node.Upstream] is the transport to a server that runs on one node, and that the clients of all
+// nodes use. Call [guardian.Run] first in main, so that its process ends in time whatever
+// becomes of its node:
+//
+//	func main() {
+//		guard := guardian.Run()
+//		...
+//		n, err := cluster.Join(ctx, engine, cluster.Options{..., Guardian: guard})
+//		...
+//		session, err := c.Connect(ctx, n.Upstream("files", &stdio.Command{Path: "files"}, cluster.UpstreamOptions{}))
+//
+// See ADR-0076 and ADR-0079.
 package cluster

@@ -162,3 +162,22 @@ func (n *Node) SawEnd(o Owner) {
 	}
 	s.end(o)
 }
+
+// A Carrier is what brings requests from node to node.
+type Carrier interface {
+	Mount(path string, h http.Handler) error
+	RoundTripper(node string) http.RoundTripper
+}
+
+// SetCarrier replaces the hop for servers.
+func (n *Node) SetCarrier(c Carrier) { n.carrier = testCarrier{c} }
+
+type testCarrier struct{ of Carrier }
+
+func (c testCarrier) mount(path string, h http.Handler) error    { return c.of.Mount(path, h) }
+func (c testCarrier) roundTripper(node string) http.RoundTripper { return c.of.RoundTripper(node) }
+
+// RankOf is the place of a node among those that may run a server.
+func RankOf(server, node string, members []Member, wanted map[string]string) int {
+	return rankOf(server, node, members, wanted)
+}

@@ -40,21 +40,24 @@ func (n *Node) onDrain(f func(context.Context) error) {
 	n.hooks.draining = append(n.hooks.draining, f)
 }
 
-// onClose registers a function that Close calls first. It writes what is to be written before the
-// node leaves.
+// onClose registers a function that Close calls first. It writes what is to be written, and ends
+// what is to be ended, before the node leaves.
 func (n *Node) onClose(f func(context.Context)) {
 	n.hooks.mu.Lock()
 	defer n.hooks.mu.Unlock()
 	n.hooks.closing = append(n.hooks.closing, f)
 }
 
+// close calls all functions at the same time, and waits for them.
 func (h *hooks) close(ctx context.Context) {
 	h.mu.Lock()
 	all := slices.Clone(h.closing)
 	h.mu.Unlock()
+	var group sync.WaitGroup
 	for _, f := range all {
-		f(ctx)
+		group.Go(func() { f(ctx) })
 	}
+	group.Wait()
 }
 
 func (h *hooks) leaseChanged(key string) {

@@ -274,6 +274,17 @@ func (n *Node) holds(key string) bool {
 	return e != nil && e.hold.held(n.clock())
 }
 
+// heldUntil returns until when this node holds a key, as far as known; the zero time if it does
+// not.
+func (n *Node) heldUntil(key string) time.Time {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if e := n.table[key]; e != nil && e.hold.held(n.clock()) {
+		return n.timeOf(e.hold.until)
+	}
+	return time.Time{}
+}
+
 // onRenewal calls f with the time until which this node holds a key: at once, and after each
 // renewal, until the key is released or lost. f is called while the table is locked, and must
 // not block or call methods of the Node. It does nothing if the key is not held.

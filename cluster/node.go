@@ -38,6 +38,7 @@ type Node struct {
 
 	hop       *hop.Hop // nil before join
 	peers     peers
+	carrier   carrier    // the hop; tests replace it
 	listening sync.Mutex // held while mount begins to listen
 	listens   bool
 
@@ -67,6 +68,8 @@ type Node struct {
 	others  map[string]otherClaim // keys of other kinds, of all nodes
 	current chan struct{}         // closed when the watch has shown everything once, or has ended
 	unread  map[string]error      // by key: why a value could not be read
+
+	exclusives map[string]*exclusive // by name
 
 	state   State
 	changed chan struct{} // closed when the state changes
@@ -110,7 +113,7 @@ func newNode(e Engine, o Options) *Node {
 	n.clock = func() instant { return time.Since(n.began) + max(0, suspended()-n.asleep) }
 	n.changes.node = n
 	n.ctx, n.cancel = context.WithCancelCause(context.Background())
-	n.peers = newPeers(n)
+	n.peers, n.carrier, n.exclusives = newPeers(n), n, map[string]*exclusive{}
 	n.onLease(n.peers.update)
 	return n
 }
@@ -184,7 +187,6 @@ func (n *Node) self() owner {
 // up: it expires. If ctx ends, Close returns when nothing runs any more all the same. Further
 // calls do nothing.
 func (n *Node) Close(ctx context.Context) error {
-	n.hooks.close(ctx)
 	n.mu.Lock()
 	first := !n.closing
 	n.closing = true
@@ -194,6 +196,7 @@ func (n *Node) Close(ctx context.Context) error {
 		n.running.Wait()
 		return nil
 	}
+	n.hooks.close(ctx)
 	err := n.hop.Close(ctx)
 	n.mu.Lock()
 	n.cancel(errClosed)

@@ -14,10 +14,13 @@ import (
 
 	"github.com/bowline-mcp/bowline/cluster"
 	"github.com/bowline-mcp/bowline/cluster/clustertest"
+	"github.com/bowline-mcp/bowline/cluster/guardian"
 )
 
 // TestMain discards the logs of losses that tests cause.
 func TestMain(m *testing.M) {
+	guardian.Run()
+	playRole()
 	slog.SetDefault(slog.New(slog.DiscardHandler))
 	goleak.VerifyTestMain(m)
 }
@@ -43,8 +46,13 @@ func join(t testing.TB, s *clustertest.Service, name string) testNode {
 
 func joinWithClock(t testing.TB, s *clustertest.Service, name string, c *cluster.Clock) testNode {
 	t.Helper()
+	return joinWith(t, s, options(name), c)
+}
+
+func joinWith(t testing.TB, s *clustertest.Service, o cluster.Options, c *cluster.Clock) testNode {
+	t.Helper()
 	e := s.Engine()
-	n, err := cluster.JoinWithClock(context.Background(), e, options(name), c)
+	n, err := cluster.JoinWithClock(context.Background(), e, o, c)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"regexp"
 
+	"github.com/bowline-mcp/bowline/cluster/guardian"
 	"github.com/bowline-mcp/bowline/internal/seal"
 )
 
@@ -41,6 +42,11 @@ type Options struct {
 	// is not the one on which it listens. Default: that one; if Hop has no host, the address by
 	// which this machine reaches the Engine.
 	Advertise string
+
+	// Guardian starts the servers of Upstream that are processes, so that they end in time
+	// also if this node is stopped or killed: what guardian.Run has returned at the beginning
+	// of main. Default: such a server may run on beyond its claim; see Upstream.
+	Guardian *guardian.Guardian
 
 	// Log receives what an operator should know: a lease that was lost and is back, values
 	// that could not be read. Default: slog.Default().

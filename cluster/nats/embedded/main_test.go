@@ -17,6 +17,7 @@ import (
 const memberVariable = "BOWLINE_EMBEDDED_MEMBER"
 
 func TestMain(m *testing.M) {
+	playRole()
 	if options := os.Getenv(memberVariable); options != "" {
 		if err := runMember(options); err != nil {
 			fmt.Fprintln(os.Stderr, err)

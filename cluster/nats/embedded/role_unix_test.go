@@ -1,0 +1,15 @@
+//go:build unix
+
+package embedded
+
+import (
+	"github.com/bowline-mcp/bowline/cluster/guardian"
+	"github.com/bowline-mcp/bowline/internal/locked"
+)
+
+// playRole does not return in a process that a test has started.
+func playRole() {
+	guard := guardian.Run()
+	locked.Play()
+	playNode(guard)
+}

@@ -1,0 +1,148 @@
+//go:build unix
+
+// Package locked is a server for tests that must never run twice at the same time. It holds the
+// lock of a file while it runs, together with a child that leaves its group and session and
+// ignores SIGTERM and the end of its input. If the file is locked already when it starts, it
+// notes that.
+package locked
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport/stdio"
+)
+
+const (
+	roleVariable = "BOWLINE_LOCKED_ROLE"
+	fileVariable = "BOWLINE_LOCKED_FILE"
+)
+
+// Play is called first in TestMain. In a process that was started as a server or its child, it
+// does not return.
+func Play() {
+	switch os.Getenv(roleVariable) {
+	case "server":
+		if err := serve(os.Getenv(fileVariable)); err != nil {
+			fmt.Fprintln(os.Stderr, "locked:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	case "child":
+		signal.Ignore(unix.SIGTERM, unix.SIGPIPE)
+		fmt.Println("ready")
+		stop := make(chan os.Signal, 1)
+		signal.Notify(stop, unix.SIGUSR2) // nobody sends it; without it, waiting would be a deadlock
+		<-stop
+	}
+}
+
+// Command starts the server, as another process of this program. The file must exist.
+func Command(file string) *stdio.Command {
+	return &stdio.Command{Path: os.Args[0], Env: []string{
+		"GORACE=atexit_sleep_ms=0", // the race detector would delay the exit by a second
+		roleVariable + "=server", fileVariable + "=" + file,
+	}}
+}
+
+// A Mark is the argument of the tools of the server.
+type Mark struct {
+	Text string `json:"text"`
+}
+
+// serve is the server. Its tools append the text of their argument to the file: "who" returns
+// the process id, and "wait" does not return.
+func serve(path string) error {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return err
+	}
+	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_, noted := fmt.Fprintln(file, twice)
+		return errors.Join(fmt.Errorf("the file is locked by another: %w", err), noted)
+	}
+	if err := startChild(file); err != nil {
+		return err
+	}
+	s := server.New(protocol.Implementation{Name: "locked", Version: "1"}, server.Options{})
+	server.AddTool(s, protocol.Tool{Name: "who"}, func(_ context.Context, in Mark) (string, error) {
+		_, err := fmt.Fprintln(file, in.Text)
+		return fmt.Sprint(os.Getpid()), err
+	})
+	server.AddTool(s, protocol.Tool{Name: "wait"}, func(ctx context.Context, in Mark) (string, error) {
+		if _, err := fmt.Fprintln(file, in.Text); err != nil {
+			return "", err
+		}
+		<-ctx.Done()
+		return "", context.Cause(ctx)
+	})
+	return s.Serve(context.Background(), &stdio.Server{})
+}
+
+// startChild starts a process that keeps the lock.
+func startChild(file *os.File) error {
+	child := exec.Command(os.Args[0])
+	child.Env = append(os.Environ(), roleVariable+"=child")
+	child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	child.ExtraFiles = []*os.File{file}
+	ready, err := child.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := child.Start(); err != nil {
+		return err
+	}
+	_, err = bufio.NewReader(ready).ReadString('\n')
+	return err
+}
+
+const twice = "TWICE"
+
+// Read returns how often each text was marked, and an error if a server has found the file locked
+// by another.
+func Read(file string) (marks map[string]int, err error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	all, err := io.ReadAll(f)
+	if err != nil {
+		return nil, err
+	}
+	marks = map[string]int{}
+	for line := range strings.Lines(string(all)) {
+		marks[strings.TrimSpace(line)]++
+	}
+	if n := marks[twice]; n > 0 {
+		err = fmt.Errorf("the server was started %d times while it ran", n)
+	}
+	return marks, err
+}
+
+// AwaitFree returns when nobody holds the lock, and how long that took.
+func AwaitFree(file string) (time.Duration, error) {
+	began := time.Now()
+	f, err := os.Open(file)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	for err = unix.EINTR; err == unix.EINTR; {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX)
+	}
+	return time.Since(began), err
+}
