@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"errors"
+	"fmt"
 	"slices"
 )
 
@@ -46,9 +48,16 @@ func (o *Observer) Reports(ctx context.Context) ([]Report, error) {
 	return reports, err
 }
 
-// DrainNode asks a node to drain. It returns when the node has begun.
+// DrainNode asks a node to drain, and asks again while the Engine cannot be reached, or while the
+// node has a lease and does not answer, until ctx ends. It returns when the node has begun.
 func (o *Observer) DrainNode(ctx context.Context, name string) error {
-	return o.node.DrainNode(ctx, name)
+	return o.node.persist(ctx, func(ctx context.Context) error {
+		err := o.node.DrainNode(ctx, name)
+		if _, lives := o.Member(name); lives && errors.Is(err, ErrNoResponder) {
+			return fmt.Errorf("%w: %w", ErrUnavailable, err) // it may be looking for the Engine
+		}
+		return err
+	})
 }
 
 // Close ends the Observer.

@@ -1,9 +1,11 @@
 package cluster_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/bowline-mcp/bowline/cluster"
 	"github.com/bowline-mcp/bowline/cluster/clustertest"
@@ -43,4 +45,41 @@ func TestObserver(t *testing.T) {
 			t.Errorf("%v, want a KeyError", err)
 		}
 	})
+}
+
+// A node, or the Observer, may be looking for the Engine while it is asked to drain.
+func TestObserverDrainsANodeThatIsAwayForAMoment(t *testing.T) {
+	for name, away := range map[string]func(observer, node *clustertest.Engine) *clustertest.Engine{
+		"the node":     func(_, node *clustertest.Engine) *clustertest.Engine { return node },
+		"the observer": func(observer, _ *clustertest.Engine) *clustertest.Engine { return observer },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := clustertest.New(clustertest.Options{})
+				b := join(t, s, "b")
+				e := s.Engine()
+				o, err := cluster.Observe(t.Context(), e, options(""))
+				if err != nil {
+					t.Fatal(err)
+				}
+				cut := away(e, b.engine)
+				cut.Cut()
+				time.AfterFunc(3*time.Second, cut.Heal)
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				defer cancel()
+				if err := o.DrainNode(ctx, "b"); err != nil {
+					t.Error(err)
+				}
+				select {
+				case <-b.Draining():
+				case <-ctx.Done():
+					t.Error("the node does not drain")
+				}
+				o.Close()
+				if err := e.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
 }

@@ -54,6 +54,13 @@ func bowline(t *testing.T, args ...string) *exec.Cmd {
 // returns its status and what it has printed since it said its URL.
 func serving(t *testing.T, more ...string) (url string, interrupt, kill func(), ended func() (status int, rest string)) {
 	t.Helper()
+	url, _, interrupt, kill, ended = servingSays(t, more...)
+	return url, interrupt, kill, ended
+}
+
+// servingSays does the same, and also returns what the process has printed before it serves.
+func servingSays(t *testing.T, more ...string) (url, before string, interrupt, kill func(), ended func() (status int, rest string)) {
+	t.Helper()
 	cmd := bowline(t, append([]string{"serve", "--http", "127.0.0.1:0"}, more...)...)
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
@@ -63,9 +70,9 @@ func serving(t *testing.T, more ...string) (url string, interrupt, kill func(), 
 		t.Fatal(err)
 	}
 	lines := bufio.NewScanner(stderr)
-	var before strings.Builder
+	var said strings.Builder
 	for url == "" && lines.Scan() {
-		before.WriteString(lines.Text() + "\n")
+		said.WriteString(lines.Text() + "\n")
 		_, url, _ = strings.Cut(lines.Text(), "serving ")
 	}
 	interrupt = func() { _ = cmd.Process.Signal(os.Interrupt) } // it may have ended
@@ -89,7 +96,7 @@ func serving(t *testing.T, more ...string) (url string, interrupt, kill func(), 
 		ended()
 	})
 	if url == "" {
-		t.Fatalf("the server has not printed its address: %s", before.String())
+		t.Fatalf("the server has not printed its address: %s", said.String())
 	}
-	return url, interrupt, kill, ended
+	return url, said.String(), interrupt, kill, ended
 }

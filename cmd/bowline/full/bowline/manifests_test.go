@@ -1,0 +1,154 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	natsserver "github.com/nats-io/nats-server/v2/server"
+	"go.yaml.in/yaml/v3"
+)
+
+const manifests = "../../../../docs/guide/nodes"
+
+// A manifest is what the tests need of a file of Kubernetes.
+type manifest struct {
+	Kind string
+	Spec struct {
+		Replicas int
+		Template struct {
+			Spec struct {
+				Containers []struct {
+					Args           []string
+					ReadinessProbe struct {
+						Get struct{ Path string } `yaml:"httpGet"`
+					} `yaml:"readinessProbe"`
+				}
+			}
+		}
+		Ports []struct{ Port int }
+	}
+}
+
+// The command of the deployment works with a NATS server that has the permissions of the
+// documentation, up to what only Kubernetes has: names, addresses, TLS and files.
+func TestKubernetesManifest(t *testing.T) {
+	file, err := os.Open(filepath.Join(manifests, "kubernetes.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	documents := map[string]manifest{}
+	for decoder := yaml.NewDecoder(file); ; {
+		var m manifest
+		err := decoder.Decode(&m)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		documents[m.Kind] = m
+	}
+	deployment := documents["Deployment"].Spec
+	if len(documents) != 3 || deployment.Replicas != 3 || len(deployment.Template.Spec.Containers) != 1 || documents["Service"].Spec.Ports[0].Port != 80 {
+		t.Fatalf("the file has %+v", documents)
+	}
+	container := deployment.Template.Spec.Containers[0]
+	here := map[string]string{"--nats": permittedServer(t), "--cluster-key": newKey(t), "--nats-creds": "", "--advertise": "127.0.0.1"}
+	var urls []string
+	for _, pod := range []string{"bowline-7c9f-a", "bowline-7c9f-b"} {
+		here["--node"] = pod
+		url, metrics := runsHere(t, container.Args, here)
+		urls = append(urls, url)
+		response, err := http.Get(metrics + container.ReadinessProbe.Get.Path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		if response.StatusCode != http.StatusOK {
+			t.Errorf("%s is not ready: %s", pod, response.Status)
+		}
+	}
+	goesOn(t, urls[0], urls[1])
+}
+
+// goesOn fails unless a session that begins at one node goes on at another.
+func goesOn(t *testing.T, first, second string) {
+	t.Helper()
+	_, header, body := ask(t, first, "", initialize)
+	session := header.Get("Mcp-Session-Id")
+	if session == "" {
+		t.Fatalf("there is no session: %s", body)
+	}
+	for _, message := range []string{initialized, echo} {
+		if status, _, body := ask(t, second, session, message); status/100 != 2 {
+			t.Errorf("at the other node: %d %s", status, body)
+		}
+	}
+}
+
+// runsHere runs a command of a manifest with other values for some flags, and none of those with
+// "". It listens on free ports of this machine.
+func runsHere(t *testing.T, args []string, here map[string]string) (url, metrics string) {
+	t.Helper()
+	var run []string
+	for _, arg := range args[1:] { // serving adds serve and --http
+		flag, value, found := strings.Cut(arg, "=")
+		if !found {
+			t.Fatalf("%q is not like --flag=value", arg)
+		}
+		other, replaced := here[flag]
+		switch {
+		case flag == "--http" || replaced && other == "":
+			continue
+		case replaced:
+			value = other
+		case strings.HasPrefix(value, "0.0.0.0:"):
+			value = "127.0.0.1:0"
+		}
+		run = append(run, flag+"="+value)
+	}
+	url, before, _, _, _ := servingSays(t, run...)
+	_, metrics, _ = strings.Cut(before, "metrics at ")
+	metrics, _, _ = strings.Cut(metrics, "/metrics")
+	return url, metrics
+}
+
+// newKey makes a key as the manifests say.
+func newKey(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "cluster.key")
+	if said, err := bowline(t, "cluster", "init", "--cluster-key", path).CombinedOutput(); err != nil {
+		t.Fatalf("cluster init: %v: %s", err, said)
+	}
+	return path
+}
+
+// permittedServer runs a NATS server with cluster/nats/permissions.conf, and returns its URL.
+func permittedServer(t *testing.T) string {
+	t.Helper()
+	t.Setenv("BOWLINE_NATS_PASSWORD", "secret")
+	options, err := natsserver.ProcessConfigFile("../../../../cluster/nats/permissions.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	options.Host, options.Port, options.JetStream, options.StoreDir, options.NoSigs = "127.0.0.1", natsserver.RANDOM_PORT, true, t.TempDir(), true
+	server, err := natsserver.NewServer(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.Start()
+	t.Cleanup(func() {
+		server.Shutdown()
+		server.WaitForShutdown()
+	})
+	if !server.ReadyForConnections(hangGuard) {
+		t.Fatal("the NATS server does not start")
+	}
+	return "nats://bowline:secret@" + server.Addr().String()
+}
