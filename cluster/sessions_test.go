@@ -41,8 +41,16 @@ func newSessionCluster(t *testing.T) *sessionCluster {
 	if c.view, err = cluster.Observe(t.Context(), c.service.Engine(), options("")); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(c.view.Close)
 	return c
+}
+
+// close ends the nodes that are running.
+func (c *sessionCluster) close() {
+	for _, n := range c.nodes {
+		closeNode(c.t, n.node)
+		_ = n.engine.Close()
+	}
+	c.view.Close()
 }
 
 type runningNode struct {
@@ -62,10 +70,6 @@ func (c *sessionCluster) start(name string) streamable.SessionStore {
 	for m, _ := c.view.Member(name); m.Address == "" || m.Epoch != n.Self().Epoch; m, _ = c.view.Member(name) {
 		runtime.Gosched()
 	}
-	c.t.Cleanup(func() {
-		_ = n.Close(context.WithoutCancel(c.t.Context())) // it may have been killed
-		_ = e.Close()
-	})
 	return n.Sessions()
 }
 
@@ -80,6 +84,7 @@ func (c *sessionCluster) kill(name string) {
 	if err := killed.engine.Close(); err != nil {
 		c.t.Fatal(err)
 	}
+	closeNode(c.t, killed.node)
 	for _, other := range c.nodes {
 		c.notice(other.node)
 	}
@@ -106,7 +111,7 @@ func TestSessionsOfACluster(t *testing.T) {
 	}
 	stores.SessionStoreContract(t, func(t *testing.T) stores.Sessions {
 		c := newSessionCluster(t)
-		return stores.Sessions{Nodes: 3, Start: c.start, Settle: c.settle, Kill: c.kill}
+		return stores.Sessions{Nodes: 3, Start: c.start, Settle: c.settle, Kill: c.kill, Close: c.close}
 	}, proptest.ContractOptions{})
 }
 

@@ -40,6 +40,10 @@ type Sessions struct {
 	// Lose makes the other nodes believe that a node has ended, although its store is used
 	// on. When Lose returns, they do. Nil: that cannot happen.
 	Lose func(node string)
+
+	// Close ends the nodes that are running, when the suite does not need them any more. Nil:
+	// they may run until the test ends.
+	Close func()
 }
 
 // SessionStoreContract checks the contract of streamable.SessionStore.
@@ -84,7 +88,11 @@ type sessionNode struct {
 }
 
 func openSessions(t *testing.T, tb cleanupTB, open func(*testing.T) Sessions, o proptest.ContractOptions) *sessions {
-	return &sessions{Sessions: open(t), t: tb, ctx: guarded(tb, o), running: make(map[string]*sessionNode)}
+	s := &sessions{Sessions: open(t), t: tb, ctx: guarded(tb, o), running: make(map[string]*sessionNode)}
+	if s.Close != nil {
+		tb.Cleanup(s.Close)
+	}
+	return s
 }
 
 // names returns the names of all nodes that can run at the same time.
