@@ -122,10 +122,10 @@ func startNodes(t *testing.T, bowline string) *nodes.Nodes {
 	defer cancel()
 	all, err := nodes.Start(ctx, nodes.Options{
 		Log: testLog{t},
-		Command: func(node int) *exec.Cmd {
+		Command: func(node int) (*exec.Cmd, error) {
 			command := exec.Command(bowline, "serve", "--http", "127.0.0.1:0", "--cluster", "peers", "--node", fmt.Sprintf("n%d", node))
 			command.Env = append(os.Environ(), "XDG_CONFIG_HOME="+state)
-			return command
+			return command, nil
 		},
 	})
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -37,6 +38,7 @@ func NewBalancer(nodes int) *Balancer {
 		Rewrite:       func(r *httputil.ProxyRequest) { r.Out.Host = r.In.Host; r.SetXForwarded() },
 		Transport:     roundTripper(b.send),
 		FlushInterval: -1,
+		ErrorLog:      slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // that a node has broken off is what the client sees
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
 			http.Error(w, err.Error(), http.StatusBadGateway)
 		},

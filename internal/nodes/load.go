@@ -1,222 +1,307 @@
 package nodes
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"os"
+	"maps"
+	"net/http"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/bowline-mcp/bowline/features/client"
-	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/internal/ledger"
+	"github.com/bowline-mcp/bowline/internal/nodes/marks"
+	"github.com/bowline-mcp/bowline/internal/pause"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
-
-// AddLedger adds the tool "mark" to a server: it writes the id of a call to a file that all
-// nodes share, and returns after so many milliseconds. So the file says what was executed, and
-// how often.
-func AddLedger(s *server.Server, path string) error {
-	file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	server.AddTool(s, protocol.Tool{Name: "mark", Description: "Writes the id to the ledger."},
-		func(ctx context.Context, in markArguments) (string, error) {
-			if _, err := file.WriteString(in.ID + "\n"); err != nil { // one write, so no line is torn
-				return "", err
-			}
-			timer := time.NewTimer(time.Duration(in.Wait) * time.Millisecond)
-			defer timer.Stop()
-			select {
-			case <-timer.C:
-				return in.ID, nil
-			case <-ctx.Done():
-				return "", context.Cause(ctx)
-			}
-		})
-	return nil
-}
-
-type markArguments struct {
-	ID   string `json:"id"`
-	Wait int    `json:"wait"`
-}
 
 // LoadOptions say what a Load does.
 type LoadOptions struct {
 	URL      string
 	Sessions int           // how many sessions there are
-	Busy     int           // how many of them have a call under way at any time; the others are idle
+	Busy     int           // how many of them have a call under way from the start; the others are idle
+	First    string        // the sessions of the node with this name are busy before others
 	Wait     time.Duration // how long a call takes
 }
 
 // A Load uses sessions while nodes fail. Nothing is repeated: each failure is counted.
 type Load struct {
 	options LoadOptions
-	clients []*loadSession
+	pool    *http.Transport
 	ctx     context.Context
 	cancel  context.CancelFunc
 	calling sync.WaitGroup
 
-	mu     sync.Mutex
-	counts ledger.Counts
-	calls  map[string]ledger.Outcome
-	failed []string // texts of failures, the first hundred
+	mu       sync.Mutex
+	sessions []*loadSession
+	since    time.Time // what was before does not count as an outage
+	calls    map[string]*loadCall
+	failed   []string // texts of failures, the first hundred
+	mark     time.Time
+	waiting  map[*loadSession]bool // those without a success of a call that began after mark
+	settled  chan struct{}         // closed when nobody is waiting
 }
 
+// A loadSession is one session. Its fields are guarded by Load.mu, once it calls.
 type loadSession struct {
+	number  int
 	client  *client.Client
 	session *client.Session
-	calls   atomic.Int64
+	id      *noted
+	calls   int
+	calling bool          // it has a goroutine that calls
+	wanted  time.Time     // when the first call began since the last success; zero: no call is under way
+	outage  time.Duration // the longest one
 }
 
-// StartLoad opens the sessions, in the revision that has sessions, and begins to call.
+// A loadCall is one call. It is pending until its end.
+type loadCall struct {
+	ended    bool
+	toolSaid string // the error of the tool, if that has failed
+	outcome  ledger.Outcome
+}
+
+const (
+	pauseIdle    = 100 * time.Millisecond // between the calls of a session that was idle before
+	pauseFailed  = 50 * time.Millisecond  // after a failure
+	callTimeout  = time.Minute            // above the default timeout of a call, which so decides
+	keptFailures = 100
+)
+
+// StartLoad opens the sessions, in the revision that has sessions, and begins to call. It returns
+// when each busy session has had an answer.
 func StartLoad(ctx context.Context, o LoadOptions) (*Load, error) {
-	l := &Load{options: o, counts: ledger.Counts{}, calls: map[string]ledger.Outcome{}}
+	l := &Load{options: o, calls: map[string]*loadCall{}, pool: &http.Transport{MaxIdleConnsPerHost: 2 * o.Sessions}}
 	l.ctx, l.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	for i := range o.Sessions {
-		c := client.New(protocol.Implementation{Name: "load", Version: "1"}, client.Options{ProtocolVersion: protocol.LatestLegacy})
-		session, err := c.Connect(ctx, &streamable.Client{URL: o.URL})
-		if err != nil {
+		s := &loadSession{number: i, id: &noted{next: l.pool}}
+		s.client = client.New(protocol.Implementation{Name: "load", Version: "1"}, client.Options{ProtocolVersion: protocol.LatestLegacy})
+		var err error
+		if s.session, err = s.client.Connect(ctx, &streamable.Client{URL: o.URL, HTTP: &http.Client{Transport: s.id}}); err != nil {
 			return nil, errors.Join(err, l.close(ctx))
 		}
-		s := &loadSession{client: c, session: session}
-		l.clients = append(l.clients, s)
-		if i < o.Busy {
-			l.calling.Go(func() {
-				for l.ctx.Err() == nil {
-					_ = l.call(i, s, l.options.Wait) // it is counted
-				}
-			})
-		}
+		l.sessions = append(l.sessions, s)
+	}
+	order := slices.Clone(l.sessions)
+	slices.SortStableFunc(order, func(a, b *loadSession) int { return l.rank(a) - l.rank(b) })
+	for _, s := range order[:o.Busy] {
+		l.call(s, 0)
+	}
+	if err := l.Settle(ctx); err != nil {
+		return nil, errors.Join(err, l.close(ctx))
 	}
 	return l, nil
 }
 
-// call makes one call, which also the end of the Load does not cancel.
-func (l *Load) call(i int, s *loadSession, wait time.Duration) error {
-	id := fmt.Sprintf("%d-%d", i, s.calls.Add(1))
+func (l *Load) rank(s *loadSession) int {
+	if streamable.NodeOf(s.id.session()) == l.options.First {
+		return 0
+	}
+	return 1
+}
+
+// call has a session call until the Load ends, with a pause after each call.
+func (l *Load) call(s *loadSession, between time.Duration) {
+	s.calling = true
+	l.calling.Go(func() {
+		for l.ctx.Err() == nil {
+			rest := between
+			if l.once(s) != nil {
+				rest = pauseFailed
+			}
+			_ = pause.For(l.ctx, rest) // then the Load ends
+		}
+	})
+}
+
+// once makes one call, which also the end of the Load does not cancel.
+func (l *Load) once(s *loadSession) error {
+	call, began := &loadCall{}, time.Now()
+	l.mu.Lock()
+	s.calls++
+	id := fmt.Sprintf("%d-%d", s.number, s.calls)
+	l.calls[id] = call
+	if s.wanted.IsZero() {
+		s.wanted = began
+	}
+	l.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.ctx), callTimeout)
 	defer cancel()
-	_, err := client.Call[string](ctx, s.session, "mark", markArguments{ID: id, Wait: int(wait.Milliseconds())})
-	outcome, other := ledger.OutcomeOf(err)
+	answer, err := client.Call[string](ctx, s.session, marks.Tool, marks.Of(id, l.options.Wait))
+	if err == nil && answer != id {
+		err = fmt.Errorf("the answer is %.80q", answer)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if other != nil {
-		outcome = ledger.Answered() // the tool itself has failed, or its result is wrong
+	l.end(call, err)
+	if err != nil {
+		if len(l.failed) < keptFailures {
+			l.failed = append(l.failed, fmt.Sprintf("%s call %s, after %v: %v", time.Now().Format("04:05.000"), id, time.Since(began).Round(time.Millisecond), err))
+		}
+		return err
 	}
-	l.counts[outcome]++
-	l.calls[id] = outcome
-	if err != nil && len(l.failed) < 100 {
-		l.failed = append(l.failed, fmt.Sprintf("%s %s: %v", time.Now().Format("05.000"), id, err))
-	}
-	return err
+	l.answered(s, began)
+	return nil
 }
 
-// callTimeout is above the default timeout of a call, which so decides.
-const callTimeout = time.Minute
-
-// Recover makes every session call until a call succeeds, and returns how long each session
-// took. It fails if a session has had no success when ctx ends.
-func (l *Load) Recover(ctx context.Context) (took []time.Duration, err error) {
-	since := time.Now()
-	took = make([]time.Duration, len(l.clients))
-	errs := make([]error, len(l.clients))
-	var recovering sync.WaitGroup
-	for i, s := range l.clients {
-		recovering.Go(func() {
-			for {
-				errs[i] = l.call(i, s, 0)
-				took[i] = time.Since(since)
-				if errs[i] == nil {
-					return
-				}
-				timer := time.NewTimer(recoverPause)
-				select {
-				case <-timer.C:
-				case <-ctx.Done():
-					timer.Stop()
-					errs[i] = fmt.Errorf("session %d has not recovered: %w", i, errs[i])
-					return
-				}
-			}
-		})
+// end notes how a call has ended. The caller holds l.mu.
+func (l *Load) end(call *loadCall, err error) {
+	var other error
+	call.ended = true
+	if call.outcome, other = ledger.OutcomeOf(err); other != nil {
+		call.outcome, call.toolSaid = ledger.Answered(), other.Error()
 	}
-	recovering.Wait()
-	slices.Sort(took)
-	return took, errors.Join(errs...)
 }
 
-// recoverPause is the time between two attempts of a session to recover.
-const recoverPause = 50 * time.Millisecond
-
-// Books is what a Load has done.
-type Books struct {
-	Counts ledger.Counts
-	Lost   int      // sessions whose client had to begin another one
-	Failed []string // the first failures
+// answered notes that a session has had an answer. The caller holds l.mu.
+func (l *Load) answered(s *loadSession, began time.Time) {
+	from := s.wanted
+	if from.Before(l.since) {
+		from = l.since
+	}
+	s.outage, s.wanted = max(s.outage, time.Since(from)-l.options.Wait), time.Time{}
+	if l.waiting[s] && began.After(l.mark) {
+		if delete(l.waiting, s); len(l.waiting) == 0 {
+			close(l.settled)
+		}
+	}
 }
 
-// Stop ends the calls, closes the sessions, and compares what the callers know with the ledger.
-// The error lists contradictions: a call that was executed twice, or although it was not sent.
+// Begin forgets the outages until now. It is called before something fails.
+func (l *Load) Begin() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.since = time.Now()
+	for _, s := range l.sessions {
+		s.outage = 0
+	}
+}
+
+// All makes the sessions call that were idle.
+func (l *Load) All() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range l.sessions {
+		if !s.calling {
+			l.call(s, pauseIdle)
+		}
+	}
+}
+
+// Settle waits until each session that calls has had an answer to a call that has begun after now.
+func (l *Load) Settle(ctx context.Context) error {
+	settled := make(chan struct{})
+	l.mu.Lock()
+	l.mark, l.waiting, l.settled = time.Now(), map[*loadSession]bool{}, settled
+	for _, s := range l.sessions {
+		if s.calling {
+			l.waiting[s] = true
+		}
+	}
+	if len(l.waiting) == 0 {
+		close(settled)
+	}
+	l.mu.Unlock()
+	select {
+	case <-settled:
+		return nil
+	case <-ctx.Done():
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	errs := []error{fmt.Errorf("%d of %d sessions have no answer: %w", len(l.waiting), len(l.sessions), context.Cause(ctx))}
+	for s := range l.waiting {
+		status := s.session.Status()
+		errs = append(errs, fmt.Errorf("session %d of %s: %s, epoch %d: %w", s.number, streamable.NodeOf(s.id.session()), status.State, status.Epoch, status.Reason))
+	}
+	return errors.Join(errs...)
+}
+
+// Stop ends the calls, closes the sessions, and compares what the callers know with what was
+// executed. See Books.Wrong for what does not agree.
 func (l *Load) Stop(ctx context.Context, path string) (Books, error) {
 	l.cancel()
 	l.calling.Wait()
-	books := Books{Counts: l.counts, Failed: l.failed}
-	for _, s := range l.clients {
-		if s.session.Status().Epoch > 1 {
-			books.Lost++
+	executed, err := marks.Read(path)
+	books := Books{Sessions: len(l.sessions), Failed: l.failed}
+	books.count(maps.Clone(l.calls), executed)
+	for _, s := range l.sessions {
+		switch expired, begun := s.id.counts(); {
+		case expired > 0:
+			books.Lost = append(books.Lost, streamable.NodeOf(s.id.first()))
+		case begun > 1 || s.session.Status().Epoch > 1:
+			books.GivenUp = append(books.GivenUp, fmt.Sprintf("session %d: %v", s.number, s.session.Status().LastFailure))
+		}
+		books.outages = append(books.outages, s.outage)
+		if stats := s.session.Conn().Stats(); stats.Calls != stats.Ended() {
+			books.Wrong = append(books.Wrong, fmt.Sprintf("session %d has made %d calls, and %d have ended", s.number, stats.Calls, stats.Ended()))
 		}
 	}
-	executed, err := ReadLedger(path)
-	if err != nil {
-		return books, errors.Join(err, l.close(ctx))
-	}
-	var wrong []error
-	for id, outcome := range l.calls {
-		call := ledger.Call{Reported: 1, Outcome: outcome, Executed: executed[id]}
-		if why := call.Contradiction(1); why != "" {
-			wrong = append(wrong, fmt.Errorf("call %s: %s: %s", id, outcome, why))
-		}
-	}
-	return books, errors.Join(append(wrong, l.close(ctx))...)
+	slices.Sort(books.outages)
+	return books, errors.Join(err, l.close(ctx))
 }
 
 func (l *Load) close(ctx context.Context) error {
 	l.cancel()
 	l.calling.Wait()
-	errs := make([]error, len(l.clients))
+	defer l.pool.CloseIdleConnections()
+	errs := make([]error, len(l.sessions))
 	var closing sync.WaitGroup
-	for i, s := range l.clients {
+	for i, s := range l.sessions {
 		closing.Go(func() { errs[i] = s.client.Close(ctx) })
 	}
 	closing.Wait()
 	return errors.Join(errs...)
 }
 
-// ReadLedger returns how often each call was executed.
-func ReadLedger(path string) (map[string]int, error) {
-	file, err := os.Open(path)
+// A noted notes the ids of the session of a client, and how often none was known any more.
+type noted struct {
+	next http.RoundTripper
+
+	mu      sync.Mutex
+	ids     []string
+	expired int
+}
+
+func (n *noted) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := n.next.RoundTrip(r)
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close()
-	executed := map[string]int{}
-	lines := bufio.NewScanner(file)
-	for lines.Scan() {
-		i, n, _ := strings.Cut(lines.Text(), "-")
-		if _, err := strconv.Atoi(i + n); err != nil {
-			return nil, fmt.Errorf("the ledger has the line %q", lines.Text())
-		}
-		executed[lines.Text()]++
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if id := response.Header.Get(sessionHeader); id != "" && !slices.Contains(n.ids, id) {
+		n.ids = append(n.ids, id)
 	}
-	return executed, lines.Err()
+	if response.StatusCode == http.StatusNotFound && r.Header.Get(sessionHeader) != "" {
+		n.expired++
+	}
+	return response, nil
+}
+
+const sessionHeader = "Mcp-Session-Id"
+
+// counts returns how many responses said that there is no such session, and how many sessions the
+// client has begun.
+func (n *noted) counts() (expired, begun int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.expired, len(n.ids)
+}
+
+// session returns the newest id, and first the oldest.
+func (n *noted) session() string { return n.at(func(ids []string) string { return ids[len(ids)-1] }) }
+
+func (n *noted) first() string { return n.at(func(ids []string) string { return ids[0] }) }
+
+func (n *noted) at(which func([]string) string) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.ids) == 0 {
+		return ""
+	}
+	return which(n.ids)
 }

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/features/server"
-	"github.com/bowline-mcp/bowline/internal/ledger"
 	"github.com/bowline-mcp/bowline/internal/nodes"
+	"github.com/bowline-mcp/bowline/internal/nodes/marks"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
@@ -21,15 +21,18 @@ func TestLoadKeepsItsBooks(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	path := filepath.Join(t.TempDir(), "ledger")
-	s := server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{})
-	if err := nodes.AddLedger(s, path); err != nil {
+	file, err := marks.Open(path)
+	if err != nil {
 		t.Fatal(err)
 	}
+	defer file.Close()
+	s := server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{})
+	marks.AddTool(s, file)
 	handler := streamable.NewHandler(s, streamable.HandlerOptions{})
 	site := httptest.NewServer(handler)
 	defer site.Close()
 	defer handler.Close(time.Second)
-	for _, added := range []struct{ line, want string }{{"", ""}, {"1-1", "executed 2 times"}} {
+	for _, added := range []struct{ line, want string }{{"", ""}, {"1-1", "executed 2 times"}, {"9-9", "is no call"}} {
 		if err := os.WriteFile(path, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -37,31 +40,28 @@ func TestLoadKeepsItsBooks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		took, err := l.Recover(ctx)
-		if err != nil || len(took) != 4 {
-			t.Errorf("the sessions took %v: %v", took, err)
-		}
-		file, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
-		if err != nil {
-			t.Fatal(err)
+		l.Begin()
+		l.All()
+		if err := l.Settle(ctx); err != nil {
+			t.Error(err)
 		}
 		if added.line != "" {
 			if _, err := file.WriteString(added.line + "\n"); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := file.Close(); err != nil {
+		books, err := l.Stop(ctx, path)
+		if err != nil {
 			t.Fatal(err)
 		}
-		books, err := l.Stop(ctx, path)
-		switch {
-		case added.want == "" && err != nil:
-			t.Error(err)
-		case added.want != "" && (err == nil || !strings.Contains(err.Error(), added.want)):
-			t.Errorf("got %v, want %q", err, added.want)
+		if wrong := strings.Join(books.Wrong, "\n"); (added.want == "") != (wrong == "") || !strings.Contains(wrong, added.want) {
+			t.Errorf("got %q, want %q", wrong, added.want)
 		}
-		if books.Lost != 0 || len(books.Counts) != 1 || books.Counts[ledger.Answered()] < 4 {
+		if books.Lost != nil || books.Calls < 4 || books.Answered != books.Calls || books.Failed != nil {
 			t.Errorf("the books say %+v", books)
+		}
+		if median, longest := books.Outage(); median <= 0 || longest < median {
+			t.Errorf("outages of %v and %v", median, longest)
 		}
 	}
 }

@@ -21,7 +21,10 @@ type Options struct {
 
 	// Command returns the command of a node, which serves HTTP, and prints a line with
 	// "serving URL" to standard error when it does.
-	Command func(node int) *exec.Cmd
+	Command func(node int) (*exec.Cmd, error)
+
+	// Ended is called when a node has ended. Nil: nothing is.
+	Ended func(node int)
 
 	// Log receives what the nodes print, each line with the number of its node. Nil drops it.
 	Log io.Writer
@@ -76,7 +79,10 @@ func (n *Nodes) URL() string { return n.url + "/mcp" }
 
 // StartNode starts a node that has ended, and waits until it serves.
 func (n *Nodes) StartNode(ctx context.Context, node int) error {
-	command := n.options.Command(node)
+	command, err := n.options.Command(node)
+	if err != nil {
+		return err
+	}
 	lines, err := command.StderrPipe()
 	if err != nil {
 		return err
@@ -89,6 +95,9 @@ func (n *Nodes) StartNode(ctx context.Context, node int) error {
 	go func() {
 		n.read(node, p, lines, serving)
 		p.err = command.Wait()
+		if n.options.Ended != nil {
+			n.options.Ended(node)
+		}
 		close(p.ended)
 	}()
 	n.mu.Lock()

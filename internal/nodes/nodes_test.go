@@ -42,10 +42,10 @@ func start(t *testing.T) *nodes.Nodes {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	all, err := nodes.Start(ctx, nodes.Options{Command: func(int) *exec.Cmd {
+	all, err := nodes.Start(ctx, nodes.Options{Command: func(int) (*exec.Cmd, error) {
 		command := exec.Command(os.Args[0])
 		command.Env = append(os.Environ(), role+"=node")
-		return command
+		return command, nil
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -138,7 +138,9 @@ func TestOtherFailuresAreNotRepeated(t *testing.T) {
 
 // A node that ends before it serves is an error that shows what it said.
 func TestNodeThatDoesNotServe(t *testing.T) {
-	_, err := nodes.Start(t.Context(), nodes.Options{Command: func(int) *exec.Cmd { return exec.Command("sh", "-c", "echo no such flag >&2; exit 2") }})
+	_, err := nodes.Start(t.Context(), nodes.Options{Command: func(int) (*exec.Cmd, error) {
+		return exec.Command("sh", "-c", "echo no such flag >&2; exit 2"), nil
+	}})
 	if err == nil || !strings.Contains(err.Error(), "no such flag") || !strings.Contains(err.Error(), "status 2") {
 		t.Errorf("got %v", err)
 	}

@@ -41,12 +41,12 @@ func run() error {
 	defer cancel()
 	all, err := nodes.Start(starting, nodes.Options{
 		Nodes: *count, Log: os.Stderr,
-		Command: func(node int) *exec.Cmd {
+		Command: func(node int) (*exec.Cmd, error) {
 			var arguments []string
 			for _, argument := range flag.Args() {
 				arguments = append(arguments, strings.ReplaceAll(argument, "{node}", strconv.Itoa(node)))
 			}
-			return exec.Command(arguments[0], arguments[1:]...)
+			return exec.Command(arguments[0], arguments[1:]...), nil
 		},
 	})
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"os"
 
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/nodes/marks"
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
@@ -30,6 +31,9 @@ type Options struct {
 	// Fixtures adds the tools, prompts and resources that the official conformance
 	// suite calls.
 	Fixtures bool
+
+	// Ledger is where the tool mark writes the id of each call. Nil: there is no such tool.
+	Ledger io.Writer
 
 	// Exit ends the process for the tool crash. Default: os.Exit.
 	Exit func(status int)
@@ -64,6 +68,9 @@ func New(o Options) *server.Server {
 	}
 	if o.Garble != nil {
 		server.AddTool(s, garbleTool, o.garble)
+	}
+	if o.Ledger != nil {
+		marks.AddTool(s, o.Ledger)
 	}
 	return s
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/bundled"
+	"github.com/bowline-mcp/bowline/internal/nodes/marks"
 	"github.com/bowline-mcp/bowline/telemetry"
 	"github.com/bowline-mcp/bowline/transport/stdio"
 	"github.com/bowline-mcp/bowline/transport/streamable"
@@ -72,7 +73,7 @@ const finishGrace = 5 * time.Second
 
 func newServe(with Extras) *cobra.Command {
 	var overStdio, faults, fixtures bool
-	var address string
+	var address, ledger string
 	var protection protection
 	var observation monitoringFlags
 	var member memberFlags
@@ -106,7 +107,7 @@ func newServe(with Extras) *cobra.Command {
 				return errors.Join(err, node.close())
 			}
 			if overHTTP {
-				err = serveHTTP(cmd, address, fixtures, &protection, watching, node)
+				err = serveHTTP(cmd, address, ledger, fixtures, &protection, watching, node)
 			} else {
 				err = serveStdio(cmd, faults, fixtures, watching)
 			}
@@ -120,6 +121,8 @@ func newServe(with Extras) *cobra.Command {
 	member.addFlags(command)
 	command.Flags().BoolVar(&faults, "faults", false, "offer the tool garble, which breaks the protocol on purpose (with --stdio)")
 	command.Flags().BoolVar(&fixtures, "fixtures", false, "also offer the tools, prompts and resources of the official conformance suite")
+	command.Flags().StringVar(&ledger, "ledger", "", "also offer the tool mark, which appends the id of each call to a `FILE` (with --http)")
+	_ = command.Flags().MarkHidden("ledger") // for tests of nodes; there is such a flag
 	return command
 }
 
@@ -141,12 +144,20 @@ func serveStdio(cmd *cobra.Command, faults, fixtures bool, watching *monitoring)
 }
 
 // serveHTTP serves until its context ends or its node drains, and then finishes what it was asked.
-func serveHTTP(cmd *cobra.Command, address string, fixtures bool, protection *protection, watching *monitoring, node *servingNode) error {
+func serveHTTP(cmd *cobra.Command, address, ledger string, fixtures bool, protection *protection, watching *monitoring, node *servingNode) error {
 	listener, err := listen("--http", address)
 	if err != nil {
 		return err
 	}
 	about := bundled.Options{Version: version(), Log: cmd.ErrOrStderr(), Fixtures: fixtures}
+	if ledger != "" {
+		file, err := marks.Open(ledger)
+		if err != nil {
+			return errors.Join(usageFailure(fmt.Errorf("--ledger: %w", err)), listener.Close())
+		}
+		defer file.Close()
+		about.Ledger = file
+	}
 	options := streamable.HandlerOptions{ShutdownGrace: finishGrace / 4 * 5} // calls have four fifths of it
 	watching.apply(&about)
 	node.apply(&about.Server, &options)

@@ -1,0 +1,79 @@
+package nodes
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/internal/ledger"
+)
+
+// Books say how the calls of a Load have ended, and what was executed.
+type Books struct {
+	Sessions int
+	Lost     []string // for each session that a node has called unknown: the node where it began
+	GivenUp  []string // for each other session that its client has given up: why
+	Calls    int      // all calls; each is in one of the next four
+	Answered int
+	NotSent  int // failed, and certainly not executed
+	Unknown  int // failed, and perhaps executed
+	Refused  int // failed otherwise: the server or the tool has answered with an error
+	Executed int
+	Twice    int      // calls that were executed more than once
+	Wrong    []string // what does not balance
+	Failed   []string // the first failures
+
+	outages []time.Duration // the longest of each session, in order
+}
+
+// count puts each call in one class, and checks it against what was executed.
+func (b *Books) count(calls map[string]*loadCall, executed map[string]int) {
+	for id, call := range calls {
+		b.Calls++
+		outcome, times := call.outcome, executed[id]
+		switch {
+		case !call.ended:
+			b.Wrong = append(b.Wrong, fmt.Sprintf("call %s has not ended", id))
+		case call.toolSaid != "":
+			b.Refused++
+		case outcome == ledger.Answered():
+			b.Answered++
+		case outcome.Delivery == conn.NotSent:
+			b.NotSent++
+		case outcome.Delivery == conn.Unknown:
+			b.Unknown++
+		default:
+			b.Refused++
+		}
+		if call.toolSaid != "" || outcome.Cause == conn.PeerError {
+			outcome = ledger.Outcome{Cause: conn.PeerError, Delivery: conn.Sent} // executed or not
+		}
+		why := ledger.Call{Reported: 1, Outcome: outcome, Executed: times}.Contradiction(1)
+		if call.ended && why != "" {
+			b.Wrong = append(b.Wrong, fmt.Sprintf("call %s, %s: %s", id, call.outcome, why))
+		}
+	}
+	for id, times := range executed {
+		b.Executed += times
+		if times > 1 {
+			b.Twice++
+		}
+		if calls[id] == nil {
+			b.Wrong = append(b.Wrong, fmt.Sprintf("%s was executed, and is no call", id))
+		}
+	}
+	if sum := b.Answered + b.NotSent + b.Unknown + b.Refused; sum != b.Calls {
+		b.Wrong = append(b.Wrong, fmt.Sprintf("%d calls were made, and %d are in a class", b.Calls, sum))
+	}
+	slices.Sort(b.Wrong)
+}
+
+// Outage returns the median of the longest times that the sessions had to wait for an answer, and
+// the longest.
+func (b *Books) Outage() (median, longest time.Duration) {
+	if len(b.outages) == 0 {
+		return 0, 0
+	}
+	return b.outages[len(b.outages)/2], b.outages[len(b.outages)-1]
+}

@@ -1,0 +1,171 @@
+//go:build unix
+
+package nodes
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/bowline-mcp/bowline/internal/pause"
+)
+
+// A Fault is something that happens to a Site, and ends.
+type Fault struct {
+	Name   string
+	Setups []Setup
+	Limit  time.Duration // how long a session may be without an answer, with some room for a slow machine
+
+	// MayLose says for which node the sessions that have begun there may be lost; nil: for none.
+	MayLose func(node string) bool
+
+	// Begin causes the fault, and returns what ends it. The site is whole when that returns.
+	Begin func(ctx context.Context, s *Site) (end func(context.Context) error, err error)
+}
+
+const (
+	victim   = 1                // the node that faults hit; node 0 has the server of NATS in it, if a node has
+	stopped  = 27 * time.Second // longer than a lease lasts
+	cutOff   = 25 * time.Second // the same
+	doorShut = 10 * time.Second
+)
+
+var (
+	both     = []Setup{OneServer, ThreeServers}
+	embedded = []Setup{OneServer}
+	external = []Setup{ThreeServers}
+)
+
+// Faults returns all faults.
+func Faults() []Fault {
+	return []Fault{
+		{Name: "node: kill -9", Setups: both, Limit: 22 * time.Second, Begin: killNode(victim)},
+		{Name: "node: SIGSTOP 27 s", Setups: both, Limit: stopped + 5*time.Second, Begin: stopNode(victim)},
+		{Name: "node: SIGTERM", Setups: both, Limit: 8 * time.Second, Begin: endNode(victim)},
+		{Name: "node with the server: kill -9", Setups: embedded, Limit: 22 * time.Second, Begin: killNode(0)},
+		{Name: "node with the server: SIGSTOP 27 s", Setups: embedded, Limit: stopped + 5*time.Second, Begin: stopNode(0)},
+		{Name: "NATS: leader killed", Setups: external, Limit: 3 * time.Second, Begin: killLeader},
+		{Name: "node cut off from NATS 25 s", Setups: external, Limit: 3 * time.Second, Begin: cutFromNATS},
+		{Name: "node cut off from nodes 10 s", Setups: both, Limit: doorShut + 5*time.Second, Begin: cutFromNodes},
+		{Name: "NATS: away 25 s", Setups: external, Limit: 3 * time.Second, Begin: awayFor(cutOff)},
+		{Name: "NATS: back with an empty disk", Setups: external, Limit: 3 * time.Second, Begin: wipeServers},
+		{Name: "NATS: back with an empty disk", Setups: embedded, Limit: 22 * time.Second, Begin: wipeHolder,
+			MayLose: func(node string) bool { return node == nodeName(0) }}, // it has ended with its records
+		{Name: "rolling restart", Setups: both, Limit: 8 * time.Second, Begin: rollingRestart},
+	}
+}
+
+type begin = func(context.Context, *Site) (func(context.Context) error, error)
+
+func killNode(node int) begin {
+	return func(_ context.Context, s *Site) (func(context.Context) error, error) {
+		return func(ctx context.Context) error { return s.StartNode(ctx, node) }, s.Kill(node)
+	}
+}
+
+func stopNode(node int) begin {
+	return func(_ context.Context, s *Site) (func(context.Context) error, error) {
+		return func(ctx context.Context) error {
+			return errors.Join(pause.For(ctx, stopped), s.Signal(node, syscall.SIGCONT))
+		}, s.Signal(node, syscall.SIGSTOP)
+	}
+}
+
+func endNode(node int) begin {
+	return func(_ context.Context, s *Site) (func(context.Context) error, error) {
+		return func(ctx context.Context) error {
+			if err := s.Wait(node); err != nil {
+				return err
+			}
+			return s.StartNode(ctx, node)
+		}, s.Signal(node, syscall.SIGTERM)
+	}
+}
+
+func rollingRestart(ctx context.Context, s *Site) (func(context.Context) error, error) {
+	first, err := endNode(0)(ctx, s)
+	return func(ctx context.Context) error {
+		if err := first(ctx); err != nil {
+			return err
+		}
+		for node := 1; node < siteNodes; node++ {
+			end, err := endNode(node)(ctx, s)
+			if err == nil {
+				err = end(ctx)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}, err
+}
+
+func killLeader(ctx context.Context, s *Site) (func(context.Context) error, error) {
+	leader, err := s.servers.leader(ctx, "KV_bl_"+siteCluster+"_lease")
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) error {
+		// Another one leads first: no server is missed by then.
+		if _, err := s.servers.leader(ctx, "KV_bl_"+siteCluster+"_lease"); err != nil {
+			return err
+		}
+		return errors.Join(s.servers.start(leader), s.servers.work(ctx))
+	}, s.servers.kill(leader)
+}
+
+func cutFromNATS(_ context.Context, s *Site) (func(context.Context) error, error) {
+	for _, way := range s.toNATS[victim] {
+		way.Stall()
+	}
+	return func(ctx context.Context) error {
+		err := pause.For(ctx, cutOff)
+		for _, way := range s.toNATS[victim] {
+			way.Resume()
+		}
+		return err
+	}, nil
+}
+
+func cutFromNodes(_ context.Context, s *Site) (func(context.Context) error, error) {
+	door := s.door(victim)
+	door.Stall()
+	return func(ctx context.Context) error {
+		defer door.Resume()
+		return pause.For(ctx, doorShut)
+	}, nil
+}
+
+func awayFor(d time.Duration) begin {
+	return func(_ context.Context, s *Site) (func(context.Context) error, error) {
+		return func(ctx context.Context) error {
+			return errors.Join(pause.For(ctx, d), s.servers.startAll(ctx))
+		}, s.servers.close()
+	}
+}
+
+func wipeServers(ctx context.Context, s *Site) (func(context.Context) error, error) {
+	err := s.servers.close()
+	for n := range natsCount {
+		err = errors.Join(err, os.RemoveAll(s.servers.store(n)))
+	}
+	return s.servers.startAll, err
+}
+
+// wipeHolder kills the node that has the server in it, and deletes the server's files before
+// another one can have it: they are stopped for that moment.
+func wipeHolder(_ context.Context, s *Site) (func(context.Context) error, error) {
+	var errs []error
+	for node := 1; node < siteNodes; node++ {
+		errs = append(errs, s.Signal(node, syscall.SIGSTOP))
+	}
+	errs = append(errs, s.Kill(0), os.RemoveAll(filepath.Join(s.shared(), "nats")))
+	for node := 1; node < siteNodes; node++ {
+		errs = append(errs, s.Signal(node, syscall.SIGCONT))
+	}
+	return func(ctx context.Context) error { return s.StartNode(ctx, 0) }, errors.Join(errs...)
+}

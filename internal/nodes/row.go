@@ -1,0 +1,113 @@
+//go:build unix
+
+package nodes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"text/tabwriter"
+	"time"
+)
+
+// A Row is what a fault has done to the calls of a Load.
+type Row struct {
+	Fault string
+	Setup Setup
+	Busy  int // calls that were under way when it began
+	Books
+	Took time.Duration
+
+	Wrong []string // what should not be; empty: the row is as it should be
+}
+
+// idleSessions is how many sessions have no call under way when a fault begins.
+const idleSessions = 10
+
+// settleTimeout is how long a session may be without an answer after the end of a fault.
+const settleTimeout = time.Minute
+
+// Run opens a Site, puts load on it, causes the fault, and waits until every session has an
+// answer again. The error says that the run itself has failed.
+func (f *Fault) Run(ctx context.Context, o SiteOptions, busy int, wait time.Duration) (row Row, err error) {
+	row = Row{Fault: f.Name, Setup: o.Setup, Busy: busy}
+	began := time.Now()
+	site, err := Open(ctx, o)
+	if err != nil {
+		return row, err
+	}
+	defer func() { err = errors.Join(err, site.Close()) }()
+	load, err := StartLoad(ctx, LoadOptions{URL: site.URL(), Sessions: busy + idleSessions, Busy: busy, First: nodeName(victim), Wait: wait})
+	if err != nil {
+		return row, err
+	}
+	load.Begin()
+	end, failed := f.Begin(ctx, site)
+	load.All()
+	if failed == nil {
+		failed = end(ctx)
+	}
+	unsettled := load.settleWithin(ctx, settleTimeout)
+	row.Books, err = load.Stop(ctx, site.Ledger())
+	row.judge(unsettled, f.Limit, f.MayLose)
+	row.Took = time.Since(began)
+	return row, errors.Join(failed, err)
+}
+
+func (l *Load) settleWithin(ctx context.Context, d time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	return l.Settle(ctx)
+}
+
+// judge says what is wrong with the row.
+func (r *Row) judge(unsettled error, limit time.Duration, mayLose func(node string) bool) {
+	r.Wrong = slices.Clone(r.Books.Wrong)
+	if unsettled != nil {
+		r.Wrong = append(r.Wrong, unsettled.Error())
+	}
+	for _, node := range r.Lost {
+		if mayLose == nil || !mayLose(node) {
+			r.Wrong = append(r.Wrong, "a session of node "+node+" was lost")
+		}
+	}
+	if _, longest := r.Outage(); limit > 0 && longest > limit {
+		r.Wrong = append(r.Wrong, fmt.Sprintf("a session was %v without an answer, more than %v", longest.Round(time.Millisecond), limit))
+	}
+}
+
+// Print writes rows as a table, and below it what is wrong with them.
+func Print(to io.Writer, rows []Row) error {
+	table := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "fault\tset-up\tin flight\tsessions\tlost\tgiven up\tcalls\tanswered\tnot sent\tunknown\terror\texecuted\ttwice\toutage p50\tmax\ttook\t")
+	for _, r := range rows {
+		median, longest := r.Outage()
+		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%s\t%s\t%s\t%s\n", r.Fault, r.Setup, r.Busy, r.Sessions, len(r.Lost), len(r.GivenUp),
+			r.Calls, r.Answered, r.NotSent, r.Unknown, r.Refused, r.Executed, r.Twice, seconds(median), seconds(longest), seconds(r.Took), r.verdict())
+	}
+	return table.Flush()
+}
+
+func (r *Row) verdict() string {
+	if len(r.Wrong) > 0 {
+		return "WRONG"
+	}
+	return ""
+}
+
+func seconds(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()) }
+
+// Explain writes what is wrong with a row, and how calls have failed, at most limit of each.
+func (r *Row) Explain(to io.Writer, limit int) {
+	for _, lines := range [][]string{r.Wrong, r.GivenUp, r.Failed} {
+		for i, line := range lines {
+			if i == limit {
+				fmt.Fprintf(to, "  and %d more\n", len(lines)-limit)
+				break
+			}
+			fmt.Fprintf(to, "  %s\n", line)
+		}
+	}
+}

@@ -1,0 +1,152 @@
+package nodes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+)
+
+// A Setup says what the nodes of a Site share.
+type Setup string
+
+const (
+	// OneServer is a server of NATS in one of the nodes.
+	OneServer Setup = "one embedded server"
+	// ThreeServers are three processes of nats-server, which keep everything three times.
+	ThreeServers Setup = "three nats-servers"
+)
+
+// SiteOptions say which Site Open opens.
+type SiteOptions struct {
+	Setup      Setup
+	Bowline    string // the program of a node: the full command
+	NATSServer string // nats-server, for ThreeServers
+	Folder     string // for everything that is written
+	Log        io.Writer
+}
+
+// A Site is three nodes of a cluster behind a Balancer, and everything in which faults are caused.
+type Site struct {
+	*Nodes
+	options SiteOptions
+	servers *natsServers // nil: in one of the nodes
+	toNATS  [][]*Relay   // by node: its ways to the servers
+
+	mu    sync.Mutex
+	doors [siteNodes]*Relay // by node: the way of the other nodes to it; nil: it has ended
+}
+
+const (
+	siteNodes   = 3
+	siteCluster = "faults"
+)
+
+// Open starts a Site.
+func Open(ctx context.Context, o SiteOptions) (_ *Site, err error) {
+	s := &Site{options: o}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Close())
+		}
+	}()
+	if err := s.openServers(ctx); err != nil {
+		return nil, err
+	}
+	s.Nodes, err = Start(ctx, Options{Nodes: siteNodes, Log: o.Log, Command: s.command, Ended: s.ended})
+	return s, err
+}
+
+func (s *Site) openServers(ctx context.Context) (err error) {
+	if s.options.Setup != ThreeServers {
+		return nil
+	}
+	if s.servers, err = startServers(ctx, s.options.NATSServer, s.options.Folder); err != nil {
+		return err
+	}
+	for range siteNodes {
+		var ways []*Relay
+		for n := range natsCount {
+			way, err := NewRelay(s.servers.of(0, n))
+			if err != nil {
+				return err
+			}
+			ways = append(ways, way)
+		}
+		s.toNATS = append(s.toNATS, ways)
+	}
+	return nil
+}
+
+// nodeName returns the name of a node in the cluster.
+func nodeName(node int) string { return fmt.Sprintf("n%d", node) }
+
+// command returns the command of a node that others reach through a new door.
+func (s *Site) command(node int) (*exec.Cmd, error) {
+	hop, err := freeAddresses(1)
+	if err != nil {
+		return nil, err
+	}
+	door, err := NewRelay(hop[0])
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	s.doors[node] = door
+	s.mu.Unlock()
+	command := exec.Command(s.options.Bowline, "serve", "--http", "127.0.0.1:0", "--ledger", s.Ledger(),
+		"--cluster", siteCluster, "--node", nodeName(node), "--hop", hop[0], "--advertise", door.Address())
+	command.Env = append(os.Environ(), "XDG_CONFIG_HOME="+s.options.Folder, "BOWLINE_CLUSTER_KEY="+strings.Repeat("5a", 32))
+	if s.servers != nil {
+		for _, way := range s.toNATS[node] {
+			command.Args = append(command.Args, "--nats", "nats://"+way.Address())
+		}
+	}
+	return command, nil
+}
+
+// ended closes the door of a node that has ended, so that it refuses connections.
+func (s *Site) ended(node int) {
+	s.mu.Lock()
+	door := s.doors[node]
+	s.doors[node] = nil
+	s.mu.Unlock()
+	_ = door.Close() // what was being passed on has ended
+}
+
+// door returns the way to a node, which runs.
+func (s *Site) door(node int) *Relay {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.doors[node]
+}
+
+// Ledger returns the file with the calls that were executed.
+func (s *Site) Ledger() string { return filepath.Join(s.options.Folder, "ledger") }
+
+// shared returns the folder that the nodes of one machine share.
+func (s *Site) shared() string {
+	return filepath.Join(s.options.Folder, "bowline", "clusters", siteCluster)
+}
+
+// Close ends everything.
+func (s *Site) Close() error {
+	var errs []error
+	if s.Nodes != nil {
+		errs = append(errs, s.Nodes.Close())
+	}
+	for _, ways := range s.toNATS {
+		for _, way := range ways {
+			errs = append(errs, way.Close())
+		}
+	}
+	if s.servers != nil {
+		errs = append(errs, s.servers.close())
+	}
+	return errors.Join(errs...)
+}
