@@ -28,6 +28,9 @@ const (
 	Dead   = dead
 )
 
+// SessionBucket returns the settings of the bucket of sessions.
+func SessionBucket() BucketOptions { return sessionOptions() }
+
 // A Clock is the clock of one node in a test.
 type Clock struct {
 	Percent int64         // how fast it runs; 0 means 100

@@ -84,21 +84,24 @@ func (n *Node) holding() bool {
 	return e != nil && e.hold.held(n.clock())
 }
 
-// refused says that the door of a node has refused a connection, as happens when its process
-// has ended. It asks the control subject of that process: if nobody answers there either,
-// the process counts as ended, unless a renewal of its lease comes later. It returns the
-// verdict.
+// refused says that the door of a process is not there any more, as happens when it has ended. It
+// asks the control subject of that process: if nobody answers there either, the process counts
+// as ended, unless a renewal of its lease comes later. It returns the verdict. Nothing is remembered
+// of a process that the view does not see: it may be an earlier one, or the view is old.
 func (n *Node) refused(ctx context.Context, o owner) verdict {
 	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
 	defer cancel()
 	m, _ := n.Member(o.Node)
 	if _, err := n.askProcess(ctx, o, m.challenge, opPing, nil); errors.Is(err, ErrNoResponder) {
 		n.mu.Lock()
-		n.view.deny(o)
+		seen, holding := n.view.deny(o), n.holding()
 		if s := n.view.nodes[o.Node]; s != nil && !s.present() {
 			delete(n.members, o.Node)
 		}
 		n.mu.Unlock()
+		if !seen && holding {
+			return dead
+		}
 		n.hooks.leaseChanged(nodePrefix + o.Node)
 	}
 	return n.judge(o)

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 
+	"github.com/bowline-mcp/bowline/cluster/internal/hop"
 	"github.com/bowline-mcp/bowline/internal/pause"
 	"github.com/bowline-mcp/bowline/internal/seal"
 )
@@ -75,7 +76,7 @@ func (n *Node) displace(ctx context.Context, e *entry, value []byte) (revision u
 }
 
 // hasEnded reports whether the process of a lease has ended for certain: nobody answers its
-// control requests, and its door refuses connections, or is the one that this process has now.
+// control requests, and its door is not there any more.
 func (n *Node) hasEnded(ctx context.Context, r leaseRecord) bool {
 	if r.Address == "" {
 		return false
@@ -86,10 +87,7 @@ func (n *Node) hasEnded(ctx context.Context, r leaseRecord) bool {
 	if !errors.Is(err, ErrNoResponder) {
 		return false
 	}
-	if r.Address == n.address {
-		return true
-	}
-	return refuses(ctx, r.Address)
+	return n.hop.Gone(ctx, hop.Peer{Node: n.options.Node, Address: r.Address, SPKI: string(r.Certificate)})
 }
 
 // leasePlain returns the value of this node's lease. The caller holds n.mu.

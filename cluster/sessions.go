@@ -3,9 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
-	"net"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/bowline-mcp/bowline/internal/pause"
@@ -14,7 +12,6 @@ import (
 
 const (
 	sessionBucket = "session"
-	sealSession   = "session"
 
 	// sessionTTL is how long the record of a session lasts that nobody saves.
 	sessionTTL = 24 * time.Hour
@@ -28,7 +25,6 @@ const (
 	saveAttempt  = 5 * time.Second
 	takePause    = 20 * time.Millisecond // between attempts
 	flushTimeout = 3 * time.Second
-	doorTimeout  = time.Second
 )
 
 // Sessions returns a store of sessions that all nodes share. Give each Handler a separate one. The
@@ -41,7 +37,7 @@ const (
 func (n *Node) Sessions() streamable.SessionStore {
 	s := &sessions{
 		node:   n,
-		bucket: n.lateBucket(BucketOptions{Name: sessionBucket, TTL: sessionTTL, MaxBytes: maxSessionBytes, MaxValue: maxSessionValue}),
+		bucket: n.lateBucket(sessionOptions()),
 		own:    make(map[string]*ownSession), taking: make(map[string]bool), idle: make(chan struct{}),
 	}
 	close(s.idle)
@@ -56,16 +52,8 @@ func (n *Node) Sessions() streamable.SessionStore {
 	return s
 }
 
-// A sessionRecord is the value of a session, whose key is the hash of its id.
-type sessionRecord struct {
-	Version    int    `json:"v"`
-	Owner      owner  `json:"owner"`
-	Free       bool   `json:"free,omitempty"`     // the owner has given it up
-	Identity   []byte `json:"identity,omitempty"` // which need not be UTF-8
-	Initialize []byte `json:"initialize"`
-	Revision   string `json:"revision"` // of MCP
-	State      []byte `json:"state,omitempty"`
-	Streams    uint64 `json:"streams"`
+func sessionOptions() BucketOptions {
+	return BucketOptions{Name: sessionBucket, TTL: sessionTTL, MaxBytes: maxSessionBytes, MaxValue: maxSessionValue}
 }
 
 // sessions are those of one Handler.
@@ -87,7 +75,10 @@ type sessions struct {
 type ownSession struct {
 	id       string
 	record   streamable.SessionRecord
-	revision uint64 // of its value; 0: none was written
+	takes    uint64 // how often it was taken until it came here
+	revision uint64 // of its value; 0: none is known
+	written  bool   // the Engine may have a value
+	look     bool   // the value is to be read before it is written
 	dirty    bool   // the value is to be written
 	queued   bool   // it is in the queue, or being written
 	end      sessionEnd
@@ -142,7 +133,7 @@ func (s *sessions) giveUp(session string, how sessionEnd) {
 }
 
 // follow writes all records again whenever this node had to make its lease again: others may take
-// what was written under the one before.
+// what was written under the one before, or have taken it, or the Engine has lost it.
 func (s *sessions) follow() {
 	for {
 		_, changed := s.node.State()
@@ -163,6 +154,7 @@ func (s *sessions) renew(term uint64) {
 	}
 	s.term = term
 	for _, o := range s.own {
+		o.look = o.written
 		s.enqueue(o)
 	}
 }
@@ -230,15 +222,24 @@ func (s *sessions) begin(o *ownSession) bool {
 // attempt writes a session once, and reports whether it still is one of this node.
 func (s *sessions) attempt(o *ownSession) (ours bool, err error) {
 	s.mu.Lock()
-	value, revision, end := s.encode(o), o.revision, o.end
+	w := *o
+	o.look = false
 	s.mu.Unlock()
 	ctx, cancel := context.WithTimeout(s.node.ctx, saveAttempt)
 	defer cancel()
-	written, ours, err := s.put(ctx, o.id, value, revision, end)
+	bucket, err := s.bucket.open(ctx)
+	ours = true
+	if err == nil && w.look {
+		ours, err = s.settle(ctx, bucket, &w)
+	}
+	if err == nil && ours {
+		ours, err = s.put(ctx, bucket, &w)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	o.revision = written
+	o.revision, o.written = w.revision, w.written
 	o.dirty = o.dirty || err != nil
+	o.look = o.look || err != nil && w.look
 	return ours, err
 }
 
@@ -251,199 +252,75 @@ func (s *sessions) ended(o *ownSession, ours bool) {
 	}
 }
 
-// encode returns the value of a session. The caller holds s.mu.
-func (s *sessions) encode(o *ownSession) []byte {
-	return s.seal(o.id, sessionRecord{
-		Version: recordVersion, Owner: s.node.self(), Free: o.end == freed, Identity: []byte(o.record.Identity), Initialize: o.record.Initialize,
-		Revision: o.record.Version, State: o.record.State, Streams: o.record.Streams,
+var errOldView = errors.New("cluster: the view of a session is old")
+
+// put writes the value of a session, and reports whether it still is one of this node. A session that
+// has ended leaves a short value if an older record may still come: that of an owner from which it
+// was taken, or one of this node whose outcome is unknown. Otherwise it leaves nothing.
+func (s *sessions) put(ctx context.Context, bucket Bucket, w *ownSession) (ours bool, err error) {
+	key := hashed(w.id)
+	revision := uint64(0)
+	switch {
+	case w.end == forgotten && !w.written:
+		return true, nil
+	default:
+		w.written = true
+	}
+	switch {
+	case w.end == forgotten && w.takes == 0 && w.revision != 0:
+		err = bucket.Delete(ctx, key, w.revision)
+	case w.revision == 0:
+		revision, err = bucket.Create(ctx, key, s.value(w), 0)
+	default:
+		revision, err = bucket.Update(ctx, key, s.value(w), w.revision)
+	}
+	if errors.Is(err, ErrConflict) || errors.Is(err, ErrExists) {
+		if ours, err = s.settle(ctx, bucket, w); ours && err == nil {
+			err = errOldView
+		}
+		return ours, err
+	}
+	if err == nil {
+		w.revision = revision
+	}
+	return true, err
+}
+
+// value returns the sealed value of a session.
+func (s *sessions) value(w *ownSession) []byte {
+	if w.end == forgotten {
+		return s.node.sealSession(w.id, sessionRecord{Takes: w.takes, Ended: true})
+	}
+	r := &w.record
+	return s.node.sealSession(w.id, sessionRecord{
+		Takes: w.takes, Free: w.end == freed, Identity: []byte(r.Identity), Initialize: r.Initialize, Revision: r.Version, State: r.State, Streams: r.Streams,
 	})
 }
 
-func (s *sessions) seal(session string, r sessionRecord) []byte {
-	return s.node.seal(sealSession, sessionBucket+"/"+hashed(session), encode(r))
-}
-
-// put writes or deletes the value of a session that has a revision; 0 means none was written. It
-// returns its revision from now on, and whether the session still is one of this node.
-func (s *sessions) put(ctx context.Context, session string, value []byte, revision uint64, end sessionEnd) (written uint64, ours bool, err error) {
-	bucket, err := s.bucket.open(ctx)
-	if err != nil {
-		return revision, true, err
-	}
-	key := hashed(session)
-	switch {
-	case end == forgotten && revision == 0:
-		// A write whose outcome is unknown may have left a value.
-		return s.settle(ctx, bucket, session, revision, end)
-	case end == forgotten:
-		err = bucket.Delete(ctx, key, revision)
-	case revision == 0:
-		written, err = bucket.Create(ctx, key, value, 0)
-	default:
-		written, err = bucket.Update(ctx, key, value, revision)
-	}
-	switch {
-	case err == nil:
-		return written, true, nil
-	case errors.Is(err, ErrConflict), errors.Is(err, ErrExists):
-		return s.settle(ctx, bucket, session, revision, end)
-	default:
-		return revision, true, err
-	}
-}
-
-var errOldView = errors.New("cluster: the view of a session is old")
-
-// settle finds out whose a session is, after a write that was refused. If it is ours, because an
-// earlier write had an effect after all, it returns its revision and errOldView: the caller
-// tries again.
-func (s *sessions) settle(ctx context.Context, bucket Bucket, session string, revision uint64, end sessionEnd) (written uint64, ours bool, err error) {
-	entry, err := bucket.Get(ctx, hashed(session))
-	if errors.Is(err, ErrNotFound) {
-		if end == forgotten {
-			return 0, true, nil
-		}
-		return 0, true, errOldView // the value has expired, or the Engine has lost it
+// settle reads whose a session is. If it is one of this node, w gets the revision that the next write
+// replaces. Revisions do not tell which of two records is newer, since they begin again when
+// the Engine has lost everything; the number of takes does. The view may be old: then that write
+// is refused.
+func (s *sessions) settle(ctx context.Context, bucket Bucket, w *ownSession) (ours bool, err error) {
+	entry, err := bucket.Get(ctx, hashed(w.id))
+	if errors.Is(err, ErrNotFound) { // it has expired, or the Engine has lost it
+		w.revision = 0
+		return true, nil
 	}
 	if err != nil {
-		return revision, true, err
+		return true, err
 	}
-	r, err := s.decode(session, entry.Value)
+	r, err := s.node.openSession(w.id, entry.Value)
 	self := s.node.self()
 	switch {
-	case err == nil && r.Owner.Node == self.Node && r.Owner.Epoch == self.Epoch && entry.Revision > revision:
-		return entry.Revision, true, errOldView
-	case entry.Revision <= revision:
-		return revision, true, errOldView
+	case err != nil: // a node of another version has it
+		return false, nil
+	case r.Takes < w.takes, r.Takes == w.takes && !r.Ended && r.Owner.Node == self.Node && r.Owner.Epoch == self.Epoch:
+		w.revision = entry.Revision
+		return true, nil
 	default:
-		return revision, false, nil
+		return false, nil
 	}
-}
-
-func (s *sessions) decode(session string, sealed []byte) (sessionRecord, error) {
-	var r sessionRecord
-	plain, err := s.node.open(sealSession, sessionBucket+"/"+hashed(session), sealed)
-	if err == nil {
-		if err = decodeRecord(plain, &r); err != nil {
-			s.node.sealer.refused.Add(1)
-		}
-	}
-	return r, err
-}
-
-// Take implements streamable.SessionStore.
-func (s *sessions) Take(ctx context.Context, session, identity string) (streamable.SessionRecord, error) {
-	if err := s.beginTake(ctx, session, identity); err != nil {
-		return streamable.SessionRecord{}, err
-	}
-	defer s.endTake(session)
-	for {
-		record, err := s.take(ctx, session, identity)
-		if !errors.Is(err, ErrConflict) && !errors.Is(err, ErrUnavailable) {
-			return record, err
-		}
-		// Another writer was faster, or the server of the Engine is perhaps being replaced.
-		if pause.For(ctx, takePause) != nil {
-			return streamable.SessionRecord{}, err
-		}
-	}
-}
-
-// take makes one attempt to take a session. If an earlier one has written the record after all, this
-// node owns it already.
-func (s *sessions) take(ctx context.Context, session, identity string) (none streamable.SessionRecord, err error) {
-	bucket, err := s.bucket.open(ctx)
-	if err != nil {
-		return none, err
-	}
-	entry, err := bucket.Get(ctx, hashed(session))
-	if errors.Is(err, ErrNotFound) {
-		return none, streamable.ErrNoSession
-	}
-	if err != nil {
-		return none, err
-	}
-	r, err := s.decode(session, entry.Value)
-	if err != nil || string(r.Identity) != identity {
-		return none, streamable.ErrNoSession
-	}
-	if err := s.mayTake(ctx, r); err != nil {
-		return none, err
-	}
-	r.Owner, r.Free = s.node.self(), false
-	revision, err := bucket.Update(ctx, hashed(session), s.seal(session, r), entry.Revision)
-	if err != nil {
-		return none, err
-	}
-	record := streamable.SessionRecord{Identity: identity, Initialize: r.Initialize, Version: r.Revision, State: r.State, Streams: r.Streams}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.own[session] = &ownSession{id: session, record: record, revision: revision}
-	return record, nil
-}
-
-// beginTake waits until a session that this node gives up is given up.
-func (s *sessions) beginTake(ctx context.Context, session, identity string) error {
-	for {
-		s.mu.Lock()
-		o := s.own[session]
-		switch {
-		case o != nil && (o.end == forgotten || o.record.Identity != identity):
-			s.mu.Unlock()
-			return streamable.ErrNoSession
-		case s.taking[session], o != nil && o.end == goesOn:
-			s.mu.Unlock()
-			return &streamable.OwnedError{Node: s.node.options.Node}
-		case o == nil:
-			s.taking[session] = true
-			s.mu.Unlock()
-			return nil
-		}
-		s.mu.Unlock()
-		if err := pause.For(ctx, takePause); err != nil {
-			return err
-		}
-	}
-}
-
-func (s *sessions) endTake(session string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.taking, session)
-}
-
-// mayTake returns nil if a session has no living owner.
-func (s *sessions) mayTake(ctx context.Context, r sessionRecord) error {
-	self := s.node.self()
-	if r.Free || r.Owner.Node == self.Node && r.Owner.Epoch == self.Epoch { // and Take has seen that it is not in use
-		return nil
-	}
-	verdict := s.node.judge(r.Owner)
-	if verdict != dead && s.node.doorRefuses(ctx, r.Owner.Node) {
-		verdict = s.node.refused(ctx, r.Owner)
-	}
-	if verdict == dead {
-		return nil
-	}
-	return &streamable.OwnedError{Node: r.Owner.Node}
-}
-
-// doorRefuses reports whether the door of a node refuses connections now.
-func (n *Node) doorRefuses(ctx context.Context, node string) bool {
-	m, found := n.Member(node)
-	return found && m.Address != "" && refuses(ctx, m.Address)
-}
-
-// refuses reports whether a machine refuses a connection.
-func refuses(ctx context.Context, address string) bool {
-	dialer := net.Dialer{Timeout: doorTimeout}
-	link, err := dialer.DialContext(ctx, "tcp", address)
-	if err == nil {
-		_ = link.Close() // nothing was sent
-		return false
-	}
-	const onWindows = syscall.Errno(10061) // WSAECONNREFUSED, which package syscall does not declare
-	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, onWindows)
 }
 
 // flush waits until everything is written, for a few seconds at most, and not without the Engine.

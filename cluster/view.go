@@ -32,7 +32,7 @@ const (
 //     it has shown the newest renewal of this node, which was sent after that time. An
 //     owner that lives writes its lease more often than that;
 //   - the owner had the name of this node, which holds the lease of that name now;
-//   - the door of the owner refuses connections while nobody answers its control requests,
+//   - the door of the owner is not there any more, and nobody answers its control requests,
 //     and no renewal of its lease was shown since.
 //
 // A node that does not hold its own lease calls nobody dead, since what it took would be
@@ -163,12 +163,15 @@ func (v *view) confirm() {
 	}
 }
 
-// deny records that the door of an owner refuses connections while nobody answers its control
-// requests.
-func (v *view) deny(o owner) {
-	if s := v.nodes[o.Node]; s != nil && s.owner.Epoch == o.Epoch {
-		s.denied, s.number = true, v.count()
+// deny records that the door of an owner is not there any more, and nobody answers its control
+// requests. It reports whether the view sees this owner; otherwise it records nothing.
+func (v *view) deny(o owner) (seen bool) {
+	s := v.nodes[o.Node]
+	if s == nil || s.owner.Epoch != o.Epoch {
+		return false
 	}
+	s.denied, s.number = true, v.count()
+	return true
 }
 
 // judge says whether an owner lives. If the view cannot tell, the question begins the time

@@ -227,6 +227,9 @@ const (
 	// counts as unreachable.
 	dialPatience = 3 * time.Second
 
+	// knockPatience is how long Gone waits for an answer.
+	knockPatience = time.Second
+
 	// A connection on which nothing has arrived for silence is checked by a ping, and closed
 	// if no answer comes within pingPatience, or if nothing can be written for pingPatience.
 	silence      = 10 * time.Second

@@ -425,3 +425,40 @@ func TestAdvertisedAddress(t *testing.T) {
 		}
 	}
 }
+
+// A process is gone if its machine refuses connections, or if somebody else answers at its address.
+// If nobody answers, nobody knows.
+func TestGone(t *testing.T) {
+	a, b, of := pair(t, nil)
+	other := begin(t, of)
+	another := peerOf("b", b)
+	another.Address = other.address
+	plain := httptest.NewServer(http.NotFoundHandler())
+	defer plain.Close()
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	at := func(address string) Peer { return Peer{Node: "b", Address: address, SPKI: b.SPKI()} }
+	for what, c := range map[string]struct {
+		peer Peer
+		want bool
+	}{
+		"itself":           {peerOf("b", b), false},
+		"another node":     {another, true},
+		"another program":  {at(plain.Listener.Addr().String()), true},
+		"nobody":           {at(closed.Addr().String()), true},
+		"a silent machine": {at(silent.Addr().String()), false},
+		"no address":       {at("nowhere"), false},
+	} {
+		if got := a.Gone(t.Context(), c.peer); got != c.want {
+			t.Errorf("%s: got %t, want %t", what, got, c.want)
+		}
+	}
+}

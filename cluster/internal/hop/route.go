@@ -275,18 +275,19 @@ func (h *Hop) forget(c *connection) {
 	delete(h.outgoing, c)
 }
 
-// Refuses reports whether the machine of a node refuses connections to its Hop. It reports false if
-// it cannot tell.
-func (h *Hop) Refuses(ctx context.Context, p Peer) bool {
-	ctx, cancel := context.WithTimeout(ctx, dialPatience)
+// Gone reports whether the process of a node does not serve its address any more: the machine refuses
+// connections, or another program answers. It reports false if it cannot tell.
+func (h *Hop) Gone(ctx context.Context, p Peer) bool {
+	ctx, cancel := context.WithTimeout(ctx, knockPatience)
 	defer cancel()
 	c, err := new(net.Dialer).DialContext(ctx, "tcp", p.Address)
-	if err == nil {
-		c.Close()
-		return false
+	if err != nil {
+		const onWindows = syscall.Errno(10061) // WSAECONNREFUSED, which package syscall does not declare
+		return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, onWindows)
 	}
-	const onWindows = syscall.Errno(10061) // WSAECONNREFUSED, which package syscall does not declare
-	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, onWindows)
+	defer c.Close() // nothing was sent but a handshake
+	err = tls.Client(c, toPeer(h.certificate, p)).HandshakeContext(ctx)
+	return errors.As(err, new(*KeyError)) || errors.As(err, new(tls.RecordHeaderError))
 }
 
 // A counted body is that of a response, and counts its end.

@@ -1,0 +1,393 @@
+package cluster_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/cluster"
+	"github.com/bowline-mcp/bowline/cluster/clustertest"
+	"github.com/bowline-mcp/bowline/transport/streamable"
+)
+
+// sessionTest is a test with three nodes in virtual time. Lost are the sessions that the first two
+// have lost, as "node: session".
+type sessionTest struct {
+	t       *testing.T
+	service *clustertest.Service
+	nodes   [3]*cluster.Node
+	engines [3]*clustertest.Engine
+	stores  [3]streamable.SessionStore
+	lost    chan string
+}
+
+func inSessions(t *testing.T, test func(s *sessionTest)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := &sessionTest{t: t, lost: make(chan string, 100)}
+		s.nodes, s.engines, s.service = threeNodes(t)
+		for i, n := range s.nodes {
+			s.stores[i] = n.Sessions()
+			s.stores[i].Bind(func(session string) { s.lost <- n.Name() + ": " + session })
+		}
+		test(s)
+	})
+}
+
+// save saves a session at a node, and waits until it is stored.
+func (s *sessionTest) save(node int, session string, streams uint64) {
+	s.stores[node].Save(session, sessionOf("ada", streams))
+	s.nodes[node].Flush(s.t.Context())
+}
+
+// taken takes a session, and checks its record.
+func (s *sessionTest) taken(node int, session string, streams uint64) {
+	s.t.Helper()
+	r, err := s.stores[node].Take(s.t.Context(), session, "ada")
+	if err != nil || r.Streams != streams {
+		s.t.Errorf("node %s takes %s and gets %d, %v, want %d", s.nodes[node].Name(), session, r.Streams, err, streams)
+	}
+}
+
+// owned checks that a node which does not have a session is told who has.
+func (s *sessionTest) owned(node int, session, owner string) {
+	s.t.Helper()
+	_, err := s.stores[node].Take(s.t.Context(), session, "ada")
+	var owned *streamable.OwnedError
+	if !errors.As(err, &owned) || owned.Node != owner {
+		s.t.Errorf("node %s takes %s and gets %v, want that node %s has it", s.nodes[node].Name(), session, err, owner)
+	}
+}
+
+// gone checks that there is no such session.
+func (s *sessionTest) gone(node int, session string) {
+	s.t.Helper()
+	for _, identity := range []string{"ada", ""} {
+		if r, err := s.stores[node].Take(s.t.Context(), session, identity); !errors.Is(err, streamable.ErrNoSession) {
+			s.t.Errorf("node %s takes %s, which has ended, for %q, and gets %+v, %v", s.nodes[node].Name(), session, identity, r, err)
+		}
+	}
+}
+
+// wantLost checks which sessions were lost until now.
+func (s *sessionTest) wantLost(want ...string) {
+	s.t.Helper()
+	got := map[string]bool{}
+	for range len(s.lost) {
+		got[<-s.lost] = true
+	}
+	for _, w := range want {
+		if !got[w] {
+			s.t.Errorf("not lost: %q", w)
+		}
+		delete(got, w)
+	}
+	if len(got) > 0 {
+		s.t.Errorf("lost: %v", got)
+	}
+}
+
+// A session that another node has taken and ended stays ended, also for an owner that was cut off
+// and believes in it.
+//
+// Guarantees: G-0082.4
+func TestEndedSessionStaysEnded(t *testing.T) {
+	inSessions(t, func(s *sessionTest) {
+		for _, session := range []string{"ended", "freed and ended", "taken"} {
+			s.save(0, session, 1)
+		}
+		s.engines[0].Cut()
+		rest(s.t, 25*time.Second)
+		for _, session := range []string{"ended", "freed and ended", "taken"} {
+			s.taken(1, session, 1)
+		}
+		s.stores[1].Forget("ended")
+		s.stores[1].Free("freed and ended")
+		s.nodes[1].Flush(s.t.Context())
+		s.taken(2, "freed and ended", 1)
+		s.stores[2].Forget("freed and ended")
+		s.nodes[2].Flush(s.t.Context())
+		s.gone(1, "ended")
+		s.stores[0].Save("ended", sessionOf("ada", 9))
+		s.engines[0].Heal()
+		rest(s.t, time.Minute)
+		s.wantLost("a: ended", "a: freed and ended", "a: taken")
+		s.stores[0].Save("ended", sessionOf("ada", 10)) // too late
+		rest(s.t, time.Minute)
+		s.wantLost("a: ended")
+		for node := range s.nodes {
+			s.gone(node, "ended")
+			s.gone(node, "freed and ended")
+		}
+		s.owned(0, "taken", "b")
+	})
+}
+
+// Sessions that end where they began leave nothing in the engine, however many there are.
+//
+// Guarantees: G-0082.4
+func TestEndedSessionsTakeNoRoom(t *testing.T) {
+	inSessions(t, func(s *sessionTest) {
+		for i := range 100 {
+			session := fmt.Sprint(i)
+			s.stores[0].Save(session, sessionOf("ada", 1))
+			if i%2 == 0 {
+				s.nodes[0].Flush(s.t.Context())
+			}
+			s.stores[0].Forget(session)
+		}
+		rest(s.t, 10*time.Second)
+		if n := len(s.values()); n != 0 {
+			s.t.Errorf("%d values are left of 100 sessions", n)
+		}
+	})
+}
+
+// values returns what the engine has of sessions.
+func (s *sessionTest) values() (all []string) {
+	bucket, err := s.engines[2].Bucket(s.t.Context(), cluster.SessionBucket())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for key, err := range bucket.Keys(s.t.Context(), "") {
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		all = append(all, key)
+	}
+	return all
+}
+
+// After the engine has lost everything, its revisions begin again. Records are written again by
+// themselves, and the numbers of before mislead nobody: a node that was cut off learns that it has
+// lost a session, whatever revision the record of the new owner has.
+//
+// Guarantees: G-0082.3
+func TestSessionsOfAnEmptyEngine(t *testing.T) {
+	for _, saves := range []int{0, 20} { // before a is cut off: the revision that a has is equal, or higher
+		t.Run(fmt.Sprint(saves), func(t *testing.T) {
+			inSessions(t, func(s *sessionTest) {
+				s.save(0, "taken", 1)
+				for range saves {
+					s.save(0, "taken", 1)
+				}
+				s.save(0, "kept", 1)
+				s.engines[0].Cut()
+				rest(s.t, 25*time.Second)
+				s.taken(1, "taken", 1)
+				s.service.Wipe()
+				rest(s.t, time.Minute)
+				s.owned(2, "taken", "b")
+				s.engines[0].Heal()
+				rest(s.t, time.Minute)
+				s.owned(2, "kept", "a")
+				s.wantLost("a: taken")
+				s.save(1, "taken", 5)
+				s.save(0, "kept", 5)
+				s.stores[1].Free("taken")
+				s.stores[0].Free("kept")
+				rest(s.t, 5*time.Second)
+				s.taken(2, "taken", 5)
+				s.taken(2, "kept", 5)
+				s.wantLost()
+			})
+		})
+	}
+}
+
+// If the owner before writes its record into an empty engine first, the owner that took the
+// session from it replaces that.
+//
+// Guarantees: G-0082.3
+func TestFormerOwnerIsFirstInAnEmptyEngine(t *testing.T) {
+	inSessions(t, func(s *sessionTest) {
+		s.save(0, "s", 1)
+		s.engines[0].Cut()
+		rest(s.t, 25*time.Second)
+		s.taken(1, "s", 1)
+		s.engines[1].Cut()
+		s.service.Wipe()
+		s.engines[0].Heal()
+		rest(s.t, time.Minute)
+		s.owned(2, "s", "a")
+		s.engines[1].Heal()
+		rest(s.t, time.Minute)
+		s.owned(2, "s", "b")
+		s.save(0, "s", 7)
+		s.wantLost("a: s")
+		s.owned(2, "s", "b")
+	})
+}
+
+// A view that is old misleads nobody: not the owner, which it shows the record of the owner before,
+// and not a node that wants to take the session.
+//
+// Guarantees: G-0082.2
+func TestSessionsWithOldViews(t *testing.T) {
+	inSessions(t, func(s *sessionTest) {
+		s.save(1, "s", 1)
+		s.stores[1].Free("s")
+		s.nodes[1].Flush(s.t.Context())
+		s.engines[0].Freeze() // it shows the free record on
+		s.engines[1].Freeze()
+		s.taken(0, "s", 1)
+		s.engines[0].Faults(func(op clustertest.Op) clustertest.Fault {
+			return clustertest.Fault{LoseResult: op.Name == "update" && op.Subject == "session"}
+		})
+		s.stores[0].Save("s", sessionOf("ada", 2)) // is accepted, and seems to fail
+		rest(s.t, 8*time.Second)
+		s.engines[0].Faults(nil)
+		ctx, cancel := context.WithTimeout(s.t.Context(), time.Second)
+		defer cancel()
+		if r, err := s.stores[1].Take(ctx, "s", "ada"); err == nil {
+			s.t.Errorf("b got record %d from an old view", r.Streams)
+		}
+		rest(s.t, 5*time.Second)
+		s.engines[0].Thaw()
+		s.engines[1].Thaw()
+		rest(s.t, 10*time.Second)
+		s.wantLost()
+		s.save(0, "s", 3)
+		s.stores[0].Free("s")
+		rest(s.t, time.Second)
+		s.taken(1, "s", 3)
+	})
+}
+
+// While the engine cannot be reached, the newest record of each session waits, and a session that has
+// ended meanwhile is never written.
+func TestSessionsWithoutTheEngine(t *testing.T) {
+	inSessions(t, func(s *sessionTest) {
+		s.engines[0].Cut()
+		for n := range 50 {
+			s.stores[0].Save("s", sessionOf("ada", uint64(n)))
+			s.stores[0].Save("t", sessionOf("ada", uint64(n)))
+		}
+		s.stores[0].Forget("t")
+		rest(s.t, 10*time.Second)
+		sent, _ := s.engines[0].Messages()
+		s.engines[0].Heal()
+		rest(s.t, 2*time.Second)
+		if now, _ := s.engines[0].Messages(); now-sent > 12 {
+			s.t.Errorf("%d messages were sent for one session", now-sent)
+		}
+		s.owned(1, "s", "a")
+		s.gone(1, "t")
+		s.stores[0].Free("s")
+		rest(s.t, time.Second)
+		s.taken(1, "s", 49)
+	})
+}
+
+// If there is no room for a record, it is written when there is.
+func TestSessionsWithoutRoom(t *testing.T) {
+	inSessions(t, func(s *sessionTest) {
+		s.service.Full(true)
+		s.stores[0].Save("s", sessionOf("ada", 1))
+		rest(s.t, 2*time.Second)
+		s.gone(1, "s")
+		s.service.Full(false)
+		rest(s.t, 10*time.Second)
+		s.owned(1, "s", "a")
+	})
+}
+
+// The engine learns neither ids nor what is stored, and a record opens only where it was put.
+func TestRecordsOfSessionsAreSealed(t *testing.T) {
+	inSessions(t, func(s *sessionTest) {
+		s.save(0, "secret-id", 1)
+		s.save(0, "other-id", 1)
+		bucket, err := s.engines[2].Bucket(s.t.Context(), cluster.SessionBucket())
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		var entries []cluster.Entry
+		for _, key := range s.values() {
+			got, err := bucket.Get(s.t.Context(), key)
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			for _, secret := range []string{"secret-id", "ada", "initialize", "2025-11-25"} {
+				if strings.Contains(key+string(got.Value), secret) {
+					s.t.Errorf("the engine learns %q", secret)
+				}
+			}
+			entries = append(entries, got)
+		}
+		if len(entries) != 2 {
+			s.t.Fatalf("the engine has %d records, want 2", len(entries))
+		}
+		if _, err := bucket.Update(s.t.Context(), entries[0].Key, entries[1].Value, entries[0].Revision); err != nil {
+			s.t.Fatal(err)
+		}
+		refused := s.nodes[1].Report().RefusedRecords
+		none := 0
+		for _, id := range []string{"secret-id", "other-id"} {
+			if _, err := s.stores[1].Take(s.t.Context(), id, "ada"); errors.Is(err, streamable.ErrNoSession) {
+				none++
+			}
+		}
+		if now := s.nodes[1].Report().RefusedRecords; none != 1 || now != refused+1 {
+			s.t.Errorf("%d records were refused, and %d sessions are none", now-refused, none)
+		}
+	})
+}
+
+// A node whose process was killed, started again and perhaps killed again is known for dead as the
+// owner of its sessions at once, also by nodes that have never seen that process, and also if the
+// next one has its address.
+//
+// Guarantees: G-0082.5
+func TestSessionOfAnEarlierProcess(t *testing.T) {
+	for name, c := range map[string]struct {
+		starts      int
+		sameAddress bool
+	}{
+		"started again": {1, false}, "started again at its address": {1, true},
+		"started twice": {2, false}, "started twice at its address": {2, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := clustertest.New(clustertest.Options{})
+			a, watch := join(t, s, "a"), join(t, s, "watch")
+			starts := func() {
+				serve(t, a, http.NotFoundHandler())
+				watch.await(t, "a serves other nodes", func() bool {
+					m, _ := watch.Member("a")
+					return m.Epoch == a.Self().Epoch && m.Address != ""
+				})
+			}
+			starts()
+			a.Sessions().Save("s", sessionOf("ada", 1))
+			a.Flush(t.Context())
+			m, _ := a.Member("a")
+			for range c.starts {
+				a.kill(t)
+				o := options("a")
+				if c.sameAddress {
+					o.Hop = m.Address
+				}
+				a = joinWith(t, s, o, &cluster.Clock{})
+				starts()
+			}
+			b := join(t, s, "b")
+			began := time.Now()
+			for ctx := t.Context(); ; {
+				r, err := b.Sessions().Take(ctx, "s", "ada")
+				if err == nil && r.Streams == 1 {
+					break
+				}
+				if time.Since(began) > guard/3 {
+					t.Fatalf("got %v", err)
+				}
+			}
+			if took := time.Since(began); took > cluster.LeaseTTL/2 {
+				t.Errorf("the session was taken after %v", took)
+			}
+		})
+	}
+}

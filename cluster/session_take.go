@@ -1,0 +1,108 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+
+	"github.com/bowline-mcp/bowline/internal/pause"
+	"github.com/bowline-mcp/bowline/transport/streamable"
+)
+
+// Take implements streamable.SessionStore.
+func (s *sessions) Take(ctx context.Context, session, identity string) (streamable.SessionRecord, error) {
+	if err := s.beginTake(ctx, session, identity); err != nil {
+		return streamable.SessionRecord{}, err
+	}
+	defer s.endTake(session)
+	for {
+		record, err := s.take(ctx, session, identity)
+		if !errors.Is(err, ErrConflict) && !errors.Is(err, ErrUnavailable) {
+			return record, err
+		}
+		// Another writer was faster, or the server of the Engine is perhaps being replaced.
+		if pause.For(ctx, takePause) != nil {
+			return streamable.SessionRecord{}, err
+		}
+	}
+}
+
+// take makes one attempt to take a session. If an earlier one has written the record after all, this
+// node owns it already.
+func (s *sessions) take(ctx context.Context, session, identity string) (none streamable.SessionRecord, err error) {
+	bucket, err := s.bucket.open(ctx)
+	if err != nil {
+		return none, err
+	}
+	entry, err := bucket.Get(ctx, hashed(session))
+	if errors.Is(err, ErrNotFound) {
+		return none, streamable.ErrNoSession
+	}
+	if err != nil {
+		return none, err
+	}
+	r, err := s.node.openSession(session, entry.Value)
+	if err != nil || r.Ended || string(r.Identity) != identity {
+		return none, streamable.ErrNoSession
+	}
+	if err := s.mayTake(ctx, r); err != nil {
+		return none, err
+	}
+	r.Takes, r.Free = r.Takes+1, false
+	revision, err := bucket.Update(ctx, hashed(session), s.node.sealSession(session, r), entry.Revision)
+	if err != nil {
+		return none, err
+	}
+	record := streamable.SessionRecord{Identity: identity, Initialize: r.Initialize, Version: r.Revision, State: r.State, Streams: r.Streams}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.own[session] = &ownSession{id: session, record: record, takes: r.Takes, revision: revision, written: true}
+	return record, nil
+}
+
+// beginTake waits until a session that this node gives up is given up.
+func (s *sessions) beginTake(ctx context.Context, session, identity string) error {
+	for {
+		s.mu.Lock()
+		o := s.own[session]
+		switch {
+		case o != nil && (o.end == forgotten || o.record.Identity != identity):
+			s.mu.Unlock()
+			return streamable.ErrNoSession
+		case s.taking[session], o != nil && o.end == goesOn:
+			s.mu.Unlock()
+			return &streamable.OwnedError{Node: s.node.options.Node}
+		case o == nil:
+			s.taking[session] = true
+			s.mu.Unlock()
+			return nil
+		}
+		s.mu.Unlock()
+		if err := pause.For(ctx, takePause); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *sessions) endTake(session string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.taking, session)
+}
+
+// mayTake returns nil if a session has no living owner.
+func (s *sessions) mayTake(ctx context.Context, r sessionRecord) error {
+	self := s.node.self()
+	if r.Free || r.Owner.Node == self.Node && r.Owner.Epoch == self.Epoch { // and Take has seen that it is not in use
+		return nil
+	}
+	if verdict := s.node.judge(r.Owner); verdict == dead || s.node.gone(ctx, r) {
+		return nil
+	}
+	return &streamable.OwnedError{Node: r.Owner.Node}
+}
+
+// gone reports whether the process that owns a session is not there any more, although its lease may
+// not be over, or was never seen here.
+func (n *Node) gone(ctx context.Context, r sessionRecord) bool {
+	return r.Address != "" && n.hop.Gone(ctx, r.door()) && n.refused(ctx, r.Owner) == dead
+}
