@@ -3,7 +3,9 @@ package architecture
 import (
 	"io/fs"
 	"os"
+	"os/exec"
 	"path"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -14,6 +16,33 @@ import (
 
 const ours = "github.com/bowline-mcp/bowline"
 
+// Who embeds a client compiles neither nodes nor NATS, and the lean command no NATS.
+func TestClientsCompileNoCluster(t *testing.T) {
+	compiled := func(folder, pkg string) string {
+		list := exec.CommandContext(t.Context(), "go", "list", "-deps", pkg)
+		list.Dir = filepath.Join("../..", folder)
+		text, err := list.Output()
+		if err != nil || !strings.Contains(string(text), ours+"/transport\n") {
+			t.Fatalf("go list -deps %s has no package of ours: %v", pkg, err)
+		}
+		return string(text)
+	}
+	for _, c := range []struct{ folder, pkg, unwanted string }{
+		{".", "./features/client", ours + "/cluster"},
+		{".", "./mcpjson/sessions", ours + "/cluster"},
+		{".", "./transport/streamable", ours + "/cluster"},
+		{"cmd/bowline", ".", "nats"},
+		{"cmd/bowline", ".", "opentelemetry.io/otel/exporters/otlp"},
+	} {
+		if strings.Contains(compiled(c.folder, c.pkg), c.unwanted) {
+			t.Errorf("%s in %s compiles %s", c.pkg, c.folder, c.unwanted)
+		}
+	}
+	if !strings.Contains(compiled("cmd/bowline/full/bowline", "."), "nats-server") {
+		t.Error("the full command compiles no NATS: this test looks for the wrong thing")
+	}
+}
+
 // TestRootRequiresNoTelemetry checks go.sum, which also lists indirect requirements.
 //
 // Guarantees: G-0053.1
@@ -21,7 +50,7 @@ func TestRootRequiresNoTelemetry(t *testing.T) {
 	root := os.DirFS("../..")
 	for _, name := range []string{"go.mod", "go.sum"} {
 		text := read(t, root, name)
-		for _, unwanted := range []string{"opentelemetry", "prometheus"} {
+		for _, unwanted := range []string{"opentelemetry", "prometheus", "nats"} {
 			if strings.Contains(text, unwanted) {
 				t.Errorf("%s has %s", name, unwanted)
 			}
