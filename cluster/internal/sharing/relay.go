@@ -15,6 +15,7 @@ import (
 type relay struct {
 	in     *conn.Incoming
 	to     *conn.Conn
+	down   bool            // to is the connection to the server
 	params json.RawMessage // in place of those that came in; nil: they pass unchanged
 	sent   func(id int64)  // is told the id of the request that is passed on; may be nil
 
@@ -23,9 +24,9 @@ type relay struct {
 	token      []byte
 }
 
-// pass passes a request on, and returns its answer. If the connection that it was passed to has
-// ended, it waits for the end of ctx: the sender has to find out by itself that nobody knows
-// whether the request was executed.
+// pass passes a request on, and returns its answer. If a request to the server cannot be answered
+// because its connection has ended, pass waits for the end of ctx: the client's connection ends,
+// too, and so it learns that nobody knows whether the request was executed.
 func (r *relay) pass(ctx context.Context) (json.RawMessage, error) {
 	if r.params == nil {
 		r.params = r.in.Params
@@ -46,7 +47,7 @@ func (r *relay) pass(ctx context.Context) (json.RawMessage, error) {
 		return nil, fault
 	case conn.NotExecuted(err):
 		return nil, errOverloaded(err)
-	case linkIsLost(err):
+	case r.down && linkIsLost(err):
 		<-ctx.Done()
 	}
 	return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: err.Error()}
@@ -95,3 +96,66 @@ func (r *relay) progress(ctx context.Context, params json.RawMessage) {
 	}
 	_ = r.in.Notify(ctx, protocol.NotificationProgress, replaced(params, begin, end, r.token)) // it fails if the request has ended
 }
+
+// errOverloaded refuses a request that was not executed, in a way that clients know.
+func errOverloaded(why error) *jsonrpc.Error {
+	return &jsonrpc.Error{Code: jsonrpc.CodeOverloaded, Message: "not executed: " + why.Error()}
+}
+
+// A dialect is what a connection has to know of MCP to pass messages on. A ping is a request like
+// any other: only the server itself can say that it is alive.
+type dialect struct{}
+
+// Classify implements conn.Dialect.
+func (dialect) Classify(m jsonrpc.Message) conn.Class {
+	if m.Kind == jsonrpc.KindRequest {
+		return conn.Class{Kind: kindOf(m.Method)}
+	}
+	var about struct {
+		Token     jsonrpc.ID `json:"progressToken"`
+		RequestID jsonrpc.ID `json:"requestId"`
+	}
+	switch m.Method {
+	case protocol.NotificationProgress:
+		if protocol.Unmarshal(m.Params, &about) == nil && !about.Token.IsZero() {
+			return conn.Class{Kind: conn.Progress, Request: about.Token}
+		}
+	case protocol.NotificationCancelled:
+		if protocol.Unmarshal(m.Params, &about) == nil && !about.RequestID.IsZero() {
+			return conn.Class{Kind: conn.Cancellation, Request: about.RequestID}
+		}
+	}
+	return conn.Class{}
+}
+
+func kindOf(method string) conn.ClassKind {
+	switch method {
+	case protocol.MethodInitialize:
+		return conn.Exclusive
+	case protocol.MethodListen, protocol.MethodGetTaskResult:
+		return conn.Streaming
+	case protocol.MethodCreateMessage, protocol.MethodElicit, protocol.MethodListRoots:
+		return conn.Nested
+	default:
+		return conn.Ordinary
+	}
+}
+
+// Cancel implements conn.Dialect.
+func (dialect) Cancel(id jsonrpc.ID, why error) conn.Message {
+	reason := "cancelled"
+	switch {
+	case errors.Is(why, context.DeadlineExceeded):
+		reason = "timed out"
+	case errors.Is(why, conn.ErrDraining):
+		reason = "closing"
+	}
+	params := append(id.Append([]byte(`{"requestId":`)), `,"reason":"`+reason+`"}`...)
+	return conn.Message{Method: protocol.NotificationCancelled, Params: json.RawMessage(params)}
+}
+
+// Probe implements conn.Dialect: the clients probe the server.
+func (dialect) Probe() conn.Message { return conn.Message{} }
+
+// Batches implements conn.Dialect. A server of the revision with batches may send them.
+func (dialect) Batches() bool { return true }

@@ -218,6 +218,30 @@ func TestAQuestionIsPassedOn(t *testing.T) {
 	}
 }
 
+// A question to a client that leaves fails, and a client that only asks whether the server lives is
+// not in the way of a question to another one.
+//
+// Guarantees: G-0079.9
+func TestAQuestionToAClientThatLeaves(t *testing.T) {
+	s := newScript(t)
+	a, b := s.join(), s.join()
+	b.send(`{"jsonrpc":"2.0","id":1,"method":"ping"}`)
+	s.server.want("ping", "")
+	a.send(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{}}`)
+	s.server.want("tools/call", "{}")
+	s.server.send(`{"jsonrpc":"2.0","id":3,"method":"roots/list"}`)
+	a.want("roots/list", "")
+	a.Close(0)
+	for {
+		if f := s.server.next(); f.Method == "" {
+			if string(f.ID) != "3" || f.Error == nil {
+				t.Errorf("got %+v, want that the question fails", f)
+			}
+			return
+		}
+	}
+}
+
 // A client that takes no notifications is cut off, and the others get all of them.
 //
 // Guarantees: G-0079.9

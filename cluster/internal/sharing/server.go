@@ -1,3 +1,22 @@
+// Package sharing lets several MCP clients use one link to a server that speaks to one client, such
+// as a process on its standard streams.
+//
+// A Server has one connection to the server and one to each client. The connections map ids,
+// progress tokens and cancellations, in both directions. Everything else passes unchanged, but for
+// this:
+//
+//   - The first client opens the session. Those that come later get the same answer to initialize,
+//     or are refused if their capabilities are others than the server was told. Their
+//     server/discover is passed on to a server of a modern revision.
+//   - A notification of the server goes to all clients, and one of a subscription
+//     (subscriptions/listen) to the client that made it.
+//   - A resource stays subscribed until all clients that subscribed to it have unsubscribed. The
+//     log level is the most verbose that a client has asked for.
+//   - A request of the server goes to the client that has calls in flight, or to the only client.
+//     If several have, it is refused, because nobody knows whose user it is for.
+//
+// A client whose connection takes no more notifications is cut off, so that it does not slow the
+// others.
 package sharing
 
 import (
@@ -9,9 +28,10 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/internal/signal"
 	"github.com/bowline-mcp/bowline/protocol"
-	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
 // Options configure a Server.
@@ -157,11 +177,12 @@ func (s *Server) Drain(ctx context.Context, grace time.Duration) error {
 }
 
 // Serve serves a client over a link, which it owns. If the server has ended, or has too many
-// clients, it closes the link.
-func (s *Server) Serve(link transport.Link) {
+// clients, it closes the link. The channel is closed when the link was closed.
+func (s *Server) Serve(link transport.Link) (over <-chan struct{}) {
 	c := &sharer{server: s}
 	c.conn = conn.Accept(link, conn.Options{
 		Name: s.options.Name, Log: s.options.Log, Dialect: dialect{}, Handler: c, MaxServing: maxServing,
+		DrainGrace: 24 * time.Hour, // the context of Drain says how long
 	})
 	s.mu.Lock()
 	refused := s.ended || len(s.clients) >= maxClients
@@ -172,7 +193,9 @@ func (s *Server) Serve(link transport.Link) {
 	s.mu.Unlock()
 	if refused {
 		_ = link.Close(0) // nothing was sent
-		return
+		closed := make(chan struct{})
+		close(closed)
+		return closed
 	}
 	if err := c.conn.Start(context.Background(), func(error) { s.leave(c) }); err != nil {
 		panic(err) // it was not started before
@@ -182,6 +205,7 @@ func (s *Server) Serve(link transport.Link) {
 	if s.ended {
 		c.conn.Stop()
 	}
+	return c.conn.Done()
 }
 
 // leave forgets a client whose connection has ended.
@@ -207,7 +231,90 @@ func (s *Server) opens() {
 	}
 }
 
-// errOverloaded refuses a request that was not executed, in a way that clients know.
-func errOverloaded(why error) *jsonrpc.Error {
-	return &jsonrpc.Error{Code: jsonrpc.CodeOverloaded, Message: "not executed: " + why.Error()}
+// hasSubscribers reports whether a client but this one has subscribed to a resource.
+func (s *Server) hasSubscribers(uri string, but *sharer) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.subscribed[uri] {
+		if c != but {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *Server) setSubscribed(uri string, c *sharer, to bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, served := s.clients[c]
+	switch by := s.subscribed[uri]; {
+	case to && served && by == nil:
+		s.subscribed[uri] = map[*sharer]struct{}{c: {}}
+	case to && served:
+		by[c] = struct{}{}
+	case !to:
+		if delete(by, c); len(by) == 0 {
+			delete(s.subscribed, uri)
+		}
+	}
+}
+
+// levelWith returns the most verbose level if a client asks for one, and the one that the server
+// was told.
+func (s *Server) levelWith(asking *sharer, level protocol.LogLevel) (wanted, told protocol.LogLevel) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	wanted = level
+	for c := range s.clients {
+		if c != asking && c.level != "" && c.level.Severity() < wanted.Severity() {
+			wanted = c.level
+		}
+	}
+	return wanted, s.level
+}
+
+// Local returns a link for a client of this process. It stands for the link to the server: it is
+// lost for the same reason, and its Close ends the server.
+func (s *Server) Local() transport.Link {
+	near, far := inmem.Pipe(inmem.Options{})
+	s.Serve(far)
+	l := &local{near, s}
+	if recorder, ok := s.link.(transport.ActivityRecorder); ok {
+		return &recording{l, recorder}
+	}
+	return l
+}
+
+// A local is a link to a Server in this process.
+type local struct {
+	transport.Link
+	server *Server
+}
+
+// Bind implements transport.Link.
+func (l *local) Bind(to transport.Receiver) { l.Link.Bind(&explaining{to, l.server}) }
+
+// Close implements transport.Link.
+func (l *local) Close(grace time.Duration) error {
+	return errors.Join(l.server.Close(grace), l.Link.Close(grace))
+}
+
+// A recording is a local whose server says when bytes come in, from whomever they are for.
+type recording struct {
+	*local
+	transport.ActivityRecorder
+}
+
+// An explaining receiver gets the reason of the server's loss in place of that of its own link.
+type explaining struct {
+	transport.Receiver
+	server *Server
+}
+
+// Lost implements transport.Receiver.
+func (e *explaining) Lost(loss transport.Loss) {
+	if signal.IsClosed(e.server.Done()) {
+		loss.Reason = e.server.Reason()
+	}
+	e.Receiver.Lost(loss)
 }

@@ -3,12 +3,14 @@ package sharing
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -48,16 +50,22 @@ func (c *sharer) ServeRequest(ctx context.Context, in *conn.Incoming) (json.RawM
 		return c.setLevel(ctx, in)
 	case protocol.MethodListen:
 		return c.listen(ctx, in)
+	case protocol.MethodPing: // the server asks nothing because of it
+		return c.relay(in).pass(ctx)
 	default:
 		return c.pass(ctx, in)
 	}
 }
 
-// pass passes a request to the server.
+// pass passes a request to the server, which may ask the client something meanwhile.
 func (c *sharer) pass(ctx context.Context, in *conn.Incoming) (json.RawMessage, error) {
 	c.count(1)
 	defer c.count(-1)
-	return (&relay{in: in, to: c.server.conn}).pass(ctx)
+	return c.relay(in).pass(ctx)
+}
+
+func (c *sharer) relay(in *conn.Incoming) *relay {
+	return &relay{in: in, to: c.server.conn, down: true}
 }
 
 func (c *sharer) count(change int) {
@@ -146,34 +154,6 @@ func (c *sharer) subscribe(ctx context.Context, in *conn.Incoming) (json.RawMess
 	return result, err
 }
 
-// hasSubscribers reports whether a client but this one has subscribed to a resource.
-func (s *Server) hasSubscribers(uri string, but *sharer) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for c := range s.subscribed[uri] {
-		if c != but {
-			return true
-		}
-	}
-	return false
-}
-
-func (s *Server) setSubscribed(uri string, c *sharer, to bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, served := s.clients[c]
-	switch by := s.subscribed[uri]; {
-	case to && served && by == nil:
-		s.subscribed[uri] = map[*sharer]struct{}{c: {}}
-	case to && served:
-		by[c] = struct{}{}
-	case !to:
-		if delete(by, c); len(by) == 0 {
-			delete(s.subscribed, uri)
-		}
-	}
-}
-
 // setLevel tells the server the most verbose level that a client has asked for, if it is another
 // one than before.
 func (c *sharer) setLevel(ctx context.Context, in *conn.Incoming) (json.RawMessage, error) {
@@ -198,7 +178,8 @@ func (c *sharer) setLevel(ctx context.Context, in *conn.Incoming) (json.RawMessa
 	if wanted != told {
 		c.count(1)
 		defer c.count(-1)
-		r := relay{in: in, to: s.conn, params: replaced(in.Params, begin, end, []byte(`"`+wanted+`"`))}
+		r := c.relay(in)
+		r.params = replaced(in.Params, begin, end, []byte(`"`+wanted+`"`))
 		if result, err = r.pass(ctx); err != nil {
 			return nil, err
 		}
@@ -209,18 +190,31 @@ func (c *sharer) setLevel(ctx context.Context, in *conn.Incoming) (json.RawMessa
 	return result, nil
 }
 
-// levelWith returns the most verbose level if a client asks for one, and the one that the server
-// was told.
-func (s *Server) levelWith(asking *sharer, level protocol.LogLevel) (wanted, told protocol.LogLevel) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	wanted = level
-	for c := range s.clients {
-		if c != asking && c.level != "" && c.level.Severity() < wanted.Severity() {
-			wanted = c.level
-		}
+// listen passes a subscriptions/listen on. What the server sends for it carries the id under which
+// it was passed on.
+func (c *sharer) listen(ctx context.Context, in *conn.Incoming) (json.RawMessage, error) {
+	s := c.server
+	var passed int64
+	r := c.relay(in)
+	r.sent = func(id int64) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		passed = id
+		s.listenings[id] = &listening{c, in.ID()}
 	}
-	return wanted, s.level
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.listenings, passed)
+	}()
+	return r.pass(ctx)
+}
+
+// tell sends a notification to a client, and ends its connection if that takes no more.
+func (c *sharer) tell(ctx context.Context, method string, params json.RawMessage) {
+	if err := c.conn.TryNotify(ctx, method, params); errors.Is(err, transport.ErrBusy) {
+		c.conn.Stop()
+	}
 }
 
 // A turn is a mutex that a context can stop waiting for.

@@ -3,7 +3,6 @@ package sharing
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,7 +11,6 @@ import (
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
-	"github.com/bowline-mcp/bowline/transport"
 )
 
 // upward is the handler of what the server sends.
@@ -51,25 +49,6 @@ type listening struct {
 	id     jsonrpc.ID // under which the client has made it
 }
 
-// listen passes a subscriptions/listen on. What the server sends for it carries the id under which
-// it was passed on.
-func (c *sharer) listen(ctx context.Context, in *conn.Incoming) (json.RawMessage, error) {
-	s := c.server
-	var passed int64
-	r := &relay{in: in, to: s.conn, sent: func(id int64) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		passed = id
-		s.listenings[id] = &listening{c, in.ID()}
-	}}
-	defer func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.listenings, passed)
-	}()
-	return r.pass(ctx)
-}
-
 // tellListener passes a notification to the client whose subscription it is of. Its id is at that
 // place of the params.
 func (s *Server) tellListener(ctx context.Context, in *conn.Incoming, begin, end int) {
@@ -89,13 +68,6 @@ func (s *Server) all() []*sharer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Collect(maps.Keys(s.clients))
-}
-
-// tell sends a notification to a client, and ends its connection if that takes no more.
-func (c *sharer) tell(ctx context.Context, method string, params json.RawMessage) {
-	if err := c.conn.TryNotify(ctx, method, params); errors.Is(err, transport.ErrBusy) {
-		c.conn.Stop()
-	}
 }
 
 // asked returns the client that a question of the server is for.
