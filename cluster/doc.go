@@ -28,15 +28,8 @@
 // # Servers
 //
 // [Node.Upstream] is the transport to a server that runs on one node, and that the clients of all
-// nodes use. Call [guardian.Run] first in main, so that its process ends in time whatever
-// becomes of its node:
-//
-//	func main() {
-//		guard := guardian.Run()
-//		...
-//		n, err := cluster.Join(ctx, engine, cluster.Options{..., Guardian: guard})
-//		...
-//		session, err := c.Connect(ctx, n.Upstream("files", &stdio.Command{Path: "files"}, cluster.UpstreamOptions{}))
+// nodes use. If it is a process, call [guardian.Run] first in main, and set [Options].Guardian: then
+// it ends in time, whatever becomes of its node.
 //
 // See ADR-0076 and ADR-0079.
 package cluster

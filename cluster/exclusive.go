@@ -1,10 +1,12 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/http"
 	"os/exec"
 	"slices"
@@ -26,8 +28,8 @@ const (
 	maxFailures = 3
 	givenUpFor  = time.Minute
 
-	// keptFor is how long a claim is kept while the server does not run: longer than a
-	// connection waits before it tries again.
+	// keptFor is how long a claim is kept for a connection while the server does not run: longer
+	// than it waits before it tries again.
 	keptFor = 40 * time.Second
 
 	// releaseTimeout bounds the release of a claim. If it fails, the claim expires.
@@ -49,30 +51,27 @@ type carrier interface {
 // An exclusive is what this node knows of one exclusive server: whether it has the claim, and what
 // runs.
 type exclusive struct {
-	node      *Node
-	name, key string
-	path      string
-	begun     sync.Once
-	closes    sync.Once
-	mounted   error // why other nodes cannot reach the server here
-	wakers    *wakers
-	turn      chan struct{} // capacity one: full while somebody claims, starts, drains or closes
-	ending    context.Context
-	end       context.CancelFunc
+	node            *Node
+	name, key, path string
+	wakers          *wakers
+	turn            chan struct{}   // capacity one: full while somebody claims, starts, drains or closes
+	ending          context.Context // ends when the node is closed
+	end             context.CancelFunc
 
 	mu        sync.Mutex
 	changed   chan struct{} // closed and replaced when something here has changed, or a lease has
+	claim     *serverClaim  // which this node has, or is making; nil: none
 	run       *serverRun    // what runs, or has not ended entirely; nil: nothing
 	stuck     error         // what has run did not end; nothing is started here any more
-	claims    uint64        // how often this node has claimed the server
-	lostClaim uint64        // the number of the last claim that was lost
-	release   func(context.Context) error
-	claiming  bool      // the next claim is being made
-	held      bool      // the last claim was neither given up nor lost, as far as known
-	keptUntil time.Time // a claim without a server is given up then; zero while there is one
-	failures  int       // in a row
-	givenUp   time.Time // until when other nodes may try
+	keptUntil time.Time     // a claim without a server is given up then
+	failures  int           // in a row
+	givenUp   time.Time     // until when other nodes may try
 	closed    bool
+}
+
+// A serverClaim is the claim of a server by this node.
+type serverClaim struct {
+	release func(context.Context) error // nil while the claim is being made
 }
 
 // A serverRun is a server from its start to its end.
@@ -87,40 +86,65 @@ type serverRun struct {
 // serverPrefix begins the keys of claims of servers.
 const serverPrefix = "srv."
 
+// openServers has the node look after its exclusive servers.
+func (n *Node) openServers() {
+	n.carrier, n.exclusives = n, map[string]*exclusive{}
+	n.onLease(func(key string) {
+		for _, e := range n.servers() {
+			e.leaseChanged(key)
+		}
+	})
+	n.onReport(func(r *Report) {
+		for _, e := range n.servers() {
+			if in, _ := e.state(); in.run != nil {
+				r.Exclusive = append(r.Exclusive, e.name)
+			}
+		}
+		slices.Sort(r.Exclusive)
+	})
+	n.onDrain(func(ctx context.Context) error {
+		return n.eachServer(func(e *exclusive) error { return e.drain(ctx) })
+	})
+	n.onClose(func(context.Context) {
+		_ = n.eachServer(func(e *exclusive) error { e.close(); return nil }) // no function fails
+	})
+}
+
+func (n *Node) servers() []*exclusive {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Collect(maps.Values(n.exclusives))
+}
+
+// eachServer calls f for all servers at the same time, and waits.
+func (n *Node) eachServer(f func(*exclusive) error) error {
+	all := n.servers()
+	errs := make([]error, len(all))
+	var group sync.WaitGroup
+	for i, e := range all {
+		group.Go(func() { errs[i] = f(e) })
+	}
+	group.Wait()
+	return errors.Join(errs...)
+}
+
 // exclusive returns the server with a name.
 func (n *Node) exclusive(name string) *exclusive {
 	n.mu.Lock()
+	defer n.mu.Unlock()
 	e := n.exclusives[name]
 	if e == nil {
 		e = &exclusive{
 			node: n, name: name, key: serverPrefix + encodeName(name), path: serverPath(name),
 			wakers: newWakers(), turn: make(chan struct{}, 1), changed: make(chan struct{}), closed: n.closing,
 		}
-		e.ending, e.end = context.WithCancel(context.Background())
+		e.ending, e.end = context.WithCancel(n.ctx)
 		n.exclusives[name] = e
 		if !n.closing {
 			n.running.Go(e.wakeWaiting)
 		}
 	}
-	n.mu.Unlock()
-	e.begun.Do(e.begin)
 	return e
-}
-
-func (e *exclusive) begin() {
-	e.node.onLease(e.leaseChanged)
-	e.node.onReport(e.report)
-	e.node.onDrain(e.drain)
-	e.node.onClose(e.close)
-	if e.mounted = e.node.carrier.mount(e.path, e); e.mounted != nil {
-		e.mounted = fmt.Errorf("cluster: server %q: %w", e.name, e.mounted)
-	}
-	e.node.mu.Lock()
-	closing := e.node.closing
-	e.node.mu.Unlock()
-	if closing { // perhaps before onClose
-		e.close(e.ending)
-	}
 }
 
 // leaseChanged looks at a change of the claim, or of a node: it may be reached now.
@@ -141,17 +165,17 @@ func (e *exclusive) change() {
 
 // An exclusiveState is what Open decides by.
 type exclusiveState struct {
-	run    *serverRun
-	asked  bool // this node ends what runs
-	held   bool // the claim; or it is being made
-	closed bool
-	stuck  error
+	run     *serverRun
+	asked   bool // this node ends what runs
+	claimed bool // by this node, or it is being claimed
+	closed  bool
+	stuck   error
 }
 
 func (e *exclusive) state() (exclusiveState, <-chan struct{}) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	in := exclusiveState{run: e.run, held: e.held || e.claiming, closed: e.closed, stuck: e.stuck}
+	in := exclusiveState{run: e.run, claimed: e.claim != nil, closed: e.closed, stuck: e.stuck}
 	in.asked = in.run != nil && in.run.asked
 	return in, e.changed
 }
@@ -164,23 +188,24 @@ func (e *exclusive) may() error {
 	return errLeaseExpired
 }
 
-// claim claims the server. If another node has it, the error matches ErrExists.
-func (e *exclusive) claim(ctx context.Context) error {
+// makeClaim claims the server. If another node has it, the error matches ErrExists. The caller has
+// the turn.
+func (e *exclusive) makeClaim(ctx context.Context) error {
+	c := new(serverClaim)
 	e.mu.Lock()
-	e.claims++
-	number := e.claims
-	e.claiming = true
+	e.claim = c
 	e.mu.Unlock()
-	release, err := e.node.claim(ctx, e.key, nil, func(err error) { e.lost(number, err) })
+	release, err := e.node.claim(ctx, e.key, nil, func(err error) { e.lost(c, err) })
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.claiming = false
-	if err == nil && e.lostClaim == number {
-		err = errLeaseExpired
-	}
-	if err == nil {
-		e.release, e.held = release, true
+	switch {
+	case e.claim != c: // it was lost at once
+		err = cmp.Or(err, errLeaseExpired)
+	case err == nil:
+		c.release = release
 		e.keep()
+	default:
+		e.claim = nil
 	}
 	e.change()
 	return err
@@ -193,15 +218,18 @@ func (e *exclusive) keep() {
 }
 
 // lost ends the server when its claim is lost.
-func (e *exclusive) lost(number uint64, why error) {
+func (e *exclusive) lost(c *serverClaim, why error) {
 	e.mu.Lock()
-	e.lostClaim = number
-	e.release, e.held = nil, false
 	run := e.run
+	if e.claim != c { // it was given up at the same time
+		run = nil
+	} else {
+		e.claim = nil
+		e.change()
+	}
 	if run != nil {
 		run.asked = true
 	}
-	e.change()
 	e.mu.Unlock()
 	if run != nil {
 		e.node.log.Warn("cluster: a server is ended, since its claim is lost", "server", e.name, "err", why)
@@ -212,16 +240,16 @@ func (e *exclusive) lost(number uint64, why error) {
 // free gives the claim up. Nothing runs.
 func (e *exclusive) free() {
 	e.mu.Lock()
-	release := e.release
-	e.release, e.held, e.keptUntil = nil, false, time.Time{}
+	c := e.claim
+	e.claim = nil
 	e.change()
 	e.mu.Unlock()
-	if release == nil {
+	if c == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
 	defer cancel()
-	if err := release(ctx); err != nil {
+	if err := c.release(ctx); err != nil {
 		e.node.log.Warn("cluster: the claim of a server could not be given up, and expires", "server", e.name, "err", err)
 	}
 }
@@ -287,14 +315,6 @@ func (e *exclusive) mayClaim(wanted map[string]string) error {
 	return nil
 }
 
-// report adds the server to the report of this node, if it runs here.
-func (e *exclusive) report(r *Report) {
-	if in, _ := e.state(); in.run != nil {
-		r.Exclusive = append(r.Exclusive, e.name)
-		slices.Sort(r.Exclusive)
-	}
-}
-
 // lockTurn waits for the turn.
 func (e *exclusive) lockTurn(ctx context.Context) error {
 	select {
@@ -307,8 +327,17 @@ func (e *exclusive) lockTurn(ctx context.Context) error {
 
 func (e *exclusive) unlockTurn() { <-e.turn }
 
+// withEnding returns a context that also ends when the node is closed.
+func (e *exclusive) withEnding(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(e.ending, func() { cancel(errClosed) })
+	return ctx, func() { stop(); cancel(nil) }
+}
+
 // drain lets the calls of the server end, ends it, and gives the claim up.
 func (e *exclusive) drain(ctx context.Context) error {
+	ctx, cancel := e.withEnding(ctx)
+	defer cancel()
 	if err := e.lockTurn(ctx); err != nil {
 		return err
 	}
@@ -327,9 +356,7 @@ func (e *exclusive) drain(ctx context.Context) error {
 }
 
 // close ends the server for good. The claim is given up with all others of the node.
-func (e *exclusive) close(context.Context) { e.closes.Do(e.closeOnce) }
-
-func (e *exclusive) closeOnce() {
+func (e *exclusive) close() {
 	e.end()
 	e.turn <- struct{}{} // for ever: nothing is started after this
 	e.mu.Lock()
@@ -354,7 +381,7 @@ func (e *exclusive) askedRun() *serverRun {
 
 // wakeWaiting wakes connections, and gives up a claim that nobody uses, until the node is closed.
 func (e *exclusive) wakeWaiting() {
-	timer := time.NewTimer(keptFor)
+	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		_, changed := e.node.State()
@@ -366,25 +393,22 @@ func (e *exclusive) wakeWaiting() {
 			e.wakers.change()
 		case <-timer.C:
 		}
-		wait := keptFor
-		if e.wakers.wake() {
-			wait = wakeStep
+		timer.Stop()
+		if again, kept := e.wakers.wake(), e.giveUpUnused(); again || kept {
+			timer.Reset(wakeStep)
 		}
-		timer.Reset(min(wait, e.giveUpUnused()))
 	}
 }
 
-// giveUpUnused gives the claim up if it was kept for long enough. It returns when to look again.
-func (e *exclusive) giveUpUnused() time.Duration {
+// giveUpUnused gives a claim up without which nothing runs: if no connection of this node uses the
+// server any more, or if none has started it for long. It reports whether there is still one.
+func (e *exclusive) giveUpUnused() (kept bool) {
 	e.mu.Lock()
-	kept := !e.keptUntil.IsZero() && e.run == nil && e.held && e.stuck == nil
-	left := time.Until(e.keptUntil)
+	kept = e.claim != nil && e.run == nil && e.stuck == nil
+	wanted := time.Now().Before(e.keptUntil)
 	e.mu.Unlock()
-	if !kept {
-		return keptFor
-	}
-	if left > 0 {
-		return left
+	if !kept || wanted && e.wakers.areThere() {
+		return kept
 	}
 	select {
 	case e.turn <- struct{}{}:
@@ -392,9 +416,10 @@ func (e *exclusive) giveUpUnused() time.Duration {
 		if in, _ := e.state(); in.run == nil {
 			e.free()
 		}
+		return false
 	default: // somebody is starting it
+		return true
 	}
-	return keptFor
 }
 
 // isMissing reports whether a server could not be started because its program is not there.

@@ -113,8 +113,9 @@ func newNode(e Engine, o Options) *Node {
 	n.clock = func() instant { return time.Since(n.began) + max(0, suspended()-n.asleep) }
 	n.changes.node = n
 	n.ctx, n.cancel = context.WithCancelCause(context.Background())
-	n.peers, n.carrier, n.exclusives = newPeers(n), n, map[string]*exclusive{}
+	n.peers = newPeers(n)
 	n.onLease(n.peers.update)
+	n.openServers()
 	return n
 }
 

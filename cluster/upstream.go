@@ -32,9 +32,9 @@ type UpstreamOptions struct {
 //
 // The nodes that fit wait before they claim, in an order that differs from server to server. A node
 // that lacks the executable, or on which the server has failed three times in a row before it ran
-// for 30 s, gives the claim up, and leaves the server to others that fit for 60 s. A node where
-// nothing has opened a link for 40 s after the server has ended gives the claim up, too. Drain lets
-// calls end and gives the claim up.
+// for 30 s, gives the claim up, and leaves the server to others that fit for 60 s. A node also gives
+// the claim up if the server does not run and all connections of the node to it have ended, or none
+// has opened a link for 40 s. Drain lets calls end and gives the claim up.
 //
 // If own is a *stdio.Command and Options.Guardian is set, the server and all that it started ends
 // before another node can start it, even if this node is stopped or killed. Otherwise only the
@@ -88,21 +88,16 @@ func (u *upstream) StartsProcess() bool {
 
 // Open implements transport.Transport.
 func (u *upstream) Open(ctx context.Context) (transport.Link, error) {
-	waker := transport.WakerOf(ctx)
-	seen := u.wakers.opens(waker)
+	seen := u.wakers.asks(transport.WakerOf(ctx))
 	link, err := u.open(ctx)
 	if err != nil {
-		u.wakers.rests(waker, seen)
-		return nil, err
+		u.wakers.failed(seen)
 	}
-	return newObservedLink(link, func() { u.wakers.rests(waker, seen) }), nil
+	return link, err
 }
 
 func (u *upstream) open(ctx context.Context) (transport.Link, error) {
 	for {
-		if u.mounted != nil {
-			return nil, u.mounted
-		}
 		in, changed := u.state()
 		by, _, found := u.node.holder(u.key)
 		self := u.node.self()
@@ -119,7 +114,7 @@ func (u *upstream) open(ctx context.Context) (transport.Link, error) {
 			}
 		case in.run != nil:
 			link, err = in.run.join(ctx)
-		case in.held || !found:
+		case in.claimed || !found:
 			link, err = u.takeTurn(ctx)
 		case by.Node == self.Node && by.Epoch == self.Epoch: // the news that this node has given it up is late
 			err = await(ctx, changed)
@@ -155,9 +150,8 @@ func (r *serverRun) join(ctx context.Context) (transport.Link, error) {
 // takeTurn claims the server, unless this node has it, and starts it. It returns nil if that is
 // not right any more.
 func (u *upstream) takeTurn(ctx context.Context) (transport.Link, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(u.ending, func() { cancel(errClosed) })()
+	ctx, cancel := u.withEnding(ctx)
+	defer cancel()
 	if err := u.lockTurn(ctx); err != nil {
 		return nil, err
 	}
@@ -166,7 +160,7 @@ func (u *upstream) takeTurn(ctx context.Context) (transport.Link, error) {
 	if in.run != nil || in.closed {
 		return nil, nil
 	}
-	if !in.held {
+	if !in.claimed {
 		if claimed, err := u.claimInTurn(ctx, changed); !claimed || err != nil {
 			return nil, err
 		}
@@ -182,12 +176,15 @@ func (u *upstream) claimInTurn(ctx context.Context, changed <-chan struct{}) (cl
 	if err := u.mayClaim(u.on); err != nil {
 		return false, err
 	}
+	if err := u.node.carrier.mount(u.path, u.exclusive); err != nil {
+		return false, fmt.Errorf("cluster: other nodes cannot reach server %q here: %w", u.name, err)
+	}
 	if rank := rankOf(u.name, u.node.options.Node, u.node.Members(), u.on); rank > 0 {
 		if passed, err := u.wait(ctx, changed, time.Duration(rank)*spreadStep); !passed {
 			return false, err
 		}
 	}
-	err = u.claim(ctx)
+	err = u.makeClaim(ctx)
 	if !errors.Is(err, ErrExists) {
 		return err == nil, err
 	}
@@ -235,11 +232,11 @@ func (u *upstream) launch(ctx context.Context) (transport.Link, error) {
 func (e *exclusive) enter(run *serverRun) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.held {
-		e.run, e.keptUntil = run, time.Time{}
+	if e.claim != nil {
+		e.run = run
 		e.change()
 	}
-	return e.held
+	return e.claim != nil
 }
 
 // minClaim is the time for which a claim must hold, so that a server is started. It is shorter

@@ -15,42 +15,6 @@ import (
 	"github.com/bowline-mcp/bowline/transport/stdio"
 )
 
-// An observedLink is a link whose end somebody waits for.
-type observedLink struct {
-	transport.Link
-	flusher  transport.Flusher          // the link; nil if it postpones nothing
-	recorder transport.ActivityRecorder // the link; nil if it does not say when bytes come in
-	closed   func()                     // is called at the end of each Close
-}
-
-func newObservedLink(link transport.Link, closed func()) *observedLink {
-	l := &observedLink{Link: link, closed: closed}
-	l.flusher, _ = link.(transport.Flusher)
-	l.recorder, _ = link.(transport.ActivityRecorder)
-	return l
-}
-
-// Close implements transport.Link.
-func (l *observedLink) Close(grace time.Duration) error {
-	defer l.closed()
-	return l.Link.Close(grace)
-}
-
-// Flush implements transport.Flusher.
-func (l *observedLink) Flush(depth int) {
-	if l.flusher != nil {
-		l.flusher.Flush(depth)
-	}
-}
-
-// Heard implements transport.ActivityRecorder.
-func (l *observedLink) Heard() (last time.Time, ok bool) {
-	if l.recorder == nil {
-		return time.Time{}, false
-	}
-	return l.recorder.Heard()
-}
-
 // serverPath is where a node serves the clients of other nodes that use its server.
 func serverPath(name string) string { return "/server/" + encodeName(name) + "/mcp" }
 
@@ -126,7 +90,7 @@ var errNotHere = errors.New("the server does not run here")
 func (e *exclusive) await(ctx context.Context) (*serverRun, error) {
 	for {
 		in, changed := e.state()
-		if in.closed || in.asked || in.run == nil && !in.held {
+		if in.closed || in.asked || in.run == nil && !in.claimed {
 			return nil, errNotHere
 		}
 		if in.run != nil && !signal.IsClosed(in.run.shared.Done()) {
@@ -160,9 +124,7 @@ func (e *exclusive) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return
 	}
-	over := make(chan struct{})
-	run.shared.Serve(newObservedLink(link, sync.OnceFunc(func() { close(over) })))
-	<-over // nothing uses the request any more
+	<-run.shared.Serve(link) // after that, nothing uses the request any more
 }
 
 // A requestStream is the body of a request, whose reads can be interrupted.

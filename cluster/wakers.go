@@ -4,47 +4,47 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/signal"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// wakers are the connections that have no link, and may wait before they open one. When a lease has
-// changed, they are woken until they open one, since a connection may begin to wait only after it
-// was woken.
+// wakers are the connections of this node that use a server. When a lease has changed, those are
+// woken that have not asked for a link since. That happens several times, because a connection may
+// begin to wait only after it was woken.
 type wakers struct {
 	mu      sync.Mutex
-	all     map[transport.Waker]int // how often each was woken since the last change; waits: it need not be woken
+	asked   map[transport.Waker]uint64 // what changes was when a connection last asked for a link
 	changes uint64
-	kick    chan struct{} // capacity one: somebody is to be woken
+	times   int           // how often they are still to be woken
+	kick    chan struct{} // capacity one: there is something to do
 }
 
 const (
-	waits    = -1
-	maxWakes = 3
-	wakeStep = time.Second
+	wakeTimes = 3
+	wakeStep  = time.Second
 )
 
 func newWakers() *wakers {
-	return &wakers{all: map[transport.Waker]int{}, kick: make(chan struct{}, 1)}
+	return &wakers{asked: map[transport.Waker]uint64{}, kick: make(chan struct{}, 1)}
 }
 
-// opens notes that a connection opens a link. It returns what rests needs.
-func (w *wakers) opens(waker transport.Waker) (seen uint64) {
+// asks notes that a connection asks for a link. It returns what failed needs.
+func (w *wakers) asks(waker transport.Waker) (seen uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.all, waker)
+	w.forgetEnded()
+	if waker != nil {
+		w.asked[waker] = w.changes
+	}
 	return w.changes
 }
 
-// rests notes that the Open has failed, or that its link has ended.
-func (w *wakers) rests(waker transport.Waker, seen uint64) {
-	if waker == nil {
-		return
-	}
+// failed notes that a connection got no link. If something has changed meanwhile, it is woken.
+func (w *wakers) failed(seen uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.all[waker] = waits
 	if seen != w.changes {
-		w.all[waker] = 0
+		w.times = wakeTimes
 		w.poke()
 	}
 }
@@ -54,9 +54,7 @@ func (w *wakers) change() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.changes++
-	for waker := range w.all {
-		w.all[waker] = 0
-	}
+	w.times = wakeTimes
 	w.poke()
 }
 
@@ -70,26 +68,41 @@ func (w *wakers) poke() {
 // wake wakes those for whom something has changed. It reports whether it has to be called again
 // after wakeStep.
 func (w *wakers) wake() (again bool) {
-	for _, waker := range w.due() {
+	due, again := w.due()
+	for _, waker := range due {
 		waker.Wake()
-		again = true
 	}
 	return again
 }
 
-// due counts those that are to be woken. Who was woken often enough and opens nothing has ended.
-func (w *wakers) due() (due []transport.Waker) {
+func (w *wakers) due() (due []transport.Waker, again bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for waker, woken := range w.all {
-		switch {
-		case woken == waits:
-		case woken == maxWakes:
-			delete(w.all, waker)
-		default:
-			w.all[waker]++
+	if w.times == 0 {
+		return nil, false
+	}
+	w.times--
+	w.forgetEnded()
+	for waker, seen := range w.asked {
+		if seen != w.changes {
 			due = append(due, waker)
 		}
 	}
-	return due
+	return due, w.times > 0
+}
+
+// areThere reports whether a connection that uses the server has not ended.
+func (w *wakers) areThere() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.forgetEnded()
+	return len(w.asked) > 0
+}
+
+func (w *wakers) forgetEnded() {
+	for waker := range w.asked {
+		if signal.IsClosed(waker.Done()) {
+			delete(w.asked, waker)
+		}
+	}
 }

@@ -32,9 +32,15 @@ func WithConnectionName(ctx context.Context, name string) context.Context {
 
 type connectionKey struct{}
 
-// A Waker is what asks a Transport for links: a Conn. Wake ends its wait before it asks again.
-// It does not block, may be called from any goroutine, and has no effect at other times.
-type Waker interface{ Wake() }
+// A Waker is what asks a Transport for links: a Conn. Its methods do not block, and may be called
+// from any goroutine.
+type Waker interface {
+	// Wake ends its wait before it asks again. At other times it has no effect.
+	Wake()
+
+	// Done returns a channel that is closed when it will not ask again.
+	Done() <-chan struct{}
+}
 
 // WakerOf returns who asks for a link with a context of Open, or nil if that is unknown. A
 // Transport whose Open has failed, and that learns that it would succeed now, may wake it.
