@@ -65,7 +65,7 @@ func TestSealedValuesCannotBeMoved(t *testing.T) {
 	}
 }
 
-// FuzzOpen opens any bytes.
+// FuzzOpen opens any bytes. The seeds may be those of another process, which has other nonces.
 func FuzzOpen(f *testing.F) {
 	n := cluster.Alone(options("a"))
 	sealed := n.Seal("session", "session/k1", []byte("plain"))
@@ -74,7 +74,8 @@ func FuzzOpen(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, value []byte) {
 		plain, err := n.Open("session", "session/k1", value)
-		if (err == nil) != bytes.Equal(value, sealed) || err != nil && plain != nil {
+		opened := err == nil && string(plain) == "plain" && len(value) == len(sealed)
+		if !opened && (err == nil || plain != nil || bytes.Equal(value, sealed)) {
 			t.Errorf("%q, %v", plain, err)
 		}
 	})
