@@ -15,6 +15,7 @@ type Report struct {
 	State     State         `json:"state"`
 	LeaseAge  time.Duration `json:"leaseAge"`            // since the last renewal that was accepted was sent
 	Sessions  int           `json:"sessions"`            // sessions that it serves
+	Unsaved   int           `json:"unsaved"`             // of these: those of which the Engine has not the newest state yet
 	Exclusive []string      `json:"exclusive,omitempty"` // servers that run on this node alone
 	Hop       HopReport     `json:"hop"`                 // requests that were forwarded
 

@@ -3,7 +3,10 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
+	"time"
 
+	"github.com/bowline-mcp/bowline/cluster/internal/hop"
 	"github.com/bowline-mcp/bowline/internal/pause"
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
@@ -14,17 +17,76 @@ func (s *sessions) Take(ctx context.Context, session, identity string) (streamab
 		return streamable.SessionRecord{}, err
 	}
 	defer s.endTake(session)
+	began := s.beginner(session)
 	for {
 		record, err := s.take(ctx, session, identity)
-		if !errors.Is(err, ErrConflict) && !errors.Is(err, ErrUnavailable) {
+		switch {
+		case errors.Is(err, errNoRecord):
+			return record, began.await(ctx, err)
+		case !errors.Is(err, ErrConflict) && !errors.Is(err, ErrUnavailable):
 			return record, err
 		}
-		// Another writer was faster, or the server of the Engine is perhaps being replaced.
-		if pause.For(ctx, takePause) != nil {
+		// Another writer was faster, or the server of the Engine is perhaps being replaced. An
+		// isolated node does not expect that, and its clients find another node.
+		if state, _ := s.node.State(); state == Isolated || pause.For(ctx, takePause) != nil {
 			return streamable.SessionRecord{}, err
 		}
 	}
 }
+
+// newcomerPatience is how long Take waits for a process of which this node has not heard yet: it
+// may have begun to serve a moment ago, and the session with it.
+const newcomerPatience = time.Second
+
+// awaitOwner waits until requests can go to the process that owns a session.
+func (s *sessions) awaitOwner(ctx context.Context, o owner) {
+	ctx, cancel := context.WithTimeout(ctx, newcomerPatience)
+	defer cancel()
+	for {
+		m, _ := s.node.Member(o.Node)
+		if m.Epoch == o.Epoch && m.Address != "" || pause.For(ctx, takePause) != nil {
+			return
+		}
+	}
+}
+
+// A beginner is the node where a session began, as it was known when the session was looked for.
+type beginner struct {
+	node *Node
+	name string
+	was  Member
+}
+
+func (s *sessions) beginner(session string) beginner {
+	b := beginner{node: s.node, name: streamable.NodeOf(session)}
+	b.was, _ = s.node.Member(b.name)
+	return b
+}
+
+// await waits, if that node cannot be reached, for another process that is this node: that one may
+// have the session, and not have saved it yet. Otherwise nobody has it, and await returns none.
+func (b *beginner) await(ctx context.Context, none error) error {
+	if b.name == "" || b.name == b.node.options.Node {
+		return none
+	}
+	ctx, cancel := context.WithTimeout(ctx, newcomerPatience)
+	defer cancel()
+	door := hop.Peer{Node: b.name, Address: b.was.Address, SPKI: string(b.was.Certificate)}
+	if b.was.Address != "" && !b.node.hop.Gone(ctx, door) {
+		return none
+	}
+	for {
+		if m, _ := b.node.Member(b.name); m.Address != "" && m.Address != b.was.Address {
+			return &streamable.OwnedError{Node: b.name}
+		}
+		if pause.For(ctx, takePause) != nil {
+			return none
+		}
+	}
+}
+
+// errNoRecord says that the Engine has nothing about a session.
+var errNoRecord = fmt.Errorf("cluster: %w", streamable.ErrNoSession)
 
 // take makes one attempt to take a session. If an earlier one has written the record after all, this
 // node owns it already.
@@ -35,7 +97,7 @@ func (s *sessions) take(ctx context.Context, session, identity string) (none str
 	}
 	entry, err := bucket.Get(ctx, hashed(session))
 	if errors.Is(err, ErrNotFound) {
-		return none, streamable.ErrNoSession
+		return none, errNoRecord
 	}
 	if err != nil {
 		return none, err
@@ -98,6 +160,7 @@ func (s *sessions) mayTake(ctx context.Context, r sessionRecord) error {
 	if verdict := s.node.judge(r.Owner); verdict == dead || s.node.gone(ctx, r) {
 		return nil
 	}
+	s.awaitOwner(ctx, r.Owner)
 	return &streamable.OwnedError{Node: r.Owner.Node}
 }
 

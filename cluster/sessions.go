@@ -41,7 +41,7 @@ func (n *Node) Sessions() streamable.SessionStore {
 		own:    make(map[string]*ownSession), taking: make(map[string]bool), idle: make(chan struct{}),
 	}
 	close(s.idle)
-	n.onReport(func(r *Report) { r.Sessions += s.count() })
+	n.onReport(s.report)
 	n.onClose(s.flush)
 	s.term = n.self().Term
 	n.mu.Lock()
@@ -96,10 +96,15 @@ const (
 // Bind implements streamable.SessionStore.
 func (s *sessions) Bind(lost func(session string)) { s.lost = lost }
 
-func (s *sessions) count() int {
+func (s *sessions) report(r *Report) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.own)
+	r.Sessions += len(s.own)
+	for _, o := range s.own {
+		if o.queued {
+			r.Unsaved++
+		}
+	}
 }
 
 // Save implements streamable.SessionStore.
@@ -132,9 +137,23 @@ func (s *sessions) giveUp(session string, how sessionEnd) {
 	}
 }
 
+// prepare opens the bucket before there is a session to write: to create it can take seconds, and
+// a session that was not written ends with its process.
+func (s *sessions) prepare() {
+	for {
+		ctx, cancel := context.WithTimeout(s.node.ctx, saveAttempt)
+		_, err := s.bucket.open(ctx)
+		cancel()
+		if err == nil || pause.For(s.node.ctx, retryEvery) != nil {
+			return
+		}
+	}
+}
+
 // follow writes all records again whenever this node had to make its lease again: others may take
 // what was written under the one before, or have taken it, or the Engine has lost it.
 func (s *sessions) follow() {
+	s.prepare()
 	for {
 		_, changed := s.node.State()
 		s.renew(s.node.self().Term)

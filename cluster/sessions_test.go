@@ -147,16 +147,24 @@ func TestSessionsOfANodeThatIsCutOff(t *testing.T) {
 		if r, err := b.Take(t.Context(), "0", "ada"); err != nil || r.Streams != 1 {
 			t.Errorf("after the lease: %+v, %v", r, err)
 		}
+		began := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
-		if _, err := a.Take(ctx, "5", "ada"); err == nil || errors.Is(err, streamable.ErrNoSession) {
-			t.Errorf("without the engine: %v", err)
+		if _, err := a.Take(ctx, "5", "ada"); err == nil || errors.Is(err, streamable.ErrNoSession) || time.Since(began) > 0 {
+			t.Errorf("without the engine, after %v: %v", time.Since(began), err)
+		}
+		a.Save("2", sessionOf("ada", 2))
+		if r := nodes[0].Report(); r.Sessions != 3 || r.Unsaved != 1 {
+			t.Errorf("without the engine: %d sessions, %d unsaved", r.Sessions, r.Unsaved)
 		}
 		engines[0].Heal()
 		if session := <-lost; session != "0" {
 			t.Errorf("node a has lost %q", session)
 		}
 		rest(t, 10*time.Second)
+		if r := nodes[0].Report(); r.Sessions != 2 || r.Unsaved != 0 {
+			t.Errorf("with the engine again: %d sessions, %d unsaved", r.Sessions, r.Unsaved)
+		}
 		if _, err := b.Take(t.Context(), "1", "ada"); !errors.As(err, &owned) {
 			t.Errorf("a session of the node that is back: %v", err)
 		}
@@ -218,5 +226,54 @@ func TestSessionSurvivesLostAnswers(t *testing.T) {
 		if _, err := b.Take(t.Context(), "s", "ada"); !errors.Is(err, streamable.ErrNoSession) {
 			t.Errorf("a session that has ended: %v", err)
 		}
+	})
+}
+
+// A node that has just begun to serve, of which another one has not heard yet, is waited for. So a
+// request of its first session finds it. A session that nobody has is unknown soon.
+func TestSessionsOfANewNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, _, service := threeNodes(t)
+		b := nodes[1].Sessions()
+		for _, saved := range []bool{false, true} {
+			name := fmt.Sprintf("new-%v", saved)
+			n := join(t, service, name)
+			session := name + ".s"
+			if saved {
+				n.Sessions().Save(session, sessionOf("ada", 1))
+				n.Flush(t.Context())
+			}
+			time.AfterFunc(300*time.Millisecond, func() { n.Announce("192.0.2.1:1") })
+			began := time.Now()
+			_, err := b.Take(t.Context(), session, "ada")
+			var owned *streamable.OwnedError
+			if took := time.Since(began); !errors.As(err, &owned) || owned.Node != name || took < 300*time.Millisecond || took > 400*time.Millisecond {
+				t.Errorf("saved %v: after %v: %v", saved, took, err)
+			}
+			closeNode(t, n.Node)
+		}
+		for session, most := range map[string]time.Duration{"nobody.s": time.Second, "b.s": 0, "s": 0} {
+			began := time.Now()
+			if _, err := b.Take(t.Context(), session, "ada"); !errors.Is(err, streamable.ErrNoSession) || time.Since(began) > most {
+				t.Errorf("session %q: after %v: %v", session, time.Since(began), err)
+			}
+		}
+	})
+}
+
+// The bucket is there before the first session: a session that is not written ends with its node.
+func TestSessionsAreWrittenAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := join(t, clustertest.New(clustertest.Options{}), "a")
+		n.lag(2*time.Second, 0, "bucket")
+		a := n.Sessions()
+		rest(t, 3*time.Second)
+		began := time.Now()
+		a.Save("s", sessionOf("ada", 1))
+		n.Flush(t.Context())
+		if took := time.Since(began); took > 0 || n.Report().Unsaved != 0 {
+			t.Errorf("after %v, %d sessions are not saved", took, n.Report().Unsaved)
+		}
+		closeNode(t, n.Node)
 	})
 }
