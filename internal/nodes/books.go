@@ -12,7 +12,7 @@ import (
 // Books say how the calls of a Load have ended, and what was executed.
 type Books struct {
 	Sessions int
-	Lost     []string // for each session that a node has called unknown: the node where it began
+	Lost     []Lost   // sessions that a node has called unknown
 	GivenUp  []string // for each other session that its client has given up: why
 	Calls    int      // all calls; each is in one of the next four
 	Answered int
@@ -25,6 +25,12 @@ type Books struct {
 	Failed   []string // the first failures
 
 	outages []time.Duration // the longest of each session, in order
+}
+
+// A Lost is a session that a node has called unknown.
+type Lost struct {
+	Node     string   // where it began
+	Requests []string // that were answered with status 404: method and time
 }
 
 // count puts each call in one class, and checks it against what was executed.

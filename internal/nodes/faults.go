@@ -48,7 +48,7 @@ func Faults() []Fault {
 		{Name: "node with the server: kill -9", Setups: embedded, Limit: 22 * time.Second, Begin: killNode(0)},
 		{Name: "node with the server: SIGSTOP 27 s", Setups: embedded, Limit: stopped + 5*time.Second, Begin: stopNode(0)},
 		{Name: "NATS: leader killed", Setups: external, Limit: 3 * time.Second, Begin: killLeader},
-		{Name: "node cut off from NATS 25 s", Setups: external, Limit: 3 * time.Second, Begin: cutFromNATS},
+		{Name: "node cut off from NATS 25 s", Setups: external, Limit: 8 * time.Second, Begin: cutFromNATS},
 		{Name: "node cut off from nodes 10 s", Setups: both, Limit: doorShut + 5*time.Second, Begin: cutFromNodes},
 		{Name: "NATS: away 25 s", Setups: external, Limit: 3 * time.Second, Begin: awayFor(cutOff)},
 		{Name: "NATS: back with an empty disk", Setups: external, Limit: 3 * time.Second, Begin: wipeServers},

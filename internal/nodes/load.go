@@ -230,8 +230,8 @@ func (l *Load) Stop(ctx context.Context, path string) (Books, error) {
 	books.count(maps.Clone(l.calls), executed)
 	for _, s := range l.sessions {
 		switch expired, begun := s.id.counts(); {
-		case expired > 0:
-			books.Lost = append(books.Lost, streamable.NodeOf(s.id.first()))
+		case len(expired) > 0:
+			books.Lost = append(books.Lost, Lost{streamable.NodeOf(s.id.first()), expired})
 		case begun > 1 || s.session.Status().Epoch > 1:
 			books.GivenUp = append(books.GivenUp, fmt.Sprintf("session %d: %v", s.number, s.session.Status().LastFailure))
 		}
@@ -263,7 +263,7 @@ type noted struct {
 
 	mu      sync.Mutex
 	ids     []string
-	expired int
+	expired []string // the methods of these requests
 }
 
 func (n *noted) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -277,19 +277,19 @@ func (n *noted) RoundTrip(r *http.Request) (*http.Response, error) {
 		n.ids = append(n.ids, id)
 	}
 	if response.StatusCode == http.StatusNotFound && r.Header.Get(sessionHeader) != "" {
-		n.expired++
+		n.expired = append(n.expired, r.Method+time.Now().Format(" at 04:05.000"))
 	}
 	return response, nil
 }
 
 const sessionHeader = "Mcp-Session-Id"
 
-// counts returns how many responses said that there is no such session, and how many sessions the
-// client has begun.
-func (n *noted) counts() (expired, begun int) {
+// counts returns which requests were answered that there is no such session, and how many sessions
+// the client has begun.
+func (n *noted) counts() (expired []string, begun int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.expired, len(n.ids)
+	return slices.Clone(n.expired), len(n.ids)
 }
 
 // session returns the newest id, and first the oldest.

@@ -43,8 +43,12 @@ func (f *Fault) Run(ctx context.Context, o SiteOptions, busy int, wait time.Dura
 	if err != nil {
 		return row, err
 	}
-	load.Begin()
-	end, failed := f.Begin(ctx, site)
+	var end func(context.Context) error
+	failed := site.saved(ctx)
+	if failed == nil {
+		load.Begin()
+		end, failed = f.Begin(ctx, site)
+	}
 	load.All()
 	if failed == nil {
 		failed = end(ctx)
@@ -68,9 +72,9 @@ func (r *Row) judge(unsettled error, limit time.Duration, mayLose func(node stri
 	if unsettled != nil {
 		r.Wrong = append(r.Wrong, unsettled.Error())
 	}
-	for _, node := range r.Lost {
-		if mayLose == nil || !mayLose(node) {
-			r.Wrong = append(r.Wrong, "a session of node "+node+" was lost")
+	for _, lost := range r.Lost {
+		if mayLose == nil || !mayLose(lost.Node) {
+			r.Wrong = append(r.Wrong, fmt.Sprintf("a session of node %s was lost: status 404 for %q", lost.Node, lost.Requests))
 		}
 	}
 	if _, longest := r.Outage(); limit > 0 && longest > limit {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -49,18 +50,23 @@ func (s *natsServers) startAll(ctx context.Context) error {
 	return s.work(ctx)
 }
 
-// freeAddresses returns addresses of this machine that nobody uses.
+// freeAddresses returns addresses of this machine that nobody uses. Their ports are below those
+// that the system gives to connections, so that they stay free while their server is away.
 func freeAddresses(n int) (all []string, err error) {
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+	for range 100 * n {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", lowestPort+rand.IntN(ports)))
 		if err != nil {
-			return nil, err
+			continue // somebody uses it
 		}
 		defer l.Close()
-		all = append(all, l.Addr().String())
+		if all = append(all, l.Addr().String()); len(all) == n {
+			return all, nil
+		}
 	}
-	return all, nil
+	return nil, errors.New("no port of this machine is free")
 }
+
+const lowestPort, ports = 10_000, 22_000
 
 func (s *natsServers) of(kind, n int) string { return s.addresses[kind*natsCount+n] }
 

@@ -2,6 +2,7 @@ package nodes
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,9 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+
+	"github.com/bowline-mcp/bowline/cluster"
+	"github.com/bowline-mcp/bowline/internal/pause"
 )
 
 // A Setup says what the nodes of a Site share.
@@ -99,15 +103,49 @@ func (s *Site) command(node int) (*exec.Cmd, error) {
 	s.mu.Lock()
 	s.doors[node] = door
 	s.mu.Unlock()
-	command := exec.Command(s.options.Bowline, "serve", "--http", "127.0.0.1:0", "--ledger", s.Ledger(),
-		"--cluster", siteCluster, "--node", nodeName(node), "--hop", hop[0], "--advertise", door.Address())
-	command.Env = append(os.Environ(), "XDG_CONFIG_HOME="+s.options.Folder, "BOWLINE_CLUSTER_KEY="+strings.Repeat("5a", 32))
+	var servers []string
 	if s.servers != nil {
 		for _, way := range s.toNATS[node] {
-			command.Args = append(command.Args, "--nats", "nats://"+way.Address())
+			servers = append(servers, way.Address())
 		}
 	}
-	return command, nil
+	return s.bowline(servers, "serve", "--http", "127.0.0.1:0", "--ledger", s.Ledger(),
+		"--node", nodeName(node), "--hop", hop[0], "--advertise", door.Address()), nil
+}
+
+// bowline returns a command about the cluster.
+func (s *Site) bowline(servers []string, arguments ...string) *exec.Cmd {
+	command := exec.Command(s.options.Bowline, append(arguments, "--cluster", siteCluster)...)
+	for _, server := range servers {
+		command.Args = append(command.Args, "--nats", "nats://"+server)
+	}
+	command.Env = append(os.Environ(), "XDG_CONFIG_HOME="+s.options.Folder, "BOWLINE_CLUSTER_KEY="+strings.Repeat("5a", cluster.KeySize))
+	return command
+}
+
+// saved waits until what the nodes know of their sessions is where the others find it.
+func (s *Site) saved(ctx context.Context) error {
+	var servers []string
+	if s.servers != nil {
+		servers = s.servers.addresses[:natsCount]
+	}
+	for {
+		said, err := s.bowline(servers, "nodes", "--json").Output()
+		var reports []cluster.Report
+		if err == nil {
+			err = json.Unmarshal(said, &reports)
+		}
+		unsaved := 0
+		for _, r := range reports {
+			unsaved += r.Unsaved
+		}
+		if err == nil && len(reports) == siteNodes && unsaved == 0 {
+			return nil
+		}
+		if paused := pause.For(ctx, askEvery); paused != nil {
+			return fmt.Errorf("%d sessions are not saved: %w", unsaved, errors.Join(paused, err))
+		}
+	}
 }
 
 // ended closes the door of a node that has ended, so that it refuses connections.

@@ -45,6 +45,9 @@ type options struct {
 	only                *regexp.Regexp
 	busy                []int
 	wait                time.Duration
+	chaos               time.Duration
+	seed                uint64
+	clients             int
 	atOnce              int
 	verbose             bool
 }
@@ -56,6 +59,9 @@ func run(ctx context.Context) error {
 	only := flag.String("only", "", "the faults to cause, as a regular `expression`")
 	busy := flag.String("busy", "0,1,100", "how many calls are under way when a fault begins; a run for each")
 	flag.DurationVar(&o.wait, "wait", 500*time.Millisecond, "how long a call takes")
+	flag.DurationVar(&o.chaos, "chaos", 0, "cause faults at random for so long, too")
+	flag.Uint64Var(&o.seed, "seed", 1, "decides which faults happen at random")
+	flag.IntVar(&o.clients, "clients", 50, "how many clients there are while faults happen at random")
 	flag.IntVar(&o.atOnce, "at-once", 1, "how many runs there are at a time")
 	flag.BoolVar(&o.verbose, "v", false, "print what the nodes say, and how calls have failed")
 	flag.Parse()
@@ -73,43 +79,58 @@ func run(ctx context.Context) error {
 	if o.bowline == "" {
 		return errors.New("name the program of a node with -bowline")
 	}
-	return o.table(ctx)
+	return o.runAll(ctx, o.jobs())
 }
 
 // A job is one run.
 type job struct {
-	fault nodes.Fault
+	name  string
 	setup nodes.Setup
-	busy  int
+	run   func(context.Context, nodes.SiteOptions) (nodes.Row, error)
 	row   nodes.Row
 	err   error
 }
 
-// table makes all runs, and prints their rows.
-func (o *options) table(ctx context.Context) error {
-	var jobs []*job
-	for _, fault := range nodes.Faults() {
-		if !o.only.MatchString(fault.Name) {
-			continue
+// jobs returns all runs, the longest first.
+func (o *options) jobs() (all []*job) {
+	setups := []nodes.Setup{nodes.OneServer}
+	if o.natsServer != "" {
+		setups = append(setups, nodes.ThreeServers)
+	}
+	for _, setup := range setups {
+		if o.chaos > 0 {
+			all = append(all, &job{name: "chaos", setup: setup, run: func(ctx context.Context, site nodes.SiteOptions) (nodes.Row, error) {
+				return nodes.Chaos(ctx, nodes.ChaosOptions{Site: site, Seed: o.seed, For: o.chaos, Clients: o.clients, Wait: o.wait, Log: os.Stderr})
+			}})
 		}
+	}
+	for _, fault := range nodes.Faults() {
 		for _, setup := range fault.Setups {
-			if setup == nodes.ThreeServers && o.natsServer == "" {
+			if !o.only.MatchString(fault.Name) || !slices.Contains(setups, setup) {
 				continue
 			}
 			for _, busy := range o.busy {
-				jobs = append(jobs, &job{fault: fault, setup: setup, busy: busy})
+				all = append(all, &job{
+					name: fmt.Sprintf("%s, %d in flight", fault.Name, busy), setup: setup,
+					run: func(ctx context.Context, site nodes.SiteOptions) (nodes.Row, error) {
+						return fault.Run(ctx, site, busy, o.wait)
+					},
+				})
 			}
 		}
 	}
+	return all
+}
+
+// runAll makes the runs, and prints their rows.
+func (o *options) runAll(ctx context.Context, jobs []*job) error {
 	var group sync.WaitGroup
 	waiting := make(chan *job)
 	for range o.atOnce {
 		group.Go(func() {
 			for j := range waiting {
 				j.row, j.err = o.run(ctx, j)
-				if median, longest := j.row.Outage(); j.err == nil {
-					fmt.Fprintf(os.Stderr, "%s, %s, %d in flight: outage %.2f s, at most %.2f s\n", j.fault.Name, j.setup, j.busy, median.Seconds(), longest.Seconds())
-				}
+				fmt.Fprintf(os.Stderr, "%s, %s: %.1f s\n", j.name, j.setup, j.row.Took.Seconds())
 			}
 		})
 	}
@@ -121,6 +142,7 @@ func (o *options) table(ctx context.Context) error {
 	return o.report(jobs)
 }
 
+// run makes a run in a folder of its own.
 func (o *options) run(ctx context.Context, j *job) (row nodes.Row, err error) {
 	folder, err := os.MkdirTemp("", "bowline-faults-*")
 	if err != nil {
@@ -131,19 +153,17 @@ func (o *options) run(ctx context.Context, j *job) (row nodes.Row, err error) {
 	if o.verbose {
 		log = os.Stderr
 	}
-	return j.fault.Run(ctx, nodes.SiteOptions{
-		Setup: j.setup, Bowline: o.bowline, NATSServer: o.natsServer, Folder: filepath.Clean(folder), Log: log,
-	}, j.busy, o.wait)
+	return j.run(ctx, nodes.SiteOptions{Setup: j.setup, Bowline: o.bowline, NATSServer: o.natsServer, Folder: filepath.Clean(folder), Log: log})
 }
 
 // report prints the rows, and fails with those that are wrong.
 func (o *options) report(jobs []*job) error {
 	var rows []nodes.Row
 	var errs []error
+	wrong := 0
 	for _, j := range jobs {
-		name := fmt.Sprintf("%s, %s, %d in flight", j.fault.Name, j.setup, j.busy)
 		if j.err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", name, j.err))
+			errs = append(errs, fmt.Errorf("%s, %s: %w", j.name, j.setup, j.err))
 			continue
 		}
 		rows = append(rows, j.row)
@@ -151,15 +171,20 @@ func (o *options) report(jobs []*job) error {
 	if err := nodes.Print(os.Stdout, rows); err != nil {
 		return err
 	}
-	wrong := slices.DeleteFunc(slices.Clone(rows), func(r nodes.Row) bool { return len(r.Wrong) == 0 })
 	for _, r := range rows {
+		if len(r.Wrong) > 0 {
+			wrong++
+		}
 		if len(r.Wrong) > 0 || o.verbose {
 			fmt.Printf("%s, %s, %d in flight:\n", r.Fault, r.Setup, r.Busy)
-			r.Explain(os.Stdout, 20)
+			r.Explain(os.Stdout, shown)
 		}
 	}
-	if len(wrong) > 0 {
-		errs = append(errs, fmt.Errorf("%d of %d rows are wrong", len(wrong), len(rows)))
+	if wrong > 0 {
+		errs = append(errs, fmt.Errorf("%d of %d rows are wrong", wrong, len(rows)))
 	}
 	return errors.Join(errs...)
 }
+
+// shown is how many lines explain a row, of each kind.
+const shown = 20
