@@ -13,6 +13,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
 )
 
 // A handler whose client does not come back gets an error for its question, cleans up,
@@ -168,4 +169,120 @@ func TestPanicAfterAnAnswerEndsTheCallAlone(t *testing.T) {
 		}
 		s.Close(context.Background())
 	})
+}
+
+// A legacy client has at most 32 unanswered questions. A question that was refused, failed or was answered does not count.
+//
+// Guarantees: G-0031.7
+func TestOnlyUnansweredQuestionsCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(server.Options{})
+		failed := make(chan error, 1)
+		server.AddTool(s, protocol.Tool{Name: "t"}, func(ctx context.Context, in struct{ N int }) (string, error) {
+			asked := make(protocol.InputRequests)
+			for i := range in.N {
+				key := fmt.Sprint("q", i)
+				asked[key] = question(key)[key]
+			}
+			_, err := server.Ask(ctx, asked)
+			failed <- err
+			return "", nil
+		}, server.Asks(server.Waits, forms))
+		w := dial(t, s)
+		w.link.Grant(transport.Main, 1000)
+		w.session()
+		call := func(n int) string {
+			return legacy(`1`, "tools/call", fmt.Sprintf(`"name":"t","arguments":{"N":%d}`, n))
+		}
+		for range 33 {
+			w.ask(call(33))
+			if err := <-failed; !errors.Is(err, server.ErrUnanswered) {
+				t.Fatalf("33 questions at once: got %v, want %v", err, server.ErrUnanswered)
+			}
+		}
+		answer := func(with string) {
+			t.Helper()
+			var asked struct {
+				ID     jsonrpc.ID `json:"id"`
+				Method string     `json:"method"`
+			}
+			if w.read(&asked); asked.Method != protocol.MethodElicit {
+				t.Fatalf("got %q, want a question", asked.Method)
+			}
+			w.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,%s}`, asked.ID.Append(nil), with))
+		}
+		for range 2 {
+			w.send(call(32))
+			for range 32 {
+				answer(`"result":{"action":"decline"}`)
+			}
+			w.want(`"id":1`)
+			if err := <-failed; err != nil {
+				t.Errorf("32 questions at once: got %v, want answers", err)
+			}
+		}
+		for range 33 {
+			w.send(call(1))
+			answer(`"error":{"code":-1,"message":"no"}`)
+			w.want(`"id":1`)
+			if err := <-failed; err == nil || errors.Is(err, server.ErrUnanswered) {
+				t.Errorf("one question: got %v, want the error of the client", err)
+			}
+		}
+		for range 33 {
+			w.send(call(1))
+			w.next()
+			w.send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
+			w.want(protocol.NotificationCancelled) // the question is withdrawn
+			<-failed
+		}
+		w.send(call(32))
+		for range 32 {
+			answer(`"result":{"action":"decline"}`)
+		}
+		w.want(`"id":1`)
+		if err := <-failed; err != nil {
+			t.Errorf("32 questions after many that failed: got %v, want answers", err)
+		}
+	})
+}
+
+// A server keeps nothing of a question to a legacy client, whether it was answered or refused.
+//
+// Guarantees: G-0031.7
+func TestNothingIsKeptOfAQuestion(t *testing.T) {
+	const questions = 600
+	s := newServer(server.Options{Asking: server.AskingOptions{MaxRounds: 3 * questions}})
+	server.AddTool(s, protocol.Tool{Name: "t"}, func(ctx context.Context, in struct{ N int }) (string, error) {
+		for range in.N {
+			if err := server.Confirm(ctx, "Sure?"); err == nil {
+				return "", errors.New("want that each question fails")
+			}
+		}
+		return "", nil
+	}, server.Asks(server.Waits, forms))
+	w := dial(t, s)
+	w.session()
+	ask := func(n int) {
+		w.link.Grant(transport.Main, n+1)
+		w.send(legacy(`"call"`, "tools/call", fmt.Sprintf(`"name":"t","arguments":{"N":%d}`, n)))
+		for i := range n {
+			var asked struct {
+				ID jsonrpc.ID `json:"id"`
+			}
+			w.read(&asked)
+			with := `"result":{"action":"decline"}`
+			if i%2 == 0 {
+				with = `"error":{"code":-1,"message":"no"}`
+			}
+			w.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,%s}`, asked.ID.Append(nil), with))
+		}
+		w.want(`"id":"call"`, `"content"`)
+	}
+	ask(100)
+	before := liveHeap()
+	ask(questions)
+	if kept := (liveHeap() - before) / questions; kept > 200 { // the heap is not the same to the byte
+		t.Errorf("the server keeps %d bytes of each question, want none", kept)
+	}
 }

@@ -522,3 +522,55 @@ func TestCloseEndsTasks(t *testing.T) {
 		}
 	})
 }
+
+// A call that ended with its client, by a cancellation or with the link, becomes no task, even if its handler asks
+// something then: the question fails, the store gets no task, and nothing remains of the call.
+//
+// Guarantees: G-0032.8, G-0032.11
+func TestACallWhoseClientHasLeftBecomesNoTask(t *testing.T) {
+	for name, leave := range map[string]func(*rawPeer){
+		"cancelled": func(w *rawPeer) {
+			w.send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"gone"}}`)
+		},
+		"link closed": func(w *rawPeer) { w.link.Close(0) },
+	} {
+		for _, after := range []time.Duration{time.Minute, 24 * time.Hour} { // the call ends before it would have become a task
+			store := new(savingStore)
+			bubble(t, server.TaskOptions{After: after, TTL: time.Hour, Store: store}, func(t *testing.T, s *taskServer) {
+				asked := make(chan error, 1)
+				server.AddTool(s.Server, protocol.Tool{Name: "asks_late", Execution: &protocol.ToolExecution{TaskSupport: protocol.TaskOptional}},
+					func(ctx context.Context, _ struct{}) (string, error) {
+						<-ctx.Done()
+						_, err := server.Ask(ctx, question("a"))
+						asked <- err
+						return "", err
+					}, server.Asks(server.Waits, forms))
+				w := dial(t, s.Server)
+				w.send(withTasks(`"gone"`, "tools/call", `"name":"asks_late"`))
+				synctest.Wait()
+				leave(w)
+				if err := <-asked; !errors.Is(err, server.ErrUnanswered) {
+					t.Errorf("%s: the question ended with %v, want %v", name, err, server.ErrUnanswered)
+				}
+				pass(25 * time.Hour)
+				if n := store.saves.Load(); n != 0 {
+					t.Errorf("%s: the store got %d tasks, want none", name, n)
+				}
+				if err := s.Close(t.Context()); err != nil {
+					t.Errorf("%s: Close returned %v, want that nothing runs", name, err)
+				}
+			})
+		}
+	}
+}
+
+// A savingStore counts what is saved.
+type savingStore struct {
+	server.MemoryTaskStore
+	saves atomic.Int64
+}
+
+func (s *savingStore) Save(ctx context.Context, r *server.TaskRecord) error {
+	s.saves.Add(1)
+	return s.MemoryTaskStore.Save(ctx, r)
+}

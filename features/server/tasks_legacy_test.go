@@ -233,3 +233,43 @@ func TestToolThatRequiresATaskIsNotCalledWithout(t *testing.T) {
 		w.want(`"status":"completed"`)
 	})
 }
+
+// If several requests wait for the result of a task, and the one that was asked is cancelled or loses its client, another one is
+// asked at once.
+//
+// Guarantees: G-0032.12
+func TestAnotherWaitingRequestIsAskedAtOnce(t *testing.T) {
+	for name, leave := range map[string]func(*rawPeer){
+		"link closed": func(w *rawPeer) { w.link.Close(0) },
+		"cancelled": func(w *rawPeer) {
+			w.send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"r"}}`)
+		},
+	} {
+		bubble(t, server.TaskOptions{Legacy: true}, func(t *testing.T, s *taskServer) {
+			leaver, w := dial(t, s.Server), dial(t, s.Server)
+			leaver.session()
+			w.session()
+			id := leaver.beginLegacy("waits", "")
+			leaver.want(`"input_required"`)
+			leaver.send(legacy(`"r"`, "tasks/result", `"taskId":"`+id+`"`))
+			leaver.want(protocol.MethodElicit)
+			leaver.want(protocol.MethodElicit)
+			w.send(legacy(`"r"`, "tasks/result", `"taskId":"`+id+`"`))
+			w.wantNothing() // the other is being asked
+			leave(leaver)
+			synctest.Wait()
+			if len(w.frames) != 2 {
+				t.Fatalf("%s: the request that remains got %d questions, want 2", name, len(w.frames))
+			}
+			for range 2 {
+				var asked struct {
+					ID     jsonrpc.ID            `json:"id"`
+					Params protocol.ElicitParams `json:"params"`
+				}
+				w.read(&asked)
+				w.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"action":"accept","content":{%q:%q}}}`, asked.ID.Append(nil), asked.Params.Message, asked.Params.Message))
+			}
+			w.want(`"id":"r"`, `"text":"ab"`)
+		})
+	}
+}
