@@ -22,8 +22,9 @@ const (
 	// Whoever watches has to learn of it in that time.
 	markerTTL = 10 * time.Minute
 
-	// ownTTL is the metadata of a stream whose keys may have a TTL of their own.
-	ownTTL = "bowline_own_ttl"
+	// Metadata of a stream: its keys may have a TTL of their own; its values need not survive.
+	ownTTL   = "bowline_own_ttl"
+	inMemory = "bowline_memory"
 
 	retryEvery = 100 * time.Millisecond // what failed for want of a leader
 )
@@ -109,7 +110,12 @@ func (b *bucket) config(replicas int) jetstream.StreamConfig {
 		Replicas: replicas, Metadata: map[string]string{},
 	}
 	if b.options.Memory {
-		c.Storage = jetstream.MemoryStorage
+		c.Metadata[inMemory] = "true"
+		if replicas <= 1 {
+			// Replicas that are empty elect no leader without all others, so replicas in memory would
+			// need every server after all have ended, and not more than half of them.
+			c.Storage = jetstream.MemoryStorage
+		}
 	}
 	if b.options.TTL > 0 || b.options.OwnTTL {
 		c.SubjectDeleteMarkerTTL = markerTTL
@@ -139,6 +145,7 @@ func (b *bucket) compare(has jetstream.StreamConfig) error {
 		{"allow_msg_ttl", has.AllowMsgTTL, want.AllowMsgTTL},
 		{"subject_delete_marker_ttl", has.SubjectDeleteMarkerTTL, want.SubjectDeleteMarkerTTL},
 		{"deny_delete", has.DenyDelete, want.DenyDelete},
+		{"metadata " + inMemory, has.Metadata[inMemory], want.Metadata[inMemory]},
 		{"metadata " + ownTTL, has.Metadata[ownTTL], want.Metadata[ownTTL]},
 	} {
 		if setting.has != setting.want {

@@ -114,7 +114,7 @@ func (e *engine) examine(ctx context.Context) error {
 		case err == nil || errors.Is(err, cluster.ErrDenied):
 			return err
 		}
-		if paused := pause.For(ctx, reconnectDelay(attempt)); paused != nil {
+		if paused := pause.For(ctx, min(reconnectDelay(attempt), answerWithin)); paused != nil {
 			return fmt.Errorf("%w: %w; JetStream is not ready: %w", cluster.ErrUnavailable, paused, err)
 		}
 	}

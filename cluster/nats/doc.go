@@ -7,7 +7,7 @@
 // Messages of the cluster C have subjects below bl.C.pub, requests below bl.C.req, and responses
 // come to _INBOX_bl_C. A bucket is a key-value bucket of NATS, named bl_C_ and its name; `nats kv` shows
 // it. In a cluster of servers each bucket has three replicas. Reads are served by any of them and
-// may be stale; writes are decided by the leader.
+// may be stale; writes are decided by the leader, and so is that a key has no value.
 //
 // A connection that is lost is made again, for ever: after 100 ms at first, and after 5 s in the
 // end. A server that does not answer is noticed after 6 s. Nothing is kept for a connection that

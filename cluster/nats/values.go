@@ -60,7 +60,7 @@ func (b *bucket) create(ctx context.Context, key string, m *natsgo.Msg) (uint64,
 		if !errors.Is(err, cluster.ErrConflict) {
 			return revision, err
 		}
-		latest, exists, err := b.latest(ctx, key)
+		latest, _, exists, err := b.latest(ctx, key)
 		switch {
 		case err != nil:
 			return 0, err
@@ -102,7 +102,7 @@ func (b *bucket) replace(ctx context.Context, key string, m *natsgo.Msg, revisio
 		if !errors.Is(err, cluster.ErrConflict) {
 			return next, err
 		}
-		latest, exists, err := b.latest(ctx, key)
+		latest, _, exists, err := b.latest(ctx, key)
 		if err != nil {
 			return 0, err
 		}
@@ -138,7 +138,7 @@ func (b *bucket) Delete(ctx context.Context, key string, revision uint64) error 
 
 // remove deletes a value from a full bucket, where the mark of a deletion finds room only then.
 func (b *bucket) remove(ctx context.Context, key string, revision uint64) error {
-	latest, exists, err := b.latest(ctx, key)
+	latest, _, exists, err := b.latest(ctx, key)
 	if err != nil {
 		return err
 	}
@@ -203,9 +203,9 @@ func (b *bucket) publish(ctx context.Context, m *natsgo.Msg, options ...jetstrea
 	return revision, err
 }
 
-// latest asks the leader for the revision of a key, which is 0 if it never had a value or it was
-// deleted long ago, and whether it has a value.
-func (b *bucket) latest(ctx context.Context, key string) (revision uint64, exists bool, err error) {
+// latest asks the leader for the revision and the value of a key. The revision is 0 if it never had a
+// value or it was deleted long ago. Exists says whether it has a value.
+func (b *bucket) latest(ctx context.Context, key string) (revision uint64, value []byte, exists bool, err error) {
 	err = b.do(ctx, func(op *operation) error {
 		return op.read(func(ctx context.Context) error {
 			b.engine.sent.Add(1)
@@ -215,35 +215,37 @@ func (b *bucket) latest(ctx context.Context, key string) (revision uint64, exist
 				return err
 			}
 			b.engine.received.Add(1)
-			revision, exists, err = decodeLatest(m.Data)
+			revision, value, exists, err = decodeLatest(m.Data)
 			return err
 		})
 	})
-	return revision, exists, err
+	return revision, value, exists, err
 }
 
 // decodeLatest decodes an answer to STREAM.MSG.GET.
-func decodeLatest(answer []byte) (revision uint64, exists bool, err error) {
+func decodeLatest(answer []byte) (revision uint64, value []byte, exists bool, err error) {
 	var decoded struct {
 		Error   *jetstream.APIError `json:"error"`
 		Message struct {
 			Sequence uint64 `json:"seq"`
 			Header   []byte `json:"hdrs"`
+			Data     []byte `json:"data"`
 		} `json:"message"`
 	}
 	if err := json.Unmarshal(answer, &decoded); err != nil {
-		return 0, false, err
+		return 0, nil, false, err
 	}
+	m := decoded.Message
 	switch {
 	case decoded.Error != nil && decoded.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound:
-		return 0, false, nil
+		return 0, nil, false, nil
 	case decoded.Error != nil:
-		return 0, false, decoded.Error
-	case len(decoded.Message.Header) == 0:
-		return decoded.Message.Sequence, true, nil
+		return 0, nil, false, decoded.Error
+	case len(m.Header) == 0:
+		return m.Sequence, m.Data, true, nil
 	}
-	header, err := natsgo.DecodeHeadersMsg(decoded.Message.Header)
-	return decoded.Message.Sequence, !deleted(header), err
+	header, err := natsgo.DecodeHeadersMsg(m.Header)
+	return m.Sequence, m.Data, !deleted(header), err
 }
 
 // deleted reports whether a message with these headers is no value.
@@ -263,13 +265,20 @@ func (b *bucket) Get(ctx context.Context, key string) (cluster.Entry, error) {
 			return err
 		})
 	})
-	if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && deleted(m.Header) {
-		err = cluster.ErrNotFound
-	}
-	if err != nil {
+	switch {
+	case err == nil && !deleted(m.Header):
+		return cluster.Entry{Key: key, Value: m.Data, Revision: m.Sequence}, nil
+	case err != nil && !errors.Is(err, jetstream.ErrMsgNotFound):
 		return cluster.Entry{}, b.explain("get", key, err)
 	}
-	return cluster.Entry{Key: key, Value: m.Data, Revision: m.Sequence}, nil
+	if (*b.reads.Load()).CachedInfo().Config.Replicas > 1 {
+		// A replica learns of a write up to a second late, and only from a leader.
+		revision, value, exists, err := b.latest(ctx, key)
+		if exists || err != nil {
+			return cluster.Entry{Key: key, Value: value, Revision: revision}, b.explain("get", key, err)
+		}
+	}
+	return cluster.Entry{}, b.explain("get", key, cluster.ErrNotFound)
 }
 
 // explain says what failed on what.
