@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/bowline-mcp/bowline/cluster"
@@ -19,7 +20,7 @@ const lookEvery = 50 * time.Millisecond
 // Join returns an Engine for a cluster. It starts the server of the folder in this process, or
 // connects to the process that has it. When that one ends, one of the others starts the server
 // within 2 s, and every Engine reconnects by itself. With Seeds, Join waits until enough servers
-// have found each other. The caller closes the Engine, which also ends the server if it runs in
+// have found each other, and says every 10 s for which. The caller closes the Engine, which also ends the server if it runs in
 // this process.
 //
 // If the server cannot be reached until ctx ends, the error matches cluster.ErrUnavailable.
@@ -28,7 +29,15 @@ func Join(ctx context.Context, o Options) (cluster.Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("embedded: join: %w", err)
 	}
-	m := &member{options: o}
+	m := &member{options: o, folder: o.folder()}
+	m.stop = func() {}
+	m.busy.Add(1)
+	defer m.busy.Add(-1)
+	if len(o.Seeds) > 0 {
+		saying, stop := context.WithCancel(context.Background())
+		m.stop = stop
+		m.saying.Go(func() { m.sayWaiting(saying) })
+	}
 	token, err := m.token(ctx)
 	if err == nil {
 		m.Engine, err = nats.Connect(ctx, nats.Options{
@@ -45,10 +54,15 @@ func Join(ctx context.Context, o Options) (cluster.Engine, error) {
 type member struct {
 	cluster.Engine
 	options Options
+	folder  string // of the server
 
 	mu     sync.Mutex
 	server *Server // nil: it runs elsewhere
 	closed bool
+
+	busy   atomic.Int32       // what waits for servers: Join, and buckets that are being opened
+	stop   context.CancelFunc // ends saying
+	saying sync.WaitGroup
 }
 
 // token returns the token of the server, which it starts if nobody else does.
@@ -57,7 +71,7 @@ func (m *member) token(ctx context.Context) (string, error) {
 		if err := m.takeOver(); err != nil && !errors.Is(err, ErrHeld) {
 			return "", err
 		}
-		s, err := readState(m.options.Folder)
+		s, err := readState(m.folder)
 		if err == nil || !errors.Is(err, errNoState) {
 			return s.Token, err
 		}
@@ -79,7 +93,7 @@ func (m *member) takeOver() error {
 		return err
 	}
 	m.server = s
-	m.options.Log.Info("the NATS server of the cluster runs in this process", "folder", m.options.Folder)
+	m.options.Log.Info("the NATS server of the cluster runs in this process", "folder", m.folder)
 	return nil
 }
 
@@ -107,20 +121,24 @@ func (m *member) dialOnce(ctx context.Context) (net.Conn, error) {
 	if own != nil {
 		return own.server.InProcessConn()
 	}
-	s, err := readState(m.options.Folder)
-	if err != nil {
-		return nil, err
+	return dialFolder(ctx, m.folder)
+}
+
+// LocalAddress implements cluster.Engine.
+func (m *member) LocalAddress() string {
+	if len(m.options.Seeds) == 0 {
+		return m.Engine.LocalAddress()
 	}
-	if s.Address == "" {
-		return nil, errors.New("embedded: the server is starting")
-	}
-	return new(net.Dialer).DialContext(ctx, "tcp", s.Address)
+	host, _, _ := net.SplitHostPort(m.options.Self) // it was checked
+	return host
 }
 
 // Close ends the connection, and then the server.
 func (m *member) Close() error { return errors.Join(m.Engine.Close(), m.closeServer()) }
 
 func (m *member) closeServer() error {
+	m.stop()
+	m.saying.Wait()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.closed = true

@@ -284,15 +284,17 @@ func TestStartIsForOne(t *testing.T) {
 func TestBadOptionsAndFiles(t *testing.T) {
 	three := []string{"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"}
 	for what, change := range map[string]func(*Options){
-		"no folder":                    func(o *Options) { o.Folder = "" },
-		"a cluster with a dot":         func(o *Options) { o.Cluster = "a.b" },
-		"two seeds":                    func(o *Options) { o.Seeds, o.Listen, o.Token = three[:2], three[0], "0123456789abcdef" },
-		"a short token":                func(o *Options) { o.Seeds, o.Listen, o.Token = three, three[0], "0123456789abcde" },
-		"no address to listen at":      func(o *Options) { o.Seeds, o.Token = three, "0123456789abcdef" },
-		"an address without seeds":     func(o *Options) { o.Listen = three[0] },
-		"other machines without TLS":   func(o *Options) { o.Seeds, o.Listen, o.Token = three, ":6222", "0123456789abcdef" },
-		"a seed elsewhere without TLS": func(o *Options) { o.Seeds, o.Listen, o.Token = append(three, "a:1"), three[0], "0123456789abcdef" },
-		"less than no memory":          func(o *Options) { o.MaxMemory = -1 },
+		"no folder":                func(o *Options) { o.Folder = "" },
+		"a cluster with a dot":     func(o *Options) { o.Cluster = "a.b" },
+		"two seeds":                func(o *Options) { o.Seeds, o.Listen, o.Key = three[:2], three[0], testKey },
+		"a short key":              func(o *Options) { o.Seeds, o.Listen, o.Key = three, three[0], testKey[1:] },
+		"no address to listen at":  func(o *Options) { o.Seeds, o.Self, o.Key = three, three[0], testKey },
+		"a server that is no seed": func(o *Options) { o.Seeds, o.Listen, o.Key = three, "127.0.0.1:4", testKey },
+		"an address without seeds": func(o *Options) { o.Listen = three[0] },
+		"a seed without a port":    func(o *Options) { o.Seeds, o.Listen, o.Key = append(three, "a"), three[0], testKey },
+		"a seed twice":             func(o *Options) { o.Seeds, o.Listen, o.Key = append(three, three[0]), three[0], testKey },
+		"a seed with a path":       func(o *Options) { o.Seeds, o.Listen, o.Key = append(three, "a/..:1"), three[0], testKey },
+		"less than no memory":      func(o *Options) { o.MaxMemory = -1 },
 	} {
 		o := testOptions(t)
 		change(&o)

@@ -4,7 +4,10 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync"
+	"time"
 )
 
 // A logger passes on what the server has to say. What it calls fatal is an error of Start: the
@@ -12,14 +15,55 @@ import (
 type logger struct {
 	log *slog.Logger
 
-	mu    sync.Mutex
-	fatal error
+	mu      sync.Mutex
+	fatal   error
+	minute  time.Time       // began then
+	lines   map[string]bool // of this minute
+	dropped int             // of this minute, because there were too many
 }
 
+// maxLines is how many lines are passed on in a minute, each once: strangers who connect to the
+// server cause some.
+const maxLines = 50
+
+// routine is how lines begin that the server writes as warnings at each start.
+var routine = [...]string{"Waiting for routing", "JetStream has not established contact", "JetStream is not current", "Metalayer blocking snapshot"}
+
 func (l *logger) write(level slog.Level, format string, values []any) {
-	if l.log.Enabled(context.Background(), level) {
-		l.log.Log(context.Background(), level, fmt.Sprintf("NATS: "+format, values...))
+	text := fmt.Sprintf(format, values...)
+	if slices.ContainsFunc(routine[:], func(prefix string) bool { return strings.HasPrefix(text, prefix) }) {
+		level = slog.LevelDebug
 	}
+	if !l.log.Enabled(context.Background(), level) {
+		return
+	}
+	text = "NATS: " + text
+	passed, dropped := l.passes(text, time.Now())
+	if dropped > 0 {
+		l.log.Warn("NATS: more lines in a minute than are shown", "dropped", dropped)
+	}
+	if passed {
+		l.log.Log(context.Background(), level, text)
+	}
+}
+
+// passes reports whether a line is passed on, and how many others were not in the minute before.
+func (l *logger) passes(text string, now time.Time) (passed bool, dropped int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now.Sub(l.minute) >= time.Minute {
+		dropped = l.dropped
+		l.minute, l.lines, l.dropped = now, map[string]bool{}, 0
+	}
+	switch {
+	case l.lines[text]:
+		return false, dropped
+	case len(l.lines) == maxLines:
+		l.dropped++
+		return false, dropped
+	}
+	l.lines[text] = true
+	return true, dropped
 }
 
 // Noticef receives that the server starts, ends, and elects leaders.

@@ -34,7 +34,7 @@ func runMember(options string) error {
 		return err
 	}
 	e, err := Join(context.Background(), Options{
-		Folder: o.Folder, Cluster: o.Cluster, Listen: o.Listen, Advertise: o.Advertise, Token: o.Token, Seeds: o.Seeds,
+		Folder: o.Folder, Cluster: o.Cluster, Listen: o.Listen, Seeds: o.Seeds, Key: o.Key, Routes: o.Routes,
 		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})
 	if err != nil {

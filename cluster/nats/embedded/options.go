@@ -2,15 +2,17 @@ package embedded
 
 import (
 	"cmp"
-	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"net"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/bowline-mcp/bowline/cluster"
 	"github.com/bowline-mcp/bowline/cluster/internal/rules"
-	"github.com/bowline-mcp/bowline/internal/loopback"
 )
 
 // Options configure a server.
@@ -23,27 +25,26 @@ type Options struct {
 	Cluster string
 
 	// Seeds are the addresses at which the servers of all machines listen for each other, also
-	// this one's, at least three. Empty: this is the only server. When a cluster starts for the
-	// first time, it waits for all servers but one, if Listen or Advertise is one of Seeds, and
-	// otherwise for all. Later it waits for more than half.
+	// this one's, one for each server, and at least three. Give all servers the same ones.
+	// Empty: this is the only server. A server is known by its entry: another machine in its
+	// place has the same entry, and gets what it has to keep from the others.
 	Seeds []string
 
-	// Listen is the address for the servers of Seeds, such as ":6222". Processes of this
+	// Self is which of Seeds is this server. Default: Listen, if it is one of them.
+	Self string
+
+	// Listen is the address for the servers of Seeds, such as ":4248". Processes of this
 	// machine use another one, on the loopback interface.
 	Listen string
 
-	// Advertise is the address that other servers are told to use for this one, if it is not
-	// the one at which it listens.
-	Advertise string
+	// Key is the key of the cluster, of cluster.KeySize bytes. Servers of Seeds prove to each
+	// other that they have it, and encrypt what they send with TLS 1.3. Not used without Seeds.
+	Key []byte
 
-	// Token is a secret of at least 16 bytes that the servers of Seeds share. Not used
-	// without Seeds: then the server makes one.
-	Token string
-
-	// TLS has the certificate of this server, and the roots of those of the others. It must
-	// be set if Listen or one of Seeds is not on the loopback interface. Every server proves
-	// who it is to every other.
-	TLS *tls.Config
+	// Routes are addresses by which this server reaches the others, in place of Seeds: those of
+	// proxies, for tests. Then the others are told a dead address of this one, so that nobody
+	// finds a way around the proxies.
+	Routes []string
 
 	// MaxMemory and MaxFile limit what all buckets take, in bytes, with what they reserve.
 	// Default: 256 MiB and 8 GiB.
@@ -52,8 +53,6 @@ type Options struct {
 	// Log receives what an operator should know. Nil: slog.Default.
 	Log *slog.Logger
 }
-
-const shortestToken = 16
 
 // check returns the options with defaults.
 func (o Options) check() (Options, error) {
@@ -71,46 +70,52 @@ func (o Options) check() (Options, error) {
 	if o.MaxMemory < 0 || o.MaxFile < 0 {
 		return o, fmt.Errorf("%w: a limit below zero", cluster.ErrInvalid)
 	}
+	o.Self = cmp.Or(o.Self, o.Listen)
 	return o, o.checkServers()
 }
 
 // checkServers checks what is said of other servers.
 func (o Options) checkServers() error {
 	switch {
-	case len(o.Seeds) == 0 && (o.Listen != "" || o.Advertise != "" || o.Token != "" || o.TLS != nil):
-		return fmt.Errorf("%w: Listen, Advertise, Token and TLS are for servers that have Seeds", cluster.ErrInvalid)
+	case len(o.Seeds) == 0 && (o.Self != "" || len(o.Routes) > 0):
+		return fmt.Errorf("%w: Self, Listen and Routes are for servers that have Seeds", cluster.ErrInvalid)
 	case len(o.Seeds) == 0:
 		return nil
-	case len(o.Seeds) < 3:
+	case len(o.Seeds) < replicas:
 		return fmt.Errorf("%w: %d seeds; a cluster of servers has at least three, so that it can lose one", cluster.ErrInvalid, len(o.Seeds))
-	case len(o.Token) < shortestToken:
-		return fmt.Errorf("%w: the token of the servers has %d bytes, fewer than %d", cluster.ErrInvalid, len(o.Token), shortestToken)
+	case len(o.Key) != cluster.KeySize:
+		return fmt.Errorf("%w: the key of the cluster has %d bytes, and not %d", cluster.ErrInvalid, len(o.Key), cluster.KeySize)
+	case !slices.Contains(o.Seeds, o.Self):
+		return fmt.Errorf("%w: %q is none of the seeds", cluster.ErrInvalid, o.Self)
 	}
-	addresses := append([]string{o.Listen}, o.Seeds...)
-	if o.Advertise != "" {
-		addresses = append(addresses, o.Advertise)
-	}
-	local := true
-	for _, address := range addresses {
+	for _, address := range slices.Concat([]string{o.Listen}, o.Seeds, o.Routes) {
 		host, port, err := net.SplitHostPort(address)
-		if err != nil || port == "" || strings.ContainsAny(host, "/@") {
-			return fmt.Errorf("%w: %q is no address of a server, such as host:6222", cluster.ErrInvalid, address)
+		if n, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || n == 0 || !hostForm.MatchString(host) {
+			return fmt.Errorf("%w: %q is no address of a server, such as host:4248", cluster.ErrInvalid, address)
 		}
-		local = local && loopback.IsName(host)
 	}
-	if !local && (o.TLS == nil || len(o.TLS.Certificates) == 0 && o.TLS.GetCertificate == nil || o.TLS.RootCAs == nil) {
-		return fmt.Errorf("%w: servers of several machines need TLS, with a certificate and the roots of those of the others", cluster.ErrInvalid)
+	if sorted := slices.Compact(slices.Sorted(slices.Values(o.Seeds))); len(sorted) < len(o.Seeds) {
+		return fmt.Errorf("%w: one of the seeds is there twice", cluster.ErrInvalid)
 	}
 	return nil
 }
 
-// routeTLS is for both directions of a connection between servers.
-func (o Options) routeTLS() *tls.Config {
-	if o.TLS == nil {
-		return nil
+// hostForm is that of a host, as it may be a part of a URL and of the name of a folder.
+var hostForm = regexp.MustCompile(`^[A-Za-z0-9._:%-]*$`)
+
+// replicas is how many servers keep each bucket of a cluster with Seeds.
+const replicas = 3
+
+// serverPrefix begins the names of the folders of servers that have Seeds.
+const serverPrefix = "server-"
+
+// folder is where the server keeps what it has. Servers of several entries may run on one machine.
+func (o Options) folder() string {
+	if len(o.Seeds) == 0 {
+		return o.Folder
 	}
-	c := o.TLS.Clone()
-	c.ClientAuth, c.ClientCAs = tls.RequireAndVerifyClientCert, c.RootCAs
-	c.MinVersion = max(c.MinVersion, tls.VersionTLS13)
-	return c
+	return filepath.Join(o.Folder, serverPrefix+strings.NewReplacer(":", "_", "[", "", "]", "", "%", "_").Replace(o.Self))
 }
+
+// serverName is the name of the server of one of Seeds. Its replicas are known by that.
+func serverName(seed string) string { return "bowline-" + seed }

@@ -40,14 +40,15 @@ func (b *lockedBuffer) String() string {
 
 // memberOptions are the Options of a process.
 type memberOptions struct {
-	Folder, Cluster, Listen, Advertise, Token string
-	Seeds                                     []string
+	Folder, Cluster, Listen string
+	Key                     []byte
+	Seeds, Routes           []string
 }
 
 // spawn starts a member. The channel is closed when it has joined.
 func spawn(t *testing.T, o Options) (*process, <-chan struct{}) {
 	t.Helper()
-	options, err := json.Marshal(memberOptions{o.Folder, o.Cluster, o.Listen, o.Advertise, o.Token, o.Seeds})
+	options, err := json.Marshal(memberOptions{o.Folder, o.Cluster, o.Listen, o.Key, o.Seeds, o.Routes})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,6 +20,9 @@ var ErrHeld = errors.New("embedded: the server of this folder is running already
 // startWithin is how long a server may take to recover its buckets and to listen.
 const startWithin = time.Minute
 
+// failEvery is how often a server that starts is asked whether it has failed.
+const failEvery = 100 * time.Millisecond
+
 // A Server is a NATS server in this process.
 type Server struct {
 	server *natsserver.Server
@@ -40,7 +43,7 @@ func Start(o Options) (*Server, error) {
 }
 
 func start(o Options) (*Server, error) {
-	held, err := lock(o.Folder)
+	held, err := lock(o.folder())
 	if err != nil {
 		return nil, err
 	}
@@ -57,13 +60,17 @@ func start(o Options) (*Server, error) {
 
 // run starts the server and says where it is.
 func (s *Server) run(o Options) (err error) {
-	if s.state, err = newState(o.Folder); err != nil {
+	folder := o.folder()
+	if s.state, err = newState(folder); err != nil {
 		return err
 	}
-	if err := writeState(o.Folder, s.state); err != nil { // without the address of the server before
+	if len(o.Seeds) > 0 {
+		s.state.Name = serverName(o.Self)
+	}
+	if err := writeState(folder, s.state); err != nil { // without the address of the server before
 		return err
 	}
-	data := filepath.Join(o.Folder, dataName)
+	data := filepath.Join(folder, dataName)
 	if err := os.MkdirAll(data, 0o700); err != nil {
 		return fmt.Errorf("embedded: %w", err)
 	}
@@ -79,14 +86,17 @@ func (s *Server) run(o Options) (err error) {
 	server.SetLoggerV2(log, false, false, false)
 	s.server = server
 	server.Start()
-	if fatal := log.failure(); fatal != nil {
-		return fmt.Errorf("embedded: %w", fatal)
-	}
-	if !server.ReadyForConnections(startWithin) {
-		return fmt.Errorf("embedded: the server is not ready after %v", startWithin)
+	for deadline, ready := time.Now().Add(startWithin), false; !ready; {
+		ready = server.ReadyForConnections(failEvery)
+		if fatal := log.failure(); fatal != nil {
+			return fmt.Errorf("embedded: %w", fatal)
+		}
+		if !ready && time.Now().After(deadline) {
+			return fmt.Errorf("embedded: the server is not ready after %v", startWithin)
+		}
 	}
 	s.state.Address = server.Addr().String()
-	return writeState(o.Folder, s.state)
+	return writeState(folder, s.state)
 }
 
 func (o Options) serverOptions(s state, data string) (*natsserver.Options, error) {
@@ -99,22 +109,42 @@ func (o Options) serverOptions(s state, data string) (*natsserver.Options, error
 	if len(o.Seeds) == 0 {
 		return n, nil
 	}
+	return n, o.addServers(n)
+}
+
+// addServers adds what is for the servers of Seeds.
+func (o Options) addServers(n *natsserver.Options) error {
 	host, port, err := splitAddress(o.Listen)
 	if err != nil {
-		return nil, err
+		return err
+	}
+	token, err := o.routeToken()
+	if err != nil {
+		return err
+	}
+	config, err := o.routeTLS()
+	if err != nil {
+		return err
+	}
+	routes, advertise := o.Seeds, o.Self
+	if len(o.Routes) > 0 {
+		routes, advertise = o.Routes, deadAddress
 	}
 	n.Cluster = natsserver.ClusterOpts{
-		Name: "bl_" + o.Cluster, Host: host, Port: port, Username: "bowline", Password: o.Token,
-		TLSConfig: o.routeTLS(), TLSTimeout: 5, AuthTimeout: 5, Advertise: o.Advertise,
-		PingInterval: 2 * time.Second, MaxPingsOut: 2, ConnectRetries: 1 << 30,
+		Name: "bl_" + o.Cluster, Host: host, Port: port, Username: "bowline", Password: token, Advertise: advertise,
+		TLSConfig: config, TLSTimeout: 5, AuthTimeout: 5, PingInterval: 2 * time.Second, MaxPingsOut: 2,
 	}
-	for _, seed := range o.Seeds {
-		if seed != o.Listen && seed != o.Advertise {
-			n.Routes = append(n.Routes, &url.URL{Scheme: "nats-route", User: url.UserPassword("bowline", o.Token), Host: seed})
+	n.ReconnectErrorReports = natsserver.DEFAULT_CONNECT_ERROR_REPORTS // the first, and then once an hour
+	for _, route := range routes {
+		if route != o.Self {
+			n.Routes = append(n.Routes, &url.URL{Scheme: "nats-route", User: url.UserPassword("bowline", token), Host: route})
 		}
 	}
-	return n, nil
+	return nil
 }
+
+// deadAddress is that of nobody.
+const deadAddress = "127.0.0.1:1"
 
 func splitAddress(address string) (host string, port int, err error) {
 	host, text, err := net.SplitHostPort(address)

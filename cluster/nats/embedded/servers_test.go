@@ -171,18 +171,17 @@ func startProcesses(t *testing.T) (*servers, *[3][3]*relay) {
 	var relays [3][3]*relay
 	var options [3]Options
 	for a := range 3 {
-		seeds := []string{listen[a]}
+		var routes []string
 		for b := range 3 {
 			if a != b {
 				relays[a][b] = newRelay(t, func() (net.Conn, error) { return net.Dial("tcp", listen[b]) })
 				l := must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
 				relays[a][b].listen(t, l)
-				seeds = append(seeds, l.Addr().String())
+				routes = append(routes, l.Addr().String())
 			}
 		}
 		options[a] = Options{
-			Folder: filepath.Join(t.TempDir(), "cluster"), Cluster: "test", Listen: listen[a], Seeds: seeds, Token: "a token of the servers",
-			Advertise: "127.0.0.1:1", // so that they know no way around the relays
+			Folder: filepath.Join(t.TempDir(), "cluster"), Cluster: "test", Listen: listen[a], Seeds: listen, Key: testKey, Routes: routes,
 		}
 	}
 	var processes [3]*process
@@ -193,14 +192,14 @@ func startProcesses(t *testing.T) (*servers, *[3][3]*relay) {
 	s := &servers{t: t}
 	for n := range 3 {
 		processes[n].await(joined[n])
-		s.names[n] = must[state](t)(readState(options[n].Folder)).Name
+		s.names[n] = must[state](t)(readState(options[n].folder())).Name
 	}
 	s.kill = func(n int) { processes[n].kill() }
 	s.start = func(n int) { processes[n] = startMember(t, options[n]) }
 	s.dial = func(n int) (net.Conn, error) {
-		return dialState(options[n].Folder)(context.Background(), "", "")
+		return dialState(options[n].folder())(context.Background(), "", "")
 	}
-	s.login = func(n int, o *nats.Options) { o.Token = must[state](t)(readState(options[n].Folder)).Token }
+	s.login = func(n int, o *nats.Options) { o.Token = must[state](t)(readState(options[n].folder())).Token }
 	return s, &relays
 }
 
