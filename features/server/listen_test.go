@@ -208,44 +208,6 @@ func TestChangeDuringAcknowledgementIsReported(t *testing.T) {
 	})
 }
 
-// The acknowledgement is the first message of a subscription, however long it takes to send it. Changes that happen meanwhile
-// follow it.
-//
-// Guarantees: G-0029.4, G-0020.6
-func TestAcknowledgementComesFirst(t *testing.T) {
-	for name, test := range map[string]struct {
-		filter string
-		change func(*server.Server)
-		want   string
-	}{
-		"tools":    {toolsChanged, func(s *server.Server) { addNamed(s, "meanwhile") }, announcement},
-		"resource": {`"notifications":{"resourceSubscriptions":["x://a"]}`, func(s *server.Server) { s.ResourceUpdated("x://a") }, `"uri":"x://a"`},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			o := subscribable()
-			o.Middleware = []server.Middleware{func(next server.Handler) server.Handler {
-				return func(ctx context.Context, r *server.Request) (any, error) {
-					if r.Method == protocol.NotificationAcknowledged {
-						pass(time.Second)
-					}
-					return next(ctx, r)
-				}
-			}}
-			s := newServer(o)
-			addNamed(s, "first")
-			w := dial(t, s)
-			w.send(modern(`7`, "subscriptions/listen", test.filter))
-			pass(500 * time.Millisecond)
-			test.change(s)
-			w.want(`"method":"notifications/subscriptions/acknowledged"`)
-			w.want(test.want, subscriptionID(`7`))
-			if w.wantNothing(); t.Failed() {
-				t.Error(name)
-			}
-		})
-	}
-}
-
 // A halfDuplexLink lets the test report that the peer sends nothing more.
 type halfDuplexLink struct {
 	transport.Link

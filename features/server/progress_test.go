@@ -88,37 +88,3 @@ func TestProgressMayBeginAtZero(t *testing.T) {
 		w.want(fragment)
 	}
 }
-
-// A client may use a progress token again when its request has ended. Each request with it gets progress, in both eras, also if
-// it says the same about itself as the one before.
-//
-// Guarantees: G-0049.1, G-0050.3
-func TestAProgressTokenCanBeUsedAgain(t *testing.T) {
-	s := newServer(server.Options{})
-	server.AddTool(s, protocol.Tool{Name: "t", InputSchema: anyObject}, reportProgress)
-	for name, meta := range map[string]string{
-		"modern, token last":  `{` + context20260728 + `,"progressToken":"p"}`,
-		"modern, token first": `{"progressToken":"p",` + context20260728 + `}`,
-		"legacy":              `{"progressToken":"p"}`,
-		"legacy with a trace": `{"traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01","progressToken":"p"}`,
-	} {
-		w := dial(t, s)
-		if strings.HasPrefix(name, "legacy") {
-			w.initialize(protocol.Version20251125)
-		}
-		plain := strings.NewReplacer(`,"progressToken":"p"`, ``, `"progressToken":"p",`, ``, `"progressToken":"p"`, ``).Replace(meta)
-		for _, frame := range []struct {
-			meta    string
-			reports bool
-		}{{meta, true}, {meta, true}, {plain, false}, {meta, true}, {plain, false}, {strings.Replace(meta, `"p"`, `7`, 1), true}} {
-			w.send(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"_meta":` + frame.meta + `,"name":"t"}}`)
-			got := w.next()
-			if strings.Contains(got, protocol.NotificationProgress) != frame.reports {
-				t.Errorf("%s: %s: got %s, want progress: %v", name, frame.meta, got, frame.reports)
-			}
-			if strings.Contains(got, protocol.NotificationProgress) {
-				w.want(`"id":1`, `done`)
-			}
-		}
-	}
-}

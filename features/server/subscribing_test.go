@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
@@ -172,56 +171,5 @@ func TestDeclaredSubscriptionsNeedNoHook(t *testing.T) {
 	s.ResourceUpdated("x://a")
 	for _, w := range []*rawPeer{early, late, modernOne} {
 		w.want(protocol.NotificationResourcesUpdated, `"uri":"x://a"`)
-	}
-}
-
-// After the answer to resources/unsubscribe, or the cancellation of a subscription, nothing more is said about the resource, even
-// if a change was waiting to be sent. Other resources are not affected.
-//
-// Guarantees: G-0029.4
-func TestNoUpdateFollowsTheEndOfASubscription(t *testing.T) {
-	for name, era := range map[string]struct{ begin, end func(w *rawPeer) }{
-		"legacy": {
-			func(w *rawPeer) {
-				w.initialize(protocol.Version20251125)
-				for _, uri := range []string{"x://a", "x://b"} {
-					w.send(about(protocol.MethodSubscribe, uri))
-					w.want(`"result":{}`)
-				}
-			},
-			func(w *rawPeer) {
-				w.send(about(protocol.MethodUnsubscribe, "x://a"))
-				w.want(`"result":{}`)
-			},
-		},
-		"modern": {
-			func(w *rawPeer) {
-				for _, one := range []string{"a", "b"} {
-					w.send(modern(`"`+one+`"`, protocol.MethodListen, `"notifications":{"resourceSubscriptions":["x://`+one+`"]}`))
-					w.want("acknowledged")
-				}
-			},
-			func(w *rawPeer) {
-				w.send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"a"}}`)
-				synctest.Wait()
-			},
-		},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			s := newServer(subscribable())
-			w := dial(t, s)
-			era.begin(w)
-			s.ResourceUpdated("x://a")
-			s.ResourceUpdated("x://b")
-			pass(5 * time.Millisecond)
-			era.end(w)
-			pass(time.Second)
-			w.want(protocol.NotificationResourcesUpdated, `"x://b"`)
-			s.ResourceUpdated("x://a")
-			pass(time.Second)
-			if w.wantNothing(); t.Failed() {
-				t.Error(name)
-			}
-		})
 	}
 }

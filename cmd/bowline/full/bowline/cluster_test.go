@@ -111,12 +111,36 @@ func TestNodesOfOneMachine(t *testing.T) {
 }
 
 func TestWrongFlagsOfACluster(t *testing.T) {
+	key := filepath.Join(t.TempDir(), "key")
+	if said, err := bowline(t, "cluster", "init", "--cluster-key", key).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, said)
+	}
+	serve := func(more ...string) []string {
+		return append([]string{"serve", "--http", "127.0.0.1:0", "--cluster", "x"}, more...)
+	}
+	seeds := func(seeds string, more ...string) []string {
+		return serve(append([]string{"--cluster-key", key, "--cluster-listen", "127.0.0.1:1", "--seed", seeds}, more...)...)
+	}
+	const three = "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3"
 	for want, args := range map[string][]string{
-		"need one key":              {"serve", "--http", "127.0.0.1:0", "--cluster", "x", "--nats", "nats://127.0.0.1:1"},
-		"--nats-creds needs --nats": {"serve", "--http", "127.0.0.1:0", "--cluster", "x", "--nats-creds", "f"},
-		"no key of 32 bytes":        {"serve", "--http", "127.0.0.1:0", "--cluster", "x", "--cluster-key", os.DevNull},
-		"1 to 64 letters":           {"serve", "--http", "127.0.0.1:0", "--cluster", "a b"},
-		"no such file":              {"nodes", "--cluster", "x", "--cluster-key", "/nonexistent/key"},
+		"need one key":                   serve("--nats", "nats://127.0.0.1:1"),
+		"--nats-creds needs --nats":      serve("--nats-creds", "f"),
+		"no key of 32 bytes":             serve("--cluster-key", os.DevNull),
+		"1 to 64 letters":                {"serve", "--http", "127.0.0.1:0", "--cluster", "a b"},
+		"no such file":                   {"nodes", "--cluster", "x", "--cluster-key", "/nonexistent/key"},
+		"--seed needs --cluster-listen":  serve("--cluster-key", key, "--seed", three),
+		"--cluster-listen needs --seed":  serve("--cluster-key", key, "--cluster-listen", ":1"),
+		"by which they know each other":  serve("--cluster-listen", "127.0.0.1:1", "--seed", three),
+		"Two buy nothing":                seeds("127.0.0.1:1,127.0.0.1:2"),
+		`"b" is no address`:              seeds("127.0.0.1:1,b,c:3"),
+		`"b:x" is no address`:            seeds("127.0.0.1:1,b:x,c:3"),
+		`"a/b:1" is no address`:          seeds("127.0.0.1:1,a/b:1,c:3"),
+		`"b:0" is no address`:            seeds("127.0.0.1:1,b:0,c:3"),
+		"names b:2 twice":                seeds("127.0.0.1:1,b:2,b:2"),
+		"exclude each other":             seeds(three, "--nats", "nats://127.0.0.1:1"),
+		"name its host with --advertise": seeds("203.0.113.1:1,203.0.113.2:1,203.0.113.3:1"),
+		`--cluster-listen: "x"`:          serve("--cluster-key", key, "--cluster-listen", "x", "--seed", three),
+		"is not known on this machine":   {"nodes", "--cluster", "unknown"},
 	} {
 		said, err := bowline(t, args...).CombinedOutput()
 		if err == nil || !strings.Contains(string(said), want) || err.Error() != "exit status 2" {

@@ -50,39 +50,34 @@ func bowline(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// serving runs `bowline serve --http` until interrupt or kill is called. Ended waits for its end, and
-// returns its status and what it has printed since it said its URL.
-func serving(t *testing.T, more ...string) (url string, interrupt, kill func(), ended func() (status int, rest string)) {
-	t.Helper()
-	url, _, interrupt, kill, ended = servingSays(t, more...)
-	return url, interrupt, kill, ended
+// A serve is `bowline serve --http`, until interrupt or kill is called.
+type serve struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	lines *bufio.Scanner // of its standard error
+	said  strings.Builder
+	url   string // once it was awaited
+	ended func() (status int, rest string)
 }
 
-// servingSays does the same, and also returns what the process has printed before it serves.
-func servingSays(t *testing.T, more ...string) (url, before string, interrupt, kill func(), ended func() (status int, rest string)) {
+// startServe starts `bowline serve --http`. It is interrupted at the end of the test.
+func startServe(t *testing.T, more ...string) *serve {
 	t.Helper()
-	cmd := bowline(t, append([]string{"serve", "--http", "127.0.0.1:0"}, more...)...)
-	stderr, err := cmd.StderrPipe()
+	s := &serve{t: t, cmd: bowline(t, append([]string{"serve", "--http", "127.0.0.1:0"}, more...)...)}
+	stderr, err := s.cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
+	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	lines := bufio.NewScanner(stderr)
-	var said strings.Builder
-	for url == "" && lines.Scan() {
-		said.WriteString(lines.Text() + "\n")
-		_, url, _ = strings.Cut(lines.Text(), "serving ")
-	}
-	interrupt = func() { _ = cmd.Process.Signal(os.Interrupt) } // it may have ended
-	kill = func() { _ = cmd.Process.Kill() }
-	ended = sync.OnceValues(func() (int, string) {
+	s.lines = bufio.NewScanner(stderr)
+	s.ended = sync.OnceValues(func() (int, string) {
 		rest := new(strings.Builder)
-		for lines.Scan() {
-			rest.WriteString(lines.Text() + "\n")
+		for s.lines.Scan() {
+			rest.WriteString(s.lines.Text() + "\n")
 		}
-		err := cmd.Wait()
+		err := s.cmd.Wait()
 		if exit := new(exec.ExitError); errors.As(err, &exit) {
 			return exit.ExitCode(), rest.String()
 		}
@@ -92,11 +87,46 @@ func servingSays(t *testing.T, more ...string) (url, before string, interrupt, k
 		return 0, rest.String()
 	})
 	t.Cleanup(func() {
-		interrupt()
-		ended()
+		s.interrupt()
+		s.ended()
 	})
-	if url == "" {
-		t.Fatalf("the server has not printed its address: %s", said.String())
+	return s
+}
+
+func (s *serve) interrupt() { _ = s.cmd.Process.Signal(os.Interrupt) } // it may have ended
+func (s *serve) kill()      { _ = s.cmd.Process.Kill() }
+
+// awaitLine waits until it has printed a line with a text, and returns what follows the text.
+func (s *serve) awaitLine(text string) string {
+	s.t.Helper()
+	for s.lines.Scan() {
+		s.said.WriteString(s.lines.Text() + "\n")
+		if _, rest, found := strings.Cut(s.lines.Text(), text); found {
+			return rest
+		}
 	}
-	return url, said.String(), interrupt, kill, ended
+	s.t.Fatalf("the server has not printed %q: %s", text, s.said.String())
+	return ""
+}
+
+// await waits until it serves.
+func (s *serve) await() *serve {
+	s.t.Helper()
+	s.url = s.awaitLine("serving ")
+	return s
+}
+
+// serving runs `bowline serve --http` until interrupt or kill is called. Ended waits for its end, and
+// returns its status and what it has printed since it said its URL.
+func serving(t *testing.T, more ...string) (url string, interrupt, kill func(), ended func() (status int, rest string)) {
+	t.Helper()
+	s := startServe(t, more...).await()
+	return s.url, s.interrupt, s.kill, s.ended
+}
+
+// servingSays does the same, and also returns what the process has printed before it serves.
+func servingSays(t *testing.T, more ...string) (url, before string, interrupt, kill func(), ended func() (status int, rest string)) {
+	t.Helper()
+	s := startServe(t, more...).await()
+	return s.url, s.said.String(), s.interrupt, s.kill, s.ended
 }

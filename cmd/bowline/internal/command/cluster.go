@@ -26,9 +26,15 @@ type EngineOptions struct {
 	Key     []byte // of the cluster
 	Folder  string // of the cluster on this machine; it exists, and is private
 
-	// A NATS server of the user's.
+	Observe bool // do not become a node: connect to what runs already
+
+	// NATS servers of the user's.
 	URLs        []string // none: a server in one of the processes of this machine
 	Credentials string   // a file; "" for none
+
+	// Servers in the nodes of several machines.
+	Seeds        []string // where they listen for each other; none: only this machine has nodes
+	Self, Listen string   // which of Seeds is this node, and the address on which it listens
 
 	Log *slog.Logger
 }
@@ -39,6 +45,7 @@ type clusterFlags struct {
 	urls        []string
 	credentials string
 	keyFile     string
+	seedFlags
 }
 
 // addFlags adds the flags that every command about a cluster has.
@@ -46,6 +53,7 @@ func (c *clusterFlags) addFlags(command *cobra.Command) {
 	flags := command.Flags()
 	flags.StringVar(&c.name, "cluster", "", "the `NAME` of the cluster")
 	flags.StringSliceVar(&c.urls, "nats", nil, "use the NATS server at this `URL`, such as tls://nats.example.com:4222 (default: one of the nodes on this machine runs a server)")
+	c.seedFlags.addFlags(command)
 	flags.StringVar(&c.credentials, "nats-creds", "", "log in to NATS with the credentials in this `FILE`")
 	flags.StringVar(&c.keyFile, "cluster-key", "", "a `FILE` with the key of the cluster, which \"bowline cluster init\" makes (default: BOWLINE_CLUSTER_KEY, or a key that is kept on this machine)")
 }
@@ -68,26 +76,21 @@ func (c *clusterFlags) check(with Extras) error {
 	case !ownKey && len(c.urls) > 0:
 		return usageFailure(errors.New("nodes that share a NATS server need one key: make it with \"bowline cluster init --cluster-key FILE\", and give all of them --cluster-key FILE"))
 	}
-	return nil
+	return c.seedFlags.check(c.urls, ownKey)
 }
 
-// join returns the engine of the cluster, and the key of the cluster.
-func (c *clusterFlags) join(ctx context.Context, with Extras, log *slog.Logger) (cluster.Engine, []byte, error) {
-	folder, err := clusterFolder(c.name)
+// options says how to reach what the nodes share.
+func (c *clusterFlags) options(folder string, log *slog.Logger) EngineOptions {
+	return EngineOptions{Cluster: c.name, Folder: folder, URLs: c.urls, Credentials: c.credentials, Seeds: c.seeds, Listen: c.listen, Log: log}
+}
+
+// open returns the engine of the cluster.
+func (c *clusterFlags) open(ctx context.Context, with Extras, o EngineOptions) (cluster.Engine, error) {
+	engine, err := with.Engine(ctx, o)
 	if err != nil {
-		return nil, nil, err
+		return nil, fmt.Errorf("cluster %s: %w", c.name, err)
 	}
-	key, err := c.key(folder)
-	if err != nil {
-		return nil, nil, err
-	}
-	engine, err := with.Engine(ctx, EngineOptions{
-		Cluster: c.name, Key: key, Folder: folder, URLs: c.urls, Credentials: c.credentials, Log: log,
-	})
-	if err != nil {
-		return nil, nil, fmt.Errorf("cluster %s: %w", c.name, err)
-	}
-	return engine, key, nil
+	return engine, nil
 }
 
 // clustersFolder is where this machine keeps what belongs to its clusters.
@@ -99,33 +102,102 @@ func clustersFolder() (string, error) {
 	return filepath.Join(config, "bowline", "clusters"), nil
 }
 
-// clusterFolder returns the folder of a cluster on this machine, and creates it.
+// clusterFolder returns the folder of a cluster on this machine, which may not exist yet.
 func clusterFolder(name string) (string, error) {
 	folder, err := clustersFolder()
 	if err != nil {
 		return "", err
 	}
 	folder = filepath.Join(folder, name)
-	if err := os.MkdirAll(folder, 0o700); err != nil {
-		return "", err
-	}
 	return folder, private.CheckFolder(folder)
 }
 
-// key returns the key of the cluster.
-func (c *clusterFlags) key(folder string) ([]byte, error) {
+// nodeFolder returns the folder of a cluster on this machine, and creates it.
+func nodeFolder(name string) (string, error) {
+	folder, err := clusterFolder(name)
+	if err != nil {
+		return "", err
+	}
+	return folder, os.MkdirAll(folder, 0o700)
+}
+
+// given returns the key that the flags or the environment name; nil: none.
+func (c *clusterFlags) given() ([]byte, error) {
 	if c.keyFile != "" {
-		file, err := os.Open(c.keyFile)
-		if err != nil {
-			return nil, usageFailure(fmt.Errorf("--cluster-key: %w", err))
-		}
-		defer file.Close()
-		return readKey("--cluster-key "+c.keyFile, file)
+		return readKeyFile(c.keyFile)
 	}
 	if text := os.Getenv(keyVariable); text != "" {
 		return readKey(keyVariable, strings.NewReader(text))
 	}
-	return keyOfMachine(filepath.Join(folder, "key"))
+	return nil, nil
+}
+
+// nodeKey returns the key for a node, and remembers where it is for commands that name the
+// cluster only.
+func (c *clusterFlags) nodeKey(folder string) ([]byte, error) {
+	key, err := c.given()
+	if err != nil {
+		return nil, err
+	}
+	if err := c.rememberKey(filepath.Join(folder, "key-file")); err != nil {
+		return nil, err
+	}
+	if key == nil {
+		return keyOfMachine(filepath.Join(folder, "key"))
+	}
+	return key, nil
+}
+
+// rememberKey writes the path of the key of the cluster into a file.
+func (c *clusterFlags) rememberKey(path string) error {
+	if c.keyFile == "" {
+		if err := os.Remove(path); !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	keyFile, err := filepath.Abs(c.keyFile)
+	if err != nil {
+		return err
+	}
+	file, err := private.Open(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC)
+	if err != nil {
+		return err
+	}
+	_, err = file.WriteString(keyFile)
+	return errors.Join(err, file.Close())
+}
+
+// observerKey returns the key of a cluster that runs on this machine or that the flags describe.
+func (c *clusterFlags) observerKey(folder string) ([]byte, error) {
+	if key, err := c.given(); key != nil || err != nil {
+		return key, err
+	}
+	path := filepath.Join(folder, "key")
+	if file, err := private.Open(filepath.Join(folder, "key-file"), os.O_RDONLY); err == nil {
+		text, err := io.ReadAll(io.LimitReader(file, maxPath))
+		if err := errors.Join(err, file.Close()); err != nil {
+			return nil, err
+		}
+		path = string(text)
+	}
+	key, err := readKeyFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, usageFailure(fmt.Errorf("the key of the cluster %s is not known on this machine: give --cluster-key FILE", c.name))
+	}
+	return key, err
+}
+
+// maxPath bounds the path of a file with a key.
+const maxPath = 4096
+
+func readKeyFile(path string) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, usageFailure(fmt.Errorf("--cluster-key: %w", err))
+	}
+	defer file.Close()
+	return readKey("--cluster-key "+path, file)
 }
 
 // readKey reads 32 bytes in hexadecimal.

@@ -30,13 +30,13 @@ func (m *memberFlags) addFlags(command *cobra.Command) {
 	flags := command.Flags()
 	flags.StringVar(&m.node, "node", "", "the `NAME` of this node in the cluster (default: the name of this machine and four letters)")
 	flags.StringVar(&m.hop, "hop", "", "where the other nodes reach this one: an `ADDRESS` such as 0.0.0.0:7777 (default: a free port)")
-	flags.StringVar(&m.advertise, "advertise", "", "the `ADDRESS` that other nodes use for this machine (default: that by which it reaches NATS)")
+	flags.StringVar(&m.advertise, "advertise", "", "the `ADDRESS` that other nodes use for this machine (default: its host in --seed, or the address by which it reaches NATS)")
 }
 
 // check refuses flags that do not fit.
 func (m *memberFlags) check(overHTTP bool, with Extras) error {
 	switch {
-	case m.name == "" && (m.node+m.hop+m.credentials+m.keyFile+m.advertise != "" || len(m.urls) > 0):
+	case m.name == "" && (m.node+m.hop+m.credentials+m.keyFile+m.advertise+m.listen != "" || len(m.urls)+len(m.seeds) > 0):
 		return usageFailure(errors.New("name the cluster with --cluster"))
 	case m.name == "":
 		return nil
@@ -70,7 +70,10 @@ func (m *memberFlags) join(cmd *cobra.Command, with Extras) (*servingNode, error
 		return p, nil
 	}
 	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
-	ctx, cancel := context.WithTimeout(cmd.Context(), joinTimeout)
+	ctx, cancel := cmd.Context(), context.CancelFunc(func() {})
+	if len(m.seeds) == 0 { // otherwise it waits for other machines, and says so
+		ctx, cancel = context.WithTimeout(ctx, joinTimeout)
+	}
 	defer cancel()
 	err := m.enter(ctx, p, with, log)
 	if err != nil {
@@ -82,23 +85,33 @@ func (m *memberFlags) join(cmd *cobra.Command, with Extras) (*servingNode, error
 }
 
 func (m *memberFlags) enter(ctx context.Context, p *servingNode, with Extras, log *slog.Logger) error {
-	name := m.node
+	folder, err := nodeFolder(m.clusterFlags.name)
+	if err != nil {
+		return err
+	}
+	name, hop, advertise := m.node, m.hop, m.advertise
 	if name == "" {
-		folder, err := clusterFolder(m.clusterFlags.name)
-		if err != nil {
-			return err
-		}
 		if name, p.name, err = takeName(folder); err != nil {
 			return err
 		}
 	}
-	var key []byte
-	var err error
-	if p.engine, key, err = m.clusterFlags.join(ctx, with, log); err != nil {
+	key, err := m.nodeKey(folder)
+	if err != nil {
+		return err
+	}
+	o := m.options(folder, log)
+	o.Key = key
+	if len(m.seeds) > 0 {
+		if o.Self, err = m.self(ctx, m.advertise); err != nil {
+			return err
+		}
+		hop, advertise = m.reach(o.Self, hop, advertise)
+	}
+	if p.engine, err = m.open(ctx, with, o); err != nil {
 		return err
 	}
 	p.node, err = cluster.Join(ctx, p.engine, cluster.Options{
-		Cluster: m.clusterFlags.name, Node: name, Key: key, Version: version(), Hop: m.hop, Advertise: m.advertise, Log: log,
+		Cluster: m.clusterFlags.name, Node: name, Key: key, Version: version(), Hop: hop, Advertise: advertise, Log: log,
 	})
 	return err
 }

@@ -21,7 +21,22 @@ cluster. Requests may reach any node: put a load balancer in front of them.
 
 On one machine nothing else is needed: one of the processes runs a server of
 NATS, keeps its files in the user's configuration folder, and another takes over
-when it ends. Nodes on several machines need a key, and a NATS of yours (--nats).`
+when it ends. Nodes on several machines need a key, which "bowline cluster init"
+makes, and one of these:
+
+--nats URL: a NATS of yours keeps what the nodes share. Choose this if you have
+one, or many nodes.
+
+--cluster-listen ADDRESS --seed a:4248,b:4248,c:4248: each node runs a server, and
+three of them keep a copy of everything. The list is the same at all nodes, and has
+an entry for each, so three or more. Nodes know each other by the key: no
+certificate or password is needed, and what they send is encrypted. A node starts
+when more than half of the nodes are up; a cluster that starts for the first time
+needs all but one, and three. It says for which nodes it waits. Of three nodes, one
+may end at any time, and comes back with what it has kept. A node is known by its
+entry: if another machine takes its place, give it the same name there. A node that
+does not find itself in the list needs --advertise with its host. Open the port of
+the list between the nodes, and that of --hop.`
 
 func newCluster() *cobra.Command {
 	command := &cobra.Command{
@@ -35,10 +50,12 @@ func newCluster() *cobra.Command {
 		Use:   "init --cluster-key FILE",
 		Short: "Make the key of a cluster",
 		Long: `Make the key of a cluster, and write it to a new file that only you can read.
-Copy it to every machine with a node. What the nodes share is encrypted with it:
-whoever has it can do everything that a node can.`,
+Copy it to every machine with a node. What the nodes share is encrypted with it, and
+by it nodes with --seed know each other: there is no token besides. Whoever has it
+can do everything that a node can.`,
 		Example: `  bowline cluster init --cluster-key cluster.key
-  bowline serve --http :8080 --cluster prod --cluster-key cluster.key --nats tls://nats.example.com:4222`,
+  bowline serve --http :8080 --cluster prod --cluster-key cluster.key --nats tls://nats.example.com:4222
+  bowline serve --http :8080 --cluster prod --cluster-key cluster.key --cluster-listen :4248 --seed a:4248,b:4248,c:4248 --hop :7777`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if path == "" {
@@ -71,7 +88,8 @@ func newNodes(with Extras) *cobra.Command {
 		Long: `List the nodes of a cluster: how they are, how old their leases are, how many
 sessions they serve, and by how much their clocks differ from this machine's.
 
-If one cluster runs on this machine, --cluster may be left out.`,
+On a machine with a node the name of the cluster is enough, and it may be left out
+if only one cluster runs there. Nodes with --seed are listed on their machines.`,
 		Example: `  bowline nodes
   bowline nodes --cluster prod --nats tls://nats.example.com:4222 --cluster-key cluster.key --json`,
 		Args: noArguments,
@@ -142,7 +160,17 @@ func (c *clusterFlags) observe(cmd *cobra.Command, with Extras, f func(context.C
 	ctx, cancel := context.WithTimeout(cmd.Context(), steeringTimeout)
 	defer cancel()
 	log := slog.New(slog.DiscardHandler)
-	engine, key, err := c.join(ctx, with, log)
+	folder, err := clusterFolder(c.name)
+	if err != nil {
+		return err
+	}
+	key, err := c.observerKey(folder)
+	if err != nil {
+		return err
+	}
+	o := c.options(folder, log)
+	o.Observe = true
+	engine, err := c.open(ctx, with, o)
 	if err != nil {
 		return err
 	}
