@@ -237,7 +237,7 @@ func (e *exclusive) lost(c *serverClaim, why error) {
 	}
 }
 
-// free gives the claim up. Nothing runs.
+// free gives the claim up. Nothing runs, and the caller has the turn, so nothing starts.
 func (e *exclusive) free() {
 	e.mu.Lock()
 	c := e.claim
@@ -273,24 +273,25 @@ func (e *exclusive) follow(run *serverRun) {
 	if stuck != nil {
 		e.node.log.Error("cluster: a server has not ended; its claim is kept until this node ends", "server", e.name, "err", stuck)
 	}
-	if failed {
-		e.fail(false)
+	if failed && e.fail(false) {
+		e.wakers.poke() // for giveUpUnused
 	}
 }
 
-// fail counts a failure of the server on this node, and gives the claim up if others should try.
-func (e *exclusive) fail(missing bool) {
+// fail counts a failure of the server on this node. It reports whether the claim is to be given up,
+// since others should try.
+func (e *exclusive) fail(missing bool) (giveUp bool) {
 	e.mu.Lock()
 	e.failures++
-	giveUp := missing || e.failures >= maxFailures
+	giveUp = missing || e.failures >= maxFailures
 	if giveUp {
-		e.failures, e.givenUp = 0, time.Now().Add(givenUpFor)
+		e.failures, e.givenUp, e.keptUntil = 0, time.Now().Add(givenUpFor), time.Time{}
 	}
 	e.mu.Unlock()
 	if giveUp {
 		e.node.log.Warn("cluster: a server fails on this node, which lets others try", "server", e.name, "for", givenUpFor)
-		e.free()
 	}
+	return giveUp
 }
 
 // othersFit reports whether another node may run a server.
@@ -413,7 +414,7 @@ func (e *exclusive) giveUpUnused() (kept bool) {
 	select {
 	case e.turn <- struct{}{}:
 		defer e.unlockTurn()
-		if in, _ := e.state(); in.run == nil {
+		if in, _ := e.state(); in.run == nil && in.stuck == nil {
 			e.free()
 		}
 		return false

@@ -203,7 +203,22 @@ func (s *site) join(names ...string) {
 // add adds a node without a client.
 func (s *site) add(name string, o cluster.UpstreamOptions) *siteNode {
 	s.t.Helper()
-	n := &siteNode{testNode: joinIn(s.t, s.service, name, s.zone)}
+	return s.enter(options(name), o)
+}
+
+// addWithLog adds a node without a client that logs to a handler.
+func (s *site) addWithLog(name string, h slog.Handler) *siteNode {
+	s.t.Helper()
+	o := options(name)
+	o.Log = slog.New(h)
+	return s.enter(o, cluster.UpstreamOptions{})
+}
+
+func (s *site) enter(node cluster.Options, o cluster.UpstreamOptions) *siteNode {
+	s.t.Helper()
+	name := node.Node
+	node.Labels = map[string]string{"zone": s.zone}
+	n := &siteNode{testNode: joinWith(s.t, s.service, node, &cluster.Clock{})}
 	n.SetCarrier(s.doors.of(name))
 	n.upstream = n.Upstream("machine", s.machine.on(name), o)
 	s.nodes[name] = n
@@ -302,11 +317,3 @@ func inBubble(t *testing.T, f func(t *testing.T, s *site)) {
 }
 
 var errBroken = errors.New("broken")
-
-// joinIn joins a node in a zone.
-func joinIn(t testing.TB, s *clustertest.Service, name, zone string) testNode {
-	t.Helper()
-	o := options(name)
-	o.Labels = map[string]string{"zone": zone}
-	return joinWith(t, s, o, &cluster.Clock{})
-}

@@ -108,9 +108,9 @@ func (u *upstream) open(ctx context.Context) (transport.Link, error) {
 			return nil, errClosed
 		case in.stuck != nil:
 			return nil, fmt.Errorf("cluster: server %q has run on this node and not ended: %w", u.name, in.stuck)
-		case in.run != nil && in.run.by != u:
+		case in.asked || in.run != nil && in.run.by != u: // it is drained, say, or was configured anew
 			if err := await(ctx, in.run.over); err != nil {
-				return nil, fmt.Errorf("cluster: server %q still runs as it was configured before: %w", u.name, err)
+				return nil, fmt.Errorf("cluster: server %q has to end first: %w", u.name, err)
 			}
 		case in.run != nil:
 			link, err = in.run.join(ctx)
@@ -212,8 +212,8 @@ func (u *upstream) wait(ctx context.Context, changed <-chan struct{}, d time.Dur
 func (u *upstream) launch(ctx context.Context) (transport.Link, error) {
 	link, err := u.start(ctx)
 	if err != nil {
-		if ctx.Err() == nil && err != errFailing {
-			u.fail(isMissing(err))
+		if ctx.Err() == nil && err != errFailing && u.fail(isMissing(err)) {
+			u.free()
 		}
 		return nil, err
 	}

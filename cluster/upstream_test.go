@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os/exec"
 	"slices"
 	"strings"
@@ -293,6 +294,49 @@ func TestANodeWhereTheServerFailsLetsOthersTry(t *testing.T) {
 	}
 }
 
+// A server that is started again while its node notices that it fails there keeps its claim.
+//
+// Guarantees: G-0079.6
+func TestAServerThatIsStartedAgainKeepsItsClaim(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *site) {
+		var again transport.Link
+		n := s.addWithLog("a", onRecord(func(r slog.Record) {
+			if strings.Contains(r.Message, "fails on this node") && again == nil {
+				s.machine.fail(nil, nil, nil)
+				link, err := s.nodes["a"].upstream.Open(context.Background())
+				if err != nil {
+					t.Error(err)
+				}
+				again = link
+			}
+		}))
+		s.machine.fail(nil, nil, []string{"a"})
+		for range maxFailures {
+			if link, err := n.upstream.Open(t.Context()); err == nil {
+				link.Close(0)
+			}
+			synctest.Wait()
+		}
+		if again == nil {
+			t.Fatal("the node has not noticed that the server fails")
+		}
+		s.add("b", cluster.UpstreamOptions{}).start(s)
+		advance(time.Minute)
+		if s.holder() != "a" || s.machine.runs() != 1 {
+			t.Errorf("the server runs on %q, and was started on %v", s.holder(), s.machine.startedOn())
+		}
+		again.Close(0)
+	})
+}
+
+// onRecord is a slog.Handler that calls a function.
+type onRecord func(slog.Record)
+
+func (onRecord) Enabled(context.Context, slog.Level) bool        { return true }
+func (f onRecord) Handle(_ context.Context, r slog.Record) error { f(r); return nil }
+func (f onRecord) WithAttrs([]slog.Attr) slog.Handler            { return f }
+func (f onRecord) WithGroup(string) slog.Handler                 { return f }
+
 // Only nodes with the labels run the server. The others use it.
 //
 // Guarantees: G-0079.10
@@ -442,7 +486,7 @@ func TestClientsOfOneNodeShareTheServer(t *testing.T) {
 		again := s.nodes["a"].Upstream("machine", s.machine.on("a"), cluster.UpstreamOptions{})
 		soon, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := again.Open(soon); err == nil || !strings.Contains(err.Error(), "configured before") {
+		if _, err := again.Open(soon); err == nil || !strings.Contains(err.Error(), "has to end first") {
 			t.Errorf("got %v, want that the old server still runs", err)
 		}
 		s.nodes["a"].stop()
