@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -188,8 +187,8 @@ func (e *exclusive) may() error {
 	return errLeaseExpired
 }
 
-// makeClaim claims the server. If another node has it, the error matches ErrExists. The caller has
-// the turn.
+// makeClaim claims the server. If another node has it, the error matches ErrExists. The claim may
+// be lost again when makeClaim returns. The caller has the turn.
 func (e *exclusive) makeClaim(ctx context.Context) error {
 	c := new(serverClaim)
 	e.mu.Lock()
@@ -198,13 +197,10 @@ func (e *exclusive) makeClaim(ctx context.Context) error {
 	release, err := e.node.claim(ctx, e.key, nil, func(err error) { e.lost(c, err) })
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	switch {
-	case e.claim != c: // it was lost at once
-		err = cmp.Or(err, errLeaseExpired)
-	case err == nil:
+	if err == nil {
 		c.release = release
 		e.keep()
-	default:
+	} else if e.claim == c {
 		e.claim = nil
 	}
 	e.change()
@@ -268,30 +264,30 @@ func (e *exclusive) follow(run *serverRun) {
 	e.keep()
 	close(run.over)
 	e.change()
-	failed := !lived && !left && !run.asked && stuck == nil
+	failed := !lived && !left && stuck == nil
 	e.mu.Unlock()
 	if stuck != nil {
 		e.node.log.Error("cluster: a server has not ended; its claim is kept until this node ends", "server", e.name, "err", stuck)
 	}
-	if failed && e.fail(false) {
-		e.wakers.poke() // for giveUpUnused
+	if failed {
+		e.fail(false)
 	}
 }
 
-// fail counts a failure of the server on this node. It reports whether the claim is to be given up,
-// since others should try.
-func (e *exclusive) fail(missing bool) (giveUp bool) {
+// fail counts a failure of the server on this node. If others should try, giveUpUnused gives the
+// claim up.
+func (e *exclusive) fail(missing bool) {
 	e.mu.Lock()
 	e.failures++
-	giveUp = missing || e.failures >= maxFailures
+	giveUp := missing || e.failures >= maxFailures
 	if giveUp {
 		e.failures, e.givenUp, e.keptUntil = 0, time.Now().Add(givenUpFor), time.Time{}
+		e.wakers.poke()
 	}
 	e.mu.Unlock()
 	if giveUp {
 		e.node.log.Warn("cluster: a server fails on this node, which lets others try", "server", e.name, "for", givenUpFor)
 	}
-	return giveUp
 }
 
 // othersFit reports whether another node may run a server.
@@ -306,10 +302,8 @@ func (e *exclusive) mayClaim(wanted map[string]string) error {
 	wait := time.Until(e.givenUp)
 	e.mu.Unlock()
 	switch {
-	case self.Draining:
-		return fmt.Errorf("cluster: no node runs server %q, and this one is draining", e.name)
 	case !self.fits(wanted):
-		return fmt.Errorf("cluster: no node runs server %q, and this one lacks the labels for it", e.name)
+		return fmt.Errorf("cluster: no node runs server %q, and this one is draining or lacks the labels for it", e.name)
 	case wait > 0 && e.node.othersFit(wanted):
 		return fmt.Errorf("cluster: no node runs server %q, which has failed on this one: it tries again in %v", e.name, wait.Round(time.Second))
 	}

@@ -32,6 +32,8 @@ type machine struct {
 	broken   map[string]error // why it does not start on a node
 	dying    map[string]bool  // on these nodes it ends at once
 	slow     time.Duration    // how long it takes to start
+	stuck    error            // of the Close of servers that then run on
+	stop     func()           // ends the last one that has started, as if it crashed
 }
 
 func newMachine(t *testing.T) *machine {
@@ -71,8 +73,9 @@ func (s *starter) Open(ctx context.Context) (transport.Link, error) {
 	near, far := inmem.Pipe(inmem.Options{})
 	run := &machineRun{Link: near, machine: m, server: m.server(fmt.Sprintf("%s %d", s.node, len(m.starts)))}
 	run.server.Accept(far)
+	m.stop = func() { far.Close(0) }
 	if m.dying[s.node] {
-		far.Close(0)
+		m.stop()
 	}
 	return run, nil
 }
@@ -132,9 +135,25 @@ func (r *machineRun) Close(grace time.Duration) error {
 		r.server.Close(ctx) // it is cut short
 		r.machine.mu.Lock()
 		defer r.machine.mu.Unlock()
-		r.machine.uses--
+		if r.machine.stuck == nil {
+			r.machine.uses--
+		}
 	})
-	return err
+	return errors.Join(err, r.machine.stuckNow())
+}
+
+func (m *machine) stuckNow() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.stuck
+}
+
+// crash ends the server that runs.
+func (m *machine) crash() {
+	m.mu.Lock()
+	stop := m.stop
+	m.mu.Unlock()
+	stop()
 }
 
 // fail sets on which nodes the server does not start, and why, and on which it ends at once.

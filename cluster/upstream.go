@@ -212,8 +212,8 @@ func (u *upstream) wait(ctx context.Context, changed <-chan struct{}, d time.Dur
 func (u *upstream) launch(ctx context.Context) (transport.Link, error) {
 	link, err := u.start(ctx)
 	if err != nil {
-		if ctx.Err() == nil && err != errFailing && u.fail(isMissing(err)) {
-			u.free()
+		if ctx.Err() == nil && err != errFailing {
+			u.fail(isMissing(err))
 		}
 		return nil, err
 	}

@@ -199,6 +199,11 @@ func TestADrainMovesTheServer(t *testing.T) {
 					if _, err := s.nodes[s.others(from)[0]].upstream.Open(t.Context()); err == nil || !strings.Contains(err.Error(), "does not run here") {
 						t.Errorf("another node that opened a link during the drain got %v", err)
 					}
+					soon, cancel := context.WithTimeout(t.Context(), time.Second)
+					if _, err := s.nodes[from].upstream.Open(soon); err == nil || !strings.Contains(err.Error(), "has to end first") {
+						t.Errorf("this node opened a link during the drain and got %v", err)
+					}
+					cancel()
 					if _, err := s.who(from, "late"); !client.NotExecuted(err) {
 						t.Errorf("a call during the drain ended with %v, want that it was not executed", err)
 					}
@@ -235,7 +240,7 @@ func TestANodeWithoutTheProgramLetsOthersRunIt(t *testing.T) {
 		synctest.Wait()
 		s.nodes["a"].start(s)
 		s.nodes["b"].start(s)
-		if took := s.awaitReady("a", "b"); took > 2*time.Second {
+		if took := s.awaitReady("a", "b"); took > time.Second {
 			t.Errorf("another node runs the server after %v", took)
 		}
 		if got := s.machine.startedOn(); len(got) != 2 || got[0] != first || got[1] == first {
@@ -388,6 +393,23 @@ func TestNobodyWaitsLongerThanNecessary(t *testing.T) {
 	})
 }
 
+// Connections that began while the engine was away are back with it.
+//
+// Guarantees: G-0079.10
+func TestConnectionsAreBackWithTheEngine(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *site) {
+		n := s.add("a", cluster.UpstreamOptions{})
+		n.engine.Cut()
+		advance(time.Minute)
+		n.start(s)
+		advance(10*time.Minute + 7*time.Second)
+		n.engine.Heal()
+		if took := s.awaitReady("a"); took > 3*time.Second {
+			t.Errorf("the server is there %v after the engine", took)
+		}
+	})
+}
+
 // A node whose connections have ended gives the server up, and at once when it is closed.
 //
 // Guarantees: G-0079.10
@@ -465,6 +487,88 @@ func TestCloseEndsADrain(t *testing.T) {
 		calls.Wait()
 		if s.machine.runs() != 0 {
 			t.Error("the server runs on")
+		}
+	})
+}
+
+// Close ends the server, and only then another node can run it.
+//
+// Guarantees: G-0079.6, G-0079.7
+func TestCloseEndsTheServer(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *site) {
+		s.join("a", "b")
+		s.awaitReady("a", "b")
+		closed := s.holder()
+		closeNode(t, s.nodes[closed].Node)
+		if s.machine.runs() != 0 {
+			t.Error("the server runs on after Close")
+		}
+		delete(s.nodes, closed)
+		for node := range s.nodes {
+			if took := s.awaitReady(node); took > time.Second {
+				t.Errorf("the other node runs the server after %v", took)
+			}
+		}
+	})
+}
+
+// A server that does not end is not started again, here or elsewhere, as long as its node is there.
+//
+// Guarantees: G-0079.6
+func TestAServerThatDoesNotEndKeepsItsClaim(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *site) {
+		s.join("a", "b")
+		s.awaitReady("a", "b")
+		from := s.holder()
+		s.machine.mu.Lock()
+		s.machine.stuck = errBroken
+		s.machine.mu.Unlock()
+		s.machine.crash()
+		advance(5 * time.Minute)
+		if got := s.machine.startedOn(); len(got) != 1 {
+			t.Errorf("the server was started on %v", got)
+		}
+		if why := s.nodes[from].session.Status().LastFailure; !errors.Is(why, errBroken) {
+			t.Errorf("the connection says %v", why)
+		}
+	})
+}
+
+// A node that cannot renew its claim starts no server that it would soon have to end.
+//
+// Guarantees: G-0079.8
+func TestNoServerIsStartedForSeconds(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *site) {
+		s.join("a")
+		s.awaitReady("a")
+		s.nodes["a"].engine.Cut()
+		advance(11 * time.Second) // of 17
+		s.machine.crash()
+		advance(10 * time.Minute)
+		if got := s.machine.startedOn(); len(got) != 1 {
+			t.Errorf("the server was started %d times", len(got))
+		}
+		s.nodes["a"].engine.Heal()
+		if took := s.awaitReady("a"); took > 3*time.Second {
+			t.Errorf("the server is back %v after the engine", took)
+		}
+	})
+}
+
+// Connections that ask for a link at the same time get one server.
+//
+// Guarantees: G-0079.6
+func TestConnectionsThatOpenAtOnceShareTheServer(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *site) {
+		s.machine.slow = time.Second
+		n := s.add("a", cluster.UpstreamOptions{})
+		first := *n
+		first.start(s)
+		n.start(s)
+		s.awaitReady("a")
+		advance(5 * time.Second)
+		if got := s.machine.startedOn(); len(got) != 1 {
+			t.Errorf("the server was started %d times", len(got))
 		}
 	})
 }
