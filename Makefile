@@ -2,7 +2,7 @@
 # steps names to type, and knobs that suit a person at work.
 
 .DEFAULT_GOAL := help
-.PHONY: help check test npm race bench benchmarks conformance fuzz properties soak explore mutants docs vuln cross demo fleet ci
+.PHONY: help check test npm race bench benchmarks conformance nodes fuzz properties soak explore mutants docs vuln cross demo fleet ci
 
 # Packages whose tests rewrite the generated pages under docs/ with -update.
 GENERATED := ./conn ./internal/guarantees
@@ -31,13 +31,16 @@ benchmarks: ## every benchmark of the packages, and a quick run of the compariso
 conformance: ## the official suite against server and client, and the command against the reference server (npm)
 	.ci/run conformance
 
+nodes: ## faults of a cluster of three processes, with books, and the official suite against it (SEED)
+	.ci/run nodes
+
 fuzz: ## every fuzz target (FUZZTIME=20000x)
 	.ci/run fuzz
 
 properties: ## the property suites with more cases (CHECKS=1000)
 	.ci/run properties
 
-soak: ## 10,000 cases of every property, floods, and 1,000,000 calls, under the race detector, every mutant, and 200 child processes that are killed (SOAK_CHECKS, SOAK_HISTORIES, SOAK_CALLS, SOAK_CHILDREN_DURATION)
+soak: ## 10,000 cases of every property, floods, and 1,000,000 calls, under the race detector, every mutant, 200 child processes that are killed, and every fault of a cluster (SOAK_CHECKS, SOAK_HISTORIES, SOAK_CALLS, SOAK_CHILDREN_DURATION, SOAK_CHAOS)
 	.ci/run soak
 
 explore: ## every interleaving of a small alphabet in the cores of a connection and a supervisor, printed as it goes

@@ -94,7 +94,7 @@ func TestWorkspaceHasEveryModule(t *testing.T) {
 var (
 	startedProgram = regexp.MustCompile(`exec\.Command(?:Context)?\((?:[\w.]+(?:\(\))?, )?"([a-z]+)"`)
 	fromNPM        = regexp.MustCompile(`\bBuildPrograms\(|\.install\(\)`) // of peers
-	buildTag       = regexp.MustCompile(`^//go:build (npm|prometheus)\n`)
+	buildTag       = regexp.MustCompile(`^//go:build (npm|prometheus|cluster)\n`)
 )
 
 // TestTestsNeedOnlyGo looks for programs that tests start by name. A test with a build tag is one
@@ -135,6 +135,7 @@ func TestTestsNeedOnlyGo(t *testing.T) {
 		"test":      "step_test() { go test work; }",
 		"npm":       `(cd peers && go vet -tags "$tags" . && go test -tags "$tags" .)`,
 		"telemetry": "go test -tags prometheus ",
+		"nodes":     "go test -tags cluster ",
 	} {
 		if !slices.Contains(steps(ci), step) {
 			t.Errorf(".ci/run has no %s among its steps: %v", step, steps(ci))
@@ -151,7 +152,7 @@ func TestTestsNeedOnlyGo(t *testing.T) {
 	if !strings.Contains(ci, "\nreadonly tags=npm\n") {
 		t.Error(".ci/run does not say that tags are npm")
 	}
-	if tagged["npm"] < 5 || tagged["prometheus"] == 0 {
+	if tagged["npm"] < 5 || tagged["prometheus"] == 0 || tagged["cluster"] == 0 {
 		t.Errorf("files of tests by their tags: %v", tagged)
 	}
 }
