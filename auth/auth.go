@@ -54,6 +54,7 @@ type Authorizer struct {
 
 	mu      sync.Mutex
 	onLogin []func()
+	logouts int // how often Logout was called
 }
 
 // New returns an Authorizer.
@@ -261,7 +262,10 @@ func (a *Authorizer) Logout(ctx context.Context) error {
 			t.clients.forget(ctx, e.Issuer, e.ClientID)
 		}
 	})
+	a.mu.Lock()
+	a.logouts++
 	a.current.Store(nil)
+	a.mu.Unlock()
 	if errors.As(err, new(decryptError)) {
 		err = fmt.Errorf("auth: the login is removed, and its tokens are not revoked: %w", err)
 	}

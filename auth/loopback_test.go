@@ -229,6 +229,7 @@ func TestLogout(t *testing.T) {
 	if e, err := a.Status(t.Context()); e != nil || err != nil {
 		t.Errorf("%+v, %v", e, err)
 	}
+	wantNoToken(t, a)
 	wantCall(t, a, f.url) // another login
 	f.as.Lie(authtest.Revoke, func(a *authtest.Answer) { a.Status = 503 })
 	if err := a.Logout(t.Context()); err == nil {
@@ -236,6 +237,86 @@ func TestLogout(t *testing.T) {
 	}
 	if e, err := a.Status(t.Context()); e != nil || err != nil {
 		t.Errorf("%+v, %v", e, err)
+	}
+	wantNoToken(t, a) // which the server would accept
+}
+
+// wantNoToken checks that an Authorizer adds no token to requests.
+func wantNoToken(t *testing.T, a *Authorizer) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, a.resource().String(), http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	quick := a.Bearer(t.Context(), r.URL)
+	if err := a.Authorize(t.Context(), r); err != nil || r.Header.Get("Authorization") != "" || quick != nil {
+		t.Errorf("after Logout a request carries a token: %v or %v, %v", quick != nil, r.Header.Get("Authorization") != "", err)
+	}
+}
+
+// A store that lags holds the results of its calls back.
+type laggingStore struct {
+	*Memory
+	load, locked chan struct{} // a call takes a value when it has its result, and another to return; nil: it does not wait
+}
+
+func (s *laggingStore) Load(ctx context.Context, k Key) (*Entry, error) {
+	e, err := s.Memory.Load(ctx, k)
+	wait(s.load)
+	return e, err
+}
+
+func (s *laggingStore) Locked(ctx context.Context, k Key, f func(*Entry) (*Entry, error)) error {
+	err := s.Memory.Locked(ctx, k, f)
+	wait(s.locked)
+	return err
+}
+
+func wait(c chan struct{}) {
+	if c != nil {
+		<-c
+		<-c
+	}
+}
+
+// A request that has just read or refreshed the login does not bring it back after Logout.
+//
+// Guarantees: G-0044.15
+func TestALogoutIsNotUndoneByARequest(t *testing.T) {
+	for name, refreshes := range map[string]bool{"reading": false, "refreshing": true} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, authtest.Options{})
+			f.as.Lie(authtest.Revoke, answerWith(http.StatusServiceUnavailable, "{}")) // the server would accept the tokens
+			s := &laggingStore{Memory: NewMemory()}
+			a := loggedIn(t, f, Options{Store: s})
+			lag := make(chan struct{})
+			if refreshes {
+				expireBy(t, a, 2*time.Hour)
+				s.locked = lag
+			} else {
+				a.current.Store(nil)
+				s.load = lag
+			}
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.url, http.NoBody)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_ = a.Authorize(t.Context(), r) // this request was before Logout, or after it
+			}()
+			lag <- struct{}{} // the request has its result
+			s.load, s.locked = nil, nil
+			if err := a.Logout(t.Context()); err == nil {
+				t.Error("the server failed to revoke, and Logout returned no error")
+			}
+			lag <- struct{}{}
+			<-ended
+			a.jobs.goroutines.Wait()
+			wantNoToken(t, a)
+		})
 	}
 }
 

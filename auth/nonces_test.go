@@ -1,8 +1,11 @@
 package auth
 
 import (
+	"encoding/base64"
+	"encoding/json"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -84,4 +87,47 @@ func TestARefreshUsesANonceThatIsKnownAlready(t *testing.T) {
 	if n := f.grants("refresh_token"); n != 2 {
 		t.Errorf("%d token requests for the refresh, want one without and one with the new nonce", n)
 	}
+}
+
+// A token endpoint that sends the next nonce with each token, and takes each nonce once, gets one
+// request for each refresh (RFC 9449, section 8.2).
+func TestTheNonceOfATokenIsUsedForTheNextRequest(t *testing.T) {
+	f := newFixture(t, authtest.Options{KeepRefresh: true})
+	a := loggedIn(t, f, Options{DPoP: true})
+	nonce := "first"
+	f.as.Lie(authtest.Token, func(answer *authtest.Answer) {
+		if sent := nonceOf(t, answer.Request.Header.Get("DPoP")); sent != nonce {
+			answer.Status, answer.Body = http.StatusBadRequest, []byte(`{"error":"use_dpop_nonce"}`)
+		} else {
+			nonce += "+"
+		}
+		answer.Header.Set("DPoP-Nonce", nonce)
+	})
+	for n, want := range []int{2, 1, 1} {
+		before := f.grants("refresh_token")
+		expireBy(t, a, 2*time.Hour)
+		wantCall(t, a, f.url)
+		if got := f.grants("refresh_token") - before; got != want {
+			t.Errorf("refresh %d took %d requests, want %d", n+1, got, want)
+		}
+	}
+}
+
+// nonceOf returns the nonce in a proof.
+func nonceOf(t *testing.T, proof string) string {
+	t.Helper()
+	parts := strings.Split(proof, ".")
+	if len(parts) != 3 {
+		t.Errorf("the request has no proof, but %q", proof)
+		return ""
+	}
+	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
+	var claims proofClaims
+	if err == nil {
+		err = json.Unmarshal(payload, &claims)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	return claims.Nonce
 }

@@ -20,7 +20,7 @@ func exchangeContext(ctx context.Context) (context.Context, context.CancelFunc) 
 // stored returns the credential in the store, refreshed if it has expired, or nil if
 // there is none.
 func (a *Authorizer) stored(ctx context.Context) (*credential, error) {
-	t := a.target.Load()
+	t, logouts := a.target.Load(), a.loggedOut()
 	e, err := a.store.Load(ctx, t.key)
 	if err != nil {
 		t.warnings.add("the store cannot be read", err)
@@ -35,7 +35,7 @@ func (a *Authorizer) stored(ctx context.Context) (*credential, error) {
 	}
 	now := time.Now()
 	if !e.Access.IsZero() && !c.ended(now) {
-		a.current.Store(c)
+		a.use(c, logouts)
 		return c, nil
 	}
 	if e.Refresh.IsZero() {
@@ -110,7 +110,7 @@ var errNewTokenRefused = errors.New("auth: the server refuses new tokens")
 func (a *Authorizer) refresh(ctx context.Context, used string, refused bool) (renewed bool, err error) {
 	ctx, cancel := exchangeContext(ctx)
 	defer cancel()
-	t := a.target.Load()
+	t, logouts := a.target.Load(), a.loggedOut()
 	if e, err := a.store.Load(ctx, t.key); err == nil && !t.clients.usable(e) {
 		a.refreshEnded(used, false)
 		return false, nil // there is nothing to refresh, so do not lock
@@ -159,7 +159,7 @@ func (a *Authorizer) refresh(ctx context.Context, used string, refused bool) (re
 	if err != nil {
 		t.keepInMemory(ctx, next, err)
 	}
-	return true, a.adopt(next, obtained)
+	return true, a.adopt(next, obtained, logouts)
 }
 
 // refreshEnded removes the refresh token of the token in use, so that requests do not try
@@ -178,12 +178,29 @@ func (a *Authorizer) refreshEnded(used string, refused bool) {
 	a.current.CompareAndSwap(held, &kept)
 }
 
-func (a *Authorizer) adopt(e *Entry, obtained time.Time) error {
+func (a *Authorizer) adopt(e *Entry, obtained time.Time, logouts int) error {
 	c, err := newCredential(e, obtained)
 	if err == nil {
-		a.current.Store(c)
+		a.use(c, logouts)
 	}
 	return err
+}
+
+// loggedOut returns how often Logout was called.
+func (a *Authorizer) loggedOut() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.logouts
+}
+
+// use takes a credential into use that was got after so many logouts. If there was another
+// since then, Logout has removed what the credential is of.
+func (a *Authorizer) use(c *credential, logouts int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.logouts == logouts {
+		a.current.Store(c)
+	}
 }
 
 // login gets a new token, and saves it. Before contains the scopes of the old token, if
@@ -213,6 +230,7 @@ func (a *Authorizer) login(ctx context.Context, c challenge, before []string, ho
 	}
 	save, cancel := exchangeContext(ctx)
 	defer cancel()
+	logouts := a.loggedOut() // before the login is saved: a later Logout removes it
 	var unsaved error
 	if err := a.store.save(save, t.key, how, e); err != nil {
 		t.keepInMemory(save, e, err)
@@ -220,7 +238,7 @@ func (a *Authorizer) login(ctx context.Context, c challenge, before []string, ho
 			unsaved = fmt.Errorf("auth: the login could not be saved, and lasts as long as this program: %w", err)
 		}
 	}
-	if err := a.adopt(e, time.Now()); err != nil {
+	if err := a.adopt(e, time.Now(), logouts); err != nil {
 		return err
 	}
 	a.mu.Lock()

@@ -327,3 +327,74 @@ func TestAfterCloseATokenIsUsedAndNotRefreshed(t *testing.T) {
 		t.Errorf("%d refreshes, want none", n)
 	}
 }
+
+// Each failure doubles the delay, from a second to a minute, and a refresh that worked begins anew.
+//
+// Guarantees: G-0044.5
+func TestARefreshThatWorkedEndsTheDelay(t *testing.T) {
+	f := newFixture(t, authtest.Options{KeepRefresh: true})
+	a := loggedIn(t, f, Options{})
+	// fail makes a refresh fail that is due, and checks how long no other is tried.
+	fail := func(want time.Duration) {
+		t.Helper()
+		expireBy(t, a, 2*time.Hour)
+		a.attempts.backoff.until = time.Time{} // the earlier delay has passed
+		before, start := f.grants("refresh_token"), time.Now()
+		if status, err := call(t.Context(), a, f.url); err == nil {
+			t.Fatalf("status %d without a token", status)
+		}
+		if n := f.grants("refresh_token") - before; n != 1 {
+			t.Fatalf("%d refreshes", n)
+		}
+		if a.attempts.mayRefresh(start.Add(want-time.Millisecond)) == nil || a.attempts.mayRefresh(time.Now().Add(want)) != nil {
+			t.Errorf("the next refresh is tried %v after the failure, want %v", a.attempts.backoff.until.Sub(start), want)
+		}
+	}
+	f.as.Lie(authtest.Token, answerWith(http.StatusServiceUnavailable, "{}"))
+	for _, seconds := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
+		fail(seconds * time.Second)
+	}
+	f.as.Lie(authtest.Token, nil)
+	a.attempts.backoff.until = time.Time{}
+	wantCall(t, a, f.url)
+	f.as.Lie(authtest.Token, answerWith(http.StatusServiceUnavailable, "{}"))
+	fail(time.Second)
+	f.as.Lie(authtest.Token, func(a *authtest.Answer) {
+		a.Status, a.Body = http.StatusTooManyRequests, []byte("{}")
+		a.Header.Set("Retry-After", "300")
+	})
+	fail(5 * time.Minute)
+}
+
+// When the functions given to OnLogin are called, requests carry the new token.
+//
+// Guarantees: G-0044.9, G-0041.6
+func TestOnLoginIsCalledWhenTheNewTokenIsInUse(t *testing.T) {
+	f := newFixture(t, authtest.Options{})
+	a := loggedIn(t, f, Options{})
+	old := a.current.Load().header[0]
+	var sent, quick []string
+	a.OnLogin(func() {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.url, http.NoBody)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		quick = append(quick, a.Bearer(t.Context(), r.URL)...)
+		if err := a.Authorize(t.Context(), r); err != nil {
+			t.Error(err)
+		}
+		sent = append(sent, r.Header.Get("Authorization"))
+	})
+	if err := a.Login(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	e, err := a.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "Bearer " + e.Access.Reveal()
+	if len(sent) != 1 || sent[0] != want || len(quick) != 1 || quick[0] != want {
+		t.Errorf("%d requests, with the old token: %v", len(sent), len(sent) > 0 && sent[0] == old)
+	}
+}

@@ -3,6 +3,8 @@ package guard
 import (
 	"compress/gzip"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -16,6 +18,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"go.uber.org/goleak"
 )
@@ -359,6 +362,42 @@ func TestRedirects(t *testing.T) {
 	}
 }
 
+// An https URL never leads to http, not even where http would do.
+//
+// Guarantees: G-0045.2, G-0045.4
+func TestNoRedirectLeavesHTTPS(t *testing.T) {
+	var plain atomic.Int64
+	onward := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { plain.Add(1) }))
+	defer onward.Close()
+	secure := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/here":
+			http.Redirect(w, r, "/end", http.StatusFound)
+		case "/plain":
+			http.Redirect(w, r, onward.URL, http.StatusFound)
+		case "/later":
+			http.Redirect(w, r, "/plain", http.StatusFound)
+		}
+	}))
+	defer secure.Close()
+	authorities := x509.NewCertPool()
+	authorities.AddCert(secure.Certificate())
+	g := New(Options{Endpoint: onward.URL, TLS: &tls.Config{RootCAs: authorities}, Proxy: noProxy})
+	defer g.Close()
+	for _, allowed := range []string{secure.URL + "/here", onward.URL} {
+		if err := get(t, g, allowed); err != nil {
+			t.Errorf("%s: %v", allowed, err)
+		}
+	}
+	for _, path := range []string{"/plain", "/later"} {
+		before := plain.Load()
+		var refused *Error
+		if err := get(t, g, secure.URL+path); !errors.As(err, &refused) || refused.Rule != "it redirects from https to another scheme" || plain.Load() != before {
+			t.Errorf("%s: %v, and %d requests over http", path, err, plain.Load()-before)
+		}
+	}
+}
+
 // Guarantees: G-0045.5
 func TestAnswersAreBounded(t *testing.T) {
 	g, at := local(t, func(w http.ResponseWriter, r *http.Request) {
@@ -372,12 +411,12 @@ func TestAnswersAreBounded(t *testing.T) {
 		case "/bomb":
 			w.Header().Set("Content-Encoding", "gzip")
 			z := gzip.NewWriter(w)
-			z.Write(make([]byte, 16<<20))
+			z.Write(make([]byte, 2<<20))
 			z.Close()
 		case "/trickle":
 			w.Header().Set("Content-Encoding", "gzip")
 			z := gzip.NewWriter(w)
-			for n := range 1 << 20 {
+			for n := range 1 << 17 {
 				if _, err := fmt.Fprintf(z, "%d ", n); err != nil {
 					return
 				}
@@ -388,12 +427,66 @@ func TestAnswersAreBounded(t *testing.T) {
 			}
 		}
 	})
-	for _, path := range []string{"/endless", "/bomb", "/trickle", "/headers"} {
-		if err := get(t, g, at+path); err == nil {
-			t.Errorf("%s: no error", path)
+	for path, rule := range map[string]string{
+		"/endless": "its answer has more than 262144 bytes", "/bomb": "its answer has more than 262144 bytes",
+		"/trickle": "its answer has more than 262144 bytes", "/headers": "it cannot be fetched",
+	} {
+		var refused *Error
+		if err := get(t, g, at+path); !errors.As(err, &refused) || refused.Rule != rule {
+			t.Errorf("%s: %v, want %s", path, err, rule)
 		}
 	}
 }
+
+// A body of the greatest size is read as a whole, and of a longer one only what shows that it is.
+//
+// Guarantees: G-0045.5
+func TestNoMoreIsReadThanIsAllowed(t *testing.T) {
+	for size, works := range map[int]bool{256 << 10: true, 256<<10 + 1: false, 1 << 30: false} {
+		body := &countedBody{left: size}
+		g := New(Options{Endpoint: "http://127.0.0.1/", Proxy: noProxy})
+		g.direct.RegisterProtocol("http", answering(func(*http.Request) *http.Response {
+			return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: body}
+		}))
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://127.0.0.1/", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := g.Do(request)
+		if (err == nil) != works || works && len(response.Body) != size {
+			t.Errorf("%d bytes: %v", size, err)
+		}
+		if body.read > 256<<10+1 || !body.closed {
+			t.Errorf("of %d bytes, %d were read; closed: %v", size, body.read, body.closed)
+		}
+	}
+}
+
+// answering is an http.RoundTripper without a network.
+type answering func(*http.Request) *http.Response
+
+func (a answering) RoundTrip(r *http.Request) (*http.Response, error) {
+	response := a(r)
+	response.Request = r
+	return response, r.Context().Err()
+}
+
+// A countedBody counts what is read of it.
+type countedBody struct {
+	left, read int
+	closed     bool
+}
+
+func (b *countedBody) Read(into []byte) (int, error) {
+	if b.left == 0 {
+		return 0, io.EOF
+	}
+	n := min(len(into), b.left)
+	b.left, b.read = b.left-n, b.read+n
+	return n, nil
+}
+
+func (b *countedBody) Close() error { b.closed = true; return nil }
 
 // Guarantees: G-0045.5
 func TestAFetchEnds(t *testing.T) {
@@ -405,12 +498,71 @@ func TestAFetchEnds(t *testing.T) {
 			go io.Copy(io.Discard, there) // it never answers
 			return here, nil
 		}
+		start := time.Now()
 		if err := get(t, g, "http://127.0.0.1/"); !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
+		}
+		if took := time.Since(start); took != 10*time.Second {
+			t.Errorf("the fetch ended after %v", took)
 		}
 		g.Close()
 	})
 }
+
+// Redirects and a body that comes slowly have no time of their own.
+//
+// Guarantees: G-0045.5
+func TestAFetchEndsWithItsRedirectsAndBody(t *testing.T) {
+	for name, slow := range map[string]func(r *http.Request) *http.Response{
+		"redirects": func(r *http.Request) *http.Response {
+			pause(r.Context(), 6*time.Second)
+			return &http.Response{StatusCode: http.StatusFound, Header: http.Header{"Location": {r.URL.Path + "x"}}, Body: http.NoBody}
+		},
+		"a body": func(r *http.Request) *http.Response {
+			return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: &slowBody{ctx: r.Context()}}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := New(Options{Endpoint: "http://127.0.0.1/", Proxy: noProxy})
+				g.direct.RegisterProtocol("http", answering(slow))
+				start := time.Now()
+				if err := get(t, g, "http://127.0.0.1/"); !errors.Is(err, context.DeadlineExceeded) {
+					t.Error(err)
+				}
+				if took := time.Since(start); took != 10*time.Second {
+					t.Errorf("the fetch ended after %v", took)
+				}
+			})
+		})
+	}
+}
+
+// pause lets the time of a bubble of testing/synctest pass, unless ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// A slowBody has one byte each second, for a minute.
+type slowBody struct {
+	ctx  context.Context
+	read int
+}
+
+func (b *slowBody) Read(into []byte) (int, error) {
+	pause(b.ctx, time.Second)
+	if b.read++; b.read > 60 {
+		return 0, io.EOF
+	}
+	return copy(into, "x"), b.ctx.Err()
+}
+
+func (b *slowBody) Close() error { return nil }
 
 // With a proxy, which usually has a private address, names are checked by the proxy.
 //
