@@ -1,11 +1,16 @@
 package resource_test
 
 import (
+	"bytes"
+	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -102,6 +107,137 @@ func TestOneAddressDoesNotDelayOthers(t *testing.T) {
 		}
 		all.Wait()
 	})
+}
+
+// A heldReader holds introspections back. The first byte of a token names its group.
+type heldReader struct {
+	http.RoundTripper
+	mu      sync.Mutex
+	arrived map[byte]int
+	release map[byte]chan struct{} // closed: the group is answered
+}
+
+func (h *heldReader) RoundTrip(r *http.Request) (*http.Response, error) {
+	if !strings.HasSuffix(r.URL.Path, "/introspect") {
+		return h.RoundTripper.RoundTrip(r)
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	form, err := url.ParseQuery(string(body))
+	if err != nil {
+		return nil, err
+	}
+	group := form.Get("token")[0]
+	h.mu.Lock()
+	h.arrived[group]++
+	released := h.release[group]
+	h.mu.Unlock()
+	select {
+	case <-released:
+		return h.RoundTripper.RoundTrip(r)
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
+	}
+}
+
+// TestGivingUpKeepsNoSlot checks that requests which give up while all slots are taken leave the
+// slots of their address free, whether they wait for one of their address or for one of all.
+//
+// Guarantees: G-0046.10
+func TestGivingUpKeepsNoSlot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		held := &heldReader{arrived: map[byte]int{}, release: map[byte]chan struct{}{'a': make(chan struct{}), 'b': make(chan struct{}), 'c': make(chan struct{})}}
+		g, _ := newGuard(t, func(o *resource.Options) {
+			introspecting(o)
+			held.RoundTripper = o.HTTP.Transport
+			o.HTTP = &http.Client{Transport: held}
+		}, opaque())
+		var all sync.WaitGroup
+		// send sends requests with tokens of a group, each of which gives up after a time.
+		send := func(n int, group, address string, after time.Duration) {
+			for i := range n {
+				all.Go(func() {
+					ctx, cancel := context.WithTimeout(t.Context(), after)
+					defer cancel()
+					r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/mcp", nil)
+					r.RemoteAddr = address + ":1"
+					r.Header.Set("Authorization", "Bearer "+group+address+"-"+strconv.Itoa(i))
+					g.Check(r)
+				})
+			}
+			synctest.Wait()
+		}
+		want := func(group byte, n int) {
+			t.Helper()
+			held.mu.Lock()
+			defer held.mu.Unlock()
+			if held.arrived[group] != n {
+				t.Errorf("%d requests of group %c are being introspected, want %d", held.arrived[group], group, n)
+			}
+		}
+		send(1, "a", "203.0.113.7", time.Hour)
+		for n, of := range []int{16, 16, 16, 15} {
+			send(of, "b", "198.51.100."+strconv.Itoa(n+1), time.Hour)
+		}
+		want('a', 1)
+		want('b', 63)
+		send(20, "x", "203.0.113.7", time.Second) // 15 of them wait for one of all slots, and 5 for one of their address
+		sleep(2 * time.Second)
+		want('x', 0)
+		close(held.release['b'])
+		synctest.Wait()
+		send(16, "c", "203.0.113.7", time.Hour)
+		want('c', 15)
+		close(held.release['a']) // its slot is the next one's
+		synctest.Wait()
+		want('c', 16)
+		close(held.release['c'])
+		all.Wait()
+	})
+}
+
+// TestOneNewTokenIsIntrospectedOnce checks that of many requests with the same new token, those that
+// have waited for a slot use the result of the others.
+//
+// Guarantees: G-0046.5, G-0046.10
+func TestOneNewTokenIsIntrospectedOnce(t *testing.T) {
+	for name, want := range map[string]int{"good": http.StatusOK, "bad": http.StatusUnauthorized} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g, as := newGuard(t, func(o *resource.Options) {
+					introspecting(o)
+					o.HTTP = &http.Client{Transport: slowReader{o.HTTP.Transport, 200 * time.Millisecond}}
+				}, opaque())
+				token := "bad"
+				if want == http.StatusOK {
+					token = as.Issue("ada", "read")
+				}
+				start := time.Now()
+				var all sync.WaitGroup
+				for range 100 {
+					all.Go(func() { wantStatus(t, "a new token", status(t, g, bearer(token)), want) })
+				}
+				all.Wait()
+				if n := len(as.Sink.Requests(authtest.Introspect)); n > 16 {
+					t.Errorf("one token was introspected %d times, want at most 16", n)
+				}
+				if took := time.Since(start); took > 400*time.Millisecond { // the metadata, and one introspection
+					t.Errorf("the last request was answered after %v", took)
+				}
+			})
+		})
+	}
+}
+
+// TestAnIntrospectingIssuerThatHangs checks that the pause after metadata that could not be read
+// begins when that is known.
+//
+// Guarantees: G-0046.4
+func TestAnIntrospectingIssuerThatHangs(t *testing.T) {
+	testHangingIssuer(t, introspecting, opaque())
 }
 
 // TestAnIntrospectionEndpointMoves checks that the metadata is read again, at most every 5 s.

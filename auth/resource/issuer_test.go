@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -124,6 +125,90 @@ func TestAnIssuerThatIsAway(t *testing.T) {
 		as.Lie(authtest.Keys, nil)
 		sleep(5 * time.Second)
 		wantStatus(t, "back after a day", status(t, g, bearer(token)), http.StatusOK)
+	})
+}
+
+// TestKeysMove checks that keys are found at their new address when the old one fails, however the
+// old one fails.
+//
+// Guarantees: G-0046.4
+func TestKeysMove(t *testing.T) {
+	const elsewhere authtest.Endpoint = "" // all paths but those of the server
+	for name, gone := range map[string]authtest.Lie{
+		"not found":  nil,
+		"a web page": func(a *authtest.Answer) { a.Status, a.Body = http.StatusOK, []byte("<html>") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g, as := newGuard(t, nil, authtest.Options{Life: 100 * time.Hour})
+				as.Lie(authtest.Metadata, func(a *authtest.Answer) { a.Object["jwks_uri"] = "https://as.example/old-keys" })
+				as.Lie(elsewhere, func(a *authtest.Answer) { a.Status, a.Object = http.StatusOK, map[string]any{"keys": as.Keys().Keys} })
+				old := as.Issue("ada", "read")
+				wantStatus(t, "a key at the old address", status(t, g, bearer(old)), http.StatusOK)
+				as.Lie(authtest.Metadata, nil)
+				as.Lie(elsewhere, gone)
+				as.RotateKey(true)
+				sleep(30 * time.Second)
+				token := as.Issue("ada", "read")
+				wantStatus(t, "a key that is not found", status(t, g, bearer(token)), http.StatusUnauthorized)
+				wantStatus(t, "a key that is known", status(t, g, bearer(old)), http.StatusOK)
+				sleep(5 * time.Second)
+				wantStatus(t, "a key at the new address", status(t, g, bearer(token)), http.StatusOK)
+				if n := len(as.Sink.Requests(elsewhere)); n != 2 {
+					t.Errorf("the old address got %d requests, want 2", n)
+				}
+			})
+		})
+	}
+}
+
+// A hangingIssuer answers nothing.
+type hangingIssuer struct{ asked *atomic.Int64 }
+
+func (h hangingIssuer) RoundTrip(r *http.Request) (*http.Response, error) {
+	h.asked.Add(1)
+	<-r.Context().Done()
+	return nil, r.Context().Err()
+}
+
+// TestAnIssuerThatHangs checks that the pause after a failure begins when the fetch has failed, and
+// not when it began.
+//
+// Guarantees: G-0046.4
+func TestAnIssuerThatHangs(t *testing.T) {
+	testHangingIssuer(t, nil, authtest.Options{})
+}
+
+func testHangingIssuer(t *testing.T, change func(*resource.Options), of authtest.Options) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Int64
+		g, as := newGuard(t, func(o *resource.Options) {
+			if change != nil {
+				change(o)
+			}
+			o.HTTP = &http.Client{Transport: hangingIssuer{&asked}}
+		}, of)
+		start := time.Now()
+		check := func(what string, want time.Duration) {
+			t.Helper()
+			wantStatus(t, what, status(t, g, bearer(as.Issue("ada", "read"))), http.StatusServiceUnavailable)
+			if at := time.Since(start); at != want {
+				t.Errorf("%s: answered after %v, want %v", what, at, want)
+			}
+		}
+		check("the first", 10*time.Second)
+		first := asked.Load()
+		check("at once", 10*time.Second)
+		sleep(5*time.Second - 1)
+		check("almost 5 s later", 15*time.Second-1)
+		if n := asked.Load(); n != first {
+			t.Errorf("within 5 s after the failure the issuer got %d requests", n-first)
+		}
+		sleep(1)
+		check("after the pause", 25*time.Second)
+		if asked.Load() == first {
+			t.Error("5 s after the failure the issuer was not asked again")
+		}
 	})
 }
 
