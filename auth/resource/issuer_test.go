@@ -163,10 +163,15 @@ func TestKeysMove(t *testing.T) {
 }
 
 // A hangingIssuer answers nothing.
-type hangingIssuer struct{ asked *atomic.Int64 }
+type hangingIssuer struct {
+	t     *testing.T
+	asked *atomic.Int64
+}
 
 func (h hangingIssuer) RoundTrip(r *http.Request) (*http.Response, error) {
-	h.asked.Add(1)
+	if h.asked.Add(1) > 20 {
+		h.t.Fatal("the issuer is asked again without a pause")
+	}
 	<-r.Context().Done()
 	return nil, r.Context().Err()
 }
@@ -186,7 +191,7 @@ func testHangingIssuer(t *testing.T, change func(*resource.Options), of authtest
 			if change != nil {
 				change(o)
 			}
-			o.HTTP = &http.Client{Transport: hangingIssuer{&asked}}
+			o.HTTP = &http.Client{Transport: hangingIssuer{t, &asked}}
 		}, of)
 		start := time.Now()
 		check := func(what string, want time.Duration) {
