@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/bowline-mcp/bowline/cluster/internal/hop"
+	"github.com/bowline-mcp/bowline/internal/nodename"
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
@@ -82,6 +83,17 @@ func (r router) ReachNode(node string) http.Handler {
 		return to
 	}
 	return nil
+}
+
+// Another implements streamable.Router. Nodes that drain are not named.
+func (r router) Another(session string, tried ...string) string {
+	return nodename.Choose(session, func(yield func(string) bool) {
+		for _, m := range r.node.Members() {
+			if m.Name != r.Node() && !m.Draining && m.Address != "" && !yield(m.Name) {
+				return
+			}
+		}
+	}, tried)
 }
 
 // A HopReport is what a node has done with requests of sessions and servers that are at other

@@ -2,6 +2,7 @@ package streamable
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -250,8 +251,9 @@ type Handler struct {
 	restores *restores // sessions that are being restored; nil: sessions are not stored
 	owners   owners    // of sessions that were found at another node
 
-	once    sync.Once
-	stopped chan struct{} // Close was called
+	ctx     context.Context // ends when Close is called
+	stop    context.CancelFunc
+	stopped <-chan struct{} // that of ctx
 }
 
 // NewHandler returns a handler that passes every new link to a, on the goroutine of
@@ -268,9 +270,10 @@ func NewHandler(a Acceptor, o HandlerOptions) *Handler {
 	if err := nodename.Check(node); err != nil {
 		panic(fmt.Errorf("streamable: NewHandler: Router.Node: %w", err))
 	}
-	stopped := make(chan struct{})
+	ctx, stop := context.WithCancel(context.Background())
+	stopped := ctx.Done()
 	h := &Handler{
-		acceptor: a, options: o, stopped: stopped, node: node,
+		acceptor: a, options: o, ctx: ctx, stop: stop, stopped: stopped, node: node,
 		room:    newRoom(o.MaxBody, o.MaxHeld, stopped),
 		common:  common{maxFrame: o.MaxFrame, events: o.EventStore, unread: newUnread(&o), table: newSessionTable(&o)},
 		savings: newSavings(&o),
@@ -295,7 +298,7 @@ func NewHandler(a Acceptor, o HandlerOptions) *Handler {
 // not end them, but Close does. With HandlerOptions.Sessions use Shutdown of the Handler
 // instead: a session that the Acceptor closes before the Handler is closed does not go on.
 func (h *Handler) Close(grace time.Duration) error {
-	h.once.Do(func() { close(h.stopped) })
+	h.stop()
 	used, idle := h.table.close()
 	left := make([]error, len(used)+len(idle))
 	var closing sync.WaitGroup

@@ -17,21 +17,23 @@ import (
 
 // serve serves a request. If the request is refused, serve returns how.
 func (h *Handler) serve(w http.ResponseWriter, r *http.Request, expected expectedBody) *refusal {
-	if signal.IsClosed(h.stopped) {
-		if h.savings != nil && isByNode(r) {
-			return misdirected("")
-		}
-		return shuttingDown(jsonrpc.ID{})
+	leaves, stopped := h.leaves(r), signal.IsClosed(h.stopped)
+	if stopped && !leaves {
+		return h.closed(r)
 	}
 	if !isByNode(r) { // the node that has forwarded the request has checked it
 		if refused := h.options.checkSource(r); refused != nil {
 			return refused
 		}
 	}
-	if h.isAway(r) {
+	switch {
+	case stopped || h.isAway(r):
 		return h.route(w, r, expected)
+	case leaves && r.Method == http.MethodPost:
+		return h.leave(w, r, expected)
+	default:
+		return h.serveHere(w, r, expected, nil)
 	}
-	return h.serveHere(w, r, expected, nil)
 }
 
 // serveHere serves a request on this node. T is nil if the session of the request was here when

@@ -75,10 +75,10 @@ func (h *Handler) hop(t *trip, to http.Handler) (served bool, owner string, refu
 	switch {
 	case length > int64(h.options.MaxBody):
 		return true, "", h.room.tooLarge()
+	case t.body != nil:
 	case t.r.Body == nil || length <= 0 || length > web.SmallBody || on == notRetried:
 		return h.stream(t, to, on)
-	}
-	if t.body == nil {
+	default:
 		if t.body, refused = h.room.receive(t.w, t.r, t.expected, clientOf(web.OriginOf(t.r, ""))); refused != nil {
 			return true, "", refused
 		}
@@ -90,7 +90,12 @@ func (h *Handler) hop(t *trip, to http.Handler) (served bool, owner string, refu
 // stream forwards a request while its body arrives, if it has one. Once the body was read, only
 // that node can serve the request.
 func (h *Handler) stream(t *trip, to http.Handler, on retried) (served bool, owner string, refused *refusal) {
-	r := t.r.Clone(context.WithValue(t.r.Context(), retriedKey{}, on))
+	ctx, cancel := context.WithCancel(context.WithValue(t.r.Context(), retriedKey{}, on))
+	defer cancel()
+	if t.r.Method == http.MethodGet { // its client comes back elsewhere
+		defer context.AfterFunc(h.ctx, cancel)()
+	}
+	r := t.r.Clone(ctx)
 	if r.Body == nil || r.ContentLength == 0 {
 		served, owner = forward(to, t.w, r, nil)
 		return served, owner, nil

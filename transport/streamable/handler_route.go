@@ -1,11 +1,14 @@
 package streamable
 
 import (
+	"maps"
 	"net/http"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/bowline-mcp/bowline/internal/nodename"
+	"github.com/bowline-mcp/bowline/internal/signal"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 )
@@ -33,6 +36,12 @@ type Router interface {
 	// returns nil for a node that is not there, and for this node; the request is then
 	// served here. The name is one that Node may return, but comes from the client.
 	ReachNode(node string) http.Handler
+
+	// Another returns the name of a node that can serve a request now, because this one is
+	// shutting down: none that was tried, and not this one. All nodes should name the same
+	// one for a session, which may be "". It returns "" if there is none; the response is then
+	// 503. A Handler calls it only if it has HandlerOptions.Sessions.
+	Another(session string, tried ...string) string
 }
 
 // Nodes is a Router for a fixed set of nodes that know each other by name. It finds
@@ -50,6 +59,11 @@ func (n *Nodes) Reach(session string) http.Handler { return n.Others[NodeOf(sess
 
 // ReachNode implements Router.
 func (n *Nodes) ReachNode(node string) http.Handler { return n.Others[node] }
+
+// Another implements Router.
+func (n *Nodes) Another(session string, tried ...string) string {
+	return nodename.Choose(session, maps.Keys(n.Others), tried)
+}
 
 // NodeOf returns the node that a session id names; "" if it names none.
 func NodeOf(session string) string { return nodename.Of(session) }
@@ -80,6 +94,7 @@ type trip struct {
 	origin   *transport.Origin // the sender, if it was established
 	unknown  bool              // no node has the session
 	hops     int               // how often the request was forwarded
+	until    time.Time         // how long it waits until nodes agree; zero: it has not waited
 	tried    []string          // the nodes that were asked by their name; may contain ""
 }
 
@@ -92,30 +107,47 @@ func (t *trip) release() {
 
 // route has a request served by the node that has its session: the one where the session began
 // or was found last, or the one that this node names, or this one, which then takes the session
-// from the store. If the store names another node, that one is asked, too.
+// from the store. If the store names another node, that one is asked, too. If this node is shutting
+// down, another one takes its place.
 func (h *Handler) route(w http.ResponseWriter, r *http.Request, expected expectedBody) *refusal {
 	t := &trip{w: w, r: r, expected: expected}
 	defer t.release()
-	session := r.Header.Get(headerSession)
-	if h.savings != nil && isByNode(r) && h.table.drains() {
+	if h.savings != nil && isByNode(t.r) && h.table.drains() {
 		return misdirected("")
 	}
-	to, node := h.firstHop(r)
+	to, node := h.firstHop(t.r)
 	t.tried = append(t.tried, node)
+	return h.travel(t, to, node)
+}
+
+// travel has a request served by a node, or the next one. To is nil if it begins here.
+func (h *Handler) travel(t *trip, to http.Handler, node string) *refusal {
+	session := t.r.Header.Get(headerSession)
 	for {
 		if to == nil {
-			refused := h.serveHere(w, r, expected, t)
+			to, node = h.another(t)
+		}
+		if to == nil {
+			if signal.IsClosed(h.stopped) {
+				return h.closed(t.r)
+			}
+			refused := h.serveHere(t.w, t.r, t.expected, t)
 			if refused == nil || refused.owner == "" {
 				return refused
 			}
-			if to, node = h.nextHop(t, refused.owner), refused.owner; to == nil {
-				return notHere(r, refused)
+			if to, node = h.nextHop(t, refused.owner), refused.owner; to == nil && !h.agree(t, node) {
+				return notHere(t.r, refused)
 			}
+			continue
 		}
 		served, owner, refused := h.hop(t, to)
 		if served {
 			h.owners.put(session, node)
 			return refused
+		}
+		if owner == h.node && h.table.drains() && h.agree(t, owner) {
+			t.hops--
+			continue
 		}
 		if h.owners.drop(session); h.savings == nil {
 			return sessionNotFound(jsonrpc.ID{})
@@ -130,7 +162,7 @@ func (h *Handler) route(w http.ResponseWriter, r *http.Request, expected expecte
 // that was forwarded goes no further, unless a node names another.
 func (h *Handler) firstHop(r *http.Request) (to http.Handler, node string) {
 	session := r.Header.Get(headerSession)
-	if h.options.Router == nil || wasForwarded(r) || h.restores.has(session) {
+	if session == "" || h.options.Router == nil || wasForwarded(r) || h.restores.has(session) {
 		return nil, ""
 	}
 	if node := h.owners.get(session); node != "" {
@@ -165,7 +197,7 @@ func notHere(r *http.Request, refused *refusal) *refusal {
 }
 
 // arrive establishes the sender of a request, and makes sure that its session is here if it can
-// be. T is nil if the session is here, or if the request has none.
+// be. T is nil if that is nothing to look after.
 func (h *Handler) arrive(r *http.Request, t *trip) (*transport.Origin, *refusal) {
 	if t == nil {
 		return h.originOf(r)
@@ -177,7 +209,7 @@ func (h *Handler) arrive(r *http.Request, t *trip) (*transport.Origin, *refusal)
 		}
 		t.origin = origin
 	}
-	if h.savings == nil {
+	if h.savings == nil || !h.isAway(r) {
 		return t.origin, nil
 	}
 	refused := h.restore(r, t.origin)

@@ -134,6 +134,8 @@ func (*handlers) Node() string { return "here" }
 
 func (all *handlers) Reach(string) http.Handler { return all.ReachNode("") }
 
+func (all *handlers) Another(string, ...string) string { return "" }
+
 func (all *handlers) ReachNode(string) http.Handler {
 	next := (*all)[0]
 	*all = (*all)[1:]

@@ -32,6 +32,8 @@ func (*fixedRouter) Node() string { return "here" }
 
 func (r *fixedRouter) ReachNode(string) http.Handler { return nil }
 
+func (r *fixedRouter) Another(string, ...string) string { return "" }
+
 func (r *fixedRouter) Reach(session string) http.Handler {
 	r.asked = append(r.asked, session)
 	return r.to

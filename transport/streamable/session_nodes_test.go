@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -60,6 +61,7 @@ type storedSite struct {
 	nodes []*storedNode
 	at    *storedNode // where requests arrive
 	seen  []string    // the methods of messages
+	waits string      // the session of the latest call of the tool "wait"
 }
 
 // A storeRouter finds nodes by their doors.
@@ -79,6 +81,14 @@ func (r storeRouter) ReachNode(node string) http.Handler {
 		return nil
 	}
 	return r.site.others[node]
+}
+
+func (r storeRouter) Another(session string, tried ...string) string {
+	r.site.mu.Lock()
+	defer r.site.mu.Unlock()
+	others := maps.Clone(r.site.others)
+	delete(others, r.Self)
+	return (&streamable.Nodes{Others: others}).Another(session, tried...)
 }
 
 func newStoredSite(t *testing.T, names ...string) *storedSite {
@@ -162,6 +172,9 @@ func (s *storedSite) serve(w http.ResponseWriter, r *http.Request) {
 		if strings.Contains(string(body), `"method":"`+method+`"`) {
 			s.seen = append(s.seen, method)
 		}
+	}
+	if strings.Contains(string(body), `"name":"wait"`) {
+		s.waits = r.Header.Get("Mcp-Session-Id")
 	}
 	at := s.at
 	s.mu.Unlock()
@@ -353,13 +366,101 @@ func TestDrainFreesSessions(t *testing.T) {
 	}
 }
 
-// A node that shuts down says to clients that a session may go on elsewhere, and to nodes that it
-// does not take it.
+// post sends a message of a session to a node.
+func (s *storedSite) post(to *storedNode, session, message string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest("POST", "http://localhost/", strings.NewReader(message))
+	for name, value := range map[string]string{"Content-Type": "application/json", "Accept": "application/json, text/event-stream", "Mcp-Session-Id": session} {
+		r.Header.Set(name, value)
+	}
+	w := httptest.NewRecorder()
+	to.handler.ServeHTTP(w, r)
+	return w
+}
+
+// A node that shuts down passes on what still comes to it: what begins a session or needs none, and
+// a request of one of its sessions, when the call under way there has ended. A response or a
+// notification still reaches that call, here or through another node. When the node is closed, it passes on the rest.
+//
+// Guarantees: G-0073.10
+func TestDrainPassesRequestsOn(t *testing.T) {
+	s := newStoredSite(t, "b", "a")
+	first := s.node(1)
+	ctx, cancel := context.WithTimeout(t.Context(), guard)
+	defer cancel()
+	sessions := map[string]*client.Session{}
+	for _, what := range []string{"busy", "idle"} {
+		sessions[what] = s.connect(ctx, client.Options{ProtocolVersion: protocol.LatestLegacy})
+		defer sessions[what].Close(ctx)
+	}
+	answered := make(chan error, 1)
+	go func() {
+		_, err := sessions["busy"].CallTool(ctx, &protocol.CallToolParams{Name: "wait"})
+		answered <- err
+	}()
+	<-first.held
+	down := make(chan error, 1)
+	go func() { down <- first.handler.Shutdown(ctx, nil) }()
+	<-first.store.Freed // the other session
+	check := func(what string, session *client.Session) {
+		t.Helper()
+		for _, size := range []int{1, 200 << 10} {
+			result, err := session.CallTool(ctx, &protocol.CallToolParams{Name: "size", Arguments: []byte(`{"text":"` + strings.Repeat("x", size) + `"}`)})
+			if err != nil {
+				t.Errorf("%s, %d bytes: %v", what, size, err)
+			} else if got, want := result.Content[0].(*protocol.TextContent).Text, fmt.Sprint(size, " at b"); got != want {
+				t.Errorf("%s: got %q, want %q", what, got, want)
+			}
+		}
+	}
+	check("an idle session", sessions["idle"])
+	for _, version := range []string{protocol.LatestLegacy, protocol.Latest} {
+		begun := s.connect(ctx, client.Options{ProtocolVersion: version})
+		check("a new client of "+version, begun)
+		begun.Close(ctx)
+	}
+	waited := make(chan struct{})
+	go func() {
+		defer close(waited)
+		check("a session with a call under way", sessions["busy"])
+	}()
+	for _, at := range []*storedNode{first, s.node(0)} {
+		if w := s.post(at, s.waits, `{"jsonrpc":"2.0","method":"notifications/custom"}`); w.Code != http.StatusAccepted {
+			t.Errorf("a notification at node %s: got %d %s", at.name, w.Code, w.Body)
+		}
+	}
+	select {
+	case <-waited:
+		t.Error("two calls of one session ran at two nodes")
+	case err := <-answered:
+		t.Errorf("the call under way has ended: %v", err)
+	default:
+	}
+	close(first.hold)
+	if err := <-answered; err != nil {
+		t.Errorf("the call under way: %v", err)
+	}
+	<-waited
+	if err := <-down; err != nil {
+		t.Errorf("Shutdown: %v", err)
+	}
+	check("a session of a closed node", sessions["idle"])
+	begun := s.connect(ctx, client.Options{})
+	check("a new client of a closed node", begun)
+	begun.Close(ctx)
+	for what, session := range sessions {
+		if epoch := session.Status().Epoch; epoch != 1 {
+			t.Errorf("the client of the %s session is in epoch %d", what, epoch)
+		}
+	}
+}
+
+// The only node, when it shuts down, says to clients that a session may go on later, and to nodes
+// that it does not take it.
 //
 // Guarantees: G-0073.4
 func TestDrainTakesNoSession(t *testing.T) {
-	s := newStoredSite(t, "b", "a")
-	first := s.node(1)
+	s := newStoredSite(t, "a")
+	first := s.node(0)
 	ctx, cancel := context.WithTimeout(t.Context(), guard)
 	defer cancel()
 	session := s.connect(ctx, client.Options{ProtocolVersion: protocol.LatestLegacy})

@@ -39,6 +39,8 @@ func (n *meshNode) Node() string { return n.name }
 
 func (n *meshNode) Reach(session string) http.Handler { return n.ReachNode(NodeOf(session)) }
 
+func (n *meshNode) Another(string, ...string) string { return "" }
+
 func (n *meshNode) ReachNode(name string) http.Handler {
 	to := n.mesh.nodes[name]
 	if to == nil || to == n {
@@ -265,6 +267,8 @@ func (m *misleading) Reach(string) http.Handler {
 	}
 	return m.ReachNode("first")
 }
+
+func (m *misleading) Another(string, ...string) string { return "" }
 
 func (m *misleading) ReachNode(node string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
