@@ -20,11 +20,12 @@ import (
 // contains its number.
 type cachingServer struct {
 	*fakeServer
-	hints  string                   // the cache members of each result
-	pages  int                      // the pages of each list
-	asked  map[string]int           // requests by method
-	away   atomic.Bool              // the server accepts no connection
-	refuse func(method string) bool // whether a method gets an error
+	hints     string                   // the cache members of each result
+	pages     int                      // the pages of each list
+	asked     map[string]int           // requests by method
+	away      atomic.Bool              // the server accepts no connection
+	refuse    func(method string) bool // whether a method gets an error
+	changedAt time.Time                // when the test has reported a change
 }
 
 func newCachingServer(hints string) *cachingServer {
@@ -285,6 +286,105 @@ func TestResultOlderThanAChangeIsNotKept(t *testing.T) {
 			go func() { <-answers }()
 			wantKept(t, "second", s, 2, method)
 		})
+	}
+}
+
+// ClearCache also discards results that are on their way, because they are those of the earlier user. What is asked for after it
+// is kept.
+//
+// Guarantees: G-0035.2
+func TestResultsOnTheirWayAreNotKeptAfterClearCache(t *testing.T) {
+	for method, ask := range cacheable {
+		synctest.Test(t, func(t *testing.T) {
+			k := newCachingServer(forAMinute)
+			inner := k.fakeServer.answer
+			k.fakeServer.answer = func(f frame) []string {
+				if f.Method == method {
+					pass(time.Second)
+				}
+				return inner(f)
+			}
+			s := openCachingServer(t, k, client.Options{})
+			view := s.With(client.CallOptions{MaxStale: time.Hour}) // keeps results even longer
+			earlier := make(chan string, 1)
+			go func() {
+				text, _ := ask(t.Context(), view)
+				earlier <- text
+			}()
+			pass(500 * time.Millisecond)
+			s.ClearCache()
+			if got := <-earlier; got != "1-1" {
+				t.Errorf("%s: the request on its way got %q, want the first answer", method, got)
+			}
+			for _, want := range []string{"1-2", "1-2"} {
+				if got, err := ask(t.Context(), view); err != nil || got != want {
+					t.Errorf("%s: after ClearCache: got %q, %v, want %q", method, got, err, want)
+				}
+			}
+			k.away.Store(true)
+			s.ClearCache()
+			k.cut()
+			synctest.Wait()
+			if got, err := ask(t.Context(), view); !errors.Is(err, client.ErrUnavailable) {
+				t.Errorf("%s: after ClearCache, and without a server: got %q, %v, want %v", method, got, err, client.ErrUnavailable)
+			}
+		})
+	}
+}
+
+// When the program learns of a change, by middleware or by OnEvent, it no longer gets the kept result.
+//
+// Guarantees: G-0035.2
+func TestWhoLearnsOfAChangeGetsTheNewResult(t *testing.T) {
+	for notification, method := range map[string]string{
+		`notifications/tools/list_changed"`:                             protocol.MethodListTools,
+		`notifications/prompts/list_changed"`:                           protocol.MethodListPrompts,
+		`notifications/resources/list_changed"`:                         protocol.MethodListResources,
+		`notifications/resources/updated","params":{"uri":"file:///a"}`: protocol.MethodReadResource,
+	} {
+		for _, who := range []string{"middleware, before", "middleware, behind", "OnEvent"} {
+			synctest.Test(t, func(t *testing.T) {
+				k := newCachingServer(forAMinute)
+				got := make(chan string, 1)
+				look := func(s *client.Session) {
+					text, err := cacheable[method](t.Context(), s)
+					got <- fmt.Sprint(text, " ", err)
+				}
+				var o client.Options
+				if who == "OnEvent" {
+					ready := false
+					o.OnEvent = func(_ context.Context, s *client.Session, e client.Event) {
+						if ready = ready || time.Since(k.changedAt) == 0; ready {
+							look(s)
+						}
+					}
+				} else {
+					o.Middleware = []client.Middleware{func(next client.Handler) client.Handler {
+						return func(ctx context.Context, r *client.Request) (any, error) {
+							if !r.Incoming || !strings.HasPrefix(notification, r.Method) {
+								return next(ctx, r)
+							}
+							if who == "middleware, before" {
+								look(r.Session)
+								return next(ctx, r)
+							}
+							defer look(r.Session)
+							return next(ctx, r)
+						}
+					}}
+				}
+				s := openCachingServer(t, k, o)
+				synctest.Wait()
+				pass(time.Second)
+				wantKept(t, "first", s, 1, method)
+				wantKept(t, "kept", s, 1, method)
+				k.changedAt = time.Now()
+				k.sendFrame(`{"jsonrpc":"2.0","method":"` + notification + `}`)
+				if got := <-got; got != "1-2 <nil>" {
+					t.Errorf("%s, %s: got %s, want the second answer", method, who, got)
+				}
+			})
+		}
 	}
 }
 

@@ -205,6 +205,68 @@ func TestPinnedSessionUsesOneServerSession(t *testing.T) {
 	})
 }
 
+// A view that was pinned while there was no server has none: its calls fail at once with ErrStale, whatever its options say about
+// waiting, and also when a server is there.
+//
+// Guarantees: G-0012.2
+func TestPinWithoutAServer(t *testing.T) {
+	calls := map[string]func(context.Context, *client.Session) error{
+		"Ping": func(ctx context.Context, s *client.Session) error { return s.Ping(ctx) },
+		"CallTool": func(ctx context.Context, s *client.Session) error {
+			_, err := s.CallTool(ctx, &protocol.CallToolParams{Name: "x"})
+			return err
+		},
+		"ListTools":   func(ctx context.Context, s *client.Session) error { _, err := s.ListTools(ctx, nil); return err },
+		"SetLogLevel": func(ctx context.Context, s *client.Session) error { return s.SetLogLevel(ctx, protocol.LogInfo) },
+		"Subscribe": func(ctx context.Context, s *client.Session) error {
+			return s.Subscribe(ctx, &protocol.SubscribeParams{URI: "file:///a"})
+		},
+	}
+	for _, before := range []bool{true, false} { // whether the session has had a server before
+		synctest.Test(t, func(t *testing.T) {
+			p := newFlakyEndpoint("", errors.New("nobody is there"))
+			p.answer = allAnswers(protocol.LatestLegacy)
+			defer p.close()
+			p.out.Store(!before)
+			c := client.New(clientInfo, client.Options{ProtocolVersion: protocol.LatestLegacy, Calls: client.CallOptions{WaitForReady: true, Retries: 3, Repeatable: true}})
+			session, err := c.Start(t.Context(), "s", p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pass(time.Second)
+			p.out.Store(true)
+			p.cut()
+			pass(time.Second)
+			pinned := session.Pin()
+			sent := p.count()
+			wantStale := func(when string, view *client.Session) {
+				t.Helper()
+				for name, call := range calls {
+					began := time.Now()
+					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+					defer cancel()
+					if err := call(ctx, view); !errors.Is(err, client.ErrStale) || !client.NotExecuted(err) || time.Since(began) > 0 {
+						t.Errorf("%s, with a server before: %t: %s: got %v after %v, want %v at once", when, before, name, err, time.Since(began), client.ErrStale)
+					}
+				}
+			}
+			wantStale("without a server", pinned)
+			p.out.Store(false)
+			if err := session.AwaitReady(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			wantStale("when there is a server", pinned)
+			if got := sentSince(p.fakeServer, sent); slices.Contains(got, protocol.MethodPing) || slices.Contains(got, protocol.MethodCallTool) {
+				t.Errorf("the server got %q, want nothing of the pinned view", got)
+			}
+			if err := c.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // A client finds its sessions by name, lists and reports them, and closes them all.
 func TestSessionsOfAClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

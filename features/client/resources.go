@@ -99,7 +99,7 @@ func (s *Session) subscribable(ctx context.Context) (*peer, error) {
 		return nil, err
 	}
 	p := s.peer.Load()
-	if p == nil || s.conn.State() != conn.Ready {
+	if now := s.conn.Status(); p == nil || now.State != conn.Ready || s.isGone(now) {
 		return nil, s.unavailable(protocol.MethodSubscribe)
 	}
 	if !p.server.Capabilities.Has("resources.subscribe") {

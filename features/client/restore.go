@@ -169,7 +169,7 @@ func (s *Session) SetLogLevel(ctx context.Context, level protocol.LogLevel) erro
 		return err
 	}
 	r, p := &s.restore, s.peer.Load()
-	if p == nil || s.conn.State() != conn.Ready {
+	if now := s.conn.Status(); p == nil || now.State != conn.Ready || s.isGone(now) {
 		return s.unavailable(protocol.MethodSetLogLevel)
 	}
 	if !p.server.Capabilities.Has("logging") {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -456,6 +457,43 @@ func TestWatchEnds(t *testing.T) {
 		}
 		if n := len(s.received(protocol.MethodUnsubscribe)); n != 2 {
 			t.Errorf("got %d requests to unsubscribe, want 2", n)
+		}
+	})
+}
+
+// A server that is lost while the session is restored on it is not reported as Restored, and nor is what failed because of that.
+// If it was the first server of the session, its loss is reported.
+//
+// Guarantees: G-0030.2
+func TestServerThatDiesWhileItIsRestoredIsNotReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var reported events
+		var dying atomic.Bool
+		s := &fakeServer{}
+		s.answer = func(f frame) []string {
+			if f.Method == protocol.MethodSetLogLevel && dying.Load() {
+				go s.cut()
+				return nil
+			}
+			return allAnswers(protocol.LatestLegacy)(f)
+		}
+		dying.Store(true)
+		session := openFake(t, s, client.Options{LogLevel: protocol.LogInfo, OnEvent: reported.on})
+		pass(10 * time.Second)
+		reported.want(t, "the first server dies while it is set up, and others while they are", "lost")
+		dying.Store(false)
+		pass(time.Minute)
+		reported.want(t, "then one lives", "restored but for 0")
+		for range 20 {
+			dying.Store(true)
+			s.cut()
+			pass(time.Second)
+			dying.Store(false)
+			pass(time.Minute)
+			reported.want(t, "servers died while they were restored", "lost", "restored but for 0")
+		}
+		if err := session.Close(t.Context()); err != nil {
+			t.Error(err)
 		}
 	})
 }

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"iter"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -103,8 +105,7 @@ func (s *Session) Pin() *Session {
 	view := s.With(s.options)
 	status := s.conn.Status()
 	if view.options.Epoch = status.Epoch; status.State != conn.Ready {
-		view.options.Epoch++ // the epoch of the next server session, which the program has not seen yet
-		view.options.WaitForReady, view.options.Retries = false, 0
+		view.options.Epoch = math.MaxUint64 // no server session has this number
 	}
 	return view
 }
@@ -307,10 +308,24 @@ func (s *Session) Ping(ctx context.Context) error {
 	return err
 }
 
-// unavailable returns the error of a call while there is no server.
-func (s *session) unavailable(method string) error {
+// unavailable returns the error of a call while there is no server, or not the one that the
+// view is bound to.
+func (s *Session) unavailable(method string) error {
 	now := s.conn.Status()
-	return explain(refusedUnsent(method, &conn.StateError{State: now.State, Reason: now.Reason}))
+	var why error = &conn.StateError{State: now.State, Reason: now.Reason}
+	switch gone := s.isGone(now); {
+	case gone && now.State == conn.Ready:
+		why = ErrStale
+	case gone:
+		why = fmt.Errorf("%w: %w", ErrStale, why)
+	}
+	return explain(refusedUnsent(method, why))
+}
+
+// isGone reports whether the view is bound to a server session that has ended.
+func (s *Session) isGone(now Status) bool {
+	bound := s.options.Epoch
+	return bound != 0 && now.State != conn.Closing && (now.Epoch != bound || now.State == conn.Backoff)
 }
 
 // boundTo returns a view whose calls are bound to one server session. If the view is
@@ -331,9 +346,10 @@ func (s *Session) leaving(ctx context.Context) (context.Context, context.CancelF
 }
 
 // await waits for a server if the call should wait for one, because the form of the
-// request depends on the server.
+// request depends on the server. A call that is bound to a server session which has ended
+// does not wait.
 func (s *Session) await(ctx context.Context, method string) error {
-	if !s.options.WaitForReady {
+	if !s.options.WaitForReady || s.isGone(s.conn.Status()) {
 		return nil
 	}
 	if err := s.conn.AwaitReady(ctx); err != nil {

@@ -452,3 +452,81 @@ func TestCloseRightAfterACallCancelsItsTask(t *testing.T) {
 		})
 	}
 }
+
+// If a call that became a task ends while the server is away, the task is cancelled when the server is back. If the server does
+// not confirm a cancellation, the call waits for that no longer than a second, and the server gets it again.
+//
+// Guarantees: G-0032.11
+func TestTaskIsCancelledWhenTheServerIsBack(t *testing.T) {
+	for name, away := range map[string]bool{"away": true, "silent": false} {
+		for _, version := range []string{protocol.Latest, protocol.Version20251125} {
+			synctest.Test(t, func(t *testing.T) {
+				const created = `"taskId":"job","status":"working","createdAt":"2026-01-01T00:00:00Z","lastUpdatedAt":"2026-01-01T00:00:00Z"`
+				p := newFlakyEndpoint("", errors.New("nobody is there"))
+				silent := !away
+				p.answer = func(f frame) []string {
+					switch {
+					case f.Method == protocol.MethodDiscover:
+						return []string{f.result(`{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{},"extensions":{"io.modelcontextprotocol/tasks":{}}},"ttlMs":0,"cacheScope":"private"}`)}
+					case f.Method == protocol.MethodInitialize:
+						return f.initialized(version, `{"tools":{},"tasks":{"cancel":{},"requests":{"tools":{"call":{}}}}}`)
+					case f.Method == protocol.MethodListTools:
+						return []string{f.result(`{"tools":[{"name":"make","inputSchema":{"type":"object"},"execution":{"taskSupport":"required"}}]}`)}
+					case f.Method == protocol.MethodCallTool && protocol.IsModern(version):
+						return []string{f.result(`{"resultType":"task",` + created + `,"ttlMs":null}`)}
+					case f.Method == protocol.MethodCallTool:
+						return []string{f.result(`{"task":{` + created + `,"ttl":null}}`)}
+					case f.Method == protocol.MethodCancelTask && silent:
+						silent = false
+						return nil
+					case f.Method == protocol.MethodGetTask && protocol.IsModern(version):
+						return []string{f.result(`{"resultType":"complete",` + created + `,"ttlMs":null}`)}
+					case f.Method == protocol.MethodGetTask:
+						return []string{f.result(`{` + created + `,"ttl":null}`)}
+					case f.Method == protocol.MethodCancelTask && protocol.IsModern(version):
+						return []string{f.result(`{"resultType":"complete"}`)}
+					case f.Method == protocol.MethodCancelTask:
+						return []string{f.result(`{` + strings.Replace(created, "working", "cancelled", 1) + `,"ttl":null}`)}
+					default:
+						return nil
+					}
+				}
+				t.Cleanup(p.close)
+				session, err := connect(t, p, client.Options{ProtocolVersion: version, Tasks: true, Conn: conn.Options{BackoffMax: 5 * time.Second}}, time.Minute)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := toolNames(t, session); err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				ended := make(chan error, 1)
+				go func() {
+					_, err := session.CallTool(ctx, &protocol.CallToolParams{Name: "make"})
+					ended <- err
+				}()
+				pass(1500 * time.Millisecond)
+				if away {
+					p.out.Store(true)
+					p.cut()
+					pass(10 * time.Second)
+				}
+				began := time.Now()
+				cancel()
+				if err := <-ended; !errors.Is(err, context.Canceled) || time.Since(began) > time.Second {
+					t.Errorf("%s, %s: the call ended with %v after %v, want %v after a second at most", name, version, err, time.Since(began), context.Canceled)
+				}
+				if n := len(p.received(protocol.MethodCancelTask)); away && n != 0 {
+					t.Errorf("%s, %s: the server got %d cancellations while it was away", name, version, n)
+				}
+				pass(10 * time.Second)
+				p.out.Store(false)
+				pass(time.Minute)
+				cancelled := p.received(protocol.MethodCancelTask)
+				if want := map[bool]int{true: 1, false: 2}[away]; len(cancelled) != want || !strings.Contains(string(cancelled[want-1].Params), `"taskId":"job"`) {
+					t.Errorf("%s, %s: the server got %d cancellations, want %d of the task", name, version, len(cancelled), want)
+				}
+			})
+		}
+	}
+}

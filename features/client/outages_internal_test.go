@@ -1,0 +1,63 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// An unreachable is an endpoint that never answers.
+type unreachable string
+
+func (u unreachable) Endpoint() string { return string(u) }
+
+func (unreachable) Open(context.Context) (transport.Link, error) {
+	return nil, errors.New("connection refused")
+}
+
+// A Client keeps nothing of an endpoint after its sessions were closed, also if they never had a server. Of sessions that were only
+// stopped it keeps a few.
+//
+// Guarantees: G-0001.19
+func TestNothingIsKeptOfAnUnreachableEndpoint(t *testing.T) {
+	for name, test := range map[string]struct {
+		end  func(*testing.T, *Session)
+		most int
+	}{
+		"closed": {func(t *testing.T, s *Session) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_ = s.Close(ctx)
+		}, 0},
+		"stopped":                   {func(_ *testing.T, s *Session) { s.Stop() }, 16},
+		"stopped during an attempt": {func(_ *testing.T, s *Session) { s.Wake(); s.Stop() }, 16},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c := New(protocol.Implementation{Name: "c", Version: "1"}, Options{})
+			for i := range 100 {
+				s, err := c.Start(t.Context(), fmt.Sprint(i), unreachable(fmt.Sprintf("https://%d", i)))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if i%2 == 0 {
+					timer := time.NewTimer(time.Second)
+					<-timer.C
+				}
+				test.end(t, s)
+				synctest.Wait()
+			}
+			if n := len(c.outages.waiting); n > test.most {
+				t.Errorf("%s: the client keeps %d endpoints, want at most %d", name, n, test.most)
+			}
+			if err := c.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
