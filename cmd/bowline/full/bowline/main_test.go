@@ -123,10 +123,3 @@ func serving(t *testing.T, more ...string) (url string, interrupt, kill func(), 
 	s := startServe(t, more...).await()
 	return s.url, s.interrupt, s.kill, s.ended
 }
-
-// servingSays does the same, and also returns what the process has printed before it serves.
-func servingSays(t *testing.T, more ...string) (url, before string, interrupt, kill func(), ended func() (status int, rest string)) {
-	t.Helper()
-	s := startServe(t, more...).await()
-	return s.url, s.said.String(), s.interrupt, s.kill, s.ended
-}

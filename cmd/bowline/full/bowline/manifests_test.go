@@ -3,9 +3,11 @@ package main
 import (
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -59,12 +61,13 @@ func TestKubernetesManifest(t *testing.T) {
 		t.Fatalf("the file has %+v", documents)
 	}
 	container := deployment.Template.Spec.Containers[0]
-	here := map[string]string{"--nats": permittedServer(t), "--cluster-key": newKey(t), "--nats-creds": "", "--advertise": "127.0.0.1"}
+	values := map[string]string{"--nats": permittedServer(t), "--cluster-key": newKey(t), "--nats-creds": "", "--advertise": "127.0.0.1"}
 	var urls []string
 	for _, pod := range []string{"bowline-7c9f-a", "bowline-7c9f-b"} {
-		here["--node"] = pod
-		url, metrics := runsHere(t, container.Args, here)
-		urls = append(urls, url)
+		values["--node"] = pod
+		s := startServe(t, here(t, container.Args, values)...)
+		metrics := strings.TrimSuffix(s.awaitLine("metrics at "), "/metrics")
+		urls = append(urls, s.await().url)
 		response, err := http.Get(metrics + container.ReadinessProbe.Get.Path)
 		if err != nil {
 			t.Fatal(err)
@@ -75,6 +78,44 @@ func TestKubernetesManifest(t *testing.T) {
 		}
 	}
 	goesOn(t, urls[0], urls[1])
+}
+
+// The commands of the Compose file make a cluster, up to names, addresses and files.
+func TestComposeFile(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(manifests, "compose.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct {
+		Services map[string]struct {
+			Build   struct{ Context, Dockerfile string }
+			Command []string
+		}
+	}
+	if err := yaml.Unmarshal(text, &file); err != nil {
+		t.Fatal(err)
+	}
+	if len(file.Services) != 3 {
+		t.Fatalf("there are %d services", len(file.Services))
+	}
+	c := newThree(t)
+	values := map[string]string{"--seed": strings.Join(c.seeds, ","), "--cluster-key": newKey(t), "--cluster": c.name, "--advertise": "127.0.0.1"}
+	var nodes []*serve
+	for _, name := range slices.Sorted(maps.Keys(file.Services)) {
+		service := file.Services[name]
+		if _, err := os.Stat(filepath.Join(manifests, service.Build.Context, service.Build.Dockerfile)); err != nil {
+			t.Error(err)
+		}
+		if !slices.Contains(service.Command, "--node="+name) || !slices.Contains(service.Command, "--advertise="+name) {
+			t.Errorf("service %s is another node: %q", name, service.Command)
+		}
+		values["--cluster-listen"] = c.seeds[len(nodes)]
+		nodes = append(nodes, startServe(t, here(t, service.Command, values)...))
+	}
+	for _, node := range nodes {
+		node.await()
+	}
+	goesOn(t, nodes[0].url, nodes[2].url)
 }
 
 // goesOn fails unless a session that begins at one node goes on at another.
@@ -92,17 +133,19 @@ func goesOn(t *testing.T, first, second string) {
 	}
 }
 
-// runsHere runs a command of a manifest with other values for some flags, and none of those with
-// "". It listens on free ports of this machine.
-func runsHere(t *testing.T, args []string, here map[string]string) (url, metrics string) {
+// here returns the flags of a command of a manifest, with other values for some of them, and without
+// those for which that is "". It listens on free ports of this machine.
+func here(t *testing.T, args []string, values map[string]string) (flags []string) {
 	t.Helper()
-	var run []string
-	for _, arg := range args[1:] { // serving adds serve and --http
+	if args[0] != "serve" {
+		t.Fatalf("the command is %q", args)
+	}
+	for _, arg := range args[1:] { // startServe adds serve and --http
 		flag, value, found := strings.Cut(arg, "=")
 		if !found {
 			t.Fatalf("%q is not like --flag=value", arg)
 		}
-		other, replaced := here[flag]
+		other, replaced := values[flag]
 		switch {
 		case flag == "--http" || replaced && other == "":
 			continue
@@ -111,12 +154,9 @@ func runsHere(t *testing.T, args []string, here map[string]string) (url, metrics
 		case strings.HasPrefix(value, "0.0.0.0:"):
 			value = "127.0.0.1:0"
 		}
-		run = append(run, flag+"="+value)
+		flags = append(flags, flag+"="+value)
 	}
-	url, before, _, _, _ := servingSays(t, run...)
-	_, metrics, _ = strings.Cut(before, "metrics at ")
-	metrics, _, _ = strings.Cut(metrics, "/metrics")
-	return url, metrics
+	return flags
 }
 
 // newKey makes a key as the manifests say.
