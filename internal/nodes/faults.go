@@ -34,7 +34,7 @@ const (
 )
 
 var (
-	both     = []Setup{OneServer, ThreeServers}
+	every    = []Setup{OneServer, EmbeddedServers, ThreeServers}
 	embedded = []Setup{OneServer}
 	external = []Setup{ThreeServers}
 )
@@ -42,19 +42,20 @@ var (
 // Faults returns all faults.
 func Faults() []Fault {
 	return []Fault{
-		{Name: "node: kill -9", Setups: both, Limit: 22 * time.Second, Begin: killNode(victim)},
-		{Name: "node: SIGSTOP 27 s", Setups: both, Limit: stopped + 5*time.Second, Begin: stopNode(victim)},
-		{Name: "node: SIGTERM", Setups: both, Limit: 8 * time.Second, Begin: endNode(victim)},
+		{Name: "node: kill -9", Setups: every, Limit: 22 * time.Second, Begin: killNode(victim)},
+		{Name: "node: SIGSTOP 27 s", Setups: every, Limit: stopped + 12*time.Second, Begin: stopNode(victim)},
+		{Name: "node: SIGTERM", Setups: every, Limit: 8 * time.Second, Begin: endNode(victim)},
 		{Name: "node with the server: kill -9", Setups: embedded, Limit: 22 * time.Second, Begin: killNode(0)},
-		{Name: "node with the server: SIGSTOP 27 s", Setups: embedded, Limit: stopped + 5*time.Second, Begin: stopNode(0)},
+		{Name: "node with the server: SIGSTOP 27 s", Setups: embedded, Limit: stopped + 12*time.Second, Begin: stopNode(0)},
 		{Name: "NATS: leader killed", Setups: external, Limit: 3 * time.Second, Begin: killLeader},
 		{Name: "node cut off from NATS 25 s", Setups: external, Limit: 8 * time.Second, Begin: cutFromNATS},
-		{Name: "node cut off from nodes 10 s", Setups: both, Limit: doorShut + 5*time.Second, Begin: cutFromNodes},
+		{Name: "node cut off from nodes 10 s", Setups: every, Limit: doorShut + 5*time.Second, Begin: cutFromNodes},
 		{Name: "NATS: away 25 s", Setups: external, Limit: 3 * time.Second, Begin: awayFor(cutOff)},
 		{Name: "NATS: back with an empty disk", Setups: external, Limit: 3 * time.Second, Begin: wipeServers},
 		{Name: "NATS: back with an empty disk", Setups: embedded, Limit: 22 * time.Second, Begin: wipeHolder,
 			MayLose: func(node string) bool { return node == nodeName(0) }}, // it has ended with its records
-		{Name: "rolling restart", Setups: both, Limit: 8 * time.Second, Begin: rollingRestart},
+		{Name: "each node in turn: kill -9", Setups: every, Limit: 22 * time.Second, Begin: inTurn(killNode)},
+		{Name: "rolling restart", Setups: every, Limit: 8 * time.Second, Begin: inTurn(endNode)},
 	}
 }
 
@@ -85,23 +86,26 @@ func endNode(node int) begin {
 	}
 }
 
-func rollingRestart(ctx context.Context, s *Site) (func(context.Context) error, error) {
-	first, err := endNode(0)(ctx, s)
-	return func(ctx context.Context) error {
-		if err := first(ctx); err != nil {
-			return err
-		}
-		for node := 1; node < siteNodes; node++ {
-			end, err := endNode(node)(ctx, s)
-			if err == nil {
-				err = end(ctx)
-			}
-			if err != nil {
+// inTurn causes a fault at one node after the other.
+func inTurn(fault func(node int) begin) begin {
+	return func(ctx context.Context, s *Site) (func(context.Context) error, error) {
+		first, err := fault(0)(ctx, s)
+		return func(ctx context.Context) error {
+			if err := first(ctx); err != nil {
 				return err
 			}
-		}
-		return nil
-	}, err
+			for node := 1; node < siteNodes; node++ {
+				end, err := fault(node)(ctx, s)
+				if err == nil {
+					err = end(ctx)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		}, err
+	}
 }
 
 func killLeader(ctx context.Context, s *Site) (func(context.Context) error, error) {

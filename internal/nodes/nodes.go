@@ -23,6 +23,9 @@ type Options struct {
 	// "serving URL" to standard error when it does.
 	Command func(node int) (*exec.Cmd, error)
 
+	// Together says that the nodes wait for each other, and are started at the same time.
+	Together bool
+
 	// Ended is called when a node has ended. Nil: nothing is.
 	Ended func(node int)
 
@@ -52,7 +55,7 @@ type process struct {
 	last    string // the last line that it printed
 }
 
-// Start starts the nodes one after the other, and a Balancer on a free port of this machine.
+// Start starts the nodes, one after the other by default, and a Balancer on a free port of this machine.
 // If one of them does not begin to serve before ctx ends, all are stopped.
 func Start(ctx context.Context, o Options) (*Nodes, error) {
 	if o.Nodes == 0 {
@@ -66,12 +69,23 @@ func Start(ctx context.Context, o Options) (*Nodes, error) {
 	n.server = &http.Server{Handler: n.Balancer}
 	n.url = "http://" + listener.Addr().String()
 	go func() { n.served <- n.server.Serve(listener) }()
-	for i := range o.Nodes {
-		if err := n.StartNode(ctx, i); err != nil {
-			return nil, errors.Join(err, n.Close())
-		}
+	if err := n.startAll(ctx); err != nil {
+		return nil, errors.Join(err, n.Close())
 	}
 	return n, nil
+}
+
+func (n *Nodes) startAll(ctx context.Context) error {
+	errs := make([]error, n.options.Nodes)
+	var starting sync.WaitGroup
+	for i := range errs {
+		starting.Go(func() { errs[i] = n.StartNode(ctx, i) })
+		if !n.options.Together {
+			starting.Wait()
+		}
+	}
+	starting.Wait()
+	return errors.Join(errs...)
 }
 
 // URL returns the URL of the endpoint at the Balancer.

@@ -22,6 +22,8 @@ type Setup string
 const (
 	// OneServer is a server of NATS in one of the nodes.
 	OneServer Setup = "one embedded server"
+	// EmbeddedServers is a server of NATS in each of the nodes. They keep everything three times.
+	EmbeddedServers Setup = "three embedded servers"
 	// ThreeServers are three processes of nats-server, which keep everything three times.
 	ThreeServers Setup = "three nats-servers"
 )
@@ -41,6 +43,7 @@ type Site struct {
 	options SiteOptions
 	servers *natsServers // nil: in one of the nodes
 	toNATS  [][]*Relay   // by node: its ways to the servers
+	seeds   []string     // by node: where its server listens for the others, with EmbeddedServers
 
 	mu    sync.Mutex
 	doors [siteNodes]*Relay // by node: the way of the other nodes to it; nil: it has ended
@@ -62,12 +65,16 @@ func Open(ctx context.Context, o SiteOptions) (_ *Site, err error) {
 	if err := s.openServers(ctx); err != nil {
 		return nil, err
 	}
-	s.Nodes, err = Start(ctx, Options{Nodes: siteNodes, Log: o.Log, Command: s.command, Ended: s.ended})
+	s.Nodes, err = Start(ctx, Options{Nodes: siteNodes, Together: o.Setup == EmbeddedServers, Log: o.Log, Command: s.command, Ended: s.ended})
 	return s, err
 }
 
 func (s *Site) openServers(ctx context.Context) (err error) {
-	if s.options.Setup != ThreeServers {
+	switch s.options.Setup {
+	case EmbeddedServers:
+		s.seeds, err = freeAddresses(siteNodes)
+		return err
+	case OneServer:
 		return nil
 	}
 	if s.servers, err = startServers(ctx, s.options.NATSServer, s.options.Folder); err != nil {
@@ -103,34 +110,43 @@ func (s *Site) command(node int) (*exec.Cmd, error) {
 	s.mu.Lock()
 	s.doors[node] = door
 	s.mu.Unlock()
-	var servers []string
+	arguments := []string{"serve", "--http", "127.0.0.1:0", "--ledger", s.Ledger(), "--node", nodeName(node), "--hop", hop[0], "--advertise", door.Address()}
 	if s.servers != nil {
 		for _, way := range s.toNATS[node] {
-			servers = append(servers, way.Address())
+			arguments = append(arguments, "--nats", "nats://"+way.Address())
 		}
 	}
-	return s.bowline(servers, "serve", "--http", "127.0.0.1:0", "--ledger", s.Ledger(),
-		"--node", nodeName(node), "--hop", hop[0], "--advertise", door.Address()), nil
+	if s.seeds != nil {
+		arguments = append(arguments, "--cluster-listen", s.seeds[node], "--seed", strings.Join(s.seeds, ","))
+	}
+	return s.bowline(node, arguments...), nil
 }
 
-// bowline returns a command about the cluster.
-func (s *Site) bowline(servers []string, arguments ...string) *exec.Cmd {
+// bowline returns a command about the cluster, on the machine of a node.
+func (s *Site) bowline(node int, arguments ...string) *exec.Cmd {
 	command := exec.Command(s.options.Bowline, append(arguments, "--cluster", siteCluster)...)
-	for _, server := range servers {
-		command.Args = append(command.Args, "--nats", "nats://"+server)
-	}
-	command.Env = append(os.Environ(), "XDG_CONFIG_HOME="+s.options.Folder, "BOWLINE_CLUSTER_KEY="+strings.Repeat("5a", cluster.KeySize))
+	command.Env = append(os.Environ(), "XDG_CONFIG_HOME="+s.machine(node), "BOWLINE_CLUSTER_KEY="+strings.Repeat("5a", cluster.KeySize))
 	return command
+}
+
+// machine returns what stands for the machine of a node: a folder, which all share if there is one server.
+func (s *Site) machine(node int) string {
+	if s.seeds == nil {
+		return s.options.Folder
+	}
+	return filepath.Join(s.options.Folder, nodeName(node))
 }
 
 // saved waits until what the nodes know of their sessions is where the others find it.
 func (s *Site) saved(ctx context.Context) error {
-	var servers []string
+	arguments := []string{"nodes", "--json"}
 	if s.servers != nil {
-		servers = s.servers.addresses[:natsCount]
+		for n := range natsCount {
+			arguments = append(arguments, "--nats", "nats://"+s.servers.of(0, n))
+		}
 	}
 	for {
-		said, err := s.bowline(servers, "nodes", "--json").Output()
+		said, err := s.bowline(0, arguments...).Output()
 		var reports []cluster.Report
 		if err == nil {
 			err = json.Unmarshal(said, &reports)

@@ -55,7 +55,7 @@ type options struct {
 func run(ctx context.Context) error {
 	var o options
 	flag.StringVar(&o.bowline, "bowline", "", "the `program` of a node: cmd/bowline/full/bowline")
-	flag.StringVar(&o.natsServer, "nats-server", "", "nats-server; without it only faults of one embedded server are caused")
+	flag.StringVar(&o.natsServer, "nats-server", "", "nats-server; without it there is only the set-up with one embedded server")
 	only := flag.String("only", "", "the faults to cause, as a regular `expression`")
 	busy := flag.String("busy", "0,1,100", "how many calls are under way when a fault begins; a run for each")
 	flag.DurationVar(&o.wait, "wait", 500*time.Millisecond, "how long a call takes")
@@ -95,7 +95,7 @@ type job struct {
 func (o *options) jobs() (all []*job) {
 	setups := []nodes.Setup{nodes.OneServer}
 	if o.natsServer != "" {
-		setups = append(setups, nodes.ThreeServers)
+		setups = append(setups, nodes.EmbeddedServers, nodes.ThreeServers)
 	}
 	for _, setup := range setups {
 		if o.chaos > 0 {
