@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base32"
 	"sync"
@@ -37,8 +38,10 @@ func (b *lateBucket) open(ctx context.Context) (Bucket, error) {
 }
 
 // hashed returns a part of a key for a text that the Engine must not learn, such as an id that
-// lets its owner in.
-func hashed(text string) string {
-	sum := sha256.Sum256([]byte(text))
-	return base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:])
+// lets its owner in. It is a keyed hash, so that nobody without the key of the cluster can
+// find out whether a text that can be guessed, such as a name, is there.
+func (n *Node) hashed(text string) string {
+	sum := hmac.New(sha256.New, n.hashKey)
+	sum.Write([]byte(text))
+	return base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(sum.Sum(nil))
 }

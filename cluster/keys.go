@@ -10,9 +10,15 @@ import (
 // server.AskingOptions and the DPoPSecrets of resource.Options. Another name gives another
 // secret.
 func (n *Node) Keys(name string) func() [][]byte {
-	key, err := hkdf.Key(sha256.New, n.options.Key, nil, "bowline cluster "+n.options.Cluster+" keys "+name, KeySize)
+	key := deriveKey(n.options, "keys "+name)
+	return func() [][]byte { return [][]byte{key} }
+}
+
+// deriveKey returns a secret of the cluster for one purpose.
+func deriveKey(o Options, purpose string) []byte {
+	key, err := hkdf.Key(sha256.New, o.Key, nil, "bowline cluster "+o.Cluster+" "+purpose, KeySize)
 	if err != nil { // the length is below the limit of HKDF
 		panic("cluster: a key cannot be derived: " + err.Error())
 	}
-	return func() [][]byte { return [][]byte{key} }
+	return key
 }

@@ -1,6 +1,8 @@
 package cluster
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,33 +15,42 @@ import (
 
 const (
 	loginBucket = "login"
-	sealLogin   = "login"
 	lockPrefix  = "lock."
+
+	shortestLockWait = 5 * time.Millisecond
+	longestLockWait  = 500 * time.Millisecond
+
+	// loginAttempt is how long one attempt to write takes: an answer may be lost.
+	loginAttempt = 2 * time.Second
 )
 
-// Logins returns an auth.Store that all nodes share. A key is locked by a lease, which ends with
-// its node. What is saved was decided by the entry that the Engine had last, never by an older
-// view of it.
+// Logins returns an auth.Store that all nodes share, an auth.Sealed with the key of the cluster.
+// A key is locked by a lease, which ends with its node. What is saved was decided by the entry
+// that the Engine had last, never by an older view of it. While the Engine cannot be reached,
+// Locked waits until its context ends, also to save, since a token that was refreshed and is not
+// saved is lost.
 func (n *Node) Logins() auth.Store {
-	return &logins{node: n, bucket: n.lateBucket(BucketOptions{Name: loginBucket})}
+	secret := deriveKey(n.options, "logins")
+	return auth.Sealed(
+		&logins{node: n, bucket: n.lateBucket(BucketOptions{Name: loginBucket})},
+		func() [][]byte { return [][]byte{secret} })
 }
 
+// logins is a store for entries that are sealed. A value without bytes means no entry.
 type logins struct {
 	node   *Node
 	bucket *lateBucket
 }
 
-var _ auth.Store = (*logins)(nil)
-
 // loginKey returns the key of an entry in the bucket. It tells nobody whose login it is.
-func loginKey(k auth.Key) (string, error) {
+func (l *logins) loginKey(k auth.Key) (string, error) {
 	text, err := json.Marshal(k)
-	return hashed(string(text)), err
+	return l.node.hashed(string(text)), err
 }
 
 // Load implements auth.Store.
 func (l *logins) Load(ctx context.Context, k auth.Key) (*auth.Entry, error) {
-	key, err := loginKey(k)
+	key, err := l.loginKey(k)
 	if err != nil {
 		return nil, err
 	}
@@ -54,17 +65,30 @@ func (l *logins) Load(ctx context.Context, k auth.Key) (*auth.Entry, error) {
 	if err != nil {
 		return nil, l.failed(k, err)
 	}
-	e, err := l.decode(key, found.Value)
-	return e, l.failed(k, err)
+	return decodeLogin(found.Value), nil
+}
+
+// decodeLogin returns a stored entry, or nil if there is none. What is no entry becomes an empty
+// one, which does not open.
+func decodeLogin(value []byte) *auth.Entry {
+	if len(value) == 0 {
+		return nil
+	}
+	e := new(auth.Entry)
+	if e.UnmarshalBinary(value) != nil {
+		return new(auth.Entry)
+	}
+	return e
 }
 
 // Locked implements auth.Store.
 func (l *logins) Locked(ctx context.Context, k auth.Key, f func(*auth.Entry) (*auth.Entry, error)) error {
-	key, err := loginKey(k)
+	key, err := l.loginKey(k)
 	if err != nil {
 		return err
 	}
-	bucket, err := l.bucket.open(ctx)
+	var bucket Bucket
+	err = l.node.persist(ctx, func(ctx context.Context) error { bucket, err = l.bucket.open(ctx); return err })
 	if err != nil {
 		return l.failed(k, err)
 	}
@@ -78,28 +102,35 @@ func (l *logins) Locked(ctx context.Context, k auth.Key, f func(*auth.Entry) (*a
 	if err != nil {
 		return l.failed(k, err)
 	}
-	before, err := l.decode(key, latest.Value)
-	if err != nil {
-		return l.failed(k, err)
-	}
+	before := decodeLogin(latest.Value)
 	after, err := f(before)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case after == before:
+		return nil
 	}
-	var plain []byte // of no entry
+	var value []byte // of no entry
 	if after != nil {
-		if plain, err = after.MarshalBinary(); err != nil {
+		if value, err = after.MarshalBinary(); err != nil {
 			return l.failed(k, err)
 		}
 	}
-	_, err = bucket.Update(ctx, key, l.node.seal(sealLogin, loginBucket+"/"+key, plain), latest.Revision)
-	return l.failed(k, err)
+	return l.failed(k, l.save(ctx, bucket, key, value, latest.Revision))
 }
 
 // lock waits until no caller of the cluster has the lock of a key.
 func (l *logins) lock(ctx context.Context, key string) (release func(context.Context) error, err error) {
 	for wait := shortestLockWait; ; wait = min(2*wait, longestLockWait) {
-		release, err = l.node.claim(ctx, lockPrefix+key, nil, func(error) {}) // the revision decides what is saved
+		err = l.node.persist(ctx, func(ctx context.Context) error {
+			attempt, cancel := context.WithTimeout(ctx, loginAttempt)
+			defer cancel()
+			release, err = l.node.claim(attempt, lockPrefix+key, nil, func(error) {}) // the revision decides what is saved
+			if err != nil && attempt.Err() != nil {
+				return fmt.Errorf("%w: %w", ErrUnavailable, err)
+			}
+			return err
+		})
 		if !errors.Is(err, ErrExists) {
 			return release, err
 		}
@@ -109,49 +140,52 @@ func (l *logins) lock(ctx context.Context, key string) (release func(context.Con
 	}
 }
 
-const (
-	shortestLockWait = 5 * time.Millisecond
-	longestLockWait  = 500 * time.Millisecond
-)
-
 // latest returns the latest value of a key. A Get may show an older one, so the value is
 // written again under its revision: that succeeds for the latest one only. A key without
 // a value gets one that means no entry.
-func (l *logins) latest(ctx context.Context, bucket Bucket, key string) (Entry, error) {
-	for {
-		found, err := bucket.Get(ctx, key)
+func (l *logins) latest(ctx context.Context, bucket Bucket, key string) (found Entry, err error) {
+	err = l.node.persist(ctx, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, loginAttempt)
+		defer cancel()
+		found, err = bucket.Get(ctx, key)
 		switch {
 		case errors.Is(err, ErrNotFound):
-			found.Value = l.node.seal(sealLogin, loginBucket+"/"+key, nil)
-			found.Revision, err = bucket.Create(ctx, key, found.Value, 0)
-		case err != nil:
-			return Entry{}, err
-		default:
+			found.Revision, err = bucket.Create(ctx, key, nil, 0)
+		case err == nil:
 			found.Revision, err = bucket.Update(ctx, key, found.Value, found.Revision)
 		}
-		if err == nil {
-			return found, nil
+		if errors.Is(err, ErrExists) || errors.Is(err, ErrConflict) {
+			return fmt.Errorf("%w: it shows an old value", ErrUnavailable) // until the view is newer
 		}
-		if !errors.Is(err, ErrExists) && !errors.Is(err, ErrConflict) {
-			return Entry{}, err
-		}
-		if !tryLater(ctx, nil) { // until the view is newer
-			return Entry{}, context.Cause(ctx)
-		}
-	}
+		return err
+	})
+	return found, err
 }
 
-// decode returns an entry, or nil if the value means none.
-func (l *logins) decode(key string, sealed []byte) (*auth.Entry, error) {
-	plain, err := l.node.open(sealLogin, loginBucket+"/"+key, sealed)
-	if err != nil {
-		return nil, fmt.Errorf("the login does not open with the key of the cluster; log out, and log in again: %w", err)
-	}
-	if len(plain) == 0 {
-		return nil, nil
-	}
-	e := new(auth.Entry)
-	return e, e.UnmarshalBinary(plain)
+// save replaces the value with a revision. After an attempt whose outcome is unknown, the value
+// itself tells whether that succeeded: no two sealed values are equal.
+func (l *logins) save(ctx context.Context, bucket Bucket, key string, value []byte, revision uint64) error {
+	doubtful := false
+	return l.node.persist(ctx, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, loginAttempt)
+		defer cancel()
+		_, err := bucket.Update(ctx, key, value, revision)
+		if !errors.Is(err, ErrConflict) || !doubtful {
+			doubtful = doubtful || err != nil
+			return err
+		}
+		found, getErr := bucket.Get(ctx, key)
+		switch {
+		case getErr != nil:
+			return getErr
+		case found.Revision <= revision:
+			return fmt.Errorf("%w: it shows an old value", ErrUnavailable)
+		case bytes.Equal(found.Value, value):
+			return nil
+		default:
+			return err
+		}
+	})
 }
 
 // failed returns an error of the store about a key.
@@ -159,5 +193,5 @@ func (l *logins) failed(k auth.Key, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &auth.StoreError{Path: fmt.Sprintf("cluster %s: %s%s", l.node.options.Cluster, k.Resource, k.Issuer), Err: err}
+	return &auth.StoreError{Path: fmt.Sprintf("cluster %s: %s", l.node.options.Cluster, cmp.Or(k.Resource, k.Issuer)), Err: err}
 }

@@ -26,6 +26,7 @@ type Node struct {
 	engine  Engine
 	leases  Bucket
 	sealer  *sealer
+	hashKey []byte // of Node.hashed
 	log     *slog.Logger
 	began   time.Time // when Join was called; its monotonic reading is the zero of the node's clock
 	asleep  time.Duration
@@ -101,7 +102,7 @@ func Join(ctx context.Context, e Engine, o Options) (*Node, error) {
 
 func newNode(e Engine, o Options) *Node {
 	n := &Node{
-		options: o, engine: e, sealer: newSealer(o.Cluster, o.Key), log: o.Log.With("node", o.Node),
+		options: o, engine: e, sealer: newSealer(o.Cluster, o.Key), hashKey: deriveKey(o, "hash"), log: o.Log.With("node", o.Node),
 		began: time.Now(), asleep: suspended(),
 		epoch: rand.Text(), wall: time.Now,
 		table: map[string]*entry{}, left: map[string][]byte{}, kick: make(chan struct{}, 1),

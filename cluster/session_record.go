@@ -32,13 +32,13 @@ func (n *Node) sealSession(session string, r sessionRecord) []byte {
 	n.mu.Lock()
 	r.Version, r.Owner, r.Address, r.Door = recordVersion, owner{n.options.Node, n.epoch, n.term()}, n.address, n.spki
 	n.mu.Unlock()
-	return n.seal(sealSession, sessionBucket+"/"+hashed(session), encode(r))
+	return n.seal(sealSession, sessionBucket+"/"+n.hashed(session), encode(r))
 }
 
 // openSession opens the value of a session. What cannot be read is counted.
 func (n *Node) openSession(session string, sealed []byte) (sessionRecord, error) {
 	var r sessionRecord
-	plain, err := n.open(sealSession, sessionBucket+"/"+hashed(session), sealed)
+	plain, err := n.open(sealSession, sessionBucket+"/"+n.hashed(session), sealed)
 	if err == nil {
 		if err = decodeRecord(plain, &r); err != nil {
 			n.sealer.refused.Add(1)

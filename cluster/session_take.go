@@ -95,7 +95,7 @@ func (s *sessions) take(ctx context.Context, session, identity string) (none str
 	if err != nil {
 		return none, err
 	}
-	entry, err := bucket.Get(ctx, hashed(session))
+	entry, err := bucket.Get(ctx, s.node.hashed(session))
 	if errors.Is(err, ErrNotFound) {
 		return none, errNoRecord
 	}
@@ -110,7 +110,7 @@ func (s *sessions) take(ctx context.Context, session, identity string) (none str
 		return none, err
 	}
 	r.Takes, r.Free = r.Takes+1, false
-	revision, err := bucket.Update(ctx, hashed(session), s.node.sealSession(session, r), entry.Revision)
+	revision, err := bucket.Update(ctx, s.node.hashed(session), s.node.sealSession(session, r), entry.Revision)
 	if err != nil {
 		return none, err
 	}

@@ -277,7 +277,7 @@ var errOldView = errors.New("cluster: the view of a session is old")
 // has ended leaves a short value if an older record may still come: that of an owner from which it
 // was taken, or one of this node whose outcome is unknown. Otherwise it leaves nothing.
 func (s *sessions) put(ctx context.Context, bucket Bucket, w *ownSession) (ours bool, err error) {
-	key := hashed(w.id)
+	key := s.node.hashed(w.id)
 	revision := uint64(0)
 	switch {
 	case w.end == forgotten && !w.written:
@@ -321,7 +321,7 @@ func (s *sessions) value(w *ownSession) []byte {
 // the Engine has lost everything; the number of takes does. The view may be old: then that write
 // is refused.
 func (s *sessions) settle(ctx context.Context, bucket Bucket, w *ownSession) (ours bool, err error) {
-	entry, err := bucket.Get(ctx, hashed(w.id))
+	entry, err := bucket.Get(ctx, s.node.hashed(w.id))
 	if errors.Is(err, ErrNotFound) { // it has expired, or the Engine has lost it
 		w.revision = 0
 		return true, nil

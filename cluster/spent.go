@@ -40,14 +40,14 @@ type spentStates struct{ *spent }
 
 // Spend implements server.Spent.
 func (s spentStates) Spend(ctx context.Context, state [16]byte, until time.Time) (first bool, err error) {
-	return s.first(ctx, "state."+hashed(string(state[:])), until)
+	return s.first(ctx, "state."+s.node.hashed(string(state[:])), until)
 }
 
 type spentProofs struct{ *spent }
 
 // Take implements resource.Proofs.
 func (s spentProofs) Take(ctx context.Context, proof resource.ProofID, until time.Time) (fresh bool, err error) {
-	return s.first(ctx, "proof."+hashed(string(proof[:])), until)
+	return s.first(ctx, "proof."+s.node.hashed(string(proof[:])), until)
 }
 
 // A spent remembers what was used, by keys that expire.

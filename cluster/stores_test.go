@@ -3,6 +3,9 @@ package cluster_test
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -44,14 +47,6 @@ func threeNodes(t *testing.T) (nodes [3]*cluster.Node, engines [3]*clustertest.E
 	return nodes, engines, service
 }
 
-// Guarantees: G-0081.1
-func TestLoginsOfACluster(t *testing.T) {
-	stores.LoginStoreContract(t, func(t *testing.T) stores.Logins {
-		nodes, _, _ := threeNodes(t)
-		return stores.Logins{A: nodes[0].Logins(), B: nodes[1].Logins()}
-	}, proptest.ContractOptions{})
-}
-
 // Guarantees: G-0075.8, G-0081.4
 func TestTaskStoreOfACluster(t *testing.T) {
 	stores.TaskStoreContract(t, func(t *testing.T) stores.Tasks {
@@ -86,46 +81,6 @@ func TestChangesOfACluster(t *testing.T) {
 			},
 		}
 	}, proptest.ContractOptions{})
-}
-
-// An older view of an entry is never what the next holder of a lock decides by.
-//
-// Guarantees: G-0081.1
-func TestLoginsAreNotDecidedByOldViews(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes, engines, _ := threeNodes(t)
-		k := auth.Key{Resource: "https://example.com"}
-		set := func(n *cluster.Node, token string) (before string) {
-			err := n.Logins().Locked(t.Context(), k, func(e *auth.Entry) (*auth.Entry, error) {
-				if e != nil {
-					before = e.Access.Reveal()
-				}
-				return &auth.Entry{Access: auth.NewSecret(token)}, nil
-			})
-			if err != nil {
-				t.Error(err)
-			}
-			return before
-		}
-		set(nodes[0], "first")
-		engines[1].Freeze()
-		set(nodes[0], "second")
-		before := make(chan string, 1)
-		go func() { before <- set(nodes[1], "third") }()
-		rest(t, 5*time.Second)
-		select {
-		case got := <-before:
-			t.Errorf("with an old view, the entry was %q", got)
-		default:
-		}
-		engines[1].Thaw()
-		if got := <-before; got != "second" {
-			t.Errorf("the entry was %q, want that of the last writer", got)
-		}
-		if got := set(nodes[2], "fourth"); got != "third" {
-			t.Errorf("the entry was %q", got)
-		}
-	})
 }
 
 // A change that was lost on the way is noticed with the next one.
@@ -339,7 +294,7 @@ func TestTasksOfAClusterAreBounded(t *testing.T) {
 //
 // Guarantees: G-0081.5
 func TestEngineLearnsNothing(t *testing.T) {
-	nodes, engines, _ := threeNodes(t)
+	nodes, engines, service := threeNodes(t)
 	n := nodes[0]
 	k := auth.Key{Resource: "https://resource.example", Principal: "principal-of-ada"}
 	err := n.Logins().Locked(t.Context(), k, func(*auth.Entry) (*auth.Entry, error) {
@@ -367,30 +322,32 @@ func TestEngineLearnsNothing(t *testing.T) {
 	n.Changes().Publish(server.Change{URI: "file:///uri-of-the-resource"})
 	<-got
 	all := bytes.NewBuffer(heard)
-	entries := 0
-	for _, o := range []cluster.BucketOptions{
-		{Name: "lease", TTL: cluster.LeaseTTL, MaxValue: 16 << 10}, {Name: "login"}, {Name: "task", MaxBytes: 1 << 30},
-		{Name: "spent", OwnTTL: true, MaxValue: 1 << 10, Memory: true},
-	} {
-		bucket, err := engines[2].Bucket(t.Context(), o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for e := range bucket.Watch(t.Context(), "") {
-			if e.Current {
-				break
-			}
-			entries++
-			all.WriteString(e.Key)
-			all.Write(e.Value)
-		}
+	entries, buckets := 0, map[string]bool{}
+	for key, value := range service.Values() {
+		entries++
+		bucket, _, _ := strings.Cut(key, "/")
+		buckets[bucket] = true
+		all.WriteString(key)
+		all.Write(value)
 	}
-	if entries < 7 {
-		t.Errorf("the engine has %d entries, so this test sees too little", entries)
+	if entries < 7 || len(buckets) < 4 {
+		t.Errorf("the engine has %d entries in %d buckets, so this test sees too little", entries, len(buckets))
 	}
 	for _, secret := range []string{"resource.example", "principal-of-ada", "secret-token", "issuer.example", "id-of-the-task", "owner-of-the-task", "id-of-the-state", "uri-of-the-resource", "begun", `"v":1`} {
 		if bytes.Contains(all.Bytes(), []byte(secret)) {
 			t.Errorf("the engine can read %q", secret)
 		}
+		for _, sum := range [][]byte{sha256Of(secret), sha256Of("cluster " + secret)} { // what can be guessed cannot be looked up
+			for _, text := range []string{base32.StdEncoding.EncodeToString(sum)[:52], hex.EncodeToString(sum), string(sum)} {
+				if bytes.Contains(all.Bytes(), []byte(text)) {
+					t.Errorf("the engine can find out whether %q is there", secret)
+				}
+			}
+		}
 	}
+}
+
+func sha256Of(text string) []byte {
+	sum := sha256.Sum256([]byte(text))
+	return sum[:]
 }

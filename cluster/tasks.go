@@ -64,7 +64,7 @@ func (t *tasks) Save(ctx context.Context, r *server.TaskRecord) error {
 	if err != nil {
 		return err
 	}
-	id := hashed(r.Task.TaskID)
+	id := t.node.hashed(r.Task.TaskID)
 	plain, err := json.Marshal(taskRecord{recordVersion, r.Task, r.Tool, r.Owner, r.Client, r.Node, r.Created.UTC(), r.Expires.UTC()})
 	if err != nil {
 		return fmt.Errorf("cluster: task %.80q: %w", r.Task.TaskID, err)
@@ -94,7 +94,7 @@ func full(err error) error {
 
 // addIndex adds the key for List, if the client has room for one more task.
 func (t *tasks) addIndex(ctx context.Context, bucket Bucket, r *server.TaskRecord, id string) error {
-	of := indexPrefix + hashed(r.Owner) + "." + hashed(r.Client) + "."
+	of := indexPrefix + t.node.hashed(r.Owner) + "." + t.node.hashed(r.Client) + "."
 	count, now := 0, time.Now()
 	for key, err := range bucket.Keys(ctx, of) {
 		if err != nil {
@@ -134,7 +134,7 @@ func (t *tasks) Load(ctx context.Context, id string) (*server.TaskRecord, error)
 	if err != nil {
 		return nil, err
 	}
-	return t.load(ctx, bucket, hashed(id))
+	return t.load(ctx, bucket, t.node.hashed(id))
 }
 
 func (t *tasks) load(ctx context.Context, bucket Bucket, id string) (*server.TaskRecord, error) {
@@ -167,7 +167,7 @@ func (t *tasks) List(ctx context.Context, owner, after string, limit int) ([]*se
 		return nil, err
 	}
 	var entries []indexEntry
-	for key, err := range bucket.Keys(ctx, indexPrefix+hashed(owner)+".") {
+	for key, err := range bucket.Keys(ctx, indexPrefix+t.node.hashed(owner)+".") {
 		if err != nil {
 			return nil, err
 		}
@@ -177,7 +177,7 @@ func (t *tasks) List(ctx context.Context, owner, after string, limit int) ([]*se
 	}
 	slices.SortFunc(entries, func(a, b indexEntry) int { return cmp.Or(cmp.Compare(a.created, b.created), cmp.Compare(a.id, b.id)) })
 	if after != "" {
-		last := slices.IndexFunc(entries, func(e indexEntry) bool { return e.id == hashed(after) })
+		last := slices.IndexFunc(entries, func(e indexEntry) bool { return e.id == t.node.hashed(after) })
 		if last < 0 {
 			return nil, server.ErrNotFound
 		}
@@ -221,7 +221,7 @@ func (t *tasks) Delete(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	r, err := t.load(ctx, bucket, hashed(id))
+	r, err := t.load(ctx, bucket, t.node.hashed(id))
 	if errors.Is(err, server.ErrNotFound) {
 		return nil
 	}
@@ -229,8 +229,8 @@ func (t *tasks) Delete(ctx context.Context, id string) error {
 		return err
 	}
 	return t.remove(ctx, bucket, indexEntry{
-		key:     fmt.Sprintf("%s%s.%s.%019d.%019d.%s", indexPrefix, hashed(r.Owner), hashed(r.Client), r.Created.UnixNano(), r.Expires.UnixNano(), hashed(id)),
-		id:      hashed(id),
+		key:     fmt.Sprintf("%s%s.%s.%019d.%019d.%s", indexPrefix, t.node.hashed(r.Owner), t.node.hashed(r.Client), r.Created.UnixNano(), r.Expires.UnixNano(), t.node.hashed(id)),
+		id:      t.node.hashed(id),
 		created: r.Created.UnixNano(),
 	})
 }

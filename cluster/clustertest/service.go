@@ -3,6 +3,7 @@ package clustertest
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"sync"
@@ -54,6 +55,20 @@ func (s *Service) Full(full bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.full = full
+}
+
+// Values yields the key and the value of everything that is stored, of all buckets: what somebody
+// can read who can read the storage. A key begins with the name of its bucket and "/".
+func (s *Service) Values() iter.Seq2[string, []byte] {
+	all := map[string][]byte{}
+	s.mu.Lock()
+	for name, b := range s.buckets {
+		for key, v := range b.values {
+			all[name+"/"+key] = v.data
+		}
+	}
+	s.mu.Unlock()
+	return maps.All(all)
 }
 
 // Restart interrupts all connections for a moment, and loses the buckets with Memory.
