@@ -19,6 +19,7 @@ import (
 type switchable struct {
 	t       *testing.T
 	options Options
+	through func(net.Conn) net.Conn // what connections go through; nil: nothing
 
 	mu     sync.Mutex
 	server *Server
@@ -69,7 +70,11 @@ func (s *switchable) dial() (net.Conn, error) {
 	if s.server == nil {
 		return nil, errors.New("the server is stopped")
 	}
-	return s.server.server.InProcessConn()
+	c, err := s.server.server.InProcessConn()
+	if err == nil && s.through != nil {
+		c = s.through(c)
+	}
+	return c, err
 }
 
 // connect connects an engine through a line that a test cuts.
