@@ -373,7 +373,7 @@ func TestTwoNodesTakeOneSession(t *testing.T) {
 					mu.Lock()
 					answered = append(answered, call)
 					mu.Unlock()
-				} else if status != http.StatusServiceUnavailable {
+				} else {
 					t.Errorf("call %s got %d", call, status)
 				}
 			})
@@ -386,9 +386,6 @@ func TestTwoNodesTakeOneSession(t *testing.T) {
 		if owner == "" || by[0] != "" && by[0] != owner {
 			t.Errorf("round %d: node %q has it afterwards, and %v served it before", round, owner, by)
 		}
-	}
-	if len(answered) < 2*rounds*9/10 {
-		t.Errorf("%d of %d calls were answered", len(answered), 2*rounds)
 	}
 	s.books.balance(t, answered)
 }
