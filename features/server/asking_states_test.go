@@ -3,6 +3,7 @@ package server_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -314,5 +315,79 @@ func TestStatesExpire(t *testing.T) {
 			}
 			srv.Close(context.Background())
 		})
+	}
+}
+
+// A call with all its rounds takes an hour at most, however quickly each question is answered. After that its state is refused, and
+// the question of a handler that waits fails. A state that is younger is accepted.
+//
+// Guarantees: G-0031.4, G-0031.7
+func TestACallWithAllItsRoundsExpires(t *testing.T) {
+	for _, limit := range []time.Duration{0, 25 * time.Minute} {
+		for _, name := range []string{"reruns", "explicit", "waits"} {
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer(server.Options{Asking: server.AskingOptions{CallExpiry: limit}})
+				var runs atomic.Int64
+				failed := make(chan error, 1)
+				ask := func(ctx context.Context, _ struct{}) (string, error) {
+					runs.Add(1)
+					for {
+						if err := server.Confirm(ctx, "And now?"); err != nil {
+							failed <- err
+							return "", err
+						}
+					}
+				}
+				server.AddTool(s, protocol.Tool{Name: "waits"}, ask, server.Asks(server.Waits, forms))
+				server.AddTool(s, protocol.Tool{Name: "reruns"}, func(ctx context.Context, _ struct{}) (string, error) {
+					runs.Add(1)
+					for {
+						if err := server.Confirm(ctx, "And now?"); err != nil {
+							return "", err
+						}
+					}
+				}, server.Asks(server.Reruns, forms))
+				server.AddTool(s, protocol.Tool{Name: "explicit"}, func(context.Context, struct{}) (string, error) {
+					runs.Add(1)
+					return "", &server.InputRequired{Requests: question("a")}
+				})
+				w := dial(t, s)
+				answer := func(last round) round {
+					with := fmt.Sprintf(`%q:{"action":"accept","content":{"a":"x"}}`, last.Keys[0])
+					return w.round(name, retryParams(last.State, with))
+				}
+				began, limit := time.Now(), limit
+				if limit == 0 {
+					limit = time.Hour
+				}
+				last := w.round(name, "")
+				for time.Since(began)+9*time.Minute < limit {
+					pass(9 * time.Minute) // each question could be answered for ten
+					if last = answer(last); last.State == "" {
+						t.Fatalf("%s: after %v: got %+v, want another question", name, time.Since(began), last)
+					}
+				}
+				pass(limit - time.Since(began) + time.Second)
+				runs.Store(0)
+				got := answer(last)
+				if !got.Error.is(jsonrpc.CodeInvalidParams, "invalid_request_state") || runs.Load() != 0 {
+					t.Errorf("%s: after %v: got %+v and %d runs, want the error %d and none", name, time.Since(began), got, runs.Load(), jsonrpc.CodeInvalidParams)
+				}
+				if name == "waits" {
+					synctest.Wait()
+					select {
+					case err := <-failed:
+						if !errors.Is(err, server.ErrUnanswered) || !strings.Contains(err.Error(), limit.String()) {
+							t.Errorf("the question failed with %v, want %v and the limit", err, server.ErrUnanswered)
+						}
+					default:
+						t.Error("the question of the handler has not failed")
+					}
+				}
+				if err := s.Close(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
 	}
 }

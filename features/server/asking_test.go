@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
@@ -221,6 +222,93 @@ func TestMissingCapabilitiesFailBeforeTheHandlerRuns(t *testing.T) {
 			t.Errorf("%d handlers ran, want 1 at most", runs)
 		}
 	})
+}
+
+// Each capability that a feature needs is checked on its own: a client that has all but one is refused before the handler runs. If
+// the feature does not say what it needs, the question that needs it fails, and no other.
+//
+// Guarantees: G-0031.3
+func TestEachCapabilityIsNeeded(t *testing.T) {
+	here := &protocol.Capability{}
+	message := func(change func(*protocol.CreateMessageParams)) *protocol.CreateMessageParams {
+		q := &protocol.CreateMessageParams{MaxTokens: 1, Messages: protocol.SamplingMessages{{Role: protocol.RoleUser, Content: protocol.SamplingContents{protocol.Text("hi")}}}}
+		change(q)
+		return q
+	}
+	tools := protocol.Tools{{Name: "t", InputSchema: json.RawMessage(`{"type":"object"}`)}}
+	const all = `"elicitation":{"form":{},"url":{}},"sampling":{"tools":{},"context":{}},"roots":{},"extensions":{"x/y":{}}`
+	for name, test := range map[string]struct {
+		needs    protocol.ClientCapabilities
+		question protocol.InputRequest
+		lacking  string // all capabilities but this one
+		required string
+	}{
+		"form": {protocol.ClientCapabilities{Elicitation: &protocol.ElicitationCapability{Form: here}}, &protocol.ElicitParams{Message: "m", RequestedSchema: json.RawMessage(`{"type":"object","properties":{}}`)},
+			strings.Replace(all, `"form":{},`, ``, 1), `{"elicitation":{"form":{}}}`},
+		"url": {protocol.ClientCapabilities{Elicitation: &protocol.ElicitationCapability{URL: here}}, &protocol.ElicitParams{Mode: protocol.ElicitURL, Message: "m", URL: "https://example.com"},
+			strings.Replace(all, `,"url":{}`, ``, 1), `{"elicitation":{"url":{}}}`},
+		"sampling": {protocol.ClientCapabilities{Sampling: &protocol.SamplingCapability{}}, message(func(*protocol.CreateMessageParams) {}),
+			strings.Replace(all, `"sampling":{"tools":{},"context":{}},`, ``, 1), `{"sampling":{}}`},
+		"tools": {protocol.ClientCapabilities{Sampling: &protocol.SamplingCapability{Tools: here}}, message(func(q *protocol.CreateMessageParams) { q.Tools = tools }),
+			strings.Replace(all, `"tools":{},`, ``, 1), `{"sampling":{"tools":{}}}`},
+		"tool choice": {protocol.ClientCapabilities{Sampling: &protocol.SamplingCapability{Tools: here}}, message(func(q *protocol.CreateMessageParams) { q.ToolChoice = &protocol.ToolChoice{} }),
+			strings.Replace(all, `"tools":{},`, ``, 1), `{"sampling":{"tools":{}}}`},
+		"context": {protocol.ClientCapabilities{Sampling: &protocol.SamplingCapability{Context: here}}, message(func(q *protocol.CreateMessageParams) { q.IncludeContext = "allServers" }),
+			strings.Replace(all, `,"context":{}`, ``, 1), `{"sampling":{"context":{}}}`},
+		"roots": {protocol.ClientCapabilities{Roots: &protocol.RootsCapability{}}, &protocol.ListRootsParams{},
+			strings.Replace(all, `"roots":{},`, ``, 1), `{"roots":{}}`},
+		"extension": {protocol.ClientCapabilities{Extensions: map[string]json.RawMessage{"x/y": json.RawMessage(`{}`)}}, nil,
+			strings.Replace(all, `,"extensions":{"x/y":{}}`, ``, 1), `{"extensions":{"x/y":{}}}`},
+	} {
+		if test.lacking == all {
+			t.Fatalf("%s: nothing is lacking", name)
+		}
+		synctest.Test(t, func(t *testing.T) {
+			s := newServer(server.Options{})
+			var runs atomic.Int64
+			handler := func(ctx context.Context, _ struct{}) (string, error) {
+				if runs.Add(1); test.question == nil {
+					return "", &server.InputRequired{Requests: question("a")}
+				}
+				_, err := server.Ask(ctx, protocol.InputRequests{"q": test.question})
+				return "", err
+			}
+			explicit := func(context.Context, struct{}) (string, error) {
+				runs.Add(1)
+				return "", &server.InputRequired{Requests: protocol.InputRequests{"q": test.question}}
+			}
+			for how, name := range map[server.Asking]string{server.Waits: "waits", server.Reruns: "reruns"} {
+				server.AddTool(s, protocol.Tool{Name: name}, handler, server.Asks(how, test.needs))
+				if test.question != nil {
+					server.AddTool(s, protocol.Tool{Name: name + "_unsaid"}, handler, server.Asks(how, protocol.ClientCapabilities{}))
+					server.AddTool(s, protocol.Tool{Name: "explicit_" + name}, explicit)
+				}
+			}
+			tools := []string{"waits", "reruns"}
+			if test.question != nil {
+				tools = append(tools, "waits_unsaid", "reruns_unsaid", "explicit_waits")
+			}
+			w := dial(t, s)
+			call := func(tool, capabilities string) response {
+				return w.ask(strings.Replace(modern(`1`, "tools/call", `"name":"`+tool+`"`), `clientCapabilities":{}`, `clientCapabilities":{`+capabilities+`}`, 1))
+			}
+			for _, tool := range tools {
+				runs.Store(0)
+				if got := call(tool, test.lacking); !got.Error.is(protocol.CodeMissingCapability, `{"requiredCapabilities":`+test.required+`}`) {
+					t.Errorf("%s, %s: without the capability: got %s, %v, want the error %d", name, tool, got.Result, got.Error, protocol.CodeMissingCapability)
+				}
+				if n := runs.Load(); n != 0 && len(tool) <= len("reruns") {
+					t.Errorf("%s, %s: the handler ran, want that it does not", name, tool)
+				}
+				if got := call(tool, all); string(got.Result["resultType"]) != `"input_required"` {
+					t.Errorf("%s, %s: with all capabilities: got %s, %v, want the question", name, tool, got.Result, got.Error)
+				}
+			}
+			if err := s.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }
 
 // If a handler with Reruns continues without an answer, its result is dropped. If it

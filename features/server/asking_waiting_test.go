@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -92,6 +93,94 @@ func TestCallsThatWaitAreBounded(t *testing.T) {
 			}
 		}
 		srv.Close(context.Background())
+	})
+}
+
+// The requests of waiting calls have a limit in bytes, which counts 16 KiB for each in addition. A call that does not fit is refused
+// before its handler runs. The oldest call of a client makes room for a newer one, if that suffices.
+//
+// Guarantees: G-0031.7
+func TestTheBytesOfCallsThatWaitAreBounded(t *testing.T) {
+	const each = 16 << 10
+	params := func(size int) string { return `,"arguments":{"pad":"` + strings.Repeat("x", size) + `"}` }
+	var request struct{ Params json.RawMessage }
+	if err := json.Unmarshal([]byte(withForms(`1`, "tools/call", `"name":"padded"`+params(0))), &request); err != nil {
+		t.Fatal(err)
+	}
+	own := each + len(request.Params) // what a call without padding counts
+	serve := func(s *shop, limit int) *server.Server {
+		srv := newServer(server.Options{Asking: server.AskingOptions{MaxWaitingBytes: limit}})
+		server.AddTool(srv, protocol.Tool{Name: "padded"}, func(ctx context.Context, _ struct {
+			Pad string `json:"pad"`
+		}) (string, error) {
+			return s.one(ctx, struct{}{})
+		}, server.Asks(server.Waits, forms))
+		return srv
+	}
+	overloaded := func(t *testing.T, s *shop, got round, runs int64) {
+		t.Helper()
+		if !got.Error.is(jsonrpc.CodeOverloaded, "overloaded") || s.runs.Load() != runs {
+			t.Errorf("got %+v and %d runs, want the error %d and %d runs", got, s.runs.Load(), jsonrpc.CodeOverloaded, runs)
+		}
+	}
+	for limit, fit := range map[int]int{3 * own: 3, 3*own - 1: 2, own: 1, own - 1: 0} {
+		synctest.Test(t, func(t *testing.T) {
+			s := new(shop)
+			srv := serve(s, limit)
+			var all []round
+			var peers []*rawPeer
+			for range fit {
+				w := dialAs(t, srv, fmt.Sprint(len(peers)))
+				peers, all = append(peers, w), append(all, w.round("padded", params(0)))
+			}
+			for i, got := range all {
+				if got.State == "" {
+					t.Errorf("limit %d: call %d got %+v, want a question", limit, i, got)
+				}
+			}
+			overloaded(t, s, dialAs(t, srv, "another").round("padded", params(0)), int64(fit))
+			if fit > 0 { // a call that has ended leaves its bytes, as one that has expired
+				if got := peers[0].round("padded", params(0)+retryParams(all[0].State, yes)); !strings.Contains(got.Text, "confirmed") {
+					t.Errorf("limit %d: got %+v, want %q", limit, got, "confirmed")
+				}
+				if got := dialAs(t, srv, "another").round("padded", params(0)); got.State == "" {
+					t.Errorf("limit %d: after a call has ended: got %+v, want a question", limit, got)
+				}
+				pass(11 * time.Minute)
+				for range fit {
+					if got := dialAs(t, srv, "late").round("padded", params(0)); got.State == "" {
+						t.Errorf("limit %d: after all have expired: got %+v, want a question", limit, got)
+					}
+				}
+			}
+			if err := srv.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	synctest.Test(t, func(t *testing.T) { // eviction
+		s := new(shop)
+		srv := serve(s, 3*own)
+		ada, bob := dialAs(t, srv, "ada"), dialAs(t, srv, "bob")
+		kept := bob.round("padded", params(0))
+		ada.round("padded", params(0))
+		oldest := ada.round("padded", params(0))
+		if got := ada.round("padded", params(0)); got.State == "" { // in the place of the oldest
+			t.Errorf("got %+v, want a question", got)
+		}
+		runs := s.runs.Load()
+		overloaded(t, s, ada.round("padded", params(own+1)), runs) // the place of the oldest is too small
+		for name, one := range map[string]func() round{
+			"the oldest, which was kept": func() round { return ada.round("padded", params(0)+retryParams(oldest.State, yes)) },
+			"the call of another client": func() round { return bob.round("padded", params(0)+retryParams(kept.State, yes)) },
+		} {
+			if got := one(); !strings.Contains(got.Text, "confirmed") {
+				t.Errorf("%s: got %+v, want %q", name, got, "confirmed")
+			}
+		}
+		if err := srv.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
 	})
 }
 

@@ -151,7 +151,8 @@ func (rs *rounds) spend(ctx context.Context, st *state) (bool, error) {
 	return true, nil
 }
 
-// enter reserves a place. If a client has too many parked calls, its oldest one ends.
+// enter reserves a place. If there is none, the client's oldest parked call ends, provided that
+// its place is large enough.
 func (rs *rounds) enter(w *waiting) error {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -169,14 +170,12 @@ func (rs *rounds) enter(w *waiting) error {
 			oldest = other
 		}
 	}
-	full := len(rs.waiting) >= rs.options.MaxWaiting || rs.bytes+w.size > rs.options.MaxWaitingBytes
-	if (full || mine >= rs.options.MaxWaitingPerClient) && oldest != nil {
+	bytes, most := rs.bytes+w.size, rs.options.MaxWaitingBytes
+	switch full := len(rs.waiting) >= rs.options.MaxWaiting || bytes > most || mine >= rs.options.MaxWaitingPerClient; {
+	case full && oldest != nil && bytes-oldest.size <= most:
 		rs.release(oldest)
 		oldest.cancel(fmt.Errorf("%w: newer calls of the client took its place", ErrUnanswered))
-		mine--
-		full = rs.bytes+w.size > rs.options.MaxWaitingBytes
-	}
-	if full || mine >= rs.options.MaxWaitingPerClient {
+	case full:
 		return refuse(jsonrpc.CodeOverloaded, "overloaded: %d calls wait for their clients", len(rs.waiting))
 	}
 	rs.arrivals++

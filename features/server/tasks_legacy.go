@@ -199,6 +199,9 @@ func (ts *tasks) list(ctx context.Context, c *call, params *protocol.ListTasksPa
 			result.NextCursor = &next
 			break
 		}
+		if !time.Now().Before(r.Expires) {
+			continue // the store has not forgotten it yet
+		}
 		if now, _, err := ts.find(ctx, c, r.Task.TaskID); err == nil {
 			r = now // the store may not have its latest state
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -321,6 +322,95 @@ func TestNothingIsKeptBeyondItsTTL(t *testing.T) {
 		}
 	})
 }
+
+// When the TTL of a task has passed, nobody finds it, even if the store keeps it for longer, or the process that ran it has ended.
+//
+// Guarantees: G-0032.3
+func TestAStoreThatKeepsExpiredTasks(t *testing.T) {
+	store := &hoardingStore{all: make(map[string]server.TaskRecord)}
+	bubble(t, server.TaskOptions{TTL: time.Hour, Legacy: true, Store: store}, func(t *testing.T, s *taskServer) {
+		w, old := dialAs(t, s.Server, "ada"), dialAs(t, s.Server, "ada")
+		old.session()
+		ended, running, cancelled := w.beginTask("fails"), w.beginTask("work"), w.beginTask("work")
+		w.ask(withTasks(`3`, "tasks/cancel", `"taskId":"`+cancelled+`"`))
+		<-s.causes
+		legacyTask := old.beginLegacy("fails", "")
+		old.want(`"status":"failed"`)
+		other := newTaskServer(server.TaskOptions{TTL: time.Hour, Legacy: true, Store: store}) // a later process
+		third, thirdOld := dialAs(t, other.Server, "ada"), dialAs(t, other.Server, "ada")
+		thirdOld.session()
+		pass(time.Hour - time.Second)
+		for _, w := range []*rawPeer{w, third} {
+			for _, id := range []string{ended, running, cancelled} {
+				if got := w.getTask(id); got.Fault != nil {
+					t.Errorf("shortly before the end: got %+v, want the task", got.Fault)
+				}
+			}
+		}
+		for _, w := range []*rawPeer{old, thirdOld} {
+			if got := string(w.ask(legacy(`1`, "tasks/list", ``)).Result["tasks"]); strings.Count(got, `"taskId"`) != 4 {
+				t.Errorf("shortly before the end: got the list %s, want 4 tasks", got)
+			}
+		}
+		pass(2 * time.Second)
+		<-s.causes
+		for _, w := range []*rawPeer{w, third} {
+			for _, id := range []string{ended, running, cancelled, legacyTask} {
+				for method, more := range map[string]string{"tasks/get": "", "tasks/update": `,"inputResponses":{}`, "tasks/cancel": ""} {
+					w.wantFault(jsonrpc.CodeInvalidParams, withTasks(`3`, method, `"taskId":"`+id+`"`+more))
+				}
+				w.send(withTasks(`"l"`, "subscriptions/listen", `"notifications":{"taskIds":["`+id+`"]}`))
+				w.want(`"notifications":{}`)
+				w.send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"l"}}`)
+				synctest.Wait()
+			}
+		}
+		for _, w := range []*rawPeer{old, thirdOld} {
+			for _, method := range []string{"tasks/get", "tasks/result", "tasks/cancel"} {
+				w.wantFault(jsonrpc.CodeInvalidParams, legacy(`3`, method, `"taskId":"`+legacyTask+`"`))
+			}
+			if got := string(w.ask(legacy(`1`, "tasks/list", ``)).Result["tasks"]); got != `[]` {
+				t.Errorf("got the list %s, want no task", got)
+			}
+		}
+		other.Close(t.Context())
+	})
+}
+
+// A hoardingStore never forgets a task.
+type hoardingStore struct {
+	mu  sync.Mutex
+	all map[string]server.TaskRecord
+}
+
+func (h *hoardingStore) Save(_ context.Context, r *server.TaskRecord) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.all[r.Task.TaskID] = *r
+	return nil
+}
+
+func (h *hoardingStore) Load(_ context.Context, id string) (*server.TaskRecord, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if r, ok := h.all[id]; ok {
+		return &r, nil
+	}
+	return nil, server.ErrNotFound
+}
+
+func (h *hoardingStore) List(_ context.Context, owner, _ string, _ int) (all []*server.TaskRecord, _ error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, r := range h.all {
+		if r.Owner == owner {
+			all = append(all, &r)
+		}
+	}
+	return all, nil
+}
+
+func (*hoardingStore) Delete(context.Context, string) error { return nil }
 
 // Only the owner of a task can read, answer, cancel or watch it. For others it is
 // unknown.
