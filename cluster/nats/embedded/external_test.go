@@ -39,6 +39,12 @@ func TestThreeExternalServers(t *testing.T) {
 		if err := running[n].Start(); err != nil {
 			t.Fatal(err)
 		}
+		for ctx := within(t); ; wait(ctx, t, 20*time.Millisecond) {
+			if conn, err := s.dial(n); err == nil {
+				conn.Close()
+				return
+			}
+		}
 	}
 	s.kill = func(n int) {
 		running[n].Process.Kill()
@@ -49,17 +55,6 @@ func TestThreeExternalServers(t *testing.T) {
 	for n := range 3 {
 		s.start(n)
 		t.Cleanup(func() { s.kill(n) })
-	}
-	for n := range 3 {
-		ctx := within(t)
-		for {
-			conn, err := s.dial(n)
-			if err == nil {
-				conn.Close()
-				break
-			}
-			wait(ctx, t, 20*time.Millisecond)
-		}
 	}
 	t.Run("contract", s.contract)
 	t.Run("the leader is killed", s.leaderIsKilled)

@@ -328,4 +328,8 @@ func TestBadOptionsAndFiles(t *testing.T) {
 	if _, err := Join(within(t), o); err == nil {
 		t.Error("a folder to which others can write was accepted")
 	}
+	o.Seeds, o.Listen, o.Key = three, three[0], testKey
+	if _, err := Join(within(t), o); err == nil || errors.Is(err, cluster.ErrUnavailable) {
+		t.Errorf("a folder of servers to which others can write got %v", err)
+	}
 }

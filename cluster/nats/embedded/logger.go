@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -23,11 +24,14 @@ type logger struct {
 }
 
 // maxLines is how many lines are passed on in a minute, each once: strangers who connect to the
-// server cause some.
+// server cause some, and a server that cannot reach another tries it every second.
 const maxLines = 50
 
 // routine is how lines begin that the server writes as warnings at each start.
 var routine = [...]string{"Waiting for routing", "JetStream has not established contact", "JetStream is not current", "Metalayer blocking snapshot"}
+
+// ofConnection is how a line about a connection to another server begins.
+var ofConnection = regexp.MustCompile(`^\S+ - rid:\d+ - `)
 
 func (l *logger) write(level slog.Level, format string, values []any) {
 	text := fmt.Sprintf(format, values...)
@@ -37,18 +41,21 @@ func (l *logger) write(level slog.Level, format string, values []any) {
 	if !l.log.Enabled(context.Background(), level) {
 		return
 	}
-	text = "NATS: " + text
 	passed, dropped := l.passes(text, time.Now())
 	if dropped > 0 {
 		l.log.Warn("NATS: more lines in a minute than are shown", "dropped", dropped)
 	}
 	if passed {
-		l.log.Log(context.Background(), level, text)
+		if strings.Contains(text, "TLS route handshake error") {
+			text += "; the other side is no server of this cluster, or one of us has another key"
+		}
+		l.log.Log(context.Background(), level, "NATS: "+text)
 	}
 }
 
 // passes reports whether a line is passed on, and how many others were not in the minute before.
 func (l *logger) passes(text string, now time.Time) (passed bool, dropped int) {
+	text = ofConnection.ReplaceAllString(text, "")
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if now.Sub(l.minute) >= time.Minute {

@@ -5,9 +5,14 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net"
+	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -16,11 +21,15 @@ import (
 	"github.com/bowline-mcp/bowline/cluster"
 )
 
-// freeAddresses returns addresses that nobody uses.
+// freeAddresses returns addresses that nobody uses. Their ports are below those that connections get, so
+// that nobody uses them either while their server is away.
 func freeAddresses(t *testing.T, n int) (all []string) {
 	t.Helper()
-	for range n {
-		l := must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
+	for len(all) < n {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(22_000)))
+		if err != nil {
+			continue
+		}
 		defer l.Close()
 		all = append(all, l.Addr().String())
 	}
@@ -44,7 +53,7 @@ func newTrio(t *testing.T) *trio {
 	for n := range 3 {
 		three.logs[n] = &lockedBuffer{}
 		o := testOptions(t)
-		o.Seeds, o.Listen, o.Key, o.Log = seeds, seeds[n], testKey, slog.New(slog.NewTextHandler(three.logs[n], nil))
+		o.Seeds, o.Self, o.Listen, o.Key, o.Log = seeds, seeds[n], seeds[n], testKey, slog.New(slog.NewTextHandler(three.logs[n], nil))
 		three.options[n] = o
 	}
 	t.Cleanup(func() {
@@ -119,6 +128,14 @@ func TestServersProveThatTheyHaveTheKey(t *testing.T) {
 	must[uint64](t)(three.bucket(1).Put(within(t), "k", []byte("later")))
 	three.join(2)
 	wantGet(t, three.bucket(2), "k", "later")
+	attached := must[cluster.Engine](t)(Attach(within(t), Options{Folder: three.options[0].Folder, Cluster: "test"}))
+	defer closeEngine(t, attached)
+	wantGet(t, must[cluster.Bucket](t)(attached.Bucket(within(t), cluster.BucketOptions{Name: "b"})), "k", "later")
+	for _, folder := range []string{three.options[0].Folder, three.options[0].folder()} {
+		if mode := must[os.FileInfo](t)(os.Stat(folder)).Mode().Perm(); mode != 0o700 {
+			t.Errorf("folder %s has mode %#o", folder, mode)
+		}
+	}
 }
 
 // Who connects to the address for servers without TLS, or with a certificate that the key of the
@@ -134,6 +151,9 @@ func TestStrangersAreToldNothing(t *testing.T) {
 	stranger.InsecureSkipVerify = true
 	other := must[*tls.Config](t)(Options{Cluster: "other", Key: testKey}.routeTLS())
 	other.InsecureSkipVerify = true
+	if a, b := must[string](t)(o.routeToken()), must[string](t)(Options{Cluster: "other", Key: testKey}.routeToken()); a == b {
+		t.Error("two clusters with one key have the same password")
+	}
 	plain := func(c net.Conn) net.Conn { return c }
 	secure := func(config *tls.Config) func(c net.Conn) net.Conn {
 		return func(c net.Conn) net.Conn { return tls.Client(c, config) }
@@ -159,12 +179,16 @@ func TestStrangersAreToldNothing(t *testing.T) {
 	if _, err := io.ReadFull(c, said); err != nil || string(said) != "INFO " {
 		t.Errorf("with the key the server has said %q: %v", said, err)
 	}
+	io.WriteString(c, `CONNECT {"user":"bowline","pass":"another","name":"x"}`+"\r\nPING\r\n")
+	if said, _ := io.ReadAll(c); !bytes.Contains(said, []byte("Authorization Violation")) {
+		t.Errorf("with another password the server has said %q", said)
+	}
 }
 
 // isAlert reports whether it is an alert of TLS, without encryption.
 func isAlert(said []byte) bool { return len(said) == 7 && said[0] == 21 }
 
-// A server says what it waits for. Once the cluster has existed, two of three servers are enough.
+// A server says what it waits for, and is there as soon as more than half are.
 //
 // Guarantees: G-0078.9
 func TestServersWaitForAMajority(t *testing.T) {
@@ -176,27 +200,95 @@ func TestServersWaitForAMajority(t *testing.T) {
 	three.awaitLog(0, "waiting for 1 more of 3 nodes: "+seeds[1]+", "+seeds[2]+`"`)
 	three.join(1)
 	first.Wait()
-	created := make(chan error, 1)
-	go func() {
-		_, err := three.engines[1].Bucket(within(t), cluster.BucketOptions{Name: "b"})
-		created <- err
-	}()
-	three.awaitLog(1, "waiting for 1 more of 3 nodes: "+seeds[2]+" (a cluster that is new")
-	three.join(2)
-	if err := <-created; err != nil {
-		t.Fatal(err)
+	three.awaitLog(0, "2 of 3 nodes are there")
+}
+
+// What a server says while others come and go.
+//
+// Guarantees: G-0078.9
+func TestWhatAServerSays(t *testing.T) {
+	t.Parallel()
+	three := []string{"a:1", "b:1", "c:1"}
+	five := append(slices.Clone(three), "d:1", "e:1")
+	type look struct {
+		after time.Duration // since the look before
+		there string
+		busy  bool
+		said  string // "" for nothing
 	}
-	three.awaitLog(1, "3 of 3 nodes are there")
-	must[uint64](t)(three.bucket(2).Create(within(t), "k", []byte("value"), 0))
-	buckets(t, three.engines[0])
-	for n := range 3 {
-		three.leave(n)
+	const s = time.Second
+	for name, c := range map[string]struct {
+		seeds []string
+		looks []look
+	}{
+		"alone": {three, []look{
+			{s, "a", true, "waiting for 1 more of 3 nodes: b:1, c:1"}, {s, "a", true, ""}, {8 * s, "a", true, ""},
+			{s, "a", true, "waiting for 1 more of 3 nodes: b:1, c:1"}, {s, "ac", true, ""},
+			{s, "ac", false, "2 of 3 nodes are there"}, {s, "ac", false, ""},
+		}},
+		"a majority is lost for a while": {three, []look{
+			{s, "abc", false, ""}, {s, "ab", false, ""}, {s, "a", false, "waiting for 1 more of 3 nodes: b:1, c:1"}, {s, "ab", false, "2 of 3 nodes are there"},
+		}},
+		"a new cluster": {three, []look{
+			{s, "ab", true, ""}, {14 * s, "ab", true, ""}, {s, "ab", true, "waiting for 1 more of 3 nodes: c:1 (a cluster that is new or has lost its data needs 3 at first)"},
+			{s, "abc", true, ""}, {s, "abc", false, "3 of 3 nodes are there"},
+		}},
+		"a new cluster of five": {five, []look{
+			{s, "ab", true, "waiting for 1 more of 5 nodes: c:1, d:1, e:1"}, {s, "abc", true, ""},
+			{15 * s, "abc", true, "waiting for 1 more of 5 nodes: d:1, e:1 (a cluster that is new or has lost its data needs 4 at first)"},
+		}},
+		"an election": {three, []look{{s, "ab", true, ""}, {9 * s, "ab", true, ""}, {s, "ab", false, ""}, {9 * s, "ab", true, ""}}},
+	} {
+		says, now := saying{seeds: c.seeds}, time.Now()
+		for n, look := range c.looks {
+			now = now.Add(look.after)
+			there := map[string]bool{}
+			for _, letter := range look.there {
+				there[serverName(string(letter)+":1")] = true
+			}
+			if _, said := says.next(now, there, look.busy); !strings.HasPrefix(said, look.said) || (said == "") != (look.said == "") {
+				t.Errorf("%s, look %d: it has said %q, want %q", name, n, said, look.said)
+			}
+		}
 	}
-	three.join(0, 2)
-	wantGet(t, three.bucket(0), "k", "value")
-	must[uint64](t)(three.bucket(2).Put(within(t), "k", []byte("later")))
-	_, inMemory := buckets(t, three.engines[0])
-	must[uint64](t)(inMemory.Create(within(t), "k", []byte("value"), 0))
-	three.join(1)
-	wantGet(t, three.bucket(1), "k", "later")
+}
+
+// A line is passed on once a minute, and few different ones are.
+func TestLinesOfAServerAreBounded(t *testing.T) {
+	t.Parallel()
+	text := &lockedBuffer{}
+	l := &logger{log: slog.New(slog.NewTextHandler(text, nil))}
+	for n := range 1000 {
+		l.Errorf("%s - rid:%d - TLS route handshake error: EOF", "127.0.0.1:"+strconv.Itoa(n), n)
+	}
+	if lines := strings.Count(text.String(), "\n"); lines != 1 || !strings.Contains(text.String(), "has another key") {
+		t.Errorf("of one line a thousand times it has passed on %d:\n%s", lines, text.String())
+	}
+	for n := range 1000 {
+		l.Warnf("line %d", n)
+	}
+	if lines := strings.Count(text.String(), "\n"); lines != maxLines {
+		t.Errorf("of a thousand lines it has passed on %d", lines)
+	}
+	if passed, dropped := l.passes("line 1", time.Now().Add(time.Minute)); !passed || dropped != 1001-maxLines {
+		t.Errorf("after a minute a line is passed on: %v, and %d were dropped", passed, dropped)
+	}
+}
+
+// Attach uses the server that runs on this machine, with and without seeds, and starts none.
+func TestAttach(t *testing.T) {
+	t.Parallel()
+	o := testOptions(t)
+	if e, err := Attach(within(t), o); !errors.Is(err, ErrNotRunning) {
+		t.Errorf("without a folder Attach got %v, %v, want ErrNotRunning", e, err)
+	}
+	e := join(t, o)
+	must[uint64](t)(must[cluster.Bucket](t)(e.Bucket(within(t), cluster.BucketOptions{Name: "b"})).Create(within(t), "k", []byte("value"), 0))
+	attached := must[cluster.Engine](t)(Attach(within(t), Options{Folder: o.Folder, Cluster: "test", Log: o.Log}))
+	wantGet(t, must[cluster.Bucket](t)(attached.Bucket(within(t), cluster.BucketOptions{Name: "b"})), "k", "value")
+	closeEngine(t, attached)
+	closeEngine(t, e)
+	if e, err := Attach(within(t), o); !errors.Is(err, ErrNotRunning) {
+		t.Errorf("after the end of the server Attach got %v, %v, want ErrNotRunning", e, err)
+	}
 }

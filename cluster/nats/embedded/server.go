@@ -43,7 +43,7 @@ func Start(o Options) (*Server, error) {
 }
 
 func start(o Options) (*Server, error) {
-	held, err := lock(o.folder())
+	held, err := lock(o.folder(), o.Folder)
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +131,7 @@ func (o Options) addServers(n *natsserver.Options) error {
 		routes, advertise = o.Routes, deadAddress
 	}
 	n.Cluster = natsserver.ClusterOpts{
-		Name: "bl_" + o.Cluster, Host: host, Port: port, Username: "bowline", Password: token, Advertise: advertise,
+		Name: "bl_" + o.Cluster, Host: host, Port: port, Username: "bowline", Password: token, Advertise: advertise, NoAdvertise: true,
 		TLSConfig: config, TLSTimeout: 5, AuthTimeout: 5, PingInterval: 2 * time.Second, MaxPingsOut: 2,
 	}
 	n.ReconnectErrorReports = natsserver.DEFAULT_CONNECT_ERROR_REPORTS // the first, and then once an hour

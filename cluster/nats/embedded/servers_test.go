@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -162,7 +163,47 @@ func TestThreeProcesses(t *testing.T) {
 	s, relays := startProcesses(t)
 	t.Run("contract", s.contract)
 	t.Run("the leader is killed", s.leaderIsKilled)
+	t.Run("a replica lags", func(t *testing.T) { s.replicaLags(t, relays) })
 	t.Run("the leader is cut off", func(t *testing.T) { s.leaderIsCutOff(t, relays) })
+}
+
+// A cluster that is new waits for the third server, and says so. Later two of three are enough, also for
+// what need not survive. A server whose folder is lost gets everything from the others.
+//
+// Guarantees: G-0078.9
+func TestServersComeBack(t *testing.T) {
+	three := newTrio(t)
+	three.join(0, 1)
+	created := make(chan error, 1)
+	go func() {
+		_, err := three.engines[1].Bucket(within(t), cluster.BucketOptions{Name: "b"})
+		created <- err
+	}()
+	three.awaitLog(1, "waiting for 1 more of 3 nodes: "+three.options[2].Listen+" (a cluster that is new")
+	three.join(2)
+	if err := <-created; err != nil {
+		t.Fatal(err)
+	}
+	three.awaitLog(1, "3 of 3 nodes are there")
+	must[uint64](t)(three.bucket(2).Create(within(t), "k", []byte("value"), 0))
+	buckets(t, three.engines[0])
+	for n := range 3 {
+		three.leave(n)
+	}
+	three.join(0, 2)
+	wantGet(t, three.bucket(0), "k", "value")
+	must[uint64](t)(three.bucket(2).Put(within(t), "k", []byte("later")))
+	_, inMemory := buckets(t, three.engines[0])
+	must[uint64](t)(inMemory.Create(within(t), "k", []byte("value"), 0))
+	if err := os.RemoveAll(three.options[1].Folder); err != nil {
+		t.Fatal(err)
+	}
+	three.join(1)
+	wantGet(t, three.bucket(1), "k", "later")
+	serversOf(t, &three.options).awaitCurrent(t, "b")
+	three.leave(0)
+	wantGet(t, three.bucket(1), "k", "later")
+	must[uint64](t)(three.bucket(1).Put(within(t), "k", []byte("last")))
 }
 
 // startProcesses starts three members. relays[a][b] is the way from server a to server b.
@@ -181,7 +222,7 @@ func startProcesses(t *testing.T) (*servers, *[3][3]*relay) {
 			}
 		}
 		options[a] = Options{
-			Folder: filepath.Join(t.TempDir(), "cluster"), Cluster: "test", Listen: listen[a], Seeds: listen, Key: testKey, Routes: routes,
+			Folder: filepath.Join(t.TempDir(), "cluster"), Cluster: "test", Listen: listen[a], Self: listen[a], Seeds: listen, Key: testKey, Routes: routes,
 		}
 	}
 	var processes [3]*process
@@ -189,18 +230,66 @@ func startProcesses(t *testing.T) (*servers, *[3][3]*relay) {
 	for n := range 3 {
 		processes[n], joined[n] = spawn(t, options[n])
 	}
-	s := &servers{t: t}
 	for n := range 3 {
 		processes[n].await(joined[n])
-		s.names[n] = must[state](t)(readState(options[n].folder())).Name
 	}
+	s := serversOf(t, &options)
 	s.kill = func(n int) { processes[n].kill() }
 	s.start = func(n int) { processes[n] = startMember(t, options[n]) }
+	return s, &relays
+}
+
+// serversOf describes servers that run with options.
+func serversOf(t *testing.T, options *[3]Options) *servers {
+	s := &servers{t: t}
+	for n := range 3 {
+		s.names[n] = serverName(options[n].Self)
+	}
 	s.dial = func(n int) (net.Conn, error) {
 		return dialState(options[n].folder())(context.Background(), "", "")
 	}
 	s.login = func(n int, o *nats.Options) { o.Token = must[state](t)(readState(options[n].folder())).Token }
-	return s, &relays
+	return s
+}
+
+// replicaLags cuts a server off from the leader of a bucket. It does not take for missing what it has not
+// heard of.
+func (s *servers) replicaLags(t *testing.T, relays *[3][3]*relay) {
+	o := cluster.BucketOptions{Name: "lags"}
+	e0, _ := s.engine(t, 0)
+	must[cluster.Bucket](t)(e0.Bucket(within(t), o))
+	closeEngine(t, e0)
+	s.awaitCurrent(t, "lags")
+	leader := s.leader(t, 0, "lags")
+	lags := (leader + 1) % 3
+	atLeader, _ := s.engine(t, leader)
+	defer closeEngine(t, atLeader)
+	there, _ := s.engine(t, lags)
+	defer closeEngine(t, there)
+	writer, reader := must[cluster.Bucket](t)(atLeader.Bucket(within(t), o)), must[cluster.Bucket](t)(there.Bucket(within(t), o))
+	must[uint64](t)(writer.Create(within(t), "before", []byte("value"), 0))
+	get := func(key string) (cluster.Entry, error) {
+		short, cancel := context.WithTimeout(within(t), time.Second)
+		defer cancel()
+		return reader.Get(short, key)
+	}
+	for ctx := within(t); ; wait(ctx, t, 200*time.Millisecond) { // until the replica there answers by itself
+		relays[leader][lags].stall()
+		relays[lags][leader].stall()
+		if _, err := get("before"); err == nil {
+			break
+		}
+		relays[leader][lags].resume()
+		relays[lags][leader].resume()
+	}
+	must[uint64](t)(writer.Create(within(t), "k", []byte("value"), 0))
+	if entry, err := get("k"); err != nil && !errors.Is(err, cluster.ErrUnavailable) {
+		t.Errorf("a replica that lags shows %+v: %v, want ErrUnavailable", entry, err)
+	}
+	relays[leader][lags].resume()
+	relays[lags][leader].resume()
+	wantGet(t, reader, "k", "value")
+	wantNone(t, reader, "none")
 }
 
 // leaderIsCutOff cuts the leader of a bucket off from the other servers. A node there keeps its

@@ -93,13 +93,15 @@ func newState(folder string) (state, error) {
 }
 
 // lock takes the lock of a folder until the file is closed; nil: another process has it, or
-// another server of this one.
-func lock(folder string) (*os.File, error) {
+// another server of this one. Nobody else may replace what is in the folder, or in its parent.
+func lock(folder, parent string) (*os.File, error) {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return nil, fmt.Errorf("embedded: %w", err)
 	}
-	if err := private.CheckFolder(folder); err != nil {
-		return nil, fmt.Errorf("embedded: folder %s: %w", folder, err)
+	for _, dir := range []string{folder, parent} {
+		if err := private.CheckFolder(dir); err != nil {
+			return nil, fmt.Errorf("embedded: folder %s: %w", dir, err)
+		}
 	}
 	file, err := private.Open(filepath.Join(folder, lockName), os.O_RDWR|os.O_CREATE)
 	if err != nil {
