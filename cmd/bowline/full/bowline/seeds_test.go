@@ -1,13 +1,19 @@
 package main
 
 import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/bowline-mcp/bowline/cluster"
 	"github.com/bowline-mcp/bowline/internal/pause"
 )
 
@@ -28,10 +34,10 @@ func newThree(t *testing.T) *three {
 	if said, err := bowline(t, "cluster", "init", "--cluster-key", key).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, said)
 	}
-	for range 3 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+	for len(c.seeds) < 3 { // ports below those that connections get, so that they stay free
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(22_000)))
 		if err != nil {
-			t.Fatal(err)
+			continue
 		}
 		defer l.Close()
 		c.seeds = append(c.seeds, l.Addr().String())
@@ -43,6 +49,7 @@ func newThree(t *testing.T) *three {
 func (c *three) start(n int) *serve {
 	c.t.Helper()
 	c.nodes[n] = startServe(c.t, append(c.flags, "--node", "n"+string(rune('0'+n)), "--cluster-listen", c.seeds[n])...)
+	c.t.Cleanup(c.nodes[n].kill) // the last two have no majority to leave
 	return c.nodes[n]
 }
 
@@ -80,6 +87,25 @@ func (c *three) awaitCall(n int, session, when string) {
 	}
 }
 
+// awaitSaved waits until three nodes are there, and what they know of their sessions is where the others
+// find it. The flags say which cluster is meant.
+func (c *three) awaitSaved(flags ...string) {
+	c.t.Helper()
+	for {
+		said, err := bowline(c.t, append([]string{"nodes", "--json"}, flags...)...).Output()
+		var reports []cluster.Report
+		if err := errors.Join(err, json.Unmarshal(said, &reports)); err != nil {
+			c.t.Fatalf("nodes: %v: %s", err, said)
+		}
+		if len(reports) == 3 && !slices.ContainsFunc(reports, func(r cluster.Report) bool { return r.Unsaved > 0 }) {
+			return
+		}
+		if err := pause.For(c.t.Context(), 50*time.Millisecond); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+}
+
 // Three nodes with --seed need nothing else. They say what they wait for, each serves the sessions of
 // the others, and two go on with those of the third when it is killed.
 //
@@ -94,11 +120,8 @@ func TestThreeNodesWithSeeds(t *testing.T) {
 	}
 	session := c.session(0)
 	c.awaitCall(1, session, "at another node")
-	for _, args := range [][]string{{"nodes", "--cluster", c.name}, append([]string{"nodes", "--cluster-listen", c.seeds[0]}, c.flags...)} {
-		if said, err := bowline(t, args...).CombinedOutput(); err != nil || strings.Count(string(said), "ready") != 3 {
-			t.Errorf("%q: %v: %s", args, err, said)
-		}
-	}
+	c.awaitSaved("--cluster", c.name)
+	c.awaitSaved(append(c.flags, "--cluster-listen", c.seeds[0])...)
 	c.nodes[0].kill()
 	c.nodes[0].ended()
 	c.awaitCall(2, session, "after its node was killed")
