@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"bufio"
 	"crypto/ed25519"
 	"crypto/hkdf"
 	"crypto/rand"
@@ -9,8 +10,12 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
+	"io"
 	"math/big"
+	"net"
+	"strings"
 	"time"
 )
 
@@ -69,6 +74,35 @@ func (o Options) routeTLS() (*tls.Config, error) {
 		Certificates: []tls.Certificate{{Certificate: [][]byte{own.Raw}, PrivateKey: private, Leaf: own}}, SessionTicketsDisabled: true,
 	}, nil
 }
+
+// takenWithin is how long the server of an entry may take to say its name.
+const takenWithin = 2 * time.Second
+
+// taken reports whether a server of the cluster that runs has the entry of this one. Two with one
+// name would count as one that votes twice.
+func (o Options) taken() bool {
+	config, err := o.routeTLS()
+	if err != nil {
+		return false
+	}
+	c, err := tls.DialWithDialer(&net.Dialer{Timeout: takenWithin}, "tcp", o.Self, config)
+	if err != nil {
+		return false // nobody is there, or no server of the cluster
+	}
+	defer c.Close()
+	if c.SetDeadline(time.Now().Add(takenWithin)) != nil {
+		return false
+	}
+	line, err := bufio.NewReader(io.LimitReader(c, maxInfo)).ReadString('\n')
+	text, isInfo := strings.CutPrefix(line, "INFO ")
+	var info struct {
+		Name string `json:"server_name"`
+	}
+	return err == nil && isInfo && json.Unmarshal([]byte(text), &info) == nil && info.Name == serverName(o.Self)
+}
+
+// maxInfo bounds what a server says of itself.
+const maxInfo = 32 << 10
 
 // endOfTime is when certificates end: clocks prove nothing here.
 var endOfTime = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)

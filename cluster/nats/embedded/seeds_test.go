@@ -138,6 +138,29 @@ func TestServersProveThatTheyHaveTheKey(t *testing.T) {
 	}
 }
 
+// Two servers do not have one entry.
+//
+// Guarantees: G-0078.7
+func TestAnEntryIsForOneServer(t *testing.T) {
+	t.Parallel()
+	o := newTrio(t).options[0]
+	s := must[*Server](t)(Start(o))
+	defer s.Close()
+	other := o
+	other.Folder, other.Listen = t.TempDir(), freeAddresses(t, 1)[0]
+	if again, err := Start(other); err == nil || !strings.Contains(err.Error(), "is "+o.Self+": end it") {
+		t.Errorf("a second server of an entry got %v", err)
+		if err == nil {
+			again.Close()
+		}
+	}
+	other.Self = o.Seeds[1]
+	second := must[*Server](t)(Start(other))
+	if err := second.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // Who connects to the address for servers without TLS, or with a certificate that the key of the
 // cluster has not issued, is told nothing.
 //

@@ -66,6 +66,9 @@ func (s *Server) run(o Options) (err error) {
 	}
 	if len(o.Seeds) > 0 {
 		s.state.Name = serverName(o.Self)
+		if o.taken() {
+			return fmt.Errorf("embedded: another server of the cluster is %s: end it, or give this one an entry of its own", o.Self)
+		}
 	}
 	if err := writeState(folder, s.state); err != nil { // without the address of the server before
 		return err
