@@ -22,6 +22,7 @@ func (n *Node) takeName(ctx context.Context) error {
 	e := &entry{key: key, plain: n.leasePlain, flights: map[*flight]struct{}{}}
 	e.hold.keeps = true
 	giveUp := n.clock() + leaseTTL + 2*retryEvery
+	waits := false
 	for {
 		n.mu.Lock()
 		value := n.sealEntry(e, 0)
@@ -45,6 +46,10 @@ func (n *Node) takeName(ctx context.Context) error {
 			return taken
 		case !errors.Is(err, ErrExists) && (!errors.Is(err, ErrUnavailable) || errors.Is(err, ErrDenied)):
 			return err
+		}
+		if errors.Is(err, ErrExists) && !waits {
+			waits = true
+			n.log.Info("cluster: another process has the name of this node; waiting for its lease to end", "within", leaseTTL)
 		}
 		if waited := pause.For(ctx, retryEvery); waited != nil {
 			return errors.Join(waited, err)

@@ -71,6 +71,9 @@ func (b *bucket) openOnce(op *operation) error {
 	var stream jetstream.Stream
 	err := op.read(func(ctx context.Context) (err error) {
 		stream, err = b.engine.js.Stream(ctx, b.stream)
+		if errors.Is(err, jetstream.ErrStreamNotFound) && b.engine.options.Existing {
+			return fmt.Errorf("%w: the bucket does not exist", cluster.ErrNotFound)
+		}
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			stream, err = b.engine.js.CreateStream(ctx, b.config(b.replicas()))
 		}

@@ -38,6 +38,9 @@ func Connect(ctx context.Context, o Options) (cluster.Engine, error) {
 	e := newEngine(o)
 	if err := e.connect(ctx, secure); err != nil {
 		e.Close()
+		if o.Dial == nil { // otherwise the URLs are only names
+			return nil, fmt.Errorf("nats: connect to %s: %w", o.redacted(), err)
+		}
 		return nil, fmt.Errorf("nats: connect: %w", err)
 	}
 	return e, nil
@@ -52,6 +55,9 @@ func (e *engine) connect(ctx context.Context, secure bool) error {
 		}
 		if final(err) {
 			return err
+		}
+		if attempt == 1 && e.options.Dial == nil {
+			e.log.Warn("NATS cannot be reached yet", "servers", e.options.redacted(), "err", err)
 		}
 		if paused := pause.For(ctx, reconnectDelay(attempt)); paused != nil {
 			return fmt.Errorf("%w: %w; the last attempt: %w", cluster.ErrUnavailable, paused, err)

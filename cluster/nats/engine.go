@@ -108,6 +108,10 @@ func (e *engine) reconnected() {
 	for _, miss := range e.misses {
 		miss()
 	}
+	if e.options.Dial != nil { // then the URL is only a name
+		e.log.Info("the connection to NATS is back")
+		return
+	}
 	e.log.Info("the connection to NATS is back", "server", e.conn.ConnectedUrlRedacted())
 }
 

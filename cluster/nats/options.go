@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/url"
+	"os"
+	"strings"
 	"time"
 
 	natsgo "github.com/nats-io/nats.go"
@@ -48,6 +50,10 @@ type Options struct {
 	// that exists may have any number.
 	Replicas int
 
+	// Existing keeps the Engine from creating buckets: if one does not exist, Bucket fails with an
+	// error that matches cluster.ErrNotFound. It is for those who only look.
+	Existing bool
+
 	// Log receives what an operator should know: that the connection was lost and is back,
 	// and what the server refuses. Nil: slog.Default.
 	Log *slog.Logger
@@ -63,6 +69,17 @@ const (
 	reconnectMin = 100 * time.Millisecond
 	reconnectMax = 5 * time.Second
 )
+
+// redacted returns the URLs without passwords.
+func (o Options) redacted() string {
+	var all []string
+	for _, text := range o.URLs {
+		if u, err := url.Parse(text); err == nil { // they were checked
+			all = append(all, u.Scheme+"://"+u.Host)
+		}
+	}
+	return strings.Join(all, ", ")
+}
 
 // check returns the options with defaults, and whether TLS must be used.
 func (o Options) check() (checked Options, secure bool, err error) {
@@ -86,6 +103,13 @@ func (o Options) check() (checked Options, secure bool, err error) {
 		}
 		local = local && loopback.IsName(u.Hostname())
 		secure = secure || u.Scheme == "tls"
+	}
+	if o.Credentials != "" {
+		file, err := os.Open(o.Credentials)
+		if err != nil {
+			return o, false, fmt.Errorf("%w: the credentials: %w", cluster.ErrInvalid, err)
+		}
+		file.Close()
 	}
 	return o, secure || o.TLS != nil || !local && !o.Plain, nil
 }

@@ -49,9 +49,18 @@ func Attach(ctx context.Context, o Options) (cluster.Engine, error) {
 		},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("embedded: attach: %w", err)
+		return nil, fmt.Errorf("embedded: attach: %w", blame(err, folder))
 	}
 	return e, nil
+}
+
+// blame says which process a server runs in that cannot be reached.
+func blame(err error, folder string) error {
+	s, unread := readState(folder)
+	if unread != nil || s.Process == os.Getpid() || !errors.Is(err, cluster.ErrUnavailable) || !runs(folder) {
+		return err
+	}
+	return fmt.Errorf("process %d of this machine runs the server of the cluster and does not answer; continue it, or end it: %w", s.Process, err)
 }
 
 // awaitRunning returns the folder of a server that runs.
@@ -59,22 +68,37 @@ func awaitRunning(ctx context.Context, folder string) (string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, attachWithin, ErrNotRunning)
 	defer cancel()
 	for {
-		if runs(folder) {
-			return folder, nil
-		}
-		entries, err := os.ReadDir(folder)
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			return "", fmt.Errorf("embedded: %w", err)
-		}
-		for _, entry := range entries {
-			if server := filepath.Join(folder, entry.Name()); strings.HasPrefix(entry.Name(), serverPrefix) && runs(server) {
-				return server, nil
-			}
+		server, err := running(folder)
+		if server != "" || err != nil {
+			return server, err
 		}
 		if pause.For(ctx, lookEvery) != nil {
 			return "", context.Cause(ctx)
 		}
 	}
+}
+
+// Running reports whether a process of this machine runs a server in a folder of Options.
+func Running(folder string) bool {
+	server, err := running(folder)
+	return err == nil && server != ""
+}
+
+// running returns the folder of a server that runs now; "" for none.
+func running(folder string) (server string, err error) {
+	if runs(folder) {
+		return folder, nil
+	}
+	entries, err := os.ReadDir(folder)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return "", fmt.Errorf("embedded: %w", err)
+	}
+	for _, entry := range entries {
+		if server := filepath.Join(folder, entry.Name()); strings.HasPrefix(entry.Name(), serverPrefix) && runs(server) {
+			return server, nil
+		}
+	}
+	return "", nil
 }
 
 // runs reports whether a process has the lock of a folder.

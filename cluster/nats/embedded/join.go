@@ -45,7 +45,7 @@ func Join(ctx context.Context, o Options) (cluster.Engine, error) {
 		})
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("embedded: join: %w", err), m.closeServer())
+		return nil, errors.Join(fmt.Errorf("embedded: join: %w", blame(err, m.folder)), m.closeServer())
 	}
 	return m, nil
 }
@@ -93,7 +93,7 @@ func (m *member) takeOver() error {
 		return err
 	}
 	m.server = s
-	m.options.Log.Info("the NATS server of the cluster runs in this process", "folder", m.folder)
+	m.options.log().Info("the NATS server of the cluster runs in this process", "folder", m.folder)
 	return nil
 }
 

@@ -65,7 +65,6 @@ func (o Options) check() (Options, error) {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	o.Log = o.Log.With("cluster", o.Cluster)
 	o.MaxMemory, o.MaxFile = cmp.Or(o.MaxMemory, 256<<20), cmp.Or(o.MaxFile, 8<<30)
 	if o.MaxMemory < 0 || o.MaxFile < 0 {
 		return o, fmt.Errorf("%w: a limit below zero", cluster.ErrInvalid)
@@ -73,6 +72,9 @@ func (o Options) check() (Options, error) {
 	o.Self = cmp.Or(o.Self, o.Listen)
 	return o, o.checkServers()
 }
+
+// log is for what this package itself says.
+func (o Options) log() *slog.Logger { return o.Log.With("cluster", o.Cluster) }
 
 // checkServers checks what is said of other servers.
 func (o Options) checkServers() error {

@@ -85,7 +85,7 @@ func (s *Server) run(o Options) (err error) {
 	if err != nil {
 		return fmt.Errorf("embedded: %w", err)
 	}
-	log := &logger{log: o.Log}
+	log := &logger{log: o.log()}
 	server.SetLoggerV2(log, false, false, false)
 	s.server = server
 	server.Start()

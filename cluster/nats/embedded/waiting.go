@@ -37,7 +37,7 @@ func (m *member) sayWaiting(ctx context.Context) {
 				break
 			}
 			if level, line := s.next(now, there, m.busy.Load() > 0); line != "" {
-				m.options.Log.Log(ctx, level, line)
+				m.options.log().Log(ctx, level, line)
 			}
 		case <-ctx.Done():
 			return

@@ -148,3 +148,70 @@ func TestWrongFlagsOfACluster(t *testing.T) {
 		}
 	}
 }
+
+// What is wrong with --nats, --hop and --advertise is said before the cluster is joined.
+func TestWrongFlagsOfANode(t *testing.T) {
+	t.Setenv("BOWLINE_NATS_PASSWORD", "")
+	key := newKey(t)
+	serve := func(more ...string) []string {
+		return append([]string{"serve", "--http", "127.0.0.1:0", "--cluster", "x", "--cluster-key", key}, more...)
+	}
+	for want, args := range map[string][]string{
+		"is a variable empty":              {"serve", "--http", "127.0.0.1:0", "--cluster", ""},
+		"is like tls://":                   serve("--nats", "http://127.0.0.1:1"),
+		"everybody on this machine":        serve("--nats", "nats://u:p@127.0.0.1:1"),
+		"into BOWLINE_NATS_PASSWORD":       serve("--nats", "nats://u@127.0.0.1:1"),
+		"--nats-creds: open /nonexistent":  serve("--nats", "nats://127.0.0.1:1", "--nats-creds", "/nonexistent"),
+		`--hop: "nonsense" is no address`:  serve("--hop", "nonsense"),
+		`--advertise: "a b" is no host`:    serve("--advertise", "a b"),
+		"no cluster without NATS servers":  {"nodes"},
+		"/nonexistent/key: no such file":   {"cluster", "init", "--cluster-key", "/nonexistent/key"},
+		"is a folder: name a file":         {"cluster", "init", "--cluster-key", filepath.Dir(key)},
+		"exists already; the nodes of a r": {"cluster", "init", "--cluster-key", key},
+	} {
+		cmd := bowline(t, args...)
+		cmd.Env = append(cmd.Env, "XDG_CONFIG_HOME="+t.TempDir())
+		said, err := cmd.CombinedOutput()
+		if err == nil || !strings.Contains(string(said), want) || err.Error() != "exit status 2" {
+			t.Errorf("%q: %v: %s; want %q", args, err, said, want)
+		}
+	}
+}
+
+// With a NATS server of the user's, a node keeps nothing on its machine, and errors say which flag
+// is wrong.
+func TestNodesWithANATSServer(t *testing.T) {
+	url, key := permittedServer(t), newKey(t)
+	flags := func(key string) []string {
+		return []string{"--cluster", "prod", "--nats", url, "--cluster-key", key}
+	}
+	config := os.Getenv("XDG_CONFIG_HOME")
+	t.Setenv("XDG_CONFIG_HOME", "/dev/null/none")
+	startServe(t, append(flags(key), "--node", "a")...).await()
+	t.Setenv("XDG_CONFIG_HOME", config)
+	if said, err := bowline(t, append([]string{"nodes"}, flags(key)...)...).Output(); err != nil || !strings.Contains(string(said), "ready") {
+		t.Errorf("nodes: %v: %s", err, said)
+	}
+	other := newKey(t)
+	for want, args := range map[string][]string{
+		"--cluster-key or BOWLINE_CLUSTER_KEY": append([]string{"serve", "--http", "127.0.0.1:0", "--node", "b"}, flags(other)...),
+		"have another key":                     append([]string{"nodes"}, flags(other)...),
+		"give --nats and --cluster-key":        {"nodes", "--cluster", "prod", "--cluster-key", key},
+	} {
+		said, err := bowline(t, args...).CombinedOutput()
+		if err == nil || !strings.Contains(string(said), want) || err.Error() != "exit status 2" {
+			t.Errorf("%q: %v: %s; want %q", args, err, said, want)
+		}
+	}
+}
+
+// Who only looks for a cluster does not make it.
+func TestNodesOfAClusterThatIsNotThere(t *testing.T) {
+	url, key := permittedServer(t), newKey(t)
+	for range 2 {
+		said, err := bowline(t, "nodes", "--cluster", "prod", "--nats", url, "--cluster-key", key).CombinedOutput()
+		if err == nil || err.Error() != "exit status 2" || !strings.Contains(string(said), "no cluster prod has run there") {
+			t.Fatalf("%v: %s", err, said)
+		}
+	}
+}

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
 	"github.com/bowline-mcp/bowline/cluster"
 	"github.com/bowline-mcp/bowline/cluster/nats"
@@ -12,12 +14,24 @@ import (
 // joinEngine returns what the nodes of a cluster share: NATS servers of the user's, a server in one
 // of the processes of this machine, or one in each node.
 func joinEngine(ctx context.Context, o command.EngineOptions) (cluster.Engine, error) {
-	if len(o.URLs) > 0 {
-		return nats.Connect(ctx, nats.Options{URLs: o.URLs, Cluster: o.Cluster, Credentials: o.Credentials, Log: o.Log})
-	}
 	own := embedded.Options{Folder: o.Folder, Cluster: o.Cluster, Seeds: o.Seeds, Self: o.Self, Listen: o.Listen, Key: o.Key, Log: o.Log}
-	if o.Observe {
-		return embedded.Attach(ctx, own)
+	var engine cluster.Engine
+	var err error
+	switch {
+	case len(o.URLs) > 0:
+		engine, err = nats.Connect(ctx, nats.Options{
+			URLs: o.URLs, Cluster: o.Cluster, Existing: o.Observe, User: o.User, Password: o.Password, Token: o.Token, Credentials: o.Credentials, Log: o.Log,
+		})
+	case o.Observe:
+		engine, err = embedded.Attach(ctx, own)
+	default:
+		engine, err = embedded.Join(ctx, own)
 	}
-	return embedded.Join(ctx, own)
+	switch {
+	case errors.As(err, new(*nats.ServerError)):
+		err = &command.UnfitError{Err: err}
+	case errors.Is(err, embedded.ErrNotRunning):
+		err = &command.UnfitError{Err: fmt.Errorf("%w; if it uses NATS servers of yours, give --nats and --cluster-key", err)}
+	}
+	return engine, err
 }

@@ -1,6 +1,11 @@
 // Command bowline, with everything: what cmd/bowline does, and what needs large libraries.
 package main
 
-import "github.com/bowline-mcp/bowline/cmd/bowline/internal/command"
+import (
+	"github.com/bowline-mcp/bowline/cluster/nats/embedded"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/command"
+)
 
-func main() { command.Main(command.Extras{Traces: newTraceExporter, Engine: joinEngine}) }
+func main() {
+	command.Main(command.Extras{Traces: newTraceExporter, Engine: joinEngine, Running: embedded.Running})
+}

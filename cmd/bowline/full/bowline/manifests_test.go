@@ -190,5 +190,5 @@ func permittedServer(t *testing.T) string {
 	if !server.ReadyForConnections(hangGuard) {
 		t.Fatal("the NATS server does not start")
 	}
-	return "nats://bowline:secret@" + server.Addr().String()
+	return "nats://bowline@" + server.Addr().String()
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -29,8 +30,9 @@ type EngineOptions struct {
 	Observe bool // do not become a node: connect to what runs already
 
 	// NATS servers of the user's.
-	URLs        []string // none: a server in one of the processes of this machine
-	Credentials string   // a file; "" for none
+	URLs                  []string // none: a server in one of the processes of this machine
+	User, Password, Token string   // "" for none
+	Credentials           string   // a file; "" for none
 
 	// Servers in the nodes of several machines.
 	Seeds        []string // where they listen for each other; none: only this machine has nodes
@@ -52,14 +54,16 @@ type clusterFlags struct {
 func (c *clusterFlags) addFlags(command *cobra.Command) {
 	flags := command.Flags()
 	flags.StringVar(&c.name, "cluster", "", "the `NAME` of the cluster")
-	flags.StringSliceVar(&c.urls, "nats", nil, "use the NATS server at this `URL`, such as tls://nats.example.com:4222 (default: one of the nodes on this machine runs a server)")
+	flags.StringSliceVar(&c.urls, "nats", nil, "use the NATS server at this `URL`, such as tls://nats.example.com:4222; BOWLINE_NATS_PASSWORD may have the password of a user in it, or a token (default: one of the nodes on this machine runs a server)")
 	c.seedFlags.addFlags(command)
 	flags.StringVar(&c.credentials, "nats-creds", "", "log in to NATS with the credentials in this `FILE`")
 	flags.StringVar(&c.keyFile, "cluster-key", "", "a `FILE` with the key of the cluster, which \"bowline cluster init\" makes (default: BOWLINE_CLUSTER_KEY, or a key that is kept on this machine)")
 }
 
-// keyVariable is the environment variable with the key of the cluster, in hexadecimal.
-const keyVariable = "BOWLINE_CLUSTER_KEY"
+const (
+	keyVariable      = "BOWLINE_CLUSTER_KEY"   // has the key of the cluster, in hexadecimal
+	passwordVariable = "BOWLINE_NATS_PASSWORD" // has the password of the user in --nats, or a token if that names none
+)
 
 var clusterName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
@@ -76,22 +80,90 @@ func (c *clusterFlags) check(with Extras) error {
 	case !ownKey && len(c.urls) > 0:
 		return usageFailure(errors.New("nodes that share a NATS server need one key: make it with \"bowline cluster init --cluster-key FILE\", and give all of them --cluster-key FILE"))
 	}
+	if err := c.checkNATS(); err != nil {
+		return err
+	}
 	return c.seedFlags.check(c.urls, ownKey)
+}
+
+// checkNATS refuses URLs and credentials of no use.
+func (c *clusterFlags) checkNATS() error {
+	for _, text := range c.urls {
+		u, err := url.Parse(text)
+		if err != nil || u.Hostname() == "" || u.Scheme != "nats" && u.Scheme != "tls" {
+			return usageFailure(errors.New("--nats: the URL of a NATS server is like tls://nats.example.com:4222"))
+		}
+		_, shown := u.User.Password()
+		switch {
+		case shown:
+			return usageFailure(fmt.Errorf("--nats has a password, which everybody on this machine can see: give only the user, and put the password into %s", passwordVariable))
+		case u.User != nil && os.Getenv(passwordVariable) == "":
+			return usageFailure(fmt.Errorf("--nats has the user %q: put the password into %s", u.User.Username(), passwordVariable))
+		}
+	}
+	if c.credentials == "" {
+		return nil
+	}
+	file, err := os.Open(c.credentials)
+	if err != nil {
+		return usageFailure(fmt.Errorf("--nats-creds: %w", err))
+	}
+	return file.Close()
 }
 
 // options says how to reach what the nodes share.
 func (c *clusterFlags) options(folder string, log *slog.Logger) EngineOptions {
-	return EngineOptions{Cluster: c.name, Folder: folder, URLs: c.urls, Credentials: c.credentials, Seeds: c.seeds, Listen: c.listen, Log: log}
+	o := EngineOptions{Cluster: c.name, Folder: folder, Credentials: c.credentials, Seeds: c.seeds, Listen: c.listen, Log: log}
+	for _, text := range c.urls {
+		u, err := url.Parse(text)
+		if err != nil {
+			continue // it was checked
+		}
+		if u.User != nil {
+			o.User = u.User.Username()
+		}
+		o.URLs = append(o.URLs, (&url.URL{Scheme: u.Scheme, Host: u.Host}).String())
+	}
+	o.Password = os.Getenv(passwordVariable)
+	if o.User == "" {
+		o.Password, o.Token = "", o.Password
+	}
+	return o
 }
 
 // open returns the engine of the cluster.
 func (c *clusterFlags) open(ctx context.Context, with Extras, o EngineOptions) (cluster.Engine, error) {
 	engine, err := with.Engine(ctx, o)
 	if err != nil {
-		return nil, fmt.Errorf("cluster %s: %w", c.name, err)
+		return nil, c.explain(err)
 	}
 	return engine, nil
 }
+
+// explain says of an error which flag is wrong, if one is.
+func (c *clusterFlags) explain(err error) error {
+	var (
+		key      *cluster.KeyError
+		taken    *cluster.NameTakenError
+		settings *cluster.SettingsError
+	)
+	err = fmt.Errorf("cluster %s: %w", c.name, err)
+	switch {
+	case errors.As(err, &key):
+		return usageFailure(fmt.Errorf("%w. The key is that of --cluster-key or %s", err, keyVariable))
+	case errors.As(err, &taken):
+		return usageFailure(fmt.Errorf("%w with --node", err))
+	case errors.As(err, &settings), errors.Is(err, cluster.ErrInvalid), errors.As(err, new(*UnfitError)):
+		return usageFailure(err)
+	}
+	return err
+}
+
+// An UnfitError says that the engine of a cluster cannot be used as it is, and what to do.
+type UnfitError struct{ Err error }
+
+func (e *UnfitError) Error() string { return e.Err.Error() }
+func (e *UnfitError) Unwrap() error { return e.Err }
 
 // clustersFolder is where this machine keeps what belongs to its clusters.
 func clustersFolder() (string, error) {
@@ -132,13 +204,9 @@ func (c *clusterFlags) given() ([]byte, error) {
 	return nil, nil
 }
 
-// nodeKey returns the key for a node, and remembers where it is for commands that name the
-// cluster only.
-func (c *clusterFlags) nodeKey(folder string) ([]byte, error) {
-	key, err := c.given()
-	if err != nil {
-		return nil, err
-	}
+// keep returns the key for a node, which is the given one if there is one, and remembers where it
+// is for commands that name the cluster only.
+func (c *clusterFlags) keep(key []byte, folder string) ([]byte, error) {
 	if err := c.rememberKey(filepath.Join(folder, "key-file")); err != nil {
 		return nil, err
 	}
@@ -229,18 +297,24 @@ func keyOfMachine(path string) ([]byte, error) {
 
 // makeKey writes a new key into a file that does not exist yet. Nobody sees half of a key.
 func makeKey(path string) error {
-	var key [cluster.KeySize]byte
-	rand.Read(key[:]) // rand.Read never fails
-	temporary, err := os.CreateTemp(filepath.Dir(path), ".key-*")
+	temporary := path + "." + rand.Text()
+	if err := writeKey(temporary); err != nil {
+		return err
+	}
+	defer os.Remove(temporary)
+	return os.Link(temporary, path) // fails if there is one
+}
+
+// writeKey writes a new key into a new file.
+func writeKey(path string) error {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
-	defer os.Remove(temporary.Name())
-	_, err = fmt.Fprintln(temporary, hex.EncodeToString(key[:]))
-	if err := errors.Join(err, temporary.Sync(), temporary.Close()); err != nil {
-		return err
-	}
-	return os.Link(temporary.Name(), path) // fails if there is one
+	var key [cluster.KeySize]byte
+	rand.Read(key[:]) // rand.Read never fails
+	_, err = fmt.Fprintln(file, hex.EncodeToString(key[:]))
+	return errors.Join(err, file.Sync(), file.Close())
 }
 
 // maxNodes is how many nodes of one cluster may run on one machine without --node.

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/bowline-mcp/bowline/auth/resource"
@@ -33,9 +35,11 @@ func (m *memberFlags) addFlags(command *cobra.Command) {
 	flags.StringVar(&m.advertise, "advertise", "", "the `ADDRESS` that other nodes use for this machine (default: its host in --seed, or the address by which it reaches NATS)")
 }
 
-// check refuses flags that do not fit.
-func (m *memberFlags) check(overHTTP bool, with Extras) error {
+// check refuses flags that do not fit. Named says that --cluster was given.
+func (m *memberFlags) check(overHTTP, named bool, with Extras) error {
 	switch {
+	case m.name == "" && named:
+		return usageFailure(errors.New("--cluster has no name: is a variable empty?"))
 	case m.name == "" && (m.node+m.hop+m.credentials+m.keyFile+m.advertise+m.listen != "" || len(m.urls)+len(m.seeds) > 0):
 		return usageFailure(errors.New("name the cluster with --cluster"))
 	case m.name == "":
@@ -44,8 +48,22 @@ func (m *memberFlags) check(overHTTP bool, with Extras) error {
 		return usageFailure(errors.New("--cluster needs --http: a process has one client on its standard input and output"))
 	case m.node != "" && !clusterName.MatchString(m.node):
 		return usageFailure(fmt.Errorf("--node %.80q: the name of a node has 1 to 64 letters, digits, \"-\" and \"_\"", m.node))
+	case m.hop != "" && !isAddress(m.hop):
+		return usageFailure(fmt.Errorf("--hop: %.100q is no address with a port, such as 0.0.0.0:7777", m.hop))
+	case m.advertise != "" && !isAddress(m.advertise) && !isAddress(net.JoinHostPort(m.advertise, "0")):
+		return usageFailure(fmt.Errorf("--advertise: %.100q is no host, with or without a port", m.advertise))
 	}
 	return m.clusterFlags.check(with)
+}
+
+// isAddress reports whether a text is a host, perhaps none, and a port.
+func isAddress(text string) bool {
+	host, port, err := net.SplitHostPort(text)
+	if err != nil || !hostForm.MatchString(host) {
+		return false
+	}
+	_, err = strconv.ParseUint(port, 10, 16)
+	return err == nil
 }
 
 // A servingNode is this process, perhaps as a node of a cluster.
@@ -85,19 +103,24 @@ func (m *memberFlags) join(cmd *cobra.Command, with Extras) (*servingNode, error
 }
 
 func (m *memberFlags) enter(ctx context.Context, p *servingNode, with Extras, log *slog.Logger) error {
-	folder, err := nodeFolder(m.clusterFlags.name)
+	name, hop, advertise := m.node, m.hop, m.advertise
+	key, err := m.given()
 	if err != nil {
 		return err
 	}
-	name, hop, advertise := m.node, m.hop, m.advertise
+	var folder string
+	if name == "" || len(m.urls) == 0 { // otherwise this machine keeps nothing
+		if folder, err = nodeFolder(m.clusterFlags.name); err != nil {
+			return fmt.Errorf("the folder of the cluster on this machine: %w", err)
+		}
+		if key, err = m.keep(key, folder); err != nil {
+			return err
+		}
+	}
 	if name == "" {
 		if name, p.name, err = takeName(folder); err != nil {
 			return err
 		}
-	}
-	key, err := m.nodeKey(folder)
-	if err != nil {
-		return err
 	}
 	o := m.options(folder, log)
 	o.Key = key
@@ -113,7 +136,10 @@ func (m *memberFlags) enter(ctx context.Context, p *servingNode, with Extras, lo
 	p.node, err = cluster.Join(ctx, p.engine, cluster.Options{
 		Cluster: m.clusterFlags.name, Node: name, Key: key, Version: version(), Hop: hop, Advertise: advertise, Log: log,
 	})
-	return err
+	if err != nil {
+		return m.explain(err)
+	}
+	return nil
 }
 
 // follow makes the process end when its node drains, and the node drain when the process ends.

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -61,14 +62,18 @@ can do everything that a node can.`,
 			if path == "" {
 				return usageFailure(errors.New("name the file: bowline cluster init --cluster-key FILE"))
 			}
-			err := makeKey(path)
-			if errors.Is(err, fs.ErrExist) {
-				return usageFailure(fmt.Errorf("%s exists already; the nodes of a running cluster need its key: remove the file yourself if you do not need it", path))
-			}
-			if err == nil {
+			err := writeKey(path)
+			switch found, _ := os.Stat(path); {
+			case err == nil:
 				cmd.PrintErrf("bowline: wrote %s\n", path)
+				return nil
+			case found != nil && found.IsDir():
+				return usageFailure(fmt.Errorf("%s is a folder: name a file", path))
+			case errors.Is(err, fs.ErrExist):
+				return usageFailure(fmt.Errorf("%s exists already; the nodes of a running cluster need its key: remove the file yourself if you do not need it", path))
+			default:
+				return usageFailure(fmt.Errorf("--cluster-key: %w", err))
 			}
-			return err
 		},
 	}
 	initialize.Flags().StringVar(&path, "cluster-key", "", "write the key to this new `FILE`")
@@ -89,13 +94,17 @@ func newNodes(with Extras) *cobra.Command {
 sessions they serve, and by how much their clocks differ from this machine's.
 
 On a machine with a node the name of the cluster is enough, and it may be left out
-if only one cluster runs there. Nodes with --seed are listed on their machines.`,
+if only one cluster runs there. Nodes with --seed are listed on their machines, and
+nodes with --nats from every machine, with --nats and --cluster-key.`,
 		Example: `  bowline nodes
   bowline nodes --cluster prod --nats tls://nats.example.com:4222 --cluster-key cluster.key --json`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return flags.observe(cmd, with, func(ctx context.Context, n *cluster.Observer) error {
 				reports, err := n.Reports(ctx)
+				if len(reports) == 0 && err == nil {
+					return fmt.Errorf("no node of the cluster %s runs", flags.name)
+				}
 				if asJSON {
 					encoder := json.NewEncoder(cmd.OutOrStdout())
 					encoder.SetIndent("", "  ")
@@ -175,14 +184,19 @@ func (c *clusterFlags) observe(cmd *cobra.Command, with Extras, f func(context.C
 		return err
 	}
 	n, err := cluster.Observe(ctx, engine, cluster.Options{Cluster: c.name, Key: key, Log: log})
-	if err == nil {
+	switch {
+	case err == nil:
 		err = f(ctx, n)
 		n.Close()
+	case errors.Is(err, cluster.ErrNotFound):
+		err = usageFailure(fmt.Errorf("no cluster %s has run there: is the name right?", c.name))
+	default:
+		err = c.explain(err)
 	}
 	return errors.Join(err, engine.Close())
 }
 
-// choose checks the flags. Without a name it chooses the only cluster of this machine.
+// choose checks the flags. Without a name it chooses the only cluster that runs on this machine.
 func (c *clusterFlags) choose(with Extras) error {
 	if c.name == "" && with.Engine != nil {
 		folder, err := clustersFolder()
@@ -195,13 +209,13 @@ func (c *clusterFlags) choose(with Extras) error {
 		}
 		var names []string
 		for _, entry := range entries {
-			if clusterName.MatchString(entry.Name()) {
+			if clusterName.MatchString(entry.Name()) && with.Running(filepath.Join(folder, entry.Name())) {
 				names = append(names, entry.Name())
 			}
 		}
 		switch len(names) {
 		case 0:
-			return usageFailure(errors.New("no cluster has run on this machine: name one with --cluster, and say how it is reached"))
+			return usageFailure(errors.New("no cluster without NATS servers of yours runs on this machine: name one with --cluster, and say with --nats and --cluster-key how it is reached"))
 		case 1:
 			c.name = names[0]
 		default:

@@ -73,6 +73,9 @@ type Extras struct {
 
 	// Engine returns what the nodes of a cluster share.
 	Engine func(context.Context, EngineOptions) (cluster.Engine, error)
+
+	// Running reports whether a process of this machine runs the engine of a folder.
+	Running func(folder string) bool
 }
 
 // Main runs the command with the arguments of the process, and ends the process.

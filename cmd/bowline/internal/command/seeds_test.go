@@ -59,7 +59,10 @@ func TestKeyOfARunningNode(t *testing.T) {
 		t.Errorf("who looks at a cluster has made a key: %v", err)
 	}
 	for _, node := range []clusterFlags{named, alone, named} {
-		key, err := node.nodeKey(folder)
+		key, err := node.given()
+		if err == nil {
+			key, err = node.keep(key, folder)
+		}
 		if err != nil {
 			t.Fatal(err)
 		}

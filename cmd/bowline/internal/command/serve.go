@@ -95,7 +95,7 @@ func newServe(with Extras) *cobra.Command {
 			case overHTTP && faults:
 				return usageFailure(errors.New("--faults needs --stdio: over HTTP there is no stream to break"))
 			}
-			if err := member.check(overHTTP, with); err != nil {
+			if err := member.check(overHTTP, cmd.Flags().Changed("cluster"), with); err != nil {
 				return err
 			}
 			node, err := member.join(cmd, with)
