@@ -16,6 +16,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/auth/internal/dpop"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport/streamable"
 	"github.com/go-jose/go-jose/v4"
 )
 
@@ -106,6 +107,9 @@ func (s *proofs) check(r *http.Request, token, thumbprint string) error {
 		return invalidProof("the proof has no id, or one that is too long")
 	case at.IsZero() || at.Before(now.Add(-proofAge)) || at.After(now.Add(proofAge)):
 		return invalidProof("the proof is too old, or from the future")
+	}
+	if s.shared != nil && streamable.CheckedBefore(r) { // then this request has used it
+		return nil
 	}
 	id, expires, err := s.use(now, thumbprint, claims)
 	if err != nil || s.shared == nil {

@@ -64,9 +64,11 @@ type Options struct {
 	// share the proofs that they have accepted; see DPoPProofs.
 	DPoPSecrets func() [][]byte
 
-	// DPoPProofs remembers the accepted proofs for all nodes that serve URL. Without it,
-	// somebody who has intercepted a proof can use it once at each of the other nodes, for
-	// five minutes, or for one minute with DPoPNonces. Nil: each Guard remembers only the
+	// DPoPProofs remembers the accepted proofs for all nodes that serve URL. A request that
+	// another node has accepted and forwarded is not refused for its own proof, if that node
+	// has proved to be one (streamable.Forwarded). Without DPoPProofs, somebody who has
+	// intercepted a proof can use it once at each of the other nodes, for five minutes, or for
+	// one minute with DPoPNonces. Nil: each Guard remembers only the
 	// proofs that it has accepted itself. It always does so, within its own bounds.
 	DPoPProofs Proofs
 

@@ -121,7 +121,8 @@ func (h *Handler) postModern(w http.ResponseWriter, r *http.Request, b *body) *r
 		return nil
 	}
 	if to := h.named(r, b); to != nil {
-		if served, _ := h.forwardRead(to, w, r, b, ifGone); served {
+		checked := true
+		if served, _ := h.forwardRead(to, w, r, b, ifGone, &checked); served {
 			return nil
 		}
 		if b.frame == nil { // the node has got it, and does not serve it

@@ -21,6 +21,10 @@ const (
 	// headerOwner names the node that has the session, in a response with status 421 to
 	// another node.
 	headerOwner = "Mcp-Session-Node"
+
+	// headerChecked says, in a request that a node has forwarded and in a response with status
+	// 421, that HandlerOptions.Check of a node has accepted the request.
+	headerChecked = "Mcp-Session-Checked"
 )
 
 // byNodeKey is the key in the context of a request that comes from another node.
@@ -57,6 +61,16 @@ func Forwarded(r *http.Request) *http.Request {
 	return r.WithContext(context.WithValue(r.Context(), byNodeKey{}, byNodeKey{}))
 }
 
+// checkedKey is the key in the context of a request that another node has checked and sent back.
+type checkedKey struct{}
+
+// CheckedBefore reports whether HandlerOptions.Check of another node has accepted a request already,
+// which that node has then forwarded, or left to others. So what a client may use only once, such as
+// a DPoP proof, was used by this very request.
+func CheckedBefore(r *http.Request) bool {
+	return r.Context().Value(checkedKey{}) != nil || isByNode(r) && r.Header.Get(headerChecked) != ""
+}
+
 // isByNode reports whether another node has forwarded a request, and has proved that it is one.
 func isByNode(r *http.Request) bool { return r.Context().Value(byNodeKey{}) != nil }
 
@@ -83,7 +97,7 @@ func (h *Handler) hop(t *trip, to http.Handler) (served bool, owner string, refu
 			return true, "", refused
 		}
 	}
-	served, owner = h.forwardRead(to, t.w, t.r, t.body, on)
+	served, owner = h.forwardRead(to, t.w, t.r, t.body, on, &t.checked)
 	return served, owner, nil
 }
 
@@ -97,7 +111,7 @@ func (h *Handler) stream(t *trip, to http.Handler, on retried) (served bool, own
 	}
 	r := t.r.Clone(ctx)
 	if r.Body == nil || r.ContentLength == 0 {
-		served, owner = forward(to, t.w, r, nil)
+		served, owner = forward(to, t.w, r, nil, &t.checked)
 		return served, owner, nil
 	}
 	announced := t.w.Header()["Connection"]
@@ -108,7 +122,7 @@ func (h *Handler) stream(t *trip, to http.Handler, on retried) (served bool, own
 	if r.Body = body; on != notRetried {
 		r.Header.Set("Expect", "100-continue")
 	}
-	if served, owner = forward(to, t.w, r, nil); served {
+	if served, owner = forward(to, t.w, r, nil, &t.checked); served {
 		return true, "", nil
 	}
 	if announced != nil {
@@ -124,13 +138,13 @@ func (h *Handler) stream(t *trip, to http.Handler, on retried) (served bool, own
 // serve the request. Nothing was written then, and the node may have named the owner of the
 // session. The body leaves its room when the response begins or, unless it is kept because any
 // refusal is retried, when it was read.
-func (h *Handler) forwardRead(to http.Handler, w http.ResponseWriter, r *http.Request, b *body, on retried) (served bool, owner string) {
+func (h *Handler) forwardRead(to http.Handler, w http.ResponseWriter, r *http.Request, b *body, on retried, checked *bool) (served bool, owner string) {
 	sent := &sentBody{b: b, rest: b.frame, keeps: on == ifRefused}
 	defer sent.leave()
 	r = r.Clone(context.WithValue(r.Context(), retriedKey{}, on))
 	r.Header.Del("Expect")
 	r.Body, r.ContentLength, r.TransferEncoding, r.Trailer = sent, int64(len(b.frame)), nil, nil
-	return forward(to, w, r, func() { sent.done() })
+	return forward(to, w, r, func() { sent.done() }, checked)
 }
 
 // A sentBody is the body of a forwarded request that was read. It leaves its room early, because
@@ -186,17 +200,30 @@ func (s *sentBody) drop() {
 
 // forward forwards a request. It calls begins, which may be nil, when the response begins.
 // Served is false if the other node does not serve the request. Nothing was written then, and
-// the node may have named the owner of the session.
-func forward(to http.Handler, w http.ResponseWriter, r *http.Request, begins func()) (served bool, owner string) {
-	r.Header.Set(headerForwarded, "1")
-	unlist(r.Header, headerForwarded)
+// the node may have named the owner of the session. Checked says whether a node has checked the
+// request, before and afterwards.
+func forward(to http.Handler, w http.ResponseWriter, r *http.Request, begins func(), checked *bool) (served bool, owner string) {
+	markForwarded(r.Header, *checked)
 	answer := &relay{ResponseWriter: w, header: make(http.Header), begins: begins}
 	to.ServeHTTP(answer, r)
 	if answer.misdirected {
+		*checked = *checked || answer.header.Get(headerChecked) != ""
 		return false, answer.header.Get(headerOwner)
 	}
 	answer.WriteHeader(http.StatusOK) // without an effect, unless the node has written nothing
 	return true, ""
+}
+
+// markForwarded says in the headers of a request that it is forwarded, and whether a node has checked
+// it. What the client says of that does not count.
+func markForwarded(header http.Header, checked bool) {
+	header.Set(headerForwarded, "1")
+	unlist(header, headerForwarded)
+	header.Del(headerChecked)
+	if checked {
+		header.Set(headerChecked, "1")
+		unlist(header, headerChecked)
+	}
 }
 
 // A relay is the ResponseWriter of a request that another node serves. It holds back a response

@@ -38,11 +38,12 @@ func (f *forwarder) Forward(ctx context.Context, node string, o transport.Outbou
 		r.Header.Del(name)
 	}
 	for name, value := range map[string]string{
-		headerForwarded: "1", headerVersion: o.Route.Version, headerMethod: o.Route.Method, headerName: httpheader.Encode(o.Route.Name),
+		headerVersion: o.Route.Version, headerMethod: o.Route.Method, headerName: httpheader.Encode(o.Route.Name),
 		"Content-Type": web.TypeJSON, "Accept": typeBoth,
 	} {
 		r.Header.Set(name, value)
 	}
+	markForwarded(r.Header, true)
 	r.Method, r.Body, r.ContentLength, r.TransferEncoding, r.Trailer = http.MethodPost, io.NopCloser(bytes.NewReader(o.Frame)), int64(len(o.Frame)), nil, nil
 	w := &collector{header: http.Header{}, limit: f.handler.maxFrame}
 	err := w.collect(to, r)

@@ -56,7 +56,7 @@ func (h *Handler) leave(w http.ResponseWriter, r *http.Request, expected expecte
 		}
 	}
 	if isByNode(r) {
-		return misdirected("")
+		return misdirected("", false)
 	}
 	return h.travel(t, nil, "")
 }
@@ -122,7 +122,7 @@ func (h *Handler) agree(t *trip, owner string) bool {
 // closed refuses a request because Close was called.
 func (h *Handler) closed(r *http.Request) *refusal {
 	if h.savings != nil && isByNode(r) {
-		return misdirected("")
+		return misdirected("", false)
 	}
 	return shuttingDown(jsonrpc.ID{})
 }

@@ -130,11 +130,15 @@ func moving(id jsonrpc.ID) *refusal {
 }
 
 // misdirected refuses a request that another node has forwarded, because the session is at the
-// owner, or because this node does not take it; then owner is "".
-func misdirected(owner string) *refusal {
-	refused := &refusal{status: http.StatusMisdirectedRequest, elsewhere: true, text: "the session is at another node"}
+// owner, or because this node does not take it; then owner is "". It says whether this node, or one
+// before it, has checked the request.
+func misdirected(owner string, checked bool) *refusal {
+	refused := &refusal{status: http.StatusMisdirectedRequest, elsewhere: true, text: "the session is at another node", header: http.Header{}}
 	if owner != "" {
-		refused.header = http.Header{headerOwner: {owner}}
+		refused.header.Set(headerOwner, owner)
+	}
+	if checked {
+		refused.header.Set(headerChecked, "1")
 	}
 	return refused
 }

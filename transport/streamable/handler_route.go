@@ -1,6 +1,7 @@
 package streamable
 
 import (
+	"context"
 	"maps"
 	"net/http"
 	"slices"
@@ -92,6 +93,7 @@ type trip struct {
 	expected expectedBody
 	body     *body             // the body, if it was read
 	origin   *transport.Origin // the sender, if it was established
+	checked  bool              // a node has checked the request
 	unknown  bool              // no node has the session
 	hops     int               // how often the request was forwarded
 	until    time.Time         // how long it waits until nodes agree; zero: it has not waited
@@ -113,7 +115,7 @@ func (h *Handler) route(w http.ResponseWriter, r *http.Request, expected expecte
 	t := &trip{w: w, r: r, expected: expected}
 	defer t.release()
 	if h.savings != nil && isByNode(t.r) && h.table.drains() {
-		return misdirected("")
+		return misdirected("", false)
 	}
 	to, node := h.firstHop(t.r)
 	t.tried = append(t.tried, node)
@@ -136,7 +138,7 @@ func (h *Handler) travel(t *trip, to http.Handler, node string) *refusal {
 				return refused
 			}
 			if to, node = h.nextHop(t, refused.owner), refused.owner; to == nil && !h.agree(t, node) {
-				return notHere(t.r, refused)
+				return notHere(t, refused)
 			}
 			continue
 		}
@@ -185,11 +187,11 @@ func (h *Handler) nextHop(t *trip, node string) http.Handler {
 }
 
 // notHere refuses a request whose session is at a node to which this one does not forward it.
-func notHere(r *http.Request, refused *refusal) *refusal {
+func notHere(t *trip, refused *refusal) *refusal {
 	switch {
-	case isByNode(r):
-		return misdirected(refused.owner)
-	case wasForwarded(r):
+	case isByNode(t.r):
+		return misdirected(refused.owner, t.checked)
+	case wasForwarded(t.r):
 		return sessionNotFound(jsonrpc.ID{})
 	default:
 		return refused
@@ -203,11 +205,14 @@ func (h *Handler) arrive(r *http.Request, t *trip) (*transport.Origin, *refusal)
 		return h.originOf(r)
 	}
 	if t.origin == nil { // a sender may prove who it is only once for each request
+		if t.checked {
+			r = r.WithContext(context.WithValue(r.Context(), checkedKey{}, checkedKey{}))
+		}
 		origin, refused := h.originOf(r)
 		if refused != nil {
 			return nil, refused
 		}
-		t.origin = origin
+		t.origin, t.checked = origin, true
 	}
 	if h.savings == nil || !h.isAway(r) {
 		return t.origin, nil

@@ -50,7 +50,7 @@ func TestForwardedResponsesAreWhole(t *testing.T) {
 		served, owner := forward(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("X-Theirs", "2")
 			c.write(w)
-		}), w, newRequest("GET", ""), func() { begun++ })
+		}), w, newRequest("GET", ""), func() { begun++ }, new(bool))
 		if !served || owner != "" || begun != 1 {
 			t.Errorf("%s: it is served: %t, by %q, and has begun %d times, want true and once", name, served, owner, begun)
 		}
@@ -77,7 +77,7 @@ func TestForwardHoldsBackMisdirectedResponses(t *testing.T) {
 			t.Errorf("got %d, %v and %v from the writer", n, err, flushed)
 		}
 		w.WriteHeader(http.StatusOK)
-	}), w, newRequest("GET", ""), func() { begun++ })
+	}), w, newRequest("GET", ""), func() { begun++ }, new(bool))
 	if served || owner != "there" || begun > 0 || w.Flushed || w.Body.Len() > 0 || len(w.Header()) > 0 {
 		t.Errorf("it is served: %t, by %q, and the client got %v %q", served, owner, w.Header(), w.Body)
 	}

@@ -1,6 +1,7 @@
 package streamable
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -255,8 +256,9 @@ func TestRouterWithRequestsAtTwoNodesAtOnce(t *testing.T) {
 type misleading struct {
 	hops  []string
 	names func(hop int) string
-	reads int64 // how many bytes of the body a node reads before it refuses it
-	alone bool  // no node is where the session began
+	reads int64                                    // how many bytes of the body a node reads before it refuses it
+	alone bool                                     // no node is where the session began
+	asked func(*http.Request, http.ResponseWriter) // is called with each request; may be nil
 }
 
 func (*misleading) Node() string { return "here" }
@@ -273,6 +275,9 @@ func (m *misleading) Another(string, ...string) string { return "" }
 func (m *misleading) ReachNode(node string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		m.hops = append(m.hops, node)
+		if m.asked != nil {
+			m.asked(r, w)
+		}
 		io.CopyN(io.Discard, r.Body, m.reads)
 		w.Header().Set(headerOwner, m.names(len(m.hops)))
 		w.Header().Set("X-Odd", "yes")
@@ -280,6 +285,75 @@ func (m *misleading) ReachNode(node string) http.Handler {
 		io.WriteString(w, "misdirected")
 		http.NewResponseController(w).Flush()
 	})
+}
+
+// A node learns whether another one has checked a request, before it checks it itself, and says so to
+// the next one and to the node that has sent it. Only nodes are believed.
+//
+// Guarantees: G-0073.11
+func TestNodesTellWhoHasChecked(t *testing.T) {
+	for name, c := range map[string]struct {
+		byNode  bool
+		claims  string // a header of the request
+		answers bool   // what the node says that is asked first
+		taken   bool   // the session can be taken here
+		before  bool   // what this node learns
+		says    string // what this one says to the next
+	}{
+		"nobody":                 {says: "1"},
+		"a client claims it":     {claims: "1", says: "1"},
+		"the node before":        {byNode: true, claims: "1", before: true},
+		"nobody before":          {byNode: true},
+		"the node that it asked": {answers: true, before: true, says: "1"},
+		"it is taken":            {answers: true, taken: true, before: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var told []string
+			router := &misleading{names: func(int) string { return "" }, asked: func(r *http.Request, w http.ResponseWriter) {
+				told = append(told, r.Header.Get(headerChecked))
+				if c.answers {
+					w.Header().Set(headerChecked, "1")
+				}
+			}}
+			checks, before := 0, false
+			o := HandlerOptions{Router: router, Check: func(r *http.Request) (Caller, *Denial) {
+				checks++
+				before = CheckedBefore(r)
+				return testCaller(""), nil
+			}}
+			inStore(t, o, func(t *testing.T, b *bench, store *NodeStore) {
+				session := moved(t, store.shared, "")
+				if !c.taken {
+					store.taking = func(context.Context, string) error { return &OwnedError{Node: "last"} }
+				}
+				r := newRequest("POST", echoBody, append(posting(), headerSession+": "+session)...).WithContext(b.t.Context())
+				if c.claims != "" {
+					r.Header.Set(headerChecked, c.claims)
+				}
+				if c.byNode {
+					r = Forwarded(r)
+				}
+				w := httptest.NewRecorder()
+				serveHTTP(b.handler, w, r)
+				if checks != 1 || before != c.before {
+					t.Errorf("it was checked %d times, and had been before: %t, want once and %t", checks, before, c.before)
+				}
+				says := w.Header().Get(headerChecked)
+				if len(told) > 0 {
+					says = ""
+					if told[0] != "" {
+						t.Errorf("the first node was told %q, before anybody has checked", told[0])
+					}
+					if len(told) > 1 {
+						says = told[1]
+					}
+				}
+				if want := cmp.Or(c.says, map[bool]string{true: "1"}[c.byNode]); says != want && !c.taken {
+					t.Errorf("the next one is told %q, want %q", says, want)
+				}
+			})
+		})
+	}
 }
 
 // Nodes that send a request in circles get it twice. Then the store decides, and the client never
