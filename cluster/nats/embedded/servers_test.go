@@ -61,12 +61,22 @@ func (s *servers) contract(t *testing.T) {
 	})
 }
 
-// info asks server n about the stream of a bucket.
+// info asks server n about the stream of a bucket. The server may just be starting.
 func (s *servers) info(t *testing.T, n int, bucket string) *jetstream.StreamInfo {
 	t.Helper()
 	var o nats.Options
 	s.login(n, &o)
-	conn := must[*natsgo.Conn](t)(natsgo.Connect("nats://127.0.0.1", natsgo.SetCustomDialer(dialerFunc(func() (net.Conn, error) { return s.dial(n) })), natsgo.Token(o.Token)))
+	ctx := within(t)
+	dial := dialerFunc(func() (net.Conn, error) {
+		for {
+			conn, err := s.dial(n)
+			if err == nil || ctx.Err() != nil {
+				return conn, err
+			}
+			wait(ctx, t, 20*time.Millisecond)
+		}
+	})
+	conn := must[*natsgo.Conn](t)(natsgo.Connect("nats://127.0.0.1", natsgo.SetCustomDialer(dial), natsgo.Token(o.Token)))
 	defer conn.Close()
 	js := must[jetstream.JetStream](t)(jetstream.New(conn))
 	return must[jetstream.Stream](t)(js.Stream(within(t), "KV_bl_test_"+bucket)).CachedInfo()
