@@ -1,6 +1,7 @@
 package hop
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"io"
@@ -78,7 +79,12 @@ func begin(t *testing.T, of Peers) *testHop {
 // newHop makes a node that does not listen yet.
 func newHop(t *testing.T, of Peers) *Hop {
 	t.Helper()
-	h, err := New(of, slog.New(slog.DiscardHandler))
+	return newHopWithLog(t, of, slog.DiscardHandler)
+}
+
+func newHopWithLog(t *testing.T, of Peers, log slog.Handler) *Hop {
+	t.Helper()
+	h, err := New(of, slog.New(log))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -350,6 +356,30 @@ func TestNodeThatHasEnded(t *testing.T) {
 	of.remove("b")
 	if a.To("b") != nil || a.RoundTripper("b") != nil || a.To("nobody") != nil {
 		t.Error("got a way to a node that does not live, want none")
+	}
+}
+
+// A node that lives and cannot be reached is named in the log, once.
+func TestNodeThatCannotBeReached(t *testing.T) {
+	of := newTable()
+	var log bytes.Buffer
+	h := newHopWithLog(t, of, slog.NewTextHandler(&log, nil))
+	b := begin(t, of)
+	refuses, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	refuses.Close()
+	of.set(Peer{Node: "b", Address: refuses.Addr().String(), SPKI: b.SPKI()})
+	for range 3 {
+		answer := httptest.NewRecorder()
+		h.To("b").ServeHTTP(answer, httptest.NewRequest("POST", "/", strings.NewReader("{}")))
+		if answer.Code != http.StatusMisdirectedRequest {
+			t.Errorf("got %d, want 421", answer.Code)
+		}
+	}
+	if said := log.String(); strings.Count(said, "cannot be reached") != 1 || !strings.Contains(said, refuses.Addr().String()) {
+		t.Errorf("the log says %q", said)
 	}
 }
 

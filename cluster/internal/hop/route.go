@@ -23,6 +23,7 @@ type route struct {
 	settings *tls.Config
 	proxy    *httputil.ReverseProxy
 	lines    lines
+	away     sync.Once // has said that the node cannot be reached
 }
 
 // route returns the route to a living node, or nil.
@@ -201,6 +202,12 @@ func (r *route) connect(ctx context.Context) (*line, error) {
 		var dial *net.OpError
 		if !errors.As(err, &dial) || dial.Op != "dial" {
 			dial = &net.OpError{Op: "dial", Net: "tcp", Err: err}
+		}
+		if ctx.Err() == nil || errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			r.away.Do(func() {
+				r.hop.log.Warn("cluster: another node cannot be reached; check its --hop and --advertise, or a firewall, unless it has just ended",
+					"to", r.peer.Node, "address", r.peer.Address, "err", dial)
+			})
 		}
 		return nil, &dialError{r.peer.Node, dial}
 	}
