@@ -142,10 +142,10 @@ func (p *peers) update(key string) {
 	if !isNode || name == p.node.options.Node {
 		return
 	}
+	p.mu.Lock() // what is read last is applied last
+	defer p.mu.Unlock()
 	m, lives := p.node.Member(name)
 	now := hop.Peer{Node: name, Address: m.Address, SPKI: string(m.Certificate)}
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	before, lived := p.all[name]
 	if lived == lives && (!lives || before == now) {
 		return

@@ -2,6 +2,9 @@ package cluster
 
 import (
 	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/internal/pause"
 )
 
 // The keys of members are known, and no others: not that of an earlier process of a node, and not
@@ -57,5 +60,32 @@ func TestPeersAreTheMembers(t *testing.T) {
 	n.peers.update(nodePrefix + "a")
 	if _, reachable := n.peers.Living("a"); reachable {
 		t.Error("a node is its own peer")
+	}
+}
+
+// Of two updates at the same time, the one that applies last has read last. Otherwise the hop would
+// forget a member for as long as its lease does not change.
+//
+// Guarantees: G-0077.1
+func TestPeersAreReadInOrder(t *testing.T) {
+	n := Alone(Options{Cluster: "test", Node: "a", Key: make([]byte, KeySize)})
+	n.mu.Lock() // nobody can read members yet
+	updated := make(chan struct{})
+	go func() {
+		defer close(updated)
+		n.peers.update(nodePrefix + "b")
+	}()
+	for began := time.Now(); n.peers.mu.TryLock(); {
+		n.peers.mu.Unlock()
+		if time.Since(began) > 10*time.Second || pause.For(t.Context(), time.Millisecond) != nil {
+			t.Error("an update reads the members while others can be applied")
+			break
+		}
+	}
+	n.members["b"] = Member{Name: "b", Certificate: []byte("key"), Address: "b:1"}
+	n.mu.Unlock()
+	<-updated
+	if _, reachable := n.peers.Living("b"); !reachable {
+		t.Error("a member is not known")
 	}
 }

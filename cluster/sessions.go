@@ -262,11 +262,11 @@ func (s *sessions) attempt(o *ownSession) (ours bool, err error) {
 	return ours, err
 }
 
-// ended forgets a session that is not one of this node any more.
+// ended forgets a session that is not one of this node any more, unless its end is still to be written.
 func (s *sessions) ended(o *ownSession, ours bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if (!ours || o.end != goesOn) && s.own[o.id] == o {
+	if (!ours || o.end != goesOn && !o.queued) && s.own[o.id] == o {
 		delete(s.own, o.id)
 	}
 }

@@ -33,7 +33,7 @@ func (n *Node) Spent() server.Spent { return spentStates{n.spent()} }
 func (n *Node) Proofs() resource.Proofs { return spentProofs{n.spent()} }
 
 func (n *Node) spent() *spent {
-	return &spent{n, n.lateBucket(BucketOptions{Name: "spent", OwnTTL: true, MaxValue: 1 << 10, Memory: true})}
+	return &spent{n, n.lateBucket(BucketOptions{Name: "spent", OwnTTL: true, MaxValue: 1 << 10})}
 }
 
 type spentStates struct{ *spent }
