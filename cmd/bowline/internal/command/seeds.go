@@ -130,6 +130,9 @@ func isOwn(ctx context.Context, host string) bool {
 		return false
 	}
 	for _, address := range addresses {
+		if address.Unmap().IsLoopback() { // as the name of a machine often is on the machine
+			return true
+		}
 		for _, o := range own {
 			if network, ok := o.(*net.IPNet); ok && network.IP.Equal(address.AsSlice()) {
 				return true
