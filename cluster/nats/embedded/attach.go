@@ -48,6 +48,9 @@ func Attach(ctx context.Context, o Options) (cluster.Engine, error) {
 			return dialFolder(ctx, folder)
 		},
 	})
+	if errors.Is(err, cluster.ErrUnavailable) && folder != o.Folder {
+		return nil, fmt.Errorf("embedded: attach: does the server of this machine wait for others? Its log says for which: %w", err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("embedded: attach: %w", blame(err, folder))
 	}

@@ -292,6 +292,7 @@ func TestBadOptionsAndFiles(t *testing.T) {
 		"a server that is no seed": func(o *Options) { o.Seeds, o.Listen, o.Key = three, "127.0.0.1:4", testKey },
 		"an address without seeds": func(o *Options) { o.Listen = three[0] },
 		"a seed without a port":    func(o *Options) { o.Seeds, o.Listen, o.Key = append(three, "a"), three[0], testKey },
+		"a seed without a host":    func(o *Options) { o.Seeds, o.Listen, o.Key = append(three, ":4"), three[0], testKey },
 		"a seed twice":             func(o *Options) { o.Seeds, o.Listen, o.Key = append(three, three[0]), three[0], testKey },
 		"a seed with a path":       func(o *Options) { o.Seeds, o.Listen, o.Key = append(three, "a/..:1"), three[0], testKey },
 		"less than no memory":      func(o *Options) { o.MaxMemory = -1 },

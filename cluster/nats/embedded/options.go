@@ -92,7 +92,7 @@ func (o Options) checkServers() error {
 	}
 	for _, address := range slices.Concat([]string{o.Listen}, o.Seeds, o.Routes) {
 		host, port, err := net.SplitHostPort(address)
-		if n, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || n == 0 || !hostForm.MatchString(host) {
+		if n, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || n == 0 || !hostForm.MatchString(host) || host == "" && address != o.Listen {
 			return fmt.Errorf("%w: %q is no address of a server, such as host:4248", cluster.ErrInvalid, address)
 		}
 	}

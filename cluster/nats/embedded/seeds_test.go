@@ -242,27 +242,31 @@ func TestWhatAServerSays(t *testing.T) {
 	const s = time.Second
 	for name, c := range map[string]struct {
 		seeds []string
+		isNew bool
 		looks []look
 	}{
-		"alone": {three, []look{
+		"alone": {three, false, []look{
 			{s, "a", true, "waiting for 1 more of 3 nodes: b:1, c:1"}, {s, "a", true, ""}, {8 * s, "a", true, ""},
 			{s, "a", true, "waiting for 1 more of 3 nodes: b:1, c:1"}, {s, "ac", true, ""},
 			{s, "ac", false, "2 of 3 nodes are there"}, {s, "ac", false, ""},
 		}},
-		"a majority is lost for a while": {three, []look{
+		"a majority is lost for a while": {three, false, []look{
 			{s, "abc", false, ""}, {s, "ab", false, ""}, {s, "a", false, "waiting for 1 more of 3 nodes: b:1, c:1"}, {s, "ab", false, "2 of 3 nodes are there"},
 		}},
-		"a new cluster": {three, []look{
-			{s, "ab", true, ""}, {14 * s, "ab", true, ""}, {s, "ab", true, "waiting for 1 more of 3 nodes: c:1 (a cluster that is new or has lost its data needs 3 at first)"},
+		"a new cluster": {three, true, []look{
+			{s, "ab", true, ""}, {2 * s, "ab", true, ""}, {s, "ab", true, "waiting for 1 more of 3 nodes: c:1 (a cluster that is new or has lost its data needs 3 at first)"},
 			{s, "abc", true, ""}, {s, "abc", false, "3 of 3 nodes are there"},
 		}},
-		"a new cluster of five": {five, []look{
+		"a new cluster of five": {five, true, []look{
 			{s, "ab", true, "waiting for 1 more of 5 nodes: c:1, d:1, e:1"}, {s, "abc", true, ""},
-			{15 * s, "abc", true, "waiting for 1 more of 5 nodes: d:1, e:1 (a cluster that is new or has lost its data needs 4 at first)"},
+			{9 * s, "abc", true, "waiting for 1 more of 5 nodes: d:1, e:1 (a cluster that is new or has lost its data needs 4 at first)"},
 		}},
-		"an election": {three, []look{{s, "ab", true, ""}, {9 * s, "ab", true, ""}, {s, "ab", false, ""}, {9 * s, "ab", true, ""}}},
+		"data was lost": {three, false, []look{
+			{s, "ab", true, ""}, {14 * s, "ab", true, ""}, {s, "ab", true, "waiting for 1 more of 3 nodes: c:1 (a cluster that is new or has lost"},
+		}},
+		"an election": {three, false, []look{{s, "ab", true, ""}, {9 * s, "ab", true, ""}, {s, "ab", false, ""}, {9 * s, "ab", true, ""}}},
 	} {
-		says, now := saying{seeds: c.seeds}, time.Now()
+		says, now := saying{seeds: c.seeds, isNew: c.isNew}, time.Now()
 		for n, look := range c.looks {
 			now = now.Add(look.after)
 			there := map[string]bool{}

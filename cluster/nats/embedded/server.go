@@ -28,6 +28,7 @@ type Server struct {
 	server *natsserver.Server
 	lock   *os.File // held while the server runs
 	state  state
+	isNew  bool         // it had nothing when it started
 	close  func() error // once
 }
 
@@ -74,6 +75,8 @@ func (s *Server) run(o Options) (err error) {
 		return err
 	}
 	data := filepath.Join(folder, dataName)
+	_, err = os.Stat(data)
+	s.isNew = errors.Is(err, os.ErrNotExist)
 	if err := os.MkdirAll(data, 0o700); err != nil {
 		return fmt.Errorf("embedded: %w", err)
 	}

@@ -16,6 +16,7 @@ const (
 	lookForServers = time.Second      // how often to look which servers are there
 	sayEvery       = 10 * time.Second // how often to say which are not
 	electionWithin = 15 * time.Second // how long servers may take to elect a leader
+	newWithin      = 3 * time.Second  // the same when they are new
 )
 
 // Bucket implements cluster.Engine.
@@ -32,10 +33,17 @@ func (m *member) sayWaiting(ctx context.Context) {
 	for s := (saying{seeds: m.options.Seeds}); ; {
 		select {
 		case now := <-look.C:
-			there, known := m.there()
-			if !known {
-				break
+			m.mu.Lock()
+			own := m.server
+			m.mu.Unlock()
+			if own == nil {
+				break // the process that has the server says it
 			}
+			there, err := own.there()
+			if err != nil {
+				break // it is being closed
+			}
+			s.isNew = own.isNew
 			if level, line := s.next(now, there, m.busy.Load() > 0); line != "" {
 				m.options.log().Log(ctx, level, line)
 			}
@@ -45,29 +53,23 @@ func (m *member) sayWaiting(ctx context.Context) {
 	}
 }
 
-// there returns the servers that have found each other, and whether they are known: they are not in a
-// process that has no server, because another one of this machine has it.
-func (m *member) there() (names map[string]bool, known bool) {
-	m.mu.Lock()
-	own := m.server
-	m.mu.Unlock()
-	if own == nil {
-		return nil, false
-	}
-	routes, err := own.server.Routez(&natsserver.RoutezOptions{})
+// there returns the names of the servers that have found each other.
+func (s *Server) there() (map[string]bool, error) {
+	routes, err := s.server.Routez(&natsserver.RoutezOptions{})
 	if err != nil {
-		return nil, false // it is being closed
+		return nil, err
 	}
-	names = map[string]bool{serverName(m.options.Self): true}
+	names := map[string]bool{s.state.Name: true}
 	for _, route := range routes.Routes {
 		names[route.RemoteName] = true
 	}
-	return names, true
+	return names, nil
 }
 
 // A saying decides what to say about servers that are not there.
 type saying struct {
 	seeds []string
+	isNew bool // this server had nothing when it started, so that an election is soon over
 
 	last  time.Time // when it has said that it waits; zero: it does not
 	stuck time.Time // since when more than half are there, and that was not enough
@@ -84,7 +86,11 @@ func (s *saying) next(now time.Time, there map[string]bool, busy bool) (level sl
 	} else if s.stuck.IsZero() {
 		s.stuck = now
 	}
-	if !s.stuck.IsZero() && now.Sub(s.stuck) >= electionWithin {
+	patience := electionWithin
+	if s.isNew {
+		patience = newWithin
+	}
+	if !s.stuck.IsZero() && now.Sub(s.stuck) >= patience {
 		need = max(len(s.seeds)-1, replicas)
 		why = fmt.Sprintf(" (a cluster that is new or has lost its data needs %d at first)", need)
 	}
