@@ -48,6 +48,7 @@ func newLockedSite(t *testing.T, names ...string) *lockedSite {
 		s.nodes[name] = n
 		upstream := n.Upstream("locked", locked.Command(s.file), cluster.UpstreamOptions{})
 		c := client.Options{}
+		c.Conn.RequestTimeout = 2 * time.Minute
 		c.Conn.Log = slog.New(slog.DiscardHandler)
 		session, err := client.New(protocol.Implementation{Name: name, Version: "1"}, c).Start(context.Background(), name, upstream)
 		if err != nil {
@@ -111,7 +112,7 @@ func (s *lockedSite) mustNotHaveRunTwice() {
 }
 
 // startTime is how long the server may take to start on a busy machine.
-const startTime = 5 * time.Second
+const startTime = 30 * time.Second
 
 // Three nodes use one process. It moves with a drain, and when its node cannot reach the Engine,
 // and never runs twice, although it leaves a child behind that holds its lock.
@@ -152,11 +153,8 @@ func TestAProcessRunsOnce(t *testing.T) {
 			others = append(others, name)
 		}
 	}
-	if _, err := locked.AwaitFree(s.file); err != nil {
-		t.Error(err)
-	}
-	if took := time.Since(began); took > cluster.LeaseHeld+time.Second {
-		t.Errorf("the server ran %v after its node was cut off", took)
+	if err := locked.AwaitFree(s.file, cluster.LeaseHeld+startTime); err != nil {
+		t.Errorf("the server runs on after its node was cut off: %v", err)
 	}
 	calls.Wait()
 	s.mustAgree(pid, cluster.LeaseTTL+startTime, others...)

@@ -242,6 +242,45 @@ func TestAQuestionToAClientThatLeaves(t *testing.T) {
 	}
 }
 
+// A resource that only clients which have left subscribed to is not subscribed any more.
+//
+// Guarantees: G-0079.9
+func TestSubscriptionsEndWithTheirClient(t *testing.T) {
+	s := newScript(t)
+	a, b := s.join(), s.join()
+	for _, c := range []*end{a, b} {
+		c.send(`{"jsonrpc":"2.0","id":1,"method":"resources/subscribe","params":{"uri":"x:y"}}`)
+		if c == a { // later ones need not reach the server
+			f := s.server.want("resources/subscribe", `{"uri":"x:y"}`)
+			s.server.send(`{"jsonrpc":"2.0","id":%s,"result":{}}`, f.ID)
+		}
+		c.wantAnswer("1", "{}")
+	}
+	a.Close(0)
+	<-a.lost
+	for len(s.shared.all()) > 1 { // until it is forgotten
+		runtime.Gosched()
+	}
+	b.send(`{"jsonrpc":"2.0","id":2,"method":"resources/unsubscribe","params":{"uri":"x:y"}}`)
+	f := s.server.want("resources/unsubscribe", `{"uri":"x:y"}`)
+	s.server.send(`{"jsonrpc":"2.0","id":%s,"result":{}}`, f.ID)
+	b.wantAnswer("2", "{}")
+}
+
+// One client more than there may be is turned away, and the others stay.
+func TestClientsAreBounded(t *testing.T) {
+	s := newScript(t)
+	first := s.join()
+	for range maxClients - 1 {
+		near, far := inmem.Pipe(inmem.Options{})
+		s.shared.Serve(far)
+		near.Bind(&end{t: t, lost: make(chan transport.Loss, 1)})
+	}
+	wait(t, s.join().lost, "loss")
+	first.send(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{}}`)
+	s.server.want("tools/call", "{}")
+}
+
 // A client that takes no notifications is cut off, and the others get all of them.
 //
 // Guarantees: G-0079.9

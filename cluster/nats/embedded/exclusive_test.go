@@ -64,7 +64,7 @@ func runNode(guard *guardian.Guardian, name string) (err error) {
 	}
 	defer func() { err = errors.Join(err, node.Close(ctx)) }()
 	o := mcpclient.Options{}
-	o.Conn.Log = log
+	o.Conn.Log, o.Conn.RequestTimeout = log, 2*time.Minute
 	upstream := node.Upstream("locked", locked.Command(os.Getenv(fileVariable)), cluster.UpstreamOptions{})
 	session, err := mcpclient.New(protocol.Implementation{Name: name, Version: "1"}, o).Start(ctx, "locked", upstream)
 	if err != nil {
@@ -228,7 +228,7 @@ func (p *processes) marks() int {
 
 const (
 	// startTime is how long the server may take to start on a busy machine.
-	startTime = 5 * time.Second
+	startTime = 30 * time.Second
 
 	leaseTTL = 20 * time.Second
 )
@@ -250,8 +250,8 @@ func TestAnExclusiveServerOfAKilledNode(t *testing.T) {
 	}
 	began := time.Now()
 	delete(p.nodes, killed)
-	if took, err := locked.AwaitFree(p.file); err != nil || took > startTime {
-		t.Errorf("the lock was free %v after the node was killed, %v", took, err)
+	if err := locked.AwaitFree(p.file, startTime); err != nil {
+		t.Errorf("the server runs on after its node was killed: %v", err)
 	}
 	calls.Wait()
 	p.agree(pid, leaseTTL+startTime)
@@ -285,7 +285,7 @@ func TestAnExclusiveServerOfAStoppedNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.nodes[stopped] = node
-	if got := p.agree("", leaseTTL); got != pid {
+	if got := p.agree("", leaseTTL+startTime); got != pid {
 		t.Errorf("the server has moved from %s to %s when the stopped node continued", pid, got)
 	}
 
