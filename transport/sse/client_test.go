@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -320,6 +321,44 @@ func TestFailedPostFailsOneMessage(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A message that was denied, and finds no connection when it is sent again, was certainly not sent.
+//
+// Guarantees: G-0034.4, G-0003.2
+func TestDeniedMessageWithoutAConnectionIsUnsent(t *testing.T) {
+	var refuse atomic.Bool
+	pool := &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+		if refuse.Load() {
+			return nil, errors.New("no way")
+		}
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}}
+	defer pool.CloseIdleConnections()
+	posts := 0
+	s := scriptedServer{get: says(endpoint), post: func(w http.ResponseWriter, _ *http.Request) {
+		posts++
+		w.Header().Set("Connection", "close")
+		w.WriteHeader(http.StatusUnauthorized)
+	}}
+	link, r := open(t, &Client{URL: s.serve(t), HTTP: &http.Client{Transport: pool}, Authorizer: challengeFunc(func() { refuse.Store(true) })})
+	if err := link.Send(request(1)); err != nil {
+		t.Fatal(err)
+	}
+	if failed := r.awaitFailure(t); failed.Tag != 1 || !failed.Unsent || !strings.Contains(failed.Err.Error(), "no way") || posts != 1 {
+		t.Errorf("got %+v after %d POSTs, want a failure of the dial, unsent", failed, posts)
+	}
+}
+
+// A challengeFunc is an Authorizer that calls it for each challenge, and always lets the request be
+// sent again.
+type challengeFunc func()
+
+func (challengeFunc) Authorize(context.Context, *http.Request) error { return nil }
+
+func (f challengeFunc) Challenged(context.Context, *http.Request, *transport.StatusError) (bool, error) {
+	f()
+	return true, nil
 }
 
 // If a server that has accepted a message answers 404 to a later one, it has forgotten

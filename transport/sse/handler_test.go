@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/bowline-mcp/bowline/transport"
@@ -427,3 +429,65 @@ func TestDefaultLimitOfAFrame(t *testing.T) {
 		t.Errorf("the server: the limit is %d bytes", got)
 	}
 }
+
+// A quiet stream over HTTP/2 lives longer than a write may take, both before its first message and
+// after one, even if comments are rarer.
+func TestQuietStreamOverHTTP2Lives(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &site{t: t, ctx: t.Context()}
+		handler := NewHandler(s, HandlerOptions{KeepAlive: time.Minute})
+		conns := make(pipeListener)
+		protocols := new(http.Protocols)
+		protocols.SetUnencryptedHTTP2(true)
+		server := &http.Server{Handler: handler, Protocols: protocols, BaseContext: func(net.Listener) context.Context { return t.Context() }}
+		served := make(chan error, 1)
+		go func() { served <- server.Serve(conns) }()
+		client := &http.Transport{Protocols: protocols, DialContext: func(context.Context, string, string) (net.Conn, error) {
+			here, there := net.Pipe()
+			conns <- there
+			return here, nil
+		}}
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost/sse", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := client.RoundTrip(r)
+		if err != nil || response.ProtoMajor != 2 || response.StatusCode != http.StatusOK {
+			t.Fatalf("got %+v, %v, want a stream over HTTP/2", response, err)
+		}
+		events := eventstream.NewReader(response.Body, 1<<20)
+		if first, err := events.Next(); err != nil || first.Type != "endpoint" {
+			t.Fatalf("got %+v, %v", first, err)
+		}
+		link, _ := s.session(0)
+		for range 2 {
+			<-time.NewTimer(40 * time.Second).C
+			if err := link.Send(notification(0)); err != nil {
+				t.Fatal(err)
+			}
+			if e, err := events.Next(); err != nil || string(e.Data) != string(notification(0).Frame) {
+				t.Fatalf("after 40 s got %+v, %v, want the message", e, err)
+			}
+		}
+		response.Body.Close()
+		if err := handler.Close(0); err != nil {
+			t.Error(err)
+		}
+		client.CloseIdleConnections()
+		server.Close()
+		<-served
+	})
+}
+
+// A pipeListener accepts the connections that are sent to it.
+type pipeListener chan net.Conn
+
+func (l pipeListener) Accept() (net.Conn, error) {
+	if c, ok := <-l; ok {
+		return c, nil
+	}
+	return nil, net.ErrClosed
+}
+
+func (l pipeListener) Close() error   { close(l); return nil }
+func (l pipeListener) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80} }

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/bowline-mcp/bowline/transport"
@@ -198,6 +200,31 @@ func TestADenialThatStaysFailsTheMessage(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A message that was denied, and finds no connection when it is sent again, was certainly not sent.
+//
+// Guarantees: G-0003.2, G-0040.2
+func TestADeniedMessageWithoutAConnectionIsUnsent(t *testing.T) {
+	for kind, k := range authorizers(func() *tokenAuthorizer { return new(tokenAuthorizer) }) {
+		t.Run(kind, func(t *testing.T) {
+			var dials atomic.Int32
+			pool := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+				if dials.Add(1) > 1 {
+					return nil, errors.New("no way")
+				}
+				return new(net.Dialer).DialContext(ctx, network, address)
+			}}
+			r := open(t, &Client{URL: serve(t, new(tokenServer).ServeHTTP), Authorizer: k, HTTP: &http.Client{Transport: pool}})
+			r.call(1, 1)
+			if f := r.failure(0); f.Tag != 1 || !f.Unsent || !strings.Contains(f.Err.Error(), "no way") {
+				t.Errorf("got %+v, want a failure of the dial, unsent", f)
+			}
+			if got := k.challenges(); !slices.Equal(got, []int{401}) {
+				t.Errorf("got the challenges %d, want one", got)
+			}
+		})
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"runtime"
 	"sync"
@@ -162,6 +163,43 @@ func TestTracesAreUsedAgain(t *testing.T) {
 	}
 	if freed == 0 {
 		t.Error("no trace was reused, want one")
+	}
+}
+
+// A trace is reused only if its attempt got one connection that existed before, and was written to
+// it once: otherwise the HTTP client may still have something to report.
+//
+// Guarantees: G-0058.2
+func TestTracesOfUnusualAttemptsAreNotUsedAgain(t *testing.T) {
+	m := newRemote(endpointOf(t, "http://example.com"), new(http.Client), nil)
+	used, made := httptrace.GotConnInfo{Reused: true, WasIdle: true}, httptrace.GotConnInfo{}
+	for _, c := range []struct {
+		connections []httptrace.GotConnInfo
+		written     int
+		again       bool
+	}{
+		{[]httptrace.GotConnInfo{used}, 1, true},
+		{[]httptrace.GotConnInfo{used}, 0, false},
+		{[]httptrace.GotConnInfo{used}, 2, false},
+		{[]httptrace.GotConnInfo{used, used}, 1, false},
+		{[]httptrace.GotConnInfo{used, used}, 2, false},
+		{[]httptrace.GotConnInfo{made}, 1, false},
+		{nil, 1, false},
+		{nil, 0, false},
+	} {
+		r := m.newPost(t.Context(), new(outgoing))
+		trace := httptrace.ContextClientTrace(r.attempt(t.Context()).Context())
+		for _, info := range c.connections {
+			trace.GotConn(info)
+		}
+		for range c.written {
+			trace.WroteRequest(httptrace.WroteRequestInfo{})
+		}
+		body := countedBody{io.NopCloser(nil), r}
+		body.Close()
+		if again := r.trace.Load() == nil; again != c.again {
+			t.Errorf("%d connections, the last reused: %v, written %d times: used again: %v", len(c.connections), len(c.connections) > 0 && c.connections[len(c.connections)-1].Reused, c.written, again)
+		}
 	}
 }
 

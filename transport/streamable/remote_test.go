@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -368,6 +370,48 @@ func TestTwoFailedDialsAreALoss(t *testing.T) {
 	if loss := r.loss(); !errors.As(loss.Reason, &dial) || dial.Op != "dial" || !slices.Equal(loss.Unsent, []transport.Tag{2}) {
 		t.Fatalf("got %+v, want a *net.OpError, dial.Op == %q and %v", loss, "dial", []transport.Tag{2})
 	}
+}
+
+// Calls that their callers cancel while they dial are no failed dials: nothing is known of the
+// server then.
+//
+// Guarantees: G-0022.5
+func TestCancelledDialsAreNoLoss(t *testing.T) {
+	const cancelled = 2 * maxFailedDials
+	dialling, release := make(chan struct{}), make(chan struct{})
+	t.Cleanup(func() { close(release) })
+	var dials atomic.Int32
+	dialer := &net.Dialer{Control: func(string, string, syscall.RawConn) error { // net tells a trace of this dial
+		if dials.Add(1) > cancelled {
+			return nil
+		}
+		dialling <- struct{}{}
+		<-release
+		return errors.New("no way")
+	}}
+	ended := make(chan struct{}, cancelled+1)
+	pool := &http.Transport{DialContext: dialer.DialContext}
+	t.Cleanup(pool.CloseIdleConnections)
+	r := open(t, &Client{URL: serve(t, answerJSON(result(9))), HTTP: &http.Client{Transport: endedTripper{pool, ended}}})
+	for n := range cancelled {
+		stream := r.call(1+n, 1)
+		wait(t, "a dial", dialling)
+		r.link.End(stream)
+		wait(t, "the end of a call", ended)
+	}
+	r.wantFrame(0, r.call(9, 1), result(9), true)
+	r.wantQuiet(1)
+}
+
+// An endedTripper reports the end of each round trip.
+type endedTripper struct {
+	http.RoundTripper
+	ended chan struct{}
+}
+
+func (e endedTripper) RoundTrip(r *http.Request) (*http.Response, error) {
+	defer func() { e.ended <- struct{}{} }()
+	return e.RoundTripper.RoundTrip(r)
 }
 
 // A response between two failed dials resets the count.

@@ -194,6 +194,41 @@ func TestNothingIsStoredForAnAbsentClient(t *testing.T) {
 	})
 }
 
+// A client is away from the moment at which its GET stream breaks off, however old its session and
+// that stream are, and each time that it breaks off.
+//
+// Guarantees: G-0033.1
+func TestTheTimeAwayBeginsWhenTheStreamBreaks(t *testing.T) {
+	inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
+		session := b.initialize()
+		p := b.peer(t, 0)
+		sent := 0
+		for turn := range 3 {
+			ctx, leave := context.WithCancel(t.Context())
+			w, done := b.serve(ctx, "GET", "", session)
+			pass(awayTime + time.Minute)
+			leave()
+			<-done
+			for n := sent - 2; turn > 0 && n < sent; n++ {
+				if !strings.Contains(w.Body.String(), noticeLine(n)) {
+					t.Errorf("turn %d: notification %d is lost: got %q", turn, n, w.Body)
+				}
+			}
+			for _, later := range []time.Duration{0, awayTime} {
+				pass(later)
+				if err := p.send(t, transport.Outbound{Frame: notice(sent)}); err != nil {
+					t.Errorf("turn %d, %v after the stream broke off: got %v", turn, later, err)
+				}
+				sent++
+			}
+		}
+		pass(time.Second)
+		if err := p.send(t, transport.Outbound{Frame: notice(sent)}); err == nil {
+			t.Error("Send accepted a message for a client that stays away, want an error")
+		}
+	})
+}
+
 // A session never gets the events of another session, whatever id it names.
 //
 // Guarantees: G-0033.3
@@ -447,6 +482,69 @@ func TestOneMessageGoesOutOnOneConnection(t *testing.T) {
 	p.mustSend(t, answering(2, heldAnswer))
 	second.want(heldAnswer)
 	second.wantEnd()
+}
+
+// If the first connection takes nothing, its write is interrupted as soon as the client has come
+// back, whether it writes something new or stored events.
+//
+// Guarantees: G-0033.2
+func TestABlockedConnectionIsClosedWhenItsClientComesBack(t *testing.T) {
+	wantClosed := func(t *testing.T, what string, done chan struct{}) {
+		t.Helper()
+		synctest.Wait()
+		select {
+		case <-done:
+		default:
+			t.Errorf("%s is still open", what)
+		}
+	}
+	t.Run("the stream of a request", func(t *testing.T) {
+		inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
+			session := b.initialize()
+			first, firstDone := b.serveStuck("POST", holdBody, session)
+			defer close(first.released)
+			p := b.peer(t, 0)
+			stream := p.newest()
+			p.mustSend(t, transport.Outbound{Stream: stream, Frame: notice(0)})
+			synctest.Wait()
+			if first.writes != 1 {
+				t.Fatalf("the first connection got %d writes, want one that blocks", first.writes)
+			}
+			second, secondDone := b.serveStuck("GET", "", session, fmt.Sprintf("Last-Event-ID: %d-0", stream))
+			defer close(second.released)
+			wantClosed(t, "the first connection", firstDone)
+			if second.writes != 1 {
+				t.Fatalf("the second connection got %d writes, want one that blocks", second.writes)
+			}
+			w, done := b.serve(t.Context(), "GET", "", session, fmt.Sprintf("Last-Event-ID: %d-0", stream))
+			wantClosed(t, "the second connection", secondDone)
+			p.mustSend(t, answering(stream, heldAnswer))
+			<-done
+			if got := w.Body.String(); strings.Count(got, noticeLine(0)) != 1 || strings.Count(got, heldAnswer) != 1 {
+				t.Errorf("the third connection got %q", got)
+			}
+		})
+	})
+	t.Run("stored notifications", func(t *testing.T) {
+		inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
+			session := b.initialize()
+			p := b.peer(t, 0)
+			p.mustSend(t, transport.Outbound{Frame: notice(0)})
+			first, firstDone := b.serveStuck("GET", "", session, "Last-Event-ID: 0-0")
+			defer close(first.released)
+			if first.writes != 1 {
+				t.Fatalf("the first connection got %d writes, want one that blocks", first.writes)
+			}
+			ctx, leave := context.WithCancel(t.Context())
+			w, done := b.serve(ctx, "GET", "", session, "Last-Event-ID: 0-0")
+			wantClosed(t, "the first connection", firstDone)
+			leave()
+			<-done
+			if got := w.Body.String(); strings.Count(got, noticeLine(0)) != 1 {
+				t.Errorf("the second connection got %q", got)
+			}
+		})
+	})
 }
 
 // With NoListening there is no GET stream for Main. A client can still resume the
