@@ -242,6 +242,21 @@ func TestSupervisorsFormTrees(t *testing.T) {
 //
 // Guarantees: G-0002.15
 func TestConcurrentStartsFormNoCycle(t *testing.T) {
+	guard, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	await := func(what string, f func()) {
+		t.Helper()
+		returned := make(chan struct{})
+		go func() {
+			defer close(returned)
+			f()
+		}()
+		select {
+		case <-returned:
+		case <-guard.Done():
+			t.Fatalf("%s has not returned in 20 s", what)
+		}
+	}
 	for range 2000 {
 		a, b := supervisor.New(supervisor.Options{Name: "a"}), supervisor.New(supervisor.Options{Name: "b"})
 		var refusals, ready atomic.Int64
@@ -251,16 +266,18 @@ func TestConcurrentStartsFormNoCycle(t *testing.T) {
 				ready.Add(1)
 				for spins := 0; ready.Load() < 2 && spins < 10_000; spins++ { // not for long: the other may not get a processor
 				}
-				if _, err := parent.Start(t.Context(), supervisor.ChildSpec{Supervisor: child}); errors.Is(err, supervisor.ErrNested) {
+				if _, err := parent.Start(guard, supervisor.ChildSpec{Supervisor: child}); errors.Is(err, supervisor.ErrNested) {
 					refusals.Add(1)
 				}
 			})
 		}
-		if starts.Wait(); refusals.Load() == 0 {
+		if await("Start of one of two supervisors as a child of the other", starts.Wait); refusals.Load() == 0 {
 			t.Fatal("both were started, want one refused at least")
 		}
-		stop(t, a)
-		stop(t, b)
+		await("Stop of two supervisors, one of which is a child of the other at most", func() {
+			stop(t, a)
+			stop(t, b)
+		})
 	}
 }
 

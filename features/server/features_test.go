@@ -468,6 +468,8 @@ type phrase struct {
 //
 // Guarantees: G-0029.9
 func TestOwnMethodsAndTheFallback(t *testing.T) {
+	guard, cancel := context.WithTimeout(t.Context(), 20*time.Second) // for all revisions together
+	defer cancel()
 	notified := make(chan string, 10)
 	make := func() *server.Server {
 		s := newServer(server.Options{Fallback: func(_ context.Context, r *server.Request) (any, error) {
@@ -482,22 +484,27 @@ func TestOwnMethodsAndTheFallback(t *testing.T) {
 		return s
 	}
 	everywhere(t, make, client.Options{}, func(t *testing.T, _ *server.Server, session *client.Session) {
-		raw, err := session.Request(t.Context(), "latin/translate", phrase{"hi"})
+		raw, err := session.Request(guard, "latin/translate", phrase{"hi"})
 		if err != nil || !strings.Contains(string(raw), `"text":"LATIN hi"`) {
 			t.Errorf("got %s, %v, want %q in it", raw, err, `"text":"LATIN hi"`)
 		}
-		raw, err = session.Request(t.Context(), "no/such", phrase{"hi"})
+		raw, err = session.Request(guard, "no/such", phrase{"hi"})
 		if err != nil || !strings.Contains(string(raw), `"fallback":"no/such"`) || !strings.Contains(string(raw), `"params":true`) {
 			t.Errorf("got %s, %v, want %q in it and %q in it", raw, err, `"fallback":"no/such"`, `"params":true`)
 		}
 		if session.Server().ProtocolVersion == protocol.Latest {
 			return // in that revision, clients send no notifications over HTTP
 		}
-		if err := session.Notify(t.Context(), "notifications/odd", nil); err != nil {
+		if err := session.Notify(guard, "notifications/odd", nil); err != nil {
 			t.Fatal(err)
 		}
-		if got := within(t, notified); got != "notifications/odd" {
-			t.Errorf("the fallback got %s, want notifications/odd", got)
+		select {
+		case got := <-notified:
+			if got != "notifications/odd" {
+				t.Errorf("the fallback got %s, want notifications/odd", got)
+			}
+		case <-guard.Done():
+			t.Error("the fallback got no notification in 20 s, want notifications/odd")
 		}
 	})
 	for _, name := range []string{"", "tools/call", "notifications/cancelled"} {
