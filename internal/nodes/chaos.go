@@ -106,7 +106,7 @@ func (c *chaos) begin(node int) bool {
 func (c *chaos) end(node int, name string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.faulty[node] = false
+	c.faulty[node] = err != nil // then it may not run any more
 	if err != nil {
 		c.errs = append(c.errs, fmt.Errorf("%s of node %d: %w", name, node, err))
 	}
