@@ -215,3 +215,15 @@ func TestNodesOfAClusterThatIsNotThere(t *testing.T) {
 		}
 	}
 }
+
+// A node that is interrupted while NATS is away ends in good order, and says what it could not do.
+func TestANodeEndsWithoutNATS(t *testing.T) {
+	url, stop := stoppableServer(t)
+	s := startServe(t, "--cluster", "prod", "--nats", url, "--cluster-key", newKey(t), "--node", "a").await()
+	stop()
+	s.awaitLine("degraded")
+	s.interrupt()
+	if status, rest := s.ended(); status != 0 || !strings.Contains(rest, "could not tell the others") {
+		t.Errorf("it has ended with status %d: %s", status, rest)
+	}
+}

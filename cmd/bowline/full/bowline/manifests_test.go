@@ -172,6 +172,13 @@ func newKey(t *testing.T) string {
 // permittedServer runs a NATS server with cluster/nats/permissions.conf, and returns its URL.
 func permittedServer(t *testing.T) string {
 	t.Helper()
+	url, _ := stoppableServer(t)
+	return url
+}
+
+// stoppableServer also returns what ends the server before the test does.
+func stoppableServer(t *testing.T) (url string, stop func()) {
+	t.Helper()
 	t.Setenv("BOWLINE_NATS_PASSWORD", "secret")
 	options, err := natsserver.ProcessConfigFile("../../../../cluster/nats/permissions.conf")
 	if err != nil {
@@ -183,12 +190,13 @@ func permittedServer(t *testing.T) string {
 		t.Fatal(err)
 	}
 	server.Start()
-	t.Cleanup(func() {
+	stop = func() {
 		server.Shutdown()
 		server.WaitForShutdown()
-	})
+	}
+	t.Cleanup(stop)
 	if !server.ReadyForConnections(hangGuard) {
 		t.Fatal("the NATS server does not start")
 	}
-	return "nats://bowline@" + server.Addr().String()
+	return "nats://bowline@" + server.Addr().String(), stop
 }

@@ -75,6 +75,7 @@ type servingNode struct {
 	node   *cluster.Node // nil: it is in no cluster
 	name   io.Closer     // the lock of its name; nil with --node
 	left   chan struct{} // closed when nothing waits for the end of serving any more
+	log    *slog.Logger  // nil: it is in no cluster
 }
 
 // joinTimeout limits how long a process waits for its cluster.
@@ -93,6 +94,7 @@ func (m *memberFlags) join(cmd *cobra.Command, with Extras) (*servingNode, error
 		ctx, cancel = context.WithTimeout(ctx, joinTimeout)
 	}
 	defer cancel()
+	p.log = log
 	err := m.enter(ctx, p, with, log)
 	if err != nil {
 		return nil, errors.Join(err, p.close())
@@ -200,7 +202,12 @@ func (p *servingNode) close() error {
 	if p.node != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), finishGrace)
 		defer cancel()
-		errs = append(errs, p.node.Close(ctx))
+		err := p.node.Close(ctx)
+		if errors.Is(err, cluster.ErrUnavailable) { // the others notice by themselves
+			p.log.Warn("the node could not tell the others that it has ended", "err", err)
+			err = nil
+		}
+		errs = append(errs, err)
 	}
 	if p.engine != nil {
 		errs = append(errs, p.engine.Close())
