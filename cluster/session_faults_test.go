@@ -297,6 +297,55 @@ func TestSessionsWithoutRoom(t *testing.T) {
 	})
 }
 
+// Sessions that do not fit keep no others from being given up, and end without a write. Those that go on are
+// written when there is room.
+//
+// Guarantees: G-0082.6
+func TestSessionsThatDoNotFit(t *testing.T) {
+	inSessions(t, func(s *sessionTest) {
+		s.save(0, "old", 1)
+		s.save(0, "older", 1)
+		bucket, err := s.engines[2].Bucket(s.t.Context(), cluster.SessionBucket())
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		size, last := 64<<10, uint64(0)
+		for i := 0; size > 10; i++ {
+			revision, err := bucket.Put(s.t.Context(), fmt.Sprint("fill", i), make([]byte, size))
+			switch {
+			case err == nil:
+				last = revision
+			case errors.Is(err, cluster.ErrFull):
+				size /= 8
+			default:
+				s.t.Fatal(err)
+			}
+		}
+		if last == 0 {
+			s.t.Fatal("nothing has filled the bucket")
+		}
+		const many = 200
+		for i := range many {
+			s.stores[0].Save(fmt.Sprint("new", i), sessionOf("ada", 1))
+		}
+		rest(s.t, 2*time.Second)
+		s.stores[0].Free("old") // a record that is freed must not be larger
+		s.stores[0].Forget("older")
+		rest(s.t, 2*time.Second)
+		s.taken(1, "old", 1)
+		s.gone(1, "older")
+		for i := 1; i < many; i++ {
+			s.stores[0].Forget(fmt.Sprint("new", i))
+		}
+		rest(s.t, 2*time.Second)
+		if r := s.nodes[0].Report(); r.Sessions > 1 {
+			s.t.Errorf("of %d sessions that have ended, %d are still to be written", many-1, r.Sessions-1)
+		}
+		s.owned(1, "new0", "a")
+		s.wantLost()
+	})
+}
+
 // The engine learns neither ids nor what is stored, and a record opens only where it was put.
 func TestRecordsOfSessionsAreSealed(t *testing.T) {
 	inSessions(t, func(s *sessionTest) {

@@ -13,7 +13,7 @@ type sessionRecord struct {
 	Address    string `json:"addr,omitempty"`     // of the door of the owner's process; "" if it has none
 	Door       []byte `json:"spki,omitempty"`     // the hash of the key that it shows there
 	Takes      uint64 `json:"takes,omitempty"`    // how often the session was taken; of two records, the one with more is newer
-	Free       bool   `json:"free,omitempty"`     // the owner has given it up
+	Free       bool   `json:"free"`               // the owner has given it up; always written, so that a record which is given up does not grow
 	Ended      bool   `json:"ended,omitempty"`    // there is no such session any more, and what follows is empty
 	Identity   []byte `json:"identity,omitempty"` // which need not be UTF-8
 	Initialize []byte `json:"initialize,omitempty"`

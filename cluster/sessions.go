@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -65,7 +66,10 @@ type sessions struct {
 	mu     sync.Mutex
 	own    map[string]*ownSession // by id
 	taking map[string]bool        // sessions for which Take runs
-	queue  []*ownSession          // those to write, oldest first
+	ends   []*ownSession          // those to write that were given up, oldest first
+	queue  []*ownSession          // the others to write, oldest first
+	noRoom []*ownSession          // those that the Engine has refused, to be queued again after a pause
+	pauses bool                   // queueAgain runs
 	flying int                    // how many are being written
 	idle   chan struct{}          // closed while nothing is to be written
 	term   uint64                 // of the lease, when the records were written
@@ -80,7 +84,7 @@ type ownSession struct {
 	written  bool   // the Engine may have a value
 	look     bool   // the value is to be read before it is written
 	dirty    bool   // the value is to be written
-	queued   bool   // it is in the queue, or being written
+	queued   bool   // it is in ends, queue or noRoom, or being written
 	end      sessionEnd
 }
 
@@ -133,7 +137,19 @@ func (s *sessions) giveUp(session string, how sessionEnd) {
 	defer s.mu.Unlock()
 	if o := s.own[session]; o != nil && o.end == goesOn {
 		o.end = how
+		s.pass(o)
 		s.enqueue(o)
+	}
+}
+
+// pass has a session that waits and was given up written before all others: that may make room for
+// them. The caller holds s.mu.
+func (s *sessions) pass(o *ownSession) {
+	for _, waiting := range []*[]*ownSession{&s.queue, &s.noRoom} {
+		if i := slices.Index(*waiting, o); i >= 0 {
+			*waiting = slices.Delete(*waiting, i, i+1)
+			s.ends = append(s.ends, o)
+		}
 	}
 }
 
@@ -181,15 +197,23 @@ func (s *sessions) renew(term uint64) {
 // enqueue has a session written soon. The caller holds s.mu.
 func (s *sessions) enqueue(o *ownSession) {
 	o.dirty = true
-	if o.queued {
-		return
+	if !o.queued {
+		if s.nothing() {
+			s.idle = make(chan struct{})
+		}
+		o.queued = true
+		if o.end == goesOn {
+			s.queue = append(s.queue, o)
+		} else {
+			s.ends = append(s.ends, o)
+		}
 	}
-	if len(s.queue) == 0 && s.flying == 0 {
-		s.idle = make(chan struct{})
-	}
-	o.queued = true
-	s.queue = append(s.queue, o)
 	s.pump()
+}
+
+// nothing reports whether nothing is to be written. The caller holds s.mu.
+func (s *sessions) nothing() bool {
+	return s.flying+len(s.ends)+len(s.queue)+len(s.noRoom) == 0
 }
 
 // pump begins to write as many sessions as may be written at a time. The caller holds s.mu.
@@ -197,20 +221,48 @@ func (s *sessions) pump() {
 	n := s.node
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for len(s.queue) > 0 && s.flying < maxSaves && n.ctx.Err() == nil {
-		o := s.queue[0]
-		s.queue = s.queue[1:]
+	for len(s.ends)+len(s.queue) > 0 && s.flying < maxSaves && n.ctx.Err() == nil {
+		next := &s.ends
+		if len(s.ends) == 0 {
+			next = &s.queue
+		}
+		o := (*next)[0]
+		*next = (*next)[1:]
 		s.flying++
 		n.running.Go(func() { s.write(o) })
 	}
+	if len(s.noRoom) > 0 && !s.pauses && n.ctx.Err() == nil {
+		s.pauses = true
+		n.running.Go(s.queueAgain)
+	}
 }
 
-// write writes a session until its value is the newest, or another node has taken it.
+// queueAgain queues the sessions that were refused, after a pause: as many as can be written at a
+// time, so that a full bucket is not asked for all of them each second.
+func (s *sessions) queueAgain() {
+	stopped := pause.For(s.node.ctx, retryEvery)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pauses = false
+	if stopped != nil {
+		return
+	}
+	again := min(len(s.noRoom), maxSaves)
+	s.queue = append(s.queue, s.noRoom[:again]...)
+	s.noRoom = s.noRoom[again:]
+	s.pump()
+}
+
+// refused reports whether the Engine has not written a value, and will not as long as nothing changes.
+func refused(err error) bool { return errors.Is(err, ErrFull) || errors.Is(err, ErrInvalid) }
+
+// write writes a session until its value is the newest, another node has taken it, or the Engine has
+// no room for it.
 func (s *sessions) write(o *ownSession) {
 	ours := true
+	var err error
 	for ours && s.begin(o) {
-		var err error
-		if ours, err = s.attempt(o); err != nil && pause.For(s.node.ctx, retryEvery) != nil {
+		if ours, err = s.attempt(o); refused(err) || err != nil && pause.For(s.node.ctx, retryEvery) != nil {
 			break
 		}
 	}
@@ -220,7 +272,15 @@ func (s *sessions) write(o *ownSession) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.flying--; s.flying == 0 && len(s.queue) == 0 {
+	s.flying--
+	switch {
+	case !refused(err):
+	case o.end == forgotten && !o.written: // it has ended meanwhile, and needs no room
+		s.ends = append(s.ends, o)
+	default:
+		s.noRoom = append(s.noRoom, o)
+	}
+	if s.nothing() {
 		close(s.idle)
 	}
 	s.pump()
@@ -277,14 +337,11 @@ var errOldView = errors.New("cluster: the view of a session is old")
 // has ended leaves a short value if an older record may still come: that of an owner from which it
 // was taken, or one of this node whose outcome is unknown. Otherwise it leaves nothing.
 func (s *sessions) put(ctx context.Context, bucket Bucket, w *ownSession) (ours bool, err error) {
-	key := s.node.hashed(w.id)
-	revision := uint64(0)
-	switch {
-	case w.end == forgotten && !w.written:
+	if w.end == forgotten && !w.written {
 		return true, nil
-	default:
-		w.written = true
 	}
+	key, revision, before := s.node.hashed(w.id), uint64(0), w.written
+	w.written = true
 	switch {
 	case w.end == forgotten && w.takes == 0 && w.revision != 0:
 		err = bucket.Delete(ctx, key, w.revision)
@@ -299,8 +356,11 @@ func (s *sessions) put(ctx context.Context, bucket Bucket, w *ownSession) (ours 
 		}
 		return ours, err
 	}
-	if err == nil {
+	switch {
+	case err == nil:
 		w.revision = revision
+	case refused(err):
+		w.written = before
 	}
 	return true, err
 }
