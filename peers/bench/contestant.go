@@ -85,6 +85,9 @@ const (
 	bowlineMetrics   = "Bowline, hooks and middleware with metrics"
 	bowlineUnsampled = "Bowline, trace not sampled"
 	bowlineSampled   = "Bowline, trace sampled"
+	bowlineInCluster = "Bowline, in a cluster"
+	bowlineProxied   = "Bowline, behind a reverse proxy"
+	bowlineForwarded = "Bowline, at another node"
 	goSDKLegacy      = "go-sdk"
 	goSDKModern      = "go-sdk, " + modern
 	mcpGoLegacy      = "mcp-go"
@@ -106,6 +109,9 @@ func contestants() []contestant {
 		{bowlineMetrics, legacy, true, watched(watch{middleware: true})},
 		{bowlineUnsampled, legacy, true, watched(watch{middleware: true, traces: true})},
 		{bowlineSampled, legacy, true, watched(watch{middleware: true, traces: true, sampled: true})},
+		{bowlineInCluster, legacy, true, clustered(ownNode)},
+		{bowlineProxied, legacy, true, clustered(proxied)},
+		{bowlineForwarded, legacy, true, clustered(otherNode)},
 		{goSDKLegacy, legacy, true, goSDK()},
 		{goSDKModern, modern, true, goSDK()},
 		{mcpGoLegacy, legacy, true, mcpGo()},

@@ -96,27 +96,34 @@ func (m *measurement) overStdio(ctx context.Context) (*session, error) {
 	return m.kept(m.stdio(ctx, m.revision, command))
 }
 
-// overHTTP opens a session with a child that listens on loopback. The child ends
-// when its standard input does, so it does not outlive this process.
+// overHTTP opens a session with a child that listens on loopback.
 func (m *measurement) overHTTP(ctx context.Context) (*session, error) {
+	_, s, err := m.childOverHTTP(ctx)
+	return s, err
+}
+
+// childOverHTTP also returns the URL of the child, for more sessions. The child ends when its
+// standard input does, so it does not outlive this process.
+func (m *measurement) childOverHTTP(ctx context.Context) (url string, s *session, err error) {
 	command, err := serverCommand("http", m.name)
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	alive, stdout, wait, err := start(command)
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
-	url, err := bufio.NewReader(stdout).ReadString('\n')
+	line, err := bufio.NewReader(stdout).ReadString('\n')
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("the server says no address: %w", err), wait())
+		return "", nil, errors.Join(fmt.Errorf("the server says no address: %w", err), wait())
 	}
-	s, err := m.kept(m.http(ctx, m.revision, strings.TrimSpace(url)))
+	url = strings.TrimSpace(line)
+	s, err = m.kept(m.http(ctx, m.revision, url))
 	m.opened = append(m.opened, func() error {
 		alive.Close()
 		return wait()
 	})
-	return s, err
+	return url, s, err
 }
 
 func (m *measurement) kept(s *session, err error) (*session, error) {

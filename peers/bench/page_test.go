@@ -54,7 +54,7 @@ func asked(w row, name string) (keys []Series) {
 	for _, n := range connectionNumbers(false) {
 		points = append(points, connections(n))
 	}
-	points = append(points, withoutStream, withStream, parked(1), parked(mostParked(false)))
+	points = append(points, opened, moved, changed, withoutStream, withStream, parked(1), parked(mostParked(false)))
 	for _, point := range points {
 		for _, metric := range metrics {
 			probe := &Results{Series: []Series{{w.name, name, point, metric, []float64{1}}, {w.name, theFloor, point, metric, []float64{1}}}}

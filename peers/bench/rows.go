@@ -75,7 +75,7 @@ func rows() []row {
 	return []row{
 		memoryRow(), stdioRow(), httpRow(), payloadRow(),
 		connectRow(), connectionsRow(), sessionsRow(), parkedRow(),
-		notificationsRow(), congestionRow(), listRow(), stopsRow(), telemetryRow(),
+		notificationsRow(), congestionRow(), listRow(), stopsRow(), telemetryRow(), clusterRow(), movingRow(),
 	}
 }
 
