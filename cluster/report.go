@@ -132,9 +132,10 @@ func (e *SilentError) Error() string {
 
 func (e *SilentError) Unwrap() error { return e.Err }
 
-// Drain announces that this node takes no new work, and calls what shall end its work: idle
-// sessions are given up, so that other nodes can take them, and others when their calls have
-// ended. It returns when everything has ended, or soon after ctx has.
+// Drain announces that this node takes no new work, and ends the exclusive servers that run here
+// when their calls have ended, so that other nodes can run them. It returns when they have ended,
+// or soon after ctx has. The sessions of this node go to other nodes when the program shuts its
+// Handler down, which it does when Draining is closed.
 func (n *Node) Drain(ctx context.Context) error {
 	n.mu.Lock()
 	if !n.draining {

@@ -28,7 +28,8 @@ const (
 	flushTimeout = 3 * time.Second
 )
 
-// Sessions returns a store of sessions that all nodes share. Give each Handler a separate one. The
+// Sessions returns a store of sessions that all nodes share. Call it once, and give the store to one
+// Handler: Handlers with stores of the same cluster would take the sessions of each other. The
 // owner of a session is decided by compare-and-set writes: a node takes a session only if its owner has
 // given it up or is certainly dead.
 //
