@@ -42,12 +42,7 @@ func clustered(at place) implementation {
 	return implementation{
 		http: bowline(echoTool).http,
 		serveHTTP: func(listener net.Listener) error {
-			folder, err := os.MkdirTemp("", "bench-*")
-			if err != nil {
-				return err
-			}
-			defer os.RemoveAll(folder)
-			ctx := context.Background()
+			ctx, folder := context.Background(), os.TempDir() // the parent removes it
 			owner, err := joinCluster(ctx, folder, "a")
 			if err != nil {
 				return err

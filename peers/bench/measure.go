@@ -109,19 +109,23 @@ func (m *measurement) childOverHTTP(ctx context.Context) (url string, s *session
 	if err != nil {
 		return "", nil, err
 	}
-	alive, stdout, wait, err := start(command)
+	folder, err := os.MkdirTemp("", "bench-*") // for what the child leaves behind
 	if err != nil {
 		return "", nil, err
 	}
+	alive, stdout, wait, err := start(command, "TMPDIR="+folder)
+	if err != nil {
+		return "", nil, errors.Join(err, os.RemoveAll(folder))
+	}
 	line, err := bufio.NewReader(stdout).ReadString('\n')
 	if err != nil {
-		return "", nil, errors.Join(fmt.Errorf("the server says no address: %w", err), wait())
+		return "", nil, errors.Join(fmt.Errorf("the server says no address: %w", err), wait(), os.RemoveAll(folder))
 	}
 	url = strings.TrimSpace(line)
 	s, err = m.kept(m.http(ctx, m.revision, url))
 	m.opened = append(m.opened, func() error {
 		alive.Close()
-		return wait()
+		return errors.Join(wait(), os.RemoveAll(folder))
 	})
 	return url, s, err
 }
@@ -140,9 +144,9 @@ func serverCommand(wire, contestant string) ([]string, error) {
 }
 
 // start runs a server as a child process.
-func start(command []string) (in io.WriteCloser, out io.Reader, wait func() error, err error) {
+func start(command []string, env ...string) (in io.WriteCloser, out io.Reader, wait func() error, err error) {
 	child := exec.Command(command[0], command[1:]...)
-	child.Stderr = os.Stderr
+	child.Stderr, child.Env = os.Stderr, append(os.Environ(), env...)
 	if in, err = child.StdinPipe(); err != nil {
 		return nil, nil, nil, err
 	}
