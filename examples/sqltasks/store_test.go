@@ -56,8 +56,11 @@ func TestTaskStoreContract(t *testing.T) {
 func TestSweep(t *testing.T) {
 	db, _ := open(t)
 	s := &sqltasks.Store{DB: db, Max: 1}
-	for id, expires := range map[string]time.Time{"old": time.Now().Add(-time.Second), "new": time.Now().Add(time.Hour)} {
-		r := &server.TaskRecord{Task: protocol.DetailedTask{Task: protocol.Task{TaskID: id}}, Created: time.Now(), Expires: expires}
+	for _, task := range []struct { // the old one first: then there is room for the new one
+		id      string
+		expires time.Time
+	}{{"old", time.Now().Add(-time.Second)}, {"new", time.Now().Add(time.Hour)}} {
+		r := &server.TaskRecord{Task: protocol.DetailedTask{Task: protocol.Task{TaskID: task.id}}, Created: time.Now(), Expires: task.expires}
 		if err := s.Save(t.Context(), r); err != nil {
 			t.Fatal(err)
 		}
