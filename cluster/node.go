@@ -28,8 +28,9 @@ type Node struct {
 	sealer  *sealer
 	hashKey []byte // of Node.hashed
 	log     *slog.Logger
-	began   time.Time // when Join was called; its monotonic reading is the zero of the node's clock
-	asleep  time.Duration
+	began   time.Time        // when Join was called; its monotonic reading is the zero of the node's clock
+	asleep  time.Duration    // how long the machine had slept by then
+	slept   atomic.Int64     // and since then; see suspendedSince
 	clock   func() instant   // tests replace it
 	wall    func() time.Time // and this
 
@@ -111,7 +112,7 @@ func newNode(e Engine, o Options) *Node {
 	}
 	n.since = n.wall().UTC().Round(time.Millisecond)
 	n.view = newView(owner{Node: o.Node, Epoch: n.epoch})
-	n.clock = func() instant { return time.Since(n.began) + max(0, suspended()-n.asleep) }
+	n.clock = func() instant { return time.Since(n.began) + n.suspendedSince() }
 	n.changes.node = n
 	n.ctx, n.cancel = context.WithCancelCause(context.Background())
 	n.peers = newPeers(n)
@@ -119,6 +120,24 @@ func newNode(e Engine, o Options) *Node {
 	n.openServers()
 	return n
 }
+
+// suspendedSince returns for how long the machine has slept since Join was called, but for less
+// than suspendedNoise. It never falls, so that the clock does not either.
+func (n *Node) suspendedSince() time.Duration {
+	for {
+		known := n.slept.Load()
+		now := int64(suspended() - n.asleep)
+		if now < known+int64(suspendedNoise) {
+			return time.Duration(known)
+		}
+		if n.slept.CompareAndSwap(known, now) {
+			return time.Duration(now)
+		}
+	}
+}
+
+// suspendedNoise is by how much two readings may differ although the machine did not sleep.
+const suspendedNoise = 20 * time.Millisecond
 
 func (n *Node) join(ctx context.Context) (err error) {
 	if n.leases, err = n.openLeases(ctx); err != nil {
