@@ -331,9 +331,12 @@ func (s *savings) close() {
 		return
 	}
 	s.mu.Lock()
-	if s.closed = true; s.timer != nil && s.timer.Stop() {
-		s.timer = nil
-		s.running.Done()
+	s.closed = true
+	if s.timer != nil {
+		if s.timer.Stop() {
+			s.timer = nil
+			s.running.Done()
+		}
 	}
 	s.mu.Unlock()
 	s.running.Wait()
