@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/bowline-mcp/bowline/auth/resource"
@@ -58,11 +57,7 @@ func (m *memberFlags) check(overHTTP, named bool, with Extras) error {
 
 // isAddress reports whether a text is a host, perhaps none, and a port.
 func isAddress(text string) bool {
-	host, port, err := net.SplitHostPort(text)
-	if err != nil || !hostForm.MatchString(host) {
-		return false
-	}
-	_, err = strconv.ParseUint(port, 10, 16)
+	_, _, err := splitAddress(text)
 	return err == nil
 }
 

@@ -68,14 +68,25 @@ var hostForm = regexp.MustCompile(`^[A-Za-z0-9._:%-]*$`)
 
 // splitSeed returns the host of an address that has a port.
 func splitSeed(address string) (host string, err error) {
-	host, port, err := net.SplitHostPort(address)
+	host, port, err := splitAddress(address)
+	if err == nil && port == 0 {
+		err = errNoAddress
+	}
+	return host, err
+}
+
+var errNoAddress = errors.New("no host and port")
+
+// splitAddress returns the host of an address, perhaps none, and its port.
+func splitAddress(address string) (host string, port uint64, err error) {
+	host, text, err := net.SplitHostPort(address)
 	if err != nil {
-		return "", err
+		return "", 0, err
 	}
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || !hostForm.MatchString(host) {
-		return "", errors.New("no host and port")
+	if port, err = strconv.ParseUint(text, 10, 16); err != nil || !hostForm.MatchString(host) {
+		return "", 0, errNoAddress
 	}
-	return host, nil
+	return host, port, nil
 }
 
 // lookupTimeout limits how long a node looks for its own address among the seeds.
