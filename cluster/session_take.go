@@ -95,7 +95,8 @@ func (s *sessions) take(ctx context.Context, session, identity string) (none str
 	if err != nil {
 		return none, err
 	}
-	entry, err := bucket.Get(ctx, s.node.hashed(session))
+	key := s.node.hashed(session)
+	entry, err := bucket.Get(ctx, key)
 	if errors.Is(err, ErrNotFound) {
 		return none, errNoRecord
 	}
@@ -110,7 +111,7 @@ func (s *sessions) take(ctx context.Context, session, identity string) (none str
 		return none, err
 	}
 	r.Takes, r.Free = r.Takes+1, false
-	revision, err := bucket.Update(ctx, s.node.hashed(session), s.node.sealSession(session, r), entry.Revision)
+	revision, err := bucket.Update(ctx, key, s.node.sealSession(session, r), entry.Revision)
 	if err != nil {
 		return none, err
 	}
@@ -154,7 +155,7 @@ func (s *sessions) endTake(session string) {
 // mayTake returns nil if a session has no living owner.
 func (s *sessions) mayTake(ctx context.Context, r sessionRecord) error {
 	self := s.node.self()
-	if r.Free || r.Owner.Node == self.Node && r.Owner.Epoch == self.Epoch { // and Take has seen that it is not in use
+	if r.Free || r.Owner.Node == self.Node && r.Owner.Epoch == self.Epoch { // beginTake has seen that this node does not use it
 		return nil
 	}
 	if verdict := s.node.judge(r.Owner); verdict == dead || s.node.gone(ctx, r) {

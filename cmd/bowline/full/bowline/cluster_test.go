@@ -111,10 +111,7 @@ func TestNodesOfOneMachine(t *testing.T) {
 }
 
 func TestWrongFlagsOfACluster(t *testing.T) {
-	key := filepath.Join(t.TempDir(), "key")
-	if said, err := bowline(t, "cluster", "init", "--cluster-key", key).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, said)
-	}
+	key := newKey(t)
 	serve := func(more ...string) []string {
 		return append([]string{"serve", "--http", "127.0.0.1:0", "--cluster", "x"}, more...)
 	}

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -30,10 +29,7 @@ type three struct {
 func newThree(t *testing.T) *three {
 	t.Helper()
 	c := &three{t: t, name: "three" + strings.ToLower(t.Name())}
-	key := filepath.Join(t.TempDir(), "key")
-	if said, err := bowline(t, "cluster", "init", "--cluster-key", key).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, said)
-	}
+	key := newKey(t)
 	for len(c.seeds) < 3 { // ports below those that connections get, so that they stay free
 		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(22_000)))
 		if err != nil {
