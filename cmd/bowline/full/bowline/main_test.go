@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -14,12 +15,19 @@ import (
 	"go.uber.org/goleak"
 )
 
-// role is the environment variable that makes the test binary run as the command.
+// role is the environment variable that makes the test binary run as the command, or as a NATS server.
 const role = "BOWLINE_TEST_ROLE"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(role) == "command" {
+	switch os.Getenv(role) {
+	case "command":
 		main()
+	case "nats":
+		if err := runNATSServer(os.Args[1]); err != nil {
+			fmt.Fprintln(os.Stderr, "the NATS server:", err)
+			os.Exit(1)
+		}
+		return
 	}
 	config, err := os.MkdirTemp("", "bowline-test-*") // no test sees the state of whoever runs it
 	if err != nil {

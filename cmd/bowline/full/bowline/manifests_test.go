@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bufio"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -9,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	natsserver "github.com/nats-io/nats-server/v2/server"
@@ -180,23 +183,55 @@ func permittedServer(t *testing.T) string {
 func stoppableServer(t *testing.T) (url string, stop func()) {
 	t.Helper()
 	t.Setenv("BOWLINE_NATS_PASSWORD", "secret")
+	cmd := bowline(t, t.TempDir())
+	cmd.Env = append(cmd.Env, role+"=nats")
+	cmd.Stderr = os.Stderr
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	stop = sync.OnceFunc(func() {
+		stdin.Close()
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("the NATS server: %v", err)
+		}
+	})
+	t.Cleanup(stop)
+	address, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
+		t.Fatalf("the NATS server does not start: %v", err)
+	}
+	return "nats://bowline@" + strings.TrimSpace(address), stop
+}
+
+// runNATSServer runs a NATS server until its standard input ends. It has a process of its own: one
+// that shuts down while it makes a stream leaves goroutines behind.
+func runNATSServer(folder string) error {
 	options, err := natsserver.ProcessConfigFile("../../../../cluster/nats/permissions.conf")
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
-	options.Host, options.Port, options.JetStream, options.StoreDir, options.NoSigs = "127.0.0.1", natsserver.RANDOM_PORT, true, t.TempDir(), true
+	options.Host, options.Port, options.JetStream, options.StoreDir, options.NoSigs = "127.0.0.1", natsserver.RANDOM_PORT, true, folder, true
 	server, err := natsserver.NewServer(options)
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	server.Start()
-	stop = func() {
-		server.Shutdown()
-		server.WaitForShutdown()
-	}
-	t.Cleanup(stop)
 	if !server.ReadyForConnections(hangGuard) {
-		t.Fatal("the NATS server does not start")
+		return errors.New("it does not start")
 	}
-	return "nats://bowline@" + server.Addr().String(), stop
+	fmt.Println(server.Addr())
+	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
+		return err
+	}
+	server.Shutdown()
+	server.WaitForShutdown()
+	return nil
 }
