@@ -15,12 +15,14 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/bowline-mcp/bowline/auth/authtest"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
 // The test binary is also a process of the refresh storm, see storm_test.go.
 func TestMain(m *testing.M) {
 	runStormProcess()
+	testenv.Once()
 	goleak.VerifyTestMain(m)
 }
 

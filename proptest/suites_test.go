@@ -2,19 +2,26 @@ package proptest_test
 
 import (
 	"context"
+	"os"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/proptest"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/fault"
 	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(brokenVariable) == "" {
+		testenv.Once()
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // peer returns a transport to Echo in memory.
 func peer() transport.Transport {

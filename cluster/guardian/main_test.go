@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/bowline-mcp/bowline/internal/testenv"
 )
 
 func TestMain(m *testing.M) {
@@ -13,6 +15,7 @@ func TestMain(m *testing.M) {
 		playRole(guard, role)
 		return
 	}
+	testenv.Once()
 	goleak.VerifyTestMain(m)
 }
 

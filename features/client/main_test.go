@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/transport/stdio"
 	"go.uber.org/goleak"
 )
@@ -47,6 +48,7 @@ func TestMain(m *testing.M) {
 	case "script":
 		playScript(os.Getenv(versionVariable))
 	default:
+		testenv.Once()
 		slog.SetDefault(slog.New(slog.DiscardHandler)) // the children fail on purpose
 		goleak.VerifyTestMain(m)
 	}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/bowline-mcp/bowline/internal/testenv"
 )
 
 // TestMain makes the test binary the soak's child as well.
@@ -16,6 +18,7 @@ func TestMain(m *testing.M) {
 	if isChild() {
 		exit(serveChild(context.Background()))
 	}
+	testenv.Once()
 	runtime.MemProfileRate = small().profile // as main does: else a small heap may have no sample of a package
 	goleak.VerifyTestMain(m)
 }

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/bowline-mcp/bowline/internal/testenv"
 )
 
 // The test binary is also the command that waits for a server; see run.
@@ -29,6 +31,7 @@ func TestMain(m *testing.M) {
 			}
 		}
 	}
+	testenv.Once()
 	goleak.VerifyTestMain(m)
 }
 

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/bowline-mcp/bowline/internal/nodes"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 )
 
 const role = "BOWLINE_TEST_ROLE"
@@ -25,6 +26,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(role) == "node" {
 		serveAsNode()
 	}
+	testenv.Once()
 	goleak.VerifyTestMain(m)
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/mcpjson"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport"
@@ -36,6 +37,7 @@ func TestMain(m *testing.M) {
 		serve()
 		return
 	}
+	testenv.Once()
 	goleak.VerifyTestMain(m)
 }
 

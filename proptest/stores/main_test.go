@@ -1,9 +1,17 @@
 package stores_test
 
 import (
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/bowline-mcp/bowline/internal/testenv"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(brokenVariable) == "" {
+		testenv.Once()
+	}
+	goleak.VerifyTestMain(m)
+}

@@ -27,6 +27,7 @@ import (
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/telemetry"
 	"github.com/bowline-mcp/bowline/telemetry/otel"
@@ -55,6 +56,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	testenv.Once()
 	goleak.VerifyTestMain(m)
 }
 

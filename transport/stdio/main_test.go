@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
@@ -18,6 +19,7 @@ func TestMain(m *testing.M) {
 		playRole(role)
 		return
 	}
+	testenv.Once()
 	goleak.VerifyTestMain(m)
 }
 

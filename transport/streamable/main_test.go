@@ -4,9 +4,12 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/bowline-mcp/bowline/internal/testenv"
 )
 
 func TestMain(m *testing.M) {
 	runSessionsChild()
+	testenv.Once()
 	goleak.VerifyTestMain(m)
 }

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/bowline-mcp/bowline/internal/testenv"
 )
 
 // memberVariable makes the test binary join a cluster with memberOptions, as JSON, until its standard
@@ -25,6 +27,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	testenv.Once()
 	goleak.VerifyTestMain(m)
 }
 

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/bowline-mcp/bowline/internal/testenv"
 )
 
 // role is the environment variable that makes the test binary run as the command, or as a NATS server.
@@ -29,6 +31,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	testenv.Once()
 	config, err := os.MkdirTemp("", "bowline-test-*") // no test sees the state of whoever runs it
 	if err != nil {
 		panic(err)

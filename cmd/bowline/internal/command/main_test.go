@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/bowline-mcp/bowline/internal/testenv"
 )
 
 // role is the environment variable that makes the test binary run as the command, or as
@@ -25,6 +27,7 @@ func TestMain(m *testing.M) {
 	if play, ok := peers()[name]; ok {
 		os.Exit(play())
 	}
+	testenv.Once()
 	config, err := os.MkdirTemp("", "bowline-test-*") // no test sees the logins of whoever runs it
 	if err != nil {
 		panic(err)

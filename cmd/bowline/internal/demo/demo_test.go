@@ -13,8 +13,10 @@ import (
 
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/bundled"
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/transport/stdio"
 	"go.uber.org/goleak"
+
 	"pgregory.net/rapid"
 )
 
@@ -29,6 +31,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	testenv.Once()
 	goleak.VerifyTestMain(m)
 }
 

@@ -1,0 +1,30 @@
+// Package testenv is for test binaries that start themselves again, as servers or nodes.
+package testenv
+
+import (
+	"fmt"
+	"os"
+	"slices"
+)
+
+// variable contains the path of the test binary whose tests run. A process that it starts
+// inherits the variable.
+const variable = "BOWLINE_TESTS_OF"
+
+// Once ends the process with status 2 if a test of this binary has started it. TestMain
+// calls it when it has found no role for the process, before it runs the tests: otherwise
+// each process whose role was lost on its way would run all tests, and start more of them.
+// A child whose role is to run a broken test does not call it.
+func Once() {
+	self, err := os.Executable()
+	if err != nil {
+		panic(err)
+	}
+	if os.Getenv(variable) == self && !slices.Contains(os.Args, "-test.fuzzworker") { // go test -fuzz starts these
+		fmt.Fprintf(os.Stderr, "a test has started %s again, without a role: its tests do not run\n", self)
+		os.Exit(2)
+	}
+	if err := os.Setenv(variable, self); err != nil {
+		panic(err)
+	}
+}
