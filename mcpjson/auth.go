@@ -1,7 +1,6 @@
 package mcpjson
 
 import (
-	"net/url"
 	"slices"
 	"strings"
 
@@ -71,8 +70,8 @@ func readAuth(v *values, n node) *Auth {
 
 // isIssuer reports whether package auth can fetch from the address at all.
 func isIssuer(address string) bool {
-	parsed, err := url.Parse(address)
-	return err == nil && isHTTP(address) && loopback.KeepsSecrets(parsed)
+	parsed := parseHTTP(address)
+	return parsed != nil && loopback.KeepsSecrets(parsed)
 }
 
 const maxPort = 1<<16 - 1

@@ -58,7 +58,7 @@ func readFile(path string) ([]byte, error) {
 	}
 	defer file.Close()
 	text, err := io.ReadAll(io.LimitReader(file, maxSize+1))
-	if err == nil && len(text) > maxSize {
+	if len(text) > maxSize {
 		err = fmt.Errorf("it is above the limit of %d bytes", maxSize)
 	}
 	return text, err

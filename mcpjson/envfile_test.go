@@ -20,6 +20,7 @@ func TestEnvFile(t *testing.T) {
 		"export A=1\nexport=2":      {"A=1", "export=2"},
 		"A=\nB=''\nC=\"\"":          {"A=", "B=", "C="},
 		"A=a#b\nB=#b\nC=a b  #c":    {"A=a#b", "B=", "C=a b"},
+		"A=a\t#b\nB=a#\tb":          {"A=a", "B=a#\tb"},
 		`A='a "#" \n b' # c`:        {`A=a "#" \n b`},
 		`A="a\n\t\r\"\\\q#'"`:       {"A=a\n\t\r\"\\\\q#'"},
 		"A=`it's \"so\"`":           {`A=it's "so"`},
@@ -66,6 +67,7 @@ func TestWrongEnvFile(t *testing.T) {
 		"=SECRET":                         `"${FILE}", line 1: expected NAME=value`,
 		"A='1\n2'\nB=\"SECRET":            `"${FILE}", line 3: a quote without its partner`,
 		"A='1\n2'\nB='SECRET'S":           `"${FILE}", line 3: something follows the closing quote`,
+		"A=\"SECRET\n\\":                  `"${FILE}", line 1: a quote without its partner`,
 		"A=SECRET\x00":                    `"${FILE}", line 1: a NUL character, which no program can receive`,
 		strings.Repeat("#", 1<<20) + "\n": `"${FILE}" cannot be read: it is above the limit of 1048576 bytes`,
 	} {
@@ -75,6 +77,11 @@ func TestWrongEnvFile(t *testing.T) {
 		if want := "m:2:34: servers.a.envFile: " + want; got != want || strings.Contains(got, "SECRET") {
 			t.Errorf("%.40q gives %s\nwant %s", text, got, want)
 		}
+	}
+	full := filepath.Join(dir, "full")
+	writeFile(t, full, strings.Repeat("#", 1<<20))
+	if text, err := readFile(full); err != nil || len(text) != 1<<20 {
+		t.Errorf("of a file of the largest size %d bytes are read: %v", len(text), err)
 	}
 	if got := mistakesOf(t, filepath.Join(dir, "none")); !strings.HasPrefix(got, `m:2:34: servers.a.envFile: "${FILE}" cannot be read: `) || strings.Contains(got, dir) {
 		t.Errorf("a missing file gives %s", got)

@@ -15,6 +15,7 @@ func mistakes(t *testing.T, text string, env variables) string {
 	t.Helper()
 	f, err := parse("m", text, env)
 	if err == nil {
+		f.ReadFile = func(string) ([]byte, error) { return []byte(strings.Repeat("#", 1<<20)), nil }
 		err = f.Check()
 	}
 	var wrong *Error
@@ -41,6 +42,9 @@ func TestMistakes(t *testing.T) {
 		{`{"server": {}}`, "m:1:1: expected mcpServers or servers; did you mean servers?"},
 		{`{"hosts": {}}`, "m:1:1: expected mcpServers or servers"},
 		{`{"mcpServers": 3}`, "m:1:16: mcpServers: expected an object, got a number"},
+		{`{"mcpServers": 3, "servers": {"a": {}}}`, "m:1:16: mcpServers: expected an object, got a number"},
+		{`{"servers": {"a": {"command": "x"}, "a": {"command": "x"}, "b": {}}}`, "m:1:37: servers.a: the name is repeated: rename or remove one of the two\nm:1:60: servers.b: it has neither a command nor a url: give it one of them"},
+		{`{"servers": {"{": {}, "Z9z": {}}}`, "m:1:14: servers[\"{\"]: it has neither a command nor a url: give it one of them\nm:1:23: servers.Z9z: it has neither a command nor a url: give it one of them"},
 		{`{"servers": {}, "servers": {}}`, "m:1:17: servers: the name is repeated"},
 		{`{"servers": {"a": null}}`, "m:1:19: servers.a: expected an object, got null"},
 		{`{"servers": {"a": {"command": "x"}, "\u0061": {"command": "x"}}}`, "m:1:37: servers.a: the name is repeated: rename or remove one of the two"},
@@ -52,6 +56,9 @@ func TestMistakes(t *testing.T) {
 		{server(`"type": "http", "args": 7`), "m:2:1: servers.a: it has neither a command nor a url: give it one of them\nm:2:31: servers.a.args: expected an array of strings, got a number"},
 		{server(`"command": null`), "m:2:1: servers.a: it has neither a command nor a url: give it one of them"},
 		{server(`"command": "x", "url": "http://h"`), "m:2:1: servers.a: it has both a command and a url: remove one of them"},
+		{server(`"command": "x", "url": "http://h", "args": 7`), "m:2:1: servers.a: it has both a command and a url: remove one of them\nm:2:50: servers.a.args: expected an array of strings, got a number"},
+		{server(`"url": 5`), "m:2:14: servers.a.url: expected a string, got a number"},
+		{server(`"command": "x", "command": "y", "args": 7`), "m:2:23: servers.a.command: the name is repeated\nm:2:47: servers.a.args: expected an array of strings, got a number"},
 		{server(`"command": "x", "command": "y"`), "m:2:23: servers.a.command: the name is repeated"},
 		{server(`"command": ["x"]`), "m:2:18: servers.a.command: expected a string, got an array"},
 		{server(`"command": "${E}"`), "m:2:18: servers.a.command: the command is empty"},
@@ -90,14 +97,20 @@ func TestMistakes(t *testing.T) {
 		{server(`"command": "x", "bowline": {"retries": 1.5}`), "m:2:46: servers.a.bowline.retries: expected a whole number from 0 to 100"},
 		{server(`"command": "x", "bowline": {"retries": -1}`), "m:2:46: servers.a.bowline.retries: expected a whole number from 0 to 100"},
 		{server(`"command": "x", "bowline": {"retries": "1"}`), "m:2:46: servers.a.bowline.retries: expected a whole number from 0 to 100"},
+		{server(`"command": "x", "bowline": {"retries": 101}`), "m:2:46: servers.a.bowline.retries: expected a whole number from 0 to 100"},
+		{server(`"command": "x", "bowline": {"retries": [1]}`), "m:2:46: servers.a.bowline.retries: expected a whole number from 0 to 100"},
+		{server(`"command": "x", "bowline": {"maxTimeout": "0s"}`), `m:2:49: servers.a.bowline.maxTimeout: "0s" is not a duration above zero, such as 30s or 2m`},
 		{server(`"command": "x", "bowline": {"waitForReady": 1}`), "m:2:51: servers.a.bowline.waitForReady: expected true or false, got a number"},
 		{server(`"command": "x", "bowline": {"liveness": "never"}`), `m:2:47: servers.a.bowline.liveness: "never" is not a duration above zero, such as 30s or 2m`},
 		{server(`"command": "x", "bowline": {"backoffMin": "2s", "backoffMax": "1s"}`), "m:2:49: servers.a.bowline.backoffMin: it is above backoffMax"},
 		{server(`"command": "x", "bowline": {"toolModes": {"t": "sticky"}}`), "m:2:54: servers.a.bowline.toolModes.t: expected stateless or stateful"},
+		{server(`"command": "x", "bowline": {"toolModes": {"t": "sticky", "u": 7}}`), "m:2:54: servers.a.bowline.toolModes.t: expected stateless or stateful\nm:2:69: servers.a.bowline.toolModes.u: expected a string, got a number"},
 		{server(`"command": "x", "bowline": {"toolModes": []}`), "m:2:48: servers.a.bowline.toolModes: expected an object, got an array"},
 		{server(`"url": "http://h/", "bowline": {"auth": {"grant": "magic"}}`), "m:2:57: servers.a.bowline.auth.grant: expected one of authorization_code, client_credentials, device"},
 		{server(`"url": "http://h/", "bowline": {"auth": {"secret": "x"}}`), "m:2:48: servers.a.bowline.auth.secret: unknown: there are only " + strings.Join(authNames[:], ", ") + " here"},
 		{server(`"url": "http://h/", "bowline": {"auth": {"grant": "client_credentials"}}`), "m:2:47: servers.a.bowline.auth: a clientId is missing"},
+		{server(`"url": "http://h/", "bowline": {"auth": {"clientSecret": "s"}}`), "m:2:47: servers.a.bowline.auth: a clientId is missing"},
+		{server(`"url": "http://h/", "bowline": {"auth": {"clientId": "c", "issuer": "https://%zz"}}`), "m:2:75: servers.a.bowline.auth.issuer: " + issuerForm},
 		{server(`"url": "http://h/", "bowline": {"auth": {"clientMetadataUrl": "http://c/x"}}`), "m:2:69: servers.a.bowline.auth.clientMetadataUrl: expected a URL of https, with a path"},
 		{server(`"url": "http://h/", "bowline": {"auth": {"clientId": "c", "issuer": "as"}}`), "m:2:75: servers.a.bowline.auth.issuer: " + issuerForm},
 		{server(`"url": "http://h/", "bowline": {"auth": {"clientId": "c", "issuer": "http://as.test"}}`), "m:2:75: servers.a.bowline.auth.issuer: " + issuerForm},
@@ -127,6 +140,7 @@ func TestSyntax(t *testing.T) {
 		{"", `m:1:1: the file is empty; without servers it is {"mcpServers": {}}`},
 		{"\uFEFF \n", `m:1:1: the file is empty; without servers it is {"mcpServers": {}}`},
 		{"// nothing", "m:1:11: parsing value: unexpected EOF"},
+		{"\n\n{1: 1}", "m:3:2: invalid character '1' at start of object name"},
 		{"{\n  \"a\": 1", "m:2:9: parsing object after value: unexpected EOF"},
 		{"{\n  \"a\": 1\n  \"b\": 2}", "m:3:3: invalid character '\"' after object value (expecting ',' or '}')"},
 		{"{\"a\" 1}", "m:1:6: invalid character '1' after object name"},
@@ -140,6 +154,7 @@ func TestSyntax(t *testing.T) {
 		{"\uFEFF{\"a\": \"C:\\Users\"}", `m:1:7: invalid string: a control character, or a \ that escapes nothing; a \ itself is \\`},
 		{"{\"a\": \"\x1b]0;title\x07\"}", `m:1:7: invalid string: a control character, or a \ that escapes nothing; a \ itself is \\`},
 		{"{\"a\": \"", "m:1:8: parsing string: unexpected EOF"},
+		{"{\n\"\uFFFD\": \"\xff\"}", "m:2:9: this is not UTF-8: save the file as UTF-8"},
 		{"{\n\"a\": \"\xff\"}", "m:2:7: this is not UTF-8: save the file as UTF-8"},
 		{"\xff\xfe{\x00}\x00", "m:1:1: this is not UTF-8: save the file as UTF-8"},
 	} {
@@ -216,6 +231,9 @@ func TestBounds(t *testing.T) {
 		"size":      {fits + " ", "m:1:1: the file is above the limit of 1048576 bytes"},
 		"depth":     {`{"servers": {}, "x": ` + strings.Repeat("[", 9_999) + strings.Repeat("]", 9_999) + `}`, "m:1:1: the file has more than 10000 opening brackets"},
 		"open":      {strings.Repeat("[", 1<<20), "m:1:1: the file has more than 10000 opening brackets"},
+		"cut":       {`{"servers": {}}` + strings.Repeat(" ", 1<<20-15) + " 1", "m:1:1: the file is above the limit of 1048576 bytes"},
+		"env file":  {server(`"command": "x", "args": ["${LONG}${LONG}", "${LONG}${LONG}"], "envFile": "/e"`), "m:2:80: servers.a.envFile: the variables of the server stand for more than 1048576 bytes"},
+		"both":      {server(`"command": "x", "args": ["${LONG}${LONG}${LONG}${LONG}${LONG}"], "envFile": "/e"`), "m:2:32: servers.a.args[0]: the variables of the server stand for more than 1048576 bytes"},
 		"expansion": {server(`"command": "x", "args": ["${LONG}", "${LONG}${LONG}${LONG}", "${LONG}", "${LONG}"]`), "m:2:68: servers.a.args[2]: the variables of the server stand for more than 1048576 bytes"},
 	} {
 		if got := mistakes(t, c.text, long); got != c.want {

@@ -88,7 +88,7 @@ func Load(path string) (*File, error) {
 func Parse(path string, text []byte) (*File, error) {
 	f := &File{Path: path, text: bytes.Clone(bytes.TrimPrefix(text, []byte("\uFEFF")))}
 	v := newValues(f)
-	if root, ok := readRoot(v); ok {
+	if root := readRoot(v); !root.absent() {
 		f.readEntries(v, root)
 	}
 	if err := f.failure(v.findings); err != nil {
@@ -293,32 +293,32 @@ func (f *File) readEntry(m member) *entry {
 }
 
 // readRoot returns the tree of the text, or notes why there is none.
-func readRoot(v *values) (root node, ok bool) {
+func readRoot(v *values) (root node) {
 	text := v.file.text
 	if len(text) > maxSize {
 		v.wrong(root, "the file is above the limit of %d bytes", maxSize)
-		return root, false
+		return root
 	}
 	if at, bad := invalidUTF8(text); bad {
 		v.wrong(node{at: at}, "this is not UTF-8: save the file as UTF-8")
-		return root, false
+		return root
 	}
 	if bytes.Count(text, []byte("{"))+bytes.Count(text, []byte("[")) > maxBrackets {
 		v.wrong(root, "the file has more than %d opening brackets", maxBrackets)
-		return root, false
+		return root
 	}
 	if len(bytes.TrimSpace(text)) == 0 {
 		v.wrong(root, `the file is empty; without servers it is {"mcpServers": {}}`)
-		return root, false
+		return root
 	}
 	// Without a line break at its end, a comment on the last line would not be complete.
 	value, err := hujson.Parse(append(bytes.Clone(text), '\n'))
 	if err != nil {
 		at, message := syntax(text, err)
 		v.wrong(node{at: at}, "%s", message)
-		return root, false
+		return root
 	}
-	return node{at: value.StartOffset, value: value.Value}, true
+	return node{at: value.StartOffset, value: value.Value}
 }
 
 func invalidUTF8(text []byte) (at int, bad bool) {

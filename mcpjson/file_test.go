@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/sse"
 	"github.com/bowline-mcp/bowline/transport/stdio"
@@ -194,6 +195,11 @@ func TestOneServerAlone(t *testing.T) {
 			}
 		}
 	}
+	for name := range f.Transports() {
+		if name == "unset" {
+			break
+		}
+	}
 	if diff := cmp.Diff([][]string{{"good"}, {"asks", "unset", "wrong", "sse"}}, [][]string{usable, broken}); diff != "" {
 		t.Errorf("usable and broken (-want +got):\n%s", diff)
 	}
@@ -316,6 +322,36 @@ func TestTimeouts(t *testing.T) {
 	}
 }
 
+// TestSettings reads the bowline block.
+//
+// Guarantees: G-0018.8
+func TestSettings(t *testing.T) {
+	whole := func(number int) *int { return &number }
+	no, yes := false, true
+	for written, want := range map[string]Settings{
+		`{}`: {},
+		`{"maxTimeout": "1h", "backoffMin": "1s", "backoffMax": "2s", "liveness": "3s", "retries": 2}`: {
+			MaxTimeout: time.Hour, BackoffMin: time.Second, BackoffMax: 2 * time.Second, Liveness: 3 * time.Second, Retries: whole(2)},
+		`{"backoffMin": "1s"}`:                     {BackoffMin: time.Second},
+		`{"backoffMax": "1s"}`:                     {BackoffMax: time.Second},
+		`{"backoffMin": "1s", "backoffMax": "1s"}`: {BackoffMin: time.Second, BackoffMax: time.Second},
+		`{"liveness": "off", "retries": 0}`:        {Liveness: -1, Retries: whole(0)},
+		`{"retries": 100}`:                         {Retries: whole(100)},
+		`{"waitForReady": true, "trustAnnotations": false, "progressRestarts": true}`: {
+			WaitForReady: &yes, TrustAnnotations: &no, ProgressRestarts: &yes},
+		`{"toolModes": {"t": "stateful", "u": "stateless"}}`: {ToolModes: map[string]protocol.ToolMode{"t": protocol.Stateful, "u": protocol.Stateless}},
+	} {
+		s, err := mustParse(t, server(`"command": "x", "bowline": `+written), nil).Server("a")
+		if err != nil {
+			t.Errorf("%s: %v", written, err)
+			continue
+		}
+		if diff := cmp.Diff(want, s.Settings); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", written, diff)
+		}
+	}
+}
+
 // TestIgnoredKeysAreOneNotice checks that all ignored keys of a server are in one notice.
 //
 // Guarantees: G-0018.7
@@ -360,6 +396,12 @@ func TestLoad(t *testing.T) {
 		t.Error("a folder was read")
 	}
 	path := filepath.Join(dir, "mcp.json")
+	for size, refused := range map[int]bool{1 << 20: false, 1<<20 + 1: true} {
+		write(t, path, `{"servers": {}}`+strings.Repeat(" ", size-15))
+		if _, err := Load(path); (err != nil) != refused {
+			t.Errorf("a file of %d bytes: %v", size, err)
+		}
+	}
 	write(t, path, `{"servers": {"a": {"command": "${BOWLINE_TEST_COMMAND}"}}}`)
 	f, err := Load(path)
 	if err != nil {
@@ -487,6 +529,20 @@ func TestSame(t *testing.T) {
 		if got := read(c.before, nil).Same(read(c.after, nil)); got != c.same {
 			t.Errorf("%s\n%s\nthe same: %v, want %v", c.before, c.after, got, c.same)
 		}
+	}
+	for _, settings := range []string{`"liveness": "off"`, `"trustAnnotations": true`, `"trustAnnotations": false`} {
+		if read(`"command": "x", "bowline": {`+settings+`}`, nil).Same(read(`"command": "x"`, nil)) {
+			t.Errorf("%s changes nothing", settings)
+		}
+	}
+	if read(`"command": "x", "bowline": {"waitForReady": true}`, nil).Same(read(`"command": "x", "bowline": {"waitForReady": false}`, nil)) {
+		t.Error("a setting that is true is the same as one that is false")
+	}
+	two := mustParse(t, `{"servers": {"a": {"command": "x"}, "b": {"command": "x"}}}`, nil)
+	a, errA := two.Server("a")
+	b, errB := two.Server("b")
+	if errA != nil || errB != nil || a.Same(b) {
+		t.Errorf("two servers with other names are the same: %v, %v", errA, errB)
 	}
 	if before.Same(read(whole, variables{"A": "b"})) {
 		t.Error("a variable has changed, and Same is true")

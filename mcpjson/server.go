@@ -32,12 +32,12 @@ type Server struct {
 	// ignored, and which values may be mistakes.
 	Notices []string
 
-	settings [sha256.Size]byte // a hash of all that was read
+	settings [sha256.Size]byte // a hash of all that was read, with the name
 }
 
 // Same reports whether both servers would run in the same way: whether their names and
 // all settings are equal after the replacement of variables, envFile and inputs.
-func (s *Server) Same(as *Server) bool { return s.Name == as.Name && s.settings == as.settings }
+func (s *Server) Same(as *Server) bool { return s.settings == as.settings }
 
 // readServer reads an entry. Use the result only if there are no findings.
 func readServer(v *values, e *entry) *Server {
@@ -161,15 +161,19 @@ func readEnvironment(v *values, n node) []string {
 
 func readRemote(v *values, n node, set map[string]node) *streamable.Client {
 	_, address, ok := v.string(n)
-	if ok && !isHTTP(address) {
+	if ok && parseHTTP(address) == nil {
 		v.wrong(n, "expected a URL of http or https, with a host")
 	}
 	return &streamable.Client{URL: address, Header: readHeaders(v, set["headers"])}
 }
 
-func isHTTP(address string) bool {
+// parseHTTP returns nil if the address is no URL of http or https with a host.
+func parseHTTP(address string) *url.URL {
 	parsed, err := url.Parse(address)
-	return err == nil && (parsed.Scheme == "http" || parsed.Scheme == "https") && parsed.Hostname() != ""
+	if err != nil || parsed.Scheme != "http" && parsed.Scheme != "https" || parsed.Hostname() == "" {
+		return nil
+	}
+	return parsed
 }
 
 func readHeaders(v *values, n node) http.Header {

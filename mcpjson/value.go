@@ -136,7 +136,7 @@ func (v *values) string(n node) (written, expanded string, ok bool) {
 	}
 	written = n.value.(hujson.Literal).String()
 	expanded, ok = v.expand(n, written)
-	if ok && strings.ContainsRune(expanded, 0) {
+	if strings.ContainsRune(expanded, 0) {
 		v.wrong(n, "it contains a NUL character, which no program can receive")
 		return "", "", false
 	}
@@ -190,8 +190,8 @@ func (v *values) scalar(n node) string {
 
 // path reads a path. A relative one starts at the project's folder.
 func (v *values) path(n node) string {
-	_, path, ok := v.string(n)
-	if !ok || path == "" || filepath.IsAbs(path) {
+	_, path, _ := v.string(n)
+	if path == "" || filepath.IsAbs(path) {
 		return path
 	}
 	return filepath.Join(v.file.folder(), path)
@@ -240,7 +240,8 @@ func (v *values) count(n node, most int) *int {
 	if n.absent() {
 		return nil
 	}
-	if literal, ok := n.value.(hujson.Literal); ok && n.value.Kind() == '0' {
+	if n.value.Kind() == '0' {
+		literal := n.value.(hujson.Literal)
 		if count := literal.Float(); count >= 0 && count <= float64(most) && count == math.Trunc(count) {
 			v.record(n, string(literal))
 			whole := int(count)

@@ -62,12 +62,13 @@ func (e *expansion) expand(text string) (expanded string, ok bool, problems []er
 // spend counts the bytes of a variable or an envFile. It returns an error when the bound is
 // exceeded for the first time.
 func (e *expansion) spend(size int) (within bool, err error) {
-	before := e.added
-	e.added += size
-	if before <= maxSize && e.added > maxSize {
-		err = fmt.Errorf("the variables of the server stand for more than %d bytes", maxSize)
+	if e.added > maxSize {
+		return false, nil
 	}
-	return e.added <= maxSize, err
+	if e.added += size; e.added > maxSize {
+		return false, fmt.Errorf("the variables of the server stand for more than %d bytes", maxSize)
+	}
+	return true, nil
 }
 
 // variable returns the value of ${reference}.
@@ -170,8 +171,8 @@ func (f *File) input(id string) (*Input, error) {
 
 // text returns a string as it is in the file, or "" if the value is no string.
 func text(n node) string {
-	if literal, ok := n.value.(hujson.Literal); ok && literal.Kind() == '"' {
-		return literal.String()
+	if n.absent() || n.value.Kind() != '"' {
+		return ""
 	}
-	return ""
+	return n.value.(hujson.Literal).String()
 }

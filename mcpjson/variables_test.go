@@ -58,6 +58,9 @@ func TestExpandMistakes(t *testing.T) {
 		"${env:}":                            `"${env:}"` + form,
 		"${A-x}":                             `"${A-x}"` + form,
 		"${1A}":                              `"${1A}"` + form,
+		"${0A}":                              `"${0A}"` + form,
+		"${9A}":                              `"${9A}"` + form,
+		"${" + strings.Repeat("?", 77) + "}": `"${` + strings.Repeat("?", 77) + `}"` + form,
 		"${ A}":                              `"${ A}"` + form,
 		"${/}":                               `"${/}"` + form,
 		"${:-x}":                             `"${:-x}"` + form,
@@ -126,7 +129,7 @@ func TestFolders(t *testing.T) {
 const inputs = `{"inputs": [
 	{"type": "promptString", "id": "key", "description": "API key", "password": true},
 	{"type": "pickString", "id": "place", "default": "b", "options": ["a", "b"]},
-	{"type": "pickString", "id": "empty"},
+	{"type": "pickString", "id": "empty"}, {"type": "pickString", "id": "none of them", "options": []}, {"type": "pickString", "id": "numbers", "options": ["a", 7]},
 	{"type": "command", "id": "command", "command": "x"},
 	7
 ], "servers": {
@@ -175,6 +178,8 @@ func TestInputsThatHaveNoAnswer(t *testing.T) {
 		{"key", "has no answer: nobody is there", refuse},
 		{"none", "the file has no input of that id", refuse},
 		{"empty", "the input has no options to choose from", refuse},
+		{"none of them", "the input has no options to choose from", refuse},
+		{"numbers", "an option of the input is not a string, or empty", refuse},
 		{"command", `the type of the input is "command": only promptString and pickString can be asked`, refuse},
 	} {
 		f := mustParse(t, strings.ReplaceAll(inputs, "WHICH", c.id), nil)
