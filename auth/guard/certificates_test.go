@@ -42,6 +42,7 @@ func TestCertificatesOfOtherOriginsAreChecked(t *testing.T) {
 		"authorities, another origin":   {&tls.Config{RootCAs: authorities}, other.URL, true},
 		"both, another origin":          {&tls.Config{RootCAs: authorities, InsecureSkipVerify: true}, other.URL, true},
 		"the program checks for itself": {&tls.Config{InsecureSkipVerify: true, VerifyConnection: func(tls.ConnectionState) error { return nil }}, other.URL, true},
+		"it checks certificates":        {&tls.Config{InsecureSkipVerify: true, VerifyPeerCertificate: func([][]byte, [][]*x509.Certificate) error { return nil }}, other.URL, true},
 		"the defaults":                  {nil, endpoint.URL, false},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -72,7 +72,7 @@ type Options struct {
 
 // A Guard fetches documents. Create one with [New]. It is safe for concurrent use.
 type Guard struct {
-	endpoint *url.URL // the URL in Options.Endpoint; nil if there is none
+	endpoint *url.URL // the URL in Options.Endpoint, which may be empty; nil if it is not a URL
 	class    class    // the class of the endpoint's host, if the host is written as an address or is localhost
 	hosts    []string
 	proxy    func(*http.Request) (*url.URL, error)
@@ -123,7 +123,7 @@ func New(o Options) *Guard {
 	for _, host := range o.AllowHosts {
 		g.hosts = append(g.hosts, hostOf(host))
 	}
-	if endpoint, err := url.Parse(o.Endpoint); err == nil && endpoint.Hostname() != "" {
+	if endpoint, err := url.Parse(o.Endpoint); err == nil {
 		g.endpoint, g.class = endpoint, classOfHost(endpoint.Hostname())
 	}
 	g.transports = g.newTransports(o)
@@ -173,7 +173,7 @@ func (g *Guard) check(u *url.URL) error {
 	host := u.Hostname()
 	refuse := func(rule string) error { return &Error{URL: shown(u), Rule: rule} }
 	switch {
-	case u.Opaque != "" || host == "":
+	case host == "":
 		return refuse("it has no host")
 	case u.User != nil:
 		return refuse("it has a user or password in it")
@@ -182,7 +182,7 @@ func (g *Guard) check(u *url.URL) error {
 	case u.Scheme != "http" && u.Scheme != "https":
 		return refuse("only https is fetched")
 	}
-	if c := classOfHost(host); c != public && !g.allows(c, host, g.isEndpoint(host, port(u))) {
+	if c := classOfHost(host); !g.allows(c, host, g.isEndpoint(host, port(u))) {
 		return refuse(c.rule())
 	}
 	return nil
@@ -306,7 +306,7 @@ func (g *Guard) Close() {
 
 // shown is what of a URL an error may show.
 func shown(u *url.URL) string {
-	if u.Opaque != "" || u.Host == "" {
+	if u.Host == "" {
 		return fmt.Sprintf("an address of scheme %.20q", u.Scheme)
 	}
 	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()

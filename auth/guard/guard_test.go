@@ -267,6 +267,10 @@ func TestConfiguredHostsAreAllowed(t *testing.T) {
 		{"https://10.0.0.2/mcp", "https://192.168.0.1/", nil, true},
 		{"https://10.0.0.2/mcp", "https://127.0.0.1/", nil, false},
 		{"https://10.0.0.2/mcp", "http://10.0.0.3/", nil, false},
+		{"https://mcp.test/mcp", "http://127.0.0.1/", []string{"127.0.0.1"}, false},
+		{"http://127.0.0.1:8080/mcp", "http://8.8.8.8/", nil, false},
+		{"", "https://8.8.8.8/", nil, true},
+		{"%zz", "https://8.8.8.8/", nil, true},
 		{"https://169.254.1.1/mcp", "https://169.254.1.1/x", nil, false},
 		{"https://169.254.1.1/mcp", "https://169.254.169.254/", []string{"169.254.169.254"}, false},
 		{"https://mcp.test/mcp", "https://10.0.0.1/", nil, false},
@@ -335,6 +339,11 @@ func TestRedirects(t *testing.T) {
 			http.Redirect(w, r, "/once", http.StatusMovedPermanently)
 		case "/thrice":
 			http.Redirect(w, r, "/twice", http.StatusTemporaryRedirect)
+		case "/created":
+			w.Header().Set("Location", "/thrice")
+			w.WriteHeader(http.StatusCreated)
+		case "/nowhere":
+			w.WriteHeader(http.StatusNotModified)
 		case "/metadata":
 			http.Redirect(w, r, "https://169.254.169.254/latest", http.StatusFound)
 		case "/file":
@@ -350,6 +359,12 @@ func TestRedirects(t *testing.T) {
 		request.Header.Set("Authorization", "Bearer secret")
 		if _, err := g.Do(request); (err == nil) != works {
 			t.Errorf("GET %s: %v, want it to work: %v", path, err, works)
+		}
+	}
+	for path, status := range map[string]int{"/created": http.StatusCreated, "/nowhere": http.StatusNotModified} {
+		request, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, at+path, nil)
+		if response, err := g.Do(request); err != nil || response.Status != status {
+			t.Errorf("GET %s: %+v, %v: this redirects nowhere", path, response, err)
 		}
 	}
 	if sent := header.Load(); sent.Get("Authorization") != "" || sent.Get("Accept") != "application/json" {
@@ -605,5 +620,95 @@ func TestDocumentsAreReadExactly(t *testing.T) {
 		if into.Issuer == "y" && works {
 			t.Errorf("%.40s: read as y", document)
 		}
+	}
+}
+
+func TestWhatIsJSON(t *testing.T) {
+	for kind, is := range map[string]bool{
+		"application/json": true, "Application/JSON; charset=utf-8": true, "application/jwk-set+json": true,
+		"": false, "text/html": false, "text/x+json": false, "application/xml": false, "application/jsonp": false, "application/json; =": false,
+	} {
+		if r := (&Response{Header: http.Header{"Content-Type": {kind}}}); r.JSON() != is {
+			t.Errorf("%q is JSON: %v, want %v", kind, !is, is)
+		}
+	}
+}
+
+// As many connections as the options say stay open for the next requests, and none after Close.
+func TestIdleConnections(t *testing.T) {
+	const atOnce = 3
+	var opened, closed atomic.Int64
+	arrived, together := make(chan struct{}, atOnce), make(chan struct{})
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		arrived <- struct{}{}
+		select {
+		case <-together:
+		case <-r.Context().Done():
+		}
+	}))
+	gone := make(chan struct{}, 1000)
+	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		switch state {
+		case http.StateNew:
+			opened.Add(1)
+		case http.StateClosed:
+			closed.Add(1)
+			gone <- struct{}{}
+		}
+	}
+	server.Start()
+	defer server.Close()
+	for name, proxy := range map[string]func(*http.Request) (*url.URL, error){
+		"direct": noProxy, "proxied": func(*http.Request) (*url.URL, error) { return url.Parse(server.URL) },
+	} {
+		g := New(Options{Endpoint: server.URL, IdleConns: atOnce, Proxy: proxy})
+		reused := false
+		for round := 0; !reused && round < 100; round++ { // a connection becomes idle a moment after its response
+			before, errs := opened.Load(), make(chan error, atOnce)
+			for range atOnce {
+				go func() { errs <- get(t, g, server.URL) }()
+			}
+			for range atOnce {
+				<-arrived
+			}
+			for range atOnce {
+				together <- struct{}{}
+			}
+			for range atOnce {
+				if err := <-errs; err != nil {
+					t.Fatal(err)
+				}
+			}
+			reused = opened.Load() == before
+		}
+		if !reused {
+			t.Errorf("%s: %d requests at a time always open new connections", name, atOnce)
+		}
+		g.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		for closed.Load() < opened.Load() {
+			select {
+			case <-gone:
+			case <-ctx.Done():
+				t.Fatalf("%s: after Close %d of %d connections are open", name, opened.Load()-closed.Load(), opened.Load())
+			}
+		}
+		cancel()
+	}
+}
+
+// A server that has HTTP/2 is asked over HTTP/2: one connection carries all requests.
+func TestHTTP2IsUsed(t *testing.T) {
+	var major atomic.Int64
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { major.Store(int64(r.ProtoMajor)) }))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	authorities := x509.NewCertPool()
+	authorities.AddCert(server.Certificate())
+	g := New(Options{Endpoint: server.URL, TLS: &tls.Config{RootCAs: authorities}, Proxy: noProxy})
+	defer g.Close()
+	if err := get(t, g, server.URL); err != nil || major.Load() != 2 {
+		t.Errorf("asked over HTTP/%d: %v", major.Load(), err)
 	}
 }
