@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"go/ast"
+	"go/token"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,7 +18,11 @@ import (
 // selection is the variable of the environment that selects a mutant.
 const selection = "BOWLINE_MUTANT"
 
-// selector is compiled into a package to read it.
+// generation is the variable of the environment that counts how many processes of the binary
+// have started one another: a mutant may make that endless.
+const generation = "BOWLINE_MUTANT_GENERATION"
+
+// selector is compiled into a package to read both.
 const selector = `package %s
 
 import (
@@ -24,7 +30,17 @@ import (
 	"strconv"
 )
 
-var selectedMutant, _ = strconv.Atoi(os.Getenv(%q))
+var selectedMutant = selectMutant()
+
+func selectMutant() int {
+	generation, _ := strconv.Atoi(os.Getenv(%[3]q))
+	if generation > 8 {
+		os.Exit(3)
+	}
+	_ = os.Setenv(%[3]q, strconv.Itoa(generation+1))
+	selected, _ := strconv.Atoi(os.Getenv(%[2]q))
+	return selected
+}
 `
 
 // build compiles the tests of a package with every mutant, and says which it
@@ -80,7 +96,7 @@ func writeOverlay(p *pkg, all []mutant, unfit map[int]bool, folder string) (stri
 		replace[original] = filepath.Join(folder, filepath.Base(name))
 		return os.WriteFile(replace[original], []byte(text), 0o600)
 	}
-	err := put(p.dir+"/selected_mutant.go", fmt.Sprintf(selector, p.name, selection))
+	err := put(p.dir+"/selected_mutant.go", fmt.Sprintf(selector, p.name, selection, generation))
 	for _, f := range p.files {
 		err = errors.Join(err, put(f.name, f.withMutants(all, unfit)))
 	}
@@ -121,5 +137,26 @@ func (m *mutant) branch() string {
 		end = `panic("the end of a mutant")`
 	}
 	return fmt.Sprintf("\ncase %d:\n//line mutant-%d:1\n%s%s%s\n%s", m.number, m.number,
-		m.file.between(body.Lbrace+1, m.from), m.text, m.file.between(m.to, body.Rbrace), end)
+		m.copied(body.Lbrace+1, m.from), m.text, m.copied(m.to, body.Rbrace), end)
+}
+
+// copied is the text from one position to another, with labels of the mutant's own: a function
+// can have each only once.
+func (m *mutant) copied(from, to token.Pos) string {
+	var out strings.Builder
+	ast.Inspect(m.function.Body, func(node ast.Node) bool {
+		var label *ast.Ident
+		switch n := node.(type) {
+		case *ast.LabeledStmt:
+			label = n.Label
+		case *ast.BranchStmt:
+			label = n.Label
+		}
+		if label != nil && from <= label.Pos() && label.End() <= to {
+			fmt.Fprintf(&out, "%s_%d", m.file.between(from, label.End()), m.number)
+			from = label.End()
+		}
+		return true
+	})
+	return out.String() + m.file.between(from, to)
 }

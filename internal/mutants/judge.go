@@ -5,46 +5,76 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"slices"
 	"time"
 )
 
-// tests says how the test binary is run.
-type tests struct {
-	always []string
-	quick  []string // added in a first run; if empty, there is no first run
-}
-
 type verdict string
 
 const (
-	killed   verdict = "killed"
-	timedOut verdict = "timed out"
-	lived    verdict = "lived"
+	killed    verdict = "killed"
+	timedOut  verdict = "timed out"
+	lived     verdict = "lived"
+	unreached verdict = "lived: no test reaches it"
 )
 
 // A tally counts the verdicts on the mutants of a package.
 type tally struct {
-	killed   map[string]string // the test that killed each, by the mutant's name
-	unfit    int               // do not compile
-	lived    []mutant
-	timedOut []mutant
-	took     time.Duration
+	dir       string            // of the package, with slashes
+	killed    map[string]string // the test that killed each, by the mutant's name
+	timedOut  []mutant
+	lived     []mutant // also those that no test reaches,
+	unreached int      // which are so many
+	unfit     int      // do not compile
+	left      []mutant // were not judged
+	took      time.Duration
 }
 
-// all is how many mutants compile.
+// all is how many mutants were judged.
 func (t *tally) all() int { return len(t.killed) + len(t.timedOut) + len(t.lived) }
 
-// efficacy is how many percent of the mutants that compile were killed. Of
-// none, none was.
-func (t *tally) efficacy() float64 {
+// score is how many percent of the mutants that compile were killed. Of none, none was.
+func (t *tally) score() float64 {
 	return 100 * float64(len(t.killed)+len(t.timedOut)) / float64(max(t.all(), 1))
 }
 
+// mostTimeouts is how many percent of the mutants may be killed by running out of time: a test
+// that waits for ever does not say what it has missed.
+const mostTimeouts = 5
+
+// check says what is not as it should be, of a package that is to reach a score. Of a sample
+// that is what chance does not explain.
+func (t *tally) check(score float64) error {
+	var failures []error
+	if n := len(t.killed) + len(t.timedOut); float64(n) < t.share(score)-t.chance(score) {
+		failures = append(failures, fmt.Errorf("%s: the score %.1f %% is under %g %%", t.dir, t.score(), score))
+	}
+	if n := len(t.timedOut); float64(n) > t.share(mostTimeouts)+t.chance(mostTimeouts) {
+		failures = append(failures, fmt.Errorf("%s: %d of %d mutants ran out of time; more than %d %% may not", t.dir, n, t.all(), mostTimeouts))
+	}
+	return errors.Join(failures...)
+}
+
+func (t *tally) share(percent float64) float64 { return float64(t.all()) * percent / 100 }
+
+// chance is two standard deviations of the number of mutants of a sample that have a verdict which
+// so many percent have, and nothing if none was left out.
+func (t *tally) chance(percent float64) float64 {
+	if len(t.left) == 0 {
+		return 0
+	}
+	return 2 * math.Sqrt(t.share(percent)*(100-percent)/100)
+}
+
+// heading names the columns of a table of tallies.
+const heading = "package                          mutants  killed  by timeout  lived  not reached   score"
+
+// String is a line of the table.
 func (t *tally) String() string {
-	return fmt.Sprintf("%d mutants, %d killed, %d timed out, %d lived, and %d did not compile; efficacy %.1f %% in %v",
-		t.all(), len(t.killed), len(t.timedOut), len(t.lived), t.unfit, t.efficacy(), t.took.Round(time.Second))
+	return fmt.Sprintf("%-32s %7d %7d %11d %6d %12d %6.1f%%", t.dir, t.all(), len(t.killed), len(t.timedOut),
+		len(t.lived)-t.unreached, t.unreached, t.score())
 }
 
 func (t *tally) count(m mutant, f finding) {
@@ -53,35 +83,48 @@ func (t *tally) count(m mutant, f finding) {
 		t.killed[m.name] = f.by
 	case timedOut:
 		t.timedOut = append(t.timedOut, m)
+	case unreached:
+		t.unreached++
+		fallthrough
 	default:
 		t.lived = append(t.lived, m)
 	}
 }
 
-// judge runs the tests of a package against each of its mutants.
-func judge(ctx context.Context, out io.Writer, p *pkg, o options) (t *tally, err error) {
+// judge runs the tests of a package against its mutants.
+func judge(ctx context.Context, out io.Writer, p *pkg, o *options) (t *tally, err error) {
 	began := time.Now()
 	folder, err := os.MkdirTemp("", "mutants")
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
-	all := sample(p.mutants(), o.sample, o.part)
+	t = &tally{dir: p.dir, killed: map[string]string{}}
+	all, left := sample(p.mutants(), o)
+	t.left = left
 	binary, unfit, err := build(ctx, p, all, folder)
 	if err != nil {
 		return nil, err
 	}
+	t.unfit = len(unfit)
 	all = slices.DeleteFunc(all, func(m mutant) bool {
 		if unfit[m.number] && o.verbose {
 			fmt.Fprintf(out, "%s: does not compile: %s\n", m.at, m.name)
 		}
-		return unfit[m.number] || o.only != nil && !o.only.MatchString(m.name)
+		return unfit[m.number]
 	})
-	found, err := newRunner(binary, p.dir, o.tests).judgeAll(ctx, out, all)
+	flags := o.flags
+	if p.properties { // seeds are fixed, so that the same mutants live every time
+		flags = append([]string{"-rapid.seed=1", "-rapid.nofailfile", "-rapid.shrinktime=0s"}, flags...)
+	}
+	r, err := measure(ctx, out, p, o.maps, flags)
 	if err != nil {
 		return nil, err
 	}
-	t = &tally{unfit: len(unfit), killed: map[string]string{}}
+	found, err := newRunner(out, binary, p.dir, flags, r).judgeAll(ctx, all)
+	if err != nil {
+		return nil, err
+	}
 	for i, m := range all {
 		t.count(m, found[i])
 		if o.verbose {

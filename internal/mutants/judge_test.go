@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -37,7 +39,8 @@ func count(n int) (counted int) {
 
 func greet() string { return "good" + "bye" }
 `,
-	"impure.go": "package small\n\nfunc difference(a, b int) int { return a - b }\n",
+	"scores.txt": ". 66 pure\n", // which is just reached
+	"impure.go":  "package small\n\nfunc difference(a, b int) int { return a - b }\n",
 	"small_test.go": `package small
 
 import "testing"
@@ -70,36 +73,38 @@ func writeModule(t *testing.T, files map[string]string) {
 func TestVerdicts(t *testing.T) {
 	writeModule(t, small)
 	var out bytes.Buffer
-	o := options{survivors: "survivors.txt", efficacy: 50, update: true, verbose: true, packages: []string{"."}}
-	o.tests.quick = []string{"-test.run=TestSum"}
-	if err := run(t.Context(), &out, o); err == nil {
+	o := options{survivors: "survivors.txt", scores: "scores.txt", maps: t.TempDir(), efficacy: -1, update: true, verbose: true, part: 1, packages: []string{"."}}
+	if err := run(t.Context(), &out, &o); err == nil {
 		t.Error("a survivor without a reason is accepted")
 	}
 	for _, want := range []string{
-		".: at mutant 1 of 5\n",
+		".: at mutant 1 of 6\n",
 		"killed by TestSum: . sum: a + b => a - b\n",
 		"lived: . least: a < b => a <= b\n",
 		"killed by TestCount: . count: remove counted++\n",
-		".: 5 mutants, 4 killed, 0 timed out, 1 lived, and 1 did not compile; efficacy 80.0 % in ",
+		"lived: no test reaches it: . difference: a - b => a + b\n",
 		"least: a < b => a <= b // \n",
+		heading + "\n.  6  4  0  1  1  66.7%\n",
 	} {
-		if !strings.Contains(out.String(), want) {
+		if !strings.Contains(spaced.ReplaceAllString(out.String(), "  "), spaced.ReplaceAllString(want, "  ")) {
 			t.Errorf("this is missing: %s", want)
 		}
 	}
 	if t.Failed() {
 		t.Log(out.String())
 	}
-	o.update, o.efficacy = false, 80 // which is just enough
+	o.update = false
 	explain(t, o.survivors)
-	if err := run(t.Context(), &out, o); err != nil {
+	if err := run(t.Context(), &out, &o); err != nil {
 		t.Errorf("with a reason: %v", err)
 	}
 	o.efficacy = 95
-	if err := run(t.Context(), &out, o); err == nil || !strings.Contains(err.Error(), "efficacy") {
-		t.Errorf("with less than the required efficacy: %v", err)
+	if err := run(t.Context(), &out, &o); err == nil || !strings.Contains(err.Error(), "under 95 %") {
+		t.Errorf("with less than the required score: %v", err)
 	}
 }
+
+var spaced = regexp.MustCompile(` {2,}`)
 
 // explain adds a reason to the one line of the file.
 func explain(t *testing.T, name string) {
@@ -116,14 +121,52 @@ func explain(t *testing.T, name string) {
 // A test binary that always fails would kill every mutant.
 func TestNothingIsJudgedByTestsThatFail(t *testing.T) {
 	writeModule(t, small)
-	for name, unfit := range map[string]tests{
-		"always": {always: []string{"-no-such-flag"}},
-		"quick":  {quick: []string{"-no-such-flag"}},
+	var out bytes.Buffer
+	err := run(t.Context(), &out, &options{scores: "scores.txt", maps: t.TempDir(), flags: []string{"-no-such-flag"}, packages: []string{"."}})
+	if err == nil || !strings.Contains(err.Error(), "do not pass") {
+		t.Error(err)
+	}
+}
+
+// A test that fails without a mutant, alone or among them, kills none.
+func TestATestThatFailsKillsNothing(t *testing.T) {
+	writeModule(t, map[string]string{
+		"go.mod": small["go.mod"],
+		"a.go":   "package small\n\nfunc sum(a, b int) int { return a + b }\n",
+		"a_test.go": `package small
+
+import (
+	"os"
+	"testing"
+)
+
+func TestFails(t *testing.T) {
+	if sum(1, 2) == 3 {
+		t.Fail()
+	}
+}
+
+func TestFailsAmongMutants(t *testing.T) {
+	_ = sum(1, 2)
+	if _, among := os.LookupEnv("BOWLINE_MUTANT"); among {
+		t.Fail()
+	}
+}
+`,
+		"scores.txt": "",
+	})
+	var out bytes.Buffer
+	o := options{scores: "scores.txt", survivors: "survivors.txt", maps: t.TempDir(), update: true, verbose: true, packages: []string{"."}}
+	if err := run(t.Context(), &out, &o); err != nil {
+		t.Error(err)
+	}
+	for _, want := range []string{
+		"alone, without a mutant, TestFails does not pass",
+		"among the mutants, and without one, TestFailsAmongMutants does not pass",
+		"lived: . sum: a + b => a - b\n",
 	} {
-		var out bytes.Buffer
-		err := run(t.Context(), &out, options{tests: unfit, packages: []string{"."}})
-		if err == nil || !strings.Contains(err.Error(), "do not pass") {
-			t.Errorf("%s: %v", name, err)
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is missing in\n%s", want, &out)
 		}
 	}
 }
@@ -134,7 +177,17 @@ func TestMutantThatNeverEndsIsTimedOut(t *testing.T) {
 		"small.go":      "package small\n\nfunc small() {\n\tfor {\n\t\tbreak\n\t}\n}\n",
 		"small_test.go": "package small\n\nimport \"testing\"\n\nfunc TestSmall(*testing.T) { small() }\n",
 	})
-	p, err := load(t.Context(), ".", nil)
+	c, all := newTestRunner(t)
+	found, err := c.judge(t.Context(), &all[0])
+	if err != nil || found != (finding{timedOut, "TestSmall"}) {
+		t.Errorf("%v, %v", found, err)
+	}
+}
+
+// newTestRunner makes a runner for the package in the working directory.
+func newTestRunner(t *testing.T) (*runner, []mutant) {
+	t.Helper()
+	p, err := load(t.Context(), ".")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,15 +195,39 @@ func TestMutantThatNeverEndsIsTimedOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := newRunner(binary, ".", tests{})
-	c.rounds[0].limit = map[string]time.Duration{"TestSmall": time.Second}
-	found, err := c.judge(t.Context(), p.mutants()[0])
-	if err != nil || found != (finding{timedOut, "TestSmall"}) {
-		t.Errorf("%v, %v", found, err)
+	r, err := measure(t.Context(), t.Output(), p, t.TempDir(), nil)
+	if err != nil {
+		t.Fatal(err)
 	}
-	sum := tally{killed: map[string]string{"a": "TestA", "b": "TestB"}, lived: make([]mutant, 1)}
-	if sum.count(mutant{}, found); sum.all() != 4 || sum.efficacy() != 75 {
-		t.Errorf("the mutant counts: %v", &sum)
+	return newRunner(t.Output(), binary, ".", nil, r), p.mutants()
+}
+
+// Of a sample, the score and the timeouts may be off by chance.
+func TestWhatIsAskedOfAPackage(t *testing.T) {
+	of := func(killed, timedOut, lived, left int) *tally {
+		t := &tally{dir: "a", killed: map[string]string{}, timedOut: make([]mutant, timedOut), lived: make([]mutant, lived), left: make([]mutant, left)}
+		for i := range killed {
+			t.killed[fmt.Sprint(i)] = "TestA"
+		}
+		return t
+	}
+	for name, c := range map[string]struct {
+		tally *tally
+		want  string // in the error
+	}{
+		"just enough":                {of(85, 5, 10, 0), ""},
+		"too few":                    {of(84, 5, 11, 0), "the score 89.0 % is under 90 %"},
+		"too many out of time":       {of(84, 6, 10, 0), "6 of 100 mutants ran out of time"},
+		"a sample":                   {of(75, 9, 16, 900), ""},
+		"a sample, too few":          {of(75, 8, 17, 900), "is under"},
+		"a sample, many out of time": {of(80, 10, 10, 900), "ran out of time"},
+		"nothing was judged":         {of(0, 0, 0, 900), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := c.tally.check(90); c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("%v, want %q", err, c.want)
+			}
+		})
 	}
 }
 
@@ -158,18 +235,18 @@ func TestFileOfSurvivorsIsWantedUnlessItIsToBeWritten(t *testing.T) {
 	t.Chdir(t.TempDir())
 	var out bytes.Buffer
 	for _, update := range []bool{false, true} {
-		err := checkSurvivors(&out, options{survivors: "survivors.txt", update: update}, nil, nil, nil, nil)
+		err := checkSurvivors(&out, &options{survivors: "survivors.txt", update: update}, new(tally), standard{})
 		if (err == nil) != update {
 			t.Errorf("update is %v, and there is no file: %v", update, err)
 		}
 	}
-	if err := checkSurvivors(&out, options{survivors: ".", update: true}, nil, nil, nil, nil); err == nil {
+	if err := checkSurvivors(&out, &options{survivors: ".", update: true}, new(tally), standard{}); err == nil {
 		t.Error("a file that cannot be read is written")
 	}
 }
 
 // TestOrderOfTests checks that a test that has killed a mutant of a function runs first on the
-// next one, unless it fails when it runs alone, and that slow tests run last.
+// next one, and that only tests that reach a mutant run, the slow ones last.
 func TestOrderOfTests(t *testing.T) {
 	writeModule(t, map[string]string{
 		"go.mod": "module small\n\ngo 1.25\n",
@@ -188,9 +265,7 @@ import (
 	"time"
 )
 
-var before bool
-
-func TestFirst(*testing.T) { before = true }
+func TestFirst(*testing.T) {}
 
 func TestSum(t *testing.T) {
 	if sum(1, 2) != 3 {
@@ -198,8 +273,8 @@ func TestSum(t *testing.T) {
 	}
 }
 
-func TestSecond(t *testing.T) {
-	if !before || twice(1) != 2 {
+func TestTwice(t *testing.T) {
+	if twice(1) != 2 {
 		t.Fail()
 	}
 }
@@ -212,31 +287,22 @@ func TestSlow(t *testing.T) {
 }
 `,
 	})
-	p, err := load(t.Context(), ".", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	binary, _, err := build(t.Context(), p, p.mutants(), t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := newRunner(binary, ".", tests{quick: []string{"-test.short"}})
-	if err := c.calibrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if quick := c.rounds[0].flags; !slices.Contains(quick, "-test.skip=^(TestSlow)$") {
-		t.Errorf("the quick round is run with %q", quick)
-	}
-	want := []string{"TestSum", "TestSecond", "TestSlow"}
-	for i, m := range p.mutants() {
-		if found, err := c.judge(t.Context(), m); err != nil || found != (finding{killed, want[i]}) {
+	c, all := newTestRunner(t)
+	want := []string{"TestSum", "TestTwice", "TestSlow"}
+	for i, m := range all {
+		if got := c.reach.tests(&m); !slices.Equal(got, want[i:i+1]) {
+			t.Errorf("%s is reached by %q", m.name, got)
+		}
+		if found, err := c.judge(t.Context(), &m); err != nil || found != (finding{killed, want[i]}) {
 			t.Errorf("%s: %v, %v", m.name, found, err)
 		}
+		if got := c.killers[m.functionName()]; !slices.Equal(got, want[i:i+1]) {
+			t.Errorf("%q are first on %s", got, m.functionName())
+		}
 	}
-	if diff := cmp.Diff([]string{"TestSum"}, c.killersOf("sum", 0)); diff != "" {
-		t.Errorf("first on sum: %s", diff)
-	}
-	if got := c.killersOf("twice", 0); len(got) > 0 {
-		t.Errorf("first on twice are run %q, which fail alone", got)
+	second := 1100 * time.Millisecond
+	r := &reach{took: map[string]time.Duration{"c": quick, "d": 2 * quick, "e": second, "f": second}}
+	if diff := cmp.Diff([][]string{{"c"}, {"a", "b"}, {"d"}, {"e"}, {"f"}}, r.rounds([]string{"a", "b", "c", "d", "e", "f"}, []string{"c", "z"})); diff != "" {
+		t.Error(diff)
 	}
 }

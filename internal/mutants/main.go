@@ -5,19 +5,29 @@
 //
 // Each change is a mutant: a comparison moved or negated, a condition or a
 // statement left out, a sum turned into a difference. A mutant is killed when a
-// test fails or hangs; otherwise it has lived. If a package declares files pure
-// (//bowline:pure), or -also names files of it, only those are changed. Of the files
-// that -also names one mutant in -sample is judged, and of all mutants one in -part,
-// always the same ones.
+// test fails or hangs; otherwise it has lived. The score of a package is how many of its
+// mutants that compile were killed, in percent.
+//
+// To write the tests that are missing, look at what lives in one file or function, write a
+// test, and look again:
+//
+//	go run ./internal/mutants -part 20 ./auth/guard       # one in twenty: is there much to do?
+//	go run ./internal/mutants -only 'Guard\.' ./auth/guard # what lives in the methods of Guard?
+//	go run ./internal/mutants -only 'Guard.Do: remove' ./auth/guard
+//
+// A mutant's name is its package, its function and its change, as -v prints it; -only prints the
+// verdicts on those that match. The first run on a package takes as long as its tests: each is run
+// alone, to see what it reaches. This map is kept in the user's cache; after an edit of one
+// test file only its tests are run again.
 //
 // All mutants are compiled into one test binary, each as a copy of the body of
 // its function, and an environment variable selects one. So a mutant costs one
-// run of the tests, and no build (ADR-0026).
+// run of the tests that reach it, and no build (ADR-0026).
 //
-// The program fails when fewer than -efficacy percent of a package's mutants
-// were killed, when the file -survivors does not explain a mutant that has
-// lived, and when that file explains one that was killed. With -update it first
-// rewrites the lines of the file; add the missing reasons by hand.
+// The program fails when the score of a package is lower than -scores demands or than
+// -efficacy, when more than 5 % of the mutants ran out of time, when the file -survivors does not
+// explain a mutant that has lived in a file that -scores names, and when it explains one that was
+// killed. With -update it first rewrites the lines of that file; add the missing reasons by hand.
 package main
 
 import (
@@ -26,24 +36,26 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
+	"time"
 )
 
 type options struct {
 	survivors string
-	efficacy  float64
+	scores    string
+	maps      string
+	efficacy  float64 // unless it is negative, instead of what the file of scores says
 	update    bool
 	verbose   bool
 	only      *regexp.Regexp
-	also      []string // files, from the working directory, with slashes
-	sample    int
+	touched   []string // files, from the working directory, with slashes
+	most      int      // of the mutants of these
 	part      int
-	tests     tests
+	flags     []string // of the test binaries
 	packages  []string
 }
 
@@ -57,17 +69,23 @@ func main() {
 	}
 }
 
-func parse(args []string) options {
-	var o options
+func parse(args []string) *options {
+	o := new(options)
+	cached, err := os.UserCacheDir()
+	if err != nil {
+		cached = os.TempDir()
+	}
 	flags := flag.NewFlagSet("mutants", flag.ExitOnError)
 	flags.StringVar(&o.survivors, "survivors", "internal/mutants/survivors.txt", "the `file` that explains who lived")
-	flags.Float64Var(&o.efficacy, "efficacy", 90, "how many `percent` of a package's mutants must be killed")
+	flags.StringVar(&o.scores, "scores", "internal/mutants/scores.txt", "the `file` that says which score a package has to reach")
+	flags.StringVar(&o.maps, "maps", filepath.Join(cached, "bowline-mutants"), "the `folder` that keeps what each test reaches")
+	flags.Float64Var(&o.efficacy, "efficacy", -1, "how many `percent` of a package's mutants must be killed, whatever -scores says")
 	flags.BoolVar(&o.update, "update", false, "rewrite the file of survivors, keeping its reasons")
 	flags.BoolVar(&o.verbose, "v", false, "print the verdict on every mutant")
-	flags.IntVar(&o.sample, "sample", 1, "judge one in so many of the mutants of the files that -also names")
-	flags.IntVar(&o.part, "part", 1, "judge one in so many of all mutants")
-	flags.Func("also", "change these `files` beside the pure ones, with commas between them", func(text string) error {
-		o.also = strings.Split(text, ",")
+	flags.IntVar(&o.part, "part", 1, "judge one in so many of all mutants, always the same ones")
+	flags.IntVar(&o.most, "most", 200, "of the mutants of touched files, judge so many")
+	flags.Func("touched", "judge all mutants of these `files`, up to -most; with white space between them", func(text string) error {
+		o.touched = strings.Fields(text)
 		return nil
 	})
 	flags.Func("only", "judge the mutants whose names match `regexp`, print the verdicts, and check nothing", func(text string) (err error) {
@@ -76,11 +94,7 @@ func parse(args []string) options {
 		return err
 	})
 	flags.Func("test", "`flags` of the test binary", func(text string) error {
-		o.tests.always = strings.Fields(text)
-		return nil
-	})
-	flags.Func("quick", "further `flags` of a first run of the tests that are not slow, before the run of all that decides", func(text string) error {
-		o.tests.quick = strings.Fields(text)
+		o.flags = strings.Fields(text)
 		return nil
 	})
 	_ = flags.Parse(args) // it exits on an error
@@ -88,69 +102,67 @@ func parse(args []string) options {
 	return o
 }
 
-// run judges the mutants of every package, and then the file of survivors.
-func run(ctx context.Context, out io.Writer, o options) error {
+// run judges the mutants of every package, and prints the table.
+func run(ctx context.Context, out io.Writer, o *options) error {
 	if o.update && o.part > 1 {
 		return errors.New("-update needs a verdict on every mutant, and -part leaves some out")
 	}
+	text, err := os.ReadFile(o.scores)
+	if err != nil {
+		return err
+	}
+	standards, err := parseScores(string(text))
+	if err != nil {
+		return fmt.Errorf("%s: %w", o.scores, err)
+	}
 	var failures []error
-	var lived, timedOut []mutant
-	killed := map[string]string{}
-	var judged []string
-	absent := slices.Clone(o.also)
+	table := heading
 	for _, pattern := range o.packages {
-		p, err := load(ctx, pattern, o.also)
+		p, err := load(ctx, pattern)
 		if err != nil {
 			return err
 		}
-		absent = slices.DeleteFunc(absent, func(name string) bool {
-			return slices.ContainsFunc(p.files, func(f *file) bool { return f.name == name })
-		})
-		tally, err := judge(ctx, out, p, o)
+		t, err := judge(ctx, out, p, o)
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.dir, err)
 		}
-		fmt.Fprintf(out, "%s: %s\n", p.dir, tally)
-		if tally.efficacy() < o.efficacy {
-			failures = append(failures, fmt.Errorf("%s: efficacy is under %g %%", p.dir, o.efficacy))
+		fmt.Fprintf(out, "%s: %d mutants in %v; %d more did not compile\n", p.dir, t.all(), t.took.Round(time.Second), t.unfit)
+		table += "\n" + t.String()
+		if o.only != nil {
+			continue
 		}
-		judged = append(judged, p.dir)
-		lived, timedOut = append(lived, tally.lived...), append(timedOut, tally.timedOut...)
-		maps.Copy(killed, tally.killed)
+		s := standards[p.dir]
+		if o.efficacy >= 0 {
+			s.score = o.efficacy
+		}
+		failures = append(failures, t.check(s.score), checkSurvivors(out, o, t, s))
 	}
-	if o.only != nil {
-		return nil
-	}
-	if len(absent) > 0 {
-		failures = append(failures, fmt.Errorf("no package has the files %s", strings.Join(absent, ", ")))
-	}
-	return errors.Join(append(failures, checkSurvivors(out, o, judged, lived, timedOut, killed))...)
+	fmt.Fprintln(out, table)
+	return errors.Join(failures...)
 }
 
-// checkSurvivors compares who lived with who was expected to. One that was
-// expected to and ran out of time shows that the machine was held up, and no more.
-func checkSurvivors(out io.Writer, o options, judged []string, lived, timedOut []mutant, killed map[string]string) error {
+// checkSurvivors compares who lived with who was expected to.
+func checkSurvivors(out io.Writer, o *options, t *tally, s standard) error {
 	text, err := os.ReadFile(o.survivors)
 	if err != nil && !(o.update && errors.Is(err, os.ErrNotExist)) {
 		return err
 	}
-	s, err := parseSurvivors(string(text))
+	known, err := parseSurvivors(string(text))
 	if err != nil {
 		return fmt.Errorf("%s: %w", o.survivors, err)
 	}
-	lived = append(lived, s.explained(timedOut)...)
 	if o.update {
-		s.update(judged, lived)
-		if err := os.WriteFile(o.survivors, []byte(s.String()), 0o644); err != nil {
+		known.update(t, s.explains)
+		if err := os.WriteFile(o.survivors, []byte(known.String()), 0o644); err != nil {
 			return err
 		}
 	}
-	problems := s.check(judged, lived, killed, o.part)
+	problems := known.check(t, s.explains)
 	for _, problem := range problems {
 		fmt.Fprintln(out, problem)
 	}
 	if len(problems) > 0 {
-		return fmt.Errorf("%s is wrong in %d lines", o.survivors, len(problems))
+		return fmt.Errorf("%s is wrong in %d lines of %s", o.survivors, len(problems), t.dir)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"go/ast"
 	"go/token"
@@ -41,23 +42,31 @@ func (p *pkg) mutants() []mutant {
 	return all
 }
 
-// sample leaves out, of the files that are sampled, all mutants but one in so many,
-// and of what is left all but a part.
-func sample(all []mutant, of, part int) []mutant {
-	return slices.DeleteFunc(all, func(m mutant) bool {
-		return m.file.sampled && !chosen(m.name, of) || !inPart(m.name, part)
-	})
+// sample splits mutants into those that are judged and the others: of files that were touched
+// the first so many, and of all one in a part. The order of their hashes decides which are first.
+func sample(all []mutant, o *options) (judged, left []mutant) {
+	touched := slices.DeleteFunc(slices.Clone(all), func(m mutant) bool { return !slices.Contains(o.touched, m.file.name) })
+	slices.SortStableFunc(touched, func(a, b mutant) int { return cmp.Compare(number(a.name), number(b.name)) })
+	most := map[string]bool{}
+	for _, m := range touched[:min(len(touched), o.most)] {
+		most[m.name] = true
+	}
+	for _, m := range all {
+		if (most[m.name] || number(m.name)%uint32(max(o.part, 1)) == 0) && (o.only == nil || o.only.MatchString(m.name)) {
+			judged = append(judged, m)
+		} else {
+			left = append(left, m)
+		}
+	}
+	return judged, left
 }
 
-// inPart says whether one in so many of all mutants is this one.
-func inPart(name string, part int) bool { return chosen("part "+name, part) }
-
-// chosen chooses one in so many names. Nothing but the name decides, so that an edit
-// elsewhere does not choose others.
-func chosen(name string, of int) bool {
+// number is drawn from nothing but a mutant's name, so that an edit elsewhere does not choose
+// other mutants.
+func number(name string) uint32 {
 	hash := fnv.New32a()
 	hash.Write([]byte(name))
-	return of <= 1 || hash.Sum32()%uint32(of) == 0
+	return hash.Sum32()
 }
 
 // A mutator collects the mutants of one function.

@@ -1,12 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
-	"maps"
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -22,7 +21,7 @@ func changesOf(t *testing.T, text string) []string {
 	if err := os.WriteFile(name, []byte("package a\n\n"+text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f, _, err := readFile(name)
+	f, err := readFile(name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,75 +84,51 @@ func TestWhatIsChanged(t *testing.T) {
 	}
 }
 
-// Of files that are not pure, a sample of the mutants is judged. It does not depend on
-// changes elsewhere in the file.
-func TestFilesBesideThePureOnesAreSampled(t *testing.T) {
-	var impure strings.Builder
-	impure.WriteString("package small\n")
+// Of all mutants a part is judged, which does not depend on changes elsewhere, and of files that
+// were touched so many as are asked for.
+func TestWhatIsJudged(t *testing.T) {
+	var text strings.Builder
+	text.WriteString("package small\n")
 	for i := range 60 {
-		fmt.Fprintf(&impure, "\nfunc difference%d(a, b int) int { return a - b }\n", i)
+		fmt.Fprintf(&text, "\nfunc difference%d(a, b int) int { return a - b }\n", i)
 	}
-	files := maps.Clone(small)
-	files["impure.go"] = impure.String()
-	writeModule(t, files)
-	drawn := func(also []string, of int) (pure int, sampled []string) {
-		p, err := load(t.Context(), ".", also)
+	files := map[string]string{"go.mod": small["go.mod"], "a.go": text.String(), "b.go": small["pure.go"]}
+	drawn := func(o options) (judged []string) {
+		writeModule(t, files)
+		p, err := load(t.Context(), ".")
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, m := range sample(p.mutants(), of, 1) {
-			if strings.HasSuffix(m.file.name, "/impure.go") {
-				sampled = append(sampled, m.name)
-			} else {
-				pure++
+		all := p.mutants()
+		taken, left := sample(all, &o)
+		if len(taken)+len(left) != len(all) {
+			t.Errorf("%d mutants are judged and %d left out, of %d", len(taken), len(left), len(all))
+		}
+		for _, m := range taken {
+			if m.file.name == "./a.go" {
+				judged = append(judged, m.name)
 			}
 		}
-		return pure, sampled
+		return judged
 	}
-	pure, none := drawn(nil, 3)
-	if len(none) > 0 {
-		t.Errorf("%d mutants of a file that was not named", len(none))
-	}
-	also := []string{"./impure.go"}
-	if _, all := drawn(also, 1); len(all) != 60 {
+	if all := drawn(options{part: 1}); len(all) != 60 {
 		t.Errorf("%d mutants of the file, of 60", len(all))
 	}
-	again, third := drawn(also, 3)
-	if again != pure || len(third) < 8 || len(third) > 40 {
-		t.Errorf("%d mutants of the pure file, of %d, and %d of 60 of the other", again, pure, len(third))
+	third := drawn(options{part: 3})
+	if len(third) < 8 || len(third) > 40 {
+		t.Errorf("%d mutants of 60 are a third", len(third))
 	}
-	files["impure.go"] = strings.Replace(impure.String(), "small\n", "small\n\nvar first = 1\n", 1)
-	writeModule(t, files)
-	if _, moved := drawn(also, 3); !slices.Equal(moved, third) {
+	if touched := drawn(options{part: 3, touched: []string{"./a.go"}, most: 100}); len(touched) != 60 {
+		t.Errorf("%d mutants of a touched file, of 60", len(touched))
+	}
+	if most := drawn(options{part: 1000000, touched: []string{"./a.go"}, most: 7}); len(most) != 7 {
+		t.Errorf("%d mutants of a touched file, of at most 7", len(most))
+	}
+	if one := drawn(options{part: 1, only: regexp.MustCompile("difference7:")}); len(one) != 1 {
+		t.Errorf("only one is asked for, and %q are judged", one)
+	}
+	files["a.go"] = strings.Replace(text.String(), "small\n", "small\n\nvar first = 1\n", 1)
+	if moved := drawn(options{part: 3}); !slices.Equal(moved, third) {
 		t.Errorf("after an edit elsewhere these are judged: %q, and before: %q", moved, third)
-	}
-}
-
-// Of a package without pure files, only those that are named are changed.
-func TestNamedFilesOfAPackageWithoutPureOnes(t *testing.T) {
-	writeModule(t, map[string]string{"go.mod": small["go.mod"],
-		"a.go": "package small\n\nfunc a(x, y int) int { return x - y }\n", "b.go": "package small\n\nfunc b(x, y int) int { return x - y }\n"})
-	for _, test := range []struct{ also, want []string }{{nil, []string{"./a.go", "./b.go"}}, {[]string{"./b.go"}, []string{"./b.go"}}} {
-		p, err := load(t.Context(), ".", test.also)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var got []string
-		for _, f := range p.files {
-			got = append(got, f.name)
-		}
-		if !slices.Equal(got, test.want) {
-			t.Errorf("with %v: %v", test.also, got)
-		}
-	}
-}
-
-// A named file that does not exist is an error.
-func TestFileThatNoPackageHasIsRefused(t *testing.T) {
-	writeModule(t, small)
-	var out bytes.Buffer
-	o := options{survivors: "survivors.txt", update: true, also: []string{"gone.go"}, packages: []string{"."}}
-	if err := run(t.Context(), &out, o); err == nil || !strings.Contains(err.Error(), "gone.go") {
-		t.Errorf("a file that does not exist is accepted: %v", err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 )
 
 // A pkg is one package whose tests are put to the test.
@@ -19,6 +20,9 @@ type pkg struct {
 	name  string
 	dir   string // from the working directory, with slashes
 	files []*file
+
+	testFiles  []string // of the package, without a folder
+	properties bool     // whether its tests have the flags of rapid
 }
 
 // A file is one Go file whose functions are broken.
@@ -26,20 +30,19 @@ type file struct {
 	name      string // from the working directory, with slashes
 	text      []byte
 	start     *token.File
+	pure      bool            // marked as such
 	functions []*ast.FuncDecl // those with a body, in order
-	sampled   bool            // only a sample of its mutants is judged
 }
 
-// load reads a package. If it marks files as pure, or also names some of its files,
-// only those are taken; of the latter a sample is judged.
-func load(ctx context.Context, pattern string, also []string) (*pkg, error) {
-	list, err := exec.CommandContext(ctx, "go", "list", "-json=ImportPath,Name,Dir,GoFiles", pattern).Output()
+// load reads a package.
+func load(ctx context.Context, pattern string) (*pkg, error) {
+	list, err := exec.CommandContext(ctx, "go", "list", "-json=ImportPath,Name,Dir,GoFiles,TestGoFiles,XTestGoFiles", pattern).Output()
 	if err != nil {
 		return nil, fmt.Errorf("go list %s: %w", pattern, err)
 	}
 	var listed struct {
-		ImportPath, Name, Dir string
-		GoFiles               []string
+		ImportPath, Name, Dir              string
+		GoFiles, TestGoFiles, XTestGoFiles []string
 	}
 	if err := json.Unmarshal(list, &listed); err != nil {
 		return nil, fmt.Errorf("go list %s: %w", pattern, err)
@@ -52,48 +55,40 @@ func load(ctx context.Context, pattern string, also []string) (*pkg, error) {
 	if err != nil {
 		return nil, err
 	}
+	deps, err := exec.CommandContext(ctx, "go", "list", "-test", "-deps", pattern).Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list -test %s: %w", pattern, err)
+	}
 	p := &pkg{path: listed.ImportPath, name: listed.Name, dir: filepath.ToSlash(dir)}
-	return p, p.read(listed.GoFiles, also)
-}
-
-func (p *pkg) read(names, also []string) error {
-	var pure, sampled []*file
-	for _, name := range names {
-		f, marked, err := readFile(p.dir + "/" + name)
+	p.testFiles = append(listed.TestGoFiles, listed.XTestGoFiles...)
+	p.properties = slices.Contains(strings.Fields(string(deps)), "pgregory.net/rapid")
+	for _, name := range listed.GoFiles {
+		f, err := readFile(p.dir + "/" + name)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		p.files = append(p.files, f)
-		if f.sampled = slices.Contains(also, f.name); f.sampled {
-			sampled = append(sampled, f)
-		} else if marked {
-			pure = append(pure, f)
-		}
 	}
-	if len(pure)+len(sampled) > 0 {
-		p.files = append(pure, sampled...)
-	}
-	return nil
+	return p, nil
 }
 
-// readFile reads a file, and reports whether it is marked as pure.
-func readFile(name string) (*file, bool, error) {
+func readFile(name string) (*file, error) {
 	text, err := os.ReadFile(filepath.FromSlash(name))
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	fset := token.NewFileSet()
 	syntax, err := parser.ParseFile(fset, name, text, parser.ParseComments|parser.SkipObjectResolution)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	f := &file{name: name, text: text, start: fset.File(syntax.Pos())}
+	f := &file{name: name, text: text, start: fset.File(syntax.Pos()), pure: marked(syntax)}
 	for _, decl := range syntax.Decls {
 		if function, ok := decl.(*ast.FuncDecl); ok && function.Body != nil {
 			f.functions = append(f.functions, function)
 		}
 	}
-	return f, marked(syntax), nil
+	return f, nil
 }
 
 func marked(syntax *ast.File) bool {

@@ -56,46 +56,50 @@ func (s *survivors) names() []string {
 	return names
 }
 
-// update forgets, of the packages that were judged, who has not lived, and
-// adds who has.
-func (s *survivors) update(judged []string, all []mutant) {
+// update forgets, of a package that was judged, who has not lived, and adds who has and
+// needs a reason.
+func (s *survivors) update(t *tally, explained func(*file) bool) {
 	reasons := map[string]string{}
-	for _, m := range all {
-		reasons[m.name] = s.reasons[m.name]
-	}
 	for name, reason := range s.reasons {
-		if !slices.Contains(judged, folder(name)) {
+		if folder(name) != t.dir {
 			reasons[name] = reason
+		}
+	}
+	for _, m := range t.lived {
+		if reason := s.reasons[m.name]; reason != "" || explained(m.file) {
+			reasons[m.name] = reason
+		}
+	}
+	for _, m := range t.timedOut {
+		if reason := s.reasons[m.name]; reason != "" {
+			reasons[m.name] = reason
 		}
 	}
 	s.reasons = reasons
 }
 
-// explained are those of the mutants that the file explains.
-func (s *survivors) explained(of []mutant) (explained []mutant) {
-	for _, m := range of {
-		if s.reasons[m.name] != "" {
-			explained = append(explained, m)
-		}
-	}
-	return explained
-}
-
-// check lists what keeps the file from explaining exactly who has lived, of the part
-// that was judged. Killed has the test that killed a mutant, by the mutant's name.
-func (s *survivors) check(judged []string, all []mutant, killed map[string]string, part int) []string {
+// check lists what keeps the file from explaining exactly who has lived. Of the living, those
+// of some files need no reason; a line of a mutant that was left out may stay. Killed has the
+// test that killed a mutant, by the mutant's name.
+func (s *survivors) check(t *tally, explained func(*file) bool) []string {
 	var problems []string
 	has := map[string]bool{}
-	for _, m := range all {
+	for _, m := range t.left {
 		has[m.name] = true
-		if s.reasons[m.name] == "" {
+	}
+	for _, m := range t.timedOut {
+		has[m.name] = true // it shows that the machine was held up, or that the tests wait for ever
+	}
+	for _, m := range t.lived {
+		has[m.name] = true
+		if s.reasons[m.name] == "" && explained(m.file) {
 			problems = append(problems, fmt.Sprintf("%s: a mutant has lived; kill it, or explain it with this line:\n%s%s", m.at, m.name, because))
 		}
 	}
 	for _, name := range s.names() {
-		if slices.Contains(judged, folder(name)) && inPart(name, part) && !has[name] {
+		if folder(name) == t.dir && !has[name] {
 			problem := "no such mutant has lived: " + name
-			if test := killed[name]; test != "" {
+			if test := t.killed[name]; test != "" {
 				problem += "\nit was killed by " + test
 			}
 			problems = append(problems, problem)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -25,20 +24,29 @@ func parsed(t *testing.T, text string) *survivors {
 	return s
 }
 
+var in = &file{name: "a/a.go", pure: true}
+
 func TestEverySurvivorIsExplained(t *testing.T) {
-	both := []mutant{{name: "a f: a < b => a <= b"}, {name: "a f: remove g()"}}
+	both := []mutant{{name: "a f: a < b => a <= b", file: in}, {name: "a f: remove g()", file: in}}
+	other := mutant{name: "a f: !y => y", at: "a/a.go:7", file: in}
 	for name, c := range map[string]struct {
-		file  string
-		lived []mutant
-		want  string // in the one problem; "" for no problem
+		file           string
+		tally          tally
+		want           string // in the one problem; "" for no problem
+		withoutReasons bool
 	}{
-		"explained":               {explained, both, ""},
-		"not in the file":         {explained, append(both, mutant{name: "a f: !y => y", at: "a/a.go:7"}), "a/a.go:7: "},
-		"without a reason":        {explained + "a f: !y => y //\n", append(both, mutant{name: "a f: !y => y", at: "a/a.go:7"}), "a/a.go:7: "},
-		"in the file, but killed": {explained, both[:1], "no such mutant has lived: a f: remove g()\nit was killed by TestF"},
+		"explained":               {explained, tally{lived: both}, "", false},
+		"not in the file":         {explained, tally{lived: append(both, other)}, "a/a.go:7: ", false},
+		"without a reason":        {explained + "a f: !y => y //\n", tally{lived: append(both, other)}, "a/a.go:7: ", false},
+		"no reason is needed":     {explained, tally{lived: append(both, other)}, "", true},
+		"in the file, but killed": {explained, tally{lived: both[:1]}, "no such mutant has lived: a f: remove g()\nit was killed by TestF", false},
+		"in the file, left out":   {explained, tally{lived: both[:1], left: both[1:]}, "", false},
+		"in the file, timed out":  {explained, tally{lived: both[:1], timedOut: both[1:]}, "", false},
+		"timed out":               {explained, tally{lived: both, timedOut: []mutant{other}}, "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			problems := parsed(t, c.file).check([]string{"a"}, c.lived, map[string]string{"a f: remove g()": "TestF"}, 1)
+			c.tally.dir, c.tally.killed = "a", map[string]string{"a f: remove g()": "TestF"}
+			problems := parsed(t, c.file).check(&c.tally, func(f *file) bool { return f == in && !c.withoutReasons })
 			if c.want == "" && len(problems) > 0 || c.want != "" && (len(problems) != 1 || !strings.HasPrefix(problems[0], c.want)) {
 				t.Errorf("the problems are %q, want %q", problems, c.want)
 			}
@@ -46,51 +54,15 @@ func TestEverySurvivorIsExplained(t *testing.T) {
 	}
 }
 
-// A part always contains the same mutants, and each mutant is in equally many parts. The
-// lines of the file for other mutants are ignored.
-func TestAPartOfTheMutantsIsJudged(t *testing.T) {
-	var lines strings.Builder
-	var inPart, all []mutant
-	for i := range 300 {
-		m := mutant{name: fmt.Sprintf("a f%d: !x => x", i)}
-		fmt.Fprintln(&lines, m.name+" // nobody looks")
-		all = append(all, m)
-	}
-	for _, m := range all {
-		m.file = new(file)
-		if len(sample([]mutant{m}, 1, 3)) == 1 {
-			inPart = append(inPart, m)
-		}
-	}
-	if len(inPart) < 70 || len(inPart) > 130 {
-		t.Errorf("a third of 300 mutants are %d", len(inPart))
-	}
-	s := parsed(t, lines.String())
-	if problems := s.check([]string{"a"}, inPart, nil, 3); len(problems) > 0 {
-		t.Errorf("the problems are %q", problems)
-	}
-	if problems := s.check([]string{"a"}, inPart[1:], nil, 3); len(problems) != 1 {
-		t.Errorf("one mutant was killed, and the problems are %q", problems)
-	}
-	if problems := s.check([]string{"a"}, inPart, nil, 1); len(problems) != 300-len(inPart) {
-		t.Errorf("%d problems with all that were not judged", len(problems))
-	}
-	if err := run(t.Context(), io.Discard, options{update: true, part: 3}); err == nil {
-		t.Error("the file was rewritten although only a part was judged")
-	}
-}
-
-// The file may also explain mutants that ran out of time.
-func TestWhoRanOutOfTimeIsTakenAtTheFilesWord(t *testing.T) {
-	slow := []mutant{{name: "a f: remove g()"}, {name: "a f: !y => y"}}
-	if got := parsed(t, explained).explained(slow); len(got) != 1 || got[0].name != slow[0].name {
-		t.Errorf("explained are %v", got)
-	}
-}
-
+// Who ran out of time keeps a reason, and needs none.
 func TestUpdateKeepsReasons(t *testing.T) {
+	out := &file{name: "a/b.go"}
 	s := parsed(t, explained)
-	s.update([]string{"a"}, []mutant{{name: "a f: remove g()"}, {name: "a e: !y => y"}})
+	s.update(&tally{
+		dir:      "a",
+		lived:    []mutant{{name: "a e: !y => y", file: in}, {name: "a e: !z => z", file: out}},
+		timedOut: []mutant{{name: "a f: remove g()", file: in}, {name: "a f: remove h()", file: in}},
+	}, func(f *file) bool { return f == in })
 	const want = `# Who may live.
 
 a e: !y => y //
@@ -102,6 +74,26 @@ b h: !x => x // nobody looks
 	}
 	if again := parsed(t, s.String()); !cmp.Equal(again.reasons, s.reasons) {
 		t.Errorf("it is read back as %q", again.reasons)
+	}
+	if err := run(t.Context(), io.Discard, &options{update: true, part: 3}); err == nil {
+		t.Error("the file was rewritten although only a part was judged")
+	}
+}
+
+func TestScoresAreRead(t *testing.T) {
+	got, err := parseScores("# who\n\na 90.5 pure b*.go\na/c 20\n")
+	if err != nil || got["a"].score != 90.5 || got["a/c"].score != 20 {
+		t.Errorf("%v, %v", got, err)
+	}
+	for f, want := range map[*file]bool{{name: "a/a.go", pure: true}: true, {name: "a/a.go"}: false, {name: "a/b1.go"}: true} {
+		if got["a"].explains(f) != want || got["a/c"].explains(f) {
+			t.Errorf("survivors of %v", f)
+		}
+	}
+	for _, wrong := range []string{"a\n", "a most\n"} {
+		if _, err := parseScores(wrong); err == nil {
+			t.Errorf("%q is accepted", wrong)
+		}
 	}
 }
 

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// A program is a test binary of a package.
+type program struct {
+	binary string
+	dir    string   // of the package, with slashes
+	flags  []string // of every run
+}
+
+// A finding is a verdict and, unless the mutant has lived, the test that ran
+// when that was found.
+type finding struct {
+	verdict verdict
+	by      string
+}
+
+func (f finding) String() string {
+	if f.by == "" {
+		return string(f.verdict)
+	}
+	return string(f.verdict) + " by " + f.by
+}
+
+// seldomCollects saves a third of the processor's time: the garbage of tests is
+// little, and collecting it was not.
+const seldomCollects = "GOGC=400"
+
+// straggling is how long what a test has started may keep its output open.
+const straggling = 5 * time.Second
+
+// run runs some tests once, until one fails or takes longer than its limit. What
+// they have started and not ended is ended.
+func (p *program) run(ctx context.Context, tests []string, limit func(test string) time.Duration, env []string, flags ...string) (finding, string, error) {
+	running, cancel := context.WithCancel(ctx)
+	defer cancel()
+	command := exec.CommandContext(running, p.binary, append([]string{"-test.failfast", "-test.v", "-test.run=" + only(tests)}, append(flags, p.flags...)...)...)
+	command.Dir = filepath.FromSlash(p.dir)
+	command.Env = append(append(os.Environ(), seldomCollects), env...)
+	command.WaitDelay = straggling
+	apart(command)
+	command.Cancel = func() error { sweep(command.Process.Pid); return nil }
+	watch := &watch{limit: limit, timer: time.AfterFunc(startPatience, cancel)}
+	defer watch.timer.Stop()
+	command.Stdout, command.Stderr = watch, watch
+	err := command.Start()
+	if err != nil {
+		return finding{}, "", err
+	}
+	err = command.Wait()
+	sweep(command.Process.Pid)
+	output := watch.output.String()
+	var failed *exec.ExitError
+	switch {
+	case err == nil:
+		return finding{verdict: lived}, output, nil
+	case ctx.Err() != nil:
+		return finding{}, "", ctx.Err()
+	case running.Err() != nil:
+		return finding{timedOut, watch.test}, output, nil
+	case !errors.As(err, &failed) && !errors.Is(err, exec.ErrWaitDelay):
+		return finding{}, "", err
+	}
+	return finding{killed, watch.test}, output, nil
+}
+
+// only is the expression that selects these tests.
+func only(tests []string) string { return "^(" + strings.Join(tests, "|") + ")$" }
+
+// tests lists what the binary runs by default: tests, examples, and the seeds of fuzz targets.
+func (p *program) tests(ctx context.Context) ([]string, error) {
+	command := exec.CommandContext(ctx, p.binary, "-test.list=^(Test|Example|Fuzz)")
+	command.Dir = filepath.FromSlash(p.dir)
+	text, err := command.Output()
+	if err != nil {
+		return nil, fmt.Errorf("listing the tests: %w", err)
+	}
+	return declared.FindAllString(string(text), -1), nil
+}
+
+var declared = regexp.MustCompile(`(?m)^(Test|Example|Fuzz)\w*$`)
+
+// startPatience is given to a binary until its first test begins.
+const startPatience = time.Minute
+
+// A watch reads what a test binary prints, and ends the binary when a test takes
+// longer than its limit.
+type watch struct {
+	limit  func(test string) time.Duration
+	timer  *time.Timer
+	output bytes.Buffer
+	line   []byte // the last one, which has no end yet
+	test   string // the one that runs, or ran last
+}
+
+// event is a line that says that a test begins, goes on after others, or has failed.
+var event = regexp.MustCompile(`^(?:=== RUN  |=== CONT |--- FAIL:) ([^\s/]+)(?: \(.*)?\n$`)
+
+// Write implements io.Writer. A command writes both its outputs from one
+// goroutine if they are one writer.
+func (w *watch) Write(text []byte) (int, error) {
+	w.output.Write(text)
+	for line := range bytes.Lines(text) {
+		w.line = append(w.line, line...)
+		if !bytes.HasSuffix(w.line, []byte("\n")) {
+			break
+		}
+		if found := event.FindSubmatch(w.line); found != nil {
+			w.test = string(found[1])
+			w.timer.Reset(w.limit(w.test))
+		}
+		w.line = w.line[:0]
+	}
+	return len(text), nil
+}
