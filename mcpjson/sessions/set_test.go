@@ -4,14 +4,12 @@ package sessions
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -24,8 +22,6 @@ import (
 	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/mcpjson"
 	"github.com/bowline-mcp/bowline/protocol"
-	"github.com/bowline-mcp/bowline/transport"
-	"github.com/bowline-mcp/bowline/transport/inmem"
 	"github.com/bowline-mcp/bowline/transport/stdio"
 )
 
@@ -203,59 +199,6 @@ func await(t *testing.T, s *Set, name string) (inFlight <-chan answered, release
 	}
 }
 
-// TestMistakesConcernTheirServerAlone checks that a mistake affects no other server, and does
-// not end a running session.
-//
-// Guarantees: G-0041.3
-func TestMistakesConcernTheirServerAlone(t *testing.T) {
-	s := newSet(t, Options{})
-	if err := apply(t, s, parse(t, `"a": $SELF{}, "b": $SELF{}`), Changes{Started: []string{"a", "b"}}); err != nil {
-		t.Fatal(err)
-	}
-	before := processOf(t, s, "a")
-	broken := parse(t, `"a": $SELF{"args": 7}, "b": $SELF{"env": {"SAID": "more"}}, "c": {"url": "${BOWLINE_TEST_UNSET}"}, "d": {"command": ""}`)
-	err := apply(t, s, broken, Changes{Restarted: []string{"b"}, Failed: []string{"a", "c", "d"}})
-	var wrong *mcpjson.Error
-	if !errors.As(err, &wrong) || strings.Count(err.Error(), "\n") != 2 {
-		t.Errorf("the error is %v", err)
-	}
-	if after := processOf(t, s, "a"); after != before {
-		t.Errorf("the server was %+v and is %+v", before, after)
-	}
-	processOf(t, s, "b")
-	if err := apply(t, s, parse(t, `"a": $SELF{}`), Changes{Stopped: []string{"b"}}); err != nil {
-		t.Error(err)
-	}
-	if after := processOf(t, s, "a"); after != before {
-		t.Errorf("the server was %+v and is %+v", before, after)
-	}
-}
-
-// A session that the program has closed is started again.
-//
-// Guarantees: G-0041.1
-func TestApplyStartsWhatHasEnded(t *testing.T) {
-	s := newSet(t, Options{})
-	file := parse(t, `"a": $SELF{}`)
-	if err := apply(t, s, file, Changes{Started: []string{"a"}}); err != nil {
-		t.Fatal(err)
-	}
-	before := processOf(t, s, "a")
-	session, _ := s.Session("a")
-	if err := session.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if _, found := s.Session("a"); found {
-		t.Error("a session that has ended is left")
-	}
-	if err := apply(t, s, file, Changes{Started: []string{"a"}}); err != nil {
-		t.Fatal(err)
-	}
-	if after := processOf(t, s, "a"); after.Pid == before.Pid {
-		t.Errorf("process %d is still the server", after.Pid)
-	}
-}
-
 // TestSettingsOfTheFileTakePrecedence checks that settings of the file replace options of the
 // program, and that other options are kept.
 //
@@ -291,75 +234,4 @@ func TestSettingsOfTheFileTakePrecedence(t *testing.T) {
 	if base.ToolModes["y"] != protocol.Stateful {
 		t.Error("the program's map was changed")
 	}
-}
-
-// Guarantees: G-0041.5
-func TestAClosedSetAppliesNothing(t *testing.T) {
-	var started []int
-	s := newSet(t, Options{Each: func(server *mcpjson.Server, o *client.Options) {
-		server.Transport.(*stdio.Command).Started = func(pid int) { started = append(started, pid) }
-	}})
-	if err := apply(t, s, parse(t, `"a": $SELF{}`), Changes{Started: []string{"a"}}); err != nil {
-		t.Fatal(err)
-	}
-	pid := processOf(t, s, "a").Pid
-	if err := s.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if len(started) != 1 || started[0] != pid {
-		t.Errorf("the started processes are %v, want %d", started, pid)
-	}
-	if _, err := s.Apply(t.Context(), parse(t, `"b": $SELF{}`)); !errors.Is(err, client.ErrClosed) {
-		t.Errorf("after Close: %v", err)
-	}
-	for session := range s.Sessions() {
-		t.Errorf("session %s is left", session.Name())
-	}
-}
-
-// away is a transport to nobody.
-type away struct{}
-
-func (away) Open(context.Context) (transport.Link, error) { return nil, errors.New("nobody is there") }
-
-// TestAwaitReadyWaitsForAllAtOnce has three servers that are away before one that is there: the
-// wait takes as long as its context, and not three times as long.
-//
-// Guarantees: G-0041.7
-func TestAwaitReadyWaitsForAllAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{})
-		defer s.Close(context.Background())
-		set := New(protocol.Implementation{Name: "test", Version: "1"}, Options{Each: func(server *mcpjson.Server, _ *client.Options) {
-			if server.Transport = (away{}); server.Name == "d" {
-				server.Transport = inmem.New(s.Accept, inmem.Options{})
-			}
-		}})
-		defer set.Close(context.Background())
-		if _, err := set.Apply(t.Context(), parse(t, `"a": {"command": "x"}, "b": {"command": "x"}, "c": {"command": "x"}, "d": {"command": "x"}`)); err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
-		started := time.Now()
-		err := set.AwaitReady(ctx)
-		if waited := time.Since(started); waited != 5*time.Second {
-			t.Errorf("the wait took %v, want 5 s", waited)
-		}
-		for name, want := range map[string]bool{"a": true, "b": true, "c": true, "d": false} {
-			if named := strings.Contains(fmt.Sprint(err), fmt.Sprintf("server %q: ", name)); named != want {
-				t.Errorf("the error names %s: %t, want %t: %v", name, named, want, err)
-			}
-		}
-		if !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("the error is %v, want one of a deadline", err)
-		}
-		file := parse(t, `"d": {"command": "x"}`)
-		if _, err := set.Apply(t.Context(), file); err != nil {
-			t.Fatal(err)
-		}
-		if err := set.AwaitReady(t.Context()); err != nil {
-			t.Errorf("with all ready: %v", err)
-		}
-	})
 }
