@@ -138,3 +138,8 @@ func drawFile(t *rapid.T) (entries []setEntry, file *mcpjson.File) {
 	}
 	return entries, file
 }
+
+// away is a transport to nobody.
+type away struct{}
+
+func (away) Open(context.Context) (transport.Link, error) { return nil, errors.New("nobody is there") }
