@@ -244,7 +244,7 @@ func (c *Child) askToRestart() error {
 // bring it back.
 func (c *Child) Delete(ctx context.Context) error {
 	c.hide()
-	return c.Stop(ctx)
+	return c.Stop(ctx) // which says that there is a newer Report, too
 }
 
 func (c *Child) hide() {
@@ -253,7 +253,6 @@ func (c *Child) hide() {
 	defer s.mu.Unlock()
 	c.hidden = true
 	s.forget(c)
-	s.changes.notify()
 }
 
 // refused wraps the reason why the child was not started.

@@ -488,6 +488,32 @@ func TestDeleteOutdatesAReport(t *testing.T) {
 	}
 }
 
+// Deleting a child that has terminated outdates the reports that have it, too.
+//
+// Guarantees: G-0002.14, G-0002.17
+func TestDeleteOfATerminatedChildOutdatesAReport(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		root := supervisor.New(supervisor.Options{})
+		pool, _ := nested(t, root, supervisor.Options{Name: "pool"})
+		c := start(t, pool, supervisor.ChildSpec{ID: "gone", Run: idle})
+		if err := c.Stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		above, report := root.Report(), pool.Report()
+		if err := c.Delete(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if !isClosed(report.Changed()) || !isClosed(above.Changed()) {
+			t.Error("the reports are not outdated")
+		}
+		if left := ids(pool.Report().Children); len(left) != 0 || len(report.Children) != 1 {
+			t.Errorf("%d children before the deletion, and %q afterwards, want one and none", len(report.Children), left)
+		}
+		stop(t, root)
+	})
+}
+
 // If a child ignores its stop in its Init during a Restart, that Restart returns a StuckError.
 //
 // Guarantees: G-0002.6

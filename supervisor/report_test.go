@@ -85,6 +85,48 @@ func TestReportPrintsTheTree(t *testing.T) {
 	})
 }
 
+// A report says of a child that is being stopped whether it will run again, and of no other one.
+//
+// Guarantees: G-0002.17
+func TestReportSaysWhatWillRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := supervisor.New(supervisor.Options{Strategy: supervisor.OneForAll})
+		release, failing := make(chan struct{}), newScript()
+		start(t, s, supervisor.ChildSpec{ID: "first", Run: idle})
+		slow := start(t, s, supervisor.ChildSpec{ID: "slow", Shutdown: 5 * time.Second, Run: func(ctx context.Context) error {
+			<-ctx.Done()
+			<-release
+			return nil
+		}})
+		start(t, s, supervisor.ChildSpec{ID: "failing", Run: failing.run})
+		want := func(when string, slowState supervisor.State, slowRestarts bool, line string) {
+			t.Helper()
+			synctest.Wait()
+			r := s.Report()
+			for _, c := range r.Children {
+				if restarts := c.ID == "slow" && slowRestarts; c.WillRestart != restarts {
+					t.Errorf("%s: %s is %s, and will restart: %t, want %t", when, c.ID, c.State, c.WillRestart, restarts)
+				}
+			}
+			if state := states(r.Children)["slow"]; state != slowState || !strings.Contains(r.String(), line) {
+				t.Errorf("%s: slow is %s, want %s and %q in\n%s", when, state, slowState, line, r)
+			}
+		}
+		want("at first", supervisor.Running, false, "slow: permanent worker, running")
+		failing.end(returns(errBroken))
+		want("after a failure", supervisor.Stopping, true, "slow: permanent worker, stopping")
+		advance(6 * time.Second)
+		want("when it is stuck", supervisor.Stopping, true, "and still running; restarts once it has returned")
+		close(release)
+		want("when all run again", supervisor.Running, false, "slow: permanent worker, running")
+		release = make(chan struct{})
+		go slow.Stop(t.Context())
+		want("when it is stopped for good", supervisor.Stopping, false, "slow: permanent worker, stopping")
+		close(release)
+		stop(t, s)
+	})
+}
+
 // Of many children, a report prints those with problems first, and counts the rest.
 //
 // Guarantees: G-0002.17
