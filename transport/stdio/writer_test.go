@@ -199,3 +199,29 @@ func TestWritableComesOnceThereIsRoom(t *testing.T) {
 		}
 	})
 }
+
+// If two writes on goroutines that send make room before run wakes, Writable is called once, and not never.
+//
+// Guarantees: G-0007.1, G-0014.5
+func TestWritableComesOnceAfterTwoWrites(t *testing.T) {
+	w := newWriter(io.Discard, Lines, 1<<20)
+	w.direct = &partialPipe{&limitedPipe{}, 0} // full: everything stays in the queue
+	for {
+		if err := w.send(transport.Outbound{Frame: make([]byte, batchSize)}); errors.Is(err, transport.ErrBusy) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 { // two writes, which run has not seen
+		w.mu.Lock()
+		w.fill()
+		w.settle(len(w.text) + len(w.tail))
+		w.mu.Unlock()
+	}
+	writable := 0
+	w.finish()
+	if err := w.run(func() { writable++ }); err != nil || writable != 1 {
+		t.Errorf("Writable was called %d times, want once, and run returned %v", writable, err)
+	}
+}
