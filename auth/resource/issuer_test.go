@@ -6,7 +6,6 @@ import (
 	"net/http/httptest"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -61,107 +60,6 @@ func serverError(a *authtest.Answer) {
 	a.Status, a.Body = http.StatusInternalServerError, []byte("down")
 }
 
-// TestKeysAreFetchedWhenTheyAreNeeded checks that rotated keys are fetched, and that invalid tokens
-// cannot make the Guard fetch keys too often.
-//
-// Guarantees: G-0046.4
-func TestKeysAreFetchedWhenTheyAreNeeded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g, as := newGuard(t, nil, authtest.Options{Life: 100 * time.Hour})
-		fetched := func() int { return len(as.Sink.Requests(authtest.Keys)) }
-		first := as.Issue("ada", "read")
-		var all sync.WaitGroup
-		for range 50 {
-			all.Go(func() { wantStatus(t, "at once", status(t, g, bearer(as.Issue("ada", "read"))), http.StatusOK) })
-		}
-		all.Wait()
-		if n := fetched(); n != 1 {
-			t.Errorf("for 50 requests at once the keys were fetched %d times", n)
-		}
-
-		as.RotateKey(false)
-		rotated := as.Issue("ada", "read")
-		for range 100 {
-			wantStatus(t, "a new key, at once", status(t, g, bearer(rotated)), http.StatusUnauthorized)
-		}
-		if n := fetched(); n != 1 {
-			t.Errorf("for unknown keys the keys were fetched %d times within 30 s", n)
-		}
-		sleep(30 * time.Second)
-		wantStatus(t, "a new key, after 30 s", status(t, g, bearer(rotated)), http.StatusOK)
-		wantStatus(t, "the old key, still in the set", status(t, g, bearer(first)), http.StatusOK)
-		if n := fetched(); n != 2 {
-			t.Errorf("the keys were fetched %d times, want 2", n)
-		}
-		as.RotateKey(true)
-		sleep(6 * time.Minute) // beyond the life of keys and of verified tokens
-		wantStatus(t, "a key that was withdrawn", status(t, g, bearer(first)), http.StatusUnauthorized)
-		wantStatus(t, "the newest key", status(t, g, bearer(as.Issue("ada", "read"))), http.StatusOK)
-	})
-}
-
-// TestAnIssuerThatIsAway checks that tokens stay valid while the issuer is down.
-//
-// Guarantees: G-0046.4
-func TestAnIssuerThatIsAway(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g, as := newGuard(t, nil, authtest.Options{Life: 100 * time.Hour})
-		token := as.Issue("ada", "read")
-		as.Lie(authtest.Metadata, serverError)
-		for range 20 {
-			wantStatus(t, "without keys", status(t, g, bearer(token)), http.StatusServiceUnavailable)
-		}
-		if n := len(as.Sink.Requests(authtest.Metadata)); n > 2 { // two addresses
-			t.Errorf("an issuer that is down got %d requests at once", n)
-		}
-		as.Lie(authtest.Metadata, nil)
-		sleep(5 * time.Second)
-		wantStatus(t, "when it is back", status(t, g, bearer(token)), http.StatusOK)
-		as.Lie(authtest.Keys, serverError)
-		sleep(23 * time.Hour)
-		wantStatus(t, "away for 23 hours", status(t, g, bearer(token)), http.StatusOK)
-		sleep(2 * time.Hour)
-		wantStatus(t, "away for 25 hours", status(t, g, bearer(token)), http.StatusServiceUnavailable)
-		as.Lie(authtest.Keys, nil)
-		sleep(5 * time.Second)
-		wantStatus(t, "back after a day", status(t, g, bearer(token)), http.StatusOK)
-	})
-}
-
-// TestKeysMove checks that keys are found at their new address when the old one fails, however the
-// old one fails.
-//
-// Guarantees: G-0046.4
-func TestKeysMove(t *testing.T) {
-	const elsewhere authtest.Endpoint = "" // all paths but those of the server
-	for name, gone := range map[string]authtest.Lie{
-		"not found":  nil,
-		"a web page": func(a *authtest.Answer) { a.Status, a.Body = http.StatusOK, []byte("<html>") },
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				g, as := newGuard(t, nil, authtest.Options{Life: 100 * time.Hour})
-				as.Lie(authtest.Metadata, func(a *authtest.Answer) { a.Object["jwks_uri"] = "https://as.example/old-keys" })
-				as.Lie(elsewhere, func(a *authtest.Answer) { a.Status, a.Object = http.StatusOK, map[string]any{"keys": as.Keys().Keys} })
-				old := as.Issue("ada", "read")
-				wantStatus(t, "a key at the old address", status(t, g, bearer(old)), http.StatusOK)
-				as.Lie(authtest.Metadata, nil)
-				as.Lie(elsewhere, gone)
-				as.RotateKey(true)
-				sleep(30 * time.Second)
-				token := as.Issue("ada", "read")
-				wantStatus(t, "a key that is not found", status(t, g, bearer(token)), http.StatusUnauthorized)
-				wantStatus(t, "a key that is known", status(t, g, bearer(old)), http.StatusOK)
-				sleep(5 * time.Second)
-				wantStatus(t, "a key at the new address", status(t, g, bearer(token)), http.StatusOK)
-				if n := len(as.Sink.Requests(elsewhere)); n != 2 {
-					t.Errorf("the old address got %d requests, want 2", n)
-				}
-			})
-		})
-	}
-}
-
 // A hangingIssuer answers nothing.
 type hangingIssuer struct {
 	t     *testing.T
@@ -214,26 +112,6 @@ func testHangingIssuer(t *testing.T, change func(*resource.Options), of authtest
 		if asked.Load() == first {
 			t.Error("5 s after the failure the issuer was not asked again")
 		}
-	})
-}
-
-// TestKeysOfADayAreUsedForAnother checks that keys are used for a day after they should have been
-// fetched again.
-//
-// Guarantees: G-0046.4
-func TestKeysOfADayAreUsedForAnother(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g, as := newGuard(t, nil, authtest.Options{Life: 100 * time.Hour})
-		token := as.Issue("ada", "read")
-		as.Lie(authtest.Keys, func(a *authtest.Answer) { a.Header.Set("Cache-Control", "max-age=86400") })
-		wantStatus(t, "fresh", status(t, g, bearer(token)), http.StatusOK)
-		as.Lie(authtest.Keys, serverError)
-		sleep(24*time.Hour + time.Second)
-		wantStatus(t, "away for a second", status(t, g, bearer(token)), http.StatusOK)
-		sleep(24*time.Hour - 2*time.Second)
-		wantStatus(t, "away for almost a day", status(t, g, bearer(token)), http.StatusOK)
-		sleep(2 * time.Minute)
-		wantStatus(t, "away for longer", status(t, g, bearer(token)), http.StatusServiceUnavailable)
 	})
 }
 
