@@ -18,6 +18,9 @@ import (
 // selection is the variable of the environment that selects a mutant.
 const selection = "BOWLINE_MUTANT"
 
+// otherError is a variable that is compiled into a package.
+const otherError = "errorOfOtherKind"
+
 // generation is the variable of the environment that counts how many processes of the binary
 // have started one another: a mutant may make that endless.
 const generation = "BOWLINE_MUTANT_GENERATION"
@@ -26,11 +29,15 @@ const generation = "BOWLINE_MUTANT_GENERATION"
 const selector = `package %s
 
 import (
+	"errors"
 	"os"
 	"strconv"
 )
 
-var selectedMutant = selectMutant()
+var (
+	selectedMutant   = selectMutant()
+	errorOfOtherKind = errors.New("an error of another kind")
+)
 
 func selectMutant() int {
 	generation, _ := strconv.Atoi(os.Getenv(%[3]q))

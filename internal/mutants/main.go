@@ -3,8 +3,10 @@
 //
 //	go run ./internal/mutants [flags] package...
 //
-// Each change is a mutant: a comparison moved or negated, a condition or a
-// statement left out, a sum turned into a difference. A mutant is killed when a
+// Each change is a mutant: a comparison moved or negated, a condition, a statement or a deferred
+// call left out, two statements exchanged, also into or out of a lock, a sum turned into a
+// difference, a time or a size made larger or smaller, an error of another kind, a map left
+// nil, a context replaced by its parent. A mutant is killed when a
 // test fails or hangs; otherwise it has lived. The score of a package is how many of its
 // mutants that compile were killed, in percent.
 //

@@ -29,9 +29,10 @@ func (m *mutant) functionName() string { return functionName(m.function) }
 // mutants lists every mutant of a package, in the order of the text.
 func (p *pkg) mutants() []mutant {
 	var all []mutant
+	n := p.declared()
 	for _, f := range p.files {
 		for _, function := range f.functions {
-			m := mutator{file: f, function: function, seen: map[string]int{}}
+			m := mutator{file: f, function: function, names: n, seen: map[string]int{}, left: map[ast.Node]bool{}}
 			ast.Inspect(function.Body, m.visit)
 			all = append(all, m.found...)
 		}
@@ -73,8 +74,10 @@ func number(name string) uint32 {
 type mutator struct {
 	file     *file
 	function *ast.FuncDecl
+	names    names
 	found    []mutant
 	seen     map[string]int
+	left     map[ast.Node]bool // by the operators that look into expressions
 }
 
 // What an operator, or the name of a built-in function, is replaced by.
@@ -100,10 +103,12 @@ var (
 		token.OR_ASSIGN: {token.ASSIGN}, token.AND_ASSIGN: {token.ASSIGN},
 		token.BREAK: {token.CONTINUE}, token.CONTINUE: {token.BREAK},
 	}
-	names = map[string]string{"true": "false", "false": "true", "min": "max", "max": "min"}
+	opposites = map[string]string{"true": "false", "false": "true", "min": "max", "max": "min"}
 )
 
 func (m *mutator) visit(node ast.Node) bool {
+	m.resize(node)
+	m.lose(node)
 	switch n := node.(type) {
 	case *ast.BinaryExpr:
 		m.swap(n, n.OpPos, n.Op, comparisons[n.Op])
@@ -128,14 +133,23 @@ func (m *mutator) visit(node ast.Node) bool {
 			m.rename(n, name)
 		}
 		m.flipEach(n, n.Args)
+		m.replaceContext(n)
+		m.leaveNil(n)
+	case *ast.CompositeLit:
+		m.leaveNil(n)
 	case *ast.ReturnStmt:
 		m.flipEach(n, n.Results)
 	case *ast.KeyValueExpr:
 		m.flipEach(n, []ast.Expr{n.Value})
 	case *ast.BlockStmt:
 		m.removeEach(n.List)
+		m.swapEach(n.List)
 	case *ast.CaseClause:
 		m.removeEach(n.Body)
+		m.swapEach(n.Body)
+	case *ast.CommClause:
+		m.removeEach(n.Body)
+		m.swapEach(n.Body)
 	}
 	return true
 }
@@ -156,7 +170,7 @@ func (m *mutator) flipEach(whole ast.Node, values []ast.Expr) {
 }
 
 func (m *mutator) rename(whole ast.Node, name *ast.Ident) {
-	if other := names[name.Name]; other != "" {
+	if other := opposites[name.Name]; other != "" {
 		m.replace(whole, name.Pos(), name.End(), other)
 	}
 }

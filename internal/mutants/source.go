@@ -9,6 +9,7 @@ import (
 	"go/token"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -30,7 +31,9 @@ type file struct {
 	name      string // from the working directory, with slashes
 	text      []byte
 	start     *token.File
-	pure      bool            // marked as such
+	pure      bool // marked as such
+	syntax    *ast.File
+	imports   map[string]bool // the names of packages
 	functions []*ast.FuncDecl // those with a body, in order
 }
 
@@ -82,7 +85,14 @@ func readFile(name string) (*file, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &file{name: name, text: text, start: fset.File(syntax.Pos()), pure: marked(syntax)}
+	f := &file{name: name, text: text, start: fset.File(syntax.Pos()), pure: marked(syntax), syntax: syntax, imports: map[string]bool{}}
+	for _, spec := range syntax.Imports {
+		imported := path.Base(strings.Trim(spec.Path.Value, `"`))
+		if spec.Name != nil {
+			imported = spec.Name.Name
+		}
+		f.imports[imported] = true
+	}
 	for _, decl := range syntax.Decls {
 		if function, ok := decl.(*ast.FuncDecl); ok && function.Body != nil {
 			f.functions = append(f.functions, function)
