@@ -1,4 +1,4 @@
-package guarantees
+package main
 
 const attacksPreamble = `# Attacks, and the tests that make them
 

@@ -1,4 +1,4 @@
-package guarantees
+package main
 
 import (
 	"cmp"
@@ -11,7 +11,8 @@ import (
 type Catalog struct {
 	Records  []Record
 	Tests    map[string][]Test // by the guarantee's number, in order of file and name
-	Problems []string          // where records and tests disagree
+	Held     map[string]held   // what the tests of a guarantee noticed, by its number
+	Problems []string          // where records, tests and what they noticed disagree
 }
 
 // Read reads the records and the tests of the repository at the root of fsys.
@@ -26,13 +27,19 @@ func Read(fsys fs.FS) (*Catalog, error) {
 	if err != nil {
 		return nil, err
 	}
+	measured, err := readHeld(fsys)
+	if err != nil {
+		return nil, fmt.Errorf("reading what tests notice: %w", err)
+	}
 	catalog := &Catalog{
+		Held:     measured,
 		Records:  records,
 		Tests:    map[string][]Test{},
 		Problems: append(problems, source.problems...),
 	}
 	catalog.matchTests(source)
 	catalog.findUntested()
+	catalog.checkHeld(source)
 	return catalog, nil
 }
 

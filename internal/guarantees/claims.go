@@ -1,4 +1,4 @@
-package guarantees
+package main
 
 import (
 	"errors"
@@ -17,11 +17,6 @@ import (
 type Test struct {
 	Name string // TestLateReply
 	File string // its path from the root
-}
-
-// Command runs the test alone, from the root of the repository.
-func (t Test) Command() string {
-	return fmt.Sprintf("go test -run '^%s$' ./%s", t.Name, path.Dir(t.File))
 }
 
 // A claim says that a function tests guarantees.
@@ -44,15 +39,16 @@ var (
 // source contains, from the Go files of the tree, which functions claim guarantees,
 // and which tests run which suites.
 type source struct {
-	claims   []claim
-	runs     map[string][]Test // by the suite's name, once for each mention
-	problems []string
+	claims    []claim
+	runs      map[string][]Test // by the suite's name, once for each mention
+	functions map[string]bool   // "conn core.close": those that are no tests, by folder and name
+	problems  []string
 }
 
-// readSource reads the tests and suites of every module that go.work joins (ADR-0053).
+// readSource reads the tests, suites and functions of every module that go.work joins (ADR-0053).
 // Other nested modules are not looked at.
 func readSource(fsys fs.FS) (*source, error) {
-	s := &source{runs: map[string][]Test{}}
+	s := &source{runs: map[string][]Test{}, functions: map[string]bool{}}
 	joined, err := joinedModules(fsys)
 	if err != nil {
 		return nil, err
@@ -66,8 +62,6 @@ func readSource(fsys fs.FS) (*source, error) {
 			return fs.SkipDir
 		case entry.IsDir() || path.Ext(name) != ".go":
 			return nil
-		case !strings.HasSuffix(name, "_test.go") && path.Dir(name) != suiteFolder:
-			return nil
 		}
 		text, err := fs.ReadFile(fsys, name)
 		if err != nil {
@@ -77,7 +71,12 @@ func readSource(fsys fs.FS) (*source, error) {
 		if err != nil {
 			return err
 		}
-		s.read(fset, name, syntax)
+		if strings.HasSuffix(name, "_test.go") || path.Dir(name) == suiteFolder {
+			s.read(fset, name, syntax)
+		}
+		if !strings.HasSuffix(name, "_test.go") {
+			s.readFunctions(path.Dir(name), syntax)
+		}
 		return nil
 	})
 	if err != nil {
@@ -111,6 +110,14 @@ func ignored(fsys fs.FS, joined []string, dir string) bool {
 	_, err := fs.Stat(fsys, path.Join(dir, "go.mod"))
 	apart := err == nil && !slices.Contains(joined, dir)
 	return apart || strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_")
+}
+
+func (s *source) readFunctions(folder string, syntax *ast.File) {
+	for _, decl := range syntax.Decls {
+		if function, ok := decl.(*ast.FuncDecl); ok {
+			s.functions[folder+" "+functionName(function)] = true
+		}
+	}
 }
 
 func (s *source) read(fset *token.FileSet, name string, syntax *ast.File) {
@@ -206,4 +213,26 @@ func claimed(first string, following []string) []string {
 
 func (s *source) problem(format string, args ...any) {
 	s.problems = append(s.problems, fmt.Sprintf(format, args...))
+}
+
+// functionName is Type.Method, or the name of a function.
+func functionName(function *ast.FuncDecl) string {
+	if function.Recv == nil || len(function.Recv.List) == 0 {
+		return function.Name.Name
+	}
+	receiver := function.Recv.List[0].Type
+	for {
+		switch typ := receiver.(type) {
+		case *ast.StarExpr:
+			receiver = typ.X
+		case *ast.IndexExpr:
+			receiver = typ.X
+		case *ast.IndexListExpr:
+			receiver = typ.X
+		case *ast.Ident:
+			return typ.Name + "." + function.Name.Name
+		default:
+			return function.Name.Name
+		}
+	}
 }

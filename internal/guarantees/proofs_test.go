@@ -1,4 +1,4 @@
-package guarantees
+package main
 
 import (
 	"fmt"

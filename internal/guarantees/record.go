@@ -1,9 +1,4 @@
-// Package guarantees ties what the project promises to the tests that hold it.
-// It reads the numbered guarantees of docs/adr and the tests that name them,
-// says where the two disagree, and writes the tables people read:
-// docs/guarantees.md and the index of docs/adr/README.md. It reads source files
-// only; it starts no process and opens no connection.
-package guarantees
+package main
 
 import (
 	"fmt"

@@ -1,4 +1,4 @@
-package guarantees
+package main
 
 import (
 	"errors"
@@ -9,8 +9,11 @@ import (
 
 const tablePreamble = `# Guarantees
 
-This page lists what Bowline promises, by decision record, with the tests that check each promise. To check one yourself, run
-its command from the root of the repository.
+This page lists what Bowline promises, by decision record, with the tests that check each promise. To run one, from the root
+of the repository: ` + "`go test -run '^NAME$' ./FOLDER`" + `.
+
+"Breaks noticed" says what these tests are worth: the code that they reach was broken in so many small ways, one at a time,
+and they alone failed on so many of them; one of those is shown. ` + "`go run ./internal/guarantees -held`" + ` finds that out anew.
 
 This page is generated: ` + "`make docs`" + ` rewrites it, and a test fails if it is outdated.
 `
@@ -24,7 +27,7 @@ func (b *Catalog) Table() string {
 			continue
 		}
 		fmt.Fprintf(&page, "\n## [%s. %s](adr/%s)\n\n", record.Number, record.Title, path.Base(record.File))
-		page.WriteString("| Guarantee | What is promised | Tested by | Run it |\n| --- | --- | --- | --- |\n")
+		page.WriteString("| Guarantee | What is promised | Tested by | Breaks noticed |\n| --- | --- | --- | --- |\n")
 		for _, guarantee := range record.Guarantees {
 			b.writeRow(&page, guarantee)
 		}
@@ -33,13 +36,11 @@ func (b *Catalog) Table() string {
 }
 
 func (b *Catalog) writeRow(page *strings.Builder, guarantee Guarantee) {
-	var names, commands []string
+	var names []string
 	for _, test := range b.Tests[guarantee.ID] {
 		names = append(names, fmt.Sprintf("[%s](../%s)", test.Name, test.File))
-		commands = append(commands, "`"+test.Command()+"`")
 	}
-	fmt.Fprintf(page, "| %s | %s | %s | %s |\n", guarantee.ID, cell(guarantee.Sentence),
-		strings.Join(names, "<br>"), strings.Join(commands, "<br>"))
+	fmt.Fprintf(page, "| %s | %s | %s | %s |\n", guarantee.ID, cell(guarantee.Sentence), strings.Join(names, "<br>"), b.Held[guarantee.ID].cell())
 }
 
 // cell keeps a text from ending the table cell it stands in.

@@ -91,6 +91,14 @@ func (t *tally) count(m mutant, f finding) {
 	}
 }
 
+// flags are those of every run of the tests. Seeds are fixed, so that the same mutants live every time.
+func (p *pkg) flags(o *options) []string {
+	if p.properties {
+		return append([]string{"-rapid.seed=1", "-rapid.nofailfile", "-rapid.shrinktime=0s"}, o.flags...)
+	}
+	return o.flags
+}
+
 // judge runs the tests of a package against its mutants.
 func judge(ctx context.Context, out io.Writer, p *pkg, o *options) (t *tally, err error) {
 	began := time.Now()
@@ -113,10 +121,7 @@ func judge(ctx context.Context, out io.Writer, p *pkg, o *options) (t *tally, er
 		}
 		return unfit[m.number]
 	})
-	flags := o.flags
-	if p.properties { // seeds are fixed, so that the same mutants live every time
-		flags = append([]string{"-rapid.seed=1", "-rapid.nofailfile", "-rapid.shrinktime=0s"}, flags...)
-	}
+	flags := p.flags(o)
 	r, err := measure(ctx, out, p, o.maps, flags)
 	if err != nil {
 		return nil, err

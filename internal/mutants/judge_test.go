@@ -178,7 +178,7 @@ func TestMutantThatNeverEndsIsTimedOut(t *testing.T) {
 		"small_test.go": "package small\n\nimport \"testing\"\n\nfunc TestSmall(*testing.T) { small() }\n",
 	})
 	c, all := newTestRunner(t)
-	found, err := c.judge(t.Context(), &all[0])
+	found, err := c.judge(t.Context(), &all[0], c.reach.tests(&all[0]))
 	if err != nil || found != (finding{timedOut, "TestSmall"}) {
 		t.Errorf("%v, %v", found, err)
 	}
@@ -293,7 +293,7 @@ func TestSlow(t *testing.T) {
 		if got := c.reach.tests(&m); !slices.Equal(got, want[i:i+1]) {
 			t.Errorf("%s is reached by %q", m.name, got)
 		}
-		if found, err := c.judge(t.Context(), &m); err != nil || found != (finding{killed, want[i]}) {
+		if found, err := c.judge(t.Context(), &m, want[i:i+1]); err != nil || found != (finding{killed, want[i]}) {
 			t.Errorf("%s: %v, %v", m.name, found, err)
 		}
 		if got := c.killers[m.functionName()]; !slices.Equal(got, want[i:i+1]) {

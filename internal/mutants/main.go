@@ -58,6 +58,7 @@ type options struct {
 	most      int      // of the mutants of these
 	part      int
 	flags     []string // of the test binaries
+	groups    []group  // if there are any, only they judge
 	packages  []string
 }
 
@@ -85,7 +86,7 @@ func parse(args []string) *options {
 	flags.BoolVar(&o.update, "update", false, "rewrite the file of survivors, keeping its reasons")
 	flags.BoolVar(&o.verbose, "v", false, "print the verdict on every mutant")
 	flags.IntVar(&o.part, "part", 1, "judge one in so many of all mutants, always the same ones")
-	flags.IntVar(&o.most, "most", 200, "of the mutants of touched files, judge so many")
+	flags.IntVar(&o.most, "most", 200, "of the mutants of touched files, or for each group, judge so many")
 	flags.Func("touched", "judge all mutants of these `files`, up to -most; with white space between them", func(text string) error {
 		o.touched = strings.Fields(text)
 		return nil
@@ -93,6 +94,17 @@ func parse(args []string) *options {
 	flags.Func("only", "judge the mutants whose names match `regexp`, print the verdicts, and check nothing", func(text string) (err error) {
 		o.verbose = true
 		o.only, err = regexp.Compile(text)
+		return err
+	})
+	flags.Func("groups", "judge groups of tests alone, which this `file` lists, a name, a tab and tests on each line; - is the standard input; each judges up to -most mutants", func(name string) (err error) {
+		in := os.Stdin
+		if name != "-" {
+			if in, err = os.Open(name); err != nil {
+				return err
+			}
+			defer in.Close()
+		}
+		o.groups, err = parseGroups(in)
 		return err
 	})
 	flags.Func("test", "`flags` of the test binary", func(text string) error {
@@ -124,6 +136,12 @@ func run(ctx context.Context, out io.Writer, o *options) error {
 		if err != nil {
 			return err
 		}
+		if len(o.groups) > 0 {
+			if err := judgeGroups(ctx, out, p, o.groups, o); err != nil {
+				return fmt.Errorf("%s: %w", p.dir, err)
+			}
+			continue
+		}
 		t, err := judge(ctx, out, p, o)
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.dir, err)
@@ -139,7 +157,9 @@ func run(ctx context.Context, out io.Writer, o *options) error {
 		}
 		failures = append(failures, t.check(s.score), checkSurvivors(out, o, t, s))
 	}
-	fmt.Fprintln(out, table)
+	if len(o.groups) == 0 {
+		fmt.Fprintln(out, table)
+	}
 	return errors.Join(failures...)
 }
 

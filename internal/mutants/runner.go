@@ -56,7 +56,7 @@ func (c *runner) judgeAll(ctx context.Context, all []mutant) ([]finding, error) 
 	for range runtime.GOMAXPROCS(0) {
 		workers.Go(func() {
 			for i := range next {
-				found[i], failures[i] = c.judge(ctx, &all[i])
+				found[i], failures[i] = c.judge(ctx, &all[i], c.reach.tests(&all[i]))
 			}
 		})
 	}
@@ -71,15 +71,14 @@ func (c *runner) judgeAll(ctx context.Context, all []mutant) ([]finding, error) 
 	c.patience = alonePatience
 	for i := range all {
 		if found[i].verdict == timedOut {
-			found[i], failures[i] = c.judge(ctx, &all[i])
+			found[i], failures[i] = c.judge(ctx, &all[i], c.reach.tests(&all[i]))
 		}
 	}
 	return found, errors.Join(failures...)
 }
 
-// judge tries the function's killers first, then every other test that reaches the mutant.
-func (c *runner) judge(ctx context.Context, m *mutant) (finding, error) {
-	reaching := c.reach.tests(m)
+// judge tries those of the tests that have killed others of the function first, then the others.
+func (c *runner) judge(ctx context.Context, m *mutant, reaching []string) (finding, error) {
 	if len(reaching) == 0 {
 		return finding{verdict: unreached}, nil
 	}
