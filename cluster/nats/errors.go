@@ -40,7 +40,7 @@ func explain(ctx context.Context, err error) error {
 	if errors.As(err, new(*cluster.SettingsError)) || errors.As(err, new(*ServerError)) {
 		return err
 	}
-	for _, own := range []error{cluster.ErrUnavailable, jetstream.ErrJetStreamNotEnabled, jetstream.ErrJetStreamNotEnabledForAccount} {
+	for _, own := range []error{cluster.ErrUnavailable, cluster.ErrNotFound, jetstream.ErrJetStreamNotEnabled, jetstream.ErrJetStreamNotEnabledForAccount} {
 		if errors.Is(err, own) {
 			return err
 		}

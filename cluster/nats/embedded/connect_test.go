@@ -149,6 +149,17 @@ func TestReplicasNeedServers(t *testing.T) {
 	}
 }
 
+// Who only looks for a bucket that nobody has made learns that it does not exist. It is not unavailable: to
+// try again would wait for nothing.
+func TestABucketThatDoesNotExist(t *testing.T) {
+	o := optionsFor(plainServer(t, func(*natsserver.Options) {}))
+	o.Existing = true
+	_, err := connect(t, o).Bucket(within(t), cluster.BucketOptions{Name: "b"})
+	if !errors.Is(err, cluster.ErrNotFound) || errors.Is(err, cluster.ErrUnavailable) {
+		t.Errorf("got %v, want ErrNotFound alone", err)
+	}
+}
+
 func TestConnectTriesUntilItsContextEnds(t *testing.T) {
 	l := must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
 	address := l.Addr().String()
