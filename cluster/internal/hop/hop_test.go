@@ -6,9 +6,11 @@ import (
 	"crypto/tls"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -23,6 +25,7 @@ type table struct {
 	mu      sync.Mutex
 	living  map[string]Peer
 	changed chan struct{} // closed and replaced at each change
+	hops    []*Hop        // of the test
 }
 
 func newTable() *table { return &table{living: make(map[string]Peer), changed: make(chan struct{})} }
@@ -59,6 +62,19 @@ func (l *table) OfKey(spki string) (string, <-chan struct{}) {
 	return "", l.changed
 }
 
+// closeUnused closes the lines that no request uses. A server that ends tells the other side of each, and
+// waits for a second.
+func (l *table) closeUnused() {
+	for _, h := range l.hops {
+		h.mu.Lock()
+		routes := slices.Collect(maps.Values(h.routes))
+		h.mu.Unlock()
+		for _, r := range routes {
+			r.lines.close()
+		}
+	}
+}
+
 // A testHop is a node and the address at which it listens.
 type testHop struct {
 	*Hop
@@ -88,7 +104,14 @@ func newHopWithLog(t *testing.T, of Peers, log slog.Handler) *Hop {
 	if err != nil {
 		t.Fatal(err)
 	}
+	known, _ := of.(*table)
+	if known != nil {
+		known.hops = append(known.hops, h)
+	}
 	t.Cleanup(func() {
+		if known != nil {
+			known.closeUnused()
+		}
 		ctx, cancel := context.WithTimeout(context.Background(), guard)
 		defer cancel()
 		if err := h.Close(ctx); err != nil {
@@ -218,6 +241,7 @@ func TestForwardedAsReceived(t *testing.T) {
 //
 // Guarantees: G-0077.1, G-0077.2
 func TestKeysOfLivingNodesOnly(t *testing.T) {
+	t.Parallel() // it waits
 	served := false
 	a, b, of := pair(t, func(http.ResponseWriter, *http.Request) { served = true })
 	stranger := begin(t, of)
@@ -287,6 +311,7 @@ func TestDoorRequiresTLSAndACertificate(t *testing.T) {
 
 // A node that has just begun is served as soon as the others hear of it.
 func TestNodeThatIsFasterThanTheNewsOfIt(t *testing.T) {
+	t.Parallel() // it waits
 	asked := make(chan struct{})
 	inner := newTable()
 	of := &signalling{table: inner, asked: asked}
@@ -459,6 +484,7 @@ func TestAdvertisedAddress(t *testing.T) {
 // A process is gone if its machine refuses connections, or if somebody else answers at its address.
 // If nobody answers, nobody knows.
 func TestGone(t *testing.T) {
+	t.Parallel() // it waits
 	a, b, of := pair(t, nil)
 	other := begin(t, of)
 	another := peerOf("b", b)

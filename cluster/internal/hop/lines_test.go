@@ -74,6 +74,7 @@ func TestManyRequestsMakeFewConnections(t *testing.T) {
 //
 // Guarantees: G-0077.2, G-0077.5
 func TestSilentNodeDelaysAllOnce(t *testing.T) {
+	t.Parallel() // it waits
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
