@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/bowline-mcp/bowline/internal/testenv"
 )
 
 var update = flag.Bool("update", false, "rewrite the pages that the tests compare")
@@ -14,7 +16,6 @@ var update = flag.Bool("update", false, "rewrite the pages that the tests compar
 const hangGuard = time.Minute
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	flag.Set("test.parallel", "8") // the checks wait for processes more than they compute
+	testenv.SideBySide(8)
 	goleak.VerifyTestMain(m)
 }

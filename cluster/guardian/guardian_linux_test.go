@@ -93,23 +93,35 @@ func number(t *testing.T, s string) int {
 	return n
 }
 
-// ends returns a channel that is closed when a process has ended.
+// ends returns a channel that is closed when a process has ended. It looks until the test is over.
 func ends(t *testing.T, pid int) <-chan struct{} {
 	t.Helper()
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ended := make(chan struct{})
+	ended, over, looked := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	go func() {
-		defer close(ended)
+		defer close(looked)
 		defer unix.Close(fd)
 		for {
-			if n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1); n == 1 || err != unix.EINTR {
+			const pause = 20 // ms
+			n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, pause)
+			if n == 1 || err != nil && err != unix.EINTR {
+				close(ended)
 				return
+			}
+			select {
+			case <-over:
+				return
+			default:
 			}
 		}
 	}()
+	t.Cleanup(func() {
+		close(over)
+		<-looked
+	})
 	return ended
 }
 
@@ -119,6 +131,7 @@ func ends(t *testing.T, pid int) <-chan struct{} {
 //
 // Guarantees: G-0079.2
 func TestNothingOutlivesAKilledProgram(t *testing.T) {
+	t.Parallel()
 	n := startNode(t, "hermit", 10*hangGuard)
 	guards := []<-chan struct{}{ends(t, n.outer), ends(t, n.inner)}
 	n.signal(n.cmd.Process.Pid, unix.SIGKILL)
@@ -138,6 +151,7 @@ func TestNothingOutlivesAKilledProgram(t *testing.T) {
 //
 // Guarantees: G-0079.1
 func TestAStoppedProgramLosesItsServer(t *testing.T) {
+	t.Parallel()
 	n := startNode(t, "family", 3*time.Second, floodVariable+"=1")
 	n.renew()
 	guards := []<-chan struct{}{ends(t, n.outer), ends(t, n.inner)}
@@ -161,6 +175,7 @@ func TestAStoppedProgramLosesItsServer(t *testing.T) {
 //
 // Guarantees: G-0079.1
 func TestARenewedServerRunsOn(t *testing.T) {
+	t.Parallel()
 	n := startNode(t, "hermit", 2*time.Second)
 	ended := ends(t, n.server)
 	ticks := time.NewTicker(300 * time.Millisecond)
@@ -179,6 +194,7 @@ func TestARenewedServerRunsOn(t *testing.T) {
 //
 // Guarantees: G-0079.5
 func TestAKilledGuardianEndsItsServer(t *testing.T) {
+	t.Parallel()
 	for name, guardian := range map[string]func(*nodeProcess) int{
 		"outer": func(n *nodeProcess) int { return n.outer },
 		"inner": func(n *nodeProcess) int { return n.inner },
@@ -209,6 +225,7 @@ func TestTwoKilledGuardiansEndTheServersProcess(t *testing.T) {
 //
 // Guarantees: G-0079.1
 func TestAGuardianThatWasStoppedIsNotLate(t *testing.T) {
+	t.Parallel()
 	n := startNode(t, "hermit", 2*time.Second)
 	n.signal(n.inner, unix.SIGSTOP)
 	n.renew()

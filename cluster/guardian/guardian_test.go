@@ -49,14 +49,20 @@ func (g *guarded) want(frame string) {
 	}
 }
 
-func (g *guarded) lossAsExit() *transport.ExitError {
-	g.t.Helper()
-	loss := wait(g.t, g.lost, "loss")
-	var exit *transport.ExitError
-	if !errors.As(loss.Reason, &exit) {
-		g.t.Fatalf("lost with %v, want an ExitError", loss.Reason)
+// exitOf returns the exit with which the link to a server is lost. On a busy machine the guardians may end
+// so long after the server's output that the link does not wait for them: then it is tried again.
+func exitOf(t *testing.T, start func() *guarded) (exit *transport.ExitError) {
+	t.Helper()
+	const attempts = 10
+	for attempt := 1; ; attempt++ {
+		loss := wait(t, start().lost, "loss")
+		if errors.As(loss.Reason, &exit) {
+			return exit
+		}
+		if !errors.Is(loss.Reason, transport.ErrPeerClosed) || attempt == attempts {
+			t.Fatalf("lost with %v, want an ExitError", loss.Reason)
+		}
 	}
-	return exit
 }
 
 func (g *guarded) close(grace time.Duration) {
@@ -74,12 +80,12 @@ func later() time.Time { return time.Now().Add(10 * hangGuard) }
 //
 // Guarantees: G-0079.4
 func TestTheExitOfAGuardedServerIsItsOwn(t *testing.T) {
-	exit := open(t, roleCommand("exits"), later()).lossAsExit()
+	exit := exitOf(t, func() *guarded { return open(t, roleCommand("exits"), later()) })
 	if exit.Status != 3 || exit.Signal != "" || exit.Command != os.Args[0] || exit.Stderr != "cannot read the configuration\n" {
 		t.Errorf("got %+v, want status 3 of %q", exit, os.Args[0])
 	}
 	for _, name := range []string{"SIGKILL", "SIGTERM", "SIGABRT", "SIGQUIT", "SIGSEGV", "SIGUSR1"} {
-		exit := open(t, roleCommand("dies", "SIGNAL="+name), later()).lossAsExit()
+		exit := exitOf(t, func() *guarded { return open(t, roleCommand("dies", "SIGNAL="+name), later()) })
 		if want := unix.SignalNum(name).String(); exit.Status != -1 || exit.Signal != want {
 			t.Errorf("%s: got status %d, signal %q, want %q", name, exit.Status, exit.Signal, want)
 		}
@@ -178,21 +184,24 @@ func TestNothingStartsAfterItsDeadline(t *testing.T) {
 //
 // Guarantees: G-0079.1, G-0079.2
 func TestAServerEndsAtItsDeadline(t *testing.T) {
-	lock := newLock(t)
-	began := time.Now()
-	g := open(t, roleCommand("family", lock.variable()), began.Add(hangGuard))
-	wait(t, g.frames, "first frame")
-	wait(t, g.frames, "second frame")
-	for range 3 {
-		g.Renew(time.Now().Add(2 * hangGuard))
-	}
-	until := time.Now().Add(2 * time.Second)
-	g.Renew(until)
-	lock.awaitFree(t, time.Until(until)+slack)
-	if ended := time.Now(); ended.Before(until.Add(-maxAskBefore)) {
-		t.Errorf("the server ended %v before its deadline", until.Sub(ended))
-	}
-	exit := g.lossAsExit()
+	t.Parallel()
+	exit := exitOf(t, func() *guarded {
+		lock := newLock(t)
+		began := time.Now()
+		g := open(t, roleCommand("family", lock.variable()), began.Add(hangGuard))
+		wait(t, g.frames, "first frame")
+		wait(t, g.frames, "second frame")
+		for range 3 {
+			g.Renew(time.Now().Add(2 * hangGuard))
+		}
+		until := time.Now().Add(2 * time.Second)
+		g.Renew(until)
+		lock.awaitFree(t, time.Until(until)+slack)
+		if ended := time.Now(); ended.Before(until.Add(-maxAskBefore)) {
+			t.Errorf("the server ended %v before its deadline", until.Sub(ended))
+		}
+		return g
+	})
 	if exit.Signal != "terminated" || !strings.Contains(exit.Stderr, "its deadline has come") {
 		t.Errorf("got %+v, want that it was asked to end, with the reason", exit)
 	}
@@ -202,11 +211,15 @@ func TestAServerEndsAtItsDeadline(t *testing.T) {
 //
 // Guarantees: G-0079.1
 func TestAStubbornServerIsKilledAtItsDeadline(t *testing.T) {
-	lock := newLock(t)
-	until := time.Now().Add(2 * time.Second)
-	g := open(t, roleCommand("stubborn", lock.variable()), until)
-	wait(t, g.frames, "frame")
-	if exit := g.lossAsExit(); exit.Signal != "killed" {
+	t.Parallel()
+	lock, until := newLock(t), time.Time{}
+	exit := exitOf(t, func() *guarded {
+		until = time.Now().Add(2 * time.Second)
+		g := open(t, roleCommand("stubborn", lock.variable()), until)
+		wait(t, g.frames, "frame")
+		return g
+	})
+	if exit.Signal != "killed" {
 		t.Errorf("got %+v, want that it was killed", exit)
 	}
 	if late := time.Since(until); late < 0 || late > slack {
@@ -235,26 +248,40 @@ func TestNothingOutlivesAServer(t *testing.T) {
 //
 // Guarantees: G-0079.3
 func TestCloseOfAGuardedServerAsksAndKills(t *testing.T) {
-	g := open(t, roleCommand("asked"), later())
-	g.want(`"ready"`)
-	began, closed := time.Now(), make(chan error, 1)
-	go func() { closed <- g.Close(4 * time.Second) }()
-	g.want(`"asked"`)
-	g.Renew(later())
-	if err := wait(t, closed, "end of Close"); err != nil {
-		t.Error(err)
+	t.Parallel()
+	closed := make(chan error, 1)
+	closeTakes := func() time.Duration {
+		g := open(t, roleCommand("asked"), later())
+		g.want(`"ready"`)
+		began := time.Now()
+		go func() { closed <- g.Close(4 * time.Second) }()
+		g.want(`"asked"`)
+		g.Renew(later())
+		if err := wait(t, closed, "end of Close"); err != nil {
+			t.Error(err)
+		}
+		took := time.Since(began)
+		if len(g.frames) > 0 {
+			t.Errorf("the server also said %q, want that it was asked once", <-g.frames)
+		}
+		return took
 	}
-	// If nobody told the inner guardian of the grace, it would end the server a second later.
-	if took := time.Since(began); took < 2700*time.Millisecond || took > 3700*time.Millisecond {
-		t.Errorf("Close took %v, want 2.8 s", took)
-	}
-	if len(g.frames) > 0 {
-		t.Errorf("the server also said %q, want that it was asked once", <-g.frames)
+	// If nobody told the inner guardian of the grace, it would end the server a second later. A busy machine
+	// may be as late, but not each time.
+	const attempts = 4
+	for attempt := 1; ; attempt++ {
+		took := closeTakes()
+		if took < 2700*time.Millisecond || took > 3700*time.Millisecond && attempt == attempts {
+			t.Errorf("Close took %v, want 2.8 s", took)
+		}
+		if took <= 3700*time.Millisecond || attempt == attempts {
+			break
+		}
 	}
 	lock := newLock(t)
-	g = open(t, roleCommand("stubborn", lock.variable()), later())
+	g := open(t, roleCommand("stubborn", lock.variable()), later())
 	wait(t, g.frames, "frame")
-	began = time.Now()
+	began := time.Now()
 	go func() { closed <- g.Close(hangGuard) }()
 	g.close(0)
 	if err := wait(t, closed, "end of Close"); err != nil {
@@ -324,7 +351,7 @@ func TestNoDescriptorOfAGuardedServerIsLeft(t *testing.T) {
 	before := descriptors(t)
 	open(t, roleCommand("family", lock.variable()), later()).close(time.Second)
 	exits := open(t, roleCommand("exits"), later())
-	exits.lossAsExit()
+	wait(t, exits.lost, "loss")
 	exits.close(0)
 	exits.Renew(later()) // it has no effect
 	if _, err := Run().Open(t.Context(), &stdio.Command{Path: "/bowline/none"}, later()); err == nil {

@@ -16,6 +16,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	testenv.Once()
+	testenv.SideBySide(4)
 	goleak.VerifyTestMain(m)
 }
 

@@ -1,4 +1,5 @@
-// Package testenv is for test binaries that start themselves again, as servers or nodes.
+// Package testenv is what TestMain functions do before the tests run: for test binaries that start
+// themselves again, as servers or nodes, and for tests that wait.
 package testenv
 
 import (
