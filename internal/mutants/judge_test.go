@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -179,7 +180,41 @@ func TestMutantThatNeverEndsIsTimedOut(t *testing.T) {
 	})
 	c, all := newTestRunner(t)
 	found, err := c.judge(t.Context(), &all[0], c.reach.tests(&all[0]))
-	if err != nil || found != (finding{timedOut, "TestSmall"}) {
+	if err != nil || found != (finding{timedOut, "TestSmall", false}) {
+		t.Errorf("%v, %v", found, err)
+	}
+}
+
+// A test that only waits gets the time for its own guard.
+func TestMutantThatWaitsIsKilledByTheGuard(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		return // other systems do not tell whether a process waits
+	}
+	writeModule(t, map[string]string{
+		"go.mod":   small["go.mod"],
+		"small.go": "package small\n\nfunc small(c chan int) {\n\tclose(c)\n}\n",
+		"small_test.go": `package small
+
+import (
+	"testing"
+	"time"
+)
+
+func TestSmall(t *testing.T) {
+	c := make(chan int)
+	small(c)
+	select {
+	case <-c:
+	case <-time.NewTimer(4 * time.Second).C:
+		t.Fatal("nothing was closed")
+	}
+}
+`,
+	})
+	c, all := newTestRunner(t)
+	c.patience = 0.1
+	found, err := c.judge(t.Context(), &all[0], c.reach.tests(&all[0]))
+	if err != nil || found != (finding{killed, "TestSmall", false}) {
 		t.Errorf("%v, %v", found, err)
 	}
 }
@@ -293,7 +328,7 @@ func TestSlow(t *testing.T) {
 		if got := c.reach.tests(&m); !slices.Equal(got, want[i:i+1]) {
 			t.Errorf("%s is reached by %q", m.name, got)
 		}
-		if found, err := c.judge(t.Context(), &m, want[i:i+1]); err != nil || found != (finding{killed, want[i]}) {
+		if found, err := c.judge(t.Context(), &m, want[i:i+1]); err != nil || found != (finding{killed, want[i], false}) {
 			t.Errorf("%s: %v, %v", m.name, found, err)
 		}
 		if got := c.killers[m.functionName()]; !slices.Equal(got, want[i:i+1]) {

@@ -1,7 +1,9 @@
 // Mutants changes a package in one small way at a time, and prints the changes
 // that its tests do not notice.
 //
-//	go run ./internal/mutants [flags] package...
+//	go run ./internal/mutants [flags] [package...]
+//
+// Without packages it takes all that -scores names.
 //
 // Each change is a mutant: a comparison moved or negated, a condition, a statement or a deferred
 // call left out, two statements exchanged, also into or out of a lock, a sum turned into a
@@ -42,6 +44,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -55,7 +58,7 @@ type options struct {
 	verbose   bool
 	only      *regexp.Regexp
 	touched   []string // files, from the working directory, with slashes
-	most      int      // of the mutants of these
+	most      int      // of the mutants of these may still be judged
 	part      int
 	flags     []string // of the test binaries
 	groups    []group  // if there are any, only they judge
@@ -86,7 +89,7 @@ func parse(args []string) *options {
 	flags.BoolVar(&o.update, "update", false, "rewrite the file of survivors, keeping its reasons")
 	flags.BoolVar(&o.verbose, "v", false, "print the verdict on every mutant")
 	flags.IntVar(&o.part, "part", 1, "judge one in so many of all mutants, always the same ones")
-	flags.IntVar(&o.most, "most", 200, "of the mutants of touched files, or for each group, judge so many")
+	flags.IntVar(&o.most, "most", 200, "of the mutants of all touched files, or for each group, judge so many")
 	flags.Func("touched", "judge all mutants of these `files`, up to -most; with white space between them", func(text string) error {
 		o.touched = strings.Fields(text)
 		return nil
@@ -129,9 +132,16 @@ func run(ctx context.Context, out io.Writer, o *options) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", o.scores, err)
 	}
+	packages := o.packages
+	if len(packages) == 0 {
+		for dir := range standards {
+			packages = append(packages, "./"+dir)
+		}
+		slices.Sort(packages)
+	}
 	var failures []error
 	table := heading
-	for _, pattern := range o.packages {
+	for _, pattern := range packages {
 		p, err := load(ctx, pattern)
 		if err != nil {
 			return err

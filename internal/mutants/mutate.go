@@ -52,6 +52,7 @@ func sample(all []mutant, o *options) (judged, left []mutant) {
 	for _, m := range touched[:min(len(touched), o.most)] {
 		most[m.name] = true
 	}
+	o.most -= len(most)
 	for _, m := range all {
 		if (most[m.name] || number(m.name)%uint32(max(o.part, 1)) == 0) && (o.only == nil || o.only.MatchString(m.name)) {
 			judged = append(judged, m)

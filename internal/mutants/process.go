@@ -25,6 +25,7 @@ type program struct {
 type finding struct {
 	verdict verdict
 	by      string
+	rested  bool // it ran out of time although it computed nothing
 }
 
 func (f finding) String() string {
@@ -41,9 +42,13 @@ const seldomCollects = "GOGC=400"
 // straggling is how long what a test has started may keep its output open.
 const straggling = 5 * time.Second
 
+// guardPatience is given to a test that waits instead of computing when its limit has passed:
+// its own guard can say what it has waited for in vain.
+const guardPatience = time.Minute
+
 // run runs some tests once, until one fails or takes longer than its limit. What
-// they have started and not ended is ended.
-func (p *program) run(ctx context.Context, tests []string, limit func(test string) time.Duration, env []string, flags ...string) (finding, string, error) {
+// they have started and not ended is ended. Rest is called when they only wait.
+func (p *program) run(ctx context.Context, tests []string, limit func(test string) time.Duration, rest func(), env []string, flags ...string) (finding, string, error) {
 	running, cancel := context.WithCancel(ctx)
 	defer cancel()
 	command := exec.CommandContext(running, p.binary, append([]string{"-test.failfast", "-test.v", "-test.run=" + only(tests)}, append(flags, p.flags...)...)...)
@@ -52,14 +57,22 @@ func (p *program) run(ctx context.Context, tests []string, limit func(test strin
 	command.WaitDelay = straggling
 	apart(command)
 	command.Cancel = func() error { sweep(command.Process.Pid); return nil }
-	watch := &watch{limit: limit, timer: time.AfterFunc(startPatience, cancel)}
+	watch, resting := &watch{limit: limit}, false
+	watch.timer = time.AfterFunc(startPatience, func() {
+		if resting || !waits(command.Process.Pid) {
+			cancel()
+			return
+		}
+		resting = true
+		rest()
+		watch.timer.Reset(guardPatience)
+	})
 	defer watch.timer.Stop()
 	command.Stdout, command.Stderr = watch, watch
-	err := command.Start()
-	if err != nil {
+	if err := command.Start(); err != nil {
 		return finding{}, "", err
 	}
-	err = command.Wait()
+	err := command.Wait()
 	sweep(command.Process.Pid)
 	output := watch.output.String()
 	var failed *exec.ExitError
@@ -69,11 +82,11 @@ func (p *program) run(ctx context.Context, tests []string, limit func(test strin
 	case ctx.Err() != nil:
 		return finding{}, "", ctx.Err()
 	case running.Err() != nil:
-		return finding{timedOut, watch.test}, output, nil
+		return finding{timedOut, watch.test, resting}, output, nil
 	case !errors.As(err, &failed) && !errors.Is(err, exec.ErrWaitDelay):
 		return finding{}, "", err
 	}
-	return finding{killed, watch.test}, output, nil
+	return finding{killed, watch.test, false}, output, nil
 }
 
 // only is the expression that selects these tests.

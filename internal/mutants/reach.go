@@ -107,7 +107,7 @@ func (p *program) try(ctx context.Context, test, folder string) (trial, error) {
 	}
 	profile := filepath.Join(folder, "profile")
 	limit := func(string) time.Duration { return firstPatience }
-	found, output, err := p.run(ctx, []string{test}, limit, []string{"GOCOVERDIR=" + folder}, "-test.coverprofile="+profile)
+	found, output, err := p.run(ctx, []string{test}, limit, func() {}, []string{"GOCOVERDIR=" + folder}, "-test.coverprofile="+profile)
 	if err != nil {
 		return trial{}, err
 	}

@@ -20,6 +20,8 @@ type runner struct {
 	reach    *reach
 	patience float64 // multiplies the limit of a test
 
+	slots chan struct{} // one for each process that computes
+
 	mu      sync.Mutex
 	killers map[string][]string // by function, the latest first
 	trusted map[string]bool     // whether a test passes in this binary without a mutant
@@ -31,12 +33,14 @@ const (
 	leastPatience = 5 * time.Second // and the least that it is given
 	alonePatience = 2               // multiplies both for a mutant that ran out of time, when nothing else is run
 	firstPatience = 10 * time.Minute
-	mostKillers   = 4 // of a function, that are run first
+	mostResting   = 16 // processes that only wait may run beside those that compute
+	mostKillers   = 4  // of a function, that are run first
 )
 
 func newRunner(out io.Writer, binary, dir string, flags []string, r *reach) *runner {
 	return &runner{
 		program: program{binary: binary, dir: dir, flags: flags}, reach: r, patience: 1,
+		slots:   make(chan struct{}, runtime.GOMAXPROCS(0)),
 		killers: map[string][]string{}, trusted: map[string]bool{}, out: out,
 	}
 }
@@ -44,8 +48,8 @@ func newRunner(out io.Writer, binary, dir string, flags []string, r *reach) *run
 // reported is how many mutants are judged between two lines that say so.
 const reported = 100
 
-// judgeAll judges all mutants, and says how far it is. Those that ran out of time are judged
-// once more, each alone, so that a busy machine decides nothing.
+// judgeAll judges all mutants, and says how far it is. Those that ran out of time while
+// they computed are judged once more, each alone, so that a busy machine decides nothing.
 func (c *runner) judgeAll(ctx context.Context, all []mutant) ([]finding, error) {
 	if found, output, err := c.try(ctx, 0, []string{""}); err != nil || found.verdict != lived {
 		return nil, errors.Join(fmt.Errorf("without a mutant and without tests the binary fails:\n%s", output), err)
@@ -53,7 +57,7 @@ func (c *runner) judgeAll(ctx context.Context, all []mutant) ([]finding, error) 
 	found, failures := make([]finding, len(all)), make([]error, len(all))
 	next := make(chan int)
 	var workers sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
+	for range cap(c.slots) + mostResting {
 		workers.Go(func() {
 			for i := range next {
 				found[i], failures[i] = c.judge(ctx, &all[i], c.reach.tests(&all[i]))
@@ -70,7 +74,7 @@ func (c *runner) judgeAll(ctx context.Context, all []mutant) ([]finding, error) 
 	workers.Wait()
 	c.patience = alonePatience
 	for i := range all {
-		if found[i].verdict == timedOut {
+		if found[i].verdict == timedOut && !found[i].rested {
 			found[i], failures[i] = c.judge(ctx, &all[i], c.reach.tests(&all[i]))
 		}
 	}
@@ -176,5 +180,9 @@ func (c *runner) try(ctx context.Context, number int, tests []string) (finding, 
 	limit := func(test string) time.Duration {
 		return time.Duration(c.patience * float64(max(leastPatience, patience*c.reach.took[test])))
 	}
-	return c.run(ctx, tests, limit, []string{fmt.Sprintf("%s=%d", selection, number)})
+	c.slots <- struct{}{}
+	var once sync.Once
+	rest := func() { once.Do(func() { <-c.slots }) }
+	defer rest()
+	return c.run(ctx, tests, limit, rest, []string{fmt.Sprintf("%s=%d", selection, number)})
 }
