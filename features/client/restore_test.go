@@ -498,6 +498,45 @@ func TestServerThatDiesWhileItIsRestoredIsNotReported(t *testing.T) {
 	})
 }
 
+// A watcher reads once after a gap, and not also after each server that is lost while the session is restored on it.
+//
+// Guarantees: G-0030.2, G-0030.5
+func TestWatchReadsOnceAfterServersThatDieWhileTheyAreRestored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var dying atomic.Bool
+		s := &fakeServer{}
+		s.answer = func(f frame) []string {
+			if f.Method == protocol.MethodSetLogLevel && dying.Load() {
+				go s.cut()
+				return nil
+			}
+			return allAnswers(protocol.LatestLegacy)(f)
+		}
+		session := openFake(t, s, client.Options{LogLevel: protocol.LogInfo})
+		ctx, cancel := context.WithCancel(t.Context())
+		reads := 0
+		var watcher sync.WaitGroup
+		watcher.Go(func() {
+			for _, err := range session.Watch(ctx, "file:///1") {
+				if err == nil {
+					reads++
+				}
+			}
+		})
+		pass(time.Minute) // so that the next server is tried at once
+		dying.Store(true)
+		s.cut()
+		pass(time.Second)
+		dying.Store(false)
+		pass(time.Minute)
+		if reads != 2 || session.Status().Epoch < 3 {
+			t.Errorf("it was read %d times, want twice, on %d servers, want 3 or more", reads, session.Status().Epoch)
+		}
+		cancel()
+		watcher.Wait()
+	})
+}
+
 // Each gap is reported once, even if the next server fails before it is restored.
 //
 // Guarantees: G-0030.2
