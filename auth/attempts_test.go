@@ -189,3 +189,72 @@ func TestWaiterOfAnAbandonedLoginTriesAgain(t *testing.T) {
 		t.Errorf("%v, %d logins were started", err, asked)
 	}
 }
+
+// Refusals of new tokens count for each set of scopes, until ten minutes after the first of them. They are remembered for a bounded
+// number of sets, above which there is no login.
+//
+// Guarantees: G-0044.8
+func TestRefusalsAreCountedForTenMinutes(t *testing.T) {
+	var a attempts
+	began := time.Now()
+	for _, step := range []struct {
+		set   string
+		after time.Duration
+		want  bool
+	}{
+		{"read", 0, false},
+		{"read", 9 * time.Minute, false},
+		{"read", 10 * time.Minute, true},
+		{"write", 10 * time.Minute, false},
+		{"read", 10*time.Minute + time.Second, false}, // the first refusal is forgotten, and with it the count
+		{"read", 10*time.Minute + time.Second, false},
+		{"read", 10*time.Minute + time.Second, true},
+		{"write", 20 * time.Minute, false},
+		{"write", 20 * time.Minute, true},
+	} {
+		if got := a.tooManyRefusals(step.set, began.Add(step.after)); got != step.want {
+			t.Errorf("a refusal of %q after %v: too many is %t, want %t", step.set, step.after, got, step.want)
+		}
+	}
+	later := began.Add(time.Hour)
+	for i := range maxSets {
+		if a.tooManyRefusals(fmt.Sprint(i), later) {
+			t.Fatalf("the refusal of set %d is too many", i+1)
+		}
+	}
+	if !a.tooManyRefusals("one more", later) || len(a.refusals) != maxSets {
+		t.Errorf("%d sets of scopes are remembered, want %d at most", len(a.refusals), maxSets)
+	}
+	if a.tooManyRefusals("one more", later.Add(forgetTime+time.Second)) || len(a.refusals) != 1 {
+		t.Errorf("%d sets of scopes are remembered after ten minutes, want one", len(a.refusals))
+	}
+}
+
+// A login that a person has refused is in the way of another for ten minutes, or until the person logs in. That also removes the
+// count of refused tokens.
+//
+// Guarantees: G-0044.9
+func TestARefusedLoginIsForgotten(t *testing.T) {
+	var a attempts
+	began := time.Now()
+	if err := a.recentFailure(began); err != nil {
+		t.Errorf("at first: %v", err)
+	}
+	a.recordFailure(t.Context(), ErrNobody, began)
+	if err := a.recentFailure(began.Add(forgetTime)); !errors.Is(err, ErrNobody) {
+		t.Errorf("after ten minutes: got %v, want %v", err, ErrNobody)
+	}
+	if err := a.recentFailure(began.Add(forgetTime + time.Second)); err != nil {
+		t.Errorf("later: %v", err)
+	}
+	for range maxRefusals + 1 {
+		a.tooManyRefusals("read", began)
+	}
+	a.forget()
+	if err := a.recentFailure(began); err != nil {
+		t.Errorf("after a login: %v", err)
+	}
+	if a.tooManyRefusals("read", began) {
+		t.Error("after a login, the first refusal is too many")
+	}
+}

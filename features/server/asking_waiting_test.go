@@ -96,6 +96,35 @@ func TestCallsThatWaitAreBounded(t *testing.T) {
 	})
 }
 
+// A call whose handler has stopped waiting for an answer keeps its place, with its outcome, until the question expires, and no longer.
+//
+// Guarantees: G-0031.7
+func TestACallWhoseHandlerHasReturnedLeavesItsPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := new(shop)
+		srv := s.server(server.Options{Asking: server.AskingOptions{MaxWaiting: 1}})
+		server.AddTool(srv, protocol.Tool{Name: "impatient"}, func(ctx context.Context, in struct{}) (string, error) {
+			ctx, cancel := context.WithTimeout(ctx, time.Minute)
+			defer cancel()
+			_, err := s.one(ctx, in)
+			return "I gave up", err
+		}, server.Asks(server.Waits, forms))
+		one, other := dialAs(t, srv, "one"), dialAs(t, srv, "other")
+		if first := one.round("impatient", ""); first.State == "" {
+			t.Fatalf("got %+v, want a question", first)
+		}
+		pass(9 * time.Minute)
+		if got := other.round("one_waits", ""); !got.Error.is(jsonrpc.CodeOverloaded, "overloaded") {
+			t.Errorf("before the question expired: got %+v, want the error %d", got, jsonrpc.CodeOverloaded)
+		}
+		pass(2 * time.Minute)
+		if got := other.round("one_waits", ""); got.State == "" {
+			t.Errorf("after the question expired: got %+v, want a question", got)
+		}
+		srv.Close(context.Background())
+	})
+}
+
 // The requests of waiting calls have a limit in bytes, which counts 16 KiB for each in addition. A call that does not fit is refused
 // before its handler runs. The oldest call of a client makes room for a newer one, if that suffices.
 //

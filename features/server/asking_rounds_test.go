@@ -1,0 +1,96 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+)
+
+// A call cannot ask its client more often than MaxRounds, in whichever way it asks.
+//
+// Guarantees: G-0031.7
+func TestACallAsksAtMostMaxRoundsTimes(t *testing.T) {
+	const most = 3
+	insists := func(ctx context.Context, _ struct{}) (string, error) {
+		for n := 1; ; n++ {
+			if err := server.Confirm(ctx, fmt.Sprintf("Sure, for the %d. time?", n)); err != nil {
+				return "", err
+			}
+		}
+	}
+	requires := func(ctx context.Context, _ struct{}) (string, error) {
+		return "", &server.InputRequired{Requests: question("again"), State: len(server.RequestFrom(ctx).Answers)}
+	}
+	newInsisting := func() *server.Server {
+		s := newServer(server.Options{
+			Asking: server.AskingOptions{MaxRounds: most}, Tasks: &server.TaskOptions{PollInterval: time.Millisecond},
+		})
+		server.AddTool(s, protocol.Tool{Name: "waits"}, insists, server.Asks(server.Waits, forms))
+		server.AddTool(s, protocol.Tool{Name: "reruns"}, insists, server.Asks(server.Reruns, forms))
+		server.AddTool(s, protocol.Tool{Name: "requires"}, requires)
+		mayBeTask := &protocol.ToolExecution{TaskSupport: protocol.TaskOptional}
+		server.AddTool(s, protocol.Tool{Name: "task", Execution: mayBeTask}, insists, server.Asks(server.Waits, forms))
+		server.AddTool(s, protocol.Tool{Name: "task_requires", Execution: mayBeTask}, requires, server.Asks(server.Waits, forms))
+		return s
+	}
+	var asked atomic.Int64
+	o := client.Options{MaxRounds: 100, Tasks: true, Elicit: func(ctx context.Context, s *client.Session, p *protocol.ElicitParams) (*protocol.ElicitResult, error) {
+		if asked.Add(1) > 2*most {
+			return client.Decline()
+		}
+		return fillIn(ctx, s, p)
+	}}
+	everywhereSince(t, protocol.Version20250618, newInsisting, o, func(t *testing.T, _ *server.Server, session *client.Session) {
+		for _, tool := range []string{"waits", "reruns", "requires", "task", "task_requires"} {
+			asked.Store(0)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			result, err := session.CallTool(ctx, &protocol.CallToolParams{Name: tool})
+			cancel()
+			said := fmt.Sprint(err)
+			if err == nil && result.IsError {
+				said = result.Content.Text()
+			}
+			if n := asked.Load(); n != most || !strings.Contains(said, fmt.Sprintf("asked %d times already", most)) {
+				t.Errorf("%s: %d questions were asked, want %d, and the outcome is %q", tool, n, most, said)
+			}
+		}
+	})
+}
+
+// When the server closes, the context of a handler whose question waits for the next round ends, even if another goroutine of the
+// handler has asked.
+//
+// Guarantees: G-0031.7
+func TestCloseEndsTheContextOfAHandlerWhoseQuestionWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(server.Options{})
+		causes := make(chan error, 1)
+		server.AddTool(s, protocol.Tool{Name: "asks_beside"}, func(ctx context.Context, _ struct{}) (string, error) {
+			answered := make(chan error, 1)
+			go func() { answered <- server.Confirm(ctx, "Sure?") }()
+			<-ctx.Done()
+			causes <- context.Cause(ctx)
+			return "", <-answered
+		}, server.Asks(server.Waits, forms))
+		if first := dial(t, s).round("asks_beside", ""); first.State == "" {
+			t.Fatalf("got %+v, want a question", first)
+		}
+		closing, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := s.Close(closing); err != nil {
+			t.Errorf("Close returned %v", err)
+		}
+		if cause := <-causes; !errors.Is(cause, server.ErrClosed) {
+			t.Errorf("the context ended with %v, want %v", cause, server.ErrClosed)
+		}
+	})
+}
