@@ -98,6 +98,7 @@ func serve(t testing.TB, n testNode, h http.Handler) {
 //
 // Guarantees: G-0077.2
 func TestRouterOfANodeThatWasKilled(t *testing.T) {
+	t.Parallel()
 	s := clustertest.New(clustertest.Options{})
 	a, b := join(t, s, "a"), join(t, s, "b")
 	serve(t, b, http.NotFoundHandler())

@@ -15,12 +15,14 @@ import (
 	"github.com/bowline-mcp/bowline/cluster"
 	"github.com/bowline-mcp/bowline/cluster/clustertest"
 	"github.com/bowline-mcp/bowline/cluster/guardian"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 )
 
 // TestMain discards the logs of losses that tests cause.
 func TestMain(m *testing.M) {
 	guardian.Run()
 	playRole()
+	testenv.SideBySide(4)
 	slog.SetDefault(slog.New(slog.DiscardHandler))
 	goleak.VerifyTestMain(m)
 }

@@ -267,6 +267,7 @@ func (s *servingSite) wantCall(i int, session, call, by string) {
 //
 // Guarantees: G-0082.1
 func TestSessionOfAKilledNode(t *testing.T) {
+	t.Parallel()
 	s := newServingSite(t, 3)
 	sessions := []string{s.begin(0), s.begin(0), s.begin(0)}
 	for i, session := range sessions {
@@ -296,6 +297,7 @@ func TestSessionOfAKilledNode(t *testing.T) {
 //
 // Guarantees: G-0082.1
 func TestRollingRestart(t *testing.T) {
+	t.Parallel()
 	s := newServingSite(t, 3)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*guard)
 	defer cancel()
@@ -352,6 +354,7 @@ func epochOf(ctx context.Context, session *client.Session) uint64 {
 //
 // Guarantees: G-0082.1
 func TestTwoNodesTakeOneSession(t *testing.T) {
+	t.Parallel()
 	s := newServingSite(t, 3)
 	const rounds = 100
 	var sessions []string
@@ -428,6 +431,7 @@ func ended() context.Context {
 //
 // Guarantees: G-0073.10
 func TestCallWaitsForNewsOfADrain(t *testing.T) {
+	t.Parallel()
 	s := newServingSite(t, 3)
 	sessions := []string{s.begin(0), s.begin(0)}
 	s.nodes[0].engine.Faults(func(op clustertest.Op) clustertest.Fault {
@@ -487,6 +491,7 @@ func TestAnotherNode(t *testing.T) {
 //
 // Guarantees: G-0073.10
 func TestRollingRestartUnderLoad(t *testing.T) {
+	t.Parallel()
 	s := newServingSite(t, 3)
 	const sessions = 12
 	var mu sync.Mutex

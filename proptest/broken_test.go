@@ -125,7 +125,7 @@ func TestSuitesSeeBreaches(t *testing.T) {
 				return
 			}
 			t.Parallel()
-			if output := runBroken(t, t.TempDir(), b.name, "-rapid.seed=1", "-rapid.nofailfile"); !strings.Contains(output, b.output) {
+			if output := runBroken(t, t.TempDir(), b.name, "-rapid.seed=1", "-rapid.nofailfile", "-rapid.shrinktime=1s"); !strings.Contains(output, b.output) {
 				t.Errorf("the failure is not the expected one:\n%s", output)
 			}
 		})

@@ -20,6 +20,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(brokenVariable) == "" {
 		testenv.Once()
 	}
+	testenv.SideBySide(8)
 	goleak.VerifyTestMain(m)
 }
 

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/auth/internal/dpop"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/go-jose/go-jose/v4"
 )
 
@@ -147,6 +148,7 @@ func take(s *proofs, now time.Time, thumbprint string, p *proof) error {
 //
 // Guarantees: G-0046.7
 func TestProofsMakeRoom(t *testing.T) {
+	testenv.Crowd(t)
 	s, now := newProofs("https://mcp.example/mcp", false, nil), time.Now()
 	fill := func(until int) {
 		for n := s.count; n < until; n++ {
@@ -232,6 +234,7 @@ func TestOneKeyFillsNoMemory(t *testing.T) {
 //
 // Guarantees: G-0046.11
 func TestManyProofsPerSecond(t *testing.T) {
+	testenv.Crowd(t)
 	s, start := newProofs("https://mcp.example/mcp", false, nil), time.Now()
 	asked := 0
 	for second := range 120 {

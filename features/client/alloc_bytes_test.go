@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/supervisor"
 )
@@ -54,6 +55,7 @@ func TestEchoOfAnyLengthAllocates(t *testing.T) {
 // single one: waiting for a turn allocates nothing. The race detector allocates too, so
 // the test does not run with it.
 func TestCallOfACrowdAllocates(t *testing.T) {
+	testenv.Crowd(t)
 	for version, most := range map[string]spent{protocol.LatestLegacy: {13.2, 3000}, protocol.Latest: {17.2, 3800}} {
 		t.Run(version, func(t *testing.T) {
 			const callers, calls = 1000, 20

@@ -13,6 +13,7 @@ import (
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport/inmem"
 )
@@ -65,6 +66,7 @@ func TestCallAllocates(t *testing.T) {
 // a processor take over the work of several calls and add to the result, so the least
 // of several measurements counts. It is 16,000 on a machine that does nothing else.
 func TestMemoryOfAWaitingCall(t *testing.T) {
+	testenv.Crowd(t)
 	const most = 17_500
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0)))) // with one processor, callers always do the work of others
 	var holds int64

@@ -12,6 +12,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport"
 )
@@ -563,6 +564,7 @@ func TestCacheIsBounded(t *testing.T) {
 //
 // Guarantees: G-0035.6
 func TestListsAreBoundedInBytes(t *testing.T) {
+	testenv.Crowd(t)
 	page := strings.Repeat("x", 8<<20)
 	n := 0
 	fake := &fakeServer{answer: func(f frame) []string {

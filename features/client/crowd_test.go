@@ -11,6 +11,7 @@ import (
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/stdio"
@@ -36,6 +37,7 @@ func playCrowd() {
 //
 // Guarantees: G-0004.10, G-0007.6
 func TestCrowdOfCallersIsServed(t *testing.T) {
+	testenv.Crowd(t)
 	for _, callers := range []int{1000, 4096} {
 		for name, to := range map[string]func(t *testing.T) transport.Transport{
 			"in memory": func(t *testing.T) transport.Transport {

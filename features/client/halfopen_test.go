@@ -119,6 +119,7 @@ func (h *silentProxy) restore() {
 func TestHalfOpenConnectionsAreFound(t *testing.T) {
 	for _, version := range []string{protocol.Version20241105, protocol.LatestLegacy, protocol.Latest} {
 		t.Run(version, func(t *testing.T) {
+			t.Parallel()
 			var calls atomic.Int64
 			s, begun := newServer(server.Options{}), make(chan struct{})
 			server.AddTool(s, protocol.Tool{Name: "once", InputSchema: []byte(`{"type":"object"}`)},

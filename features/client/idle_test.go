@@ -5,6 +5,8 @@ package client_test
 import (
 	"testing"
 	"testing/synctest"
+
+	"github.com/bowline-mcp/bowline/internal/testenv"
 )
 
 // The heap of an idle pair stays below the ceiling of its kind, which leaves about 7 %
@@ -13,6 +15,7 @@ import (
 //
 // Guarantees: G-0001.16
 func TestMemoryOfAnIdlePair(t *testing.T) {
+	testenv.Crowd(t)
 	for _, kind := range idlePairKinds {
 		t.Run(kind.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

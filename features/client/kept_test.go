@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
@@ -33,6 +34,7 @@ const keptCapabilities = `{"tools":{"listChanged":true},"resources":{"subscribe"
 //
 // Guarantees: G-0029.16
 func TestNoAnswerIsKept(t *testing.T) {
+	testenv.Crowd(t)
 	padding := `"padding":"` + strings.Repeat("x", 2<<20) + `"`
 	for _, version := range []string{protocol.Version20241105, protocol.Version20250326, protocol.Version20250618, protocol.Version20251125, protocol.Version20260728} {
 		t.Run(version, func(t *testing.T) {

@@ -49,6 +49,7 @@ func TestMain(m *testing.M) {
 		playScript(os.Getenv(versionVariable))
 	default:
 		testenv.Once()
+		testenv.SideBySide(4)
 		slog.SetDefault(slog.New(slog.DiscardHandler)) // the children fail on purpose
 		goleak.VerifyTestMain(m)
 	}

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 
 	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/schema"
 )
@@ -167,6 +168,7 @@ func TestUnfitAnswerIsTold(t *testing.T) {
 //
 // Guarantees: G-0072.3
 func TestManyFormsTakeLittleMemory(t *testing.T) {
+	testenv.Crowd(t)
 	const forms = 64
 	var all []string
 	for i := range forms {

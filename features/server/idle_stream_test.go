@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
@@ -24,6 +25,7 @@ import (
 // pipe, which counts too. The ceiling leaves about 7 % for differences between runs. The
 // race detector adds memory for each stream, so the test does not run with it.
 func TestMemoryOfAnOpenStream(t *testing.T) {
+	testenv.Crowd(t)
 	synctest.Test(t, func(t *testing.T) {
 		const many, most = 300, 29_200
 		h := streamable.NewHandler(newServer(server.Options{}), streamable.HandlerOptions{MaxClientSessions: 2*many + 1})

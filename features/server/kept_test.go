@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/inmem"
@@ -40,6 +41,7 @@ var keptParams = map[string]string{
 //
 // Guarantees: G-0029.16
 func TestNoRequestIsKept(t *testing.T) {
+	testenv.Crowd(t)
 	padding := `"padding":"` + strings.Repeat("x", 2<<20) + `"`
 	for _, version := range protocol.Versions() {
 		t.Run(version, func(t *testing.T) {

@@ -24,7 +24,7 @@ import (
 // The test binary is also the command that waits for a server; see run.
 func TestMain(m *testing.M) {
 	if address := os.Getenv("GUIDE_WAIT_FOR"); address != "" {
-		for {
+		for range time.Tick(5 * time.Millisecond) {
 			if c, err := net.Dial("tcp", address); err == nil {
 				c.Close()
 				os.Exit(0)
@@ -32,6 +32,7 @@ func TestMain(m *testing.M) {
 		}
 	}
 	testenv.Once()
+	testenv.SideBySide(8)
 	goleak.VerifyTestMain(m)
 }
 

@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/telemetry"
 	"github.com/bowline-mcp/bowline/telemetry/otel"
 )
@@ -31,6 +32,7 @@ func heap() int64 {
 //
 // Guarantees: G-0060.5
 func TestMemoryOfAConnection(t *testing.T) {
+	testenv.Crowd(t)
 	const own, others = 200, 3000
 	names := make([]string, own+others)
 	for i := range names {

@@ -12,6 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/proptest"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/inmem"
@@ -312,6 +313,7 @@ func TestNewNeedsAccept(t *testing.T) {
 //
 // Guarantees: G-0014.16
 func TestIdlePipeIsSmall(t *testing.T) {
+	testenv.Crowd(t)
 	const pipes = 1000
 	kept := make([]transport.Link, 0, pipes)
 	result := testing.Benchmark(func(b *testing.B) {

@@ -73,9 +73,11 @@ func copyFolder(t *testing.T, from, to string) {
 func TestFileSessionsContract(t *testing.T) {
 	key := bytes.Repeat([]byte{1}, 32)
 	t.Run("own key", func(t *testing.T) {
+		t.Parallel()
 		stores.SessionStoreContract(t, fileSessions(streamable.FileSessionsOptions{}), proptest.ContractOptions{})
 	})
 	t.Run("given key", func(t *testing.T) {
+		t.Parallel()
 		o := streamable.FileSessionsOptions{Key: func() [][]byte { return [][]byte{key} }}
 		stores.SessionStoreContract(t, fileSessions(o), proptest.ContractOptions{})
 	})

@@ -17,6 +17,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/streamable"
@@ -251,6 +252,7 @@ func TestServeCutsOffWhatDoesNotFinish(t *testing.T) {
 		"a handler of the program's": {true, "HTTP connections are cut off"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			inBothEras(t, func(t *testing.T, version string) {
 				mux := http.NewServeMux()
 				s := serving(t, c.obeys, streamable.HandlerOptions{ShutdownGrace: time.Second / 2}, &http.Server{Handler: mux})
@@ -357,6 +359,7 @@ func TestServeKeepsFieldsOfTheHTTPServer(t *testing.T) {
 //
 // Guarantees: G-0022.17
 func TestShutdownWithAThousandStreams(t *testing.T) {
+	testenv.Crowd(t)
 	const streams = 1000
 	grace := 20 * time.Second
 	s := serving(t, true, streamable.HandlerOptions{ShutdownGrace: grace, MaxClientSessions: streams}, new(http.Server))

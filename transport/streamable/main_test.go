@@ -11,5 +11,6 @@ import (
 func TestMain(m *testing.M) {
 	runSessionsChild()
 	testenv.Once()
+	testenv.SideBySide(4)
 	goleak.VerifyTestMain(m)
 }

@@ -147,6 +147,7 @@ func TestClientOfADeadNodeMovesToAnother(t *testing.T) {
 	} {
 		for _, calls := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/calls %t", name, calls), func(t *testing.T) {
+				t.Parallel()
 				c := newClusterWith(t, 2, forward)
 				ctx, cancel := context.WithTimeout(t.Context(), guard)
 				defer cancel()

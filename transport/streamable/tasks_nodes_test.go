@@ -74,6 +74,7 @@ func acrossEras(t *testing.T, test func(t *testing.T, n *taskNodes, begun, other
 	for _, began := range []string{protocol.Version20251125, protocol.Version20260728} {
 		for _, asks := range []string{protocol.Version20251125, protocol.Version20260728} {
 			t.Run(began+" at a, "+asks+" at b", func(t *testing.T) {
+				t.Parallel()
 				n := newTaskNodes(t)
 				begun, _ := n.a.connect(t, taskClient(began))
 				other, _ := n.b.connect(t, taskClient(asks))

@@ -32,6 +32,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	testenv.Once()
+	testenv.SideBySide(4)
 	config, err := os.MkdirTemp("", "bowline-test-*") // no test sees the state of whoever runs it
 	if err != nil {
 		panic(err)

@@ -85,6 +85,7 @@ func TestKubernetesManifest(t *testing.T) {
 
 // The commands of the Compose file make a cluster, up to names, addresses and files.
 func TestComposeFile(t *testing.T) {
+	t.Parallel()
 	text, err := os.ReadFile(filepath.Join(manifests, "compose.yaml"))
 	if err != nil {
 		t.Fatal(err)

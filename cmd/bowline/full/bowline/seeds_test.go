@@ -107,6 +107,7 @@ func (c *three) awaitSaved(flags ...string) {
 //
 // Guarantees: G-0078.10
 func TestThreeNodesWithSeeds(t *testing.T) {
+	t.Parallel()
 	c := newThree(t)
 	c.start(0).awaitLine("waiting for 1 more of 3 nodes: " + c.seeds[1] + ", " + c.seeds[2])
 	c.start(1)
@@ -134,6 +135,7 @@ func TestThreeNodesWithSeeds(t *testing.T) {
 
 // A node that waits for others ends at once when it is interrupted.
 func TestInterruptWhileWaiting(t *testing.T) {
+	t.Parallel()
 	c := newThree(t)
 	c.start(0).awaitLine("waiting for 1 more of 3 nodes")
 	began := time.Now()

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
@@ -84,6 +85,7 @@ func TestInspect(t *testing.T) {
 
 // TestListsAreBounded checks that the command fails if a server sends pages without end.
 func TestListsAreBounded(t *testing.T) {
+	testenv.Crowd(t)
 	for _, args := range [][]string{{"tools"}, {"inspect"}, {"call", "none"}} {
 		bowline(t, "", withPeer(t, "endless list", args...)...).want(t, exitCallFailed, "", "more than 67108864 bytes of tools/list")
 	}
