@@ -163,7 +163,6 @@ func TestGracefulShutdownLeavesNoCallInDoubt(t *testing.T) {
 		for _, version := range []string{protocol.Version20251125, protocol.Version20260728} {
 			for _, retries := range []int{0, 10} {
 				t.Run(fmt.Sprintf("%s/%s/%d retries", name, version, retries), func(t *testing.T) {
-					t.Parallel()
 					s := &steady{t: t, ran: make(map[string]int), version: version}
 					begin(s)
 					s.load(retries)
