@@ -46,8 +46,8 @@ soak: ## 10,000 cases of every property, floods, and 1,000,000 calls, under the 
 explore: ## every interleaving of a small alphabet in the cores of a connection and a supervisor, printed as it goes
 	go test -count=1 -timeout 20m -v ./conn ./supervisor -run '^TestExplore$$' -args -explore=full
 
-mutants: ## break the code on purpose, and see which breaks no test notices (MUTANTS=-update)
-	MUTANTS="-part 1 $$MUTANTS" nice -n 15 .ci/run mutants
+mutants: ## break the code on purpose, and see which breaks no test notices (MUTANTS='-part 20 ./auth/guard'); all take hours
+	nice -n 15 go run ./internal/mutants $(MUTANTS)
 
 docs: ## rewrite the generated pages under docs/
 	go test -count=1 $(GENERATED) -update

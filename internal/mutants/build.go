@@ -52,10 +52,10 @@ func selectMutant() int {
 
 // build compiles the tests of a package with every mutant, and says which it
 // had to leave out, because they do not compile.
-func build(ctx context.Context, p *pkg, all []mutant, folder string) (binary string, unfit map[int]bool, err error) {
+func build(ctx context.Context, p *pkg, all []mutant, folder string, flags ...string) (binary string, unfit map[int]bool, err error) {
 	unfit = map[int]bool{}
 	for {
-		binary, output, err := compile(ctx, p, all, unfit, folder)
+		binary, output, err := compile(ctx, p, all, unfit, folder, flags)
 		if err == nil {
 			return binary, unfit, nil
 		}
@@ -80,13 +80,14 @@ func refused(output string, unfit map[int]bool) bool {
 	return len(unfit) > known
 }
 
-func compile(ctx context.Context, p *pkg, all []mutant, unfit map[int]bool, folder string) (binary, output string, err error) {
+func compile(ctx context.Context, p *pkg, all []mutant, unfit map[int]bool, folder string, flags []string) (binary, output string, err error) {
 	overlay, err := writeOverlay(p, all, unfit, folder)
 	if err != nil {
 		return "", "", err
 	}
 	binary = filepath.Join(folder, "mutants.test")
-	command := exec.CommandContext(ctx, "go", "test", "-c", "-o", binary, "-vet=off", "-gcflags=-e", "-overlay", overlay, p.path)
+	args := append([]string{"test", "-c", "-o", binary, "-vet=off", "-gcflags=-e", "-overlay", overlay}, flags...)
+	command := exec.CommandContext(ctx, "go", append(args, p.path)...)
 	text, err := command.CombinedOutput()
 	return binary, string(text), err
 }

@@ -21,6 +21,8 @@ type mutant struct {
 	file     *file
 	from, to token.Pos
 	text     string // what takes the place of what lies between
+	moved    bool   // one of those in operators.go: if it lives, it needs no reason yet
+	locks    bool   // by moving something across a lock, which the race detector may notice
 }
 
 // functionName is the function that the mutant is in, as in its name.
@@ -108,8 +110,6 @@ var (
 )
 
 func (m *mutator) visit(node ast.Node) bool {
-	m.resize(node)
-	m.lose(node)
 	switch n := node.(type) {
 	case *ast.BinaryExpr:
 		m.swap(n, n.OpPos, n.Op, comparisons[n.Op])
@@ -134,23 +134,21 @@ func (m *mutator) visit(node ast.Node) bool {
 			m.rename(n, name)
 		}
 		m.flipEach(n, n.Args)
-		m.replaceContext(n)
-		m.leaveNil(n)
-	case *ast.CompositeLit:
-		m.leaveNil(n)
 	case *ast.ReturnStmt:
 		m.flipEach(n, n.Results)
 	case *ast.KeyValueExpr:
 		m.flipEach(n, []ast.Expr{n.Value})
 	case *ast.BlockStmt:
 		m.removeEach(n.List)
-		m.swapEach(n.List)
 	case *ast.CaseClause:
 		m.removeEach(n.Body)
-		m.swapEach(n.Body)
 	case *ast.CommClause:
 		m.removeEach(n.Body)
-		m.swapEach(n.Body)
+	}
+	before := len(m.found)
+	m.move(node)
+	for i := range m.found[before:] {
+		m.found[before+i].moved = true
 	}
 	return true
 }

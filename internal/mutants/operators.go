@@ -76,6 +76,25 @@ func isName(expr ast.Expr, name string) bool {
 	return ok && ident.Name == name
 }
 
+// move adds the mutants of a node that are moves which a careful person makes.
+func (m *mutator) move(node ast.Node) {
+	m.resize(node)
+	m.lose(node)
+	switch n := node.(type) {
+	case *ast.CallExpr:
+		m.replaceContext(n)
+		m.leaveNil(n)
+	case *ast.CompositeLit:
+		m.leaveNil(n)
+	case *ast.BlockStmt:
+		m.swapEach(n.List)
+	case *ast.CaseClause:
+		m.swapEach(n.Body)
+	case *ast.CommClause:
+		m.swapEach(n.Body)
+	}
+}
+
 const leastLiteral = 10 // in a function, numbers under it are seldom sizes
 
 // resize makes a time, a size or a number eight times as large, and an eighth. What it has
@@ -249,8 +268,10 @@ func (m *mutator) swapEach(list []ast.Stmt) {
 		if isDefer(a) != isDefer(b) || declares || ends(a) || ends(b) || isLock(a) && isLock(b) || m.file.of(a) == m.file.of(b) {
 			continue
 		}
-		if isLock(a) || isLock(b) || isSimple(a) && isSimple(b) && (acts(a) || acts(b) || m.depends(a, b) || m.depends(b, a)) {
+		locks := isLock(a) || isLock(b)
+		if locks || isSimple(a) && isSimple(b) && (acts(a) || acts(b) || m.depends(a, b) || m.depends(b, a)) {
 			m.add("swap "+m.brief(a)+" and "+m.brief(b), a.Pos(), b.End(), m.file.of(b)+"\n"+m.file.of(a))
+			m.found[len(m.found)-1].locks = locks
 		}
 	}
 }

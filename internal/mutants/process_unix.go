@@ -63,7 +63,7 @@ func session(leader int) (all []process) {
 		// The name of a program stands in parentheses and may hold spaces. State, parent, group and
 		// session follow it, and in the twelfth and thirteenth place the times that it computed.
 		_, rest, _ := strings.Cut(string(text), ") ")
-		if fields := strings.Fields(rest); len(fields) > 12 && fields[3] == strconv.Itoa(leader) {
+		if fields := strings.Fields(rest); len(fields) > 12 && fields[3] == strconv.Itoa(leader) && fields[0] != "Z" {
 			id, err := strconv.Atoi(filepath.Base(filepath.Dir(name)))
 			user, err2 := strconv.Atoi(fields[11])
 			system, err3 := strconv.Atoi(fields[12])

@@ -32,6 +32,7 @@ const (
 	patience      = 10              // times as long as without a mutant a test may take,
 	leastPatience = 5 * time.Second // and the least that it is given
 	alonePatience = 2               // multiplies both for a mutant that ran out of time, when nothing else is run
+	racePatience  = 5               // multiplies both under the race detector
 	firstPatience = 10 * time.Minute
 	mostResting   = 16 // processes that only wait may run beside those that compute
 	mostKillers   = 4  // of a function, that are run first
@@ -72,7 +73,8 @@ func (c *runner) judgeAll(ctx context.Context, all []mutant) ([]finding, error) 
 	}
 	close(next)
 	workers.Wait()
-	c.patience = alonePatience
+	defer func(usual float64) { c.patience = usual }(c.patience)
+	c.patience *= alonePatience
 	for i := range all {
 		if found[i].verdict == timedOut && !found[i].rested {
 			found[i], failures[i] = c.judge(ctx, &all[i], c.reach.tests(&all[i]))

@@ -34,11 +34,12 @@ func parseScores(text string) (map[string]standard, error) {
 	return standards, nil
 }
 
-// explains says whether survivors in this file need a reason.
-func (s standard) explains(f *file) bool {
+// explains says whether a survivor needs a reason.
+func (s standard) explains(m *mutant) bool {
+	f := m.file
 	for _, pattern := range s.explained {
 		if ok, _ := path.Match(pattern, path.Base(f.name)); ok || pattern == "pure" && f.pure {
-			return true
+			return !m.moved
 		}
 	}
 	return false

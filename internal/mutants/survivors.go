@@ -58,7 +58,7 @@ func (s *survivors) names() []string {
 
 // update forgets, of a package that was judged, who has not lived, and adds who has and
 // needs a reason.
-func (s *survivors) update(t *tally, explained func(*file) bool) {
+func (s *survivors) update(t *tally, explained func(*mutant) bool) {
 	reasons := map[string]string{}
 	for name, reason := range s.reasons {
 		if folder(name) != t.dir {
@@ -66,7 +66,7 @@ func (s *survivors) update(t *tally, explained func(*file) bool) {
 		}
 	}
 	for _, m := range t.lived {
-		if reason := s.reasons[m.name]; reason != "" || explained(m.file) {
+		if reason := s.reasons[m.name]; reason != "" || explained(&m) {
 			reasons[m.name] = reason
 		}
 	}
@@ -78,10 +78,10 @@ func (s *survivors) update(t *tally, explained func(*file) bool) {
 	s.reasons = reasons
 }
 
-// check lists what keeps the file from explaining exactly who has lived. Of the living, those
-// of some files need no reason; a line of a mutant that was left out may stay. Killed has the
+// check lists what keeps the file from explaining exactly who has lived. Of the living, some need
+// no reason; a line of a mutant that was left out may stay. Killed has the
 // test that killed a mutant, by the mutant's name.
-func (s *survivors) check(t *tally, explained func(*file) bool) []string {
+func (s *survivors) check(t *tally, explained func(*mutant) bool) []string {
 	var problems []string
 	has := map[string]bool{}
 	for _, m := range t.left {
@@ -92,7 +92,7 @@ func (s *survivors) check(t *tally, explained func(*file) bool) []string {
 	}
 	for _, m := range t.lived {
 		has[m.name] = true
-		if s.reasons[m.name] == "" && explained(m.file) {
+		if s.reasons[m.name] == "" && explained(&m) {
 			problems = append(problems, fmt.Sprintf("%s: a mutant has lived; kill it, or explain it with this line:\n%s%s", m.at, m.name, because))
 		}
 	}

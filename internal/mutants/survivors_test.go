@@ -46,7 +46,7 @@ func TestEverySurvivorIsExplained(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.tally.dir, c.tally.killed = "a", map[string]string{"a f: remove g()": "TestF"}
-			problems := parsed(t, c.file).check(&c.tally, func(f *file) bool { return f == in && !c.withoutReasons })
+			problems := parsed(t, c.file).check(&c.tally, func(m *mutant) bool { return m.file == in && !c.withoutReasons })
 			if c.want == "" && len(problems) > 0 || c.want != "" && (len(problems) != 1 || !strings.HasPrefix(problems[0], c.want)) {
 				t.Errorf("the problems are %q, want %q", problems, c.want)
 			}
@@ -62,7 +62,7 @@ func TestUpdateKeepsReasons(t *testing.T) {
 		dir:      "a",
 		lived:    []mutant{{name: "a e: !y => y", file: in}, {name: "a e: !z => z", file: out}},
 		timedOut: []mutant{{name: "a f: remove g()", file: in}, {name: "a f: remove h()", file: in}},
-	}, func(f *file) bool { return f == in })
+	}, func(m *mutant) bool { return m.file == in })
 	const want = `# Who may live.
 
 a e: !y => y //
@@ -86,7 +86,7 @@ func TestScoresAreRead(t *testing.T) {
 		t.Errorf("%v, %v", got, err)
 	}
 	for f, want := range map[*file]bool{{name: "a/a.go", pure: true}: true, {name: "a/a.go"}: false, {name: "a/b1.go"}: true} {
-		if got["a"].explains(f) != want || got["a/c"].explains(f) {
+		if got["a"].explains(&mutant{file: f}) != want || got["a/c"].explains(&mutant{file: f}) || got["a"].explains(&mutant{file: f, moved: true}) {
 			t.Errorf("survivors of %v", f)
 		}
 	}
