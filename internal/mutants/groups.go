@@ -65,7 +65,6 @@ func judgeGroups(ctx context.Context, out io.Writer, p *pkg, groups []group, o *
 		return err
 	}
 	c := newRunner(os.Stderr, binary, p.dir, flags, r)
-	c.patience = alonePatience
 	for i, g := range groups {
 		numbers := slices.DeleteFunc(chosen[i], func(at int) bool { return unfit[all[at].number] })
 		numbers = numbers[:min(len(numbers), o.most)]

@@ -180,7 +180,7 @@ func TestMutantThatNeverEndsIsTimedOut(t *testing.T) {
 	})
 	c, all := newTestRunner(t)
 	found, err := c.judge(t.Context(), &all[0], c.reach.tests(&all[0]))
-	if err != nil || found != (finding{timedOut, "TestSmall", false}) {
+	if err != nil || found != (finding{timedOut, "TestSmall"}) {
 		t.Errorf("%v, %v", found, err)
 	}
 }
@@ -214,7 +214,7 @@ func TestSmall(t *testing.T) {
 	c, all := newTestRunner(t)
 	c.patience = 0.1
 	found, err := c.judge(t.Context(), &all[0], c.reach.tests(&all[0]))
-	if err != nil || found != (finding{killed, "TestSmall", false}) {
+	if err != nil || found != (finding{killed, "TestSmall"}) {
 		t.Errorf("%v, %v", found, err)
 	}
 }
@@ -328,7 +328,7 @@ func TestSlow(t *testing.T) {
 		if got := c.reach.tests(&m); !slices.Equal(got, want[i:i+1]) {
 			t.Errorf("%s is reached by %q", m.name, got)
 		}
-		if found, err := c.judge(t.Context(), &m, want[i:i+1]); err != nil || found != (finding{killed, want[i], false}) {
+		if found, err := c.judge(t.Context(), &m, want[i:i+1]); err != nil || found != (finding{killed, want[i]}) {
 			t.Errorf("%s: %v, %v", m.name, found, err)
 		}
 		if got := c.killers[m.functionName()]; !slices.Equal(got, want[i:i+1]) {

@@ -25,7 +25,6 @@ type program struct {
 type finding struct {
 	verdict verdict
 	by      string
-	rested  bool // it ran out of time although it computed nothing
 }
 
 func (f finding) String() string {
@@ -45,9 +44,15 @@ const (
 // straggling is how long what a test has started may keep its output open.
 const straggling = 5 * time.Second
 
-// guardPatience is given to a test that waits instead of computing when its limit has passed:
-// its own guard can say what it has waited for in vain.
-const guardPatience = time.Minute
+const (
+	// guardPatience is given to a test that waits instead of computing when its limit has passed:
+	// its own guard can say what it has waited for in vain.
+	guardPatience = time.Minute
+	// enough is what one that computes then may still compute, so that a busy machine decides nothing,
+	enough = 2 * time.Second
+	// and mostLooks is how often we look, a second apart.
+	mostLooks = 100
+)
 
 // run runs some tests once, until one fails or takes longer than its limit. What
 // they have started and not ended is ended. Rest is called when they only wait.
@@ -60,15 +65,25 @@ func (p *program) run(ctx context.Context, tests []string, limit func(test strin
 	command.WaitDelay = straggling
 	apart(command)
 	command.Cancel = func() error { sweep(command.Process.Pid); return nil }
-	watch, resting := &watch{limit: limit}, false
+	watch := &watch{limit: limit}
+	var looks int
+	var resting bool
+	var first time.Duration
 	watch.timer = time.AfterFunc(startPatience, func() {
-		if resting || !waits(command.Process.Pid) {
-			cancel()
-			return
+		used, computes := computed(command.Process.Pid)
+		if looks++; looks == 1 {
+			first = used
 		}
-		resting = true
-		rest()
-		watch.timer.Reset(guardPatience)
+		switch {
+		case !computes && !resting:
+			resting = true
+			rest()
+			watch.timer.Reset(guardPatience)
+		case !computes || used-first >= enough || looks == mostLooks:
+			cancel()
+		default:
+			watch.timer.Reset(time.Second)
+		}
 	})
 	defer watch.timer.Stop()
 	command.Stdout, command.Stderr = watch, watch
@@ -85,11 +100,11 @@ func (p *program) run(ctx context.Context, tests []string, limit func(test strin
 	case ctx.Err() != nil:
 		return finding{}, "", ctx.Err()
 	case running.Err() != nil:
-		return finding{timedOut, watch.test, resting}, output, nil
+		return finding{timedOut, watch.test}, output, nil
 	case !errors.As(err, &failed) && !errors.Is(err, exec.ErrWaitDelay):
 		return finding{}, "", err
 	}
-	return finding{killed, watch.test, false}, output, nil
+	return finding{killed, watch.test}, output, nil
 }
 
 // only is the expression that selects these tests.

@@ -27,27 +27,32 @@ func sweep(leader int) {
 	}
 }
 
-// waits says whether nothing in the session of a command computes. Where a system does not tell,
-// something does.
-func waits(leader int) bool {
+// computed is how long the session of a command has computed, from some point on, and whether it
+// still does. Where the system does not tell, it always does.
+func computed(leader int) (used time.Duration, computes bool) {
 	before := session(leader)
-	<-time.NewTimer(waitsFor).C
-	after := session(leader)
-	return len(before) > 0 && used(after)-used(before) <= 1
-}
-
-// waitsFor is how long a process computes nothing that waits: many ticks of its time.
-const waitsFor = 300 * time.Millisecond
-
-// A process has used so many ticks of a processor, of which a second has a hundred.
-type process struct{ id, ticks int }
-
-func used(all []process) (ticks int) {
-	for _, p := range all {
-		ticks += p.ticks
+	if len(before) == 0 {
+		return time.Duration(time.Now().UnixNano()), true
 	}
-	return ticks
+	<-time.NewTimer(waitsFor).C
+	used = ticks(session(leader)) * tick
+	return used, used-ticks(before)*tick > tick
 }
+
+func ticks(all []process) (sum time.Duration) {
+	for _, p := range all {
+		sum += time.Duration(p.ticks)
+	}
+	return sum
+}
+
+const (
+	tick     = 10 * time.Millisecond // in which a system counts what a process computes
+	waitsFor = 30 * tick             // how long one computes nothing that waits
+)
+
+// A process has used so many ticks.
+type process struct{ id, ticks int }
 
 // session lists the processes of a session, if the system has /proc.
 func session(leader int) (all []process) {

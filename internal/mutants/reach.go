@@ -29,6 +29,14 @@ type trial struct {
 	Blocks []string // of code that it has reached, as go test -coverprofile names them
 }
 
+// isExample is 1 for an example, and else 0: examples come last, because they have no guard.
+func (t *trial) isExample() int {
+	if strings.HasPrefix(t.name, "Example") {
+		return 1
+	}
+	return 0
+}
+
 // A reach knows which tests reach a place in the code.
 type reach struct {
 	trials  []trial                  // of the tests that pass, the quickest first
@@ -166,7 +174,9 @@ func newReach(out io.Writer, p *pkg, all []trial) (*reach, error) {
 	if len(r.trials) == 0 && len(all) > 1 {
 		return nil, errors.New("without a mutant the tests do not pass")
 	}
-	slices.SortFunc(r.trials, func(a, b trial) int { return cmp.Or(cmp.Compare(a.Took, b.Took), strings.Compare(a.name, b.name)) })
+	slices.SortFunc(r.trials, func(a, b trial) int {
+		return cmp.Or(cmp.Compare(a.isExample(), b.isExample()), cmp.Compare(a.Took, b.Took), strings.Compare(a.name, b.name))
+	})
 	for i, t := range r.trials {
 		for _, text := range t.Blocks {
 			if r.testsOf[text] == nil {

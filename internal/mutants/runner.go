@@ -18,9 +18,8 @@ import (
 type runner struct {
 	program
 	reach    *reach
-	patience float64 // multiplies the limit of a test
-
-	slots chan struct{} // one for each process that computes
+	patience float64       // multiplies the limit of a test
+	slots    chan struct{} // one for each process that computes
 
 	mu      sync.Mutex
 	killers map[string][]string // by function, the latest first
@@ -31,7 +30,6 @@ type runner struct {
 const (
 	patience      = 10              // times as long as without a mutant a test may take,
 	leastPatience = 5 * time.Second // and the least that it is given
-	alonePatience = 2               // multiplies both for a mutant that ran out of time, when nothing else is run
 	racePatience  = 5               // multiplies both under the race detector
 	firstPatience = 10 * time.Minute
 	mostResting   = 16 // processes that only wait may run beside those that compute
@@ -49,8 +47,7 @@ func newRunner(out io.Writer, binary, dir string, flags []string, r *reach) *run
 // reported is how many mutants are judged between two lines that say so.
 const reported = 100
 
-// judgeAll judges all mutants, and says how far it is. Those that ran out of time while
-// they computed are judged once more, each alone, so that a busy machine decides nothing.
+// judgeAll judges all mutants, and says how far it is.
 func (c *runner) judgeAll(ctx context.Context, all []mutant) ([]finding, error) {
 	if found, output, err := c.try(ctx, 0, []string{""}); err != nil || found.verdict != lived {
 		return nil, errors.Join(fmt.Errorf("without a mutant and without tests the binary fails:\n%s", output), err)
@@ -73,17 +70,11 @@ func (c *runner) judgeAll(ctx context.Context, all []mutant) ([]finding, error) 
 	}
 	close(next)
 	workers.Wait()
-	defer func(usual float64) { c.patience = usual }(c.patience)
-	c.patience *= alonePatience
-	for i := range all {
-		if found[i].verdict == timedOut && !found[i].rested {
-			found[i], failures[i] = c.judge(ctx, &all[i], c.reach.tests(&all[i]))
-		}
-	}
 	return found, errors.Join(failures...)
 }
 
-// judge tries those of the tests that have killed others of the function first, then the others.
+// judge tries those of the tests that have killed others of the function first, then the others. One
+// that runs out of time may leave it to one other to fail.
 func (c *runner) judge(ctx context.Context, m *mutant, reaching []string) (finding, error) {
 	if len(reaching) == 0 {
 		return finding{verdict: unreached}, nil
@@ -92,6 +83,7 @@ func (c *runner) judge(ctx context.Context, m *mutant, reaching []string) (findi
 	c.mu.Lock()
 	rounds := c.reach.rounds(reaching, c.killers[function])
 	c.mu.Unlock()
+	verdict := finding{verdict: lived}
 	for _, tests := range rounds {
 		for len(tests) > 0 {
 			found, _, err := c.try(ctx, m.number, tests)
@@ -105,14 +97,21 @@ func (c *runner) judge(ctx context.Context, m *mutant, reaching []string) (findi
 			if err != nil {
 				return found, err
 			}
-			if passes || !slices.Contains(tests, found.by) {
+			stands := passes || !slices.Contains(tests, found.by)
+			if stands && found.verdict == killed {
 				c.remember(function, found.by)
 				return found, nil
+			}
+			if stands && verdict.verdict == timedOut {
+				return verdict, nil
+			}
+			if stands {
+				verdict = found
 			}
 			tests = slices.DeleteFunc(slices.Clone(tests), func(test string) bool { return test == found.by })
 		}
 	}
-	return finding{verdict: lived}, nil
+	return verdict, nil
 }
 
 const (
