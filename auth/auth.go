@@ -162,7 +162,7 @@ func (a *Authorizer) Challenged(ctx context.Context, r *http.Request, refused *t
 		return false, nil
 	}
 	for {
-		if now := a.current.Load(); now != nil && now.access() != used {
+		if held := a.current.Load(); held != nil && held.access() != used && !held.ended(time.Now()) {
 			return true, nil // another request was challenged, too
 		}
 		started, err := a.jobs.run(ctx, func(ctx context.Context) error { return a.renew(ctx, used, c, refused.Status) })

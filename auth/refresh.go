@@ -72,6 +72,9 @@ func (a *Authorizer) refreshInBackground(ctx context.Context, c *credential) {
 
 // renew replaces a token that the server has refused.
 func (a *Authorizer) renew(ctx context.Context, used string, c challenge, status int) error {
+	if a.useSaved(ctx, used) {
+		return nil
+	}
 	now := time.Now()
 	held := a.current.Load()
 	recent := held != nil && held.access() == used && held.recent(now)
@@ -101,6 +104,17 @@ func (a *Authorizer) renew(ctx context.Context, used string, c challenge, status
 	return a.login(ctx, c, before, readable)
 }
 
+// useSaved uses the token in the store, if it is valid and another than the used one, which was
+// refused. It reports whether it is: another program has logged in or refreshed meanwhile.
+func (a *Authorizer) useSaved(ctx context.Context, used string) bool {
+	t, logouts := a.target.Load(), a.loggedOut()
+	e, err := a.store.Load(ctx, t.key)
+	if err != nil || !t.clients.usable(e) || e.Access.Reveal() == used || !hasValidToken(e) {
+		return false
+	}
+	return a.adopt(e, time.Time{}, logouts) == nil
+}
+
 var errNewTokenRefused = errors.New("auth: the server refuses new tokens")
 
 // refresh refreshes the stored login, under the lock of the store. If another process
@@ -117,6 +131,7 @@ func (a *Authorizer) refresh(ctx context.Context, used string, refused bool) (re
 	}
 	var next *Entry
 	var obtained time.Time
+	var early error // one has failed, and it is too early for another
 	asked := false
 	err = a.store.Locked(ctx, t.key, func(e *Entry) (*Entry, error) {
 		switch {
@@ -126,6 +141,9 @@ func (a *Authorizer) refresh(ctx context.Context, used string, refused bool) (re
 			next = e
 			return e, nil
 		case e.Refresh.IsZero():
+			return e, nil
+		}
+		if early = a.attempts.mayRefresh(time.Now()); early != nil {
 			return e, nil
 		}
 		asked = true
@@ -142,6 +160,9 @@ func (a *Authorizer) refresh(ctx context.Context, used string, refused bool) (re
 		next, obtained = fresh, time.Now()
 		return fresh, err
 	})
+	if early != nil {
+		return false, early
+	}
 	if err != nil && !asked && ctx.Err() == nil {
 		t.warnings.add("the store cannot be read", err)
 		if !refused { // the token is still valid, so not every request needs the key of the store

@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -23,49 +22,6 @@ func loggedIn(t *testing.T, f *fixture, o Options) *Authorizer {
 	a := f.login(t, o)
 	wantCall(t, a, f.url)
 	return a
-}
-
-// Guarantees: G-0044.3
-func TestOneRefreshForAll(t *testing.T) {
-	f := newFixture(t, authtest.Options{})
-	a := loggedIn(t, f, Options{})
-	expireBy(t, a, 2*time.Hour)
-	others := []*Authorizer{a, f.login(t, Options{Store: a.store}), f.login(t, Options{Store: a.store}), f.login(t, Options{Store: a.store})}
-	var calls sync.WaitGroup
-	for n := range 64 {
-		calls.Go(func() {
-			if status, err := call(t.Context(), others[n%len(others)], f.url); err != nil || status != http.StatusOK {
-				t.Errorf("status %d, %v", status, err)
-			}
-		})
-	}
-	calls.Wait()
-	if n := f.grants("refresh_token"); n != 1 {
-		t.Errorf("%d refreshes", n)
-	}
-}
-
-// If the server has revoked a token, one of the refused requests refreshes it.
-//
-// Guarantees: G-0044.3
-func TestARefusedTokenIsRefreshedOnce(t *testing.T) {
-	f := newFixture(t, authtest.Options{})
-	a := loggedIn(t, f, Options{})
-	old := a.current.Load()
-	stale := f.login(t, Options{Store: a.store})
-	wantCall(t, stale, f.url)
-	f.serve = func(rw http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Authorization") == old.header[0] {
-			rw.WriteHeader(http.StatusUnauthorized)
-		}
-	}
-	old.obtained = time.Time{} // long ago
-	for _, each := range []*Authorizer{a, a, stale} {
-		wantCall(t, each, f.url)
-	}
-	if n := f.grants("refresh_token"); n != 1 {
-		t.Errorf("%d refreshes", n)
-	}
 }
 
 // A token that expires on its way to the server is refreshed, even if it is new.
@@ -397,4 +353,21 @@ func TestOnLoginIsCalledWhenTheNewTokenIsInUse(t *testing.T) {
 	if len(sent) != 1 || sent[0] != want || len(quick) != 1 || quick[0] != want {
 		t.Errorf("%d requests, with the old token: %v", len(sent), len(sent) > 0 && sent[0] == old)
 	}
+}
+
+// A token that has expired is not taken for one that another request has got: if the login that another
+// program has saved has ended, too, the program logs in again.
+//
+// Guarantees: G-0044.1
+func TestAnExpiredTokenIsNoNewOne(t *testing.T) {
+	f := newFixture(t, authtest.Options{})
+	a := loggedIn(t, f, Options{})
+	other := f.login(t, Options{Store: a.store, Interact: consent, Offline: true})
+	if err := other.Login(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	expireBy(t, other, 2*time.Hour)
+	a.current.Load().end = time.Now().Add(-time.Second)
+	f.as.RevokeAll()
+	wantCall(t, a, f.url)
 }

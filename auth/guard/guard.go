@@ -65,6 +65,11 @@ type Options struct {
 	// Resolver looks up names. Nil: net.DefaultResolver.
 	Resolver *net.Resolver
 
+	// Transport sends the requests, for instance that of authtest.Server.Client in a test without
+	// a network. Like a proxy, it must decide which addresses are allowed. TLS, Proxy, Resolver
+	// and IdleConns have no effect then. Nil: the Guard dials.
+	Transport http.RoundTripper
+
 	// IdleConns is how many idle connections to one host stay open for the next
 	// request, for 30 s. Default: 1.
 	IdleConns int
@@ -143,6 +148,12 @@ func (g *Guard) newTransports(o Options) transports {
 			MaxResponseHeaderBytes: MaxHeader, MaxIdleConnsPerHost: max(o.IdleConns, 1), IdleConnTimeout: 30 * time.Second,
 			TLSHandshakeTimeout: Timeout, ResponseHeaderTimeout: Timeout,
 		}
+	}
+	if o.Transport != nil {
+		given := &http.Transport{TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{}}
+		given.RegisterProtocol("http", o.Transport)
+		given.RegisterProtocol("https", o.Transport)
+		return transports{given, given}
 	}
 	t := transports{direct: transport(), proxied: transport()}
 	t.proxied.Proxy = g.proxy

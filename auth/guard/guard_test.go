@@ -459,10 +459,9 @@ func TestAnswersAreBounded(t *testing.T) {
 func TestNoMoreIsReadThanIsAllowed(t *testing.T) {
 	for size, works := range map[int]bool{256 << 10: true, 256<<10 + 1: false, 1 << 30: false} {
 		body := &countedBody{left: size}
-		g := New(Options{Endpoint: "http://127.0.0.1/", Proxy: noProxy})
-		g.direct.RegisterProtocol("http", answering(func(*http.Request) *http.Response {
+		g := New(Options{Endpoint: "http://127.0.0.1/", Transport: answering(func(*http.Request) *http.Response {
 			return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: body}
-		}))
+		})})
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://127.0.0.1/", nil)
 		if err != nil {
 			t.Fatal(err)
@@ -710,5 +709,28 @@ func TestHTTP2IsUsed(t *testing.T) {
 	defer g.Close()
 	if err := get(t, g, server.URL); err != nil || major.Load() != 2 {
 		t.Errorf("asked over HTTP/%d: %v", major.Load(), err)
+	}
+}
+
+// With a Transport of the program, URLs are checked, and nothing else is sent.
+//
+// Guarantees: G-0045.6
+func TestATransportOfTheProgram(t *testing.T) {
+	var sent []string
+	g := New(Options{Endpoint: "https://mcp.example/mcp", Transport: answering(func(r *http.Request) *http.Response {
+		sent = append(sent, r.URL.String())
+		return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: http.NoBody}
+	})})
+	for address, works := range map[string]bool{"https://as.example/": true, "http://as.example/": false, "https://169.254.169.254/": false} {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := g.Do(request); (err == nil) != works {
+			t.Errorf("%s: %v", address, err)
+		}
+	}
+	if len(sent) != 1 {
+		t.Errorf("the requests %q were sent", sent)
 	}
 }
