@@ -142,8 +142,6 @@ func (m *mutator) visit(node ast.Node) bool {
 		m.removeEach(n.List)
 	case *ast.CaseClause:
 		m.removeEach(n.Body)
-	case *ast.CommClause:
-		m.removeEach(n.Body)
 	}
 	before := len(m.found)
 	m.move(node)

@@ -104,7 +104,7 @@ func TestWhatIsMovedAndLost(t *testing.T) {
 			[]string{"f: swap saved = true and call()", "f: swap call() and a = b", "f: swap a = b and b = c"},
 		},
 		"order that does not matter or does not compile": {
-			`func f() { x := g(); call(x); v, w := 1, 2; u := x.a; defer call(v); b.x++; return }`, []string{"f: swap call(x) and v, w := 1, 2"},
+			`func f() { x := g(); call(x); v, w := 1, 2; u := x.a; defer call(v); b.x++; c.y, _ = d, d; c.z, _ = g, g; return }`, []string{"f: swap call(x) and v, w := 1, 2"},
 		},
 		"deferred calls": {`func f() { defer a(); defer b() }`, []string{"f: swap defer a() and defer b()"}},
 		"in a select":    {`func f() { select { case <-c: a(); b() } }`, []string{"f: swap a() and b()"}},

@@ -91,6 +91,7 @@ func (m *mutator) move(node ast.Node) {
 	case *ast.CaseClause:
 		m.swapEach(n.Body)
 	case *ast.CommClause:
+		m.removeEach(n.Body)
 		m.swapEach(n.Body)
 	}
 }
@@ -328,6 +329,9 @@ func (m *mutator) depends(stmt, on ast.Stmt) bool {
 		assigned = []ast.Expr{s.X}
 	}
 	return slices.ContainsFunc(assigned, func(e ast.Expr) bool {
+		if isName(e, "_") {
+			return false
+		}
 		whole := regexp.MustCompile(`(^|[^\w.])` + regexp.QuoteMeta(m.file.of(e)) + `($|\W)`)
 		return whole.MatchString(m.file.of(stmt))
 	})
