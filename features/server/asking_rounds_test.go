@@ -28,7 +28,11 @@ func TestACallAsksAtMostMaxRoundsTimes(t *testing.T) {
 		}
 	}
 	requires := func(ctx context.Context, _ struct{}) (string, error) {
-		return "", &server.InputRequired{Requests: question("again"), State: len(server.RequestFrom(ctx).Answers)}
+		var n int
+		if _, err := server.RequestFrom(ctx).State(&n); err != nil || n > 2*most {
+			return "", errors.Join(errors.New("it was asked too often"), err)
+		}
+		return "", &server.InputRequired{Requests: question("again"), State: n + 1}
 	}
 	newInsisting := func() *server.Server {
 		s := newServer(server.Options{
