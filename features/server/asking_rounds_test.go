@@ -98,3 +98,33 @@ func TestCloseEndsTheContextOfAHandlerWhoseQuestionWaits(t *testing.T) {
 		}
 	})
 }
+
+// What a handler that Waits reports goes to the request of the present round, and not to the one that began the call.
+//
+// Guarantees: G-0031.1
+func TestProgressGoesToThePresentRound(t *testing.T) {
+	s := newServer(server.Options{})
+	server.AddTool(s, protocol.Tool{Name: "reports"}, func(ctx context.Context, _ struct{}) (string, error) {
+		server.Progress(ctx, 1, 2, "")
+		if err := server.Confirm(ctx, "Sure?"); err != nil {
+			return "", err
+		}
+		server.Progress(ctx, 2, 2, "")
+		return "done", nil
+	}, server.Asks(server.Waits, forms))
+	w := dial(t, s)
+	call := func(token, more string) string {
+		return strings.Replace(withForms(`1`, "tools/call", `"name":"reports"`+more), `"_meta":{`, `"_meta":{"progressToken":"`+token+`",`, 1)
+	}
+	w.send(call("first", ""))
+	w.want(`"progressToken":"first","progress":1`)
+	var asked struct {
+		Result struct {
+			State string `json:"requestState"`
+		} `json:"result"`
+	}
+	w.read(&asked)
+	w.send(call("second", retryParams(asked.Result.State, yes)))
+	w.want(`"progressToken":"second","progress":2`)
+	w.want(`done`)
+}

@@ -11,6 +11,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
 )
 
 // Concurrent requests for one resource take effect in the order in which they came.
@@ -172,4 +173,40 @@ func TestDeclaredSubscriptionsNeedNoHook(t *testing.T) {
 	for _, w := range []*rawPeer{early, late, modernOne} {
 		w.want(protocol.NotificationResourcesUpdated, `"uri":"x://a"`)
 	}
+}
+
+// A legacy client subscribes to a bounded number of resources. Once it has unsubscribed from one, it can subscribe to another.
+//
+// Guarantees: G-0020.6
+func TestTheNumberOfSubscriptionsIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		s := newServer(server.Options{OnSubscribe: func(context.Context, string) error { asked++; return nil }})
+		w := dial(t, s)
+		w.initialize(protocol.Version20251125)
+		send := func(method, uri string) *fault {
+			w.link.Grant(transport.Main, 1) // one credit for each answer
+			w.send(`{"jsonrpc":"2.0","id":2,"method":"resources/` + method + `","params":{"uri":"` + uri + `"}}`)
+			var got response
+			w.read(&got)
+			return got.Error
+		}
+		for n := range protocol.MaxResourceURIs {
+			if err := send("subscribe", fmt.Sprint("x://", n)); err != nil {
+				t.Fatalf("subscription %d: %v", n+1, err)
+			}
+		}
+		if err := send("subscribe", "x://more"); !err.is(jsonrpc.CodeInvalidParams, "subscriptions") || asked != protocol.MaxResourceURIs {
+			t.Errorf("one more: got %v, and the program was asked %d times, want %d and an error", err, asked, protocol.MaxResourceURIs)
+		}
+		if err := send("subscribe", "x://0"); err != nil {
+			t.Errorf("one that it has: %v", err)
+		}
+		if err := send("unsubscribe", "x://0"); err != nil {
+			t.Error(err)
+		}
+		if err := send("subscribe", "x://more"); err != nil {
+			t.Errorf("in the place of another: %v", err)
+		}
+	})
 }
