@@ -332,6 +332,8 @@ func TestRestartOfAStuckChild(t *testing.T) {
 }
 
 // A child that is over cannot be restarted while another child has its id.
+//
+// Guarantees: G-0002.14
 func TestRestartWhileTheIDIsTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := supervisor.New(supervisor.Options{})
@@ -516,7 +518,7 @@ func TestDeleteOfATerminatedChildOutdatesAReport(t *testing.T) {
 
 // If a child ignores its stop in its Init during a Restart, that Restart returns a StuckError.
 //
-// Guarantees: G-0002.6
+// Guarantees: G-0002.6, G-0002.14
 func TestRestartReturnsWhenInitIsStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, release, again := supervisor.New(supervisor.Options{}), make(chan struct{}), false

@@ -67,7 +67,7 @@ func plans() []*plan {
 //
 //	go test ./supervisor -run TestExplore -explore=full -v
 //
-// Guarantees: G-0002.1, G-0002.4, G-0002.5, G-0002.6, G-0002.11, G-0002.12, G-0002.13, G-0002.15
+// Guarantees: G-0002.1, G-0002.4, G-0002.5, G-0002.6, G-0002.11, G-0002.12, G-0002.13, G-0002.14, G-0002.15
 func TestExplore(t *testing.T) {
 	for _, p := range plans() {
 		t.Run(fmt.Sprintf("%s/%s", p.options.Strategy, p.name), func(t *testing.T) {

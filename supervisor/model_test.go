@@ -44,7 +44,7 @@ const modelPeriod = 10 * time.Second
 // A supervisor behaves like the model when children start, end, are stopped, restarted and deleted at random,
 // under each strategy. After every step the test compares the report and the order of the stops.
 //
-// Guarantees: G-0002.1, G-0002.2, G-0002.4, G-0002.5, G-0002.11
+// Guarantees: G-0002.1, G-0002.2, G-0002.4, G-0002.5, G-0002.11, G-0002.14
 func TestSupervisorAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rapid.SyncTest(t, func(t *rapid.T) {

@@ -111,7 +111,7 @@ func TestRefusalDoesNotWaitForTheBody(t *testing.T) {
 // Two bodies that are partly read and find no memory for the rest do not block each
 // other: one is refused, the other continues.
 //
-// Guarantees: G-0022.13
+// Guarantees: G-0022.13, G-0038.4
 func TestBodiesThatWaitForEachOther(t *testing.T) {
 	inBubble(t, HandlerOptions{MaxHeld: 3 * web.PieceSize}, false, func(t *testing.T, b *bench) {
 		post := func() chan int {
@@ -136,7 +136,7 @@ func TestBodiesThatWaitForEachOther(t *testing.T) {
 // A body that arrives with at least 64 KiB per second may take any time. A slower one,
 // or one that does not arrive, has half a minute.
 //
-// Guarantees: G-0022.13
+// Guarantees: G-0022.13, G-0038.4
 func TestBodyThatComesSlowly(t *testing.T) {
 	for pace, want := range map[time.Duration]struct {
 		status int
@@ -159,7 +159,7 @@ func TestBodyThatComesSlowly(t *testing.T) {
 
 // A body that stalls after its beginning is ended soon, and its memory is free again.
 //
-// Guarantees: G-0022.13
+// Guarantees: G-0022.13, G-0038.4
 func TestStalledBody(t *testing.T) {
 	inBubble(t, HandlerOptions{MaxBody: 16 << 20}, false, func(t *testing.T, b *bench) {
 		text := modernBody("echo", `"pad":"`+strings.Repeat("x", 15<<20)+`",`)
