@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/auth/authtest"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
@@ -72,9 +73,9 @@ func leaveOpen(t *testing.T, a *Authorizer, f *fixture, p *loginPage) context.Co
 		_, err := call(ctx, a, f.url)
 		ended <- err
 	}()
-	asking := <-p.opened
+	asking := testenv.Receive(t, p.opened, "the login page is open")
 	cancel()
-	if err := <-ended; !errors.Is(err, context.Canceled) {
+	if err := testenv.Receive(t, ended, "the call ends"); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
 	return asking
@@ -124,10 +125,10 @@ func TestLoginReplacesAPageThatWasLeft(t *testing.T) {
 	asking := leaveOpen(t, a, f, p)
 	ended := make(chan error)
 	go func() { ended <- a.Login(t.Context()) }()
-	<-asking.Done()
-	<-p.opened
+	testenv.Receive(t, asking.Done(), "the login that was left ends")
+	testenv.Receive(t, p.opened, "another login page is open")
 	close(p.answer)
-	if err := <-ended; err != nil {
+	if err := testenv.Receive(t, ended, "the login ends"); err != nil {
 		t.Error(err)
 	}
 }
@@ -165,9 +166,9 @@ func TestWaiterOfAnAbandonedLoginTriesAgain(t *testing.T) {
 	go func() {
 		left <- a.Login(ctx)
 	}()
-	<-asking
+	testenv.Receive(t, asking, "a login asks")
 	cancel()
-	if err := <-left; !errors.Is(err, context.Canceled) {
+	if err := testenv.Receive(t, left, "the login whose caller has left ends"); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
 	joined := make(chan error)
@@ -185,7 +186,7 @@ func TestWaiterOfAnAbandonedLoginTriesAgain(t *testing.T) {
 		runtime.Gosched()
 	}
 	close(end)
-	if err := <-joined; err != nil || asked != 2 {
+	if err := testenv.Receive(t, joined, "the call that waited ends"); err != nil || asked != 2 {
 		t.Errorf("%v, %d logins were started", err, asked)
 	}
 }

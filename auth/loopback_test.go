@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/auth/authtest"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 )
 
 // browser simulates a person's browser. Before it opens the redirect, it calls before, in
@@ -180,9 +181,9 @@ func TestALoginEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- a.Login(ctx) }()
-	<-opened
+	testenv.Receive(t, opened, "the login page is open")
 	cancel()
-	if err := <-ended; !errors.Is(err, context.Canceled) {
+	if err := testenv.Receive(t, ended, "the login ends"); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
 	a.jobs.goroutines.Wait()
@@ -202,7 +203,7 @@ func TestADevice(t *testing.T) {
 	shown := make(chan DeviceCode, 1)
 	a := f.login(t, Options{Grant: fastDevice{Device{Show: func(_ context.Context, c DeviceCode) error { shown <- c; return nil }}}})
 	wantCall(t, a, f.url)
-	if c := <-shown; c.URL == "" || c.Code == "" || time.Until(c.Expires) <= 0 {
+	if c := testenv.Receive(t, shown, "a code is shown"); c.URL == "" || c.Code == "" || time.Until(c.Expires) <= 0 {
 		t.Errorf("%+v", c)
 	}
 	f.as.Lie(authtest.Device, func(a *authtest.Answer) { a.Object["verification_uri"] = "javascript:alert(1)" })

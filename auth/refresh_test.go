@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/auth/authtest"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
@@ -88,9 +89,9 @@ func TestARefreshOutlivesItsCaller(t *testing.T) {
 		_, err := call(ctx, a, f.url)
 		ended <- err
 	}()
-	<-asked
+	testenv.Receive(t, asked, "the token endpoint is asked")
 	cancel()
-	if err := <-ended; !errors.Is(err, context.Canceled) {
+	if err := testenv.Receive(t, ended, "the call ends"); !errors.Is(err, context.Canceled) {
 		t.Errorf("the call ended with %v, and not when it was cancelled", err)
 	}
 	f.as.Lie(authtest.Token, nil)

@@ -15,6 +15,7 @@ import (
 	"github.com/bowline-mcp/bowline/conn"
 	session "github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/telemetry"
 	"github.com/bowline-mcp/bowline/transport"
@@ -82,7 +83,7 @@ func TestALoginWakesASession(t *testing.T) {
 			}
 		},
 	}})
-	if why := <-waiting; why.Kind != string(conn.AuthRequired) || !strings.Contains(why.Reason.Error(), "log in to") {
+	if why := testenv.Receive(t, waiting, "the session waits"); why.Kind != string(conn.AuthRequired) || !strings.Contains(why.Reason.Error(), "log in to") {
 		t.Fatalf("the session waits because of %v", why.Reason)
 	}
 	person := f.login(t, Options{Store: store, Interact: consent})
@@ -114,9 +115,9 @@ func TestAHandshakeWaitsForAPerson(t *testing.T) {
 			}
 		}},
 	})
-	<-p.opened
+	testenv.Receive(t, p.opened, "the login page is open")
 	for range 3 {
-		<-timedOut
+		testenv.Receive(t, timedOut, "a handshake times out")
 	}
 	close(p.answer)
 	if err := s.AwaitReady(t.Context()); err != nil {
@@ -146,7 +147,7 @@ func TestAMissingLoginIsSaidOnce(t *testing.T) {
 	}
 	s := startSession(t, f, Options{}, conn.Options{BackoffMin: time.Millisecond, BackoffMax: time.Millisecond, Log: slog.New(slog.NewTextHandler(log, nil))})
 	for range 5 {
-		<-tried
+		testenv.Receive(t, tried, "the session tries to connect")
 	}
 	s.Stop()
 	_ = s.Wait()

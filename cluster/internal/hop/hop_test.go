@@ -15,6 +15,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/bowline-mcp/bowline/internal/testenv"
 )
 
 // guard is how long a test waits for what should happen at once.
@@ -366,13 +368,13 @@ func TestNodeThatHasEnded(t *testing.T) {
 		body, _ := io.ReadAll(response.Body)
 		long <- string(body)
 	}()
-	<-begun
+	testenv.Receive(t, begun, "the node serves the request")
 	of.remove("a")
 	if status, _ := do(t, request(t, "GET", site.URL+"/short", nil)); status != http.StatusMisdirectedRequest {
 		t.Errorf("got %d, want 421", status)
 	}
 	close(goOn)
-	if got := <-long; got != "done" {
+	if got := testenv.Receive(t, long, "the request that had begun ends"); got != "done" {
 		t.Errorf("the request that had begun got %q, want its response", got)
 	}
 	if got := b.Stats().Received; got != 1 {

@@ -17,6 +17,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/bowline-mcp/bowline/internal/testenv"
 )
 
 // open sends a request and returns the response, whose body is not read yet.
@@ -87,7 +89,7 @@ func TestPiecesArriveAtOnce(t *testing.T) {
 		response <- got
 	}()
 	io.WriteString(to, "first\n")
-	got := <-response
+	got := testenv.Receive(t, response, "the response begins")
 	defer got.Body.Close()
 	lines := bufio.NewReader(got.Body)
 	for _, piece := range []string{"first\n", "second\n"} {
@@ -192,9 +194,9 @@ func TestClientThatLeaves(t *testing.T) {
 				}
 			}
 		})
-		<-begun
+		testenv.Receive(t, begun, "the node serves the request")
 		leave()
-		if err := <-left; !errors.Is(err, context.Canceled) {
+		if err := testenv.Receive(t, left, "the context of the other node ends"); !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: the context of the other node ends with %v", method, err)
 		}
 		work.Wait()
@@ -233,10 +235,10 @@ func TestNodeThatEndsWhileItServes(t *testing.T) {
 			body, err := io.ReadAll(response.Body)
 			results <- strings.Join([]string{response.Status, string(body), errorText(err)}, "|")
 		}()
-		<-begun
+		testenv.Receive(t, begun, "the node serves the request")
 	}
 	b.server.Close()
-	got := []string{<-results, <-results}
+	got := []string{testenv.Receive(t, results, "a request ends"), testenv.Receive(t, results, "the other request ends")}
 	if strings.HasPrefix(got[0], "200") {
 		got[0], got[1] = got[1], got[0]
 	}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/cluster"
 	"github.com/bowline-mcp/bowline/cluster/nats"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 )
 
 // plainServer starts a server of NATS itself, with changes of its options.
@@ -182,7 +183,7 @@ func TestConnectTriesUntilItsContextEnds(t *testing.T) {
 	}()
 	_, port, _ := net.SplitHostPort(address)
 	plainServer(t, func(o *natsserver.Options) { fmt.Sscan(port, &o.Port) })
-	if err := <-connected; err != nil {
+	if err := testenv.Receive(t, connected, "Connect returns"); err != nil {
 		t.Errorf("with a server that comes later Connect got %v", err)
 	}
 }

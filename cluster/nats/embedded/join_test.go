@@ -13,6 +13,7 @@ import (
 	"github.com/bowline-mcp/bowline/cluster"
 	"github.com/bowline-mcp/bowline/cluster/nats"
 	"github.com/bowline-mcp/bowline/internal/pause"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 )
 
 // limit ends tests that hang.
@@ -143,7 +144,7 @@ func TestAnotherMemberStartsTheServer(t *testing.T) {
 	if took := awaitWrite(t, onFile).Sub(began); took > takeover {
 		t.Errorf("the server was back after %v", took)
 	}
-	<-missed
+	testenv.Receive(t, missed, "a subscriber learns that it missed something")
 	wantGet(t, onFile, "k", "before")
 	wantNone(t, inMemory, "k")
 	must[uint64](t)(inMemory.Create(within(t), "k", []byte("after"), 0))

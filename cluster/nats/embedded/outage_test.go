@@ -20,6 +20,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/cluster"
 	"github.com/bowline-mcp/bowline/cluster/nats"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 )
 
 // A connection that is half open is noticed, and nothing waits for it much longer than its context:
@@ -74,7 +75,7 @@ func halfOpen(t *testing.T, e cluster.Engine, r *relay) {
 	if ended == 0 {
 		t.Error("a write waited until the connection was lost, and not until its context ended")
 	}
-	if err := <-waits; !errors.Is(err, cluster.ErrUnavailable) {
+	if err := testenv.Receive(t, waits, "the write without a time limit ends"); !errors.Is(err, cluster.ErrUnavailable) {
 		t.Errorf("what waited got %v", err)
 	}
 	r.resume()
@@ -118,7 +119,7 @@ func TestAnIdleEngineSendsNothing(t *testing.T) {
 			}
 		}
 	}()
-	<-current
+	testenv.Receive(t, current, "the watch is current")
 	sent, received := e.Messages()
 	// On a slow machine a heartbeat comes late, and the watch asks for it. That happens seldom.
 	const attempts = 5
@@ -141,7 +142,7 @@ func TestAnIdleEngineSendsNothing(t *testing.T) {
 		t.Errorf("the messages rose from %d, %d to %d, %d", sent, received, sentNow, receivedNow)
 	}
 	cancel()
-	<-ended
+	testenv.Receive(t, ended, "the watch ends")
 }
 
 // A store without room refuses values, and accepts them again.
@@ -277,7 +278,7 @@ func TestAWatchOfManyKeys(t *testing.T) {
 				t.Fatalf("a watch was current after %d of %d keys", len(seen), keys)
 			}
 			writing.Store(false)
-			all = <-written
+			all = testenv.Receive(t, written, "nobody writes any more")
 		} else {
 			seen[entry.Key] = true
 		}

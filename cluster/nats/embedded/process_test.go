@@ -9,6 +9,9 @@ import (
 	"os/exec"
 	"sync"
 	"testing"
+	"time"
+
+	"github.com/bowline-mcp/bowline/internal/testenv"
 )
 
 // A process is a member of a cluster in a process of its own.
@@ -91,10 +94,14 @@ func startMember(t *testing.T, o Options) *process {
 
 func (p *process) await(joined <-chan struct{}) {
 	p.t.Helper()
+	guard := time.NewTimer(limit)
+	defer guard.Stop()
 	select {
 	case <-joined:
 	case <-p.ended:
 		p.t.Fatalf("a process did not join: %v\n%s", p.err, p.stderr.String())
+	case <-guard.C:
+		p.t.Fatalf("a process has not joined within %v\n%s", limit, p.stderr.String())
 	}
 }
 
@@ -108,7 +115,7 @@ func (p *process) kill() {
 func (p *process) end() {
 	p.t.Helper()
 	p.stdin.Close()
-	<-p.ended
+	testenv.Receive(p.t, p.ended, "a process leaves the cluster")
 	if p.err != nil {
 		p.t.Errorf("a process ended with %v:\n%s", p.err, p.stderr.String())
 	}

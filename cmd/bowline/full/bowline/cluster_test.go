@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"os"
@@ -16,7 +18,9 @@ import (
 // ask sends a message of a session to a node.
 func ask(t *testing.T, url, session, message string) (status int, header http.Header, body string) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(message))
+	ctx, cancel := context.WithTimeoutCause(t.Context(), hangGuard, errors.New("the node does not answer"))
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(message))
 	if err != nil {
 		t.Fatal(err)
 	}

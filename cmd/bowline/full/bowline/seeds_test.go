@@ -74,8 +74,8 @@ func (c *three) awaitCall(n int, session, when string) {
 			c.t.Logf("%s: an answer after %v", when, time.Since(began).Round(time.Millisecond))
 			return
 		}
-		if status != http.StatusServiceUnavailable {
-			c.t.Fatalf("%s: %d %s", when, status, body)
+		if status != http.StatusServiceUnavailable || time.Since(began) > hangGuard {
+			c.t.Fatalf("%s: after %v: %d %s", when, time.Since(began), status, body)
 		}
 		if err := pause.For(c.t.Context(), 50*time.Millisecond); err != nil {
 			c.t.Fatal(err)
@@ -87,7 +87,7 @@ func (c *three) awaitCall(n int, session, when string) {
 // find it. The flags say which cluster is meant.
 func (c *three) awaitSaved(flags ...string) {
 	c.t.Helper()
-	for {
+	for began := time.Now(); ; {
 		said, err := bowline(c.t, append([]string{"nodes", "--json"}, flags...)...).Output()
 		var reports []cluster.Report
 		if err := errors.Join(err, json.Unmarshal(said, &reports)); err != nil {
@@ -95,6 +95,9 @@ func (c *three) awaitSaved(flags ...string) {
 		}
 		if len(reports) == 3 && !slices.ContainsFunc(reports, func(r cluster.Report) bool { return r.Unsaved > 0 }) {
 			return
+		}
+		if time.Since(began) > hangGuard {
+			c.t.Fatalf("not all sessions of three nodes are saved within %v: %s", hangGuard, said)
 		}
 		if err := pause.For(c.t.Context(), 50*time.Millisecond); err != nil {
 			c.t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport/sse"
 	"github.com/bowline-mcp/bowline/transport/streamable"
@@ -87,7 +88,7 @@ func TestHeadersAreSent(t *testing.T) {
 	o := bowline(t, "", "tools", "--mcp-config", path, "--header", "authorization: Bearer of the flag")
 	o.want(t, exitNoSession, "", "HTTP status 401")
 	o.want(t, exitNoSession, "", adviceRefresh)
-	header := <-seen
+	header := testenv.Receive(t, seen, "the server is asked")
 	if header.Get("Authorization") != "Bearer of the flag" || header.Get("X-Team") != "knots" {
 		t.Errorf("the server saw %v", header)
 	}

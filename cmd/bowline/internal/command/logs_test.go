@@ -10,6 +10,7 @@ import (
 // TestLogsFollowsAServer checks that each log message is one line, also after a crash of the
 // server.
 func TestLogsFollowsAServer(t *testing.T) {
+	t.Parallel()
 	cmd := command(t, withPeer(t, "logger", "logs", "--log", "notice", "--cwd", t.TempDir())...)
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
@@ -34,6 +35,7 @@ func TestLogsFollowsAServer(t *testing.T) {
 }
 
 func TestLogsAsJSON(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	if err := os.Mkdir(dir+"/crashed", 0o700); err != nil {
 		t.Fatal(err)

@@ -172,6 +172,7 @@ func TestMetricsOfOtherAddressesHaveAnyHost(t *testing.T) {
 // TestReadyUntilItDrains checks that after a signal, while calls finish, the server is live and
 // not ready.
 func TestReadyUntilItDrains(t *testing.T) {
+	t.Parallel()
 	url, admin, interrupt, ended := watched(t)
 	for path, want := range map[string]string{"/livez": "live\n", "/readyz": "ready\n"} {
 		if status, body := get(t, admin+path); status != http.StatusOK || body != want {
