@@ -186,7 +186,7 @@ type breach struct {
 // Every clause of the contract fails on an Engine that breaks it. Most of the time the children
 // wait, so that some run at once.
 func TestContractSeesBreaches(t *testing.T) {
-	atOnce := make(chan struct{}, 6)
+	atOnce := make(chan struct{}, 10)
 	for _, b := range breaches() {
 		if os.Getenv(brokenVariable) != "" {
 			t.Run(b.name, func(t *testing.T) { runBroken(t, b) })

@@ -73,6 +73,7 @@ func TestSpansOfACall(t *testing.T) {
 				{name: "refused", tool: "add", client: "refused", epoch: 99},
 			} {
 				t.Run(over+"/"+version+"/"+test.name, func(t *testing.T) {
+					t.Parallel()
 					s := newSite(t, over, version, otel.Options{})
 					s.spans.Reset()
 					leastRetries, mostRetries := 0, 0
