@@ -102,6 +102,20 @@ func (h held) function() (folder, name string) {
 	return folder, name
 }
 
+// replaceHeld returns what the file is to say after some guarantees have been measured. It says nothing of those that
+// are gone.
+func (b *Catalog) replaceHeld(found map[string]held) map[string]held {
+	all := map[string]held{}
+	for id := range b.Tests {
+		if h, measured := found[id]; measured {
+			all[id] = h
+		} else if h, known := b.Held[id]; known {
+			all[id] = h
+		}
+	}
+	return all
+}
+
 // checkHeld finds lines whose guarantee, test or function is no longer there.
 func (b *Catalog) checkHeld(s *source) {
 	for _, id := range slices.Sorted(maps.Keys(b.Held)) {

@@ -40,10 +40,10 @@ func main() {
 	var o options
 	flag.IntVar(&o.audit, "audit", 0, "draw so many guarantees, and print what was broken and what noticed")
 	flag.IntVar(&o.places, "places", 0, "draw so many statements of the library, to break them by hand")
-	flag.BoolVar(&o.held, "held", false, "measure every guarantee, and write "+heldFile)
+	flag.BoolVar(&o.held, "held", false, "measure every guarantee, or those that -only names, and write "+heldFile)
 	flag.IntVar(&o.most, "most", 20, "break the code in at most so many ways for each package that has tests of a guarantee")
 	flag.StringVar(&o.seed, "seed", "", "draw with this `text`; the default is the last commit")
-	flag.Func("only", "measure the guarantees whose numbers match `regexp`, and print", func(text string) (err error) {
+	flag.Func("only", "measure the guarantees whose numbers match `regexp`; without -held, print what was broken", func(text string) (err error) {
 		o.only, err = regexp.Compile(text)
 		return err
 	})
@@ -75,16 +75,15 @@ func run(ctx context.Context, out io.Writer, o options) error {
 		fmt.Fprintf(out, "drawn with seed %s\n", o.seed)
 		_, err := measure(ctx, out, catalog, draw(ids, o.audit, o.seed), o.most, true)
 		return err
-	case o.only != nil:
-		ids = slices.DeleteFunc(ids, func(id string) bool { return !o.only.MatchString(id) })
-		_, err := measure(ctx, out, catalog, ids, o.most, true)
-		return err
-	case o.held:
-		found, err := measure(ctx, out, catalog, ids, o.most, false)
-		if err != nil {
+	case o.held || o.only != nil:
+		if o.only != nil {
+			ids = slices.DeleteFunc(ids, func(id string) bool { return !o.only.MatchString(id) })
+		}
+		found, err := measure(ctx, out, catalog, ids, o.most, !o.held)
+		if err != nil || !o.held {
 			return err
 		}
-		return os.WriteFile(heldFile, []byte(formatHeld(found)), 0o644)
+		return os.WriteFile(heldFile, []byte(formatHeld(catalog.replaceHeld(found))), 0o644)
 	}
 	flag.Usage()
 	return nil
