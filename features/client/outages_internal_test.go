@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -60,4 +61,42 @@ func TestNothingIsKeptOfAnUnreachableEndpoint(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A countedOutage is an endpoint that never answers, and counts attempts.
+type countedOutage struct {
+	unreachable
+	attempts *atomic.Int64
+}
+
+func (c countedOutage) Open(ctx context.Context) (transport.Link, error) {
+	c.attempts.Add(1)
+	return c.unreachable.Open(ctx)
+}
+
+// When another session finds its endpoint, a session tries at once, but not twice in a row: after a failure it waits for its backoff.
+//
+// Guarantees: G-0001.19
+func TestASessionTriesEarlyOnceInARow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := New(protocol.Implementation{Name: "c", Version: "1"}, Options{})
+		var attempts atomic.Int64
+		if _, err := c.Start(t.Context(), "a", countedOutage{"https://a", &attempts}); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			<-time.NewTimer(5*time.Minute + time.Second/2).C
+			before := attempts.Load()
+			for range 3 {
+				c.outages.end("https://a")
+				synctest.Wait()
+			}
+			if n := attempts.Load() - before; n != 1 {
+				t.Errorf("there were %d early attempts, want 1", n)
+			}
+		}
+		if err := c.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
 }
