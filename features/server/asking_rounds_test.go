@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -127,4 +128,48 @@ func TestProgressGoesToThePresentRound(t *testing.T) {
 	w.send(call("second", retryParams(asked.Result.State, yes)))
 	w.want(`"progressToken":"second","progress":2`)
 	w.want(`done`)
+}
+
+// A call that has asked in rounds, and then becomes a task, goes on with the next question: the answers of the rounds stay answers to
+// their own questions.
+//
+// Guarantees: G-0032.8
+func TestATaskGoesOnAfterTheQuestionsOfItsRounds(t *testing.T) {
+	bubble(t, server.TaskOptions{After: time.Second}, func(t *testing.T, s *taskServer) {
+		server.AddTool(s.Server, protocol.Tool{Name: "confirms", Execution: &protocol.ToolExecution{TaskSupport: protocol.TaskOptional}},
+			func(ctx context.Context, _ struct{}) (string, error) {
+				if err := server.Confirm(ctx, "Sure?"); err != nil {
+					return "", err
+				}
+				<-s.goOn
+				if err := server.Confirm(ctx, "Really?"); err != nil {
+					return "", err
+				}
+				return "done", nil
+			}, server.Asks(server.Reruns, forms))
+		w := dial(t, s.Server)
+		first := w.ask(withTasks(`1`, "tools/call", `"name":"confirms"`))
+		var state, id string
+		if err := json.Unmarshal(first.Result["requestState"], &state); err != nil {
+			t.Fatalf("got %s, %v", first.Result, first.Error)
+		}
+		w.send(withTasks(`1`, "tools/call", `"name":"confirms"`+retryParams(state, yes)))
+		pass(2 * time.Second)
+		var begun response
+		if w.read(&begun); json.Unmarshal(begun.Result["taskId"], &id) != nil {
+			t.Fatalf("got %s, %v, want a task", begun.Result, begun.Error)
+		}
+		s.goOn <- struct{}{}
+		synctest.Wait()
+		asked := w.getTask(id)
+		if _, found := asked.InputRequests["2"]; !found || len(asked.InputRequests) != 1 {
+			t.Fatalf("the task is %+v, want its second question", asked)
+		}
+		w.send(withTasks(`3`, "tasks/update", `"taskId":"`+id+`","inputResponses":{"2":{"action":"accept","content":{}}}`))
+		w.want(`"resultType":"complete"`)
+		synctest.Wait()
+		if got := w.getTask(id); !strings.Contains(string(got.FinalResult), `"text":"done"`) {
+			t.Errorf("got %+v, want %q", got, "done")
+		}
+	})
 }

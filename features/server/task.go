@@ -140,7 +140,6 @@ func (t *task) make() error {
 		t.before.digests = maps.Clone(again.before.digests)
 		t.before.give(again.early)
 		t.before.give(again.before.answers)
-		t.number.Store(again.number.Load())
 		again.mu.Unlock()
 	}
 	if !t.call.modern {
