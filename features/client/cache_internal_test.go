@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -12,50 +11,6 @@ import (
 
 	"github.com/bowline-mcp/bowline/protocol"
 )
-
-// Whatever is stored, found, dropped and invalidated, the size of the cache is the sum
-// of its entries and stays below the limit, and expired entries are removed.
-//
-// Guarantees: G-0035.4
-func TestSizeOfACacheIsTheSumOfItsEntries(t *testing.T) {
-	for seed := range uint64(50) {
-		synctest.Test(t, func(t *testing.T) {
-			random, c, p := rand.New(rand.NewPCG(seed, 0)), &cache{limit: 20_000}, &peer{requestMeta: requestMeta{members: protocol.Meta{}}}
-			for range 500 {
-				key := cacheKey{method: protocol.MethodReadResource, about: fmt.Sprintf("x://%d/%d", random.IntN(5), random.IntN(40))}
-				switch random.IntN(8) {
-				case 0:
-					c.updated(key.about)
-				case 1:
-					c.changed(key.method)
-				case 2:
-					c.find(key, p, time.Duration(random.IntN(3))*time.Second)
-				case 3:
-					c.whole(key.method, p, 0)
-				case 4:
-					if random.IntN(20) == 0 {
-						c.forget(key.method)
-					}
-				default:
-					ttl := random.Int64N(10_000)
-					c.keep(key, c.begin(key.method), &protocol.CacheableResult{TTLMs: &ttl}, nil, attempt{peer: p, raw: make([]byte, random.IntN(2000))}, time.Duration(random.IntN(9))*time.Second)
-				}
-				timer := time.NewTimer(time.Duration(random.IntN(300)) * time.Millisecond)
-				<-timer.C
-				var sum int64
-				for _, e := range c.entries {
-					sum += e.Value.(*entry).size()
-				}
-				if sum != c.bytes || sum > c.limit || len(c.entries) != c.recent.Len() {
-					t.Fatalf("seed %d: %d bytes in %d entries, %d in the list; the cache counts %d bytes", seed, sum, len(c.entries), c.recent.Len(), c.bytes)
-				}
-			}
-			if c.clear(); c.bytes != 0 || len(c.entries) != 0 || c.recent.Len() != 0 {
-				t.Errorf("seed %d: entries are left, want none", seed)
-			}
-		})
-	}
-}
 
 // Expired results are removed even if nobody asks for them.
 func TestExpiredResultsAreRemoved(t *testing.T) {

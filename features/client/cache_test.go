@@ -255,84 +255,6 @@ func TestChangesInvalidateKeptResults(t *testing.T) {
 	}
 }
 
-// A result is not kept if a change was reported between the request and the result.
-//
-// Guarantees: G-0035.2
-func TestResultOlderThanAChangeIsNotKept(t *testing.T) {
-	for method, notification := range map[string]string{
-		protocol.MethodListTools:    `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`,
-		protocol.MethodReadResource: `{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"file:///a"}}`,
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			k := newCachingServer(forAMinute)
-			s := openCachingServer(t, k, client.Options{})
-			k.refuse = nil
-			answers := make(chan string)
-			inner := k.fakeServer.answer
-			k.fakeServer.answer = func(f frame) []string {
-				if f.Method == method {
-					k.sendFrame(notification)
-					answers <- "" // the client has handled the change
-				}
-				return inner(f)
-			}
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				wantKept(t, "first", s, 1, method)
-			}()
-			synctest.Wait()
-			<-answers
-			<-done
-			go func() { <-answers }()
-			wantKept(t, "second", s, 2, method)
-		})
-	}
-}
-
-// ClearCache also discards results that are on their way, because they are those of the earlier user. What is asked for after it
-// is kept.
-//
-// Guarantees: G-0035.2
-func TestResultsOnTheirWayAreNotKeptAfterClearCache(t *testing.T) {
-	for method, ask := range cacheable {
-		synctest.Test(t, func(t *testing.T) {
-			k := newCachingServer(forAMinute)
-			inner := k.fakeServer.answer
-			k.fakeServer.answer = func(f frame) []string {
-				if f.Method == method {
-					pass(time.Second)
-				}
-				return inner(f)
-			}
-			s := openCachingServer(t, k, client.Options{})
-			view := s.With(client.CallOptions{MaxStale: time.Hour}) // keeps results even longer
-			earlier := make(chan string, 1)
-			go func() {
-				text, _ := ask(t.Context(), view)
-				earlier <- text
-			}()
-			pass(500 * time.Millisecond)
-			s.ClearCache()
-			if got := <-earlier; got != "1-1" {
-				t.Errorf("%s: the request on its way got %q, want the first answer", method, got)
-			}
-			for _, want := range []string{"1-2", "1-2"} {
-				if got, err := ask(t.Context(), view); err != nil || got != want {
-					t.Errorf("%s: after ClearCache: got %q, %v, want %q", method, got, err, want)
-				}
-			}
-			k.away.Store(true)
-			s.ClearCache()
-			k.cut()
-			synctest.Wait()
-			if got, err := ask(t.Context(), view); !errors.Is(err, client.ErrUnavailable) {
-				t.Errorf("%s: after ClearCache, and without a server: got %q, %v, want %v", method, got, err, client.ErrUnavailable)
-			}
-		})
-	}
-}
-
 // When the program learns of a change, by middleware or by OnEvent, it no longer gets the kept result.
 //
 // Guarantees: G-0035.2
@@ -389,33 +311,6 @@ func TestWhoLearnsOfAChangeGetsTheNewResult(t *testing.T) {
 	}
 }
 
-// After a reconnect, results of the server session before are not used.
-//
-// Guarantees: G-0035.2, G-0035.5
-func TestReconnectInvalidatesKeptResults(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		k := newCachingServer(forAMinute)
-		s := openCachingServer(t, k, client.Options{})
-		pinned := s.Pin()
-		wantKept(t, "first", pinned, 1)
-		wantKept(t, "pinned", pinned, 1)
-		k.cut()
-		synctest.Wait()
-		wantKept(t, "while the server is away", s, 1)
-		if err := s.AwaitReady(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		synctest.Wait()
-		if _, err := pinned.With(client.CallOptions{Epoch: pinned.Calls().Epoch, MaxStale: time.Hour}).ListTools(t.Context(), nil); !errors.Is(err, client.ErrStale) {
-			t.Errorf("pinned: got %v, want %v", err, client.ErrStale)
-		}
-		wantKept(t, "then", s, 2)
-		if _, err := pinned.ListTools(t.Context(), nil); !errors.Is(err, client.ErrStale) {
-			t.Errorf("pinned, and kept from another server: got %v, want %v", err, client.ErrStale)
-		}
-	})
-}
-
 // With MaxStale, a list is returned while the server is away if it is not older than
 // that.
 //
@@ -458,22 +353,6 @@ func TestMaxStaleReturnsOldListsDuringAnOutage(t *testing.T) {
 			})
 		})
 	}
-}
-
-// If the server answers with an error, the client returns the error and not an old
-// result.
-//
-// Guarantees: G-0035.5
-func TestErrorOfTheServerComesBeforeAnOldResult(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		k := newCachingServer(`"ttlMs":0,"cacheScope":"private"`)
-		s := openCachingServer(t, k, client.Options{Calls: client.CallOptions{MaxStale: time.Hour}})
-		wantKept(t, "first", s, 1)
-		k.refuse = func(string) bool { return true }
-		if r, err := s.ListTools(t.Context(), nil); err == nil {
-			t.Errorf("got %+v, want an error", r)
-		}
-	})
 }
 
 // The pages of a list are kept together or not at all, because pages of different times

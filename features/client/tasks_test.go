@@ -3,6 +3,7 @@ package client_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"strings"
 	"sync"
@@ -20,6 +21,9 @@ import (
 	"github.com/bowline-mcp/bowline/transport/fault"
 	"github.com/bowline-mcp/bowline/transport/inmem"
 )
+
+// seeds is how many random sequences of faults a test tries. make soak tries more.
+var seeds = flag.Uint64("seeds", 20, "histories of each test with faults")
 
 // A taskServer is a server whose tools work for a while, as tasks if that is possible.
 type taskServer struct {
