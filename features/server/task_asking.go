@@ -12,8 +12,9 @@ import (
 // taskQuestions contains the present questions of a task.
 type taskQuestions struct {
 	openQuestions
-	refused  chan error // holds one error: the client of 2025-11-25 does not answer
-	attended bool       // a client of 2025-11-25 is being asked
+	refused  chan error      // holds one error: the client of 2025-11-25 does not answer
+	attended bool            // a client of 2025-11-25 is being asked
+	ctx      context.Context // ends when they are no longer open
 }
 
 // progress makes a report the status message of the task. If the call is not a task, it
@@ -76,6 +77,9 @@ func (t *task) deliver(ctx context.Context, open protocol.InputRequests) (protoc
 		openQuestions: openQuestions{make(protocol.InputRequests, len(open)), make(protocol.InputResponses), make(chan protocol.InputResponses, 1)},
 		refused:       make(chan error, 1),
 	}
+	var closed context.CancelFunc
+	asked.ctx, closed = context.WithCancel(context.Background())
+	defer closed()
 	names := make(map[string]string, len(open))
 	for name, q := range open {
 		key := name

@@ -104,10 +104,15 @@ func (t *task) attend(ctx context.Context, c *call) error {
 	case !mine:
 		return waitFor(ctx, changed, 0)
 	}
-	answers, err := t.askClient(ctx, c, open)
+	asking, stop := context.WithCancel(ctx)
+	defer stop()
+	defer context.AfterFunc(asked.ctx, stop)() // the client need not answer any more
+	answers, err := t.askClient(asking, c, open)
 	switch {
 	case err == nil:
 		return t.update(ctx, answers)
+	case asked.ctx.Err() != nil && ctx.Err() == nil:
+		return nil
 	case ctx.Err() != nil || errors.As(err, new(*conn.CallError)): // the client has disconnected: another request asks again
 		t.mu.Lock()
 		asked.attended = false
