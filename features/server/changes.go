@@ -241,6 +241,8 @@ type changes struct {
 	holds   int32                    // calls of OnUnsubscribe that the end of the peer waits for
 	claimed map[string]chan struct{} // resources whose subscription a request is changing
 	timer   *time.Timer              // nil: nothing is scheduled
+	firing  bool                     // changes are being sent
+	fired   chan struct{}            // closed when they were sent; nil: nobody waits for that
 	sending sync.WaitGroup
 	held    sync.WaitGroup
 }
@@ -339,13 +341,31 @@ func (c *changes) fire() {
 	defer c.sending.Done()
 	c.mu.Lock()
 	pending := c.pending.all()
-	c.pending = changeSet{}
+	c.pending, c.firing = changeSet{}, true
 	c.mu.Unlock()
 	unsent, wait := c.send(pending)
 	c.mu.Lock()
-	c.timer = nil
+	c.timer, c.firing = nil, false
+	if c.fired != nil {
+		close(c.fired)
+		c.fired = nil
+	}
 	c.mu.Unlock()
 	c.addAfter(wait, unsent)
+}
+
+// awaitFired waits until what is being sent now was sent.
+func (c *changes) awaitFired(ctx context.Context) error {
+	c.mu.Lock()
+	if c.firing && c.fired == nil {
+		c.fired = make(chan struct{})
+	}
+	fired := c.fired
+	c.mu.Unlock()
+	if fired == nil {
+		return nil
+	}
+	return waitFor(ctx, fired, 0)
 }
 
 // stop stops all sending. It reports whether end has nothing to wait for or to return.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
@@ -71,6 +72,38 @@ func TestConcurrentRequestsAboutOneResource(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Nothing comes after the answer to resources/unsubscribe, also not an update that is being sent, because a middleware
+// takes its time.
+//
+// Guarantees: G-0029.4
+func TestNoUpdateFollowsTheAnswerToUnsubscribe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := func(next server.Handler) server.Handler {
+			return func(ctx context.Context, r *server.Request) (any, error) {
+				if r.Method == protocol.NotificationResourcesUpdated {
+					pass(time.Second)
+				}
+				return next(ctx, r)
+			}
+		}
+		s := newServer(server.Options{OnSubscribe: func(context.Context, string) error { return nil }, Middleware: []server.Middleware{slow}})
+		w := dial(t, s)
+		w.initialize(protocol.Version20251125)
+		request := func(id, method string) string { return legacy(id, method, `"uri":"x://a"`) }
+		w.ask(request(`1`, protocol.MethodSubscribe))
+		for range 2 { // the second one waits while the first is sent
+			s.ResourceUpdated("x://a")
+			pass(100 * time.Millisecond)
+		}
+		w.send(request(`2`, protocol.MethodUnsubscribe), request(`3`, protocol.MethodUnsubscribe))
+		w.want(protocol.NotificationResourcesUpdated)
+		w.want(`"result":{}`)
+		w.want(`"result":{}`)
+		pass(time.Minute)
+		w.wantNothing()
+	})
 }
 
 // If a later OnSubscribe panics, OnUnsubscribe is called for what was already granted.

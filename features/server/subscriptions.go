@@ -91,6 +91,9 @@ func (ss *subscriptions) unsubscribe(ctx context.Context, c *call, params *proto
 		c.peer.keep()
 		c.peer.unsubscribed(ctx, params.URI)
 	}
+	if err := changes.awaitFired(ctx); err != nil { // no update may follow the answer
+		return nil, err
+	}
 	return &protocol.EmptyResult{}, nil
 }
 
