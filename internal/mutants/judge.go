@@ -152,16 +152,13 @@ func (c *runner) judgeSome(ctx context.Context, p *pkg, some []mutant, o *option
 		return unfit[m.number]
 	})
 	t.unfit += len(unfit)
-	c.binary = binary
+	c.binary, c.verbose = binary, o.verbose
 	found, err := c.judgeAll(ctx, some)
 	if err != nil {
 		return err
 	}
 	for i, m := range some {
 		t.count(m, found[i])
-		if o.verbose {
-			fmt.Fprintf(c.out, "%s: %s: %s\n", m.at, found[i], m.name)
-		}
 	}
 	return nil
 }

@@ -25,6 +25,7 @@ type runner struct {
 	killers map[string][]string // by function, the latest first
 	trusted map[string]bool     // whether a test passes in this binary without a mutant
 	out     io.Writer
+	verbose bool
 }
 
 const (
@@ -59,18 +60,30 @@ func (c *runner) judgeAll(ctx context.Context, all []mutant) ([]finding, error) 
 		workers.Go(func() {
 			for i := range next {
 				found[i], failures[i] = c.judge(ctx, &all[i], c.reach.tests(&all[i]))
+				c.tell(&all[i], found[i])
 			}
 		})
 	}
 	for i := range all {
 		if i%reported == 0 {
+			c.mu.Lock()
 			fmt.Fprintf(c.out, "%s: at mutant %d of %d\n", c.dir, i+1, len(all))
+			c.mu.Unlock()
 		}
 		next <- i
 	}
 	close(next)
 	workers.Wait()
 	return found, errors.Join(failures...)
+}
+
+// tell prints a verdict, if that is wanted.
+func (c *runner) tell(m *mutant, f finding) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.verbose {
+		fmt.Fprintf(c.out, "%s: %s: %s\n", m.at, f, m.name)
+	}
 }
 
 // judge tries those of the tests that have killed others of the function first, then the others. One
