@@ -200,39 +200,27 @@ func TestCloseWaitsForThePeerToTakeWhatIsQueued(t *testing.T) {
 //
 // Guarantees: G-0014.6, G-0014.7
 func TestCloseGivesUpAfterTheShortestGrace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, b, toA, toB := pipe(inmem.Options{})
-		send(t, a, 1, "1")
-		send(t, a, 0, "untagged")
-		send(t, b, 2, "2")
-		start := time.Now()
-		var closing sync.WaitGroup
-		closing.Go(func() { a.Close(time.Hour) })
-		closing.Go(func() { a.Close(time.Minute) })
-		closing.Wait()
-		if took := time.Since(start); took != time.Minute {
-			t.Fatalf("Close took %v, want less", took)
-		}
-		toA.want(t, "lost: transport: link closed, unsent [1]")
-		toB.want(t, "lost: transport: peer closed the link, unsent [2]")
-		a.Close(0)
-		b.Close(0)
-		toB.want(t)
-	})
-}
-
-func TestBothSidesCanCloseConcurrently(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, b, toA, toB := pipe(inmem.Options{})
-		send(t, a, 1, "1")
-		send(t, b, 2, "2")
-		var closing sync.WaitGroup
-		closing.Go(func() { a.Close(time.Hour) })
-		closing.Go(func() { b.Close(time.Minute) })
-		closing.Wait()
-		toA.want(t, "lost: transport: link closed, unsent [1]")
-		toB.want(t, "lost: transport: link closed, unsent [2]")
-	})
+	for _, grace := range []time.Duration{time.Minute, time.Millisecond, 0} {
+		synctest.Test(t, func(t *testing.T) {
+			a, b, toA, toB := pipe(inmem.Options{})
+			send(t, a, 1, "1")
+			send(t, a, 0, "untagged")
+			send(t, b, 2, "2")
+			start := time.Now()
+			var closing sync.WaitGroup
+			closing.Go(func() { a.Close(time.Hour) })
+			closing.Go(func() { a.Close(grace) })
+			closing.Wait()
+			if took := time.Since(start); took != grace {
+				t.Fatalf("Close took %v, want %v", took, grace)
+			}
+			toA.want(t, "lost: transport: link closed, unsent [1]")
+			toB.want(t, "lost: transport: peer closed the link, unsent [2]")
+			a.Close(0)
+			b.Close(0)
+			toB.want(t)
+		})
+	}
 }
 
 // Both sides can send and grant as fast as possible, each on its own goroutine, without

@@ -226,19 +226,24 @@ func describe(err error) string {
 func TestConnectionsAreOfTheirGroup(t *testing.T) {
 	g := new(Group)
 	theirs, ours := pair(t, g)
-	pool := new(http.Transport)
-	g.Join(pool)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	dialled, err := pool.DialContext(t.Context(), "tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
+	conns := []net.Conn{ours}
+	for _, pool := range []*http.Transport{
+		{}, {TLSClientConfig: new(tls.Config)}, {DialContext: new(net.Dialer).DialContext}, {DialTLSContext: new(tls.Dialer).DialContext},
+	} {
+		g.Join(pool)
+		dialled, err := pool.DialContext(t.Context(), "tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer dialled.Close()
+		conns = append(conns, dialled)
 	}
-	defer dialled.Close()
-	for _, c := range []net.Conn{ours, dialled} {
+	for _, c := range conns {
 		polled, ok := c.(*conn)
 		if !ok {
 			t.Fatalf("got a %T, want a connection that polls", c)
