@@ -94,7 +94,7 @@ func TestWorkspaceHasEveryModule(t *testing.T) {
 var (
 	startedProgram = regexp.MustCompile(`exec\.Command(?:Context)?\((?:[\w.]+(?:\(\))?, )?"([a-z]+)"`)
 	fromNPM        = regexp.MustCompile(`\bBuildPrograms\(|\.install\(\)`) // of peers
-	buildTag       = regexp.MustCompile(`^//go:build (npm|prometheus|cluster)\n`)
+	buildTag       = regexp.MustCompile(`^//go:build (?:unix && )?(npm|prometheus|cluster)\n`)
 )
 
 // TestTestsNeedOnlyGo looks for programs that tests start by name. A test with a build tag is one
@@ -136,6 +136,7 @@ func TestTestsNeedOnlyGo(t *testing.T) {
 		"npm":       `(cd peers && go vet -tags "$tags" . && go test -tags "$tags" .)`,
 		"telemetry": "go test -tags prometheus ",
 		"nodes":     "go test -tags cluster ",
+		"crowd":     "-args -crowd",
 	} {
 		if !slices.Contains(steps(ci), step) {
 			t.Errorf(".ci/run has no %s among its steps: %v", step, steps(ci))

@@ -29,7 +29,7 @@ import (
 )
 
 func TestSmall(t *testing.T) {
-	child := exec.Command("sleep", "600")
+	child := exec.Command("sh", "-c", "exec sleep 600")
 	child.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := child.Start(); err != nil || small() != 2 {
 		t.Fatal(err)
