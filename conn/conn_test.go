@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/inmem"
@@ -120,7 +121,7 @@ func TestConcurrentCallsGetTheirOwnAnswers(t *testing.T) {
 			}
 		})
 	}
-	callers.Wait()
+	testenv.Within(t, "each call gets its answer", callers.Wait)
 	stats := p.client.Stats()
 	if stats.Calls != 500 || stats.Settled[conn.Answered][conn.Sent] != 500 {
 		t.Fatalf("got %d calls, settled %v; want 500, all answered", stats.Calls, stats.Settled)

@@ -14,6 +14,7 @@ import (
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/internal/specification"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/telemetry"
 )
@@ -259,8 +260,10 @@ func TestRootsChanged(t *testing.T) {
 	if err := c.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
-	s.serving.Wait() // waits until the servers have read everything
-	modern.serving.Wait()
+	testenv.Within(t, "the servers read everything", func() {
+		s.serving.Wait()
+		modern.serving.Wait()
+	})
 	if legacy, modern := s.received(protocol.NotificationRootsListChanged), modern.received(protocol.NotificationRootsListChanged); len(legacy) != 1 || len(modern) != 0 {
 		t.Errorf("got the notifications %v and %v, want len(legacy) == 1 and len(modern) == 0", legacy, modern)
 	}
@@ -490,7 +493,7 @@ func TestRoundsOfParallelCalls(t *testing.T) {
 	done := make(chan error, 1)
 	params := &protocol.CallToolParams{Name: "x"}
 	go func() { _, err := session.CallTool(context.Background(), params); done <- err }()
-	<-begun
+	testenv.Within(t, "the first call asks", func() { <-begun })
 	plain, err := session.With(client.CallOptions{ManualInput: true}).CallTool(t.Context(), params)
 	if err != nil || plain.InputRequired == nil {
 		t.Errorf("got %+v, %v, want plain.InputRequired != nil", plain, err)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
@@ -138,7 +139,7 @@ func TestOneOfManyRetriesPasses(t *testing.T) {
 				}
 			})
 		}
-		racing.Wait()
+		testenv.Within(t, "every retry is answered", racing.Wait)
 		if passed.Load() != 1 || refused.Load() != 19 || s.runs.Load() > 1 {
 			t.Errorf("%s: %d passed, %d were refused, %d runs; want 1, 19 and at most 1", name, passed.Load(), refused.Load(), s.runs.Load())
 		}

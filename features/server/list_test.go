@@ -10,6 +10,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
@@ -122,7 +123,7 @@ func TestTheFirstToolMayComeLater(t *testing.T) {
 			t.Errorf("at first: got %v, %v, want none", result, err)
 		}
 		server.AddTool(s, protocol.Tool{Name: "late"}, func(context.Context, struct{}) (string, error) { return "here", nil })
-		<-notified
+		testenv.Within(t, "the client is told of the first tool", func() { <-notified })
 		if got, err := client.Call[string](t.Context(), session, "late", nil); err != nil || got != "here" {
 			t.Errorf("got %q, %v, want %q", got, err, "here")
 		}

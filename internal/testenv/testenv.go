@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"testing"
+	"time"
 )
 
 // variable contains the path of the test binary whose tests run. A process that it starts
@@ -27,5 +29,26 @@ func Once() {
 	}
 	if err := os.Setenv(variable, self); err != nil {
 		panic(err)
+	}
+}
+
+// hangLimit is how long a test waits for what never comes.
+const hangLimit = time.Minute
+
+// Within calls f, and ends the test if f has not returned in a minute. What says what the test waits for. It is for tests in real time,
+// which would otherwise end with the time of their package, and not say why.
+func Within(t testing.TB, what string, f func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	limit := time.NewTimer(hangLimit)
+	defer limit.Stop()
+	select {
+	case <-done:
+	case <-limit.C:
+		t.Fatalf("waited for a minute: %s", what)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
@@ -317,7 +318,7 @@ func TestDeleteRaces(t *testing.T) {
 			}
 		})
 		group.Go(func() { p.link.Close(time.Second) })
-		group.Wait()
+		testenv.Within(t, "requests and DELETEs are answered", group.Wait)
 		if r := s.receive(held); r.status != 503 {
 			t.Errorf("got %+v, want 503", r)
 		}
