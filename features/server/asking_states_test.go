@@ -299,26 +299,6 @@ func TestStateBelongsToItsCaller(t *testing.T) {
 	}
 }
 
-// A state is refused after its expiry.
-//
-// Guarantees: G-0031.4
-func TestStatesExpire(t *testing.T) {
-	for _, name := range []string{"one_reruns", "explicit"} {
-		synctest.Test(t, func(t *testing.T) {
-			s := new(shop)
-			srv := s.server(server.Options{})
-			w := dial(t, srv)
-			first := w.round(name, "")
-			pass(10*time.Minute + time.Second)
-			s.runs.Store(0)
-			if got := w.round(name, retryParams(first.State, yes)); !got.Error.is(jsonrpc.CodeInvalidParams, "expired") || s.runs.Load() != 0 {
-				t.Errorf("%s: got %+v, want the error %d with %q and s.runs.Load() == 0", name, got, jsonrpc.CodeInvalidParams, "expired")
-			}
-			srv.Close(context.Background())
-		})
-	}
-}
-
 // A call with all its rounds takes an hour at most, however quickly each question is answered. After that its state is refused, and
 // the question of a handler that waits fails. A state that is younger is accepted.
 //

@@ -63,39 +63,6 @@ func TestAbandonedCallsCleanUp(t *testing.T) {
 	}
 }
 
-// The number of waiting calls is limited, for one client and for all clients together.
-//
-// Guarantees: G-0031.7
-func TestCallsThatWaitAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := new(shop)
-		srv := s.server(server.Options{Asking: server.AskingOptions{MaxWaiting: 3, MaxWaitingPerClient: 2}})
-		one, other, third := dial(t, srv), dial(t, srv), dial(t, srv)
-		one.round("one_waits", "")
-		one.round("one_waits", "")
-		mine := other.round("one_waits", "")
-		runs := s.runs.Load()
-		if got := third.round("one_waits", ""); !got.Error.is(jsonrpc.CodeOverloaded, "overloaded") || s.runs.Load() != runs {
-			t.Errorf("got %+v, want the error %d with %q and s.runs.Load() == %v", got, jsonrpc.CodeOverloaded, "overloaded", runs)
-		}
-		one.round("one_waits", "") // replaces the oldest call of this client
-		if got := other.round("one_waits", retryParams(mine.State, yes)); !strings.Contains(got.Text, "confirmed") {
-			t.Errorf("got %+v, want %q in it", got, "confirmed")
-		}
-		if got := third.round("one_waits", ""); got.Error != nil {
-			t.Errorf("after a call ended: got %+v", got.Error)
-		}
-		pass(11 * time.Minute) // all calls expire
-		synctest.Wait()
-		for _, w := range []*rawPeer{one, other, third} {
-			if got := w.round("one_waits", ""); got.Error != nil {
-				t.Errorf("after all calls expired: got %+v", got.Error)
-			}
-		}
-		srv.Close(context.Background())
-	})
-}
-
 // A call whose handler has stopped waiting for an answer keeps its place, with its outcome, until the question expires, and no longer.
 //
 // Guarantees: G-0031.7

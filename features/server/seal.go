@@ -49,7 +49,7 @@ type state struct {
 	End     int64                   `json:"e"`           // seconds since 1970, when the call expires
 	Asked   map[string]digest       `json:"a,omitzero"`  // digests of the questions, by key
 	Answers protocol.InputResponses `json:"s,omitempty"` // for Reruns: the answers so far
-	Own     json.RawMessage         `json:"o,omitempty"` // for a handler that returns InputRequired: its own state
+	Own     json.RawMessage         `json:"o,omitzero"`  // for a handler that returns InputRequired: its own state
 	Process string                  `json:"n,omitempty"` // for Waits: the process in which the handler waits
 
 	node string // the name of the node that sealed it, in clear; only for Waits, and "" if nodes have no names
