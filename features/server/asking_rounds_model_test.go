@@ -397,7 +397,9 @@ func (r *roundsReply) check(t *rapid.T, id int, frame string) {
 		return
 	}
 	c.busy, c.asked, c.earlier, c.state = 0, r.at, c.state, got.Result.RequestState
-	c.rounds++
+	if c.rounds++; c.way == "explicit" && c.rounds == 1 {
+		c.began = c.asked // the server learns only now that the tool asks
+	}
 	step := rune(c.steps[len(c.said)])
 	wanted := len(stepRequests(step, 0)) - len(c.got)
 	keys := slices.Sorted(maps.Keys(got.Result.InputRequests))

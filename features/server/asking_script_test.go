@@ -20,8 +20,9 @@ import (
 // confirmation, f for a form, u for a page, s for a message of a model, r for roots, and p for
 // a pair of forms. The letter w is work for five seconds.
 type script struct {
-	N     int    `json:"n"` // tells calls apart
-	Steps string `json:"steps"`
+	N     int           `json:"n"` // tells calls apart
+	Steps string        `json:"steps"`
+	More  time.Duration `json:"more,omitzero"` // that its work lasts
 }
 
 const workTime = 5 * time.Second
@@ -42,7 +43,7 @@ func newScripted(o server.AskingOptions) *scripted {
 	for name, how := range map[string]server.Asking{"waits": server.Waits, "reruns": server.Reruns} {
 		server.AddTool(s.Server, protocol.Tool{Name: name}, func(ctx context.Context, in script) (string, error) {
 			s.ran(in.N)
-			text, err := follow(ctx, in.Steps)
+			text, err := follow(ctx, in)
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.ends[in.N] = append(s.ends[in.N], err)
@@ -51,7 +52,7 @@ func newScripted(o server.AskingOptions) *scripted {
 	}
 	server.AddTool(s.Server, protocol.Tool{Name: "explicit"}, func(ctx context.Context, in script) (string, error) {
 		s.ran(in.N)
-		return followExplicitly(ctx, in.Steps)
+		return followExplicitly(ctx, in)
 	})
 	return s
 }
@@ -63,9 +64,9 @@ func (s *scripted) ran(n int) {
 }
 
 // follow asks what the steps say, and returns the answers.
-func follow(ctx context.Context, steps string) (string, error) {
+func follow(ctx context.Context, in script) (string, error) {
 	var said []string
-	for i, step := range steps {
+	for i, step := range in.Steps {
 		var text string
 		var err error
 		switch step {
@@ -96,7 +97,7 @@ func follow(ctx context.Context, steps string) (string, error) {
 			answers, err = server.Ask(ctx, stepRequests(step, i))
 			text = stepText(step, i, answers)
 		default:
-			text, err = work(ctx)
+			text, err = work(ctx, workTime+in.More)
 		}
 		switch {
 		case errors.Is(err, server.ErrDeclined):
@@ -112,8 +113,8 @@ func follow(ctx context.Context, steps string) (string, error) {
 }
 
 // followExplicitly does what follow does, by returning InputRequired.
-func followExplicitly(ctx context.Context, steps string) (string, error) {
-	r, said := server.RequestFrom(ctx), []string{}
+func followExplicitly(ctx context.Context, in script) (string, error) {
+	r, steps, said := server.RequestFrom(ctx), in.Steps, []string{}
 	if later, err := r.State(&said); err != nil {
 		return "", err
 	} else if i := len(said); later && len(r.Answers) == len(stepRequests(rune(steps[i]), i)) {
@@ -123,7 +124,7 @@ func followExplicitly(ctx context.Context, steps string) (string, error) {
 		if steps[i] != 'w' {
 			return "", &server.InputRequired{Requests: stepRequests(rune(steps[i]), i), State: said}
 		}
-		text, err := work(ctx)
+		text, err := work(ctx, workTime+in.More)
 		if err != nil {
 			return "", err
 		}
@@ -132,8 +133,8 @@ func followExplicitly(ctx context.Context, steps string) (string, error) {
 	return strings.Join(said, " "), nil
 }
 
-func work(ctx context.Context) (string, error) {
-	timer := time.NewTimer(workTime)
+func work(ctx context.Context, d time.Duration) (string, error) {
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -163,7 +164,9 @@ func stepRequests(step rune, i int) protocol.InputRequests {
 	case 'r':
 		return protocol.InputRequests{key: &protocol.ListRootsParams{}}
 	default:
-		return protocol.InputRequests{key + "a": form("text"), key + "b": form("text")}
+		first, second := form("text"), form("text")
+		first.Message, second.Message = "a", "b"
+		return protocol.InputRequests{key + "a": first, key + "b": second}
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"sync"
 	"time"
@@ -37,16 +36,18 @@ func converse[R any](ctx context.Context, c *call, i invocation[R]) (result R, r
 	if c.modern {
 		return converseModern(ctx, c, i)
 	}
+	rs := &c.peer.server.rounds
 	if i.of.asking == nil {
 		result, err = i.run(ctx)
 	} else {
-		limit := c.peer.server.rounds.options.CallExpiry
-		bounded, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%w: the call took longer than %v", ErrUnanswered, limit))
+		bounded, cancel := rs.boundCall(ctx)
 		defer cancel()
 		ctx = bounded
 		result, err = converseLegacy(ctx, c, i)
 	}
 	if err != nil && requiresInput(err) {
+		ctx, cancel := rs.boundCall(ctx)
+		defer cancel()
 		result, err = repeat(ctx, c, result, err, i.run)
 	}
 	return result, nil, err

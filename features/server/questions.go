@@ -22,11 +22,11 @@ func checkAnswer(ctx context.Context, key string, q protocol.InputRequest, answe
 	case *protocol.ElicitParams:
 		problem = checkElicited(ctx, q, answer)
 	case *protocol.CreateMessageParams:
-		if _, ok := answer.(*protocol.CreateMessageResult); !ok {
+		if message, ok := answer.(*protocol.CreateMessageResult); !ok || message.Role == "" || message.Content == nil {
 			problem = errors.New("it is no message of a model")
 		}
 	case *protocol.ListRootsParams:
-		if _, ok := answer.(*protocol.ListRootsResult); !ok {
+		if list, ok := answer.(*protocol.ListRootsResult); !ok || list.Roots == nil {
 			problem = errors.New("it is no list of roots")
 		}
 	}

@@ -130,6 +130,12 @@ func (rs *rounds) bound(ctx context.Context) (context.Context, context.CancelCau
 	}
 }
 
+// boundCall returns a context with the time limit for a call of a legacy client.
+func (rs *rounds) boundCall(ctx context.Context) (context.Context, context.CancelFunc) {
+	limit := rs.options.CallExpiry
+	return context.WithTimeoutCause(ctx, limit, fmt.Errorf("%w: the call took longer than %v", ErrUnanswered, limit))
+}
+
 // spend reports whether a state is used for the first time.
 func (rs *rounds) spend(ctx context.Context, st *state) (bool, error) {
 	id, until := [16]byte(st.ID), time.Unix(min(st.Until, st.End), 0)
