@@ -34,6 +34,8 @@ type restoredSession struct {
 
 	mu      sync.Mutex
 	out     bool            // no server can be reached
+	silent  bool            // servers do not answer initialize
+	held    frame           // the last initialize without an answer
 	refuses map[string]bool // the URIs that servers refuse
 	dying   int             // how many servers die while they are restored
 
@@ -42,7 +44,13 @@ type restoredSession struct {
 	level  protocol.LogLevel // as the program wants it
 	wanted map[string]bool   // by URI, whether the present server has accepted it
 	seen   int               // how many frames were checked
-	pins   map[*client.Session]int
+	pins   []pinnedView
+}
+
+// A pinnedView is bound to a server, or to none.
+type pinnedView struct {
+	*client.Session
+	server int
 }
 
 // Two sessions lose their servers, for a moment or for long, also while they are restored, and
@@ -77,7 +85,7 @@ func TestRestoringAgainstModel(t *testing.T) {
 
 // start starts a session, whose first event is Restored.
 func (m *restoreModel) start(t *rapid.T, name string) {
-	s := &restoredSession{fakeServer: &fakeServer{}, refuses: map[string]bool{}, wanted: map[string]bool{}, pins: map[*client.Session]int{}}
+	s := &restoredSession{fakeServer: &fakeServer{}, refuses: map[string]bool{}, wanted: map[string]bool{}}
 	s.answer = s.serve
 	m.sessions = append(m.sessions, s)
 	var err error
@@ -89,6 +97,8 @@ func (m *restoreModel) start(t *rapid.T, name string) {
 	s.expect(t, "restored but for 0")
 	s.seen = s.count()
 }
+
+const restorable = `{"resources":{"subscribe":true},"logging":{}}`
 
 // Endpoint implements transport.Located. All sessions have the same.
 func (*restoredSession) Endpoint() string { return "https://s" }
@@ -109,7 +119,10 @@ func (s *restoredSession) serve(f frame) []string {
 	defer s.mu.Unlock()
 	switch f.Method {
 	case protocol.MethodInitialize:
-		return f.initialized(protocol.LatestLegacy, `{"resources":{"subscribe":true},"logging":{}}`)
+		if s.held = f; s.silent {
+			return nil
+		}
+		return f.initialized(protocol.LatestLegacy, restorable)
 	case protocol.MethodSubscribe, protocol.MethodSetLogLevel:
 		if s.dying > 0 {
 			s.dying--
@@ -239,17 +252,19 @@ func (m *restoreModel) pin(t *rapid.T) {
 	if s.ready {
 		server = s.server
 	}
-	s.pins[s.Session.Pin()] = server
+	s.pins = append(s.pins, pinnedView{s.Session.Pin(), server})
 }
 
 // call pings through all pinned views and the session itself.
 func (m *restoreModel) call(t *rapid.T) {
 	s := m.any(t)
 	wait := rapid.Bool().Draw(t, "wait for ready")
-	for view, server := range s.pins {
-		o := view.Calls()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	for _, view := range s.pins {
+		server, o := view.server, view.Calls()
 		o.WaitForReady = wait
-		err := view.With(o).Ping(context.Background())
+		err := view.With(o).Ping(ctx)
 		if alive := s.ready && server == s.server; (err == nil) != alive || !alive && (!errors.Is(err, client.ErrStale) || !client.NotExecuted(err)) {
 			t.Fatalf("a call pinned to server %d of session %s returned %v; server %d, ready: %t", server, s.Name(), err, s.server, s.ready)
 		} else if alive {
@@ -257,7 +272,7 @@ func (m *restoreModel) call(t *rapid.T) {
 		}
 		s.sent(t)
 	}
-	if err := s.Ping(context.Background()); (err == nil) != s.ready || err != nil && !errors.Is(err, client.ErrUnavailable) {
+	if err := s.Ping(ctx); (err == nil) != s.ready || err != nil && !errors.Is(err, client.ErrUnavailable) {
 		t.Fatalf("a call of session %s returned %v; ready: %t", s.Name(), err, s.ready)
 	}
 	if s.ready {
@@ -273,9 +288,11 @@ func (s *restoredSession) lose(t *rapid.T) {
 	s.expect(t, "lost")
 }
 
-// restored notes that a new server is ready, after some that died while they were restored.
-func (s *restoredSession) restored(t *rapid.T, died int) {
-	s.ready, s.server = true, s.server+1+died
+// restored notes that a new server is ready.
+func (s *restoredSession) restored(t *rapid.T) {
+	s.fakeServer.mu.Lock()
+	s.ready, s.server = true, len(s.links)
+	s.fakeServer.mu.Unlock()
 	var want []string
 	if s.level != "" {
 		want = append(want, "logging/setLevel")
@@ -296,7 +313,7 @@ func (s *restoredSession) restored(t *rapid.T, died int) {
 // cut cuts the link of a session, which soon gets another server. Some die first.
 func (m *restoreModel) cut(t *rapid.T) {
 	s := m.any(t)
-	if !s.ready || s.out {
+	if !s.ready {
 		t.Skip("no server")
 	}
 	passAll(time.Minute) // so that its server is proven
@@ -309,17 +326,21 @@ func (m *restoreModel) cut(t *rapid.T) {
 	s.mu.Unlock()
 	s.lose(t)
 	passAll(time.Minute)
-	s.restored(t, died)
+	before := s.server
+	if s.restored(t); s.server != before+1+died {
+		t.Fatalf("session %s had %d servers, want %d", s.Name(), s.server-before, 1+died)
+	}
 }
 
 // outage begins an outage of the endpoint.
 func (m *restoreModel) outage(t *rapid.T) {
-	if m.sessions[0].out {
+	if !m.sessions[0].ready {
 		t.Skip("out already")
 	}
+	silent := rapid.Bool().Draw(t, "silent")
 	for _, s := range m.sessions {
 		s.mu.Lock()
-		s.out = true
+		s.out, s.silent = !silent, silent
 		s.mu.Unlock()
 		s.lose(t)
 	}
@@ -327,19 +348,25 @@ func (m *restoreModel) outage(t *rapid.T) {
 
 // back ends an outage. The session that tries first wakes the other.
 func (m *restoreModel) back(t *rapid.T) {
-	if !m.sessions[0].out {
+	if m.sessions[0].ready {
 		t.Skip("no outage")
 	}
 	passAll(5 * time.Minute) // so that the delays are long
 	for _, s := range m.sessions {
 		s.mu.Lock()
-		s.out = false
+		if silent := s.silent; silent {
+			s.fakeServer.mu.Lock()
+			link := s.links[len(s.links)-1]
+			s.fakeServer.mu.Unlock()
+			_ = link.Send(outbound(s.held.initialized(protocol.LatestLegacy, restorable)[0])) // unless that has been given up
+		}
+		s.out, s.silent = false, false
 		s.mu.Unlock()
 	}
 	m.any(t).Wake()
 	passAll(time.Second)
 	for _, s := range m.sessions {
-		s.restored(t, 0)
+		s.restored(t)
 	}
 }
 
