@@ -257,6 +257,9 @@ func (m *legacyModel) refuse(t *rapid.T) {
 	c := m.pick(t)
 	q := c.open[rapid.IntRange(0, len(c.open)-1).Draw(t, "question")]
 	body, how := `"error":{"code":-32000,"message":"not now"}`, rapid.SampledFrom([]string{"error", "rejected", "misfit", "number"}).Draw(t, "how")
+	if how == "misfit" && q.step == 'r' { // an object without roots means that there are none
+		how = "number"
+	}
 	switch answer, _ := stepAnswer(q.step, how, "x"); how {
 	case "rejected":
 		body = `"error":{"code":-1,"message":"no"}`

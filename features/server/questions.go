@@ -26,7 +26,7 @@ func checkAnswer(ctx context.Context, key string, q protocol.InputRequest, answe
 			problem = errors.New("it is no message of a model")
 		}
 	case *protocol.ListRootsParams:
-		if list, ok := answer.(*protocol.ListRootsResult); !ok || list.Roots == nil {
+		if _, ok := answer.(*protocol.ListRootsResult); !ok {
 			problem = errors.New("it is no list of roots")
 		}
 	}
