@@ -317,6 +317,9 @@ func (one *modelTask) checkWaiters(t *rapid.T, expired bool) {
 		if ended != (expired || one.status.Ended()) {
 			t.Fatalf("tasks/result of %+v ended: %t, with %s, %v", one, ended, got.Result, got.Error)
 		}
+		if ended && !expired && one.status == protocol.TaskCancelled {
+			got.refused(t, jsonrpc.CodeInternalError, "the task is cancelled")
+		}
 		if ended && (got.Error == nil) != (one.status == protocol.TaskCompleted) || !strings.Contains(string(got.Result)+fmt.Sprint(got.Error), one.result) && ended {
 			t.Fatalf("tasks/result of %+v got %s, %v", one, got.Result, got.Error)
 		}
