@@ -238,10 +238,10 @@ type changes struct {
 	pending changeSet
 	begun   bool                     // the client is ready for notifications
 	ended   bool                     // nothing is sent any more
+	firing  bool                     // changes are being sent
 	holds   int32                    // calls of OnUnsubscribe that the end of the peer waits for
 	claimed map[string]chan struct{} // resources whose subscription a request is changing
 	timer   *time.Timer              // nil: nothing is scheduled
-	firing  bool                     // changes are being sent
 	fired   chan struct{}            // closed when they were sent; nil: nobody waits for that
 	sending sync.WaitGroup
 	held    sync.WaitGroup
