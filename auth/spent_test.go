@@ -67,6 +67,9 @@ func TestAfterItsRefreshTokenATokenIsUsedWithoutTheStore(t *testing.T) {
 			if n := f.grants("refresh_token"); n > 1 {
 				t.Errorf("%d refreshes", n)
 			}
+			if e, err := s.Memory.Load(t.Context(), a.key()); err != nil || e != nil && e.Access.Reveal() != token {
+				t.Errorf("the Store has %+v, %v, want that other programs can use the token, too", e, err)
+			}
 		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/bowline-mcp/bowline/auth/authtest"
 )
@@ -122,6 +123,29 @@ func TestLoginSaysThatItIsNotSaved(t *testing.T) {
 		t.Errorf("the Store has %+v, %v, want the new login", e, err)
 	}
 	wantCall(t, a, f.url)
+}
+
+// A refreshed login that cannot be saved is kept as long as the program runs: it is refreshed again, and nobody
+// is asked.
+//
+// Guarantees: G-0044.20
+func TestARefreshedLoginThatCannotBeSavedIsKept(t *testing.T) {
+	f := newFixture(t, authtest.Options{})
+	s := &fullStore{Memory: NewMemory()}
+	a := loggedIn(t, f, Options{Store: s})
+	expireBy(t, a, 2*time.Hour)
+	s.full.Store(true)
+	wantCall(t, a, f.url)
+	kept, err := a.Status(t.Context())
+	if err != nil || kept.Access.Reveal() != a.current.Load().access() {
+		t.Fatalf("the status is %+v, %v, want the refreshed login", kept, err)
+	}
+	a.attempts.recordRefresh(nil, time.Now()) // as if the delay after what failed were over
+	expireBy(t, a, 2*time.Hour)
+	wantCall(t, a, f.url)
+	if refreshed, asked := f.grants("refresh_token"), len(f.as.Sink.Requests(authtest.Authorize)); refreshed != 2 || asked != 1 {
+		t.Errorf("%d refreshes and %d logins, want 2 and 1", refreshed, asked)
+	}
 }
 
 // Logout removes and revokes a login that could not be saved, and the earlier login that
