@@ -514,12 +514,12 @@ func TestWatchReadsOnceAfterServersThatDieWhileTheyAreRestored(t *testing.T) {
 		}
 		session := openFake(t, s, client.Options{LogLevel: protocol.LogInfo})
 		ctx, cancel := context.WithCancel(t.Context())
-		reads := 0
+		var reads atomic.Int64
 		var watcher sync.WaitGroup
 		watcher.Go(func() {
 			for _, err := range session.Watch(ctx, "file:///1") {
 				if err == nil {
-					reads++
+					reads.Add(1)
 				}
 			}
 		})
@@ -529,8 +529,8 @@ func TestWatchReadsOnceAfterServersThatDieWhileTheyAreRestored(t *testing.T) {
 		pass(time.Second)
 		dying.Store(false)
 		pass(time.Minute)
-		if reads != 2 || session.Status().Epoch < 3 {
-			t.Errorf("it was read %d times, want twice, on %d servers, want 3 or more", reads, session.Status().Epoch)
+		if n := reads.Load(); n != 2 || session.Status().Epoch < 3 {
+			t.Errorf("it was read %d times, want twice, on %d servers, want 3 or more", n, session.Status().Epoch)
 		}
 		cancel()
 		watcher.Wait()
