@@ -90,12 +90,10 @@ func (b *Balancer) next() (order []*url.URL) {
 var errNobody = errors.New("no node accepts connections")
 
 // send sends a request to the first node that does not refuse the connection. Of a request
-// whose connection was refused nothing was read, so another node gets all of it.
+// whose connection was refused nothing was read, so another node gets all of it. The body is not closed
+// here: a node may answer before the transport has found its end, and would then be broken off.
 func (b *Balancer) send(r *http.Request) (*http.Response, error) {
-	body := r.Body
-	if body != nil {
-		defer body.Close()
-	}
+	body := r.Body // which the ReverseProxy closes when it has passed on the answer
 	err := errNobody
 	for _, node := range b.next() {
 		try := r.Clone(r.Context())
