@@ -90,8 +90,7 @@ func (b *Balancer) next() (order []*url.URL) {
 var errNobody = errors.New("no node accepts connections")
 
 // send sends a request to the first node that does not refuse the connection. Of a request
-// whose connection was refused nothing was read, so another node gets all of it. The body is not closed
-// here: a node may answer before the transport has found its end, and would then be broken off.
+// whose connection was refused nothing was read, so another node gets all of it.
 func (b *Balancer) send(r *http.Request) (*http.Response, error) {
 	body := r.Body // which the ReverseProxy closes when it has passed on the answer
 	err := errNobody
@@ -99,7 +98,12 @@ func (b *Balancer) send(r *http.Request) (*http.Response, error) {
 		try := r.Clone(r.Context())
 		try.URL.Scheme, try.URL.Host = node.Scheme, node.Host
 		if body != nil {
-			try.Body = io.NopCloser(body)
+			// net/http closes the body when the answer begins, and a transport that then looks for the end of
+			// the body would break off the answer.
+			try.Body = io.NopCloser(io.LimitReader(body, r.ContentLength))
+			if r.ContentLength < 0 {
+				try.Body = io.NopCloser(body)
+			}
 		}
 		var response *http.Response
 		response, err = b.direct.RoundTrip(try)
