@@ -116,12 +116,9 @@ func (h *Handler) stream(t *trip, to http.Handler, on retried) (served bool, own
 	}
 	announced := t.w.Header()["Connection"]
 	t.w.Header().Del("Connection") // here, because another goroutine reads the body
+	// A MaxBytesReader also remembers the end: net/http closes the body when the response begins, and a transport that
+	// then found no end would break off the response.
 	body := &arriving{Reader: http.MaxBytesReader(t.w, r.Body, int64(h.options.MaxBody)), pace: newPace(t.expected)}
-	if r.ContentLength > 0 {
-		// net/http closes the body when the response begins. A transport that then looked for the end of the body
-		// would break off the response.
-		body.Reader = io.LimitReader(body.Reader, r.ContentLength)
-	}
 	body.returned = body.pace.begun
 	defer body.leave()
 	if r.Body = body; on != notRetried {

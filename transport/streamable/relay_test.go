@@ -127,6 +127,40 @@ func TestForwardLooksAfterBodies(t *testing.T) {
 	}
 }
 
+// A node that has read as much as was announced may answer before its forwarder has looked for the end of the body.
+// net/http has closed the body then, and yet that is its end.
+func TestForwardFindsTheEndOfABodyDuringTheResponse(t *testing.T) {
+	const size = 64<<10 + 1
+	router := &handlers{func(w http.ResponseWriter, r *http.Request) {
+		if _, err := io.ReadFull(r.Body, make([]byte, size)); err != nil {
+			t.Errorf("the body: %v", err)
+		}
+		w.WriteHeader(http.StatusOK)
+		http.NewResponseController(w).Flush()
+		if n, err := r.Body.Read(make([]byte, 1)); n > 0 || err != io.EOF {
+			t.Errorf("behind the body: %d bytes, %v, want %v", n, err, io.EOF)
+		}
+	}}
+	h := NewHandler(accepting(nil), HandlerOptions{Router: router, Sessions: NewSharedStore().Node("here")})
+	defer h.Close(0)
+	server := httptest.NewServer(h)
+	defer server.Close()
+	r := newRequest("POST", strings.Repeat("x", size), headerSession+": first.1")
+	outgoing, err := http.NewRequestWithContext(t.Context(), r.Method, server.URL, r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	outgoing.Header, outgoing.ContentLength = r.Header, size
+	response, err := http.DefaultTransport.RoundTrip(outgoing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	if response.StatusCode != http.StatusOK || len(*router) > 0 {
+		t.Errorf("got %d, and %d nodes were not asked, want 200 and none", response.StatusCode, len(*router))
+	}
+}
+
 // handlers is a Router whose requests go to one handler after the other.
 type handlers []http.HandlerFunc
 
