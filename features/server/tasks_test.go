@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -354,6 +355,9 @@ func TestAStoreThatKeepsExpiredTasks(t *testing.T) {
 		}
 		pass(2 * time.Second)
 		<-s.causes
+		if synctest.Wait(); !slices.Contains(store.told, running) {
+			t.Errorf("the store was told to forget %q, want the task that still ran among them", store.told)
+		}
 		for _, w := range []*rawPeer{w, third} {
 			for _, id := range []string{ended, running, cancelled, legacyTask} {
 				for method, more := range map[string]string{"tasks/get": "", "tasks/update": `,"inputResponses":{}`, "tasks/cancel": ""} {
@@ -379,8 +383,9 @@ func TestAStoreThatKeepsExpiredTasks(t *testing.T) {
 
 // A hoardingStore never forgets a task.
 type hoardingStore struct {
-	mu  sync.Mutex
-	all map[string]server.TaskRecord
+	mu   sync.Mutex
+	all  map[string]server.TaskRecord
+	told []string // the tasks that it should forget, if there was time for it
 }
 
 func (h *hoardingStore) Save(_ context.Context, r *server.TaskRecord) error {
@@ -410,7 +415,14 @@ func (h *hoardingStore) List(_ context.Context, owner, _ string, _ int) (all []*
 	return all, nil
 }
 
-func (*hoardingStore) Delete(context.Context, string) error { return nil }
+func (h *hoardingStore) Delete(ctx context.Context, id string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if ctx.Err() == nil {
+		h.told = append(h.told, id)
+	}
+	return nil
+}
 
 // Only the owner of a task can read, answer, cancel or watch it. For others it is
 // unknown.
