@@ -338,6 +338,9 @@ func TestLegacyTasksAreWaitedFor(t *testing.T) {
 			if _, err := broken.Wait(t.Context()); !errors.As(err, &fault) || fault.Code != 7 {
 				t.Errorf("got %v, want a *jsonrpc.Error and fault.Code == 7", err)
 			}
+			if task, err := s.StartTool(t.Context(), &protocol.CallToolParams{Name: "none"}); err == nil || task != nil {
+				t.Errorf("a tool that is not there: got %v, %v, want an error alone", task, err)
+			}
 			cancelled, err := s.StartTool(t.Context(), &protocol.CallToolParams{Name: "make", Arguments: mustMarshal(job{"c", 60})})
 			if err != nil {
 				t.Fatal(err)
@@ -354,8 +357,8 @@ func TestLegacyTasksAreWaitedFor(t *testing.T) {
 				}
 			}
 		})
-		if fmt.Sprint(as) != "[true true true true true false true]" {
-			t.Errorf("got the calls as tasks: %v, want %q", as, "[true true true true true false true]")
+		if fmt.Sprint(as) != "[true true true true true true false true]" {
+			t.Errorf("got the calls as tasks: %v, want %q", as, "[true true true true true true false true]")
 		}
 	})
 }
