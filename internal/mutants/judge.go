@@ -60,12 +60,12 @@ func (t *tally) check(score float64) error {
 func (t *tally) share(percent float64) float64 { return float64(t.all()) * percent / 100 }
 
 // chance is two standard deviations of the number of mutants of a sample that have a verdict which
-// so many percent have, and nothing if none was left out.
+// so many percent have, at least two mutants, and nothing if none was left out.
 func (t *tally) chance(percent float64) float64 {
 	if len(t.left) == 0 {
 		return 0
 	}
-	return 2 * math.Sqrt(t.share(percent)*(100-percent)/100)
+	return max(2, 2*math.Sqrt(t.share(percent)*(100-percent)/100))
 }
 
 // heading names the columns of a table of tallies.
