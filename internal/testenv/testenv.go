@@ -32,7 +32,7 @@ func Once() {
 	}
 }
 
-// hangLimit is how long a test waits for what never comes.
+// hangLimit is how long a test waits for what never comes: far more than anything takes on any machine.
 const hangLimit = time.Minute
 
 // Within calls f, and ends the test if f has not returned in a minute. What says what the test waits for. It is for tests in real time,
