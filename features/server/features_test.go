@@ -17,6 +17,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport/streamable"
@@ -343,6 +344,7 @@ func TestMiddlewareWrapsBothDirections(t *testing.T) {
 	var mu sync.Mutex
 	var seen []string
 	var applied atomic.Int64
+	initialized := make(chan struct{}, 16) // of each middleware and client; a notification may arrive behind the calls
 	watch := func(name string) server.Middleware {
 		return func(next server.Handler) server.Handler {
 			applied.Add(1)
@@ -350,6 +352,9 @@ func TestMiddlewareWrapsBothDirections(t *testing.T) {
 				mu.Lock()
 				seen = append(seen, fmt.Sprintf("%s %s %t %t", name, r.Method, r.Outgoing, r.Notification))
 				mu.Unlock()
+				if r.Method == protocol.NotificationInitialized {
+					initialized <- struct{}{}
+				}
 				if r.Client == nil || r.Origin == nil {
 					t.Errorf("the request %s has no client or no origin, want both", r.Method)
 				}
@@ -357,7 +362,7 @@ func TestMiddlewareWrapsBothDirections(t *testing.T) {
 			}
 		}
 	}
-	make := func() *server.Server {
+	newWatched := func() *server.Server {
 		applied.Store(0)
 		seen = nil
 		s := newServer(server.Options{Middleware: []server.Middleware{watch("outer"), watch("inner")}})
@@ -366,7 +371,7 @@ func TestMiddlewareWrapsBothDirections(t *testing.T) {
 		}, server.Asks(server.Waits, forms))
 		return s
 	}
-	everywhereSince(t, protocol.Version20250618, make, client.Options{Elicit: fillIn}, func(t *testing.T, _ *server.Server, session *client.Session) {
+	everywhereSince(t, protocol.Version20250618, newWatched, client.Options{Elicit: fillIn}, func(t *testing.T, _ *server.Server, session *client.Session) {
 		for range 2 {
 			if _, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: "t"}); err != nil {
 				t.Fatal(err)
@@ -374,6 +379,11 @@ func TestMiddlewareWrapsBothDirections(t *testing.T) {
 		}
 		if _, err := session.Request(t.Context(), "no/such", nil); err == nil {
 			t.Error("an unknown method was served, want an error")
+		}
+		if session.Server().ProtocolVersion != protocol.Latest {
+			for range 2 {
+				testenv.Receive(t, initialized, "notifications/initialized at each middleware")
+			}
 		}
 		mu.Lock()
 		defer mu.Unlock()
