@@ -173,3 +173,86 @@ func TestATaskGoesOnAfterTheQuestionsOfItsRounds(t *testing.T) {
 		}
 	})
 }
+
+// The answers of all rounds are there when the call becomes a task before its handler asks again. They are checked as in a round, and
+// what the client has not answered is asked by the task.
+//
+// Guarantees: G-0031.6, G-0032.7
+func TestATaskHasTheAnswersOfItsRounds(t *testing.T) {
+	said := func(key, text string) string {
+		return `"` + key + `":{"action":"accept","content":{"` + key + `":` + text + `}}`
+	}
+	for name, test := range map[string]struct {
+		rounds []string // the answers of all requests for the call; during the last one it becomes a task
+		asked  string   // the question of the task
+		want   string   // in its result
+		other  bool     // in the last round, the handler asks something else under the same keys
+	}{
+		"of no round":          {[]string{``}, "a", `"text":"lm"`, false},
+		"of the first request": {[]string{said("a", `"x"`)}, "b", `"text":"xm"`, false},
+		"all at once":          {[]string{said("a", `"x"`) + `,` + said("b", `"y"`)}, "", `"text":"xy"`, false},
+		"of the last round":    {[]string{``, said("a", `"x"`)}, "b", `"text":"xm"`, false},
+		"of all rounds":        {[]string{``, said("a", `"x"`), said("b", `"y"`)}, "", `"text":"xy"`, false},
+		"early, of all rounds": {[]string{said("a", `"x"`), said("b", `"y"`)}, "", `"text":"xy"`, false},
+		"to another question":  {[]string{``, said("b", `"y"`)}, "a", `"text":"lm"`, false},
+		"misfits at first":     {[]string{said("a", `7`)}, "", `"a"`, false},
+		"misfits":              {[]string{``, said("a", `7`)}, "", `"a"`, false},
+		"misfits later":        {[]string{said("a", `"x"`) + `,` + said("b", `7`)}, "", `"b"`, false},
+		"to what was asked":    {[]string{``, said("a", `"x"`)}, "", "key", true},
+		"fits no question":     {[]string{said("a", `"x"`) + `,"b":{"roots":[]}`}, "", `"b"`, false},
+	} {
+		bubble(t, server.TaskOptions{After: time.Second}, func(t *testing.T, s *taskServer) {
+			thinks := false
+			server.AddTool(s.Server, protocol.Tool{Name: "thinks", Execution: &protocol.ToolExecution{TaskSupport: protocol.TaskOptional}},
+				func(ctx context.Context, _ struct{}) (text string, err error) {
+					if thinks {
+						pass(2 * time.Second)
+					}
+					for _, key := range []string{"a", "b"} {
+						asked := question(key)
+						if test.other && thinks {
+							asked = protocol.InputRequests{key: question("x")["x"]}
+						}
+						answers, err := server.Ask(ctx, asked)
+						if err != nil {
+							return "", err
+						}
+						text += textOf(answers, key)
+					}
+					return text, nil
+				}, server.Asks(server.Reruns, forms))
+			w := dial(t, s.Server)
+			var got response
+			more := ""
+			for i, answers := range test.rounds {
+				thinks = i == len(test.rounds)-1
+				var state string
+				if more = `,"inputResponses":{` + answers + `}`; i > 0 {
+					if err := json.Unmarshal(got.Result["requestState"], &state); err != nil {
+						t.Fatalf("%s: got %s, %v, want a question", name, got.Result, got.Error)
+					}
+					more = retryParams(state, answers)
+				}
+				got = w.ask(withTasks(`1`, "tools/call", `"name":"thinks"`+more))
+			}
+			var id string
+			if err := json.Unmarshal(got.Result["taskId"], &id); err != nil {
+				t.Fatalf("%s: got %s, %v, want a task", name, got.Result, got.Error)
+			}
+			pass(2 * time.Second)
+			for n := 0; n < 3; n++ { // what the task asks is answered with l, then m
+				asked := w.getTask(id).InputRequests
+				if n == 0 && strings.Join(keysOf(asked), "") != test.asked {
+					t.Errorf("%s: the task asks %q, want %q", name, keysOf(asked), test.asked)
+				}
+				for _, key := range keysOf(asked) {
+					w.ask(withTasks(`3`, "tasks/update", `"taskId":"`+id+`","inputResponses":{`+said(key, map[string]string{"a": `"l"`, "b": `"m"`}[key])+`}`))
+				}
+				synctest.Wait()
+			}
+			if got := w.getTask(id); !strings.Contains(string(got.FinalResult)+got.StatusMessage, test.want) {
+				t.Errorf("%s: the task is %s with %s %s, want %s in it", name, got.Status, got.FinalResult, got.StatusMessage, test.want)
+			}
+		})
+	}
+}

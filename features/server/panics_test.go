@@ -3,6 +3,7 @@ package server_test
 import (
 	"context"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -148,6 +149,51 @@ func TestPanicOfMiddlewareForOutgoingMessages(t *testing.T) {
 		}
 		wantPanics(t, panics, protocol.MethodElicit)
 	})
+}
+
+// A panic in one notification of a change loses only that one: the others of the same moment come, and so do later ones.
+//
+// Guarantees: G-0009.10
+func TestPanicOfOneNotificationLosesNoOther(t *testing.T) {
+	all := []string{toldTools, toldPrompts, toldResources, toldUpdated + "x://a", toldUpdated + "x://b"}
+	for _, broken := range append(all, "") {
+		inBothEras(t, func(t *testing.T, modernly bool) {
+			on := broken
+			o, panics := reporting(changeable())
+			o.Middleware = []server.Middleware{func(next server.Handler) server.Handler {
+				return func(ctx context.Context, r *server.Request) (any, error) {
+					about := r.Method
+					if p, ok := r.Params.(*protocol.ResourceUpdatedParams); ok {
+						about += " " + p.URI
+					}
+					if r.Outgoing && about == on {
+						panicBroken()
+					}
+					return next(ctx, r)
+				}
+			}}
+			s := newServer(o)
+			w := listener(t, s, modernly)
+			change := func(want []string) {
+				addNamed(s, "t")
+				server.AddPrompt(s, protocol.Prompt{Name: "p"}, func(context.Context, struct{}) (string, error) { return "", nil })
+				server.AddResource(s, protocol.Resource{URI: "x://c", Name: "c"}, func(context.Context) (string, error) { return "", nil })
+				s.ResourceUpdated("x://a")
+				s.ResourceUpdated("x://b")
+				w.wantTold(slices.Clone(want)...)
+			}
+			change(slices.DeleteFunc(slices.Clone(all), func(one string) bool { return one == broken }))
+			if broken == "" {
+				wantPanics(t, panics)
+			} else {
+				method, _, _ := strings.Cut(broken, " ")
+				wantPanics(t, panics, method)
+			}
+			on = ""
+			change(all)
+			wantPanics(t, panics)
+		})
+	}
 }
 
 // A brokenStore panics in the method that the test selects.

@@ -135,12 +135,9 @@ func (t *task) make() error {
 	if err := t.saveFirst(&r); err != nil {
 		return refuse(jsonrpc.CodeInternalError, "the call cannot become a task: %v", err)
 	}
-	if again, ok := t.inRound.(*rerun); ok { // answers from rounds remain valid
-		again.mu.Lock()
+	if again, ok := t.inRound.(*rerun); ok { // answers from rounds remain valid, once they are found to fit
 		t.before.digests = maps.Clone(again.before.digests)
-		t.before.give(again.early)
-		t.before.give(again.before.answers)
-		again.mu.Unlock()
+		t.early, t.once = again.early, false
 	}
 	if !t.call.modern {
 		t.first.peer.watch(id)
