@@ -44,6 +44,8 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, l *serverLink) ([
 			return nil, &refusal{status: http.StatusBadRequest, text: "the body is empty"}
 		case err == io.EOF:
 			return frame, nil
+		case err != nil && l.isOver(): // so the session is what the client has to know about
+			return nil, sessionNotFound
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return nil, &refusal{status: http.StatusRequestTimeout, text: "the body did not arrive in time"}
 		case err != nil:

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/web"
@@ -25,11 +26,13 @@ const hangLimit = time.Minute
 
 // A recorder is a receiver that records its calls.
 type recorder struct {
-	mu      sync.Mutex
-	frames  []transport.Inbound
-	failed  []transport.Failure
-	lost    []transport.Loss
-	changed chan struct{}
+	mu       sync.Mutex
+	frames   []transport.Inbound
+	failed   []transport.Failure
+	lost     []transport.Loss
+	lostAt   time.Time
+	writable int
+	changed  chan struct{}
 }
 
 func newRecorder() *recorder { return &recorder{changed: make(chan struct{}, 1)} }
@@ -44,11 +47,13 @@ func (r *recorder) note(change func()) {
 	}
 }
 
-func (r *recorder) Receive(in transport.Inbound)                 { r.note(func() { r.frames = append(r.frames, in) }) }
-func (r *recorder) Failed(f transport.Failure)                   { r.note(func() { r.failed = append(r.failed, f) }) }
-func (r *recorder) Lost(l transport.Loss)                        { r.note(func() { r.lost = append(r.lost, l) }) }
+func (r *recorder) Receive(in transport.Inbound) { r.note(func() { r.frames = append(r.frames, in) }) }
+func (r *recorder) Failed(f transport.Failure)   { r.note(func() { r.failed = append(r.failed, f) }) }
+func (r *recorder) Lost(l transport.Loss) {
+	r.note(func() { r.lost, r.lostAt = append(r.lost, l), time.Now() })
+}
 func (r *recorder) StreamLost(transport.StreamLoss)              {}
-func (r *recorder) Writable()                                    {}
+func (r *recorder) Writable()                                    { r.note(func() { r.writable++ }) }
 func (r *recorder) Ended()                                       {}
 func (r *recorder) StreamOpened(transport.Stream, transport.Tag) {}
 
@@ -100,7 +105,11 @@ func (s scriptedServer) serve(t *testing.T) (url string) {
 		w.Header().Set("Content-Type", web.TypeEvents)
 		s.get(w, r)
 	}))
-	t.Cleanup(server.Close)
+	t.Cleanup(func() {
+		if !t.Failed() {
+			testenv.Within(t, "the server closes", server.Close)
+		}
+	})
 	return server.URL
 }
 
@@ -127,9 +136,14 @@ func open(t *testing.T, c *Client) (transport.Link, *recorder) {
 	r := newRecorder()
 	link.Bind(r)
 	t.Cleanup(func() {
-		if err := link.Close(0); err != nil {
-			t.Error(err)
+		if t.Failed() {
+			return // what the test has waited for would be waited for again
 		}
+		testenv.Within(t, "the link closes", func() {
+			if err := link.Close(0); err != nil {
+				t.Error(err)
+			}
+		})
 	})
 	return link, r
 }
@@ -142,120 +156,6 @@ func request(tag transport.Tag) transport.Outbound {
 func notification(tag transport.Tag) transport.Outbound {
 	return transport.Outbound{Tag: tag, Frame: []byte(`{"jsonrpc":"2.0","method":"n"}`),
 		Route: transport.Route{Kind: jsonrpc.KindNotification, Method: "n"}}
-}
-
-// The client posts only to the origin that it has opened. Any other endpoint fails
-// Open.
-//
-// Guarantees: G-0034.1
-func TestEndpointIsOfTheSameOrigin(t *testing.T) {
-	for name, test := range map[string]struct{ first, want string }{
-		"another host":     {"event: endpoint\ndata: http://evil.example/m\n\n", "is not of the origin"},
-		"no scheme":        {"event: endpoint\ndata: //evil.example/m\n\n", "is not of the origin"},
-		"another scheme":   {"event: endpoint\ndata: javascript:alert(1)\n\n", "is not of the origin"},
-		"another port":     {"event: endpoint\ndata: http://127.0.0.1:1/m\n\n", "is not of the origin"},
-		"no address":       {"event: endpoint\ndata: http://[::1\n\n", "cannot be parsed"},
-		"no endpoint":      {"data: {}\n\n", `of type "message", not endpoint`},
-		"control sequence": {"event: endpoint\ndata: http://\x1b[31mevil/\n\n", "cannot be parsed"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, err := (&Client{URL: scriptedServer{get: says(test.first)}.serve(t)}).Open(t.Context())
-			var wrong *EndpointError
-			if !errors.As(err, &wrong) || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "\x1b") {
-				t.Fatalf("got %v, want a *EndpointError, %v in it and no %q in it", err, test.want, "\x1b")
-			}
-		})
-	}
-}
-
-// The endpoint is resolved against the address of the stream.
-//
-// Guarantees: G-0034.1
-func TestEndpointIsResolved(t *testing.T) {
-	for reference, want := range map[string]string{
-		"/messages?sessionId=1": "/messages?sessionId=1",
-		"messages?sessionId=1":  "/mcp/messages?sessionId=1",
-		"?sessionId=1":          "/mcp/sse?sessionId=1",
-		"$/m":                   "/m",
-	} {
-		posted := make(chan string, 1)
-		var address string
-		s := scriptedServer{
-			get: func(w http.ResponseWriter, r *http.Request) {
-				says("event: endpoint\ndata: "+strings.ReplaceAll(reference, "$", address)+"\n\n")(w, r)
-			},
-			post: func(w http.ResponseWriter, r *http.Request) {
-				w.WriteHeader(http.StatusAccepted)
-				posted <- r.RequestURI
-			},
-		}
-		address = s.serve(t)
-		link, _ := open(t, &Client{URL: address + "/mcp/sse"})
-		if err := link.Send(notification(0)); err != nil {
-			t.Fatal(err)
-		}
-		if got := <-posted; got != want {
-			t.Errorf("%s: got a POST to %s, want %s", reference, got, want)
-		}
-	}
-}
-
-// Open returns why the server is not an HTTP+SSE server, with its status if it has one.
-//
-// Guarantees: G-0034.2
-func TestOpenReturnsWhyThereIsNoServer(t *testing.T) {
-	status := func(code int, body string) scriptedServer {
-		return scriptedServer{get: func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("WWW-Authenticate", "Bearer")
-			http.Error(w, body, code)
-		}}
-	}
-	for name, test := range map[string]struct {
-		stage scriptedServer
-		want  int
-	}{
-		"not found": {status(404, "nothing here"), 404},
-		"denied":    {status(401, "who are you?"), 401},
-		"a page":    {status(200, "<html>"), 200},
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, err := (&Client{URL: test.stage.serve(t)}).Open(t.Context())
-			var refused *transport.StatusError
-			if !errors.As(err, &refused) || refused.Status != test.want {
-				t.Fatalf("got %v, want a *transport.StatusError and refused.Status == %v", err, test.want)
-			}
-		})
-	}
-	t.Run("the stream ends", func(t *testing.T) {
-		_, err := (&Client{URL: scriptedServer{get: func(http.ResponseWriter, *http.Request) {}}.serve(t)}).Open(t.Context())
-		if !errors.Is(err, transport.ErrPeerClosed) {
-			t.Fatal(err)
-		}
-	})
-	t.Run("too long", func(t *testing.T) {
-		_, err := (&Client{URL: scriptedServer{get: says("data: " + strings.Repeat("x", 100))}.serve(t), MaxFrame: 64}).Open(t.Context())
-		if !errors.As(err, new(*transport.OversizedError)) {
-			t.Fatal(err)
-		}
-	})
-	t.Run("silence", func(t *testing.T) {
-		ctx, cancel := context.WithCancelCause(t.Context())
-		enough := errors.New("enough")
-		s := scriptedServer{get: func(w http.ResponseWriter, r *http.Request) {
-			http.NewResponseController(w).Flush()
-			cancel(enough)
-			<-r.Context().Done()
-		}}
-		if _, err := (&Client{URL: s.serve(t)}).Open(ctx); !errors.Is(err, enough) {
-			t.Fatal(err)
-		}
-	})
-	t.Run("no URL", func(t *testing.T) {
-		_, err := (&Client{URL: "localhost:80"}).Open(t.Context())
-		if !errors.As(err, new(*transport.URLError)) {
-			t.Fatal(err)
-		}
-	})
 }
 
 // The end of the stream is the loss of the link, whatever ends it.
@@ -426,7 +326,7 @@ func TestSlowPostDelaysNoNotification(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	<-served
+	testenv.Receive(t, served, "the first request was served")
 }
 
 // The header is sent with each request, and not to another host.
@@ -457,12 +357,71 @@ func TestHeadersAndRedirects(t *testing.T) {
 		t.Errorf("got %+v", failed)
 	}
 	for _, want := range []string{"GET secret text/event-stream", "POST secret application/json"} {
-		if got := <-seen; got != want {
+		if got := testenv.Receive(t, seen, want); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
 	if len(seen) > 0 {
 		t.Errorf("the other host got %q, want no request", <-seen)
+	}
+}
+
+func (f tripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func (b *closedBody) Close() error { b.closed = true; return nil }
+
+// A link that ends closes the connections that it shared with no program.
+func TestConnectionsOfAClosedLink(t *testing.T) {
+	pool := &http.Transport{}
+	defer pool.CloseIdleConnections()
+	for name, test := range map[string]struct {
+		http *http.Client
+		want http.ConnState // of the connection of a POST
+	}{
+		"its own":       {nil, http.StateClosed},
+		"the program's": {&http.Client{Transport: pool}, http.StateIdle},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var mu sync.Mutex
+			posts, states, changed := map[string]bool{}, map[string]http.ConnState{}, make(chan struct{}, 1000)
+			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Method == http.MethodPost {
+					mu.Lock()
+					defer mu.Unlock()
+					posts[r.RemoteAddr] = true
+					return
+				}
+				w.Header().Set("Content-Type", web.TypeEvents)
+				says(endpoint)(w, r)
+			}))
+			server.Config.ConnState = func(c net.Conn, state http.ConnState) {
+				mu.Lock()
+				defer mu.Unlock()
+				states[c.RemoteAddr().String()] = state
+				changed <- struct{}{}
+			}
+			server.Start()
+			defer server.Close()
+			link, r := open(t, &Client{URL: server.URL, HTTP: test.http})
+			if err := link.Send(notification(1)); err != nil {
+				t.Fatal(err)
+			}
+			if err := link.Close(hangLimit); err != nil || len(r.lost) != 1 {
+				t.Fatalf("Close returned %v after %+v", err, r.lost)
+			}
+			for {
+				mu.Lock()
+				var got []http.ConnState
+				for address := range posts {
+					got = append(got, states[address])
+				}
+				mu.Unlock()
+				if len(got) == 1 && got[0] == test.want {
+					return
+				}
+				testenv.Receive(t, changed, fmt.Sprintf("the connection of the POST is %v", test.want))
+			}
+		})
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"io"
 	"net/http"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/bowline-mcp/bowline/transport/internal/web"
@@ -34,7 +33,7 @@ func (answer endlessTripper) RoundTrip(r *http.Request) (*http.Response, error) 
 //
 // Guarantees: G-0034.4, G-0034.5
 func TestResponsesWithoutAnEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		begun, took := time.Now(), make(chan time.Duration, 3)
 		link, r := open(t, &Client{URL: "http://host/sse", HTTP: &http.Client{Transport: endlessTripper(func(*http.Request) (int, string) {
 			took <- time.Since(begun)

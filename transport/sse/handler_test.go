@@ -2,9 +2,9 @@ package sse
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -13,9 +13,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/eventstream"
 	"github.com/bowline-mcp/bowline/transport/internal/web"
@@ -27,10 +27,15 @@ type site struct {
 	handler *Handler
 	url     string
 	ctx     context.Context
+	via     http.RoundTripper // nil: http.DefaultTransport
+	conns   pipeListener      // of a site in virtual time
 
 	mu        sync.Mutex
 	links     []transport.Link
 	recorders []*recorder
+	close     func(context.Context) error // of the acceptor; nil: at once
+	refused   []transport.Refusal
+	deaf      bool // it does not want to know what is refused
 }
 
 func newSite(t *testing.T, o HandlerOptions) *site {
@@ -51,7 +56,20 @@ func (s *site) Accept(link transport.Link) {
 	s.links, s.recorders = append(s.links, link), append(s.recorders, r)
 }
 
-func (s *site) Close(context.Context) error { return nil }
+func (s *site) Close(ctx context.Context) error {
+	if s.close == nil {
+		return nil
+	}
+	return s.close(ctx)
+}
+
+func (s *site) Audits() bool { return !s.deaf }
+
+func (s *site) Refused(r transport.Refusal) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refused = append(s.refused, r)
+}
 
 // session returns the link and the recorder of session n, from 0.
 func (s *site) session(n int) (transport.Link, *recorder) {
@@ -83,7 +101,7 @@ func (s *site) do(ctx context.Context, method, url, body string, lines ...string
 			r.Host = value
 		}
 	}
-	response, err := http.DefaultTransport.RoundTrip(r)
+	response, err := cmp.Or(s.via, http.DefaultTransport).RoundTrip(r)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -283,7 +301,7 @@ func TestPostWaitsForCredit(t *testing.T) {
 		}
 	}
 	cancel()
-	if err := <-given; !errors.Is(err, context.Canceled) {
+	if err := testenv.Receive(t, given, "the POST has ended"); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
 	for len(serverLink.turn) > 0 {
@@ -314,66 +332,6 @@ func TestKeepAlive(t *testing.T) {
 		}
 	}
 	t.Errorf("after %d comments: %v", comments, lines.Err())
-}
-
-// Close waits no longer than its grace for a client that reads nothing, and reports
-// what was not written as unsent.
-//
-// Guarantees: G-0034.8
-func TestCloseWhileTheClientReadsNothing(t *testing.T) {
-	s := newSite(t, HandlerOptions{})
-	s.visit()
-	link, r := s.session(0)
-	for tag := transport.Tag(1); ; tag++ {
-		o := transport.Outbound{Tag: tag, Frame: fmt.Appendf(nil, `{"pad":"%s"}`, strings.Repeat("x", 1<<20))}
-		if err := link.Send(o); err != nil {
-			break
-		}
-	}
-	if err := s.handler.Close(10 * time.Millisecond); err != nil {
-		t.Fatal(err)
-	}
-	if loss := r.awaitLoss(t); loss.Reason != transport.ErrClosed || len(loss.Unsent) == 0 {
-		t.Errorf("got the reason %v and %d unsent", loss.Reason, len(loss.Unsent))
-	}
-	if got := s.do(s.ctx, "GET", s.url, "").StatusCode; got != 503 {
-		t.Errorf("after Close: got %d", got)
-	}
-}
-
-// Close does not wait for a body that does not arrive.
-//
-// Guarantees: G-0034.8
-func TestCloseWhileABodyArrives(t *testing.T) {
-	s := newSite(t, HandlerOptions{})
-	v := s.visit()
-	body, more := io.Pipe()
-	request, err := http.NewRequestWithContext(s.ctx, "POST", v.endpoint, body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	request.Header.Set("Content-Type", web.TypeJSON)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if response, err := http.DefaultTransport.RoundTrip(request); err == nil {
-			response.Body.Close()
-		}
-	}()
-	if _, err := io.WriteString(more, ping); err != nil {
-		t.Fatal(err)
-	}
-	link, _ := s.session(0)
-	for len(link.(*serverLink).turn) == 0 {
-		if runtime.Gosched(); s.ctx.Err() != nil {
-			t.Fatal("the POST has not arrived in time")
-		}
-	}
-	if err := s.handler.Close(time.Millisecond); err != nil {
-		t.Error(err)
-	}
-	more.Close()
-	<-done
 }
 
 // With Endpoint, a handler below a prefix or behind a proxy sends the address that its
@@ -417,6 +375,50 @@ func TestAcceptorThatRefuses(t *testing.T) {
 	}
 }
 
+// A number in the options that is not above zero means the default.
+func TestDefaultsOfTheHandler(t *testing.T) {
+	type bounds struct {
+		body, frame, sessions int
+		keepAlive             time.Duration
+	}
+	defaults := bounds{4 << 20, 16 << 20, 1000, 15 * time.Second}
+	for _, test := range []struct{ given, want bounds }{
+		{bounds{}, defaults},
+		{bounds{-1, -1, -1, -1}, defaults},
+		{bounds{1, 2, 3, 4}, bounds{1, 2, 3, 4}},
+	} {
+		o := NewHandler(nil, HandlerOptions{MaxBody: test.given.body, MaxFrame: test.given.frame, MaxSessions: test.given.sessions, KeepAlive: test.given.keepAlive}).options
+		if got := (bounds{o.MaxBody, o.MaxFrame, o.MaxSessions, o.KeepAlive}); got != test.want {
+			t.Errorf("%+v: got %+v, want %+v", test.given, got, test.want)
+		}
+	}
+}
+
+// A ResponseWriter that cannot flush is a mistake in the program, and no session begins.
+func TestAWriterThatCannotFlush(t *testing.T) {
+	for name, test := range map[string]struct {
+		wrap func(http.ResponseWriter) http.ResponseWriter
+		want int
+	}{
+		"hidden":  {func(w http.ResponseWriter) http.ResponseWriter { return struct{ http.ResponseWriter }{w} }, 500},
+		"wrapped": {func(w http.ResponseWriter) http.ResponseWriter { return wrapping{struct{ http.ResponseWriter }{w}, w} }, 503},
+	} {
+		h := NewHandler(acceptFunc(func(transport.Link) {}), HandlerOptions{}) // which binds nothing
+		w := httptest.NewRecorder()
+		if h.ServeHTTP(test.wrap(w), httptest.NewRequest("GET", "http://localhost/sse", nil)); w.Code != test.want {
+			t.Errorf("%s: got %d %s, want %d", name, w.Code, w.Body, test.want)
+		}
+	}
+}
+
+// A wrapping ResponseWriter can be unwrapped.
+type wrapping struct {
+	http.ResponseWriter
+	inner http.ResponseWriter
+}
+
+func (w wrapping) Unwrap() http.ResponseWriter { return w.inner }
+
 // Without MaxFrame, both sides limit a message to 16 MiB.
 //
 // Guarantees: G-0008.2
@@ -436,7 +438,7 @@ func TestDefaultLimitOfAFrame(t *testing.T) {
 // A quiet stream over HTTP/2 lives longer than a write may take, both before its first message and
 // after one, even if comments are rarer.
 func TestQuietStreamOverHTTP2Lives(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		s := &site{t: t, ctx: t.Context()}
 		handler := NewHandler(s, HandlerOptions{KeepAlive: time.Minute})
 		conns := make(pipeListener)
@@ -446,9 +448,7 @@ func TestQuietStreamOverHTTP2Lives(t *testing.T) {
 		served := make(chan error, 1)
 		go func() { served <- server.Serve(conns) }()
 		client := &http.Transport{Protocols: protocols, DialContext: func(context.Context, string, string) (net.Conn, error) {
-			here, there := net.Pipe()
-			conns <- there
-			return here, nil
+			return conns.dial(), nil
 		}}
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost/sse", http.NoBody)
 		if err != nil {
@@ -481,16 +481,3 @@ func TestQuietStreamOverHTTP2Lives(t *testing.T) {
 		<-served
 	})
 }
-
-// A pipeListener accepts the connections that are sent to it.
-type pipeListener chan net.Conn
-
-func (l pipeListener) Accept() (net.Conn, error) {
-	if c, ok := <-l; ok {
-		return c, nil
-	}
-	return nil, net.ErrClosed
-}
-
-func (l pipeListener) Close() error   { close(l); return nil }
-func (l pipeListener) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80} }

@@ -9,11 +9,10 @@ import (
 	"net/http/httptest"
 	"runtime"
 	"strings"
-	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
@@ -47,26 +46,9 @@ func TestRefusalEndsTheConnectionWithoutABody(t *testing.T) {
 	}
 }
 
-// An auditingSite is a site that is told of refusals.
-type auditingSite struct {
-	site
-	deaf    bool
-	refused []transport.Refusal
-}
-
-func (s *auditingSite) Audits() bool { return !s.deaf }
-
-func (s *auditingSite) Refused(r transport.Refusal) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.refused = append(s.refused, r)
-}
-
 // The acceptor is told of each request that is refused: by whom, why, since when, and which message it had.
 func TestRefusalsAreAudited(t *testing.T) {
-	s := &auditingSite{site: site{t: t, ctx: t.Context()}}
-	s.handler = NewHandler(s, HandlerOptions{MaxBody: 100, Identify: func(r *http.Request) string { return r.Header.Get("X-User") }})
-	s.url = serve(t, s.handler)
+	s := newSite(t, HandlerOptions{MaxBody: 100, Identify: func(r *http.Request) string { return r.Header.Get("X-User") }})
 	v := s.visit("X-User: ada")
 	before := time.Now()
 	for _, refused := range []struct {
@@ -103,6 +85,93 @@ func TestRefusalsAreAudited(t *testing.T) {
 	if got := v.post(ping, "X-User: ada"); got != 404 || len(s.refused) != 0 {
 		t.Errorf("one that does not audit is told of %d refusals", len(s.refused))
 	}
+}
+
+// Each kind of refusal has its status and its text, which the acceptor is told, with the sender where one was established, the
+// message where one was read, and the time at which the request came in.
+func TestWhatTheAuditorIsTold(t *testing.T) {
+	large := `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"pad":"` + strings.Repeat("x", web.MaxInitialize) + `"}}`
+	virtually(t, HandlerOptions{MaxBody: 100_000, MaxSessions: 1, Identify: func(r *http.Request) string { return r.Header.Get("X-User") }}, func(t *testing.T, s *site) {
+		v := s.visit("X-User: ada")
+		link, _ := s.session(0)
+		link.Grant(transport.Main, 1)
+		for name, test := range map[string]struct {
+			method, url, line, body string
+			status                  int
+			identity, message, text string
+		}{
+			"another origin":            {"POST", v.endpoint, "Origin: http://evil.example", ping, 403, "", "", "origin not allowed"},
+			"another method":            {"PUT", v.endpoint, "X-User: ada", ping, 405, "", "", "method not allowed"},
+			"another type":              {"POST", v.endpoint, "Content-Type: text/plain", ping, 415, "", "", "Content-Type must be application/json"},
+			"a body of a GET":           {"GET", s.url, "X-User: ada", ping, 400, "", "", "a GET has no body"},
+			"a second session":          {"GET", s.url, "X-User: bob", "", 503, "bob", "", "no more sessions are possible now"},
+			"no session":                {"POST", s.url, "X-User: bob", ping, 400, "bob", "", "sessionId is missing: GET names the address to POST to"},
+			"another session":           {"POST", s.url + "?sessionId=1", "X-User: bob", ping, 404, "bob", "", "session not found"},
+			"another identity":          {"POST", v.endpoint, "X-User: bob", ping, 403, "bob", "", "the session belongs to another identity"},
+			"too large":                 {"POST", v.endpoint, "X-User: ada", strings.Repeat(" ", 100_001), 413, "ada", "", "the body is above the limit of 100000 bytes"},
+			"empty":                     {"POST", v.endpoint, "X-User: ada", "", 400, "ada", "", "the body is empty"},
+			"too large to be the first": {"POST", v.endpoint, "X-User: ada", large, 413, "ada", "initialize", "initialize is above the limit of 65536 bytes"},
+		} {
+			s.refused = nil
+			began := time.Now()
+			response := s.do(s.ctx, test.method, test.url, test.body, test.line)
+			text, _ := io.ReadAll(response.Body)
+			if got := strings.TrimSpace(string(text)); response.StatusCode != test.status || got != test.text || len(s.refused) != 1 {
+				t.Errorf("%s: got %d %q and %d refusals, want %d %q and one", name, response.StatusCode, got, len(s.refused), test.status, test.text)
+				continue
+			}
+			told, method := s.refused[0], ""
+			if told.Message != nil {
+				method = told.Message.Method
+			}
+			if told.Status != test.status || told.Denied != (test.status == 403) || told.Err.Error() != test.text || !told.Since.Equal(began) || told.Origin.Identity != test.identity || method != test.message {
+				t.Errorf("%s: the auditor is told %+v of %q, with the message %q", name, told, told.Origin.Identity, method)
+			}
+			if allow := response.Header.Get("Allow"); (allow == "GET, POST") != (test.status == 405) {
+				t.Errorf("%s: got Allow: %q", name, allow)
+			}
+		}
+		s.refused = nil
+		began := time.Now()
+		p := v.begin(9)
+		p.await(began)
+		if len(s.refused) != 1 || s.refused[0].Status != 403 { // it has no X-User
+			t.Errorf("got %+v", s.refused)
+		}
+	})
+}
+
+// A refused request has a second for the rest of its body. What it sends in that time does no harm.
+//
+// Guarantees: G-0034.7
+func TestTheBodyOfARefusedRequest(t *testing.T) {
+	virtually(t, HandlerOptions{}, func(t *testing.T, s *site) {
+		v := s.visit()
+		v.endpoint += "x"
+		for _, length := range []int{100, -1} {
+			began := time.Now()
+			p := v.begin(length)
+			a := <-p.answered
+			if a.status != 404 || a.at.Sub(began) > time.Second {
+				t.Errorf("a body of %d: got %d after %v, want 404 within a second", length, a.status, a.at.Sub(began))
+			}
+		}
+		w := httptest.NewRecorder()
+		s.handler.ServeHTTP(w, httptest.NewRequest("POST", "http://localhost/sse", strings.NewReader(ping)))
+		if got := w.Header().Get("Connection"); got != "close" {
+			t.Errorf("over HTTP/1: got Connection: %q, want close", got)
+		}
+		w = httptest.NewRecorder()
+		r := httptest.NewRequest("POST", "http://localhost/sse", strings.NewReader(ping))
+		r.ProtoMajor = 2
+		if s.handler.ServeHTTP(w, r); w.Header().Get("Connection") != "" {
+			t.Errorf("over HTTP/2: got Connection: %q, want none", w.Header().Get("Connection"))
+		}
+		w = httptest.NewRecorder()
+		if s.handler.ServeHTTP(w, httptest.NewRequest("PUT", "http://localhost/sse", nil)); w.Header().Get("Connection") != "" {
+			t.Errorf("without a body: got Connection: %q, want none", w.Header().Get("Connection"))
+		}
+	})
 }
 
 // A body takes one of the places for large ones exactly if it may be large, and gives it back.
@@ -153,7 +222,7 @@ func TestPlacesOfLargeBodies(t *testing.T) {
 		default:
 		}
 		<-s.handler.large // one place becomes free
-		if got := <-answered; got != 202 {
+		if got := testenv.Receive(t, answered, "the response to the POST"); got != 202 {
 			t.Errorf("with a place, a body %s: got %d, want 202", name, got)
 		}
 		cancel()
@@ -203,31 +272,4 @@ func TestMessagesArriveDecoded(t *testing.T) {
 	if len(r.frames) != 3 || r.frames[0].Message.Method != "initialize" || r.frames[1].Message.Method != "ping" || r.frames[2].Message != nil {
 		t.Errorf("got %+v", r.frames)
 	}
-}
-
-// Close names a request that does not end although its time is over, as under a ResponseWriter without deadlines.
-//
-// Guarantees: G-0034.8
-func TestCloseNamesWhatHasNotEnded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &site{t: t, ctx: t.Context()}
-		s.handler = NewHandler(s, HandlerOptions{})
-		var requests sync.WaitGroup
-		requests.Go(func() {
-			s.handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "http://localhost/sse", nil))
-		})
-		synctest.Wait()
-		link, _ := s.session(0)
-		body, more := io.Pipe()
-		post := httptest.NewRequest("POST", "http://localhost/sse?sessionId="+link.(*serverLink).id, body)
-		post.Header.Set("Content-Type", web.TypeJSON)
-		requests.Go(func() { s.handler.ServeHTTP(httptest.NewRecorder(), post) })
-		synctest.Wait()
-		err := link.Close(time.Millisecond)
-		more.Close()
-		requests.Wait()
-		if err == nil || !strings.Contains(err.Error(), "an HTTP request has not ended") {
-			t.Errorf("got %v, want that a request has not ended", err)
-		}
-	})
 }

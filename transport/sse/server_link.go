@@ -23,6 +23,9 @@ import (
 // maxWaiting is how many POSTs of one session may wait for each other.
 const maxWaiting = 1024
 
+// interrupted is a deadline that has passed.
+var interrupted = time.Unix(0, 1)
+
 var sessionNotFound = &refusal{status: http.StatusNotFound, text: "session not found"}
 
 // A serverLink is the link of one session. It has no goroutine of its own: the one of
@@ -309,22 +312,23 @@ func (l *serverLink) force() {
 	defer l.mu.Unlock()
 	l.forced = true
 	if l.writing {
-		l.control.SetWriteDeadline(time.Unix(0, 1))
+		l.control.SetWriteDeadline(interrupted)
 	}
 	if l.reading != nil {
-		l.reading.SetReadDeadline(time.Unix(0, 1))
+		l.reading.SetReadDeadline(interrupted)
 	}
 	l.signal()
 }
 
-// setReadDeadline sets the deadline of the body that is being read, unless reading
-// was interrupted.
+// setReadDeadline sets the deadline of the body that is being read. It has passed if
+// reading was interrupted.
 func (l *serverLink) setReadDeadline(body *http.ResponseController, deadline time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.reading = body; !l.forced {
-		body.SetReadDeadline(deadline) // a writer without deadlines has no deadline
+	if l.reading = body; l.forced {
+		deadline = interrupted
 	}
+	body.SetReadDeadline(deadline) // a writer without deadlines has no deadline
 }
 
 // bodyDone records that no body is being read any more.

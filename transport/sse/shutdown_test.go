@@ -11,6 +11,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/sse"
@@ -42,17 +43,17 @@ func TestShutdownFinishesItsCalls(t *testing.T) {
 		}
 		called <- err
 	}()
-	<-entered
+	testenv.Receive(t, entered, "the call of the tool")
 	ended := make(chan error, 1)
 	go func() { ended <- h.Shutdown(t.Context(), srv) }()
 	close(release)
-	if err := <-called; err != nil {
+	if err := testenv.Receive(t, called, "the answer of the tool"); err != nil {
 		t.Errorf("the running call: got %v, want no error", err)
 	}
-	if err := <-ended; err != nil {
+	if err := testenv.Receive(t, ended, "Shutdown returns"); err != nil {
 		t.Errorf("Shutdown returned %v", err)
 	}
-	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+	if err := testenv.Receive(t, served, "Serve returns"); !errors.Is(err, http.ErrServerClosed) {
 		t.Errorf("Serve returned %v, want %v", err, http.ErrServerClosed)
 	}
 	if err := c.Close(t.Context()); err != nil {
@@ -79,7 +80,7 @@ func TestShutdownCutsOffWhatDoesNotFinish(t *testing.T) {
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.HasPrefix(err.Error(), "sse: shut down: close an Acceptor") {
 		t.Errorf("Shutdown returned %v, want the error %v and the prefix %q", err, context.DeadlineExceeded, "sse: shut down: close an Acceptor")
 	}
-	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+	if err := testenv.Receive(t, served, "Serve returns"); !errors.Is(err, http.ErrServerClosed) {
 		t.Errorf("Serve returned %v, want %v", err, http.ErrServerClosed)
 	}
 	if err := link.Close(0); err != nil {
@@ -97,7 +98,7 @@ func TestShutdownWithoutAnAcceptor(t *testing.T) {
 		if err := sse.NewHandler(none, sse.HandlerOptions{}).Shutdown(t.Context(), srv); err != nil {
 			t.Errorf("%s: Shutdown returned %v", name, err)
 		}
-		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+		if err := testenv.Receive(t, served, "Serve returns"); !errors.Is(err, http.ErrServerClosed) {
 			t.Errorf("%s: Serve returned %v, want %v", name, err, http.ErrServerClosed)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/proptest"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/fault"
@@ -24,10 +25,15 @@ func serve(t *testing.T, h *Handler) (url string) {
 	t.Helper()
 	s := httptest.NewServer(h)
 	t.Cleanup(func() {
-		if err := h.Close(0); err != nil {
-			t.Error(err)
+		if t.Failed() {
+			return // what the test has waited for would be waited for again
 		}
-		s.Close()
+		testenv.Within(t, "the handler and its server close", func() {
+			if err := h.Close(0); err != nil {
+				t.Error(err)
+			}
+			s.Close()
+		})
 	})
 	return s.URL + "/sse"
 }
@@ -44,7 +50,7 @@ func openSession(t *testing.T) (client, server transport.Link) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return client, <-accepted
+	return client, testenv.Receive(t, accepted, "the link of the server")
 }
 
 // nobody is a receiver that ignores everything.
@@ -111,8 +117,13 @@ func serveWith(t *testing.T, handler conn.Handler, through func(http.Handler) ht
 	}
 	s := httptest.NewServer(through(h))
 	t.Cleanup(func() {
-		h.Close(time.Second)
-		s.Close()
+		if t.Failed() {
+			return // what the test has waited for would be waited for again
+		}
+		testenv.Within(t, "the handler and its server close", func() {
+			h.Close(time.Second)
+			s.Close()
+		})
 	})
 	return s.URL
 }

@@ -1,0 +1,236 @@
+package sse
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/web"
+)
+
+// A body has thirty seconds, and one more for each 64 KiB of it that have arrived. A body that is late is
+// refused, and takes no place from those after it.
+//
+// Guarantees: G-0034.7
+func TestABodyArrivesInTime(t *testing.T) {
+	const piece = 64 << 10
+	type part struct {
+		at    time.Duration // since the request began
+		bytes int
+	}
+	for name, test := range map[string]struct {
+		length int // -1: unknown
+		parts  []part
+		status int
+		after  time.Duration
+	}{
+		"at once":                           {len(ping), []part{{0, len(ping)}}, 202, 0},
+		"nothing":                           {len(ping), nil, 408, 30 * time.Second},
+		"the last moment":                   {len(ping), []part{{29 * time.Second, len(ping)}}, 202, 29 * time.Second},
+		"a byte buys no time":               {len(ping), []part{{29 * time.Second, 1}}, 408, 30 * time.Second},
+		"just under a piece buys no time":   {2 * piece, []part{{time.Second, piece - 1}}, 408, 30 * time.Second},
+		"a piece buys a second":             {2 * piece, []part{{time.Second, piece}}, 408, 31 * time.Second},
+		"three pieces buy three":            {4 * piece, []part{{time.Second, 3 * piece}, {32 * time.Second, 1}}, 408, 33 * time.Second},
+		"all of it while there is time":     {2 * piece, []part{{time.Second, piece}, {30500 * time.Millisecond, piece}}, 202, 30500 * time.Millisecond},
+		"unknown length":                    {-1, []part{{29 * time.Second, 0}}, 408, 30 * time.Second},
+		"as long as a body may be":          {4 << 20, []part{{0, 4 << 20}}, 202, 0},
+		"longer than that, before it comes": {4<<20 + 1, nil, 413, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtually(t, HandlerOptions{}, func(t *testing.T, s *site) {
+				v := s.visit()
+				link, r := s.session(0)
+				link.Grant(transport.Main, 2)
+				began := time.Now()
+				p := v.begin(test.length)
+				sent := 0
+				for _, part := range test.parts {
+					sleep(time.Until(began.Add(part.at)))
+					text := ping + strings.Repeat(" ", 4<<20)
+					if _, err := io.WriteString(p, text[sent:sent+part.bytes]); err != nil {
+						t.Fatalf("after %v: %v", part.at, err)
+					}
+					sent += part.bytes
+				}
+				if status, took := p.await(began); status != test.status || took != test.after {
+					t.Errorf("got %d after %v, want %d after %v", status, took, test.status, test.after)
+				}
+				if got := v.post(ping); got != 202 || len(s.handler.large) > 0 {
+					t.Errorf("the next one: got %d, and %d places for large bodies are taken, want 202 and none", got, len(s.handler.large))
+				}
+				if accepted := test.status == 202; accepted != (len(r.frames) == 2) {
+					t.Errorf("after %d and 202 got %d frames", test.status, len(r.frames))
+				}
+			})
+		})
+	}
+}
+
+// The time for a body ends with it: a message that has arrived waits for credit as long as it must.
+//
+// Guarantees: G-0034.5
+func TestAMessageMayWaitLongerForCreditThanItsBodyMayTake(t *testing.T) {
+	virtually(t, HandlerOptions{KeepAlive: 2 * time.Hour}, func(t *testing.T, s *site) {
+		v := s.visit()
+		link, r := s.session(0)
+		began := time.Now()
+		p := v.begin(len(ping))
+		io.WriteString(p, ping)
+		sleep(time.Hour)
+		if synctest.Wait(); len(r.frames) > 0 {
+			t.Errorf("without credit got %d frames", len(r.frames))
+		}
+		link.Grant(transport.Main, 1)
+		if status, took := p.await(began); status != 202 || took != time.Hour {
+			t.Errorf("got %d after %v, want 202 after an hour", status, took)
+		}
+	})
+}
+
+// A body that may be large waits for a place as long as a body may take, and no longer than its client and its session
+// are there. One that waits holds the turn of its session, and gives it back.
+//
+// Guarantees: G-0034.7
+func TestALargeBodyWaitsForAPlace(t *testing.T) {
+	for name, test := range map[string]struct {
+		then  func(s *site, p slowPost, v *testClient)
+		want  int // 0: there is no response
+		after time.Duration
+		text  string
+	}{
+		"no place becomes free": {func(*site, slowPost, *testClient) {}, 503, 30 * time.Second, "too much is waiting to be served"},
+		"a place becomes free": {func(s *site, p slowPost, _ *testClient) {
+			<-s.handler.large
+			go io.WriteString(p, ping+strings.Repeat(" ", web.SmallBody+1-len(ping)))
+		}, 202, 10 * time.Second, ""},
+		"the session ends":   {func(_ *site, _ slowPost, v *testClient) { v.leave() }, 404, 10 * time.Second, "session not found"},
+		"the client is gone": {func(_ *site, p slowPost, _ *testClient) { p.Close() }, 0, 10 * time.Second, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtually(t, HandlerOptions{}, func(t *testing.T, s *site) {
+				v := s.visit()
+				link, r := s.session(0)
+				link.Grant(transport.Main, 2)
+				for range maxLarge {
+					s.handler.large <- struct{}{}
+				}
+				began := time.Now()
+				p := v.begin(web.SmallBody + 1)
+				sleep(10 * time.Second)
+				test.then(s, p, v)
+				a := <-p.answered
+				if took := a.at.Sub(began); a.status != test.want || took != test.after || a.text != test.text {
+					t.Errorf("got %d %q after %v, want %d %q after %v", a.status, a.text, took, test.want, test.text, test.after)
+				}
+				p.Close()
+				synctest.Wait()
+				if taken, want := len(s.handler.large), maxLarge; test.want == 202 && taken != want-1 || test.want != 202 && taken != want {
+					t.Errorf("%d of %d places are taken", taken, want)
+				}
+				if test.want == 404 {
+					if loss := r.awaitLoss(t); !errors.Is(loss.Reason, transport.ErrPeerClosed) {
+						t.Errorf("the session ended with %v", loss.Reason)
+					}
+					return
+				}
+				if got := v.post(ping); got != 202 {
+					t.Errorf("a small body after it: got %d, want 202", got)
+				}
+			})
+		})
+	}
+}
+
+// A pipeWriter is the ResponseWriter of a request whose body comes from a pipe.
+type pipeWriter struct {
+	*httptest.ResponseRecorder
+	body net.Conn
+}
+
+func (w pipeWriter) SetReadDeadline(at time.Time) error { return w.body.SetReadDeadline(at) }
+
+// A body that begins to be read when its session was interrupted already is not read.
+//
+// Guarantees: G-0034.8
+func TestABodyAfterTheInterruptionIsNotRead(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := NewHandler(acceptFunc(func(transport.Link) {}), HandlerOptions{})
+		body, far := net.Pipe()
+		defer far.Close()
+		w := pipeWriter{httptest.NewRecorder(), body}
+		r := httptest.NewRequest(http.MethodPost, "/sse", body)
+		r.ContentLength = 10
+		l := newServerLink(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/sse", nil), "", 1<<20)
+		l.Bind(newRecorder())
+		if refused := l.enter(t.Context()); refused != nil {
+			t.Fatal(refused)
+		}
+		l.leave() // the GET request
+		ended := make(chan error, 1)
+		go func() { ended <- l.Close(0) }()
+		synctest.Wait()
+		began := time.Now()
+		if _, refused := h.read(w, r, l); refused == nil || refused.status != 404 || time.Since(began) != 0 {
+			t.Errorf("got %+v after %v, want 404 at once", refused, time.Since(began))
+		}
+		l.next()
+		l.leave()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A failingBody fails after its text.
+type failingBody struct {
+	io.Reader
+	err error
+}
+
+func (b failingBody) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if err == io.EOF {
+		err = b.err
+	}
+	return n, err
+}
+
+// A body that ends early is refused, whatever was in it.
+//
+// Guarantees: G-0034.7
+func TestABodyThatEndsEarlyIsRefused(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := &site{t: t}
+		s.handler = NewHandler(s, HandlerOptions{})
+		ctx, leave := context.WithCancel(t.Context())
+		served := make(chan struct{})
+		go func() {
+			defer close(served)
+			s.handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, "GET", "http://localhost/sse", nil))
+		}()
+		synctest.Wait()
+		link, r := s.session(0)
+		link.Grant(transport.Main, 9)
+		for err, want := range map[error]int{io.ErrUnexpectedEOF: 400, errors.New("reset"): 400, io.EOF: 202} {
+			w := httptest.NewRecorder()
+			post := httptest.NewRequest("POST", "http://localhost/sse?sessionId="+link.(*serverLink).id, failingBody{strings.NewReader(ping), err})
+			post.Header.Set("Content-Type", web.TypeJSON)
+			if s.handler.ServeHTTP(w, post); w.Code != want {
+				t.Errorf("after %v: got %d %s, want %d", err, w.Code, w.Body, want)
+			}
+		}
+		if len(r.frames) != 1 {
+			t.Errorf("got %d frames, want the one that has arrived as a whole", len(r.frames))
+		}
+		leave()
+		<-served
+	})
+}

@@ -1,0 +1,114 @@
+package sse
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/internal/testenv"
+	"github.com/bowline-mcp/bowline/transport/internal/web"
+)
+
+// virtually runs a test in virtual time. Its site has a real HTTP server, whose connections are pipes.
+func virtually(t *testing.T, o HandlerOptions, test func(t *testing.T, s *site)) {
+	t.Helper()
+	bubble(t, func(t *testing.T) {
+		s := &site{t: t, ctx: t.Context(), url: "http://localhost/sse", conns: make(pipeListener)}
+		s.handler = NewHandler(s, o)
+		server := &http.Server{Handler: s.handler, BaseContext: func(net.Listener) context.Context { return t.Context() }}
+		served := make(chan error, 1)
+		go func() { served <- server.Serve(s.conns) }()
+		pool := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return s.conns.dial(), nil }}
+		s.via = pool
+		defer func() {
+			if err := s.handler.Close(0); err != nil {
+				t.Errorf("the handler closed with %v", err)
+			}
+			server.Close()
+			pool.CloseIdleConnections()
+			<-served
+			sleep(time.Second) // net/http waits before it closes a connection after a refusal
+		}()
+		test(t, s)
+	})
+}
+
+// A pipeListener accepts the connections that dial has made.
+type pipeListener chan net.Conn
+
+func (l pipeListener) dial() net.Conn {
+	here, there := net.Pipe()
+	l <- there
+	return here
+}
+
+func (l pipeListener) Accept() (net.Conn, error) {
+	if c, ok := <-l; ok {
+		return c, nil
+	}
+	return nil, net.ErrClosed
+}
+
+func (l pipeListener) Close() error   { close(l); return nil }
+func (l pipeListener) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80} }
+
+// A slowPost is a POST whose body a test writes bit by bit.
+type slowPost struct {
+	net.Conn
+	answered chan answer // gets the response
+}
+
+// An answer is the response to a slowPost.
+type answer struct {
+	status int // 0 if there was none
+	text   string
+	at     time.Time
+}
+
+// begin sends the head of a POST. A negative length is unknown.
+func (v *testClient) begin(length int) slowPost {
+	v.t.Helper()
+	p := slowPost{v.conns.dial(), make(chan answer, 1)}
+	size := fmt.Sprint("Content-Length: ", length)
+	if length < 0 {
+		size = "Transfer-Encoding: chunked"
+	}
+	path := strings.TrimPrefix(v.endpoint, "http://localhost")
+	if _, err := fmt.Fprintf(p, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: %s\r\n%s\r\n\r\n", path, web.TypeJSON, size); err != nil {
+		v.t.Fatal(err)
+	}
+	go func() {
+		response, err := http.ReadResponse(bufio.NewReader(p), nil)
+		if err != nil {
+			p.answered <- answer{at: time.Now()}
+			return
+		}
+		text, _ := io.ReadAll(response.Body)
+		p.answered <- answer{response.StatusCode, strings.TrimSpace(string(text)), time.Now()}
+		p.Close()
+	}()
+	return p
+}
+
+// await returns the response, and how long it took from began.
+func (p slowPost) await(began time.Time) (status int, took time.Duration) {
+	a := <-p.answered
+	p.Close()
+	return a.status, a.at.Sub(began)
+}
+
+// bubble runs a test in virtual time, which stands still while the test waits for a lock. So the test is guarded in real time.
+func bubble(t *testing.T, test func(t *testing.T)) {
+	t.Helper()
+	testenv.Within(t, "the test in virtual time ends", func() { synctest.Test(t, test) })
+}
+
+// sleep waits in virtual time.
+func sleep(d time.Duration) { <-time.NewTimer(d).C }
