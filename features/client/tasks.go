@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -195,30 +196,25 @@ func (w *taskWait) run(ctx context.Context) (*protocol.CallToolResult, error) {
 				return nil, err
 			}
 			continue
+		case state.Status == protocol.TaskCancelled:
+			return nil, answered(protocol.MethodGetTask, last.id, fmt.Errorf("%w: %.200q", ErrTaskCancelled, state.StatusMessage))
 		case last.peer != nil && !last.peer.modern() && state.Status != protocol.TaskWorking:
 			result, err := taskResult.call(ctx, w.patient(), &protocol.GetTaskResultParams{TaskID: w.id})
 			if err == nil || hasCode(err, jsonrpc.CodeInternalError) || !w.goesOn(ctx, err) { // the error may be that of the call itself
-				return result, w.cancelled(state, last, err)
+				return result, err
 			}
 			continue
 		case state.Status.Ended():
 			return w.outcome(state, last)
 		}
 		w.failures = 0
-		delay = max(interval(state.PollIntervalMs), legacyInterval(state))
+		delay = interval(cmp.Or(state.PollIntervalMs, state.PollInterval))
 		if state.Status == protocol.TaskInputRequired && !w.view.options.ManualInput {
 			if err := w.answer(ctx, state.InputRequests, last); err != nil && !w.goesOn(ctx, err) {
 				return nil, err
 			}
 		}
 	}
-}
-
-func legacyInterval(state *getTaskResult) time.Duration {
-	if state.PollInterval == nil {
-		return 0
-	}
-	return interval(state.PollInterval)
 }
 
 // patient returns a view for a request that the server answers only when the task has
@@ -282,11 +278,9 @@ func (w *taskWait) answer(ctx context.Context, all protocol.InputRequests, last 
 	return nil
 }
 
-// outcome returns the result or the error of a task that has ended.
+// outcome returns the result or the error of a modern task that was completed or has failed.
 func (w *taskWait) outcome(state *getTaskResult, last attempt) (*protocol.CallToolResult, error) {
 	switch {
-	case state.Status == protocol.TaskCancelled:
-		return nil, w.cancelled(state, last, nil)
 	case state.Status == protocol.TaskFailed && state.Error != nil:
 		fault := &jsonrpc.Error{Code: state.Error.Code, Message: state.Error.Message, Data: state.Error.Data}
 		return nil, begun(explain(answered(protocol.MethodCallTool, last.id, fault)))
@@ -301,14 +295,6 @@ func (w *taskWait) outcome(state *getTaskResult, last attempt) (*protocol.CallTo
 		return nil, answered(protocol.MethodGetTask, last.id, &ResultError{errors.New("the result of the task asks for input")})
 	}
 	return result, nil
-}
-
-// cancelled returns the error of a cancelled task, and otherwise err.
-func (w *taskWait) cancelled(state *getTaskResult, last attempt, err error) error {
-	if state.Status != protocol.TaskCancelled {
-		return err
-	}
-	return answered(protocol.MethodGetTask, last.id, fmt.Errorf("%w: %.200q", ErrTaskCancelled, state.StatusMessage))
 }
 
 // getTaskResult is the status of a task in both eras.
