@@ -349,11 +349,11 @@ func TestClosedServerHasNoChanges(t *testing.T) {
 		ours := dial(t, s)
 		ours.beginTask("work")
 		pass(time.Second)
+		n.takes()
 		n.receive(server.Change{Missed: true}) // is being told while the server closes
 		s.ResourceUpdated("x://a")
 		s.ResourceUpdated("x://b")
 		receive := n.receive
-		n.takes()
 		began := time.Now()
 		for range 2 {
 			if err := s.Close(t.Context()); err != nil {
