@@ -99,6 +99,10 @@ type recorder struct {
 
 // call makes one request as a link does, and returns its last status.
 func call(ctx context.Context, a *Authorizer, address string) (status int, err error) {
+	return callThrough(ctx, http.DefaultTransport, a, address)
+}
+
+func callThrough(ctx context.Context, network http.RoundTripper, a *Authorizer, address string) (status int, err error) {
 	defer func() {
 		if r, ok := a.o.Log.Handler().(recorder); ok && err != nil {
 			fmt.Fprintf(r.printed, "%v %+v %#v\n", err, err, err)
@@ -112,7 +116,7 @@ func call(ctx context.Context, a *Authorizer, address string) (status int, err e
 		if err := a.Authorize(ctx, r); err != nil {
 			return 0, err
 		}
-		response, err := http.DefaultTransport.RoundTrip(r)
+		response, err := network.RoundTrip(r)
 		if err != nil {
 			return 0, err
 		}
