@@ -14,9 +14,6 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// probeTime is how long a server may take to say what it requires.
-const probeTime = 10 * time.Second
-
 // A target is the MCP server, with what talks to it and to its authorization servers.
 type target struct {
 	resource *url.URL
@@ -182,10 +179,9 @@ func (t *target) exchange(ctx context.Context, e *Entry) (*Entry, error) {
 	return &next, nil
 }
 
-// probe sends a request without a token, and returns the challenge in the response.
+// probe sends a request without a token, and returns the challenge in the response. The guard
+// limits how long the server may take.
 func (t *target) probe(ctx context.Context) (challenge, error) {
-	ctx, cancel := context.WithTimeout(ctx, probeTime)
-	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, t.resource.String(), http.NoBody)
 	if err != nil {
 		return challenge{}, err
