@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -137,5 +138,143 @@ func TestARegistrationThatCannotBeSaved(t *testing.T) {
 	wantCall(t, a, f.url) // another login
 	if n := len(f.as.Sink.Requests(authtest.Register)); n != 1 {
 		t.Errorf("%d registrations", n)
+	}
+}
+
+// What a program registers depends on how it logs in, and on what the authorization server supports.
+//
+// Guarantees: G-0044.22
+func TestWhatAProgramRegisters(t *testing.T) {
+	at := func(redirect string) func(*offline) Options {
+		return func(*offline) Options {
+			return Options{Interact: func(ctx context.Context, i Interaction) (*url.URL, error) {
+				_, err := i.Start(ctx, redirect)
+				return nil, err
+			}}
+		}
+	}
+	with := func(o Options) func(*offline) Options {
+		return func(f *offline) Options {
+			if o.Grant == nil {
+				o.Interact = f.consent
+			}
+			return o
+		}
+	}
+	const begin, code = `{"client_name":"Bowline","redirect_uris":["`, `"],"grant_types":["authorization_code","refresh_token"],"response_types":["code"],"token_endpoint_auth_method":"`
+	const native, web = `","application_type":"native"}`, `","application_type":"web"}`
+	for name, c := range map[string]struct {
+		options func(*offline) Options
+		methods any // what the server lists
+		want    string
+	}{
+		"a loopback address":        {at(testRedirect), []string{"none"}, begin + testRedirect + code + "none" + native},
+		"localhost":                 {at("https://localhost/cb"), []string{"none"}, begin + "https://localhost/cb" + code + "none" + native},
+		"a scheme of its own":       {at("com.example:/cb"), []string{"none"}, begin + "com.example:/cb" + code + "none" + native},
+		"an https address":          {at("https://app.example/cb"), []string{"none"}, begin + "https://app.example/cb" + code + "none" + web},
+		"no methods are listed":     {with(Options{}), nil, begin + testRedirect + code + "none" + native},
+		"all methods are listed":    {with(Options{}), []string{"client_secret_post", "client_secret_basic", "none"}, begin + testRedirect + code + "none" + native},
+		"secrets are listed":        {with(Options{}), []string{"client_secret_post", "client_secret_basic"}, begin + testRedirect + code + "client_secret_basic" + native},
+		"secrets in the form":       {with(Options{}), []string{"client_secret_post"}, begin + testRedirect + code + "client_secret_post" + native},
+		"an unknown method":         {with(Options{}), []string{"tls_client_auth"}, begin + testRedirect + code + "none" + native},
+		"a name":                    {with(Options{ClientName: "Mine"}), []string{"none"}, strings.Replace(begin, "Bowline", "Mine", 1) + testRedirect + code + "none" + native},
+		"proofs":                    {with(Options{DPoP: true}), []string{"none"}, begin + testRedirect + code + "none" + strings.Replace(native, "}", `,"dpop_bound_access_tokens":true}`, 1)},
+		"a device without redirect": {with(Options{Grant: Device{}}), []string{"none"}, `{"client_name":"Bowline","grant_types":["urn:ietf:params:oauth:grant-type:device_code","refresh_token"],"response_types":[],"token_endpoint_auth_method":"none` + native},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newOffline(authtest.Options{})
+			f.as.Lie(authtest.Metadata, setMember("token_endpoint_auth_methods_supported", c.methods))
+			f.as.Lie(authtest.Device, answerWith(http.StatusBadRequest, "{}"))
+			_ = f.login(t, c.options(f)).Login(t.Context()) // only its registration matters
+			asked := f.as.Sink.Requests(authtest.Register)
+			if len(asked) == 0 {
+				t.Fatal("it has not registered")
+			}
+			if got := string(asked[0].Body); got != c.want {
+				t.Errorf("it has registered\n%s, want\n%s", got, c.want)
+			}
+			if accept, kind := asked[0].Header.Get("Accept"), asked[0].Header.Get("Content-Type"); accept != "application/json" || kind != "application/json" {
+				t.Errorf("it has the headers Accept: %s and Content-Type: %s", accept, kind)
+			}
+		})
+	}
+}
+
+// A program authenticates as its registration says. If that names no method that the program can use, it chooses one that the
+// server lists. A login keeps the secret of its registration, and when it expires.
+//
+// Guarantees: G-0044.1, G-0044.5
+func TestHowARegisteredProgramAuthenticates(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer  string
+		methods []string // what the server lists
+		method  string
+		secret  string
+		expires time.Time
+	}{
+		"none":                   {`{"client_id":"x","token_endpoint_auth_method":"none"}`, nil, authNone, "", time.Time{}},
+		"none, with a secret":    {`{"client_id":"x","client_secret":"s","token_endpoint_auth_method":"none"}`, nil, authNone, "s", time.Time{}},
+		"basic":                  {`{"client_id":"x","client_secret":"s","token_endpoint_auth_method":"client_secret_basic"}`, []string{authPost}, authBasic, "s", time.Time{}},
+		"post":                   {`{"client_id":"x","client_secret":"s","token_endpoint_auth_method":"client_secret_post"}`, []string{authBasic}, authPost, "s", time.Time{}},
+		"basic without a secret": {`{"client_id":"x","token_endpoint_auth_method":"client_secret_basic"}`, []string{authBasic}, authNone, "", time.Time{}},
+		"no method":              {`{"client_id":"x","client_secret":"s"}`, []string{authNone, authPost}, authPost, "s", time.Time{}},
+		"nothing is listed":      {`{"client_id":"x","client_secret":"s"}`, nil, authBasic, "s", time.Time{}},
+		"an unknown method":      {`{"client_id":"x","client_secret":"s","token_endpoint_auth_method":"private_key_jwt"}`, []string{authNone, authBasic}, authBasic, "s", time.Time{}},
+		"a secret that expires":  {`{"client_id":"x","client_secret":"s","client_secret_expires_at":4000000000,"token_endpoint_auth_method":"client_secret_basic"}`, nil, authBasic, "s", time.Unix(4000000000, 0)},
+		"one that never does":    {`{"client_id":"x","client_secret":"s","client_secret_expires_at":0,"token_endpoint_auth_method":"client_secret_basic"}`, nil, authBasic, "s", time.Time{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newOffline(authtest.Options{Clients: []authtest.Client{{ID: "x", Redirects: []string{testRedirect}}}})
+			f.as.Lie(authtest.Metadata, setMember("token_endpoint_auth_methods_supported", c.methods))
+			f.as.Lie(authtest.Register, pageWith(http.StatusCreated, "application/json", c.answer))
+			f.as.Lie(authtest.Token, pageWith(http.StatusOK, "application/json", `{"access_token":"t","token_type":"Bearer","refresh_token":"r"}`))
+			a := f.login(t, byConsent(f))
+			if err := a.Login(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			r := f.as.Sink.Requests(authtest.Token)[0]
+			_, basic, _ := (&http.Request{Header: r.Header}).BasicAuth()
+			if post := r.Form.Get("client_secret"); (basic != "") != (c.method == authBasic) || (post != "") != (c.method == authPost) || basic+post != strings.Repeat(c.secret, min(len(basic+post), 1)) {
+				t.Errorf("the client authenticates with %q and %q, want %s", basic, post, c.method)
+			}
+			e, err := a.Status(t.Context())
+			if err != nil || e.ClientID != "x" || e.ClientAuth != c.method || e.ClientSecret.Reveal() != c.secret || !e.ClientExpires.Equal(c.expires) {
+				t.Errorf("the login has the client %q, %q, with %q until %v, %v", e.ClientID, e.ClientAuth, e.ClientSecret.Reveal(), e.ClientExpires, err)
+			}
+		})
+	}
+}
+
+// A registration is used again for the same name, redirect address and issuer, until its secret expires.
+//
+// Guarantees: G-0044.22
+func TestWhichRegistrationIsUsedAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*Entry)
+		again  bool
+	}{
+		"the same":                      {func(*Entry) {}, true},
+		"a secret that has not expired": {func(e *Entry) { e.ClientExpires = time.Now().Add(time.Minute) }, true},
+		"a secret that has expired":     {func(e *Entry) { e.ClientExpires = time.Now().Add(-time.Minute) }, false},
+		"of another program":            {func(e *Entry) { e.ClientName = "Mine" }, false},
+		"for another address":           {func(e *Entry) { e.RedirectURI += "/x" }, false},
+		"of another issuer":             {func(e *Entry) { e.Issuer = "https://other.example" }, false},
+	} {
+		f := newOffline(authtest.Options{})
+		a := f.login(t, byConsent(f))
+		f.wantCall(t, a)
+		if err := a.store.Locked(t.Context(), Key{Issuer: offlineIssuer}, func(e *Entry) (*Entry, error) {
+			other := *e
+			c.change(&other)
+			return &other, nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.Login(t.Context()); err != nil {
+			t.Errorf("%s: Login: %v", name, err)
+		}
+		if n := len(f.as.Sink.Requests(authtest.Register)); (n == 1) != c.again {
+			t.Errorf("%s: %d registrations; used again, want %t", name, n, c.again)
+		}
 	}
 }
