@@ -268,13 +268,11 @@ func errorText(err error) string {
 // Guarantees: G-0077.5
 func TestBodiesThatAreNotReadDelayNoOther(t *testing.T) {
 	const stuck = 2*maxStreams + 5
-	var arrived sync.WaitGroup
-	arrived.Add(stuck)
-	goOn := make(chan struct{})
+	arrived, ended, goOn := make(chan struct{}, stuck), make(chan string, stuck), make(chan struct{})
 	a, b, _ := pair(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/stuck" {
 			r.Body.Read(make([]byte, 1)) // asks for the body
-			arrived.Done()
+			arrived <- struct{}{}
 			<-goOn
 			return
 		}
@@ -283,16 +281,24 @@ func TestBodiesThatAreNotReadDelayNoOther(t *testing.T) {
 	})
 	site := front(t, a)
 	var work sync.WaitGroup
-	for range stuck {
-		r := request(t, "POST", site.URL+"/stuck", bytes.NewReader(make([]byte, 1<<20)))
+	for range stuck { // one after the other, since all at once would delay each other's handshakes
+		r := request(t, "POST", site.URL+"/stuck", bytes.NewReader(make([]byte, 1<<20))).WithContext(t.Context())
 		work.Go(func() {
 			response, err := site.Client().Do(r)
-			if err == nil {
-				response.Body.Close()
+			if err != nil {
+				ended <- err.Error()
+				return
 			}
+			response.Body.Close()
+			ended <- response.Status
 		})
+		select {
+		case <-arrived:
+		case how := <-ended:
+			close(goOn)
+			t.Fatalf("a request ended before its body was asked for: %s", how)
+		}
 	}
-	arrived.Wait()
 	for range 10 {
 		r := request(t, "POST", site.URL+"/fast", bytes.NewReader(make([]byte, 1<<20)))
 		if status, body := do(t, r); status != http.StatusOK || body != "OK" {
