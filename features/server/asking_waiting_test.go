@@ -180,6 +180,115 @@ func TestTheBytesOfCallsThatWaitAreBounded(t *testing.T) {
 	})
 }
 
+// A question that gets no answer fails with the reason, when that occurs and not later, in every way to ask.
+//
+// Guarantees: G-0031.7
+func TestWhyAQuestionWasNotAnswered(t *testing.T) {
+	const (
+		round  = "a round"
+		direct = "a request"
+		aTask  = "a task"
+	)
+	reply := func(member string) func(*testing.T, *server.Server, *rawPeer, string) {
+		return func(_ *testing.T, _ *server.Server, w *rawPeer, asked string) {
+			w.send(`{"jsonrpc":"2.0","id":` + asked + `,` + member + `}`)
+		}
+	}
+	closes := func(_ *testing.T, s *server.Server, _ *rawPeer, _ string) { _ = s.Close(context.Background()) }
+	waits := func(*testing.T, *server.Server, *rawPeer, string) {}
+	for name, test := range map[string]struct {
+		how   string
+		end   func(t *testing.T, s *server.Server, w *rawPeer, asked string)
+		is    []error
+		says  string
+		after time.Duration // when it fails; -1: when all sessions have ended
+	}{
+		"it expires, round":        {round, waits, []error{server.ErrUnanswered}, "it took longer than 10m0s", 10 * time.Minute},
+		"it expires":               {direct, waits, []error{server.ErrUnanswered}, "it took longer than 10m0s", 10 * time.Minute},
+		"it expires, task":         {aTask, waits, []error{server.ErrUnanswered, server.ErrTaskExpired}, "", 24 * time.Hour},
+		"the server closes, round": {round, closes, []error{server.ErrUnanswered, server.ErrClosed}, "", 0},
+		"the server closes":        {direct, closes, []error{server.ErrUnanswered, server.ErrClosed}, "", 0},
+		"the server closes, task":  {aTask, closes, []error{server.ErrUnanswered, server.ErrClosed}, "", -1},
+		"newer calls": {round, func(_ *testing.T, _ *server.Server, w *rawPeer, _ string) {
+			for range 32 {
+				w.round("asks", "")
+			}
+		}, []error{server.ErrUnanswered}, "newer calls of the client took its place", 0},
+		"the call expires": {direct, func(_ *testing.T, _ *server.Server, w *rawPeer, asked string) {
+			for range 6 {
+				pass(9 * time.Minute)
+				w.send(`{"jsonrpc":"2.0","id":` + asked + `,"result":{"action":"accept","content":{}}}`)
+				asked = idOf(w.next())
+			}
+		}, []error{server.ErrUnanswered}, "the call took longer than 1h0m0s", time.Hour},
+		"the client cancels": {direct, func(_ *testing.T, _ *server.Server, w *rawPeer, _ string) {
+			w.send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1,"reason":"enough"}}`)
+		}, []error{server.ErrUnanswered}, "cancelled by the peer", 0},
+		"the client leaves": {direct, func(_ *testing.T, _ *server.Server, w *rawPeer, _ string) {
+			w.link.Close(0)
+		}, []error{server.ErrUnanswered}, "", 0},
+		"the client cancels, task": {aTask, func(_ *testing.T, _ *server.Server, w *rawPeer, id string) {
+			w.ask(withTasks(`3`, "tasks/cancel", `"taskId":"`+id+`"`))
+		}, []error{server.ErrUnanswered, server.ErrTaskCancelled}, "", 0},
+		"the user rejects":   {direct, reply(`"error":{"code":-1,"message":"never"}`), []error{server.ErrDeclined}, "never", 0},
+		"the user declines":  {direct, reply(`"result":{"action":"decline"}`), []error{server.ErrDeclined}, "", 0},
+		"the user dismisses": {direct, reply(`"result":{"action":"cancel"}`), []error{server.ErrDismissed}, "", 0},
+		"the client refuses": {direct, reply(`"error":{"code":-32000,"message":"no window"}`), nil, "the client refused the question: no window (-32000)", 0},
+		"the answer misfits": {direct, reply(`"result":{"action":"perhaps"}`), nil, `the answer to "1" is not valid: unknown action "perhaps"`, 0},
+		"no answer at all":   {direct, reply(`"result":{"action":7}`), nil, `is not valid: a number at "/action" does not fit`, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			began, failed := time.Now(), make(chan error, 100)
+			s := newServer(server.Options{Tasks: &server.TaskOptions{}})
+			tool := protocol.Tool{Name: "asks", Execution: &protocol.ToolExecution{TaskSupport: protocol.TaskOptional}}
+			server.AddTool(s, tool, func(ctx context.Context, _ struct{}) (string, error) {
+				for {
+					if err := server.Confirm(ctx, "Sure?"); err != nil {
+						if test.after >= 0 && time.Since(began) != test.after {
+							t.Errorf("%s: it failed after %v, want %v", name, time.Since(began), test.after)
+						}
+						failed <- err
+						return "", err
+					}
+				}
+			}, server.Asks(server.Waits, forms))
+			w := accept(t, s)
+			asked := ""
+			switch test.how {
+			case round:
+				w.round("asks", "")
+			case direct:
+				w.session()
+				w.send(legacy(`1`, "tools/call", `"name":"asks"`))
+				asked = idOf(w.next())
+			default:
+				asked = w.beginTask("asks")
+			}
+			synctest.Wait()
+			test.end(t, s, w, asked)
+			err := <-failed
+			for _, is := range test.is {
+				if !errors.Is(err, is) {
+					t.Errorf("%s: the question failed with %v, want %v", name, err, is)
+				}
+			}
+			if !strings.Contains(err.Error(), test.says) || errors.As(err, new(*jsonrpc.Error)) || len(test.is) == 0 && errors.Is(err, server.ErrUnanswered) {
+				t.Errorf("%s: the question failed with %v, want %q in it, and no error of the protocol", name, err, test.says)
+			}
+			s.Close(context.Background())
+			w.link.Close(0)
+			synctest.Wait()
+		})
+	}
+}
+
+// idOf returns the id of a request that the server has sent.
+func idOf(frame string) string {
+	var asked struct{ ID json.RawMessage }
+	_ = json.Unmarshal([]byte(frame), &asked)
+	return string(asked.ID)
+}
+
 // Close returns an error that names a handler that ignores the end of its context.
 func TestStuckHandlersAreNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -110,7 +110,7 @@ func refuse(code int64, format string, args ...any) *jsonrpc.Error {
 // required refuses params that lack a member that must be a text.
 func required(method, member, value string) error {
 	if value == "" {
-		return refuse(jsonrpc.CodeInvalidParams, "%s: %s is missing", shorten(method, longestName), member)
+		return refuse(jsonrpc.CodeInvalidParams, "%s: %s is missing", method, member)
 	}
 	return nil
 }

@@ -33,6 +33,9 @@ type response struct {
 	Error  *fault                     `json:"error"`
 }
 
+// text returns a member of the result as it stands, "" without one.
+func (r response) text(member string) string { return string(r.Result[member]) }
+
 type fault struct {
 	Code    int64           `json:"code"`
 	Message string          `json:"message"`

@@ -530,7 +530,12 @@ func TestInvisibleFeaturesAreUnknown(t *testing.T) {
 		return server.RequestFrom(ctx) != nil && !strings.Contains(f.Name, "hidden")
 	}})
 	addNamed(s, "a", "hidden", "z")
-	server.AddPrompt(s, protocol.Prompt{Name: "hidden"}, func(context.Context, struct{}) (string, error) { return "", nil })
+	server.AddPrompt(s, protocol.Prompt{Name: "hidden"}, func(context.Context, struct {
+		A string `json:"a" enum:"b"`
+	}) (string, error) {
+		return "", nil
+	})
+	s.AddFiles("files://", fstest.MapFS{"hidden.txt": &fstest.MapFile{}}, server.FilesOptions{})
 	server.AddResource(s, protocol.Resource{URI: "x://hidden", Name: "x"}, func(context.Context) (string, error) { return "", nil })
 	server.AddTemplate(s, protocol.ResourceTemplate{URITemplate: "hidden://{a}", Name: "x"}, func(_ context.Context, _ map[string]string) (string, error) { return "", nil })
 	w := dial(t, s)
@@ -541,10 +546,13 @@ func TestInvisibleFeaturesAreUnknown(t *testing.T) {
 	for _, frame := range []string{
 		`"method":"tools/call","params":{"name":"hidden"}`,
 		`"method":"prompts/get","params":{"name":"hidden"}`,
+		`"method":"completion/complete","params":{"ref":{"type":"ref/prompt","name":"hidden"},"argument":{"name":"a","value":""}}`,
+		`"method":"completion/complete","params":{"ref":{"type":"ref/resource","uri":"x://hidden"},"argument":{"name":"a","value":""}}`,
+		`"method":"completion/complete","params":{"ref":{"type":"ref/resource","uri":"hidden://{a}"},"argument":{"name":"a","value":""}}`,
 	} {
 		w.wantFault(jsonrpc.CodeInvalidParams, `{"jsonrpc":"2.0","id":1,`+frame+`}`)
 	}
-	for _, uri := range []string{"x://hidden", "hidden://a"} {
+	for _, uri := range []string{"x://hidden", "hidden://a", "files:///hidden.txt"} {
 		w.wantFault(protocol.CodeResourceNotFound, `{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"`+uri+`"}}`)
 	}
 }

@@ -349,13 +349,12 @@ func (ss *skills) readDirectory(ctx context.Context, c *call, params *protocol.R
 // nameOf returns the path of a URI, if the URI is in the canonical form and the path is
 // not too long.
 func (sk *skillFolder) nameOf(uri string) (name string, ok bool) {
-	rest, ours := strings.CutPrefix(uri, sk.folder.base)
+	rest := strings.TrimPrefix(uri, sk.folder.base)
 	if len(rest) > longestPath || strings.Count(rest, "/") >= deepestPath {
 		return "", false
 	}
-	name, err := url.PathUnescape(rest)
-	ok = ours && err == nil && fs.ValidPath(name) && name != "." && !strings.ContainsAny(name, "\\\x00") && sk.folder.uriOf(name) == uri
-	return name, ok
+	name, _ = url.PathUnescape(rest) // empty if it is malformed
+	return name, fs.ValidPath(name) && !strings.ContainsAny(name, "\\\x00") && sk.folder.uriOf(name) == uri
 }
 
 // directory returns the entries of a URI's directory, if it belongs to a skill.

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"context"
 	"crypto/sha256"
 	"fmt"
 	"io/fs"
@@ -207,6 +208,125 @@ func TestNothingOutsideOfSkillsIsServed(t *testing.T) {
 	if len(skills) != 1 || len(skills[0].Resources.Files) != 1 {
 		t.Errorf("got %v, want len(skills) == 1 and len(skills[0].Resources.Files) == 1", skills)
 	}
+}
+
+// A skill that a client may not see is unknown to it, and so are its files.
+//
+// Guarantees: G-0042.2
+func TestInvisibleSkillsAreUnknown(t *testing.T) {
+	s, _ := withSkills(t, server.Options{Visible: func(_ context.Context, f server.Feature) bool { return !strings.Contains(f.Name, "refunds") }})
+	w := dial(t, s)
+	if got := result[protocol.ListSkillsResult](w, "skills/list", ``).Skills; len(got) != 1 || got[0].URI != "skill://acme/billing/SKILL.md" {
+		t.Errorf("got %v, want the visible skill alone", got)
+	}
+	if got := result[protocol.ListResourcesResult](w, "resources/list", ``).Resources; len(got) != 1 || got[0].URI != "skill://acme/billing/SKILL.md" {
+		t.Errorf("got %v, want the visible file alone", got)
+	}
+	for method, uri := range map[string]string{"skills/get": "skill://refunds/SKILL.md", "resources/read": "skill://refunds/scripts/run%20me.txt"} {
+		w.wantFault(jsonrpc.CodeInvalidParams, modern(`1`, method, `"uri":"`+uri+`"`))
+	}
+	if got := result[protocol.ReadDirectoryResult](w, "resources/directory/read", `"uri":"skill://refunds"`).Resources; len(got) != 0 {
+		t.Errorf("got %v, want no entries", got)
+	}
+	for _, uri := range []string{"skill://acme/billing/SKILL.md", "skill://acme/billing/none", "skill://acme"} { // the first is visible
+		if got := w.ask(modern(`1`, "skills/get", `"uri":"`+uri+`"`)); (got.Error == nil) != (uri == "skill://acme/billing/SKILL.md") {
+			t.Errorf("%s: got %s, %v", uri, got.Result, got.Error)
+		}
+	}
+}
+
+// The limits of skills are exact: as much as every host must support, and not more. A name that some system reads as a path is
+// refused, although the directory lists it.
+//
+// Guarantees: G-0042.2, G-0042.3
+func TestLimitsOfSkills(t *testing.T) {
+	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
+	many := func(skills, files, size int) fstest.MapFS {
+		all := fstest.MapFS{}
+		for i := range skills {
+			all[fmt.Sprintf("a%d/SKILL.md", i)] = file(skillText(fmt.Sprintf("a%d", i)))
+		}
+		for i := range files - 1 {
+			all[fmt.Sprintf("a0/%d", i)] = &fstest.MapFile{}
+		}
+		if size > 0 {
+			all["a0/large"] = &fstest.MapFile{Data: make([]byte, size-len(skillText("a0")))}
+		}
+		return all
+	}
+	long, tooLong := strings.Repeat("a", 64), strings.Repeat("a", 65)
+	for name, test := range map[string]struct {
+		files fstest.MapFS
+		fails string
+	}{
+		"1,000 skills":            {many(1000, 0, 0), ""},
+		"1,001 skills":            {many(1001, 0, 0), "more than 1000"},
+		"512 files":               {many(1, 512, 0), ""},
+		"513 files":               {many(1, 513, 0), "more than 512 files"},
+		"16 MiB":                  {many(1, 1, 16<<20), ""},
+		"a byte more":             {many(1, 1, 16<<20+1), "16777216 bytes"},
+		"a name of 64 characters": {fstest.MapFS{long + "/SKILL.md": file(skillText(long))}, ""},
+		"a name of 65 characters": {fstest.MapFS{tooLong + "/SKILL.md": file(skillText(tooLong))}, "lower-case"},
+		"an empty name":           {fstest.MapFS{"a/SKILL.md": file("---\nname: \"\"\ndescription: d\n---\n")}, "lower-case"},
+		"a hyphen at the start":   {fstest.MapFS{"-a/SKILL.md": file(skillText("-a"))}, "lower-case"},
+		"a hyphen at the end":     {fstest.MapFS{"a-/SKILL.md": file(skillText("a-"))}, "lower-case"},
+		"single hyphens":          {fstest.MapFS{"a-0-z/SKILL.md": file(skillText("a-0-z"))}, ""},
+		"capitals":                {fstest.MapFS{"aB/SKILL.md": file(skillText("aB"))}, "lower-case"},
+		"no description":          {fstest.MapFS{"a/SKILL.md": file("---\nname: a\n---\n")}, "no description"},
+		"frontmatter of a list":   {fstest.MapFS{"a/SKILL.md": file("---\n- a\n---\n")}, "frontmatter"},
+		"a skill at the root":     {fstest.MapFS{"SKILL.md": file("none")}, ""},
+		"a hidden skill":          {fstest.MapFS{".a/SKILL.md": file("none"), "b/.a/SKILL.md": file("none")}, ""},
+		"a hidden SKILL.md":       {fstest.MapFS{"a/.SKILL.md": file("none")}, ""},
+		"a directory SKILL.md":    {fstest.MapFS{"a/SKILL.md/b": file("none")}, ""},
+	} {
+		if err := newServer(server.Options{}).AddSkills(test.files); (err == nil) != (test.fails == "") || err != nil && !strings.Contains(err.Error(), test.fails) {
+			t.Errorf("%s: got %v, want %q", name, err, test.fails)
+		}
+	}
+	s := newServer(server.Options{})
+	if err := s.AddSkills(fstest.MapFS{"a/SKILL.md": file(skillText("a")), `a/b\c/d`: file("d"), "a/b/d": file("d")}); err != nil {
+		t.Fatal(err)
+	}
+	w := dial(t, s)
+	for uri, found := range map[string]bool{"skill://a/b": true, "skill://a/b%5Cc": false, `skill://a/b\\c`: false, "skill://a/%62": false, "kill://a/b": false, "a/b": false} {
+		if got := w.ask(modern(`1`, "resources/directory/read", `"uri":"`+uri+`"`)); (got.Error == nil) != found {
+			t.Errorf("%s: got %s, %v", uri, got.Result, got.Error)
+		}
+	}
+}
+
+// To list files, or to read one, costs no look into files of a skill other than their SKILL.md.
+func TestFilesOfSkillsAreNotOpenedForAList(t *testing.T) {
+	all := fstest.MapFS{"a/SKILL.md": {Data: []byte(skillText("a"))}}
+	for i := range 100 {
+		all[fmt.Sprintf("a/%d", i)] = &fstest.MapFile{}
+	}
+	s, files := newServer(server.Options{}), &openedFS{MapFS: all}
+	if err := s.AddSkills(files); err != nil {
+		t.Fatal(err)
+	}
+	files.MapFS["a/100"] = &fstest.MapFile{} // is not known yet
+	files.opened.Store(0)
+	w := dial(t, s)
+	if got := result[protocol.ListResourcesResult](w, "resources/list", ``).Resources; len(got) == 0 {
+		t.Error("got no resources, want a page of them")
+	}
+	if opened := files.opened.Load(); opened != 0 {
+		t.Errorf("%d files were opened, want none", opened)
+	}
+}
+
+// An openedFS counts how often a file is opened that is no directory.
+type openedFS struct {
+	fstest.MapFS
+	opened atomic.Int64
+}
+
+func (o *openedFS) Open(name string) (fs.File, error) {
+	if o.MapFS[name] != nil {
+		o.opened.Add(1)
+	}
+	return o.MapFS.Open(name)
 }
 
 // AddSkills returns an error for a skill that breaks a rule of the format.

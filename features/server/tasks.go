@@ -148,9 +148,9 @@ func (ts *tasks) mayBe(c *call, t *tool, params *protocol.CallToolParams) (bool,
 	case !ts.options.Legacy:
 		return false, nil
 	case params.Task != nil && support == protocol.TaskForbidden:
-		return false, refuse(jsonrpc.CodeMethodNotFound, "tool %q cannot be called as a task", shorten(params.Name, longestName))
+		return false, refuse(jsonrpc.CodeMethodNotFound, "tool %q cannot be called as a task", params.Name)
 	case params.Task == nil && support == protocol.TaskRequired:
-		return false, refuse(jsonrpc.CodeMethodNotFound, "tool %q has to be called as a task", shorten(params.Name, longestName))
+		return false, refuse(jsonrpc.CodeMethodNotFound, "tool %q has to be called as a task", params.Name)
 	default:
 		return params.Task != nil, nil
 	}
@@ -304,7 +304,7 @@ func (ts *tasks) wait(ctx context.Context, grace time.Duration) []string {
 		ts.mu.Lock()
 		defer ts.mu.Unlock()
 		for t := range ts.handlers {
-			names = append(names, "task of "+shorten(t.tool.definition.Name, longestName))
+			names = append(names, "task of "+t.tool.definition.Name)
 		}
 		return names
 	})

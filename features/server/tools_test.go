@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"unicode/utf8"
 
 	"github.com/bowline-mcp/bowline/conn"
@@ -172,6 +173,80 @@ func TestErrorsShortenWhatAPeerSends(t *testing.T) {
 	if len(text) == 0 || len(text) > 600 || strings.ContainsRune(text, utf8.RuneError) {
 		t.Errorf("arguments: %d bytes", len(text))
 	}
+}
+
+// An error repeats at most 256 bytes of a name that a peer has sent, and all of a shorter one.
+func TestErrorsRepeatTheBeginningOfANameThatAPeerSends(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := withSkills(t, server.Options{Tasks: &server.TaskOptions{}})
+		server.AddPrompt(s, protocol.Prompt{Name: "p"}, func(context.Context, struct {
+			N int    `json:"n"`
+			A string `json:"a,omitempty" enum:"b"`
+		}) (string, error) {
+			return "", nil
+		})
+		server.AddTool(s, protocol.Tool{Name: "fails", Execution: &protocol.ToolExecution{TaskSupport: protocol.TaskOptional}},
+			func(_ context.Context, in struct{ Text string }) (string, error) {
+				return "", &jsonrpc.Error{Code: 7, Message: in.Text}
+			})
+		server.AddTool(s, protocol.Tool{Name: "asks"}, func(ctx context.Context, _ struct{}) (string, error) {
+			return "", server.Confirm(ctx, "Sure?")
+		}, server.Asks(server.Waits, forms))
+		legacyOne, unknown, w := dial(t, s), dial(t, s), dial(t, s)
+		legacyOne.initialize(protocol.Version20251125)
+		taskMessage := func(text string) string {
+			got := w.ask(withTasks(`1`, "tools/call", `"name":"fails","arguments":{"Text":"`+text+`"}`))
+			synctest.Wait()
+			return w.ask(withTasks(`1`, "tasks/get", `"taskId":`+string(got.Result["taskId"]))).text("statusMessage")
+		}
+		round := func(text string) string {
+			state := w.round("asks", "").State
+			return w.round("asks", retryParams(state, `"1":{"action":"`+text+`"}`)).Error.Message
+		}
+		refused := func(w *rawPeer, frame func(id, method, params string) string, method, params string) func(string) string {
+			return func(text string) string {
+				got := w.ask(frame(`1`, strings.ReplaceAll(method, "X", text), strings.ReplaceAll(params, "X", text)))
+				if got.Error == nil {
+					return got.text("content")
+				}
+				return got.Error.Message
+			}
+		}
+		for name, message := range map[string]func(text string) string{
+			"a tool":                   refused(w, modern, "tools/call", `"name":"X"`),
+			"a prompt":                 refused(w, modern, "prompts/get", `"name":"X"`),
+			"an argument of a prompt":  refused(w, modern, "prompts/get", `"name":"p","arguments":{"n":"X"}`),
+			"a resource":               refused(w, modern, "resources/read", `"uri":"X"`),
+			"a skill":                  refused(w, modern, "skills/get", `"uri":"X"`),
+			"a directory":              refused(w, modern, "resources/directory/read", `"uri":"X"`),
+			"a task":                   refused(w, withTasks, "tasks/get", `"taskId":"X"`),
+			"a completed prompt":       refused(w, modern, "completion/complete", `"ref":{"type":"ref/prompt","name":"X"},"argument":{"name":"a","value":""}`),
+			"a completed resource":     refused(w, modern, "completion/complete", `"ref":{"type":"ref/resource","uri":"X"},"argument":{"name":"a","value":""}`),
+			"a reference":              refused(w, modern, "completion/complete", `"ref":{"type":"X"},"argument":{"name":"a","value":""}`),
+			"a method":                 refused(w, modern, "X", ``),
+			"a method before its time": refused(unknown, legacy, "X", ``),
+			"a log level":              refused(legacyOne, legacy, "logging/setLevel", `"level":"X"`),
+			"a log level of a request": func(text string) string {
+				frame := strings.Replace(modern(`1`, "tools/list", ``), `"_meta":{`, `"_meta":{"io.modelcontextprotocol/logLevel":"`+text+`",`, 1)
+				return w.ask(frame).Error.Message
+			},
+			"a place in params": func(text string) string {
+				const before = "/arguments/"
+				got := refused(w, modern, "prompts/get", `"name":"p","arguments":{"X":7}`)(text[len(before):])
+				return strings.Replace(got, before, text[:len(before)], 1)
+			},
+			"an action":             round,
+			"the failure of a task": taskMessage,
+		} {
+			for size, want := range map[int]string{256: strings.Repeat("x", 256), 257: strings.Repeat("x", 256) + "…"} {
+				got := message(strings.Repeat("x", size))
+				if !strings.Contains(got, want) || strings.Contains(got, want+"x") || strings.Contains(got, want+"…") {
+					t.Errorf("%s of %d bytes: got %q, want %d bytes of it", name, size, got, 256)
+				}
+			}
+		}
+		s.Close(t.Context())
+	})
 }
 
 func TestAddToolRefusesInvalidNamesAndSchemas(t *testing.T) {

@@ -119,11 +119,8 @@ func plainIntegers(raw []byte) []byte {
 // plainInteger does not change a number that a float64 may not represent exactly.
 func plainInteger(number jsontext.Token) jsontext.Token {
 	const exact = 1 << 53
-	if _, err := strconv.ParseInt(number.String(), 10, 64); err == nil {
-		return number
-	}
-	f, err := strconv.ParseFloat(number.String(), 64)
-	if err != nil || f <= -exact || f >= exact || f != float64(int64(f)) {
+	f, _ := strconv.ParseFloat(number.String(), 64) // infinite if it is too large
+	if f <= -exact || f >= exact || f != float64(int64(f)) {
 		return number
 	}
 	return jsontext.Int(int64(f))
