@@ -13,6 +13,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
@@ -76,7 +77,7 @@ func TestACallAsksAtMostMaxRoundsTimes(t *testing.T) {
 //
 // Guarantees: G-0031.7
 func TestCloseEndsTheContextOfAHandlerWhoseQuestionWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		s := newServer(server.Options{})
 		causes := make(chan error, 1)
 		server.AddTool(s, protocol.Tool{Name: "asks_beside"}, func(ctx context.Context, _ struct{}) (string, error) {

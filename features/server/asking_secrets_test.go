@@ -8,9 +8,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -95,7 +95,7 @@ func TestSecretsThatCannotBeUsed(t *testing.T) {
 		"empty":       {[][]byte{{}}, false, "0 bytes"},
 		"a panic":     {nil, true, "there is no secret"},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		testenv.Bubble(t, func(t *testing.T) {
 			var log bytes.Buffer
 			secrets, panicking := new(changingSecrets), new(atomic.Bool)
 			secrets.set(secretOf(1))

@@ -306,7 +306,7 @@ func TestStateBelongsToItsCaller(t *testing.T) {
 func TestACallWithAllItsRoundsExpires(t *testing.T) {
 	for _, limit := range []time.Duration{0, 25 * time.Minute} {
 		for _, name := range []string{"reruns", "explicit", "waits"} {
-			synctest.Test(t, func(t *testing.T) {
+			testenv.Bubble(t, func(t *testing.T) {
 				s := newServer(server.Options{Asking: server.AskingOptions{CallExpiry: limit}})
 				var runs atomic.Int64
 				failed := make(chan error, 1)

@@ -9,10 +9,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -263,7 +263,7 @@ func TestEachCapabilityIsNeeded(t *testing.T) {
 		if test.lacking == all {
 			t.Fatalf("%s: nothing is lacking", name)
 		}
-		synctest.Test(t, func(t *testing.T) {
+		testenv.Bubble(t, func(t *testing.T) {
 			s := newServer(server.Options{})
 			var runs atomic.Int64
 			handler := func(ctx context.Context, _ struct{}) (string, error) {

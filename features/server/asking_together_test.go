@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -18,7 +19,7 @@ import (
 //
 // Guarantees: G-0031.7
 func TestLargeCallsThatWaitAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		ended := make(chan string, 100)
 		s := newServer(server.Options{Asking: server.AskingOptions{MaxWaitingBytes: 1 << 20}})
 		server.AddTool(s, protocol.Tool{Name: "t"}, func(ctx context.Context, in struct{ Who, Text string }) (string, error) {
@@ -56,7 +57,7 @@ func TestLargeCallsThatWaitAreBounded(t *testing.T) {
 // Questions that a handler asks from several goroutines at once are asked one after the
 // other, and each goroutine gets its own answer.
 func TestQuestionsFromGoroutinesAreAllAsked(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		s := newServer(server.Options{})
 		server.AddTool(s, protocol.Tool{Name: "t"}, func(ctx context.Context, _ struct{}) (string, error) {
 			answers := make([]string, 3)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/telemetry"
@@ -462,7 +463,7 @@ func TestUnansweredRequestsHaveRecords(t *testing.T) {
 			want: []string{"tools/call blocks 1 cancelled 0 0 /raw", "tools/call blocks 2 refused -32050 0 /raw"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			testenv.Bubble(t, func(t *testing.T) {
 				a := newAudit(t)
 				finish := make(chan struct{})
 				s := auditedServer(a, server.Options{Conn: conn.Options{MaxServing: 1, MaxWaiting: 1}})
@@ -500,7 +501,7 @@ func TestUnansweredRequestsHaveRecords(t *testing.T) {
 //
 // Guarantees: G-0071.2
 func TestCallsWithoutAPlaceAreRefused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		a := newAudit(t)
 		s := auditedServer(a, server.Options{Tasks: &server.TaskOptions{MaxRunning: 1}, Asking: server.AskingOptions{MaxWaitingBytes: 1}})
 		server.AddTool(s, protocol.Tool{Name: "long", Execution: &protocol.ToolExecution{TaskSupport: protocol.TaskOptional}},
@@ -582,7 +583,7 @@ func TestMiddlewareSeesOnlyWhatClientsSend(t *testing.T) {
 //
 // Guarantees: G-0029.13
 func TestMiddlewareGetsPanicsAsErrors(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		var got error
 		o, panics := reporting(server.Options{Middleware: []server.Middleware{func(next server.Handler) server.Handler {
 			return func(ctx context.Context, r *server.Request) (result any, err error) {

@@ -12,7 +12,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/bowline-mcp/bowline/features/client"
@@ -585,7 +584,7 @@ func TestHandlersKnowWhoCallsThem(t *testing.T) {
 
 // The context that SessionContext returns ends with the session.
 func TestSessionContextEndsWithItsSession(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		ended := make(chan struct{})
 		s := newServer(server.Options{SessionContext: func(ctx context.Context, session *server.Session) context.Context {
 			context.AfterFunc(ctx, func() { close(ended) })

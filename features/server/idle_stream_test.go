@@ -12,7 +12,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/bowline-mcp/bowline/features/server"
@@ -26,7 +25,7 @@ import (
 // race detector adds memory for each stream, so the test does not run with it.
 func TestMemoryOfAnOpenStream(t *testing.T) {
 	testenv.Crowd(t)
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		const many, most = 300, 29_200
 		h := streamable.NewHandler(newServer(server.Options{}), streamable.HandlerOptions{MaxClientSessions: 2*many + 1})
 		site := pipeSite{accepted: make(chan net.Conn), closed: make(chan struct{})}

@@ -4,7 +4,6 @@ package server_test
 
 import (
 	"testing"
-	"testing/synctest"
 
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/internal/testenv"
@@ -18,7 +17,7 @@ import (
 // Guarantees: G-0063.4
 func TestMemoryOfAnIdleSession(t *testing.T) {
 	testenv.Crowd(t)
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		const many, most = 1000, 2_300
 		h := streamable.NewHandler(newServer(server.Options{}), streamable.HandlerOptions{MaxClientSessions: 2*many + 1})
 		defer h.Close(0)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
@@ -52,7 +53,7 @@ func (w *rawPeer) listen(id string) {
 // Guarantees: G-0020.6
 func TestSubscriptionGetsOnlyGrantedChanges(t *testing.T) {
 	for _, id := range []string{`7`, `"7"`} {
-		synctest.Test(t, func(t *testing.T) {
+		testenv.Bubble(t, func(t *testing.T) {
 			s := withTool()
 			w := dial(t, s)
 			w.listen(id)
@@ -75,7 +76,7 @@ func TestClientWithoutGrantedChangesGetsNone(t *testing.T) {
 		"filter is false": `"notifications":{"toolsListChanged":false}`,
 		"not offered":     `"notifications":{"promptsListChanged":true,"resourcesListChanged":true,"resourceSubscriptions":["file:///a"],"taskIds":["1"]}`,
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		testenv.Bubble(t, func(t *testing.T) {
 			s := withTool()
 			w := dial(t, s)
 			w.send(modern(`1`, "subscriptions/listen", filter))
@@ -86,7 +87,7 @@ func TestClientWithoutGrantedChangesGetsNone(t *testing.T) {
 			}
 		})
 	}
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		s := withTool()
 		w := dial(t, s)
 		w.ask(modern(`1`, "tools/list", ``))
@@ -106,7 +107,7 @@ func TestMalformedSubscriptionsAreRefused(t *testing.T) {
 //
 // Guarantees: G-0020.6
 func TestEachSubscriptionGetsEachChangeOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		s := withTool()
 		one, other := dial(t, s), dial(t, s)
 		one.listen(`1`)
@@ -137,7 +138,7 @@ func TestChangesForASlowClientAreCombined(t *testing.T) {
 		"modern": func(w *rawPeer) { w.listen(`1`) },
 		"legacy": func(w *rawPeer) { w.initialize(protocol.Version20251125) },
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		testenv.Bubble(t, func(t *testing.T) {
 			s := withTool()
 			ours, theirs := inmem.Pipe(inmem.Options{QueueFrames: 1})
 			w := dialOn(t, s, ours, theirs)
@@ -165,7 +166,7 @@ func TestChangesForASlowClientAreCombined(t *testing.T) {
 //
 // Guarantees: G-0020.7
 func TestCancelledSubscriptionGetsNoResponse(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		s := withTool()
 		w := dial(t, s)
 		w.listen(`7`)
@@ -193,7 +194,7 @@ func (o *observedLink) Send(out transport.Outbound) error {
 //
 // Guarantees: G-0020.6, G-0021.2
 func TestChangeDuringAcknowledgementIsReported(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		s := withTool()
 		ours, theirs := inmem.Pipe(inmem.Options{})
 		w := dialOn(t, s, ours, &observedLink{theirs, func(frame string) {
@@ -228,7 +229,7 @@ func TestSubscriptionsEndWithAResult(t *testing.T) {
 		"the server is closed": func(s *server.Server, _ *halfDuplexLink) { s.Close(context.Background()) },
 		"the input has ended":  func(_ *server.Server, link *halfDuplexLink) { link.receiver.Ended() },
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		testenv.Bubble(t, func(t *testing.T) {
 			s := withTool()
 			ours, theirs := inmem.Pipe(inmem.Options{})
 			link := &halfDuplexLink{Link: theirs}
@@ -258,7 +259,7 @@ func TestSubscriptionsEndWithAResult(t *testing.T) {
 // Guarantees: G-0020.7
 func TestSubscriptionEndsWithAResultDuringAChange(t *testing.T) {
 	for range 50 {
-		synctest.Test(t, func(t *testing.T) {
+		testenv.Bubble(t, func(t *testing.T) {
 			s := withTool()
 			w := dial(t, s)
 			w.listen(`1`)
@@ -281,7 +282,7 @@ func TestSubscriptionEndsWithAResultDuringAChange(t *testing.T) {
 //
 // Guarantees: G-0021.3
 func TestLegacyClientsGetChangesOnceInitialized(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		s := withTool()
 		w := dial(t, s)
 		addNamed(s, "before")
@@ -306,7 +307,7 @@ func TestLegacyClientsGetChangesOnceInitialized(t *testing.T) {
 
 // A legacy client gets no notification if nothing has changed since initialize.
 func TestLegacyClientGetsNothingWithoutAChange(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		w := dial(t, withTool())
 		w.initialize(protocol.Version20251125)
 		w.wantNothing()
@@ -315,7 +316,7 @@ func TestLegacyClientGetsNothingWithoutAChange(t *testing.T) {
 
 // A legacy client gets no notification of tools if it was not offered tools.
 func TestLegacyClientsGetChangesOfOfferedListsOnly(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		s := newServer(server.Options{})
 		w := dial(t, s)
 		w.initialize(protocol.Version20251125)
@@ -329,7 +330,7 @@ func TestLegacyClientsGetChangesOfOfferedListsOnly(t *testing.T) {
 //
 // Guarantees: G-0029.4
 func TestLegacyClientsGetOnlyDeclaredChanges(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		s := newServer(server.Options{Capabilities: protocol.ServerCapabilities{
 			Tools: &protocol.ListCapability{}, Prompts: &protocol.ListCapability{}, Resources: &protocol.ResourcesCapability{},
 		}})
@@ -352,7 +353,7 @@ func TestChangesAreReportedAtMostOnceInTenMilliseconds(t *testing.T) {
 		"modern": func(w *rawPeer) { w.listen(`1`) },
 		"legacy": func(w *rawPeer) { w.initialize(protocol.Version20251125) },
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		testenv.Bubble(t, func(t *testing.T) {
 			s := withTool()
 			w := dial(t, s)
 			begin(w)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/inmem"
@@ -59,7 +60,7 @@ func TestLogMessagesAreBounded(t *testing.T) {
 	newest := func(times int) string {
 		return strings.Replace(modern(`1`, "tools/call", fmt.Sprintf(call, times)), `"_meta":{`, `"_meta":{"io.modelcontextprotocol/logLevel":"info",`, 1)
 	}
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		w := dial(t, logsOften(server.Options{LogRate: 10}))
 		w.initialize(protocol.Version20251125)
 		w.send(`{"jsonrpc":"2.0","id":"level","method":"logging/setLevel","params":{"level":"info"}}`)
@@ -80,7 +81,7 @@ func TestLogMessagesAreBounded(t *testing.T) {
 			t.Errorf("after an hour: got %q", got)
 		}
 	})
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		w := dial(t, logsOften(server.Options{LogRate: 10}))
 		for range 3 {
 			if got := w.messagesOf(newest(50)); len(got) != 10 {
@@ -89,7 +90,7 @@ func TestLogMessagesAreBounded(t *testing.T) {
 		}
 	})
 	for rate, want := range map[int]int{0: 100, -1: 300} {
-		synctest.Test(t, func(t *testing.T) {
+		testenv.Bubble(t, func(t *testing.T) {
 			w := dial(t, logsOften(server.Options{LogRate: rate}))
 			w.link.Grant(0, 300)
 			w.send(newest(300))
@@ -128,7 +129,7 @@ func TestLogNeverWaitsForTheClient(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			testenv.Bubble(t, func(t *testing.T) {
 				s := logsOften(server.Options{LogRate: -1})
 				ours, theirs := inmem.Pipe(inmem.Options{QueueFrames: 10})
 				s.Accept(theirs)

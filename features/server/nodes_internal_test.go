@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
@@ -14,7 +15,7 @@ import (
 // Guarantees: G-0074.7
 func TestListenersAreNotToldOfMissedChangesTogether(t *testing.T) {
 	for _, many := range []int{1, 20, 10_000} {
-		synctest.Test(t, func(t *testing.T) {
+		testenv.Bubble(t, func(t *testing.T) {
 			var receive func(Change)
 			s := New(protocol.Implementation{Name: "s", Version: "1"}, Options{Changes: subscribed(func(f func(Change)) { receive = f })})
 			began, told := time.Now(), make(chan time.Duration, 2*many)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/proptest"
 	"github.com/bowline-mcp/bowline/proptest/stores"
 	"github.com/bowline-mcp/bowline/protocol"
@@ -127,7 +128,7 @@ func listener(t *testing.T, s *server.Server, modernly bool) *keptPeer {
 // inBothEras runs a test with a listener of each era, within a bubble.
 func inBothEras(t *testing.T, test func(t *testing.T, modernly bool)) {
 	for _, modernly := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) { test(t, modernly) })
+		testenv.Bubble(t, func(t *testing.T) { test(t, modernly) })
 	}
 }
 
@@ -186,7 +187,7 @@ func TestChangesReachTheListenersOfAllNodes(t *testing.T) {
 //
 // Guarantees: G-0074.6
 func TestChangesArePublishedTogether(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		s := new(relay).join(t, changeable())
 		began := time.Now()
 		for range 100 { // 100 ms in total
@@ -291,7 +292,7 @@ func TestMissedChangesAreTold(t *testing.T) {
 //
 // Guarantees: G-0074.8
 func TestTasksOnOtherNodesAreWatched(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		r, o := new(relay), server.Options{Tasks: &server.TaskOptions{Store: new(server.MemoryTaskStore)}}
 		here, there := r.join(t, o), r.join(t, o)
 		reports, goOn := make(chan struct{}), make(chan struct{})
@@ -334,7 +335,7 @@ func TestTasksOnOtherNodesAreWatched(t *testing.T) {
 //
 // Guarantees: G-0074.6
 func TestClosedServerHasNoChanges(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		r := new(relay)
 		n := &relayNode{relay: r}
 		r.nodes = append(r.nodes, n)
@@ -386,7 +387,7 @@ func TestClosedServerHasNoChanges(t *testing.T) {
 //
 // Guarantees: G-0074.6
 func TestChangeDuringPublish(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		var s *server.Server
 		var published []time.Time
 		o := changeable()
@@ -425,7 +426,7 @@ func TestPanicOfChanges(t *testing.T) {
 		"Changes.Subscribe": {publish: func() {}, subscribe: panicBroken, stop: func() {}},
 		"Changes: stop":     {publish: func() {}, subscribe: func() {}, stop: panicBroken},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		testenv.Bubble(t, func(t *testing.T) {
 			o, panics := reporting(changeable())
 			o.Changes = faulty
 			s := newServer(o)
@@ -455,7 +456,7 @@ func TestPanicOfChanges(t *testing.T) {
 
 // Close does not wait for Changes that do not return, and names them.
 func TestCloseNamesChangesThatDoNotReturn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		goOn := make(chan struct{})
 		wait := func() { <-goOn }
 		for _, faulty := range []*faultyChanges{
@@ -480,7 +481,7 @@ func TestCloseNamesChangesThatDoNotReturn(t *testing.T) {
 //
 // Guarantees: G-0074.6
 func TestNodesChangeAtTheSameTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		r := new(relay)
 		var nodes []*changeServer
 		for range 3 {

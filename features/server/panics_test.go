@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/telemetry"
@@ -62,7 +63,7 @@ func TestPanicOfOnUnsubscribe(t *testing.T) {
 				w.want("acknowledged")
 			},
 		} {
-			synctest.Test(t, func(t *testing.T) {
+			testenv.Bubble(t, func(t *testing.T) {
 				o, panics := reporting(server.Options{
 					OnSubscribe:   func(context.Context, string) error { return nil },
 					OnUnsubscribe: func(context.Context, string) { panicBroken() },
@@ -114,7 +115,7 @@ func TestPanicOfMiddlewareForOutgoingMessages(t *testing.T) {
 		return s, w, panics
 	}
 	for _, modernly := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
+		testenv.Bubble(t, func(t *testing.T) {
 			on.Store(protocol.NotificationToolsListChanged)
 			s, w, panics := start(t)
 			if modernly {
@@ -134,14 +135,14 @@ func TestPanicOfMiddlewareForOutgoingMessages(t *testing.T) {
 			w.want(announcement)
 		})
 	}
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		on.Store(protocol.NotificationProgress)
 		_, w, panics := start(t)
 		w.send(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"reports","_meta":{"progressToken":1}}}`)
 		w.want(`"id":1`, `done`)
 		wantPanics(t, panics, protocol.NotificationProgress)
 	})
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		on.Store(protocol.MethodElicit)
 		_, w, panics := start(t)
 		if got := w.call("asks", `{}`); got.Error.Code != jsonrpc.CodeInternalError || got.Error.Message != "internal error" {
@@ -227,7 +228,7 @@ func (b *brokenStore) Delete(ctx context.Context, id string) error {
 //
 // Guarantees: G-0009.10
 func TestPanicOfTaskStore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		store := new(brokenStore)
 		o, panics := reporting(server.Options{Tasks: &server.TaskOptions{Store: store, TTL: time.Hour}})
 		s := newServer(o)
@@ -279,7 +280,7 @@ func TestPanicOfTaskStore(t *testing.T) {
 //
 // Guarantees: G-0009.10
 func TestPanicOfAHandlerThatWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		o, panics := reporting(server.Options{})
 		s := newServer(o)
 		add := func(name string, f func(context.Context) (string, error)) {
@@ -335,7 +336,7 @@ func TestPanicOfATask(t *testing.T) {
 			w.want(`"id":1`, want)
 		},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		testenv.Bubble(t, func(t *testing.T) {
 			o, panics := reporting(server.Options{Tasks: &server.TaskOptions{After: after}})
 			s := newServer(o)
 			add := func(name string, f func(context.Context) (string, error)) {

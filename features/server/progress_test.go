@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
@@ -43,7 +43,7 @@ func TestProgressNeedsAToken(t *testing.T) {
 // Progress reaches its client in order, without steps backwards, and the last one
 // before the response is not dropped. After the response nothing is sent.
 func TestProgressEndsWithTheResponse(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		answered := make(chan struct{})
 		s := newServer(server.Options{})
 		server.AddTool(s, protocol.Tool{Name: "t"}, func(ctx context.Context, _ struct{}) (string, error) {

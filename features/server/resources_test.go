@@ -18,6 +18,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -187,7 +188,7 @@ func TestChangesAreReportedPerList(t *testing.T) {
 //
 // Guarantees: G-0020.6
 func TestSubscriptionsAreGrantedAndGivenBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		ended := make(chan string, 10)
 		s := newServer(server.Options{
 			OnSubscribe: func(_ context.Context, uri string) error {
@@ -399,7 +400,7 @@ func TestReadingAFileReadsNoDirectory(t *testing.T) {
 //
 // Guarantees: G-0029.17
 func TestListOfFilesIsKeptForASecond(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		files, read := fstest.MapFS{"a.txt": {Data: []byte("a")}}, 0
 		s := newServer(server.Options{})
 		s.AddFiles("file:///docs", countingDirFS{files, &read}, server.FilesOptions{})
@@ -475,7 +476,7 @@ func (u unlinkedFS) ReadDir(name string) ([]fs.DirEntry, error) {
 
 // A directory that must be read is read once, and again only after it has changed.
 func TestDirectoriesAreReadAgainWhenTheyHaveChanged(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		dir, read := t.TempDir(), 0
 		root, err := os.OpenRoot(dir)
 		if err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
@@ -147,7 +148,7 @@ func subscribable() server.Options {
 //
 // Guarantees: G-0074.1
 func TestChangesOfASessionAreKept(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		s := newServer(subscribable())
 		addNamed(s, "t")
 		w := dialKept(t, s)
@@ -194,7 +195,7 @@ func sessionOf(s *server.Server) (found *server.Session) {
 //
 // Guarantees: G-0074.2
 func TestSessionIsContinued(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		type key struct{}
 		begun, asked, ended := 0, []string{}, []string{}
 		s := newServer(server.Options{
@@ -250,7 +251,7 @@ func TestSessionIsContinued(t *testing.T) {
 //
 // Guarantees: G-0074.2
 func TestNewSessionIsNotRestored(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		for _, connect := range []func(*testing.T, *server.Server) *rawPeer{
 			func(t *testing.T, s *server.Server) *rawPeer { return dialKept(t, s).rawPeer },
 			func(t *testing.T, s *server.Server) *rawPeer {
@@ -298,7 +299,7 @@ func TestSubscriptionsAreRestoredAsFarAsAllowed(t *testing.T) {
 		}},
 	} {
 		for _, who := range []string{"ada", "bob"} {
-			synctest.Test(t, func(t *testing.T) {
+			testenv.Bubble(t, func(t *testing.T) {
 				var log bytes.Buffer
 				ended := []string{}
 				o.Conn.Log = slog.New(slog.NewTextHandler(&log, nil))
@@ -335,7 +336,7 @@ func TestSubscriptionsAreRestoredAsFarAsAllowed(t *testing.T) {
 //
 // Guarantees: G-0074.3
 func TestSubscriptionsOfAServerThatHasNone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		s := newServer(server.Options{})
 		server.AddResource(s, protocol.Resource{URI: "x://a", Name: "a"}, func(context.Context) (string, error) { return "", nil })
 		w := dialContinued(t, s, []byte(`{"v":1,"subscriptions":["x://a"]}`), nil)
@@ -351,7 +352,7 @@ func TestSubscriptionsOfAServerThatHasNone(t *testing.T) {
 //
 // Guarantees: G-0074.3
 func TestRequestsWhileSubscriptionsAreRestored(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		goOn, calls := make(chan struct{}), make(chan string, 10)
 		s := newServer(server.Options{
 			OnSubscribe:   func(_ context.Context, uri string) error { calls <- "on " + uri; <-goOn; return nil },
@@ -394,7 +395,7 @@ func TestRestoringThatIsInterruptedLosesNothing(t *testing.T) {
 		{nil, 0, []string{"x://a", "x://b"}},
 		{nil, 2 * time.Second, []string{"x://a", "x://b"}},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		testenv.Bubble(t, func(t *testing.T) {
 			goOn, ended := make(chan struct{}), []string{}
 			s := newServer(server.Options{
 				Conn: conn.Options{StopGrace: time.Second},
@@ -443,7 +444,7 @@ func TestForeignStateIsIgnored(t *testing.T) {
 		"too many URIs":         `{"v":1,"level":"info","subscriptions":[` + many + `]}`,
 		"too long":              `{"v":1,"level":"info","subscriptions":["x://a"]}` + strings.Repeat(" ", 16<<10),
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		testenv.Bubble(t, func(t *testing.T) {
 			var log bytes.Buffer
 			o := subscribable()
 			o.OnSubscribe = func(_ context.Context, uri string) error {
@@ -488,7 +489,7 @@ func TestWhatIsKeptIsBounded(t *testing.T) {
 			return fmt.Sprintf("x://%04d", i) + strings.Repeat(`\u0001`, 100)
 		},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		testenv.Bubble(t, func(t *testing.T) {
 			w := dialKept(t, newServer(subscribable()))
 			last := ""
 			for i := range 300 {
@@ -516,7 +517,7 @@ func TestWhatIsKeptIsBounded(t *testing.T) {
 //
 // Guarantees: G-0074.1
 func TestNothingIsKeptAfterTheEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		o, goOn := subscribable(), make(chan struct{})
 		o.Middleware = []server.Middleware{func(next server.Handler) server.Handler {
 			return func(ctx context.Context, r *server.Request) (any, error) {
@@ -548,7 +549,7 @@ func TestNothingIsKeptAfterTheEnd(t *testing.T) {
 // Guarantees: G-0074.1
 func TestConcurrentChangesAreKept(t *testing.T) {
 	for range 50 {
-		synctest.Test(t, func(t *testing.T) {
+		testenv.Bubble(t, func(t *testing.T) {
 			w := dialKept(t, newServer(subscribable()))
 			var all []string
 			for i := range 20 {
@@ -572,7 +573,7 @@ func TestConcurrentChangesAreKept(t *testing.T) {
 //
 // Guarantees: G-0074.2
 func TestImpliedMessagesRestoreASession(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		o := subscribable()
 		var seen []string
 		o.Middleware = []server.Middleware{func(next server.Handler) server.Handler {

@@ -10,6 +10,7 @@ import (
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/internal/specification"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/inmem"
@@ -70,7 +71,7 @@ func TestRunDrainsWhenItsContextEnds(t *testing.T) {
 		"too long": {time.Hour, 3 * time.Second / 100 * 99, context.DeadlineExceeded},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			testenv.Bubble(t, func(t *testing.T) {
 				s := slowServer(test.takes)
 				ctx, cancel := context.WithCancel(t.Context())
 				r := run(ctx, t, s)
@@ -98,7 +99,7 @@ func TestRunDrainsWhenItsContextEnds(t *testing.T) {
 //
 // Guarantees: G-0062.1
 func TestRunEndsWithItsPeer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		s, ended := newServer(server.Options{Tasks: &server.TaskOptions{}}), make(chan error, 1)
 		server.AddTool(s, protocol.Tool{Name: "task", Execution: &protocol.ToolExecution{TaskSupport: protocol.TaskOptional}},
 			func(ctx context.Context, _ struct{}) (string, error) {
@@ -125,7 +126,7 @@ func TestRunEndsWithItsPeer(t *testing.T) {
 // Guarantees: G-0062.1
 func TestRunThatCannotBegin(t *testing.T) {
 	refused := errors.New("refused")
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		s := slowServer(0)
 		err := s.Run(t.Context(), oneLinkTransport{nil, refused})
 		if !errors.Is(err, refused) {
@@ -133,7 +134,7 @@ func TestRunThatCannotBegin(t *testing.T) {
 		}
 		wantClosedServer(t, s)
 	})
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
 		s := slowServer(0)

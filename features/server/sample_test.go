@@ -9,6 +9,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/internal/specification"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/telemetry"
 	"github.com/bowline-mcp/bowline/transport/inmem"
@@ -27,7 +28,7 @@ func sampleOf(t *testing.T, s *server.Server) (name string, sample *telemetry.Se
 // The sample of a server counts its connections by state, and what they have done. The
 // counts include connections that have ended.
 func TestSampleCountsEndedConnections(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		s := newServer(server.Options{Conn: conn.Options{Name: "front"}})
 		server.AddTool(s, protocol.Tool{Name: "ask"}, func(ctx context.Context, _ struct{}) (string, error) {
 			_, err := server.Roots(ctx)

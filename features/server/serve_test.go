@@ -12,6 +12,7 @@ import (
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/internal/specification"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/inmem"
@@ -40,7 +41,7 @@ func (w *rawPeer) wantClosed() {
 //
 // Guarantees: G-0021.4
 func TestIdleSessionsHaveNoGoroutine(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		s := withTool()
 		before := bubbleGoroutines()
 		var peers []*rawPeer
@@ -82,7 +83,7 @@ var modern1 = modern(`1`, "tools/list", ``)
 // Guarantees: G-0021.5
 func TestCloseLetsWorkInFlightFinish(t *testing.T) {
 	for name, connect := range map[string]func(*testing.T, *server.Server) *rawPeer{"served": dial, "accepted": accept} {
-		synctest.Test(t, func(t *testing.T) {
+		testenv.Bubble(t, func(t *testing.T) {
 			s := newServer(server.Options{})
 			server.AddTool(s, protocol.Tool{Name: "slow", InputSchema: anyObject}, func(ctx context.Context, _ *protocol.CallToolParams) (*protocol.CallToolResult, error) {
 				pass(time.Second)
@@ -127,7 +128,7 @@ func TestCloseStopsWhatDoesNotFinish(t *testing.T) {
 			return context.Background(), func() {}
 		}, 7 * time.Second / 100 * 99, context.DeadlineExceeded}, // the rest of the time is for the handler to return
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		testenv.Bubble(t, func(t *testing.T) {
 			s := newServer(server.Options{Conn: conn.Options{DrainGrace: 7 * time.Second}})
 			server.AddTool(s, protocol.Tool{Name: "hang", InputSchema: anyObject}, func(ctx context.Context, _ *protocol.CallToolParams) (*protocol.CallToolResult, error) {
 				<-ctx.Done()
@@ -154,7 +155,7 @@ func TestCloseStopsWhatDoesNotFinish(t *testing.T) {
 //
 // Guarantees: G-0021.5
 func TestClosedServerServesNobody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		s := withTool()
 		if err := s.Close(t.Context()); err != nil {
 			t.Fatal(err)
@@ -172,7 +173,7 @@ func TestClosedServerServesNobody(t *testing.T) {
 }
 
 func TestServeEndsWithItsServer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		s := withTool()
 		ours, theirs := inmem.Pipe(inmem.Options{})
 		w := &rawPeer{t: t, link: ours, frames: make(chan string, 1)}

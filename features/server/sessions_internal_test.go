@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/inmem"
@@ -73,7 +74,7 @@ func TestEqualClientsShareOneDescription(t *testing.T) {
 // A server forgets sessions and subscriptions that have ended, because it outlives
 // them.
 func TestEndedSessionsAreForgotten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		s := withTool("a")
 		ours, theirs := inmem.Pipe(inmem.Options{})
 		ours.Bind(ignoringReceiver{})
@@ -106,7 +107,7 @@ func TestEndedSessionsAreForgotten(t *testing.T) {
 //
 // Guarantees: G-0021.5
 func TestCloseWaitsForEverySession(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		s := withTool("a")
 		_, theirs := inmem.Pipe(inmem.Options{})
 		p := s.newPeer(theirs)
@@ -133,7 +134,7 @@ func TestCloseWaitsForEverySession(t *testing.T) {
 
 // Close names each session that has not ended, whatever it waits for.
 func TestCloseNamesEverySessionThatHasNotEnded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		s := withTool("a")
 		_, theirs := inmem.Pipe(inmem.Options{})
 		p := s.newPeer(theirs)

@@ -14,6 +14,7 @@ import (
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/telemetry"
 )
@@ -72,7 +73,7 @@ func TestCloseDoesNotWaitForEverForALeavingClient(t *testing.T) {
 	const timeLimit, drain, grace = 3 * time.Second, 700 * time.Millisecond, 200 * time.Millisecond
 	for name, connect := range map[string]func(*testing.T, *server.Server) *rawPeer{"served": dial, "accepted": accept} {
 		for stuck, leaves := range map[string]bool{"OnUnsubscribe": true, "a notification of a change": false} {
-			synctest.Test(t, func(t *testing.T) {
+			testenv.Bubble(t, func(t *testing.T) {
 				release := make(chan struct{})
 				s := newServer(server.Options{
 					Conn:          conn.Options{DrainGrace: drain, StopGrace: grace},
@@ -162,7 +163,7 @@ func TestCloseLetsOnUnsubscribeFinish(t *testing.T) {
 		for how, connect := range map[string]func(*testing.T, *server.Server) *rawPeer{"served": dial, "accepted": accept} {
 			for era, subscribe := range subscribing {
 				for leaves, leave := range map[string]func(*rawPeer){"left": func(w *rawPeer) { w.link.Close(0) }, "connected": func(*rawPeer) {}} {
-					synctest.Test(t, func(t *testing.T) {
+					testenv.Bubble(t, func(t *testing.T) {
 						name := strings.Join([]string{name, how, era, leaves}, ", ")
 						s := newServer(server.Options{
 							OnSubscribe: func(context.Context, string) error { return nil },
@@ -208,7 +209,7 @@ func TestOnUnsubscribeHasDrainGrace(t *testing.T) {
 		synctest.Wait()
 	}
 	for era, subscribe := range all {
-		synctest.Test(t, func(t *testing.T) {
+		testenv.Bubble(t, func(t *testing.T) {
 			took := make(chan time.Duration, 1)
 			s := newServer(server.Options{
 				Conn: conn.Options{DrainGrace: drain},
@@ -253,7 +254,7 @@ func TestOnUnsubscribeHasDrainGrace(t *testing.T) {
 func TestCloseTakesNoLongerThanDrainGrace(t *testing.T) {
 	const drain = 5 * time.Second
 	for era, subscribe := range subscribing {
-		synctest.Test(t, func(t *testing.T) {
+		testenv.Bubble(t, func(t *testing.T) {
 			s := newServer(server.Options{
 				OnSubscribe:   func(context.Context, string) error { return nil },
 				OnUnsubscribe: func(ctx context.Context, _ string) { <-ctx.Done() },
@@ -283,7 +284,7 @@ func TestCloseTakesNoLongerThanDrainGrace(t *testing.T) {
 
 // The error of Close names both what is stuck and which requests were cancelled.
 func TestCloseReportsBothWhatIsStuckAndWhatWasCutShort(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		release := make(chan struct{})
 		s := newServer(server.Options{
 			OnSubscribe:   func(context.Context, string) error { return nil },
@@ -311,7 +312,7 @@ func TestCloseReportsBothWhatIsStuckAndWhatWasCutShort(t *testing.T) {
 // negative StopGrace means the default.
 func TestCloseGivesHandlersTheirGrace(t *testing.T) {
 	for grace, needs := range map[time.Duration]time.Duration{-1: 50 * time.Millisecond, 0: 50 * time.Millisecond, time.Second: 900 * time.Millisecond} {
-		synctest.Test(t, func(t *testing.T) {
+		testenv.Bubble(t, func(t *testing.T) {
 			s := newServer(server.Options{Conn: conn.Options{StopGrace: grace}})
 			server.AddTool(s, protocol.Tool{Name: "t"}, func(ctx context.Context, _ struct{}) (string, error) {
 				err := server.Confirm(ctx, "Sure?")

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
@@ -31,7 +32,7 @@ func TestConcurrentRequestsAboutOneResource(t *testing.T) {
 		"unsubscribed meanwhile":    {[]string{subscribe, unsubscribe}, []string{"on", "off"}, 0, false},
 		"cancelled while waiting":   {[]string{subscribe, unsubscribe}, []string{"on", "off"}, 0, true},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		testenv.Bubble(t, func(t *testing.T) {
 			release, calls := make(chan struct{}), make(chan string, 10)
 			refuses := test.refuses
 			s := newServer(server.Options{
@@ -79,7 +80,7 @@ func TestConcurrentRequestsAboutOneResource(t *testing.T) {
 //
 // Guarantees: G-0029.4
 func TestNoUpdateFollowsTheAnswerToUnsubscribe(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		slow := func(next server.Handler) server.Handler {
 			return func(ctx context.Context, r *server.Request) (any, error) {
 				if r.Method == protocol.NotificationResourcesUpdated {
@@ -110,7 +111,7 @@ func TestNoUpdateFollowsTheAnswerToUnsubscribe(t *testing.T) {
 //
 // Guarantees: G-0020.6
 func TestPanicOfOnSubscribeGivesBackWhatWasGranted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		ended := make(chan string, 10)
 		o, panics := reporting(server.Options{
 			OnSubscribe: func(_ context.Context, uri string) error {
@@ -212,7 +213,7 @@ func TestDeclaredSubscriptionsNeedNoHook(t *testing.T) {
 //
 // Guarantees: G-0020.6
 func TestTheNumberOfSubscriptionsIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		asked := 0
 		s := newServer(server.Options{OnSubscribe: func(context.Context, string) error { asked++; return nil }})
 		w := dial(t, s)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
@@ -118,7 +119,7 @@ func TestANetworkIsOneClient(t *testing.T) {
 //
 // Guarantees: G-0032.5
 func TestTheRequestsOfTasksAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		s := newServer(server.Options{Tasks: &server.TaskOptions{MaxRunningBytes: 16 << 10}})
 		goOn := make(chan struct{})
 		server.AddTool(s, protocol.Tool{Name: "work", Execution: &protocol.ToolExecution{TaskSupport: protocol.TaskOptional}},
@@ -243,7 +244,7 @@ func TestAnOutcomeThatWasSeenStays(t *testing.T) {
 //
 // Guarantees: G-0032.5
 func TestAResultThatIsTooLargeForTheStoreFailsItsTask(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		s := newServer(server.Options{Tasks: &server.TaskOptions{Store: &server.MemoryTaskStore{MaxBytes: 4096}}})
 		server.AddTool(s, protocol.Tool{Name: "work", Execution: &protocol.ToolExecution{TaskSupport: protocol.TaskOptional}},
 			func(context.Context, struct{}) (string, error) { return strings.Repeat("a", 5000), nil })

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
@@ -61,7 +62,7 @@ func taskResult(m jsonrpc.Message, id, members string) []byte {
 // was before, and a client that has a session there.
 func bubbleOfDistant(t *testing.T, a *distantNode, o server.TaskOptions, f func(*testing.T, *server.MemoryTaskStore, *rawPeer)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		store := new(server.MemoryTaskStore)
 		o.Store, o.Legacy = store, true
 		s := newTaskNode("b", o)
@@ -235,7 +236,7 @@ func TestALegacyClientWithoutFormsWaits(t *testing.T) {
 		}
 		return taskResult(m, "a.1", `"status":"failed","error":{"code":7,"message":"no"}`), nil
 	}}
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		s := newTaskNode("b", server.TaskOptions{Legacy: true})
 		w := dialFrom(t, s.Server, &transport.Origin{RemoteAddr: "192.0.2.1:7", Exchange: a})
 		w.initialize(protocol.Version20251125)

@@ -8,10 +8,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -73,7 +73,7 @@ func checkLost(t *testing.T, got protocol.DetailedTask) {
 // Guarantees: G-0075.1
 func TestIDsOfTasksNameTheirNode(t *testing.T) {
 	for _, node := range []string{"", "a", strings.Repeat("n", 64)} {
-		synctest.Test(t, func(t *testing.T) {
+		testenv.Bubble(t, func(t *testing.T) {
 			store := new(watchedStore)
 			s := newTaskNode(node, server.TaskOptions{Store: store})
 			w := dial(t, s.Server)
@@ -101,7 +101,7 @@ func TestIDsOfTasksNameTheirNode(t *testing.T) {
 //
 // Guarantees: G-0075.5
 func TestATaskOfAnEarlierProcessFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		store := &watchedStore{takes: 100 * time.Millisecond}
 		s := newTaskNode("a", server.TaskOptions{Store: store})
 		addTask(t, &store.MemoryTaskStore, "a.1", "a")
@@ -135,7 +135,7 @@ func TestATaskOfAnEarlierProcessFails(t *testing.T) {
 //
 // Guarantees: G-0075.5, G-0075.6
 func TestATaskOfAnotherNode(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		store, gone := new(watchedStore), atomic.Bool{}
 		s := newTaskNode("b", server.TaskOptions{Store: store, Gone: func(node string) bool { return gone.Load() && node == "a" }})
 		w, listener := dial(t, s.Server), dial(t, s.Server)
@@ -179,7 +179,7 @@ func TestATaskOfAnotherNode(t *testing.T) {
 //
 // Guarantees: G-0075.5
 func TestTheLastThingThatANodeSavesCounts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		store := new(watchedStore)
 		s := newTaskNode("b", server.TaskOptions{Store: store, Gone: func(string) bool {
 			r, err := store.MemoryTaskStore.Load(t.Context(), "a.1")
@@ -208,7 +208,7 @@ func TestTheLastThingThatANodeSavesCounts(t *testing.T) {
 //
 // Guarantees: G-0075.5
 func TestALostTaskWithAFaultyProgram(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		store, panics := new(faultyStore), true
 		s := newTaskNode("b", server.TaskOptions{Store: store, Gone: func(string) bool {
 			if panics {
@@ -281,7 +281,7 @@ func TestATaskThatIsBeingSavedIsNotLost(t *testing.T) {
 //
 // Guarantees: G-0075.7
 func TestHostileIDsOfTasks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		store := new(watchedStore)
 		s := newTaskNode("a", server.TaskOptions{Store: store, Legacy: true})
 		w, old := dial(t, s.Server), dialAs(t, s.Server, "ada")

@@ -15,6 +15,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/telemetry"
@@ -146,7 +147,7 @@ func (s *taskServer) work(ctx context.Context, _ struct{}) (string, error) {
 // bubble runs a test with its own clock, and closes the server at the end.
 func bubble(t *testing.T, o server.TaskOptions, f func(*testing.T, *taskServer)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		s := newTaskServer(o)
 		f(t, s)
 		close(s.deaf)

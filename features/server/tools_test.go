@@ -12,6 +12,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -177,7 +178,7 @@ func TestErrorsShortenWhatAPeerSends(t *testing.T) {
 
 // An error repeats at most 256 bytes of a name that a peer has sent, and all of a shorter one.
 func TestErrorsRepeatTheBeginningOfANameThatAPeerSends(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
 		s, _ := withSkills(t, server.Options{Tasks: &server.TaskOptions{}})
 		server.AddPrompt(s, protocol.Prompt{Name: "p"}, func(context.Context, struct {
 			N int    `json:"n"`

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,8 +15,13 @@ import (
 	"go.uber.org/goleak"
 )
 
+// hanging is set in a process that only runs a bubble that hangs.
+const hanging = "BOWLINE_TEST_HANGS"
+
 func TestMain(m *testing.M) {
-	Once()
+	if os.Getenv(hanging) == "" {
+		Once()
+	}
 	goleak.VerifyTestMain(m)
 }
 
@@ -29,6 +35,29 @@ func TestAProcessWithoutARoleEnds(t *testing.T) {
 	if !errors.As(err, &exit) || exit.ExitCode() != 2 || !strings.Contains(string(said), "without a role") || strings.Contains(string(said), "=== RUN") {
 		t.Errorf("it ended with %v and said %q", err, said)
 	}
+}
+
+// A test whose bubble hangs with a lock ends its process, and is named.
+func TestABubbleThatHangs(t *testing.T) {
+	if os.Getenv(hanging) != "" {
+		bubble(t, 10*time.Millisecond, func(*testing.T) {
+			var lock sync.Mutex
+			lock.Lock()
+			lock.Lock()
+		})
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	child := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestABubbleThatHangs$") //nolint:gosec // this program
+	child.Env = append(os.Environ(), hanging+"=1")
+	said, err := child.CombinedOutput()
+	if err == nil || ctx.Err() != nil || !strings.Contains(string(said), "TestABubbleThatHangs: its bubble hangs for 10ms") {
+		t.Errorf("it ended with %v and said %q, want a panic that names the test", err, said)
+	}
+	Bubble(t, func(t *testing.T) { // virtual time is no time
+		hours := time.NewTimer(24 * time.Hour)
+		<-hours.C
+	})
 }
 
 // A recorder is a test that goes on after it has failed.
