@@ -202,8 +202,7 @@ func (l *clientLink) postAll() {
 func (l *clientLink) take() (m numbered, ok bool) {
 	l.mu.Lock()
 	if l.queue.Len() == 0 || l.ending.IsStopped() {
-		l.posting = false
-		l.check()
+		l.posting = false // the goroutine ends now, and notices it if that completes a step of the ending
 		l.mu.Unlock()
 		return m, false
 	}

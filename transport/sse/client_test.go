@@ -298,8 +298,10 @@ func TestRequestAfterTheEndIsReportedWithTheLoss(t *testing.T) {
 	l.mu.Lock()
 	l.ending.Begin(broken) // as end does, before finish runs
 	l.mu.Unlock()
-	l.postRequest(numbered{request(1), 1})
-	l.finish(broken)
+	testenv.Within(t, "the link ends", func() {
+		l.postRequest(numbered{request(1), 1})
+		l.finish(broken)
+	})
 	if loss := r.awaitLoss(t); loss.Reason != broken || len(loss.Unsent) != 1 || loss.Unsent[0] != 1 || len(r.failed) > 0 {
 		t.Errorf("got the losses %+v and failures %v, want loss.Reason == %v, len(loss.Unsent) == 1, loss.Unsent[0] == 1 and len(r.failed) == 0", loss, r.failed, broken)
 	}

@@ -368,7 +368,9 @@ func TestAcceptorThatRefuses(t *testing.T) {
 	} {
 		h := NewHandler(accept, HandlerOptions{})
 		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest("GET", "http://localhost/sse", nil))
+		testenv.Within(t, "the request of a link that is refused ends", func() {
+			h.ServeHTTP(w, httptest.NewRequest("GET", "http://localhost/sse", nil))
+		})
 		if w.Code != 503 || len(h.sessions) > 0 {
 			t.Errorf("%s: got %d and %d sessions, want w.Code == 503 and len(h.sessions) == 0", name, w.Code, len(h.sessions))
 		}

@@ -243,9 +243,11 @@ func TestWaitingMessagesAreBounded(t *testing.T) {
 	link.Grant(transport.Main, 1)
 	l := link.(*serverLink)
 	setUses := func(n int) {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.uses += n
+		testenv.Within(t, "the lock of the link", func() {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.uses += n
+		})
 	}
 	setUses(maxWaiting) // beside the GET
 	if got := v.post(ping); got != 503 {
