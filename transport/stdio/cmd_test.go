@@ -67,6 +67,7 @@ func TestCmdsThatCannotBeUsed(t *testing.T) {
 		"or Args are given":      {Cmd: exec.Command("x"), Args: []string{"y"}},
 		"has been started":       {Cmd: started},
 		"these are the link's":   {Cmd: &exec.Cmd{Path: "x", Stdin: strings.NewReader("")}},
+		"a Stdin or Stdout":      {Cmd: &exec.Cmd{Path: "x", Stdout: new(bytes.Buffer)}},
 		"no command is given":    {Cmd: &exec.Cmd{}},
 		"bowline-no-such-thing":  {Cmd: exec.Command("bowline-no-such-thing")},
 		"executable file not fo": {Cmd: exec.Command("bowline-no-such-thing")},
@@ -75,6 +76,9 @@ func TestCmdsThatCannotBeUsed(t *testing.T) {
 		var start *transport.StartError
 		if !errors.As(err, &start) || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)
+		}
+		if checked := command.Check(); checked != nil && checked.Error() != err.Error() {
+			t.Errorf("Check says %v, and Open %v", checked, err)
 		}
 	}
 }

@@ -6,18 +6,14 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/bowline-mcp/bowline/transport"
-	"github.com/bowline-mcp/bowline/transport/internal/latch"
 )
 
 // Frames pass to a child and back. Close ends the link with ErrClosed.
@@ -337,117 +333,4 @@ func TestOnlyTheMainStreamIsCarried(t *testing.T) {
 		t.Fatalf("Send on stream 7 returned %v, want %v", err, transport.ErrNoRoute)
 	}
 	p.close(hangGuard)
-}
-
-// After the child has exited, frames in its pipe are still delivered, here one that
-// comes 99 ms later from a descendant that holds the pipe open. The wait for them is
-// limited.
-//
-// Guarantees: G-0014.2, G-0014.9
-func TestDeadChildsPipeIsDrained(t *testing.T) {
-	for _, test := range []struct {
-		name    string
-		credit  int
-		closing bool
-		frames  int
-		took    time.Duration
-	}{
-		{"against credit", 2, false, 1, drainTime},
-		{"not without credit", 0, false, 0, drainTime},
-		{"while closing, against credit", 2, true, 1, drainTime},
-		{"while closing, without waiting for credit", 0, true, 0, 0},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l, output := exitedChild(t)
-				if test.closing {
-					l.closing.Raise()
-				}
-				events := newFrames()
-				l.Bind(events)
-				l.Grant(transport.Main, test.credit)
-				start := time.Now()
-				l.wire.start()
-				go l.supervise()
-				wrote := make(chan struct{})
-				late := time.AfterFunc(drainTime-time.Millisecond, func() {
-					defer close(wrote)
-					output.Write([]byte("1\n"))
-				})
-				<-l.gone
-				if took := time.Since(start); took != test.took || len(events.received) != test.frames || len(events.lost) != 1 {
-					t.Fatalf("got the loss after %v with %d frames", took, len(events.received))
-				}
-				output.Close()
-				if !late.Stop() {
-					<-wrote
-				}
-			})
-		})
-	}
-}
-
-// exitedChild returns a link to a child that has exited, and the end of its output that
-// another process still holds.
-func exitedChild(t *testing.T) (l *child, output net.Conn) {
-	t.Helper()
-	in, output := net.Pipe()
-	out, _ := net.Pipe()
-	errors, errorsEnd := mustPipe(t)
-	errorsEnd.Close()
-	l = &child{
-		wire:      newWire(in, out, Lines, 0),
-		stderr:    newStderr(errors, nil),
-		exit:      &transport.ExitError{},
-		exited:    make(chan struct{}),
-		abandoned: latch.New(),
-		gone:      make(chan struct{}),
-	}
-	close(l.exited)
-	<-l.stderr.done
-	return l, output
-}
-
-// From the end of the child's output on, Send refuses. The child may still read its input, but it cannot
-// answer, so it gets no request whose caller could not tell whether it was executed. Its input stays open
-// until it is ended: a child that exits by itself meanwhile is lost for that reason.
-//
-// Guarantees: G-0014.23
-func TestNothingIsSentAfterTheEndOfTheOutput(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		in, output := io.Pipe()
-		input, out := io.Pipe()
-		l := &child{wire: newWire(in, out, Lines, 0), exited: make(chan struct{})}
-		l.wire.start()
-		l.Grant(transport.Main, 1)
-		read, ended := make(chan string, 1), make(chan error, 1)
-		go func() {
-			all, _ := io.ReadAll(input)
-			read <- string(all)
-		}()
-		go func() { ended <- l.firstEnd() }()
-		if err := l.Send(transport.Outbound{Frame: []byte("before")}); err != nil {
-			t.Fatalf("got %v from Send before the end of the output, want no error", err)
-		}
-		synctest.Wait()
-		output.Close()
-		synctest.Wait()
-		if err := l.Send(transport.Outbound{Frame: []byte("after")}); err != transport.ErrClosed {
-			t.Errorf("got %v from Send after the end of the output, want %v", err, transport.ErrClosed)
-		}
-		select {
-		case all := <-read:
-			t.Errorf("the input of the child has ended after %q, want it open until the child is ended", all)
-		default:
-		}
-		if reason := <-ended; reason != transport.ErrPeerClosed {
-			t.Errorf("got the reason %v, want %v", reason, transport.ErrPeerClosed)
-		}
-		l.writer.finish()
-		if all := <-read; all != "before\n" {
-			t.Errorf("the child has read %q, want only what was sent before the end of its output", all)
-		}
-		<-l.writeDone
-		l.closeBoth()
-	})
 }

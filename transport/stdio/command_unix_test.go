@@ -58,6 +58,15 @@ func TestFailedStartsHaveHints(t *testing.T) {
 		{Command{Path: script("dos", "#!/bin/sh\r\n")}, fs.ErrNotExist, `its first line names the interpreter "/bin/sh\r", which does not exist`},
 		{Command{Path: "./lost", Dir: directory}, fs.ErrNotExist, `its first line names the interpreter "/no/such/shell", which does not exist`},
 		{Command{Path: "/bin/sh", Dir: filepath.Join(directory, "none")}, fs.ErrNotExist, ""},
+		{Command{Path: "sh", Dir: filepath.Join(directory, "none")}, fs.ErrNotExist, ""},
+		{Command{Path: script("sound", "#!/bin/sh\n"), Dir: filepath.Join(directory, "none")}, fs.ErrNotExist, ""},
+		{Command{Path: script("nameless", "#!\n"), Dir: filepath.Join(directory, "none")}, fs.ErrNotExist, ""},
+		{Command{Path: script("blank", "\n"), Dir: filepath.Join(directory, "none")}, fs.ErrNotExist, ""},
+		{Command{Path: script("no script", "/no/such/shell\n"), Dir: filepath.Join(directory, "none")}, fs.ErrNotExist, ""},
+		{Command{Path: script("sh -c", "#!/no/such/shell\n")}, fs.ErrNotExist, `its first line names the interpreter "/no/such/shell", which does not exist`},
+		{Command{Path: script("dos with arguments", "#!/no/such/shell -e\r\n")}, fs.ErrNotExist, `its first line names the interpreter "/no/such/shell", which does not exist`},
+		{Command{Path: script("unended", "#!/no/such/shell")}, fs.ErrNotExist, `its first line names the interpreter "/no/such/shell", which does not exist`},
+		{Command{Path: script("to a directory", "#!"+directory+"\n")}, fs.ErrPermission, ""},
 	} {
 		_, err := c.command.Open(t.Context())
 		var start *transport.StartError

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -25,6 +26,12 @@ func TestMain(m *testing.M) {
 
 // hangGuard limits how long a test waits for something that does not come.
 const hangGuard = time.Minute
+
+// bubble runs a test in virtual time, which stands still while the test waits for a lock. So the test is guarded in real time.
+func bubble(t *testing.T, test func(t *testing.T)) {
+	t.Helper()
+	testenv.Within(t, "the test in virtual time ends", func() { synctest.Test(t, test) })
+}
 
 // frames is a receiver with room for everything that a test sends. received is closed
 // when nothing more can come.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -61,7 +62,7 @@ func TestSlowHandlerDelaysNoReading(t *testing.T) {
 		{"exits", 0},
 	} {
 		t.Run(test.first, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
 				free := make(chan struct{})
 				w, to, peer, end := wireWithHandler(func(frame string, leave func()) {
 					switch frame {
@@ -108,7 +109,7 @@ func TestSlowHandlerDelaysNoReading(t *testing.T) {
 //
 // Guarantees: G-0055.3
 func TestFormerReaderDoesNotRead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		goOn, left := make(chan struct{}), make(chan struct{})
 		var w *wire
 		w, to, peer, end := wireWithHandler(func(frame string, leave func()) {
@@ -142,7 +143,7 @@ func TestFormerReaderDoesNotRead(t *testing.T) {
 //
 // Guarantees: G-0055.3
 func TestEveryFrameComesOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		const count = 300
 		came := make([]chan struct{}, count+2)
 		for i := range came {
@@ -177,11 +178,39 @@ func TestEveryFrameComesOnce(t *testing.T) {
 	})
 }
 
+// A handler that returns within a millisecond is not overtaken: the next frame is read when it has returned.
+//
+// Guarantees: G-0055.3
+func TestQuickHandlersAreNotOvertaken(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const frames, takes = 50, watchEvery * 9 / 10
+		running := 0
+		_, to, peer, end := wireWithHandler(func(string, func()) {
+			if running++; running > 1 {
+				t.Error("a frame was handled while the handler of the one before was running")
+			}
+			<-time.NewTimer(takes).C
+			running--
+		})
+		began := time.Now()
+		go io.WriteString(peer, strings.Repeat("1\n", frames))
+		for n := range frames {
+			<-to.received
+			if after := time.Since(began); after != time.Duration(n)*takes {
+				t.Fatalf("frame %d was read after %v, want %v", n, after, time.Duration(n)*takes)
+			}
+		}
+		<-time.NewTimer(takes).C
+		synctest.Wait()
+		end()
+	})
+}
+
 // The watchdog does not run while a link receives nothing.
 //
 // Guarantees: G-0055.4
 func TestWatchdogStopsOnAnIdleLink(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		w, to, peer, end := wireWithHandler(func(string, func()) {})
 		for range 3 {
 			fmt.Fprintln(peer, "frame")

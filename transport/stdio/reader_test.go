@@ -74,6 +74,46 @@ func FuzzReader(f *testing.F) {
 	})
 }
 
+// A reader asks for 4 KiB at first, and for twice as much whenever a read brings all that it has asked for, up to 64 KiB.
+// What is left of a line stays where it is while there is room behind it.
+func TestHowMuchAReaderAsksFor(t *testing.T) {
+	const first, most = firstBuffer, readAhead
+	for name, test := range map[string]struct {
+		comes []int // with each read, at most what was asked for
+		want  []int // what was asked for
+	}{
+		"little":          {[]int{10, 10, 10}, []int{first, first, first}},
+		"all, again":      {[]int{most, most, most, most, most, most}, []int{first, 2 * first, 4 * first, 8 * first, most, most}},
+		"all, and little": {[]int{first, 10, 10}, []int{first, 2 * first, 2 * first}},
+		"little, and all": {[]int{10, most, 10}, []int{first, first, 2 * first}},
+	} {
+		var asked []int
+		comes := test.comes
+		r := &reader{limit: 1 << 20, from: readerFunc(func(p []byte) (int, error) {
+			asked = append(asked, len(p))
+			if len(comes) == 0 {
+				return 0, io.EOF
+			}
+			n := min(len(p), comes[0])
+			comes = comes[1:]
+			for i := range n {
+				p[i] = '\n'
+			}
+			return n, nil
+		})}
+		if _, err := r.next(); err != io.EOF {
+			t.Fatal(err)
+		}
+		if got := asked[:len(asked)-1]; !slices.Equal(got, test.want) {
+			t.Errorf("%s: it asked for %d bytes, want %d", name, got, test.want)
+		}
+	}
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
 // refused stands for a line above the limit.
 const refused = "above the limit"
 

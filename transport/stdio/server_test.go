@@ -172,7 +172,7 @@ func TestDefaultLimitOfAFrame(t *testing.T) {
 //
 // Guarantees: G-0008.4
 func TestRefusedFrameUsesOneCredit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		in, theirOut := net.Pipe()
 		p := openWithoutCredit(t, &Server{In: in, Out: in, MaxFrame: 4})
 		go theirOut.Write([]byte("12345\n1\n"))
@@ -192,7 +192,7 @@ func TestRefusedFrameUsesOneCredit(t *testing.T) {
 //
 // Guarantees: G-0014.2
 func TestNothingIsReadWithoutCredit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		in, theirOut := net.Pipe()
 		p := openWithoutCredit(t, &Server{In: in, Out: in})
 		written := make(chan error, 1)
@@ -216,7 +216,7 @@ func TestNothingIsReadWithoutCredit(t *testing.T) {
 //
 // Guarantees: G-0014.7
 func TestServerCloseIsBoundedByItsGrace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		in, peer := net.Pipe()
 		p := open(t, &Server{In: in, Out: in})
 		last := p.fill(4 << 10)
@@ -236,7 +236,7 @@ func TestServerCloseIsBoundedByItsGrace(t *testing.T) {
 //
 // Guarantees: G-0014.11
 func TestServerCloseNamesAStuckRead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		release := make(chan struct{})
 		p := open(t, &Server{In: stuckStream(release), Out: stuckStream(release)})
 		synctest.Wait() // until the read has begun

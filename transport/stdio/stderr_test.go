@@ -2,10 +2,16 @@ package stdio
 
 import (
 	"bytes"
+	"errors"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/bowline-mcp/bowline/transport/internal/latch"
 )
 
 // The tail keeps the last whole lines of standard error.
@@ -24,6 +30,90 @@ func TestTailKeepsTheLastLines(t *testing.T) {
 			t.Fatalf("got %d bytes %.60q, want %d %.60q", len(got), got, len(want), want)
 		}
 	})
+}
+
+// A writer of standard error may be seventeen chunks behind, and then one second late. After that, after its first error, and
+// after the link has no more time, it receives nothing more. The child is not delayed any longer then.
+//
+// Guarantees: G-0014.13
+func TestHowLateAWriterOfStderrMayBe(t *testing.T) {
+	const chunks = 40
+	broken := errors.New("broken")
+	for name, test := range map[string]struct {
+		takes  time.Duration // for each chunk
+		stop   time.Duration // after which there is no more time; 0: never
+		fails  int           // the number of the call that fails; 0: none
+		short  bool          // it fails by taking less, without an error
+		writes int
+		delay  time.Duration // of the child
+	}{
+		"at once":       {0, 0, 0, false, chunks, 0},
+		"just in time":  {time.Second - 1, 0, 0, false, chunks, (chunks - copyQueue - 1) * (time.Second - 1)},
+		"too late":      {time.Second + 1, 0, 0, false, copyQueue + 1, time.Second},
+		"fails":         {0, 0, 3, false, 3, 0},
+		"takes less":    {0, 0, 3, true, 3, 0},
+		"no more time":  {time.Hour, 500 * time.Millisecond, 0, false, copyQueue + 1, 500 * time.Millisecond},
+		"much too late": {time.Hour, 0, 0, false, copyQueue + 1, time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				var got []string
+				s := &stderr{stop: latch.New(), copied: make(chan struct{}), chunks: make(chan []byte, copyQueue)}
+				go s.copyTo(writerFunc(func(p []byte) (int, error) {
+					got = append(got, string(p))
+					<-time.NewTimer(test.takes).C
+					switch {
+					case len(got) != test.fails:
+						return len(p), nil
+					case test.short:
+						return len(p) - 1, nil
+					}
+					return 0, broken
+				}))
+				if test.stop > 0 {
+					time.AfterFunc(test.stop, s.stop.Raise)
+				}
+				began, buffer := time.Now(), []byte{0}
+				for n := range chunks {
+					buffer[0] = byte('A' + n)
+					s.pass(buffer)
+					s.pass(nil)
+					synctest.Wait()
+				}
+				if delay := time.Since(began); delay != test.delay {
+					t.Errorf("the child was delayed for %v, want %v", delay, test.delay)
+				}
+				close(s.chunks)
+				<-s.copied
+				var want []string
+				for n := range test.writes {
+					want = append(want, string(byte('A'+n)))
+				}
+				if !slices.Equal(got, want) {
+					t.Errorf("the writer got %q, want %q", got, want)
+				}
+			})
+		})
+	}
+}
+
+// After the end of standard error, its writer has a second to take what is left.
+//
+// Guarantees: G-0014.13
+func TestTheEndOfStderrIsCopied(t *testing.T) {
+	for takes, want := range map[time.Duration]time.Duration{0: 0, 900 * time.Millisecond: 900 * time.Millisecond, time.Minute: time.Second} {
+		bubble(t, func(t *testing.T) {
+			s := &stderr{stop: latch.New(), done: make(chan struct{}), copied: make(chan struct{})}
+			close(s.done)
+			time.AfterFunc(takes, func() { close(s.copied) })
+			began := time.Now()
+			s.finish(t.Context())
+			if took := time.Since(began); took != want {
+				t.Errorf("for a writer that takes %v, it took %v, want %v", takes, took, want)
+			}
+			<-s.copied
+		})
+	}
 }
 
 // lastLines returns what a tail should keep: if it is cut, it begins with a whole line

@@ -100,4 +100,42 @@ func TestDialThatFails(t *testing.T) {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}
+	near, far := net.Pipe()
+	defer closeBothEnds(near, far)
+	for _, pair := range []*Streams{Pair(nil, nil), Pair(near, nil), Pair(nil, near)} {
+		if _, err := pair.Open(t.Context()); err == nil || err.Error() != "stdio: Dial returned no streams" {
+			t.Errorf("without one of the streams: got %v", err)
+		}
+	}
+	over, cancel := context.WithCancelCause(t.Context())
+	cancel(os.ErrProcessDone)
+	dialled := &Streams{Dial: func(context.Context) (io.ReadCloser, io.WriteCloser, error) {
+		t.Error("Dial was called")
+		return near, near, nil
+	}}
+	for name, from := range map[string]transport.Transport{"Streams": dialled, "Server": &Server{In: near, Out: near}} {
+		if _, err := from.Open(over); err != os.ErrProcessDone {
+			t.Errorf("%s: after the end of its context, Open returned %v, want the cause", name, err)
+		}
+	}
+}
+
+func closeBothEnds(near, far net.Conn) { near.Close(); far.Close() }
+
+// What Open cannot take over it closes, if it has dialled it.
+func TestFilesThatCannotBeTakenOver(t *testing.T) {
+	for _, in := range []bool{true, false} { // whether it is the input that is closed already
+		r, w := mustPipe(t)
+		closed, other := r, w
+		if !in {
+			closed, other = w, r
+		}
+		closed.Close()
+		if _, err := Pair(r, w).Open(t.Context()); !errors.Is(err, os.ErrClosed) {
+			t.Errorf("got %v, want %v", err, os.ErrClosed)
+		}
+		if err := other.Close(); !errors.Is(err, os.ErrClosed) {
+			t.Errorf("the other stream was left open; Close returned %v", err)
+		}
+	}
 }

@@ -49,7 +49,7 @@ func (noStream) Close() error { return nil }
 //
 // Guarantees: G-0051.3, G-0051.5, G-0066.1
 func TestFramesThatArriveTogetherAreAnsweredTogether(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		const came = 210
 		in, peer := io.Pipe()
 		w := newWire(in, noStream{io.Discard}, Lines, 0)
@@ -133,7 +133,7 @@ func TestAnswersDoNotWaitForTheNextFrame(t *testing.T) {
 			{", at the end", true, 100, true},
 		} {
 			t.Run(test.name+end.name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
 					var written strings.Builder
 					in, peer := io.Pipe()
 					w := newWire(in, noStream{&written}, test.framing, limit)

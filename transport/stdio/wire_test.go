@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/bowline-mcp/bowline/transport"
@@ -28,7 +27,7 @@ func TestEscalationKeepsItsTimes(t *testing.T) {
 		{"never ends", time.Second, time.Hour, []string{"ask 300ms", "force 700ms", "given up 5.7s"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
 				if got := escalationSteps(test.grace, test.end); !slices.Equal(got, test.want) {
 					t.Fatalf("got %q, want %q", got, test.want)
 				}

@@ -86,10 +86,12 @@ type limitedPipe struct {
 	room  int
 	taken []byte
 	calls int
+	sizes []int // of what was to be written
 }
 
 func (p *limitedPipe) Write(b []byte) (int, error) {
 	p.calls++
+	p.sizes = append(p.sizes, len(b))
 	n := min(len(b), p.room)
 	p.room -= n
 	p.taken = append(p.taken, b[:n]...)
@@ -111,6 +113,97 @@ func TestQueuedFramesGoOutInOneWrite(t *testing.T) {
 	w.finish()
 	if err := w.run(func() {}); err != nil || pipe.calls != 1 {
 		t.Fatalf("200 frames were written in %d writes, %v, want 1", pipe.calls, err)
+	}
+}
+
+// Frames are written together as long as they are under 64 KiB, and a longer one by itself; a line is not copied for that, so
+// its newline goes with the next.
+func TestHowFramesAreBatched(t *testing.T) {
+	const most = batchSize
+	header := func(size int) int { return len(ContentLength.before(make([]byte, size))) }
+	for name, test := range map[string]struct {
+		framing Framing
+		frames  []int
+		want    []int
+	}{
+		"none":                 {Lines, nil, nil},
+		"short lines":          {Lines, []int{1, 20, 300}, []int{1 + 20 + 300 + 3}},
+		"lines that just fit":  {Lines, []int{10, most - 12}, []int{most}},
+		"lines that do not":    {Lines, []int{10, most - 11}, []int{11, most - 10}},
+		"just no long line":    {Lines, []int{most - 1, 5}, []int{most, 6}},
+		"long lines":           {Lines, []int{most, 5, 3 * most, 7}, []int{most, 1 + 6, 3 * most, 1 + 8}},
+		"the last one is long": {Lines, []int{5, most}, []int{6, most, 1}},
+		"short frames":         {ContentLength, []int{1, 20, 300}, []int{1 + 20 + 300 + header(1) + header(20) + header(300)}},
+		"long frames":          {ContentLength, []int{most, 5, 3 * most}, []int{most + header(most), 5 + header(5), 3*most + header(3*most)}},
+	} {
+		pipe := &limitedPipe{room: 1 << 30}
+		w := newWriter(pipe, test.framing, 1<<20)
+		var want []byte
+		for n, size := range test.frames {
+			frame := bytes.Repeat([]byte{'a' + byte(n)}, size)
+			want = append(want, framed(test.framing, frame)...)
+			if err := w.send(transport.Outbound{Frame: frame}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.finish()
+		if err := w.run(func() {}); err != nil || !slices.Equal(pipe.sizes, test.want) || !bytes.Equal(pipe.taken, want) {
+			t.Errorf("%s: got writes of %d bytes, %v, want %d, and the same bytes: %t", name, pipe.sizes, err, test.want, bytes.Equal(pipe.taken, want))
+		}
+	}
+}
+
+// From the first flush on, Send leaves frames to the next one, until there are four, eight and so on up to 64 of them or 64 KiB.
+//
+// Guarantees: G-0051.3, G-0066.1
+func TestWhenSendWritesByItself(t *testing.T) {
+	const most = batchSize
+	for name, test := range map[string]struct {
+		held   bool // flush leaves the writing to release
+		frames []int
+		sent   []int // writes before anything is flushed
+		rest   []int // writes by the flush
+	}{
+		"three":                 {false, []int{1, 1, 1}, nil, []int{6}},
+		"four":                  {false, []int{1, 1, 1, 1}, []int{8}, nil},
+		"four, and eight":       {false, slices.Repeat([]int{1}, 12), []int{8, 16}, nil},
+		"up to 64, and again":   {false, slices.Repeat([]int{1}, 4+8+16+32+64+64+5), []int{8, 16, 32, 64, 128, 128}, []int{10}},
+		"nearly 64 KiB":         {false, []int{most - 1}, nil, []int{most}},
+		"64 KiB":                {false, []int{most}, []int{most}, nil},
+		"64 KiB together":       {false, []int{most / 2, most / 2, 1}, []int{most/2 + 1}, []int{most/2 + 1 + 2}},
+		"held: three":           {true, []int{1, 1, 1}, nil, []int{6}},
+		"held: four":            {true, []int{1, 1, 1, 1, 1}, []int{8}, []int{2}},
+		"held: 64 KiB together": {true, []int{most / 2, most / 2, 1}, []int{most/2 + 1}, []int{most/2 + 1 + 2}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pipe := &limitedPipe{room: 1 << 30}
+			w := newWriter(io.Discard, Lines, 1<<20)
+			w.direct = &partialPipe{pipe, 1 << 30}
+			w.flush()
+			if test.held {
+				w.hold()
+			}
+			for _, size := range test.frames {
+				if err := w.send(transport.Outbound{Frame: make([]byte, size)}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if !slices.Equal(pipe.sizes, test.sent) {
+				t.Errorf("Send has written %d bytes, want %d", pipe.sizes, test.sent)
+			}
+			if pipe.sizes = nil; test.held {
+				if w.flush(); len(pipe.sizes) > 0 {
+					t.Errorf("flush has written %d bytes while the writer is held, want none", pipe.sizes)
+				}
+				w.release()
+			}
+			if w.flush(); !slices.Equal(pipe.sizes, test.rest) {
+				t.Errorf("flush has written %d bytes, want %d", pipe.sizes, test.rest)
+			}
+			if w.flush(); !slices.Equal(pipe.sizes, test.rest) {
+				t.Errorf("after a second flush, %d bytes were written, want no more", pipe.sizes)
+			}
+		})
 	}
 }
 
@@ -166,7 +259,7 @@ func TestSendDoesNotWaitForAFullPipe(t *testing.T) {
 //
 // Guarantees: G-0014.4, G-0014.5
 func TestWritableComesOnceThereIsRoom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		written := make(chan []byte)
 		w := newWriter(writerFunc(func(b []byte) (int, error) {
 			written <- bytes.Clone(b)
