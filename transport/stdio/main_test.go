@@ -99,7 +99,7 @@ func openWithoutCredit(t testing.TB, from transport.Transport) *peer {
 		t.Fatal(err)
 	}
 	p := &peer{t: t, Link: link, frames: newFrames()}
-	t.Cleanup(func() { link.Close(0) })
+	t.Cleanup(func() { closeWithin(t, link, 0) })
 	link.Bind(p.frames)
 	return p
 }
@@ -148,8 +148,28 @@ func (p *peer) waitLoss() transport.Loss {
 
 func (p *peer) close(grace time.Duration) {
 	p.t.Helper()
-	if err := p.Close(grace); err != nil {
+	if err := closeWithin(p.t, p.Link, grace); err != nil {
 		p.t.Fatal(err)
+	}
+}
+
+// closeWithin closes a link. After a failure, which may be that it does not close, it waits for a shorter time.
+func closeWithin(t testing.TB, link transport.Link, grace time.Duration) error {
+	t.Helper()
+	patience := hangGuard
+	if t.Failed() {
+		patience = forcedWait
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- link.Close(grace) }()
+	guard := time.NewTimer(patience)
+	defer guard.Stop()
+	select {
+	case err := <-closed:
+		return err
+	case <-guard.C:
+		t.Errorf("the link has not closed within %v", patience)
+		return nil
 	}
 }
 
