@@ -108,7 +108,7 @@ func TestWaitingForAnOperationThatFails(t *testing.T) {
 		"no patience": {func() error { return nil }, true, `registry: unregister "n": enough`, enough},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
 				release := make(chan struct{})
 				r := registry.New(registry.Options{Store: &scripted{release: func(context.Context) error { <-release; return test.release() }}})
 				c := open()

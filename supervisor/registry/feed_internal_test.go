@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/inmem"
 )
@@ -70,18 +71,20 @@ func TestWatchersLeave(t *testing.T) {
 	if _, err := names.Claim(t.Context(), Claim{Name: "n", Holder: "h"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Register(t.Context(), "m", conn.New(inmem.New(func(transport.Link) {}, inmem.Options{}), conn.Options{})); err != nil {
-		t.Fatal(err)
-	}
 	changes := 0
-	for range r.Holders(t.Context()) {
-		changes++
-		break
-	}
-	for range r.Watch(t.Context()) {
-		changes++
-		break
-	}
+	testenv.Within(t, "a name, and the first change of each watcher", func() {
+		if err := r.Register(t.Context(), "m", conn.New(inmem.New(func(transport.Link) {}, inmem.Options{}), conn.Options{})); err != nil {
+			t.Error(err)
+		}
+		for range r.Holders(t.Context()) {
+			changes++
+			break
+		}
+		for range r.Watch(t.Context()) {
+			changes++
+			break
+		}
+	})
 	if changes != 2 {
 		t.Errorf("%d changes were reported, want 2", changes)
 	}

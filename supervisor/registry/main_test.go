@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 
 	"go.uber.org/goleak"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/supervisor/registry"
 	"github.com/bowline-mcp/bowline/transport"
 )
@@ -19,6 +21,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type refusing struct{}
 
 func (refusing) Open(context.Context) (transport.Link, error) { return nil, errors.New("refused") }
+
+// bubble runs a test in virtual time, which stands still while the test waits for a lock. So the test is guarded in real time.
+func bubble(t *testing.T, test func(t *testing.T)) {
+	t.Helper()
+	testenv.Within(t, "the test in virtual time ends", func() { synctest.Test(t, test) })
+}
 
 // open returns a Conn that does not run yet.
 func open() *conn.Conn { return conn.New(refusing{}, conn.Options{}) }
@@ -36,14 +44,18 @@ type errorer interface{ Errorf(string, ...any) }
 // register registers a Conn, which must succeed.
 func register(t testing.TB, r *registry.Registry, name string, c *conn.Conn) {
 	t.Helper()
-	if err := r.Register(t.Context(), name, c); err != nil {
+	var err error
+	testenv.Within(t, "Register", func() { err = r.Register(t.Context(), name, c) })
+	if err != nil {
 		t.Fatal(err)
 	}
 }
 
 func unregister(t testing.TB, r *registry.Registry, name string, c *conn.Conn) {
 	t.Helper()
-	if err := r.Unregister(t.Context(), name, c); err != nil {
+	var err error
+	testenv.Within(t, "Unregister", func() { err = r.Unregister(t.Context(), name, c) })
+	if err != nil {
 		t.Fatal(err)
 	}
 }

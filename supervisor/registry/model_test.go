@@ -199,7 +199,7 @@ func isOver(c *conn.Conn) bool {
 //
 // Guarantees: G-0013.4
 func TestChangesOfWatchersAddUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		names := new(registry.Local)
 		m := newModel([2]registry.Store{names, names}, nil)
 		defer m.end()

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/supervisor"
 	"github.com/bowline-mcp/bowline/supervisor/registry"
 )
@@ -165,7 +166,7 @@ func TestOneConnHasTheName(t *testing.T) {
 				}
 			}
 			for range 4 * 8 {
-				if err := <-rivals.results; err != nil {
+				if err := testenv.Receive(t, rivals.results, "a rival has ended"); err != nil {
 					t.Error(err)
 				}
 			}
@@ -232,7 +233,7 @@ func TestOneOfManyGetsTheName(t *testing.T) {
 			}
 			won := 0
 			for range 64 {
-				switch err := <-results; {
+				switch err := testenv.Receive(t, results, "Register returns"); {
 				case err == nil:
 					won++
 				case !errors.As(err, new(*registry.TakenError)):

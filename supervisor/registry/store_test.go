@@ -60,7 +60,7 @@ func hang(ctx context.Context) error {
 //
 // Guarantees: G-0013.13
 func TestRegisterAndUnregisterEndWithTheirContexts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		s := &scripted{claim: func(ctx context.Context, _ registry.Claim) (registry.Release, error) { return nil, hang(ctx) }}
 		r := registry.New(registry.Options{Store: s})
 		began := time.Now()
@@ -96,7 +96,7 @@ func TestRegisterAndUnregisterEndWithTheirContexts(t *testing.T) {
 //
 // Guarantees: G-0013.13
 func TestRegisterWaitsForUnregister(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		release := make(chan struct{})
 		s := &scripted{release: func(context.Context) error { <-release; return nil }}
 		r := registry.New(registry.Options{Store: s})
@@ -159,7 +159,7 @@ func TestErrorsOfTheStoreReachTheCaller(t *testing.T) {
 //
 // Guarantees: G-0013.7
 func TestLostNames(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		shared := newCluster(1)
 		var r *registry.Registry
 		var reported []*registry.LostError
@@ -313,7 +313,7 @@ func (*unreachable) Watch(context.Context) iter.Seq2[map[string]string, error] {
 //
 // Guarantees: G-0013.13
 func TestConcurrentUnregistersBothFail(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		r, c := registry.New(registry.Options{Store: new(unreachable)}), open()
 		register(t, r, "n", c)
 		ctx, cancel := context.WithCancelCause(t.Context())

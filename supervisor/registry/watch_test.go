@@ -62,7 +62,7 @@ func wantChanges(t *testing.T, got, want []registry.Change) {
 //
 // Guarantees: G-0013.4
 func TestWatcherGetsNamesAndChanges(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		r := registry.New(registry.Options{})
 		a, b, c := open(), open(), open()
 		register(t, r, "2", b)
@@ -100,7 +100,7 @@ func TestWatcherGetsNamesAndChanges(t *testing.T) {
 //
 // Guarantees: G-0013.4, G-0013.5
 func TestSlowWatcherGetsTheNewestChange(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		r := registry.New(registry.Options{})
 		old, gone, same, fresh := open(), open(), open(), open()
 		register(t, r, "0", same)
@@ -195,7 +195,7 @@ func TestWatchEndsWithItsContext(t *testing.T) {
 //
 // Guarantees: G-0013.6
 func TestRegistryHasNoGoroutine(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		before := runtime.NumGoroutine()
 		r := registry.New(registry.Options{})
 		var watchers []*watcher
