@@ -327,10 +327,11 @@ func TestOnlyCallsThatGiveUpCancelTheirTask(t *testing.T) {
 		"it has failed": {func(f frame, _ int) string {
 			return f.result(taskStatus("complete", "failed", `,"error":{"code":7,"message":"broken"}`))
 		}, client.Options{}, 0, 0},
-		"it was cancelled": {func(f frame, _ int) string { return f.result(taskStatus("complete", "cancelled", "")) }, client.Options{}, 0, 0},
-		"it is unknown":    {func(f frame, _ int) string { return f.fault(-32602, `null`) }, client.Options{}, 0, 0},
-		"it is never told": {func(f frame, _ int) string { return f.fault(-32603, `null`) }, client.Options{}, 0, 0},
-		"it has ended":     {func(f frame, _ int) string { return f.result(taskStatus("complete", "completed", made)) }, client.Options{}, 0, 0},
+		"it was cancelled":                     {func(f frame, _ int) string { return f.result(taskStatus("complete", "cancelled", "")) }, client.Options{}, 0, 0},
+		"it is unknown":                        {func(f frame, _ int) string { return f.fault(-32602, `null`) }, client.Options{}, 0, 0},
+		"it is never told":                     {func(f frame, _ int) string { return f.fault(-32603, `null`) }, client.Options{}, 0, 0},
+		"it has ended":                         {func(f frame, _ int) string { return f.result(taskStatus("complete", "completed", made)) }, client.Options{}, 0, 0},
+		"it has ended, and so has the context": {func(f frame, _ int) string { return f.result(taskStatus("complete", "completed", made)) }, client.Options{}, 0, 0},
 		"it asks too often": {func(f frame, n int) string {
 			return f.result(taskStatus("complete", "input_required", asks(fmt.Sprint(n))))
 		}, client.Options{Elicit: acceptAll, MaxRounds: 2}, 0, 1},
@@ -346,15 +347,25 @@ func TestOnlyCallsThatGiveUpCancelTheirTask(t *testing.T) {
 				}
 				return inner(f)
 			}
-			test.o.Tasks, test.o.ProtocolVersion = true, protocol.Latest
-			session := openFake(t, server, test.o)
 			ctx, cancel := context.WithCancel(t.Context())
 			if test.limit > 0 {
 				ctx, cancel = context.WithTimeout(t.Context(), test.limit)
 			}
 			defer cancel()
+			if strings.Contains(name, "and so has the context") {
+				test.o.Middleware = []client.Middleware{func(next client.Handler) client.Handler {
+					return func(ctx context.Context, r *client.Request) (any, error) {
+						if r.Method == protocol.MethodGetTask {
+							defer cancel()
+						}
+						return next(ctx, r)
+					}
+				}}
+			}
+			test.o.Tasks, test.o.ProtocolVersion = true, protocol.Latest
+			session := openFake(t, server, test.o)
 			result, err := session.CallTool(ctx, &protocol.CallToolParams{Name: "make"})
-			if ended := name == "it has ended"; (err == nil) != ended || (result != nil) != ended {
+			if ended := strings.HasPrefix(name, "it has ended"); (err == nil) != ended || (result != nil) != ended {
 				t.Errorf("%s: got %+v, %v", name, result, err)
 			}
 			pass(time.Hour)

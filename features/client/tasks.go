@@ -168,7 +168,7 @@ func interval(ms *int64) time.Duration {
 	if ms == nil {
 		return pollDefault
 	}
-	return min(max(time.Duration(min(max(*ms, 0), pollMax.Milliseconds()))*time.Millisecond, pollMin), pollMax)
+	return time.Duration(min(max(*ms, pollMin.Milliseconds()), pollMax.Milliseconds())) * time.Millisecond
 }
 
 // A taskWait is one Wait.
