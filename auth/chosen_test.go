@@ -302,3 +302,58 @@ func TestWhichAuthorizationServerIsChosen(t *testing.T) {
 		})
 	}
 }
+
+// A refresh token that the server has ended is removed, and with it the token that the server has refused. No other answer
+// removes anything, unless the secret of the client has expired.
+//
+// Guarantees: G-0044.5
+func TestWhatAFailedRefreshLeaves(t *testing.T) {
+	const spent, unknown = `{"error":"invalid_grant"}`, `{"error":"invalid_client"}`
+	for name, c := range map[string]struct {
+		stored        string // the access token in the Store; the one that is refused is "used"
+		clientExpires time.Duration
+		status        int
+		answer        string
+		access        string // what is left
+		refresh       bool
+	}{
+		"spent":                              {"used", 0, 400, spent, "", false},
+		"spent, with another token":          {"other", 0, 400, spent, "other", false},
+		"spent, with another status":         {"used", 0, 403, spent, "used", true},
+		"down":                               {"used", 0, 503, ``, "used", true},
+		"an unknown client":                  {"used", 0, 401, unknown, "used", true},
+		"a client that has expired":          {"used", -time.Minute, 401, unknown, "", false},
+		"a client that has not expired":      {"used", time.Minute, 401, unknown, "used", true},
+		"down, and the client has expired":   {"used", -time.Minute, 503, ``, "used", true},
+		"another error, and it has expired":  {"used", -time.Minute, 400, `{"error":"invalid_request"}`, "used", true},
+		"another code of an expired client":  {"used", -time.Minute, 401, `{"error":"unauthorized_client"}`, "used", true},
+		"spent, and the client has expired ": {"used", -time.Minute, 400, spent, "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newOffline(authtest.Options{})
+			f.as.Lie(authtest.Token, pageWith(c.status, "application/json", c.answer))
+			a := f.login(t, Options{})
+			e := Entry{Issuer: offlineIssuer, Grant: "authorization_code", ClientID: "x", ClientAuth: authNone, Type: "Bearer", Access: NewSecret(c.stored), Refresh: NewSecret("r"),
+				Issued: time.Now().Add(-2 * time.Hour), Expires: time.Now().Add(-time.Hour), TokenEndpoint: f.as.URL(authtest.Token)}
+			if c.clientExpires != 0 {
+				e.ClientExpires = time.Now().Add(c.clientExpires)
+			}
+			if err := a.store.Locked(t.Context(), a.key(), put(&e)); err != nil {
+				t.Fatal(err)
+			}
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, offlineURL, http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set("Authorization", "Bearer used")
+			again, err := a.Challenged(t.Context(), r, &transport.StatusError{Status: http.StatusUnauthorized, Challenge: "Bearer"})
+			if again || err == nil || errors.Is(err, transport.ErrAuthRequired) == c.refresh {
+				t.Errorf("sent again: %t, %v; want a new login: %t", again, err, !c.refresh)
+			}
+			left, err := a.Status(t.Context())
+			if err != nil || left.Access.Reveal() != c.access || left.Refresh.IsZero() == c.refresh {
+				t.Errorf("the Store has the token %q, and a refresh token: %t, %v", left.Access.Reveal(), !left.Refresh.IsZero(), err)
+			}
+		})
+	}
+}

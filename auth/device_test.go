@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/bowline-mcp/bowline/auth/authtest"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 )
 
 // While a person enters the code, the token endpoint is asked as often as the server wants, at most once a second and at least once a
@@ -142,4 +143,47 @@ func TestRefusedDeviceCodes(t *testing.T) {
 		"one that is a script":   {authtest.Device, setMember("verification_uri_complete", "javascript:alert(1)"), strange},
 		"one with a line break":  {authtest.Device, setMember("verification_uri_complete", "https://as.example/\n"), none},
 	})
+}
+
+// A fastDevice polls as often as the server allows, even more than once a second.
+type fastDevice struct{ Device }
+
+func (g fastDevice) token(ctx context.Context, l *login) (*client, *tokenResponse, error) {
+	return g.poll(ctx, l, time.Millisecond)
+}
+
+// Guarantees: G-0044.1
+func TestADevice(t *testing.T) {
+	f := newFixture(t, authtest.Options{DevicePolls: 1})
+	f.as.Lie(authtest.Device, func(a *authtest.Answer) { a.Object["interval"] = 0.01 })
+	shown := make(chan DeviceCode, 1)
+	a := f.login(t, Options{Grant: fastDevice{Device{Show: func(_ context.Context, c DeviceCode) error { shown <- c; return nil }}}})
+	wantCall(t, a, f.url)
+	if c := testenv.Receive(t, shown, "a code is shown"); c.URL == "" || c.Code == "" || time.Until(c.Expires) <= 0 {
+		t.Errorf("%+v", c)
+	}
+	f.as.Lie(authtest.Device, func(a *authtest.Answer) { a.Object["verification_uri"] = "javascript:alert(1)" })
+	if err := a.Login(t.Context()); err == nil || len(shown) > 0 {
+		t.Errorf("%v", err)
+	}
+}
+
+// If the server is down or overloaded while the person logs in, polling continues.
+//
+// Guarantees: G-0044.1
+func TestADeviceOutlastsFailures(t *testing.T) {
+	f := newFixture(t, authtest.Options{DevicePolls: 2})
+	f.as.Lie(authtest.Device, func(a *authtest.Answer) { a.Object["interval"] = 0.01 })
+	polls := 0
+	f.as.Lie(authtest.Token, func(a *authtest.Answer) {
+		if status := []int{429, 503, 200}[min(polls, 2)]; status != 200 {
+			a.Status, a.Body = status, []byte("<html>later</html>")
+		}
+		polls++
+	})
+	a := f.login(t, Options{Grant: fastDevice{Device{Show: func(context.Context, DeviceCode) error { return nil }}}})
+	wantCall(t, a, f.url)
+	if polls != 3 {
+		t.Errorf("%d polls", polls)
+	}
 }

@@ -7,8 +7,10 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -91,6 +93,119 @@ func TestLoopbackTakesOneResponse(t *testing.T) {
 	}
 	if n := len(f.as.Sink.Requests(authtest.Register)); n != 1 {
 		t.Errorf("%d registrations", n)
+	}
+}
+
+// The listener for the browser answers each request but the redirect with a page that says nothing of it, and which no other page
+// can frame, read or keep.
+//
+// Guarantees: G-0044.14
+func TestWhatTheBrowserIsShown(t *testing.T) {
+	const refused, taken, nothing = "This response was not accepted. You can close this page.", "The program has the answer. You can close this page.", "There is nothing here."
+	for name, c := range map[string]struct {
+		method, target, host, state string
+		status                      int
+		text                        string
+	}{
+		"the redirect":  {"GET", "/callback?code=x&state=s", "127.0.0.1:1", "s", 200, taken},
+		"another host":  {"GET", "/callback?code=x&state=s", "localhost:1", "s", 400, refused},
+		"another port":  {"GET", "/callback?code=x&state=s", "127.0.0.1:2", "s", 400, refused},
+		"another path":  {"GET", "/callback/?code=x&state=s", "127.0.0.1:1", "s", 404, nothing},
+		"a form":        {"POST", "/callback?code=x&state=s", "127.0.0.1:1", "s", 405, refused},
+		"only a header": {"HEAD", "/callback?code=x&state=s", "127.0.0.1:1", "s", 405, refused},
+		"another state": {"GET", "/callback?code=x&state=t", "127.0.0.1:1", "s", 400, refused},
+		"no state":      {"GET", "/callback?code=x", "127.0.0.1:1", "s", 400, refused},
+		"no login":      {"GET", "/callback?code=x&state=", "127.0.0.1:1", "", 400, refused},
+	} {
+		h := &callback{host: "127.0.0.1:1", state: c.state, redirected: make(chan *url.URL, 1)}
+		for _, again := range []bool{false, true} {
+			if again && c.status == http.StatusOK {
+				c.status, c.text = http.StatusBadRequest, refused
+			}
+			r, w := httptest.NewRequestWithContext(t.Context(), c.method, c.target, nil), httptest.NewRecorder()
+			r.Host = c.host
+			h.ServeHTTP(w, r)
+			if text := w.Body.String(); w.Code != c.status || !strings.Contains(text, "<p>"+c.text+"</p>") {
+				t.Errorf("%s, again: %t: status %d, want %d: %s", name, again, w.Code, c.status, text)
+			}
+			for header, want := range map[string]string{
+				"Content-Type": "text/html; charset=utf-8", "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'", "Cache-Control": "no-store", "Referrer-Policy": "no-referrer",
+			} {
+				if got := w.Header().Get(header); got != want {
+					t.Errorf("%s: %s: %q, want %q", name, header, got, want)
+				}
+			}
+		}
+		select {
+		case got := <-h.redirected:
+			if want := "http://127.0.0.1:1/callback?code=x&state=s"; got.String() != want || c.text != refused {
+				t.Errorf("%s: the program gets %v, want %s", name, got, want)
+			}
+		default:
+			if name == "the redirect" {
+				t.Error("the program does not get the redirect")
+			}
+		}
+	}
+}
+
+// The redirect address has the port that the program has chosen, or any port if that of the registration is busy. The person has
+// five minutes.
+//
+// Guarantees: G-0044.14
+func TestWhereTheBrowserIsRedirectedTo(t *testing.T) {
+	var config net.ListenConfig
+	busy, err := config.Listen(t.Context(), "tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer busy.Close()
+	taken := busy.Addr().String()
+	_, port, err := net.SplitHostPort(taken)
+	if err != nil {
+		t.Fatal(err)
+	}
+	busyPort, err := strconv.Atoi(port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := errors.New("stop here")
+	for name, c := range map[string]struct {
+		o          LoopbackOptions
+		registered string
+		fails      bool
+	}{
+		"the registered one, busy": {LoopbackOptions{}, "http://" + taken + "/callback", false},
+		"of another host":          {LoopbackOptions{}, "http://localhost:1/callback", false},
+		"none":                     {LoopbackOptions{}, "", false},
+		"a busy one":               {LoopbackOptions{Port: busyPort}, "", true},
+	} {
+		var started string
+		c.o.Open = func(ctx context.Context, address *url.URL) error {
+			if end, ok := ctx.Deadline(); !ok || time.Until(end) > 5*time.Minute || time.Until(end) < 4*time.Minute {
+				t.Errorf("%s: the person has until %v", name, end)
+			}
+			if address.Host != "as.example" {
+				t.Errorf("%s: the browser opens %v", name, address)
+			}
+			return stop
+		}
+		_, err := Loopback(c.o)(t.Context(), Interaction{Redirect: c.registered, start: func(_ context.Context, redirect string) (*url.URL, error) {
+			started = redirect
+			return url.Parse("https://as.example/authorize?state=s")
+		}})
+		if c.fails {
+			if err == nil || errors.Is(err, stop) || !strings.HasPrefix(err.Error(), "auth: listen for the browser: ") || started != "" {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue
+		}
+		if at, err := url.Parse(started); err != nil || at.Scheme != "http" || at.Hostname() != "127.0.0.1" || at.Path != "/callback" || started == c.registered {
+			t.Errorf("%s: the redirect address is %s", name, started)
+		}
+		if !errors.Is(err, stop) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 
@@ -187,179 +302,4 @@ func TestALoginEndsWithItsContext(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	a.jobs.goroutines.Wait()
-}
-
-// A fastDevice polls as often as the server allows, even more than once a second.
-type fastDevice struct{ Device }
-
-func (g fastDevice) token(ctx context.Context, l *login) (*client, *tokenResponse, error) {
-	return g.poll(ctx, l, time.Millisecond)
-}
-
-// Guarantees: G-0044.1
-func TestADevice(t *testing.T) {
-	f := newFixture(t, authtest.Options{DevicePolls: 1})
-	f.as.Lie(authtest.Device, func(a *authtest.Answer) { a.Object["interval"] = 0.01 })
-	shown := make(chan DeviceCode, 1)
-	a := f.login(t, Options{Grant: fastDevice{Device{Show: func(_ context.Context, c DeviceCode) error { shown <- c; return nil }}}})
-	wantCall(t, a, f.url)
-	if c := testenv.Receive(t, shown, "a code is shown"); c.URL == "" || c.Code == "" || time.Until(c.Expires) <= 0 {
-		t.Errorf("%+v", c)
-	}
-	f.as.Lie(authtest.Device, func(a *authtest.Answer) { a.Object["verification_uri"] = "javascript:alert(1)" })
-	if err := a.Login(t.Context()); err == nil || len(shown) > 0 {
-		t.Errorf("%v", err)
-	}
-}
-
-// Guarantees: G-0044.15
-func TestLogout(t *testing.T) {
-	f := newFixture(t, authtest.Options{})
-	a := loggedIn(t, f, Options{})
-	e, err := a.Status(t.Context())
-	if err != nil || e == nil || e.Issuer != f.as.Issuer() || len(e.Scopes) == 0 {
-		t.Fatalf("%+v, %v", e, err)
-	}
-	if err := a.Logout(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	revoked := f.as.Sink.Requests(authtest.Revoke)
-	if len(revoked) != 2 || revoked[0].Form.Get("token") != e.Refresh.Reveal() || revoked[1].Form.Get("token") != e.Access.Reveal() {
-		t.Errorf("%d revocations", len(revoked))
-	}
-	if e, err := a.Status(t.Context()); e != nil || err != nil {
-		t.Errorf("%+v, %v", e, err)
-	}
-	wantNoToken(t, a)
-	wantCall(t, a, f.url) // another login
-	f.as.Lie(authtest.Revoke, func(a *authtest.Answer) { a.Status = 503 })
-	if err := a.Logout(t.Context()); err == nil {
-		t.Error("the server failed to revoke, and Logout returned no error")
-	}
-	if e, err := a.Status(t.Context()); e != nil || err != nil {
-		t.Errorf("%+v, %v", e, err)
-	}
-	wantNoToken(t, a) // which the server would accept
-}
-
-// wantNoToken checks that an Authorizer adds no token to requests.
-func wantNoToken(t *testing.T, a *Authorizer) {
-	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, a.resource().String(), http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	quick := a.Bearer(t.Context(), r.URL)
-	if err := a.Authorize(t.Context(), r); err != nil || r.Header.Get("Authorization") != "" || quick != nil {
-		t.Errorf("after Logout a request carries a token: %v or %v, %v", quick != nil, r.Header.Get("Authorization") != "", err)
-	}
-}
-
-// A store that lags holds the results of its calls back.
-type laggingStore struct {
-	*Memory
-	load, locked chan struct{} // a call takes a value when it has its result, and another to return; nil: it does not wait
-}
-
-func (s *laggingStore) Load(ctx context.Context, k Key) (*Entry, error) {
-	e, err := s.Memory.Load(ctx, k)
-	wait(s.load)
-	return e, err
-}
-
-func (s *laggingStore) Locked(ctx context.Context, k Key, f func(*Entry) (*Entry, error)) error {
-	err := s.Memory.Locked(ctx, k, f)
-	wait(s.locked)
-	return err
-}
-
-func wait(c chan struct{}) {
-	if c != nil {
-		<-c
-		<-c
-	}
-}
-
-// A request that has just read or refreshed the login does not bring it back after Logout.
-//
-// Guarantees: G-0044.15
-func TestALogoutIsNotUndoneByARequest(t *testing.T) {
-	for name, refreshes := range map[string]bool{"reading": false, "refreshing": true} {
-		t.Run(name, func(t *testing.T) {
-			f := newFixture(t, authtest.Options{})
-			f.as.Lie(authtest.Revoke, answerWith(http.StatusServiceUnavailable, "{}")) // the server would accept the tokens
-			s := &laggingStore{Memory: NewMemory()}
-			a := loggedIn(t, f, Options{Store: s})
-			lag := make(chan struct{})
-			if refreshes {
-				expireBy(t, a, 2*time.Hour)
-				s.locked = lag
-			} else {
-				a.current.Store(nil)
-				s.load = lag
-			}
-			ended := make(chan struct{})
-			go func() {
-				defer close(ended)
-				r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.url, http.NoBody)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				_ = a.Authorize(t.Context(), r) // this request was before Logout, or after it
-			}()
-			lag <- struct{}{} // the request has its result
-			s.load, s.locked = nil, nil
-			if err := a.Logout(t.Context()); err == nil {
-				t.Error("the server failed to revoke, and Logout returned no error")
-			}
-			lag <- struct{}{}
-			<-ended
-			a.jobs.goroutines.Wait()
-			wantNoToken(t, a)
-		})
-	}
-}
-
-// Logout succeeds if the server cannot revoke access tokens. If it cannot revoke a refresh
-// token, Logout returns an error, but still revokes the access token.
-//
-// Guarantees: G-0044.15
-func TestLogoutWhereATokenCannotBeRevoked(t *testing.T) {
-	f := newFixture(t, authtest.Options{})
-	for hint, fails := range map[string]bool{"access_token": false, "refresh_token": true} {
-		a := loggedIn(t, f, Options{})
-		before := len(f.as.Sink.Requests(authtest.Revoke))
-		f.as.Lie(authtest.Revoke, func(a *authtest.Answer) {
-			if a.Request.Form.Get("token_type_hint") == hint {
-				a.Status, a.Body = http.StatusBadRequest, []byte(`{"error":"unsupported_token_type"}`)
-			}
-		})
-		if err := a.Logout(t.Context()); (err != nil) != fails {
-			t.Errorf("%s: %v", hint, err)
-		}
-		if n := len(f.as.Sink.Requests(authtest.Revoke)) - before; n != 2 {
-			t.Errorf("%s: %d revocations", hint, n)
-		}
-	}
-}
-
-// If the server is down or overloaded while the person logs in, polling continues.
-//
-// Guarantees: G-0044.1
-func TestADeviceOutlastsFailures(t *testing.T) {
-	f := newFixture(t, authtest.Options{DevicePolls: 2})
-	f.as.Lie(authtest.Device, func(a *authtest.Answer) { a.Object["interval"] = 0.01 })
-	polls := 0
-	f.as.Lie(authtest.Token, func(a *authtest.Answer) {
-		if status := []int{429, 503, 200}[min(polls, 2)]; status != 200 {
-			a.Status, a.Body = status, []byte("<html>later</html>")
-		}
-		polls++
-	})
-	a := f.login(t, Options{Grant: fastDevice{Device{Show: func(context.Context, DeviceCode) error { return nil }}}})
-	wantCall(t, a, f.url)
-	if polls != 3 {
-		t.Errorf("%d polls", polls)
-	}
 }

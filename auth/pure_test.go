@@ -35,6 +35,26 @@ func TestChallenges(t *testing.T) {
 		`Bearer scope="a", error="` + long + `", scope="b"`:            {scheme: "bearer", scopes: []string{"a"}},
 		`"Bearer" scope="x"`:                                           {},
 		`Bearer realm="x", unknown="y", resource_metadata="https://h"`: {scheme: "bearer", metadata: "https://h"},
+		"Bearer\terror=a\tscope=b":                                     {scheme: "bearer", err: "a", scopes: []string{"b"}},
+		"Bearer error\t=\t\"a\"\t,\tscope=b":                           {scheme: "bearer", err: "a", scopes: []string{"b"}},
+		"Bearer error=a\tscope=b":                                      {scheme: "bearer", err: "a", scopes: []string{"b"}},
+		`Bearer error="x\`:                                             {scheme: "bearer"},
+		`Bearer error="x\"`:                                            {scheme: "bearer"},
+		`Bearer error="x", scope=, resource_metadata=https://h`:        {scheme: "bearer", err: "x"},
+		`Bearer scope="", scope="a"`:                                   {scheme: "bearer", scopes: []string{}},
+		`Bearer scope="a", scope="b"`:                                  {scheme: "bearer", scopes: []string{"a"}},
+		`Bearer resource_metadata="https://h", resource_metadata="i"`:  {scheme: "bearer", metadata: "https://h"},
+		`Bearer error="", error="x"`:                                   {scheme: "bearer", err: "x"},
+		`Bearer error=é, scope=a`:                                      {scheme: "bearer", err: "é", scopes: []string{"a"}},
+		`Bearer é, error=a`:                                            {scheme: "bearer", err: "a"},
+		`scope="a", Bearer error="x"`:                                  {scheme: "bearer", err: "x"},
+		`Basic abc, Bearer error="x"`:                                  {scheme: "bearer", err: "x"},
+		`Negotiate abc=, Bearer error="x"`:                             {scheme: "bearer", err: "x"},
+		`Negotiate Bearer, error="x"`:                                  {},
+		`Bearer abc==, error="x"`:                                      {scheme: "bearer", err: "x"},
+		`Negotiate abc==`:                                              {},
+		`Bearer realm="` + long[:8<<10-26] + `", error="x"`:            {scheme: "bearer", err: "x"}, // 8 KiB
+		`Bearer realm="` + long[:8<<10-25] + `", error="x"`:            {scheme: "bearer"},
 	} {
 		if diff := cmp.Diff(want, parseChallenge(text), cmp.AllowUnexported(challenge{})); diff != "" {
 			t.Errorf("%.60s: %s", text, diff)
