@@ -80,6 +80,26 @@ func TestWhichStoredLoginIsUsed(t *testing.T) {
 	}
 }
 
+// A login whose token was removed, because the server has refused it, is not used, although its time has not passed.
+//
+// Guarantees: G-0044.3
+func TestALoginWithoutATokenIsNotUsed(t *testing.T) {
+	f := newOffline(authtest.Options{})
+	a := f.login(t, byConsent(f))
+	for _, expires := range []time.Time{{}, time.Now().Add(time.Hour)} {
+		empty := Entry{Issuer: offlineIssuer, Grant: "authorization_code", ClientID: "x", ClientAuth: authNone, Type: "Bearer", Issued: time.Now(), Expires: expires}
+		if err := a.store.Locked(t.Context(), a.key(), put(&empty)); err != nil {
+			t.Fatal(err)
+		}
+		a.current.Store(nil)
+		sent := f.sentTokens()
+		f.wantCall(t, a)
+		if e, err := a.Status(t.Context()); err != nil || e.Access.IsZero() || len(*sent) != 2 || (*sent)[0] != "" || (*sent)[1] != e.Access.Reveal() {
+			t.Errorf("%d requests were sent; the login is %+v, %v", len(*sent), e, err)
+		}
+	}
+}
+
 // The refresh token, the client and its secret are sent only to the token endpoint of the login. Without its secret, a login
 // is not refreshed.
 //

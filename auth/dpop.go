@@ -106,13 +106,14 @@ func (n *nonces) of(u *url.URL) string {
 func (n *nonces) note(u *url.URL, nonce string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if nonce == "" || len(nonce) > 1<<10 || n.last[origin(u)] == nonce {
+	if nonce == "" || len(nonce) > 1<<10 {
 		return
 	}
-	if len(n.last) >= maxNonces || n.last == nil {
+	at := origin(u)
+	if _, known := n.last[at]; !known && len(n.last) >= maxNonces || n.last == nil {
 		n.last = make(map[string]string)
 	}
-	n.last[origin(u)] = nonce
+	n.last[at] = nonce
 }
 
 // hasNewer reports whether there is another nonce for a request than the one in the proof

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -189,12 +190,86 @@ func TestKeysOfFolders(t *testing.T) {
 	if keys, err := s.Keys(); err != nil || len(keys) != 1 || keys[0] != k {
 		t.Errorf("%v, %v; want the key of the entry", keys, err)
 	}
+	other := Key{Issuer: "other"}
+	if err := errors.Join(
+		s.Locked(t.Context(), other, put(&fullEntry)), copyFile(s.path(k), s.path(k)+".copy"), os.WriteFile(filepath.Join(dir, "0.json"), []byte("{"), 0o600),
+	); err != nil {
+		t.Fatal(err)
+	}
+	keys, err := s.Keys()
+	slices.SortFunc(keys, func(a, b Key) int { return strings.Compare(a.Issuer, b.Issuer) })
+	if want := []Key{k, other}; err != nil || !slices.Equal(keys, want) {
+		t.Errorf("%v, %v; want %v, and no other file", keys, err, want)
+	}
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if keys, err := NewFiles(file, nil).Keys(); !errors.As(err, new(*StoreError)) {
 		t.Errorf("of a file: %v, %v; want a *StoreError", keys, err)
+	}
+}
+
+func copyFile(from, to string) error {
+	text, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, text, 0o600)
+}
+
+// A file of a megabyte can be read, and a longer one cannot.
+//
+// Guarantees: G-0044.12
+func TestTheSizeOfFiles(t *testing.T) {
+	s, k := NewFiles(t.TempDir(), nil), Key{Issuer: "i"}
+	if err := s.Locked(t.Context(), k, put(&fullEntry)); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(s.path(k))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for size, readable := range map[int]bool{1 << 20: true, 1<<20 + 1: false} {
+		if err := os.WriteFile(s.path(k), append(text[:len(text):len(text)], bytes.Repeat([]byte(" "), size-len(text))...), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		e, err := s.Load(t.Context(), k)
+		if (err == nil) != readable || (e != nil) != readable || err != nil && !strings.HasSuffix(err.Error(), "it is too long") {
+			t.Errorf("a file of %d bytes: %v", size, err)
+		}
+	}
+}
+
+// A lock is kept as long as somebody has it or waits for it, and then forgotten.
+//
+// Guarantees: G-0044.12
+func TestLocksOfKeysAreForgotten(t *testing.T) {
+	var l keyLocks
+	k := Key{Issuer: "i"}
+	for range 3 {
+		first, err := l.lock(t.Context(), k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		gone, cancel := context.WithCancelCause(t.Context())
+		left := errors.New("left")
+		cancel(left)
+		if _, err := l.lock(gone, k); !errors.Is(err, left) {
+			t.Errorf("a second holder: %v, want %v", err, left)
+		}
+		other, err := l.lock(t.Context(), Key{Issuer: "j"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(l.held) != 2 {
+			t.Errorf("%d locks are kept, want two", len(l.held))
+		}
+		first()
+		other()
+		if len(l.held) != 0 {
+			t.Errorf("%d locks are kept that nobody has", len(l.held))
+		}
 	}
 }
 
@@ -255,8 +330,8 @@ func TestALogoutRemovesHalfWrittenEntries(t *testing.T) {
 		t.Fatal(err)
 	}
 	stale, young := filepath.Join(s.dir, ".new-1"), filepath.Join(s.dir, ".new-2")
-	long := time.Now().Add(-time.Hour)
-	if err := errors.Join(os.WriteFile(stale, []byte("a1"), 0o600), os.WriteFile(young, nil, 0o600), os.Chtimes(stale, long, long)); err != nil {
+	long, short := time.Now().Add(-time.Minute-time.Second), time.Now().Add(-30*time.Second)
+	if err := errors.Join(os.WriteFile(stale, []byte("a1"), 0o600), os.WriteFile(young, nil, 0o600), os.Chtimes(stale, long, long), os.Chtimes(young, short, short)); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Locked(t.Context(), k, put(nil)); err != nil {

@@ -2,7 +2,9 @@ package auth
 
 import (
 	"context"
+	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -124,16 +126,26 @@ func TestALogoutIsNotUndoneByARequest(t *testing.T) {
 // Guarantees: G-0044.15
 func TestLogoutWhereATokenCannotBeRevoked(t *testing.T) {
 	f := newFixture(t, authtest.Options{})
-	for hint, fails := range map[string]bool{"access_token": false, "refresh_token": true} {
+	const unsupported = `{"error":"unsupported_token_type"}`
+	for _, c := range []struct {
+		hint   string
+		status int
+		body   string
+		fails  bool
+	}{
+		{"access_token", 400, unsupported, false}, {"refresh_token", 400, unsupported, true}, {"access_token", 503, unsupported, true},
+		{"access_token", 400, `{"error":"invalid_request"}`, true}, {"access_token", 400, unsupported[1:], true}, {"access_token", 204, "", true},
+	} {
 		a := loggedIn(t, f, Options{})
 		before := len(f.as.Sink.Requests(authtest.Revoke))
 		f.as.Lie(authtest.Revoke, func(a *authtest.Answer) {
-			if a.Request.Form.Get("token_type_hint") == hint {
-				a.Status, a.Body = http.StatusBadRequest, []byte(`{"error":"unsupported_token_type"}`)
+			if a.Request.Form.Get("token_type_hint") == c.hint {
+				a.Status, a.Body = c.status, []byte(c.body)
 			}
 		})
-		if err := a.Logout(t.Context()); (err != nil) != fails {
-			t.Errorf("%s: %v", hint, err)
+		hint, err := c.hint, a.Logout(t.Context())
+		if want := fmt.Sprintf("does not revoke the login: status %d", c.status); (err != nil) != c.fails || err != nil && !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%s, with status %d and %s: %v", hint, c.status, c.body, err)
 		}
 		if n := len(f.as.Sink.Requests(authtest.Revoke)) - before; n != 2 {
 			t.Errorf("%s: %d revocations", hint, n)

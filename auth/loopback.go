@@ -183,10 +183,9 @@ func Browse(ctx context.Context, address *url.URL) error {
 
 func browsable(address *url.URL) error {
 	host := address.Hostname()
-	ip := net.ParseIP(host)
 	switch {
 	case address.Opaque != "" || host == "":
-	case address.Scheme == "https", address.Scheme == "http" && (host == "localhost" || ip != nil && ip.IsLoopback()):
+	case address.Scheme == "https", address.Scheme == "http" && (host == "localhost" || net.ParseIP(host).IsLoopback()):
 		return nil
 	}
 	return errors.New("auth: an address that is not https is not opened in a browser")

@@ -275,13 +275,22 @@ func TestTheOldestCallerMakesRoom(t *testing.T) {
 
 // Guarantees: G-0044.14
 func TestOnlyPagesAreOpenedInABrowser(t *testing.T) {
-	for _, address := range []string{"file:///etc/passwd", "javascript:alert(1)", "data:text/html,x", "vbscript:x", "http://as.test/", "https:as.test", "-h", ""} {
+	for _, address := range []string{"file:///etc/passwd", "javascript:alert(1)", "data:text/html,x", "vbscript:x", "http://as.test/", "http://10.0.0.1/", "http://localhost.as.test/", "https:as.test", "https:///x", "-h", ""} {
 		u, err := url.Parse(address)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := Browse(t.Context(), u); err == nil {
 			t.Errorf("%q was opened", address)
+		}
+	}
+	for _, address := range []string{"https://as.test/a?b", "http://localhost/", "http://127.0.0.1:80/", "http://127.9.9.9/", "http://[::1]/"} {
+		u, err := url.Parse(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := browsable(u); err != nil {
+			t.Errorf("%q: %v", address, err)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package auth
 import (
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -130,4 +131,40 @@ func nonceOf(t *testing.T, proof string) string {
 		t.Error(err)
 	}
 	return claims.Nonce
+}
+
+// A nonce is remembered for each origin, up to 1 KiB. There are at most 16 of them.
+func TestHowManyNoncesAreRemembered(t *testing.T) {
+	var n nonces
+	at := func(i int) *url.URL {
+		return &url.URL{Scheme: "https", Host: fmt.Sprintf("as%d.example", i), Path: "/token"}
+	}
+	n.note(at(0), "a")
+	n.note(at(0), "")
+	n.note(at(0), long(1<<10+1))
+	if got := n.of(&url.URL{Scheme: "https", Host: "as0.example", Path: "/other"}); got != "a" {
+		t.Errorf("the nonce is %.10q, want a", got)
+	}
+	if got := n.of(&url.URL{Scheme: "http", Host: "as0.example"}); got != "" {
+		t.Errorf("another origin has the nonce %q", got)
+	}
+	n.note(at(0), long(1<<10))
+	for i := 1; i < 16; i++ {
+		n.note(at(i), fmt.Sprint(i))
+	}
+	n.note(at(3), "new")
+	n.note(at(3), "new")
+	for i, want := range map[int]string{0: long(1 << 10), 1: "1", 3: "new", 15: "15"} {
+		if got := n.of(at(i)); got != want {
+			t.Errorf("origin %d has the nonce %.10q, want %.10q", i, got, want)
+		}
+	}
+	n.note(at(3), "new")
+	if len(n.last) != 16 {
+		t.Errorf("%d nonces are remembered, want 16", len(n.last))
+	}
+	n.note(at(16), "16")
+	if got := n.of(at(16)); got != "16" || len(n.last) > 16 {
+		t.Errorf("the latest is %q of %d", got, len(n.last))
+	}
 }

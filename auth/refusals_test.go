@@ -144,6 +144,7 @@ func TestRefusedRegistrations(t *testing.T) {
 	wantRefusals(t, byConsent, map[string]refusedAnswer{
 		"refused":              {authtest.Register, answer(400, `{"error":"invalid_client_metadata"}`), failed + "it refuses to register this program (status 400, invalid_client_metadata)"},
 		"refused with a page":  {authtest.Register, answer(403, `<html>`), failed + "it refuses to register this program (status 403)"},
+		"half an error":        {authtest.Register, answer(400, `{"error":"invalid_client_metadata"`), failed + "it refuses to register this program (status 400)"},
 		"a code in words":      {authtest.Register, answer(400, `{"error":"an error"}`), failed + "it refuses to register this program (status 400)"},
 		"a code of 63 bytes":   {authtest.Register, answer(400, `{"error":"`+long(63)+`"}`), failed + "it refuses to register this program (status 400, " + long(63) + ")"},
 		"a code of 64 bytes":   {authtest.Register, answer(400, `{"error":"`+long(64)+`"}`), failed + "it refuses to register this program (status 400)"},
@@ -225,6 +226,7 @@ func TestRefusedTokens(t *testing.T) {
 		"spent":                             {authtest.Token, answer(400, `{"error":"invalid_grant"}`), "auth: as.example gave no token: status 400, invalid_grant"},
 		"down":                              {authtest.Token, answer(503, `<html>`), "auth: as.example gave no token: status 503"},
 		"another success":                   {authtest.Token, answer(201, `{"access_token":"t","token_type":"Bearer"}`), "auth: as.example gave no token: status 201"},
+		"half an error":                     {authtest.Token, answer(400, `{"error":"invalid_grant"`), "auth: as.example gave no token: status 400"},
 		"a code in words":                   {authtest.Token, answer(400, `{"error":"call 555"}`), "auth: as.example gave no token: status 400"},
 		"a code of 63 bytes":                {authtest.Token, answer(400, `{"error":"`+long(63)+`"}`), "auth: as.example gave no token: status 400, " + long(63)},
 		"a code of 64 bytes":                {authtest.Token, answer(400, `{"error":"`+long(64)+`"}`), "auth: as.example gave no token: status 400"},

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/auth/authtest"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 )
 
 // sentTokens records the tokens that the protected server gets, "" for none.
@@ -292,4 +293,34 @@ func TestAServerThatDoesNotSayWhatItRequires(t *testing.T) {
 			t.Errorf("Login: %v after %v", err, time.Since(start))
 		}
 	})
+}
+
+// Login waits for a refresh that is under way, but not longer than its context.
+//
+// Guarantees: G-0044.4
+func TestALoginDoesNotWaitLongerForARefresh(t *testing.T) {
+	f := newOffline(authtest.Options{})
+	a := f.login(t, Options{Interact: f.consent, Offline: true})
+	f.wantCall(t, a)
+	expireBy(t, a, 50*time.Minute) // of an hour: it is due
+	asked, answer := make(chan struct{}), make(chan struct{})
+	f.fetch = func(r *http.Request) (*http.Response, error) {
+		if r.URL.Path == "/token" {
+			close(asked)
+			<-answer
+		}
+		return nil, nil
+	}
+	f.wantCall(t, a)
+	testenv.Receive(t, asked, "a refresh is under way")
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- a.Login(ctx) }()
+	cancel()
+	if err := testenv.Receive(t, ended, "the login ends"); !errors.Is(err, context.Canceled) {
+		t.Errorf("Login: %v", err)
+	}
+	f.fetch = nil
+	close(answer)
+	a.jobs.goroutines.Wait()
 }
