@@ -429,8 +429,10 @@ func TestAnUnusedClaimIsGivenUp(t *testing.T) {
 		closeNode(t, s.nodes[second].Node)
 		delete(s.nodes, second)
 		delete(s.nodes, first)
+		// Its connection may be woken before it waits, and is woken again a second later. Then it lets the
+		// first node come first, which is still there, and perhaps the second one, half a second each.
 		for name := range s.nodes {
-			if took := s.awaitReady(name); took > time.Second {
+			if took := s.awaitReady(name); took > 2*time.Second {
 				t.Errorf("node %s has the server after %v", name, took)
 			}
 		}
