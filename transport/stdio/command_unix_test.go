@@ -44,6 +44,7 @@ func TestFailedStartsHaveHints(t *testing.T) {
 		}
 		return path
 	}
+	t.Chdir(directory)
 	for _, c := range []struct {
 		command Command
 		cause   error
@@ -60,6 +61,7 @@ func TestFailedStartsHaveHints(t *testing.T) {
 		{Command{Path: "/bin/sh", Dir: filepath.Join(directory, "none")}, fs.ErrNotExist, ""},
 		{Command{Path: "sh", Dir: filepath.Join(directory, "none")}, fs.ErrNotExist, ""},
 		{Command{Path: script("sound", "#!/bin/sh\n"), Dir: filepath.Join(directory, "none")}, fs.ErrNotExist, ""},
+		{Command{Path: "./sound", Dir: t.TempDir()}, fs.ErrNotExist, ""},
 		{Command{Path: script("nameless", "#!\n"), Dir: filepath.Join(directory, "none")}, fs.ErrNotExist, ""},
 		{Command{Path: script("blank", "\n"), Dir: filepath.Join(directory, "none")}, fs.ErrNotExist, ""},
 		{Command{Path: script("no script", "/no/such/shell\n"), Dir: filepath.Join(directory, "none")}, fs.ErrNotExist, ""},

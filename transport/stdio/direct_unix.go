@@ -47,8 +47,12 @@ func nonblocking(stream any) syscall.RawConn {
 	if err != nil {
 		return nil
 	}
-	var flags int
-	if e := raw.Control(func(fd uintptr) { flags, err = unix.FcntlInt(fd, unix.F_GETFL, 0) }); e != nil || err != nil || flags&unix.O_NONBLOCK == 0 {
+	returns := false
+	_ = raw.Control(func(fd uintptr) { // a closed file has no flags
+		flags, err := unix.FcntlInt(fd, unix.F_GETFL, 0)
+		returns = err == nil && flags&unix.O_NONBLOCK != 0
+	})
+	if !returns {
 		return nil
 	}
 	return raw

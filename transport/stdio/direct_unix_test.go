@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/bowline-mcp/bowline/transport"
 )
@@ -17,6 +18,7 @@ func TestSendWritesOnItsGoroutine(t *testing.T) {
 	out, in := mustPipe(t)
 	defer closeAll([]*os.File{out, in})
 	w := newWriter(in, Lines, 1<<20) // the test does not call run
+	out.SetReadDeadline(time.Now().Add(hangGuard))
 	lines := bufio.NewReader(out)
 	for _, send := range []func(frame string){
 		func(frame string) {

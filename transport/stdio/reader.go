@@ -71,8 +71,8 @@ func (r *reader) next() ([]byte, error) {
 // begin skips a byte order mark, with which some programs on Windows begin their output.
 func (r *reader) begin() {
 	held := string(r.buffer[r.start:r.end])
-	if r.err == nil && len(held) < len(byteOrderMark) && strings.HasPrefix(byteOrderMark, held) {
-		return // more of a mark may come
+	if r.err == nil && strings.HasPrefix(byteOrderMark, held) {
+		return // more may come
 	}
 	if r.begun = true; strings.HasPrefix(held, byteOrderMark) {
 		r.discard(r.start + len(byteOrderMark))

@@ -98,7 +98,6 @@ func (r *readerRole) watch(next func()) {
 		if r.state.Load() == state || !r.watched.CompareAndSwap(false, true) {
 			return // the next beginCall starts it again
 		}
-		r.idle = 0
 	}
 	r.timer.Reset(watchEvery)
 }

@@ -3,6 +3,7 @@ package stdio
 import (
 	"bytes"
 	"errors"
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/transport/internal/latch"
 )
 
@@ -101,6 +103,14 @@ func TestHowLateAWriterOfStderrMayBe(t *testing.T) {
 //
 // Guarantees: G-0014.13
 func TestTheEndOfStderrIsCopied(t *testing.T) {
+	said, saidEnd := mustPipe(t)
+	s := newStderr(said, io.Discard)
+	if got := cap(s.chunks); got != copyQueue {
+		t.Errorf("%d chunks may wait for the writer, want %d", got, copyQueue)
+	}
+	saidEnd.Close()
+	testenv.Receive(t, s.copied, "the end of standard error")
+	said.Close()
 	for takes, want := range map[time.Duration]time.Duration{0: 0, 900 * time.Millisecond: 900 * time.Millisecond, time.Minute: time.Second} {
 		bubble(t, func(t *testing.T) {
 			s := &stderr{stop: latch.New(), done: make(chan struct{}), copied: make(chan struct{})}

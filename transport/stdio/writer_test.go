@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -246,11 +247,12 @@ func TestSendDoesNotWaitForAFullPipe(t *testing.T) {
 		sent = append(append(sent, frame...), '\n')
 	}
 	w.finish()
+	out.SetReadDeadline(time.Now().Add(hangGuard))
 	got := make([]byte, len(sent))
 	if _, err := io.ReadFull(out, got); err != nil || !bytes.Equal(got, sent) {
 		t.Fatalf("got %d bytes that differ, %v, want %d equal ones", len(got), err, len(sent))
 	}
-	if err := <-ended; err != nil {
+	if err, _ := wait(t, ended, "end of the writer"); err != nil {
 		t.Fatal(err)
 	}
 }
