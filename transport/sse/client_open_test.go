@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -266,3 +268,17 @@ func TestFactsOfAClient(t *testing.T) {
 
 // A tripper is a RoundTripper for all requests of a client.
 type tripper func(*http.Request) (*http.Response, error)
+
+// If Open fails, the connection is closed that its request has used, unless the program may use it.
+func TestAFailedOpenKeepsNoConnection(t *testing.T) {
+	states := make(chan http.ConnState, 10)
+	server := httptest.NewUnstartedServer(http.NotFoundHandler())
+	server.Config.ConnState = func(_ net.Conn, state http.ConnState) { states <- state }
+	server.Start()
+	defer server.Close()
+	if link, err := (&Client{URL: server.URL}).Open(t.Context()); err == nil {
+		t.Fatalf("got %v, want an error", link)
+	}
+	for testenv.Receive(t, states, "the connection is closed") != http.StateClosed {
+	}
+}

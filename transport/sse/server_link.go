@@ -212,7 +212,7 @@ func (l *serverLink) await(ctx context.Context, quiet <-chan time.Time) (text []
 func (l *serverLink) collect() (text []byte, frames int, over bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for size := 0; frames < l.queue.Len() && !l.forced; frames++ {
+	for size := 0; frames < l.queue.Len(); frames++ {
 		frame := l.queue.At(frames).Frame
 		if size += len(frame); size > web.WriteSize && frames > 0 {
 			break

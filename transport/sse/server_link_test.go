@@ -164,6 +164,7 @@ type writesRecorder struct {
 	*httptest.ResponseRecorder
 	writes  []int
 	flushes int
+	status  int // as middleware sees it
 	panics  bool
 }
 
@@ -175,6 +176,11 @@ func (w *writesRecorder) Write(p []byte) (int, error) {
 }
 
 func (w *writesRecorder) Flush() { w.flushes++ }
+
+func (w *writesRecorder) WriteHeader(status int) {
+	w.status = status
+	w.ResponseRecorder.WriteHeader(status)
+}
 
 // Frames go out together, up to 64 KiB of them, and in pieces of 64 KiB. Each piece is flushed.
 func TestFramesAreWrittenTogether(t *testing.T) {
@@ -210,8 +216,8 @@ func TestFramesAreWrittenTogether(t *testing.T) {
 					leave()
 				}()
 				h.ServeHTTP(w, httptest.NewRequestWithContext(ctx, "GET", "http://localhost/sse", nil))
-				if got := w.writes[1:]; !slices.Equal(got, test.want) || w.flushes != len(w.writes) {
-					t.Errorf("got writes of %v bytes and %d flushes, want %v and one for each", got, w.flushes, test.want)
+				if got := w.writes[1:]; !slices.Equal(got, test.want) || w.flushes != len(w.writes) || w.status != http.StatusOK {
+					t.Errorf("got status %d, writes of %v bytes and %d flushes, want 200, %v and one for each", w.status, got, w.flushes, test.want)
 				}
 				events := eventstream.NewReader(w.Body, 1<<20)
 				for n := range len(sent) + 1 {
