@@ -10,6 +10,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
@@ -32,10 +33,9 @@ type body struct {
 	operations      []Operation // the operations of a batch
 	frame           []byte
 	origin          *transport.Origin
-	from            client // the client that sent the body
-	counted         client // the client whose room the body takes
+	from            share.Client // the client that sent the body
 	control         http.ResponseController
-	room            *room   // the room that the body takes bytes from; nil if it holds none any more
+	room            *room
 	small, large    holding // the bytes that the body takes from the room
 }
 
@@ -102,12 +102,7 @@ func (b *body) putBack(in transport.Inbound) {
 	}
 }
 
-func (b *body) release() {
-	if b.keep(0); b.room != nil {
-		b.room.leave(b.counted)
-		b.room = nil
-	}
-}
+func (b *body) release() { b.keep(0) }
 
 // keep releases the room of all but the first n bytes.
 func (b *body) keep(n int) {
@@ -232,7 +227,7 @@ func (b *bodyReader) arrived(w http.ResponseWriter) {
 
 // read reads and decodes the body of a request. The caller releases it.
 func (room *room) read(w http.ResponseWriter, r *http.Request, expected expectedBody, origin *transport.Origin) (*body, *refusal) {
-	b, refused := room.receive(w, r, expected, clientOf(origin))
+	b, refused := room.receive(w, r, expected, web.ClientOf(origin))
 	if refused != nil {
 		return nil, refused
 	}
@@ -245,9 +240,8 @@ func (room *room) read(w http.ResponseWriter, r *http.Request, expected expected
 
 // receive reads the body of a request, whose sender need not be established yet. The caller
 // releases it.
-func (room *room) receive(w http.ResponseWriter, r *http.Request, expected expectedBody, from client) (*body, *refusal) {
-	own := room.enter(from)
-	b := &body{counted: from, control: expected.control, room: room, small: holding{&room.small, &own.small, 0}, large: holding{&room.large, &own.large, 0}}
+func (room *room) receive(w http.ResponseWriter, r *http.Request, expected expectedBody, from share.Client) (*body, *refusal) {
+	b := &body{control: expected.control, room: room, small: holding{room.small, from, 0}, large: holding{room.large, from, 0}}
 	reader := bodyReader{b, newPace(expected)}
 	if refused := reader.readAll(w, r); refused != nil {
 		b.release()
@@ -258,7 +252,7 @@ func (room *room) receive(w http.ResponseWriter, r *http.Request, expected expec
 
 // decodeFrom decodes the body, which a sender has sent.
 func (b *body) decodeFrom(origin *transport.Origin) *refusal {
-	b.origin, b.from = origin, clientOf(origin)
+	b.origin, b.from = origin, web.ClientOf(origin)
 	return b.decode()
 }
 
@@ -267,80 +261,95 @@ func (room *room) tooLarge() *refusal {
 	return &refusal{status: http.StatusRequestEntityTooLarge, code: jsonrpc.CodeInvalidRequest, text: text}
 }
 
-// A bodyReader reads one body. It claims room as bytes arrive, twice as much each time,
-// so a client that announces a body without sending it holds little. Each piece that
-// arrives extends the deadline.
+// A bodyReader reads one body. It claims room after bytes have arrived, for about twice as many, so a
+// client that announces a body without sending it holds nothing. Each piece that arrives extends the
+// deadline.
 type bodyReader struct {
 	*body
 	pace
 }
+
+// firstRead is how many bytes of a body may arrive before room is claimed.
+const firstRead = 4 << 10
+
+var errNoRoom = errors.New("too much is waiting to be served")
 
 func (b *bodyReader) readAll(w http.ResponseWriter, r *http.Request) *refusal {
 	limit := b.room.maxBody + 1
 	if r.ContentLength >= 0 {
 		limit = int(r.ContentLength) + 1 // one byte more, to read up to the end
 	}
-	for {
-		if len(b.frame) == cap(b.frame) && !b.grow(r.Context(), limit) {
-			return overloaded(jsonrpc.ID{}, "too much is waiting to be served")
+	err := b.readFirst(r, limit)
+	for err == nil && len(b.frame) < limit {
+		if len(b.frame) == cap(b.frame) {
+			err = b.grow(r.Context(), min(limit, 2*cap(b.frame)))
+			continue
 		}
 		b.allow(len(b.frame))
-		n, err := r.Body.Read(b.frame[len(b.frame):cap(b.frame)])
+		var n int
+		n, err = r.Body.Read(b.frame[len(b.frame):cap(b.frame)])
 		b.frame = b.frame[:len(b.frame)+n]
-		switch {
-		case len(b.frame) == limit:
-			return b.room.tooLarge()
-		case err == io.EOF:
-			b.arrived(w)
-			b.keep(len(b.frame))
-			return nil
-		case err != nil:
-			return b.unreadable(err)
-		}
+	}
+	switch {
+	case err == errNoRoom:
+		return overloaded(jsonrpc.ID{}, err.Error())
+	case len(b.frame) == limit:
+		return b.room.tooLarge()
+	case err == io.EOF:
+		b.arrived(w)
+		b.keep(len(b.frame))
+		return nil
+	default:
+		return b.unreadable(err)
 	}
 }
 
-// grow makes room for more of the body.
-func (b *bodyReader) grow(ctx context.Context, limit int) bool {
-	size := min(limit, max(web.SmallBody, 2*cap(b.frame)))
+// readFirst reads the first bytes, and then claims room.
+func (b *bodyReader) readFirst(r *http.Request, limit int) error {
+	first := b.room.first.Get().(*[firstRead]byte)
+	defer b.room.first.Put(first)
+	b.allow(0)
+	n, err := r.Body.Read(first[:min(limit, firstRead)])
+	if n > 0 {
+		if full := b.grow(r.Context(), min(limit, web.SmallBody)); full != nil {
+			return full
+		}
+		b.frame = append(b.frame, first[:n]...)
+	}
+	return err
+}
+
+// grow makes room for a body of so many bytes.
+func (b *bodyReader) grow(ctx context.Context, size int) error {
 	if !b.claim(ctx, &b.small, min(size, web.SmallBody)) || !b.claim(ctx, &b.large, size-web.SmallBody) {
-		return false
+		return errNoRoom
 	}
 	b.frame = append(make([]byte, 0, size), b.frame...)
-	return true
+	return nil
 }
 
-// claim waits until the body holds so many bytes of a budget, or the whole budget. The
-// wait is limited for two reasons: bodies that have partly arrived could all wait for
-// each other, and net/http does not notice that a client has left before its body was
-// read.
+// claim waits until the body holds so many bytes of a pool, or the whole pool. The wait is
+// limited for two reasons: bodies that have partly arrived could all wait for each other,
+// and net/http does not notice that a client has left before its body was read.
 func (b *bodyReader) claim(ctx context.Context, h *holding, bytes int) bool {
-	more := min(bytes, h.from.limit) - h.bytes
+	more := min(bytes, b.room.most) - h.bytes
 	if more <= 0 {
 		return true
 	}
-	if !b.await(ctx, h.own, min(more, h.own.limit)) {
-		return false
-	}
-	if !b.await(ctx, h.from, more) {
-		h.own.give(min(more, h.own.limit))
+	if claim := h.from.Claim(h.of, more); claim != nil && !b.await(ctx, claim) {
 		return false
 	}
 	h.bytes += more
 	return true
 }
 
-// await waits until a budget grants n bytes.
-func (b *bodyReader) await(ctx context.Context, from *budget, n int) bool {
-	c := from.claim(n)
-	if c == nil {
-		return true
-	}
+// await waits until a claim is granted.
+func (b *bodyReader) await(ctx context.Context, claim *share.Claim) bool {
 	begun := time.Now()
 	b.setDeadline(begun.Add(roomPatience + web.BodyPatience)) // no bytes are expected during the wait
 	ctx, cancel := context.WithTimeout(ctx, roomPatience-b.waited)
 	defer cancel()
-	if !from.wait(ctx, b.room.stopped, c) {
+	if !claim.Wait(ctx) {
 		return false
 	}
 	b.pause(time.Since(begun))

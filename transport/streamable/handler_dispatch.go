@@ -310,7 +310,7 @@ func (h *Handler) findSession(r *http.Request, id jsonrpc.ID, identity string, t
 		return nil, h.absent(session, id, t)
 	}
 	refused := checkLegacyVersion(r.Header, id)
-	if l.key.identity != identity {
+	if l.key.Identity != identity {
 		refused = h.foreign(id)
 	}
 	if refused != nil {

@@ -153,21 +153,21 @@ func TestAForwardedBodyLeavesItsRoom(t *testing.T) {
 	var h *Handler
 	var late io.Reader
 	h = newNamed(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		before := h.room.small.free
+		before := h.room.held()
 		text, err := io.ReadAll(io.LimitReader(r.Body, 10))
-		if half := h.room.small.free; err != nil || len(text) != 10 || half != before || half == h.room.small.limit {
-			t.Errorf("before the body was read, %d of %d bytes are free, %v, want fewer", half, h.room.small.limit, err)
+		if half := h.room.held(); err != nil || len(text) != 10 || half != before || half == 0 {
+			t.Errorf("before the body was read, %d bytes are held, %v, want %d", half, err, before)
 		}
-		if _, err := io.ReadAll(r.Body); err != nil || h.room.small.free != h.room.small.limit || len(h.room.of) != 0 {
-			t.Errorf("after the body was read, %d of %d bytes are free for %d clients, %v, want all", h.room.small.free, h.room.small.limit, len(h.room.of), err)
+		if _, err := io.ReadAll(r.Body); err != nil || h.room.held() > 0 {
+			t.Errorf("after the body was read, %d bytes are held, %v, want none", h.room.held(), err)
 		}
 	}))
 	lines, body := modernLines("tasks/get", "Mcp-Name: there.abc"), modernBody("tasks/get", `"taskId":"there.abc",`)
 	fuzzed(h, "POST", lines, body)
 	h.options.Router = &Nodes{Self: "here", Others: map[string]http.Handler{"there": http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { late = r.Body })}}
 	fuzzed(h, "POST", lines, body)
-	if text, err := io.ReadAll(late); len(text) > 0 || err != nil || h.room.small.free != h.room.small.limit {
-		t.Errorf("after the request: got %q, %v and %d of %d free bytes, want nothing and all of them", text, err, h.room.small.free, h.room.small.limit)
+	if text, err := io.ReadAll(late); len(text) > 0 || err != nil || h.room.held() > 0 {
+		t.Errorf("after the request: got %q, %v and %d bytes held, want nothing and none", text, err, h.room.held())
 	}
 }
 

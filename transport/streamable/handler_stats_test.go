@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/telemetry"
 	"github.com/bowline-mcp/bowline/transport"
 )
@@ -53,8 +54,8 @@ func TestStatsAreSortedByStatus(t *testing.T) {
 // held counts the bytes of small and large bodies.
 func TestStatsCountTheBytesOfAllBodies(t *testing.T) {
 	m := newRoom(1000, 1000, nil)
-	m.small.free -= 3
-	m.large.free -= 40
+	m.small.Take(share.Client{}, 3)
+	m.large.Take(share.Client{}, 40)
 	if got := m.held(); got != 43 {
 		t.Errorf("got %d, want 43", got)
 	}

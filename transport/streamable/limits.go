@@ -4,86 +4,84 @@ import (
 	"context"
 	"slices"
 	"sync"
+
+	"github.com/bowline-mcp/bowline/internal/share"
+	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
 // A room limits the bytes of bodies that one handler holds. The first web.SmallBody bytes of
-// each body use a separate budget, so that small bodies never wait for large ones.
+// each body are of a separate pool, so that small bodies never wait for large ones.
 type room struct {
 	maxBody      int // the maximum size of one body, in bytes
-	small, large budget
-	stopped      <-chan struct{} // closed when the handler is closed
-
-	mu    sync.Mutex
-	of    map[client]*clientRoom // the parts of clients that have a body here
-	spare *clientRoom            // an unused part for reuse; may be nil
-}
-
-// A clientRoom is the part of a room that one client may use.
-type clientRoom struct {
-	small, large budget
-	bodies       int // how many bodies use this part; guarded by room.mu
-}
-
-// enter returns the part of a client. The caller calls leave once.
-func (room *room) enter(c client) *clientRoom {
-	room.mu.Lock()
-	defer room.mu.Unlock()
-	own := room.of[c]
-	if own == nil {
-		own = room.newOf()
-		room.of[c] = own
-	}
-	own.bodies++
-	return own
-}
-
-// newOf returns the part of a client that holds nothing yet. The caller holds mu.
-func (room *room) newOf() *clientRoom {
-	if spare := room.spare; spare != nil {
-		room.spare = nil
-		return spare
-	}
-	share := shareOf(room.large.limit, room.maxBody)
-	return &clientRoom{small: budget{free: share, limit: share}, large: budget{free: share, limit: share}}
-}
-
-func (room *room) leave(c client) {
-	room.mu.Lock()
-	defer room.mu.Unlock()
-	own := room.of[c]
-	if own.bodies--; own.bodies == 0 {
-		delete(room.of, c)
-		room.spare = own // no body uses this part
-	}
+	most         int // the size of each pool
+	small, large *share.Pool
+	first        sync.Pool // of *[firstRead]byte
 }
 
 func newRoom(maxBody, maxHeld int, stopped <-chan struct{}) *room {
 	return &room{
-		maxBody: maxBody, stopped: stopped, of: make(map[client]*clientRoom),
-		small: budget{free: maxHeld, limit: maxHeld}, large: budget{free: maxHeld, limit: maxHeld},
+		maxBody: maxBody, most: maxHeld,
+		small: share.New(maxHeld, web.SmallBody, stopped), large: share.New(maxHeld, maxBody, stopped),
+		first: sync.Pool{New: func() any { return new([firstRead]byte) }},
 	}
 }
 
-// A holding is what one body has taken from a budget.
+// held returns how many bytes of bodies the room holds.
+func (room *room) held() int { return room.small.Held() + room.large.Held() }
+
+// A holding is what one body has taken from a pool.
 type holding struct {
-	from, own *budget // the budgets of the room and of the client
-	bytes     int
+	from  *share.Pool
+	of    share.Client
+	bytes int
 }
 
-// keep releases all but n bytes.
+// keep gives back all but n bytes.
 func (h *holding) keep(n int) {
 	if unused := h.bytes - max(0, n); unused > 0 {
-		h.from.give(unused)
-		h.own.give(unused)
+		h.from.Give(h.of, unused)
 		h.bytes -= unused
 	}
 }
 
-// A budget is an amount that is granted in the order of the claims. Its zero value has
+// smallSize is the size up to which a message counts for a separate pool, so that large
+// messages never cause the refusal of a small one.
+const smallSize = 64 << 10
+
+// frameOverhead is what a queued message counts in addition to its bytes.
+const frameOverhead = 256
+
+// unread are the pools of messages that wait to be written.
+type unread struct{ small, large *share.Pool }
+
+func newUnread(o *HandlerOptions) *unread {
+	return &unread{share.New(o.MaxUnread, smallSize+frameOverhead, nil), share.New(o.MaxUnread, o.MaxFrame+frameOverhead, nil)}
+}
+
+// pool returns the pool for a message, and how many bytes it counts.
+func (u *unread) pool(frame []byte) (*share.Pool, int) {
+	if len(frame) > smallSize {
+		return u.large, len(frame) + frameOverhead
+	}
+	return u.small, len(frame) + frameOverhead
+}
+
+// poolOfPage returns the pool for events that are replayed together, and how many
+// bytes they count.
+func (u *unread) poolOfPage(page []StoredEvent) (*share.Pool, int) {
+	bytes := 0
+	for _, e := range page {
+		bytes += costOf(e)
+	}
+	if bytes > smallSize+eventOverhead {
+		return u.large, bytes
+	}
+	return u.small, bytes
+}
+
+// A budget is an amount that is granted in the order of the claims: the credit of a link. Its zero value has
 // nothing to grant.
 type budget struct {
-	limit int // the whole amount
-
 	mu      sync.Mutex
 	free    int
 	waiting []*claim
@@ -152,107 +150,4 @@ func (b *budget) grant() {
 	if b.waiting = slices.Delete(b.waiting, 0, served); len(b.waiting) == 0 {
 		b.waiting = nil
 	}
-}
-
-// claim takes n from the part of a client, and from the whole, as soon as both have so much. It
-// reports false, and takes nothing, if ctx ends or the room is closed first.
-func (room *room) claim(ctx context.Context, own *clientRoom, n int) bool {
-	if c := own.small.claim(n); c != nil && !own.small.wait(ctx, room.stopped, c) {
-		return false
-	}
-	if c := room.small.claim(n); c != nil && !room.small.wait(ctx, room.stopped, c) {
-		own.small.give(n)
-		return false
-	}
-	return true
-}
-
-// giveBack undoes claim.
-func (room *room) giveBack(own *clientRoom, n int) {
-	room.small.give(n)
-	own.small.give(n)
-}
-
-// held returns how many bytes of bodies the room holds.
-func (room *room) held() int { return room.small.taken() + room.large.taken() }
-
-func (b *budget) taken() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.limit - b.free
-}
-
-// smallSize is the size up to which a message counts for a separate limit, so that large
-// messages never cause the refusal of a small one.
-const smallSize = 64 << 10
-
-// frameOverhead is what a queued message counts in addition to its bytes.
-const frameOverhead = 256
-
-// accounts limits the bytes of one kind that a handler holds: for all of its clients
-// together, and for each of them.
-type accounts struct {
-	most, mostOfOne int
-
-	mu   sync.Mutex
-	held int
-	of   map[client]int
-}
-
-func newAccounts(most, piece int) *accounts {
-	return &accounts{most: most, mostOfOne: shareOf(most, piece), of: make(map[client]int)}
-}
-
-// shareOf returns how much one client may have: a quarter of all, but at least one
-// piece.
-func shareOf(most, piece int) int { return min(most, max(most/4, piece)) }
-
-// charge counts so many more bytes for a client. It reports false, and counts nothing,
-// if that would exceed a limit.
-func (a *accounts) charge(c client, bytes int) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.held+bytes > a.most || a.of[c]+bytes > a.mostOfOne {
-		return false
-	}
-	a.held += bytes
-	a.of[c] += bytes
-	return true
-}
-
-// credit counts so many bytes less.
-func (a *accounts) credit(c client, bytes int) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.held -= bytes
-	if a.of[c] -= bytes; a.of[c] <= 0 {
-		delete(a.of, c)
-	}
-}
-
-// unread are the accounts of messages that wait to be written.
-type unread struct{ small, large *accounts }
-
-func newUnread(o *HandlerOptions) *unread {
-	return &unread{newAccounts(o.MaxUnread, smallSize+frameOverhead), newAccounts(o.MaxUnread, o.MaxFrame+frameOverhead)}
-}
-
-func (u *unread) account(frame []byte) (*accounts, int) {
-	if len(frame) > smallSize {
-		return u.large, len(frame) + frameOverhead
-	}
-	return u.small, len(frame) + frameOverhead
-}
-
-// accountOfPage returns the account for events that are replayed together, and how many
-// bytes they count.
-func (u *unread) accountOfPage(page []StoredEvent) (*accounts, int) {
-	bytes := 0
-	for _, e := range page {
-		bytes += costOf(e)
-	}
-	if bytes > smallSize+eventOverhead {
-		return u.large, bytes
-	}
-	return u.small, bytes
 }

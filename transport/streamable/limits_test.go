@@ -1,32 +1,10 @@
 package streamable
 
-import "testing"
+import (
+	"testing"
 
-// The room of one client is reused for another client once it holds no body, and for one
-// client only.
-//
-// Guarantees: G-0022.13
-func TestRoomIsUsedByOneClientAtATime(t *testing.T) {
-	m := newRoom(1000, 1000, nil)
-	a, b, c := client{identity: "a"}, client{identity: "b"}, client{identity: "c"}
-	first, again := m.enter(a), m.enter(a)
-	if first != again {
-		t.Error("one client has two rooms at a time, want one")
-	}
-	m.leave(a)
-	if m.enter(b) == first {
-		t.Error("a room that one client uses was given to another")
-	}
-	m.leave(b)
-	m.leave(a)
-	if m.enter(b) == m.enter(c) {
-		t.Error("two clients got the same room, want one each")
-	}
-	m.leave(b)
-	if n := testing.AllocsPerRun(100, func() { m.enter(a); m.leave(a) }); n != 0 {
-		t.Errorf("%v allocations for a client that comes and goes, want 0", n)
-	}
-}
+	"github.com/bowline-mcp/bowline/internal/share"
+)
 
 func isGranted(c *claim) bool {
 	if c == nil {
@@ -42,7 +20,7 @@ func isGranted(c *claim) bool {
 
 // Claims are granted in order, even if there is enough for a later one.
 func TestBudgetGrantsClaimsInOrder(t *testing.T) {
-	b := &budget{free: 10, limit: 10}
+	b := &budget{free: 10}
 	want := func(what string, free, waiting int, granted ...bool) {
 		t.Helper()
 		if b.free != free || len(b.waiting) != waiting || (b.waiting == nil) != (waiting == 0) {
@@ -81,68 +59,27 @@ func TestBudgetGrantsClaimsInOrder(t *testing.T) {
 	}
 }
 
-// There is a limit for each client, and one for all clients together.
-func TestAccountsAreBounded(t *testing.T) {
-	a := newAccounts(100, 10)
-	one, two := client{identity: "1"}, client{identity: "2"}
-	for i, step := range []struct {
-		from  client
-		bytes int // negative: given back
-		holds bool
-		held  int
-		own   int
-	}{
-		{one, 20, true, 20, 20},
-		{one, 6, false, 20, 20},
-		{one, 5, true, 25, 25}, // a quarter of everything
-		{two, 25, true, 50, 25},
-		{client{identity: "3"}, 25, true, 75, 25},
-		{client{identity: "4"}, 24, true, 99, 24},
-		{client{identity: "5"}, 2, false, 99, 0},
-		{client{identity: "5"}, 1, true, 100, 1}, // everything
-		{one, -5, true, 95, 20},
-		{one, 6, false, 95, 20},
-		{one, 5, true, 100, 25},
-		{one, -25, true, 75, 0},
-		{two, -5, true, 70, 20},
-	} {
-		holds := true
-		if step.bytes > 0 {
-			holds = a.charge(step.from, step.bytes)
-		} else {
-			a.credit(step.from, -step.bytes)
-		}
-		_, known := a.of[step.from]
-		if holds != step.holds || a.held != step.held || a.of[step.from] != step.own || known != (step.own > 0) {
-			t.Errorf("step %d: got %v with %d held, %d of them by its client (%v)", i, holds, a.held, a.of[step.from], known)
-		}
-	}
-	for piece, want := range map[int]int{10: 25, 30: 30, 200: 100} {
-		if got := newAccounts(100, piece).mostOfOne; got != want {
-			t.Errorf("with pieces of %d, one client may have %d, want %v", piece, got, want)
-		}
-	}
-}
-
-// Small messages have their own account, and each message counts more than its bytes.
-func TestAccountsOfMessages(t *testing.T) {
+// Small messages have their own pool, and each message counts more than its bytes.
+func TestPoolsOfMessages(t *testing.T) {
 	u := newUnread(&HandlerOptions{MaxUnread: 1 << 20, MaxFrame: 1 << 19})
-	if u.small.most != 1<<20 || u.small.mostOfOne != 1<<18 || u.large.most != 1<<20 || u.large.mostOfOne != 1<<19+frameOverhead {
-		t.Errorf("got %+v and %+v", u.small, u.large)
-	}
-	if tiny := newUnread(&HandlerOptions{MaxUnread: 100 << 10, MaxFrame: 1}); tiny.small.mostOfOne != smallSize+frameOverhead {
-		t.Errorf("the limit for small messages of one client is %d, want %v", tiny.small.mostOfOne, smallSize+frameOverhead)
-	}
 	for size, small := range map[int]bool{0: true, smallSize: true, smallSize + 1: false} {
-		if from, bytes := u.account(make([]byte, size)); (from == u.small) != small || bytes != size+frameOverhead {
+		if from, bytes := u.pool(make([]byte, size)); (from == u.small) != small || bytes != size+frameOverhead {
 			t.Errorf("a message of %d bytes counts %d, as a small one: %v, want (from == u.small) == %v and bytes == %v", size, bytes, from == u.small, small, size+frameOverhead)
 		}
 		page := []StoredEvent{{Data: make([]byte, size)}}
-		if from, bytes := u.accountOfPage(page); (from == u.small) != small || bytes != size+eventOverhead {
+		if from, bytes := u.poolOfPage(page); (from == u.small) != small || bytes != size+eventOverhead {
 			t.Errorf("an event of %d bytes counts %d, as a small one: %v, want (from == u.small) == %v and bytes == %v", size, bytes, from == u.small, small, size+eventOverhead)
 		}
 	}
-	if _, bytes := u.accountOfPage(make([]StoredEvent, 3)); bytes != 3*costOf(StoredEvent{}) {
+	if _, bytes := u.poolOfPage(make([]StoredEvent, 3)); bytes != 3*costOf(StoredEvent{}) {
 		t.Errorf("three events count %d", bytes)
+	}
+	// One client may leave one frame of the largest size unread, and half of all.
+	one, other := share.Client{Identity: "1"}, share.Client{Identity: "2"}
+	if !u.large.Take(one, 1<<19+frameOverhead) || u.large.Take(one, 1) || !u.large.Take(other, 1<<18) {
+		t.Error("a client has one frame of the largest size unread: want no more of it, and the rest for others")
+	}
+	if !u.small.Take(one, 1<<19) || u.small.Take(one, 1) {
+		t.Error("a client has half of all bytes unread, want that and no more")
 	}
 }

@@ -2,6 +2,7 @@ package streamable
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
@@ -103,18 +105,28 @@ func (m *readingRoom) want(from *dripBody, status int, after time.Duration) *bod
 	return b
 }
 
-// free returns what is free in the room, and in the client's share if it has one.
-func (m *readingRoom) free() (small, large int, own [2]int) {
-	for _, of := range m.of {
-		own = [2]int{of.small.amount(), of.large.amount()}
+// wantHeld checks what the room holds.
+func (m *readingRoom) wantHeld(small, large int) {
+	m.t.Helper()
+	if s, l := m.small.Held(), m.large.Held(); s != small || l != large {
+		m.t.Errorf("got %d and %d bytes held, want %d and %d", s, l, small, large)
 	}
-	return m.small.amount(), m.large.amount(), own
 }
 
-func (m *readingRoom) wantFree(small, large int, own [2]int) {
-	m.t.Helper()
-	if s, l, o := m.free(); s != small || l != large || o != own {
-		m.t.Errorf("got %d, %d and %v free, want %d, %d and %v", s, l, o, small, large, own)
+// fill makes other clients hold so much of a pool, and returns a function that gives one client's part back.
+func fill(t *testing.T, pool *share.Pool, n int) (give func()) {
+	t.Helper()
+	var held []int
+	for i := 0; n > 0; i++ {
+		held = append(held, min(n, web.SmallBody))
+		if n -= held[i]; !pool.Take(share.Client{Identity: fmt.Sprint(i)}, held[i]) {
+			t.Fatal("the pool is not free")
+		}
+	}
+	return func() {
+		last := len(held) - 1
+		pool.Give(share.Client{Identity: fmt.Sprint(last)}, held[last])
+		held = held[:last]
 	}
 }
 
@@ -130,22 +142,47 @@ const never = time.Hour
 func TestReadingHoldsWhatHasCome(t *testing.T) {
 	inRoom(t, func(m *readingRoom) {
 		first := m.want(drip(dripPart{padded(100), 0}), 200, 0)
-		m.wantFree(readingLimit-100, readingLimit, [2]int{readingLimit - 100, readingLimit})
+		m.wantHeld(100, 0)
 		second := m.want(drip(dripPart{padded(web.SmallBody + 200), 0}), 200, 0)
-		left, large := readingLimit-100-web.SmallBody, readingLimit-200
-		m.wantFree(left, large, [2]int{left, large})
+		m.wantHeld(100+web.SmallBody, 200)
 		if in := second.take(); len(in.Frame) != web.SmallBody+200 || in.Message.Method != "a" {
 			t.Errorf("delivered %d bytes of %s, want len(in.Frame) == %v and in.Message.Method == %q", len(in.Frame), in.Message.Method, web.SmallBody+200, "a")
 		}
-		m.wantFree(readingLimit-100, readingLimit, [2]int{readingLimit - 100, readingLimit})
+		m.wantHeld(100, 0)
 		first.keep(40)
-		m.wantFree(readingLimit-40, readingLimit, [2]int{readingLimit - 40, readingLimit})
+		m.wantHeld(40, 0)
 		first.release()
 		first.release() // nothing is held any more
-		m.wantFree(readingLimit, readingLimit, [2]int{})
+		m.wantHeld(0, 0)
 		m.want(drip(dripPart{"{", 0}), 400, 0)
-		m.wantFree(readingLimit, readingLimit, [2]int{})
+		m.wantHeld(0, 0)
 	})
+}
+
+// A body of which nothing has arrived holds nothing, and one that has begun about twice what has arrived,
+// or 64 KiB.
+//
+// Guarantees: G-0083.6
+func TestReadingHoldsNothingBeforeTheFirstByte(t *testing.T) {
+	for arrived, held := range map[int]int{0: 0, 1: web.SmallBody, web.SmallBody - 1: web.SmallBody, web.SmallBody: 2 * web.SmallBody} {
+		inRoom(t, func(m *readingRoom) {
+			m.length = readingLimit
+			from, done := drip(dripPart{padded(readingLimit)[:arrived], 0}, dripPart{"x", never}), make(chan struct{})
+			if arrived == 0 {
+				from.parts = from.parts[1:]
+			}
+			go func() {
+				m.read(from, 0)
+				close(done)
+			}()
+			synctest.Wait()
+			if got := m.held(); got != held {
+				t.Errorf("a body of which %d bytes have arrived holds %d, want %d", arrived, got, held)
+			}
+			<-done
+			m.wantHeld(0, 0)
+		})
+	}
 }
 
 // A body may be as long as announced, and as the handler allows.
@@ -162,7 +199,7 @@ func TestReadingIsBounded(t *testing.T) {
 		m.want(drip(dripPart{padded(101), 0}), 413, 0)
 		m.length = 0
 		m.want(drip(), 400, 0)
-		m.wantFree(readingLimit, readingLimit, [2]int{})
+		m.wantHeld(0, 0)
 	})
 }
 
@@ -170,14 +207,14 @@ func TestReadingIsBounded(t *testing.T) {
 // needs none for small bodies either.
 func TestReadingOfASmallBodyWaitsForNoLargeOne(t *testing.T) {
 	inRoom(t, func(m *readingRoom) {
-		m.large.claim(readingLimit)
-		m.large.claim(1) // waits
+		fill(t, m.large, readingLimit)
+		m.large.Claim(share.Client{Identity: "waits"}, 1)
 		var parts []dripPart
 		for _, c := range padded(60) {
 			parts = append(parts, dripPart{string(c), 0})
 		}
 		m.want(drip(parts...), 200, 0).release()
-		m.small.claim(readingLimit - 1)
+		fill(t, m.small, readingLimit)
 		m.length = 0
 		m.want(drip(), 400, 0)
 	})
@@ -267,8 +304,7 @@ func TestReadingGivesTimeForPieces(t *testing.T) {
 // deadline.
 func TestReadingWaitsForRoom(t *testing.T) {
 	inRoom(t, func(m *readingRoom) {
-		m.want(drip(dripPart{padded(100), 0}), 200, 0) // keeps the client's share
-		m.small.claim(readingLimit - 100)
+		fill(t, m.small, readingLimit)
 		from := drip(dripPart{padded(60), 0})
 		done := make(chan int, 1)
 		begun := time.Now()
@@ -283,27 +319,24 @@ func TestReadingWaitsForRoom(t *testing.T) {
 		if status := <-done; status != 503 || time.Since(begun) != roomPatience {
 			t.Errorf("got %d after %v", status, time.Since(begun))
 		}
-		m.wantFree(0, readingLimit, [2]int{readingLimit - 100, readingLimit})
+		m.wantHeld(readingLimit, 0)
 	})
-	inRoom(t, func(m *readingRoom) { // the client's share is used up
-		m.want(drip(dripPart{padded(100), 0}), 200, 0)
-		for _, own := range m.of {
-			own.small.claim(readingLimit - 100)
+	inRoom(t, func(m *readingRoom) { // the client has its share
+		for range 2 {
+			m.small.Take(share.Client{Network: "192.0.2.1"}, web.SmallBody)
 		}
 		m.want(drip(dripPart{padded(60), 0}), 503, roomPatience)
-		m.wantFree(readingLimit-100, readingLimit, [2]int{0, readingLimit})
+		m.wantHeld(2*web.SmallBody, 0)
 	})
 	inRoom(t, func(m *readingRoom) { // waits three times, the last time without success
-		m.small.claim(readingLimit)
-		m.large.claim(readingLimit)
-		time.AfterFunc(10*time.Second, func() { m.small.give(web.SmallBody) })
-		time.AfterFunc(20*time.Second, func() { m.large.give(web.SmallBody) })
+		small, large := fill(t, m.small, readingLimit), fill(t, m.large, readingLimit)
+		time.AfterFunc(10*time.Second, small)
+		time.AfterFunc(20*time.Second, large)
 		m.want(drip(dripPart{padded(readingLimit), 0}), 503, roomPatience)
-		m.wantFree(web.SmallBody, web.SmallBody, [2]int{})
+		m.wantHeld(readingLimit-web.SmallBody, readingLimit-web.SmallBody)
 	})
 	inRoom(t, func(m *readingRoom) { // with memory, it has the time that was left
-		m.small.claim(readingLimit)
-		time.AfterFunc(10*time.Second, func() { m.small.give(readingLimit) })
-		m.want(drip(dripPart{"{", never}), 408, 10*time.Second+web.BodyPatience)
+		time.AfterFunc(10*time.Second, fill(t, m.small, readingLimit))
+		m.want(drip(dripPart{"{", 0}, dripPart{"x", never}), 408, 10*time.Second+web.BodyPatience)
 	})
 }

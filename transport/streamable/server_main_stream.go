@@ -179,7 +179,7 @@ func (l *serverLink) tellMissing(s *response, o *HandlerOptions) {
 	l.main.told = true
 	l.mu.Unlock()
 	if !told {
-		o.logger().Warn("bowline: messages that a client has missed are not kept any more", "identity", l.key.client.identity, "address", l.key.client.address, "messages", s.numbered.missing)
+		o.logger().Warn("bowline: messages that a client has missed are not kept any more", "identity", l.key.Identity, "address", l.key.Network, "messages", s.numbered.missing)
 	}
 }
 

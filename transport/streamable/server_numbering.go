@@ -240,11 +240,11 @@ func (n *numbering) noteGap(text []byte, page []StoredEvent, head uint64) []byte
 // written.
 func (n *numbering) writePage(text []byte, page []StoredEvent) error {
 	link := n.to.link
-	account, bytes := link.unread.accountOfPage(page)
-	if !account.charge(link.key.client, bytes) {
+	pool, bytes := link.unread.poolOfPage(page)
+	if !pool.Take(link.key.Client, bytes) {
 		return ErrNotReading
 	}
-	defer account.credit(link.key.client, bytes)
+	defer pool.Give(link.key.Client, bytes)
 	text = slices.Grow(text, bytes)
 	for _, e := range page {
 		n.at = e.Index

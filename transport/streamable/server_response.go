@@ -340,10 +340,10 @@ const mostTaken = 16
 // push queues a frame. It reports false if the queue is full, or if the client has too
 // much unread.
 func (q *sendQueue) push(o transport.Outbound) bool {
-	account, bytes := q.link.unread.account(o.Frame)
-	fits := account.charge(q.link.key.client, bytes)
+	pool, bytes := q.link.unread.pool(o.Frame)
+	fits := pool.Take(q.link.key.Client, bytes)
 	if fits && !q.Push(o) {
-		account.credit(q.link.key.client, bytes)
+		pool.Give(q.link.key.Client, bytes)
 		fits = false
 	}
 	q.refused = q.refused || !fits
@@ -375,8 +375,8 @@ func (q *sendQueue) take() (frames []transport.Outbound, relieved bool) {
 // written releases what the frames counted for their client. It needs no lock.
 func (q *sendQueue) written(frames []transport.Outbound) {
 	for _, o := range frames {
-		account, bytes := q.link.unread.account(o.Frame)
-		account.credit(q.link.key.client, bytes)
+		pool, bytes := q.link.unread.pool(o.Frame)
+		pool.Give(q.link.key.Client, bytes)
 	}
 }
 

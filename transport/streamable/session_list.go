@@ -17,19 +17,19 @@ type use struct {
 	places    [2]idlePlace  // in these lists: of the table, and of the client
 }
 
-// A share is a number of links, and the bytes that their sessions keep of initialize,
+// An amount is a number of links, and the bytes that their sessions keep of initialize,
 // which contains what the client says about itself.
-type share struct{ links, bytes int }
+type amount struct{ links, bytes int }
 
 // A population is a set of links: all of a table, or all of a client. The idle ones are
 // in lists, where the one that is idle longest is first.
 type population struct {
-	share
+	amount
 	idle struct{ unconfirmed, shared, sessions idleList }
 }
 
 // exceeds reports whether one more link would be too much.
-func (p *population) exceeds(most share, l *serverLink) bool {
+func (p *population) exceeds(most amount, l *serverLink) bool {
 	return p.links >= most.links || p.bytes+int(l.size) > most.bytes
 }
 

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/transport"
 	"pgregory.net/rapid"
 )
@@ -70,21 +71,21 @@ func TestIdlingAllocatesNothing(t *testing.T) {
 
 // A population counts its links and their bytes, up to its limits.
 func TestIdleListsCountTheirLinks(t *testing.T) {
-	most, l := share{links: 2, bytes: 10}, &serverLink{session: "s", size: 5}
+	most, l := amount{links: 2, bytes: 10}, &serverLink{session: "s", size: 5}
 	var p population
 	for _, want := range []struct {
 		n       int
-		share   share
+		amount  amount
 		exceeds bool
 	}{
-		{0, share{0, 0}, false},
-		{1, share{1, 5}, false},
-		{1, share{2, 10}, true},
-		{-1, share{1, 5}, false},
+		{0, amount{0, 0}, false},
+		{1, amount{1, 5}, false},
+		{1, amount{2, 10}, true},
+		{-1, amount{1, 5}, false},
 	} {
 		p.add(l, want.n)
-		if p.share != want.share || p.exceeds(most, l) != want.exceeds {
-			t.Errorf("got %+v after %d more, want %+v and exceeds %t", p.share, want.n, want.share, want.exceeds)
+		if p.amount != want.amount || p.exceeds(most, l) != want.exceeds {
+			t.Errorf("got %+v after %d more, want %+v and exceeds %t", p.amount, want.n, want.amount, want.exceeds)
 		}
 	}
 	if l.size = 6; !p.exceeds(most, l) {
@@ -131,7 +132,7 @@ func TestIdleListsChooseTheLinkToRemove(t *testing.T) {
 func TestReplacedLinkTakesNoPlace(t *testing.T) {
 	o := HandlerOptions{MaxSessions: 3}.withDefaults()
 	table := newSessionTable(&o)
-	key := clientKey{client: client{identity: "ada"}}
+	key := clientKey{Client: share.Client{Identity: "ada"}}
 	var links []*serverLink
 	for n := range 10 {
 		table.findShared(key)

@@ -319,7 +319,7 @@ func TestRestoreSurvivesAStoreThatPanics(t *testing.T) {
 		synctest.Wait()
 		close(release)
 		both.Wait()
-		if panics = false; len(b.handler.restores.all) > 0 || b.handler.restores.room.held() > 0 {
+		if panics = false; len(b.handler.restores.all) > 0 || b.handler.restores.places.Held() > 0 {
 			t.Error("the attempt is not over, want it to be")
 		}
 		if status, _ := b.ask(session); status != http.StatusOK {

@@ -8,24 +8,25 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
 const (
 	// restorePatience is how long a request waits until its session is here.
 	restorePatience = 5 * time.Second
 
-	// mostRestores is how many sessions are restored at a time. One client may have a
-	// quarter of them.
+	// mostRestores is how many sessions are restored at a time.
 	mostRestores = 64
 )
 
 // restores are the sessions that are being restored: taken from the store, and begun again
 // at the server.
 type restores struct {
-	room    *room // of restores instead of bytes; it keeps one client from delaying the others
+	places  *share.Pool // keeps one client from delaying the others
 	ctx     context.Context
 	cancel  context.CancelFunc
 	running sync.WaitGroup
@@ -37,7 +38,7 @@ type restores struct {
 }
 
 func newRestores(stopped <-chan struct{}) *restores {
-	all := &restores{room: newRoom(1, mostRestores, stopped), all: make(map[string]*restore)}
+	all := &restores{places: share.New(mostRestores, 1, stopped), all: make(map[string]*restore)}
 	all.ctx, all.cancel = context.WithCancel(context.Background())
 	return all
 }
@@ -182,13 +183,11 @@ func (h *Handler) take(r *http.Request, session string, origin *transport.Origin
 	if refused != nil {
 		return refused
 	}
-	client := clientOf(origin)
-	own := h.restores.room.enter(client)
-	defer h.restores.room.leave(client)
-	if !h.restores.room.claim(r.Context(), own, 1) {
+	client := web.ClientOf(origin)
+	if claim := h.restores.places.Claim(client, 1); claim != nil && !claim.Wait(r.Context()) {
 		return overloaded(jsonrpc.ID{}, "too many sessions are being restored")
 	}
-	defer h.restores.room.giveBack(own, 1)
+	defer h.restores.places.Give(client, 1)
 	record, err := h.savings.store.Take(r.Context(), session, origin.Identity)
 	if refused := h.notTaken(err); refused != nil {
 		return refused

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bowline-mcp/bowline/internal/network"
+	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
@@ -14,16 +14,16 @@ import (
 // of messages without a session by acceptor and client. One timer ends links that have
 // been idle for too long.
 type sessionTable struct {
-	most, mostOfOne share          // the limits for all clients, and for one of them
+	most, mostOfOne amount         // the limits for all clients, and for one of them
 	idleLimit       time.Duration  // how long a link may be idle
 	expiring        sync.WaitGroup // counts the timer while it is set or its function runs
 
 	mu       sync.Mutex
 	sessions map[string]*serverLink
 	shared   map[clientKey]*serverLink
-	opening  map[clientKey]chan struct{} // shared links that are being opened; each channel is closed when that has finished
-	links    population                  // all links
-	clients  map[client]*population      // the sessions of each client
+	opening  map[clientKey]chan struct{}  // shared links that are being opened; each channel is closed when that has finished
+	links    population                   // all links
+	clients  map[share.Client]*population // the sessions of each client
 	timer    *time.Timer
 	full     bool // drain or close was called, so no more links are added
 	closed   bool
@@ -32,30 +32,20 @@ type sessionTable struct {
 	ended    [sessionEnds]uint64
 }
 
-// A client is an identity or, if it is anonymous, a network address.
-type client struct{ identity, address string }
-
 // A clientKey identifies a client of an acceptor.
 type clientKey struct {
 	acceptor Acceptor
-	client
-}
-
-func clientOf(from *transport.Origin) client {
-	if from.Identity != "" {
-		return client{identity: from.Identity}
-	}
-	return client{address: network.Of(from.RemoteAddr)}
+	share.Client
 }
 
 func newSessionTable(o *HandlerOptions) *sessionTable {
 	bytes := max(o.MaxSessions*bytesPerSession, minSessionBytes)
 	return &sessionTable{
-		most:      share{o.MaxSessions, bytes},
-		mostOfOne: share{o.MaxClientSessions, max(bytes/4, minSessionBytes)},
+		most:      amount{o.MaxSessions, bytes},
+		mostOfOne: amount{o.MaxClientSessions, max(bytes/4, minSessionBytes)},
 		idleLimit: o.SessionIdle,
 		sessions:  make(map[string]*serverLink), shared: make(map[clientKey]*serverLink),
-		opening: make(map[clientKey]chan struct{}), clients: make(map[client]*population),
+		opening: make(map[clientKey]chan struct{}), clients: make(map[share.Client]*population),
 		refusing: make(map[string]time.Time),
 	}
 }
@@ -112,13 +102,13 @@ func (t *sessionTable) add(l *serverLink) (evicted []*serverLink, ok bool) {
 	}
 	of := t.clientOf(l)
 	of.add(l, 1)
-	t.clients[l.key.client] = of
+	t.clients[l.key.Client] = of
 	t.sessions[l.session] = l
 	return evicted, true
 }
 
 // makeRoom removes idle links until there is room for one more.
-func (t *sessionTable) makeRoom(among *population, most share, l *serverLink) (evicted []*serverLink, ok bool) {
+func (t *sessionTable) makeRoom(among *population, most amount, l *serverLink) (evicted []*serverLink, ok bool) {
 	for among.exceeds(most, l) {
 		idle := among.dispensable()
 		if idle == nil {
@@ -132,7 +122,7 @@ func (t *sessionTable) makeRoom(among *population, most share, l *serverLink) (e
 
 // clientOf returns the sessions of a session's client.
 func (t *sessionTable) clientOf(l *serverLink) *population {
-	if of := t.clients[l.key.client]; of != nil {
+	if of := t.clients[l.key.Client]; of != nil {
 		return of
 	}
 	return new(population)
@@ -297,7 +287,7 @@ func (t *sessionTable) forget(l *serverLink, why sessionEnd) {
 		t.links.add(l, -1)
 		of := t.clientOf(l)
 		if of.add(l, -1); of.links == 0 {
-			delete(t.clients, l.key.client)
+			delete(t.clients, l.key.Client)
 		}
 	}
 }

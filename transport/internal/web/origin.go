@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/bowline-mcp/bowline/internal/network"
+	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
@@ -27,4 +29,12 @@ func OriginOf(r *http.Request, identity string) *transport.Origin {
 		origin.TLS = r.TLS
 	}
 	return origin
+}
+
+// ClientOf returns whose share of a handler a request uses.
+func ClientOf(from *transport.Origin) share.Client {
+	if from.Identity != "" {
+		return share.Client{Identity: from.Identity}
+	}
+	return share.Client{Network: network.Of(from.RemoteAddr)}
 }

@@ -1,0 +1,356 @@
+// Package share divides what a process has little of among its clients, so that none can take the rest.
+// ADR-0083 gives the reasons.
+package share
+
+import (
+	"container/heap"
+	"context"
+	"net/netip"
+	"slices"
+	"sync"
+)
+
+// A Client is whose share it is: an identity, or the network of a client without one.
+type Client struct {
+	Identity string
+	Network  string // an IPv4 address, or the first 64 bits of an IPv6 address with "/64"
+}
+
+// A Pool is an amount that clients share, in bytes or in places. It is safe for concurrent use.
+//
+//   - A client may hold at most as much as is free then: one client alone half of the pool, N greedy
+//     ones 1/(N+1) of it each. So a newcomer finds as much as each of them has.
+//   - A client may always hold one piece, the most that one request needs. If that is not free, its
+//     claim waits, and what others give back is kept for it.
+//   - Claims within one piece are granted first, the oldest of them before the others; then those of
+//     clients that hold least.
+//   - All networks of an IPv6 site, whose first 48 bits are the same, are one client together. One of
+//     them may hold a quarter of what the site may, or one piece.
+type Pool struct {
+	limit   int
+	stopped <-chan struct{}
+
+	mu      sync.Mutex
+	free    int // what nobody holds, without what is kept
+	kept    int // what is kept for the first claim, if it is within one piece
+	clients map[Client]*account
+	sites   map[netip.Prefix]*account
+	waiting queue
+	claims  uint64   // how many claims have waited so far
+	spare   *account // an unused account for reuse; may be nil
+}
+
+// An account says what one client, or all clients of a site together, hold.
+type account struct {
+	held   int
+	site   *account     // the site of a client; nil if it has none
+	prefix netip.Prefix // of a site
+	uses   int          // how many claims wait for the client, or how many clients the site has
+	claims []*Claim     // those that wait, oldest first; a client with a site has them there
+	place  int          // the index in Pool.waiting
+}
+
+// A Claim waits until its pool grants it.
+type Claim struct {
+	pool    *Pool
+	client  Client
+	of      *account
+	n       int
+	number  uint64 // the order of arrival
+	granted chan struct{}
+}
+
+// New returns a pool of so much, of which a client may always hold one piece. After stopped has been closed,
+// no claim waits any more; nil: never.
+func New(limit, piece int, stopped <-chan struct{}) *Pool {
+	return &Pool{
+		limit: limit, stopped: stopped, free: limit, waiting: queue{piece: min(limit, piece)},
+		clients: make(map[Client]*account), sites: make(map[netip.Prefix]*account),
+	}
+}
+
+// Take takes n for a client. It reports false, and takes nothing, if the client may not have that now.
+func (p *Pool) Take(c Client, n int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a := p.enter(c)
+	taken := p.take(a, n)
+	p.leave(c, a)
+	return taken
+}
+
+// Claim takes n for a client and returns nil. If the client may not have that now, Claim returns
+// a claim; the caller calls its Wait.
+func (p *Pool) Claim(c Client, n int) *Claim {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a := p.enter(c)
+	if p.take(a, n) {
+		return nil
+	}
+	p.claims++
+	claim := &Claim{pool: p, client: c, of: a, n: n, number: p.claims, granted: make(chan struct{})}
+	payer := a.payer()
+	payer.claims = append(payer.claims, claim)
+	a.uses++
+	if len(payer.claims) == 1 {
+		heap.Push(&p.waiting, payer)
+	}
+	if p.grant(0); claim.isGranted() { // it is the first now, and may have what was kept for another
+		return nil
+	}
+	return claim
+}
+
+func (c *Claim) isGranted() bool {
+	select {
+	case <-c.granted:
+		return true
+	default:
+		return false
+	}
+}
+
+// Wait waits until the claim is granted. It reports false, and the client gets nothing, if ctx ends
+// or the pool is stopped before that.
+func (c *Claim) Wait(ctx context.Context) bool {
+	select {
+	case <-c.granted:
+		return true
+	case <-ctx.Done():
+	case <-c.pool.stopped:
+	}
+	c.pool.withdraw(c)
+	return false
+}
+
+// Give returns n of what a client holds.
+func (p *Pool) Give(c Client, n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if a := p.clients[c]; a != nil && n > 0 {
+		p.hold(a, -n)
+		p.leave(c, a)
+		p.grant(n)
+	}
+}
+
+// Held returns how much all clients hold together.
+func (p *Pool) Held() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.limit - p.free - p.kept
+}
+
+// enter returns the account of a client.
+func (p *Pool) enter(c Client) *account {
+	if a := p.clients[c]; a != nil {
+		return a
+	}
+	a := p.spare
+	if p.spare = nil; a == nil {
+		a = new(account)
+	}
+	if prefix, ok := siteOf(c); ok {
+		if a.site = p.sites[prefix]; a.site == nil {
+			a.site = &account{prefix: prefix}
+			p.sites[prefix] = a.site
+		}
+		a.site.uses++
+	}
+	p.clients[c] = a
+	return a
+}
+
+// leave forgets the account of a client that holds nothing and for which no claim waits.
+func (p *Pool) leave(c Client, a *account) {
+	if a.held > 0 || a.uses > 0 {
+		return
+	}
+	delete(p.clients, c)
+	if site := a.site; site != nil {
+		if site.uses--; site.uses == 0 {
+			delete(p.sites, site.prefix)
+		}
+	}
+	*a = account{claims: a.claims[:0]}
+	p.spare = a
+}
+
+// siteOf returns the site of a client whose network is of IPv6.
+func siteOf(c Client) (netip.Prefix, bool) {
+	if c.Identity != "" || len(c.Network) < 4 || c.Network[len(c.Network)-3] != '/' {
+		return netip.Prefix{}, false
+	}
+	network, err := netip.ParsePrefix(c.Network)
+	if err != nil {
+		return netip.Prefix{}, false
+	}
+	site, err := network.Addr().Prefix(48)
+	return site, err == nil
+}
+
+// payer returns the account that counts against the pool.
+func (a *account) payer() *account {
+	if a.site != nil {
+		return a.site
+	}
+	return a
+}
+
+// hold changes what a client holds.
+func (p *Pool) hold(a *account, n int) {
+	a.held += n
+	p.free -= n
+	if a.site != nil {
+		a.site.held += n
+	}
+	if payer := a.payer(); len(payer.claims) > 0 {
+		heap.Fix(&p.waiting, payer.place)
+	}
+}
+
+// allows reports whether a client may take n if so much is free.
+func (p *Pool) allows(a *account, n, free int) bool {
+	payer := a.payer()
+	switch {
+	case n > free:
+		return false
+	case p.waiting.within(payer, n):
+		return true
+	case payer.held+n > free-n:
+		return false
+	}
+	return a.site == nil || a.held+n <= max(p.waiting.piece, (payer.held+free)/2/4)
+}
+
+// take takes n for a client if it may have that now, and no claim that waits comes first.
+func (p *Pool) take(a *account, n int) bool {
+	if !p.allows(a, n, p.free) {
+		return false
+	}
+	if payer := a.payer(); !p.waiting.within(payer, n) && p.waiting.Len() > 0 {
+		if first := p.waiting.accounts[0]; p.waiting.within(first, first.claims[0].n) || first.held <= payer.held {
+			return false
+		}
+	}
+	p.hold(a, n)
+	p.grant(0) // the client's own claims may be none within one piece any more
+	return true
+}
+
+// grant grants claims in their order, after so much was given back. That is kept for the first claim that
+// stays, if it is within one piece, so that later claims can take only what was free before.
+func (p *Pool) grant(returned int) {
+	for p.waiting.Len() > 0 {
+		payer := p.waiting.accounts[0]
+		within := p.waiting.within(payer, payer.claims[0].n)
+		if !within {
+			p.keep(0)
+		}
+		i := payer.next(p)
+		if i < 0 {
+			if within {
+				p.keep(min(p.kept+returned, p.kept+p.free, payer.claims[0].n))
+			}
+			return
+		}
+		c := payer.claims[i]
+		p.keep(0)
+		p.remove(payer, i)
+		p.hold(c.of, c.n)
+		close(c.granted)
+		returned = min(returned, p.free)
+	}
+	p.keep(0)
+}
+
+func (p *Pool) keep(n int) {
+	p.free += p.kept - n
+	p.kept = n
+}
+
+// mostAsked is how many claims of one site next looks at.
+const mostAsked = 64
+
+// next returns the index of the oldest claim that can be granted now, or -1. Only a network of a site
+// can have a claim that passes the one before, which is of another network.
+func (a *account) next(p *Pool) int {
+	for i, c := range a.claims[:min(len(a.claims), mostAsked)] {
+		if p.allows(c.of, c.n, p.free+p.kept) {
+			return i
+		}
+		if c.of == a {
+			break
+		}
+	}
+	return -1
+}
+
+// remove removes a claim that waits.
+func (p *Pool) remove(payer *account, i int) {
+	payer.claims[i].of.uses--
+	if payer.claims = slices.Delete(payer.claims, i, i+1); len(payer.claims) == 0 {
+		heap.Remove(&p.waiting, payer.place)
+	} else {
+		heap.Fix(&p.waiting, payer.place)
+	}
+}
+
+// withdraw removes a claim for which nobody waits any more. If it has been granted meanwhile, withdraw
+// gives its amount back.
+func (p *Pool) withdraw(c *Claim) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	returned := p.kept
+	payer := c.of.payer()
+	if i := slices.Index(payer.claims, c); i >= 0 {
+		p.keep(0)
+		p.remove(payer, i)
+	} else {
+		returned = c.n
+		p.hold(c.of, -c.n)
+	}
+	p.leave(c.client, c.of)
+	p.grant(returned)
+}
+
+// A queue is a heap of the accounts for which claims wait: first those whose oldest claim is within one
+// piece, by age, then those that hold least.
+type queue struct {
+	piece    int
+	accounts []*account
+}
+
+func (q *queue) Len() int { return len(q.accounts) }
+
+func (q *queue) Less(i, j int) bool {
+	a, b := q.accounts[i], q.accounts[j]
+	if within := q.within(a, a.claims[0].n); within != q.within(b, b.claims[0].n) {
+		return within
+	} else if !within && a.held != b.held {
+		return a.held < b.held
+	}
+	return a.claims[0].number < b.claims[0].number
+}
+
+func (q *queue) Swap(i, j int) {
+	q.accounts[i], q.accounts[j] = q.accounts[j], q.accounts[i]
+	q.accounts[i].place, q.accounts[j].place = i, j
+}
+
+func (q *queue) Push(a any) {
+	a.(*account).place = len(q.accounts)
+	q.accounts = append(q.accounts, a.(*account))
+}
+
+func (q *queue) Pop() any {
+	last := len(q.accounts) - 1
+	a := q.accounts[last]
+	q.accounts[last] = nil
+	q.accounts = q.accounts[:last]
+	return a
+}
+
+// within reports whether a client that takes n more holds at most one piece.
+func (q *queue) within(payer *account, n int) bool { return payer.held+n <= q.piece }
