@@ -5,6 +5,7 @@ package sessions
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -17,6 +18,8 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/supervisor"
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/sse"
+	"github.com/bowline-mcp/bowline/transport/stdio"
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
@@ -114,4 +117,95 @@ func TestAServerThatCannotBeStartedKeepsNoLogin(t *testing.T) {
 	if closed != 1 {
 		t.Errorf("its login was closed %d times, want once", closed)
 	}
+}
+
+// TestWhichServersLogIn asks for a login for each kind of server.
+//
+// Guarantees: G-0041.6
+func TestWhichServersLogIn(t *testing.T) {
+	const block = `, "bowline": {"auth": {}}`
+	own := recordedLogin{func() { t.Error("the program's own Authorizer was closed") }}
+	refused := errors.New("no login today")
+	for name, c := range map[string]struct {
+		entry  string
+		given  func(*mcpjson.Server) (Login, error) // Options.Login; nil: it is not set
+		each   bool                                 // Each sets an Authorizer of its own
+		asked  int
+		has    bool   // the transport has a login
+		failed string // the error; "": the server is started
+	}{
+		"a command":                         {`"command": "x"`, oneLogin, false, 0, false, ""},
+		"a url":                             {`"url": "http://s/mcp"`, oneLogin, false, 1, true, ""},
+		"a url of the older transport":      {`"type": "sse", "url": "http://s/sse"`, oneLogin, false, 1, true, ""},
+		"an auth block":                     {`"url": "http://s/mcp"` + block, oneLogin, false, 1, true, ""},
+		"a header":                          {`"url": "http://s/mcp", "headers": {"authorization": "Bearer x"}`, oneLogin, false, 0, false, ""},
+		"another header":                    {`"url": "http://s/mcp", "headers": {"x": "y"}`, oneLogin, false, 1, true, ""},
+		"a header of the older transport":   {`"type": "sse", "url": "http://s/sse", "headers": {"Authorization": "Bearer x"}`, oneLogin, false, 0, false, ""},
+		"one of its own":                    {`"url": "http://s/mcp"`, oneLogin, true, 0, true, ""},
+		"one of its own, older":             {`"type": "sse", "url": "http://s/sse"`, oneLogin, true, 0, true, ""},
+		"one of its own, with an auth":      {`"url": "http://s/mcp"` + block, nil, true, 0, true, ""},
+		"without logins":                    {`"url": "http://s/mcp"`, nil, false, 0, false, ""},
+		"without logins, with a block":      {`"url": "http://s/mcp"` + block, nil, false, 0, false, "sessions: it has an auth block, and Options.Login is not set"},
+		"without logins, with older block":  {`"type": "sse", "url": "http://s/sse"` + block, nil, false, 0, false, "sessions: it has an auth block, and Options.Login is not set"},
+		"no login for this one":             {`"url": "http://s/mcp"`, func(*mcpjson.Server) (Login, error) { return nil, nil }, false, 1, false, ""},
+		"no login for this one, with block": {`"url": "http://s/mcp"` + block, func(*mcpjson.Server) (Login, error) { return nil, nil }, false, 1, false, ""},
+		"a refusal":                         {`"url": "http://s/mcp"`, func(*mcpjson.Server) (Login, error) { return nil, refused }, false, 1, false, refused.Error()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var server *mcpjson.Server
+			asked := 0
+			o := Options{Each: func(of *mcpjson.Server, o *client.Options) {
+				server, o.Conn.Log = of, slog.New(slog.DiscardHandler)
+				switch transport := of.Transport.(type) {
+				case *stdio.Command:
+					of.Transport = away{}
+				case *streamable.Client:
+					transport.HTTP = &http.Client{Transport: nobody{}}
+					if c.each {
+						transport.Authorizer = own
+					}
+				case *sse.Client:
+					transport.HTTP = &http.Client{Transport: nobody{}}
+					if c.each {
+						transport.Authorizer = own
+					}
+				}
+			}}
+			if c.given != nil {
+				o.Login = func(of *mcpjson.Server) (Login, error) {
+					if asked++; of != server {
+						t.Error("Login is asked about another server")
+					}
+					return c.given(of)
+				}
+			}
+			changes := Changes{Started: []string{"a"}}
+			if c.failed != "" {
+				changes = Changes{Failed: []string{"a"}}
+			}
+			err := apply(t, newSet(t, o), parse(t, `"a": {`+c.entry+`}`), changes)
+			if want := `server "a": ` + c.failed; (err != nil) != (c.failed != "") || err != nil && err.Error() != want || c.failed == refused.Error() && !errors.Is(err, refused) {
+				t.Errorf("Apply returned %v, want %s", err, want)
+			}
+			has := false
+			switch transport := server.Transport.(type) {
+			case *streamable.Client:
+				has = transport.Authorizer != nil
+			case *sse.Client:
+				has = transport.Authorizer != nil
+			}
+			if asked != c.asked || has != c.has {
+				t.Errorf("Login was asked %d times, want %d; the server has a login: %t, want %t", asked, c.asked, has, c.has)
+			}
+		})
+	}
+}
+
+func oneLogin(*mcpjson.Server) (Login, error) { return recordedLogin{func() {}}, nil }
+
+// nobody is a network without anybody.
+type nobody struct{}
+
+func (nobody) RoundTrip(*http.Request) (*http.Response, error) {
+	return nil, errors.New("nobody is there")
 }

@@ -11,6 +11,7 @@
 package sessions
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -356,17 +357,17 @@ func (s *Set) Close(ctx context.Context) error {
 // merge replaces options of the program by the settings of a file.
 func merge(server *mcpjson.Server, o *client.Options) {
 	settings := server.Settings
-	setIfNonzero(&o.Calls.Timeout, server.Timeout)
-	setIfNonzero(&o.Calls.MaxTimeout, settings.MaxTimeout)
-	setIfNonzero(&o.Conn.RequestTimeout, server.Timeout)
-	setIfNonzero(&o.Conn.InitTimeout, server.InitTimeout)
-	setIfNonzero(&o.Conn.BackoffMin, settings.BackoffMin)
-	setIfNonzero(&o.Conn.BackoffMax, settings.BackoffMax)
-	setIfNonzero(&o.Conn.Liveness, settings.Liveness)
-	setIfGiven(&o.Calls.Retries, settings.Retries)
-	setIfGiven(&o.Calls.WaitForReady, settings.WaitForReady)
-	setIfGiven(&o.Calls.ProgressRestarts, settings.ProgressRestarts)
-	setIfGiven(&o.TrustAnnotations, settings.TrustAnnotations)
+	o.Calls.Timeout = cmp.Or(server.Timeout, o.Calls.Timeout)
+	o.Calls.MaxTimeout = cmp.Or(settings.MaxTimeout, o.Calls.MaxTimeout)
+	o.Conn.RequestTimeout = cmp.Or(server.Timeout, o.Conn.RequestTimeout)
+	o.Conn.InitTimeout = cmp.Or(server.InitTimeout, o.Conn.InitTimeout)
+	o.Conn.BackoffMin = cmp.Or(settings.BackoffMin, o.Conn.BackoffMin)
+	o.Conn.BackoffMax = cmp.Or(settings.BackoffMax, o.Conn.BackoffMax)
+	o.Conn.Liveness = cmp.Or(settings.Liveness, o.Conn.Liveness)
+	o.Calls.Retries = given(settings.Retries, o.Calls.Retries)
+	o.Calls.WaitForReady = given(settings.WaitForReady, o.Calls.WaitForReady)
+	o.Calls.ProgressRestarts = given(settings.ProgressRestarts, o.Calls.ProgressRestarts)
+	o.TrustAnnotations = given(settings.TrustAnnotations, o.TrustAnnotations)
 	if len(settings.ToolModes) > 0 {
 		modes := maps.Clone(o.ToolModes)
 		if modes == nil {
@@ -377,14 +378,10 @@ func merge(server *mcpjson.Server, o *client.Options) {
 	}
 }
 
-func setIfNonzero[T comparable](to *T, value T) {
-	if value != *new(T) {
-		*to = value
-	}
-}
-
-func setIfGiven[T any](to *T, value *T) {
+// given returns what a file gives, or otherwise what the program does.
+func given[T any](value *T, otherwise T) T {
 	if value != nil {
-		*to = *value
+		return *value
 	}
+	return otherwise
 }

@@ -4,12 +4,15 @@ package sessions
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -22,6 +25,8 @@ import (
 	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/mcpjson"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/supervisor"
+	"github.com/bowline-mcp/bowline/transport/inmem"
 	"github.com/bowline-mcp/bowline/transport/stdio"
 )
 
@@ -220,18 +225,108 @@ func TestSettingsOfTheFileTakePrecedence(t *testing.T) {
 		},
 		`"bowline": {"liveness": "off", "retries": 2}`: func(o *client.Options) { o.Conn.Liveness, o.Calls.Retries = -1, 2 },
 	} {
-		server, err := parse(t, `"a": $SELF{`+settings+`}`).Server("a")
-		if err != nil {
+		var got client.Options
+		s := newSet(t, Options{Client: base, Each: func(of *mcpjson.Server, o *client.Options) { got, of.Transport = *o, away{} }})
+		if err := apply(t, s, parse(t, `"a": $SELF{`+settings+`}`), Changes{Started: []string{"a"}}); err != nil {
 			t.Fatal(err)
 		}
-		got, wanted := base, base
-		merge(server, &got)
+		wanted := base
 		want(&wanted)
-		if diff := cmp.Diff(wanted, got, cmpopts.IgnoreFields(conn.Options{}, "Hooks"), cmpopts.IgnoreUnexported(client.CallOptions{}, conn.Options{})); diff != "" {
+		if diff := cmp.Diff(wanted, got, cmpopts.IgnoreFields(conn.Options{}, "Hooks", "Wheel", "Gate"), cmpopts.IgnoreFields(client.Options{}, "Supervisor"), cmpopts.IgnoreUnexported(client.CallOptions{}, conn.Options{})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", settings, diff)
 		}
 	}
 	if base.ToolModes["y"] != protocol.Stateful {
 		t.Error("the program's map was changed")
 	}
+}
+
+// TestWhatTheSessionsShare starts two servers, and two with what the program has.
+//
+// Guarantees: G-0041.4
+func TestWhatTheSessionsShare(t *testing.T) {
+	own := client.Options{Supervisor: supervisor.New(supervisor.Options{}), Conn: conn.Options{Wheel: new(conn.Wheel), Gate: new(conn.Gate)}}
+	defer own.Supervisor.Stop(context.Background())
+	for name, given := range map[string]client.Options{"its own": {}, "those of the program": own} {
+		var got []client.Options
+		s := newSet(t, Options{Client: given, Each: func(of *mcpjson.Server, o *client.Options) {
+			got = append(got, *o)
+			of.Transport, o.Conn.Log = away{}, slog.New(slog.DiscardHandler)
+		}})
+		if err := apply(t, s, parse(t, `"a": $SELF{}, "b": $SELF{}`), Changes{Started: []string{"a", "b"}}); err != nil {
+			t.Fatal(err)
+		}
+		a, b := got[0], got[1]
+		if a.Supervisor == nil || a.Conn.Wheel == nil || a.Conn.Gate == nil || a.Supervisor != b.Supervisor || a.Conn.Wheel != b.Conn.Wheel || a.Conn.Gate != b.Conn.Gate {
+			t.Errorf("%s: two sessions do not share supervisor, wheel and gate", name)
+		}
+		if given.Supervisor != nil && (a.Supervisor != given.Supervisor || a.Conn.Wheel != given.Conn.Wheel || a.Conn.Gate != given.Conn.Gate) {
+			t.Errorf("%s are not used", name)
+		}
+		if report := s.Report(); given.Supervisor == nil && report.Name != "test" || len(report.Children) != 2 {
+			t.Errorf("%s: the report is\n%s", name, report)
+		}
+	}
+}
+
+// TestErrorsNameTheServer has a server that is away, and one that cannot be told something and whose call does not end.
+//
+// Guarantees: G-0041.3, G-0041.7
+func TestErrorsNameTheServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		quiet := slog.New(slog.DiscardHandler)
+		s := server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{})
+		defer s.Close(context.Background())
+		server.AddTool(s, protocol.Tool{Name: "hang"}, func(ctx context.Context, _ struct{}) (string, error) {
+			<-ctx.Done()
+			return "", ctx.Err()
+		})
+		there, told, unsent := true, 0, errors.New("unsent")
+		failing := func(next client.Handler) client.Handler {
+			return func(ctx context.Context, r *client.Request) (any, error) {
+				if r.Method == protocol.NotificationRootsListChanged {
+					told++
+					return nil, unsent
+				}
+				return next(ctx, r)
+			}
+		}
+		o := Options{Client: client.Options{ProtocolVersion: protocol.LatestLegacy, Middleware: []client.Middleware{failing}, Conn: conn.Options{Log: quiet}}, Each: func(of *mcpjson.Server, _ *client.Options) {
+			of.Transport = away{}
+			if there {
+				of.Transport = inmem.New(s.Accept, inmem.Options{})
+			}
+		}}
+		set := New(protocol.Implementation{Name: "test", Version: "1"}, o)
+		if _, err := set.Apply(t.Context(), parse(t, `"hangs": $SELF{}`)); err != nil {
+			t.Fatal(err)
+		}
+		there = false
+		if _, err := set.Apply(t.Context(), parse(t, `"hangs": $SELF{}, "away": $SELF{}`)); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := set.AwaitReady(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.HasPrefix(err.Error(), `server "away": `) {
+			t.Errorf("AwaitReady: %v", err)
+		}
+		session, _ := set.Session("hangs")
+		ended := make(chan error, 1)
+		go func() {
+			_, err := session.CallTool(context.Background(), &protocol.CallToolParams{Name: "hang"})
+			ended <- err
+		}()
+		synctest.Wait()
+		if err := set.RootsChanged(t.Context()); told != 1 || !errors.Is(err, unsent) || !strings.HasPrefix(err.Error(), `server "hangs": `) {
+			t.Errorf("RootsChanged has told %d servers: %v", told, err)
+		}
+		closing, cancelClosing := context.WithTimeout(t.Context(), time.Second)
+		defer cancelClosing()
+		if err := set.Close(closing); !errors.Is(err, context.DeadlineExceeded) || !strings.HasPrefix(err.Error(), `server "hangs": `) {
+			t.Errorf("Close: %v", err)
+		}
+		if err := <-ended; err == nil {
+			t.Error("the call was answered")
+		}
+	})
 }
