@@ -72,6 +72,11 @@ func TestPatternReturnsTheTextsOfVariables(t *testing.T) {
 		{"x://a{?b,c}", "x://a?c=1", map[string]string{"c": "1"}},
 		{"x://a{?b,c}", "x://a?b=1&c=", map[string]string{"b": "1", "c": ""}},
 		{"x://{a:1}/{a}", "x://f/foo", map[string]string{"a": "foo"}},
+		{"x://{a}/{a:1}", "x://foo/f", map[string]string{"a": "foo"}},
+		{"x://{a:1}/{a:2}/{a:1}", "x://f/fo/f", map[string]string{"a": "fo"}},
+		{"x://{a:1}/{a}", "x://f/", map[string]string{"a": "f"}},
+		{"x://{a}", "x://%zz", map[string]string{}},
+		{"x://{a:3}", "x://abc", map[string]string{"a": "abc"}},
 		{"x://{a:3}", "x://abcd", map[string]string{}},
 	} {
 		p, err := newPattern(test.template)

@@ -3,11 +3,13 @@ package server_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
@@ -43,6 +45,106 @@ func TestOneClientCannotFillTheTaskStore(t *testing.T) {
 	}
 	if err := errors.Join(store.Delete(t.Context(), "1"), save(taskOf("eve", "eve", "2", 8<<10))); err != nil {
 		t.Error("after a deletion: got no place, want one:", err)
+	}
+}
+
+// The limits of a store are exact, and each names itself. A task that is saved again, or gets smaller, needs no place.
+//
+// Guarantees: G-0032.5
+func TestLimitsOfTheTaskStore(t *testing.T) {
+	each := taskOf("ada", "ada", "1", 100).Size()
+	for name, test := range map[string]struct {
+		store *server.MemoryTaskStore
+		saves []*server.TaskRecord // all but the last fit
+		fails string               // "": so does the last
+	}{
+		"as many as allowed":      {&server.MemoryTaskStore{MaxTasks: 2}, []*server.TaskRecord{taskOf("a", "a", "1", 1), taskOf("b", "b", "2", 1)}, ""},
+		"one more":                {&server.MemoryTaskStore{MaxTasks: 2}, []*server.TaskRecord{taskOf("a", "a", "1", 1), taskOf("b", "b", "2", 1), taskOf("c", "c", "3", 1)}, "it has 2 tasks"},
+		"the same again":          {&server.MemoryTaskStore{MaxTasks: 1}, []*server.TaskRecord{taskOf("a", "a", "1", 1), taskOf("a", "a", "1", 9)}, ""},
+		"as many of a client":     {&server.MemoryTaskStore{MaxTasksPerClient: 2}, []*server.TaskRecord{taskOf("a", "a", "1", 1), taskOf("a", "a", "2", 1)}, ""},
+		"one more of a client":    {&server.MemoryTaskStore{MaxTasksPerClient: 2}, []*server.TaskRecord{taskOf("a", "a", "1", 1), taskOf("a", "a", "2", 1), taskOf("a", "a", "3", 1)}, "it has 2 tasks of this client"},
+		"the same of a client":    {&server.MemoryTaskStore{MaxTasksPerClient: 1}, []*server.TaskRecord{taskOf("a", "a", "1", 1), taskOf("a", "a", "1", 2)}, ""},
+		"a quarter":               {&server.MemoryTaskStore{MaxBytes: 4 * each}, []*server.TaskRecord{taskOf("ada", "ada", "1", 100)}, ""},
+		"more than a quarter":     {&server.MemoryTaskStore{MaxBytes: 4*each - 1}, []*server.TaskRecord{taskOf("ada", "ada", "1", 100)}, fmt.Sprintf("of this client would be of %d bytes", each)},
+		"all":                     {&server.MemoryTaskStore{MaxBytes: 4 * each}, []*server.TaskRecord{taskOf("ada", "ada", "1", 100), taskOf("bob", "bob", "2", 100), taskOf("eve", "eve", "3", 100), taskOf("joe", "joe", "4", 100)}, ""},
+		"a byte more than all":    {&server.MemoryTaskStore{MaxBytes: 4*each + 3}, []*server.TaskRecord{taskOf("ada", "ada", "1", 100), taskOf("bob", "bob", "2", 100), taskOf("eve", "eve", "3", 100), taskOf("joe", "joe", "4", 100), taskOf("", "", "5", 0)}, "its tasks would be of"},
+		"smaller in a full store": {&server.MemoryTaskStore{MaxBytes: 4 * each}, []*server.TaskRecord{taskOf("ada", "ada", "1", 100), taskOf("ada", "ada", "1", 99), taskOf("ada", "ada", "1", 100)}, ""},
+		"the default":             {&server.MemoryTaskStore{}, []*server.TaskRecord{taskOf("a", "a", "1", 16<<20-600)}, ""},
+		"more than the default":   {&server.MemoryTaskStore{}, []*server.TaskRecord{taskOf("a", "a", "1", 16<<20)}, "of this client"},
+	} {
+		for i, r := range test.saves {
+			err := test.store.Save(t.Context(), r)
+			if fails := i == len(test.saves)-1 && test.fails != ""; (err != nil) != fails || fails && (!errors.Is(err, server.ErrTaskStoreFull) || !strings.Contains(err.Error(), test.fails)) {
+				t.Errorf("%s, %d. save: got %v, want %q at the end", name, i+1, err, test.fails)
+			}
+		}
+	}
+}
+
+// A store returns a task until it expires, whoever asks first, and what has expired takes no place. Tasks are listed by their age and then
+// their id, after any of them.
+func TestTasksInAStoreExpire(t *testing.T) {
+	for name, look := range map[string]func(*testing.T, *server.MemoryTaskStore) bool{
+		"Load": func(t *testing.T, store *server.MemoryTaskStore) bool {
+			_, err := store.Load(t.Context(), "long")
+			_, gone := store.Load(t.Context(), "short")
+			return err == nil && errors.Is(gone, server.ErrNotFound)
+		},
+		"List": func(t *testing.T, store *server.MemoryTaskStore) bool {
+			all, err := store.List(t.Context(), "ada", "", 10)
+			return err == nil && len(all) == 1 && all[0].Task.TaskID == "long"
+		},
+		"Save": func(t *testing.T, store *server.MemoryTaskStore) bool {
+			return store.Save(t.Context(), taskOf("ada", "ada", "more", 1)) == nil
+		},
+	} {
+		testenv.Bubble(t, func(t *testing.T) {
+			store := &server.MemoryTaskStore{MaxTasks: 2}
+			short, long := taskOf("ada", "ada", "short", 1), taskOf("ada", "ada", "long", 1)
+			short.Expires = time.Now().Add(time.Minute)
+			if err := errors.Join(store.Save(t.Context(), long), store.Save(t.Context(), short)); err != nil {
+				t.Fatal(err)
+			}
+			pass(time.Minute - 1)
+			if all, err := store.List(t.Context(), "ada", "", 10); len(all) != 2 {
+				t.Errorf("%s: before the end: got %v, %v, want both", name, all, err)
+			}
+			pass(1)
+			if !look(t, store) {
+				t.Errorf("%s: a task that has expired is still there", name)
+			}
+			pass(time.Hour)
+			if all, err := store.List(t.Context(), "ada", "", 10); len(all) > 1 || err != nil {
+				t.Errorf("%s: at last: got %v, %v, want no more than what was saved later", name, all, err)
+			}
+		})
+	}
+	store := new(server.MemoryTaskStore)
+	began := time.Now()
+	for id, age := range map[string]time.Duration{"d": 0, "c": time.Second, "a": time.Minute, "b": time.Second} {
+		r := taskOf("ada", "ada", id, 1)
+		r.Created = began.Add(-age)
+		if err := store.Save(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for after, want := range map[string]string{"": "abc", "a": "bcd", "b": "cd", "d": ""} {
+		all, err := store.List(t.Context(), "ada", after, 3)
+		got := ""
+		for _, r := range all {
+			got += r.Task.TaskID
+		}
+		if got != want || err != nil {
+			t.Errorf("after %q: got %q, %v, want %q", after, got, err, want)
+		}
+	}
+	if _, err := store.List(t.Context(), "ada", "none", 3); !errors.Is(err, server.ErrNotFound) {
+		t.Errorf("after an unknown one: got %v, want %v", err, server.ErrNotFound)
+	}
+	r, _ := store.Load(t.Context(), "a")
+	r.Tool = "changed"
+	if again, err := store.Load(t.Context(), "a"); err != nil || again.Tool != "" {
+		t.Errorf("a caller has changed the store: got %+v, %v", again, err)
 	}
 }
 

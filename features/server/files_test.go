@@ -1,0 +1,131 @@
+package server_test
+
+import (
+	"context"
+	"io/fs"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/protocol"
+)
+
+// A vanishingFS lists a file that is gone when somebody looks at it.
+type vanishingFS struct{ fstest.MapFS }
+
+func (v vanishingFS) ReadDir(name string) ([]fs.DirEntry, error) {
+	all, err := v.MapFS.ReadDir(name)
+	for i, entry := range all {
+		if strings.HasPrefix(entry.Name(), "gone") {
+			all[i] = goneEntry{entry}
+		}
+	}
+	return all, err
+}
+
+type goneEntry struct{ fs.DirEntry }
+
+func (goneEntry) Info() (fs.FileInfo, error) { return nil, fs.ErrNotExist }
+
+// A file is listed and read if it is not larger than MaxBytes, whose default is 8 MiB, and if it is still there. Both agree.
+//
+// Guarantees: G-0029.5
+func TestSizesOfFiles(t *testing.T) {
+	for name, test := range map[string]struct {
+		most   int64
+		files  map[string]int // sizes
+		served string
+	}{
+		"the default":       {0, map[string]int{"fits": 8 << 20, "large": 8<<20 + 1}, "fits"},
+		"below it":          {-1, map[string]int{"fits": 8 << 20, "large": 8<<20 + 1}, "fits"},
+		"of the program":    {10, map[string]int{"fits": 10, "large": 11}, "fits"},
+		"an empty file":     {10, map[string]int{"empty": 0}, "empty"},
+		"what has vanished": {10, map[string]int{"gone": 1, "here": 1}, "here"},
+	} {
+		all := fstest.MapFS{}
+		for name, size := range test.files {
+			all[name] = &fstest.MapFile{Data: make([]byte, size)}
+		}
+		s := newServer(server.Options{})
+		s.AddFiles("file:///docs", vanishingFS{all}, server.FilesOptions{MaxBytes: test.most, MIMEType: func(string) string { return "image/png" }})
+		w := dial(t, s)
+		if got := result[protocol.ListResourcesResult](w, "resources/list", ``).Resources; len(got) != 1 || got[0].Name != test.served || *got[0].Size != int64(test.files[test.served]) {
+			t.Errorf("%s: got %v, want %s alone", name, got, test.served)
+		}
+		for file := range test.files {
+			if file == "gone" || file == test.served && test.files[file] > 1<<20 {
+				continue // of the former only the entry is wrong; reading the latter takes long
+			}
+			if got := w.ask(modern(`1`, "resources/read", `"uri":"file:///docs/`+file+`"`)); (got.Error == nil) != (file == test.served) {
+				t.Errorf("%s: reading %s: got %.100s, %v", name, file, got.Result, got.Error)
+			}
+		}
+	}
+}
+
+// Bytes are sent as text if their type is textual, or if they have no type and are UTF-8, and else as they are.
+func TestBytesAreTextOrNot(t *testing.T) {
+	const text, binary = "text", "\xff"
+	for kind, isText := range map[string]bool{
+		"": true, "text/plain": true, "text/x-unknown; charset=utf-8": true, "application/json": true, "application/problem+json": true,
+		"application/xml": true, "image/svg+xml": true, "application/javascript": true, "application/yaml": true, "application/x-yaml": true,
+		"application/toml": true, "application/x-sh": true, "application/sql": true, "application/graphql": true,
+		"image/png": false, "application/octet-stream": false, "application/pdf": false, "application/x-json": false, "json": false, "a/b/c": false, "TEXT/Plain": true,
+	} {
+		s := newServer(server.Options{})
+		for name, content := range map[string]string{"x://text": text, "x://binary": binary} {
+			server.AddResource(s, protocol.Resource{URI: name, Name: "a", MIMEType: kind}, func(context.Context) ([]byte, error) { return []byte(content), nil })
+		}
+		server.AddResource(s, protocol.Resource{URI: "x://none", Name: "a", MIMEType: kind}, func(context.Context) ([]byte, error) { return nil, nil })
+		w := dial(t, s)
+		read := func(uri string) protocol.ResourceContents {
+			return result[protocol.ReadResourceResult](w, "resources/read", `"uri":"`+uri+`"`).Contents[0]
+		}
+		if got := read("x://text"); (got.Text != nil) != isText || isText && *got.Text != text || !isText && string(got.Blob) != text || got.MIMEType != kind {
+			t.Errorf("%q: got %+v, want it as text: %t", kind, got, isText)
+		}
+		if got := read("x://binary"); got.Text != nil || string(got.Blob) != binary {
+			t.Errorf("%q: bytes that are no text: got %+v, want them as they are", kind, got)
+		}
+		if got := read("x://none"); (got.Text != nil) != isText || got.Text == nil && got.Blob == nil {
+			t.Errorf("%q: no bytes: got %+v, want an empty content", kind, got)
+		}
+	}
+}
+
+// What is added and what is removed in one moment is listed beside the files at once, and what the program adds hides a file.
+//
+// Guarantees: G-0029.17
+func TestListOfFilesFollowsEveryChange(t *testing.T) {
+	s := newServer(server.Options{})
+	s.AddFiles("file:///docs", fstest.MapFS{"a": {Data: []byte("file")}}, server.FilesOptions{})
+	add := func(uri, name string) {
+		server.AddResource(s, protocol.Resource{URI: uri, Name: name}, func(context.Context) (string, error) { return name, nil })
+	}
+	w := dial(t, s)
+	want := func(names ...string) {
+		t.Helper()
+		var got []string
+		for _, r := range result[protocol.ListResourcesResult](w, "resources/list", ``).Resources {
+			got = append(got, r.Name)
+		}
+		if strings.Join(got, " ") != strings.Join(names, " ") {
+			t.Errorf("got %q, want %q", got, names)
+		}
+	}
+	want("a")
+	add("x://one", "one")
+	want("a", "one")
+	add("x://two", "two")
+	s.RemoveResources("x://one")
+	want("a", "two")
+	s.RemoveResources("x://two", "x://none")
+	add("file:///docs/a", "own")
+	want("own")
+	if got := result[protocol.ReadResourceResult](w, "resources/read", `"uri":"file:///docs/a"`).Contents[0]; got.Text == nil || *got.Text != "own" {
+		t.Errorf("got %+v, want what the program has added", got)
+	}
+	s.RemoveResources("file:///docs/a")
+	want("a")
+}

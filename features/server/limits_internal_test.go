@@ -1,0 +1,136 @@
+package server
+
+import (
+	"context"
+	"io/fs"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/internal/testenv"
+	"github.com/bowline-mcp/bowline/protocol"
+)
+
+// The server remembers the latest 65,536 used states, and none that has expired.
+//
+// Guarantees: G-0031.4
+func TestTheLatestUsedStatesAreRemembered(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
+		const most = 65_536
+		rs := &New(protocol.Implementation{}, Options{}).rounds
+		spend := func(n int, lives time.Duration) bool {
+			id := make([]byte, 16)
+			id[0], id[1], id[2] = byte(n), byte(n>>8), byte(n>>16)
+			until := time.Now().Add(lives).Unix()
+			first, err := rs.spend(context.Background(), &state{ID: id, Until: until, End: until})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return first
+		}
+		for n := range most {
+			if !spend(n, time.Hour) {
+				t.Fatalf("state %d: it was used before", n)
+			}
+		}
+		if spend(0, time.Hour) || spend(most-1, time.Hour) {
+			t.Error("one of the latest 65,536 states can be used again")
+		}
+		if !spend(most, time.Hour) || spend(1, time.Hour) || len(rs.spent) != most || len(rs.order) != most {
+			t.Errorf("after one more: %d and %d states are remembered, want %d", len(rs.spent), len(rs.order), most)
+		}
+		timer := time.NewTimer(time.Hour + 2*time.Second)
+		<-timer.C
+		if !spend(most+1, time.Hour) || len(rs.spent) != 1 || len(rs.order) != 1 {
+			t.Errorf("after all have expired: %d and %d states are remembered, want 1", len(rs.spent), len(rs.order))
+		}
+		rs.end(nil)
+	})
+}
+
+// A folder remembers at most 100,000 names of its directories.
+func TestRememberedNamesAreBounded(t *testing.T) {
+	entries := func(n int) []fs.DirEntry {
+		all := make([]fs.DirEntry, n)
+		for i := range all {
+			all[i] = fs.FileInfoToDirEntry(renamed(i))
+		}
+		return all
+	}
+	for _, test := range []struct{ before, adds, names int }{
+		{0, 3, 4}, {mostNames - 4, 3, mostNames}, {mostNames - 4, 4, mostNames - 3}, {mostNames - 1, 0, mostNames}, {mostNames, 3, 4},
+	} {
+		var d directories
+		d.begin("before", time.Now())
+		d.names = test.before
+		d.keep(d.begin("here", time.Now()), entries(test.adds))
+		if d.names != test.names || len(d.known["here"].kinds) != test.adds && test.names != mostNames-3 {
+			t.Errorf("%d names and %d more: got %d, want %d", test.before, test.adds, d.names, test.names)
+		}
+		if d.begin("here", time.Now()); test.before == 0 && d.names != 1 { // its own
+			t.Errorf("a changed directory leaves %d names, want 1", d.names)
+		}
+	}
+}
+
+type renamed int
+
+func (r renamed) Name() string     { return string(rune('a' + int(r))) }
+func (renamed) Size() int64        { return 0 }
+func (renamed) Mode() fs.FileMode  { return 0 }
+func (renamed) ModTime() time.Time { return time.Time{} }
+func (renamed) IsDir() bool        { return false }
+func (renamed) Sys() any           { return nil }
+
+// A name may be another spelling of a file that exists if the system finds it in the other case of its letters, or by a rule of Windows.
+func TestNamesThatMayBeOthers(t *testing.T) {
+	files := fstest.MapFS{}
+	for _, name := range []string{"a", "A", "z", "Z", "m", "M", "aB", "Ab"} {
+		files["sub/"+name] = &fstest.MapFile{}
+	}
+	for name, want := range map[string]bool{
+		"a": true, "A": true, "z": true, "Z": true, "m": true, "aB": true, "ab": false, "AB": false, "b": false, "B": false,
+		"1": false, "@": false, "[": false, "`": false, "{": false, "_": false, "a.": true, "b.": true, "b ": true, "b.b": false, "b~1": true, "b:c": true, "ä": true, "\u212a": true,
+	} {
+		if got := mayBeOther(files, "sub", name); got != want {
+			t.Errorf("%q: got %t, want %t", name, got, want)
+		}
+	}
+}
+
+// After a task of a legacy client has ended or expired, nothing of the client's session remembers it.
+func TestEndedTasksAreNotWatched(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
+		s := New(protocol.Implementation{}, Options{Tasks: &TaskOptions{Legacy: true, TTL: time.Hour}})
+		p := &peer{server: s}
+		p.changes.send = p.sendChanges
+		s.subscriptions.add(&p.changes)
+		for name, end := range map[string]func(id string){
+			"completed": func(id string) { keepTask(t, s, id, protocol.TaskCompleted) },
+			"failed":    func(id string) { keepTask(t, s, id, protocol.TaskFailed) },
+			"cancelled": func(id string) { keepTask(t, s, id, protocol.TaskCancelled) },
+			"unknown":   func(id string) { _ = s.tasks.options.Store.Delete(context.Background(), id) },
+		} {
+			keepTask(t, s, name, protocol.TaskWorking)
+			p.watch(name)
+			if _, err := p.statusOf(context.Background(), name); err != nil || len(s.subscriptions.ofTask) != 1 || len(p.changes.wanted.tasks) != 1 {
+				t.Errorf("%s, while it runs: %d tasks are watched, want 1", name, len(s.subscriptions.ofTask))
+			}
+			end(name)
+			_, _ = p.statusOf(context.Background(), name)
+			if len(s.subscriptions.ofTask) != 0 || len(s.subscriptions.all[&p.changes]) != 0 || len(p.changes.wanted.tasks) != 0 {
+				t.Errorf("%s: its listeners are %v, and the session wants %v, want neither", name, s.subscriptions.ofTask, p.changes.wanted.tasks)
+			}
+		}
+	})
+}
+
+func keepTask(t *testing.T, s *Server, id string, status protocol.TaskStatus) {
+	t.Helper()
+	err := s.tasks.options.Store.Save(context.Background(), &TaskRecord{
+		Task: protocol.DetailedTask{Task: protocol.Task{TaskID: id, Status: status}}, Created: time.Now(), Expires: time.Now().Add(time.Hour),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
