@@ -257,3 +257,34 @@ func TestATaskHasTheAnswersOfItsRounds(t *testing.T) {
 		})
 	}
 }
+
+// An answer stays an answer of the call, although the next round asks something else first. So each question is asked once.
+//
+// Guarantees: G-0031.1
+func TestAnswersOutliveARoundThatDoesNotAskForThem(t *testing.T) {
+	s := newServer(server.Options{})
+	run := 0
+	server.AddTool(s, protocol.Tool{Name: "t"}, func(ctx context.Context, _ struct{}) (text string, err error) {
+		run++
+		keys := map[int][]string{1: {"a"}, 2: {"b", "a"}, 3: {"c", "a", "b"}, 4: {"a", "b", "c"}}[run]
+		for _, key := range keys {
+			answers, err := server.Ask(ctx, question(key))
+			if err != nil {
+				return "", err
+			}
+			text += textOf(answers, key)
+		}
+		return text, nil
+	}, server.Asks(server.Reruns, forms))
+	w := dial(t, s)
+	got := w.round("t", "")
+	for _, key := range []string{"a", "b", "c"} {
+		if len(got.Keys) != 1 || got.Keys[0] != key {
+			t.Fatalf("got %+v, want the question %q", got, key)
+		}
+		got = w.round("t", retryParams(got.State, `"`+key+`":{"action":"accept","content":{"`+key+`":"`+key+`"}}`))
+	}
+	if !strings.Contains(got.Text, `"abc"`) {
+		t.Errorf("got %+v, want all three answers", got)
+	}
+}

@@ -474,3 +474,46 @@ func TestCallIDIsTheSameInAllRounds(t *testing.T) {
 		})
 	}
 }
+
+// A tool with an output schema may ask, in each way: its questions need not fit the schema, and its result must.
+//
+// Guarantees: G-0031.1
+func TestToolsWithAnOutputSchemaAsk(t *testing.T) {
+	type sum struct {
+		Sum int `json:"sum"`
+	}
+	newTyped := func() *server.Server {
+		s := newServer(server.Options{})
+		for name, how := range map[string]server.Asking{"waits": server.Waits, "reruns": server.Reruns} {
+			server.AddTool(s, protocol.Tool{Name: name}, func(ctx context.Context, _ struct{}) (sum, error) {
+				return sum{7}, server.Confirm(ctx, "Sure?")
+			}, server.Asks(how, forms))
+		}
+		explicit := func(good bool) func(ctx context.Context, _ struct{}) (*protocol.CallToolResult, error) {
+			return func(ctx context.Context, _ struct{}) (*protocol.CallToolResult, error) {
+				if len(server.RequestFrom(ctx).Answers) == 0 {
+					return nil, &server.InputRequired{Requests: question("a")}
+				}
+				if !good {
+					return &protocol.CallToolResult{Content: protocol.Contents{}}, nil
+				}
+				return &protocol.CallToolResult{Content: protocol.Contents{}, StructuredContent: json.RawMessage(`{"sum":7}`)}, nil
+			}
+		}
+		schema := json.RawMessage(`{"type":"object","properties":{"sum":{"type":"integer"}},"required":["sum"]}`)
+		server.AddTool(s, protocol.Tool{Name: "explicit", OutputSchema: schema}, explicit(true))
+		server.AddTool(s, protocol.Tool{Name: "breaks", OutputSchema: schema}, explicit(false))
+		return s
+	}
+	everywhereSince(t, protocol.Version20250618, newTyped, client.Options{Elicit: fillIn}, func(t *testing.T, _ *server.Server, session *client.Session) {
+		for _, name := range []string{"waits", "reruns", "explicit"} {
+			got, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: name})
+			if err != nil || string(got.StructuredContent) != `{"sum":7}` {
+				t.Errorf("%s: got %+v, %v, want its sum", name, got, err)
+			}
+		}
+		if got, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: "breaks"}); err == nil || !strings.Contains(err.Error(), "broken its output schema") {
+			t.Errorf("a result without content: got %+v, %v, want an error", got, err)
+		}
+	})
+}

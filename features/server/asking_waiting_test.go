@@ -181,6 +181,43 @@ func TestTheBytesOfCallsThatWaitAreBounded(t *testing.T) {
 	})
 }
 
+// A call that loses its place to a newer one leaves it at once, with its ticket, although its handler has not returned yet.
+//
+// Guarantees: G-0031.7
+func TestACallThatLosesItsPlaceLeavesItAtOnce(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
+		release := make(chan struct{})
+		s := newServer(server.Options{Asking: server.AskingOptions{MaxWaiting: 2, MaxWaitingPerClient: 1, MaxWaitingBytes: 100 << 10}})
+		server.AddTool(s, protocol.Tool{Name: "t"}, func(ctx context.Context, _ struct{}) (string, error) {
+			err := server.Confirm(ctx, "Sure?")
+			if err != nil {
+				<-release
+			}
+			return "confirmed", err
+		}, server.Asks(server.Waits, forms))
+		ada, bob, eve := dialAs(t, s, "ada"), dialAs(t, s, "bob"), dialAs(t, s, "eve")
+		first := ada.round("t", "")
+		second := ada.round("t", "")
+		if got := ada.round("t", retryParams(first.State, yes)); !got.Error.is(jsonrpc.CodeInvalidParams, "anew") {
+			t.Errorf("the call without a place: got %+v, want the error %d", got, jsonrpc.CodeInvalidParams)
+		}
+		if got := bob.round("t", ""); got.State == "" {
+			t.Errorf("the second place of all: got %+v, want a question", got)
+		}
+		if got := eve.round("t", ""); !got.Error.is(jsonrpc.CodeOverloaded, "overloaded: 2 calls wait") {
+			t.Errorf("a third place: got %+v, want the error %d", got, jsonrpc.CodeOverloaded)
+		}
+		if got := ada.round("t", retryParams(second.State, yes)); !strings.Contains(got.Text, "confirmed") {
+			t.Errorf("the call with the place: got %+v, want its result", got)
+		}
+		if got := eve.round("t", ""); got.State == "" {
+			t.Errorf("the place of a call that has ended: got %+v, want a question", got)
+		}
+		close(release)
+		s.Close(context.Background())
+	})
+}
+
 // A question that gets no answer fails with the reason, when that occurs and not later, in every way to ask.
 //
 // Guarantees: G-0031.7

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -162,5 +164,74 @@ func TestLogNeverWaitsForTheClient(t *testing.T) {
 				w.want(`"at last"`)
 			})
 		})
+	}
+}
+
+// Loggers that come from one logger share nothing: each has its own attributes and groups.
+func TestLoggersHaveTheirOwnAttributes(t *testing.T) {
+	s := newServer(server.Options{LogRate: -1})
+	server.AddTool(s, protocol.Tool{Name: "t"}, func(ctx context.Context, _ struct{}) (string, error) {
+		for _, base := range []*slog.Logger{server.Logger(ctx), slog.New(server.LogHandler(slog.DiscardHandler))} {
+			for n := range 5 { // so that some list of attributes or groups has room for one more
+				base = base.With(fmt.Sprint("a", n), n)
+			}
+			one, other := base.With("x", 1), base.With("y", 2)
+			one.ErrorContext(ctx, "one")
+			other.ErrorContext(ctx, "other")
+			for range 5 {
+				base = base.WithGroup("g")
+			}
+			one, other = base.WithGroup("h"), base.WithGroup("i")
+			one.ErrorContext(ctx, "one", "x", 1)
+			other.ErrorContext(ctx, "other", "y", 2)
+			base.WithGroup("").ErrorContext(ctx, "none", "z", 3)
+		}
+		return "", nil
+	})
+	w := dial(t, s)
+	got := w.messagesOf(strings.Replace(modern(`1`, "tools/call", `"name":"t"`), `"_meta":{`, `"_meta":{"io.modelcontextprotocol/logLevel":"debug",`, 1))
+	const attributes = `"a0":0,"a1":1,"a2":2,"a3":3,"a4":4`
+	want := []string{
+		`{` + attributes + `,"msg":"one","x":1}`, `{` + attributes + `,"msg":"other","y":2}`,
+		`{` + attributes + `,"g":{"g":{"g":{"g":{"g":{"h":{"x":1}}}}}},"msg":"one"}`,
+		`{` + attributes + `,"g":{"g":{"g":{"g":{"g":{"i":{"y":2}}}}}},"msg":"other"}`,
+		`{` + attributes + `,"g":{"g":{"g":{"g":{"g":{"z":3}}}}},"msg":"none"}`,
+	}
+	if want = append(want, want...); !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// Each level of slog has its level in MCP, and a client gets what is at least as severe as it wants.
+func TestLevelsOfMessages(t *testing.T) {
+	levels := []slog.Level{-8, -4, -1, 0, 1, 2, 3, 4, 7, 8, 11, 12, 15, 16, 19, 20, 99}
+	const names = "debug debug debug info info notice notice warning warning error error critical critical alert alert emergency emergency"
+	s := newServer(server.Options{LogRate: -1})
+	server.AddTool(s, protocol.Tool{Name: "t"}, func(ctx context.Context, _ struct{}) (string, error) {
+		for _, level := range levels {
+			server.Logger(ctx).Log(ctx, level, "said")
+		}
+		return "", nil
+	})
+	for i, wanted := range strings.Fields(names) {
+		w := dial(t, s)
+		w.send(strings.Replace(modern(`1`, "tools/call", `"name":"t"`), `"_meta":{`, `"_meta":{"io.modelcontextprotocol/logLevel":"`+wanted+`",`, 1))
+		var got []string
+		for {
+			var m struct {
+				ID     any `json:"id"`
+				Params struct {
+					Level string `json:"level"`
+				} `json:"params"`
+			}
+			if w.read(&m); m.ID != nil {
+				break
+			}
+			got = append(got, m.Params.Level)
+		}
+		first := slices.Index(strings.Fields(names), wanted)
+		if want := strings.Fields(names)[first:]; !slices.Equal(got, want) {
+			t.Errorf("%v: a client that wants %s got %q, want %q", levels[i], wanted, got, want)
+		}
 	}
 }

@@ -469,6 +469,13 @@ func TestForeignStateIsIgnored(t *testing.T) {
 			if !sessionOf(s).Restored() {
 				t.Errorf("%s: the session is not restored", name)
 			}
+			if why := map[string]string{
+				"another type": "an array", "no version": "its version is 0, want 1", "another version": "its version is 2, want 1", "unknown level": "its log level is unknown",
+				"empty URI": "a subscription: uri is missing", "long URI": "8193 bytes, and at most 8192", "too many URIs": "257 subscriptions, which is more than 256",
+				"too long": "which is more than 16384", "no JSON": "EOF",
+			}[name]; !strings.Contains(log.String(), why) {
+				t.Errorf("%s: the log is %q, want %q in it", name, &log, why)
+			}
 			if logged := strings.Contains(log.String(), "level=WARN"); logged == (state == "") || log.Len() > 1000 {
 				t.Errorf("%s: the log is %q", name, &log)
 			}

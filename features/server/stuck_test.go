@@ -201,16 +201,20 @@ func TestCloseLetsOnUnsubscribeFinish(t *testing.T) {
 // values of the session or of the request.
 func TestOnUnsubscribeHasDrainGrace(t *testing.T) {
 	type key struct{}
-	const drain, during = 700 * time.Millisecond, "legacy, stuck in OnSubscribe"
+	const drain, stuck = 700 * time.Millisecond, "stuck in OnSubscribe"
 	all := maps.Clone(subscribing)
-	all[during] = func(w *rawPeer) {
+	all["modern, "+stuck] = func(w *rawPeer) {
+		w.send(modern(`1`, "subscriptions/listen", `"notifications":{"resourceSubscriptions":["x://a"]}`))
+		synctest.Wait()
+	}
+	all["legacy, "+stuck] = func(w *rawPeer) {
 		w.initialize(protocol.Version20251125)
 		w.send(`{"jsonrpc":"2.0","id":2,"method":"resources/subscribe","params":{"uri":"x://a"}}`)
 		synctest.Wait()
 	}
 	for era, subscribe := range all {
 		testenv.Bubble(t, func(t *testing.T) {
-			took := make(chan time.Duration, 1)
+			took := make(chan time.Duration, 2)
 			s := newServer(server.Options{
 				Conn: conn.Options{DrainGrace: drain},
 				SessionContext: func(ctx context.Context, _ *server.Session) context.Context {
@@ -222,7 +226,7 @@ func TestOnUnsubscribeHasDrainGrace(t *testing.T) {
 					}
 				}},
 				OnSubscribe: func(ctx context.Context, _ string) error {
-					if era == during {
+					if strings.HasSuffix(era, stuck) {
 						<-ctx.Done()
 						pass(time.Second) // the session ends before OnSubscribe returns
 					}
@@ -242,6 +246,9 @@ func TestOnUnsubscribeHasDrainGrace(t *testing.T) {
 			w.link.Close(0)
 			if took := <-took; took != drain {
 				t.Errorf("%s: its context ended after %v", era, took)
+			}
+			if pass(time.Minute); len(took) > 0 {
+				t.Errorf("%s: OnUnsubscribe was called twice", era)
 			}
 		})
 	}
