@@ -292,7 +292,7 @@ func (s *session) noCommonVersion(theirs []string) error {
 
 // serverInfo returns the server's name, or the zero value if it is missing or malformed.
 func serverInfo(meta protocol.Meta) (info protocol.Implementation) {
-	if raw, ok := meta[protocol.MetaServerInfo]; ok && protocol.Unmarshal(raw, &info) != nil {
+	if protocol.Unmarshal(meta[protocol.MetaServerInfo], &info) != nil {
 		return protocol.Implementation{}
 	}
 	return info

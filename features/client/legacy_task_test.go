@@ -46,14 +46,16 @@ func legacyTaskServer(poll func(f frame, n int) string, outcome response) *fakeS
 	}}
 }
 
-// waitForTask starts a task, and waits for it.
+// waitForTask starts a task, and waits for it for three hours of the bubble at most.
 func waitForTask(t *testing.T, s *client.Session) (*protocol.CallToolResult, error) {
 	t.Helper()
 	task, err := s.StartTool(t.Context(), &protocol.CallToolParams{Name: "make"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return task.Wait(t.Context())
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Hour)
+	defer cancel()
+	return task.Wait(ctx)
 }
 
 // A server of 2025-11-25 answers tasks/result when the task has ended. That request has no timeout, whatever the options say, and it is
@@ -70,7 +72,7 @@ func TestLegacyResultIsWaitedForWithoutATimeout(t *testing.T) {
 					}
 					return f.result(legacyTask(status, ""))
 				}, func(f frame) []string {
-					pass(48 * time.Hour)
+					pass(2 * time.Hour)
 					return []string{f.result(madeResult)}
 				})
 				session := openFake(t, server, client.Options{
@@ -82,7 +84,7 @@ func TestLegacyResultIsWaitedForWithoutATimeout(t *testing.T) {
 				if err != nil || result.Content.Text() != "made" {
 					t.Errorf("%s, timeout %v: got %+v, %v, want %q", status, timeout, result, err, "made")
 				}
-				if took, want := time.Since(began), 48*time.Hour+3*time.Second; took != want {
+				if took, want := time.Since(began), 2*time.Hour+3*time.Second; took != want {
 					t.Errorf("%s, timeout %v: it took %v, want %v", status, timeout, took, want)
 				}
 				if asked := len(server.received(protocol.MethodGetTaskResult)); asked != 1 {

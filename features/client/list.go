@@ -148,7 +148,7 @@ func (w *walk[P, R, E, Q]) fetch(ctx context.Context) (*R, error) {
 	}
 	var failed *conn.CallError
 	switch {
-	case err == nil && w.bytes > MaxListBytes:
+	case w.bytes > MaxListBytes:
 		return nil, answered(w.list.Name, w.lastID, &protocol.LimitError{What: "bytes of " + w.list.Name, Limit: MaxListBytes})
 	case last.fromCache: // the next page does not come from the server
 	case w.fetched == 1 && err == nil && last.peer != nil:

@@ -38,10 +38,10 @@ func (r *restorer) listen(s *session, changed bool) {
 	}
 	old := r.listening
 	switch {
-	case old != nil && !old.over && old.version == r.version:
+	case old == nil:
+	case !old.over && old.version == r.version:
 		return
-	case old == nil || old.over:
-	case old.granted != nil && r.replaced == nil:
+	case old.granted != nil: // so it has replaced the one before
 		r.replaced = old
 	default:
 		old.cancel()
@@ -76,7 +76,10 @@ func (r *restorer) listenMessage(s *session, l *listening, id int64, epoch uint6
 	if p.incarnation.Epoch() != epoch {
 		return m, conn.ErrStale
 	}
-	uris := r.uris()
+	var uris []string // none for a legacy server, which gets resources/subscribe instead
+	if p.modern() {
+		uris = r.uris()
+	}
 	r.mu.Lock()
 	l.id, l.epoch, l.wanted, l.granted, l.failed = id, epoch, uris, nil, nil
 	r.mu.Unlock()

@@ -102,7 +102,7 @@ func (r *restorer) run(ctx context.Context, s *session) {
 func (r *restorer) isBehind(status conn.Status, now *peer) (behind bool, gone uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.watching && r.known != nil && !r.known.isCurrent(status) {
+	if r.known != nil && !r.known.isCurrent(status) {
 		gone = r.known.incarnation.Epoch()
 	}
 	return r.watching && now != nil && now.isCurrent(status) && now != r.known, gone
