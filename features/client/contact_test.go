@@ -243,13 +243,17 @@ func TestConnectGivesUp(t *testing.T) {
 				return fails(&net.DNSError{Name: "nowhere", Err: "no such host", IsNotFound: true})
 			},
 		},
-		"silence":                         {want: 15 * time.Second, over: mute, text: "gave up after 2 attempts since 00:00:00: no server within 15s"},
-		"503":                             {want: 15 * time.Second, over: func() transport.Transport { return fails(busy) }, text: "HTTP status 503"},
-		"503, then refused":               {want: 15 * time.Second, over: func() transport.Transport { return fails(busy, syscall.ECONNREFUSED) }},
-		"InitTimeout":                     {want: 6 * time.Minute, init: 3 * time.Minute, over: refused, text: "no server within 6m0s"},
-		"InitTimeout, silence":            {want: 24 * time.Second, init: 12 * time.Second, over: mute, text: "no server within 24s"},
-		"a child that is silent":          {want: time.Minute, over: func() transport.Transport { return asChild{mute()} }, text: "no server within 1m0s"},
-		"a child that sends only one":     {want: 15 * time.Second, over: func() transport.Transport { return asChild{refusesToDiscover()} }, text: "no server within 15s"},
+		"silence":                     {want: 15 * time.Second, over: mute, text: "gave up after 2 attempts since 00:00:00: no server within 15s"},
+		"503":                         {want: 15 * time.Second, over: func() transport.Transport { return fails(busy) }, text: "HTTP status 503"},
+		"503, then refused":           {want: 15 * time.Second, over: func() transport.Transport { return fails(busy, syscall.ECONNREFUSED) }},
+		"InitTimeout":                 {want: 6 * time.Minute, init: 3 * time.Minute, over: refused, text: "no server within 6m0s"},
+		"InitTimeout, silence":        {want: 24 * time.Second, init: 12 * time.Second, over: mute, text: "no server within 24s"},
+		"a child that is silent":      {want: time.Minute, over: func() transport.Transport { return asChild{mute()} }, text: "no server within 1m0s"},
+		"a child that sends only one": {want: 15 * time.Second, over: func() transport.Transport { return asChild{refusesToDiscover()} }, text: "no server within 15s"},
+		"a child that cannot be started now": {want: 15 * time.Second, over: func() transport.Transport {
+			return asChild{fails(&transport.StartError{Err: passingError{}})}
+		}, text: "no server within 15s"},
+		"a child that cannot connect":     {want: 5 * time.Second, over: func() transport.Transport { return asChild{refused()} }, text: "no server within 5s"},
 		"a deadline":                      {want: 7 * time.Second, deadline: 7 * time.Second, over: refused, text: "since 00:00:00: context deadline exceeded"},
 		"a deadline, with a silent child": {want: 2 * time.Second, deadline: 2 * time.Second, over: func() transport.Transport { return asChild{mute()} }},
 		"no failure yet": {

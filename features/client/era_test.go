@@ -215,7 +215,11 @@ func TestProbeThatClosesTheLinkIsNotRepeated(t *testing.T) {
 	for _, fast := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			s := closingOnProbe()
+			began := time.Now()
 			session, err := connect(t, s, client.Options{FailFast: fast}, time.Minute)
+			if took := time.Since(began); took != 0 {
+				t.Errorf("fail fast: %t: Connect took %v, want no wait before the legacy handshake", fast, took)
+			}
 			wantEra(t, fmt.Sprint("fail fast: ", fast), session, err, s, asLegacy)
 			if epoch := session.Conn().Status().Epoch; epoch != 2 {
 				t.Errorf("epoch %d, want 2", epoch)

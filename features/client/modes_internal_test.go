@@ -29,6 +29,11 @@ func TestToolNotesAreBounded(t *testing.T) {
 	if l.of("1").repeatable || !l.of("new").repeatable {
 		t.Error("an earlier list counts, want the latest one")
 	}
+	l.learn([]*protocol.Tool{{Name: "the last that has room", Annotations: readOnly}}, true)
+	l.learn([]*protocol.Tool{{Name: "2", Annotations: readOnly, Execution: &protocol.ToolExecution{TaskSupport: protocol.TaskRequired}}, {Name: "one more", Annotations: readOnly}}, true)
+	if len(l.tools) != maxNotes || !l.of("2").taskOnly || l.of("one more").repeatable {
+		t.Errorf("%d tools are remembered, want %d, and what is new of those that are known", len(l.tools), maxNotes)
+	}
 }
 
 // A call of a stateful tool that may have been executed is not repeated in its server
