@@ -263,3 +263,28 @@ func TestAServerWhoseMetadataIsAbsentIsNoOlderOne(t *testing.T) {
 		}
 	}
 }
+
+// What the server requires may be in any of its challenges.
+//
+// Guarantees: G-0044.1
+func TestChallengesInSeveralLines(t *testing.T) {
+	f := newOffline(authtest.Options{})
+	server := f.server
+	f.server = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") == "" {
+			if r.Method != http.MethodPost || r.Header.Get("Accept") != "application/json, text/event-stream" || r.Header.Get("Content-Type") != "application/json" {
+				t.Errorf("the server is asked by %s with %v", r.Method, r.Header)
+			}
+			w.Header()["Www-Authenticate"] = []string{`Basic realm="x"`, `Bearer resource_metadata="` + f.as.URL(authtest.ResourceMetadata) + `"`, `scope="read"`}
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		server.ServeHTTP(w, r)
+	})
+	if err := f.login(t, byConsent(f)).Login(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if asked := f.as.Sink.Requests(authtest.Authorize)[0].Form.Get("scope"); asked != "read" {
+		t.Errorf("the scopes are %q, want read", asked)
+	}
+}

@@ -324,3 +324,27 @@ func TestALoginDoesNotWaitLongerForARefresh(t *testing.T) {
 	close(answer)
 	a.jobs.goroutines.Wait()
 }
+
+// The error of a refused token request says how far the clock of the server is off, if that is more than five minutes.
+//
+// Guarantees: G-0044.5
+func TestHowFarAClockIsOff(t *testing.T) {
+	for off, want := range map[time.Duration]string{
+		0: "", 5 * time.Minute: "", -5 * time.Minute: "",
+		5*time.Minute + time.Second:  " (its clock differs from the one here by 5m1s)",
+		-5*time.Minute - time.Second: " (its clock differs from the one here by -5m1s)",
+		24 * time.Hour:               " (its clock differs from the one here by 24h0m0s)",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newOffline(authtest.Options{})
+			f.as.Lie(authtest.Token, func(a *authtest.Answer) {
+				a.Header.Set("Date", time.Now().Add(off).UTC().Format(http.TimeFormat))
+				a.Status, a.Body = http.StatusBadRequest, []byte(`{"error":"invalid_request"}`)
+			})
+			var refused *TokenError
+			if err := f.login(t, byConsent(f)).Login(t.Context()); !errors.As(err, &refused) || refused.Error() != "auth: as.example gave no token: status 400, invalid_request"+want {
+				t.Errorf("%v, want ...%s", err, want)
+			}
+		})
+	}
+}

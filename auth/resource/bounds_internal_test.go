@@ -125,11 +125,13 @@ func hashOf(n int) (hash [sha256.Size]byte) {
 // Guarantees: G-0046.5
 func TestTokensMakeRoom(t *testing.T) {
 	remembered, later := newTokens(maxTokens), time.Now().Add(time.Hour)
-	for n := range maxTokens {
-		remembered.add(&cachedToken{hash: hashOf(n), who: &Principal{Expires: later}, until: later})
-	}
-	remembered.find(hashOf(0))
-	remembered.add(&cachedToken{hash: hashOf(maxTokens), who: &Principal{Expires: later}, until: later})
+	testenv.Within(t, "the tokens are remembered", func() {
+		for n := range maxTokens {
+			remembered.add(&cachedToken{hash: hashOf(n), who: &Principal{Expires: later}, until: later})
+		}
+		remembered.find(hashOf(0))
+		remembered.add(&cachedToken{hash: hashOf(maxTokens), who: &Principal{Expires: later}, until: later})
+	})
 	if len(remembered.by) != maxTokens || remembered.order.Len() != maxTokens {
 		t.Errorf("%d and %d tokens are remembered", len(remembered.by), remembered.order.Len())
 	}
@@ -185,6 +187,46 @@ func TestProofsMakeRoom(t *testing.T) {
 	}
 }
 
+// TestBoundsOfProofs has a Guard and a key with so many proofs, and one more.
+//
+// Guarantees: G-0046.11
+func TestBoundsOfProofs(t *testing.T) {
+	for _, c := range []struct {
+		all, key int
+		nonce    bool
+		want     string // what the denial says
+		status   int
+	}{
+		{49_999, 4_999, false, "", 0},
+		{50_000, 0, false, "the proof needs a nonce of this server", http.StatusUnauthorized},
+		{5_000, 5_000, false, "the proof needs a nonce of this server", http.StatusUnauthorized},
+		{50_000, 5_000, true, "", 0},
+		{249_999, 24_999, true, "", 0},
+		{250_000, 24_999, true, "too many proofs are remembered", http.StatusServiceUnavailable},
+		{25_000, 25_000, true, "the client sends more proofs than can be remembered", http.StatusTooManyRequests},
+	} {
+		g, err := New(Options{URL: "https://mcp.example/mcp", Issuers: []Issuer{{URL: "https://as.example"}}, DPoP: DPoPAllowed})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, now := g.proofs, time.Now()
+		s.removedAt, s.count, s.provers["key"] = now.Unix(), c.all, &prover{"key", c.key}
+		p := &proof{ID: "x", IssuedAt: date{now}}
+		if c.nonce {
+			p.Nonce = s.nonce(s.secrets()[0], now, 0)
+		}
+		status, text := 0, ""
+		err = take(s, now, "key", p)
+		if err != nil {
+			denied := g.denyFor(err, true)
+			status, text = denied.Status, denied.Text
+		}
+		if status != c.status || text != c.want || err == nil && (s.count != c.all+1 || s.provers["key"].count != c.key+1) || err != nil && s.count != c.all {
+			t.Errorf("with %d proofs, %d of the key: %d %q, want %d %q; %d are remembered", c.all, c.key, status, text, c.status, c.want, s.count)
+		}
+	}
+}
+
 // TestNoncesOfShortSecrets checks that nobody gets a proof accepted with a nonce of a secret that is
 // too short.
 //
@@ -193,7 +235,10 @@ func TestNoncesOfShortSecrets(t *testing.T) {
 	long, now := []byte(strings.Repeat("s", minSecret)), time.Now()
 	s := newProofs("https://mcp.example/mcp", true, func() [][]byte { return [][]byte{long, long[:minSecret-1], nil} })
 	for n, secret := range s.secrets() {
-		err := take(s, now, "key", &proof{ID: strconv.Itoa(n), IssuedAt: date{now}, Nonce: s.nonce(secret, now, 0)})
+		var err error
+		testenv.Within(t, "a proof is remembered", func() {
+			err = take(s, now, "key", &proof{ID: strconv.Itoa(n), IssuedAt: date{now}, Nonce: s.nonce(secret, now, 0)})
+		})
 		if accepted := err == nil; accepted != (n == 0) {
 			t.Errorf("a nonce of a secret of %d bytes: %v", len(secret), err)
 		}

@@ -167,8 +167,8 @@ func TestNonces(t *testing.T) {
 			t.Fatalf("without a nonce: %d, %q", got, nonce)
 		}
 		first := p.proof(nonce)
-		if got, _ := p.send(first); got != http.StatusOK {
-			t.Errorf("with a nonce: %d", got)
+		if got, _ := p.send(first); got != http.StatusOK || len(nonce) < 22 {
+			t.Errorf("with a nonce of %d letters, of 6 bits each: %d", len(nonce), got)
 		}
 		if got, more := p.send(first); got != http.StatusUnauthorized || more != "" {
 			t.Errorf("again: %d, %q", got, more)

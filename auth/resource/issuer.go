@@ -205,7 +205,8 @@ func keyLife(header http.Header) time.Duration {
 		for directive := range strings.SplitSeq(value, ",") {
 			name, seconds, _ := strings.Cut(strings.TrimSpace(directive), "=")
 			if n, err := strconv.Atoi(strings.Trim(seconds, `"`)); err == nil && strings.EqualFold(name, "max-age") {
-				return max(minKeyLife, min(maxKeyLife, time.Duration(min(n, int(maxKeyLife/time.Second)))*time.Second))
+				n = min(max(n, int(minKeyLife/time.Second)), int(maxKeyLife/time.Second)) // before it could overflow
+				return time.Duration(n) * time.Second
 			}
 		}
 	}
