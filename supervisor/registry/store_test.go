@@ -363,6 +363,47 @@ func TestNameIsFreeAfterAPanicOfTheStore(t *testing.T) {
 	}
 }
 
+// A change of a Local that was undone before a watcher could get it is no change: the watcher gets no empty map, except as the first.
+func TestLocalReportsNothingThatWasUndone(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		names := new(registry.Local)
+		ctx, stop := context.WithCancel(t.Context())
+		var got []map[string]string
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			for changed, err := range names.Watch(ctx) {
+				if err != nil {
+					t.Error(err)
+				}
+				if got = append(got, changed); len(got) > 1 {
+					continue
+				}
+				release, err := names.Claim(t.Context(), registry.Claim{Name: "n", Holder: "h"})
+				if err != nil {
+					t.Error(err)
+				}
+				if err := release(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+		}()
+		synctest.Wait()
+		if len(got) != 1 || len(got[0]) > 0 {
+			t.Errorf("got %v, want one empty map", got)
+		}
+		if _, err := names.Claim(t.Context(), registry.Claim{Name: "n", Holder: "h"}); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if len(got) != 2 || got[1]["n"] != "h" {
+			t.Errorf("got %v, want the name behind it", got)
+		}
+		stop()
+		<-ended
+	})
+}
+
 // Local keeps the contract of a Store.
 func TestLocalContract(t *testing.T) {
 	proptest.StoreContract(t, func(*testing.T) proptest.Stores {

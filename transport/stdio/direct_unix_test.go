@@ -4,6 +4,8 @@ package stdio
 
 import (
 	"bufio"
+	"io"
+	"net"
 	"os"
 	"testing"
 	"time"
@@ -37,6 +39,44 @@ func TestSendWritesOnItsGoroutine(t *testing.T) {
 		send("frame")
 		if line, err := lines.ReadString('\n'); line != "frame\n" {
 			t.Fatalf("got %q, %v, want %q", line, err, "frame\n")
+		}
+	}
+}
+
+// A link writes directly, and polls, only where a call cannot block: on a pipe or socket that is non-blocking.
+//
+// Guarantees: G-0051.1
+func TestWhichStreamsAreUsedDirectly(t *testing.T) {
+	r, w := mustPipe(t)
+	blockingR, blockingW := mustPipe(t)
+	blockingR.Fd() // makes it blocking
+	blockingW.Fd()
+	closedR, closedW := mustPipe(t)
+	closeAll([]*os.File{closedR, closedW})
+	owned, err := ownFile(w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeAll([]*os.File{r, blockingR, blockingW})
+	defer owned.Close()
+	near, far := net.Pipe()
+	defer closeBothEnds(near, far)
+	for name, test := range map[string]struct {
+		in     io.Reader
+		out    io.Writer
+		direct bool
+	}{
+		"a pipe":           {r, w, true},
+		"a pipe of a link": {r, owned, true},
+		"a blocking pipe":  {blockingR, blockingW, false},
+		"a closed pipe":    {closedR, closedW, false},
+		"another stream":   {near, near, false},
+	} {
+		if got := newDirectWriter(test.out) != nil; got != test.direct {
+			t.Errorf("%s is written directly: %t, want %t", name, got, test.direct)
+		}
+		if got := newDirectReader(test.in) != test.in; got != test.direct {
+			t.Errorf("%s is polled: %t, want %t", name, got, test.direct)
 		}
 	}
 }
