@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/supervisor/registry"
 )
 
@@ -151,13 +152,15 @@ func TestWatchersMayUseTheRegistry(t *testing.T) {
 	c := open()
 	register(t, r, "0", c)
 	var names []string
-	for change := range r.Watch(t.Context()) {
-		names = append(names, change.Name)
-		if len(names) == 5 {
-			break
+	testenv.Within(t, "the watch yields five names, and ends", func() {
+		for change := range r.Watch(t.Context()) {
+			names = append(names, change.Name)
+			if len(names) == 5 {
+				break
+			}
+			register(t, r, fmt.Sprint(len(names)), c)
 		}
-		register(t, r, fmt.Sprint(len(names)), c)
-	}
+	})
 	if want := []string{"0", "1", "2", "3", "4"}; !slices.Equal(names, want) {
 		t.Errorf("got %q, want %q", names, want)
 	}
