@@ -103,3 +103,82 @@ func TestLossBeforeBindIsReportedAtBind(t *testing.T) {
 		t.Fatalf("got %+v, want %v", loss, transport.ErrClosed)
 	}
 }
+
+// Close posts what is queued for 70 % of its grace, cancels then what is being posted, and has the rest of the grace to delete the
+// session. It names what takes more than five seconds to return after it was cancelled.
+//
+// Guarantees: G-0022.15
+func TestTheGraceOfAClient(t *testing.T) {
+	for name, test := range map[string]struct {
+		post, remove time.Duration // how long the server takes for a POST, and for a DELETE
+		deaf         bool          // a POST does not return when it is cancelled
+		grace        time.Duration
+		after        time.Duration // which Close takes
+		removed      time.Duration // when the DELETE was sent; -1: never
+		unsent       []transport.Tag
+		left         string
+	}{
+		"all in time":          {time.Second, 0, false, 10 * time.Second, 3 * time.Second, 3 * time.Second, nil, ""},
+		"some in time":         {4 * time.Second, 0, false, 10 * time.Second, 7 * time.Second, 7 * time.Second, []transport.Tag{3}, ""},
+		"none in time":         {time.Hour, 2 * time.Second, false, 10 * time.Second, 9 * time.Second, 7 * time.Second, []transport.Tag{2, 3}, ""},
+		"nor is the session":   {time.Hour, time.Hour, false, 10 * time.Second, 10 * time.Second, 7 * time.Second, []transport.Tag{2, 3}, ""},
+		"just not the session": {time.Second, time.Hour, false, 10 * time.Second, 10 * time.Second, 3 * time.Second, nil, ""},
+		"no grace":             {time.Hour, 0, false, 0, 0, -1, []transport.Tag{2, 3}, ""},
+		"late":                 {time.Hour, 0, true, time.Second, 5700 * time.Millisecond, 700 * time.Millisecond, []transport.Tag{2, 3}, "streamable: an HTTP request has not returned"},
+		"just not late":        {5 * time.Second, 0, true, time.Second, 5 * time.Second, 700 * time.Millisecond, []transport.Tag{2, 3}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				removed := make(chan time.Time, 1)
+				link, err := (&Client{URL: "http://host/", HTTP: &http.Client{Transport: tripperFunc(func(r *http.Request) (*http.Response, error) {
+					takes, cancelled := test.post, r.Context().Done()
+					if r.Method == http.MethodDelete {
+						takes = test.remove
+						removed <- time.Now()
+					} else if test.deaf {
+						cancelled = nil
+					}
+					select {
+					case <-time.NewTimer(takes).C:
+						return &http.Response{StatusCode: http.StatusAccepted, Body: http.NoBody}, nil
+					case <-cancelled:
+						return nil, r.Context().Err()
+					}
+				})}}).Open(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				r := &testReceiver{t: t, link: link, calls: make(chan struct{}, 1), changed: make(chan struct{})}
+				link.Bind(r)
+				link.(*clientLink).remote.session = session{begun: true, id: "s"}
+				for tag := range transport.Tag(3) {
+					r.send(tag+1, notification("n"))
+				}
+				synctest.Wait()
+				began, text := time.Now(), ""
+				if err := link.Close(test.grace); err != nil {
+					text = err.Error()
+				}
+				if took := time.Since(began); took != test.after || text != test.left {
+					t.Errorf("Close returned %q after %v, want %q after %v", text, took, test.left, test.after)
+				}
+				if loss := r.loss(); loss.Reason != transport.ErrClosed || !slices.Equal(loss.Unsent, test.unsent) || len(r.failed) > 0 {
+					t.Errorf("lost %+v, failed %+v, want unsent %v", loss, r.failed, test.unsent)
+				}
+				got := time.Duration(-1)
+				if len(removed) > 0 {
+					got = (<-removed).Sub(began)
+				}
+				if got != test.removed {
+					t.Errorf("the session was deleted after %v, want %v", got, test.removed)
+				}
+				<-time.NewTimer(time.Hour).C // what was late returns
+			})
+		})
+	}
+}
+
+// A tripperFunc is a function as an HTTP transport.
+type tripperFunc func(*http.Request) (*http.Response, error)
+
+func (f tripperFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
