@@ -372,3 +372,41 @@ func TestACallWithAllItsRoundsExpires(t *testing.T) {
 		}
 	}
 }
+
+// A state has at most 64 KiB. A handler whose state is larger fails, and the error names the limit.
+//
+// Guarantees: G-0031.4
+func TestTheSizeOfAStateIsBounded(t *testing.T) {
+	s := newServer(server.Options{})
+	server.AddTool(s, protocol.Tool{Name: "t"}, func(ctx context.Context, in struct{ Size int }) (string, error) {
+		var before string
+		if later, err := server.RequestFrom(ctx).State(&before); later {
+			return fmt.Sprint("state of ", len(before)), err
+		}
+		return "", &server.InputRequired{State: strings.Repeat("a", in.Size)}
+	})
+	w := dial(t, s)
+	largest := 0
+	for low, high := 47<<10, 48<<10; low < high; { // the largest that is sealed, in base64
+		size := (low + high + 1) / 2
+		got := w.ask(withForms(`1`, "tools/call", fmt.Sprintf(`"name":"t","arguments":{"Size":%d}`, size)))
+		w.link.Grant(transport.Main, 1)
+		if got.Error == nil && string(got.Result["requestState"]) != "" {
+			low, largest = size, len(got.Result["requestState"])-len(`""`)
+		} else {
+			high = size - 1
+			if text := fmt.Sprint(got.text("content"), got.Error); !strings.Contains(text, "which is more than 65536") {
+				t.Fatalf("%d bytes: got %.200s, want the limit", size, text)
+			}
+		}
+		if low == high {
+			again := w.ask(withForms(`1`, "tools/call", fmt.Sprintf(`"name":"t","arguments":{"Size":%d},"requestState":%s`, low, w.ask(withForms(`1`, "tools/call", fmt.Sprintf(`"name":"t","arguments":{"Size":%d}`, low))).Result["requestState"])))
+			if !strings.Contains(again.text("content"), fmt.Sprint("state of ", low)) {
+				t.Errorf("the largest state is refused: %s, %v", again.Result, again.Error)
+			}
+		}
+	}
+	if largest > 64<<10 || largest < 64<<10-4 {
+		t.Errorf("the largest state has %d bytes, want %d, or a little less", largest, 64<<10)
+	}
+}

@@ -129,3 +129,31 @@ func TestListOfFilesFollowsEveryChange(t *testing.T) {
 	s.RemoveResources("file:///docs/a")
 	want("a")
 }
+
+// Names that begin with a dot are served only if the program wants that, whether they are files or directories.
+//
+// Guarantees: G-0029.5
+func TestHiddenFilesAreTheProgramsChoice(t *testing.T) {
+	files := fstest.MapFS{".a": {}, ".b/c": {}, "d/.e": {}, "d/f": {}, "d/g.": {}}
+	for _, hidden := range []bool{false, true} {
+		s := newServer(server.Options{})
+		s.AddFiles("file:///docs", files, server.FilesOptions{Hidden: hidden})
+		w := dial(t, s)
+		var listed []string
+		for _, r := range result[protocol.ListResourcesResult](w, "resources/list", ``).Resources {
+			listed = append(listed, r.Name)
+		}
+		want := "d/f d/g."
+		if hidden {
+			want = ".a .b/c d/.e d/f d/g."
+		}
+		if got := strings.Join(listed, " "); got != want {
+			t.Errorf("hidden ones are served: %t: got %q, want %q", hidden, got, want)
+		}
+		for name := range files {
+			if got := w.ask(modern(`1`, "resources/read", `"uri":"file:///docs/`+name+`"`)); (got.Error == nil) != strings.Contains(want, name) {
+				t.Errorf("hidden ones are served: %t: %s: got %s, %v", hidden, name, got.Result, got.Error)
+			}
+		}
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
 // list reads all pages of tools, and returns their names and the pages' sizes.
@@ -128,4 +129,24 @@ func TestTheFirstToolMayComeLater(t *testing.T) {
 			t.Errorf("got %q, %v, want %q", got, err, "here")
 		}
 	})
+}
+
+// A cursor that is none of this server's is refused by every list, and what looks like one is none.
+//
+// Guarantees: G-0029.1
+func TestForeignCursorsAreRefused(t *testing.T) {
+	s, _ := withSkills(t, server.Options{PageSize: 1})
+	addNamed(s, "a", "b")
+	w := dial(t, s)
+	mine := *result[protocol.ListToolsResult](w, "tools/list", ``).NextCursor
+	for _, method := range []string{"tools/list", "resources/list", "resources/templates/list", "skills/list", "resources/directory/read"} {
+		for _, cursor := range []string{"", "!", "YWJj", mine + "!", mine + "=", "!" + mine, "from:b"} {
+			if got := w.ask(modern(`1`, method, `"uri":"skill://refunds","cursor":"`+cursor+`"`)); !got.Error.is(jsonrpc.CodeInvalidParams, "the cursor is not one of this server's") {
+				t.Errorf("%s with %q: got %s, %v, want the error %d", method, cursor, got.Result, got.Error, jsonrpc.CodeInvalidParams)
+			}
+		}
+	}
+	if got := result[protocol.ListToolsResult](w, "tools/list", `"cursor":"`+mine+`"`); len(got.Tools) != 1 || got.Tools[0].Name != "b" || got.NextCursor != nil {
+		t.Errorf("got %v, want the second tool alone", got)
+	}
 }

@@ -3,6 +3,7 @@ package server_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -232,6 +233,34 @@ func TestLevelsOfMessages(t *testing.T) {
 		first := slices.Index(strings.Fields(names), wanted)
 		if want := strings.Fields(names)[first:]; !slices.Equal(got, want) {
 			t.Errorf("%v: a client that wants %s got %q, want %q", levels[i], wanted, got, want)
+		}
+	}
+}
+
+// Attributes of every kind are members of the message, and groups are objects, but for one without a name.
+func TestAttributesOfMessages(t *testing.T) {
+	for want, attrs := range map[string][]any{
+		`"x"`:                                 nil,
+		`{"a":1,"msg":"x"}`:                   {"a", 1},
+		`{"a":"1.5s","msg":"x"}`:              {"a", 1500 * time.Millisecond},
+		`{"a":"broken","msg":"x"}`:            {"a", errors.New("broken")},
+		`{"a":[1],"msg":"x"}`:                 {"a", []int{1}},
+		`{"a":"+Inf","msg":"x"}`:              {slog.Any("a", slog.AnyValue("+Inf"))},
+		`{"g":{"a":1,"b":2},"msg":"x"}`:       {slog.Group("g", "a", 1, "b", 2)},
+		`{"a":1,"b":2,"msg":"x"}`:             {slog.Group("", "a", 1, "b", 2)},
+		`{"g":{"h":{"a":1}},"msg":"x"}`:       {slog.Group("g", slog.Group("h", "a", 1))},
+		`{"g":{"a":1},"msg":"x"}`:             {slog.Group("g", slog.Group("", "a", 1))},
+		`{"g":{"a":1,"b":2},"msg":"x","z":3}`: {slog.Group("g", "a", 1), slog.Group("g", "b", 2), "z", 3},
+		`{"msg":"x"}`:                         {slog.Attr{}},
+	} {
+		s := newServer(server.Options{})
+		server.AddTool(s, protocol.Tool{Name: "t"}, func(ctx context.Context, _ struct{}) (string, error) {
+			server.Logger(ctx).ErrorContext(ctx, "x", attrs...)
+			return "", nil
+		})
+		got := dial(t, s).messagesOf(strings.Replace(modern(`1`, "tools/call", `"name":"t"`), `"_meta":{`, `"_meta":{"io.modelcontextprotocol/logLevel":"debug",`, 1))
+		if len(got) != 1 || got[0] != want {
+			t.Errorf("%v: got %s, want %s", attrs, got, want)
 		}
 	}
 }

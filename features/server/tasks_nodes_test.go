@@ -308,3 +308,52 @@ func TestHostileIDsOfTasks(t *testing.T) {
 		s.Close(t.Context())
 	})
 }
+
+// Whether a node has ended is asked only about a task of another node that has not ended. The store is asked once for each look.
+//
+// Guarantees: G-0075.5
+func TestGoneIsAskedOnlyAboutWhatRuns(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
+		store, asked := new(server.MemoryTaskStore), []string{}
+		s := newTaskNode("b", server.TaskOptions{Store: store, Gone: func(node string) bool {
+			asked = append(asked, node)
+			return false
+		}})
+		w := dial(t, s.Server)
+		for id, task := range map[string]struct {
+			node   string
+			status protocol.TaskStatus
+			asked  bool
+		}{
+			"works": {"a", protocol.TaskWorking, true}, "asks": {"a", protocol.TaskInputRequired, true}, "of nobody": {"", protocol.TaskWorking, false},
+			"completed": {"a", protocol.TaskCompleted, false}, "failed": {"a", protocol.TaskFailed, false}, "cancelled": {"a", protocol.TaskCancelled, false},
+		} {
+			addTask(t, store, id, task.node)
+			r, err := store.Load(t.Context(), id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Task.Status = task.status
+			if task.status != protocol.TaskInputRequired {
+				r.Task.InputRequests = nil
+			}
+			switch task.status {
+			case protocol.TaskCompleted:
+				r.Task.FinalResult = []byte(`{"resultType":"complete","content":[]}`)
+			case protocol.TaskFailed:
+				r.Task.Error = &protocol.TaskError{Code: 7, Message: "no"}
+			}
+			if err := store.Save(t.Context(), r); err != nil {
+				t.Fatal(err)
+			}
+			asked = nil
+			if got := w.getTask(id); got.Status != task.status {
+				t.Errorf("%s: got %+v, want %s", id, got, task.status)
+			}
+			if len(asked) == 1 != task.asked || len(asked) > 1 {
+				t.Errorf("%s: it was asked about %q, want it asked: %t", id, asked, task.asked)
+			}
+		}
+		s.Close(t.Context())
+	})
+}
