@@ -218,6 +218,38 @@ func TestEndOfTheContextOfACall(t *testing.T) {
 	}
 }
 
+// A call whose context ends while the program is asked says which request has asked, and that it may have been executed.
+func TestEndOfTheContextOfAQuestion(t *testing.T) {
+	enough := errors.New("enough")
+	for _, deadline := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			s := askingServer(`{"r":{"method":"roots/list"}}`, withFault(-32603, `null`))
+			session := openFake(t, s, client.Options{ProtocolVersion: protocol.Latest, Roots: func(ctx context.Context, _ *client.Session) ([]protocol.Root, error) {
+				<-ctx.Done()
+				return nil, context.Cause(ctx)
+			}})
+			ctx, cancel := context.WithTimeoutCause(t.Context(), time.Hour, enough)
+			defer cancel()
+			cause := conn.TimedOut
+			if !deadline {
+				var stop context.CancelCauseFunc
+				ctx, stop = context.WithCancelCause(t.Context())
+				timer := time.AfterFunc(time.Hour, func() { stop(enough) })
+				defer timer.Stop()
+				cause = conn.Cancelled
+			}
+			_, err := session.CallTool(ctx, &protocol.CallToolParams{Name: "x"})
+			var failed *client.CallError
+			var unanswered *client.InputError
+			calls := s.received(protocol.MethodCallTool)
+			if !errors.As(err, &failed) || failed.Cause != cause || failed.Method != protocol.MethodCallTool || len(calls) != 1 || fmt.Sprint(failed.ID) != string(calls[0].ID) ||
+				client.NotExecuted(err) || !errors.Is(err, enough) || !errors.As(err, &unanswered) || unanswered.Key != "r" || unanswered.Method != protocol.MethodListRoots {
+				t.Errorf("deadline %t: got %#v, %v, want one of %v with the cause %v, of the first request", deadline, err, err, enough, cause)
+			}
+		})
+	}
+}
+
 // Middleware that passes on what is not its Request, or params of another kind, gets an error, and nothing is sent.
 func TestMiddlewareThatPassesOnSomethingElse(t *testing.T) {
 	for name, change := range map[string]func(*client.Request) *client.Request{
