@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/auth/authtest"
 	"github.com/bowline-mcp/bowline/telemetry"
+	"github.com/bowline-mcp/bowline/transport"
 )
 
 // sampled returns the counts of an Authorizer, as kind and result or status.
@@ -99,5 +101,74 @@ func TestLoginsAreCountedByResult(t *testing.T) {
 				t.Errorf("the token expires at %v", s.Expires)
 			}
 		})
+	}
+}
+
+// A login is refused if the person or the server has said so, and failed after anything else. Only refusals of requests that may
+// need a token count.
+//
+// Guarantees: G-0060.3
+func TestWhatIsCounted(t *testing.T) {
+	stop := errors.New("stop here")
+	ends := func(err error) func(*offline) Options {
+		return func(*offline) Options {
+			return Options{Interact: func(context.Context, Interaction) (*url.URL, error) { return nil, err }}
+		}
+	}
+	for name, c := range map[string]struct {
+		options func(*offline) Options
+		token   authtest.Lie
+		login   string
+	}{
+		"a login":               {byConsent, nil, "succeeded"},
+		"the person refuses":    {ends(&ResponseError{Code: "access_denied"}), nil, "refused"},
+		"nobody comes":          {ends(fmt.Errorf("%w today", ErrNobody)), nil, "nobody"},
+		"no browser":            {ends(stop), nil, "failed"},
+		"the grant has ended":   {byConsent, answerWith(http.StatusBadRequest, `{"error":"invalid_grant"}`), "refused"},
+		"the server is down":    {byConsent, answerWith(http.StatusServiceUnavailable, ``), "failed"},
+		"it refuses the client": {byConsent, answerWith(http.StatusUnauthorized, `{"error":"invalid_client"}`), "failed"},
+		"there is no way":       {func(*offline) Options { return Options{} }, nil, "impossible"},
+	} {
+		f := newOffline(authtest.Options{})
+		f.as.Lie(authtest.Token, c.token)
+		a := f.login(t, c.options(f))
+		_ = a.Login(t.Context()) // only the count matters
+		for s := range a.Samples() {
+			if logins := s.Auth.Logins; s.Name != "https://mcp.example" || len(logins) != 1 || logins[0] != (telemetry.AuthResult{Result: c.login, Count: 1}) || len(s.Auth.Refreshes)+len(s.Auth.Denied) > 0 {
+				t.Errorf("%s: the sample is %q with %+v, want one login that has %s", name, s.Name, *s.Auth, c.login)
+			}
+		}
+	}
+	for answer, want := range map[string]string{`{"error":"invalid_grant"}`: "refused", `{"error":"invalid_request"}`: "failed", `<html>`: "failed"} {
+		f := newOffline(authtest.Options{})
+		a := f.login(t, Options{Interact: f.consent, Offline: true})
+		f.wantCall(t, a)
+		expireBy(t, a, 2*time.Hour)
+		f.as.Lie(authtest.Token, answerWith(http.StatusBadRequest, answer))
+		_, _ = f.call(t.Context(), a) // only the count matters
+		for s := range a.Samples() {
+			if n := s.Auth.Refreshes; len(n) != 1 || n[0] != (telemetry.AuthResult{Result: want, Count: 1}) {
+				t.Errorf("a refresh that was answered with %s: %+v, want one that has %s", answer, n, want)
+			}
+		}
+	}
+	f := newOffline(authtest.Options{})
+	a := f.login(t, byConsent(f))
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, offlineURL, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if again, err := a.Challenged(t.Context(), r, &transport.StatusError{Status: http.StatusForbidden, Challenge: "Bearer"}); again || err != nil {
+			t.Errorf("a request that is forbidden for other reasons than scopes is sent again: %t, %v", again, err)
+		}
+	}
+	for s := range a.Samples() {
+		if n := s.Auth.Denied; len(n) != 1 || n[0] != (telemetry.Refused{Status: http.StatusForbidden, Count: 2}) || len(s.Auth.Logins) > 0 || !s.Auth.Expires.IsZero() {
+			t.Errorf("two forbidden requests: %+v", *s.Auth)
+		}
+	}
+	for s := range New(Options{}).Samples() {
+		t.Errorf("without a server there is the sample %+v", s)
 	}
 }

@@ -256,6 +256,12 @@ func TestWhatTheSessionsShare(t *testing.T) {
 		if err := apply(t, s, parse(t, `"a": $SELF{}, "b": $SELF{}`), Changes{Started: []string{"a", "b"}}); err != nil {
 			t.Fatal(err)
 		}
+		for session := range s.Sessions() {
+			if session.Name() != "a" {
+				t.Errorf("%s: the sessions go on with %s although nobody wants more", name, session.Name())
+			}
+			break
+		}
 		a, b := got[0], got[1]
 		if a.Supervisor == nil || a.Conn.Wheel == nil || a.Conn.Gate == nil || a.Supervisor != b.Supervisor || a.Conn.Wheel != b.Conn.Wheel || a.Conn.Gate != b.Conn.Gate {
 			t.Errorf("%s: two sessions do not share supervisor, wheel and gate", name)
