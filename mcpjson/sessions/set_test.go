@@ -336,3 +336,37 @@ func TestErrorsNameTheServer(t *testing.T) {
 		}
 	})
 }
+
+// TestASetWaitsForNothing has servers that are away: nothing that a Set does waits for them, not even its end.
+//
+// Guarantees: G-0041.1, G-0041.5
+func TestASetWaitsForNothing(t *testing.T) {
+	set := New(protocol.Implementation{Name: "test", Version: "1"}, Options{
+		Client: client.Options{Conn: conn.Options{Log: slog.New(slog.DiscardHandler)}},
+		Each:   func(of *mcpjson.Server, _ *client.Options) { of.Transport = away{} },
+	})
+	files := []*mcpjson.File{parse(t, `"a": $SELF{}, "b": $SELF{}`), parse(t, `"a": $SELF{"env": {"X": "y"}}, "c": $SELF{}`), parse(t, `"c": $SELF{}`)}
+	testenv.Within(t, "the Set does its work", func() {
+		for _, file := range files {
+			if _, err := set.Apply(t.Context(), file); err != nil {
+				t.Error(err)
+			}
+		}
+		var names []string
+		for session := range set.Sessions() {
+			names = append(names, session.Name())
+		}
+		if len(names) != 1 || names[0] != "c" {
+			t.Errorf("the sessions are %v, want c", names)
+		}
+		if err := errors.Join(set.RootsChanged(t.Context()), set.Close(context.Background())); err != nil {
+			t.Error(err)
+		}
+		if _, found := set.Session("c"); found {
+			t.Error("the session is left after Close")
+		}
+		if _, err := set.Apply(t.Context(), files[0]); !errors.Is(err, client.ErrClosed) {
+			t.Errorf("Apply after Close: %v", err)
+		}
+	})
+}
