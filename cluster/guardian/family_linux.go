@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"runtime"
 	"strconv"
 	"syscall"
 	"unsafe"
@@ -100,5 +101,8 @@ func dieOf(sig syscall.Signal) {
 	const sigsetSize = 8       // bytes; where it is another, the call fails, and Go handles the signal
 	var defaultAction [64]byte // zero: SIG_DFL, no flags, an empty mask; no processor's is larger
 	_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(&defaultAction)), 0, sigsetSize, 0, 0)
-	syscall.Kill(os.Getpid(), sig)
+	// Sent to this thread, it ends the process before the call returns. Another thread might take a signal that
+	// leaves a core file too late: after the exit that follows here.
+	runtime.LockOSThread()
+	_ = unix.Tgkill(os.Getpid(), unix.Gettid(), sig) // the caller exits if it fails
 }

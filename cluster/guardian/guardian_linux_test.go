@@ -153,11 +153,12 @@ func TestNothingOutlivesAKilledProgram(t *testing.T) {
 func TestAStoppedProgramLosesItsServer(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, "family", 3*time.Second, floodVariable+"=1")
-	n.renew()
 	guards := []<-chan struct{}{ends(t, n.outer), ends(t, n.inner)}
+	began := time.Now()
+	n.renew()
 	until := time.Now().Add(3 * time.Second)
 	n.signal(n.cmd.Process.Pid, unix.SIGSTOP)
-	if !n.lock.isHeld(t) {
+	if !n.lock.isHeld(t) && time.Since(began) < 2*time.Second {
 		t.Error("the server ended when its program was stopped")
 	}
 	n.lock.awaitFree(t, time.Until(until)+slack)
@@ -171,23 +172,55 @@ func TestAStoppedProgramLosesItsServer(t *testing.T) {
 	}
 }
 
-// A server whose deadline is renewed in time runs on.
+// A server whose deadline is renewed in time runs on. If this process was not in time itself, on a busy machine,
+// it tries again with longer deadlines.
 //
 // Guarantees: G-0079.1
 func TestARenewedServerRunsOn(t *testing.T) {
 	t.Parallel()
-	n := startNode(t, "hermit", 2*time.Second)
-	ended := ends(t, n.server)
-	ticks := time.NewTicker(300 * time.Millisecond)
-	defer ticks.Stop()
-	for range 10 { // 3 s
-		select {
-		case <-ended:
-			t.Fatal("the server ended, though its deadline was renewed")
-		case <-ticks.C:
-			n.renew()
+	for length := 2 * time.Second; !runsOnRenewed(t, length); length *= 2 {
+		if length > hangGuard {
+			t.Fatalf("the server ended, or was not renewed within %v", length)
 		}
 	}
+}
+
+// runsOnRenewed renews a server until its first deadline is over, and reports whether it was in time for that.
+func runsOnRenewed(t *testing.T, length time.Duration) (inTime bool) {
+	t.Helper()
+	lock, renewed := newLock(t), time.Now()
+	g := open(t, roleCommand("hermit", lock.variable()), later())
+	defer g.close(0)
+	wait(t, g.frames, "first frame")
+	wait(t, g.frames, "second frame")
+	renew := func() bool {
+		now := time.Now()
+		late := now.Sub(renewed) > length/2
+		renewed = now
+		g.Renew(now.Add(length))
+		return !late
+	}
+	renew()
+	began := renewed
+	ticks := time.NewTicker(length / 8)
+	defer ticks.Stop()
+	for time.Since(began) < length+length/2 {
+		select {
+		case loss := <-g.lost:
+			if time.Since(renewed) < length/2 {
+				t.Fatalf("the server ended, though its deadline was renewed: %v", loss.Reason)
+			}
+			return false
+		case <-ticks.C:
+			if !renew() {
+				return false
+			}
+		}
+	}
+	if !lock.isHeld(t) {
+		t.Error("the server does not run")
+	}
+	return true
 }
 
 // If one of the two guardians is killed, the other ends the server and all that it started.
@@ -226,19 +259,27 @@ func TestTwoKilledGuardiansEndTheServersProcess(t *testing.T) {
 // Guarantees: G-0079.1
 func TestAGuardianThatWasStoppedIsNotLate(t *testing.T) {
 	t.Parallel()
-	n := startNode(t, "hermit", 2*time.Second)
-	n.signal(n.inner, unix.SIGSTOP)
-	n.renew()
-	n.signal(n.cmd.Process.Pid, unix.SIGSTOP)
-	passed := time.NewTimer(2 * time.Second)
-	defer passed.Stop()
-	<-passed.C
-	if !n.lock.isHeld(t) {
-		t.Error("the server ended while its guardian was stopped")
+	const length, attempts = 2 * time.Second, 4
+	endTakes := func() time.Duration {
+		n := startNode(t, "hermit", length)
+		n.signal(n.inner, unix.SIGSTOP)
+		n.renew()
+		n.signal(n.cmd.Process.Pid, unix.SIGSTOP)
+		passed := time.NewTimer(length)
+		defer passed.Stop()
+		<-passed.C
+		if !n.lock.isHeld(t) {
+			t.Error("the server ended while its guardian was stopped")
+		}
+		n.signal(n.inner, unix.SIGCONT)
+		return n.lock.awaitFree(t, hangGuard)
 	}
-	n.signal(n.inner, unix.SIGCONT)
-	if took := n.lock.awaitFree(t, slack); took > time.Second {
-		t.Errorf("the server ended %v after its guardian continued", took)
+	// If the deadline counted from when the guardian has read it, the end would take that long. On a busy machine
+	// it may take as long, but not each time.
+	for attempt := 1; endTakes() >= length; attempt++ {
+		if attempt == attempts {
+			t.Fatalf("the server ended more than %v after its guardian continued", length)
+		}
 	}
 }
 

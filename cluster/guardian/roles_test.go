@@ -25,7 +25,7 @@ import (
 // Variables of the environment for the roles.
 const (
 	lockVariable   = "BOWLINE_GUARDIAN_TEST_LOCK"   // the file that a server locks
-	untilVariable  = "BOWLINE_GUARDIAN_TEST_UNTIL"  // how long the deadline of the role node is
+	untilVariable  = "BOWLINE_GUARDIAN_TEST_UNTIL"  // how far from now the role node moves a deadline
 	socketVariable = "BOWLINE_GUARDIAN_TEST_SOCKET" // where a relay connects
 	floodVariable  = "BOWLINE_GUARDIAN_TEST_FLOOD"  // if set, standard error is never empty
 	serverVariable = "BOWLINE_GUARDIAN_TEST_SERVER" // the role of the server of a node
@@ -177,7 +177,8 @@ func endlessLine() {
 	}
 }
 
-// node opens a guarded server, passes on what it says, and renews its deadline by SIGUSR1.
+// node opens a guarded server, passes on what it says, and moves its deadline by SIGUSR1. Before that, the server
+// has all the time that it needs to start.
 func node(guard *Guardian) {
 	length, err := time.ParseDuration(os.Getenv(untilVariable))
 	if err != nil {
@@ -185,7 +186,7 @@ func node(guard *Guardian) {
 	}
 	renew := make(chan os.Signal, 1)
 	signal.Notify(renew, unix.SIGUSR1)
-	link, err := guard.Open(context.Background(), roleCommand(os.Getenv(serverVariable)), time.Now().Add(length))
+	link, err := guard.Open(context.Background(), roleCommand(os.Getenv(serverVariable)), later())
 	if err != nil {
 		panic(err)
 	}
