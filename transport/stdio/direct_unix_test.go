@@ -4,6 +4,7 @@ package stdio
 
 import (
 	"bufio"
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -77,6 +78,24 @@ func TestWhichStreamsAreUsedDirectly(t *testing.T) {
 		}
 		if got := newDirectReader(test.in) != test.in; got != test.direct {
 			t.Errorf("%s is polled: %t, want %t", name, got, test.direct)
+		}
+	}
+}
+
+// What Open cannot take over it closes, if it has dialled it.
+func TestFilesThatCannotBeTakenOver(t *testing.T) {
+	for _, in := range []bool{true, false} { // whether it is the input that is closed already
+		r, w := mustPipe(t)
+		closed, other := r, w
+		if !in {
+			closed, other = w, r
+		}
+		closed.Close()
+		if _, err := Pair(r, w).Open(t.Context()); !errors.Is(err, os.ErrClosed) {
+			t.Errorf("got %v, want %v", err, os.ErrClosed)
+		}
+		if err := other.Close(); !errors.Is(err, os.ErrClosed) {
+			t.Errorf("the other stream was left open; Close returned %v", err)
 		}
 	}
 }

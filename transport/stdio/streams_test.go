@@ -121,21 +121,3 @@ func TestDialThatFails(t *testing.T) {
 }
 
 func closeBothEnds(near, far net.Conn) { near.Close(); far.Close() }
-
-// What Open cannot take over it closes, if it has dialled it.
-func TestFilesThatCannotBeTakenOver(t *testing.T) {
-	for _, in := range []bool{true, false} { // whether it is the input that is closed already
-		r, w := mustPipe(t)
-		closed, other := r, w
-		if !in {
-			closed, other = w, r
-		}
-		closed.Close()
-		if _, err := Pair(r, w).Open(t.Context()); !errors.Is(err, os.ErrClosed) {
-			t.Errorf("got %v, want %v", err, os.ErrClosed)
-		}
-		if err := other.Close(); !errors.Is(err, os.ErrClosed) {
-			t.Errorf("the other stream was left open; Close returned %v", err)
-		}
-	}
-}
