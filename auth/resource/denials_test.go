@@ -282,7 +282,7 @@ func TestRulesForProofs(t *testing.T) {
 // Guarantees: G-0046.4
 func TestHowLongKeysAreFresh(t *testing.T) {
 	for header, want := range map[string]time.Duration{
-		"": 5 * time.Minute, "max-age=600": 10 * time.Minute, "max-age=1": 5 * time.Minute, "max-age=86401": 24 * time.Hour, "max-age=99999999999": 24 * time.Hour, "max-age=-1": 5 * time.Minute, "max-age=-99999999999": 5 * time.Minute, "max-age=300": 5 * time.Minute, "max-age=301": 301 * time.Second,
+		"": 5 * time.Minute, "max-age=600": 10 * time.Minute, "max-age=1": 5 * time.Minute, "max-age=86401": 24 * time.Hour, "max-age=99999999999": 24 * time.Hour, "max-age=-1": 5 * time.Minute, "max-age=-99999999999": 5 * time.Minute, "max-age=300": 5 * time.Minute, "max-age=soon, max-age=600": 10 * time.Minute, "max-age=301": 301 * time.Second,
 		"public, Max-Age=\"600\", x=900": 10 * time.Minute, "s-maxage=600": 5 * time.Minute, "max-age=soon": 5 * time.Minute, "max-age=86400": 24 * time.Hour, "no-store,max-age=3600,max-age=600": time.Hour,
 	} {
 		synctest.Test(t, func(t *testing.T) {

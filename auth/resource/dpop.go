@@ -146,7 +146,7 @@ func readProof(text, thumbprint string) (*proof, error) {
 		return nil, invalidProof("the header of the proof is not accepted")
 	case header.Type != dpop.Type:
 		return nil, invalidProof("the proof is of another type")
-	case len(header.Public) == 0 || key.UnmarshalJSON(header.Public) != nil || !key.IsPublic() || !isUsable(*key, header.Algorithm):
+	case len(header.Public) == 0 || key.UnmarshalJSON(header.Public) != nil || !isUsable(*key, header.Algorithm):
 		return nil, invalidProof("the proof has no public key that fits its algorithm")
 	}
 	if of, err := dpop.Thumbprint(key); err != nil || of != thumbprint {

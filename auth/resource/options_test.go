@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/bowline-mcp/bowline/auth/authtest"
@@ -208,6 +209,40 @@ func TestAnswersOfAnIntrospectingIssuer(t *testing.T) {
 			t.Errorf("%s: %d of %d bodies are closed", name, bodies.closed, bodies.opened)
 		}
 	}
+}
+
+// An issuer whose metadata works, and whose endpoint for introspection hangs, is awaited for ten seconds.
+//
+// Guarantees: G-0046.4
+func TestAnIntrospectionThatHangs(t *testing.T) {
+	for _, url := range []string{"", "https://as.example/introspect"} {
+		synctest.Test(t, func(t *testing.T) {
+			g, as := newGuard(t, func(o *resource.Options) {
+				introspecting(o)
+				o.Issuers[0].Introspect.URL = url
+				o.HTTP = &http.Client{Transport: hangingAt{o.HTTP.Transport, "/introspect"}}
+			}, opaque())
+			start := time.Now()
+			wantStatus(t, url, status(t, g, bearer(as.Issue("ada", "read"))), http.StatusServiceUnavailable)
+			if took := time.Since(start); took != 10*time.Second {
+				t.Errorf("%q was awaited for %v, want 10 s", url, took)
+			}
+		})
+	}
+}
+
+// A hangingAt does not answer at one path.
+type hangingAt struct {
+	http.RoundTripper
+	path string
+}
+
+func (h hangingAt) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Path == h.path {
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	}
+	return h.RoundTripper.RoundTrip(r)
 }
 
 // A bodyCounter counts the bodies of responses.
