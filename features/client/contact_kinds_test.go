@@ -231,3 +231,33 @@ func TestCloseWaitsForASlowProgram(t *testing.T) {
 		}
 	})
 }
+
+// Changes begins with the present status as it is, also while a session that has never been ready tries again.
+func TestChangesBeginWithThePresentStatus(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		attempts, hold := 0, make(chan struct{})
+		over := openFunc(func(context.Context) (transport.Link, error) {
+			if attempts++; attempts > 1 {
+				<-hold
+			}
+			return nil, errors.New("connection refused")
+		})
+		c := client.New(clientInfo, client.Options{ProtocolVersion: protocol.LatestLegacy, Conn: conn.Options{BackoffMin: time.Minute, InitTimeout: time.Hour}})
+		session, err := c.Start(t.Context(), "s", over)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, state := range []conn.State{conn.Backoff, conn.Starting} {
+			synctest.Wait()
+			for status := range session.Changes(t.Context()) {
+				if want := session.Status(); status.State != state || status.Reason.Error() != want.Reason.Error() || status.Reason.Kind != want.Reason.Kind || status.Epoch != want.Epoch {
+					t.Errorf("Changes begins with %+v, want %+v, which is %s", status, want, state)
+				}
+				break
+			}
+			pass(2 * time.Minute)
+		}
+		close(hold)
+		_ = c.Close(t.Context()) // the session has no server
+	})
+}

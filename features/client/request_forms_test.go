@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -247,6 +248,72 @@ func TestEndOfTheContextOfAQuestion(t *testing.T) {
 				t.Errorf("deadline %t: got %#v, %v, want one of %v with the cause %v, of the first request", deadline, err, err, enough, cause)
 			}
 		})
+	}
+}
+
+// A call whose server is lost, or whose session ends, while the program is asked says why, and what the program has answered.
+func TestEndOfTheServerDuringAQuestion(t *testing.T) {
+	for name, test := range map[string]struct {
+		end   func(*fakeServer, *client.Session)
+		cause conn.Cause
+		kind  error
+	}{
+		"lost":    {func(s *fakeServer, _ *client.Session) { s.cut() }, conn.LinkLost, client.ErrLost},
+		"stopped": {func(_ *fakeServer, session *client.Session) { session.Stop() }, conn.ShutDown, client.ErrClosed},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := askingServer(`{"r":{"method":"roots/list"}}`, withFault(-32603, `null`))
+			session := openFake(t, s, client.Options{ProtocolVersion: protocol.Latest, Roots: func(ctx context.Context, _ *client.Session) ([]protocol.Root, error) {
+				<-ctx.Done()
+				return nil, fmt.Errorf("nobody has answered: %w", context.Cause(ctx))
+			}})
+			timer := time.AfterFunc(time.Hour, func() { test.end(s, session) })
+			defer timer.Stop()
+			_, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: "x"})
+			var failed *client.CallError
+			var unanswered *client.InputError
+			var why client.Reason
+			if !errors.As(err, &failed) || failed.Cause != test.cause || failed.ID == 0 || failed.Method != protocol.MethodCallTool || client.NotExecuted(err) || !errors.Is(err, test.kind) ||
+				!errors.As(err, &unanswered) || unanswered.Key != "r" || !errors.As(failed.Err, &why) || why.Kind == "" {
+				t.Errorf("%s: got %#v, %v, want one that matches %v, with the reason and the *client.InputError", name, err, err, test.kind)
+			}
+		})
+	}
+}
+
+// RootsChanged reports the sessions that could not be told, by name. Those that are away ask the next time they are there.
+func TestRootsChangedReportsWhoCouldNotBeTold(t *testing.T) {
+	for name, test := range map[string]struct {
+		err  error
+		told bool
+	}{
+		"sent": {nil, false}, "lost": {client.ErrLost, false}, "away": {fmt.Errorf("x: %w", client.ErrUnavailable), false},
+		"closed": {client.ErrClosed, true}, "another": {errors.New("of a middleware"), true},
+	} {
+		s := &fakeServer{answer: allAnswers(protocol.LatestLegacy)}
+		c := client.New(clientInfo, client.Options{
+			ProtocolVersion: protocol.LatestLegacy, Conn: conn.Options{Name: "files"},
+			Roots: func(context.Context, *client.Session) ([]protocol.Root, error) { return nil, nil },
+			Middleware: []client.Middleware{func(next client.Handler) client.Handler {
+				return func(ctx context.Context, r *client.Request) (any, error) {
+					if r.Method == protocol.NotificationRootsListChanged && test.err != nil {
+						return nil, test.err
+					}
+					return next(ctx, r)
+				}
+			}},
+		})
+		if _, err := c.Connect(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+		err := c.RootsChanged(t.Context())
+		if (err != nil) != test.told || test.told && (!errors.Is(err, test.err) || !strings.Contains(err.Error(), "files")) {
+			t.Errorf("%s: got %v, want the error of the session files: %t", name, err, test.told)
+		}
+		if err := c.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		s.close()
 	}
 }
 
