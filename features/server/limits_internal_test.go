@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"io/fs"
+	"reflect"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -132,5 +133,50 @@ func keepTask(t *testing.T, s *Server, id string, status protocol.TaskStatus) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// What is zero or negative has the default that its comment says, and what the program sets stays.
+func TestDefaultsAreAsDocumented(t *testing.T) {
+	for name, n := range map[string]int{"zero": 0, "negative": -1, "set": 7} {
+		d := time.Duration(n)
+		s := New(protocol.Implementation{}, Options{
+			PageSize: n, LogRate: n,
+			Asking: AskingOptions{Expiry: d, CallExpiry: d, MaxRounds: n, MaxWaiting: n, MaxWaitingPerClient: n, MaxWaitingBytes: n},
+			Tasks:  &TaskOptions{After: d, TTL: d, PollInterval: d, MaxRunning: n, MaxRunningPerClient: n, MaxRunningBytes: n},
+		})
+		asking, tasks := s.rounds.options, s.tasks.options
+		wantAsking := AskingOptions{
+			Expiry: 600 * time.Second, CallExpiry: 3600 * time.Second, MaxRounds: 32, MaxWaiting: 1024, MaxWaitingPerClient: 32, MaxWaitingBytes: 67_108_864,
+		}
+		wantTasks := TaskOptions{TTL: 86_400 * time.Second, PollInterval: 1000 * time.Millisecond, MaxRunning: 1024, MaxRunningPerClient: 100, MaxRunningBytes: 67_108_864}
+		size, rate := 100, 100
+		switch name {
+		case "negative":
+			rate = -1 // no limit
+		case "set":
+			size, rate = 7, 7
+			wantAsking = AskingOptions{Expiry: 7, CallExpiry: 7, MaxRounds: 7, MaxWaiting: 7, MaxWaitingPerClient: 7, MaxWaitingBytes: 7}
+			wantTasks = TaskOptions{After: 7, TTL: 7, PollInterval: 7, MaxRunning: 7, MaxRunningPerClient: 7, MaxRunningBytes: 7}
+		}
+		if tasks.Store == nil {
+			t.Errorf("%s: there is no store", name)
+		}
+		tasks.Store = nil
+		if !reflect.DeepEqual(asking, wantAsking) {
+			t.Errorf("%s: got %+v, want %+v", name, asking, wantAsking)
+		}
+		if !reflect.DeepEqual(tasks, wantTasks) {
+			t.Errorf("%s: got %+v, want %+v", name, tasks, wantTasks)
+		}
+		if s.options.PageSize != size || s.options.LogRate != rate {
+			t.Errorf("%s: got the page size %d and the log rate %d, want %d and %d", name, s.options.PageSize, s.options.LogRate, size, rate)
+		}
+		if got := s.drainGrace(); got != 5*time.Second {
+			t.Errorf("%s: got the grace %v, want 5s", name, got)
+		}
+	}
+	if s := New(protocol.Implementation{}, Options{PageSize: protocol.MaxPageItems + 1}); s.options.PageSize != protocol.MaxPageItems {
+		t.Errorf("got pages of %d, want %d", s.options.PageSize, protocol.MaxPageItems)
 	}
 }

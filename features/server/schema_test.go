@@ -20,6 +20,7 @@ type (
 	appendsText  struct{ A int }
 	readsText    struct{ A int }
 	readsBytes   []byte
+	letter       byte
 )
 
 func (writesJSON) MarshalJSON() ([]byte, error)                  { return []byte(`1`), nil }
@@ -29,6 +30,7 @@ func (*readsJSONOf) UnmarshalJSONFrom(d *jsontext.Decoder) error { return d.Skip
 func (writesText) MarshalText() ([]byte, error)                  { return []byte("a"), nil }
 func (appendsText) AppendText(b []byte) ([]byte, error)          { return append(b, 'a'), nil }
 func (*readsText) UnmarshalText([]byte) error                    { return nil }
+func (letter) MarshalText() ([]byte, error)                      { return []byte("a"), nil }
 func (*readsBytes) UnmarshalJSON([]byte) error                   { return nil }
 
 // schemaOf returns the derived schema of the field of an In, and whether it is required.
@@ -78,6 +80,12 @@ func TestSchemasOfFields(t *testing.T) {
 		"bytes of its own": {schemaOf[struct {
 			F readsBytes `json:"f"`
 		}], anything, false},
+		"bytes": {schemaOf[struct {
+			F []byte `json:"f"`
+		}], `{"type":"string","contentEncoding":"base64"}`, false},
+		"letters": {schemaOf[struct {
+			F []letter `json:"f"`
+		}], `{"type":"array","items":{"type":"string"}}`, false},
 		"omitempty": {schemaOf[struct {
 			F string `json:"f,omitempty"`
 		}], text, true},

@@ -67,7 +67,7 @@ func TestLimitsOfTheTaskStore(t *testing.T) {
 		"a quarter":               {&server.MemoryTaskStore{MaxBytes: 4 * each}, []*server.TaskRecord{taskOf("ada", "ada", "1", 100)}, ""},
 		"more than a quarter":     {&server.MemoryTaskStore{MaxBytes: 4*each - 1}, []*server.TaskRecord{taskOf("ada", "ada", "1", 100)}, fmt.Sprintf("of this client would be of %d bytes", each)},
 		"all":                     {&server.MemoryTaskStore{MaxBytes: 4 * each}, []*server.TaskRecord{taskOf("ada", "ada", "1", 100), taskOf("bob", "bob", "2", 100), taskOf("eve", "eve", "3", 100), taskOf("joe", "joe", "4", 100)}, ""},
-		"a byte more than all":    {&server.MemoryTaskStore{MaxBytes: 4*each + 3}, []*server.TaskRecord{taskOf("ada", "ada", "1", 100), taskOf("bob", "bob", "2", 100), taskOf("eve", "eve", "3", 100), taskOf("joe", "joe", "4", 100), taskOf("", "", "5", 0)}, "its tasks would be of"},
+		"a byte more than all":    {&server.MemoryTaskStore{MaxBytes: 4*each + 3}, []*server.TaskRecord{taskOf("ada", "ada", "1", 100), taskOf("bob", "bob", "2", 100), taskOf("eve", "eve", "3", 100), taskOf("joe", "joe", "4", 100), taskOf("", "", "5", 0)}, fmt.Sprintf("its tasks would be of %d bytes", 4*each+taskOf("", "", "5", 0).Size())},
 		"smaller in a full store": {&server.MemoryTaskStore{MaxBytes: 4 * each}, []*server.TaskRecord{taskOf("ada", "ada", "1", 100), taskOf("ada", "ada", "1", 99), taskOf("ada", "ada", "1", 100)}, ""},
 		"the default":             {&server.MemoryTaskStore{}, []*server.TaskRecord{taskOf("a", "a", "1", 16<<20-600)}, ""},
 		"more than the default":   {&server.MemoryTaskStore{}, []*server.TaskRecord{taskOf("a", "a", "1", 16<<20)}, "of this client"},
