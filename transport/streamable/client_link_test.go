@@ -9,10 +9,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 )
@@ -296,6 +298,60 @@ func TestOnlyLegacyRequestsAreCancelledByNotification(t *testing.T) {
 	want := []string{"POST notifications/cancelled  ", "POST n  "}
 	if got := s.log()[2:]; !slices.Equal(got, want) {
 		t.Fatalf("the server saw %q, want %q", got, want)
+	}
+}
+
+// A cancellation is posted for a legacy request under way, and in a session for one that the link does not know. It is never posted
+// for a modern request.
+//
+// Guarantees: G-0022.6
+func TestWhichCancellationsArePosted(t *testing.T) {
+	modern, legacy := `"name":"echo",`+modernMeta, `"name":"echo"`
+	for name, test := range map[string]struct {
+		params  string // of the request under way, whose id is 1; "": there is none
+		session bool
+		cancel  int
+		posted  bool
+	}{
+		"a legacy request":                       {legacy, false, 1, true},
+		"a legacy request of a session":          {legacy, true, 1, true},
+		"another one":                            {legacy, false, 2, false},
+		"another one of a session":               {legacy, true, 2, true},
+		"a modern request":                       {modern, false, 1, false},
+		"a modern request beside a session":      {modern, true, 1, false},
+		"another one than a modern one":          {modern, false, 2, false},
+		"another one beside a session":           {modern, true, 2, true},
+		"one that is not under way":              {"", false, 1, false},
+		"one of a session that is not under way": {"", true, 1, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var posted atomic.Int64
+				r := open(t, &Client{URL: "http://host/", HTTP: &http.Client{Transport: tripperFunc(func(r *http.Request) (*http.Response, error) {
+					body, err := io.ReadAll(r.Body)
+					if err != nil {
+						return nil, err
+					}
+					if strings.Contains(string(body), protocol.NotificationCancelled) {
+						posted.Add(1)
+						return &http.Response{StatusCode: http.StatusAccepted, Body: http.NoBody}, nil
+					}
+					<-r.Context().Done()
+					return nil, r.Context().Err()
+				})}})
+				if test.session {
+					r.link.(*clientLink).remote.session = session{begun: true}
+				}
+				if test.params != "" {
+					r.request(1, 1, request(1, "tools/call", test.params))
+				}
+				synctest.Wait()
+				r.send(7, cancelled(test.cancel))
+				if synctest.Wait(); posted.Load() != 0 != test.posted || len(r.failed) > 0 {
+					t.Errorf("it was posted %d times, and the failures are %v; want it posted: %t", posted.Load(), r.failed, test.posted)
+				}
+			})
+		})
 	}
 }
 
