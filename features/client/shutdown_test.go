@@ -35,9 +35,18 @@ func steadyServer(report func(key string)) *server.Server {
 	return s
 }
 
+// addHold adds a tool that works until it is released. So long a shutdown of the server lasts.
+func addHold(s *server.Server, report func(key string), released <-chan struct{}) {
+	server.AddTool(s, protocol.Tool{Name: "hold"}, func(_ context.Context, in struct{ Key string }) (string, error) {
+		report(in.Key)
+		<-released
+		return in.Key, nil
+	})
+}
+
 // playSteady serves on standard input and output. It reports each call that runs on a connection
 // to the test, and shuts down in good order when the test sends a byte on that. The tool hold works
-// until the test sends nothing more: so long the shutdown lasts.
+// until the test sends nothing more.
 func playSteady() {
 	link, err := net.Dial("tcp", os.Getenv(addressVariable))
 	if err != nil {
@@ -58,11 +67,7 @@ func playSteady() {
 		fmt.Fprintln(link, key)
 	}
 	s := steadyServer(report)
-	server.AddTool(s, protocol.Tool{Name: "hold"}, func(_ context.Context, in struct{ Key string }) (string, error) {
-		report(in.Key)
-		<-released
-		return in.Key, nil
-	})
+	addHold(s, report, released)
 	if err := s.Run(ctx, &stdio.Server{}); err != nil {
 		panic(err)
 	}
@@ -77,9 +82,9 @@ type steady struct {
 
 	to      transport.Transport
 	version string
-	stop    func()        // shuts the present server down; if gone is nil, it returns when that has ended and the next one is up
+	stop    func()        // begins to shut the first server down
 	release func()        // ends the call of the tool hold, which keeps the server that was stopped until then
-	gone    chan struct{} // closed when the first server has ended; nil: there is no tool hold
+	gone    chan struct{} // closed when the first server has ended, and over HTTP the next one is up
 	end     func()        // waits for what the last server reports; the client is closed
 }
 
@@ -128,14 +133,19 @@ func (s *steady) overStdio() {
 func (s *steady) overHTTP() {
 	address := "127.0.0.1:0"
 	var shutDown func()
+	released := make(chan struct{})
+	s.gone = make(chan struct{})
 	begin := func() {
 		listener, err := net.Listen("tcp", address)
 		if err != nil {
-			s.t.Fatal(err)
+			s.t.Error(err)
+			return
 		}
 		address = listener.Addr().String()
 		ctx, cancel := context.WithCancel(context.Background())
-		handler, ended := streamable.NewHandler(steadyServer(s.report), streamable.HandlerOptions{}), make(chan error)
+		calls := steadyServer(s.report)
+		addHold(calls, s.report, released)
+		handler, ended := streamable.NewHandler(calls, streamable.HandlerOptions{ShutdownGrace: time.Minute}), make(chan error)
 		go func() { ended <- handler.Serve(ctx, new(http.Server), listener) }()
 		shutDown = func() {
 			cancel()
@@ -147,10 +157,17 @@ func (s *steady) overHTTP() {
 	begin()
 	s.to = &streamable.Client{URL: "http://" + address}
 	s.stop = func() {
-		shutDown()
-		begin()
+		go func() {
+			defer close(s.gone)
+			shutDown()
+			begin()
+		}()
 	}
-	s.end = func() { shutDown() }
+	s.release = func() { close(released) }
+	s.end = func() {
+		<-s.gone
+		shutDown()
+	}
 }
 
 // While callers keep a server busy, it shuts down in good order. No call is left in doubt: the server
@@ -178,8 +195,8 @@ const steadyCallers = 24
 // Callers without retries end with their first error.
 //
 // How long a real process takes to notice something depends on the machine, and so does whether a request
-// still comes while the server refuses. So a server that is a process refuses until each caller was
-// refused once, and callers with retries then wait until it has ended.
+// still comes while the server refuses. So a server refuses until each caller was refused once, and callers
+// with retries then wait until it has ended.
 func (s *steady) load(retries int) {
 	ctx := timeoutContext(s.t)
 	session, err := client.New(clientInfo, client.Options{ProtocolVersion: s.version}).Connect(ctx, s.to)
@@ -198,18 +215,14 @@ func (s *steady) load(retries int) {
 		told[key] = err
 		return err
 	}
-	if s.gone != nil {
-		calling.Go(func() { call("hold", "hold", client.CallOptions{}) })
-		s.await(ctx, &s.runs, 1)
-	}
+	calling.Go(func() { call("hold", "hold", client.CallOptions{}) })
+	s.await(ctx, &s.runs, 1)
 	for caller := range steadyCallers {
 		refused := sync.OnceFunc(func() { refusals.Add(1) })
 		options := client.CallOptions{Retries: retries, WaitForReady: retries > 0}
 		options.OnAttempt = func(conn.Attempt) {
 			refused()
-			if s.gone != nil {
-				<-s.gone
-			}
+			<-s.gone
 		}
 		calling.Go(func() {
 			for n := 0; !over.Load(); n++ {
@@ -222,10 +235,8 @@ func (s *steady) load(retries int) {
 	}
 	s.await(ctx, &s.runs, 500)
 	s.stop()
-	if s.gone != nil {
-		s.await(ctx, &refusals, steadyCallers)
-		s.release()
-	}
+	s.await(ctx, &refusals, steadyCallers)
+	s.release()
 	if retries > 0 {
 		s.await(ctx, &s.runs, s.runs.Load()+500)
 		over.Store(true)
