@@ -92,10 +92,25 @@ func TestALoginWithoutATokenIsNotUsed(t *testing.T) {
 			t.Fatal(err)
 		}
 		a.current.Store(nil)
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, offlineURL, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := a.Authorize(t.Context(), r); err != nil || len(r.Header["Authorization"]) > 0 {
+			t.Errorf("a request has the header %q, %v", r.Header["Authorization"], err)
+		}
 		sent := f.sentTokens()
 		f.wantCall(t, a)
 		if e, err := a.Status(t.Context()); err != nil || e.Access.IsZero() || len(*sent) != 2 || (*sent)[0] != "" || (*sent)[1] != e.Access.Reveal() {
 			t.Errorf("%d requests were sent; the login is %+v, %v", len(*sent), e, err)
+		}
+		if err := a.store.Locked(t.Context(), a.key(), put(&empty)); err != nil {
+			t.Fatal(err)
+		}
+		a.current.Store(nil)
+		r.Header.Set("Authorization", "Bearer old")
+		if again, err := a.Challenged(t.Context(), r, &transport.StatusError{Status: http.StatusUnauthorized, Challenge: `Bearer resource_metadata="` + f.as.URL(authtest.ResourceMetadata) + `"`}); !again || err != nil || a.current.Load().access() == "" {
+			t.Errorf("after a login, a request is sent again: %t, %v", again, err)
 		}
 	}
 }
