@@ -14,6 +14,7 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/fault"
 )
 
 // A passingError may not occur again.
@@ -157,6 +158,11 @@ func TestWhichFailuresAreOutages(t *testing.T) {
 	}
 }
 
+// atEndpointA is a transport to the endpoint https://a.
+type atEndpointA struct{ transport.Transport }
+
+func (atEndpointA) Endpoint() string { return "https://a" }
+
 // A session that has had a server, and lost it, does not try again because another session finds one: its own may be broken.
 //
 // Guarantees: G-0001.19
@@ -166,11 +172,17 @@ func TestALostServerIsNoOutage(t *testing.T) {
 		defer broken.close()
 		defer good.close()
 		c := client.New(clientInfo, client.Options{ProtocolVersion: protocol.LatestLegacy, Conn: conn.Options{BackoffMin: time.Hour}})
-		if _, err := c.Connect(t.Context(), broken); err != nil {
+		session, err := c.Connect(t.Context(), atEndpointA{fault.New(broken, fault.Plan{Faults: []fault.Fault{{Kind: fault.Die, Direction: fault.Outbound, At: []int{3}}}})})
+		if err != nil {
 			t.Fatal(err)
 		}
-		broken.cut()
+		if err := session.Ping(t.Context()); !errors.Is(err, client.ErrLost) {
+			t.Fatalf("the link breaks at the first call: got %v, want %v", err, client.ErrLost)
+		}
 		synctest.Wait()
+		if why := session.Status().LastFailure; why.Kind != conn.LinkBroken {
+			t.Errorf("the server was lost for %v, want %v", why, conn.LinkBroken)
+		}
 		if _, err := c.Connect(t.Context(), good); err != nil {
 			t.Fatal(err)
 		}
