@@ -18,18 +18,13 @@ import (
 )
 
 // A handler whose client does not come back gets an error for its question, cleans up,
-// and nothing of the call remains: after the expiry, when newer calls take its place,
-// and when the server is closed.
+// and nothing of the call remains: after the expiry, and when the
+// server is closed.
 //
 // Guarantees: G-0031.7
 func TestAbandonedCallsCleanUp(t *testing.T) {
 	for name, end := range map[string]func(*testing.T, *server.Server, *rawPeer){
 		"it expires": func(*testing.T, *server.Server, *rawPeer) { pass(10*time.Minute + time.Second) },
-		"newer calls take its place": func(_ *testing.T, _ *server.Server, w *rawPeer) {
-			for range 32 {
-				w.round("three", "")
-			}
-		},
 		"the server is closed": func(t *testing.T, s *server.Server, _ *rawPeer) {
 			if err := s.Close(context.Background()); err != nil {
 				t.Error(err)
@@ -94,7 +89,7 @@ func TestACallWhoseHandlerHasReturnedLeavesItsPlace(t *testing.T) {
 }
 
 // The requests of waiting calls have a limit in bytes, which counts 16 KiB for each in addition. A call that does not fit is refused
-// before its handler runs. The oldest call of a client makes room for a newer one, if that suffices.
+// before its handler runs.
 //
 // Guarantees: G-0031.7
 func TestTheBytesOfCallsThatWaitAreBounded(t *testing.T) {
@@ -155,18 +150,14 @@ func TestTheBytesOfCallsThatWaitAreBounded(t *testing.T) {
 			}
 		})
 	}
-	testenv.Bubble(t, func(t *testing.T) { // eviction
+	testenv.Bubble(t, func(t *testing.T) { // a call that waits keeps its place
 		s := new(shop)
 		srv := serve(s, 3*own)
 		ada, bob := dialAs(t, srv, "ada"), dialAs(t, srv, "bob")
 		kept := bob.round("padded", params(0))
 		ada.round("padded", params(0))
 		oldest := ada.round("padded", params(0))
-		if got := ada.round("padded", params(0)); got.State == "" { // in the place of the oldest
-			t.Errorf("got %+v, want a question", got)
-		}
-		runs := s.runs.Load()
-		overloaded(t, s, ada.round("padded", params(own+1)), runs) // the place of the oldest is too small
+		overloaded(t, s, ada.round("padded", params(0)), 3)
 		for name, one := range map[string]func() round{
 			"the oldest, which was kept": func() round { return ada.round("padded", params(0)+retryParams(oldest.State, yes)) },
 			"the call of another client": func() round { return bob.round("padded", params(0)+retryParams(kept.State, yes)) },
@@ -181,39 +172,33 @@ func TestTheBytesOfCallsThatWaitAreBounded(t *testing.T) {
 	})
 }
 
-// A call that loses its place to a newer one leaves it at once, with its ticket, although its handler has not returned yet.
+// A call that waits keeps its place until it ends, and a call without a place is refused before its handler runs.
 //
-// Guarantees: G-0031.7
-func TestACallThatLosesItsPlaceLeavesItAtOnce(t *testing.T) {
+// Guarantees: G-0031.7, G-0083.7
+func TestCallsThatWaitKeepTheirPlaces(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
-		release := make(chan struct{})
-		s := newServer(server.Options{Asking: server.AskingOptions{MaxWaiting: 2, MaxWaitingPerClient: 1, MaxWaitingBytes: 100 << 10}})
+		s, runs := newServer(server.Options{Asking: server.AskingOptions{MaxWaiting: 2}}), 0
 		server.AddTool(s, protocol.Tool{Name: "t"}, func(ctx context.Context, _ struct{}) (string, error) {
-			err := server.Confirm(ctx, "Sure?")
-			if err != nil {
-				<-release
-			}
-			return "confirmed", err
+			runs++
+			return "confirmed", server.Confirm(ctx, "Sure?")
 		}, server.Asks(server.Waits, forms))
 		ada, bob, eve := dialAs(t, s, "ada"), dialAs(t, s, "bob"), dialAs(t, s, "eve")
 		first := ada.round("t", "")
-		second := ada.round("t", "")
-		if got := ada.round("t", retryParams(first.State, yes)); !got.Error.is(jsonrpc.CodeInvalidParams, "anew") {
-			t.Errorf("the call without a place: got %+v, want the error %d", got, jsonrpc.CodeInvalidParams)
+		if got := ada.round("t", ""); !got.Error.is(jsonrpc.CodeOverloaded, "this client has its share") {
+			t.Errorf("a second place of the client: got %+v, want the error %d", got, jsonrpc.CodeOverloaded)
 		}
 		if got := bob.round("t", ""); got.State == "" {
 			t.Errorf("the second place of all: got %+v, want a question", got)
 		}
-		if got := eve.round("t", ""); !got.Error.is(jsonrpc.CodeOverloaded, "overloaded: 2 calls wait") {
-			t.Errorf("a third place: got %+v, want the error %d", got, jsonrpc.CodeOverloaded)
+		if got := eve.round("t", ""); !got.Error.is(jsonrpc.CodeOverloaded, "overloaded: 2 handlers") || runs != 2 {
+			t.Errorf("a third place: got %+v and %d runs, want the error %d and 2 runs", got, runs, jsonrpc.CodeOverloaded)
 		}
-		if got := ada.round("t", retryParams(second.State, yes)); !strings.Contains(got.Text, "confirmed") {
+		if got := ada.round("t", retryParams(first.State, yes)); !strings.Contains(got.Text, "confirmed") {
 			t.Errorf("the call with the place: got %+v, want its result", got)
 		}
 		if got := eve.round("t", ""); got.State == "" {
 			t.Errorf("the place of a call that has ended: got %+v, want a question", got)
 		}
-		close(release)
 		s.Close(context.Background())
 	})
 }
@@ -247,11 +232,6 @@ func TestWhyAQuestionWasNotAnswered(t *testing.T) {
 		"the server closes, round": {round, closes, []error{server.ErrUnanswered, server.ErrClosed}, "", 0},
 		"the server closes":        {direct, closes, []error{server.ErrUnanswered, server.ErrClosed}, "", 0},
 		"the server closes, task":  {aTask, closes, []error{server.ErrUnanswered, server.ErrClosed}, "", -1},
-		"newer calls": {round, func(_ *testing.T, _ *server.Server, w *rawPeer, _ string) {
-			for range 32 {
-				w.round("asks", "")
-			}
-		}, []error{server.ErrUnanswered}, "newer calls of the client took its place", 0},
 		"the call expires": {direct, func(_ *testing.T, _ *server.Server, w *rawPeer, asked string) {
 			for range 6 {
 				pass(9 * time.Minute)

@@ -41,8 +41,7 @@ var (
 	ErrDismissed = errors.New("the user gave no answer")
 
 	// ErrUnanswered means that no answer came and none will come: the question
-	// expired, newer calls of the same client took the place of this one, or the
-	// server is closing. The error text says which.
+	// expired, or the server is closing. The error text says which.
 	ErrUnanswered = errors.New("the question was not answered")
 
 	// ErrKeyUsed means that a call asked two different questions under one key.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/internal/network"
 	"github.com/bowline-mcp/bowline/internal/scan"
+	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -275,20 +276,42 @@ func (c *call) isOffered(m *method) bool {
 	return m != nil && m.In(c.Client.ProtocolVersion) && c.offered.Has(m.ServerCapability) && (m.offered == nil || m.offered(c))
 }
 
-// A clientKey identifies the client of a modern call, for limits per client: its
-// identity, or else its network, or else its link.
-type clientKey struct {
-	identity, network string
-	link              *peer
-}
-
-func (c *call) clientKey() clientKey {
+// client returns whose share of the server's places a call uses.
+func (c *call) client() share.Client {
 	switch {
 	case c.Origin.Identity != "":
-		return clientKey{identity: c.Origin.Identity}
+		return share.Client{Identity: c.Origin.Identity}
 	case c.Origin.RemoteAddr != "":
-		return clientKey{network: network.Of(c.Origin.RemoteAddr)}
+		return share.Client{Network: network.Of(c.Origin.RemoteAddr)}
 	default:
-		return clientKey{link: c.peer}
+		return share.Client{Link: c.peer}
 	}
+}
+
+// places are what calls with a handler that goes on share: a number of handlers, and the bytes of their
+// requests.
+type places struct{ handlers, bytes *share.Pool }
+
+// newPlaces returns places for so many handlers. One client may always have a quarter of the bytes, or one
+// large request.
+func newPlaces(handlers, bytes int) places {
+	const largeRequest = 4 << 20
+	return places{share.NewLasting(handlers, 1), share.NewLasting(bytes, max(bytes/4, largeRequest))}
+}
+
+// enter takes a place for a call whose request has so many bytes.
+func (p places) enter(of share.Client, bytes int) error {
+	if !p.handlers.Take(of, 1) {
+		return refuse(jsonrpc.CodeOverloaded, "overloaded: %d handlers are running, and this client has its share of them", p.handlers.Held())
+	}
+	if !p.bytes.Take(of, bytes) {
+		p.handlers.Give(of, 1)
+		return refuse(jsonrpc.CodeOverloaded, "overloaded: the requests of running handlers hold %d bytes, and this client has its share of them", p.bytes.Held())
+	}
+	return nil
+}
+
+func (p places) leave(of share.Client, bytes int) {
+	p.handlers.Give(of, 1)
+	p.bytes.Give(of, bytes)
 }

@@ -142,22 +142,22 @@ func TestDefaultsAreAsDocumented(t *testing.T) {
 		d := time.Duration(n)
 		s := New(protocol.Implementation{}, Options{
 			PageSize: n, LogRate: n,
-			Asking: AskingOptions{Expiry: d, CallExpiry: d, MaxRounds: n, MaxWaiting: n, MaxWaitingPerClient: n, MaxWaitingBytes: n},
-			Tasks:  &TaskOptions{After: d, TTL: d, PollInterval: d, MaxRunning: n, MaxRunningPerClient: n, MaxRunningBytes: n},
+			Asking: AskingOptions{Expiry: d, CallExpiry: d, MaxRounds: n, MaxWaiting: n, MaxWaitingBytes: n},
+			Tasks:  &TaskOptions{After: d, TTL: d, PollInterval: d, MaxRunning: n, MaxRunningBytes: n},
 		})
 		asking, tasks := s.rounds.options, s.tasks.options
 		wantAsking := AskingOptions{
-			Expiry: 600 * time.Second, CallExpiry: 3600 * time.Second, MaxRounds: 32, MaxWaiting: 1024, MaxWaitingPerClient: 32, MaxWaitingBytes: 67_108_864,
+			Expiry: 600 * time.Second, CallExpiry: 3600 * time.Second, MaxRounds: 32, MaxWaiting: 1024, MaxWaitingBytes: 67_108_864,
 		}
-		wantTasks := TaskOptions{TTL: 86_400 * time.Second, PollInterval: 1000 * time.Millisecond, MaxRunning: 1024, MaxRunningPerClient: 100, MaxRunningBytes: 67_108_864}
+		wantTasks := TaskOptions{TTL: 86_400 * time.Second, PollInterval: 1000 * time.Millisecond, MaxRunning: 1024, MaxRunningBytes: 67_108_864}
 		size, rate := 100, 100
 		switch name {
 		case "negative":
 			rate = -1 // no limit
 		case "set":
 			size, rate = 7, 7
-			wantAsking = AskingOptions{Expiry: 7, CallExpiry: 7, MaxRounds: 7, MaxWaiting: 7, MaxWaitingPerClient: 7, MaxWaitingBytes: 7}
-			wantTasks = TaskOptions{After: 7, TTL: 7, PollInterval: 7, MaxRunning: 7, MaxRunningPerClient: 7, MaxRunningBytes: 7}
+			wantAsking = AskingOptions{Expiry: 7, CallExpiry: 7, MaxRounds: 7, MaxWaiting: 7, MaxWaitingBytes: 7}
+			wantTasks = TaskOptions{After: 7, TTL: 7, PollInterval: 7, MaxRunning: 7, MaxRunningBytes: 7}
 		}
 		if tasks.Store == nil {
 			t.Errorf("%s: there is no store", name)

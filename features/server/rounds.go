@@ -34,12 +34,11 @@ type AskingOptions struct {
 	// this node, for the latest 65,536 states.
 	Spent Spent
 
-	Expiry              time.Duration // how long a question can be answered; default 10 minutes
-	CallExpiry          time.Duration // the time for a call, all rounds included; default 1 hour
-	MaxRounds           int           // the maximum number of rounds of a call; default 32
-	MaxWaiting          int           // how many calls may have a handler that waits, in 2026-07-28; default 1,024
-	MaxWaitingPerClient int           // the same for one client; default 32
-	MaxWaitingBytes     int           // the size of the requests of these calls, in bytes; default 64 MiB
+	Expiry          time.Duration // how long a question can be answered; default 10 minutes
+	CallExpiry      time.Duration // the time for a call, all rounds included; default 1 hour
+	MaxRounds       int           // the maximum number of rounds of a call; default 32
+	MaxWaiting      int           // how many calls may have a handler that waits, in 2026-07-28; default 1,024, which clients share
+	MaxWaitingBytes int           // the size of the requests of these calls, in bytes; default 64 MiB, which clients share
 }
 
 // Spent remembers which states were used, so that no state is used twice.
@@ -58,13 +57,12 @@ type rounds struct {
 	ctx     context.Context // ends when the server closes
 	end     context.CancelCauseFunc
 	running sync.WaitGroup // counts the goroutines of handlers that wait
+	places  places
 
 	mu       sync.Mutex
-	waiting  map[*waiting]struct{} // the calls that hold a place
-	handlers map[*waiting]struct{} // the calls whose handler runs
-	tickets  map[[16]byte]*waiting // the calls that wait for their client, by ticket
-	bytes    int                   // how many bytes all of them hold
-	arrivals uint64
+	waiting  map[*waiting]struct{}  // the calls that hold a place
+	handlers map[*waiting]struct{}  // the calls whose handler runs
+	tickets  map[[16]byte]*waiting  // the calls that wait for their client, by ticket
 	spent    map[[16]byte]time.Time // states of Reruns and InputRequired that were used
 	order    [][16]byte             // the keys of spent, oldest first
 }
@@ -100,11 +98,11 @@ func (rs *rounds) init(s *Server, o AskingOptions) {
 	o.CallExpiry = cmp.Or(max(o.CallExpiry, 0), time.Hour)
 	o.MaxRounds = cmp.Or(max(o.MaxRounds, 0), 32)
 	o.MaxWaiting = cmp.Or(max(o.MaxWaiting, 0), 1024)
-	o.MaxWaitingPerClient = cmp.Or(max(o.MaxWaitingPerClient, 0), 32)
 	o.MaxWaitingBytes = cmp.Or(max(o.MaxWaitingBytes, 0), 64<<20)
 	rs.options, rs.process = o, rand.Text()
 	rs.sealer = &sealer{audience: s.info.Name, node: s.options.Node, keyring: keyring}
 	rs.ctx, rs.end = context.WithCancelCause(context.Background())
+	rs.places = newPlaces(o.MaxWaiting, o.MaxWaitingBytes)
 	rs.waiting = make(map[*waiting]struct{})
 	rs.handlers = make(map[*waiting]struct{})
 	rs.tickets = make(map[[16]byte]*waiting)
@@ -165,30 +163,11 @@ func (rs *rounds) enter(w *waiting) error {
 	if rs.ctx.Err() != nil {
 		return refuse(jsonrpc.CodeOverloaded, "overloaded: shutting down")
 	}
-	mine := 0
-	var oldest *waiting
-	for other := range rs.waiting {
-		if other.from != w.from {
-			continue
-		}
-		mine++
-		if other.parked && (oldest == nil || other.since < oldest.since) {
-			oldest = other
-		}
+	if err := rs.places.enter(w.from, w.size); err != nil {
+		return err
 	}
-	bytes, most := rs.bytes+w.size, rs.options.MaxWaitingBytes
-	switch full := len(rs.waiting) >= rs.options.MaxWaiting || bytes > most || mine >= rs.options.MaxWaitingPerClient; {
-	case full && oldest != nil && bytes-oldest.size <= most:
-		rs.release(oldest)
-		oldest.cancel(fmt.Errorf("%w: newer calls of the client took its place", ErrUnanswered))
-	case full:
-		return refuse(jsonrpc.CodeOverloaded, "overloaded: %d calls wait for their clients", len(rs.waiting))
-	}
-	rs.arrivals++
-	w.since = rs.arrivals
 	rs.waiting[w] = struct{}{}
 	rs.handlers[w] = struct{}{}
-	rs.bytes += w.size
 	rs.running.Add(1)
 	return nil
 }
@@ -201,7 +180,7 @@ func (rs *rounds) release(w *waiting) {
 	w.over = true
 	rs.unpark(w)
 	delete(rs.waiting, w)
-	rs.bytes -= w.size
+	rs.places.leave(w.from, w.size)
 }
 
 // unpark makes a ticket invalid. The caller holds the mutex.

@@ -193,8 +193,8 @@ func (ss *subscriptions) grant(ctx context.Context, c *call, mine *changes, aske
 			mine.wanted.add(one.change)
 		}
 	}
-	ids := asked.TaskIDs // a client cannot have more running tasks than this
-	if most := ss.server.tasks.options.MaxRunningPerClient; len(ids) > most {
+	ids := asked.TaskIDs // there cannot be more running tasks than this
+	if most := ss.server.tasks.options.MaxRunning; len(ids) > most {
 		ids = ids[:most]
 	}
 	for _, id := range ids {

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -19,10 +20,10 @@ import (
 type task struct {
 	tasks *tasks
 	tool  *tool
-	from  clientKey // the client that counts for MaxRunningPerClient
-	size  int       // the size of the request, in bytes
-	owner string    // the identity that may see the task
-	first *call     // the request that began it
+	from  share.Client
+	size  int    // the size of the request, in bytes
+	owner string // the identity that may see the task
+	first *call  // the request that began it
 	ttl   time.Duration
 	call  *call // the call that the handler sees
 
@@ -76,7 +77,7 @@ func (c taskContext) Value(key any) any {
 func (ts *tasks) newTask(ctx context.Context, c *call, tl *tool, params *protocol.CallToolParams) *task {
 	c.addMeta()
 	t := &task{
-		tasks: ts, tool: tl, from: c.clientKey(), size: c.size, owner: c.Origin.Identity, first: c,
+		tasks: ts, tool: tl, from: c.client(), size: c.size, owner: c.Origin.Identity, first: c,
 		begun: make(chan struct{}), done: make(chan struct{}), changed: make(chan struct{}),
 		ttl:  ts.options.TTL,
 		used: make(map[string]bool),
@@ -126,13 +127,15 @@ func (t *task) make() error {
 	id, created, stamp := t.tasks.server.newTaskID(rand.Text()), time.Now(), now()
 	kept, interval := ttl.Milliseconds(), o.PollInterval.Milliseconds()
 	r := TaskRecord{
-		Tool: t.tool.definition.Name, Owner: t.owner, Client: cmp.Or(t.from.identity, t.from.network), Node: t.tasks.server.options.Node,
+		Tool: t.tool.definition.Name, Owner: t.owner, Client: cmp.Or(t.from.Identity, t.from.Network), Node: t.tasks.server.options.Node,
 		Created: created, Expires: created.Add(ttl),
 		Task: protocol.DetailedTask{Task: protocol.Task{
 			TaskID: id, Status: protocol.TaskWorking, CreatedAt: stamp, LastUpdatedAt: stamp, TTLMs: &kept, PollIntervalMs: &interval,
 		}},
 	}
-	if err := t.saveFirst(&r); err != nil {
+	if err := t.saveFirst(&r); errors.Is(err, ErrTaskStoreFull) {
+		return refuse(jsonrpc.CodeOverloaded, "overloaded: the call cannot become a task: %v", err)
+	} else if err != nil {
 		return refuse(jsonrpc.CodeInternalError, "the call cannot become a task: %v", err)
 	}
 	if again, ok := t.inRound.(*rerun); ok { // answers from rounds remain valid, once they are found to fit

@@ -35,11 +35,10 @@ type TaskOptions struct {
 	// question.
 	After time.Duration
 
-	TTL                 time.Duration // how long a task lives after its creation; a handler that still runs then is cancelled; default 24 hours
-	PollInterval        time.Duration // how often clients should ask for the status; default 1 second
-	MaxRunning          int           // how many handlers run at the same time; default 1,024
-	MaxRunningPerClient int           // the same for one client; default 100
-	MaxRunningBytes     int           // the size of the requests of all running handlers, in bytes; default 64 MiB, of which one client gets a quarter
+	TTL             time.Duration // how long a task lives after its creation; a handler that still runs then is cancelled; default 24 hours
+	PollInterval    time.Duration // how often clients should ask for the status; default 1 second
+	MaxRunning      int           // how many handlers run at the same time; default 1,024, which clients share
+	MaxRunningBytes int           // the size of the requests of all running handlers, in bytes; default 64 MiB, which clients share
 
 	// Store keeps the tasks. Default: a new MemoryTaskStore.
 	Store TaskStore
@@ -76,12 +75,11 @@ type tasks struct {
 	ctx     context.Context // ends when the server has closed
 	end     context.CancelCauseFunc
 	running sync.WaitGroup // counts the goroutines of handlers
+	places  places
 
-	mu        sync.Mutex
-	handlers  map[*task]struct{}      // the tasks whose handler runs
-	bytes     int                     // how many bytes their requests have
-	perClient map[clientKey]taskShare // the number of handlers and bytes, by client
-	live      map[string]*task        // tasks that have not ended, or are not saved
+	mu       sync.Mutex
+	handlers map[*task]struct{} // the tasks whose handler runs
+	live     map[string]*task   // tasks that have not ended, or are not saved
 
 	ending chan struct{} // holds one token while a task whose node has ended is looked at
 }
@@ -97,13 +95,13 @@ func (ts *tasks) init(s *Server, o *TaskOptions) {
 	ts.options.TTL = cmp.Or(max(o.TTL, 0), 24*time.Hour)
 	ts.options.PollInterval = cmp.Or(max(o.PollInterval, 0), time.Second)
 	ts.options.MaxRunning = cmp.Or(max(o.MaxRunning, 0), 1024)
-	ts.options.MaxRunningPerClient = cmp.Or(max(o.MaxRunningPerClient, 0), 100)
 	ts.options.MaxRunningBytes = cmp.Or(max(o.MaxRunningBytes, 0), 64<<20)
 	if o.Store == nil {
 		ts.options.Store = new(MemoryTaskStore)
 	}
 	ts.ending = make(chan struct{}, 1)
-	ts.handlers, ts.perClient, ts.live = make(map[*task]struct{}), make(map[clientKey]taskShare), make(map[string]*task)
+	ts.places = newPlaces(ts.options.MaxRunning, ts.options.MaxRunningBytes)
+	ts.handlers, ts.live = make(map[*task]struct{}), make(map[string]*task)
 }
 
 // offer adds the capabilities of a server with tasks.
@@ -248,27 +246,17 @@ func (ts *tasks) save(p *peer, r *TaskRecord) error {
 	return p.guarded("TaskStore.Save", func() error { return ts.options.Store.Save(ctx, r) })
 }
 
-// enter reserves a place for a handler. A single request always fits the limits in
-// bytes.
+// enter reserves a place for a handler.
 func (ts *tasks) enter(t *task) error {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
-	o, mine := &ts.options, ts.perClient[t.from]
-	switch {
-	case ts.ctx.Err() != nil:
+	if ts.ctx.Err() != nil {
 		return refuse(jsonrpc.CodeOverloaded, "overloaded: shutting down")
-	case len(ts.handlers) >= o.MaxRunning:
-		return refuse(jsonrpc.CodeOverloaded, "overloaded: %d tasks are running", len(ts.handlers))
-	case mine.tasks >= o.MaxRunningPerClient:
-		return refuse(jsonrpc.CodeOverloaded, "overloaded: %d tasks of this client are running", mine.tasks)
-	case ts.bytes > 0 && ts.bytes+t.size > o.MaxRunningBytes:
-		return refuse(jsonrpc.CodeOverloaded, "overloaded: the running tasks hold %d bytes of requests", ts.bytes)
-	case mine.bytes > 0 && mine.bytes+t.size > o.MaxRunningBytes/4:
-		return refuse(jsonrpc.CodeOverloaded, "overloaded: the running tasks hold %d bytes of this client's requests", mine.bytes)
+	}
+	if err := ts.places.enter(t.from, t.size); err != nil {
+		return err
 	}
 	ts.handlers[t] = struct{}{}
-	ts.bytes += t.size
-	ts.perClient[t.from] = taskShare{mine.tasks + 1, mine.bytes + t.size}
 	ts.running.Add(1)
 	return nil
 }
@@ -278,13 +266,7 @@ func (ts *tasks) leave(t *task) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	delete(ts.handlers, t)
-	ts.bytes -= t.size
-	mine := ts.perClient[t.from]
-	if mine = (taskShare{mine.tasks - 1, mine.bytes - t.size}); mine.tasks > 0 {
-		ts.perClient[t.from] = mine
-	} else {
-		delete(ts.perClient, t.from)
-	}
+	ts.places.leave(t.from, t.size)
 	ts.running.Done()
 }
 

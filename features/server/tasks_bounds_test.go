@@ -21,8 +21,8 @@ import (
 //
 // Guarantees: G-0032.5
 func TestTasksAreBounded(t *testing.T) {
-	store := &server.MemoryTaskStore{MaxTasksPerClient: 5}
-	bubble(t, server.TaskOptions{TTL: time.Hour, MaxRunning: 3, MaxRunningPerClient: 2, Store: store}, func(t *testing.T, s *taskServer) {
+	store := &server.MemoryTaskStore{MaxTasks: 12}
+	bubble(t, server.TaskOptions{TTL: time.Hour, MaxRunning: 3, Store: store}, func(t *testing.T, s *taskServer) {
 		w, other, third := dialAs(t, s.Server, "ada"), dialAs(t, s.Server, "bob"), dialAs(t, s.Server, "eve")
 		overloaded := func(w *rawPeer, tool, why string) {
 			t.Helper()
@@ -31,23 +31,22 @@ func TestTasksAreBounded(t *testing.T) {
 			}
 		}
 		deaf := w.beginTask("deaf")
-		w.beginTask("work")
-		overloaded(w, "work", "2 tasks of this client are running") // two of this client's tasks run
+		overloaded(w, "work", "1 handlers are running") // a second of two free places would leave less than it takes
 		other.beginTask("work")
-		overloaded(third, "work", "3 tasks are running") // three tasks run in all
+		overloaded(other, "work", "2 handlers are running")
+		third.beginTask("work")
+		overloaded(third, "work", "3 handlers are running") // three tasks run in all
 		w.ask(withTasks(`3`, "tasks/cancel", `"taskId":"`+deaf+`"`))
 		overloaded(w, "work", "overloaded") // its handler still runs
 		s.deaf <- struct{}{}
 		s.goOn <- struct{}{}
 		s.goOn <- struct{}{}
 		synctest.Wait()
-		for range 3 {
+		for range 2 { // with the one that was cancelled, 3 of 12
 			w.beginTask("fails")
 			synctest.Wait()
 		}
-		if got := w.ask(withTasks(`1`, "tools/call", `"name":"fails"`)); !got.Error.is(jsonrpc.CodeInternalError, "5 tasks of this client") {
-			t.Errorf("got %s, %v, want the error %d with %q", got.Result, got.Error, jsonrpc.CodeInternalError, "5 tasks of this client")
-		}
+		overloaded(w, "fails", "it has 5 tasks, and this client has its share")
 		other.beginTask("fails") // another client has a place
 		pass(time.Hour)
 		w.beginTask("fails") // and so has this client after its tasks have ended
@@ -71,7 +70,7 @@ func TestARoundRefusedForOverloadKeepsItsState(t *testing.T) {
 		w.beginTask("work")
 		again := withTasks(`2`, "tools/call", `"name":"reruns"`+retryParams(asks.RequestState, `"a":{"action":"accept","content":{"a":"yes "}}`))
 		for range 2 {
-			if got := w.ask(again); !got.Error.is(jsonrpc.CodeOverloaded, "1 tasks are running") {
+			if got := w.ask(again); !got.Error.is(jsonrpc.CodeOverloaded, "1 handlers are running") {
 				t.Errorf("without a place: got %s, %v, want the error %d", got.Result, got.Error, jsonrpc.CodeOverloaded)
 			}
 		}
@@ -96,11 +95,11 @@ func TestARoundRefusedForOverloadKeepsItsState(t *testing.T) {
 //
 // Guarantees: G-0032.5
 func TestANetworkIsOneClient(t *testing.T) {
-	bubble(t, server.TaskOptions{MaxRunningPerClient: 1}, func(t *testing.T, s *taskServer) {
+	bubble(t, server.TaskOptions{MaxRunning: 9}, func(t *testing.T, s *taskServer) {
 		first, second := dialFrom(t, s.Server, &transport.Origin{RemoteAddr: "[2001:db8::1]:1"}), dialFrom(t, s.Server, &transport.Origin{RemoteAddr: "[2001:db8::ffff:2]:2"})
 		first.beginTask("work")
-		if got := second.ask(withTasks(`1`, "tools/call", `"name":"work"`)); !got.Error.is(jsonrpc.CodeOverloaded, "of this client") {
-			t.Errorf("another address of the network: got %s, %v, want the error %d with %q", got.Result, got.Error, jsonrpc.CodeOverloaded, "of this client")
+		if got := second.ask(withTasks(`1`, "tools/call", `"name":"work"`)); !got.Error.is(jsonrpc.CodeOverloaded, "this client has its share") {
+			t.Errorf("another address of the network: got %s, %v, want the error %d with %q", got.Result, got.Error, jsonrpc.CodeOverloaded, "this client has its share")
 		}
 		for _, origin := range []*transport.Origin{
 			{RemoteAddr: "[2001:db8:0:1::1]:1"}, {RemoteAddr: "192.0.2.1:7"},
@@ -120,7 +119,7 @@ func TestANetworkIsOneClient(t *testing.T) {
 // Guarantees: G-0032.5
 func TestTheRequestsOfTasksAreBounded(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
-		s := newServer(server.Options{Tasks: &server.TaskOptions{MaxRunningBytes: 16 << 10}})
+		s := newServer(server.Options{Tasks: &server.TaskOptions{MaxRunningBytes: 16 << 20}})
 		goOn := make(chan struct{})
 		server.AddTool(s, protocol.Tool{Name: "work", Execution: &protocol.ToolExecution{TaskSupport: protocol.TaskOptional}},
 			func(context.Context, struct{ Text string }) (string, error) { <-goOn; return "done", nil })
@@ -140,17 +139,17 @@ func TestTheRequestsOfTasksAreBounded(t *testing.T) {
 			}
 		}
 		ada, bob := dialAs(t, s, "ada"), dialAs(t, s, "bob")
-		begins(ada, 2<<10)
-		overloaded(ada, 2<<10, "of this client's requests")
-		begins(ada, 100)
-		begins(bob, 12<<10) // a client's only task may be larger than its share
-		overloaded(dialAs(t, s, "eve"), 2<<10, "bytes of requests")
 		for range 3 {
+			begins(ada, 2<<20)
+		}
+		overloaded(ada, 2<<20, "this client has its share")
+		begins(ada, 100)
+		begins(bob, 4<<20-1<<10) // a quarter
+		begins(dialAs(t, s, "eve"), 2<<20)
+		for range 6 {
 			goOn <- struct{}{}
 		}
 		synctest.Wait()
-		begins(ada, 20<<10) // the only task of all may be larger than the limit
-		goOn <- struct{}{}
 		s.Close(t.Context())
 	})
 }
@@ -477,7 +476,7 @@ func TestListenersGetTaskChanges(t *testing.T) {
 // Guarantees: G-0032.9
 func TestAFaultyStoreLosesNoListener(t *testing.T) {
 	store := new(faultyStore)
-	bubble(t, server.TaskOptions{Store: store, Legacy: true, MaxRunningPerClient: 3}, func(t *testing.T, s *taskServer) {
+	bubble(t, server.TaskOptions{Store: store, Legacy: true, MaxRunning: 3}, func(t *testing.T, s *taskServer) {
 		w, listener, old := dial(t, s.Server), dial(t, s.Server), dial(t, s.Server)
 		id := w.beginTask("work")
 		listener.send(withTasks(`"l"`, "subscriptions/listen", `"notifications":{"taskIds":["a","b","`+id+`","`+id+`"]}`))

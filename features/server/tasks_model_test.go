@@ -64,8 +64,7 @@ type taskWaiter struct {
 
 const (
 	modelTTL     = time.Hour
-	modelRunning = 4                // handlers in all
-	modelMine    = 3                // handlers of one user
+	modelRunning = 6                // handlers in all
 	modelAnswers = 10 * time.Minute // how long a client may take to answer
 )
 
@@ -107,7 +106,7 @@ func TestTasksAgainstModel(t *testing.T) {
 
 func newTaskModel() *taskModel {
 	m := &taskModel{store: &moodyStore{}, started: make(chan *taskRun, 10)}
-	m.server = newServer(server.Options{Tasks: &server.TaskOptions{Legacy: true, TTL: modelTTL, MaxRunning: modelRunning, MaxRunningPerClient: modelMine, Store: m.store}})
+	m.server = newServer(server.Options{Tasks: &server.TaskOptions{Legacy: true, TTL: modelTTL, MaxRunning: modelRunning, Store: m.store}})
 	server.AddTool(m.server, protocol.Tool{Name: "work", Execution: &protocol.ToolExecution{TaskSupport: protocol.TaskOptional}}, m.work, server.Asks(server.Waits, forms))
 	return m
 }
@@ -162,7 +161,7 @@ func (m *taskModel) start(t *rapid.T) {
 		ttl = rapid.SampledFrom([]time.Duration{modelTTL, time.Minute}).Draw(t, "ttl")
 		params += fmt.Sprintf(`,"task":{"ttl":%d}`, ttl.Milliseconds())
 	}
-	mine := 0
+	free, mine := modelRunning-len(m.runs), 0
 	for _, r := range m.runs {
 		if r.user == c.user {
 			mine++
@@ -170,8 +169,10 @@ func (m *taskModel) start(t *rapid.T) {
 	}
 	got := c.ask("tools/call", params)
 	switch {
-	case len(m.runs) >= modelRunning || mine >= modelMine:
-		got.refused(t, jsonrpc.CodeOverloaded, "tasks")
+	case free == 0 || mine > 0 && mine+1 > (free-1)*(free-1)/modelRunning: // a client may always have one
+		got.refused(t, jsonrpc.CodeOverloaded, "handlers are running")
+	case errors.Is(m.store.mood, server.ErrTaskStoreFull):
+		got.refused(t, jsonrpc.CodeOverloaded, "cannot become a task")
 	case m.store.mood != nil:
 		got.refused(t, jsonrpc.CodeInternalError, "cannot become a task")
 	default:

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
@@ -72,15 +73,14 @@ type TaskStore interface {
 // A MemoryTaskStore keeps tasks in the memory of the process. The zero value is
 // ready to use, with the default bounds.
 type MemoryTaskStore struct {
-	MaxTasks          int // how many tasks are kept; default 10,000
-	MaxTasksPerClient int // the same for one client; default 1,000
-	MaxBytes          int // the size of all tasks together, in bytes; default 64 MiB, of which the tasks of one client get a quarter
+	MaxTasks int // how many tasks are kept; default 10,000, which clients share
+	MaxBytes int // the size of all tasks together, in bytes; default 64 MiB, which clients share; one task has at most a quarter
 
-	mu        sync.Mutex
-	tasks     map[string]storedTask
-	perClient map[taskClient]taskShare
-	bytes     int
-	oldest    time.Time // no task expires before this time
+	mu     sync.Mutex
+	tasks  map[string]storedTask // nil until the first is saved
+	places *share.Pool           // of tasks
+	bytes  *share.Pool
+	oldest time.Time // no task expires before this time
 }
 
 type storedTask struct {
@@ -88,12 +88,13 @@ type storedTask struct {
 	size int
 }
 
-// A taskClient is a client for which a limit counts tasks. An address never equals an
-// Owner.
-type taskClient struct{ owner, client string }
-
-// A taskShare is what one client uses of a limit.
-type taskShare struct{ tasks, bytes int }
+// of returns whose share of the store a task uses.
+func (r storedTask) of() share.Client {
+	if r.Owner != "" {
+		return share.Client{Identity: r.Owner}
+	}
+	return share.Client{Network: r.Client}
+}
 
 var _ TaskStore = (*MemoryTaskStore)(nil)
 
@@ -102,37 +103,28 @@ func (m *MemoryTaskStore) Save(_ context.Context, r *TaskRecord) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.expire()
-	size, client := r.Size(), taskClient{r.Owner, r.Client}
-	before, known := m.tasks[r.Task.TaskID]
-	grows := size - before.size
-	tasks, mine := len(m.tasks), m.perClient[client]
-	mine.bytes += grows
-	if !known {
-		tasks++
-		mine.tasks++
-	}
-	most := cmp.Or(m.MaxBytes, 64<<20)
-	switch {
-	case grows > 0 && m.bytes+grows > most:
-		return fmt.Errorf("%w: its tasks would be of %d bytes", ErrTaskStoreFull, m.bytes+grows)
-	case grows > 0 && mine.bytes > most/4:
-		return fmt.Errorf("%w: the tasks of this client would be of %d bytes", ErrTaskStoreFull, mine.bytes)
-	case known:
-	case tasks > cmp.Or(m.MaxTasks, 10_000):
-		return fmt.Errorf("%w: it has %d tasks", ErrTaskStoreFull, len(m.tasks))
-	case mine.tasks > cmp.Or(m.MaxTasksPerClient, 1_000):
-		return fmt.Errorf("%w: it has %d tasks of this client", ErrTaskStoreFull, mine.tasks-1)
-	}
 	if m.tasks == nil {
-		m.tasks, m.perClient = make(map[string]storedTask), make(map[taskClient]taskShare)
+		most := cmp.Or(m.MaxBytes, 64<<20)
+		m.tasks, m.places, m.bytes = make(map[string]storedTask), share.NewLasting(cmp.Or(m.MaxTasks, 10_000), 1), share.NewLasting(most, most/4)
+	}
+	kept := *r
+	next := storedTask{&kept, r.Size()}
+	before, known := m.tasks[r.Task.TaskID]
+	if !known && !m.places.Take(next.of(), 1) {
+		return fmt.Errorf("%w: it has %d tasks, and this client has its share of them", ErrTaskStoreFull, len(m.tasks))
+	}
+	if grows := next.size - before.size; grows < 0 {
+		m.bytes.Give(next.of(), -grows)
+	} else if !m.bytes.Take(next.of(), grows) {
+		if !known {
+			m.places.Give(next.of(), 1)
+		}
+		return fmt.Errorf("%w: its tasks have %d bytes, and this client has its share of them", ErrTaskStoreFull, m.bytes.Held())
 	}
 	if len(m.tasks) == 0 || r.Expires.Before(m.oldest) {
 		m.oldest = r.Expires
 	}
-	kept := *r
-	m.tasks[r.Task.TaskID] = storedTask{&kept, size}
-	m.perClient[client] = mine
-	m.bytes += grows
+	m.tasks[r.Task.TaskID] = next
 	return nil
 }
 
@@ -188,14 +180,8 @@ func (m *MemoryTaskStore) remove(id string) {
 		return
 	}
 	delete(m.tasks, id)
-	m.bytes -= r.size
-	client := taskClient{r.Owner, r.Client}
-	mine := m.perClient[client]
-	mine.tasks--
-	mine.bytes -= r.size
-	if m.perClient[client] = mine; mine.tasks == 0 {
-		delete(m.perClient, client)
-	}
+	m.places.Give(r.of(), 1)
+	m.bytes.Give(r.of(), r.size)
 }
 
 // expire removes expired tasks. The caller holds the mutex.

@@ -21,14 +21,14 @@ func taskOf(owner, client, id string, size int) *server.TaskRecord {
 	}
 }
 
-// One client can use a quarter of the store at most. What it deletes is free again.
+// One client can use as much of the store as is free then. What it deletes is free again.
 //
 // Guarantees: G-0032.5
 func TestOneClientCannotFillTheTaskStore(t *testing.T) {
 	store := &server.MemoryTaskStore{MaxBytes: 64 << 10}
 	save := func(r *server.TaskRecord) error { return store.Save(t.Context(), r) }
 	for _, r := range []*server.TaskRecord{
-		taskOf("eve", "eve", "1", 8<<10), taskOf("eve", "eve", "2", 100), taskOf("", "1.2.3.4", "3", 15<<10),
+		taskOf("eve", "eve", "1", 8<<10), taskOf("eve", "eve", "2", 100), taskOf("eve", "eve", "7", 8<<10), taskOf("eve", "eve", "8", 4<<10), taskOf("", "1.2.3.4", "3", 15<<10),
 		taskOf("1.2.3.4", "1.2.3.4", "4", 15<<10), // an identity that looks like an address is another client
 	} {
 		if err := save(r); err != nil {
@@ -40,10 +40,15 @@ func TestOneClientCannotFillTheTaskStore(t *testing.T) {
 			t.Errorf("%s: got %v, want the error %v and %q in it", id, err, server.ErrTaskStoreFull, "this client")
 		}
 	}
-	if err := save(taskOf("ada", "ada", "6", 8<<10)); err != nil {
+	if err := save(taskOf("ada", "ada", "6", 4<<10)); err != nil {
 		t.Error("another client: got no place, want one:", err)
 	}
-	if err := errors.Join(store.Delete(t.Context(), "1"), save(taskOf("eve", "eve", "2", 8<<10))); err != nil {
+	for _, id := range []string{"1", "7", "8"} {
+		if err := store.Delete(t.Context(), id); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := errors.Join(save(taskOf("eve", "eve", "2", 8<<10))); err != nil {
 		t.Error("after a deletion: got no place, want one:", err)
 	}
 }
@@ -61,16 +66,15 @@ func TestLimitsOfTheTaskStore(t *testing.T) {
 		"as many as allowed":      {&server.MemoryTaskStore{MaxTasks: 2}, []*server.TaskRecord{taskOf("a", "a", "1", 1), taskOf("b", "b", "2", 1)}, ""},
 		"one more":                {&server.MemoryTaskStore{MaxTasks: 2}, []*server.TaskRecord{taskOf("a", "a", "1", 1), taskOf("b", "b", "2", 1), taskOf("c", "c", "3", 1)}, "it has 2 tasks"},
 		"the same again":          {&server.MemoryTaskStore{MaxTasks: 1}, []*server.TaskRecord{taskOf("a", "a", "1", 1), taskOf("a", "a", "1", 9)}, ""},
-		"as many of a client":     {&server.MemoryTaskStore{MaxTasksPerClient: 2}, []*server.TaskRecord{taskOf("a", "a", "1", 1), taskOf("a", "a", "2", 1)}, ""},
-		"one more of a client":    {&server.MemoryTaskStore{MaxTasksPerClient: 2}, []*server.TaskRecord{taskOf("a", "a", "1", 1), taskOf("a", "a", "2", 1), taskOf("a", "a", "3", 1)}, "it has 2 tasks of this client"},
-		"the same of a client":    {&server.MemoryTaskStore{MaxTasksPerClient: 1}, []*server.TaskRecord{taskOf("a", "a", "1", 1), taskOf("a", "a", "1", 2)}, ""},
+		"as many of a client":     {&server.MemoryTaskStore{MaxTasks: 10}, []*server.TaskRecord{taskOf("a", "a", "1", 1), taskOf("a", "a", "2", 1), taskOf("a", "a", "3", 1)}, ""},
+		"one more of a client":    {&server.MemoryTaskStore{MaxTasks: 10}, []*server.TaskRecord{taskOf("a", "a", "1", 1), taskOf("a", "a", "2", 1), taskOf("a", "a", "3", 1), taskOf("a", "a", "4", 1)}, "it has 3 tasks, and this client has its share"},
 		"a quarter":               {&server.MemoryTaskStore{MaxBytes: 4 * each}, []*server.TaskRecord{taskOf("ada", "ada", "1", 100)}, ""},
-		"more than a quarter":     {&server.MemoryTaskStore{MaxBytes: 4*each - 1}, []*server.TaskRecord{taskOf("ada", "ada", "1", 100)}, fmt.Sprintf("of this client would be of %d bytes", each)},
+		"more than a quarter":     {&server.MemoryTaskStore{MaxBytes: 4 * each}, []*server.TaskRecord{taskOf("ada", "ada", "1", 100), taskOf("ada", "ada", "2", 100)}, fmt.Sprintf("its tasks have %d bytes, and this client has its share", each)},
 		"all":                     {&server.MemoryTaskStore{MaxBytes: 4 * each}, []*server.TaskRecord{taskOf("ada", "ada", "1", 100), taskOf("bob", "bob", "2", 100), taskOf("eve", "eve", "3", 100), taskOf("joe", "joe", "4", 100)}, ""},
-		"a byte more than all":    {&server.MemoryTaskStore{MaxBytes: 4*each + 3}, []*server.TaskRecord{taskOf("ada", "ada", "1", 100), taskOf("bob", "bob", "2", 100), taskOf("eve", "eve", "3", 100), taskOf("joe", "joe", "4", 100), taskOf("", "", "5", 0)}, fmt.Sprintf("its tasks would be of %d bytes", 4*each+taskOf("", "", "5", 0).Size())},
+		"a byte more than all":    {&server.MemoryTaskStore{MaxBytes: 4*each + 3}, []*server.TaskRecord{taskOf("ada", "ada", "1", 100), taskOf("bob", "bob", "2", 100), taskOf("eve", "eve", "3", 100), taskOf("joe", "joe", "4", 100), taskOf("", "", "5", 0)}, fmt.Sprintf("its tasks have %d bytes", 4*each)},
 		"smaller in a full store": {&server.MemoryTaskStore{MaxBytes: 4 * each}, []*server.TaskRecord{taskOf("ada", "ada", "1", 100), taskOf("ada", "ada", "1", 99), taskOf("ada", "ada", "1", 100)}, ""},
-		"the default":             {&server.MemoryTaskStore{}, []*server.TaskRecord{taskOf("a", "a", "1", 16<<20-600)}, ""},
-		"more than the default":   {&server.MemoryTaskStore{}, []*server.TaskRecord{taskOf("a", "a", "1", 16<<20)}, "of this client"},
+		"the default":             {&server.MemoryTaskStore{}, []*server.TaskRecord{taskOf("a", "a", "1", 24<<20)}, ""},
+		"more than the default":   {&server.MemoryTaskStore{}, []*server.TaskRecord{taskOf("a", "a", "1", 26<<20)}, "this client has its share"},
 	} {
 		for i, r := range test.saves {
 			err := test.store.Save(t.Context(), r)
@@ -99,7 +103,7 @@ func TestTasksInAStoreExpire(t *testing.T) {
 		},
 	} {
 		testenv.Bubble(t, func(t *testing.T) {
-			store := &server.MemoryTaskStore{MaxTasks: 2}
+			store := &server.MemoryTaskStore{MaxTasks: 6} // of which one client has two
 			short, long := taskOf("ada", "ada", "short", 1), taskOf("ada", "ada", "long", 1)
 			short.Expires = time.Now().Add(time.Minute)
 			if err := errors.Join(store.Save(t.Context(), long), store.Save(t.Context(), short)); err != nil {
@@ -157,5 +161,31 @@ func TestSizeOfATaskIncludesItsQuestions(t *testing.T) {
 	r.Task.InputRequests = protocol.InputRequests{"a": &protocol.ElicitParams{Message: strings.Repeat("a", 1000)}}
 	if got := r.Size() - before; got < 1000 {
 		t.Errorf("a question of 1,000 bytes adds %d bytes, want 1,000 at least", got)
+	}
+}
+
+// However many clients store all they can, another client finds room.
+//
+// Guarantees: G-0083.7
+func TestGreedyClientsLeaveRoomInTheTaskStore(t *testing.T) {
+	for _, clients := range []int{4, 40} {
+		store, stored := new(server.MemoryTaskStore), 0
+		fill := func(client string) (n int) {
+			for {
+				stored++
+				if err := store.Save(t.Context(), taskOf("", client, fmt.Sprint(stored), 100)); errors.Is(err, server.ErrTaskStoreFull) {
+					return n
+				} else if err != nil {
+					t.Fatal(err)
+				}
+				n++
+			}
+		}
+		for c := range clients {
+			fill(fmt.Sprint("192.0.2.", c))
+		}
+		if n := fill("198.51.100.1"); n == 0 {
+			t.Errorf("after %d greedy clients there is no room for another", clients)
+		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -20,10 +21,9 @@ import (
 // handler has returned and a round has taken the outcome, or no round will.
 type waiting struct {
 	rounds *rounds
-	from   clientKey // the client that made the call
+	from   share.Client
 	name   string
 	size   int
-	since  uint64 // the order of arrival
 	about  subject
 	id     string    // Request.CallID
 	expiry time.Time // when the call expires
@@ -78,7 +78,7 @@ func (c waitingContext) Value(key any) any {
 // start reserves a place for a call and runs its handler.
 func (rs *rounds) start(ctx context.Context, c *call, about subject, early protocol.InputResponses, run func(context.Context) (any, error)) (any, *protocol.InputRequired, error) {
 	w := &waiting{
-		rounds: rs, from: c.clientKey(), name: c.Method + " " + shorten(about.name, longestName), about: about, id: c.CallID(),
+		rounds: rs, from: c.client(), name: c.Method + " " + shorten(about.name, longestName), about: about, id: c.CallID(),
 		size: bytesOfWaiting + c.size, expiry: time.Now().Add(rs.options.CallExpiry),
 		questions: make(chan *openQuestions), done: make(chan struct{}),
 	}

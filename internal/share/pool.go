@@ -10,16 +10,21 @@ import (
 	"sync"
 )
 
-// A Client is whose share it is: an identity, or the network of a client without one.
+// A Client is whose share it is: an identity, the network of a client without one, or the link of a
+// client without either.
 type Client struct {
 	Identity string
 	Network  string // an IPv4 address, or the first 64 bits of an IPv6 address with "/64"
+	Link     any    // a pointer
 }
 
 // A Pool is an amount that clients share, in bytes or in places. It is safe for concurrent use.
 //
 //   - A client may hold at most as much as is free then: one client alone half of the pool, N greedy
 //     ones 1/(N+1) of it each. So a newcomer finds as much as each of them has.
+//   - In a pool whose claims last (see [NewLasting]), a client may hold only that part of it which is the square
+//     of the free part: one client alone 38 %, and after N greedy clients more than 1/(N+1) is free, even
+//     if none of them ever gives anything back.
 //   - A client may always hold one piece, the most that one request needs. If that is not free, its
 //     claim waits, and what others give back is kept for it.
 //   - Claims within one piece are granted first, the oldest of them before the others; then those of
@@ -28,6 +33,7 @@ type Client struct {
 //     them may hold a quarter of what the site may, or one piece.
 type Pool struct {
 	limit   int
+	lasting bool
 	stopped <-chan struct{}
 
 	mu      sync.Mutex
@@ -67,6 +73,13 @@ func New(limit, piece int, stopped <-chan struct{}) *Pool {
 		limit: limit, stopped: stopped, free: limit, waiting: queue{piece: min(limit, piece)},
 		clients: make(map[Client]*account), sites: make(map[netip.Prefix]*account),
 	}
+}
+
+// NewLasting returns a pool like New, for claims that last so long that nobody can wait for their end.
+func NewLasting(limit, piece int) *Pool {
+	p := New(limit, piece, nil)
+	p.lasting = true
+	return p
 }
 
 // Take takes n for a client. It reports false, and takes nothing, if the client may not have that now.
@@ -218,10 +231,18 @@ func (p *Pool) allows(a *account, n, free int) bool {
 		return false
 	case p.waiting.within(payer, n):
 		return true
-	case payer.held+n > free-n:
+	case payer.held+n > p.most(free-n):
 		return false
 	}
-	return a.site == nil || a.held+n <= max(p.waiting.piece, (payer.held+free)/2/4)
+	return a.site == nil || a.held+n <= max(p.waiting.piece, p.most((payer.held+free)/2)/4)
+}
+
+// most returns how much a client may hold if so much is free then.
+func (p *Pool) most(free int) int {
+	if p.lasting {
+		return int(float64(free) * float64(free) / float64(p.limit))
+	}
+	return free
 }
 
 // take takes n for a client if it may have that now, and no claim that waits comes first.

@@ -11,6 +11,7 @@ import (
 type poolModel struct {
 	pool         *Pool
 	limit, piece int
+	lasting      bool
 	held         map[Client][]int // what each client was granted and has not given back
 	waiting      []*Claim
 }
@@ -54,7 +55,13 @@ func (m *poolModel) may(c Client, n int) bool {
 	}
 	_, ofSite := siteOf(c)
 	own := m.sum(func(other Client) bool { return other == c })
-	return held+n <= free-n && (!ofSite || own+n <= max(m.piece, (held+free)/8))
+	most := func(free int) int {
+		if m.lasting {
+			return free * free / m.limit
+		}
+		return free
+	}
+	return held+n <= most(free-n) && (!ofSite || own+n <= max(m.piece, most((held+free)/2)/4))
 }
 
 // settle moves the claims that have been granted, and checks that each of them was allowed.
@@ -101,6 +108,9 @@ func TestPoolModel(t *testing.T) {
 		m := &poolModel{limit: rapid.IntRange(1, 100).Draw(t, "limit"), held: make(map[Client][]int)}
 		m.piece = rapid.IntRange(1, m.limit).Draw(t, "piece")
 		m.pool = New(m.limit, m.piece, nil)
+		if m.lasting = rapid.Bool().Draw(t, "lasting"); m.lasting {
+			m.pool = NewLasting(m.limit, m.piece)
+		}
 		client := rapid.SampledFrom(modelClients)
 		amount := rapid.IntRange(1, m.limit)
 		t.Repeat(map[string]func(*rapid.T){

@@ -71,6 +71,20 @@ func TestNobodyTakesTheRest(t *testing.T) {
 	}
 }
 
+// If nobody ever gives anything back, N greedy clients leave more than 1/(N+1) of a pool of claims that last.
+//
+// Guarantees: G-0083.1
+func TestWhoGivesNothingBackLeavesSomething(t *testing.T) {
+	const limit = 10_000
+	p := NewLasting(limit, 1)
+	for i, h := range holders(p, 100) {
+		h.take(1)
+		if free, want := limit-p.Held(), limit/(i+2); free < want {
+			t.Fatalf("after %d greedy clients %d of %d are free, want at least %d", i+1, free, limit, want)
+		}
+	}
+}
+
 // A client that holds nothing gets one piece as soon as others have given back so much,
 // however many claims came after its own.
 //
