@@ -186,6 +186,26 @@ func TestNonces(t *testing.T) {
 	})
 }
 
+// TestRefusedProofIsNotShared checks that a proof without a nonce is refused although nodes share the
+// proofs that they accept, and is not remembered.
+//
+// Guarantees: G-0046.7, G-0046.14
+func TestRefusedProofIsNotShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shared := &sharedProofs{until: make(map[resource.ProofID]time.Time)}
+		p, _ := newProving(t, func(o *resource.Options) {
+			o.DPoP, o.DPoPNonces, o.DPoPProofs = resource.DPoPRequired, true, shared
+		})
+		got, nonce := p.send(p.proof(""))
+		if got != http.StatusUnauthorized || nonce == "" || len(shared.until) != 0 {
+			t.Errorf("without a nonce: %d, %q, and %d proofs are shared, want 401, a nonce and none", got, nonce, len(shared.until))
+		}
+		if got, _ := p.send(p.proof(nonce)); got != http.StatusOK || len(shared.until) != 1 {
+			t.Errorf("with it: %d, and %d proofs are shared, want 200 and one", got, len(shared.until))
+		}
+	})
+}
+
 // TestNodesShareNonces checks that nodes that share a secret accept each other's nonces, and that
 // nodes without a secret do not. New nonces come from the first secret.
 //
