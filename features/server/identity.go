@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 
 	"github.com/bowline-mcp/bowline/internal/network"
@@ -276,7 +277,8 @@ func (c *call) isOffered(m *method) bool {
 	return m != nil && m.In(c.Client.ProtocolVersion) && c.offered.Has(m.ServerCapability) && (m.offered == nil || m.offered(c))
 }
 
-// client returns whose share of the server's places a call uses.
+// client returns whose share of the server's places a call uses: that of its link, if it has neither an
+// identity nor an address. The link is there as long as the place is used.
 func (c *call) client() share.Client {
 	switch {
 	case c.Origin.Identity != "":
@@ -284,7 +286,7 @@ func (c *call) client() share.Client {
 	case c.Origin.RemoteAddr != "":
 		return share.Client{Network: network.Of(c.Origin.RemoteAddr)}
 	default:
-		return share.Client{Link: c.peer}
+		return share.Client{Network: fmt.Sprintf("link %p", c.peer)}
 	}
 }
 

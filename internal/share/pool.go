@@ -10,12 +10,10 @@ import (
 	"sync"
 )
 
-// A Client is whose share it is: an identity, the network of a client without one, or the link of a
-// client without either.
+// A Client is whose share it is: an identity, or the network of a client without one.
 type Client struct {
 	Identity string
-	Network  string // an IPv4 address, or the first 64 bits of an IPv6 address with "/64"
-	Link     any    // a pointer
+	Network  string // an IPv4 address, the first 64 bits of an IPv6 address with "/64", or what else tells clients apart
 }
 
 // A Pool is an amount that clients share, in bytes or in places. It is safe for concurrent use.
