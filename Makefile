@@ -2,7 +2,7 @@
 # steps names to type, and knobs that suit a person at work.
 
 .DEFAULT_GOAL := help
-.PHONY: help check test npm race bench benchmarks conformance nodes fuzz properties soak explore mutants docs vuln cross demo fleet ci
+.PHONY: help check test npm race bench benchmarks conformance nodes fuzz properties soak explore mutants docs vuln cross demo fleet attacks ci
 
 # Packages whose tests rewrite the generated pages under docs/ with -update.
 GENERATED := ./conn ./internal/guarantees
@@ -62,6 +62,9 @@ cross: ## build for Linux, macOS and Windows
 
 demo: ## watch a connection survive its faults
 	.ci/run demo
+
+attacks: ## measure how well a good client is served while others attack, some minutes
+	go run ./internal/attacks
 
 fleet: ## watch 10,000 connections start, idle, be killed and drain in one process (FLEET_PAIRS)
 	FLEET_PAIRS=$${FLEET_PAIRS:-10000} .ci/run fleet

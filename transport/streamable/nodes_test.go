@@ -219,3 +219,9 @@ func TestSessionOfNoNode(t *testing.T) {
 		t.Error("got another node of a session")
 	}
 }
+
+func pause(ctx context.Context, d time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	<-ctx.Done()
+}

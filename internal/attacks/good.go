@@ -1,0 +1,132 @@
+//go:build unix
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A result says how the good client was served.
+type result struct {
+	p50, p99, worst time.Duration // the median of the runs, and the worst p99
+	failed          int
+	heap, rss       int // the largest of the runs, in bytes
+}
+
+// measure measures the good client during an attack, or without one.
+func (o *options) measure(ctx context.Context, of, name string, s shape) (all result, err error) {
+	p50s, p99s := make([]time.Duration, o.runs), make([]time.Duration, o.runs)
+	for i := range o.runs {
+		one, err := o.run(ctx, of, name, s)
+		if err != nil {
+			return all, fmt.Errorf("%s under %q, %s: %w", of, name, s.name, err)
+		}
+		p50s[i], p99s[i] = one.p50, one.p99
+		all.failed, all.heap, all.rss = all.failed+one.failed, max(all.heap, one.heap), max(all.rss, one.rss)
+	}
+	slices.Sort(p50s)
+	slices.Sort(p99s)
+	all.p50, all.p99, all.worst = p50s[o.runs/2], p99s[o.runs/2], p99s[o.runs-1]
+	return all, nil
+}
+
+func (o *options) run(ctx context.Context, of, name string, s shape) (one result, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	host, end, err := child(ctx, serves, of)
+	if err != nil {
+		return one, err
+	}
+	defer func() { err = errors.Join(err, end()) }()
+	good := newConnection(host, "127.0.0.1")
+	defer good.close()
+	for range 100 { // warm-up
+		if err := good.echo(ctx); err != nil {
+			return one, fmt.Errorf("before the attack: %w", err)
+		}
+	}
+	for n := range s.addresses {
+		_, end, err := child(ctx, attacks, name, host, fmt.Sprintf("127.0.1.%d", n+1), fmt.Sprint(s.connections, s.connections*s.addresses))
+		if err != nil {
+			return one, err
+		}
+		defer end() //nolint:errcheck // it is killed with the context at the latest
+	}
+	if name != "" {
+		if err := sleep(ctx, time.Second); err != nil { // until the attack has begun
+			return one, err
+		}
+	}
+	var took []time.Duration
+	for begun := time.Now(); time.Since(begun) < o.time; {
+		at := time.Now()
+		if err := good.echo(ctx); err != nil {
+			one.failed++
+			fmt.Fprintf(os.Stderr, "%s under %q, %s: the good client: %v\n", of, name, s.name, err)
+		}
+		took = append(took, time.Since(at))
+		if err := sleep(ctx, 2*time.Millisecond); err != nil {
+			return one, err
+		}
+	}
+	slices.Sort(took)
+	one.p50, one.p99 = took[len(took)/2].Round(10*time.Microsecond), took[len(took)*99/100].Round(10*time.Microsecond)
+	response, err := http.Get("http://" + host + "/memory")
+	if err != nil {
+		return one, err
+	}
+	defer response.Body.Close()
+	_, err = fmt.Fscan(response.Body, &one.heap, &one.rss)
+	return one, err
+}
+
+// echo makes one call of the good client, which takes half a minute at most.
+func (c *connection) echo(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	return c.post(ctx, "tools/call", "echo", textOf(64))
+}
+
+// child starts this program in a role. If that serves, child returns its address. The caller calls end.
+func child(ctx context.Context, args ...string) (host string, end func() error, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", nil, err
+	}
+	cmd := exec.CommandContext(ctx, self, args...)
+	cmd.Stderr = os.Stderr
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return "", nil, err
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return "", nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return "", nil, err
+	}
+	end = func() error {
+		stdin.Close()
+		_, _ = io.Copy(io.Discard, stdout)
+		return cmd.Wait()
+	}
+	if args[0] != serves {
+		return "", end, nil
+	}
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
+		return "", nil, errors.Join(fmt.Errorf("the server did not start: %w", err), end())
+	}
+	return strings.TrimSpace(line), end, nil
+}
