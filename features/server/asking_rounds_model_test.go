@@ -51,7 +51,7 @@ type roundsReply struct {
 	asked bool   // it has a question
 }
 
-var modelLimits = server.AskingOptions{Expiry: 10 * time.Minute, CallExpiry: 12 * time.Minute, MaxRounds: 4, MaxWaiting: 5}
+var modelLimits = server.AskingOptions{Expiry: 10 * time.Minute, CallExpiry: 12 * time.Minute, MaxRounds: 4, MaxWaiting: 3}
 
 // Two clients call tools that ask in three ways. They answer, decline, leave out and repeat
 // answers, present states of others, cancel, lose their links and stay silent. Each question is
@@ -92,7 +92,7 @@ func (m *roundsModel) begin(t *rapid.T) {
 func (m *roundsModel) start(t *rapid.T, who, way, steps string) {
 	c := &roundsCall{n: len(m.calls), who: who, way: way, steps: steps, began: time.Now()}
 	id := m.send(t, c, who, c.n, "")
-	if way == "waits" && !m.hasPlace(c) {
+	if way == "waits" && !m.hasPlace() {
 		c.over = true
 		m.requests[id] = &roundsReply{of: c, who: who, at: time.Now(), code: -32050, text: "overloaded"}
 	} else {
@@ -101,19 +101,15 @@ func (m *roundsModel) start(t *rapid.T, who, way, steps string) {
 	m.calls = append(m.calls, c)
 }
 
-// hasPlace reports whether a waiting call gets a place: its client may always have one,
-// and otherwise that part which is the square of the free part.
-func (m *roundsModel) hasPlace(c *roundsCall) bool {
-	free, mine := modelLimits.MaxWaiting, 0
+// hasPlace reports whether there is a place for a waiting call.
+func (m *roundsModel) hasPlace() bool {
+	free := modelLimits.MaxWaiting
 	for _, other := range m.calls {
-		if other.over || other.way != "waits" {
-			continue
-		}
-		if free--; other.who == c.who {
-			mine++
+		if !other.over && other.way == "waits" {
+			free--
 		}
 	}
-	return free > 0 && (mine == 0 || mine+1 <= (free-1)*(free-1)/modelLimits.MaxWaiting)
+	return free > 0
 }
 
 // goOn says what the handler does next, and so which reply the request gets.

@@ -294,11 +294,11 @@ func (c *call) client() share.Client {
 // requests.
 type places struct{ handlers, bytes *share.Pool }
 
-// newPlaces returns places for so many handlers. One client may always have a quarter of the bytes, or one
-// large request.
+// newPlaces returns places for so many handlers. One client may always have a few of them, and a quarter of the
+// bytes, or one large request.
 func newPlaces(handlers, bytes int) places {
 	const largeRequest = 4 << 20
-	return places{share.NewLasting(handlers, 1), share.NewLasting(bytes, max(bytes/4, largeRequest))}
+	return places{share.NewLasting(handlers, share.Few), share.NewLasting(bytes, max(bytes/4, largeRequest))}
 }
 
 // enter takes a place for a call whose request has so many bytes.

@@ -105,7 +105,7 @@ func (m *MemoryTaskStore) Save(_ context.Context, r *TaskRecord) error {
 	m.expire()
 	if m.tasks == nil {
 		most := cmp.Or(m.MaxBytes, 64<<20)
-		m.tasks, m.places, m.bytes = make(map[string]storedTask), share.NewLasting(cmp.Or(m.MaxTasks, 10_000), 1), share.NewLasting(most, most/4)
+		m.tasks, m.places, m.bytes = make(map[string]storedTask), share.NewLasting(cmp.Or(m.MaxTasks, 10_000), share.Few), share.NewLasting(most, most/4)
 	}
 	kept := *r
 	next := storedTask{&kept, r.Size()}

@@ -21,6 +21,14 @@ func taskOf(owner, client, id string, size int) *server.TaskRecord {
 	}
 }
 
+// tasksOf returns n small tasks of a client.
+func tasksOf(client string, n int) (all []*server.TaskRecord) {
+	for i := range n {
+		all = append(all, taskOf(client, client, fmt.Sprint(i), 1))
+	}
+	return all
+}
+
 // One client can use as much of the store as is free then. What it deletes is free again.
 //
 // Guarantees: G-0032.5
@@ -66,8 +74,8 @@ func TestLimitsOfTheTaskStore(t *testing.T) {
 		"as many as allowed":      {&server.MemoryTaskStore{MaxTasks: 2}, []*server.TaskRecord{taskOf("a", "a", "1", 1), taskOf("b", "b", "2", 1)}, ""},
 		"one more":                {&server.MemoryTaskStore{MaxTasks: 2}, []*server.TaskRecord{taskOf("a", "a", "1", 1), taskOf("b", "b", "2", 1), taskOf("c", "c", "3", 1)}, "it has 2 tasks"},
 		"the same again":          {&server.MemoryTaskStore{MaxTasks: 1}, []*server.TaskRecord{taskOf("a", "a", "1", 1), taskOf("a", "a", "1", 9)}, ""},
-		"as many of a client":     {&server.MemoryTaskStore{MaxTasks: 10}, []*server.TaskRecord{taskOf("a", "a", "1", 1), taskOf("a", "a", "2", 1), taskOf("a", "a", "3", 1)}, ""},
-		"one more of a client":    {&server.MemoryTaskStore{MaxTasks: 10}, []*server.TaskRecord{taskOf("a", "a", "1", 1), taskOf("a", "a", "2", 1), taskOf("a", "a", "3", 1), taskOf("a", "a", "4", 1)}, "it has 3 tasks, and this client has its share"},
+		"as many of a client":     {&server.MemoryTaskStore{MaxTasks: 40}, tasksOf("a", 16), ""},
+		"one more of a client":    {&server.MemoryTaskStore{MaxTasks: 40}, tasksOf("a", 17), "it has 16 tasks, and this client has its share"},
 		"a quarter":               {&server.MemoryTaskStore{MaxBytes: 4 * each}, []*server.TaskRecord{taskOf("ada", "ada", "1", 100)}, ""},
 		"more than a quarter":     {&server.MemoryTaskStore{MaxBytes: 4 * each}, []*server.TaskRecord{taskOf("ada", "ada", "1", 100), taskOf("ada", "ada", "2", 100)}, fmt.Sprintf("its tasks have %d bytes, and this client has its share", each)},
 		"all":                     {&server.MemoryTaskStore{MaxBytes: 4 * each}, []*server.TaskRecord{taskOf("ada", "ada", "1", 100), taskOf("bob", "bob", "2", 100), taskOf("eve", "eve", "3", 100), taskOf("joe", "joe", "4", 100)}, ""},
@@ -103,7 +111,7 @@ func TestTasksInAStoreExpire(t *testing.T) {
 		},
 	} {
 		testenv.Bubble(t, func(t *testing.T) {
-			store := &server.MemoryTaskStore{MaxTasks: 6} // of which one client has two
+			store := &server.MemoryTaskStore{MaxTasks: 2}
 			short, long := taskOf("ada", "ada", "short", 1), taskOf("ada", "ada", "long", 1)
 			short.Expires = time.Now().Add(time.Minute)
 			if err := errors.Join(store.Save(t.Context(), long), store.Save(t.Context(), short)); err != nil {

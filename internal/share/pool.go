@@ -80,6 +80,10 @@ func NewLasting(limit, piece int) *Pool {
 	return p
 }
 
+// Few is how many places of a pool of places one client may always have, so that a program with a few
+// places for the one client that it has can use them all.
+const Few = 16
+
 // Take takes n for a client. It reports false, and takes nothing, if the client may not have that now.
 func (p *Pool) Take(c Client, n int) bool {
 	p.mu.Lock()
@@ -131,9 +135,13 @@ func (c *Claim) Wait(ctx context.Context) bool {
 	case <-ctx.Done():
 	case <-c.pool.stopped:
 	}
-	c.pool.withdraw(c)
+	c.Withdraw()
 	return false
 }
+
+// Granted returns a channel that is closed when the claim is granted. A caller that does not wait for that any
+// more calls Withdraw.
+func (c *Claim) Granted() <-chan struct{} { return c.granted }
 
 // Give returns n of what a client holds.
 func (p *Pool) Give(c Client, n int) {
@@ -316,9 +324,10 @@ func (p *Pool) remove(payer *account, i int) {
 	}
 }
 
-// withdraw removes a claim for which nobody waits any more. If it has been granted meanwhile, withdraw
+// Withdraw removes a claim for which nobody waits any more. If it has been granted meanwhile, Withdraw
 // gives its amount back.
-func (p *Pool) withdraw(c *Claim) {
+func (c *Claim) Withdraw() {
+	p := c.pool
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	returned := p.kept

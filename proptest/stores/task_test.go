@@ -16,8 +16,8 @@ import (
 // Guarantees: G-0075.8
 func TestTaskStoreContract(t *testing.T) {
 	stores.TaskStoreContract(t, func(*testing.T) stores.Tasks {
-		m := &server.MemoryTaskStore{MaxTasks: 64}
-		return stores.Tasks{A: m, B: m, MaxTasks: 64}
+		m := &server.MemoryTaskStore{MaxTasks: 8}
+		return stores.Tasks{A: m, B: m, MaxTasks: 8}
 	}, proptest.ContractOptions{})
 }
 
@@ -147,8 +147,8 @@ func TestTaskStoreContractSeesBreaches(t *testing.T) {
 	with := func(flaws taskFlaws) func(*testing.T) {
 		return func(t *testing.T) {
 			stores.TaskStoreContract(t, func(*testing.T) stores.Tasks {
-				s := &brokenTasks{MemoryTaskStore: server.MemoryTaskStore{MaxTasks: 64}, flaws: flaws, given: map[string]*server.TaskRecord{}}
-				return stores.Tasks{A: s, B: s, MaxTasks: 64}
+				s := &brokenTasks{MemoryTaskStore: server.MemoryTaskStore{MaxTasks: 8}, flaws: flaws, given: map[string]*server.TaskRecord{}}
+				return stores.Tasks{A: s, B: s, MaxTasks: 8}
 			}, proptest.ContractOptions{Guard: 5 * time.Second})
 		}
 	}

@@ -8,30 +8,38 @@ import (
 	"os"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/share"
+	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
 // maxLarge is how many bodies above web.SmallBody one handler holds.
 const maxLarge = 32
 
-// read reads the body of a POST. A session reads one at a time. A body that may be
-// large waits until there are fewer of them, so that small ones never wait for
+// read reads the body of a POST. A session reads one at a time. A body that has turned out to be
+// large waits for one of the places, which clients share, so that small ones never wait for
 // large ones.
 func (h *Handler) read(w http.ResponseWriter, r *http.Request, l *serverLink) ([]byte, *refusal) {
 	if r.ContentLength > int64(h.options.MaxBody) {
 		return nil, h.tooLarge()
 	}
-	if r.ContentLength < 0 || r.ContentLength > web.SmallBody {
-		if refused := h.awaitRoom(r, l); refused != nil {
-			return nil, refused
-		}
-		defer func() { <-h.large }()
-	}
 	control := http.NewResponseController(w)
 	defer l.bodyDone(control)
-	begun, frame := time.Now(), make([]byte, 0, max(512, r.ContentLength+1))
+	size := min(max(512, r.ContentLength+1), web.SmallBody)
+	if r.ContentLength == web.SmallBody {
+		size++ // to read up to the end
+	}
+	begun, frame, isLarge := time.Now(), make([]byte, 0, size), false
 	for {
 		if latest := len(frame); latest == cap(frame) {
+			if !isLarge && latest >= web.SmallBody {
+				of, waits := clientOf(r, l.identity), time.Now()
+				if refused := h.awaitPlace(r, l, of); refused != nil {
+					return nil, refused
+				}
+				defer h.large.Give(of, 1)
+				isLarge, begun = true, begun.Add(time.Since(waits))
+			}
 			frame = append(make([]byte, 0, min(2*latest, h.options.MaxBody+1)), frame...)
 		}
 		l.setReadDeadline(control, begun.Add(web.BodyPatience+time.Duration(len(frame)/web.PieceSize)*time.Second))
@@ -54,22 +62,33 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, l *serverLink) ([
 	}
 }
 
-// awaitRoom waits until one more large body can be held.
-func (h *Handler) awaitRoom(r *http.Request, l *serverLink) *refusal {
+// awaitPlace takes a place for one more large body, for which the caller calls Give.
+func (h *Handler) awaitPlace(r *http.Request, l *serverLink, of share.Client) *refusal {
+	claim := h.large.Claim(of, 1)
+	if claim == nil {
+		return nil
+	}
 	patience := time.NewTimer(web.BodyPatience)
 	defer patience.Stop()
+	refused := sessionNotFound
 	select {
-	case h.large <- struct{}{}:
+	case <-claim.Granted():
 		return nil
 	case <-patience.C:
-		return &refusal{status: http.StatusServiceUnavailable, text: "too much is waiting to be served"}
+		refused = &refusal{status: http.StatusServiceUnavailable, text: "too much is waiting to be served"}
 	case <-r.Context().Done():
-		return &refusal{status: http.StatusBadRequest, text: "the body did not arrive as a whole"}
+		refused = &refusal{status: http.StatusBadRequest, text: "the body did not arrive as a whole"}
 	case <-l.closing:
-		return sessionNotFound
 	}
+	claim.Withdraw()
+	return refused
 }
 
 func (h *Handler) tooLarge() *refusal {
 	return &refusal{status: http.StatusRequestEntityTooLarge, text: fmt.Sprintf("the body is above the limit of %d bytes", h.options.MaxBody)}
+}
+
+// clientOf returns whose share of the handler a request uses.
+func clientOf(r *http.Request, identity string) share.Client {
+	return web.ClientOf(&transport.Origin{Identity: identity, RemoteAddr: r.RemoteAddr})
 }

@@ -63,8 +63,8 @@ func TestABodyArrivesInTime(t *testing.T) {
 				if status, took := p.await(began); status != test.status || took != test.after {
 					t.Errorf("got %d after %v, want %d after %v", status, took, test.status, test.after)
 				}
-				if got := v.post(ping); got != 202 || len(s.handler.large) > 0 {
-					t.Errorf("the next one: got %d, and %d places for large bodies are taken, want 202 and none", got, len(s.handler.large))
+				if got := v.post(ping); got != 202 || s.handler.large.Held() > 0 {
+					t.Errorf("the next one: got %d, and %d places for large bodies are taken, want 202 and none", got, s.handler.large.Held())
 				}
 				if accepted := test.status == 202; accepted != (len(r.frames) == 2) {
 					t.Errorf("after %d and 202 got %d frames", test.status, len(r.frames))
@@ -101,38 +101,37 @@ func TestAMessageMayWaitLongerForCreditThanItsBodyMayTake(t *testing.T) {
 // Guarantees: G-0034.7
 func TestALargeBodyWaitsForAPlace(t *testing.T) {
 	for name, test := range map[string]struct {
-		then  func(s *site, p slowPost, v *testClient)
+		then  func(give func(), p slowPost, v *testClient)
 		want  int // 0: there is no response
 		after time.Duration
 		text  string
 	}{
-		"no place becomes free": {func(*site, slowPost, *testClient) {}, 503, 30 * time.Second, "too much is waiting to be served"},
-		"a place becomes free": {func(s *site, p slowPost, _ *testClient) {
-			<-s.handler.large
-			go io.WriteString(p, ping+strings.Repeat(" ", web.SmallBody+1-len(ping)))
+		"no place becomes free": {func(func(), slowPost, *testClient) {}, 503, 30 * time.Second, "too much is waiting to be served"},
+		"a place becomes free": {func(give func(), p slowPost, _ *testClient) {
+			give()
+			go io.WriteString(p, " ")
 		}, 202, 10 * time.Second, ""},
-		"the session ends":   {func(_ *site, _ slowPost, v *testClient) { v.leave() }, 404, 10 * time.Second, "session not found"},
-		"the client is gone": {func(_ *site, p slowPost, _ *testClient) { p.Close() }, 0, 10 * time.Second, ""},
+		"the session ends":   {func(_ func(), _ slowPost, v *testClient) { v.leave() }, 404, 10 * time.Second, "session not found"},
+		"the client is gone": {func(_ func(), p slowPost, _ *testClient) { p.Close() }, 0, 10 * time.Second, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			virtually(t, HandlerOptions{}, func(t *testing.T, s *site) {
 				v := s.visit()
 				link, r := s.session(0)
 				link.Grant(transport.Main, 2)
-				for range maxLarge {
-					s.handler.large <- struct{}{}
-				}
+				give := fillLarge(t, s.handler)
 				began := time.Now()
 				p := v.begin(web.SmallBody + 1)
+				io.WriteString(p, ping+strings.Repeat(" ", web.SmallBody-len(ping)))
 				sleep(10 * time.Second)
-				test.then(s, p, v)
+				test.then(give, p, v)
 				a := <-p.answered
 				if took := a.at.Sub(began); a.status != test.want || took != test.after || a.text != test.text {
 					t.Errorf("got %d %q after %v, want %d %q after %v", a.status, a.text, took, test.want, test.text, test.after)
 				}
 				p.Close()
 				synctest.Wait()
-				if taken, want := len(s.handler.large), maxLarge; test.want == 202 && taken != want-1 || test.want != 202 && taken != want {
+				if taken, want := s.handler.large.Held(), maxLarge; test.want == 202 && taken != want-1 || test.want != 202 && taken != want {
 					t.Errorf("%d of %d places are taken", taken, want)
 				}
 				if test.want == 404 {

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/web"
@@ -52,8 +53,10 @@ type HandlerOptions struct {
 	// MiB. Send refuses a longer message with a *transport.OversizedError.
 	MaxFrame int
 
-	// MaxSessions is the maximum number of sessions at a time; default 1,000. Beyond
-	// that, the response to a GET is 503.
+	// MaxSessions is the maximum number of sessions at a time; default 1,000. Clients share
+	// them: one client, which is an identity or, if anonymous, a network, may have 16, and otherwise 38 %
+	// of them, or less the more others have. Beyond that, the response to a GET is 503. Set Identify, or raise
+	// MaxSessions, if anonymous clients share a proxy.
 	MaxSessions int
 
 	// KeepAlive is how long a stream may be silent before the handler sends a
@@ -90,7 +93,7 @@ type Acceptor = transport.Acceptor
 // A session queues at most 256 frames and 16 MiB for its client. One frame always
 // fits. If the queue is full, Send returns transport.ErrBusy. The handler disconnects
 // a client that reads less than 64 KiB in 30 s. It holds bodies of at most 64 KiB for
-// each session, and of 32 × MaxBody for all longer bodies together. If a body arrives
+// each session, and of 32 × MaxBody for all longer bodies together, which clients share. If a body arrives
 // more slowly than 64 KiB/s after its first 30 s, the response is 408.
 //
 // A streamable.Handler has more options. This is how to do the same here:
@@ -105,7 +108,8 @@ type Acceptor = transport.Acceptor
 type Handler struct {
 	acceptor Acceptor
 	options  HandlerOptions
-	large    chan struct{} // holds a token for each large body
+	large    *share.Pool // of places for large bodies
+	places   *share.Pool // of sessions
 
 	mu       sync.Mutex
 	sessions map[string]*serverLink
@@ -115,8 +119,9 @@ type Handler struct {
 // NewHandler returns a handler that passes every new link to a, on the goroutine of
 // the request that opened the link.
 func NewHandler(a Acceptor, o HandlerOptions) *Handler {
+	o = o.withDefaults()
 	return &Handler{
-		acceptor: a, options: o.withDefaults(), large: make(chan struct{}, maxLarge),
+		acceptor: a, options: o, large: share.New(maxLarge, 1, nil), places: share.NewLasting(o.MaxSessions, share.Few),
 		sessions: make(map[string]*serverLink),
 	}
 }
@@ -227,8 +232,13 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request) *refusal {
 		return &refusal{status: http.StatusBadRequest, text: "a GET has no body"}
 	}
 	l := newServerLink(w, r, h.identify(r), h.options.MaxFrame)
+	of := clientOf(r, l.identity)
+	if !h.places.Take(of, 1) {
+		return &refusal{status: http.StatusServiceUnavailable, text: "no more sessions are possible for this client now", identity: l.identity}
+	}
+	defer h.places.Give(of, 1)
 	if !h.add(l) {
-		return &refusal{status: http.StatusServiceUnavailable, text: "no more sessions are possible now", identity: l.identity}
+		return &refusal{status: http.StatusServiceUnavailable, text: "shutting down", identity: l.identity}
 	}
 	reason := transport.ErrClosed
 	defer func() {
@@ -252,11 +262,11 @@ func (h *Handler) identify(r *http.Request) string {
 	return h.options.Identify(r)
 }
 
-// add adds a new session. It reports false if there are too many.
+// add adds a new session. It reports false if the handler is closed.
 func (h *Handler) add(l *serverLink) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.stopped || len(h.sessions) >= h.options.MaxSessions {
+	if h.stopped {
 		return false
 	}
 	l.id = rand.Text() // a text with 130 random bits

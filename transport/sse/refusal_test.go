@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/web"
@@ -104,7 +105,7 @@ func TestWhatTheAuditorIsTold(t *testing.T) {
 			"another method":            {"PUT", v.endpoint, "X-User: ada", ping, 405, "", "", "method not allowed"},
 			"another type":              {"POST", v.endpoint, "Content-Type: text/plain", ping, 415, "", "", "Content-Type must be application/json"},
 			"a body of a GET":           {"GET", s.url, "X-User: ada", ping, 400, "", "", "a GET has no body"},
-			"a second session":          {"GET", s.url, "X-User: bob", "", 503, "bob", "", "no more sessions are possible now"},
+			"a second session":          {"GET", s.url, "X-User: bob", "", 503, "bob", "", "no more sessions are possible for this client now"},
 			"no session":                {"POST", s.url, "X-User: bob", ping, 400, "bob", "", "sessionId is missing: GET names the address to POST to"},
 			"another session":           {"POST", s.url + "?sessionId=1", "X-User: bob", ping, 404, "bob", "", "session not found"},
 			"another identity":          {"POST", v.endpoint, "X-User: bob", ping, 403, "bob", "", "the session belongs to another identity"},
@@ -188,13 +189,11 @@ func TestPlacesOfLargeBodies(t *testing.T) {
 			t.Fatalf("large body %d: got %d, want 202", n+1, got)
 		}
 	}
-	for range maxLarge {
-		s.handler.large <- struct{}{}
-	}
+	give := fillLarge(t, s.handler)
 	if got := v.post(ping + strings.Repeat(" ", web.SmallBody-len(ping))); got != 202 {
 		t.Errorf("a body that is just small: got %d, want 202", got)
 	}
-	for name, body := range map[string]io.Reader{"large": strings.NewReader(large), "of unknown length": struct{ io.Reader }{strings.NewReader(ping)}} {
+	for name, body := range map[string]io.Reader{"large": strings.NewReader(large), "of unknown length": struct{ io.Reader }{strings.NewReader(large)}} {
 		ctx, cancel := context.WithCancel(s.ctx)
 		request, err := http.NewRequestWithContext(ctx, "POST", v.endpoint, body)
 		if err != nil {
@@ -221,15 +220,64 @@ func TestPlacesOfLargeBodies(t *testing.T) {
 			t.Errorf("without a place, a body %s: got %d, want that it waits", name, got)
 		default:
 		}
-		<-s.handler.large // one place becomes free
+		give()
 		if got := testenv.Receive(t, answered, "the response to the POST"); got != 202 {
 			t.Errorf("with a place, a body %s: got %d, want 202", name, got)
 		}
 		cancel()
-		s.handler.large <- struct{}{}
+		if !s.handler.large.Take(share.Client{Identity: name}, 1) {
+			t.Fatal("the place was not given back")
+		}
 	}
-	for range maxLarge {
-		<-s.handler.large
+}
+
+// fillLarge takes all places for large bodies, as other clients do, and returns a function that gives one back.
+func fillLarge(t *testing.T, h *Handler) (give func()) {
+	t.Helper()
+	var held []share.Client
+	for h.large.Held() < maxLarge {
+		of := share.Client{Identity: fmt.Sprint("other ", len(held))}
+		if !h.large.Take(of, 1) {
+			t.Fatal("a place is free and was not given")
+		}
+		held = append(held, of)
+	}
+	return func() {
+		h.large.Give(held[0], 1)
+		held = held[1:]
+	}
+}
+
+// Clients share sessions and places for large bodies: one that takes all it can leaves room for another.
+//
+// Guarantees: G-0034.7, G-0083.7
+func TestOneClientLeavesSessionsAndPlaces(t *testing.T) {
+	s := newSite(t, HandlerOptions{MaxSessions: 100, Identify: func(r *http.Request) string { return r.Header.Get("X-User") }})
+	open := func(user string) int {
+		r, err := http.NewRequestWithContext(s.ctx, "GET", s.url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("X-User", user)
+		response, err := http.DefaultTransport.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { response.Body.Close() })
+		return response.StatusCode
+	}
+	n := 0
+	for open("greedy") == 200 {
+		n++
+	}
+	if got := open("other"); n != 38 || got != 200 {
+		t.Errorf("a greedy client has %d of 100 sessions, and another got %d, want 38 and 200", n, got)
+	}
+	greedy := share.Client{Identity: "greedy"}
+	for n = 0; s.handler.large.Take(greedy, 1); n++ {
+	}
+	if n != maxLarge/2 || !s.handler.large.Take(share.Client{Identity: "other"}, 1) {
+		t.Errorf("a greedy client has %d of %d places for large bodies, want half", n, maxLarge)
 	}
 }
 
@@ -273,5 +321,32 @@ func TestMessagesArriveDecoded(t *testing.T) {
 	}
 	if len(r.frames) != 3 || r.frames[0].Message.Method != "initialize" || r.frames[1].Message.Method != "ping" || r.frames[2].Message != nil {
 		t.Errorf("got %+v", r.frames)
+	}
+}
+
+// A page of another site cannot open a session with an image or a link, for which browsers send no Origin.
+//
+// Guarantees: G-0034.6
+func TestImagesOfOtherSitesOpenNoSession(t *testing.T) {
+	s := newSite(t, HandlerOptions{})
+	for site, want := range map[string]int{"cross-site": 403, "same-site": 403, "same-origin": 200, "none": 200, "": 200} {
+		ctx, cancel := context.WithCancel(s.ctx)
+		r, err := http.NewRequestWithContext(ctx, "GET", s.url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if site != "" {
+			r.Header.Set("Sec-Fetch-Site", site)
+			r.Header.Set("Sec-Fetch-Mode", "no-cors")
+		}
+		response, err := http.DefaultTransport.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if response.StatusCode != want {
+			t.Errorf("Sec-Fetch-Site %q: got %d, want %d", site, response.StatusCode, want)
+		}
+		response.Body.Close()
+		cancel()
 	}
 }

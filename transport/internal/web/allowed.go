@@ -32,8 +32,9 @@ func (a Allowed) Check(r *http.Request) error {
 
 func (a Allowed) originAllowed(r *http.Request) bool {
 	origins := r.Header["Origin"]
-	if len(origins) == 0 {
-		return true
+	if len(origins) == 0 { // browsers name none for images and links, but say of which site the page is
+		site := r.Header.Get("Sec-Fetch-Site")
+		return site == "" || site == "none" || site == "same-origin"
 	}
 	if len(origins) > 1 {
 		return false
