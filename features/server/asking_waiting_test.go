@@ -174,7 +174,7 @@ func TestTheBytesOfCallsThatWaitAreBounded(t *testing.T) {
 
 // A call that waits keeps its place until it ends, and a call without a place is refused before its handler runs.
 //
-// Guarantees: G-0031.7, G-0083.7
+// Guarantees: G-0031.7, G-0083.6
 func TestCallsThatWaitKeepTheirPlaces(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
 		s, runs := newServer(server.Options{Asking: server.AskingOptions{MaxWaiting: 2}}), 0
@@ -198,6 +198,30 @@ func TestCallsThatWaitKeepTheirPlaces(t *testing.T) {
 		}
 		s.Close(context.Background())
 	})
+}
+
+// A call whose handler asks after the call has expired leaves its place.
+//
+// Guarantees: G-0031.7
+func TestACallThatAsksTooLateLeavesItsPlace(t *testing.T) {
+	for range 20 { // whether the question or the end of the call comes first is chance
+		testenv.Bubble(t, func(t *testing.T) {
+			s := newServer(server.Options{Asking: server.AskingOptions{MaxWaiting: 1, CallExpiry: 3 * time.Second}})
+			server.AddTool(s, protocol.Tool{Name: "late"}, func(ctx context.Context, _ struct{}) (string, error) {
+				if err := server.Confirm(ctx, "Sure?"); err != nil {
+					return "", err
+				}
+				pass(5 * time.Second)
+				return "", server.Confirm(ctx, "Still?")
+			}, server.Asks(server.Waits, forms))
+			w := dial(t, s)
+			w.round("late", retryParams(w.round("late", "").State, yes))
+			if got := w.round("late", ""); got.State == "" {
+				t.Fatalf("after a call that asked too late: got %+v, want a question", got)
+			}
+			s.Close(context.Background())
+		})
+	}
 }
 
 // A question that gets no answer fails with the reason, when that occurs and not later, in every way to ask.

@@ -294,11 +294,13 @@ func (c *call) client() share.Client {
 // requests.
 type places struct{ handlers, bytes *share.Pool }
 
-// newPlaces returns places for so many handlers. One client may always have a few of them, and a quarter of the
-// bytes, or one large request.
+// newPlaces returns places for so many handlers. Less than 16 MiB go to whom comes first.
 func newPlaces(handlers, bytes int) places {
-	const largeRequest = 4 << 20
-	return places{share.NewLasting(handlers, share.Few), share.NewLasting(bytes, max(bytes/4, largeRequest))}
+	piece := 64 << 10
+	if bytes < 16<<20 {
+		piece = bytes
+	}
+	return places{share.NewPlaces(handlers), share.NewLasting(bytes, piece)}
 }
 
 // enter takes a place for a call whose request has so many bytes.

@@ -37,8 +37,8 @@ type TaskOptions struct {
 
 	TTL             time.Duration // how long a task lives after its creation; a handler that still runs then is cancelled; default 24 hours
 	PollInterval    time.Duration // how often clients should ask for the status; default 1 second
-	MaxRunning      int           // how many handlers run at the same time; default 1,024, which clients share
-	MaxRunningBytes int           // the size of the requests of all running handlers, in bytes; default 64 MiB, which clients share
+	MaxRunning      int           // how many handlers run at the same time; default 1,024, which clients share: one alone has 38 %, and fewer than 64 go to whom comes first
+	MaxRunningBytes int           // the size of the requests of all running handlers, in bytes; default 64 MiB, which clients share; a larger request is refused
 
 	// Store keeps the tasks. Default: a new MemoryTaskStore.
 	Store TaskStore

@@ -94,7 +94,7 @@ func TestARoundRefusedForOverloadKeepsItsState(t *testing.T) {
 func TestANetworkIsOneClient(t *testing.T) {
 	bubble(t, server.TaskOptions{MaxRunning: 64}, func(t *testing.T, s *taskServer) {
 		first, second := dialFrom(t, s.Server, &transport.Origin{RemoteAddr: "[2001:db8::1]:1"}), dialFrom(t, s.Server, &transport.Origin{RemoteAddr: "[2001:db8::ffff:2]:2"})
-		for range 16 {
+		for range 24 {
 			first.beginTask("work")
 		}
 		if got := second.ask(withTasks(`1`, "tools/call", `"name":"work"`)); !got.Error.is(jsonrpc.CodeOverloaded, "this client has its share") {
@@ -106,7 +106,7 @@ func TestANetworkIsOneClient(t *testing.T) {
 		} {
 			dialFrom(t, s.Server, origin).beginTask("work")
 		}
-		for range 16 + 5 {
+		for range 24 + 5 {
 			s.goOn <- struct{}{}
 		}
 	})
@@ -143,8 +143,8 @@ func TestTheRequestsOfTasksAreBounded(t *testing.T) {
 		}
 		overloaded(ada, 2<<20, "this client has its share")
 		begins(ada, 100)
-		begins(bob, 4<<20-1<<10) // a quarter
-		begins(dialAs(t, s, "eve"), 2<<20)
+		begins(bob, 1<<20)
+		begins(dialAs(t, s, "eve"), 1<<20)
 		for range 6 {
 			goOn <- struct{}{}
 		}

@@ -73,8 +73,8 @@ type TaskStore interface {
 // A MemoryTaskStore keeps tasks in the memory of the process. The zero value is
 // ready to use, with the default bounds.
 type MemoryTaskStore struct {
-	MaxTasks int // how many tasks are kept; default 10,000, which clients share
-	MaxBytes int // the size of all tasks together, in bytes; default 64 MiB, which clients share; one task has at most a quarter
+	MaxTasks int // how many tasks are kept; default 10,000, which clients share: one alone has 38 %, and fewer than 64 go to whom comes first
+	MaxBytes int // the size of all tasks together, in bytes; default 64 MiB, which clients share; a task that is there may grow while there is room
 
 	mu     sync.Mutex
 	tasks  map[string]storedTask // nil until the first is saved
@@ -105,7 +105,7 @@ func (m *MemoryTaskStore) Save(_ context.Context, r *TaskRecord) error {
 	m.expire()
 	if m.tasks == nil {
 		most := cmp.Or(m.MaxBytes, 64<<20)
-		m.tasks, m.places, m.bytes = make(map[string]storedTask), share.NewLasting(cmp.Or(m.MaxTasks, 10_000), share.Few), share.NewLasting(most, most/4)
+		m.tasks, m.places, m.bytes = make(map[string]storedTask), share.NewPlaces(cmp.Or(m.MaxTasks, 10_000)), share.NewLasting(most, min(most/4, 64<<10))
 	}
 	kept := *r
 	next := storedTask{&kept, r.Size()}
@@ -115,7 +115,7 @@ func (m *MemoryTaskStore) Save(_ context.Context, r *TaskRecord) error {
 	}
 	if grows := next.size - before.size; grows < 0 {
 		m.bytes.Give(next.of(), -grows)
-	} else if !m.bytes.Take(next.of(), grows) {
+	} else if known && !m.bytes.Extend(next.of(), grows) || !known && !m.bytes.Take(next.of(), grows) {
 		if !known {
 			m.places.Give(next.of(), 1)
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/internal/share"
+	"github.com/bowline-mcp/bowline/internal/signal"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -42,6 +43,7 @@ type waiting struct {
 	// Guarded by rounds.mu.
 	ticket [16]byte
 	parked bool           // the call waits between two rounds, with a ticket
+	left   bool           // the call has ended, and no round waits for its outcome
 	over   bool           // the call no longer has a place
 	count  int            // how many rounds the call has had
 	asked  *openQuestions // what the client must answer
@@ -111,8 +113,8 @@ func (rs *rounds) start(ctx context.Context, c *call, about subject, early proto
 func (rs *rounds) handlerOver(w *waiting) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	if w.ctx.Err() != nil && w.parked {
-		rs.release(w) // the call expired, or was evicted
+	if w.ctx.Err() != nil && w.parked || w.left {
+		rs.release(w)
 	}
 	delete(rs.handlers, w)
 	close(w.done)
@@ -179,7 +181,10 @@ func (w *waiting) park(c *call, asked *openQuestions) (any, *protocol.InputRequi
 // issue gives the call a new ticket. The caller holds the mutex of the rounds.
 func (w *waiting) issue(ticket [16]byte) {
 	rs := w.rounds
-	if w.over || w.ctx.Err() != nil {
+	if w.ctx.Err() != nil {
+		if w.left = true; signal.IsClosed(w.done) {
+			rs.release(w)
+		}
 		return
 	}
 	w.ticket, w.parked = ticket, true

@@ -51,7 +51,7 @@ func (o *options) run(ctx context.Context, of, name string, s shape) (one result
 	good := newConnection(host, "127.0.0.1")
 	defer good.close()
 	for range 100 { // warm-up
-		if err := good.echo(ctx); err != nil {
+		if err := good.echo(ctx, small); err != nil {
 			return one, fmt.Errorf("before the attack: %w", err)
 		}
 	}
@@ -70,7 +70,11 @@ func (o *options) run(ctx context.Context, of, name string, s shape) (one result
 	var took []time.Duration
 	for begun := time.Now(); time.Since(begun) < o.time; {
 		at := time.Now()
-		if err := good.echo(ctx); err != nil {
+		size := small
+		if len(took)%10 == 9 {
+			size = medium
+		}
+		if err := good.echo(ctx, size); err != nil {
 			one.failed++
 			fmt.Fprintf(os.Stderr, "%s under %q, %s: the good client: %v\n", of, name, s.name, err)
 		}
@@ -90,11 +94,17 @@ func (o *options) run(ctx context.Context, of, name string, s shape) (one result
 	return one, err
 }
 
+// The sizes of what the good client sends and gets: every tenth call is above the size that large ones never delay.
+const (
+	small  = 64
+	medium = 100_000
+)
+
 // echo makes one call of the good client, which takes half a minute at most.
-func (c *connection) echo(ctx context.Context) error {
+func (c *connection) echo(ctx context.Context, size int) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	return c.post(ctx, "tools/call", "echo", textOf(64))
+	return c.post(ctx, "tools/call", "echo", textOf(size))
 }
 
 // child starts this program in a role. If that serves, child returns its address. The caller calls end.

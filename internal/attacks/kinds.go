@@ -186,9 +186,9 @@ func (c *connection) keep(ctx context.Context, text string) error {
 const head = "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\n" +
 	"Mcp-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: %s\r\nContent-Length: %d\r\n\r\n"
 
-// halfOpen announces a body of 4 MiB and sends nothing of it.
+// halfOpen announces a body of 4 MiB, sends one byte of every second one and nothing of the others.
 func halfOpen(ctx context.Context, c *connection) error {
-	return c.keep(ctx, fmt.Sprintf(head, "echo", 4<<20-1))
+	return c.keep(ctx, fmt.Sprintf(head, "echo", 4<<20-1)+"{"[:len(c.open)%2])
 }
 
 // unread asks for a large answer, and does not read it.

@@ -5,7 +5,6 @@ package share
 import (
 	"container/heap"
 	"context"
-	"net/netip"
 	"slices"
 	"sync"
 )
@@ -27,8 +26,6 @@ type Client struct {
 //     claim waits, and what others give back is kept for it.
 //   - Claims within one piece are granted first, the oldest of them before the others; then those of
 //     clients that hold least.
-//   - All networks of an IPv6 site, whose first 48 bits are the same, are one client together. One of
-//     them may hold a quarter of what the site may, or one piece.
 type Pool struct {
 	limit   int
 	lasting bool
@@ -38,20 +35,16 @@ type Pool struct {
 	free    int // what nobody holds, without what is kept
 	kept    int // what is kept for the first claim, if it is within one piece
 	clients map[Client]*account
-	sites   map[netip.Prefix]*account
 	waiting queue
 	claims  uint64   // how many claims have waited so far
 	spare   *account // an unused account for reuse; may be nil
 }
 
-// An account says what one client, or all clients of a site together, hold.
+// An account says what a client holds.
 type account struct {
 	held   int
-	site   *account     // the site of a client; nil if it has none
-	prefix netip.Prefix // of a site
-	uses   int          // how many claims wait for the client, or how many clients the site has
-	claims []*Claim     // those that wait, oldest first; a client with a site has them there
-	place  int          // the index in Pool.waiting
+	claims []*Claim // those that wait, oldest first
+	place  int      // the index in Pool.waiting
 }
 
 // A Claim waits until its pool grants it.
@@ -60,7 +53,7 @@ type Claim struct {
 	client  Client
 	of      *account
 	n       int
-	number  uint64 // the order of arrival
+	number  uint64 // the order of arrival, or of the time since which the claim is within one piece
 	granted chan struct{}
 }
 
@@ -69,7 +62,7 @@ type Claim struct {
 func New(limit, piece int, stopped <-chan struct{}) *Pool {
 	return &Pool{
 		limit: limit, stopped: stopped, free: limit, waiting: queue{piece: min(limit, piece)},
-		clients: make(map[Client]*account), sites: make(map[netip.Prefix]*account),
+		clients: make(map[Client]*account),
 	}
 }
 
@@ -80,12 +73,34 @@ func NewLasting(limit, piece int) *Pool {
 	return p
 }
 
-// Few is how many places of a pool of places one client may always have, so that a program with a few
-// places for the one client that it has can use them all.
-const Few = 16
+// NewPlaces returns a lasting pool of so many places. Fewer than 64 go to whom comes first, so that a program
+// which allows a few for the one client that it has can use them all.
+func NewPlaces(n int) *Pool {
+	if n < 64 {
+		return NewLasting(n, n)
+	}
+	return NewLasting(n, 1)
+}
+
+// Extend takes n for a client that has something which grows, if so much is free, whatever its share is.
+func (p *Pool) Extend(c Client, n int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a := p.enter(c)
+	fits := n <= p.free
+	if fits {
+		p.hold(a, n)
+		p.grant(0)
+	}
+	p.leave(c, a)
+	return fits
+}
 
 // Take takes n for a client. It reports false, and takes nothing, if the client may not have that now.
 func (p *Pool) Take(c Client, n int) bool {
+	if n <= 0 {
+		return true
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	a := p.enter(c)
@@ -97,6 +112,9 @@ func (p *Pool) Take(c Client, n int) bool {
 // Claim takes n for a client and returns nil. If the client may not have that now, Claim returns
 // a claim; the caller calls its Wait.
 func (p *Pool) Claim(c Client, n int) *Claim {
+	if n <= 0 {
+		return nil
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	a := p.enter(c)
@@ -105,11 +123,8 @@ func (p *Pool) Claim(c Client, n int) *Claim {
 	}
 	p.claims++
 	claim := &Claim{pool: p, client: c, of: a, n: n, number: p.claims, granted: make(chan struct{})}
-	payer := a.payer()
-	payer.claims = append(payer.claims, claim)
-	a.uses++
-	if len(payer.claims) == 1 {
-		heap.Push(&p.waiting, payer)
+	if a.claims = append(a.claims, claim); len(a.claims) == 1 {
+		heap.Push(&p.waiting, a)
 	}
 	if p.grant(0); claim.isGranted() { // it is the first now, and may have what was kept for another
 		return nil
@@ -170,83 +185,45 @@ func (p *Pool) enter(c Client) *account {
 	if p.spare = nil; a == nil {
 		a = new(account)
 	}
-	if prefix, ok := siteOf(c); ok {
-		if a.site = p.sites[prefix]; a.site == nil {
-			a.site = &account{prefix: prefix}
-			p.sites[prefix] = a.site
-		}
-		a.site.uses++
-	}
 	p.clients[c] = a
 	return a
 }
 
 // leave forgets the account of a client that holds nothing and for which no claim waits.
 func (p *Pool) leave(c Client, a *account) {
-	if a.held > 0 || a.uses > 0 {
+	if a.held > 0 || len(a.claims) > 0 {
 		return
 	}
 	delete(p.clients, c)
-	if site := a.site; site != nil {
-		if site.uses--; site.uses == 0 {
-			delete(p.sites, site.prefix)
-		}
-	}
 	*a = account{claims: a.claims[:0]}
 	p.spare = a
 }
 
-// siteOf returns the site of a client whose network is of IPv6.
-func siteOf(c Client) (netip.Prefix, bool) {
-	if c.Identity != "" || len(c.Network) < 4 || c.Network[len(c.Network)-3] != '/' {
-		return netip.Prefix{}, false
-	}
-	network, err := netip.ParsePrefix(c.Network)
-	if err != nil {
-		return netip.Prefix{}, false
-	}
-	site, err := network.Addr().Prefix(48)
-	return site, err == nil
-}
-
-// payer returns the account that counts against the pool.
-func (a *account) payer() *account {
-	if a.site != nil {
-		return a.site
-	}
-	return a
-}
-
-// hold changes what a client holds.
+// hold changes what a client holds. If its first claim comes within one piece by that, it follows those that
+// have been so for longer.
 func (p *Pool) hold(a *account, n int) {
+	before := a.held
 	a.held += n
 	p.free -= n
-	if a.site != nil {
-		a.site.held += n
+	if len(a.claims) == 0 {
+		return
 	}
-	if payer := a.payer(); len(payer.claims) > 0 {
-		heap.Fix(&p.waiting, payer.place)
+	if first := a.claims[0]; before+first.n > p.waiting.piece && p.waiting.within(a, first.n) {
+		p.claims++
+		first.number = p.claims
 	}
+	heap.Fix(&p.waiting, a.place)
 }
 
 // allows reports whether a client may take n if so much is free.
 func (p *Pool) allows(a *account, n, free int) bool {
-	payer := a.payer()
-	switch {
-	case n > free:
-		return false
-	case p.waiting.within(payer, n):
-		return true
-	case payer.held+n > p.most(free-n):
-		return false
-	}
-	return a.site == nil || a.held+n <= max(p.waiting.piece, p.most((payer.held+free)/2)/4)
+	return n <= free && (p.waiting.within(a, n) || a.held+n <= p.most(free-n))
 }
 
 // most returns how much a client may hold if so much is free then.
 func (p *Pool) most(free int) int {
 	if p.lasting {
-		return int(float64(free) * float64(free) / float64(p.limit))
+		return int(min(float64(free)*float64(free)/float64(p.limit), float64(free))) // the product may exceed an int
 	}
 	return free
 }
@@ -256,8 +233,8 @@ func (p *Pool) take(a *account, n int) bool {
 	if !p.allows(a, n, p.free) {
 		return false
 	}
-	if payer := a.payer(); !p.waiting.within(payer, n) && p.waiting.Len() > 0 {
-		if first := p.waiting.accounts[0]; p.waiting.within(first, first.claims[0].n) || first.held <= payer.held {
+	if !p.waiting.within(a, n) && p.waiting.Len() > 0 {
+		if first := p.waiting.accounts[0]; p.waiting.within(first, first.claims[0].n) || first.held <= a.held {
 			return false
 		}
 	}
@@ -270,22 +247,21 @@ func (p *Pool) take(a *account, n int) bool {
 // stays, if it is within one piece, so that later claims can take only what was free before.
 func (p *Pool) grant(returned int) {
 	for p.waiting.Len() > 0 {
-		payer := p.waiting.accounts[0]
-		within := p.waiting.within(payer, payer.claims[0].n)
+		a := p.waiting.accounts[0]
+		c := a.claims[0]
+		within := p.waiting.within(a, c.n)
 		if !within {
 			p.keep(0)
 		}
-		i := payer.next(p)
-		if i < 0 {
+		if !p.allows(a, c.n, p.free+p.kept) {
 			if within {
-				p.keep(min(p.kept+returned, p.kept+p.free, payer.claims[0].n))
+				p.keep(min(p.kept+returned, p.kept+p.free, c.n))
 			}
 			return
 		}
-		c := payer.claims[i]
 		p.keep(0)
-		p.remove(payer, i)
-		p.hold(c.of, c.n)
+		p.remove(a, 0)
+		p.hold(a, c.n)
 		close(c.granted)
 		returned = min(returned, p.free)
 	}
@@ -297,30 +273,12 @@ func (p *Pool) keep(n int) {
 	p.kept = n
 }
 
-// mostAsked is how many claims of one site next looks at.
-const mostAsked = 64
-
-// next returns the index of the oldest claim that can be granted now, or -1. Only a network of a site
-// can have a claim that passes the one before, which is of another network.
-func (a *account) next(p *Pool) int {
-	for i, c := range a.claims[:min(len(a.claims), mostAsked)] {
-		if p.allows(c.of, c.n, p.free+p.kept) {
-			return i
-		}
-		if c.of == a {
-			break
-		}
-	}
-	return -1
-}
-
 // remove removes a claim that waits.
-func (p *Pool) remove(payer *account, i int) {
-	payer.claims[i].of.uses--
-	if payer.claims = slices.Delete(payer.claims, i, i+1); len(payer.claims) == 0 {
-		heap.Remove(&p.waiting, payer.place)
+func (p *Pool) remove(a *account, i int) {
+	if a.claims = slices.Delete(a.claims, i, i+1); len(a.claims) == 0 {
+		heap.Remove(&p.waiting, a.place)
 	} else {
-		heap.Fix(&p.waiting, payer.place)
+		heap.Fix(&p.waiting, a.place)
 	}
 }
 
@@ -331,10 +289,9 @@ func (c *Claim) Withdraw() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	returned := p.kept
-	payer := c.of.payer()
-	if i := slices.Index(payer.claims, c); i >= 0 {
+	if i := slices.Index(c.of.claims, c); i >= 0 {
 		p.keep(0)
-		p.remove(payer, i)
+		p.remove(c.of, i)
 	} else {
 		returned = c.n
 		p.hold(c.of, -c.n)
@@ -381,4 +338,4 @@ func (q *queue) Pop() any {
 }
 
 // within reports whether a client that takes n more holds at most one piece.
-func (q *queue) within(payer *account, n int) bool { return payer.held+n <= q.piece }
+func (q *queue) within(a *account, n int) bool { return a.held+n <= q.piece }

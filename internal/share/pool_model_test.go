@@ -16,10 +16,8 @@ type poolModel struct {
 	waiting      []*Claim
 }
 
-// Two networks are of one site.
 var modelClients = []Client{
-	{Identity: "ada"}, {Identity: "bob"}, {Network: "10.0.0.1"}, {Network: "10.0.0.2"},
-	{Network: "2001:db8:7:1::/64"}, {Network: "2001:db8:7:2::/64"},
+	{Identity: "ada"}, {Identity: "bob"}, {Network: "10.0.0.1"}, {Network: "10.0.0.2"}, {Network: "ada"},
 }
 
 func (m *poolModel) sum(of func(Client) bool) (sum int) {
@@ -35,33 +33,17 @@ func (m *poolModel) sum(of func(Client) bool) (sum int) {
 
 func (m *poolModel) total() int { return m.sum(func(Client) bool { return true }) }
 
-// payer returns what a client holds, or its whole site.
-func (m *poolModel) payer(c Client) int {
-	return m.sum(func(other Client) bool {
-		_, isOfSite := siteOf(other)
-		_, site := siteOf(c)
-		return other == c || site && isOfSite
-	})
-}
+// of returns what a client holds.
+func (m *poolModel) of(c Client) int { return m.sum(func(other Client) bool { return other == c }) }
 
 // may reports whether a client may take n if nothing is kept for others.
 func (m *poolModel) may(c Client, n int) bool {
-	held, free := m.payer(c), m.limit-m.total()
-	if n > free {
-		return false
+	held, free := m.of(c), m.limit-m.total()
+	most := free - n
+	if m.lasting {
+		most = most * most / m.limit
 	}
-	if held+n <= m.piece {
-		return true
-	}
-	_, ofSite := siteOf(c)
-	own := m.sum(func(other Client) bool { return other == c })
-	most := func(free int) int {
-		if m.lasting {
-			return free * free / m.limit
-		}
-		return free
-	}
-	return held+n <= most(free-n) && (!ofSite || own+n <= max(m.piece, most((held+free)/2)/4))
+	return n <= free && (held+n <= m.piece || held+n <= most)
 }
 
 // settle moves the claims that have been granted, and checks that each of them was allowed.
@@ -88,21 +70,21 @@ func (m *poolModel) settle(t *rapid.T) {
 	if got, want := m.pool.Held(), m.total(); got != want || want > m.limit {
 		t.Fatalf("the pool of %d holds %d, want %d", m.limit, got, want)
 	}
-	// The oldest claim within one piece waits only for want of room. A client's claims are in the order of their arrival.
-	seen := make(map[*account]bool)
+	// Of the first claims of clients, the one that has been within one piece for longest waits only for want of room.
+	var first *Claim
+	seen := make(map[Client]bool)
 	for _, c := range m.waiting {
-		if payer := c.of.payer(); !seen[payer] && m.payer(c.client)+c.n <= m.piece {
-			if m.limit-m.total() >= c.n {
-				t.Fatalf("a claim of %d waits, although so much is free", c.n)
-			}
-			break
-		} else {
-			seen[payer] = true
+		if !seen[c.client] && m.of(c.client)+c.n <= m.piece && (first == nil || c.number < first.number) {
+			first = c
 		}
+		seen[c.client] = true
+	}
+	if first != nil && m.limit-m.total() >= first.n {
+		t.Fatalf("a claim of %d waits, although so much is free", first.n)
 	}
 }
 
-// Guarantees: G-0083.2, G-0083.5
+// Guarantees: G-0083.2, G-0083.4
 func TestPoolModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &poolModel{limit: rapid.IntRange(1, 100).Draw(t, "limit"), held: make(map[Client][]int)}
@@ -136,6 +118,15 @@ func TestPoolModel(t *testing.T) {
 				} else if !may {
 					t.Fatalf("a claim of %d by %v was granted at once, want it to wait", n, c)
 				} else {
+					m.held[c] = append(m.held[c], n)
+				}
+			},
+			"extend": func(t *rapid.T) {
+				c, n := client.Draw(t, "client"), amount.Draw(t, "n")
+				fits := n <= m.limit-m.total()
+				if got := m.pool.Extend(c, n); got && !fits || fits && !got && len(m.waiting) == 0 {
+					t.Fatalf("extending by %d for %v: got %t, want %t", n, c, got, fits)
+				} else if got {
 					m.held[c] = append(m.held[c], n)
 				}
 			},
@@ -186,8 +177,8 @@ func (m *poolModel) drain(t *rapid.T) {
 		}
 		m.settle(t)
 	}
-	if p := m.pool; p.Held() != 0 || p.free != p.limit || p.kept != 0 || len(p.clients) > 0 || len(p.sites) > 0 || p.waiting.Len() > 0 {
-		t.Fatalf("at the end %d of %d are free and %d kept, and %d clients, %d sites and %d claims are known",
-			p.free, p.limit, p.kept, len(p.clients), len(p.sites), p.waiting.Len())
+	if p := m.pool; p.Held() != 0 || p.free != p.limit || p.kept != 0 || len(p.clients) > 0 || p.waiting.Len() > 0 {
+		t.Fatalf("at the end %d of %d are free and %d kept, and %d clients and %d claims are known",
+			p.free, p.limit, p.kept, len(p.clients), p.waiting.Len())
 	}
 }

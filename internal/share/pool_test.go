@@ -2,6 +2,7 @@ package share
 
 import (
 	"fmt"
+	"math"
 	"testing"
 )
 
@@ -139,32 +140,56 @@ func TestWhoHoldsLeastComesFirst(t *testing.T) {
 	}
 }
 
-// All networks of a site are one client, and one of them gets a quarter of what the site may.
+// A claim that comes within one piece because its client gave something back follows those that have been so for
+// longer.
 //
-// Guarantees: G-0083.4
-func TestNetworksOfASite(t *testing.T) {
-	p := New(10_000, 10, nil)
-	networks := make([]*holder, 100)
-	for i := range networks {
-		networks[i] = &holder{pool: p, Client: Client{Network: fmt.Sprintf("2001:db8:7:%x::/64", i)}}
+// Guarantees: G-0083.2
+func TestOldClaimsDoNotPassNewcomers(t *testing.T) {
+	p := New(100, 10, nil)
+	greedy, other := Client{Identity: "greedy"}, Client{Identity: "other"}
+	p.Take(greedy, 40)
+	for i := range 6 {
+		p.Take(Client{Identity: fmt.Sprint(i)}, 10)
 	}
-	if networks[0].take(10); networks[0].held < 1000 || networks[0].held > 1250 {
-		t.Errorf("one network of a site has %d of 10000, want about an eighth", networks[0].held)
+	old := p.Claim(greedy, 10)
+	newcomer := p.Claim(other, 10)
+	p.Give(greedy, 5)
+	p.Give(greedy, 5)
+	if !newcomer.isGranted() || old.isGranted() {
+		t.Errorf("got %t for the newcomer and %t for the old claim, want true and false", newcomer.isGranted(), old.isGranted())
 	}
-	site := 0
-	for range 5 {
-		for _, h := range networks[1:] {
-			h.take(10)
+}
+
+// In a pool of places that last, few clients cannot take the rest; a few places go to whom comes first.
+//
+// Guarantees: G-0083.1
+func TestPlaces(t *testing.T) {
+	for places, clients := range map[int]int{1000: 60, 1024: 60, 10_000: 160} {
+		p := NewPlaces(places)
+		for _, h := range holders(p, clients) {
+			h.take(1)
+		}
+		if !p.Take(Client{Identity: "newcomer"}, 1) {
+			t.Errorf("after %d greedy clients none of %d places is free", clients, places)
 		}
 	}
-	for _, h := range networks {
-		site += h.held
+	few := holders(NewPlaces(8), 1)[0]
+	if few.take(1); few.held != 8 {
+		t.Errorf("one client has %d of 8 places, want all", few.held)
 	}
-	if site < 4900 || site > 5000 {
-		t.Errorf("a site has %d of 10000, want about half", site)
+	if unlimited := NewPlaces(math.MaxInt); !unlimited.Take(few.Client, 1<<40) || !unlimited.Take(few.Client, 1) {
+		t.Error("a pool without a limit refuses a client")
 	}
-	other := &holder{pool: p, Client: Client{Network: "2001:db8:8::/64"}}
-	if other.take(10); other.held < 600 {
-		t.Errorf("beside it a network of another site has %d, want at least an eighth of what was free", other.held)
+}
+
+// What a client has may grow as long as there is room, whatever its share is, and growing by nothing needs no room.
+//
+// Guarantees: G-0083.6
+func TestExtend(t *testing.T) {
+	p := NewLasting(100, 1)
+	greedy := Client{Identity: "greedy"}
+	p.Take(greedy, 38)
+	if p.Take(greedy, 1) || !p.Extend(greedy, 62) || p.Extend(greedy, 1) || !p.Take(greedy, 0) {
+		t.Error("want that a client at its share takes no more, but may extend what it has up to the limit")
 	}
 }

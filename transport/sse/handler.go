@@ -54,8 +54,8 @@ type HandlerOptions struct {
 	MaxFrame int
 
 	// MaxSessions is the maximum number of sessions at a time; default 1,000. Clients share
-	// them: one client, which is an identity or, if anonymous, a network, may have 16, and otherwise 38 %
-	// of them, or less the more others have. Beyond that, the response to a GET is 503. Set Identify, or raise
+	// them: one client, which is an identity or, if anonymous, a network, may have 38 % of them,
+	// or less the more others have; fewer than 64 go to whom comes first. Beyond that, the response to a GET is 503. Set Identify, or raise
 	// MaxSessions, if anonymous clients share a proxy.
 	MaxSessions int
 
@@ -121,7 +121,7 @@ type Handler struct {
 func NewHandler(a Acceptor, o HandlerOptions) *Handler {
 	o = o.withDefaults()
 	return &Handler{
-		acceptor: a, options: o, large: share.New(maxLarge, 1, nil), places: share.NewLasting(o.MaxSessions, share.Few),
+		acceptor: a, options: o, large: share.New(maxLarge, 1, nil), places: share.NewPlaces(o.MaxSessions),
 		sessions: make(map[string]*serverLink),
 	}
 }

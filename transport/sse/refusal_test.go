@@ -250,7 +250,7 @@ func fillLarge(t *testing.T, h *Handler) (give func()) {
 
 // Clients share sessions and places for large bodies: one that takes all it can leaves room for another.
 //
-// Guarantees: G-0034.7, G-0083.7
+// Guarantees: G-0034.7, G-0083.6
 func TestOneClientLeavesSessionsAndPlaces(t *testing.T) {
 	s := newSite(t, HandlerOptions{MaxSessions: 100, Identify: func(r *http.Request) string { return r.Header.Get("X-User") }})
 	open := func(user string) int {

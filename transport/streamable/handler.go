@@ -136,8 +136,8 @@ type HandlerOptions struct {
 	// 128 MiB. There are two such limits: one for the first 64 KiB of every body, and
 	// one for the rest. So small bodies never wait for large ones. A request beyond a
 	// limit waits; after 30 s the response is 503. Clients share each limit: one
-	// may hold as much as is free then, and always one MaxBody; beyond that, its own
-	// requests wait for each other.
+	// may hold as much as is free then. One body of MaxBody waits only for room, beyond
+	// that its requests wait for each other.
 	//
 	// It applies to all clients together, until a body is delivered to its link.
 	// conn.Options.MaxHeld applies to each Conn, from then on.
@@ -145,8 +145,8 @@ type HandlerOptions struct {
 
 	// MaxUnread limits the messages that wait to be written to clients, in bytes;
 	// default 128 MiB. There are two such limits: one for messages up to 64 KiB, and
-	// one for larger ones. Clients share each limit: one may have as much unread as is free
-	// then, and always one message of MaxFrame if that is free. A response beyond a limit is aborted.
+	// one for larger ones. Clients share each limit: one client alone may have 38 % of it
+	// unread, and less the more others have. A response beyond a limit is aborted.
 	MaxUnread int
 
 	// KeepAlive is how long an event stream may be silent before the handler sends a

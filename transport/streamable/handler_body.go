@@ -1,6 +1,7 @@
 package streamable
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -241,6 +242,9 @@ func (room *room) read(w http.ResponseWriter, r *http.Request, expected expected
 // receive reads the body of a request, whose sender need not be established yet. The caller
 // releases it.
 func (room *room) receive(w http.ResponseWriter, r *http.Request, expected expectedBody, from share.Client) (*body, *refusal) {
+	if r.ContentLength > int64(room.maxBody) {
+		return nil, room.tooLarge()
+	}
 	b := &body{control: expected.control, room: room, small: holding{room.small, from, 0}, large: holding{room.large, from, 0}}
 	reader := bodyReader{b, newPace(expected)}
 	if refused := reader.readAll(w, r); refused != nil {
@@ -297,6 +301,9 @@ func (b *bodyReader) readAll(w http.ResponseWriter, r *http.Request) *refusal {
 		return b.room.tooLarge()
 	case err == io.EOF:
 		b.arrived(w)
+		if cap(b.frame) > 2*len(b.frame) { // its length was not announced
+			b.frame = bytes.Clone(b.frame)
+		}
 		b.keep(len(b.frame))
 		return nil
 	default:
@@ -309,7 +316,10 @@ func (b *bodyReader) readFirst(r *http.Request, limit int) error {
 	first := b.room.first.Get().(*[firstRead]byte)
 	defer b.room.first.Put(first)
 	b.allow(0)
-	n, err := r.Body.Read(first[:min(limit, firstRead)])
+	n, err := 0, error(nil)
+	for n == 0 && err == nil {
+		n, err = r.Body.Read(first[:min(limit, firstRead)])
+	}
 	if n > 0 {
 		if full := b.grow(r.Context(), min(limit, web.SmallBody)); full != nil {
 			return full

@@ -51,11 +51,15 @@ const smallSize = 64 << 10
 // frameOverhead is what a queued message counts in addition to its bytes.
 const frameOverhead = 256
 
-// unread are the pools of messages that wait to be written.
+// unread are the pools of messages that wait to be written. A client that reads slowly holds them for long.
 type unread struct{ small, large *share.Pool }
 
 func newUnread(o *HandlerOptions) *unread {
-	return &unread{share.New(o.MaxUnread, smallSize+frameOverhead, nil), share.New(o.MaxUnread, o.MaxFrame+frameOverhead, nil)}
+	piece := 256 << 10
+	if o.MaxUnread < 4*o.MaxFrame { // there is little room: one message always fits if it is free
+		piece = o.MaxFrame + frameOverhead
+	}
+	return &unread{share.NewLasting(o.MaxUnread, smallSize+frameOverhead), share.NewLasting(o.MaxUnread, piece)}
 }
 
 // pool returns the pool for a message, and how many bytes it counts.

@@ -74,12 +74,12 @@ func TestPoolsOfMessages(t *testing.T) {
 	if _, bytes := u.poolOfPage(make([]StoredEvent, 3)); bytes != 3*costOf(StoredEvent{}) {
 		t.Errorf("three events count %d", bytes)
 	}
-	// One client may leave one frame of the largest size unread, and half of all.
+	// One client may leave one frame of the largest size unread, where that is half of all, and 38 % of small ones.
 	one, other := share.Client{Identity: "1"}, share.Client{Identity: "2"}
 	if !u.large.Take(one, 1<<19+frameOverhead) || u.large.Take(one, 1) || !u.large.Take(other, 1<<18) {
 		t.Error("a client has one frame of the largest size unread: want no more of it, and the rest for others")
 	}
-	if !u.small.Take(one, 1<<19) || u.small.Take(one, 1) {
-		t.Error("a client has half of all bytes unread, want that and no more")
+	if !u.small.Take(one, 380<<10) || u.small.Take(one, 20<<10) {
+		t.Error("a client has 380 KiB of 1 MiB unread, want that and no 20 KiB more")
 	}
 }

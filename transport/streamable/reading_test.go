@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -143,6 +144,9 @@ func TestReadingHoldsWhatHasCome(t *testing.T) {
 	inRoom(t, func(m *readingRoom) {
 		first := m.want(drip(dripPart{padded(100), 0}), 200, 0)
 		m.wantHeld(100, 0)
+		if got := cap(first.frame); got > 2*100 {
+			t.Errorf("a body of 100 bytes has an array of %d", got)
+		}
 		second := m.want(drip(dripPart{padded(web.SmallBody + 200), 0}), 200, 0)
 		m.wantHeld(100+web.SmallBody, 200)
 		if in := second.take(); len(in.Frame) != web.SmallBody+200 || in.Message.Method != "a" {
@@ -162,7 +166,7 @@ func TestReadingHoldsWhatHasCome(t *testing.T) {
 // A body of which nothing has arrived holds nothing, and one that has begun about twice what has arrived,
 // or 64 KiB.
 //
-// Guarantees: G-0083.6
+// Guarantees: G-0083.5
 func TestReadingHoldsNothingBeforeTheFirstByte(t *testing.T) {
 	for arrived, held := range map[int]int{0: 0, 1: web.SmallBody, web.SmallBody - 1: web.SmallBody, web.SmallBody: 2 * web.SmallBody} {
 		inRoom(t, func(m *readingRoom) {
@@ -197,6 +201,9 @@ func TestReadingIsBounded(t *testing.T) {
 		m.length = 100
 		m.want(drip(dripPart{padded(100), 0}), 200, 0).release()
 		m.want(drip(dripPart{padded(101), 0}), 413, 0)
+		for _, m.length = range []int64{readingLimit + 1, math.MaxInt64} {
+			m.want(drip(dripPart{"{", never}), 413, 0)
+		}
 		m.length = 0
 		m.want(drip(), 400, 0)
 		m.wantHeld(0, 0)

@@ -79,7 +79,7 @@ func TestReplaysOfOneClientAreBounded(t *testing.T) {
 				aborted++
 			}
 		}
-		if aborted != 2 || b.held() != 0 {
+		if aborted != 4 || b.held() != 0 {
 			t.Errorf("%d of 10 replays were aborted, and %d bytes are held", aborted, b.held())
 		}
 	})
