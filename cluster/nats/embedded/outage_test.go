@@ -43,12 +43,14 @@ func TestAHalfOpenConnection(t *testing.T) {
 			r := newRelay(t, dialServer(s))
 			o := optionsFor(s)
 			dial(t, r, &o)
-			halfOpen(t, connect(t, o), r)
+			halfOpen(t, connect(t, o), r, name == "buffered")
 		})
 	}
 }
 
-func halfOpen(t *testing.T, e cluster.Engine, r *relay) {
+// halfOpen tests an engine whose connection the relay stalls. If the machine does not accept what is sent, a
+// write may wait until the connection is lost: the client of NATS holds its lock while it sends.
+func halfOpen(t *testing.T, e cluster.Engine, r *relay, buffered bool) {
 	b := must[cluster.Bucket](t)(e.Bucket(within(t), cluster.BucketOptions{Name: "b"}))
 	r.stall()
 	stalled := time.Now()
@@ -72,7 +74,7 @@ func halfOpen(t *testing.T, e cluster.Engine, r *relay) {
 			t.Fatalf("the connection is not lost after %v", limit/2)
 		}
 	}
-	if ended == 0 {
+	if buffered && ended == 0 {
 		t.Error("a write waited until the connection was lost, and not until its context ended")
 	}
 	if err := testenv.Receive(t, waits, "the write without a time limit ends"); !errors.Is(err, cluster.ErrUnavailable) {
