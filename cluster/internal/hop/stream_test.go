@@ -221,7 +221,7 @@ func TestNodeThatEndsWhileItServes(t *testing.T) {
 		<-r.Context().Done()
 	})
 	site := front(t, a)
-	results := make(chan string, 2)
+	results, arrived := make(chan string, 2), make(chan struct{})
 	for _, path := range []string{"/silent", "/begins"} {
 		begun = make(chan struct{})
 		r := request(t, "POST", site.URL+path, strings.NewReader("{}"))
@@ -232,11 +232,16 @@ func TestNodeThatEndsWhileItServes(t *testing.T) {
 				return
 			}
 			defer response.Body.Close()
-			body, err := io.ReadAll(response.Body)
-			results <- strings.Join([]string{response.Status, string(body), errorText(err)}, "|")
+			body := make([]byte, len("some"))
+			if n, _ := io.ReadFull(response.Body, body); n == len(body) && path == "/begins" {
+				close(arrived)
+			}
+			rest, err := io.ReadAll(response.Body)
+			results <- strings.Join([]string{response.Status, string(body) + string(rest), errorText(err)}, "|")
 		}()
 		testenv.Receive(t, begun, "the node serves the request")
 	}
+	testenv.Receive(t, arrived, "half of a response arrives")
 	b.server.Close()
 	got := []string{testenv.Receive(t, results, "a request ends"), testenv.Receive(t, results, "the other request ends")}
 	if strings.HasPrefix(got[0], "200") {
