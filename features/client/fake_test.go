@@ -28,6 +28,17 @@ type fakeServer struct {
 	frames  []frame
 }
 
+// on lets answer have the requests of one method. It calls before for those that it does not answer itself.
+func (s *fakeServer) on(method string, answer func(f frame, before func(frame) []string) []string) {
+	before := s.answer
+	s.answer = func(f frame) []string {
+		if f.Method != method {
+			return before(f)
+		}
+		return answer(f, before)
+	}
+}
+
 // A frame is a message that a client has sent.
 type frame struct {
 	Link   int             // the number of the link, from 1

@@ -185,13 +185,7 @@ func TestErrorsOfSubscribe(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := grantingServer()
-				inner := s.answer
-				s.answer = func(f frame) []string {
-					if f.Method == protocol.MethodListen {
-						return test.listen(f)
-					}
-					return inner(f)
-				}
+				s.on(protocol.MethodListen, func(f frame, _ func(frame) []string) []string { return test.listen(f) })
 				session, err := connect(t, s, client.Options{}, time.Minute)
 				if err != nil {
 					t.Fatal(err)
@@ -230,13 +224,13 @@ func TestAcknowledgementsThatDoNotCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var reported events
 		s := grantingServer()
-		inner, silent := s.answer, false
-		s.answer = func(f frame) []string {
-			if f.Method == protocol.MethodListen && silent {
+		silent := false
+		s.on(protocol.MethodListen, func(f frame, before func(frame) []string) []string {
+			if silent {
 				return nil
 			}
-			return inner(f)
-		}
+			return before(f)
+		})
 		session, err := connect(t, s, client.Options{OnEvent: reported.on}, time.Minute)
 		if err != nil {
 			t.Fatal(err)
@@ -286,13 +280,13 @@ func TestEarlierSubscriptionThatEndsTooSoon(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var reported events
 			s := grantingServer()
-			inner, silent := s.answer, false
-			s.answer = func(f frame) []string {
-				if f.Method == protocol.MethodListen && silent {
+			silent := false
+			s.on(protocol.MethodListen, func(f frame, before func(frame) []string) []string {
+				if silent {
 					return nil
 				}
-				return inner(f)
-			}
+				return before(f)
+			})
 			session, err := connect(t, s, client.Options{OnEvent: reported.on}, time.Minute)
 			if err != nil {
 				t.Fatal(err)
@@ -324,13 +318,13 @@ func TestEarlierSubscriptionThatEndsTooSoon(t *testing.T) {
 func TestUnacknowledgedSubscriptionIsReplacedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := grantingServer()
-		inner, silent := s.answer, true
-		s.answer = func(f frame) []string {
-			if f.Method == protocol.MethodListen && silent {
+		silent := true
+		s.on(protocol.MethodListen, func(f frame, before func(frame) []string) []string {
+			if silent {
 				return nil
 			}
-			return inner(f)
-		}
+			return before(f)
+		})
 		session, err := connect(t, s, client.Options{Calls: client.CallOptions{Timeout: time.Hour}}, time.Minute)
 		if err != nil {
 			t.Fatal(err)

@@ -239,13 +239,7 @@ func TestSubscriptionThatIsNotGranted(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := grantingServer()
-			inner := s.answer
-			s.answer = func(f frame) []string {
-				if f.Method == protocol.MethodListen {
-					return test.listen(f)
-				}
-				return inner(f)
-			}
+			s.on(protocol.MethodListen, func(f frame, _ func(frame) []string) []string { return test.listen(f) })
 			session, err := connect(t, s, client.Options{}, time.Minute)
 			if err != nil {
 				t.Fatal(err)
