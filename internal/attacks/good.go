@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/bowline-mcp/bowline/internal/pause"
 )
 
 // A result says how the good client was served.
@@ -63,7 +65,7 @@ func (o *options) run(ctx context.Context, of, name string, s shape) (one result
 		defer end() //nolint:errcheck // it is killed with the context at the latest
 	}
 	if name != "" {
-		if err := sleep(ctx, time.Second); err != nil { // until the attack has begun
+		if err := pause.For(ctx, time.Second); err != nil { // until the attack has begun
 			return one, err
 		}
 	}
@@ -79,7 +81,7 @@ func (o *options) run(ctx context.Context, of, name string, s shape) (one result
 			fmt.Fprintf(os.Stderr, "%s under %q, %s: the good client: %v\n", of, name, s.name, err)
 		}
 		took = append(took, time.Since(at))
-		if err := sleep(ctx, 2*time.Millisecond); err != nil {
+		if err := pause.For(ctx, 2*time.Millisecond); err != nil {
 			return one, err
 		}
 	}
@@ -104,7 +106,7 @@ const (
 func (c *connection) echo(ctx context.Context, size int) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	return c.post(ctx, "tools/call", "echo", textOf(size))
+	return c.call(ctx, "echo", textOf(size))
 }
 
 // child starts this program in a role. If that serves, child returns its address. The caller calls end.

@@ -21,21 +21,21 @@ type kind struct {
 }
 
 var kinds = []kind{
-	{"calls", 1000, 0, func(ctx context.Context, c *connection) error { return c.post(ctx, "tools/call", "echo", textOf(64)) }},
+	{"calls", 1000, 0, func(ctx context.Context, c *connection) error { return c.call(ctx, "echo", textOf(64)) }},
 	{"notifications", 1000, 0, func(ctx context.Context, c *connection) error {
 		return c.post(ctx, "notifications/cancelled", "", `"requestId":1`)
 	}},
 	{"large bodies", 20, 0, func(ctx context.Context, c *connection) error {
-		return c.post(ctx, "tools/call", "echo", textOf(4<<20-1000))
+		return c.call(ctx, "echo", textOf(4<<20-1000))
 	}},
 	{"many values", 20, 0, func(ctx context.Context, c *connection) error {
-		return c.post(ctx, "tools/call", "any", `"name":"any","arguments":{"a":[`+strings.Repeat("0,", 500_000)+`0]}`)
+		return c.call(ctx, "any", `{"a":[`+strings.Repeat("0,", 500_000)+`0]}`)
 	}},
 	{"batches", 100, 0, batch},
 	{"cancels", 200, 0, func(ctx context.Context, c *connection) error {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Millisecond)
 		defer cancel()
-		return c.post(ctx, "tools/call", "sleep", textOf(64))
+		return c.call(ctx, "sleep", textOf(64))
 	}},
 	{"connects", 200, 0, connect},
 	{"sessions", 200, 0, func(ctx context.Context, c *connection) error { _, err := c.initialize(ctx); return err }},
@@ -70,9 +70,11 @@ func newConnection(host, from string) *connection {
 	}
 }
 
-func textOf(size int) string {
-	return `"name":"echo","arguments":{"text":"` + strings.Repeat("x", size) + `"}`
-}
+// textOf returns the arguments of a tool that takes a text.
+func textOf(size int) string { return `{"text":"` + strings.Repeat("x", size) + `"}` }
+
+// callOf returns the params of a call.
+func callOf(tool, arguments string) string { return `"name":"` + tool + `","arguments":` + arguments }
 
 const modernMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
 
@@ -95,11 +97,13 @@ func (c *connection) request(ctx context.Context, body string) (*http.Request, e
 	return r, nil
 }
 
+// call calls a tool.
+func (c *connection) call(ctx context.Context, tool, arguments string) error {
+	return c.post(ctx, "tools/call", tool, callOf(tool, arguments))
+}
+
 // post sends a modern message and reads the response.
 func (c *connection) post(ctx context.Context, method, name, params string) error {
-	if name != "" {
-		params = strings.Replace(params, `"name":"echo"`, `"name":"`+name+`"`, 1)
-	}
 	r, err := c.request(ctx, bodyOf(method, params))
 	if err != nil {
 		return err
@@ -193,7 +197,7 @@ func halfOpen(ctx context.Context, c *connection) error {
 
 // unread asks for a large answer, and does not read it.
 func unread(ctx context.Context, c *connection) error {
-	body := bodyOf("tools/call", strings.Replace(textOf(1), "echo", "large", 1))
+	body := bodyOf("tools/call", callOf("large", textOf(1)))
 	return c.keep(ctx, fmt.Sprintf(head, "large", len(body))+body)
 }
 

@@ -21,7 +21,6 @@ import (
 	"os"
 	"os/signal"
 	"regexp"
-	"strings"
 	"syscall"
 	"time"
 )
@@ -35,8 +34,12 @@ const (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	err := error(nil)
-	switch role := strings.Join(os.Args[1:min(2, len(os.Args))], ""); role {
+	role := ""
+	if len(os.Args) > 1 {
+		role = os.Args[1]
+	}
+	var err error
+	switch role {
 	case serves:
 		err = serve(ctx, os.Args[2], os.Stdin, os.Stdout)
 	case attacks:

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/pause"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
@@ -49,7 +50,7 @@ func serve(ctx context.Context, which string, stdin io.Reader, out io.Writer) er
 		}
 		server.AddTool(s, protocol.Tool{Name: "echo"}, func(_ context.Context, in text) (string, error) { return in.Text, nil })
 		server.AddTool(s, protocol.Tool{Name: "any"}, func(_ context.Context, in map[string]any) (string, error) { return fmt.Sprint(len(in)), nil })
-		server.AddTool(s, protocol.Tool{Name: "sleep"}, func(ctx context.Context, _ text) (string, error) { return "", sleep(ctx, time.Second) })
+		server.AddTool(s, protocol.Tool{Name: "sleep"}, func(ctx context.Context, _ text) (string, error) { return "", pause.For(ctx, time.Second) })
 		server.AddTool(s, protocol.Tool{Name: "large"}, func(context.Context, text) (string, error) { return strings.Repeat("x", largeAnswer), nil })
 		h := streamable.NewHandler(s, streamable.HandlerOptions{})
 		defer h.Close(0)
@@ -73,17 +74,6 @@ func serve(ctx context.Context, which string, stdin io.Reader, out io.Writer) er
 		return err
 	}
 	return nil
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // plain answers what a Bowline server answers, with encoding/json.
@@ -118,7 +108,7 @@ func plain(w http.ResponseWriter, r *http.Request) {
 	text, _ := call.Params.Arguments["text"].(string)
 	switch call.Params.Name {
 	case "sleep":
-		_ = sleep(r.Context(), time.Second)
+		_ = pause.For(r.Context(), time.Second)
 	case "large":
 		text = strings.Repeat("x", largeAnswer)
 	}
