@@ -60,7 +60,6 @@ type rounds struct {
 	places  places
 
 	mu       sync.Mutex
-	waiting  map[*waiting]struct{}  // the calls that hold a place
 	handlers map[*waiting]struct{}  // the calls whose handler runs
 	tickets  map[[16]byte]*waiting  // the calls that wait for their client, by ticket
 	spent    map[[16]byte]time.Time // states of Reruns and InputRequired that were used
@@ -103,7 +102,6 @@ func (rs *rounds) init(s *Server, o AskingOptions) {
 	rs.sealer = &sealer{audience: s.info.Name, node: s.options.Node, keyring: keyring}
 	rs.ctx, rs.end = context.WithCancelCause(context.Background())
 	rs.places = newPlaces(o.MaxWaiting, o.MaxWaitingBytes)
-	rs.waiting = make(map[*waiting]struct{})
 	rs.handlers = make(map[*waiting]struct{})
 	rs.tickets = make(map[[16]byte]*waiting)
 	rs.spent = make(map[[16]byte]time.Time)
@@ -165,7 +163,6 @@ func (rs *rounds) enter(w *waiting) error {
 	if err := rs.places.enter(w.from, w.size); err != nil {
 		return err
 	}
-	rs.waiting[w] = struct{}{}
 	rs.handlers[w] = struct{}{}
 	rs.running.Add(1)
 	return nil
@@ -178,7 +175,6 @@ func (rs *rounds) release(w *waiting) {
 	}
 	w.over = true
 	rs.unpark(w)
-	delete(rs.waiting, w)
 	rs.places.leave(w.from, w.size)
 }
 
@@ -196,11 +192,9 @@ func (rs *rounds) stop() {
 	rs.end(fmt.Errorf("%w: %w", ErrUnanswered, ErrClosed))
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	for w := range rs.waiting {
-		if w.parked {
-			rs.release(w)
-			w.cancel(context.Cause(rs.ctx))
-		}
+	for _, w := range rs.tickets {
+		rs.release(w)
+		w.cancel(context.Cause(rs.ctx))
 	}
 }
 

@@ -113,9 +113,13 @@ func (m *MemoryTaskStore) Save(_ context.Context, r *TaskRecord) error {
 	if !known && !m.places.Take(next.of(), 1) {
 		return fmt.Errorf("%w: it has %d tasks, and this client has its share of them", ErrTaskStoreFull, len(m.tasks))
 	}
+	take := m.bytes.Take
+	if known {
+		take = m.bytes.Extend
+	}
 	if grows := next.size - before.size; grows < 0 {
 		m.bytes.Give(next.of(), -grows)
-	} else if known && !m.bytes.Extend(next.of(), grows) || !known && !m.bytes.Take(next.of(), grows) {
+	} else if !take(next.of(), grows) {
 		if !known {
 			m.places.Give(next.of(), 1)
 		}

@@ -22,8 +22,8 @@ type Client struct {
 //   - In a pool whose claims last (see [NewLasting]), a client may hold only that part of it which is the square
 //     of the free part: one client alone 38 %, and after N greedy clients more than 1/(N+1) is free, even
 //     if none of them ever gives anything back.
-//   - A client may always hold one piece, the most that one request needs. If that is not free, its
-//     claim waits, and what others give back is kept for it.
+//   - A client may hold one piece whenever that is free. If it is not, its claim waits, and what others give
+//     back is kept for it.
 //   - Claims within one piece are granted first, the oldest of them before the others; then those of
 //     clients that hold least.
 type Pool struct {
@@ -57,8 +57,8 @@ type Claim struct {
 	granted chan struct{}
 }
 
-// New returns a pool of so much, of which a client may always hold one piece. After stopped has been closed,
-// no claim waits any more; nil: never.
+// New returns a pool of so much, and says what one piece is: where claims wait, the most that one request
+// needs. After stopped has been closed, no claim waits any more; nil: never.
 func New(limit, piece int, stopped <-chan struct{}) *Pool {
 	return &Pool{
 		limit: limit, stopped: stopped, free: limit, waiting: queue{piece: min(limit, piece)},
@@ -82,6 +82,19 @@ func NewPlaces(n int) *Pool {
 	return NewLasting(n, 1)
 }
 
+// Take takes n for a client. It reports false, and takes nothing, if the client may not have that now.
+func (p *Pool) Take(c Client, n int) bool {
+	if n <= 0 {
+		return true
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a := p.enter(c)
+	taken := p.take(a, n)
+	p.leave(c, a)
+	return taken
+}
+
 // Extend takes n for a client that has something which grows, if so much is free, whatever its share is.
 func (p *Pool) Extend(c Client, n int) bool {
 	p.mu.Lock()
@@ -94,19 +107,6 @@ func (p *Pool) Extend(c Client, n int) bool {
 	}
 	p.leave(c, a)
 	return fits
-}
-
-// Take takes n for a client. It reports false, and takes nothing, if the client may not have that now.
-func (p *Pool) Take(c Client, n int) bool {
-	if n <= 0 {
-		return true
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	a := p.enter(c)
-	taken := p.take(a, n)
-	p.leave(c, a)
-	return taken
 }
 
 // Claim takes n for a client and returns nil. If the client may not have that now, Claim returns

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/internal/share"
-	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
@@ -33,7 +32,7 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, l *serverLink) ([
 	for {
 		if latest := len(frame); latest == cap(frame) {
 			if !isLarge && latest >= web.SmallBody {
-				of, waits := clientOf(r, l.identity), time.Now()
+				of, waits := web.ClientOf(l.identity, r.RemoteAddr), time.Now()
 				if refused := h.awaitPlace(r, l, of); refused != nil {
 					return nil, refused
 				}
@@ -86,9 +85,4 @@ func (h *Handler) awaitPlace(r *http.Request, l *serverLink, of share.Client) *r
 
 func (h *Handler) tooLarge() *refusal {
 	return &refusal{status: http.StatusRequestEntityTooLarge, text: fmt.Sprintf("the body is above the limit of %d bytes", h.options.MaxBody)}
-}
-
-// clientOf returns whose share of the handler a request uses.
-func clientOf(r *http.Request, identity string) share.Client {
-	return web.ClientOf(&transport.Origin{Identity: identity, RemoteAddr: r.RemoteAddr})
 }

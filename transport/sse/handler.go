@@ -55,8 +55,9 @@ type HandlerOptions struct {
 
 	// MaxSessions is the maximum number of sessions at a time; default 1,000. Clients share
 	// them: one client, which is an identity or, if anonymous, a network, may have 38 % of them,
-	// or less the more others have; fewer than 64 go to whom comes first. Beyond that, the response to a GET is 503. Set Identify, or raise
-	// MaxSessions, if anonymous clients share a proxy.
+	// or less the more others have; fewer than 64 go to whom comes first. Beyond that, the
+	// response to a GET is 503. Set Identify, or raise MaxSessions, if anonymous clients share
+	// a proxy.
 	MaxSessions int
 
 	// KeepAlive is how long a stream may be silent before the handler sends a
@@ -232,7 +233,7 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request) *refusal {
 		return &refusal{status: http.StatusBadRequest, text: "a GET has no body"}
 	}
 	l := newServerLink(w, r, h.identify(r), h.options.MaxFrame)
-	of := clientOf(r, l.identity)
+	of := web.ClientOf(l.identity, r.RemoteAddr)
 	if !h.places.Take(of, 1) {
 		return &refusal{status: http.StatusServiceUnavailable, text: "no more sessions are possible for this client now", identity: l.identity}
 	}

@@ -31,10 +31,11 @@ func OriginOf(r *http.Request, identity string) *transport.Origin {
 	return origin
 }
 
-// ClientOf returns whose share of a handler a request uses.
-func ClientOf(from *transport.Origin) share.Client {
-	if from.Identity != "" {
-		return share.Client{Identity: from.Identity}
+// ClientOf returns whose share of a handler a request uses: that of its identity or, if that is empty, of the network
+// of its address.
+func ClientOf(identity, address string) share.Client {
+	if identity != "" {
+		return share.Client{Identity: identity}
 	}
-	return share.Client{Network: network.Of(from.RemoteAddr)}
+	return share.Client{Network: network.Of(address)}
 }
