@@ -4,16 +4,19 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
 
 // attack attacks a server from one address, until stdin ends. Number says how many connections this
-// process opens, and how many all attackers open together.
-func attack(ctx context.Context, name, host, from, number string, stdin io.Reader) error {
+// process opens, and how many all attackers open together. At the end, attack prints how many attacks
+// have succeeded, were refused and have failed, and in how many seconds.
+func attack(ctx context.Context, name, host, from, number string, stdin io.Reader, out io.Writer) error {
 	k, err := kindOf(name)
 	if err != nil {
 		return err
@@ -32,6 +35,8 @@ func attack(ctx context.Context, name, host, from, number string, stdin io.Reade
 		stop()
 	}()
 	var attackers sync.WaitGroup
+	var done, refused, failed atomic.Int64
+	begun := time.Now()
 	for range connections {
 		attackers.Go(func() {
 			c := newConnection(host, from)
@@ -40,7 +45,15 @@ func attack(ctx context.Context, name, host, from, number string, stdin io.Reade
 			tick := time.NewTicker(time.Second / time.Duration(k.rate))
 			defer tick.Stop()
 			for ctx.Err() == nil {
-				_ = k.once(ctx, c) // what becomes of an attack is the server's decision
+				switch err := k.once(ctx, c); {
+				case ctx.Err() != nil:
+				case err == nil:
+					done.Add(1)
+				case errors.Is(err, errRefused):
+					refused.Add(1)
+				default: // what becomes of an attack is the server's decision
+					failed.Add(1)
+				}
 				select {
 				case <-tick.C:
 				case <-ctx.Done():
@@ -49,5 +62,6 @@ func attack(ctx context.Context, name, host, from, number string, stdin io.Reade
 		})
 	}
 	attackers.Wait()
-	return nil
+	_, err = fmt.Fprintln(out, done.Load(), refused.Load(), failed.Load(), time.Since(begun).Seconds())
+	return err
 }

@@ -23,6 +23,14 @@ type result struct {
 	p50, p99, worst time.Duration // the median of the runs, and the worst p99
 	failed          int
 	heap, rss       int // the largest of the runs, in bytes
+	attacks         counts
+}
+
+// Counts say how often something happened to the attackers in a second.
+type counts struct{ done, refused, failed float64 }
+
+func (c counts) String() string {
+	return fmt.Sprintf("%.0f, %.0f, %.0f", c.done, c.refused, c.failed)
 }
 
 // measure measures the good client during an attack, or without one.
@@ -35,6 +43,10 @@ func (o *options) measure(ctx context.Context, of, name string, s shape) (all re
 		}
 		p50s[i], p99s[i] = one.p50, one.p99
 		all.failed, all.heap, all.rss = all.failed+one.failed, max(all.heap, one.heap), max(all.rss, one.rss)
+		runs := float64(o.runs)
+		all.attacks.done += one.attacks.done / runs
+		all.attacks.refused += one.attacks.refused / runs
+		all.attacks.failed += one.attacks.failed / runs
 	}
 	slices.Sort(p50s)
 	slices.Sort(p99s)
@@ -49,20 +61,30 @@ func (o *options) run(ctx context.Context, of, name string, s shape) (one result
 	if err != nil {
 		return one, err
 	}
-	defer func() { err = errors.Join(err, end()) }()
+	defer func() {
+		_, ended := end()
+		err = errors.Join(err, ended)
+	}()
 	good := newConnection(host, "127.0.0.1")
+	good.most = 1
 	defer good.close()
 	for range 100 { // warm-up
 		if err := good.echo(ctx, small); err != nil {
 			return one, fmt.Errorf("before the attack: %w", err)
 		}
 	}
+	var k kind
+	if name != "" {
+		if k, err = kindOf(name); err != nil {
+			return one, err
+		}
+	}
+	attackers := make([]func() (string, error), s.addresses)
 	for n := range s.addresses {
-		_, end, err := child(ctx, attacks, name, host, fmt.Sprintf("127.0.1.%d", n+1), fmt.Sprint(s.connections, s.connections*s.addresses))
+		_, attackers[n], err = child(ctx, attacks, name, host, fmt.Sprintf("127.0.1.%d", n+1), fmt.Sprint(s.connections, s.connections*s.addresses))
 		if err != nil {
 			return one, err
 		}
-		defer end() //nolint:errcheck // it is killed with the context at the latest
 	}
 	if name != "" {
 		if err := pause.For(ctx, time.Second); err != nil { // until the attack has begun
@@ -76,11 +98,15 @@ func (o *options) run(ctx context.Context, of, name string, s shape) (one result
 		if len(took)%10 == 9 {
 			size = medium
 		}
-		if err := good.echo(ctx, size); err != nil {
+		err := good.echo(ctx, size)
+		took = append(took, time.Since(at))
+		if err == nil && size == medium && k.also != nil && of == bowline {
+			err = k.also(ctx, good)
+		}
+		if err != nil {
 			one.failed++
 			fmt.Fprintf(os.Stderr, "%s under %q, %s: the good client: %v\n", of, name, s.name, err)
 		}
-		took = append(took, time.Since(at))
 		if err := pause.For(ctx, 2*time.Millisecond); err != nil {
 			return one, err
 		}
@@ -92,8 +118,24 @@ func (o *options) run(ctx context.Context, of, name string, s shape) (one result
 		return one, err
 	}
 	defer response.Body.Close()
-	_, err = fmt.Fscan(response.Body, &one.heap, &one.rss)
-	return one, err
+	if _, err = fmt.Fscan(response.Body, &one.heap, &one.rss); err != nil {
+		return one, err
+	}
+	for _, end := range attackers {
+		printed, err := end()
+		if err != nil {
+			return one, fmt.Errorf("an attacker: %w", err)
+		}
+		var c counts
+		var seconds float64
+		if _, err := fmt.Sscan(printed, &c.done, &c.refused, &c.failed, &seconds); err != nil {
+			return one, fmt.Errorf("the counts of an attacker: %w", err)
+		}
+		one.attacks.done += c.done / seconds
+		one.attacks.refused += c.refused / seconds
+		one.attacks.failed += c.failed / seconds
+	}
+	return one, nil
 }
 
 // The sizes of what the good client sends and gets: every tenth call is above the size that large ones never delay.
@@ -109,8 +151,9 @@ func (c *connection) echo(ctx context.Context, size int) error {
 	return c.call(ctx, "echo", textOf(size))
 }
 
-// child starts this program in a role. If that serves, child returns its address. The caller calls end.
-func child(ctx context.Context, args ...string) (host string, end func() error, err error) {
+// child starts this program in a role. If that serves, child returns its address. The caller calls end, which
+// returns what else the child has printed. The end of ctx kills it.
+func child(ctx context.Context, args ...string) (host string, end func() (string, error), err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return "", nil, err
@@ -128,17 +171,19 @@ func child(ctx context.Context, args ...string) (host string, end func() error, 
 	if err := cmd.Start(); err != nil {
 		return "", nil, err
 	}
-	end = func() error {
+	printed := bufio.NewReader(stdout)
+	end = func() (string, error) {
 		stdin.Close()
-		_, _ = io.Copy(io.Discard, stdout)
-		return cmd.Wait()
+		rest, _ := io.ReadAll(printed)
+		return string(rest), cmd.Wait()
 	}
 	if args[0] != serves {
 		return "", end, nil
 	}
-	line, err := bufio.NewReader(stdout).ReadString('\n')
+	line, err := printed.ReadString('\n')
 	if err != nil {
-		return "", nil, errors.Join(fmt.Errorf("the server did not start: %w", err), end())
+		_, ended := end()
+		return "", nil, errors.Join(fmt.Errorf("the server did not start: %w", err), ended)
 	}
 	return strings.TrimSpace(line), end, nil
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/internal/pause"
 	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/transport/sse"
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
@@ -44,7 +45,10 @@ func serve(ctx context.Context, which string, stdin io.Reader, out io.Writer) er
 	mux.HandleFunc("GET /memory", memory)
 	switch which {
 	case bowline:
-		s := server.New(protocol.Implementation{Name: "attacked", Version: "1"}, server.Options{})
+		s := server.New(protocol.Implementation{Name: "attacked", Version: "1"}, server.Options{
+			Tasks:       new(server.TaskOptions),
+			OnSubscribe: func(context.Context, string) error { return nil },
+		})
 		type text struct {
 			Text string `json:"text"`
 		}
@@ -52,9 +56,17 @@ func serve(ctx context.Context, which string, stdin io.Reader, out io.Writer) er
 		server.AddTool(s, protocol.Tool{Name: "any"}, func(_ context.Context, in map[string]any) (string, error) { return fmt.Sprint(len(in)), nil })
 		server.AddTool(s, protocol.Tool{Name: "sleep"}, func(ctx context.Context, _ text) (string, error) { return "", pause.For(ctx, time.Second) })
 		server.AddTool(s, protocol.Tool{Name: "large"}, func(context.Context, text) (string, error) { return strings.Repeat("x", largeAnswer), nil })
+		server.AddTool(s, protocol.Tool{Name: "later", Execution: &protocol.ToolExecution{TaskSupport: protocol.TaskOptional}},
+			func(ctx context.Context, _ text) (string, error) { return "", pause.For(ctx, time.Minute) })
+		server.AddTool(s, protocol.Tool{Name: "asks"}, func(ctx context.Context, _ text) (string, error) { return "", server.Confirm(ctx, "Really?") },
+			server.Asks(server.Waits, protocol.ClientCapabilities{Elicitation: &protocol.ElicitationCapability{}}))
+		defer closeNow(s)
 		h := streamable.NewHandler(s, streamable.HandlerOptions{})
 		defer h.Close(0)
 		mux.Handle("/mcp", h)
+		events := sse.NewHandler(s, sse.HandlerOptions{})
+		defer events.Close(0)
+		mux.Handle("/sse", events)
 	case control:
 		mux.HandleFunc("POST /mcp", plain)
 	default:
@@ -74,6 +86,13 @@ func serve(ctx context.Context, which string, stdin io.Reader, out io.Writer) er
 		return err
 	}
 	return nil
+}
+
+// closeNow closes a server without waiting for its tasks.
+func closeNow(s *server.Server) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = s.Close(ctx) // it reports what it has cut off
 }
 
 // plain answers what a Bowline server answers, with encoding/json.

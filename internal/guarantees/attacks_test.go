@@ -4,14 +4,20 @@ const attacksPreamble = `# Attacks, and the tests that make them
 
 This page lists what hostile or broken peers, networks and files once did to Bowline, what happens now, and the tests that
 repeat each attack. [SECURITY.md](../SECURITY.md) says what else counts as a vulnerability, and [the guarantees](guarantees.md)
-list all promises. To measure how well a good client is served while others attack:
-
-    go run ./internal/attacks
+list all promises.
 
 This page is generated: ` + "`make docs`" + ` rewrites it, and a test fails if it is outdated or names a test that does not exist.
 
 | Attack | What happens | Tests |
 | --- | --- | --- |
+`
+
+const attacksMeasured = `
+## A good client while others attack
+
+The table shows how well a server with its defaults serves a good client over HTTP while others attack, beside a plain server of net/http
+and encoding/json (the control). ` + "`go run ./internal/attacks`" + ` measures it anew.
+
 `
 
 func attackProofs() []proof {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -41,7 +42,7 @@ func TestProofsAreThere(t *testing.T) {
 	}
 }
 
-// TestAttacksPageIsFresh compares docs/attacks.md with its rows. With -update it rewrites
+// TestAttacksPageIsFresh compares docs/attacks.md with its rows, and with what internal/attacks has measured. With -update it rewrites
 // the page.
 func TestAttacksPageIsFresh(t *testing.T) {
 	var page strings.Builder
@@ -50,6 +51,12 @@ func TestAttacksPageIsFresh(t *testing.T) {
 	for _, p := range attackProofs() {
 		fmt.Fprintf(&page, "| %s | %s | %s |\n", cell(p.area), cell(p.what), linked(files, p.tests))
 	}
+	measured, err := os.ReadFile(filepath.Join("..", "attacks", "measured.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	page.WriteString(attacksMeasured)
+	page.Write(measured)
 	checkPage(t, "docs/attacks.md", func(string) (string, error) { return page.String(), nil })
 }
 
