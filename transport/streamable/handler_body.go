@@ -111,6 +111,21 @@ func (b *body) keep(n int) {
 	b.large.keep(n - web.SmallBody)
 }
 
+// inTurn does a part of the work for a body when it is the turn of its client.
+func (b *body) inTurn(ctx context.Context, work func() *refusal) (refused *refusal) {
+	cost := len(b.frame)
+	if b.batch {
+		cost *= batchCost
+	}
+	if err := b.room.turns.Do(ctx, b.from, cost, func() { refused = work() }); err != nil {
+		return overloaded(b.requestID(), "it was not the turn of the client")
+	}
+	return refused
+}
+
+// batchCost is how many times more a batch costs than one message of its size.
+const batchCost = 8
+
 // decode decodes the body. It ignores malformed params; the receiver of the message
 // refuses them.
 func (b *body) decode() *refusal {
@@ -232,7 +247,7 @@ func (room *room) read(w http.ResponseWriter, r *http.Request, expected expected
 	if refused != nil {
 		return nil, refused
 	}
-	if refused := b.decodeFrom(origin); refused != nil {
+	if refused := b.decodeFrom(r.Context(), origin); refused != nil {
 		b.release()
 		return nil, refused
 	}
@@ -255,9 +270,9 @@ func (room *room) receive(w http.ResponseWriter, r *http.Request, expected expec
 }
 
 // decodeFrom decodes the body, which a sender has sent.
-func (b *body) decodeFrom(origin *transport.Origin) *refusal {
+func (b *body) decodeFrom(ctx context.Context, origin *transport.Origin) *refusal {
 	b.origin, b.from = origin, web.ClientOf(origin.Identity, origin.RemoteAddr)
-	return b.decode()
+	return b.inTurn(ctx, b.decode)
 }
 
 func (room *room) tooLarge() *refusal {

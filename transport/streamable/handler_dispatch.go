@@ -81,7 +81,7 @@ func (h *Handler) bodyOf(w http.ResponseWriter, r *http.Request, expected expect
 	if t == nil || t.body == nil {
 		return h.room.read(w, r, expected, origin)
 	}
-	return t.body, t.body.decodeFrom(origin)
+	return t.body, t.body.decodeFrom(r.Context(), origin)
 }
 
 // choose returns the acceptor of a request that has no session.
@@ -186,7 +186,7 @@ func (h *Handler) postLegacy(w http.ResponseWriter, r *http.Request, b *body, t 
 		if !l.takesBatches() {
 			return invalid(jsonrpc.ID{}, "%v", jsonrpc.ErrBatch)
 		}
-		if refused := b.decodeBatch(); refused != nil {
+		if refused := b.inTurn(r.Context(), b.decodeBatch); refused != nil {
 			return refused
 		}
 	}

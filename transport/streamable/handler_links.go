@@ -82,7 +82,7 @@ func (h *Handler) postStateless(w http.ResponseWriter, r *http.Request, b *body)
 		if version != protocol.Version20250326 {
 			return invalid(jsonrpc.ID{}, "%v", jsonrpc.ErrBatch)
 		}
-		if refused := b.decodeBatch(); refused != nil {
+		if refused := b.inTurn(r.Context(), b.decodeBatch); refused != nil {
 			return refused
 		}
 	}

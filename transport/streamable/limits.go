@@ -2,10 +2,12 @@ package streamable
 
 import (
 	"context"
+	"runtime"
 	"slices"
 	"sync"
 
 	"github.com/bowline-mcp/bowline/internal/share"
+	"github.com/bowline-mcp/bowline/internal/turn"
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
@@ -16,6 +18,7 @@ type room struct {
 	most         int // the size of each pool
 	small, large *share.Pool
 	first        sync.Pool // of *[firstRead]byte
+	turns        *turn.Scheduler
 }
 
 func newRoom(maxBody, maxHeld int, stopped <-chan struct{}) *room {
@@ -23,6 +26,7 @@ func newRoom(maxBody, maxHeld int, stopped <-chan struct{}) *room {
 		maxBody: maxBody, most: maxHeld,
 		small: share.New(maxHeld, web.SmallBody, stopped), large: share.New(maxHeld, maxBody, stopped),
 		first: sync.Pool{New: func() any { return new([firstRead]byte) }},
+		turns: turn.New(runtime.GOMAXPROCS(0)),
 	}
 }
 

@@ -1,9 +1,16 @@
 package streamable
 
 import (
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/bowline-mcp/bowline/internal/share"
+	"github.com/bowline-mcp/bowline/internal/signal"
+	"github.com/bowline-mcp/bowline/internal/turn"
 )
 
 func isGranted(c *claim) bool {
@@ -81,5 +88,54 @@ func TestPoolsOfMessages(t *testing.T) {
 	}
 	if !u.small.Take(one, 380<<10) || u.small.Take(one, 20<<10) {
 		t.Error("a client has 380 KiB of 1 MiB unread, want that and no 20 KiB more")
+	}
+}
+
+// Large bodies and batches are decoded in turn. Small messages do not wait for them.
+//
+// Guarantees: G-0085.3, G-0085.4, G-0085.6
+func TestLargeBodiesAreDecodedInTurn(t *testing.T) {
+	batch := "[" + strings.Repeat(`{"jsonrpc":"2.0","method":"a"},`, turn.Small/batchCost/20) + `{"jsonrpc":"2.0","method":"a"}]`
+	large := modernBody("echo", `"pad":"`+strings.Repeat("x", turn.Small)+`",`)
+	for name, test := range map[string]struct {
+		body   string
+		head   []string
+		status int
+	}{
+		"large": {large, modernHeader("echo"), 200},
+		"batch": {batch, []string{"Mcp-Protocol-Version: 2025-03-26"}, 202},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, HandlerOptions{Stateless: true}, false, func(t *testing.T, b *bench) {
+				turns, end, ended := b.handler.room.turns, make(chan struct{}), make(chan struct{})
+				places := max(1, runtime.GOMAXPROCS(0)-1)
+				for n := range places {
+					go func() {
+						_ = turns.Do(t.Context(), share.Client{Identity: fmt.Sprint(n)}, turn.Small+1, func() { <-end })
+						ended <- struct{}{}
+					}()
+				}
+				synctest.Wait()
+				w, done := b.serve(t.Context(), "POST", test.body, test.head...)
+				leaving, leave := context.WithCancel(t.Context())
+				_, left := b.serve(leaving, "POST", test.body, test.head...)
+				small, smallDone := b.serve(t.Context(), "POST", modernBody("echo", ""), modernHeader("echo")...)
+				if <-smallDone; small.Code != 200 {
+					t.Errorf("a small call: %d %s", small.Code, small.Body)
+				}
+				leave()
+				<-left
+				if signal.IsClosed(done) {
+					t.Fatalf("it was decoded while as many pieces as possible were done: %d %s", w.Code, w.Body)
+				}
+				close(end)
+				if <-done; w.Code != test.status {
+					t.Errorf("after that: %d %s", w.Code, w.Body)
+				}
+				for range places {
+					<-ended
+				}
+			})
+		})
 	}
 }

@@ -229,7 +229,16 @@ func (s *requestStream) needsEvents() bool {
 func (s *requestStream) deliver(ctx context.Context, to *response, b *body) error {
 	told := &s.link.told
 	if told.Lends() {
-		if s.delivered = told.BeginWith(s.number, func() transport.Inbound { return s.take(b) }); s.delivered {
+		begin := func() *refusal {
+			s.delivered = told.BeginWith(s.number, func() transport.Inbound { return s.take(b) })
+			return nil
+		}
+		if !b.batch {
+			begin()
+		} else if b.inTurn(ctx, begin) != nil { // the receiver takes it apart, and answers some messages at once
+			return transport.ErrPeerClosed
+		}
+		if s.delivered {
 			return nil
 		}
 	}
