@@ -11,7 +11,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 )
 
 // A group is some tests of a package that are judged without the others, as those that hold one guarantee.
@@ -69,7 +68,7 @@ func judgeGroups(ctx context.Context, out io.Writer, p *pkg, groups []group, o *
 		numbers := slices.DeleteFunc(chosen[i], func(at int) bool { return unfit[all[at].number] })
 		numbers = numbers[:min(len(numbers), o.most)]
 		found, failures := make([]finding, len(numbers)), make([]error, len(numbers))
-		inParallel(len(numbers), func(n int) {
+		inParallel(runtime.GOMAXPROCS(0), len(numbers), func(n int) {
 			m := &all[numbers[n]]
 			by := slices.DeleteFunc(slices.Clone(reaching[numbers[n]]), func(test string) bool { return !slices.Contains(g.tests, test) })
 			found[n], failures[n] = c.judge(ctx, m, by)
@@ -86,24 +85,6 @@ func judgeGroups(ctx context.Context, out io.Writer, p *pkg, groups []group, o *
 		}
 	}
 	return nil
-}
-
-// inParallel calls a function with each number below n, as many at a time as there are processors.
-func inParallel(n int, call func(int)) {
-	next := make(chan int)
-	var workers sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
-		workers.Go(func() {
-			for i := range next {
-				call(i)
-			}
-		})
-	}
-	for i := range n {
-		next <- i
-	}
-	close(next)
-	workers.Wait()
 }
 
 // nearest lists the mutants that some tests reach, those that the fewest tests reach first. Of mutants that are

@@ -331,8 +331,8 @@ func TestSlow(t *testing.T) {
 		if found, err := c.judge(t.Context(), &m, want[i:i+1]); err != nil || found != (finding{killed, want[i]}) {
 			t.Errorf("%s: %v, %v", m.name, found, err)
 		}
-		if got := c.killers[m.functionName()]; !slices.Equal(got, want[i:i+1]) {
-			t.Errorf("%q are first on %s", got, m.functionName())
+		if got := c.killers[functionName(m.function)]; !slices.Equal(got, want[i:i+1]) {
+			t.Errorf("%q are first on %s", got, functionName(m.function))
 		}
 	}
 	second := 1100 * time.Millisecond

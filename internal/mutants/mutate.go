@@ -25,16 +25,13 @@ type mutant struct {
 	locks    bool   // by moving something across a lock, which the race detector may notice
 }
 
-// functionName is the function that the mutant is in, as in its name.
-func (m *mutant) functionName() string { return functionName(m.function) }
-
 // mutants lists every mutant of a package, in the order of the text.
 func (p *pkg) mutants() []mutant {
 	var all []mutant
 	n := p.declared()
 	for _, f := range p.files {
 		for _, function := range f.functions {
-			m := mutator{file: f, function: function, names: n, seen: map[string]int{}, left: map[ast.Node]bool{}}
+			m := mutator{pkg: p, file: f, function: function, names: n, seen: map[string]int{}, left: map[ast.Node]bool{}}
 			ast.Inspect(function.Body, m.visit)
 			all = append(all, m.found...)
 		}
@@ -75,6 +72,7 @@ func number(name string) uint32 {
 
 // A mutator collects the mutants of one function.
 type mutator struct {
+	pkg      *pkg
 	file     *file
 	function *ast.FuncDecl
 	names    names

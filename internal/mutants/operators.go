@@ -260,13 +260,14 @@ func (m *mutator) leaveNil(expr ast.Expr) {
 
 // swapEach exchanges two statements that follow one another, where their order may matter: one
 // of them calls something, sends or locks, or one names what the other assigns to. It does not
-// matter when something is deferred, and the compiler refuses to use what is declared later.
+// matter when something is deferred, nor of two that are independent, and the compiler refuses to use what is
+// declared later.
 func (m *mutator) swapEach(list []ast.Stmt) {
 	for i := 1; i < len(list); i++ {
 		a, b := list[i-1], list[i]
 		define, ok := a.(*ast.AssignStmt)
 		declares := ok && define.Tok == token.DEFINE && m.depends(b, a)
-		if isDefer(a) != isDefer(b) || declares || ends(a) || ends(b) || isLock(a) && isLock(b) || m.file.of(a) == m.file.of(b) {
+		if isDefer(a) != isDefer(b) || declares || ends(a) || ends(b) || isLock(a) && isLock(b) || m.file.of(a) == m.file.of(b) || m.independent(a, b) {
 			continue
 		}
 		locks := isLock(a) || isLock(b)

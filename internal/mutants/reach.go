@@ -17,7 +17,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -75,30 +74,22 @@ func measure(ctx context.Context, out io.Writer, p *pkg, kept string, flags []st
 	}
 	all, failures := make([]trial, len(tests)+1), make([]error, len(tests)+1)
 	tests = append(tests, "") // reaches nothing, and tells which blocks there are
-	next, known := make(chan int), 0
-	var workers sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
-		workers.Go(func() {
-			for i := range next {
-				if all[i], failures[i] = binary.try(ctx, tests[i], filepath.Join(folder, fmt.Sprint(i))); failures[i] == nil {
-					failures[i] = cache.put(all[i])
-				}
-			}
-		})
-	}
+	var unknown []int
 	for i, test := range tests {
-		if found, ok := cache.get(test); ok {
-			all[i] = found
-			known++
-			continue
+		found, ok := cache.get(test)
+		if all[i] = found; !ok {
+			unknown = append(unknown, i)
 		}
-		if (i-known)%reported == 0 {
-			fmt.Fprintf(out, "%s: what does each test reach? at test %d of %d\n", p.dir, i+1, len(tests)-1)
-		}
-		next <- i
 	}
-	close(next)
-	workers.Wait()
+	if len(unknown) > 0 {
+		fmt.Fprintf(out, "%s: what does each test reach? %d of %d are run\n", p.dir, len(unknown), len(tests))
+	}
+	inParallel(runtime.GOMAXPROCS(0), len(unknown), func(n int) {
+		i := unknown[n]
+		if all[i], failures[i] = binary.try(ctx, tests[i], filepath.Join(folder, fmt.Sprint(i))); failures[i] == nil {
+			failures[i] = cache.put(all[i])
+		}
+	})
 	if err := errors.Join(append(failures, cache.forgetAllBut(tests))...); err != nil {
 		return nil, err
 	}

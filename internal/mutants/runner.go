@@ -54,27 +54,34 @@ func (c *runner) judgeAll(ctx context.Context, all []mutant) ([]finding, error) 
 		return nil, errors.Join(fmt.Errorf("without a mutant and without tests the binary fails:\n%s", output), err)
 	}
 	found, failures := make([]finding, len(all)), make([]error, len(all))
-	next := make(chan int)
-	var workers sync.WaitGroup
-	for range cap(c.slots) + mostResting {
-		workers.Go(func() {
-			for i := range next {
-				found[i], failures[i] = c.judge(ctx, &all[i], c.reach.tests(&all[i]))
-				c.tell(&all[i], found[i])
-			}
-		})
-	}
-	for i := range all {
+	inParallel(cap(c.slots)+mostResting, len(all), func(i int) {
 		if i%reported == 0 {
 			c.mu.Lock()
 			fmt.Fprintf(c.out, "%s: at mutant %d of %d\n", c.dir, i+1, len(all))
 			c.mu.Unlock()
 		}
+		found[i], failures[i] = c.judge(ctx, &all[i], c.reach.tests(&all[i]))
+		c.tell(&all[i], found[i])
+	})
+	return found, errors.Join(failures...)
+}
+
+// inParallel calls a function with each number below n, at most so many at a time.
+func inParallel(atATime, n int, call func(int)) {
+	next := make(chan int)
+	var workers sync.WaitGroup
+	for range min(atATime, n) {
+		workers.Go(func() {
+			for i := range next {
+				call(i)
+			}
+		})
+	}
+	for i := range n {
 		next <- i
 	}
 	close(next)
 	workers.Wait()
-	return found, errors.Join(failures...)
 }
 
 // tell prints a verdict, if that is wanted.
@@ -92,7 +99,7 @@ func (c *runner) judge(ctx context.Context, m *mutant, reaching []string) (findi
 	if len(reaching) == 0 {
 		return finding{verdict: unreached}, nil
 	}
-	function := m.functionName()
+	function := functionName(m.function)
 	c.mu.Lock()
 	rounds := c.reach.rounds(reaching, c.killers[function])
 	c.mu.Unlock()

@@ -7,6 +7,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"go/types"
 	"os"
 	"os/exec"
 	"path"
@@ -24,6 +25,9 @@ type pkg struct {
 
 	testFiles  []string // of the package, without a folder
 	properties bool     // whether its tests have the flags of rapid
+
+	fset  *token.FileSet
+	types *types.Info // nil for none
 }
 
 // A file is one Go file whose functions are broken.
@@ -62,25 +66,24 @@ func load(ctx context.Context, pattern string) (*pkg, error) {
 	if err != nil {
 		return nil, fmt.Errorf("go list -test %s: %w", pattern, err)
 	}
-	p := &pkg{path: listed.ImportPath, name: listed.Name, dir: filepath.ToSlash(dir)}
+	p := &pkg{path: listed.ImportPath, name: listed.Name, dir: filepath.ToSlash(dir), fset: token.NewFileSet()}
 	p.testFiles = append(listed.TestGoFiles, listed.XTestGoFiles...)
 	p.properties = slices.Contains(strings.Fields(string(deps)), "pgregory.net/rapid")
 	for _, name := range listed.GoFiles {
-		f, err := readFile(p.dir + "/" + name)
+		f, err := readFile(p.fset, p.dir+"/"+name)
 		if err != nil {
 			return nil, err
 		}
 		p.files = append(p.files, f)
 	}
-	return p, nil
+	return p, p.resolve(ctx)
 }
 
-func readFile(name string) (*file, error) {
+func readFile(fset *token.FileSet, name string) (*file, error) {
 	text, err := os.ReadFile(filepath.FromSlash(name))
 	if err != nil {
 		return nil, err
 	}
-	fset := token.NewFileSet()
 	syntax, err := parser.ParseFile(fset, name, text, parser.ParseComments|parser.SkipObjectResolution)
 	if err != nil {
 		return nil, err
