@@ -11,7 +11,7 @@ import (
 type Catalog struct {
 	Records  []Record
 	Tests    map[string][]Test // by the guarantee's number, in order of file and name
-	Held     map[string]held   // what the tests of a guarantee noticed, by its number
+	Held     measured          // what the tests of a guarantee noticed
 	Problems []string          // where records, tests and what they noticed disagree
 }
 

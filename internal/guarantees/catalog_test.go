@@ -151,13 +151,13 @@ func TestProblems(t *testing.T) {
 			name: "what was noticed long ago",
 			files: map[string]string{
 				"conn/core.go": "package conn\nfunc (c *core) late() {}",
-				heldFile: "G-0005.1\t2/7\tconn core.early: return true => return false\tTestLate\n" +
-					"G-0005.2\t1/7\tconn core.late: return true => return false\tTestGone\nG-0005.3\t0/7\t\t\n",
+				heldFile: "G-0005.1\tconn\t2/7\tcore.early: return true => return false\tTestLate\n" +
+					"G-0005.2\tconn\t1/7\tcore.late: return true => return false\tTestGone\nG-0005.3\tconn\t0/7\t\t\n",
 			},
 			want: []string{
 				heldFile + ": G-0005.1: conn has no function core.early",
-				heldFile + ": TestGone is no test of G-0005.2",
-				heldFile + ": there is no G-0005.3, or no test of it",
+				heldFile + ": TestGone is no test of G-0005.2 in conn",
+				heldFile + ": there is no test of G-0005.3 in conn",
 			},
 		},
 	} {
@@ -178,7 +178,9 @@ func TestTable(t *testing.T) {
 		"transport/a_test.go":   "package transport_test\nfunc TestOurs(t *testing.T) { proptest.Late(t); proptest.Later(t); proptest.Late(t) }",
 		"docs/adr/0010-none.md": "# 0010. None\nStatus: accepted\n",
 		"conn/core.go":          "package conn\nfunc (c *core[T]) late() {}",
-		heldFile:                "G-0005.1\t2/7\tconn core.late: a < b => a <= `b`\tTestOwn\nG-0005.2\t0/7\t\t\n",
+		"proptest/own.go":       "package proptest\nfunc own() {}",
+		heldFile: "G-0005.1\tproptest\t2/4\town: a < b => a <= `b`\tTestOwn\nG-0005.1\tconn\t0/2\t\t\n" +
+			"G-0005.1\ttransport\t0/1\t\t\nG-0005.2\tconn\t0/7\t\t\n",
 	})
 	if len(catalog.Problems) > 0 {
 		t.Error(catalog.Problems)
@@ -188,7 +190,7 @@ func TestTable(t *testing.T) {
 
 | Guarantee | What is promised | Tested by | Breaks noticed |
 | --- | --- | --- | --- |
-| G-0005.1 | A late reply is counted. | [TestLate](../conn/late_test.go)<br>[TestOwn](../proptest/late_test.go)<br>[TestOurs](../transport/a_test.go) | 2 of 7: ` + "`core.late: a < b => a <= 'b'`" + ` |
+| G-0005.1 | A late reply is counted. | [TestLate](../conn/late_test.go)<br>[TestOwn](../proptest/late_test.go)<br>[TestOurs](../transport/a_test.go) | 2 of 7: ` + "`own: a < b => a <= 'b'`" + ` |
 | G-0005.2 | A late reply is never delivered, whatever \| it carries. | [FuzzLate](../conn/late_test.go)<br>[TestLate](../conn/late_test.go) | **none of 7** |
 `
 	if diff := cmp.Diff(want, catalog.Table()); diff != "" {
@@ -231,7 +233,7 @@ func TestReadReportsWhatItCannotRead(t *testing.T) {
 		"no records":  {"conn/x_test.go": {Data: []byte("package conn")}},
 		"broken test": {"docs/adr/README.md": {}, "conn/x_test.go": {Data: []byte("package")}},
 		"no parts":    {"docs/adr/README.md": {}, heldFile: {Data: []byte("G-0005.1 2/7")}},
-		"no counts":   {"docs/adr/README.md": {}, heldFile: {Data: []byte("G-0005.1\t2\t\t")}},
+		"no counts":   {"docs/adr/README.md": {}, heldFile: {Data: []byte("G-0005.1\tconn\t2\t\t")}},
 	} {
 		if _, err := Read(files); err == nil {
 			t.Errorf("%s: Read reported nothing", name)

@@ -5,24 +5,26 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
 )
 
 // heldFile says of each guarantee what its tests noticed when they were run alone on broken code.
-// It is sorted by guarantee. A line is the number of a guarantee, how many breaks of how many its
-// tests noticed, one of these, and which test noticed it, with tabs between them.
+// It is sorted. A line is the number of a guarantee, the folder of a package that has tests of it, how many breaks
+// of this package of how many they noticed, one of these, and which test noticed it, with tabs between
+// them. A package that has no line was not measured.
 const heldFile = "internal/guarantees/held.txt"
 
-// held is a line of the file.
+// held is what a line says.
 type held struct {
 	noticed, broken int
-	example         string // the name of a mutant: "conn core.close: remove return"; empty if none was noticed
+	example         string // a break, as internal/mutants names it without the folder; empty if none was noticed
 	by              string // the test that noticed it
 }
 
-// and adds what was found in another package.
+// and adds what was found elsewhere.
 func (h held) and(more held) held {
 	if h.noticed == 0 {
 		h.example, h.by = more.example, more.by
@@ -31,48 +33,59 @@ func (h held) and(more held) held {
 	return h
 }
 
+// measured is what the file says: by guarantee, and by the folder of the package.
+type measured map[string]map[string]held
+
+func (m measured) set(id, folder string, h held) {
+	if m[id] == nil {
+		m[id] = map[string]held{}
+	}
+	m[id][folder] = h
+}
+
 // readHeld reads the file. Without one nothing has been measured.
-func readHeld(fsys fs.FS) (map[string]held, error) {
+func readHeld(fsys fs.FS) (measured, error) {
 	text, err := fs.ReadFile(fsys, heldFile)
 	if errors.Is(err, fs.ErrNotExist) {
-		return map[string]held{}, nil
+		return measured{}, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	all := map[string]held{}
+	all := measured{}
 	for line := range strings.Lines(string(text)) {
-		id, h, err := parseHeld(strings.TrimSuffix(line, "\n"))
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", heldFile, err)
+		if err := all.parse(strings.TrimSuffix(line, "\n")); err != nil {
+			return nil, fmt.Errorf("%s: %q: %w", heldFile, line, err)
 		}
-		all[id] = h
 	}
 	return all, nil
 }
 
-func parseHeld(line string) (id string, h held, err error) {
+func (m measured) parse(line string) (err error) {
 	parts := strings.Split(line, "\t")
-	if len(parts) != 4 {
-		return "", held{}, fmt.Errorf("%q has not four parts with tabs between them", line)
+	if len(parts) != 5 {
+		return errors.New("a line has five parts with tabs between them")
 	}
-	noticed, broken, _ := strings.Cut(parts[1], "/")
-	h = held{example: parts[2], by: parts[3]}
+	noticed, broken, _ := strings.Cut(parts[2], "/")
+	h := held{example: parts[3], by: parts[4]}
 	if h.noticed, err = strconv.Atoi(noticed); err != nil {
-		return "", held{}, fmt.Errorf("%q: %w", line, err)
+		return err
 	}
 	if h.broken, err = strconv.Atoi(broken); err != nil {
-		return "", held{}, fmt.Errorf("%q: %w", line, err)
+		return err
 	}
-	return parts[0], h, nil
+	m.set(parts[0], parts[1], h)
+	return nil
 }
 
-// formatHeld writes the file.
-func formatHeld(all map[string]held) string {
+// String is the text of the file.
+func (m measured) String() string {
 	var text strings.Builder
-	for _, id := range slices.Sorted(maps.Keys(all)) {
-		h := all[id]
-		fmt.Fprintf(&text, "%s\t%d/%d\t%s\t%s\n", id, h.noticed, h.broken, h.example, h.by)
+	for _, id := range slices.Sorted(maps.Keys(m)) {
+		for _, folder := range slices.Sorted(maps.Keys(m[id])) {
+			h := m[id][folder]
+			fmt.Fprintf(&text, "%s\t%s\t%d/%d\t%s\t%s\n", id, folder, h.noticed, h.broken, h.example, h.by)
+		}
 	}
 	return text.String()
 }
@@ -80,55 +93,74 @@ func formatHeld(all map[string]held) string {
 // mostExample is how much of a break the page shows, in bytes.
 const mostExample = 90
 
-// cell is what the page says.
-func (h held) cell() string {
+// heldCell is what the page says of a guarantee.
+func (b *Catalog) heldCell(id string) string {
+	var all held
+	var unknown []string
+	for _, folder := range b.folders(id) {
+		h, known := b.Held[id][folder]
+		if all = all.and(h); !known {
+			unknown = append(unknown, folder)
+		}
+	}
 	switch {
-	case h.broken == 0:
-		return ""
-	case h.noticed == 0:
+	case all.broken == 0:
+		return "not measured"
+	case len(unknown) > 0:
+		return fmt.Sprintf("%s; not measured: %s", all.cell(), strings.Join(unknown, ", "))
+	}
+	return all.cell()
+}
+
+func (h held) cell() string {
+	if h.noticed == 0 {
 		return fmt.Sprintf("**none of %d**", h.broken)
 	}
-	_, change, _ := strings.Cut(h.example, " ")
+	change := h.example
 	if len(change) > mostExample {
 		change = strings.ToValidUTF8(change[:mostExample], "") + "…"
 	}
 	return fmt.Sprintf("%d of %d: `%s`", h.noticed, h.broken, cell(strings.ReplaceAll(change, "`", "'")))
 }
 
-// function is the folder and the name of the function that the example is in.
-func (h held) function() (folder, name string) {
-	before, _, _ := strings.Cut(h.example, ": ")
-	folder, name, _ = strings.Cut(before, " ")
-	return folder, name
-}
-
-// replaceHeld returns what the file is to say after some guarantees have been measured. It says nothing of those that
-// are gone.
-func (b *Catalog) replaceHeld(found map[string]held) map[string]held {
-	all := map[string]held{}
-	for id := range b.Tests {
-		if h, measured := found[id]; measured {
-			all[id] = h
-		} else if h, known := b.Held[id]; known {
-			all[id] = h
+// folders are those of the packages that have tests of a guarantee, sorted.
+func (b *Catalog) folders(id string) (all []string) {
+	for _, test := range b.Tests[id] { // which are sorted by their files
+		if folder := path.Dir(test.File); !slices.Contains(all, folder) {
+			all = append(all, folder)
 		}
 	}
 	return all
 }
 
+// replaceHeld notes what was found in a package of these guarantees. It forgets what has no test any more.
+func (b *Catalog) replaceHeld(folder string, ids []string, found map[string]held) {
+	for _, id := range ids {
+		delete(b.Held[id], folder)
+		if h, broken := found[id]; broken {
+			b.Held.set(id, folder, h)
+		}
+	}
+	for id, folders := range b.Held {
+		maps.DeleteFunc(folders, func(folder string, _ held) bool { return !slices.Contains(b.folders(id), folder) })
+	}
+}
+
 // checkHeld finds lines whose guarantee, test or function is no longer there.
 func (b *Catalog) checkHeld(s *source) {
 	for _, id := range slices.Sorted(maps.Keys(b.Held)) {
-		h := b.Held[id]
-		folder, function := h.function()
-		switch {
-		case len(b.Tests[id]) == 0:
-			b.problem("%s: there is no %s, or no test of it", heldFile, id)
-		case h.noticed == 0:
-		case !slices.ContainsFunc(b.Tests[id], func(t Test) bool { return t.Name == h.by }):
-			b.problem("%s: %s is no test of %s", heldFile, h.by, id)
-		case !s.functions[folder+" "+function]:
-			b.problem("%s: %s: %s has no function %s", heldFile, id, folder, function)
+		for _, folder := range slices.Sorted(maps.Keys(b.Held[id])) {
+			h := b.Held[id][folder]
+			function, _, _ := strings.Cut(h.example, ": ")
+			switch {
+			case !slices.Contains(b.folders(id), folder):
+				b.problem("%s: there is no test of %s in %s", heldFile, id, folder)
+			case h.noticed == 0:
+			case !slices.ContainsFunc(b.Tests[id], func(t Test) bool { return t.Name == h.by && path.Dir(t.File) == folder }):
+				b.problem("%s: %s is no test of %s in %s", heldFile, h.by, id, folder)
+			case !s.functions[folder+" "+function]:
+				b.problem("%s: %s: %s has no function %s", heldFile, id, folder, function)
+			}
 		}
 	}
 }

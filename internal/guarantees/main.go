@@ -4,11 +4,14 @@
 //
 //	go run ./internal/guarantees -audit 25          # draw some guarantees, and break what their tests reach
 //	go run ./internal/guarantees -places 20 -seed x # draw places to break by hand
-//	go run ./internal/guarantees -held              # measure all of them: an hour, for held.txt and the page
+//	go run ./internal/guarantees -held [package...] # measure all of them, or those of some packages, for held.txt and the page
 //
 // Internal/mutants breaks the code, in the package of the test: of the mutants that a test reaches those
 // that the fewest other tests reach, which says most about this one. A guarantee of whose
 // breaks its tests notice none is only named by them.
+//
+// To measure all of them takes hours. So -held writes the file after each package, takes packages by
+// their folders ("conn", or "transport/..." with what is below), and keeps what the file says of the others.
 package main
 
 import (
@@ -32,6 +35,7 @@ type options struct {
 	held                bool
 	seed                string
 	only                *regexp.Regexp
+	packages            []string // of whose tests some are measured; if none, all
 }
 
 func main() {
@@ -40,7 +44,7 @@ func main() {
 	var o options
 	flag.IntVar(&o.audit, "audit", 0, "draw so many guarantees, and print what was broken and what noticed")
 	flag.IntVar(&o.places, "places", 0, "draw so many statements of the library, to break them by hand")
-	flag.BoolVar(&o.held, "held", false, "measure every guarantee, or those that -only names, and write "+heldFile)
+	flag.BoolVar(&o.held, "held", false, "measure the tests of every package, or of those that the arguments name, and write "+heldFile)
 	flag.IntVar(&o.most, "most", 20, "break the code in at most so many ways for each package that has tests of a guarantee")
 	flag.StringVar(&o.seed, "seed", "", "draw with this `text`; the default is the last commit")
 	flag.Func("only", "measure the guarantees whose numbers match `regexp`; without -held, print what was broken", func(text string) (err error) {
@@ -48,6 +52,7 @@ func main() {
 		return err
 	})
 	flag.Parse()
+	o.packages = flag.Args()
 	if err := run(ctx, os.Stdout, o); err != nil {
 		fmt.Fprintln(os.Stderr, "guarantees:", err)
 		os.Exit(1)
@@ -73,17 +78,14 @@ func run(ctx context.Context, out io.Writer, o options) error {
 		return printPlaces(out, root, o)
 	case o.audit > 0:
 		fmt.Fprintf(out, "drawn with seed %s\n", o.seed)
-		_, err := measure(ctx, out, catalog, draw(ids, o.audit, o.seed), o.most, true)
-		return err
+		ids = draw(ids, o.audit, o.seed)
+		o.held = false
+		return measure(ctx, out, catalog, ids, o)
 	case o.held || o.only != nil:
 		if o.only != nil {
 			ids = slices.DeleteFunc(ids, func(id string) bool { return !o.only.MatchString(id) })
 		}
-		found, err := measure(ctx, out, catalog, ids, o.most, !o.held)
-		if err != nil || !o.held {
-			return err
-		}
-		return os.WriteFile(heldFile, []byte(formatHeld(catalog.replaceHeld(found))), 0o644)
+		return measure(ctx, out, catalog, ids, o)
 	}
 	flag.Usage()
 	return nil
@@ -108,12 +110,16 @@ func printPlaces(out io.Writer, root fs.FS, o options) error {
 	return nil
 }
 
-// measure breaks the code and runs the tests of guarantees alone, package by package.
-func measure(ctx context.Context, out io.Writer, catalog *Catalog, ids []string, most int, verbose bool) (map[string]held, error) {
+// measure breaks the code and runs the tests of guarantees alone, package by package. It writes the file of what is
+// held, or prints what was broken.
+func measure(ctx context.Context, out io.Writer, catalog *Catalog, ids []string, o options) error {
 	groups := map[string]map[string][]string{} // tests by guarantee by package
 	for _, id := range ids {
 		for _, test := range catalog.Tests[id] {
 			folder := path.Dir(test.File)
+			if !o.names(folder) {
+				continue
+			}
 			if groups[folder] == nil {
 				groups[folder] = map[string][]string{}
 			}
@@ -123,7 +129,10 @@ func measure(ctx context.Context, out io.Writer, catalog *Catalog, ids []string,
 	all, report := map[string]held{}, map[string]string{}
 	for _, folder := range slices.Sorted(maps.Keys(groups)) {
 		fmt.Fprintf(out, "%s: %d guarantees\n", folder, len(groups[folder]))
-		found, said, err := judge(ctx, folder, groups[folder], most)
+		found, said, err := judge(ctx, folder, groups[folder], o.most)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 		if err != nil {
 			fmt.Fprintf(out, "%s: nothing is known of it: %v\n", folder, err)
 			continue
@@ -131,6 +140,13 @@ func measure(ctx context.Context, out io.Writer, catalog *Catalog, ids []string,
 		for id, h := range found {
 			all[id] = all[id].and(h)
 			report[id] += said[id]
+		}
+		if !o.held {
+			continue
+		}
+		catalog.replaceHeld(folder, slices.Sorted(maps.Keys(groups[folder])), found)
+		if err := os.WriteFile(heldFile, []byte(catalog.Held.String()), 0o644); err != nil {
+			return err
 		}
 	}
 	sentences := map[string]string{}
@@ -140,14 +156,20 @@ func measure(ctx context.Context, out io.Writer, catalog *Catalog, ids []string,
 		}
 	}
 	for _, id := range ids {
-		if h := all[id]; verbose || h.noticed == 0 {
-			fmt.Fprintf(out, "\n%s %s\n%d of %d breaks were noticed\n", id, sentences[id], h.noticed, h.broken)
-		}
-		if verbose {
-			fmt.Fprint(out, report[id])
+		h := all[id]
+		if !o.held || h.broken > 0 && h.noticed == 0 {
+			fmt.Fprintf(out, "\n%s %s\n%d of %d breaks were noticed\n%s", id, sentences[id], h.noticed, h.broken, report[id])
 		}
 	}
-	return all, nil
+	return nil
+}
+
+// names says whether the arguments name the folder of a package.
+func (o *options) names(folder string) bool {
+	return len(o.packages) == 0 || slices.ContainsFunc(o.packages, func(pattern string) bool {
+		above, below := strings.CutSuffix(path.Clean(pattern), "/...")
+		return folder == above || below && strings.HasPrefix(folder, above+"/")
+	})
 }
 
 // judge runs internal/mutants on one package, and reads what it says.
@@ -173,7 +195,7 @@ func judge(ctx context.Context, folder string, groups map[string][]string, most 
 		}
 		h := held{broken: 1}
 		if parts[1] == "noticed" {
-			h = held{broken: 1, noticed: 1, example: parts[3], by: parts[2]}
+			h = held{broken: 1, noticed: 1, example: strings.TrimPrefix(parts[3], folder+" "), by: parts[2]}
 		}
 		found[parts[0]] = found[parts[0]].and(h)
 		said[parts[0]] += fmt.Sprintf("  %s: %s %s\n", parts[3], parts[1], parts[2])

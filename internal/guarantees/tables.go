@@ -40,7 +40,7 @@ func (b *Catalog) writeRow(page *strings.Builder, guarantee Guarantee) {
 	for _, test := range b.Tests[guarantee.ID] {
 		names = append(names, fmt.Sprintf("[%s](../%s)", test.Name, test.File))
 	}
-	fmt.Fprintf(page, "| %s | %s | %s | %s |\n", guarantee.ID, cell(guarantee.Sentence), strings.Join(names, "<br>"), b.Held[guarantee.ID].cell())
+	fmt.Fprintf(page, "| %s | %s | %s | %s |\n", guarantee.ID, cell(guarantee.Sentence), strings.Join(names, "<br>"), b.heldCell(guarantee.ID))
 }
 
 // cell keeps a text from ending the table cell it stands in.
