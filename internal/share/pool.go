@@ -3,9 +3,10 @@
 package share
 
 import (
-	"container/heap"
 	"context"
+	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 )
 
@@ -13,6 +14,19 @@ import (
 type Client struct {
 	Identity string
 	Network  string // an IPv4 address, the first 64 bits of an IPv6 address with "/64", or what else tells clients apart
+}
+
+// wide returns the /48 that a client without an identity belongs to. It is invalid if there is none, or if the
+// address is not routed between networks.
+func (c Client) wide() netip.Prefix {
+	if c.Identity != "" || !strings.HasSuffix(c.Network, "/64") {
+		return netip.Prefix{}
+	}
+	narrow, err := netip.ParsePrefix(c.Network)
+	if err != nil || !narrow.Addr().Is6() || !narrow.Addr().IsGlobalUnicast() {
+		return netip.Prefix{}
+	}
+	return netip.PrefixFrom(narrow.Addr(), 48).Masked()
 }
 
 // A Pool is an amount that clients share, in bytes or in places. It is safe for concurrent use.
@@ -26,25 +40,22 @@ type Client struct {
 //     back is kept for it.
 //   - Claims within one piece are granted first, the oldest of them before the others; then those of
 //     clients that hold least.
+//   - The clients of one /48 of IPv6 together hold at most what one client may, and one of them a quarter of that.
+//     Four pieces of theirs are within one piece each; claims beyond that wait behind each other, and for their share.
 type Pool struct {
 	limit   int
+	piece   int
 	lasting bool
 	stopped <-chan struct{}
 
-	mu      sync.Mutex
-	free    int // what nobody holds, without what is kept
-	kept    int // what is kept for the first claim, if it is within one piece
-	clients map[Client]*account
-	waiting queue
-	claims  uint64   // how many claims have waited so far
-	spare   *account // an unused account for reuse; may be nil
-}
-
-// An account says what a client holds.
-type account struct {
-	held   int
-	claims []*Claim // those that wait, oldest first
-	place  int      // the index in Pool.waiting
+	mu       sync.Mutex
+	free     int // what nobody holds, without what is kept
+	kept     int // what is kept for the first claim, if it is within one piece
+	clients  map[Client]*account
+	networks map[netip.Prefix]*account
+	waiting  queue
+	events   uint64     // counts claims that wait, and accounts whose first claim comes within one piece
+	spare    []*account // up to two unused accounts, for reuse
 }
 
 // A Claim waits until its pool grants it.
@@ -53,7 +64,7 @@ type Claim struct {
 	client  Client
 	of      *account
 	n       int
-	number  uint64 // the order of arrival, or of the time since which the claim is within one piece
+	number  uint64 // the order of arrival
 	granted chan struct{}
 }
 
@@ -61,8 +72,8 @@ type Claim struct {
 // needs. After stopped has been closed, no claim waits any more; nil: never.
 func New(limit, piece int, stopped <-chan struct{}) *Pool {
 	return &Pool{
-		limit: limit, stopped: stopped, free: limit, waiting: queue{piece: min(limit, piece)},
-		clients: make(map[Client]*account),
+		limit: limit, piece: min(limit, piece), stopped: stopped, free: limit,
+		clients: make(map[Client]*account), networks: make(map[netip.Prefix]*account),
 	}
 }
 
@@ -121,11 +132,10 @@ func (p *Pool) Claim(c Client, n int) *Claim {
 	if p.take(a, n) {
 		return nil
 	}
-	p.claims++
-	claim := &Claim{pool: p, client: c, of: a, n: n, number: p.claims, granted: make(chan struct{})}
-	if a.claims = append(a.claims, claim); len(a.claims) == 1 {
-		heap.Push(&p.waiting, a)
-	}
+	p.events++
+	claim := &Claim{pool: p, client: c, of: a, n: n, number: p.events, granted: make(chan struct{})}
+	a.claims = append(a.claims, claim)
+	p.reorder(a)
 	if p.grant(0); claim.isGranted() { // it is the first now, and may have what was kept for another
 		return nil
 	}
@@ -181,43 +191,68 @@ func (p *Pool) enter(c Client) *account {
 	if a := p.clients[c]; a != nil {
 		return a
 	}
-	a := p.spare
-	if p.spare = nil; a == nil {
-		a = new(account)
-	}
+	a := p.open()
 	p.clients[c] = a
+	if wide := c.wide(); wide.IsValid() {
+		if a.network = p.networks[wide]; a.network == nil {
+			a.network = p.open()
+			p.networks[wide] = a.network
+		}
+	}
 	return a
 }
 
-// leave forgets the account of a client that holds nothing and for which no claim waits.
+// leave forgets the account of a client that holds nothing and for which no claim waits, and that of its network
+// if it was the last.
 func (p *Pool) leave(c Client, a *account) {
-	if a.held > 0 || len(a.claims) > 0 {
+	if a.held > 0 || a.waits() {
 		return
 	}
 	delete(p.clients, c)
-	*a = account{claims: a.claims[:0]}
-	p.spare = a
+	if of := a.network; of != nil && of.held == 0 && !of.waits() {
+		delete(p.networks, c.wide())
+		p.close(of)
+	}
+	p.close(a)
 }
 
-// hold changes what a client holds. If its first claim comes within one piece by that, it follows those that
-// have been so for longer.
+// open returns an unused account.
+func (p *Pool) open() *account {
+	last := len(p.spare) - 1
+	if last < 0 {
+		return new(account)
+	}
+	a := p.spare[last]
+	p.spare = p.spare[:last]
+	return a
+}
+
+func (p *Pool) close(a *account) {
+	if *a = (account{claims: a.claims[:0], members: a.members[:0]}); len(p.spare) < 2 {
+		p.spare = append(p.spare, a)
+	}
+}
+
+// hold changes what a client holds.
 func (p *Pool) hold(a *account, n int) {
-	before := a.held
 	a.held += n
+	if a.network != nil {
+		a.network.held += n
+	}
 	p.free -= n
-	if len(a.claims) == 0 {
-		return
-	}
-	if first := a.claims[0]; before+first.n > p.waiting.piece && p.waiting.within(a, first.n) {
-		p.claims++
-		first.number = p.claims
-	}
-	heap.Fix(&p.waiting, a.place)
+	p.reorder(a)
 }
 
 // allows reports whether a client may take n if so much is free.
-func (p *Pool) allows(a *account, n, free int) bool {
-	return n <= free && (p.waiting.within(a, n) || a.held+n <= p.most(free-n))
+func (p *Pool) allows(a *account, n, free int, within bool) bool {
+	if n > free || within {
+		return n <= free
+	}
+	if most := p.most(free - n); a.network == nil {
+		return a.held+n <= most
+	} else {
+		return a.network.held+n <= most && a.held+n <= most/4
+	}
 }
 
 // most returns how much a client may hold if so much is free then.
@@ -230,30 +265,37 @@ func (p *Pool) most(free int) int {
 
 // take takes n for a client if it may have that now, and no claim that waits comes first.
 func (p *Pool) take(a *account, n int) bool {
-	if !p.allows(a, n, p.free) {
+	within := p.within(a, n)
+	if !p.allows(a, n, p.free, within) || !within && p.isBehind(a) {
 		return false
-	}
-	if !p.waiting.within(a, n) && p.waiting.Len() > 0 {
-		if first := p.waiting.accounts[0]; p.waiting.within(first, first.claims[0].n) || first.held <= a.held {
-			return false
-		}
 	}
 	p.hold(a, n)
 	p.grant(0) // the client's own claims may be none within one piece any more
 	return true
 }
 
+// isBehind reports whether a claim that waits comes before a new one of a client above one piece.
+func (p *Pool) isBehind(a *account) bool {
+	if len(p.waiting) == 0 {
+		return false
+	}
+	first := p.waiting[0]
+	if first.within || first.leaf().compare(a) <= 0 {
+		return true
+	}
+	return a.network != nil && a.network.waits() && a.network.members[0].within
+}
+
 // grant grants claims in their order, after so much was given back. That is kept for the first claim that
 // stays, if it is within one piece, so that later claims can take only what was free before.
 func (p *Pool) grant(returned int) {
-	for p.waiting.Len() > 0 {
-		a := p.waiting.accounts[0]
+	for len(p.waiting) > 0 {
+		within, a := p.waiting[0].within, p.waiting[0].leaf()
 		c := a.claims[0]
-		within := p.waiting.within(a, c.n)
 		if !within {
 			p.keep(0)
 		}
-		if !p.allows(a, c.n, p.free+p.kept) {
+		if !p.allows(a, c.n, p.free+p.kept, within) {
 			if within {
 				p.keep(min(p.kept+returned, p.kept+p.free, c.n))
 			}
@@ -275,11 +317,8 @@ func (p *Pool) keep(n int) {
 
 // remove removes a claim that waits.
 func (p *Pool) remove(a *account, i int) {
-	if a.claims = slices.Delete(a.claims, i, i+1); len(a.claims) == 0 {
-		heap.Remove(&p.waiting, a.place)
-	} else {
-		heap.Fix(&p.waiting, a.place)
-	}
+	a.claims = slices.Delete(a.claims, i, i+1)
+	p.reorder(a)
 }
 
 // Withdraw removes a claim for which nobody waits any more. If it has been granted meanwhile, Withdraw
@@ -299,43 +338,3 @@ func (c *Claim) Withdraw() {
 	p.leave(c.client, c.of)
 	p.grant(returned)
 }
-
-// A queue is a heap of the accounts for which claims wait: first those whose oldest claim is within one
-// piece, by age, then those that hold least.
-type queue struct {
-	piece    int
-	accounts []*account
-}
-
-func (q *queue) Len() int { return len(q.accounts) }
-
-func (q *queue) Less(i, j int) bool {
-	a, b := q.accounts[i], q.accounts[j]
-	if within := q.within(a, a.claims[0].n); within != q.within(b, b.claims[0].n) {
-		return within
-	} else if !within && a.held != b.held {
-		return a.held < b.held
-	}
-	return a.claims[0].number < b.claims[0].number
-}
-
-func (q *queue) Swap(i, j int) {
-	q.accounts[i], q.accounts[j] = q.accounts[j], q.accounts[i]
-	q.accounts[i].place, q.accounts[j].place = i, j
-}
-
-func (q *queue) Push(a any) {
-	a.(*account).place = len(q.accounts)
-	q.accounts = append(q.accounts, a.(*account))
-}
-
-func (q *queue) Pop() any {
-	last := len(q.accounts) - 1
-	a := q.accounts[last]
-	q.accounts[last] = nil
-	q.accounts = q.accounts[:last]
-	return a
-}
-
-// within reports whether a client that takes n more holds at most one piece.
-func (q *queue) within(a *account, n int) bool { return a.held+n <= q.piece }

@@ -2,6 +2,7 @@ package share
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -17,7 +18,20 @@ type poolModel struct {
 }
 
 var modelClients = []Client{
-	{Identity: "ada"}, {Identity: "bob"}, {Network: "10.0.0.1"}, {Network: "10.0.0.2"}, {Network: "ada"},
+	{Identity: "ada"}, {Identity: "bob"}, {Network: "10.0.0.1"}, {Network: "ada"}, {Identity: "2001:db8::/64"},
+	{Network: "2001:db8::/64"}, {Network: "2001:db8:0:1::/64"}, {Network: "2001:db8:0:ffff::/64"}, {Network: "2001:db8:1::/64"},
+}
+
+// networkOf returns which of these clients share a /48.
+func networkOf(c Client) string {
+	switch {
+	case c.Identity != "" || !strings.HasPrefix(c.Network, "2001:"):
+		return ""
+	case c.Network == "2001:db8:1::/64":
+		return "2001:db8:1"
+	default:
+		return "2001:db8:0"
+	}
 }
 
 func (m *poolModel) sum(of func(Client) bool) (sum int) {
@@ -36,14 +50,45 @@ func (m *poolModel) total() int { return m.sum(func(Client) bool { return true }
 // of returns what a client holds.
 func (m *poolModel) of(c Client) int { return m.sum(func(other Client) bool { return other == c }) }
 
-// may reports whether a client may take n if nothing is kept for others.
+// ofNetwork returns what all clients of a client's network hold.
+func (m *poolModel) ofNetwork(c Client) int {
+	return m.sum(func(other Client) bool { return networkOf(other) == networkOf(c) })
+}
+
+// may reports whether a client may take n if nothing is kept for others and no claim waits.
 func (m *poolModel) may(c Client, n int) bool {
-	held, free := m.of(c), m.limit-m.total()
+	held, of, free := m.of(c), m.ofNetwork(c), m.limit-m.total()
 	most := free - n
 	if m.lasting {
 		most = most * most / m.limit
 	}
-	return n <= free && (held+n <= m.piece || held+n <= most)
+	if networkOf(c) == "" {
+		return n <= free && (held+n <= m.piece || held+n <= most)
+	}
+	return n <= free && (held+n <= m.piece && of+n <= min(4*m.piece, m.limit) || of+n <= most && 4*(held+n) <= most)
+}
+
+// counts returns what a client counts as holding.
+func (m *poolModel) counts(c Client) int {
+	if networkOf(c) == "" {
+		return m.of(c)
+	}
+	return max(m.ofNetwork(c), 4*m.of(c))
+}
+
+// mustWait reports whether a claim above one piece comes after one that waits.
+func (m *poolModel) mustWait(c Client, n int) bool {
+	if m.of(c)+n <= m.piece && (networkOf(c) == "" || m.ofNetwork(c)+n <= 4*m.piece) || len(m.waiting) == 0 {
+		return false
+	}
+	for _, w := range m.waiting {
+		if networkOf(c) != "" && networkOf(w.client) == networkOf(c) && m.of(w.client)+w.n <= m.piece && m.pool.clients[w.client].claims[0] == w {
+			return true
+		}
+	}
+	top := m.pool.waiting[0]
+	first, own := top.leaf().claims[0].client, m.counts(c)
+	return top.within || m.counts(first) < own || m.counts(first) == own && m.of(first) <= m.of(c)
 }
 
 // settle moves the claims that have been granted, and checks that each of them was allowed.
@@ -70,18 +115,34 @@ func (m *poolModel) settle(t *rapid.T) {
 	if got, want := m.pool.Held(), m.total(); got != want || want > m.limit {
 		t.Fatalf("the pool of %d holds %d, want %d", m.limit, got, want)
 	}
-	// Of the first claims of clients, the one that has been within one piece for longest waits only for want of room.
-	var first *Claim
-	seen := make(map[Client]bool)
-	for _, c := range m.waiting {
-		if !seen[c.client] && m.of(c.client)+c.n <= m.piece && (first == nil || c.number < first.number) {
-			first = c
+	if got := m.checkQueue(t, m.pool.waiting); got != len(m.waiting) {
+		t.Fatalf("%d claims are in the queue, want %d", got, len(m.waiting))
+	} else if got == 0 {
+		return
+	}
+	if first := m.pool.waiting[0].leaf().claims[0]; m.may(first.client, first.n) {
+		t.Fatalf("the first claim, of %d by %v, waits, although it need not", first.n, first.client)
+	}
+}
+
+// checkQueue checks that a queue is in order, and that each account of it is where its claims belong. It returns
+// how many claims are in it.
+func (m *poolModel) checkQueue(t *rapid.T, q queue) (claims int) {
+	for i, a := range q {
+		c := a.leaf().claims[0]
+		within := m.of(c.client)+c.n <= m.piece
+		held := m.of(c.client)
+		if claims += len(a.claims); a.leaf() != a {
+			within = within && m.ofNetwork(c.client)+c.n <= min(4*m.piece, m.limit)
+			held = m.ofNetwork(c.client)
+			claims += m.checkQueue(t, a.members)
 		}
-		seen[c.client] = true
+		if a.place != i+1 || a.within != within || a.held != held || i > 0 && q.Less(i, (i-1)/2) {
+			t.Fatalf("at %d of %d accounts is one with the claim %+v: place %d, within %t, held %d; want within %t and held %d",
+				i, len(q), c, a.place, a.within, a.held, within, held)
+		}
 	}
-	if first != nil && m.limit-m.total() >= first.n {
-		t.Fatalf("a claim of %d waits, although so much is free", first.n)
-	}
+	return claims
 }
 
 // Guarantees: G-0083.2, G-0083.4
@@ -98,9 +159,9 @@ func TestPoolModel(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"take": func(t *rapid.T) {
 				c, n := client.Draw(t, "client"), amount.Draw(t, "n")
-				may := m.may(c, n)
+				may, wait := m.may(c, n), m.mustWait(c, n)
 				taken := m.pool.Take(c, n)
-				if taken && !may || may && !taken && len(m.waiting) == 0 {
+				if taken && (!may || wait) || may && !taken && len(m.waiting) == 0 {
 					t.Fatalf("taking %d for %v: got %t, want %t", n, c, taken, may)
 				}
 				if taken {
@@ -109,13 +170,13 @@ func TestPoolModel(t *testing.T) {
 			},
 			"claim": func(t *rapid.T) {
 				c, n := client.Draw(t, "client"), min(amount.Draw(t, "n"), m.piece)
-				may := m.may(c, n)
+				may, wait := m.may(c, n), m.mustWait(c, n) && c != m.pool.waiting[0].leaf().claims[0].client
 				if claim := m.pool.Claim(c, n); claim != nil {
 					if may && len(m.waiting) == 0 {
 						t.Fatalf("a claim of %d by %v waits, although nobody came before", n, c)
 					}
 					m.waiting = append(m.waiting, claim)
-				} else if !may {
+				} else if !may || wait {
 					t.Fatalf("a claim of %d by %v was granted at once, want it to wait", n, c)
 				} else {
 					m.held[c] = append(m.held[c], n)
@@ -177,8 +238,8 @@ func (m *poolModel) drain(t *rapid.T) {
 		}
 		m.settle(t)
 	}
-	if p := m.pool; p.Held() != 0 || p.free != p.limit || p.kept != 0 || len(p.clients) > 0 || p.waiting.Len() > 0 {
-		t.Fatalf("at the end %d of %d are free and %d kept, and %d clients and %d claims are known",
-			p.free, p.limit, p.kept, len(p.clients), p.waiting.Len())
+	if p := m.pool; p.Held() != 0 || p.free != p.limit || p.kept != 0 || len(p.clients)+len(p.networks)+len(p.waiting) > 0 {
+		t.Fatalf("at the end %d of %d are free and %d kept, and %d clients, %d networks and %d claims are known",
+			p.free, p.limit, p.kept, len(p.clients), len(p.networks), len(p.waiting))
 	}
 }

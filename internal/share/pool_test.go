@@ -138,6 +138,13 @@ func TestWhoHoldsLeastComesFirst(t *testing.T) {
 	if !first.isGranted() {
 		t.Error("the claim of the client that held much was not granted in the end")
 	}
+
+	p = New(1000, 10, nil)
+	p.Extend(much, 300)
+	p.Extend(other, 300)
+	if p.Claim(much, 60) == nil || p.Take(other, 20) {
+		t.Error("a client passes the claim of another that holds as much")
+	}
 }
 
 // A claim that comes within one piece because its client gave something back follows those that have been so for
@@ -147,14 +154,11 @@ func TestWhoHoldsLeastComesFirst(t *testing.T) {
 func TestOldClaimsDoNotPassNewcomers(t *testing.T) {
 	p := New(100, 10, nil)
 	greedy, other := Client{Identity: "greedy"}, Client{Identity: "other"}
-	p.Take(greedy, 40)
-	for i := range 6 {
-		p.Take(Client{Identity: fmt.Sprint(i)}, 10)
-	}
+	p.Extend(greedy, 12)
+	p.Extend(Client{Identity: "others"}, 88)
 	old := p.Claim(greedy, 10)
 	newcomer := p.Claim(other, 10)
-	p.Give(greedy, 5)
-	p.Give(greedy, 5)
+	p.Give(greedy, 12)
 	if !newcomer.isGranted() || old.isGranted() {
 		t.Errorf("got %t for the newcomer and %t for the old claim, want true and false", newcomer.isGranted(), old.isGranted())
 	}
