@@ -331,13 +331,13 @@ func TestFloodOfLargeNotificationsIsShedByTheirSize(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s, release := &script{}, make(chan struct{})
 		serve := handler{"n": func(context.Context, *conn.Incoming) (json.RawMessage, error) { <-release; return nil, nil }}
-		r := scripted(t, s, conn.Options{Handler: serve, MaxHeld: 1000})
+		r := scripted(t, s, conn.Options{Handler: serve, MaxHeld: 2000})
 		for range 20 {
 			s.deliver(`{"jsonrpc":"2.0","method":"n","params":["` + strings.Repeat("a", 396) + `"]}`)
 			synctest.Wait()
 		}
 		if shed := r.Stats().Shed; shed != 17 {
-			t.Errorf("%d were shed, want 17: one of 400 bytes is in the handler and two wait", shed)
+			t.Errorf("%d were shed, want 17: one of 400 bytes, which counts 860, is in the handler and two wait", shed)
 		}
 		close(release)
 		r.Stop()
@@ -366,6 +366,25 @@ func TestFloodOfRequestsIsRefused(t *testing.T) {
 	})
 }
 
+// A request counts with what its values take when they are decoded.
+//
+// Guarantees: G-0004.6
+func TestValuesOfRequestsAreBounded(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := &script{}
+		r := scripted(t, s, conn.Options{Handler: handler{"hang": hang}, MaxHeld: 1 << 20})
+		for i := range 2 {
+			s.deliver(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"hang","params":[0%s]}`, i, strings.Repeat(",0", 20_000)))
+		}
+		synctest.Wait()
+		if frames := s.frames(); len(frames) != 1 || !strings.Contains(frames[0], "-32050") {
+			t.Errorf("got %v, want that one of two requests with 20,000 values is refused", frames)
+		}
+		r.Stop()
+		<-r.ended
+	})
+}
+
 // A burst of small requests is served completely, even with slow handlers: what waits is limited by
 // its bytes.
 //
@@ -378,12 +397,12 @@ func TestBurstOfSmallRequestsIsServed(t *testing.T) {
 			<-time.NewTimer(100 * time.Millisecond).C
 			return json.RawMessage(`{}`), nil
 		}
-		r := scripted(t, s, conn.Options{Handler: handler{"m": slow}, MaxHeld: 1 << 20})
+		r := scripted(t, s, conn.Options{Handler: handler{"m": slow}, MaxHeld: 4 << 20})
 		for i := range burst {
 			s.deliver(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"m"}`, i))
 		}
 		synctest.Wait()
-		s.deliver(fmt.Sprintf(`{"jsonrpc":"2.0","id":"large","method":"m","params":[%q]}`, strings.Repeat("x", 1<<20)))
+		s.deliver(fmt.Sprintf(`{"jsonrpc":"2.0","id":"large","method":"m","params":[%q]}`, strings.Repeat("x", 4<<20)))
 		advance((burst/128 + 1) * 100 * time.Millisecond)
 		refused := 0
 		for _, frame := range s.frames() {

@@ -149,11 +149,12 @@ type Options struct {
 	MaxNotifications int
 
 	// MaxHeld bounds the bytes of the peer's requests being served or waiting,
-	// and separately the bytes of its notifications that wait. One message of any
+	// and separately the bytes of its notifications that wait. A message counts with what
+	// its values take when they are decoded (jsonrpc.Message.Memory). One message of any
 	// size is always accepted. Default: 64 MiB.
 	//
 	// It applies to each Conn, after the link has delivered a message.
-	// streamable.HandlerOptions.MaxHeld applies to all clients together, before that.
+	// streamable.HandlerOptions.MaxHeld applies to all clients together.
 	MaxHeld int
 
 	// MaxMalformed is how many malformed frames in a row end the link. Such frames

@@ -126,7 +126,7 @@ func (r *receiver) notification(ev *event, m *jsonrpc.Message, size int, from so
 }
 
 func (r *receiver) incoming(stream transport.Stream, m *jsonrpc.Message, size int, from source) *Incoming {
-	in := &Incoming{Method: m.Method, Params: m.Params, Epoch: r.epoch, Origin: from.origin, Implied: from.implied, size: size, conn: r.conn, key: incomingKey{stream, m.ID}}
+	in := &Incoming{Method: m.Method, Params: m.Params, Epoch: r.epoch, Origin: from.origin, Implied: from.implied, size: size + int(m.Memory), conn: r.conn, key: incomingKey{stream, m.ID}}
 	if r.conn.timesRequests() {
 		in.received = r.conn.now()
 	}

@@ -31,8 +31,9 @@ type Text struct {
 	spaced  bool // the text has white space outside of strings
 	escaped bool // the text has escapes other than the short ones that encoders use
 
-	depth  int // how many more levels of objects and arrays are allowed
-	values int // how many values were read so far
+	depth   int // how many more levels of objects and arrays are allowed
+	values  int // how many values were read so far
+	objects int // how many of these are objects with members
 
 	unique bool  // refuse objects that repeat a name
 	names  names // the names of the open objects, if unique is set
@@ -63,6 +64,9 @@ func (t *Text) Limit(depth int) { t.depth = min(depth, Deepest) }
 // Values returns how many values were read: objects, arrays, and the values in them.
 // Names do not count.
 func (t *Text) Values() int { return t.values }
+
+// Objects returns how many objects with members were read.
+func (t *Text) Objects() int { return t.objects }
 
 // Fail makes the Text fail, because the caller is not sure.
 func (t *Text) Fail() { t.failed = true }
@@ -177,6 +181,9 @@ func (t *Text) enter(opening, closing byte) (more bool) {
 	if t.space(); t.sign(closing) {
 		t.depth++
 		return false
+	}
+	if opening == '{' {
+		t.objects++
 	}
 	return true
 }

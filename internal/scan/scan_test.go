@@ -57,8 +57,8 @@ func check(t *testing.T, text []byte) {
 		t.Fatalf("%q: accepted %t, valid %t", text, sure, valid)
 	} else if sure && (!bytes.Equal(raw, bytes.Trim(text, " \t\r\n")) || cap(raw) != len(raw)) {
 		t.Fatalf("%q: read %q, with room for %d", text, raw, cap(raw))
-	} else if sure && any.Values() != values(t, text) {
-		t.Fatalf("%q: %d values, want %d", text, any.Values(), values(t, text))
+	} else if values, objects := count(text); sure && (any.Values() != values || any.Objects() != objects) {
+		t.Fatalf("%q: %d values and %d objects, want %d and %d", text, any.Values(), any.Objects(), values, objects)
 	}
 	lenient := jsontext.AllowInvalidUTF8(true)
 	unique := scan.Unique(text)
@@ -75,17 +75,19 @@ func check(t *testing.T, text []byte) {
 	}
 }
 
-// values counts the values that jsontext reads.
-func values(t *testing.T, text []byte) (n int) {
+// count counts the values that jsontext reads, and the objects with members among them.
+func count(text []byte) (values, objects int) {
 	from := jsontext.NewDecoder(bytes.NewReader(text), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	for {
 		container, length := from.StackIndex(from.StackDepth())
 		token, err := from.ReadToken()
 		if err != nil {
-			return n
+			return values, objects
 		}
 		if kind := token.Kind(); kind != '}' && kind != ']' && (container != '{' || length%2 != 0) {
-			n++
+			values++
+		} else if container == '{' && length == 0 && kind == '"' {
+			objects++
 		}
 	}
 }

@@ -98,6 +98,7 @@ func decodeSure(frame []byte, limits Limits) (m Message, sure bool) {
 		return Message{}, false
 	}
 	m, err := e.message(nil)
+	m.Memory = memoryOf(text.Values(), text.Objects())
 	return m, err == nil
 }
 
@@ -128,6 +129,7 @@ func decodeAny(frame []byte, limits Limits) (Message, error) {
 		e.describe(refused, frame)
 		return Message{}, refused
 	}
+	m.Memory = memoryOf(countValues(frame))
 	return m, nil
 }
 

@@ -11,13 +11,17 @@ import (
 	"weak"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
-// sameID makes cmp compare ids.
-var sameID = cmp.Comparer(func(a, b jsonrpc.ID) bool { return a == b })
+// sameID makes cmp compare ids. What the text takes in memory is not compared.
+var sameID = cmp.Options{
+	cmp.Comparer(func(a, b jsonrpc.ID) bool { return a == b }),
+	cmpopts.IgnoreFields(jsonrpc.Message{}, "Memory"),
+}
 
 func decode(frame string) (jsonrpc.Message, error) {
 	return jsonrpc.Decode([]byte(frame), jsonrpc.Limits{})

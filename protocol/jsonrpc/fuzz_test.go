@@ -132,7 +132,7 @@ func FuzzDecodeBatch(f *testing.F) {
 		}
 		for i, item := range items {
 			m, err := jsonrpc.Decode(elements[i], jsonrpc.Limits{})
-			if (err == nil) != (item.Err == nil) || !cmp.Equal(m, item.Message, sameID) {
+			if (err == nil) != (item.Err == nil) || !cmp.Equal(m, item.Message, sameID) || m.Memory != item.Message.Memory {
 				t.Fatalf("%q: alone %+v, %v; in the batch %+v, %v", elements[i], m, err, item.Message, item.Err)
 			}
 		}

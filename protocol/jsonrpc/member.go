@@ -105,6 +105,30 @@ func skipValue(text []byte, at int) int {
 	return len(text)
 }
 
+// countValues returns how many values a valid JSON text contains, and how many of them are objects
+// with members.
+func countValues(text []byte) (values, objects int) {
+	values = 1
+	for at := 0; at < len(text); {
+		switch c := text[at]; c {
+		case '"':
+			at = skipString(text, at)
+			continue
+		case ',':
+			values++
+		case '{', '[':
+			if first := text[skipSpace(text, at+1)]; first == '}' || first == ']' {
+				break
+			}
+			if values++; c == '{' {
+				objects++
+			}
+		}
+		at++
+	}
+	return values, objects
+}
+
 // isDelimiter reports whether a character ends a number or a literal.
 func isDelimiter(c byte) bool {
 	switch c {
