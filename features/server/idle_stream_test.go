@@ -27,7 +27,7 @@ func TestMemoryOfAnOpenStream(t *testing.T) {
 	testenv.Crowd(t)
 	testenv.Bubble(t, func(t *testing.T) {
 		const many, most = 300, 29_200
-		h := streamable.NewHandler(newServer(server.Options{}), streamable.HandlerOptions{MaxClientSessions: 2*many + 1})
+		h := streamable.NewHandler(newServer(server.Options{}), streamable.HandlerOptions{})
 		site := pipeSite{accepted: make(chan net.Conn), closed: make(chan struct{})}
 		web := &http.Server{Handler: h}
 		go web.Serve(site)

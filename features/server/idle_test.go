@@ -19,7 +19,7 @@ func TestMemoryOfAnIdleSession(t *testing.T) {
 	testenv.Crowd(t)
 	testenv.Bubble(t, func(t *testing.T) {
 		const many, most = 1000, 2_300
-		h := streamable.NewHandler(newServer(server.Options{}), streamable.HandlerOptions{MaxClientSessions: 2*many + 1})
+		h := streamable.NewHandler(newServer(server.Options{}), streamable.HandlerOptions{})
 		defer h.Close(0)
 		open := func() (bytes, goroutines int) {
 			before, goroutinesBefore := inUse()

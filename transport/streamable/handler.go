@@ -73,24 +73,19 @@ type HandlerOptions struct {
 	// MiB. Send refuses a longer message with a *transport.OversizedError.
 	MaxFrame int
 
-	// MaxSessions is the maximum number of sessions at a time; default 10,000. A
-	// client without a session counts as one session.
+	// MaxSessions is the maximum number of sessions at a time; default 10,000. All messages of a client without a
+	// session count as one session, and a session whose initialize is above 4 KiB counts as several
+	// (above 1 MiB divided by MaxSessions, if that is more).
 	//
-	//   - Beyond the maximum, a new session replaces an idle one: first a session
-	//     whose client has never used its id, then a client without a session, then
-	//     any other. Among several, the one that is idle longest goes.
-	//   - If no session is idle, the response is 503.
-	//   - All stored initialize requests together may take 4 KiB times MaxSessions,
-	//     but at least 1 MiB. Beyond that, sessions are replaced in the same way.
+	// Clients share the sessions. One client alone may have 38 % of them, or less the more others have; fewer than
+	// 64 go to whom comes first. A client is an identity or, if anonymous, a network address; see Handler.
+	//
+	//   - Beyond that, a new session replaces an idle one of the client that has most: first one whose
+	//     client has never used its id, then the link of a client without a session, then the one that is
+	//     idle longest. A client does not lose its only session while another one has several.
+	//   - If none can be replaced, the response is 503. Set Identify, or raise MaxSessions, if many anonymous clients
+	//     share a proxy.
 	MaxSessions int
-
-	// MaxClientSessions is the maximum number of sessions of one client. Their
-	// initialize requests may take a quarter of the bytes that MaxSessions allows. Beyond
-	// that, a new session replaces an idle one of the same client; if none is idle, the
-	// response is 503. A client is an identity or, if anonymous, a network address;
-	// see Handler. Raise MaxClientSessions if anonymous clients share a proxy.
-	// Default: a quarter of MaxSessions, but at least 16.
-	MaxClientSessions int
 
 	// Stateless serves legacy clients without keeping sessions, so any node can serve
 	// any request. The response to initialize has no session id. Each request is
@@ -180,7 +175,6 @@ func (o HandlerOptions) withDefaults() HandlerOptions {
 	o.MaxBody = cmp.Or(max(o.MaxBody, 0), 4<<20)
 	o.MaxFrame = cmp.Or(max(o.MaxFrame, 0), web.DefaultMaxFrame)
 	o.MaxSessions = cmp.Or(max(o.MaxSessions, 0), 10_000)
-	o.MaxClientSessions = min(cmp.Or(max(o.MaxClientSessions, 0), max(o.MaxSessions/4, 16)), o.MaxSessions)
 	o.SessionIdle = cmp.Or(max(o.SessionIdle, 0), 30*time.Minute)
 	o.MaxHeld = cmp.Or(max(o.MaxHeld, 0), 128<<20)
 	o.MaxUnread = cmp.Or(max(o.MaxUnread, 0), 128<<20)

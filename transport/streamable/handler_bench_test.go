@@ -115,7 +115,7 @@ func (e *echo) Lost(transport.Loss)             { close(e.acts) }
 func BenchmarkIdleSession(b *testing.B) {
 	const sessions = 10_000
 	for b.Loop() {
-		h := NewHandler(accepting(func(link transport.Link) { link.Bind(&mute{link: link}) }), HandlerOptions{MaxClientSessions: sessions})
+		h := NewHandler(accepting(func(link transport.Link) { link.Bind(&mute{link: link}) }), HandlerOptions{MaxSessions: 3 * sessions})
 		goroutines, bytes := resources()
 		for range sessions {
 			fuzzed(h, "POST", "Content-Type: application/json", initializeBody("2025-06-18"))

@@ -362,7 +362,7 @@ func TestShutdownWithAThousandStreams(t *testing.T) {
 	testenv.Crowd(t)
 	const streams = 1000
 	grace := 20 * time.Second
-	s := serving(t, true, streamable.HandlerOptions{ShutdownGrace: grace, MaxClientSessions: streams}, new(http.Server))
+	s := serving(t, true, streamable.HandlerOptions{ShutdownGrace: grace}, new(http.Server))
 	transport := &http.Transport{MaxIdleConnsPerHost: streams}
 	defer transport.CloseIdleConnections()
 	web := &http.Client{Transport: transport}

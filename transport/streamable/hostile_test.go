@@ -3,6 +3,7 @@ package streamable
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -61,27 +62,26 @@ func TestSessionsOfOneClientEndNoOthers(t *testing.T) {
 	}
 	s.handler.table.mu.Lock()
 	defer s.handler.table.mu.Unlock()
-	if n := s.handler.table.links.links; n != 300 {
-		t.Errorf("got %d sessions, want 300", n)
+	if n := s.handler.table.clients[share.Client{Identity: "hostile"}].places; n != 53 {
+		t.Errorf("got %d sessions of one client, want 53: as many as the square of what is free, of 400", n)
 	}
 }
 
-// If many clients begin more sessions than allowed, sessions that were never used are
-// removed first.
+// If many clients have one session each, those that were never used make room first.
 //
 // Guarantees: G-0038.1
 func TestSessionsThatWereNeverUsedMakeRoomFirst(t *testing.T) {
 	s := newSite(t, HandlerOptions{MaxSessions: 20, Identify: byUser})
 	used := s.initialize("2025-11-25", userHeader("good"))
 	s.post(`{"jsonrpc":"2.0","method":"notifications/initialized"}`, used, userHeader("good"))
-	modern := s.modern("echo", "", userHeader("good"))
+	modern := s.modern("echo", "", userHeader("modern"))
 	for n := range 100 {
 		s.initialize("2025-11-25", userHeader(fmt.Sprint(n)))
 	}
 	if r := s.post(echoBody, used, userHeader("good")); r.status != 200 {
 		t.Errorf("the session that was used: got %+v, want 200", r)
 	}
-	if r := s.modern("echo", "", userHeader("good")); r.status != 200 || modern.status != 200 {
+	if r := s.modern("echo", "", userHeader("modern")); r.status != 200 || modern.status != 200 {
 		t.Errorf("without a session: got %+v, want r.status == 200 and modern.status == 200", r)
 	}
 	if n := s.peer(t, 1).count(func(p *peer) int { return len(p.losses) }); n != 0 {
@@ -89,24 +89,72 @@ func TestSessionsThatWereNeverUsedMakeRoomFirst(t *testing.T) {
 	}
 }
 
-// A client that uses all its sessions gets a limited number of them.
+// Clients that use all their sessions leave some to others. A session in use is never removed.
 //
-// Guarantees: G-0038.1
-func TestSessionsInUseAreBoundedPerClient(t *testing.T) {
-	s := newSite(t, HandlerOptions{MaxSessions: 10, MaxClientSessions: 3, Identify: byUser})
-	for range 3 {
-		s.get(s.initialize("2025-11-25", userHeader("hostile")), userHeader("hostile"))
+// Guarantees: G-0038.1, G-0083.9
+func TestSessionsInUseLeaveRoomForOthers(t *testing.T) {
+	s := newSite(t, HandlerOptions{MaxSessions: 64, Identify: byUser})
+	hostile := []string{"first", "second", "third"}
+	var streams []*eventReader
+	for n, want := range []int{24, 12, 6} { // as many as the square of what is free then, of 64
+		for range want {
+			streams = append(streams, s.get(s.initialize("2025-11-25", userHeader(hostile[n])), userHeader(hostile[n])))
+		}
+		s.post(initializeBody("2025-11-25"), userHeader(hostile[n])).wantError(t, 503, -32050, "1")
 	}
-	s.post(initializeBody("2025-11-25"), userHeader("hostile")).wantError(t, 503, -32050, "1")
-	s.initialize("2025-11-25", userHeader("good"))
+	for n := range 22 {
+		s.initialize("2025-11-25", userHeader(fmt.Sprint("good ", n)))
+	}
+	for n := range streams {
+		if lost := s.peer(t, n).count(func(p *peer) int { return len(p.losses) }); lost != 0 {
+			t.Errorf("session %d in use has ended", n)
+		}
+	}
 }
 
-// The memory of sessions is limited in bytes, for one client and for all together.
+// Five addresses that begin more sessions than there are, and use them once, end no session of a client
+// that has one.
 //
-// Guarantees: G-0038.2
+// Guarantees: G-0038.1, G-0083.9
+func TestManyIdleSessionsEndNoOnlySession(t *testing.T) {
+	h := NewHandler(accepting(func(link transport.Link) { newEcho(link) }), HandlerOptions{MaxSessions: 1000})
+	defer h.Close(0)
+	from := func(address string, lines ...string) *httptest.ResponseRecorder {
+		w, r := httptest.NewRecorder(), newRequest("POST", lines[0], lines[1:]...)
+		r.RemoteAddr = address + ":1"
+		h.ServeHTTP(w, r)
+		return w
+	}
+	begin := func(address string) (session string) {
+		w := from(address, initializeBody("2025-11-25"))
+		if w.Code != 200 {
+			t.Fatalf("initialize from %s: got %d %s", address, w.Code, w.Body)
+		}
+		return headerSession + ": " + w.Header().Get(headerSession)
+	}
+	only := begin("192.0.2.1") // it is never used, and idle for longest
+	for n := range 1250 {
+		address := fmt.Sprint("198.51.100.", n%5)
+		if w := from(address, echoBody, begin(address)); w.Code != 200 {
+			t.Fatalf("a call: got %d %s", w.Code, w.Body)
+		}
+	}
+	if w := from("192.0.2.1", echoBody, only); w.Code != 200 {
+		t.Errorf("the only session of a client: got %d %s, want 200", w.Code, w.Body)
+	}
+	late := begin("192.0.2.2")
+	if w := from("192.0.2.2", echoBody, late); w.Code != 200 {
+		t.Errorf("the session of a newcomer: got %d %s, want 200", w.Code, w.Body)
+	}
+}
+
+// The memory of sessions is limited in bytes, for one client and for all together. Clients that want as much as they
+// can get have the same.
+//
+// Guarantees: G-0038.2, G-0083.9
 func TestSessionMemoryIsBounded(t *testing.T) {
 	const clients, each, size = 20, 40, 64 << 10
-	s := newSite(t, HandlerOptions{MaxSessions: 1000, MaxClientSessions: 1000, Identify: byUser})
+	s := newSite(t, HandlerOptions{MaxSessions: 1000, Identify: byUser})
 	good := s.initialize("2025-11-25", userHeader("good"))
 	s.post(`{"jsonrpc":"2.0","method":"notifications/initialized"}`, good, userHeader("good"))
 	body := paddedInitialize(size)
@@ -118,17 +166,23 @@ func TestSessionMemoryIsBounded(t *testing.T) {
 		}
 	}
 	s.handler.table.mu.Lock()
-	links, bytes := s.handler.table.links.links, s.handler.table.links.bytes
-	ofOne := s.handler.table.clients[share.Client{Identity: "0"}]
-	s.handler.table.mu.Unlock()
-	if bytes > 1000*bytesPerSession || bytes < 900*bytesPerSession {
-		t.Errorf("%d sessions use %d bytes", links, bytes)
+	defer s.handler.table.mu.Unlock()
+	all, of := 0, make(map[share.Client]int)
+	for _, l := range s.handler.table.sessions {
+		all += int(l.size)
+		of[l.key.Client]++
 	}
-	if ofOne != nil && ofOne.bytes > 1000*bytesPerSession/4 {
-		t.Errorf("one client uses %d bytes", ofOne.bytes)
+	if all > 1000*bytesPerPlace || all < 700*bytesPerPlace {
+		t.Errorf("%d sessions use %d bytes", len(s.handler.table.sessions), all)
 	}
-	if r := s.post(echoBody, good, userHeader("good")); r.status != 200 {
-		t.Errorf("the good client: got %+v, want 200", r)
+	least := of[share.Client{Identity: "0"}]
+	for client, sessions := range of {
+		if client.Identity != "good" && (sessions < least-1 || sessions > least+1) {
+			t.Errorf("%v has %d sessions, and another client %d", client, sessions, least)
+		}
+	}
+	if of[share.Client{Identity: "good"}] != 1 {
+		t.Error("the session of the good client has ended")
 	}
 }
 

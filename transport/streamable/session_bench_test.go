@@ -18,7 +18,7 @@ type measured struct {
 }
 
 func newMeasured(b *testing.B, sessions SessionStore) *measured {
-	h := NewHandler(accepting(func(link transport.Link) { newEcho(link) }), HandlerOptions{MaxClientSessions: 1000, MaxSessions: 1000, Sessions: sessions})
+	h := NewHandler(accepting(func(link transport.Link) { newEcho(link) }), HandlerOptions{MaxSessions: 3000, Sessions: sessions})
 	b.Cleanup(func() {
 		if err := h.Close(0); err != nil {
 			b.Error(err)

@@ -2,6 +2,7 @@ package streamable
 
 import (
 	"cmp"
+	"container/heap"
 	"time"
 )
 
@@ -17,54 +18,82 @@ type use struct {
 	places    [2]idlePlace  // in these lists: of the table, and of the client
 }
 
-// An amount is a number of links, and the bytes that their sessions keep of initialize,
-// which contains what the client says about itself.
-type amount struct{ links, bytes int }
-
-// A population is a set of links: all of a table, or all of a client. The idle ones are
-// in lists, where the one that is idle longest is first.
+// A population is the links of one client. The idle ones are in lists, where the one that is idle longest is first.
 type population struct {
-	amount
-	idle struct{ unconfirmed, shared, sessions idleList }
+	links, places int
+	idle          [3]idleList // by worth
+	rank          int         // the index in the ranking; noRank: no link is idle
 }
 
-// exceeds reports whether one more link would be too much.
-func (p *population) exceeds(most amount, l *serverLink) bool {
-	return p.links >= most.links || p.bytes+int(l.size) > most.bytes
-}
+const noRank = -1
 
-func (p *population) add(l *serverLink, n int) {
-	p.links += n
-	p.bytes += n * int(l.size)
-}
-
-// idleLike returns the list for a link while it is idle.
-func (p *population) idleLike(l *serverLink) *idleList {
+// worth says in which order idle links make room: first a session that its client has never used; then a shared
+// link, whose client loses nothing; then other sessions.
+func (l *serverLink) worth() int {
 	switch {
 	case l.isShared():
-		return &p.idle.shared
+		return 1
 	case !l.use.confirmed:
-		return &p.idle.unconfirmed
+		return 0
 	default:
-		return &p.idle.sessions
+		return 2
 	}
 }
 
-// dispensable returns the idle link that makes room first: a session that its client has
-// never used; then a shared link, whose client loses nothing; then the session that is
-// idle longest. It returns nil if no link is idle.
+// dispensable returns the idle link that makes room first, or nil.
 func (p *population) dispensable() *serverLink {
-	return cmp.Or(p.idle.unconfirmed.first, p.idle.shared.first, p.idle.sessions.first)
+	return cmp.Or(p.idle[0].first, p.idle[1].first, p.idle[2].first)
 }
 
-// oldest returns the link that is idle longest, or nil.
-func (p *population) oldest() (oldest *serverLink) {
-	for _, l := range []*serverLink{p.idle.unconfirmed.first, p.idle.shared.first, p.idle.sessions.first} {
-		if l != nil && (oldest == nil || l.use.since.Before(oldest.use.since)) {
-			oldest = l
-		}
+// A ranking is a heap of clients that have idle links: first those with several links, then those with most places,
+// then those that use theirs least.
+type ranking []*population
+
+// update puts a client where it belongs, after its links have changed.
+func (r *ranking) update(p *population) {
+	switch isIdle := p.dispensable() != nil; {
+	case isIdle && p.rank == noRank:
+		heap.Push(r, p)
+	case isIdle:
+		heap.Fix(r, p.rank)
+	case p.rank != noRank:
+		heap.Remove(r, p.rank)
 	}
-	return oldest
+}
+
+func (r ranking) Len() int { return len(r) }
+
+func (r ranking) Less(i, j int) bool {
+	p, q := r[i], r[j]
+	if (p.links > 1) != (q.links > 1) {
+		return p.links > 1
+	}
+	if p.places != q.places {
+		return p.places > q.places
+	}
+	l, m := p.dispensable(), q.dispensable()
+	if c := cmp.Compare(l.worth(), m.worth()); c != 0 {
+		return c < 0
+	}
+	return l.use.since.Before(m.use.since)
+}
+
+func (r ranking) Swap(i, j int) {
+	r[i], r[j] = r[j], r[i]
+	r[i].rank, r[j].rank = i, j
+}
+
+func (r *ranking) Push(p any) {
+	p.(*population).rank = len(*r)
+	*r = append(*r, p.(*population))
+}
+
+func (r *ranking) Pop() any {
+	last := len(*r) - 1
+	p := (*r)[last]
+	(*r)[last] = nil
+	*r, p.rank = (*r)[:last], noRank
+	return p
 }
 
 // An idleList contains idle links; the one that is idle longest is first. An idle link

@@ -3,7 +3,6 @@ package streamable
 import (
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/transport"
@@ -69,62 +68,6 @@ func TestIdlingAllocatesNothing(t *testing.T) {
 	}
 }
 
-// A population counts its links and their bytes, up to its limits.
-func TestIdleListsCountTheirLinks(t *testing.T) {
-	most, l := amount{links: 2, bytes: 10}, &serverLink{session: "s", size: 5}
-	var p population
-	for _, want := range []struct {
-		n       int
-		amount  amount
-		exceeds bool
-	}{
-		{0, amount{0, 0}, false},
-		{1, amount{1, 5}, false},
-		{1, amount{2, 10}, true},
-		{-1, amount{1, 5}, false},
-	} {
-		p.add(l, want.n)
-		if p.amount != want.amount || p.exceeds(most, l) != want.exceeds {
-			t.Errorf("got %+v after %d more, want %+v and exceeds %t", p.amount, want.n, want.amount, want.exceeds)
-		}
-	}
-	if l.size = 6; !p.exceeds(most, l) {
-		t.Error("exceeds is false for 11 bytes of 10, want true")
-	}
-}
-
-// A session that its client has never used is removed first, then a link without a
-// session. The link that has been idle for longest is always known.
-func TestIdleListsChooseTheLinkToRemove(t *testing.T) {
-	var p population
-	unused, shared, used := &serverLink{session: "1"}, new(serverLink), &serverLink{session: "2"}
-	used.use.confirmed = true
-	if p.dispensable() != nil || p.oldest() != nil {
-		t.Error("got an idle link of an empty population, want none")
-	}
-	now := time.Now()
-	for age, l := range []*serverLink{unused, shared, used} { // the last one has been idle for longest
-		l.use.since = now.Add(-time.Duration(age) * time.Second)
-		p.idleLike(l).append(l, ofTable)
-		if p.oldest() != l {
-			t.Errorf("got another oldest link, want the one with age %d", age)
-		}
-	}
-	for n, l := range []*serverLink{unused, shared, used} {
-		if got := p.dispensable(); got != l {
-			t.Errorf("after %d links: got %p, want %p", n, got, l)
-		}
-		p.idleLike(l).remove(l, ofTable)
-	}
-	for age, l := range []*serverLink{unused, shared, used} { // now the first one has been idle for longest
-		l.use.since = now.Add(time.Duration(age) * time.Second)
-		p.idleLike(l).append(l, ofTable)
-		if p.oldest() != unused {
-			t.Errorf("got the oldest link with age %d, want %v", age, unused)
-		}
-	}
-}
-
 // A link without a session that another one replaces before its end is complete takes no
 // place any more, however often that happens.
 //
@@ -144,15 +87,15 @@ func TestReplacedLinkTakesNoPlace(t *testing.T) {
 		l.isEnding.Store(true) // a request still uses the link, so its end takes a while
 		links = append(links, l)
 	}
-	if n := table.links.links; n != 1 || len(table.shared) != 1 {
-		t.Errorf("got %d links of which %d are shared, want 1", n, len(table.shared))
+	if n := table.places.Held(); n != 1 || len(table.shared) != 1 {
+		t.Errorf("got %d places and %d shared links, want 1 of each", n, len(table.shared))
 	}
 	for _, l := range links {
 		table.leave(l)
 		<-table.remove(l, transport.ErrPeerClosed)
 	}
-	if n := table.links.links; n != 0 || len(table.shared) != 0 {
-		t.Errorf("after the end of all links: got %d links of which %d are shared, want none", n, len(table.shared))
+	if n := table.places.Held(); n != 0 || len(table.shared) != 0 {
+		t.Errorf("after the end of all links: got %d places and %d shared links, want none", n, len(table.shared))
 	}
 	table.close()
 }

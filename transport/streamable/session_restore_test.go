@@ -295,7 +295,7 @@ func TestRestoreOfASessionThatCannotGoOn(t *testing.T) {
 				}
 				b.handler.table.mu.Lock()
 				defer b.handler.table.mu.Unlock()
-				if n := b.handler.table.links.links; n != 0 {
+				if n := b.handler.table.places.Held(); n != 0 {
 					t.Errorf("%d links are left, want none", n)
 				}
 			})

@@ -198,9 +198,9 @@ func TestSavesReserveNumbers(t *testing.T) {
 // Guarantees: G-0073.2
 func TestTenThousandIdleSessionsAreSavedSlowly(t *testing.T) {
 	const sessions = 10_000
-	inStore(t, HandlerOptions{MaxClientSessions: sessions}, func(t *testing.T, b *bench, store *NodeStore) {
-		for range sessions {
-			fuzzed(b.handler, "POST", strings.Join(posting(), "\n"), initializeBody("2025-11-25"))
+	inStore(t, HandlerOptions{Identify: byUser}, func(t *testing.T, b *bench, store *NodeStore) {
+		for n := range sessions {
+			fuzzed(b.handler, "POST", strings.Join(append(posting(), userHeader(fmt.Sprint(n))), "\n"), initializeBody("2025-11-25"))
 		}
 		store.mu.Lock()
 		clear(store.calls)

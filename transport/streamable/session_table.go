@@ -1,6 +1,7 @@
 package streamable
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/base64"
 	"sync"
@@ -14,18 +15,20 @@ import (
 // of messages without a session by acceptor and client. One timer ends links that have
 // been idle for too long.
 type sessionTable struct {
-	most, mostOfOne amount         // the limits for all clients, and for one of them
-	idleLimit       time.Duration  // how long a link may be idle
-	expiring        sync.WaitGroup // counts the timer while it is set or its function runs
+	places    *share.Pool    // of links
+	perPlace  int            // how many bytes of initialize one place has room for
+	idleLimit time.Duration  // how long a link may be idle
+	expiring  sync.WaitGroup // counts the timer while it is set or its function runs
 
 	mu       sync.Mutex
 	sessions map[string]*serverLink
 	shared   map[clientKey]*serverLink
-	opening  map[clientKey]chan struct{}  // shared links that are being opened; each channel is closed when that has finished
-	links    population                   // all links
-	clients  map[share.Client]*population // the sessions of each client
-	timer    *time.Timer
-	full     bool // drain or close was called, so no more links are added
+	opening  map[clientKey]chan struct{} // shared links that are being opened; each channel is closed when that has finished
+	clients  map[share.Client]*population
+	byUse    ranking     // the clients that have idle links
+	idle     idleList    // the idle links of all clients
+	timer    *time.Timer // for the link that is idle longest
+	full     bool        // drain or close was called, so no more links are added
 	closed   bool
 	refusing map[string]time.Time // until when requests of the sessions that the server has ended since are refused as overloaded
 	last     []*serverLink        // the links that close has found
@@ -39,12 +42,9 @@ type clientKey struct {
 }
 
 func newSessionTable(o *HandlerOptions) *sessionTable {
-	bytes := max(o.MaxSessions*bytesPerSession, minSessionBytes)
 	return &sessionTable{
-		most:      amount{o.MaxSessions, bytes},
-		mostOfOne: amount{o.MaxClientSessions, max(bytes/4, minSessionBytes)},
-		idleLimit: o.SessionIdle,
-		sessions:  make(map[string]*serverLink), shared: make(map[clientKey]*serverLink),
+		places: share.NewPlaces(o.MaxSessions), perPlace: max(bytesPerPlace, minSessionBytes/o.MaxSessions), idleLimit: o.SessionIdle,
+		sessions: make(map[string]*serverLink), shared: make(map[clientKey]*serverLink),
 		opening: make(map[clientKey]chan struct{}), clients: make(map[share.Client]*population),
 		refusing: make(map[string]time.Time),
 	}
@@ -57,9 +57,9 @@ func newSessionTable(o *HandlerOptions) *sessionTable {
 const longestRefusing = time.Second
 
 const (
-	// bytesPerSession is the average size that initialize requests may have if the table
-	// is full. Most are shorter than 1 KiB.
-	bytesPerSession = 4 << 10
+	// bytesPerPlace is how many bytes of initialize a session may keep in one place. Most are shorter than 1 KiB;
+	// one that is longer takes several places.
+	bytesPerPlace = 4 << 10
 
 	// minSessionBytes is how many bytes all sessions of a table together may always
 	// keep.
@@ -73,10 +73,8 @@ func newSessionID() string {
 	return base64.RawURLEncoding.EncodeToString(bits[:])
 }
 
-// add adds a new link. If its client has as many sessions as one client may have,
-// another session of this client makes room. If the table is full, a link of any client
-// does. The caller ends the evicted links. add reports false if no idle link can make
-// room, or if the table accepts no more links.
+// add adds a new link. If its client may have no more places than it has, idle links make room; the caller ends
+// these. add reports false if none can make room, or if the table accepts no more links.
 func (t *sessionTable) add(l *serverLink) (evicted []*serverLink, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -86,46 +84,61 @@ func (t *sessionTable) add(l *serverLink) (evicted []*serverLink, ok bool) {
 	if ending := t.shared[l.key]; l.isShared() && ending != nil {
 		t.forget(ending, sessionClosed) // its own end would not find it any more
 	}
-	if !l.isShared() {
-		if evicted, ok = t.makeRoom(t.clientOf(l), t.mostOfOne, l); !ok {
-			return evicted, false
+	n := t.placesOf(l)
+	if !t.places.Take(l.key.Client, n) {
+		for ok := false; !ok; ok = t.places.Extend(l.key.Client, n) {
+			idle := t.dispensable(l.key.Client, n)
+			if idle == nil {
+				return evicted, false
+			}
+			t.forget(idle, sessionEvicted)
+			evicted = append(evicted, idle)
 		}
 	}
-	more, ok := t.makeRoom(&t.links, t.most, l)
-	if evicted = append(evicted, more...); !ok {
-		return evicted, false
+	of := t.clients[l.key.Client]
+	if of == nil {
+		of = &population{rank: noRank}
+		t.clients[l.key.Client] = of
 	}
-	t.links.add(l, 1)
+	t.count(of, 1, n)
 	if l.isShared() {
 		t.shared[l.key] = l
-		return evicted, true
-	}
-	of := t.clientOf(l)
-	of.add(l, 1)
-	t.clients[l.key.Client] = of
-	t.sessions[l.session] = l
-	return evicted, true
-}
-
-// makeRoom removes idle links until there is room for one more.
-func (t *sessionTable) makeRoom(among *population, most amount, l *serverLink) (evicted []*serverLink, ok bool) {
-	for among.exceeds(most, l) {
-		idle := among.dispensable()
-		if idle == nil {
-			return evicted, false
-		}
-		t.forget(idle, sessionEvicted)
-		evicted = append(evicted, idle)
+	} else {
+		t.sessions[l.session] = l
 	}
 	return evicted, true
 }
 
-// clientOf returns the sessions of a session's client.
-func (t *sessionTable) clientOf(l *serverLink) *population {
-	if of := t.clients[l.key.Client]; of != nil {
-		return of
+// placesOf returns how many places a link takes.
+func (t *sessionTable) placesOf(l *serverLink) int {
+	return max(1, (int(l.size)+t.perPlace-1)/t.perPlace)
+}
+
+// dispensable returns the idle link that makes room for a client which needs so many places, or nil: one of the
+// client that has most places, even if the new link counts; otherwise one of its own. A client does not
+// lose its only link while another one has several.
+func (t *sessionTable) dispensable(c share.Client, n int) *serverLink {
+	if len(t.byUse) == 0 {
+		return nil
 	}
-	return new(population)
+	of := cmp.Or(t.clients[c], new(population))
+	switch most := t.byUse[0]; {
+	case most.links > 1 && most.places > of.places+n:
+		return most.dispensable()
+	case of.dispensable() != nil:
+		return of.dispensable()
+	case len(t.clients) == len(t.sessions)+len(t.shared) && most.places >= of.places+n: // all have one link
+		return most.dispensable()
+	default:
+		return nil
+	}
+}
+
+// count counts so many more links and places of a client.
+func (t *sessionTable) count(of *population, links, places int) {
+	of.links += links
+	of.places += places
+	t.byUse.update(of)
 }
 
 // accepted makes the caller the first user of a new link. It reports false if the link
@@ -228,18 +241,18 @@ func (t *sessionTable) notIdle(l *serverLink) {
 		return
 	}
 	l.use.idle = false
-	t.links.idleLike(l).remove(l, ofTable)
-	if !l.isShared() {
-		t.clientOf(l).idleLike(l).remove(l, ofClient)
-	}
+	t.idle.remove(l, ofTable)
+	of := t.clients[l.key.Client]
+	of.idle[l.worth()].remove(l, ofClient)
+	t.byUse.update(of)
 }
 
 func (t *sessionTable) nowIdle(l *serverLink) {
 	l.use.since, l.use.idle = time.Now(), true
-	t.links.idleLike(l).append(l, ofTable)
-	if !l.isShared() {
-		t.clientOf(l).idleLike(l).append(l, ofClient)
-	}
+	t.idle.append(l, ofTable)
+	of := t.clients[l.key.Client]
+	of.idle[l.worth()].append(l, ofClient)
+	t.byUse.update(of)
 	t.arm()
 }
 
@@ -280,21 +293,22 @@ func (t *sessionTable) forget(l *serverLink, why sessionEnd) {
 	switch {
 	case t.shared[l.key] == l:
 		delete(t.shared, l.key)
-		t.links.add(l, -1)
 	case t.sessions[l.session] == l:
 		delete(t.sessions, l.session)
 		t.ended[why]++
-		t.links.add(l, -1)
-		of := t.clientOf(l)
-		if of.add(l, -1); of.links == 0 {
-			delete(t.clients, l.key.Client)
-		}
+	default:
+		return
 	}
+	of, n := t.clients[l.key.Client], t.placesOf(l)
+	if t.count(of, -1, -n); of.links == 0 {
+		delete(t.clients, l.key.Client)
+	}
+	t.places.Give(l.key.Client, n)
 }
 
 // arm sets the timer for the link that is idle longest.
 func (t *sessionTable) arm() {
-	oldest := t.links.oldest()
+	oldest := t.idle.first
 	if t.timer != nil || oldest == nil || t.closed {
 		return
 	}
@@ -314,7 +328,7 @@ func (t *sessionTable) takeExpired() (expired []*serverLink) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.timer = nil
-	for l := t.links.oldest(); l != nil; l = t.links.oldest() {
+	for l := t.idle.first; l != nil; l = t.idle.first {
 		if time.Since(l.use.since) < t.idleLimit {
 			break
 		}
