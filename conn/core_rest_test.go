@@ -137,7 +137,7 @@ func TestEffectsOfALargeStepAreNotKept(t *testing.T) {
 // The memory that a core gives up when it parks is used by the next one that becomes busy.
 func TestParkedCoreGivesItsMemoryAway(t *testing.T) {
 	busy := core{traffic: &traffic{streams: streams{owed: make([]*stream, 0, 1)}}}
-	busy.serve(&Incoming{})
+	busy.serve(&Incoming{}, 0)
 	clear(busy.incoming.serving)
 	busy.pending.byID = map[int64]*request{}
 	serving, effects := reflect.ValueOf(busy.incoming.serving).Pointer(), cap(busy.out)
@@ -164,10 +164,10 @@ func TestParkedCoreDropsLargeMemory(t *testing.T) {
 	for n, gives := range map[int]bool{maxFree: true, maxFree + 1: false} {
 		c := core{traffic: new(traffic)}
 		for id := range n {
-			c.serve(&Incoming{key: incomingKey{stream: transport.Stream(id)}})
+			c.serve(&Incoming{key: incomingKey{stream: transport.Stream(id)}}, 0)
 		}
 		clear(c.incoming.serving)
-		c.serve(&Incoming{}) // few again
+		c.serve(&Incoming{}, 0) // few again
 		clear(c.incoming.serving)
 		if given := c.park(); (given.serving != nil) != gives || c.large {
 			t.Errorf("after %d requests at once: map given %v, large %v; want %v, false",
@@ -192,7 +192,7 @@ func TestParkedCoreKeepsWhatIsUnderWay(t *testing.T) {
 		"a call":                  func(u *traffic) { u.pending.add(request{id: 7, deadline: time.Hour}) },
 		"a tombstone":             func(u *traffic) { u.tombstones.add(7, tombstone{}, time.Hour) },
 		"a request being served":  func(u *traffic) { u.incoming.serve(&Incoming{key: incomingKey{id: jsonrpc.IntegerID(7)}}) },
-		"a handler that is stuck": func(u *traffic) { u.incoming.cancelled, u.incoming.stuck = make([]cancelledRequest, 1), 1 },
+		"a handler that is stuck": func(u *traffic) { u.incoming.cancelled, u.incoming.stuck = make([]dueRequest, 1), 1 },
 		"a frame that waits":      func(u *traffic) { u.outbound.slots = make([]outboundFrame, 1) },
 		"a link that is busy":     func(u *traffic) { u.outbound.stuckAt = time.Hour },
 		"credit that is withheld": func(u *traffic) { u.streams.main.withheld = 1 },

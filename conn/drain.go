@@ -42,7 +42,7 @@ func (c *core) endIncarnation(now instant, cause Cause, why Reason, unsent []tra
 	c.leaveGate()
 	c.settleAll(now, cause, why, unsent)
 	for _, request := range c.incoming.waiting {
-		c.leaveUnserved(request, why)
+		c.leaveUnserved(request.Incoming, why)
 	}
 	c.incoming.clear()
 	c.streams.clear()

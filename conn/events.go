@@ -44,7 +44,7 @@ type event struct {
 	out             *outboundFrame   // callMade, notificationMade, probed, malformed, busy, failed, doubted; callLeft: the caller's notification; the core copies it
 	err             error            // callLeft, malformed, failed, doubted, stopAsked, linkGone, interrupted
 	heardAt         instant          // tick: when bytes last came in; 0 if none came in since the last frame or tick
-	timeout         time.Duration    // callMade: its timeout, 0 for none; drainAsked: how long the drain may take; openFailed, handshakeFailed, linkLost, streamLost: the delay that the peer asked for
+	timeout         time.Duration    // callMade: its timeout, 0 for none; requested: how long the link has held it; drainAsked: how long the drain may take; openFailed, handshakeFailed, linkLost, streamLost: the delay that the peer asked for
 	limit           time.Duration    // callMade: the maximum of an extended timeout
 	random          float64          // openFailed, handshakeFailed, linkLost, streamLost, busy, writable, doubted, tick: a random number in [0,1), drawn by the shell
 	task            *task            // the task that ends with this event; the core does not use it
@@ -158,7 +158,7 @@ type effect struct {
 	payload      []byte           // settle: the result; progress: the params
 	method       string           // progress: the method of the notification
 	err          error            // settle (a peer error is its *jsonrpc.Error), cancelServing, endTasks, violation; unserved: why
-	at           instant          // transitioned: the time of the next attempt, 0 for none; stallEnded: how long the stall lasted; closeLink: how long the close may take
+	at           instant          // serve: when the handler must have started, 0 for never; transitioned: the time of the next attempt, 0 for none; stallEnded: how long the stall lasted; closeLink: how long the close may take
 	*particulars                  // nil if the kind needs none of these fields
 }
 

@@ -110,7 +110,7 @@ func (env *environment) mayPause() bool {
 
 // isSilenced returns whether a request was cancelled, and its handler still holds its place.
 func (in *incoming) isSilenced(request *Incoming) bool {
-	return slices.ContainsFunc(in.cancelled[in.stuck:], func(other cancelledRequest) bool { return other.Incoming == request })
+	return indexOf(in.cancelled[in.stuck:], request) >= 0
 }
 
 // shortCalls returns how many calls are pending that are not streaming.

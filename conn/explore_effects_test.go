@@ -417,6 +417,9 @@ func (env *environment) serve(fx *effect) {
 		env.fail("request %d was served twice, before it came, or after it was cancelled", n)
 		return
 	}
+	if waited := env.now - env.requests[n].askedAt; waited >= env.core.options.Patience {
+		env.fail("request %d is served after it has waited for %v", n, waited)
+	}
 	for i, q := range env.requests {
 		if q.running && q.epoch == env.core.epoch && env.plan.requests[i].isExclusive() && !q.stuck {
 			env.fail("request %d is served while the exclusive request %d is", n, i)
@@ -566,6 +569,7 @@ type requestRecord struct {
 	incoming    *Incoming
 	epoch       uint64
 	asked       bool
+	askedAt     instant
 	running     bool // its handler is running
 	stuck       bool // its handler has given up its place
 	served      bool

@@ -219,7 +219,7 @@ func (env *environment) deliver(ev event) {
 
 func (env *environment) deliverRequest(number uint8) {
 	q, record := env.plan.requests[number], &env.requests[number]
-	record.asked, record.epoch = true, env.bound
+	record.asked, record.askedAt, record.epoch = true, env.now, env.bound
 	ev := event{epoch: env.bound, stream: transport.Stream(q.streamNumber), frames: 1, last: q.streamNumber > ownStreams && !q.more && !q.staysOpen}
 	if q.more {
 		ev.frames = 0
@@ -596,7 +596,7 @@ func (env *environment) deadlines() []instant {
 	c := env.core
 	var due [20]instant
 	all := append(due[:0], c.retryAt, c.initDue, c.closeDue, c.drainDue, c.idleAt, c.outbound.retryAt, c.outbound.stuckAt,
-		c.tombstones.sweepAt, c.streams.main.resumeAt, c.flow.until, c.liveness.dueAt)
+		c.tombstones.sweepAt, c.streams.main.resumeAt, c.flow.until, c.liveness.dueAt, c.incoming.deadline(c.options.MaxServing))
 	for _, r := range c.pending.byDeadline {
 		all = append(all, r.deadline)
 	}

@@ -134,8 +134,8 @@ func (f *encoder) collectTimes(env *environment) {
 	for _, s := range c.streams.others {
 		f.times = append(f.times, s.resumeAt)
 	}
-	for _, cancelled := range c.incoming.cancelled {
-		f.times = append(f.times, cancelled.due)
+	for _, request := range slices.Concat(c.incoming.cancelled, c.incoming.waiting) {
+		f.times = append(f.times, request.due)
 	}
 	for _, g := range c.tombstones.byID {
 		f.times = append(f.times, g.expiry)
@@ -222,13 +222,12 @@ func (f *encoder) traffic(env *environment) {
 		in := env.requests[i].incoming
 		f.flags(in != nil && c.incoming.serving[in.key] == in, in != nil && c.incoming.exclusive == in)
 	}
-	f.byte(byte(len(c.incoming.cancelled)), byte(c.incoming.stuck))
-	for _, cancelled := range c.incoming.cancelled {
-		f.requests(env, []*Incoming{cancelled.Incoming})
-		f.at(cancelled.due)
+	f.byte(byte(len(c.incoming.cancelled)), byte(c.incoming.stuck), byte(len(c.incoming.waiting)))
+	for _, request := range slices.Concat(c.incoming.cancelled, c.incoming.waiting) {
+		f.requests(env, []*Incoming{request.Incoming})
+		f.at(request.due)
 	}
 	f.requests(env, c.incoming.streaming)
-	f.requests(env, c.incoming.waiting)
 	f.byte(byte(c.incoming.bytes), byte(len(c.outbound.waiting())))
 	for i := range c.outbound.waiting() {
 		out := &c.outbound.waiting()[i]

@@ -280,7 +280,7 @@ func plans() []*plan {
 		{
 			name: "requests that stay open behind an exclusive one", role: acceptor, credit: 1, epochs: 1, maxWaiting: 2,
 			requests: []peerRequest{{0, 7, exclusiveRequest, false, false}, {0, 8, streamingRequest, false, false}, {0, 9, streamingRequest, false, false}},
-			events:   eventSet(sendsRequest, cancelsRequest, returnsFromHandler, drains, losesLink),
+			events:   eventSet(sendsRequest, cancelsRequest, returnsFromHandler, drains, losesLink, firesTimer, letsTimePass),
 		},
 		{
 			name: "requests of the peer on streams", role: acceptor, credit: 2, epochs: 1,

@@ -17,7 +17,8 @@ type Handler interface {
 	// panic, is sent as an internal error. To return a result that encodes itself, use
 	// Incoming.SetResult instead.
 	//
-	// Requests are served concurrently, up to Options.MaxServing. The context ends,
+	// Requests are served concurrently, up to Options.MaxServing, unless they have waited
+	// for longer than Options.Patience. The context ends,
 	// with a cause, when the peer cancels the request (ErrPeerCancelled), its incarnation
 	// ends, or the Conn stops. The context of a Streaming request also ends when
 	// the Conn is closed (ErrDraining); its result is still sent then.
@@ -63,6 +64,7 @@ type Incoming struct {
 	failure int64         // the code of the error that it is answered with, or 0
 	serving task          // the shell sets it while the request is being served
 	worker  *worker       // the worker that serves it; nil if the goroutine of the link does
+	startBy instant       // when its handler must have started; 0: never
 	took    time.Duration // how long its handler ran
 	leave   func()        // lets another goroutine read the link; nil on a worker
 	left    atomic.Bool   // leave was called

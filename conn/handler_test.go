@@ -289,3 +289,33 @@ func TestHandlerOfALostLinkSendsNothingOnTheNext(t *testing.T) {
 		<-r.ended
 	})
 }
+
+// A Conn refuses a request that waits for too long by its timer: nothing else happens. The caller knows that it
+// was not executed.
+//
+// Guarantees: G-0084.1
+func TestRequestsDoNotWaitForEver(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		release := make(chan struct{})
+		client := serveInMemoryWith(t, startAccepted, handler{"m": func(context.Context, *conn.Incoming) (json.RawMessage, error) {
+			<-release
+			return nil, nil
+		}}, conn.Options{MaxServing: 1})
+		ended, since := make(chan error, 2), time.Now()
+		for range 2 {
+			go func() {
+				_, err := client.Call(t.Context(), conn.Request{Method: "m"})
+				ended <- err
+			}()
+			synctest.Wait()
+		}
+		err := <-ended
+		if waited := time.Since(since); !conn.NotExecuted(err) || waited != 10*time.Second {
+			t.Errorf("after %v a call got %v, want a refusal after 10s", waited, err)
+		}
+		close(release)
+		if err := <-ended; err != nil {
+			t.Errorf("the first call got %v, want its result", err)
+		}
+	})
+}

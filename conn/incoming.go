@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"time"
 
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
@@ -23,20 +24,20 @@ type incomingKey struct {
 // Options.CancelGrace it is stuck: it no longer counts, except for its bytes.
 type incoming struct {
 	serving          map[incomingKey]*Incoming
-	cancelled        []cancelledRequest        // cancelled requests whose handlers still run, oldest first
+	cancelled        []dueRequest              // cancelled requests whose handlers still run, oldest first
 	stuck            int                       // how many of the first elements of cancelled are stuck
 	exclusive        *Incoming                 // a request that is being served and that all others wait for
 	streaming        []*Incoming               // requests that are being served, and stay open until either side ends them
-	waiting          []*Incoming               // requests that wait to be served, oldest first
+	waiting          []dueRequest              // requests that wait to be served, oldest first
 	waitingByKey     map[incomingKey]*Incoming // the same requests by key, because there may be thousands
 	waitingStreaming int                       // how many of the waiting requests will stay open
 	bytes            int                       // the bytes that all of them keep in memory
 }
 
-// A cancelledRequest was cancelled, and its handler has not returned.
-type cancelledRequest struct {
+// A dueRequest was cancelled, and its handler has not returned, or it waits to be served.
+type dueRequest struct {
 	*Incoming
-	due instant // when its handler counts as stuck
+	due instant // when its handler counts as stuck, or when it has waited for too long; 0: never
 }
 
 // len returns how many requests count: those that wait, and those whose handlers run and
@@ -112,7 +113,7 @@ func (in *incoming) all() iter.Seq[*Incoming] {
 			}
 		}
 		for _, request := range in.waiting {
-			if !yield(request) {
+			if !yield(request.Incoming) {
 				return
 			}
 		}
@@ -131,8 +132,14 @@ const (
 // errShuttingDown answers a request that a draining Conn does not serve.
 var errShuttingDown = &jsonrpc.Error{Code: jsonrpc.CodeOverloaded, Message: "overloaded: shutting down"}
 
-// judge decides whether a request is served now, waits, or is refused, and why.
-func (in *incoming) judge(request *Incoming, o *Options, draining bool) (verdict, *jsonrpc.Error) {
+// errTooLate answers a request that has waited for longer than Options.Patience.
+func errTooLate(patience time.Duration) *jsonrpc.Error {
+	return &jsonrpc.Error{Code: jsonrpc.CodeOverloaded, Message: fmt.Sprintf("overloaded: the request has waited for %v", patience)}
+}
+
+// judge decides whether a request is served now, waits, or is refused, and why. Held is how long the link
+// has held it.
+func (in *incoming) judge(request *Incoming, held time.Duration, o *Options, draining bool) (verdict, *jsonrpc.Error) {
 	overloaded := func(format string, args ...any) (verdict, *jsonrpc.Error) {
 		return refuseIt, &jsonrpc.Error{Code: jsonrpc.CodeOverloaded, Message: "overloaded: " + fmt.Sprintf(format, args...)}
 	}
@@ -142,6 +149,8 @@ func (in *incoming) judge(request *Incoming, o *Options, draining bool) (verdict
 		return refuseIt, &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "a request with this id is being served"}
 	case draining:
 		return refuseIt, errShuttingDown
+	case o.Patience > 0 && held >= o.Patience:
+		return refuseIt, errTooLate(o.Patience)
 	case !in.fits(request, o.MaxHeld):
 		return overloaded("requests of %d bytes are held", in.bytes)
 	case request.streaming && len(in.streaming)+in.waitingStreaming >= o.MaxStreaming:
@@ -169,12 +178,15 @@ func (in *incoming) serve(request *Incoming) {
 	}
 }
 
-// queue notes that a request waits.
-func (in *incoming) queue(request *Incoming) {
+// queue notes that a request waits, at most until due. Those that the link has held come before others.
+func (in *incoming) queue(request *Incoming, due instant) {
 	if in.waitingByKey == nil {
 		in.waitingByKey = make(map[incomingKey]*Incoming)
 	}
-	in.waiting, in.waitingByKey[request.key] = append(in.waiting, request), request
+	at := len(in.waiting)
+	for ; at > 0 && in.waiting[at-1].due > due; at-- {
+	}
+	in.waiting, in.waitingByKey[request.key] = slices.Insert(in.waiting, at, dueRequest{request, due}), request
 	if request.streaming {
 		in.waitingStreaming++
 	}
@@ -188,13 +200,13 @@ func (in *incoming) cancel(request *Incoming, due instant) (running bool) {
 		return false
 	}
 	delete(in.serving, request.key)
-	in.cancelled = append(in.cancelled, cancelledRequest{request, due})
+	in.cancelled = append(in.cancelled, dueRequest{request, due})
 	return true
 }
 
 // forget removes a request that waits.
 func (in *incoming) forget(request *Incoming) {
-	if at := slices.Index(in.waiting, request); at >= 0 {
+	if at := indexOf(in.waiting, request); at >= 0 {
 		in.waiting = slices.Delete(in.waiting, at, at+1)
 		in.unqueue(request)
 		in.release(request)
@@ -216,7 +228,7 @@ func (in *incoming) finish(request *Incoming) (answer, known bool) {
 		delete(in.serving, request.key)
 		answer = true
 	} else {
-		at := slices.IndexFunc(in.cancelled, func(other cancelledRequest) bool { return other.Incoming == request })
+		at := indexOf(in.cancelled, request)
 		if at < 0 {
 			return false, false
 		}
@@ -244,8 +256,16 @@ func (in *incoming) vacate(request *Incoming) {
 // they return.
 const stuckPerPlace = 8
 
-// deadline returns when the next handler is stuck; 0: never.
+// deadline returns when the next handler is stuck, or the next request has waited for too long; 0: never.
 func (in *incoming) deadline(limit int) instant {
+	if len(in.waiting) == 0 {
+		return in.stuckAt(limit)
+	}
+	return earliest(in.stuckAt(limit), in.waiting[0].due)
+}
+
+// stuckAt returns when the next handler is stuck; 0: never.
+func (in *incoming) stuckAt(limit int) instant {
 	if in.stuck == len(in.cancelled) || in.stuck >= stuckPerPlace*limit {
 		return 0
 	}
@@ -255,7 +275,7 @@ func (in *incoming) deadline(limit int) instant {
 // expire returns a request whose handler is now stuck, and no longer counts it. If there is
 // none, it returns nil.
 func (in *incoming) expire(now instant, limit int) *Incoming {
-	if !passed(now, in.deadline(limit)) {
+	if !passed(now, in.stuckAt(limit)) {
 		return nil
 	}
 	request := in.cancelled[in.stuck].Incoming
@@ -264,24 +284,43 @@ func (in *incoming) expire(now instant, limit int) *Incoming {
 	return request
 }
 
-// next removes and returns the request that has waited longest, or nil if none can
+// next removes and returns the request that has waited longest. It reports false if none can
 // be served now.
-func (in *incoming) next(limit int) *Incoming {
+func (in *incoming) next(limit int) (dueRequest, bool) {
 	if len(in.waiting) == 0 || in.closed(limit) {
+		return dueRequest{}, false
+	}
+	return in.first(), true
+}
+
+// first removes and returns the request that has waited longest.
+func (in *incoming) first() dueRequest {
+	first := in.waiting[0]
+	in.waiting[0] = dueRequest{}
+	in.waiting = in.waiting[1:]
+	in.unqueue(first.Incoming)
+	return first
+}
+
+// tooLate removes and returns a request that has waited for too long, or nil.
+func (in *incoming) tooLate(now instant) *Incoming {
+	if len(in.waiting) == 0 || !passed(now, in.waiting[0].due) {
 		return nil
 	}
-	next := in.waiting[0]
-	in.waiting[0] = nil
-	in.waiting = in.waiting[1:]
-	in.unqueue(next)
-	return next
+	request := in.first().Incoming
+	in.release(request)
+	return request
+}
+
+func indexOf(in []dueRequest, request *Incoming) int {
+	return slices.IndexFunc(in, func(other dueRequest) bool { return other.Incoming == request })
 }
 
 // onRequested serves, queues or refuses a request from the peer.
 func (c *core) onRequested(now instant, ev *event) {
 	request := ev.incoming
 	c.askedAt = now
-	next, fault := c.incoming.judge(request, c.options, c.draining)
+	next, fault := c.incoming.judge(request, ev.timeout, c.options, c.draining)
 	if next == refuseIt {
 		c.refuse(request, fault)
 		return
@@ -290,11 +329,20 @@ func (c *core) onRequested(now instant, ev *event) {
 	if c.streams.asked(request) {
 		c.pending.suspend(request.key.stream, now)
 	}
+	due := c.patienceEnds(now - ev.timeout)
 	if next == serveIt {
-		c.serve(request)
+		c.serve(request, due)
 	} else {
-		c.incoming.queue(request)
+		c.incoming.queue(request, due)
 	}
+}
+
+// patienceEnds returns when a request that came at this time has waited for too long; 0: never.
+func (c *core) patienceEnds(came instant) instant {
+	if c.options.Patience < 0 {
+		return 0
+	}
+	return came + c.options.Patience
 }
 
 // refuse answers a request that is not served.
@@ -307,15 +355,16 @@ func (c *core) refuse(request *Incoming, fault *jsonrpc.Error) {
 // refuseWaiting refuses the requests that are not served yet, because the Conn closes.
 func (c *core) refuseWaiting() {
 	for _, request := range slices.Clone(c.incoming.waiting) {
-		c.incoming.forget(request)
-		c.refuse(request, errShuttingDown)
+		c.incoming.forget(request.Incoming)
+		c.refuse(request.Incoming, errShuttingDown)
 	}
 }
 
-func (c *core) serve(request *Incoming) {
+// serve serves a request whose handler must start before due; 0: at any time.
+func (c *core) serve(request *Incoming, due instant) {
 	c.incoming.serve(request)
 	c.large = c.large || len(c.incoming.serving) > maxFree
-	c.emit(effect{kind: serve, incoming: request, epoch: c.epoch})
+	c.emit(effect{kind: serve, incoming: request, epoch: c.epoch, at: due})
 	if request.streaming && c.draining {
 		c.emit(effect{kind: cancelServing, incoming: request, err: ErrDraining})
 	}
@@ -377,7 +426,7 @@ func (c *core) onHandled(now instant, ev *event) {
 			c.sendCancel(ev.incoming.key.id, ErrDraining) // another stream ends with the answer
 		}
 	}
-	c.serveNext()
+	c.serveNext(now)
 }
 
 // abandonStuck stops counting handlers that keep running long after their requests were
@@ -386,12 +435,16 @@ func (c *core) abandonStuck(now instant) {
 	for request := c.incoming.expire(now, c.options.MaxServing); request != nil; request = c.incoming.expire(now, c.options.MaxServing) {
 		c.emit(effect{kind: stuck, epoch: c.epoch, incoming: request})
 	}
-	c.serveNext()
+	c.serveNext(now)
 }
 
-// serveNext serves waiting requests until no place is left.
-func (c *core) serveNext() {
-	for next := c.incoming.next(c.options.MaxServing); next != nil; next = c.incoming.next(c.options.MaxServing) {
-		c.serve(next)
+// serveNext refuses the requests that have waited for too long, and serves others until no place is left.
+func (c *core) serveNext(now instant) {
+	for late := c.incoming.tooLate(now); late != nil; late = c.incoming.tooLate(now) {
+		c.answered(now, late)
+		c.refuse(late, errTooLate(c.options.Patience))
+	}
+	for next, ok := c.incoming.next(c.options.MaxServing); ok; next, ok = c.incoming.next(c.options.MaxServing) {
+		c.serve(next.Incoming, next.due)
 	}
 }

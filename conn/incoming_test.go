@@ -463,7 +463,7 @@ func TestCancellationOnMainNamesTheEarliestRequest(t *testing.T) {
 	d.wantEnded(2)
 	d.cancelOnMain(7)
 	d.wantEnded(4)
-	if len(d.core.incoming.waiting) != 1 || d.core.incoming.waiting[0] == waiting {
+	if len(d.core.incoming.waiting) != 1 || d.core.incoming.waiting[0].Incoming == waiting {
 		t.Fatal("the cancelled request still waits")
 	}
 }
@@ -530,7 +530,7 @@ func TestTheIDOfARequestThatWaitedIsFreeAgain(t *testing.T) {
 func TestEarliestWaitingRequestIsCancelled(t *testing.T) {
 	var in incoming
 	for _, stream := range []transport.Stream{3, 9} {
-		in.queue(&Incoming{key: incomingKey{stream, jsonrpc.IntegerID(5)}})
+		in.queue(&Incoming{key: incomingKey{stream, jsonrpc.IntegerID(5)}}, 0)
 	}
 	if named, ok := in.named(incomingKey{transport.Main, jsonrpc.IntegerID(5)}); !ok || named.key.stream != 3 {
 		t.Fatalf("got the request of stream %d, want that of stream 3", named.key.stream)

@@ -232,6 +232,7 @@ func letHandlersStick(t *testing.T, o conn.Options) {
 		r := scripted(t, s, o)
 		for id, params := range []string{`["a"]`, `[]`, `["b"]`} {
 			s.deliver(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"m","params":%s}`, id, params))
+			synctest.Wait()
 			s.deliver(fmt.Sprintf(`{"jsonrpc":"2.0","method":"cancel","params":[%d]}`, id))
 		}
 		advance(9 * time.Second)
@@ -260,6 +261,7 @@ func TestCancelledHandlerGetsTheCause(t *testing.T) {
 			},
 		}})
 		s.deliver(`{"jsonrpc":"2.0","id":1,"method":"waits"}`)
+		synctest.Wait()
 		s.deliver(`{"jsonrpc":"2.0","method":"cancel","params":[1]}`)
 		advance(time.Second)
 		select {
@@ -287,6 +289,7 @@ func TestHandlersThatOutliveTheirConnAreReported(t *testing.T) {
 		}))
 		synctest.Wait()
 		s.deliver(`{"jsonrpc":"2.0","id":1,"method":"m","params":["a"]}`)
+		synctest.Wait()
 		s.deliver(`{"jsonrpc":"2.0","method":"cancel","params":[1]}`)
 		advance(time.Minute)
 		s.deliver(`{"jsonrpc":"2.0","id":2,"method":"m","params":["b"]}`)

@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"time"
@@ -10,7 +11,7 @@ import (
 
 // Options configure a Conn. The zero value of each field means the default
 // that its comment states. A negative number means the default too, except for
-// Liveness.
+// Liveness and Patience.
 type Options struct {
 	// Name identifies the connection in telemetry and errors.
 	Name string
@@ -144,6 +145,12 @@ type Options struct {
 	// requests reaches MaxHeld first.
 	MaxWaiting int
 
+	// Patience limits how long a request of the peer may wait for its handler, from the
+	// arrival of the whole request. After that the Conn refuses it with
+	// jsonrpc.CodeOverloaded, so the peer knows that it was not executed. Default: 10 s.
+	// Negative: no limit.
+	Patience time.Duration
+
 	// MaxNotifications is how many notifications may wait for the handler. If there
 	// are more, the Conn drops some (ADR-0004, ADR-0006). Default: 1024.
 	MaxNotifications int
@@ -231,6 +238,7 @@ func (o Options) withDefaults() Options {
 	o.CancelGrace = positive(o.CancelGrace, 10*time.Second)
 	o.MaxStreaming = positive(o.MaxStreaming, 1024)
 	o.MaxWaiting = positive(o.MaxWaiting, 16_384)
+	o.Patience = cmp.Or(o.Patience, 10*time.Second)
 	o.MaxNotifications = positive(o.MaxNotifications, 1024)
 	o.MaxHeld = positive(o.MaxHeld, 64<<20)
 	o.MaxMalformed = positive(o.MaxMalformed, 10_000)

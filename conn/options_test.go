@@ -35,7 +35,7 @@ func TestDefaultsAreThoseOfTheSpecification(t *testing.T) {
 	}
 }
 
-// A negative number means the default, as zero does, except for Liveness, which it turns off.
+// A negative number means the default, as zero does, except for Liveness and Patience, which it turns off.
 func TestNegativeOptionsAreTheDefaults(t *testing.T) {
 	given := Options{}
 	for _, number := range numbers(&given) {
@@ -44,12 +44,12 @@ func TestNegativeOptionsAreTheDefaults(t *testing.T) {
 	got, want := given.withDefaults(), Options{}.withDefaults()
 	wanted := numbers(&want)
 	for name, number := range numbers(&got) {
-		if name != "Liveness" && !number.Equal(wanted[name]) {
+		if name != "Liveness" && name != "Patience" && !number.Equal(wanted[name]) {
 			t.Errorf("%s: got %v, want %v", name, number, wanted[name])
 		}
 	}
-	if got.Liveness != -1 {
-		t.Errorf("Liveness: got %v, want -1", got.Liveness)
+	if got.Liveness != -1 || got.Patience != -1 {
+		t.Errorf("Liveness, Patience: got %v, %v, want -1, -1", got.Liveness, got.Patience)
 	}
 }
 

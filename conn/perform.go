@@ -40,7 +40,7 @@ func (l *loop) performOne(fx *effect) {
 			l.shed(fx.method)
 		}
 	case serve:
-		l.serve(fx.incoming)
+		l.serve(fx.incoming, fx.at)
 	case unserved:
 		l.conn.tellUnserved(fx.incoming, fx.err)
 	case cancelServing:

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
@@ -24,21 +25,23 @@ type receiver struct {
 type source struct {
 	origin  *transport.Origin
 	implied bool
+	held    time.Duration
 }
 
 func (r *receiver) Receive(in transport.Inbound) {
 	came := event{stream: in.Stream, last: in.Last, frames: 1, size: int32(min(len(in.Frame), maxMalformedBytes)), works: in.Work}
+	from := source{in.Origin, in.Implied, in.Held}
 	r.conn.counters.bytesIn.Add(uint64(len(in.Frame)))
 	switch {
 	case in.Err != nil:
-		r.malformed(came, source{in.Origin, in.Implied}, &jsonrpc.DecodeError{Code: jsonrpc.CodeInvalidRequest, Err: in.Err})
+		r.malformed(came, from, &jsonrpc.DecodeError{Code: jsonrpc.CodeInvalidRequest, Err: in.Err})
 	case (r.dialect.Batches() || r.batches.Load()) && jsonrpc.IsBatch(in.Frame):
-		r.receiveBatch(came, in.Frame, source{in.Origin, in.Implied})
+		r.receiveBatch(came, in.Frame, from)
 	case in.Message != nil:
-		r.receiveOne(came, in.Message, len(in.Frame), source{in.Origin, in.Implied}, nil)
+		r.receiveOne(came, in.Message, len(in.Frame), from, nil)
 	default:
 		m, err := jsonrpc.Decode(in.Frame, jsonrpc.Limits{})
-		r.receiveOne(came, &m, len(in.Frame), source{in.Origin, in.Implied}, err)
+		r.receiveOne(came, &m, len(in.Frame), from, err)
 	}
 }
 
@@ -103,7 +106,7 @@ func (r *receiver) request(ev *event, m *jsonrpc.Message, size int, from source)
 		r.tellProbed(ev.stream, m, from)
 		return
 	}
-	ev.kind, ev.incoming = requested, r.incoming(ev.stream, m, size, from)
+	ev.kind, ev.incoming, ev.timeout = requested, r.incoming(ev.stream, m, size, from), from.held
 	ev.incoming.exclusive, ev.incoming.streaming = class.Kind == Exclusive, class.Kind == Streaming
 	ev.incoming.nested, ev.incoming.batch = class.Kind == Nested, ev.batch
 	ev.incoming.immediate = class.Immediate && size <= immediateSize && r.conn.options.Hooks.ServeStopped == nil
@@ -128,7 +131,7 @@ func (r *receiver) notification(ev *event, m *jsonrpc.Message, size int, from so
 func (r *receiver) incoming(stream transport.Stream, m *jsonrpc.Message, size int, from source) *Incoming {
 	in := &Incoming{Method: m.Method, Params: m.Params, Epoch: r.epoch, Origin: from.origin, Implied: from.implied, size: size + int(m.Memory), conn: r.conn, key: incomingKey{stream, m.ID}}
 	if r.conn.timesRequests() {
-		in.received = r.conn.now()
+		in.received = r.conn.now() - from.held
 	}
 	return in
 }

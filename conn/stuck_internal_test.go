@@ -12,7 +12,7 @@ import (
 //
 // Guarantees: G-0003.17
 func TestStuckHandlerLosesItsPlace(t *testing.T) {
-	d := driveReady(t, Options{MaxServing: 1, CancelGrace: time.Minute})
+	d := driveReady(t, Options{MaxServing: 1, CancelGrace: time.Minute, Patience: -1})
 	first := d.request(1)
 	d.advance(time.Second)
 	d.cancel(1)
@@ -92,7 +92,7 @@ func TestStuckExclusiveOrStreamingHandlerFreesItsPlace(t *testing.T) {
 // Guarantees: G-0003.17
 func TestStuckHandlersAreBounded(t *testing.T) {
 	const places = 2
-	d := driveReady(t, Options{MaxServing: places, MaxHeld: 1000})
+	d := driveReady(t, Options{MaxServing: places, MaxHeld: 1000, Patience: -1})
 	var all []*Incoming
 	for id := range int64(stuckPerPlace*places + places) {
 		in := incomingRequest(id)

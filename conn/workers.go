@@ -19,14 +19,15 @@ type served struct {
 	ctx  context.Context
 }
 
-// serve gives a request to a waiting worker, or to a new one.
-func (l *loop) serve(in *Incoming) {
+// serve gives a request to a waiting worker, or to a new one. Its handler must start before startBy;
+// 0: at any time.
+func (l *loop) serve(in *Incoming, startBy instant) {
 	if in.immediate {
 		l.serveNow(in)
 		return
 	}
 	ctx, cancel := context.WithCancelCause(withValues(l.served, in.Origin)) // not a child of the incarnation's context, which would keep a map of its children until its end
-	in.serving = task{name: in.Method, cancel: cancel, serves: in}
+	in.serving, in.startBy = task{name: in.Method, cancel: cancel, serves: in}, startBy
 	l.tasks.add(&in.serving)
 	if l.buffers.pace.isAtMost(l.buffers.keepUpTo) && l.buffers.kept.Incoming == nil && !in.exclusive && !in.streaming {
 		l.buffers.kept = served{in, l, ctx}
@@ -48,10 +49,14 @@ func (l *loop) serveNow(in *Incoming) {
 	l.buffers.follow(event{kind: handled, epoch: in.Epoch, incoming: in, payload: reply})
 }
 
-// serveOne runs a handler, and lends this goroutine to the loop for the answer. It
-// reports false if the loop has ended.
+// serveOne runs a handler if that is still wanted, and lends this goroutine to the loop for the answer.
+// It reports false if the loop has ended.
 func (l *loop) serveOne(request served) bool {
 	began := l.conn.now()
+	if why := request.unwanted(began); why != nil {
+		l.conn.tellUnserved(request.Incoming, why)
+		return l.handled(request.Incoming, began, request.refusal(why))
+	}
 	returned := false
 	defer func() {
 		if !returned {
@@ -61,6 +66,21 @@ func (l *loop) serveOne(request served) bool {
 	reply := request.answer()
 	returned = true
 	return l.handled(request.Incoming, began, reply)
+}
+
+// unwanted returns why the handler must not start any more, or nil. If the context has ended, the answer
+// is sent only in a drain.
+func (s *served) unwanted(now instant) error {
+	switch {
+	case s.ctx.Err() != nil && errors.Is(context.Cause(s.ctx), ErrDraining):
+		return errShuttingDown
+	case s.ctx.Err() != nil:
+		return context.Cause(s.ctx)
+	case passed(now, s.startBy):
+		return errTooLate(s.loop.conn.options.Patience)
+	default:
+		return nil
+	}
 }
 
 // handled lends this goroutine to the loop for the answer of a handler. It is a function of

@@ -236,6 +236,10 @@ type Inbound struct {
 	// sent it itself. Handlers that observe what a peer does ignore such messages.
 	Implied bool
 
+	// Held is how long the link has had the whole message. A receiver that limits how long a
+	// request waits counts it.
+	Held time.Duration
+
 	Frame []byte // one JSON-RPC message without framing; it belongs to the receiver
 	Err   error  // why the link refused and skipped a frame, for instance *OversizedError
 
