@@ -306,11 +306,11 @@ func newPlaces(handlers, bytes int) places {
 // enter takes a place for a call whose request has so many bytes.
 func (p places) enter(of share.Client, bytes int) error {
 	if !p.handlers.Take(of, 1) {
-		return refuse(jsonrpc.CodeOverloaded, "overloaded: %d handlers are running, and this client has its share of them", p.handlers.Held())
+		return refuse(jsonrpc.CodeOverloaded, "overloaded: %d handlers are running, and %s", p.handlers.Held(), p.handlers.Refused(1))
 	}
 	if !p.bytes.Take(of, bytes) {
 		p.handlers.Give(of, 1)
-		return refuse(jsonrpc.CodeOverloaded, "overloaded: the requests of running handlers hold %d bytes, and this client has its share of them", p.bytes.Held())
+		return refuse(jsonrpc.CodeOverloaded, "overloaded: the requests of running handlers hold %d bytes, and %s", p.bytes.Held(), p.bytes.Refused(bytes))
 	}
 	return nil
 }

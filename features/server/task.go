@@ -229,7 +229,9 @@ func (t *task) settle() {
 		close(t.done)
 		return
 	}
-	t.end(t.finished(), nil)
+	outcome := t.finished()
+	t.result, t.err = nil, nil // the store may not accept the outcome for long
+	t.end(outcome, nil)
 }
 
 // settleAsCall reports whether the call has not become a task. After that it never will.
@@ -339,16 +341,17 @@ func (t *task) record() *TaskRecord {
 }
 
 // save saves the present state of the task. When the store has its outcome, the task is
-// removed from memory. If the result is too large for the store, the task fails. After
-// any other error, the result stays in memory until the store accepts it.
+// removed from memory. If the store has no room for the outcome, the task fails with an error that is
+// short and says so. After any other error, the outcome stays in memory until the store accepts it.
 func (t *task) save() {
 	t.saving.Lock()
 	defer t.saving.Unlock()
 	r := t.record()
 	err := t.tasks.save(t.first.peer, r)
-	if err != nil && r.Task.Status == protocol.TaskCompleted && !t.settled && errors.Is(err, ErrTaskStoreFull) {
+	failure := r.Task.Error // one that is short is kept as it is
+	if !t.settled && errors.Is(err, ErrTaskStoreFull) && (r.Task.Status == protocol.TaskCompleted || failure != nil && len(failure.Message)+len(failure.Data) > failureRoom/2) {
 		t.mu.Lock()
-		t.setOutcome(failedTask(refuse(jsonrpc.CodeInternalError, "the result of the task cannot be kept: %v", err)))
+		t.setOutcome(failedTask(refuse(jsonrpc.CodeInternalError, "the tool was executed, and its result was dropped: %s", shorten(err.Error(), longestName))))
 		t.mu.Unlock()
 		r = t.record()
 		err = t.tasks.save(t.first.peer, r)

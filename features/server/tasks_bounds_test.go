@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -44,7 +45,7 @@ func TestTasksAreBounded(t *testing.T) {
 			w.beginTask("fails")
 			synctest.Wait()
 		}
-		overloaded(w, "fails", "it has 5 tasks, and this client has its share")
+		overloaded(w, "fails", "it has 5 tasks, and there is no room for more")
 		pass(time.Hour)
 		w.beginTask("fails") // and so has this client after its tasks have ended
 	})
@@ -88,13 +89,13 @@ func TestARoundRefusedForOverloadKeepsItsState(t *testing.T) {
 	})
 }
 
-// All addresses of one network count as one client.
+// All addresses of one network count as one client, and the networks of one /48 as four.
 //
 // Guarantees: G-0032.5
 func TestANetworkIsOneClient(t *testing.T) {
 	bubble(t, server.TaskOptions{MaxRunning: 64}, func(t *testing.T, s *taskServer) {
 		first, second := dialFrom(t, s.Server, &transport.Origin{RemoteAddr: "[2001:db8::1]:1"}), dialFrom(t, s.Server, &transport.Origin{RemoteAddr: "[2001:db8::ffff:2]:2"})
-		for range 24 {
+		for range 10 {
 			first.beginTask("work")
 		}
 		if got := second.ask(withTasks(`1`, "tools/call", `"name":"work"`)); !got.Error.is(jsonrpc.CodeOverloaded, "this client has its share") {
@@ -106,7 +107,7 @@ func TestANetworkIsOneClient(t *testing.T) {
 		} {
 			dialFrom(t, s.Server, origin).beginTask("work")
 		}
-		for range 24 + 5 {
+		for range 10 + 5 {
 			s.goOn <- struct{}{}
 		}
 	})
@@ -238,19 +239,29 @@ func TestAnOutcomeThatWasSeenStays(t *testing.T) {
 	})
 }
 
-// If the store cannot hold a result because of its size, the task fails.
+// If the store cannot hold a result because of its size, the task fails, and says that the tool was executed. The store
+// has room for that.
 //
 // Guarantees: G-0032.5
 func TestAResultThatIsTooLargeForTheStoreFailsItsTask(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
-		s := newServer(server.Options{Tasks: &server.TaskOptions{Store: &server.MemoryTaskStore{MaxBytes: 4096}}})
+		store, goOn := &server.MemoryTaskStore{MaxBytes: 6000}, make(chan struct{})
+		s := newServer(server.Options{Tasks: &server.TaskOptions{Store: store}})
 		server.AddTool(s, protocol.Tool{Name: "work", Execution: &protocol.ToolExecution{TaskSupport: protocol.TaskOptional}},
-			func(context.Context, struct{}) (string, error) { return strings.Repeat("a", 5000), nil })
+			func(context.Context, struct{}) (string, error) { <-goOn; return strings.Repeat("a", 6000), nil })
 		w := dial(t, s)
 		id := w.beginTask("work")
+		for i := range 6 { // others fill the store
+			for size := 0; store.Save(t.Context(), taskOf("", fmt.Sprint(i), fmt.Sprint(i), size)) == nil; size += 10 {
+			}
+		}
+		close(goOn)
 		synctest.Wait()
-		if got := w.getTask(id); got.Status != protocol.TaskFailed || got.Error == nil || !strings.Contains(got.Error.Message, "cannot be kept") {
-			t.Errorf("got %+v, want got.Status == %v, an error and %q in it", got, protocol.TaskFailed, "cannot be kept")
+		if r, err := store.Load(t.Context(), id); err != nil || r.Task.Status != protocol.TaskFailed {
+			t.Errorf("the store has %+v, %v, want %v", r, err, protocol.TaskFailed)
+		}
+		if got := w.getTask(id); got.Status != protocol.TaskFailed || got.Error == nil || !strings.Contains(got.Error.Message, "executed, and its result was dropped") {
+			t.Errorf("got %+v, want got.Status == %v, an error and %q in it", got, protocol.TaskFailed, "executed, and its result was dropped")
 		}
 		s.Close(t.Context())
 	})

@@ -194,7 +194,7 @@ func (m *taskModel) ret(t *rapid.T) {
 	case o.do == "fail":
 		one.status = protocol.TaskFailed
 	case errors.Is(m.store.mood, server.ErrTaskStoreFull):
-		one.status, one.result = protocol.TaskFailed, "cannot be kept"
+		one.status, one.result = protocol.TaskFailed, "executed, and its result was dropped"
 	}
 }
 

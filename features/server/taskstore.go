@@ -14,10 +14,11 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
-// ErrTaskStoreFull is returned by a TaskStore that has no room for a task. The server
-// then refuses a call that would become a task. A task whose result does not fit into
-// the store fails.
-var ErrTaskStoreFull = errors.New("server: the task store is full")
+// ErrTaskStoreFull is returned by a TaskStore that has no room for a task: because it is full, or
+// because the client of the task has its share of it; the text of the error says which. The server
+// then refuses a call that would become a task. A task that has run, and whose result finds no
+// room, fails, and its error says that the result was dropped.
+var ErrTaskStoreFull = errors.New("server: no room in the task store")
 
 // A TaskRecord is a task in a TaskStore. Treat what it points to as read-only.
 type TaskRecord struct {
@@ -74,7 +75,7 @@ type TaskStore interface {
 // ready to use, with the default bounds.
 type MemoryTaskStore struct {
 	MaxTasks int // how many tasks are kept; default 10,000, which clients share: one alone has 38 %, and fewer than 64 go to whom comes first
-	MaxBytes int // the size of all tasks together, in bytes; default 64 MiB, which clients share; a task that is there may grow while there is room
+	MaxBytes int // the size of all tasks together, in bytes; default 64 MiB, which clients share; a task that is there may grow while an eighth of it is free
 
 	mu     sync.Mutex
 	tasks  map[string]storedTask // nil until the first is saved
@@ -82,6 +83,9 @@ type MemoryTaskStore struct {
 	bytes  *share.Pool
 	oldest time.Time // no task expires before this time
 }
+
+// failureRoom is what a running task holds beyond its size, in bytes, so that its failure always finds room.
+const failureRoom = 1 << 10
 
 type storedTask struct {
 	*TaskRecord
@@ -109,9 +113,12 @@ func (m *MemoryTaskStore) Save(_ context.Context, r *TaskRecord) error {
 	}
 	kept := *r
 	next := storedTask{&kept, r.Size()}
+	if !r.Task.Status.Ended() {
+		next.size += failureRoom
+	}
 	before, known := m.tasks[r.Task.TaskID]
 	if !known && !m.places.Take(next.of(), 1) {
-		return fmt.Errorf("%w: it has %d tasks, and this client has its share of them", ErrTaskStoreFull, len(m.tasks))
+		return fmt.Errorf("%w: it has %d tasks, and %s", ErrTaskStoreFull, len(m.tasks), m.places.Refused(1))
 	}
 	take := m.bytes.Take
 	if known {
@@ -123,7 +130,7 @@ func (m *MemoryTaskStore) Save(_ context.Context, r *TaskRecord) error {
 		if !known {
 			m.places.Give(next.of(), 1)
 		}
-		return fmt.Errorf("%w: its tasks have %d bytes, and this client has its share of them", ErrTaskStoreFull, m.bytes.Held())
+		return fmt.Errorf("%w: its tasks have %d bytes, and %s", ErrTaskStoreFull, m.bytes.Held(), m.bytes.Refused(grows))
 	}
 	if len(m.tasks) == 0 || r.Expires.Before(m.oldest) {
 		m.oldest = r.Expires

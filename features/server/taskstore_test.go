@@ -17,7 +17,7 @@ import (
 func taskOf(owner, client, id string, size int) *server.TaskRecord {
 	return &server.TaskRecord{
 		Owner: owner, Client: client, Expires: time.Now().Add(time.Hour),
-		Task: protocol.DetailedTask{Task: protocol.Task{TaskID: id}, FinalResult: json.RawMessage(strings.Repeat("a", size))},
+		Task: protocol.DetailedTask{Task: protocol.Task{TaskID: id, Status: protocol.TaskCompleted}, FinalResult: json.RawMessage(strings.Repeat("a", size))},
 	}
 }
 

@@ -106,18 +106,29 @@ func (p *Pool) Take(c Client, n int) bool {
 	return taken
 }
 
-// Extend takes n for a client that has something which grows, if so much is free, whatever its share is.
+// Extend takes n for a client that has something which grows, if so much is free, whatever its share is. Beyond that
+// share it leaves the last eighth of the pool to what is new.
 func (p *Pool) Extend(c Client, n int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	a := p.enter(c)
-	fits := n <= p.free
+	fits := n <= p.free-p.limit/8 || p.allows(a, n, p.free, p.within(a, n))
 	if fits {
 		p.hold(a, n)
 		p.grant(0)
 	}
 	p.leave(c, a)
 	return fits
+}
+
+// Count takes n that a client has already, whatever is free: the pool may then hold more than its limit.
+func (p *Pool) Count(c Client, n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a := p.enter(c)
+	p.hold(a, n)
+	p.leave(c, a)
+	p.grant(0)
 }
 
 // Claim takes n for a client and returns nil. If the client may not have that now, Claim returns
@@ -177,6 +188,16 @@ func (p *Pool) Give(c Client, n int) {
 		p.leave(c, a)
 		p.grant(n)
 	}
+}
+
+// Refused says why a client was refused n, as the end of a sentence.
+func (p *Pool) Refused(n int) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n > p.free {
+		return "there is no room for more"
+	}
+	return "this client has its share of them"
 }
 
 // Held returns how much all clients hold together.

@@ -140,8 +140,8 @@ func TestWhoHoldsLeastComesFirst(t *testing.T) {
 	}
 
 	p = New(1000, 10, nil)
-	p.Extend(much, 300)
-	p.Extend(other, 300)
+	p.Count(much, 300)
+	p.Count(other, 300)
 	if p.Claim(much, 60) == nil || p.Take(other, 20) {
 		t.Error("a client passes the claim of another that holds as much")
 	}
@@ -154,8 +154,8 @@ func TestWhoHoldsLeastComesFirst(t *testing.T) {
 func TestOldClaimsDoNotPassNewcomers(t *testing.T) {
 	p := New(100, 10, nil)
 	greedy, other := Client{Identity: "greedy"}, Client{Identity: "other"}
-	p.Extend(greedy, 12)
-	p.Extend(Client{Identity: "others"}, 88)
+	p.Count(greedy, 12)
+	p.Count(Client{Identity: "others"}, 88)
 	old := p.Claim(greedy, 10)
 	newcomer := p.Claim(other, 10)
 	p.Give(greedy, 12)
@@ -186,14 +186,44 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// What a client has may grow as long as there is room, whatever its share is, and growing by nothing needs no room.
+// What a client has may grow as long as there is room, whatever its share is, but for the last eighth of the pool. Growing
+// by nothing needs no room.
 //
 // Guarantees: G-0083.6
 func TestExtend(t *testing.T) {
 	p := NewLasting(100, 1)
 	greedy := Client{Identity: "greedy"}
 	p.Take(greedy, 38)
-	if p.Take(greedy, 1) || !p.Extend(greedy, 62) || p.Extend(greedy, 1) || !p.Take(greedy, 0) {
-		t.Error("want that a client at its share takes no more, but may extend what it has up to the limit")
+	if p.Take(greedy, 1) || !p.Extend(greedy, 50) || p.Extend(greedy, 1) || !p.Take(greedy, 0) {
+		t.Error("want that a client at its share takes no more, but may extend what it has up to an eighth below the limit")
+	}
+	if got, want := p.Refused(1), "this client has its share of them"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	for i := range 12 {
+		if newcomer := (Client{Identity: fmt.Sprint(i)}); !p.Extend(newcomer, 1) {
+			t.Error("a client within its share cannot extend what it has")
+		}
+	}
+	if got, want := p.Refused(1), "there is no room for more"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// What a client has already is counted beyond the limit, too. Nobody gets anything until the pool holds less again.
+func TestCount(t *testing.T) {
+	p := New(100, 10, nil)
+	here, elsewhere := Client{Identity: "here"}, Client{Identity: "elsewhere"}
+	p.Count(elsewhere, 120)
+	claim := p.Claim(here, 10)
+	if p.Take(here, 1) || p.Extend(here, 1) || claim == nil || p.Held() != 120 {
+		t.Error("a pool that holds more than its limit grants something")
+	}
+	p.Give(elsewhere, 29)
+	if claim.isGranted() {
+		t.Error("a claim of 10 was granted although 91 of 100 are held")
+	}
+	if p.Give(elsewhere, 1); !claim.isGranted() {
+		t.Error("a claim of 10 was not granted although 90 of 100 are held")
 	}
 }
