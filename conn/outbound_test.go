@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -13,6 +15,7 @@ import (
 	"weak"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/inmem"
 )
@@ -196,6 +199,51 @@ func TestReplyBehindAFailureIsSent(t *testing.T) {
 		if len(s.frames()) != 1 {
 			t.Errorf("sent %q, want the reply", s.frames())
 		}
+	})
+}
+
+// A reply for which the link has no room is replaced at once by a short error. If the handler has failed, its
+// code stays. A link that has no room for that either gets nothing more.
+//
+// Guarantees: G-0087.2
+func TestReplyWithoutRoomIsReplaced(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		long := strings.Repeat("x", 1000)
+		fault := error(nil)
+		room := 500
+		s := &script{onSend: func(_ *script, o transport.Outbound) error {
+			if len(o.Frame) > room {
+				return transport.ErrNoRoom
+			}
+			return nil
+		}}
+		r := start(conn.Accept(s, conn.Options{Handler: handler{"m": func(context.Context, *conn.Incoming) (json.RawMessage, error) {
+			return json.RawMessage(`"` + long + `"`), fault
+		}}}))
+		synctest.Wait()
+		ask := func(id int) {
+			s.deliver(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"m"}`, id))
+			synctest.Wait()
+		}
+		ask(1)
+		fault = &jsonrpc.Error{Code: 7, Message: long}
+		ask(2)
+		room = 10
+		ask(3)
+		room, fault = 5000, nil
+		ask(4)
+		frames := s.frames()
+		if len(frames) != 3 {
+			t.Fatalf("sent %q, want three replies", frames)
+		}
+		for i, want := range []int64{jsonrpc.CodeAnswerDropped, 7, 0} {
+			m, err := jsonrpc.Decode([]byte(frames[i]), jsonrpc.Limits{})
+			if err != nil || want == 0 && m.Error != nil || want != 0 && (m.Error == nil || m.Error.Code != want) {
+				t.Errorf("reply %d is %.200s, %v; want the code %d", i+1, frames[i], err, want)
+			}
+		}
+		r.Stop()
+		<-r.ended
 	})
 }
 

@@ -89,15 +89,32 @@ func (l *loop) transmit(fx *effect) {
 		return
 	}
 	out := &fx.out
-	err := l.incarnation.link.Send(transport.Outbound{
-		Stream: out.stream, Tag: transport.Tag(out.id), Last: out.last, Frame: out.frame, Route: out.routed(),
-	})
+	err := l.offer(out)
+	if err == transport.ErrNoRoom && out.reply {
+		err = l.offerShorter(out)
+	}
 	if err != nil {
 		l.giveBack(fx, err)
 		return
 	}
 	l.conn.counters.bytesOut.Add(uint64(len(out.frame)))
 	l.taken(out)
+}
+
+func (l *loop) offer(out *outboundFrame) error {
+	return l.incarnation.link.Send(transport.Outbound{
+		Stream: out.stream, Tag: transport.Tag(out.id), Last: out.last, Frame: out.frame, Route: out.routed(),
+	})
+}
+
+// offerShorter offers what takes the place of a reply that finds no room with the peer. It does so at once:
+// a reply that waits would keep its memory.
+func (l *loop) offerShorter(out *outboundFrame) error {
+	err := transport.ErrNoRoom
+	for err == transport.ErrNoRoom && out.shorten() {
+		err = l.offer(out)
+	}
+	return err
 }
 
 // giveBack returns a frame to the core that the link did not take, or, without an error, was

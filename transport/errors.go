@@ -16,6 +16,10 @@ var (
 	// ErrBusy is returned by Send when the outbound queue is full.
 	ErrBusy = errors.New("transport: link busy")
 
+	// ErrNoRoom is returned by Send when the peer has left so much unread that the frame finds no
+	// room. A shorter one may find some.
+	ErrNoRoom = errors.New("transport: the peer has too much that it has not read")
+
 	// ErrNoRoute is returned by Send when the peer has not opened the stream that the
 	// frame is for, or has closed it.
 	ErrNoRoute = errors.New("transport: no stream to the peer")

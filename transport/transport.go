@@ -71,7 +71,8 @@ type Link interface {
 	// nil once the frame is queued. It returns ErrBusy if the bounded queue of Main
 	// is full; the frame then still belongs to the caller, and the link calls
 	// Receiver.Writable when there is room. It returns *OversizedError for a frame
-	// above the limit, ErrNoRoute if the frame's stream has no peer, and ErrClosed
+	// above the limit, ErrNoRoom if a limit for all that peers have not read leaves no room
+	// for the frame, which then still belongs to the caller, ErrNoRoute if the frame's stream has no peer, and ErrClosed
 	// after Close or loss. Only Main is ever busy. If the queue of another stream is
 	// full, that stream is lost, so that a slow peer cannot delay the others.
 	Send(Outbound) error

@@ -137,6 +137,9 @@ func (id ID) String() string {
 	return string(id.Append(nil))
 }
 
+// MaxSize returns how long the id is as JSON, at most.
+func (id ID) MaxSize() int { return maxIDDigits + len(`"\u0000"`)*len(id.text) }
+
 // Append appends the id as JSON, with its type and value, or null if there is no id.
 func (id ID) Append(dst []byte) []byte {
 	switch id.kind {

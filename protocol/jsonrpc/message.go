@@ -76,6 +76,10 @@ const (
 // the moment or shuts down, and has not executed the request. A sender may repeat it.
 const CodeOverloaded = -32050
 
+// CodeAnswerDropped is a code of Bowline's own. It means that the receiver has executed the request, at
+// least in part, and has dropped the answer: its peer has left so much unread that there was no room for it.
+const CodeAnswerDropped = -32051
+
 // IsReservedCode reports whether JSON-RPC reserves the code: -32768 to -32000.
 // An application chooses its own codes outside that range.
 func IsReservedCode(code int64) bool { return -32768 <= code && code <= -32000 }

@@ -235,7 +235,7 @@ func failureServed(ctx context.Context, result any, err error) failure {
 func isDefined(code int64) bool {
 	switch code {
 	case jsonrpc.CodeParseError, jsonrpc.CodeInvalidRequest, jsonrpc.CodeMethodNotFound, jsonrpc.CodeInvalidParams,
-		jsonrpc.CodeInternalError, jsonrpc.CodeOverloaded,
+		jsonrpc.CodeInternalError, jsonrpc.CodeOverloaded, jsonrpc.CodeAnswerDropped,
 		protocol.CodeHeaderMismatch, protocol.CodeMissingCapability, protocol.CodeUnsupportedVersion,
 		protocol.CodeUserRejected, protocol.CodeResourceNotFound, protocol.CodeURLElicitationRequired:
 		return true

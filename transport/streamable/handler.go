@@ -141,7 +141,10 @@ type HandlerOptions struct {
 	// MaxUnread limits the messages that wait to be written to clients, in bytes;
 	// default 128 MiB. There are two such limits: one for messages up to 64 KiB, and
 	// one for larger ones. Clients share each limit: one client alone may have 38 % of it
-	// unread, and less the more others have. A response beyond a limit is aborted.
+	// unread, and less the more others have. Room for a short answer is taken before a request is
+	// delivered; without it the response is 503, and the request is not executed. A longer answer that
+	// finds no room is dropped, and the client gets the error jsonrpc.CodeAnswerDropped. The
+	// minimum is 64 KiB.
 	MaxUnread int
 
 	// KeepAlive is how long an event stream may be silent before the handler sends a
@@ -177,7 +180,7 @@ func (o HandlerOptions) withDefaults() HandlerOptions {
 	o.MaxSessions = cmp.Or(max(o.MaxSessions, 0), 10_000)
 	o.SessionIdle = cmp.Or(max(o.SessionIdle, 0), 30*time.Minute)
 	o.MaxHeld = cmp.Or(max(o.MaxHeld, 0), 128<<20)
-	o.MaxUnread = cmp.Or(max(o.MaxUnread, 0), 128<<20)
+	o.MaxUnread = max(cmp.Or(max(o.MaxUnread, 0), 128<<20), smallSize)
 	o.KeepAlive = cmp.Or(max(o.KeepAlive, 0), 15*time.Second)
 	o.Retry = cmp.Or(max(o.Retry, 0), time.Second)
 	if o.EventStore == nil {

@@ -152,9 +152,9 @@ func (h *Handler) postModern(w http.ResponseWriter, r *http.Request, b *body) *r
 
 // answer serves a request on a new stream.
 func (h *Handler) answer(l *serverLink, w http.ResponseWriter, r *http.Request, b *body) (*requestStream, *refusal) {
-	s, ok := l.openStream(w, b, &h.options)
-	if !ok {
-		return s, l.refusal(s.id)
+	s, refused := l.openStream(w, b, &h.options)
+	if refused != nil {
+		return s, refused
 	}
 	return s, s.serve(r.Context(), b)
 }

@@ -116,6 +116,11 @@ func overloaded(id jsonrpc.ID, text string) *refusal {
 	return &refusal{status: http.StatusServiceUnavailable, again: true, code: jsonrpc.CodeOverloaded, id: id, text: "overloaded: " + text}
 }
 
+// tooMuchUnread refuses a request because there would be no room for its answer.
+func tooMuchUnread(id jsonrpc.ID) *refusal {
+	return overloaded(id, "too many answers are not read")
+}
+
 func unavailable(id jsonrpc.ID, text string) *refusal {
 	return &refusal{status: http.StatusServiceUnavailable, code: jsonrpc.CodeInternalError, id: id, text: text}
 }

@@ -1,6 +1,7 @@
 package streamable
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -228,12 +229,13 @@ func TestSlowAcceptDelaysNoOtherClient(t *testing.T) {
 }
 
 // The responses that clients do not read are limited, for one client and for all
-// together. A response that is cut off never looks complete.
+// together. What finds no room is refused to its sender, and a short answer in its place finds room.
 //
-// Guarantees: G-0038.3
+// Guarantees: G-0038.3, G-0087.2
 func TestUnreadAnswersAreBounded(t *testing.T) {
 	const each, size, most = 40, 1 << 20, 32 << 20
 	answer := fmt.Sprintf(`{"jsonrpc":"2.0","id":7,"result":%q}`, strings.Repeat("x", size))
+	short := `{"jsonrpc":"2.0","id":7,"error":{"code":-32051,"message":"dropped"}}`
 	inBubble(t, HandlerOptions{MaxUnread: most, MaxFrame: 4 << 20, Identify: byUser}, false, func(t *testing.T, b *bench) {
 		var unread []*stuckWriter
 		var served []chan struct{}
@@ -242,9 +244,18 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 			for range each {
 				w, done := b.serveStuck("POST", modernBody("hold", ""), lines...)
 				p := b.peer(t, n)
-				_ = p.send(t, answering(p.newest(), answer)) // Send reports that some responses are cut off
+				err := p.send(t, answering(p.newest(), answer))
+				if err == transport.ErrNoRoom {
+					err = p.send(t, answering(p.newest(), short))
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
 				synctest.Wait()
 				unread, served = append(unread, w), append(served, done)
+			}
+			if p := b.peer(t, n); p.count(func(p *peer) int { return len(p.lost) }) > 0 {
+				t.Errorf("client %d lost streams: %v", n, p.lost)
 			}
 			if held := b.handler.unread.large.Held(); held > most || n == 0 && held > most/2 {
 				t.Errorf("%d bytes are held for %d clients", held, n+1)
@@ -258,18 +269,72 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 		for n, w := range unread {
 			close(w.released)
 			<-served[n]
-			switch {
-			case w.status == 200 && !w.aborted && w.writes >= size/web.WriteSize:
+			if w.status != 200 || w.aborted {
+				t.Errorf("got status %d, aborted: %t; want a complete response", w.status, w.aborted)
+			}
+			if w.writes >= size/web.WriteSize {
 				kept++
-			case w.status == 200 && !w.aborted:
-				t.Errorf("a response that was cut off looks complete after %d writes, want an abort", w.writes)
 			}
 		}
 		if kept == 0 || kept > most/size {
 			t.Errorf("%d responses were kept", kept)
 		}
-		if held := b.handler.unread.large.Held(); held != 0 {
+		if held := b.held(); held != 0 {
 			t.Errorf("%d bytes are charged at the end, want 0", held)
+		}
+	})
+}
+
+// A request for whose answer there would be no room, not even for an error, is refused before it is
+// delivered.
+//
+// Guarantees: G-0087.1
+func TestRequestWithoutRoomForItsAnswerIsNotExecuted(t *testing.T) {
+	const most = 64 << 10
+	inBubble(t, HandlerOptions{MaxUnread: most}, false, func(t *testing.T, b *bench) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		session := b.initialize()
+		var held []chan struct{}
+		for range most / answerRoom {
+			w, done := b.serve(ctx, "POST", modernBody("hold", ""), modernHeader("hold")...)
+			if held = append(held, done); w.Code != 200 {
+				t.Fatalf("request %d: got status %d", len(held), w.Code)
+			}
+			if b.held() > most-answerRoom-100 {
+				break
+			}
+		}
+		refused := map[string]func() (*httptest.ResponseRecorder, chan struct{}){
+			"modern": func() (*httptest.ResponseRecorder, chan struct{}) {
+				return b.serve(t.Context(), "POST", modernBody("echo", ""), modernHeader("echo")...)
+			},
+			"legacy": func() (*httptest.ResponseRecorder, chan struct{}) {
+				return b.serve(t.Context(), "POST", echoBody, session)
+			},
+		}
+		before := b.peer(t, 0).count(func(p *peer) int { return len(p.received) }) + b.peer(t, 1).count(func(p *peer) int { return len(p.received) })
+		for name, again := range refused {
+			w, done := again()
+			if <-done; w.Code != 503 || w.Header().Get("Retry-After") != soon || !strings.Contains(w.Body.String(), "-32050") {
+				t.Errorf("%s: got status %d and %s, want 503 and the error -32050", name, w.Code, w.Body)
+			}
+		}
+		if n := b.peer(t, 0).count(func(p *peer) int { return len(p.received) }) + b.peer(t, 1).count(func(p *peer) int { return len(p.received) }); n != before {
+			t.Errorf("%d requests were delivered nevertheless", n-before)
+		}
+		cancel()
+		for _, done := range held {
+			<-done
+		}
+		for name, again := range refused {
+			w, done := again()
+			if <-done; w.Code != 200 {
+				t.Errorf("%s, when there is room: got status %d and %s", name, w.Code, w.Body)
+			}
+		}
+		if n := b.held(); n != 0 {
+			t.Errorf("%d bytes are held at the end", n)
 		}
 	})
 }

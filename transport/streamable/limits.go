@@ -55,6 +55,10 @@ const smallSize = 64 << 10
 // frameOverhead is what a queued message counts in addition to its bytes.
 const frameOverhead = 256
 
+// answerRoom is how many bytes are secured for the answer to a request before the request is delivered: enough
+// for an error with an id of usual length.
+const answerRoom = 1<<10 + frameOverhead
+
 // unread are the pools of messages that wait to be written. A client that reads slowly holds them for long.
 type unread struct{ small, large *share.Pool }
 

@@ -112,10 +112,11 @@ func (l *serverLink) Send(o transport.Outbound) error {
 	if l.ending != nil {
 		return transport.ErrClosed
 	}
-	if s := l.streams.find(o.Stream); s == nil || !s.push(o) {
+	s := l.streams.find(o.Stream)
+	if s == nil {
 		return noRoute(o.Stream)
 	}
-	return nil
+	return s.push(o)
 }
 
 func noRoute(stream transport.Stream) error {

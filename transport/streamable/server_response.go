@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/share"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/queue"
 	"github.com/bowline-mcp/bowline/transport/internal/web"
@@ -330,6 +332,7 @@ func oneLine(frame []byte) []byte {
 type sendQueue struct {
 	queue.Queue
 	link    *serverLink
+	secured int                  // the bytes that are taken for the last frame, whatever that will be
 	refused bool                 // Writable is due
 	taken   []transport.Outbound // what take has returned
 }
@@ -337,16 +340,65 @@ type sendQueue struct {
 // mostTaken is how many frames a queue has room for that take has returned.
 const mostTaken = 16
 
+// secure takes room for the answer to a request, which may become an error. It reports false if the client has
+// too much unread.
+func (q *sendQueue) secure(id jsonrpc.ID) bool {
+	n := answerRoom + id.MaxSize()
+	if !q.link.unread.small.Take(q.link.key.Client, n) {
+		return false
+	}
+	q.secured = n
+	return true
+}
+
+// cost returns the pool from which a frame takes room, and how many bytes.
+func (q *sendQueue) cost(o *transport.Outbound) (*share.Pool, int) {
+	if q.isSecured(o) {
+		return q.link.unread.small, q.secured
+	}
+	return q.link.unread.pool(o.Frame)
+}
+
+// isSecured reports whether a frame needs no more than what is secured for it.
+func (q *sendQueue) isSecured(o *transport.Outbound) bool {
+	return o.Last && len(o.Frame)+frameOverhead <= q.secured
+}
+
+// claim takes room for a frame. It reports false if the client has too much unread.
+func (q *sendQueue) claim(o *transport.Outbound) bool {
+	if q.isSecured(o) {
+		return true
+	}
+	pool, bytes := q.link.unread.pool(o.Frame)
+	if !pool.Take(q.link.key.Client, bytes) {
+		return false
+	}
+	if o.Last {
+		q.release()
+	}
+	return true
+}
+
+// release gives back what is secured.
+func (q *sendQueue) release() {
+	q.link.unread.small.Give(q.link.key.Client, q.secured)
+	q.secured = 0
+}
+
 // push queues a frame. It reports false if the queue is full, or if the client has too
 // much unread.
 func (q *sendQueue) push(o transport.Outbound) bool {
-	pool, bytes := q.link.unread.pool(o.Frame)
-	fits := pool.Take(q.link.key.Client, bytes)
-	if fits && !q.Push(o) {
-		pool.Give(q.link.key.Client, bytes)
-		fits = false
-	}
+	fits := q.claim(&o) && q.add(o)
 	q.refused = q.refused || !fits
+	return fits
+}
+
+// add queues a frame for which room was claimed. It reports false if the queue is full.
+func (q *sendQueue) add(o transport.Outbound) bool {
+	fits := q.Push(o)
+	if !fits {
+		q.written([]transport.Outbound{o})
+	}
 	return fits
 }
 
@@ -374,17 +426,23 @@ func (q *sendQueue) take() (frames []transport.Outbound, relieved bool) {
 
 // written releases what the frames counted for their client. It needs no lock.
 func (q *sendQueue) written(frames []transport.Outbound) {
-	for _, o := range frames {
-		pool, bytes := q.link.unread.pool(o.Frame)
-		pool.Give(q.link.key.Client, bytes)
+	for i := range frames {
+		pool, bytes := q.cost(&frames[i])
+		if pool.Give(q.link.key.Client, bytes); frames[i].Last {
+			q.secured = 0
+		}
 	}
 }
 
-// drop removes all frames.
+// drop removes all frames, and gives back what is secured.
 func (q *sendQueue) drop() {
-	for ; q != nil && q.Len() > 0; q.Drop(1) {
+	if q == nil {
+		return
+	}
+	for ; q.Len() > 0; q.Drop(1) {
 		q.written([]transport.Outbound{q.At(0)})
 	}
+	q.release()
 }
 
 // writableDue reports, once per refusal, that Writable is due.

@@ -50,8 +50,11 @@ func (n *numbering) resume(ctx context.Context) *refusal {
 	if err != nil {
 		return unreadable()
 	}
-	s, head := n.attach(k)
-	if s != nil {
+	s, head, refused := n.attach(k)
+	switch {
+	case refused != nil:
+		return refused
+	case s != nil:
 		return s.goOn(ctx, n.to, head)
 	}
 	if k, err = n.kept(ctx); err != nil { // the stream may have just ended
@@ -69,26 +72,30 @@ func unreadable() *refusal {
 
 // attach makes the stream continue on this response, unless the stream has ended, or events
 // are missing. It returns the stream, or nil, and the index up to which stored events
-// must be written first.
-func (n *numbering) attach(k kept) (s *requestStream, head uint64) {
+// must be written first. It refuses a client that has too much unread: it may come back.
+func (n *numbering) attach(k kept) (s *requestStream, head uint64, refused *refusal) {
 	to, l := n.to, n.to.link
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s = l.streams.find(n.stream)
 	if s == nil || !s.issued || s.cut != nil || l.ending != nil || n.at > s.head {
-		return nil, 0
+		return nil, 0, nil
 	}
 	if k.gap || k.head == n.at && s.head > n.at {
-		return nil, 0
+		return nil, 0, nil
+	}
+	frames := l.newFrames()
+	if !frames.secure(s.id) {
+		return nil, 0, tooMuchUnread(jsonrpc.ID{})
 	}
 	n.initialID = wantsInitialID(l.version)
 	if s.to != nil {
 		s.to.interrupt()
 	}
 	s.leave(errReplaced)
-	s.frames = l.newFrames()
+	s.frames = frames
 	s.to, to.queue, to.over = to, s.frames, s.over
-	return s, s.head
+	return s, s.head, nil
 }
 
 // goOn writes the stored events of the stream up to an index, and then what follows.

@@ -68,8 +68,8 @@ type postedStream struct {
 	queued, taken [1]transport.Outbound // room for one frame, because most responses are one
 }
 
-// openStream opens the stream of a request. It reports false if the link has ended.
-func (l *serverLink) openStream(w http.ResponseWriter, b *body, o *HandlerOptions) (*requestStream, bool) {
+// openStream opens the stream of a request, and secures room for the answer.
+func (l *serverLink) openStream(w http.ResponseWriter, b *body, o *HandlerOptions) (*requestStream, *refusal) {
 	posted := new(postedStream)
 	s := &posted.requestStream
 	s.link, s.id, s.frames, s.to = l, b.requestID(), &posted.frames, &posted.first
@@ -77,12 +77,16 @@ func (l *serverLink) openStream(w http.ResponseWriter, b *body, o *HandlerOption
 	s.initializes = !l.isShared() && b.initializes()
 	posted.frames = sendQueue{link: l, taken: posted.taken[:0], Queue: queue.Queue{Frames: streamFrames}}
 	posted.frames.Begin(posted.queued[:])
+	if !s.frames.secure(s.id) {
+		return s, tooMuchUnread(s.id)
+	}
 	s.to.init(l, w, b.control, o.KeepAlive)
 	s.to.queue = s.frames
 	l.mu.Lock()
 	if l.ending != nil {
 		l.mu.Unlock()
-		return s, false
+		s.frames.release()
+		return s, l.refusal(s.id)
 	}
 	l.opened++
 	s.number = l.opened
@@ -96,7 +100,7 @@ func (l *serverLink) openStream(w http.ResponseWriter, b *body, o *HandlerOption
 	if due {
 		l.saved.saveAgain()
 	}
-	return s, true
+	return s, nil
 }
 
 // serve delivers the request and writes the response. It releases the stream in any
@@ -127,7 +131,7 @@ func (s *requestStream) refusal(to *response, err error) *refusal {
 	switch {
 	case to.begun && err == transport.ErrPeerClosed: // the client has disconnected
 		return nil
-	case to.begun:
+	case to.begun, err == ErrNotReading:
 		return &refusal{abort: true}
 	case err == errCannotFlush:
 		refused := cannotFlush(s.id)
@@ -290,13 +294,19 @@ func (s *requestStream) takeCredit() (granted bool, err error) {
 	}
 }
 
-// push queues a frame. It reports false if the stream has no client any more. The stream
-// is never busy, because a client's requests would then wait for each other. Instead,
-// push ends a stream whose client does not read. The last frame always fits, unless the
-// client leaves too much unread on all its streams. The caller holds link.mu.
-func (s *requestStream) push(o transport.Outbound) bool {
+// push queues a frame. It fails with ErrNoRoute if the stream has no client any more, and with ErrNoRoom if
+// the client leaves too much unread on all its streams. The stream is never busy, because a client's requests would then wait
+// for each other. Instead, push ends a stream whose client does not read. There is always room for
+// a last frame that is short. The caller holds link.mu.
+func (s *requestStream) push(o transport.Outbound) error {
 	if s.over || s.cut != nil {
-		return false
+		return noRoute(s.number)
+	}
+	if s.to != nil && !s.frames.claim(&o) {
+		if isAnswer := o.Route.Kind == jsonrpc.KindResult || o.Route.Kind == jsonrpc.KindError; isAnswer && len(o.Frame) <= answerRoom {
+			return s.cutOff() // its client would wait for it
+		}
+		return transport.ErrNoRoom
 	}
 	if s.keepsAll && (s.issued || s.head > 0 || !o.Last) {
 		s.head++
@@ -306,19 +316,24 @@ func (s *requestStream) push(o transport.Outbound) bool {
 		if s.over {
 			s.link.streams.remove(s)
 		}
-		return true
+		return nil
 	}
 	if o.Last {
 		s.frames.Frames, s.frames.Bytes = math.MaxInt, math.MaxInt
 	}
-	if !s.frames.push(o) {
-		s.cut, s.to.cut = ErrNotReading, ErrNotReading
-		s.to.interrupt()
-		return false
+	if !s.frames.add(o) {
+		return s.cutOff()
 	}
 	s.to.over = o.Last
 	s.to.signal()
-	return true
+	return nil
+}
+
+// cutOff ends a stream whose client does not read. The caller holds link.mu.
+func (s *requestStream) cutOff() error {
+	s.cut, s.to.cut = ErrNotReading, ErrNotReading
+	s.to.interrupt()
+	return noRoute(s.number)
 }
 
 // end ends the stream from this side. Queued frames are still sent. The caller holds
