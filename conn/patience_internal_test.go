@@ -182,7 +182,7 @@ func TestHandlerThatIsNotWantedDoesNotStart(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l, r := readyReceiver(t, func(context.Context, *Incoming) { t.Error("the handler was called") })
 				l.unpark()
-				advance(time.Second)
+				advance(1)
 				in := r.incoming(transport.Main, &jsonrpc.Message{ID: jsonrpc.IntegerID(1), Method: "m"}, 0, source{})
 				w := &worker{requests: make(chan served, 1)}
 				if l.conn.options.Wheel.workers.add(w); test.here {
