@@ -122,7 +122,7 @@ func (m *MemoryTaskStore) Save(_ context.Context, r *TaskRecord) error {
 	}
 	take := m.bytes.Take
 	if known {
-		take = m.bytes.Extend
+		take = m.bytes.Grow
 	}
 	if grows := next.size - before.size; grows < 0 {
 		m.bytes.Give(next.of(), -grows)

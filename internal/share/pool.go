@@ -106,13 +106,18 @@ func (p *Pool) Take(c Client, n int) bool {
 	return taken
 }
 
-// Extend takes n for a client that has something which grows, if so much is free, whatever its share is. Beyond that
-// share it leaves the last eighth of the pool to what is new.
-func (p *Pool) Extend(c Client, n int) bool {
+// Extend takes n for a client if so much is free, whatever its share is.
+func (p *Pool) Extend(c Client, n int) bool { return p.extend(c, n, 0) }
+
+// Grow takes n for something that a client has and that grows, whatever its share is. Beyond that share it leaves
+// the last eighth of the pool to what is new.
+func (p *Pool) Grow(c Client, n int) bool { return p.extend(c, n, p.limit/8) }
+
+func (p *Pool) extend(c Client, n, leave int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	a := p.enter(c)
-	fits := n <= p.free-p.limit/8 || p.allows(a, n, p.free, p.within(a, n))
+	fits := n <= p.free-leave || p.allows(a, n, p.free, p.within(a, n))
 	if fits {
 		p.hold(a, n)
 		p.grant(0)

@@ -184,8 +184,11 @@ func TestPoolModel(t *testing.T) {
 			},
 			"extend": func(t *rapid.T) {
 				c, n := client.Draw(t, "client"), amount.Draw(t, "n")
-				fits := n <= m.limit-m.total()-m.limit/8 || m.may(c, n)
-				if got := m.pool.Extend(c, n); got && !fits || fits && !got && len(m.waiting) == 0 {
+				fits, extend := n <= m.limit-m.total(), m.pool.Extend
+				if rapid.Bool().Draw(t, "grows") {
+					fits, extend = n <= m.limit-m.total()-m.limit/8 || m.may(c, n), m.pool.Grow
+				}
+				if got := extend(c, n); got && !fits || fits && !got && len(m.waiting) == 0 {
 					t.Fatalf("extending by %d for %v: got %t, want %t", n, c, got, fits)
 				} else if got {
 					m.held[c] = append(m.held[c], n)

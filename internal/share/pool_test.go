@@ -190,20 +190,23 @@ func TestPlaces(t *testing.T) {
 // by nothing needs no room.
 //
 // Guarantees: G-0083.6
-func TestExtend(t *testing.T) {
+func TestGrow(t *testing.T) {
 	p := NewLasting(100, 1)
 	greedy := Client{Identity: "greedy"}
 	p.Take(greedy, 38)
-	if p.Take(greedy, 1) || !p.Extend(greedy, 50) || p.Extend(greedy, 1) || !p.Take(greedy, 0) {
+	if p.Take(greedy, 1) || !p.Grow(greedy, 50) || p.Grow(greedy, 1) || !p.Take(greedy, 0) {
 		t.Error("want that a client at its share takes no more, but may extend what it has up to an eighth below the limit")
 	}
 	if got, want := p.Refused(1), "this client has its share of them"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	for i := range 12 {
-		if newcomer := (Client{Identity: fmt.Sprint(i)}); !p.Extend(newcomer, 1) {
+		if newcomer := (Client{Identity: fmt.Sprint(i)}); !p.Grow(newcomer, 1) {
 			t.Error("a client within its share cannot extend what it has")
 		}
+	}
+	if q := NewLasting(100, 1); !q.Extend(greedy, 99) || q.Extend(greedy, 2) || !q.Extend(greedy, 1) {
+		t.Error("want that a client gets all that is free")
 	}
 	if got, want := p.Refused(1), "there is no room for more"; got != want {
 		t.Errorf("got %q, want %q", got, want)
