@@ -140,6 +140,23 @@ func TestTokensMakeRoom(t *testing.T) {
 	}
 }
 
+// TestExpiredTokensMakeRoomFirst checks that a result that was found to have expired does not take the place of one that
+// was used longer ago.
+//
+// Guarantees: G-0046.5
+func TestExpiredTokensMakeRoomFirst(t *testing.T) {
+	remembered, now := newTokens(2), time.Now()
+	remembered.add(&cachedToken{hash: hashOf(0), refused: errUsedBefore, until: now.Add(time.Hour)})
+	remembered.add(&cachedToken{hash: hashOf(1), refused: errUsedBefore, until: now})
+	if remembered.find(hashOf(1)) != nil {
+		t.Error("a result that has expired is used")
+	}
+	remembered.add(&cachedToken{hash: hashOf(2), refused: errUsedBefore, until: now.Add(time.Hour)})
+	if remembered.find(hashOf(0)) == nil || remembered.find(hashOf(2)) == nil {
+		t.Error("a result was forgotten for one that has expired")
+	}
+}
+
 func take(s *proofs, now time.Time, thumbprint string, p *proof) error {
 	_, _, err := s.use(now, thumbprint, p)
 	return err
@@ -210,7 +227,7 @@ func TestBoundsOfProofs(t *testing.T) {
 			t.Fatal(err)
 		}
 		s, now := g.proofs, time.Now()
-		s.removedAt, s.count, s.provers["key"] = now.Unix(), c.all, &prover{"key", c.key}
+		s.count, s.provers["key"] = c.all, &prover{"key", c.key}
 		p := &proof{ID: "x", IssuedAt: date{now}}
 		if c.nonce {
 			p.Nonce = s.nonce(s.secrets()[0], now, 0)

@@ -50,11 +50,10 @@ type proofs struct {
 	shared  Proofs          // Options.DPoPProofs; nil if this node shares no proofs
 	secrets func() [][]byte // what nonces are derived from: new ones from the first
 
-	mu        sync.Mutex
-	used      map[int64]map[ProofID]*prover // proofs by the step in which they expire
-	provers   map[string]*prover            // keys by thumbprint
-	count     int
-	removedAt int64 // the second in which expired proofs were last forgotten
+	mu      sync.Mutex
+	used    map[int64]map[ProofID]*prover // proofs by the step in which they expire
+	provers map[string]*prover            // keys by thumbprint
+	count   int
 }
 
 // A prover is a key with remembered proofs.
@@ -220,10 +219,6 @@ func (s *proofs) use(now time.Time, thumbprint string, p *proof) (id ProofID, ex
 }
 
 func (s *proofs) removeExpired(now time.Time) {
-	if s.removedAt == now.Unix() {
-		return
-	}
-	s.removedAt = now.Unix()
 	for step, taken := range s.used {
 		if step*proofStep >= now.Unix() {
 			continue

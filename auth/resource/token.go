@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -51,7 +52,7 @@ type oneOrMany []string
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (o *oneOrMany) UnmarshalJSON(raw []byte) error {
-	if len(raw) > 0 && raw[0] == '"' {
+	if bytes.HasPrefix(raw, []byte{'"'}) {
 		*o = []string{""}
 		return protocol.Unmarshal(raw, &(*o)[0])
 	}
@@ -242,7 +243,7 @@ func (g *Guard) confirmation(raw json.RawMessage) (string, error) {
 	var bound map[string]json.RawMessage
 	var key string
 	err := protocol.Unmarshal(raw, &bound)
-	if err == nil && len(bound["jkt"]) > 0 {
+	if err == nil {
 		err = protocol.Unmarshal(bound["jkt"], &key)
 	}
 	if err != nil || len(bound) != 1 || key == "" || g.proofs == nil {
