@@ -125,7 +125,7 @@ func TestSuitesSeeBreaches(t *testing.T) {
 				return
 			}
 			t.Parallel()
-			if output := runBroken(t, t.TempDir(), b.name, "-rapid.seed=1", "-rapid.nofailfile", "-rapid.shrinktime=1s"); !strings.Contains(output, b.output) {
+			if output := runBroken(t, t.TempDir(), b.name, "-rapid.seed=1", "-rapid.nofailfile", "-rapid.shrinktime=0s"); !strings.Contains(output, b.output) {
 				t.Errorf("the failure is not the expected one:\n%s", output)
 			}
 		})
@@ -177,7 +177,7 @@ func runBroken(t *testing.T, dir, name string, args ...string) (output string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	run := "^TestSuitesSeeBreaches$/^" + regexp.QuoteMeta(strings.ReplaceAll(name, " ", "_")) + "$"
-	child := exec.CommandContext(ctx, self, append([]string{"-test.run=" + run, "-rapid.shrinktime=5s"}, args...)...)
+	child := exec.CommandContext(ctx, self, append([]string{"-test.run=" + run, "-rapid.shrinktime=5s", "-test.failfast"}, args...)...)
 	child.Env, child.Dir = append(os.Environ(), brokenVariable+"=1", "GORACE=atexit_sleep_ms=0"), dir
 	printed, err := child.CombinedOutput()
 	if err == nil {

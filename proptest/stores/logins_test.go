@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/auth"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/proptest"
 	"github.com/bowline-mcp/bowline/proptest/stores"
 )
@@ -14,7 +15,7 @@ import (
 // loginsOf opens two stores in one folder.
 func loginsOf(open func(dir string) auth.Store) func(t *testing.T) stores.Logins {
 	return func(t *testing.T) stores.Logins {
-		dir := t.TempDir()
+		dir := testenv.Dir(t)
 		return stores.Logins{A: open(dir), B: open(dir)}
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/bowline-mcp/bowline/internal/testenv"
 )
 
 // sessionsChild makes the test binary a process that keeps its sessions in a folder: what to do
@@ -109,7 +111,7 @@ func startSessionsChild(t *testing.T, what, dir string) (*exec.Cmd, *bufio.Scann
 //
 // Guarantees: G-0080.5
 func TestSessionsSurviveKills(t *testing.T) {
-	dir := t.TempDir()
+	dir := testenv.Dir(t)
 	for kill := range 8 {
 		child, output := startSessionsChild(t, "save", dir)
 		taken, stored, forgotten := 0, 0, false
@@ -174,7 +176,7 @@ func checkKilled(t *testing.T, dir string, stored int, ending bool) {
 //
 // Guarantees: G-0080.7
 func TestFolderOfAnotherProcess(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "new", "folder")
+	dir := filepath.Join(testenv.Dir(t), "new", "folder")
 	child, output := startSessionsChild(t, "hold", dir)
 	if !output.Scan() || output.Text() != "holding" {
 		t.Fatalf("the process printed %q", output.Text())

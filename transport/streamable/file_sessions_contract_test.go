@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/proptest"
 	"github.com/bowline-mcp/bowline/proptest/stores"
 	"github.com/bowline-mcp/bowline/transport/streamable"
@@ -16,7 +17,7 @@ import (
 // is copied, and the next process gets the copy: that is what kill -9 leaves.
 func fileSessions(o streamable.FileSessionsOptions) func(t *testing.T) stores.Sessions {
 	return func(t *testing.T) stores.Sessions {
-		folder := t.TempDir()
+		folder := testenv.Dir(t)
 		var running *streamable.FileSessions
 		return stores.Sessions{
 			Nodes: 1,
@@ -31,7 +32,7 @@ func fileSessions(o streamable.FileSessionsOptions) func(t *testing.T) stores.Se
 			},
 			Settle: func(string) { awaitStored(running) },
 			Kill: func(string) {
-				copied := t.TempDir()
+				copied := testenv.Dir(t)
 				copyFolder(t, folder, copied)
 				if err := running.Close(); err != nil {
 					t.Error(err)

@@ -16,6 +16,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/bowline-mcp/bowline/internal/testenv"
 )
 
 // openSessions opens the sessions of a folder, and closes them at the end of the test.
@@ -76,7 +78,7 @@ func writeFile(t *testing.T, path string, b []byte) {
 //
 // Guarantees: G-0080.1, G-0080.6
 func TestStoredSessionsCannotBeRead(t *testing.T) {
-	dir, key := t.TempDir(), bytes.Repeat([]byte{7}, 32)
+	dir, key := testenv.Dir(t), bytes.Repeat([]byte{7}, 32)
 	keys := func() [][]byte { return [][]byte{key} }
 	s := openSessions(t, dir, FileSessionsOptions{Key: keys})
 	secrets := []string{"session-of-alice", "identity-of-alice", "init-of-alice", "version-of-alice", "state-of-alice"}
@@ -103,7 +105,7 @@ func TestStoredSessionsCannotBeRead(t *testing.T) {
 			t.Errorf("%s: mode %v, %v", file.Name(), info.Mode(), err)
 		}
 	}
-	other := openSessions(t, t.TempDir(), FileSessionsOptions{Key: keys})
+	other := openSessions(t, testenv.Dir(t), FileSessionsOptions{Key: keys})
 	var moved sessionFrame
 	for name, p := range s.stored {
 		s.file.file, err = os.Open(s.file.path)
@@ -129,7 +131,7 @@ func TestStoredSessionsCannotBeRead(t *testing.T) {
 //
 // Guarantees: G-0080.1
 func TestKeysOfSessionsRotate(t *testing.T) {
-	dir := t.TempDir()
+	dir := testenv.Dir(t)
 	var mu sync.Mutex
 	keys := [][]byte{bytes.Repeat([]byte{1}, 32)}
 	use := func(now ...byte) {
@@ -174,7 +176,7 @@ func TestKeysOfSessionsRotate(t *testing.T) {
 //
 // Guarantees: G-0080.7
 func TestFoldersThatAreRefused(t *testing.T) {
-	dir := t.TempDir()
+	dir := testenv.Dir(t)
 	s := openSessions(t, dir, FileSessionsOptions{})
 	refused := func(o FileSessionsOptions, path, text string) {
 		t.Helper()
@@ -225,7 +227,7 @@ func TestFoldersThatAreRefused(t *testing.T) {
 //
 // Guarantees: G-0080.8
 func TestDamagedFiles(t *testing.T) {
-	dir := t.TempDir()
+	dir := testenv.Dir(t)
 	path := filepath.Join(dir, "sessions")
 	s := openSessions(t, dir, FileSessionsOptions{})
 	const records = 5
@@ -322,7 +324,7 @@ func TestHostileFile(t *testing.T) {
 //
 // Guarantees: G-0080.9
 func TestFilesAreCompacted(t *testing.T) {
-	dir := t.TempDir()
+	dir := testenv.Dir(t)
 	path := filepath.Join(dir, "sessions")
 	s := openSessions(t, dir, FileSessionsOptions{MaxBytes: 1 << 20})
 	kept := map[string]int{}
@@ -371,7 +373,7 @@ func TestFilesAreCompacted(t *testing.T) {
 //
 // Guarantees: G-0080.9
 func TestSessionsAreTakenDuringCompactions(t *testing.T) {
-	s := openSessions(t, t.TempDir(), FileSessionsOptions{})
+	s := openSessions(t, testenv.Dir(t), FileSessionsOptions{})
 	for n := range 20 {
 		s.Save(fmt.Sprint("session ", n), storedRecord(n, 10_000))
 	}
@@ -402,7 +404,7 @@ func TestSessionsAreTakenDuringCompactions(t *testing.T) {
 // Guarantees: G-0080.10
 func TestAFullStore(t *testing.T) {
 	var log bytes.Buffer
-	dir := t.TempDir()
+	dir := testenv.Dir(t)
 	o := FileSessionsOptions{MaxBytes: 10_000, Log: slog.New(slog.NewTextHandler(&log, nil))}
 	s := openSessions(t, dir, o)
 	for n := range 4 {
@@ -448,7 +450,7 @@ func TestAFullStore(t *testing.T) {
 //
 // Guarantees: G-0080.9
 func TestStoredSessionsExpire(t *testing.T) {
-	dir := t.TempDir()
+	dir := testenv.Dir(t)
 	synctest.Test(t, func(t *testing.T) {
 		s := openSessions(t, dir, FileSessionsOptions{MaxAge: time.Minute})
 		pass(time.Second) // so that nothing is swept when a record expires
@@ -489,7 +491,7 @@ func TestStoredSessionsExpire(t *testing.T) {
 //
 // Guarantees: G-0080.7
 func TestClosedSessions(t *testing.T) {
-	dir := t.TempDir()
+	dir := testenv.Dir(t)
 	s := openSessions(t, dir, FileSessionsOptions{})
 	s.Save("s", storedRecord(1, 10))
 	for range 2 {
@@ -518,7 +520,7 @@ func TestClosedSessions(t *testing.T) {
 //
 // Guarantees: G-0080.11
 func TestSavingDoesNotWait(t *testing.T) {
-	dir, key, stuck := t.TempDir(), bytes.Repeat([]byte{1}, 32), make(chan struct{})
+	dir, key, stuck := testenv.Dir(t), bytes.Repeat([]byte{1}, 32), make(chan struct{})
 	var mu sync.Mutex
 	var waits bool
 	o := FileSessionsOptions{Key: func() [][]byte {
@@ -564,7 +566,7 @@ func TestSavingDoesNotWait(t *testing.T) {
 //
 // Guarantees: G-0080.2
 func TestATakeReturnsTheNewestRecord(t *testing.T) {
-	s := openSessions(t, t.TempDir(), FileSessionsOptions{})
+	s := openSessions(t, testenv.Dir(t), FileSessionsOptions{})
 	s.Save("s", storedRecord(1, 10))
 	awaitStored(s)
 	s.Free("s")
@@ -590,7 +592,7 @@ func TestATakeReturnsTheNewestRecord(t *testing.T) {
 //
 // Guarantees: G-0080.10
 func TestAFileThatCannotBeWritten(t *testing.T) {
-	s := openSessions(t, t.TempDir(), FileSessionsOptions{})
+	s := openSessions(t, testenv.Dir(t), FileSessionsOptions{})
 	for n := range 3 {
 		s.Save(fmt.Sprint("session ", n), storedRecord(n, 10))
 		s.Free(fmt.Sprint("session ", n))
