@@ -179,6 +179,7 @@ func TestWhereTheBrowserIsRedirectedTo(t *testing.T) {
 		"of another host":          {LoopbackOptions{}, "http://localhost:1/callback", false},
 		"none":                     {LoopbackOptions{}, "", false},
 		"a busy one":               {LoopbackOptions{Port: busyPort}, "", true},
+		"a busy one, not another":  {LoopbackOptions{Port: busyPort}, "http://127.0.0.1:0/callback", true},
 	} {
 		var started string
 		c.o.Open = func(ctx context.Context, address *url.URL) error {
@@ -200,7 +201,7 @@ func TestWhereTheBrowserIsRedirectedTo(t *testing.T) {
 			}
 			continue
 		}
-		if at, err := url.Parse(started); err != nil || at.Scheme != "http" || at.Hostname() != "127.0.0.1" || at.Path != "/callback" || started == c.registered {
+		if at, err := url.Parse(started); err != nil || at.Scheme != "http" || at.Hostname() != "127.0.0.1" || at.Path != "/callback" || at.Port() == "1" || started == c.registered {
 			t.Errorf("%s: the redirect address is %s", name, started)
 		}
 		if !errors.Is(err, stop) {

@@ -38,6 +38,7 @@ func TestChallenges(t *testing.T) {
 		"Bearer\terror=a\tscope=b":                                     {scheme: "bearer", err: "a", scopes: []string{"b"}},
 		"Bearer error\t=\t\"a\"\t,\tscope=b":                           {scheme: "bearer", err: "a", scopes: []string{"b"}},
 		"Bearer error=a\tscope=b":                                      {scheme: "bearer", err: "a", scopes: []string{"b"}},
+		`Bearer scope="!~ a` + "\x7f" + ` b"`:                          {scheme: "bearer", scopes: []string{"!~", "b"}},
 		`Bearer error="x\`:                                             {scheme: "bearer"},
 		`Bearer error="x\"`:                                            {scheme: "bearer"},
 		`Bearer error="x", scope=, resource_metadata=https://h`:        {scheme: "bearer", err: "x"},
@@ -112,6 +113,43 @@ func TestWhereMetadataIs(t *testing.T) {
 		}
 		if got := strings.Join(c.candidates(u), " "); got != c.want {
 			t.Errorf("%s: %s, want %s", c.of, got, c.want)
+		}
+	}
+}
+
+// Metadata is accepted for the server that it names, and for those below it.
+func TestWhatMetadataCovers(t *testing.T) {
+	server := &url.URL{Scheme: "https", Host: "h", Path: "/a/b"}
+	for named, want := range map[string]bool{
+		"https://h/a/b": true, "https://h/a/b/": true, "https://h/a": true, "https://h/": true, "https://h": true, "HTTPS://H/a": true,
+		"https://h/a/": true, "https://h/a/b/c": false, "https://h/a/bc": false, "https://h/ab": false, "https://h/b": false, "https://h/A": false,
+		"http://h/a": false, "https://o/a": false, "https://h/a?b": false, "https://h/a#b": false, "https://u@h/a": false, ":": false,
+	} {
+		if covers(named, server) != want {
+			t.Errorf("%q covers https://h/a/b: %v", named, !want)
+		}
+	}
+	if covers("https://h/a", &url.URL{Scheme: "https", Host: "h", Path: "/ab"}) {
+		t.Error("a name covers another that begins with it")
+	}
+}
+
+// A login helps if it can get what is required, or anything else that the program adds.
+func TestWhetherALoginHelps(t *testing.T) {
+	only := func(scopes ...string) func([]string) []string { return func([]string) []string { return scopes } }
+	for _, c := range []struct {
+		scopes           func([]string) []string
+		before, required []string
+		want             bool
+	}{
+		{nil, []string{"a"}, []string{"b"}, true},
+		{only("a"), []string{"a"}, []string{"a"}, true}, // the token has got less than was asked for
+		{only("a"), nil, nil, true},
+		{only("a"), []string{"a"}, []string{"b"}, false},
+		{func(asked []string) []string { return append(asked, "c") }, []string{"a"}, []string{"b"}, true},
+	} {
+		if err := (&Options{Scopes: c.scopes}).stepUp(c.before, c.required); (err == nil) != c.want {
+			t.Errorf("of %q, where %q are required: %v", c.before, c.required, err)
 		}
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/auth/authtest"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
@@ -129,7 +130,7 @@ func TestARefreshStorm(t *testing.T) {
 	protected.Config.Handler = s.as.Protect(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	protected.Start()
 	defer protected.Close()
-	dir := t.TempDir()
+	dir := testenv.Dir(t)
 	store := NewFiles(dir, nil)
 	first := New(Options{Resource: address, Store: store, Interact: consent, Offline: true})
 	if err := first.Login(t.Context()); err != nil {
