@@ -132,7 +132,6 @@ func TestSessionsSurviveKills(t *testing.T) {
 			}
 		}
 		child.Process.Kill()
-		child.Wait()
 		for output.Scan() { // what it had stored before it was killed
 			var n, round int
 			if _, err := fmt.Sscanf(output.Text(), "stored %d %d", &n, &round); err == nil {
@@ -141,6 +140,7 @@ func TestSessionsSurviveKills(t *testing.T) {
 				forgotten = true
 			}
 		}
+		child.Wait() // closes the output
 		if stored == 0 || kill > 0 && taken < 40 {
 			t.Fatalf("kill %d: %d sessions were taken, and %d rounds stored", kill, taken, stored)
 		}
