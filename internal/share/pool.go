@@ -16,9 +16,9 @@ type Client struct {
 	Network  string // an IPv4 address, the first 64 bits of an IPv6 address with "/64", or what else tells clients apart
 }
 
-// wide returns the /48 that a client without an identity belongs to. It is invalid if there is none, or if the
+// Wide returns the /48 that a client without an identity belongs to. It is invalid if there is none, or if the
 // address is not routed between networks.
-func (c Client) wide() netip.Prefix {
+func (c Client) Wide() netip.Prefix {
 	if c.Identity != "" || !strings.HasSuffix(c.Network, "/64") {
 		return netip.Prefix{}
 	}
@@ -219,7 +219,7 @@ func (p *Pool) enter(c Client) *account {
 	}
 	a := p.open()
 	p.clients[c] = a
-	if wide := c.wide(); wide.IsValid() {
+	if wide := c.Wide(); wide.IsValid() {
 		if a.network = p.networks[wide]; a.network == nil {
 			a.network = p.open()
 			p.networks[wide] = a.network
@@ -236,7 +236,7 @@ func (p *Pool) leave(c Client, a *account) {
 	}
 	delete(p.clients, c)
 	if of := a.network; of != nil && of.held == 0 && !of.waits() {
-		delete(p.networks, c.wide())
+		delete(p.networks, c.Wide())
 		p.close(of)
 	}
 	p.close(a)

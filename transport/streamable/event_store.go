@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
@@ -41,13 +42,17 @@ type StoredEvent struct {
 	Index  uint64 // the number of the event within its stream, from 1 without gaps
 	Last   bool   // the stream ended with this event
 	Data   []byte // one message
+
+	// Client is whose share of a store the event uses: the identity of the client that the session belongs to or, if it
+	// is anonymous, its network. It matters only to Append, and not to After.
+	Client string
 }
 
 // A MemoryStore is an EventStore in memory. The zero value has the default bounds.
 //
 //   - If a session reaches MaxSessionBytes, its oldest events are dropped.
-//   - If the store reaches MaxBytes, the oldest events of the largest session are
-//     dropped. A session that uses less than an equal share loses nothing.
+//   - If the store reaches MaxBytes, the oldest events of the largest session of the client that holds most are
+//     dropped. A client that uses less than an equal share loses nothing. The clients of one /48 of IPv6 count as one.
 //   - An event larger than MaxSessionBytes is not stored.
 //   - An event older than MaxAge is dropped.
 type MemoryStore struct {
@@ -65,20 +70,17 @@ type MemoryStore struct {
 
 	mu       sync.Mutex
 	timer    *time.Timer // removes old events; nil while the store is empty
-	bytes    int
-	appended uint64 // how many events were appended in total
+	appended uint64      // how many events were appended in total
 	sessions map[string]*storedSession
-	largest  bySize
+	clients  map[string]*holder
+	all      holder
 }
 
 // A storedSession is what a store holds for one session.
 type storedSession struct {
-	id      string
+	holder
 	streams map[transport.Stream][]StoredEvent // the events of each stream, oldest first
 	order   []appended                         // all events, oldest first
-	bytes   int
-	latest  uint64 // the number of the newest event
-	place   int    // the index in the heap
 }
 
 // An appended says where an event is, and when it was stored.
@@ -87,30 +89,42 @@ type appended struct {
 	at     time.Time
 }
 
-// bySize is a heap of sessions. The session that holds most comes first; of several with
-// the same size, the one whose newest event is oldest.
-type bySize []*storedSession
+// A holder is who holds events: a session; its client, who holds those of all its sessions; the /48 of that client,
+// if it has one; all.
+type holder struct {
+	name    string
+	session *storedSession // nil: it is none
+	within  *holder        // nil: it is all
+	parts   largest
+	bytes   int
+	latest  uint64 // the number of the newest event
+	place   int    // the index in within.parts
+}
 
-func (h bySize) Len() int { return len(h) }
+// largest is a heap of holders. The one that holds most comes first; of several with the same size, the one whose
+// newest event is oldest.
+type largest []*holder
 
-func (h bySize) Less(i, j int) bool {
+func (h largest) Len() int { return len(h) }
+
+func (h largest) Less(i, j int) bool {
 	if h[i].bytes != h[j].bytes {
 		return h[i].bytes > h[j].bytes
 	}
 	return h[i].latest < h[j].latest
 }
 
-func (h bySize) Swap(i, j int) {
+func (h largest) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
 	h[i].place, h[j].place = i, j
 }
 
-func (h *bySize) Push(s any) {
-	s.(*storedSession).place = len(*h)
-	*h = append(*h, s.(*storedSession))
+func (h *largest) Push(s any) {
+	s.(*holder).place = len(*h)
+	*h = append(*h, s.(*holder))
 }
 
-func (h *bySize) Pop() any {
+func (h *largest) Pop() any {
 	last := len(*h) - 1
 	s := (*h)[last]
 	(*h)[last] = nil
@@ -133,34 +147,68 @@ func (store *MemoryStore) Append(session string, e StoredEvent) {
 	defer store.mu.Unlock()
 	s := store.sessions[session]
 	if s == nil {
-		if store.sessions == nil {
-			store.sessions = make(map[string]*storedSession)
-		}
-		s = &storedSession{id: session, streams: make(map[transport.Stream][]StoredEvent)}
-		store.sessions[session] = s
-		heap.Push(&store.largest, s)
+		s = store.add(session, e.Client)
 	}
 	if store.timer == nil {
 		store.timer = time.AfterFunc(store.maxAge()/8, store.sweep)
 	}
 	store.appended++
-	s.latest = store.appended
+	for h := &s.holder; h != nil; h = h.within {
+		h.latest = store.appended
+	}
 	s.streams[e.Stream] = append(s.streams[e.Stream], e)
 	s.order = append(s.order, appended{e.Stream, time.Now()})
-	store.grow(s, costOf(e))
+	s.grow(costOf(e))
 	for s.bytes > mostOfOne {
 		store.dropOldest(s)
 	}
-	for store.bytes > most {
-		store.dropOldest(store.largest[0])
+	for store.all.bytes > most {
+		store.dropOldest(store.all.most())
 	}
 }
 
-// grow counts so many more bytes for a session.
-func (store *MemoryStore) grow(s *storedSession, bytes int) {
-	s.bytes += bytes
-	store.bytes += bytes
-	heap.Fix(&store.largest, s.place)
+// add adds a session of a client.
+func (store *MemoryStore) add(session, client string) *storedSession {
+	if store.sessions == nil {
+		store.sessions, store.clients = make(map[string]*storedSession), make(map[string]*holder)
+	}
+	of := &store.all
+	if wide := (share.Client{Network: client}).Wide(); wide.IsValid() {
+		of = store.client("networks "+wide.String(), of)
+	}
+	s := &storedSession{streams: make(map[transport.Stream][]StoredEvent)}
+	s.holder = holder{name: session, session: s, within: store.client("client "+client, of)}
+	heap.Push(&s.within.parts, &s.holder)
+	store.sessions[session] = s
+	return s
+}
+
+// client returns the holder of a name. If there is none, it is added within another one.
+func (store *MemoryStore) client(name string, within *holder) *holder {
+	h := store.clients[name]
+	if h == nil {
+		h = &holder{name: name, within: within}
+		store.clients[name] = h
+		heap.Push(&within.parts, h)
+	}
+	return h
+}
+
+// most returns the largest session of the client that holds most.
+func (h *holder) most() *storedSession {
+	for h.session == nil {
+		h = h.parts[0]
+	}
+	return h.session
+}
+
+// grow counts so many more bytes.
+func (h *holder) grow(bytes int) {
+	for ; h != nil; h = h.within {
+		if h.bytes += bytes; h.within != nil {
+			heap.Fix(&h.within.parts, h.place)
+		}
+	}
 }
 
 func (store *MemoryStore) bounds() (most, mostOfOne int) {
@@ -178,7 +226,7 @@ func (store *MemoryStore) dropOldest(s *storedSession) {
 	if s.streams[stream] = events[1:]; len(events) == 1 {
 		delete(s.streams, stream)
 	}
-	if store.grow(s, -cost); len(s.order) == 0 {
+	if s.grow(-cost); len(s.order) == 0 {
 		store.forget(s)
 	}
 }
@@ -216,14 +264,18 @@ func (store *MemoryStore) Forget(session string) {
 	store.mu.Lock()
 	defer store.mu.Unlock()
 	if s := store.sessions[session]; s != nil {
-		store.bytes -= s.bytes
+		s.grow(-s.bytes)
 		store.forget(s)
 	}
 }
 
 func (store *MemoryStore) forget(s *storedSession) {
-	heap.Remove(&store.largest, s.place)
-	if delete(store.sessions, s.id); len(store.sessions) == 0 && store.timer != nil {
+	heap.Remove(&s.within.parts, s.place)
+	for h := s.within; h.within != nil && len(h.parts) == 0; h = h.within {
+		heap.Remove(&h.within.parts, h.place)
+		delete(store.clients, h.name)
+	}
+	if delete(store.sessions, s.name); len(store.sessions) == 0 && store.timer != nil {
 		store.timer.Stop()
 		store.timer = nil
 	}

@@ -1,12 +1,16 @@
 package streamable
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/bowline-mcp/bowline/transport"
+	"pgregory.net/rapid"
 )
 
 func stored(stream transport.Stream, index uint64, size int) StoredEvent {
@@ -49,8 +53,8 @@ func TestStoreKeepsStreamsApart(t *testing.T) {
 	}
 	m.Forget("a")
 	m.Forget("b")
-	if m.bytes != 0 || len(m.sessions) != 0 || m.largest.Len() != 0 {
-		t.Errorf("%d bytes and %d sessions are left, want none", m.bytes, len(m.sessions))
+	if m.all.bytes != 0 || len(m.sessions) != 0 || len(m.all.parts) != 0 || len(m.clients) != 0 {
+		t.Errorf("%d bytes and %d sessions are left, want none", m.all.bytes, len(m.sessions))
 	}
 }
 
@@ -66,8 +70,8 @@ func TestStoreIsBounded(t *testing.T) {
 		t.Errorf("at the limit of a session: got %s, want %q", got, "[97 98 99 100]")
 	}
 	m.Append("a", stored(1, 101, 3_000))
-	if got := indexes(t, m, "a", 1, 0); got != "[97 98 99 100]" || m.bytes != 2_000 {
-		t.Errorf("after an event above the limit: got %s, %d bytes", got, m.bytes)
+	if got := indexes(t, m, "a", 1, 0); got != "[97 98 99 100]" || m.all.bytes != 2_000 {
+		t.Errorf("after an event above the limit: got %s, %d bytes", got, m.all.bytes)
 	}
 }
 
@@ -89,8 +93,8 @@ func TestStoreIsFilled(t *testing.T) {
 		t.Errorf("got %d streams for two events, want 2", n)
 	}
 	m.Forget("b")
-	if len(m.largest) != 1 || m.largest[0].id != "a" || m.bytes != 500 {
-		t.Errorf("after Forget: got %d sessions and %d bytes, want those of session a only", len(m.largest), m.bytes)
+	if s := m.all.most(); len(m.sessions) != 1 || s.name != "a" || m.all.bytes != 500 {
+		t.Errorf("after Forget: got %d sessions and %d bytes, want those of session a only", len(m.sessions), m.all.bytes)
 	}
 }
 
@@ -130,9 +134,106 @@ func TestStoreIsShared(t *testing.T) {
 			t.Fatalf("after %d other sessions: got %s", n+1, got)
 		}
 	}
-	if m.bytes > 10_000 || len(m.sessions) > 20 {
-		t.Errorf("got %d bytes of %d sessions, want m.bytes <= 10_000 and len(m.sessions) <= 20", m.bytes, len(m.sessions))
+	if m.all.bytes > 10_000 || len(m.sessions) > 20 {
+		t.Errorf("got %d bytes of %d sessions, want m.all.bytes <= 10_000 and len(m.sessions) <= 20", m.all.bytes, len(m.sessions))
 	}
+}
+
+// Whatever clients store and forget, a full store drops the oldest event of the largest session of the client that
+// holds most, where a /48 counts as one client.
+//
+// Guarantees: G-0033.4, G-0083.10
+func TestStoreIsSharedLikeTheModel(t *testing.T) {
+	networks := map[string]string{"2001:db8:0:1::/64": "2001:db8::/48", "2001:db8:0:2::/64": "2001:db8::/48"}
+	type event struct {
+		session, client string
+		bytes           int
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		m := &MemoryStore{MaxBytes: 4_000, MaxSessionBytes: 2_000}
+		defer func() {
+			for session := range m.sessions {
+				m.Forget(session)
+			}
+		}()
+		var model []event // oldest first
+		// largest returns the name of what holds most; of several, of what has had no new event for longest.
+		largest := func(of []event, name func(event) string) string {
+			bytes, latest := make(map[string]int), make(map[string]int)
+			for n, e := range of {
+				bytes[name(e)] += e.bytes
+				latest[name(e)] = n
+			}
+			return slices.MaxFunc(slices.Collect(maps.Keys(bytes)), func(a, b string) int {
+				return cmp.Or(cmp.Compare(bytes[a], bytes[b]), cmp.Compare(latest[b], latest[a]))
+			})
+		}
+		only := func(of []event, name func(event) string, want string) (kept []event) {
+			for _, e := range of {
+				if name(e) == want {
+					kept = append(kept, e)
+				}
+			}
+			return kept
+		}
+		bytes := func(of []event) (n int) {
+			for _, e := range of {
+				n += e.bytes
+			}
+			return n
+		}
+		levels := []func(event) string{
+			func(e event) string { return cmp.Or(networks[e.client], e.client) },
+			func(e event) string { return e.client },
+			func(e event) string { return e.session },
+		}
+		drop := func(session string) {
+			i := slices.IndexFunc(model, func(e event) bool { return e.session == session })
+			model = slices.Delete(model, i, i+1)
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"append": func(t *rapid.T) {
+				client := rapid.SampledFrom([]string{"ada", "bob", "192.0.2.1", "2001:db8:0:1::/64", "2001:db8:0:2::/64"}).Draw(t, "client")
+				e := event{fmt.Sprint(client, rapid.IntRange(1, 3).Draw(t, "session")), client, 100 * rapid.IntRange(2, 12).Draw(t, "size")}
+				stored := stored(1, 1, e.bytes)
+				stored.Client = client
+				m.Append(e.session, stored)
+				model = append(model, e)
+				for bytes(only(model, levels[2], e.session)) > 2_000 {
+					drop(e.session)
+				}
+				for bytes(model) > 4_000 {
+					of := model
+					for _, level := range levels {
+						of = only(of, level, largest(of, level))
+					}
+					drop(of[0].session)
+				}
+			},
+			"forget": func(t *rapid.T) {
+				if len(model) > 0 {
+					session := rapid.SampledFrom(model).Draw(t, "event").session
+					m.Forget(session)
+					model = slices.DeleteFunc(model, func(e event) bool { return e.session == session })
+				}
+			},
+			"": func(t *rapid.T) {
+				sessions, clients := make(map[string]int), make(map[string]bool)
+				for _, e := range model {
+					sessions[e.session] += e.bytes
+					clients[e.client], clients[networks[e.client]] = true, true
+				}
+				if delete(clients, ""); m.all.bytes != bytes(model) || len(m.sessions) != len(sessions) || len(m.clients) != len(clients) {
+					t.Fatalf("%d bytes, %d sessions and %d holders, want %d, %d and %d", m.all.bytes, len(m.sessions), len(m.clients), bytes(model), len(sessions), len(clients))
+				}
+				for session, want := range sessions {
+					if s := m.sessions[session]; s == nil || s.bytes != want {
+						t.Fatalf("%s: got %v, want %d bytes", session, s, want)
+					}
+				}
+			},
+		})
+	})
 }
 
 // Events are returned in pages within a limit of bytes. Each page has at least one
@@ -185,8 +286,8 @@ func TestStoredEventsExpire(t *testing.T) {
 		synctest.Wait()
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		if m.bytes != 0 || len(m.sessions) != 0 || m.timer != nil {
-			t.Errorf("%d bytes of %d sessions are left and the timer is %v, want none", m.bytes, len(m.sessions), m.timer)
+		if m.all.bytes != 0 || len(m.sessions) != 0 || m.timer != nil {
+			t.Errorf("%d bytes of %d sessions are left and the timer is %v, want none", m.all.bytes, len(m.sessions), m.timer)
 		}
 	})
 }
@@ -205,7 +306,7 @@ func TestStoredEventsExpireWithoutRequests(t *testing.T) {
 			held := func() int {
 				m.mu.Lock()
 				defer m.mu.Unlock()
-				return m.bytes
+				return m.all.bytes
 			}
 			pass(age - 1)
 			if n := held(); n != 200 {

@@ -187,6 +187,36 @@ func TestSessionMemoryIsBounded(t *testing.T) {
 	}
 }
 
+// A client that has many sessions with a few events each does not displace the result that is kept for another client,
+// though the session of that client is the largest.
+//
+// Guarantees: G-0083.10
+func TestManySessionsDisplaceNoKeptResult(t *testing.T) {
+	s := newSite(t, HandlerOptions{Identify: byUser, EventStore: &MemoryStore{MaxBytes: 20_000}})
+	user := userHeader("good")
+	session := s.initialize("2025-11-25", user)
+	p := s.peer(t, 0)
+	begun := make(chan *eventReader, 1)
+	go func() { begun <- s.listen("POST", holdBody, append(posting(), session, user)) }()
+	p.awaitReceived(t, 2)
+	p.mustSend(t, transport.Outbound{Stream: 2, Frame: notice(0)})
+	events := <-begun
+	events.want(noticeLine(0))
+	events.leave()
+	result := `{"jsonrpc":"2.0","id":5,"result":{"text":"` + strings.Repeat("x", 5_000) + `"}}`
+	for n := range 60 {
+		p, session := s.begin1125(t)
+		c := s.breakCall(p, session)
+		p.mustSend(t, transport.Outbound{Stream: c.stream, Frame: []byte(`{"jsonrpc":"2.0","method":"n","params":{"pad":"` + strings.Repeat("x", 500) + `"}}`)})
+		if n == 0 {
+			s.peer(t, 0).mustSend(t, answering(2, result))
+		}
+	}
+	events = s.listen("GET", "", header{"Accept: text/event-stream", session, user, "Last-Event-ID: " + events.id})
+	events.want(result)
+	events.wantEnd()
+}
+
 // paddedInitialize returns an initialize of the given length.
 func paddedInitialize(size int) string {
 	body := initializeBody("2025-11-25")

@@ -82,7 +82,7 @@ func (l *serverLink) pushMain(o transport.Outbound) error {
 		w = nil
 	}
 	m.head++
-	l.events.Append(l.session, storedEvent(transport.Main, m.head, o))
+	l.events.Append(l.session, l.storedEvent(transport.Main, m.head, o))
 	if w != nil {
 		m.issued = true
 		w.signal()

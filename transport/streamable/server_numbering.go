@@ -1,6 +1,7 @@
 package streamable
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -121,8 +122,8 @@ func (n *numbering) appendEvent(text []byte, id eventID, frame []byte) []byte {
 }
 
 // storedEvent returns a frame as the event of a stream that is kept for its client.
-func storedEvent(stream transport.Stream, index uint64, o transport.Outbound) StoredEvent {
-	return StoredEvent{Stream: stream, Index: index, Last: o.Last, Data: oneLine(o.Frame)}
+func (l *serverLink) storedEvent(stream transport.Stream, index uint64, o transport.Outbound) StoredEvent {
+	return StoredEvent{Stream: stream, Index: index, Last: o.Last, Data: oneLine(o.Frame), Client: cmp.Or(l.key.Identity, l.key.Network)}
 }
 
 // pageSize is how many bytes of stored events a replay holds at a time. A longer event

@@ -310,7 +310,7 @@ func (s *requestStream) push(o transport.Outbound) error {
 	}
 	if s.keepsAll && (s.issued || s.head > 0 || !o.Last) {
 		s.head++
-		s.link.events.Append(s.link.session, storedEvent(s.number, s.head, o))
+		s.link.events.Append(s.link.session, s.link.storedEvent(s.number, s.head, o))
 	}
 	if s.over = o.Last; s.to == nil { // the client will come back for the frame
 		if s.over {

@@ -166,8 +166,8 @@ func (m *streamModel) end(t *rapid.T) {
 			t.Fatalf("a connection of stream %d outlives its session", s.number)
 		}
 	}
-	if c := m.open("GET", "", m.session, "Last-Event-ID: 0-0"); c.status != http.StatusNotFound || m.store.bytes != 0 {
-		t.Fatalf("a session that has ended got %d, and has %d bytes in the store", c.status, m.store.bytes)
+	if c := m.open("GET", "", m.session, "Last-Event-ID: 0-0"); c.status != http.StatusNotFound || m.store.all.bytes != 0 {
+		t.Fatalf("a session that has ended got %d, and has %d bytes in the store", c.status, m.store.all.bytes)
 	}
 	m.begin()
 }
