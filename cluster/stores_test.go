@@ -255,19 +255,27 @@ func TestTasksOfACluster(t *testing.T) {
 	})
 }
 
-// A client may have a thousand tasks, of which none is too large.
+// A client may have 38 % of the tasks, of which none is too large, and others then have a part of the rest.
+//
+// Guarantees: G-0081.4, G-0083.1
 func TestTasksOfAClusterAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes, _, service := threeNodes(t)
 		all := nodes[0].Tasks()
 		now := time.Now()
-		for i := range 1_000 {
+		for i := range 1_527 { // (4,000 - 1,527)² / 4,000
 			if err := all.Save(t.Context(), record(fmt.Sprint(i), "ada", now)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := all.Save(t.Context(), record("more", "ada", now)); !errors.Is(err, server.ErrTaskStoreFull) {
+		refused := func(err error, why string) bool {
+			return errors.Is(err, server.ErrTaskStoreFull) && strings.Contains(err.Error(), why)
+		}
+		if err := all.Save(t.Context(), record("more", "ada", now)); !refused(err, "this client has its share") {
 			t.Errorf("one more: %v", err)
+		}
+		if err := nodes[1].Tasks().Save(t.Context(), record("bob", "bob", now)); err != nil {
+			t.Errorf("another client: %v", err)
 		}
 		large := record("0", "ada", now)
 		large.Task.FinalResult = []byte(`"` + strings.Repeat("x", cluster.MaxMessage) + `"`)

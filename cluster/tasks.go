@@ -22,14 +22,18 @@ const (
 	recordPrefix = "t."
 	indexPrefix  = "o."
 
-	maxTaskBytes      = 1 << 30 // of all records
-	maxTasksPerClient = 1_000
-	sweepInterval     = 10 * time.Minute
+	maxTaskBytes  = 1 << 30 // of all records
+	maxTasks      = 4_000   // so many records have room, of MaxMessage each and with what the Engine needs for them
+	sweepInterval = 10 * time.Minute
 )
 
-// Tasks returns a server.TaskStore that all nodes share. It keeps at most 1,000 tasks of a
-// client, and 1 GiB in total; a task may have 256 KiB. Beyond that, Save returns
-// server.ErrTaskStoreFull. While the Engine cannot be reached, its methods fail.
+// Tasks returns a server.TaskStore that all nodes share. It keeps 4,000 tasks, of 256 KiB at most: so much
+// the Engine needs 1 GiB for, and a task that is there always has room for its result. Clients share
+// them: one may have one, and as many as the square of the free part is of all. One alone gets 38 %, and N
+// greedy ones leave 1/(N+1). What nodes save at the same time they do not see of each other, so
+// there may be as many more as saves of new tasks are under way. Beyond that, Save returns
+// server.ErrTaskStoreFull, and says whether the store is full or the client has its share. While the
+// Engine cannot be reached, its methods fail.
 //
 // Each node deletes tasks that have expired, of all nodes, every ten minutes from the first use
 // of the store on.
@@ -95,17 +99,23 @@ func full(err error) error {
 // addIndex adds the key for List, if the client has room for one more task.
 func (t *tasks) addIndex(ctx context.Context, bucket Bucket, r *server.TaskRecord, id string) error {
 	of := indexPrefix + t.node.hashed(r.Owner) + "." + t.node.hashed(r.Client) + "."
-	count, now := 0, time.Now()
-	for key, err := range bucket.Keys(ctx, of) {
+	all, own, now := 0, 0, time.Now()
+	for key, err := range bucket.Keys(ctx, indexPrefix) {
 		if err != nil {
 			return err
 		}
 		if e, ok := parseIndex(key); ok && e.expires > now.UnixNano() && e.id != id {
-			count++
+			if all++; strings.HasPrefix(key, of) {
+				own++
+			}
 		}
 	}
-	if count >= maxTasksPerClient {
-		return fmt.Errorf("%w: it has %d tasks of this client", server.ErrTaskStoreFull, count)
+	free := maxTasks - all - 1
+	switch {
+	case free < 0:
+		return fmt.Errorf("%w: it has %d tasks, and there is no room for more", server.ErrTaskStoreFull, all)
+	case own > 0 && own+1 > free*free/maxTasks: // as in package share
+		return fmt.Errorf("%w: it has %d tasks, and this client has its share of them", server.ErrTaskStoreFull, all)
 	}
 	_, err := bucket.Put(ctx, fmt.Sprintf("%s%019d.%019d.%s", of, r.Created.UnixNano(), r.Expires.UnixNano(), id), nil)
 	return full(err)
