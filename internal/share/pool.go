@@ -6,6 +6,7 @@ import (
 	"context"
 	"net/netip"
 	"slices"
+	"sort"
 	"strings"
 	"sync"
 )
@@ -203,6 +204,18 @@ func (p *Pool) Refused(n int) string {
 		return "there is no room for more"
 	}
 	return "this client has its share of them"
+}
+
+// Fit returns n, or what a client gets at most if nobody else holds anything.
+func (p *Pool) Fit(c Client, n int) int {
+	if n <= p.piece {
+		return n
+	}
+	parts := 1
+	if c.Wide().IsValid() {
+		parts = 4
+	}
+	return max(p.piece, sort.Search(n, func(n int) bool { return n >= p.limit || n+1 > p.most(p.limit-n-1)/parts }))
 }
 
 // Held returns how much all clients hold together.

@@ -230,3 +230,18 @@ func TestCount(t *testing.T) {
 		t.Error("a claim of 10 was not granted although 90 of 100 are held")
 	}
 }
+
+// A claim that was made to fit is granted by a pool of which nobody holds anything, and one more is not.
+func TestFit(t *testing.T) {
+	for _, c := range []Client{{Identity: "a"}, {Network: "10.0.0.1"}, {Network: "2001:db8::/64"}} {
+		for name, p := range map[string]*Pool{"lasting": NewLasting(1000, 100), "other": New(1000, 100, nil), "one piece": New(100, 100, nil)} {
+			most := p.Fit(c, 5000)
+			if p.Fit(c, most) != most || p.Fit(c, most-1) != most-1 || p.Take(c, most+1) || !p.Take(c, most) {
+				t.Errorf("%v of the %s pool: 5000 becomes %d, want the most that the client gets", c, name, most)
+			}
+		}
+	}
+	if n := NewLasting(math.MaxInt, 1).Fit(Client{Identity: "a"}, 1<<40); n != 1<<40 {
+		t.Errorf("a pool without a limit gives at most %d", n)
+	}
+}

@@ -127,15 +127,21 @@ type HandlerOptions struct {
 	// message opens another.
 	SessionIdle time.Duration
 
-	// MaxHeld limits the bodies that are not delivered yet, in bytes; default
-	// 128 MiB. There are two such limits: one for the first 64 KiB of every body, and
-	// one for the rest. So small bodies never wait for large ones. A request beyond a
-	// limit waits; after 30 s the response is 503. Clients share each limit: one
-	// may hold as much as is free then. One body of MaxBody waits only for room, beyond
-	// that its requests wait for each other.
+	// MaxHeld limits what requests of all clients hold together, in bytes; default
+	// 64 MiB. There are four such limits, so that what is small never waits for what is
+	// large:
 	//
-	// It applies to all clients together, until a body is delivered to its link.
-	// conn.Options.MaxHeld applies to each Conn, from then on.
+	//   - Bodies that are not delivered yet: one limit for the first 64 KiB of each body, and
+	//     one for the rest. After 30 s without room the response is 503. One client may hold
+	//     as much as is free then.
+	//   - Requests that are served, until they have been answered, such as
+	//     subscriptions/listen while it is open. A request counts its body and what its
+	//     values take in memory when decoded (jsonrpc.Message.Memory): up to 64 KiB for one
+	//     limit, otherwise for the other one. It waits for room before anything runs; after
+	//     10 s the response is 503. One client alone may hold 38 % of a limit, and less the
+	//     more others hold. A request that counts more than a client may hold counts that.
+	//
+	// conn.Options.MaxHeld also applies to each Conn.
 	MaxHeld int
 
 	// MaxUnread limits the messages that wait to be written to clients, in bytes;
@@ -179,7 +185,7 @@ func (o HandlerOptions) withDefaults() HandlerOptions {
 	o.MaxFrame = cmp.Or(max(o.MaxFrame, 0), web.DefaultMaxFrame)
 	o.MaxSessions = cmp.Or(max(o.MaxSessions, 0), 10_000)
 	o.SessionIdle = cmp.Or(max(o.SessionIdle, 0), 30*time.Minute)
-	o.MaxHeld = cmp.Or(max(o.MaxHeld, 0), 128<<20)
+	o.MaxHeld = cmp.Or(max(o.MaxHeld, 0), 64<<20)
 	o.MaxUnread = max(cmp.Or(max(o.MaxUnread, 0), 128<<20), smallSize)
 	o.KeepAlive = cmp.Or(max(o.KeepAlive, 0), 15*time.Second)
 	o.Retry = cmp.Or(max(o.Retry, 0), time.Second)
@@ -272,7 +278,7 @@ func NewHandler(a Acceptor, o HandlerOptions) *Handler {
 	h := &Handler{
 		acceptor: a, options: o, ctx: ctx, stop: stop, stopped: stopped, node: node,
 		room:    newRoom(o.MaxBody, o.MaxHeld, stopped),
-		common:  common{maxFrame: o.MaxFrame, events: o.EventStore, unread: newUnread(&o), table: newSessionTable(&o)},
+		common:  common{maxFrame: o.MaxFrame, events: o.EventStore, unread: newUnread(&o), served: newServed(o.MaxHeld, stopped), table: newSessionTable(&o)},
 		savings: newSavings(&o),
 	}
 	if h.savings != nil {

@@ -25,7 +25,7 @@ const roomPatience = 30 * time.Second
 
 // A body is the content of one POST: a message or, in one revision, a batch.
 type body struct {
-	jsonrpc.Message // zero for a batch
+	jsonrpc.Message // for a batch only what Memory says of all its messages
 	meta            meta
 	batch           bool
 	forwarder       *forwarder  // for a request for a task, in a session of one of several nodes
@@ -163,7 +163,9 @@ func (b *body) decodeBatch() *refusal {
 	if err != nil {
 		return undecodable(err)
 	}
+	b.Memory = 0 // it may have been decoded before
 	for _, item := range items {
+		b.Memory += item.Message.Memory
 		if item.Err != nil && item.Err.ReplyDue() || item.Message.Kind == jsonrpc.KindRequest {
 			b.asks = true
 		}
@@ -261,7 +263,7 @@ func (room *room) receive(w http.ResponseWriter, r *http.Request, expected expec
 		return nil, room.tooLarge()
 	}
 	b := &body{control: expected.control, room: room, small: holding{room.small, from, 0}, large: holding{room.large, from, 0}}
-	reader := bodyReader{b, newPace(expected)}
+	reader := bodyReader{body: b, pace: newPace(expected), announced: int(r.ContentLength)}
 	if refused := reader.readAll(w, r); refused != nil {
 		b.release()
 		return nil, refused
@@ -280,12 +282,14 @@ func (room *room) tooLarge() *refusal {
 	return &refusal{status: http.StatusRequestEntityTooLarge, code: jsonrpc.CodeInvalidRequest, text: text}
 }
 
-// A bodyReader reads one body. It claims room after bytes have arrived, for about twice as many, so a
-// client that announces a body without sending it holds nothing. Each piece that arrives extends the
-// deadline.
+// A bodyReader reads one body. It claims room after bytes have arrived, so a client that announces a body without
+// sending it holds nothing: at most web.SmallBody, and after these have arrived what was announced, at once because
+// bodies that have partly arrived would wait for each other. If nothing was announced, it claims about twice
+// what has arrived. Each piece that arrives extends the deadline.
 type bodyReader struct {
 	*body
 	pace
+	announced int // the length; negative: unknown
 }
 
 // firstRead is how many bytes of a body may arrive before room is claimed.
@@ -346,18 +350,22 @@ func (b *bodyReader) readFirst(r *http.Request, limit int) error {
 
 // grow makes room for a body of so many bytes.
 func (b *bodyReader) grow(ctx context.Context, size int) error {
-	if !b.claim(ctx, &b.small, min(size, web.SmallBody)) || !b.claim(ctx, &b.large, size-web.SmallBody) {
+	needed := size
+	if size > web.SmallBody {
+		needed = max(size, b.announced+1)
+	}
+	if !b.claim(ctx, &b.small, min(needed, web.SmallBody)) || !b.claim(ctx, &b.large, needed-web.SmallBody) {
 		return errNoRoom
 	}
 	b.frame = append(make([]byte, 0, size), b.frame...)
 	return nil
 }
 
-// claim waits until the body holds so many bytes of a pool, or the whole pool. The wait is
-// limited for two reasons: bodies that have partly arrived could all wait for each other,
+// claim waits until the body holds so many bytes of a pool, or as many as its client gets at most. The wait is
+// limited for two reasons: bodies of unknown length that have partly arrived could all wait for each other,
 // and net/http does not notice that a client has left before its body was read.
 func (b *bodyReader) claim(ctx context.Context, h *holding, bytes int) bool {
-	more := min(bytes, b.room.most) - h.bytes
+	more := h.from.Fit(h.of, bytes) - h.bytes
 	if more <= 0 {
 		return true
 	}

@@ -150,10 +150,18 @@ func (h *Handler) postModern(w http.ResponseWriter, r *http.Request, b *body) *r
 	return refused
 }
 
-// answer serves a request on a new stream.
+// answer serves a request on a new stream, as soon as there is room for what it takes.
 func (h *Handler) answer(l *serverLink, w http.ResponseWriter, r *http.Request, b *body) (*requestStream, *refusal) {
-	s, refused := l.openStream(w, b, &h.options)
+	holds, ok := h.served.take(r.Context(), l.key.Client, len(b.frame)+int(b.Memory))
+	switch {
+	case !ok && signal.IsClosed(h.stopped):
+		return new(requestStream), shuttingDown(b.requestID())
+	case !ok:
+		return new(requestStream), overloaded(b.requestID(), "too much is being served")
+	}
+	s, refused := l.openStream(w, b, holds, &h.options)
 	if refused != nil {
+		holds.keep(0)
 		return s, refused
 	}
 	return s, s.serve(r.Context(), b)

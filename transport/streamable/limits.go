@@ -5,17 +5,17 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/internal/turn"
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
-// A room limits the bytes of bodies that one handler holds. The first web.SmallBody bytes of
-// each body are of a separate pool, so that small bodies never wait for large ones.
+// A room limits the bytes of bodies that one handler holds until they are delivered. The first
+// web.SmallBody bytes of each body are of a separate pool, so that small bodies never wait for large ones.
 type room struct {
 	maxBody      int // the maximum size of one body, in bytes
-	most         int // the size of each pool
 	small, large *share.Pool
 	first        sync.Pool // of *[firstRead]byte
 	turns        *turn.Scheduler
@@ -23,8 +23,8 @@ type room struct {
 
 func newRoom(maxBody, maxHeld int, stopped <-chan struct{}) *room {
 	return &room{
-		maxBody: maxBody, most: maxHeld,
-		small: share.New(maxHeld, web.SmallBody, stopped), large: share.New(maxHeld, maxBody, stopped),
+		maxBody: maxBody,
+		small:   share.New(maxHeld, web.SmallBody, stopped), large: share.New(maxHeld, largePiece, stopped),
 		first: sync.Pool{New: func() any { return new([firstRead]byte) }},
 		turns: turn.New(runtime.GOMAXPROCS(0)),
 	}
@@ -46,6 +46,49 @@ func (h *holding) keep(n int) {
 		h.from.Give(h.of, unused)
 		h.bytes -= unused
 	}
+}
+
+// largePiece is how much of a pool for what is large a client may have if it is free, however little that is.
+// It is much less than one large body, so that few clients cannot fill the pool with pieces.
+const largePiece = 256 << 10
+
+// servedPatience is how long a request may wait until those that are served leave room.
+const servedPatience = 10 * time.Second
+
+// served are the pools of requests that are served: from before a request is delivered until it has been answered,
+// it counts its bytes and what its values take when decoded. A handler may take long.
+type served struct {
+	small, large *share.Pool
+	stopped      <-chan struct{} // after that no request waits
+}
+
+func newServed(maxHeld int, stopped <-chan struct{}) *served {
+	return &served{share.NewLasting(maxHeld, smallSize), share.NewLasting(maxHeld, largePiece), stopped}
+}
+
+// take takes room for a request of a client: its cost or, if that is more, what the client gets at most. It waits until
+// there is room. It reports false, and takes nothing, if that lasts too long or ctx ends first.
+func (s *served) take(ctx context.Context, of share.Client, cost int) (taken holding, ok bool) {
+	pool := s.small
+	if cost > smallSize {
+		pool = s.large
+	}
+	taken = holding{pool, of, pool.Fit(of, cost)}
+	claim := pool.Claim(of, taken.bytes)
+	if claim == nil {
+		return taken, true
+	}
+	patience := time.NewTimer(servedPatience)
+	defer patience.Stop()
+	select {
+	case <-claim.Granted():
+		return taken, true
+	case <-patience.C:
+	case <-ctx.Done():
+	case <-s.stopped:
+	}
+	claim.Withdraw()
+	return holding{}, false
 }
 
 // smallSize is the size up to which a message counts for a separate pool, so that large

@@ -47,6 +47,7 @@ type serverLink struct {
 // seldom is what most links never need.
 type seldom struct {
 	replays map[transport.Stream]*response // responses that replay streams which have ended
+	left    map[transport.Stream]holding   // what requests hold that are still served although their clients have left
 	closing chan struct{}                  // closed when the link starts to end; nil until somebody waits for it
 }
 
@@ -63,6 +64,7 @@ type common struct {
 	maxFrame int // in bytes
 	events   EventStore
 	unread   *unread
+	served   *served
 	table    *sessionTable
 	alarms   alarms
 }
@@ -114,9 +116,37 @@ func (l *serverLink) Send(o transport.Outbound) error {
 	}
 	s := l.streams.find(o.Stream)
 	if s == nil {
+		if o.Last {
+			l.forgo(o.Stream)
+		}
 		return noRoute(o.Stream)
 	}
 	return s.push(o)
+}
+
+// forgo gives back the room of a request that is over, and whose client has left before. The caller holds mu.
+func (l *serverLink) forgo(stream transport.Stream) {
+	if l.seldom == nil {
+		return
+	}
+	if holds, ok := l.seldom.left[stream]; ok {
+		holds.keep(0)
+		delete(l.seldom.left, stream)
+	}
+}
+
+// vacate gives back the room of all requests, because the link is lost.
+func (l *serverLink) vacate() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range l.streams {
+		s.holds.keep(0)
+	}
+	if l.seldom != nil {
+		for stream := range l.seldom.left {
+			l.forgo(stream)
+		}
+	}
 }
 
 func noRoute(stream transport.Stream) error {
@@ -147,6 +177,8 @@ func (l *serverLink) End(stream transport.Stream) {
 	defer l.mu.Unlock()
 	if s := l.streams.find(stream); s != nil {
 		s.end()
+	} else {
+		l.forgo(stream)
 	}
 }
 
@@ -237,6 +269,7 @@ func (l *serverLink) end(reason error, grace time.Duration) error {
 		l.saved.end(true)
 	}
 	l.told.Lose(transport.Loss{Reason: reason, Unsent: l.collectUnsent()})
+	l.vacate()
 	close(ending.gone)
 	return ending.left
 }

@@ -30,7 +30,10 @@ func inBubble(t *testing.T, o HandlerOptions, stingy bool, test func(t *testing.
 		a.stingy = stingy
 		b := &bench{t: t, handler: NewHandler(a, o), acceptor: a}
 		defer a.finish(t)
-		defer b.handler.Close(0)
+		defer func() {
+			b.handler.Close(0)
+			b.handler.served.wantHeld(t, 0)
+		}()
 		test(t, b)
 	})
 }

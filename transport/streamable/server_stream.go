@@ -39,6 +39,7 @@ type requestStream struct {
 
 	// Guarded by link.mu.
 	credit int
+	holds  holding // what the request holds until it has been answered
 	frames *sendQueue
 	to     *response // the response that writes the frames; nil while the client is away
 	head   uint64    // the index of the last stored event
@@ -68,8 +69,8 @@ type postedStream struct {
 	queued, taken [1]transport.Outbound // room for one frame, because most responses are one
 }
 
-// openStream opens the stream of a request, and secures room for the answer.
-func (l *serverLink) openStream(w http.ResponseWriter, b *body, o *HandlerOptions) (*requestStream, *refusal) {
+// openStream opens the stream of a request, which holds room, and secures room for the answer.
+func (l *serverLink) openStream(w http.ResponseWriter, b *body, holds holding, o *HandlerOptions) (*requestStream, *refusal) {
 	posted := new(postedStream)
 	s := &posted.requestStream
 	s.link, s.id, s.frames, s.to = l, b.requestID(), &posted.frames, &posted.first
@@ -89,7 +90,7 @@ func (l *serverLink) openStream(w http.ResponseWriter, b *body, o *HandlerOption
 		return s, l.refusal(s.id)
 	}
 	l.opened++
-	s.number = l.opened
+	s.number, s.holds = l.opened, holds
 	l.streams.add(s)
 	if s.keepsAll = !l.isShared() && !l.stateless && !s.initializes; s.keepsAll {
 		posted.numbered = numbering{to: s.to, stream: s.number, initialID: wantsInitialID(l.version), retry: o.Retry}
@@ -299,6 +300,9 @@ func (s *requestStream) takeCredit() (granted bool, err error) {
 // for each other. Instead, push ends a stream whose client does not read. There is always room for
 // a last frame that is short. The caller holds link.mu.
 func (s *requestStream) push(o transport.Outbound) error {
+	if o.Last {
+		s.holds.keep(0)
+	}
 	if s.over || s.cut != nil {
 		return noRoute(s.number)
 	}
@@ -339,6 +343,7 @@ func (s *requestStream) cutOff() error {
 // end ends the stream from this side. Queued frames are still sent. The caller holds
 // link.mu.
 func (s *requestStream) end() {
+	s.holds.keep(0)
 	if s.over = true; s.to == nil {
 		s.link.streams.remove(s)
 		return
@@ -430,7 +435,16 @@ func (s *requestStream) retire(to *response, err error) {
 	}
 	err = cmp.Or(s.cut, err)
 	isLost := err != nil && !s.over && (l.isShared() || s.cut != nil || !s.delivered)
+	holds := s.holds
+	if s.holds = (holding{}); !isLost && !closing && holds.bytes > 0 { // its handler still works
+		rare := l.rare()
+		if rare.left == nil {
+			rare.left = make(map[transport.Stream]holding)
+		}
+		rare.left[s.number], holds = holds, holding{}
+	}
 	l.mu.Unlock()
+	defer holds.keep(0) // after the receiver knows
 	if closing {
 		return
 	}

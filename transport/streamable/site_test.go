@@ -41,6 +41,7 @@ func newScriptedSite(t testing.TB, o HandlerOptions, a *acceptor) *site {
 		if small, large := h.unread.small.Held(), h.unread.large.Held(); small != 0 || large != 0 {
 			t.Errorf("%d and %d bytes are charged at the end, want none", small, large)
 		}
+		h.served.wantHeld(t, 0)
 	})
 	return s
 }

@@ -1,0 +1,262 @@
+package streamable
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-mcp/bowline/internal/signal"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// wantHeld checks how much requests hold that are served.
+func (s *served) wantHeld(t testing.TB, want int) {
+	t.Helper()
+	if got := s.small.Held() + s.large.Held(); got != want {
+		t.Errorf("requests that are served hold %d, want %d", got, want)
+	}
+}
+
+// costOfBody returns what a request counts.
+func costOfBody(t *testing.T, text string) int {
+	t.Helper()
+	items, err := jsonrpc.DecodeBatch([]byte(text), jsonrpc.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cost := len(text)
+	for _, item := range items {
+		cost += int(item.Message.Memory)
+	}
+	return cost
+}
+
+// valuesOf returns a member with so many values.
+func valuesOf(n int) string { return `"values":[` + strings.Repeat("0,", n-1) + "0]," }
+
+// legacyHold returns a request of a session that gets no answer by itself.
+func legacyHold(more string) string {
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":5,"method":"hold","params":{%s"a":1}}`, more)
+}
+
+// A request counts its bytes and what its values take, until it has been answered or its stream was ended. A batch
+// counts what all its messages do.
+//
+// Guarantees: G-0083.11
+func TestRequestsHoldRoomUntilTheyAreAnswered(t *testing.T) {
+	listen := `"notifications":{"resourceSubscriptions":["a:0"` + strings.Repeat(`,"a:1"`, 9_999) + `]},`
+	for name, test := range map[string]struct {
+		version, body string
+		lines         []string
+		large         bool
+	}{
+		"modern":          {"", modernBody("hold", ""), modernHeader("hold"), false},
+		"modern, large":   {"", modernBody("hold", valuesOf(100_000)), modernHeader("hold"), true},
+		"10,000 URIs":     {"", modernBody("subscriptions/listen", listen), modernHeader("subscriptions/listen"), true},
+		"session":         {"2025-06-18", legacyHold(""), nil, false},
+		"session, large":  {"2025-11-25", legacyHold(valuesOf(2000)), nil, true},
+		"session, batch":  {"2025-03-26", "[" + legacyHold("") + strings.Repeat(","+legacyHold(valuesOf(100)), 10) + "]", nil, false},
+		"session, events": {"2025-03-26", legacyHold(""), nil, false},
+	} {
+		for _, ends := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, " ", ends), func(t *testing.T) {
+				inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
+					lines := test.lines
+					if test.version != "" {
+						session := b.initialize()
+						if test.version != "2025-11-25" {
+							w, done := b.serve(t.Context(), "POST", initializeBody(test.version))
+							<-done
+							session = "Mcp-Session-Id: " + w.Header().Get("Mcp-Session-Id")
+						}
+						lines = []string{session}
+					}
+					w, done := b.serve(t.Context(), "POST", test.body, lines...)
+					p, cost := b.peer(t, b.links()-1), costOfBody(t, test.body)
+					b.handler.served.wantHeld(t, cost)
+					if got := b.handler.served.large.Held() > 0; got != test.large {
+						t.Errorf("it counts as a large one: %t, want %t", got, test.large)
+					}
+					if held := b.handler.room.held(); held > 0 {
+						t.Errorf("a body that was delivered holds %d", held)
+					}
+					p.mustSend(t, transport.Outbound{Stream: p.newest(), Frame: notice(1)})
+					pass(time.Minute)
+					b.handler.served.wantHeld(t, cost)
+					if ends {
+						p.post(func() { p.link.End(p.newest()) })
+					} else {
+						p.mustSend(t, answering(p.newest(), heldAnswer))
+					}
+					if <-done; w.Code != 200 {
+						t.Errorf("got %d %s", w.Code, w.Body)
+					}
+					b.handler.served.wantHeld(t, 0)
+				})
+			})
+		}
+	}
+}
+
+// The request of a client that has left holds room until its receiver knows, which cancels it. In a session it goes on, and
+// holds room until it has been answered or ended, or the session is lost.
+//
+// Guarantees: G-0083.11
+func TestRequestsOfClientsThatLeaveHoldRoom(t *testing.T) {
+	for name, end := range map[string]func(*testing.T, *bench, *peer){
+		"answered": func(t *testing.T, _ *bench, p *peer) {
+			if err := p.send(t, transport.Outbound{Stream: p.newest(), Frame: notice(1)}); !errors.Is(err, transport.ErrNoRoute) {
+				t.Errorf("a notification: %v", err)
+			}
+			p.link.(*serverLink).served.wantHeld(t, costOfBody(t, legacyHold("")))
+			if err := p.send(t, answering(p.newest(), heldAnswer)); !errors.Is(err, transport.ErrNoRoute) {
+				t.Errorf("the answer: %v", err)
+			}
+		},
+		"ended":       func(_ *testing.T, _ *bench, p *peer) { p.post(func() { p.link.End(p.newest()) }) },
+		"link closed": func(_ *testing.T, _ *bench, p *peer) { p.link.Close(0) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
+				session := b.initialize()
+				ctx, leave := context.WithCancel(t.Context())
+				_, done := b.serve(ctx, "POST", legacyHold(""), session)
+				leave()
+				<-done
+				p := b.peer(t, 0)
+				b.handler.served.wantHeld(t, costOfBody(t, legacyHold("")))
+				end(t, b, p)
+				synctest.Wait()
+				b.handler.served.wantHeld(t, 0)
+			})
+		})
+	}
+	inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
+		ctx, leave := context.WithCancel(t.Context())
+		_, done := b.serve(ctx, "POST", modernBody("hold", ""), modernHeader("hold")...)
+		leave()
+		<-done
+		if lost := b.peer(t, 0).count(func(p *peer) int { return len(p.lost) }); lost != 1 {
+			t.Errorf("%d streams were lost, want 1", lost)
+		}
+		b.handler.served.wantHeld(t, 0)
+	})
+}
+
+// A request whose client comes back for the answer holds room all the time.
+//
+// Guarantees: G-0083.11
+func TestResumedRequestsHoldRoom(t *testing.T) {
+	inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
+		session, cost := b.initialize(), costOfBody(t, legacyHold(""))
+		ctx, leave := context.WithCancel(t.Context())
+		_, done := b.serve(ctx, "POST", legacyHold(""), session)
+		pass(2 * time.Second) // its response begins, with the id of an event
+		leave()
+		<-done
+		b.handler.served.wantHeld(t, cost)
+		w, resumed := b.serve(t.Context(), "GET", "", session, "Last-Event-ID: 2-0")
+		b.handler.served.wantHeld(t, cost)
+		p := b.peer(t, 0)
+		p.mustSend(t, answering(p.newest(), heldAnswer))
+		<-resumed
+		if !strings.Contains(w.Body.String(), heldAnswer) {
+			t.Errorf("got %d %q, want the answer", w.Code, w.Body)
+		}
+		b.handler.served.wantHeld(t, 0)
+	})
+}
+
+// What requests hold is limited, for all links together and for each client. A large request beyond that waits, and is
+// refused after 10 s without being delivered; others may take what is free, and small ones never wait for it.
+//
+// Guarantees: G-0083.12
+func TestServedRequestsAreBounded(t *testing.T) {
+	inBubble(t, HandlerOptions{MaxHeld: 16 << 20, Identify: byUser}, false, func(t *testing.T, b *bench) {
+		large := modernBody("hold", valuesOf(80_000)) // it counts 3 MB
+		hold := func(user string) (status func() int, isOver func() bool) {
+			w, done := b.serve(t.Context(), "POST", large, append(modernHeader("hold"), userHeader(user))...)
+			return func() int {
+				<-done
+				if text := w.Body.String(); w.Code == 503 && (!strings.Contains(text, "-32050") || w.Header().Get("Retry-After") == "") {
+					t.Errorf("got %s, %v", text, w.Header())
+				}
+				return w.Code
+			}, func() bool { return signal.IsClosed(done) }
+		}
+		first, _ := hold("greedy")
+		second, _ := hold("greedy")
+		begun := time.Now()
+		refused, _ := hold("greedy")
+		p := b.peer(t, 0)
+		if got := p.count(func(p *peer) int { return len(p.received) }); got != 2 {
+			t.Errorf("%d requests of one client are delivered, want 2 within 38 %% of 16 MiB", got)
+		}
+		other, isOver := hold("other")
+		if got := b.peer(t, 1).count(func(p *peer) int { return len(p.received) }); got != 1 {
+			t.Error("a large request of another client was not delivered at once")
+		}
+		w, done := b.serve(t.Context(), "POST", modernBody("echo", ""), append(modernHeader("echo"), userHeader("greedy"))...)
+		if <-done; w.Code != 200 || time.Since(begun) > 0 {
+			t.Errorf("a small request: got %d after %v, want 200 at once", w.Code, time.Since(begun))
+		}
+		if got := refused(); got != 503 || time.Since(begun) != servedPatience {
+			t.Errorf("got %d after %v, want 503 after %v", got, time.Since(begun), servedPatience)
+		}
+		if got := p.count(func(p *peer) int { return len(p.received) }); got != 3 {
+			t.Errorf("%d requests of one client were delivered, want 3: two large ones and a small one", got)
+		}
+		if isOver() {
+			t.Fatal("a request that holds room has ended, want that it does not while others wait")
+		}
+		b.peer(t, 1).post(func() { b.peer(t, 1).link.End(1) })
+		other()
+		waiting, _ := hold("greedy")
+		p.mustSend(t, answering(1, heldAnswer))
+		synctest.Wait()
+		if got := p.count(func(p *peer) int { return len(p.received) }); got != 4 {
+			t.Fatal("a request was not delivered when another one had been answered")
+		}
+		for stream := range transport.Stream(3) {
+			p.post(func() { p.link.End(stream + 2) })
+		}
+		if first() != 200 || second() != 200 || waiting() != 200 {
+			t.Error("the requests were not answered")
+		}
+		b.handler.served.wantHeld(t, 0)
+	})
+}
+
+// A request that waits for room is given up when its client leaves, and refused when the handler closes. A request that
+// counts more than a client may hold is served alone.
+//
+// Guarantees: G-0083.12
+func TestRequestsThatWaitForRoomGiveUp(t *testing.T) {
+	inBubble(t, HandlerOptions{MaxHeld: 1 << 20}, false, func(t *testing.T, b *bench) {
+		huge := modernBody("hold", valuesOf(50_000))
+		_, first := b.serve(t.Context(), "POST", huge, modernHeader("hold")...)
+		p := b.peer(t, 0)
+		if held := b.handler.served.large.Held(); held < 350_000 || held > 420_000 {
+			t.Errorf("a request with 50,000 values holds %d of 1 MiB, want 38 %%", held)
+		}
+		ctx, leave := context.WithCancel(t.Context())
+		_, second := b.serve(ctx, "POST", huge, modernHeader("hold")...)
+		leave()
+		<-second
+		refused, third := b.serve(t.Context(), "POST", huge, modernHeader("hold")...)
+		b.handler.stop()
+		if <-third; refused.Code != 503 {
+			t.Errorf("got %d when the handler stops", refused.Code)
+		}
+		if got := p.count(func(p *peer) int { return len(p.received) }); got != 1 {
+			t.Errorf("%d requests were delivered, want 1", got)
+		}
+		p.post(func() { p.link.End(1) })
+		<-first
+	})
+}
