@@ -19,6 +19,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/internal/specification"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/sse"
@@ -425,6 +426,52 @@ func (r delayedTransport) RoundTrip(request *http.Request) (*http.Response, erro
 		}
 	}
 	return http.DefaultTransport.RoundTrip(request)
+}
+
+// Middleware knows the connection that a request goes to before it is sent, and afterwards; so does the middleware of what the
+// server sends.
+//
+// Guarantees: G-0030.8
+func TestMiddlewareKnowsTheNetwork(t *testing.T) {
+	defer http.DefaultClient.CloseIdleConnections()
+	overHTTP(t, func(t *testing.T, version string) {
+		var calls atomic.Int64
+		incoming := make(chan struct{}, 10)
+		check := func(r *client.Request) {
+			if n := r.Network(); n.HTTP != "1.1" || (n.Session != "") == protocol.IsModern(version) {
+				t.Errorf("the network of %s is %+v", r.Method, n)
+			}
+		}
+		s, changed := newServer(server.Options{}), make(chan struct{}, 10)
+		onEvent := func(_ context.Context, _ *client.Session, e client.Event) {
+			if _, ok := e.(*client.ToolsChanged); ok {
+				changed <- struct{}{}
+			}
+		}
+		session := newSite(t, s).open(client.Options{ProtocolVersion: version, OnEvent: onEvent, Middleware: []client.Middleware{func(next client.Handler) client.Handler {
+			return func(ctx context.Context, r *client.Request) (any, error) {
+				if r.Incoming {
+					defer func() { incoming <- struct{}{} }()
+				} else {
+					calls.Add(1)
+				}
+				check(r)
+				defer check(r)
+				return next(ctx, r)
+			}
+		}}})
+		if _, err := session.CallTool(timeoutContext(t), &protocol.CallToolParams{Name: "count"}); err != nil {
+			t.Fatal(err)
+		}
+		if protocol.IsModern(version) {
+			testenv.Receive(t, changed, "a subscription begins")
+		}
+		server.AddTool(s, protocol.Tool{Name: "late"}, func(context.Context, struct{}) (string, error) { return "", nil })
+		testenv.Receive(t, incoming, "the change of the tools passes the middleware")
+		if n := calls.Load(); n != 1 {
+			t.Errorf("%d calls have passed the middleware", n)
+		}
+	})
 }
 
 // A change right after Connect is reported, although the client does not listen yet.

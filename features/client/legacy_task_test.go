@@ -270,6 +270,28 @@ func TestListOfLegacyTasks(t *testing.T) {
 	}
 }
 
+// What looks like a task is none if a legacy server was not asked for one.
+//
+// Guarantees: G-0032.12
+func TestTasksThatNobodyAskedForAreNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &fakeServer{answer: func(f frame) []string {
+			if f.Method == protocol.MethodCallTool {
+				return []string{f.result(`{"content":[{"type":"text","text":"made"}],"task":{"taskId":"a","status":"working","createdAt":"x","lastUpdatedAt":"x","ttl":null}}`)}
+			}
+			return allAnswers(protocol.Version20251125)(f)
+		}}
+		session := openFake(t, s, client.Options{ProtocolVersion: protocol.Version20251125, Tasks: true})
+		result, err := session.CallTool(t.Context(), &protocol.CallToolParams{Name: "make"})
+		if err != nil || len(result.Content) != 1 {
+			t.Errorf("got %+v, %v, want the content", result, err)
+		}
+		if n := len(s.received(protocol.MethodGetTask)); n > 0 {
+			t.Errorf("the server is asked %d times for a task", n)
+		}
+	})
+}
+
 // A result that says it is a task must say which, and of a known status. Each era has its form.
 //
 // Guarantees: G-0032.10, G-0032.12

@@ -97,11 +97,18 @@ func TestSkillsThatDifferFromTheirEntryAreRefused(t *testing.T) {
 		"of another directory":     {moved, moved.URI, refunds, "another name", 1},
 		"a digest in upper case":   {upper, uri, refunds, "digest", 1},
 		"another file is answered": {entry(refunds), uri, "", "another file", 1},
+		"it is answered twice":     {entry(refunds), uri, refunds, "or several", 1},
+		"no file is answered":      {entry(refunds), uri, refunds, "has sent another", 1},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			content := fmt.Sprintf(`{"uri":%q,"text":%q}`, step.file, step.sent)
-			if step.sent == "" {
+			switch step.want {
+			case "another file":
 				content = `{"uri":"skill://refunds/other.md","text":"x"}`
+			case "or several":
+				content += "," + content
+			case "has sent another":
+				content = ""
 			}
 			s := modernServer(map[string]string{
 				protocol.MethodReadResource: `{"resultType":"complete","ttlMs":0,"cacheScope":"private","contents":[` + content + `]}`,
