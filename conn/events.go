@@ -20,7 +20,7 @@ type instant = time.Duration
 type event struct {
 	kind            eventKind
 	handshake       bool  // callMade, notificationMade: the handshake makes it
-	serving         bool  // callMade, notificationMade: a handler of this Conn makes it
+	serving         bool  // callMade, notificationMade: a handler of this Conn makes it; streamLost: what is being served goes on
 	silent          bool  // callMade: no cancellation is sent for it
 	tried           bool  // busy: the link refused this frame; false: it was behind the refused frame
 	moved           bool  // busy, tick: the link has accepted a frame since it was last busy

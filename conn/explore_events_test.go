@@ -156,6 +156,17 @@ func (env *environment) applyStream(c choice) {
 		}
 		ev.kind, ev.frames, ev.last, ev.particulars = streamLost, 0, false, &particulars{reason: Reason{StreamLost, errGone}}
 		env.inject(ev)
+	case losesReader:
+		for i := range env.requests {
+			if in := env.requests[i].incoming; in != nil && env.core.incoming.waitingByKey[in.key] == in && in.key.stream == ev.stream {
+				env.requests[i].noAnswerDue = true
+			}
+		}
+		ev.kind, ev.frames, ev.last, ev.serving, ev.particulars = streamLost, 0, false, true, &particulars{reason: Reason{StreamLost, errGone}}
+		env.inject(ev)
+		if slices.ContainsFunc(env.core.incoming.waiting, func(in dueRequest) bool { return in.key.stream == ev.stream }) {
+			env.fail("a request still waits on stream %d, which nobody reads", ev.stream)
+		}
 	case cutsStream:
 		l.cut = true
 		ev.kind, ev.frames, ev.last, ev.resumable = streamLost, 0, false, true
@@ -542,6 +553,9 @@ func (env *environment) streamChoices(to []choice, streamNumber uint8) []choice 
 		to = env.addChoice(to, opensStream, streamNumber, 0)
 	case streamNumber > 0 && l.opened && !l.lost && !l.partial && !l.cut:
 		to = env.addChoice(to, losesStream, streamNumber, 0)
+	}
+	if streamNumber > ownStreams && l.opened && !l.lost && !l.ended && !l.partial {
+		to = env.addChoice(to, losesReader, streamNumber, 0)
 	}
 	if ours && !l.lost && !l.answered && !env.links[env.bound].ended {
 		to = env.addChoice(to, fails, streamNumber, 0)

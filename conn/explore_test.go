@@ -167,6 +167,7 @@ const (
 	fails
 	opensStream
 	losesStream
+	losesReader
 	cutsStream
 	opensLink
 	failsToOpen
@@ -285,7 +286,7 @@ func plans() []*plan {
 		{
 			name: "requests of the peer on streams", role: acceptor, credit: 2, epochs: 1,
 			requests: []peerRequest{{4, 7, ordinaryRequest, false, true}, {5, 7, streamingRequest, false, false}},
-			events:   eventSet(sendsRequest, cancelsRequest, returnsFromHandler, drains, losesLink, firesTimer) | busyness | streamEvents,
+			events:   eventSet(sendsRequest, cancelsRequest, returnsFromHandler, drains, losesLink, firesTimer) | busyness | streamEvents | eventSet(losesReader),
 		},
 		{
 			name: "a handler notifies", role: acceptor, credit: 1, epochs: 1,
@@ -295,7 +296,7 @@ func plans() []*plan {
 		{
 			name: "a batch", role: acceptor, credit: 1, epochs: 1,
 			requests: []peerRequest{{4, 7, ordinaryRequest, true, false}, {4, 8, exclusiveRequest, false, false}, {5, 7, probeRequest, false, false}},
-			events:   eventSet(sendsRequest, cancelsRequest, returnsFromHandler, losesLink, firesTimer, rejectsNextFrame) | busyness | streamEvents,
+			events:   eventSet(sendsRequest, cancelsRequest, returnsFromHandler, losesLink, firesTimer, rejectsNextFrame) | busyness | streamEvents | eventSet(losesReader),
 		},
 		{
 			name: "requests of a server", full: wideLimit, role: initiator, credit: 1, epochs: 1, calls: []callPlan{timed, {by: byHandler}},
@@ -407,7 +408,7 @@ func (c choice) String() string {
 		return fmt.Sprintf("the peer cancels streaming call %d on stream %d%s", id, streamNumber, last)
 	case fails:
 		return fmt.Sprintf("call %d fails, unsent: %v", c.a, c.b == 1)
-	case opensStream, losesStream:
+	case opensStream, losesStream, losesReader:
 		return fmt.Sprintf("%s %d", choiceNames[c.kind], streamNumber)
 	case cutsStream:
 		return fmt.Sprintf("stream %d is cut, the peer asks for a delay: %v", streamNumber, c.b == 1)
@@ -429,7 +430,7 @@ var choiceNames = [choiceKinds]string{
 	replies: "an answer to", answersError: "an error for", answersMalformed: "a malformed answer to", progresses: "progress of", notifies: "a notification", sendsMalformed: "a malformed frame",
 	fillsLink: "the link is full", emptiesLink: "the link has room", reportsWritable: "the link reports writable, with room",
 	rejectsNextFrame: "the next frame is too large", closesSending: "the link can send nothing more",
-	opensStream: "the link opens stream", losesStream: "the link loses stream",
+	opensStream: "the link opens stream", losesStream: "the link loses stream", losesReader: "nobody reads any more stream",
 	opensLink: "a link opens", failsToOpen: "no link opens", completesHandshake: "the handshake is done", failsHandshake: "the handshake fails",
 	endsInput: "the peer sends nothing more", closesLink: "the link is closed",
 	drains: "drain", stops: "stop", wakes: "wake", firesTimer: "the timer fires", letsTimePass: "time passes, and the timer is late",

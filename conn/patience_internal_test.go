@@ -164,6 +164,27 @@ func TestWaitingRequestIsDropped(t *testing.T) {
 	}
 }
 
+// If nobody can get the answers of a stream any more, what waits on it is dropped, and what is being served goes on.
+//
+// Guarantees: G-0084.3
+func TestRequestsThatNobodyReadsAreDroppedWhileTheyWait(t *testing.T) {
+	d := driveAcceptor(t, Options{MaxServing: 1})
+	first := d.requestOnStream(2, 1)
+	d.requestOnStream(3, 2)
+	last := d.requestOnStream(4, 3)
+	d.dropEffects()
+	for _, number := range []transport.Stream{2, 3} {
+		d.stepCurrent(event{kind: streamLost, stream: number, serving: true, particulars: &particulars{reason: Reason{StreamLost, transport.ErrPeerClosed}}})
+	}
+	d.wantEnded(3)
+	d.wantNothing("what is being served goes on")
+	d.handled(first)
+	d.wantReply()
+	if fx := d.want(serve); fx.incoming != last {
+		t.Fatalf("the request of stream %d is served, want that of stream 4", fx.incoming.key.stream)
+	}
+}
+
 // A handler whose request was cancelled before it could start does not start, on the goroutine of the link or on
 // a worker. Nor does one whose time has passed meanwhile; that one is refused.
 //

@@ -176,7 +176,7 @@ func (r *receiver) StreamOpened(stream transport.Stream, tag transport.Tag) {
 
 func (r *receiver) StreamLost(loss transport.StreamLoss) {
 	r.post(event{
-		kind: streamLost, stream: loss.Stream, resumable: loss.Resumable, timeout: loss.Delay, random: random(),
+		kind: streamLost, stream: loss.Stream, resumable: loss.Resumable, serving: loss.Waiting, timeout: loss.Delay, random: random(),
 		particulars: &particulars{reason: Reason{StreamLost, loss.Reason}},
 	})
 }

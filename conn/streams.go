@@ -239,6 +239,12 @@ func (c *core) onStreamLost(now instant, ev *event) {
 	case ev.resumable:
 		c.streams.interrupt(s, now, c.options, ev)
 	case s == &c.streams.main: // no request belongs to Main alone
+	case ev.serving:
+		for _, request := range slices.Clone(s.requests) {
+			if c.incoming.waitingByKey[request.key] == request {
+				c.cancelIncoming(now, request)
+			}
+		}
 	default:
 		c.streams.drop(s.number)
 		c.abandonStream(now, s, ev.reason)

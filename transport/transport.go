@@ -334,6 +334,10 @@ type StreamLoss struct {
 	// Call Resume only after Delay, which the peer asked for; it is 0 if it did not.
 	Resumable bool
 	Delay     time.Duration
+
+	// Waiting says that nobody can get the answers any more, but that only those requests of the
+	// peer end which are not being served yet.
+	Waiting bool
 }
 
 // A Failure says that one outbound message was not sent, or that the peer refused it.

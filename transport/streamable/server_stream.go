@@ -408,8 +408,8 @@ func (s *requestStream) status(o *transport.Outbound) int {
 
 // retire ends the use of a connection by the stream. Unless the client can come back, it
 // also ends the stream, and what was lost with it. If the client disconnected, that
-// cancels a modern request. It does not cancel a request of a session that the receiver
-// already has.
+// cancels a modern request. It does not cancel a request of a session that is being
+// served, although nobody can get the answer any more.
 func (s *requestStream) retire(to *response, err error) {
 	l := s.link
 	l.mu.Lock()
@@ -434,9 +434,10 @@ func (s *requestStream) retire(to *response, err error) {
 		l.ending.unsent = append(l.ending.unsent, unsent...)
 	}
 	err = cmp.Or(s.cut, err)
-	isLost := err != nil && !s.over && (l.isShared() || s.cut != nil || !s.delivered)
+	isLost := err != nil && !s.over
+	goesOn := isLost && !l.isShared() && s.cut == nil && s.delivered // unless it still waits
 	holds := s.holds
-	if s.holds = (holding{}); !isLost && !closing && holds.bytes > 0 { // its handler still works
+	if s.holds = (holding{}); (goesOn || !isLost) && !closing && holds.bytes > 0 { // its handler still works
 		rare := l.rare()
 		if rare.left == nil {
 			rare.left = make(map[transport.Stream]holding)
@@ -452,6 +453,8 @@ func (s *requestStream) retire(to *response, err error) {
 		l.failed(tag, transport.ErrNoRoute, true)
 	}
 	if isLost {
-		l.told.Tell(func(to transport.Receiver) { to.StreamLost(transport.StreamLoss{Stream: s.number, Reason: err}) })
+		l.told.Tell(func(to transport.Receiver) {
+			to.StreamLost(transport.StreamLoss{Stream: s.number, Reason: err, Waiting: goesOn})
+		})
 	}
 }
