@@ -294,12 +294,16 @@ func (c *call) client() share.Client {
 // requests.
 type places struct{ handlers, bytes *share.Pool }
 
-// newPlaces returns places for so many handlers. Less than 16 MiB go to whom comes first.
-func newPlaces(handlers, bytes int) places {
+// newPlaces returns places for so many handlers. Less than 16 MiB go to whom comes first, unless that is the default.
+func newPlaces(handlers, bytes, byDefault int) places {
 	piece := 64 << 10
-	if bytes < 16<<20 {
+	if bytes < min(16<<20, byDefault) {
 		piece = bytes
 	}
+	// shared: calls that wait for their client | AskingOptions.MaxWaiting places | one | the call is refused with -32050 | `Options.Audit`
+	// shared: their requests | AskingOptions.MaxWaitingBytes bytes | 64 KiB | the call is refused with -32050 | `Options.Audit`
+	// shared: handlers of tasks | TaskOptions.MaxRunning places | one | the call is refused with -32050 | `Options.Audit`
+	// shared: their requests | TaskOptions.MaxRunningBytes bytes | 64 KiB | the call is refused with -32050 | `Options.Audit`
 	return places{share.NewPlaces(handlers), share.NewLasting(bytes, piece)}
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing/fstest"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 )
@@ -147,9 +148,9 @@ func TestDefaultsAreAsDocumented(t *testing.T) {
 		})
 		asking, tasks := s.rounds.options, s.tasks.options
 		wantAsking := AskingOptions{
-			Expiry: 600 * time.Second, CallExpiry: 3600 * time.Second, MaxRounds: 32, MaxWaiting: 1024, MaxWaitingBytes: 67_108_864,
+			Expiry: 600 * time.Second, CallExpiry: 3600 * time.Second, MaxRounds: 32, MaxWaiting: 1024, MaxWaitingBytes: 25_165_824,
 		}
-		wantTasks := TaskOptions{TTL: 86_400 * time.Second, PollInterval: 1000 * time.Millisecond, MaxRunning: 1024, MaxRunningBytes: 67_108_864}
+		wantTasks := TaskOptions{TTL: 86_400 * time.Second, PollInterval: 1000 * time.Millisecond, MaxRunning: 1024, MaxRunningBytes: 25_165_824}
 		size, rate := 100, 100
 		switch name {
 		case "negative":
@@ -175,6 +176,13 @@ func TestDefaultsAreAsDocumented(t *testing.T) {
 		if got := s.drainGrace(); got != 5*time.Second {
 			t.Errorf("%s: got the grace %v, want 5s", name, got)
 		}
+	}
+	s := New(protocol.Implementation{}, Options{MaxMemory: 48 << 20, Tasks: &TaskOptions{}})
+	if got := [...]int{s.MaxMemory(), s.rounds.options.MaxWaitingBytes, s.tasks.options.MaxRunningBytes, s.tasks.options.Store.(*MemoryTaskStore).MaxBytes}; got != [...]int{48 << 20, 3 << 20, 3 << 20, 2 << 20} {
+		t.Errorf("with 48 MiB in all got %d", got)
+	}
+	if of := (share.Client{Identity: "a"}); !s.tasks.places.bytes.Take(of, 1<<20) || s.tasks.places.bytes.Take(of, 1<<20) {
+		t.Error("what one client may have of a small MaxMemory is not limited")
 	}
 	if s := New(protocol.Implementation{}, Options{PageSize: protocol.MaxPageItems + 1}); s.options.PageSize != protocol.MaxPageItems {
 		t.Errorf("got pages of %d, want %d", s.options.PageSize, protocol.MaxPageItems)

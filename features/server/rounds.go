@@ -38,7 +38,7 @@ type AskingOptions struct {
 	CallExpiry      time.Duration // the time for a call, all rounds included; default 1 hour
 	MaxRounds       int           // the maximum number of rounds of a call; default 32
 	MaxWaiting      int           // how many calls may have a handler that waits, in 2026-07-28; default 1,024, which clients share: one alone has 38 %, and fewer than 64 go to whom comes first
-	MaxWaitingBytes int           // the size of the requests of these calls, in bytes; default 64 MiB, which clients share; a larger request is refused
+	MaxWaitingBytes int           // the size of the requests of these calls, in bytes; default 24 MiB, a sixteenth of Options.MaxMemory, which clients share; a larger request is refused
 }
 
 // Spent remembers which states were used, so that no state is used twice.
@@ -97,11 +97,11 @@ func (rs *rounds) init(s *Server, o AskingOptions) {
 	o.CallExpiry = cmp.Or(max(o.CallExpiry, 0), time.Hour)
 	o.MaxRounds = cmp.Or(max(o.MaxRounds, 0), 32)
 	o.MaxWaiting = cmp.Or(max(o.MaxWaiting, 0), 1024)
-	o.MaxWaitingBytes = cmp.Or(max(o.MaxWaitingBytes, 0), 64<<20)
+	o.MaxWaitingBytes = cmp.Or(max(o.MaxWaitingBytes, 0), s.options.MaxMemory/16)
 	rs.options, rs.process = o, rand.Text()
 	rs.sealer = &sealer{audience: s.info.Name, node: s.options.Node, keyring: keyring}
 	rs.ctx, rs.end = context.WithCancelCause(context.Background())
-	rs.places = newPlaces(o.MaxWaiting, o.MaxWaitingBytes)
+	rs.places = newPlaces(o.MaxWaiting, o.MaxWaitingBytes, s.options.MaxMemory/16)
 	rs.handlers = make(map[*waiting]struct{})
 	rs.tickets = make(map[[16]byte]*waiting)
 	rs.spent = make(map[[16]byte]time.Time)

@@ -105,6 +105,12 @@ type Options struct {
 	// Tasks permits tool calls to become tasks. Nil: there are no tasks.
 	Tasks *TaskOptions
 
+	// MaxMemory is what the server and a streamable.Handler may keep for all clients together, in
+	// bytes: bodies, unread messages, events, tasks and requests that wait. Default: 384 MiB. Options that
+	// limit one of these have a fixed part of it as their default; see docs/limits.md. It does not count
+	// what handlers use, and 4 KiB for each session.
+	MaxMemory int
+
 	// LogRate is the maximum number of log messages that one client gets each second,
 	// and also in one burst; see Logger. The server drops more, and reports with the
 	// next message how many it dropped. The limit applies to each session, and in
@@ -167,6 +173,7 @@ func New(info protocol.Implementation, o Options) *Server {
 		o.PageSize = 100
 	}
 	o.PageSize = min(o.PageSize, protocol.MaxPageItems)
+	o.MaxMemory = cmp.Or(max(o.MaxMemory, 0), 384<<20)
 	o.LogRate = cmp.Or(o.LogRate, 100)
 	o.ProtocolVersions = slices.Clone(o.ProtocolVersions)
 	if len(o.ProtocolVersions) == 0 {
@@ -262,6 +269,9 @@ func (s *Server) ServeLink(ctx context.Context, link transport.Link) error {
 	}
 	return nil
 }
+
+// MaxMemory returns Options.MaxMemory or its default. A streamable.Handler takes its own defaults from it.
+func (s *Server) MaxMemory() int { return s.options.MaxMemory }
 
 // Accept serves a link until the link is lost or the server is closed. It does not
 // wait, and while nothing is being served it costs no goroutine. A listener, such as

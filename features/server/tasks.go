@@ -38,9 +38,9 @@ type TaskOptions struct {
 	TTL             time.Duration // how long a task lives after its creation; a handler that still runs then is cancelled; default 24 hours
 	PollInterval    time.Duration // how often clients should ask for the status; default 1 second
 	MaxRunning      int           // how many handlers run at the same time; default 1,024, which clients share: one alone has 38 %, and fewer than 64 go to whom comes first
-	MaxRunningBytes int           // the size of the requests of all running handlers, in bytes; default 64 MiB, which clients share; a larger request is refused
+	MaxRunningBytes int           // the size of the requests of all running handlers, in bytes; default 24 MiB, a sixteenth of Options.MaxMemory, which clients share; a larger request is refused
 
-	// Store keeps the tasks. Default: a new MemoryTaskStore.
+	// Store keeps the tasks. Default: a new MemoryTaskStore with 1/24 of Options.MaxMemory.
 	Store TaskStore
 
 	// Gone reports whether a node has ended, and the tasks with it that ran there (TaskRecord.Node).
@@ -95,12 +95,12 @@ func (ts *tasks) init(s *Server, o *TaskOptions) {
 	ts.options.TTL = cmp.Or(max(o.TTL, 0), 24*time.Hour)
 	ts.options.PollInterval = cmp.Or(max(o.PollInterval, 0), time.Second)
 	ts.options.MaxRunning = cmp.Or(max(o.MaxRunning, 0), 1024)
-	ts.options.MaxRunningBytes = cmp.Or(max(o.MaxRunningBytes, 0), 64<<20)
+	ts.options.MaxRunningBytes = cmp.Or(max(o.MaxRunningBytes, 0), s.options.MaxMemory/16)
 	if o.Store == nil {
-		ts.options.Store = new(MemoryTaskStore)
+		ts.options.Store = &MemoryTaskStore{MaxBytes: s.options.MaxMemory / 24}
 	}
 	ts.ending = make(chan struct{}, 1)
-	ts.places = newPlaces(ts.options.MaxRunning, ts.options.MaxRunningBytes)
+	ts.places = newPlaces(ts.options.MaxRunning, ts.options.MaxRunningBytes, s.options.MaxMemory/16)
 	ts.handlers, ts.live = make(map[*task]struct{}), make(map[string]*task)
 }
 

@@ -75,7 +75,7 @@ type TaskStore interface {
 // ready to use, with the default bounds.
 type MemoryTaskStore struct {
 	MaxTasks int // how many tasks are kept; default 10,000, which clients share: one alone has 38 %, and fewer than 64 go to whom comes first
-	MaxBytes int // the size of all tasks together, in bytes; default 64 MiB, which clients share; a task that is there may grow while an eighth of it is free
+	MaxBytes int // the size of all tasks together, in bytes; default 16 MiB, which clients share; a task that is there may grow while an eighth of it is free
 
 	mu     sync.Mutex
 	tasks  map[string]storedTask // nil until the first is saved
@@ -108,7 +108,9 @@ func (m *MemoryTaskStore) Save(_ context.Context, r *TaskRecord) error {
 	defer m.mu.Unlock()
 	m.expire()
 	if m.tasks == nil {
-		most := cmp.Or(m.MaxBytes, 64<<20)
+		// shared: tasks that are kept | MemoryTaskStore.MaxTasks places | one | the call is refused with -32050 | `Options.Audit`
+		// shared: their records | MemoryTaskStore.MaxBytes bytes | 64 KiB | a new one is refused with -32050; a result is dropped, and its task fails | `Options.Audit`
+		most := cmp.Or(m.MaxBytes, 16<<20)
 		m.tasks, m.places, m.bytes = make(map[string]storedTask), share.NewPlaces(cmp.Or(m.MaxTasks, 10_000)), share.NewLasting(most, min(most/4, 64<<10))
 	}
 	kept := *r

@@ -82,8 +82,8 @@ func TestLimitsOfTheTaskStore(t *testing.T) {
 		"all":                     {&server.MemoryTaskStore{MaxBytes: 4 * each}, []*server.TaskRecord{taskOf("ada", "ada", "1", 100), taskOf("bob", "bob", "2", 100), taskOf("eve", "eve", "3", 100), taskOf("joe", "joe", "4", 100)}, ""},
 		"a byte more than all":    {&server.MemoryTaskStore{MaxBytes: 4*each + 3}, []*server.TaskRecord{taskOf("ada", "ada", "1", 100), taskOf("bob", "bob", "2", 100), taskOf("eve", "eve", "3", 100), taskOf("joe", "joe", "4", 100), taskOf("", "", "5", 0)}, fmt.Sprintf("its tasks have %d bytes", 4*each)},
 		"smaller in a full store": {&server.MemoryTaskStore{MaxBytes: 4 * each}, []*server.TaskRecord{taskOf("ada", "ada", "1", 100), taskOf("ada", "ada", "1", 99), taskOf("ada", "ada", "1", 100)}, ""},
-		"the default":             {&server.MemoryTaskStore{}, []*server.TaskRecord{taskOf("a", "a", "1", 24<<20)}, ""},
-		"more than the default":   {&server.MemoryTaskStore{}, []*server.TaskRecord{taskOf("a", "a", "1", 26<<20)}, "this client has its share"},
+		"the default":             {&server.MemoryTaskStore{}, []*server.TaskRecord{taskOf("a", "a", "1", 6<<20)}, ""},
+		"more than the default":   {&server.MemoryTaskStore{}, []*server.TaskRecord{taskOf("a", "a", "1", 7<<20)}, "this client has its share"},
 	} {
 		for i, r := range test.saves {
 			err := test.store.Save(t.Context(), r)

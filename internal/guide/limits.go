@@ -73,6 +73,12 @@ func Limits(root string) (page string, problems []string, err error) {
 			problems = append(problems, fmt.Sprintf("%s.%s has no limits", l.dir, l.name))
 		}
 	}
+	table, more, err := shared(root)
+	if err != nil {
+		return "", nil, err
+	}
+	out.WriteString(table)
+	problems = append(problems, more...)
 	fixed, err := fixedLimits(filepath.Join(root, "protocol", "list.go"))
 	if err != nil {
 		return "", nil, err
@@ -151,8 +157,10 @@ func parsePackage(dir string) (*source, error) {
 			}
 		}
 	}
-	for _, f := range functions {
-		p.readPresets(f)
+	for range 2 { // a default may be a part of another
+		for _, f := range functions {
+			p.readPresets(f)
+		}
 	}
 	return p, nil
 }
@@ -235,6 +243,14 @@ func (p *source) eval(e ast.Expr) constant.Value {
 		if unit, found := units[e.Sel.Name]; found && fmt.Sprint(e.X) == "time" {
 			return constant.MakeInt64(unit)
 		}
+		if preset, found := p.presets[fmt.Sprint(e.X)+"."+e.Sel.Name]; found {
+			return preset
+		}
+		for option, preset := range p.presets {
+			if e.Sel.Name == "MaxMemory" && strings.HasSuffix(option, "."+e.Sel.Name) {
+				return preset
+			}
+		}
 	case *ast.BinaryExpr:
 		x, y := p.eval(e.X), p.eval(e.Y)
 		if x == nil || y == nil {
@@ -243,6 +259,9 @@ func (p *source) eval(e ast.Expr) constant.Value {
 		if e.Op == token.SHL {
 			n, _ := constant.Uint64Val(y)
 			return constant.Shift(x, token.SHL, uint(n))
+		}
+		if e.Op == token.QUO && x.Kind() == constant.Int && y.Kind() == constant.Int {
+			return constant.BinaryOp(x, token.QUO_ASSIGN, y)
 		}
 		return constant.BinaryOp(x, e.Op, y)
 	}

@@ -9,6 +9,8 @@ import (
 
 // TestLimitsAreFresh compares docs/limits.md with the comments of the options, and their
 // defaults with the code. With -update it rewrites the page.
+//
+// Guarantees: G-0083.13
 func TestLimitsAreFresh(t *testing.T) {
 	want, problems, err := Limits(root)
 	if err != nil {

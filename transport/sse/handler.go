@@ -121,6 +121,8 @@ type Handler struct {
 // the request that opened the link.
 func NewHandler(a Acceptor, o HandlerOptions) *Handler {
 	o = o.withDefaults()
+	// shared: bodies above 64 KiB of HTTP+SSE | maxLarge places of HandlerOptions.MaxBody | one | the body waits, 30 s at most, and is refused with 503 | `Acceptor` (`transport.Auditor`)
+	// shared: sessions of HTTP+SSE | HandlerOptions.MaxSessions places | one | the session is refused with 503 | `Acceptor` (`transport.Auditor`)
 	return &Handler{
 		acceptor: a, options: o, large: share.New(maxLarge, 1, nil), places: share.NewPlaces(o.MaxSessions),
 		sessions: make(map[string]*serverLink),

@@ -56,7 +56,7 @@ type StoredEvent struct {
 //   - An event larger than MaxSessionBytes is not stored.
 //   - An event older than MaxAge is dropped.
 type MemoryStore struct {
-	// MaxBytes limits the size of the store; default 64 MiB. The size of an event is
+	// MaxBytes limits the size of the store; default 16 MiB. The size of an event is
 	// that of its data plus 128 bytes.
 	MaxBytes int
 
@@ -212,7 +212,8 @@ func (h *holder) grow(bytes int) {
 }
 
 func (store *MemoryStore) bounds() (most, mostOfOne int) {
-	most = cmp.Or(max(store.MaxBytes, 0), 64<<20)
+	// shared: events for clients that come back | MemoryStore.MaxBytes bytes | – | the oldest of whom holds most are dropped; their client gets 410 | –
+	most = cmp.Or(max(store.MaxBytes, 0), 16<<20)
 	return most, min(cmp.Or(max(store.MaxSessionBytes, 0), 4<<20), most)
 }
 

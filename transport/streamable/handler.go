@@ -127,9 +127,15 @@ type HandlerOptions struct {
 	// message opens another.
 	SessionIdle time.Duration
 
+	// MaxMemory is what the handler and its server may keep for all clients together, in bytes.
+	// Default: that of the Acceptor given to NewHandler, if it has a method MaxMemory() int as a
+	// *server.Server has (server.Options.MaxMemory), and otherwise 384 MiB. The defaults of MaxHeld,
+	// MaxUnread and EventStore are parts of it; see docs/limits.md.
+	MaxMemory int
+
 	// MaxHeld limits what requests of all clients hold together, in bytes; default
-	// 64 MiB. There are four such limits, so that what is small never waits for what is
-	// large:
+	// 32 MiB, a twelfth of MaxMemory. There are four such limits, so that what is small never
+	// waits for what is large:
 	//
 	//   - Bodies that are not delivered yet: one limit for the first 64 KiB of each body, and
 	//     one for the rest. After 30 s without room the response is 503. One client may hold
@@ -145,7 +151,7 @@ type HandlerOptions struct {
 	MaxHeld int
 
 	// MaxUnread limits the messages that wait to be written to clients, in bytes;
-	// default 128 MiB. There are two such limits: one for messages up to 64 KiB, and
+	// default 64 MiB, a sixth of MaxMemory. There are two such limits: one for messages up to 64 KiB, and
 	// one for larger ones. Clients share each limit: one client alone may have 38 % of it
 	// unread, and less the more others have. Room for a short answer is taken before a request is
 	// delivered; without it the response is 503, and the request is not executed. A longer answer that
@@ -185,12 +191,13 @@ func (o HandlerOptions) withDefaults() HandlerOptions {
 	o.MaxFrame = cmp.Or(max(o.MaxFrame, 0), web.DefaultMaxFrame)
 	o.MaxSessions = cmp.Or(max(o.MaxSessions, 0), 10_000)
 	o.SessionIdle = cmp.Or(max(o.SessionIdle, 0), 30*time.Minute)
-	o.MaxHeld = cmp.Or(max(o.MaxHeld, 0), 64<<20)
-	o.MaxUnread = max(cmp.Or(max(o.MaxUnread, 0), 128<<20), smallSize)
+	o.MaxMemory = cmp.Or(max(o.MaxMemory, 0), 384<<20)
+	o.MaxHeld = cmp.Or(max(o.MaxHeld, 0), o.MaxMemory/12)
+	o.MaxUnread = max(cmp.Or(max(o.MaxUnread, 0), o.MaxMemory/6), smallSize)
 	o.KeepAlive = cmp.Or(max(o.KeepAlive, 0), 15*time.Second)
 	o.Retry = cmp.Or(max(o.Retry, 0), time.Second)
 	if o.EventStore == nil {
-		o.EventStore = new(MemoryStore)
+		o.EventStore = &MemoryStore{MaxBytes: o.MaxMemory / 24}
 	}
 	o.ShutdownGrace = cmp.Or(max(o.ShutdownGrace, 0), 10*time.Second)
 	return o
@@ -264,6 +271,9 @@ type Handler struct {
 func NewHandler(a Acceptor, o HandlerOptions) *Handler {
 	if !reflect.ValueOf(a).Comparable() {
 		panic(fmt.Errorf("streamable: NewHandler: an Acceptor of type %T cannot be compared with ==: use a pointer", a))
+	}
+	if bounded, ok := a.(interface{ MaxMemory() int }); ok && o.MaxMemory <= 0 {
+		o.MaxMemory = bounded.MaxMemory()
 	}
 	o = o.withDefaults()
 	node := ""

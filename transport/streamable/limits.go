@@ -22,6 +22,8 @@ type room struct {
 }
 
 func newRoom(maxBody, maxHeld int, stopped <-chan struct{}) *room {
+	// shared: the first 64 KiB of bodies that arrive | HandlerOptions.MaxHeld bytes | 64 KiB | the body waits, 30 s at most, and is refused with 503 and -32050 | `HTTPSample.Held`, `HTTPSample.Refused`
+	// shared: the rest of these bodies | HandlerOptions.MaxHeld bytes | 256 KiB | the body waits, 30 s at most, and is refused with 503 and -32050 | `HTTPSample.Held`, `HTTPSample.Refused`
 	return &room{
 		maxBody: maxBody,
 		small:   share.New(maxHeld, web.SmallBody, stopped), large: share.New(maxHeld, largePiece, stopped),
@@ -63,6 +65,8 @@ type served struct {
 }
 
 func newServed(maxHeld int, stopped <-chan struct{}) *served {
+	// shared: requests that are served, up to 64 KiB with their values | HandlerOptions.MaxHeld bytes | 64 KiB | the request waits, 10 s at most, and is refused with 503 and -32050 | `HTTPSample.Refused`
+	// shared: larger ones | HandlerOptions.MaxHeld bytes | 256 KiB | the request waits, 10 s at most, and is refused with 503 and -32050 | `HTTPSample.Refused`
 	return &served{share.NewLasting(maxHeld, smallSize), share.NewLasting(maxHeld, largePiece), stopped}
 }
 
@@ -110,26 +114,29 @@ func newUnread(o *HandlerOptions) *unread {
 	if o.MaxUnread < 4*o.MaxFrame { // there is little room: one message always fits if it is free
 		piece = o.MaxFrame + frameOverhead
 	}
+	// shared: messages up to 64 KiB that wait to be written | HandlerOptions.MaxUnread bytes | 64 KiB | the request is refused with 503 and -32050; an answer is dropped with -32051 | `HTTPSample.Refused`
+	// shared: longer messages | HandlerOptions.MaxUnread bytes | 256 KiB | the answer is dropped with -32051 | –
 	return &unread{share.NewLasting(o.MaxUnread, smallSize+frameOverhead), share.NewLasting(o.MaxUnread, piece)}
 }
 
-// pool returns the pool for a message, and how many bytes it counts.
-func (u *unread) pool(frame []byte) (*share.Pool, int) {
+// pool returns the pool for a message to a client, and how many bytes it counts: at most as many as the client ever
+// gets, so that no message is too large for it.
+func (u *unread) pool(of share.Client, frame []byte) (*share.Pool, int) {
 	if len(frame) > smallSize {
-		return u.large, len(frame) + frameOverhead
+		return u.large, u.large.Fit(of, len(frame)+frameOverhead)
 	}
 	return u.small, len(frame) + frameOverhead
 }
 
 // poolOfPage returns the pool for events that are replayed together, and how many
 // bytes they count.
-func (u *unread) poolOfPage(page []StoredEvent) (*share.Pool, int) {
+func (u *unread) poolOfPage(of share.Client, page []StoredEvent) (*share.Pool, int) {
 	bytes := 0
 	for _, e := range page {
 		bytes += costOf(e)
 	}
 	if bytes > smallSize+eventOverhead {
-		return u.large, bytes
+		return u.large, u.large.Fit(of, bytes)
 	}
 	return u.small, bytes
 }

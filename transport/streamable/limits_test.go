@@ -11,6 +11,7 @@ import (
 	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/internal/signal"
 	"github.com/bowline-mcp/bowline/internal/turn"
+	"github.com/bowline-mcp/bowline/transport"
 )
 
 func isGranted(c *claim) bool {
@@ -70,15 +71,21 @@ func TestBudgetGrantsClaimsInOrder(t *testing.T) {
 func TestPoolsOfMessages(t *testing.T) {
 	u := newUnread(&HandlerOptions{MaxUnread: 1 << 20, MaxFrame: 1 << 19})
 	for size, small := range map[int]bool{0: true, smallSize: true, smallSize + 1: false} {
-		if from, bytes := u.pool(make([]byte, size)); (from == u.small) != small || bytes != size+frameOverhead {
+		if from, bytes := u.pool(share.Client{}, make([]byte, size)); (from == u.small) != small || bytes != size+frameOverhead {
 			t.Errorf("a message of %d bytes counts %d, as a small one: %v, want (from == u.small) == %v and bytes == %v", size, bytes, from == u.small, small, size+frameOverhead)
 		}
 		page := []StoredEvent{{Data: make([]byte, size)}}
-		if from, bytes := u.poolOfPage(page); (from == u.small) != small || bytes != size+eventOverhead {
+		if from, bytes := u.poolOfPage(share.Client{}, page); (from == u.small) != small || bytes != size+eventOverhead {
 			t.Errorf("an event of %d bytes counts %d, as a small one: %v, want (from == u.small) == %v and bytes == %v", size, bytes, from == u.small, small, size+eventOverhead)
 		}
 	}
-	if _, bytes := u.poolOfPage(make([]StoredEvent, 3)); bytes != 3*costOf(StoredEvent{}) {
+	for _, of := range []share.Client{{Identity: "ada"}, {Network: "2001:db8::/64"}} {
+		o := HandlerOptions{}.withDefaults()
+		if from, bytes := newUnread(&o).pool(of, make([]byte, o.MaxFrame)); !from.Take(of, bytes) {
+			t.Errorf("the largest message is too large for %+v alone, with the default of MaxUnread", of)
+		}
+	}
+	if _, bytes := u.poolOfPage(share.Client{}, make([]StoredEvent, 3)); bytes != 3*costOf(StoredEvent{}) {
 		t.Errorf("three events count %d", bytes)
 	}
 	// One client may leave one frame of the largest size unread, where that is half of all, and 38 % of small ones.
@@ -137,5 +144,37 @@ func TestLargeBodiesAreDecodedInTurn(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A boundedAcceptor says how much memory its handler may use.
+type boundedAcceptor struct {
+	transport.Acceptor
+	memory int
+}
+
+func (b *boundedAcceptor) MaxMemory() int { return b.memory }
+
+// The limits of a handler are parts of MaxMemory, which it takes from its server. What the program sets stays.
+//
+// Guarantees: G-0083.13
+func TestMaxMemory(t *testing.T) {
+	for name, c := range map[string]struct {
+		memory  int // of the acceptor
+		options HandlerOptions
+		want    [3]int // MaxHeld, MaxUnread, and that of the store
+	}{
+		"default":             {0, HandlerOptions{}, [3]int{32 << 20, 64 << 20, 16 << 20}},
+		"that of the server":  {96 << 20, HandlerOptions{}, [3]int{8 << 20, 16 << 20, 4 << 20}},
+		"that of the handler": {96 << 20, HandlerOptions{MaxMemory: 48 << 20}, [3]int{4 << 20, 8 << 20, 2 << 20}},
+		"one of them":         {96 << 20, HandlerOptions{MaxHeld: 5 << 20}, [3]int{5 << 20, 16 << 20, 4 << 20}},
+	} {
+		h := NewHandler(&boundedAcceptor{memory: c.memory}, c.options)
+		if got := [3]int{h.options.MaxHeld, h.options.MaxUnread, h.options.EventStore.(*MemoryStore).MaxBytes}; got != c.want {
+			t.Errorf("%s: got %d, want %d", name, got, c.want)
+		}
+		if err := h.Close(0); err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -356,7 +356,7 @@ func (q *sendQueue) cost(o *transport.Outbound) (*share.Pool, int) {
 	if q.isSecured(o) {
 		return q.link.unread.small, q.secured
 	}
-	return q.link.unread.pool(o.Frame)
+	return q.link.unread.pool(q.link.key.Client, o.Frame)
 }
 
 // isSecured reports whether a frame needs no more than what is secured for it.
@@ -369,7 +369,7 @@ func (q *sendQueue) claim(o *transport.Outbound) bool {
 	if q.isSecured(o) {
 		return true
 	}
-	pool, bytes := q.link.unread.pool(o.Frame)
+	pool, bytes := q.link.unread.pool(q.link.key.Client, o.Frame)
 	if !pool.Take(q.link.key.Client, bytes) {
 		return false
 	}

@@ -38,6 +38,7 @@ type restores struct {
 }
 
 func newRestores(stopped <-chan struct{}) *restores {
+	// shared: sessions that are restored from their store | mostRestores places | one | the request waits, and is refused with 503 | `HTTPSample.Refused`
 	all := &restores{places: share.New(mostRestores, 1, stopped), all: make(map[string]*restore)}
 	all.ctx, all.cancel = context.WithCancel(context.Background())
 	return all

@@ -42,6 +42,7 @@ type clientKey struct {
 }
 
 func newSessionTable(o *HandlerOptions) *sessionTable {
+	// shared: sessions | HandlerOptions.MaxSessions places of bytesPerPlace | one | an idle session of whom has most ends; if none is idle, 503 and -32050 | `HTTPSample.Ended`, `HTTPSample.Refused`
 	return &sessionTable{
 		places: share.NewPlaces(o.MaxSessions), perPlace: max(bytesPerPlace, minSessionBytes/o.MaxSessions), idleLimit: o.SessionIdle,
 		sessions: make(map[string]*serverLink), shared: make(map[clientKey]*serverLink),
