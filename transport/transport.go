@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"strings"
 	"time"
@@ -263,6 +264,10 @@ type Origin struct {
 	// RemoteAddr is the network address of the sender, as in http.Request.
 	RemoteAddr string
 
+	// Client is the address of the client, without a port, if the sender is a trusted proxy that has told it
+	// (HandlerOptions.TrustedProxies); otherwise "".
+	Client string
+
 	// Headers are the headers of the HTTP request that carried the message, under
 	// their canonical names. Treat them as read-only.
 	Headers map[string][]string
@@ -291,6 +296,9 @@ type Origin struct {
 	// messages, and on other links.
 	Exchange Exchange
 }
+
+// Address returns the address of the client: Client or, if no trusted proxy has told it, RemoteAddr.
+func (o *Origin) Address() string { return cmp.Or(o.Client, o.RemoteAddr) }
 
 // An Exchange controls the HTTP response to one request. Its methods do not block,
 // and may be called from any goroutine until the request has been answered.

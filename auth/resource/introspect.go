@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -86,7 +87,7 @@ func (g *Guard) introspect(r *http.Request, hash [sha256.Size]byte, token string
 	from := g.introspector
 	ctx, cancel := context.WithTimeout(r.Context(), fetchTimeout)
 	defer cancel()
-	giveBack := from.slots.acquire(ctx, network.Of(r.RemoteAddr))
+	giveBack := from.slots.acquire(ctx, network.Of(cmp.Or(network.Client(r.Context()), r.RemoteAddr)))
 	if giveBack == nil {
 		return nil, unavailable("too many tokens are being checked")
 	}

@@ -284,7 +284,7 @@ func (c *call) client() share.Client {
 	case c.Origin.Identity != "":
 		return share.Client{Identity: c.Origin.Identity}
 	case c.Origin.RemoteAddr != "":
-		return share.Client{Network: network.Of(c.Origin.RemoteAddr)}
+		return share.Client{Network: network.Of(c.Origin.Address())}
 	default:
 		return share.Client{Network: fmt.Sprintf("link %p", c.peer)}
 	}

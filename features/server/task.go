@@ -128,7 +128,7 @@ func (t *task) make() error {
 	id, created, stamp := t.tasks.server.newTaskID(rand.Text()), time.Now(), now()
 	kept, interval := ttl.Milliseconds(), o.PollInterval.Milliseconds()
 	r := TaskRecord{
-		Tool: t.tool.definition.Name, Owner: t.owner, Client: cmp.Or(t.owner, network.Of(t.first.Origin.RemoteAddr)), Node: t.tasks.server.options.Node,
+		Tool: t.tool.definition.Name, Owner: t.owner, Client: cmp.Or(t.owner, network.Of(t.first.Origin.Address())), Node: t.tasks.server.options.Node,
 		Created: created, Expires: created.Add(ttl),
 		Task: protocol.DetailedTask{Task: protocol.Task{
 			TaskID: id, Status: protocol.TaskWorking, CreatedAt: stamp, LastUpdatedAt: stamp, TTLMs: &kept, PollIntervalMs: &interval,

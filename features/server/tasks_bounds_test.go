@@ -91,15 +91,18 @@ func TestARoundRefusedForOverloadKeepsItsState(t *testing.T) {
 
 // All addresses of one network count as one client, and the networks of one /48 as four.
 //
-// Guarantees: G-0032.5
+// Guarantees: G-0032.5, G-0086.1
 func TestANetworkIsOneClient(t *testing.T) {
 	bubble(t, server.TaskOptions{MaxRunning: 64}, func(t *testing.T, s *taskServer) {
 		first, second := dialFrom(t, s.Server, &transport.Origin{RemoteAddr: "[2001:db8::1]:1"}), dialFrom(t, s.Server, &transport.Origin{RemoteAddr: "[2001:db8::ffff:2]:2"})
 		for range 10 {
 			first.beginTask("work")
 		}
-		if got := second.ask(withTasks(`1`, "tools/call", `"name":"work"`)); !got.Error.is(jsonrpc.CodeOverloaded, "this client has its share") {
-			t.Errorf("another address of the network: got %s, %v, want the error %d with %q", got.Result, got.Error, jsonrpc.CodeOverloaded, "this client has its share")
+		proxied := dialFrom(t, s.Server, &transport.Origin{RemoteAddr: "192.0.2.2:1", Client: "2001:db8::2"})
+		for _, same := range []*rawPeer{second, proxied} {
+			if got := same.ask(withTasks(`1`, "tools/call", `"name":"work"`)); !got.Error.is(jsonrpc.CodeOverloaded, "this client has its share") {
+				t.Errorf("another address of the network: got %s, %v, want the error %d with %q", got.Result, got.Error, jsonrpc.CodeOverloaded, "this client has its share")
+			}
 		}
 		for _, origin := range []*transport.Origin{
 			{RemoteAddr: "[2001:db8:0:1::1]:1"}, {RemoteAddr: "192.0.2.1:7"},

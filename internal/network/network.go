@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Of returns the address without its port. Of an IPv6 address it keeps the first
+// Of returns the address without its port, if it has one. Of an IPv6 address it keeps the first
 // 64 bits, since one host can use all addresses behind them.
 func Of(address string) string {
 	if host, port, ok := strings.Cut(address, ":"); ok && !strings.ContainsAny(port, ":]") && !strings.ContainsAny(host, "[]") {
@@ -15,7 +15,7 @@ func Of(address string) string {
 	}
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
-		return address
+		host = address
 	}
 	ip, err := netip.ParseAddr(host)
 	if err != nil || ip.Unmap().Is4() {

@@ -32,7 +32,7 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, l *serverLink) ([
 	for {
 		if latest := len(frame); latest == cap(frame) {
 			if !isLarge && latest >= web.SmallBody {
-				of, waits := web.ClientOf(l.identity, r.RemoteAddr), time.Now()
+				of, waits := web.ClientOf(l.identity, web.AddressOf(r)), time.Now()
 				if refused := h.awaitPlace(r, l, of); refused != nil {
 					return nil, refused
 				}

@@ -6,7 +6,9 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strings"
 	"sync"
@@ -45,6 +47,16 @@ type HandlerOptions struct {
 	// checked only for requests that arrive on a loopback address.
 	AllowedHosts []string
 
+	// TrustedProxies lists the addresses of the reverse proxies in front of the handler, such as 10.0.0.0/8. If a request comes
+	// from one of them, its client is the last address in X-Forwarded-For that is none of them; or in Forwarded (RFC
+	// 7239), if there is no X-Forwarded-For. This address is whose share of the limits a client without an identity
+	// uses, and transport.Origin.Client. It is not used for anything else, such as AllowedHosts. If the header is malformed or
+	// longer than 4 KiB, or if both are there and differ, the client is the proxy.
+	//
+	// Make sure that nobody but the proxy can send requests from these addresses, and that the proxy adds to the header or
+	// replaces it. Default: no proxy is trusted. All clients without an identity behind one proxy are then one client.
+	TrustedProxies []netip.Prefix
+
 	// MaxBody is the maximum size of the body of a POST, in bytes; default 4 MiB. For
 	// a longer body, and for an initialize above 64 KiB, the response is 413.
 	MaxBody int
@@ -56,13 +68,16 @@ type HandlerOptions struct {
 	// MaxSessions is the maximum number of sessions at a time; default 1,000. Clients share
 	// them: one client, which is an identity or, if anonymous, a network, may have 38 % of them,
 	// or less the more others have; fewer than 64 go to whom comes first. Beyond that, the
-	// response to a GET is 503. Set Identify, or raise MaxSessions, if anonymous clients share
-	// a proxy.
+	// response to a GET is 503. Set Identify or TrustedProxies if many clients share a proxy.
 	MaxSessions int
 
 	// KeepAlive is how long a stream may be silent before the handler sends a
 	// comment, which keeps proxies from closing the connection; default 15 s.
 	KeepAlive time.Duration
+
+	// Log receives a warning, once, when a request that a proxy seems to have sent comes from none of
+	// TrustedProxies. Default: slog.Default().
+	Log *slog.Logger
 }
 
 func (o HandlerOptions) withDefaults() HandlerOptions {
@@ -109,6 +124,7 @@ type Acceptor = transport.Acceptor
 type Handler struct {
 	acceptor Acceptor
 	options  HandlerOptions
+	proxies  *web.Proxies
 	large    *share.Pool // of places for large bodies
 	places   *share.Pool // of sessions
 
@@ -124,7 +140,7 @@ func NewHandler(a Acceptor, o HandlerOptions) *Handler {
 	// shared: bodies above 64 KiB of HTTP+SSE | maxLarge places of HandlerOptions.MaxBody | one | the body waits, 30 s at most, and is refused with 503 | `Acceptor` (`transport.Auditor`)
 	// shared: sessions of HTTP+SSE | HandlerOptions.MaxSessions places | one | the session is refused with 503 | `Acceptor` (`transport.Auditor`)
 	return &Handler{
-		acceptor: a, options: o, large: share.New(maxLarge, 1, nil), places: share.NewPlaces(o.MaxSessions),
+		acceptor: a, options: o, proxies: web.NewProxies(o.TrustedProxies, cmp.Or(o.Log, slog.Default())), large: share.New(maxLarge, 1, nil), places: share.NewPlaces(o.MaxSessions),
 		sessions: make(map[string]*serverLink),
 	}
 }
@@ -171,6 +187,7 @@ func (h *Handler) Close(grace time.Duration) error {
 // ServeHTTP implements http.Handler.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	since := time.Now()
+	r = h.proxies.Received(r)
 	if refused := h.serve(w, r); refused != nil {
 		h.refuse(w, r, since, refused)
 	}
@@ -235,7 +252,7 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request) *refusal {
 		return &refusal{status: http.StatusBadRequest, text: "a GET has no body"}
 	}
 	l := newServerLink(w, r, h.identify(r), h.options.MaxFrame)
-	of := web.ClientOf(l.identity, r.RemoteAddr)
+	of := web.ClientOf(l.identity, web.AddressOf(r))
 	if !h.places.Take(of, 1) {
 		return &refusal{status: http.StatusServiceUnavailable, text: "no more sessions are possible for this client now", identity: l.identity}
 	}

@@ -1,12 +1,15 @@
 package sse
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"runtime"
 	"strings"
 	"testing"
@@ -278,6 +281,39 @@ func TestOneClientLeavesSessionsAndPlaces(t *testing.T) {
 	}
 	if n != maxLarge/2 || !s.handler.large.Take(share.Client{Identity: "other"}, 1) {
 		t.Errorf("a greedy client has %d of %d places for large bodies, want half", n, maxLarge)
+	}
+}
+
+// Clients behind a trusted proxy share sessions as if there were no proxy. Otherwise they are one client, and the log says so.
+//
+// Guarantees: G-0086.1, G-0086.3
+func TestClientsBehindAProxy(t *testing.T) {
+	for trusted, want := range map[string]int{"127.0.0.0/8": 200, "10.0.0.0/8": 503} {
+		var log bytes.Buffer
+		s := newSite(t, HandlerOptions{MaxSessions: 100, TrustedProxies: []netip.Prefix{netip.MustParsePrefix(trusted)}, Log: slog.New(slog.NewTextHandler(&log, nil))})
+		open := func(address string) int {
+			r, err := http.NewRequestWithContext(s.ctx, "GET", s.url, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set("X-Forwarded-For", address)
+			response, err := http.DefaultTransport.RoundTrip(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { response.Body.Close() })
+			return response.StatusCode
+		}
+		n := 0
+		for open("192.0.2.1") == 200 {
+			n++
+		}
+		if got := open("192.0.2.2"); n != 38 || got != want {
+			t.Errorf("%s is trusted: a greedy client has %d of 100 sessions, and another got %d, want 38 and %d", trusted, n, got, want)
+		}
+		if warned := strings.Count(log.String(), "set HandlerOptions.TrustedProxies"); (warned == 1) == (want == 200) {
+			t.Errorf("%s is trusted: got %d warnings", trusted, warned)
+		}
 	}
 }
 

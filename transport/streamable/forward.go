@@ -12,12 +12,15 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/network"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
 // Forward returns a handler that forwards requests to the node at a URL, for [Nodes]. It
 // is a reverse proxy that keeps the host and the credentials of a request, and uses
-// http.DefaultTransport.
+// http.DefaultTransport. It names the address of the client in X-Forwarded-For; the other node
+// believes that if this one is among its HandlerOptions.TrustedProxies.
 //
 // If the node refuses a connection, the response is 502. If it refuses the next one, too,
 // at least a second later, the node is gone with its sessions, and the response is 404
@@ -35,6 +38,9 @@ func newForwarder(node *url.URL, by http.RoundTripper) http.Handler {
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(node)
 			r.Out.Host = r.In.Host
+			if host, ok := network.Host(web.AddressOf(r.In)); ok {
+				r.Out.Header.Set("X-Forwarded-For", host)
+			}
 		},
 		Transport: &dials{by: by},
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {

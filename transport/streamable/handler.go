@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"reflect"
 	"sync"
 	"time"
@@ -65,6 +66,16 @@ type HandlerOptions struct {
 	// checked only for requests that arrive on a loopback address.
 	AllowedHosts []string
 
+	// TrustedProxies lists the addresses of the reverse proxies in front of the handler, such as 10.0.0.0/8. If a request comes
+	// from one of them, its client is the last address in X-Forwarded-For that is none of them; or in Forwarded (RFC
+	// 7239), if there is no X-Forwarded-For. This address is whose share of the limits a client without an identity
+	// uses, and transport.Origin.Client. It is not used for anything else, such as AllowedHosts. If the header is malformed or
+	// longer than 4 KiB, or if both are there and differ, the client is the proxy.
+	//
+	// Make sure that nobody but the proxy can send requests from these addresses, and that the proxy adds to the header or
+	// replaces it. Default: no proxy is trusted. All clients without an identity behind one proxy are then one client.
+	TrustedProxies []netip.Prefix
+
 	// MaxBody is the maximum size of the body of a POST, in bytes; default 4 MiB. For
 	// a longer body, and for an initialize above 64 KiB, the response is 413.
 	MaxBody int
@@ -83,8 +94,7 @@ type HandlerOptions struct {
 	//   - Beyond that, a new session replaces an idle one of the client that has most: first one whose
 	//     client has never used its id, then the link of a client without a session, then the one that is
 	//     idle longest. A client does not lose its only session while another one has several.
-	//   - If none can be replaced, the response is 503. Set Identify, or raise MaxSessions, if many anonymous clients
-	//     share a proxy.
+	//   - If none can be replaced, the response is 503. Set Identify or TrustedProxies if many clients share a proxy.
 	MaxSessions int
 
 	// Stateless serves legacy clients without keeping sessions, so any node can serve
@@ -170,8 +180,9 @@ type HandlerOptions struct {
 
 	// Log receives a warning, once for each session, when a client comes back for its
 	// GET stream and messages that it missed are no longer stored. The stream says so
-	// in a comment, too. Log receives a warning when Sessions begins to fail, and an error
-	// when Check returns neither a Caller nor a Denial. Default: slog.Default().
+	// in a comment, too. Log receives a warning when Sessions begins to fail, an error
+	// when Check returns neither a Caller nor a Denial, and once a warning when a request that a proxy seems to have sent comes
+	// from none of TrustedProxies. Default: slog.Default().
 	Log *slog.Logger
 
 	// Retry is how long clients of 2025-11-25 should wait before they come back for a
@@ -219,7 +230,7 @@ type Acceptor = transport.Acceptor
 // Messages without a session share one link per client, so one client cannot use up
 // the limits of another. A client is an identity or, if anonymous, an IPv4 address or
 // the /64 network of an IPv6 address. Clients behind one proxy need an identity
-// (Identify) to count separately. If a client disconnects before the answer, the
+// (Identify), or a proxy that is trusted (TrustedProxies), to count separately. If a client disconnects before the answer, the
 // stream of its request is lost with ErrPeerClosed.
 //
 // The Acceptor given to NewHandler learns what the handler refuses, if it is a
@@ -257,6 +268,7 @@ type Handler struct {
 	common
 	node     string // the name of this node in the ids of sessions
 	refusals refusals
+	proxies  *web.Proxies
 	savings  *savings  // nil: sessions are not stored
 	restores *restores // sessions that are being restored; nil: sessions are not stored
 	owners   owners    // of sessions that were found at another node
@@ -287,6 +299,7 @@ func NewHandler(a Acceptor, o HandlerOptions) *Handler {
 	stopped := ctx.Done()
 	h := &Handler{
 		acceptor: a, options: o, ctx: ctx, stop: stop, stopped: stopped, node: node,
+		proxies: web.NewProxies(o.TrustedProxies, o.logger()),
 		room:    newRoom(o.MaxBody, o.MaxHeld, stopped),
 		common:  common{maxFrame: o.MaxFrame, events: o.EventStore, unread: newUnread(&o), served: newServed(o.MaxHeld, stopped), table: newSessionTable(&o)},
 		savings: newSavings(&o),
@@ -332,6 +345,7 @@ func (h *Handler) Close(grace time.Duration) error {
 // abort a response that it cannot complete, it panics with http.ErrAbortHandler, as
 // net/http requires.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	r = h.proxies.Received(r)
 	expected := expectBody(w, r)
 	if refused := h.serve(w, r, expected); refused != nil {
 		if !refused.elsewhere {

@@ -245,7 +245,7 @@ func (b *bodyReader) arrived(w http.ResponseWriter) {
 
 // read reads and decodes the body of a request. The caller releases it.
 func (room *room) read(w http.ResponseWriter, r *http.Request, expected expectedBody, origin *transport.Origin) (*body, *refusal) {
-	b, refused := room.receive(w, r, expected, web.ClientOf(origin.Identity, origin.RemoteAddr))
+	b, refused := room.receive(w, r, expected, web.ClientOf(origin.Identity, origin.Address()))
 	if refused != nil {
 		return nil, refused
 	}
@@ -273,7 +273,7 @@ func (room *room) receive(w http.ResponseWriter, r *http.Request, expected expec
 
 // decodeFrom decodes the body, which a sender has sent.
 func (b *body) decodeFrom(ctx context.Context, origin *transport.Origin) *refusal {
-	b.origin, b.from = origin, web.ClientOf(origin.Identity, origin.RemoteAddr)
+	b.origin, b.from = origin, web.ClientOf(origin.Identity, origin.Address())
 	return b.inTurn(ctx, b.decode)
 }
 

@@ -88,7 +88,7 @@ func (h *Handler) originOf(r *http.Request) (*transport.Origin, *refusal) {
 			return nil, denied.refusal()
 		}
 		if caller == nil {
-			h.options.logger().Error("bowline: HandlerOptions.Check has returned neither a caller nor a denial", "address", r.RemoteAddr)
+			h.options.logger().Error("bowline: HandlerOptions.Check has returned neither a caller nor a denial", "address", web.AddressOf(r))
 			return nil, &refusal{status: http.StatusInternalServerError, text: "the caller is not known"}
 		}
 		origin := web.OriginOf(r, caller.Identity())

@@ -93,7 +93,7 @@ func (h *Handler) hop(t *trip, to http.Handler) (served bool, owner string, refu
 	case t.r.Body == nil || length <= 0 || length > web.SmallBody || on == notRetried:
 		return h.stream(t, to, on)
 	default:
-		if t.body, refused = h.room.receive(t.w, t.r, t.expected, web.ClientOf("", t.r.RemoteAddr)); refused != nil {
+		if t.body, refused = h.room.receive(t.w, t.r, t.expected, web.ClientOf("", web.AddressOf(t.r))); refused != nil {
 			return true, "", refused
 		}
 	}

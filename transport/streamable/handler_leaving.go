@@ -39,7 +39,7 @@ func (h *Handler) leave(w http.ResponseWriter, r *http.Request, expected expecte
 	}
 	t := &trip{w: w, r: r, expected: expected}
 	defer t.release()
-	if t.body, refused = h.room.receive(t.w, t.r, t.expected, web.ClientOf("", t.r.RemoteAddr)); refused != nil {
+	if t.body, refused = h.room.receive(t.w, t.r, t.expected, web.ClientOf("", web.AddressOf(t.r))); refused != nil {
 		return refused
 	}
 	if t.staysHere() {

@@ -184,7 +184,7 @@ func (h *Handler) take(r *http.Request, session string, origin *transport.Origin
 	if refused != nil {
 		return refused
 	}
-	client := web.ClientOf(origin.Identity, origin.RemoteAddr)
+	client := web.ClientOf(origin.Identity, origin.Address())
 	if claim := h.restores.places.Claim(client, 1); claim != nil && !claim.Wait(r.Context()) {
 		return overloaded(jsonrpc.ID{}, "too many sessions are being restored")
 	}

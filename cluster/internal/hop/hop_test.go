@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/network"
 	"github.com/bowline-mcp/bowline/internal/testenv"
 )
 
@@ -234,6 +235,34 @@ func TestForwardedAsReceived(t *testing.T) {
 		}
 		if (got.TLS != nil) != secure || secure && len(got.TLS.PeerCertificates) > 0 {
 			t.Errorf("secure %t: got the TLS state %+v, want none of the connection between the nodes", secure, got.TLS)
+		}
+	}
+}
+
+// A node tells the next one which client a proxy has named, if it trusts that proxy. What the request says of that itself
+// does not count.
+//
+// Guarantees: G-0086.5
+func TestTheClientSurvivesTheHop(t *testing.T) {
+	var got string
+	a, _, _ := pair(t, func(_ http.ResponseWriter, r *http.Request) { got = network.Client(r.Context()) })
+	for _, want := range []string{"", "192.0.2.1", "2001:db8::1"} {
+		site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if want != "" {
+				r = r.WithContext(network.WithClient(r.Context(), want))
+			}
+			a.To("b").ServeHTTP(w, r)
+		}))
+		r := request(t, "POST", site.URL, nil)
+		r.Header.Set(headerReceived, "for=6.6.6.6&client=6.6.6.6&proto=https")
+		response, err := site.Client().Transport.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		site.Close()
+		if got != want {
+			t.Errorf("got the client %q, want %q", got, want)
 		}
 	}
 }

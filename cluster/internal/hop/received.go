@@ -9,6 +9,8 @@ import (
 	"net/netip"
 	"net/url"
 	"strings"
+
+	"github.com/bowline-mcp/bowline/internal/network"
 )
 
 // headerReceived tells how the first node has received a request. It replaces what the client may
@@ -20,12 +22,13 @@ const headerReceived = "Bowline-Received"
 // received is what a node knows of a request that is not in its headers.
 type received struct {
 	remote string // the address of the client, or of the proxy before the node
+	client string // the address of the client, if that node trusts the proxy; otherwise ""
 	local  string // the address on which the node has received the request; "" if unknown
 	tls    bool
 }
 
 func receivedOf(r *http.Request) received {
-	f := received{remote: r.RemoteAddr, tls: r.TLS != nil}
+	f := received{remote: r.RemoteAddr, client: network.Client(r.Context()), tls: r.TLS != nil}
 	if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok {
 		f.local = local.String()
 	}
@@ -37,7 +40,11 @@ func (f received) String() string {
 	if f.tls {
 		scheme = "https"
 	}
-	return url.Values{"for": {f.remote}, "by": {f.local}, "proto": {scheme}}.Encode()
+	values := url.Values{"for": {f.remote}, "by": {f.local}, "proto": {scheme}}
+	if f.client != "" {
+		values.Set("client", f.client)
+	}
+	return values.Encode()
 }
 
 // parseReceived parses the value of a header. It is an error if there is none.
@@ -46,7 +53,7 @@ func parseReceived(value string) (received, error) {
 	if err != nil || values.Get("proto") != "http" && values.Get("proto") != "https" {
 		return received{}, fmt.Errorf("cluster: %s: cannot read %.200q", headerReceived, value)
 	}
-	return received{remote: values.Get("for"), local: values.Get("by"), tls: values.Get("proto") == "https"}, nil
+	return received{remote: values.Get("for"), client: values.Get("client"), local: values.Get("by"), tls: values.Get("proto") == "https"}, nil
 }
 
 // restore returns the request as the first node has received it, at the path below prefix. A
@@ -56,6 +63,9 @@ func (f received) restore(r *http.Request, prefix string) *http.Request {
 	ctx := r.Context()
 	if local, err := netip.ParseAddrPort(f.local); err == nil {
 		ctx = context.WithValue(ctx, http.LocalAddrContextKey, net.Addr(net.TCPAddrFromAddrPort(local)))
+	}
+	if f.client != "" {
+		ctx = network.WithClient(ctx, f.client)
 	}
 	r = r.WithContext(ctx)
 	r.Header.Del(headerReceived)

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"net/http"
 	"strings"
 
@@ -24,12 +25,15 @@ func VersionOf(protocol string) string {
 
 // OriginOf returns where the message of a request came from.
 func OriginOf(r *http.Request, identity string) *transport.Origin {
-	origin := &transport.Origin{RemoteAddr: r.RemoteAddr, Headers: r.Header, HTTP: VersionOf(r.Proto), Identity: identity, Value: r.Context().Value}
+	origin := &transport.Origin{RemoteAddr: r.RemoteAddr, Client: network.Client(r.Context()), Headers: r.Header, HTTP: VersionOf(r.Proto), Identity: identity, Value: r.Context().Value}
 	if r.TLS != nil {
 		origin.TLS = r.TLS
 	}
 	return origin
 }
+
+// AddressOf returns the address of the client of a request.
+func AddressOf(r *http.Request) string { return cmp.Or(network.Client(r.Context()), r.RemoteAddr) }
 
 // ClientOf returns whose share of a handler a request uses: that of its identity or, if that is empty, of the network
 // of its address.
