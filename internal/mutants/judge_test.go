@@ -179,6 +179,7 @@ func TestMutantThatNeverEndsIsTimedOut(t *testing.T) {
 		"small_test.go": "package small\n\nimport \"testing\"\n\nfunc TestSmall(*testing.T) { small() }\n",
 	})
 	c, all := newTestRunner(t)
+	c.patience = 0.1
 	found, err := c.judge(t.Context(), &all[0], c.reach.tests(&all[0]))
 	if err != nil || found != (finding{timedOut, "TestSmall"}) {
 		t.Errorf("%v, %v", found, err)
@@ -205,7 +206,7 @@ func TestSmall(t *testing.T) {
 	small(c)
 	select {
 	case <-c:
-	case <-time.NewTimer(4 * time.Second).C:
+	case <-time.NewTimer(2 * time.Second).C:
 		t.Fatal("nothing was closed")
 	}
 }

@@ -30,7 +30,7 @@ func plainServer(t *testing.T, change func(*natsserver.Options)) *natsserver.Ser
 	t.Helper()
 	o := &natsserver.Options{
 		Host: "127.0.0.1", Port: natsserver.RANDOM_PORT, NoSigs: true, NoLog: true,
-		JetStream: true, StoreDir: t.TempDir(), DisableJetStreamBanner: true,
+		JetStream: true, StoreDir: testenv.Dir(t), DisableJetStreamBanner: true,
 	}
 	change(o)
 	s := must[*natsserver.Server](t)(natsserver.NewServer(o))

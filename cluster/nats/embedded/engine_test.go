@@ -13,6 +13,7 @@ import (
 	"github.com/bowline-mcp/bowline/cluster"
 	"github.com/bowline-mcp/bowline/cluster/clustertest"
 	"github.com/bowline-mcp/bowline/cluster/nats"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 )
 
 // A switchable server is one that a test stops, wipes and starts again.
@@ -27,7 +28,7 @@ type switchable struct {
 
 // newSwitchable starts a server.
 func newSwitchable(t *testing.T) *switchable {
-	s := &switchable{t: t, options: Options{Folder: t.TempDir(), Cluster: "test", Log: slog.New(slog.DiscardHandler)}}
+	s := &switchable{t: t, options: Options{Folder: testenv.Dir(t), Cluster: "test", Log: slog.New(slog.DiscardHandler)}}
 	s.start()
 	t.Cleanup(func() { s.stop() })
 	return s

@@ -22,6 +22,7 @@ import (
 	mcpclient "github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/internal/locked"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport/stdio"
 )
@@ -114,7 +115,7 @@ type processNode struct {
 // startNodes starts nodes that share the server of NATS in this process.
 func startNodes(t *testing.T, names ...string) *processes {
 	t.Helper()
-	folder, log := t.TempDir(), slog.New(slog.DiscardHandler)
+	folder, log := testenv.Dir(t), slog.New(slog.DiscardHandler)
 	p := &processes{t, folder + "/file", map[string]*processNode{}}
 	if err := os.WriteFile(p.file, nil, 0o600); err != nil {
 		t.Fatal(err)

@@ -13,13 +13,14 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/cluster/nats"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 )
 
 // The servers are three processes of nats-server, as it comes.
 //
 // Guarantees: G-0078.8
 func TestThreeExternalServers(t *testing.T) {
-	folder := t.TempDir()
+	folder := testenv.Dir(t)
 	program := filepath.Join(folder, "nats-server")
 	if output, err := exec.Command("go", "build", "-o", program, "github.com/nats-io/nats-server/v2").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, output)

@@ -21,7 +21,7 @@ const limit = time.Minute
 
 func testOptions(t *testing.T) Options {
 	t.Helper()
-	return Options{Folder: filepath.Join(t.TempDir(), "cluster"), Cluster: "test", Log: slog.New(slog.DiscardHandler)}
+	return Options{Folder: filepath.Join(testenv.Dir(t), "cluster"), Cluster: "test", Log: slog.New(slog.DiscardHandler)}
 }
 
 func within(t *testing.T) context.Context {

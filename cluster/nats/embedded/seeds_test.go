@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/cluster"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 )
 
 // freeAddresses returns addresses that nobody uses. Their ports are below those that connections get, so
@@ -147,7 +148,7 @@ func TestAnEntryIsForOneServer(t *testing.T) {
 	s := must[*Server](t)(Start(o))
 	defer s.Close()
 	other := o
-	other.Folder, other.Listen = t.TempDir(), freeAddresses(t, 1)[0]
+	other.Folder, other.Listen = testenv.Dir(t), freeAddresses(t, 1)[0]
 	if again, err := Start(other); err == nil || !strings.Contains(err.Error(), "is "+o.Self+": end it") {
 		t.Errorf("a second server of an entry got %v", err)
 		if err == nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/bowline-mcp/bowline/cluster"
 	"github.com/bowline-mcp/bowline/cluster/clustertest"
 	"github.com/bowline-mcp/bowline/cluster/nats"
+	"github.com/bowline-mcp/bowline/internal/testenv"
 )
 
 // servers are three servers that form a cluster, each in a process of its own.
@@ -232,7 +233,7 @@ func startProcesses(t *testing.T) (*servers, *[3][3]*relay) {
 			}
 		}
 		options[a] = Options{
-			Folder: filepath.Join(t.TempDir(), "cluster"), Cluster: "test", Listen: listen[a], Self: listen[a], Seeds: listen, Key: testKey, Routes: routes,
+			Folder: filepath.Join(testenv.Dir(t), "cluster"), Cluster: "test", Listen: listen[a], Self: listen[a], Seeds: listen, Key: testKey, Routes: routes,
 		}
 	}
 	var processes [3]*process

@@ -1,0 +1,5 @@
+//go:build !linux
+
+package testenv
+
+func hasRoom(string) bool { return false }
