@@ -4,8 +4,10 @@ package turn
 import (
 	"container/heap"
 	"context"
+	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/bowline-mcp/bowline/internal/share"
 )
@@ -58,9 +60,25 @@ func New(processors int) *Scheduler {
 // the work is not done. The cost is in bytes; a piece of at most Small is done at once. Work must not wait
 // for anything, and must not call Do.
 func (s *Scheduler) Do(ctx context.Context, c share.Client, cost int, work func()) error {
+	return s.DoBefore(ctx, time.Time{}, c, cost, work)
+}
+
+// ErrLate is the error of DoBefore if the work has not begun in time.
+var ErrLate = errors.New("turn: too many pieces of work came before")
+
+// DoBefore does what Do does for work that must begin before some time, if it has to wait; zero: at any time. After that time the
+// work is not done.
+func (s *Scheduler) DoBefore(ctx context.Context, due time.Time, c share.Client, cost int, work func()) error {
 	if cost > Small {
-		if p := s.enter(c, cost); p != nil && !s.await(ctx, c, p) {
-			return context.Cause(ctx)
+		if p := s.enter(c, cost); p != nil {
+			if !due.IsZero() {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithDeadlineCause(ctx, due, ErrLate)
+				defer cancel()
+			}
+			if !s.await(ctx, c, p) {
+				return context.Cause(ctx)
+			}
 		}
 		defer s.leave(c)
 	}

@@ -58,6 +58,26 @@ func TestWhatIsSmallDoesNotWait(t *testing.T) {
 	}
 }
 
+// A piece of work that must begin before some time is not done later, and leaves nothing.
+//
+// Guarantees: G-0084.5
+func TestWaitingEndsInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, end, since := New(2), make(chan struct{}), time.Now()
+		go s.Do(t.Context(), clientNumber(1), Small+1, func() { <-end })
+		synctest.Wait()
+		err := s.DoBefore(t.Context(), since.Add(time.Minute), clientNumber(2), Small+1, func() { t.Error("the work was done too late") })
+		if waited := time.Since(since); !errors.Is(err, ErrLate) || waited != time.Minute {
+			t.Errorf("got %v after %v, want %v after 1m", err, waited, ErrLate)
+		}
+		close(end)
+		synctest.Wait()
+		if err := s.DoBefore(t.Context(), since, clientNumber(2), Small+1, func() {}); err != nil || len(s.clients) > 0 {
+			t.Errorf("work that need not wait: %v, %d clients are still known; want neither", err, len(s.clients))
+		}
+	})
+}
+
 // Guarantees: G-0085.4
 func TestWaitingEndsWithTheRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

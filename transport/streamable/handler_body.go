@@ -33,6 +33,7 @@ type body struct {
 	asks            bool        // the body contains a request, so it needs a response
 	operations      []Operation // the operations of a batch
 	frame           []byte
+	whole           time.Time // when all of it had arrived
 	origin          *transport.Origin
 	from            share.Client // the client that sent the body
 	control         http.ResponseController
@@ -62,7 +63,7 @@ func (b *body) requestID() jsonrpc.ID {
 
 // take returns the message and drops it from the body.
 func (b *body) take() transport.Inbound {
-	in := transport.Inbound{Frame: b.frame, Origin: b.origin, Implied: b.implied}
+	in := transport.Inbound{Frame: b.frame, Origin: b.origin, Implied: b.implied, Held: time.Since(b.whole)}
 	if !b.batch {
 		m := b.Message
 		in.Message = &m
@@ -111,14 +112,18 @@ func (b *body) keep(n int) {
 	b.large.keep(n - web.SmallBody)
 }
 
+// turnPatience is how long a body that has arrived may wait for its turn: as long as a request
+// may wait for its handler, by default.
+const turnPatience = 10 * time.Second
+
 // inTurn does a part of the work for a body when it is the turn of its client.
 func (b *body) inTurn(ctx context.Context, work func() *refusal) (refused *refusal) {
 	cost := len(b.frame)
 	if b.batch {
 		cost *= batchCost
 	}
-	if err := b.room.turns.Do(ctx, b.from, cost, func() { refused = work() }); err != nil {
-		return overloaded(b.requestID(), "it was not the turn of the client")
+	if err := b.room.turns.DoBefore(ctx, b.whole.Add(turnPatience), b.from, cost, func() { refused = work() }); err != nil {
+		return overloaded(b.requestID(), errNotItsTurn.Error())
 	}
 	return refused
 }
@@ -295,6 +300,8 @@ type bodyReader struct {
 // firstRead is how many bytes of a body may arrive before room is claimed.
 const firstRead = 4 << 10
 
+var errNotItsTurn = errors.New("it was not the turn of the client")
+
 var errNoRoom = errors.New("too much is waiting to be served")
 
 func (b *bodyReader) readAll(w http.ResponseWriter, r *http.Request) *refusal {
@@ -319,6 +326,7 @@ func (b *bodyReader) readAll(w http.ResponseWriter, r *http.Request) *refusal {
 	case len(b.frame) == limit:
 		return b.room.tooLarge()
 	case err == io.EOF:
+		b.whole = time.Now()
 		b.arrived(w)
 		if cap(b.frame) > 2*len(b.frame) { // its length was not announced
 			b.frame = bytes.Clone(b.frame)

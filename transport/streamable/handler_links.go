@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -149,7 +150,7 @@ func (l *serverLink) initialized(r *http.Request, origin *transport.Origin) *ref
 // own returns a message that the handler sends in the name of a client.
 func own(text []byte, from *transport.Origin) *body {
 	origin := *from
-	b := &body{frame: text, origin: &origin, implied: true, control: *http.NewResponseController(&ignored{})}
+	b := &body{frame: text, origin: &origin, implied: true, whole: time.Now(), control: *http.NewResponseController(&ignored{})}
 	b.decode() // it is a message
 	return b
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +14,8 @@ import (
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/internal/pause"
+	"github.com/bowline-mcp/bowline/internal/share"
+	"github.com/bowline-mcp/bowline/internal/turn"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
@@ -115,6 +118,45 @@ func TestRequestThatHasWaitedTooLongGets503(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A body waits for its turn for at most as long as a request waits for its handler, and that time counts.
+//
+// Guarantees: G-0084.2, G-0084.5
+func TestBodyThatWaitsForItsTurn(t *testing.T) {
+	large := modernBody("echo", `"pad":"`+strings.Repeat("x", turn.Small)+`",`)
+	inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
+		end, ended := make(chan struct{}), make(chan struct{})
+		places := max(1, runtime.GOMAXPROCS(0)-1)
+		for n := range places {
+			go func() {
+				_ = b.handler.room.turns.Do(t.Context(), share.Client{Identity: fmt.Sprint(n)}, turn.Small+1, func() { <-end })
+				ended <- struct{}{}
+			}()
+		}
+		synctest.Wait()
+		since := time.Now()
+		w, done := b.serve(t.Context(), "POST", large, modernHeader("echo")...)
+		<-done
+		if waited := time.Since(since); w.Code != 503 || w.Header().Get("Retry-After") != soon || waited != turnPatience {
+			t.Errorf("got status %d and %s after %v, want 503 after %v", w.Code, w.Body, waited, turnPatience)
+		}
+		w, done = b.serve(t.Context(), "POST", large, modernHeader("echo")...)
+		pass(4 * time.Second)
+		close(end)
+		if <-done; w.Code != 200 {
+			t.Errorf("a body whose turn came: got status %d and %s, want 200", w.Code, w.Body)
+		}
+		for range places {
+			<-ended
+		}
+		p := b.peer(t, 0)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if n := len(p.received); n != 1 || p.received[0].Held != 4*time.Second {
+			t.Errorf("%d messages were delivered, held for %v; want one, held for 4s", n, p.received[0].Held)
+		}
+	})
 }
 
 // A client that disconnects while its request is being served cancels it only since 2026-07-28.

@@ -134,6 +134,8 @@ func (s *requestStream) refusal(to *response, err error) *refusal {
 		return nil
 	case to.begun, err == ErrNotReading:
 		return &refusal{abort: true}
+	case err == errNotItsTurn:
+		return overloaded(s.id, err.Error())
 	case err == errCannotFlush:
 		refused := cannotFlush(s.id)
 		refused.delivered = s.delivered
@@ -241,7 +243,10 @@ func (s *requestStream) deliver(ctx context.Context, to *response, b *body) erro
 		if !b.batch {
 			begin()
 		} else if b.inTurn(ctx, begin) != nil { // the receiver takes it apart, and answers some messages at once
-			return transport.ErrPeerClosed
+			if ctx.Err() != nil {
+				return transport.ErrPeerClosed
+			}
+			return errNotItsTurn
 		}
 		if s.delivered {
 			return nil
