@@ -96,18 +96,18 @@ const mostExample = 90
 // heldCell is what the page says of a guarantee.
 func (b *Catalog) heldCell(id string) string {
 	var all held
-	var unknown []string
-	for _, folder := range b.folders(id) {
-		h, known := b.Held[id][folder]
-		if all = all.and(h); !known {
-			unknown = append(unknown, folder)
+	folders, known := b.folders(id), 0
+	for _, folder := range folders {
+		if h, ok := b.Held[id][folder]; ok {
+			all = all.and(h)
+			known++
 		}
 	}
 	switch {
 	case all.broken == 0:
 		return "not measured"
-	case len(unknown) > 0:
-		return fmt.Sprintf("%s; not measured: %s", all.cell(), strings.Join(unknown, ", "))
+	case known < len(folders):
+		return fmt.Sprintf("%s; measured in %d of %d packages", all.cell(), known, len(folders))
 	}
 	return all.cell()
 }

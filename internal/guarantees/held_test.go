@@ -27,8 +27,8 @@ func TestHeldIsReplaced(t *testing.T) {
 func TestPageSaysWhatWasNotMeasured(t *testing.T) {
 	for text, want := range map[string]string{
 		"": "not measured",
-		"G-0005.1\tconn\t2/7\tlate: a => b\tTestLate\n":                           "2 of 7: `late: a => b`; not measured: stdio",
-		"G-0005.1\tconn\t0/7\t\t\n":                                               "**none of 7**; not measured: stdio",
+		"G-0005.1\tconn\t2/7\tlate: a => b\tTestLate\n":                           "2 of 7: `late: a => b`; measured in 1 of 2 packages",
+		"G-0005.1\tconn\t0/7\t\t\n":                                               "**none of 7**; measured in 1 of 2 packages",
 		"G-0005.1\tconn\t0/7\t\t\nG-0005.1\tstdio\t1/2\tlate: a => b\tTestLate\n": "1 of 9: `late: a => b`",
 	} {
 		b := read(t, map[string]string{

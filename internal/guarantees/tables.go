@@ -13,7 +13,8 @@ This page lists what Bowline promises, by decision record, with the tests that c
 of the repository: ` + "`go test -run '^NAME$' ./FOLDER`" + `.
 
 "Breaks noticed" says what these tests are worth: the code that they reach was broken in so many small ways, one at a time,
-and they alone failed on so many of them; one of those is shown. ` + "`go run ./internal/guarantees -held`" + ` finds that out anew.
+and they alone failed on so many of them; one of those is shown. ` + "`go run ./internal/guarantees -held`" + ` finds that out anew,
+for all packages or for some. "Not measured" means that nobody has looked yet.
 
 This page is generated: ` + "`make docs`" + ` rewrites it, and a test fails if it is outdated.
 `
