@@ -45,9 +45,21 @@ func shortArray(answers []outboundFrame) []byte {
 	return append(array, ']')
 }
 
+// errDropped takes the place of a result for which the peer has no room.
+var errDropped = &jsonrpc.Error{Code: jsonrpc.CodeAnswerDropped, Message: "executed, but the answer was dropped: too many answers are not read"}
+
+// reserve takes room for the result that encodes itself, before it takes memory. It reports false if there is none.
+func (in *Incoming) reserve() bool {
+	if in.Origin == nil {
+		return true
+	}
+	by, can := in.Origin.Exchange.(transport.Reserver)
+	return !can || by.Reserve(in.result.SizeJSON())
+}
+
 // shortAnswer returns the error that takes the place of an answer. An error keeps its code: that says more.
 func shortAnswer(answer transport.Route) ([]byte, *transport.Route) {
-	fault := &jsonrpc.Error{Code: jsonrpc.CodeAnswerDropped, Message: "executed, but the answer was dropped: too many answers are not read"}
+	fault := errDropped
 	if answer.Kind == jsonrpc.KindError {
 		fault = &jsonrpc.Error{Code: answer.Code, Message: "the text of the error was dropped: too many answers are not read"}
 	}

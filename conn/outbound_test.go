@@ -247,6 +247,44 @@ func TestReplyWithoutRoomIsReplaced(t *testing.T) {
 	})
 }
 
+// A full exchange has no room for any answer.
+type fullExchange struct{ transport.Exchange }
+
+func (fullExchange) Reserve(int) bool { return false }
+
+// A counted result counts how often it is encoded.
+type countedResult struct{ encoded *int }
+
+func (r countedResult) AppendJSON(dst []byte) ([]byte, error) {
+	*r.encoded++
+	return append(dst, '1'), nil
+}
+func (countedResult) SizeJSON() int { return 1 << 20 }
+
+// A result for which there is no room is not encoded.
+//
+// Guarantees: G-0087.5
+func TestResultWithoutRoomIsNotEncoded(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		encoded := 0
+		s := new(script)
+		r := start(conn.Accept(s, conn.Options{Handler: handler{"m": func(_ context.Context, in *conn.Incoming) (json.RawMessage, error) {
+			in.SetResult(countedResult{&encoded})
+			return nil, nil
+		}}}))
+		synctest.Wait()
+		for id, exchange := range []transport.Exchange{nil, fullExchange{}} {
+			s.receiver.Receive(transport.Inbound{Frame: fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"method":"m"}`, id+1), Origin: &transport.Origin{Exchange: exchange}})
+			synctest.Wait()
+		}
+		if frames := s.frames(); len(frames) != 2 || encoded != 1 || !strings.Contains(frames[1], "-32051") {
+			t.Errorf("got %q, and %d results were encoded; want one, and the error -32051", frames, encoded)
+		}
+		r.Stop()
+		<-r.ended
+	})
+}
+
 // A blockingHandler answers every request when release is closed.
 type blockingHandler struct{ release chan struct{} }
 

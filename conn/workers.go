@@ -136,6 +136,8 @@ func (s *served) encodeAnswer() (reply []byte, err error) {
 		switch {
 		case err != nil:
 			return err
+		case in.result != nil && !in.reserve():
+			return errDropped
 		case in.result != nil:
 			reply, err = jsonrpc.AppendResultOf(nil, in.key.id, in.result)
 			return err

@@ -53,6 +53,13 @@ type NonBlockingOpener interface {
 	OpensAtOnce() bool
 }
 
+// Reserver is an optional interface of an Exchange that limits how much its client leaves unread.
+type Reserver interface {
+	// Reserve takes room for an answer of about so many bytes, before it is encoded. It reports false if there
+	// is none. Then the answer is dropped, and a short error takes its place.
+	Reserve(bytes int) bool
+}
+
 // ActivityRecorder is an optional interface of a Link that records when bytes came in.
 // So a peer that is sending a large frame slowly is not mistaken for a peer that is
 // gone. If a link does not implement it, its peer is probed only if the program asks for

@@ -17,7 +17,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
-// A roomless serves two tools whose answers of 2 MiB never find room. One of them begins an event stream.
+// A roomless serves two tools whose large answers find no room, because another answer is not read. One of them
+// begins an event stream.
 type roomless struct {
 	url  string
 	runs atomic.Int64
@@ -38,6 +39,7 @@ func serveRoomless(t *testing.T) *roomless {
 		server.Progress(ctx, 1, 2, "half")
 		return strings.Repeat("x", in.Size), nil
 	})
+	server.AddTool(s, protocol.Tool{Name: "unread"}, func(context.Context, in) (string, error) { return strings.Repeat("x", 15<<20), nil })
 	h := streamable.NewHandler(s, streamable.HandlerOptions{MaxUnread: 1 << 20})
 	site := httptest.NewServer(h)
 	t.Cleanup(func() {
@@ -45,11 +47,15 @@ func serveRoomless(t *testing.T) *roomless {
 		site.Close()
 	})
 	r.url = site.URL
+	session := r.begin(t, protocol.LatestLegacy)
+	call := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"unread","arguments":{"size":1}}}`
+	response := r.open(t, "POST", call, "Mcp-Session-Id", session, "Mcp-Protocol-Version", protocol.LatestLegacy)
+	t.Cleanup(func() { response.Body.Close() })
 	return r
 }
 
-// post sends a message of a session, or asks for its events, and returns the response.
-func (r *roomless) send(t *testing.T, method, body string, header ...string) (*http.Response, string) {
+// open sends a message of a session, or asks for its events, and returns the response, which is not read.
+func (r *roomless) open(t *testing.T, method, body string, header ...string) *http.Response {
 	request, err := http.NewRequestWithContext(t.Context(), method, r.url, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
@@ -63,6 +69,12 @@ func (r *roomless) send(t *testing.T, method, body string, header ...string) (*h
 	if err != nil {
 		t.Fatal(err)
 	}
+	return response
+}
+
+// send reads the response as well.
+func (r *roomless) send(t *testing.T, method, body string, header ...string) (*http.Response, string) {
+	response := r.open(t, method, body, header...)
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
 	if err != nil {

@@ -369,6 +369,53 @@ func TestRequestWithoutRoomForItsAnswerIsNotExecuted(t *testing.T) {
 	})
 }
 
+// Answers that are being encoded take room before that, so those of one client never take more memory than it may
+// leave unread. All of it is given back, however a request ends.
+//
+// Guarantees: G-0087.5
+func TestAnswersTakeRoomBeforeTheyAreEncoded(t *testing.T) {
+	const each, size, most = 12, 1 << 20, 16 << 20
+	answer := fmt.Sprintf(`{"jsonrpc":"2.0","id":7,"result":%q}`, strings.Repeat("x", size))
+	inBubble(t, HandlerOptions{MaxUnread: most, MaxFrame: 4 << 20}, false, func(t *testing.T, b *bench) {
+		ctx, leave := context.WithCancel(t.Context())
+		defer leave()
+		large := b.handler.unread.large
+		var done []chan struct{}
+		var stuck *stuckWriter
+		for n := range each {
+			var served chan struct{}
+			if n == 1 {
+				stuck, served = b.serveStuck("POST", modernBody("hold", ""), modernHeader("hold")...)
+			} else {
+				_, served = b.serve(ctx, "POST", modernBody("hold", ""), modernHeader("hold")...)
+			}
+			done = append(done, served)
+			reserver := b.peer(t, 0).received[n].Origin.Exchange.(transport.Reserver)
+			if room := reserver.Reserve(size); room != (large.Held() == (n+1)*(size+frameOverhead)) || room != (n < most*38/100/size) {
+				t.Fatalf("answer %d: got room: %t, and %d bytes are held", n+1, room, large.Held())
+			}
+		}
+		p := b.peer(t, 0)
+		kept := large.Held()
+		p.mustSend(t, answering(p.opened[0], answer)) // it is somewhat larger than was estimated
+		if synctest.Wait(); large.Held() != kept-size-frameOverhead {
+			t.Errorf("%d bytes are held after an answer was written, want %d", large.Held(), kept-size-frameOverhead)
+		}
+		p.mustSend(t, answering(p.opened[1], `{"jsonrpc":"2.0","id":7,"result":1}`))
+		if synctest.Wait(); large.Held() != kept-2*(size+frameOverhead) {
+			t.Errorf("%d bytes are held after an answer that is shorter than was estimated, and is not read", large.Held())
+		}
+		close(stuck.released)
+		leave()
+		for _, served := range done {
+			<-served
+		}
+		if held := b.held(); held != 0 {
+			t.Errorf("%d bytes are held after the client has left, want 0", held)
+		}
+	})
+}
+
 // A message that the receiver does not take in time is refused, and an overloaded
 // server answers with a status that says so.
 //

@@ -102,7 +102,7 @@ const smallSize = 64 << 10
 // frameOverhead is what a queued message counts in addition to its bytes.
 const frameOverhead = 256
 
-// answerRoom is how many bytes are secured for the answer to a request before the request is delivered: enough
+// answerRoom is how many bytes are reserved for the answer to a request before the request is delivered: enough
 // for an error with an id of usual length.
 const answerRoom = 1<<10 + frameOverhead
 

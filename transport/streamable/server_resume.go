@@ -85,7 +85,7 @@ func (n *numbering) attach(k kept) (s *requestStream, head uint64, refused *refu
 		return nil, 0, nil
 	}
 	frames := l.newFrames()
-	if !frames.secure(s.id) {
+	if !frames.reserve(s.id) {
 		return nil, 0, tooMuchUnread(jsonrpc.ID{})
 	}
 	n.initialID = wantsInitialID(l.version)
@@ -132,6 +132,20 @@ func (e exchange) Events() bool {
 	s.issued = s.issued || s.to.numbered != nil && s.to.numbered.initialID // even if the answer comes before that id is written
 	s.to.signal()
 	return true
+}
+
+// Reserve implements transport.Reserver. A client that is away leaves nothing unread.
+func (e exchange) Reserve(bytes int) bool {
+	s := e.stream
+	if bytes <= smallSize {
+		return true
+	}
+	s.link.mu.Lock()
+	defer s.link.mu.Unlock()
+	if s.over || s.to == nil || s.cut != nil {
+		return true
+	}
+	return s.frames.reserveLarge(min(bytes, s.link.maxFrame) + frameOverhead)
 }
 
 // Poll implements transport.Exchange.

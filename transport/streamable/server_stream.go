@@ -69,7 +69,7 @@ type postedStream struct {
 	queued, taken [1]transport.Outbound // room for one frame, because most responses are one
 }
 
-// openStream opens the stream of a request, which holds room, and secures room for the answer.
+// openStream opens the stream of a request, which holds room, and reserves room for the answer.
 func (l *serverLink) openStream(w http.ResponseWriter, b *body, holds holding, o *HandlerOptions) (*requestStream, *refusal) {
 	posted := new(postedStream)
 	s := &posted.requestStream
@@ -78,7 +78,7 @@ func (l *serverLink) openStream(w http.ResponseWriter, b *body, holds holding, o
 	s.initializes = !l.isShared() && b.initializes()
 	posted.frames = sendQueue{link: l, taken: posted.taken[:0], Queue: queue.Queue{Frames: streamFrames}}
 	posted.frames.Begin(posted.queued[:])
-	if !s.frames.secure(s.id) {
+	if !s.frames.reserve(s.id) {
 		return s, tooMuchUnread(s.id)
 	}
 	s.to.init(l, w, b.control, o.KeepAlive)
