@@ -152,16 +152,16 @@ func (h *Handler) postModern(w http.ResponseWriter, r *http.Request, b *body) *r
 
 // answer serves a request on a new stream, as soon as there is room for what it takes.
 func (h *Handler) answer(l *serverLink, w http.ResponseWriter, r *http.Request, b *body) (*requestStream, *refusal) {
-	holds, ok := h.served.take(r.Context(), l.key.Client, len(b.frame)+int(b.Memory))
+	taken, ok := h.served.take(r.Context(), l.key.Client, len(b.frame)+int(b.Memory))
 	switch {
 	case !ok && signal.IsClosed(h.stopped):
 		return new(requestStream), shuttingDown(b.requestID())
 	case !ok:
 		return new(requestStream), overloaded(b.requestID(), "too much is being served")
 	}
-	s, refused := l.openStream(w, b, holds, &h.options)
+	s, refused := l.openStream(w, b, taken, &h.options)
 	if refused != nil {
-		holds.keep(0)
+		h.served.give(l.key.Client, taken)
 		return s, refused
 	}
 	return s, s.serve(r.Context(), b)

@@ -65,20 +65,25 @@ type served struct {
 }
 
 func newServed(maxHeld int, stopped <-chan struct{}) *served {
+	most := max(maxHeld, smallSize+1) // otherwise what is large would count as small
 	// shared: requests that are served, up to 64 KiB with their values | HandlerOptions.MaxHeld bytes | 64 KiB | the request waits, 10 s at most, and is refused with 503 and -32050 | `HTTPSample.Refused`
 	// shared: larger ones | HandlerOptions.MaxHeld bytes | 256 KiB | the request waits, 10 s at most, and is refused with 503 and -32050 | `HTTPSample.Refused`
-	return &served{share.NewLasting(maxHeld, smallSize), share.NewLasting(maxHeld, largePiece), stopped}
+	return &served{share.NewLasting(most, smallSize), share.NewLasting(most, largePiece), stopped}
 }
 
-// take takes room for a request of a client: its cost or, if that is more, what the client gets at most. It waits until
-// there is room. It reports false, and takes nothing, if that lasts too long or ctx ends first.
-func (s *served) take(ctx context.Context, of share.Client, cost int) (taken holding, ok bool) {
-	pool := s.small
+func (s *served) pool(cost int) *share.Pool {
 	if cost > smallSize {
-		pool = s.large
+		return s.large
 	}
-	taken = holding{pool, of, pool.Fit(of, cost)}
-	claim := pool.Claim(of, taken.bytes)
+	return s.small
+}
+
+// take takes room for a request of a client, and returns how much: its cost or, if that is more, what the client gets at
+// most. It waits until there is room. It reports false, and takes nothing, if that lasts too long or ctx ends first.
+func (s *served) take(ctx context.Context, of share.Client, cost int) (taken int, ok bool) {
+	pool := s.pool(cost)
+	taken = pool.Fit(of, cost)
+	claim := pool.Claim(of, taken)
 	if claim == nil {
 		return taken, true
 	}
@@ -92,7 +97,14 @@ func (s *served) take(ctx context.Context, of share.Client, cost int) (taken hol
 	case <-s.stopped:
 	}
 	claim.Withdraw()
-	return holding{}, false
+	return 0, false
+}
+
+// give gives back what take has taken.
+func (s *served) give(of share.Client, taken int) {
+	if taken > 0 {
+		s.pool(taken).Give(of, taken)
+	}
 }
 
 // smallSize is the size up to which a message counts for a separate pool, so that large

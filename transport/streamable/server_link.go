@@ -47,7 +47,7 @@ type serverLink struct {
 // seldom is what most links never need.
 type seldom struct {
 	replays map[transport.Stream]*response // responses that replay streams which have ended
-	left    map[transport.Stream]holding   // what requests hold that are still served although their clients have left
+	left    map[transport.Stream]int       // the room of requests that are still served although their clients have left
 	closing chan struct{}                  // closed when the link starts to end; nil until somebody waits for it
 }
 
@@ -129,8 +129,8 @@ func (l *serverLink) forgo(stream transport.Stream) {
 	if l.seldom == nil {
 		return
 	}
-	if holds, ok := l.seldom.left[stream]; ok {
-		holds.keep(0)
+	if taken, ok := l.seldom.left[stream]; ok {
+		l.served.give(l.key.Client, taken)
 		delete(l.seldom.left, stream)
 	}
 }
@@ -140,7 +140,7 @@ func (l *serverLink) vacate() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, s := range l.streams {
-		s.holds.keep(0)
+		s.vacate()
 	}
 	if l.seldom != nil {
 		for stream := range l.seldom.left {

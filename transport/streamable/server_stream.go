@@ -39,7 +39,7 @@ type requestStream struct {
 
 	// Guarded by link.mu.
 	credit int
-	holds  holding // what the request holds until it has been answered
+	room   int // what was taken for the request, until it has been answered
 	frames *sendQueue
 	to     *response // the response that writes the frames; nil while the client is away
 	head   uint64    // the index of the last stored event
@@ -69,8 +69,8 @@ type postedStream struct {
 	queued, taken [1]transport.Outbound // room for one frame, because most responses are one
 }
 
-// openStream opens the stream of a request, which holds room, and reserves room for the answer.
-func (l *serverLink) openStream(w http.ResponseWriter, b *body, holds holding, o *HandlerOptions) (*requestStream, *refusal) {
+// openStream opens the stream of a request, for which so much room was taken, and reserves room for the answer.
+func (l *serverLink) openStream(w http.ResponseWriter, b *body, room int, o *HandlerOptions) (*requestStream, *refusal) {
 	posted := new(postedStream)
 	s := &posted.requestStream
 	s.link, s.id, s.frames, s.to = l, b.requestID(), &posted.frames, &posted.first
@@ -90,7 +90,7 @@ func (l *serverLink) openStream(w http.ResponseWriter, b *body, holds holding, o
 		return s, l.refusal(s.id)
 	}
 	l.opened++
-	s.number, s.holds = l.opened, holds
+	s.number, s.room = l.opened, room
 	l.streams.add(s)
 	if s.keepsAll = !l.isShared() && !l.stateless && !s.initializes; s.keepsAll {
 		posted.numbered = numbering{to: s.to, stream: s.number, initialID: wantsInitialID(l.version), retry: o.Retry}
@@ -306,7 +306,7 @@ func (s *requestStream) takeCredit() (granted bool, err error) {
 // a last frame that is short. The caller holds link.mu.
 func (s *requestStream) push(o transport.Outbound) error {
 	if o.Last {
-		s.holds.keep(0)
+		s.vacate()
 	}
 	if s.over || s.cut != nil {
 		return noRoute(s.number)
@@ -348,13 +348,19 @@ func (s *requestStream) cutOff() error {
 // end ends the stream from this side. Queued frames are still sent. The caller holds
 // link.mu.
 func (s *requestStream) end() {
-	s.holds.keep(0)
+	s.vacate()
 	if s.over = true; s.to == nil {
 		s.link.streams.remove(s)
 		return
 	}
 	s.to.over = true
 	s.to.signal()
+}
+
+// vacate gives back the room of the request. The caller holds link.mu.
+func (s *requestStream) vacate() {
+	s.link.served.give(s.link.key.Client, s.room)
+	s.room = 0
 }
 
 // leave separates the stream from its connection, if it has one. The caller holds
@@ -441,16 +447,16 @@ func (s *requestStream) retire(to *response, err error) {
 	err = cmp.Or(s.cut, err)
 	isLost := err != nil && !s.over
 	goesOn := isLost && !l.isShared() && s.cut == nil && s.delivered // unless it still waits
-	holds := s.holds
-	if s.holds = (holding{}); (goesOn || !isLost) && !closing && holds.bytes > 0 { // its handler still works
+	room := s.room
+	if s.room = 0; (goesOn || !isLost) && !closing && room > 0 { // its handler still works
 		rare := l.rare()
 		if rare.left == nil {
-			rare.left = make(map[transport.Stream]holding)
+			rare.left = make(map[transport.Stream]int)
 		}
-		rare.left[s.number], holds = holds, holding{}
+		rare.left[s.number], room = room, 0
 	}
 	l.mu.Unlock()
-	defer holds.keep(0) // after the receiver knows
+	defer l.served.give(l.key.Client, room) // after the receiver knows
 	if closing {
 		return
 	}
