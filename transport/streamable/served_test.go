@@ -244,14 +244,15 @@ func TestRequestsThatWaitForRoomGiveUp(t *testing.T) {
 		if held := b.handler.served.large.Held(); held < 350_000 || held > 420_000 {
 			t.Errorf("a request with 50,000 values holds %d of 1 MiB, want 38 %%", held)
 		}
+		begun := time.Now()
 		ctx, leave := context.WithCancel(t.Context())
 		_, second := b.serve(ctx, "POST", huge, modernHeader("hold")...)
 		leave()
 		<-second
 		refused, third := b.serve(t.Context(), "POST", huge, modernHeader("hold")...)
 		b.handler.stop()
-		if <-third; refused.Code != 503 {
-			t.Errorf("got %d when the handler stops", refused.Code)
+		if <-third; refused.Code != 503 || time.Since(begun) > 0 {
+			t.Errorf("got %d when the handler stops, after %v, want 503 at once, as for a client that leaves", refused.Code, time.Since(begun))
 		}
 		if got := p.count(func(p *peer) int { return len(p.received) }); got != 1 {
 			t.Errorf("%d requests were delivered, want 1", got)
@@ -259,4 +260,27 @@ func TestRequestsThatWaitForRoomGiveUp(t *testing.T) {
 		p.post(func() { p.link.End(1) })
 		<-first
 	})
+}
+
+// A request that gets room when its link has ended holds none, and a batch that is decoded twice counts once.
+//
+// Guarantees: G-0083.11
+func TestRequestsThatAreNotServedHoldNoRoom(t *testing.T) {
+	inBubble(t, HandlerOptions{MaxHeld: 1 << 20}, false, func(t *testing.T, b *bench) {
+		huge, session := legacyHold(valuesOf(50_000)), b.initialize()
+		_, first := b.serve(t.Context(), "POST", huge, session)
+		refused, second := b.serve(t.Context(), "POST", huge, session)
+		b.peer(t, 0).link.Close(0)
+		<-first
+		if <-second; refused.Code != 503 {
+			t.Errorf("got %d %s", refused.Code, refused.Body)
+		}
+		b.handler.served.wantHeld(t, 0)
+	})
+	batch := &body{frame: []byte("[" + legacyHold("") + "," + legacyHold("") + "]")}
+	for range 2 {
+		if refused := batch.decodeBatch(); refused != nil || len(batch.frame)+int(batch.Memory) != costOfBody(t, string(batch.frame)) {
+			t.Errorf("got %v, and a batch that counts %d", refused, batch.Memory)
+		}
+	}
 }
