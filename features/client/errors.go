@@ -32,7 +32,7 @@ var (
 	ErrUnsupported = errors.New("client: the server does not offer this")       // a *CapabilityError, or the server's "method not found"
 	ErrNotFound    = errors.New("client: the server has no such resource")      // ReadResource and Watch fail with this error
 	ErrTooMany     = errors.New("client: the server asked for input too often") // more often than Options.MaxRounds
-	ErrDropped     = errors.New("client: the server has dropped the answer")    // it executed the call, and found no room for the answer: this client has left too many unread
+	ErrDropped     = errors.New("client: the server has dropped the answer")    // it executed the call, and found no room for the answer: this client has left too many unread, or the store of its task is full
 	ErrNoTask      = errors.New("client: the server has no such task")          // the server does not have the task, or no longer has it
 	ErrTimedOut    = conn.ErrTimedOut                                           // CallOptions.Timeout has passed
 	ErrStale       = conn.ErrStale                                              // the server session that the call was bound to is over

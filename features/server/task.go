@@ -351,7 +351,7 @@ func (t *task) save() {
 	failure := r.Task.Error // one that is short is kept as it is
 	if !t.settled && errors.Is(err, ErrTaskStoreFull) && (r.Task.Status == protocol.TaskCompleted || failure != nil && len(failure.Message)+len(failure.Data) > failureRoom/2) {
 		t.mu.Lock()
-		t.setOutcome(failedTask(refuse(jsonrpc.CodeInternalError, "the tool was executed, and its result was dropped: %s", shorten(err.Error(), longestName))))
+		t.setOutcome(failedTask(refuse(jsonrpc.CodeAnswerDropped, "the tool was executed, and its result was dropped: %s", shorten(err.Error(), longestName))))
 		t.mu.Unlock()
 		r = t.record()
 		err = t.tasks.save(t.first.peer, r)

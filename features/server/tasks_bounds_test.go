@@ -263,7 +263,7 @@ func TestAResultThatIsTooLargeForTheStoreFailsItsTask(t *testing.T) {
 		if r, err := store.Load(t.Context(), id); err != nil || r.Task.Status != protocol.TaskFailed {
 			t.Errorf("the store has %+v, %v, want %v", r, err, protocol.TaskFailed)
 		}
-		if got := w.getTask(id); got.Status != protocol.TaskFailed || got.Error == nil || !strings.Contains(got.Error.Message, "executed, and its result was dropped") {
+		if got := w.getTask(id); got.Status != protocol.TaskFailed || got.Error == nil || got.Error.Code != jsonrpc.CodeAnswerDropped || !strings.Contains(got.Error.Message, "executed, and its result was dropped") {
 			t.Errorf("got %+v, want got.Status == %v, an error and %q in it", got, protocol.TaskFailed, "executed, and its result was dropped")
 		}
 		s.Close(t.Context())

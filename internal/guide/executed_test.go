@@ -292,6 +292,10 @@ var outcomes = map[string][]outcome{
 		_, err = task.Wait(s.Context())
 		return err
 	}}},
+	"`client.ErrDropped`": {{is(client.ErrDropped), true, false, func(s *scenario) error {
+		s.offer(func(context.Context) (string, error) { return strings.Repeat("x", storeSize), nil })
+		return s.call(s.Context(), s.session)
+	}}},
 	"`*protocol.LimitError`": {{as[*protocol.LimitError], true, false, func(s *scenario) error {
 		server.AddResource(s.server, protocol.Resource{Name: "a", URI: "x://a"}, func(context.Context) (*protocol.ReadResourceResult, error) {
 			s.ran.Add(1)
@@ -312,7 +316,10 @@ var outcomes = map[string][]outcome{
 	}}},
 }
 
-const largest = 1 << 20 // bytes of a message
+const (
+	largest   = 1 << 20 // bytes of a message
+	storeSize = 1 << 20 // bytes of all tasks
+)
 
 // A downTransport is a transport to a server that is down.
 type downTransport struct{}
@@ -322,7 +329,7 @@ func (downTransport) Open(context.Context) (transport.Link, error) { return nil,
 // check runs one outcome and checks it.
 func (o *outcome) check(t *testing.T) (notExecuted bool) {
 	s := &scenario{T: t}
-	s.server = server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{Tasks: &server.TaskOptions{}})
+	s.server = server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{Tasks: &server.TaskOptions{Store: &server.MemoryTaskStore{MaxBytes: storeSize}}})
 	server.AddTool(s.server, protocol.Tool{Name: "other"}, func(context.Context, struct{}) (string, error) { return "", nil })
 	server.AddResource(s.server, protocol.Resource{Name: "other", URI: "x://other"}, ok)
 	var to transport.Transport
@@ -352,7 +359,7 @@ func (o *outcome) check(t *testing.T) (notExecuted bool) {
 		}
 		return client.Accept(nil)
 	}
-	c := client.New(protocol.Implementation{Name: "c", Version: "1"}, client.Options{Tasks: o.is(client.ErrTaskCancelled), Elicit: elicit, MaxRounds: 2})
+	c := client.New(protocol.Implementation{Name: "c", Version: "1"}, client.Options{Tasks: o.is(client.ErrTaskCancelled) || o.is(client.ErrDropped), Elicit: elicit, MaxRounds: 2})
 	session, err := c.Connect(t.Context(), to)
 	if err != nil {
 		t.Fatal(err)

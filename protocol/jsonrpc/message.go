@@ -77,7 +77,8 @@ const (
 const CodeOverloaded = -32050
 
 // CodeAnswerDropped is a code of Bowline's own. It means that the receiver has executed the request, at
-// least in part, and has dropped the answer: its peer has left so much unread that there was no room for it.
+// least in part, and has dropped the answer, because there was no room for it: its peer has left too much unread, or a task
+// found none in its store.
 const CodeAnswerDropped = -32051
 
 // IsReservedCode reports whether JSON-RPC reserves the code: -32768 to -32000.
