@@ -71,6 +71,15 @@ type Incoming struct {
 	told    atomic.Bool   // the Auditor knows how it ended
 }
 
+// StartBy returns the end of Options.Patience for the request. A handler that has to wait before it can begin its
+// work refuses the request at that time, with jsonrpc.CodeOverloaded. Zero: there is no limit.
+func (in *Incoming) StartBy() time.Time {
+	if in.startBy == 0 {
+		return time.Time{}
+	}
+	return in.conn.born.Add(in.startBy)
+}
+
 // ID returns the id of the request, or the zero ID for a notification.
 func (in *Incoming) ID() jsonrpc.ID { return in.key.id }
 

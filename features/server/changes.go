@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport"
 )
@@ -262,9 +263,14 @@ func (c *changes) offer(o *protocol.ServerCapabilities) {
 	}
 }
 
-// claim waits until no other request changes the subscription of a resource. The next one
-// waits for release.
-func (c *changes) claim(ctx context.Context, uri string) (release func(), err error) {
+// claim waits until no other request changes the subscription of a resource, for as long as a request
+// may wait. The next one waits for release.
+func (c *changes) claim(ctx context.Context, in *conn.Incoming, uri string) (release func(), err error) {
+	if due := in.StartBy(); !due.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadlineCause(ctx, due, errLate)
+		defer cancel()
+	}
 	for {
 		c.mu.Lock()
 		other := c.claimed[uri]

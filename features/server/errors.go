@@ -106,6 +106,9 @@ func refuse(code int64, format string, args ...any) *jsonrpc.Error {
 	return &jsonrpc.Error{Code: code, Message: shorten(fmt.Sprintf(format, args...), longestMessage)}
 }
 
+// errLate refuses a request that has waited for too long, and for which nothing was done.
+var errLate = refuse(jsonrpc.CodeOverloaded, "overloaded: the request has waited for too long")
+
 // required refuses params that lack a member that must be a text.
 func required(method, member, value string) error {
 	if value == "" {

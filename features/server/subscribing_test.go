@@ -107,6 +107,36 @@ func TestNoUpdateFollowsTheAnswerToUnsubscribe(t *testing.T) {
 	})
 }
 
+// A request that waits for an earlier one for the same resource waits as long as for a handler, and is then refused:
+// nothing was done for it.
+//
+// Guarantees: G-0084.6
+func TestSubscriptionsDoNotWaitForEver(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
+		asked, release := 0, make(chan struct{})
+		s := newServer(server.Options{OnSubscribe: func(context.Context, string) error {
+			asked++
+			<-release
+			return nil
+		}})
+		w := dial(t, s)
+		w.initialize(protocol.Version20251125)
+		request := func(id, method string) string { return legacy(id, method, `"uri":"x://a"`) }
+		w.send(request(`1`, protocol.MethodSubscribe))
+		pass(time.Second)
+		w.send(request(`2`, protocol.MethodSubscribe), request(`3`, protocol.MethodUnsubscribe))
+		pass(10*time.Second - 1)
+		w.wantNothing()
+		w.want("-32050")
+		w.want("-32050")
+		close(release)
+		w.want(`"id":1`, `"result":{}`)
+		if asked != 1 {
+			t.Errorf("OnSubscribe was called %d times, want once", asked)
+		}
+	})
+}
+
 // If a later OnSubscribe panics, OnUnsubscribe is called for what was already granted.
 //
 // Guarantees: G-0020.6

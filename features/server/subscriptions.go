@@ -29,7 +29,7 @@ func (ss *subscriptions) subscribe(ctx context.Context, c *call, params *protoco
 		return nil, err
 	}
 	changes := &c.peer.changes
-	release, err := changes.claim(ctx, params.URI)
+	release, err := changes.claim(ctx, c.in, params.URI)
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +77,7 @@ func (ss *subscriptions) unsubscribe(ctx context.Context, c *call, params *proto
 		return nil, err
 	}
 	changes := &c.peer.changes
-	release, err := changes.claim(ctx, params.URI)
+	release, err := changes.claim(ctx, c.in, params.URI)
 	if err != nil {
 		return nil, err
 	}
