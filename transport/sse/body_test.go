@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
@@ -167,7 +168,7 @@ func TestABodyAfterTheInterruptionIsNotRead(t *testing.T) {
 		w := pipeWriter{httptest.NewRecorder(), body}
 		r := httptest.NewRequest(http.MethodPost, "/sse", body)
 		r.ContentLength = 10
-		l := newServerLink(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/sse", nil), "", 1<<20)
+		l := newServerLink(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/sse", nil), "", share.Client{}, newUnread(), 1<<20)
 		l.Bind(newRecorder())
 		if refused := l.enter(t.Context()); refused != nil {
 			t.Fatal(refused)

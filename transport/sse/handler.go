@@ -107,7 +107,9 @@ type Acceptor = transport.Acceptor
 // in its own context.
 //
 // A session queues at most 256 frames and 16 MiB for its client. One frame always
-// fits. If the queue is full, Send returns transport.ErrBusy. The handler disconnects
+// fits. If the queue is full, Send returns transport.ErrBusy. All clients together leave at most 64 MiB
+// of messages up to 64 KiB unread, and 64 MiB of longer ones, which they share. Beyond that, Send returns
+// transport.ErrNoRoom for what is longer than 1 KiB, and the client of an answer gets jsonrpc.CodeAnswerDropped. The handler disconnects
 // a client that reads less than 64 KiB in 30 s. It holds bodies of at most 64 KiB for
 // each session, and of 32 × MaxBody for all longer bodies together, which clients share. If a body arrives
 // more slowly than 64 KiB/s after its first 30 s, the response is 408.
@@ -127,11 +129,15 @@ type Handler struct {
 	proxies  *web.Proxies
 	large    *share.Pool // of places for large bodies
 	places   *share.Pool // of sessions
+	unread   *web.Unread
 
 	mu       sync.Mutex
 	sessions map[string]*serverLink
 	stopped  bool
 }
+
+// maxUnread is how many bytes of messages may wait to be written, of those up to 64 KiB and of longer ones.
+const maxUnread = 64 << 20
 
 // NewHandler returns a handler that passes every new link to a, on the goroutine of
 // the request that opened the link.
@@ -139,7 +145,11 @@ func NewHandler(a Acceptor, o HandlerOptions) *Handler {
 	o = o.withDefaults()
 	// shared: bodies above 64 KiB of HTTP+SSE | maxLarge places of HandlerOptions.MaxBody | one | the body waits, 30 s at most, and is refused with 503 | `Acceptor` (`transport.Auditor`)
 	// shared: sessions of HTTP+SSE | HandlerOptions.MaxSessions places | one | the session is refused with 503 | `Acceptor` (`transport.Auditor`)
+	// shared: messages of HTTP+SSE up to 64 KiB that wait to be written | maxUnread bytes | 64 KiB | an answer is dropped with -32051, and what has up to 1 KiB waits in its session | –
+	// shared: longer messages of HTTP+SSE | maxUnread bytes | 256 KiB | the answer is dropped with -32051 | –
+	unread := &web.Unread{Small: share.NewLasting(maxUnread, web.SmallMessage+web.FrameOverhead), Large: share.NewLasting(maxUnread, 256<<10)}
 	return &Handler{
+		unread:   unread,
 		acceptor: a, options: o, proxies: web.NewProxies(o.TrustedProxies, cmp.Or(o.Log, slog.Default())), large: share.New(maxLarge, 1, nil), places: share.NewPlaces(o.MaxSessions),
 		sessions: make(map[string]*serverLink),
 	}
@@ -251,8 +261,9 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request) *refusal {
 	if r.ContentLength != 0 { // net/http would wait for the end of the body
 		return &refusal{status: http.StatusBadRequest, text: "a GET has no body"}
 	}
-	l := newServerLink(w, r, h.identify(r), h.options.MaxFrame)
-	of := web.ClientOf(l.identity, web.AddressOf(r))
+	identity := h.identify(r)
+	of := web.ClientOf(identity, web.AddressOf(r))
+	l := newServerLink(w, r, identity, of, h.unread, h.options.MaxFrame)
 	if !h.places.Take(of, 1) {
 		return &refusal{status: http.StatusServiceUnavailable, text: "no more sessions are possible for this client now", identity: l.identity}
 	}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/internal/signal"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -34,6 +35,8 @@ type serverLink struct {
 	id, identity string
 	http         string // the version of HTTP of the GET request
 	maxFrame     int    // in bytes
+	unread       *web.Unread
+	client       share.Client // whose share of unread it is
 	w            http.ResponseWriter
 	control      *http.ResponseController
 
@@ -45,19 +48,22 @@ type serverLink struct {
 	unused  chan struct{} // closed when the reason is set and no request uses the link
 	gone    chan struct{} // closed when everything has ended
 
-	mu      sync.Mutex
-	queue   queue.Queue
-	uses    int   // how many HTTP requests use the link now
-	reason  error // why the link is over
-	forced  bool  // whether all writing has stopped
-	writing bool
-	reading *http.ResponseController // the controller of the POST whose body is being read; nil if there is none
-	left    error                    // an error that names what has not ended; set before gone is closed
+	mu                 sync.Mutex
+	queue              queue.Queue
+	small, large       int   // the bytes of unread that are taken for the queue and what is being written
+	smallDue, largeDue int   // those for what is being written
+	uses               int   // how many HTTP requests use the link now
+	reason             error // why the link is over
+	forced             bool  // whether all writing has stopped
+	writing            bool
+	reading            *http.ResponseController // the controller of the POST whose body is being read; nil if there is none
+	left               error                    // an error that names what has not ended; set before gone is closed
 }
 
 // newServerLink returns a link that its GET request uses.
-func newServerLink(w http.ResponseWriter, r *http.Request, identity string, maxFrame int) *serverLink {
+func newServerLink(w http.ResponseWriter, r *http.Request, identity string, client share.Client, unread *web.Unread, maxFrame int) *serverLink {
 	return &serverLink{
+		client: client, unread: unread,
 		identity: identity, http: web.VersionOf(r.Proto), maxFrame: maxFrame, w: w, control: http.NewResponseController(w),
 		turn: make(chan struct{}, 1), wake: make(chan struct{}, 1),
 		closing: make(chan struct{}), unused: make(chan struct{}), gone: make(chan struct{}), uses: 1,
@@ -84,11 +90,55 @@ func (l *serverLink) Send(o transport.Outbound) error {
 	switch {
 	case l.reason != nil:
 		return transport.ErrClosed
+	case !l.claim(o.Frame):
+		if len(o.Frame) <= shortFrame { // it waits for room with its sender
+			return transport.ErrBusy
+		}
+		return transport.ErrNoRoom
 	case !l.queue.Push(o):
+		l.release(l.costOf(o.Frame))
 		return transport.ErrBusy
 	}
 	l.signal()
 	return nil
+}
+
+// shortFrame is the size up to which a frame without room waits. A longer one would take memory meanwhile.
+const shortFrame = 1 << 10
+
+// costOf returns what a frame takes of each pool until it is written.
+func (l *serverLink) costOf(frame []byte) (small, large int) {
+	pool, bytes := l.unread.Of(l.client, frame)
+	if pool == l.unread.Large {
+		return 0, bytes
+	}
+	return bytes, 0
+}
+
+// claim takes room for a frame. It reports false if the client has too much unread. The caller holds mu.
+func (l *serverLink) claim(frame []byte) bool {
+	pool, bytes := l.unread.Of(l.client, frame)
+	if !pool.Take(l.client, bytes) {
+		return false
+	}
+	small, large := l.costOf(frame)
+	l.small, l.large = l.small+small, l.large+large
+	return true
+}
+
+// release gives back room. The caller holds mu.
+func (l *serverLink) release(small, large int) {
+	l.small, l.large = l.small-small, l.large-large
+	l.unread.Small.Give(l.client, small)
+	l.unread.Large.Give(l.client, large)
+}
+
+// written gives back the room of the frames that were collected last.
+func (l *serverLink) written() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.release(l.smallDue, l.largeDue)
+	l.smallDue, l.largeDue = 0, 0
 }
 
 // signal makes the goroutine of the GET request check for frames.
@@ -177,6 +227,7 @@ func (l *serverLink) serve(ctx context.Context, endpoint string, keepAlive time.
 		if err := l.write(text, frames); err != nil {
 			return err
 		}
+		l.written()
 		quiet.Reset(keepAlive)
 		var err error
 		if text, frames, err = l.await(ctx, quiet.C); err != nil {
@@ -218,6 +269,8 @@ func (l *serverLink) collect() (text []byte, frames int, over bool) {
 			break
 		}
 		text = eventstream.Append(text, eventstream.Event{Data: frame})
+		small, large := l.costOf(frame)
+		l.smallDue, l.largeDue = l.smallDue+small, l.largeDue+large
 	}
 	return text, frames, l.reason != nil
 }
@@ -284,6 +337,8 @@ func (l *serverLink) end(reason error, grace time.Duration) error {
 	}
 	l.mu.Lock()
 	unsent := l.queue.Tags()
+	l.release(l.small, l.large)
+	l.smallDue, l.largeDue = 0, 0
 	l.mu.Unlock()
 	l.told.Lose(transport.Loss{Reason: reason, Unsent: unsent})
 	close(l.gone)

@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/eventstream"
 	"github.com/bowline-mcp/bowline/transport/internal/web"
@@ -24,7 +25,7 @@ import (
 // Guarantees: G-0034.8
 func TestAPostThatGivesUpItsTurnIsOver(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		l := newServerLink(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/sse", nil), "", 1<<20)
+		l := newServerLink(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/sse", nil), "", share.Client{}, newUnread(), 1<<20)
 		l.Bind(newRecorder())
 		if refused := l.enter(t.Context()); refused != nil {
 			t.Fatalf("the first POST is refused: %+v", refused)
@@ -78,7 +79,10 @@ func TestSendRefuses(t *testing.T) {
 	}
 }
 
-// A stream says nothing for KeepAlive, and then a comment. Each write begins that time anew.
+// A stream says nothing for KeepAlive, and then a comment. Each write begins that time anew. What was written is not
+// unread any more.
+//
+// Guarantees: G-0087.6
 func TestCommentsComeWhenTheStreamIsQuiet(t *testing.T) {
 	for keepAlive, want := range map[time.Duration]time.Duration{0: 15 * time.Second, -1: 15 * time.Second, time.Minute: time.Minute} {
 		virtually(t, HandlerOptions{KeepAlive: keepAlive}, func(t *testing.T, s *site) {
@@ -98,6 +102,9 @@ func TestCommentsComeWhenTheStreamIsQuiet(t *testing.T) {
 			for range 2 {
 				if text, after := next(); text != web.Comment || after != want {
 					t.Errorf("KeepAlive of %v: got %q after %v, want a comment after %v", keepAlive, text, after, want)
+				}
+				if held := s.handler.unread.Small.Held(); held != 0 {
+					t.Errorf("%d bytes count as unread after they were written, want 0", held)
 				}
 				time.AfterFunc(want-time.Second, func() { link.Send(notification(0)) })
 				if text, after := next(); !strings.HasPrefix(text, "data: {") || after != want-time.Second {
@@ -227,5 +234,54 @@ func TestFramesAreWrittenTogether(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+func newUnread() *web.Unread {
+	return &web.Unread{Small: share.NewLasting(1<<20, 64<<10), Large: share.NewLasting(1<<20, 256<<10)}
+}
+
+// What a client leaves unread on all its sessions is limited. A long answer beyond that is refused, a short frame waits,
+// another client has its part, and all is given back when the sessions end.
+//
+// Guarantees: G-0087.6
+func TestUnreadMessagesAreShared(t *testing.T) {
+	unread := newUnread()
+	var links []*serverLink
+	session := func(client string) *serverLink {
+		l := newServerLink(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/sse", nil), client, share.Client{Identity: client}, unread, 1<<20)
+		l.Bind(newRecorder())
+		links = append(links, l)
+		return l
+	}
+	for range 10 {
+		if err := session("greedy").Send(transport.Outbound{Frame: make([]byte, 100<<10)}); err != nil && err != transport.ErrNoRoom {
+			t.Fatal(err)
+		}
+	}
+	if held := unread.Large.Held(); held < 200<<10 || held > 400<<10 {
+		t.Errorf("one client has %d bytes unread, want 38 %% of 1 MiB at most", held)
+	}
+	if err := session("other").Send(transport.Outbound{Frame: make([]byte, 100<<10)}); err != nil {
+		t.Errorf("another client: got %v", err)
+	}
+	greedy := session("greedy")
+	for err := error(nil); err == nil; err = greedy.Send(transport.Outbound{Frame: make([]byte, 10<<10)}) {
+		if unread.Small.Held() > 400<<10 {
+			t.Fatalf("one client has %d bytes of short messages unread", unread.Small.Held())
+		}
+	}
+	for unread.Small.Take(share.Client{Identity: "greedy"}, 100) { // until nothing is left for it
+	}
+	if long, short := greedy.Send(transport.Outbound{Frame: make([]byte, 10<<10)}), greedy.Send(transport.Outbound{Frame: make([]byte, shortFrame)}); long != transport.ErrNoRoom || short != transport.ErrBusy {
+		t.Errorf("without room: got %v and %v, want %v and %v", long, short, transport.ErrNoRoom, transport.ErrBusy)
+	}
+	taken := unread.Small.Held() - greedy.small
+	for _, l := range links {
+		l.leave()
+		l.end(transport.ErrClosed, 0)
+	}
+	if small, large := unread.Small.Held(), unread.Large.Held(); small != taken || large != 0 {
+		t.Errorf("%d and %d bytes are held after the sessions have ended, want %d and 0", small, large, taken)
 	}
 }

@@ -287,7 +287,7 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 			if p := b.peer(t, n); p.count(func(p *peer) int { return len(p.lost) }) > 0 {
 				t.Errorf("client %d lost streams: %v", n, p.lost)
 			}
-			if held := b.handler.unread.large.Held(); held > most || n == 0 && held > most/2 {
+			if held := b.handler.unread.Large.Held(); held > most || n == 0 && held > most/2 {
 				t.Errorf("%d bytes are held for %d clients", held, n+1)
 			}
 		}
@@ -379,7 +379,7 @@ func TestAnswersTakeRoomBeforeTheyAreEncoded(t *testing.T) {
 	inBubble(t, HandlerOptions{MaxUnread: most, MaxFrame: 4 << 20}, false, func(t *testing.T, b *bench) {
 		ctx, leave := context.WithCancel(t.Context())
 		defer leave()
-		large := b.handler.unread.large
+		large := b.handler.unread.Large
 		var done []chan struct{}
 		var stuck *stuckWriter
 		for n := range each {

@@ -107,50 +107,37 @@ func (s *served) give(of share.Client, taken int) {
 	}
 }
 
-// smallSize is the size up to which a message counts for a separate pool, so that large
-// messages never cause the refusal of a small one.
-const smallSize = 64 << 10
+// smallSize is the size up to which a message or a request counts for a separate pool.
+const smallSize = web.SmallMessage
 
-// frameOverhead is what a queued message counts in addition to its bytes.
-const frameOverhead = 256
+const frameOverhead = web.FrameOverhead
 
 // answerRoom is how many bytes are reserved for the answer to a request before the request is delivered: enough
 // for an error with an id of usual length.
 const answerRoom = 1<<10 + frameOverhead
 
-// unread are the pools of messages that wait to be written. A client that reads slowly holds them for long.
-type unread struct{ small, large *share.Pool }
-
-func newUnread(o *HandlerOptions) *unread {
+// newUnread returns the pools of messages that wait to be written.
+func newUnread(o *HandlerOptions) *web.Unread {
 	piece := 256 << 10
 	if o.MaxUnread < 4*o.MaxFrame { // there is little room: one message always fits if it is free
 		piece = o.MaxFrame + frameOverhead
 	}
 	// shared: messages up to 64 KiB that wait to be written | HandlerOptions.MaxUnread bytes | 64 KiB | the request is refused with 503 and -32050; an answer is dropped with -32051 | `HTTPSample.Refused`
 	// shared: longer messages | HandlerOptions.MaxUnread bytes | 256 KiB | the answer is dropped with -32051 | –
-	return &unread{share.NewLasting(o.MaxUnread, smallSize+frameOverhead), share.NewLasting(o.MaxUnread, piece)}
-}
-
-// pool returns the pool for a message to a client, and how many bytes it counts: at most as many as the client ever
-// gets, so that no message is too large for it.
-func (u *unread) pool(of share.Client, frame []byte) (*share.Pool, int) {
-	if len(frame) > smallSize {
-		return u.large, u.large.Fit(of, len(frame)+frameOverhead)
-	}
-	return u.small, len(frame) + frameOverhead
+	return &web.Unread{Small: share.NewLasting(o.MaxUnread, smallSize+frameOverhead), Large: share.NewLasting(o.MaxUnread, piece)}
 }
 
 // poolOfPage returns the pool for events that are replayed together, and how many
 // bytes they count.
-func (u *unread) poolOfPage(of share.Client, page []StoredEvent) (*share.Pool, int) {
+func poolOfPage(u *web.Unread, of share.Client, page []StoredEvent) (*share.Pool, int) {
 	bytes := 0
 	for _, e := range page {
 		bytes += costOf(e)
 	}
 	if bytes > smallSize+eventOverhead {
-		return u.large, u.large.Fit(of, bytes)
+		return u.Large, u.Large.Fit(of, bytes)
 	}
-	return u.small, bytes
+	return u.Small, bytes
 }
 
 // A budget is an amount that is granted in the order of the claims: the credit of a link. Its zero value has

@@ -71,29 +71,29 @@ func TestBudgetGrantsClaimsInOrder(t *testing.T) {
 func TestPoolsOfMessages(t *testing.T) {
 	u := newUnread(&HandlerOptions{MaxUnread: 1 << 20, MaxFrame: 1 << 19})
 	for size, small := range map[int]bool{0: true, smallSize: true, smallSize + 1: false} {
-		if from, bytes := u.pool(share.Client{}, make([]byte, size)); (from == u.small) != small || bytes != size+frameOverhead {
-			t.Errorf("a message of %d bytes counts %d, as a small one: %v, want (from == u.small) == %v and bytes == %v", size, bytes, from == u.small, small, size+frameOverhead)
+		if from, bytes := u.Of(share.Client{}, make([]byte, size)); (from == u.Small) != small || bytes != size+frameOverhead {
+			t.Errorf("a message of %d bytes counts %d, as a small one: %v, want (from == u.Small) == %v and bytes == %v", size, bytes, from == u.Small, small, size+frameOverhead)
 		}
 		page := []StoredEvent{{Data: make([]byte, size)}}
-		if from, bytes := u.poolOfPage(share.Client{}, page); (from == u.small) != small || bytes != size+eventOverhead {
-			t.Errorf("an event of %d bytes counts %d, as a small one: %v, want (from == u.small) == %v and bytes == %v", size, bytes, from == u.small, small, size+eventOverhead)
+		if from, bytes := poolOfPage(u, share.Client{}, page); (from == u.Small) != small || bytes != size+eventOverhead {
+			t.Errorf("an event of %d bytes counts %d, as a small one: %v, want (from == u.Small) == %v and bytes == %v", size, bytes, from == u.Small, small, size+eventOverhead)
 		}
 	}
 	for _, of := range []share.Client{{Identity: "ada"}, {Network: "2001:db8::/64"}} {
 		o := HandlerOptions{}.withDefaults()
-		if from, bytes := newUnread(&o).pool(of, make([]byte, o.MaxFrame)); !from.Take(of, bytes) {
+		if from, bytes := newUnread(&o).Of(of, make([]byte, o.MaxFrame)); !from.Take(of, bytes) {
 			t.Errorf("the largest message is too large for %+v alone, with the default of MaxUnread", of)
 		}
 	}
-	if _, bytes := u.poolOfPage(share.Client{}, make([]StoredEvent, 3)); bytes != 3*costOf(StoredEvent{}) {
+	if _, bytes := poolOfPage(u, share.Client{}, make([]StoredEvent, 3)); bytes != 3*costOf(StoredEvent{}) {
 		t.Errorf("three events count %d", bytes)
 	}
 	// One client may leave one frame of the largest size unread, where that is half of all, and 38 % of small ones.
 	one, other := share.Client{Identity: "1"}, share.Client{Identity: "2"}
-	if !u.large.Take(one, 1<<19+frameOverhead) || u.large.Take(one, 1) || !u.large.Take(other, 1<<18) {
+	if !u.Large.Take(one, 1<<19+frameOverhead) || u.Large.Take(one, 1) || !u.Large.Take(other, 1<<18) {
 		t.Error("a client has one frame of the largest size unread: want no more of it, and the rest for others")
 	}
-	if !u.small.Take(one, 380<<10) || u.small.Take(one, 20<<10) {
+	if !u.Small.Take(one, 380<<10) || u.Small.Take(one, 20<<10) {
 		t.Error("a client has 380 KiB of 1 MiB unread, want that and no 20 KiB more")
 	}
 }

@@ -63,7 +63,7 @@ type serverEnding struct {
 type common struct {
 	maxFrame int // in bytes
 	events   EventStore
-	unread   *unread
+	unread   *web.Unread
 	served   *served
 	table    *sessionTable
 	alarms   alarms

@@ -241,7 +241,7 @@ func (n *numbering) noteGap(text []byte, page []StoredEvent, head uint64) []byte
 // written.
 func (n *numbering) writePage(text []byte, page []StoredEvent) error {
 	link := n.to.link
-	pool, bytes := link.unread.poolOfPage(link.key.Client, page)
+	pool, bytes := poolOfPage(link.unread, link.key.Client, page)
 	if !pool.Take(link.key.Client, bytes) {
 		return ErrNotReading
 	}

@@ -26,7 +26,7 @@ func (b *bench) ended(session string, stream transport.Stream, events, size int)
 	return text.String()
 }
 
-func (b *bench) held() int { return b.handler.unread.small.Held() + b.handler.unread.large.Held() }
+func (b *bench) held() int { return b.handler.unread.Small.Held() + b.handler.unread.Large.Held() }
 
 // A client that resumes a long stream and does not read uses one page of it, charged to
 // the client, however often it reconnects. A client that reads gets everything.

@@ -27,7 +27,7 @@ const mostTaken = 16
 // too much unread.
 func (q *sendQueue) reserve(id jsonrpc.ID) bool {
 	n := answerRoom + id.MaxSize()
-	if !q.link.unread.small.Take(q.link.key.Client, n) {
+	if !q.link.unread.Small.Take(q.link.key.Client, n) {
 		return false
 	}
 	q.reserved = n
@@ -37,7 +37,7 @@ func (q *sendQueue) reserve(id jsonrpc.ID) bool {
 // reserveLarge takes room for a large answer, before it is encoded. It reports false if the client has too much
 // unread.
 func (q *sendQueue) reserveLarge(n int) bool {
-	if n = q.link.unread.large.Fit(q.link.key.Client, n); !q.link.unread.large.Take(q.link.key.Client, n) {
+	if n = q.link.unread.Large.Fit(q.link.key.Client, n); !q.link.unread.Large.Take(q.link.key.Client, n) {
 		return false
 	}
 	q.large += n
@@ -52,9 +52,9 @@ func (q *sendQueue) isReserved(o *transport.Outbound) bool {
 // cost returns the pool from which a frame takes room, and how many bytes.
 func (q *sendQueue) cost(o *transport.Outbound) (*share.Pool, int) {
 	if q.isReserved(o) {
-		return q.link.unread.small, q.reserved
+		return q.link.unread.Small, q.reserved
 	}
-	return q.link.unread.pool(q.link.key.Client, o.Frame)
+	return q.link.unread.Of(q.link.key.Client, o.Frame)
 }
 
 // claim takes room for a frame, first what is reserved. It reports false if the client has too much unread.
@@ -63,9 +63,9 @@ func (q *sendQueue) claim(o *transport.Outbound) bool {
 		q.releaseLarge()
 		return true
 	}
-	pool, bytes := q.link.unread.pool(q.link.key.Client, o.Frame)
+	pool, bytes := q.link.unread.Of(q.link.key.Client, o.Frame)
 	reserved := 0
-	if pool == q.link.unread.large && o.Route.Kind == jsonrpc.KindResult {
+	if pool == q.link.unread.Large && o.Route.Kind == jsonrpc.KindResult {
 		reserved = min(q.large, bytes)
 	}
 	if !pool.Take(q.link.key.Client, bytes-reserved) {
@@ -80,13 +80,13 @@ func (q *sendQueue) claim(o *transport.Outbound) bool {
 // release gives back what is reserved.
 func (q *sendQueue) release() {
 	q.releaseLarge()
-	q.link.unread.small.Give(q.link.key.Client, q.reserved)
+	q.link.unread.Small.Give(q.link.key.Client, q.reserved)
 	q.reserved = 0
 }
 
 func (q *sendQueue) releaseLarge() {
 	if q.large > 0 {
-		q.link.unread.large.Give(q.link.key.Client, q.large)
+		q.link.unread.Large.Give(q.link.key.Client, q.large)
 		q.large = 0
 	}
 }

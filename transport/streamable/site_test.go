@@ -38,7 +38,7 @@ func newScriptedSite(t testing.TB, o HandlerOptions, a *acceptor) *site {
 		cancel()
 		s.server.Close()
 		a.finish(t)
-		if small, large := h.unread.small.Held(), h.unread.large.Held(); small != 0 || large != 0 {
+		if small, large := h.unread.Small.Held(), h.unread.Large.Held(); small != 0 || large != 0 {
 			t.Errorf("%d and %d bytes are charged at the end, want none", small, large)
 		}
 		h.served.wantHeld(t, 0)
