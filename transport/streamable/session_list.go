@@ -18,11 +18,59 @@ type use struct {
 	places    [2]idlePlace  // in these lists: of the table, and of the client
 }
 
-// A population is the links of one client. The idle ones are in lists, where the one that is idle longest is first.
+// A population is the links of one client, of the clients of one /48, or of all. The idle links of a client are in
+// lists, where the one that is idle longest is first.
 type population struct {
 	links, places int
-	idle          [3]idleList // by worth
-	rank          int         // the index in the ranking; noRank: no link is idle
+	idle          [3]idleList // of a client: by worth
+	within        *population // nil: of all
+	members       int         // the populations that are part of this one, and have links
+	byUse         ranking     // those of them that have idle links
+	rank          int         // the index in within.byUse; noRank: no link is idle
+}
+
+// add counts so many more links and places, and follows what has changed.
+func (p *population) add(links, places int) {
+	had := p.links > 0
+	p.links += links
+	p.places += places
+	if p.within == nil {
+		return
+	}
+	switch has := p.links > 0; {
+	case has && !had:
+		p.within.members++
+	case had && !has:
+		p.within.members--
+	}
+	p.within.byUse.update(p)
+	p.within.add(links, places)
+}
+
+// spare returns the idle link that makes room for a client which needs so many places, or nil: one of the client that has
+// most places, even if the new link counts; otherwise one of its own. A client does not lose its only link while another
+// one has several. A /48 is one client compared to others, and within it its clients are compared.
+func (p *population) spare(of *population, n int) *serverLink {
+	if p == of {
+		return p.dispensable()
+	}
+	if len(p.byUse) == 0 {
+		return nil
+	}
+	own := of
+	for own.within != p {
+		own = own.within
+	}
+	switch most := p.byUse[0]; {
+	case most.links > 1 && most.places > own.places+n:
+		return most.dispensable()
+	case own.dispensable() != nil:
+		return own.spare(of, n)
+	case p.members == p.links && most.places >= own.places+n: // all have one link
+		return most.dispensable()
+	default:
+		return nil
+	}
 }
 
 const noRank = -1
@@ -42,10 +90,13 @@ func (l *serverLink) worth() int {
 
 // dispensable returns the idle link that makes room first, or nil.
 func (p *population) dispensable() *serverLink {
+	if len(p.byUse) > 0 {
+		return p.byUse[0].dispensable()
+	}
 	return cmp.Or(p.idle[0].first, p.idle[1].first, p.idle[2].first)
 }
 
-// A ranking is a heap of clients that have idle links: first those with several links, then those with most places,
+// A ranking is a heap of populations that have idle links: first those with several links, then those with most places,
 // then those that use theirs least.
 type ranking []*population
 

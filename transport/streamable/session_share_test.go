@@ -3,7 +3,10 @@ package streamable
 import (
 	"cmp"
 	"fmt"
+	"maps"
+	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,10 +15,10 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A plainTable is a model of a sessionTable, which says by brute force what add must do.
+// A plainTable is a model of a sessionTable, which says by brute force which links make room.
 type plainTable struct {
-	limit int
-	links []*plainLink // in the order in which they became idle
+	places *share.Pool
+	links  []*plainLink // in the order in which they became idle
 }
 
 type plainLink struct {
@@ -26,23 +29,16 @@ type plainLink struct {
 	worth  int
 }
 
-// of returns how many links and places a client has.
-func (m *plainTable) of(client string) (links, places int) {
-	for _, l := range m.links {
-		if l.client == client {
-			links++
-			places += l.places
-		}
-	}
-	return links, places
-}
+// plainNetworks are the networks of clients that are no address of IPv4.
+var plainNetworks = map[string]string{"2001:db8:0:1::/64": "2001:db8::/48", "2001:db8:0:2::/64": "2001:db8::/48", "2001:db8:0:3::/64": "2001:db8::/48", "2001:db8:1:1::/64": "2001:db8:1::/48"}
 
-func (m *plainTable) free() int {
-	free := m.limit
-	for _, l := range m.links {
-		free -= l.places
-	}
-	return free
+func networkOf(l *plainLink) string { return cmp.Or(plainNetworks[l.client], l.client) }
+func clientOf(l *plainLink) string  { return l.client }
+
+// A plainGroup is links that count together.
+type plainGroup struct {
+	links  []*plainLink
+	places int
 }
 
 func (m *plainTable) drop(l *plainLink) {
@@ -57,65 +53,85 @@ func (m *plainTable) last(l *plainLink) {
 
 // add adds a link, and returns those that make room.
 func (m *plainTable) add(l *plainLink) (evicted []*serverLink, ok bool) {
-	_, had := m.of(l.client)
-	free := m.free() - l.places
-	within := had+l.places <= free*free/m.limit || had+l.places <= 1
-	if m.limit < 64 {
-		within = true
-	}
-	if within && free >= 0 {
-		m.links = append(m.links, l)
-		return nil, true
-	}
-	for {
-		idle := m.dispensable(l)
+	for ok = m.places.Take(l.key.Client, l.places); !ok; ok = m.places.Extend(l.key.Client, l.places) {
+		idle := spare(m.links, l, networkOf, clientOf)
 		if idle == nil {
 			return evicted, false
 		}
 		m.drop(idle)
+		m.places.Give(idle.key.Client, idle.places)
 		evicted = append(evicted, idle.serverLink)
-		if m.free() >= l.places {
-			m.links = append(m.links, l)
-			return evicted, true
-		}
 	}
+	m.links = append(m.links, l)
+	return evicted, true
 }
 
-// dispensable returns the link that a new one replaces.
-func (m *plainTable) dispensable(l *plainLink) *plainLink {
-	_, mine := m.of(l.client)
-	mine += l.places
-	allSingle := true
-	var idle []*plainLink
-	for _, other := range m.links {
-		if other.used == 0 {
-			idle = append(idle, other)
+func groupsOf(links []*plainLink, by func(*plainLink) string) map[string]*plainGroup {
+	groups := make(map[string]*plainGroup)
+	for _, l := range links {
+		g := groups[by(l)]
+		if g == nil {
+			g = new(plainGroup)
+			groups[by(l)] = g
 		}
-		links, _ := m.of(other.client)
-		allSingle = allSingle && links == 1
+		g.links = append(g.links, l)
+		g.places += l.places
 	}
-	slices.SortStableFunc(idle, func(a, b *plainLink) int { return cmp.Compare(a.worth, b.worth) })
-	own := slices.IndexFunc(idle, func(other *plainLink) bool { return other.client == l.client })
-	// Of each client only the first counts, and of these that of the client that holds most.
-	slices.SortStableFunc(idle, func(a, b *plainLink) int {
-		linksA, placesA := m.of(a.client)
-		linksB, placesB := m.of(b.client)
-		return cmp.Or(cmp.Compare(min(linksB, 2), min(linksA, 2)), cmp.Compare(placesB, placesA))
-	})
-	var most *plainLink
-	if len(idle) > 0 {
-		most = idle[0]
-		links, places := m.of(most.client)
-		if links > 1 && places > mine {
-			return most
+	return groups
+}
+
+// takeFrom returns the link that the group gives up which has most, and this group; nil if no link is idle.
+func takeFrom(links []*plainLink, by ...func(*plainLink) string) (from *plainGroup, idle *plainLink) {
+	if len(by) == 0 {
+		for _, l := range links {
+			if l.used == 0 && (idle == nil || l.worth < idle.worth) {
+				idle = l
+			}
 		}
-		if own < 0 && allSingle && places >= mine {
-			return most
+		return nil, idle
+	}
+	for _, g := range groupsOf(links, by[0]) {
+		_, l := takeFrom(g.links, by[1:]...)
+		if l == nil {
+			continue
+		}
+		if from == nil || cmp.Or(
+			cmp.Compare(min(len(g.links), 2), min(len(from.links), 2)), cmp.Compare(g.places, from.places), cmp.Compare(idle.worth, l.worth),
+			cmp.Compare(slices.Index(links, idle), slices.Index(links, l)),
+		) > 0 {
+			from, idle = g, l
 		}
 	}
-	if own >= 0 {
-		i := slices.IndexFunc(idle, func(other *plainLink) bool { return other.client == l.client })
-		return idle[i]
+	return from, idle
+}
+
+// spare returns the link that a new one replaces.
+func spare(links []*plainLink, l *plainLink, by ...func(*plainLink) string) *plainLink {
+	if len(by) == 0 {
+		_, idle := takeFrom(links)
+		return idle
+	}
+	most, idle := takeFrom(links, by...)
+	if idle == nil {
+		return nil
+	}
+	groups := groupsOf(links, by[0])
+	mine, single := l.places, true
+	var own []*plainLink
+	if g := groups[by[0](l)]; g != nil {
+		mine, own = mine+g.places, g.links
+	}
+	for _, g := range groups {
+		single = single && len(g.links) == 1
+	}
+	if len(most.links) > 1 && most.places > mine {
+		return idle
+	}
+	if slices.ContainsFunc(own, func(l *plainLink) bool { return l.used == 0 }) {
+		return spare(own, l, by[1:]...)
+	}
+	if single && most.places >= mine {
+		return idle
 	}
 	return nil
 }
@@ -131,15 +147,20 @@ func TestSessionsAreSharedLikeTheModel(t *testing.T) {
 		table := newSessionTable(&o)
 		defer table.close()
 		table.perPlace = 100
-		model := &plainTable{limit: o.MaxSessions}
-		clients := rapid.SampledFrom([]int{2, 5, 40}).Draw(t, "clients")
+		model := &plainTable{places: share.NewPlaces(o.MaxSessions)}
+		clients := slices.Collect(maps.Keys(plainNetworks))
+		slices.Sort(clients)
+		for n := range rapid.SampledFrom([]int{1, 2, 5, 40}).Draw(t, "clients") {
+			clients = append(clients, fmt.Sprint("192.0.2.", n))
+		}
+		clients = clients[rapid.SampledFrom([]int{0, 2, 4}).Draw(t, "no networks"):]
 		since := time.Now().Add(time.Hour) // later than all, because the clock may stand still between two calls
 		idle := func(l *plainLink) {
 			table.leave(l.serverLink)
 			if l.used--; l.used == 0 {
 				since = since.Add(1)
 				l.use.since = since
-				table.byUse.update(table.clients[l.key.Client])
+				table.clients[l.key.Client].add(0, 0)
 				model.last(l)
 			}
 		}
@@ -153,7 +174,7 @@ func TestSessionsAreSharedLikeTheModel(t *testing.T) {
 		begin := func(t *rapid.T, client string, size int, shared bool) {
 			number++
 			l := &plainLink{client: client, places: max(1, (size+99)/100)}
-			l.serverLink = &serverLink{key: clientKey{Client: share.Client{Identity: client}}, size: int32(size), common: &common{table: table}}
+			l.serverLink = &serverLink{key: clientKey{Client: share.Client{Network: client}}, size: int32(size), common: &common{table: table}}
 			if l.session = fmt.Sprint(number); shared {
 				l.session, l.worth, l.places, l.size = "", 1, 1, 0
 				if table.shared[l.key] != nil {
@@ -177,10 +198,10 @@ func TestSessionsAreSharedLikeTheModel(t *testing.T) {
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"begin": func(t *rapid.T) {
-				begin(t, fmt.Sprint(rapid.IntRange(1, clients).Draw(t, "client")), rapid.SampledFrom([]int{0, 50, 100, 101, 250}).Draw(t, "size"), rapid.IntRange(0, 4).Draw(t, "shared") == 0)
+				begin(t, rapid.SampledFrom(clients).Draw(t, "client"), rapid.SampledFrom([]int{0, 50, 100, 101, 250}).Draw(t, "size"), rapid.IntRange(0, 4).Draw(t, "shared") == 0)
 			},
 			"begin many": func(t *rapid.T) {
-				client := fmt.Sprint(rapid.IntRange(1, clients).Draw(t, "client"))
+				client := rapid.SampledFrom(clients).Draw(t, "client")
 				for range rapid.IntRange(1, 40).Draw(t, "n") {
 					begin(t, client, 0, false)
 				}
@@ -205,14 +226,25 @@ func TestSessionsAreSharedLikeTheModel(t *testing.T) {
 				l := draw(t)
 				table.remove(l.serverLink, transport.ErrPeerClosed)
 				model.drop(l)
+				model.places.Give(l.key.Client, l.places)
 			},
 			"": func(t *rapid.T) {
-				if got, want := table.places.Held(), model.limit-model.free(); got != want || len(table.sessions)+len(table.shared) != len(model.links) {
+				if got, want := table.places.Held(), model.places.Held(); got != want || len(table.sessions)+len(table.shared) != len(model.links) {
 					t.Fatalf("%d places and %d links, want %d and %d", got, len(table.sessions)+len(table.shared), want, len(model.links))
 				}
+				networks, clients := groupsOf(model.links, networkOf), groupsOf(model.links, clientOf)
+				maps.DeleteFunc(networks, func(network string, _ *plainGroup) bool { return !strings.HasSuffix(network, "/48") })
+				if len(table.clients) != len(clients) || len(table.networks) != len(networks) {
+					t.Fatalf("%d clients of %d networks, want %d and %d", len(table.clients), len(table.networks), len(clients), len(networks))
+				}
 				for client, of := range table.clients {
-					if links, places := model.of(client.Identity); of.links != links || of.places != places {
-						t.Fatalf("%v has %d links and %d places, want %d and %d", client, of.links, of.places, links, places)
+					if want := clients[client.Network]; of.links != len(want.links) || of.places != want.places {
+						t.Fatalf("%v has %d links and %d places, want %v", client, of.links, of.places, want)
+					}
+				}
+				for network, of := range table.networks {
+					if want := networks[network.String()]; of.links != len(want.links) || of.places != want.places {
+						t.Fatalf("%v has %d links and %d places, want %v", network, of.links, of.places, want)
 					}
 				}
 			},
@@ -222,21 +254,59 @@ func TestSessionsAreSharedLikeTheModel(t *testing.T) {
 
 // wantFair checks what was taken for a new link from those that were there before.
 func wantFair(t *rapid.T, before []*plainLink, evicted []*serverLink, l *plainLink) {
-	m := &plainTable{links: before}
 	for _, gone := range evicted {
-		i := slices.IndexFunc(m.links, func(other *plainLink) bool { return other.serverLink == gone })
-		taken := m.links[i]
-		links, places := m.of(taken.client)
-		_, mine := m.of(l.client)
+		i := slices.IndexFunc(before, func(other *plainLink) bool { return other.serverLink == gone })
+		taken, among, by := before[i], before, networkOf
 		if taken.used > 0 {
 			t.Fatal("a link in use was taken")
 		}
-		if taken.client != l.client && places < mine+l.places {
-			t.Fatalf("a link of a client with %d places was taken for one with %d", places, mine)
+		if networkOf(taken) == networkOf(l) {
+			among, by = groupsOf(before, networkOf)[networkOf(l)].links, clientOf
 		}
-		if taken.client != l.client && links == 1 && slices.ContainsFunc(m.links, func(other *plainLink) bool { n, _ := m.of(other.client); return n > 1 }) {
-			t.Fatal("a client has lost its only link, while another has several")
+		groups, mine := groupsOf(among, by), l.places
+		if own := groups[by(l)]; own != nil {
+			mine += own.places
 		}
-		m.links = slices.Delete(m.links, i, i+1)
+		if from := groups[by(taken)]; by(taken) != by(l) {
+			if from.places < mine {
+				t.Fatalf("a link of %d places was taken for one of %d", from.places, mine)
+			}
+			for _, other := range groups {
+				if len(from.links) == 1 && len(other.links) > 1 {
+					t.Fatal("a client has lost its only link, while another has several")
+				}
+			}
+		}
+		before = slices.Delete(before, i, i+1)
+	}
+}
+
+// A client that has many networks of one /48 takes no more idle sessions than one client: newcomers of its networks
+// replace each other's.
+//
+// Guarantees: G-0083.9
+func TestNetworksOfOneClientEndNoOnlySession(t *testing.T) {
+	o := HandlerOptions{MaxSessions: 100}.withDefaults()
+	table := newSessionTable(&o)
+	defer table.close()
+	begin := func(network string, session int) (l *serverLink, evicted []*serverLink) {
+		l = &serverLink{session: fmt.Sprint(network, session), key: clientKey{Client: share.Client{Network: network}}}
+		evicted, ok := table.add(l)
+		if !ok || !table.accepted(l) {
+			t.Fatalf("the session of %s was refused", network)
+		}
+		table.leave(l)
+		return l, evicted
+	}
+	for n := range 60 {
+		begin(fmt.Sprint("192.0.2.", n), 1)
+	}
+	for n := range 1000 {
+		_, evicted := begin(fmt.Sprintf("2001:db8:0:%x::/64", n), 1)
+		for _, l := range evicted {
+			if l.key.Wide() != netip.MustParsePrefix("2001:db8::/48") {
+				t.Fatalf("the session of %s has ended for newcomer %d", l.key.Network, n)
+			}
+		}
 	}
 }

@@ -1,9 +1,9 @@
 package streamable
 
 import (
-	"cmp"
 	"crypto/rand"
 	"encoding/base64"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -25,7 +25,8 @@ type sessionTable struct {
 	shared   map[clientKey]*serverLink
 	opening  map[clientKey]chan struct{} // shared links that are being opened; each channel is closed when that has finished
 	clients  map[share.Client]*population
-	byUse    ranking     // the clients that have idle links
+	networks map[netip.Prefix]*population // the /48 of clients that have one
+	all      population
 	idle     idleList    // the idle links of all clients
 	timer    *time.Timer // for the link that is idle longest
 	full     bool        // drain or close was called, so no more links are added
@@ -46,7 +47,7 @@ func newSessionTable(o *HandlerOptions) *sessionTable {
 	return &sessionTable{
 		places: share.NewPlaces(o.MaxSessions), perPlace: max(bytesPerPlace, minSessionBytes/o.MaxSessions), idleLimit: o.SessionIdle,
 		sessions: make(map[string]*serverLink), shared: make(map[clientKey]*serverLink),
-		opening: make(map[clientKey]chan struct{}), clients: make(map[share.Client]*population),
+		opening: make(map[clientKey]chan struct{}), clients: make(map[share.Client]*population), networks: make(map[netip.Prefix]*population),
 		refusing: make(map[string]time.Time),
 	}
 }
@@ -88,7 +89,7 @@ func (t *sessionTable) add(l *serverLink) (evicted []*serverLink, ok bool) {
 	n := t.placesOf(l)
 	if !t.places.Take(l.key.Client, n) {
 		for ok := false; !ok; ok = t.places.Extend(l.key.Client, n) {
-			idle := t.dispensable(l.key.Client, n)
+			idle := t.all.spare(t.of(l.key.Client), n)
 			if idle == nil {
 				return evicted, false
 			}
@@ -96,12 +97,7 @@ func (t *sessionTable) add(l *serverLink) (evicted []*serverLink, ok bool) {
 			evicted = append(evicted, idle)
 		}
 	}
-	of := t.clients[l.key.Client]
-	if of == nil {
-		of = &population{rank: noRank}
-		t.clients[l.key.Client] = of
-	}
-	t.count(of, 1, n)
+	t.count(l.key.Client, 1, n)
 	if l.isShared() {
 		t.shared[l.key] = l
 	} else {
@@ -115,31 +111,36 @@ func (t *sessionTable) placesOf(l *serverLink) int {
 	return max(1, (int(l.size)+t.perPlace-1)/t.perPlace)
 }
 
-// dispensable returns the idle link that makes room for a client which needs so many places, or nil: one of the
-// client that has most places, even if the new link counts; otherwise one of its own. A client does not
-// lose its only link while another one has several.
-func (t *sessionTable) dispensable(c share.Client, n int) *serverLink {
-	if len(t.byUse) == 0 {
-		return nil
+// of returns the links of a client, which may have none yet.
+func (t *sessionTable) of(c share.Client) *population {
+	if p := t.clients[c]; p != nil {
+		return p
 	}
-	of := cmp.Or(t.clients[c], new(population))
-	switch most := t.byUse[0]; {
-	case most.links > 1 && most.places > of.places+n:
-		return most.dispensable()
-	case of.dispensable() != nil:
-		return of.dispensable()
-	case len(t.clients) == len(t.sessions)+len(t.shared) && most.places >= of.places+n: // all have one link
-		return most.dispensable()
-	default:
-		return nil
+	within := &t.all
+	if wide := c.Wide(); wide.IsValid() {
+		within = t.networks[wide]
+		if within == nil {
+			within = &population{within: &t.all, rank: noRank}
+		}
 	}
+	return &population{within: within, rank: noRank}
 }
 
 // count counts so many more links and places of a client.
-func (t *sessionTable) count(of *population, links, places int) {
-	of.links += links
-	of.places += places
-	t.byUse.update(of)
+func (t *sessionTable) count(c share.Client, links, places int) {
+	of := t.of(c)
+	if of.add(links, places); of.links > 0 {
+		t.clients[c] = of
+	} else {
+		delete(t.clients, c)
+	}
+	switch network := of.within; {
+	case network == &t.all:
+	case network.links > 0:
+		t.networks[c.Wide()] = network
+	default:
+		delete(t.networks, c.Wide())
+	}
 }
 
 // accepted makes the caller the first user of a new link. It reports false if the link
@@ -245,7 +246,7 @@ func (t *sessionTable) notIdle(l *serverLink) {
 	t.idle.remove(l, ofTable)
 	of := t.clients[l.key.Client]
 	of.idle[l.worth()].remove(l, ofClient)
-	t.byUse.update(of)
+	of.add(0, 0)
 }
 
 func (t *sessionTable) nowIdle(l *serverLink) {
@@ -253,7 +254,7 @@ func (t *sessionTable) nowIdle(l *serverLink) {
 	t.idle.append(l, ofTable)
 	of := t.clients[l.key.Client]
 	of.idle[l.worth()].append(l, ofClient)
-	t.byUse.update(of)
+	of.add(0, 0)
 	t.arm()
 }
 
@@ -300,10 +301,8 @@ func (t *sessionTable) forget(l *serverLink, why sessionEnd) {
 	default:
 		return
 	}
-	of, n := t.clients[l.key.Client], t.placesOf(l)
-	if t.count(of, -1, -n); of.links == 0 {
-		delete(t.clients, l.key.Client)
-	}
+	n := t.placesOf(l)
+	t.count(l.key.Client, -1, -n)
 	t.places.Give(l.key.Client, n)
 }
 
