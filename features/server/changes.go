@@ -242,6 +242,7 @@ type changes struct {
 	firing  bool                     // changes are being sent
 	holds   int32                    // calls of OnUnsubscribe that the end of the peer waits for
 	claimed map[string]chan struct{} // resources whose subscription a request is changing
+	room    *subscribedRoom          // nil before the first subscription of a session
 	timer   *time.Timer              // nil: nothing is scheduled
 	fired   chan struct{}            // closed when they were sent; nil: nobody waits for that
 	sending sync.WaitGroup

@@ -362,7 +362,7 @@ func (s *Server) innermost(ctx context.Context, r *Request) (any, error) {
 func (s *Server) notified(ctx context.Context, r *Request) {
 	switch r.Method {
 	case protocol.NotificationInitialized:
-		r.call.peer.restore(ctx)
+		r.call.peer.restore(ctx, r.call.client())
 		r.call.peer.changes.begin()
 	case protocol.NotificationRootsListChanged:
 		if r.Session != nil && s.options.OnRootsChanged != nil {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport"
 )
@@ -171,11 +172,11 @@ func (p *peer) begun(session *Session) {
 }
 
 // restore restores the subscriptions of a session that the link continues, if the client is
-// still allowed to have them. Whatever may have changed while no process served the session is
+// still allowed to have them and there is room. Whatever may have changed while no process served the session is
 // announced. The context is that of "initialized", so the Origin is that of the request which
 // brought the session here.
-func (p *peer) restore(ctx context.Context) {
-	k, c := p.keeping, &p.changes
+func (p *peer) restore(ctx context.Context, from share.Client) {
+	k, c, ss := p.keeping, &p.changes, &p.server.subscriptions
 	if !k.restores() {
 		return
 	}
@@ -188,7 +189,12 @@ func (p *peer) restore(ctx context.Context) {
 	}
 	refused := 0
 	for i, uri := range uris {
-		err := p.guarded("OnSubscribe", func() error { return p.maySubscribeAgain(ctx, uri) })
+		err := ss.take(c, from, uri)
+		if err == nil {
+			if err = p.guarded("OnSubscribe", func() error { return p.maySubscribeAgain(ctx, uri) }); err != nil {
+				ss.give(c, uri)
+			}
+		}
 		if err != nil && ctx.Err() != nil { // nobody has decided: the session may go on elsewhere
 			for _, left := range uris[i:] {
 				c.unclaim(left)

@@ -74,7 +74,9 @@ type Options struct {
 	// advertised by Capabilities.Resources alone, a client may subscribe to the
 	// resources that it may read. It is called again for a subscription of a session that is
 	// continued here (Session.Restored). The Origin in ctx is then that of the request that
-	// continues the session, and the method is "notifications/initialized".
+	// continues the session, and the method is "notifications/initialized". It is not called
+	// if there is no room: what all sessions are subscribed to may take 1/48 of MaxMemory, which
+	// clients share; the response is then jsonrpc.CodeOverloaded.
 	OnSubscribe func(ctx context.Context, uri string) error
 
 	// OnUnsubscribe is called when a subscription ends, also when the client has
@@ -200,6 +202,7 @@ func New(info protocol.Implementation, o Options) *Server {
 	s.tasks.init(s, o.Tasks)
 	s.tools.server, s.resources.server, s.prompts.server, s.skills.server, s.completions.server = s, s, s, s, s
 	s.capabilities.server, s.sessions.server, s.subscriptions.server = s, s, s
+	s.subscriptions.room = newSubscriptionRoom(s.options.MaxMemory / 48)
 	s.sessions.live = make(map[*peer]struct{})
 	s.sessions.ctx, s.sessions.cancel = context.WithCancel(context.Background())
 	methods := s.table()

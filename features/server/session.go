@@ -75,6 +75,7 @@ const (
 func (p *peer) end() {
 	p.leaving.Store(aNotification)
 	uris := p.changes.end()
+	p.server.subscriptions.giveAll(&p.changes)
 	p.leaving.Store(onUnsubscribe)
 	defer p.leaving.Store(0)
 	p.changes.held.Wait()

@@ -274,3 +274,72 @@ func TestTheNumberOfSubscriptionsIsBounded(t *testing.T) {
 		}
 	})
 }
+
+// What all legacy sessions are subscribed to has a limit, which clients share: a session beyond it is refused before the program is
+// asked. Room is free again when a session unsubscribes or ends, and when the program refuses.
+//
+// Guarantees: G-0083.14
+func TestSubscriptionsOfSessionsAreShared(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
+		refuses, asked := false, 0
+		s := newServer(server.Options{MaxMemory: 48 * 200_000, OnSubscribe: func(context.Context, string) error {
+			asked++
+			if refuses {
+				return server.ErrNotFound
+			}
+			return nil
+		}})
+		session := func() (send func(method string, n int) *fault, end func()) {
+			w := dial(t, s)
+			w.initialize(protocol.Version20251125)
+			return func(method string, n int) *fault {
+				w.link.Grant(transport.Main, 1)
+				w.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":2,"method":"resources/%s","params":{"uri":"x://%s%d"}}`, method, strings.Repeat("a", 1000), n))
+				var got response
+				w.read(&got)
+				return got.Error
+			}, func() { w.link.Close(0) }
+		}
+		fill := func(send func(string, int) *fault) (n int) {
+			for ; n < 200; n++ {
+				before := asked
+				if err := send("subscribe", n); err != nil {
+					if !err.is(jsonrpc.CodeOverloaded, "share") || asked != before {
+						t.Errorf("subscription %d: %v, and the program was asked %d times", n, err, asked-before)
+					}
+					break
+				}
+			}
+			return n
+		}
+		first, end := session()
+		most := fill(first)
+		if most < 60 || most > 75 {
+			t.Errorf("a client is subscribed to %d resources of about 1,070 bytes, want 38 %% of 200 kB", most)
+		}
+		if err := first("unsubscribe", 0); err != nil {
+			t.Error(err)
+		}
+		refuses = true
+		for range 3 {
+			if err := first("subscribe", most); err.is(jsonrpc.CodeOverloaded, "share") {
+				t.Error("a refused subscription takes room")
+			}
+		}
+		refuses = false
+		if err := first("subscribe", most); err != nil {
+			t.Errorf("in the place of another: %v", err)
+		}
+		second, endSecond := session()
+		if n := fill(second); n < 10 || n >= most {
+			t.Errorf("another client is subscribed to %d resources, want some, and fewer than %d", n, most)
+		}
+		end()
+		endSecond()
+		synctest.Wait()
+		third, _ := session()
+		if n := fill(third); n != most {
+			t.Errorf("after both have ended a client is subscribed to %d resources, want %d", n, most)
+		}
+	})
+}

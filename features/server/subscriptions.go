@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
@@ -15,6 +16,60 @@ import (
 type subscriptions struct {
 	listeners
 	server *Server
+	room   *share.Pool // of what legacy sessions are subscribed to; a listening request holds the room of its link
+}
+
+// newSubscriptionRoom returns a pool of so many bytes.
+func newSubscriptionRoom(bytes int) *share.Pool {
+	// shared: what sessions are subscribed to | Options.MaxMemory/48 bytes | 64 KiB | resources/subscribe is refused with -32050 | `Options.Audit`
+	return share.NewLasting(bytes, 64<<10)
+}
+
+// uriCost is what a URI takes in a set, in addition to its bytes.
+const uriCost = 64
+
+// A subscribedRoom is what a session has taken for what it is subscribed to, as the client that subscribed first.
+type subscribedRoom struct {
+	of    share.Client
+	bytes int
+}
+
+// take takes room for a resource, unless the session has ended.
+func (ss *subscriptions) take(c *changes, of share.Client, uri string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		return nil
+	}
+	if c.room == nil {
+		c.room = &subscribedRoom{of: of}
+	}
+	n := len(uri) + uriCost
+	if !ss.room.Take(c.room.of, n) {
+		return refuse(jsonrpc.CodeOverloaded, "overloaded: sessions are subscribed to resources of %d bytes, and %s", ss.room.Held(), ss.room.Refused(n))
+	}
+	c.room.bytes += n
+	return nil
+}
+
+// give gives back what was taken for a resource.
+func (ss *subscriptions) give(c *changes, uri string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n := len(uri) + uriCost; c.room != nil {
+		ss.room.Give(c.room.of, n)
+		c.room.bytes -= n
+	}
+}
+
+// giveAll gives back what a session has taken, which has ended.
+func (ss *subscriptions) giveAll(c *changes) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.room != nil {
+		ss.room.Give(c.room.of, c.room.bytes)
+		c.room = nil
+	}
 }
 
 // changed tells the clients of this server of a change, and those of other nodes.
@@ -44,12 +99,21 @@ func (ss *subscriptions) subscribe(ctx context.Context, c *call, params *protoco
 	case full:
 		return nil, refuse(jsonrpc.CodeInvalidParams, "resources/subscribe: there are %d subscriptions", protocol.MaxResourceURIs)
 	}
+	if err := ss.take(changes, c.client(), params.URI); err != nil {
+		return nil, err
+	}
+	added := false
+	defer func() {
+		if !added {
+			ss.give(changes, params.URI)
+		}
+	}()
 	if err := ss.maySubscribe(ctx, params.URI); err != nil {
 		return nil, c.resourceFault(params.URI, err)
 	}
 	changes.mu.Lock()
 	ended := changes.ended
-	if !ended {
+	if added = !ended; added {
 		changes.wanted.add(updated(params.URI))
 	}
 	changes.mu.Unlock()
@@ -88,6 +152,7 @@ func (ss *subscriptions) unsubscribe(ctx context.Context, c *call, params *proto
 	delete(changes.pending.uris, params.URI)
 	changes.mu.Unlock()
 	if known {
+		ss.give(changes, params.URI)
 		c.peer.keep()
 		c.peer.unsubscribed(ctx, params.URI)
 	}
