@@ -112,9 +112,8 @@ func (b *body) keep(n int) {
 	b.large.keep(n - web.SmallBody)
 }
 
-// turnPatience is how long a body that has arrived may wait for its turn: as long as a request
-// may wait for its handler, by default.
-const turnPatience = 10 * time.Second
+// due returns until when the body may wait for what it needs.
+func (b *body) due() time.Time { return b.whole.Add(requestPatience) }
 
 // inTurn does a part of the work for a body when it is the turn of its client.
 func (b *body) inTurn(ctx context.Context, work func() *refusal) (refused *refusal) {
@@ -122,7 +121,7 @@ func (b *body) inTurn(ctx context.Context, work func() *refusal) (refused *refus
 	if b.batch {
 		cost *= batchCost
 	}
-	if err := b.room.turns.DoBefore(ctx, b.whole.Add(turnPatience), b.from, cost, func() { refused = work() }); err != nil {
+	if err := b.room.turns.DoBefore(ctx, b.due(), b.from, cost, func() { refused = work() }); err != nil {
 		return overloaded(b.requestID(), errNotItsTurn.Error())
 	}
 	return refused

@@ -54,8 +54,9 @@ func (h *holding) keep(n int) {
 // It is much less than one large body, so that few clients cannot fill the pool with pieces.
 const largePiece = 256 << 10
 
-// servedPatience is how long a request may wait until those that are served leave room.
-const servedPatience = 10 * time.Second
+// requestPatience is how long a request that has arrived may wait here, for its turn and until those that are served
+// leave room: as long as it may wait for its handler, by default.
+const requestPatience = 10 * time.Second
 
 // served are the pools of requests that are served: from before a request is delivered until it has been answered,
 // it counts its bytes and what its values take when decoded. A handler may take long.
@@ -79,15 +80,15 @@ func (s *served) pool(cost int) *share.Pool {
 }
 
 // take takes room for a request of a client, and returns how much: its cost or, if that is more, what the client gets at
-// most. It waits until there is room. It reports false, and takes nothing, if that lasts too long or ctx ends first.
-func (s *served) take(ctx context.Context, of share.Client, cost int) (taken int, ok bool) {
+// most. It waits until there is room. It reports false, and takes nothing, if there is none before due or ctx ends first.
+func (s *served) take(ctx context.Context, due time.Time, of share.Client, cost int) (taken int, ok bool) {
 	pool := s.pool(cost)
 	taken = pool.Fit(of, cost)
 	claim := pool.Claim(of, taken)
 	if claim == nil {
 		return taken, true
 	}
-	patience := time.NewTimer(servedPatience)
+	patience := time.NewTimer(time.Until(due))
 	defer patience.Stop()
 	select {
 	case <-claim.Granted():

@@ -126,29 +126,18 @@ func TestRequestThatHasWaitedTooLongGets503(t *testing.T) {
 func TestBodyThatWaitsForItsTurn(t *testing.T) {
 	large := modernBody("echo", `"pad":"`+strings.Repeat("x", turn.Small)+`",`)
 	inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
-		end, ended := make(chan struct{}), make(chan struct{})
-		places := max(1, runtime.GOMAXPROCS(0)-1)
-		for n := range places {
-			go func() {
-				_ = b.handler.room.turns.Do(t.Context(), share.Client{Identity: fmt.Sprint(n)}, turn.Small+1, func() { <-end })
-				ended <- struct{}{}
-			}()
-		}
-		synctest.Wait()
+		end := b.takeTurns(t)
 		since := time.Now()
 		w, done := b.serve(t.Context(), "POST", large, modernHeader("echo")...)
 		<-done
-		if waited := time.Since(since); w.Code != 503 || w.Header().Get("Retry-After") != soon || waited != turnPatience {
-			t.Errorf("got status %d and %s after %v, want 503 after %v", w.Code, w.Body, waited, turnPatience)
+		if waited := time.Since(since); w.Code != 503 || w.Header().Get("Retry-After") != soon || waited != requestPatience {
+			t.Errorf("got status %d and %s after %v, want 503 after %v", w.Code, w.Body, waited, requestPatience)
 		}
 		w, done = b.serve(t.Context(), "POST", large, modernHeader("echo")...)
 		pass(4 * time.Second)
-		close(end)
+		end()
 		if <-done; w.Code != 200 {
 			t.Errorf("a body whose turn came: got status %d and %s, want 200", w.Code, w.Body)
-		}
-		for range places {
-			<-ended
 		}
 		p := b.peer(t, 0)
 		p.mu.Lock()
@@ -157,6 +146,46 @@ func TestBodyThatWaitsForItsTurn(t *testing.T) {
 			t.Errorf("%d messages were delivered, held for %v; want one, held for 4s", n, p.received[0].Held)
 		}
 	})
+}
+
+// A request waits for its turn and for room until its time is over, and not for that time each.
+//
+// Guarantees: G-0084.5
+func TestRequestThatWaitsForItsTurnAndForRoom(t *testing.T) {
+	large := modernBody("echo", `"pad":"`+strings.Repeat("x", turn.Small)+`",`)
+	inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
+		pool, filled := b.handler.served.large, 0
+		for pool.Take(share.Client{Identity: fmt.Sprint(filled)}, largePiece) {
+			filled++
+		}
+		end, since := b.takeTurns(t), time.Now()
+		w, done := b.serve(t.Context(), "POST", large, modernHeader("echo")...)
+		pass(4 * time.Second)
+		end()
+		<-done
+		if waited := time.Since(since); w.Code != 503 || waited != requestPatience {
+			t.Errorf("got status %d and %s after %v, want 503 after %v", w.Code, w.Body, waited, requestPatience)
+		}
+		for n := range filled {
+			pool.Give(share.Client{Identity: fmt.Sprint(n)}, largePiece)
+		}
+	})
+}
+
+// takeTurns does as many pieces of work as possible, until the test calls end.
+func (b *bench) takeTurns(t *testing.T) (end func()) {
+	over := make(chan struct{})
+	var doing sync.WaitGroup
+	for n := range max(1, runtime.GOMAXPROCS(0)-1) {
+		doing.Go(func() {
+			_ = b.handler.room.turns.Do(t.Context(), share.Client{Identity: fmt.Sprint(n)}, turn.Small+1, func() { <-over })
+		})
+	}
+	synctest.Wait()
+	return func() {
+		close(over)
+		doing.Wait()
+	}
 }
 
 // A client that disconnects while its request is being served cancels it only since 2026-07-28.

@@ -205,8 +205,8 @@ func TestServedRequestsAreBounded(t *testing.T) {
 		if <-done; w.Code != 200 || time.Since(begun) > 0 {
 			t.Errorf("a small request: got %d after %v, want 200 at once", w.Code, time.Since(begun))
 		}
-		if got := refused(); got != 503 || time.Since(begun) != servedPatience {
-			t.Errorf("got %d after %v, want 503 after %v", got, time.Since(begun), servedPatience)
+		if got := refused(); got != 503 || time.Since(begun) != requestPatience {
+			t.Errorf("got %d after %v, want 503 after %v", got, time.Since(begun), requestPatience)
 		}
 		if got := p.count(func(p *peer) int { return len(p.received) }); got != 3 {
 			t.Errorf("%d requests of one client were delivered, want 3: two large ones and a small one", got)
