@@ -6,6 +6,7 @@ import (
 	"iter"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"time"
 
@@ -74,6 +75,7 @@ const finishGrace = 5 * time.Second
 func newServe(with Extras) *cobra.Command {
 	var overStdio, faults, fixtures bool
 	var address, ledger string
+	var proxies []string
 	var protection protection
 	var observation monitoringFlags
 	var member memberFlags
@@ -92,6 +94,8 @@ func newServe(with Extras) *cobra.Command {
 			switch {
 			case overStdio == overHTTP:
 				return usageFailure(errors.New("use --stdio or --http: bowline serve --stdio, or bowline serve --http :8080"))
+			case !overHTTP && len(proxies) > 0:
+				return usageFailure(errors.New("--trusted-proxy needs --http: over standard input and output there is no proxy"))
 			case overHTTP && faults:
 				return usageFailure(errors.New("--faults needs --stdio: over HTTP there is no stream to break"))
 			}
@@ -107,7 +111,7 @@ func newServe(with Extras) *cobra.Command {
 				return errors.Join(err, node.close())
 			}
 			if overHTTP {
-				err = serveHTTP(cmd, address, ledger, fixtures, &protection, watching, node)
+				err = serveHTTP(cmd, address, ledger, proxies, fixtures, &protection, watching, node)
 			} else {
 				err = serveStdio(cmd, faults, fixtures, watching)
 			}
@@ -116,6 +120,7 @@ func newServe(with Extras) *cobra.Command {
 	}
 	command.Flags().BoolVar(&overStdio, "stdio", false, "serve on standard input and output")
 	command.Flags().StringVar(&address, "http", "", "serve Streamable HTTP on this `ADDRESS`, such as :8080")
+	command.Flags().StringArrayVar(&proxies, "trusted-proxy", nil, "believe what the reverse proxies with these addresses, a `CIDR` such as 10.0.0.0/8, say about their clients (with --http, may be repeated)")
 	protection.addFlags(command)
 	observation.addFlags(command)
 	member.addFlags(command)
@@ -144,7 +149,11 @@ func serveStdio(cmd *cobra.Command, faults, fixtures bool, watching *monitoring)
 }
 
 // serveHTTP serves until its context ends or its node drains, and then finishes what it was asked.
-func serveHTTP(cmd *cobra.Command, address, ledger string, fixtures bool, protection *protection, watching *monitoring, node *servingNode) error {
+func serveHTTP(cmd *cobra.Command, address, ledger string, proxies []string, fixtures bool, protection *protection, watching *monitoring, node *servingNode) error {
+	trusted, err := parseProxies(proxies)
+	if err != nil {
+		return usageFailure(err)
+	}
 	listener, err := listen("--http", address)
 	if err != nil {
 		return err
@@ -158,7 +167,7 @@ func serveHTTP(cmd *cobra.Command, address, ledger string, fixtures bool, protec
 		defer file.Close()
 		about.Ledger = file
 	}
-	options := streamable.HandlerOptions{ShutdownGrace: finishGrace / 4 * 5} // calls have four fifths of it
+	options := streamable.HandlerOptions{TrustedProxies: trusted, ShutdownGrace: finishGrace / 4 * 5} // calls have four fifths of it
 	watching.apply(&about)
 	node.apply(&about.Server, &options)
 	tools := bundled.New(about)
@@ -187,6 +196,21 @@ func serveHTTP(cmd *cobra.Command, address, ledger string, fixtures bool, protec
 		return nil // what had to be given up is no failure of the server
 	}
 	return fmt.Errorf("serve %s: %w", address, err)
+}
+
+// parseProxies returns the addresses of proxies. One without a length is a single address.
+func parseProxies(texts []string) (trusted []netip.Prefix, err error) {
+	for _, text := range texts {
+		prefix, err := netip.ParsePrefix(text)
+		if ip, single := netip.ParseAddr(text); single == nil {
+			prefix, err = ip.Prefix(ip.BitLen())
+		}
+		if err != nil {
+			return nil, fmt.Errorf("--trusted-proxy %s: use an address such as 10.0.0.5, or a range such as 10.0.0.0/8", text)
+		}
+		trusted = append(trusted, prefix)
+	}
+	return trusted, nil
 }
 
 func urlOf(listener net.Listener) string { return "http://" + listener.Addr().String() + endpointPath }

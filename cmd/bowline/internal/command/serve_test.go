@@ -1,6 +1,7 @@
 package command
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -66,4 +67,14 @@ func TestServeEndsASubscriptionInGoodOrder(t *testing.T) {
 	if strings.Contains(o.stdout, `"error"`) {
 		t.Errorf("standard output: %s", o.stdout)
 	}
+}
+
+// Proxies are addresses or ranges, and only a server over HTTP has any.
+func TestServeTrustsProxies(t *testing.T) {
+	trusted, err := parseProxies([]string{"10.0.0.0/8", "192.0.2.1", "2001:db8::1"})
+	if got, want := fmt.Sprint(trusted), "[10.0.0.0/8 192.0.2.1/32 2001:db8::1/128]"; got != want || err != nil {
+		t.Errorf("got %s, %v, want %s", got, err, want)
+	}
+	bowline(t, "", "serve", "--stdio", "--trusted-proxy", "10.0.0.1").want(t, exitUsage, "", "--trusted-proxy needs --http")
+	bowline(t, "", "serve", "--http", "127.0.0.1:0", "--trusted-proxy", "proxy").want(t, exitUsage, "", "--trusted-proxy proxy: use an address")
 }
