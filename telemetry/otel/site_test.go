@@ -57,6 +57,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	testenv.Once()
+	testenv.SideBySide(8)
 	goleak.VerifyTestMain(m)
 }
 

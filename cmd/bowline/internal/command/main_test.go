@@ -28,6 +28,7 @@ func TestMain(m *testing.M) {
 		os.Exit(play())
 	}
 	testenv.Once()
+	testenv.SideBySide(4)
 	config, err := os.MkdirTemp("", "bowline-test-*") // no test sees the logins of whoever runs it
 	if err != nil {
 		panic(err)
