@@ -3,6 +3,7 @@ package conn
 import (
 	"bytes"
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -232,5 +233,20 @@ func TestHandlerThatIsNotWantedDoesNotStart(t *testing.T) {
 				l.finish()
 			})
 		})
+	}
+}
+
+// TestAStreamIsServedWhileTheConnDrains checks that the handler of a stream starts although the Conn drains, and can end the stream in
+// good order; one that was cancelled for another reason does not start.
+//
+// Guarantees: G-0020.7
+func TestAStreamIsServedWhileTheConnDrains(t *testing.T) {
+	gone := errors.New("gone")
+	for why, want := range map[error]error{ErrDraining: nil, gone: gone} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(why)
+		if got := (&served{Incoming: &Incoming{streaming: true}, ctx: ctx}).unwanted(1); !errors.Is(got, want) {
+			t.Errorf("a request that ends because of %v: got %v, want %v", why, got, want)
+		}
 	}
 }

@@ -68,13 +68,10 @@ func (l *loop) serveOne(request served) bool {
 	return l.handled(request.Incoming, began, reply)
 }
 
-// unwanted returns why the handler must not start any more, or nil. If the context has ended, the answer
-// is sent only in a drain.
+// unwanted returns why the handler must not start any more, or nil.
 func (s *served) unwanted(now instant) error {
 	switch {
-	case s.ctx.Err() != nil && errors.Is(context.Cause(s.ctx), ErrDraining):
-		return errShuttingDown
-	case s.ctx.Err() != nil:
+	case s.ctx.Err() != nil && !errors.Is(context.Cause(s.ctx), ErrDraining): // only a stream ends so: its handler answers
 		return context.Cause(s.ctx)
 	case passed(now, s.startBy):
 		return errTooLate(s.loop.conn.options.Patience)
