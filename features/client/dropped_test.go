@@ -51,6 +51,11 @@ func serveRoomless(t *testing.T) *roomless {
 	call := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"unread","arguments":{"size":1}}}`
 	response := r.open(t, "POST", call, "Mcp-Session-Id", session, "Mcp-Protocol-Version", protocol.LatestLegacy)
 	t.Cleanup(func() { response.Body.Close() })
+	for some, text := make([]byte, 1), ""; !strings.HasSuffix(text, "xxx"); text += string(some) { // until the answer has taken its room
+		if _, err := response.Body.Read(some); err != nil {
+			t.Fatal(err)
+		}
+	}
 	return r
 }
 
