@@ -80,6 +80,9 @@ func (in *Incoming) StartBy() time.Time {
 	return in.conn.born.Add(in.startBy)
 }
 
+// Size estimates how many bytes the message takes in memory when its values are decoded.
+func (in *Incoming) Size() int { return in.size }
+
 // ID returns the id of the request, or the zero ID for a notification.
 func (in *Incoming) ID() jsonrpc.ID { return in.key.id }
 
@@ -127,15 +130,21 @@ func (in *Incoming) TryNotify(ctx context.Context, method string, params json.Ra
 	return in.conn.notify(ctx, method, params, sender{serving: in}, true)
 }
 
+// Leave lets another goroutine read the link, if this one does. A handler calls it before it waits for
+// anything. Call does so itself.
+func (in *Incoming) Leave() {
+	if in.leave != nil && !in.left.Swap(true) {
+		in.leave()
+	}
+}
+
 // Call sends a request to the peer that belongs to the request being served: it goes
 // out on the stream that will carry the answer. The handler must make the call before
 // it returns. The call is never retried, and ends as LinkLost when that stream ends.
 // A link may keep a stream whose peer has disconnected, so limit the call with ctx.
 // Otherwise it behaves like Conn.Call.
 func (in *Incoming) Call(ctx context.Context, r Request) (json.RawMessage, error) {
-	if in.leave != nil && !in.left.Swap(true) {
-		in.leave() // the answer to the call comes over the link, so another goroutine must read it
-	}
+	in.Leave() // the answer to the call comes over the link
 	return in.conn.call(ctx, r, sender{serving: in})
 }
 

@@ -8,6 +8,8 @@ import (
 	"sync"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/internal/share"
+	"github.com/bowline-mcp/bowline/internal/turn"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -92,10 +94,52 @@ func (p *peer) newCall(ctx context.Context, in *conn.Incoming, m *method) *call 
 	return c
 }
 
+// A sender is a client or, if nothing is known about it, its link.
+type sender struct {
+	client share.Client
+	link   *peer
+}
+
+// callKey is the context key under which the server finds the call itself.
+type callKey struct{}
+
+// inTurn does a part of the server's own work for a call when it is the turn of its client. The cost is in
+// bytes. If the context of the call ends before that, inTurn fails.
+func (c *call) inTurn(cost int, work func()) error {
+	if cost <= turn.Small {
+		work()
+		return nil
+	}
+	type scheduled interface { // an Exchange of the package that has decoded the request
+		Turns() (*turn.Scheduler[share.Client], share.Client)
+	}
+	if of, ok := c.Origin.Exchange.(scheduled); ok {
+		turns, client := of.Turns()
+		return turns.Do(c, client, cost, c.in.Leave, work)
+	}
+	from := sender{link: c.peer}
+	if c.Origin.Identity != "" || c.Origin.RemoteAddr != "" {
+		from = sender{client: c.client()}
+	}
+	return c.peer.server.turns.Do(c, from, cost, c.in.Leave, work)
+}
+
+// inTurn does what the method does, for reading what the call of a context contains.
+func inTurn(ctx context.Context, work func()) error {
+	if c, ok := ctx.Value(callKey{}).(*call); ok {
+		return c.inTurn(c.in.Size(), work)
+	}
+	work()
+	return nil
+}
+
 // Value finds the request itself, then the values of the HTTP request that brought
 // it, then those of the session.
 func (c *call) Value(key any) any {
-	if key == (requestKey{}) {
+	switch key {
+	case callKey{}:
+		return c
+	case requestKey{}:
 		c.addMeta()
 		return &c.Request
 	}
@@ -192,7 +236,14 @@ func (c *call) tell(ctx context.Context, method string, params any) error {
 }
 
 // AppendJSON appends the result of a call to the frame of its answer.
-func (c *call) AppendJSON(dst []byte) ([]byte, error) {
+func (c *call) AppendJSON(dst []byte) (frame []byte, err error) {
+	if late := c.inTurn(protocol.SizeOf(c.result), func() { frame, err = c.encode(dst) }); late != nil {
+		return nil, late
+	}
+	return frame, err
+}
+
+func (c *call) encode(dst []byte) ([]byte, error) {
 	if c.method == nil {
 		return encode(c, dst, c.result)
 	}

@@ -265,18 +265,11 @@ func (h connHandler) ServeRequest(ctx context.Context, in *conn.Incoming) (json.
 func (h connHandler) serve(ctx context.Context, in *conn.Incoming, to *audited) (json.RawMessage, error) {
 	m := (*h.server.methods.Load())[in.Method]
 	c := h.newCall(ctx, in, m)
-	if err := c.identify(); err != nil {
+	var refused error
+	if err := c.inTurn(in.Size(), func() { refused = c.read(m, to) }); err != nil {
 		return nil, err
-	}
-	to.know(c)
-	if c.isOffered(m) {
-		if err := c.decodeParams(m); err != nil {
-			return nil, err
-		}
-		in.Params, c.rest = nil, nil // so that a long call does not keep its frame, unless that is mostly arguments
-		c.method = m
-	} else {
-		c.Params = in.Params
+	} else if refused != nil {
+		return nil, refused
 	}
 	c.entered = true
 	result, err := h.server.handlerFor(in)(c, &c.Request)
@@ -287,6 +280,24 @@ func (h connHandler) serve(ctx context.Context, in *conn.Incoming, to *audited) 
 	c.result = result
 	in.SetResult(c)
 	return nil, nil
+}
+
+// read identifies the client and decodes the params.
+func (c *call) read(m *method, to *audited) error {
+	if err := c.identify(); err != nil {
+		return err
+	}
+	to.know(c)
+	if !c.isOffered(m) {
+		c.Params = c.in.Params
+		return nil
+	}
+	if err := c.decodeParams(m); err != nil {
+		return err
+	}
+	c.in.Params, c.rest = nil, nil // so that a long call does not keep its frame, unless that is mostly arguments
+	c.method = m
+	return nil
 }
 
 // ServeNotification implements conn.Handler.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/internal/nodename"
+	"github.com/bowline-mcp/bowline/internal/turn"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/telemetry"
 	"github.com/bowline-mcp/bowline/transport"
@@ -153,6 +155,7 @@ type Server struct {
 	nowhere transport.Origin
 	rounds  rounds
 	tasks   tasks
+	turns   *turn.Scheduler[sender] // of the work for requests that do not come with another one
 
 	adding  sync.Mutex                         // held while methods changes
 	methods atomic.Pointer[map[string]*method] // copied when it changes
@@ -198,6 +201,7 @@ func New(info protocol.Implementation, o Options) *Server {
 	if err := nodename.Check(o.Node); err != nil {
 		panic(fmt.Sprintf("server: Node: %v", err))
 	}
+	s.turns = turn.New[sender](runtime.GOMAXPROCS(0))
 	s.rounds.init(s, o.Asking)
 	s.tasks.init(s, o.Tasks)
 	s.tools.server, s.resources.server, s.prompts.server, s.skills.server, s.completions.server = s, s, s, s, s

@@ -121,9 +121,12 @@ func AddTool[In, Out any](s *Server, t protocol.Tool, f func(context.Context, In
 	}
 	_, added.takesParams = any(*new(In)).(*protocol.CallToolParams)
 	added.run = func(ctx context.Context, params *protocol.CallToolParams) (*protocol.CallToolResult, error) {
-		in, err := read(params)
-		if err != nil {
-			return nil, &argumentError{err}
+		var in In
+		var invalid error
+		if err := inTurn(ctx, func() { in, invalid = read(params) }); err != nil {
+			return nil, err
+		} else if invalid != nil {
+			return nil, &argumentError{invalid}
 		}
 		out, err := f(ctx, in)
 		if err != nil {
@@ -232,8 +235,11 @@ func (ts *tools) call(ctx context.Context, c *call, params *protocol.CallToolPar
 	if err := checkHeaders(c, t.headers, params.Arguments); err != nil {
 		return nil, err
 	}
-	if err := t.input.Validate(ctx, params.Arguments); err != nil {
-		return t.failure(c, &argumentError{err})
+	var invalid error
+	if err := inTurn(ctx, func() { invalid = t.input.Validate(ctx, params.Arguments) }); err != nil {
+		return nil, err
+	} else if invalid != nil {
+		return t.failure(c, &argumentError{invalid})
 	}
 	mayBeTask, err := ts.server.tasks.mayBe(c, t, params)
 	if err != nil {

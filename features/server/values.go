@@ -69,7 +69,7 @@ func decoderOf[T any](missing defaults) func(stdjson.RawMessage) (T, error) {
 func textDecoderOf[T any](s inferred) func(context.Context, map[string]string) (T, error) {
 	validator := mustCompile(s.accepted())
 	decode := decoderOf[T](s.defaults())
-	return func(ctx context.Context, texts map[string]string) (value T, err error) {
+	read := func(ctx context.Context, texts map[string]string) (value T, err error) {
 		members := make(map[string]stdjson.RawMessage, len(texts))
 		for name, text := range texts {
 			property := cmp.Or(s.Properties[name], s.AdditionalProperties)
@@ -94,6 +94,12 @@ func textDecoderOf[T any](s inferred) func(context.Context, map[string]string) (
 			return value, err
 		}
 		return decode(raw)
+	}
+	return func(ctx context.Context, texts map[string]string) (value T, err error) {
+		if late := inTurn(ctx, func() { value, err = read(ctx, texts) }); late != nil {
+			return value, late
+		}
+		return value, err
 	}
 }
 

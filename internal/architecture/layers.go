@@ -13,8 +13,7 @@ type layer struct {
 
 // layers contains the layers, lowest first.
 var layers = []layer{
-	{patterns: []string{"internal/header", "internal/loopback", "internal/network", "internal/nodename", "internal/ondemand", "internal/pause", "internal/private", "internal/redact", "internal/scan", "internal/seal", "internal/share", "internal/signal", "internal/suggest"}, isolated: true},
-	{patterns: []string{"internal/turn"}}, // whose turn it is, among clients of share
+	{patterns: []string{"internal/header", "internal/loopback", "internal/network", "internal/nodename", "internal/ondemand", "internal/pause", "internal/private", "internal/redact", "internal/scan", "internal/seal", "internal/share", "internal/signal", "internal/suggest", "internal/turn"}, isolated: true},
 	{patterns: []string{"telemetry"}},
 	{patterns: []string{"protocol/jsonrpc/..."}},
 	{patterns: []string{"protocol/..."}},

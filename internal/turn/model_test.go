@@ -11,7 +11,7 @@ import (
 
 // A schedule compares a scheduler with what its clients have asked for.
 type schedule struct {
-	*Scheduler
+	*Scheduler[share.Client]
 	places  int
 	doing   []share.Client
 	asked   map[share.Client][]*piece // the pieces that wait, oldest first
@@ -104,7 +104,7 @@ func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		processors := rapid.IntRange(1, 4).Draw(t, "processors")
 		m := &schedule{
-			Scheduler: New(processors), places: max(1, processors-1), asked: make(map[share.Client][]*piece),
+			Scheduler: New[share.Client](processors), places: max(1, processors-1), asked: make(map[share.Client][]*piece),
 			done: make(map[share.Client]int), since: make(map[share.Client]int),
 		}
 		client, cost := rapid.SampledFrom(modelClients), rapid.IntRange(Small+1, 64*Small)

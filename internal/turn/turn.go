@@ -8,14 +8,12 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/bowline-mcp/bowline/internal/share"
 )
 
 // Small is the cost up to which a piece of work does not wait.
 const Small = 64 << 10
 
-// A Scheduler decides whose piece of work is done next. It is safe for concurrent use.
+// A Scheduler decides whose piece of work is done next, among clients that a C tells apart. It is safe for concurrent use.
 //
 //   - At most one piece of each client is done at a time, and at most so many in all that one processor
 //     is left for what is small.
@@ -23,12 +21,12 @@ const Small = 64 << 10
 //     same time, at equal speed (weighted fair queueing). So a cheap piece of a client that has had little comes before
 //     an expensive one, and each client gets the same amount of work done.
 //   - The pieces of one client are done in the order in which they came.
-type Scheduler struct {
+type Scheduler[C comparable] struct {
 	places int // how many pieces may be done at a time
 
 	mu      sync.Mutex
 	running int // how many pieces are done now
-	clients map[share.Client]*account
+	clients map[C]*account
 	waiting queue  // the clients for which a piece waits, and none is done
 	served  int    // how much work has been done for each client that had pieces all the time
 	pieces  uint64 // how many pieces have waited so far
@@ -52,25 +50,33 @@ type piece struct {
 }
 
 // New returns a scheduler for so many processors.
-func New(processors int) *Scheduler {
-	return &Scheduler{places: max(1, processors-1), clients: make(map[share.Client]*account)}
+func New[C comparable](processors int) *Scheduler[C] {
+	return &Scheduler[C]{places: max(1, processors-1), clients: make(map[C]*account)}
 }
 
 // Do does a piece of work for a client when it is its turn. If ctx ends before that, Do returns its cause and
-// the work is not done. The cost is in bytes; a piece of at most Small is done at once. Work must not wait
-// for anything, and must not call Do.
-func (s *Scheduler) Do(ctx context.Context, c share.Client, cost int, work func()) error {
-	return s.DoBefore(ctx, time.Time{}, c, cost, work)
+// the work is not done. The cost is in bytes; a piece of at most Small is done at once. Do calls waits, which may
+// be nil, before it waits. Work must not wait for anything, and must not call Do.
+func (s *Scheduler[C]) Do(ctx context.Context, c C, cost int, waits, work func()) error {
+	return s.do(ctx, time.Time{}, c, cost, waits, work)
 }
 
 // ErrLate is the error of DoBefore if the work has not begun in time.
 var ErrLate = errors.New("turn: too many pieces of work came before")
 
-// DoBefore does what Do does for work that must begin before some time, if it has to wait; zero: at any time. After that time the
+// DoBefore does what Do does for work that must begin before some time, if it has to wait. After that time the
 // work is not done.
-func (s *Scheduler) DoBefore(ctx context.Context, due time.Time, c share.Client, cost int, work func()) error {
+func (s *Scheduler[C]) DoBefore(ctx context.Context, due time.Time, c C, cost int, work func()) error {
+	return s.do(ctx, due, c, cost, nil, work)
+}
+
+// do is Do if due is zero, and DoBefore otherwise.
+func (s *Scheduler[C]) do(ctx context.Context, due time.Time, c C, cost int, waits, work func()) error {
 	if cost > Small {
 		if p := s.enter(c, cost); p != nil {
+			if waits != nil {
+				waits()
+			}
 			if !due.IsZero() {
 				var cancel context.CancelFunc
 				ctx, cancel = context.WithDeadlineCause(ctx, due, ErrLate)
@@ -87,7 +93,7 @@ func (s *Scheduler) DoBefore(ctx context.Context, due time.Time, c share.Client,
 }
 
 // enter begins a piece of work and returns nil, or returns the piece if it has to wait.
-func (s *Scheduler) enter(c share.Client, cost int) *piece {
+func (s *Scheduler[C]) enter(c C, cost int) *piece {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a := s.clients[c]
@@ -112,7 +118,7 @@ func (s *Scheduler) enter(c share.Client, cost int) *piece {
 }
 
 // begin notes that a piece of a client is done now.
-func (s *Scheduler) begin(a *account, cost int) {
+func (s *Scheduler[C]) begin(a *account, cost int) {
 	s.running++
 	a.running = true
 	a.until += cost
@@ -120,13 +126,13 @@ func (s *Scheduler) begin(a *account, cost int) {
 }
 
 // queue makes the first piece of a client wait for its turn.
-func (s *Scheduler) queue(a *account) {
+func (s *Scheduler[C]) queue(a *account) {
 	a.due = a.until + a.waiting[0].cost
 	heap.Push(&s.waiting, a)
 }
 
 // await waits until a piece begins. It reports false if ctx ends before that.
-func (s *Scheduler) await(ctx context.Context, c share.Client, p *piece) bool {
+func (s *Scheduler[C]) await(ctx context.Context, c C, p *piece) bool {
 	select {
 	case <-p.begins:
 		return true
@@ -153,7 +159,7 @@ func (s *Scheduler) await(ctx context.Context, c share.Client, p *piece) bool {
 }
 
 // leave ends a piece of work, and begins the next.
-func (s *Scheduler) leave(c share.Client) {
+func (s *Scheduler[C]) leave(c C) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a := s.clients[c]
@@ -172,7 +178,7 @@ func (s *Scheduler) leave(c share.Client) {
 }
 
 // forget removes a client that has no pieces.
-func (s *Scheduler) forget(c share.Client, a *account) {
+func (s *Scheduler[C]) forget(c C, a *account) {
 	if a.running || len(a.waiting) > 0 {
 		return
 	}

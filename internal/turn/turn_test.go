@@ -16,18 +16,18 @@ func clientNumber(n int) share.Client { return share.Client{Network: fmt.Sprintf
 // Guarantees: G-0085.2
 func TestACheapPieceIsSoonDone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, order := New(2), make(chan string, 100)
+		s, order := New[share.Client](2), make(chan string, 100)
 		begin, greedy := make(chan struct{}), 40
 		for n := range greedy {
 			for range 2 {
-				go s.Do(t.Context(), clientNumber(n), 16*Small, func() {
+				go s.Do(t.Context(), clientNumber(n), 16*Small, nil, func() {
 					<-begin
 					order <- "expensive"
 				})
 			}
 		}
 		synctest.Wait()
-		go s.Do(t.Context(), share.Client{Identity: "good"}, Small+1, func() { order <- "cheap" })
+		go s.Do(t.Context(), share.Client{Identity: "good"}, Small+1, nil, func() { order <- "cheap" })
 		synctest.Wait()
 		close(begin)
 		synctest.Wait()
@@ -45,11 +45,11 @@ func TestACheapPieceIsSoonDone(t *testing.T) {
 
 // Guarantees: G-0085.3
 func TestWhatIsSmallDoesNotWait(t *testing.T) {
-	s := New(1)
+	s := New[share.Client](1)
 	c := clientNumber(1)
-	err := s.Do(t.Context(), c, Small+1, func() {
+	err := s.Do(t.Context(), c, Small+1, nil, func() {
 		done := false
-		if err := s.Do(t.Context(), c, Small, func() { done = true }); err != nil || !done {
+		if err := s.Do(t.Context(), c, Small, nil, func() { done = true }); err != nil || !done {
 			t.Errorf("a small piece beside a large one: done %t, error %v", done, err)
 		}
 	})
@@ -63,8 +63,8 @@ func TestWhatIsSmallDoesNotWait(t *testing.T) {
 // Guarantees: G-0084.5
 func TestWaitingEndsInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, end, since := New(2), make(chan struct{}), time.Now()
-		go s.Do(t.Context(), clientNumber(1), Small+1, func() { <-end })
+		s, end, since := New[share.Client](2), make(chan struct{}), time.Now()
+		go s.Do(t.Context(), clientNumber(1), Small+1, nil, func() { <-end })
 		synctest.Wait()
 		err := s.DoBefore(t.Context(), since.Add(time.Minute), clientNumber(2), Small+1, func() { t.Error("the work was done too late") })
 		if waited := time.Since(since); !errors.Is(err, ErrLate) || waited != time.Minute {
@@ -81,13 +81,13 @@ func TestWaitingEndsInTime(t *testing.T) {
 // Guarantees: G-0085.4
 func TestWaitingEndsWithTheRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, end := New(2), make(chan struct{})
-		go s.Do(t.Context(), clientNumber(1), Small+1, func() { <-end })
+		s, end := New[share.Client](2), make(chan struct{})
+		go s.Do(t.Context(), clientNumber(1), Small+1, nil, func() { <-end })
 		synctest.Wait()
 		left := errors.New("the client has left")
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, left)
 		defer cancel()
-		if err := s.Do(ctx, clientNumber(2), Small+1, func() { t.Error("the work was done for nobody") }); !errors.Is(err, left) {
+		if err := s.Do(ctx, clientNumber(2), Small+1, nil, func() { t.Error("the work was done for nobody") }); !errors.Is(err, left) {
 			t.Errorf("got %v, want %v", err, left)
 		}
 		close(end)
@@ -100,26 +100,26 @@ func TestWaitingEndsWithTheRequest(t *testing.T) {
 
 // Guarantees: G-0085.4
 func TestAPieceThatPanicsHoldsNothing(t *testing.T) {
-	s := New(1)
+	s := New[share.Client](1)
 	func() {
 		defer func() { _ = recover() }()
-		_ = s.Do(t.Context(), clientNumber(1), Small+1, func() { panic("broken") })
+		_ = s.Do(t.Context(), clientNumber(1), Small+1, nil, func() { panic("broken") })
 	}()
-	if err := s.Do(t.Context(), clientNumber(1), Small+1, func() {}); err != nil || len(s.clients) > 0 {
+	if err := s.Do(t.Context(), clientNumber(1), Small+1, nil, func() {}); err != nil || len(s.clients) > 0 {
 		t.Errorf("error %v, and %d clients are known", err, len(s.clients))
 	}
 }
 
 // A call to which no other is an obstacle pays no allocation and at most 100 ns.
 func BenchmarkDo(b *testing.B) {
-	s, ctx := New(2), context.Background()
+	s, ctx := New[share.Client](2), context.Background()
 	c := share.Client{Network: "127.0.0.1"}
 	for _, cost := range []int{Small, Small + 1} {
 		b.Run(fmt.Sprint(cost), func(b *testing.B) {
 			b.ReportAllocs()
 			done := 0
 			for b.Loop() {
-				_ = s.Do(ctx, c, cost, func() { done++ })
+				_ = s.Do(ctx, c, cost, nil, func() { done++ })
 			}
 			if done != b.N {
 				b.Errorf("%d of %d pieces were done", done, b.N)
@@ -130,9 +130,9 @@ func BenchmarkDo(b *testing.B) {
 
 // Guarantees: G-0085.5
 func TestUncontendedWorkAllocatesNothing(t *testing.T) {
-	s, ctx := New(2), context.Background()
+	s, ctx := New[share.Client](2), context.Background()
 	c, done := clientNumber(1), 0
-	allocations := testing.AllocsPerRun(100, func() { _ = s.Do(ctx, c, Small+1, func() { done++ }) })
+	allocations := testing.AllocsPerRun(100, func() { _ = s.Do(ctx, c, Small+1, nil, func() { done++ }) })
 	if allocations > 0 {
 		t.Errorf("%v allocations, want none", allocations)
 	}
@@ -142,7 +142,7 @@ func TestUncontendedWorkAllocatesNothing(t *testing.T) {
 //
 // Guarantees: G-0085.7
 func TestNewcomersDoNotStarveAnybody(t *testing.T) {
-	s := New(2)
+	s := New[share.Client](2)
 	s.enter(clientNumber(0), Small+1)
 	expensive := s.enter(clientNumber(1), 64*Small)
 	last := clientNumber(0)

@@ -10,11 +10,13 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"runtime"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/bowline-mcp/bowline/internal/share"
+	"github.com/bowline-mcp/bowline/internal/turn"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/web"
@@ -130,6 +132,7 @@ type Handler struct {
 	large    *share.Pool // of places for large bodies
 	places   *share.Pool // of sessions
 	unread   *web.Unread
+	turns    *turn.Scheduler[share.Client]
 
 	mu       sync.Mutex
 	sessions map[string]*serverLink
@@ -151,6 +154,7 @@ func NewHandler(a Acceptor, o HandlerOptions) *Handler {
 	return &Handler{
 		unread:   unread,
 		acceptor: a, options: o, proxies: web.NewProxies(o.TrustedProxies, cmp.Or(o.Log, slog.Default())), large: share.New(maxLarge, 1, nil), places: share.NewPlaces(o.MaxSessions),
+		turns:    turn.New[share.Client](runtime.GOMAXPROCS(0)),
 		sessions: make(map[string]*serverLink),
 	}
 }
@@ -365,7 +369,7 @@ func (h *Handler) deliver(l *serverLink, w http.ResponseWriter, r *http.Request,
 	defer l.next()
 	frame, refused := h.read(w, r, l)
 	if refused == nil {
-		refused = l.deliver(r.Context(), frame, web.OriginOf(r, identity))
+		refused = l.deliver(r.Context(), frame, web.OriginOf(r, identity), h.turns)
 	}
 	if refused != nil {
 		return refused.of(identity, frame)

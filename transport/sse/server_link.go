@@ -11,6 +11,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/internal/signal"
+	"github.com/bowline-mcp/bowline/internal/turn"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
@@ -200,10 +201,16 @@ func (l *serverLink) leave() {
 }
 
 // deliver delivers one message for one credit. The receiver judges a frame that
-// cannot be decoded.
-func (l *serverLink) deliver(ctx context.Context, frame []byte, origin *transport.Origin) *refusal {
+// cannot be decoded. Large ones are decoded in turn.
+func (l *serverLink) deliver(ctx context.Context, frame []byte, origin *transport.Origin, turns *turn.Scheduler[share.Client]) *refusal {
 	in := transport.Inbound{Frame: frame, Origin: origin}
-	if m, err := jsonrpc.Decode(frame, jsonrpc.Limits{}); err == nil {
+	var m jsonrpc.Message
+	var malformed error
+	decode := func() { m, malformed = jsonrpc.Decode(frame, jsonrpc.Limits{}) }
+	if turns.Do(ctx, web.ClientOf(origin.Identity, origin.RemoteAddr), len(frame), nil, decode) != nil {
+		return &refusal{status: http.StatusServiceUnavailable, text: "it was not the turn of the client"}
+	}
+	if malformed == nil {
 		if m.Method == protocol.MethodInitialize && len(frame) > web.MaxInitialize {
 			return &refusal{status: http.StatusRequestEntityTooLarge, text: fmt.Sprintf("initialize is above the limit of %d bytes", web.MaxInitialize)}
 		}

@@ -7,12 +7,16 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/internal/testenv"
+	"github.com/bowline-mcp/bowline/internal/turn"
+	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
@@ -112,3 +116,38 @@ func bubble(t *testing.T, test func(t *testing.T)) {
 
 // sleep waits in virtual time.
 func sleep(d time.Duration) { <-time.NewTimer(d).C }
+
+// Large messages are decoded in turn, and small ones do not wait for them.
+//
+// Guarantees: G-0085.3, G-0085.6
+func TestLargeMessagesAreDecodedInTurn(t *testing.T) {
+	virtually(t, HandlerOptions{}, func(t *testing.T, s *site) {
+		large, small := s.visit(), s.visit()
+		for n := range 2 {
+			link, _ := s.session(n)
+			link.Grant(transport.Main, 1)
+		}
+		end, ended := make(chan struct{}), make(chan struct{})
+		places := max(1, runtime.GOMAXPROCS(0)-1)
+		for n := range places {
+			go func() {
+				_ = s.handler.turns.Do(t.Context(), share.Client{Identity: fmt.Sprint(n)}, turn.Small+1, nil, func() { <-end })
+				ended <- struct{}{}
+			}()
+		}
+		synctest.Wait()
+		status := make(chan int, 1)
+		go func() { status <- large.post(`{"jsonrpc":"2.0","method":"` + strings.Repeat("x", turn.Small) + `"}`) }()
+		synctest.Wait()
+		if got := small.post(ping); got != 202 || len(status) > 0 {
+			t.Errorf("beside other work: a small message got %d, and %d large ones were answered, want 202 and none", got, len(status))
+		}
+		close(end)
+		if got := <-status; got != 202 {
+			t.Errorf("in its turn, a large message got %d, want 202", got)
+		}
+		for range places {
+			<-ended
+		}
+	})
+}

@@ -297,11 +297,12 @@ func NewHandler(a Acceptor, o HandlerOptions) *Handler {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	stopped := ctx.Done()
+	room := newRoom(o.MaxBody, o.MaxHeld, stopped)
 	h := &Handler{
 		acceptor: a, options: o, ctx: ctx, stop: stop, stopped: stopped, node: node,
 		proxies: web.NewProxies(o.TrustedProxies, o.logger()),
-		room:    newRoom(o.MaxBody, o.MaxHeld, stopped),
-		common:  common{maxFrame: o.MaxFrame, events: o.EventStore, unread: newUnread(&o), served: newServed(o.MaxHeld, stopped), table: newSessionTable(&o)},
+		room:    room,
+		common:  common{maxFrame: o.MaxFrame, events: o.EventStore, unread: newUnread(&o), served: newServed(o.MaxHeld, stopped), turns: room.turns, table: newSessionTable(&o)},
 		savings: newSavings(&o),
 	}
 	if h.savings != nil {

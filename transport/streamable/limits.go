@@ -18,7 +18,7 @@ type room struct {
 	maxBody      int // the maximum size of one body, in bytes
 	small, large *share.Pool
 	first        sync.Pool // of *[firstRead]byte
-	turns        *turn.Scheduler
+	turns        *turn.Scheduler[share.Client]
 }
 
 func newRoom(maxBody, maxHeld int, stopped <-chan struct{}) *room {
@@ -28,7 +28,7 @@ func newRoom(maxBody, maxHeld int, stopped <-chan struct{}) *room {
 		maxBody: maxBody,
 		small:   share.New(maxHeld, web.SmallBody, stopped), large: share.New(maxHeld, largePiece, stopped),
 		first: sync.Pool{New: func() any { return new([firstRead]byte) }},
-		turns: turn.New(runtime.GOMAXPROCS(0)),
+		turns: turn.New[share.Client](runtime.GOMAXPROCS(0)),
 	}
 }
 

@@ -118,7 +118,7 @@ func TestLargeBodiesAreDecodedInTurn(t *testing.T) {
 				places := max(1, runtime.GOMAXPROCS(0)-1)
 				for n := range places {
 					go func() {
-						_ = turns.Do(t.Context(), share.Client{Identity: fmt.Sprint(n)}, turn.Small+1, func() { <-end })
+						_ = turns.Do(t.Context(), share.Client{Identity: fmt.Sprint(n)}, turn.Small+1, nil, func() { <-end })
 						ended <- struct{}{}
 					}()
 				}

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/share"
+	"github.com/bowline-mcp/bowline/internal/turn"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
@@ -65,6 +67,7 @@ type common struct {
 	events   EventStore
 	unread   *web.Unread
 	served   *served
+	turns    *turn.Scheduler[share.Client]
 	table    *sessionTable
 	alarms   alarms
 }

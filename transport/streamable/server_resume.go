@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/share"
+	"github.com/bowline-mcp/bowline/internal/turn"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 )
@@ -119,6 +121,12 @@ func abortedBy(err error) *refusal {
 
 // An exchange lets the handler of a request control the response.
 type exchange struct{ stream *requestStream }
+
+// Turns returns who decides when the work for the request is done, which goes on behind this package, and
+// whose work it is.
+func (e exchange) Turns() (*turn.Scheduler[share.Client], share.Client) {
+	return e.stream.link.turns, e.stream.link.key.Client
+}
 
 // Events implements transport.Exchange.
 func (e exchange) Events() bool {
