@@ -207,7 +207,7 @@ func (l *serverLink) deliver(ctx context.Context, frame []byte, origin *transpor
 	var m jsonrpc.Message
 	var malformed error
 	decode := func() { m, malformed = jsonrpc.Decode(frame, jsonrpc.Limits{}) }
-	if turns.Do(ctx, web.ClientOf(origin.Identity, origin.RemoteAddr), len(frame), nil, decode) != nil {
+	if turns.Do(ctx, web.ClientOf(origin.Identity, origin.Address()), len(frame), nil, decode) != nil {
 		return &refusal{status: http.StatusServiceUnavailable, text: "it was not the turn of the client"}
 	}
 	if malformed == nil {
