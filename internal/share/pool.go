@@ -218,6 +218,9 @@ func (p *Pool) Fit(c Client, n int) int {
 	return max(p.piece, sort.Search(n, func(n int) bool { return n >= p.limit || n+1 > p.most(p.limit-n-1)/parts }))
 }
 
+// Limit returns the size of the pool.
+func (p *Pool) Limit() int { return p.limit }
+
 // Held returns how much all clients hold together.
 func (p *Pool) Held() int {
 	p.mu.Lock()
@@ -235,6 +238,7 @@ func (p *Pool) enter(c Client) *account {
 	if wide := c.Wide(); wide.IsValid() {
 		if a.network = p.networks[wide]; a.network == nil {
 			a.network = p.open()
+			a.network.prefix = wide
 			p.networks[wide] = a.network
 		}
 	}
@@ -249,7 +253,7 @@ func (p *Pool) leave(c Client, a *account) {
 	}
 	delete(p.clients, c)
 	if of := a.network; of != nil && of.held == 0 && !of.waits() {
-		delete(p.networks, c.Wide())
+		delete(p.networks, of.prefix)
 		p.close(of)
 	}
 	p.close(a)

@@ -3,17 +3,19 @@ package share
 import (
 	"cmp"
 	"container/heap"
+	"net/netip"
 )
 
 // An account says what a client or a network holds, and which of its claims wait.
 type account struct {
 	held    int
-	network *account // of a client that belongs to one
-	claims  []*Claim // of a client, oldest first
-	members queue    // of a network: its clients for which claims wait
-	place   int      // one more than the index in the queue; 0: it is in none
-	within  bool     // its first claim is within one piece
-	since   uint64   // the number of the event by which it came within one piece
+	network *account     // of a client that belongs to one
+	prefix  netip.Prefix // of a network
+	claims  []*Claim     // of a client, oldest first
+	members queue        // of a network: its clients for which claims wait
+	place   int          // one more than the index in the queue; 0: it is in none
+	within  bool         // its first claim is within one piece
+	since   uint64       // the number of the event by which it came within one piece
 }
 
 func (a *account) waits() bool { return len(a.claims) > 0 || len(a.members) > 0 }

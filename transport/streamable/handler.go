@@ -144,18 +144,18 @@ type HandlerOptions struct {
 	MaxMemory int
 
 	// MaxHeld limits what requests of all clients hold together, in bytes; default
-	// 32 MiB, a twelfth of MaxMemory. There are four such limits, so that what is small never
+	// 32 MiB, a twelfth of MaxMemory. Make it at least four times MaxBody. There are several such limits, so that what is small never
 	// waits for what is large:
 	//
 	//   - Bodies that are not delivered yet: one limit for the first 64 KiB of each body, and
 	//     one for the rest. After 30 s without room the response is 503. One client may hold
 	//     as much as is free then.
-	//   - Requests that are served, until they have been answered, such as
-	//     subscriptions/listen while it is open. A request counts its body and what its
-	//     values take in memory when decoded (jsonrpc.Message.Memory): up to 64 KiB for one
-	//     limit, otherwise for the other one. It waits for room before anything runs; after
-	//     10 s the response is 503. One client alone may hold 38 % of a limit, and less the
-	//     more others hold. A request that counts more than a client may hold counts that.
+	//   - Requests that are served, until they have been answered. A request counts its body
+	//     and what its values take in memory when decoded (jsonrpc.Message.Memory): up to
+	//     64 KiB for one limit, otherwise for three quarters of another one, at most half of that. It waits for
+	//     room before anything runs; 10 s after it has arrived the response is 503.
+	//   - A subscriptions/listen above 64 KiB, while it is open, counts at most a 32nd, and all of
+	//     them at most the other quarter. Without room the response is 503 at once.
 	//
 	// conn.Options.MaxHeld also applies to each Conn.
 	MaxHeld int

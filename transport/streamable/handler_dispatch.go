@@ -152,7 +152,7 @@ func (h *Handler) postModern(w http.ResponseWriter, r *http.Request, b *body) *r
 
 // answer serves a request on a new stream, as soon as there is room for what it takes.
 func (h *Handler) answer(l *serverLink, w http.ResponseWriter, r *http.Request, b *body) (*requestStream, *refusal) {
-	taken, ok := h.served.take(r.Context(), b.due(), l.key.Client, len(b.frame)+int(b.Memory))
+	taken, ok := h.served.take(r.Context(), b.due(), l.key.Client, len(b.frame)+int(b.Memory), b.Method == protocol.MethodListen)
 	switch {
 	case !ok && signal.IsClosed(h.stopped):
 		return new(requestStream), shuttingDown(b.requestID())

@@ -59,31 +59,35 @@ const largePiece = 256 << 10
 const requestPatience = 10 * time.Second
 
 // served are the pools of requests that are served: from before a request is delivered until it has been answered,
-// it counts its bytes and what its values take when decoded. A handler may take long.
+// it counts its bytes and what its values take when decoded.
 type served struct {
 	small, large *share.Pool
+	open         *share.Pool     // of large requests that stay open, which leave no room for a long time
 	stopped      <-chan struct{} // after that no request waits
 }
 
 func newServed(maxHeld int, stopped <-chan struct{}) *served {
-	most := max(maxHeld, smallSize+1) // otherwise what is large would count as small
+	most := max(maxHeld, 4*smallSize)
 	// shared: requests that are served, up to 64 KiB with their values | HandlerOptions.MaxHeld bytes | 64 KiB | the request waits, 10 s at most, and is refused with 503 and -32050 | `HTTPSample.Refused`
-	// shared: larger ones | HandlerOptions.MaxHeld bytes | 256 KiB | the request waits, 10 s at most, and is refused with 503 and -32050 | `HTTPSample.Refused`
-	return &served{share.NewLasting(most, smallSize), share.NewLasting(most, largePiece), stopped}
+	// shared: larger ones | HandlerOptions.MaxHeld*3/4 bytes | half, which is also what one request counts at most | the request waits, 10 s at most, and is refused with 503 and -32050 | `HTTPSample.Refused`
+	// shared: larger ones that stay open: `subscriptions/listen` | HandlerOptions.MaxHeld/4 bytes | 64 KiB; one counts at most an eighth | the request is refused with 503 and -32050 | `HTTPSample.Refused`
+	return &served{share.NewLasting(most, smallSize), share.New(most/4*3, most/8*3, stopped), share.NewLasting(most/4, smallSize), stopped}
 }
 
-func (s *served) pool(cost int) *share.Pool {
-	if cost > smallSize {
-		return s.large
+// largestOpen is the part of its pool that a request which stays open counts at most: a client gets so much even when
+// half of the pool is in use.
+const largestOpen = 8
+
+// take takes room for a request of a client, and returns how much: its cost or, if that is more, what one
+// request counts at most; it is negative for one that stays open. Take waits until there is room. It reports
+// false, and takes nothing, if there is none before due or ctx ends first.
+func (s *served) take(ctx context.Context, due time.Time, of share.Client, cost int, staysOpen bool) (taken int, ok bool) {
+	if staysOpen && cost > smallSize {
+		taken = max(-cost, -s.open.Limit()/largestOpen)
+		return taken, s.open.Take(of, -taken)
 	}
-	return s.small
-}
-
-// take takes room for a request of a client, and returns how much: its cost or, if that is more, what the client gets at
-// most. It waits until there is room. It reports false, and takes nothing, if there is none before due or ctx ends first.
-func (s *served) take(ctx context.Context, due time.Time, of share.Client, cost int) (taken int, ok bool) {
-	pool := s.pool(cost)
-	taken = pool.Fit(of, cost)
+	pool, taken := s.pool(cost)
+	taken = pool.Fit(of, taken)
 	claim := pool.Claim(of, taken)
 	if claim == nil {
 		return taken, true
@@ -101,10 +105,23 @@ func (s *served) take(ctx context.Context, due time.Time, of share.Client, cost 
 	return 0, false
 }
 
+// pool returns the pool from which so much is taken, and how much that is.
+func (s *served) pool(taken int) (*share.Pool, int) {
+	switch {
+	case taken < 0:
+		return s.open, -taken
+	case taken > smallSize:
+		return s.large, taken
+	default:
+		return s.small, taken
+	}
+}
+
 // give gives back what take has taken.
 func (s *served) give(of share.Client, taken int) {
-	if taken > 0 {
-		s.pool(taken).Give(of, taken)
+	if taken != 0 {
+		pool, n := s.pool(taken)
+		pool.Give(of, n)
 	}
 }
 
