@@ -156,13 +156,13 @@ func TestStoreIsSharedLikeTheModel(t *testing.T) {
 				m.Forget(session)
 			}
 		}()
-		var model []event // oldest first
+		var model []event                           // oldest first
+		appended, latest := 0, make(map[string]int) // the number of the newest event, by name, whether it is still there or not
 		// largest returns the name of what holds most; of several, of what has had no new event for longest.
 		largest := func(of []event, name func(event) string) string {
-			bytes, latest := make(map[string]int), make(map[string]int)
-			for n, e := range of {
+			bytes := make(map[string]int)
+			for _, e := range of {
 				bytes[name(e)] += e.bytes
-				latest[name(e)] = n
 			}
 			return slices.MaxFunc(slices.Collect(maps.Keys(bytes)), func(a, b string) int {
 				return cmp.Or(cmp.Compare(bytes[a], bytes[b]), cmp.Compare(latest[b], latest[a]))
@@ -199,6 +199,10 @@ func TestStoreIsSharedLikeTheModel(t *testing.T) {
 				stored.Client = client
 				m.Append(e.session, stored)
 				model = append(model, e)
+				appended++
+				for _, level := range levels {
+					latest[level(e)] = appended
+				}
 				for bytes(only(model, levels[2], e.session)) > 2_000 {
 					drop(e.session)
 				}
