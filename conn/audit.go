@@ -48,8 +48,9 @@ func (c *Conn) tellAuditor(ctx context.Context, in *Incoming, e telemetry.ServeS
 	c.reportPanic("Audit", guard(func() error { auditor.RequestEnded(ctx, in, e); return nil }))
 }
 
-// tellUnserved tells the Auditor of a request whose handler was not called, because of err.
+// tellUnserved gives back the room of a request whose handler was not called, because of err, and tells the Auditor.
 func (c *Conn) tellUnserved(in *Incoming, err error) {
+	in.letGo()
 	if c.auditor() == nil {
 		return
 	}
@@ -96,7 +97,7 @@ func (c *Conn) ended(in *Incoming, how telemetry.Outcome, err error) telemetry.S
 	return telemetry.ServeStopped{Conn: c.own.name, Epoch: in.Epoch, Method: in.Method, Target: in.Target(), Outcome: how, Queued: waited, Err: err}
 }
 
-// endRequests tells the Auditor of the requests that no step of the core will end, because the
+// endRequests tells the Auditor, as tellUnserved does, of the requests that no step of the core will end, because the
 // loop breaks off: those whose handlers were not started.
 func (l *loop) endRequests(why error, effects []effect, events []event) {
 	for i := range effects {

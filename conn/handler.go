@@ -44,22 +44,25 @@ type Incoming struct {
 	// Implied says that the peer has not sent the message itself; see transport.Inbound.
 	Implied bool
 
-	size      int  // how many bytes it keeps in memory: its frame, or its copy of a part of a batch
-	exclusive bool // requests behind it wait until it has been answered
-	streaming bool // it stays open until either side ends it
-	nested    bool // the peer needs its answer in order to answer one of our calls
-	droppable bool // a notification that may be dropped when too many wait
-	immediate bool // the loop itself runs the handler
+	exclusive bool        // requests behind it wait until it has been answered
+	streaming bool        // it stays open until either side ends it
+	nested    bool        // the peer needs its answer in order to answer one of our calls
+	droppable bool        // a notification that may be dropped when too many wait
+	immediate bool        // the loop itself runs the handler
+	failed    bool        // its answer is an error
+	stuck     bool        // the hooks were told that its handler is stuck; only the shell uses this
+	size      uint32      // what Size returns
+	named     atomic.Bool // SetTarget was called
+	left      atomic.Bool // leave was called
+	told      atomic.Bool // the Auditor knows how it ended
 
-	label    string  // for a notification: Class.Key; for a request: its target
-	received instant // when it came in; zero unless Conn.timesRequests
+	room     transport.Room // of its link; nil after letGo, and if there is none
+	label    string         // for a notification: Class.Key; for a request: its target
+	received instant        // when it came in; zero unless Conn.timesRequests
 
 	batch   *batch // the batch that it came in, or nil
 	key     incomingKey
 	conn    *Conn
-	failed  bool          // its answer is an error
-	stuck   bool          // the hooks were told that its handler is stuck; only the shell uses this
-	named   atomic.Bool   // SetTarget was called
 	result  jsonrpc.Value // the argument of SetResult, or nil
 	failure int64         // the code of the error that it is answered with, or 0
 	serving task          // the shell sets it while the request is being served
@@ -67,8 +70,15 @@ type Incoming struct {
 	startBy instant       // when its handler must have started; 0: never
 	took    time.Duration // how long its handler ran
 	leave   func()        // lets another goroutine read the link; nil on a worker
-	left    atomic.Bool   // leave was called
-	told    atomic.Bool   // the Auditor knows how it ended
+}
+
+// letGo gives back the room of a request whose handler has returned, or will not be called. Nobody else uses
+// the request then.
+func (in *Incoming) letGo() {
+	if room := in.room; room != nil {
+		in.room = nil
+		room.Release()
+	}
 }
 
 // StartBy returns the end of Options.Patience for the request. A handler that has to wait before it can begin its
@@ -81,7 +91,7 @@ func (in *Incoming) StartBy() time.Time {
 }
 
 // Size estimates how many bytes the message takes in memory when its values are decoded.
-func (in *Incoming) Size() int { return in.size }
+func (in *Incoming) Size() int { return int(in.size) }
 
 // ID returns the id of the request, or the zero ID for a notification.
 func (in *Incoming) ID() jsonrpc.ID { return in.key.id }

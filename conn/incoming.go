@@ -67,14 +67,14 @@ func (in *incoming) clear() {
 // fits reports whether there is room for the bytes of a request. There always is for a
 // single one.
 func (in *incoming) fits(request *Incoming, limit int) bool {
-	return in.bytes == 0 || in.bytes+request.size <= limit
+	return in.bytes == 0 || in.bytes+request.Size() <= limit
 }
 
 // hold counts what a request holds.
-func (in *incoming) hold(request *Incoming) { in.bytes += request.size }
+func (in *incoming) hold(request *Incoming) { in.bytes += request.Size() }
 
 // release gives back the bytes of a request that has ended.
-func (in *incoming) release(request *Incoming) { in.bytes -= request.size }
+func (in *incoming) release(request *Incoming) { in.bytes -= request.Size() }
 
 // closed reports whether no further request can be served now.
 func (in *incoming) closed(limit int) bool {
@@ -370,9 +370,9 @@ func (c *core) serve(request *Incoming, due instant) {
 	}
 }
 
-// leaveUnserved tells an Auditor of a request that ends without its handler.
+// leaveUnserved tells an Auditor, and the link that has room for it, of a request that ends without its handler.
 func (c *core) leaveUnserved(request *Incoming, why error) {
-	if c.audits {
+	if c.audits || request.room != nil {
 		c.emit(effect{kind: unserved, incoming: request, err: why})
 	}
 }

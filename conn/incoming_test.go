@@ -45,7 +45,7 @@ func TestRequestsAreBoundedInBytes(t *testing.T) {
 	d := driveReady(t, Options{MaxHeld: 100, MaxServing: 1})
 	request := func(id int64, size int) *Incoming {
 		in := incomingRequest(id)
-		in.size = size
+		in.size = uint32(size)
 		d.dropEffects()
 		d.stepCurrent(event{kind: requested, incoming: in, frames: 1})
 		return in

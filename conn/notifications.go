@@ -59,7 +59,7 @@ func (n *notifications) areIdle() bool { return n == nil || n.Idle() }
 func (n *notifications) add(added notification) (shed []notification, crowded bool) {
 	n.Mu.Lock()
 	defer n.Mu.Unlock()
-	if added.size > n.boundSize && len(n.waiting()) > 0 {
+	if added.Size() > n.boundSize && len(n.waiting()) > 0 {
 		return []notification{added}, false // it would not fit even if all others were dropped
 	}
 	if len(n.slots) == cap(n.slots) && n.head > len(n.slots)/2 {
@@ -81,7 +81,7 @@ func (n *notifications) add(added notification) (shed []notification, crowded bo
 
 // count adds a notification to the sums, or takes it out of them.
 func (n *notifications) count(of notification, by int) {
-	n.size += by * of.size
+	n.size += by * of.Size()
 	if of.droppable {
 		n.droppable += by
 	}

@@ -20,7 +20,7 @@ func newQueue(t interface{ Cleanup(func()) }, bound, bytes int) *notifications {
 
 // newNotification returns a notification whose method is the given name.
 func newNotification(name, key string, droppable bool, size int) notification {
-	return notification{Incoming: &Incoming{Method: name, label: key, droppable: droppable, size: size}}
+	return notification{Incoming: &Incoming{Method: name, label: key, droppable: droppable, size: uint32(size)}}
 }
 
 // names returns the names of the notifications that wait, oldest first.
@@ -171,7 +171,7 @@ func TestNotificationsAgainstAModel(t *testing.T) {
 				in := newNotification(name, key, key == "" && rapid.Bool().Draw(rt, "droppable"), rapid.IntRange(0, 8).Draw(rt, "size"))
 				place[name], keyOf[name], arrivals = arrivals, key, arrivals+1
 				newest[key] = name
-				full := len(n.waiting()) >= n.bound || n.size+in.size > n.boundSize && len(n.waiting()) > 0
+				full := len(n.waiting()) >= n.bound || n.size+in.Size() > n.boundSize && len(n.waiting()) > 0
 				others := slices.Clone(n.waiting())
 				gone, _ := n.add(in)
 				if len(gone) > 0 != full {
@@ -179,7 +179,7 @@ func TestNotificationsAgainstAModel(t *testing.T) {
 				}
 				for _, g := range gone {
 					shed = append(shed, g.Method)
-					if g.size <= n.boundSize && newest[g.label] == g.Method && g.label != "" && slices.ContainsFunc(n.waiting(), func(o notification) bool { return o.droppable }) {
+					if g.Size() <= n.boundSize && newest[g.label] == g.Method && g.label != "" && slices.ContainsFunc(n.waiting(), func(o notification) bool { return o.droppable }) {
 						rt.Fatalf("the newest of %q was shed before a log; %q waited when %q came",
 							g.label, namesOf(others), name)
 					}
@@ -198,7 +198,7 @@ func TestNotificationsAgainstAModel(t *testing.T) {
 				}
 				size := 0
 				for _, in := range n.waiting() {
-					size += in.size
+					size += in.Size()
 				}
 				if size != n.size {
 					rt.Fatalf("the counter has %d bytes, the notifications have %d; want the same", n.size, size)

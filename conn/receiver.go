@@ -2,6 +2,7 @@ package conn
 
 import (
 	"errors"
+	"math"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -26,11 +27,32 @@ type source struct {
 	origin  *transport.Origin
 	implied bool
 	held    time.Duration
+	room    transport.Room // not nil: of the request that the frame brings, or to be released
+}
+
+// release gives back the room of a message that is no request for a handler.
+func (s *source) release() {
+	if s.room != nil {
+		s.room.Release()
+	}
+}
+
+// A sharedRoom is the room of a batch.
+type sharedRoom struct {
+	transport.Room
+	messages atomic.Int64 // that still need it
+}
+
+// Release implements transport.Room, for one message.
+func (s *sharedRoom) Release() {
+	if s.messages.Add(-1) == 0 {
+		s.Room.Release()
+	}
 }
 
 func (r *receiver) Receive(in transport.Inbound) {
 	came := event{stream: in.Stream, last: in.Last, frames: 1, size: int32(min(len(in.Frame), maxMalformedBytes)), works: in.Work}
-	from := source{in.Origin, in.Implied, in.Held}
+	from := source{in.Origin, in.Implied, in.Held, in.Room}
 	r.conn.counters.bytesIn.Add(uint64(len(in.Frame)))
 	switch {
 	case in.Err != nil:
@@ -60,6 +82,11 @@ func (r *receiver) receiveBatch(came event, frame []byte, from source) {
 		}
 	}
 	came.batch = answers
+	if from.room != nil {
+		shared := &sharedRoom{Room: from.room}
+		shared.messages.Store(int64(len(items)))
+		from.room = shared
+	}
 	for i := range items {
 		part := event{stream: came.stream, batch: answers}
 		if i == len(items)-1 {
@@ -92,6 +119,9 @@ func (r *receiver) receiveOne(ev event, m *jsonrpc.Message, size int, from sourc
 	default:
 		r.notification(&ev, m, size, from)
 	}
+	if ev.kind != requested {
+		from.release()
+	}
 	r.post(ev)
 }
 
@@ -107,6 +137,7 @@ func (r *receiver) request(ev *event, m *jsonrpc.Message, size int, from source)
 		return
 	}
 	ev.kind, ev.incoming, ev.timeout = requested, r.incoming(ev.stream, m, size, from), from.held
+	ev.incoming.room = from.room
 	ev.incoming.exclusive, ev.incoming.streaming = class.Kind == Exclusive, class.Kind == Streaming
 	ev.incoming.nested, ev.incoming.batch = class.Kind == Nested, ev.batch
 	ev.incoming.immediate = class.Immediate && size <= immediateSize && r.conn.options.Hooks.ServeStopped == nil
@@ -129,7 +160,7 @@ func (r *receiver) notification(ev *event, m *jsonrpc.Message, size int, from so
 }
 
 func (r *receiver) incoming(stream transport.Stream, m *jsonrpc.Message, size int, from source) *Incoming {
-	in := &Incoming{Method: m.Method, Params: m.Params, Epoch: r.epoch, Origin: from.origin, Implied: from.implied, size: size + int(m.Memory), conn: r.conn, key: incomingKey{stream, m.ID}}
+	in := &Incoming{Method: m.Method, Params: m.Params, Epoch: r.epoch, Origin: from.origin, Implied: from.implied, size: uint32(min(uint64(size)+uint64(m.Memory), math.MaxInt32)), conn: r.conn, key: incomingKey{stream, m.ID}}
 	if r.conn.timesRequests() {
 		in.received = r.conn.now() - from.held
 	}
@@ -139,6 +170,7 @@ func (r *receiver) incoming(stream transport.Stream, m *jsonrpc.Message, size in
 // malformed reports a frame that is no message. If it was meant as a response, it
 // names the request. Only acceptors answer, and only what may have been a request.
 func (r *receiver) malformed(ev event, from source, err *jsonrpc.DecodeError) {
+	from.release()
 	ev.kind, ev.err, ev.random = malformed, err, random()
 	if err.IsResponse() {
 		ev.id, _ = err.ID.Int64()

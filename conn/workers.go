@@ -46,6 +46,7 @@ func (l *loop) serveNow(in *Incoming) {
 	in.serving = task{name: in.Method, cancel: func(error) {}, serves: in} // nothing can cancel the handler before it returns
 	request := served{in, l, withValues(l.served, in.Origin)}
 	reply := request.answer()
+	in.letGo()
 	l.buffers.follow(event{kind: handled, epoch: in.Epoch, incoming: in, payload: reply})
 }
 
@@ -87,6 +88,7 @@ func (s *served) unwanted(now instant) error {
 func (l *loop) handled(in *Incoming, began instant, reply []byte) bool {
 	in.took = l.conn.now() - began
 	in.serving.cancel(nil)
+	in.letGo()
 	return l.lend(&event{kind: handled, epoch: in.Epoch, incoming: in, payload: reply, task: &in.serving})
 }
 
@@ -103,6 +105,7 @@ func (s *served) endWithoutAnswer(began instant) {
 		l.conn.tellServed(*s, began, began+in.took, errGoexit)
 	}
 	in.serving.cancel(nil)
+	in.letGo()
 	l.mailbox.post(event{kind: handled, epoch: in.Epoch, incoming: in, payload: reply, task: &in.serving})
 }
 

@@ -256,6 +256,18 @@ type Inbound struct {
 	// Origin says who sent the frame, if the link knows. It is nil on links with a
 	// single peer, such as pipes.
 	Origin *Origin
+
+	// Room is what the frame takes of the link's memory. The receiver releases it once it needs
+	// nothing of the frame any more, which for a request is when its handler has returned, even if that is
+	// long after the request was cancelled or the link was lost. Nil: the link counts nothing for it.
+	Room Room
+}
+
+// A Room is memory that a link has counted for one frame, and that others wait for.
+type Room interface {
+	// Release gives it back. Further calls do nothing. It does not block, and may be called from any
+	// goroutine, during a call of the receiver, too.
+	Release()
 }
 
 // An Origin says where an inbound message came from. A link creates one for each

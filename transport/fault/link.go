@@ -131,6 +131,10 @@ func (a *innerReceiver) queue(x arrival) {
 }
 
 func (a *innerReceiver) Receive(in transport.Inbound) {
+	if in.Room != nil { // a fault may lose the frame
+		in.Room.Release()
+		in.Room = nil
+	}
 	a.queue(arrival{kind: received, stream: in.Stream, in: in})
 }
 

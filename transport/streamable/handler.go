@@ -150,7 +150,7 @@ type HandlerOptions struct {
 	//   - Bodies that are not delivered yet: one limit for the first 64 KiB of each body, and
 	//     one for the rest. After 30 s without room the response is 503. One client may hold
 	//     as much as is free then.
-	//   - Requests that are served, until they have been answered. A request counts its body
+	//   - Requests that are served, until their handlers have returned. A request counts its body
 	//     and what its values take in memory when decoded (jsonrpc.Message.Memory): up to
 	//     64 KiB for one limit, otherwise for three quarters of another one, at most half of that. It waits for
 	//     room before anything runs; 10 s after it has arrived the response is 503.

@@ -103,6 +103,7 @@ func (e *echo) Receive(in transport.Inbound) {
 		e.link.Send(transport.Outbound{Stream: in.Stream, Last: m.Method != "notify", Frame: jsonrpc.AppendResult(nil, m.ID, m.Params),
 			Route: transport.Route{Kind: jsonrpc.KindResult, ID: m.ID}})
 		e.link.End(in.Stream)
+		in.Room.Release()
 	}
 }
 func (e *echo) StreamLost(transport.StreamLoss) {}
@@ -146,6 +147,7 @@ type mute struct{ link transport.Link }
 func (m *mute) StreamOpened(stream transport.Stream, _ transport.Tag) { m.link.Grant(stream, 1) }
 func (m *mute) Receive(in transport.Inbound) {
 	m.link.Send(answering(in.Stream, `{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-06-18"}}`))
+	in.Room.Release()
 }
 func (m *mute) StreamLost(transport.StreamLoss) {}
 func (m *mute) Writable()                       {}

@@ -58,7 +58,7 @@ const largePiece = 256 << 10
 // leave room: as long as it may wait for its handler, by default.
 const requestPatience = 10 * time.Second
 
-// served are the pools of requests that are served: from before a request is delivered until it has been answered,
+// served are the pools of requests that are served: from before a request is delivered until its handler has returned,
 // it counts its bytes and what its values take when decoded.
 type served struct {
 	small, large *share.Pool

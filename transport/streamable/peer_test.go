@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 )
@@ -118,6 +119,9 @@ func (p *peer) Receive(in transport.Inbound) {
 			}
 			m, _ := jsonrpc.Decode(in.Frame, jsonrpc.Limits{})
 			p.play(p, in, m)
+			if isHeld := m.Method == "hold" || m.Method == protocol.MethodListen || m.Method == ""; in.Room != nil && !isHeld {
+				in.Room.Release()
+			}
 		})
 	})
 }
@@ -131,7 +135,26 @@ func (p *peer) Failed(f transport.Failure) {
 }
 func (p *peer) Ended() { p.called("Ended", func() {}) }
 func (p *peer) Lost(loss transport.Loss) {
-	p.called("Lost", func() { p.losses = append(p.losses, loss) })
+	p.called("Lost", func() {
+		p.losses = append(p.losses, loss)
+		p.release(p.received...)
+	})
+}
+
+// release does what a Conn does when the handlers of requests have returned.
+func (p *peer) release(requests ...transport.Inbound) {
+	for _, in := range requests {
+		if in.Room != nil {
+			in.Room.Release()
+		}
+	}
+}
+
+// returned says that the handlers of all requests but the last few have returned.
+func (p *peer) returned(running int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.release(p.received[:len(p.received)-running]...)
 }
 
 // await waits until the peer reaches a state.

@@ -2,14 +2,18 @@ package streamable
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/internal/signal"
+	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 )
@@ -44,11 +48,11 @@ func legacyHold(more string) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":5,"method":"hold","params":{%s"a":1}}`, more)
 }
 
-// A request counts its bytes and what its values take, until it has been answered or its stream was ended. A batch
-// counts what all its messages do.
+// A request counts its bytes and what its values take, until its receiver releases that, whether it has been answered or its
+// stream was ended. A batch counts what all its messages do.
 //
 // Guarantees: G-0083.11
-func TestRequestsHoldRoomUntilTheyAreAnswered(t *testing.T) {
+func TestRequestsHoldRoomUntilTheirReceiverReleasesIt(t *testing.T) {
 	listen := `"notifications":{"resourceSubscriptions":["a:0"` + strings.Repeat(`,"a:1"`, 9_999) + `]},`
 	for name, test := range map[string]struct {
 		version, body string
@@ -100,15 +104,18 @@ func TestRequestsHoldRoomUntilTheyAreAnswered(t *testing.T) {
 					if <-done; w.Code != 200 {
 						t.Errorf("got %d %s", w.Code, w.Body)
 					}
-					b.handler.served.wantHeld(t, 0)
+					b.handler.served.wantHeld(t, cost)
+					for range 2 {
+						p.returned(0)
+						b.handler.served.wantHeld(t, 0)
+					}
 				})
 			})
 		}
 	}
 }
 
-// The request of a client that has left holds room until its receiver knows, which cancels it. In a session it goes on, and
-// holds room until it has been answered or ended, or the session is lost.
+// The request of a client that has left holds room until its receiver releases it, however the request ends.
 //
 // Guarantees: G-0083.11
 func TestRequestsOfClientsThatLeaveHoldRoom(t *testing.T) {
@@ -122,8 +129,7 @@ func TestRequestsOfClientsThatLeaveHoldRoom(t *testing.T) {
 				t.Errorf("the answer: %v", err)
 			}
 		},
-		"ended":       func(_ *testing.T, _ *bench, p *peer) { p.post(func() { p.link.End(p.newest()) }) },
-		"link closed": func(_ *testing.T, _ *bench, p *peer) { p.link.Close(0) },
+		"ended": func(_ *testing.T, _ *bench, p *peer) { p.post(func() { p.link.End(p.newest()) }) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
@@ -136,6 +142,8 @@ func TestRequestsOfClientsThatLeaveHoldRoom(t *testing.T) {
 				b.handler.served.wantHeld(t, costOfBody(t, legacyHold("")))
 				end(t, b, p)
 				synctest.Wait()
+				b.handler.served.wantHeld(t, costOfBody(t, legacyHold("")))
+				p.returned(0)
 				b.handler.served.wantHeld(t, 0)
 			})
 		})
@@ -145,9 +153,12 @@ func TestRequestsOfClientsThatLeaveHoldRoom(t *testing.T) {
 		_, done := b.serve(ctx, "POST", modernBody("hold", ""), modernHeader("hold")...)
 		leave()
 		<-done
-		if lost := b.peer(t, 0).count(func(p *peer) int { return len(p.lost) }); lost != 1 {
+		p := b.peer(t, 0)
+		if lost := p.count(func(p *peer) int { return len(p.lost) }); lost != 1 {
 			t.Errorf("%d streams were lost, want 1", lost)
 		}
+		b.handler.served.wantHeld(t, costOfBody(t, modernBody("hold", "")))
+		p.returned(0)
 		b.handler.served.wantHeld(t, 0)
 	})
 }
@@ -172,6 +183,8 @@ func TestResumedRequestsHoldRoom(t *testing.T) {
 		if !strings.Contains(w.Body.String(), heldAnswer) {
 			t.Errorf("got %d %q, want the answer", w.Code, w.Body)
 		}
+		b.handler.served.wantHeld(t, cost)
+		p.returned(0)
 		b.handler.served.wantHeld(t, 0)
 	})
 }
@@ -219,9 +232,15 @@ func TestServedRequestsAreBounded(t *testing.T) {
 			t.Fatal("a request that holds room has ended, want that it does not while others wait")
 		}
 		b.peer(t, 1).post(func() { b.peer(t, 1).link.End(1) })
+		b.peer(t, 1).returned(0)
 		other()
 		waiting, _ := hold("greedy")
 		p.mustSend(t, answering(1, heldAnswer))
+		synctest.Wait()
+		if got := p.count(func(p *peer) int { return len(p.received) }); got != 3 {
+			t.Fatal("a request was delivered while the handlers of two others run")
+		}
+		p.returned(2)
 		synctest.Wait()
 		if got := p.count(func(p *peer) int { return len(p.received) }); got != 4 {
 			t.Fatal("a request was not delivered when another one had been answered")
@@ -232,6 +251,7 @@ func TestServedRequestsAreBounded(t *testing.T) {
 		if first() != 200 || second() != 200 || waiting() != 200 {
 			t.Error("the requests were not answered")
 		}
+		p.returned(0)
 		b.handler.served.wantHeld(t, 0)
 	})
 }
@@ -325,4 +345,57 @@ func TestRequestsThatAreNotServedHoldNoRoom(t *testing.T) {
 			t.Errorf("got %v, and a batch that counts %d", refused, batch.Memory)
 		}
 	}
+}
+
+// What a request takes is counted until its handler has returned, if that ignores that its client has cancelled the request, has
+// left or has ended the session.
+//
+// Guarantees: G-0083.11
+func TestHandlersThatIgnoreTheEndHoldRoom(t *testing.T) {
+	for name, version := range map[string]string{"modern, disconnected": "2026-07-28", "deleted": "2025-06-18", "cancelled": "2025-06-18", "link lost": "2025-06-18"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := newOccupied(0)
+				exchange := func(ctx context.Context, method, body string, lines ...string) {
+					o.ServeHTTP(httptest.NewRecorder(), newRequest(method, body, lines...).WithContext(ctx))
+				}
+				session := o.begin(version)
+				body, lines := o.callBody(version, 5, session)
+				cost := costOfBody(t, body)
+				ctx, leave := context.WithCancel(t.Context())
+				go exchange(ctx, "POST", body, lines...)
+				handler := <-o.began
+				o.served.wantHeld(t, cost)
+				switch name {
+				case "modern, disconnected":
+					leave()
+				case "cancelled":
+					go exchange(t.Context(), "POST", `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":5}}`, headerSession+": "+session)
+				case "deleted":
+					go exchange(t.Context(), "DELETE", "", headerSession+": "+session)
+				default:
+					o.conns[0].Stop()
+				}
+				<-handler.Done()
+				pass(time.Hour)
+				o.served.wantHeld(t, cost)
+				close(o.release)
+				synctest.Wait()
+				o.served.wantHeld(t, 0)
+				leave()
+				o.Close(time.Second)
+			})
+		})
+	}
+}
+
+// A cancelling dialect reads notifications/cancelled.
+type cancelling struct{ batching }
+
+func (cancelling) Classify(m jsonrpc.Message) conn.Class {
+	var params struct{ RequestID int64 }
+	if m.Method != protocol.NotificationCancelled || json.Unmarshal(m.Params, &params) != nil {
+		return conn.Class{}
+	}
+	return conn.Class{Kind: conn.Cancellation, Request: jsonrpc.IntegerID(params.RequestID)}
 }

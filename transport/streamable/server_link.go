@@ -49,7 +49,6 @@ type serverLink struct {
 // seldom is what most links never need.
 type seldom struct {
 	replays map[transport.Stream]*response // responses that replay streams which have ended
-	left    map[transport.Stream]int       // the room of requests that are still served although their clients have left
 	closing chan struct{}                  // closed when the link starts to end; nil until somebody waits for it
 }
 
@@ -119,37 +118,9 @@ func (l *serverLink) Send(o transport.Outbound) error {
 	}
 	s := l.streams.find(o.Stream)
 	if s == nil {
-		if o.Last {
-			l.forgo(o.Stream)
-		}
 		return noRoute(o.Stream)
 	}
 	return s.push(o)
-}
-
-// forgo gives back the room of a request that is over, and whose client has left before. The caller holds mu.
-func (l *serverLink) forgo(stream transport.Stream) {
-	if l.seldom == nil {
-		return
-	}
-	if taken, ok := l.seldom.left[stream]; ok {
-		l.served.give(l.key.Client, taken)
-		delete(l.seldom.left, stream)
-	}
-}
-
-// vacate gives back the room of all requests, because the link is lost.
-func (l *serverLink) vacate() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, s := range l.streams {
-		s.vacate()
-	}
-	if l.seldom != nil {
-		for stream := range l.seldom.left {
-			l.forgo(stream)
-		}
-	}
 }
 
 func noRoute(stream transport.Stream) error {
@@ -180,8 +151,6 @@ func (l *serverLink) End(stream transport.Stream) {
 	defer l.mu.Unlock()
 	if s := l.streams.find(stream); s != nil {
 		s.end()
-	} else {
-		l.forgo(stream)
 	}
 }
 
@@ -272,7 +241,6 @@ func (l *serverLink) end(reason error, grace time.Duration) error {
 		l.saved.end(true)
 	}
 	l.told.Lose(transport.Loss{Reason: reason, Unsent: l.collectUnsent()})
-	l.vacate()
 	close(ending.gone)
 	return ending.left
 }

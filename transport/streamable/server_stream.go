@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"net/http"
+	"sync/atomic"
 
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -29,8 +30,9 @@ type requestStream struct {
 	link      *serverLink
 	number    transport.Stream
 	id        jsonrpc.ID
-	delivered bool // the receiver has the request
-	keepsAll  bool // the events of the stream are numbered and stored
+	room      atomic.Int64 // what was taken for the request, until Release
+	delivered bool         // the receiver has the request
+	keepsAll  bool         // the events of the stream are numbered and stored
 
 	lacksMeta   bool // the request lacks members that a modern one must have
 	initializes bool // the request begins the session
@@ -39,7 +41,6 @@ type requestStream struct {
 
 	// Guarded by link.mu.
 	credit int
-	room   int // what was taken for the request, until it has been answered
 	frames *sendQueue
 	to     *response // the response that writes the frames; nil while the client is away
 	head   uint64    // the index of the last stored event
@@ -90,7 +91,8 @@ func (l *serverLink) openStream(w http.ResponseWriter, b *body, room int, o *Han
 		return s, l.refusal(s.id)
 	}
 	l.opened++
-	s.number, s.room = l.opened, room
+	s.number = l.opened
+	s.room.Store(int64(room))
 	l.streams.add(s)
 	if s.keepsAll = !l.isShared() && !l.stateless && !s.initializes; s.keepsAll {
 		posted.numbered = numbering{to: s.to, stream: s.number, initialID: wantsInitialID(l.version), retry: o.Retry}
@@ -104,6 +106,9 @@ func (l *serverLink) openStream(w http.ResponseWriter, b *body, room int, o *Han
 	return s, nil
 }
 
+// Release implements transport.Room: it gives back what was taken for the request.
+func (s *requestStream) Release() { s.link.served.give(s.link.key.Client, int(s.room.Swap(0))) }
+
 // serve delivers the request and writes the response. It releases the stream in any
 // case, even if the ResponseWriter panics.
 func (s *requestStream) serve(ctx context.Context, b *body) *refusal {
@@ -111,6 +116,9 @@ func (s *requestStream) serve(ctx context.Context, b *body) *refusal {
 	defer func() {
 		s.retire(to, err)
 		to.forget()
+		if !s.delivered {
+			s.Release()
+		}
 	}()
 	if err = s.run(ctx, to, b); err == nil {
 		return nil
@@ -276,7 +284,7 @@ func (s *requestStream) deliver(ctx context.Context, to *response, b *body) erro
 // take returns the request of a body as an inbound frame.
 func (s *requestStream) take(b *body) transport.Inbound {
 	in := b.take()
-	in.Stream, in.Last = s.number, true
+	in.Stream, in.Last, in.Room = s.number, true, s
 	in.Origin.Exchange = exchange{s}
 	if b.forwarder != nil {
 		in.Origin.Exchange = forwardingExchange{exchange{s}, b.forwarder}
@@ -305,9 +313,6 @@ func (s *requestStream) takeCredit() (granted bool, err error) {
 // for each other. Instead, push ends a stream whose client does not read. There is always room for
 // a last frame that is short. The caller holds link.mu.
 func (s *requestStream) push(o transport.Outbound) error {
-	if o.Last {
-		s.vacate()
-	}
 	if s.over || s.cut != nil {
 		return noRoute(s.number)
 	}
@@ -348,19 +353,12 @@ func (s *requestStream) cutOff() error {
 // end ends the stream from this side. Queued frames are still sent. The caller holds
 // link.mu.
 func (s *requestStream) end() {
-	s.vacate()
 	if s.over = true; s.to == nil {
 		s.link.streams.remove(s)
 		return
 	}
 	s.to.over = true
 	s.to.signal()
-}
-
-// vacate gives back the room of the request. The caller holds link.mu.
-func (s *requestStream) vacate() {
-	s.link.served.give(s.link.key.Client, s.room)
-	s.room = 0
 }
 
 // leave separates the stream from its connection, if it has one. The caller holds
@@ -447,16 +445,7 @@ func (s *requestStream) retire(to *response, err error) {
 	err = cmp.Or(s.cut, err)
 	isLost := err != nil && !s.over
 	goesOn := isLost && !l.isShared() && s.cut == nil && s.delivered // unless it still waits
-	room := s.room
-	if s.room = 0; (goesOn || !isLost) && !closing && room > 0 { // its handler still works
-		rare := l.rare()
-		if rare.left == nil {
-			rare.left = make(map[transport.Stream]int)
-		}
-		rare.left[s.number], room = room, 0
-	}
 	l.mu.Unlock()
-	defer l.served.give(l.key.Client, room) // after the receiver knows
 	if closing {
 		return
 	}
