@@ -88,18 +88,19 @@ func TestACallWhoseHandlerHasReturnedLeavesItsPlace(t *testing.T) {
 	})
 }
 
-// The requests of waiting calls have a limit in bytes, which counts 16 KiB for each in addition. A call that does not fit is refused
+// The requests of waiting calls have a limit in bytes, with what their values take, and 16 KiB for each in addition. A call that does not fit is refused
 // before its handler runs.
 //
 // Guarantees: G-0031.7
 func TestTheBytesOfCallsThatWaitAreBounded(t *testing.T) {
 	const each = 16 << 10
 	params := func(size int) string { return `,"arguments":{"pad":"` + strings.Repeat("x", size) + `"}` }
-	var request struct{ Params json.RawMessage }
-	if err := json.Unmarshal([]byte(withForms(`1`, "tools/call", `"name":"padded"`+params(0))), &request); err != nil {
+	frame := withForms(`1`, "tools/call", `"name":"padded"`+params(0))
+	request, err := jsonrpc.Decode([]byte(frame), jsonrpc.Limits{})
+	if err != nil {
 		t.Fatal(err)
 	}
-	own := each + len(request.Params) // what a call without padding counts
+	own := each + len(frame) + int(request.Memory) // what a call without padding counts
 	serve := func(s *shop, limit int) *server.Server {
 		srv := newServer(server.Options{Asking: server.AskingOptions{MaxWaitingBytes: limit}})
 		server.AddTool(srv, protocol.Tool{Name: "padded"}, func(ctx context.Context, _ struct {

@@ -21,7 +21,7 @@ type call struct {
 	Request
 
 	in      *conn.Incoming
-	size    int                          // the size of its params, in bytes
+	size    int                          // what its request keeps in memory, in bytes
 	method  *method                      // the row of its method; nil if the server does not have the method
 	offered *protocol.ServerCapabilities // what the server offers to this client
 	modern  bool
@@ -86,7 +86,7 @@ func (p *peer) newCall(ctx context.Context, in *conn.Incoming, m *method) *call 
 	} else {
 		c = new(call)
 	}
-	c.Context, c.in, c.size = ctx, in, len(in.Params)
+	c.Context, c.in, c.size = ctx, in, in.Size()
 	c.Method, c.Origin, c.call, c.peer = in.Method, in.Origin, c, p
 	if c.Origin == nil {
 		c.Origin = &p.server.nowhere

@@ -307,8 +307,10 @@ func newPlaces(handlers, bytes, byDefault int) places {
 	return places{share.NewPlaces(handlers), share.NewLasting(bytes, piece)}
 }
 
-// enter takes a place for a call whose request has so many bytes.
+// enter takes a place for a call whose request takes so much memory. A request that takes more than its client ever
+// gets counts that, so it is served when nobody else holds much.
 func (p places) enter(of share.Client, bytes int) error {
+	bytes = p.fit(of, bytes)
 	if !p.handlers.Take(of, 1) {
 		return refuse(jsonrpc.CodeOverloaded, "overloaded: %d handlers are running, and %s", p.handlers.Held(), p.handlers.Refused(1))
 	}
@@ -321,5 +323,12 @@ func (p places) enter(of share.Client, bytes int) error {
 
 func (p places) leave(of share.Client, bytes int) {
 	p.handlers.Give(of, 1)
-	p.bytes.Give(of, bytes)
+	p.bytes.Give(of, p.fit(of, bytes))
+}
+
+func (p places) fit(of share.Client, bytes int) int {
+	if p.bytes.Limit() < 16<<20 { // a program that sets so little means what it says
+		return bytes
+	}
+	return p.bytes.Fit(of, bytes)
 }

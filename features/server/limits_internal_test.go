@@ -188,3 +188,22 @@ func TestDefaultsAreAsDocumented(t *testing.T) {
 		t.Errorf("got pages of %d, want %d", s.options.PageSize, protocol.MaxPageItems)
 	}
 }
+
+// A request that takes more memory than its client ever gets has a place when the others are free, and gives back what it took.
+//
+// Guarantees: G-0083.6
+func TestLargestRequestHasAPlace(t *testing.T) {
+	p, of := newPlaces(100, 24<<20, 24<<20), share.Client{Identity: "a"}
+	for range 3 {
+		if err := p.enter(of, 100<<20); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.enter(of, 1<<20); err == nil {
+			t.Error("the client got more than its share")
+		}
+		p.leave(of, 100<<20)
+		if held := p.bytes.Held() + p.handlers.Held(); held != 0 {
+			t.Fatalf("%d is held at the end", held)
+		}
+	}
+}
