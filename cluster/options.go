@@ -48,6 +48,11 @@ type Options struct {
 	// of main. Default: such a server may run on beyond its claim; see Upstream.
 	Guardian *guardian.Guardian
 
+	// MaxTasks is how many places Node.Tasks has, of 32 KiB each, the same on all nodes: the Engine needs room for
+	// as many bytes. A cluster that has tasks already keeps its old number, until its bucket of tasks is edited or
+	// deleted in the Engine. Default: 32,000, for which the Engine needs 1 GiB.
+	MaxTasks int
+
 	// Log receives what an operator should know: a lease that was lost and is back, values
 	// that could not be read. Default: slog.Default().
 	Log *slog.Logger
@@ -127,6 +132,9 @@ func (o Options) check() (Options, error) {
 		return o, errTooLong
 	}
 	o.Key, o.Labels = append([]byte(nil), o.Key...), maps.Clone(o.Labels)
+	if o.MaxTasks <= 0 {
+		o.MaxTasks = defaultTasks
+	}
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}

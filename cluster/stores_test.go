@@ -28,12 +28,16 @@ import (
 
 // threeNodes returns nodes of one cluster, with the Engines that they use. They are closed at the
 // end of the test.
-func threeNodes(t *testing.T) (nodes [3]*cluster.Node, engines [3]*clustertest.Engine, service *clustertest.Service) {
+func threeNodes(t *testing.T, change ...func(*cluster.Options)) (nodes [3]*cluster.Node, engines [3]*clustertest.Engine, service *clustertest.Service) {
 	t.Helper()
 	service = clustertest.New(clustertest.Options{})
 	for i, name := range []string{"a", "b", "c"} {
 		engines[i] = service.Engine()
-		n, err := cluster.Join(t.Context(), engines[i], options(name))
+		o := options(name)
+		for _, f := range change {
+			f(&o)
+		}
+		n, err := cluster.Join(t.Context(), engines[i], o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -260,7 +264,7 @@ func TestTasksOfACluster(t *testing.T) {
 // Guarantees: G-0081.4, G-0083.1
 func TestTasksOfAClusterAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		nodes, _, service := threeNodes(t)
+		nodes, _, service := threeNodes(t, func(o *cluster.Options) { o.MaxTasks = 4_000 })
 		all := nodes[0].Tasks()
 		now := time.Now()
 		for i := range 1_527 { // (4,000 - 1,527)² / 4,000
@@ -294,6 +298,139 @@ func TestTasksOfAClusterAreBounded(t *testing.T) {
 		synctest.Wait()
 		if err := all.Save(t.Context(), record("more", "ada", time.Now())); err != nil {
 			t.Errorf("when the others have expired: %v", err)
+		}
+	})
+}
+
+// The clients of one /48 have together what one client may, and four places in any case. Each of them may have a quarter.
+//
+// Guarantees: G-0081.4, G-0083.7
+func TestTasksOfANetworkAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, _, _ := threeNodes(t, func(o *cluster.Options) { o.MaxTasks = 1_000 })
+		stores := []server.TaskStore{nodes[0].Tasks(), nodes[1].Tasks()}
+		saved := 0
+		save := func(client string) bool {
+			r := record(fmt.Sprint(saved), "", time.Now())
+			r.Client = client
+			err := stores[saved%2].Save(t.Context(), r)
+			if err != nil && !errors.Is(err, server.ErrTaskStoreFull) {
+				t.Fatal(err)
+			}
+			if err == nil {
+				saved++
+			}
+			synctest.Wait() // until the other node has seen it
+			return err == nil
+		}
+		for save("2001:db8:0:ffff::/64") {
+		}
+		if one := saved; one < 160 || one > 180 { // 4·x = (1-x)²
+			t.Errorf("one client of a /48 has %d of 1,000 tasks, want about 171", one)
+		}
+		for i := range 1_000 {
+			save(fmt.Sprintf("2001:db8:0:%x::/64", i))
+		}
+		if saved < 370 || saved > 390 {
+			t.Errorf("the clients of a /48 have %d of 1,000 tasks, want about 382", saved)
+		}
+		for _, other := range []string{"2001:db8:1::/64", "192.0.2.1"} {
+			before := saved
+			for range 50 {
+				save(other)
+			}
+			if saved-before < 50 {
+				t.Errorf("%s got %d tasks beside them, want 50", other, saved-before)
+			}
+		}
+		for i := range 1_000 { // nothing is left beyond a share
+			for save(fmt.Sprint("10.0.", i/200, ".", i%200)) && saved < 990 {
+			}
+		}
+		before := saved
+		for i := range 100 {
+			save(fmt.Sprintf("2001:db8:2:%x::/64", i))
+		}
+		if saved-before > 4 {
+			t.Errorf("%d clients of another /48 took what is left, want at most 4", saved-before)
+		}
+		if err := stores[0].Delete(t.Context(), "0"); err != nil {
+			t.Fatal(err)
+		}
+		if page, err := stores[0].List(t.Context(), "", "", 1); err != nil || len(page) != 1 || page[0].Task.TaskID == "0" {
+			t.Errorf("after Delete the first task is %v: %v", page, err)
+		}
+	})
+}
+
+// A large result takes more places than one, as far as there are any. One that finds none is refused, and a short failure
+// is not.
+//
+// Guarantees: G-0081.4
+func TestLargeTasksTakeMorePlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, _, _ := threeNodes(t, func(o *cluster.Options) { o.MaxTasks = 100 })
+		here, there := nodes[0].Tasks(), nodes[1].Tasks()
+		now, saved := time.Now(), 0
+		save := func(store server.TaskStore, id, owner string, size int) error {
+			r := record(id, owner, now)
+			r.Task.FinalResult = []byte(`"` + strings.Repeat("x", size) + `"`)
+			defer synctest.Wait()
+			return store.Save(t.Context(), r)
+		}
+		for ; save(here, fmt.Sprint(saved), "ada", 10) == nil; saved++ {
+		}
+		if saved < 35 || saved > 40 {
+			t.Errorf("a client has %d of 100 tasks, want about 38", saved)
+		}
+		grown := 0
+		for i := range saved {
+			switch err := save(here, fmt.Sprint(i), "ada", 200<<10); { // 7 places
+			case err == nil:
+				grown++
+			case !errors.Is(err, server.ErrTaskStoreFull):
+				t.Fatal(err)
+			default:
+				if err := save(here, fmt.Sprint(i), "ada", 100); err != nil {
+					t.Errorf("a short failure in place of a result without room: %v", err)
+				}
+			}
+		}
+		if places := saved + 6*grown; places < 80 || places > 88 {
+			t.Errorf("results take %d of 100 places, want that an eighth is left", places)
+		}
+		if err := save(there, "bob", "bob", 10); err != nil {
+			t.Errorf("another client at another node: %v", err)
+		}
+		if err := save(there, "bob2", "bob", 10); !errors.Is(err, server.ErrTaskStoreFull) {
+			t.Errorf("its second task: %v, want that large results count", err)
+		}
+	})
+}
+
+// A save costs the engine few messages however many tasks there are, and one that is refused nearly none.
+//
+// Guarantees: G-0081.4
+func TestTasksAreCountedWithoutAListing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, engines, _ := threeNodes(t, func(o *cluster.Options) { o.MaxTasks = 1_000 })
+		store := nodes[0].Tasks()
+		for i := range 300 {
+			if err := store.Save(t.Context(), record(fmt.Sprint(i), "ada", time.Now())); err != nil {
+				t.Fatal(err)
+			}
+		}
+		count := func() uint64 {
+			synctest.Wait()
+			sent, received := engines[0].Messages()
+			return sent + received
+		}
+		before := count()
+		for i := range 300 {
+			_ = store.Save(t.Context(), record(fmt.Sprint("more", i), "ada", time.Now()))
+		}
+		if got := count() - before; got > 3_000 {
+			t.Errorf("300 saves cost %d messages, want at most 10 each", got)
 		}
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
@@ -22,32 +23,36 @@ const (
 	recordPrefix = "t."
 	indexPrefix  = "o."
 
-	maxTaskBytes  = 1 << 30 // of all records
-	maxTasks      = 4_000   // so many records have room, of MaxMessage each and with what the Engine needs for them
 	sweepInterval = 10 * time.Minute
 )
 
-// Tasks returns a server.TaskStore that all nodes share. It keeps 4,000 tasks, of 256 KiB at most: so much
-// the Engine needs 1 GiB for, and a task that is there always has room for its result. Clients share
-// them: one may have one, and as many as the square of the free part is of all. One alone gets 38 %, and N
-// greedy ones leave 1/(N+1). What nodes save at the same time they do not see of each other, so
-// there may be as many more as saves of new tasks are under way. Beyond that, Save returns
-// server.ErrTaskStoreFull, and says whether the store is full or the client has its share. While the
-// Engine cannot be reached, its methods fail.
+// Tasks returns a server.TaskStore that all nodes share. It has Options.MaxTasks places. A task takes one, and one
+// more for each further 32 KiB; it has at most 256 KiB. Clients share the places: one may have one, and as many as
+// the square of the free part is of all. One alone gets 38 %, and N greedy ones leave 1/(N+1). A /48 of IPv6 counts
+// as one client; one of its clients may have a quarter of that, and four places are for them in any case. Beyond
+// that, Save returns server.ErrTaskStoreFull, and says whether the store is full or the client has its share. A task
+// that is there may grow as long as an eighth is free.
+//
+// Each node that uses the store watches the keys of all tasks, so it may count too few: by what other nodes
+// have saved since the watch has shown their last change. While the Engine cannot be reached, the methods of the
+// store fail.
 //
 // Each node deletes tasks that have expired, of all nodes, every ten minutes from the first use
 // of the store on.
 func (n *Node) Tasks() server.TaskStore {
-	return &tasks{node: n, bucket: n.lateBucket(BucketOptions{Name: taskBucket, MaxBytes: maxTaskBytes})}
+	most := n.options.MaxTasks
+	bytes := int64(most) * defaultTaskBytes / defaultTasks
+	return &tasks{node: n, bucket: n.lateBucket(BucketOptions{Name: taskBucket, MaxBytes: bytes}), places: newTaskPlaces(most)}
 }
 
-// tasks keeps records under "t.<hash of the id>", and for each an empty value whose key says
-// what List has to know: "o.<hash of the owner>.<hash of the client>.<created>.<expires>.<hash of
-// the id>". Both times are in nanoseconds.
+// tasks keeps records under "t.<hash of the id>", and for each a key that says what List has to know: "o.<hash of
+// the owner>.<hash of the client>.<created>.<expires>.<hash of the id>". Both times are in nanoseconds. If the client
+// is an address with a /48 of IPv6, "-<hash of that>" follows its hash. The value says how many places the task takes.
 type tasks struct {
 	node   *Node
 	bucket *lateBucket
 	swept  sweeping
+	places *taskPlaces
 }
 
 // A taskRecord is a stored task.
@@ -77,15 +82,21 @@ func (t *tasks) Save(ctx context.Context, r *server.TaskRecord) error {
 	if len(sealed) > MaxMessage {
 		return fmt.Errorf("%w: the task has %d bytes, more than %d", server.ErrTaskStoreFull, len(sealed), MaxMessage)
 	}
-	switch _, err := bucket.Get(ctx, recordPrefix+id); {
-	case errors.Is(err, ErrNotFound): // it is new, or hardly older than this
-		if err := t.addIndex(ctx, bucket, r, id); err != nil {
-			return err
-		}
-	case err != nil:
+	_, err = bucket.Get(ctx, recordPrefix+id)
+	isNew := errors.Is(err, ErrNotFound) // or hardly older than this
+	if err != nil && !isNew {
 		return err
 	}
+	e, _ := parseIndex(t.indexKey(r, id))
+	if n := placesOf(len(sealed)); isNew || n > 1 {
+		if err := t.addIndex(ctx, bucket, e, n, !isNew); err != nil {
+			return err
+		}
+	}
 	_, err = bucket.Put(ctx, recordPrefix+id, sealed)
+	if isNew && errors.Is(err, ErrFull) {
+		_ = t.remove(ctx, bucket, e) // otherwise the sweep removes it
+	}
 	return full(err)
 }
 
@@ -96,34 +107,35 @@ func full(err error) error {
 	return err
 }
 
-// addIndex adds the key for List, if the client has room for one more task.
-func (t *tasks) addIndex(ctx context.Context, bucket Bucket, r *server.TaskRecord, id string) error {
-	of := indexPrefix + t.node.hashed(r.Owner) + "." + t.node.hashed(r.Client) + "."
-	all, own, now := 0, 0, time.Now()
-	for key, err := range bucket.Keys(ctx, indexPrefix) {
-		if err != nil {
-			return err
-		}
-		if e, ok := parseIndex(key); ok && e.expires > now.UnixNano() && e.id != id {
-			if all++; strings.HasPrefix(key, of) {
-				own++
-			}
-		}
+// addIndex claims places for a task, and adds its key for List, or says there that it takes more than before.
+func (t *tasks) addIndex(ctx context.Context, bucket Bucket, e indexEntry, n int, grows bool) error {
+	if err := t.places.follow(ctx, t.node, bucket); err != nil {
+		return err
 	}
-	free := maxTasks - all - 1
-	switch {
-	case free < 0:
-		return fmt.Errorf("%w: it has %d tasks, and there is no room for more", server.ErrTaskStoreFull, all)
-	case own > 0 && own+1 > free*free/maxTasks: // as in package share
-		return fmt.Errorf("%w: it has %d tasks, and this client has its share of them", server.ErrTaskStoreFull, all)
+	before, claimed, err := t.places.claim(e, n, grows, time.Now())
+	if err != nil || grows && !claimed {
+		return err
 	}
-	_, err := bucket.Put(ctx, fmt.Sprintf("%s%019d.%019d.%s", of, r.Created.UnixNano(), r.Expires.UnixNano(), id), nil)
+	_, err = bucket.Put(ctx, e.key, []byte(strconv.Itoa(n)))
+	if errors.Is(err, ErrFull) { // after another error it may be there, or is forgotten soon
+		t.places.set(e, before)
+	}
 	return full(err)
+}
+
+// indexKey returns the key for List of a task.
+func (t *tasks) indexKey(r *server.TaskRecord, id string) string {
+	client := t.node.hashed(r.Client)
+	if wide := (share.Client{Identity: r.Owner, Network: r.Client}).Wide(); wide.IsValid() {
+		client += "-" + t.node.hashed(wide.String())
+	}
+	return fmt.Sprintf("%s%s.%s.%019d.%019d.%s", indexPrefix, t.node.hashed(r.Owner), client, r.Created.UnixNano(), r.Expires.UnixNano(), id)
 }
 
 // An indexEntry is a key for List.
 type indexEntry struct {
 	key              string
+	client, network  string // whose places the task takes: hashes of owner and client, and of the client's /48 or ""
 	created, expires int64
 	id               string // the hash of the id
 }
@@ -135,7 +147,9 @@ func parseIndex(key string) (indexEntry, bool) {
 	}
 	created, err := strconv.ParseInt(parts[3], 10, 64)
 	expires, err2 := strconv.ParseInt(parts[4], 10, 64)
-	return indexEntry{key, created, expires, parts[5]}, err == nil && err2 == nil
+	_, network, _ := strings.Cut(parts[2], "-")
+	client := key[len(indexPrefix) : len(indexPrefix)+len(parts[1])+1+len(parts[2])]
+	return indexEntry{key, client, network, created, expires, parts[5]}, err == nil && err2 == nil
 }
 
 // Load implements server.TaskStore.
@@ -238,11 +252,8 @@ func (t *tasks) Delete(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	return t.remove(ctx, bucket, indexEntry{
-		key:     fmt.Sprintf("%s%s.%s.%019d.%019d.%s", indexPrefix, t.node.hashed(r.Owner), t.node.hashed(r.Client), r.Created.UnixNano(), r.Expires.UnixNano(), t.node.hashed(id)),
-		id:      t.node.hashed(id),
-		created: r.Created.UnixNano(),
-	})
+	e, _ := parseIndex(t.indexKey(r, t.node.hashed(id)))
+	return t.remove(ctx, bucket, e)
 }
 
 // remove deletes a record and then its key for List, whatever their revisions.
@@ -268,6 +279,7 @@ func (t *tasks) remove(ctx context.Context, bucket Bucket, e indexEntry) error {
 			}
 		}
 	}
+	t.places.set(e, taskPlace{})
 	return nil
 }
 
