@@ -88,13 +88,14 @@ func (t *tasks) Save(ctx context.Context, r *server.TaskRecord) error {
 		return err
 	}
 	e, _ := parseIndex(t.indexKey(r, id))
+	added := false
 	if n := placesOf(len(sealed)); isNew || n > 1 {
-		if err := t.addIndex(ctx, bucket, e, n, !isNew); err != nil {
+		if added, err = t.addIndex(ctx, bucket, e, n, !isNew); err != nil {
 			return err
 		}
 	}
 	_, err = bucket.Put(ctx, recordPrefix+id, sealed)
-	if isNew && errors.Is(err, ErrFull) {
+	if isNew && added && errors.Is(err, ErrFull) {
 		_ = t.remove(ctx, bucket, e) // otherwise the sweep removes it
 	}
 	return full(err)
@@ -107,20 +108,21 @@ func full(err error) error {
 	return err
 }
 
-// addIndex claims places for a task, and adds its key for List, or says there that it takes more than before.
-func (t *tasks) addIndex(ctx context.Context, bucket Bucket, e indexEntry, n int, grows bool) error {
+// addIndex claims places for a task, and adds its key for List, or says there that it takes more than before. It reports
+// whether this node did not know of the task.
+func (t *tasks) addIndex(ctx context.Context, bucket Bucket, e indexEntry, n int, grows bool) (added bool, err error) {
 	if err := t.places.follow(ctx, t.node, bucket); err != nil {
-		return err
+		return false, err
 	}
 	before, claimed, err := t.places.claim(e, n, grows, time.Now())
 	if err != nil || grows && !claimed {
-		return err
+		return false, err
 	}
 	_, err = bucket.Put(ctx, e.key, []byte(strconv.Itoa(n)))
 	if errors.Is(err, ErrFull) { // after another error it may be there, or is forgotten soon
 		t.places.set(e, before)
 	}
-	return full(err)
+	return before.places == 0, full(err)
 }
 
 // indexKey returns the key for List of a task.
