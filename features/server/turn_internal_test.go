@@ -18,8 +18,8 @@ import (
 	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
-// values are arguments of 4 KB that take more than turn.Small when they are decoded.
-var values = []byte(`{"values":[` + strings.Repeat("0,", 2000) + "0]}")
+// values are arguments of 16 KB that take more than turn.Small when they are decoded.
+var values = []byte(`{"values":[` + strings.Repeat("0,", 8000) + "0]}")
 
 type numbers struct {
 	Values []int `json:"values"`

@@ -11,7 +11,7 @@ import (
 )
 
 // Small is the cost up to which a piece of work does not wait.
-const Small = 64 << 10
+const Small = 256 << 10
 
 // A Scheduler decides whose piece of work is done next, among clients that a C tells apart. It is safe for concurrent use.
 //

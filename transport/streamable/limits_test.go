@@ -102,7 +102,7 @@ func TestPoolsOfMessages(t *testing.T) {
 //
 // Guarantees: G-0085.3, G-0085.4, G-0085.6
 func TestLargeBodiesAreDecodedInTurn(t *testing.T) {
-	batch := "[" + strings.Repeat(`{"jsonrpc":"2.0","method":"a"},`, turn.Small/batchCost/20) + `{"jsonrpc":"2.0","method":"a"}]`
+	batch := "[" + strings.Repeat(`{"jsonrpc":"2.0","method":"`+strings.Repeat("a", turn.Small/batchCost/100)+`"},`, 100) + `{"jsonrpc":"2.0","method":"a"}]`
 	large := modernBody("echo", `"pad":"`+strings.Repeat("x", turn.Small)+`",`)
 	for name, test := range map[string]struct {
 		body   string
