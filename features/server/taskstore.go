@@ -75,7 +75,7 @@ type TaskStore interface {
 // ready to use, with the default bounds.
 type MemoryTaskStore struct {
 	MaxTasks int // how many tasks are kept; default 10,000, which clients share: one alone has 38 %, and fewer than 64 go to whom comes first
-	MaxBytes int // the size of all tasks together, in bytes; default 16 MiB, which clients share; a task that is there may grow while an eighth of it is free
+	MaxBytes int // the size of all tasks together, in bytes; default 16 MiB, which clients share; a task that is there may grow to half while an eighth is free
 
 	mu     sync.Mutex
 	tasks  map[string]storedTask // nil until the first is saved

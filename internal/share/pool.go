@@ -18,13 +18,13 @@ type Client struct {
 }
 
 // Wide returns the /48 that a client without an identity belongs to. It is invalid if there is none, or if the
-// address is not routed between networks.
+// address is a private one.
 func (c Client) Wide() netip.Prefix {
 	if c.Identity != "" || !strings.HasSuffix(c.Network, "/64") {
 		return netip.Prefix{}
 	}
 	narrow, err := netip.ParsePrefix(c.Network)
-	if err != nil || !narrow.Addr().Is6() || !narrow.Addr().IsGlobalUnicast() {
+	if err != nil || !narrow.Addr().Is6() || !narrow.Addr().IsGlobalUnicast() || narrow.Addr().IsPrivate() {
 		return netip.Prefix{}
 	}
 	return netip.PrefixFrom(narrow.Addr(), 48).Masked()
@@ -108,17 +108,21 @@ func (p *Pool) Take(c Client, n int) bool {
 }
 
 // Extend takes n for a client if so much is free, whatever its share is.
-func (p *Pool) Extend(c Client, n int) bool { return p.extend(c, n, 0) }
+func (p *Pool) Extend(c Client, n int) bool {
+	return p.extend(c, n, func(*account) bool { return n <= p.free })
+}
 
-// Grow takes n for something that a client has and that grows, whatever its share is. Beyond that share it leaves
-// the last eighth of the pool to what is new.
-func (p *Pool) Grow(c Client, n int) bool { return p.extend(c, n, p.limit/8) }
+// Grow takes n for something that a client has and that grows. It may have more than its share for that, up
+// to half of the pool, but leaves the last eighth to what is new.
+func (p *Pool) Grow(c Client, n int) bool {
+	return p.extend(c, n, func(a *account) bool { return n <= p.free-p.limit/8 && a.owner().held+n <= p.limit/2 })
+}
 
-func (p *Pool) extend(c Client, n, leave int) bool {
+func (p *Pool) extend(c Client, n int, may func(*account) bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	a := p.enter(c)
-	fits := n <= p.free-leave || p.allows(a, n, p.free, p.within(a, n))
+	fits := may(a) || p.allows(a, n, p.free, p.within(a, n))
 	if fits {
 		p.hold(a, n)
 		p.grant(0)

@@ -186,7 +186,11 @@ func TestPoolModel(t *testing.T) {
 				c, n := client.Draw(t, "client"), amount.Draw(t, "n")
 				fits, extend := n <= m.limit-m.total(), m.pool.Extend
 				if rapid.Bool().Draw(t, "grows") {
-					fits, extend = n <= m.limit-m.total()-m.limit/8 || m.may(c, n), m.pool.Grow
+					held := m.of(c)
+					if networkOf(c) != "" {
+						held = m.ofNetwork(c)
+					}
+					fits, extend = n <= m.limit-m.total()-m.limit/8 && held+n <= m.limit/2 || m.may(c, n), m.pool.Grow
 				}
 				if got := extend(c, n); got && !fits || fits && !got && len(m.waiting) == 0 {
 					t.Fatalf("extending by %d for %v: got %t, want %t", n, c, got, fits)

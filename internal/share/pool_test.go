@@ -186,7 +186,7 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// What a client has may grow as long as there is room, whatever its share is, but for the last eighth of the pool. Growing
+// What a client has may grow whatever its share is, up to half of the pool and but for the last eighth of that. Growing
 // by nothing needs no room.
 //
 // Guarantees: G-0083.6
@@ -194,13 +194,16 @@ func TestGrow(t *testing.T) {
 	p := NewLasting(100, 1)
 	greedy := Client{Identity: "greedy"}
 	p.Take(greedy, 38)
-	if p.Take(greedy, 1) || !p.Grow(greedy, 50) || p.Grow(greedy, 1) || !p.Take(greedy, 0) {
-		t.Error("want that a client at its share takes no more, but may extend what it has up to an eighth below the limit")
+	if p.Take(greedy, 1) || !p.Grow(greedy, 12) || p.Grow(greedy, 1) || !p.Take(greedy, 0) {
+		t.Error("want that a client at its share takes no more, but may extend what it has up to half of the pool")
 	}
 	if got, want := p.Refused(1), "this client has its share of them"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	for i := range 12 {
+	if other := (Client{Identity: "other"}); !p.Grow(other, 37) || p.Grow(other, 2) {
+		t.Error("want that what another client has grows up to an eighth below the limit")
+	}
+	for i := range 13 {
 		if newcomer := (Client{Identity: fmt.Sprint(i)}); !p.Grow(newcomer, 1) {
 			t.Error("a client within its share cannot extend what it has")
 		}

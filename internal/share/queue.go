@@ -28,6 +28,9 @@ func (a *account) leaf() *account {
 	return a
 }
 
+// owner returns the network of a client, or the client if it belongs to none.
+func (a *account) owner() *account { return cmp.Or(a.network, a) }
+
 // counts returns how much a client counts as holding: in a network all that this holds, or four times its own.
 func (a *account) counts() int {
 	if a.network == nil {

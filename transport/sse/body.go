@@ -1,26 +1,31 @@
 package sse
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/bowline-mcp/bowline/internal/share"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
 // maxLarge is how many bodies above web.SmallBody one handler holds.
 const maxLarge = 32
 
-// read reads the body of a POST. A session reads one at a time. A body that has turned out to be
+// read reads the body of a POST of a client. A session reads one at a time. A body that has turned out to be
 // large waits for one of the places, which clients share, so that small ones never wait for
-// large ones.
-func (h *Handler) read(w http.ResponseWriter, r *http.Request, l *serverLink) ([]byte, *refusal) {
+// large ones. The caller gives the place back.
+func (h *Handler) read(w http.ResponseWriter, r *http.Request, l *serverLink, of share.Client) (frame []byte, isLarge bool, refused *refusal) {
 	if r.ContentLength > int64(h.options.MaxBody) {
-		return nil, h.tooLarge()
+		return nil, false, h.tooLarge()
 	}
 	control := http.NewResponseController(w)
 	defer l.bodyDone(control)
@@ -28,15 +33,15 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, l *serverLink) ([
 	if r.ContentLength == web.SmallBody {
 		size++ // to read up to the end
 	}
-	begun, frame, isLarge := time.Now(), make([]byte, 0, size), false
+	begun := time.Now()
+	frame = make([]byte, 0, size)
 	for {
 		if latest := len(frame); latest == cap(frame) {
 			if !isLarge && latest >= web.SmallBody {
-				of, waits := web.ClientOf(l.identity, web.AddressOf(r)), time.Now()
+				waits := time.Now()
 				if refused := h.awaitPlace(r, l, of); refused != nil {
-					return nil, refused
+					return nil, false, refused
 				}
-				defer h.large.Give(of, 1)
 				isLarge, begun = true, begun.Add(time.Since(waits))
 			}
 			frame = append(make([]byte, 0, min(2*latest, h.options.MaxBody+1)), frame...)
@@ -46,17 +51,17 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, l *serverLink) ([
 		frame = frame[:len(frame)+n]
 		switch {
 		case len(frame) > h.options.MaxBody:
-			return nil, h.tooLarge()
+			return nil, isLarge, h.tooLarge()
 		case err == io.EOF && len(frame) == 0:
-			return nil, &refusal{status: http.StatusBadRequest, text: "the body is empty"}
+			return nil, isLarge, &refusal{status: http.StatusBadRequest, text: "the body is empty"}
 		case err == io.EOF:
-			return frame, nil
+			return frame, isLarge, nil
 		case err != nil && l.isOver(): // so the session is what the client has to know about
-			return nil, sessionNotFound
+			return nil, isLarge, sessionNotFound
 		case errors.Is(err, os.ErrDeadlineExceeded):
-			return nil, &refusal{status: http.StatusRequestTimeout, text: "the body did not arrive in time"}
+			return nil, isLarge, &refusal{status: http.StatusRequestTimeout, text: "the body did not arrive in time"}
 		case err != nil:
-			return nil, &refusal{status: http.StatusBadRequest, text: "the body did not arrive as a whole"}
+			return nil, isLarge, &refusal{status: http.StatusBadRequest, text: "the body did not arrive as a whole"}
 		}
 	}
 }
@@ -86,3 +91,47 @@ func (h *Handler) awaitPlace(r *http.Request, l *serverLink, of share.Client) *r
 func (h *Handler) tooLarge() *refusal {
 	return &refusal{status: http.StatusRequestEntityTooLarge, text: fmt.Sprintf("the body is above the limit of %d bytes", h.options.MaxBody)}
 }
+
+// pass delivers one message for one credit. The receiver judges a frame that
+// cannot be decoded. Large ones are decoded in turn. A request takes room until it is no longer served.
+func (h *Handler) pass(ctx context.Context, l *serverLink, frame []byte, origin *transport.Origin, of share.Client) *refusal {
+	in := transport.Inbound{Frame: frame, Origin: origin}
+	var m jsonrpc.Message
+	var malformed error
+	decode := func() { m, malformed = jsonrpc.Decode(frame, jsonrpc.Limits{}) }
+	if h.turns.Do(ctx, of, len(frame), nil, decode) != nil {
+		return &refusal{status: http.StatusServiceUnavailable, text: "it was not the turn of the client"}
+	}
+	if malformed == nil {
+		if m.Method == protocol.MethodInitialize && len(frame) > web.MaxInitialize {
+			return &refusal{status: http.StatusRequestEntityTooLarge, text: fmt.Sprintf("initialize is above the limit of %d bytes", web.MaxInitialize)}
+		}
+		in.Message = &m
+	}
+	if malformed != nil || m.Kind == jsonrpc.KindRequest { // it may be a batch
+		n := min(len(frame)+int(m.Memory), mostServed)
+		if !h.served.Take(of, n) {
+			return &refusal{status: http.StatusServiceUnavailable, text: "too much is being served"}
+		}
+		taken := &taken{from: h.served, of: of}
+		taken.bytes.Store(int64(n))
+		in.Room = taken
+	}
+	if !l.credit.Take(ctx.Done(), l.closing) || !l.told.Tell(func(to transport.Receiver) { to.Receive(in) }) {
+		if in.Room != nil {
+			in.Room.Release()
+		}
+		return sessionNotFound
+	}
+	return nil
+}
+
+// taken is what a request takes of a pool while it is served.
+type taken struct {
+	from  *share.Pool
+	of    share.Client
+	bytes atomic.Int64 // 0 once they were given back
+}
+
+// Release implements transport.Room.
+func (t *taken) Release() { t.from.Give(t.of, int(t.bytes.Swap(0))) }

@@ -178,7 +178,7 @@ func TestABodyAfterTheInterruptionIsNotRead(t *testing.T) {
 		go func() { ended <- l.Close(0) }()
 		synctest.Wait()
 		began := time.Now()
-		if _, refused := h.read(w, r, l); refused == nil || refused.status != 404 || time.Since(began) != 0 {
+		if _, _, refused := h.read(w, r, l, share.Client{}); refused == nil || refused.status != 404 || time.Since(began) != 0 {
 			t.Errorf("got %+v after %v, want 404 at once", refused, time.Since(began))
 		}
 		l.next()
@@ -233,4 +233,48 @@ func TestABodyThatEndsEarlyIsRefused(t *testing.T) {
 		leave()
 		<-served
 	})
+}
+
+// Requests that are served share what they take, in all sessions of a client, until the receiver releases it. Messages that are
+// no requests take nothing.
+//
+// Guarantees: G-0083.6
+func TestServedRequestsAreShared(t *testing.T) {
+	s := newSite(t, HandlerOptions{Identify: func(r *http.Request) string { return r.Header.Get("X-User") }})
+	large := `{"jsonrpc":"2.0","id":1,"method":"a","params":{"values":[` + strings.Repeat("0,", 200_000) + `0]}}` // it counts 8 MB
+	var first *recorder
+	greedy := func(session int) (status int) {
+		v := s.visit("X-User: greedy")
+		link, of := s.session(session)
+		link.Grant(transport.Main, 2)
+		if first == nil {
+			first = of
+		}
+		if status := v.post(strings.Replace(large, `"id":1,`, "", 1), "X-User: greedy"); status != 202 {
+			t.Errorf("a notification: got %d", status)
+		}
+		return v.post(large, "X-User: greedy")
+	}
+	sessions := 0
+	for ; greedy(sessions) == 202; sessions++ {
+	}
+	if sessions < 2 || sessions > 4 {
+		t.Errorf("%d of the requests of one client are served, want 38 %% of 64 MiB", sessions)
+	}
+	first.note(func() {
+		for range 2 {
+			first.frames[1].Room.Release() // a second time it does nothing
+		}
+	})
+	if got := greedy(sessions + 1); got != 202 {
+		t.Errorf("after one was released: got %d, want 202", got)
+	}
+	if got := greedy(sessions + 2); got != 503 {
+		t.Errorf("after that: got %d, want 503", got)
+	}
+	v := s.visit("X-User: other")
+	link, _ := s.session(sessions + 3)
+	if link.Grant(transport.Main, 1); v.post(large, "X-User: other") != 202 {
+		t.Error("another client finds no room")
+	}
 }

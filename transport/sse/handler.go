@@ -113,7 +113,9 @@ type Acceptor = transport.Acceptor
 // of messages up to 64 KiB unread, and 64 MiB of longer ones, which they share. Beyond that, Send returns
 // transport.ErrNoRoom for what is longer than 1 KiB, and the client of an answer gets jsonrpc.CodeAnswerDropped. The handler disconnects
 // a client that reads less than 64 KiB in 30 s. It holds bodies of at most 64 KiB for
-// each session, and of 32 × MaxBody for all longer bodies together, which clients share. If a body arrives
+// each session, and of 32 × MaxBody for all longer bodies together, which clients share. Requests that are served may
+// take 64 MiB together, with what their values take in memory (jsonrpc.Message.Memory); one counts at most 8 MiB, and beyond
+// a client's share the response is 503. If a body arrives
 // more slowly than 64 KiB/s after its first 30 s, the response is 408.
 //
 // A streamable.Handler has more options. This is how to do the same here:
@@ -131,6 +133,7 @@ type Handler struct {
 	proxies  *web.Proxies
 	large    *share.Pool // of places for large bodies
 	places   *share.Pool // of sessions
+	served   *share.Pool // of bytes of requests that are served
 	unread   *web.Unread
 	turns    *turn.Scheduler[share.Client]
 
@@ -138,6 +141,13 @@ type Handler struct {
 	sessions map[string]*serverLink
 	stopped  bool
 }
+
+// maxServed is how many bytes requests may take that are served, and mostServed what one counts at most: its client gets so
+// much even when half of it is in use.
+const (
+	maxServed  = 64 << 20
+	mostServed = maxServed / 8
+)
 
 // maxUnread is how many bytes of messages may wait to be written, of those up to 64 KiB and of longer ones.
 const maxUnread = 64 << 20
@@ -147,13 +157,14 @@ const maxUnread = 64 << 20
 func NewHandler(a Acceptor, o HandlerOptions) *Handler {
 	o = o.withDefaults()
 	// shared: bodies above 64 KiB of HTTP+SSE | maxLarge places of HandlerOptions.MaxBody | one | the body waits, 30 s at most, and is refused with 503 | `Acceptor` (`transport.Auditor`)
+	// shared: requests of HTTP+SSE that are served | maxServed bytes | 64 KiB; one counts at most an eighth | the request is refused with 503 | `Acceptor` (`transport.Auditor`)
 	// shared: sessions of HTTP+SSE | HandlerOptions.MaxSessions places | one | the session is refused with 503 | `Acceptor` (`transport.Auditor`)
 	// shared: messages of HTTP+SSE up to 64 KiB that wait to be written | maxUnread bytes | 64 KiB | an answer is dropped with -32051, and what has up to 1 KiB waits in its session | –
 	// shared: longer messages of HTTP+SSE | maxUnread bytes | 256 KiB | the answer is dropped with -32051 | –
 	unread := &web.Unread{Small: share.NewLasting(maxUnread, web.SmallMessage+web.FrameOverhead), Large: share.NewLasting(maxUnread, 256<<10)}
 	return &Handler{
 		unread:   unread,
-		acceptor: a, options: o, proxies: web.NewProxies(o.TrustedProxies, cmp.Or(o.Log, slog.Default())), large: share.New(maxLarge, 1, nil), places: share.NewPlaces(o.MaxSessions),
+		acceptor: a, options: o, proxies: web.NewProxies(o.TrustedProxies, cmp.Or(o.Log, slog.Default())), large: share.New(maxLarge, 1, nil), places: share.NewPlaces(o.MaxSessions), served: share.NewLasting(maxServed, web.SmallBody),
 		turns:    turn.New[share.Client](runtime.GOMAXPROCS(0)),
 		sessions: make(map[string]*serverLink),
 	}
@@ -367,9 +378,13 @@ func (h *Handler) deliver(l *serverLink, w http.ResponseWriter, r *http.Request,
 	}
 	defer l.leave()
 	defer l.next()
-	frame, refused := h.read(w, r, l)
+	of := web.ClientOf(l.identity, web.AddressOf(r))
+	frame, isLarge, refused := h.read(w, r, l, of)
+	if isLarge {
+		defer h.large.Give(of, 1)
+	}
 	if refused == nil {
-		refused = l.deliver(r.Context(), frame, web.OriginOf(r, identity), h.turns)
+		refused = h.pass(r.Context(), l, frame, web.OriginOf(r, identity), of)
 	}
 	if refused != nil {
 		return refused.of(identity, frame)

@@ -11,9 +11,6 @@ import (
 
 	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/internal/signal"
-	"github.com/bowline-mcp/bowline/internal/turn"
-	"github.com/bowline-mcp/bowline/protocol"
-	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/credit"
 	"github.com/bowline-mcp/bowline/transport/internal/delivery"
@@ -198,28 +195,6 @@ func (l *serverLink) leave() {
 	if l.uses--; l.uses == 0 && l.reason != nil {
 		close(l.unused)
 	}
-}
-
-// deliver delivers one message for one credit. The receiver judges a frame that
-// cannot be decoded. Large ones are decoded in turn.
-func (l *serverLink) deliver(ctx context.Context, frame []byte, origin *transport.Origin, turns *turn.Scheduler[share.Client]) *refusal {
-	in := transport.Inbound{Frame: frame, Origin: origin}
-	var m jsonrpc.Message
-	var malformed error
-	decode := func() { m, malformed = jsonrpc.Decode(frame, jsonrpc.Limits{}) }
-	if turns.Do(ctx, web.ClientOf(origin.Identity, origin.Address()), len(frame), nil, decode) != nil {
-		return &refusal{status: http.StatusServiceUnavailable, text: "it was not the turn of the client"}
-	}
-	if malformed == nil {
-		if m.Method == protocol.MethodInitialize && len(frame) > web.MaxInitialize {
-			return &refusal{status: http.StatusRequestEntityTooLarge, text: fmt.Sprintf("initialize is above the limit of %d bytes", web.MaxInitialize)}
-		}
-		in.Message = &m
-	}
-	if !l.credit.Take(ctx.Done(), l.closing) || !l.told.Tell(func(to transport.Receiver) { to.Receive(in) }) {
-		return sessionNotFound
-	}
-	return nil
 }
 
 // serve writes the stream until the client leaves or the link is over, and returns

@@ -60,18 +60,26 @@ const requestPatience = 10 * time.Second
 
 // served are the pools of requests that are served: from before a request is delivered until its handler has returned,
 // it counts its bytes and what its values take when decoded.
+//
+// A large request may take its pool's whole piece, so that each is served in its turn: two clients with slow calls can keep
+// others that are large waiting. Medium ones have a pool of their own, which no few clients fill.
 type served struct {
-	small, large *share.Pool
-	open         *share.Pool     // of large requests that stay open, which leave no room for a long time
-	stopped      <-chan struct{} // after that no request waits
+	small, medium, large *share.Pool
+	open                 *share.Pool     // of requests above the small ones that stay open, which leave no room for a long time
+	mostMedium           int             // what a medium request counts at most
+	stopped              <-chan struct{} // after that no request waits
 }
 
 func newServed(maxHeld int, stopped <-chan struct{}) *served {
-	most := max(maxHeld, 4*smallSize)
+	most := max(maxHeld, 8*smallSize)
 	// shared: requests that are served, up to 64 KiB with their values | HandlerOptions.MaxHeld bytes | 64 KiB | the request waits, 10 s at most, and is refused with 503 and -32050 | `HTTPSample.Refused`
-	// shared: larger ones | HandlerOptions.MaxHeld*3/4 bytes | half, which is also what one request counts at most | the request waits, 10 s at most, and is refused with 503 and -32050 | `HTTPSample.Refused`
-	// shared: larger ones that stay open: `subscriptions/listen` | HandlerOptions.MaxHeld/4 bytes | 64 KiB; one counts at most an eighth | the request is refused with 503 and -32050 | `HTTPSample.Refused`
-	return &served{share.NewLasting(most, smallSize), share.New(most/4*3, most/8*3, stopped), share.NewLasting(most/4, smallSize), stopped}
+	// shared: those up to a 32nd of MaxHeld, 1 MiB | HandlerOptions.MaxHeld/4 bytes | 64 KiB | the request waits, 10 s at most, and is refused with 503 and -32050 | `HTTPSample.Refused`
+	// shared: larger ones | HandlerOptions.MaxHeld/2 bytes | half, which is also what one request counts at most | the request waits, 10 s at most, and is refused with 503 and -32050 | `HTTPSample.Refused`
+	// shared: those above 64 KiB that stay open: `subscriptions/listen` | HandlerOptions.MaxHeld/4 bytes | 64 KiB; one counts at most an eighth | the request is refused with 503 and -32050 | `HTTPSample.Refused`
+	return &served{
+		small: share.NewLasting(most, smallSize), medium: share.NewLasting(most/4, smallSize), large: share.New(most/2, most/4, stopped),
+		open: share.NewLasting(most/4, smallSize), mostMedium: most / 32, stopped: stopped,
+	}
 }
 
 // largestOpen is the part of its pool that a request which stays open counts at most: a client gets so much even when
@@ -110,10 +118,12 @@ func (s *served) pool(taken int) (*share.Pool, int) {
 	switch {
 	case taken < 0:
 		return s.open, -taken
-	case taken > smallSize:
-		return s.large, taken
-	default:
+	case taken <= smallSize:
 		return s.small, taken
+	case taken <= s.mostMedium:
+		return s.medium, taken
+	default:
+		return s.large, taken
 	}
 }
 

@@ -154,8 +154,8 @@ func TestBodyThatWaitsForItsTurn(t *testing.T) {
 func TestRequestThatWaitsForItsTurnAndForRoom(t *testing.T) {
 	large := modernBody("echo", `"pad":"`+strings.Repeat("x", turn.Small)+`",`)
 	inBubble(t, HandlerOptions{}, false, func(t *testing.T, b *bench) {
-		pool, filled := b.handler.served.large, 0
-		for pool.Take(share.Client{Identity: fmt.Sprint(filled)}, largePiece) {
+		pool, filled := b.handler.served.medium, 0
+		for pool.Take(share.Client{Identity: fmt.Sprint(filled)}, smallSize) {
 			filled++
 		}
 		end, since := b.takeTurns(t), time.Now()
@@ -167,7 +167,7 @@ func TestRequestThatWaitsForItsTurnAndForRoom(t *testing.T) {
 			t.Errorf("got status %d and %s after %v, want 503 after %v", w.Code, w.Body, waited, requestPatience)
 		}
 		for n := range filled {
-			pool.Give(share.Client{Identity: fmt.Sprint(n)}, largePiece)
+			pool.Give(share.Client{Identity: fmt.Sprint(n)}, smallSize)
 		}
 	})
 }
