@@ -67,14 +67,14 @@ func (in *incoming) clear() {
 // fits reports whether there is room for the bytes of a request. There always is for a
 // single one.
 func (in *incoming) fits(request *Incoming, limit int) bool {
-	return in.bytes == 0 || in.bytes+request.Size() <= limit
+	return in.bytes == 0 || in.bytes+int(request.size) <= limit
 }
 
 // hold counts what a request holds.
-func (in *incoming) hold(request *Incoming) { in.bytes += request.Size() }
+func (in *incoming) hold(request *Incoming) { in.bytes += int(request.size) }
 
 // release gives back the bytes of a request that has ended.
-func (in *incoming) release(request *Incoming) { in.bytes -= request.Size() }
+func (in *incoming) release(request *Incoming) { in.bytes -= int(request.size) }
 
 // closed reports whether no further request can be served now.
 func (in *incoming) closed(limit int) bool {
