@@ -63,11 +63,14 @@ func readHeld(fsys fs.FS) (measured, error) {
 
 func (m measured) parse(line string) (err error) {
 	parts := strings.Split(line, "\t")
-	if len(parts) != 5 {
-		return errors.New("a line has five parts with tabs between them")
+	if len(parts) != 3 && len(parts) != 5 {
+		return errors.New("a line has five parts with tabs between them, or three if nothing was noticed")
 	}
 	noticed, broken, _ := strings.Cut(parts[2], "/")
-	h := held{example: parts[3], by: parts[4]}
+	var h held
+	if len(parts) == 5 {
+		h.example, h.by = parts[3], parts[4]
+	}
 	if h.noticed, err = strconv.Atoi(noticed); err != nil {
 		return err
 	}
@@ -84,7 +87,11 @@ func (m measured) String() string {
 	for _, id := range slices.Sorted(maps.Keys(m)) {
 		for _, folder := range slices.Sorted(maps.Keys(m[id])) {
 			h := m[id][folder]
-			fmt.Fprintf(&text, "%s\t%s\t%d/%d\t%s\t%s\n", id, folder, h.noticed, h.broken, h.example, h.by)
+			fmt.Fprintf(&text, "%s\t%s\t%d/%d", id, folder, h.noticed, h.broken)
+			if h.noticed > 0 {
+				fmt.Fprintf(&text, "\t%s\t%s", h.example, h.by)
+			}
+			text.WriteByte('\n')
 		}
 	}
 	return text.String()

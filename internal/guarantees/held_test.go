@@ -11,13 +11,13 @@ import (
 func TestHeldIsReplaced(t *testing.T) {
 	b := read(t, map[string]string{
 		"stdio/late_test.go": "package stdio\n// Guarantees: G-0005.1\nfunc TestLate(t *testing.T) {}",
-		heldFile: "G-0005.1\tconn\t1/7\tcore.late: a < b => a <= b\tTestLate\nG-0005.1\tstdio\t0/7\t\t\n" +
-			"G-0005.1\tgone\t0/7\t\t\nG-0005.2\tconn\t0/7\t\t\nG-0009.1\tconn\t0/7\t\t\n",
+		heldFile: "G-0005.1\tconn\t1/7\tcore.late: a < b => a <= b\tTestLate\nG-0005.1\tstdio\t0/7\n" +
+			"G-0005.1\tgone\t0/7\nG-0005.2\tconn\t0/7\t\t\nG-0009.1\tconn\t0/7\t\t\n",
 	})
 	b.replaceHeld("conn", []string{"G-0005.1", "G-0005.2", "G-0007.1"}, map[string]held{
 		"G-0005.2": {2, 3, "core.late: a => b", "FuzzLate"}, "G-0007.1": {1, 1, "x", "y"},
 	})
-	want := "G-0005.1\tstdio\t0/7\t\t\nG-0005.2\tconn\t2/3\tcore.late: a => b\tFuzzLate\n"
+	want := "G-0005.1\tstdio\t0/7\nG-0005.2\tconn\t2/3\tcore.late: a => b\tFuzzLate\n"
 	if diff := cmp.Diff(want, b.Held.String()); diff != "" {
 		t.Errorf("the file (-want +got):\n%s", diff)
 	}
@@ -27,9 +27,9 @@ func TestHeldIsReplaced(t *testing.T) {
 func TestPageSaysWhatWasNotMeasured(t *testing.T) {
 	for text, want := range map[string]string{
 		"": "not measured",
-		"G-0005.1\tconn\t2/7\tlate: a => b\tTestLate\n":                           "2 of 7: `late: a => b`; measured in 1 of 2 packages",
-		"G-0005.1\tconn\t0/7\t\t\n":                                               "**none of 7**; measured in 1 of 2 packages",
-		"G-0005.1\tconn\t0/7\t\t\nG-0005.1\tstdio\t1/2\tlate: a => b\tTestLate\n": "1 of 9: `late: a => b`",
+		"G-0005.1\tconn\t2/7\tlate: a => b\tTestLate\n":                       "2 of 7: `late: a => b`; measured in 1 of 2 packages",
+		"G-0005.1\tconn\t0/7\n":                                               "**none of 7**; measured in 1 of 2 packages",
+		"G-0005.1\tconn\t0/7\nG-0005.1\tstdio\t1/2\tlate: a => b\tTestLate\n": "1 of 9: `late: a => b`",
 	} {
 		b := read(t, map[string]string{
 			"stdio/late_test.go": "package stdio\n// Guarantees: G-0005.1\nfunc TestLate(t *testing.T) {}", heldFile: text,
