@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
@@ -120,8 +121,11 @@ func Script(t testing.TB, file string) transport.Transport {
 	var playing sync.WaitGroup
 	played := 0
 	t.Cleanup(func() {
-		cancel(errors.New("the test is over"))
+		// The peer may not have learned yet that its link has ended.
+		over := time.AfterFunc(time.Second, func() { cancel(errors.New("the test is over")) })
 		playing.Wait()
+		over.Stop()
+		cancel(nil)
 		if played < len(scripts) {
 			t.Errorf("mcptest: %s has %d connections, and %d came", file, len(scripts), played)
 		}
