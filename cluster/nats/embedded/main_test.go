@@ -58,8 +58,8 @@ func runMember(options string) error {
 // collected the streams that it stops before, and nobody can stop this one. A server that was not shut down has
 // many other goroutines, so these hide none.
 func leftByServers() (all []goleak.Option) {
-	const of = "github.com/nats-io/nats-server/v2/server."
-	for _, name := range []string{"(*fileStore).flushStreamStateLoop", "(*stream).internalLoop", "(*stream).signalConsumersLoop"} {
+	const of = "github.com/nats-io/nats-server/v2/server"
+	for _, name := range []string{".(*fileStore).flushStreamStateLoop", ".(*stream).internalLoop", ".(*stream).signalConsumersLoop", "/ats.Register.func1"} {
 		all = append(all, goleak.IgnoreAnyFunction(of+name))
 	}
 	return all
