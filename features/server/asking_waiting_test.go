@@ -217,6 +217,7 @@ func TestACallThatAsksTooLateLeavesItsPlace(t *testing.T) {
 			}, server.Asks(server.Waits, forms))
 			w := dial(t, s)
 			w.round("late", retryParams(w.round("late", "").State, yes))
+			synctest.Wait() // the answer may come before the handler has returned
 			if got := w.round("late", ""); got.State == "" {
 				t.Fatalf("after a call that asked too late: got %+v, want a question", got)
 			}
