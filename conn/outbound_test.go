@@ -247,10 +247,74 @@ func TestReplyWithoutRoomIsReplaced(t *testing.T) {
 	})
 }
 
-// A full exchange has no room for any answer.
-type fullExchange struct{ transport.Exchange }
+// The array of a batch without room has errors in the place of its long answers. If there is no room for that, or it is not shorter, one
+// error takes the place of the array.
+//
+// Guarantees: G-0087.3
+func TestBatchWithoutRoomIsReplaced(t *testing.T) {
+	for name, test := range map[string]struct {
+		long bool
+		room int
+		want []int64 // the codes of the answers; nil: one error
+	}{
+		"room for short answers":    {true, 400, []int64{jsonrpc.CodeAnswerDropped, 0}},
+		"room for one error":        {true, 150, nil},
+		"nothing that gets shorter": {false, 150, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				s := &script{onSend: func(_ *script, o transport.Outbound) error {
+					if len(o.Frame) > test.room {
+						return transport.ErrNoRoom
+					}
+					return nil
+				}}
+				r := start(conn.Accept(s, conn.Options{Dialect: dialect{}, Handler: handler{"long": func(context.Context, *conn.Incoming) (json.RawMessage, error) {
+					return json.RawMessage(`"` + strings.Repeat("x", 1000) + `"`), nil
+				}, "short": func(context.Context, *conn.Incoming) (json.RawMessage, error) {
+					return json.RawMessage(`"` + strings.Repeat("x", 40) + `"`), nil
+				}}}))
+				synctest.Wait()
+				first := "short"
+				if test.long {
+					first = "long"
+				}
+				s.deliver(`[{"jsonrpc":"2.0","id":1,"method":"` + first + `"},{"jsonrpc":"2.0","id":2,"method":"short"}]`)
+				synctest.Wait()
+				frames := s.frames()
+				if len(frames) != 1 {
+					t.Fatalf("sent %q, want one reply", frames)
+				}
+				if test.want == nil {
+					if m, err := jsonrpc.Decode([]byte(frames[0]), jsonrpc.Limits{}); err != nil || m.Error == nil || m.Error.Code != jsonrpc.CodeAnswerDropped {
+						t.Errorf("got %s, %v; want the error %d alone", frames[0], err, jsonrpc.CodeAnswerDropped)
+					}
+				} else {
+					codes := make(map[string]int64)
+					items, err := jsonrpc.DecodeBatch([]byte(frames[0]), jsonrpc.Limits{})
+					for _, item := range items {
+						if codes[item.Message.ID.String()] = 0; item.Message.Error != nil {
+							codes[item.Message.ID.String()] = item.Message.Error.Code
+						}
+					}
+					if err != nil || len(items) != 2 || codes["1"] != test.want[0] || codes["2"] != test.want[1] {
+						t.Errorf("got %s, %v; want the codes %d", frames[0], err, test.want)
+					}
+				}
+				r.Stop()
+				<-r.ended
+			})
+		})
+	}
+}
 
-func (fullExchange) Reserve(int) bool { return false }
+// An exchange has room for any answer, or for none.
+type exchangeWith struct {
+	transport.Exchange
+	room bool
+}
+
+func (e exchangeWith) Reserve(int) bool { return e.room }
 
 // A counted result counts how often it is encoded.
 type countedResult struct{ encoded *int }
@@ -273,12 +337,12 @@ func TestResultWithoutRoomIsNotEncoded(t *testing.T) {
 			return nil, nil
 		}}}))
 		synctest.Wait()
-		for id, exchange := range []transport.Exchange{nil, fullExchange{}} {
+		for id, exchange := range []transport.Exchange{nil, exchangeWith{}, exchangeWith{room: true}} {
 			s.receiver.Receive(transport.Inbound{Frame: fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"method":"m"}`, id+1), Origin: &transport.Origin{Exchange: exchange}})
 			synctest.Wait()
 		}
-		if frames := s.frames(); len(frames) != 2 || encoded != 1 || !strings.Contains(frames[1], "-32051") {
-			t.Errorf("got %q, and %d results were encoded; want one, and the error -32051", frames, encoded)
+		if frames := s.frames(); len(frames) != 3 || encoded != 2 || !strings.Contains(frames[1], "-32051") || strings.Contains(frames[2], "error") {
+			t.Errorf("got %q, and %d results were encoded; want two, and the error -32051 between them", frames, encoded)
 		}
 		r.Stop()
 		<-r.ended

@@ -53,7 +53,7 @@ func (r *reader) next() ([]byte, error) {
 		switch {
 		case r.skipping:
 			r.discard(r.end)
-		case r.pending() > r.limit+len("\r"):
+		case r.begun && r.pending() > r.limit+len("\r"):
 			r.skipping = true
 			return nil, &transport.OversizedError{Limit: r.limit, Size: r.discard(r.end)}
 		case r.err == io.EOF && r.pending() > 0:

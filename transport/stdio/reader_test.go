@@ -63,6 +63,7 @@ func FuzzReader(f *testing.F) {
 	f.Add([]byte("\r\r\n\r"), []byte{2}, uint16(1))
 	f.Add([]byte("\ufeff1234\n\ufeff1"), []byte{0}, uint16(3))
 	f.Add([]byte("\xef\xbb\n1"), []byte{0}, uint16(0))
+	f.Add([]byte("\ufeff"), []byte("0"), uint16(0))
 	f.Add(bytes.Repeat([]byte("0123456789\n"), 1000), []byte{255, 254}, uint16(9))
 	f.Add(bytes.Repeat([]byte("x"), 3*firstBuffer), []byte{255}, uint16(2*firstBuffer))
 	f.Fuzz(func(t *testing.T, stream, portions []byte, limit uint16) {

@@ -267,7 +267,10 @@ func (room *room) receive(w http.ResponseWriter, r *http.Request, expected expec
 		return nil, room.tooLarge()
 	}
 	b := &body{control: expected.control, room: room, small: holding{room.small, from, 0}, large: holding{room.large, from, 0}}
-	reader := bodyReader{body: b, pace: newPace(expected), announced: int(r.ContentLength)}
+	reader := bodyReader{body: b, pace: newPace(expected), most: room.maxBody}
+	if r.ContentLength >= 0 {
+		reader.most = int(r.ContentLength)
+	}
 	if refused := reader.readAll(w, r); refused != nil {
 		b.release()
 		return nil, refused
@@ -287,13 +290,13 @@ func (room *room) tooLarge() *refusal {
 }
 
 // A bodyReader reads one body. It claims room after bytes have arrived, so a client that announces a body without
-// sending it holds nothing: at most web.SmallBody, and after these have arrived what was announced, at once because
-// bodies that have partly arrived would wait for each other. If nothing was announced, it claims about twice
-// what has arrived. Each piece that arrives extends the deadline.
+// sending it holds nothing: at most web.SmallBody, and after these have arrived what was announced, or room.maxBody if nothing
+// was. It claims that at once, because bodies that have partly arrived would wait for each other. Each piece that
+// arrives extends the deadline.
 type bodyReader struct {
 	*body
 	pace
-	announced int // the length; negative: unknown
+	most int // the length or, if that was not announced, room.maxBody
 }
 
 // firstRead is how many bytes of a body may arrive before room is claimed.
@@ -359,7 +362,7 @@ func (b *bodyReader) readFirst(r *http.Request, limit int) error {
 func (b *bodyReader) grow(ctx context.Context, size int) error {
 	needed := size
 	if size > web.SmallBody {
-		needed = max(size, b.announced+1)
+		needed = b.most + 1
 	}
 	if !b.claim(ctx, &b.small, min(needed, web.SmallBody)) || !b.claim(ctx, &b.large, needed-web.SmallBody) {
 		return errNoRoom
@@ -369,8 +372,7 @@ func (b *bodyReader) grow(ctx context.Context, size int) error {
 }
 
 // claim waits until the body holds so many bytes of a pool, or as many as its client gets at most. The wait is
-// limited for two reasons: bodies of unknown length that have partly arrived could all wait for each other,
-// and net/http does not notice that a client has left before its body was read.
+// limited because net/http does not notice that a client has left before its body was read.
 func (b *bodyReader) claim(ctx context.Context, h *holding, bytes int) bool {
 	more := h.from.Fit(h.of, bytes) - h.bytes
 	if more <= 0 {
