@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/internal/turn"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -265,11 +266,14 @@ func (h connHandler) ServeRequest(ctx context.Context, in *conn.Incoming) (json.
 func (h connHandler) serve(ctx context.Context, in *conn.Incoming, to *audited) (json.RawMessage, error) {
 	m := (*h.server.methods.Load())[in.Method]
 	c := h.newCall(ctx, in, m)
-	var refused error
-	if err := c.inTurn(in.Size(), func() { refused = c.read(m, to) }); err != nil {
+	var err error
+	if in.Size() <= turn.Small {
+		err = c.read(m, to)
+	} else { // whose frames would make the stack of every waiting call larger
+		err = c.readInTurn(m, to)
+	}
+	if err != nil {
 		return nil, err
-	} else if refused != nil {
-		return nil, refused
 	}
 	c.entered = true
 	result, err := h.server.handlerFor(in)(c, &c.Request)
@@ -280,6 +284,13 @@ func (h connHandler) serve(ctx context.Context, in *conn.Incoming, to *audited) 
 	c.result = result
 	in.SetResult(c)
 	return nil, nil
+}
+
+func (c *call) readInTurn(m *method, to *audited) (err error) {
+	if late := c.inTurn(c.in.Size(), func() { err = c.read(m, to) }); late != nil {
+		return late
+	}
+	return err
 }
 
 // read identifies the client and decodes the params.

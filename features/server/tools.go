@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/bowline-mcp/bowline/features/internal/mirror"
+	"github.com/bowline-mcp/bowline/internal/turn"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/protocol/schema"
@@ -236,9 +237,15 @@ func (ts *tools) call(ctx context.Context, c *call, params *protocol.CallToolPar
 		return nil, err
 	}
 	var invalid error
-	if err := inTurn(ctx, func() { invalid = t.input.Validate(ctx, params.Arguments) }); err != nil {
-		return nil, err
-	} else if invalid != nil {
+	if c.in.Size() <= turn.Small {
+		invalid = t.input.Validate(ctx, params.Arguments)
+	} else { // whose frames would make the stack of every waiting call larger
+		var late error
+		if invalid, late = t.validateInTurn(ctx, c, params.Arguments); late != nil {
+			return nil, late
+		}
+	}
+	if invalid != nil {
 		return t.failure(c, &argumentError{invalid})
 	}
 	mayBeTask, err := ts.server.tasks.mayBe(c, t, params)
@@ -255,6 +262,11 @@ func (ts *tools) call(ctx context.Context, c *call, params *protocol.CallToolPar
 		return result, nil
 	}
 	return t.answer(ctx, c, result, err)
+}
+
+func (t *tool) validateInTurn(ctx context.Context, c *call, arguments json.RawMessage) (invalid, late error) {
+	late = c.inTurn(c.in.Size(), func() { invalid = t.input.Validate(ctx, arguments) })
+	return invalid, late
 }
 
 // answer returns the answer to a call whose handler has returned.
