@@ -47,7 +47,7 @@
 //   - Stop ends every call immediately. When Run has returned, none of the Conn's
 //     goroutines is left, and an error names the handlers that ignore their context.
 //
-// docs/guarantees.md lists the guarantees by number, with the tests that check them.
+// docs/guarantees.md says how to list the guarantees with the tests that check them.
 //
 // # Goroutines
 //

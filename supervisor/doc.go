@@ -61,5 +61,5 @@
 //	   └─ search: transient connection, backoff since 12:05:01, attempt 8 at 12:05:29, last failure: open failed: connection refused
 //
 // A pure state machine makes all decisions, and a test explores all its states.
-// ADR-0002 explains the design; docs/guarantees.md lists its guarantees by number.
+// ADR-0002 explains the design; docs/guarantees.md says how to list its guarantees.
 package supervisor

@@ -47,6 +47,6 @@
 // Client.Close return when all goroutines, timers and child processes of the session are
 // gone.
 //
-// docs/guide/client.md is a guide to this package, and docs/guarantees.md lists its
-// guarantees by number.
+// docs/guide/client.md is a guide to this package, and docs/guarantees.md says how to
+// list its guarantees.
 package client

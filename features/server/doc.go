@@ -40,6 +40,6 @@
 // 2025-11-25), which open a session by initialize, and clients of the modern revision
 // 2026-07-28, in which every request stands alone (ADR-0020).
 //
-// docs/guide/server.md is a guide to this package, and docs/guarantees.md lists its
-// guarantees by number.
+// docs/guide/server.md is a guide to this package, and docs/guarantees.md says how to
+// list its guarantees.
 package server

@@ -4,7 +4,7 @@ const attacksPreamble = `# Attacks, and the tests that make them
 
 This page lists what hostile or broken peers, networks and files once did to Bowline, what happens now, and the tests that
 repeat each attack. [SECURITY.md](../SECURITY.md) says what else counts as a vulnerability, and [the guarantees](guarantees.md)
-list all promises.
+count all promises.
 
 This page is generated: ` + "`make docs`" + ` rewrites it, and a test fails if it is outdated or names a test that does not exist.
 

@@ -32,7 +32,7 @@ func TestEveryGuaranteeIsHeld(t *testing.T) {
 // records and tests. With -update it rewrites them.
 func TestPagesAreFresh(t *testing.T) {
 	catalog := repository(t)
-	checkPage(t, "docs/guarantees.md", func(string) (string, error) { return catalog.Table(), nil })
+	checkPage(t, "docs/guarantees.md", func(string) (string, error) { return catalog.Page(), nil })
 	checkPage(t, "docs/adr/README.md", catalog.Index)
 }
 

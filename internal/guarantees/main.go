@@ -2,6 +2,7 @@
 // guarantees of docs/adr and the tests that name them; its own tests say where the two
 // disagree, and write the tables people read: docs/guarantees.md and the index of docs/adr/README.md.
 //
+//	go run ./internal/guarantees -table [package...] # print them, with their tests; -only takes those of some numbers
 //	go run ./internal/guarantees -audit 25          # draw some guarantees, and break what their tests reach
 //	go run ./internal/guarantees -places 20 -seed x # draw places to break by hand
 //	go run ./internal/guarantees -held [package...] # measure all of them, or those of some packages, for held.txt and the page
@@ -32,10 +33,10 @@ import (
 
 type options struct {
 	audit, places, most int
-	held                bool
+	held, table         bool
 	seed                string
 	only                *regexp.Regexp
-	packages            []string // of whose tests some are measured; if none, all
+	packages            []string // whose tests are measured or listed; if none, all
 }
 
 func main() {
@@ -45,9 +46,10 @@ func main() {
 	flag.IntVar(&o.audit, "audit", 0, "draw so many guarantees, and print what was broken and what noticed")
 	flag.IntVar(&o.places, "places", 0, "draw so many statements of the library, to break them by hand")
 	flag.BoolVar(&o.held, "held", false, "measure the tests of every package, or of those that the arguments name, and write "+heldFile)
+	flag.BoolVar(&o.table, "table", false, "print the guarantees, or those that the packages of the arguments test, with their tests")
 	flag.IntVar(&o.most, "most", 20, "break the code in at most so many ways for each package that has tests of a guarantee")
 	flag.StringVar(&o.seed, "seed", "", "draw with this `text`; the default is the last commit")
-	flag.Func("only", "measure the guarantees whose numbers match `regexp`; without -held, print what was broken", func(text string) (err error) {
+	flag.Func("only", "measure the guarantees whose numbers match `regexp`, and print what was broken; with -held or -table, take only these", func(text string) (err error) {
 		o.only, err = regexp.Compile(text)
 		return err
 	})
@@ -63,6 +65,12 @@ func run(ctx context.Context, out io.Writer, o options) error {
 	root := os.DirFS(".")
 	catalog, err := Read(root)
 	if err != nil {
+		return err
+	}
+	if o.table {
+		_, err := io.WriteString(out, catalog.Table(func(id string) bool {
+			return (o.only == nil || o.only.MatchString(id)) && slices.ContainsFunc(catalog.folders(id), o.names)
+		}))
 		return err
 	}
 	if o.seed == "" {

@@ -3,43 +3,97 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"path"
+	"slices"
 	"strings"
 )
 
-const tablePreamble = `# Guarantees
+const pagePreamble = `# Guarantees
 
-This page lists what Bowline promises, by decision record, with the tests that check each promise. To run one, from the root
-of the repository: ` + "`go test -run '^NAME$' ./FOLDER`" + `.
+Bowline promises %d things. Each is a numbered sentence in a [decision record](adr/README.md), and each is held by tests that name
+it. This page counts them by the package whose tests hold them; a promise that is tested in two packages counts in both.
 
-"Breaks noticed" says what these tests are worth: the code that they reach was broken in so many small ways, one at a time,
-and they alone failed on so many of them; one of those is shown. ` + "`go run ./internal/guarantees -held`" + ` finds that out anew,
-for all packages or for some. "Not measured" means that nobody has looked yet.
+To see the sentences and their tests, from the root of the repository:
+
+` + "```" + `
+go run ./internal/guarantees -table                   # all of them
+go run ./internal/guarantees -table -only '^G-0023'   # those of one record
+go run ./internal/guarantees -table conn auth/...     # those that some packages test
+` + "```" + `
+
+"Breaks noticed" says what the tests are worth: the code that the tests of a guarantee reach was broken in so many small ways,
+one at a time, and these tests alone failed on so many of them. ` + "`go run ./internal/guarantees -held conn`" + ` measures a package anew.
 
 This page is generated: ` + "`make docs`" + ` rewrites it, and a test fails if it is outdated.
+
+| Package | Guarantees | Of the records | Measured | Breaks noticed |
+| --- | --- | --- | --- | --- |
 `
 
-// Table is docs/guarantees.md.
-func (b *Catalog) Table() string {
-	var page strings.Builder
-	page.WriteString(tablePreamble)
+// Page is docs/guarantees.md.
+func (b *Catalog) Page() string {
+	type row struct {
+		guarantees, measured int
+		all                  held
+		records              []string // the cells, in order
+	}
+	rows, total := map[string]*row{}, 0
 	for _, record := range b.Records {
-		if len(record.Guarantees) == 0 {
-			continue
-		}
-		fmt.Fprintf(&page, "\n## [%s. %s](adr/%s)\n\n", record.Number, record.Title, path.Base(record.File))
-		page.WriteString("| Guarantee | What is promised | Tested by | Breaks noticed |\n| --- | --- | --- | --- |\n")
+		inRecord := map[string]int{}
 		for _, guarantee := range record.Guarantees {
-			b.writeRow(&page, guarantee)
+			total++
+			for _, folder := range b.folders(guarantee.ID) {
+				if rows[folder] == nil {
+					rows[folder] = new(row)
+				}
+				inRecord[folder]++
+				rows[folder].guarantees++
+				if h, known := b.Held[guarantee.ID][folder]; known {
+					rows[folder].measured++
+					rows[folder].all = rows[folder].all.and(h)
+				}
+			}
+		}
+		for folder, n := range inRecord {
+			cell := fmt.Sprintf("[%s](adr/%s)&nbsp;%d", record.Number, path.Base(record.File), n)
+			rows[folder].records = append(rows[folder].records, cell)
 		}
 	}
+	var page strings.Builder
+	fmt.Fprintf(&page, pagePreamble, total)
+	for _, folder := range slices.Sorted(maps.Keys(rows)) {
+		r := rows[folder]
+		noticed := "not measured"
+		if r.measured > 0 {
+			noticed = fmt.Sprintf("%d of %d", r.all.noticed, r.all.broken)
+		}
+		fmt.Fprintf(&page, "| [%s](../%s) | %d | %s | %d | %s |\n", folder, folder, r.guarantees, strings.Join(r.records, ", "), r.measured, noticed)
+	}
 	return page.String()
+}
+
+// Table lists guarantees by record: the sentence, its tests, and what they noticed.
+func (b *Catalog) Table(listed func(id string) bool) string {
+	var table strings.Builder
+	for _, record := range b.Records {
+		guarantees := slices.DeleteFunc(slices.Clone(record.Guarantees), func(g Guarantee) bool { return !listed(g.ID) })
+		if len(guarantees) == 0 {
+			continue
+		}
+		fmt.Fprintf(&table, "\n## [%s. %s](%s)\n\n", record.Number, record.Title, record.File)
+		table.WriteString("| Guarantee | What is promised | Tested by | Breaks noticed |\n| --- | --- | --- | --- |\n")
+		for _, guarantee := range guarantees {
+			b.writeRow(&table, guarantee)
+		}
+	}
+	return table.String()
 }
 
 func (b *Catalog) writeRow(page *strings.Builder, guarantee Guarantee) {
 	var names []string
 	for _, test := range b.Tests[guarantee.ID] {
-		names = append(names, fmt.Sprintf("[%s](../%s)", test.Name, test.File))
+		names = append(names, fmt.Sprintf("[%s](%s)", test.Name, test.File))
 	}
 	fmt.Fprintf(page, "| %s | %s | %s | %s |\n", guarantee.ID, cell(guarantee.Sentence), strings.Join(names, "<br>"), b.heldCell(guarantee.ID))
 }
