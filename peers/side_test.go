@@ -27,7 +27,7 @@ const (
 const sidePreface = `# Side by side
 
 This page shows the same programs with Bowline and with the official Go SDK (go-sdk %s). The tests compile both, and call
-the servers of tools, prompts and questions in both eras. They count the lines of code, without blank lines and comments,
+the servers of tools and of questions in both eras. They count the lines of code, without blank lines and comments,
 and fail if Bowline needs more. To rewrite this page:
 
     cd peers && go test -count=1 -run TestSideBySide . -update
@@ -38,15 +38,10 @@ and fail if Bowline needs more. To rewrite this page:
 
 // sides are the programs, with remarks on them.
 var sides = []struct{ name, title, differs string }{
-	{"tool", "one tool", "nothing"},
 	{"tools", "five tools: an enum, a failure, an image, progress, cancellation", "Bowline fills in the default from a tag"},
-	{"resources", "a file, a template, a directory, updates", "only Bowline serves files that are added later"},
-	{"prompt", "a prompt whose arguments complete", "nothing"},
 	{"questions", "a tool that asks twice, in every revision", "Bowline encrypts the state that the client returns"},
-	{"caller", "HTTP, and the identity of the caller", "nothing"},
 	{"shutdown", "HTTP, and a shutdown that lets calls finish", "nothing"},
 	{"call", "a client that survives its server, and a typed call", "Bowline says whether a failed call may have been executed, and checks the result against its schema"},
-	{"host", "a host whose server asks, is lost and comes back", "with Bowline, a call waits while the server is away"},
 	{"eras", "a test of a tool that asks, in both eras", "Bowline checks every message against the schema of its revision"},
 }
 
@@ -150,22 +145,9 @@ func TestSidesDoTheSame(t *testing.T) {
 					t.Cleanup(func() { _ = session.Close(context.Background()) })
 					return session
 				}
-				if got, err := client.Call[string](ctx, open("tool"), "add", map[string]int{"A": 2, "B": 3}); err != nil || !strings.Contains(got, "5") {
-					t.Errorf("tool: got %q, %v", got, err)
-				}
 				checkFiveTools(ctx, t, open("tools"))
 				if got, err := client.Call[string](ctx, open("questions"), "order", nil); err != nil || got != "a large one goes to High Street" {
 					t.Errorf("questions: got %q, %v", got, err)
-				}
-				reviews := &featuredBowlineClient{session: open("prompt")}
-				if got, err := reviews.prompt(ctx, "review", map[string]string{"file": "a.go", "style": "short"}); err != nil || got != "Give a short review of a.go" {
-					t.Errorf("prompt: got %q, %v", got, err)
-				}
-				if got, err := reviews.prompt(ctx, "review", map[string]string{"file": "a.go", "style": "long"}); err == nil {
-					t.Errorf("prompt of an unknown style: got %q", got)
-				}
-				if got, err := reviews.complete(ctx, "review", "style", "th"); err != nil || len(got) != 1 || got[0] != "thorough" {
-					t.Errorf("completion: got %q, %v", got, err)
 				}
 			})
 		}
