@@ -1,6 +1,7 @@
 package architecture
 
 import (
+	"flag"
 	"maps"
 	"os"
 	"slices"
@@ -11,6 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 )
+
+var update = flag.Bool("update", false, "rewrite the picture of the layers in the pages that show it")
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
@@ -26,6 +29,40 @@ func TestRepository(t *testing.T) {
 	}
 	for _, violation := range tree.Check() {
 		t.Error(violation)
+	}
+}
+
+const (
+	pictureBegin = "<!-- The picture is generated: make docs rewrites it. -->\n"
+	pictureEnd   = "<!-- End of the picture. -->\n"
+)
+
+// TestPictureIsFresh compares the pictures of the layers with the table. With -update it rewrites them.
+func TestPictureIsFresh(t *testing.T) {
+	tree, err := Load(os.DirFS("../.."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, page := range []string{"../../README.md", "../../docs/design/MAP.md"} {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before, rest, begins := strings.Cut(string(text), pictureBegin)
+		_, after, ends := strings.Cut(rest, pictureEnd)
+		if !begins || !ends {
+			t.Fatalf("%s does not say where the picture belongs", page)
+		}
+		want := before + pictureBegin + "\n" + tree.Picture() + "\n" + pictureEnd + after
+		if *update {
+			if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		if diff := cmp.Diff(want, string(text)); diff != "" {
+			t.Errorf("%s is stale; run make docs (-want +got):\n%s", page, diff)
+		}
 	}
 }
 

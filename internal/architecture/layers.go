@@ -9,27 +9,28 @@ import (
 type layer struct {
 	patterns []string // "x" is the package x; "x/..." is x and all below it
 	isolated bool     // its packages may not import one another
+	about    string   // what the picture says of it; if empty, the picture leaves it out
 }
 
 // layers contains the layers, lowest first.
 var layers = []layer{
 	{patterns: []string{"internal/header", "internal/loopback", "internal/network", "internal/nodename", "internal/ondemand", "internal/pause", "internal/private", "internal/redact", "internal/scan", "internal/seal", "internal/share", "internal/signal", "internal/suggest", "internal/turn"}, isolated: true},
-	{patterns: []string{"telemetry"}},
-	{patterns: []string{"protocol/jsonrpc/..."}},
-	{patterns: []string{"protocol/..."}},
-	{patterns: []string{"transport", "transport/internal/..."}},
-	{patterns: []string{"transport/sse/..."}}, // streamable falls back to it
-	{patterns: []string{"transport/..."}, isolated: true},
-	{patterns: []string{"conn/..."}},
+	{patterns: []string{"telemetry"}, about: "events and samples"},
+	{patterns: []string{"protocol/jsonrpc/..."}, about: "JSON-RPC messages"},
+	{patterns: []string{"protocol/..."}, about: "MCP messages, JSON Schema"},
+	{patterns: []string{"transport", "transport/internal/..."}, about: "what a link must do"},
+	{patterns: []string{"transport/sse/..."}, about: "HTTP+SSE"}, // streamable falls back to it
+	{patterns: []string{"transport/..."}, isolated: true, about: "all other transports"},
+	{patterns: []string{"conn/..."}, about: "one connection"},
 	{patterns: []string{"internal/ledger"}},
-	{patterns: []string{"supervisor/..."}},
+	{patterns: []string{"supervisor/..."}, about: "start, restart, stop"},
 	{patterns: []string{"features/internal/..."}},
-	{patterns: []string{"features/...", "mcpjson"}, isolated: true},
-	{patterns: []string{"mcpjson/..."}}, // except mcpjson itself: sessions with the servers of a file
-	{patterns: []string{"auth/..."}},
-	{patterns: []string{"cluster/..."}},
-	{patterns: []string{"gateway/..."}},
-	{patterns: []string{"cmd/..."}, isolated: true},
+	{patterns: []string{"features/...", "mcpjson"}, isolated: true, about: "MCP clients and servers; mcp.json files"},
+	{patterns: []string{"mcpjson/..."}, about: "sessions with the servers of a file"}, // except mcpjson itself: sessions with the servers of a file
+	{patterns: []string{"auth/..."}, about: "OAuth"},
+	{patterns: []string{"cluster/..."}, about: "many nodes"},
+	{patterns: []string{"gateway/..."}, about: "one endpoint over many servers"},
+	{patterns: []string{"cmd/..."}, isolated: true, about: "the command"},
 	{patterns: []string{"examples/..."}, isolated: true},
 	{patterns: []string{"peers/..."}}, // a module of its own, so that nobody depends on what it compares with
 }
