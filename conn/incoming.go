@@ -193,7 +193,7 @@ func (in *incoming) queue(request *Incoming, due instant) {
 }
 
 // cancel removes a request that is not to be answered any more. It reports whether its
-// handler runs, which is stuck if it has not returned at due.
+// handler still runs. If the handler has not returned by due, it counts as stuck.
 func (in *incoming) cancel(request *Incoming, due instant) (running bool) {
 	if in.serving[request.key] != request {
 		in.forget(request)

@@ -213,8 +213,8 @@ func (o *outbound) add(out outboundFrame) {
 	o.count(&out)
 }
 
-// giveBack queues a frame that was offered and refused: before those that wait, but behind
-// those that were given back earlier.
+// giveBack puts a refused frame back at the head of the queue, behind frames that were put
+// back before it.
 func (o *outbound) giveBack(out outboundFrame) {
 	if o.head == 0 {
 		o.slots = slices.Insert(o.slots, int(o.returned), out)

@@ -186,9 +186,9 @@ func (p *pending) progressed(id int64, now instant) *request {
 	return r
 }
 
-// suspend stops the timeouts of the requests of a stream while this side serves a request
-// that the peer makes for one of them. Their limits still hold. On a byte stream, it may
-// be for any of them.
+// suspend pauses the timeouts of our requests on a stream while we serve a request of the
+// peer: it may need the answer to answer us. Maximum durations keep running. On a byte
+// stream, that request may belong to any of ours.
 func (p *pending) suspend(stream transport.Stream, now instant) {
 	for _, r := range p.byID {
 		if r.stream == stream && r.sent && r.position >= 0 && !r.suspended {

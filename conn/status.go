@@ -214,7 +214,7 @@ func (c *counters) measure(core *core) {
 	}
 }
 
-// clear is for a Conn whose loop is over.
+// clear sets the gauges to zero when the loop has ended.
 func (c *counters) clear() {
 	c.depths.clear()
 	c.credit.Store(0)

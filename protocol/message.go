@@ -59,7 +59,8 @@ func SizeOf(value any) int {
 	return 0
 }
 
-// joined makes one object of one without its end and another that begins at an offset.
+// joined joins an object without its closing brace, raw[:at], and a second object, raw[at:],
+// into one. It works in place.
 func joined(raw []byte, at int) []byte {
 	if raw[at] = ','; len(raw) == at+len("{}") {
 		return append(raw[:at], '}')

@@ -315,7 +315,7 @@ func (g *Guard) Close() {
 	}
 }
 
-// shown is what of a URL an error may show.
+// shown returns the part of a URL that is safe in an error: scheme, host and path.
 func shown(u *url.URL) string {
 	if u.Host == "" {
 		return fmt.Sprintf("an address of scheme %.20q", u.Scheme)

@@ -23,7 +23,7 @@ const (
 	maxIntrospectionsPerAddress = maxIntrospections / 4
 )
 
-// slots limits introspections: all of them, and those for each address.
+// slots limits concurrent introspections, in total and per client address.
 type slots struct {
 	all chan struct{}
 

@@ -36,8 +36,8 @@ func (cs *capabilities) has() features {
 	}
 }
 
-// modern returns what of returns for the modern revisions. The result is
-// shared, so it is read-only.
+// modern returns the capabilities that clients of 2026-07-28 see. The result is
+// cached and shared, so it is read-only.
 func (cs *capabilities) modern() *protocol.ServerCapabilities {
 	now := cs.has()
 	last := cs.offered.Load()

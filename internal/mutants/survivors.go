@@ -108,7 +108,7 @@ func (s *survivors) check(t *tally, explained func(*mutant) bool) []string {
 	return problems
 }
 
-// folder is the package that the mutant of this name is of.
+// folder returns the package of the named mutant.
 func folder(name string) string {
 	dir, _, _ := strings.Cut(name, " ")
 	return dir

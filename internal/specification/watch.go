@@ -29,8 +29,8 @@ func WatchServer(t testing.TB) func(transport.Link) transport.Link {
 	}
 }
 
-// Watch is WatchClient with a checker that says whose messages are checked, and
-// whether the transport is a server's.
+// Watch wraps a transport so that c checks every message against the schema. A violation
+// fails t.
 func Watch(t testing.TB, inner transport.Transport, c *Checker) transport.Transport {
 	t.Helper()
 	c.reportTo(t)

@@ -14,9 +14,8 @@ import (
 // that is counted as "_OTHER"; see prepared.others.
 const maxSets = 1000
 
-// A table is a map that callers read at the same time without a lock: calls of many
-// goroutines meet here. To add an entry copies the map, so a table is for at most about
-// maxSets entries.
+// A table is a copy-on-write map. Reads take no lock, because the calls of many goroutines
+// meet here; adding an entry copies the map, so keep it below about maxSets entries.
 type table[K comparable, V any] struct {
 	mu   sync.Mutex // of who adds
 	kept atomic.Pointer[map[K]V]
@@ -140,8 +139,8 @@ type pattern struct {
 	options    []trace.SpanStartOption
 
 	named    atomic.Uint64 // of names.knows
-	answered answeredSets  // those whose name is known
-	unnamed  answeredSets  // the others
+	answered answeredSets  // for tools and prompts that the server has listed
+	unnamed  answeredSets  // for all others
 }
 
 // answeredSets are the attributes of operations without a failure, "" of HTTP first, then as

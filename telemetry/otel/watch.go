@@ -224,9 +224,9 @@ type sharing struct {
 	next    int // where to look for the next part: they come in the same order each time
 }
 
-// A holder is who has a number.
+// A holder is the source that a series number is assigned to.
 type holder struct {
-	from  *source // nil: nobody
+	from  *source // nil: the number is free
 	round uint64  // the last round in which the part was sampled
 }
 

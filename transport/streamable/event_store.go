@@ -89,12 +89,12 @@ type appended struct {
 	at     time.Time
 }
 
-// A holder is who holds events: a session; its client, who holds those of all its sessions; the /48 of that client,
-// if it has one; all.
+// A holder is a level of the tree that counts events: a session, the client with all its sessions, the /48 network of
+// that client if it has one, and the store as a whole.
 type holder struct {
 	name    string
-	session *storedSession // nil: it is none
-	within  *holder        // nil: it is all
+	session *storedSession // nil if the holder is no session
+	within  *holder        // the level above; nil for the whole store
 	parts   largest
 	bytes   int
 	latest  uint64 // the number of the newest event

@@ -14,8 +14,8 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
-// Dialect is MCP as a Conn has to know it, in every revision: which era a
-// message is of is told by the message. The zero value is ready to use, and
+// Dialect tells a Conn what MCP messages mean, in every revision. It reads the
+// era of a message from the message itself. The zero value is ready to use, and
 // safe for concurrent use.
 type Dialect struct {
 	// Batching says that this side is a server that speaks the revision with
@@ -107,7 +107,7 @@ func classifyNotification(m *jsonrpc.Message) conn.Class {
 	}
 }
 
-// subject is what of, and in which subscription, something has changed.
+// subject returns the resource and the subscription that a change notification names.
 func subject(params json.RawMessage) string {
 	var changed struct {
 		URI  string `json:"uri"`

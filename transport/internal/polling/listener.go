@@ -2,7 +2,7 @@ package polling
 
 import "net"
 
-// Listener returns a listener whose connections are of the group.
+// Listener wraps l. Its connections poll as members of the group.
 func (g *Group) Listener(l net.Listener) net.Listener { return &listener{l, g} }
 
 type listener struct {

@@ -20,8 +20,8 @@ type Reader struct {
 	nowait   nowait
 	poller   poller
 	tried    bool          // the present read has found nothing at first
-	streak   int           // how many reads of the group in a row, of those that found nothing at first, were this reader's
-	since    time.Time     // when it took over from another one of the group; zero once aloneFor has passed
+	streak   int           // consecutive empty reads in the group that were this reader's
+	since    time.Time     // when it took over from another reader of the group; zero once aloneFor has passed
 	hastened atomic.Uint32 // counts calls of hasten
 	seen     uint32        // that count when the read began
 	into     []byte

@@ -90,7 +90,8 @@ func inBackground(f func() error) *background {
 	return b
 }
 
-// await returns the function's error, or one that says what has not ended in time.
+// await waits until a time and returns the function's error. If the function is still
+// running then, the error names it.
 func (b *background) await(what string, until time.Time) error {
 	if !latch.Within(b.done, time.Until(until)) {
 		return fmt.Errorf("%s has not ended: %w", what, context.DeadlineExceeded)

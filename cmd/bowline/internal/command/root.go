@@ -192,7 +192,7 @@ func noArguments(cmd *cobra.Command, args []string) error {
 	return errors.New(problem)
 }
 
-// atLeast is for commands whose first arguments have these names.
+// atLeast requires one argument for each name. Its error names the first that is missing.
 func atLeast(names ...string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) < len(names) {
