@@ -62,8 +62,8 @@ func (h *hold) begun(sent instant, revision uint64) {
 	h.revision, h.until, h.due = revision, sent+leaseHeld, sent+renewEvery
 }
 
-// wake is when next or expire has something to do. If too many attempts are under way, the
-// end of one is the next thing to look at.
+// wake returns the time at which next or expire has something to do. While too many attempts are
+// under way, that is when one of them ends.
 func (h *hold) wake() instant {
 	wake := h.due
 	if h.over || h.flying >= maxFlying {

@@ -18,7 +18,7 @@ type entry struct {
 	renewed func(deadline time.Time)
 	flights map[*flight]struct{}
 
-	// values are those that may still come back from the Engine, the newest last. Each
+	// values contains the values that the Engine may still return, the newest last. Each
 	// renewal seals its value anew, so that no other process can have written it, not even a
 	// copy of this one, such as one from a snapshot of its machine.
 	values []writtenValue

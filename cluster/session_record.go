@@ -22,7 +22,7 @@ type sessionRecord struct {
 	Streams    uint64 `json:"streams,omitempty"`
 }
 
-// door is where the process of the owner can be reached, if it lives.
+// door returns where the process of the owner can be reached, if it lives.
 func (r *sessionRecord) door() hop.Peer {
 	return hop.Peer{Node: r.Owner.Node, Address: r.Address, SPKI: string(r.Door)}
 }

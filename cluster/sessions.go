@@ -58,7 +58,7 @@ func sessionOptions() BucketOptions {
 	return BucketOptions{Name: sessionBucket, TTL: sessionTTL, MaxBytes: maxSessionBytes, MaxValue: maxSessionValue}
 }
 
-// sessions are those of one Handler.
+// sessions is the store of the sessions of one Handler.
 type sessions struct {
 	node   *Node
 	bucket *lateBucket

@@ -133,7 +133,7 @@ type requestStream struct {
 	control *http.ResponseController
 }
 
-// SetReadDeadline is what a stdio.Server interrupts a read with.
+// SetReadDeadline lets a stdio.Server interrupt a read.
 func (s *requestStream) SetReadDeadline(t time.Time) error { return s.control.SetReadDeadline(t) }
 
 // A responseStream is the body of a response, which is sent at once.

@@ -54,8 +54,8 @@ type core struct {
 	*traffic  // nil while the core is parked and nothing is under way
 }
 
-// traffic is what a core knows about messages that are under way. Once none are, all cores
-// know the same, so a parked core gives it to another.
+// traffic keeps track of the messages that are under way. When none are, it is empty in every
+// core, so a parked core gives its traffic to another one.
 type traffic struct {
 	pending    pending
 	tombstones tombstones

@@ -75,7 +75,7 @@ func (e *UnreachableError) Error() string {
 	return text
 }
 
-// cause is what the system said, or the innermost error of the network.
+// cause returns the error of the operating system or, without one, the innermost error of the network.
 func (e *UnreachableError) cause() string {
 	var number syscall.Errno
 	var lookup *net.DNSError

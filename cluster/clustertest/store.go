@@ -26,7 +26,7 @@ type value struct {
 	expires  time.Time // zero: never
 }
 
-// size is what a value takes of BucketOptions.MaxBytes.
+// size returns how much of BucketOptions.MaxBytes a value takes.
 func size(key string, data []byte) int64 { return int64(len(key) + len(data)) }
 
 func (s *store) create(now time.Time, key string, data []byte, ttl time.Duration) (uint64, error) {

@@ -161,7 +161,7 @@ func (b *bucket) compare(has jetstream.StreamConfig) error {
 	return &cluster.SettingsError{Bucket: b.options.Name, Detail: strings.Join(differ, ", ") + "; edit or delete the stream " + b.stream}
 }
 
-// on is what an error about the bucket contains: its name is a part of all subjects.
+// on returns the texts by which an error about the bucket is recognized: its name is a part of all subjects.
 func (b *bucket) on() []string { return []string{b.name + ".", b.name + `"`} }
 
 // do calls an operation until it succeeds, fails for good, or ctx ends. The server may lack a

@@ -17,7 +17,7 @@ import (
 	"github.com/bowline-mcp/bowline/cluster"
 )
 
-// room is what a message may need besides a value: its headers.
+// room is the number of bytes that a message may need besides its value, for its headers.
 const room = 1024
 
 var (
@@ -164,7 +164,7 @@ type operation struct {
 	detach func() bool // from the life of the connection
 }
 
-// subjectOf is what an error about a subject contains.
+// subjectOf returns the text by which an error about a subject is recognized.
 func subjectOf(subject string) string { return `"` + subject + `"` }
 
 // begin begins an operation, or returns why nothing can be sent. The caller ends it.

@@ -17,7 +17,7 @@ import (
 // them. A package that has no line was not measured.
 const heldFile = "internal/guarantees/held.txt"
 
-// held is what a line says.
+// held is one line of the file.
 type held struct {
 	noticed, broken int
 	example         string // a break, as internal/mutants names it without the folder; empty if none was noticed
@@ -33,7 +33,7 @@ func (h held) and(more held) held {
 	return h
 }
 
-// measured is what the file says: by guarantee, and by the folder of the package.
+// measured is the whole file: lines by guarantee, then by the folder of the package.
 type measured map[string]map[string]held
 
 func (m measured) set(id, folder string, h held) {

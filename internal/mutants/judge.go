@@ -91,7 +91,7 @@ func (t *tally) count(m mutant, f finding) {
 	}
 }
 
-// flags are those of every run of the tests. Seeds are fixed, so that the same mutants live every time.
+// flags returns the flags of every run of the tests. Seeds are fixed, so that the same mutants live every time.
 func (p *pkg) flags(o *options) []string {
 	if p.properties {
 		return append([]string{"-rapid.seed=1", "-rapid.nofailfile", "-rapid.shrinktime=0s"}, o.flags...)

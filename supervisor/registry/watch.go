@@ -232,7 +232,7 @@ func (f *feed[V]) await(ctx context.Context) bool {
 	}
 }
 
-// feeds are those of all watchers. nil is the empty set.
+// feeds is the set of all watchers. nil is the empty set.
 type feeds[V comparable] map[*feed[V]]struct{}
 
 func (all *feeds[V]) add(f *feed[V]) {

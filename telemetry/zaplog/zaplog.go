@@ -86,7 +86,7 @@ func Hooks(logger *zap.Logger) telemetry.Hooks { return lines.Hooks(sink{logger}
 // sink writes lines with zap.
 type sink struct{ logger *zap.Logger }
 
-// levels are those that lines have.
+// levels maps the levels of package lines to those of zap.
 var levels = map[slog.Level]zapcore.Level{
 	slog.LevelDebug: zapcore.DebugLevel, slog.LevelInfo: zapcore.InfoLevel,
 	slog.LevelWarn: zapcore.WarnLevel, slog.LevelError: zapcore.ErrorLevel,

@@ -19,7 +19,7 @@ import (
 // in them what it finds at the first node.
 const headerReceived = "Bowline-Received"
 
-// received is what a node knows of a request that is not in its headers.
+// received contains what a node knows of a request and its headers do not say.
 type received struct {
 	remote string // the address of the client, or of the proxy before the node
 	client string // the address of the client, if that node trusts the proxy; otherwise ""

@@ -27,10 +27,10 @@ type logger struct {
 // server cause some, and a server that cannot reach another tries it every second.
 const maxLines = 50
 
-// routine is how lines begin that the server writes as warnings at each start.
+// routine lists the beginnings of warnings that the server writes at each start.
 var routine = [...]string{"Waiting for routing", "JetStream has not established contact", "JetStream is not current", "Metalayer blocking snapshot"}
 
-// ofConnection is how a line about a connection to another server begins.
+// ofConnection matches the beginning of a line about a connection to another server.
 var ofConnection = regexp.MustCompile(`^\S+ - rid:\d+ - `)
 
 func (l *logger) write(level slog.Level, format string, values []any) {

@@ -73,7 +73,7 @@ func (o Options) check() (Options, error) {
 	return o, o.checkServers()
 }
 
-// log is for what this package itself says.
+// log returns the logger for what this package itself reports.
 func (o Options) log() *slog.Logger { return o.Log.With("cluster", o.Cluster) }
 
 // checkServers checks what is said of other servers.
@@ -111,7 +111,7 @@ const replicas = 3
 // serverPrefix begins the names of the folders of servers that have Seeds.
 const serverPrefix = "server-"
 
-// folder is where the server keeps what it has. Servers of several entries may run on one machine.
+// folder returns where the server keeps its data. Servers of several entries may run on one machine.
 func (o Options) folder() string {
 	if len(o.Seeds) == 0 {
 		return o.Folder

@@ -6,7 +6,7 @@ import "github.com/bowline-mcp/bowline/internal/share"
 // messages never cause the refusal of a small one.
 const SmallMessage = 64 << 10
 
-// FrameOverhead is what a queued message counts in addition to its bytes.
+// FrameOverhead is added to the bytes of each queued message: the memory of its entry.
 const FrameOverhead = 256
 
 // Unread are the pools of messages that wait to be written to clients. A client that reads slowly holds them for
