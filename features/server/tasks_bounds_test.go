@@ -81,6 +81,7 @@ func TestARoundRefusedForOverloadKeepsItsState(t *testing.T) {
 		}
 		s.goOn <- struct{}{}
 		w.want("yes done")
+		synctest.Wait() // the place is free once the handler has returned, which is after the answer
 		if got := w.ask(again); !got.Error.is(jsonrpc.CodeInvalidParams, "invalid_request_state") {
 			t.Errorf("afterwards: got %s, %v, want the error %d", got.Result, got.Error, jsonrpc.CodeInvalidParams)
 		}
