@@ -51,8 +51,8 @@ type starter struct {
 	node string
 }
 
-// StartsProcess implements transport.ProcessStarter.
-func (*starter) StartsProcess() bool { return true }
+// Traits implements transport.Describer.
+func (*starter) Traits() transport.Traits { return transport.Traits{StartsProcess: true} }
 
 // Open implements transport.Transport.
 func (s *starter) Open(ctx context.Context) (transport.Link, error) {

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,31 +60,21 @@ type upstream struct {
 
 var _ interface {
 	transport.Checked
-	transport.Named
-	transport.ProcessStarter
+	transport.Describer
 } = (*upstream)(nil)
 
 // Check implements transport.Checked.
 func (u *upstream) Check() error {
-	if checked, ok := u.own.(transport.Checked); ok {
+	if checked, ok := transport.As[transport.Checked](u.own); ok {
 		return checked.Check()
 	}
 	return nil
 }
 
-// Name implements transport.Named.
-func (u *upstream) Name() string {
-	if named, ok := u.own.(transport.Named); ok && named.Name() != "" {
-		return named.Name()
-	}
-	return u.name
-}
-
-// StartsProcess implements transport.ProcessStarter. Also a server on another node may have to
-// start first.
-func (u *upstream) StartsProcess() bool {
-	starter, ok := u.own.(transport.ProcessStarter)
-	return ok && starter.StartsProcess()
+// Traits implements transport.Describer. Also a server on another node may have to start first.
+func (u *upstream) Traits() transport.Traits {
+	own := transport.TraitsOf(u.own)
+	return transport.Traits{Name: cmp.Or(own.Name, u.name), StartsProcess: own.StartsProcess}
 }
 
 // Open implements transport.Transport.

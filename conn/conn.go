@@ -19,6 +19,7 @@ type Conn struct {
 	options   *Options // without the options in own; many Conns may share it
 	own       ownOptions
 	role      role
+	isProcess bool                // the peer is a process that the transport starts
 	leaves    atomic.Bool         // LeaveOpening was called: Open opens the first link, and not Start
 	transport transport.Transport // nil for an acceptor
 	link      transport.Link      // nil for an initiator
@@ -48,6 +49,7 @@ func New(t transport.Transport, o Options) *Conn {
 	}
 	c := newConn(initiator, Starting, o)
 	c.transport = t
+	_ = guard(func() error { c.isProcess = transport.TraitsOf(t).StartsProcess; return nil })
 	return c
 }
 

@@ -31,7 +31,7 @@ type core struct {
 	initDoublings   uint8 // how many init timeouts have expired in a row; see initTime
 	ended           bool  // the peer sends nothing more
 	reportsBytes    bool  // the present link reports when bytes come in
-	requestPerProbe bool  // a probe on the present link is a separate request (transport.RequestPerMessage)
+	requestPerProbe bool  // a probe on the present link is a separate request (transport.LinkTraits)
 
 	initDue  instant    // when starting and initializing must have ended
 	retryAt  instant    // when the next attempt is due

@@ -53,7 +53,7 @@ func (in *Incoming) reserve() bool {
 	if in.Origin == nil {
 		return true
 	}
-	by, can := in.Origin.Exchange.(transport.Reserver)
+	by, can := transport.As[transport.Reserver](in.Origin.Exchange)
 	return !can || by.Reserve(in.result.SizeJSON())
 }
 

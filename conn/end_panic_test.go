@@ -147,17 +147,17 @@ func TestHooksReceiveEveryPanic(t *testing.T) {
 	}
 }
 
-type panickingHeard struct{ *script }
+type panickingTraits struct{ *script }
 
-func (panickingHeard) Heard() (time.Time, bool) { panic("heard") }
+func (panickingTraits) LinkTraits() transport.LinkTraits { panic("traits") }
 
-// A link whose Heard panics is closed.
+// A link whose LinkTraits panics is closed.
 //
 // Guarantees: G-0009.4
-func TestLinkWhoseHeardPanicsIsClosed(t *testing.T) {
+func TestLinkWhoseTraitsPanicIsClosed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := &script{}
-		r := start(conn.New(opens(panickingHeard{s}), conn.Options{}))
+		r := start(conn.New(opens(panickingTraits{s}), conn.Options{}))
 		synctest.Wait()
 		r.Stop()
 		<-r.ended

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -416,20 +417,22 @@ func TestCloseWhileEventsWait(t *testing.T) {
 }
 
 // A described transport reports its endpoint, its links their version of HTTP, and its dialect the
-// protocol version. If panics is set, they panic instead.
+// protocol version. While panics is set, they panic instead.
 type described struct {
 	transport.Transport
-	panics bool
+	panics *atomic.Bool
 }
 
 func (d described) text(what string) string {
-	if d.panics {
+	if d.panics.Load() {
 		panic(what)
 	}
 	return what
 }
 
-func (d described) Endpoint() string { return d.text("https://far.test") }
+func (d described) Traits() transport.Traits {
+	return transport.Traits{Endpoint: d.text("https://far.test")}
+}
 
 func (d described) Open(ctx context.Context) (transport.Link, error) {
 	link, err := d.Transport.Open(ctx)
@@ -441,7 +444,9 @@ type describedLink struct {
 	described
 }
 
-func (l describedLink) Network() transport.Network { return transport.Network{HTTP: l.text("2")} }
+func (l describedLink) LinkTraits() transport.LinkTraits {
+	return transport.LinkTraits{Network: transport.Network{HTTP: l.text("2")}}
+}
 
 type describedDialect struct {
 	dialect
@@ -459,17 +464,18 @@ func TestTransitionDescribesTheEndedConnection(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			var reported []telemetry.Transition
 			panicked := 0
-			d := described{panics: panics}
+			d := described{panics: new(atomic.Bool)}
 			d.Transport = &outcomeTransport{outcomes: []outcome{answered}}
 			r := start(conn.New(d, conn.Options{Dialect: describedDialect{described: d}, Hooks: telemetry.Hooks{
 				Transition: func(e telemetry.Transition) { reported = append(reported, e) },
 				Panic: func(e telemetry.Panic) {
-					if e.Where == "Dialect.Version" || e.Where == "Transport.Endpoint" || e.Where == "Link.Network" {
+					if e.Where == "Dialect.Version" || e.Where == "Transport.Traits" || e.Where == "Link.LinkTraits" {
 						panicked++
 					}
 				},
 			}}))
 			synctest.Wait()
+			d.panics.Store(panics)
 			if err := r.Close(t.Context()); err != nil {
 				t.Error(err)
 			}

@@ -25,13 +25,10 @@ type Incarnation struct {
 // Epoch returns the number of the incarnation: 1 for the first of a Conn.
 func (i *Incarnation) Epoch() uint64 { return i.epoch }
 
-// Network returns what the link knows about the way to the peer (transport.Networked),
+// Network returns what the link knows about the way to the peer (transport.LinkTraits),
 // also after the incarnation has ended.
 func (i *Incarnation) Network() transport.Network {
-	if networked, ok := i.link.(transport.Networked); ok {
-		return networked.Network()
-	}
-	return transport.Network{}
+	return transport.LinkTraitsOf(i.link).Network
 }
 
 // Call is Conn.Call for the handshake: it works before the Conn is ready.
@@ -88,11 +85,9 @@ func (l *loop) open(epoch uint64) {
 		if ev.link, err = c.transport.Open(ctx); err == nil && ev.link == nil {
 			return errNoLink
 		}
-		if recorder, ok := ev.link.(transport.ActivityRecorder); ok && err == nil {
-			_, ev.reportsBytes = recorder.Heard()
-		}
-		if requesting, ok := ev.link.(transport.RequestPerMessage); ok && err == nil {
-			ev.requestPerProbe = requesting.Requests()
+		if err == nil {
+			traits := transport.LinkTraitsOf(ev.link)
+			ev.reportsBytes, ev.requestPerProbe = traits.RecordsReads, traits.RequestPerMessage
 		}
 		return err
 	}, func(err error) event {
@@ -116,7 +111,9 @@ func (l *loop) bind(link transport.Link, epoch uint64) {
 		l.incarnate(epoch)
 	}
 	l.incarnation.link = link
-	l.activity, _ = link.(transport.ActivityRecorder)
+	if l.describer, _ = transport.As[transport.LinkDescriber](link); l.describer != nil && !l.describer.LinkTraits().RecordsReads {
+		l.describer = nil
+	}
 	l.lastHeard()
 	l.flush().flush(0) // the link before this one may have left something to it
 	l.flusher = nil
@@ -129,7 +126,7 @@ func (l *loop) bind(link transport.Link, epoch uint64) {
 		l.mailbox.post(event{kind: linkLost, epoch: epoch, random: random(), particulars: &particulars{reason: Reason{LinkBroken, err}}})
 		return
 	}
-	l.flusher, _ = link.(transport.Flusher)
+	l.flusher, _ = transport.As[transport.Flusher](link)
 	l.flush().flush(0)
 }
 
@@ -235,7 +232,7 @@ func (l *loop) closeLink(epoch uint64, link transport.Link, grace time.Duration)
 // closeNow closes a link whose close does not block. The core gets the event linkGone in the
 // same step.
 func (l *loop) closeNow(epoch uint64, link transport.Link) (closed bool) {
-	closing, ok := link.(transport.NonBlockingCloser)
+	closing, ok := transport.As[transport.Flusher](link)
 	if !ok {
 		return false
 	}

@@ -30,11 +30,12 @@ func (p *pipe) hear() {
 	p.last.Store(&now)
 }
 
-func (p *pipe) Heard() (last time.Time, ok bool) {
-	if heard := p.last.Load(); heard != nil {
-		last = *heard
+func (p *pipe) LinkTraits() transport.LinkTraits {
+	traits := transport.LinkTraits{RecordsReads: true}
+	if last := p.last.Load(); last != nil {
+		traits.LastRead = *last
 	}
-	return last, true
+	return traits
 }
 
 // A silent peer is lost after three times the interval, and the Conn reconnects.
@@ -158,12 +159,12 @@ func TestPeerThatStopsInAFrameIsLost(t *testing.T) {
 // A cover wraps a link that cannot report when bytes come in.
 type cover struct{ *script }
 
-func (cover) Heard() (time.Time, bool) { return time.Time{}, false }
+func (cover) LinkTraits() transport.LinkTraits { return transport.LinkTraits{} }
 
-// A link whose Heard returns false is treated like one without Heard.
+// A link that does not record when bytes come in is not probed, whether it has LinkTraits or not.
 //
 // Guarantees: G-0025.5
-func TestLinkWhoseHeardReturnsFalseIsNotProbed(t *testing.T) {
+func TestLinkThatRecordsNoReadsIsNotProbed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := &script{}
 		r := start(conn.New(opens(cover{s}), conn.Options{Dialect: dialect{}}))

@@ -46,15 +46,15 @@ type loop struct {
 	tasks       tasks
 	hooks       atomic.Pointer[hookQueue] // nil before the first event for a hook
 
-	timer     *time.Timer                // posts a tick; nil before the first deadline
-	armed     instant                    // when the timer fires; 0 if it does not run
-	probeAt   instant                    // when the wheel posts a tick for liveness; 0 if it does not
-	probeSlot int64                      // the slot of the wheel for that tick
-	parkAt    instant                    // when the wheel posts a tick for parking; 0 if it does not
-	parkSlot  int64                      // the wheel's slot for that
-	gateEntry *list.Element              // the gate's
-	activity  transport.ActivityRecorder // the present link; nil unless it says when bytes come in
-	heard     instant                    // when bytes last came in, as activity says
+	timer     *time.Timer             // posts a tick; nil before the first deadline
+	armed     instant                 // when the timer fires; 0 if it does not run
+	probeAt   instant                 // when the wheel posts a tick for liveness; 0 if it does not
+	probeSlot int64                   // the slot of the wheel for that tick
+	parkAt    instant                 // when the wheel posts a tick for parking; 0 if it does not
+	parkSlot  int64                   // the wheel's slot for that
+	gateEntry *list.Element           // the gate's
+	describer transport.LinkDescriber // the present link; nil unless it records when bytes come in
+	heard     instant                 // when bytes last came in, as describer says
 
 	buffers *buffers // nil while the loop is parked
 
@@ -108,7 +108,7 @@ func (l *loop) continueConn() {
 	l.core.epoch, l.core.reason = c.epoch, c.status.read().Reason
 	l.core.lastID = c.lastID.Load()
 	l.core.heard = c.heard.Load()
-	if starter, ok := c.transport.(transport.ProcessStarter); ok && starter.StartsProcess() {
+	if c.isProcess {
 		l.core.allowInstalling()
 	}
 }
@@ -361,10 +361,10 @@ func (l *loop) endTask(ev *event) {
 // lastHeard returns when bytes last came in, or 0 if none have come in since the last
 // call of lastHeard.
 func (l *loop) lastHeard() instant {
-	if l.activity == nil {
+	if l.describer == nil {
 		return 0
 	}
-	last, _ := l.activity.Heard()
+	last := l.describer.LinkTraits().LastRead
 	at := last.Sub(l.conn.born)
 	if at <= l.heard {
 		return 0

@@ -17,12 +17,10 @@ type openingCaller struct {
 // LeaveOpening tells the next Start or Begin not to connect. Call Open to make the first
 // attempt on your own goroutine: if you wait for the first link anyway, this saves
 // goroutines. It has an effect only if the transport opens links without waiting
-// (transport.NonBlockingOpener). If nobody calls Open, the attempt fails after
+// (transport.Traits). If nobody calls Open, the attempt fails after
 // Options.InitTimeout.
 func (c *Conn) LeaveOpening() {
-	if opening, ok := c.transport.(transport.NonBlockingOpener); ok {
-		_ = guard(func() error { c.leaves.Store(opening.OpensAtOnce()); return nil })
-	}
+	_ = guard(func() error { c.leaves.Store(transport.TraitsOf(c.transport).OpensAtOnce); return nil })
 }
 
 // Open makes the first attempt to connect, if LeaveOpening was called before Start: it opens

@@ -29,8 +29,8 @@ type openingRun struct {
 	last transport.Link // nil before the first
 }
 
-// OpensAtOnce implements transport.NonBlockingOpener.
-func (l *openingRun) OpensAtOnce() bool { return true }
+// Traits implements transport.Describer.
+func (l *openingRun) Traits() transport.Traits { return transport.Traits{OpensAtOnce: true} }
 
 func (l *openingRun) Open(ctx context.Context) (transport.Link, error) {
 	link, err := l.Transport.Open(ctx)

@@ -30,7 +30,7 @@ type openerAtOnce struct {
 	links  []transport.Link
 }
 
-func (o *openerAtOnce) OpensAtOnce() bool { return true }
+func (o *openerAtOnce) Traits() transport.Traits { return transport.Traits{OpensAtOnce: true} }
 
 func (o *openerAtOnce) Open(ctx context.Context) (transport.Link, error) {
 	link, err := o.Transport.Open(ctx)

@@ -60,7 +60,7 @@ type Options struct {
 	// InitTimeout limits the time to open a link and complete its handshake. Time
 	// spent waiting at a Gate does not count. Each time it expires, the timeout of
 	// the next attempt doubles, up to 2 min, until the Conn is ready. Default: 10 s.
-	// With the default, a peer that is a process (transport.ProcessStarter) may take 60 s
+	// With the default, a peer that is a process (transport.Traits) may take 60 s
 	// until its first message, because it may install itself first. From then on the
 	// 10 s apply.
 	InitTimeout time.Duration
@@ -86,8 +86,8 @@ type Options struct {
 	// the Conn sends a probe (Dialect.Probe), and after twice that time a second one.
 	// If nothing at all has come in after three times that time, the link is lost
 	// (LivenessLost). Values are rounded up to a quarter of a second. Zero: 5 s if
-	// the link reports when bytes come in (transport.ActivityRecorder), as pipes and sockets
-	// do; over HTTP, where a probe is a separate request (transport.RequestPerMessage), 5 s
+	// the link reports when bytes come in (transport.LinkTraits), as pipes and sockets
+	// do; over HTTP, where a probe is a separate request (LinkTraits.RequestPerMessage), 5 s
 	// while a call, a request that stays open or a subscription waits for the peer, and
 	// otherwise one minute; on other links the peer is not probed. Negative: the peer is
 	// never probed.

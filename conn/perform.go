@@ -169,11 +169,9 @@ func (l *loop) describe(e *telemetry.Transition) {
 	if versioned, ok := l.core.dialect.(Versioned); ok {
 		e.Version = versioned.Version()
 	}
-	if located, ok := l.conn.transport.(transport.Located); ok {
-		l.reportPanic("Transport.Endpoint", guard(func() error { e.Endpoint = located.Endpoint(); return nil }))
-	}
+	l.reportPanic("Transport.Traits", guard(func() error { e.Endpoint = transport.TraitsOf(l.conn.transport).Endpoint; return nil }))
 	if l.incarnation != nil {
-		l.reportPanic("Link.Network", guard(func() error { e.HTTP = l.incarnation.Network().HTTP; return nil }))
+		l.reportPanic("Link.LinkTraits", guard(func() error { e.HTTP = l.incarnation.Network().HTTP; return nil }))
 	}
 }
 

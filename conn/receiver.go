@@ -247,7 +247,7 @@ func (r *receiver) post(ev event) {
 	}
 }
 
-// StreamBegun implements transport.StreamWorker.
+// StreamBegun implements transport.Runner.
 func (r *receiver) StreamBegun(stream transport.Stream) bool {
 	if r.conn.State() == Closing { // the loop would drop the frame, and the link would report it as perhaps executed
 		return false
@@ -256,7 +256,7 @@ func (r *receiver) StreamBegun(stream transport.Stream) bool {
 	return true
 }
 
-// Serve implements transport.ServingWorker: a turn of the loop, and then the handler of the
+// Serve implements transport.Runner: a turn of the loop, and then the handler of the
 // request that it has kept. It keeps none while the handler of another still runs: how
 // long that takes is not known before it ends, and each would delay the frames behind it.
 func (r *receiver) Serve(more bool, leave func()) {
@@ -283,7 +283,7 @@ func (r *receiver) Serve(more bool, leave func()) {
 // caller, which gets the answer.
 const deepest = 2
 
-// Work implements transport.Worker: it runs a turn of the loop on this goroutine. If that is
+// Work implements transport.Runner: it runs a turn of the loop on this goroutine. If that is
 // nested too deeply, or if it is nested and the loop's own goroutine waits, that goroutine
 // works instead. An acceptor's loop may end here.
 func (r *receiver) Work(depth int) {

@@ -21,8 +21,8 @@ type Transition struct {
 	// Version, Endpoint and HTTP are about the connection that ends, and empty unless From
 	// is ready.
 	Version  string // the revision of the protocol that was spoken (conn.Versioned); "" if unknown
-	Endpoint string // where the peer is (transport.Located); "" if unknown
-	HTTP     string // the version of HTTP of the link (transport.Networked), such as "1.1"; "" if it is not HTTP
+	Endpoint string // where the peer is (transport.Traits); "" if unknown
+	HTTP     string // the version of HTTP of the link (transport.LinkTraits), such as "1.1"; "" if it is not HTTP
 }
 
 // Gap is the time between the loss of a ready connection and the moment when it

@@ -14,15 +14,21 @@ import (
 
 // A counted transport counts the calls that its links send. A transport that wraps
 // another one is the simplest to write, because its links keep the rules of the wrapped
-// links. It has only the optional interfaces whose methods it declares. Here it adds
-// one of its own.
+// links. With Unwrap, it also keeps their speed and what they know of their peer.
 type counted struct {
 	transport.Transport
 	calls int
 }
 
-// Name implements transport.Named.
-func (*counted) Name() string { return "counted" }
+// Unwrap keeps what the wrapped transport can do.
+func (c *counted) Unwrap() transport.Transport { return c.Transport }
+
+// Traits implements transport.Describer.
+func (c *counted) Traits() transport.Traits {
+	traits := transport.TraitsOf(c.Transport)
+	traits.Name = "counted"
+	return traits
+}
 
 func (c *counted) Open(ctx context.Context) (transport.Link, error) {
 	link, err := c.Transport.Open(ctx)
@@ -36,6 +42,9 @@ type countedLink struct {
 	transport.Link
 	transport *counted
 }
+
+// Unwrap keeps what the wrapped link can do.
+func (l *countedLink) Unwrap() transport.Link { return l.Link }
 
 // Send counts a call, which it recognizes by its Route, because a link never decodes a
 // frame.

@@ -54,7 +54,7 @@ func (g *Guardian) Open(ctx context.Context, server *stdio.Command, until time.T
 // A processLink is what a Command opens.
 type processLink interface {
 	transport.Link
-	transport.ActivityRecorder
+	transport.LinkDescriber
 	transport.Flusher
 }
 

@@ -235,13 +235,14 @@ func (l *link) Close(grace time.Duration) error {
 	return nil
 }
 
-// Heard implements transport.ActivityRecorder. Without it, a peer that hangs would be
+// LinkTraits implements transport.LinkDescriber. Without it, a peer that hangs would be
 // noticed only if the program sets conn.Options.Liveness.
-func (l *link) Heard() (last time.Time, ok bool) {
+func (l *link) LinkTraits() transport.LinkTraits {
+	traits := transport.LinkTraits{RecordsReads: true}
 	if heard := l.heard.Load(); heard != nil {
-		last = *heard
+		traits.LastRead = *heard
 	}
-	return last, true
+	return traits
 }
 
 // heard is a reader of a link's socket that stores when bytes came in.

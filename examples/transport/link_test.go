@@ -102,8 +102,8 @@ func TestOversizedFrame(t *testing.T) {
 	if loss := <-link.lost; !errors.As(loss.Reason, &oversized) {
 		t.Errorf("lost for %v", loss.Reason)
 	}
-	if last, ok := link.Link.(transport.ActivityRecorder).Heard(); !ok || last.IsZero() {
-		t.Errorf("heard at %v, %v", last, ok)
+	if is := transport.LinkTraitsOf(link.Link); !is.RecordsReads || is.LastRead.IsZero() {
+		t.Errorf("got the traits %+v", is)
 	}
 }
 

@@ -143,17 +143,15 @@ func (c *Client) run(ctx context.Context, name string, t transport.Transport, pa
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	if checked, ok := t.(transport.Checked); ok {
+	if checked, ok := transport.As[transport.Checked](t); ok {
 		if err := checked.Check(); err != nil {
 			return nil, err
 		}
 	}
-	s := &session{client: c, supervisor: c.options.Supervisor, patient: patient, mirrors: mirrors(t)}
-	if located, ok := t.(transport.Located); ok {
-		s.endpoint = located.Endpoint()
-	}
-	if starter, ok := t.(transport.ProcessStarter); ok {
-		s.child = starter.StartsProcess()
+	traits := transport.TraitsOf(t)
+	s := &session{
+		client: c, supervisor: c.options.Supervisor, patient: patient,
+		mirrors: traits.MirrorsArguments, endpoint: traits.Endpoint, child: traits.StartsProcess,
 	}
 	s.restore.level.level = c.options.LogLevel
 	s.cache.limit = cmp.Or(c.options.CacheBytes, defaultCacheBytes)
@@ -188,8 +186,8 @@ func (c *Client) run(ctx context.Context, name string, t transport.Transport, pa
 // transport. If another session has that name, begin adds a suffix.
 func (c *Client) begin(ctx context.Context, t transport.Transport) (s *Session, err error) {
 	name := c.options.Conn.Name
-	if named, ok := t.(transport.Named); ok && name == "" {
-		name = named.Name()
+	if name == "" {
+		name = transport.TraitsOf(t).Name
 	}
 	if !c.isTaken(name) {
 		s, err = c.run(ctx, name, t, false)

@@ -161,7 +161,7 @@ func TestWhichFailuresAreOutages(t *testing.T) {
 // atEndpointA is a transport to the endpoint https://a.
 type atEndpointA struct{ transport.Transport }
 
-func (atEndpointA) Endpoint() string { return "https://a" }
+func (atEndpointA) Traits() transport.Traits { return transport.Traits{Endpoint: "https://a"} }
 
 // A session that has had a server, and lost it, does not try again because another session finds one: its own may be broken.
 //

@@ -221,7 +221,7 @@ func fails(each ...error) transport.Transport {
 // asChild makes another transport look like one that starts a process.
 type asChild struct{ transport.Transport }
 
-func (asChild) StartsProcess() bool { return true }
+func (asChild) Traits() transport.Traits { return transport.Traits{StartsProcess: true} }
 
 // Connect waits until its context ends. If the context has no deadline, it waits as long as the
 // kind of failure suggests.

@@ -135,7 +135,7 @@ type Options struct {
 	// rules; see Connect.
 	//
 	// Connect names a session Conn.Name or, if that is empty, after its command or
-	// host (transport.Named): "bowline", "mcp.example.com". If another session has
+	// host (transport.Traits): "bowline", "mcp.example.com". If another session has
 	// that name, Connect adds a suffix: "bowline-2". Start takes the name as an
 	// argument.
 	//

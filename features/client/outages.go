@@ -10,7 +10,7 @@ import (
 )
 
 // outages lists the sessions that could not reach their servers, by endpoint
-// (transport.Located). When one session finds its server, the others of the same
+// (transport.Traits). When one session finds its server, the others of the same
 // endpoint try again immediately, instead of waiting for the end of their backoff, which
 // is up to 30 s. The Gate limits how many of them connect at the same time.
 //

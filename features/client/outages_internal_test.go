@@ -16,7 +16,7 @@ import (
 // An unreachable is an endpoint that never answers.
 type unreachable string
 
-func (u unreachable) Endpoint() string { return string(u) }
+func (u unreachable) Traits() transport.Traits { return transport.Traits{Endpoint: string(u)} }
 
 func (unreachable) Open(context.Context) (transport.Link, error) {
 	return nil, errors.New("connection refused")

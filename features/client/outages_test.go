@@ -36,7 +36,7 @@ func newFlakyEndpoint(name string, err error) *flakyEndpoint {
 	return &flakyEndpoint{fakeServer: answering(map[string]string{protocol.MethodPing: `{}`}), name: name, err: err}
 }
 
-func (p *flakyEndpoint) Endpoint() string { return p.name }
+func (p *flakyEndpoint) Traits() transport.Traits { return transport.Traits{Endpoint: p.name} }
 
 func (p *flakyEndpoint) Open(ctx context.Context) (transport.Link, error) {
 	if p.opens.Add(1); p.out.Load() {
@@ -69,7 +69,7 @@ func passAndWait(t *testing.T, d time.Duration) {
 func startAll(t *testing.T, c *client.Client, n int, at transport.Transport) (all []*client.Session) {
 	t.Helper()
 	for i := range n {
-		s, err := c.Start(t.Context(), fmt.Sprintf("%s-%d", at.(transport.Located).Endpoint(), i), at)
+		s, err := c.Start(t.Context(), fmt.Sprintf("%s-%d", transport.TraitsOf(at).Endpoint, i), at)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -100,8 +100,8 @@ func (m *restoreModel) start(t *rapid.T, name string) {
 
 const restorable = `{"resources":{"subscribe":true},"logging":{}}`
 
-// Endpoint implements transport.Located. All sessions have the same.
-func (*restoredSession) Endpoint() string { return "https://s" }
+// Traits implements transport.Describer. All sessions have the same endpoint.
+func (*restoredSession) Traits() transport.Traits { return transport.Traits{Endpoint: "https://s"} }
 
 // Open implements transport.Transport.
 func (s *restoredSession) Open(ctx context.Context) (transport.Link, error) {

@@ -113,7 +113,7 @@ func (s *Session) Pin() *Session {
 // Name returns the name of the session: see Options.Conn.
 func (s *Session) Name() string { return s.conn.Name() }
 
-// Endpoint returns the location of the server (transport.Located), or "" if the
+// Endpoint returns the location of the server (transport.Traits), or "" if the
 // transport does not know it.
 func (s *Session) Endpoint() string { return s.endpoint }
 

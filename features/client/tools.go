@@ -309,12 +309,6 @@ func (s *Session) checkOutput(ctx context.Context, tool string, result *protocol
 	return nil
 }
 
-// mirrors reports whether a transport mirrors arguments.
-func mirrors(t transport.Transport) bool {
-	mirror, ok := t.(transport.ArgumentMirror)
-	return ok && mirror.MirrorsArguments()
-}
-
 // mirroredArguments returns the arguments of a call to mirror, as its tool's schema
 // says.
 func (s *session) mirroredArguments(p *protocol.CallToolParams) *transport.Arguments {

@@ -104,7 +104,7 @@ type keeping struct {
 
 // newKeeping returns nil if the link is no Keeper.
 func newKeeping(link transport.Link) *keeping {
-	keeper, ok := link.(transport.Keeper)
+	keeper, ok := transport.As[transport.Keeper](link)
 	if !ok {
 		return nil
 	}

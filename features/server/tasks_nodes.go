@@ -82,7 +82,7 @@ const nodePatience = 5 * time.Second
 // distant returns the task with an id if it is to be asked for at another node, or nil.
 func (ts *tasks) distant(c *call, id string) *distantTask {
 	node := nodename.Of(id)
-	by, can := c.Origin.Exchange.(transport.Forwarder)
+	by, can := transport.As[transport.Forwarder](c.Origin.Exchange)
 	if !can || c.modern || node == "" || node == ts.server.options.Node || len(id) > longestTaskID {
 		return nil
 	}

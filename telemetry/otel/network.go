@@ -23,7 +23,7 @@ var (
 	overElse = new(network) // to an endpoint that is no URL
 )
 
-// networkOf returns the network to an endpoint of a client, as transport.Located returns it. ""
+// networkOf returns the network to an endpoint of a client, as transport.Traits has it. ""
 // means a pipe.
 func (t *Telemetry) networkOf(endpoint string) *network {
 	if endpoint == "" {

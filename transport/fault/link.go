@@ -21,7 +21,7 @@ type link struct {
 	in  inbound
 
 	halfOpen atomic.Bool
-	heard    atomic.Pointer[time.Time] // the last result of Heard before the link was half open; nil: none
+	heard    atomic.Pointer[time.Time] // the LastRead before the link was half open; nil: none
 	closing  atomic.Bool
 	bound    atomic.Bool
 	death    atomic.Pointer[InjectedError] // the fault that has ended the link; nil if none has
@@ -156,49 +156,38 @@ func (a *innerReceiver) Doubt(tag transport.Tag, why error) {
 	a.queue(arrival{kind: doubted, tag: tag, why: why})
 }
 
-// Requests implements transport.RequestPerMessage.
-func (l *link) Requests() bool {
-	requesting, ok := l.inner.(transport.RequestPerMessage)
-	return ok && requesting.Requests()
-}
-
-// Keep implements transport.Keeper.
+// Keep implements transport.Keeper. A link has no Unwrap, because it delays what the wrapped
+// link sends and delivers: to flush that one would be too early, and to close it too.
 func (l *link) Keep(state []byte) {
-	if keeper, ok := l.inner.(transport.Keeper); ok {
+	if keeper, ok := transport.As[transport.Keeper](l.inner); ok {
 		keeper.Keep(state)
 	}
 }
 
 // Kept implements transport.Keeper.
 func (l *link) Kept() (state []byte, continues bool) {
-	if keeper, ok := l.inner.(transport.Keeper); ok {
+	if keeper, ok := transport.As[transport.Keeper](l.inner); ok {
 		return keeper.Kept()
 	}
 	return nil, false
 }
 
-// Network implements transport.Networked.
-func (l *link) Network() transport.Network {
-	if networked, ok := l.inner.(transport.Networked); ok {
-		return networked.Network()
+// LinkTraits implements transport.LinkDescriber. LastRead stands still while the link is half
+// open.
+func (l *link) LinkTraits() transport.LinkTraits {
+	traits := transport.LinkTraitsOf(l.inner)
+	if !traits.RecordsReads {
+		return traits
 	}
-	return transport.Network{}
-}
-
-// Heard implements transport.ActivityRecorder if the wrapped link does. Time stands still
-// while the link is half open.
-func (l *link) Heard() (last time.Time, ok bool) {
-	hearing, ok := l.inner.(transport.ActivityRecorder)
-	if !ok {
-		return time.Time{}, false
-	}
-	if last, ok = hearing.Heard(); ok && !l.halfOpen.Load() {
-		l.heard.Store(&last)
+	if !l.halfOpen.Load() {
+		l.heard.Store(&traits.LastRead)
 	}
 	if heard := l.heard.Load(); heard != nil {
-		return *heard, ok
+		traits.LastRead = *heard
+	} else {
+		traits.LastRead = time.Time{}
 	}
-	return time.Time{}, ok
+	return traits
 }
 
 // An arrival is one call of the wrapped link to its receiver, or an End or Resume

@@ -22,13 +22,15 @@ func TestLinkContractWithoutFaults(t *testing.T) {
 
 }
 
-// heardLink is a link with Heard.
+// heardLink is a link that records reads.
 type heardLink struct {
 	transport.Link
 	last time.Time
 }
 
-func (h *heardLink) Heard() (time.Time, bool) { return h.last, true }
+func (h *heardLink) LinkTraits() transport.LinkTraits {
+	return transport.LinkTraits{RecordsReads: true, LastRead: h.last}
+}
 
 // A half-open link does not report bytes that came after the fault.
 func TestHalfOpenLinkReportsNoLaterBytes(t *testing.T) {
@@ -37,24 +39,24 @@ func TestHalfOpenLinkReportsNoLaterBytes(t *testing.T) {
 	inner := &heardLink{Link: a, last: before}
 	link := fault.Wrap(inner, fault.Plan{Faults: []fault.Fault{{Kind: fault.HalfOpen, Direction: fault.Outbound, At: []int{1}}}})
 	link.Bind(new(recording))
-	if last, ok := link.Heard(); last != before || !ok {
-		t.Errorf("got the last time %v, %v", last, ok)
+	if got := link.LinkTraits(); got.LastRead != before || !got.RecordsReads {
+		t.Errorf("got the traits %+v", got)
 	}
 	link.Send(transport.Outbound{Tag: 1, Frame: []byte("x")})
 	inner.last = before.Add(1)
-	if last, _ := link.Heard(); last != before {
-		t.Errorf("got the last time %v after the fault", last)
+	if got := link.LinkTraits(); got.LastRead != before {
+		t.Errorf("got the traits %+v after the fault", got)
 	}
 	link.Close(0)
 	b.Close(0)
 }
 
-// Heard of a link is that of the link it wraps, if that has one.
-func TestHeardIsThatOfTheWrappedLink(t *testing.T) {
+// A link records reads if the link that it wraps does.
+func TestTraitsAreThoseOfTheWrappedLink(t *testing.T) {
 	a, b := inmem.Pipe(inmem.Options{})
 	link := fault.Wrap(a, fault.Plan{})
-	if _, ok := link.Heard(); ok {
-		t.Error("got a last time of a link in memory, want none")
+	if got := link.LinkTraits(); got != (transport.LinkTraits{}) {
+		t.Errorf("a link in memory has the traits %+v, want none", got)
 	}
 	link.Close(0)
 	b.Close(0)

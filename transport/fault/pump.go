@@ -107,7 +107,7 @@ func (p *pump) arrive(now time.Time, a arrival) {
 	case failed:
 		p.fail(a)
 	case doubted:
-		if doubter, ok := p.to.(transport.Doubter); ok {
+		if doubter, ok := transport.As[transport.Doubter](p.to); ok {
 			doubter.Doubt(a.tag, a.why)
 		}
 	case lost:

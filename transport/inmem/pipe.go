@@ -37,8 +37,8 @@ type acceptor struct {
 	options Options
 }
 
-// OpensAtOnce implements transport.NonBlockingOpener.
-func (a *acceptor) OpensAtOnce() bool { return true }
+// Traits implements transport.Describer.
+func (a *acceptor) Traits() transport.Traits { return transport.Traits{OpensAtOnce: true} }
 
 func (a *acceptor) Open(ctx context.Context) (transport.Link, error) {
 	if err := context.Cause(ctx); err != nil {
@@ -52,7 +52,7 @@ func (a *acceptor) Open(ctx context.Context) (transport.Link, error) {
 // Pipe returns two connected links: each receives what the other sends. Frames are not
 // copied. If the receiver has credit, it receives a frame on the goroutine that calls
 // Send, otherwise on the goroutine that grants the credit. A receiver that is a
-// transport.Worker processes the frame on the goroutine that calls Flush.
+// transport.Runner processes the frame on the goroutine that calls Flush.
 //
 // Close waits, for at most its grace, until the peer has received what is queued for
 // it. Then its own link is lost with transport.ErrClosed, and the peer's link with
@@ -109,7 +109,7 @@ func (l *link) Flush(depth int) {
 		l.out.lending.Store(true)
 	}
 	if l.out.owed.Load() && l.out.owed.Swap(false) {
-		l.out.worker.Work(depth + 1)
+		l.out.runner.Work(depth + 1)
 	}
 }
 
@@ -130,7 +130,7 @@ func (l *link) Close(grace time.Duration) error {
 	return nil
 }
 
-// CloseNow implements transport.NonBlockingCloser.
+// CloseNow implements transport.Flusher.
 func (l *link) CloseNow() bool {
 	if !l.out.closeEmpty() {
 		return false
@@ -158,9 +158,9 @@ type direction struct {
 	limit   int // the maximum size of a frame, in bytes
 	credit  int // positive only while the queue is empty
 	to      transport.Receiver
-	worker  transport.Worker // the receiver, if it is a Worker
+	runner  transport.Runner // the receiver, if it is one
 	lending atomic.Bool      // whether the sender calls Flush
-	owed    atomic.Bool      // the worker was promised that Work is called
+	owed    atomic.Bool      // the runner was promised that Work is called
 	shut    bool             // the sender has called Close
 	over    bool             // the pipe has ended
 	loss    *transport.Loss  // a loss that bind must report
@@ -179,7 +179,7 @@ func (d *direction) bind(to transport.Receiver) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.to = to
-	d.worker, _ = to.(transport.Worker)
+	d.runner, _ = transport.As[transport.Runner](to)
 	if d.loss != nil {
 		to.Lost(*d.loss)
 	}
@@ -195,7 +195,7 @@ func (d *direction) send(o transport.Outbound) error {
 	case d.shut || d.over:
 		return transport.ErrClosed
 	case d.credit > 0:
-		d.deliver(o, d.worker != nil && d.lending.Load())
+		d.deliver(o, d.runner != nil && d.lending.Load())
 	case !d.queue.Push(o):
 		return transport.ErrBusy
 	}
@@ -296,7 +296,7 @@ func (d *direction) lose(loss transport.Loss, flushed bool) {
 		*d.loss = loss
 		return
 	}
-	if loss.Work = flushed && d.worker != nil && d.lending.Load(); loss.Work {
+	if loss.Work = flushed && d.runner != nil && d.lending.Load(); loss.Work {
 		d.owed.Store(true)
 	}
 	d.to.Lost(loss)

@@ -77,14 +77,16 @@ func TestFrameIsDeliveredOnTheGoroutineOfSendOrGrant(t *testing.T) {
 	toA.want(t)
 }
 
-// workReceiver is a receiver that is a transport.Worker.
+// workReceiver is a receiver that is a transport.Runner.
 type workReceiver struct{ recorder }
 
-func (h *workReceiver) Receive(in transport.Inbound) { h.add("frame %s, work %v", in.Frame, in.Work) }
-func (h *workReceiver) Work(depth int)               { h.add("work %d", depth) }
+func (h *workReceiver) Receive(in transport.Inbound)    { h.add("frame %s, work %v", in.Frame, in.Work) }
+func (h *workReceiver) Work(depth int)                  { h.add("work %d", depth) }
+func (*workReceiver) Serve(bool, func())                { panic("a pipe serves nothing") }
+func (*workReceiver) StreamBegun(transport.Stream) bool { panic("a pipe has no streams") }
 
 // A link leaves work to Flush only after the first Flush, and only for a receiver that
-// is a Worker. Work is announced only for what Send delivers.
+// is a Runner. Work is announced only for what Send delivers.
 //
 // Guarantees: G-0048.5
 func TestFlushCallsWorkOfTheReceiver(t *testing.T) {
@@ -359,7 +361,7 @@ func BenchmarkPipe(b *testing.B) {
 // Guarantees: G-0054.3
 func TestCloseNowClosesOnlyAnIdleLink(t *testing.T) {
 	a, b := inmem.Pipe(inmem.Options{})
-	closing := a.(transport.NonBlockingCloser)
+	closing := a.(transport.Flusher)
 	if err := a.Send(transport.Outbound{Frame: []byte("x")}); err != nil {
 		t.Fatal(err)
 	}
@@ -378,7 +380,7 @@ func TestCloseNowClosesOnlyAnIdleLink(t *testing.T) {
 	if !closing.CloseNow() || !errors.Is(a.Send(transport.Outbound{Frame: []byte("z")}), transport.ErrClosed) {
 		t.Fatal("a later CloseNow returned false, want true")
 	}
-	if !b.(transport.NonBlockingCloser).CloseNow() {
+	if !b.(transport.Flusher).CloseNow() {
 		t.Fatal("the other end is open, want it closed")
 	}
 }

@@ -83,12 +83,11 @@ func (e *EndpointError) Error() string {
 
 func (e *EndpointError) Unwrap() error { return e.Err }
 
-// Name implements transport.Named. It is the host of the URL, with its port if the
-// URL has one.
-func (c *Client) Name() string { return web.HostOf(c.URL) }
-
-// Endpoint implements transport.Located. It is the scheme and the host of the URL.
-func (c *Client) Endpoint() string { return web.LocationOf(c.URL) }
+// Traits implements transport.Describer. The name is the host of the URL, with its port if
+// the URL has one; the endpoint is the scheme and that host.
+func (c *Client) Traits() transport.Traits {
+	return transport.Traits{Name: web.HostOf(c.URL), Endpoint: web.LocationOf(c.URL)}
+}
 
 // Check implements transport.Checked. It returns what is wrong with the URL, as a
 // *transport.URLError.

@@ -140,15 +140,13 @@ func (l *clientLink) next() ([]byte, error) {
 // Bind implements transport.Link.
 func (l *clientLink) Bind(to transport.Receiver) { l.told.Bind(to) }
 
-// Requests implements transport.RequestPerMessage.
-func (l *clientLink) Requests() bool { return true }
-
-// Network implements transport.Networked. It leaves out the session's id, which is a
+// LinkTraits implements transport.LinkDescriber. It leaves out the session's id, which is a
 // secret part of the address.
-func (l *clientLink) Network() transport.Network { return transport.Network{HTTP: l.http} }
-
-// Heard implements transport.ActivityRecorder.
-func (l *clientLink) Heard() (last time.Time, ok bool) { return l.heard.Last(), true }
+func (l *clientLink) LinkTraits() transport.LinkTraits {
+	return transport.LinkTraits{
+		RequestPerMessage: true, RecordsReads: true, LastRead: l.heard.Last(), Network: transport.Network{HTTP: l.http},
+	}
+}
 
 // Grant implements transport.Link.
 func (l *clientLink) Grant(stream transport.Stream, frames int) {

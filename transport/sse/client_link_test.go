@@ -54,7 +54,7 @@ func TestAnAcceptedRequestMakesRoomForAnother(t *testing.T) {
 			<-time.NewTimer(time.Second).C
 			mustSend(t, l, request(n+1))
 			synctest.Wait()
-			if heard, _ := l.Heard(); !heard.Equal(time.Now()) {
+			if heard := l.LinkTraits().LastRead; !heard.Equal(time.Now()) {
 				t.Fatalf("after request %d the server was heard at %v, want now, at %v", n+1, heard, time.Now())
 			}
 		}

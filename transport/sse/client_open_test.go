@@ -244,25 +244,27 @@ func TestFactsOfAClient(t *testing.T) {
 	} {
 		c := &Client{URL: address}
 		err := c.Check()
-		if c.Name() != want.name || c.Endpoint() != want.endpoint || (err == nil) != want.valid || err != nil && !errors.As(err, new(*transport.URLError)) {
-			t.Errorf("%s: got the name %q, the endpoint %q and %v, want %+v", address, c.Name(), c.Endpoint(), err, want)
+		is := c.Traits()
+		if is.Name != want.name || is.Endpoint != want.endpoint || (err == nil) != want.valid || err != nil && !errors.As(err, new(*transport.URLError)) {
+			t.Errorf("%s: got the name %q, the endpoint %q and %v, want %+v", address, is.Name, is.Endpoint, err, want)
 		}
 	}
 	s := newSite(t, HandlerOptions{})
 	began := time.Now()
 	client, _ := open(t, &Client{URL: s.url})
 	server, _ := s.session(0)
-	if got, want := client.(transport.Networked).Network(), (transport.Network{HTTP: "1.1"}); got != want {
+	is := transport.LinkTraitsOf(client)
+	if got, want := is.Network, (transport.Network{HTTP: "1.1"}); got != want {
 		t.Errorf("the client's link says it is over %+v, want %+v", got, want)
 	}
-	if got, want := server.(transport.Networked).Network(), (transport.Network{HTTP: "1.1"}); got != want {
+	if got, want := transport.LinkTraitsOf(server).Network, (transport.Network{HTTP: "1.1"}); got != want {
 		t.Errorf("the server's link says it is over %+v, want %+v", got, want)
 	}
-	if !client.(transport.RequestPerMessage).Requests() {
+	if !is.RequestPerMessage {
 		t.Error("the client's link does not say that each message is a request")
 	}
-	if last, ok := client.(transport.ActivityRecorder).Heard(); !ok || last.Before(began) {
-		t.Errorf("the client has heard of the server at %v, %t, want after %v", last, ok, began)
+	if !is.RecordsReads || is.LastRead.Before(began) {
+		t.Errorf("the client has heard of the server at %v, %t, want after %v", is.LastRead, is.RecordsReads, began)
 	}
 }
 

@@ -68,9 +68,11 @@ func newServerLink(w http.ResponseWriter, r *http.Request, identity string, clie
 	}
 }
 
-// Network implements transport.Networked. It leaves out the session's id, which is a
+// LinkTraits implements transport.LinkDescriber. It leaves out the session's id, which is a
 // secret part of an address.
-func (l *serverLink) Network() transport.Network { return transport.Network{HTTP: l.http} }
+func (l *serverLink) LinkTraits() transport.LinkTraits {
+	return transport.LinkTraits{Network: transport.Network{HTTP: l.http}}
+}
 
 // Bind implements transport.Link.
 func (l *serverLink) Bind(to transport.Receiver) { l.told.Bind(to) }

@@ -32,8 +32,8 @@ func TestCommandTakesTheSettingsOfACmd(t *testing.T) {
 		p.want("[-x] " + dir + " of the Cmd added")
 		p.close(hangGuard)
 	}
-	if command.Name() != strings.TrimSuffix(filepath.Base(self.Path), ".exe") {
-		t.Errorf("got the name %s", command.Name())
+	if command.Traits().Name != strings.TrimSuffix(filepath.Base(self.Path), ".exe") {
+		t.Errorf("got the name %s", command.Traits().Name)
 	}
 	if len(pids) != 2 || pids[0] == pids[1] || cmd.Process != nil {
 		t.Errorf("got the processes %v and the Cmd's own process %v, want two and none", pids, cmd.Process)

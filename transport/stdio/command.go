@@ -149,17 +149,15 @@ func (c *Command) stderr() io.Writer {
 	return c.Stderr
 }
 
-// Name implements transport.Named. It is the name of the program, without its
+// Traits implements transport.Describer. The name is that of the program, without its
 // directory and without ".exe".
-func (c *Command) Name() string {
-	if c.name() == "" {
-		return ""
+func (c *Command) Traits() transport.Traits {
+	traits := transport.Traits{StartsProcess: true}
+	if c.name() != "" {
+		traits.Name = strings.TrimSuffix(filepath.Base(c.name()), ".exe")
 	}
-	return strings.TrimSuffix(filepath.Base(c.name()), ".exe")
+	return traits
 }
-
-// StartsProcess implements transport.ProcessStarter. It returns true.
-func (c *Command) StartsProcess() bool { return true }
 
 // Open starts the child. It fails if ctx has already ended; otherwise ctx has no
 // effect on Open or on the child. If the child cannot be started, the error is a

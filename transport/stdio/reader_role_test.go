@@ -13,7 +13,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// handlingReceiver is a ServingWorker that handles each frame on the goroutine of the link.
+// handlingReceiver is a Runner that handles each frame on the goroutine of the link.
 type handlingReceiver struct {
 	*frames
 	last   atomic.Pointer[string]
@@ -26,8 +26,9 @@ func (h *handlingReceiver) Receive(in transport.Inbound) {
 	h.frames.Receive(in)
 }
 
-func (h *handlingReceiver) Work(int)                   { panic("the wire has a ServingWorker") }
-func (h *handlingReceiver) Serve(_ bool, leave func()) { h.handle(*h.last.Load(), leave) }
+func (h *handlingReceiver) Work(int)                          { panic("the wire calls Serve") }
+func (h *handlingReceiver) Serve(_ bool, leave func())        { h.handle(*h.last.Load(), leave) }
+func (h *handlingReceiver) StreamBegun(transport.Stream) bool { return false }
 
 // wireWithHandler returns a wire whose frames are handled with handle, within a bubble.
 func wireWithHandler(handle func(frame string, leave func())) (w *wire, to *handlingReceiver, peer io.WriteCloser, end func()) {

@@ -13,7 +13,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// answeringWorker is a Worker that answers each frame.
+// answeringWorker is a Runner that answers each frame.
 type answeringWorker struct {
 	*frames
 	link answerable
@@ -23,6 +23,10 @@ type answerable interface {
 	transport.Flusher
 	Send(transport.Outbound) error
 }
+
+func (answeringWorker) StreamBegun(transport.Stream) bool { return false }
+
+func (a answeringWorker) Serve(bool, func()) { a.Work(1) }
 
 func (a answeringWorker) Work(int) {
 	if err := a.link.Send(transport.Outbound{Frame: []byte("answer")}); err != nil {

@@ -34,8 +34,7 @@ type wire struct {
 	credit     credit.Credit
 	reader     frameReader
 	writer     *writer
-	worker     transport.Worker        // the receiver, if it is one; set before there is credit
-	serving    transport.ServingWorker // the receiver, if it is one
+	runner     transport.Runner // the receiver, if it is one; set before there is credit
 	readerRole readerRole
 	holds      bool         // the writer is held; used only by the goroutine that reads
 	closing    *latch.Latch // Close was called
@@ -46,7 +45,7 @@ type wire struct {
 }
 
 var _ interface {
-	transport.ActivityRecorder
+	transport.LinkDescriber
 	transport.Flusher
 } = (*wire)(nil)
 
@@ -69,13 +68,14 @@ func newWire(in io.ReadCloser, out io.WriteCloser, framing Framing, maxFrame int
 
 // Bind implements transport.Link.
 func (w *wire) Bind(to transport.Receiver) {
-	w.worker, _ = to.(transport.Worker)
-	w.serving, _ = to.(transport.ServingWorker)
+	w.runner, _ = transport.As[transport.Runner](to)
 	w.Delivery.Bind(to)
 }
 
-// Heard implements transport.ActivityRecorder.
-func (w *wire) Heard() (last time.Time, ok bool) { return w.heard.Last(), true }
+// LinkTraits implements transport.LinkDescriber.
+func (w *wire) LinkTraits() transport.LinkTraits {
+	return transport.LinkTraits{RecordsReads: true, LastRead: w.heard.Last()}
+}
 
 // Send implements transport.Link. There is no stream but Main.
 func (w *wire) Send(o transport.Outbound) error {
@@ -87,6 +87,9 @@ func (w *wire) Send(o transport.Outbound) error {
 
 // Flush implements transport.Flusher: it writes what Send has left to it (ADR-0051).
 func (w *wire) Flush(int) { w.writer.flush() }
+
+// CloseNow implements transport.Flusher: to close a pipe always waits for the other side.
+func (w *wire) CloseNow() bool { return false }
 
 // Grant implements transport.Link.
 func (w *wire) Grant(stream transport.Stream, frames int) {
@@ -125,7 +128,7 @@ func (w *wire) reading() {
 	close(w.readDone)
 }
 
-// read delivers frames against credit until the stream ends. A receiver that is a Worker
+// read delivers frames against credit until the stream ends. A receiver that is a Runner
 // works on this goroutine (ADR-0048). While read delivers frames that have arrived
 // together, it collects what is flushed. It writes that before this goroutine waits for
 // bytes or credit, and when it ends (ADR-0051).
@@ -139,12 +142,8 @@ func (w *wire) read(g *readerGoroutine) error {
 			w.holds = true
 			w.writer.hold()
 		}
-		came := transport.Inbound{Frame: frame, Err: err, Work: w.worker != nil}
-		switch told := w.Tell(func(to transport.Receiver) { to.Receive(came) }); {
-		case !told || !came.Work:
-		case w.serving == nil:
-			w.worker.Work(1)
-		case !w.serve(g):
+		came := transport.Inbound{Frame: frame, Err: err, Work: w.runner != nil}
+		if told := w.Tell(func(to transport.Receiver) { to.Receive(came) }); told && came.Work && !w.serve(g) {
 			return errLeft
 		}
 	}
@@ -172,7 +171,7 @@ func (w *wire) serve(g *readerGoroutine) (reads bool) {
 			g.leave()
 		}
 	}()
-	w.serving.Serve(more, g.leave)
+	w.runner.Serve(more, g.leave)
 	returned = true
 	return w.readerRole.endCall(task)
 }

@@ -99,16 +99,12 @@ func (c *Client) Open(ctx context.Context) (transport.Link, error) {
 	return l, nil
 }
 
-// Name implements transport.Named. It is the host of the URL, with its port if the
-// URL has one.
-func (c *Client) Name() string { return web.HostOf(c.URL) }
-
-// Endpoint implements transport.Located. It is the scheme and the host of the URL.
-func (c *Client) Endpoint() string { return web.LocationOf(c.URL) }
+// Traits implements transport.Describer. The name is the host of the URL, with its port if
+// the URL has one; the endpoint is the scheme and that host.
+func (c *Client) Traits() transport.Traits {
+	return transport.Traits{Name: web.HostOf(c.URL), Endpoint: web.LocationOf(c.URL), MirrorsArguments: true}
+}
 
 // Check implements transport.Checked. It returns what is wrong with the URL, as a
 // *transport.URLError.
 func (c *Client) Check() error { return web.CheckEndpoint(c.URL) }
-
-// MirrorsArguments implements transport.ArgumentMirror.
-func (*Client) MirrorsArguments() bool { return true }

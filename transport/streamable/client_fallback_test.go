@@ -118,11 +118,12 @@ func TestFallbackToHTTPSSE(t *testing.T) {
 			wrote := time.Now()
 			stream(w, "data: "+result(2)+"\n\ndata: "+result(3)+"\n\n")
 			r.wantFrame(1, transport.Main, result(2), false)
-			if got := r.link.(transport.Networked).Network(); got != (transport.Network{HTTP: "1.1"}) {
-				t.Errorf("the link has the network %+v", got)
+			is := transport.LinkTraitsOf(r.link)
+			if is.Network != (transport.Network{HTTP: "1.1"}) {
+				t.Errorf("the link has the network %+v", is.Network)
 			}
-			if last, ok := r.link.(transport.ActivityRecorder).Heard(); !ok || last.Before(wrote) {
-				t.Errorf("the last bytes came at %v, known: %v; they were written after %v", last, ok, wrote)
+			if !is.RecordsReads || is.LastRead.Before(wrote) {
+				t.Errorf("the last bytes came at %v, known: %v; they were written after %v", is.LastRead, is.RecordsReads, wrote)
 			}
 			if err := r.link.Close(hangGuard); err != nil {
 				t.Fatal(err)

@@ -69,26 +69,19 @@ func newClientLink(endpoint *url.URL, client *http.Client, header http.Header, l
 // Bind implements transport.Link.
 func (l *clientLink) Bind(to transport.Receiver) { l.told.Bind(to) }
 
-// Requests implements transport.RequestPerMessage.
-func (l *clientLink) Requests() bool { return true }
-
-// Heard implements transport.ActivityRecorder.
-func (l *clientLink) Heard() (last time.Time, ok bool) {
-	last = l.remote.heard.Last()
-	if older, ok := l.fellBack().(transport.ActivityRecorder); ok {
-		if heard, _ := older.Heard(); heard.After(last) {
-			last = heard
-		}
+// LinkTraits implements transport.LinkDescriber.
+func (l *clientLink) LinkTraits() transport.LinkTraits {
+	traits := transport.LinkTraits{RequestPerMessage: true, RecordsReads: true, LastRead: l.remote.heard.Last()}
+	older := l.fellBack()
+	if older == nil {
+		traits.Network = l.remote.network()
+		return traits
 	}
-	return last, true
-}
-
-// Network implements transport.Networked.
-func (l *clientLink) Network() transport.Network {
-	if older, ok := l.fellBack().(transport.Networked); ok {
-		return older.Network()
+	now := transport.LinkTraitsOf(older)
+	if traits.Network = now.Network; now.LastRead.After(traits.LastRead) {
+		traits.LastRead = now.LastRead
 	}
-	return l.remote.network()
+	return traits
 }
 
 // Send implements transport.Link. A client has one way to send, the POST, whatever

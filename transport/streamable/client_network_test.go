@@ -26,7 +26,7 @@ func TestNetworkOfALink(t *testing.T) {
 		r := open(t, &Client{URL: server.URL, HTTP: &http.Client{Transport: server.Client().Transport}})
 		known := func(want transport.Network) {
 			t.Helper()
-			if got := r.link.(transport.Networked).Network(); got != want {
+			if got := transport.LinkTraitsOf(r.link).Network; got != want {
 				t.Errorf("HTTP %s: got the network %+v, want %+v", version, got, want)
 			}
 		}

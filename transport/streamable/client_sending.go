@@ -120,7 +120,7 @@ func (l *clientLink) judge(tag transport.Tag, r *httpRequest, refused *transport
 // doubt tells the receiver that the server may be gone, or may have forgotten the session.
 func (l *clientLink) doubt(tag transport.Tag, why error) {
 	l.told.Tell(func(to transport.Receiver) {
-		if doubter, ok := to.(transport.Doubter); ok {
+		if doubter, ok := transport.As[transport.Doubter](to); ok {
 			doubter.Doubt(tag, why)
 		}
 	})

@@ -35,9 +35,8 @@ func TestBytesOfAnUnfinishedEventCount(t *testing.T) {
 		w.(http.Flusher).Flush()
 		hold(req, release)
 	})
-	lastTime := r.link.(transport.ActivityRecorder)
-	if last, ok := lastTime.Heard(); !last.IsZero() || !ok {
-		t.Errorf("got a last time %v before any bytes came, %v", last, ok)
+	if is := transport.LinkTraitsOf(r.link); !is.LastRead.IsZero() || !is.RecordsReads {
+		t.Errorf("got the traits %+v before any bytes came", is)
 	}
 	r.call(1, 1)
 	guard := time.NewTimer(hangGuard)
@@ -48,7 +47,7 @@ func TestBytesOfAnUnfinishedEventCount(t *testing.T) {
 	heardMore := func() {
 		t.Helper()
 		for {
-			if last, _ := lastTime.Heard(); last.After(before) {
+			if last := transport.LinkTraitsOf(r.link).LastRead; last.After(before) {
 				before = last
 				return
 			}

@@ -95,12 +95,13 @@ func (l *serverLink) isShared() bool { return l.session == "" }
 // Bind implements transport.Link.
 func (l *serverLink) Bind(to transport.Receiver) { l.told.Bind(to) }
 
-// Network implements transport.Networked.
-func (l *serverLink) Network() transport.Network {
+// LinkTraits implements transport.LinkDescriber.
+func (l *serverLink) LinkTraits() transport.LinkTraits {
+	network := transport.Network{HTTP: l.http, Session: l.session}
 	if l.stateless { // the client knows of no session
-		return transport.Network{HTTP: l.http}
+		network.Session = ""
 	}
-	return transport.Network{HTTP: l.http, Session: l.session}
+	return transport.LinkTraits{Network: network}
 }
 
 // Send implements transport.Link.

@@ -66,7 +66,7 @@ func TestRestoreReplaysTheHandshake(t *testing.T) {
 		if string(p.received[0].Frame) != initializeBody("2025-11-25") {
 			t.Errorf("the server got %s, want the initialize of the client", p.received[0].Frame)
 		}
-		if network := p.link.(transport.Networked).Network(); network.Session != session {
+		if network := transport.LinkTraitsOf(p.link).Network; network.Session != session {
 			t.Errorf("the link has the session %q, want %q", network.Session, session)
 		}
 		r, owner, _ := store.shared.record(session)

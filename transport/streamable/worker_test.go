@@ -32,6 +32,8 @@ func (l *workReceiver) Receive(in transport.Inbound) {
 	}
 }
 
+func (l *workReceiver) Serve(bool, func()) { l.Work(1) }
+
 func (l *workReceiver) Work(depth int) {
 	for _, stream := range l.begun {
 		l.link.Grant(stream, depth)

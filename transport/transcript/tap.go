@@ -3,7 +3,6 @@ package transcript
 import (
 	"context"
 	"sync/atomic"
-	"time"
 
 	"github.com/bowline-mcp/bowline/transport"
 )
@@ -64,41 +63,8 @@ func (t *tap) Open(ctx context.Context) (transport.Link, error) {
 	return TapLink(link, int(t.links.Add(1)), t.observe), nil
 }
 
-// Check implements transport.Checked.
-func (t *tap) Check() error {
-	if checked, ok := t.inner.(transport.Checked); ok {
-		return checked.Check()
-	}
-	return nil
-}
-
-// Name implements transport.Named.
-func (t *tap) Name() string {
-	if named, ok := t.inner.(transport.Named); ok {
-		return named.Name()
-	}
-	return ""
-}
-
-// Endpoint implements transport.Located.
-func (t *tap) Endpoint() string {
-	if located, ok := t.inner.(transport.Located); ok {
-		return located.Endpoint()
-	}
-	return ""
-}
-
-// StartsProcess implements transport.ProcessStarter.
-func (t *tap) StartsProcess() bool {
-	starter, ok := t.inner.(transport.ProcessStarter)
-	return ok && starter.StartsProcess()
-}
-
-// MirrorsArguments implements transport.ArgumentMirror.
-func (t *tap) MirrorsArguments() bool {
-	mirror, ok := t.inner.(transport.ArgumentMirror)
-	return ok && mirror.MirrorsArguments()
-}
+// Unwrap keeps the facts about inner, and what else it can do.
+func (t *tap) Unwrap() transport.Transport { return t.inner }
 
 // TapLink is Tap for one link, for instance that of an acceptor. Its entries have the
 // given number.
@@ -131,44 +97,11 @@ func (l *tapped) Send(o transport.Outbound) error {
 	return err
 }
 
-// Requests implements transport.RequestPerMessage.
-func (l *tapped) Requests() bool {
-	requesting, ok := l.Link.(transport.RequestPerMessage)
-	return ok && requesting.Requests()
-}
+// Unwrap keeps the facts about the link, and what else it can do.
+func (l *tapped) Unwrap() transport.Link { return l.Link }
 
-// Heard implements transport.ActivityRecorder.
-func (l *tapped) Heard() (last time.Time, ok bool) {
-	if hearing, ok := l.Link.(transport.ActivityRecorder); ok {
-		return hearing.Heard()
-	}
-	return time.Time{}, false
-}
-
-// Keep implements transport.Keeper.
-func (l *tapped) Keep(state []byte) {
-	if keeper, ok := l.Link.(transport.Keeper); ok {
-		keeper.Keep(state)
-	}
-}
-
-// Kept implements transport.Keeper.
-func (l *tapped) Kept() (state []byte, continues bool) {
-	if keeper, ok := l.Link.(transport.Keeper); ok {
-		return keeper.Kept()
-	}
-	return nil, false
-}
-
-// Network implements transport.Networked.
-func (l *tapped) Network() transport.Network {
-	if networked, ok := l.Link.(transport.Networked); ok {
-		return networked.Network()
-	}
-	return transport.Network{}
-}
-
-// receiving is a tapped link as the receiver of the link behind it.
+// receiving is a tapped link as the receiver of the link behind it. It is no Runner, and
+// hides whether its own receiver is one, because it has to see every stream that opens.
 type receiving tapped
 
 func (l *receiving) Receive(in transport.Inbound) {
@@ -203,7 +136,7 @@ func (l *receiving) Failed(f transport.Failure) {
 
 // Doubt implements transport.Doubter. The failure of the message is recorded.
 func (l *receiving) Doubt(tag transport.Tag, why error) {
-	if doubter, ok := l.receiver.(transport.Doubter); ok {
+	if doubter, ok := transport.As[transport.Doubter](l.receiver); ok {
 		doubter.Doubt(tag, why)
 	}
 }

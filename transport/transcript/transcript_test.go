@@ -232,14 +232,14 @@ func TestTappedLinksKeepForTheLinkBehindThem(t *testing.T) {
 	ignore := func(transcript.Entry) {}
 	inner := &keptLink{Link: a}
 	tapped := transcript.TapLink(inner, 1, ignore)
-	tapped.(transport.Keeper).Keep([]byte("state"))
-	if state, continues := tapped.(transport.Keeper).Kept(); string(inner.state) != "state" || string(state) != "state" || !continues {
+	keeper, _ := transport.As[transport.Keeper](tapped)
+	keeper.Keep([]byte("state"))
+	if state, continues := keeper.Kept(); string(inner.state) != "state" || string(state) != "state" || !continues {
 		t.Errorf("got %q, %v, and the link behind has %q", state, continues, inner.state)
 	}
 	plain := transcript.TapLink(b, 2, ignore)
-	plain.(transport.Keeper).Keep([]byte("state"))
-	if state, continues := plain.(transport.Keeper).Kept(); state != nil || continues {
-		t.Errorf("a link in memory has kept %q, %v", state, continues)
+	if _, keeps := transport.As[transport.Keeper](plain); keeps {
+		t.Error("a tapped link in memory keeps something")
 	}
 	tapped.Close(0)
 	plain.Close(0)

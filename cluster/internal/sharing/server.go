@@ -107,8 +107,8 @@ const maxServing = 1024
 // A once is a transport with one link, which is open.
 type once struct{ link transport.Link }
 
-// OpensAtOnce implements transport.NonBlockingOpener.
-func (o *once) OpensAtOnce() bool { return true }
+// Traits implements transport.Describer.
+func (o *once) Traits() transport.Traits { return transport.Traits{OpensAtOnce: true} }
 
 // Open implements transport.Transport.
 func (o *once) Open(context.Context) (transport.Link, error) {
@@ -278,11 +278,7 @@ func (s *Server) levelWith(asking *sharer, level protocol.LogLevel) (wanted, tol
 func (s *Server) Local() transport.Link {
 	near, far := inmem.Pipe(inmem.Options{})
 	s.Serve(far)
-	l := &local{near, s}
-	if recorder, ok := s.link.(transport.ActivityRecorder); ok {
-		return &recording{l, recorder}
-	}
-	return l
+	return &local{near, s}
 }
 
 // A local is a link to a Server in this process.
@@ -291,18 +287,19 @@ type local struct {
 	server *Server
 }
 
+// LinkTraits implements transport.LinkDescriber. The server's link says when bytes come in,
+// from whomever they are for.
+func (l *local) LinkTraits() transport.LinkTraits {
+	now := transport.LinkTraitsOf(l.server.link)
+	return transport.LinkTraits{RecordsReads: now.RecordsReads, LastRead: now.LastRead}
+}
+
 // Bind implements transport.Link.
 func (l *local) Bind(to transport.Receiver) { l.Link.Bind(&explaining{to, l.server}) }
 
 // Close implements transport.Link.
 func (l *local) Close(grace time.Duration) error {
 	return errors.Join(l.server.Close(grace), l.Link.Close(grace))
-}
-
-// A recording is a local whose server says when bytes come in, from whomever they are for.
-type recording struct {
-	*local
-	transport.ActivityRecorder
 }
 
 // An explaining receiver gets the reason of the server's loss in place of that of its own link.

@@ -276,8 +276,8 @@ func (r lostReceiver) Lost(loss transport.Loss)                   { r <- loss }
 func TestTheLocalClientOwnsTheServer(t *testing.T) {
 	w := newWorld(t, newServer(server.Options{}), Options{})
 	link := w.shared.Local()
-	if at, ok := link.(transport.ActivityRecorder).Heard(); !ok || !at.Equal(time.Unix(1, 0)) {
-		t.Errorf("the local link heard at %v, %v, want what the link to the server says", at, ok)
+	if is := transport.LinkTraitsOf(link); !is.RecordsReads || !is.LastRead.Equal(time.Unix(1, 0)) {
+		t.Errorf("the local link has the traits %+v, want what the link to the server says", is)
 	}
 	session := w.joinBy(localOf{w}, client.Options{ProtocolVersion: protocol.LatestLegacy})
 	guest := w.join(client.Options{ProtocolVersion: protocol.LatestLegacy, FailFast: true})

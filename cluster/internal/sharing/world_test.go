@@ -51,8 +51,10 @@ func (e *exiting) Close(grace time.Duration) error {
 	return e.Link.Close(grace)
 }
 
-// Heard implements transport.ActivityRecorder.
-func (e *exiting) Heard() (time.Time, bool) { return time.Unix(1, 0), true }
+// LinkTraits implements transport.LinkDescriber.
+func (e *exiting) LinkTraits() transport.LinkTraits {
+	return transport.LinkTraits{RecordsReads: true, LastRead: time.Unix(1, 0)}
+}
 
 func (e *exiting) Bind(to transport.Receiver) { e.Link.Bind(exitReceiver{to}) }
 

@@ -13,7 +13,7 @@ import (
 type Delivery struct {
 	mu     sync.Mutex
 	to     transport.Receiver
-	worker transport.StreamWorker // the receiver, if it is a StreamWorker
+	runner transport.Runner // the receiver, if it is one
 	loss   *transport.Loss
 }
 
@@ -22,7 +22,7 @@ func (d *Delivery) Bind(to transport.Receiver) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.to = to
-	d.worker, _ = to.(transport.StreamWorker)
+	d.runner, _ = transport.As[transport.Runner](to)
 	if d.loss != nil {
 		to.Lost(*d.loss)
 	}
@@ -48,24 +48,24 @@ func (d *Delivery) Tell(call func(transport.Receiver)) bool {
 }
 
 // Work is Tell, followed by the receiver's Work on this goroutine, if the receiver is a
-// StreamWorker. Call passes work on as Inbound.Work. The caller holds no lock that Send
+// Runner. Call passes work on as Inbound.Work. The caller holds no lock that Send
 // and Grant of the link need.
 func (d *Delivery) Work(call func(to transport.Receiver, work bool)) (told bool) {
-	worker, told := d.tell(call)
-	if worker != nil {
-		worker.Work(1)
+	runner, told := d.tell(call)
+	if runner != nil {
+		runner.Work(1)
 	}
 	return told
 }
 
-func (d *Delivery) tell(call func(transport.Receiver, bool)) (worker transport.StreamWorker, told bool) {
+func (d *Delivery) tell(call func(transport.Receiver, bool)) (runner transport.Runner, told bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.loss != nil || d.to == nil {
 		return nil, false
 	}
-	call(d.to, d.worker != nil)
-	return d.worker, true
+	call(d.to, d.runner != nil)
+	return d.runner, true
 }
 
 // Receive passes a frame on, as Work does.
@@ -82,14 +82,14 @@ func (d *Delivery) Begin(stream transport.Stream) {
 }
 
 // Lends reports whether BeginWith may be called. Call it only after Bind.
-func (d *Delivery) Lends() bool { return d.worker != nil }
+func (d *Delivery) Lends() bool { return d.runner != nil }
 
 // BeginWith reports a stream that the peer has begun. Without waiting for credit, it also
 // delivers the frame that began the stream, as Work does. If the link is lost, or the
 // receiver wants to grant credit first, BeginWith returns false, and does not call first.
 func (d *Delivery) BeginWith(stream transport.Stream, first func() transport.Inbound) (taken bool) {
 	d.Work(func(to transport.Receiver, _ bool) {
-		if taken = d.worker.StreamBegun(stream); taken {
+		if taken = d.runner.StreamBegun(stream); taken {
 			in := first()
 			in.Work = true
 			to.Receive(in)

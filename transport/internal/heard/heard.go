@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A Time says when a link last received bytes; see transport.ActivityRecorder. The zero
+// A Time says when a link last received bytes; see transport.LinkTraits. The zero
 // Time is ready to use.
 type Time struct {
 	mu   sync.Mutex
