@@ -32,6 +32,7 @@ var layers = []layer{
 	{patterns: []string{"gateway/..."}, about: "one endpoint over many servers"},
 	{patterns: []string{"cmd/..."}, isolated: true, about: "the command"},
 	{patterns: []string{"examples/..."}, isolated: true},
+	{patterns: []string{"."}},         // a page of documentation, with an example
 	{patterns: []string{"peers/..."}}, // a module of its own, so that nobody depends on what it compares with
 }
 
