@@ -2,9 +2,7 @@ package client
 
 import (
 	linked "container/list"
-	"context"
 	"encoding/json"
-	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -13,7 +11,6 @@ import (
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/protocol"
-	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
 // These limits apply to every cache, whatever a server allows.
@@ -298,41 +295,29 @@ type cached[P, R any] struct {
 	next  func(*R) *string // the cursor of the next page; nil if the result is not a list
 }
 
-// recall returns a kept result, or makes the request and keeps its result.
-func (m *method[P, R, Q]) recall(ctx context.Context, s *Session, params *P) (*R, attempt, error) {
-	asked, c := copyOf(params), &s.cache
-	about, meta := m.cached.about(asked)
-	input := m.input != nil && (m.input(asked).InputResponses != nil || m.input(asked).RequestState != nil)
-	if c.limit < 0 || len(meta) > 0 || input || s.isOver() || s.conn.State() == conn.Closing {
-		return m.ask(ctx, s, params, nil)
+// mayCache reports whether the result of a request may come from the cache, and be kept.
+// It may not if the session has no cache or is ending, or if the request has _meta of its
+// own or answers to questions, on which the result may depend.
+func (m *method[P, R, Q]) mayCache(s *Session, params *P) bool {
+	if s.cache.limit < 0 || s.isOver() || s.conn.State() == conn.Closing {
+		return false
 	}
-	key := keyOf(m.Name, about)
-	if result, last, ok := m.fresh(s, key); ok {
-		return result, last, nil
+	if _, meta := m.cached.about(params); len(meta) > 0 {
+		return false
 	}
-	if s.conn.State() != conn.Ready {
-		if result, last, ok := m.stale(s, key); ok {
-			return result, last, nil
-		}
+	return m.input == nil || m.input(params).InputResponses == nil && m.input(params).RequestState == nil
+}
+
+// keep keeps the result of a request, unless questions led to it or it asks some.
+func (m *method[P, R, Q]) keep(s *Session, key cacheKey, begun changes, result *R, last attempt) {
+	if last.asked || m.asksIn(result) != nil {
+		return
 	}
-	begun := c.begin(m.Name)
-	result, last, err := m.ask(ctx, s, params, nil)
-	switch {
-	case err == nil && (last.asked || m.required != nil && m.required(result) != nil):
-	case err == nil:
-		var next *string
-		if m.cached.next != nil {
-			next = m.cached.next(result)
-		}
-		c.keep(key, begun, m.cached.hints(result), next, last, s.options.MaxStale)
-	case errors.Is(err, ErrUnavailable), errors.Is(err, ErrLost):
-		if result, last, ok := m.stale(s, key); ok {
-			return result, last, nil
-		}
-	case m.cached.next != nil && about != nil && errors.As(err, new(*jsonrpc.Error)): // the cursor is no longer valid
-		c.forget(m.Name)
+	var next *string
+	if m.cached.next != nil {
+		next = m.cached.next(result)
 	}
-	return result, last, err
+	s.cache.keep(key, begun, m.cached.hints(result), next, last, s.options.MaxStale)
 }
 
 // fresh finds a result that the server allows to be used now.

@@ -5,15 +5,27 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
-	"sync"
 	"sync/atomic"
 
 	"github.com/bowline-mcp/bowline/conn"
-	"github.com/bowline-mcp/bowline/features/internal/tracing"
+	"github.com/bowline-mcp/bowline/internal/pause"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
+
+// This file is one call, from top to bottom. All of it runs on the goroutine of the caller.
+// Each stage may call the next one any number of times, and adds one thing:
+//
+//	call                chooses the first stage
+//	callWithMiddleware  shows the request to the program; skipped if there is no middleware
+//	callCached          answers from the cache, and keeps the server's answer; skipped for
+//	                    methods whose results are not kept
+//	callWithRounds      makes several requests if one is not enough: after a refusal of its
+//	                    headers, for questions of the server, and for a task
+//	roundTrip           makes one request and reads its answer; the Conn repeats it after a
+//	                    loss, if CallOptions.Retries permits
+//
+// A stage that does not apply is not on the stack of a call that waits.
 
 // An attempt is the last try of a call: its id, and the server that it was for.
 type attempt struct {
@@ -24,19 +36,24 @@ type attempt struct {
 	fromCache bool            // the result comes from the cache
 }
 
-// call makes a request. If there is middleware, the request passes through it on the
-// calling goroutine.
-func (m *method[P, R, Q]) call(ctx context.Context, s *Session, params *P) (*R, error) {
-	result, _, err := m.trace(ctx, s, params)
-	return result, err
+// call makes a request. The attempt is zero if middleware answered.
+func (m *method[P, R, Q]) call(ctx context.Context, s *Session, params *P) (*R, attempt, error) {
+	switch {
+	case s.client.chain != nil:
+		return m.callWithMiddleware(ctx, s, params)
+	case m.cached != nil:
+		return m.callCached(ctx, s, params)
+	default:
+		return m.callWithRounds(ctx, s, params, nil)
+	}
 }
 
-// trace does what call does, and also returns the last attempt, which is zero if
-// middleware answered.
-func (m *method[P, R, Q]) trace(ctx context.Context, s *Session, params *P) (*R, attempt, error) {
-	if s.client.chain == nil {
-		return m.send(ctx, s, params, nil)
-	}
+// resultOf drops the attempt of a call.
+func resultOf[R any](result *R, _ attempt, err error) (*R, error) { return result, err }
+
+// callWithMiddleware passes a request through the middleware, once for the whole call.
+// The innermost handler continues with callInside.
+func (m *method[P, R, Q]) callWithMiddleware(ctx context.Context, s *Session, params *P) (*R, attempt, error) {
 	one := new(struct { // one allocation, instead of one for the result alone
 		request Request
 		params  P
@@ -61,24 +78,75 @@ type sent struct {
 	inUse  atomic.Bool // the first result has this memory
 }
 
-// send makes a request, unless the cache holds its result. The result may use the memory of
-// into, which may be nil.
-func (m *method[P, R, Q]) send(ctx context.Context, s *Session, params *P, into *R) (*R, attempt, error) {
-	if m.cached != nil {
-		return m.recall(ctx, s, params)
+// callInside continues a call that has passed the middleware. Middleware may pass a call
+// on several times: the first result gets the memory that callWithMiddleware has made.
+func (m *method[P, R, Q]) callInside(ctx context.Context, r *Request) (any, error) {
+	params, ok := r.Params.(*P)
+	if !ok || params == nil {
+		return nil, fmt.Errorf("client: %s: middleware passed on %T, not a %T", m.Name, r.Params, params)
 	}
-	return m.ask(ctx, s, params, into)
+	if r.sent == nil {
+		return nil, refusedUnsent(m.Name, errors.New("middleware passed on a Request that it has made: it must copy the one that it got"))
+	}
+	var into *R
+	if r.sent.inUse.CompareAndSwap(false, true) {
+		into, _ = r.sent.result.(*R)
+	}
+	var result *R
+	var err error
+	if m.cached != nil {
+		result, r.sent.last, err = m.callCached(ctx, r.Session, params)
+	} else {
+		result, r.sent.last, err = m.callWithRounds(ctx, r.Session, params, into)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return result, nil
 }
 
-// ask makes a request. While the server asks for input, ask makes it again with the
-// answers.
-func (m *method[P, R, Q]) ask(ctx context.Context, s *Session, params *P, into *R) (*R, attempt, error) {
-	result, last, err := m.once(ctx, s, params, into)
-	if m.relists && s.mirrors && refusesHeaders(err) && s.relist(ctx) == nil {
-		result, last, err = m.once(ctx, s, params, nil)
+// callCached returns a kept result, or makes the request and keeps its result. While the
+// server is away, it returns an old result if CallOptions.MaxStale permits.
+func (m *method[P, R, Q]) callCached(ctx context.Context, s *Session, params *P) (*R, attempt, error) {
+	asked := copyOf(params)
+	if !m.mayCache(s, asked) {
+		return m.callWithRounds(ctx, s, params, nil)
 	}
-	if err == nil && m.required != nil && m.required(result) != nil && last.peer.modern() && !s.options.ManualInput {
-		result, last, err = m.rounds(ctx, s, params, result, last)
+	about, _ := m.cached.about(asked)
+	key := keyOf(m.Name, about)
+	if result, last, ok := m.fresh(s, key); ok {
+		return result, last, nil
+	}
+	if s.conn.State() != conn.Ready { // before the request: an old result does not wait for a server
+		if result, last, ok := m.stale(s, key); ok {
+			return result, last, nil
+		}
+	}
+	begun := s.cache.begin(m.Name)
+	result, last, err := m.callWithRounds(ctx, s, params, nil)
+	switch {
+	case err == nil:
+		m.keep(s, key, begun, result, last)
+	case errors.Is(err, ErrUnavailable), errors.Is(err, ErrLost):
+		if result, last, ok := m.stale(s, key); ok {
+			return result, last, nil
+		}
+	case m.cached.next != nil && about != nil && errors.As(err, new(*jsonrpc.Error)): // the cursor is no longer valid
+		s.cache.forget(m.Name)
+	}
+	return result, last, err
+}
+
+// callWithRounds makes the requests of one call, and returns what the last one returned:
+// one more if the server refuses the headers, one for each round of questions, and
+// those that wait for a task. It writes the result of the first into into, which may be nil.
+func (m *method[P, R, Q]) callWithRounds(ctx context.Context, s *Session, params *P, into *R) (*R, attempt, error) {
+	result, last, err := m.roundTrip(ctx, s, params, into)
+	if m.relists && s.mirrors && refusesHeaders(err) && s.relist(ctx) == nil {
+		result, last, err = m.roundTrip(ctx, s, params, nil)
+	}
+	if err == nil && m.asksIn(result) != nil && last.peer.modern() && !s.options.ManualInput {
+		result, last, err = m.answerRounds(ctx, s, params, result, last)
 		last.asked, err = true, begun(err)
 	}
 	if err == nil && m.await != nil {
@@ -88,28 +156,63 @@ func (m *method[P, R, Q]) ask(ctx context.Context, s *Session, params *P, into *
 	return result, last, err
 }
 
-// begun changes the error of a call that needed several requests. Even if the last
-// request was not sent, the call may have been executed, because the server answered an
-// earlier request. For that reason the call itself is not wrong, either.
-func begun(err error) error {
-	if err == nil {
+// asksIn returns the questions in a result; nil for none.
+func (m *method[P, R, Q]) asksIn(result *R) *protocol.InputRequired {
+	if m.required == nil {
 		return nil
 	}
-	var failed *conn.CallError
-	if !errors.As(err, &failed) {
-		return err
-	}
-	if failed.Delivery == conn.NotSent {
-		failed.Delivery = conn.Unknown
-	}
-	if kind, ok := failed.Err.(*kindError); ok { //nolint:errorlint // explain and invalid make it the outermost
-		kind.kinds = slices.DeleteFunc(kind.kinds, func(kind error) bool { return kind == ErrInvalid })
-	}
-	return err
+	return m.required(result)
 }
 
-// once makes one request: it encodes, waits and decodes.
-func (m *method[P, R, Q]) once(ctx context.Context, s *Session, params *P, into *R) (*R, attempt, error) {
+// answerRounds answers the questions in the result of a call and repeats the call with the
+// answers, until the server asks nothing more (2026-07-28 basic/patterns/mrtr). Each
+// round is a separate request with its own id and timeout; the context limits all of
+// them together.
+func (m *method[P, R, Q]) answerRounds(ctx context.Context, s *Session, params *P, result *R, last attempt) (*R, attempt, error) {
+	delay := retryMin
+	for round := 1; ; round++ {
+		asks := m.required(result)
+		if asks == nil {
+			return result, last, nil
+		}
+		if round > s.client.options.MaxRounds {
+			return nil, last, answered(m.Name, last.id, ErrTooMany)
+		}
+		if err := s.canAnswer(asks); err != nil {
+			return nil, last, answered(m.Name, last.id, &ResultError{err})
+		}
+		var answers protocol.InputResponses
+		var err error
+		if len(asks.InputRequests) > 0 {
+			answers, err = s.answerFor(ctx, m.Name, last, asks.InputRequests)
+		} else if err = pause.For(ctx, about(delay)); err != nil {
+			err = interrupted(ctx, m.Name, last.id, err)
+		} else {
+			delay = min(2*delay, retryMax)
+		}
+		if err != nil {
+			return nil, last, err
+		}
+		again := copyOf(params)
+		*m.input(again) = protocol.InputParams{InputResponses: answers, RequestState: asks.RequestState}
+		if result, last, err = m.roundTrip(ctx, s, again, nil); err != nil {
+			return nil, last, err
+		}
+	}
+}
+
+// copyOf returns a copy that may be changed, or an empty value for nil.
+func copyOf[P any](params *P) *P {
+	if params == nil {
+		return new(P)
+	}
+	copied := *params
+	return &copied
+}
+
+// roundTrip makes one request: it encodes, waits and decodes. The Conn calls back MakeMessage
+// and AppendJSON of the outgoing for each attempt.
+func (m *method[P, R, Q]) roundTrip(ctx context.Context, s *Session, params *P, into *R) (*R, attempt, error) {
 	c := m.newOutgoing(s.client)
 	defer m.release(s.client, c)
 	c.method, c.session, c.params, c.options = m, s.session, params, s.options
@@ -131,245 +234,4 @@ func (m *method[P, R, Q]) once(ctx context.Context, s *Session, params *P, into 
 		return nil, c.attempt, answered(m.Name, c.id, err)
 	}
 	return result, c.attempt, nil
-}
-
-// prepare makes the request. It is not inlined, so that no second one is on the stack of
-// a caller who waits.
-//
-//go:noinline
-func (c *outgoing[P, R, Q]) prepare() {
-	c.request = c.options.request(c.method.Name, c)
-	if c.method.counts && c.params != nil {
-		c.request.Target = c.method.name(c.params)
-	}
-}
-
-// read decodes the server's answer, which may be a task, and remembers what it says
-// about later requests.
-func (m *method[P, R, Q]) read(s *session, raw json.RawMessage, result *R, from *peer, tasks bool) (*R, error) {
-	result, err := m.decode(raw, result, from.modern(), tasks)
-	if err == nil && m.learn != nil {
-		m.learn(s, result)
-	}
-	return result, err
-}
-
-// An outgoing is one request on its way.
-type outgoing[P, R any, Q requestParams[P]] struct {
-	method  *method[P, R, Q]
-	session *session
-	params  *P // the params of the caller; read-only
-	copied  P  // a copy of params for the present attempt
-	options CallOptions
-	request conn.Request
-	meta    json.RawMessage // the _meta for params without their own; nil: none
-	memory  []byte          // of meta with a trace context; of earlier calls, too
-	asTask  bool            // the last attempt asked a legacy server for a task
-	attempt
-}
-
-// newOutgoing takes an empty outgoing from the pool of the client.
-func (m *method[P, R, Q]) newOutgoing(c *Client) *outgoing[P, R, Q] {
-	if pool, ok := c.outgoing.Load(m); ok {
-		if o, ok := pool.(*sync.Pool).Get().(*outgoing[P, R, Q]); ok {
-			return o
-		}
-	}
-	return new(outgoing[P, R, Q])
-}
-
-// maxMemory is the maximum size of outgoing.memory that is kept for another call, in bytes.
-const maxMemory = 1 << 10
-
-// release empties the outgoing of a call that has ended, and puts it into the pool.
-func (m *method[P, R, Q]) release(c *Client, o *outgoing[P, R, Q]) {
-	memory := o.memory
-	if cap(memory) > maxMemory {
-		memory = nil
-	}
-	*o = outgoing[P, R, Q]{memory: memory}
-	pool, ok := c.outgoing.Load(m)
-	if !ok {
-		pool, _ = c.outgoing.LoadOrStore(m, new(sync.Pool))
-	}
-	pool.(*sync.Pool).Put(o)
-}
-
-// MakeMessage makes the message of one attempt, for the server that is there now. That
-// server may speak another era than the server of the attempt before.
-func (c *outgoing[P, R, Q]) MakeMessage(ctx context.Context, id int64, epoch uint64) (conn.Message, error) {
-	c.attempt = attempt{id: id, peer: c.session.peer.Load()}
-	if c.peer.incarnation.Epoch() != epoch {
-		return conn.Message{}, conn.ErrStale // the server was replaced just now
-	}
-	if err := c.peer.offers(&c.method.Method); err != nil {
-		return conn.Message{}, err
-	}
-	c.copied = *new(P)
-	if c.params != nil {
-		c.copied = *c.params
-	}
-	params := Q(&c.copied)
-	if c.options.wantsProgress() {
-		params.SetMeta(protocol.MetaProgressToken, jsonrpc.IntegerID(id).Append(nil))
-	}
-	m := conn.Message{Body: c}
-	if c.peer.modern() {
-		if level := c.session.restore.logLevel(); level != "" {
-			params.SetMeta(protocol.MetaLogLevel, json.RawMessage(`"`+level+`"`))
-		}
-	}
-	c.addMeta(ctx, params)
-	if c.peer.modern() {
-		m.Version = c.peer.server.ProtocolVersion
-		if c.method.arguments != nil && c.session.mirrors {
-			m.Arguments = c.method.arguments(c.session, params)
-		}
-	}
-	if c.method.asTask != nil && !c.peer.modern() {
-		c.asTask = c.method.asTask(c.session, params, c.options.startsTask, c.peer.makesTasks())
-	}
-	if c.method.name != nil {
-		m.Name = c.method.name(params)
-	}
-	return m, nil
-}
-
-// addMeta adds the members that every request carries in _meta, and the trace context.
-// If the params have no _meta, they get an encoded one.
-func (c *outgoing[P, R, Q]) addMeta(ctx context.Context, params Q) {
-	c.meta = nil
-	modern, traces := c.peer.modern(), c.session.client.traces
-	if !params.HasMeta() {
-		if modern {
-			c.meta = c.peer.meta
-		}
-		if traces {
-			c.meta = tracing.AddTo(ctx, &c.memory, c.meta)
-		}
-		return
-	}
-	if modern {
-		params.AddMeta(c.peer.members)
-	}
-	if traces {
-		if members := tracing.Members(ctx, protocol.MetaOf(params)); members != nil {
-			params.AddMeta(members)
-		}
-	}
-}
-
-// AppendJSON appends the params of the attempt to its frame.
-func (c *outgoing[P, R, Q]) AppendJSON(dst []byte) ([]byte, error) {
-	var err error
-	if c.meta != nil {
-		dst, err = protocol.AppendWithMeta(dst, Q(&c.copied), c.meta)
-	} else {
-		dst, err = protocol.Append(dst, Q(&c.copied))
-	}
-	if err != nil {
-		return dst, invalid(err)
-	}
-	return dst, nil
-}
-
-// SizeJSON estimates how long that is.
-func (c *outgoing[P, R, Q]) SizeJSON() int {
-	return protocol.SizeOf(Q(&c.copied)) + len(c.meta) + len(`"_meta":,`)
-}
-
-// decode reads a result, which it returns, and fails with a *ResultError. Tasks says whether
-// the result may be a task.
-func (m *method[P, R, Q]) decode(raw json.RawMessage, result *R, modern, tasks bool) (*R, error) {
-	if err := unmarshalResult(raw, result); err != nil {
-		return nil, err
-	}
-	if tasks && m.task != nil {
-		if became, err := m.task(result, raw, modern); err != nil {
-			return nil, &ResultError{err}
-		} else if became {
-			return result, nil
-		}
-	}
-	if modern { // the legacy revisions have no result types
-		var asks *protocol.InputRequired
-		if m.required != nil {
-			asks = m.required(result)
-		}
-		if err := checkType(result, asks); err != nil {
-			return nil, &ResultError{err}
-		}
-		if asks != nil {
-			return result, nil
-		}
-	}
-	if m.check == nil {
-		return result, nil
-	}
-	if err := m.check(result); err != nil {
-		return nil, &ResultError{err}
-	}
-	return result, nil
-}
-
-// unmarshalResult decodes a result, which must be an object.
-func unmarshalResult(raw json.RawMessage, result any) error {
-	if !isObject(raw) {
-		return &ResultError{errors.New("it is no object")}
-	}
-	if err := protocol.Unmarshal(raw, result); err != nil {
-		return &ResultError{err}
-	}
-	return nil
-}
-
-// checkType refuses a result whose type this client does not know (2026-07-28
-// basic/index).
-func checkType(result any, asks *protocol.InputRequired) error {
-	typed, ok := result.(interface{ Type() string })
-	switch {
-	case !ok:
-		return nil
-	case asks != nil && typed.Type() != protocol.ResultInputRequired:
-		return fmt.Errorf("it asks for input and is of type %.100q", typed.Type())
-	case asks != nil, typed.Type() == protocol.ResultComplete:
-		return nil
-	default:
-		return fmt.Errorf("it is of type %.100q, and this client takes %q only", typed.Type(), protocol.ResultComplete)
-	}
-}
-
-// answered returns the error of a call whose answer cannot be used.
-func answered(method string, id int64, err error) error {
-	return &conn.CallError{Method: method, ID: id, Cause: conn.Answered, Delivery: conn.Sent, Err: err}
-}
-
-// copyOf returns a copy that may be changed, or an empty value for nil.
-func copyOf[P any](params *P) *P {
-	if params == nil {
-		return new(P)
-	}
-	copied := *params
-	return &copied
-}
-
-// refusedUnsent returns the error of a call that this client refuses to send.
-func refusedUnsent(method string, err error) error {
-	return &conn.CallError{Method: method, Cause: conn.Refused, Delivery: conn.NotSent, Err: err}
-}
-
-// progressTo returns a function that passes progress on. It ignores malformed progress,
-// as the specification asks.
-func progressTo(tell func(*protocol.ProgressParams)) func(json.RawMessage) {
-	return func(params json.RawMessage) {
-		var progress struct {
-			protocol.ProgressParams
-			Progress *float64 `json:"progress"` // a pointer, because the member may be absent
-		}
-		if protocol.Unmarshal(params, &progress) != nil || progress.Progress == nil {
-			return
-		}
-		progress.ProgressParams.Progress = *progress.Progress
-		tell(&progress.ProgressParams)
-	}
 }

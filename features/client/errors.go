@@ -122,6 +122,36 @@ func explain(err error) error {
 	return err
 }
 
+// begun changes the error of a call that needed several requests. Even if the last
+// request was not sent, the call may have been executed, because the server answered an
+// earlier request. For that reason the call itself is not wrong, either.
+func begun(err error) error {
+	if err == nil {
+		return nil
+	}
+	var failed *conn.CallError
+	if !errors.As(err, &failed) {
+		return err
+	}
+	if failed.Delivery == conn.NotSent {
+		failed.Delivery = conn.Unknown
+	}
+	if kind, ok := failed.Err.(*kindError); ok { //nolint:errorlint // explain and invalid make it the outermost
+		kind.kinds = slices.DeleteFunc(kind.kinds, func(kind error) bool { return kind == ErrInvalid })
+	}
+	return err
+}
+
+// answered returns the error of a call whose answer cannot be used.
+func answered(method string, id int64, err error) error {
+	return &conn.CallError{Method: method, ID: id, Cause: conn.Answered, Delivery: conn.Sent, Err: err}
+}
+
+// refusedUnsent returns the error of a call that this client refuses to send.
+func refusedUnsent(method string, err error) error {
+	return &conn.CallError{Method: method, Cause: conn.Refused, Delivery: conn.NotSent, Err: err}
+}
+
 // kindsOf returns the errors of this package that match a failed call.
 func kindsOf(failed *conn.CallError) (kinds []error) {
 	var state *conn.StateError

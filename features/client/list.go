@@ -83,23 +83,23 @@ func (s *Session) Prompts(ctx context.Context) iter.Seq2[*protocol.Prompt, error
 // ListTools fetches one page of tools. A nil params asks for the first page. A cursor
 // is valid only in the server session that returned it; Tools takes care of that.
 func (s *Session) ListTools(ctx context.Context, params *protocol.ListToolsParams) (*protocol.ListToolsResult, error) {
-	return listTools.call(ctx, s, params)
+	return resultOf(listTools.call(ctx, s, params))
 }
 
 // ListResources fetches one page of resources, as ListTools does of tools.
 func (s *Session) ListResources(ctx context.Context, params *protocol.ListResourcesParams) (*protocol.ListResourcesResult, error) {
-	return listResources.call(ctx, s, params)
+	return resultOf(listResources.call(ctx, s, params))
 }
 
 // ListResourceTemplates fetches one page of resource templates, as ListTools does of
 // tools.
 func (s *Session) ListResourceTemplates(ctx context.Context, params *protocol.ListResourceTemplatesParams) (*protocol.ListResourceTemplatesResult, error) {
-	return listResourceTemplates.call(ctx, s, params)
+	return resultOf(listResourceTemplates.call(ctx, s, params))
 }
 
 // ListPrompts fetches one page of prompts, as ListTools does of tools.
 func (s *Session) ListPrompts(ctx context.Context, params *protocol.ListPromptsParams) (*protocol.ListPromptsResult, error) {
-	return listPrompts.call(ctx, s, params)
+	return resultOf(listPrompts.call(ctx, s, params))
 }
 
 // all ranges over the items of all pages of one server session.
@@ -139,7 +139,7 @@ type walk[P, R, E any, Q requestParams[P]] struct {
 }
 
 func (w *walk[P, R, E, Q]) fetch(ctx context.Context) (*R, error) {
-	page, last, err := w.list.trace(ctx, w.session, w.params)
+	page, last, err := w.list.call(ctx, w.session, w.params)
 	w.fetched++
 	w.lastID = last.id
 	w.bytes += int64(len(last.raw))

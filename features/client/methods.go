@@ -184,7 +184,7 @@ var (
 
 // requests contains the rows by name, for the innermost handler.
 var requests = map[string]interface {
-	sendAny(context.Context, *Request) (any, error)
+	callInside(context.Context, *Request) (any, error)
 	countsByName() bool
 }{
 	ping.Name: ping, discover.Name: discover,

@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 
 	"github.com/bowline-mcp/bowline/conn"
@@ -153,30 +152,9 @@ func dispatch(ctx context.Context, r *Request) (any, error) {
 		return r.Session.sendRaw(ctx, r.Method, raw)
 	}
 	if known, ok := requests[r.Method]; ok {
-		return known.sendAny(ctx, r)
+		return known.callInside(ctx, r)
 	}
 	return nil, fmt.Errorf("client: %s: params are a %T, not a json.RawMessage", r.Method, r.Params)
 }
 
 func (m *method[P, R, Q]) countsByName() bool { return m.counts }
-
-// sendAny sends a request that has passed the middleware.
-func (m *method[P, R, Q]) sendAny(ctx context.Context, r *Request) (any, error) {
-	params, ok := r.Params.(*P)
-	if !ok || params == nil {
-		return nil, fmt.Errorf("client: %s: middleware passed on %T, not a %T", m.Name, r.Params, params)
-	}
-	if r.sent == nil {
-		return nil, refusedUnsent(m.Name, errors.New("middleware passed on a Request that it has made: it must copy the one that it got"))
-	}
-	var into *R
-	if r.sent.inUse.CompareAndSwap(false, true) {
-		into, _ = r.sent.result.(*R)
-	}
-	result, last, err := m.send(ctx, r.Session, params, into)
-	r.sent.last = last
-	if err != nil {
-		return nil, err
-	}
-	return result, nil
-}

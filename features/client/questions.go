@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
-	"github.com/bowline-mcp/bowline/internal/pause"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/protocol/schema"
@@ -202,43 +201,6 @@ const (
 	retryMin = 100 * time.Millisecond
 	retryMax = 2 * time.Second
 )
-
-// rounds answers the questions in the result of a call and repeats the call with the
-// answers, until the server asks nothing more (2026-07-28 basic/patterns/mrtr). Each
-// round is a separate request with its own id and timeout; the context limits all of
-// them together.
-func (m *method[P, R, Q]) rounds(ctx context.Context, s *Session, params *P, result *R, last attempt) (*R, attempt, error) {
-	delay := retryMin
-	for round := 1; ; round++ {
-		asks := m.required(result)
-		if asks == nil {
-			return result, last, nil
-		}
-		if round > s.client.options.MaxRounds {
-			return nil, last, answered(m.Name, last.id, ErrTooMany)
-		}
-		if err := s.canAnswer(asks); err != nil {
-			return nil, last, answered(m.Name, last.id, &ResultError{err})
-		}
-		var answers protocol.InputResponses
-		var err error
-		if len(asks.InputRequests) > 0 {
-			answers, err = s.answerFor(ctx, m.Name, last, asks.InputRequests)
-		} else if err = pause.For(ctx, about(delay)); err != nil {
-			err = interrupted(ctx, m.Name, last.id, err)
-		} else {
-			delay = min(2*delay, retryMax)
-		}
-		if err != nil {
-			return nil, last, err
-		}
-		again := copyOf(params)
-		*m.input(again) = protocol.InputParams{InputResponses: answers, RequestState: asks.RequestState}
-		if result, last, err = m.once(ctx, s, again, nil); err != nil {
-			return nil, last, err
-		}
-	}
-}
 
 // answerFor answers the questions in the result of an attempt. When the server of that
 // attempt is lost, the context of the handlers ends, with the reason as its cause, and the

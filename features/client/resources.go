@@ -13,12 +13,12 @@ import (
 // ReadResource reads a resource. The error matches ErrNotFound if the server has no
 // such resource.
 func (s *Session) ReadResource(ctx context.Context, params *protocol.ReadResourceParams) (*protocol.ReadResourceResult, error) {
-	return readResource.call(ctx, s, params)
+	return resultOf(readResource.call(ctx, s, params))
 }
 
 // GetPrompt gets the messages of a prompt.
 func (s *Session) GetPrompt(ctx context.Context, params *protocol.GetPromptParams) (*protocol.GetPromptResult, error) {
-	return getPrompt.call(ctx, s, params)
+	return resultOf(getPrompt.call(ctx, s, params))
 }
 
 // Complete asks for completions of an argument of a prompt or a resource template. If
@@ -32,7 +32,7 @@ func (s *Session) Complete(ctx context.Context, params *protocol.CompleteParams)
 	default:
 		typed.Ref.Type = protocol.ReferencePrompt
 	}
-	return complete.call(ctx, s, typed)
+	return resultOf(complete.call(ctx, s, typed))
 }
 
 // Subscribe asks the server to report changes of a resource, which arrive as
@@ -111,7 +111,7 @@ func (s *Session) subscribable(ctx context.Context) (*peer, error) {
 // askFor asks one server to report the changes of a resource.
 func (s *Session) askFor(ctx context.Context, p *peer, uri string) error {
 	if !p.modern() {
-		_, err := subscribe.call(ctx, s.boundTo(p), &protocol.SubscribeParams{URI: uri})
+		_, _, err := subscribe.call(ctx, s.boundTo(p), &protocol.SubscribeParams{URI: uri})
 		return err
 	}
 	ctx, cancel := s.limited(ctx)

@@ -151,7 +151,7 @@ func restoreLogLevel(ctx context.Context, s *Session, p *peer) []error {
 	if level == "" || p.offers(&setLogLevel.Method) != nil { // a modern request carries the level itself
 		return nil
 	}
-	if _, err := setLogLevel.call(ctx, s, &protocol.SetLogLevelParams{Level: level}); err != nil {
+	if _, _, err := setLogLevel.call(ctx, s, &protocol.SetLogLevelParams{Level: level}); err != nil {
 		return []error{fmt.Errorf("log level %s: %w", level, err)}
 	}
 	return nil
@@ -194,7 +194,7 @@ func (s *Session) SetLogLevel(ctx context.Context, level protocol.LogLevel) erro
 	r.watch(s.session, p, false)
 	var err error
 	if !p.modern() {
-		_, err = setLogLevel.call(ctx, s.boundTo(p), &protocol.SetLogLevelParams{Level: level})
+		_, _, err = setLogLevel.call(ctx, s.boundTo(p), &protocol.SetLogLevelParams{Level: level})
 	}
 	accepted = err == nil
 	return err

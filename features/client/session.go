@@ -304,7 +304,7 @@ func (s *Session) Ping(ctx context.Context) error {
 	if p.modern() {
 		method = discover
 	}
-	_, err := method.call(ctx, s.boundTo(p), nil)
+	_, _, err := method.call(ctx, s.boundTo(p), nil)
 	return err
 }
 

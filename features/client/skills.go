@@ -62,7 +62,7 @@ func (s *Session) Skills(ctx context.Context) iter.Seq2[*protocol.Skill, error] 
 
 // GetSkill returns the entry of one skill, by the URI of its SKILL.md.
 func (s *Session) GetSkill(ctx context.Context, params *protocol.GetSkillParams) (*protocol.GetSkillResult, error) {
-	return getSkill.call(ctx, s, params)
+	return resultOf(getSkill.call(ctx, s, params))
 }
 
 // ReadDirectory lists the entries of a directory of a skill. The server must declare
@@ -77,7 +77,7 @@ func (s *Session) ReadDirectory(ctx context.Context, params *protocol.ReadDirect
 			return nil, refusedUnsent(protocol.MethodReadDirectory, &CapabilityError{Capability: protocol.ExtensionSkills + ".directoryRead"})
 		}
 	}
-	return readDirectory.call(ctx, s, params)
+	return resultOf(readDirectory.call(ctx, s, params))
 }
 
 // ReadSkill reads one file of a skill and verifies it against the skill's entry: its

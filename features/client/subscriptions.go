@@ -167,7 +167,7 @@ func (s *Session) leave(ctx context.Context, uri string, sub *subscription) erro
 	if !accepted || p == nil || p.modern() || !p.isCurrent(s.conn.Status()) {
 		return nil
 	}
-	_, err = unsubscribe.call(sub.within(ctx), s.boundTo(p), &protocol.UnsubscribeParams{URI: uri})
+	_, _, err = unsubscribe.call(sub.within(ctx), s.boundTo(p), &protocol.UnsubscribeParams{URI: uri})
 	return err
 }
 
@@ -205,7 +205,7 @@ func (s *Session) restoreSubscription(ctx context.Context, uri string, sub *subs
 		r.endTurn(sub, ended && err == nil)
 		_ = s.leave(ctx, uri, sub) // if Unsubscribe did not wait for this turn to end
 	}()
-	_, err = subscribe.call(sub.within(ctx), s, &protocol.SubscribeParams{URI: uri})
+	_, _, err = subscribe.call(sub.within(ctx), s, &protocol.SubscribeParams{URI: uri})
 	ended = true
 	return err
 }

@@ -37,7 +37,7 @@ type Task struct {
 func (s *Session) StartTool(ctx context.Context, params *protocol.CallToolParams) (*Task, error) {
 	view := s.With(s.options)
 	view.options.startsTask = true
-	result, err := callTool.call(ctx, view, params)
+	result, _, err := callTool.call(ctx, view, params)
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func (t *Task) Status(ctx context.Context) (*protocol.DetailedTask, error) {
 		raw, err := protocol.Marshal(t.known)
 		return &protocol.DetailedTask{Task: protocol.Task{Status: protocol.TaskCompleted}, FinalResult: raw}, err
 	}
-	result, err := getTask.call(ctx, t.session, &protocol.GetTaskParams{TaskID: t.id})
+	result, _, err := getTask.call(ctx, t.session, &protocol.GetTaskParams{TaskID: t.id})
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +85,7 @@ func (t *Task) Cancel(ctx context.Context) error {
 	if t.known != nil {
 		return nil
 	}
-	_, err := cancelTask.call(ctx, t.session, &protocol.CancelTaskParams{TaskID: t.id})
+	_, _, err := cancelTask.call(ctx, t.session, &protocol.CancelTaskParams{TaskID: t.id})
 	return err
 }
 
@@ -94,7 +94,7 @@ func (t *Task) Cancel(ctx context.Context) error {
 // Tasks of 2025-11-25 ask only while Wait is waiting, and Answer does not apply to
 // them.
 func (t *Task) Answer(ctx context.Context, answers protocol.InputResponses) error {
-	_, err := updateTask.call(ctx, t.session, &protocol.UpdateTaskParams{TaskID: t.id, InputResponses: answers})
+	_, _, err := updateTask.call(ctx, t.session, &protocol.UpdateTaskParams{TaskID: t.id, InputResponses: answers})
 	return err
 }
 
@@ -188,7 +188,7 @@ func (w *taskWait) run(ctx context.Context) (*protocol.CallToolResult, error) {
 				return nil, interrupted(ctx, protocol.MethodGetTask, 0, err)
 			}
 		}
-		state, last, err := getTask.trace(ctx, w.view, &protocol.GetTaskParams{TaskID: w.id})
+		state, last, err := getTask.call(ctx, w.view, &protocol.GetTaskParams{TaskID: w.id})
 		delay = pollDefault
 		switch {
 		case err != nil:
@@ -199,7 +199,7 @@ func (w *taskWait) run(ctx context.Context) (*protocol.CallToolResult, error) {
 		case state.Status == protocol.TaskCancelled:
 			return nil, answered(protocol.MethodGetTask, last.id, fmt.Errorf("%w: %.200q", ErrTaskCancelled, state.StatusMessage))
 		case last.peer != nil && !last.peer.modern() && state.Status != protocol.TaskWorking:
-			result, err := taskResult.call(ctx, w.patient(), &protocol.GetTaskResultParams{TaskID: w.id})
+			result, _, err := taskResult.call(ctx, w.patient(), &protocol.GetTaskResultParams{TaskID: w.id})
 			if err == nil || hasCode(err, jsonrpc.CodeInternalError) || !w.goesOn(ctx, err) { // the error may be that of the call itself
 				return result, err
 			}
@@ -263,7 +263,7 @@ func (w *taskWait) answer(ctx context.Context, all protocol.InputRequests, last 
 		return interrupted(ctx, protocol.MethodGetTask, last.id, err)
 	}
 	for {
-		if _, err = updateTask.call(ctx, w.view, &protocol.UpdateTaskParams{TaskID: w.id, InputResponses: answers}); err == nil {
+		if _, _, err = updateTask.call(ctx, w.view, &protocol.UpdateTaskParams{TaskID: w.id, InputResponses: answers}); err == nil {
 			break
 		} else if !w.goesOn(ctx, err) { // the server ignores repeated answers
 			return err

@@ -31,7 +31,7 @@ import (
 // CallOptions.Epoch. If that session does not exist or has ended, the call fails and
 // is not sent. It does not wait for a server, and is not retried on the next one.
 func (s *Session) CallTool(ctx context.Context, params *protocol.CallToolParams) (*protocol.CallToolResult, error) {
-	return callTool.call(ctx, s, params)
+	return resultOf(callTool.call(ctx, s, params))
 }
 
 // Call calls a tool and returns its result as Out. The args may be any value that
@@ -54,7 +54,7 @@ func Call[Out any](ctx context.Context, s *Session, tool string, args any) (Out,
 	if err != nil {
 		return out, err
 	}
-	result, last, err := callTool.trace(ctx, s, &protocol.CallToolParams{Name: tool, Arguments: arguments})
+	result, last, err := callTool.call(ctx, s, &protocol.CallToolParams{Name: tool, Arguments: arguments})
 	if err != nil {
 		return out, err
 	}
