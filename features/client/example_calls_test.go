@@ -10,6 +10,7 @@ import (
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/features/skills"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/inmem"
@@ -114,7 +115,7 @@ func ExampleSession_StartTool() {
 func ExampleSession_Skills() {
 	ctx := context.Background()
 	s := server.New(protocol.Implementation{Name: "shop", Version: "1.0"}, server.Options{})
-	if err := s.AddSkills(fstest.MapFS{
+	if err := skills.New(s).Add(fstest.MapFS{
 		"refunds/SKILL.md": {Data: []byte("---\nname: refunds\ndescription: Refund an order.\n---\nAsk for its number.\n")},
 	}); err != nil {
 		fmt.Println(err)

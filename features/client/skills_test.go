@@ -12,6 +12,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/features/skills"
 	"github.com/bowline-mcp/bowline/internal/specification"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport"
@@ -27,7 +28,7 @@ func TestSkillsOfOwnServerAreRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(server.Options{})
 		files := fstest.MapFS{"refunds/SKILL.md": {Data: []byte(refunds)}, "refunds/more.bin": {Data: []byte{0xff, 0}}}
-		if err := s.AddSkills(files); err != nil {
+		if err := skills.New(s).Add(files); err != nil {
 			t.Fatal(err)
 		}
 		watch := specification.WatchServer(t)

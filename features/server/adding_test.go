@@ -7,6 +7,7 @@ import (
 	"testing/fstest"
 
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/features/skills"
 	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 )
@@ -27,8 +28,8 @@ func TestEveryChangeOfAFeatureIsTold(t *testing.T) {
 		server.AddTemplate(s, protocol.ResourceTemplate{URITemplate: "y://{a}", Name: "a"}, func(context.Context, map[string]string) (string, error) { return "", nil })
 	}
 	files := func(s *server.Server) { s.AddFiles("files://a", fstest.MapFS{}, server.FilesOptions{}) }
-	skills := func(s *server.Server) {
-		if err := s.AddSkills(fstest.MapFS{}); err != nil {
+	skill := func(s *server.Server) {
+		if err := skills.New(s).Add(fstest.MapFS{}); err != nil {
 			t.Error(err)
 		}
 	}
@@ -40,7 +41,7 @@ func TestEveryChangeOfAFeatureIsTold(t *testing.T) {
 			told   string
 		}{
 			{tool, toldTools}, {tool, toldTools}, {prompt, toldPrompts}, {prompt, toldPrompts}, {resource, toldResources}, {resource, toldResources},
-			{template, toldResources}, {template, toldResources}, {files, toldResources}, {skills, toldResources},
+			{template, toldResources}, {template, toldResources}, {files, toldResources}, {skill, toldResources},
 			{func(s *server.Server) {
 				s.RemoveTools("none")
 				s.RemovePrompts("none")
@@ -104,7 +105,7 @@ func TestMistakesOfAFeatureAreNamed(t *testing.T) {
 		"files without a scheme":   {add: func(s *server.Server) { s.AddFiles("docs", fstest.MapFS{}, server.FilesOptions{}) }, want: `files "docs": the base is not an absolute URI`},
 		"files of a broken URI":    {add: func(s *server.Server) { s.AddFiles("x://%zz", fstest.MapFS{}, server.FilesOptions{}) }, want: "not an absolute URI"},
 		"no files":                 {add: func(s *server.Server) { s.AddFiles("x://a", nil, server.FilesOptions{}) }, want: "os.DirFS follows links"},
-		"no skills":                {add: func(s *server.Server) { _ = s.AddSkills(nil) }, want: "os.DirFS follows links"},
+		"a method of its own":      {add: func(s *server.Server) { server.AddMethod(s, "tasks/get", none) }, want: `method "tasks/get"`},
 		"a method of the protocol": {add: func(s *server.Server) { server.AddMethod(s, "tools/list", none) }, want: `method "tools/list"`},
 		"a method without a name":  {add: func(s *server.Server) { server.AddMethod(s, "", none) }, want: "a name of its own"},
 		"a method of no function":  {add: func(s *server.Server) { server.AddMethod[struct{}, string](s, "a/b", nil) }, want: "and a function"},

@@ -25,14 +25,17 @@ type offer struct {
 }
 
 // features says which kinds of features a server has.
-type features struct{ tools, prompts, resources, skills, completion bool }
+type features struct {
+	tools, prompts, resources, completion bool
+	extensions                            *map[string]json.RawMessage // those of AddExtension
+}
 
 func (cs *capabilities) has() features {
 	s := cs.server
 	return features{
 		tools: s.tools.used(), prompts: s.prompts.used(),
-		resources: s.resources.used() || s.resources.templates.used() || s.options.OnSubscribe != nil,
-		skills:    len(s.skills.folders()) > 0, completion: s.completions.used.Load(),
+		resources:  s.resources.used() || s.resources.templates.used() || s.options.OnSubscribe != nil,
+		extensions: s.extensions.Load(), completion: s.completions.used.Load(),
 	}
 }
 
@@ -65,8 +68,10 @@ func (cs *capabilities) of(modern bool) *protocol.ServerCapabilities {
 		c.Resources = &protocol.ResourcesCapability{ListChanged: true, Subscribe: subscribe}
 	}
 	s.tasks.offer(&c, modern)
-	if modern && len(s.skills.folders()) > 0 {
-		c.Extensions = withExtension(c.Extensions, protocol.ExtensionSkills, json.RawMessage(`{"directoryRead":true}`))
+	if added := s.extensions.Load(); modern && added != nil {
+		for name, settings := range *added {
+			c.Extensions = withExtension(c.Extensions, name, settings)
+		}
 	}
 	if s.completions.used.Load() {
 		c.Completions = &protocol.Capability{}

@@ -114,15 +114,15 @@ func (cs *completions) find(ctx context.Context, ref *protocol.CompleteReference
 	}
 	switch ref.Type {
 	case protocol.ReferencePrompt:
-		if p, ok := s.prompts.get(ref.Name); ok && s.visible(ctx, p.feature()) {
+		if p, ok := s.prompts.get(ref.Name); ok && s.Visible(ctx, p.feature()) {
 			return &p.settings, nil
 		}
 		return nil, refuse(jsonrpc.CodeInvalidParams, "unknown prompt %q", shorten(ref.Name, longestName))
 	case protocol.ReferenceResource:
-		if t, ok := s.resources.templates.get(ref.URI); ok && s.visible(ctx, t.feature()) {
+		if t, ok := s.resources.templates.get(ref.URI); ok && s.Visible(ctx, t.feature()) {
 			return &t.settings, nil
 		}
-		if r, ok := s.resources.get(ref.URI); ok && s.visible(ctx, r.feature()) {
+		if r, ok := s.resources.get(ref.URI); ok && s.Visible(ctx, r.feature()) {
 			return new(settings), nil // it has no arguments
 		}
 		return nil, refuse(jsonrpc.CodeInvalidParams, "unknown resource %q", shorten(ref.URI, longestName))

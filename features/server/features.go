@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"encoding/base64"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -53,7 +54,7 @@ type page[D any] struct {
 // listPage returns one page of the features that the client of a call may see.
 func listPage[T described, D any](ctx context.Context, c *call, all *catalog[T], cursor *string, definition func(T) D) (page[D], error) {
 	s := c.peer.server
-	features, next, err := all.page(cursor, s.options.PageSize, func(feature T) bool { return s.visible(ctx, feature.feature()) })
+	features, next, err := all.page(cursor, s.options.PageSize, func(feature T) bool { return s.Visible(ctx, feature.feature()) })
 	if err != nil {
 		return page[D]{}, err
 	}
@@ -62,6 +63,34 @@ func listPage[T described, D any](ctx context.Context, c *call, all *catalog[T],
 		entries[i] = definition(feature)
 	}
 	return page[D]{entries, next, s.cacheable(c)}, nil
+}
+
+// A Page is one page of what a method of the program lists; see ListPage.
+type Page[T any] struct {
+	Entries []T
+	Next    *string // the cursor of the next page; nil: this is the last one
+	protocol.CacheableResult
+}
+
+// ListPage returns a page of what a method lists that was added with AddMethod, as the server makes the pages
+// of its own lists: in the order of the names, at most Options.PageSize entries, without those
+// that Options.Visible hides, and with how long a client may cache them. Ctx is that of the
+// handler. It fails if the cursor is not nil, and not one of this server's.
+func ListPage[T any](ctx context.Context, s *Server, cursor *string, all map[string]T, feature func(T) Feature) (Page[T], error) {
+	entries, next, err := catalogOf(all).page(cursor, s.options.PageSize, func(one T) bool { return s.Visible(ctx, feature(one)) })
+	if err != nil {
+		return Page[T]{}, err
+	}
+	return Page[T]{entries, next, s.Cacheable(ctx)}, nil
+}
+
+// Cacheable says how long the client of the request in ctx may cache what is the same as a list, such as
+// an entry of it; see Options.ListTTL.
+func (s *Server) Cacheable(ctx context.Context) protocol.CacheableResult {
+	if c, ok := ctx.Value(callKey{}).(*call); ok {
+		return s.cacheable(c)
+	}
+	return protocol.CacheableResult{}
 }
 
 // cacheable says how long the client of a call may cache a list.
@@ -78,8 +107,8 @@ func (s *Server) cacheable(c *call) (r protocol.CacheableResult) {
 	return r
 }
 
-// visible reports whether the client of the request in ctx may see a feature.
-func (s *Server) visible(ctx context.Context, f Feature) bool {
+// Visible reports whether the client of the request in ctx may see a feature, by Options.Visible.
+func (s *Server) Visible(ctx context.Context, f Feature) bool {
 	return s.options.Visible == nil || s.options.Visible(ctx, f)
 }
 
@@ -89,12 +118,17 @@ type described interface{ feature() Feature }
 // A catalog contains the features of one kind, ordered by name, and lists them in pages.
 // A cursor contains the name at which a page begins, so it stays valid when features
 // change.
-type catalog[T described] struct {
+type catalog[T any] struct {
 	mu      sync.RWMutex
 	names   []string // sorted
 	byName  map[string]T
 	ever    bool // the catalog has had a feature
 	changes int  // how often the catalog has changed
+}
+
+// catalogOf returns a catalog of features by their names. It keeps the map.
+func catalogOf[T any](all map[string]T) *catalog[T] {
+	return &catalog[T]{byName: all, names: slices.Sorted(maps.Keys(all)), ever: len(all) > 0}
 }
 
 // set adds a feature, or replaces the one with its name.

@@ -45,7 +45,7 @@ func TestNoRequestIsKept(t *testing.T) {
 	padding := `"padding":"` + strings.Repeat("x", 2<<20) + `"`
 	for _, version := range protocol.Versions() {
 		t.Run(version, func(t *testing.T) {
-			s, _ := withSkills(t, server.Options{Tasks: &server.TaskOptions{}, OnSubscribe: func(context.Context, string) error { return nil }})
+			s := withSkills(t, server.Options{Tasks: &server.TaskOptions{}, OnSubscribe: func(context.Context, string) error { return nil }})
 			type in struct {
 				A string `json:"a" enum:"x,y"`
 			}

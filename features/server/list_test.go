@@ -5,11 +5,14 @@ import (
 	"encoding/base64"
 	"fmt"
 	"math"
+	"path"
 	"slices"
 	"testing"
+	"testing/fstest"
 
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/features/skills"
 	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -131,11 +134,24 @@ func TestTheFirstToolMayComeLater(t *testing.T) {
 	})
 }
 
+// withSkills returns a server with two skills.
+func withSkills(t *testing.T, o server.Options) *server.Server {
+	t.Helper()
+	s, files := newServer(o), fstest.MapFS{}
+	for _, name := range []string{"refunds", "acme/billing"} {
+		files[name+"/SKILL.md"] = &fstest.MapFile{Data: []byte("---\nname: " + path.Base(name) + "\ndescription: d\n---\n")}
+	}
+	if err := skills.New(s).Add(files); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 // A cursor that is none of this server's is refused by every list, and what looks like one is none.
 //
 // Guarantees: G-0029.1
 func TestForeignCursorsAreRefused(t *testing.T) {
-	s, _ := withSkills(t, server.Options{PageSize: 1})
+	s := withSkills(t, server.Options{PageSize: 1})
 	addNamed(s, "a", "b")
 	w := dial(t, s)
 	mine := *result[protocol.ListToolsResult](w, "tools/list", ``).NextCursor

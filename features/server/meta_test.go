@@ -82,7 +82,7 @@ func TestHandlersSeeKnownMeta(t *testing.T) {
 //
 // Guarantees: G-0029.14
 func TestMissingTextIsNamed(t *testing.T) {
-	s, _ := withSkills(t, server.Options{Tasks: &server.TaskOptions{}, OnSubscribe: func(context.Context, string) error { return nil }})
+	s := withSkills(t, server.Options{Tasks: &server.TaskOptions{}, OnSubscribe: func(context.Context, string) error { return nil }})
 	server.AddTool(s, protocol.Tool{Name: "t", Execution: &protocol.ToolExecution{TaskSupport: protocol.TaskOptional}}, func(context.Context, struct{}) (string, error) { return "", nil })
 	server.AddPrompt(s, protocol.Prompt{Name: "p"}, func(context.Context, struct {
 		A string `json:"a" enum:"x"`

@@ -75,6 +75,8 @@ type method struct {
 	// mayLackMeta says that run calls call.addMeta before it shows its params to the program.
 	mayLackMeta bool
 
+	added bool // by AddMethod, which may replace it
+
 	newCall func() *call // returns a call with memory for params and result
 	decode  func(raw json.RawMessage, params any) error
 	run     func(ctx context.Context, r *Request) (result any, err error)
@@ -99,9 +101,6 @@ func (s *Server) table() map[string]*method {
 		row(protocol.MethodComplete, s.completions.complete).when(s.completions.offered),
 		row(protocol.MethodSetLogLevel, setLogLevel),
 		row(protocol.MethodListen, s.subscriptions.listen),
-		row(protocol.MethodListSkills, s.skills.list).when(s.skills.offered),
-		row(protocol.MethodGetSkill, s.skills.get).when(s.skills.offered),
-		row(protocol.MethodReadDirectory, s.skills.readDirectory).when(s.skills.offered),
 		anyRow(protocol.MethodGetTaskResult, s.tasks.result).when(s.tasks.offered),
 		anyRow(protocol.MethodListTasks, s.tasks.list),
 		anyRow(protocol.MethodGetTask, s.tasks.get).when(s.tasks.offered),
@@ -227,14 +226,18 @@ func complete(result json.RawMessage) json.RawMessage {
 	return append(json.RawMessage(member+","), result[1:]...) // a copy
 }
 
-// AddMethod adds a method that is not part of MCP, in every revision. In may be a
-// struct or map, a pointer to one, json.RawMessage for undecoded params, or struct{}
+// AddMethod adds a method that the server does not have itself. A method that is not part of MCP is in
+// every revision. A method of an extension, such as skills/list, is in the revisions of the extension, and
+// is offered once AddExtension has added that.
+//
+// In may be a struct or map, a pointer to one, json.RawMessage for undecoded params, or struct{}
 // for none. Out must encode to a JSON object. For clients of 2026-07-28,
 // "resultType": "complete" is added unless the object has a resultType. AddMethod
-// replaces a method with the same name. It panics if the name is a method of the
-// protocol.
+// replaces a method with the same name that was added before. It panics for a method that the server has
+// itself, whether it offers that or not.
 func AddMethod[In, Out any](s *Server, name string, f func(context.Context, In) (Out, error)) {
-	if _, known := protocol.MethodInfo(name); known || name == "" || f == nil {
+	info, known := protocol.MethodInfo(name)
+	if known && info.Extension == "" || info.Notification || name == "" || f == nil {
 		panic(fmt.Sprintf("server: method %q: a method of one's own needs a name of its own, and a function", name))
 	}
 	m := row(name, func(ctx context.Context, _ *call, params *In) (*Out, error) {
@@ -244,11 +247,32 @@ func AddMethod[In, Out any](s *Server, name string, f func(context.Context, In) 
 		}
 		return &out, nil
 	})
+	m.added = true
+	if extension := info.Extension; extension != "" {
+		m.offered = func(c *call) bool { return c.offered.Has("extensions." + extension) }
+	}
 	s.adding.Lock()
 	defer s.adding.Unlock()
 	methods := maps.Clone(*s.methods.Load())
+	if before := methods[name]; before != nil && !before.added {
+		panic(fmt.Sprintf("server: method %q: the server has it itself", name))
+	}
 	methods[name] = m
 	s.methods.Store(&methods)
+}
+
+// AddExtension tells clients of 2026-07-28 from now on that the server has an extension, and offers
+// the methods of that extension that were added with AddMethod. The settings are a JSON object. Those in
+// Options.Capabilities take precedence. A call for an extension that was added before replaces its settings.
+func (s *Server) AddExtension(name string, settings json.RawMessage) {
+	s.adding.Lock()
+	defer s.adding.Unlock()
+	extensions := make(map[string]json.RawMessage)
+	if before := s.extensions.Load(); before != nil {
+		maps.Copy(extensions, *before)
+	}
+	extensions[name] = slices.Clone(settings)
+	s.extensions.Store(&extensions)
 }
 
 // A connHandler serves the messages of one link.

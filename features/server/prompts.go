@@ -176,7 +176,7 @@ func (ps *prompts) serve(ctx context.Context, c *call, params *protocol.GetPromp
 		return nil, err
 	}
 	p, ok := ps.get(params.Name)
-	if !ok || !ps.server.visible(ctx, p.feature()) {
+	if !ok || !ps.server.Visible(ctx, p.feature()) {
 		return nil, refuse(jsonrpc.CodeInvalidParams, "unknown prompt %q", shorten(params.Name, longestName))
 	}
 	c.in.SetTarget(params.Name)

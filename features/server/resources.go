@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"unicode/utf8"
 
+	"github.com/bowline-mcp/bowline/features/internal/folder"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/yosida95/uritemplate/v3"
@@ -23,8 +24,8 @@ type resources struct {
 	templates catalog[*template]
 	server    *Server
 
-	adding  sync.Mutex                // held while folders changes
-	folders atomic.Pointer[[]*folder] // copied when it changes
+	adding  sync.Mutex                       // held while folders changes
+	folders atomic.Pointer[[]*folder.Folder] // copied when it changes
 	listed  fileList
 }
 
@@ -294,18 +295,22 @@ type reader = func(context.Context, *protocol.ReadResourceParams) (*protocol.Rea
 
 // find finds the resource, file or template that reads a URI.
 func (rs *resources) find(ctx context.Context, uri string) (*settings, reader, error) {
-	if r, ok := rs.get(uri); ok && rs.server.visible(ctx, r.feature()) {
+	if r, ok := rs.get(uri); ok && rs.server.Visible(ctx, r.feature()) {
 		return &r.settings, r.run, nil
 	}
 	if folders := rs.folders.Load(); folders != nil {
 		for _, f := range *folders {
-			if r, err := f.find(uri); err == nil && rs.server.visible(ctx, r.feature()) {
+			name, file, ok := f.Find(uri)
+			if !ok {
+				continue
+			}
+			if r := fileResource(f, name, file); rs.server.Visible(ctx, r.feature()) {
 				return &r.settings, r.run, nil
 			}
 		}
 	}
 	for _, t := range rs.templates.all() {
-		if t.pattern.matches(uri) && rs.server.visible(ctx, t.feature()) {
+		if t.pattern.matches(uri) && rs.server.Visible(ctx, t.feature()) {
 			return &t.settings, t.run, nil
 		}
 	}

@@ -157,8 +157,9 @@ type Server struct {
 	tasks   tasks
 	turns   *turn.Scheduler[sender] // of the work for requests that do not come with another one
 
-	adding  sync.Mutex                         // held while methods changes
-	methods atomic.Pointer[map[string]*method] // copied when it changes
+	adding     sync.Mutex                                 // held while methods or extensions changes
+	methods    atomic.Pointer[map[string]*method]         // copied when it changes
+	extensions atomic.Pointer[map[string]json.RawMessage] // settings by name; copied when it changes
 
 	capabilities  capabilities
 	sessions      sessions
@@ -167,7 +168,6 @@ type Server struct {
 	tools         tools
 	resources     resources
 	prompts       prompts
-	skills        skills
 	completions   completions
 }
 
@@ -204,7 +204,7 @@ func New(info protocol.Implementation, o Options) *Server {
 	s.turns = turn.New[sender](runtime.GOMAXPROCS(0))
 	s.rounds.init(s, o.Asking)
 	s.tasks.init(s, o.Tasks)
-	s.tools.server, s.resources.server, s.prompts.server, s.skills.server, s.completions.server = s, s, s, s, s
+	s.tools.server, s.resources.server, s.prompts.server, s.completions.server = s, s, s, s
 	s.capabilities.server, s.sessions.server, s.subscriptions.server = s, s, s
 	s.subscriptions.room = newSubscriptionRoom(s.options.MaxMemory / 48)
 	s.sessions.live = make(map[*peer]struct{})

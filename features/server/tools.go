@@ -220,7 +220,7 @@ func (ts *tools) call(ctx context.Context, c *call, params *protocol.CallToolPar
 		return nil, err
 	}
 	t, ok := ts.get(params.Name)
-	if !ok || !ts.server.visible(ctx, t.feature()) {
+	if !ok || !ts.server.Visible(ctx, t.feature()) {
 		return nil, refuse(jsonrpc.CodeInvalidParams, "unknown tool %q", shorten(params.Name, longestName))
 	}
 	c.in.SetTarget(params.Name)

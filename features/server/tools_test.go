@@ -179,7 +179,7 @@ func TestErrorsShortenWhatAPeerSends(t *testing.T) {
 // An error repeats at most 256 bytes of a name that a peer has sent, and all of a shorter one.
 func TestErrorsRepeatTheBeginningOfANameThatAPeerSends(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
-		s, _ := withSkills(t, server.Options{Tasks: &server.TaskOptions{}})
+		s := withSkills(t, server.Options{Tasks: &server.TaskOptions{}})
 		server.AddPrompt(s, protocol.Prompt{Name: "p"}, func(context.Context, struct {
 			N int    `json:"n"`
 			A string `json:"a,omitempty" enum:"b"`

@@ -117,6 +117,20 @@ func (w *rawPeer) read(into any) {
 	}
 }
 
+// result decodes the result of a request.
+func result[R any](w *rawPeer, method, params string) (r R) {
+	w.t.Helper()
+	w.send(modern(`1`, method, params))
+	var got struct {
+		Result *R     `json:"result"`
+		Error  *fault `json:"error"`
+	}
+	if err := protocol.Unmarshal([]byte(w.next()), &got); err != nil || got.Result == nil {
+		w.t.Fatalf("%s: %v, %v, want got.Result != nil", method, got.Error, err)
+	}
+	return *got.Result
+}
+
 const initializeFrame = `{"jsonrpc":"2.0","id":"init","method":"initialize","params":` +
 	`{"protocolVersion":"VERSION","capabilities":{},"clientInfo":{"name":"raw","version":"0"}}}`
 

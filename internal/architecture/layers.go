@@ -26,7 +26,7 @@ var layers = []layer{
 	{patterns: []string{"supervisor/..."}, about: "start, restart, stop"},
 	{patterns: []string{"features/internal/..."}},
 	{patterns: []string{"features/...", "mcpjson"}, isolated: true, about: "MCP clients and servers; mcp.json files"},
-	{patterns: []string{"mcpjson/..."}, about: "sessions with the servers of a file"}, // except mcpjson itself: sessions with the servers of a file
+	{patterns: []string{"mcpjson/...", "features/skills"}, about: "sessions with the servers of a file; skills of a server"}, // except mcpjson itself; skills stand on what package server offers to every program
 	{patterns: []string{"auth/..."}, about: "OAuth"},
 	{patterns: []string{"cluster/..."}, about: "many nodes"},
 	{patterns: []string{"gateway/..."}, about: "one endpoint over many servers"},

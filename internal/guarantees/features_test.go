@@ -17,6 +17,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/features/skills"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
@@ -50,7 +51,7 @@ func TestFeaturesPageIsFresh(t *testing.T) {
 	constants := methodConstants(t)
 	shared := namedMethods(t, constants, "features/internal/dialect")
 	byClient := append(namedMethods(t, constants, "features/client"), shared...)
-	byServer := append(namedMethods(t, constants, "features/server"), shared...)
+	byServer := slices.Concat(namedMethods(t, constants, "features/server"), namedMethods(t, constants, "features/skills"), shared)
 
 	var page strings.Builder
 	page.WriteString(featuresPreamble)
@@ -167,7 +168,7 @@ func parse(t *testing.T, file string) *ast.File {
 // "method not found" exactly where docs/features.md does not list it.
 func TestServerOffersWhatThePageSays(t *testing.T) {
 	constants := methodConstants(t)
-	named := append(namedMethods(t, constants, "features/server"), namedMethods(t, constants, "features/internal/dialect")...)
+	named := slices.Concat(namedMethods(t, constants, "features/server"), namedMethods(t, constants, "features/skills"), namedMethods(t, constants, "features/internal/dialect"))
 	s := server.New(protocol.Implementation{Name: "everything", Version: "1.0"}, server.Options{
 		OnSubscribe: func(context.Context, string) error { return nil }, Tasks: &server.TaskOptions{Legacy: true},
 	})
@@ -179,7 +180,7 @@ func TestServerOffersWhatThePageSays(t *testing.T) {
 		return "", nil
 	})
 	skill := fstest.MapFS{"a/SKILL.md": {Data: []byte("---\nname: a\ndescription: b\n---\n")}}
-	if err := s.AddSkills(skill); err != nil {
+	if err := skills.New(s).Add(skill); err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close(context.Background())

@@ -14,6 +14,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/features/skills"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport/stdio"
 )
@@ -30,7 +31,7 @@ func newServer() (*server.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s, s.AddSkills(files) // fails if a SKILL.md is not valid
+	return s, skills.New(s).Add(files) // fails if a SKILL.md is not valid
 }
 
 // read lists the skills, and prints the files of those that approve accepts.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/features/skills"
 	"github.com/bowline-mcp/bowline/internal/pause"
 	"github.com/bowline-mcp/bowline/protocol"
 )
@@ -336,9 +337,9 @@ func addPromptFixtures(s *server.Server) {
 var skillFiles embed.FS
 
 func addSkillFixtures(s *server.Server) {
-	skills, err := fs.Sub(skillFiles, "skills")
+	files, err := fs.Sub(skillFiles, "skills")
 	if err == nil {
-		err = s.AddSkills(skills)
+		err = skills.New(s).Add(files)
 	}
 	if err != nil { // they are part of the program
 		panic(err)

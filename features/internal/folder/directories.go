@@ -1,4 +1,4 @@
-package server
+package folder
 
 import (
 	"io/fs"

@@ -1,4 +1,4 @@
-package server_test
+package skills_test
 
 import (
 	"context"
@@ -14,9 +14,14 @@ import (
 	"testing/fstest"
 
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/features/skills"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
+
+func newServer(o server.Options) *server.Server {
+	return server.New(protocol.Implementation{Name: "s", Version: "1"}, o)
+}
 
 // skillText returns the text of a SKILL.md.
 func skillText(name string) string {
@@ -45,24 +50,10 @@ func skillFiles() fstest.MapFS {
 func withSkills(t *testing.T, o server.Options) (*server.Server, fstest.MapFS) {
 	t.Helper()
 	s, files := newServer(o), skillFiles()
-	if err := s.AddSkills(files); err != nil {
+	if err := skills.New(s).Add(files); err != nil {
 		t.Fatal(err)
 	}
 	return s, files
-}
-
-// result decodes the result of a request.
-func result[R any](w *rawPeer, method, params string) (r R) {
-	w.t.Helper()
-	w.send(modern(`1`, method, params))
-	var got struct {
-		Result *R     `json:"result"`
-		Error  *fault `json:"error"`
-	}
-	if err := protocol.Unmarshal([]byte(w.next()), &got); err != nil || got.Result == nil {
-		w.t.Fatalf("%s: %v, %v, want got.Result != nil", method, got.Error, err)
-	}
-	return *got.Result
 }
 
 // Skills are listed with their frontmatter, and with the size and digest of each file.
@@ -136,7 +127,7 @@ func TestAChangedSkillHasOtherDigests(t *testing.T) {
 		t.Errorf("got %v", after)
 	}
 	files["acme/billing/SKILL.md"] = &fstest.MapFile{Data: []byte("no skill any more")}
-	w.wantFault(jsonrpc.CodeInvalidParams, modern(`1`, "skills/get", `"uri":"skill://acme/billing/SKILL.md"`))
+	w.wantFault(jsonrpc.CodeInvalidParams, request("skills/get", `"uri":"skill://acme/billing/SKILL.md"`))
 	if got := result[protocol.ListSkillsResult](w, "skills/list", ``); len(got.Skills) != 2 {
 		t.Errorf("got %v, want 2 elements", got.Skills)
 	}
@@ -189,7 +180,7 @@ func TestNothingOutsideOfSkillsIsServed(t *testing.T) {
 	}
 	defer dir.Close()
 	s := newServer(server.Options{})
-	if err := s.AddSkills(dir.FS()); err != nil {
+	if err := skills.New(s).Add(dir.FS()); err != nil {
 		t.Fatal(err)
 	}
 	w := dial(t, s)
@@ -198,11 +189,11 @@ func TestNothingOutsideOfSkillsIsServed(t *testing.T) {
 		"skill://a//SKILL.md", "skill://a/SKILL.md/", "skill://%61/SKILL.md", "skill://../secret.txt", "skill:///a/SKILL.md", "skill://a/.git", "skill://", "",
 	} {
 		for method, code := range map[string]int64{"resources/read": jsonrpc.CodeInvalidParams, "skills/get": jsonrpc.CodeInvalidParams, "resources/directory/read": jsonrpc.CodeInvalidParams} {
-			w.wantFault(code, modern(`1`, method, `"uri":"`+uri+`"`))
+			w.wantFault(code, request(method, `"uri":"`+uri+`"`))
 		}
 	}
 	for _, uri := range []string{"skill://a/SKILL.md", "skill://missing"} {
-		w.wantFault(jsonrpc.CodeInvalidParams, modern(`1`, "resources/directory/read", `"uri":"`+uri+`"`))
+		w.wantFault(jsonrpc.CodeInvalidParams, request("resources/directory/read", `"uri":"`+uri+`"`))
 	}
 	skills := result[protocol.ListSkillsResult](w, "skills/list", ``).Skills
 	if len(skills) != 1 || len(skills[0].Resources.Files) != 1 {
@@ -223,13 +214,13 @@ func TestInvisibleSkillsAreUnknown(t *testing.T) {
 		t.Errorf("got %v, want the visible file alone", got)
 	}
 	for method, uri := range map[string]string{"skills/get": "skill://refunds/SKILL.md", "resources/read": "skill://refunds/scripts/run%20me.txt"} {
-		w.wantFault(jsonrpc.CodeInvalidParams, modern(`1`, method, `"uri":"`+uri+`"`))
+		w.wantFault(jsonrpc.CodeInvalidParams, request(method, `"uri":"`+uri+`"`))
 	}
 	if got := result[protocol.ReadDirectoryResult](w, "resources/directory/read", `"uri":"skill://refunds"`).Resources; len(got) != 0 {
 		t.Errorf("got %v, want no entries", got)
 	}
 	for _, uri := range []string{"skill://acme/billing/SKILL.md", "skill://acme/billing/none", "skill://acme"} { // the first is visible
-		if got := w.ask(modern(`1`, "skills/get", `"uri":"`+uri+`"`)); (got.Error == nil) != (uri == "skill://acme/billing/SKILL.md") {
+		if got := w.ask(request("skills/get", `"uri":"`+uri+`"`)); (got.Error == nil) != (uri == "skill://acme/billing/SKILL.md") {
 			t.Errorf("%s: got %s, %v", uri, got.Result, got.Error)
 		}
 	}
@@ -279,17 +270,17 @@ func TestLimitsOfSkills(t *testing.T) {
 		"a hidden SKILL.md":       {fstest.MapFS{"a/.SKILL.md": file("none")}, ""},
 		"a directory SKILL.md":    {fstest.MapFS{"a/SKILL.md/b": file("none")}, ""},
 	} {
-		if err := newServer(server.Options{}).AddSkills(test.files); (err == nil) != (test.fails == "") || err != nil && !strings.Contains(err.Error(), test.fails) {
+		if err := skills.New(newServer(server.Options{})).Add(test.files); (err == nil) != (test.fails == "") || err != nil && !strings.Contains(err.Error(), test.fails) {
 			t.Errorf("%s: got %v, want %q", name, err, test.fails)
 		}
 	}
 	s := newServer(server.Options{})
-	if err := s.AddSkills(fstest.MapFS{"a/SKILL.md": file(skillText("a")), `a/b\c/d`: file("d"), "a/b/d": file("d")}); err != nil {
+	if err := skills.New(s).Add(fstest.MapFS{"a/SKILL.md": file(skillText("a")), `a/b\c/d`: file("d"), "a/b/d": file("d")}); err != nil {
 		t.Fatal(err)
 	}
 	w := dial(t, s)
 	for uri, found := range map[string]bool{"skill://a/b": true, "skill://a/b%5Cc": false, `skill://a/b\\c`: false, "skill://a/%62": false, "kill://a/b": false, "a/b": false} {
-		if got := w.ask(modern(`1`, "resources/directory/read", `"uri":"`+uri+`"`)); (got.Error == nil) != found {
+		if got := w.ask(request("resources/directory/read", `"uri":"`+uri+`"`)); (got.Error == nil) != found {
 			t.Errorf("%s: got %s, %v", uri, got.Result, got.Error)
 		}
 	}
@@ -302,7 +293,7 @@ func TestFilesOfSkillsAreNotOpenedForAList(t *testing.T) {
 		all[fmt.Sprintf("a/%d", i)] = &fstest.MapFile{}
 	}
 	s, files := newServer(server.Options{}), &openedFS{MapFS: all}
-	if err := s.AddSkills(files); err != nil {
+	if err := skills.New(s).Add(files); err != nil {
 		t.Fatal(err)
 	}
 	files.MapFS["a/100"] = &fstest.MapFile{} // is not known yet
@@ -329,7 +320,7 @@ func (o *openedFS) Open(name string) (fs.File, error) {
 	return o.MapFS.Open(name)
 }
 
-// AddSkills returns an error for a skill that breaks a rule of the format.
+// Add returns an error for a skill that breaks a rule of the format.
 //
 // Guarantees: G-0042.3
 func TestBrokenSkillsAreNotAdded(t *testing.T) {
@@ -346,14 +337,14 @@ func TestBrokenSkillsAreNotAdded(t *testing.T) {
 		"or 16777216 bytes":      {"a/SKILL.md": {Data: []byte(skillText("a"))}, "a/b": {Data: make([]byte, 16<<20)}},
 	} {
 		s := newServer(server.Options{})
-		if err := s.AddSkills(files); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), `skill "a`) {
+		if err := skills.New(s).Add(files); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), `skill "a`) {
 			t.Errorf("%s: got %v, want an error, %v in it and %q in it", want, err, want, `skill "a`)
 		}
 		w := dial(t, s)
-		if got := w.ask(modern(`1`, "server/discover", ``)); strings.Contains(string(got.Result["capabilities"]), "skills") {
+		if got := w.ask(request("server/discover", ``)); strings.Contains(string(got.Result["capabilities"]), "skills") {
 			t.Errorf("got %s, want no %q in it", got.Result, "skills")
 		}
-		w.wantFault(jsonrpc.CodeMethodNotFound, modern(`1`, "skills/list", ``))
+		w.wantFault(jsonrpc.CodeMethodNotFound, request("skills/list", ``))
 	}
 }
 
@@ -377,12 +368,12 @@ func TestALongPathOfADirectoryCostsLittle(t *testing.T) {
 		deepest + "/more/file": {},
 	}}
 	s := newServer(server.Options{})
-	if err := s.AddSkills(files); err != nil {
+	if err := skills.New(s).Add(files); err != nil {
 		t.Fatal(err)
 	}
 	w := dial(t, s)
 	read := func(path string) string {
-		return modern(`1`, "resources/directory/read", `"uri":"skill://`+path+`"`)
+		return request("resources/directory/read", `"uri":"skill://`+path+`"`)
 	}
 	files.opened.Store(0)
 	for _, path := range []string{
