@@ -182,7 +182,7 @@ func TestChecksOfMediaTypes(t *testing.T) {
 		{[]string{json, "Accept: text/event-stream"}, 406, "Accept"},
 		{[]string{json, "Accept: text/html"}, 406, "Accept"},
 	} {
-		wantRefusal(t, strings.Join(test.lines, ", "), checkMediaTypes(headerOf(test.lines...)), test.status, test.text)
+		wantRefusal(t, strings.Join(test.lines, ", "), judged(t, post, &http.Request{Header: headerOf(test.lines...)}, nil, "its body is JSON", "its client accepts JSON and events"), test.status, test.text)
 	}
 }
 
@@ -193,7 +193,8 @@ func TestChecksOfTheLegacyVersion(t *testing.T) {
 		if version != "" {
 			header.Set(headerVersion, version)
 		}
-		refused := checkLegacyVersion(header, jsonrpc.IntegerID(7))
+		b := &body{Message: jsonrpc.Message{Kind: jsonrpc.KindRequest, ID: jsonrpc.IntegerID(7)}}
+		refused := judged(t, initializing, &http.Request{Header: header}, b, "its revision has sessions")
 		wantRefusal(t, version, refused, status, "2024-11-05, 2025-03-26")
 		if refused != nil && refused.id != jsonrpc.IntegerID(7) {
 			t.Errorf("%s: refused by the id %v", version, refused.id)
@@ -242,7 +243,7 @@ func TestChecksOfMirrors(t *testing.T) {
 		if refused := b.decode(); refused != nil {
 			t.Fatal(refused.text)
 		}
-		refused, status := checkMirrors(headerOf(test.lines...), b), 400
+		refused, status := judged(t, modernOther, &http.Request{Header: headerOf(test.lines...)}, b, "its headers say the same as its body"), 400
 		if test.wrong == "" {
 			status = 0
 		}
@@ -255,7 +256,7 @@ func TestChecksOfMirrors(t *testing.T) {
 
 // A request of another origin or host is refused.
 func TestChecksOfTheSource(t *testing.T) {
-	o := HandlerOptions{AllowedOrigins: []string{"https://app.example"}, AllowedHosts: []string{"mcp.example"}}
+	h := &Handler{options: HandlerOptions{AllowedOrigins: []string{"https://app.example"}, AllowedHosts: []string{"mcp.example"}}}
 	for _, test := range []struct {
 		origin, host string
 		status       int
@@ -265,6 +266,6 @@ func TestChecksOfTheSource(t *testing.T) {
 		if r.Header.Del("Origin"); test.origin != "" {
 			r.Header.Set("Origin", test.origin)
 		}
-		wantRefusal(t, test.origin+" at "+test.host, o.checkSource(r), test.status, "not allowed")
+		wantRefusal(t, test.origin+" at "+test.host, (&arrival{h: h, r: r, kind: post}).passes(door[1:]), test.status, "not allowed")
 	}
 }

@@ -268,6 +268,7 @@ type Handler struct {
 	common
 	node     string // the name of this node in the ids of sessions
 	refusals refusals
+	arrivals sync.Pool // values are *arrival, which no request uses
 	proxies  *web.Proxies
 	savings  *savings  // nil: sessions are not stored
 	restores *restores // sessions that are being restored; nil: sessions are not stored
@@ -340,19 +341,4 @@ func (h *Handler) Close(grace time.Duration) error {
 	h.restores.close()
 	h.savings.close()
 	return errors.Join(left...)
-}
-
-// ServeHTTP implements http.Handler. It returns when the response is complete. To
-// abort a response that it cannot complete, it panics with http.ErrAbortHandler, as
-// net/http requires.
-func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	r = h.proxies.Received(r)
-	expected := expectBody(w, r)
-	if refused := h.serve(w, r, expected); refused != nil {
-		if !refused.elsewhere {
-			h.refusals.add(refused.status)
-			h.audit(r, refused, expected.since)
-		}
-		refused.write(w)
-	}
 }

@@ -74,61 +74,58 @@ func CheckedBefore(r *http.Request) bool {
 // isByNode reports whether another node has forwarded a request, and has proved that it is one.
 func isByNode(r *http.Request) bool { return r.Context().Value(byNodeKey{}) != nil }
 
-// wasForwarded reports whether a request was forwarded, or claims to be.
-func wasForwarded(r *http.Request) bool { return isByNode(r) || r.Header.Get(headerForwarded) != "" }
-
 // hop forwards a request of a session to another node. Served is false if that node does not
 // serve it. Nothing was written then, and the node may have named the owner of the session. A
 // small body is kept for that case. A larger one is not sent before the node asks for it.
-func (h *Handler) hop(t *trip, to http.Handler) (served bool, owner string, refused *refusal) {
-	t.hops++
-	length, on := t.r.ContentLength, notRetried
-	if h.savings != nil {
+func (a *arrival) hop(to http.Handler) (served bool, owner string, refused *refusal) {
+	a.hops++
+	length, on := a.r.ContentLength, notRetried
+	if a.h.savings != nil {
 		on = ifRefused
 	}
 	switch {
-	case length > int64(h.options.MaxBody):
-		return true, "", h.room.tooLarge()
-	case t.body != nil:
-	case t.r.Body == nil || length <= 0 || length > web.SmallBody || on == notRetried:
-		return h.stream(t, to, on)
+	case length > int64(a.h.options.MaxBody):
+		return true, "", a.h.room.tooLarge()
+	case a.received != nil:
+	case a.r.Body == nil || length <= 0 || length > web.SmallBody || on == notRetried:
+		return a.stream(to, on)
 	default:
-		if t.body, refused = h.room.receive(t.w, t.r, t.expected, web.ClientOf("", web.AddressOf(t.r))); refused != nil {
+		if a.received, refused = a.receive(); refused != nil {
 			return true, "", refused
 		}
 	}
-	served, owner = h.forwardRead(to, t.w, t.r, t.body, on, &t.checked)
+	served, owner = a.h.forwardRead(to, a.w, a.r, a.received, on, &a.checked)
 	return served, owner, nil
 }
 
 // stream forwards a request while its body arrives, if it has one. Once the body was read, only
 // that node can serve the request.
-func (h *Handler) stream(t *trip, to http.Handler, on retried) (served bool, owner string, refused *refusal) {
-	ctx, cancel := context.WithCancel(context.WithValue(t.r.Context(), retriedKey{}, on))
+func (a *arrival) stream(to http.Handler, on retried) (served bool, owner string, refused *refusal) {
+	ctx, cancel := context.WithCancel(context.WithValue(a.r.Context(), retriedKey{}, on))
 	defer cancel()
-	if t.r.Method == http.MethodGet { // its client comes back elsewhere
-		defer context.AfterFunc(h.ctx, cancel)()
+	if a.r.Method == http.MethodGet { // its client comes back elsewhere
+		defer context.AfterFunc(a.h.ctx, cancel)()
 	}
-	r := t.r.Clone(ctx)
+	r := a.r.Clone(ctx)
 	if r.Body == nil || r.ContentLength == 0 {
-		served, owner = forward(to, t.w, r, nil, &t.checked)
+		served, owner = forward(to, a.w, r, nil, &a.checked)
 		return served, owner, nil
 	}
-	announced := t.w.Header()["Connection"]
-	t.w.Header().Del("Connection") // here, because another goroutine reads the body
+	announced := a.w.Header()["Connection"]
+	a.w.Header().Del("Connection") // here, because another goroutine reads the body
 	// A MaxBytesReader also remembers the end: net/http closes the body when the response begins, and a transport that
 	// then found no end would break off the response.
-	body := &arriving{Reader: http.MaxBytesReader(t.w, r.Body, int64(h.options.MaxBody)), pace: newPace(t.expected)}
+	body := &arriving{Reader: http.MaxBytesReader(a.w, r.Body, int64(a.h.options.MaxBody)), pace: newPace(a.expected)}
 	body.returned = body.pace.begun
 	defer body.leave()
 	if r.Body = body; on != notRetried {
 		r.Header.Set("Expect", "100-continue")
 	}
-	if served, owner = forward(to, t.w, r, nil, &t.checked); served {
+	if served, owner = forward(to, a.w, r, nil, &a.checked); served {
 		return true, "", nil
 	}
 	if announced != nil {
-		t.w.Header()["Connection"] = announced
+		a.w.Header()["Connection"] = announced
 	}
 	if !body.reclaim() && on != notRetried {
 		return true, "", moving(jsonrpc.ID{})

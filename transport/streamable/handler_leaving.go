@@ -23,47 +23,52 @@ const (
 // leaves reports whether another node serves what comes now, because this one is shutting down: it
 // shares its sessions, and there is such a node, such as the one that has forwarded the request. A
 // GET stream would keep this node from ending; its client comes back.
-func (h *Handler) leaves(r *http.Request) bool {
-	if h.savings == nil || h.options.Router == nil || r.Method == http.MethodGet || !h.table.drains() {
+func (a *arrival) leaves() bool {
+	if h := a.h; h.savings == nil || h.options.Router == nil || a.r.Method == http.MethodGet || !h.table.drains() {
 		return false
 	}
-	return isByNode(r) || !wasForwarded(r) && h.options.Router.Another(r.Header.Get(headerSession)) != ""
+	return a.byNode || !a.wasForwarded() && a.h.options.Router.Another(a.session) != ""
 }
 
-// leave serves a POST that came while this node shuts down, and whose session, if it has one, is still
+// moveOn serves a POST that came while this node shuts down, and whose session, if it has one, is still
 // here. What belongs to a call that is under way is served here. Anything else another node serves,
 // when the session has no more calls under way. Who the sender is, that node checks.
-func (h *Handler) leave(w http.ResponseWriter, r *http.Request, expected expectedBody) (refused *refusal) {
-	if isByNode(r) && (r.ContentLength < 0 || r.ContentLength > web.SmallBody) { // the node has not kept the body
-		return h.serveHere(w, r, expected, nil)
+func (a *arrival) moveOn() (refused *refusal) {
+	if a.byNode && (a.r.ContentLength < 0 || a.r.ContentLength > web.SmallBody) { // the node has not kept the body
+		return a.serveHere()
 	}
-	t := &trip{w: w, r: r, expected: expected}
-	defer t.release()
-	if t.body, refused = h.room.receive(t.w, t.r, t.expected, web.ClientOf("", web.AddressOf(t.r))); refused != nil {
+	a.travels = true
+	defer a.arrives()
+	if a.received, refused = a.receive(); refused != nil {
 		return refused
 	}
-	if t.staysHere() {
-		return h.serveHere(t.w, t.r, t.expected, t)
+	if a.staysHere() {
+		return a.serveHere()
 	}
-	if l := h.table.lookup(t.r.Header.Get(headerSession)); l != nil {
+	if l := a.h.table.lookup(a.session); l != nil {
 		if l.saved == nil { // it ends with this process
-			return h.serveHere(t.w, t.r, t.expected, t)
+			return a.serveHere()
 		}
-		ctx, cancel := context.WithTimeout(t.r.Context(), restorePatience)
+		ctx, cancel := context.WithTimeout(a.ctx(), restorePatience)
 		defer cancel()
 		if !l.ended(ctx) {
-			return moving(t.body.requestID())
+			return moving(a.received.requestID())
 		}
 	}
-	if isByNode(r) {
+	if a.byNode {
 		return misdirected("", false)
 	}
-	return h.travel(t, nil, "")
+	return a.travel(nil, "")
+}
+
+// receive reads the body of a request whose sender is not established yet.
+func (a *arrival) receive() (*body, *refusal) {
+	return a.h.room.receive(a.w, a.r, a.expected, web.ClientOf("", web.AddressOf(a.r)))
 }
 
 // staysHere reports whether a body belongs to what is under way on this node, or cannot be read.
-func (t *trip) staysHere() bool {
-	b := t.body
+func (a *arrival) staysHere() bool {
+	b := a.received
 	if b.decode() != nil {
 		return true
 	}
@@ -94,34 +99,34 @@ func (l *serverLink) ended(ctx context.Context) bool {
 
 // another returns a handler that forwards a request to another node, because this one is shutting
 // down, and the name of that node; nil if there is none that was not asked.
-func (h *Handler) another(t *trip) (to http.Handler, node string) {
-	if t.hops >= mostHops || isByNode(t.r) || !h.leaves(t.r) {
+func (a *arrival) another() (to http.Handler, node string) {
+	if a.hops >= mostHops || a.byNode || !a.leaves() {
 		return nil, ""
 	}
-	if node = h.options.Router.Another(t.r.Header.Get(headerSession), t.tried...); node == "" {
+	if node = a.h.options.Router.Another(a.session, a.tried...); node == "" {
 		return nil, ""
 	}
-	t.tried = append(t.tried, node)
-	t.w.Header().Set("Connection", "close")
-	return h.options.Router.ReachNode(node), node
+	a.tried = append(a.tried, node)
+	a.w.Header().Set("Connection", "close")
+	return a.h.options.Router.ReachNode(node), node
 }
 
 // agree waits a moment if two nodes contradict each other: the first says that another one has the
 // session of a request, which says that it has not. It reports false if they do so for too long.
-func (h *Handler) agree(t *trip, owner string) bool {
-	if h.savings == nil || owner != h.node && !slices.Contains(t.tried, owner) {
+func (a *arrival) agree(owner string) bool {
+	if a.h.savings == nil || owner != a.h.node && !slices.Contains(a.tried, owner) {
 		return false
 	}
 	now := time.Now()
-	if t.until.IsZero() {
-		t.until = now.Add(newsPatience)
+	if a.until.IsZero() {
+		a.until = now.Add(newsPatience)
 	}
-	return now.Before(t.until) && !signal.IsClosed(t.r.Context().Done()) && pause.For(t.r.Context(), newsPause) == nil
+	return now.Before(a.until) && !signal.IsClosed(a.ctx().Done()) && pause.For(a.ctx(), newsPause) == nil
 }
 
 // closed refuses a request because Close was called.
-func (h *Handler) closed(r *http.Request) *refusal {
-	if h.savings != nil && isByNode(r) {
+func (a *arrival) closed() *refusal {
+	if a.h.savings != nil && a.byNode {
 		return misdirected("", false)
 	}
 	return shuttingDown(jsonrpc.ID{})

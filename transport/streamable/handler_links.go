@@ -9,7 +9,6 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
-	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
 // sharedLink returns the link for a client's messages without a session, and opens it if
@@ -68,63 +67,17 @@ func (h *Handler) openLink(l *serverLink, id jsonrpc.ID) (*serverLink, *refusal)
 	return l, nil
 }
 
-// postStateless serves a message of a revision with sessions, without keeping a session.
-// For a request, the handler begins a session, and ends it afterwards, in place of the
-// client. A message that is not a request is accepted and ignored.
-func (h *Handler) postStateless(w http.ResponseWriter, r *http.Request, b *body) *refusal {
-	if refused := checkLegacyVersion(r.Header, b.requestID()); refused != nil {
-		return refused
-	}
-	version := r.Header.Get(headerVersion)
-	if version == "" {
-		version = protocol.Version20250326
-	}
-	if b.batch {
-		if version != protocol.Version20250326 {
-			return invalid(jsonrpc.ID{}, "%v", jsonrpc.ErrBatch)
-		}
-		if refused := b.inTurn(r.Context(), b.decodeBatch); refused != nil {
-			return refused
-		}
-	}
-	if refused := h.allow(b); refused != nil {
-		return refused
-	}
-	if !b.asks {
-		w.WriteHeader(http.StatusAccepted)
-		return nil
-	}
-	a, refused := h.choose(r, b.requestID())
-	if refused != nil {
-		return refused
-	}
-	key := clientKey{a, b.from}
-	l, refused := h.openLink(&serverLink{session: newSessionID(), key: key, http: b.origin.HTTP, size: int32(min(len(b.frame), web.MaxInitialize)), stateless: true}, b.requestID())
-	if refused != nil {
-		return refused
-	}
-	defer l.end(transport.ErrPeerClosed, 0)
-	defer h.table.leave(l)
-	if !b.initializes() {
-		if refused := h.begin(l, r, b, version); refused != nil {
-			return refused
-		}
-	}
-	_, refused = h.answer(l, w, r, b)
-	return refused
-}
-
 // begin initializes a link for the client, in the revision of its request.
-func (h *Handler) begin(l *serverLink, r *http.Request, b *body, version string) *refusal {
+func (h *Handler) begin(ctx context.Context, l *serverLink, b *body, version string) *refusal {
 	initialize := fmt.Appendf(nil, `{"jsonrpc":"2.0","id":0,"method":%q,"params":{"protocolVersion":%q,"capabilities":{},`+
 		`"clientInfo":{"name":"stateless","version":"0"}}}`, protocol.MethodInitialize, version)
-	switch negotiated, _ := h.initializeAs(l, r, initialize, b.origin); {
+	switch negotiated, _ := h.initializeAs(ctx, l, initialize, b.origin); {
 	case negotiated == "":
 		return unavailable(b.requestID(), "the server does not serve this revision")
 	case negotiated != version:
 		return invalid(b.requestID(), "the revision of the request is %s, and the server speaks %.80q", version, negotiated)
 	}
-	if l.initialized(r, b.origin) != nil {
+	if l.initialized(ctx, b.origin) != nil {
 		return unavailable(b.requestID(), "the server does not serve this revision")
 	}
 	return nil
@@ -132,19 +85,20 @@ func (h *Handler) begin(l *serverLink, r *http.Request, b *body, version string)
 
 // initializeAs initializes a link in the name of a client. It returns the revision that was
 // negotiated, or "" if none was, and whether the server answered with an error.
-func (h *Handler) initializeAs(l *serverLink, r *http.Request, initialize []byte, origin *transport.Origin) (version string, rejected bool) {
+func (h *Handler) initializeAs(ctx context.Context, l *serverLink, initialize []byte, origin *transport.Origin) (version string, rejected bool) {
 	answer := &ignored{header: http.Header{}}
-	s, refused := h.answer(l, answer, r, own(initialize, origin))
-	if refused != nil || answer.status != http.StatusOK {
+	b := own(initialize, origin)
+	s, refused := h.open(ctx, l, answer, b)
+	if refused != nil || s.serve(ctx, b) != nil || answer.status != http.StatusOK {
 		return "", false
 	}
 	return l.negotiatedVersion(), s.rejected
 }
 
 // initialized tells a link in the name of a client that it is initialized.
-func (l *serverLink) initialized(r *http.Request, origin *transport.Origin) *refusal {
+func (l *serverLink) initialized(ctx context.Context, origin *transport.Origin) *refusal {
 	notification := fmt.Appendf(nil, `{"jsonrpc":"2.0","method":%q}`, protocol.NotificationInitialized)
-	return l.deliver(&ignored{header: http.Header{}}, r, own(notification, origin))
+	return l.deliver(ctx, &ignored{header: http.Header{}}, own(notification, origin))
 }
 
 // own returns a message that the handler sends in the name of a client.

@@ -15,12 +15,12 @@ import (
 
 // named returns a handler that forwards a modern request to the node that it names, or nil
 // if this node serves it. Nobody has checked the name. A request is forwarded only once.
-func (h *Handler) named(r *http.Request, b *body) http.Handler {
-	if h.options.Router == nil || wasForwarded(r) {
+func (a *arrival) named() http.Handler {
+	if a.h.options.Router == nil || a.wasForwarded() {
 		return nil
 	}
-	if node := nodeOf(b); node != "" && node != h.node {
-		return h.options.Router.ReachNode(node)
+	if node := nodeOf(a.body); node != "" && node != a.h.node {
+		return a.h.options.Router.ReachNode(node)
 	}
 	return nil
 }

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
@@ -27,33 +26,23 @@ type refusal struct {
 	unknown bool   // no node has the session; all other fields are zero
 
 	// For the Auditor.
-	elsewhere bool              // another node serves the request, so nothing is refused
-	denied    bool              // the sender may not do this
-	delivered bool              // the link has the message, so its receiver tells how that ends
-	origin    *transport.Origin // nil if the sender was not established
-	body      *body             // nil if it was not read
-}
-
-// of notes whose request is refused. F may be nil.
-func (f *refusal) of(origin *transport.Origin, b *body) *refusal {
-	if f != nil {
-		f.origin, f.body = origin, b
-	}
-	return f
+	elsewhere bool // another node serves the request, so nothing is refused
+	denied    bool // the sender may not do this
+	delivered bool // the link has the message, so its receiver tells how that ends
 }
 
 // audit tells the Auditor what is refused: each message of the body, or the HTTP request if
 // none could be read.
-func (h *Handler) audit(r *http.Request, f *refusal, since time.Time) {
+func (h *Handler) audit(a *arrival, f *refusal) {
 	auditor, ok := h.acceptor.(transport.Auditor)
 	if !ok || f.abort || f.delivered || web.IsNil(h.acceptor) || !auditor.Audits() {
 		return
 	}
-	refusal := transport.Refusal{Origin: f.origin, Denied: f.denied, Status: f.status, Code: f.code, Err: errors.New(f.text), Since: since}
+	refusal := transport.Refusal{Origin: a.origin, Denied: f.denied, Status: f.status, Code: f.code, Err: errors.New(f.text), Since: a.expected.since}
 	if refusal.Origin == nil {
-		refusal.Origin = web.OriginOf(r, "")
+		refusal.Origin = web.OriginOf(a.r, "")
 	}
-	for _, m := range f.body.messages() {
+	for _, m := range a.body.messages() {
 		if refusal.Message = m; m == nil && !f.id.IsZero() {
 			refusal.Message = &jsonrpc.Message{ID: f.id}
 		}
@@ -87,17 +76,15 @@ func (f *refusal) write(w http.ResponseWriter) {
 	w.Write(body) // if this fails, the client has left
 }
 
-func notAllowed(methods string) *refusal {
-	return &refusal{status: http.StatusMethodNotAllowed, allow: methods, text: "method not allowed"}
-}
-
 // invalid refuses a body that is not a message, or not one for this endpoint.
 func invalid(id jsonrpc.ID, format string, args ...any) *refusal {
 	return &refusal{status: http.StatusBadRequest, code: jsonrpc.CodeInvalidRequest, id: id, text: fmt.Sprintf(format, args...)}
 }
 
+const unknownSession = "session not found"
+
 func sessionNotFound(id jsonrpc.ID) *refusal {
-	return &refusal{status: http.StatusNotFound, code: jsonrpc.CodeInvalidRequest, id: id, text: "session not found"}
+	return &refusal{status: http.StatusNotFound, code: jsonrpc.CodeInvalidRequest, id: id, text: unknownSession}
 }
 
 // shuttingDown refuses a message because the handler is closing.

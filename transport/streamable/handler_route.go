@@ -1,7 +1,6 @@
 package streamable
 
 import (
-	"context"
 	"maps"
 	"net/http"
 	"slices"
@@ -11,7 +10,6 @@ import (
 	"github.com/bowline-mcp/bowline/internal/nodename"
 	"github.com/bowline-mcp/bowline/internal/signal"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
-	"github.com/bowline-mcp/bowline/transport"
 )
 
 // A Router finds the node that a request needs, so it may arrive at any node. A session
@@ -81,29 +79,26 @@ const (
 )
 
 // isAway reports whether a request belongs to a session that is not here.
-func (h *Handler) isAway(r *http.Request) bool {
-	session := r.Header.Get(headerSession)
-	return session != "" && (h.options.Router != nil || h.savings != nil) && !namesModern(r.Header) && !h.table.has(session)
+func (a *arrival) isAway() bool {
+	return a.session != "" && (a.h.options.Router != nil || a.h.savings != nil) && !a.namesModern && !a.h.table.has(a.session)
 }
 
-// A trip is a request of a session that is not here, on its way to the node that serves it.
-type trip struct {
-	w        http.ResponseWriter
-	r        *http.Request
-	expected expectedBody
-	body     *body             // the body, if it was read
-	origin   *transport.Origin // the sender, if it was established
-	checked  bool              // a node has checked the request
-	unknown  bool              // no node has the session
-	hops     int               // how often the request was forwarded
-	until    time.Time         // how long it waits until nodes agree; zero: it has not waited
-	tried    []string          // the nodes that were asked by their name; may contain ""
+// A journey is what a request remembers on its way to the node that serves it. Its zero value is that of a request which has been served
+// where it came, as most are.
+type journey struct {
+	travels  bool      // the session was not here when the request came, or this node is shutting down
+	received *body     // the body, if it was read on the way
+	checked  bool      // a node has checked the request
+	unknown  bool      // no node has the session
+	hops     int       // how often the request was forwarded
+	until    time.Time // how long it waits until nodes agree; zero: it has not waited
+	tried    []string  // the nodes that were asked by their name; may contain ""
 }
 
-// release gives up the body.
-func (t *trip) release() {
-	if t.body != nil {
-		t.body.release()
+// arrives gives up the body.
+func (j *journey) arrives() {
+	if j.received != nil {
+		j.received.release()
 	}
 }
 
@@ -111,50 +106,50 @@ func (t *trip) release() {
 // or was found last, or the one that this node names, or this one, which then takes the session
 // from the store. If the store names another node, that one is asked, too. If this node is shutting
 // down, another one takes its place.
-func (h *Handler) route(w http.ResponseWriter, r *http.Request, expected expectedBody) *refusal {
-	t := &trip{w: w, r: r, expected: expected}
-	defer t.release()
-	if h.savings != nil && isByNode(t.r) && h.table.drains() {
+func (a *arrival) route() *refusal {
+	a.travels = true
+	defer a.arrives()
+	if a.h.savings != nil && a.byNode && a.h.table.drains() {
 		return misdirected("", false)
 	}
-	to, node := h.firstHop(t.r)
-	t.tried = append(t.tried, node)
-	return h.travel(t, to, node)
+	to, node := a.firstHop()
+	a.tried = append(a.tried, node)
+	return a.travel(to, node)
 }
 
 // travel has a request served by a node, or the next one. To is nil if it begins here.
-func (h *Handler) travel(t *trip, to http.Handler, node string) *refusal {
-	session := t.r.Header.Get(headerSession)
+func (a *arrival) travel(to http.Handler, node string) *refusal {
+	h, session := a.h, a.session
 	for {
 		if to == nil {
-			to, node = h.another(t)
+			to, node = a.another()
 		}
 		if to == nil {
 			if signal.IsClosed(h.stopped) {
-				return h.closed(t.r)
+				return a.closed()
 			}
-			refused := h.serveHere(t.w, t.r, t.expected, t)
+			refused := a.serveHere()
 			if refused == nil || refused.owner == "" {
 				return refused
 			}
-			if to, node = h.nextHop(t, refused.owner), refused.owner; to == nil && !h.agree(t, node) {
-				return notHere(t, refused)
+			if to, node = a.nextHop(refused.owner), refused.owner; to == nil && !a.agree(node) {
+				return a.notHere(refused)
 			}
 			continue
 		}
-		served, owner, refused := h.hop(t, to)
+		served, owner, refused := a.hop(to)
 		if served {
 			h.owners.put(session, node)
 			return refused
 		}
-		if owner == h.node && h.table.drains() && h.agree(t, owner) {
-			t.hops--
+		if owner == h.node && h.table.drains() && a.agree(owner) {
+			a.hops--
 			continue
 		}
 		if h.owners.drop(session); h.savings == nil {
 			return sessionNotFound(jsonrpc.ID{})
 		}
-		to, node = h.nextHop(t, owner), owner
+		to, node = a.nextHop(owner), owner
 	}
 }
 
@@ -162,9 +157,9 @@ func (h *Handler) travel(t *trip, to http.Handler, node string) *refusal {
 // and the name of that node if the session is not where it began. It returns nil if this node
 // serves the request. Nodes that disagree must not forward a request in circles, so a request
 // that was forwarded goes no further, unless a node names another.
-func (h *Handler) firstHop(r *http.Request) (to http.Handler, node string) {
-	session := r.Header.Get(headerSession)
-	if session == "" || h.options.Router == nil || wasForwarded(r) || h.restores.has(session) {
+func (a *arrival) firstHop() (to http.Handler, node string) {
+	h, session := a.h, a.session
+	if session == "" || h.options.Router == nil || a.wasForwarded() || h.restores.has(session) {
 		return nil, ""
 	}
 	if node := h.owners.get(session); node != "" {
@@ -178,50 +173,24 @@ func (h *Handler) firstHop(r *http.Request) (to http.Handler, node string) {
 
 // nextHop returns a handler that forwards a request to a node that was named as the owner of its
 // session, or nil if the request cannot go there, or has come far enough.
-func (h *Handler) nextHop(t *trip, node string) http.Handler {
-	if node == "" || node == h.node || h.options.Router == nil || wasForwarded(t.r) || t.hops >= mostHops || slices.Contains(t.tried, node) {
+func (a *arrival) nextHop(node string) http.Handler {
+	if node == "" || node == a.h.node || a.h.options.Router == nil || a.wasForwarded() || a.hops >= mostHops || slices.Contains(a.tried, node) {
 		return nil
 	}
-	t.tried = append(t.tried, node)
-	return h.options.Router.ReachNode(node)
+	a.tried = append(a.tried, node)
+	return a.h.options.Router.ReachNode(node)
 }
 
 // notHere refuses a request whose session is at a node to which this one does not forward it.
-func notHere(t *trip, refused *refusal) *refusal {
+func (a *arrival) notHere(refused *refusal) *refusal {
 	switch {
-	case isByNode(t.r):
-		return misdirected(refused.owner, t.checked)
-	case wasForwarded(t.r):
+	case a.byNode:
+		return misdirected(refused.owner, a.checked)
+	case a.wasForwarded():
 		return sessionNotFound(jsonrpc.ID{})
 	default:
 		return refused
 	}
-}
-
-// arrive establishes the sender of a request, and makes sure that its session is here if it can
-// be. T is nil if that is nothing to look after.
-func (h *Handler) arrive(r *http.Request, t *trip) (*transport.Origin, *refusal) {
-	if t == nil {
-		return h.originOf(r)
-	}
-	if t.origin == nil { // a sender may prove who it is only once for each request
-		if t.checked {
-			r = r.WithContext(context.WithValue(r.Context(), checkedKey{}, checkedKey{}))
-		}
-		origin, refused := h.originOf(r)
-		if refused != nil {
-			return nil, refused
-		}
-		t.origin, t.checked = origin, true
-	}
-	if h.savings == nil || !h.isAway(r) {
-		return t.origin, nil
-	}
-	refused := h.restore(r, t.origin)
-	if t.unknown = refused != nil && refused.unknown; t.unknown {
-		return t.origin, nil // it is refused when its body was read, as without a store
-	}
-	return t.origin, refused
 }
 
 // owners are the nodes of sessions that are not where they began, as far as this node has

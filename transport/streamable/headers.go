@@ -5,9 +5,7 @@ import (
 	"net/http"
 	"strings"
 
-	httpheader "github.com/bowline-mcp/bowline/internal/header"
 	"github.com/bowline-mcp/bowline/protocol"
-	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
@@ -92,59 +90,6 @@ func isToken(value string, limit int) bool {
 
 // isVisible reports whether c is a visible ASCII character.
 func isVisible(c rune) bool { return '!' <= c && c <= '~' }
-
-// checkSource refuses requests that a browser sends for a page of another site, or under
-// a rebound host name (HandlerOptions.AllowedOrigins, AllowedHosts).
-func (o *HandlerOptions) checkSource(r *http.Request) *refusal {
-	allowed := web.Allowed{Origins: o.AllowedOrigins, Hosts: o.AllowedHosts}
-	if err := allowed.Check(r); err != nil {
-		return &refusal{status: http.StatusForbidden, denied: true, text: err.Error()}
-	}
-	return nil
-}
-
-// checkMediaTypes checks the type of a POSTed body, and the response types that the
-// client accepts.
-func checkMediaTypes(header http.Header) *refusal {
-	problem := web.CheckBody(header)
-	switch {
-	case problem != "":
-		return &refusal{status: http.StatusUnsupportedMediaType, text: problem}
-	case !accepts(header, web.TypeJSON) || !accepts(header, web.TypeEvents):
-		return &refusal{status: http.StatusNotAcceptable, text: "Accept must include " + web.TypeJSON + " and " + web.TypeEvents}
-	default:
-		return nil
-	}
-}
-
-// checkLegacyVersion checks the version header of a request with a session.
-func checkLegacyVersion(header http.Header, id jsonrpc.ID) *refusal {
-	if version := header.Get(headerVersion); version != "" && !protocol.IsLegacy(version) {
-		return invalid(id, "%s is %.80q: supported with a session are %s", headerVersion, version,
-			strings.Join(protocol.LegacyVersions(), ", "))
-	}
-	return nil
-}
-
-// checkMirrors compares a modern message with the headers that mirror it. It accepts a
-// message that names no revision; other checks refuse that.
-func checkMirrors(header http.Header, m *body) *refusal {
-	text := ""
-	if m.modern() {
-		text = differs(header, headerVersion, textOf(m.meta.Version), verbatim)
-	}
-	if isRequest := m.Kind == jsonrpc.KindRequest; text == "" && (isRequest || len(header[headerMethod]) > 0) {
-		text = differs(header, headerMethod, m.Method, verbatim)
-	}
-	method, _ := protocol.MethodInfo(m.Method)
-	if name := method.NameOf(m.Params); text == "" && (name != "" || method.NameParam != "" && len(header[headerName]) > 0) {
-		text = differs(header, headerName, name, httpheader.Decode)
-	}
-	if text == "" {
-		return nil
-	}
-	return &refusal{status: http.StatusBadRequest, code: protocol.CodeHeaderMismatch, id: m.requestID(), text: text}
-}
 
 // differs returns how a header differs from the value that it should mirror, or "" if it
 // is correct.

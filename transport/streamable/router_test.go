@@ -41,10 +41,11 @@ func (r *fixedRouter) Reach(session string) http.Handler {
 
 // asked returns the handler that forwards a request first, or nil.
 func asked(h *Handler, r *http.Request) http.Handler {
-	if !h.isAway(r) {
+	a := h.arrive(httptest.NewRecorder(), r, expectedBody{})
+	if !a.isAway() {
 		return nil
 	}
-	to, _ := h.firstHop(r)
+	to, _ := a.firstHop()
 	return to
 }
 
@@ -134,7 +135,7 @@ func TestRouterForwardsAtMostABody(t *testing.T) {
 		if r.ContentLength = c.length; c.body == nil {
 			r.Body = nil
 		}
-		_, _, refused := h.hop(&trip{w: w, r: r, expected: expectedBody{control: *http.NewResponseController(w), since: time.Now()}}, router.to)
+		_, _, refused := h.arrive(w, r, expectedBody{control: *http.NewResponseController(w), since: time.Now()}).hop(router.to)
 		if (refused != nil) != c.refused || (got == nil) != c.refused {
 			t.Errorf("%s: got the refusal %v", c.name, refused)
 			continue
@@ -212,7 +213,7 @@ func TestRouterSetsNoDeadlineAfterTheRequest(t *testing.T) {
 	h, router := routed(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { late = r.Body }))
 	w := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
 	r := httptest.NewRequest("POST", "/", strings.NewReader("body"))
-	h.hop(&trip{w: w, r: r, expected: expectedBody{control: *http.NewResponseController(w)}}, router.to)
+	h.arrive(w, r, expectedBody{control: *http.NewResponseController(w)}).hop(router.to)
 	if got, err := io.ReadAll(late); string(got) != "body" || err != nil || len(w.deadlines) > 0 {
 		t.Errorf("got %q, %v and the deadlines %v, want the body and no deadline", got, err, w.deadlines)
 	}

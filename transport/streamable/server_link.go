@@ -156,8 +156,8 @@ func (l *serverLink) End(stream transport.Stream) {
 }
 
 // deliver delivers a message that is not a request, for one credit of Main.
-func (l *serverLink) deliver(w http.ResponseWriter, r *http.Request, b *body) *refusal {
-	ctx, cancel := context.WithTimeout(r.Context(), roomPatience)
+func (l *serverLink) deliver(ctx context.Context, w http.ResponseWriter, b *body) *refusal {
+	ctx, cancel := context.WithTimeout(ctx, roomPatience)
 	defer cancel()
 	if c := l.credit.claim(1); c != nil && !l.credit.wait(ctx, l.untilClosing(), c) {
 		if ctx.Err() != nil && !l.isEnding.Load() {

@@ -133,7 +133,7 @@ func (main *mainStream) remove(w *response) (writableDue bool) {
 // listen serves a GET request until its stream ends. The stream continues after the
 // event that the client names or, if it names none, after the last one that a listener
 // got. It leaves out events that are no longer stored.
-func (l *serverLink) listen(w http.ResponseWriter, r *http.Request, o *HandlerOptions, from *eventID) *refusal {
+func (l *serverLink) listen(ctx context.Context, w http.ResponseWriter, o *HandlerOptions, from *eventID) *refusal {
 	s := newResponse(l, w, o.KeepAlive)
 	if !s.canFlush() {
 		return cannotFlush(jsonrpc.ID{})
@@ -160,10 +160,10 @@ func (l *serverLink) listen(w http.ResponseWriter, r *http.Request, o *HandlerOp
 		s.forget()
 	}()
 	s.begin()
-	err := s.catchUpMain(r.Context(), head)
+	err := s.catchUpMain(ctx, head)
 	l.tellMissing(s, o)
 	if err == nil {
-		s.stream(r.Context(), nil, func([]transport.Outbound) {}) // the end of this stream is not reported, because the client may come back
+		s.stream(ctx, nil, func([]transport.Outbound) {}) // the end of this stream is not reported, because the client may come back
 	}
 	return nil
 }

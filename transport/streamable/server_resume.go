@@ -36,14 +36,14 @@ var errReplaced = io.EOF
 
 // resume serves a GET request that resumes the stream of a request where its client has
 // lost it.
-func (h *Handler) resume(l *serverLink, w http.ResponseWriter, r *http.Request, id eventID) *refusal {
-	to := newResponse(l, w, h.options.KeepAlive)
+func (l *serverLink) resume(ctx context.Context, w http.ResponseWriter, o *HandlerOptions, id eventID) *refusal {
+	to := newResponse(l, w, o.KeepAlive)
 	if !to.canFlush() {
 		return cannotFlush(jsonrpc.ID{})
 	}
 	defer to.forget()
-	to.numbered = &numbering{to: to, stream: id.stream, at: id.index, retry: h.options.Retry}
-	return to.numbered.resume(r.Context())
+	to.numbered = &numbering{to: to, stream: id.stream, at: id.index, retry: o.Retry}
+	return to.numbered.resume(ctx)
 }
 
 // resume writes the stored events of the stream, and then what follows.

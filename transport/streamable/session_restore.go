@@ -265,12 +265,12 @@ func (h *Handler) replay(l *serverLink, r *http.Request, origin *transport.Origi
 		return shuttingDown(jsonrpc.ID{})
 	}
 	record := &l.saved.record // nobody changes these parts of it
-	version, rejected := h.initializeAs(l, r, slices.Clone(record.Initialize), origin)
+	version, rejected := h.initializeAs(r.Context(), l, slices.Clone(record.Initialize), origin)
 	if rejected || version != "" && version != record.Version {
 		l.saved.end(false)
 		return &refusal{unknown: true}
 	}
-	if version == "" || l.initialized(r, origin) != nil {
+	if version == "" || l.initialized(r.Context(), origin) != nil {
 		return moving(jsonrpc.ID{})
 	}
 	if isOpen = h.table.accepted(l); !isOpen {
