@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/cluster/internal/sharing"
-	"github.com/bowline-mcp/bowline/internal/signal"
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
@@ -256,7 +256,7 @@ func (e *exclusive) follow(run *serverRun) {
 	stuck := run.shared.Close(0)
 	e.mu.Lock()
 	lived := time.Since(run.began) >= provenAfter
-	left := signal.IsClosed(run.shared.Ready()) && run.shared.Reason() == transport.ErrClosed // its client has closed the link
+	left := wait.IsClosed(run.shared.Ready()) && run.shared.Reason() == transport.ErrClosed // its client has closed the link
 	if lived {
 		e.failures = 0
 	}

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bowline-mcp/bowline/internal/pause"
+	"github.com/bowline-mcp/bowline/internal/wait"
 )
 
 // The keys of members are known, and no others: not that of an earlier process of a node, and not
@@ -77,7 +77,7 @@ func TestPeersAreReadInOrder(t *testing.T) {
 	}()
 	for began := time.Now(); n.peers.mu.TryLock(); {
 		n.peers.mu.Unlock()
-		if time.Since(began) > 10*time.Second || pause.For(t.Context(), time.Millisecond) != nil {
+		if time.Since(began) > 10*time.Second || wait.Sleep(t.Context(), time.Millisecond) != nil {
 			t.Error("an update reads the members while others can be applied")
 			break
 		}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/auth"
-	"github.com/bowline-mcp/bowline/internal/pause"
+	"github.com/bowline-mcp/bowline/internal/wait"
 )
 
 const (
@@ -121,7 +121,7 @@ func (l *logins) Locked(ctx context.Context, k auth.Key, f func(*auth.Entry) (*a
 
 // lock waits until no caller of the cluster has the lock of a key.
 func (l *logins) lock(ctx context.Context, key string) (release func(context.Context) error, err error) {
-	for wait := shortestLockWait; ; wait = min(2*wait, longestLockWait) {
+	for delay := shortestLockWait; ; delay = min(2*delay, longestLockWait) {
 		err = l.node.persist(ctx, func(ctx context.Context) error {
 			attempt, cancel := context.WithTimeout(ctx, loginAttempt)
 			defer cancel()
@@ -134,7 +134,7 @@ func (l *logins) lock(ctx context.Context, key string) (release func(context.Con
 		if !errors.Is(err, ErrExists) {
 			return release, err
 		}
-		if err := pause.For(ctx, wait); err != nil {
+		if err := wait.Sleep(ctx, delay); err != nil {
 			return nil, err
 		}
 	}

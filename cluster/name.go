@@ -6,8 +6,8 @@ import (
 	"errors"
 
 	"github.com/bowline-mcp/bowline/cluster/internal/hop"
-	"github.com/bowline-mcp/bowline/internal/pause"
 	"github.com/bowline-mcp/bowline/internal/seal"
+	"github.com/bowline-mcp/bowline/internal/wait"
 )
 
 const nodePrefix = "node."
@@ -51,7 +51,7 @@ func (n *Node) takeName(ctx context.Context) error {
 			waits = true
 			n.log.Info("cluster: another process has the name of this node; waiting for its lease to end", "within", leaseTTL)
 		}
-		if waited := pause.For(ctx, retryEvery); waited != nil {
+		if waited := wait.Sleep(ctx, retryEvery); waited != nil {
 			return errors.Join(waited, err)
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/cluster/internal/hop"
-	"github.com/bowline-mcp/bowline/internal/pause"
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
@@ -28,7 +28,7 @@ func (s *sessions) Take(ctx context.Context, session, identity string) (streamab
 		}
 		// Another writer was faster, or the server of the Engine is perhaps being replaced. An
 		// isolated node does not expect that, and its clients find another node.
-		if state, _ := s.node.State(); state == Isolated || pause.For(ctx, takePause) != nil {
+		if state, _ := s.node.State(); state == Isolated || wait.Sleep(ctx, takePause) != nil {
 			return streamable.SessionRecord{}, err
 		}
 	}
@@ -44,7 +44,7 @@ func (s *sessions) awaitOwner(ctx context.Context, o owner) {
 	defer cancel()
 	for {
 		m, _ := s.node.Member(o.Node)
-		if m.Epoch == o.Epoch && m.Address != "" || pause.For(ctx, takePause) != nil {
+		if m.Epoch == o.Epoch && m.Address != "" || wait.Sleep(ctx, takePause) != nil {
 			return
 		}
 	}
@@ -79,7 +79,7 @@ func (b *beginner) await(ctx context.Context, none error) error {
 		if m, _ := b.node.Member(b.name); m.Address != "" && m.Address != b.was.Address {
 			return &streamable.OwnedError{Node: b.name}
 		}
-		if pause.For(ctx, takePause) != nil {
+		if wait.Sleep(ctx, takePause) != nil {
 			return none
 		}
 	}
@@ -140,7 +140,7 @@ func (s *sessions) beginTake(ctx context.Context, session, identity string) erro
 			return nil
 		}
 		s.mu.Unlock()
-		if err := pause.For(ctx, takePause); err != nil {
+		if err := wait.Sleep(ctx, takePause); err != nil {
 			return err
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bowline-mcp/bowline/internal/pause"
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
 
@@ -161,7 +161,7 @@ func (s *sessions) prepare() {
 		ctx, cancel := context.WithTimeout(s.node.ctx, saveAttempt)
 		_, err := s.bucket.open(ctx)
 		cancel()
-		if err == nil || pause.For(s.node.ctx, retryEvery) != nil {
+		if err == nil || wait.Sleep(s.node.ctx, retryEvery) != nil {
 			return
 		}
 	}
@@ -241,7 +241,7 @@ func (s *sessions) pump() {
 // queueAgain queues the sessions that were refused, after a pause: as many as can be written at a
 // time, so that a full bucket is not asked for all of them each second.
 func (s *sessions) queueAgain() {
-	stopped := pause.For(s.node.ctx, retryEvery)
+	stopped := wait.Sleep(s.node.ctx, retryEvery)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.pauses = false
@@ -263,7 +263,7 @@ func (s *sessions) write(o *ownSession) {
 	ours := true
 	var err error
 	for ours && s.begin(o) {
-		if ours, err = s.attempt(o); refused(err) || err != nil && pause.For(s.node.ctx, retryEvery) != nil {
+		if ours, err = s.attempt(o); refused(err) || err != nil && wait.Sleep(s.node.ctx, retryEvery) != nil {
 			break
 		}
 	}

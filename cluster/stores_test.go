@@ -20,7 +20,7 @@ import (
 	"github.com/bowline-mcp/bowline/cluster"
 	"github.com/bowline-mcp/bowline/cluster/clustertest"
 	"github.com/bowline-mcp/bowline/features/server"
-	"github.com/bowline-mcp/bowline/internal/pause"
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/proptest"
 	"github.com/bowline-mcp/bowline/proptest/stores"
 	"github.com/bowline-mcp/bowline/protocol"
@@ -167,7 +167,7 @@ func TestSpentOnceInTheCluster(t *testing.T) {
 // rest lets virtual time pass.
 func rest(t *testing.T, d time.Duration) {
 	t.Helper()
-	if err := pause.For(t.Context(), d); err != nil {
+	if err := wait.Sleep(t.Context(), d); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/cluster/internal/sharing"
-	"github.com/bowline-mcp/bowline/internal/signal"
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/inmem"
 	"github.com/bowline-mcp/bowline/transport/stdio"
@@ -123,7 +123,7 @@ func (u *upstream) open(ctx context.Context) (transport.Link, error) {
 // join returns a link for one more client of this process. It returns nil when the server has
 // ended.
 func (r *serverRun) join(ctx context.Context) (transport.Link, error) {
-	if signal.IsClosed(r.shared.Done()) {
+	if wait.IsClosed(r.shared.Done()) {
 		return nil, await(ctx, r.over)
 	}
 	select {

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bowline-mcp/bowline/internal/signal"
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/stdio"
 )
@@ -93,7 +93,7 @@ func (e *exclusive) await(ctx context.Context) (*serverRun, error) {
 		if in.closed || in.asked || in.run == nil && !in.claimed {
 			return nil, errNotHere
 		}
-		if in.run != nil && !signal.IsClosed(in.run.shared.Done()) {
+		if in.run != nil && !wait.IsClosed(in.run.shared.Done()) {
 			select {
 			case <-in.run.shared.Ready():
 				return in.run, nil

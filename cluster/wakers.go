@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bowline-mcp/bowline/internal/signal"
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
@@ -101,7 +101,7 @@ func (w *wakers) areThere() bool {
 
 func (w *wakers) forgetEnded() {
 	for waker := range w.asked {
-		if signal.IsClosed(waker.Done()) {
+		if wait.IsClosed(waker.Done()) {
 			delete(w.asked, waker)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/bowline-mcp/bowline/internal/signal"
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
@@ -32,10 +32,10 @@ type Conn struct {
 	counters      counters
 	background    atomic.Pointer[background] // nil before the first
 	stopping      atomic.Bool
-	heard         atomic.Bool   // the peer has sent a message
-	done          signal.Signal // fires when the Conn has closed for good
-	epoch         uint64        // with which the next Run continues
-	gap           *gap          // the loop's; nil while the Conn is ready, and before it was
+	heard         atomic.Bool // the peer has sent a message
+	done          wait.Signal // fires when the Conn has closed for good
+	epoch         uint64      // with which the next Run continues
+	gap           *gap        // the loop's; nil while the Conn is ready, and before it was
 
 	makeSlots sync.Once
 	slots     chan struct{} // see sendSlots

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
-	"github.com/bowline-mcp/bowline/internal/pause"
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
@@ -121,7 +121,7 @@ func TestConnIsInterruptedInAnyState(t *testing.T) {
 		handshake func(context.Context, *conn.Incarnation) error
 		state     conn.State
 	}{
-		"starting":               {func(ctx context.Context) (transport.Link, error) { return nil, pause.For(ctx, time.Hour) }, nil, conn.Starting},
+		"starting":               {func(ctx context.Context) (transport.Link, error) { return nil, wait.Sleep(ctx, time.Hour) }, nil, conn.Starting},
 		"starting, link is late": {func(ctx context.Context) (transport.Link, error) { <-ctx.Done(); return late, nil }, nil, conn.Starting},
 		"initializing":           {fresh, hanging, conn.Initializing},
 		"ready":                  {fresh, nil, conn.Ready},
@@ -328,7 +328,7 @@ func TestStopAndInterruption(t *testing.T) {
 // Guarantees: G-0001.15
 func TestInterruptionWhileClosing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		s := &script{onClose: func() error { return pause.For(context.Background(), 50*time.Millisecond) }}
+		s := &script{onClose: func() error { return wait.Sleep(context.Background(), 50*time.Millisecond) }}
 		r, interrupt := interruptible(t, conn.New(opens(s), conn.Options{Final: func(conn.Reason) bool { return true }}))
 		s.lose(transport.Loss{Reason: io.EOF})
 		synctest.Wait()
@@ -350,7 +350,7 @@ func TestCloseDuringAnInterruption(t *testing.T) {
 		opened := 0
 		c := conn.New(opening(func(context.Context) (transport.Link, error) {
 			opened++
-			return &script{onClose: func() error { return pause.For(context.Background(), 50*time.Millisecond) }}, nil
+			return &script{onClose: func() error { return wait.Sleep(context.Background(), 50*time.Millisecond) }}, nil
 		}), conn.Options{})
 		_, interrupt := interruptible(t, c)
 		closing, interrupted := make(chan error, 1), make(chan error, 1)

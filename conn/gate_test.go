@@ -11,13 +11,13 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
-	"github.com/bowline-mcp/bowline/internal/pause"
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
 // handshakeTaking returns a handshake that takes the given time.
 func handshakeTaking(d time.Duration) func(context.Context, *conn.Incarnation) error {
-	return func(ctx context.Context, _ *conn.Incarnation) error { return pause.For(ctx, d) }
+	return func(ctx context.Context, _ *conn.Incarnation) error { return wait.Sleep(ctx, d) }
 }
 
 // A fleet is a set of Conns that share a gate.
@@ -86,10 +86,10 @@ func TestGateLimitsConcurrentStarts(t *testing.T) {
 		for range many {
 			f.runs = append(f.runs, start(conn.New(opening(func(ctx context.Context) (transport.Link, error) {
 				count.begin()
-				return new(script), pause.For(ctx, open)
+				return new(script), wait.Sleep(ctx, open)
 			}), conn.Options{Gate: f.gate, Handshake: func(ctx context.Context, _ *conn.Incarnation) error {
 				defer count.end()
-				return pause.For(ctx, shake)
+				return wait.Sleep(ctx, shake)
 			}})))
 		}
 		for _, r := range f.runs {
@@ -242,7 +242,7 @@ func TestConnThatWaitsForAPlaceDoesNotTimeOut(t *testing.T) {
 func TestStatusOfAnAdmittedConn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := &fleet{t: t, gate: new(conn.Gate)}
-		c := f.join(func(ctx context.Context) (transport.Link, error) { return nil, pause.For(ctx, time.Hour) }, conn.Options{})
+		c := f.join(func(ctx context.Context) (transport.Link, error) { return nil, wait.Sleep(ctx, time.Hour) }, conn.Options{})
 		if status := c.Status(); status.State != conn.Starting || status.Reason.Kind != conn.Admitted {
 			t.Errorf("%s, %v; want starting, Admitted", status.State, status.Reason)
 		}
@@ -298,7 +298,7 @@ func TestLoopThatEndsGivesItsPlaceBack(t *testing.T) {
 	slow := func(context.Context) (transport.Link, error) {
 		return &script{
 			onSend:  func(*script, transport.Outbound) error { panic("send") },
-			onClose: func() error { return pause.For(context.Background(), 100*time.Millisecond) },
+			onClose: func() error { return wait.Sleep(context.Background(), 100*time.Millisecond) },
 		}, nil
 	}
 	calls := func(ctx context.Context, i *conn.Incarnation) error {

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/bowline-mcp/bowline/internal/signal"
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
@@ -30,7 +30,7 @@ type loop struct {
 	served      *servedContext // the context of Start, without its end; contexts of handlers derive from it
 	over        func(error)    // the argument of Start; called at the end
 	unwatch     func() bool    // stops watching the context of Start; nil if nothing watches it
-	ended       signal.Signal  // the end of the loop
+	ended       wait.Signal    // the end of the loop
 	serving     atomic.Int32   // handlers that run on goroutines of the link, which count themselves
 	begun       bool           // the core was started
 	endsInClose bool           // the loop was started with Begin: it may end on a lent goroutine

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/bowline-mcp/bowline/internal/signal"
+	"github.com/bowline-mcp/bowline/internal/wait"
 )
 
 // A Status is the state of a Conn at one moment, and why it is in that state.
@@ -19,8 +19,8 @@ type Status struct {
 	LastFailure Reason    `json:"lastFailure,omitzero"` // why the last incarnation failed; zero if none has
 	Heard       bool      `json:"heard,omitzero"`       // the peer has sent a message since the Conn was created
 
-	lost     uint64         // the last incarnation that was lost; 0 if none
-	replaced *signal.Signal // fires when there is a newer Status
+	lost     uint64       // the last incarnation that was lost; 0 if none
+	replaced *wait.Signal // fires when there is a newer Status
 }
 
 // A statusCell contains the present status of a Conn. The loop replaces it, and anybody reads
@@ -33,8 +33,8 @@ type statusCell struct {
 	mu       sync.Mutex
 	reason   Reason
 	since    time.Time
-	failure  *failure       // nil if nothing has failed
-	replaced *signal.Signal // fires when there is a newer status; nil until somebody reads this one
+	failure  *failure     // nil if nothing has failed
+	replaced *wait.Signal // fires when there is a newer status; nil until somebody reads this one
 }
 
 // A failure is the part of a status that is about failures to connect.
@@ -82,7 +82,7 @@ func (c *statusCell) watch() Status {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.replaced == nil {
-		c.replaced = new(signal.Signal)
+		c.replaced = new(wait.Signal)
 	}
 	s := c.locked()
 	s.replaced = c.replaced

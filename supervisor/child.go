@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/bowline-mcp/bowline/internal/signal"
+	"github.com/bowline-mcp/bowline/internal/wait"
 )
 
 // A ChildSpec describes a child: OTP's child specification. Either Run or
@@ -89,11 +89,11 @@ type Child struct {
 	spec       ChildSpec
 
 	// The supervisor's mutex guards all fields below.
-	key          uint64        // grows with each start
-	started      signal.Signal // fires when Init has returned
-	hasStarted   bool          // the child has started at least once
-	done         signal.Signal // fires when the child has terminated
-	err          error         // why it has terminated; set before done
+	key          uint64      // grows with each start
+	started      wait.Signal // fires when Init has returned
+	hasStarted   bool        // the child has started at least once
+	done         wait.Signal // fires when the child has terminated
+	err          error       // why it has terminated; set before done
 	terminatedAt instant
 	hidden       bool // deleted: not listed after it has terminated
 
@@ -108,7 +108,7 @@ type Child struct {
 	goroutines  int                     // how many goroutines of Run and Drain are running
 	pendingEnd  message                 // the message that Run has ended; it waits until Drain has returned, too
 	stopAsked   bool                    // the child was told to stop
-	overdue     signal.Signal           // fires when the child still runs after its Shutdown
+	overdue     wait.Signal             // fires when the child still runs after its Shutdown
 	failure     error                   // how the child failed
 
 	// These belong to all Runs.
@@ -167,7 +167,7 @@ func (c *Child) Stop(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	switch { // several cases may apply
-	case signal.IsClosed(done):
+	case wait.IsClosed(done):
 		return c.Err()
 	case ctx.Err() != nil:
 		return fmt.Errorf("%w: %w", c.stuckError(), context.Cause(ctx))
@@ -233,7 +233,7 @@ func (c *Child) askToRestart() error {
 		return errStopping
 	}
 	if c.started.HasFired() {
-		c.started = signal.Signal{}
+		c.started = wait.Signal{}
 	}
 	s.step(&message{kind: restartAsked, child: c.key})
 	return nil
@@ -286,11 +286,11 @@ func (c *Child) awaitStart(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	switch { // several cases may apply; the first one says most
-	case signal.IsClosed(started):
+	case wait.IsClosed(started):
 		return nil
-	case signal.IsClosed(done):
+	case wait.IsClosed(done):
 		return c.startError()
-	case signal.IsClosed(overdue):
+	case wait.IsClosed(overdue):
 		return c.stuckError()
 	default:
 		return context.Cause(ctx)

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
-	"github.com/bowline-mcp/bowline/internal/signal"
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/supervisor/registry"
 )
 
@@ -107,13 +107,13 @@ func (c *connection) drain(ctx context.Context) error {
 // outcome implements resource. If its name could not be registered again, the Conn of
 // the earlier Run must be discarded, too.
 func (c *connection) outcome(err error) (final, resumes bool) {
-	return !c.canResume(err), c.resumable && !signal.IsClosed(c.Done())
+	return !c.canResume(err), c.resumable && !wait.IsClosed(c.Done())
 }
 
 // canResume reports whether another Run can continue after one that returned
 // err.
 func (c *connection) canResume(err error) bool {
-	return !signal.IsClosed(c.Done()) && (errors.As(err, new(*conn.PanicError)) || errors.Is(err, conn.ErrInterrupted))
+	return !wait.IsClosed(c.Done()) && (errors.As(err, new(*conn.PanicError)) || errors.Is(err, conn.ErrInterrupted))
 }
 
 // discard implements resource. A stopped Conn closes for good when it runs, and

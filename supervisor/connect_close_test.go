@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
-	"github.com/bowline-mcp/bowline/internal/signal"
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/supervisor"
 	"github.com/bowline-mcp/bowline/supervisor/registry"
 	"github.com/bowline-mcp/bowline/transport"
@@ -121,7 +121,7 @@ func TestConnectWaitsForEarlierInits(t *testing.T) {
 			}
 		})
 		synctest.Wait()
-		if signal.IsClosed(link.binds) {
+		if wait.IsClosed(link.binds) {
 			t.Error("the Conn was started while an earlier Init ran")
 		}
 		close(free)

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/bowline-mcp/bowline/internal/signal"
+	"github.com/bowline-mcp/bowline/internal/wait"
 )
 
 // The shell passes messages to the core and performs its effects. The goroutine that
@@ -120,7 +120,7 @@ func (s *Supervisor) launch(c *Child) {
 	}
 	c.cancel, c.begun, c.cancelledBy = nil, false, nil
 	if c.overdue.HasFired() {
-		c.overdue = signal.Signal{}
+		c.overdue = wait.Signal{}
 	}
 	c.goroutines = 1
 	ctx := context.Background()

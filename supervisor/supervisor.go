@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bowline-mcp/bowline/internal/signal"
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/supervisor/registry"
 )
 
@@ -94,9 +94,9 @@ type Supervisor struct {
 // A lifetime lasts from a begin to the following stop. A root supervisor has
 // one, a nested supervisor one for each time that its parent runs it.
 type lifetime struct {
-	since time.Time     // when the supervisor entered its state
-	ready signal.Signal // the children it began with have started
-	done  signal.Signal // the supervisor has stopped
+	since time.Time   // when the supervisor entered its state
+	ready wait.Signal // the children it began with have started
+	done  wait.Signal // the supervisor has stopped
 
 	gaveUp   *IntensityError // nil unless the supervisor gave up
 	gaveUpOn *Child          // the child whose restart was one too many
@@ -196,7 +196,7 @@ func (s *Supervisor) enlist(c *Child) error {
 	}
 	s.keys++
 	c.key, c.err, c.failure = s.keys, nil, nil
-	c.started, c.done, c.overdue, c.hidden = signal.Signal{}, signal.Signal{}, signal.Signal{}, false
+	c.started, c.done, c.overdue, c.hidden = wait.Signal{}, wait.Signal{}, wait.Signal{}, false
 	s.byID[c.spec.ID] = c
 	s.step(&message{kind: added, child: c.key, handle: c, traits: c.spec.traits()})
 	return nil

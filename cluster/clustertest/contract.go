@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/bowline-mcp/bowline/cluster"
-	"github.com/bowline-mcp/bowline/internal/pause"
+	"github.com/bowline-mcp/bowline/internal/wait"
 )
 
 // A Harness makes the Engines that EngineContract checks.
@@ -182,7 +182,7 @@ func (s *suite) create(b cluster.Bucket, key, value string) uint64 {
 func (s *suite) await(what string, check func() bool) {
 	s.t.Helper()
 	for !check() {
-		if err := pause.For(s.ctx, time.Millisecond); err != nil {
+		if err := wait.Sleep(s.ctx, time.Millisecond); err != nil {
 			s.t.Fatalf("still not: %s (%v)", what, err)
 		}
 	}

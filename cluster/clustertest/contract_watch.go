@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/bowline-mcp/bowline/cluster"
-	"github.com/bowline-mcp/bowline/internal/pause"
+	"github.com/bowline-mcp/bowline/internal/wait"
 )
 
 // A view is the map that a Watch builds.
@@ -259,7 +259,7 @@ func (s *suite) valueExpires() {
 	putAt := time.Now()
 	_, err := buckets[0].Put(s.ctx, "put", nil)
 	s.must(err)
-	s.must(pause.For(s.ctx, 500*time.Millisecond))
+	s.must(wait.Sleep(s.ctx, 500*time.Millisecond))
 	renewed := time.Now()
 	revision, err = buckets[0].Update(s.ctx, "renewed", []byte("value"), revision)
 	s.must(err)

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/cluster"
-	"github.com/bowline-mcp/bowline/internal/pause"
+	"github.com/bowline-mcp/bowline/internal/wait"
 )
 
 // in runs a test in a bubble, with two Engines and a bucket. Times are exact there.
@@ -55,7 +55,7 @@ func took(t *testing.T, what string, since time.Time, want time.Duration) {
 // pass lets time pass.
 func pass(t *testing.T, d time.Duration) {
 	t.Helper()
-	if err := pause.For(t.Context(), d); err != nil {
+	if err := wait.Sleep(t.Context(), d); err != nil {
 		t.Fatal(err)
 	}
 }

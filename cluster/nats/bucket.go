@@ -14,7 +14,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/cluster"
 	"github.com/bowline-mcp/bowline/cluster/internal/rules"
-	"github.com/bowline-mcp/bowline/internal/pause"
+	"github.com/bowline-mcp/bowline/internal/wait"
 )
 
 const (
@@ -61,7 +61,7 @@ func (b *bucket) open(ctx context.Context) error {
 		if !again(err) {
 			return err
 		}
-		if paused := pause.For(ctx, retryEvery); paused != nil {
+		if paused := wait.Sleep(ctx, retryEvery); paused != nil {
 			return fmt.Errorf("%w: %w; %w", cluster.ErrUnavailable, paused, err)
 		}
 	}
@@ -177,7 +177,7 @@ func (b *bucket) do(ctx context.Context, operation func(*operation) error) error
 				return err
 			}
 		}
-		if paused := pause.For(ctx, retryEvery); paused != nil {
+		if paused := wait.Sleep(ctx, retryEvery); paused != nil {
 			return fmt.Errorf("%w: %w; %w", cluster.ErrUnavailable, paused, err)
 		}
 	}

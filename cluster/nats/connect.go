@@ -14,7 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/bowline-mcp/bowline/cluster"
-	"github.com/bowline-mcp/bowline/internal/pause"
+	"github.com/bowline-mcp/bowline/internal/wait"
 )
 
 // A ServerError says that a server does not have what an Engine needs.
@@ -59,7 +59,7 @@ func (e *engine) connect(ctx context.Context, secure bool) error {
 		if attempt == 1 && e.options.Dial == nil {
 			e.log.Warn("NATS cannot be reached yet", "servers", e.options.redacted(), "err", err)
 		}
-		if paused := pause.For(ctx, reconnectDelay(attempt)); paused != nil {
+		if paused := wait.Sleep(ctx, reconnectDelay(attempt)); paused != nil {
 			return fmt.Errorf("%w: %w; the last attempt: %w", cluster.ErrUnavailable, paused, err)
 		}
 	}
@@ -120,7 +120,7 @@ func (e *engine) examine(ctx context.Context) error {
 		case err == nil || errors.Is(err, cluster.ErrDenied):
 			return err
 		}
-		if paused := pause.For(ctx, min(reconnectDelay(attempt), answerWithin)); paused != nil {
+		if paused := wait.Sleep(ctx, min(reconnectDelay(attempt), answerWithin)); paused != nil {
 			return fmt.Errorf("%w: %w; JetStream is not ready: %w", cluster.ErrUnavailable, paused, err)
 		}
 	}

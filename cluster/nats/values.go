@@ -13,7 +13,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/cluster"
 	"github.com/bowline-mcp/bowline/cluster/internal/rules"
-	"github.com/bowline-mcp/bowline/internal/pause"
+	"github.com/bowline-mcp/bowline/internal/wait"
 )
 
 // Headers of a message that is no value: somebody has deleted the key, or the server has removed
@@ -77,7 +77,7 @@ func (b *bucket) create(ctx context.Context, key string, m *natsgo.Msg) (uint64,
 
 // await waits for a write that is on its way: the leader refuses others until it knows the outcome.
 func (b *bucket) await(ctx context.Context) error {
-	if err := pause.For(ctx, inFlight); err != nil {
+	if err := wait.Sleep(ctx, inFlight); err != nil {
 		return fmt.Errorf("%w: %w", cluster.ErrUnavailable, err)
 	}
 	return nil
@@ -158,7 +158,7 @@ func (b *bucket) remove(ctx context.Context, key string, revision uint64) error 
 	defer cancel()
 	for {
 		_, err := b.publish(limit, b.mark(key), jetstream.WithExpectLastSequencePerSubject(0))
-		if !errors.Is(err, cluster.ErrFull) || pause.For(limit, inFlight) != nil {
+		if !errors.Is(err, cluster.ErrFull) || wait.Sleep(limit, inFlight) != nil {
 			if err != nil && !errors.Is(err, cluster.ErrConflict) { // with one, the key has a value again
 				b.engine.log.Warn("a key was deleted, and who watches may learn of it late", "bucket", b.options.Name, "key", key, "err", err)
 			}

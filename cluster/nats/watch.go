@@ -13,7 +13,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/cluster"
 	"github.com/bowline-mcp/bowline/cluster/internal/rules"
-	"github.com/bowline-mcp/bowline/internal/pause"
+	"github.com/bowline-mcp/bowline/internal/wait"
 )
 
 const (
@@ -40,7 +40,7 @@ func (b *bucket) Watch(ctx context.Context, prefix string) iter.Seq[cluster.Entr
 			if w.current {
 				attempt = 1
 			}
-			if !b.engine.awaitConnection(ctx) || pause.For(ctx, reconnectDelay(attempt)) != nil {
+			if !b.engine.awaitConnection(ctx) || wait.Sleep(ctx, reconnectDelay(attempt)) != nil {
 				return
 			}
 		}

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/bowline-mcp/bowline/conn"
-	"github.com/bowline-mcp/bowline/internal/pause"
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -185,7 +185,7 @@ func (m *method[P, R, Q]) answerRounds(ctx context.Context, s *Session, params *
 		var err error
 		if len(asks.InputRequests) > 0 {
 			answers, err = s.answerFor(ctx, m.Name, last, asks.InputRequests)
-		} else if err = pause.For(ctx, about(delay)); err != nil {
+		} else if err = wait.Sleep(ctx, about(delay)); err != nil {
 			err = interrupted(ctx, m.Name, last.id, err)
 		} else {
 			delay = min(2*delay, retryMax)

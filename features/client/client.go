@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
-	"github.com/bowline-mcp/bowline/internal/signal"
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/supervisor"
 	"github.com/bowline-mcp/bowline/supervisor/registry"
@@ -243,7 +243,7 @@ func isRun(s *supervisor.Supervisor, name string) bool {
 		return false
 	}
 	child, listed := s.Child(name)
-	return listed && !signal.IsClosed(child.Done())
+	return listed && !wait.IsClosed(child.Done())
 }
 
 // add lists a session, unless another one has its name. It removes sessions that have

@@ -13,7 +13,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/internal/dialect"
-	"github.com/bowline-mcp/bowline/internal/signal"
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/supervisor"
 )
@@ -229,7 +229,7 @@ func (s *Session) Close(ctx context.Context) error {
 func (s *Session) Stop() { s.conn.Stop() }
 
 // isOver reports whether the session has ended for good.
-func (s *session) isOver() bool { return signal.IsClosed(s.conn.Done()) }
+func (s *session) isOver() bool { return wait.IsClosed(s.conn.Done()) }
 
 // endStart records how the start ended, and reports whether release has aborted it.
 func (s *session) endStart(child *supervisor.Child) (aborted bool) {

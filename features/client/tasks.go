@@ -11,7 +11,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/bowline-mcp/bowline/internal/pause"
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
@@ -184,7 +184,7 @@ func (w *taskWait) run(ctx context.Context) (*protocol.CallToolResult, error) {
 	delay := w.polled // the task has just begun, so it has not ended yet
 	for {
 		if delay > 0 {
-			if err := pause.For(ctx, delay); err != nil {
+			if err := wait.Sleep(ctx, delay); err != nil {
 				return nil, interrupted(ctx, protocol.MethodGetTask, 0, err)
 			}
 		}
@@ -268,7 +268,7 @@ func (w *taskWait) answer(ctx context.Context, all protocol.InputRequests, last 
 		} else if !w.goesOn(ctx, err) { // the server ignores repeated answers
 			return err
 		}
-		if err := pause.For(ctx, pollDefault); err != nil {
+		if err := wait.Sleep(ctx, pollDefault); err != nil {
 			return interrupted(ctx, protocol.MethodUpdateTask, last.id, err)
 		}
 	}

@@ -11,9 +11,9 @@ import (
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
-	"github.com/bowline-mcp/bowline/internal/pause"
 	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/internal/turn"
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport/inmem"
 )
@@ -120,7 +120,7 @@ func TestToolsThatSleepHoldNoTurn(t *testing.T) {
 		AddTool(s, protocol.Tool{Name: "sum"}, func(context.Context, numbers) (string, error) { return "", nil })
 		AddTool(s, protocol.Tool{Name: "sleep"}, func(ctx context.Context, _ numbers) (string, error) {
 			asleep.Add(1)
-			return "", pause.For(ctx, 10*time.Second)
+			return "", wait.Sleep(ctx, 10*time.Second)
 		})
 		session, other := openSession(t, s), openSession(t, s)
 		defer session.Close(t.Context())

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/internal/share"
-	"github.com/bowline-mcp/bowline/internal/signal"
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -182,7 +182,7 @@ func (w *waiting) park(c *call, asked *openQuestions) (any, *protocol.InputRequi
 func (w *waiting) issue(ticket [16]byte) {
 	rs := w.rounds
 	if w.ctx.Err() != nil {
-		if w.left = true; signal.IsClosed(w.done) {
+		if w.left = true; wait.IsClosed(w.done) {
 			rs.release(w)
 		}
 		return

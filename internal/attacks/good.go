@@ -15,7 +15,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bowline-mcp/bowline/internal/pause"
+	"github.com/bowline-mcp/bowline/internal/wait"
 )
 
 // A result says how the good client was served.
@@ -87,7 +87,7 @@ func (o *options) run(ctx context.Context, of, name string, s shape) (one result
 		}
 	}
 	if name != "" {
-		if err := pause.For(ctx, time.Second); err != nil { // until the attack has begun
+		if err := wait.Sleep(ctx, time.Second); err != nil { // until the attack has begun
 			return one, err
 		}
 	}
@@ -107,7 +107,7 @@ func (o *options) run(ctx context.Context, of, name string, s shape) (one result
 			one.failed++
 			fmt.Fprintf(os.Stderr, "%s under %q, %s: the good client: %v\n", of, name, s.name, err)
 		}
-		if err := pause.For(ctx, 2*time.Millisecond); err != nil {
+		if err := wait.Sleep(ctx, 2*time.Millisecond); err != nil {
 			return one, err
 		}
 	}

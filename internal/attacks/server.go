@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/features/server"
-	"github.com/bowline-mcp/bowline/internal/pause"
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport/sse"
 	"github.com/bowline-mcp/bowline/transport/streamable"
@@ -54,10 +54,10 @@ func serve(ctx context.Context, which string, stdin io.Reader, out io.Writer) er
 		}
 		server.AddTool(s, protocol.Tool{Name: "echo"}, func(_ context.Context, in text) (string, error) { return in.Text, nil })
 		server.AddTool(s, protocol.Tool{Name: "any"}, func(_ context.Context, in map[string]any) (string, error) { return fmt.Sprint(len(in)), nil })
-		server.AddTool(s, protocol.Tool{Name: "sleep"}, func(ctx context.Context, _ text) (string, error) { return "", pause.For(ctx, time.Second) })
+		server.AddTool(s, protocol.Tool{Name: "sleep"}, func(ctx context.Context, _ text) (string, error) { return "", wait.Sleep(ctx, time.Second) })
 		server.AddTool(s, protocol.Tool{Name: "large"}, func(context.Context, text) (string, error) { return strings.Repeat("x", largeAnswer), nil })
 		server.AddTool(s, protocol.Tool{Name: "later", Execution: &protocol.ToolExecution{TaskSupport: protocol.TaskOptional}},
-			func(ctx context.Context, _ text) (string, error) { return "", pause.For(ctx, time.Minute) })
+			func(ctx context.Context, _ text) (string, error) { return "", wait.Sleep(ctx, time.Minute) })
 		server.AddTool(s, protocol.Tool{Name: "asks"}, func(ctx context.Context, _ text) (string, error) { return "", server.Confirm(ctx, "Really?") },
 			server.Asks(server.Waits, protocol.ClientCapabilities{Elicitation: &protocol.ElicitationCapability{}}))
 		defer closeNow(s)
@@ -127,7 +127,7 @@ func plain(w http.ResponseWriter, r *http.Request) {
 	text, _ := call.Params.Arguments["text"].(string)
 	switch call.Params.Name {
 	case "sleep":
-		_ = pause.For(r.Context(), time.Second)
+		_ = wait.Sleep(r.Context(), time.Second)
 	case "large":
 		text = strings.Repeat("x", largeAnswer)
 	}

@@ -16,7 +16,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/internal/ledger"
-	"github.com/bowline-mcp/bowline/internal/pause"
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
@@ -130,7 +130,7 @@ func (s *soak) callUntil(ctx context.Context, stop <-chan struct{}, c *child, ra
 		default:
 		}
 		s.callOnce(ctx, c, random)
-		if pause.For(ctx, time.Duration(2*random.Float64()*float64(s.options.pause))) != nil {
+		if wait.Sleep(ctx, time.Duration(2*random.Float64()*float64(s.options.pause))) != nil {
 			return
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
-	"github.com/bowline-mcp/bowline/internal/pause"
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport/stdio"
 )
@@ -136,13 +136,13 @@ type recorder struct{ executed *os.File }
 
 // record writes one line, in one write that is appended whole or not at all.
 func (r recorder) record(ctx context.Context, in recording) (string, error) {
-	if err := pause.For(ctx, time.Duration(in.Before)*time.Millisecond); err != nil {
+	if err := wait.Sleep(ctx, time.Duration(in.Before)*time.Millisecond); err != nil {
 		return "", err
 	}
 	if _, err := fmt.Fprintf(r.executed, "%d\n", in.Call); err != nil {
 		return "", err
 	}
-	if err := pause.For(ctx, time.Duration(in.After)*time.Millisecond); err != nil {
+	if err := wait.Sleep(ctx, time.Duration(in.After)*time.Millisecond); err != nil {
 		return "", err
 	}
 	return in.answer(), nil

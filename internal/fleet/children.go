@@ -17,7 +17,7 @@ import (
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/internal/ledger"
-	"github.com/bowline-mcp/bowline/internal/pause"
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/supervisor"
 	"github.com/bowline-mcp/bowline/telemetry"
@@ -286,7 +286,7 @@ func (s *soak) killUntil(ctx context.Context, end time.Time) error {
 		if at.After(end) {
 			break
 		}
-		if err := pause.For(ctx, time.Until(at)); err != nil {
+		if err := wait.Sleep(ctx, time.Until(at)); err != nil {
 			return err
 		}
 		if s.children[random.IntN(len(s.children))].kill() {
@@ -297,7 +297,7 @@ func (s *soak) killUntil(ctx context.Context, end time.Time) error {
 			nextProgress = nextProgress.Add(progressEvery)
 		}
 	}
-	err := pause.For(ctx, time.Until(end))
+	err := wait.Sleep(ctx, time.Until(end))
 	s.printProgress()
 	return err
 }

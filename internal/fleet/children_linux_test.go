@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bowline-mcp/bowline/internal/pause"
+	"github.com/bowline-mcp/bowline/internal/wait"
 )
 
 // TestChildren runs the soak with few children, many kills and little time.
@@ -45,7 +45,7 @@ func TestProcessesAreFound(t *testing.T) {
 			if got, err = processes(mark); err != nil {
 				t.Fatal(err)
 			}
-			if pause.For(ctx, time.Millisecond) != nil {
+			if wait.Sleep(ctx, time.Millisecond) != nil {
 				t.Fatalf("found %+v, want %+v", got, want)
 			}
 		}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
-	"github.com/bowline-mcp/bowline/internal/pause"
+	"github.com/bowline-mcp/bowline/internal/wait"
 )
 
 // kill cuts some random links, each with a call in flight, while all other
@@ -95,7 +95,7 @@ func (f *fleet) loseServer(ctx context.Context) error {
 	if failed, example := each(clients, 1, func(p *pair) error { return p.cut(true) }); failed > 0 {
 		return fmt.Errorf("lose: %w", example)
 	}
-	if err := pause.For(ctx, outage); err != nil {
+	if err := wait.Sleep(ctx, outage); err != nil {
 		return fmt.Errorf("lose: %w", err)
 	}
 	for _, p := range clients {
@@ -149,7 +149,7 @@ func (f *fleet) callInTurn(ctx context.Context, l *load, pairs []*pair, first, s
 		if err := pairs[i].call(ctx, countTool); err != nil {
 			l.failed.Add(1)
 		}
-		if pause.For(ctx, callPause) != nil {
+		if wait.Sleep(ctx, callPause) != nil {
 			return false
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/bowline-mcp/bowline/internal/pause"
+	"github.com/bowline-mcp/bowline/internal/wait"
 )
 
 // ChaosOptions say what Chaos does.
@@ -68,8 +68,8 @@ type chaos struct {
 func (c *chaos) cause(ctx context.Context, d time.Duration) error {
 	var faults sync.WaitGroup
 	for {
-		wait, node, kind, lasts := c.between(0.2, 2), c.random.IntN(siteNodes), c.random.IntN(len(kinds)), c.between(0.5, 10)
-		if pause.For(ctx, wait) != nil || time.Since(c.began) > d {
+		pause, node, kind, lasts := c.between(0.2, 2), c.random.IntN(siteNodes), c.random.IntN(len(kinds)), c.between(0.5, 10)
+		if wait.Sleep(ctx, pause) != nil || time.Since(c.began) > d {
 			break
 		}
 		if !c.begin(node) {
@@ -125,13 +125,13 @@ var kinds = []struct {
 	}},
 	{"SIGSTOP", func(ctx context.Context, s *Site, node int, d time.Duration) error {
 		err := s.Signal(node, syscall.SIGSTOP)
-		return errors.Join(err, pause.For(ctx, d), s.Signal(node, syscall.SIGCONT))
+		return errors.Join(err, wait.Sleep(ctx, d), s.Signal(node, syscall.SIGCONT))
 	}},
 	{"cut off from nodes", func(ctx context.Context, s *Site, node int, d time.Duration) error {
 		door := s.door(node)
 		door.Stall()
 		defer door.Resume()
-		return pause.For(ctx, d)
+		return wait.Sleep(ctx, d)
 	}},
 }
 
@@ -140,7 +140,7 @@ func again(ctx context.Context, s *Site, node int, d time.Duration, err error) e
 	if err != nil {
 		return err
 	}
-	if err := pause.For(ctx, d); err != nil {
+	if err := wait.Sleep(ctx, d); err != nil {
 		return err
 	}
 	return s.StartNode(ctx, node)

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/bowline-mcp/bowline/internal/pause"
+	"github.com/bowline-mcp/bowline/internal/wait"
 )
 
 // A Fault is something that happens to a Site, and ends.
@@ -70,7 +70,7 @@ func killNode(node int) begin {
 func stopNode(node int) begin {
 	return func(_ context.Context, s *Site) (func(context.Context) error, error) {
 		return func(ctx context.Context) error {
-			return errors.Join(pause.For(ctx, stopped), s.Signal(node, syscall.SIGCONT))
+			return errors.Join(wait.Sleep(ctx, stopped), s.Signal(node, syscall.SIGCONT))
 		}, s.Signal(node, syscall.SIGSTOP)
 	}
 }
@@ -127,7 +127,7 @@ func cutFromNATS(_ context.Context, s *Site) (func(context.Context) error, error
 		way.Stall()
 	}
 	return func(ctx context.Context) error {
-		err := pause.For(ctx, cutOff)
+		err := wait.Sleep(ctx, cutOff)
 		for _, way := range s.toNATS[victim] {
 			way.Resume()
 		}
@@ -140,14 +140,14 @@ func cutFromNodes(_ context.Context, s *Site) (func(context.Context) error, erro
 	door.Stall()
 	return func(ctx context.Context) error {
 		defer door.Resume()
-		return pause.For(ctx, doorShut)
+		return wait.Sleep(ctx, doorShut)
 	}, nil
 }
 
 func awayFor(d time.Duration) begin {
 	return func(_ context.Context, s *Site) (func(context.Context) error, error) {
 		return func(ctx context.Context) error {
-			return errors.Join(pause.For(ctx, d), s.servers.startAll(ctx))
+			return errors.Join(wait.Sleep(ctx, d), s.servers.startAll(ctx))
 		}, s.servers.close()
 	}
 }

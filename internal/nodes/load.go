@@ -13,7 +13,7 @@ import (
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/internal/ledger"
 	"github.com/bowline-mcp/bowline/internal/nodes/marks"
-	"github.com/bowline-mcp/bowline/internal/pause"
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
@@ -112,7 +112,7 @@ func (l *Load) call(s *loadSession, between time.Duration) {
 			if l.once(s) != nil {
 				rest = pauseFailed
 			}
-			_ = pause.For(l.ctx, rest) // then the Load ends
+			_ = wait.Sleep(l.ctx, rest) // then the Load ends
 		}
 	})
 }

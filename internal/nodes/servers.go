@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bowline-mcp/bowline/internal/pause"
+	"github.com/bowline-mcp/bowline/internal/wait"
 )
 
 // natsCount is how many processes of nats-server form a cluster.
@@ -114,7 +114,7 @@ func (s *natsServers) close() error {
 func (s *natsServers) work(ctx context.Context) error {
 	for n := range natsCount {
 		for s.ask(ctx, n, "healthz", nil) != nil {
-			if err := pause.For(ctx, askEvery); err != nil {
+			if err := wait.Sleep(ctx, askEvery); err != nil {
 				return fmt.Errorf("nats-server %d does not work: %w", n, err)
 			}
 		}
@@ -152,7 +152,7 @@ func (s *natsServers) leader(ctx context.Context, stream string) (int, error) {
 				}
 			}
 		}
-		if err := pause.For(ctx, askEvery); err != nil {
+		if err := wait.Sleep(ctx, askEvery); err != nil {
 			return 0, fmt.Errorf("stream %s has no leader: %w", stream, err)
 		}
 	}

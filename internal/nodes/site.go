@@ -13,7 +13,7 @@ import (
 	"sync"
 
 	"github.com/bowline-mcp/bowline/cluster"
-	"github.com/bowline-mcp/bowline/internal/pause"
+	"github.com/bowline-mcp/bowline/internal/wait"
 )
 
 // A Setup says what the nodes of a Site share.
@@ -158,7 +158,7 @@ func (s *Site) saved(ctx context.Context) error {
 		if err == nil && len(reports) == siteNodes && unsaved == 0 {
 			return nil
 		}
-		if paused := pause.For(ctx, askEvery); paused != nil {
+		if paused := wait.Sleep(ctx, askEvery); paused != nil {
 			return fmt.Errorf("%d sessions are not saved: %w", unsaved, errors.Join(paused, err))
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"sync"
 
 	"github.com/bowline-mcp/bowline/conn"
-	"github.com/bowline-mcp/bowline/internal/signal"
+	"github.com/bowline-mcp/bowline/internal/wait"
 )
 
 // Options configure a Registry. The zero value of a field means the default that
@@ -318,7 +318,7 @@ func sorted(all []named) []named {
 	return all
 }
 
-func hasClosed(c *conn.Conn) bool { return signal.IsClosed(c.Done()) }
+func hasClosed(c *conn.Conn) bool { return wait.IsClosed(c.Done()) }
 
 func await(ctx context.Context, settled <-chan struct{}) error {
 	select {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
-	"github.com/bowline-mcp/bowline/transport/internal/queue"
+	"github.com/bowline-mcp/bowline/transport/internal/parts"
 )
 
 // outbound applies the plan to what is sent. A frame that no fault hits goes to
@@ -19,7 +19,7 @@ type outbound struct {
 
 	mu        sync.Mutex // held across calls to the wrapped link
 	frames    int        // how many frames were accepted so far
-	queue     queue.Queue
+	queue     parts.Queue
 	held      []heldFrame
 	blocked   bool      // the wrapped link is busy, and will call Writable
 	stalled   time.Time // nothing is sent before this time

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bowline-mcp/bowline/internal/pause"
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 )
@@ -132,7 +132,7 @@ func Say(frame string) Step {
 
 // Wait lets time pass.
 func Wait(d time.Duration) Step {
-	return Step{"wait", func(ctx context.Context, _ *peer) error { return pause.For(ctx, d) }}
+	return Step{"wait", func(ctx context.Context, _ *peer) error { return wait.Sleep(ctx, d) }}
 }
 
 // Lose closes the link immediately. Queued frames are lost.

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/transport"
-	"github.com/bowline-mcp/bowline/transport/internal/queue"
+	"github.com/bowline-mcp/bowline/transport/internal/parts"
 )
 
 // Options limit a pipe. Each direction has a separate queue.
@@ -154,7 +154,7 @@ func await(drained <-chan struct{}, grace time.Duration) {
 // directions, so that they cannot deadlock.
 type direction struct {
 	mu      sync.Mutex
-	queue   queue.Queue
+	queue   parts.Queue
 	limit   int // the maximum size of a frame, in bytes
 	credit  int // positive only while the queue is empty
 	to      transport.Receiver
@@ -172,7 +172,7 @@ func newDirection(o Options) direction {
 	if limit <= 0 {
 		limit = 16 << 20
 	}
-	return direction{limit: limit, queue: queue.Queue{Frames: o.QueueFrames, Bytes: o.QueueBytes}}
+	return direction{limit: limit, queue: parts.Queue{Frames: o.QueueFrames, Bytes: o.QueueBytes}}
 }
 
 func (d *direction) bind(to transport.Receiver) {

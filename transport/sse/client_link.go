@@ -14,15 +14,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
-	"github.com/bowline-mcp/bowline/transport/internal/credit"
-	"github.com/bowline-mcp/bowline/transport/internal/delivery"
-	"github.com/bowline-mcp/bowline/transport/internal/ending"
 	"github.com/bowline-mcp/bowline/transport/internal/eventstream"
-	"github.com/bowline-mcp/bowline/transport/internal/heard"
-	"github.com/bowline-mcp/bowline/transport/internal/latch"
-	"github.com/bowline-mcp/bowline/transport/internal/queue"
+	"github.com/bowline-mcp/bowline/transport/internal/parts"
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
@@ -51,10 +47,10 @@ type clientLink struct {
 	events   *eventstream.Reader
 	release  func() // called when the link has ended
 
-	told   delivery.Delivery
-	heard  heard.Time
+	told   parts.Receiver
+	heard  parts.Reads
 	known  atomic.Bool // the server has accepted a message, so it knew the session
-	credit credit.Credit
+	credit parts.Credit
 
 	ctx    context.Context // ends when nothing is exchanged any more
 	cancel context.CancelFunc
@@ -62,10 +58,10 @@ type clientLink struct {
 	beside chan struct{} // holds a token for each request whose POST later messages may overtake
 
 	mu      sync.Mutex
-	queue   queue.Queue
+	queue   parts.Queue
 	begun   int // how many messages were taken out of the queue
 	posting bool
-	ending  ending.Ending
+	ending  parts.Ending
 	unsent  []numbered
 }
 
@@ -80,8 +76,7 @@ func newClientLink(client *http.Client, header http.Header, limit int) *clientLi
 		limit = web.DefaultMaxFrame
 	}
 	l := &clientLink{
-		client: client, header: header, limit: limit, release: func() {},
-		ending: ending.New(), beside: make(chan struct{}, maxBeside),
+		client: client, header: header, limit: limit, release: func() {}, beside: make(chan struct{}, maxBeside),
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	return l
@@ -238,7 +233,7 @@ func (l *clientLink) postRequest(m numbered) {
 		l.keepUnsent(m)
 		return
 	}
-	latch.Within(posted, orderPatience)
+	wait.Within(posted, orderPatience)
 }
 
 // post posts one message and tells the receiver if it failed.

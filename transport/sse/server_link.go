@@ -10,12 +10,10 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/internal/share"
-	"github.com/bowline-mcp/bowline/internal/signal"
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/transport"
-	"github.com/bowline-mcp/bowline/transport/internal/credit"
-	"github.com/bowline-mcp/bowline/transport/internal/delivery"
 	"github.com/bowline-mcp/bowline/transport/internal/eventstream"
-	"github.com/bowline-mcp/bowline/transport/internal/queue"
+	"github.com/bowline-mcp/bowline/transport/internal/parts"
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
@@ -38,8 +36,8 @@ type serverLink struct {
 	w            http.ResponseWriter
 	control      *http.ResponseController
 
-	told    delivery.Delivery
-	credit  credit.Credit
+	told    parts.Receiver
+	credit  parts.Credit
 	turn    chan struct{} // holds a token while a POST is being delivered
 	wake    chan struct{} // holds a token that makes the goroutine of the GET request check for frames
 	closing chan struct{} // closed when the reason is set
@@ -47,7 +45,7 @@ type serverLink struct {
 	gone    chan struct{} // closed when everything has ended
 
 	mu                 sync.Mutex
-	queue              queue.Queue
+	queue              parts.Queue
 	small, large       int   // the bytes of unread that are taken for the queue and what is being written
 	smallDue, largeDue int   // those for what is being written
 	uses               int   // how many HTTP requests use the link now
@@ -343,7 +341,7 @@ func (l *serverLink) setReason(reason error) (first bool) {
 	return true
 }
 
-func (l *serverLink) isOver() bool { return signal.IsClosed(l.closing) }
+func (l *serverLink) isOver() bool { return wait.IsClosed(l.closing) }
 
 // force interrupts all reading and writing.
 func (l *serverLink) force() {

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/transport"
-	"github.com/bowline-mcp/bowline/transport/internal/latch"
 )
 
 // After the child has exited, frames in its pipe are still delivered, here one that
@@ -36,7 +35,7 @@ func TestDeadChildsPipeIsDrained(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				l, output := exitedChild(t)
 				if test.closing {
-					l.closing.Raise()
+					l.closing.Fire()
 				}
 				events := newFrames()
 				l.Bind(events)
@@ -71,12 +70,11 @@ func exitedChild(t *testing.T) (l *child, output net.Conn) {
 	errors, errorsEnd := mustPipe(t)
 	errorsEnd.Close()
 	l = &child{
-		wire:      newWire(in, out, Lines, 0),
-		stderr:    newStderr(errors, nil),
-		exit:      &transport.ExitError{},
-		exited:    make(chan struct{}),
-		abandoned: latch.New(),
-		gone:      make(chan struct{}),
+		wire:   newWire(in, out, Lines, 0),
+		stderr: newStderr(errors, nil),
+		exit:   &transport.ExitError{},
+		exited: make(chan struct{}),
+		gone:   make(chan struct{}),
 	}
 	close(l.exited)
 	<-l.stderr.done
@@ -171,7 +169,7 @@ func TestHowAChildEndsTheLink(t *testing.T) {
 				saidEnd.Close()
 				l := &child{
 					wire: newWire(in, out, test.framing, 100), command: "it", process: &process{child: &os.Process{Pid: 7}, reaped: true},
-					stderr: newStderr(said, nil), exited: make(chan struct{}), abandoned: latch.New(), gone: make(chan struct{}),
+					stderr: newStderr(said, nil), exited: make(chan struct{}), gone: make(chan struct{}),
 				}
 				<-l.stderr.done
 				events := newFrames()
@@ -191,7 +189,7 @@ func TestHowAChildEndsTheLink(t *testing.T) {
 					close(l.exited)
 				})
 				test.then(l, input, output)
-				loss, _ := wait(t, events.lost, "loss")
+				loss, _ := receive(t, events.lost, "loss")
 				if after := time.Since(began); after != test.after {
 					t.Errorf("the loss came after %v, want %v", after, test.after)
 				}

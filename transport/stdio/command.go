@@ -15,9 +15,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/bowline-mcp/bowline/internal/signal"
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/transport"
-	"github.com/bowline-mcp/bowline/transport/internal/latch"
 )
 
 // A Command is a transport whose peer is a child process. Each Open starts one.
@@ -311,20 +310,19 @@ type child struct {
 	stderr    *stderr
 	exit      *transport.ExitError // set before exited is closed
 	exited    chan struct{}
-	abandoned *latch.Latch  // raised when the process cannot be killed
+	abandoned wait.Signal   // raised when the process cannot be killed
 	gone      chan struct{} // closed when everything has ended
 	left      error         // an error that names what has not ended; set before gone is closed
 }
 
 func newChild(c *Command, process *process, p *pipes) *child {
 	l := &child{
-		wire:      newWire(p.ours[1], p.ours[0], c.Framing, c.MaxFrame),
-		command:   c.name(),
-		process:   process,
-		stderr:    newStderr(p.ours[2], c.stderr()),
-		exited:    make(chan struct{}),
-		abandoned: latch.New(),
-		gone:      make(chan struct{}),
+		wire:    newWire(p.ours[1], p.ours[0], c.Framing, c.MaxFrame),
+		command: c.name(),
+		process: process,
+		stderr:  newStderr(p.ours[2], c.stderr()),
+		exited:  make(chan struct{}),
+		gone:    make(chan struct{}),
 	}
 	l.wire.start()
 	go l.wait()
@@ -334,9 +332,9 @@ func newChild(c *Command, process *process, p *pipes) *child {
 
 // Close implements transport.Link.
 func (l *child) Close(grace time.Duration) error {
-	l.closing.Raise()
+	l.closing.Fire()
 	if !escalate(l.gone, grace, l.process.ask, l.process.kill) {
-		l.abandoned.Raise()
+		l.abandoned.Fire()
 		<-l.gone
 	}
 	return l.left
@@ -372,7 +370,7 @@ func (l *child) supervise() {
 func (l *child) firstEnd() error {
 	var err error
 	select {
-	case <-l.closing.Raised:
+	case <-l.closing.Wait():
 		return transport.ErrClosed
 	case <-l.exited:
 		return nil
@@ -386,7 +384,7 @@ func (l *child) firstEnd() error {
 		l.process.kill()
 		return err
 	}
-	if latch.Within(l.exited, exitWait) { // the pipe broke because the process exited
+	if wait.Within(l.exited, exitWait) { // the pipe broke because the process exited
 		return nil
 	}
 	if err == io.EOF {
@@ -399,11 +397,11 @@ func (l *child) firstEnd() error {
 func (l *child) endProcess(reason error) {
 	l.writer.finish()
 	if reason != nil && reason != transport.ErrClosed && !escalate(l.exited, brokenGrace, l.process.ask, l.process.kill) {
-		l.abandoned.Raise()
+		l.abandoned.Fire()
 	}
 	select {
 	case <-l.exited:
-	case <-l.abandoned.Raised:
+	case <-l.abandoned.Wait():
 	}
 }
 
@@ -415,8 +413,8 @@ func (l *child) drain() {
 	select {
 	case <-l.readDone:
 	case <-timeout.Done():
-	case <-l.closing.Raised:
-		l.noCredit.Raise()
+	case <-l.closing.Wait():
+		l.noCredit.Fire()
 		select {
 		case <-l.readDone:
 		case <-timeout.Done():
@@ -428,7 +426,7 @@ func (l *child) drain() {
 
 func (l *child) lossReason(reason error) error {
 	switch {
-	case signal.IsClosed(l.closing.Raised):
+	case wait.IsClosed(l.closing.Wait()):
 		return transport.ErrClosed
 	case reason == nil:
 		l.exit.Stderr = l.stderr.tail.String()
@@ -440,10 +438,10 @@ func (l *child) lossReason(reason error) error {
 // leftBehind names what has not ended.
 func (l *child) leftBehind() error {
 	var left []error
-	if !signal.IsClosed(l.exited) {
+	if !wait.IsClosed(l.exited) {
 		left = append(left, fmt.Errorf("stdio: process %d of %q has not ended", l.process.child.Pid, l.command))
 	}
-	if !signal.IsClosed(l.stderr.copied) {
+	if !wait.IsClosed(l.stderr.copied) {
 		left = append(left, fmt.Errorf("stdio: the Stderr writer of %q has not returned", l.command))
 	}
 	return errors.Join(left...)

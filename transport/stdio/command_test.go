@@ -137,7 +137,7 @@ func TestExitBeforeBindIsReportedAtBind(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wait(t, link.(*child).gone, "end of the child")
+	receive(t, link.(*child).gone, "end of the child")
 	p := &peer{t: t, Link: link, frames: newFrames()}
 	link.Bind(p.frames)
 	lossAs[*transport.ExitError](p)
@@ -207,7 +207,7 @@ func wantEnd(t *testing.T, of io.Reader) {
 		_, err := of.Read(make([]byte, 1))
 		ended <- err
 	}()
-	if err, _ := wait(t, ended, "end of the grandchild"); err == nil {
+	if err, _ := receive(t, ended, "end of the grandchild"); err == nil {
 		t.Fatal("the grandchild still runs, want it to have ended")
 	}
 }
@@ -221,7 +221,7 @@ func TestShorterCloseShortensAnEarlierOne(t *testing.T) {
 	first := make(chan error, 1)
 	go func() { first <- p.Close(1000 * hangGuard) }()
 	p.close(0)
-	if err, _ := wait(t, first, "end of the first Close"); err != nil {
+	if err, _ := receive(t, first, "end of the first Close"); err != nil {
 		t.Fatal(err)
 	}
 }

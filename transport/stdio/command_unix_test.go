@@ -172,7 +172,7 @@ func TestAPanicInStartedLeavesNoChild(t *testing.T) {
 			_, err := command.Open(context.Background())
 			t.Errorf("%s: Open returned %v", name, err)
 		}()
-		got, _ := wait(t, passed, "end of Open")
+		got, _ := receive(t, passed, "end of Open")
 		if name == "panic" && got != "broken" {
 			t.Errorf("got %v, want the panic of Started", got)
 		}

@@ -171,7 +171,7 @@ func TestContentLengthLeavesFramesAlone(t *testing.T) {
 		q.want(frame)
 	}
 	q.close(hangGuard)
-	wait(t, p.ended, "Ended")
+	receive(t, p.ended, "Ended")
 	p.close(hangGuard)
 }
 
@@ -186,7 +186,7 @@ func TestWrongFrames(t *testing.T) {
 			lossAs[*HeaderError](client)
 		},
 		"Content-Length: 6\r\n\r\n123456Content-Length: 1\r\n\r\n1": func(t *testing.T, server, client *peer) {
-			if refusal, _ := wait(t, server.refused, "refusal"); !isOversized(refusal) {
+			if refusal, _ := receive(t, server.refused, "refusal"); !isOversized(refusal) {
 				t.Errorf("got the refusal %v", refusal)
 			}
 			server.want("1")

@@ -115,7 +115,7 @@ func TestLanguageServer(t *testing.T) {
 		if err := c.Notify(t.Context(), "textDocument/didOpen", json.RawMessage(`{"textDocument":{"uri":"file:///a"}}`)); err != nil {
 			t.Fatal(err)
 		}
-		if got, _ := wait(t, e.diagnostics, "diagnostic"); got != `textDocument/publishDiagnostics ["configured"]` {
+		if got, _ := receive(t, e.diagnostics, "diagnostic"); got != `textDocument/publishDiagnostics ["configured"]` {
 			t.Errorf("got the diagnostic %s, want %q", got, `textDocument/publishDiagnostics ["configured"]`)
 		}
 		var failed *conn.CallError

@@ -128,21 +128,21 @@ func (p *peer) fill(size int) transport.Tag {
 
 func (p *peer) want(frame string) {
 	p.t.Helper()
-	if got, ok := wait(p.t, p.received, "frame"); !ok || string(got) != frame {
+	if got, ok := receive(p.t, p.received, "frame"); !ok || string(got) != frame {
 		p.t.Fatalf("received %.80q, want %.80q", got, frame)
 	}
 }
 
 func (p *peer) wantNothingMore() {
 	p.t.Helper()
-	if got, ok := wait(p.t, p.received, "end"); ok {
+	if got, ok := receive(p.t, p.received, "end"); ok {
 		p.t.Fatalf("received %.80q, want nothing more", got)
 	}
 }
 
 func (p *peer) waitLoss() transport.Loss {
 	p.t.Helper()
-	loss, _ := wait(p.t, p.lost, "Lost")
+	loss, _ := receive(p.t, p.lost, "Lost")
 	return loss
 }
 
@@ -173,7 +173,7 @@ func closeWithin(t testing.TB, link transport.Link, grace time.Duration) error {
 	}
 }
 
-func wait[T any](t testing.TB, from <-chan T, what string) (T, bool) {
+func receive[T any](t testing.TB, from <-chan T, what string) (T, bool) {
 	t.Helper()
 	guard := time.NewTimer(hangGuard)
 	defer guard.Stop()

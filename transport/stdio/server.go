@@ -9,9 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bowline-mcp/bowline/internal/signal"
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/transport"
-	"github.com/bowline-mcp/bowline/transport/internal/latch"
 )
 
 // A Server is a transport whose peer is the process that started this one. It
@@ -52,7 +51,7 @@ func (s *Server) Open(ctx context.Context) (transport.Link, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.live != nil && !signal.IsClosed(s.live.gone) {
+	if s.live != nil && !wait.IsClosed(s.live.gone) {
 		return nil, errAlreadyOpen
 	}
 	live, err := s.open()
@@ -103,14 +102,14 @@ type session struct {
 	*wire
 	role    role
 	restore func()        // gives standard output back
-	forced  *latch.Latch  // the time for writing what is queued is up
+	forced  wait.Signal   // the time for writing what is queued is up
 	gone    chan struct{} // everything has ended
 	left    error         // what has not; set before gone is closed
 }
 
 func newSession(w *wire, role role, restore func()) *session {
 	w.skips = role == ofServer
-	l := &session{wire: w, role: role, restore: restore, forced: latch.New(), gone: make(chan struct{})}
+	l := &session{wire: w, role: role, restore: restore, gone: make(chan struct{})}
 	l.wire.start()
 	go l.supervise()
 	return l
@@ -118,8 +117,8 @@ func newSession(w *wire, role role, restore func()) *session {
 
 // Close implements transport.Link.
 func (l *session) Close(grace time.Duration) error {
-	l.closing.Raise()
-	escalate(l.gone, grace, func() {}, l.forced.Raise)
+	l.closing.Fire()
+	escalate(l.gone, grace, func() {}, l.forced.Fire)
 	<-l.gone
 	return l.left
 }
@@ -132,15 +131,15 @@ func (l *session) supervise() {
 	if reason == transport.ErrClosed {
 		select {
 		case <-l.writeDone:
-		case <-l.forced.Raised:
+		case <-l.forced.Wait():
 		}
 	}
 	l.stopReading()
 	l.stopWriting()
-	if !latch.Within(l.readDone, interruptWait) {
+	if !wait.Within(l.readDone, interruptWait) {
 		l.left = errors.New("stdio: a read from the input has not returned")
 	}
-	if !latch.Within(l.writeDone, interruptWait) {
+	if !wait.Within(l.writeDone, interruptWait) {
 		l.left = errors.Join(l.left, errors.New("stdio: a write to the output has not returned"))
 	}
 	l.closeBoth()
@@ -153,7 +152,7 @@ func (l *session) firstEnd() error {
 	reading := l.readDone
 	for {
 		select {
-		case <-l.closing.Raised:
+		case <-l.closing.Wait():
 			return transport.ErrClosed
 		case <-l.writeDone:
 			return fmt.Errorf("stdio: write: %w", l.writeErr)

@@ -87,7 +87,7 @@ func TestEndOfInputLeavesTheLinkWritable(t *testing.T) {
 	theirOut.WriteString("1\n")
 	theirOut.Close()
 	p.want("1")
-	wait(t, p.ended, "Ended")
+	receive(t, p.ended, "Ended")
 	p.send("2")
 	p.close(hangGuard)
 	if written, err := io.ReadAll(theirIn); err != nil || string(written) != "2\n" {
@@ -127,7 +127,7 @@ func TestServerSkipsAnOversizedLine(t *testing.T) {
 		}
 		theirOut.Write([]byte("\n\"next\"\n"))
 	}()
-	refusal, _ := wait(t, p.refused, "refusal")
+	refusal, _ := receive(t, p.refused, "refusal")
 	var oversized *transport.OversizedError
 	if !errors.As(refusal, &oversized) || oversized.Limit != 1000 || oversized.Size <= 1000 {
 		t.Fatalf("got the refusal %v, want a *transport.OversizedError, oversized.Limit == 1000 and oversized.Size > 1000", refusal)
@@ -150,12 +150,12 @@ func TestDefaultLimitOfAFrame(t *testing.T) {
 		theirOut.Write(append(bytes.Repeat([]byte("1"), limit), '\n'))
 	}()
 	go io.Copy(io.Discard, theirOut)
-	refusal, _ := wait(t, p.refused, "refusal")
+	refusal, _ := receive(t, p.refused, "refusal")
 	var oversized *transport.OversizedError
 	if !errors.As(refusal, &oversized) || oversized.Limit != limit {
 		t.Errorf("got the refusal %v, want a *transport.OversizedError and oversized.Limit == %v", refusal, limit)
 	}
-	if frame, _ := wait(t, p.received, "frame"); len(frame) != limit {
+	if frame, _ := receive(t, p.received, "frame"); len(frame) != limit {
 		t.Errorf("got a frame of %d bytes, want %d", len(frame), limit)
 	}
 	if err := p.Link.Send(transport.Outbound{Tag: 1, Frame: make([]byte, limit+1)}); !errors.As(err, &oversized) || oversized.Limit != limit {

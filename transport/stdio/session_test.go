@@ -86,7 +86,7 @@ func TestHowASessionEnds(t *testing.T) {
 						test.then(link)
 					}
 					if reason == "" {
-						wait(t, p.ended, "end of the input")
+						receive(t, p.ended, "end of the input")
 						if synctest.Wait(); len(p.lost) > 0 {
 							t.Errorf("the session is lost: %+v, want that it can still write", <-p.lost)
 						}

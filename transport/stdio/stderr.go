@@ -7,7 +7,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/bowline-mcp/bowline/transport/internal/latch"
+	"github.com/bowline-mcp/bowline/internal/wait"
 )
 
 const (
@@ -24,7 +24,7 @@ const (
 type stderr struct {
 	from *os.File
 	tail tail
-	stop *latch.Latch  // the rest is not needed
+	stop wait.Signal   // the rest is not needed
 	done chan struct{} // closed when reading has ended
 
 	chunks chan []byte   // to the copying goroutine; nil without a writer
@@ -33,7 +33,7 @@ type stderr struct {
 }
 
 func newStderr(from *os.File, to io.Writer) *stderr {
-	s := &stderr{from: from, stop: latch.New(), done: make(chan struct{}), copied: make(chan struct{})}
+	s := &stderr{from: from, done: make(chan struct{}), copied: make(chan struct{})}
 	if to == nil {
 		close(s.copied)
 	} else {
@@ -72,7 +72,7 @@ func (s *stderr) pass(chunk []byte) {
 	case s.chunks <- bytes.Clone(chunk):
 	case <-timeout.C:
 		s.stuck = true
-	case <-s.stop.Raised:
+	case <-s.stop.Wait():
 		s.stuck = true
 	}
 }
@@ -83,11 +83,11 @@ func (s *stderr) finish(timeout context.Context) {
 	select {
 	case <-s.done:
 	case <-timeout.Done():
-		s.stop.Raise()
+		s.stop.Fire()
 		s.from.SetReadDeadline(time.Unix(0, 1))
 		<-s.done
 	}
-	latch.Within(s.copied, copyTimeout)
+	wait.Within(s.copied, copyTimeout)
 }
 
 // copyTo writes chunks until there are no more. After its first error the writer

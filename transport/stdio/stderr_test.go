@@ -13,7 +13,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/bowline-mcp/bowline/internal/testenv"
-	"github.com/bowline-mcp/bowline/transport/internal/latch"
 )
 
 // The tail keeps the last whole lines of standard error.
@@ -60,7 +59,7 @@ func TestHowLateAWriterOfStderrMayBe(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				var got []string
-				s := &stderr{stop: latch.New(), copied: make(chan struct{}), chunks: make(chan []byte, copyQueue)}
+				s := &stderr{copied: make(chan struct{}), chunks: make(chan []byte, copyQueue)}
 				go s.copyTo(writerFunc(func(p []byte) (int, error) {
 					got = append(got, string(p))
 					<-time.NewTimer(test.takes).C
@@ -73,7 +72,7 @@ func TestHowLateAWriterOfStderrMayBe(t *testing.T) {
 					return 0, broken
 				}))
 				if test.stop > 0 {
-					time.AfterFunc(test.stop, s.stop.Raise)
+					time.AfterFunc(test.stop, s.stop.Fire)
 				}
 				began, buffer := time.Now(), []byte{0}
 				for n := range chunks {
@@ -113,7 +112,7 @@ func TestTheEndOfStderrIsCopied(t *testing.T) {
 	said.Close()
 	for takes, want := range map[time.Duration]time.Duration{0: 0, 900 * time.Millisecond: 900 * time.Millisecond, time.Minute: time.Second} {
 		bubble(t, func(t *testing.T) {
-			s := &stderr{stop: latch.New(), done: make(chan struct{}), copied: make(chan struct{})}
+			s := &stderr{done: make(chan struct{}), copied: make(chan struct{})}
 			close(s.done)
 			time.AfterFunc(takes, func() { close(s.copied) })
 			began := time.Now()

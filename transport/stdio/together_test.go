@@ -189,7 +189,7 @@ func TestPeerMaySendEmptyLines(t *testing.T) {
 		link := mustOpen(t, roleCommand(t, "empty lines"))
 		defer link.Close(0)
 		answer(link)
-		wait(t, link.(*child).readDone, "end of the child, which got its answers")
+		receive(t, link.(*child).readDone, "end of the child, which got its answers")
 	})
 	t.Run("a client", func(t *testing.T) {
 		in, theirOut := mustPipe(t)
@@ -200,7 +200,7 @@ func TestPeerMaySendEmptyLines(t *testing.T) {
 		answer(link)
 		asked := make(chan error, 1)
 		go func() { asked <- askWithEmptyLines(theirOut, theirIn) }()
-		if err, _ := wait(t, asked, "last answer"); err != nil {
+		if err, _ := receive(t, asked, "last answer"); err != nil {
 			t.Fatal(err)
 		}
 	})

@@ -8,11 +8,9 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/transport"
-	"github.com/bowline-mcp/bowline/transport/internal/credit"
-	"github.com/bowline-mcp/bowline/transport/internal/delivery"
-	"github.com/bowline-mcp/bowline/transport/internal/heard"
-	"github.com/bowline-mcp/bowline/transport/internal/latch"
+	"github.com/bowline-mcp/bowline/transport/internal/parts"
 )
 
 const defaultMaxFrame = 16 << 20
@@ -26,19 +24,19 @@ var errLeft = errors.New("stdio: another goroutine reads")
 // A wire is the common part of the links of both sides: a reader and a writer, each with
 // a goroutine. The link that embeds it decides when it ends, and calls Lose.
 type wire struct {
-	delivery.Delivery
-	heard      heard.Time
+	parts.Receiver
+	heard      parts.Reads
 	in         io.ReadCloser
 	out        io.WriteCloser
 	skips      bool // after an oversized frame, the wire continues
-	credit     credit.Credit
+	credit     parts.Credit
 	reader     frameReader
 	writer     *writer
 	runner     transport.Runner // the receiver, if it is one; set before there is credit
 	readerRole readerRole
-	holds      bool         // the writer is held; used only by the goroutine that reads
-	closing    *latch.Latch // Close was called
-	noCredit   *latch.Latch // the reader does not wait for credit any more
+	holds      bool        // the writer is held; used only by the goroutine that reads
+	closing    wait.Signal // Close was called
+	noCredit   wait.Signal // the reader does not wait for credit any more
 
 	readDone, writeDone chan struct{} // closed when the goroutine has ended
 	readErr, writeErr   error         // why; set before
@@ -56,9 +54,7 @@ func newWire(in io.ReadCloser, out io.WriteCloser, framing Framing, maxFrame int
 	w := &wire{
 		in:        in,
 		out:       out,
-		noCredit:  latch.New(),
 		writer:    newWriter(out, framing, maxFrame),
-		closing:   latch.New(),
 		readDone:  make(chan struct{}),
 		writeDone: make(chan struct{}),
 	}
@@ -69,7 +65,7 @@ func newWire(in io.ReadCloser, out io.WriteCloser, framing Framing, maxFrame int
 // Bind implements transport.Link.
 func (w *wire) Bind(to transport.Receiver) {
 	w.runner, _ = transport.As[transport.Runner](to)
-	w.Delivery.Bind(to)
+	w.Receiver.Bind(to)
 }
 
 // LinkTraits implements transport.LinkDescriber.
@@ -156,7 +152,7 @@ func (w *wire) takeCredit() bool {
 		return true
 	}
 	w.release()
-	return w.credit.Take(w.noCredit.Raised, nil)
+	return w.credit.Take(w.noCredit.Wait(), nil)
 }
 
 // serve calls the receiver's Serve, which may run a handler. It reports whether this
@@ -200,7 +196,7 @@ func (r *releasing) Read(p []byte) (int, error) {
 
 // stopReading ends the reader, even while it waits.
 func (w *wire) stopReading() {
-	w.noCredit.Raise()
+	w.noCredit.Fire()
 	interrupt(w.in, func(s interface{ SetReadDeadline(time.Time) error }) error {
 		return s.SetReadDeadline(time.Unix(0, 1))
 	})
@@ -247,15 +243,15 @@ const forcedWait = 5 * time.Second
 // returns false if even force did not help.
 func escalate(done <-chan struct{}, grace time.Duration, ask, force func()) bool {
 	askAt, forceAt := grace/10*3, grace/10*7
-	if latch.Within(done, askAt) {
+	if wait.Within(done, askAt) {
 		return true
 	}
 	if forceAt > 0 {
 		ask()
-		if latch.Within(done, forceAt-askAt) {
+		if wait.Within(done, forceAt-askAt) {
 			return true
 		}
 	}
 	force()
-	return latch.Within(done, forcedWait)
+	return wait.Within(done, forcedWait)
 }

@@ -103,7 +103,7 @@ func TestAWorkerWorksWhereFramesAreRead(t *testing.T) {
 		if err := link.Send(transport.Outbound{Frame: []byte("1")}); err != nil {
 			t.Fatal(err)
 		}
-		if owed, _ := wait(t, to.worked, "Work"); owed != 1 || len(to.received) == 0 {
+		if owed, _ := receive(t, to.worked, "Work"); owed != 1 || len(to.received) == 0 {
 			t.Fatalf("Work was called for %d announced frames, want 1", owed)
 		}
 		<-to.received

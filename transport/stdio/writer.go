@@ -6,7 +6,7 @@ import (
 	"sync"
 
 	"github.com/bowline-mcp/bowline/transport"
-	"github.com/bowline-mcp/bowline/transport/internal/queue"
+	"github.com/bowline-mcp/bowline/transport/internal/parts"
 )
 
 // batchSize is how many bytes of queued frames one write takes. A frame of at least that
@@ -28,7 +28,7 @@ type writer struct {
 
 	mu       sync.Mutex
 	wake     sync.Cond
-	queue    queue.Queue
+	queue    parts.Queue
 	gather   int   // send writes when so many frames wait; 0 before the first flush
 	held     bool  // flush leaves the writing to release, which is called soon
 	writing  bool  // a write is running, and uses the fields below

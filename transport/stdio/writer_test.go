@@ -252,7 +252,7 @@ func TestSendDoesNotWaitForAFullPipe(t *testing.T) {
 	if _, err := io.ReadFull(out, got); err != nil || !bytes.Equal(got, sent) {
 		t.Fatalf("got %d bytes that differ, %v, want %d equal ones", len(got), err, len(sent))
 	}
-	if err, _ := wait(t, ended, "end of the writer"); err != nil {
+	if err, _ := receive(t, ended, "end of the writer"); err != nil {
 		t.Fatal(err)
 	}
 }

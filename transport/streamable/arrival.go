@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bowline-mcp/bowline/internal/signal"
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
@@ -110,7 +110,7 @@ func (a *arrival) findsOpen() *refusal {
 	return nil
 }
 
-func (a *arrival) stopped() bool { return signal.IsClosed(a.h.stopped) }
+func (a *arrival) stopped() bool { return wait.IsClosed(a.h.stopped) }
 
 // establish establishes the sender, and makes sure that the session is here if it can be.
 func (a *arrival) establish() *refusal {

@@ -269,11 +269,11 @@ func TestSearchForCredentialsEndsWithTheRequest(t *testing.T) {
 	}}
 	r := authorized(t, new(tokenServer), k)
 	stream := r.call(1, 1)
-	wait(t, "a search", searching)
+	receive(t, "a search", searching)
 	r.link.End(stream)
-	wait(t, "its end", ended)
+	receive(t, "its end", ended)
 	r.call(2, 1)
-	wait(t, "another search", searching)
+	receive(t, "another search", searching)
 	if err := r.link.Close(0); err != nil {
 		t.Fatal(err)
 	}

@@ -110,7 +110,7 @@ func (r *olderReceiver) Lost(loss transport.Loss) {
 	l.olderUnsent = loss.Unsent
 	l.mu.Unlock()
 	l.end(loss.Reason)
-	l.olderGone.Raise()
+	l.olderGone.Fire()
 }
 
 // fellBack returns the link over HTTP+SSE, or nil if there is none.
@@ -131,6 +131,6 @@ func (l *clientLink) endOlder(reason error) error {
 	if reason != transport.ErrClosed {
 		left = older.Close(0)
 	}
-	<-l.olderGone.Raised
+	<-l.olderGone.Wait()
 	return left
 }

@@ -260,7 +260,7 @@ func TestCloseEndsTheFallback(t *testing.T) {
 	}}
 	r := connect(t, s.ServeHTTP)
 	r.request(1, 1, initialize)
-	wait(t, "the GET request", getting)
+	receive(t, "the GET request", getting)
 	if err := r.link.Close(0); err != nil {
 		t.Fatal(err)
 	}

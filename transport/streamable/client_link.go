@@ -11,12 +11,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
-	"github.com/bowline-mcp/bowline/transport/internal/delivery"
-	"github.com/bowline-mcp/bowline/transport/internal/ending"
-	"github.com/bowline-mcp/bowline/transport/internal/latch"
+	"github.com/bowline-mcp/bowline/transport/internal/parts"
 )
 
 // A clientLink is the link of a Client. Each request has a goroutine, and requests run
@@ -24,7 +23,7 @@ import (
 // are any.
 type clientLink struct {
 	remote  *remote
-	told    delivery.Delivery
+	told    parts.Receiver
 	limit   int    // the maximum size of a frame, in bytes
 	release func() // called when the link has ended
 
@@ -33,9 +32,9 @@ type clientLink struct {
 	ctx    context.Context // ends when nothing may be sent or received any more
 	cancel context.CancelFunc
 
-	answered  *latch.Latch // the server has answered the GET request of Main, or there is none
-	olderGone *latch.Latch // the loss of older was reported
-	left      error        // what Close left behind; set before the ending finishes
+	answered  wait.Signal // the server has answered the GET request of Main, or there is none
+	olderGone wait.Signal // the loss of older was reported
+	left      error       // what Close left behind; set before the ending finishes
 
 	mu        sync.Mutex
 	queue     clientQueue
@@ -45,7 +44,7 @@ type clientLink struct {
 	opened    transport.Stream // the number of the stream that was opened last
 	streams   map[transport.Stream]*clientStream
 	main      *clientStream
-	ending    ending.Ending // its goroutines include those that wait for work
+	ending    parts.Ending // its goroutines include those that wait for work
 	workers   clientWorkers
 	unsent    []*outgoing // messages that were started, but of which no byte was written before the link ended
 
@@ -56,7 +55,6 @@ type clientLink struct {
 func newClientLink(endpoint *url.URL, client *http.Client, header http.Header, limit int) *clientLink {
 	l := &clientLink{
 		remote: newRemote(endpoint, client, header), limit: limit, release: func() {},
-		ending: ending.New(), answered: latch.New(), olderGone: latch.New(),
 		streams: make(map[transport.Stream]*clientStream),
 	}
 	l.life, l.expire = context.WithCancel(context.Background())

@@ -153,7 +153,7 @@ func TestARequestWaitsForTheNotificationsBeforeIt(t *testing.T) {
 	r.send(0, notification("n/1"))
 	r.send(2, notification("n/2"))
 	after := r.request(3, 1, request(3, "ping", ""))
-	wait(t, "the first notification", first)
+	receive(t, "the first notification", first)
 	mu.Lock()
 	if want := []string{"ping", "n/1"}; !slices.Equal(seen, want) {
 		t.Errorf("before the first was accepted the server saw %q", seen)
@@ -233,7 +233,7 @@ func TestFullQueueIsBusyAndThenWritable(t *testing.T) {
 			frame := `{"jsonrpc":"2.0","method":"n","params":["` + strings.Repeat("x", c.size)
 			frame = frame[:c.size-3] + `"]}`
 			r.send(0, frame)
-			wait(t, "the first", arrived)
+			receive(t, "the first", arrived)
 			for range c.frames {
 				r.send(0, frame)
 			}
@@ -285,8 +285,8 @@ func TestOnlyLegacyRequestsAreCancelledByNotification(t *testing.T) {
 	r := connect(t, s.ServeHTTP)
 	r.call(1, 1)
 	r.callLegacy(2, 1)
-	wait(t, "a request", arrived)
-	wait(t, "the other", arrived)
+	receive(t, "a request", arrived)
+	receive(t, "the other", arrived)
 	r.send(0, cancelled(1))
 	r.send(0, cancelled(3))
 	r.send(0, cancelled(2))
@@ -366,7 +366,7 @@ func TestARequestEndedInTheQueueIsNeverSent(t *testing.T) {
 		}
 	})
 	r.send(0, notification("n/1"))
-	wait(t, "the notification", arrived)
+	receive(t, "the notification", arrived)
 	ended := r.callLegacy(1, 1)
 	r.link.End(ended)
 	kept := r.request(2, 1, request(2, "ping", ""))

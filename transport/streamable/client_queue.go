@@ -2,7 +2,7 @@ package streamable
 
 import (
 	"github.com/bowline-mcp/bowline/transport"
-	"github.com/bowline-mcp/bowline/transport/internal/queue"
+	"github.com/bowline-mcp/bowline/transport/internal/parts"
 )
 
 // An outgoing is a message on its way to the server.
@@ -72,5 +72,5 @@ func (q *clientQueue) release(o *outgoing) (relieved bool) {
 }
 
 func (q *clientQueue) fits(size int) bool {
-	return q.frames == 0 || q.frames < queue.DefaultFrames && q.bytes+size <= queue.DefaultBytes
+	return q.frames == 0 || q.frames < parts.DefaultFrames && q.bytes+size <= parts.DefaultBytes
 }

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/bowline-mcp/bowline/transport"
-	"github.com/bowline-mcp/bowline/transport/internal/queue"
+	"github.com/bowline-mcp/bowline/transport/internal/parts"
 )
 
 func queued(size int) *outgoing {
@@ -51,7 +51,7 @@ func TestClientQueueHandsOutTheOldest(t *testing.T) {
 // release.
 func TestClientQueueIsBoundedInFrames(t *testing.T) {
 	var q clientQueue
-	for n := range queue.DefaultFrames {
+	for n := range parts.DefaultFrames {
 		if !q.push(queued(1)) {
 			t.Fatalf("got no place for frame %d, want one", n)
 		}
@@ -66,7 +66,7 @@ func TestClientQueueIsBoundedInFrames(t *testing.T) {
 	if !q.release(first) {
 		t.Error("release reported no room, want room after a refusal")
 	}
-	if q.release(first) || q.frames != queue.DefaultFrames-1 {
+	if q.release(first) || q.frames != parts.DefaultFrames-1 {
 		t.Errorf("a second release counted: %d frames", q.frames)
 	}
 	if q.release(q.pop()) {
@@ -77,7 +77,7 @@ func TestClientQueueIsBoundedInFrames(t *testing.T) {
 // The bytes in the queue are limited, but a frame of any size fits into an empty queue.
 func TestClientQueueIsBoundedInBytes(t *testing.T) {
 	var q clientQueue
-	large := queued(queue.DefaultBytes + 1)
+	large := queued(parts.DefaultBytes + 1)
 	if !q.push(large) {
 		t.Fatal("got no place in an empty queue, want one for any size")
 	}
@@ -88,7 +88,7 @@ func TestClientQueueIsBoundedInBytes(t *testing.T) {
 	if !q.release(large) {
 		t.Error("release reported no room, want room after a refusal")
 	}
-	half, rest := queued(queue.DefaultBytes/2), queued(queue.DefaultBytes-queue.DefaultBytes/2)
+	half, rest := queued(parts.DefaultBytes/2), queued(parts.DefaultBytes-parts.DefaultBytes/2)
 	if !q.push(half) || q.push(queued(len(rest.Frame)+1)) || !q.push(rest) {
 		t.Fatal("got no place for exactly the limit of bytes, want one")
 	}

@@ -279,7 +279,7 @@ func (r *testReceiver) wantQuiet(frames int) {
 }
 
 // wait waits for a channel, and fails the test if nothing comes in time.
-func wait(t *testing.T, what string, done <-chan struct{}) {
+func receive(t *testing.T, what string, done <-chan struct{}) {
 	t.Helper()
 	guard := time.NewTimer(hangGuard)
 	defer guard.Stop()

@@ -133,7 +133,7 @@ func (l *clientLink) listen() {
 	defer l.mu.Unlock()
 	switch {
 	case !l.remote.currentSession().begun:
-		l.answered.Raise() // the session has no GET stream
+		l.answered.Fire() // the session has no GET stream
 	case !l.listening:
 		l.listening = true
 		l.run(l.main.listen)
@@ -148,7 +148,7 @@ func (l *clientLink) awaitListening() {
 	ctx, cancel := context.WithTimeout(l.ctx, listenPatience)
 	defer cancel()
 	select {
-	case <-l.answered.Raised:
+	case <-l.answered.Wait():
 	case <-ctx.Done():
 	}
 }

@@ -11,8 +11,8 @@ import (
 	httpheader "github.com/bowline-mcp/bowline/internal/header"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
-	"github.com/bowline-mcp/bowline/transport/internal/credit"
 	"github.com/bowline-mcp/bowline/transport/internal/eventstream"
+	"github.com/bowline-mcp/bowline/transport/internal/parts"
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
@@ -42,7 +42,7 @@ type clientStream struct {
 	sent    outgoing    // the message that the stream was opened for
 	request httpRequest // the HTTP request that posts the message
 
-	credit credit.Credit
+	credit parts.Credit
 
 	// Only the reading goroutine uses these.
 	sessions []string      // ids, as the headers of the response name them
@@ -341,7 +341,7 @@ func (s *clientStream) listen() {
 	}
 	response, err := r.do(s.ctx)
 	if s.isMain() {
-		s.link.answered.Raise()
+		s.link.answered.Fire()
 	}
 	if err != nil {
 		s.lost(fmt.Errorf("streamable: open the event stream: %w", err), true, s.retry)

@@ -148,9 +148,9 @@ func TestEndCancelsTheRequestAndIsSilent(t *testing.T) {
 		close(cancelled)
 	})
 	s := r.call(1, 10)
-	wait(t, "the request", arrived)
+	receive(t, "the request", arrived)
 	r.link.End(s)
-	wait(t, "cancellation", cancelled)
+	receive(t, "cancellation", cancelled)
 	r.link.End(s)
 	r.link.End(transport.Main)
 	r.wantQuiet(0)
@@ -171,7 +171,7 @@ func TestAnAnsweredStreamIsOver(t *testing.T) {
 		close(left)
 	})
 	r.wantFrame(0, r.call(1, 5), result(1), true)
-	wait(t, "the end of the response", left)
+	receive(t, "the end of the response", left)
 	r.wantQuiet(1)
 }
 
@@ -324,7 +324,7 @@ func TestTheGetStreamIsOpenBeforeTheFirstRequest(t *testing.T) {
 	}
 	r := handshake(t, s)
 	number := r.callLegacy(2, 1)
-	wait(t, "the GET request", asked)
+	receive(t, "the GET request", asked)
 	close(answer)
 	r.wantFrame(1, number, result(2), true)
 }

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/bowline-mcp/bowline/internal/signal"
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/proptest"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport"
@@ -141,7 +141,7 @@ func (f *flushed) Unwrap() http.ResponseWriter { return f.ResponseWriter }
 
 func (f *flushed) FlushError() error {
 	err := http.NewResponseController(f.ResponseWriter).Flush()
-	if !signal.IsClosed(f.flushes) {
+	if !wait.IsClosed(f.flushes) {
 		close(f.flushes)
 	}
 	return err

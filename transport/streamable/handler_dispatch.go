@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"reflect"
 
-	"github.com/bowline-mcp/bowline/internal/signal"
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
@@ -111,7 +111,7 @@ func (h *Handler) choose(r *http.Request, id jsonrpc.ID) (Acceptor, *refusal) {
 func (h *Handler) open(ctx context.Context, l *serverLink, w http.ResponseWriter, b *body) (*requestStream, *refusal) {
 	taken, ok := h.served.take(ctx, b.due(), l.key.Client, len(b.frame)+int(b.Memory), b.Method == protocol.MethodListen)
 	switch {
-	case !ok && signal.IsClosed(h.stopped):
+	case !ok && wait.IsClosed(h.stopped):
 		return nil, shuttingDown(b.requestID())
 	case !ok:
 		return nil, overloaded(b.requestID(), "too much is being served")

@@ -6,8 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/bowline-mcp/bowline/internal/pause"
-	"github.com/bowline-mcp/bowline/internal/signal"
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/web"
@@ -121,7 +120,7 @@ func (a *arrival) agree(owner string) bool {
 	if a.until.IsZero() {
 		a.until = now.Add(newsPatience)
 	}
-	return now.Before(a.until) && !signal.IsClosed(a.ctx().Done()) && pause.For(a.ctx(), newsPause) == nil
+	return now.Before(a.until) && !wait.IsClosed(a.ctx().Done()) && wait.Sleep(a.ctx(), newsPause) == nil
 }
 
 // closed refuses a request because Close was called.

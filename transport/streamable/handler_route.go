@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/internal/nodename"
-	"github.com/bowline-mcp/bowline/internal/signal"
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
@@ -125,7 +125,7 @@ func (a *arrival) travel(to http.Handler, node string) *refusal {
 			to, node = a.another()
 		}
 		if to == nil {
-			if signal.IsClosed(h.stopped) {
+			if wait.IsClosed(h.stopped) {
 				return a.closed()
 			}
 			refused := a.serveHere()

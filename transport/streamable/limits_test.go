@@ -9,8 +9,8 @@ import (
 	"testing/synctest"
 
 	"github.com/bowline-mcp/bowline/internal/share"
-	"github.com/bowline-mcp/bowline/internal/signal"
 	"github.com/bowline-mcp/bowline/internal/turn"
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
@@ -132,7 +132,7 @@ func TestLargeBodiesAreDecodedInTurn(t *testing.T) {
 				}
 				leave()
 				<-left
-				if signal.IsClosed(done) {
+				if wait.IsClosed(done) {
 					t.Fatalf("it was decoded while as many pieces as possible were done: %d %s", w.Code, w.Body)
 				}
 				close(end)

@@ -15,7 +15,7 @@ import (
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
-	"github.com/bowline-mcp/bowline/internal/pause"
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )
@@ -59,7 +59,7 @@ func newClusterWith(t *testing.T, size int, forward func(*url.URL) http.Handler)
 		server.AddTool(s.Server, protocol.Tool{Name: "long"}, func(ctx context.Context, _ struct{}) (string, error) {
 			s.served.Add(1)
 			server.Poll(ctx, 50*time.Millisecond)
-			_ = pause.For(ctx, 100*time.Millisecond)
+			_ = wait.Sleep(ctx, 100*time.Millisecond)
 			return fmt.Sprint(n), nil
 		})
 		router[n] = &streamable.Nodes{Self: fmt.Sprint("node-", n), Others: make(map[string]http.Handler)}

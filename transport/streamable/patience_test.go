@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
-	"github.com/bowline-mcp/bowline/internal/pause"
 	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/internal/turn"
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
@@ -255,7 +255,7 @@ func TestClientThatLeavesTheQueue(t *testing.T) {
 			second := call(ctx, 6)
 			await := func(n int) {
 				for o.waiting() != n {
-					if err := pause.For(limit, time.Millisecond); err != nil {
+					if err := wait.Sleep(limit, time.Millisecond); err != nil {
 						t.Fatalf("%d requests wait, want %d", o.waiting(), n)
 					}
 				}

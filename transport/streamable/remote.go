@@ -16,7 +16,7 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/eventstream"
-	"github.com/bowline-mcp/bowline/transport/internal/heard"
+	"github.com/bowline-mcp/bowline/transport/internal/parts"
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
@@ -29,7 +29,7 @@ type remote struct {
 	client   *http.Client
 	header   http.Header
 	auth     web.Authorizer // nil if there is none
-	heard    heard.Time
+	heard    parts.Reads
 
 	template                              *http.Request // the template of all requests
 	acceptsBoth, acceptsEvents, sendsJSON []string      // values of headers, shared by requests

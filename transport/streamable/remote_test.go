@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bowline-mcp/bowline/internal/signal"
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/web"
@@ -132,7 +132,7 @@ func TestFailedDialsDoNotCountWhileAResponseIsOpen(t *testing.T) {
 	})
 	pool, refusing := transportOf(t), strings.TrimPrefix(closedPort, "http://")
 	pool.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
-		if signal.IsClosed(drains) {
+		if wait.IsClosed(drains) {
 			address = refusing
 		}
 		return new(net.Dialer).DialContext(ctx, network, address)
@@ -166,7 +166,7 @@ func TestFailedDialsDoNotCountWhileARequestWaits(t *testing.T) {
 	})
 	pool, refusing := transportOf(t), strings.TrimPrefix(closedPort, "http://")
 	pool.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
-		if signal.IsClosed(drains) {
+		if wait.IsClosed(drains) {
 			address = refusing
 		}
 		return new(net.Dialer).DialContext(ctx, network, address)
@@ -174,7 +174,7 @@ func TestFailedDialsDoNotCountWhileARequestWaits(t *testing.T) {
 	r := open(t, &Client{URL: url, HTTP: &http.Client{Transport: pool}})
 	for n := range waiting {
 		r.call(n, 1)
-		wait(t, "a call", arrived)
+		receive(t, "a call", arrived)
 	}
 	close(drains)
 	for n := range 3 {
@@ -211,7 +211,7 @@ func TestEndedRequestsDoNotCountAsOpen(t *testing.T) {
 	pool := transportOf(t)
 	r := open(t, &Client{URL: url, HTTP: &http.Client{Transport: pool}})
 	left := r.call(1, 1)
-	wait(t, "a call", arrived)
+	receive(t, "a call", arrived)
 	r.link.End(left)
 	r.request(2, 1, request(2, "ping", modernMeta))
 	r.failure(0)
@@ -394,9 +394,9 @@ func TestCancelledDialsAreNoLoss(t *testing.T) {
 	r := open(t, &Client{URL: serve(t, answerJSON(result(9))), HTTP: &http.Client{Transport: endedTripper{pool, ended}}})
 	for n := range cancelled {
 		stream := r.call(1+n, 1)
-		wait(t, "a dial", dialling)
+		receive(t, "a dial", dialling)
 		r.link.End(stream)
-		wait(t, "the end of a call", ended)
+		receive(t, "the end of a call", ended)
 	}
 	r.wantFrame(0, r.call(9, 1), result(9), true)
 	r.wantQuiet(1)

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
-	"github.com/bowline-mcp/bowline/internal/signal"
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
@@ -204,7 +204,7 @@ func TestServedRequestsAreBounded(t *testing.T) {
 					t.Errorf("got %s, %v", text, w.Header())
 				}
 				return w.Code
-			}, func() bool { return signal.IsClosed(done) }
+			}, func() bool { return wait.IsClosed(done) }
 		}
 		first, _ := hold("greedy")
 		second, _ := hold("greedy")
@@ -296,7 +296,7 @@ func TestTheLargestRequestIsServedBesideOthers(t *testing.T) {
 		opened := 0
 		for user := range 100 {
 			w, done := b.serve(t.Context(), "POST", listen, append(modernHeader("subscriptions/listen"), userHeader(fmt.Sprint(user)))...)
-			if !signal.IsClosed(done) {
+			if !wait.IsClosed(done) {
 				opened++
 			} else if w.Code != 503 || !strings.Contains(w.Body.String(), "-32050") {
 				t.Fatalf("got %d %s", w.Code, w.Body)

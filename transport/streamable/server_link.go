@@ -14,7 +14,7 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
-	"github.com/bowline-mcp/bowline/transport/internal/delivery"
+	"github.com/bowline-mcp/bowline/transport/internal/parts"
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
@@ -33,7 +33,7 @@ type serverLink struct {
 	stateless bool        // it serves one request, and its client has no session id
 	forced    bool        // nothing more is written; guarded by mu
 	isEnding  atomic.Bool // ending is not nil
-	told      delivery.Delivery
+	told      parts.Receiver
 	credit    budget // of Main
 
 	mu      sync.Mutex

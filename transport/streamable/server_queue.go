@@ -4,7 +4,7 @@ import (
 	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
-	"github.com/bowline-mcp/bowline/transport/internal/queue"
+	"github.com/bowline-mcp/bowline/transport/internal/parts"
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
@@ -12,7 +12,7 @@ import (
 // client. The link's mu guards it. A GET stream has none before the first frame: push needs
 // one, and the other methods do nothing without.
 type sendQueue struct {
-	queue.Queue
+	parts.Queue
 	link     *serverLink
 	reserved int                  // the bytes of small messages that are taken for the last frame, whatever that will be
 	large    int                  // the bytes of large messages that are taken for answers which are being encoded

@@ -12,7 +12,7 @@ import (
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
-	"github.com/bowline-mcp/bowline/transport/internal/queue"
+	"github.com/bowline-mcp/bowline/transport/internal/parts"
 )
 
 // ErrNotReading is the reason of a lost stream whose client reads its response too
@@ -77,7 +77,7 @@ func (l *serverLink) openStream(w http.ResponseWriter, b *body, room int, o *Han
 	s.link, s.id, s.frames, s.to = l, b.requestID(), &posted.frames, &posted.first
 	s.lacksMeta = len(b.meta.Version) == 0 || len(b.meta.Capabilities) == 0
 	s.initializes = !l.isShared() && b.initializes()
-	posted.frames = sendQueue{link: l, taken: posted.taken[:0], Queue: queue.Queue{Frames: streamFrames}}
+	posted.frames = sendQueue{link: l, taken: posted.taken[:0], Queue: parts.Queue{Frames: streamFrames}}
 	posted.frames.Begin(posted.queued[:])
 	if !s.frames.reserve(s.id) {
 		return s, tooMuchUnread(s.id)

@@ -58,7 +58,7 @@ type frame struct {
 
 func (e *end) next() (f frame) {
 	e.t.Helper()
-	raw := wait(e.t, e.frames, "frame")
+	raw := receive(e.t, e.frames, "frame")
 	if err := json.Unmarshal([]byte(raw), &f); err != nil {
 		e.t.Fatalf("%s: %v", raw, err)
 	}
@@ -276,7 +276,7 @@ func TestClientsAreBounded(t *testing.T) {
 		s.shared.Serve(far)
 		near.Bind(&end{t: t, lost: make(chan transport.Loss, 1)})
 	}
-	wait(t, s.join().lost, "loss")
+	receive(t, s.join().lost, "loss")
 	first.send(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{}}`)
 	s.server.want("tools/call", "{}")
 }

@@ -28,7 +28,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
-	"github.com/bowline-mcp/bowline/internal/signal"
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/inmem"
@@ -310,7 +310,7 @@ type explaining struct {
 
 // Lost implements transport.Receiver.
 func (e *explaining) Lost(loss transport.Loss) {
-	if signal.IsClosed(e.server.Done()) {
+	if wait.IsClosed(e.server.Done()) {
 		loss.Reason = e.server.Reason()
 	}
 	e.Receiver.Lost(loss)

@@ -85,10 +85,10 @@ func TestAClientCancelsItsOwnCall(t *testing.T) {
 					t.Errorf("client %d got %v", c, err)
 				}
 			})
-			wait(t, gate.entered, "call")
+			receive(t, gate.entered, "call")
 		}
 		cancel()
-		if got := wait(t, cancelled, "cancellation"); got != "1" {
+		if got := receive(t, cancelled, "cancellation"); got != "1" {
 			t.Errorf("the call of client %s was cancelled, want that of client 1", got)
 		}
 		close(gate.open)
@@ -120,7 +120,7 @@ func TestOthersJoinTheSessionOfTheFirst(t *testing.T) {
 	default:
 	}
 	first := w.join(client.Options{ProtocolVersion: protocol.LatestLegacy})
-	wait(t, w.shared.Ready(), "session")
+	receive(t, w.shared.Ready(), "session")
 	for _, version := range []string{protocol.LatestLegacy, ""} {
 		if got := w.join(client.Options{ProtocolVersion: version}).Server(); got.Instructions != "be kind" || got.ProtocolVersion != first.Server().ProtocolVersion {
 			t.Errorf("a client that joined got %+v, want %+v", got, first.Server())
@@ -132,7 +132,7 @@ func TestOthersJoinTheSessionOfTheFirst(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "all nodes must have the same") {
 		t.Errorf("a client with other capabilities got %v, want that it is refused", err)
 	}
-	wait(t, initialized, "notification")
+	receive(t, initialized, "notification")
 	if len(initialized) > 0 {
 		t.Error("the server was told more than once that it is initialized")
 	}
@@ -162,11 +162,11 @@ func TestALostServerLosesEveryCall(t *testing.T) {
 			}
 		}
 		for range 30 {
-			wait(t, gate.entered, "call")
+			receive(t, gate.entered, "call")
 		}
 		w.far.Close(0)
 		calls.Wait()
-		wait(t, w.shared.Done(), "end")
+		receive(t, w.shared.Done(), "end")
 		for who, err := range map[string]error{"the server": w.shared.Reason(), "the local client": sessions[0].Wait()} {
 			var exit *transport.ExitError
 			if !errors.As(err, &exit) || exit.Status != 3 {
@@ -221,7 +221,7 @@ func TestDrainLetsCallsEnd(t *testing.T) {
 					t.Errorf("a call under way got %q, %v", got, err)
 				}
 			})
-			wait(t, gate.entered, "call")
+			receive(t, gate.entered, "call")
 		}
 		drained := make(chan error, 1)
 		go func() { drained <- w.shared.Drain(t.Context(), 0) }()
@@ -234,7 +234,7 @@ func TestDrainLetsCallsEnd(t *testing.T) {
 			}
 		}
 		close(gate.open)
-		if err := wait(t, drained, "end of the drain"); err != nil {
+		if err := receive(t, drained, "end of the drain"); err != nil {
 			t.Error(err)
 		}
 		calls.Wait()
@@ -284,9 +284,9 @@ func TestTheLocalClientOwnsTheServer(t *testing.T) {
 	if err := session.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
-	wait(t, w.shared.Done(), "end of the server")
+	receive(t, w.shared.Done(), "end of the server")
 	link.Close(0)
-	wait(t, guest.Conn().Done(), "end of the guest")
+	receive(t, guest.Conn().Done(), "end of the guest")
 }
 
 // events collects the events of a client.
@@ -323,7 +323,7 @@ func (e *events) await(t *testing.T, want string) {
 		if found {
 			return
 		}
-		wait(t, e.added, want)
+		receive(t, e.added, want)
 	}
 }
 
@@ -380,7 +380,7 @@ func TestChangesReachAllClients(t *testing.T) {
 			t.Fatal(err)
 		}
 		for {
-			wait(t, ended, "end of the subscription")
+			receive(t, ended, "end of the subscription")
 			mu.Lock()
 			left := subscribed["file:///a"]
 			mu.Unlock()
@@ -458,7 +458,7 @@ func TestQuestionsReachTheCaller(t *testing.T) {
 		}
 		var calls sync.WaitGroup
 		calls.Go(func() { client.Call[string](t.Context(), sessions["a"], "wait", text{}) })
-		wait(t, gate.entered, "call")
+		receive(t, gate.entered, "call")
 		got, err := client.Call[string](t.Context(), sessions["b"], "ask", text{})
 		if era.ProtocolVersion == protocol.Latest { // there a question is an answer
 			if got != "b" || err != nil {

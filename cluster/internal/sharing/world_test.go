@@ -131,7 +131,7 @@ func (g *gate) pass(ctx context.Context, who string) error {
 	}
 }
 
-func wait[T any](t testing.TB, from <-chan T, what string) T {
+func receive[T any](t testing.TB, from <-chan T, what string) T {
 	t.Helper()
 	guard := time.NewTimer(hangGuard)
 	defer guard.Stop()

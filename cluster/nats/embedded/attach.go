@@ -12,8 +12,8 @@ import (
 
 	"github.com/bowline-mcp/bowline/cluster"
 	"github.com/bowline-mcp/bowline/cluster/nats"
-	"github.com/bowline-mcp/bowline/internal/pause"
 	"github.com/bowline-mcp/bowline/internal/private"
+	"github.com/bowline-mcp/bowline/internal/wait"
 )
 
 // attachWithin is how long Attach waits for a process that takes over the server.
@@ -75,7 +75,7 @@ func awaitRunning(ctx context.Context, folder string) (string, error) {
 		if server != "" || err != nil {
 			return server, err
 		}
-		if pause.For(ctx, lookEvery) != nil {
+		if wait.Sleep(ctx, lookEvery) != nil {
 			return "", context.Cause(ctx)
 		}
 	}

@@ -40,7 +40,7 @@ func TestThreeExternalServers(t *testing.T) {
 		if err := running[n].Start(); err != nil {
 			t.Fatal(err)
 		}
-		for ctx := within(t); ; wait(ctx, t, 20*time.Millisecond) {
+		for ctx := within(t); ; rest(ctx, t, 20*time.Millisecond) {
 			if conn, err := s.dial(n); err == nil {
 				conn.Close()
 				return

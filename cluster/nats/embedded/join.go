@@ -11,7 +11,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/cluster"
 	"github.com/bowline-mcp/bowline/cluster/nats"
-	"github.com/bowline-mcp/bowline/internal/pause"
+	"github.com/bowline-mcp/bowline/internal/wait"
 )
 
 // lookEvery is how often a process that has no connection looks for the server.
@@ -75,7 +75,7 @@ func (m *member) token(ctx context.Context) (string, error) {
 		if err == nil || !errors.Is(err, errNoState) {
 			return s.Token, err
 		}
-		if err := pause.For(ctx, lookEvery); err != nil {
+		if err := wait.Sleep(ctx, lookEvery); err != nil {
 			return "", fmt.Errorf("%w: %w", cluster.ErrUnavailable, err)
 		}
 	}
@@ -105,7 +105,7 @@ func (m *member) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 		if err == nil {
 			return conn, nil
 		}
-		if paused := pause.For(ctx, lookEvery); paused != nil {
+		if paused := wait.Sleep(ctx, lookEvery); paused != nil {
 			return nil, err
 		}
 	}

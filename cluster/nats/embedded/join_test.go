@@ -12,8 +12,8 @@ import (
 
 	"github.com/bowline-mcp/bowline/cluster"
 	"github.com/bowline-mcp/bowline/cluster/nats"
-	"github.com/bowline-mcp/bowline/internal/pause"
 	"github.com/bowline-mcp/bowline/internal/testenv"
+	"github.com/bowline-mcp/bowline/internal/wait"
 )
 
 // limit ends tests that hang.
@@ -58,10 +58,10 @@ func must[T any](t *testing.T) func(T, error) T {
 	}
 }
 
-// wait waits between looks at what a test waits for.
-func wait(ctx context.Context, t *testing.T, d time.Duration) {
+// rest waits between looks at what a test waits for.
+func rest(ctx context.Context, t *testing.T, d time.Duration) {
 	t.Helper()
-	if err := pause.For(ctx, d); err != nil {
+	if err := wait.Sleep(ctx, d); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -86,7 +86,7 @@ func awaitWrite(t *testing.T, b cluster.Bucket) time.Time {
 		if !errors.Is(err, cluster.ErrUnavailable) {
 			t.Fatal(err)
 		}
-		wait(ctx, t, 10*time.Millisecond)
+		rest(ctx, t, 10*time.Millisecond)
 	}
 }
 
@@ -230,7 +230,7 @@ func awaitOther(ctx context.Context, folder string, than int) error {
 		if err != nil || s.Process != than && s.Address != "" {
 			return err
 		}
-		if err := pause.For(ctx, 5*time.Millisecond); err != nil {
+		if err := wait.Sleep(ctx, 5*time.Millisecond); err != nil {
 			return err
 		}
 	}

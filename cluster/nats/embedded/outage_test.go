@@ -129,7 +129,7 @@ func TestAnIdleEngineSendsNothing(t *testing.T) {
 		before := must[*natsserver.Varz](t)(s.Varz(nil))
 		now := before
 		for now.OutMsgs < before.OutMsgs+2 { // two heartbeats, at least
-			wait(ctx, t, 50*time.Millisecond)
+			rest(ctx, t, 50*time.Millisecond)
 			now = must[*natsserver.Varz](t)(s.Varz(nil))
 		}
 		if now.InMsgs == before.InMsgs {
@@ -204,7 +204,7 @@ func TestMarksDisappear(t *testing.T) {
 			}
 			return
 		}
-		wait(ctx, t, 20*time.Millisecond)
+		rest(ctx, t, 20*time.Millisecond)
 	}
 }
 

@@ -97,7 +97,7 @@ func (three *trio) leave(n int) {
 func (three *trio) awaitLog(n int, text string) {
 	three.t.Helper()
 	for ctx := within(three.t); !strings.Contains(three.logs[n].String(), text); {
-		wait(ctx, three.t, 20*time.Millisecond)
+		rest(ctx, three.t, 20*time.Millisecond)
 	}
 }
 

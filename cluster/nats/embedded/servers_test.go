@@ -74,7 +74,7 @@ func (s *servers) info(t *testing.T, n int, bucket string) *jetstream.StreamInfo
 			if err == nil || ctx.Err() != nil {
 				return conn, err
 			}
-			wait(ctx, t, 20*time.Millisecond)
+			rest(ctx, t, 20*time.Millisecond)
 		}
 	})
 	conn := must[*natsgo.Conn](t)(natsgo.Connect("nats://127.0.0.1", natsgo.SetCustomDialer(dial), natsgo.Token(o.Token)))
@@ -98,7 +98,7 @@ func (s *servers) leader(t *testing.T, n int, bucket string) int {
 				return i
 			}
 		}
-		wait(ctx, t, 50*time.Millisecond)
+		rest(ctx, t, 50*time.Millisecond)
 	}
 }
 
@@ -115,7 +115,7 @@ func (s *servers) awaitCurrent(t *testing.T, bucket string) {
 		if current {
 			return
 		}
-		wait(ctx, t, 50*time.Millisecond)
+		rest(ctx, t, 50*time.Millisecond)
 	}
 }
 
@@ -139,7 +139,7 @@ func (s *servers) leaderIsKilled(t *testing.T) {
 	}
 	began := time.Now()
 	s.kill(leader)
-	for ctx := within(t); ; wait(ctx, t, 20*time.Millisecond) {
+	for ctx := within(t); ; rest(ctx, t, 20*time.Millisecond) {
 		short, cancel := context.WithTimeout(ctx, time.Second) // as who renews a lease does
 		revision, err := b.Put(short, "k100", []byte("k100"))
 		cancel()
@@ -284,7 +284,7 @@ func (s *servers) replicaLags(t *testing.T, relays *[3][3]*relay) {
 		defer cancel()
 		return reader.Get(short, key)
 	}
-	for ctx := within(t); ; wait(ctx, t, 200*time.Millisecond) { // until the replica there answers by itself
+	for ctx := within(t); ; rest(ctx, t, 200*time.Millisecond) { // until the replica there answers by itself
 		relays[leader][lags].stall()
 		relays[lags][leader].stall()
 		if _, err := get("before"); err == nil {
@@ -343,7 +343,7 @@ func (s *servers) leaderIsCutOff(t *testing.T, relays *[3][3]*relay) {
 		if !errors.Is(err, cluster.ErrExists) && !errors.Is(err, cluster.ErrUnavailable) {
 			t.Fatal(err)
 		}
-		wait(ctx, t, 20*time.Millisecond)
+		rest(ctx, t, 20*time.Millisecond)
 	}
 	if took := time.Since(claimed); took < o.TTL {
 		t.Errorf("the rival has the claim after %v, before it could expire", took)

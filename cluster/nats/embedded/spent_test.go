@@ -43,7 +43,7 @@ func TestSpentStatesSurviveTheServer(t *testing.T) {
 	for name, spend := range spends {
 		first, err := spend(nodes[1])
 		for ctx := within(t); errors.Is(err, cluster.ErrUnavailable); first, err = spend(nodes[1]) {
-			wait(ctx, t, 10*time.Millisecond)
+			rest(ctx, t, 10*time.Millisecond)
 		}
 		if first || err != nil {
 			t.Errorf("a %s that was used before the server ended: first is %v, %v", name, first, err)

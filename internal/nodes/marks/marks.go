@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/features/server"
-	"github.com/bowline-mcp/bowline/internal/pause"
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
@@ -41,7 +41,7 @@ func AddTool(s *server.Server, w io.Writer) {
 			if _, err := io.WriteString(w, in.ID+"\n"); err != nil {
 				return "", err
 			}
-			return in.ID, pause.For(ctx, time.Duration(in.Wait)*time.Millisecond)
+			return in.ID, wait.Sleep(ctx, time.Duration(in.Wait)*time.Millisecond)
 		})
 }
 

@@ -5,8 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bowline-mcp/bowline/internal/signal"
-	"github.com/bowline-mcp/bowline/transport/internal/latch"
+	"github.com/bowline-mcp/bowline/internal/wait"
 )
 
 // These are the media types of MCP over HTTP.
@@ -89,9 +88,9 @@ const ForcedWait = 5 * time.Second
 // EndWithin waits until done is closed. After 70 % of the grace it calls force, which
 // interrupts what still runs. It returns false if even that did not help.
 func EndWithin(done <-chan struct{}, grace time.Duration, force func()) bool {
-	if signal.IsClosed(done) || grace > 0 && latch.Within(done, grace/10*7) {
+	if wait.IsClosed(done) || grace > 0 && wait.Within(done, grace/10*7) {
 		return true
 	}
 	force()
-	return latch.Within(done, ForcedWait)
+	return wait.Within(done, ForcedWait)
 }

@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/transport"
-	"github.com/bowline-mcp/bowline/transport/internal/latch"
 )
 
 // A Shutdown says what a handler shuts down.
@@ -93,7 +93,7 @@ func inBackground(f func() error) *background {
 // await waits until a time and returns the function's error. If the function is still
 // running then, the error names it.
 func (b *background) await(what string, until time.Time) error {
-	if !latch.Within(b.done, time.Until(until)) {
+	if !wait.Within(b.done, time.Until(until)) {
 		return fmt.Errorf("%s has not ended: %w", what, context.DeadlineExceeded)
 	}
 	return b.err

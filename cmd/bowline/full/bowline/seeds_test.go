@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/cluster"
-	"github.com/bowline-mcp/bowline/internal/pause"
+	"github.com/bowline-mcp/bowline/internal/wait"
 )
 
 // three are nodes of one cluster, each with a server of NATS in it.
@@ -77,7 +77,7 @@ func (c *three) awaitCall(n int, session, when string) {
 		if status != http.StatusServiceUnavailable || time.Since(began) > hangGuard {
 			c.t.Fatalf("%s: after %v: %d %s", when, time.Since(began), status, body)
 		}
-		if err := pause.For(c.t.Context(), 50*time.Millisecond); err != nil {
+		if err := wait.Sleep(c.t.Context(), 50*time.Millisecond); err != nil {
 			c.t.Fatal(err)
 		}
 	}
@@ -99,7 +99,7 @@ func (c *three) awaitSaved(flags ...string) {
 		if time.Since(began) > hangGuard {
 			c.t.Fatalf("not all sessions of three nodes are saved within %v: %s", hangGuard, said)
 		}
-		if err := pause.For(c.t.Context(), 50*time.Millisecond); err != nil {
+		if err := wait.Sleep(c.t.Context(), 50*time.Millisecond); err != nil {
 			c.t.Fatal(err)
 		}
 	}

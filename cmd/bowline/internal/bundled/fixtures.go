@@ -12,7 +12,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/features/skills"
-	"github.com/bowline-mcp/bowline/internal/pause"
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
@@ -137,7 +137,7 @@ func addContentFixtures(s *server.Server) {
 }
 
 // interval takes the time that the suite wants between two messages.
-func interval(ctx context.Context) error { return pause.For(ctx, 50*time.Millisecond) }
+func interval(ctx context.Context) error { return wait.Sleep(ctx, 50*time.Millisecond) }
 
 // What a client has to be able to do for the questions below.
 var (

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/features/server"
-	"github.com/bowline-mcp/bowline/internal/pause"
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -28,13 +28,13 @@ func addTaskFixtures(s *server.Server) {
 		Seconds float64 `json:"seconds"`
 		Label   string  `json:"label,omitzero"`
 	}) (string, error) {
-		if err := pause.For(ctx, time.Duration(in.Seconds*float64(time.Second))); err != nil {
+		if err := wait.Sleep(ctx, time.Duration(in.Seconds*float64(time.Second))); err != nil {
 			return "", err
 		}
 		return "computed " + in.Label, nil
 	})
 	server.AddTool(s, task("failing_job", "Works for a second, and fails.", protocol.TaskRequired), func(ctx context.Context, _ nothing) (string, error) {
-		if err := pause.For(ctx, time.Second); err != nil {
+		if err := wait.Sleep(ctx, time.Second); err != nil {
 			return "", err
 		}
 		return "", errors.New("the job has failed")
@@ -64,7 +64,7 @@ func addTaskFixtures(s *server.Server) {
 		if err != nil {
 			return "", err
 		}
-		if err := pause.For(ctx, 1500*time.Millisecond); err != nil { // longer than the time for rounds
+		if err := wait.Sleep(ctx, 1500*time.Millisecond); err != nil { // longer than the time for rounds
 			return "", err
 		}
 		return answerText(answers["user_name"])

@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bowline-mcp/bowline/internal/pause"
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/supervisor"
 	"github.com/bowline-mcp/bowline/transport/stdio"
 )
@@ -127,7 +127,7 @@ func (d *demo) injectFaults(ctx context.Context) error {
 	began := time.Now()
 	var down []func(context.Context) error
 	for _, planned := range plan(d.options.Seed, len(d.servers), d.options.Duration) {
-		if err := pause.For(ctx, planned.at-time.Since(began)); err != nil {
+		if err := wait.Sleep(ctx, planned.at-time.Since(began)); err != nil {
 			return err
 		}
 		server := d.servers[planned.server]
@@ -147,7 +147,7 @@ func (d *demo) injectFaults(ctx context.Context) error {
 			return err
 		}
 	}
-	return pause.For(ctx, d.options.Duration-time.Since(began))
+	return wait.Sleep(ctx, d.options.Duration-time.Since(began))
 }
 
 // close closes every session and the supervisor.

@@ -1,5 +1,4 @@
-// Package signal tells any number of goroutines that something has happened.
-package signal
+package wait
 
 import "sync"
 

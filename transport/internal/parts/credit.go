@@ -1,5 +1,4 @@
-// Package credit counts the frames that a stream may still deliver.
-package credit
+package parts
 
 import "sync"
 

@@ -1,5 +1,4 @@
-// Package heard records when a link has received something.
-package heard
+package parts
 
 import (
 	"io"
@@ -7,22 +6,22 @@ import (
 	"time"
 )
 
-// A Time says when a link last received bytes; see transport.LinkTraits. The zero
-// Time is ready to use.
-type Time struct {
+// Reads records when a link has read bytes; see transport.LinkTraits. The zero Reads is
+// ready to use.
+type Reads struct {
 	mu   sync.Mutex
 	last time.Time
 }
 
 // Last returns when bytes last came in, or the zero time if none have.
-func (t *Time) Last() time.Time {
+func (t *Reads) Last() time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.last
 }
 
 // Note records that bytes came in now. A Reader does so by itself.
-func (t *Time) Note() {
+func (t *Reads) Note() {
 	now := time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -30,11 +29,11 @@ func (t *Time) Note() {
 }
 
 // Reader returns a reader of the stream that records when it reads bytes.
-func (t *Time) Reader(from io.Reader) io.Reader { return reader{from, t} }
+func (t *Reads) Reader(from io.Reader) io.Reader { return reader{from, t} }
 
 type reader struct {
 	from io.Reader
-	time *Time
+	time *Reads
 }
 
 func (r reader) Read(p []byte) (int, error) {

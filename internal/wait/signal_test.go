@@ -1,4 +1,4 @@
-package signal_test
+package wait_test
 
 import (
 	"sync"
@@ -6,15 +6,15 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/bowline-mcp/bowline/internal/signal"
+	"github.com/bowline-mcp/bowline/internal/wait"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestSignalFiresForThoseWhoWaitBeforeAndAfter(t *testing.T) {
-	var s signal.Signal
+	var s wait.Signal
 	before := s.Wait()
-	if s.HasFired() || signal.IsClosed(before) {
+	if s.HasFired() || wait.IsClosed(before) {
 		t.Error("the signal fired too early")
 	}
 	var firing sync.WaitGroup
@@ -23,22 +23,22 @@ func TestSignalFiresForThoseWhoWaitBeforeAndAfter(t *testing.T) {
 	}
 	<-before
 	firing.Wait()
-	if !s.HasFired() || !signal.IsClosed(s.Wait()) {
+	if !s.HasFired() || !wait.IsClosed(s.Wait()) {
 		t.Error("the signal has not fired")
 	}
 }
 
 func TestSignalThatNobodyWaitedFor(t *testing.T) {
-	var s, other signal.Signal
+	var s, other wait.Signal
 	s.Fire()
-	if !signal.IsClosed(s.Wait()) || !s.HasFired() {
+	if !wait.IsClosed(s.Wait()) || !s.HasFired() {
 		t.Error("the signal has not fired")
 	}
-	if signal.IsClosed(other.Wait()) {
+	if wait.IsClosed(other.Wait()) {
 		t.Error("another signal has fired")
 	}
 	if allocated := testing.AllocsPerRun(10, func() {
-		var s signal.Signal
+		var s wait.Signal
 		s.Fire()
 		s.Wait()
 	}); allocated > 1 { // the Signal itself

@@ -1,4 +1,4 @@
-package pause
+package wait_test
 
 import (
 	"context"
@@ -7,12 +7,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
+	"github.com/bowline-mcp/bowline/internal/wait"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-func TestFor(t *testing.T) {
+func TestSleep(t *testing.T) {
 	enough := errors.New("enough")
 	for _, c := range []struct {
 		name     string
@@ -29,7 +27,7 @@ func TestFor(t *testing.T) {
 				ctx, cancel := context.WithTimeoutCause(t.Context(), c.limit, enough)
 				defer cancel()
 				began := time.Now()
-				err := For(ctx, c.d)
+				err := wait.Sleep(ctx, c.d)
 				if took := time.Since(began); took != c.took || !errors.Is(err, c.err) {
 					t.Errorf("%v after %v, not %v after %v", err, took, c.err, c.took)
 				}

@@ -1,5 +1,4 @@
-// Package queue holds the outbound frames of a stream, within bounds.
-package queue
+package parts
 
 import "github.com/bowline-mcp/bowline/transport"
 

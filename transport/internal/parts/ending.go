@@ -1,37 +1,31 @@
-// Package ending ends the links of clients over HTTP.
-package ending
+package parts
 
 import (
 	"errors"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/transport"
-	"github.com/bowline-mcp/bowline/transport/internal/latch"
 )
 
 // cancelPatience is how long a cancelled HTTP request may take to return before Close
 // reports it as left behind.
 const cancelPatience = 5 * time.Second
 
-// An Ending is the end of a link. It has four steps: the link sends what is queued, stops
+// An Ending is the end of a link of a client over HTTP. It has four steps: the link sends what is queued, stops
 // its requests, waits for its goroutines, and reports the loss. One goroutine takes them
 // in this order, with AwaitSent, Stop, AwaitIdle and Finish.
 //
-// The caller holds the link's mutex where a method says so.
+// The caller holds the link's mutex where a method says so. The zero Ending has not begun.
 type Ending struct {
 	begun   bool // the end has begun: nothing more is accepted
 	stopped bool // no more goroutines are started
 	running int  // how many goroutines run
 
-	forced   *latch.Latch // raised when the end no longer waits for queued messages
-	sent     *latch.Latch // raised when the end has begun and nothing is queued
-	idle     *latch.Latch // raised when the link has stopped and no goroutine runs
-	finished *latch.Latch // raised when the loss was reported
-}
-
-// New returns the ending of a link that has not begun to end.
-func New() Ending {
-	return Ending{forced: latch.New(), sent: latch.New(), idle: latch.New(), finished: latch.New()}
+	forced   wait.Signal // fires when the end no longer waits for queued messages
+	sent     wait.Signal // fires when the end has begun and nothing is queued
+	idle     wait.Signal // fires when the link has stopped and no goroutine runs
+	finished wait.Signal // fires when the loss was reported
 }
 
 // Begin begins the end. It reports whether this is the first call: its reason counts. Any
@@ -40,7 +34,7 @@ func New() Ending {
 func (e *Ending) Begin(reason error) (first bool) {
 	if reason != transport.ErrClosed {
 		e.stopped = true
-		e.forced.Raise()
+		e.forced.Fire()
 	}
 	first = !e.begun
 	e.begun = true
@@ -77,45 +71,45 @@ func (e *Ending) Running() int { return e.running }
 // The caller holds the mutex.
 func (e *Ending) Check(empty bool) {
 	if e.begun && empty {
-		e.sent.Raise()
+		e.sent.Fire()
 	}
 	if e.stopped && e.running == 0 {
-		e.idle.Raise()
+		e.idle.Fire()
 	}
 }
 
 // AwaitSent waits until everything queued was sent, or Close has no more time for it.
 func (e *Ending) AwaitSent() {
 	select {
-	case <-e.sent.Raised:
-	case <-e.forced.Raised:
+	case <-e.sent.Wait():
+	case <-e.forced.Wait():
 	}
 }
 
 // AwaitReturn waits for that long until no goroutine runs, before the requests are cancelled.
-func (e *Ending) AwaitReturn(patience time.Duration) { latch.Within(e.idle.Raised, patience) }
+func (e *Ending) AwaitReturn(patience time.Duration) { wait.Within(e.idle.Wait(), patience) }
 
 // AwaitIdle waits until no goroutine runs, for a limited time after the requests were
 // cancelled.
 func (e *Ending) AwaitIdle() error {
-	if !latch.Within(e.idle.Raised, cancelPatience) {
+	if !wait.Within(e.idle.Wait(), cancelPatience) {
 		return errors.New("an HTTP request has not returned")
 	}
 	return nil
 }
 
 // Finish says that the loss was reported.
-func (e *Ending) Finish() { e.finished.Raise() }
+func (e *Ending) Finish() { e.finished.Fire() }
 
 // AwaitFinish waits until the loss was reported. After 70 % of the grace, the link no
 // longer sends what is queued; after all of it, AwaitFinish calls expire.
 func (e *Ending) AwaitFinish(grace time.Duration, expire func()) {
 	sending := grace / 10 * 7
-	if !latch.Within(e.finished.Raised, sending) {
-		e.forced.Raise()
+	if !wait.Within(e.finished.Wait(), sending) {
+		e.forced.Fire()
 	}
-	if !latch.Within(e.finished.Raised, grace-sending) {
+	if !wait.Within(e.finished.Wait(), grace-sending) {
 		expire()
 	}
-	<-e.finished.Raised
+	<-e.finished.Wait()
 }

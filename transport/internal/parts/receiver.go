@@ -1,5 +1,4 @@
-// Package delivery calls the receiver of a link.
-package delivery
+package parts
 
 import (
 	"sync"
@@ -7,10 +6,10 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A Delivery calls a receiver, one call at a time and none after the loss. A loss
+// A Receiver calls the receiver of a link, one call at a time and none after the loss. A loss
 // that comes before Bind is kept until then; other calls before Bind are dropped.
 // The zero value is ready to use.
-type Delivery struct {
+type Receiver struct {
 	mu     sync.Mutex
 	to     transport.Receiver
 	runner transport.Runner // the receiver, if it is one
@@ -18,7 +17,7 @@ type Delivery struct {
 }
 
 // Bind sets the receiver.
-func (d *Delivery) Bind(to transport.Receiver) {
+func (d *Receiver) Bind(to transport.Receiver) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.to = to
@@ -29,7 +28,7 @@ func (d *Delivery) Bind(to transport.Receiver) {
 }
 
 // Bound reports whether Bind was called.
-func (d *Delivery) Bound() bool {
+func (d *Receiver) Bound() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.to != nil
@@ -37,7 +36,7 @@ func (d *Delivery) Bound() bool {
 
 // Tell calls the receiver. It returns false, without a call, before Bind and after
 // the loss.
-func (d *Delivery) Tell(call func(transport.Receiver)) bool {
+func (d *Receiver) Tell(call func(transport.Receiver)) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.loss != nil || d.to == nil {
@@ -50,7 +49,7 @@ func (d *Delivery) Tell(call func(transport.Receiver)) bool {
 // Work is Tell, followed by the receiver's Work on this goroutine, if the receiver is a
 // Runner. Call passes work on as Inbound.Work. The caller holds no lock that Send
 // and Grant of the link need.
-func (d *Delivery) Work(call func(to transport.Receiver, work bool)) (told bool) {
+func (d *Receiver) Work(call func(to transport.Receiver, work bool)) (told bool) {
 	runner, told := d.tell(call)
 	if runner != nil {
 		runner.Work(1)
@@ -58,7 +57,7 @@ func (d *Delivery) Work(call func(to transport.Receiver, work bool)) (told bool)
 	return told
 }
 
-func (d *Delivery) tell(call func(transport.Receiver, bool)) (runner transport.Runner, told bool) {
+func (d *Receiver) tell(call func(transport.Receiver, bool)) (runner transport.Runner, told bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.loss != nil || d.to == nil {
@@ -69,7 +68,7 @@ func (d *Delivery) tell(call func(transport.Receiver, bool)) (runner transport.R
 }
 
 // Receive passes a frame on, as Work does.
-func (d *Delivery) Receive(in transport.Inbound) bool {
+func (d *Receiver) Receive(in transport.Inbound) bool {
 	return d.Work(func(to transport.Receiver, work bool) {
 		in.Work = work
 		to.Receive(in)
@@ -77,17 +76,17 @@ func (d *Delivery) Receive(in transport.Inbound) bool {
 }
 
 // Begin reports a stream that the peer has begun.
-func (d *Delivery) Begin(stream transport.Stream) {
+func (d *Receiver) Begin(stream transport.Stream) {
 	d.Tell(func(to transport.Receiver) { to.StreamOpened(stream, 0) })
 }
 
 // Lends reports whether BeginWith may be called. Call it only after Bind.
-func (d *Delivery) Lends() bool { return d.runner != nil }
+func (d *Receiver) Lends() bool { return d.runner != nil }
 
 // BeginWith reports a stream that the peer has begun. Without waiting for credit, it also
 // delivers the frame that began the stream, as Work does. If the link is lost, or the
 // receiver wants to grant credit first, BeginWith returns false, and does not call first.
-func (d *Delivery) BeginWith(stream transport.Stream, first func() transport.Inbound) (taken bool) {
+func (d *Receiver) BeginWith(stream transport.Stream, first func() transport.Inbound) (taken bool) {
 	d.Work(func(to transport.Receiver, _ bool) {
 		if taken = d.runner.StreamBegun(stream); taken {
 			in := first()
@@ -99,7 +98,7 @@ func (d *Delivery) BeginWith(stream transport.Stream, first func() transport.Inb
 }
 
 // Lose reports the loss, as the last call.
-func (d *Delivery) Lose(loss transport.Loss) {
+func (d *Receiver) Lose(loss transport.Loss) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.loss = &loss

@@ -1,0 +1,4 @@
+// Package parts has the parts that links are built from: the credit of a stream, the receiver
+// behind it, a bounded queue of frames, the end of a client's link over HTTP, and the record of
+// when bytes came in. None has a goroutine. Each says whether it may be used concurrently.
+package parts
