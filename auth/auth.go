@@ -10,6 +10,11 @@
 // streamable.Client or a sse.Client. Programs without a user set Options.Grant; the
 // bowline command logs in with "bowline login".
 //
+// # Goroutines
+//
+// An Authorizer has one while it logs in or refreshes a token, for all requests that wait for it,
+// and none otherwise. Close ends that work and waits for it. Functions of Options run on it.
+//
 // [ADR-0044] lists the guarantees, and [ADR-0045] says which URLs are fetched and which are
 // not. docs/guide/login.md is a guide to this package.
 //

@@ -31,5 +31,12 @@
 // nodes use. If it is a process, call [guardian.Run] first in main, and set [Options].Guardian: then
 // it ends in time, whatever becomes of its node.
 //
+// # Goroutines
+//
+// A Node has one that renews its lease, one that follows the leases of others, and one for each
+// bucket that it watches. While something is under way it has more: a session that is written, a
+// claim that is lost, a server that runs here. [Node.Close] waits for all of them. Functions of
+// Options are called on these goroutines.
+//
 // See ADR-0076 and ADR-0079.
 package cluster

@@ -9,6 +9,9 @@
 // start a session bus. If there is one, the bus may start an installed Secret Service,
 // which may ask the user for a password.
 //
+// While the key is asked for, one goroutine waits for the key ring, for all callers; it ends when
+// the user has answered.
+//
 // The package is a separate module because it requires github.com/zalando/go-keyring.
 package keyring
 

@@ -15,6 +15,10 @@
 // time, and if its scopes suffice. Sessions, tasks and questions belong to the user, not to
 // the token, so a client can continue them with a new token. ADR-0046 has the rules.
 //
+// # Goroutines
+//
+// A Guard has none: it works on the goroutines of the requests that it checks.
+//
 // The package issues no tokens; an authorization server does. docs/guide/protect.md is a guide
 // to this package.
 package resource

@@ -16,5 +16,7 @@
 // delayed; so does what it receives. Nothing takes time by itself. All times come from package
 // time, so that they are exact in a testing/synctest bubble.
 //
+// Each subscription has a goroutine that calls its function, until it is closed.
+//
 // [EngineContract] checks an implementation of cluster.Engine.
 package clustertest

@@ -36,4 +36,9 @@
 // debugger, a frozen control group or a paused virtual machine, they do nothing. When they
 // continue, they end the server at once if the deadline has passed, but the server may continue
 // some milliseconds before that.
+//
+// # Goroutines
+//
+// In the program, a Link has one besides those of stdio: it follows what the inner guardian reports,
+// and ends before Close returns.
 package guardian

@@ -14,5 +14,10 @@
 // is lost: what is sent then gets an error at once. If the machine cannot send, because a
 // connection is stuck and its buffers are full, a method may take 2 s longer than its context.
 //
+// # Goroutines
+//
+// Besides those of nats.go, an Engine has one for each subscription, which reports lost messages. It
+// ends with the subscription.
+//
 // The servers must have version 2.11 or newer.
 package nats

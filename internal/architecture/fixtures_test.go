@@ -114,7 +114,7 @@ func run(q queue, stop func()) {
 `},
 		want: []string{
 			"pure conn/pending.go:12", "pure conn/pending.go:13", "pure conn/pending.go:14",
-			"pure conn/pending.go:5", "pure conn/pending.go:6", "pure conn/pending.go:7", "pure conn/pending.go:8",
+			"pure conn/pending.go:5", "pure conn/pending.go:6", "pure conn/pending.go:7", "pure conn/pending.go:8", "goroutines conn",
 		},
 	},
 	{
@@ -259,6 +259,19 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }`,
 			"transport/doc_test.go": `package transport_test; func ExampleLink() {}`,
 		},
 		want: []string{"leaks conn"},
+	},
+	{
+		name: "goroutines: nobody says who starts them",
+		files: map[string]string{
+			"conn/c.go":           "package conn; func f() { go f() }",
+			"conn/c_test.go":      "// The goroutines of a test.\npackage conn",
+			"supervisor/s.go":     "package supervisor; func f() { go f() }",
+			"supervisor/doc.go":   "// Package supervisor has one goroutine.\npackage supervisor",
+			"cmd/bowline/c.go":    "package main; func f() { go f() }",
+			"transport/t.go":      "package transport",
+			"transport/t_test.go": "package transport; func f() { go f() }",
+		},
+		want: []string{"goroutines conn"},
 	},
 	{
 		name: "library: OAuth for those who need none",

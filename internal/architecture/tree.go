@@ -61,6 +61,7 @@ var rules = []struct {
 	{"pure", (*Tree).checkPure},
 	{"state", (*Tree).checkState},
 	{"leaks", (*Tree).checkLeaks},
+	{"goroutines", (*Tree).checkGoroutines},
 	{"library", (*Tree).checkLibraries},
 }
 
@@ -227,6 +228,29 @@ func (t *Tree) checkLeaks(report reporter) {
 	for dir := range tested {
 		if tested[dir] && !watched[dir] {
 			report(dir, "no test file imports go.uber.org/goleak")
+		}
+	}
+}
+
+// checkGoroutines finds packages of the library that start goroutines, and do not say in their
+// documentation which ones, and when they end.
+func (t *Tree) checkGoroutines(report reporter) {
+	starts, says := map[string]bool{}, map[string]bool{}
+	for _, f := range t.files {
+		if f.test || isTooling(f.dir) || matches(commands, f.dir) || matches(examples, f.dir) || matches(peers, f.dir) {
+			continue
+		}
+		says[f.dir] = says[f.dir] || strings.Contains(strings.ToLower(f.syntax.Doc.Text()), "goroutine")
+		ast.Inspect(f.syntax, func(n ast.Node) bool {
+			if _, isGo := n.(*ast.GoStmt); isGo {
+				starts[f.dir] = true
+			}
+			return true
+		})
+	}
+	for dir := range starts {
+		if !says[dir] {
+			report(dir, "the documentation of the package does not say which goroutines it starts")
 		}
 	}
 }

@@ -8,6 +8,11 @@
 // Apply starts all servers of the file. Call it again with a changed file: it then starts,
 // stops and restarts only what has changed. docs/guide/many.md shows a whole program, and
 // docs/adr/0041-sessions-of-a-file.md lists the guarantees.
+//
+// # Goroutines
+//
+// A Set has none of its own. Apply and Close stop sessions in parallel, and return when all have
+// ended; AwaitReady waits for all at once.
 package sessions
 
 import (

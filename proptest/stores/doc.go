@@ -16,6 +16,8 @@
 // to reach what they share: an unexpected error fails the test. The suites run in real time,
 // and wait for events; if one does not come, the test fails after ContractOptions.Guard.
 //
+// The suites call a store from several goroutines, and wait for all of them.
+//
 // See package proptest for how to replay a failure.
 package stores
 

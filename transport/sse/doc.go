@@ -11,6 +11,12 @@
 // ends, the session ends: it cannot be resumed. So a link has one stream,
 // transport.Main.
 //
+// # Goroutines
+//
+// A client's link has one that reads the stream of events, one that POSTs while messages are
+// queued, and one for each POST that is slow; Close waits for them. A Handler has none: it works on
+// those that net/http has for its requests.
+//
 // The package never retries or reconnects; package conn does. See
 // docs/adr/0034-http-sse.md.
 package sse

@@ -20,5 +20,12 @@
 // frames with 16 MiB together, plus one batch of 64 KiB; a single frame of any
 // permitted size always fits into an empty queue.
 //
+// # Goroutines
+//
+// A link of a Command has five: two for the pipes, and one each for standard error, the exit of the
+// child, and the end of the link; with a Stderr writer, one more. The goroutine that reads lends
+// itself to the receiver: a quick handler runs on it, and another goroutine reads on while a slow
+// one does (ADR-0055). Links of Server and Streams have three. Close waits for all of them.
+//
 // See MCP's stdio transport, ADR-0008 and ADR-0014.
 package stdio

@@ -17,6 +17,13 @@
 // its messages one by one, and the server sends its messages on the stream that the
 // client of a session opens with GET.
 //
+// # Goroutines
+//
+// A client's link has one for each POST and each event stream that is under way, and none when
+// nothing is: they are reused for a moment, and Close waits for them. A Handler has none: it serves
+// on those that net/http has for its requests, so a session costs none while it is idle. Timers end
+// idle sessions and save stored ones; FileSessions has one that writes.
+//
 // See https://modelcontextprotocol.io/specification/2026-07-28/basic/transports/streamable-http
 // and, for sessions, the same page of 2025-11-25. ADR-0022 and ADR-0028 list the
 // guarantees.

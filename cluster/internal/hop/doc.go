@@ -8,4 +8,8 @@
 //
 // Requests and responses are streamed both ways, with at most 40 KiB of a body and 256 KiB of a
 // response underway, so a slow side slows only its own stream.
+//
+// # Goroutines
+//
+// A Hop has one that accepts connections while it listens; the others are those of net/http. Close waits.
 package hop

@@ -17,6 +17,10 @@
 //
 // A client whose connection takes no more notifications is cut off, so that it does not slow the
 // others.
+//
+// # Goroutines
+//
+// A Server has none of its own: it works on those of its connections.
 package sharing
 
 import (

@@ -1,6 +1,7 @@
 // Package web contains what the transports over HTTP share. For clients: addresses,
 // connections, authorization, and what a status means. For servers: which pages may call
-// them, event streams, limits, and shutting down.
+// them, event streams, limits, and shutting down. Only shutting down has goroutines, one for each
+// step: what does not end in time is named and left.
 package web
 
 import (
