@@ -175,19 +175,10 @@ func (b *bucket) consume(op *operation, prefix string, keysOnly bool, take func(
 		return err
 	}
 	defer sub.Unsubscribe() //nolint:errcheck // without a connection the server has forgotten it
-	var consumer jetstream.PushConsumer
-	err = op.read(func(ctx context.Context) (err error) {
-		consumer, err = e.js.CreatePushConsumer(ctx, b.stream, jetstream.ConsumerConfig{
-			DeliverSubject: inbox, DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy, FilterSubject: b.prefix + prefix + ">",
-			AckPolicy: jetstream.AckNonePolicy, MaxDeliver: 1, MemoryStorage: true, Replicas: 1, HeadersOnly: keysOnly,
-			IdleHeartbeat: heartbeat, FlowControl: true, InactiveThreshold: forgotten,
-		})
-		return err
-	})
+	info, err := b.pushTo(op, inbox, b.prefix+prefix+">", keysOnly)
 	if err != nil {
 		return err
 	}
-	info := consumer.CachedInfo()
 	// Nobody waits for the answer: without a subscription the server removes the consumer, too.
 	defer e.conn.Publish("$JS.API.CONSUMER.DELETE."+b.stream+"."+info.Name, nil) //nolint:errcheck // see above
 	missing := info.NumPending + info.Delivered.Consumer
@@ -228,6 +219,23 @@ func (b *bucket) consume(op *operation, prefix string, keysOnly bool, take func(
 			}
 		}
 	}
+}
+
+// pushTo lets the server push the newest value of each key with a subject to an inbox, and then every change.
+func (b *bucket) pushTo(op *operation, inbox, subject string, keysOnly bool) (*jetstream.ConsumerInfo, error) {
+	var consumer jetstream.PushConsumer
+	err := op.read(func(ctx context.Context) (err error) {
+		consumer, err = b.engine.js.CreatePushConsumer(ctx, b.stream, jetstream.ConsumerConfig{
+			DeliverSubject: inbox, DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy, FilterSubject: subject,
+			AckPolicy: jetstream.AckNonePolicy, MaxDeliver: 1, MemoryStorage: true, Replicas: 1, HeadersOnly: keysOnly,
+			IdleHeartbeat: heartbeat, FlowControl: true, InactiveThreshold: forgotten,
+		})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return consumer.CachedInfo(), nil
 }
 
 // statusHeader marks a message of the server's own: a heartbeat or a request of flow control.

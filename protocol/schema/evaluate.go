@@ -66,15 +66,6 @@ func (e *evaluation) check(n *node, at int, seen []bool) fault {
 	return e.checkUnevaluated(n, at, seen)
 }
 
-// hasUnevaluated reports whether the schema has unevaluatedItems or
-// unevaluatedProperties.
-func (n *node) hasUnevaluated(isObject bool) bool {
-	if isObject {
-		return n.object != nil && n.object.unevaluated != nil
-	}
-	return n.array != nil && n.array.unevaluated != nil
-}
-
 // follow applies the target of a reference, or takes the result from the memo.
 func (e *evaluation) follow(target *node, at int, seen []bool) fault {
 	q := memoKey{target, at, seen != nil}
@@ -438,11 +429,4 @@ func (e *evaluation) checkUnevaluated(n *node, at int, seen []bool) fault {
 		i = int(e.values.all[i].next)
 	}
 	return fault{}
-}
-
-func (n *node) unevaluated(isObject bool) *node {
-	if isObject {
-		return n.object.unevaluated
-	}
-	return n.array.unevaluated
 }

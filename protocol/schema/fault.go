@@ -44,16 +44,8 @@ func (e *evaluation) reason(f fault) string {
 			return "is not " + n.constants.first
 		}
 		return fmt.Sprintf("is none of the %d allowed values, such as %s", n.constants.count, n.constants.first)
-	case "minimum":
-		return fmt.Sprintf("is less than %s", decimal(n.number.minimum))
-	case "maximum":
-		return fmt.Sprintf("is more than %s", decimal(n.number.maximum))
-	case "exclusiveMinimum":
-		return fmt.Sprintf("is not more than %s", decimal(n.number.above))
-	case "exclusiveMaximum":
-		return fmt.Sprintf("is not less than %s", decimal(n.number.below))
-	case "multipleOf":
-		return fmt.Sprintf("is not a multiple of %s", decimal(n.number.multiple))
+	case "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf":
+		return n.number.reason(f.rule)
 	case "minLength":
 		return fmt.Sprintf("is shorter than %d characters", n.text.minLength)
 	case "maxLength":
@@ -93,6 +85,22 @@ func (e *evaluation) reason(f fault) string {
 		return "fits a schema that it must not fit"
 	default:
 		return "is not allowed"
+	}
+}
+
+// reason says what is wrong with a number.
+func (r *numberRules) reason(rule string) string {
+	switch rule {
+	case "minimum":
+		return "is less than " + decimal(r.minimum)
+	case "maximum":
+		return "is more than " + decimal(r.maximum)
+	case "exclusiveMinimum":
+		return "is not more than " + decimal(r.above)
+	case "exclusiveMaximum":
+		return "is not less than " + decimal(r.below)
+	default:
+		return "is not a multiple of " + decimal(r.multiple)
 	}
 }
 

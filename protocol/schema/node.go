@@ -157,3 +157,19 @@ func Resolve(document map[string]any, ref string) (target any, ok bool) {
 	}
 	return target, true
 }
+
+// hasUnevaluated reports whether the schema has unevaluatedItems or
+// unevaluatedProperties.
+func (n *node) hasUnevaluated(isObject bool) bool {
+	if isObject {
+		return n.object != nil && n.object.unevaluated != nil
+	}
+	return n.array != nil && n.array.unevaluated != nil
+}
+
+func (n *node) unevaluated(isObject bool) *node {
+	if isObject {
+		return n.object.unevaluated
+	}
+	return n.array.unevaluated
+}
