@@ -11,7 +11,10 @@ import (
 	"testing"
 )
 
-var codeSpan = regexp.MustCompile("`([a-z][a-z0-9/]*)((?:\\.[A-Za-z]+)*)`")
+var (
+	codeSpan = regexp.MustCompile("`([a-z][a-z0-9/]*)((?:\\.[A-Za-z]+)*)`")
+	fileSpan = regexp.MustCompile("`([a-z][a-z0-9/_]*\\.go)`")
+)
 
 // TestTheMapNamesWhatExists checks that each package and declaration in docs/design/MAP.md,
 // such as `conn.core.step`, exists.
@@ -21,6 +24,13 @@ func TestTheMapNamesWhatExists(t *testing.T) {
 		t.Fatal(err)
 	}
 	seen := 0
+	for _, span := range fileSpan.FindAllStringSubmatch(string(page), -1) {
+		seen++
+		if _, err := os.Stat(filepath.Join(root, filepath.FromSlash(span[1]))); err != nil {
+			t.Errorf("there is no file %s", span[1])
+		}
+	}
+	page = fileSpan.ReplaceAll(page, nil)
 	for _, span := range codeSpan.FindAllStringSubmatch(string(page), -1) {
 		dir := filepath.Join(root, filepath.FromSlash(span[1]))
 		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
@@ -32,8 +42,8 @@ func TestTheMapNamesWhatExists(t *testing.T) {
 			t.Errorf("%s: %s does not declare %s", span[0], span[1], name)
 		}
 	}
-	if seen < 20 {
-		t.Errorf("the page names only %d packages and declarations", seen)
+	if seen < 40 {
+		t.Errorf("the page names only %d files, packages and declarations", seen)
 	}
 }
 

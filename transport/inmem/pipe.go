@@ -170,7 +170,7 @@ type direction struct {
 func newDirection(o Options) direction {
 	limit := o.MaxFrame
 	if limit <= 0 {
-		limit = 16 << 20
+		limit = parts.DefaultMaxFrame
 	}
 	return direction{limit: limit, queue: parts.Queue{Frames: o.QueueFrames, Bytes: o.QueueBytes}}
 }

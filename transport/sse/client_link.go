@@ -73,7 +73,7 @@ type numbered struct {
 
 func newClientLink(client *http.Client, header http.Header, limit int) *clientLink {
 	if limit <= 0 {
-		limit = web.DefaultMaxFrame
+		limit = parts.DefaultMaxFrame
 	}
 	l := &clientLink{
 		client: client, header: header, limit: limit, release: func() {}, beside: make(chan struct{}, maxBeside),

@@ -19,6 +19,7 @@ import (
 	"github.com/bowline-mcp/bowline/internal/turn"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/parts"
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
@@ -84,7 +85,7 @@ type HandlerOptions struct {
 
 func (o HandlerOptions) withDefaults() HandlerOptions {
 	o.MaxBody = cmp.Or(max(o.MaxBody, 0), 4<<20)
-	o.MaxFrame = cmp.Or(max(o.MaxFrame, 0), web.DefaultMaxFrame)
+	o.MaxFrame = cmp.Or(max(o.MaxFrame, 0), parts.DefaultMaxFrame)
 	o.MaxSessions = cmp.Or(max(o.MaxSessions, 0), 1000)
 	o.KeepAlive = cmp.Or(max(o.KeepAlive, 0), 15*time.Second)
 	return o

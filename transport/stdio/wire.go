@@ -13,8 +13,6 @@ import (
 	"github.com/bowline-mcp/bowline/transport/internal/parts"
 )
 
-const defaultMaxFrame = 16 << 20
-
 // errStopped ends a reader whose link needs no more frames.
 var errStopped = errors.New("stdio: reading stopped")
 
@@ -49,7 +47,7 @@ var _ interface {
 
 func newWire(in io.ReadCloser, out io.WriteCloser, framing Framing, maxFrame int) *wire {
 	if maxFrame <= 0 {
-		maxFrame = defaultMaxFrame
+		maxFrame = parts.DefaultMaxFrame
 	}
 	w := &wire{
 		in:        in,

@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/parts"
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
@@ -89,7 +90,7 @@ func (c *Client) Open(ctx context.Context) (transport.Link, error) {
 	}
 	limit := c.MaxFrame
 	if limit <= 0 {
-		limit = web.DefaultMaxFrame
+		limit = parts.DefaultMaxFrame
 	}
 	l := newClientLink(endpoint, c.pool.Client(c.HTTP, endpoint), c.Header.Clone(), limit)
 	l.remote.auth = c.Authorizer

@@ -14,6 +14,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/internal/nodename"
 	"github.com/bowline-mcp/bowline/transport"
+	"github.com/bowline-mcp/bowline/transport/internal/parts"
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
@@ -199,7 +200,7 @@ func (o *HandlerOptions) logger() *slog.Logger { return cmp.Or(o.Log, slog.Defau
 
 func (o HandlerOptions) withDefaults() HandlerOptions {
 	o.MaxBody = cmp.Or(max(o.MaxBody, 0), 4<<20)
-	o.MaxFrame = cmp.Or(max(o.MaxFrame, 0), web.DefaultMaxFrame)
+	o.MaxFrame = cmp.Or(max(o.MaxFrame, 0), parts.DefaultMaxFrame)
 	o.MaxSessions = cmp.Or(max(o.MaxSessions, 0), 10_000)
 	o.SessionIdle = cmp.Or(max(o.SessionIdle, 0), 30*time.Minute)
 	o.MaxMemory = cmp.Or(max(o.MaxMemory, 0), 384<<20)

@@ -4,7 +4,7 @@ import "github.com/bowline-mcp/bowline/transport"
 
 const (
 	DefaultFrames = 256
-	DefaultBytes  = 16 << 20
+	DefaultBytes  = DefaultMaxFrame
 )
 
 // An empty queue keeps its slots if there are few. It frees more slots only after it has

@@ -15,9 +15,6 @@ const (
 )
 
 const (
-	// DefaultMaxFrame is the default maximum size of a message, in bytes.
-	DefaultMaxFrame = 16 << 20
-
 	// MaxInitialize is the maximum size of an initialize request, in bytes. It is small
 	// because a session keeps what its client says about itself there.
 	MaxInitialize = 64 << 10
