@@ -33,7 +33,7 @@ type arrival struct {
 	link     *serverLink       // in use until leave
 	ends     bool              // the link ends with this request
 	acceptor Acceptor
-	exchange *requestStream // in which the request is answered
+	exchange *exchange // in which the request is answered
 	end      context.CancelFunc
 	over     bool // another node has served the request
 

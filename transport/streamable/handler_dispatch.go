@@ -71,7 +71,7 @@ func (a *arrival) serveHere() *refusal {
 // answer serves a request in its exchange. The session that it begins stays if its client was there for the result.
 func (a *arrival) answer() *refusal {
 	refused := a.exchange.serve(a.ctx(), a.body)
-	if a.kind == initializing && a.exchange.established {
+	if a.kind == initializing && a.exchange.session == established {
 		a.ends = false
 		a.link.saved.serve(a.link.negotiatedVersion())
 	}
@@ -108,7 +108,7 @@ func (h *Handler) choose(r *http.Request, id jsonrpc.ID) (Acceptor, *refusal) {
 }
 
 // open opens the stream of a request on a link, as soon as there is room for what the request takes.
-func (h *Handler) open(ctx context.Context, l *serverLink, w http.ResponseWriter, b *body) (*requestStream, *refusal) {
+func (h *Handler) open(ctx context.Context, l *serverLink, w http.ResponseWriter, b *body) (*exchange, *refusal) {
 	taken, ok := h.served.take(ctx, b.due(), l.key.Client, len(b.frame)+int(b.Memory), b.Method == protocol.MethodListen)
 	switch {
 	case !ok && wait.IsClosed(h.stopped):

@@ -13,11 +13,11 @@ import (
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
-// A forwardingExchange is the Exchange of a request of a session. If the request is for a
+// A forwardingControl is the Exchange of a request of a session. If the request is for a
 // task that runs on another node, its server asks that node: the request itself cannot be
 // forwarded, because the session is here (ADR-0075).
-type forwardingExchange struct {
-	exchange
+type forwardingControl struct {
+	control
 	*forwarder
 }
 

@@ -85,14 +85,14 @@ func (h *Handler) begin(ctx context.Context, l *serverLink, b *body, version str
 
 // initializeAs initializes a link in the name of a client. It returns the revision that was
 // negotiated, or "" if none was, and whether the server answered with an error.
-func (h *Handler) initializeAs(ctx context.Context, l *serverLink, initialize []byte, origin *transport.Origin) (version string, rejected bool) {
+func (h *Handler) initializeAs(ctx context.Context, l *serverLink, initialize []byte, origin *transport.Origin) (version string, isRejected bool) {
 	answer := &ignored{header: http.Header{}}
 	b := own(initialize, origin)
 	s, refused := h.open(ctx, l, answer, b)
 	if refused != nil || s.serve(ctx, b) != nil || answer.status != http.StatusOK {
 		return "", false
 	}
-	return l.negotiatedVersion(), s.rejected
+	return l.negotiatedVersion(), s.session == rejected
 }
 
 // initialized tells a link in the name of a client that it is initialized.

@@ -39,8 +39,8 @@ func (r *fixedRouter) Reach(session string) http.Handler {
 	return r.to
 }
 
-// asked returns the handler that forwards a request first, or nil.
-func asked(h *Handler, r *http.Request) http.Handler {
+// firstAsked returns the handler that forwards a request first, or nil.
+func firstAsked(h *Handler, r *http.Request) http.Handler {
 	a := h.arrive(httptest.NewRecorder(), r, expectedBody{})
 	if !a.isAway() {
 		return nil
@@ -81,7 +81,7 @@ func TestRouterIsAskedForSessionsOfOtherNodes(t *testing.T) {
 			r.Header.Set(name, value)
 		}
 		router.asked = nil
-		to := asked(h, r)
+		to := firstAsked(h, r)
 		if (to != nil) != c.asked || (len(router.asked) > 0) != c.asked {
 			t.Errorf("%s: got %v after the lookups %q", c.name, to, router.asked)
 		}
@@ -89,7 +89,7 @@ func TestRouterIsAskedForSessionsOfOtherNodes(t *testing.T) {
 	alone := NewHandler(accepting(func(transport.Link) {}), HandlerOptions{})
 	defer alone.Close(0)
 	r := httptest.NewRequest("POST", "/", nil)
-	if r.Header.Set(headerSession, "there.1"); asked(alone, r) != nil {
+	if r.Header.Set(headerSession, "there.1"); firstAsked(alone, r) != nil {
 		t.Error("got another node without a router, want none")
 	}
 }

@@ -39,7 +39,7 @@ type serverLink struct {
 	mu      sync.Mutex
 	version string           // the revision of the session; empty until it is negotiated
 	opened  transport.Stream // the number of the stream that was opened last
-	streams requestStreams
+	streams exchanges
 	seldom  *seldom       // nil until it is needed
 	main    *mainStream   // nil before the first listener or stored event
 	left    time.Time     // when the last listener left, or the session began; zero if no listener can come

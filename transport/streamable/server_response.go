@@ -37,7 +37,6 @@ type response struct {
 	queue   *sendQueue
 	cut     error         // why the response takes no more frames from the queue; nil if it does
 	after   time.Duration // with errPolled: when the client should come back
-	asked   bool          // the stream must begin now, even without a frame
 	over    bool          // the response accepts no more frames, but still writes the queued ones
 	writing bool
 	stopped bool // the response writes nothing more, not even the rest of a frame
@@ -77,17 +76,18 @@ func (r *response) interrupt() {
 	r.signal()
 }
 
-// next waits for frames to write. It returns no frames when the stream must begin and, if
-// patient is false, when the time of the alarm is over. Its error is io.EOF at the end of the stream, ErrPeerClosed if the
-// client has disconnected, ErrClosed if the link has ended, or the reason of a cut.
-func (r *response) next(ctx context.Context, patient bool) ([]transport.Outbound, error) {
+// next waits for frames to write. It returns none when the time of the alarm is over. Its error is io.EOF at the end of the
+// stream, ErrPeerClosed if the client has disconnected, ErrClosed if the link has ended, or the reason of a cut.
+func (r *response) next(ctx context.Context) ([]transport.Outbound, error) {
 	for {
-		frames, asked, err := r.take()
-		if len(frames) > 0 || asked || err != nil {
-			return frames, err
+		r.link.mu.Lock()
+		frames, relieved, err := r.take()
+		r.link.mu.Unlock()
+		if relieved {
+			r.link.told.Tell(transport.Receiver.Writable)
 		}
-		if !patient && r.alarm.isOver() {
-			return nil, nil
+		if len(frames) > 0 || err != nil || r.alarm.isOver() {
+			return frames, err
 		}
 		select {
 		case <-r.alarm.wake:
@@ -97,11 +97,9 @@ func (r *response) next(ctx context.Context, patient bool) ([]transport.Outbound
 	}
 }
 
-func (r *response) take() (frames []transport.Outbound, asked bool, err error) {
-	l := r.link
-	l.mu.Lock()
-	relieved := false
-	if (r.cut == nil || r.cut == errPolled) && !l.forced {
+// take takes the frames that are written next, and reports whether Writable is due. The caller holds link.mu.
+func (r *response) take() (frames []transport.Outbound, relieved bool, err error) {
+	if (r.cut == nil || r.cut == errPolled) && !r.link.forced {
 		frames, relieved = r.queue.take()
 		r.numbered.taken(len(frames))
 	}
@@ -111,16 +109,10 @@ func (r *response) take() (frames []transport.Outbound, asked bool, err error) {
 		err = r.cut
 	case r.over:
 		err = io.EOF
-	case l.ending != nil:
+	case r.link.ending != nil:
 		err = transport.ErrClosed
-	case r.asked:
-		r.asked, asked = false, true
 	}
-	l.mu.Unlock()
-	if relieved {
-		l.told.Tell(transport.Receiver.Writable)
-	}
-	return frames, asked, err
+	return frames, relieved, err
 }
 
 // json writes a whole response of one frame. It leaves the deadline of the last write,
@@ -174,7 +166,7 @@ func (r *response) stream(ctx context.Context, frames []transport.Outbound, note
 		r.setDeadline(time.Time{}) // otherwise HTTP/2 would reset a quiet stream at the deadline of its last write
 		r.alarm.set(r.keepAlive)
 		var err error
-		frames, err = r.next(ctx, false)
+		frames, err = r.next(ctx)
 		switch err {
 		case nil:
 			text = nil

@@ -75,12 +75,12 @@ func unreadable() *refusal {
 // attach makes the stream continue on this response, unless the stream has ended, or events
 // are missing. It returns the stream, or nil, and the index up to which stored events
 // must be written first. It refuses a client that has too much unread: it may come back.
-func (n *numbering) attach(k kept) (s *requestStream, head uint64, refused *refusal) {
+func (n *numbering) attach(k kept) (s *exchange, head uint64, refused *refusal) {
 	to, l := n.to, n.to.link
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s = l.streams.find(n.stream)
-	if s == nil || !s.issued || s.cut != nil || l.ending != nil || n.at > s.head {
+	if s == nil || !s.state.known || s.state.stage == closed || l.ending != nil || n.at > s.head {
 		return nil, 0, nil
 	}
 	if k.gap || k.head == n.at && s.head > n.at {
@@ -95,15 +95,16 @@ func (n *numbering) attach(k kept) (s *requestStream, head uint64, refused *refu
 		s.to.interrupt()
 	}
 	s.leave(errReplaced)
+	s.turn(resumed)
 	s.frames = frames
-	s.to, to.queue, to.over = to, s.frames, s.over
+	s.to, to.queue, to.over = to, s.frames, s.state.over
 	return s, s.head, nil
 }
 
 // goOn writes the stored events of the stream up to an index, and then what follows.
-func (s *requestStream) goOn(ctx context.Context, to *response, head uint64) *refusal {
+func (s *exchange) goOn(ctx context.Context, to *response, head uint64) *refusal {
 	err := transport.ErrPeerClosed
-	defer func() { s.retire(to, err) }()
+	defer func() { s.retire(to, err, true) }()
 	to.begin()
 	if err = to.numbered.replay(ctx, head, false); err == nil {
 		err = to.stream(ctx, nil, func([]transport.Outbound) {})
@@ -119,53 +120,51 @@ func abortedBy(err error) *refusal {
 	return nil
 }
 
-// An exchange lets the handler of a request control the response.
-type exchange struct{ stream *requestStream }
+// A control lets the handler of a request control the response.
+type control struct{ stream *exchange }
 
 // Turns returns who decides when the work for the request is done, which goes on behind this package, and
 // whose work it is.
-func (e exchange) Turns() (*turn.Scheduler[share.Client], share.Client) {
-	return e.stream.link.turns, e.stream.link.key.Client
+func (c control) Turns() (*turn.Scheduler[share.Client], share.Client) {
+	return c.stream.link.turns, c.stream.link.key.Client
 }
 
 // Events implements transport.Exchange.
-func (e exchange) Events() bool {
-	s := e.stream
+func (c control) Events() bool {
+	s := c.stream
 	s.link.mu.Lock()
 	defer s.link.mu.Unlock()
-	if s.over || s.to == nil || !s.to.canFlush() {
+	if s.to == nil || !s.to.canFlush() || !s.turn(asked) {
 		return false
 	}
-	s.events, s.to.asked = true, true
-	s.issued = s.issued || s.to.numbered != nil && s.to.numbered.initialID // even if the answer comes before that id is written
 	s.to.signal()
 	return true
 }
 
 // Reserve implements transport.Reserver. A client that is away leaves nothing unread.
-func (e exchange) Reserve(bytes int) bool {
-	s := e.stream
+func (c control) Reserve(bytes int) bool {
+	s := c.stream
 	if bytes <= smallSize {
 		return true
 	}
 	s.link.mu.Lock()
 	defer s.link.mu.Unlock()
-	if s.over || s.to == nil || s.cut != nil {
+	if s.to == nil || !s.state.accepts() {
 		return true
 	}
 	return s.frames.reserveLarge(min(bytes, s.link.maxFrame) + frameOverhead)
 }
 
 // Poll implements transport.Exchange.
-func (e exchange) Poll(after time.Duration) bool {
-	s := e.stream
+func (c control) Poll(after time.Duration) bool {
+	s := c.stream
 	s.link.mu.Lock()
 	defer s.link.mu.Unlock()
 	to := s.to
-	if s.over || to == nil || to.numbered == nil || !to.numbered.initialID || s.link.ending != nil || !to.canFlush() {
+	if to == nil || s.link.ending != nil || !to.canFlush() || !s.turn(polled) {
 		return false
 	}
-	s.issued, s.frames, to.after = true, s.link.newFrames(), after
+	s.frames, to.after = s.link.newFrames(), after
 	s.leave(errPolled)
 	return true
 }

@@ -23,31 +23,49 @@ var ErrNotReading = errors.New("streamable: the client does not read its respons
 // there are never so many, however quickly they are sent.
 const streamFrames = 16 << 10
 
-// A requestStream is the stream of one POSTed request. It keeps the parts of the request
-// that determine the status of the response; the rest goes to the receiver. If its
-// events are stored, the stream outlives its connection, and the client can resume it.
-type requestStream struct {
-	link      *serverLink
-	number    transport.Stream
-	id        jsonrpc.ID
-	room      atomic.Int64 // what was taken for the request, until Release
-	delivered bool         // the receiver has the request
-	keepsAll  bool         // the events of the stream are numbered and stored
+// An exchange is one POSTed request with the stream of its response. It keeps the parts of the request
+// that determine the status of the response; the rest goes to the receiver. If its events are stored, the exchange
+// outlives its connection, and the client can resume it.
+type exchange struct {
+	link   *serverLink
+	number transport.Stream
+	id     jsonrpc.ID
+	room   atomic.Int64 // what was taken for the request, until Release
 
-	lacksMeta   bool // the request lacks members that a modern one must have
-	initializes bool // the request begins the session
-	established bool // the request has begun the session, and its client was there for the result
-	rejected    bool // the request should have begun a session, and was answered with an error
+	needs   need    // what the response must do
+	session outcome // whether the request has begun the session, if it should; only the request's goroutine uses it
 
 	// Guarded by link.mu.
+	state  exchangeState
 	credit int
 	frames *sendQueue
 	to     *response // the response that writes the frames; nil while the client is away
 	head   uint64    // the index of the last stored event
-	issued bool      // the client may know the id of an event
-	events bool      // the handler asked for a stream of events
-	over   bool      // the stream accepts no more frames
 	cut    error     // why the stream was ended
+}
+
+// A need says what is special about the response to a request.
+type need uint8
+
+const (
+	ordinary    need = iota
+	lackingMeta      // the request lacks members that a modern one must have, so invalid params mean another status
+	beginning        // the response to initialize begins the session
+)
+
+// An outcome says how the request that begins a session has ended.
+type outcome uint8
+
+const (
+	undecided   outcome = iota
+	established         // the session has begun, and the client was there for the result
+	rejected            // the server has answered with an error
+)
+
+// turn makes a turn of the response. It reports false if nothing changes. The caller holds link.mu.
+func (s *exchange) turn(t turning) (ok bool) {
+	s.state, ok = s.state.after(t)
+	return ok
 }
 
 func (l *serverLink) newQueue() *sendQueue { return &sendQueue{link: l} }
@@ -59,10 +77,10 @@ func (l *serverLink) newFrames() *sendQueue {
 	return q
 }
 
-// A postedStream is a stream with everything that it needs until its response is
+// A postedExchange is an exchange with everything that it needs until its response is
 // complete.
-type postedStream struct {
-	requestStream
+type postedExchange struct {
+	exchange
 	first    response
 	frames   sendQueue
 	numbered numbering
@@ -71,12 +89,16 @@ type postedStream struct {
 }
 
 // openStream opens the stream of a request, for which so much room was taken, and reserves room for the answer.
-func (l *serverLink) openStream(w http.ResponseWriter, b *body, room int, o *HandlerOptions) (*requestStream, *refusal) {
-	posted := new(postedStream)
-	s := &posted.requestStream
+func (l *serverLink) openStream(w http.ResponseWriter, b *body, room int, o *HandlerOptions) (*exchange, *refusal) {
+	posted := new(postedExchange)
+	s := &posted.exchange
 	s.link, s.id, s.frames, s.to = l, b.requestID(), &posted.frames, &posted.first
-	s.lacksMeta = len(b.meta.Version) == 0 || len(b.meta.Capabilities) == 0
-	s.initializes = !l.isShared() && b.initializes()
+	switch isShared := l.isShared(); {
+	case isShared && (len(b.meta.Version) == 0 || len(b.meta.Capabilities) == 0):
+		s.needs = lackingMeta
+	case !isShared && b.initializes():
+		s.needs = beginning
+	}
 	posted.frames = sendQueue{link: l, taken: posted.taken[:0], Queue: parts.Queue{Frames: streamFrames}}
 	posted.frames.Begin(posted.queued[:])
 	if !s.frames.reserve(s.id) {
@@ -94,8 +116,8 @@ func (l *serverLink) openStream(w http.ResponseWriter, b *body, room int, o *Han
 	s.number = l.opened
 	s.room.Store(int64(room))
 	l.streams.add(s)
-	if s.keepsAll = !l.isShared() && !l.stateless && !s.initializes; s.keepsAll {
-		posted.numbered = numbering{to: s.to, stream: s.number, initialID: wantsInitialID(l.version), retry: o.Retry}
+	if s.state.ids = l.idsOf(s.needs); s.state.ids != noIDs {
+		posted.numbered = numbering{to: s.to, stream: s.number, initialID: s.state.ids == initialID, retry: o.Retry}
 		s.to.numbered = &posted.numbered
 	}
 	due := l.saved.reserve(uint64(s.number))
@@ -106,29 +128,47 @@ func (l *serverLink) openStream(w http.ResponseWriter, b *body, room int, o *Han
 	return s, nil
 }
 
+// idsOf returns which ids the events of a response have. A response that nobody can come back for has none. The caller holds mu.
+func (l *serverLink) idsOf(n need) ids {
+	switch {
+	case l.isShared() || l.stateless || n == beginning:
+		return noIDs
+	case wantsInitialID(l.version):
+		return initialID
+	default:
+		return laterIDs
+	}
+}
+
 // Release implements transport.Room: it gives back what was taken for the request.
-func (s *requestStream) Release() { s.link.served.give(s.link.key.Client, int(s.room.Swap(0))) }
+func (s *exchange) Release() { s.link.served.give(s.link.key.Client, int(s.room.Swap(0))) }
 
 // serve delivers the request and writes the response. It releases the stream in any
 // case, even if the ResponseWriter panics.
-func (s *requestStream) serve(ctx context.Context, b *body) *refusal {
-	to, err := s.to, transport.ErrPeerClosed
+func (s *exchange) serve(ctx context.Context, b *body) *refusal {
+	to, err, delivered := s.to, transport.ErrPeerClosed, false
 	defer func() {
-		s.retire(to, err)
+		s.retire(to, err, delivered)
 		to.forget()
-		if !s.delivered {
+		if !delivered {
 			s.Release()
 		}
 	}()
-	if err = s.run(ctx, to, b); err == nil {
+	if delivered, err = s.deliver(ctx, to, b); err == nil || err == io.EOF {
+		err = transport.ErrPeerClosed // if the ResponseWriter panics
+		err = s.respond(ctx, to)
+	}
+	if err == nil {
 		return nil
 	}
-	s.established = false // the result was not written as a whole
-	return s.refusal(to, s.reasonOf(err))
+	if s.session == established {
+		s.session = undecided // the result was not written as a whole
+	}
+	return s.refusal(to, s.reasonOf(err), delivered)
 }
 
 // reasonOf returns why the stream ended: the reason of a cut, and otherwise err.
-func (s *requestStream) reasonOf(err error) error {
+func (s *exchange) reasonOf(err error) error {
 	s.link.mu.Lock()
 	defer s.link.mu.Unlock()
 	return cmp.Or(s.cut, err)
@@ -136,7 +176,7 @@ func (s *requestStream) reasonOf(err error) error {
 
 // refusal returns how to end a response that could not be completed. If it has begun it
 // is aborted, so that the client does not mistake it for complete.
-func (s *requestStream) refusal(to *response, err error) *refusal {
+func (s *exchange) refusal(to *response, err error, delivered bool) *refusal {
 	switch {
 	case to.begun && err == transport.ErrPeerClosed: // the client has disconnected
 		return nil
@@ -146,9 +186,9 @@ func (s *requestStream) refusal(to *response, err error) *refusal {
 		return overloaded(s.id, err.Error())
 	case err == errCannotFlush:
 		refused := cannotFlush(s.id)
-		refused.delivered = s.delivered
+		refused.delivered = delivered
 		return refused
-	case s.delivered: // the request may have been executed, so no response may deny that
+	case delivered: // the request may have been executed, so no response may deny that
 		refused := unavailable(s.id, "the session has ended before the response came")
 		refused.delivered = true
 		return refused
@@ -157,10 +197,8 @@ func (s *requestStream) refusal(to *response, err error) *refusal {
 	}
 }
 
-func (s *requestStream) run(ctx context.Context, to *response, b *body) error {
-	if err := s.deliver(ctx, to, b); err != nil && err != io.EOF {
-		return err
-	}
+// respond writes the response, as soon as it is clear what it becomes.
+func (s *exchange) respond(ctx context.Context, to *response) error {
 	frames, err := s.first(ctx, to)
 	switch {
 	case err == io.EOF: // the stream ended without a frame
@@ -172,133 +210,145 @@ func (s *requestStream) run(ctx context.Context, to *response, b *body) error {
 	case err != nil && err != errPolled:
 		return err
 	}
-	asJSON := len(frames) > 0 && frames[0].Last && !s.needsEvents()
-	if !asJSON && !to.canFlush() {
+	isJSON := s.isJSON()
+	if !isJSON && !to.canFlush() {
 		to.queue.written(frames)
 		to.lost(frames, errCannotFlush)
 		return errCannotFlush
 	}
 	note := func(frames []transport.Outbound) { s.note(ctx, frames) }
 	note(frames)
-	if s.initializes && !s.rejected && !s.link.stateless {
+	if s.needs == beginning && s.session != rejected && !s.link.stateless {
 		to.w.Header().Set(headerSession, s.link.session)
 	}
-	if asJSON {
+	if isJSON {
 		return to.json(s.status(&frames[0]), frames[0])
 	}
 	to.begin()
 	return to.stream(ctx, frames, note)
 }
 
+func (s *exchange) isJSON() bool {
+	s.link.mu.Lock()
+	defer s.link.mu.Unlock()
+	return s.state.stage == asJSON
+}
+
 // first waits for the first frames. It returns none if the response must become a stream
 // of events before: because the handler asked for it, because its client can then come
 // back for it, or to keep the connection.
-func (s *requestStream) first(ctx context.Context, to *response) ([]transport.Outbound, error) {
+func (s *exchange) first(ctx context.Context, to *response) ([]transport.Outbound, error) {
 	patience := to.keepAlive
 	if to.numbered != nil && to.numbered.initialID {
 		patience = min(patience, eventsAfter)
 	}
 	to.alarm.set(patience)
-	frames, err := to.next(ctx, false)
-	if len(frames) == 0 && err == nil && !to.canFlush() {
-		frames, err = to.next(ctx, true)
+	for {
+		frames, begins, err := s.takeFirst(to, to.alarm.isOver() && to.canFlush())
+		if begins || err != nil {
+			return frames, err
+		}
+		select {
+		case <-to.alarm.wake:
+		case <-ctx.Done():
+			return nil, transport.ErrPeerClosed
+		}
 	}
-	if len(frames) > 0 || err != nil {
-		s.begins(frames)
-		return frames, err
-	}
-	return s.beginsEmpty(to), nil
 }
 
-// begins records that the client may know an event id, unless the response is one frame
-// that was not stored.
-func (s *requestStream) begins(frames []transport.Outbound) {
-	s.link.mu.Lock()
-	defer s.link.mu.Unlock()
-	s.issued = s.issued || s.keepsAll && len(frames) > 0 && !frames[0].Last
-}
-
-// beginsEmpty makes the response begin without a frame, unless there is one now.
-func (s *requestStream) beginsEmpty(to *response) (frames []transport.Outbound) {
-	s.link.mu.Lock()
-	defer s.link.mu.Unlock()
-	if to.cut == nil && s.frames.Len() > 0 {
-		frames, _ = s.frames.take()
-		to.numbered.taken(len(frames))
-		s.issued = s.issued || s.keepsAll && !frames[0].Last
-		return frames
+// takeFirst takes the first frames, and reports whether the response begins with them, or without any.
+func (s *exchange) takeFirst(to *response, isLate bool) (frames []transport.Outbound, begins bool, err error) {
+	l := s.link
+	l.mu.Lock()
+	frames, relieved, err := to.take()
+	switch {
+	case len(frames) > 0 && frames[0].Last:
+		begins = true
+		s.turn(answered)
+	case len(frames) > 0:
+		begins = true
+		s.turn(opened)
+	case err == nil && (isLate || s.state.stage == asEvents):
+		begins = true
+		s.turn(waited)
 	}
-	s.issued = s.issued || to.numbered != nil && to.numbered.initialID
-	return nil
-}
-
-func (s *requestStream) needsEvents() bool {
-	s.link.mu.Lock()
-	defer s.link.mu.Unlock()
-	return s.issued || s.events
+	l.mu.Unlock()
+	if relieved {
+		l.told.Tell(transport.Receiver.Writable)
+	}
+	return frames, begins, err
 }
 
 // deliver begins the stream and delivers the request, for one credit of the stream. A
 // receiver that works on this goroutine grants the credit in the same turn, unless it is
 // closing. The error is io.EOF if the stream was ended first.
-func (s *requestStream) deliver(ctx context.Context, to *response, b *body) error {
+func (s *exchange) deliver(ctx context.Context, to *response, b *body) (delivered bool, err error) {
 	told := &s.link.told
 	if told.Lends() {
-		begin := func() *refusal {
-			s.delivered = told.BeginWith(s.number, func() transport.Inbound { return s.take(b) })
-			return nil
+		if b.batch {
+			delivered, err = s.deliverBatch(ctx, b)
+		} else {
+			delivered = told.BeginWith(s.number, func() transport.Inbound { return s.take(b) })
 		}
-		if !b.batch {
-			begin()
-		} else if b.inTurn(ctx, begin) != nil { // the receiver takes it apart, and answers some messages at once
-			if ctx.Err() != nil {
-				return transport.ErrPeerClosed
-			}
-			return errNotItsTurn
-		}
-		if s.delivered {
-			return nil
+		if delivered || err != nil {
+			return delivered, err
 		}
 	}
 	told.Begin(s.number)
 	for {
 		granted, err := s.takeCredit()
 		if err != nil {
-			return err
+			return false, err
 		}
 		if granted {
 			in := s.take(b)
-			if s.delivered = told.Receive(in); !s.delivered { // the link was just lost; next notices it
+			if delivered = told.Receive(in); !delivered { // the link was just lost; first notices it
 				b.putBack(in)
 			}
-			return nil
+			return delivered, nil
 		}
 		select {
 		case <-to.alarm.wake:
 		case <-ctx.Done():
-			return transport.ErrPeerClosed
+			return false, transport.ErrPeerClosed
 		}
 	}
 }
 
+// deliverBatch delivers a batch when it is the turn of its client: the receiver takes it apart, and answers some messages at once.
+func (s *exchange) deliverBatch(ctx context.Context, b *body) (delivered bool, err error) {
+	refused := b.inTurn(ctx, func() *refusal {
+		delivered = s.link.told.BeginWith(s.number, func() transport.Inbound { return s.take(b) })
+		return nil
+	})
+	switch {
+	case refused == nil:
+		return delivered, nil
+	case ctx.Err() != nil:
+		return false, transport.ErrPeerClosed
+	default:
+		return false, errNotItsTurn
+	}
+}
+
 // take returns the request of a body as an inbound frame.
-func (s *requestStream) take(b *body) transport.Inbound {
+func (s *exchange) take(b *body) transport.Inbound {
 	in := b.take()
 	in.Stream, in.Last, in.Room = s.number, true, s
-	in.Origin.Exchange = exchange{s}
+	in.Origin.Exchange = control{s}
 	if b.forwarder != nil {
-		in.Origin.Exchange = forwardingExchange{exchange{s}, b.forwarder}
+		in.Origin.Exchange = forwardingControl{control{s}, b.forwarder}
 	}
 	return in
 }
 
-func (s *requestStream) takeCredit() (granted bool, err error) {
+func (s *exchange) takeCredit() (granted bool, err error) {
 	s.link.mu.Lock()
 	defer s.link.mu.Unlock()
 	switch {
 	case s.link.ending != nil:
 		return false, transport.ErrClosed
-	case s.over:
+	case s.state.over:
 		return false, io.EOF
 	case s.credit > 0:
 		s.credit--
@@ -312,8 +362,8 @@ func (s *requestStream) takeCredit() (granted bool, err error) {
 // the client leaves too much unread on all its streams. The stream is never busy, because a client's requests would then wait
 // for each other. Instead, push ends a stream whose client does not read. There is always room for
 // a last frame that is short. The caller holds link.mu.
-func (s *requestStream) push(o transport.Outbound) error {
-	if s.over || s.cut != nil {
+func (s *exchange) push(o transport.Outbound) error {
+	if !s.state.accepts() {
 		return noRoute(s.number)
 	}
 	if s.to != nil && !s.frames.claim(&o) {
@@ -322,14 +372,15 @@ func (s *requestStream) push(o transport.Outbound) error {
 		}
 		return transport.ErrNoRoom
 	}
-	if s.keepsAll && (s.issued || s.head > 0 || !o.Last) {
+	if s.state.keeps(s.head, o.Last) {
 		s.head++
 		s.link.events.Append(s.link.session, s.link.storedEvent(s.number, s.head, o))
 	}
-	if s.over = o.Last; s.to == nil { // the client will come back for the frame
-		if s.over {
-			s.link.streams.remove(s)
-		}
+	if o.Last {
+		s.turn(ended)
+	}
+	if s.to == nil { // the client will come back for the frame
+		s.removeIfClosed()
 		return nil
 	}
 	if o.Last {
@@ -344,7 +395,8 @@ func (s *requestStream) push(o transport.Outbound) error {
 }
 
 // cutOff ends a stream whose client does not read. The caller holds link.mu.
-func (s *requestStream) cutOff() error {
+func (s *exchange) cutOff() error {
+	s.turn(cut)
 	s.cut, s.to.cut = ErrNotReading, ErrNotReading
 	s.to.interrupt()
 	return noRoute(s.number)
@@ -352,18 +404,26 @@ func (s *requestStream) cutOff() error {
 
 // end ends the stream from this side. Queued frames are still sent. The caller holds
 // link.mu.
-func (s *requestStream) end() {
-	if s.over = true; s.to == nil {
-		s.link.streams.remove(s)
+func (s *exchange) end() {
+	s.turn(ended)
+	if s.to == nil {
+		s.removeIfClosed()
 		return
 	}
 	s.to.over = true
 	s.to.signal()
 }
 
+// removeIfClosed forgets an exchange that is over while its client is away: all its events are stored. The caller holds link.mu.
+func (s *exchange) removeIfClosed() {
+	if s.state.stage == closed {
+		s.link.streams.remove(s)
+	}
+}
+
 // leave separates the stream from its connection, if it has one. The caller holds
 // link.mu.
-func (s *requestStream) leave(why error) {
+func (s *exchange) leave(why error) {
 	if to := s.to; to != nil {
 		s.to, to.cut = nil, why
 		to.signal()
@@ -373,25 +433,27 @@ func (s *requestStream) leave(why error) {
 // note reads the answer to initialize, before the client gets it. Afterwards, an ended
 // context does not mean that the client has missed the answer: a client may close its
 // connection as soon as it has it.
-func (s *requestStream) note(ctx context.Context, frames []transport.Outbound) {
-	if !s.initializes {
+func (s *exchange) note(ctx context.Context, frames []transport.Outbound) {
+	if s.needs != beginning {
 		return
 	}
 	for _, o := range frames {
 		switch {
 		case o.Route.ID != s.id:
 		case o.Route.Kind == jsonrpc.KindResult:
-			s.established = ctx.Err() == nil
+			if ctx.Err() == nil {
+				s.session = established
+			}
 			s.link.negotiated(o.Frame)
 		case o.Route.Kind == jsonrpc.KindError:
-			s.rejected = true
+			s.session = rejected
 		}
 	}
 }
 
 // status returns the status of a response that consists of one frame (2026-07-28
 // basic/transports/streamable-http).
-func (s *requestStream) status(o *transport.Outbound) int {
+func (s *exchange) status(o *transport.Outbound) int {
 	route := &o.Route
 	switch {
 	case route.Kind != jsonrpc.KindError:
@@ -408,7 +470,7 @@ func (s *requestStream) status(o *transport.Outbound) int {
 		protocol.CodeHeaderMismatch, protocol.CodeMissingCapability, protocol.CodeUnsupportedVersion:
 		return http.StatusBadRequest
 	case jsonrpc.CodeInvalidParams:
-		if m, err := jsonrpc.Decode(o.Frame, jsonrpc.Limits{}); s.lacksMeta || err == nil && protocol.IsInvalidParams(m.Error, protocol.ReasonMeta) {
+		if m, err := jsonrpc.Decode(o.Frame, jsonrpc.Limits{}); s.needs == lackingMeta || err == nil && protocol.IsInvalidParams(m.Error, protocol.ReasonMeta) {
 			return http.StatusBadRequest
 		}
 	}
@@ -419,7 +481,7 @@ func (s *requestStream) status(o *transport.Outbound) int {
 // also ends the stream, and what was lost with it. If the client disconnected, that
 // cancels a modern request. It does not cancel a request of a session that is being
 // served, although nobody can get the answer any more.
-func (s *requestStream) retire(to *response, err error) {
+func (s *exchange) retire(to *response, err error, delivered bool) {
 	l := s.link
 	l.mu.Lock()
 	if s.to != to { // the stream continues on another response
@@ -430,21 +492,24 @@ func (s *requestStream) retire(to *response, err error) {
 	s.to = nil
 	unsent := s.frames.Tags()
 	s.frames.drop()
-	closing := l.ending != nil
-	if err != nil && s.issued && s.cut == nil && !closing {
-		if s.over { // all its events are stored
-			l.streams.remove(s)
+	closing, comesBack := l.ending != nil, s.state.known && s.cut == nil
+	switch {
+	case err == nil || closing:
+		s.turn(finished)
+	default:
+		s.turn(lost)
+		if s.removeIfClosed(); comesBack {
+			l.mu.Unlock()
+			return
 		}
-		l.mu.Unlock()
-		return
 	}
 	l.streams.remove(s)
 	if closing {
 		l.ending.unsent = append(l.ending.unsent, unsent...)
 	}
 	err = cmp.Or(s.cut, err)
-	isLost := err != nil && !s.over
-	goesOn := isLost && !l.isShared() && s.cut == nil && s.delivered // unless it still waits
+	isLost := err != nil && !s.state.over
+	goesOn := isLost && !l.isShared() && s.cut == nil && delivered // unless it still waits
 	l.mu.Unlock()
 	if closing {
 		return

@@ -10,20 +10,20 @@ import (
 // Streams are found whatever the order in which they end, and an empty table keeps no
 // memory.
 func TestRequestStreams(t *testing.T) {
-	var all requestStreams
-	known := make(map[transport.Stream]*requestStream)
+	var all exchanges
+	known := make(map[transport.Stream]*exchange)
 	chance := rand.New(rand.NewPCG(1, 2))
 	last := transport.Stream(0)
 	for step := range 5000 {
 		if grows := step < 4000; grows && chance.IntN(100) < 55 || len(known) == 0 {
 			last++
-			s := &requestStream{number: last}
+			s := &exchange{number: last}
 			known[last] = s
 			all.add(s)
 		} else {
 			number := all[chance.IntN(len(all))].number
 			all.remove(known[number])
-			all.remove(&requestStream{number: number}) // already removed
+			all.remove(&exchange{number: number}) // already removed
 			delete(known, number)
 		}
 		if len(all) != len(known) {
@@ -39,7 +39,7 @@ func TestRequestStreams(t *testing.T) {
 	if cap(all) > keptStreams {
 		t.Errorf("an empty table has the capacity %d, want 0", cap(all))
 	}
-	one := &requestStream{number: last + 1}
+	one := &exchange{number: last + 1}
 	all.add(one)
 	if all.remove(one); cap(all) != keptStreams {
 		t.Errorf("a table that had one stream has the capacity %d, want less", cap(all))
