@@ -95,7 +95,7 @@ func (c *cache) of(method string) *changes {
 // change was reported since begin.
 func (c *cache) keep(key cacheKey, begun changes, said *protocol.CacheableResult, next *string, from attempt, stale time.Duration) {
 	var lifetime time.Duration
-	if said.TTLMs != nil && from.peer.modern() { // only modern revisions have this field
+	if said.TTLMs != nil && from.peer.Modern() { // only modern revisions have this field
 		lifetime = time.Duration(min(max(*said.TTLMs, 0), maxLifetime.Milliseconds())) * time.Millisecond
 	}
 	c.mu.Lock()
@@ -332,7 +332,7 @@ func (m *method[P, R, Q]) fresh(s *Session, key cacheKey) (*R, attempt, bool) {
 	default:
 		e = s.cache.find(key, s.peer.Load(), 0)
 	}
-	if e == nil || s.options.Epoch != 0 && e.peer.incarnation.Epoch() != s.options.Epoch {
+	if e == nil || s.options.Epoch != 0 && e.peer.Epoch() != s.options.Epoch {
 		return nil, attempt{}, false
 	}
 	return m.reuse(s, e)

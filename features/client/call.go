@@ -145,7 +145,7 @@ func (m *method[P, R, Q]) callWithRounds(ctx context.Context, s *Session, params
 	if m.relists && s.mirrors && refusesHeaders(err) && s.relist(ctx) == nil {
 		result, last, err = m.roundTrip(ctx, s, params, nil)
 	}
-	if err == nil && m.asksIn(result) != nil && last.peer.modern() && !s.options.ManualInput {
+	if err == nil && m.asksIn(result) != nil && last.peer.Modern() && !s.options.ManualInput {
 		result, last, err = m.answerRounds(ctx, s, params, result, last)
 		last.asked, err = true, begun(err)
 	}
@@ -229,7 +229,7 @@ func (m *method[P, R, Q]) roundTrip(ctx context.Context, s *Session, params *P, 
 	if into == nil {
 		into = new(R)
 	}
-	result, err := m.read(s.session, raw, into, c.peer, c.asTask || c.peer.modern() && s.client.options.Tasks)
+	result, err := m.read(s.session, raw, into, c.peer, c.asTask || c.peer.Modern() && s.client.options.Tasks)
 	if err != nil {
 		return nil, c.attempt, answered(m.Name, c.id, err)
 	}

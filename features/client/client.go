@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/client/internal/restore"
 	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/supervisor"
@@ -30,7 +31,7 @@ type Client struct {
 	options Options
 	chain   Handler // the middleware around the innermost handler; nil without middleware
 	traces  bool    // the context of a call may contain a trace context
-	outages outages
+	outages restore.Outages
 
 	outgoing sync.Map // a *sync.Pool of *outgoing for each *method, to reuse the memory of ended calls
 
@@ -103,7 +104,7 @@ func (c *Client) Connect(ctx context.Context, t transport.Transport) (*Session, 
 		_ = s.release()
 		return nil, err
 	}
-	s.restore.begin(s.session, s.peer.Load())
+	s.restore.Begin(host{s.session}, serverOf(s.peer.Load()))
 	s.given.Store(true)
 	return s, nil
 }
@@ -129,7 +130,7 @@ func (c *Client) Start(ctx context.Context, name string, t transport.Transport) 
 	if err != nil {
 		return nil, fmt.Errorf("client: start: %w", err)
 	}
-	s.restore.begin(s.session, nil)
+	s.restore.Begin(host{s.session}, nil)
 	s.given.Store(true)
 	return s, nil
 }
@@ -153,7 +154,7 @@ func (c *Client) run(ctx context.Context, name string, t transport.Transport, pa
 		client: c, supervisor: c.options.Supervisor, patient: patient,
 		mirrors: traits.MirrorsArguments, endpoint: traits.Endpoint, child: traits.StartsProcess,
 	}
-	s.restore.level.level = c.options.LogLevel
+	s.restore.SetDefault(c.options.LogLevel)
 	s.cache.limit = cmp.Or(c.options.CacheBytes, defaultCacheBytes)
 	if s.supervisor == nil {
 		s.supervisor, s.own = supervisor.New(supervisor.Options{Name: name}), true
@@ -275,7 +276,7 @@ func (c *Client) add(s *session) error {
 
 // forget removes a session from the lists. The caller holds the lock.
 func (c *Client) forget(s *session) {
-	c.outages.forget(s)
+	c.outages.Forget(s.endpoint, &s.outage)
 	delete(c.sessions, s)
 	if name := s.conn.Name(); c.names[name] == s {
 		delete(c.names, name)
@@ -406,7 +407,7 @@ func (c *Client) Report() supervisor.Report {
 func (c *Client) RootsChanged(ctx context.Context) error {
 	var failed []error
 	for s := range c.Sessions() {
-		if p := s.peer.Load(); p == nil || p.modern() || s.conn.State() != conn.Ready {
+		if p := s.peer.Load(); p == nil || p.Modern() || s.conn.State() != conn.Ready {
 			continue
 		}
 		r := &Request{Method: protocol.NotificationRootsListChanged, Params: new(protocol.NotificationParams), Session: s, Notification: true}

@@ -181,7 +181,9 @@ func (s *session) final(why conn.Reason) bool {
 	if s.isFinal(why) {
 		return true
 	}
-	s.client.outages.add(s, why)
+	if p := s.peer.Load(); p == nil || p.Epoch() != s.conn.Status().Epoch { // this attempt has not been ready
+		s.client.outages.Add(s.endpoint, &s.outage, s.conn, why)
+	}
 	return false
 }
 
@@ -252,7 +254,7 @@ func (s *session) diedOfProbe(why conn.Reason) bool {
 	default:
 		return false
 	}
-	if latest := s.peer.Load(); latest != nil && latest.modern() || !s.probing.CompareAndSwap(true, false) {
+	if latest := s.peer.Load(); latest != nil && latest.Modern() || !s.probing.CompareAndSwap(true, false) {
 		return false
 	}
 	s.legacy.Store(true)

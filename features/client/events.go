@@ -136,8 +136,8 @@ type eventQueue struct {
 	closing  bool          // Close has begun: deliver waits for the program, so that the drain does, too
 	draining bool          // new calls are refused from about now on
 	early    bool          // OnEvent has got its event before that, so it may wait for a call
-	lost     uint64        // the newest epoch whose loss is known
 	away     bool          // the program got a Lost event, and no Restored event after it
+	lost     uint64        // the newest epoch whose loss is known
 	since    time.Time     // when the event was queued
 	change   chan struct{} // closed when the queue changes; nil unless settle waits
 }
@@ -275,7 +275,7 @@ func (q *eventQueue) settle(ctx context.Context) (waited bool) {
 	q.beginClosing()
 	for q.wanted() && ctx.Err() == nil {
 		status := q.session.conn.Status()
-		changed := q.unsettled(status)
+		changed := q.unsettled(status, q.session.isBehind)
 		if changed == nil || status.State == conn.Closing {
 			break
 		}
@@ -289,11 +289,16 @@ func (q *eventQueue) settle(ctx context.Context) (waited bool) {
 	return waited
 }
 
+// isBehind is IsBehind of the restorer, for the present server.
+func (s *session) isBehind(status Status) (behind bool, gone uint64) {
+	return s.restore.IsBehind(status, serverOf(s.peer.Load()))
+}
+
 // unsettled returns a channel that is closed when the queue changes, or nil if the
-// program has received everything.
-func (q *eventQueue) unsettled(status Status) <-chan struct{} {
+// program has received everything. IsBehind says what the restorer has not told the queue yet.
+func (q *eventQueue) unsettled(status Status, isBehind func(Status) (behind bool, gone uint64)) <-chan struct{} {
 	changed := q.changed() // read this before everything else, so that no change is missed
-	behind, gone := q.session.restore.isBehind(status, q.session.peer.Load())
+	behind, gone := isBehind(status)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.waiting) == 0 && !behind && gone <= q.lost && !(q.away && status.State == conn.Ready) {
@@ -383,9 +388,9 @@ type handler struct{ session *session }
 // ServeNotification implements conn.Handler.
 func (h handler) ServeNotification(ctx context.Context, in *conn.Incoming) {
 	s := h.session
-	s.restore.sawEpoch(s, in.Epoch)
+	s.restore.SawEpoch(host{s}, in.Epoch)
 	if in.Method == protocol.NotificationAcknowledged {
-		s.restore.acknowledged(s, in)
+		s.restore.Acknowledged(host{s}, in)
 		return
 	}
 	s.cache.receive(in)
@@ -414,7 +419,7 @@ func (s *session) receive(_ context.Context, r *Request) {
 	}
 	e := known.event(r.Params)
 	if updated, ok := e.(*ResourceUpdated); ok {
-		s.restore.updated(updated.URI)
+		s.restore.Updated(updated.URI)
 	}
 	s.events.deliver(e)
 }

@@ -1,7 +1,6 @@
 package client
 
 import (
-	"runtime"
 	"testing"
 
 	"github.com/bowline-mcp/bowline/conn"
@@ -10,24 +9,13 @@ import (
 // settle sees a change of the queue that happens while it looks at the session.
 // Otherwise Close would wait for that change until its context ends.
 func TestSettleMissesNoChange(t *testing.T) {
-	s := &session{}
-	s.events.session = s
-	s.restore.watching = true
-	s.peer.Store(&peer{incarnation: &conn.Incarnation{}})
-	status := conn.Status{State: conn.Ready} // the program has no event of this server yet
-
-	s.restore.mu.Lock() // makes unsettled wait in the middle of its work
-	result := make(chan (<-chan struct{}))
-	go func() { result <- s.events.unsettled(status) }()
-	for range 10_000 {
-		runtime.Gosched()
-	}
-	s.events.mu.Lock()
-	s.events.notify()
-	s.events.mu.Unlock()
-	s.restore.mu.Unlock()
-
-	changed := <-result
+	var q eventQueue
+	changed := q.unsettled(conn.Status{State: conn.Ready}, func(Status) (bool, uint64) {
+		q.mu.Lock()
+		q.notify()
+		q.mu.Unlock()
+		return true, 0 // the program has no event of this server yet
+	})
 	select {
 	case <-changed:
 	default:

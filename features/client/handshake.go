@@ -63,7 +63,31 @@ func (c *Client) encodeInitialize() (json.RawMessage, error) {
 	})
 }
 
-func (p *peer) modern() bool { return p.members != nil }
+// Modern reports whether the server speaks a modern revision.
+func (p *peer) Modern() bool { return p.members != nil }
+
+// Epoch returns the number of the incarnation.
+func (p *peer) Epoch() uint64 { return p.incarnation.Epoch() }
+
+// Version returns the revision in use.
+func (p *peer) Version() string { return p.server.ProtocolVersion }
+
+// Members returns the _meta of every request; nil in the legacy revisions.
+func (p *peer) Members() protocol.Meta { return p.members }
+
+// Has reports whether the server has a capability.
+func (p *peer) Has(capability string) bool { return p.server.Capabilities.Has(capability) }
+
+// Offers reports whether the server offers a method.
+func (p *peer) Offers(method string) bool {
+	m, ok := protocol.MethodInfo(method)
+	return ok && p.offers(&m) == nil
+}
+
+// isCurrent reports whether the server is still the present one.
+func (p *peer) isCurrent(status conn.Status) bool {
+	return status.State == conn.Ready && status.Epoch == p.Epoch()
+}
 
 // offers returns nil if the server offers a method, and otherwise why not.
 func (p *peer) offers(m *protocol.Method) error {
@@ -73,7 +97,7 @@ func (p *peer) offers(m *protocol.Method) error {
 		return fmt.Errorf("%w: revision %s has no %s", ErrUnsupported, version, m.Name)
 	case m.Name == protocol.MethodComplete && version == protocol.Version20241105:
 		return nil // this revision needs no capability for it
-	case p.modern() && m.Extension != "":
+	case p.Modern() && m.Extension != "":
 		if extension := "extensions." + m.Extension; !p.server.Capabilities.Has(extension) {
 			return &CapabilityError{Capability: extension}
 		}
@@ -103,10 +127,10 @@ func (s *session) establish(ctx context.Context, p *peer) error {
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case before != nil && before.incarnation.Epoch() > p.incarnation.Epoch():
+		case before != nil && before.Epoch() > p.Epoch():
 			return conn.ErrStale
 		case s.peer.CompareAndSwap(before, p):
-			s.client.outages.end(s.endpoint)
+			s.client.outages.End(s.endpoint)
 			return nil
 		}
 	}

@@ -43,7 +43,7 @@ func (r *Request) Epoch() uint64 {
 	if r.ID() == 0 || r.sent.last.peer == nil {
 		return 0
 	}
-	return r.sent.last.peer.incarnation.Epoch()
+	return r.sent.last.peer.Epoch()
 }
 
 // Network returns what is known about the way to the server: that of the last attempt

@@ -53,7 +53,7 @@ func TestNothingIsKeptOfAnUnreachableEndpoint(t *testing.T) {
 				test.end(t, s)
 				synctest.Wait()
 			}
-			if n := len(c.outages.waiting); n > test.most {
+			if n := c.outages.Len(); n > test.most {
 				t.Errorf("%s: the client keeps %d endpoints, want at most %d", name, n, test.most)
 			}
 			if err := c.Close(t.Context()); err != nil {
@@ -88,7 +88,7 @@ func TestASessionTriesEarlyOnceInARow(t *testing.T) {
 			<-time.NewTimer(5*time.Minute + time.Second/2).C
 			before := attempts.Load()
 			for range 3 {
-				c.outages.end("https://a")
+				c.outages.End("https://a")
 				synctest.Wait()
 			}
 			if n := attempts.Load() - before; n != 1 {

@@ -67,7 +67,7 @@ func (m *method[P, R, Q]) release(c *Client, o *outgoing[P, R, Q]) {
 // server may speak another era than the server of the attempt before.
 func (c *outgoing[P, R, Q]) MakeMessage(ctx context.Context, id int64, epoch uint64) (conn.Message, error) {
 	c.attempt = attempt{id: id, peer: c.session.peer.Load()}
-	if c.peer.incarnation.Epoch() != epoch {
+	if c.peer.Epoch() != epoch {
 		return conn.Message{}, conn.ErrStale // the server was replaced just now
 	}
 	if err := c.peer.offers(&c.method.Method); err != nil {
@@ -82,19 +82,19 @@ func (c *outgoing[P, R, Q]) MakeMessage(ctx context.Context, id int64, epoch uin
 		params.SetMeta(protocol.MetaProgressToken, jsonrpc.IntegerID(id).Append(nil))
 	}
 	m := conn.Message{Body: c}
-	if c.peer.modern() {
-		if level := c.session.restore.logLevel(); level != "" {
+	if c.peer.Modern() {
+		if level := c.session.restore.LogLevel(); level != "" {
 			params.SetMeta(protocol.MetaLogLevel, json.RawMessage(`"`+level+`"`))
 		}
 	}
 	c.addMeta(ctx, params)
-	if c.peer.modern() {
+	if c.peer.Modern() {
 		m.Version = c.peer.server.ProtocolVersion
 		if c.method.arguments != nil && c.session.mirrors {
 			m.Arguments = c.method.arguments(c.session, params)
 		}
 	}
-	if c.method.asTask != nil && !c.peer.modern() {
+	if c.method.asTask != nil && !c.peer.Modern() {
 		c.asTask = c.method.asTask(c.session, params, c.options.startsTask, c.peer.makesTasks())
 	}
 	if c.method.name != nil {
@@ -107,7 +107,7 @@ func (c *outgoing[P, R, Q]) MakeMessage(ctx context.Context, id int64, epoch uin
 // If the params have no _meta, they get an encoded one.
 func (c *outgoing[P, R, Q]) addMeta(ctx context.Context, params Q) {
 	c.meta = nil
-	modern, traces := c.peer.modern(), c.session.client.traces
+	modern, traces := c.peer.Modern(), c.session.client.traces
 	if !params.HasMeta() {
 		if modern {
 			c.meta = c.peer.meta

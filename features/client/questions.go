@@ -43,7 +43,7 @@ func Dismiss() (*protocol.ElicitResult, error) {
 func (h handler) ServeRequest(ctx context.Context, in *conn.Incoming) (stdjson.RawMessage, error) {
 	s := h.session.view()
 	q, ok := questions[in.Method]
-	if p := s.peer.Load(); !ok || !q.offered(&s.client.options) || p != nil && p.modern() {
+	if p := s.peer.Load(); !ok || !q.offered(&s.client.options) || p != nil && p.Modern() {
 		return nil, methodNotFound(in.Method)
 	}
 	params := q.params()

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
-	"time"
 
-	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
@@ -42,148 +40,14 @@ func (s *Session) Complete(ctx context.Context, params *protocol.CompleteParams)
 // as one after it. Middleware that handles a request about a resource cannot subscribe
 // to that resource; it gets an error.
 func (s *Session) Subscribe(ctx context.Context, params *protocol.SubscribeParams) error {
-	uri := copyOf(params).URI
-	return s.subscribeTo(ctx, uri, func(sub *subscription, ended int) {
-		sub.explicit = sub.explicit || sub.ended == ended
-	})
-}
-
-// subscribeTo adds a subscriber of a resource. The first one asks the server. Those that
-// come meanwhile wait; if the first one fails, the next one asks. Add gets the number of
-// Unsubscribes before the subscriber came.
-func (s *Session) subscribeTo(ctx context.Context, uri string, add func(sub *subscription, ended int)) error {
-	p, err := s.subscribable(ctx)
-	if err != nil {
-		return err
-	}
-	r := &s.restore
-	r.watch(s.session, p, false)
-	sub, ended := r.join(s.session, uri)
-	accepted := false
-	defer func() {
-		unused := r.settle(sub, func() {
-			if accepted {
-				add(sub, ended)
-			}
-		})
-		if unused { // perhaps because Unsubscribe has left this to the last subscriber
-			leaving, cancel := s.leaving(ctx)
-			defer cancel()
-			_ = s.leave(leaving, uri, sub) // as when a Watch ends
-		}
-	}()
-	for {
-		mine, other := r.turn(sub, func() bool { return !sub.accepted })
-		if mine {
-			defer func() { r.endTurn(sub, accepted) }()
-			err := s.askFor(sub.within(ctx), p, uri)
-			accepted = err == nil
-			return err
-		}
-		if other == nil {
-			accepted = true
-			return nil
-		}
-		if err := s.awaitOther(ctx, protocol.MethodSubscribe, sub, other); err != nil {
-			return err
-		}
-		if p, err = s.subscribable(ctx); err != nil {
-			return err
-		}
-	}
-}
-
-// subscribable returns the present server, if it offers subscriptions.
-func (s *Session) subscribable(ctx context.Context) (*peer, error) {
-	if err := s.await(ctx, protocol.MethodSubscribe); err != nil {
-		return nil, err
-	}
-	p := s.peer.Load()
-	if now := s.conn.Status(); p == nil || now.State != conn.Ready || s.isGone(now) {
-		return nil, s.unavailable(protocol.MethodSubscribe)
-	}
-	if !p.server.Capabilities.Has("resources.subscribe") {
-		return nil, refusedUnsent(protocol.MethodSubscribe, &CapabilityError{Capability: "resources.subscribe"})
-	}
-	return p, nil
-}
-
-// askFor asks one server to report the changes of a resource.
-func (s *Session) askFor(ctx context.Context, p *peer, uri string) error {
-	if !p.modern() {
-		_, _, err := subscribe.call(ctx, s.boundTo(p), &protocol.SubscribeParams{URI: uri})
-		return err
-	}
-	ctx, cancel := s.limited(ctx)
-	defer cancel()
-	s.restore.mu.Lock()
-	s.restore.listen(s.session, false)
-	s.restore.mu.Unlock()
-	err := s.restore.awaitGrant(ctx, s, p, uri)
-	var failed *conn.CallError
-	if err == nil || errors.As(err, &failed) {
-		return err
-	}
-	cause := conn.Answered
-	switch {
-	case errors.Is(err, ErrTimedOut):
-		cause = conn.TimedOut
-	case ctx.Err() != nil:
-		cause = waitEnded(ctx)
-	case errors.Is(err, ErrStale):
-		cause = conn.LinkLost
-	}
-	return explain(&conn.CallError{Method: protocol.MethodListen, Cause: cause, Delivery: conn.Unknown, Err: err})
-}
-
-// defaultTimeout is the default of conn.Options.RequestTimeout.
-const defaultTimeout = 30 * time.Second
-
-// timeout returns the time limit of a request; negative: only its context limits it.
-func (s *Session) timeout() time.Duration {
-	switch own := s.client.options.Conn.RequestTimeout; {
-	case s.options.Timeout != 0:
-		return s.options.Timeout
-	case own > 0:
-		return own
-	default:
-		return defaultTimeout
-	}
-}
-
-// limited returns a context with the time limit of a request, for a wait.
-func (s *Session) limited(ctx context.Context) (context.Context, context.CancelFunc) {
-	if limit := s.timeout(); limit > 0 {
-		return context.WithTimeoutCause(ctx, limit, ErrTimedOut)
-	}
-	return context.WithCancel(ctx)
+	return s.restore.Subscribe(ctx, caller{s}, copyOf(params).URI)
 }
 
 // Unsubscribe ends a subscription made by Subscribe. A Watch of the resource
 // continues. If there is no server at present, Unsubscribe returns nil, and the
 // session does not subscribe at the next server.
 func (s *Session) Unsubscribe(ctx context.Context, params *protocol.UnsubscribeParams) error {
-	uri := copyOf(params).URI
-	return s.unsubscribeFrom(ctx, uri, func(sub *subscription) {
-		sub.explicit = false
-		sub.ended++
-	})
-}
-
-// unsubscribeFrom removes a subscriber of a resource, and ends the subscription if it was
-// the last one.
-func (s *Session) unsubscribeFrom(ctx context.Context, uri string, remove func(*subscription)) error {
-	r := &s.restore
-	r.mu.Lock()
-	sub, known := r.resources[uri]
-	if known {
-		remove(sub)
-	}
-	r.mu.Unlock()
-	if !known {
-		return nil
-	}
-	return s.leave(ctx, uri, sub)
+	return s.restore.Unsubscribe(ctx, caller{s}, copyOf(params).URI)
 }
 
 // Watch keeps a resource current. It subscribes to the resource and yields its
@@ -205,11 +69,7 @@ func (s *Session) Watch(ctx context.Context, uri string) iter.Seq2[*protocol.Rea
 			yield(nil, err)
 			return
 		}
-		defer func() {
-			leaving, cancel := s.leaving(ctx)
-			defer cancel()
-			_ = s.unsubscribeFrom(leaving, uri, func(sub *subscription) { delete(sub.watchers, changed) })
-		}()
+		defer s.restore.Unwatch(ctx, caller{s}, uri, changed)
 		for {
 			contents, err := view.ReadResource(ctx, &protocol.ReadResourceParams{URI: uri})
 			if err != nil {
@@ -240,7 +100,7 @@ func (s *Session) Watch(ctx context.Context, uri string) iter.Seq2[*protocol.Rea
 // the next one when that is ready.
 func (s *Session) subscribeWatcher(ctx context.Context, uri string, watcher chan struct{}) error {
 	for {
-		err := s.subscribeTo(ctx, uri, func(sub *subscription, _ int) { sub.add(watcher) })
+		err := s.restore.Watch(ctx, caller{s}, uri, watcher)
 		if !errors.Is(err, ErrStale) && !errors.Is(err, ErrUnavailable) || s.options.Epoch != 0 {
 			return err
 		}

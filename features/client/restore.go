@@ -2,160 +2,14 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/client/internal/restore"
 	"github.com/bowline-mcp/bowline/protocol"
 )
-
-// restoreSteps repeat on a new server what the session had asked the previous one for
-// (ADR-0030). They run in this order, once per server. Each returns the errors of
-// requests that failed. A feature that asks a server for something lasting adds a step.
-var restoreSteps = []func(context.Context, *Session, *peer) []error{
-	restoreLogLevel,
-	restoreSubscriptions,
-	restoreListening,
-}
-
-// A restorer knows what a session has asked for that must outlive the server.
-type restorer struct {
-	mu        sync.Mutex
-	level     levelChange              // the newest level that a server has accepted
-	asked     []levelChange            // newer levels that the server has not answered yet, oldest first
-	levels    int                      // the number of the newest level
-	resources map[string]*subscription // subscriptions by URI
-	watching  bool                     // the goroutine of the restorer is running
-	known     *peer                    // the newest server that the program knows, from Connect or a Restored
-	first     bool                     // nothing was restored on that server yet
-
-	version   int        // the version of the wanted subscriptions; grows with each change
-	listening *listening // the newest subscriptions/listen; nil before the first
-	replaced  *listening // the previous one, until the newest is acknowledged
-	changed   chan struct{}
-}
-
-// A levelChange is what one SetLogLevel asks for, or the level of Options for number 0.
-type levelChange struct {
-	number int
-	level  protocol.LogLevel
-}
-
-// begin starts to restore, if the client wants something from every server. First is the
-// server that the program already knows, or nil.
-func (r *restorer) begin(s *session, first *peer) {
-	if s.events.wanted() || r.logLevel() != "" {
-		r.watch(s, first, true)
-	}
-}
-
-// watch starts the goroutine that restores. If fresh is not set, the present server
-// needs nothing.
-func (r *restorer) watch(s *session, first *peer, fresh bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.watching {
-		return
-	}
-	r.watching, r.known, r.first = true, first, fresh
-	if first == nil {
-		s.events.begin()
-	}
-	s.conn.Go("restore", func(ctx context.Context) { r.run(ctx, s) })
-}
-
-// run restores the session on each new server, until the session ends.
-func (r *restorer) run(ctx context.Context, s *session) {
-	view := s.view()
-	if first := r.known; first != nil && r.first {
-		if failures := r.ask(ctx, view, first); len(failures) > 0 && first.isCurrent(s.conn.Status()) {
-			s.events.pushRestored(failures)
-		}
-	}
-	for ctx.Err() == nil {
-		status, p := s.conn.Status(), s.peer.Load()
-		switch {
-		case p != nil && p != r.known && p.isCurrent(status):
-			if r.known != nil { // the loss of the known server may have been too short for this goroutine to notice
-				s.events.pushLost(r.known.incarnation.Epoch(), status.LastFailure, time.Time{})
-			}
-			failures := r.ask(ctx, view, p)
-			if p.isCurrent(s.conn.Status()) {
-				s.events.pushRestored(failures)
-				r.updatedAll()
-			}
-			continue
-		case r.known != nil && !r.known.isCurrent(status) && status.State != conn.Closing:
-			s.events.pushLost(r.known.incarnation.Epoch(), status.Reason, status.NextAttempt)
-		}
-		select {
-		case <-status.Changed():
-		case <-ctx.Done():
-		}
-	}
-}
-
-// isBehind reports whether a server is ready that the program does not know of yet, and
-// returns the epoch of the server that the program knows if that one is gone, and else 0.
-func (r *restorer) isBehind(status conn.Status, now *peer) (behind bool, gone uint64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.known != nil && !r.known.isCurrent(status) {
-		gone = r.known.incarnation.Epoch()
-	}
-	return r.watching && now != nil && now.isCurrent(status) && now != r.known, gone
-}
-
-// isCurrent reports whether the server is still the present one.
-func (p *peer) isCurrent(status conn.Status) bool {
-	return status.State == conn.Ready && status.Epoch == p.incarnation.Epoch()
-}
-
-// ask runs the steps for one server.
-func (r *restorer) ask(ctx context.Context, s *Session, p *peer) (failures []error) {
-	bound := s.With(CallOptions{Epoch: p.incarnation.Epoch()})
-	for _, step := range restoreSteps {
-		failures = append(failures, step(ctx, bound, p)...)
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.known, r.first = p, false
-	return failures
-}
-
-// sawEpoch reports the loss of the known server, before anything from a newer server.
-func (r *restorer) sawEpoch(s *session, epoch uint64) {
-	r.mu.Lock()
-	known := r.known
-	r.mu.Unlock()
-	if known != nil && known.incarnation.Epoch() < epoch {
-		s.events.pushLost(known.incarnation.Epoch(), s.conn.Status().LastFailure, time.Time{})
-	}
-}
-
-// logLevel returns the level that the program has asked for last, unless a server has
-// refused it.
-func (r *restorer) logLevel() protocol.LogLevel {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if n := len(r.asked); n > 0 {
-		return r.asked[n-1].level
-	}
-	return r.level.level
-}
-
-func restoreLogLevel(ctx context.Context, s *Session, p *peer) []error {
-	level := s.restore.logLevel()
-	if level == "" || p.offers(&setLogLevel.Method) != nil { // a modern request carries the level itself
-		return nil
-	}
-	if _, _, err := setLogLevel.call(ctx, s, &protocol.SetLogLevelParams{Level: level}); err != nil {
-		return []error{fmt.Errorf("log level %s: %w", level, err)}
-	}
-	return nil
-}
 
 // SetLogLevel asks this server, and every later server of the session, for log
 // messages of a level and above. They arrive as *LogMessage events. In the modern
@@ -165,37 +19,158 @@ func (s *Session) SetLogLevel(ctx context.Context, level protocol.LogLevel) erro
 	if level.Severity() < 0 {
 		return refusedUnsent(protocol.MethodSetLogLevel, fmt.Errorf("client: unknown log level %.100q", string(level)))
 	}
-	if err := s.await(ctx, protocol.MethodSetLogLevel); err != nil {
-		return err
+	return s.restore.SetLogLevel(ctx, caller{s}, level)
+}
+
+// A host is what the restorer sees of a session.
+type host struct{ *session }
+
+var _ restore.Session = host{}
+
+// Conn implements restore.Session.
+func (h host) Conn() *conn.Conn { return h.conn }
+
+// Present implements restore.Session.
+func (h host) Present() restore.Server { return serverOf(h.peer.Load()) }
+
+// serverOf returns a server as the restorer sees it; nil for none.
+func serverOf(p *peer) restore.Server {
+	if p == nil {
+		return nil
 	}
-	r, p := &s.restore, s.peer.Load()
-	if now := s.conn.Status(); p == nil || now.State != conn.Ready || s.isGone(now) {
-		return s.unavailable(protocol.MethodSetLogLevel)
-	}
-	if !p.server.Capabilities.Has("logging") {
-		return refusedUnsent(protocol.MethodSetLogLevel, &CapabilityError{Capability: "logging"})
-	}
-	r.mu.Lock()
-	r.levels++
-	change := levelChange{r.levels, level}
-	r.asked = append(r.asked, change)
-	r.mu.Unlock()
-	accepted := false
-	defer func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.asked = slices.DeleteFunc(r.asked, func(c levelChange) bool {
-			return c == change || accepted && c.number < change.number
-		})
-		if accepted && change.number > r.level.number {
-			r.level = change
+	return p
+}
+
+// Caller implements restore.Session.
+func (h host) Caller(epoch uint64) restore.Caller {
+	return caller{h.view().With(CallOptions{Epoch: epoch})}
+}
+
+// WantsEvents implements restore.Session.
+func (h host) WantsEvents() bool { return h.events.wanted() }
+
+// Subscribed implements restore.Session.
+func (h host) Subscribed(some bool) { h.dialect.Subscribed(some) }
+
+// Explain implements restore.Session.
+func (h host) Explain(err error) error { return explain(err) }
+
+// Lacks implements restore.Session.
+func (h host) Lacks(capability string) error { return &CapabilityError{Capability: capability} }
+
+// StartsAway implements restore.Session.
+func (h host) StartsAway() { h.events.begin() }
+
+// Lost implements restore.Session.
+func (h host) Lost(epoch uint64, why Reason, next time.Time) { h.events.pushLost(epoch, why, next) }
+
+// Restored implements restore.Session.
+func (h host) Restored(failures []error) { h.events.pushRestored(failures) }
+
+// Granted implements restore.Session. Everything granted counts as changed.
+func (h host) Granted(granted *protocol.SubscriptionFilter) {
+	h.cache.granted(granted)
+	for _, list := range []struct {
+		granted bool
+		event   Event
+	}{
+		{granted.ToolsListChanged, &ToolsChanged{}},
+		{granted.PromptsListChanged, &PromptsChanged{}},
+		{granted.ResourcesListChanged, &ResourcesChanged{}},
+	} {
+		if list.granted {
+			h.events.push(list.event, false)
 		}
-	}()
-	r.watch(s.session, p, false)
-	var err error
-	if !p.modern() {
-		_, _, err = setLogLevel.call(ctx, s.boundTo(p), &protocol.SetLogLevelParams{Level: level})
 	}
-	accepted = err == nil
+	for _, uri := range granted.ResourceSubscriptions {
+		h.events.push(&ResourceUpdated{URI: uri}, false)
+	}
+}
+
+// A caller makes the requests of the restorer with the options of a view.
+type caller struct{ view *Session }
+
+var _ restore.Caller = caller{}
+
+// Session implements restore.Caller.
+func (c caller) Session() restore.Session { return host{c.view.session} }
+
+// Require implements restore.Caller.
+func (c caller) Require(ctx context.Context, method, capability string) (restore.Server, error) {
+	s := c.view
+	if err := s.await(ctx, method); err != nil {
+		return nil, err
+	}
+	p := s.peer.Load()
+	if now := s.conn.Status(); p == nil || now.State != conn.Ready || s.isGone(now) {
+		return nil, s.unavailable(method)
+	}
+	if !p.server.Capabilities.Has(capability) {
+		return nil, refusedUnsent(method, &CapabilityError{Capability: capability})
+	}
+	return p, nil
+}
+
+// SetLogLevel implements restore.Caller.
+func (c caller) SetLogLevel(ctx context.Context, on restore.Server, level protocol.LogLevel) error {
+	_, _, err := setLogLevel.call(ctx, c.view.boundTo(on.Epoch()), &protocol.SetLogLevelParams{Level: level})
 	return err
+}
+
+// Subscribe implements restore.Caller.
+func (c caller) Subscribe(ctx context.Context, on restore.Server, uri string) error {
+	_, _, err := subscribe.call(ctx, c.view.boundTo(on.Epoch()), &protocol.SubscribeParams{URI: uri})
+	return err
+}
+
+// Unsubscribe implements restore.Caller.
+func (c caller) Unsubscribe(ctx context.Context, on restore.Server, uri string) error {
+	_, _, err := unsubscribe.call(ctx, c.view.boundTo(on.Epoch()), &protocol.UnsubscribeParams{URI: uri})
+	return err
+}
+
+// defaultTimeout is the default of conn.Options.RequestTimeout.
+const defaultTimeout = 30 * time.Second
+
+// timeout returns the time limit of a request; negative: only its context limits it.
+func (s *Session) timeout() time.Duration {
+	switch own := s.client.options.Conn.RequestTimeout; {
+	case s.options.Timeout != 0:
+		return s.options.Timeout
+	case own > 0:
+		return own
+	default:
+		return defaultTimeout
+	}
+}
+
+// Limited implements restore.Caller.
+func (c caller) Limited(ctx context.Context) (context.Context, context.CancelFunc) {
+	if limit := c.view.timeout(); limit > 0 {
+		return context.WithTimeoutCause(ctx, limit, ErrTimedOut)
+	}
+	return context.WithCancel(ctx)
+}
+
+// Leaving implements restore.Caller.
+func (c caller) Leaving(ctx context.Context) (context.Context, context.CancelFunc) {
+	limit := c.view.timeout()
+	if limit <= 0 { // the end of ctx does not limit the new context
+		limit = defaultTimeout
+	}
+	return context.WithTimeout(context.WithoutCancel(ctx), limit)
+}
+
+// Failed implements restore.Caller.
+func (c caller) Failed(ctx context.Context, method string, d conn.Delivery, err error) error {
+	cause := conn.Answered
+	switch {
+	case errors.Is(err, ErrTimedOut):
+		cause = conn.TimedOut
+	case ctx.Err() != nil:
+		cause = waitEnded(ctx)
+	case errors.Is(err, ErrStale):
+		cause = conn.LinkLost
+	}
+	return explain(&conn.CallError{Method: method, Cause: cause, Delivery: d, Err: err})
 }

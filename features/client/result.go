@@ -11,7 +11,7 @@ import (
 // read decodes the server's answer, which may be a task, and remembers what it says
 // about later requests.
 func (m *method[P, R, Q]) read(s *session, raw json.RawMessage, result *R, from *peer, tasks bool) (*R, error) {
-	result, err := m.decode(raw, result, from.modern(), tasks)
+	result, err := m.decode(raw, result, from.Modern(), tasks)
 	if err == nil && m.learn != nil {
 		m.learn(s, result)
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/client/internal/restore"
 	"github.com/bowline-mcp/bowline/features/internal/dialect"
 	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/protocol"
@@ -41,13 +42,13 @@ type session struct {
 	legacy     atomic.Bool          // the server supports no modern revision
 	probing    atomic.Bool          // the client is finding out whether the server is modern
 	endpoint   string               // the location of its server; "" if unknown
-	woken      uint64               // the last attempt that outages began early; guarded by the lock of outages
 	again      atomic.Bool          // a server died because of the probe, and Connect need not wait
 	notRefused atomic.Bool          // an attempt failed otherwise than by isRefused
 	tools      toolNotes
 	forms      sync.Mutex // held while a form is compiled
 	events     eventQueue
-	restore    restorer
+	restore    restore.Restorer
+	outage     restore.Outage
 	cache      cache
 }
 
@@ -56,8 +57,8 @@ type session struct {
 // guards it.
 type start struct {
 	abort   context.CancelCauseFunc // nil if the session has its own supervisor, which does not wait
+	child   *supervisor.Child       // nil until the start is over, and if it failed
 	aborted bool
-	child   *supervisor.Child // nil until the start is over, and if it failed
 	over    bool
 	ended   chan struct{} // closed when the start is over; nil if nobody waits for that
 }
@@ -301,10 +302,10 @@ func (s *Session) Ping(ctx context.Context) error {
 		return s.unavailable(protocol.MethodPing)
 	}
 	method := ping
-	if p.modern() {
+	if p.Modern() {
 		method = discover
 	}
-	_, _, err := method.call(ctx, s.boundTo(p), nil)
+	_, _, err := method.call(ctx, s.boundTo(p.Epoch()), nil)
 	return err
 }
 
@@ -330,19 +331,10 @@ func (s *Session) isGone(now Status) bool {
 
 // boundTo returns a view whose calls are bound to one server session. If the view is
 // bound already, it does not change.
-func (s *Session) boundTo(p *peer) *Session {
+func (s *Session) boundTo(epoch uint64) *Session {
 	bound := s.With(s.options)
-	bound.options.Epoch = cmp.Or(bound.options.Epoch, p.incarnation.Epoch())
+	bound.options.Epoch = cmp.Or(bound.options.Epoch, epoch)
 	return bound
-}
-
-// leaving returns a context for what a subscriber does last, even if its own has ended.
-func (s *Session) leaving(ctx context.Context) (context.Context, context.CancelFunc) {
-	limit := s.timeout()
-	if limit <= 0 { // the end of ctx does not limit the new context
-		limit = defaultTimeout
-	}
-	return context.WithTimeout(context.WithoutCancel(ctx), limit)
 }
 
 // await waits for a server if the call should wait for one, because the form of the

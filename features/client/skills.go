@@ -68,7 +68,7 @@ func (s *Session) GetSkill(ctx context.Context, params *protocol.GetSkillParams)
 // ReadDirectory lists the entries of a directory of a skill. The server must declare
 // directoryRead. Subdirectories have the type inode/directory.
 func (s *Session) ReadDirectory(ctx context.Context, params *protocol.ReadDirectoryParams) (*protocol.ReadDirectoryResult, error) {
-	if p := s.peer.Load(); p != nil && p.modern() {
+	if p := s.peer.Load(); p != nil && p.Modern() {
 		var settings struct {
 			DirectoryRead bool `json:"directoryRead"`
 		}

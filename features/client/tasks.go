@@ -198,7 +198,7 @@ func (w *taskWait) run(ctx context.Context) (*protocol.CallToolResult, error) {
 			continue
 		case state.Status == protocol.TaskCancelled:
 			return nil, answered(protocol.MethodGetTask, last.id, fmt.Errorf("%w: %.200q", ErrTaskCancelled, state.StatusMessage))
-		case last.peer != nil && !last.peer.modern() && state.Status != protocol.TaskWorking:
+		case last.peer != nil && !last.peer.Modern() && state.Status != protocol.TaskWorking:
 			result, _, err := taskResult.call(ctx, w.patient(), &protocol.GetTaskResultParams{TaskID: w.id})
 			if err == nil || hasCode(err, jsonrpc.CodeInternalError) || !w.goesOn(ctx, err) { // the error may be that of the call itself
 				return result, err

@@ -210,7 +210,7 @@ func (c *compiled[T]) size() int {
 // must not be offered: over HTTP those with invalid annotations for mirrored arguments
 // (2026-07-28 server/tools).
 func (s *session) learnTools(page *protocol.ListToolsResult) {
-	if s.mirrors && s.peer.Load().modern() {
+	if s.mirrors && s.peer.Load().Modern() {
 		page.Tools = slices.DeleteFunc(page.Tools, func(tool *protocol.Tool) bool {
 			_, err := mirror.Arguments(tool.InputSchema)
 			return err != nil

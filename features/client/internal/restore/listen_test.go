@@ -1,4 +1,4 @@
-package client
+package restore
 
 import (
 	"errors"
@@ -25,7 +25,7 @@ func TestWatchersAskAgainUnlessAnEarlierRequestReports(t *testing.T) {
 		watcher := make(chan struct{}, 1)
 		sub := &subscription{accepted: true, watchers: map[chan struct{}]bool{watcher: true}}
 		l := &listening{wanted: []string{"file:///a"}}
-		r := &restorer{resources: map[string]*subscription{"file:///a": sub}, listening: l, replaced: test.earlier}
+		r := &reports{resources: map[string]*subscription{"file:///a": sub}, listening: l, replaced: test.earlier}
 		r.listenFailed(l, errors.New("invalid params"), test.over)
 		if woken := len(watcher) == 1; woken != test.again || sub.accepted == test.again {
 			t.Errorf("%s: the watcher was woken: %t, and the subscription is accepted: %t, want %t and %t", name, woken, sub.accepted, test.again, !test.again)

@@ -1,0 +1,292 @@
+package restore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+)
+
+// A listening is one subscriptions/listen with all of its attempts. The Conn sends it
+// again whenever it ends (conn.Request.Retries).
+type listening struct {
+	version int // the version of the subscriptions that it asks for
+	cancel  context.CancelFunc
+
+	// Of the present attempt:
+	id      int64
+	epoch   uint64
+	wanted  []string                     // the resources that the session wanted when it was made, sorted
+	granted *protocol.SubscriptionFilter // what the server has granted; nil before the acknowledgement
+	failed  error                        // why it ended
+	over    bool                         // no other attempt follows
+}
+
+// errNothingToReport ends a subscriptions/listen that has nothing to ask for.
+var errNothingToReport = errors.New("client: the server reports no changes that the session wants")
+
+// restoreListening asks a modern server for all reports of changes. If the program does not
+// know the server yet, restoreListening waits for what it grants.
+func (r *Restorer) restoreListening(ctx context.Context, c Caller, p Server) []error {
+	s, reports := c.Session(), &r.reports
+	if !p.Modern() || !s.WantsEvents() && len(reports.uris()) == 0 {
+		return nil
+	}
+	reports.listen(s, false)
+	if r.knownServer() == p {
+		return nil
+	}
+	return reports.awaitGrants(ctx, c, p)
+}
+
+// Acknowledged handles the server's acknowledgement of a subscriptions/listen. Between the loss
+// of the stream and the acknowledgement, changes may have gone unreported, so everything that is
+// granted counts as changed. For a new server, a Restored says the same.
+func (r *Restorer) Acknowledged(s Session, in *conn.Incoming) {
+	granted := r.reports.acknowledged(in, func() bool {
+		known := r.knownServer()
+		return known == nil || known.Epoch() != in.Epoch
+	})
+	if granted == nil {
+		return
+	}
+	s.Granted(granted) // the cache forgets first
+	for _, uri := range granted.ResourceSubscriptions {
+		r.reports.updated(uri)
+	}
+}
+
+// listen ensures that one subscriptions/listen asks for everything that the session
+// wants. While a new one replaces another, the old one continues until the new one is
+// acknowledged, so that no change is missed.
+func (r *reports) listen(s Session, changed bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.listenLocked(s, changed)
+}
+
+// listenLocked is listen for a caller that holds the lock.
+func (r *reports) listenLocked(s Session, changed bool) {
+	if changed {
+		r.version++
+	}
+	old := r.listening
+	switch {
+	case old == nil:
+	case !old.over && old.version == r.version:
+		return
+	case old.granted != nil: // so it has replaced the one before
+		r.replaced = old
+	default:
+		old.cancel()
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	l := &listening{version: r.version, cancel: cancel}
+	r.listening = l
+	if !s.Conn().Go(protocol.MethodListen, func(session context.Context) {
+		defer cancel()
+		defer context.AfterFunc(session, cancel)()
+		r.keepListening(ctx, s, l)
+	}) {
+		cancel()
+	}
+}
+
+func (r *reports) keepListening(ctx context.Context, s Session, l *listening) {
+	_, err := s.Conn().Call(ctx, conn.Request{
+		Method: protocol.MethodListen, Streaming: true, Repeatable: true, WaitForReady: true, Retries: -1,
+		MessageFor: conn.MessageFunc(func(_ context.Context, id int64, epoch uint64) (conn.Message, error) {
+			return r.listenMessage(s, l, id, epoch)
+		}),
+		OnAttempt: func(a conn.Attempt) { r.listenFailed(l, a.Err, false) },
+	})
+	r.listenFailed(l, s.Explain(err), true)
+}
+
+// listenMessage asks the present server for everything that the session wants and the
+// server offers.
+func (r *reports) listenMessage(s Session, l *listening, id int64, epoch uint64) (m conn.Message, err error) {
+	p := s.Present()
+	if p.Epoch() != epoch { // the server was replaced just now: the Conn calls again
+		return m, conn.ErrStale
+	}
+	var uris []string // none for a legacy server, which gets resources/subscribe instead
+	if p.Modern() {
+		uris = r.uris()
+	}
+	r.mu.Lock()
+	l.id, l.epoch, l.wanted, l.granted, l.failed = id, epoch, uris, nil, nil
+	r.mu.Unlock()
+	params := &protocol.ListenParams{}
+	lists, err := chooseReports(s, p, uris, &params.Notifications)
+	switch {
+	case !p.Modern(), !lists && len(uris) == 0:
+		return m, errNothingToReport
+	case !lists && err != nil:
+		return m, err
+	}
+	params.AddMeta(p.Members())
+	m.Version = p.Version()
+	m.Params, err = protocol.Marshal(params)
+	return m, err
+}
+
+// chooseReports fills a filter with what the session wants and the server offers. It reports
+// whether changes of lists are in it, and fails if resources are wanted and not offered.
+func chooseReports(s Session, p Server, uris []string, filter *protocol.SubscriptionFilter) (lists bool, err error) {
+	if s.WantsEvents() {
+		filter.ToolsListChanged = p.Has("tools.listChanged")
+		filter.PromptsListChanged = p.Has("prompts.listChanged")
+		filter.ResourcesListChanged = p.Has("resources.listChanged")
+	}
+	if len(uris) > 0 && !p.Has(subscribing) {
+		err = s.Lacks(subscribing)
+	} else {
+		filter.ResourceSubscriptions = uris
+	}
+	return filter.ToolsListChanged || filter.PromptsListChanged || filter.ResourcesListChanged, err
+}
+
+// listenFailed records why an attempt has ended, or that there will be no other.
+func (r *reports) listenFailed(l *listening, err error, over bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l.granted, l.over = nil, over
+	if l.failed = err; err == nil {
+		l.failed = errors.New("client: the server ended the subscription")
+	}
+	// Watchers must not wait for reports that never come: they ask again, and get the error.
+	earlier := r.replaced != nil && r.replaced.granted != nil // it continues to report
+	if over && r.listening == l && !earlier {
+		r.refused(l.wanted)
+	}
+	r.signal()
+}
+
+// signal wakes callers that wait for a change of the listening. The caller holds the
+// lock.
+func (r *reports) signal() {
+	if r.changed != nil {
+		close(r.changed)
+		r.changed = nil
+	}
+}
+
+// acknowledged notes what a server has granted. It returns that if changes may have gone
+// unreported before, and nobody else says so. restores reports whether a Restored will say so
+// later; it is called with the lock held, so that the grant cannot come after that Restored.
+func (r *reports) acknowledged(in *conn.Incoming, restores func() bool) *protocol.SubscriptionFilter {
+	var params protocol.AcknowledgedParams
+	var id jsonrpc.ID
+	if protocol.Unmarshal(in.Params, &params) != nil || protocol.Unmarshal(params.Meta[protocol.MetaSubscriptionID], &id) != nil {
+		return nil
+	}
+	number, _ := id.Int64()
+	granted := params.Notifications
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l := r.listening
+	if l == nil || l.id != number || l.epoch != in.Epoch {
+		return nil // the acknowledgement is for a listening that was replaced
+	}
+	reported, refused := l.compare(granted.ResourceSubscriptions)
+	granted.ResourceSubscriptions = reported
+	l.granted = &granted
+	r.refused(refused)
+	seamless := false
+	if old := r.replaced; old != nil {
+		seamless = old.granted != nil && old.epoch == in.Epoch
+		old.cancel()
+		r.replaced = nil
+	}
+	seamless = seamless || restores()
+	r.signal()
+	if seamless {
+		return nil
+	}
+	return &granted
+}
+
+// compare divides the wanted resources into those that are granted and those that are not.
+// A server may name any others. The caller holds the lock.
+func (l *listening) compare(granted []string) (reported, refused []string) {
+	granted = slices.Sorted(slices.Values(granted))
+	for _, uri := range l.wanted {
+		if _, found := slices.BinarySearch(granted, uri); found {
+			reported = append(reported, uri)
+		} else {
+			refused = append(refused, uri)
+		}
+	}
+	return reported, refused
+}
+
+// awaitGrants waits until a server has acknowledged the newest listening, and returns an error
+// for each subscription that it does not grant.
+func (r *reports) awaitGrants(ctx context.Context, c Caller, p Server) (failures []error) {
+	ctx, cancel := c.Limited(ctx)
+	defer cancel()
+	if err := r.awaitGrant(ctx, c, p, ""); errors.Is(err, errNothingToReport) {
+		return nil
+	} else if err != nil {
+		return []error{fmt.Errorf("reports of changes: %w", err)}
+	}
+	for _, uri := range r.used() {
+		if err := r.awaitGrant(ctx, c, p, uri); err != nil {
+			failures = append(failures, fmt.Errorf("subscription to %.200q: %w", uri, err))
+		}
+	}
+	return failures
+}
+
+// awaitGrant waits until the server p has acknowledged the newest listening. It returns
+// an error if the server does not grant the resource; an empty uri means no resource.
+func (r *reports) awaitGrant(ctx context.Context, c Caller, p Server, uri string) error {
+	s := c.Session()
+	for {
+		// The status comes first, and the channel with the outcome, so that no change is missed.
+		status := s.Conn().Status()
+		changed, granted, failed := r.outcome(p)
+		switch {
+		case granted != nil && (uri == "" || slices.Contains(granted.ResourceSubscriptions, uri)):
+			return nil
+		case granted != nil && !p.Has(subscribing):
+			return s.Lacks(subscribing)
+		case granted != nil:
+			return fmt.Errorf("client: the server does not grant reports of %.200q", uri)
+		case !isCurrent(p, status):
+			return conn.ErrStale
+		case failed != nil:
+			return failed
+		}
+		select {
+		case <-changed:
+		case <-status.Changed():
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// outcome returns what a server has granted to the newest listening, or why it has ended; neither
+// while that is open. The channel is closed when this changes.
+func (r *reports) outcome(p Server) (changed <-chan struct{}, granted *protocol.SubscriptionFilter, failed error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l := r.listening
+	if r.changed == nil {
+		r.changed = make(chan struct{})
+	}
+	granted, failed = l.granted, l.failed
+	if l.epoch != p.Epoch() { // the listening was not sent to this server yet
+		granted = nil
+		if !l.over {
+			failed = nil
+		}
+	}
+	return r.changed, granted, failed
+}
