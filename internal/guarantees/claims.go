@@ -11,6 +11,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/bowline-mcp/bowline/internal/tools/declaration"
 )
 
 // A Test is a function that go test can run.
@@ -115,7 +117,7 @@ func ignored(fsys fs.FS, joined []string, dir string) bool {
 func (s *source) readFunctions(folder string, syntax *ast.File) {
 	for _, decl := range syntax.Decls {
 		if function, ok := decl.(*ast.FuncDecl); ok {
-			s.functions[folder+" "+functionName(function)] = true
+			s.functions[folder+" "+declaration.Function(function)] = true
 		}
 	}
 }
@@ -213,26 +215,4 @@ func claimed(first string, following []string) []string {
 
 func (s *source) problem(format string, args ...any) {
 	s.problems = append(s.problems, fmt.Sprintf(format, args...))
-}
-
-// functionName is Type.Method, or the name of a function.
-func functionName(function *ast.FuncDecl) string {
-	if function.Recv == nil || len(function.Recv.List) == 0 {
-		return function.Name.Name
-	}
-	receiver := function.Recv.List[0].Type
-	for {
-		switch typ := receiver.(type) {
-		case *ast.StarExpr:
-			receiver = typ.X
-		case *ast.IndexExpr:
-			receiver = typ.X
-		case *ast.IndexListExpr:
-			receiver = typ.X
-		case *ast.Ident:
-			return typ.Name + "." + function.Name.Name
-		default:
-			return function.Name.Name
-		}
-	}
 }

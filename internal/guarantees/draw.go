@@ -10,6 +10,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/bowline-mcp/bowline/internal/tools/declaration"
 )
 
 // draw takes a few of some names by chance: the seed decides, and nothing else does, so that
@@ -91,7 +93,7 @@ func placesIn(fsys fs.FS, name string) ([]place, error) {
 				at := fset.Position(stmt.Pos())
 				first, _, _ := strings.Cut(string(text[at.Offset:]), "\n")
 				all = append(all, place{
-					name: fmt.Sprintf("%s %s %d", name, functionName(function), number),
+					name: fmt.Sprintf("%s %s %d", name, declaration.Function(function), number),
 					line: at.Line, text: first,
 				})
 			}

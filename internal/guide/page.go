@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/bowline-mcp/bowline/internal/tools/declaration"
 )
 
 // A Console is a block of commands of a page, with the output that the page shows.
@@ -94,17 +96,10 @@ func extract(file string, names []string) (string, error) {
 }
 
 // declared returns the name and the comment of a declaration.
-func declared(declaration ast.Decl) (string, *ast.CommentGroup) {
-	switch d := declaration.(type) {
+func declared(decl ast.Decl) (string, *ast.CommentGroup) {
+	switch d := decl.(type) {
 	case *ast.FuncDecl:
-		if d.Recv == nil {
-			return d.Name.Name, d.Doc
-		}
-		receiver := d.Recv.List[0].Type
-		if pointer, is := receiver.(*ast.StarExpr); is {
-			receiver = pointer.X
-		}
-		return fmt.Sprint(receiver, ".", d.Name), d.Doc
+		return declaration.Function(d), d.Doc
 	case *ast.GenDecl:
 		if spec, is := d.Specs[0].(*ast.TypeSpec); is {
 			return spec.Name.Name, d.Doc

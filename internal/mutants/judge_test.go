@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/bowline-mcp/bowline/internal/tools/declaration"
 )
 
 // A module with a pure file, whose tests check the sum but not the order.
@@ -332,8 +334,8 @@ func TestSlow(t *testing.T) {
 		if found, err := c.judge(t.Context(), &m, want[i:i+1]); err != nil || found != (finding{killed, want[i]}) {
 			t.Errorf("%s: %v, %v", m.name, found, err)
 		}
-		if got := c.killers[functionName(m.function)]; !slices.Equal(got, want[i:i+1]) {
-			t.Errorf("%q are first on %s", got, functionName(m.function))
+		if got := c.killers[declaration.Function(m.function)]; !slices.Equal(got, want[i:i+1]) {
+			t.Errorf("%q are first on %s", got, declaration.Function(m.function))
 		}
 	}
 	second := 1100 * time.Millisecond

@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/bowline-mcp/bowline/internal/tools/declaration"
 )
 
 // A mutant is a package with one text in one function replaced.
@@ -209,7 +211,7 @@ var comment = regexp.MustCompile(`//[^\n]*`)
 
 func (m *mutator) add(change string, from, to token.Pos, text string) {
 	change = strings.Join(strings.Fields(comment.ReplaceAllString(change, "")), " ")
-	name := path.Dir(m.file.name) + " " + functionName(m.function) + ": " + change
+	name := path.Dir(m.file.name) + " " + declaration.Function(m.function) + ": " + change
 	m.seen[name]++
 	if again := m.seen[name]; again > 1 {
 		name = fmt.Sprintf("%s (%d)", name, again)

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/bowline-mcp/bowline/internal/tools/declaration"
 )
 
 // A runner runs one test binary against one mutant after the other, until a test
@@ -99,7 +101,7 @@ func (c *runner) judge(ctx context.Context, m *mutant, reaching []string) (findi
 	if len(reaching) == 0 {
 		return finding{verdict: unreached}, nil
 	}
-	function := functionName(m.function)
+	function := declaration.Function(m.function)
 	c.mu.Lock()
 	rounds := c.reach.rounds(reaching, c.killers[function])
 	c.mu.Unlock()

@@ -121,25 +121,3 @@ func (f *file) between(from, to token.Pos) string {
 }
 
 func (f *file) of(node ast.Node) string { return f.between(node.Pos(), node.End()) }
-
-// functionName is Type.Method, or the name of a function.
-func functionName(function *ast.FuncDecl) string {
-	if function.Recv == nil || len(function.Recv.List) == 0 {
-		return function.Name.Name
-	}
-	receiver := function.Recv.List[0].Type
-	for {
-		switch typ := receiver.(type) {
-		case *ast.StarExpr:
-			receiver = typ.X
-		case *ast.IndexExpr:
-			receiver = typ.X
-		case *ast.IndexListExpr:
-			receiver = typ.X
-		case *ast.Ident:
-			return typ.Name + "." + function.Name.Name
-		default:
-			return function.Name.Name
-		}
-	}
-}

@@ -17,6 +17,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/bowline-mcp/bowline/internal/tools/declaration"
 )
 
 // A room is a package, or its core or shell.
@@ -183,7 +185,7 @@ func read(fset *token.FileSet, f *ast.File, text []byte) *source {
 				}
 			}
 			s.functions = append(s.functions, lines)
-			if d.Name.IsExported() && (d.Recv == nil || ast.IsExported(receiver(d.Recv.List[0].Type))) {
+			if d.Name.IsExported() && (d.Recv == nil || ast.IsExported(declaration.Receiver(d))) {
 				s.exported++
 			}
 		case *ast.GenDecl:
@@ -207,22 +209,6 @@ func exported(names ...*ast.Ident) (n int) {
 		}
 	}
 	return n
-}
-
-// receiver returns the name of the type of a receiver.
-func receiver(of ast.Expr) string {
-	switch of := of.(type) {
-	case *ast.StarExpr:
-		return receiver(of.X)
-	case *ast.IndexExpr:
-		return receiver(of.X)
-	case *ast.IndexListExpr:
-		return receiver(of.X)
-	case *ast.Ident:
-		return of.Name
-	default:
-		return ""
-	}
 }
 
 // linesOf returns the lines on which there is a token.
