@@ -61,7 +61,6 @@ const (
 	claiming phase = iota
 	held
 	releasing
-	lost
 )
 
 // New returns an empty Registry.
@@ -239,11 +238,10 @@ func (r *Registry) lose(name string, e *entry, cause error) {
 func (r *Registry) remove(name string, e *entry, why *LostError) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	switch e.phase {
-	case claiming:
+	switch {
+	case e.phase == claiming:
 		e.lost = why // Register returns this error
-	case held:
-		e.phase = lost
+	case e.phase == held && r.entries[name] == e: // otherwise it was removed before
 		delete(r.entries, name)
 		r.feeds.publish(name, nil, why)
 		return true

@@ -31,7 +31,11 @@ func TestRegister(t *testing.T) {
 		wantFound(t, r, name, c)
 		names = append(names, name)
 	}
-	if want := []string{"search", "weather", "wetter"}; !slices.Equal(names, want) || r.Len() != 3 {
+	for range r.All() {
+		names = append(names, "left at once")
+		break
+	}
+	if want := []string{"search", "weather", "wetter", "left at once"}; !slices.Equal(names, want) || r.Len() != 3 {
 		t.Errorf("All yields %q, Len is %d; want %q", names, r.Len(), want)
 	}
 }

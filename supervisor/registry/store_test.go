@@ -193,6 +193,24 @@ func TestLostNames(t *testing.T) {
 	})
 }
 
+// Without OnLost, a Conn whose name is lost continues without it.
+//
+// Guarantees: G-0013.7
+func TestLostNamesWithoutOnLost(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		shared := newCluster(1)
+		r, c := registry.New(registry.Options{Store: shared.member()}), open()
+		register(t, r, "n", c)
+		shared.expire("n")
+		wantFound(t, r, "n", nil)
+		if isOver(c) {
+			t.Error("the Conn has ended, want it to continue")
+		}
+		register(t, r, "n", c)
+		wantFound(t, r, "n", c)
+	})
+}
+
 // The Store may call Lost at any time, and more than once. OnLost is called once, and not after a release.
 //
 // Guarantees: G-0013.7

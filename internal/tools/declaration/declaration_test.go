@@ -6,7 +6,11 @@ import (
 	"go/token"
 	"slices"
 	"testing"
+
+	"go.uber.org/goleak"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // A method is named after its type, whether it has a pointer or type parameters.
 func TestFunction(t *testing.T) {
