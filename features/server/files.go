@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/features/internal/folder"
+	"github.com/bowline-mcp/bowline/features/server/internal/changes"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -66,7 +67,7 @@ func (rs *resources) addFolder(added *folder.Folder) {
 	rs.folders.Store(&folders)
 	rs.adding.Unlock()
 	rs.use()
-	rs.server.subscriptions.changed(resourcesChanged)
+	rs.server.subscriptions.Tell(changes.Resources())
 }
 
 // listLife is how long a list with files is kept, because clients may list pages and lists quickly

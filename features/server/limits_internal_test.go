@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bowline-mcp/bowline/features/server/internal/changes"
 	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
@@ -53,8 +54,8 @@ func TestEndedTasksAreNotWatched(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
 		s := New(protocol.Implementation{}, Options{Tasks: &TaskOptions{Legacy: true, TTL: time.Hour}})
 		p := &peer{server: s}
-		p.changes.send = p.sendChanges
-		s.subscriptions.add(&p.changes)
+		p.changes.Use(p.sendChanges)
+		s.subscriptions.Add(&p.changes)
 		for name, end := range map[string]func(id string){
 			"completed": func(id string) { keepTask(t, s, id, protocol.TaskCompleted) },
 			"failed":    func(id string) { keepTask(t, s, id, protocol.TaskFailed) },
@@ -63,13 +64,13 @@ func TestEndedTasksAreNotWatched(t *testing.T) {
 		} {
 			keepTask(t, s, name, protocol.TaskWorking)
 			p.watch(name)
-			if _, err := p.statusOf(context.Background(), name); err != nil || len(s.subscriptions.ofTask) != 1 || len(p.changes.wanted.tasks) != 1 {
-				t.Errorf("%s, while it runs: %d tasks are watched, want 1", name, len(s.subscriptions.ofTask))
+			if _, err := p.statusOf(context.Background(), name); err != nil || s.subscriptions.Watched() != 1 || !p.changes.Wants(changes.Task(name)) {
+				t.Errorf("%s, while it runs: %d tasks are watched, want 1", name, s.subscriptions.Watched())
 			}
 			end(name)
 			_, _ = p.statusOf(context.Background(), name)
-			if len(s.subscriptions.ofTask) != 0 || len(s.subscriptions.all[&p.changes]) != 0 || len(p.changes.wanted.tasks) != 0 {
-				t.Errorf("%s: its listeners are %v, and the session wants %v, want neither", name, s.subscriptions.ofTask, p.changes.wanted.tasks)
+			if s.subscriptions.Watched() != 0 || p.changes.Wants(changes.Task(name)) {
+				t.Errorf("%s: %d tasks are watched, and the session wants it: %t, want neither", name, s.subscriptions.Watched(), p.changes.Wants(changes.Task(name)))
 			}
 		}
 	})

@@ -409,7 +409,7 @@ func (s *Server) notified(ctx context.Context, r *Request) {
 	switch r.Method {
 	case protocol.NotificationInitialized:
 		r.call.peer.restore(ctx, r.call.client())
-		r.call.peer.changes.begin()
+		r.call.peer.changes.Begin()
 	case protocol.NotificationRootsListChanged:
 		if r.Session != nil && s.options.OnRootsChanged != nil {
 			s.options.OnRootsChanged(ctx, r.Session)

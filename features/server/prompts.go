@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/bowline-mcp/bowline/features/server/internal/changes"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -74,13 +75,13 @@ func AddPrompt[In, Out any](s *Server, p protocol.Prompt, f func(context.Context
 	s.rounds.check(&added.settings)
 	s.prompts.set(p.Name, added)
 	s.completions.note(&added.settings)
-	s.subscriptions.changed(promptsChanged)
+	s.subscriptions.Tell(changes.Prompts())
 }
 
 // RemovePrompts removes prompts. Unknown names are ignored.
 func (s *Server) RemovePrompts(names ...string) {
 	if s.prompts.remove(names) {
-		s.subscriptions.changed(promptsChanged)
+		s.subscriptions.Tell(changes.Prompts())
 	}
 }
 

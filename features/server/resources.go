@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/bowline-mcp/bowline/features/internal/folder"
+	"github.com/bowline-mcp/bowline/features/server/internal/changes"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/yosida95/uritemplate/v3"
@@ -85,13 +86,13 @@ func AddResource[Out any](s *Server, r protocol.Resource, f func(context.Context
 	}
 	s.rounds.check(&added.settings)
 	s.resources.set(r.URI, added)
-	s.subscriptions.changed(resourcesChanged)
+	s.subscriptions.Tell(changes.Resources())
 }
 
 // RemoveResources removes resources. Unknown URIs are ignored.
 func (s *Server) RemoveResources(uris ...string) {
 	if s.resources.remove(uris) {
-		s.subscriptions.changed(resourcesChanged)
+		s.subscriptions.Tell(changes.Resources())
 	}
 }
 
@@ -139,13 +140,13 @@ func AddTemplate[In, Out any](s *Server, t protocol.ResourceTemplate, f func(con
 	s.rounds.check(&added.settings)
 	s.resources.templates.set(t.URITemplate, added)
 	s.completions.note(&added.settings)
-	s.subscriptions.changed(resourcesChanged)
+	s.subscriptions.Tell(changes.Resources())
 }
 
 // RemoveTemplates removes templates, by their text. Unknown ones are ignored.
 func (s *Server) RemoveTemplates(texts ...string) {
 	if s.resources.templates.remove(texts) {
-		s.subscriptions.changed(resourcesChanged)
+		s.subscriptions.Tell(changes.Resources())
 	}
 }
 

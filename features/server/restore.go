@@ -96,10 +96,6 @@ type keeping struct {
 	outdated  bool // what the link returned could not be used. Written before "initialized" is served
 
 	mu sync.Mutex // held during Keep, so that the newest state is the one that is kept
-
-	// Guarded by changes.mu.
-	restored bool     // restore has begun
-	awaiting []string // the subscriptions of the session that are not restored yet
 }
 
 // newKeeping returns nil if the link is no Keeper.
@@ -127,18 +123,8 @@ func (p *peer) keep() {
 	if level := session.level.Load(); level != nil {
 		state.Level = *level
 	}
-	c := &p.changes
-	c.mu.Lock()
-	ended := c.ended
-	state.Subscriptions = append(state.Subscriptions, k.awaiting...)
-	for uri := range c.wanted.uris {
-		if len(state.Subscriptions) >= mostKeptResource {
-			break
-		}
-		state.Subscriptions = append(state.Subscriptions, uri)
-	}
-	c.mu.Unlock()
-	if ended {
+	var ended bool
+	if state.Subscriptions, ended = p.changes.Subscriptions(mostKeptResource); ended {
 		return // the session may go on elsewhere, with what was stored before
 	}
 	slices.Sort(state.Subscriptions)
@@ -162,13 +148,7 @@ func (p *peer) begun(session *Session) {
 	if state.Level != "" {
 		session.level.Store(&state.Level)
 	}
-	c := &p.changes
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	k.awaiting = state.Subscriptions
-	for _, uri := range state.Subscriptions {
-		c.claimNow(uri)
-	}
+	p.changes.Await(state.Subscriptions)
 }
 
 // restore restores the subscriptions of a session that the link continues, if the client is
@@ -176,52 +156,18 @@ func (p *peer) begun(session *Session) {
 // announced. The context is that of "initialized", so the Origin is that of the request which
 // brought the session here.
 func (p *peer) restore(ctx context.Context, from share.Client) {
-	k, c, ss := p.keeping, &p.changes, &p.server.subscriptions
+	k := p.keeping
 	if !k.restores() {
 		return
 	}
-	c.mu.Lock()
-	uris, again := k.awaiting, k.restored
-	k.restored = true
-	c.mu.Unlock()
-	if again {
-		return // the client has sent another "initialized"
+	r := p.server.subscriptions.Restore(ctx, &p.changes, from, func(uri string) error {
+		return p.guarded("OnSubscribe", func() error { return p.maySubscribeAgain(ctx, uri) })
+	})
+	p.unsubscribedLater(ctx, r.Late...)
+	if r.Refused > 0 && r.Done {
+		p.server.log().Warn("bowline: a session that is continued may not have all its subscriptions any more", "refused", r.Refused)
 	}
-	refused := 0
-	for i, uri := range uris {
-		err := ss.take(c, from, uri)
-		if err == nil {
-			if err = p.guarded("OnSubscribe", func() error { return p.maySubscribeAgain(ctx, uri) }); err != nil {
-				ss.give(c, uri)
-			}
-		}
-		if err != nil && ctx.Err() != nil { // nobody has decided: the session may go on elsewhere
-			for _, left := range uris[i:] {
-				c.unclaim(left)
-			}
-			return
-		}
-		c.mu.Lock()
-		k.awaiting = uris[i+1:]
-		ended := c.ended
-		switch {
-		case err != nil:
-			refused++
-			c.pending.add(updated(uri)) // the client reads the resource again, and learns why
-		case !ended:
-			c.wanted.add(updated(uri))
-		}
-		c.mu.Unlock()
-		c.unclaim(uri)
-		if err == nil && ended {
-			p.unsubscribedLater(ctx, uri)
-		}
-	}
-	c.addAll()
-	if refused > 0 {
-		p.server.log().Warn("bowline: a session that is continued may not have all its subscriptions any more", "refused", refused)
-	}
-	if refused > 0 || k.outdated {
+	if r.Done && (r.Refused > 0 || k.outdated) {
 		p.keep()
 	}
 }

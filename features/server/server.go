@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/server/internal/changes"
 	"github.com/bowline-mcp/bowline/internal/nodename"
 	"github.com/bowline-mcp/bowline/internal/turn"
 	"github.com/bowline-mcp/bowline/protocol"
@@ -164,7 +165,6 @@ type Server struct {
 	capabilities  capabilities
 	sessions      sessions
 	subscriptions subscriptions
-	nodes         nodes
 	tools         tools
 	resources     resources
 	prompts       prompts
@@ -206,13 +206,13 @@ func New(info protocol.Implementation, o Options) *Server {
 	s.tasks.init(s, o.Tasks)
 	s.tools.server, s.resources.server, s.prompts.server, s.completions.server = s, s, s, s
 	s.capabilities.server, s.sessions.server, s.subscriptions.server = s, s, s
-	s.subscriptions.room = newSubscriptionRoom(s.options.MaxMemory / 48)
+	s.subscriptions.Hub = changes.NewHub(newSubscriptionRoom(s.options.MaxMemory / 48))
 	s.sessions.live = make(map[*peer]struct{})
 	s.sessions.ctx, s.sessions.cancel = context.WithCancel(context.Background())
 	methods := s.table()
 	s.methods.Store(&methods)
 	s.handle = s.wrap(o.Middleware)
-	s.nodes.init(s)
+	s.joinNodes()
 	return s
 }
 
@@ -332,7 +332,7 @@ func (s *Server) Close(ctx context.Context) error {
 	s.tasks.stop()
 	stuck = append(stuck, s.rounds.wait(ctx, grace)...)
 	stuck = append(stuck, s.tasks.wait(ctx, grace)...)
-	stuck = append(stuck, s.nodes.close(ctx, grace)...)
+	stuck = append(stuck, s.leaveNodes(ctx, grace)...)
 	if len(stuck) > 0 {
 		return errors.Join(err, &conn.StuckError{Tasks: stuck})
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/internal/dialect"
+	"github.com/bowline-mcp/bowline/features/server/internal/changes"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport"
 )
@@ -23,7 +24,7 @@ type peer struct {
 	dialect   dialect.Dialect
 	session   atomic.Pointer[Session]     // nil before initialize
 	keeping   *keeping                    // nil unless the link is a transport.Keeper
-	changes   changes                     // for the legacy client
+	changes   changes.Listener            // for the legacy client
 	questions atomic.Int32                // how many questions the legacy client has not answered
 	leaving   atomic.Uint32               // what the end of the session waits for
 	known     atomic.Pointer[knownClient] // the modern client whose _meta was decoded last
@@ -34,7 +35,7 @@ func (s *Server) newPeer(link transport.Link) *peer {
 	p.dialect.Batching = slices.Contains(s.options.ProtocolVersions, protocol.Version20250326)
 	p.dialect.Immediate = len(s.options.Middleware) == 0 && s.options.Audit == nil && s.options.SessionContext == nil && s.options.Fallback == nil &&
 		!p.keeping.restores()
-	p.changes.send = p.sendChanges
+	p.changes.Use(p.sendChanges)
 	options := s.options.Conn
 	options.Dialect, options.Handler = &p.dialect, connHandler{p}
 	if s.options.Audit != nil {
@@ -74,11 +75,11 @@ const (
 // end releases everything that belongs to the peer's session.
 func (p *peer) end() {
 	p.leaving.Store(aNotification)
-	uris := p.changes.end()
-	p.server.subscriptions.giveAll(&p.changes)
+	uris := p.changes.End()
+	p.server.subscriptions.GiveAll(&p.changes)
 	p.leaving.Store(onUnsubscribe)
 	defer p.leaving.Store(0)
-	p.changes.held.Wait()
+	p.changes.AwaitHolds()
 	session := p.session.Load()
 	if session == nil {
 		return

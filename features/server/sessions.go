@@ -36,7 +36,7 @@ type sessions struct {
 
 // leaveAtOnce is leave for a goroutine that must not wait.
 func (ss *sessions) leaveAtOnce(p *peer) {
-	if p.changes.stop() {
+	if p.changes.Stop() {
 		ss.leave(p)
 		return
 	}
@@ -52,12 +52,12 @@ func (ss *sessions) enter(p *peer) error {
 	}
 	ss.live[p] = struct{}{}
 	ss.gone.Add(1)
-	ss.server.subscriptions.add(&p.changes)
+	ss.server.subscriptions.Add(&p.changes)
 	return nil
 }
 
 func (ss *sessions) leave(p *peer) {
-	ss.server.subscriptions.remove(&p.changes)
+	ss.server.subscriptions.Remove(&p.changes)
 	p.end()
 	left := p.conn.Sample().Conn
 	ss.mu.Lock()
@@ -215,7 +215,7 @@ func (ss *sessions) initialize(_ context.Context, c *call, params *protocol.Init
 		session.cancel, session.ctx = cancel, s.options.SessionContext(ctx, session)
 	}
 	p.dialect.Negotiated(version, nil)
-	p.changes.offer(session.offered)
+	p.wantOffered(session.offered)
 	p.begun(session)
 	return result, nil
 }

@@ -83,7 +83,7 @@ func TestEndedSessionsAreForgotten(t *testing.T) {
 		kept := func(when string, listeners, sessions int) {
 			t.Helper()
 			synctest.Wait()
-			if n, m := len(s.subscriptions.all), len(s.sessions.live); n != listeners || m != sessions {
+			if n, m := s.subscriptions.Listening(), len(s.sessions.live); n != listeners || m != sessions {
 				t.Errorf("%s: %d listeners and %d sessions, want %d and %d", when, n, m, listeners, sessions)
 			}
 		}
@@ -188,28 +188,5 @@ func TestACallHoldsNoFrame(t *testing.T) {
 		if _, err := (connHandler{p}).ServeRequest(t.Context(), in); err != nil {
 			t.Error(err)
 		}
-	}
-}
-
-// A change of a task is reported only to the listeners of that task, so its cost
-// depends on their number alone.
-func TestATaskKnowsItsListeners(t *testing.T) {
-	var l listeners
-	all := []*changes{{}, {}, {}}
-	for _, c := range all {
-		l.add(c)
-	}
-	listeners := func(c change) int { return len(slices.Collect(l.who(c))) }
-	l.watch(all[0], "a")
-	l.watch(all[1], "a")
-	l.watch(all[1], "b")
-	if a, b, c, lists := listeners(change{task: "a"}), listeners(change{task: "b"}), listeners(change{task: "c"}), listeners(toolsChanged); a != 2 || b != 1 || c != 0 || lists != 3 {
-		t.Errorf("got %d listeners of task a, %d of b, %d of c and %d of a list; want 2, 1, 0 and 3", a, b, c, lists)
-	}
-	l.unwatch(all[0], "a")
-	l.remove(all[1])
-	l.watch(all[1], "a") // after it has left
-	if len(l.ofTask) != 0 || len(l.all) != 2 || len(l.all[all[0]]) != 0 {
-		t.Errorf("left: %v, %v, want len(l.ofTask) == 0, len(l.all) == 2 and len(l.all[all[0]]) == 0", l.ofTask, l.all)
 	}
 }

@@ -6,17 +6,16 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/server/internal/changes"
 	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/protocol"
-	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
 // subscriptions serves the subscriptions of clients, and tells them of changes.
 type subscriptions struct {
-	listeners
+	*changes.Hub
 	server *Server
-	room   *share.Pool // of what legacy sessions are subscribed to; a listening request holds the room of its link
 }
 
 // newSubscriptionRoom returns a pool of so many bytes.
@@ -25,57 +24,19 @@ func newSubscriptionRoom(bytes int) *share.Pool {
 	return share.NewLasting(bytes, 64<<10)
 }
 
-// uriCost is what a URI takes in a set, in addition to its bytes.
-const uriCost = 64
+// ResourceUpdated tells all subscribers of a resource that it has changed: the clients of this
+// server, and with Options.Changes those of all other nodes, too. It never blocks. Updates
+// within 10 ms are sent as one.
+func (s *Server) ResourceUpdated(uri string) { s.subscriptions.Tell(changes.Resource(uri)) }
 
-// A subscribedRoom is what a session has taken for what it is subscribed to, as the client that subscribed first.
-type subscribedRoom struct {
-	of    share.Client
-	bytes int
-}
-
-// take takes room for a resource, unless the session has ended.
-func (ss *subscriptions) take(c *changes, of share.Client, uri string) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.ended {
-		return nil
+// claim claims a resource for a request that changes its subscription. It waits for as long as a request may wait.
+func (ss *subscriptions) claim(ctx context.Context, c *call, uri string) (release func(), err error) {
+	if due := c.in.StartBy(); !due.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadlineCause(ctx, due, errLate)
+		defer cancel()
 	}
-	if c.room == nil {
-		c.room = &subscribedRoom{of: of}
-	}
-	n := len(uri) + uriCost
-	if !ss.room.Take(c.room.of, n) {
-		return refuse(jsonrpc.CodeOverloaded, "overloaded: sessions are subscribed to resources of %d bytes, and %s", ss.room.Held(), ss.room.Refused(n))
-	}
-	c.room.bytes += n
-	return nil
-}
-
-// give gives back what was taken for a resource.
-func (ss *subscriptions) give(c *changes, uri string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if n := len(uri) + uriCost; c.room != nil {
-		ss.room.Give(c.room.of, n)
-		c.room.bytes -= n
-	}
-}
-
-// giveAll gives back what a session has taken, which has ended.
-func (ss *subscriptions) giveAll(c *changes) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.room != nil {
-		ss.room.Give(c.room.of, c.room.bytes)
-		c.room = nil
-	}
-}
-
-// changed tells the clients of this server of a change, and those of other nodes.
-func (ss *subscriptions) changed(c change) {
-	ss.listeners.changed(c)
-	ss.server.nodes.publish(c)
+	return c.peer.changes.Claim(ctx, uri)
 }
 
 // subscribe subscribes a legacy client to updates of a resource.
@@ -83,43 +44,18 @@ func (ss *subscriptions) subscribe(ctx context.Context, c *call, params *protoco
 	if err := checkURI(protocol.MethodSubscribe, params.URI); err != nil {
 		return nil, err
 	}
-	changes := &c.peer.changes
-	release, err := changes.claim(ctx, c.in, params.URI)
+	release, err := ss.claim(ctx, c, params.URI)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	changes.mu.Lock()
-	known := changes.wanted.has(updated(params.URI))
-	full := len(changes.wanted.uris)+len(changes.claimed) > protocol.MaxResourceURIs
-	changes.mu.Unlock()
+	added, ended, err := ss.Subscribe(&c.peer.changes, c.client(), params.URI, func() error { return ss.maySubscribe(ctx, params.URI) })
 	switch {
-	case known:
-		return &protocol.EmptyResult{}, nil
-	case full:
-		return nil, refuse(jsonrpc.CodeInvalidParams, "resources/subscribe: there are %d subscriptions", protocol.MaxResourceURIs)
-	}
-	if err := ss.take(changes, c.client(), params.URI); err != nil {
-		return nil, err
-	}
-	added := false
-	defer func() {
-		if !added {
-			ss.give(changes, params.URI)
-		}
-	}()
-	if err := ss.maySubscribe(ctx, params.URI); err != nil {
+	case err != nil:
 		return nil, c.resourceFault(params.URI, err)
-	}
-	changes.mu.Lock()
-	ended := changes.ended
-	if added = !ended; added {
-		changes.wanted.add(updated(params.URI))
-	}
-	changes.mu.Unlock()
-	if ended {
+	case ended:
 		c.peer.unsubscribedLater(ctx, params.URI)
-	} else {
+	case added:
 		c.peer.keep()
 	}
 	return &protocol.EmptyResult{}, nil
@@ -140,23 +76,16 @@ func (ss *subscriptions) unsubscribe(ctx context.Context, c *call, params *proto
 	if err := checkURI(protocol.MethodUnsubscribe, params.URI); err != nil {
 		return nil, err
 	}
-	changes := &c.peer.changes
-	release, err := changes.claim(ctx, c.in, params.URI)
+	release, err := ss.claim(ctx, c, params.URI)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	changes.mu.Lock()
-	known := changes.wanted.has(updated(params.URI))
-	delete(changes.wanted.uris, params.URI)
-	delete(changes.pending.uris, params.URI)
-	changes.mu.Unlock()
-	if known {
-		ss.give(changes, params.URI)
+	if ss.Unsubscribe(&c.peer.changes, params.URI) {
 		c.peer.keep()
 		c.peer.unsubscribed(ctx, params.URI)
 	}
-	if err := changes.awaitFired(ctx); err != nil { // no update may follow the answer
+	if err := c.peer.changes.AwaitSent(ctx); err != nil { // no update may follow the answer
 		return nil, err
 	}
 	return &protocol.EmptyResult{}, nil
@@ -184,12 +113,12 @@ func (p *peer) unsubscribedLater(ctx context.Context, uris ...string) {
 		defer cancel()
 		p.unsubscribed(ctx, uris...)
 	}
-	if !p.changes.hold() {
+	if !p.changes.Hold() {
 		tell() // the handler has not returned in time, and nothing waits for the peer
 		return
 	}
 	go func() {
-		defer p.changes.release()
+		defer p.changes.Release()
 		tell()
 	}()
 }
@@ -211,18 +140,18 @@ func (ss *subscriptions) listen(ctx context.Context, c *call, params *protocol.L
 		}
 	}
 	id := protocol.Meta{protocol.MetaSubscriptionID: c.in.ID().Append(nil)}
-	mine := new(changes)
-	defer func() { c.peer.unsubscribedLater(ctx, mine.end()...) }()
+	mine := new(changes.Listener)
+	defer func() { c.peer.unsubscribedLater(ctx, mine.End()...) }()
 	granted := ss.grant(ctx, c, mine, &params.Notifications)
 	broken := make(chan error, 1) // the first failure to send; later ones have the same cause
-	mine.send = func(all []change) ([]change, time.Duration) { return ss.send(ctx, c, all, id, broken) }
+	mine.Use(func(all []changes.Change) ([]changes.Change, time.Duration) { return ss.send(ctx, c, all, id, broken) })
 	if len(ss.server.options.Middleware) == 0 {
 		params.Meta = nil // nobody else needs it while the subscription stays open
 	}
-	ss.add(mine)
-	defer ss.remove(mine)
+	ss.Add(mine)
+	defer ss.Remove(mine)
 	for _, id := range granted.TaskIDs {
-		ss.watch(mine, id)
+		ss.Watch(mine, id)
 	}
 
 	acknowledged := protocol.AcknowledgedParams{Notifications: granted}
@@ -232,7 +161,7 @@ func (ss *subscriptions) listen(ctx context.Context, c *call, params *protocol.L
 	if err := c.tell(context.WithoutCancel(ctx), protocol.NotificationAcknowledged, &acknowledged); err != nil {
 		return nil, err
 	}
-	mine.begin()
+	mine.Begin()
 	select {
 	case err := <-broken:
 		return nil, err
@@ -246,26 +175,19 @@ func (ss *subscriptions) listen(ctx context.Context, c *call, params *protocol.L
 
 // grant returns the parts of a filter that the server supports, and subscribes the
 // client to them.
-func (ss *subscriptions) grant(ctx context.Context, c *call, mine *changes, asked *protocol.SubscriptionFilter) (granted protocol.SubscriptionFilter) {
+func (ss *subscriptions) grant(ctx context.Context, c *call, mine *changes.Listener, asked *protocol.SubscriptionFilter) (granted protocol.SubscriptionFilter) {
 	granted.ToolsListChanged = asked.ToolsListChanged && c.offered.Has("tools.listChanged")
 	granted.PromptsListChanged = asked.PromptsListChanged && c.offered.Has("prompts.listChanged")
 	granted.ResourcesListChanged = asked.ResourcesListChanged && c.offered.Has("resources.listChanged")
-	for _, one := range []struct {
-		granted bool
-		change
-	}{{granted.ToolsListChanged, toolsChanged}, {granted.PromptsListChanged, promptsChanged}, {granted.ResourcesListChanged, resourcesChanged}} {
-		if one.granted {
-			mine.wanted.add(one.change)
-		}
-	}
+	wantLists(mine, granted.ToolsListChanged, granted.PromptsListChanged, granted.ResourcesListChanged)
 	ids := asked.TaskIDs // there cannot be more running tasks than this
 	if most := ss.server.tasks.options.MaxRunning; len(ids) > most {
 		ids = ids[:most]
 	}
 	for _, id := range ids {
-		one := change{task: id}
-		if _, _, err := ss.server.tasks.find(ctx, c, id); err == nil && !mine.wanted.has(one) {
-			mine.wanted.add(one)
+		one := changes.Task(id)
+		if _, _, err := ss.server.tasks.find(ctx, c, id); err == nil && !mine.Wants(one) {
+			mine.Want(one)
 			granted.TaskIDs = append(granted.TaskIDs, id)
 		}
 	}
@@ -273,10 +195,10 @@ func (ss *subscriptions) grant(ctx context.Context, c *call, mine *changes, aske
 		return granted
 	}
 	for _, uri := range asked.ResourceSubscriptions {
-		if mine.wanted.has(updated(uri)) || uri == "" || ss.maySubscribe(ctx, uri) != nil {
+		if mine.Wants(changes.Resource(uri)) || uri == "" || ss.maySubscribe(ctx, uri) != nil {
 			continue // the acknowledgement tells the client what it was granted
 		}
-		mine.wanted.add(updated(uri))
+		mine.Want(changes.Resource(uri))
 		granted.ResourceSubscriptions = append(granted.ResourceSubscriptions, uri)
 	}
 	return granted
@@ -284,12 +206,12 @@ func (ss *subscriptions) grant(ctx context.Context, c *call, mine *changes, aske
 
 // send sends changes to a modern client, and returns those that could not be sent yet. A
 // failure that ends the subscription goes to broken.
-func (ss *subscriptions) send(ctx context.Context, c *call, all []change, id protocol.Meta, broken chan<- error) (unsent []change, wait time.Duration) {
-	wait = changeInterval
+func (ss *subscriptions) send(ctx context.Context, c *call, all []changes.Change, id protocol.Meta, broken chan<- error) (unsent []changes.Change, wait time.Duration) {
+	wait = changes.Interval
 	for _, one := range all {
-		params := one.params(id)
-		if one.task != "" {
-			r, _, err := ss.server.tasks.look(ctx, c.peer, one.task) // the owner was checked when the subscription began
+		params := one.Params(id)
+		if task := one.TaskID(); task != "" {
+			r, _, err := ss.server.tasks.look(ctx, c.peer, task) // the owner was checked when the subscription began
 			switch {
 			case errors.Is(err, ErrNotFound):
 				continue // the task has expired
@@ -299,7 +221,7 @@ func (ss *subscriptions) send(ctx context.Context, c *call, all []change, id pro
 			}
 			params = &protocol.TaskParams{NotificationParams: protocol.NotificationParams{Meta: id}, DetailedTask: r.Task}
 		}
-		err := c.peer.guarded(one.method(), func() error { return c.tell(ctx, one.method(), params) })
+		err := c.peer.guarded(one.Method(), func() error { return c.tell(ctx, one.Method(), params) })
 		switch {
 		case isPanic(err): // this notification is lost
 		case errors.Is(err, transport.ErrBusy):
@@ -313,4 +235,49 @@ func (ss *subscriptions) send(ctx context.Context, c *call, all []change, id pro
 		}
 	}
 	return unsent, wait
+}
+
+// storeInterval is the delay before a task is loaded again after its store has failed.
+const storeInterval = time.Second
+
+// sendChanges notifies a legacy client. If there is no stream to the client, the change
+// is lost, and the client sees it when it lists again.
+func (p *peer) sendChanges(all []changes.Change) (unsent []changes.Change, wait time.Duration) {
+	wait = changes.Interval
+	for _, one := range all {
+		method, params := one.Method(), one.Params(nil)
+		if task := one.TaskID(); task != "" {
+			status, err := p.statusOf(context.Background(), task)
+			switch {
+			case errors.Is(err, ErrNotFound):
+				continue
+			case err != nil:
+				unsent, wait = append(unsent, one), storeInterval
+				continue
+			}
+			method, params = protocol.NotificationTaskStatus, status
+		}
+		err := p.guarded(method, func() error { return p.tell(context.Background(), method, params) })
+		if errors.Is(err, transport.ErrBusy) {
+			unsent = append(unsent, one) // the Conn gives up a link that stays busy
+		}
+	}
+	return unsent, wait
+}
+
+// wantOffered notifies a legacy client of the lists whose changes it was offered.
+func (p *peer) wantOffered(o *protocol.ServerCapabilities) {
+	wantLists(&p.changes, o.Has("tools.listChanged"), o.Has("prompts.listChanged"), o.Has("resources.listChanged"))
+}
+
+func wantLists(l *changes.Listener, tools, prompts, resources bool) {
+	if tools {
+		l.Want(changes.Tools())
+	}
+	if prompts {
+		l.Want(changes.Prompts())
+	}
+	if resources {
+		l.Want(changes.Resources())
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bowline-mcp/bowline/features/server/internal/changes"
 	"github.com/bowline-mcp/bowline/internal/network"
 	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/protocol"
@@ -377,7 +378,7 @@ func (t *task) saveAgain() {
 }
 
 // tell notifies the receivers of changes that the task has changed.
-func (t *task) tell() { t.tasks.server.subscriptions.changed(change{task: t.state.Task.TaskID}) }
+func (t *task) tell() { t.tasks.server.subscriptions.Tell(changes.Task(t.state.Task.TaskID)) }
 
 // wake wakes everything that waits for a change. The caller holds the mutex.
 func (t *task) wake() {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 
+	"github.com/bowline-mcp/bowline/features/server/internal/changes"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -36,7 +37,7 @@ func (t *task) progress(done, total float64, message string) bool {
 		t.wake()
 	}
 	t.mu.Unlock()
-	t.tasks.server.subscriptions.listeners.changed(change{task: t.state.Task.TaskID}) // the message is not saved, so other nodes do not learn of it
+	t.tasks.server.subscriptions.TellHere(changes.Task(t.state.Task.TaskID)) // the message is not saved, so other nodes do not learn of it
 	return true
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/server/internal/changes"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -218,14 +219,8 @@ func (ts *tasks) list(ctx context.Context, c *call, params *protocol.ListTasksPa
 
 // watch notifies a legacy client of changes of a task that it started.
 func (p *peer) watch(id string) {
-	p.changes.mu.Lock()
-	ended := p.changes.ended
-	if !ended {
-		p.changes.wanted.add(change{task: id})
-	}
-	p.changes.mu.Unlock()
-	if !ended {
-		p.server.subscriptions.watch(&p.changes, id)
+	if p.changes.Want(changes.Task(id)) {
+		p.server.subscriptions.Watch(&p.changes, id)
 	}
 }
 
@@ -235,10 +230,8 @@ func (p *peer) watch(id string) {
 func (p *peer) statusOf(ctx context.Context, id string) (any, error) {
 	r, _, err := p.server.tasks.look(ctx, p, id)
 	if errors.Is(err, ErrNotFound) || err == nil && r.Task.Status.Ended() {
-		p.changes.mu.Lock()
-		delete(p.changes.wanted.tasks, id)
-		p.changes.mu.Unlock()
-		p.server.subscriptions.unwatch(&p.changes, id)
+		p.changes.Unwant(changes.Task(id))
+		p.server.subscriptions.Unwatch(&p.changes, id)
 	}
 	if err != nil {
 		return nil, err

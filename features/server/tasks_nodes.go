@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/features/internal/tracing"
+	"github.com/bowline-mcp/bowline/features/server/internal/changes"
 	"github.com/bowline-mcp/bowline/internal/nodename"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -55,7 +56,7 @@ func (ts *tasks) endLost(ctx context.Context, p *peer, id string) (*TaskRecord, 
 	failed.Task.Status, failed.Task.StatusMessage, failed.Task.LastUpdatedAt = lost.Status, lost.StatusMessage, now()
 	failed.Task.InputRequests, failed.Task.Error = nil, lost.Error
 	_ = ts.save(p, &failed) // if this fails, whoever asks next does it again
-	ts.server.subscriptions.changed(change{task: id})
+	ts.server.subscriptions.Tell(changes.Task(id))
 	return &failed, nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/bowline-mcp/bowline/features/internal/mirror"
+	"github.com/bowline-mcp/bowline/features/server/internal/changes"
 	"github.com/bowline-mcp/bowline/internal/turn"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -140,13 +141,13 @@ func AddTool[In, Out any](s *Server, t protocol.Tool, f func(context.Context, In
 	}
 	s.rounds.check(&added.settings)
 	s.tools.set(t.Name, added)
-	s.subscriptions.changed(toolsChanged)
+	s.subscriptions.Tell(changes.Tools())
 }
 
 // RemoveTools removes tools. Unknown names are ignored.
 func (s *Server) RemoveTools(names ...string) {
 	if s.tools.remove(names) {
-		s.subscriptions.changed(toolsChanged)
+		s.subscriptions.Tell(changes.Tools())
 	}
 }
 

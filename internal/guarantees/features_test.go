@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -129,11 +130,12 @@ func methodConstants(t *testing.T) map[string]string {
 // namedMethods returns the methods whose constants the code of a package names.
 func namedMethods(t *testing.T, constants map[string]string, folder string) (methods []string) {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(folder), "*.go"))
-	if err != nil {
+	files, one := filepath.Glob(filepath.Join(root, filepath.FromSlash(folder), "*.go"))
+	rooms, more := filepath.Glob(filepath.Join(root, filepath.FromSlash(folder), "internal", "*", "*.go"))
+	if err := errors.Join(one, more); err != nil {
 		t.Fatal(err)
 	}
-	for _, file := range files {
+	for _, file := range slices.Concat(files, rooms) {
 		if strings.HasSuffix(file, "_test.go") {
 			continue
 		}

@@ -1,4 +1,4 @@
-package server
+package changes
 
 import (
 	"testing"
@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/internal/testenv"
-	"github.com/bowline-mcp/bowline/protocol"
 )
 
 // When changes were missed, 10,000 listeners are told within 5 s, and no more than 101 of them
@@ -16,18 +15,27 @@ import (
 func TestListenersAreNotToldOfMissedChangesTogether(t *testing.T) {
 	for _, many := range []int{1, 20, 10_000} {
 		testenv.Bubble(t, func(t *testing.T) {
-			var receive func(Change)
-			s := New(protocol.Implementation{Name: "s", Version: "1"}, Options{Changes: subscribed(func(f func(Change)) { receive = f })})
+			var receive func(Message)
+			h := NewHub(nil)
+			h.Join(Network{
+				Publish: func(Message) {}, Guard: func(_ string, f func()) { f() },
+				Subscribe: func(f func(Message)) (stop func()) {
+					receive = f
+					return func() {}
+				},
+			})
 			began, told := time.Now(), make(chan time.Duration, 2*many)
 			for range many {
-				c := &changes{begun: true, send: func([]change) ([]change, time.Duration) {
+				l := new(Listener)
+				l.Use(func([]Change) ([]Change, time.Duration) {
 					told <- time.Since(began)
 					return nil, 0
-				}}
-				c.wanted.add(toolsChanged)
-				s.subscriptions.add(c)
+				})
+				l.Want(Tools())
+				l.Begin()
+				h.Add(l)
 			}
-			receive(Change{Missed: true})
+			receive(Message{Missed: true})
 			<-time.NewTimer(missedTime + time.Second).C
 			synctest.Wait()
 			if len(told) != many {
@@ -37,7 +45,7 @@ func TestListenersAreNotToldOfMissedChangesTogether(t *testing.T) {
 			for range many {
 				after := <-told
 				at[after/missedInterval]++
-				if after > missedTime+changeInterval {
+				if after > missedTime+Interval {
 					t.Fatalf("a listener was told after %v", after)
 				}
 			}
@@ -49,22 +57,13 @@ func TestListenersAreNotToldOfMissedChangesTogether(t *testing.T) {
 			if many <= missedAtOnce && at[0] != many {
 				t.Errorf("%d of %d listeners were told at once", at[0], many)
 			}
-			s.Close(t.Context())
-			receive(Change{Missed: true})
+			h.Leave().Wait()
+			receive(Message{Missed: true})
 			<-time.NewTimer(missedTime).C
 			synctest.Wait()
 			if len(told) > 0 {
-				t.Errorf("%d listeners were told after Close", len(told))
+				t.Errorf("%d listeners were told after Leave", len(told))
 			}
 		})
 	}
-}
-
-// subscribed are Changes that show the test what the server subscribes with.
-type subscribed func(f func(Change))
-
-func (subscribed) Publish(Change) {}
-func (s subscribed) Subscribe(f func(Change)) (stop func()) {
-	s(f)
-	return func() {}
 }
