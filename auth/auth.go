@@ -37,7 +37,6 @@ import (
 
 	"github.com/bowline-mcp/bowline/internal/loopback"
 	"github.com/bowline-mcp/bowline/telemetry"
-	"github.com/bowline-mcp/bowline/transport"
 )
 
 // An Authorizer manages the login to one server. It implements streamable.Authorizer.
@@ -145,39 +144,6 @@ func (a *Authorizer) Authorize(ctx context.Context, r *http.Request) error {
 		a.refreshInBackground(ctx, c)
 	}
 	return c.add(r, &a.nonces)
-}
-
-// Challenged implements streamable.Authorizer. It refreshes a refused token once. If
-// there is no refresh token, or the new token is refused as well, Challenged logs in
-// again, or fails with a *LoginError if it cannot. If the request lacks scopes, it
-// logs in with more scopes. If the server keeps refusing the tokens for a set of
-// scopes, there are at most two logins for that set in ten minutes.
-func (a *Authorizer) Challenged(ctx context.Context, r *http.Request, refused *transport.StatusError) (bool, error) {
-	if resource := a.resource(); resource != nil && !loopback.KeepsSecrets(resource) {
-		return false, &LoginError{Resource: resource.String(), Err: errPlain}
-	}
-	used := tokenOf(r)
-	c := parseChallenge(refused.Challenge)
-	a.nonces.note(r.URL, refused.Nonce)
-	if c.err == "use_dpop_nonce" && a.nonces.hasNewer(r) {
-		return true, nil // the link tries at most three times
-	}
-	a.counts.denied(refused.Status)
-	if refused.Status == http.StatusForbidden && c.err != "insufficient_scope" {
-		return false, nil
-	}
-	for {
-		if held := a.current.Load(); held != nil && held.access() != used && !held.ended(time.Now()) {
-			return true, nil // another request was challenged, too
-		}
-		started, err := a.jobs.run(ctx, func(ctx context.Context) error { return a.renew(ctx, used, c, refused.Status) })
-		switch {
-		case errors.Is(err, errNewTokenRefused):
-			return false, nil
-		case started || err != nil:
-			return err == nil, err
-		}
-	}
 }
 
 // Login logs in now, with Interact or by Grant. When the token is saved, Login calls the

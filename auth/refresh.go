@@ -3,9 +3,6 @@ package auth
 import (
 	"context"
 	"errors"
-	"fmt"
-	"net/http"
-	"slices"
 	"time"
 )
 
@@ -70,53 +67,6 @@ func (a *Authorizer) refreshInBackground(ctx context.Context, c *credential) {
 	})
 }
 
-// renew replaces a token that the server has refused.
-func (a *Authorizer) renew(ctx context.Context, used string, c challenge, status int) error {
-	if a.useSaved(ctx, used) {
-		return nil
-	}
-	now := time.Now()
-	held := a.current.Load()
-	recent := held != nil && held.access() == used && held.recent(now)
-	if status == http.StatusUnauthorized && (!recent || held.ended(now)) {
-		if renewed, err := a.refresh(ctx, used, true); err != nil || renewed {
-			return err
-		}
-	}
-	var before []string
-	if held != nil && status == http.StatusForbidden {
-		before = held.entry.Scopes
-	}
-	if used != "" && status == http.StatusForbidden {
-		if err := a.o.stepUp(before, c.scopes); err != nil {
-			return fmt.Errorf("auth: %s %w", a.resource(), err)
-		}
-	}
-	if used != "" && (recent || status == http.StatusForbidden) && a.attempts.tooManyRefusals(setOf(union(before, c.scopes)), now) {
-		return errNewTokenRefused
-	}
-	if a.o.personal() { // a handshake has seconds, but a person needs minutes
-		a.jobs.detach()
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, loginTime, fmt.Errorf("%w within %v", ErrNobody, loginTime))
-		defer cancel()
-	}
-	return a.login(ctx, c, before, readable)
-}
-
-// useSaved uses the token in the store, if it is valid and another than the used one, which was
-// refused. It reports whether it is: another program has logged in or refreshed meanwhile.
-func (a *Authorizer) useSaved(ctx context.Context, used string) bool {
-	t, logouts := a.target.Load(), a.loggedOut()
-	e, err := a.store.Load(ctx, t.key)
-	if err != nil || !t.clients.usable(e) || e.Access.Reveal() == used || !hasValidToken(e) {
-		return false
-	}
-	return a.adopt(e, time.Time{}, logouts) == nil
-}
-
-var errNewTokenRefused = errors.New("auth: the server refuses new tokens")
-
 // refresh refreshes the stored login, under the lock of the store. If another process
 // has just done so, refresh uses that token. It reports whether there is a token other
 // than the used one, which the server may have refused. It gives a refresh token up only
@@ -129,58 +79,86 @@ func (a *Authorizer) refresh(ctx context.Context, used string, refused bool) (re
 		a.refreshEnded(used, false)
 		return false, nil // there is nothing to refresh, so do not lock
 	}
-	var next *Entry
-	var obtained time.Time
-	var early error // one has failed, and it is too early for another
-	asked := false
-	err = a.store.Locked(ctx, t.key, func(e *Entry) (*Entry, error) {
-		switch {
-		case !t.clients.usable(e):
-			return e, nil
-		case e.Access.Reveal() != used && hasValidToken(e):
-			next = e
-			return e, nil
-		case e.Refresh.IsZero():
-			return e, nil
-		}
-		if early = a.attempts.mayRefresh(time.Now()); early != nil {
-			return e, nil
-		}
-		asked = true
-		fresh, err := t.exchange(ctx, e)
-		a.counts.refreshed(err)
-		var failed *TokenError
-		if errors.As(err, &failed) && (failed.Final() || failed.Code == "invalid_client" && e.clientExpired(time.Now())) {
-			spent := *e
-			if spent.Refresh = (Secret{}); refused && e.Access.Reveal() == used {
-				spent.Access = Secret{}
-			}
-			return &spent, nil
-		}
-		next, obtained = fresh, time.Now()
-		return fresh, err
-	})
-	if early != nil {
-		return false, early
-	}
-	if err != nil && !asked && ctx.Err() == nil {
-		t.warnings.add("the store cannot be read", err)
-		if !refused { // the token is still valid, so not every request needs the key of the store
-			a.attempts.recordRefresh(err, time.Now())
-		}
+	r := &refreshing{Authorizer: a, target: t, used: used, refused: refused}
+	err = a.store.Locked(ctx, t.key, func(e *Entry) (*Entry, error) { return r.replace(ctx, e) })
+	switch {
+	case r.early != nil:
+		return false, r.early
+	case err != nil && !r.asked && ctx.Err() == nil:
+		r.unreadable(err)
 		return false, nil
 	}
 	a.attempts.recordRefresh(err, time.Now())
-	if next == nil {
-		if err == nil {
-			a.refreshEnded(used, refused)
-		}
+	switch {
+	case r.next == nil && err != nil:
 		return false, err
+	case r.next == nil:
+		a.refreshEnded(used, refused)
+		return false, nil
+	case err != nil:
+		t.keepInMemory(ctx, r.next, err)
 	}
-	if err != nil {
-		t.keepInMemory(ctx, next, err)
+	return true, a.adopt(r.next, r.obtained, logouts)
+}
+
+// A refreshing is one refresh, and what has become of it.
+type refreshing struct {
+	*Authorizer
+	target  *target
+	used    string // the token that the request has
+	refused bool   // the server has refused that token
+
+	next     *Entry    // the login to use; nil if there is none
+	obtained time.Time // when this process got it; zero if another one did
+	early    error     // why it is too early for a refresh; nil if it is not
+	asked    bool      // the authorization server was asked
+}
+
+// replace returns what to store in place of a login. The store is locked meanwhile.
+func (r *refreshing) replace(ctx context.Context, e *Entry) (*Entry, error) {
+	l, early := savedLogin{usable: r.target.clients.usable(e)}, r.attempts.mayRefresh(time.Now())
+	if l.usable {
+		l.isOther, l.refreshable, l.tooEarly = e.Access.Reveal() != r.used && validCredential(e) != nil, !e.Refresh.IsZero(), early != nil
 	}
-	return true, a.adopt(next, obtained, logouts)
+	switch l.decide() {
+	case waitFirst:
+		r.early = early
+		return e, nil
+	case adoptSaved:
+		r.next = e
+		return e, nil
+	case exchange:
+		return r.exchange(ctx, e)
+	default:
+		return e, nil
+	}
+}
+
+// exchange exchanges the refresh token of a login. If the server says that it is invalid, the
+// login without it is stored: also without the token, if the server has refused that, too.
+func (r *refreshing) exchange(ctx context.Context, e *Entry) (*Entry, error) {
+	r.asked = true
+	fresh, err := r.target.exchange(ctx, e)
+	r.counts.refreshed(err)
+	var failed *TokenError
+	if errors.As(err, &failed) && (failed.Final() || failed.Code == "invalid_client" && e.clientExpired(time.Now())) {
+		spent := *e
+		if spent.Refresh = (Secret{}); r.refused && e.Access.Reveal() == r.used {
+			spent.Access = Secret{}
+		}
+		return &spent, nil
+	}
+	r.next, r.obtained = fresh, time.Now()
+	return fresh, err
+}
+
+// unreadable notes that the store could not be read. A token that is still valid is used on, so
+// not every request needs the key of the store.
+func (r *refreshing) unreadable(err error) {
+	r.target.warnings.add("the store cannot be read", err)
+	if !r.refused {
+		r.attempts.recordRefresh(err, time.Now())
+	}
 }
 
 // refreshEnded removes the refresh token of the token in use, so that requests do not try
@@ -224,55 +202,11 @@ func (a *Authorizer) use(c *credential, logouts int) {
 	}
 }
 
-// login gets a new token, and saves it. Before contains the scopes of the old token, if
-// the new one must also have them. How says what to do with a login or registration that
-// cannot be decrypted.
-func (a *Authorizer) login(ctx context.Context, c challenge, before []string, how change) error {
-	t := a.target.Load()
-	resource := t.resource.String()
-	if a.o.Grant == nil && a.o.Interact == nil {
-		a.counts.loggedIn(ctx, errNoInteraction)
-		return &LoginError{Resource: resource, Err: errNoInteraction}
-	}
-	if a.o.personal() {
-		if err := a.attempts.recentFailure(time.Now()); err != nil {
-			return &LoginError{Resource: resource, Err: err}
-		}
-	}
-	stored, err := a.store.Load(ctx, t.key)
-	if err != nil {
-		t.warnings.add("the store cannot be read", err)
-	}
-	e, err := t.obtain(ctx, c, stored, before, how)
-	a.counts.loggedIn(ctx, err)
-	if err != nil {
-		a.attempts.recordFailure(ctx, err, time.Now())
-		return &LoginError{Resource: resource, Err: err}
-	}
-	save, cancel := exchangeContext(ctx)
-	defer cancel()
-	logouts := a.loggedOut() // before the login is saved: a later Logout removes it
-	var unsaved error
-	if err := a.store.save(save, t.key, how, e); err != nil {
-		t.keepInMemory(save, e, err)
-		if how == replaced { // a person waits for the result
-			unsaved = fmt.Errorf("auth: the login could not be saved, and lasts as long as this program: %w", err)
-		}
-	}
-	if err := a.adopt(e, time.Now(), logouts); err != nil {
-		return err
-	}
-	a.mu.Lock()
-	callbacks := slices.Clone(a.onLogin)
-	a.mu.Unlock()
-	for _, f := range callbacks {
-		f()
-	}
-	return unsaved
-}
-
-// hasValidToken reports whether a login has a token that is still valid.
-func hasValidToken(e *Entry) bool {
+// validCredential returns the credential of a login that has a valid token; nil if it has none.
+func validCredential(e *Entry) *credential {
 	c, err := newCredential(e, time.Time{})
-	return err == nil && !e.Access.IsZero() && !c.ended(time.Now())
+	if err != nil || e.Access.IsZero() || c.ended(time.Now()) {
+		return nil
+	}
+	return c
 }

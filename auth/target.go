@@ -46,20 +46,40 @@ func newTarget(a *Authorizer, u *url.URL) *target {
 // obtain gets a new token. The challenge, and the metadata of the server and of the
 // authorization server, determine the place, the client and the scopes.
 func (t *target) obtain(ctx context.Context, c challenge, stored *Entry, before []string, how change) (*Entry, error) {
-	known := []string{}
+	l, err := t.begin(ctx, c, stored, before, how)
+	if err != nil {
+		return nil, err
+	}
+	var used *client
+	var token *tokenResponse
+	if t.options.Grant != nil {
+		used, token, err = t.options.Grant.token(ctx, l)
+	} else {
+		used, token, err = t.byCode(ctx, l)
+	}
+	if err != nil {
+		if isClientRefused(err) {
+			t.clients.forget(ctx, l.discovered.server.Issuer, l.registered)
+		}
+		return nil, err
+	}
+	e, err := l.entry(t.options.grantName(), used, token)
+	if err == nil {
+		e.Pinned = t.pinOf(e, l, used)
+	}
+	return e, err
+}
+
+// begin finds the authorization server, and chooses the scopes and the key of a login.
+func (t *target) begin(ctx context.Context, c challenge, stored *Entry, before []string, how change) (*login, error) {
 	pinned, last := "", "" // the issuer that the client is bound to, and the issuer of the last token
-	if stored != nil && stored.Pinned != "" {
-		pinned, known = stored.Pinned, append(known, stored.Pinned)
+	if stored != nil {
+		pinned = stored.Pinned
 	}
 	if t.clients.usable(stored) {
-		last, known = stored.Issuer, append(known, stored.Issuer)
+		last = stored.Issuer
 	}
-	for _, r := range t.options.Registered {
-		if r.Issuer != "" {
-			known = append(known, r.Issuer)
-		}
-	}
-	p, err := t.discovery.discover(ctx, t.resource, c, known)
+	p, err := t.discovery.discover(ctx, t.resource, c, t.knownIssuers(pinned, last))
 	if err != nil {
 		return nil, err
 	}
@@ -70,35 +90,40 @@ func (t *target) obtain(ctx context.Context, c challenge, stored *Entry, before 
 	if p.server.Issuer != last {
 		before = nil // scopes of another server
 	}
-	scopes := chooseScopes(p, c, before, t.options.Offline, t.options.Scopes)
-	var proof *prover
+	l := &login{
+		discovered: p, pinned: pinned, scopes: chooseScopes(p, c, before, t.options.Offline, t.options.Scopes),
+		endpoint: t.endpoint, clients: t.clients,
+	}
 	if t.options.DPoP {
-		if proof, err = newProver(Secret{}); err != nil {
-			return nil, err
+		l.proof, err = newProver(Secret{})
+	}
+	return l, err
+}
+
+// knownIssuers returns the issuers that this program has used for the server, or is registered at.
+// If the server names several, one of these is taken.
+func (t *target) knownIssuers(pinned, last string) []string {
+	known := []string{}
+	for _, issuer := range []string{pinned, last} {
+		if issuer != "" {
+			known = append(known, issuer)
 		}
 	}
-	l := &login{discovered: p, pinned: pinned, scopes: scopes, proof: proof, endpoint: t.endpoint, clients: t.clients}
-	var used *client
-	var token *tokenResponse
-	if t.options.Grant != nil {
-		used, token, err = t.options.Grant.token(ctx, l)
-	} else {
-		used, token, err = t.byCode(ctx, l)
-	}
-	if err != nil {
-		if isClientRefused(err) {
-			t.clients.forget(ctx, p.server.Issuer, l.registered)
-		}
-		return nil, err
-	}
-	e, err := l.entry(t.options.grantName(), used, token)
-	if err == nil {
-		e.Pinned = pinned
-		if r, ok := t.clients.given(e.Issuer, pinned); ok && r.Issuer == "" && used != nil {
-			e.Pinned = e.Issuer
+	for _, r := range t.options.Registered {
+		if r.Issuer != "" {
+			known = append(known, r.Issuer)
 		}
 	}
-	return e, err
+	return known
+}
+
+// pinOf returns the issuer that the client of a login is bound to from now on. A client without
+// an Issuer in Registered is bound to the first one that it is used at.
+func (t *target) pinOf(e *Entry, l *login, used *client) string {
+	if r, ok := t.clients.given(e.Issuer, l.pinned); ok && r.Issuer == "" && used != nil {
+		return e.Issuer
+	}
+	return l.pinned
 }
 
 // byCode runs the authorization code flow.

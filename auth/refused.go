@@ -1,0 +1,111 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/bowline-mcp/bowline/internal/loopback"
+	"github.com/bowline-mcp/bowline/transport"
+)
+
+// This file is what happens to a 401 or a 403, from top to bottom: Challenged, one renewal for
+// all requests that wait, and the steps that decide.go returns.
+
+// Challenged implements streamable.Authorizer. It refreshes a refused token once. If
+// there is no refresh token, or the new token is refused as well, Challenged logs in
+// again, or fails with a *LoginError if it cannot. If the request lacks scopes, it
+// logs in with more scopes. If the server keeps refusing the tokens for a set of
+// scopes, there are at most two logins for that set in ten minutes.
+func (a *Authorizer) Challenged(ctx context.Context, r *http.Request, refused *transport.StatusError) (bool, error) {
+	if resource := a.resource(); resource != nil && !loopback.KeepsSecrets(resource) {
+		return false, &LoginError{Resource: resource.String(), Err: errPlain}
+	}
+	used := tokenOf(r)
+	c := parseChallenge(refused.Challenge)
+	a.nonces.note(r.URL, refused.Nonce)
+	if c.err == "use_dpop_nonce" && a.nonces.hasNewer(r) {
+		return true, nil // the link tries at most three times
+	}
+	a.counts.denied(refused.Status)
+	if refused.Status == http.StatusForbidden && c.err != "insufficient_scope" {
+		return false, nil
+	}
+	for {
+		if held := a.current.Load(); held != nil && held.access() != used && !held.ended(time.Now()) {
+			return true, nil // another request was challenged, too
+		}
+		started, err := a.jobs.run(ctx, func(ctx context.Context) error { return a.renew(ctx, used, c, refused.Status) })
+		switch {
+		case errors.Is(err, errNewTokenRefused):
+			return false, nil
+		case started || err != nil:
+			return err == nil, err
+		}
+	}
+}
+
+// errNewTokenRefused says that a login was not tried again.
+var errNewTokenRefused = errors.New("auth: the server refuses new tokens")
+
+// renew replaces a token that the server has refused. It runs as a job, for all requests that
+// wait for it.
+func (a *Authorizer) renew(ctx context.Context, used string, c challenge, status int) error {
+	logouts := a.loggedOut() // before the store is read: a later Logout removes what was read
+	saved := a.otherSaved(ctx, used)
+	now, held := time.Now(), a.current.Load()
+	t := refusedToken{forbidden: status == http.StatusForbidden, sent: used != "", savedIsOK: saved != nil}
+	if held != nil && held.access() == used {
+		t.recent, t.expired = held.recent(now), held.ended(now)
+	}
+	var before []string // the scopes that the new token must have, too
+	if t.forbidden && held != nil {
+		before = held.entry.Scopes
+	}
+	next := t.decide()
+	if next == takeSaved {
+		a.use(saved, logouts)
+		return nil
+	}
+	if next == refreshFirst {
+		if renewed, err := a.refresh(ctx, used, true); err != nil || renewed {
+			return err
+		}
+		t.refreshed = true
+		next = t.decide()
+	}
+	if next == stepUp {
+		if err := a.o.stepUp(before, c.scopes); err != nil {
+			return fmt.Errorf("auth: %s %w", a.resource(), err)
+		}
+	}
+	if next != logIn && a.attempts.tooManyRefusals(setOf(union(before, c.scopes)), now) {
+		return errNewTokenRefused
+	}
+	return a.loginForRequest(ctx, c, before)
+}
+
+// loginForRequest logs in because a request needs it. A handshake has seconds, but a person
+// needs minutes: so the login goes on when no request waits for it any more.
+func (a *Authorizer) loginForRequest(ctx context.Context, c challenge, before []string) error {
+	if a.o.personal() {
+		a.jobs.detach()
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, loginTime, fmt.Errorf("%w within %v", ErrNobody, loginTime))
+		defer cancel()
+	}
+	return a.login(ctx, c, before, readable)
+}
+
+// otherSaved returns the credential in the store, if it is valid and another than the used one:
+// another program has logged in or refreshed meanwhile.
+func (a *Authorizer) otherSaved(ctx context.Context, used string) *credential {
+	t := a.target.Load()
+	e, err := a.store.Load(ctx, t.key)
+	if err != nil || !t.clients.usable(e) || e.Access.Reveal() == used {
+		return nil
+	}
+	return validCredential(e)
+}
