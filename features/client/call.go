@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/client/internal/cache"
 	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -113,7 +114,7 @@ func (m *method[P, R, Q]) callCached(ctx context.Context, s *Session, params *P)
 		return m.callWithRounds(ctx, s, params, nil)
 	}
 	about, _ := m.cached.about(asked)
-	key := keyOf(m.Name, about)
+	key := cache.KeyOf(m.Name, about)
 	if result, last, ok := m.fresh(s, key); ok {
 		return result, last, nil
 	}
@@ -122,7 +123,7 @@ func (m *method[P, R, Q]) callCached(ctx context.Context, s *Session, params *P)
 			return result, last, nil
 		}
 	}
-	begun := s.cache.begin(m.Name)
+	begun := s.cache.Begin(m.Name)
 	result, last, err := m.callWithRounds(ctx, s, params, nil)
 	switch {
 	case err == nil:
@@ -132,9 +133,72 @@ func (m *method[P, R, Q]) callCached(ctx context.Context, s *Session, params *P)
 			return result, last, nil
 		}
 	case m.cached.next != nil && about != nil && errors.As(err, new(*jsonrpc.Error)): // the cursor is no longer valid
-		s.cache.forget(m.Name)
+		s.cache.Forget(m.Name)
 	}
 	return result, last, err
+}
+
+// cached says which results of a method are kept.
+type cached[P, R any] struct {
+	about func(*P) (*string, protocol.Meta) // what the result depends on: the cursor or URI
+	hints func(*R) *protocol.CacheableResult
+	next  func(*R) *string // the cursor of the next page; nil if the result is not a list
+}
+
+// mayCache reports whether the result of a request may come from the cache, and be kept.
+// It may not if the session has no cache or is ending, or if the request has _meta of its
+// own or answers to questions, on which the result may depend.
+func (m *method[P, R, Q]) mayCache(s *Session, params *P) bool {
+	if s.cache.Limit < 0 || s.isOver() || s.conn.State() == conn.Closing {
+		return false
+	}
+	if _, meta := m.cached.about(params); len(meta) > 0 {
+		return false
+	}
+	return m.input == nil || m.input(params).InputResponses == nil && m.input(params).RequestState == nil
+}
+
+// keep keeps the result of a request, unless questions led to it or it asks some.
+func (m *method[P, R, Q]) keep(s *Session, key cache.Key, begun cache.Changes, result *R, last attempt) {
+	if last.asked || m.asksIn(result) != nil {
+		return
+	}
+	e := cache.Entry[*peer]{Raw: last.raw, Server: last.peer}
+	if m.cached.next != nil {
+		e.Next = m.cached.next(result)
+	}
+	s.cache.Keep(key, begun, e, cache.Lifetime(m.cached.hints(result), last.peer.Modern()), s.options.MaxStale)
+}
+
+// fresh finds a result that the server allows to be used now.
+func (m *method[P, R, Q]) fresh(s *Session, key cache.Key) (*R, attempt, bool) {
+	e := s.cache.Now(key, s.peer.Load(), s.options.cacheUse())
+	if e == nil || s.options.Epoch != 0 && e.Server.Epoch() != s.options.Epoch {
+		return nil, attempt{}, false
+	}
+	return m.reuse(s, e)
+}
+
+// stale finds a result for a caller that accepts an old one while the server is away.
+func (m *method[P, R, Q]) stale(s *Session, key cache.Key) (*R, attempt, bool) {
+	if s.options.Epoch != 0 {
+		return nil, attempt{}, false
+	}
+	e := s.cache.Away(key, s.options.cacheUse())
+	if e == nil {
+		return nil, attempt{}, false
+	}
+	return m.reuse(s, e)
+}
+
+// reuse decodes a kept result again, so that each caller gets its own.
+func (m *method[P, R, Q]) reuse(s *Session, e *cache.Entry[*peer]) (*R, attempt, bool) {
+	result, err := m.read(s.session, e.Raw, new(R), e.Server, false)
+	if err != nil {
+		return nil, attempt{}, false
+	}
+	m.cached.hints(result).Received = e.Received
+	return result, attempt{peer: e.Server, raw: e.Raw, fromCache: true}, true
 }
 
 // callWithRounds makes the requests of one call, and returns what the last one returned:

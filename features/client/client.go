@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/client/internal/cache"
 	"github.com/bowline-mcp/bowline/features/client/internal/restore"
 	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/protocol"
@@ -155,7 +156,7 @@ func (c *Client) run(ctx context.Context, name string, t transport.Transport, pa
 		mirrors: traits.MirrorsArguments, endpoint: traits.Endpoint, child: traits.StartsProcess,
 	}
 	s.restore.SetDefault(c.options.LogLevel)
-	s.cache.limit = cmp.Or(c.options.CacheBytes, defaultCacheBytes)
+	s.cache.Limit = cmp.Or(c.options.CacheBytes, cache.DefaultBytes)
 	if s.supervisor == nil {
 		s.supervisor, s.own = supervisor.New(supervisor.Options{Name: name}), true
 	}

@@ -393,7 +393,7 @@ func (h handler) ServeNotification(ctx context.Context, in *conn.Incoming) {
 		s.restore.Acknowledged(host{s}, in)
 		return
 	}
-	s.cache.receive(in)
+	s.cache.Receive(in.Method, in.Params)
 	r := &Request{Method: in.Method, Params: in.Params, Session: s.view(), Incoming: true, Notification: true}
 	if known, ok := notifications[in.Method]; ok {
 		r.Params = known.params()

@@ -106,7 +106,7 @@ func (s *Session) ListPrompts(ctx context.Context, params *protocol.ListPromptsP
 func (l list[P, R, E, Q]) all(ctx context.Context, s *Session) iter.Seq2[E, error] {
 	return func(yield func(E, error) bool) {
 		view := s.With(s.options)
-		view.options.pages = s.cachedPages(l.Name)
+		view.options.pages = s.cache.PagesOf(l.Name, MaxPages, s.peer.Load(), s.options.MaxStale)
 		w := walk[P, R, E, Q]{list: l, session: view, params: new(P)}
 		for more := true; more; {
 			page, err := w.fetch(ctx)
@@ -144,7 +144,7 @@ func (w *walk[P, R, E, Q]) fetch(ctx context.Context) (*R, error) {
 	w.lastID = last.id
 	w.bytes += int64(len(last.raw))
 	if w.fetched == 1 {
-		w.session.options.pages = w.session.options.pages.begun(last.fromCache)
+		w.session.options.pages = w.session.options.pages.Begun(last.fromCache)
 	}
 	var failed *conn.CallError
 	switch {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/client/internal/cache"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/supervisor"
 )
@@ -219,7 +220,12 @@ type CallOptions struct {
 	// progress is ignored. Nil: the call asks for no progress.
 	OnProgress func(*protocol.ProgressParams)
 
-	pages *cachedPages // set by a range over the pages of a list; otherwise nil
+	pages *cache.Pages[*peer] // set by a range over the pages of a list; otherwise nil
+}
+
+// cacheUse returns which cached results the call accepts.
+func (o *CallOptions) cacheUse() cache.Use[*peer] {
+	return cache.Use[*peer]{Pages: o.pages, Fresh: o.Fresh, MaxStale: o.MaxStale}
 }
 
 func (o *CallOptions) wantsProgress() bool { return o.OnProgress != nil || o.ProgressRestarts }

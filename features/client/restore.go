@@ -69,7 +69,7 @@ func (h host) Restored(failures []error) { h.events.pushRestored(failures) }
 
 // Granted implements restore.Session. Everything granted counts as changed.
 func (h host) Granted(granted *protocol.SubscriptionFilter) {
-	h.cache.granted(granted)
+	h.cache.Granted(granted)
 	for _, list := range []struct {
 		granted bool
 		event   Event

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/client/internal/cache"
 	"github.com/bowline-mcp/bowline/features/client/internal/restore"
 	"github.com/bowline-mcp/bowline/features/internal/dialect"
 	"github.com/bowline-mcp/bowline/internal/wait"
@@ -49,7 +50,7 @@ type session struct {
 	events     eventQueue
 	restore    restore.Restorer
 	outage     restore.Outage
-	cache      cache
+	cache      cache.Cache[*peer]
 }
 
 // A start is the part of Connect and Start that hands the session to its supervisor. The
@@ -270,7 +271,7 @@ func (s *session) awaitStart(abort bool) *supervisor.Child {
 // code that is still running.
 func (s *session) release() error {
 	defer s.client.remove(s)
-	defer s.cache.clear()
+	defer s.cache.Clear()
 	var err error
 	if child := s.awaitStart(true); child != nil {
 		err = child.Stop(context.Background())
@@ -289,6 +290,10 @@ func (s *session) release() error {
 	}
 	return left
 }
+
+// ClearCache empties the session's cache; see Options.CacheBytes. Call it when the
+// session changes to the credentials of another user.
+func (s *Session) ClearCache() { s.cache.Clear() }
 
 // Ping checks that the server answers: by ping in the legacy revisions, and by
 // server/discover in the modern ones, which have no ping. If the server is lost, Ping
