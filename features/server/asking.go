@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/bowline-mcp/bowline/features/server/internal/typed"
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
@@ -131,14 +132,14 @@ func Confirm(ctx context.Context, message string) error {
 func Elicit[T any](ctx context.Context, message string, suggest ...T) (T, error) {
 	var value T
 	form, missing := formOf(reflect.TypeFor[T](), suggest)
-	result, err := question[*protocol.ElicitResult](ctx, &protocol.ElicitParams{Message: message, RequestedSchema: form.mustMarshal()})
+	result, err := question[*protocol.ElicitResult](ctx, &protocol.ElicitParams{Message: message, RequestedSchema: form.MustMarshal()})
 	if err != nil {
 		return value, err
 	}
 	if err := accepted(result); err != nil {
 		return value, err
 	}
-	return decoderOf[T](missing)(result.Content)
+	return typed.Decoder[T](missing)(result.Content)
 }
 
 // ElicitURL asks the user to open a page. It returns nil when the user has agreed,
@@ -212,9 +213,9 @@ func accepted(result *protocol.ElicitResult) error {
 
 // formOf returns the schema of a form, and the defaults of fields that the user leaves
 // empty. It panics if the type is not a flat struct.
-func formOf[T any](t reflect.Type, suggest []T) (form inferred, missing defaults) {
+func formOf[T any](t reflect.Type, suggest []T) (form typed.Schema, missing typed.Defaults) {
 	defer prefix("form of", t.String())
-	form = inferObject(t, nil)
+	form = typed.InferObject(t, nil)
 	form.AdditionalProperties = nil
 	for name, property := range form.Properties {
 		if len(property.Types) == 2 && slices.Contains(property.Types, "null") { // a pointer
@@ -226,11 +227,11 @@ func formOf[T any](t reflect.Type, suggest []T) (form inferred, missing defaults
 			panic(fmt.Sprintf("the field %q is neither text, number, bool nor enum", name))
 		}
 	}
-	missing = form.defaults()
+	missing = form.Defaults()
 	if len(suggest) == 0 {
 		return form, missing
 	}
-	raw, err := encodeTyped(suggest[0])
+	raw, err := typed.Encode(suggest[0])
 	var values map[string]json.RawMessage
 	if err = errors.Join(err, protocol.Unmarshal(raw, &values)); err != nil {
 		panic(err)

@@ -8,6 +8,8 @@ import (
 	"sync"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/server/internal/refusal"
+	"github.com/bowline-mcp/bowline/features/server/internal/typed"
 	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/internal/turn"
 	"github.com/bowline-mcp/bowline/protocol"
@@ -133,6 +135,17 @@ func inTurn(ctx context.Context, work func()) error {
 	return nil
 }
 
+// textDecoder is typed.TextDecoder for the arguments of a request: it decodes when it is the turn of the client.
+func textDecoder[T any](s typed.Schema) func(context.Context, map[string]string) (T, error) {
+	decode := typed.TextDecoder[T](s)
+	return func(ctx context.Context, texts map[string]string) (value T, err error) {
+		if late := inTurn(ctx, func() { value, err = decode(ctx, texts) }); late != nil {
+			return value, late
+		}
+		return value, err
+	}
+}
+
 // Value finds the request itself, then the values of the HTTP request that brought
 // it, then those of the session.
 func (c *call) Value(key any) any {
@@ -217,7 +230,7 @@ func (c *call) readProgressToken(params *protocol.RequestParams) error {
 		return nil
 	}
 	if err := c.token.UnmarshalJSON(raw); err != nil {
-		return refuse(jsonrpc.CodeInvalidParams, "the progress token is neither a string nor an integer")
+		return refusal.New(jsonrpc.CodeInvalidParams, "the progress token is neither a string nor an integer")
 	}
 	return nil
 }
@@ -264,13 +277,13 @@ func (c *call) SizeJSON() int {
 func (c *call) fault(err error) error {
 	var unsupported *UnsupportedError
 	if c.modern && errors.As(err, &unsupported) {
-		fault := refuse(protocol.CodeMissingCapability, "%v", err)
+		fault := refusal.New(protocol.CodeMissingCapability, "%v", err)
 		fault.Data, _ = protocol.Marshal(protocol.MissingCapabilityData{RequiredCapabilities: unsupported.required})
 		return fault
 	}
 	var answer *AnswerError
 	if c.modern && errors.As(err, &answer) {
-		return refuse(jsonrpc.CodeInvalidParams, "%v", err)
+		return refusal.New(jsonrpc.CodeInvalidParams, "%v", err)
 	}
 	if fault, own := conn.FaultOf(err); fault != nil && !own {
 		return errors.New(err.Error()) // its code would say something about this call
@@ -287,7 +300,7 @@ func (c *call) resourceFault(uri string, err error) error {
 	if c.modern {
 		code = jsonrpc.CodeInvalidParams
 	}
-	fault := refuse(code, "resource not found: %s", shorten(uri, longestName))
+	fault := refusal.New(code, "resource not found: %s", refusal.Shorten(uri, refusal.LongestName))
 	fault.Data, _ = protocol.Marshal(protocol.ResourceNotFoundData{URI: uri})
 	return fault
 }

@@ -33,8 +33,8 @@ type features struct {
 func (cs *capabilities) has() features {
 	s := cs.server
 	return features{
-		tools: s.tools.used(), prompts: s.prompts.used(),
-		resources:  s.resources.used() || s.resources.templates.used() || s.options.OnSubscribe != nil,
+		tools: s.tools.Used(), prompts: s.prompts.Used(),
+		resources:  s.resources.Used() || s.resources.templates.Used() || s.options.OnSubscribe != nil,
 		extensions: s.extensions.Load(), completion: s.completions.used.Load(),
 	}
 }
@@ -57,13 +57,13 @@ func (cs *capabilities) of(modern bool) *protocol.ServerCapabilities {
 	s := cs.server
 	c := s.options.Capabilities
 	c.Logging = &protocol.Capability{}
-	if s.tools.used() {
+	if s.tools.Used() {
 		c.Tools = &protocol.ListCapability{ListChanged: true}
 	}
-	if s.prompts.used() {
+	if s.prompts.Used() {
 		c.Prompts = &protocol.ListCapability{ListChanged: true}
 	}
-	if s.resources.used() || s.resources.templates.used() || s.options.OnSubscribe != nil {
+	if s.resources.Used() || s.resources.templates.Used() || s.options.OnSubscribe != nil {
 		subscribe := s.options.OnSubscribe != nil || c.Resources != nil && c.Resources.Subscribe
 		c.Resources = &protocol.ResourcesCapability{ListChanged: true, Subscribe: subscribe}
 	}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/bowline-mcp/bowline/features/server/internal/refusal"
+	"github.com/bowline-mcp/bowline/features/server/internal/typed"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -25,7 +27,7 @@ func (c Completion) apply(s *settings) { s.completion[c.Argument] = c.Values }
 
 // completeEnums adds completions for arguments with an enum, unless the program has its
 // own.
-func (s *settings) completeEnums(of inferred) {
+func (s *settings) completeEnums(of typed.Schema) {
 	for name, property := range of.Properties {
 		if _, own := s.completion[name]; own || len(property.Enum) == 0 {
 			continue
@@ -71,7 +73,7 @@ func (cs *completions) offered(c *call) bool {
 
 // complete returns proposals for the value of an argument.
 func (cs *completions) complete(ctx context.Context, _ *call, params *protocol.CompleteParams) (*protocol.CompleteResult, error) {
-	if err := required(protocol.MethodComplete, "argument.name", params.Argument.Name); err != nil {
+	if err := refusal.Missing(protocol.MethodComplete, "argument.name", params.Argument.Name); err != nil {
 		return nil, err
 	}
 	of, err := cs.find(ctx, &params.Ref)
@@ -109,24 +111,24 @@ func (cs *completions) find(ctx context.Context, ref *protocol.CompleteReference
 	case protocol.ReferenceResource:
 		member, value = "ref.uri", ref.URI
 	}
-	if err := required(protocol.MethodComplete, member, value); err != nil {
+	if err := refusal.Missing(protocol.MethodComplete, member, value); err != nil {
 		return nil, err
 	}
 	switch ref.Type {
 	case protocol.ReferencePrompt:
-		if p, ok := s.prompts.get(ref.Name); ok && s.Visible(ctx, p.feature()) {
+		if p, ok := s.prompts.Get(ref.Name); ok && s.Visible(ctx, p.feature()) {
 			return &p.settings, nil
 		}
-		return nil, refuse(jsonrpc.CodeInvalidParams, "unknown prompt %q", shorten(ref.Name, longestName))
+		return nil, refusal.New(jsonrpc.CodeInvalidParams, "unknown prompt %q", refusal.Shorten(ref.Name, refusal.LongestName))
 	case protocol.ReferenceResource:
-		if t, ok := s.resources.templates.get(ref.URI); ok && s.Visible(ctx, t.feature()) {
+		if t, ok := s.resources.templates.Get(ref.URI); ok && s.Visible(ctx, t.feature()) {
 			return &t.settings, nil
 		}
-		if r, ok := s.resources.get(ref.URI); ok && s.Visible(ctx, r.feature()) {
+		if r, ok := s.resources.Get(ref.URI); ok && s.Visible(ctx, r.feature()) {
 			return new(settings), nil // it has no arguments
 		}
-		return nil, refuse(jsonrpc.CodeInvalidParams, "unknown resource %q", shorten(ref.URI, longestName))
+		return nil, refusal.New(jsonrpc.CodeInvalidParams, "unknown resource %q", refusal.Shorten(ref.URI, refusal.LongestName))
 	default:
-		return nil, refuse(jsonrpc.CodeInvalidParams, "unknown reference %q", shorten(ref.Type, longestName))
+		return nil, refusal.New(jsonrpc.CodeInvalidParams, "unknown reference %q", refusal.Shorten(ref.Type, refusal.LongestName))
 	}
 }

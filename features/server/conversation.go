@@ -9,6 +9,7 @@ import (
 	"maps"
 	"sync/atomic"
 
+	"github.com/bowline-mcp/bowline/features/server/internal/refusal"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -186,9 +187,9 @@ func unanswered(ctx context.Context, err error) error {
 	var fault *jsonrpc.Error
 	switch {
 	case errors.As(err, &fault) && fault.Code == protocol.CodeUserRejected:
-		return fmt.Errorf("%w: %s", ErrDeclined, shorten(fault.Message, longestMessage))
+		return fmt.Errorf("%w: %s", ErrDeclined, refusal.Shorten(fault.Message, refusal.LongestMessage))
 	case errors.As(err, &fault): // an error of the client must not become the answer to the call
-		return fmt.Errorf("the client refused the question: %s (%d)", shorten(fault.Message, longestMessage), fault.Code)
+		return fmt.Errorf("the client refused the question: %s (%d)", refusal.Shorten(fault.Message, refusal.LongestMessage), fault.Code)
 	case ctx.Err() != nil:
 		return unansweredBy(ctx)
 	default:

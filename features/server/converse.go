@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bowline-mcp/bowline/features/server/internal/refusal"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -180,10 +181,10 @@ func checkKinds(ctx context.Context, answers protocol.InputResponses) error {
 	for key, answer := range answers {
 		switch answer := answer.(type) {
 		case *protocol.UnknownInputResponse:
-			return refuse(jsonrpc.CodeInvalidParams, "%v", &AnswerError{key, errors.New("it is no answer to any question")})
+			return refusal.New(jsonrpc.CodeInvalidParams, "%v", &AnswerError{key, errors.New("it is no answer to any question")})
 		case *protocol.ElicitResult:
 			if err := checkElicited(ctx, &protocol.ElicitParams{}, answer); err != nil {
-				return refuse(jsonrpc.CodeInvalidParams, "%v", &AnswerError{key, err})
+				return refusal.New(jsonrpc.CodeInvalidParams, "%v", &AnswerError{key, err})
 			}
 		}
 	}
@@ -193,7 +194,7 @@ func checkKinds(ctx context.Context, answers protocol.InputResponses) error {
 // require ends a round with the InputRequired that the handler returned.
 func (rs *rounds) require(c *call, about subject, next *state, required *InputRequired) (*protocol.InputRequired, error) {
 	if len(required.Requests) == 0 && required.State == nil {
-		return nil, refuse(jsonrpc.CodeInternalError, "the handler requires input, and has neither question nor state")
+		return nil, refusal.New(jsonrpc.CodeInternalError, "the handler requires input, and has neither question nor state")
 	}
 	if err := canBeAsked(c.Client, required.Requests); err != nil {
 		return nil, err
@@ -213,7 +214,7 @@ func (rs *rounds) require(c *call, about subject, next *state, required *InputRe
 // ask ends a round with questions.
 func (rs *rounds) ask(c *call, about subject, next *state, open protocol.InputRequests) (*protocol.InputRequired, error) {
 	if next.Round++; next.Round > rs.options.MaxRounds {
-		return nil, refuse(jsonrpc.CodeInternalError, "the call has asked %d times already", next.Round-1)
+		return nil, refusal.New(jsonrpc.CodeInternalError, "the call has asked %d times already", next.Round-1)
 	}
 	if next.ID == nil {
 		next.ID = make([]byte, 16)
@@ -280,7 +281,7 @@ func (a *rerun) ask(ctx context.Context, asked protocol.InputRequests) (protocol
 	answers, err := a.askFitting(ctx, asked)
 	switch {
 	case errors.Is(err, ErrKeyUsed): // in another round, this key had a different question
-		return nil, a.stop(refuse(jsonrpc.CodeInternalError, "the handler asks differently when it runs again: %v", err))
+		return nil, a.stop(refusal.New(jsonrpc.CodeInternalError, "the handler asks differently when it runs again: %v", err))
 	case errors.As(err, new(*AnswerError)):
 		return nil, a.stop(err)
 	}

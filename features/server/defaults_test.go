@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/bowline-mcp/bowline/features/server/internal/typed"
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
@@ -81,7 +82,7 @@ func TestDefaultsDoNotChangeWhatWasGiven(t *testing.T) {
 			}
 			continue
 		}
-		if got, _ := encodeTyped(value); string(got) != want || err != nil {
+		if got, _ := typed.Encode(value); string(got) != want || err != nil {
 			t.Errorf("%s: got %s, %v; want %s", arguments, got, err, want)
 		}
 	}

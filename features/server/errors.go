@@ -1,17 +1,13 @@
 package server
 
 import (
-	stdjson "encoding/json"
 	"errors"
 	"fmt"
-	"strings"
-	"unicode/utf8"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/server/internal/refusal"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 )
 
 var (
@@ -93,82 +89,5 @@ func (e *AnswerError) Error() string {
 
 func (e *AnswerError) Unwrap() error { return e.Err }
 
-// These are the maximum lengths of parts of a peer's message that an answer repeats, in
-// bytes.
-const (
-	longestName    = 256
-	longestMessage = 4 << 10
-)
-
-// refuse returns an error response. Its message is shortened, because it may contain
-// text from a peer.
-func refuse(code int64, format string, args ...any) *jsonrpc.Error {
-	return &jsonrpc.Error{Code: code, Message: shorten(fmt.Sprintf(format, args...), longestMessage)}
-}
-
 // errLate refuses a request that has waited for too long, and for which nothing was done.
-var errLate = refuse(jsonrpc.CodeOverloaded, "overloaded: the request has waited for too long")
-
-// required refuses params that lack a member that must be a text.
-func required(method, member, value string) error {
-	if value == "" {
-		return refuse(jsonrpc.CodeInvalidParams, "%s: %s is missing", method, member)
-	}
-	return nil
-}
-
-// shorten cuts a text to at most limit bytes, between two runes, and adds a mark.
-func shorten(text string, limit int) string {
-	if len(text) <= limit {
-		return text
-	}
-	for limit > 0 && !utf8.RuneStart(text[limit]) {
-		limit--
-	}
-	return text[:limit] + "…"
-}
-
-// explain says what is wrong with a JSON value, and where. It leaves out Go types, which
-// mean nothing to a peer.
-func explain(err error) string {
-	var semantic *json.SemanticError
-	var syntactic *jsontext.SyntacticError
-	var foreign *stdjson.UnmarshalTypeError // from a type's own UnmarshalJSON
-	switch {
-	case errors.As(err, &semantic):
-		return describe(semantic)
-	case errors.As(err, &syntactic):
-		return strings.TrimPrefix(syntactic.Error(), "jsontext: ")
-	case errors.As(err, &foreign):
-		return "a JSON " + foreign.Value + " is not expected"
-	default:
-		return err.Error()
-	}
-}
-
-func describe(e *json.SemanticError) string {
-	text := kindName(e.JSONKind)
-	if e.JSONPointer != "" {
-		text += fmt.Sprintf(" at %q", shorten(string(e.JSONPointer), longestName))
-	}
-	text += " does not fit"
-	if e.Err != nil {
-		text += ": " + explain(e.Err)
-	}
-	return text
-}
-
-func kindName(kind jsontext.Kind) string {
-	switch kind {
-	case '{', '}':
-		return "an object"
-	case '[', ']':
-		return "an array"
-	case '"', '0', 'n':
-		return "a " + kind.String()
-	case 't', 'f':
-		return "a boolean"
-	default:
-		return "a value"
-	}
-}
+var errLate = refusal.New(jsonrpc.CodeOverloaded, "overloaded: the request has waited for too long")

@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/features/internal/folder"
+	"github.com/bowline-mcp/bowline/features/server/internal/catalog"
 	"github.com/bowline-mcp/bowline/features/server/internal/changes"
+	"github.com/bowline-mcp/bowline/features/server/internal/refusal"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -66,7 +68,7 @@ func (rs *resources) addFolder(added *folder.Folder) {
 	folders = append(folders, added)
 	rs.folders.Store(&folders)
 	rs.adding.Unlock()
-	rs.use()
+	rs.Use()
 	rs.server.subscriptions.Tell(changes.Resources())
 }
 
@@ -77,18 +79,18 @@ const listLife = time.Second
 // A fileList is the latest list of all resources and files. The zero value is ready to use.
 type fileList struct {
 	mu      sync.Mutex // held while the files are listed, so that one caller at a time lists them
-	all     *catalog[*resource]
+	all     *catalog.Catalog[*resource]
 	made    time.Time
 	folders *[]*folder.Folder // that are in it
 	changes int               // how often the resources had changed
 }
 
 // withFiles returns a catalog of both resources and files, which nobody changes.
-func (rs *resources) withFiles(folders *[]*folder.Folder) (*catalog[*resource], error) {
+func (rs *resources) withFiles(folders *[]*folder.Folder) (*catalog.Catalog[*resource], error) {
 	l := &rs.listed
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	changes := rs.changeCount()
+	changes := rs.Changes()
 	if l.all != nil && l.folders == folders && l.changes == changes && time.Since(l.made) < listLife {
 		return l.all, nil
 	}
@@ -98,10 +100,10 @@ func (rs *resources) withFiles(folders *[]*folder.Folder) (*catalog[*resource], 
 			return nil, err
 		}
 	}
-	for _, r := range rs.all() {
+	for _, r := range rs.All() {
 		merged[r.definition.URI] = r
 	}
-	l.all, l.made, l.folders, l.changes = catalogOf(merged), time.Now(), folders, changes
+	l.all, l.made, l.folders, l.changes = catalog.Of(merged), time.Now(), folders, changes
 	return l.all, nil
 }
 
@@ -113,7 +115,7 @@ func fileResource(f *folder.Folder, name string, file *protocol.Resource) *resou
 			return nil, ErrNotFound // the client need not know the reason
 		}
 		if int64(len(raw)) > f.MaxBytes {
-			return nil, refuse(jsonrpc.CodeInternalError, "the file is larger than %d bytes", f.MaxBytes)
+			return nil, refusal.New(jsonrpc.CodeInternalError, "the file is larger than %d bytes", f.MaxBytes)
 		}
 		contents := bytesOf(params.URI, file.MIMEType, raw)
 		contents.MIMEType = file.MIMEType

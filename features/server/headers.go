@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/bowline-mcp/bowline/features/internal/mirror"
+	"github.com/bowline-mcp/bowline/features/server/internal/refusal"
 	"github.com/bowline-mcp/bowline/internal/header"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/go-json-experiment/json/jsontext"
@@ -34,12 +35,12 @@ func checkHeaders(c *call, params []mirror.Argument, arguments json.RawMessage) 
 		switch {
 		case !present && len(sent) == 0:
 		case !present || len(sent) == 0:
-			return refuse(protocol.CodeHeaderMismatch, "%s: header and argument have to be there both", name)
+			return refusal.New(protocol.CodeHeaderMismatch, "%s: header and argument have to be there both", name)
 		case len(sent) > 1: // a proxy may have read another one
-			return refuse(protocol.CodeHeaderMismatch, "%s: the header is there %d times", name, len(sent))
+			return refusal.New(protocol.CodeHeaderMismatch, "%s: the header is there %d times", name, len(sent))
 		default:
 			if text, err := header.Decode(strings.Trim(sent[0], " \t")); err != nil || text != value && (isText || !sameNumber(text, value)) {
-				return refuse(protocol.CodeHeaderMismatch, "%s: the header differs from the argument", name)
+				return refusal.New(protocol.CodeHeaderMismatch, "%s: the header differs from the argument", name)
 			}
 		}
 	}

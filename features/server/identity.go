@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/bowline-mcp/bowline/features/server/internal/refusal"
 	"github.com/bowline-mcp/bowline/internal/network"
 	"github.com/bowline-mcp/bowline/internal/scan"
 	"github.com/bowline-mcp/bowline/internal/share"
@@ -49,11 +50,11 @@ func (c *call) identify() error {
 		return nil
 	}
 	if session == nil {
-		name := shorten(c.Method, longestName)
+		name := refusal.Shorten(c.Method, refusal.LongestName)
 		if !slices.ContainsFunc(s.options.ProtocolVersions, protocol.IsLegacy) {
-			return refuse(jsonrpc.CodeInvalidParams, "%s: _meta: %s is missing", name, protocol.MetaProtocolVersion)
+			return refusal.New(jsonrpc.CodeInvalidParams, "%s: _meta: %s is missing", name, protocol.MetaProtocolVersion)
 		}
-		return refuse(jsonrpc.CodeInvalidRequest, "%s before initialize", name)
+		return refusal.New(jsonrpc.CodeInvalidRequest, "%s before initialize", name)
 	}
 	c.serveLegacy(session)
 	return nil
@@ -71,7 +72,7 @@ func (c *call) identifyModern(said *protocol.RequestContext, meta []byte) error 
 		return protocol.UnsupportedVersion(said.ProtocolVersion, s.options.ProtocolVersions)
 	}
 	if said.LogLevel != "" && said.LogLevel.Severity() < 0 {
-		return protocol.UnknownLogLevel(shorten(string(said.LogLevel), longestName))
+		return protocol.UnknownLogLevel(refusal.Shorten(string(said.LogLevel), refusal.LongestName))
 	}
 	c.peer.spoke(said.ProtocolVersion)
 	c.modern, c.level = true, said.LogLevel
@@ -312,11 +313,11 @@ func newPlaces(handlers, bytes, byDefault int) places {
 func (p places) enter(of share.Client, bytes int) error {
 	bytes = p.fit(of, bytes)
 	if !p.handlers.Take(of, 1) {
-		return refuse(jsonrpc.CodeOverloaded, "overloaded: %d handlers are running, and %s", p.handlers.Held(), p.handlers.Refused(1))
+		return refusal.New(jsonrpc.CodeOverloaded, "overloaded: %d handlers are running, and %s", p.handlers.Held(), p.handlers.Refused(1))
 	}
 	if !p.bytes.Take(of, bytes) {
 		p.handlers.Give(of, 1)
-		return refuse(jsonrpc.CodeOverloaded, "overloaded: the requests of running handlers hold %d bytes, and %s", p.bytes.Held(), p.bytes.Refused(bytes))
+		return refusal.New(jsonrpc.CodeOverloaded, "overloaded: the requests of running handlers hold %d bytes, and %s", p.bytes.Held(), p.bytes.Refused(bytes))
 	}
 	return nil
 }

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bowline-mcp/bowline/features/server/internal/refusal"
+	"github.com/bowline-mcp/bowline/features/server/internal/typed"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
@@ -17,11 +19,11 @@ import (
 
 // setLogLevel stores the level from which a legacy client wants log messages.
 func setLogLevel(_ context.Context, c *call, params *protocol.SetLogLevelParams) (*protocol.EmptyResult, error) {
-	if err := required(protocol.MethodSetLogLevel, "level", string(params.Level)); err != nil {
+	if err := refusal.Missing(protocol.MethodSetLogLevel, "level", string(params.Level)); err != nil {
 		return nil, err
 	}
 	if params.Level.Severity() < 0 {
-		return nil, refuse(jsonrpc.CodeInvalidParams, "unknown level %q", shorten(string(params.Level), longestName))
+		return nil, refusal.New(jsonrpc.CodeInvalidParams, "unknown level %q", refusal.Shorten(string(params.Level), refusal.LongestName))
 	}
 	level := protocol.LogLevel(strings.Clone(string(params.Level))) // so that the session does not keep the request
 	if before := c.Session.level.Swap(&level); before == nil || *before != level {
@@ -127,7 +129,7 @@ func (l *clientLog) Handle(ctx context.Context, record slog.Record) error {
 		})
 		data = members
 	}
-	raw, err := encodeTyped(data)
+	raw, err := typed.Encode(data)
 	if err != nil {
 		raw, err = protocol.Marshal(record.Message) // text can be encoded
 	}
@@ -279,7 +281,7 @@ func loggable(value any) any {
 	if err, ok := value.(error); ok {
 		return err.Error()
 	}
-	if _, err := encodeTyped(value); err != nil {
+	if _, err := typed.Encode(value); err != nil {
 		return slog.AnyValue(value).String()
 	}
 	return value

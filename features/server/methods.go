@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/server/internal/refusal"
 	"github.com/bowline-mcp/bowline/internal/turn"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -137,14 +138,14 @@ func row[P, R any](name string, run func(ctx context.Context, c *call, params *P
 		decode: func(raw json.RawMessage, params any) error {
 			*params.(*P) = *new(P)
 			if err := protocol.UnmarshalParams(raw, params); err != nil {
-				return refuse(jsonrpc.CodeInvalidParams, "%s: %s", name, explain(err))
+				return refusal.New(jsonrpc.CodeInvalidParams, "%s: %s", name, refusal.Explain(err))
 			}
 			return nil
 		},
 		run: func(ctx context.Context, r *Request) (any, error) {
 			params, ok := r.Params.(*P)
 			if !ok {
-				return nil, refuse(jsonrpc.CodeInternalError, "%s: params of type %T, want %T", name, r.Params, params)
+				return nil, refusal.New(jsonrpc.CodeInternalError, "%s: params of type %T, want %T", name, r.Params, params)
 			}
 			result, err := run(ctx, r.call, params)
 			if err != nil {
@@ -170,7 +171,7 @@ func anyRow[P any](name string, run func(ctx context.Context, c *call, params *P
 	m.run = func(ctx context.Context, r *Request) (any, error) {
 		params, ok := r.Params.(*P)
 		if !ok {
-			return nil, refuse(jsonrpc.CodeInternalError, "%s: params of type %T, want %T", name, r.Params, params)
+			return nil, refusal.New(jsonrpc.CodeInternalError, "%s: params of type %T, want %T", name, r.Params, params)
 		}
 		return run(ctx, r.call, params)
 	}
@@ -202,7 +203,7 @@ func encode(c *call, dst []byte, result any) ([]byte, error) {
 		dst, err = protocol.Append(dst, result)
 	}
 	if err != nil {
-		return nil, refuse(jsonrpc.CodeInternalError, "%s: the result cannot be encoded: %s", c.Method, explain(err))
+		return nil, refusal.New(jsonrpc.CodeInternalError, "%s: the result cannot be encoded: %s", c.Method, refusal.Explain(err))
 	}
 	if c.modern && !stamped {
 		dst = append(dst[:start], complete(dst[start:])...)
@@ -399,7 +400,7 @@ func (s *Server) innermost(ctx context.Context, r *Request) (any, error) {
 	case s.options.Fallback != nil:
 		return s.options.Fallback(ctx, r)
 	default:
-		return nil, refuse(jsonrpc.CodeMethodNotFound, "method not found: %s", shorten(r.Method, longestName))
+		return nil, refusal.New(jsonrpc.CodeMethodNotFound, "method not found: %s", refusal.Shorten(r.Method, refusal.LongestName))
 	}
 }
 

@@ -6,14 +6,17 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/bowline-mcp/bowline/features/server/internal/catalog"
 	"github.com/bowline-mcp/bowline/features/server/internal/changes"
+	"github.com/bowline-mcp/bowline/features/server/internal/refusal"
+	"github.com/bowline-mcp/bowline/features/server/internal/typed"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
 // prompts serves the prompts of a server.
 type prompts struct {
-	catalog[*prompt]
+	catalog.Catalog[*prompt]
 	server *Server
 }
 
@@ -55,7 +58,7 @@ func AddPrompt[In, Out any](s *Server, p protocol.Prompt, f func(context.Context
 	added.run = func(ctx context.Context, params *protocol.GetPromptParams) (*protocol.GetPromptResult, error) {
 		in, err := read(ctx, params)
 		if err != nil {
-			return nil, refuse(jsonrpc.CodeInvalidParams, "invalid arguments: %s", explain(err))
+			return nil, refusal.New(jsonrpc.CodeInvalidParams, "invalid arguments: %s", refusal.Explain(err))
 		}
 		out, err := f(ctx, in)
 		if err != nil {
@@ -63,7 +66,7 @@ func AddPrompt[In, Out any](s *Server, p protocol.Prompt, f func(context.Context
 		}
 		result := write(out)
 		if result == nil {
-			return nil, refuse(jsonrpc.CodeInternalError, "prompt %q has returned no result", p.Name)
+			return nil, refusal.New(jsonrpc.CodeInternalError, "prompt %q has returned no result", p.Name)
 		}
 		if result.Description == "" && p.Description != "" {
 			copied := *result
@@ -73,14 +76,14 @@ func AddPrompt[In, Out any](s *Server, p protocol.Prompt, f func(context.Context
 		return result, nil
 	}
 	s.rounds.check(&added.settings)
-	s.prompts.set(p.Name, added)
+	s.prompts.Set(p.Name, added)
 	s.completions.note(&added.settings)
 	s.subscriptions.Tell(changes.Prompts())
 }
 
 // RemovePrompts removes prompts. Unknown names are ignored.
 func (s *Server) RemovePrompts(names ...string) {
-	if s.prompts.remove(names) {
+	if s.prompts.Remove(names) {
 		s.subscriptions.Tell(changes.Prompts())
 	}
 }
@@ -101,12 +104,12 @@ func promptInput[In any](p *prompt) func(context.Context, *protocol.GetPromptPar
 			return any(params).(In), required(params)
 		}
 	}
-	s := inferObject(reflect.TypeFor[In](), nil)
+	s := typed.InferObject(reflect.TypeFor[In](), nil)
 	if p.definition.Arguments == nil {
 		p.definition.Arguments = argumentsOf(s)
 	}
 	p.completeEnums(s)
-	decode := textDecoderOf[In](s)
+	decode := textDecoder[In](s)
 	return func(ctx context.Context, params *protocol.GetPromptParams) (In, error) {
 		if err := required(params); err != nil {
 			return *new(In), err
@@ -115,7 +118,7 @@ func promptInput[In any](p *prompt) func(context.Context, *protocol.GetPromptPar
 	}
 }
 
-func argumentsOf(s inferred) protocol.PromptArguments {
+func argumentsOf(s typed.Schema) protocol.PromptArguments {
 	var all protocol.PromptArguments
 	for _, name := range s.PropertyOrder {
 		property := s.Properties[name]
@@ -164,7 +167,7 @@ func promptOutput[Out any]() func(Out) *protocol.GetPromptResult {
 
 // list serves prompts/list.
 func (ps *prompts) list(ctx context.Context, c *call, params *protocol.ListPromptsParams) (*protocol.ListPromptsResult, error) {
-	page, err := listPage(ctx, c, &ps.catalog, params.Cursor, func(p *prompt) *protocol.Prompt { return p.definition })
+	page, err := listPage(ctx, c, &ps.Catalog, params.Cursor, func(p *prompt) *protocol.Prompt { return p.definition })
 	if err != nil {
 		return nil, err
 	}
@@ -173,12 +176,12 @@ func (ps *prompts) list(ctx context.Context, c *call, params *protocol.ListPromp
 
 // serve serves prompts/get.
 func (ps *prompts) serve(ctx context.Context, c *call, params *protocol.GetPromptParams) (*protocol.GetPromptResult, error) {
-	if err := required(protocol.MethodGetPrompt, "name", params.Name); err != nil {
+	if err := refusal.Missing(protocol.MethodGetPrompt, "name", params.Name); err != nil {
 		return nil, err
 	}
-	p, ok := ps.get(params.Name)
+	p, ok := ps.Get(params.Name)
 	if !ok || !ps.server.Visible(ctx, p.feature()) {
-		return nil, refuse(jsonrpc.CodeInvalidParams, "unknown prompt %q", shorten(params.Name, longestName))
+		return nil, refusal.New(jsonrpc.CodeInvalidParams, "unknown prompt %q", refusal.Shorten(params.Name, refusal.LongestName))
 	}
 	c.in.SetTarget(params.Name)
 	if err := c.readProgressToken(&params.RequestParams); err != nil {

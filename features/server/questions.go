@@ -11,6 +11,7 @@ import (
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/internal/sampling"
 	"github.com/bowline-mcp/bowline/features/internal/tracing"
+	"github.com/bowline-mcp/bowline/features/server/internal/refusal"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/schema"
 )
@@ -46,7 +47,7 @@ func checkElicited(ctx context.Context, q *protocol.ElicitParams, answer protoco
 		return nil
 	case protocol.ElicitAccept:
 	default:
-		return fmt.Errorf("unknown action %q", shorten(result.Action, longestName))
+		return fmt.Errorf("unknown action %q", refusal.Shorten(result.Action, refusal.LongestName))
 	}
 	if q.Mode == protocol.ElicitURL || len(q.RequestedSchema) == 0 {
 		return nil
@@ -59,7 +60,7 @@ func checkElicited(ctx context.Context, q *protocol.ElicitParams, answer protoco
 		result.Content = json.RawMessage("{}")
 	}
 	if err := form.Validate(ctx, result.Content); err != nil {
-		return errors.New(explain(err))
+		return errors.New(refusal.Explain(err))
 	}
 	return nil
 }
@@ -258,7 +259,7 @@ func (r *Request) ask(ctx context.Context) (any, error) {
 		answer = new(protocol.ListRootsResult)
 	}
 	if err := protocol.Unmarshal(reply, answer); err != nil {
-		return nil, &AnswerError{r.Method, errors.New(explain(err))}
+		return nil, &AnswerError{r.Method, errors.New(refusal.Explain(err))}
 	}
 	return answer, nil
 }

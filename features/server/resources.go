@@ -13,7 +13,10 @@ import (
 	"unicode/utf8"
 
 	"github.com/bowline-mcp/bowline/features/internal/folder"
+	"github.com/bowline-mcp/bowline/features/server/internal/catalog"
 	"github.com/bowline-mcp/bowline/features/server/internal/changes"
+	"github.com/bowline-mcp/bowline/features/server/internal/refusal"
+	"github.com/bowline-mcp/bowline/features/server/internal/typed"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/yosida95/uritemplate/v3"
@@ -21,8 +24,8 @@ import (
 
 // resources serves the resources of a server.
 type resources struct {
-	catalog[*resource]
-	templates catalog[*template]
+	catalog.Catalog[*resource]
+	templates catalog.Catalog[*template]
 	server    *Server
 
 	adding  sync.Mutex                       // held while folders changes
@@ -46,7 +49,7 @@ type template struct {
 	settings
 	definition *protocol.ResourceTemplate
 	variables  []string // the names of its variables
-	pattern    *pattern
+	pattern    *catalog.Pattern
 	run        func(context.Context, *protocol.ReadResourceParams) (*protocol.ReadResourceResult, error)
 }
 
@@ -85,13 +88,13 @@ func AddResource[Out any](s *Server, r protocol.Resource, f func(context.Context
 		return write(params.URI, out)
 	}
 	s.rounds.check(&added.settings)
-	s.resources.set(r.URI, added)
+	s.resources.Set(r.URI, added)
 	s.subscriptions.Tell(changes.Resources())
 }
 
 // RemoveResources removes resources. Unknown URIs are ignored.
 func (s *Server) RemoveResources(uris ...string) {
-	if s.resources.remove(uris) {
+	if s.resources.Remove(uris) {
 		s.subscriptions.Tell(changes.Resources())
 	}
 }
@@ -118,7 +121,7 @@ func AddTemplate[In, Out any](s *Server, t protocol.ResourceTemplate, f func(con
 	if err != nil {
 		panic(err)
 	}
-	found, err := newPattern(t.URITemplate)
+	found, err := catalog.NewPattern(t.URITemplate)
 	if err != nil {
 		panic(err)
 	}
@@ -129,7 +132,7 @@ func AddTemplate[In, Out any](s *Server, t protocol.ResourceTemplate, f func(con
 	added.run = func(ctx context.Context, params *protocol.ReadResourceParams) (*protocol.ReadResourceResult, error) {
 		in, err := read(ctx, params)
 		if err != nil {
-			return nil, refuse(jsonrpc.CodeInvalidParams, "invalid URI: %s", explain(err))
+			return nil, refusal.New(jsonrpc.CodeInvalidParams, "invalid URI: %s", refusal.Explain(err))
 		}
 		out, err := f(ctx, in)
 		if err != nil {
@@ -138,14 +141,14 @@ func AddTemplate[In, Out any](s *Server, t protocol.ResourceTemplate, f func(con
 		return write(params.URI, out)
 	}
 	s.rounds.check(&added.settings)
-	s.resources.templates.set(t.URITemplate, added)
+	s.resources.templates.Set(t.URITemplate, added)
 	s.completions.note(&added.settings)
 	s.subscriptions.Tell(changes.Resources())
 }
 
 // RemoveTemplates removes templates, by their text. Unknown ones are ignored.
 func (s *Server) RemoveTemplates(texts ...string) {
-	if s.resources.templates.remove(texts) {
+	if s.resources.templates.Remove(texts) {
 		s.subscriptions.Tell(changes.Resources())
 	}
 }
@@ -155,9 +158,9 @@ func templateInput[In any](t *template) func(context.Context, *protocol.ReadReso
 	if _, raw := any(*new(In)).(*protocol.ReadResourceParams); raw {
 		return func(_ context.Context, params *protocol.ReadResourceParams) (In, error) { return any(params).(In), nil }
 	}
-	s := inferObject(reflect.TypeFor[In](), nil)
+	s := typed.InferObject(reflect.TypeFor[In](), nil)
 	for _, name := range t.variables {
-		if s.Properties[name] == nil && !s.takesAny() {
+		if s.Properties[name] == nil && !s.TakesAny() {
 			panic(fmt.Sprintf("there is no field for the variable %q", name))
 		}
 	}
@@ -167,9 +170,9 @@ func templateInput[In any](t *template) func(context.Context, *protocol.ReadReso
 		}
 	}
 	t.completeEnums(s)
-	decode := textDecoderOf[In](s)
+	decode := textDecoder[In](s)
 	return func(ctx context.Context, params *protocol.ReadResourceParams) (In, error) {
-		return decode(ctx, t.pattern.variables(params.URI))
+		return decode(ctx, t.pattern.Variables(params.URI))
 	}
 }
 
@@ -203,14 +206,14 @@ func resourceOutput[Out any](mimeType *string) func(uri string, out Out) (*proto
 	if of.Implements(reflect.TypeFor[protocol.Content]()) || of == reflect.TypeFor[protocol.Contents]() {
 		panic("blocks are no contents of a resource")
 	}
-	infer(of) // panics if values of the type cannot be encoded
+	typed.Infer(of) // panics if values of the type cannot be encoded
 	if *mimeType == "" {
 		*mimeType = "application/json"
 	}
 	return func(uri string, out Out) (*protocol.ReadResourceResult, error) {
-		raw, err := encodeTyped(out)
+		raw, err := typed.Encode(out)
 		if err != nil {
-			return nil, refuse(jsonrpc.CodeInternalError, "the contents cannot be encoded: %s", explain(err))
+			return nil, refusal.New(jsonrpc.CodeInternalError, "the contents cannot be encoded: %s", refusal.Explain(err))
 		}
 		text := string(raw)
 		return contents(protocol.ResourceContents{URI: uri, Text: &text})
@@ -244,7 +247,7 @@ func textual(mimeType string) bool {
 
 // list serves resources/list.
 func (rs *resources) list(ctx context.Context, c *call, params *protocol.ListResourcesParams) (*protocol.ListResourcesResult, error) {
-	all := &rs.catalog
+	all := &rs.Catalog
 	if folders := rs.folders.Load(); folders != nil {
 		merged, err := rs.withFiles(folders)
 		if err != nil {
@@ -273,7 +276,7 @@ func (rs *resources) read(ctx context.Context, c *call, params *protocol.ReadRes
 	if err := c.readProgressToken(&params.RequestParams); err != nil {
 		return nil, err
 	}
-	if err := checkURI(protocol.MethodReadResource, params.URI); err != nil {
+	if err := catalog.CheckURI(protocol.MethodReadResource, params.URI); err != nil {
 		return nil, err
 	}
 	of, run, err := rs.find(ctx, params.URI)
@@ -296,7 +299,7 @@ type reader = func(context.Context, *protocol.ReadResourceParams) (*protocol.Rea
 
 // find finds the resource, file or template that reads a URI.
 func (rs *resources) find(ctx context.Context, uri string) (*settings, reader, error) {
-	if r, ok := rs.get(uri); ok && rs.server.Visible(ctx, r.feature()) {
+	if r, ok := rs.Get(uri); ok && rs.server.Visible(ctx, r.feature()) {
 		return &r.settings, r.run, nil
 	}
 	if folders := rs.folders.Load(); folders != nil {
@@ -310,8 +313,8 @@ func (rs *resources) find(ctx context.Context, uri string) (*settings, reader, e
 			}
 		}
 	}
-	for _, t := range rs.templates.all() {
-		if t.pattern.matches(uri) && rs.server.Visible(ctx, t.feature()) {
+	for _, t := range rs.templates.All() {
+		if t.pattern.Matches(uri) && rs.server.Visible(ctx, t.feature()) {
 			return &t.settings, t.run, nil
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/bowline-mcp/bowline/features/server/internal/catalog"
+	"github.com/bowline-mcp/bowline/features/server/internal/refusal"
 	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport"
@@ -68,7 +70,7 @@ func readKeptState(raw []byte) (k keptState, err error) {
 		return k, fmt.Errorf("it has %d bytes, which is more than %d", len(raw), mostKept)
 	}
 	if err := protocol.Unmarshal(raw, &k); err != nil {
-		return keptState{}, errors.New(explain(err))
+		return keptState{}, errors.New(refusal.Explain(err))
 	}
 	switch {
 	case k.Version != keptVersion:
@@ -79,7 +81,7 @@ func readKeptState(raw []byte) (k keptState, err error) {
 		err = fmt.Errorf("it has %d subscriptions, which is more than %d", len(k.Subscriptions), mostKeptResource)
 	}
 	for _, uri := range k.Subscriptions {
-		err = cmp.Or(err, checkURI("a subscription", uri))
+		err = cmp.Or(err, catalog.CheckURI("a subscription", uri))
 	}
 	if err != nil {
 		return keptState{}, err

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/bowline-mcp/bowline/features/server/internal/catalog"
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
@@ -18,7 +19,7 @@ func FuzzKeptState(f *testing.F) {
 	for _, state := range []string{
 		``, `{}`, `{"v":1}`, `{"v":2}`, `{"v":1,"level":"info","subscriptions":["x://b","x://a","x://b"]}`, `{"v":1,"level":"x"}`,
 		`{"v":1e0,"subscriptions":["\u0001\ud800"]}`, `{"v":1,"subscriptions":[""]}`, `{"v":1,"subscriptions":null,"v":1}`, `[[[[`,
-		`{"v":1,"subscriptions":["` + strings.Repeat("x", longestURI) + `","` + strings.Repeat(`\"`, longestURI/2) + `"]}`,
+		`{"v":1,"subscriptions":["` + strings.Repeat("x", catalog.LongestURI) + `","` + strings.Repeat(`\"`, catalog.LongestURI/2) + `"]}`,
 	} {
 		f.Add([]byte(state))
 	}
@@ -56,7 +57,7 @@ func FuzzKeptState(f *testing.F) {
 //
 // Guarantees: G-0074.1
 func TestLongStatesKeepWhatFits(t *testing.T) {
-	long := strings.Repeat("x", longestURI)
+	long := strings.Repeat("x", catalog.LongestURI)
 	state := keptState{Level: protocol.LogInfo, Subscriptions: []string{long[1:] + "1", long[1:] + "2", "x://short"}}
 	read, err := readKeptState(state.append(nil))
 	if err != nil || !slices.Equal(read.Subscriptions, []string{"x://short", long[1:] + "1"}) || read.Level != protocol.LogInfo {

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bowline-mcp/bowline/features/server/internal/refusal"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
@@ -158,7 +159,7 @@ func (rs *rounds) enter(w *waiting) error {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	if rs.ctx.Err() != nil {
-		return refuse(jsonrpc.CodeOverloaded, "overloaded: shutting down")
+		return refusal.New(jsonrpc.CodeOverloaded, "overloaded: shutting down")
 	}
 	if err := rs.places.enter(w.from, w.size); err != nil {
 		return err

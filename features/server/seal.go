@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/bowline-mcp/bowline/features/server/internal/refusal"
 	"github.com/bowline-mcp/bowline/internal/nodename"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -142,7 +143,7 @@ func deriveKey(secret []byte) (key sealKey, err error) {
 // noSecret returns the answer to a call whose state cannot be sealed or opened. The client
 // learns no more; the log does.
 func noSecret() *jsonrpc.Error {
-	return refuse(jsonrpc.CodeInternalError, "the server has no valid secret for the state of the call")
+	return refusal.New(jsonrpc.CodeInternalError, "the server has no valid secret for the state of the call")
 }
 
 // bound returns the authenticated data for a state of this call that names a node, or "".

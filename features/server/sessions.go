@@ -14,6 +14,7 @@ import (
 	"weak"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/server/internal/refusal"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/telemetry"
@@ -197,9 +198,9 @@ func (ss *sessions) initialize(_ context.Context, c *call, params *protocol.Init
 	version := protocol.Negotiate(params.ProtocolVersion, supported)
 	switch {
 	case params.ProtocolVersion == "":
-		return nil, refuse(jsonrpc.CodeInvalidParams, "initialize: protocolVersion is missing")
+		return nil, refusal.New(jsonrpc.CodeInvalidParams, "initialize: protocolVersion is missing")
 	case version == "":
-		return nil, refuse(jsonrpc.CodeInvalidRequest, "this server has no initialize, since it speaks only %s", strings.Join(supported, ", "))
+		return nil, refusal.New(jsonrpc.CodeInvalidRequest, "this server has no initialize, since it speaks only %s", strings.Join(supported, ", "))
 	}
 	result := s.tasks.offerList(c, &s.capabilities.introduction(version).result)
 	session := &Session{
@@ -208,7 +209,7 @@ func (ss *sessions) initialize(_ context.Context, c *call, params *protocol.Init
 		offered: &result.Capabilities,
 	}
 	if !p.session.CompareAndSwap(nil, session) {
-		return nil, refuse(jsonrpc.CodeInvalidRequest, "the session is initialized already")
+		return nil, refusal.New(jsonrpc.CodeInvalidRequest, "the session is initialized already")
 	}
 	if s.options.SessionContext != nil {
 		ctx, cancel := context.WithCancel(context.Background())

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/server/internal/catalog"
 	"github.com/bowline-mcp/bowline/features/server/internal/changes"
 	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/protocol"
@@ -41,7 +42,7 @@ func (ss *subscriptions) claim(ctx context.Context, c *call, uri string) (releas
 
 // subscribe subscribes a legacy client to updates of a resource.
 func (ss *subscriptions) subscribe(ctx context.Context, c *call, params *protocol.SubscribeParams) (*protocol.EmptyResult, error) {
-	if err := checkURI(protocol.MethodSubscribe, params.URI); err != nil {
+	if err := catalog.CheckURI(protocol.MethodSubscribe, params.URI); err != nil {
 		return nil, err
 	}
 	release, err := ss.claim(ctx, c, params.URI)
@@ -73,7 +74,7 @@ func (ss *subscriptions) maySubscribe(ctx context.Context, uri string) error {
 
 // unsubscribe ends the subscription of a legacy client to a resource.
 func (ss *subscriptions) unsubscribe(ctx context.Context, c *call, params *protocol.UnsubscribeParams) (*protocol.EmptyResult, error) {
-	if err := checkURI(protocol.MethodUnsubscribe, params.URI); err != nil {
+	if err := catalog.CheckURI(protocol.MethodUnsubscribe, params.URI); err != nil {
 		return nil, err
 	}
 	release, err := ss.claim(ctx, c, params.URI)
@@ -135,7 +136,7 @@ func (ss *subscriptions) listen(ctx context.Context, c *call, params *protocol.L
 		if uri == "" {
 			continue // it is not granted
 		}
-		if err := checkURI(protocol.MethodListen, uri); err != nil {
+		if err := catalog.CheckURI(protocol.MethodListen, uri); err != nil {
 			return nil, err
 		}
 	}

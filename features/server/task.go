@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/features/server/internal/changes"
+	"github.com/bowline-mcp/bowline/features/server/internal/refusal"
 	"github.com/bowline-mcp/bowline/internal/network"
 	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/protocol"
@@ -136,9 +137,9 @@ func (t *task) make() error {
 		}},
 	}
 	if err := t.saveFirst(&r); errors.Is(err, ErrTaskStoreFull) {
-		return refuse(jsonrpc.CodeOverloaded, "overloaded: the call cannot become a task: %v", err)
+		return refusal.New(jsonrpc.CodeOverloaded, "overloaded: the call cannot become a task: %v", err)
 	} else if err != nil {
-		return refuse(jsonrpc.CodeInternalError, "the call cannot become a task: %v", err)
+		return refusal.New(jsonrpc.CodeInternalError, "the call cannot become a task: %v", err)
 	}
 	if again, ok := t.inRound.(*rerun); ok { // answers from rounds remain valid, once they are found to fit
 		t.before.digests = maps.Clone(again.before.digests)
@@ -271,7 +272,7 @@ func (t *task) finished() *protocol.DetailedTask {
 	if err != nil {
 		var fault *jsonrpc.Error
 		if err = t.call.fault(err); !errors.As(err, &fault) {
-			fault = refuse(jsonrpc.CodeInternalError, "%v", err)
+			fault = refusal.New(jsonrpc.CodeInternalError, "%v", err)
 		}
 		return failedTask(fault)
 	}
@@ -285,7 +286,7 @@ func copyResult(r *protocol.CallToolResult) *protocol.CallToolResult {
 
 func failedTask(fault *jsonrpc.Error) *protocol.DetailedTask {
 	return &protocol.DetailedTask{
-		Task:  protocol.Task{Status: protocol.TaskFailed, StatusMessage: shorten(fault.Message, longestName)},
+		Task:  protocol.Task{Status: protocol.TaskFailed, StatusMessage: refusal.Shorten(fault.Message, refusal.LongestName)},
 		Error: &protocol.TaskError{Code: fault.Code, Message: fault.Message, Data: fault.Data},
 	}
 }
@@ -316,7 +317,7 @@ func (t *task) setOutcome(outcome *protocol.DetailedTask) {
 
 // expire ends the task when its TTL has passed, and removes it.
 func (t *task) expire() {
-	t.end(failedTask(refuse(jsonrpc.CodeInternalError, "%v", ErrTaskExpired)), ErrTaskExpired)
+	t.end(failedTask(refusal.New(jsonrpc.CodeInternalError, "%v", ErrTaskExpired)), ErrTaskExpired)
 	t.forget()
 	ctx, cancel := storing()
 	defer cancel()
@@ -352,7 +353,7 @@ func (t *task) save() {
 	failure := r.Task.Error // one that is short is kept as it is
 	if !t.settled && errors.Is(err, ErrTaskStoreFull) && (r.Task.Status == protocol.TaskCompleted || failure != nil && len(failure.Message)+len(failure.Data) > failureRoom/2) {
 		t.mu.Lock()
-		t.setOutcome(failedTask(refuse(jsonrpc.CodeAnswerDropped, "the tool was executed, and its result was dropped: %s", shorten(err.Error(), longestName))))
+		t.setOutcome(failedTask(refusal.New(jsonrpc.CodeAnswerDropped, "the tool was executed, and its result was dropped: %s", refusal.Shorten(err.Error(), refusal.LongestName))))
 		t.mu.Unlock()
 		r = t.record()
 		err = t.tasks.save(t.first.peer, r)

@@ -6,6 +6,7 @@ import (
 	"maps"
 
 	"github.com/bowline-mcp/bowline/features/server/internal/changes"
+	"github.com/bowline-mcp/bowline/features/server/internal/refusal"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -29,7 +30,7 @@ func (t *task) progress(done, total float64, message string) bool {
 		text = fmt.Sprintf("%v of %v", done, total)
 	}
 	if message != "" {
-		text = fmt.Sprintf("%s (%s)", shorten(message, longestMessage), text)
+		text = fmt.Sprintf("%s (%s)", refusal.Shorten(message, refusal.LongestMessage), text)
 	}
 	t.mu.Lock()
 	if !t.state.Task.Status.Ended() {
@@ -140,7 +141,7 @@ func (t *task) update(ctx context.Context, answers protocol.InputResponses) erro
 		if q, open := t.asked.open[key]; open {
 			if err := checkAnswer(ctx, key, q, answer); err != nil {
 				t.mu.Unlock()
-				return refuse(jsonrpc.CodeInvalidParams, "%v", err)
+				return refusal.New(jsonrpc.CodeInvalidParams, "%v", err)
 			}
 		}
 	}

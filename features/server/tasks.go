@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bowline-mcp/bowline/features/server/internal/refusal"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -146,9 +147,9 @@ func (ts *tasks) mayBe(c *call, t *tool, params *protocol.CallToolParams) (bool,
 	case !ts.options.Legacy:
 		return false, nil
 	case params.Task != nil && support == protocol.TaskForbidden:
-		return false, refuse(jsonrpc.CodeMethodNotFound, "tool %q cannot be called as a task", params.Name)
+		return false, refusal.New(jsonrpc.CodeMethodNotFound, "tool %q cannot be called as a task", params.Name)
 	case params.Task == nil && support == protocol.TaskRequired:
-		return false, refuse(jsonrpc.CodeMethodNotFound, "tool %q has to be called as a task", params.Name)
+		return false, refusal.New(jsonrpc.CodeMethodNotFound, "tool %q has to be called as a task", params.Name)
 	default:
 		return params.Task != nil, nil
 	}
@@ -251,7 +252,7 @@ func (ts *tasks) enter(t *task) error {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	if ts.ctx.Err() != nil {
-		return refuse(jsonrpc.CodeOverloaded, "overloaded: shutting down")
+		return refusal.New(jsonrpc.CodeOverloaded, "overloaded: shutting down")
 	}
 	if err := ts.places.enter(t.from, t.size); err != nil {
 		return err
@@ -295,15 +296,15 @@ func (ts *tasks) wait(ctx context.Context, grace time.Duration) []string {
 // find returns the present state of a task, if the client of a call may see it. If the
 // task runs in this process, find also returns it.
 func (ts *tasks) find(ctx context.Context, c *call, id string) (*TaskRecord, *task, error) {
-	if err := required(c.Method, "taskId", id); err != nil {
+	if err := refusal.Missing(c.Method, "taskId", id); err != nil {
 		return nil, nil, err
 	}
 	r, t, err := ts.look(ctx, c.peer, id)
 	if errors.Is(err, ErrNotFound) || err == nil && r.Owner != c.Origin.Identity {
-		return nil, nil, refuse(jsonrpc.CodeInvalidParams, "unknown task %q", shorten(id, longestName))
+		return nil, nil, refusal.New(jsonrpc.CodeInvalidParams, "unknown task %q", refusal.Shorten(id, refusal.LongestName))
 	}
 	if err != nil {
-		return nil, nil, refuse(jsonrpc.CodeInternalError, "the task cannot be looked up: %v", err)
+		return nil, nil, refusal.New(jsonrpc.CodeInternalError, "the task cannot be looked up: %v", err)
 	}
 	return r, t, nil
 }
@@ -418,7 +419,7 @@ func (ts *tasks) cancel(ctx context.Context, c *call, params *protocol.CancelTas
 	case err != nil:
 		return nil, err
 	case !c.modern && r.Task.Status.Ended():
-		return nil, refuse(jsonrpc.CodeInvalidParams, "the task has ended: it is %s", r.Task.Status)
+		return nil, refusal.New(jsonrpc.CodeInvalidParams, "the task has ended: it is %s", r.Task.Status)
 	case t != nil:
 		t.end(&protocol.DetailedTask{Task: protocol.Task{Status: protocol.TaskCancelled, StatusMessage: "cancelled by the client"}}, ErrTaskCancelled)
 		r = t.record()

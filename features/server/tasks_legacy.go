@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/server/internal/catalog"
 	"github.com/bowline-mcp/bowline/features/server/internal/changes"
+	"github.com/bowline-mcp/bowline/features/server/internal/refusal"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -165,11 +167,11 @@ func finalResult(r *TaskRecord) (any, error) {
 	case r.Task.Error != nil:
 		return nil, &jsonrpc.Error{Code: r.Task.Error.Code, Message: r.Task.Error.Message, Data: r.Task.Error.Data}
 	case r.Task.Status != protocol.TaskCompleted:
-		return nil, refuse(jsonrpc.CodeInternalError, "the task is %s", r.Task.Status)
+		return nil, refusal.New(jsonrpc.CodeInternalError, "the task is %s", r.Task.Status)
 	}
 	result := new(protocol.CallToolResult)
 	if err := protocol.Unmarshal(r.Task.FinalResult, result); err != nil {
-		return nil, refuse(jsonrpc.CodeInternalError, "the result cannot be read: %s", explain(err))
+		return nil, refusal.New(jsonrpc.CodeInternalError, "the result cannot be read: %s", refusal.Explain(err))
 	}
 	meta := maps.Clone(result.Meta)
 	if meta == nil {
@@ -183,25 +185,25 @@ func finalResult(r *TaskRecord) (any, error) {
 
 // list lists the tasks of the client.
 func (ts *tasks) list(ctx context.Context, c *call, params *protocol.ListTasksParams) (any, error) {
-	after, err := decodeCursor(params.Cursor)
+	after, err := catalog.DecodeCursor(params.Cursor)
 	if err != nil {
 		return nil, err
 	}
 	if len(after) > longestTaskID {
-		return nil, refuse(jsonrpc.CodeInvalidParams, "the cursor is none of this server")
+		return nil, refusal.New(jsonrpc.CodeInvalidParams, "the cursor is none of this server")
 	}
 	size := ts.server.options.PageSize
 	records, err := ts.options.Store.List(ctx, c.Origin.Identity, after, size+1)
 	switch {
 	case errors.Is(err, ErrNotFound):
-		return nil, refuse(jsonrpc.CodeInvalidParams, "the task of the cursor is over")
+		return nil, refusal.New(jsonrpc.CodeInvalidParams, "the task of the cursor is over")
 	case err != nil:
-		return nil, refuse(jsonrpc.CodeInternalError, "the tasks cannot be listed: %v", err)
+		return nil, refusal.New(jsonrpc.CodeInternalError, "the tasks cannot be listed: %v", err)
 	}
 	result := &protocol.ListTasksResult{Tasks: protocol.LegacyTasks{}}
 	for i, r := range records {
 		if i == size {
-			next := encodeCursor(records[i-1].Task.TaskID)
+			next := catalog.EncodeCursor(records[i-1].Task.TaskID)
 			result.NextCursor = &next
 			break
 		}

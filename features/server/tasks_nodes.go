@@ -9,6 +9,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/features/internal/tracing"
 	"github.com/bowline-mcp/bowline/features/server/internal/changes"
+	"github.com/bowline-mcp/bowline/features/server/internal/refusal"
 	"github.com/bowline-mcp/bowline/internal/nodename"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -51,7 +52,7 @@ func (ts *tasks) endLost(ctx context.Context, p *peer, id string) (*TaskRecord, 
 	if err != nil || r.Task.Status.Ended() {
 		return r, err
 	}
-	lost := failedTask(refuse(jsonrpc.CodeInternalError, "the node of the task has ended; its outcome is unknown"))
+	lost := failedTask(refusal.New(jsonrpc.CodeInternalError, "the node of the task has ended; its outcome is unknown"))
 	failed := *r
 	failed.Task.Status, failed.Task.StatusMessage, failed.Task.LastUpdatedAt = lost.Status, lost.StatusMessage, now()
 	failed.Task.InputRequests, failed.Task.Error = nil, lost.Error
@@ -63,9 +64,9 @@ func (ts *tasks) endLost(ctx context.Context, p *peer, id string) (*TaskRecord, 
 // errElsewhere refuses what only the node of a task can do. Why may be nil.
 func errElsewhere(why error) error {
 	if why == nil {
-		return refuse(jsonrpc.CodeInternalError, "the task runs on another node, which cannot be reached")
+		return refusal.New(jsonrpc.CodeInternalError, "the task runs on another node, which cannot be reached")
 	}
-	return refuse(jsonrpc.CodeInternalError, "the task runs on another node, which cannot be asked: %v", why)
+	return refusal.New(jsonrpc.CodeInternalError, "the task runs on another node, which cannot be asked: %v", why)
 }
 
 // A distantTask is a task of another node, for the legacy call of a client whose session is
@@ -154,7 +155,7 @@ func (d *distantTask) ask(ctx context.Context, method string, params interface{ 
 	case err != nil:
 		return err
 	case m.Kind == jsonrpc.KindError:
-		return fmt.Errorf("it refuses the request: %s (%d)", shorten(m.Error.Message, longestMessage), m.Error.Code)
+		return fmt.Errorf("it refuses the request: %s (%d)", refusal.Shorten(m.Error.Message, refusal.LongestMessage), m.Error.Code)
 	case m.Kind != jsonrpc.KindResult || m.ID != id:
 		return errors.New("its answer is not one to the request")
 	}

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/bowline-mcp/bowline/features/server/internal/refusal"
+	"github.com/bowline-mcp/bowline/features/server/internal/typed"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/protocol/schema"
@@ -21,20 +23,20 @@ func toolInput[In any](t *protocol.Tool) (accepted json.RawMessage, read func(*p
 	if _, raw := any(*new(In)).(*protocol.CallToolParams); raw {
 		return t.InputSchema, func(params *protocol.CallToolParams) (In, error) { return any(params).(In), nil }
 	}
-	inferred := inferObject(reflect.TypeFor[In](), t.InputSchema)
-	defaults := inferred.defaults()
+	inferred := typed.InferObject(reflect.TypeFor[In](), t.InputSchema)
+	defaults := inferred.Defaults()
 	if len(t.InputSchema) == 0 {
-		t.InputSchema, accepted = inferred.mustMarshal(), inferred.accepted()
+		t.InputSchema, accepted = inferred.MustMarshal(), inferred.Accepted()
 	} else {
 		accepted = t.InputSchema
-		if declared := declaredDefaults(t.InputSchema, !inferred.takesAny()); declared != nil {
+		if declared := typed.DeclaredDefaults(t.InputSchema, !inferred.TakesAny()); declared != nil {
 			defaults = declared
-			if _, err := decodeTyped[In](defaults.fillIn(json.RawMessage("{}"))); err != nil {
+			if _, err := typed.Decode[In](defaults.FillIn(json.RawMessage("{}"))); err != nil {
 				panic(fmt.Sprintf("the defaults of the input schema do not fit %v: %v", reflect.TypeFor[In](), err))
 			}
 		}
 	}
-	decode := decoderOf[In](defaults)
+	decode := typed.Decoder[In](defaults)
 	return accepted, func(params *protocol.CallToolParams) (In, error) { return decode(params.Arguments) }
 }
 
@@ -113,24 +115,24 @@ func toolOutput[Out any](t *protocol.Tool) func(Out) (*protocol.CallToolResult, 
 // values of that type to results. If a value cannot be encoded, that is a mistake in the
 // program, which a model cannot correct.
 func structured(t *protocol.Tool, of reflect.Type) func(any) (*protocol.CallToolResult, error) {
-	inferred := inferUnless(t.OutputSchema, of)
-	if inferred.binary {
+	inferred := typed.InferUnless(t.OutputSchema, of)
+	if inferred.Binary {
 		panic("a []byte is no output of a tool: return a *protocol.ImageContent or another block")
 	}
-	wrapped := !inferred.isObject()
+	wrapped := !inferred.IsObject()
 	if len(t.OutputSchema) > 0 {
 		own, err := schema.Compile(context.Background(), t.OutputSchema)
 		wrapped = wrapped && err == nil && own.IsObject()
 	} else {
 		if wrapped {
-			inferred = inferred.wrap("result")
+			inferred = inferred.Wrap("result")
 		}
-		t.OutputSchema = inferred.mustMarshal()
+		t.OutputSchema = inferred.MustMarshal()
 	}
 	return func(out any) (*protocol.CallToolResult, error) {
-		raw, err := encodeTyped(out)
+		raw, err := typed.Encode(out)
 		if err != nil {
-			return nil, refuse(jsonrpc.CodeInternalError, "the output cannot be encoded: %s", explain(err))
+			return nil, refusal.New(jsonrpc.CodeInternalError, "the output cannot be encoded: %s", refusal.Explain(err))
 		}
 		r := &protocol.CallToolResult{Content: text(string(raw)), StructuredContent: raw}
 		if wrapped {

@@ -9,7 +9,10 @@ import (
 	"slices"
 
 	"github.com/bowline-mcp/bowline/features/internal/mirror"
+	"github.com/bowline-mcp/bowline/features/server/internal/catalog"
 	"github.com/bowline-mcp/bowline/features/server/internal/changes"
+	"github.com/bowline-mcp/bowline/features/server/internal/refusal"
+	"github.com/bowline-mcp/bowline/features/server/internal/typed"
 	"github.com/bowline-mcp/bowline/internal/turn"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -19,7 +22,7 @@ import (
 
 // tools serves the tools of a server.
 type tools struct {
-	catalog[*tool]
+	catalog.Catalog[*tool]
 	server *Server
 }
 
@@ -104,7 +107,7 @@ func AddTool[In, Out any](s *Server, t protocol.Tool, f func(context.Context, In
 	checkToolName(t.Name)
 	accepted, read := toolInput[In](&t)
 	write := toolOutput[Out](&t)
-	added := &tool{settings: newSettings(o), definition: &t, input: mustCompile(accepted), headers: mustMirrored(t.InputSchema)}
+	added := &tool{settings: newSettings(o), definition: &t, input: typed.MustCompile(accepted), headers: mustMirrored(t.InputSchema)}
 	if len(t.OutputSchema) > 0 {
 		var err error
 		if added.output, err = schema.Compile(context.Background(), t.OutputSchema); err != nil {
@@ -140,13 +143,13 @@ func AddTool[In, Out any](s *Server, t protocol.Tool, f func(context.Context, In
 		panic("only prompts and templates have completion")
 	}
 	s.rounds.check(&added.settings)
-	s.tools.set(t.Name, added)
+	s.tools.Set(t.Name, added)
 	s.subscriptions.Tell(changes.Tools())
 }
 
 // RemoveTools removes tools. Unknown names are ignored.
 func (s *Server) RemoveTools(names ...string) {
-	if s.tools.remove(names) {
+	if s.tools.Remove(names) {
 		s.subscriptions.Tell(changes.Tools())
 	}
 }
@@ -179,21 +182,9 @@ func prefix(kind, name string) {
 	}
 }
 
-// mustCompile compiles a schema of the program.
-func mustCompile(raw json.RawMessage) *schema.Validator {
-	validator, err := schema.Compile(context.Background(), raw)
-	if err == nil && !validator.IsObject() {
-		err = errors.New(`schema: its type is not "object"`)
-	}
-	if err != nil {
-		panic(err)
-	}
-	return validator
-}
-
 // list serves tools/list.
 func (ts *tools) list(ctx context.Context, c *call, params *protocol.ListToolsParams) (*protocol.ListToolsResult, error) {
-	page, err := listPage(ctx, c, &ts.catalog, params.Cursor, func(t *tool) *protocol.Tool { return t.forClient(c) })
+	page, err := listPage(ctx, c, &ts.Catalog, params.Cursor, func(t *tool) *protocol.Tool { return t.forClient(c) })
 	if err != nil {
 		return nil, err
 	}
@@ -217,12 +208,12 @@ func (t *tool) forClient(c *call) *protocol.Tool {
 
 // call serves tools/call.
 func (ts *tools) call(ctx context.Context, c *call, params *protocol.CallToolParams) (*protocol.CallToolResult, error) {
-	if err := required(protocol.MethodCallTool, "name", params.Name); err != nil {
+	if err := refusal.Missing(protocol.MethodCallTool, "name", params.Name); err != nil {
 		return nil, err
 	}
-	t, ok := ts.get(params.Name)
+	t, ok := ts.Get(params.Name)
 	if !ok || !ts.server.Visible(ctx, t.feature()) {
-		return nil, refuse(jsonrpc.CodeInvalidParams, "unknown tool %q", shorten(params.Name, longestName))
+		return nil, refusal.New(jsonrpc.CodeInvalidParams, "unknown tool %q", refusal.Shorten(params.Name, refusal.LongestName))
 	}
 	c.in.SetTarget(params.Name)
 	if err := c.readProgressToken(&params.RequestParams); err != nil {
@@ -315,14 +306,14 @@ func (t *tool) converse(ctx context.Context, c *call, params *protocol.CallToolP
 func (t *tool) check(ctx context.Context, result *protocol.CallToolResult) (*protocol.CallToolResult, error) {
 	switch {
 	case result == nil:
-		return nil, refuse(jsonrpc.CodeInternalError, "tool %q has returned no result", t.definition.Name)
+		return nil, refusal.New(jsonrpc.CodeInternalError, "tool %q has returned no result", t.definition.Name)
 	case t.output == nil || result.IsError || result.InputRequired != nil:
 		return result, nil
 	case len(result.StructuredContent) == 0:
-		return nil, refuse(jsonrpc.CodeInternalError, "tool %q has broken its output schema: no structured content", t.definition.Name)
+		return nil, refusal.New(jsonrpc.CodeInternalError, "tool %q has broken its output schema: no structured content", t.definition.Name)
 	}
 	if err := t.output.Validate(ctx, result.StructuredContent); err != nil {
-		return nil, refuse(jsonrpc.CodeInternalError, "tool %q has broken its output schema: %s", t.definition.Name, explain(err))
+		return nil, refusal.New(jsonrpc.CodeInternalError, "tool %q has broken its output schema: %s", t.definition.Name, refusal.Explain(err))
 	}
 	return result, nil
 }
@@ -330,7 +321,7 @@ func (t *tool) check(ctx context.Context, result *protocol.CallToolResult) (*pro
 // An argumentError reports invalid arguments.
 type argumentError struct{ err error }
 
-func (e *argumentError) Error() string { return "invalid arguments: " + explain(e.err) }
+func (e *argumentError) Error() string { return "invalid arguments: " + refusal.Explain(e.err) }
 
 // failure returns the answer to a failed call: a result that a model can read,
 // unless the protocol has an error code for the failure. Since 2025-11-25, invalid
@@ -342,7 +333,7 @@ func (t *tool) failure(c *call, err error) (*protocol.CallToolResult, error) {
 	case errors.As(err, &fault), isPanic(err):
 		return nil, err
 	case errors.As(err, &arguments):
-		fault = refuse(jsonrpc.CodeInvalidParams, "%v", arguments)
+		fault = refusal.New(jsonrpc.CodeInvalidParams, "%v", arguments)
 		if c.Client.ProtocolVersion < protocol.Version20251125 {
 			return nil, fault
 		}

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/bowline-mcp/bowline/features/server/internal/refusal"
 	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/protocol"
@@ -80,7 +81,7 @@ func (c waitingContext) Value(key any) any {
 // start reserves a place for a call and runs its handler.
 func (rs *rounds) start(ctx context.Context, c *call, about subject, early protocol.InputResponses, run func(context.Context) (any, error)) (any, *protocol.InputRequired, error) {
 	w := &waiting{
-		rounds: rs, from: c.client(), name: c.Method + " " + shorten(about.name, longestName), about: about, id: c.CallID(),
+		rounds: rs, from: c.client(), name: c.Method + " " + refusal.Shorten(about.name, refusal.LongestName), about: about, id: c.CallID(),
 		size: bytesOfWaiting + c.size, expiry: time.Now().Add(rs.options.CallExpiry),
 		questions: make(chan *openQuestions), done: make(chan struct{}),
 	}
@@ -219,7 +220,7 @@ func (rs *rounds) resume(ctx context.Context, c *call, about subject, st *state,
 	for key, answer := range answers {
 		if err := checkAnswer(ctx, key, w.asked.open[key], answer); err != nil {
 			rs.mu.Unlock() // the ticket stays valid
-			return nil, nil, refuse(jsonrpc.CodeInvalidParams, "%v", err)
+			return nil, nil, refusal.New(jsonrpc.CodeInvalidParams, "%v", err)
 		}
 	}
 	rs.unpark(w)

@@ -2,8 +2,8 @@ package changes
 
 import (
 	"context"
-	"fmt"
 
+	"github.com/bowline-mcp/bowline/features/server/internal/refusal"
 	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -87,7 +87,7 @@ func (h *Hub) Subscribe(l *Listener, of share.Client, uri string, may func() err
 	case known:
 		return false, false, nil
 	case full:
-		return false, false, refuse(jsonrpc.CodeInvalidParams, "resources/subscribe: there are %d subscriptions", protocol.MaxResourceURIs)
+		return false, false, refusal.New(jsonrpc.CodeInvalidParams, "resources/subscribe: there are %d subscriptions", protocol.MaxResourceURIs)
 	}
 	if err := h.take(l, of, uri); err != nil {
 		return false, false, err
@@ -126,7 +126,7 @@ func (h *Hub) take(l *Listener, of share.Client, uri string) error {
 	}
 	n := len(uri) + uriCost
 	if !h.room.Take(s.of, n) {
-		return refuse(jsonrpc.CodeOverloaded, "overloaded: sessions are subscribed to resources of %d bytes, and %s", h.room.Held(), h.room.Refused(n))
+		return refusal.New(jsonrpc.CodeOverloaded, "overloaded: sessions are subscribed to resources of %d bytes, and %s", h.room.Held(), h.room.Refused(n))
 	}
 	s.bytes += n
 	return nil
@@ -152,8 +152,4 @@ func (h *Hub) GiveAll(l *Listener) {
 		h.room.Give(s.of, s.bytes)
 		s.taken, s.bytes = false, 0
 	}
-}
-
-func refuse(code int64, format string, args ...any) *jsonrpc.Error {
-	return &jsonrpc.Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }

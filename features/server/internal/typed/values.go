@@ -1,4 +1,4 @@
-package server
+package typed
 
 import (
 	"bytes"
@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/bowline-mcp/bowline/features/server/internal/refusal"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -38,10 +39,10 @@ func typedJSON() json.Options {
 	)
 }
 
-func encodeTyped(value any) (stdjson.RawMessage, error) { return json.Marshal(value, typed) }
+func Encode(value any) (stdjson.RawMessage, error) { return json.Marshal(value, typed) }
 
-// decodeTyped decodes arguments. Like a schema, it accepts 1.0 and 1e3 as integers.
-func decodeTyped[T any](raw stdjson.RawMessage) (T, error) {
+// Decode decodes arguments. Like a schema, it accepts 1.0 and 1e3 as integers.
+func Decode[T any](raw stdjson.RawMessage) (T, error) {
 	var value T
 	err := json.Unmarshal(raw, &value, typed)
 	if err != nil && isNumberFault(err) {
@@ -57,19 +58,19 @@ func isNumberFault(err error) bool {
 	return errors.As(err, &semantic) && semantic.JSONKind == '0'
 }
 
-// decoderOf returns a function that decodes arguments into a T. Missing arguments get
+// Decoder returns a function that decodes arguments into a T. Missing arguments get
 // their defaults.
-func decoderOf[T any](missing defaults) func(stdjson.RawMessage) (T, error) {
-	return func(raw stdjson.RawMessage) (T, error) { return decodeTyped[T](missing.fillIn(raw)) }
+func Decoder[T any](missing Defaults) func(stdjson.RawMessage) (T, error) {
+	return func(raw stdjson.RawMessage) (T, error) { return Decode[T](missing.FillIn(raw)) }
 }
 
-// textDecoderOf returns a function that decodes arguments that are all texts: those of
+// TextDecoder returns a function that decodes arguments that are all texts: those of
 // prompts, and the variables of templates. A field that is not a JSON string is parsed
-// from its text. S was inferred from T.
-func textDecoderOf[T any](s inferred) func(context.Context, map[string]string) (T, error) {
-	validator := mustCompile(s.accepted())
-	decode := decoderOf[T](s.defaults())
-	read := func(ctx context.Context, texts map[string]string) (value T, err error) {
+// from its text. S was Schema from T.
+func TextDecoder[T any](s Schema) func(context.Context, map[string]string) (T, error) {
+	validator := MustCompile(s.Accepted())
+	decode := Decoder[T](s.Defaults())
+	return func(ctx context.Context, texts map[string]string) (value T, err error) {
 		members := make(map[string]stdjson.RawMessage, len(texts))
 		for name, text := range texts {
 			property := cmp.Or(s.Properties[name], s.AdditionalProperties)
@@ -82,7 +83,7 @@ func textDecoderOf[T any](s inferred) func(context.Context, map[string]string) (
 				continue
 			}
 			if !jsontext.Value(text).IsValid() {
-				return value, fmt.Errorf("%s: %q does not fit", name, shorten(text, longestName))
+				return value, fmt.Errorf("%s: %q does not fit", name, refusal.Shorten(text, refusal.LongestName))
 			}
 			members[name] = stdjson.RawMessage(text)
 		}
@@ -94,12 +95,6 @@ func textDecoderOf[T any](s inferred) func(context.Context, map[string]string) (
 			return value, err
 		}
 		return decode(raw)
-	}
-	return func(ctx context.Context, texts map[string]string) (value T, err error) {
-		if late := inTurn(ctx, func() { value, err = read(ctx, texts) }); late != nil {
-			return value, late
-		}
-		return value, err
 	}
 }
 

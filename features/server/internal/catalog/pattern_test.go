@@ -1,4 +1,4 @@
-package server
+package catalog
 
 import (
 	"maps"
@@ -21,7 +21,7 @@ func TestPatternFindsWhatTheTemplatePackageFinds(t *testing.T) {
 		if err != nil {
 			t.Skip(err)
 		}
-		p, err := newPattern(text)
+		p, err := NewPattern(text)
 		if err != nil {
 			t.Fatalf("%s: %v", text, err)
 		}
@@ -39,10 +39,10 @@ func TestPatternFindsWhatTheTemplatePackageFinds(t *testing.T) {
 			t.Skip("package uritemplate matches one character with everything")
 		}
 		found := template.Match(uri)
-		if got, want := p.matches(uri), found != nil; got != want {
+		if got, want := p.Matches(uri), found != nil; got != want {
 			t.Fatalf("%s matches %q: got %v, want %v", text, uri, got, want)
 		}
-		got := p.variables(uri)
+		got := p.Variables(uri)
 		for key, value := range found {
 			name, _, _ := strings.Cut(key, ":")
 			isList := value.T != uritemplate.ValueTypeString || strings.Contains(text, name+"*") || strings.Count(text, name) > 1
@@ -79,11 +79,11 @@ func TestPatternReturnsTheTextsOfVariables(t *testing.T) {
 		{"x://{a:3}", "x://abc", map[string]string{"a": "abc"}},
 		{"x://{a:3}", "x://abcd", map[string]string{}},
 	} {
-		p, err := newPattern(test.template)
+		p, err := NewPattern(test.template)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := p.variables(test.uri); !maps.Equal(got, test.want) {
+		if got := p.Variables(test.uri); !maps.Equal(got, test.want) {
 			t.Errorf("%s: the variables of %q are %q, want %q", test.template, test.uri, got, test.want)
 		}
 	}
@@ -95,12 +95,12 @@ func TestPatternReturnsTheTextsOfVariables(t *testing.T) {
 // Guarantees: G-0029.12
 func TestLongURIsAreMatchedAsCheaplyAsShortOnes(t *testing.T) {
 	for _, text := range []string{"users://{id}", "users://{a,b}", "users://a{/b*}", "users://a{?b*}"} {
-		p, err := newPattern(text)
+		p, err := NewPattern(text)
 		if err != nil {
 			t.Fatal(err)
 		}
-		uri := "users://" + strings.Repeat("a,", longestURI/2)
-		if got := testing.AllocsPerRun(10, func() { p.variables(uri) }); got > 20 {
+		uri := "users://" + strings.Repeat("a,", LongestURI/2)
+		if got := testing.AllocsPerRun(10, func() { p.Variables(uri) }); got > 20 {
 			t.Errorf("%s: matching %d bytes allocates %v times, want at most 20", text, len(uri), got)
 		}
 	}

@@ -1,4 +1,4 @@
-package server
+package typed
 
 import (
 	"bytes"
@@ -12,33 +12,33 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
-// defaults are the defaults of the members of an object, ordered by name.
-type defaults []preset
+// Defaults are the defaults of the members of an object, ordered by name.
+type Defaults []preset
 
 // A preset is the default of one member.
 type preset struct {
 	name   string
 	value  stdjson.RawMessage // what the member is if it is missing
-	within defaults           // the defaults of the member's own members
+	within Defaults           // the defaults of the member's own members
 }
 
 // with adds the default of a member. Value is nil if only members of it have defaults.
-func (d defaults) with(name string, value stdjson.RawMessage, within defaults) defaults {
+func (d Defaults) with(name string, value stdjson.RawMessage, within Defaults) Defaults {
 	if value == nil && within == nil {
 		return d
 	}
 	if value == nil {
 		value = stdjson.RawMessage("{}")
 	}
-	return append(d, preset{name, within.fillIn(value), within})
+	return append(d, preset{name, within.FillIn(value), within})
 }
 
-// defaults returns all defaults, also those of nested objects.
-func (s inferred) defaults() defaults { return defaultsOf(s.Schema) }
+// Defaults returns all defaults, also those of nested objects.
+func (s Schema) Defaults() Defaults { return defaultsOf(s.Schema) }
 
-func defaultsOf(s *jsonschema.Schema) (all defaults) {
+func defaultsOf(s *jsonschema.Schema) (all Defaults) {
 	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
-		var within defaults
+		var within Defaults
 		if property := s.Properties[name]; property.Type == "object" {
 			within = defaultsOf(property)
 		}
@@ -47,9 +47,9 @@ func defaultsOf(s *jsonschema.Schema) (all defaults) {
 	return all
 }
 
-// declaredDefaults returns the defaults of the members that a schema describes and, if
+// DeclaredDefaults returns the defaults of the members that a schema describes and, if
 // deep is set, those of nested objects.
-func declaredDefaults(schema stdjson.RawMessage, deep bool) (all defaults) {
+func DeclaredDefaults(schema stdjson.RawMessage, deep bool) (all Defaults) {
 	var object struct {
 		Properties map[string]stdjson.RawMessage `json:"properties"`
 	}
@@ -64,18 +64,18 @@ func declaredDefaults(schema stdjson.RawMessage, deep bool) (all defaults) {
 		if protocol.Unmarshal(raw, &property) != nil {
 			continue
 		}
-		var within defaults
+		var within Defaults
 		if deep {
-			within = declaredDefaults(raw, deep)
+			within = DeclaredDefaults(raw, deep)
 		}
 		all = all.with(name, property.Default, within)
 	}
 	return all
 }
 
-// fillIn returns an object with the members that it lacks. The object is valid JSON. It is
+// FillIn returns an object with the members that it lacks. The object is valid JSON. It is
 // not copied if nothing is missing, or if it is no object.
-func (d defaults) fillIn(object stdjson.RawMessage) stdjson.RawMessage {
+func (d Defaults) FillIn(object stdjson.RawMessage) stdjson.RawMessage {
 	if object = bytes.TrimSpace(object); len(d) == 0 || len(object) == 0 || object[0] != '{' {
 		return object
 	}
@@ -88,7 +88,7 @@ func (d defaults) fillIn(object stdjson.RawMessage) stdjson.RawMessage {
 		if given == nil {
 			lacks = append(lacks, p)
 			size += len(p.name) + len(p.value) + len(`,"":`)
-		} else if within := p.within.fillIn(given); len(within) > len(given) {
+		} else if within := p.within.FillIn(given); len(within) > len(given) {
 			filled = withMember(filled, p.name, within)
 		}
 	}

@@ -1,4 +1,4 @@
-package server
+package typed
 
 import (
 	"context"
@@ -15,24 +15,25 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/features/internal/mirror"
+	"github.com/bowline-mcp/bowline/features/server/internal/refusal"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/schema"
 	"github.com/go-json-experiment/json"
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
-// An inferred schema is the JSON Schema of a Go type.
-type inferred struct {
+// A Schema is the JSON Schema of a Go type.
+type Schema struct {
 	*jsonschema.Schema
-	binary bool // the type is []byte
+	Binary bool // the type is []byte
 }
 
 // errRecursive says why a type has no inferred schema.
 var errRecursive = errors.New("it contains itself: set the schema")
 
-// infer returns the schema of a type; a pointer has the schema of its element. It panics
+// Infer returns the schema of a type; a pointer has the schema of its element. It panics
 // if there is none.
-func infer(t reflect.Type) inferred {
+func Infer(t reflect.Type) Schema {
 	s, err := derive(t)
 	if err != nil {
 		panic(fmt.Sprintf("schema of %v: %v", t, err))
@@ -40,19 +41,19 @@ func infer(t reflect.Type) inferred {
 	return s
 }
 
-// inferUnless does what infer does. But if the program has set a schema, the type may be
+// InferUnless does what Infer does. But if the program has set a schema, the type may be
 // recursive; of such a type it returns only the kind.
-func inferUnless(set stdjson.RawMessage, t reflect.Type) inferred {
+func InferUnless(set stdjson.RawMessage, t reflect.Type) Schema {
 	if _, err := derive(t); len(set) == 0 || !errors.Is(err, errRecursive) {
-		return infer(t)
+		return Infer(t)
 	}
 	switch elem(t).Kind() {
 	case reflect.Struct:
-		return inferred{Schema: &jsonschema.Schema{Type: "object"}}
+		return Schema{Schema: &jsonschema.Schema{Type: "object"}}
 	case reflect.Map:
-		return inferred{Schema: &jsonschema.Schema{Type: "object", AdditionalProperties: &jsonschema.Schema{}}}
+		return Schema{Schema: &jsonschema.Schema{Type: "object", AdditionalProperties: &jsonschema.Schema{}}}
 	default:
-		return inferred{Schema: &jsonschema.Schema{Type: "array"}}
+		return Schema{Schema: &jsonschema.Schema{Type: "array"}}
 	}
 }
 
@@ -63,47 +64,47 @@ func elem(t reflect.Type) reflect.Type {
 	return t
 }
 
-func derive(t reflect.Type) (inferred, error) {
+func derive(t reflect.Type) (Schema, error) {
 	t = elem(t)
 	if t.Kind() == reflect.Interface {
-		return inferred{}, errors.New("an interface may be anything: name a concrete type")
+		return Schema{}, errors.New("an interface may be anything: name a concrete type")
 	}
 	schemas := ownSchemas{}
 	if err := schemas.collect(t, map[reflect.Type]bool{}); err != nil {
-		return inferred{}, err
+		return Schema{}, err
 	}
 	s, err := jsonschema.ForType(t, &jsonschema.ForOptions{TypeSchemas: schemas})
 	if err == nil {
 		err = describeFields(t, s)
 	}
-	return inferred{s, t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8 && !speaks[stdjson.Marshaler](t)}, err
+	return Schema{s, t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8 && !speaks[stdjson.Marshaler](t)}, err
 }
 
-// inferObject does what inferUnless does, for a type that must be a JSON object.
-func inferObject(t reflect.Type, set stdjson.RawMessage) inferred {
-	s := inferUnless(set, t)
-	if !s.isObject() {
+// InferObject does what InferUnless does, for a type that must be a JSON object.
+func InferObject(t reflect.Type, set stdjson.RawMessage) Schema {
+	s := InferUnless(set, t)
+	if !s.IsObject() {
 		panic(fmt.Sprintf("schema of %v: it is not an object in JSON", t))
 	}
 	return s
 }
 
-func (s inferred) isObject() bool { return s.Type == "object" }
+func (s Schema) IsObject() bool { return s.Type == "object" }
 
-// takesAny reports whether the object may have members with any name, as a map.
-func (s inferred) takesAny() bool {
+// TakesAny reports whether the object may have members with any name, as a map.
+func (s Schema) TakesAny() bool {
 	return s.AdditionalProperties != nil && s.AdditionalProperties.Not == nil
 }
 
-// wrap returns the schema of an object with one required member.
-func (s inferred) wrap(name string) inferred {
-	return inferred{Schema: &jsonschema.Schema{Type: "object", Properties: map[string]*jsonschema.Schema{name: s.Schema}, Required: []string{name}}}
+// Wrap returns the schema of an object with one required member.
+func (s Schema) Wrap(name string) Schema {
+	return Schema{Schema: &jsonschema.Schema{Type: "object", Properties: map[string]*jsonschema.Schema{name: s.Schema}, Required: []string{name}}}
 }
 
-// accepted returns the schema that arguments must fit: null is accepted for any list, as none,
+// Accepted returns the schema that arguments must fit: null is accepted for any list, as none,
 // although the schema that clients see does not say so.
-func (s inferred) accepted() stdjson.RawMessage {
-	return inferred{Schema: withNullLists(s.CloneSchemas())}.mustMarshal()
+func (s Schema) Accepted() stdjson.RawMessage {
+	return Schema{Schema: withNullLists(s.CloneSchemas())}.MustMarshal()
 }
 
 // withNullLists changes a schema so that each list may be null, but not an array of Go, which
@@ -123,7 +124,7 @@ func withNullLists(s *jsonschema.Schema) *jsonschema.Schema {
 	return s
 }
 
-func (s inferred) mustMarshal() stdjson.RawMessage {
+func (s Schema) MustMarshal() stdjson.RawMessage {
 	raw, err := protocol.Marshal(s.Schema)
 	if err != nil {
 		panic(err)
@@ -306,7 +307,7 @@ func (o ownSchemas) collectFields(t reflect.Type, seen map[reflect.Type]bool) er
 		}
 	}
 	if err := protocol.Unmarshal([]byte("{}"), reflect.New(t).Interface()); err != nil { // two fields have one name, say
-		return errors.New(explain(err))
+		return errors.New(refusal.Explain(err))
 	}
 	return nil
 }
@@ -373,3 +374,15 @@ func anything() *jsonschema.Schema {
 
 // speaks reports whether type t, or a pointer to it, implements I.
 func speaks[I any](t reflect.Type) bool { return reflect.PointerTo(t).Implements(reflect.TypeFor[I]()) }
+
+// MustCompile compiles a schema of the program.
+func MustCompile(raw stdjson.RawMessage) *schema.Validator {
+	validator, err := schema.Compile(context.Background(), raw)
+	if err == nil && !validator.IsObject() {
+		err = errors.New(`schema: its type is not "object"`)
+	}
+	if err != nil {
+		panic(err)
+	}
+	return validator
+}

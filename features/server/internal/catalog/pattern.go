@@ -1,4 +1,4 @@
-package server
+package catalog
 
 import (
 	"fmt"
@@ -6,35 +6,36 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/bowline-mcp/bowline/features/server/internal/refusal"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
-// longestURI is the length of the longest URI that a client may name, in bytes. The server
+// LongestURI is the length of the longest URI that a client may name, in bytes. The server
 // keeps the URIs of subscriptions, and passes others on to the program.
-const longestURI = 8 << 10
+const LongestURI = 8 << 10
 
-// checkURI refuses a URI that is missing or too long.
-func checkURI(method, uri string) error {
-	if err := required(method, "uri", uri); err != nil {
+// CheckURI refuses a URI that is missing or too long.
+func CheckURI(method, uri string) error {
+	if err := refusal.Missing(method, "uri", uri); err != nil {
 		return err
 	}
-	if len(uri) > longestURI {
-		return refuse(jsonrpc.CodeInvalidParams, "%s: the URI has %d bytes, and at most %d are allowed", method, len(uri), longestURI)
+	if len(uri) > LongestURI {
+		return refusal.New(jsonrpc.CodeInvalidParams, "%s: the URI has %d bytes, and at most %d are allowed", method, len(uri), LongestURI)
 	}
 	return nil
 }
 
-// A pattern finds the variables of a URI template (RFC 6570) in a URI. The time it takes is
+// A Pattern finds the variables of a URI template (RFC 6570) in a URI. The time it takes is
 // linear in the length of the URI, whatever a client sends.
-type pattern struct {
+type Pattern struct {
 	expression *regexp.Regexp
 	names      []string // the variable of each group
 }
 
-// newPattern returns the pattern of a valid template. It fails if a prefix has more than
+// NewPattern returns the pattern of a valid template. It fails if a prefix has more than
 // 1,000 characters.
-func newPattern(text string) (*pattern, error) {
-	p := &pattern{names: []string{""}} // the first group is the whole URI
+func NewPattern(text string) (*Pattern, error) {
+	p := &Pattern{names: []string{""}} // the first group is the whole URI
 	var out strings.Builder
 	out.WriteString(`\A`)
 	for text != "" {
@@ -62,7 +63,7 @@ const (
 
 // write writes an expression of the template, without its braces. Every variable is
 // optional, because a URI leaves out those without a value. A variable may be a list.
-func (p *pattern) write(out *strings.Builder, variables string) {
+func (p *Pattern) write(out *strings.Builder, variables string) {
 	first, separator, character, empty, named := "", ",", unreservedCharacter, "", false
 	switch operator := variables[:1]; operator {
 	case "+":
@@ -106,13 +107,13 @@ func (p *pattern) write(out *strings.Builder, variables string) {
 	out.WriteString(")?")
 }
 
-// matches reports whether a URI fits the template.
-func (p *pattern) matches(uri string) bool { return p.expression.MatchString(uri) }
+// Matches reports whether a URI fits the template.
+func (p *Pattern) Matches(uri string) bool { return p.expression.MatchString(uri) }
 
-// variables returns the variables of a URI, decoded. A list is returned as it stands in the URI,
+// Variables returns the variables of a URI, decoded. A list is returned as it stands in the URI,
 // with its separators. If the template names a variable several times, the longest value
 // is returned, because the others may be prefixes of it.
-func (p *pattern) variables(uri string) map[string]string {
+func (p *Pattern) Variables(uri string) map[string]string {
 	found := p.expression.FindStringSubmatchIndex(uri)
 	texts := make(map[string]string, len(p.names))
 	for i, name := range p.names {

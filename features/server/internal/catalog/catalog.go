@@ -1,0 +1,162 @@
+package catalog
+
+import (
+	"encoding/base64"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/bowline-mcp/bowline/features/server/internal/refusal"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+)
+
+// A Catalog contains the features of one kind, ordered by name, and lists them in pages.
+// A cursor contains the name at which a page begins, so it stays valid when features
+// change.
+type Catalog[T any] struct {
+	mu      sync.RWMutex
+	names   []string // sorted
+	byName  map[string]T
+	ever    bool // the catalog has had a feature
+	changes int  // how often the catalog has changed
+}
+
+// Of returns a catalog of features by their names. It keeps the map.
+func Of[T any](all map[string]T) *Catalog[T] {
+	return &Catalog[T]{byName: all, names: slices.Sorted(maps.Keys(all)), ever: len(all) > 0}
+}
+
+// Set adds a feature, or replaces the one with its name.
+func (c *Catalog[T]) Set(name string, feature T) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.byName == nil {
+		c.byName = make(map[string]T)
+	}
+	if i, known := slices.BinarySearch(c.names, name); !known {
+		c.names = slices.Insert(c.names, i, name)
+	}
+	c.byName[name] = feature
+	c.ever = true
+	c.changes++
+}
+
+// Remove removes features, and reports whether any of them existed.
+func (c *Catalog[T]) Remove(names []string) (changed bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, name := range names {
+		if i, known := slices.BinarySearch(c.names, name); known {
+			c.names = slices.Delete(c.names, i, i+1)
+			delete(c.byName, name)
+			changed = true
+			c.changes++
+		}
+	}
+	return changed
+}
+
+func (c *Catalog[T]) Changes() int {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.changes
+}
+
+func (c *Catalog[T]) Get(name string) (T, bool) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	feature, ok := c.byName[name]
+	return feature, ok
+}
+
+// Use marks the catalog as used.
+func (c *Catalog[T]) Use() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ever = true
+}
+
+// Used reports whether there is a feature, or ever was one.
+func (c *Catalog[T]) Used() bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.ever
+}
+
+// All returns every feature, in order.
+func (c *Catalog[T]) All() []T {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	features := make([]T, len(c.names))
+	for i, name := range c.names {
+		features[i] = c.byName[name]
+	}
+	return features
+}
+
+// Page returns up to size features that pass the filter, beginning at the cursor. It
+// also returns the cursor of the next page, if there may be one.
+func (c *Catalog[T]) Page(cursor *string, size int, filter func(T) bool) ([]T, *string, error) {
+	from, err := DecodeCursor(cursor)
+	if err != nil {
+		return nil, nil, err
+	}
+	page := make([]T, 0, min(size, c.count()))
+	for {
+		wanted := min(size-len(page), c.count()) + 1 // one feature more than fits, to know whether there is another page
+		names, features := c.from(from, wanted)
+		for i, feature := range features {
+			if !filter(feature) {
+				continue
+			}
+			if len(page) == size {
+				next := EncodeCursor(names[i])
+				return page, &next, nil
+			}
+			page = append(page, feature)
+		}
+		if len(names) < wanted {
+			return page, nil, nil
+		}
+		from = names[len(names)-1] + "\x00" // the next possible name
+	}
+}
+
+func (c *Catalog[T]) count() int {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return len(c.names)
+}
+
+// from returns at most so many features, beginning at a name.
+func (c *Catalog[T]) from(name string, most int) (names []string, features []T) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	first, _ := slices.BinarySearch(c.names, name)
+	names = slices.Clone(c.names[first:min(first+most, len(c.names))])
+	features = make([]T, len(names))
+	for i, name := range names {
+		features[i] = c.byName[name]
+	}
+	return names, features
+}
+
+// cursorPrefix distinguishes our cursors from other strings.
+const cursorPrefix = "from:"
+
+func EncodeCursor(name string) string {
+	return base64.RawURLEncoding.EncodeToString([]byte(cursorPrefix + name))
+}
+
+func DecodeCursor(cursor *string) (string, error) {
+	if cursor == nil {
+		return "", nil
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(*cursor)
+	name, ours := strings.CutPrefix(string(raw), cursorPrefix)
+	if err != nil || !ours {
+		return "", refusal.New(jsonrpc.CodeInvalidParams, "the cursor is not one of this server's")
+	}
+	return name, nil
+}
