@@ -128,7 +128,9 @@ func (a *arrival) establish() *refusal {
 	if !a.travels || a.h.savings == nil || !a.isAway() {
 		return nil
 	}
-	refused := a.h.restore(a.r, a.origin)
+	refused := a.h.restore(a.ctx(), wanted{a.session, a.origin, func(ctx context.Context) (Acceptor, *refusal) {
+		return a.h.choose(a.r.WithContext(ctx), jsonrpc.ID{})
+	}})
 	if a.unknown = refused != nil && refused.unknown; a.unknown {
 		return nil // it is refused when its body was read, as without a store
 	}
@@ -273,3 +275,11 @@ func (a *arrival) openExchange() (refused *refusal) {
 
 // expire makes the request end at its caller's Until.
 func (a *arrival) expire() { a.r, a.end = untilExpiry(a.r, a.origin) }
+
+// isShort reports whether the request announces a body that a node keeps, so that it can send it again.
+func (a *arrival) isShort() bool { return 0 <= a.r.ContentLength && a.r.ContentLength <= web.SmallBody }
+
+// receive reads the body of a request whose sender is not established yet.
+func (a *arrival) receive() (*body, *refusal) {
+	return a.h.room.receive(a.w, a.r, a.expected, web.ClientOf("", web.AddressOf(a.r)))
+}

@@ -5,11 +5,9 @@ import (
 	"context"
 	"errors"
 	"io"
-	"math"
 	"net/http"
 	"sync/atomic"
 
-	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/parts"
@@ -18,10 +16,6 @@ import (
 // ErrNotReading is the reason of a lost stream whose client reads its response too
 // slowly, so that the queue of the stream is full.
 var ErrNotReading = errors.New("streamable: the client does not read its response")
-
-// streamFrames is how many frames the stream of a request queues. If the client reads,
-// there are never so many, however quickly they are sent.
-const streamFrames = 16 << 10
 
 // An exchange is one POSTed request with the stream of its response. It keeps the parts of the request
 // that determine the status of the response; the rest goes to the receiver. If its events are stored, the exchange
@@ -66,15 +60,6 @@ const (
 func (s *exchange) turn(t turning) (ok bool) {
 	s.state, ok = s.state.after(t)
 	return ok
-}
-
-func (l *serverLink) newQueue() *sendQueue { return &sendQueue{link: l} }
-
-// newFrames returns a queue for the stream of a request.
-func (l *serverLink) newFrames() *sendQueue {
-	q := l.newQueue()
-	q.Frames = streamFrames
-	return q
 }
 
 // A postedExchange is an exchange with everything that it needs until its response is
@@ -358,168 +343,13 @@ func (s *exchange) takeCredit() (granted bool, err error) {
 	}
 }
 
-// push queues a frame. It fails with ErrNoRoute if the stream has no client any more, and with ErrNoRoom if
-// the client leaves too much unread on all its streams. The stream is never busy, because a client's requests would then wait
-// for each other. Instead, push ends a stream whose client does not read. There is always room for
-// a last frame that is short. The caller holds link.mu.
-func (s *exchange) push(o transport.Outbound) error {
-	if !s.state.accepts() {
-		return noRoute(s.number)
+// goOn writes the stored events of the stream up to an index, and then what follows.
+func (s *exchange) goOn(ctx context.Context, to *response, head uint64) *refusal {
+	err := transport.ErrPeerClosed
+	defer func() { s.retire(to, err, true) }()
+	to.begin()
+	if err = to.numbered.replay(ctx, head, false); err == nil {
+		err = to.stream(ctx, nil, func([]transport.Outbound) {})
 	}
-	if s.to != nil && !s.frames.claim(&o) {
-		if isAnswer := o.Route.Kind == jsonrpc.KindResult || o.Route.Kind == jsonrpc.KindError; isAnswer && len(o.Frame) <= answerRoom {
-			return s.cutOff() // its client would wait for it
-		}
-		return transport.ErrNoRoom
-	}
-	if s.state.keeps(s.head, o.Last) {
-		s.head++
-		s.link.events.Append(s.link.session, s.link.storedEvent(s.number, s.head, o))
-	}
-	if o.Last {
-		s.turn(ended)
-	}
-	if s.to == nil { // the client will come back for the frame
-		s.removeIfClosed()
-		return nil
-	}
-	if o.Last {
-		s.frames.Frames, s.frames.Bytes = math.MaxInt, math.MaxInt
-	}
-	if !s.frames.add(o) {
-		return s.cutOff()
-	}
-	s.to.over = o.Last
-	s.to.signal()
-	return nil
-}
-
-// cutOff ends a stream whose client does not read. The caller holds link.mu.
-func (s *exchange) cutOff() error {
-	s.turn(cut)
-	s.cut, s.to.cut = ErrNotReading, ErrNotReading
-	s.to.interrupt()
-	return noRoute(s.number)
-}
-
-// end ends the stream from this side. Queued frames are still sent. The caller holds
-// link.mu.
-func (s *exchange) end() {
-	s.turn(ended)
-	if s.to == nil {
-		s.removeIfClosed()
-		return
-	}
-	s.to.over = true
-	s.to.signal()
-}
-
-// removeIfClosed forgets an exchange that is over while its client is away: all its events are stored. The caller holds link.mu.
-func (s *exchange) removeIfClosed() {
-	if s.state.stage == closed {
-		s.link.streams.remove(s)
-	}
-}
-
-// leave separates the stream from its connection, if it has one. The caller holds
-// link.mu.
-func (s *exchange) leave(why error) {
-	if to := s.to; to != nil {
-		s.to, to.cut = nil, why
-		to.signal()
-	}
-}
-
-// note reads the answer to initialize, before the client gets it. Afterwards, an ended
-// context does not mean that the client has missed the answer: a client may close its
-// connection as soon as it has it.
-func (s *exchange) note(ctx context.Context, frames []transport.Outbound) {
-	if s.needs != beginning {
-		return
-	}
-	for _, o := range frames {
-		switch {
-		case o.Route.ID != s.id:
-		case o.Route.Kind == jsonrpc.KindResult:
-			if ctx.Err() == nil {
-				s.session = established
-			}
-			s.link.negotiated(o.Frame)
-		case o.Route.Kind == jsonrpc.KindError:
-			s.session = rejected
-		}
-	}
-}
-
-// status returns the status of a response that consists of one frame (2026-07-28
-// basic/transports/streamable-http).
-func (s *exchange) status(o *transport.Outbound) int {
-	route := &o.Route
-	switch {
-	case route.Kind != jsonrpc.KindError:
-		return http.StatusOK
-	case route.Code == jsonrpc.CodeOverloaded:
-		return http.StatusServiceUnavailable
-	case !s.link.isShared():
-		return http.StatusOK
-	}
-	switch route.Code {
-	case jsonrpc.CodeMethodNotFound:
-		return http.StatusNotFound
-	case jsonrpc.CodeParseError, jsonrpc.CodeInvalidRequest,
-		protocol.CodeHeaderMismatch, protocol.CodeMissingCapability, protocol.CodeUnsupportedVersion:
-		return http.StatusBadRequest
-	case jsonrpc.CodeInvalidParams:
-		if m, err := jsonrpc.Decode(o.Frame, jsonrpc.Limits{}); s.needs == lackingMeta || err == nil && protocol.IsInvalidParams(m.Error, protocol.ReasonMeta) {
-			return http.StatusBadRequest
-		}
-	}
-	return http.StatusOK
-}
-
-// retire ends the use of a connection by the stream. Unless the client can come back, it
-// also ends the stream, and what was lost with it. If the client disconnected, that
-// cancels a modern request. It does not cancel a request of a session that is being
-// served, although nobody can get the answer any more.
-func (s *exchange) retire(to *response, err error, delivered bool) {
-	l := s.link
-	l.mu.Lock()
-	if s.to != to { // the stream continues on another response
-		to.queue.drop()
-		l.mu.Unlock()
-		return
-	}
-	s.to = nil
-	unsent := s.frames.Tags()
-	s.frames.drop()
-	closing, comesBack := l.ending != nil, s.state.known && s.cut == nil
-	switch {
-	case err == nil || closing:
-		s.turn(finished)
-	default:
-		s.turn(lost)
-		if s.removeIfClosed(); comesBack {
-			l.mu.Unlock()
-			return
-		}
-	}
-	l.streams.remove(s)
-	if closing {
-		l.ending.unsent = append(l.ending.unsent, unsent...)
-	}
-	err = cmp.Or(s.cut, err)
-	isLost := err != nil && !s.state.over
-	goesOn := isLost && !l.isShared() && s.cut == nil && delivered // unless it still waits
-	l.mu.Unlock()
-	if closing {
-		return
-	}
-	for _, tag := range unsent {
-		l.failed(tag, transport.ErrNoRoute, true)
-	}
-	if isLost {
-		l.told.Tell(func(to transport.Receiver) {
-			to.StreamLost(transport.StreamLoss{Stream: s.number, Reason: err, Waiting: goesOn})
-		})
-	}
+	return abortedBy(err)
 }

@@ -28,10 +28,10 @@ type body struct {
 	jsonrpc.Message // for a batch only what Memory says of all its messages
 	meta            meta
 	batch           bool
-	forwarder       *forwarder  // for a request for a task, in a session of one of several nodes
-	implied         bool        // the handler sends the message in the name of a client
-	asks            bool        // the body contains a request, so it needs a response
-	operations      []Operation // the operations of a batch
+	forwarder       transport.Forwarder // for a request for a task, in a session of one of several nodes
+	implied         bool                // the handler sends the message in the name of a client
+	asks            bool                // the body contains a request, so it needs a response
+	operations      []Operation         // the operations of a batch
 	frame           []byte
 	whole           time.Time // when all of it had arrived
 	origin          *transport.Origin
@@ -206,41 +206,6 @@ func textOf(raw json.RawMessage) string {
 	return string(text)
 }
 
-// expectBody sets the deadline for the first bytes of a body. If the handler responds
-// before it has read the body, net/http would first wait for the rest of the body, to
-// reuse the connection. To prevent that, expectBody marks the connection to be closed.
-func expectBody(w http.ResponseWriter, r *http.Request) expectedBody {
-	control, begun := *http.NewResponseController(w), time.Now()
-	timeout := readTimeout(r)
-	if r.ContentLength == 0 {
-		return expectedBody{control, begun, timeout}
-	}
-	deadline := web.BodyPatience
-	if timeout > 0 {
-		deadline = min(deadline, timeout)
-	}
-	control.SetReadDeadline(begun.Add(deadline)) // has no effect if the writer does not support deadlines
-	if r.ProtoMajor == 1 {
-		w.Header().Set("Connection", "close")
-	}
-	return expectedBody{control, begun, timeout}
-}
-
-// readTimeout returns http.Server.ReadTimeout, or 0 if there is none.
-func readTimeout(r *http.Request) time.Duration {
-	if srv, ok := r.Context().Value(http.ServerContextKey).(*http.Server); ok {
-		return max(srv.ReadTimeout, 0)
-	}
-	return 0
-}
-
-// An expectedBody is a body that must begin to arrive within web.BodyPatience.
-type expectedBody struct {
-	control http.ResponseController
-	since   time.Time
-	timeout time.Duration // the ReadTimeout of http.Server; 0: there is none
-}
-
 // arrived undoes what expectBody did.
 func (b *bodyReader) arrived(w http.ResponseWriter) {
 	b.body.control.SetReadDeadline(time.Time{})
@@ -298,9 +263,6 @@ type bodyReader struct {
 	pace
 	most int // the length or, if that was not announced, room.maxBody
 }
-
-// firstRead is how many bytes of a body may arrive before room is claimed.
-const firstRead = 4 << 10
 
 var errNotItsTurn = errors.New("it was not the turn of the client")
 

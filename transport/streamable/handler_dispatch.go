@@ -1,12 +1,9 @@
 package streamable
 
 import (
-	"context"
+	"errors"
 	"net/http"
-	"reflect"
 
-	"github.com/bowline-mcp/bowline/internal/wait"
-	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/web"
@@ -91,35 +88,21 @@ func (a *arrival) listen() *refusal {
 	}
 }
 
-// choose returns the acceptor of a request that has no session.
-func (h *Handler) choose(r *http.Request, id jsonrpc.ID) (Acceptor, *refusal) {
-	if h.options.Choose == nil {
-		return h.acceptor, nil
+// audit tells the Auditor what is refused: each message of the body, or the HTTP request if
+// none could be read.
+func (h *Handler) audit(a *arrival, f *refusal) {
+	auditor, ok := h.acceptor.(transport.Auditor)
+	if !ok || f.abort || f.delivered || web.IsNil(h.acceptor) || !auditor.Audits() {
+		return
 	}
-	a := h.options.Choose(r)
-	switch {
-	case web.IsNil(a):
-		return nil, &refusal{status: http.StatusNotFound, code: jsonrpc.CodeInvalidRequest, id: id, text: "there is no such server"}
-	case !reflect.ValueOf(a).Comparable():
-		return nil, &refusal{status: http.StatusInternalServerError, code: jsonrpc.CodeInternalError, id: id,
-			text: "the server chosen for this request cannot be compared"}
+	refusal := transport.Refusal{Origin: a.origin, Denied: f.denied, Status: f.status, Code: f.code, Err: errors.New(f.text), Since: a.expected.since}
+	if refusal.Origin == nil {
+		refusal.Origin = web.OriginOf(a.r, "")
 	}
-	return a, nil
-}
-
-// open opens the stream of a request on a link, as soon as there is room for what the request takes.
-func (h *Handler) open(ctx context.Context, l *serverLink, w http.ResponseWriter, b *body) (*exchange, *refusal) {
-	taken, ok := h.served.take(ctx, b.due(), l.key.Client, len(b.frame)+int(b.Memory), b.Method == protocol.MethodListen)
-	switch {
-	case !ok && wait.IsClosed(h.stopped):
-		return nil, shuttingDown(b.requestID())
-	case !ok:
-		return nil, overloaded(b.requestID(), "too much is being served")
+	for _, m := range a.body.messages() {
+		if refusal.Message = m; m == nil && !f.id.IsZero() {
+			refusal.Message = &jsonrpc.Message{ID: f.id}
+		}
+		auditor.Refused(refusal)
 	}
-	s, refused := l.openStream(w, b, taken, &h.options)
-	if refused != nil {
-		h.served.give(l.key.Client, taken)
-		return nil, refused
-	}
-	return s, nil
 }

@@ -14,19 +14,6 @@ import (
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
-const (
-	// headerForwarded says that a request was already forwarded to a node.
-	headerForwarded = "Mcp-Session-Forwarded"
-
-	// headerOwner names the node that has the session, in a response with status 421 to
-	// another node.
-	headerOwner = "Mcp-Session-Node"
-
-	// headerChecked says, in a request that a node has forwarded and in a response with status
-	// 421, that HandlerOptions.Check of a node has accepted the request.
-	headerChecked = "Mcp-Session-Checked"
-)
-
 // byNodeKey is the key in the context of a request that comes from another node.
 type byNodeKey struct{}
 

@@ -13,14 +13,6 @@ import (
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
-// A forwardingControl is the Exchange of a request of a session. If the request is for a
-// task that runs on another node, its server asks that node: the request itself cannot be
-// forwarded, because the session is here (ADR-0075).
-type forwardingControl struct {
-	control
-	*forwarder
-}
-
 // A forwarder sends requests of the server to other nodes, in the name of a client.
 type forwarder struct {
 	handler *Handler

@@ -19,7 +19,7 @@ func forwarding(t *testing.T, to http.Handler, lines ...string) transport.Forwar
 	h := newNamed(t, to)
 	h.maxFrame = 1000
 	r := newRequest(http.MethodPost, `{"its body":"was read"}`, lines...)
-	return forwardingControl{forwarder: &forwarder{h, r}}
+	return forwardingControl{Forwarder: &forwarder{h, r}}
 }
 
 func getTask(id string) transport.Outbound {

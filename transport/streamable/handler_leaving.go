@@ -9,7 +9,6 @@ import (
 	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
-	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
 const (
@@ -23,7 +22,7 @@ const (
 // shares its sessions, and there is such a node, such as the one that has forwarded the request. A
 // GET stream would keep this node from ending; its client comes back.
 func (a *arrival) leaves() bool {
-	if h := a.h; h.savings == nil || h.options.Router == nil || a.r.Method == http.MethodGet || !h.table.drains() {
+	if h := a.h; h.savings == nil || h.options.Router == nil || a.kind == get || !h.table.drains() {
 		return false
 	}
 	return a.byNode || !a.wasForwarded() && a.h.options.Router.Another(a.session) != ""
@@ -33,7 +32,7 @@ func (a *arrival) leaves() bool {
 // here. What belongs to a call that is under way is served here. Anything else another node serves,
 // when the session has no more calls under way. Who the sender is, that node checks.
 func (a *arrival) moveOn() (refused *refusal) {
-	if a.byNode && (a.r.ContentLength < 0 || a.r.ContentLength > web.SmallBody) { // the node has not kept the body
+	if a.byNode && !a.isShort() { // the node has not kept the body
 		return a.serveHere()
 	}
 	a.travels = true
@@ -58,11 +57,6 @@ func (a *arrival) moveOn() (refused *refusal) {
 		return misdirected("", false)
 	}
 	return a.travel(nil, "")
-}
-
-// receive reads the body of a request whose sender is not established yet.
-func (a *arrival) receive() (*body, *refusal) {
-	return a.h.room.receive(a.w, a.r, a.expected, web.ClientOf("", web.AddressOf(a.r)))
 }
 
 // staysHere reports whether a body belongs to what is under way on this node, or cannot be read.

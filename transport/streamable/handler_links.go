@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
@@ -122,3 +123,20 @@ func (i *ignored) WriteHeader(status int) { i.status = status }
 func (i *ignored) Write(text []byte) (int, error) { return len(text), nil }
 
 func (i *ignored) Flush() {}
+
+// open opens the stream of a request on a link, as soon as there is room for what the request takes.
+func (h *Handler) open(ctx context.Context, l *serverLink, w http.ResponseWriter, b *body) (*exchange, *refusal) {
+	taken, ok := h.served.take(ctx, b.due(), l.key.Client, len(b.frame)+int(b.Memory), b.Method == protocol.MethodListen)
+	switch {
+	case !ok && wait.IsClosed(h.stopped):
+		return nil, shuttingDown(b.requestID())
+	case !ok:
+		return nil, overloaded(b.requestID(), "too much is being served")
+	}
+	s, refused := l.openStream(w, b, taken, &h.options)
+	if refused != nil {
+		h.served.give(l.key.Client, taken)
+		return nil, refused
+	}
+	return s, nil
+}

@@ -60,3 +60,38 @@ func (p *pace) setDeadline(deadline time.Time) {
 	}
 	p.control.SetReadDeadline(deadline) // has no effect if the writer does not support deadlines
 }
+
+// An expectedBody is a body that must begin to arrive within web.BodyPatience.
+type expectedBody struct {
+	control http.ResponseController
+	since   time.Time
+	timeout time.Duration // the ReadTimeout of http.Server; 0: there is none
+}
+
+// expectBody sets the deadline for the first bytes of a body. If the handler responds
+// before it has read the body, net/http would first wait for the rest of the body, to
+// reuse the connection. To prevent that, expectBody marks the connection to be closed.
+func expectBody(w http.ResponseWriter, r *http.Request) expectedBody {
+	control, begun := *http.NewResponseController(w), time.Now()
+	timeout := readTimeout(r)
+	if r.ContentLength == 0 {
+		return expectedBody{control, begun, timeout}
+	}
+	deadline := web.BodyPatience
+	if timeout > 0 {
+		deadline = min(deadline, timeout)
+	}
+	control.SetReadDeadline(begun.Add(deadline)) // has no effect if the writer does not support deadlines
+	if r.ProtoMajor == 1 {
+		w.Header().Set("Connection", "close")
+	}
+	return expectedBody{control, begun, timeout}
+}
+
+// readTimeout returns http.Server.ReadTimeout, or 0 if there is none.
+func readTimeout(r *http.Request) time.Duration {
+	if srv, ok := r.Context().Value(http.ServerContextKey).(*http.Server); ok {
+		return max(srv.ReadTimeout, 0)
+	}
+	return 0
+}

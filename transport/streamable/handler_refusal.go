@@ -8,7 +8,6 @@ import (
 	"strconv"
 
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
-	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
@@ -29,25 +28,6 @@ type refusal struct {
 	elsewhere bool // another node serves the request, so nothing is refused
 	denied    bool // the sender may not do this
 	delivered bool // the link has the message, so its receiver tells how that ends
-}
-
-// audit tells the Auditor what is refused: each message of the body, or the HTTP request if
-// none could be read.
-func (h *Handler) audit(a *arrival, f *refusal) {
-	auditor, ok := h.acceptor.(transport.Auditor)
-	if !ok || f.abort || f.delivered || web.IsNil(h.acceptor) || !auditor.Audits() {
-		return
-	}
-	refusal := transport.Refusal{Origin: a.origin, Denied: f.denied, Status: f.status, Code: f.code, Err: errors.New(f.text), Since: a.expected.since}
-	if refusal.Origin == nil {
-		refusal.Origin = web.OriginOf(a.r, "")
-	}
-	for _, m := range a.body.messages() {
-		if refusal.Message = m; m == nil && !f.id.IsZero() {
-			refusal.Message = &jsonrpc.Message{ID: f.id}
-		}
-		auditor.Refused(refusal)
-	}
 }
 
 // soon is the value of Retry-After for a message that may be sent again, in seconds.
@@ -134,3 +114,6 @@ func misdirected(owner string, checked bool) *refusal {
 	}
 	return refused
 }
+
+// errCannotFlush reports a mistake in the program: middleware hides http.Flusher.
+var errCannotFlush = errors.New("streamable: " + web.CannotFlush)

@@ -3,38 +3,11 @@ package streamable
 import (
 	"cmp"
 	"slices"
-	"sync"
 
 	"github.com/bowline-mcp/bowline/telemetry"
 )
 
-// A sessionEnd says why a session has ended.
-type sessionEnd uint8
-
-const (
-	sessionClosed  sessionEnd = iota // the client, the server or the program has closed it
-	sessionEvicted                   // it was idle, and another session needed its place
-	sessionExpired                   // it was idle for too long
-	sessionEnds
-)
-
 var sessionEndNames = [sessionEnds]string{"closed", "evicted", "expired"}
-
-// refusals count what a handler has refused, by status.
-type refusals struct {
-	mu     sync.Mutex
-	counts map[int]uint64
-}
-
-// add counts a refusal. An aborted response has no status, and counts as 0.
-func (r *refusals) add(status int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.counts == nil {
-		r.counts = make(map[int]uint64)
-	}
-	r.counts[status]++
-}
 
 // Stats counts the sessions that exist and that have ended, the bytes that are held,
 // and the requests that were refused.

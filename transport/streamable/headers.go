@@ -112,3 +112,17 @@ func differs(header http.Header, name, want string, decode func(string) (string,
 }
 
 func verbatim(value string) (string, error) { return value, nil }
+
+// These are the headers between nodes.
+const (
+	// headerForwarded says that a request was already forwarded to a node.
+	headerForwarded = "Mcp-Session-Forwarded"
+
+	// headerOwner names the node that has the session, in a response with status 421 to
+	// another node.
+	headerOwner = "Mcp-Session-Node"
+
+	// headerChecked says, in a request that a node has forwarded and in a response with status
+	// 421, that HandlerOptions.Check of a node has accepted the request.
+	headerChecked = "Mcp-Session-Checked"
+)

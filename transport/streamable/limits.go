@@ -240,3 +240,6 @@ func (b *budget) grant() {
 		b.waiting = nil
 	}
 }
+
+// firstRead is how many bytes of a body may arrive before room is claimed.
+const firstRead = 4 << 10

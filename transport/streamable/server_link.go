@@ -67,8 +67,17 @@ type common struct {
 	unread   *web.Unread
 	served   *served
 	turns    *turn.Scheduler[share.Client]
-	table    *sessionTable
+	listed   linkTable
 	alarms   alarms
+}
+
+// A linkTable is where a handler finds its links. A link tells it when it ends. It must not be called with the mu of a link.
+type linkTable interface {
+	// remove removes a link that ends for a reason. It returns a channel that is closed when no request uses the link.
+	remove(l *serverLink, reason error) (unused <-chan struct{})
+
+	// drains reports whether the handler shuts down.
+	drains() bool
 }
 
 // A storedLink is the link of a session that is stored. Other links are no Keepers, so that their
@@ -232,7 +241,7 @@ func (l *serverLink) end(reason error, grace time.Duration) error {
 		<-ending.gone
 		return ending.left
 	}
-	if !web.EndWithin(l.table.remove(l, reason), grace, l.force) {
+	if !web.EndWithin(l.listed.remove(l, reason), grace, l.force) {
 		ending.left = errors.New("streamable: an HTTP request has not ended")
 	}
 	if goesOn := l.goesOn(reason); !goesOn && !l.isShared() {
@@ -249,7 +258,7 @@ func (l *serverLink) end(reason error, grace time.Duration) error {
 // goesOn reports whether the session of a link that ends for a reason goes on in another
 // process.
 func (l *serverLink) goesOn(reason error) bool {
-	return l.saved != nil && (reason == transport.ErrSessionMoved || reason == transport.ErrClosed && (l.table.drains() || l.saved.isTaken()))
+	return l.saved != nil && (reason == transport.ErrSessionMoved || reason == transport.ErrClosed && (l.listed.drains() || l.saved.isTaken()))
 }
 
 func (l *serverLink) beginEnd(reason error) (_ *serverEnding, first bool) {
@@ -335,3 +344,24 @@ func (l *serverLink) collectUnsent() []transport.Tag {
 	}
 	return unsent
 }
+
+// A clientKey identifies a client of an acceptor.
+type clientKey struct {
+	acceptor Acceptor
+	share.Client
+}
+
+// A use is what the table knows about a link. The table's mu guards it.
+type use struct {
+	requests  int32         // HTTP requests that use the link now
+	accepted  bool          // the acceptor bound it, so requests may use it
+	confirmed bool          // the client has used the session id that it got
+	removed   bool          // no further request may use it
+	idle      bool          // no request uses it, and it is in the lists of idle links
+	unused    chan struct{} // closed when no request uses the removed link; created by remove
+	since     time.Time     // when it became idle
+	places    [2]idlePlace  // in these lists: of the table, and of the client
+}
+
+// An idlePlace is the place of a link in an idleList: between its neighbours.
+type idlePlace struct{ before, after *serverLink }

@@ -159,3 +159,16 @@ func (q *sendQueue) writableDue() bool {
 	}
 	return due
 }
+
+// streamFrames is how many frames the stream of a request queues. If the client reads,
+// there are never so many, however quickly they are sent.
+const streamFrames = 16 << 10
+
+func (l *serverLink) newQueue() *sendQueue { return &sendQueue{link: l} }
+
+// newFrames returns a queue for the stream of a request.
+func (l *serverLink) newFrames() *sendQueue {
+	q := l.newQueue()
+	q.Frames = streamFrames
+	return q
+}

@@ -19,9 +19,6 @@ import (
 // that is written at once.
 const countedByServer = 2 << 10
 
-// errCannotFlush reports a mistake in the program: middleware hides http.Flusher.
-var errCannotFlush = errors.New("streamable: " + web.CannotFlush)
-
 // A response is one HTTP response. Send queues frames. The goroutine of the HTTP request
 // waits for them and writes them.
 type response struct {

@@ -101,17 +101,6 @@ func (n *numbering) attach(k kept) (s *exchange, head uint64, refused *refusal) 
 	return s, s.head, nil
 }
 
-// goOn writes the stored events of the stream up to an index, and then what follows.
-func (s *exchange) goOn(ctx context.Context, to *response, head uint64) *refusal {
-	err := transport.ErrPeerClosed
-	defer func() { s.retire(to, err, true) }()
-	to.begin()
-	if err = to.numbered.replay(ctx, head, false); err == nil {
-		err = to.stream(ctx, nil, func([]transport.Outbound) {})
-	}
-	return abortedBy(err)
-}
-
 // abortedBy aborts a response that has broken off, unless the client has disconnected.
 func abortedBy(err error) *refusal {
 	if err != nil && err != transport.ErrPeerClosed {
@@ -167,4 +156,12 @@ func (c control) Poll(after time.Duration) bool {
 	s.frames, to.after = s.link.newFrames(), after
 	s.leave(errPolled)
 	return true
+}
+
+// A forwardingControl is the Exchange of a request of a session. If the request is for a
+// task that runs on another node, its server asks that node: the request itself cannot be
+// forwarded, because the session is here (ADR-0075).
+type forwardingControl struct {
+	control
+	transport.Forwarder
 }

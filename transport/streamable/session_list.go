@@ -3,20 +3,7 @@ package streamable
 import (
 	"cmp"
 	"container/heap"
-	"time"
 )
-
-// A use is what the table knows about a link. The table's mu guards it.
-type use struct {
-	requests  int32         // HTTP requests that use the link now
-	accepted  bool          // the acceptor bound it, so requests may use it
-	confirmed bool          // the client has used the session id that it got
-	removed   bool          // no further request may use it
-	idle      bool          // no request uses it, and it is in the lists of idle links
-	unused    chan struct{} // closed when no request uses the removed link; created by remove
-	since     time.Time     // when it became idle
-	places    [2]idlePlace  // in these lists: of the table, and of the client
-}
 
 // A population is the links of one client, of the clients of one /48, or of all. The idle links of a client are in
 // lists, where the one that is idle longest is first.
@@ -151,9 +138,6 @@ func (r *ranking) Pop() any {
 // is in one list of the table and in one of its client. It stores its places in them
 // itself, because it is added and removed with each request. The zero value is empty.
 type idleList struct{ first, last *serverLink }
-
-// An idlePlace is the place of a link in an idleList: between its neighbours.
-type idlePlace struct{ before, after *serverLink }
 
 // These say which of a link's two places a list uses.
 const (

@@ -56,7 +56,7 @@ func TestIdleListsKeepTheirOrder(t *testing.T) {
 func TestIdlingAllocatesNothing(t *testing.T) {
 	o := HandlerOptions{}.withDefaults()
 	table := newSessionTable(&o)
-	l := &serverLink{session: "s", common: &common{table: table}}
+	l := &serverLink{session: "s", common: &common{listed: table}}
 	table.add(l)
 	defer table.close()
 	if !table.accepted(l) {

@@ -243,7 +243,7 @@ func TestMovedSessionIsNotUnknown(t *testing.T) {
 		if w := b.send("POST", session); w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "1" {
 			t.Errorf("got %d %v, want 503 with Retry-After: 1", w.Code, w.Header())
 		}
-		l.table.remove(l, transport.ErrSessionMoved)
+		l.listed.remove(l, transport.ErrSessionMoved)
 		l.told.Lose(transport.Loss{Reason: transport.ErrSessionMoved})
 	})
 }

@@ -3,12 +3,9 @@ package streamable
 import (
 	"context"
 	"errors"
-	"net/http"
 	"slices"
-	"sync"
 	"time"
 
-	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
@@ -18,114 +15,20 @@ import (
 const (
 	// restorePatience is how long a request waits until its session is here.
 	restorePatience = 5 * time.Second
-
-	// mostRestores is how many sessions are restored at a time.
-	mostRestores = 64
 )
 
-// restores are the sessions that are being restored: taken from the store, and begun again
-// at the server.
-type restores struct {
-	places  *share.Pool // keeps one client from delaying the others
-	ctx     context.Context
-	cancel  context.CancelFunc
-	running sync.WaitGroup
-
-	mu     sync.Mutex
-	all    map[string]*restore
-	failed bool // the store could not tell, when it was asked last
-	closed bool
-}
-
-func newRestores(stopped <-chan struct{}) *restores {
-	// shared: sessions that are restored from their store | mostRestores places | one | the request waits, and is refused with 503 | `HTTPSample.Refused`
-	all := &restores{places: share.New(mostRestores, 1, stopped), all: make(map[string]*restore)}
-	all.ctx, all.cancel = context.WithCancel(context.Background())
-	return all
-}
-
-// A restore is one attempt to restore a session, for the identity of the request that came
-// first.
-type restore struct {
-	identity string
-	done     chan struct{}
-	refused  *refusal // why the session was not restored; nil if it was. Set before done is closed
-	lost     bool     // another node has taken the session meanwhile; guarded by restores.mu
-}
-
-// join returns the attempt to restore a session, or nil after close. If it is the first, the
-// caller makes it, and then calls finish.
-func (all *restores) join(session, identity string) (_ *restore, first bool) {
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	if r := all.all[session]; r != nil || all.closed {
-		return r, false
-	}
-	all.running.Add(1)
-	r := &restore{identity: identity, done: make(chan struct{})}
-	all.all[session] = r
-	return r, true
-}
-
-func (all *restores) finish(session string, r *restore) {
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	delete(all.all, session)
-	close(r.done)
-	all.running.Done()
-}
-
-// close ends all attempts, and waits for them.
-func (all *restores) close() {
-	if all == nil {
-		return
-	}
-	all.mu.Lock()
-	all.closed = true
-	all.mu.Unlock()
-	all.cancel()
-	all.running.Wait()
-}
-
-// has reports whether a session is being restored.
-func (all *restores) has(session string) bool {
-	if all == nil {
-		return false
-	}
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	return all.all[session] != nil
-}
-
-// fails notes whether the store could tell, and reports whether it could not for the first time.
-func (all *restores) fails(failed bool) (first bool) {
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	first = failed && !all.failed
-	all.failed = failed
-	return first
-}
-
-// lose notes that another node has taken a session.
-func (all *restores) lose(session string) {
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	if r := all.all[session]; r != nil {
-		r.lost = true
-	}
-}
-
-func (all *restores) isLost(r *restore) bool {
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	return r.lost
+// A wanted session is one that a request names, and that is not here.
+type wanted struct {
+	session string
+	origin  *transport.Origin                          // the sender
+	choose  func(context.Context) (Acceptor, *refusal) // returns the server for the request
 }
 
 // restore restores the session that a request names, if it is not here and the store has it.
 // Requests of one session that come at the same time wait for one attempt.
-func (h *Handler) restore(r *http.Request, origin *transport.Origin) *refusal {
-	session := r.Header.Get(headerSession)
-	ctx, cancel := context.WithTimeout(r.Context(), restorePatience)
+func (h *Handler) restore(ctx context.Context, what wanted) *refusal {
+	session, origin := what.session, what.origin
+	ctx, cancel := context.WithTimeout(ctx, restorePatience)
 	defer cancel()
 	for !h.table.has(session) {
 		attempt, first := h.restores.join(session, origin.Identity)
@@ -133,7 +36,7 @@ func (h *Handler) restore(r *http.Request, origin *transport.Origin) *refusal {
 			return shuttingDown(jsonrpc.ID{})
 		}
 		if first {
-			h.attempt(attempt, r, origin)
+			h.attempt(ctx, attempt, what)
 		} else if refused := h.await(ctx, attempt); refused != nil {
 			return refused
 		}
@@ -163,33 +66,33 @@ func (h *Handler) await(ctx context.Context, attempt *restore) *refusal {
 
 // attempt restores a session. It does not end when the client leaves, because others may
 // wait for it.
-func (h *Handler) attempt(to *restore, r *http.Request, origin *transport.Origin) {
-	session := r.Header.Get(headerSession)
-	defer h.restores.finish(session, to)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), restorePatience)
+func (h *Handler) attempt(ctx context.Context, to *restore, what wanted) {
+	defer h.restores.finish(what.session, to)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), restorePatience)
 	defer cancel()
 	defer context.AfterFunc(h.restores.ctx, cancel)()
-	to.refused = h.take(r.WithContext(ctx), session, origin)
+	to.refused = h.take(ctx, what)
 	if h.restores.isLost(to) {
-		h.lost(session)
+		h.lost(what.session)
 	}
 }
 
 // take takes a session from the store, and begins it again at its server.
-func (h *Handler) take(r *http.Request, session string, origin *transport.Origin) *refusal {
+func (h *Handler) take(ctx context.Context, what wanted) *refusal {
+	session, origin := what.session, what.origin
 	if h.table.drains() {
 		return shuttingDown(jsonrpc.ID{})
 	}
-	a, refused := h.choose(r, jsonrpc.ID{})
+	a, refused := what.choose(ctx)
 	if refused != nil {
 		return refused
 	}
 	client := web.ClientOf(origin.Identity, origin.Address())
-	if claim := h.restores.places.Claim(client, 1); claim != nil && !claim.Wait(r.Context()) {
+	if claim := h.restores.places.Claim(client, 1); claim != nil && !claim.Wait(ctx) {
 		return overloaded(jsonrpc.ID{}, "too many sessions are being restored")
 	}
 	defer h.restores.places.Give(client, 1)
-	record, err := h.savings.store.Take(r.Context(), session, origin.Identity)
+	record, err := h.savings.store.Take(ctx, session, origin.Identity)
 	if refused := h.notTaken(err); refused != nil {
 		return refused
 	}
@@ -202,7 +105,7 @@ func (h *Handler) take(r *http.Request, session string, origin *transport.Origin
 		saved.end(false)
 		return &refusal{unknown: true}
 	}
-	return h.replay(h.newRestored(clientKey{a, client}, saved, origin), r, origin)
+	return h.replay(ctx, h.newRestored(clientKey{a, client}, saved, origin), origin)
 }
 
 // notTaken returns what an error of SessionStore.Take says about a session. Err may be nil.
@@ -250,7 +153,7 @@ func (h *Handler) newRestored(key clientKey, saved *savedSession, origin *transp
 
 // replay begins a session again at its server, and then lets requests use it. If it fails for
 // a reason that may pass, anyone may take the session. Otherwise the session has ended.
-func (h *Handler) replay(l *serverLink, r *http.Request, origin *transport.Origin) *refusal {
+func (h *Handler) replay(ctx context.Context, l *serverLink, origin *transport.Origin) *refusal {
 	if refused := h.addLink(l, jsonrpc.ID{}); refused != nil {
 		l.saved.end(true)
 		return refused
@@ -265,12 +168,12 @@ func (h *Handler) replay(l *serverLink, r *http.Request, origin *transport.Origi
 		return shuttingDown(jsonrpc.ID{})
 	}
 	record := &l.saved.record // nobody changes these parts of it
-	version, rejected := h.initializeAs(r.Context(), l, slices.Clone(record.Initialize), origin)
+	version, rejected := h.initializeAs(ctx, l, slices.Clone(record.Initialize), origin)
 	if rejected || version != "" && version != record.Version {
 		l.saved.end(false)
 		return &refusal{unknown: true}
 	}
-	if version == "" || l.initialized(r.Context(), origin) != nil {
+	if version == "" || l.initialized(ctx, origin) != nil {
 		return moving(jsonrpc.ID{})
 	}
 	if isOpen = h.table.accepted(l); !isOpen {
@@ -280,16 +183,4 @@ func (h *Handler) replay(l *serverLink, r *http.Request, origin *transport.Origi
 	h.table.confirm(l)
 	h.table.leave(l)
 	return nil
-}
-
-// lost ends this node's copy of a session that another node has taken.
-func (h *Handler) lost(session string) {
-	if h.restores == nil {
-		return
-	}
-	h.restores.lose(session)
-	if l := h.table.lookup(session); l != nil && l.saved != nil {
-		l.saved.lose()
-		l.end(transport.ErrSessionMoved, 0)
-	}
 }

@@ -174,7 +174,7 @@ func TestSessionsAreSharedLikeTheModel(t *testing.T) {
 		begin := func(t *rapid.T, client string, size int, shared bool) {
 			number++
 			l := &plainLink{client: client, places: max(1, (size+99)/100)}
-			l.serverLink = &serverLink{key: clientKey{Client: share.Client{Network: client}}, size: int32(size), common: &common{table: table}}
+			l.serverLink = &serverLink{key: clientKey{Client: share.Client{Network: client}}, size: int32(size), common: &common{listed: table}}
 			if l.session = fmt.Sprint(number); shared {
 				l.session, l.worth, l.places, l.size = "", 1, 1, 0
 				if table.shared[l.key] != nil {

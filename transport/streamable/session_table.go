@@ -36,12 +36,6 @@ type sessionTable struct {
 	ended    [sessionEnds]uint64
 }
 
-// A clientKey identifies a client of an acceptor.
-type clientKey struct {
-	acceptor Acceptor
-	share.Client
-}
-
 func newSessionTable(o *HandlerOptions) *sessionTable {
 	// shared: sessions | HandlerOptions.MaxSessions places of bytesPerPlace | one | an idle session of whom has most ends; if none is idle, 503 and -32050 | `HTTPSample.Ended`, `HTTPSample.Refused`
 	return &sessionTable{
@@ -379,3 +373,13 @@ func (t *sessionTable) close() (used, idle []*serverLink) {
 	}
 	return used, idle
 }
+
+// A sessionEnd says why a session has ended.
+type sessionEnd uint8
+
+const (
+	sessionClosed  sessionEnd = iota // the client, the server or the program has closed it
+	sessionEvicted                   // it was idle, and another session needed its place
+	sessionExpired                   // it was idle for too long
+	sessionEnds
+)
