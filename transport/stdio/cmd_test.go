@@ -32,8 +32,8 @@ func TestCommandTakesTheSettingsOfACmd(t *testing.T) {
 		p.want("[-x] " + dir + " of the Cmd added")
 		p.close(hangGuard)
 	}
-	if command.Traits().Name != strings.TrimSuffix(filepath.Base(self.Path), ".exe") {
-		t.Errorf("got the name %s", command.Traits().Name)
+	if !command.Traits().StartsProcess || command.Traits().Name != strings.TrimSuffix(filepath.Base(self.Path), ".exe") {
+		t.Errorf("got the traits %+v, want the name of the program, which starts a process", command.Traits())
 	}
 	if len(pids) != 2 || pids[0] == pids[1] || cmd.Process != nil {
 		t.Errorf("got the processes %v and the Cmd's own process %v, want two and none", pids, cmd.Process)
@@ -63,7 +63,8 @@ func TestCmdsThatCannotBeUsed(t *testing.T) {
 	started := exec.Command(roleCommand(t, "exit").Path)
 	started.Process = new(os.Process)
 	for want, command := range map[string]*Command{
-		"both a Cmd and a Path":  {Cmd: exec.Command("x"), Path: "y"},
+		`"/x": both a Cmd and`:   {Cmd: &exec.Cmd{Path: "/x"}, Path: "y"},
+		`"/x": the Cmd has bee`:  {Cmd: &exec.Cmd{Path: "/x", Stdin: strings.NewReader("")}},
 		"or Args are given":      {Cmd: exec.Command("x"), Args: []string{"y"}},
 		"has been started":       {Cmd: started},
 		"these are the link's":   {Cmd: &exec.Cmd{Path: "x", Stdin: strings.NewReader("")}},

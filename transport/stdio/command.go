@@ -396,7 +396,7 @@ func (l *child) firstEnd() error {
 // endProcess returns when the process has exited, or cannot be killed.
 func (l *child) endProcess(reason error) {
 	l.writer.finish()
-	if reason != nil && reason != transport.ErrClosed && !escalate(l.exited, brokenGrace, l.process.ask, l.process.kill) {
+	if reason != transport.ErrClosed && !escalate(l.exited, brokenGrace, l.process.ask, l.process.kill) {
 		l.abandoned.Fire()
 	}
 	select {

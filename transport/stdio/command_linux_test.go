@@ -35,3 +35,16 @@ func TestChildIsNotReapedBeforeStartedReturns(t *testing.T) {
 	p.close(0)
 	p.wantReaped()
 }
+
+// A link takes five descriptors: three pipes, the socket that ends its processes with this one, and the process.
+//
+// Guarantees: G-0014.11
+func TestDescriptorsOfALink(t *testing.T) {
+	open(t, roleCommand(t, "echo")).close(hangGuard) // opens the descriptors of the poller
+	before := descriptors(t)
+	p := open(t, roleCommand(t, "echo"))
+	if taken := len(descriptors(t)) - len(before); taken > 5 {
+		t.Errorf("a link takes %d descriptors, want 5 at most", taken)
+	}
+	p.close(hangGuard)
+}

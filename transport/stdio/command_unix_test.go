@@ -45,6 +45,10 @@ func TestFailedStartsHaveHints(t *testing.T) {
 		return path
 	}
 	t.Chdir(directory)
+	if err := os.Mkdir("sh in a directory", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	script("sh in a directory/below", "#!/no/such/shell\n")
 	for _, c := range []struct {
 		command Command
 		cause   error
@@ -54,9 +58,12 @@ func TestFailedStartsHaveHints(t *testing.T) {
 		{Command{Path: "/bin/sh -c true"}, fs.ErrNotExist, `it is a whole command line: the program is "/bin/sh", and each argument belongs in Args, or in args of an mcp.json`},
 		{Command{Path: "no-such-program -y x"}, exec.ErrNotFound, ""},
 		{Command{Path: "no-such-program"}, exec.ErrNotFound, ""},
+		{Command{Path: "sh in a directory"}, exec.ErrNotFound, `it is a whole command line: the program is "sh", and each argument belongs in Args, or in args of an mcp.json`},
 		{Command{Path: script("plain", "echo hello\n")}, syscall.ENOEXEC, "it is neither a script whose first line is like #!/bin/sh, nor a program for " + runtime.GOOS + " on " + runtime.GOARCH},
 		{Command{Path: script("lost", "#!/no/such/shell -e\n")}, fs.ErrNotExist, `its first line names the interpreter "/no/such/shell", which does not exist`},
 		{Command{Path: script("dos", "#!/bin/sh\r\n")}, fs.ErrNotExist, `its first line names the interpreter "/bin/sh\r", which does not exist`},
+		{Command{Path: "./below", Dir: filepath.Join(directory, "sh in a directory")}, fs.ErrNotExist, `its first line names the interpreter "/no/such/shell", which does not exist`},
+		{Command{Path: filepath.Join(directory, "lost"), Dir: t.TempDir()}, fs.ErrNotExist, `its first line names the interpreter "/no/such/shell", which does not exist`},
 		{Command{Path: "./lost", Dir: directory}, fs.ErrNotExist, `its first line names the interpreter "/no/such/shell", which does not exist`},
 		{Command{Path: "/bin/sh", Dir: filepath.Join(directory, "none")}, fs.ErrNotExist, ""},
 		{Command{Path: "sh", Dir: filepath.Join(directory, "none")}, fs.ErrNotExist, ""},
@@ -98,10 +105,26 @@ func TestChildThatLeavesItsGroupIsEnded(t *testing.T) {
 	said := socket.accept(t)
 	p.want(`"ready"`)
 	t.Cleanup(func() { p.Link.(*child).process.child.Kill() }) // if the link does not
+	p.Link.(*child).process.ask()                              // as a link does that is lost while it is closed
 	p.close(time.Second)
 	p.wantReaped()
 	if got, err := io.ReadAll(said); err != nil || string(got) != "asked\n" {
 		t.Errorf("the child said %q, %v, want that it was asked to end, once", got, err)
+	}
+}
+
+// If the program has reaped the child itself, how it ended is unknown.
+//
+// Guarantees: G-0014.9
+func TestAChildThatTheProgramHasReaped(t *testing.T) {
+	command := roleCommand(t, "exit")
+	command.Started = func(pid int) {
+		if _, err := syscall.Wait4(pid, nil, 0, nil); err != nil {
+			t.Error(err)
+		}
+	}
+	if exit := lossAs[*transport.ExitError](open(t, command)); exit.Status != -1 || exit.Signal != "" {
+		t.Errorf("got the reason %+v, want no status and no signal", exit)
 	}
 }
 

@@ -8,8 +8,11 @@ import (
 	"io"
 	"net"
 	"os"
+	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/bowline-mcp/bowline/transport"
 )
@@ -97,5 +100,40 @@ func TestFilesThatCannotBeTakenOver(t *testing.T) {
 		if err := other.Close(); !errors.Is(err, os.ErrClosed) {
 			t.Errorf("the other stream was left open; Close returned %v", err)
 		}
+	}
+}
+
+// After a link of the standard streams, a pipe that other processes share blocks again, as they expect.
+//
+// Guarantees: G-0014.11
+func TestStandardStreamsBlockAgain(t *testing.T) {
+	var ends [2]int
+	if err := syscall.Pipe(ends[:]); err != nil {
+		t.Fatal(err)
+	}
+	in, w := os.NewFile(uintptr(ends[0]), "in"), os.NewFile(uintptr(ends[1]), "out")
+	defer closeAll([]*os.File{in, w})
+	stdin := os.Stdin
+	os.Stdin = in
+	defer func() { os.Stdin = stdin }()
+	blocks := func() bool {
+		flags, err := unix.FcntlInt(uintptr(ends[0]), unix.F_GETFL, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return flags&unix.O_NONBLOCK == 0
+	}
+	out, far := net.Pipe()
+	defer far.Close()
+	link, err := (&Server{Out: out}).Open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	during := blocks()
+	if err := closeWithin(t, link, hangGuard); err != nil {
+		t.Error(err)
+	}
+	if during || !blocks() {
+		t.Errorf("it blocks while the link is open: %t, and after that: %t; want false and true", during, blocks())
 	}
 }

@@ -33,12 +33,9 @@ func ownFile(original *os.File) (*file, error) {
 		return nil, fmt.Errorf("stdio: duplicate %s: %w", original.Name(), err)
 	}
 	if info.Mode()&(os.ModeNamedPipe|os.ModeSocket) != 0 {
-		err = f.makeNonblocking(descriptor)
+		f.unblock = makeNonblocking(descriptor)
 	}
-	if f.File = os.NewFile(uintptr(descriptor), original.Name()); err != nil {
-		f.File.Close()
-		return nil, fmt.Errorf("stdio: make %s non-blocking: %w", original.Name(), err)
-	}
+	f.File = os.NewFile(uintptr(descriptor), original.Name())
 	return f, nil
 }
 
@@ -55,13 +52,10 @@ func (f *file) control(call func(fd uintptr) (int, error)) (result int, err erro
 	return result, err
 }
 
-func (f *file) makeNonblocking(descriptor int) error {
+// makeNonblocking reports whether the descriptor was blocking.
+func makeNonblocking(descriptor int) bool {
 	flags, err := unix.FcntlInt(uintptr(descriptor), unix.F_GETFL, 0)
-	if err != nil || flags&unix.O_NONBLOCK != 0 {
-		return err
-	}
-	f.unblock = true
-	return unix.SetNonblock(descriptor, true)
+	return err == nil && flags&unix.O_NONBLOCK == 0 && unix.SetNonblock(descriptor, true) == nil
 }
 
 // Close closes the duplicate and the original. A standard stream of the process

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"strconv"
 	"strings"
 	"unicode"
@@ -101,7 +102,7 @@ func (r *headerReader) next() ([]byte, error) {
 			return nil, err
 		case length > int64(r.limit):
 			r.skip = length
-			return nil, &transport.OversizedError{Limit: r.limit, Size: int(min(length, 1<<31-1))}
+			return nil, &transport.OversizedError{Limit: r.limit, Size: int(min(length, math.MaxInt))}
 		case length > 0:
 			return r.body(int(length))
 		}
@@ -114,13 +115,9 @@ func (r *headerReader) buffered() bool { return false }
 
 // discard skips a refused frame.
 func (r *headerReader) discard() error {
-	for r.skip > 0 {
-		n, err := r.from.Discard(int(min(r.skip, readAhead)))
-		if r.skip -= int64(n); err != nil {
-			return cutOff(err)
-		}
-	}
-	return nil
+	n, err := io.CopyN(io.Discard, r.from, r.skip)
+	r.skip -= n
+	return cutOff(err)
 }
 
 // header reads a header up to its empty line, and returns the length of the frame. It

@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"math"
 	"net"
 	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"pgregory.net/rapid"
 
@@ -54,11 +56,51 @@ func TestHeaders(t *testing.T) {
 		strings.Repeat("X: x\r\n", 700):                                                         {long},
 		strings.Repeat("\n", 4097):                                                              {long},
 		"Content-Length: 1\r\n\r\n1" + strings.Repeat("x", 5000):                                {"1", long},
+		"X-2: y\r\nContent-Length: 1\r\n\r\n1":                                                  {"1"},
+		"Content-Length: 1\r\n\r\n1\ufeffContent-Length: 1\r\n\r\n1":                            {"1", "expected NAME: VALUE"},
 	} {
 		got := readFramed(ContentLength.reader(strings.NewReader(stream), 4))
 		if !slices.EqualFunc(got, want, strings.HasSuffix) {
 			t.Errorf("%.80q: got %q, want %q", stream, got, want)
 		}
+	}
+}
+
+// The error for a header shows the beginning of a long line.
+//
+// Guarantees: G-0008.7
+func TestHeaderErrorsAreShort(t *testing.T) {
+	for line, want := range map[string]string{
+		strings.Repeat("x", 1000):           strings.Repeat("x", 80),
+		"X: " + strings.Repeat("x", 10_000): "X: " + strings.Repeat("x", 77),
+		"ready":                             "ready",
+	} {
+		_, err := ContentLength.reader(strings.NewReader(line+"\n"), 4).next()
+		if wrong := (*HeaderError)(nil); !errors.As(err, &wrong) || wrong.Header != want {
+			t.Errorf("%.80q: got %v, want a HeaderError for %q", line, err, want)
+		}
+	}
+}
+
+// The refusal of a frame says how long it is, also when no int32 can.
+//
+// Guarantees: G-0008.8
+func TestRefusalsNameTheLength(t *testing.T) {
+	const announced = 5_000_000_000
+	_, err := ContentLength.reader(strings.NewReader("Content-Length: 5000000000\r\n\r\n"), 4).next()
+	if long := (*transport.OversizedError)(nil); !errors.As(err, &long) || int64(long.Size) != min(announced, math.MaxInt) {
+		t.Errorf("got %v, want an OversizedError with the size %d", err, announced)
+	}
+}
+
+// A frame is whole although the read that completes it also says that the stream has ended.
+//
+// Guarantees: G-0008.6
+func TestTheLastReadCompletesAFrame(t *testing.T) {
+	frame := strings.Repeat("x", 3*maxHeader)
+	stream := iotest.DataErrReader(strings.NewReader(ContentLength.before([]byte(frame)) + frame))
+	if got := readFramed(ContentLength.reader(stream, len(frame))); !slices.Equal(got, []string{frame}) {
+		t.Errorf("got %.80q, want the frame of %d bytes", got, len(frame))
 	}
 }
 

@@ -16,5 +16,9 @@ func (p *process) wait() (*os.ProcessState, error) {
 	defer p.mu.Unlock()
 	p.reaped = true
 	p.watch.close()
-	return p.child.Wait()
+	state, err := p.child.Wait()
+	if err != nil { // the program has reaped it
+		_ = p.child.Release() // Wait has kept its descriptor
+	}
+	return state, err
 }

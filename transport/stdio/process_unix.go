@@ -69,7 +69,7 @@ func (p *process) signal(sig syscall.Signal) {
 
 // exitStatus returns the exit status, or -1 and the name of the signal.
 func exitStatus(state *os.ProcessState) (status int, signal string) {
-	if ws, ok := state.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+	if ws, _ := state.Sys().(syscall.WaitStatus); ws.Signaled() {
 		return -1, ws.Signal().String()
 	}
 	return state.ExitCode(), ""
