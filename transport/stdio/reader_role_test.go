@@ -227,3 +227,19 @@ func TestWatchdogStopsOnAnIdleLink(t *testing.T) {
 		end()
 	})
 }
+
+// A check that was under way when the link ended does not start the watchdog again.
+//
+// Guarantees: G-0055.4
+func TestWatchdogStaysStopped(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var role readerRole
+		next := func() { t.Error("another goroutine reads after the end") }
+		role.beginCall(next)
+		role.stop()
+		role.watch(next)
+		if role.timer.Stop() {
+			t.Error("the watchdog runs after the end of its link")
+		}
+	})
+}

@@ -72,8 +72,7 @@ func (s *stderr) pass(chunk []byte) {
 	case s.chunks <- bytes.Clone(chunk):
 	case <-timeout.C:
 		s.stuck = true
-	case <-s.stop.Wait():
-		s.stuck = true
+	case <-s.stop.Wait(): // for good
 	}
 }
 

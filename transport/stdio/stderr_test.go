@@ -25,7 +25,9 @@ func TestTailKeepsTheLastLines(t *testing.T) {
 		for _, size := range rapid.SliceOfN(rapid.IntRange(0, 3*tailSize), 0, 6).Draw(t, "sizes") {
 			chunk := []byte(strings.Repeat(rapid.SampledFrom([]string{"x", "line\n"}).Draw(t, "text"), size))[:size]
 			all = append(all, chunk...)
-			kept.add(chunk)
+			if kept.add(chunk); len(kept.kept) > 2*tailSize {
+				t.Fatalf("%d bytes are kept, want %d at most", len(kept.kept), 2*tailSize)
+			}
 		}
 		if got, want := kept.String(), lastLines(all); got != want {
 			t.Fatalf("got %d bytes %.60q, want %d %.60q", len(got), got, len(want), want)
@@ -136,4 +138,19 @@ func lastLines(all []byte) string {
 		return string(lines)
 	}
 	return string(last)
+}
+
+// Without a writer, a child that writes much to standard error is not delayed.
+//
+// Guarantees: G-0014.13
+func TestStderrWithoutAWriterDelaysNobody(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s, began := new(stderr), time.Now()
+		for range 2 * copyQueue {
+			s.pass([]byte("line\n"))
+		}
+		if took := time.Since(began); took > 0 {
+			t.Errorf("it took %v, want no time", took)
+		}
+	})
 }
