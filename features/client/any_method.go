@@ -1,10 +1,8 @@
 package client
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 
 	"github.com/bowline-mcp/bowline/features/internal/tracing"
@@ -56,7 +54,7 @@ func (s *Session) sendRaw(ctx context.Context, name string, raw json.RawMessage)
 	}
 	c := &outgoing[rawParams, json.RawMessage, *rawParams]{method: any, session: s.session, params: params, options: s.options}
 	request := c.options.request(name, c)
-	if known, ok := requests[name]; ok && known.countsByName() {
+	if known, ok := s.client.table.requests[name]; ok && known.countsByName() {
 		request.Target = subject
 	}
 	result, err := s.conn.Call(ctx, request)
@@ -98,28 +96,4 @@ func (s *Session) notifyRaw(ctx context.Context, method string, raw json.RawMess
 		raw = tracing.Inject(ctx, raw)
 	}
 	return explain(s.conn.Notify(ctx, method, raw))
-}
-
-// marshalParams encodes params, which must be an object or nothing. It returns nil
-// for nothing.
-func marshalParams(method string, params any) (json.RawMessage, error) {
-	raw, isRaw := params.(json.RawMessage)
-	if !isRaw && params != nil {
-		var err error
-		if raw, err = protocol.Marshal(params); err != nil {
-			return nil, refusedUnsent(method, invalid(err))
-		}
-	}
-	switch text := bytes.TrimSpace(raw); {
-	case len(text) == 0, string(text) == "null": // for example the encoding of a nil pointer
-		return nil, nil
-	case text[0] != '{':
-		return nil, refusedUnsent(method, invalid(errors.New("the params are no object")))
-	}
-	return raw, nil
-}
-
-func isObject(raw []byte) bool {
-	text := bytes.TrimLeft(raw, " \t\r\n")
-	return len(text) > 0 && text[0] == '{'
 }

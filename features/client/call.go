@@ -206,7 +206,7 @@ func (m *method[P, R, Q]) reuse(s *Session, e *cache.Entry[*peer]) (*R, attempt,
 // those that wait for a task. It writes the result of the first into into, which may be nil.
 func (m *method[P, R, Q]) callWithRounds(ctx context.Context, s *Session, params *P, into *R) (*R, attempt, error) {
 	result, last, err := m.roundTrip(ctx, s, params, into)
-	if m.relists && s.mirrors && refusesHeaders(err) && s.relist(ctx) == nil {
+	if err != nil && m.again != nil && m.again(ctx, s, err) {
 		result, last, err = m.roundTrip(ctx, s, params, nil)
 	}
 	if err == nil && m.asksIn(result) != nil && last.peer.Modern() && !s.options.ManualInput {
@@ -263,15 +263,6 @@ func (m *method[P, R, Q]) answerRounds(ctx context.Context, s *Session, params *
 			return nil, last, err
 		}
 	}
-}
-
-// copyOf returns a copy that may be changed, or an empty value for nil.
-func copyOf[P any](params *P) *P {
-	if params == nil {
-		return new(P)
-	}
-	copied := *params
-	return &copied
 }
 
 // roundTrip makes one request: it encodes, waits and decodes. The Conn calls back MakeMessage

@@ -2,76 +2,12 @@ package client
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
-	"syscall"
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
-	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
-	"github.com/bowline-mcp/bowline/transport"
 )
-
-// A ConnectError reports that Connect found no server. It matches ErrUnavailable, and
-// unwraps to Err and to Last: errors.Is and errors.As find a *transport.ExitError, for
-// instance, or exec.ErrNotFound.
-type ConnectError struct {
-	Name     string    // the name of the session
-	Attempts int       // how many times the session tried to connect
-	Since    time.Time // when the session began to connect
-	Last     Reason    // why the last attempt failed; zero if none has failed yet
-	Err      error     // why Connect gave up: Last, or the cause of the context's end
-}
-
-func (e *ConnectError) Error() string {
-	attempts := fmt.Sprintf("%d attempts since %s", e.Attempts, e.Since.Format(time.TimeOnly))
-	if e.Attempts == 1 {
-		attempts = "1 attempt since " + e.Since.Format(time.TimeOnly)
-	}
-	last := "the server has not answered"
-	if e.Last.Kind != "" {
-		last = e.Last.Error()
-	}
-	switch final := errors.As(e.Err, new(Reason)); {
-	case final && e.Attempts == 1:
-		return "client: connect: " + last
-	case final:
-		return fmt.Sprintf("client: connect: %s, after %s", last, attempts)
-	default:
-		return fmt.Sprintf("client: connect: %s; gave up after %s: %v", last, attempts, e.Err)
-	}
-}
-
-// Unwrap returns Err and Last.
-func (e *ConnectError) Unwrap() []error { return []error{e.Err, e.Last} }
-
-// MarshalJSON writes the error's text, and its fields in words.
-func (e *ConnectError) MarshalJSON() ([]byte, error) {
-	return json.Marshal(struct {
-		Error    string    `json:"error"`
-		Name     string    `json:"name,omitempty"`
-		Attempts int       `json:"attempts"`
-		Since    time.Time `json:"since"`
-		Last     Reason    `json:"last,omitzero"`
-	}{e.Error(), e.Name, e.Attempts, e.Since, e.Last})
-}
-
-// Is reports whether target is ErrUnavailable; ErrDenied, if the server denied
-// access or needs a login; or ErrTimedOut, if Connect ran out of time.
-func (e *ConnectError) Is(target error) bool {
-	switch target {
-	case ErrUnavailable:
-		return true
-	case ErrDenied:
-		return isDenied(e.Last)
-	case ErrTimedOut:
-		return errors.Is(e.Err, context.DeadlineExceeded)
-	default:
-		return false
-	}
-}
 
 // These limit Connect if its context has no deadline (ADR-0037).
 const (
@@ -100,14 +36,6 @@ func (s *session) patienceFor(status conn.Status) time.Duration {
 	default:
 		return max(connectPatience, least)
 	}
-}
-
-// isRefused reports whether the machine itself refused a connection: nothing listens at
-// the address, or there is no such host.
-func isRefused(err error) bool {
-	const onWindows = syscall.Errno(10061) // WSAECONNREFUSED
-	var lookup *net.DNSError
-	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, onWindows) || errors.As(err, &lookup) && lookup.IsNotFound
 }
 
 // awaitFirst waits for the first server.
@@ -200,44 +128,6 @@ func (s *session) isFinal(why conn.Reason) bool {
 		return true
 	default:
 		return own != nil && own(why)
-	}
-}
-
-// isHopeless reports whether a server could not be reached for a reason that waiting
-// does not remove.
-func isHopeless(why conn.Reason) bool {
-	if why.Kind == conn.CrashLooping {
-		errors.As(why.Err, &why)
-	}
-	switch why.Kind {
-	case conn.ExecutableMissing, conn.Incompatible, conn.AuthRequired, conn.Exited, conn.Malformed, conn.Oversized:
-		return true
-	}
-	var fault *jsonrpc.Error
-	var status *transport.StatusError
-	switch {
-	case errors.As(why.Err, &status):
-		return !mayPass(status.Status)
-	case errors.As(why.Err, &fault): // the server refused initialize
-		return fault.Code == jsonrpc.CodeMethodNotFound || fault.Code == jsonrpc.CodeInvalidParams || fault.Code == jsonrpc.CodeInvalidRequest
-	case errors.As(why.Err, new(*transport.StartError)):
-		var passing interface{ Temporary() bool }
-		return !errors.As(why.Err, &passing) || !passing.Temporary()
-	default:
-		return errors.Is(why.Err, transport.ErrUntrusted) || errors.As(why.Err, new(*ResultError)) || endedUnanswered(why.Err)
-	}
-}
-
-// mayPass reports whether an HTTP server that answers with this status may later work as
-// an MCP server: it is overloaded, starting or failing.
-func mayPass(status int) bool {
-	switch status {
-	case 408, 425, 429:
-		return true
-	case 501, 505: // the server does not support POST, or this version of HTTP
-		return false
-	default:
-		return status >= 500
 	}
 }
 

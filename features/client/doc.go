@@ -50,3 +50,25 @@
 // docs/guide/client.md is a guide to this package, and docs/guarantees.md says how to
 // list its guarantees.
 package client
+
+// The package is the API, and connects the rooms below it:
+//
+//	internal/restore   what a new server is asked for again, and who tries early after an outage
+//	internal/cache     what may be answered without the server
+//
+// Its files form three floors, and a file uses only those of its own floor and of lower ones. So a feature
+// is added on top, and none of the files below has to know it:
+//
+//	features   connect.go (New, with the table of methods.go), tools.go, list.go, resources.go, tasks.go, skills.go, questions.go
+//	a session  call.go and request.go: a call, from top to bottom, and what it sends
+//	           incoming.go: what the server sends; queue.go: the events that wait for the program
+//	           handshake.go, contact.go: how a server becomes ready; restore.go: a session as internal/restore sees it
+//	           session.go, client.go: what lives how long; middleware.go, any_method.go, options.go
+//	ground     errors.go, outcomes.go, events.go, notes.go, encoding.go: values, without a session
+//
+// A session owns its Conn, its restorer, its cache, its queue and its notes on tools, and the supervisor of its Conn
+// if Options names none. A Client owns the list of its sessions, and which of them wait for the same endpoint.
+//
+// A call runs on the goroutine of its caller, all stages of it, and so does the encoding of its frame, again for each
+// attempt. The handshake runs on a goroutine of the Conn. Notifications and questions come on goroutines of the Conn, too;
+// OnEvent runs on one that exists while events wait, and what is restored on another one. The Conn waits for all of these.

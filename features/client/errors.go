@@ -2,9 +2,12 @@ package client
 
 import (
 	"cmp"
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/protocol"
@@ -216,3 +219,80 @@ func invalid(err error) error { return &kindError{err, []error{ErrInvalid}} }
 func (e *kindError) Unwrap() error { return e.error }
 
 func (e *kindError) Is(target error) bool { return slices.Contains(e.kinds, target) }
+
+// A Reason says why a connection is in its state, or why it was lost.
+type Reason = conn.Reason
+
+// A ReasonKind is the kind of a Reason, for a switch.
+type ReasonKind = conn.ReasonKind
+
+// A ConnectError reports that Connect found no server. It matches ErrUnavailable, and
+// unwraps to Err and to Last: errors.Is and errors.As find a *transport.ExitError, for
+// instance, or exec.ErrNotFound.
+type ConnectError struct {
+	Name     string    // the name of the session
+	Attempts int       // how many times the session tried to connect
+	Since    time.Time // when the session began to connect
+	Last     Reason    // why the last attempt failed; zero if none has failed yet
+	Err      error     // why Connect gave up: Last, or the cause of the context's end
+}
+
+func (e *ConnectError) Error() string {
+	attempts := fmt.Sprintf("%d attempts since %s", e.Attempts, e.Since.Format(time.TimeOnly))
+	if e.Attempts == 1 {
+		attempts = "1 attempt since " + e.Since.Format(time.TimeOnly)
+	}
+	last := "the server has not answered"
+	if e.Last.Kind != "" {
+		last = e.Last.Error()
+	}
+	switch final := errors.As(e.Err, new(Reason)); {
+	case final && e.Attempts == 1:
+		return "client: connect: " + last
+	case final:
+		return fmt.Sprintf("client: connect: %s, after %s", last, attempts)
+	default:
+		return fmt.Sprintf("client: connect: %s; gave up after %s: %v", last, attempts, e.Err)
+	}
+}
+
+// Unwrap returns Err and Last.
+func (e *ConnectError) Unwrap() []error { return []error{e.Err, e.Last} }
+
+// MarshalJSON writes the error's text, and its fields in words.
+func (e *ConnectError) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		Error    string    `json:"error"`
+		Name     string    `json:"name,omitempty"`
+		Attempts int       `json:"attempts"`
+		Since    time.Time `json:"since"`
+		Last     Reason    `json:"last,omitzero"`
+	}{e.Error(), e.Name, e.Attempts, e.Since, e.Last})
+}
+
+// Is reports whether target is ErrUnavailable; ErrDenied, if the server denied
+// access or needs a login; or ErrTimedOut, if Connect ran out of time.
+func (e *ConnectError) Is(target error) bool {
+	switch target {
+	case ErrUnavailable:
+		return true
+	case ErrDenied:
+		return isDenied(e.Last)
+	case ErrTimedOut:
+		return errors.Is(e.Err, context.DeadlineExceeded)
+	default:
+		return false
+	}
+}
+
+func invalidParams(format string, args ...any) error {
+	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf(format, args...)}
+}
+
+// errNoAnswer is the error of a handler that returns neither an answer nor an error.
+var errNoAnswer = errors.New("client: the handler returned no answer")
+
+// methodNotFound returns the answer to a question for which the client has no handler.
+func methodNotFound(method string) error {
+	return &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "method not found: " + method}
+}

@@ -37,32 +37,6 @@ type requestMeta struct {
 	meta    json.RawMessage // the same in encoded form; equal bytes let a server recognize it
 }
 
-func (c *Client) encodeMeta() (m requestMeta, err error) {
-	if m.members, err = c.context.Members(); err == nil {
-		m.meta, err = protocol.Marshal(&c.context)
-	}
-	return m, err
-}
-
-func (c *Client) encodeDiscover() (json.RawMessage, error) {
-	said, err := c.meta()
-	if err != nil {
-		return nil, err
-	}
-	return protocol.AppendWithMeta(nil, new(protocol.DiscoverParams), said.meta)
-}
-
-// encodeInitialize asks for the newest legacy revision, unless the options name one.
-func (c *Client) encodeInitialize() (json.RawMessage, error) {
-	version := protocol.LatestLegacy
-	if protocol.IsLegacy(c.options.ProtocolVersion) {
-		version = c.options.ProtocolVersion
-	}
-	return protocol.Marshal(protocol.InitializeParams{
-		ProtocolVersion: version, Capabilities: c.options.capabilities(true), ClientInfo: c.info,
-	})
-}
-
 // Modern reports whether the server speaks a modern revision.
 func (p *peer) Modern() bool { return p.members != nil }
 
@@ -232,10 +206,6 @@ func (s *session) initializeAgain(ctx context.Context, incarnation *conn.Incarna
 	return err
 }
 
-// errNoModernVersion says that a server answers server/discover, but supports no modern
-// revision that this client supports.
-var errNoModernVersion = errors.New("client: no modern revision in common")
-
 // discover is the handshake of the modern revisions. It negotiates nothing: the server
 // describes itself, and every request describes its client (2026-07-28 server/discover).
 func (s *session) discover(ctx context.Context, incarnation *conn.Incarnation, patience time.Duration) error {
@@ -275,36 +245,6 @@ func (s *session) discover(ctx context.Context, incarnation *conn.Incarnation, p
 	}})
 }
 
-func decodeDiscover(raw json.RawMessage) (*protocol.DiscoverResult, error) {
-	result := new(protocol.DiscoverResult)
-	if err := unmarshalResult(raw, result); err != nil {
-		return nil, err
-	}
-	if err := checkType(result, nil); err != nil {
-		return nil, &ResultError{err}
-	}
-	if result.SupportedVersions == nil {
-		return nil, &ResultError{errors.New("it has no supportedVersions")}
-	}
-	return result, nil
-}
-
-// refusesOwnVersion reports whether a server refuses a revision that it lists as
-// supported. The client then asks once more (2026-07-28 basic/versioning).
-func refusesOwnVersion(outcome error, version string) bool {
-	return slices.Contains(supportedVersions(outcome), version)
-}
-
-// supportedVersions returns the revisions that a server lists when it refuses one.
-func supportedVersions(outcome error) []string {
-	var fault *jsonrpc.Error
-	var data protocol.UnsupportedVersionData
-	if !errors.As(outcome, &fault) || fault.Code != protocol.CodeUnsupportedVersion || protocol.Unmarshal(fault.Data, &data) != nil {
-		return nil
-	}
-	return data.Supported
-}
-
 // noCommonVersion continues with initialize, or ends the attempt.
 func (s *session) noCommonVersion(theirs []string) error {
 	if s.client.options.ProtocolVersion == "" && slices.ContainsFunc(theirs, protocol.IsLegacy) {
@@ -312,53 +252,4 @@ func (s *session) noCommonVersion(theirs []string) error {
 	}
 	return fmt.Errorf("%w: the server speaks %.200q, this client %s",
 		conn.ErrIncompatible, theirs, strings.Join(protocol.Versions(), ", "))
-}
-
-// serverInfo returns the server's name, or the zero value if it is missing or malformed.
-func serverInfo(meta protocol.Meta) (info protocol.Implementation) {
-	if protocol.Unmarshal(meta[protocol.MetaServerInfo], &info) != nil {
-		return protocol.Implementation{}
-	}
-	return info
-}
-
-// incompatible marks an outcome of server/discover that does not change by waiting.
-func incompatible(outcome error) error {
-	var fault *jsonrpc.Error
-	var status *transport.StatusError
-	if errors.As(outcome, &status) && (status.Status == 429 || status.Status >= 500) {
-		return outcome // the outcome has nothing to do with the server's revisions
-	}
-	if isLegacy(outcome) || errors.As(outcome, &fault) && fault.Code == protocol.CodeUnsupportedVersion {
-		return fmt.Errorf("%w: %w", conn.ErrIncompatible, outcome)
-	}
-	return outcome
-}
-
-// isLegacy reports whether server/discover shows that the server supports no modern
-// revision, or none that this client supports.
-func isLegacy(outcome error) bool {
-	var status *transport.StatusError
-	var fault *jsonrpc.Error
-	switch {
-	case outcome == nil:
-		return false
-	case errors.As(outcome, &status) && (status.Denied() || status.Overloaded()):
-		return false // the server does not answer this client, or not at present
-	case errors.Is(outcome, &jsonrpc.Error{Code: jsonrpc.CodeOverloaded}):
-		return false
-	case errors.Is(outcome, errNoModernVersion), errors.As(outcome, new(*ResultError)):
-		return true
-	case errors.As(outcome, &fault):
-		return !protocol.IsModernError(fault.Code) || slices.ContainsFunc(supportedVersions(fault), protocol.IsLegacy)
-	default:
-		return status != nil || endedUnanswered(outcome) || errors.Is(outcome, conn.ErrTimedOut)
-	}
-}
-
-// endedUnanswered reports whether the server properly ended the stream of the request
-// without an answer, while the link is still open.
-func endedUnanswered(outcome error) bool {
-	var why conn.Reason
-	return errors.As(outcome, &why) && why.Kind == conn.StreamLost && errors.Is(why, transport.ErrPeerClosed)
 }

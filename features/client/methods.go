@@ -3,88 +3,17 @@ package client
 import (
 	"context"
 	"encoding/json"
-	"errors"
 
 	"github.com/bowline-mcp/bowline/protocol"
-	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A method describes one request that a session makes: its params P and its result R.
-// protocol.MethodInfo contains what the protocol says about it: its revisions, and the
-// capability that it needs.
-type method[P, R any, Q requestParams[P]] struct {
-	protocol.Method
-	traits[P, R]
-}
+// This file is the table of what client and server say to each other. Only New uses the table as a
+// whole, so the stages of a call know no method, and a method may use anything of a session.
 
-// traits are what a row of the table adds to protocol.MethodInfo.
-type traits[P, R any] struct {
-	// repeatable says that the server may execute the request twice without harm.
-	repeatable bool
-
-	// name returns what the request is about, for the transport: the tool, the
-	// prompt or the resource. Nil: nothing.
-	name func(*P) string
-
-	// counts says that metrics may count by this name, because there are few different
-	// ones.
-	counts bool
-
-	// check refuses a result that lacks a required member. Nil: none is required.
-	check func(*R) error
-
-	// input and required give access to the members of a method that a server may
-	// answer with input_required (2026-07-28 basic/patterns/mrtr). Nil: it may not.
-	input    func(*P) *protocol.InputParams
-	required func(*R) *protocol.InputRequired
-
-	// adjust changes the options of one call. Nil: no change.
-	adjust func(*session, *P, *CallOptions)
-
-	// arguments returns the arguments that the transport mirrors. Nil: none.
-	arguments func(*session, *P) *transport.Arguments
-
-	// relists says that the client lists the tools again if the server refuses the
-	// headers of a request, and then repeats the request, because the new list may say
-	// which headers are needed.
-	relists bool
-
-	// task stores the task that a call has become, and reports whether there is one.
-	// AsTask makes params ask a legacy server for a task, if the program wants one or
-	// the tool requires it, and the server supports tasks. It reports whether params now
-	// ask. Await waits for the task. Nil: the method never becomes a task.
-	task   func(r *R, raw json.RawMessage, modern bool) (became bool, err error)
-	asTask func(s *session, p *P, wanted, makes bool) bool
-	await  func(context.Context, *Session, *R) (*R, error)
-
-	// learn stores what later requests need from a result. Nil: nothing.
-	learn func(*session, *R)
-
-	// cached says which results may be kept and reused. Nil: none.
-	cached *cached[P, R]
-}
-
-// requestParams are params that carry _meta.
-type requestParams[P any] interface {
-	*P
-	SetMeta(key string, value json.RawMessage)
-	AddMeta(members protocol.Meta)
-	HasMeta() bool
-}
-
-func row[P, R any, Q requestParams[P]](name string, t traits[P, R]) *method[P, R, Q] {
-	info, _ := protocol.MethodInfo(name)
-	return &method[P, R, Q]{Method: info, traits: t}
-}
-
-// This is the table of requests that a session makes.
+// These are the requests that a program makes. Those of tasks and skills are in their files, and those
+// that a session needs itself beside the type method.
 var (
-	ping = row(protocol.MethodPing, traits[protocol.PingParams, protocol.EmptyResult]{repeatable: true})
-
-	// discover replaces ping in the modern revisions, which have no ping.
-	discover = row(protocol.MethodDiscover, traits[protocol.PingParams, protocol.EmptyResult]{repeatable: true})
-
 	listTools = row(protocol.MethodListTools, traits[protocol.ListToolsParams, protocol.ListToolsResult]{
 		repeatable: true,
 		check:      func(r *protocol.ListToolsResult) error { return present(r.Tools != nil, "tools") },
@@ -107,7 +36,7 @@ var (
 		arguments: func(s *session, p *protocol.CallToolParams) *transport.Arguments {
 			return s.mirroredArguments(p)
 		},
-		relists: true,
+		again: relist,
 		task: func(r *protocol.CallToolResult, raw json.RawMessage, modern bool) (_ bool, err error) {
 			r.Task, err = becameTask(raw, modern, r.Type())
 			return r.Task != nil, err
@@ -153,8 +82,6 @@ var (
 			hints: func(r *protocol.ReadResourceResult) *protocol.CacheableResult { return &r.CacheableResult },
 		},
 	})
-	subscribe   = row(protocol.MethodSubscribe, traits[protocol.SubscribeParams, protocol.EmptyResult]{repeatable: true})
-	unsubscribe = row(protocol.MethodUnsubscribe, traits[protocol.UnsubscribeParams, protocol.EmptyResult]{repeatable: true})
 
 	listPrompts = row(protocol.MethodListPrompts, traits[protocol.ListPromptsParams, protocol.ListPromptsResult]{
 		repeatable: true,
@@ -179,14 +106,10 @@ var (
 			return present(r.Completion.Values != nil, "completion values")
 		},
 	})
-	setLogLevel = row(protocol.MethodSetLogLevel, traits[protocol.SetLogLevelParams, protocol.EmptyResult]{repeatable: true})
 )
 
 // requests contains the rows by name, for the innermost handler.
-var requests = map[string]interface {
-	callInside(context.Context, *Request) (any, error)
-	countsByName() bool
-}{
+var requests = map[string]anyMethod{
 	ping.Name: ping, discover.Name: discover,
 	listTools.Name: listTools, callTool.Name: callTool,
 	listResources.Name: listResources, listResourceTemplates.Name: listResourceTemplates, readResource.Name: readResource,
@@ -200,21 +123,6 @@ var requests = map[string]interface {
 // send.
 func hasContent(r *protocol.CallToolResult) error {
 	return present(r.Content != nil || len(r.StructuredContent) > 0, "content")
-}
-
-func present(ok bool, member string) error {
-	if !ok {
-		return errors.New("it has no " + member)
-	}
-	return nil
-}
-
-// A question describes one request that a server makes.
-type question struct {
-	// offered reports whether the client has a handler for it.
-	offered func(*Options) bool
-	params  func() any // returns a new value for the params
-	answer  func(context.Context, *Session, any) (any, error)
 }
 
 // questions is the table of requests that a server makes: as requests in the legacy
@@ -243,10 +151,7 @@ var questions = map[string]question{
 
 // notifications is the table of notifications that a server sends, with their params and
 // their events. Any other notification becomes a Notification.
-var notifications = map[string]struct {
-	params func() any // returns a new value for the params
-	event  func(params any) Event
-}{
+var notifications = map[string]notification{
 	protocol.NotificationToolsListChanged:     {newNotificationParams, func(any) Event { return &ToolsChanged{} }},
 	protocol.NotificationPromptsListChanged:   {newNotificationParams, func(any) Event { return &PromptsChanged{} }},
 	protocol.NotificationResourcesListChanged: {newNotificationParams, func(any) Event { return &ResourcesChanged{} }},
@@ -270,8 +175,3 @@ var notifications = map[string]struct {
 }
 
 func newNotificationParams() any { return new(protocol.NotificationParams) }
-
-// methodNotFound returns the answer to a question for which the client has no handler.
-func methodNotFound(method string) error {
-	return &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "method not found: " + method}
-}

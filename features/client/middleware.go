@@ -151,7 +151,7 @@ func dispatch(ctx context.Context, r *Request) (any, error) {
 	case isRaw:
 		return r.Session.sendRaw(ctx, r.Method, raw)
 	}
-	if known, ok := requests[r.Method]; ok {
+	if known, ok := r.Session.client.table.requests[r.Method]; ok {
 		return known.callInside(ctx, r)
 	}
 	return nil, fmt.Errorf("client: %s: params are a %T, not a json.RawMessage", r.Method, r.Params)

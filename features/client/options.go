@@ -244,22 +244,6 @@ func (o *CallOptions) request(method string, messages conn.MessageMaker) conn.Re
 	return r
 }
 
-// progressTo returns a function that passes progress on. It ignores malformed progress,
-// as the specification asks.
-func progressTo(tell func(*protocol.ProgressParams)) func(json.RawMessage) {
-	return func(params json.RawMessage) {
-		var progress struct {
-			protocol.ProgressParams
-			Progress *float64 `json:"progress"` // a pointer, because the member may be absent
-		}
-		if protocol.Unmarshal(params, &progress) != nil || progress.Progress == nil {
-			return
-		}
-		progress.ProgressParams.Progress = *progress.Progress
-		tell(&progress.ProgressParams)
-	}
-}
-
 // capabilities returns what the client advertises.
 func (o *Options) capabilities(legacy bool) protocol.ClientCapabilities {
 	all := o.Capabilities

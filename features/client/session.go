@@ -68,12 +68,6 @@ type start struct {
 // and when it will try again.
 type Status = conn.Status
 
-// A Reason says why a connection is in its state, or why it was lost.
-type Reason = conn.Reason
-
-// A ReasonKind is the kind of a Reason, for a switch.
-type ReasonKind = conn.ReasonKind
-
 // SessionOf returns the session that a Conn belongs to, with Options.Calls. Use it
 // after you have found the Conn by its name, for instance in a registry.Registry. It
 // reports false for nil, for a Conn that no Client created, and for one whose Connect
@@ -367,3 +361,6 @@ func waitEnded(ctx context.Context) conn.Cause {
 		return conn.ShutDown
 	}
 }
+
+// view returns the session with the options of the client.
+func (s *session) view() *Session { return &Session{session: s, options: s.client.options.Calls} }

@@ -1,0 +1,251 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/protocol"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
+)
+
+// A handler serves the server's messages. The dialect answers pings.
+type handler struct{ session *session }
+
+// ServeNotification implements conn.Handler.
+func (h handler) ServeNotification(ctx context.Context, in *conn.Incoming) {
+	s := h.session
+	s.restore.SawEpoch(host{s}, in.Epoch)
+	if in.Method == protocol.NotificationAcknowledged {
+		s.restore.Acknowledged(host{s}, in)
+		return
+	}
+	s.cache.Receive(in.Method, in.Params)
+	r := &Request{Method: in.Method, Params: in.Params, Session: s.view(), Incoming: true, Notification: true}
+	if known, ok := s.client.table.notifications[in.Method]; ok {
+		r.Params = known.params()
+		err := protocol.UnmarshalParams(in.Params, r.Params)
+		if _, plain := r.Params.(*protocol.NotificationParams); err != nil && !plain {
+			return // a malformed notification is ignored, as the specification asks
+		}
+	}
+	if s.client.chain == nil {
+		s.receive(ctx, r)
+		return
+	}
+	_, _ = s.client.chain(ctx, r) // there is no answer to a notification
+}
+
+// receive handles a notification that has passed the middleware.
+func (s *session) receive(_ context.Context, r *Request) {
+	known, ok := s.client.table.notifications[r.Method]
+	if !ok {
+		raw, _ := r.Params.(json.RawMessage)
+		s.events.deliver(&Notification{Method: r.Method, Params: raw})
+		return
+	}
+	e := known.event(r.Params)
+	if updated, ok := e.(*ResourceUpdated); ok {
+		s.restore.Updated(updated.URI)
+	}
+	s.events.deliver(e)
+}
+
+// A notification describes one notification that a server sends.
+type notification struct {
+	params func() any // returns a new value for the params
+	event  func(params any) Event
+}
+
+// A question describes one request that a server makes.
+type question struct {
+	// offered reports whether the client has a handler for it.
+	offered func(*Options) bool
+	params  func() any // returns a new value for the params
+	answer  func(context.Context, *Session, any) (any, error)
+}
+
+// ServeRequest implements conn.Handler. Only legacy servers make requests.
+func (h handler) ServeRequest(ctx context.Context, in *conn.Incoming) (json.RawMessage, error) {
+	s := h.session.view()
+	q, ok := s.client.table.questions[in.Method]
+	if p := s.peer.Load(); !ok || !q.offered(&s.client.options) || p != nil && p.Modern() {
+		return nil, methodNotFound(in.Method)
+	}
+	params := q.params()
+	if err := protocol.UnmarshalParams(in.Params, params); err != nil {
+		return nil, invalidParams("%v", err)
+	}
+	result, err := s.ask(ctx, in, in.Method, params)
+	if err != nil && in.Method == protocol.MethodElicit && !errors.As(err, new(*jsonrpc.Error)) {
+		if ctx.Err() == nil {
+			s.tell(&NotAnswered{err})
+		}
+		result, err = &protocol.ElicitResult{Action: protocol.ElicitCancel}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return protocol.Marshal(result)
+}
+
+// ask passes a question from the server to the program, through the middleware. If the
+// question came with the answer to a call, in is nil.
+func (s *Session) ask(ctx context.Context, in *conn.Incoming, method string, params any) (any, error) {
+	r := &Request{Method: method, Params: params, Session: s, Incoming: true, asked: in}
+	if s.client.chain == nil {
+		return s.answer(ctx, r)
+	}
+	return s.client.chain(ctx, r)
+}
+
+// answer answers a question that has passed the middleware.
+func (s *Session) answer(ctx context.Context, r *Request) (any, error) {
+	q, ok := s.client.table.questions[r.Method]
+	if !ok || !q.offered(&s.client.options) {
+		return nil, methodNotFound(r.Method)
+	}
+	return q.answer(ctx, s, r.Params)
+}
+
+const (
+	// maxQuestions is how many questions one result may have.
+	maxQuestions = 64
+
+	// A server that asks nothing may still want the call to be repeated later. The delay
+	// is retryMin, and doubles each time up to retryMax (± 20 %).
+	retryMin = 100 * time.Millisecond
+	retryMax = 2 * time.Second
+)
+
+// answerFor answers the questions in the result of an attempt. When the server of that
+// attempt is lost, the context of the handlers ends, with the reason as its cause, and the
+// call ends as LinkLost unless they have answered nevertheless.
+func (s *Session) answerFor(ctx context.Context, method string, last attempt, all protocol.InputRequests) (protocol.InputResponses, error) {
+	asking, end := context.WithCancelCause(ctx)
+	watched := make(chan error, 1)
+	go func() { watched <- s.awaitLoss(asking, last.peer, end) }()
+	answers, err := s.answerAll(asking, all)
+	end(nil)
+	lost := <-watched
+	switch {
+	case err == nil:
+		return answers, nil
+	case lost == nil || ctx.Err() != nil:
+		return nil, interrupted(ctx, method, last.id, err)
+	}
+	cause := conn.LinkLost
+	if s.conn.State() == conn.Closing {
+		cause = conn.ShutDown
+	}
+	return nil, explain(&conn.CallError{Method: method, ID: last.id, Cause: cause, Delivery: conn.Sent, Err: fmt.Errorf("%w: %w", lost, err)})
+}
+
+// awaitLoss waits until a server is lost, and then calls end with the reason and returns it.
+// If the context ends first, it returns nil.
+func (s *Session) awaitLoss(ctx context.Context, of *peer, end context.CancelCauseFunc) error {
+	for {
+		status := s.conn.Status()
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case status.State == conn.Closing:
+			end(status.Reason)
+			return status.Reason
+		case !of.isCurrent(status):
+			end(status.LastFailure)
+			return status.LastFailure
+		}
+		select {
+		case <-status.Changed():
+		case <-ctx.Done():
+		}
+	}
+}
+
+// interrupted returns the error of a call whose questions were not answered.
+func interrupted(ctx context.Context, method string, id int64, err error) error {
+	cause := conn.Answered
+	if ctx.Err() != nil {
+		cause = waitEnded(ctx)
+	}
+	return explain(&conn.CallError{Method: method, ID: id, Cause: cause, Delivery: conn.Sent, Err: err})
+}
+
+// canAnswer refuses questions that the server must not ask.
+func (s *Session) canAnswer(asks *protocol.InputRequired) error {
+	switch {
+	case len(asks.InputRequests) == 0 && asks.RequestState == nil:
+		return errors.New("it asks for input without a question")
+	case len(asks.InputRequests) > maxQuestions:
+		return fmt.Errorf("it asks %d questions, and this client takes %d", len(asks.InputRequests), maxQuestions)
+	}
+	for key, question := range asks.InputRequests {
+		if !s.client.table.questions[question.Method()].offered(&s.client.options) {
+			return fmt.Errorf("it asks %s under %.100q, which this client did not declare", question.Method(), key)
+		}
+	}
+	return nil
+}
+
+// answerAll answers the questions of one round concurrently. If one fails, the others
+// are cancelled.
+func (s *Session) answerAll(ctx context.Context, all protocol.InputRequests) (protocol.InputResponses, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var mu sync.Mutex
+	var asking sync.WaitGroup
+	var failed error
+	answers := make(protocol.InputResponses, len(all))
+	for key, question := range all {
+		asking.Go(func() {
+			answer, err := s.askGuarded(ctx, question)
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err == nil:
+				answers[key] = answer
+			case failed == nil:
+				failed = &InputError{Key: key, Method: question.Method(), Err: err}
+				cancel(failed)
+			}
+		})
+	}
+	asking.Wait()
+	return answers, failed
+}
+
+// askGuarded asks one question. A panic becomes an error and is reported.
+func (s *Session) askGuarded(ctx context.Context, question protocol.InputRequest) (answer protocol.InputResponse, err error) {
+	returned := false
+	defer func() {
+		value := recover()
+		if value == nil && returned {
+			return
+		}
+		panicked := &conn.PanicError{Value: value, Stack: debug.Stack()}
+		s.conn.ReportPanic(question.Method(), panicked)
+		err = panicked
+	}()
+	result, err := s.ask(ctx, nil, question.Method(), question)
+	returned = true
+	if err != nil {
+		return nil, err
+	}
+	answer, ok := result.(protocol.InputResponse)
+	if !ok {
+		return nil, fmt.Errorf("client: middleware returned %T for %s", result, question.Method())
+	}
+	return answer, nil
+}
+
+// about varies d by up to a fifth, so that not all clients return at the same time.
+func about(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64()))
+}
