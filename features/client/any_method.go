@@ -47,7 +47,7 @@ func (s *Session) sendRaw(ctx context.Context, name string, raw json.RawMessage)
 		return nil, refusedUnsent(name, err)
 	}
 	info, _ := protocol.MethodInfo(name)
-	any := &method[rawParams, json.RawMessage, *rawParams]{Method: protocol.Method{Name: name, Since: protocol.Version20241105}}
+	any := &method[rawParams, json.RawMessage, *rawParams]{Method: protocol.Method{Name: name, Since: protocol.Versions()[0]}}
 	subject := info.NameOf(raw)
 	if subject != "" {
 		any.name = func(*rawParams) string { return subject }

@@ -69,7 +69,7 @@ func (p *peer) offers(m *protocol.Method) error {
 	switch {
 	case !m.In(version):
 		return fmt.Errorf("%w: revision %s has no %s", ErrUnsupported, version, m.Name)
-	case m.Name == protocol.MethodComplete && version == protocol.Version20241105:
+	case m.Name == protocol.MethodComplete && !protocol.Has(version, protocol.CompletionCapability):
 		return nil // this revision needs no capability for it
 	case p.Modern() && m.Extension != "":
 		if extension := "extensions." + m.Extension; !p.server.Capabilities.Has(extension) {
@@ -86,7 +86,7 @@ func (p *peer) offers(m *protocol.Method) error {
 // makesTasks reports whether a legacy server can turn tool calls into tasks.
 func (p *peer) makesTasks() bool {
 	tasks := p.server.Capabilities.Tasks
-	if tasks == nil || p.server.ProtocolVersion < protocol.Version20251125 {
+	if tasks == nil || !protocol.Has(p.server.ProtocolVersion, protocol.Tasks) {
 		return false
 	}
 	_, ok := tasks.Requests["tools"]["call"]

@@ -68,7 +68,7 @@ func (s *Session) elicit(ctx context.Context, p *protocol.ElicitParams) (*protoc
 		return &protocol.ElicitResult{Meta: result.Meta, Action: result.Action}, nil
 	}
 	filled := *result
-	lists := s.Server().ProtocolVersion >= protocol.Version20251125
+	lists := protocol.Has(s.Server().ProtocolVersion, protocol.ListFields)
 	if filled.Content, err = fillDefaults(result.Content, p.RequestedSchema, lists); err != nil {
 		return nil, fmt.Errorf("client: the answer cannot be read: %w", err)
 	}
@@ -149,7 +149,7 @@ func (s *Session) sample(ctx context.Context, p *protocol.CreateMessageParams) (
 		return nil, err
 	case result == nil:
 		return nil, errNoAnswer
-	case len(result.Content) != 1 && s.Server().ProtocolVersion < protocol.Version20251125:
+	case len(result.Content) != 1 && !protocol.Has(s.Server().ProtocolVersion, protocol.SamplingTools):
 		return inOneBlock(result)
 	}
 	return result, nil

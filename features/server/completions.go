@@ -68,7 +68,7 @@ func (cs *completions) note(added *settings) {
 // offered reports whether completion/complete is offered. 2024-11-05 has no capability
 // for it.
 func (cs *completions) offered(c *call) bool {
-	return c.offered.Completions != nil || c.Client.ProtocolVersion == protocol.Version20241105 && cs.used.Load()
+	return c.offered.Completions != nil || !protocol.Has(c.Client.ProtocolVersion, protocol.CompletionCapability) && cs.used.Load()
 }
 
 // complete returns proposals for the value of an argument.

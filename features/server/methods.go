@@ -122,7 +122,7 @@ func (s *Server) table() map[string]*method {
 func row[P, R any](name string, run func(ctx context.Context, c *call, params *P) (*R, error)) *method {
 	info, ok := protocol.MethodInfo(name)
 	if !ok { // a method of the program, which is in every revision
-		info = protocol.Method{Name: name, Sender: protocol.ByClient, Since: protocol.Version20241105}
+		info = protocol.Method{Name: name, Sender: protocol.ByClient, Since: protocol.Versions()[0]}
 	}
 	return &method{
 		Method: info,

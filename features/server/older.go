@@ -16,7 +16,7 @@ import (
 // revision does not have, or fails with ErrUnsupported. It copies questions before it
 // changes them, because they may be shared.
 func questionsIn(version string, asked protocol.InputRequests) (protocol.InputRequests, error) {
-	if version >= protocol.Version20251125 {
+	if protocol.Has(version, protocol.ListFields) {
 		return asked, nil
 	}
 	older := make(protocol.InputRequests, len(asked))
@@ -88,7 +88,7 @@ func olderFields(properties json.RawMessage, required []string) (json.RawMessage
 		case err != nil:
 			return nil, fmt.Errorf("its field %.80q: %w", field.name, err)
 		case several && slices.Contains(required, field.name):
-			return nil, fmt.Errorf("%w: %s has no choice of several, as its field %.80q is", ErrUnsupported, protocol.Version20250618, field.name)
+			return nil, fmt.Errorf("%w: before %s there is no choice of several, as its field %.80q is", ErrUnsupported, protocol.Since(protocol.ListFields), field.name)
 		case !several:
 			older = append(older, field)
 		}

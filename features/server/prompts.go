@@ -193,7 +193,7 @@ func (ps *prompts) serve(ctx context.Context, c *call, params *protocol.GetPromp
 	if required != nil {
 		return &protocol.GetPromptResult{InputRequired: required}, nil
 	}
-	if err != nil || result == nil || c.Client.ProtocolVersion >= protocol.Version20250618 {
+	if err != nil || result == nil || protocol.Has(c.Client.ProtocolVersion, protocol.ResourceLinks) {
 		return result, err
 	}
 	copied := *result

@@ -88,7 +88,7 @@ func canBeAsked(c *Client, asked protocol.InputRequests) error {
 		if err := hasAll(c, names); err != nil {
 			return err
 		}
-		if q, ok := q.(*protocol.CreateMessageParams); ok && c.ProtocolVersion >= protocol.Version20251125 {
+		if q, ok := q.(*protocol.CreateMessageParams); ok && protocol.Has(c.ProtocolVersion, protocol.SamplingTools) {
 			if err := sampling.CheckToolUses(q.Messages); err != nil {
 				return fmt.Errorf("server: the question %q: %w", key, err)
 			}
@@ -133,25 +133,27 @@ func (o *askingOption) checkClient(c *Client) error {
 // needed there: a client of an older revision may always be asked for context.
 func hasAll(c *Client, names []string) error {
 	for _, name := range names {
-		if name == "sampling.context" && c.ProtocolVersion < protocol.Version20251125 {
+		if name == "sampling.context" && !protocol.Has(c.ProtocolVersion, protocol.SamplingContextCapability) {
 			continue
 		}
-		if !c.Capabilities.Has(name) || c.ProtocolVersion < capabilitySince(name) {
+		if !c.Capabilities.Has(name) || !revisionHas(c.ProtocolVersion, name) {
 			return &UnsupportedError{Capability: name, required: declaring(name)}
 		}
 	}
 	return nil
 }
 
-// capabilitySince returns the first revision that has a capability of clients.
-func capabilitySince(name string) string {
+// revisionHas reports whether a revision has a capability of clients.
+func revisionHas(version, name string) bool {
 	switch name {
 	case "elicitation.form":
-		return protocol.Version20250618
-	case "elicitation.url", "sampling.tools":
-		return protocol.Version20251125
+		return protocol.Has(version, protocol.Elicitation)
+	case "elicitation.url":
+		return protocol.Has(version, protocol.URLElicitation)
+	case "sampling.tools":
+		return protocol.Has(version, protocol.SamplingTools)
 	default:
-		return ""
+		return true
 	}
 }
 

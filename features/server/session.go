@@ -32,7 +32,7 @@ type peer struct {
 
 func (s *Server) newPeer(link transport.Link) *peer {
 	p := &peer{server: s, keeping: newKeeping(link)}
-	p.dialect.Batching = slices.Contains(s.options.ProtocolVersions, protocol.Version20250326)
+	p.dialect.Batching = slices.ContainsFunc(s.options.ProtocolVersions, func(version string) bool { return protocol.Has(version, protocol.Batches) })
 	p.dialect.Immediate = len(s.options.Middleware) == 0 && s.options.Audit == nil && s.options.SessionContext == nil && s.options.Fallback == nil &&
 		!p.keeping.restores()
 	p.changes.Use(p.sendChanges)

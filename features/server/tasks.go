@@ -134,7 +134,7 @@ func withExtension(all map[string]json.RawMessage, name string, settings json.Ra
 func (ts *tasks) mayBe(c *call, t *tool, params *protocol.CallToolParams) (bool, error) {
 	support := t.taskSupport
 	switch {
-	case !ts.on || c.Client.ProtocolVersion < protocol.Version20251125:
+	case !ts.on || !protocol.Has(c.Client.ProtocolVersion, protocol.Tasks):
 		return false, nil
 	case c.modern && support == protocol.TaskForbidden:
 		return false, nil

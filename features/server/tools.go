@@ -334,7 +334,7 @@ func (t *tool) failure(c *call, err error) (*protocol.CallToolResult, error) {
 		return nil, err
 	case errors.As(err, &arguments):
 		fault = refusal.New(jsonrpc.CodeInvalidParams, "%v", arguments)
-		if c.Client.ProtocolVersion < protocol.Version20251125 {
+		if !protocol.Has(c.Client.ProtocolVersion, protocol.InvalidArgumentsAsResult) {
 			return nil, fault
 		}
 		return failed(fault.Message), nil
@@ -352,7 +352,7 @@ func failed(why string) *protocol.CallToolResult {
 // revision does not allow. It copies a result before it changes it, because results may
 // be shared.
 func forRevision(c *call, result *protocol.CallToolResult) *protocol.CallToolResult {
-	old := c.Client.ProtocolVersion < protocol.Version20250618
+	old := !protocol.Has(c.Client.ProtocolVersion, protocol.ResourceLinks)
 	wide := !c.modern && len(result.StructuredContent) > 0 && jsontext.Value(result.StructuredContent).Kind() != '{'
 	if !old && !wide {
 		return result
@@ -376,11 +376,11 @@ func downgraded(version string, content protocol.Contents) protocol.Contents {
 		all[i] = block
 		switch block := block.(type) {
 		case *protocol.ResourceLink:
-			if version < protocol.Version20250618 {
+			if !protocol.Has(version, protocol.ResourceLinks) {
 				all[i] = protocol.Text(block.Name + ": " + block.URI)
 			}
 		case *protocol.AudioContent:
-			if version < protocol.Version20250326 {
+			if !protocol.Has(version, protocol.AudioBlocks) {
 				all[i] = protocol.Text(fmt.Sprintf("(%s, %d bytes)", block.MIMEType, len(block.Data)))
 			}
 		}

@@ -274,6 +274,17 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }`,
 		want: []string{"goroutines conn"},
 	},
 	{
+		name: "revision: dates outside of the table",
+		files: map[string]string{
+			"protocol/p.go":             `package protocol; const Version20250326 = "2025-03-26"; func f(v string) bool { return v < "2025-03-26" }`,
+			"features/server/s.go":      `package server; import "example.test/m/protocol"; func f(v string) bool { return v == protocol.Version20250326 }`,
+			"features/server/t.go":      `package server; func g(v string) bool { return v < "2025-11-25" }`,
+			"features/client/c.go":      `package client; func f() string { return "2025-11-25" }`,
+			"features/server/s_test.go": `package server; func h(v string) bool { return v < "2025-11-25" }`,
+		},
+		want: []string{"revision features/server/s.go:1", "revision features/server/t.go:1"},
+	},
+	{
 		name: "library: OAuth for those who need none",
 		files: map[string]string{
 			"auth/a.go":                    `package auth; import _ "golang.org/x/oauth2"`,

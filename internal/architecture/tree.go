@@ -18,6 +18,7 @@ import (
 	"go/types"
 	"io/fs"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -62,6 +63,7 @@ var rules = []struct {
 	{"state", (*Tree).checkState},
 	{"leaks", (*Tree).checkLeaks},
 	{"goroutines", (*Tree).checkGoroutines},
+	{"revision", (*Tree).checkRevisions},
 	{"library", (*Tree).checkLibraries},
 }
 
@@ -253,6 +255,36 @@ func (t *Tree) checkGoroutines(report reporter) {
 			report(dir, "the documentation of the package does not say which goroutines it starts")
 		}
 	}
+}
+
+// checkRevisions finds code of the library that names a revision of MCP, or compares with the date of
+// one: it asks protocol.Has, so that the table there says what a new revision changes.
+func (t *Tree) checkRevisions(report reporter) {
+	for _, f := range t.files {
+		if f.test || layerOf(f.dir) < 0 || matches("protocol/...", f.dir) || matches(examples, f.dir) || matches(peers, f.dir) {
+			continue
+		}
+		ast.Inspect(f.syntax, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.SelectorExpr:
+				if of, ok := n.X.(*ast.Ident); ok && of.Name == "protocol" && strings.HasPrefix(n.Sel.Name, "Version2") {
+					report(t.at(n), "protocol.%s: ask protocol.Has what the revision has", n.Sel.Name)
+				}
+			case *ast.BinaryExpr:
+				if isDate(n.X) || isDate(n.Y) {
+					report(t.at(n), "a comparison with the date of a revision: ask protocol.Has")
+				}
+			}
+			return true
+		})
+	}
+}
+
+var date = regexp.MustCompile(`^"20[0-9]{2}-[0-9]{2}-[0-9]{2}"$`)
+
+func isDate(e ast.Expr) bool {
+	literal, ok := e.(*ast.BasicLit)
+	return ok && date.MatchString(literal.Value)
 }
 
 func isTest(decl ast.Decl) bool {

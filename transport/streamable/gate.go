@@ -248,7 +248,7 @@ func (a *arrival) batchesTooLate() string {
 	case a.link != nil:
 		return textIf(!a.link.takesBatches(), jsonrpc.ErrBatch.Error())
 	default:
-		return textIf(a.statelessVersion() != protocol.Version20250326, jsonrpc.ErrBatch.Error())
+		return textIf(!protocol.Has(a.statelessVersion(), protocol.Batches), jsonrpc.ErrBatch.Error())
 	}
 }
 
@@ -257,7 +257,7 @@ func (a *arrival) statelessVersion() string {
 	if version := a.r.Header.Get(headerVersion); version != "" {
 		return version
 	}
-	return protocol.Version20250326
+	return protocol.VersionWithoutHeader
 }
 
 func textIf(refuses bool, text string) string {

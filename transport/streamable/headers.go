@@ -60,18 +60,15 @@ func excludes(parameters string) bool {
 	return false
 }
 
-// firstModern is the first revision without sessions.
-const firstModern = protocol.Version20260728
-
 // namesModern reports whether the version header names a revision without sessions.
 func namesModern(header http.Header) bool {
 	version := header.Get(headerVersion)
-	return isDate(version) && version >= firstModern
+	return isDate(version) && protocol.Has(version, protocol.NoSessions)
 }
 
 // isDate reports whether a text has the form of a revision, such as 2026-07-28.
 func isDate(s string) bool {
-	if len(s) != len(firstModern) {
+	if len(s) != len(protocol.Latest) {
 		return false
 	}
 	for i := range len(s) {

@@ -221,7 +221,7 @@ func (l *serverLink) negotiatedVersion() string {
 func (l *serverLink) takesBatches() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.version == protocol.Version20250326
+	return protocol.Has(l.version, protocol.Batches)
 }
 
 func (l *serverLink) failed(tag transport.Tag, err error, unsent bool) {

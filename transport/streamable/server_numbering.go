@@ -40,7 +40,7 @@ func parseEventID(text string) (eventID, bool) {
 
 // wantsInitialID reports whether clients of a revision expect an id before the first event.
 // Clients of earlier revisions would try to decode its empty data.
-func wantsInitialID(version string) bool { return version >= protocol.Version20251125 }
+func wantsInitialID(version string) bool { return protocol.Has(version, protocol.InitialEventID) }
 
 // A numbering gives ids to the events of one response, and writes stored events on it.
 // Only the goroutine of the response uses it. A nil numbering gives no ids.
