@@ -83,10 +83,15 @@ func (s *exchange) leave(why error) {
 	}
 }
 
-// note reads the answer to initialize, before the client gets it. Afterwards, an ended
-// context does not mean that the client has missed the answer: a client may close its
+// note learns from frames before the client gets them: that it will know the id of an event, and how initialize
+// has ended. After the answer to initialize, an ended context does not mean that the client has missed it: a client may close its
 // connection as soon as it has it.
 func (s *exchange) note(ctx context.Context, frames []transport.Outbound) {
+	if len(frames) > 0 {
+		s.link.mu.Lock()
+		s.turn(opened) // also if the stream has begun without a frame
+		s.link.mu.Unlock()
+	}
 	if s.needs != beginning {
 		return
 	}

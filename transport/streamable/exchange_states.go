@@ -30,7 +30,7 @@ type turning uint8
 const (
 	asked    turning = iota // the handler wants a stream of events
 	answered                // the first frame to be written is also the last one
-	opened                  // the first frame to be written is not the last one
+	opened                  // a frame is to be written that is not the whole response
 	waited                  // it must begin without a frame, to keep the connection
 	polled                  // the handler lets the client go until later
 	resumed                 // the client has come on another connection

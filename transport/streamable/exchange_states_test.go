@@ -92,6 +92,7 @@ func TestTurnsOfAResponse(t *testing.T) {
 		"events of nobody who can come back":    {noIDs, []turning{opened, lost}, exchangeState{closed, noIDs, false, false}},
 		"late":                                  {initialID, []turning{waited}, exchangeState{asEvents, initialID, true, false}},
 		"late, without a first id":              {laterIDs, []turning{waited, lost}, exchangeState{closed, laterIDs, false, false}},
+		"late, and then an event":               {laterIDs, []turning{waited, opened, lost}, exchangeState{detached, laterIDs, true, false}},
 		"lost before anything":                  {initialID, []turning{lost}, exchangeState{closed, initialID, false, false}},
 		"lost":                                  {laterIDs, []turning{opened, lost}, exchangeState{detached, laterIDs, true, false}},
 		"lost, and everything is stored":        {laterIDs, []turning{opened, ended, lost}, exchangeState{closed, laterIDs, true, true}},

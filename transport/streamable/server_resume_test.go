@@ -81,6 +81,39 @@ func TestAnswerIsNotLostWithItsConnection(t *testing.T) {
 	}
 }
 
+// A client of an old revision whose response began with a comment can come back from the first event that it gets, as it can if the
+// response began with that event.
+//
+// Guarantees: G-0033.1
+func TestAResponseThatBeganEmptyCanBeResumed(t *testing.T) {
+	for _, version := range []string{"2025-03-26", "2025-06-18", "2025-11-25"} {
+		inBubble(t, HandlerOptions{KeepAlive: time.Minute}, false, func(t *testing.T, b *bench) {
+			begun, done := b.serve(t.Context(), "POST", initializeBody(version))
+			<-done
+			session := "Mcp-Session-Id: " + begun.Header().Get("Mcp-Session-Id")
+			p := b.peer(t, 0)
+			ctx, leave := context.WithCancel(t.Context())
+			w, done := b.serve(ctx, "POST", holdBody, session)
+			pass(time.Minute + time.Second)
+			stream := p.newest()
+			for _, frame := range [][]byte{notice(0), notice(1)} {
+				p.mustSend(t, transport.Outbound{Stream: stream, Frame: frame})
+			}
+			pass(time.Second)
+			leave()
+			<-done
+			if !strings.Contains(w.Body.String(), noticeLine(1)) {
+				t.Errorf("%s: got %q, want the event", version, w.Body)
+			}
+			p.mustSend(t, answering(stream, heldAnswer))
+			again, done := b.serve(t.Context(), "GET", "", "Accept: text/event-stream", session, "Last-Event-ID: "+eventID{stream, 1}.String())
+			if <-done; again.Code != 200 || strings.Contains(again.Body.String(), noticeLine(0)) || !strings.Contains(again.Body.String(), noticeLine(1)) || !strings.Contains(again.Body.String(), heldAnswer) {
+				t.Errorf("%s: got %d %q, want the events after the first one, and the answer", version, again.Code, again.Body)
+			}
+		})
+	}
+}
+
 // If the connection breaks repeatedly, each event is delivered once and in order.
 //
 // Guarantees: G-0033.1, G-0033.2
