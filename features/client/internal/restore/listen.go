@@ -84,6 +84,7 @@ func (r *reports) listenLocked(s Session, changed bool) {
 	default:
 		old.cancel()
 	}
+	// It outlives whoever has asked for it, and ends with the session or with its replacement.
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &listening{version: r.version, cancel: cancel}
 	r.listening = l
@@ -122,6 +123,8 @@ func (r *reports) listenMessage(s Session, l *listening, id int64, epoch uint64)
 	l.id, l.epoch, l.wanted, l.granted, l.failed = id, epoch, uris, nil, nil
 	r.mu.Unlock()
 	params := &protocol.ListenParams{}
+	// Without the resources it still asks for the lists. Those who wait for a resource get the error
+	// from awaitGrant.
 	lists, err := chooseReports(s, p, uris, &params.Notifications)
 	switch {
 	case !p.Modern(), !lists && len(uris) == 0:
@@ -197,6 +200,7 @@ func (r *reports) acknowledged(in *conn.Incoming, restores func() bool) *protoco
 	granted.ResourceSubscriptions = reported
 	l.granted = &granted
 	r.refused(refused)
+	// If the one before has reported until now, on the same server, nothing was missed.
 	seamless := false
 	if old := r.replaced; old != nil {
 		seamless = old.granted != nil && old.epoch == in.Epoch

@@ -61,6 +61,7 @@ func (o *Outages) End(endpoint string) {
 	for s, failed := range waiting {
 		s.woken = failed.number + 1
 	}
+	// No Conn works while the lock is held, because Add is called by Conns.
 	o.mu.Unlock()
 	for _, failed := range waiting {
 		failed.conn.Wake()

@@ -62,6 +62,7 @@ func (r *Restorer) watch(s Session, first Server, fresh bool) {
 	if r.watching {
 		return
 	}
+	// The goroutine exists only from now on: a session that wants nothing lasting has none.
 	r.watching, r.known, r.first = true, first, fresh
 	if first == nil {
 		s.StartsAway()
@@ -106,6 +107,7 @@ func (r *Restorer) run(ctx context.Context, s Session) {
 
 // ask runs the steps for one server. The program knows the server from then on.
 func (r *Restorer) ask(ctx context.Context, s Session, p Server) (failures []error) {
+	// The requests must not reach a later server: that one gets its own turn, from the first step on.
 	bound := s.Caller(p.Epoch())
 	for _, step := range steps {
 		failures = append(failures, step(r, ctx, bound, p)...)
@@ -194,6 +196,7 @@ func (r *Restorer) endChange(change levelChange, accepted bool) {
 	r.asked = slices.DeleteFunc(r.asked, func(c levelChange) bool {
 		return c == change || accepted && c.number < change.number
 	})
+	// Answers may come in another order than the requests: an older change never replaces a newer one.
 	if accepted && change.number > r.level.number {
 		r.level = change
 	}

@@ -78,6 +78,7 @@ func requireReports(ctx context.Context, c Caller) (Server, error) {
 // Unsubscribes before the subscriber came.
 func (r *reports) subscribe(ctx context.Context, c Caller, p Server, uri string, add func(sub *subscription, ended int)) (err error) {
 	sub, ended := r.join(c.Session(), uri)
+	// While it is pending, nobody removes the subscription, so that sub stays the one in the map.
 	accepted := false
 	defer func() {
 		unused := r.settle(sub, func() {
@@ -193,6 +194,7 @@ func (r *reports) resubscribeTo(ctx context.Context, c Caller, p Server, uri str
 	if !mine {
 		return err
 	}
+	// If the request panics, the turn ends, too, and the server counts as one that has not accepted.
 	ended := false
 	defer func() {
 		r.endTurn(sub, ended && err == nil)
@@ -209,6 +211,8 @@ func (r *reports) join(s Session, uri string) (sub *subscription, ended int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	sub, known := r.resources[uri]
+	// The version grows only here and when a subscription is removed, because a subscriptions/listen asks
+	// for a resource once, however many want it.
 	if !known {
 		if r.resources == nil {
 			r.resources = make(map[string]*subscription)
@@ -251,6 +255,7 @@ var errOwnTurn = errors.New("client: a request about the subscription of this re
 
 // awaitOther waits for the end of another caller's turn.
 func awaitOther(ctx context.Context, c Caller, method string, sub *subscription, ended <-chan struct{}) error {
+	// Middleware runs inside of the turn whose request it handles. It would wait for its own end.
 	if ctx.Value(turnKey{sub}) != nil {
 		return &conn.CallError{Method: method, Cause: conn.Refused, Delivery: conn.NotSent, Err: errOwnTurn}
 	}
