@@ -181,7 +181,7 @@ func TestMutantThatNeverEndsIsTimedOut(t *testing.T) {
 		"small_test.go": "package small\n\nimport \"testing\"\n\nfunc TestSmall(*testing.T) { small() }\n",
 	})
 	c, all := newTestRunner(t)
-	c.patience = 0.1
+	c.patience, c.enough = 0.1, 100*time.Millisecond
 	found, err := c.judge(t.Context(), &all[0], c.reach.tests(&all[0]))
 	if err != nil || found != (finding{timedOut, "TestSmall"}) {
 		t.Errorf("%v, %v", found, err)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,8 +17,9 @@ import (
 // A program is a test binary of a package.
 type program struct {
 	binary string
-	dir    string   // of the package, with slashes
-	flags  []string // of every run
+	dir    string        // of the package, with slashes
+	flags  []string      // of every run
+	enough time.Duration // in place of enough, unless it is 0
 }
 
 // A finding is a verdict and, unless the mutant has lived, the test that ran
@@ -79,7 +81,7 @@ func (p *program) run(ctx context.Context, tests []string, limit func(test strin
 			resting = true
 			rest()
 			watch.timer.Reset(guardPatience)
-		case !computes || used-first >= enough || looks == mostLooks:
+		case !computes || used-first >= cmp.Or(p.enough, enough) || looks == mostLooks:
 			cancel()
 		default:
 			watch.timer.Reset(time.Second)

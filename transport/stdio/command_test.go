@@ -323,6 +323,8 @@ func TestNewlineInAFrameIsSentAsASpace(t *testing.T) {
 	p := open(t, roleCommand(t, "echo"))
 	p.send("[1,\n2,\n3]\n")
 	p.want("[1, 2, 3] ")
+	p.send("\n\n4")
+	p.want("  4")
 	p.close(hangGuard)
 }
 

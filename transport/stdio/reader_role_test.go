@@ -224,7 +224,11 @@ func TestWatchdogStopsOnAnIdleLink(t *testing.T) {
 				t.Error("the watchdog runs, want it stopped")
 			}
 		}
-		end()
+		fmt.Fprintln(peer, "last")
+		<-to.received
+		if end(); w.readerRole.timer.Stop() {
+			t.Error("the watchdog runs when the link has ended, want it stopped")
+		}
 	})
 }
 

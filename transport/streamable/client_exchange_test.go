@@ -7,6 +7,7 @@ import (
 	"net/http/httptrace"
 	"net/url"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -57,6 +58,27 @@ func TestRequestsThatArePostedAlikeShareTheirHeaders(t *testing.T) {
 			if got.Get(headerName) != test.name || got.Get(headerSession) != test.session || got.Get(headerArgument+"Region") != test.more {
 				t.Errorf("%+v: %v", test, got)
 			}
+		}
+	}
+}
+
+// The user and the password of a URL are sent with each request, and with no header of another one.
+//
+// Guarantees: G-0058.1
+func TestCredentialsOfTheURL(t *testing.T) {
+	seen := make(chan string, 3)
+	at := serve(t, func(w http.ResponseWriter, req *http.Request) {
+		seen <- strings.Join(req.Header["Authorization"], ", ")
+		body, _ := io.ReadAll(req.Body)
+		m, _ := jsonrpc.Decode(body, jsonrpc.Limits{})
+		answerJSON(result(m.ID.String()))(w, req)
+	})
+	r := open(t, &Client{URL: strings.Replace(at, "http://", "http://user:secret@", 1), HTTP: &http.Client{Transport: transportOf(t)}})
+	for n := range cap(seen) {
+		r.call(1+n, 1)
+		r.await("the response", func() bool { return len(r.received) == 1+n })
+		if got := <-seen; got != "Basic dXNlcjpzZWNyZXQ=" {
+			t.Errorf("request %d has the credentials %q, want those of the URL", n, got)
 		}
 	}
 }

@@ -247,5 +247,5 @@ func (h *postHeader) isLike(other *postHeader) bool {
 // each request, because programs replace http.DefaultTransport while links are open.
 func (to *remote) keepsHeaders() bool {
 	_, standard := cmp.Or(to.client.Transport, http.DefaultTransport).(*http.Transport)
-	return standard && to.client.Jar == nil && to.endpoint.User == nil
+	return standard && to.client.Jar == nil
 }
