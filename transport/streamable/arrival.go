@@ -15,6 +15,12 @@ import (
 
 // An arrival is one HTTP request, from its headers to the end of its response: what it says of itself, what the gate has learned about
 // it, and what it holds meanwhile. Only the goroutine of the request uses it.
+//
+// What it holds, it holds until leave, which is called whatever happens, also if a ResponseWriter panics: the room of its body, the use
+// of its link (a link that is in use does not count as idle, so it is not replaced), and a link that ends with the request. The room to
+// serve the request is not among them: the exchange has it, because a handler may go on when its client has left.
+//
+// Arrivals are reused. So nothing may keep one beyond ServeHTTP; what goes on longer keeps the http.Request.
 type arrival struct {
 	h        *Handler
 	w        http.ResponseWriter

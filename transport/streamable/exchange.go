@@ -20,6 +20,14 @@ var ErrNotReading = errors.New("streamable: the client does not read its respons
 // An exchange is one POSTed request with the stream of its response. It keeps the parts of the request
 // that determine the status of the response; the rest goes to the receiver. If its events are stored, the exchange
 // outlives its connection, and the client can resume it.
+//
+// Three goroutines meet here. That of the POST delivers the request and writes the response. That of a later GET writes the rest, if
+// the client has come back; the first one then only learns that it was replaced (to is another response). And whoever sends or ends
+// the stream changes its state, with link.mu. So what the response becomes is decided under link.mu, in state alone, and written
+// without it: a client that reads slowly must not hold up the other streams of its link.
+//
+// The receiver hears of the stream's end only if it does not know it: not if it has ended the stream itself, not if the client can come
+// back, and not if the link ends, whose loss says the same.
 type exchange struct {
 	link   *serverLink
 	number transport.Stream
@@ -113,7 +121,8 @@ func (l *serverLink) openStream(w http.ResponseWriter, b *body, room int, o *Han
 	return s, nil
 }
 
-// idsOf returns which ids the events of a response have. A response that nobody can come back for has none. The caller holds mu.
+// idsOf returns which ids the events of a response have. A response that nobody can come back for has none: that to initialize,
+// because its client does not know the session yet, and a modern one, because a disconnect cancels it. The caller holds mu.
 func (l *serverLink) idsOf(n need) ids {
 	switch {
 	case l.isShared() || l.stateless || n == beginning:

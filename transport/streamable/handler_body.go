@@ -23,7 +23,9 @@ import (
 // a request also waits at most this long for those before it.
 const roomPatience = 30 * time.Second
 
-// A body is the content of one POST: a message or, in one revision, a batch.
+// A body is the content of one POST: a message or, in one revision, a batch. It holds room for its
+// bytes from their arrival until take; from then on the request that is served has room of its own (served).
+// Whoever has the body calls release, also if the request is refused; release may be called again.
 type body struct {
 	jsonrpc.Message // for a batch only what Memory says of all its messages
 	meta            meta

@@ -9,6 +9,20 @@ import (
 	"github.com/bowline-mcp/bowline/transport/internal/web"
 )
 
+// How a request passes through the package, and where to look:
+//
+//	handler_dispatch.go  ServeHTTP: the door, then here or elsewhere, then the gate, then the answer
+//	arrival.go           the request: what it says, what was learned, what it holds until it leaves
+//	gate.go              every check, in order, with its status and code
+//	handler_body.go      the body: room for it, its pace, decoding it in turn
+//	handler_route.go     a session that is not here: handler_forward.go, handler_leaving.go, session_restore.go
+//	handler_links.go     the link of a request that names none
+//	exchange.go          the request on its link: delivering it, and what its response becomes
+//	server_response.go   the bytes of the response; server_numbering.go gives its events their ids
+//
+// Nothing of this is done twice for one request, except that a node may ask several others before it
+// serves a request itself.
+
 // ServeHTTP implements http.Handler. It returns when the response is complete. To
 // abort a response that it cannot complete, it panics with http.ErrAbortHandler, as
 // net/http requires.

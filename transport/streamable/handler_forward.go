@@ -61,6 +61,10 @@ func CheckedBefore(r *http.Request) bool {
 // isByNode reports whether another node has forwarded a request, and has proved that it is one.
 func isByNode(r *http.Request) bool { return r.Context().Value(byNodeKey{}) != nil }
 
+// A request that another node does not serve comes back, and is served here or by a third node. That
+// is only possible while its body can be sent again: so a short body is kept, and a longer one is not
+// sent before the other node has said that it wants it (100-continue).
+
 // hop forwards a request of a session to another node. Served is false if that node does not
 // serve it. Nothing was written then, and the node may have named the owner of the session. A
 // small body is kept for that case. A larger one is not sent before the node asks for it.

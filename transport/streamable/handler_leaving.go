@@ -28,6 +28,10 @@ func (a *arrival) leaves() bool {
 	return a.byNode || !a.wasForwarded() && a.h.options.Router.Another(a.session) != ""
 }
 
+// While a node shuts down, a request must neither be lost nor executed twice. What belongs to a call
+// that is under way can only be served here, so it is; anything else waits until the session is free,
+// and goes to the node that can take it.
+
 // moveOn serves a POST that came while this node shuts down, and whose session, if it has one, is still
 // here. What belongs to a call that is under way is served here. Anything else another node serves,
 // when the session has no more calls under way. Who the sender is, that node checks.

@@ -168,8 +168,8 @@ func poolOfPage(u *web.Unread, of share.Client, page []StoredEvent) (*share.Pool
 	return u.Small, bytes
 }
 
-// A budget is an amount that is granted in the order of the claims: the credit of a link. Its zero value has
-// nothing to grant.
+// A budget is an amount that is granted in the order of the claims: the credit of a link. Nobody overtakes, so that
+// messages that are not requests are delivered in their order. Its zero value has nothing to grant.
 type budget struct {
 	mu      sync.Mutex
 	free    int

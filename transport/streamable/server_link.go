@@ -21,6 +21,16 @@ import (
 // A serverLink is the link of one session, or of one client's messages without a
 // session. It has no goroutine: net/http's goroutines deliver what they read, and write
 // what Send has queued.
+//
+// Locks are taken in this order: table.mu or link.mu, never both; then those of the pools and of
+// the event store, which are held for moments. No write to a
+// client, no call of the receiver (told) and no Save happens under link.mu: the receiver may send at
+// once, from the same goroutine.
+//
+// Ending is final and has one reason, the first. After beginEnd nothing is accepted any more, what
+// is queued is written while the grace lasts, force cuts the rest off, and Lose is told last: when
+// no request uses the link, or when those that do will not end. The loss of a stream is not told
+// meanwhile, because the loss of the link says the same.
 type serverLink struct {
 	*common
 	session string // the session id; empty for a shared link

@@ -12,6 +12,11 @@ import (
 
 // A mainStream is Main of a link. Its frames are sent on the GET stream that the client
 // of the session has opened. The link's mu guards it.
+//
+// Several GET streams may be there, because net/http notices late that a client has gone. Only the
+// last one gets frames, so that no message is sent twice. A new one first replays what the client has
+// missed, up to the head at which it came into use; what is sent meanwhile waits in its queue. A frame
+// is stored before anybody writes it, and therefore survives the connection that it was queued for.
 type mainStream struct {
 	queue     *sendQueue  // of the listener in use; nil before the first frame for it
 	listeners []*response // the last one is in use; the earlier ones are ending

@@ -42,7 +42,10 @@ func parseEventID(text string) (eventID, bool) {
 // Clients of earlier revisions would try to decode its empty data.
 func wantsInitialID(version string) bool { return protocol.Has(version, protocol.InitialEventID) }
 
-// A numbering gives ids to the events of one response, and writes stored events on it.
+// A numbering gives ids to the events of one response, and writes stored events on it. The id of an
+// event is its index in the event store, whoever writes it: at follows the frames that are taken from
+// the queue, and the queue begins where the replay ends. If both lost count of each other, a client
+// would resume at the wrong event and miss messages without knowing it.
 // Only the goroutine of the response uses it. A nil numbering gives no ids.
 type numbering struct {
 	to        *response

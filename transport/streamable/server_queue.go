@@ -11,6 +11,10 @@ import (
 // A sendQueue holds the frames of a stream until they are written. They count for their
 // client. The link's mu guards it. A GET stream has none before the first frame: push needs
 // one, and the other methods do nothing without.
+//
+// Every byte that is claimed is given back once: by written, whether or not the client got it, by
+// drop, or by release for what was only reserved. Room for a short answer is reserved before a request
+// is delivered, so that such an answer always fits, however much its client leaves unread.
 type sendQueue struct {
 	parts.Queue
 	link     *serverLink

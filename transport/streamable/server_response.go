@@ -21,6 +21,11 @@ const countedByServer = 2 << 10
 
 // A response is one HTTP response. Send queues frames. The goroutine of the HTTP request
 // waits for them and writes them.
+//
+// It decides nothing: what it becomes, whoever owns it decides, which is an exchange, Main, or a
+// replay. It writes the queue until the queue is over or the response is cut, and tells which frames
+// have perhaps not arrived. An interrupted write is never taken up again: a client must not see the
+// end of a frame without its beginning, nor mistake a response that was broken off for a whole one.
 type response struct {
 	link      *serverLink
 	w         http.ResponseWriter

@@ -5,6 +5,9 @@ import (
 	"container/heap"
 )
 
+// Which link makes room is found without looking at all of them: a table of 10,000 sessions is full
+// when it is attacked, and then every request would pay for it.
+
 // A population is the links of one client, of the clients of one /48, or of all. The idle links of a client are in
 // lists, where the one that is idle longest is first.
 type population struct {

@@ -12,6 +12,11 @@ const mostRestores = 64
 
 // restores are the sessions that are being restored: taken from the store, and begun again
 // at the server.
+//
+// There is one attempt for a session at a time, because the store gives it to one. The others wait for
+// it, and use its result only if they are of the same identity: nobody learns from a refusal whether
+// somebody else's session exists. A session that another node takes during the attempt is given up
+// when it ends.
 type restores struct {
 	places  *share.Pool // keeps one client from delaying the others
 	ctx     context.Context

@@ -56,7 +56,14 @@ func newSavings(o *HandlerOptions) *savings {
 	return &savings{store: o.Sessions, every: every, pause: min(renewalPause, 2*every/time.Duration(o.MaxSessions))}
 }
 
-// A savedSession is a session that is stored. The methods that a link of any session needs may be
+// A savedSession is a session that is stored. Its phase only goes forward: unsaved or taken, then live,
+// then over. After over nothing is saved: another node may own the session, and a late record
+// would replace a newer one.
+//
+// The list by the last Save and the changes are of savings, and change under its mu. That is taken
+// while the session's mu is held, never the other way round.
+//
+// The methods that a link of any session needs may be
 // called on nil, which is a session that is not.
 type savedSession struct {
 	by        *savings

@@ -14,6 +14,12 @@ import (
 // A sessionTable contains the links of one handler: those of sessions by id, and those
 // of messages without a session by acceptor and client. One timer ends links that have
 // been idle for too long.
+//
+// A link is added before its acceptor has it, and found only after (accepted): no request may use a
+// session whose server does not know it yet. It is in use from find to leave, and idle otherwise. A
+// link that is removed stays in use until its last request has left, which closes unused. The
+// table never waits and calls nothing of a link, so its lock is held for moments; the caller ends the
+// links that had to make room.
 type sessionTable struct {
 	places    *share.Pool    // of links
 	perPlace  int            // how many bytes of initialize one place has room for
