@@ -5,7 +5,7 @@
 .PHONY: help check test npm race bench benchmarks conformance nodes fuzz properties soak explore mutants docs vuln cross demo fleet attacks ci
 
 # Packages whose tests rewrite the generated pages under docs/ with -update.
-GENERATED := ./conn ./internal/architecture ./internal/guarantees
+GENERATED := ./conn ./internal/architecture ./internal/tools/guarantees
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,11 +47,11 @@ explore: ## every interleaving of a small alphabet in the cores of a connection 
 	go test -count=1 -timeout 20m -v ./conn ./supervisor -run '^TestExplore$$' -args -explore=full
 
 mutants: ## break the code on purpose, and see which breaks no test notices (MUTANTS='-part 20 ./auth/guard'); all take hours
-	nice -n 15 go run ./internal/mutants $(MUTANTS)
+	nice -n 15 go run ./internal/tools/mutants $(MUTANTS)
 
 docs: ## rewrite the generated pages under docs/
 	go test -count=1 $(GENERATED) -update
-	go test -count=1 ./cmd/bowline/internal/command ./internal/guide -run '^(TestPageOfTheCommand|TestCodeIsFresh|TestLimitsAreFresh)$$' -update
+	go test -count=1 ./cmd/bowline/internal/command ./internal/tools/guide -run '^(TestPageOfTheCommand|TestCodeIsFresh|TestLimitsAreFresh)$$' -update
 	cd peers && go test -tags npm -count=1 -run TestInterop . -update
 
 vuln: ## known vulnerabilities in what we import
@@ -64,7 +64,7 @@ demo: ## watch a connection survive its faults
 	.ci/run demo
 
 attacks: ## measure how well a good client is served while others attack, some minutes
-	go run ./internal/attacks
+	go run ./internal/tools/attacks
 
 fleet: ## watch 10,000 connections start, idle, be killed and drain in one process (FLEET_PAIRS)
 	FLEET_PAIRS=$${FLEET_PAIRS:-10000} .ci/run fleet

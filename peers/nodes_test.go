@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bowline-mcp/bowline/internal/nodes"
+	"github.com/bowline-mcp/bowline/internal/tools/nodes"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/bundled"
-	"github.com/bowline-mcp/bowline/internal/nodes/marks"
+	"github.com/bowline-mcp/bowline/internal/tools/nodes/marks"
 	"github.com/bowline-mcp/bowline/telemetry"
 	"github.com/bowline-mcp/bowline/transport/stdio"
 	"github.com/bowline-mcp/bowline/transport/streamable"

@@ -12,7 +12,7 @@ import (
 
 var update = flag.Bool("update", false, "copy the code anew into the pages of docs/guide")
 
-const root = "../.."
+const root = "../../.."
 
 const program = `// Program is an example.
 package main

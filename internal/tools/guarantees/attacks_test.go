@@ -16,7 +16,7 @@ const attacksMeasured = `
 ## A good client while others attack
 
 The table shows how well a server with its defaults serves a good client over HTTP while others attack, beside a plain server of net/http
-and encoding/json (the control). ` + "`go run ./internal/attacks`" + ` measures it anew.
+and encoding/json (the control). ` + "`go run ./internal/tools/attacks`" + ` measures it anew.
 
 `
 

@@ -63,7 +63,7 @@ func TestCodeIsFresh(t *testing.T) {
 				t.Error(err)
 			}
 		default:
-			t.Errorf("%s shows other code than its program; go test ./internal/guide -update copies it", file)
+			t.Errorf("%s shows other code than its program; go test ./internal/tools/guide -update copies it", file)
 		}
 	}
 }

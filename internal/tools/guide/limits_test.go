@@ -26,7 +26,7 @@ func TestLimitsAreFresh(t *testing.T) {
 		}
 	}
 	if got, err := os.ReadFile(path); err != nil || string(got) != want {
-		t.Errorf("docs/limits.md is outdated (%v); go test ./internal/guide -update rewrites it", err)
+		t.Errorf("docs/limits.md is outdated (%v); go test ./internal/tools/guide -update rewrites it", err)
 	}
 }
 

@@ -26,7 +26,7 @@ var (
 // guarantees, tests and pages in it exist.
 func TestEverySectionOfTheSpecificationIsMapped(t *testing.T) {
 	const file = "docs/design/SEED_003.md"
-	root := os.DirFS("../..")
+	root := os.DirFS("../../..")
 	page, err := fs.ReadFile(root, file)
 	if err != nil {
 		t.Fatal(err)

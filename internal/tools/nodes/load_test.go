@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/features/server"
-	"github.com/bowline-mcp/bowline/internal/nodes"
-	"github.com/bowline-mcp/bowline/internal/nodes/marks"
+	"github.com/bowline-mcp/bowline/internal/tools/nodes"
+	"github.com/bowline-mcp/bowline/internal/tools/nodes/marks"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport/streamable"
 )

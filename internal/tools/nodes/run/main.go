@@ -1,6 +1,6 @@
 // Command run runs nodes behind a balancer until it is interrupted:
 //
-//	go run ./internal/nodes/run -nodes 3 -- bowline serve --http 127.0.0.1:0 --cluster demo
+//	go run ./internal/tools/nodes/run -nodes 3 -- bowline serve --http 127.0.0.1:0 --cluster demo
 //
 // It prints "serving URL" when all of them serve. In the arguments {node} stands for the number of the node.
 package main
@@ -17,7 +17,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/bowline-mcp/bowline/internal/nodes"
+	"github.com/bowline-mcp/bowline/internal/tools/nodes"
 )
 
 func main() {

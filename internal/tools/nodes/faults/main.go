@@ -4,7 +4,7 @@
 // sessions and calls:
 //
 //	go build -o /tmp/bowline ./cmd/bowline/full/bowline
-//	go run ./internal/nodes/faults -bowline /tmp/bowline -busy 1,100
+//	go run ./internal/tools/nodes/faults -bowline /tmp/bowline -busy 1,100
 //
 // It fails if the books of a run do not balance: every call ends in one way, what was executed
 // was called, and nothing was executed twice; and if sessions are lost, or are without an answer
@@ -28,7 +28,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/bowline-mcp/bowline/internal/nodes"
+	"github.com/bowline-mcp/bowline/internal/tools/nodes"
 )
 
 func main() {

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bowline-mcp/bowline/internal/nodes"
+	"github.com/bowline-mcp/bowline/internal/tools/nodes"
 )
 
 // A stalled relay accepts connections and passes nothing. Afterwards, what was sent meanwhile arrives.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/internal/ledger"
-	"github.com/bowline-mcp/bowline/internal/nodes/marks"
+	"github.com/bowline-mcp/bowline/internal/tools/nodes/marks"
 	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport/streamable"

@@ -1,8 +1,8 @@
 // Fleet shows what many supervised connections in one process cost, what it
 // takes to lose some of them, and that the others do not notice.
 //
-//	go run ./internal/fleet                  10,000 connections in memory
-//	go run ./internal/fleet -children 200    200 real child processes, killed at random
+//	go run ./internal/tools/fleet                  10,000 connections in memory
+//	go run ./internal/tools/fleet -children 200    200 real child processes, killed at random
 //
 // It prints each phase with its measurements. No measurement fails the program. The exit
 // status is 1 unless every call ends exactly once, connections that were not killed have
@@ -50,7 +50,7 @@ func exit(err error) {
 	os.Exit(0)
 }
 
-const usage = `usage: go run ./internal/fleet [flags]
+const usage = `usage: go run ./internal/tools/fleet [flags]
 
 Without -children: connects that many pairs of a client session and a server's in
 memory, calls them, measures their memory, kills some, stops the server of many at

@@ -1,7 +1,7 @@
 // Mutants changes a package in one small way at a time, and prints the changes
 // that its tests do not notice.
 //
-//	go run ./internal/mutants [flags] [package...]
+//	go run ./internal/tools/mutants [flags] [package...]
 //
 // Without packages it takes all that -scores names.
 //
@@ -15,9 +15,9 @@
 // To write the tests that are missing, look at what lives in one file or function, write a
 // test, and look again:
 //
-//	go run ./internal/mutants -part 20 ./auth/guard       # one in twenty: is there much to do?
-//	go run ./internal/mutants -only 'Guard\.' ./auth/guard # what lives in the methods of Guard?
-//	go run ./internal/mutants -only 'Guard.Do: remove' ./auth/guard
+//	go run ./internal/tools/mutants -part 20 ./auth/guard       # one in twenty: is there much to do?
+//	go run ./internal/tools/mutants -only 'Guard\.' ./auth/guard # what lives in the methods of Guard?
+//	go run ./internal/tools/mutants -only 'Guard.Do: remove' ./auth/guard
 //
 // A mutant's name is its package, its function and its change, as -v prints it; -only prints the
 // verdicts on those that match. The first run on a package takes as long as its tests: each is run
@@ -83,8 +83,8 @@ func parse(args []string) *options {
 		cached = os.TempDir()
 	}
 	flags := flag.NewFlagSet("mutants", flag.ExitOnError)
-	flags.StringVar(&o.survivors, "survivors", "internal/mutants/survivors.txt", "the `file` that explains who lived")
-	flags.StringVar(&o.scores, "scores", "internal/mutants/scores.txt", "the `file` that says which score a package has to reach")
+	flags.StringVar(&o.survivors, "survivors", "internal/tools/mutants/survivors.txt", "the `file` that explains who lived")
+	flags.StringVar(&o.scores, "scores", "internal/tools/mutants/scores.txt", "the `file` that says which score a package has to reach")
 	flags.StringVar(&o.maps, "maps", filepath.Join(cached, "bowline-mutants"), "the `folder` that keeps what each test reaches")
 	flags.Float64Var(&o.efficacy, "efficacy", -1, "how many `percent` of a package's mutants must be killed, whatever -scores says")
 	flags.BoolVar(&o.update, "update", false, "rewrite the file of survivors, keeping its reasons")

@@ -15,12 +15,12 @@ import (
 // It is sorted. A line is the number of a guarantee, the folder of a package that has tests of it, how many breaks
 // of this package of how many they noticed, one of these, and which test noticed it, with tabs between
 // them. A package that has no line was not measured.
-const heldFile = "internal/guarantees/held.txt"
+const heldFile = "internal/tools/guarantees/held.txt"
 
 // held is one line of the file.
 type held struct {
 	noticed, broken int
-	example         string // a break, as internal/mutants names it without the folder; empty if none was noticed
+	example         string // a break, as internal/tools/mutants names it without the folder; empty if none was noticed
 	by              string // the test that noticed it
 }
 

@@ -2,8 +2,8 @@
 
 // Command attacks measures how well a good client is served over Streamable HTTP while others attack:
 //
-//	go run ./internal/attacks                          a table of all attacks, in some minutes
-//	go run ./internal/attacks -only bodies -runs 5     the median and the worst of five runs
+//	go run ./internal/tools/attacks                          a table of all attacks, in some minutes
+//	go run ./internal/tools/attacks -only bodies -runs 5     the median and the worst of five runs
 //
 // Each attack happens three times: over one connection, over 50 connections of one address, and from 40
 // addresses. The server, and each attacker, is a process of its own; attackers run at nice 19. The control is a
@@ -75,7 +75,7 @@ func measure(ctx context.Context, args []string, out io.Writer) error {
 	only := flags.String("only", "", "the attacks to measure, as a regular `expression` of their names and shapes, such as \"bodies, 40\"")
 	flags.IntVar(&o.runs, "runs", 1, "how many `runs` to make, of which the median and the worst are printed")
 	flags.DurationVar(&o.time, "time", 2*time.Second, "how long a run measures")
-	save := flags.String("save", "", "also write the table to a `file`: internal/attacks/measured.md is a part of docs/attacks.md")
+	save := flags.String("save", "", "also write the table to a `file`: internal/tools/attacks/measured.md is a part of docs/attacks.md")
 	if err := flags.Parse(args); err != nil {
 		return nil // it has been printed
 	}

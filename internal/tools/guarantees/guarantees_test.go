@@ -14,7 +14,7 @@ var update = flag.Bool("update", false, "rewrite docs/guarantees.md, docs/featur
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const root = "../.."
+const root = "../../.."
 
 // TestEveryGuaranteeIsHeld checks this repository: each guarantee has a test, each
 // claim has a guarantee, and the guarantees are numbered in order.

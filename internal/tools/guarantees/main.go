@@ -2,10 +2,10 @@
 // guarantees of docs/adr and the tests that name them; its own tests say where the two
 // disagree, and write the tables people read: docs/guarantees.md and the index of docs/adr/README.md.
 //
-//	go run ./internal/guarantees -table [package...] # print them, with their tests; -only takes those of some numbers
-//	go run ./internal/guarantees -audit 25          # draw some guarantees, and break what their tests reach
-//	go run ./internal/guarantees -places 20 -seed x # draw places to break by hand
-//	go run ./internal/guarantees -held [package...] # measure all of them, or those of some packages, for held.txt and the page
+//	go run ./internal/tools/guarantees -table [package...] # print them, with their tests; -only takes those of some numbers
+//	go run ./internal/tools/guarantees -audit 25          # draw some guarantees, and break what their tests reach
+//	go run ./internal/tools/guarantees -places 20 -seed x # draw places to break by hand
+//	go run ./internal/tools/guarantees -held [package...] # measure all of them, or those of some packages, for held.txt and the page
 //
 // Internal/mutants breaks the code, in the package of the test: of the mutants that a test reaches those
 // that the fewest other tests reach, which says most about this one. A guarantee of whose
@@ -180,13 +180,13 @@ func (o *options) names(folder string) bool {
 	})
 }
 
-// judge runs internal/mutants on one package, and reads what it says.
+// judge runs internal/tools/mutants on one package, and reads what it says.
 func judge(ctx context.Context, folder string, groups map[string][]string, most int) (found map[string]held, said map[string]string, err error) {
 	var input strings.Builder
 	for _, id := range slices.Sorted(maps.Keys(groups)) {
 		fmt.Fprintf(&input, "%s\t%s\n", id, strings.Join(groups[id], " "))
 	}
-	command := exec.CommandContext(ctx, "go", "run", "./internal/mutants", "-groups", "-", "-most", fmt.Sprint(most), "./"+folder)
+	command := exec.CommandContext(ctx, "go", "run", "./internal/tools/mutants", "-groups", "-", "-most", fmt.Sprint(most), "./"+folder)
 	command.Stdin = strings.NewReader(input.String())
 	var complaints strings.Builder
 	command.Stderr = &complaints

@@ -42,7 +42,7 @@ func TestProofsAreThere(t *testing.T) {
 	}
 }
 
-// TestAttacksPageIsFresh compares docs/attacks.md with its rows, and with what internal/attacks has measured. With -update it rewrites
+// TestAttacksPageIsFresh compares docs/attacks.md with its rows, and with what internal/tools/attacks has measured. With -update it rewrites
 // the page.
 func TestAttacksPageIsFresh(t *testing.T) {
 	var page strings.Builder

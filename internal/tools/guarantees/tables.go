@@ -17,13 +17,13 @@ it. This page counts them by the package whose tests hold them; a promise that i
 To see the sentences and their tests, from the root of the repository:
 
 ` + "```" + `
-go run ./internal/guarantees -table                   # all of them
-go run ./internal/guarantees -table -only '^G-0023'   # those of one record
-go run ./internal/guarantees -table conn auth/...     # those that some packages test
+go run ./internal/tools/guarantees -table                   # all of them
+go run ./internal/tools/guarantees -table -only '^G-0023'   # those of one record
+go run ./internal/tools/guarantees -table conn auth/...     # those that some packages test
 ` + "```" + `
 
 "Breaks noticed" says what the tests are worth: the code that the tests of a guarantee reach was broken in so many small ways,
-one at a time, and these tests alone failed on so many of them. ` + "`go run ./internal/guarantees -held conn`" + ` measures a package anew.
+one at a time, and these tests alone failed on so many of them. ` + "`go run ./internal/tools/guarantees -held conn`" + ` measures a package anew.
 
 This page is generated: ` + "`make docs`" + ` rewrites it, and a test fails if it is outdated.
 

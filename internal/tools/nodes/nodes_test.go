@@ -16,8 +16,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/bowline-mcp/bowline/internal/nodes"
 	"github.com/bowline-mcp/bowline/internal/testenv"
+	"github.com/bowline-mcp/bowline/internal/tools/nodes"
 )
 
 const role = "BOWLINE_TEST_ROLE"
