@@ -3,12 +3,11 @@ package server
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
-	"maps"
 	"sync/atomic"
 
+	"github.com/bowline-mcp/bowline/features/server/internal/asking"
 	"github.com/bowline-mcp/bowline/features/server/internal/refusal"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -35,17 +34,25 @@ func questionerFrom(ctx context.Context) (questioner, error) {
 	}
 }
 
-// A conversation contains what the handler of one call has asked, and the answers that it
+// A conversation is the part of a courier that all have: questions of one call come to it one after the other, and its
+// exchange says which of them the client must see. The courier only brings those to the client, and waits:
+//
+//	direct   requests of the legacy revisions, on the stream of the call
+//	rerun    the round ends, and the handler runs again in the next one
+//	waiting  the round ends, and the handler waits for the next one
+//	task     the status of the task shows them
+//
+// A courier never decides whether a question is new, or whether an answer is one to it: then the four would differ. A
+// conversation contains what the handler of one call has asked, and the answers that it
 // has. What differs between the ways to ask is how questions get to the client: deliver.
 type conversation struct {
 	client  func() *Client // returns the client to ask
 	deliver func(ctx context.Context, open protocol.InputRequests) (protocol.InputResponses, error)
 
-	turn   chan struct{}           // holds one token while questions are being asked
-	number atomic.Int64            // the number of the last question without an explicit key
-	before askedBefore             // the questions asked before; guarded by turn
-	early  protocol.InputResponses // answers that the client gave before it was asked; guarded by turn
-	once   bool                    // early is for the first questions only
+	turn   chan struct{} // holds one token while questions are being asked
+	number atomic.Int64  // the number of the last question without an explicit key
+
+	asking.Exchange // what was asked and answered; guarded by turn
 }
 
 func (v *conversation) begin(client func() *Client, deliver func(context.Context, protocol.InputRequests) (protocol.InputResponses, error)) {
@@ -72,98 +79,24 @@ func (v *conversation) ask(ctx context.Context, asked protocol.InputRequests) (p
 // askFitting asks questions that have the form for the client. The caller makes sure that
 // nothing else asks meanwhile.
 func (v *conversation) askFitting(ctx context.Context, asked protocol.InputRequests) (protocol.InputResponses, error) {
-	open, err := v.before.take(asked)
+	open, err := v.Ask(asked, fitting(ctx))
 	if err != nil {
 		return nil, err
-	}
-	for key, q := range open {
-		if answer, ok := v.early[key]; ok {
-			if err := checkAnswer(ctx, key, q, answer); err != nil {
-				return nil, err
-			}
-			v.before.give(protocol.InputResponses{key: answer})
-			delete(open, key)
-		}
-	}
-	if v.once {
-		v.early = nil
 	}
 	if len(open) > 0 {
 		answers, err := v.deliver(ctx, open)
 		if err != nil {
 			return nil, err
 		}
-		v.before.give(answers)
+		v.Answer(answers)
 	}
-	return v.before.to(asked), nil
-}
-
-// askedBefore contains the questions that a call has asked, and the answers to them.
-type askedBefore struct {
-	digests map[string]digest
-	answers protocol.InputResponses
-}
-
-// A digest identifies the content of a question.
-type digest [12]byte
-
-func digestOf(q protocol.InputRequest) (d digest, err error) {
-	raw, err := protocol.Marshal(q)
-	if err != nil {
-		return d, err
-	}
-	sum := sha256.Sum256(append(append([]byte(q.Method()), 0), raw...))
-	copy(d[:], sum[:])
-	return d, nil
-}
-
-// take records questions, and returns those without an answer. It fails with ErrKeyUsed
-// if a key belongs to a different question.
-func (b *askedBefore) take(asked protocol.InputRequests) (open protocol.InputRequests, err error) {
-	if b.digests == nil {
-		b.digests = make(map[string]digest)
-	}
-	for key, q := range asked {
-		d, err := digestOf(q)
-		if err != nil {
-			return nil, err
-		}
-		if before, ok := b.digests[key]; ok && before != d {
-			return nil, fmt.Errorf("%w: %q", ErrKeyUsed, key)
-		}
-		b.digests[key] = d
-		if _, answered := b.answers[key]; !answered {
-			if open == nil {
-				open = make(protocol.InputRequests)
-			}
-			open[key] = q
-		}
-	}
-	return open, nil
-}
-
-// give records answers.
-func (b *askedBefore) give(answers protocol.InputResponses) {
-	if b.answers == nil {
-		b.answers = make(protocol.InputResponses)
-	}
-	maps.Copy(b.answers, answers)
-}
-
-// to returns the answers to some questions.
-func (b *askedBefore) to(asked protocol.InputRequests) protocol.InputResponses {
-	all := make(protocol.InputResponses, len(asked))
-	for key := range asked {
-		all[key] = b.answers[key]
-	}
-	return all
+	return v.Answers(asked), nil
 }
 
 // direct asks a legacy client, by requests on the stream of the call.
 type direct struct {
 	conversation
-	call   *call
-	rounds int // how often it has asked
+	call *call
 }
 
 func newDirect(c *call) *direct {
@@ -175,8 +108,8 @@ func newDirect(c *call) *direct {
 // deliver asks the client, unless the call has already asked too often.
 func (d *direct) deliver(ctx context.Context, open protocol.InputRequests) (protocol.InputResponses, error) {
 	rs := &d.call.peer.server.rounds
-	if d.rounds++; d.rounds > rs.options.MaxRounds {
-		return nil, fmt.Errorf("%w: the call has asked %d times already", ErrUnanswered, d.rounds-1)
+	if before, may := d.Round(rs.options.MaxRounds); !may {
+		return nil, fmt.Errorf("%w: the call has asked %d times already", ErrUnanswered, before)
 	}
 	return rs.askClient(ctx, d.call, open)
 }

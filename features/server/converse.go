@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bowline-mcp/bowline/features/server/internal/asking"
 	"github.com/bowline-mcp/bowline/features/server/internal/refusal"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -19,7 +20,7 @@ import (
 type invocation[R any] struct {
 	of    *settings
 	given *protocol.InputParams            // what the client has answered
-	about subject                          // what the request is about
+	about asking.Subject                   // what the request is about
 	run   func(context.Context) (R, error) // the handler
 }
 
@@ -60,7 +61,7 @@ func converseLegacy[R any](ctx context.Context, c *call, i invocation[R]) (resul
 		c.asked.questioner = newDirect(c)
 		return i.run(ctx)
 	}
-	a := newRerun(c, askedBefore{})
+	a := newRerun(c, nil)
 	c.asked.questioner = a
 	questions := newDirect(c)
 	for result, err = runAgain(ctx, a, i.run); len(a.open) > 0; result, err = runAgain(ctx, a, i.run) {
@@ -68,7 +69,7 @@ func converseLegacy[R any](ctx context.Context, c *call, i invocation[R]) (resul
 		if err != nil {
 			return *new(R), err
 		}
-		a.before.give(answers)
+		a.Answer(answers)
 	}
 	return result, err
 }
@@ -86,7 +87,7 @@ func repeat[R any](ctx context.Context, c *call, result R, err error, run func(c
 		if len(required.Requests) == 0 {
 			return none, errors.New("busy, try again")
 		}
-		questions.before = askedBefore{} // in the next round, the same key may have another question
+		questions.Forget() // in the next round, the same key may have another question
 		answers, failed := questions.ask(ctx, required.Requests)
 		if failed != nil {
 			return none, failed
@@ -110,10 +111,10 @@ func (r *InputRequired) state() (json.RawMessage, error) {
 // converseModern serves one round.
 func converseModern[R any](ctx context.Context, c *call, i invocation[R]) (result R, required *protocol.InputRequired, err error) {
 	rs := &c.peer.server.rounds
-	st := &state{Round: 0, End: time.Now().Add(rs.options.CallExpiry).Unix()}
+	st := &asking.State{Round: 0, End: time.Now().Add(rs.options.CallExpiry).Unix()}
 	answers := i.given.InputResponses
 	if i.given.RequestState != nil {
-		if st, err = rs.sealer.open(c, i.about, *i.given.RequestState); err != nil {
+		if st, err = rs.sealer.Open(i.about, *i.given.RequestState); err != nil {
 			return result, nil, err
 		}
 		answers = make(protocol.InputResponses)
@@ -131,37 +132,34 @@ func converseModern[R any](ctx context.Context, c *call, i invocation[R]) (resul
 	switch {
 	case waits && i.given.RequestState == nil:
 		return asResult[R](rs.start(ctx, c, i.about, answers, func(ctx context.Context) (any, error) { return i.run(ctx) }))
-	case st.Process != "" && st.Process != rs.process && st.node != "":
-		return result, nil, refuseState("the call is over, because its node has ended: make it anew")
+	case st.Process != "" && st.Process != rs.process && st.Node != "":
+		return result, nil, asking.Refuse("the call is over, because its node has ended: make it anew")
 	case st.Process != "" && (!waits || st.Process != rs.process):
-		return result, nil, refuseState("the call waits on another node, or is over: make it anew")
+		return result, nil, asking.Refuse("the call waits on another node, or is over: make it anew")
 	case st.Process != "":
 		return asResult[R](rs.resume(ctx, c, i.about, st, answers))
 	case i.given.RequestState != nil:
 		if first, err := rs.spend(ctx, st); err != nil || !first {
-			return result, nil, refuseState("the requestState was used: the call is over, make it anew")
+			return result, nil, asking.Refuse("the requestState was used: the call is over, make it anew")
 		}
 	}
 	c.Answers, c.asked.state = answers, st.Own
 	var a *rerun // nil if the handler must not ask
 	if i.of.asking != nil && !waits {
-		a = newRerun(c, askedBefore{digests: st.Asked})
-		a.early = make(protocol.InputResponses)
-		maps.Copy(a.early, st.Answers)
-		maps.Copy(a.early, answers)
+		a = newRerun(c, st.Asked, st.Answers, answers)
 		c.asked.questioner = a
 		result, err = runAgain(ctx, a, i.run)
 	} else {
 		result, err = i.run(ctx)
 	}
-	next := &state{Call: c.CallID(), Round: st.Round, End: st.End}
+	next := &asking.State{Call: c.CallID(), Round: st.Round, End: st.End}
 	var requires *InputRequired
 	switch {
 	case errors.As(err, &requires):
 		required, err = rs.require(c, i.about, next, requires)
 		return *new(R), required, err
 	case a != nil && len(a.open) > 0:
-		next.Asked, next.Answers = a.before.digests, a.answered()
+		next.Asked, next.Answers = a.Asked(), a.Known()
 		required, err = rs.ask(c, i.about, next, a.open)
 		return *new(R), required, err
 	default:
@@ -192,19 +190,19 @@ func checkKinds(ctx context.Context, answers protocol.InputResponses) error {
 }
 
 // require ends a round with the InputRequired that the handler returned.
-func (rs *rounds) require(c *call, about subject, next *state, required *InputRequired) (*protocol.InputRequired, error) {
+func (rs *rounds) require(c *call, about asking.Subject, next *asking.State, required *InputRequired) (*protocol.InputRequired, error) {
 	if len(required.Requests) == 0 && required.State == nil {
 		return nil, refusal.New(jsonrpc.CodeInternalError, "the handler requires input, and has neither question nor state")
 	}
 	if err := canBeAsked(c.Client, required.Requests); err != nil {
 		return nil, err
 	}
-	asked := new(askedBefore)
-	if _, err := asked.take(required.Requests); err != nil {
+	var asked asking.Exchange
+	_, err := asked.Ask(required.Requests, nil) // nothing was said before
+	if err != nil {
 		return nil, err
 	}
-	next.Asked = asked.digests
-	var err error
+	next.Asked = asked.Asked()
 	if next.Own, err = required.state(); err != nil {
 		return nil, err
 	}
@@ -212,7 +210,7 @@ func (rs *rounds) require(c *call, about subject, next *state, required *InputRe
 }
 
 // ask ends a round with questions.
-func (rs *rounds) ask(c *call, about subject, next *state, open protocol.InputRequests) (*protocol.InputRequired, error) {
+func (rs *rounds) ask(c *call, about asking.Subject, next *asking.State, open protocol.InputRequests) (*protocol.InputRequired, error) {
 	if next.Round++; next.Round > rs.options.MaxRounds {
 		return nil, refusal.New(jsonrpc.CodeInternalError, "the call has asked %d times already", next.Round-1)
 	}
@@ -221,7 +219,7 @@ func (rs *rounds) ask(c *call, about subject, next *state, open protocol.InputRe
 		_, _ = rand.Read(next.ID) // rand.Read never fails
 	}
 	next.Until = time.Now().Add(rs.options.Expiry).Unix()
-	sealed, err := rs.sealer.seal(c, about, next)
+	sealed, err := rs.sealer.Seal(about, next)
 	if err != nil {
 		return nil, err
 	}
@@ -233,16 +231,25 @@ type rerun struct {
 	conversation // the questions of all rounds; number is that of this run
 
 	mu     sync.Mutex
-	now    askedBefore            // the questions of this run
+	now    asking.Exchange        // the questions of this run
 	open   protocol.InputRequests // questions of this run that have no answer yet
 	broken error                  // an error that ends the call, whatever the handler returns
 	end    context.CancelCauseFunc
 }
 
-func newRerun(c *call, before askedBefore) *rerun {
+// newRerun returns the questioner of a round. Before is what was asked in earlier ones, early what was answered there and with
+// this one.
+func newRerun(c *call, before map[string]asking.Digest, early ...protocol.InputResponses) *rerun {
 	a := new(rerun)
 	a.begin(func() *Client { return c.Client }, a.deliver)
-	a.before = before
+	a.Resume(before)
+	if len(early) > 0 {
+		all := make(protocol.InputResponses)
+		for _, some := range early {
+			maps.Copy(all, some)
+		}
+		a.SetEarly(all, false)
+	}
 	return a
 }
 
@@ -251,7 +258,8 @@ func runAgain[R any](ctx context.Context, a *rerun, run func(context.Context) (R
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	a.mu.Lock()
-	a.now, a.open, a.end = askedBefore{}, nil, end
+	a.open, a.end = nil, end
+	a.now.Forget()
 	a.number.Store(0)
 	a.mu.Unlock()
 	result, err := run(ctx)
@@ -275,7 +283,7 @@ func (a *rerun) ask(ctx context.Context, asked protocol.InputRequests) (protocol
 	if err != nil {
 		return nil, err
 	}
-	if _, err := a.now.take(asked); err != nil {
+	if _, err := a.now.Ask(asked, nil); err != nil {
 		return nil, err
 	}
 	answers, err := a.askFitting(ctx, asked)
@@ -300,17 +308,4 @@ func (a *rerun) stop(err error) error {
 	a.broken = err
 	a.end(err)
 	return err
-}
-
-// answered returns the answers to the questions that were asked, and no other answers.
-func (a *rerun) answered() protocol.InputResponses {
-	all := make(protocol.InputResponses)
-	for key := range a.before.digests {
-		if answer, ok := a.before.answers[key]; ok {
-			all[key] = answer
-		} else if answer, ok := a.early[key]; ok {
-			all[key] = answer
-		}
-	}
-	return all
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/features/server/internal/asking"
 	"github.com/bowline-mcp/bowline/features/server/internal/refusal"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -41,7 +42,7 @@ var (
 	ErrUnanswered = errors.New("the question was not answered")
 
 	// ErrKeyUsed means that a call asked two different questions under one key.
-	ErrKeyUsed = errors.New("server: the key belongs to another question of this call")
+	ErrKeyUsed = asking.ErrKeyUsed
 
 	// ErrInputRequired is the context cause of a handler with Reruns after it has
 	// asked a new question. The handler runs again when the client has answered.

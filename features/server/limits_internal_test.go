@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bowline-mcp/bowline/features/server/internal/asking"
 	"github.com/bowline-mcp/bowline/features/server/internal/changes"
 	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/internal/testenv"
@@ -23,7 +24,7 @@ func TestTheLatestUsedStatesAreRemembered(t *testing.T) {
 			id := make([]byte, 16)
 			id[0], id[1], id[2] = byte(n), byte(n>>8), byte(n>>16)
 			until := time.Now().Add(lives).Unix()
-			first, err := rs.spend(context.Background(), &state{ID: id, Until: until, End: until})
+			first, err := rs.spend(context.Background(), &asking.State{ID: id, Until: until, End: until})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/bowline-mcp/bowline/features/server/internal/asking"
 	"github.com/bowline-mcp/bowline/features/server/internal/catalog"
 	"github.com/bowline-mcp/bowline/features/server/internal/changes"
 	"github.com/bowline-mcp/bowline/features/server/internal/refusal"
@@ -187,7 +188,7 @@ func (ps *prompts) serve(ctx context.Context, c *call, params *protocol.GetPromp
 	if err := c.readProgressToken(&params.RequestParams); err != nil {
 		return nil, err
 	}
-	about := subject{name: params.Name, arguments: params.Arguments}
+	about := asking.Subject{Method: c.Method, Name: params.Name, Arguments: params.Arguments, Identity: c.Origin.Identity}
 	run := func(ctx context.Context) (*protocol.GetPromptResult, error) { return p.run(ctx, params) }
 	result, required, err := converse(ctx, c, invocation[*protocol.GetPromptResult]{&p.settings, &params.InputParams, about, run})
 	if required != nil {

@@ -11,10 +11,18 @@ import (
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/internal/sampling"
 	"github.com/bowline-mcp/bowline/features/internal/tracing"
+	"github.com/bowline-mcp/bowline/features/server/internal/asking"
 	"github.com/bowline-mcp/bowline/features/server/internal/refusal"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/schema"
 )
+
+// fitting returns what checks answers while ctx lasts.
+func fitting(ctx context.Context) asking.Fits {
+	return func(key string, q protocol.InputRequest, answer protocol.InputResponse) error {
+		return checkAnswer(ctx, key, q, answer)
+	}
+}
 
 // checkAnswer returns an error if an answer does not fit its question.
 func checkAnswer(ctx context.Context, key string, q protocol.InputRequest, answer protocol.InputResponse) error {

@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/bowline-mcp/bowline/features/internal/folder"
+	"github.com/bowline-mcp/bowline/features/server/internal/asking"
 	"github.com/bowline-mcp/bowline/features/server/internal/catalog"
 	"github.com/bowline-mcp/bowline/features/server/internal/changes"
 	"github.com/bowline-mcp/bowline/features/server/internal/refusal"
@@ -283,7 +284,7 @@ func (rs *resources) read(ctx context.Context, c *call, params *protocol.ReadRes
 	if err != nil {
 		return nil, c.resourceFault(params.URI, err)
 	}
-	about := subject{name: params.URI}
+	about := asking.Subject{Method: c.Method, Name: params.URI, Identity: c.Origin.Identity}
 	handler := func(ctx context.Context) (*protocol.ReadResourceResult, error) { return run(ctx, params) }
 	result, required, err := converse(ctx, c, invocation[*protocol.ReadResourceResult]{of, &params.InputParams, about, handler})
 	if required != nil {

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bowline-mcp/bowline/features/server/internal/asking"
 	"github.com/bowline-mcp/bowline/features/server/internal/refusal"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -53,7 +54,7 @@ type Spent interface {
 // rounds manages a server's calls that ask.
 type rounds struct {
 	options AskingOptions
-	sealer  *sealer
+	sealer  *asking.Sealer
 	process string          // identifies this process, among those that the node has had
 	ctx     context.Context // ends when the server closes
 	end     context.CancelCauseFunc
@@ -73,24 +74,24 @@ const (
 )
 
 func (rs *rounds) init(s *Server, o AskingOptions) {
-	keyring := &keyring{secrets: o.Secrets}
+	keyring := &asking.Keyring{Secrets: o.Secrets}
 	if o.Secrets == nil {
 		if o.Fleet {
 			panic("server: Asking: a Fleet needs Secrets")
 		}
 		secrets := [][]byte{make([]byte, 32)}
 		_, _ = rand.Read(secrets[0]) // never fails
-		keyring.secrets = func() [][]byte { return secrets }
+		keyring.Secrets = func() [][]byte { return secrets }
 	}
-	if _, err := keyring.now(); err != nil {
+	if err := keyring.Check(); err != nil {
 		panic(fmt.Sprintf("server: Asking: Secrets: %v", err))
 	}
 	if o.Secrets != nil { // from now on, a broken function fails only the call
-		keyring.secrets = func() (secrets [][]byte) {
+		keyring.Secrets = func() (secrets [][]byte) {
 			s.guarded("Asking.Secrets", func() { secrets = o.Secrets() })
 			return secrets
 		}
-		keyring.report = func(err error) {
+		keyring.Report = func(err error) {
 			s.log().Error("bowline: calls that ask their client fail", "error", fmt.Errorf("server: Asking: Secrets: %w", err))
 		}
 	}
@@ -100,7 +101,7 @@ func (rs *rounds) init(s *Server, o AskingOptions) {
 	o.MaxWaiting = cmp.Or(max(o.MaxWaiting, 0), 1024)
 	o.MaxWaitingBytes = cmp.Or(max(o.MaxWaitingBytes, 0), s.options.MaxMemory/16)
 	rs.options, rs.process = o, rand.Text()
-	rs.sealer = &sealer{audience: s.info.Name, node: s.options.Node, keyring: keyring}
+	rs.sealer = &asking.Sealer{Audience: s.info.Name, Node: s.options.Node, Keyring: keyring}
 	rs.ctx, rs.end = context.WithCancelCause(context.Background())
 	rs.places = newPlaces(o.MaxWaiting, o.MaxWaitingBytes, s.options.MaxMemory/16)
 	rs.handlers = make(map[*waiting]struct{})
@@ -110,7 +111,7 @@ func (rs *rounds) init(s *Server, o AskingOptions) {
 
 // check panics if a feature asks in a way that the options do not allow.
 func (rs *rounds) check(s *settings) {
-	if s.asking != nil && s.asking.how == Waits && rs.options.Fleet && rs.sealer.node == "" {
+	if s.asking != nil && s.asking.how == Waits && rs.options.Fleet && rs.sealer.Node == "" {
 		panic("in a Fleet the next round of a call may come to any node: set Options.Node, so that it finds the handler that Waits for it")
 	}
 }
@@ -134,7 +135,7 @@ func (rs *rounds) boundCall(ctx context.Context) (context.Context, context.Cance
 }
 
 // spend reports whether a state is used for the first time.
-func (rs *rounds) spend(ctx context.Context, st *state) (bool, error) {
+func (rs *rounds) spend(ctx context.Context, st *asking.State) (bool, error) {
 	id, until := [16]byte(st.ID), time.Unix(min(st.Until, st.End), 0)
 	if rs.options.Spent != nil {
 		return rs.options.Spent.Spend(ctx, id, until)

@@ -45,18 +45,16 @@ type task struct {
 	conversation                 // asks after the call has become a task
 	inRound      questioner      // asks before that; nil for a handler that Waits
 	used         map[string]bool // keys that questions have used. Guarded by turn
-	rounds       int             // how often it has asked. Guarded by turn
 
 	saving  sync.Mutex // held during a save, so that the store gets the states in order
 	settled bool       // a client may have seen the outcome, so it must not change. Guarded by saving
 
 	mu      sync.Mutex
 	state   TaskRecord
-	asked   *taskQuestions    // what the client must answer
-	names   map[string]string // the key that the handler used, for each key in asked
-	unsaved bool              // the store does not have the outcome yet
-	changed chan struct{}     // closed at the next change of the task
-	timer   *time.Timer       // ends the task when its TTL has passed
+	asked   *taskQuestions // what the client must answer
+	unsaved bool           // the store does not have the outcome yet
+	changed chan struct{}  // closed at the next change of the task
+	timer   *time.Timer    // ends the task when its TTL has passed
 }
 
 // A taskContext is the context of a handler that may be a task. It has the values of the
@@ -86,7 +84,7 @@ func (ts *tasks) newTask(ctx context.Context, c *call, tl *tool, params *protoco
 		used: make(map[string]bool),
 	}
 	t.begin(func() *Client { return c.Client }, t.deliver)
-	t.early, t.once = params.InputResponses, true
+	t.SetEarly(params.InputResponses, true)
 	if asked := params.Task; !c.modern && asked != nil && asked.TTL != nil && *asked.TTL > 0 {
 		t.ttl = time.Duration(min(*asked.TTL, t.ttl.Milliseconds())) * time.Millisecond
 	}
@@ -142,8 +140,7 @@ func (t *task) make() error {
 		return refusal.New(jsonrpc.CodeInternalError, "the call cannot become a task: %v", err)
 	}
 	if again, ok := t.inRound.(*rerun); ok { // answers from rounds remain valid, once they are found to fit
-		t.before.digests = maps.Clone(again.before.digests)
-		t.early, t.once = again.early, false
+		t.Follow(&again.Exchange)
 	}
 	if !t.call.modern {
 		t.first.peer.watch(id)
@@ -254,7 +251,7 @@ func (t *task) requireInTask(required *InputRequired) error {
 	if len(required.Requests) == 0 {
 		return errors.New("server: a handler of a task that requires input has to ask for some")
 	}
-	t.before = askedBefore{} // in the next round, the same key may have another question
+	t.Forget() // in the next round, the same key may have another question
 	t.call.Answers, err = t.conversation.ask(t.ctx, required.Requests)
 	return err
 }

@@ -3,8 +3,8 @@ package server
 import (
 	"context"
 	"fmt"
-	"maps"
 
+	"github.com/bowline-mcp/bowline/features/server/internal/asking"
 	"github.com/bowline-mcp/bowline/features/server/internal/changes"
 	"github.com/bowline-mcp/bowline/features/server/internal/refusal"
 	"github.com/bowline-mcp/bowline/protocol"
@@ -13,10 +13,10 @@ import (
 
 // taskQuestions contains the present questions of a task.
 type taskQuestions struct {
-	openQuestions
-	refused  chan error      // holds one error: the client of 2025-11-25 does not answer
-	attended bool            // a client of 2025-11-25 is being asked
-	ctx      context.Context // ends when they are no longer open
+	openQuestions                 // replaced when some of them are answered. Guarded by task.mu
+	refused       chan error      // holds one error: the client of 2025-11-25 does not answer
+	attended      bool            // a client of 2025-11-25 is being asked
+	ctx           context.Context // ends when they are no longer open
 }
 
 // progress makes a report the status message of the task. If the call is not a task, it
@@ -72,32 +72,23 @@ func (t *task) askInRound(ctx context.Context, asked protocol.InputRequests) (_ 
 // deliver shows questions to the client and waits for all answers. It uses keys that no
 // earlier question of the task had.
 func (t *task) deliver(ctx context.Context, open protocol.InputRequests) (protocol.InputResponses, error) {
-	if t.rounds++; t.rounds > t.tasks.server.rounds.options.MaxRounds {
-		return nil, fmt.Errorf("%w: the task has asked %d times already", ErrUnanswered, t.rounds-1)
+	if before, may := t.Round(t.tasks.server.rounds.options.MaxRounds); !may {
+		return nil, fmt.Errorf("%w: the task has asked %d times already", ErrUnanswered, before)
 	}
 	asked := &taskQuestions{
-		openQuestions: openQuestions{make(protocol.InputRequests, len(open)), make(protocol.InputResponses), make(chan protocol.InputResponses, 1)},
+		openQuestions: openQuestions{asking.PoseAs(open, t.used), make(chan protocol.InputResponses, 1)},
 		refused:       make(chan error, 1),
 	}
 	var closed context.CancelFunc
 	asked.ctx, closed = context.WithCancel(context.Background())
 	defer closed()
-	names := make(map[string]string, len(open))
-	for name, q := range open {
-		key := name
-		for n := 2; t.used[key]; n++ {
-			key = fmt.Sprintf("%s-%d", name, n)
-		}
-		t.used[key] = true
-		asked.open[key], names[key] = q, name
-	}
 	t.mu.Lock()
 	if t.state.Task.Status.Ended() {
 		t.mu.Unlock()
 		return nil, unansweredBy(t.ctx)
 	}
-	t.asked, t.names = asked, names
-	t.state.Task.Status, t.state.Task.InputRequests, t.state.Task.LastUpdatedAt = protocol.TaskInputRequired, maps.Clone(asked.open), now()
+	t.asked = asked
+	t.state.Task.Status, t.state.Task.InputRequests, t.state.Task.LastUpdatedAt = protocol.TaskInputRequired, asked.Open(), now()
 	t.wake()
 	t.mu.Unlock()
 	t.save()
@@ -137,31 +128,20 @@ func (t *task) update(ctx context.Context, answers protocol.InputResponses) erro
 		t.mu.Unlock()
 		return nil
 	}
-	for key, answer := range answers {
-		if q, open := t.asked.open[key]; open {
-			if err := checkAnswer(ctx, key, q, answer); err != nil {
-				t.mu.Unlock()
-				return refusal.New(jsonrpc.CodeInvalidParams, "%v", err)
-			}
-		}
-	}
-	taken := false
-	for key, answer := range answers {
-		if _, open := t.asked.open[key]; open {
-			taken = true
-			delete(t.asked.open, key)
-			t.asked.got[t.names[key]] = answer
-		}
-	}
-	switch {
-	case !taken:
+	left, taken, err := t.asked.Answer(answers, fitting(ctx))
+	if err != nil || !taken {
 		t.mu.Unlock()
+		if err != nil {
+			return refusal.New(jsonrpc.CodeInvalidParams, "%v", err)
+		}
 		return nil
-	case len(t.asked.open) == 0:
-		t.asked.answers <- t.asked.got
+	}
+	t.asked.Questions = left
+	if got, all := left.Answered(); all {
+		t.asked.answers <- got
 		t.noQuestion()
-	default:
-		t.state.Task.InputRequests, t.state.Task.LastUpdatedAt = maps.Clone(t.asked.open), now()
+	} else {
+		t.state.Task.InputRequests, t.state.Task.LastUpdatedAt = left.Open(), now()
 		t.wake()
 	}
 	t.mu.Unlock()

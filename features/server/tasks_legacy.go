@@ -98,7 +98,7 @@ func (t *task) attend(ctx context.Context, c *call) error {
 	var open protocol.InputRequests
 	if mine {
 		asked.attended = true // other requests for this task do not ask again
-		open = maps.Clone(asked.open)
+		open = asked.Open()
 	}
 	t.mu.Unlock()
 	switch {

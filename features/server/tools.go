@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/bowline-mcp/bowline/features/internal/mirror"
+	"github.com/bowline-mcp/bowline/features/server/internal/asking"
 	"github.com/bowline-mcp/bowline/features/server/internal/catalog"
 	"github.com/bowline-mcp/bowline/features/server/internal/changes"
 	"github.com/bowline-mcp/bowline/features/server/internal/refusal"
@@ -294,7 +295,7 @@ func (t *tool) call(ctx context.Context, c *call, params *protocol.CallToolParam
 // converse runs a handler that may ask the client.
 func (t *tool) converse(ctx context.Context, c *call, params *protocol.CallToolParams, run func(context.Context) (*protocol.CallToolResult, error)) (*protocol.CallToolResult, error) {
 	c.addMeta()
-	about := subject{name: params.Name, arguments: params.Arguments}
+	about := asking.Subject{Method: c.Method, Name: params.Name, Arguments: params.Arguments, Identity: c.Origin.Identity}
 	result, required, err := converse(ctx, c, invocation[*protocol.CallToolResult]{&t.settings, &params.InputParams, about, run})
 	if required != nil {
 		return &protocol.CallToolResult{InputRequired: required}, nil

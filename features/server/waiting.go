@@ -5,10 +5,10 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"maps"
 	"sync/atomic"
 	"time"
 
+	"github.com/bowline-mcp/bowline/features/server/internal/asking"
 	"github.com/bowline-mcp/bowline/features/server/internal/refusal"
 	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/internal/wait"
@@ -26,7 +26,7 @@ type waiting struct {
 	from   share.Client
 	name   string
 	size   int
-	about  subject
+	about  asking.Subject
 	id     string    // Request.CallID
 	expiry time.Time // when the call expires
 
@@ -54,8 +54,7 @@ type waiting struct {
 // An openQuestions contains the questions that a handler asks together, and a channel for
 // the answers.
 type openQuestions struct {
-	open    protocol.InputRequests       // the questions that are not answered yet
-	got     protocol.InputResponses      // the answers so far
+	*asking.Questions
 	answers chan protocol.InputResponses // holds one element, so the round with the answers never waits
 }
 
@@ -79,14 +78,14 @@ func (c waitingContext) Value(key any) any {
 }
 
 // start reserves a place for a call and runs its handler.
-func (rs *rounds) start(ctx context.Context, c *call, about subject, early protocol.InputResponses, run func(context.Context) (any, error)) (any, *protocol.InputRequired, error) {
+func (rs *rounds) start(ctx context.Context, c *call, about asking.Subject, early protocol.InputResponses, run func(context.Context) (any, error)) (any, *protocol.InputRequired, error) {
 	w := &waiting{
-		rounds: rs, from: c.client(), name: c.Method + " " + refusal.Shorten(about.name, refusal.LongestName), about: about, id: c.CallID(),
+		rounds: rs, from: c.client(), name: c.Method + " " + refusal.Shorten(about.Name, refusal.LongestName), about: about, id: c.CallID(),
 		size: bytesOfWaiting + c.size, expiry: time.Now().Add(rs.options.CallExpiry),
 		questions: make(chan *openQuestions), done: make(chan struct{}),
 	}
 	w.begin(func() *Client { return w.round.Load().Client }, w.deliver)
-	w.early = early
+	w.SetEarly(early, false)
 	if err := rs.enter(w); err != nil {
 		c.noPlace = true
 		return nil, nil, err
@@ -145,7 +144,7 @@ func (w *waiting) await(ctx context.Context, c *call) (any, *protocol.InputRequi
 	w.cancel(nil)
 	var required *InputRequired
 	if errors.As(w.err, &required) {
-		questions, err := w.rounds.require(c, w.about, &state{Call: w.id, Round: w.count, End: w.expiry.Unix()}, required)
+		questions, err := w.rounds.require(c, w.about, &asking.State{Call: w.id, Round: w.count, End: w.expiry.Unix()}, required)
 		return nil, questions, err
 	}
 	return w.result, nil, w.err
@@ -154,17 +153,18 @@ func (w *waiting) await(ctx context.Context, c *call) (any, *protocol.InputRequi
 // park ends a round with questions. The next round presents the ticket.
 func (w *waiting) park(c *call, asked *openQuestions) (any, *protocol.InputRequired, error) {
 	rs := w.rounds
-	next := &state{ID: make([]byte, 16), Call: w.id, End: w.expiry.Unix(), Process: rs.process, Asked: make(map[string]digest)}
+	open := asked.Open()
+	next := &asking.State{ID: make([]byte, 16), Call: w.id, End: w.expiry.Unix(), Process: rs.process, Asked: make(map[string]asking.Digest)}
 	_, _ = rand.Read(next.ID) // rand.Read never fails
-	for key := range asked.open {
-		next.Asked[key] = digest{} // the digest is not needed, because this node stores the question itself
+	for key := range open {
+		next.Asked[key] = asking.Digest{} // the digest is not needed, because this node stores the question itself
 	}
 	rs.mu.Lock()
 	w.asked = asked
 	next.Round = w.count
 	w.count++
 	rs.mu.Unlock()
-	required, err := rs.ask(c, w.about, next, asked.open)
+	required, err := rs.ask(c, w.about, next, open)
 	if err != nil { // the handler's question fails with this error
 		w.cancel(err)
 		<-w.done
@@ -210,41 +210,34 @@ func (w *waiting) expire(ticket [16]byte) {
 }
 
 // resume serves the next round of a call.
-func (rs *rounds) resume(ctx context.Context, c *call, about subject, st *state, answers protocol.InputResponses) (any, *protocol.InputRequired, error) {
+func (rs *rounds) resume(ctx context.Context, c *call, about asking.Subject, st *asking.State, answers protocol.InputResponses) (any, *protocol.InputRequired, error) {
 	rs.mu.Lock()
 	w := rs.tickets[[16]byte(st.ID)]
 	if w == nil {
 		rs.mu.Unlock()
-		return nil, nil, refuseState("the requestState was used, or the call is over: make it anew")
+		return nil, nil, asking.Refuse("the requestState was used, or the call is over: make it anew")
 	}
-	for key, answer := range answers {
-		if err := checkAnswer(ctx, key, w.asked.open[key], answer); err != nil {
-			rs.mu.Unlock() // the ticket stays valid
-			return nil, nil, refusal.New(jsonrpc.CodeInvalidParams, "%v", err)
-		}
+	left, _, err := w.asked.Answer(answers, fitting(ctx))
+	if err != nil {
+		rs.mu.Unlock() // the ticket stays valid
+		return nil, nil, refusal.New(jsonrpc.CodeInvalidParams, "%v", err)
 	}
 	rs.unpark(w)
-	asked := &openQuestions{make(protocol.InputRequests), maps.Clone(w.asked.got), w.asked.answers}
-	for key, q := range w.asked.open {
-		if answer, ok := answers[key]; ok {
-			asked.got[key] = answer
-		} else {
-			asked.open[key] = q
-		}
-	}
+	asked := &openQuestions{left, w.asked.answers}
 	rs.mu.Unlock()
 	w.join(c)
-	if len(asked.open) > 0 {
+	got, all := left.Answered()
+	if !all {
 		return w.park(c, asked)
 	}
-	asked.answers <- asked.got
+	asked.answers <- got
 	return w.await(ctx, c)
 }
 
 // deliver passes questions to the present round, and waits for the answers. While the
 // server closes, it fails.
 func (w *waiting) deliver(ctx context.Context, open protocol.InputRequests) (protocol.InputResponses, error) {
-	asked := &openQuestions{open, make(protocol.InputResponses), make(chan protocol.InputResponses, 1)}
+	asked := &openQuestions{asking.Pose(open), make(chan protocol.InputResponses, 1)}
 	select {
 	case w.questions <- asked:
 	case <-ctx.Done():

@@ -1,4 +1,4 @@
-package server
+package asking
 
 import (
 	"bytes"
@@ -35,53 +35,42 @@ const (
 	keyIDSize    = 4
 )
 
-// A subject identifies the feature that a call uses.
-type subject struct {
-	name      string // the name of the tool or prompt, or the URI of the resource
-	arguments any    // a json.RawMessage or a map[string]string; nil: there are none
+// A Subject is the call that a state belongs to.
+type Subject struct {
+	Method    string
+	Name      string // the name of the tool or prompt, or the URI of the resource
+	Arguments any    // a json.RawMessage or a map[string]string; nil: there are none
+	Identity  string // of the client
 }
 
-// A state is the content of a sealed state.
-type state struct {
+// A State is the content of a sealed state.
+type State struct {
 	ID      []byte                  `json:"i"`           // a random id; the state can be used once
 	Call    string                  `json:"c"`           // Request.CallID
 	Round   int                     `json:"r"`           // the number of rounds so far
 	Until   int64                   `json:"u"`           // seconds since 1970, when the question expires
 	End     int64                   `json:"e"`           // seconds since 1970, when the call expires
-	Asked   map[string]digest       `json:"a,omitzero"`  // digests of the questions, by key
+	Asked   map[string]Digest       `json:"a,omitzero"`  // digests of the questions, by key
 	Answers protocol.InputResponses `json:"s,omitempty"` // for Reruns: the answers so far
 	Own     json.RawMessage         `json:"o,omitzero"`  // for a handler that returns InputRequired: its own state
 	Process string                  `json:"n,omitempty"` // for Waits: the process in which the handler waits
 
-	node string // the name of the node that sealed it, in clear; only for Waits, and "" if nodes have no names
+	// Node is the name of the node that sealed it, in clear; only for Waits, and "" if nodes have no names.
+	Node string `json:"-"`
 }
 
-// MarshalText and UnmarshalText keep a digest short in JSON.
-func (d digest) MarshalText() ([]byte, error) {
-	return base64.RawURLEncoding.AppendEncode(nil, d[:]), nil
+// A Sealer seals with the first key of its keyring, and opens with all keys.
+type Sealer struct {
+	Audience string
+	Node     string // the name of this node, or ""
+	Keyring  *Keyring
 }
 
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (d *digest) UnmarshalText(text []byte) error {
-	raw, err := base64.RawURLEncoding.DecodeString(string(text))
-	if err != nil || copy(d[:], raw) != len(d) {
-		return fmt.Errorf("server: %q is no digest", text)
-	}
-	return nil
-}
-
-// A sealer seals with the first key of its keyring, and opens with all keys.
-type sealer struct {
-	audience string
-	node     string // the name of this node, or ""
-	keyring  *keyring
-}
-
-// A keyring derives keys from secrets that may change. It derives them again only when the
+// A Keyring derives keys from secrets that may change. It derives them again only when the
 // secrets are not the same, byte for byte.
-type keyring struct {
-	secrets func() [][]byte
-	report  func(error) // is called when the secrets cannot be used, once until they change; nil: nobody is told
+type Keyring struct {
+	Secrets func() [][]byte
+	Report  func(error) // is called when the secrets cannot be used, once until they change; nil: nobody is told
 	latest  atomic.Pointer[derivedKeys]
 }
 
@@ -97,13 +86,19 @@ type sealKey struct {
 	aead cipher.AEAD
 }
 
+// Check fails if there are no valid secrets now.
+func (k *Keyring) Check() error {
+	_, err := k.now()
+	return err
+}
+
 // now returns the keys of the present secrets, at least one.
-func (k *keyring) now() ([]sealKey, error) {
-	secrets, latest := k.secrets(), k.latest.Load()
+func (k *Keyring) now() ([]sealKey, error) {
+	secrets, latest := k.Secrets(), k.latest.Load()
 	if latest == nil || !slices.EqualFunc(latest.secrets, secrets, bytes.Equal) {
 		next := deriveKeys(secrets)
-		if k.latest.CompareAndSwap(latest, next) && next.err != nil && k.report != nil {
-			k.report(next.err)
+		if k.latest.CompareAndSwap(latest, next) && next.err != nil && k.Report != nil {
+			k.Report(next.err)
 		}
 		latest = next
 	}
@@ -147,10 +142,10 @@ func noSecret() *jsonrpc.Error {
 }
 
 // bound returns the authenticated data for a state of this call that names a node, or "".
-func (s *sealer) bound(c *call, about subject, node string, key [keyIDSize]byte) ([]byte, error) {
+func (s *Sealer) bound(about Subject, node string, key [keyIDSize]byte) ([]byte, error) {
 	arguments := jsontext.Value("{}")
-	if about.arguments != nil {
-		raw, err := protocol.Marshal(about.arguments)
+	if about.Arguments != nil {
+		raw, err := protocol.Marshal(about.Arguments)
 		if err != nil {
 			return nil, err
 		}
@@ -163,49 +158,50 @@ func (s *sealer) bound(c *call, about subject, node string, key [keyIDSize]byte)
 		}
 	}
 	sum := sha256.New()
-	for _, part := range []string{s.audience, c.Method, about.name, string(arguments), c.Origin.Identity} {
+	for _, part := range []string{s.Audience, about.Method, about.Name, string(arguments), about.Identity} {
 		fmt.Fprintf(sum, "%d:%s", len(part), part)
 	}
 	return sum.Sum(append([]byte(nodename.StateVersion+nodename.Join(node, "")), key[:]...)), nil
 }
 
-func (s *sealer) seal(c *call, about subject, st *state) (string, error) {
+// Seal returns the sealed form of a state, and sets its Node.
+func (s *Sealer) Seal(about Subject, st *State) (string, error) {
 	plain, err := protocol.Marshal(st)
 	if err != nil {
 		return "", err
 	}
-	if st.node = ""; st.Process != "" {
-		st.node = s.node
+	if st.Node = ""; st.Process != "" {
+		st.Node = s.Node
 	}
-	keys, err := s.keyring.now()
+	keys, err := s.Keyring.now()
 	if err != nil {
 		return "", noSecret()
 	}
 	key := keys[0]
-	bound, err := s.bound(c, about, st.node, key.id)
+	bound, err := s.bound(about, st.Node, key.id)
 	if err != nil {
 		return "", err
 	}
 	text := base64.RawURLEncoding.EncodeToString(key.aead.Seal(key.id[:], nil, plain, bound))
-	sealed := nodename.StateVersion + nodename.Join(st.node, text)
+	sealed := nodename.StateVersion + nodename.Join(st.Node, text)
 	if len(sealed) > largestState {
 		return "", fmt.Errorf("server: the state of the call has %d bytes, which is more than %d", len(sealed), largestState)
 	}
 	return sealed, nil
 }
 
-// open opens a state, if it was sealed for this call and has not expired.
-func (s *sealer) open(c *call, about subject, sealed string) (*state, error) {
+// Open opens a state, if it was sealed for this call and has not expired.
+func (s *Sealer) Open(about Subject, sealed string) (*State, error) {
 	node := nodename.OfState(sealed)
 	text, ok := strings.CutPrefix(sealed, nodename.StateVersion+nodename.Join(node, ""))
 	if !ok || len(sealed) > largestState {
-		return nil, refuseState("invalid or expired requestState")
+		return nil, Refuse("invalid or expired requestState")
 	}
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
 	if err != nil || len(raw) < keyIDSize {
-		return nil, refuseState("invalid or expired requestState")
+		return nil, Refuse("invalid or expired requestState")
 	}
-	keys, err := s.keyring.now()
+	keys, err := s.Keyring.now()
 	if err != nil {
 		return nil, noSecret()
 	}
@@ -213,7 +209,7 @@ func (s *sealer) open(c *call, about subject, sealed string) (*state, error) {
 		if [keyIDSize]byte(raw[:keyIDSize]) != key.id {
 			continue
 		}
-		bound, err := s.bound(c, about, node, key.id)
+		bound, err := s.bound(about, node, key.id)
 		if err != nil {
 			return nil, err
 		}
@@ -221,16 +217,16 @@ func (s *sealer) open(c *call, about subject, sealed string) (*state, error) {
 		if err != nil {
 			break
 		}
-		st := &state{node: node}
+		st := &State{Node: node}
 		if protocol.Unmarshal(plain, st) != nil || time.Now().Unix() >= min(st.Until, st.End) {
 			break
 		}
 		return st, nil
 	}
-	return nil, refuseState("invalid or expired requestState")
+	return nil, Refuse("invalid or expired requestState")
 }
 
-// refuseState returns the answer to a state that cannot be used.
-func refuseState(why string) *jsonrpc.Error {
+// Refuse returns the answer to a state that cannot be used.
+func Refuse(why string) *jsonrpc.Error {
 	return protocol.InvalidParams(protocol.ReasonRequestState, why)
 }

@@ -1,4 +1,4 @@
-package server
+package asking
 
 import (
 	"bytes"
@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/protocol"
-	"github.com/bowline-mcp/bowline/transport"
 )
 
 // Only a sealed text opens, and only for the call that it was sealed for.
@@ -17,12 +16,8 @@ import (
 // Guarantees: G-0031.4
 func FuzzSeal(f *testing.F) {
 	secrets := [][]byte{[]byte(strings.Repeat("s", 32))}
-	sealer := &sealer{audience: "server", node: "node", keyring: &keyring{secrets: func() [][]byte { return secrets }}}
-	madeBy := func(user, method string) *call {
-		return &call{Request: Request{Method: method, Origin: &transport.Origin{Identity: user}}}
-	}
-	made := madeBy("ada", protocol.MethodCallTool)
-	sealed, err := sealer.seal(made, subject{"t", json.RawMessage(`{"a":1}`)}, &state{Own: json.RawMessage(`"own"`), End: 1 << 40, Until: 1 << 40})
+	sealer := &Sealer{Audience: "server", Node: "node", Keyring: &Keyring{Secrets: func() [][]byte { return secrets }}}
+	sealed, err := sealer.Seal(Subject{protocol.MethodCallTool, "t", json.RawMessage(`{"a":1}`), "ada"}, &State{Own: json.RawMessage(`"own"`), End: 1 << 40, Until: 1 << 40})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -34,8 +29,8 @@ func FuzzSeal(f *testing.F) {
 	f.Add("1.", "", "", `null`)
 	f.Add("1."+strings.Repeat("A", 400), "ada", "u", `[`)
 	f.Fuzz(func(t *testing.T, text, user, name, arguments string) {
-		made, about := madeBy(user, protocol.MethodCallTool), subject{name, json.RawMessage(arguments)}
-		if st, err := sealer.open(made, about, text); err == nil && (user != "ada" || name != "t" || string(st.Own) != `"own"` || st.End != 1<<40) { // the corpus may contain a text that another process has sealed
+		about := Subject{protocol.MethodCallTool, name, json.RawMessage(arguments), user}
+		if st, err := sealer.Open(about, text); err == nil && (user != "ada" || name != "t" || string(st.Own) != `"own"` || st.End != 1<<40) { // the corpus may contain a text that another process has sealed
 			t.Fatalf("%q opened for %s, %s, want an error", text, user, name)
 		}
 		own, err := protocol.Marshal(arguments)
@@ -43,26 +38,32 @@ func FuzzSeal(f *testing.F) {
 			return
 		}
 		later := time.Now().Add(time.Hour).Unix()
-		mine, err := sealer.seal(made, about, &state{Own: own, Call: "c", Until: later, End: later})
+		mine, err := sealer.Seal(about, &State{Own: own, Call: "c", Until: later, End: later})
 		if err != nil {
 			return // the arguments are not JSON, or too long
 		}
-		if st, err := sealer.open(made, about, mine); err != nil || string(st.Own) != string(own) || st.Call != "c" {
+		if st, err := sealer.Open(about, mine); err != nil || string(st.Own) != string(own) || st.Call != "c" {
 			t.Fatalf("%q does not open: got %+v, %v", mine, st, err)
 		}
-		waiting, err := sealer.seal(made, about, &state{Process: "p", Until: later, End: later})
-		if st, openErr := sealer.open(made, about, waiting); err != nil || openErr != nil || st.Process != "p" || st.node != "node" || !strings.HasPrefix(waiting, "1.node.") {
+		waiting, err := sealer.Seal(about, &State{Process: "p", Until: later, End: later})
+		if st, openErr := sealer.Open(about, waiting); err != nil || openErr != nil || st.Process != "p" || st.Node != "node" || !strings.HasPrefix(waiting, "1.node.") {
 			t.Fatalf("%q does not open as a state of the node: got %+v, %v", waiting, st, errors.Join(err, openErr))
 		}
-		for what, open := range map[string]func() (*state, error){
-			"another node":             func() (*state, error) { return sealer.open(made, about, "1.other"+waiting[len("1.node"):]) },
-			"no node":                  func() (*state, error) { return sealer.open(made, about, "1"+waiting[len("1.node"):]) },
-			"a node, which it had not": func() (*state, error) { return sealer.open(made, about, "1.node"+mine[len("1"):]) },
-			"another user":             func() (*state, error) { return sealer.open(madeBy(user+"x", protocol.MethodCallTool), about, mine) },
-			"another method":           func() (*state, error) { return sealer.open(madeBy(user, protocol.MethodGetPrompt), about, mine) },
-			"another name":             func() (*state, error) { return sealer.open(made, subject{name + "x", about.arguments}, mine) },
-			"other arguments": func() (*state, error) {
-				return sealer.open(made, subject{name, json.RawMessage(`{"of":"another call"}`)}, mine)
+		for what, open := range map[string]func() (*State, error){
+			"another node":             func() (*State, error) { return sealer.Open(about, "1.other"+waiting[len("1.node"):]) },
+			"no node":                  func() (*State, error) { return sealer.Open(about, "1"+waiting[len("1.node"):]) },
+			"a node, which it had not": func() (*State, error) { return sealer.Open(about, "1.node"+mine[len("1"):]) },
+			"another user": func() (*State, error) {
+				return sealer.Open(Subject{about.Method, name, about.Arguments, user + "x"}, mine)
+			},
+			"another method": func() (*State, error) {
+				return sealer.Open(Subject{protocol.MethodGetPrompt, name, about.Arguments, user}, mine)
+			},
+			"another name": func() (*State, error) {
+				return sealer.Open(Subject{about.Method, name + "x", about.Arguments, user}, mine)
+			},
+			"other arguments": func() (*State, error) {
+				return sealer.Open(Subject{about.Method, name, json.RawMessage(`{"of":"another call"}`), user}, mine)
 			},
 		} {
 			if _, err := open(); err == nil && (what != "other arguments" || !strings.Contains(arguments, "another call")) {
@@ -78,7 +79,7 @@ func FuzzSeal(f *testing.F) {
 // Guarantees: G-0031.19
 func TestKeysAreDerivedOnce(t *testing.T) {
 	secrets := [][]byte{bytes.Repeat([]byte{1}, 32), bytes.Repeat([]byte{2}, 40)}
-	k := &keyring{secrets: func() [][]byte { return secrets }}
+	k := &Keyring{Secrets: func() [][]byte { return secrets }}
 	now := func() *derivedKeys {
 		if keys, err := k.now(); len(keys) != len(secrets) || err != nil {
 			t.Fatalf("got %d keys and %v, want %d", len(keys), err, len(secrets))
