@@ -134,9 +134,7 @@ func (a *arrival) establish() *refusal {
 	if !a.travels || a.h.savings == nil || !a.isAway() {
 		return nil
 	}
-	refused := a.h.restore(a.ctx(), wanted{a.session, a.origin, func(ctx context.Context) (Acceptor, *refusal) {
-		return a.h.choose(a.r.WithContext(ctx), jsonrpc.ID{})
-	}})
+	refused := a.h.restore(a.ctx(), wanted{a.session, a.origin, a})
 	if a.unknown = refused != nil && refused.unknown; a.unknown {
 		return nil // it is refused when its body was read, as without a store
 	}
@@ -240,6 +238,11 @@ func (a *arrival) allow() *refusal { return a.h.allow(a.body) }
 func (a *arrival) choose() (refused *refusal) {
 	a.acceptor, refused = a.h.choose(a.r, a.id())
 	return refused
+}
+
+// chooseWith returns the server for a session that is restored, which takes longer than the client may stay.
+func (a *arrival) chooseWith(ctx context.Context) (Acceptor, *refusal) {
+	return a.h.choose(a.r.WithContext(ctx), jsonrpc.ID{})
 }
 
 // openLink opens the link of a request that names none, or joins the one that its client shares.

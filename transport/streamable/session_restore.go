@@ -20,8 +20,13 @@ const (
 // A wanted session is one that a request names, and that is not here.
 type wanted struct {
 	session string
-	origin  *transport.Origin                          // the sender
-	choose  func(context.Context) (Acceptor, *refusal) // returns the server for the request
+	origin  *transport.Origin // the sender
+	by      serverChooser     // the request
+}
+
+// A serverChooser knows which server a request is for.
+type serverChooser interface {
+	chooseWith(ctx context.Context) (Acceptor, *refusal)
 }
 
 // restore restores the session that a request names, if it is not here and the store has it.
@@ -83,7 +88,7 @@ func (h *Handler) take(ctx context.Context, what wanted) *refusal {
 	if h.table.drains() {
 		return shuttingDown(jsonrpc.ID{})
 	}
-	a, refused := what.choose(ctx)
+	a, refused := what.by.chooseWith(ctx)
 	if refused != nil {
 		return refused
 	}
