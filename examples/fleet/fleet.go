@@ -21,13 +21,12 @@ const (
 )
 
 // A fleet is a tree of supervisors: one for each region, with the sessions of that
-// region. All sessions share the registry of names and the gate.
+// region. All sessions share the registry of names, the gate and the wheel.
 type fleet struct {
-	tree    *supervisor.Supervisor
-	regions []*region
-	names   *registry.Registry
-	gate    *conn.Gate
-	wheel   *conn.Wheel
+	tree   *supervisor.Supervisor
+	names  *registry.Registry
+	shared conn.Options
+	faults map[string]chan struct{} // for each region: makes its auditor panic
 
 	sites   map[string]*site
 	callers sync.WaitGroup
@@ -35,47 +34,26 @@ type fleet struct {
 	release chan struct{} // closed to make these calls end
 }
 
-// A region is a supervisor and its children. Failures in one region do not affect others.
-type region struct {
-	name       string
-	supervisor *supervisor.Supervisor
-	faults     chan struct{} // makes the auditor panic
-}
-
 func newFleet() *fleet {
-	f := &fleet{
-		tree:    supervisor.New(supervisor.Options{Name: "fleet"}),
-		names:   registry.New(registry.Options{}),
-		gate:    &conn.Gate{Places: 4},
-		wheel:   new(conn.Wheel),
+	return &fleet{
+		tree:  supervisor.New(supervisor.Options{Name: "fleet"}),
+		names: registry.New(registry.Options{}),
+		shared: conn.Options{
+			Gate: &conn.Gate{Places: 4}, Wheel: new(conn.Wheel),
+			BackoffMin: 10 * time.Second, // wait this long before the first reconnection
+		},
+		faults:  make(map[string]chan struct{}),
 		sites:   make(map[string]*site),
 		holding: make(chan struct{}, 2),
 		release: make(chan struct{}),
 	}
-	for _, name := range []string{"east", "west"} {
-		r := &region{name: name, faults: make(chan struct{}, restarts+1)}
-		r.supervisor = supervisor.New(supervisor.Options{Name: name, Intensity: restarts, Registry: f.names})
-		f.regions = append(f.regions, r)
-		for i := range perRegion {
-			s := &site{name: siteName(name, i), holding: f.holding, release: f.release}
-			s.start()
-			f.sites[s.name] = s
-		}
-	}
-	return f
 }
 
-// connect starts the regions, and in each of them an auditor and the sessions. It waits
-// for the servers only after it has started all sessions.
+// connect starts the regions. It waits for the servers only after it has started all
+// sessions.
 func (f *fleet) connect(ctx context.Context) error {
-	for _, r := range f.regions {
-		if _, err := f.tree.Start(ctx, supervisor.ChildSpec{ID: r.name, Supervisor: r.supervisor}); err != nil {
-			return err
-		}
-		if _, err := r.supervisor.Start(ctx, supervisor.ChildSpec{ID: "auditor", Run: r.audit}); err != nil {
-			return err
-		}
-		if err := f.join(ctx, r); err != nil {
+	for _, region := range []string{"east", "west"} {
+		if err := f.join(ctx, region); err != nil {
 			return err
 		}
 	}
@@ -87,17 +65,22 @@ func (f *fleet) connect(ctx context.Context) error {
 	return nil
 }
 
-// join starts the sessions of a region. Other code finds a session by its name.
-func (f *fleet) join(ctx context.Context, r *region) error {
-	c := client.New(protocol.Implementation{Name: "fleet", Version: "1.0"}, client.Options{
-		Supervisor: r.supervisor,
-		Conn: conn.Options{
-			Gate: f.gate, Wheel: f.wheel,
-			BackoffMin: 10 * time.Second, // wait this long before the first reconnection
-		},
-	})
+// join starts a region: a supervisor, and below it an auditor and the sessions. Failures
+// in one region do not affect others. Other code finds a session by its name.
+func (f *fleet) join(ctx context.Context, region string) error {
+	s := supervisor.New(supervisor.Options{Name: region, Intensity: restarts, Registry: f.names})
+	if _, err := f.tree.Start(ctx, supervisor.ChildSpec{ID: region, Supervisor: s}); err != nil {
+		return err
+	}
+	f.faults[region] = make(chan struct{}, restarts+1)
+	if _, err := s.Start(ctx, supervisor.ChildSpec{ID: "auditor", Run: auditor(f.faults[region])}); err != nil {
+		return err
+	}
+	c := client.New(protocol.Implementation{Name: "fleet", Version: "1.0"}, client.Options{Supervisor: s, Conn: f.shared})
 	for i := range perRegion {
-		name := siteName(r.name, i)
+		name := fmt.Sprintf("%s-%02d", region, i)
+		f.sites[name] = &site{name: name, holding: f.holding, release: f.release}
+		f.sites[name].start()
 		if _, err := c.Start(ctx, name, f.sites[name]); err != nil {
 			return err
 		}
@@ -105,39 +88,26 @@ func (f *fleet) join(ctx context.Context, r *region) error {
 	return nil
 }
 
-func siteName(region string, number int) string { return fmt.Sprintf("%s-%02d", region, number) }
-
-// audit is a worker that panics when it gets a fault.
-func (r *region) audit(ctx context.Context) error {
-	select {
-	case <-r.faults:
-		panic("the auditor of " + r.name + " did not expect that")
-	case <-ctx.Done():
-		return nil
-	}
-}
-
-// session returns the session with that name.
-func (f *fleet) session(name string) (*client.Session, error) {
-	if found, ok := f.names.Lookup(name); ok {
-		if session, ok := client.SessionOf(found); ok {
-			return session, nil
+// auditor returns a worker that panics when it gets a fault.
+func auditor(faults <-chan struct{}) func(context.Context) error {
+	return func(ctx context.Context) error {
+		select {
+		case <-faults:
+			panic("the auditor did not expect that")
+		case <-ctx.Done():
+			return nil
 		}
 	}
-	return nil, fmt.Errorf("no session is called %q", name)
 }
 
-// ask calls a tool in the session with that name.
-func (f *fleet) ask(ctx context.Context, name, tool string) (string, error) {
-	session, err := f.session(name)
-	if err != nil {
-		return "", err
+// call looks up the session with that name, and calls a tool of its server.
+func (f *fleet) call(ctx context.Context, name, tool string, options client.CallOptions) (string, error) {
+	found, ok := f.names.Lookup(name)
+	if !ok {
+		return "", fmt.Errorf("no session is called %q", name)
 	}
-	return call(ctx, session, tool)
-}
-
-func call(ctx context.Context, session *client.Session, tool string) (string, error) {
-	result, err := session.CallTool(ctx, &protocol.CallToolParams{Name: tool})
+	session, _ := client.SessionOf(found) // all names are of sessions
+	result, err := session.With(options).CallTool(ctx, &protocol.CallToolParams{Name: tool})
 	if err != nil {
 		return "", err
 	}
@@ -149,12 +119,8 @@ func call(ctx context.Context, session *client.Session, tool string) (string, er
 func (f *fleet) hold(ctx context.Context, names ...string) (answers <-chan string, err error) {
 	told := make(chan string, len(names))
 	for _, name := range names {
-		session, err := f.session(name)
-		if err != nil {
-			return nil, err
-		}
 		f.callers.Go(func() {
-			answer, err := call(ctx, session.With(client.CallOptions{WaitForReady: true}), "hold")
+			answer, err := f.call(ctx, name, "hold", client.CallOptions{WaitForReady: true})
 			if err != nil {
 				answer = err.Error()
 			}
@@ -173,25 +139,33 @@ func (f *fleet) hold(ctx context.Context, names ...string) (answers <-chan strin
 	return told, nil
 }
 
-// await waits until the report of the tree satisfies a condition.
-func (f *fleet) await(ctx context.Context, reached func(supervisor.Report) bool) error {
+// await looks, and looks again after each change, until it has found what it looks for.
+func await(ctx context.Context, look func() (found bool, changed <-chan struct{})) error {
 	for {
-		report := f.tree.Report()
-		if reached(report) {
+		found, changed := look()
+		if found {
 			return nil
 		}
 		select {
-		case <-report.Changed():
+		case <-changed:
 		case <-ctx.Done():
 			return fmt.Errorf("watching the fleet: %w", context.Cause(ctx))
 		}
 	}
 }
 
+// awaitTree waits until the report of the tree satisfies a condition.
+func (f *fleet) awaitTree(ctx context.Context, reached func(supervisor.Report) bool) error {
+	return await(ctx, func() (bool, <-chan struct{}) {
+		report := f.tree.Report()
+		return reached(report), report.Changed()
+	})
+}
+
 // awaitRunning waits until the first region was restarted the given number of times and
 // all children are running.
 func (f *fleet) awaitRunning(ctx context.Context, restarts int) error {
-	return f.await(ctx, func(r supervisor.Report) bool {
+	return f.awaitTree(ctx, func(r supervisor.Report) bool {
 		return r.Children[0].Restarts == restarts && count(r, supervisor.Running) == children
 	})
 }
@@ -206,22 +180,6 @@ func count(r supervisor.Report, state supervisor.State) (n int) {
 		}
 	}
 	return n
-}
-
-// awaitState waits until a connection is in a state. Changes of a connection are not
-// changes of the tree, so await does not see them.
-func awaitState(ctx context.Context, c *conn.Conn, state conn.State) error {
-	for {
-		status := c.Status()
-		if status.State == state {
-			return nil
-		}
-		select {
-		case <-status.Changed():
-		case <-ctx.Done():
-			return fmt.Errorf("watching %s: %w", c.Name(), context.Cause(ctx))
-		}
-	}
 }
 
 // leave waits for the callers and stops the servers.

@@ -46,14 +46,14 @@ func (f *fleet) start(ctx context.Context, out io.Writer) error {
 	if err := f.awaitRunning(ctx, 0); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%d children run in %d regions, and %d sessions have names\n", children, len(f.regions), f.names.Len())
+	fmt.Fprintf(out, "%d children run in %d regions, and %d sessions have names\n", children, len(f.faults), f.names.Len())
 	return nil
 }
 
 // find looks up a session by its name, as a part of the program would that has not
 // created it.
 func (f *fleet) find(ctx context.Context, out io.Writer) error {
-	answer, err := f.ask(ctx, "west-07", "name")
+	answer, err := f.call(ctx, "west-07", "name", client.CallOptions{})
 	if err != nil {
 		return err
 	}
@@ -68,10 +68,14 @@ func (f *fleet) lose(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	lost, _ := f.names.Lookup("west-03")
-	if err := awaitState(ctx, lost, conn.Backoff); err != nil {
+	err := await(ctx, func() (bool, <-chan struct{}) {
+		status := lost.Status() // a change of a connection is not one of the tree
+		return status.State == conn.Backoff, status.Changed()
+	})
+	if err != nil {
 		return err
 	}
-	_, err := f.ask(ctx, "west-03", "name")
+	_, err = f.call(ctx, "west-03", "name", client.CallOptions{})
 	fmt.Fprintln(out, "west-03 is down; its call was not executed:", conn.NotExecuted(err))
 	fmt.Fprintln(out, f.tree.Report())
 
@@ -80,7 +84,7 @@ func (f *fleet) lose(ctx context.Context, out io.Writer) error {
 	if err := lost.AwaitReady(ctx); err != nil {
 		return err
 	}
-	answer, err := f.ask(ctx, "west-03", "name")
+	answer, err := f.call(ctx, "west-03", "name", client.CallOptions{})
 	fmt.Fprintln(out, "west-03 answers:", answer)
 	return err
 }
@@ -89,23 +93,20 @@ func (f *fleet) lose(ctx context.Context, out io.Writer) error {
 // the region west is not affected.
 func (f *fleet) contain(ctx context.Context, out io.Writer) error {
 	for range restarts + 1 {
-		f.regions[0].faults <- struct{}{}
+		f.faults["east"] <- struct{}{}
 	}
 	if err := f.awaitRunning(ctx, 1); err != nil {
 		return err
 	}
 	fmt.Fprintln(out, "the auditor of east has failed too often, so east was restarted")
 	for _, name := range []string{"east-07", "west-07"} {
-		session, err := f.session(name)
-		if err != nil {
-			return err
-		}
 		// The handle is the same as before the restart. Its call waits for the server.
-		answer, err := call(ctx, session.With(client.CallOptions{WaitForReady: true}), "name")
+		answer, err := f.call(ctx, name, "name", client.CallOptions{WaitForReady: true})
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(out, "%s answers on link %d\n", answer, session.Conn().Status().Epoch)
+		found, _ := f.names.Lookup(name)
+		fmt.Fprintf(out, "%s answers on link %d\n", answer, found.Status().Epoch)
 	}
 	return nil
 }
@@ -122,7 +123,7 @@ func (f *fleet) drain(ctx context.Context, out io.Writer) error {
 	go func() { closed <- f.tree.Close(ctx) }()
 
 	idle := len(f.sites) - 2
-	err = f.await(ctx, func(r supervisor.Report) bool {
+	err = f.awaitTree(ctx, func(r supervisor.Report) bool {
 		return count(r, supervisor.Stopped) == idle && count(r, supervisor.Draining) == 2
 	})
 	if err != nil {
