@@ -13,7 +13,9 @@ import (
 
 // A Catalog contains the features of one kind, ordered by name, and lists them in pages.
 // A cursor contains the name at which a page begins, so it stays valid when features
-// change.
+// change: a client that reads page by page while features come and go gets each that stays, once.
+//
+// What is in a catalog is read-only: it is returned to callers that go on without the lock.
 type Catalog[T any] struct {
 	mu      sync.RWMutex
 	names   []string // sorted
@@ -57,6 +59,7 @@ func (c *Catalog[T]) Remove(names []string) (changed bool) {
 	return changed
 }
 
+// Changes returns how often the catalog has changed. A list that was made of it is outdated when that has grown.
 func (c *Catalog[T]) Changes() int {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -145,10 +148,13 @@ func (c *Catalog[T]) from(name string, most int) (names []string, features []T) 
 // cursorPrefix distinguishes our cursors from other strings.
 const cursorPrefix = "from:"
 
+// EncodeCursor returns the cursor of a page that begins at a name. It is not secret, and not signed: a client that makes one up
+// gets what it could have listed anyway.
 func EncodeCursor(name string) string {
 	return base64.RawURLEncoding.EncodeToString([]byte(cursorPrefix + name))
 }
 
+// DecodeCursor returns the name at which a page begins, and "" for the first one.
 func DecodeCursor(cursor *string) (string, error) {
 	if cursor == nil {
 		return "", nil

@@ -36,6 +36,7 @@ func (d Defaults) with(name string, value stdjson.RawMessage, within Defaults) D
 // Defaults returns all defaults, also those of nested objects.
 func (s Schema) Defaults() Defaults { return defaultsOf(s.Schema) }
 
+// defaultsOf goes into nested objects, but not into lists: nobody knows how many elements are missing.
 func defaultsOf(s *jsonschema.Schema) (all Defaults) {
 	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
 		var within Defaults

@@ -57,6 +57,7 @@ func InferUnless(set stdjson.RawMessage, t reflect.Type) Schema {
 	}
 }
 
+// elem returns what pointers point to. Null is not a value of its own in an inferred schema: models often refuse several types.
 func elem(t reflect.Type) reflect.Type {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -64,6 +65,8 @@ func elem(t reflect.Type) reflect.Type {
 	return t
 }
 
+// derive infers the schema of a type in two passes, because package jsonschema reads neither our tags nor the types that
+// encode themselves. It fails, in place of describing a type wrongly.
 func derive(t reflect.Type) (Schema, error) {
 	t = elem(t)
 	if t.Kind() == reflect.Interface {
@@ -89,6 +92,7 @@ func InferObject(t reflect.Type, set stdjson.RawMessage) Schema {
 	return s
 }
 
+// IsObject reports whether values of the type are objects in JSON.
 func (s Schema) IsObject() bool { return s.Type == "object" }
 
 // TakesAny reports whether the object may have members with any name, as a map.
@@ -124,6 +128,8 @@ func withNullLists(s *jsonschema.Schema) *jsonschema.Schema {
 	return s
 }
 
+// MustMarshal returns the schema as JSON. It panics if a tag has a value that JSON does not have: that is found when the feature
+// is added.
 func (s Schema) MustMarshal() stdjson.RawMessage {
 	raw, err := protocol.Marshal(s.Schema)
 	if err != nil {
@@ -292,6 +298,7 @@ func (o ownSchemas) collect(t reflect.Type, seen map[reflect.Type]bool) error {
 	}
 }
 
+// collectFields collects the fields of a struct, and lets the decoder have a look at it: what it refuses could never be called.
 func (o ownSchemas) collectFields(t reflect.Type, seen map[reflect.Type]bool) error {
 	for i := range t.NumField() {
 		field := t.Field(i)
@@ -358,6 +365,7 @@ func ownSchema(t reflect.Type) *jsonschema.Schema {
 // An enumerated type lists its possible values, as texts.
 type enumerated interface{ EnumValues() []string }
 
+// enumeration asks a zero value of the type, so the values must not depend on it.
 func enumeration(t reflect.Type) *jsonschema.Schema {
 	s := &jsonschema.Schema{Type: "string"}
 	for _, value := range reflect.New(t).Interface().(enumerated).EnumValues() {

@@ -39,6 +39,8 @@ func typedJSON() json.Options {
 	)
 }
 
+// Encode encodes a value of the program. Unlike encoding/json, it never writes null for a list or a map, since their
+// schemas do not allow it.
 func Encode(value any) (stdjson.RawMessage, error) { return json.Marshal(value, typed) }
 
 // Decode decodes arguments. Like a schema, it accepts 1.0 and 1e3 as integers.
@@ -116,6 +118,8 @@ func plainIntegers(raw []byte) []byte {
 		}
 	}
 }
+
+// What plainIntegers costs, only arguments pay that the decoder has refused before: most clients write integers as such.
 
 // plainInteger does not change a number that a float64 may not represent exactly.
 func plainInteger(number jsontext.Token) jsontext.Token {
