@@ -19,7 +19,7 @@ import (
 //
 // Guarantees: G-0022.18
 func TestStateless(t *testing.T) {
-	var nodes []http.Handler
+	var nodes []*streamable.Handler
 	for range 3 {
 		s := server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{})
 		server.AddTool(s, protocol.Tool{Name: "greet"}, func(_ context.Context, in struct {
@@ -75,6 +75,12 @@ func TestStateless(t *testing.T) {
 			t.Errorf("%s: got status %d, want 405", method, response.StatusCode)
 		}
 	}
+	site.Close() // all requests are over
+	for n, h := range nodes {
+		if kept := h.Stats().Sessions; kept > 0 {
+			t.Errorf("node %d keeps %d sessions, want none", n, kept)
+		}
+	}
 }
 
 // Requests for which no session is begun are refused like those with one.
@@ -106,6 +112,9 @@ func TestStatelessRefusals(t *testing.T) {
 		body, _ := io.ReadAll(w.Body)
 		if w.Code != test.status || !strings.Contains(string(body), test.want) || w.Header().Get("Mcp-Session-Id") != "" {
 			t.Errorf("%s: got %d %s", name, w.Code, body)
+		}
+		if kept := h.Stats().Sessions; kept > 0 {
+			t.Errorf("%s: %d sessions are kept, want none", name, kept)
 		}
 	}
 }
