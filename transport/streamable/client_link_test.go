@@ -377,6 +377,27 @@ func TestARequestEndedInTheQueueIsNeverSent(t *testing.T) {
 	}
 }
 
+// Close does not wait for a request that has ended while it was queued.
+func TestARequestEndedInTheQueueDelaysNoClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		accept := make(chan struct{})
+		r := open(t, &Client{URL: "http://host/", HTTP: &http.Client{Transport: tripperFunc(func(r *http.Request) (*http.Response, error) {
+			_, err := io.Copy(io.Discard, r.Body)
+			<-accept
+			return &http.Response{StatusCode: http.StatusAccepted, Body: http.NoBody}, err
+		})}})
+		r.send(0, notification("n/1"))
+		synctest.Wait()
+		r.link.End(r.callLegacy(1, 1))
+		close(accept)
+		synctest.Wait()
+		began := time.Now()
+		if err := r.link.Close(time.Hour); err != nil || time.Since(began) != 0 {
+			t.Errorf("Close returned %v after %v, want no error at once", err, time.Since(began))
+		}
+	})
+}
+
 // Without MaxFrame, both sides limit a message to 16 MiB.
 //
 // Guarantees: G-0008.2
