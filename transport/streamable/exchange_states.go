@@ -12,7 +12,8 @@ const (
 	// asJSON: the response is one message. Nobody can come back for it, because it has no event ids.
 	asJSON
 
-	// asEvents: the response is a stream of events on a connection. It stays one, because its status was sent.
+	// asEvents: the response is a stream of events on a connection, or will be when its first bytes are written. It stays one: the
+	// client cannot be told of another status any more.
 	asEvents
 
 	// detached: no connection writes the response, and the client will come back for the rest, which is stored.
@@ -71,7 +72,9 @@ const (
 	initialID            // and an event without a message comes before them, which only tells the id
 )
 
-// An exchangeState is all that decides what may happen to the response to a request.
+// An exchangeState is all that decides what may happen to the response to a request. It is a value: whoever has it under the lock of its
+// link may change it, and nobody else keeps a copy. In each state that is possible, a detached response is known and not over, and one
+// that is a message is over and not known; a test tries every turn in every state.
 type exchangeState struct {
 	stage stage
 	ids   ids
@@ -82,19 +85,19 @@ type exchangeState struct {
 // after returns the state after a turn, and whether there was one to make.
 func (s exchangeState) after(t turning) (next exchangeState, ok bool) {
 	turn := turns[s.stage][t]
-	next = s
-	switch next.stage, ok = turn.to, turn.valid; {
-	case !ok:
+	if !turn.valid || s.forbids(t) {
 		return s, false
-	case s.over && (t == asked || t == polled || t == ended), t == polled && s.ids != initialID, t == resumed && !s.known:
-		return s, false
-	case t == lost && (!s.known || s.over): // nobody can come back, or all of it is stored
-		next.stage = closed
 	}
+	next = s
+	next.stage = turn.to
 	switch t {
+	case lost:
+		if !s.known || s.over { // nobody can come back, or all of it is stored
+			next.stage = closed
+		}
 	case ended:
 		next.over = true
-	case opened:
+	case opened: // every event that is written has an id, if any has
 		next.known = s.known || s.ids != noIDs
 	case asked, waited, polled: // even if an answer comes before that id is written
 		next.known = s.known || s.ids == initialID
@@ -102,7 +105,23 @@ func (s exchangeState) after(t turning) (next exchangeState, ok bool) {
 	return next, true
 }
 
-// accepts reports whether another frame may be queued.
+// forbids reports whether a turn that the stage allows is impossible for what else is known of the response.
+func (s exchangeState) forbids(t turning) bool {
+	switch t {
+	case asked, ended:
+		return s.over // the answer is there, so there is nothing to choose any more
+	case polled:
+		// There is nothing to wait for; or an older client, which has no id yet, would not come back and lose the answer.
+		return s.over || s.ids != initialID
+	case resumed:
+		// Who guesses an id, instead of knowing it, must not replace the connection of another. There was none to know.
+		return !s.known
+	default:
+		return false
+	}
+}
+
+// accepts reports whether another frame may be queued. Otherwise its sender gets an error: nothing is dropped in silence.
 func (s exchangeState) accepts() bool { return !s.over && s.stage != closed }
 
 // keeps reports whether a frame is stored. A response that is a single message is not: its client never comes back for it.
