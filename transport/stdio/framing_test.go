@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/iotest"
 
 	"pgregory.net/rapid"
 
@@ -98,7 +97,14 @@ func TestRefusalsNameTheLength(t *testing.T) {
 // Guarantees: G-0008.6
 func TestTheLastReadCompletesAFrame(t *testing.T) {
 	frame := strings.Repeat("x", 3*maxHeader)
-	stream := iotest.DataErrReader(strings.NewReader(ContentLength.before([]byte(frame)) + frame))
+	rest := ContentLength.before([]byte(frame)) + frame
+	stream := readerFunc(func(p []byte) (n int, err error) {
+		if n = copy(p, rest); n == len(rest) {
+			err = io.EOF
+		}
+		rest = rest[n:]
+		return n, err
+	})
 	if got := readFramed(ContentLength.reader(stream, len(frame))); !slices.Equal(got, []string{frame}) {
 		t.Errorf("got %.80q, want the frame of %d bytes", got, len(frame))
 	}
