@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/peertest"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
@@ -12,25 +13,21 @@ const hangGuard = time.Minute
 
 // received is what a link has delivered.
 type received struct {
+	peertest.Ignore
 	frames chan string
 	lost   chan transport.Loss
 }
 
 // bindTo binds a link to a receiver with room for everything that a test is sent.
 func bindTo(link transport.Link) *received {
-	r := &received{make(chan string, 64), make(chan transport.Loss, 1)}
+	r := &received{frames: make(chan string, 64), lost: make(chan transport.Loss, 1)}
 	link.Bind(r)
 	link.Grant(transport.Main, cap(r.frames))
 	return r
 }
 
-func (r *received) Receive(in transport.Inbound)               { r.frames <- string(in.Frame) }
-func (*received) Writable()                                    {}
-func (*received) StreamOpened(transport.Stream, transport.Tag) {}
-func (*received) StreamLost(transport.StreamLoss)              {}
-func (*received) Failed(transport.Failure)                     {}
-func (*received) Ended()                                       {}
-func (r *received) Lost(loss transport.Loss)                   { r.lost <- loss }
+func (r *received) Receive(in transport.Inbound) { r.frames <- string(in.Frame) }
+func (r *received) Lost(loss transport.Loss)     { r.lost <- loss }
 
 func wait[T any](t testing.TB, from <-chan T, what string) T {
 	t.Helper()

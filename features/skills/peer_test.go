@@ -5,10 +5,10 @@ import (
 	"testing"
 
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/peertest"
 	"github.com/bowline-mcp/bowline/internal/specification"
 	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
-	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/inmem"
 	"go.uber.org/goleak"
 )
@@ -16,19 +16,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // A rawPeer exchanges single frames with a server.
-type rawPeer struct {
-	t      *testing.T
-	link   transport.Link
-	frames chan string // what the server sends
-}
-
-func (w *rawPeer) Receive(in transport.Inbound)               { w.frames <- string(in.Frame) }
-func (*rawPeer) Writable()                                    {}
-func (*rawPeer) StreamOpened(transport.Stream, transport.Tag) {}
-func (*rawPeer) StreamLost(transport.StreamLoss)              {}
-func (*rawPeer) Failed(transport.Failure)                     {}
-func (*rawPeer) Ended()                                       {}
-func (w *rawPeer) Lost(transport.Loss)                        { close(w.frames) }
+type rawPeer struct{ *peertest.Peer }
 
 // dial connects a raw peer for the length of a test.
 func dial(t *testing.T, s *server.Server) *rawPeer {
@@ -36,9 +24,7 @@ func dial(t *testing.T, s *server.Server) *rawPeer {
 	ours, theirs := inmem.Pipe(inmem.Options{})
 	served, watched := make(chan error, 1), specification.WatchServer(t)(theirs)
 	go func() { served <- s.ServeLink(t.Context(), watched) }()
-	w := &rawPeer{t: t, link: ours, frames: make(chan string, 100)}
-	ours.Bind(w)
-	ours.Grant(transport.Main, cap(w.frames))
+	w := &rawPeer{peertest.Bind(t, ours)}
 	t.Cleanup(func() {
 		ours.Close(0)
 		testenv.Receive(t, served, "the end of the server")
@@ -69,39 +55,37 @@ type fault struct {
 
 // ask sends a request and reads the response, which must be the next frame.
 func (w *rawPeer) ask(frame string) (r response) {
-	w.t.Helper()
+	w.T.Helper()
 	w.read(frame, &r)
 	return r
 }
 
 func (w *rawPeer) read(frame string, into any) {
-	w.t.Helper()
-	if err := w.link.Send(transport.Outbound{Frame: []byte(frame)}); err != nil {
-		w.t.Fatal(err)
-	}
-	got := testenv.Receive(w.t, w.frames, "a response")
+	w.T.Helper()
+	w.Send(frame)
+	got := w.Next()
 	if err := protocol.Unmarshal([]byte(got), into); err != nil {
-		w.t.Fatalf("%s: %v", got, err)
+		w.T.Fatalf("%s: %v", got, err)
 	}
 }
 
 // wantFault checks that a request is refused with the given code.
 func (w *rawPeer) wantFault(code int64, frame string) {
-	w.t.Helper()
+	w.T.Helper()
 	if got := w.ask(frame).Error; got == nil || got.Code != code {
-		w.t.Fatalf("%s\ngot %v, want the code %d", frame, got, code)
+		w.T.Fatalf("%s\ngot %v, want the code %d", frame, got, code)
 	}
 }
 
 // result decodes the result of a request.
 func result[R any](w *rawPeer, method, params string) (r R) {
-	w.t.Helper()
+	w.T.Helper()
 	var got struct {
 		Result *R     `json:"result"`
 		Error  *fault `json:"error"`
 	}
 	if w.read(request(method, params), &got); got.Result == nil {
-		w.t.Fatalf("%s: got %v, want a result", method, got.Error)
+		w.T.Fatalf("%s: got %v, want a result", method, got.Error)
 	}
 	return *got.Result
 }

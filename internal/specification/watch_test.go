@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/bowline-mcp/bowline/internal/peertest"
 	"github.com/bowline-mcp/bowline/internal/specification"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/inmem"
@@ -25,16 +26,6 @@ func (t *failureRecorder) Errorf(format string, args ...any) {
 	t.failures = append(t.failures, fmt.Sprintf(format, args...))
 }
 
-type frames []string
-
-func (f *frames) Receive(in transport.Inbound)               { *f = append(*f, string(in.Frame)) }
-func (*frames) Writable()                                    {}
-func (*frames) StreamOpened(transport.Stream, transport.Tag) {}
-func (*frames) StreamLost(transport.StreamLoss)              {}
-func (*frames) Failed(transport.Failure)                     {}
-func (*frames) Ended()                                       {}
-func (*frames) Lost(transport.Loss)                          {}
-
 // Each message that a server sends is checked, also in a batch, and is sent unchanged.
 func TestWatchServer(t *testing.T) {
 	for name, test := range map[string]struct{ frame, fault string }{
@@ -47,13 +38,13 @@ func TestWatchServer(t *testing.T) {
 		"a number with fractions": {`{"jsonrpc":"2.0","id":1.5,"method":"ping"}`, "PingRequest"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			trial, got := &failureRecorder{TB: t}, new(frames)
+			trial, got := &failureRecorder{TB: t}, []string(nil)
 			serverLink, clientLink := inmem.Pipe(inmem.Options{})
 			defer serverLink.Close(0)
-			serverLink.Bind(got)
+			serverLink.Bind(peertest.Receive(func(in transport.Inbound) { got = append(got, string(in.Frame)) }))
 			serverLink.Grant(transport.Main, 1)
 			watched := specification.WatchServer(trial)(clientLink)
-			watched.Bind(new(frames))
+			watched.Bind(peertest.Ignore{})
 			if err := watched.Send(transport.Outbound{Frame: []byte(test.frame)}); err != nil {
 				t.Fatal(err)
 			}
@@ -62,8 +53,8 @@ func TestWatchServer(t *testing.T) {
 			if (test.fault == "") != (failed == "") || !strings.Contains(failed, test.fault) {
 				t.Errorf("want %q, got %q", test.fault, failed)
 			}
-			if len(*got) != 1 || (*got)[0] != test.frame {
-				t.Errorf("got %s", *got)
+			if len(got) != 1 || got[0] != test.frame {
+				t.Errorf("got %s", got)
 			}
 		})
 	}

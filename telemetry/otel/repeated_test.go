@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/internal/peertest"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/telemetry/otel"
 	"github.com/bowline-mcp/bowline/transport"
@@ -26,34 +27,6 @@ import (
 
 // twice is a trace context that no encoder of ours can write.
 const twice = `"traceparent":` + goodParent + `,"traceparent":` + goodParent
-
-// A rawPeer sends single frames over a link, and takes those of the other side.
-type rawPeer struct {
-	link   transport.Link
-	frames chan string
-}
-
-func newRawPeer(link transport.Link) *rawPeer {
-	p := &rawPeer{link, make(chan string, 100)}
-	link.Bind(p)
-	link.Grant(transport.Main, cap(p.frames))
-	return p
-}
-
-func (p *rawPeer) Receive(in transport.Inbound)               { p.frames <- string(in.Frame) }
-func (*rawPeer) Writable()                                    {}
-func (*rawPeer) StreamOpened(transport.Stream, transport.Tag) {}
-func (*rawPeer) StreamLost(transport.StreamLoss)              {}
-func (*rawPeer) Failed(transport.Failure)                     {}
-func (*rawPeer) Ended()                                       {}
-func (p *rawPeer) Lost(transport.Loss)                        { close(p.frames) }
-
-func (p *rawPeer) send(t *testing.T, frame string) {
-	t.Helper()
-	if err := p.link.Send(transport.Outbound{Frame: []byte(frame)}); err != nil {
-		t.Fatal(err)
-	}
-}
 
 // telling returns a site of which only the telemetry is used.
 func telling(t *testing.T) (*site, *otel.Telemetry) {
@@ -128,9 +101,9 @@ func overRawLink(t *testing.T, told *otel.Telemetry, request string) string {
 	ours, theirs := inmem.Pipe(inmem.Options{})
 	peer.Accept(theirs)
 	defer ours.Close(0)
-	p := newRawPeer(ours)
-	p.send(t, request)
-	return <-p.frames
+	p := peertest.Bind(t, ours)
+	p.Send(request)
+	return p.Next()
 }
 
 // overRawPost posts a request to a server, and returns the body of the response.
@@ -194,11 +167,11 @@ func TestTwoTraceparentsOfAServer(t *testing.T) {
 		}},
 	})
 	defer c.Close(context.Background())
-	peers := make(chan *rawPeer, 1)
-	var serving *rawPeer
+	peers := make(chan *peertest.Peer, 1)
+	var serving *peertest.Peer
 	go func() {
 		p := <-peers
-		for frame := range p.frames {
+		for frame := range p.Frames {
 			var m struct {
 				ID     json.RawMessage `json:"id"`
 				Method string          `json:"method"`
@@ -206,18 +179,18 @@ func TestTwoTraceparentsOfAServer(t *testing.T) {
 			if err := json.Unmarshal([]byte(frame), &m); err != nil || m.Method != protocol.MethodInitialize {
 				continue
 			}
-			_ = p.link.Send(transport.Outbound{Frame: fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-11-25","capabilities":{"logging":{}},"serverInfo":{"name":"s","version":"1"}}}`, m.ID)})
+			_ = p.Link.Send(transport.Outbound{Frame: fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-11-25","capabilities":{"logging":{}},"serverInfo":{"name":"s","version":"1"}}}`, m.ID)})
 			return
 		}
 	}()
 	if _, err := c.Connect(t.Context(), inmem.New(func(link transport.Link) {
-		serving = newRawPeer(link)
+		serving = peertest.Bind(t, link)
 		peers <- serving
 	}, inmem.Options{})); err != nil {
 		t.Fatal(err)
 	}
-	serving.send(t, `{"jsonrpc":"2.0","id":"q","method":"roots/list","params":{"_meta":{`+twice+`}}}`)
-	for answer := range serving.frames {
+	serving.Send(`{"jsonrpc":"2.0","id":"q","method":"roots/list","params":{"_meta":{` + twice + `}}}`)
+	for answer := range serving.Frames {
 		if strings.Contains(answer, `"q"`) {
 			if !strings.Contains(answer, `"roots":[]`) {
 				t.Errorf("the answer is %s", answer)
@@ -229,7 +202,7 @@ func TestTwoTraceparentsOfAServer(t *testing.T) {
 	if refused := s.refused(t); refused != 1 {
 		t.Errorf("%d traces were refused, want 1", refused)
 	}
-	serving.send(t, `{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1,"_meta":{`+twice+`}}}`)
+	serving.Send(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1,"_meta":{` + twice + `}}}`)
 	guard, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	select {

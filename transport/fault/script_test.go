@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/peertest"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/fault"
 	"github.com/bowline-mcp/bowline/transport/inmem"
@@ -25,17 +26,15 @@ func TestScript(t *testing.T) {
 	}
 	served := make(chan error, 1)
 	go func() { served <- script.Serve(context.Background(), theirs) }()
-	got := make(frameChannel, 4)
-	ours.Bind(got)
-	ours.Grant(transport.Main, 4)
+	near := peertest.Bind(t, ours)
 	for _, exchange := range [][2]string{
 		{`{"jsonrpc":"2.0","id":1,"method":"a"}`, `{"jsonrpc":"2.0","id":1,"result":{"x":1}}`},
 		{`{"jsonrpc":"2.0","id":2,"method":"b","params":[5]}`, `{"jsonrpc":"2.0","id":2,"result":[5]}`},
 		{`{"jsonrpc":"2.0","id":3,"method":"c"}`, `{"jsonrpc":"2.0","id":3,"error":{"code":-32000,"message":"no"}}`},
 		{`{"jsonrpc":"2.0","method":"d"}`, "garbage"},
 	} {
-		ours.Send(transport.Outbound{Frame: []byte(exchange[0])})
-		if frame := <-got; frame != exchange[1] {
+		near.Send(exchange[0])
+		if frame := near.Next(); frame != exchange[1] {
 			t.Errorf("%s: got %s, want %v", exchange[0], frame, exchange[1])
 		}
 	}
@@ -57,7 +56,7 @@ func TestScriptNamesTheFailedStep(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ours, theirs := inmem.Pipe(inmem.Options{})
-			ours.Bind(make(frameChannel, 1))
+			ours.Bind(peertest.Ignore{})
 			served := make(chan error, 1)
 			go func() { served <- fault.Script{fault.Expect("x"), fault.Lose()}.Serve(context.Background(), theirs) }()
 			c.do(ours)
@@ -75,14 +74,3 @@ func TestScriptNamesTheFailedStep(t *testing.T) {
 		}
 	})
 }
-
-// frameChannel is a receiver that passes on frames.
-type frameChannel chan string
-
-func (a frameChannel) Receive(in transport.Inbound)               { a <- string(in.Frame) }
-func (frameChannel) Writable()                                    {}
-func (frameChannel) Failed(transport.Failure)                     {}
-func (frameChannel) Ended()                                       {}
-func (frameChannel) StreamOpened(transport.Stream, transport.Tag) {}
-func (frameChannel) StreamLost(transport.StreamLoss)              {}
-func (frameChannel) Lost(transport.Loss)                          {}

@@ -12,6 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/bowline-mcp/bowline/internal/peertest"
 	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/proptest"
 	"github.com/bowline-mcp/bowline/transport"
@@ -121,7 +122,7 @@ func TestFlushCallsWorkOfTheReceiver(t *testing.T) {
 func TestFrameIsNotCopied(t *testing.T) {
 	a, b := inmem.Pipe(inmem.Options{})
 	var got []byte
-	b.Bind(receiveFunc(func(in transport.Inbound) { got = in.Frame }))
+	b.Bind(peertest.Receive(func(in transport.Inbound) { got = in.Frame }))
 	a.Bind(&recorder{})
 	b.Grant(transport.Main, 1)
 	frame := []byte("1")
@@ -129,16 +130,6 @@ func TestFrameIsNotCopied(t *testing.T) {
 		t.Fatalf("got a copy of the frame or none (%v), want the same bytes", err)
 	}
 }
-
-type receiveFunc func(transport.Inbound)
-
-func (f receiveFunc) Receive(in transport.Inbound)               { f(in) }
-func (receiveFunc) Writable()                                    {}
-func (receiveFunc) StreamOpened(transport.Stream, transport.Tag) {}
-func (receiveFunc) StreamLost(transport.StreamLoss)              {}
-func (receiveFunc) Failed(transport.Failure)                     {}
-func (receiveFunc) Ended()                                       {}
-func (receiveFunc) Lost(transport.Loss)                          {}
 
 // A refused Send is followed by Writable once the refused frame fits.
 //
@@ -322,9 +313,9 @@ func TestIdlePipeIsSmall(t *testing.T) {
 
 func BenchmarkSendReceive(b *testing.B) {
 	from, to := inmem.Pipe(inmem.Options{})
-	from.Bind(receiveFunc(func(transport.Inbound) {}))
+	from.Bind(peertest.Ignore{})
 	received := 0
-	to.Bind(receiveFunc(func(transport.Inbound) { received++ }))
+	to.Bind(peertest.Receive(func(transport.Inbound) { received++ }))
 	frame := make([]byte, 64)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -338,8 +329,8 @@ func BenchmarkSendReceive(b *testing.B) {
 
 func BenchmarkQueuedSendReceive(b *testing.B) {
 	from, to := inmem.Pipe(inmem.Options{})
-	from.Bind(receiveFunc(func(transport.Inbound) {}))
-	to.Bind(receiveFunc(func(transport.Inbound) {}))
+	from.Bind(peertest.Ignore{})
+	to.Bind(peertest.Ignore{})
 	frame := make([]byte, 64)
 	b.ReportAllocs()
 	for b.Loop() {

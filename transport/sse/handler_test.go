@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/peertest"
 	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/eventstream"
@@ -338,7 +339,7 @@ func TestKeepAlive(t *testing.T) {
 // clients can reach.
 func TestEndpointOption(t *testing.T) {
 	for endpoint, want := range map[string]string{"": "/api/sse?sessionId=", "/public/m": "/public/m?sessionId=", "/m?v=1": "/m?v=1&sessionId="} {
-		h := NewHandler(acceptFunc(func(link transport.Link) { link.Bind(nobody{}) }), HandlerOptions{Endpoint: endpoint})
+		h := NewHandler(acceptFunc(func(link transport.Link) { link.Bind(peertest.Ignore{}) }), HandlerOptions{Endpoint: endpoint})
 		server := httptest.NewServer(http.StripPrefix("/api", h))
 		response, err := http.Get(server.URL + "/api/sse?key=secret")
 		if err != nil {
@@ -361,7 +362,7 @@ func TestAcceptorThatRefuses(t *testing.T) {
 	for name, accept := range map[string]acceptFunc{
 		"binds nothing": func(transport.Link) {},
 		"closes": func(link transport.Link) {
-			link.Bind(nobody{})
+			link.Bind(peertest.Ignore{})
 			go link.Close(0)
 			<-link.(*serverLink).closing
 		},

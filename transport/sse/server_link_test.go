@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/peertest"
 	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/internal/eventstream"
@@ -208,7 +209,7 @@ func TestFramesAreWrittenTogether(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				var sent []string
 				h := NewHandler(acceptFunc(func(link transport.Link) {
-					link.Bind(nobody{})
+					link.Bind(peertest.Ignore{})
 					for n, size := range test.frames {
 						sent = append(sent, strings.Repeat(string(rune('a'+n%26)), size))
 						if err := link.Send(transport.Outbound{Frame: []byte(sent[n])}); err != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/internal/peertest"
 	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/proptest"
 	"github.com/bowline-mcp/bowline/transport"
@@ -43,7 +44,7 @@ func openSession(t *testing.T) (client, server transport.Link) {
 	t.Helper()
 	accepted := make(chan transport.Link, 1)
 	h := NewHandler(acceptFunc(func(link transport.Link) {
-		link.Bind(nobody{}) // the handler needs a bound link; LinkContract binds it again
+		link.Bind(peertest.Ignore{}) // the handler needs a bound link; LinkContract binds it again
 		accepted <- link
 	}), HandlerOptions{})
 	client, err := (&Client{URL: serve(t, h)}).Open(t.Context())
@@ -52,17 +53,6 @@ func openSession(t *testing.T) (client, server transport.Link) {
 	}
 	return client, testenv.Receive(t, accepted, "the link of the server")
 }
-
-// nobody is a receiver that ignores everything.
-type nobody struct{}
-
-func (nobody) Receive(transport.Inbound)                    {}
-func (nobody) StreamOpened(transport.Stream, transport.Tag) {}
-func (nobody) StreamLost(transport.StreamLoss)              {}
-func (nobody) Writable()                                    {}
-func (nobody) Failed(transport.Failure)                     {}
-func (nobody) Ended()                                       {}
-func (nobody) Lost(transport.Loss)                          {}
 
 // The links of a session over a real socket keep the contract in both directions.
 func TestContract(t *testing.T) { proptest.LinkContract(t, openSession, proptest.ContractOptions{}) }

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
+	"github.com/bowline-mcp/bowline/internal/peertest"
 	"github.com/bowline-mcp/bowline/proptest"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/inmem"
@@ -32,22 +33,12 @@ func TestTappedLinksKeepTheContract(t *testing.T) {
 
 }
 
-type ignoring struct{}
-
-func (ignoring) Receive(transport.Inbound)                    {}
-func (ignoring) StreamOpened(transport.Stream, transport.Tag) {}
-func (ignoring) StreamLost(transport.StreamLoss)              {}
-func (ignoring) Writable()                                    {}
-func (ignoring) Failed(transport.Failure)                     {}
-func (ignoring) Ended()                                       {}
-func (ignoring) Lost(transport.Loss)                          {}
-
 // converse sends a frame in each direction over each of two links, and one that is
 // refused.
 func converse(t *testing.T, observe func(transcript.Entry)) {
 	t.Helper()
 	tapped := transcript.Tap(inmem.New(func(peer transport.Link) {
-		peer.Bind(ignoring{})
+		peer.Bind(peertest.Ignore{})
 		if err := peer.Send(transport.Outbound{Frame: []byte(`{"jsonrpc":"2.0","id":1,"result":{"text":"` + strings.Repeat("long ", 30) + `"}}`)}); err != nil {
 			t.Error(err)
 		}
@@ -57,7 +48,7 @@ func converse(t *testing.T, observe func(transcript.Entry)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		link.Bind(ignoring{})
+		link.Bind(peertest.Ignore{})
 		if err := link.Send(transport.Outbound{Frame: []byte(`{"jsonrpc": "2.0", "id": 1, "method": "ping"}`)}); err != nil {
 			t.Fatal(err)
 		}

@@ -10,32 +10,29 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/peertest"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/inmem"
 )
 
 // An end is an end of a link, whose frames a test reads and writes.
 type end struct {
-	t *testing.T
+	peertest.Ignore
 	transport.Link
+	t      *testing.T
 	frames chan string
 	lost   chan transport.Loss
 }
 
 func newEnd(t *testing.T, link transport.Link) *end {
-	e := &end{t, link, make(chan string, 4096), make(chan transport.Loss, 1)}
+	e := &end{Link: link, t: t, frames: make(chan string, 4096), lost: make(chan transport.Loss, 1)}
 	link.Bind(e)
 	link.Grant(transport.Main, cap(e.frames))
 	return e
 }
 
-func (e *end) Receive(in transport.Inbound)               { e.frames <- string(in.Frame) }
-func (*end) Writable()                                    {}
-func (*end) StreamOpened(transport.Stream, transport.Tag) {}
-func (*end) StreamLost(transport.StreamLoss)              {}
-func (*end) Failed(transport.Failure)                     {}
-func (*end) Ended()                                       {}
-func (e *end) Lost(loss transport.Loss)                   { e.lost <- loss }
+func (e *end) Receive(in transport.Inbound) { e.frames <- string(in.Frame) }
+func (e *end) Lost(loss transport.Loss)     { e.lost <- loss }
 
 func (e *end) send(format string, args ...any) {
 	e.t.Helper()
@@ -288,7 +285,7 @@ func TestASlowClientIsCutOff(t *testing.T) {
 	s := newScript(t)
 	near, far := inmem.Pipe(inmem.Options{})
 	s.shared.Serve(far)
-	slow := &end{t, near, make(chan string, 4096), make(chan transport.Loss, 1)}
+	slow := &end{t: t, Link: near, frames: make(chan string, 4096), lost: make(chan transport.Loss, 1)}
 	near.Bind(slow) // and grants nothing
 	quick := s.join()
 	n := 0

@@ -14,11 +14,11 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
-	"time"
 
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/features/skills"
+	"github.com/bowline-mcp/bowline/internal/peertest"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
@@ -206,17 +206,17 @@ func offers(t *testing.T, s *server.Server, method, version string) bool {
 	t.Helper()
 	peer, link := inmem.Pipe(inmem.Options{})
 	s.Accept(&known{link})
-	w := newWire(peer)
+	w := wire{peertest.Bind(t, peer)}
 	defer peer.Close(0)
 	params := "{}"
 	if protocol.IsModern(version) {
 		params = fmt.Sprintf(`{"_meta":{%q:%q,%q:{}}}`, protocol.MetaProtocolVersion, version, protocol.MetaClientCapabilities)
 	} else if method != protocol.MethodInitialize {
-		w.send(t, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":%q,"capabilities":{},"clientInfo":{"name":"c","version":"1"}}}`, version)
-		w.next(t)
+		w.send(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":%q,"capabilities":{},"clientInfo":{"name":"c","version":"1"}}}`, version)
+		w.next()
 	}
-	w.send(t, `{"jsonrpc":"2.0","id":2,"method":%q,"params":%s}`, method, params)
-	return found(w.next(t))
+	w.send(`{"jsonrpc":"2.0","id":2,"method":%q,"params":%s}`, method, params)
+	return found(w.next())
 }
 
 // A known link has a principal, because only such links may list tasks.
@@ -253,9 +253,9 @@ func TestClientOffersWhatThePageSays(t *testing.T) {
 			if m.Notification || m.Sender&protocol.ByServer == 0 || !m.In(version) {
 				continue
 			}
-			w.send(t, `{"jsonrpc":"2.0","id":"q","method":%q,"params":{}}`, m.Name)
+			w.send(`{"jsonrpc":"2.0","id":"q","method":%q,"params":{}}`, m.Name)
 			want := slices.Contains(named, m.Name) && !strings.HasPrefix(m.Name, "tasks/") // the client makes no task of a question
-			if got := found(w.next(t)); got != want {
+			if got := found(w.next()); got != want {
 				t.Errorf("%s in %s: the client offers it: %v, want %v", m.Name, version, got, want)
 			}
 		}
@@ -264,20 +264,20 @@ func TestClientOffersWhatThePageSays(t *testing.T) {
 
 // connect connects the client to a server that speaks one legacy revision, and
 // returns the server's end.
-func connect(t *testing.T, c *client.Client, version string) *wire {
+func connect(t *testing.T, c *client.Client, version string) wire {
 	t.Helper()
-	accepted := make(chan *wire, 1)
-	network := inmem.New(func(link transport.Link) { accepted <- newWire(link) }, inmem.Options{})
+	accepted := make(chan wire, 1)
+	network := inmem.New(func(link transport.Link) { accepted <- wire{peertest.Bind(t, link)} }, inmem.Options{})
 	if _, err := c.Start(context.Background(), version, network); err != nil { // it does not wait for the server
 		t.Fatal(err)
 	}
 	w := <-accepted
 	for {
-		switch m := w.next(t); m.Method {
+		switch m := w.next(); m.Method {
 		case protocol.MethodDiscover:
-			w.send(t, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"method not found"}}`, m.ID.Append(nil))
+			w.send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"method not found"}}`, m.ID.Append(nil))
 		case protocol.MethodInitialize:
-			w.send(t, `{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":%q,"capabilities":{},"serverInfo":{"name":"s","version":"1"}}}`, m.ID.Append(nil), version)
+			w.send(`{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":%q,"capabilities":{},"serverInfo":{"name":"s","version":"1"}}}`, m.ID.Append(nil), version)
 		case protocol.NotificationInitialized:
 			return w
 		}
@@ -289,51 +289,20 @@ func found(answer jsonrpc.Message) bool {
 	return answer.Error == nil || answer.Error.Code != jsonrpc.CodeMethodNotFound
 }
 
-// A wire is a link whose frames the test reads and writes.
-type wire struct {
-	link   transport.Link
-	frames receiver
-}
+// A wire is a link whose messages the test reads and writes.
+type wire struct{ *peertest.Peer }
 
-func newWire(link transport.Link) *wire {
-	w := &wire{link, make(receiver, 100)}
-	link.Bind(w.frames)
-	link.Grant(transport.Main, cap(w.frames))
-	return w
-}
-
-func (w *wire) send(t *testing.T, format string, args ...any) {
-	t.Helper()
-	if err := w.link.Send(transport.Outbound{Frame: fmt.Appendf(nil, format, args...)}); err != nil {
-		t.Fatal(err)
-	}
+func (w wire) send(format string, args ...any) {
+	w.T.Helper()
+	w.Send(fmt.Sprintf(format, args...))
 }
 
 // next returns the next message, and fails the test if none comes.
-func (w *wire) next(t *testing.T) jsonrpc.Message {
-	t.Helper()
-	guard, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	select {
-	case frame := <-w.frames:
-		m, err := jsonrpc.Decode(frame, jsonrpc.Limits{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return m
-	case <-guard.Done():
-		t.Fatal("no message came")
-		return jsonrpc.Message{}
+func (w wire) next() jsonrpc.Message {
+	w.T.Helper()
+	m, err := jsonrpc.Decode([]byte(w.Next()), jsonrpc.Limits{})
+	if err != nil {
+		w.T.Fatal(err)
 	}
+	return m
 }
-
-// A receiver passes on the frames that it receives.
-type receiver chan []byte
-
-func (r receiver) Receive(in transport.Inbound)               { r <- in.Frame }
-func (receiver) Writable()                                    {}
-func (receiver) StreamOpened(transport.Stream, transport.Tag) {}
-func (receiver) StreamLost(transport.StreamLoss)              {}
-func (receiver) Failed(transport.Failure)                     {}
-func (receiver) Ended()                                       {}
-func (receiver) Lost(transport.Loss)                          {}
