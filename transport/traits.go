@@ -10,25 +10,40 @@ import "time"
 //
 // keeps all interfaces of what it wraps, except those that it implements itself. A wrapper
 // for which that is wrong, for instance because it delays frames, has no such method.
+//
+// The outermost implementation counts. So a wrapper changes one fact by its own Traits, which
+// begins with those of what it wraps:
+//
+//	func (w *wrapper) Traits() transport.Traits {
+//		traits := transport.TraitsOf(w.Transport)
+//		traits.Name = "counted"
+//		return traits
+//	}
+//
+// As follows each Unwrap once: what wraps itself is a mistake of the program, and never ends.
 func As[T any](v any) (found T, ok bool) {
-	for v != nil {
+	for ; v != nil; v = unwrap(v) {
 		if found, ok = v.(T); ok {
 			return found, true
 		}
-		switch wrapper := v.(type) {
-		case interface{ Unwrap() Transport }:
-			v = wrapper.Unwrap()
-		case interface{ Unwrap() Link }:
-			v = wrapper.Unwrap()
-		case interface{ Unwrap() Receiver }:
-			v = wrapper.Unwrap()
-		case interface{ Unwrap() Exchange }:
-			v = wrapper.Unwrap()
-		default:
-			return found, false
-		}
 	}
 	return found, false
+}
+
+// unwrap returns what v wraps, or nil if it wraps nothing. A method Unwrap that returns another
+// type, such as that of an error, does not count.
+func unwrap(v any) any {
+	switch wrapper := v.(type) {
+	case interface{ Unwrap() Transport }:
+		return wrapper.Unwrap()
+	case interface{ Unwrap() Link }:
+		return wrapper.Unwrap()
+	case interface{ Unwrap() Receiver }:
+		return wrapper.Unwrap()
+	case interface{ Unwrap() Exchange }:
+		return wrapper.Unwrap()
+	}
+	return nil
 }
 
 // Traits are facts about a Transport. The zero Traits are true of any.
@@ -60,7 +75,8 @@ type Traits struct {
 // called from any goroutine.
 type Describer interface{ Traits() Traits }
 
-// TraitsOf returns the facts that t, or what it wraps, reports, or the zero Traits.
+// TraitsOf returns the facts that t reports, or else those of what it wraps, or the zero Traits.
+// Some transports compute them from their configuration, so keep what you need often.
 func TraitsOf(t Transport) Traits {
 	if describer, ok := As[Describer](t); ok {
 		return describer.Traits()
@@ -93,7 +109,8 @@ type LinkTraits struct {
 // any goroutine, at any time, also after the link is lost, and does not block.
 type LinkDescriber interface{ LinkTraits() LinkTraits }
 
-// LinkTraitsOf returns the facts that l, or what it wraps, reports, or the zero LinkTraits.
+// LinkTraitsOf returns the facts that l reports, or else those of what it wraps, or the zero
+// LinkTraits. They may change from call to call: a link learns from what it receives.
 func LinkTraitsOf(l Link) LinkTraits {
 	if describer, ok := As[LinkDescriber](l); ok {
 		return describer.LinkTraits()

@@ -243,18 +243,24 @@ func (t *Tree) checkGoroutines(report reporter) {
 			continue
 		}
 		says[f.dir] = says[f.dir] || strings.Contains(strings.ToLower(f.syntax.Doc.Text()), "goroutine")
-		ast.Inspect(f.syntax, func(n ast.Node) bool {
-			if _, isGo := n.(*ast.GoStmt); isGo {
-				starts[f.dir] = true
-			}
-			return true
-		})
+		starts[f.dir] = starts[f.dir] || startsGoroutines(f)
 	}
 	for dir := range starts {
-		if !says[dir] {
+		if starts[dir] && !says[dir] {
 			report(dir, "the documentation of the package does not say which goroutines it starts")
 		}
 	}
+}
+
+// startsGoroutines reports whether a file has a go statement. WaitGroup.Go does not count: whoever
+// calls it waits nearby.
+func startsGoroutines(f *file) (starts bool) {
+	ast.Inspect(f.syntax, func(n ast.Node) bool {
+		_, isGo := n.(*ast.GoStmt)
+		starts = starts || isGo
+		return !starts
+	})
+	return starts
 }
 
 // checkRevisions finds code of the library that names a revision of MCP, or compares with the date of
@@ -265,23 +271,34 @@ func (t *Tree) checkRevisions(report reporter) {
 			continue
 		}
 		ast.Inspect(f.syntax, func(n ast.Node) bool {
-			switch n := n.(type) {
-			case *ast.SelectorExpr:
-				if of, ok := n.X.(*ast.Ident); ok && of.Name == "protocol" && strings.HasPrefix(n.Sel.Name, "Version2") {
-					report(t.at(n), "protocol.%s: ask protocol.Has what the revision has", n.Sel.Name)
-				}
-			case *ast.BinaryExpr:
-				if isDate(n.X) || isDate(n.Y) {
-					report(t.at(n), "a comparison with the date of a revision: ask protocol.Has")
-				}
+			if what := namedRevision(n); what != "" {
+				report(t.at(n), "%s: ask protocol.Has what the revision has", what)
 			}
 			return true
 		})
 	}
 }
 
+// namedRevision returns how a node names a revision, or "". The constants Latest and LatestLegacy
+// are allowed: they move with each new revision.
+func namedRevision(n ast.Node) string {
+	switch n := n.(type) {
+	case *ast.SelectorExpr:
+		if of, ok := n.X.(*ast.Ident); ok && of.Name == "protocol" && strings.HasPrefix(n.Sel.Name, "Version2") {
+			return "protocol." + n.Sel.Name
+		}
+	case *ast.BinaryExpr:
+		if isDate(n.X) || isDate(n.Y) {
+			return "a comparison with its date"
+		}
+	}
+	return ""
+}
+
+// date matches a string literal that has the form of a revision.
 var date = regexp.MustCompile(`^"20[0-9]{2}-[0-9]{2}-[0-9]{2}"$`)
 
+// isDate reports whether an expression is such a literal.
 func isDate(e ast.Expr) bool {
 	literal, ok := e.(*ast.BasicLit)
 	return ok && date.MatchString(literal.Value)

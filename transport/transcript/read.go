@@ -67,12 +67,9 @@ type lines struct {
 }
 
 func (l *lines) next() (text string, number int, err error) {
-	for text == "" {
+	for text == "" || text[0] == '#' || strings.TrimSpace(text) == "" {
 		if text, err = l.line(); err != nil {
 			return "", 0, err
-		}
-		if strings.HasPrefix(text, "#") || strings.TrimSpace(text) == "" {
-			text = ""
 		}
 	}
 	number = l.count
@@ -112,14 +109,10 @@ func parse(text string) (e Entry, err error) {
 	if strings.HasPrefix(text, "+") { // the time
 		_, text, _ = strings.Cut(text, " ")
 	}
-	digits := len(text) - len(strings.TrimLeft(text, "0123456789"))
-	e.Link = 1
-	if digits > 0 {
-		if e.Link, err = strconv.Atoi(text[:digits]); err != nil || e.Link < 1 {
-			return Entry{}, fmt.Errorf("%.20q is not the number of a link", text)
-		}
+	if e.Link, text, err = parseLink(text); err != nil {
+		return Entry{}, err
 	}
-	sign, rest, _ := strings.Cut(text[digits:], " ")
+	sign, rest, _ := strings.Cut(text, " ")
 	switch sign {
 	case ">", ">!":
 		e.Kind = Sent
@@ -141,6 +134,18 @@ func parse(text string) (e Entry, err error) {
 	}
 	e.Frame = compact.Bytes()
 	return e, nil
+}
+
+// parseLink reads the number of a link, which is left out for the first one.
+func parseLink(text string) (link int, rest string, err error) {
+	digits := len(text) - len(strings.TrimLeft(text, "0123456789"))
+	if digits == 0 {
+		return 1, text, nil
+	}
+	if link, err = strconv.Atoi(text[:digits]); err != nil || link < 1 {
+		return 0, "", fmt.Errorf("%.20q is not the number of a link", text)
+	}
+	return link, text[digits:], nil
 }
 
 func parseEvent(e Entry, text string) (Entry, error) {
