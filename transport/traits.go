@@ -72,7 +72,8 @@ type Traits struct {
 }
 
 // A Describer is a Transport that reports facts about itself. Traits does no I/O, and may be
-// called from any goroutine.
+// called from any goroutine, also before the first Open. What it returns does not change while
+// a Conn uses the transport: a Conn asks once whether it starts a process.
 type Describer interface{ Traits() Traits }
 
 // TraitsOf returns the facts that t reports, or else those of what it wraps, or the zero Traits.
@@ -105,7 +106,8 @@ type LinkTraits struct {
 	Network Network
 }
 
-// A LinkDescriber is a Link that reports facts about itself. LinkTraits may be called from
+// A LinkDescriber is a Link that reports facts about itself. A Conn asks it after each batch of
+// events whether bytes have come in meanwhile, so it must be cheap. LinkTraits may be called from
 // any goroutine, at any time, also after the link is lost, and does not block.
 type LinkDescriber interface{ LinkTraits() LinkTraits }
 

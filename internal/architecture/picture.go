@@ -8,14 +8,7 @@ import (
 
 // Picture draws the layers as a Mermaid flowchart, the highest first, with the public packages that are in them.
 func (t *Tree) Picture() string {
-	rooms := make([][]string, len(layers))
-	for _, f := range t.files {
-		at := layerOf(f.dir)
-		if at < 0 || f.test || layers[at].about == "" || hidden(f.dir) || slices.Contains(rooms[at], f.dir) {
-			continue
-		}
-		rooms[at] = append(rooms[at], f.dir)
-	}
+	rooms := t.publicRooms()
 	var picture strings.Builder
 	picture.WriteString("```mermaid\nflowchart TD\n")
 	var chain []string
@@ -30,6 +23,19 @@ func (t *Tree) Picture() string {
 	}
 	fmt.Fprintf(&picture, "    %s\n```\n", strings.Join(chain, " --> "))
 	return picture.String()
+}
+
+// publicRooms returns the packages to draw in each layer.
+func (t *Tree) publicRooms() [][]string {
+	rooms := make([][]string, len(layers))
+	for _, f := range t.files {
+		at := layerOf(f.dir)
+		if at < 0 || f.test || layers[at].about == "" || hidden(f.dir) || slices.Contains(rooms[at], f.dir) {
+			continue
+		}
+		rooms[at] = append(rooms[at], f.dir)
+	}
+	return rooms
 }
 
 // hidden reports whether a package is internal to others, or one of many programs.

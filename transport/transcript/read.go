@@ -36,15 +36,22 @@ func Read(r io.Reader) ([]Entry, error) {
 			}
 			return entries, err
 		}
-		e, err := parse(text)
-		switch {
-		case err != nil:
+		if entries, err = add(entries, text); err != nil {
 			return nil, &SyntaxError{number, err}
-		case e.Kind == Refused:
-			entries = withoutLastSent(entries, e.Link)
-		default:
-			entries = append(entries, e)
 		}
+	}
+}
+
+// add adds what a line says to the entries before it.
+func add(entries []Entry, text string) ([]Entry, error) {
+	e, err := parse(text)
+	switch {
+	case err != nil:
+		return nil, err
+	case e.Kind == Refused:
+		return withoutLastSent(entries, e.Link), nil
+	default:
+		return append(entries, e), nil
 	}
 }
 
