@@ -109,7 +109,7 @@ type Method struct {
 
 // In reports whether a revision has the method.
 func (m Method) In(version string) bool {
-	return m.Since <= version && (m.Until == "" || version <= m.Until)
+	return isWithin(version, m.Since, m.Until)
 }
 
 // Legacy reports whether any legacy revision has the method.

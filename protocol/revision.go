@@ -22,11 +22,11 @@ const (
 	NoSessions                                  // every request stands alone
 )
 
-// revisions says in which revisions there is each Difference: from the first one on, before the
-// second one.
+// revisions says in which revisions there is each Difference: from the first one on, to the last one
+// that has it, which is the newest if none is named.
 var revisions = [...]struct{ since, until string }{
 	AudioBlocks:               {since: Version20250326},                         // server/tools, "Audio Content"
-	Batches:                   {since: Version20250326, until: Version20250618}, // basic, "Batching"
+	Batches:                   {since: Version20250326, until: Version20250326}, // basic, "Batching"
 	CompletionCapability:      {since: Version20250326},                         // server/utilities/completion, "Capabilities"
 	Elicitation:               {since: Version20250618},                         // client/elicitation
 	ResourceLinks:             {since: Version20250618},                         // server/tools, "Resource Links"
@@ -41,10 +41,10 @@ var revisions = [...]struct{ since, until string }{
 }
 
 // Has reports whether a revision has something. A revision that is newer than all known ones
-// counts as the newest. No other unknown one has what was taken out again.
+// counts as the newest.
 func Has(version string, d Difference) bool {
 	is := revisions[d]
-	return is.since <= version && (is.until == "" || version < is.until && IsLegacy(version)) // dates sort by age
+	return isWithin(version, is.since, is.until)
 }
 
 // Since returns the first revision that has something.

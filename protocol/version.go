@@ -33,6 +33,12 @@ func LegacyVersions() []string {
 // IsLegacy reports whether initialize can negotiate version.
 func IsLegacy(version string) bool { return slices.Contains(LegacyVersions(), version) }
 
+// isWithin reports whether version is one of the revisions from since to until, both included.
+// Without an until, there is no last one.
+func isWithin(version, since, until string) bool {
+	return since <= version && (until == "" || version <= until) // dates sort by age
+}
+
 // ModernVersions lists the revisions that a request names in its _meta, oldest
 // first.
 func ModernVersions() []string { return []string{Version20260728} }

@@ -22,6 +22,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/bowline-mcp/bowline/protocol"
 )
 
 // A Tree is the parsed Go source of a repository.
@@ -263,8 +265,9 @@ func startsGoroutines(f *file) (starts bool) {
 	return starts
 }
 
-// checkRevisions finds code of the library that names a revision of MCP, or compares with the date of
-// one: it asks protocol.Has, so that the table there says what a new revision changes.
+// checkRevisions finds code of the library that names a revision of MCP: it asks protocol.Has instead, so
+// that the table there says what a new revision changes. An alias of the import hides nothing, and neither
+// does a constant, because its date is a literal somewhere.
 func (t *Tree) checkRevisions(report reporter) {
 	for _, f := range t.files {
 		if f.test || layerOf(f.dir) < 0 || matches("protocol/...", f.dir) || matches(examples, f.dir) || matches(peers, f.dir) {
@@ -279,30 +282,24 @@ func (t *Tree) checkRevisions(report reporter) {
 	}
 }
 
-// namedRevision returns how a node names a revision, or "". The constants Latest and LatestLegacy
+// namedRevision returns the revision that a node names, or "". The constants Latest and LatestLegacy
 // are allowed: they move with each new revision.
 func namedRevision(n ast.Node) string {
 	switch n := n.(type) {
 	case *ast.SelectorExpr:
-		if of, ok := n.X.(*ast.Ident); ok && of.Name == "protocol" && strings.HasPrefix(n.Sel.Name, "Version2") {
-			return "protocol." + n.Sel.Name
+		if revisionConstant.MatchString(n.Sel.Name) {
+			return n.Sel.Name
 		}
-	case *ast.BinaryExpr:
-		if isDate(n.X) || isDate(n.Y) {
-			return "a comparison with its date"
+	case *ast.BasicLit:
+		if value, err := strconv.Unquote(n.Value); err == nil && slices.Contains(protocol.Versions(), value) {
+			return n.Value
 		}
 	}
 	return ""
 }
 
-// date matches a string literal that has the form of a revision.
-var date = regexp.MustCompile(`^"20[0-9]{2}-[0-9]{2}-[0-9]{2}"$`)
-
-// isDate reports whether an expression is such a literal.
-func isDate(e ast.Expr) bool {
-	literal, ok := e.(*ast.BasicLit)
-	return ok && date.MatchString(literal.Value)
-}
+// revisionConstant matches the names of protocol's constants of single revisions.
+var revisionConstant = regexp.MustCompile(`^Version20[0-9]{6}$`)
 
 func isTest(decl ast.Decl) bool {
 	function, ok := decl.(*ast.FuncDecl)

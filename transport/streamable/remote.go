@@ -88,7 +88,7 @@ func (to *remote) begin(ids []string, response *jsonrpc.Message) error {
 	var result struct {
 		Version string `json:"protocolVersion"`
 	}
-	if !decode(response.Result, &result) || !isToken(result.Version, len("2025-11-25")) {
+	if !decode(response.Result, &result) || !isToken(result.Version, len(protocol.Latest)) {
 		result.Version = "" // the receiver of the response will refuse it
 	}
 	to.mu.Lock()
