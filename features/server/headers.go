@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/bowline-mcp/bowline/features/internal/mirror"
-	"github.com/bowline-mcp/bowline/features/server/internal/refusal"
+	"github.com/bowline-mcp/bowline/features/internal/refusal"
 	"github.com/bowline-mcp/bowline/internal/header"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/go-json-experiment/json/jsontext"

@@ -20,11 +20,11 @@ import (
 	"io/fs"
 	"path"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 
 	"github.com/bowline-mcp/bowline/features/internal/folder"
+	"github.com/bowline-mcp/bowline/features/internal/refusal"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -156,7 +156,7 @@ func featureOf(file *protocol.Resource) server.Feature {
 
 // get serves skills/get.
 func (ss *Skills) get(ctx context.Context, params protocol.GetSkillParams) (r protocol.GetSkillResult, err error) {
-	if err := required(protocol.MethodGetSkill, params.URI); err != nil {
+	if err := refusal.Missing(protocol.MethodGetSkill, "uri", params.URI); err != nil {
 		return r, err
 	}
 	for _, from := range ss.sets() {
@@ -175,7 +175,7 @@ func (ss *Skills) get(ctx context.Context, params protocol.GetSkillParams) (r pr
 
 // readDirectory lists the entries of a directory in a skill.
 func (ss *Skills) readDirectory(ctx context.Context, params protocol.ReadDirectoryParams) (r protocol.ReadDirectoryResult, err error) {
-	if err := required(protocol.MethodReadDirectory, params.URI); err != nil {
+	if err := refusal.Missing(protocol.MethodReadDirectory, "uri", params.URI); err != nil {
 		return r, err
 	}
 	all := make(map[string]*protocol.Resource)
@@ -197,20 +197,6 @@ func (ss *Skills) readDirectory(ctx context.Context, params protocol.ReadDirecto
 	return protocol.ReadDirectoryResult{CacheableResult: page.CacheableResult, Resources: page.Entries, NextCursor: page.Next}, nil
 }
 
-// required refuses params without a URI.
-func required(method, uri string) error {
-	if uri != "" {
-		return nil
-	}
-	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: method + ": uri is missing"}
-}
-
-// longestName limits how much of a URI an error repeats, which may be as long as a frame.
-const longestName = 256
-
 func unknown(what, uri string) error {
-	if len(uri) > longestName {
-		uri = strings.ToValidUTF8(uri[:longestName], "") + "…"
-	}
-	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf("there is no %s %q", what, uri)}
+	return refusal.New(jsonrpc.CodeInvalidParams, "there is no %s %q", what, refusal.Shorten(uri, refusal.LongestName))
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/bowline-mcp/bowline/features/server/internal/refusal"
+	"github.com/bowline-mcp/bowline/features/internal/refusal"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 

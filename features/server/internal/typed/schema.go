@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/features/internal/mirror"
-	"github.com/bowline-mcp/bowline/features/server/internal/refusal"
+	"github.com/bowline-mcp/bowline/features/internal/refusal"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/schema"
 	"github.com/go-json-experiment/json"
