@@ -1,8 +1,8 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -84,20 +84,24 @@ func (c *three) awaitCall(n int, session, when string) {
 }
 
 // awaitSaved waits until three nodes are there, and what they know of their sessions is where the others
-// find it. The flags say which cluster is meant.
+// find it. A node that was started again may not answer at first, which the command reports as a failure. The flags
+// say which cluster is meant.
 func (c *three) awaitSaved(flags ...string) {
 	c.t.Helper()
 	for began := time.Now(); ; {
-		said, err := bowline(c.t, append([]string{"nodes", "--json"}, flags...)...).Output()
+		var stderr bytes.Buffer
+		command := bowline(c.t, append([]string{"nodes", "--json"}, flags...)...)
+		command.Stderr = &stderr
+		said, err := command.Output()
 		var reports []cluster.Report
-		if err := errors.Join(err, json.Unmarshal(said, &reports)); err != nil {
-			c.t.Fatalf("nodes: %v: %s", err, said)
+		if err := json.Unmarshal(said, &reports); err != nil {
+			c.t.Fatalf("nodes: %v: %s%s", err, said, &stderr)
 		}
-		if len(reports) == 3 && !slices.ContainsFunc(reports, func(r cluster.Report) bool { return r.Unsaved > 0 }) {
+		if err == nil && len(reports) == 3 && !slices.ContainsFunc(reports, func(r cluster.Report) bool { return r.Unsaved > 0 }) {
 			return
 		}
 		if time.Since(began) > hangGuard {
-			c.t.Fatalf("not all sessions of three nodes are saved within %v: %s", hangGuard, said)
+			c.t.Fatalf("not all sessions of three nodes are saved within %v: %v: %s%s", hangGuard, err, said, &stderr)
 		}
 		if err := wait.Sleep(c.t.Context(), 50*time.Millisecond); err != nil {
 			c.t.Fatal(err)
