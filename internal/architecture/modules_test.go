@@ -159,10 +159,13 @@ func TestTestsNeedOnlyGo(t *testing.T) {
 }
 
 // steps returns what .ci/run does if it is not told what to do.
-func steps(ci string) []string {
-	_, list, _ := strings.Cut(ci, "\nreadonly steps=(")
-	list, _, _ = strings.Cut(list, ")\n")
-	return strings.Fields(list)
+func steps(ci string) (all []string) {
+	for _, name := range []string{"first", "computing", "waiting", "last"} {
+		_, list, _ := strings.Cut(ci, "\nreadonly "+name+"=(")
+		list, _, _ = strings.Cut(list, ")\n")
+		all = append(all, strings.Fields(list)...)
+	}
+	return all
 }
 
 // modules lists the folders with a go.mod, in order.
