@@ -8,12 +8,12 @@ import (
 	"github.com/bowline-mcp/bowline/cluster"
 	"github.com/bowline-mcp/bowline/cluster/nats"
 	"github.com/bowline-mcp/bowline/cluster/nats/embedded"
-	"github.com/bowline-mcp/bowline/cmd/bowline/internal/command"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/member"
 )
 
 // joinEngine returns what the nodes of a cluster share: NATS servers of the user's, a server in one
 // of the processes of this machine, or one in each node.
-func joinEngine(ctx context.Context, o command.EngineOptions) (cluster.Engine, error) {
+func joinEngine(ctx context.Context, o member.EngineOptions) (cluster.Engine, error) {
 	own := embedded.Options{Folder: o.Folder, Cluster: o.Cluster, Seeds: o.Seeds, Self: o.Self, Listen: o.Listen, Key: o.Key, Log: o.Log}
 	var engine cluster.Engine
 	var err error
@@ -29,9 +29,9 @@ func joinEngine(ctx context.Context, o command.EngineOptions) (cluster.Engine, e
 	}
 	switch {
 	case errors.As(err, new(*nats.ServerError)):
-		err = &command.UnfitError{Err: err}
+		err = &member.UnfitError{Err: err}
 	case errors.Is(err, embedded.ErrNotRunning):
-		err = &command.UnfitError{Err: fmt.Errorf("%w; if it uses NATS servers of yours, give --nats and --cluster-key", err)}
+		err = &member.UnfitError{Err: fmt.Errorf("%w; if it uses NATS servers of yours, give --nats and --cluster-key", err)}
 	}
 	return engine, err
 }

@@ -3,12 +3,13 @@ package command
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/arguments"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/connect"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/render"
 	"github.com/bowline-mcp/bowline/features/client"
-	"github.com/bowline-mcp/bowline/internal/suggest"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/spf13/cobra"
 )
@@ -46,25 +47,26 @@ const callExample = `  # Arguments by name; numbers are numbers because the sche
   # A slow tool: no timeout, progress on standard error
   bowline call slow seconds=90 --timeout 0 --command 'bowline serve --stdio'`
 
+// newCall reads the arguments before there is a server: a mistake in JSON starts nothing.
 func newCall() *cobra.Command {
 	var detached bool
-	command := withServer(&cobra.Command{
+	command := connect.WithServer(&cobra.Command{
 		Use:        "call TOOL [JSON | - | KEY=VALUE ...]",
 		SuggestFor: []string{"run", "exec", "invoke", "tool", "call-tool"},
 		Short:      "Call a tool of a server",
 		Long:       callLong,
 		Example:    callExample,
 		Args:       atLeast("the tool to call"),
-	}, toolArguments, func(cmd *cobra.Command, args []string) (action, error) {
-		given, err := readArguments(cmd.Context(), args[1:], cmd.InOrStdin())
-		return func(ctx context.Context, r *run) error {
+	}, toolArguments, func(cmd *cobra.Command, args []string) (connect.Action, error) {
+		given, err := arguments.Read(cmd.Context(), args[1:], cmd.InOrStdin())
+		return func(ctx context.Context, r *connect.Run) error {
 			if detached {
 				return detach(ctx, r, args[0], given)
 			}
-			r.limit.awaitTask()
+			r.Limit.AwaitTask()
 			result, err := callTool(ctx, r, args[0], given)
 			if err != nil {
-				return explainTask(err, "it was cancelled. To let it continue, use --detach, or a longer --timeout")
+				return connect.ExplainTask(err, "it was cancelled. To let it continue, use --detach, or a longer --timeout")
 			}
 			return printResult(r, args[0], result)
 		}, err
@@ -73,128 +75,67 @@ func newCall() *cobra.Command {
 	return command
 }
 
-func callTool(ctx context.Context, r *run, name string, given arguments) (*protocol.CallToolResult, error) {
-	tool, err := findTool(ctx, r.session, name)
+// callTool calls a tool once its arguments fit its schema. What does not fit is a mistake of the user, and
+// is never sent. The progress line ends before a result is printed, so that they do not mix.
+func callTool(ctx context.Context, r *connect.Run, name string, given arguments.Given) (*protocol.CallToolResult, error) {
+	tool, err := findTool(ctx, r.Session, name)
 	if err != nil {
 		return nil, err
 	}
-	arguments, err := given.fit(ctx, tool)
+	arguments, err := given.Fit(ctx, tool)
 	if err != nil {
-		return nil, &failure{status: exitUsage, err: err}
+		return nil, &process.Failure{Status: process.ExitUsage, Err: err}
 	}
-	progress := newProgress(r.err)
-	defer progress.end()
-	options := client.CallOptions{Timeout: -1, OnProgress: progress.show}
-	return r.session.With(options).CallTool(ctx, &protocol.CallToolParams{Name: name, Arguments: arguments})
-}
-
-// findTool searches all pages for a tool. Its error lists the names of the
-// tools.
-func findTool(ctx context.Context, session *client.Session, name string) (*protocol.Tool, error) {
-	var names []string
-	for tool, err := range session.Tools(ctx) {
-		if err != nil {
-			return nil, err
-		}
-		if tool.Name == name {
-			return tool, nil
-		}
-		names = append(names, line(tool.Name))
-	}
-	return nil, &failure{status: exitUsage, err: fmt.Errorf("the server has no tool %q; %s", name, suggest.Among(name, names))}
+	progress := render.NewProgress(r.Err)
+	defer progress.End()
+	options := client.CallOptions{Timeout: -1, OnProgress: progress.Show}
+	return r.Session.With(options).CallTool(ctx, &protocol.CallToolParams{Name: name, Arguments: arguments})
 }
 
 // printResult prints the result of a tool. It returns an error if the tool failed.
-func printResult(r *run, tool string, result *protocol.CallToolResult) error {
-	if r.json {
-		if err := printJSON(r.out, result); err != nil {
+func printResult(r *connect.Run, tool string, result *protocol.CallToolResult) error {
+	if r.JSON {
+		if err := render.JSON(r.Out, result); err != nil {
 			return err
 		}
 	}
 	var text bytes.Buffer
-	writeResult(&text, result)
+	render.WriteResult(&text, result)
 	if result.IsError {
-		return &failure{status: exitToolFailed, err: fmt.Errorf("tool %q failed: %s", tool, bytes.TrimSpace(text.Bytes()))}
+		return &process.Failure{Status: process.ExitToolFailed, Err: fmt.Errorf("tool %q failed: %s", tool, bytes.TrimSpace(text.Bytes()))}
 	}
-	if r.json {
+	if r.JSON {
 		return nil
 	}
-	_, err := text.WriteTo(r.out)
+	_, err := text.WriteTo(r.Out)
 	return err
 }
 
-// writeResult writes a result for people: the blocks, and the structured
-// content if there is no text.
-func writeResult(out *bytes.Buffer, result *protocol.CallToolResult) {
-	hasText := false
-	for _, block := range result.Content {
-		if _, ok := block.(*protocol.TextContent); ok {
-			hasText = true
-		}
-		writeLine(out, describe(block))
-	}
-	if !hasText && len(result.StructuredContent) > 0 {
-		writeLine(out, compact(result.StructuredContent))
-	}
-}
-
-// writeLine writes text unchanged, and adds a line break if the text does not
-// end with one.
-func writeLine(out *bytes.Buffer, text string) {
-	out.WriteString(text)
-	if len(text) > 0 && text[len(text)-1] != '\n' {
-		out.WriteByte('\n')
-	}
-}
-
-// describe returns a block of content in a readable form. Bytes are only
-// counted: --json has them.
-func describe(block protocol.Content) string {
-	switch b := block.(type) {
-	case *protocol.TextContent:
-		return b.Text
-	case *protocol.ImageContent:
-		return flat(fmt.Sprintf("[image: %s, %d bytes]", b.MIMEType, len(b.Data)))
-	case *protocol.AudioContent:
-		return flat(fmt.Sprintf("[audio: %s, %d bytes]", b.MIMEType, len(b.Data)))
-	case *protocol.EmbeddedResource:
-		return describeResource(&b.Resource)
-	case *protocol.ResourceLink:
-		return flat(fmt.Sprintf("[resource link: %s, %s]", b.Name, b.URI))
-	case *protocol.UnknownContent:
-		return compact(b.Raw)
-	default:
-		return fmt.Sprintf("[%T]", block)
-	}
-}
-
-func describeResource(r *protocol.ResourceContents) string {
-	if r.Text == nil {
-		return flat(fmt.Sprintf("[resource: %s, %s, %d bytes]", r.URI, r.MIMEType, len(r.Blob)))
-	}
-	return flat(fmt.Sprintf("[resource: %s, %s]", r.URI, r.MIMEType)) + "\n" + *r.Text
-}
-
-// compact returns JSON in one line.
-func compact(raw json.RawMessage) string {
-	var line bytes.Buffer
-	if err := json.Compact(&line, raw); err != nil {
-		return string(raw) // it was decoded before, so it is valid JSON
-	}
-	return line.String()
-}
-
-// printJSON prints one document, indented.
-func printJSON(out io.Writer, value any) error {
-	raw, err := protocol.Marshal(value)
+// detach calls a tool, and prints the id of the task that comes of it. If the tool has
+// answered at once, that is printed instead.
+func detach(ctx context.Context, r *connect.Run, name string, given arguments.Given) error {
+	tool, err := findTool(ctx, r.Session, name)
 	if err != nil {
 		return err
 	}
-	var document bytes.Buffer
-	if err := json.Indent(&document, raw, "", "  "); err != nil {
+	arguments, err := given.Fit(ctx, tool)
+	if err != nil {
+		return &process.Failure{Status: process.ExitUsage, Err: err}
+	}
+	task, err := r.Session.With(client.CallOptions{Timeout: -1}).StartTool(ctx, &protocol.CallToolParams{Name: name, Arguments: arguments})
+	if err != nil {
 		return err
 	}
-	document.WriteByte('\n')
-	_, err = document.WriteTo(out)
+	if task.ID() == "" {
+		result, err := task.Wait(ctx) // it is known
+		if err != nil {
+			return err
+		}
+		return printResult(r, name, result)
+	}
+	if r.JSON {
+		return render.JSON(r.Out, map[string]string{"taskId": task.ID()})
+	}
+	_, err = fmt.Fprintln(r.Out, render.Flat(task.ID()))
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
 	"github.com/bowline-mcp/bowline/protocol"
 )
 
@@ -103,7 +104,7 @@ func TestCallAsJSONPrintsTheWholeResult(t *testing.T) {
 		isError        bool
 	}{
 		{"echo", "message=hi", 0, false},
-		{"fail", "message=hi", exitToolFailed, true},
+		{"fail", "message=hi", process.ExitToolFailed, true},
 	} {
 		o := bowline(t, "", withBundled(t, "call", c.tool, c.argument, "--json")...)
 		o.want(t, c.status, "", "")
@@ -148,7 +149,7 @@ func TestServerGetsItsEnvironmentAndDirectory(t *testing.T) {
 
 func TestVerboseShowsWhatTheServerLogs(t *testing.T) {
 	args := withBundled(t, "call", "crash", "status=0")
-	bowline(t, "", append(args, "--verbose")...).want(t, exitCallFailed, "", "bowline: crash: ending with status 0, as asked\nbowline: tools/call failed")
+	bowline(t, "", append(args, "--verbose")...).want(t, process.ExitCallFailed, "", "bowline: crash: ending with status 0, as asked\nbowline: tools/call failed")
 }
 
 func TestCompletionOfToolNames(t *testing.T) {

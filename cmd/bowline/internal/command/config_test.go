@@ -6,6 +6,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/consent"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
 )
 
 // writeConfig writes an mcp.json into a new folder. $SELF in it is this test binary,
@@ -71,22 +74,22 @@ func TestConfigOfTheWorkingDirectoryNeedsConsent(t *testing.T) {
 		path := writeConfig(t, name, `{"mcpServers": {"bundled": {"command": "$SELF", "args": ["serve", "--stdio"]}}}`)
 		directory, name := strings.TrimSuffix(path, filepath.FromSlash(name)), filepath.FromSlash(name)
 		o := bowlineIn(t, directory, "call", "echo", "message=found")
-		o.want(t, exitUsage, "", "bowline: "+name+" of the working directory may start any program")
-		o.want(t, exitUsage, "", "Name it with --mcp-config "+name)
+		o.want(t, process.ExitUsage, "", "bowline: "+name+" of the working directory may start any program")
+		o.want(t, process.ExitUsage, "", "Name it with --mcp-config "+name)
 		bowlineIn(t, directory, "call", "echo", "message=found", "--mcp-config", name).want(t, 0, "found\n", "")
 
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		record, err := consentTo(path, text)
+		record, err := consent.ConsentTo(path, text)
 		if err != nil {
 			t.Fatal(err)
 		}
 		write(t, record, "")
 		bowlineIn(t, directory, "call", "echo", "message=found").want(t, 0, "found\n", "bowline: using "+name)
 		write(t, path, string(text)+" ")
-		bowlineIn(t, directory, "tools").want(t, exitUsage, "", "nobody has agreed to it")
+		bowlineIn(t, directory, "tools").want(t, process.ExitUsage, "", "nobody has agreed to it")
 	}
 }
 
@@ -122,18 +125,18 @@ func TestWrongConfig(t *testing.T) {
 			path := writeConfig(t, "mcp.json", c.text)
 			o := bowline(t, "", append([]string{"tools", "--mcp-config", path}, c.args...)...)
 			for _, fragment := range c.stderr {
-				o.want(t, exitUsage, "", fragment)
+				o.want(t, process.ExitUsage, "", fragment)
 			}
 		})
 	}
-	bowline(t, "", "tools", "--mcp-config", "/does/not/exist").want(t, exitUsage, "", "/does/not/exist")
+	bowline(t, "", "tools", "--mcp-config", "/does/not/exist").want(t, process.ExitUsage, "", "/does/not/exist")
 }
 
 func TestTimeoutsOfAConfigYieldToFlags(t *testing.T) {
 	path := writeConfig(t, "mcp.json", `{"mcpServers": {"bundled": {"command": "$SELF", "args": ["serve", "--stdio"],
 		"bowline": {"requestTimeout": "50ms"}}}}`)
 	o := bowline(t, "", "call", "slow", "seconds=20", "--mcp-config", path)
-	o.want(t, exitCallFailed, "", "50ms")
+	o.want(t, process.ExitCallFailed, "", "50ms")
 	o = bowline(t, "", "call", "slow", "seconds=0.1", "--timeout", "20s", "--mcp-config", path)
 	o.want(t, 0, "took 100ms", "")
 }

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/demo"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/render"
 	"github.com/bowline-mcp/bowline/transport/stdio"
 	"github.com/spf13/cobra"
 )
@@ -33,6 +35,8 @@ const demoExample = `  # Ten seconds, in colour on a terminal
   # For programs: one event a line
   bowline demo --json | jq -r 'select(.event == "told") | .text'`
 
+// newDemo runs the demo with this program as its server. Colours and lines that change are for a terminal
+// that has them.
 func newDemo() *cobra.Command {
 	var options demo.Options
 	command := &cobra.Command{
@@ -43,7 +47,7 @@ func newDemo() *cobra.Command {
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if options.Duration < demo.MinDuration {
-				return usageFailure(demo.ErrTooShort)
+				return process.Usage(demo.ErrTooShort)
 			}
 			self, err := os.Executable()
 			if err != nil {
@@ -51,7 +55,7 @@ func newDemo() *cobra.Command {
 			}
 			options.Server = stdio.Command{Path: self, Args: []string{"serve", "--stdio", "--faults"}}
 			options.Out = cmd.OutOrStdout()
-			terminal := isTerminal(options.Out) && os.Getenv("TERM") != "dumb"
+			terminal := render.IsTerminal(options.Out) && os.Getenv("TERM") != "dumb"
 			options.Live = terminal
 			options.Color = terminal && os.Getenv("NO_COLOR") == ""
 			return demo.Run(cmd.Context(), options)

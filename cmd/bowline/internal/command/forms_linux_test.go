@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
 	"github.com/bowline-mcp/bowline/protocol"
 	"golang.org/x/sys/unix"
 )
@@ -23,9 +24,9 @@ func TestConfirmationsAreTheQuestionItself(t *testing.T) {
 	}{
 		{[]exchange{{"Delete note 3? [y/n] ", "y\n"}}, 0, "deleted\n"},
 		{[]exchange{{"Delete note 3? [y/n] ", "YES\n"}}, 0, "deleted\n"},
-		{[]exchange{{"Delete note 3? [y/n] ", "n\n"}}, exitToolFailed, "the user declined"},
-		{[]exchange{{"Delete note 3? [y/n] ", "\n"}, {"y or n: ", "3\n"}, {"y or n: ", "no\n"}}, exitToolFailed, "the user declined"},
-		{[]exchange{{"Delete note 3? [y/n] ", "maybe\n"}, {"y or n: ", "\x04"}}, exitToolFailed, "the user gave no answer"},
+		{[]exchange{{"Delete note 3? [y/n] ", "n\n"}}, process.ExitToolFailed, "the user declined"},
+		{[]exchange{{"Delete note 3? [y/n] ", "\n"}, {"y or n: ", "3\n"}, {"y or n: ", "no\n"}}, process.ExitToolFailed, "the user declined"},
+		{[]exchange{{"Delete note 3? [y/n] ", "maybe\n"}, {"y or n: ", "\x04"}}, process.ExitToolFailed, "the user gave no answer"},
 	} {
 		for _, revision := range []string{protocol.Latest, "2025-06-18"} {
 			screen, status := onTerminal(t, "", c.dialogue, withPeer(t, "clerk", "call", "delete", "--revision", revision)...)

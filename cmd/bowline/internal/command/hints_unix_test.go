@@ -7,6 +7,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/connect"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
 )
 
 // TestHintsForCommands checks what is said of a program that cannot be started.
@@ -23,10 +26,10 @@ func TestHintsForCommands(t *testing.T) {
 		filepath.Join(directory, "lost"):  `its first line names the interpreter "/no/such/shell", which does not exist`,
 	} {
 		o := bowline(t, "", "tools", "--command", command)
-		if o.want(t, exitNoSession, "", hint); strings.Contains(o.stderr, adviceMissing) {
+		if o.want(t, process.ExitNoSession, "", hint); strings.Contains(o.stderr, connect.AdviceMissing) {
 			t.Errorf("%s: the advice contradicts the hint:\n%s", command, o.stderr)
 		}
 	}
 	path := writeConfig(t, "mcp.json", "\n")
-	bowline(t, "", "tools", "--mcp-config", path).want(t, exitUsage, "", "the file is empty")
+	bowline(t, "", "tools", "--mcp-config", path).want(t, process.ExitUsage, "", "the file is empty")
 }

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/connect"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
@@ -64,8 +66,8 @@ func TestServedOverHTTP(t *testing.T) {
 	bowline(t, "", "call", "echo", "message=hello", "--url", url).want(t, 0, "hello\n", "")
 	bowline(t, "", "call", "add", "a=1", "b=2", "--json", "--url", url).want(t, 0, `"sum": 3`, "")
 	bowline(t, "", "call", "slow", "seconds=0.05", "--url", url).want(t, 0, "took 50ms", "progress: ")
-	bowline(t, "", "call", "fail", "message=leak", "--url", url).want(t, exitToolFailed, "", "leak")
-	bowline(t, "", "call", "slow", "seconds=60", "--timeout", "50ms", "--url", url).want(t, exitCallFailed, "", "The server may have executed the request.")
+	bowline(t, "", "call", "fail", "message=leak", "--url", url).want(t, process.ExitToolFailed, "", "leak")
+	bowline(t, "", "call", "slow", "seconds=60", "--timeout", "50ms", "--url", url).want(t, process.ExitCallFailed, "", "The server may have executed the request.")
 	path := writeConfig(t, "mcp.json", `{"mcpServers": {"far": {"url": "`+url+`"}}}`)
 	bowline(t, "", "call", "echo", "message=hello", "--mcp-config", path).want(t, 0, "hello\n", "")
 	if status, rest := interrupt(); status != 0 || strings.Contains(rest, "error") {
@@ -86,8 +88,8 @@ func TestHeadersAreSent(t *testing.T) {
 	defer site.Close()
 	path := writeConfig(t, "mcp.json", `{"mcpServers": {"far": {"url": "`+site.URL+`", "headers": {"Authorization": "of the file", "X-Team": "knots"}}}}`)
 	o := bowline(t, "", "tools", "--mcp-config", path, "--header", "authorization: Bearer of the flag")
-	o.want(t, exitNoSession, "", "HTTP status 401")
-	o.want(t, exitNoSession, "", adviceRefresh)
+	o.want(t, process.ExitNoSession, "", "HTTP status 401")
+	o.want(t, process.ExitNoSession, "", connect.AdviceRefresh)
 	header := testenv.Receive(t, seen, "the server is asked")
 	if header.Get("Authorization") != "Bearer of the flag" || header.Get("X-Team") != "knots" {
 		t.Errorf("the server saw %v", header)
@@ -101,16 +103,16 @@ func TestHeadersAreSent(t *testing.T) {
 func TestNoSessionOverHTTP(t *testing.T) {
 	site := httptest.NewServer(http.NotFoundHandler())
 	o := bowline(t, "", "tools", "--url", site.URL)
-	o.want(t, exitNoSession, "", "HTTP status 404")
-	o.want(t, exitNoSession, "", adviceEndpoint)
+	o.want(t, process.ExitNoSession, "", "HTTP status 404")
+	o.want(t, process.ExitNoSession, "", connect.AdviceEndpoint)
 	site.Close()
 	o = bowline(t, "", "tools", "--url", site.URL)
-	o.want(t, exitNoSession, "", fmt.Sprintf("bowline: %q is unreachable: connection refused (%s)\n", site.URL, site.Listener.Addr()))
+	o.want(t, process.ExitNoSession, "", fmt.Sprintf("bowline: %q is unreachable: connection refused (%s)\n", site.URL, site.Listener.Addr()))
 	o = bowline(t, "", "tools", "--url", strings.Replace(site.URL, "://", "://user:HUNTER2@", 1)+"/mcp?key=SECRET")
-	if o.want(t, exitNoSession, "", "/mcp"); strings.Contains(o.stderr, "HUNTER2") || strings.Contains(o.stderr, "SECRET") {
+	if o.want(t, process.ExitNoSession, "", "/mcp"); strings.Contains(o.stderr, "HUNTER2") || strings.Contains(o.stderr, "SECRET") {
 		t.Errorf("secrets are printed: %s", o.stderr)
 	}
-	o.want(t, exitNoSession, "", adviceRemote)
+	o.want(t, process.ExitNoSession, "", connect.AdviceRemote)
 }
 
 // TestHTTPSSE checks that a server of 2024-11-05 is recognized by its type in the file or by its
@@ -143,12 +145,12 @@ func TestHTTPSSE(t *testing.T) {
 	}
 	bowline(t, "", "inspect", "--mcp-config", config("/sse"), "--header", header).want(t, 0, "old 1", "")
 	for path, want := range map[string][]string{
-		"/sse":   {"needs a login", adviceAccess},
-		"/other": {"refused the session", "HTTP status 404", adviceEndpoint},
+		"/sse":   {"needs a login", connect.AdviceAccess},
+		"/other": {"refused the session", "HTTP status 404", connect.AdviceEndpoint},
 	} {
 		o := bowline(t, "", "inspect", "--mcp-config", config(path))
 		for _, fragment := range want {
-			o.want(t, exitNoSession, "", fragment)
+			o.want(t, process.ExitNoSession, "", fragment)
 		}
 	}
 }
@@ -169,8 +171,8 @@ func TestCertificates(t *testing.T) {
 	authority := filepath.Join(t.TempDir(), "authority.pem")
 	write(t, authority, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: site.Certificate().Raw})))
 	o := bowline(t, "", "inspect", "--url", site.URL)
-	o.want(t, exitNoSession, "", "cannot be reached")
-	o.want(t, exitNoSession, "", adviceTrust)
+	o.want(t, process.ExitNoSession, "", "cannot be reached")
+	o.want(t, process.ExitNoSession, "", connect.AdviceTrust)
 	bowline(t, "", "inspect", "--url", site.URL, "--cacert", authority).want(t, 0, "safe 1", "")
 	bowline(t, "", "inspect", "--url", site.URL, "--insecure").want(t, 0, "safe 1", "")
 }
@@ -178,10 +180,10 @@ func TestCertificates(t *testing.T) {
 // TestAnswersThatAreNotMCP checks the advice for responses that are not MCP.
 func TestAnswersThatAreNotMCP(t *testing.T) {
 	for body, want := range map[string][]string{
-		`{"hello": "world"}`: {"sent something else than the answer", "sent answers that are not JSON-RPC", adviceEndpoint},
-		`{"jsonrpc": "2.0", "id": null, "error": {"code": 1, "message": "no"}}`: {"sent something else than the answer", adviceEndpoint},
-		"<html>":      {"HTTP status 200", adviceEndpoint},
-		"unavailable": {"HTTP status 503", adviceFailing},
+		`{"hello": "world"}`: {"sent something else than the answer", "sent answers that are not JSON-RPC", connect.AdviceEndpoint},
+		`{"jsonrpc": "2.0", "id": null, "error": {"code": 1, "message": "no"}}`: {"sent something else than the answer", connect.AdviceEndpoint},
+		"<html>":      {"HTTP status 200", connect.AdviceEndpoint},
+		"unavailable": {"HTTP status 503", connect.AdviceFailing},
 		"busy":        {"HTTP status 429", "Try again in 7s."},
 	} {
 		site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -198,7 +200,7 @@ func TestAnswersThatAreNotMCP(t *testing.T) {
 		}))
 		o := bowline(t, "", "tools", "--url", site.URL)
 		for _, fragment := range want {
-			o.want(t, exitNoSession, "", fragment)
+			o.want(t, process.ExitNoSession, "", fragment)
 		}
 		site.Close()
 	}
@@ -228,7 +230,7 @@ func TestErrorsDoNotRepeatCredentials(t *testing.T) {
 			defer site.Close()
 			address := strings.Replace(site.URL, "://", "://ada:HUNTER2@", 1) + "/mcp?key=S3CR%20T"
 			o := bowline(t, "", "tools", "--init-timeout", "5s", "--url", address, "--header", "Authorization: Bearer T0KEN")
-			o.want(t, exitNoSession, "", "bowline: ")
+			o.want(t, process.ExitNoSession, "", "bowline: ")
 			for _, secret := range []string{"HUNTER2", "S3CR", "T0KEN"} {
 				if strings.Contains(o.stderr, secret) {
 					t.Errorf("%s is printed:\n%s", secret, o.stderr)

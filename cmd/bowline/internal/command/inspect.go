@@ -10,25 +10,33 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/connect"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/render"
+	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/spf13/cobra"
 )
 
-func newInspect() *cobra.Command {
-	return withServer(&cobra.Command{
-		Use:        "inspect",
-		SuggestFor: []string{"info", "describe", "show", "ping", "status"},
-		Short:      "Describe a server",
-		Long: `Describe a server: the revision of the protocol that it uses with this
+const inspectLong = `Describe a server: the revision of the protocol that it uses with this
 client, its name and version, its capabilities, how many tools, resources,
 resource templates and prompts it lists, and its instructions.
 
-With --json this is one JSON document.`,
-		Example: `  bowline inspect --command 'npx -y @modelcontextprotocol/server-everything'
+With --json this is one JSON document.`
+
+const inspectExample = `  bowline inspect --command 'npx -y @modelcontextprotocol/server-everything'
 
   # Does it also speak an older revision?
-  bowline inspect --revision 2025-06-18 --url http://127.0.0.1:8080/mcp`,
-		Args: noArguments,
+  bowline inspect --revision 2025-06-18 --url http://127.0.0.1:8080/mcp`
+
+// newInspect is the first command for a server that nobody knows.
+func newInspect() *cobra.Command {
+	return connect.WithServer(&cobra.Command{
+		Use:        "inspect",
+		SuggestFor: []string{"info", "describe", "show", "ping", "status"},
+		Short:      "Describe a server",
+		Long:       inspectLong,
+		Example:    inspectExample,
+		Args:       noArguments,
 	}, nil, listing(inspect))
 }
 
@@ -41,49 +49,63 @@ type profile struct {
 	Counts       map[string]int              `json:"counts"`
 }
 
-func inspect(ctx context.Context, r *run) error {
-	server := r.session.Server()
-	p := profile{server.ProtocolVersion, server.Info, server.Capabilities, server.Instructions, map[string]int{}}
-	lists := []struct {
-		name, capability string
-		count            func() (int, error)
-	}{
-		{"tools", "tools", func() (int, error) { return count(r.session.Tools(ctx)) }},
-		{"resources", "resources", func() (int, error) { return count(r.session.Resources(ctx)) }},
-		{"resourceTemplates", "resources", func() (int, error) { return count(r.session.ResourceTemplates(ctx)) }},
-		{"prompts", "prompts", func() (int, error) { return count(r.session.Prompts(ctx)) }},
-	}
-	for _, list := range lists {
-		if !p.Capabilities.Has(list.capability) {
-			continue
-		}
-		n, err := list.count()
-		if err != nil {
-			return err
-		}
-		p.Counts[list.name] = n
+// inspect asks only for lists that the server has declared; others would answer with an error. The
+// instructions follow the table, because they have lines of their own.
+func inspect(ctx context.Context, r *connect.Run) error {
+	server := r.Session.Server()
+	p := profile{server.ProtocolVersion, server.Info, server.Capabilities, server.Instructions, nil}
+	var err error
+	if p.Counts, err = counts(ctx, r.Session, p.Capabilities); err != nil {
+		return err
 	}
 	capabilities, err := capabilityNames(p.Capabilities)
 	if err != nil {
 		return err
 	}
-	err = r.print(p, func(table io.Writer) {
-		row(table, "server", strings.TrimSpace(p.Info.Name+" "+p.Info.Version))
+	err = r.Print(p, func(table io.Writer) {
+		render.Row(table, "server", strings.TrimSpace(p.Info.Name+" "+p.Info.Version))
 		if p.Info.Title != "" {
-			row(table, "title", p.Info.Title)
+			render.Row(table, "title", p.Info.Title)
 		}
-		row(table, "revision", p.Revision)
-		row(table, "capabilities", cmp.Or(strings.Join(capabilities, ", "), "none"))
+		render.Row(table, "revision", p.Revision)
+		render.Row(table, "capabilities", cmp.Or(strings.Join(capabilities, ", "), "none"))
 		for _, list := range lists {
 			if n, ok := p.Counts[list.name]; ok {
-				row(table, list.name, fmt.Sprint(n))
+				render.Row(table, list.name, fmt.Sprint(n))
 			}
 		}
 	})
-	if err == nil && !r.json && p.Instructions != "" {
-		_, err = fmt.Fprintf(r.out, "\ninstructions\n%s\n", indented(strings.TrimSpace(p.Instructions)))
+	if err == nil && !r.JSON && p.Instructions != "" {
+		_, err = fmt.Fprintf(r.Out, "\ninstructions\n%s\n", render.Indented(strings.TrimSpace(p.Instructions)))
 	}
 	return err
+}
+
+// lists are those of a server, in the order in which they are shown.
+var lists = []struct {
+	name, capability string
+	count            func(context.Context, *client.Session) (int, error)
+}{
+	{"tools", "tools", func(ctx context.Context, s *client.Session) (int, error) { return count(s.Tools(ctx)) }},
+	{"resources", "resources", func(ctx context.Context, s *client.Session) (int, error) { return count(s.Resources(ctx)) }},
+	{"resourceTemplates", "resources", func(ctx context.Context, s *client.Session) (int, error) { return count(s.ResourceTemplates(ctx)) }},
+	{"prompts", "prompts", func(ctx context.Context, s *client.Session) (int, error) { return count(s.Prompts(ctx)) }},
+}
+
+// counts counts what is in the lists that a server has declared. Others are not asked for.
+func counts(ctx context.Context, s *client.Session, declared protocol.ServerCapabilities) (map[string]int, error) {
+	found := map[string]int{}
+	for _, list := range lists {
+		if !declared.Has(list.capability) {
+			continue
+		}
+		n, err := list.count(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		found[list.name] = n
+	}
+	return found, nil
 }
 
 // capabilityNames returns what a server has declared, with the parts of a

@@ -6,13 +6,15 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
 )
 
 // TestWithoutOTLP checks that a command without OTLP says how to install one that has it.
 //
 // Guarantees: G-0053.5
 func TestWithoutOTLP(t *testing.T) {
-	bowline(t, "", "serve", "--stdio", "--otlp").want(t, exitUsage, "", "go install ./cmd/bowline/full/bowline")
+	bowline(t, "", "serve", "--stdio", "--otlp").want(t, process.ExitUsage, "", "go install ./cmd/bowline/full/bowline")
 }
 
 // TestTheFirstRunIsSmall adds up the files of the modules that go run downloads for the command.

@@ -1,10 +1,10 @@
 package command
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
 
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
 	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 )
@@ -38,7 +38,7 @@ func TestReadWritesContents(t *testing.T) {
 		}
 	}
 	bowline(t, "", withPeer(t, "library", "read", "book://moby", "--json")...).want(t, 0, `"uri": "book://moby"`, "")
-	bowline(t, "", withPeer(t, "library", "read", "book://none")...).want(t, exitCallFailed, "", "bowline: resources/read failed")
+	bowline(t, "", withPeer(t, "library", "read", "book://none")...).want(t, process.ExitCallFailed, "", "bowline: resources/read failed")
 }
 
 func TestPrompts(t *testing.T) {
@@ -53,9 +53,9 @@ func TestPrompt(t *testing.T) {
 	}
 	bowline(t, "", withPeer(t, "library", "prompt", "greeting", "name=x", "--json")...).want(t, 0, `"role": "user"`, "")
 	o = bowline(t, "", withPeer(t, "library", "prompt", "greeting")...)
-	o.want(t, exitUsage, "", `argument "name" is missing`)
-	o.want(t, exitUsage, "", "It takes: bowline prompt greeting name=TEXT [language=TEXT]")
-	bowline(t, "", withPeer(t, "library", "prompt", "greetings")...).want(t, exitUsage, "", `no prompt "greetings"; did you mean greeting?`)
+	o.want(t, process.ExitUsage, "", `argument "name" is missing`)
+	o.want(t, process.ExitUsage, "", "It takes: bowline prompt greeting name=TEXT [language=TEXT]")
+	bowline(t, "", withPeer(t, "library", "prompt", "greetings")...).want(t, process.ExitUsage, "", `no prompt "greetings"; did you mean greeting?`)
 }
 
 func TestComplete(t *testing.T) {
@@ -64,7 +64,7 @@ func TestComplete(t *testing.T) {
 		t.Errorf("standard output is %q", o.stdout)
 	}
 	bowline(t, "", withPeer(t, "library", "complete", "greeting", "language=e", "--json")...).want(t, 0, `"values": [`, "")
-	bowline(t, "", withPeer(t, "library", "complete", "book://none/{n}", "n=1")...).want(t, exitCallFailed, "", "completion/complete failed")
+	bowline(t, "", withPeer(t, "library", "complete", "book://none/{n}", "n=1")...).want(t, process.ExitCallFailed, "", "completion/complete failed")
 }
 
 func TestInspect(t *testing.T) {
@@ -87,7 +87,7 @@ func TestInspect(t *testing.T) {
 func TestListsAreBounded(t *testing.T) {
 	testenv.Crowd(t)
 	for _, args := range [][]string{{"tools"}, {"inspect"}, {"call", "none"}} {
-		bowline(t, "", withPeer(t, "endless list", args...)...).want(t, exitCallFailed, "", "more than 67108864 bytes of tools/list")
+		bowline(t, "", withPeer(t, "endless list", args...)...).want(t, process.ExitCallFailed, "", "more than 67108864 bytes of tools/list")
 	}
 }
 
@@ -102,27 +102,12 @@ func TestQuestionsAreDeclinedWithoutATerminal(t *testing.T) {
 	for _, revision := range []string{protocol.Latest, "2025-11-25"} {
 		for _, tool := range []string{"register", "visit"} {
 			o := bowline(t, "", withPeer(t, "library", "call", tool, "--revision", revision)...)
-			o.want(t, exitToolFailed, "", "bowline: declined a question of the server, because there is no terminal: ")
+			o.want(t, process.ExitToolFailed, "", "bowline: declined a question of the server, because there is no terminal: ")
 			for l := range strings.Lines(o.stderr) {
 				if strings.HasPrefix(l, "bowline: forged") || strings.ContainsAny(l, "\x1b\x07") {
 					t.Errorf("text of the server looks like a message of the command: %q", l)
 				}
 			}
-		}
-	}
-}
-
-// TestPropertyOrder checks that properties keep the order of the schema's text.
-func TestPropertyOrder(t *testing.T) {
-	for text, want := range map[string]string{
-		`{"properties": {"b": {"properties": {"x": 1}}, "a": [1], "c": "x"}}`: "b a c",
-		`{"properties": {}}`: "",
-		`{"properties": 7}`:  "",
-		`{}`:                 "",
-		`[`:                  "",
-	} {
-		if got := strings.Join(propertyOrder(json.RawMessage(text)), " "); got != want {
-			t.Errorf("%s: %q, want %q", text, got, want)
 		}
 	}
 }

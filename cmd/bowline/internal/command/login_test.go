@@ -14,6 +14,8 @@ import (
 
 	"github.com/bowline-mcp/bowline/auth"
 	"github.com/bowline-mcp/bowline/auth/authtest"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/connect"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport/streamable"
@@ -81,12 +83,12 @@ func loggingIn(t *testing.T, args ...string) outcome {
 func TestLogin(t *testing.T) {
 	as, url := protected(t, authtest.Options{})
 	o := bowline(t, "", "call", "open", "--url", url)
-	o.want(t, exitNoSession, "", "bowline login --url '"+url+"'")
+	o.want(t, process.ExitNoSession, "", "bowline login --url '"+url+"'")
 	if want := "bowline: \"" + url + "\" needs a login\n"; !strings.HasPrefix(o.stderr, want) || strings.Contains(o.stderr, "nobody is there") {
 		t.Errorf("standard error is %q, want it to begin with %q, without the causes", o.stderr, want)
 	}
-	bowline(t, "", "auth", "status", "--url", url).want(t, exitNoSession, "", "there is no login")
-	bowline(t, "", "auth", "status").want(t, exitNoSession, "", "there is no login")
+	bowline(t, "", "auth", "status", "--url", url).want(t, process.ExitNoSession, "", "there is no login")
+	bowline(t, "", "auth", "status").want(t, process.ExitNoSession, "", "there is no login")
 
 	output := loggingIn(t, "--url", url)
 	output.want(t, 0, "logged in at "+as.Issuer(), "")
@@ -112,7 +114,7 @@ func TestLogin(t *testing.T) {
 	if n := len(as.Sink.Requests(authtest.Revoke)); n != 2 {
 		t.Errorf("%d revocations", n)
 	}
-	bowline(t, "", "call", "open", "--url", url).want(t, exitNoSession, "", "bowline login")
+	bowline(t, "", "call", "open", "--url", url).want(t, process.ExitNoSession, "", "bowline login")
 }
 
 // wantNoSecrets checks that the output has no secret of the authorization server.
@@ -138,7 +140,7 @@ func TestLoginOfAFile(t *testing.T) {
 	t.Setenv("VAULT_SECRET", "WRONGS3CRET")
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
 	o := bowline(t, "", "call", "open", "--mcp-config", path)
-	if o.want(t, exitNoSession, "", "invalid_client"); strings.Contains(o.stderr, "WRONGS3CRET") {
+	if o.want(t, process.ExitNoSession, "", "invalid_client"); strings.Contains(o.stderr, "WRONGS3CRET") {
 		t.Errorf("the secret is printed: %s", o.stderr)
 	}
 }
@@ -147,13 +149,13 @@ func TestLoginOfAFile(t *testing.T) {
 // commands behave as with one.
 func TestALoginThatIsRevoked(t *testing.T) {
 	if runtime.GOOS == "linux" {
-		t.Setenv(keyringVariable, "")
+		t.Setenv(connect.KeyringVariable, "")
 		t.Setenv("DBUS_SESSION_BUS_ADDRESS", "unix:path=/nobody/listens/here")
 	}
 	as, url := protected(t, authtest.Options{})
 	loggingIn(t, "--url", url).want(t, 0, "logged in", "")
 	as.RevokeAll()
-	bowline(t, "", "call", "open", "--url", url).want(t, exitNoSession, "", "bowline login")
+	bowline(t, "", "call", "open", "--url", url).want(t, process.ExitNoSession, "", "bowline login")
 	loggingIn(t, "--url", url).want(t, 0, "logged in", "")
 	bowline(t, "", "call", "open", "--url", url).want(t, 0, "opened", "")
 }
@@ -176,8 +178,8 @@ func TestALoginThatCannotBeOpened(t *testing.T) {
 		}
 	}
 	seal()
-	bowline(t, "", "auth", "status").want(t, exitNoSession, "unreadable: ", "the stored login cannot be read")
-	bowline(t, "", "auth", "status", "--url", url, "--json").want(t, exitNoSession, `"unreadable": `, "the stored login cannot be read")
+	bowline(t, "", "auth", "status").want(t, process.ExitNoSession, "unreadable: ", "the stored login cannot be read")
+	bowline(t, "", "auth", "status", "--url", url, "--json").want(t, process.ExitNoSession, `"unreadable": `, "the stored login cannot be read")
 	loggingIn(t, "--url", url).want(t, 0, "logged in", "")
 	bowline(t, "", "auth", "status").want(t, 0, "then renewed", "")
 	bowline(t, "", "logout", "--url", url).want(t, 0, "", "")
@@ -186,13 +188,13 @@ func TestALoginThatCannotBeOpened(t *testing.T) {
 		if err := os.Chmod(dir, 0o777); err != nil {
 			t.Fatal(err)
 		}
-		bowline(t, "", "auth", "status").want(t, exitNoSession, "", "others can write to the folder (mode 0777): run chmod 700 "+dir)
+		bowline(t, "", "auth", "status").want(t, process.ExitNoSession, "", "others can write to the folder (mode 0777): run chmod 700 "+dir)
 		if err := os.Chmod(dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
-	bowline(t, "", "logout", "--url", url).want(t, exitCallFailed, "", "its tokens are not revoked")
-	bowline(t, "", "auth", "status").want(t, exitNoSession, "", "there is no login")
+	bowline(t, "", "logout", "--url", url).want(t, process.ExitCallFailed, "", "its tokens are not revoked")
+	bowline(t, "", "auth", "status").want(t, process.ExitNoSession, "", "there is no login")
 }
 
 // If the login cannot be saved, no page is opened.
@@ -201,7 +203,7 @@ func TestALoginThatCannotBeOpened(t *testing.T) {
 func TestALoginThatCannotBeSaved(t *testing.T) {
 	as, url := protected(t, authtest.Options{})
 	t.Setenv("XDG_CONFIG_HOME", writeConfig(t, "file", ""))
-	loggingIn(t, "--url", url).want(t, exitNoSession, "", "the login could not be saved")
+	loggingIn(t, "--url", url).want(t, process.ExitNoSession, "", "the login could not be saved")
 	if n := len(as.Sink.Requests(authtest.Authorize)); n != 0 {
 		t.Errorf("the page was opened %d times", n)
 	}
@@ -209,9 +211,9 @@ func TestALoginThatCannotBeSaved(t *testing.T) {
 
 func TestLoginsAreForHTTP(t *testing.T) {
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
-	bowline(t, "", "login", "--command", "x").want(t, exitUsage, "", "only for servers over HTTP")
-	bowline(t, "", "login", "--url", "http://127.0.0.1:1/mcp", "--header", "Authorization: Bearer x").want(t, exitUsage, "", "without an Authorization header")
-	bowline(t, "", "login", "--url", "http://127.0.0.1:1/mcp").want(t, exitNoSession, "", "cannot be fetched")
+	bowline(t, "", "login", "--command", "x").want(t, process.ExitUsage, "", "only for servers over HTTP")
+	bowline(t, "", "login", "--url", "http://127.0.0.1:1/mcp", "--header", "Authorization: Bearer x").want(t, process.ExitUsage, "", "without an Authorization header")
+	bowline(t, "", "login", "--url", "http://127.0.0.1:1/mcp").want(t, process.ExitNoSession, "", "cannot be fetched")
 }
 
 // A server that registers no programs is no place to log in, and the command says what to do.
@@ -220,6 +222,6 @@ func TestLoginWhereNobodyCanRegister(t *testing.T) {
 	site := httptest.NewServer(http.NotFoundHandler())
 	defer site.Close()
 	o := bowline(t, "", "login", "--url", site.URL+"/mcp")
-	o.want(t, exitNoSession, "", "refuses to register this program (status 404)")
-	o.want(t, exitNoSession, "", adviceRegister)
+	o.want(t, process.ExitNoSession, "", "refuses to register this program (status 404)")
+	o.want(t, process.ExitNoSession, "", connect.AdviceRegister)
 }

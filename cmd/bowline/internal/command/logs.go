@@ -2,18 +2,18 @@ package command
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"time"
 
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/ask"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/connect"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/render"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/spf13/cobra"
 )
-
-var logLevels = [...]string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
 
 const logsLong = `Follow the log messages of a server, one on each line: the level, the logger if
 the server names one, and the text or the data as JSON. With --json each line is
@@ -28,36 +28,40 @@ uses 2025-11-25 unless --revision says otherwise. To see what such a server logs
 during a call, use bowline call --log. To see what a server writes to standard
 error, use --verbose.`
 
-func newLogs() *cobra.Command {
-	t := &target{serverFlags: serverFlags{logLevel: string(protocol.LogInfo)}, lasting: true}
-	command := t.withServer(&cobra.Command{
-		Use:   "logs",
-		Short: "Follow the log messages of a server",
-		Long:  logsLong,
-		Example: `  bowline logs --command 'npx -y @modelcontextprotocol/server-everything'
+const logsExample = `  bowline logs --command 'npx -y @modelcontextprotocol/server-everything'
 
   # Everything, for a minute, as JSON
   bowline logs --log debug --timeout 1m --json --url http://127.0.0.1:8080/mcp | jq .data
 
   # What a server logs about one call
-  bowline call echo message=hello --log debug --command 'bowline serve --stdio'`,
-		Args: noArguments,
-	}, nil, func(cmd *cobra.Command, _ []string) (action, error) {
+  bowline call echo message=hello --log debug --command 'bowline serve --stdio'`
+
+// newLogs follows a server for longer than one connection, so it has no timeout unless the user sets one,
+// and it speaks a revision in which a server logs without being asked for anything.
+func newLogs() *cobra.Command {
+	t := &connect.Target{Flags: connect.Flags{LogLevel: string(protocol.LogInfo)}, Lasting: true}
+	command := t.WithServer(&cobra.Command{
+		Use:     "logs",
+		Short:   "Follow the log messages of a server",
+		Long:    logsLong,
+		Example: logsExample,
+		Args:    noArguments,
+	}, nil, func(cmd *cobra.Command, _ []string) (connect.Action, error) {
 		if !cmd.Flags().Changed("timeout") {
-			t.timeout = 0
+			t.Timeout = 0
 		}
-		if t.revision == "" {
-			t.revision = protocol.LatestLegacy
+		if t.Revision == "" {
+			t.Revision = protocol.LatestLegacy
 		}
 		asJSON, err := cmd.Flags().GetBool("json")
 		if err != nil {
 			return nil, err
 		}
-		out, write := terminalWriter(cmd.OutOrStdout()), logLine
+		out, write := render.Writer(cmd.OutOrStdout()), render.LogLine
 		if asJSON {
-			write = logJSON
+			write = render.LogJSON
 		}
-		t.onEvent = t.follow(cmd, out, write)
+		t.OnEvent = follow(t, cmd, out, write)
 		return followed, nil
 	})
 	command.Flags().Lookup("timeout").DefValue = "0s"
@@ -66,17 +70,17 @@ func newLogs() *cobra.Command {
 }
 
 // followed waits for the end: of the session, or of --timeout.
-func followed(ctx context.Context, r *run) error {
-	if server := r.session.Server(); !server.Capabilities.Has("logging") {
+func followed(ctx context.Context, r *connect.Run) error {
+	if server := r.Session.Server(); !server.Capabilities.Has("logging") {
 		return &client.CapabilityError{Capability: "logging"}
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- r.session.Wait() }() // ends with the session, which target.run closes
+	go func() { ended <- r.Session.Wait() }() // ends with the session, which Target closes
 	select {
 	case err := <-ended:
 		return err
 	case <-ctx.Done():
-		if errors.As(context.Cause(ctx), new(timedOut)) {
+		if errors.As(context.Cause(ctx), new(ask.TimedOut)) {
 			return nil
 		}
 		return context.Cause(ctx)
@@ -85,54 +89,19 @@ func followed(ctx context.Context, r *run) error {
 
 // follow returns a handler that writes log messages, and reports losses on standard
 // error.
-func (t *target) follow(cmd *cobra.Command, out io.Writer, write func(*client.LogMessage) string) func(context.Context, *client.Session, client.Event) {
-	logs := logTo(out, write)
+func follow(t *connect.Target, cmd *cobra.Command, out io.Writer, write func(*client.LogMessage) string) func(context.Context, *client.Session, client.Event) {
+	logs := render.LogTo(out, write)
 	return func(ctx context.Context, s *client.Session, e client.Event) {
 		switch e := e.(type) {
 		case *client.Lost:
-			cmd.PrintErrln(message(t.redact("the connection was lost; reconnecting: " + ending(e.Reason))))
+			cmd.PrintErrln(render.Message(t.Redact("the connection was lost; reconnecting: " + connect.Ending(e.Reason))))
 		case *client.Restored:
-			cmd.PrintErrln(message(fmt.Sprintf("reconnected after %v", e.Away.Round(time.Millisecond))))
+			cmd.PrintErrln(render.Message(fmt.Sprintf("reconnected after %v", e.Away.Round(time.Millisecond))))
 			for _, err := range e.Failures {
-				cmd.PrintErrln(message(t.redact(err.Error())))
+				cmd.PrintErrln(render.Message(t.Redact(err.Error())))
 			}
 		default:
 			logs(ctx, s, e)
 		}
 	}
-}
-
-// logTo returns a handler that writes log messages, a line each.
-func logTo(out io.Writer, write func(*client.LogMessage) string) func(context.Context, *client.Session, client.Event) {
-	return func(_ context.Context, _ *client.Session, e client.Event) {
-		if m, ok := e.(*client.LogMessage); ok {
-			fmt.Fprintln(out, write(m))
-		}
-	}
-}
-
-// logLine returns a message as one line, whatever the message contains.
-func logLine(m *client.LogMessage) string {
-	line := string(m.Level)
-	if m.Logger != "" {
-		line += " " + m.Logger
-	}
-	var text string
-	if json.Unmarshal(m.Data, &text) != nil {
-		text = compact(m.Data)
-	}
-	return flat(line + ": " + text)
-}
-
-// logJSON returns a message as one line of JSON.
-func logJSON(m *client.LogMessage) string {
-	raw, err := protocol.Marshal(struct {
-		Level  protocol.LogLevel `json:"level"`
-		Logger string            `json:"logger,omitzero"`
-		Data   json.RawMessage   `json:"data"`
-	}{m.Level, m.Logger, m.Data})
-	if err != nil {
-		return logLine(m) // it came as JSON, so this does not happen
-	}
-	return string(raw)
 }

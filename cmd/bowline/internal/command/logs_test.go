@@ -5,6 +5,9 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/connect"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
 )
 
 // TestLogsFollowsAServer checks that each log message is one line, also after a crash of the
@@ -31,7 +34,7 @@ func TestLogsFollowsAServer(t *testing.T) {
 	o := outcome{output, "", exitStatus(t, cmd.Wait())}
 	o.stderr = stderr.String()
 	const once = `warning db: slow\nbowline: forged` + "\n" + `error: {"asked":{"level":"notice"}}` + "\n"
-	o.want(t, exitInterrupted, once+once, "the connection was lost; reconnecting: ")
+	o.want(t, process.ExitInterrupted, once+once, "the connection was lost; reconnecting: ")
 }
 
 func TestLogsAsJSON(t *testing.T) {
@@ -46,10 +49,10 @@ func TestLogsAsJSON(t *testing.T) {
 }
 
 func TestLogsOfAServerWithoutAny(t *testing.T) {
-	bowline(t, "", withPeer(t, "toolless", "logs")...).want(t, exitCallFailed, "", `does not offer "logging"`)
-	bowline(t, "", withBundled(t, "logs", "--log", "loud")...).want(t, exitUsage, "", `--log "loud" is none of debug, info`)
-	bowline(t, "", "logs", "--command", "bowline-is-not-installed").want(t, exitNoSession, "", adviceMissing)
-	bowline(t, "", "logs", "--url", "http://127.0.0.1:1/mcp").want(t, exitNoSession, "", adviceRemote) // at once
+	bowline(t, "", withPeer(t, "toolless", "logs")...).want(t, process.ExitCallFailed, "", `does not offer "logging"`)
+	bowline(t, "", withBundled(t, "logs", "--log", "loud")...).want(t, process.ExitUsage, "", `--log "loud" is none of debug, info`)
+	bowline(t, "", "logs", "--command", "bowline-is-not-installed").want(t, process.ExitNoSession, "", connect.AdviceMissing)
+	bowline(t, "", "logs", "--url", "http://127.0.0.1:1/mcp").want(t, process.ExitNoSession, "", connect.AdviceRemote) // at once
 }
 
 // TestLogOfACall checks in both eras that log messages of a call go to standard error.
@@ -92,7 +95,7 @@ func TestRecordOfACommand(t *testing.T) {
 	o.want(t, 0, "hi\n", "= opened\n> {")
 	o.want(t, 0, "", "\n< {")
 	o = bowline(t, "", withBundled(t, "tools", "--record", "/does/not/exist/file")...)
-	o.want(t, exitUsage, "", "the transcript: ")
+	o.want(t, process.ExitUsage, "", "the transcript: ")
 }
 
 // TestRecordOfAServerThatEnds checks status 3, and that the transcript is written.
@@ -107,10 +110,10 @@ func TestRecordOfAServerThatEnds(t *testing.T) {
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	status := exitStatus(t, cmd.Run())
-	outcome{stderr: stderr.String(), status: status}.want(t, exitNoSession, "", "the server has ended: the server exited with status 7")
+	outcome{stderr: stderr.String(), status: status}.want(t, process.ExitNoSession, "", "the server has ended: the server exited with status 7")
 	if written, err := os.ReadFile(file); err != nil || !strings.Contains(string(written), "= lost: ") {
 		t.Errorf("%q, %v", written, err)
 	}
-	bowline(t, "", "record", file, "--url", "http://127.0.0.1:1/").want(t, exitUsage, "", "use --record with the command")
-	bowline(t, "", "record").want(t, exitUsage, "", "name the file to write")
+	bowline(t, "", "record", file, "--url", "http://127.0.0.1:1/").want(t, process.ExitUsage, "", "use --record with the command")
+	bowline(t, "", "record").want(t, process.ExitUsage, "", "name the file to write")
 }

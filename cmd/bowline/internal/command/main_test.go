@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/connect"
 	"github.com/bowline-mcp/bowline/internal/testenv"
+	"go.uber.org/goleak"
 )
 
 // role is the environment variable that makes the test binary run as the command, or as
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	os.Setenv("XDG_CONFIG_HOME", config)
-	os.Setenv(keyringVariable, "off") // the key ring is the developer's own
+	os.Setenv(connect.KeyringVariable, "off") // the key ring is the developer's own
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(status int) {
 		os.RemoveAll(config)
 		os.Exit(status)

@@ -2,9 +2,9 @@ package command
 
 import (
 	"regexp"
-	"slices"
 	"testing"
 
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/monitor"
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -26,22 +26,12 @@ func TestThePageIsThatOfTheExporter(t *testing.T) {
 		// Users set these with OTEL_RESOURCE_ATTRIBUTES: names that are equal on the page, or no names there.
 		attribute.String("a.b", "z"), attribute.String("a_b", "y"), attribute.String("a..b", "x"), attribute.String("1x", "3"),
 		attribute.String(".2", "5"), attribute.String("é__x.", "6"))
-	page, meters := newMetricsPage(about, sdkmetric.WithReader(exporter))
+	page, meters := monitor.NewPage(about, sdkmetric.WithReader(exporter))
 	pages := pagesOf(t, meters, promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), page)
 	for i, text := range pages { // this time runs on from page to page
 		pages[i] = regexp.MustCompile(`(?m)^(bowline_auth_expires_seconds\{.*\}) 3[0-9.]+$`).ReplaceAllString(text, "$1 3600")
 	}
 	if diff := cmp.Diff(pages[0], pages[1]); diff != "" || len(pages[1]) < 10_000 {
 		t.Errorf("%d bytes (-exporter +page):\n%s", len(pages[1]), diff)
-	}
-}
-
-// Where the exporter has no page at all, because it refuses such names, ours has names that Prometheus
-// accepts and does not use itself.
-func TestNamesThatPrometheusKeepsForItself(t *testing.T) {
-	set := attribute.NewSet(attribute.String("__name__", "x"), attribute.String("__", "y"), attribute.String("é", "z"))
-	want := []label{{"_", "y;z"}, {"_name_", "x"}}
-	if got := labelsOf(&set); !slices.Equal(got, want) {
-		t.Errorf("the labels are %v, want %v", got, want)
 	}
 }

@@ -13,11 +13,8 @@ import (
 	"testing"
 	"time"
 
-	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
-	"go.opentelemetry.io/otel/sdk/resource"
-	"go.yaml.in/yaml/v3"
-
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/bundled"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/monitor"
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
@@ -25,6 +22,9 @@ import (
 	"github.com/bowline-mcp/bowline/telemetry"
 	"github.com/bowline-mcp/bowline/telemetry/otel"
 	"github.com/bowline-mcp/bowline/transport/inmem"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/resource"
+	"go.yaml.in/yaml/v3"
 )
 
 const observability = "../../../../docs/observability/"
@@ -33,8 +33,8 @@ const observability = "../../../../docs/observability/"
 // event of each kind, and a sample of each kind.
 func everyMetric(t *testing.T) string {
 	t.Helper()
-	page, meters := newMetricsPage(resource.Empty())
-	if err := observeProcess(meters); err != nil {
+	page, meters := monitor.NewPage(resource.Empty())
+	if err := monitor.ObserveProcess(meters); err != nil {
 		t.Fatal(err)
 	}
 	return pagesOf(t, meters, page)[0]

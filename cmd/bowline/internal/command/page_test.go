@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/connect"
 	"github.com/spf13/cobra"
 )
 
@@ -44,9 +45,9 @@ func pageOf(root *cobra.Command) string {
 	for _, c := range commands {
 		fmt.Fprintf(page, "| [%s](#%s) | %s |\n", c.CommandPath(), strings.ReplaceAll(c.CommandPath(), " ", "-"), c.Short)
 	}
-	fmt.Fprintf(page, "\n## Choose the server\n\n```text\n%s\n```\n\nThese flags are the same for every command that talks to a server:\n", configHelp)
+	fmt.Fprintf(page, "\n## Choose the server\n\n```text\n%s\n```\n\nThese flags are the same for every command that talks to a server:\n", connect.ConfigHelp)
 	example := new(cobra.Command)
-	new(target).addFlags(example)
+	new(connect.Target).Add(example)
 	common := flagsOf(example)
 	writeFlags(page, common)
 	for _, c := range commands {
@@ -67,7 +68,7 @@ func subcommands(of *cobra.Command) (all []*cobra.Command) {
 }
 
 func writeCommand(page *strings.Builder, c *cobra.Command, common [][2]string) {
-	long := strings.TrimSpace(strings.TrimSuffix(c.Long, configHelp))
+	long := strings.TrimSpace(strings.TrimSuffix(c.Long, connect.ConfigHelp))
 	fmt.Fprintf(page, "\n## %s\n\n```text\n%s\n\nUsage:\n  %s\n", c.CommandPath(), long, c.UseLine())
 	if c.Example != "" {
 		fmt.Fprintf(page, "\nExamples:\n%s\n", c.Example)

@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/render"
 	"github.com/bowline-mcp/bowline/features/server"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -33,7 +34,7 @@ func peers() map[string]func() int {
 		"foreign": func() int {
 			return withTool(`{"$schema":"https://json-schema.org/draft/2019-09/schema","type":"object"}`)
 		},
-		"described": func() int { return withTool(compact(json.RawMessage(describedTool))) },
+		"described": func() int { return withTool(render.Compact(json.RawMessage(describedTool))) },
 		"unclear":   func() int { return withTool(`{"type":12,"properties":"none"}`) },
 		"toolless": func() int {
 			return answer(`"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"x","version":"1"}}`)
@@ -140,7 +141,7 @@ func library() int {
 		}})
 	ask := server.Asks(server.Waits, protocol.ClientCapabilities{Elicitation: &protocol.ElicitationCapability{}})
 	server.AddTool(s, protocol.Tool{Name: "register"}, func(ctx context.Context, _ struct{}) (string, error) {
-		m, err := server.Elicit[member](ctx, "Who are you?\nbowline: forged \x1b]52;c;aGk=\x07")
+		m, err := server.Elicit[person](ctx, "Who are you?\nbowline: forged \x1b]52;c;aGk=\x07")
 		return fmt.Sprintf("%+v", m), err
 	}, ask)
 	server.AddTool(s, protocol.Tool{Name: "visit"}, func(ctx context.Context, _ struct{}) (string, error) {
@@ -188,7 +189,7 @@ type greeting struct {
 	Language string `json:"language,omitempty"`
 }
 
-type member struct {
+type person struct {
 	Name  string `json:"name" jsonschema:"your name"`
 	Age   int    `json:"age" minimum:"18"`
 	Kind  string `json:"kind" enum:"reader,writer" default:"reader"`

@@ -18,17 +18,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-	"go.opentelemetry.io/otel/sdk/resource"
-	"go.yaml.in/yaml/v3"
-
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/bundled"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/monitor"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/supervisor"
 	"github.com/bowline-mcp/bowline/telemetry/otel"
 	"github.com/bowline-mcp/bowline/transport/inmem"
+	"github.com/google/go-cmp/cmp"
+	"go.opentelemetry.io/otel/sdk/resource"
+	"go.yaml.in/yaml/v3"
 )
 
 // These tests need Debian's prometheus: .ci/run telemetry installs it and runs them.
@@ -79,7 +80,7 @@ func TestPrometheusCountsTheCalls(t *testing.T) {
 	for range 3 {
 		bowline(t, "", "call", "echo", "message=hello", "--url", mcp).want(t, 0, "hello", "")
 	}
-	bowline(t, "", "call", "fail", "message=x", "--url", mcp).want(t, exitToolFailed, "", "x")
+	bowline(t, "", "call", "fail", "message=x", "--url", mcp).want(t, process.ExitToolFailed, "", "x")
 	p := scraping(t, admin)
 	p.tells(t, want, `sum by (gen_ai_tool_name, error_type) (mcp_server_operation_duration_seconds_count{mcp_method_name="tools/call"})`, "gen_ai_tool_name", "error_type")
 	p.tells(t, map[string]string{"bowline": "1"}, `sum by (job) (up)`, "job")
@@ -88,7 +89,7 @@ func TestPrometheusCountsTheCalls(t *testing.T) {
 // TestPrometheusTellsTheReport checks that Prometheus returns the same about connections, of which
 // one is down, as the report of the supervisor.
 func TestPrometheusTellsTheReport(t *testing.T) {
-	page, meters := newMetricsPage(resource.Empty())
+	page, meters := monitor.NewPage(resource.Empty())
 	told, err := otel.New(otel.Options{MeterProvider: meters})
 	if err != nil {
 		t.Fatal(err)
@@ -149,7 +150,7 @@ func TestPrometheusTellsTheReport(t *testing.T) {
 // TestPrometheusAnswersTheFiveQuestions runs the queries of README.md. One server works, and has a
 // slow tool; the other was lost.
 func TestPrometheusAnswersTheFiveQuestions(t *testing.T) {
-	page, meters := newMetricsPage(resource.Empty())
+	page, meters := monitor.NewPage(resource.Empty())
 	told, err := otel.New(otel.Options{MeterProvider: meters})
 	if err != nil {
 		t.Fatal(err)

@@ -9,6 +9,8 @@ import (
 
 	"github.com/bowline-mcp/bowline/auth/authtest"
 	"github.com/bowline-mcp/bowline/auth/resource"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/member"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
 	"github.com/bowline-mcp/bowline/internal/loopback"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport/streamable"
@@ -23,6 +25,7 @@ type protection struct {
 	testLogin bool
 }
 
+// addFlags adds the flags. Without --issuer and --test-login everybody may call.
 func (p *protection) addFlags(command *cobra.Command) {
 	flags := command.Flags()
 	flags.StringArrayVar(&p.issuers, "issuer", nil, "accept only tokens that the authorization server at this `URL` has issued for this server (with --http, may be repeated)")
@@ -35,21 +38,21 @@ func (p *protection) addFlags(command *cobra.Command) {
 func (p *protection) check(overHTTP bool) error {
 	switch {
 	case p.testLogin && !overHTTP:
-		return usageFailure(errors.New("--test-login needs --http: over standard input and output there are no tokens"))
+		return process.Usage(errors.New("--test-login needs --http: over standard input and output there are no tokens"))
 	case p.testLogin && len(p.issuers) > 0:
-		return usageFailure(errors.New("--test-login and --issuer cannot be used together: each says whose tokens are accepted"))
+		return process.Usage(errors.New("--test-login and --issuer cannot be used together: each says whose tokens are accepted"))
 	case p.testLogin:
 		return nil
 	case len(p.issuers) > 0 && !overHTTP:
-		return usageFailure(errors.New("--issuer needs --http: over standard input and output there are no tokens"))
+		return process.Usage(errors.New("--issuer needs --http: over standard input and output there are no tokens"))
 	case len(p.issuers) == 0 && (p.resource != "" || len(p.scopes) > 0):
-		return usageFailure(errors.New("--resource and --scope need --issuer or --test-login, which say whose tokens are accepted"))
+		return process.Usage(errors.New("--resource and --scope need --issuer or --test-login, which say whose tokens are accepted"))
 	}
 	return nil
 }
 
 // apply protects the endpoint at a URL of this machine, and serves its metadata.
-func (p *protection) apply(listening string, mux *http.ServeMux, o *streamable.HandlerOptions, node *servingNode) error {
+func (p *protection) apply(listening string, mux *http.ServeMux, o *streamable.HandlerOptions, node *member.Node) error {
 	if len(p.issuers) == 0 && !p.testLogin {
 		return nil
 	}
@@ -61,21 +64,21 @@ func (p *protection) apply(listening string, mux *http.ServeMux, o *streamable.H
 	if p.testLogin {
 		issuer, err := p.serveLogins(listening, options.URL, mux)
 		if err != nil {
-			return usageFailure(err)
+			return process.Usage(err)
 		}
 		issuers = []string{issuer}
 	}
 	for _, issuer := range issuers {
 		options.Issuers = append(options.Issuers, resource.Issuer{URL: issuer})
 	}
-	node.protect(&options)
+	node.Protect(&options)
 	guard, err := resource.New(options)
 	if err != nil {
-		return usageFailure(err)
+		return process.Usage(err)
 	}
 	public, err := url.Parse(options.URL)
 	if err != nil {
-		return usageFailure(err)
+		return process.Usage(err)
 	}
 	o.Check = guard.Check
 	o.AllowedHosts, o.AllowedOrigins = []string{public.Host}, []string{public.Scheme + "://" + public.Host}
@@ -130,6 +133,7 @@ func guardLogins(host string, logins http.Handler) http.Handler {
 	})
 }
 
+// needs says which scopes an operation needs. Everything but calls of tools needs a token alone.
 func (p *protection) needs(op streamable.Operation) []string {
 	if op.Method == protocol.MethodCallTool {
 		return p.scopes

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/bowline-mcp/bowline/auth/authtest"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
 )
 
 // TestServedToThoseWithAToken runs the bundled server behind an authorization server.
@@ -17,12 +18,12 @@ func TestServedToThoseWithAToken(t *testing.T) {
 	url, interrupt := served(t, "--issuer", as.Issuer(), "--resource", public, "--scope", "write")
 	token := func(scope string) string { return "Authorization: Bearer " + as.Issue("ada", scope) }
 	o := bowline(t, "", "tools", "--url", url)
-	o.want(t, exitNoSession, "", "needs a login")
+	o.want(t, process.ExitNoSession, "", "needs a login")
 	bowline(t, "", "tools", "--url", url, "--header", token("read")).want(t, 0, "echo ", "")
-	bowline(t, "", "call", "echo", "message=hello", "--url", url, "--header", token("read")).want(t, exitCallFailed, "", "403")
+	bowline(t, "", "call", "echo", "message=hello", "--url", url, "--header", token("read")).want(t, process.ExitCallFailed, "", "403")
 	bowline(t, "", "call", "echo", "message=hello", "--url", url, "--header", token("write")).want(t, 0, "hello\n", "")
 	stranger := authtest.Start(t, authtest.Options{Resource: public})
-	bowline(t, "", "tools", "--url", url, "--header", "Authorization: Bearer "+stranger.Issue("ada", "write")).want(t, exitNoSession, "", "401")
+	bowline(t, "", "tools", "--url", url, "--header", "Authorization: Bearer "+stranger.Issue("ada", "write")).want(t, process.ExitNoSession, "", "401")
 
 	response, err := http.Get(strings.TrimSuffix(url, "/mcp") + "/.well-known/oauth-protected-resource/mcp")
 	if err != nil {
@@ -46,7 +47,7 @@ func TestLoginUnderAnotherName(t *testing.T) {
 	public, _ := served(t, "--test-login")
 	url := strings.Replace(public, "127.0.0.1", "localhost", 1)
 	o := bowline(t, "", "login", "--url", url)
-	o.want(t, exitNoSession, "", "the server at "+url+" calls itself \""+public+"\", so log in to that")
+	o.want(t, process.ExitNoSession, "", "the server at "+url+" calls itself \""+public+"\", so log in to that")
 }
 
 // TestProtectionsThatCannotBe checks status 2 for invalid flags.
@@ -64,7 +65,7 @@ func TestProtectionsThatCannotBe(t *testing.T) {
 		{"--http", "127.0.0.1:0", "--issuer", "http://login.example"},
 		{"--http", "127.0.0.1:0", "--issuer", "https://login.example", "--resource", "tools.example"},
 	} {
-		bowline(t, "", append([]string{"serve"}, flags...)...).want(t, exitUsage, "", "bowline: ")
+		bowline(t, "", append([]string{"serve"}, flags...)...).want(t, process.ExitUsage, "", "bowline: ")
 	}
 }
 
@@ -77,12 +78,12 @@ func TestLoginForTests(t *testing.T) {
 	url, interrupt := served(t, "--test-login", "--scope", "tools")
 	issuer := strings.TrimSuffix(url, "/mcp") + loginPath
 	call := []string{"call", "echo", "message=hello", "--url", url}
-	bowline(t, "", call...).want(t, exitNoSession, "", "bowline login --url '"+url+"'")
+	bowline(t, "", call...).want(t, process.ExitNoSession, "", "bowline login --url '"+url+"'")
 	bowline(t, "", "login", "--device", "--url", url).want(t, 0, "logged in at "+issuer+"\n", "")
 	bowline(t, "", call...).want(t, 0, "hello\n", "")
 	bowline(t, "", "auth", "status", "--url", url).want(t, 0, issuer, "")
 	bowline(t, "", "logout", "--url", url).want(t, 0, "", "")
-	bowline(t, "", call...).want(t, exitNoSession, "", "bowline login")
+	bowline(t, "", call...).want(t, process.ExitNoSession, "", "bowline login")
 	for host, origin := range map[string]string{"": "https://evil.example", "evil.example": ""} {
 		r, err := http.NewRequest(http.MethodGet, issuer+"/jwks", nil)
 		if err != nil {

@@ -1,21 +1,13 @@
 // Package command is the bowline command: everything but its main function. cmd/bowline
 // runs it as it is, and cmd/bowline/full/bowline with what needs larger libraries.
 //
-// Files:
-//   - root: the command line
-//   - arguments: those of a tool, fitted to its schema
-//   - examples: calls of a tool that its schema allows
-//   - flags: those that say which server is meant, and how it is called
-//   - endpoint: how that server is reached
-//   - consent: to a file of the working directory
-//   - session: one run of a command with a server
-//   - questions: what servers ask the user
-//   - forms: questions with fields
-//   - tools, call, lists, inspect, logs, tasks, record, login, serve, nodes, demo: the subcommands;
-//     lists has those that list things, and those that read what was listed
-//   - protect, observe, cluster, member: logins, metrics and traces of serve, and its part in a cluster
-//   - exit: statuses, and what errors say
-//   - terminal: what may be printed
+// Each file has one subcommand, or those of one thing; root registers them, and usage says what is
+// wrong with a command line. What they stand on is in rooms beside this one: connect leads from flags to
+// a session, arguments to those of a tool, ask to the person at the terminal, consent to a file of the
+// working directory, render to the screen, monitor and member to what serve shows and shares, and process
+// to the exit status.
+//
+// A command runs on the goroutine of Main. Only logs and record wait for more than one thing.
 package command
 
 import (
@@ -25,13 +17,13 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"runtime/debug"
-	"strings"
 	"syscall"
 
-	"github.com/bowline-mcp/bowline/cluster"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/member"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/monitor"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/render"
 	"github.com/spf13/cobra"
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
 
 const rootLong = `bowline talks to MCP servers. It starts them as child processes or connects to
@@ -68,23 +60,12 @@ const rootExample = `  # What is this server?
 // Extras are the parts of the command that need large libraries. Without one of them, the
 // command says how to install the one that has it.
 type Extras struct {
-	// Traces returns what sends traces by OTLP over HTTP.
-	Traces func(context.Context) (sdktrace.SpanExporter, error)
-
-	// Engine returns what the nodes of a cluster share.
-	Engine func(context.Context, EngineOptions) (cluster.Engine, error)
-
-	// Running reports whether a process of this machine runs the engine of a folder.
-	Running func(folder string) bool
+	Traces  monitor.Traces
+	Cluster member.Engines
 }
 
 // Main runs the command with the arguments of the process, and ends the process.
 func Main(with Extras) { os.Exit(runUntilSignal(os.Args[1:], with)) }
-
-// errLean says which command can do what this one cannot.
-func errLean(flag, needs string) error {
-	return usageFailure(fmt.Errorf("%s needs %s, which this bowline was built without; install the one that has it from a clone: go install ./cmd/bowline/full/bowline", flag, needs))
-}
 
 // runUntilSignal runs the command in a context that the first interrupt ends. A
 // second one ends the process immediately.
@@ -103,13 +84,15 @@ func execute(ctx context.Context, args []string, with Extras) int {
 	return report(cmd, err)
 }
 
+// newRoot returns the command with its subcommands. Each of its errors has a status; none is printed by
+// cobra, which would print it before the status is known.
 func newRoot(with Extras) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "bowline",
 		Short:         "Talk to MCP servers",
 		Long:          rootLong,
 		Example:       rootExample,
-		Version:       version(),
+		Version:       process.Version(),
 		Args:          knownCommand,
 		RunE:          showHelp,
 		SilenceErrors: true, // report prints them
@@ -117,10 +100,9 @@ func newRoot(with Extras) *cobra.Command {
 
 		SuggestionsMinimumDistance: 2,
 	}
-	root.AddCommand(newInspect(), newTools(), newCall(), newResources(), newRead(), newPrompts(), newPrompt(), newComplete(),
-		newTasks(), newLogs(), newRecord(), newLogin(), newLogout(), newAuth(), newServe(with), newCluster(), newNodes(with), newDrain(with), newDemo(), newVersion())
+	root.AddCommand(commands(with)...)
 	root.InitDefaultCompletionCmd()
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageFailure(explainFlag(cmd, err)) })
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return process.Usage(explainFlag(cmd, err)) })
 	checkArguments(root)
 	root.InitDefaultHelpCmd()
 	help, _, err := root.Find([]string{"help"})
@@ -129,102 +111,65 @@ func newRoot(with Extras) *cobra.Command {
 	}
 	help.Args = func(_ *cobra.Command, args []string) error {
 		if found, rest, err := root.Find(args); err != nil || len(rest) > 0 {
-			return usageFailure(cmp.Or(err, knownCommand(found, rest)))
+			return process.Usage(cmp.Or(err, knownCommand(found, rest)))
 		}
 		return nil
 	}
 	return root
 }
 
+// commands are those of bowline, by what they are about. A new one gets a line here; cobra sorts them
+// by name.
+func commands(with Extras) []*cobra.Command {
+	return []*cobra.Command{
+		// a server, and what it has
+		newInspect(),
+		newTools(), newCall(), newTasks(),
+		newResources(), newRead(),
+		newPrompts(), newPrompt(), newComplete(),
+		newLogs(), newRecord(),
+		// logins
+		newLogin(), newLogout(), newAuth(),
+		// this program as a server, and as a node
+		newServe(with), newCluster(), newNodes(with.Cluster), newDrain(with.Cluster),
+		// the command itself
+		newDemo(), newVersion(),
+	}
+}
+
+const versionExample = `  bowline version
+  bowline --version`
+
+// newVersion prints what --version prints. Both are there, because people try either.
 func newVersion() *cobra.Command {
 	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the version",
-		Long:  "Print the version of this command, as its build recorded it.",
-		Example: `  bowline version
-  bowline --version`,
-		Args: noArguments,
+		Use:     "version",
+		Short:   "Print the version",
+		Long:    "Print the version of this command, as its build recorded it.",
+		Example: versionExample,
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), "bowline version "+version())
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), "bowline version "+process.Version())
 			return err
 		},
 	}
 }
 
-// version is the module's version, or the commit it was built from if that is
-// all that the build recorded.
-func version() string {
-	build, ok := debug.ReadBuildInfo()
-	if !ok || build.Main.Version == "" {
-		return "(devel)"
+// report prints an error on standard error and returns the exit status. After an
+// interrupt it prints only that, because the interrupt has caused all other
+// errors.
+func report(cmd *cobra.Command, err error) int {
+	if err == nil {
+		return 0
 	}
-	for _, setting := range build.Settings {
-		if setting.Key == "vcs.revision" && build.Main.Version == "(devel)" {
-			return "(devel) " + setting.Value
-		}
+	if cmd.Context().Err() != nil {
+		cmd.PrintErrln("bowline: interrupted")
+		return process.ExitInterrupted
 	}
-	return build.Main.Version
-}
-
-func showHelp(cmd *cobra.Command, _ []string) error { return cmd.Help() }
-
-// knownCommand refuses the name of an unknown command, and suggests similar ones.
-func knownCommand(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
+	cmd.PrintErrln(render.Message(err.Error()))
+	failed := &process.Failure{Status: process.ExitFailed}
+	if errors.As(err, &failed) && failed.Usage {
+		cmd.PrintErrln(fmt.Sprintf("Usage: %s\nMore: %s --help", cmd.UseLine(), cmd.CommandPath()))
 	}
-	problem := fmt.Sprintf("unknown command %q", args[0])
-	if close := cmd.SuggestionsFor(args[0]); len(close) > 0 {
-		problem += fmt.Sprintf("; did you mean %s?", strings.Join(close, " or "))
-	}
-	return errors.New(problem)
-}
-
-// noArguments is for commands that take flags only.
-func noArguments(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	problem := fmt.Sprintf("unexpected argument %q", args[0])
-	if cmd.Flags().Lookup("command") != nil {
-		problem += "; a server is named by a flag: --command, --url or --mcp-config"
-	}
-	return errors.New(problem)
-}
-
-// atLeast requires one argument for each name. Its error names the first that is missing.
-func atLeast(names ...string) cobra.PositionalArgs {
-	return func(_ *cobra.Command, args []string) error {
-		if len(args) < len(names) {
-			return fmt.Errorf("name %s", names[len(args)])
-		}
-		return nil
-	}
-}
-
-// atMost is for commands that take no more than n arguments.
-func atMost(n int) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error { return noArguments(cmd, args[min(n, len(args)):]) }
-}
-
-// checkArguments makes wrong arguments a usage failure, in every command. A
-// command that does nothing by itself shows its help.
-func checkArguments(cmd *cobra.Command) {
-	if !cmd.Runnable() {
-		cmd.RunE = showHelp
-		if cmd.Args == nil {
-			cmd.Args = knownCommand
-		}
-	}
-	if valid := cmd.Args; valid != nil {
-		cmd.Args = func(cmd *cobra.Command, args []string) error {
-			if err := valid(cmd, args); err != nil {
-				return usageFailure(err)
-			}
-			return nil
-		}
-	}
-	for _, child := range cmd.Commands() {
-		checkArguments(child)
-	}
+	return failed.Status
 }

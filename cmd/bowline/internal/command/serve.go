@@ -8,9 +8,11 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
-	"time"
 
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/bundled"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/member"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/monitor"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
 	"github.com/bowline-mcp/bowline/internal/tools/nodes/marks"
 	"github.com/bowline-mcp/bowline/telemetry"
 	"github.com/bowline-mcp/bowline/transport/stdio"
@@ -69,16 +71,21 @@ const serveExample = `  # List the tools of this server with this command
 // endpointPath is where the server is found.
 const endpointPath = "/mcp"
 
-// finishGrace is how long a server finishes what it was asked.
-const finishGrace = 5 * time.Second
+// A serving is what serve was told: how to serve, whom, and who may look on.
+type serving struct {
+	overStdio, overHTTP bool
+	faults, fixtures    bool
+	address, ledger     string
+	proxies             []string
 
+	protection  protection
+	observation monitor.Flags
+	membership  member.Flags
+}
+
+// newServe only names the flags; serving.check says which of them go together.
 func newServe(with Extras) *cobra.Command {
-	var overStdio, faults, fixtures bool
-	var address, ledger string
-	var proxies []string
-	var protection protection
-	var observation monitoringFlags
-	var member memberFlags
+	s := new(serving)
 	command := &cobra.Command{
 		Use:        "serve --stdio | --http ADDRESS",
 		SuggestFor: []string{"server", "start", "listen"},
@@ -87,60 +94,72 @@ func newServe(with Extras) *cobra.Command {
 		Example:    serveExample,
 		Args:       noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := protection.check(cmd.Flags().Changed("http")); err != nil {
+			s.overHTTP = cmd.Flags().Changed("http")
+			if err := s.check(cmd.Flags().Changed("cluster"), with); err != nil {
 				return err
 			}
-			overHTTP := cmd.Flags().Changed("http")
-			switch {
-			case overStdio == overHTTP:
-				return usageFailure(errors.New("use --stdio or --http: bowline serve --stdio, or bowline serve --http :8080"))
-			case !overHTTP && len(proxies) > 0:
-				return usageFailure(errors.New("--trusted-proxy needs --http: over standard input and output there is no proxy"))
-			case overHTTP && faults:
-				return usageFailure(errors.New("--faults needs --stdio: over HTTP there is no stream to break"))
-			}
-			if err := member.check(overHTTP, cmd.Flags().Changed("cluster"), with); err != nil {
-				return err
-			}
-			node, err := member.join(cmd, with)
-			if err != nil {
-				return err
-			}
-			watching, err := observation.start(node.serving, cmd.ErrOrStderr(), with, node.state)
-			if err != nil {
-				return errors.Join(err, node.close())
-			}
-			if overHTTP {
-				err = serveHTTP(cmd, address, ledger, proxies, fixtures, &protection, watching, node)
-			} else {
-				err = serveStdio(cmd, faults, fixtures, watching)
-			}
-			return errors.Join(err, node.close(), watching.close())
+			return s.run(cmd, with)
 		},
 	}
-	command.Flags().BoolVar(&overStdio, "stdio", false, "serve on standard input and output")
-	command.Flags().StringVar(&address, "http", "", "serve Streamable HTTP on this `ADDRESS`, such as :8080")
-	command.Flags().StringArrayVar(&proxies, "trusted-proxy", nil, "believe what the reverse proxies with these addresses, a `CIDR` such as 10.0.0.0/8, say about their clients (with --http, may be repeated)")
-	protection.addFlags(command)
-	observation.addFlags(command)
-	member.addFlags(command)
-	command.Flags().BoolVar(&faults, "faults", false, "offer the tool garble, which breaks the protocol on purpose (with --stdio)")
-	command.Flags().BoolVar(&fixtures, "fixtures", false, "also offer the tools, prompts and resources of the official conformance suite")
-	command.Flags().StringVar(&ledger, "ledger", "", "also offer the tool mark, which appends the id of each call to a `FILE` (with --http)")
-	_ = command.Flags().MarkHidden("ledger") // for tests of nodes; there is such a flag
+	flags := command.Flags()
+	flags.BoolVar(&s.overStdio, "stdio", false, "serve on standard input and output")
+	flags.StringVar(&s.address, "http", "", "serve Streamable HTTP on this `ADDRESS`, such as :8080")
+	flags.StringArrayVar(&s.proxies, "trusted-proxy", nil, "believe what the reverse proxies with these addresses, a `CIDR` such as 10.0.0.0/8, say about their clients (with --http, may be repeated)")
+	s.protection.addFlags(command)
+	s.observation.Add(command)
+	s.membership.Add(command)
+	flags.BoolVar(&s.faults, "faults", false, "offer the tool garble, which breaks the protocol on purpose (with --stdio)")
+	flags.BoolVar(&s.fixtures, "fixtures", false, "also offer the tools, prompts and resources of the official conformance suite")
+	flags.StringVar(&s.ledger, "ledger", "", "also offer the tool mark, which appends the id of each call to a `FILE` (with --http)")
+	_ = flags.MarkHidden("ledger") // for tests of nodes; there is such a flag
 	return command
+}
+
+// check refuses flags that do not fit, before anything is opened.
+func (s *serving) check(clusterNamed bool, with Extras) error {
+	if err := s.protection.check(s.overHTTP); err != nil {
+		return err
+	}
+	switch {
+	case s.overStdio == s.overHTTP:
+		return process.Usage(errors.New("use --stdio or --http: bowline serve --stdio, or bowline serve --http :8080"))
+	case !s.overHTTP && len(s.proxies) > 0:
+		return process.Usage(errors.New("--trusted-proxy needs --http: over standard input and output there is no proxy"))
+	case s.overHTTP && s.faults:
+		return process.Usage(errors.New("--faults needs --stdio: over HTTP there is no stream to break"))
+	}
+	return s.membership.Check(s.overHTTP, clusterNamed, with.Cluster)
+}
+
+// run joins the cluster, then opens what observers need, then serves. The node leaves before the
+// metrics end, so that they tell of its end.
+func (s *serving) run(cmd *cobra.Command, with Extras) error {
+	node, err := s.membership.Join(cmd, with.Cluster)
+	if err != nil {
+		return err
+	}
+	watching, err := s.observation.Start(node.Serving, cmd.ErrOrStderr(), with.Traces, node.State)
+	if err != nil {
+		return errors.Join(err, node.Close())
+	}
+	if s.overHTTP {
+		err = s.serveHTTP(cmd, watching, node)
+	} else {
+		err = s.serveStdio(cmd, watching)
+	}
+	return errors.Join(err, node.Close(), watching.Close())
 }
 
 // serveStdio serves until its input ends or its context does, and finishes what
 // it was asked.
-func serveStdio(cmd *cobra.Command, faults, fixtures bool, watching *monitoring) error {
-	options := bundled.Options{Version: version(), Log: cmd.ErrOrStderr(), Fixtures: fixtures}
-	if faults {
-		options.Garble = os.Stdout // before the transport takes it away from others
+func (s *serving) serveStdio(cmd *cobra.Command, watching *monitor.Monitoring) error {
+	about := bundled.Options{Version: process.Version(), Log: cmd.ErrOrStderr(), Fixtures: s.fixtures}
+	if s.faults {
+		about.Garble = os.Stdout // before the transport takes it away from others
 	}
-	watching.apply(&options)
-	tools := bundled.New(options)
-	watching.watch(tools.Samples)
+	watching.Apply(&about)
+	tools := bundled.New(about)
+	watching.Watch(tools.Samples)
 	err := tools.Run(cmd.Context(), &stdio.Server{}) // calls have DrainGrace
 	if cmd.Context().Err() != nil {
 		return nil // what had to be given up is no failure of the server
@@ -149,53 +168,62 @@ func serveStdio(cmd *cobra.Command, faults, fixtures bool, watching *monitoring)
 }
 
 // serveHTTP serves until its context ends or its node drains, and then finishes what it was asked.
-func serveHTTP(cmd *cobra.Command, address, ledger string, proxies []string, fixtures bool, protection *protection, watching *monitoring, node *servingNode) error {
-	trusted, err := parseProxies(proxies)
+func (s *serving) serveHTTP(cmd *cobra.Command, watching *monitor.Monitoring, node *member.Node) error {
+	trusted, err := parseProxies(s.proxies)
 	if err != nil {
-		return usageFailure(err)
+		return process.Usage(err)
 	}
-	listener, err := listen("--http", address)
+	listener, err := process.Listen("--http", s.address)
 	if err != nil {
 		return err
 	}
-	about := bundled.Options{Version: version(), Log: cmd.ErrOrStderr(), Fixtures: fixtures}
-	if ledger != "" {
-		file, err := marks.Open(ledger)
+	about := bundled.Options{Version: process.Version(), Log: cmd.ErrOrStderr(), Fixtures: s.fixtures}
+	if s.ledger != "" {
+		file, err := marks.Open(s.ledger)
 		if err != nil {
-			return errors.Join(usageFailure(fmt.Errorf("--ledger: %w", err)), listener.Close())
+			return errors.Join(process.Usage(fmt.Errorf("--ledger: %w", err)), listener.Close())
 		}
 		defer file.Close()
 		about.Ledger = file
 	}
-	options := streamable.HandlerOptions{TrustedProxies: trusted, ShutdownGrace: finishGrace / 4 * 5} // calls have four fifths of it
-	watching.apply(&about)
-	node.apply(&about.Server, &options)
+	endpoint, handler, err := s.endpoint(about, trusted, urlOf(listener), watching, node)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	cmd.PrintErrf("bowline: serving %s\n", urlOf(listener))
+	if s.protection.testLogin {
+		cmd.PrintErrln("bowline: FOR TESTS ONLY: --test-login lets everybody on this machine log in, without a password")
+	}
+	err = endpoint.Serve(node.Serving, &http.Server{Handler: handler}, listener)
+	if node.Serving.Err() != nil {
+		return nil // what had to be given up is no failure of the server
+	}
+	return fmt.Errorf("serve %s: %w", s.address, err)
+}
+
+// endpoint returns the endpoint at a URL of this machine, and what serves it beside what protects it.
+func (s *serving) endpoint(about bundled.Options, trusted []netip.Prefix, url string, watching *monitor.Monitoring, node *member.Node) (*streamable.Handler, http.Handler, error) {
+	options := streamable.HandlerOptions{TrustedProxies: trusted, ShutdownGrace: process.FinishGrace / 4 * 5} // calls have four fifths of it
+	watching.Apply(&about)
+	node.Apply(&about.Server, &options)
 	tools := bundled.New(about)
 	mux := http.NewServeMux()
-	if err := protection.apply(urlOf(listener), mux, &options, node); err != nil {
-		return errors.Join(err, listener.Close())
+	if err := s.protection.apply(url, mux, &options, node); err != nil {
+		return nil, nil, err
 	}
 	endpoint := streamable.NewHandler(tools, options)
 	mux.Handle(endpointPath, endpoint)
-	if err := node.serve(mux); err != nil {
-		return errors.Join(err, listener.Close())
+	if err := node.Serve(mux); err != nil {
+		return nil, nil, err
 	}
-	watching.watch(tools.Samples)
-	watching.watch(func() iter.Seq[telemetry.Sample] {
+	watching.Watch(tools.Samples)
+	watching.Watch(func() iter.Seq[telemetry.Sample] {
 		return func(yield func(telemetry.Sample) bool) {
 			stats := endpoint.Stats()
 			yield(telemetry.Sample{Name: endpointPath, HTTP: &stats})
 		}
 	})
-	cmd.PrintErrf("bowline: serving %s\n", urlOf(listener))
-	if protection.testLogin {
-		cmd.PrintErrln("bowline: FOR TESTS ONLY: --test-login lets everybody on this machine log in, without a password")
-	}
-	err = endpoint.Serve(node.serving, &http.Server{Handler: mux}, listener)
-	if node.serving.Err() != nil {
-		return nil // what had to be given up is no failure of the server
-	}
-	return fmt.Errorf("serve %s: %w", address, err)
+	return endpoint, mux, nil
 }
 
 // parseProxies returns the addresses of proxies. One without a length is a single address.

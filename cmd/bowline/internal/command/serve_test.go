@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
@@ -75,6 +76,6 @@ func TestServeTrustsProxies(t *testing.T) {
 	if got, want := fmt.Sprint(trusted), "[10.0.0.0/8 192.0.2.1/32 2001:db8::1/128]"; got != want || err != nil {
 		t.Errorf("got %s, %v, want %s", got, err, want)
 	}
-	bowline(t, "", "serve", "--stdio", "--trusted-proxy", "10.0.0.1").want(t, exitUsage, "", "--trusted-proxy needs --http")
-	bowline(t, "", "serve", "--http", "127.0.0.1:0", "--trusted-proxy", "proxy").want(t, exitUsage, "", "--trusted-proxy proxy: use an address")
+	bowline(t, "", "serve", "--stdio", "--trusted-proxy", "10.0.0.1").want(t, process.ExitUsage, "", "--trusted-proxy needs --http")
+	bowline(t, "", "serve", "--http", "127.0.0.1:0", "--trusted-proxy", "proxy").want(t, process.ExitUsage, "", "--trusted-proxy proxy: use an address")
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
 )
 
 // TestInterruptCancelsTheCall checks that the call is cancelled before the command ends.
@@ -17,8 +19,8 @@ func TestInterruptCancelsTheCall(t *testing.T) {
 	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
 		args := withBundled(t, "call", "slow", "seconds=60", "steps=1000", "--verbose")
 		o := interrupted(t, signal, "progress: ", args...)
-		o.want(t, exitInterrupted, "", "cancelled by the peer")
-		o.want(t, exitInterrupted, "", "bowline: interrupted\n")
+		o.want(t, process.ExitInterrupted, "", "cancelled by the peer")
+		o.want(t, process.ExitInterrupted, "", "bowline: interrupted\n")
 		if strings.Contains(o.stderr, "warning") {
 			t.Errorf("the server did not shut down properly:\n%s", o.stderr)
 		}
@@ -27,7 +29,7 @@ func TestInterruptCancelsTheCall(t *testing.T) {
 
 func TestInterruptEndsConnecting(t *testing.T) {
 	interrupted(t, os.Interrupt, "| started", withPeer(t, "mute", "tools", "--verbose")...).
-		want(t, exitInterrupted, "", "bowline: interrupted\n")
+		want(t, process.ExitInterrupted, "", "bowline: interrupted\n")
 }
 
 // TestInterruptEndsOpeningAFile opens a FIFO without a writer.
@@ -53,7 +55,7 @@ func TestInterruptEndsOpeningAFile(t *testing.T) {
 		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 			t.Fatal(err)
 		}
-		if status := exitStatus(t, cmd.Wait()); status != exitInterrupted {
+		if status := exitStatus(t, cmd.Wait()); status != process.ExitInterrupted {
 			t.Errorf("%s: status %d: %s", name, status, stderr.String())
 		}
 		if err := end.Close(); err != nil {

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/ask"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/telemetry"
 )
@@ -21,38 +23,38 @@ func TestTasksOfAServerOverHTTP(t *testing.T) {
 	}
 	id := begin("60")
 	bowline(t, "", "tasks", id, "--url", url).want(t, 0, id+"  working", "")
-	bowline(t, "", "tasks", id, "--wait", "--timeout", "300ms", "--url", url).want(t, exitCallFailed, "", "has not ended within --timeout 300ms; it continues")
-	bowline(t, "", "call", "slow_compute", "seconds=60", "label=z", "--timeout", "300ms", "--url", url).want(t, exitCallFailed, "", "has not ended within --timeout 300ms; it was cancelled")
+	bowline(t, "", "tasks", id, "--wait", "--timeout", "300ms", "--url", url).want(t, process.ExitCallFailed, "", "has not ended within --timeout 300ms; it continues")
+	bowline(t, "", "call", "slow_compute", "seconds=60", "label=z", "--timeout", "300ms", "--url", url).want(t, process.ExitCallFailed, "", "has not ended within --timeout 300ms; it was cancelled")
 	bowline(t, "", "tasks", id, "--cancel", "--url", url).want(t, 0, "", "")
 	bowline(t, "", "tasks", id, "--json", "--url", url).want(t, 0, `"status": "cancelled"`, "")
-	bowline(t, "", "tasks", id, "--wait", "--url", url).want(t, exitCallFailed, "", "cancelled")
+	bowline(t, "", "tasks", id, "--wait", "--url", url).want(t, process.ExitCallFailed, "", "cancelled")
 	bowline(t, "", "tasks", begin("0.1"), "--wait", "--url", url).want(t, 0, "computed x\n", "")
 	bowline(t, "", "call", "slow_compute", "seconds=0.1", "label=y", "--url", url).want(t, 0, "computed y\n", "")
 	bowline(t, "", "call", "greet", "name=Ada", "--detach", "--url", url).want(t, 0, "Hello, Ada!\n", "")
-	bowline(t, "", "tasks", "unknown", "--url", url).want(t, exitCallFailed, "", "unknown task")
-	bowline(t, "", "tasks", "--url", url).want(t, exitCallFailed, "", "2026-07-28 has no tasks/list")
-	bowline(t, "", "tasks", "--wait", "--url", url).want(t, exitUsage, "", "name the task")
-	bowline(t, "", "tasks", id, "--wait", "--cancel", "--url", url).want(t, exitUsage, "", "cannot be used together")
+	bowline(t, "", "tasks", "unknown", "--url", url).want(t, process.ExitCallFailed, "", "unknown task")
+	bowline(t, "", "tasks", "--url", url).want(t, process.ExitCallFailed, "", "2026-07-28 has no tasks/list")
+	bowline(t, "", "tasks", "--wait", "--url", url).want(t, process.ExitUsage, "", "name the task")
+	bowline(t, "", "tasks", id, "--wait", "--cancel", "--url", url).want(t, process.ExitUsage, "", "cannot be used together")
 }
 
 // The default timeout ends when the run begins to wait for a task, and a timeout that the user has
 // set does not.
 func TestDefaultTimeoutIsNotForTasks(t *testing.T) {
 	for _, given := range []bool{false, true} {
-		limit := &callTimeout{given: given}
-		ctx, cancel := limit.bound(t.Context(), 50*time.Millisecond)
+		limit := &ask.Timeout{Given: given}
+		ctx, cancel := limit.Bound(t.Context(), 50*time.Millisecond)
 		defer cancel()
-		limit.noteTask(ctx, telemetry.RequestStarted{Method: protocol.MethodGetTask}) // of a run that only asks for the state of a task
-		limit.awaitTask()
-		limit.noteTask(ctx, telemetry.RequestStarted{Method: protocol.MethodCallTool})
-		if limit.timer == nil {
+		limit.NoteTask(ctx, telemetry.RequestStarted{Method: protocol.MethodGetTask}) // of a run that only asks for the state of a task
+		limit.AwaitTask()
+		limit.NoteTask(ctx, telemetry.RequestStarted{Method: protocol.MethodCallTool})
+		if limit.Timer == nil {
 			t.Fatal("the timeout of the call itself is lifted, want that of a task only")
 		}
-		limit.noteTask(ctx, telemetry.RequestStarted{Method: protocol.MethodGetTask})
-		if lifted := limit.timer == nil; lifted == given {
+		limit.NoteTask(ctx, telemetry.RequestStarted{Method: protocol.MethodGetTask})
+		if lifted := limit.Timer == nil; lifted == given {
 			t.Errorf("given is %v: lifted is %v", given, lifted)
 		}
-		limit.resume() // after a question
+		limit.Resume() // after a question
 		if given {
 			<-ctx.Done()
 		}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/bowline-mcp/bowline/auth"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
 	"github.com/bowline-mcp/bowline/protocol"
 	"golang.org/x/sys/unix"
 )
@@ -115,7 +116,7 @@ func TestQuestionsAreAskedOnATerminal(t *testing.T) {
 func TestQuestionsCanBeDeclinedAndDismissed(t *testing.T) {
 	for types, want := range map[string]string{"n\n": "the user declined", "\x04": "the user gave no answer"} {
 		screen, status := onTerminal(t, "", []exchange{{"[y/n] ", "Ada\n"}, {"y or n: ", "\n"}, {"y or n: ", types}}, withPeer(t, "library", "call", "register")...)
-		if status != exitToolFailed {
+		if status != process.ExitToolFailed {
 			t.Errorf("status %d", status)
 		}
 		wantPrinted(t, screen, `tool "register" failed: `+want)
@@ -136,7 +137,7 @@ func TestPagesAreShownWhole(t *testing.T) {
 	}
 	wantPrinted(t, screen, "visited\n")
 	opened := browser(t)
-	if screen, status = onTerminal(t, "", []exchange{{url, ""}, {offer, "n\n"}}, visit...); status != exitToolFailed {
+	if screen, status = onTerminal(t, "", []exchange{{url, ""}, {offer, "n\n"}}, visit...); status != process.ExitToolFailed {
 		t.Errorf("after a no: status %d", status)
 	}
 	wantPrinted(t, screen, "the user declined")
@@ -156,7 +157,7 @@ func TestPagesThatCannotBeOpenedAreNotOffered(t *testing.T) {
 		status          int
 		dialogue        []exchange
 	}{
-		{"file:///etc/passwd", "Declined: this is not the address of a web page.", "the user declined", exitToolFailed, nil},
+		{"file:///etc/passwd", "Declined: this is not the address of a web page.", "the user declined", process.ExitToolFailed, nil},
 		{"http://library.test/", "because it is not https", "visited\n", 0, []exchange{{"Have you opened it? [y/N] ", "y\n"}}},
 	} {
 		t.Setenv("PAGE", c.url)
@@ -179,7 +180,7 @@ func TestConsentOnATerminal(t *testing.T) {
 	write(t, filepath.Join(directory, ".env"), "SECRET=HUNTER2\n")
 	call := []string{"call", "echo", "message=hi"}
 	screen, status := onTerminal(t, directory, []exchange{{"[y/N] ", "n\n"}}, call...)
-	if status != exitUsage {
+	if status != process.ExitUsage {
 		t.Errorf("after a no: status %d", status)
 	}
 	wantPrinted(t, screen, "bundled: ", " serve --stdio  with envFile .env; env KEY\n", "bowline: .mcp.json is not used")
@@ -211,7 +212,7 @@ func TestInputsAreAskedOnATerminal(t *testing.T) {
 	}
 	for _, leave := range []string{"\x03", "\x04"} { // Ctrl-C and Ctrl-D, while nothing is shown
 		screen, status = onTerminal(t, "", []exchange{{"> ", "hello\n"}, {"> ", leave}}, "tools", "--mcp-config", path)
-		if status != exitUsage {
+		if status != process.ExitUsage {
 			t.Errorf("after %q: status %d", leave, status)
 		}
 		wantPrinted(t, screen, `"${input:key}" has no answer: the user gave none`)

@@ -1,13 +1,12 @@
 package command
 
 import (
-	"encoding/json"
 	"net"
 	"strings"
 	"testing"
 
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
 	"github.com/bowline-mcp/bowline/protocol"
-	jsonschema "github.com/bowline-mcp/bowline/protocol/schema"
 )
 
 // describedTool is the schema of the one tool of the peer "described".
@@ -40,7 +39,7 @@ Example:
 	if o.want(t, 0, "", ""); protocol.Unmarshal([]byte(o.stdout), &tool) != nil || tool.Name != "add" || len(tool.InputSchema) == 0 {
 		t.Errorf("not the tool as one document:\n%s", o.stdout)
 	}
-	bowline(t, "", withBundled(t, "tools", "ad")...).want(t, exitUsage, "", `no tool "ad"; did you mean add?`)
+	bowline(t, "", withBundled(t, "tools", "ad")...).want(t, process.ExitUsage, "", `no tool "ad"; did you mean add?`)
 	bowline(t, "", withBundled(t, "tools", "crash")...).want(t, 0, "  bowline call crash --command", "")
 }
 
@@ -48,75 +47,6 @@ Example:
 func TestToolsAreListedWithTheirArguments(t *testing.T) {
 	bowline(t, "", withBundled(t, "tools")...).want(t, 0, "slow seconds=NUMBER [steps=INTEGER]  Takes", "")
 	bowline(t, "", withPeer(t, "described", "tools")...).want(t, 0, "tool to=STRING unit=STRING [note=STRING] ...", "")
-}
-
-// TestExamplesFitTheSchemaAndTheShell checks examples for names and values that a shell, or the
-// command, would take for something else.
-func TestExamplesFitTheSchemaAndTheShell(t *testing.T) {
-	for _, c := range []struct{ tool, properties, want string }{
-		{"t", `"a": {"default": "it's $(id)"}`, `bowline call t 'a=it'\''s $(id)' FLAGS`},
-		{"t", `"a": {"type": "number", "minimum": 2.5}, "b": {"type": "array"}, "c": {"type": "object"}, "d": {"type": "boolean"}`, `bowline call t a=2.5 'b=[]' 'c={}' d=true FLAGS`},
-		{"t", `"a": {"type": "string", "examples": ["x y"]}`, `bowline call t 'a=x y' FLAGS`},
-		{"t", `"--insecure": {"type": "boolean"}`, `bowline call t '{"--insecure":true}' FLAGS`},
-		{"t", `"a:": {"type": "string"}`, `bowline call t '{"a:":"A:"}' FLAGS`},
-		{"-t", `"a": {"type": "integer"}`, `bowline call FLAGS -- -t a=1`},
-		{"my tool;\n", `"a": {"type": "integer"}`, `bowline call 'my tool;\n' a=1 FLAGS`},
-		{"t", `"a": {"type": "array", "minItems": 2, "items": {"type": "string"}}`, `bowline call t 'a=["A","A"]' FLAGS`},
-		{"t", `"a": {"type": "array", "minItems": 2, "uniqueItems": true, "items": {"enum": ["x", "y"]}}`, `bowline call t 'a=["x","y"]' FLAGS`},
-		{"t", `"a": {"type": "integer", "maximum": -3}`, `bowline call t a=-3 FLAGS`},
-		{"t", `"a": {"type": "integer", "exclusiveMinimum": 5}`, `bowline call t a=6 FLAGS`},
-		{"t", `"a": {"type": "number", "exclusiveMaximum": 0.5, "exclusiveMinimum": 0}`, `bowline call t a=0.25 FLAGS`},
-		{"t", `"a": {"type": "integer", "minimum": 5, "multipleOf": 4}`, `bowline call t a=8 FLAGS`},
-		{"t", `"a": {"type": "string", "minLength": 4}`, `bowline call t a=AAAA FLAGS`},
-		{"t", `"abcd": {"type": "string", "maxLength": 2}`, `bowline call t abcd=AB FLAGS`},
-		{"t", `"a": {"type": "string", "format": "date-time"}`, `bowline call t a=2026-11-26T15:04:05Z FLAGS`},
-		{"t", `"a": {"type": "string", "format": "email"}`, `bowline call t a=ada@example.com FLAGS`},
-		{"t", `"a": {"type": "object", "required": ["b"], "properties": {"b": {"type": "object", "required": ["c"], "properties": {"c": {"type": "integer", "minimum": 7}}}}}`,
-			`bowline call t 'a={"b":{"c":7}}' FLAGS`},
-		{"t", `"a": {"$ref": "#/$defs/port"}`, `bowline call t a=1024 FLAGS`},
-		{"t", `"a": {"anyOf": [{"type": "integer", "minimum": 9}, {"type": "null"}]}`, `bowline call t a=9 FLAGS`},
-		{"t", `"a": {"enum": [3, 4]}`, `bowline call t a:=3 FLAGS`},
-		{"t", `"a": {"const": "x"}`, `bowline call t a=x FLAGS`},
-		{"t", `"a": {"type": "string", "pattern": "^q{3}-[0-9]+$"}`, `bowline call t a=… FLAGS`},
-		{"t", `"a": {"type": "integer", "default": "five"}`, `bowline call t a=1 FLAGS`},
-		{"t", `"a": {"type": "array", "minItems": 1000000, "items": {"type": "string"}}`, `bowline call t a=… FLAGS`},
-		{"t", `"a": {"$ref": "#/$defs/tree"}`, `bowline call t a=… FLAGS`},
-	} {
-		const defs = `"$defs": {"port": {"type": "integer", "minimum": 1024}, "tree": {"type": "object", "required": ["n"], "properties": {"n": {"$ref": "#/$defs/tree"}}}}, `
-		raw := json.RawMessage(`{"properties": {` + c.properties + `}}`)
-		var root object
-		if err := protocol.Unmarshal(raw, &root); err != nil {
-			t.Fatal(err)
-		}
-		var required []string
-		for key := range root["properties"].(object) {
-			required = append(required, `"`+key+`"`)
-		}
-		raw = json.RawMessage(`{` + defs + `"required": [` + strings.Join(required, ",") + `], "properties": {` + c.properties + `}}`)
-		if got := readSchema(t.Context(), raw, jsonschema.Compile).example(t.Context(), c.tool, "FLAGS"); got != c.want {
-			t.Errorf("%s: %s\nwant %s", c.properties, got, c.want)
-		}
-	}
-}
-
-// TestExamplesThatFitTogether checks that an example is not shown if its values do not fit together.
-func TestExamplesThatFitTogether(t *testing.T) {
-	raw := json.RawMessage(`{"required": ["a", "b"], "properties": {"a": {"type": "integer"}, "b": {"type": "string"}}, "not": {"properties": {"a": {"const": 1}}}}`)
-	if got, want := readSchema(t.Context(), raw, jsonschema.Compile).example(t.Context(), "t", "FLAGS"), "bowline call t a=… b=… FLAGS"; got != want {
-		t.Errorf("%s\nwant %s", got, want)
-	}
-}
-
-// TestExamplesOfSchemasThatReferToThemselves checks that the search for an example is bounded.
-func TestExamplesOfSchemasThatReferToThemselves(t *testing.T) {
-	parts := strings.TrimSuffix(strings.Repeat(`{"$ref": "#/$defs/a"},`, 16), ",")
-	raw := json.RawMessage(`{"$defs": {"a": {"anyOf": [` + parts + `], "oneOf": [` + parts + `], "allOf": [` + parts + `]}}, "required": ["x"], "properties": {"x": {"$ref": "#/$defs/a"}}}`)
-	s := readSchema(t.Context(), raw, jsonschema.Compile)
-	search := &sampleSearch{schema: s, budget: mostSchemas}
-	search.samples(t.Context(), s.properties()["x"], "x", 0)
-	if search.tried != mostTried {
-		t.Errorf("the search tried %d subschemas, want it to end at %d", search.tried, mostTried)
-	}
 }
 
 // TestCompletionOfArguments checks the keys that are not given yet, and the values of an enum or
@@ -145,6 +75,6 @@ func TestFailuresOfThisMachine(t *testing.T) {
 	}
 	defer listener.Close()
 	address := listener.Addr().String()
-	bowline(t, "", "serve", "--http", address).want(t, exitFailed, "", "--http: listen tcp "+address)
-	bowline(t, "", "serve", "--stdio", "--metrics", address).want(t, exitFailed, "", "--metrics: listen tcp "+address)
+	bowline(t, "", "serve", "--http", address).want(t, process.ExitFailed, "", "--http: listen tcp "+address)
+	bowline(t, "", "serve", "--stdio", "--metrics", address).want(t, process.ExitFailed, "", "--metrics: listen tcp "+address)
 }

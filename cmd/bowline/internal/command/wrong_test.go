@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/connect"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/telemetry"
@@ -81,7 +83,7 @@ func TestWrongUsage(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			o := bowline(t, "", c.args...)
-			if o.want(t, exitUsage, "", c.stderr); o.stdout != "" {
+			if o.want(t, process.ExitUsage, "", c.stderr); o.stdout != "" {
 				t.Errorf("standard output is not empty: %q", o.stdout)
 			}
 			if strings.Contains(o.stderr, "Flags:") {
@@ -101,21 +103,21 @@ func TestNoSession(t *testing.T) {
 		args   []string
 		stderr []string
 	}{
-		{"program that is not executable", []string{"tools", "--command", "./wrong_test.go"}, []string{"cannot be started", adviceDenied}},
-		{"missing binary", []string{"tools", "--command", "bowline-is-not-installed"}, []string{"cannot be started", adviceMissing}},
-		{"ends at once", tools("gone"), []string{"exited with status 7; its standard error ends:\n    no licence found", adviceExited}},
-		{"ends with garbage", tools("closed"), []string{"exited with status 0", "contains lines that are not JSON-RPC", adviceInvalid}},
-		{"never answers", tools("mute", "--init-timeout", "100ms"), []string{"did not complete the handshake within 100ms", adviceSilent}},
-		{"never answers a modern client", tools("mute", "--init-timeout", "100ms", "--revision", "2026-07-28"), []string{"did not complete the handshake within 100ms", adviceSilent}},
-		{"a little garbage", tools("chatty", "--init-timeout", "1s"), []string{"did not complete the handshake", "contains lines that are not JSON-RPC", adviceInvalid}},
-		{"much garbage", tools("babbler"), []string{"does not send JSON-RPC", "contains lines that are not JSON-RPC", adviceInvalid}},
-		{"refuses", tools("refuser"), []string{"refused the session", "not \uFFFD[31mtoday", adviceRefused}},
-		{"another revision", tools("ancient"), []string{`"1999-01-01"`, adviceVersions}},
+		{"program that is not executable", []string{"tools", "--command", "./wrong_test.go"}, []string{"cannot be started", connect.AdviceDenied}},
+		{"missing binary", []string{"tools", "--command", "bowline-is-not-installed"}, []string{"cannot be started", connect.AdviceMissing}},
+		{"ends at once", tools("gone"), []string{"exited with status 7; its standard error ends:\n    no licence found", connect.AdviceExited}},
+		{"ends with garbage", tools("closed"), []string{"exited with status 0", "contains lines that are not JSON-RPC", connect.AdviceInvalid}},
+		{"never answers", tools("mute", "--init-timeout", "100ms"), []string{"did not complete the handshake within 100ms", connect.AdviceSilent}},
+		{"never answers a modern client", tools("mute", "--init-timeout", "100ms", "--revision", "2026-07-28"), []string{"did not complete the handshake within 100ms", connect.AdviceSilent}},
+		{"a little garbage", tools("chatty", "--init-timeout", "1s"), []string{"did not complete the handshake", "contains lines that are not JSON-RPC", connect.AdviceInvalid}},
+		{"much garbage", tools("babbler"), []string{"does not send JSON-RPC", "contains lines that are not JSON-RPC", connect.AdviceInvalid}},
+		{"refuses", tools("refuser"), []string{"refused the session", "not \uFFFD[31mtoday", connect.AdviceRefused}},
+		{"another revision", tools("ancient"), []string{`"1999-01-01"`, connect.AdviceVersions}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			o := bowline(t, "", c.args...)
 			for _, fragment := range c.stderr {
-				o.want(t, exitNoSession, "", fragment)
+				o.want(t, process.ExitNoSession, "", fragment)
 			}
 		})
 	}
@@ -127,20 +129,20 @@ func TestOneDiagnosisHoweverOftenItWasTried(t *testing.T) {
 	exited := conn.Reason{Kind: conn.Exited, Err: &transport.ExitError{Command: "echo"}}
 	line := telemetry.Violation{Err: &jsonrpc.DecodeError{Err: errors.New("invalid character 'h'")}}
 	explain := func(attempts int) string {
-		seen := new(invalidOutput)
+		seen := new(connect.InvalidOutput)
 		for range attempts {
-			seen.add(line)
+			seen.Add(line)
 		}
-		return explainConnect(exited, &endpoint{name: "echo"}, time.Second, seen).Error()
+		return connect.ExplainConnect(exited, &connect.Endpoint{Name: "echo"}, time.Second, seen).Error()
 	}
-	if once, twice := explain(1), explain(2); once != twice || !strings.Contains(once, adviceInvalid) {
+	if once, twice := explain(1), explain(2); once != twice || !strings.Contains(once, connect.AdviceInvalid) {
 		t.Errorf("started once:\n%s\nstarted twice:\n%s", once, twice)
 	}
 }
 
 func TestToolFails(t *testing.T) {
 	o := bowline(t, "", withBundled(t, "call", "fail", "message=out of tar")...)
-	if o.want(t, exitToolFailed, "", `bowline: tool "fail" failed: out of tar`+"\n"); o.stdout != "" {
+	if o.want(t, process.ExitToolFailed, "", `bowline: tool "fail" failed: out of tar`+"\n"); o.stdout != "" {
 		t.Errorf("standard output is not empty: %q", o.stdout)
 	}
 }
@@ -148,7 +150,7 @@ func TestToolFails(t *testing.T) {
 // TestToolFailureCannotDriveTheTerminal checks that a peer's text is printed without control
 // characters.
 func TestToolFailureCannotDriveTheTerminal(t *testing.T) {
-	bowline(t, "", withPeer(t, "odd", "call", "hostile")...).want(t, exitToolFailed, "", "\uFFFD[2Jgone")
+	bowline(t, "", withPeer(t, "odd", "call", "hostile")...).want(t, process.ExitToolFailed, "", "\uFFFD[2Jgone")
 }
 
 // TestCallFails checks status 4, and that the message says whether the tool may have run.
@@ -166,7 +168,7 @@ func TestCallFails(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			o := bowline(t, "", c.args...)
 			for _, fragment := range c.stderr {
-				o.want(t, exitCallFailed, "", fragment)
+				o.want(t, process.ExitCallFailed, "", fragment)
 			}
 		})
 	}
