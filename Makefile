@@ -5,7 +5,7 @@
 .PHONY: help check test npm race bench benchmarks conformance nodes fuzz properties soak explore mutants docs vuln cross demo fleet attacks ci
 
 # Packages whose tests rewrite the generated pages under docs/ with -update.
-GENERATED := ./conn ./internal/architecture ./internal/tools/guarantees
+GENERATED := ./conn ./internal/actor ./internal/architecture ./internal/tools/guarantees
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

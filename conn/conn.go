@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/actor"
 	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/transport"
 )
@@ -106,11 +107,11 @@ func (c *Conn) Owner() any { return c.own.owner }
 // closing.
 func (c *Conn) Run(ctx context.Context) error {
 	over := make(chan error, 1)
-	l, err := c.enter(ctx, func(err error) { over <- err })
+	l, held, err := c.enter(ctx, func(err error) { over <- err })
 	if err != nil {
 		return err
 	}
-	go l.run() // on another goroutine, because the first events would grow the stack of this caller, who waits for a long time
+	l.mailbox.resume(held) // on another goroutine, because the first events would grow the stack of this caller, who waits for a long time
 	select {
 	case err := <-over:
 		return err
@@ -141,33 +142,32 @@ func (c *Conn) Begin(ctx context.Context, over func(error)) error {
 }
 
 func (c *Conn) start(ctx context.Context, over func(error), endsInClose bool) error {
-	l, err := c.enter(ctx, over)
+	l, held, err := c.enter(ctx, over)
 	if err != nil {
 		return err
 	}
 	l.endsInClose = endsInClose
 	l.watch(ctx)
-	l.start()
+	l.start(held)
 	return nil
 }
 
 // enter gives the Conn a loop, whose mailbox is open. The caller has the loop.
-func (c *Conn) enter(ctx context.Context, over func(error)) (*loop, error) {
+func (c *Conn) enter(ctx context.Context, over func(error)) (*loop, actor.Held, error) {
 	l := newLoop(c, ctx)
 	if !c.running.CompareAndSwap(nil, l) {
-		return nil, ErrRunning
+		return nil, actor.Held{}, ErrRunning
 	}
 	if c.State() == Closing {
 		c.running.Store(nil)
-		return nil, ErrNotRunning
+		return nil, actor.Held{}, ErrNotRunning
 	}
 	l.continueConn()
 	l.over = over
 	if why := context.Cause(ctx); why != nil && !errors.Is(why, ErrInterrupted) {
 		l.forEnd().cancelled = why
 	}
-	l.mailbox.start(l.resume, true)
-	return l, nil
+	return l, l.mailbox.open(l.runOwn), nil
 }
 
 // post hands an event to the loop, or reports false when none will take it.

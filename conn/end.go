@@ -5,23 +5,24 @@ import (
 	"slices"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/actor"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
 // endOrResume continues after a lent turn that still has the loop: it ends the loop here if
 // this goroutine may do that and nothing is left to wait for. Otherwise the loop's own
 // goroutine continues.
-func (l *loop) endOrResume(mayEnd bool) {
-	if mayEnd && l.endsAtOnce() {
-		l.run()
+func (l *loop) endOrResume(held actor.Held, mayEnd bool) {
+	if mayEnd && !held.Beside() && l.endsAtOnce() {
+		l.run(l.mailbox.adopt(held))
 		return
 	}
-	l.resume()
+	l.mailbox.resume(held)
 }
 
 // endsAtOnce reports whether the loop is about to end and has nothing left to wait for.
 func (l *loop) endsAtOnce() bool {
-	return l.finished && l.tasks.n == 0 && !l.ownWaits && l.atEnd().panicked == nil && l.interruption() == nil && l.hooks.Load() == nil &&
+	return l.finished && l.tasks.n == 0 && l.atEnd().panicked == nil && l.interruption() == nil && l.hooks.Load() == nil &&
 		l.conn.notifications.Load().areIdle() && len(l.conn.background.Load().ending()) == 0
 }
 
@@ -250,12 +251,10 @@ func (l *loop) awaitTasks(why error, grace time.Duration) {
 	l.overdue = false
 	timer := time.AfterFunc(grace, func() { l.mailbox.post(event{kind: overdue}) })
 	defer timer.Stop()
-	woken := make(chan struct{}, 1)
-	l.mailbox.start(func() { woken <- struct{}{} }, false)
-	for l.tasks.n > 0 && !l.overdue {
-		events := l.mailbox.take(nil)
+	for held := l.mailbox.last(); l.tasks.n > 0 && !l.overdue; {
+		events, woken := l.mailbox.takeOrWait(held, nil, true)
 		if len(events) == 0 {
-			<-woken
+			held = <-woken
 		}
 		l.discard(why, events)
 	}

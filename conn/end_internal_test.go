@@ -30,12 +30,12 @@ func TestPanicInTheCoreLosesNoCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New(deadTransport{}, Options{})
 		ended := make(chan error, 1)
-		l, err := c.enter(t.Context(), func(err error) { ended <- err })
+		l, held, err := c.enter(t.Context(), func(err error) { ended <- err })
 		if err != nil {
 			t.Fatal(err)
 		}
 		l.core.dialect = panickingDialect{}
-		go l.run()
+		l.mailbox.resume(held)
 		synctest.Wait()
 		results := make(chan error, 2)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -81,7 +81,7 @@ func TestNothingIsLeftInTheMailbox(t *testing.T) {
 			l.unpark()
 			l.step(&event{kind: stopAsked})
 			link, caller := &countingLink{}, &call{done: make(chan outcome, 1)}
-			l.mailbox.start(func() {}, false)
+			plays(l)
 			l.mailbox.post(event{kind: linkOpened, particulars: &particulars{link: link}})
 			l.mailbox.post(event{kind: callMade, out: &outboundFrame{id: 1, call: caller}})
 			end(l)
@@ -140,7 +140,7 @@ func TestPanicEndsCallsAndLinks(t *testing.T) {
 func readyLoop(t *testing.T, c *Conn) *loop {
 	l := entered(t, c)
 	for c.State() != Ready {
-		l.work(nil)
+		worked(l)
 		synctest.Wait()
 	}
 	return l
@@ -159,7 +159,7 @@ func TestInterruptionEndsTheTurn(t *testing.T) {
 		l.mailbox.post(event{kind: interrupted, err: ErrInterrupted})
 		l.mailbox.post(event{kind: linkOpened, epoch: 1, particulars: &particulars{link: link}})
 		l.mailbox.post(event{kind: callMade, epoch: 1, out: &outboundFrame{id: 1, call: caller}})
-		if _, over, err := l.work(nil); !over || !errors.Is(err, ErrInterrupted) {
+		if over, err := worked(l); !over || !errors.Is(err, ErrInterrupted) {
 			t.Errorf("over %v, error %v; want true, ErrInterrupted", over, err)
 		}
 		if o := <-caller.done; o.cause != LinkLost || o.delivery != NotSent || link.closes != 1 {
@@ -189,7 +189,7 @@ func TestReadyLoopHasNoMemoryForItsEnd(t *testing.T) {
 		l.linkClosed(left)
 		has("a link was not closed", true)
 		l.mailbox.post(event{kind: interrupted, err: ErrInterrupted})
-		if _, over, err := l.work(nil); !over || !errors.Is(err, ErrInterrupted) {
+		if over, err := worked(l); !over || !errors.Is(err, ErrInterrupted) {
 			t.Errorf("over %v, error %v; want true, ErrInterrupted", over, err)
 		}
 		if got := l.atEnd(); got.interruption == nil || got.closeErr != nil {
@@ -209,7 +209,7 @@ func TestInterruptionWhileStartingIsNoTransition(t *testing.T) {
 		l := entered(t, c)
 		defer l.leave()
 		l.mailbox.post(event{kind: interrupted, err: ErrInterrupted})
-		if _, over, err := l.work(nil); !over || !errors.Is(err, ErrInterrupted) {
+		if over, err := worked(l); !over || !errors.Is(err, ErrInterrupted) {
 			t.Errorf("over %v, error %v; want true, ErrInterrupted", over, err)
 		}
 		synctest.Wait()
@@ -231,12 +231,12 @@ func TestHandlerReturnsBehindAnInterruption(t *testing.T) {
 		in := incomingRequest(1)
 		in.conn, in.Epoch = c, 1
 		l.mailbox.post(event{kind: requested, epoch: 1, incoming: in, frames: 1})
-		l.work(nil)
+		worked(l)
 		l.mailbox.post(event{kind: interrupted, err: ErrInterrupted})
 		close(finish)
 		synctest.Wait()
 		before := time.Now()
-		_, over, err := l.work(nil)
+		over, err := worked(l)
 		if stuck := new(StuckError); !over || !errors.Is(err, ErrInterrupted) || errors.As(err, &stuck) {
 			t.Errorf("over %v, error %v; want true and ErrInterrupted without a StuckError", over, err)
 		}
@@ -267,10 +267,10 @@ func TestStopBehindAnInterruption(t *testing.T) {
 		defer l.leave()
 		l.mailbox.post(event{kind: interrupted, err: ErrInterrupted})
 		c.Stop()
-		_, over, err := l.work(nil)
+		over, err := worked(l)
 		for !over {
 			synctest.Wait()
-			_, over, err = l.work(nil)
+			over, err = worked(l)
 		}
 		if err != nil || c.State() != Closing {
 			t.Errorf("state %s, error %v; want closing and none", c.State(), err)
@@ -293,7 +293,7 @@ func TestCloseBehindTheEndOfARun(t *testing.T) {
 				l.mailbox.post(end)
 				go func() { closing <- c.Close(context.Background()) }()
 				synctest.Wait()
-				if _, over, err := l.work(nil); !over || err == nil || c.State() != Starting {
+				if over, err := worked(l); !over || err == nil || c.State() != Starting {
 					t.Errorf("over %v, state %s, error %v; want true, starting, an error", over, c.State(), err)
 				}
 				l.leave()

@@ -15,7 +15,7 @@ import (
 
 // admittedEpochs returns the incarnations for which the gate has admitted a loop since the last call.
 func admittedEpochs(l *loop) (epochs []uint64) {
-	for _, ev := range l.mailbox.take(nil) {
+	for _, ev := range taken(l) {
 		if ev.kind == admitted {
 			epochs = append(epochs, ev.epoch)
 		}
@@ -165,7 +165,7 @@ func TestGateGivesNoPlaceToEndedConns(t *testing.T) {
 func queuedLoop(t *testing.T, g *Gate) *loop {
 	g.ask(idle(), 1)
 	l := entered(t, New(dead{}, Options{Gate: g}))
-	l.work(nil)
+	worked(l)
 	if g.waiting.Len() != 1 {
 		t.Fatalf("%d loops wait, want 1", g.waiting.Len())
 	}
@@ -187,7 +187,7 @@ func TestLoopThatEndsLeavesTheQueue(t *testing.T) {
 			g := &Gate{Places: 1}
 			l := queuedLoop(t, g)
 			l.mailbox.post(end)
-			if _, over, _ := l.work(nil); !over || g.waiting.Len() != 0 || g.armed {
+			if over, _ := worked(l); !over || g.waiting.Len() != 0 || g.armed {
 				t.Errorf("over %v, %d loops wait, timer %v; want true and none", over, g.waiting.Len(), g.armed)
 			}
 		})
@@ -204,7 +204,7 @@ func TestPlaceOfAStoppedConnGoesToTheNext(t *testing.T) {
 		g.ask(next, 1)
 		l.mailbox.post(event{kind: stopAsked})
 		g.leave(g.held.Front().Value.(*gateEntry).loop) // the event of its place comes behind the stop
-		if l.work(nil); l.incarnation != nil || l.conn.State() != Closing {
+		if worked(l); l.incarnation != nil || l.conn.State() != Closing {
 			t.Errorf("state %s, a link was opened: %v; want closing and none", l.conn.State(), l.incarnation != nil)
 		}
 		wantAdmitted(t, next, 1)

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/actor"
 	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/transport"
 )
@@ -37,7 +38,6 @@ type loop struct {
 
 	mailbox mailbox
 	busyAt  instant           // when the last event came that was not a tick
-	woken   chan struct{}     // wakes its own goroutine, capacity one; nil while it has none
 	opening *openingCaller    // opens the first link; nil: the loop starts a goroutine for that
 	runner  *runner           // the runner whose goroutine runs the loop; nil if the goroutine is lent
 	flusher transport.Flusher // the present link; nil unless it postpones work
@@ -58,10 +58,8 @@ type loop struct {
 
 	buffers *buffers // nil while the loop is parked
 
-	// These three do not exclude each other. A loop can be awake while its own goroutine works
-	// or does not exist, and a parked or finished one may still have to wake it so that it ends.
+	// These two do not exclude each other.
 	awake    bool // an event other than a tick came a short time ago; if not, the loop parks
-	ownWaits bool // its own goroutine exists, and waits for woken
 	finished bool // the core has no more work; the loop ends when its tasks have ended
 
 	wantsLogin  bool // the missing login was logged
@@ -249,12 +247,8 @@ func (l *loop) tick() { l.lendTick(&event{kind: tick}) }
 // lendTick lends this goroutine to the loop for a tick. If the loop's own goroutine is
 // waiting, that one continues instead, and ends if it has been idle for long enough.
 func (l *loop) lendTick(ev *event) {
-	switch _, taken := l.mailbox.lend(ev); {
-	case !taken:
-	case l.ownWaits:
-		l.resume()
-	default:
-		l.turn(0)
+	if _, held := l.mailbox.lend(ev, actor.Tick); held.OK() {
+		l.turn(held, 0)
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 	"unsafe"
+
+	"github.com/bowline-mcp/bowline/internal/actor"
 )
 
 // After a while without events a loop parks: it gives up its buffers, timers and goroutine. Its
@@ -15,11 +17,11 @@ import (
 func TestParkedLoopKeepsNoMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, ended := New(deadTransport{}, Options{}), make(chan error, 1)
-		l, err := c.enter(t.Context(), func(err error) { ended <- err })
+		l, held, err := c.enter(t.Context(), func(err error) { ended <- err })
 		if err != nil {
 			t.Fatal(err)
 		}
-		go l.run()
+		l.mailbox.resume(held)
 		synctest.Wait()
 		if _, err := c.Call(t.Context(), Request{Method: "m", Timeout: lingering / 2}); err == nil {
 			t.Error("a call on a dead link returned no error")
@@ -38,7 +40,7 @@ func TestParkedLoopKeepsNoMemory(t *testing.T) {
 				"effects":   held.out != nil,
 				"requests":  held.pending.byID != nil || held.pending.free != nil || held.incoming.serving != nil,
 				"tasks":     l.tasks.n != 0,
-				"goroutine": l.woken != nil || l.mailbox.running,
+				"goroutine": l.mailbox.owner.State() != actor.Parked,
 				"timer":     l.timer != nil && held.tombstones.len() == 0,
 			} {
 				if kept {
@@ -58,18 +60,18 @@ func TestParkedLoopKeepsNoMemory(t *testing.T) {
 // as a loop does that parks. Every event is taken, by one reader at a time.
 func TestMailboxLosesNoEvent(t *testing.T) {
 	const posters, bursts, burst = 8, 500, 3
-	var box mailbox
+	box := mailbox{spares: new(spares)}
 	var taken, readers int // of the reader; the race detector would report two at a time
 	var reading sync.WaitGroup
-	box.start(func() {
+	held := box.open(func(held actor.Held) {
 		reading.Go(func() {
 			readers++
-			for events := box.take(nil); len(events) > 0; events = box.take(events) {
+			for events := box.take(held, nil); len(events) > 0; events = box.take(held, events) {
 				taken += len(events)
 			}
 		})
-	}, false)
-	box.take(nil) // so that the first event wakes a reader
+	})
+	box.take(held, nil) // so that the first event wakes a reader
 	var posting sync.WaitGroup
 	for range posters {
 		posting.Go(func() {
@@ -84,7 +86,8 @@ func TestMailboxLosesNoEvent(t *testing.T) {
 	}
 	posting.Wait()
 	reading.Wait()
-	if taken != posters*bursts*burst || len(box.close()) != 0 {
+	_, held = box.lend(&event{kind: tick}, actor.Done) // nobody has it
+	if taken != posters*bursts*burst || !held.OK() || len(box.close()) != 1 {
 		t.Errorf("%d events were taken by %d readers, want %d", taken, readers, posters*bursts*burst)
 	}
 	if box.post(event{kind: tick}) {
@@ -94,14 +97,14 @@ func TestMailboxLosesNoEvent(t *testing.T) {
 
 // A mailbox keeps its capacity while few events come for a short time, and gives it up later.
 func TestMailboxKeepsItsCapacityForAWhile(t *testing.T) {
-	var box mailbox
+	box := mailbox{spares: new(spares)}
 	var spare []event
-	box.start(func() {}, false)
+	held := box.open(func(actor.Held) {})
 	exchange := func(events int) {
 		for range events {
 			box.post(event{kind: tick})
 		}
-		spare = box.take(spare)
+		spare = box.take(held, spare)
 	}
 	exchange(fewEvents + 1)
 	exchange(fewEvents + 1)
@@ -164,12 +167,12 @@ func TestIdleWorkersEndWithTheLastBusyLoop(t *testing.T) {
 // When a mailbox has grown out of its first slice, it does not keep that slice and its events.
 func TestMailboxKeepsNoOutgrownMemory(t *testing.T) {
 	m := &mailbox{spares: new(spares)}
-	m.start(func() {}, false)
+	held := m.open(func(actor.Held) {})
 	m.spares.buffers.Put(&buffers{events: [2][]event{make([]event, 0, firstEvents)}})
 	for range firstEvents + 1 {
 		m.post(event{kind: replied, payload: []byte("large")})
 	}
-	clear(m.take(nil))
+	clear(m.take(held, nil))
 	if kept := m.buffers.events[0]; kept != nil {
 		t.Errorf("a slice with capacity %d is kept, want none", cap(kept))
 	}

@@ -1,18 +1,13 @@
 package conn
 
-import "sync"
+import "github.com/bowline-mcp/bowline/internal/actor"
 
 // A mailbox carries events to a loop. Posting never blocks. What posts is bounded:
 // callers hold a send slot each, streams deliver against credit, and a task posts
 // one event.
 type mailbox struct {
-	mu      sync.Mutex
+	owner   actor.Owner // who has the loop; its lock guards the other fields
 	events  []event
-	open    bool
-	lends   bool   // the loop can work on the goroutine of whoever posts
-	running bool   // the loop is going to call take, so nobody need wake it
-	unused  uint16 // how many times in a row less than a sixteenth of its capacity was used
-	wake    func() // wakes the loop; never blocks
 	spares  *spares
 	buffers *buffers // shared with the loop; nil while the loop is parked
 }
@@ -27,47 +22,38 @@ const (
 	keepUnused  = 10_000
 )
 
-// post adds an event, and wakes the loop if it does not run. It reports false
+// post adds an event, and wakes the loop if nobody has it. It reports false
 // when no loop will take the event.
 func (m *mailbox) post(ev event) bool {
-	posted, wake, _ := m.add(&ev)
-	if wake != nil {
-		wake()
-	}
+	posted, next := m.add(&ev, actor.Post)
+	next.Go()
 	return posted
 }
 
-// lend is post for a goroutine that lends itself to the loop. If it reports that the
-// goroutine is taken, the goroutine has the loop now, and must call loop.turn soon.
-func (m *mailbox) lend(ev *event) (posted, taken bool) {
-	posted, wake, lends := m.add(ev)
-	if wake != nil && !lends {
-		wake()
-	}
-	return posted, wake != nil && lends
+// lend is post for a goroutine that lends itself to the loop. If that goroutine has the loop
+// now, lend returns its token, and it must call loop.turn soon.
+func (m *mailbox) lend(ev *event, how actor.Change) (posted bool, held actor.Held) {
+	posted, next := m.add(ev, how)
+	return posted, next.Go()
 }
 
-// add adds an event. If the loop does not run, add returns the function that wakes it. The
-// caller cannot read that later without the lock, since the next run may use the mailbox.
-func (m *mailbox) add(ev *event) (added bool, wake func(), lends bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if !m.open {
-		return false, nil, false
+// add adds an event, and says what its goroutine has to do then.
+func (m *mailbox) add(ev *event, how actor.Change) (added bool, next actor.Next) {
+	m.owner.Lock()
+	defer m.owner.Unlock()
+	if !m.owner.Accepts() {
+		return false, next
 	}
 	if m.events == nil {
 		m.begin()
 	}
 	m.events = append(m.events, *ev)
-	if !m.running {
-		wake, m.running = m.wake, true
-	}
-	return true, wake, m.lends
+	return true, m.owner.Bring(how)
 }
 
 // begin gets memory for the mailbox.
 func (m *mailbox) begin() {
-	if m.buffers == nil && m.spares != nil {
+	if m.buffers == nil {
 		m.buffers = m.spares.takeBuffers()
 		m.events, m.buffers.events[0] = m.buffers.events[0], nil // the mailbox alone owns these slices, however long they become
 	}
@@ -77,48 +63,56 @@ func (m *mailbox) begin() {
 }
 
 // take returns the waiting events, and keeps a cleared slice for the next ones. If no events
-// wait, the loop stops running: the next event wakes it, perhaps on another goroutine and
-// before take has returned.
-func (m *mailbox) take(cleared []event) []event {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	taken := m.events
-	if m.running = len(taken) > 0; !m.running {
-		return nil
+// wait, this goroutine does not have the loop any longer: the next event gives it to another one,
+// perhaps before take has returned.
+func (m *mailbox) take(held actor.Held, cleared []event) []event {
+	taken, _ := m.takeOrWait(held, cleared, false)
+	return taken
+}
+
+// takeOrWait is take for the loop's own goroutine. If no events wait and waits is set, that goroutine
+// must wait for woken, which gives it the loop again.
+func (m *mailbox) takeOrWait(held actor.Held, cleared []event, waits bool) (taken []event, woken <-chan actor.Held) {
+	m.owner.Lock()
+	defer m.owner.Unlock()
+	if taken = m.events; len(taken) == 0 {
+		return nil, m.owner.Rest(held, waits)
 	}
-	if cleared == nil && m.buffers != nil {
+	if cleared == nil {
 		cleared, m.buffers.events[1] = m.buffers.events[1], nil
 	}
 	m.events = cleared[:0]
 	size := cap(cleared)
-	if m.unused++; size <= fewEvents || len(taken) >= size/16 {
-		m.unused = 0
+	if m.buffers.unused++; size <= fewEvents || len(taken) >= size/16 {
+		m.buffers.unused = 0
 	}
-	if size > keepEvents || m.unused >= keepUnused {
+	if size > keepEvents || m.buffers.unused >= keepUnused {
 		m.events = nil
 	}
-	return taken
+	return taken, nil
 }
 
-// rest notes that the loop stops running, as take does. If events wait, it does nothing and
-// reports false.
-func (m *mailbox) rest() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.running = len(m.events) > 0
-	return !m.running
+// rest gives the loop back, as take does. If events wait, it does nothing and reports false.
+func (m *mailbox) rest(held actor.Held) bool {
+	m.owner.Lock()
+	defer m.owner.Unlock()
+	if len(m.events) > 0 {
+		return false
+	}
+	m.owner.Rest(held, false)
+	return true
 }
 
 func (m *mailbox) len() int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.owner.Lock()
+	defer m.owner.Unlock()
 	return len(m.events)
 }
 
 // unpark returns the buffers for a loop that is busy.
 func (m *mailbox) unpark() *buffers {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.owner.Lock()
+	defer m.owner.Unlock()
 	if m.events == nil {
 		m.begin()
 	}
@@ -129,8 +123,8 @@ func (m *mailbox) unpark() *buffers {
 // and the cleared slice, which the next take would have got. If an event waits, the loop is
 // not idle: park returns nil, and the mailbox keeps its memory.
 func (m *mailbox) park(cleared []event) *buffers {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.owner.Lock()
+	defer m.owner.Unlock()
 	if len(m.events) > 0 {
 		return nil
 	}
@@ -145,26 +139,49 @@ func (m *mailbox) park(cleared []event) *buffers {
 	return given
 }
 
-// start opens the mailbox for a loop that is about to run.
-func (m *mailbox) start(wake func(), lends bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.open, m.running, m.wake, m.lends = true, true, wake, lends
+// open opens the mailbox for a loop, whose own goroutine start starts. The caller has the loop.
+func (m *mailbox) open(start func(actor.Held)) actor.Held {
+	m.owner.Lock()
+	defer m.owner.Unlock()
+	return m.owner.Open(start)
+}
+
+// resume gives the loop from a lent goroutine to its own.
+func (m *mailbox) resume(held actor.Held) {
+	m.owner.Lock()
+	next := m.owner.Resume(held)
+	m.owner.Unlock()
+	next.Go()
+}
+
+// adopt makes a lent goroutine the loop's own.
+func (m *mailbox) adopt(held actor.Held) actor.Held {
+	m.owner.Lock()
+	defer m.owner.Unlock()
+	return m.owner.Adopt(held)
+}
+
+// last keeps the loop for the goroutine that calls it, which is the loop's own, until close.
+func (m *mailbox) last() actor.Held {
+	m.owner.Lock()
+	defer m.owner.Unlock()
+	return m.owner.Last()
 }
 
 // close closes the mailbox and returns the events that nobody has taken.
 func (m *mailbox) close() []event {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.owner.Lock()
+	defer m.owner.Unlock()
+	m.owner.End()
 	remaining := m.events
-	m.open, m.events = false, nil
+	m.events = nil
 	return remaining
 }
 
 // keep gives the memory of the events that close returned back to the mailbox. It clears it.
 func (m *mailbox) keep(taken []event) {
 	clear(taken)
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.owner.Lock()
+	defer m.owner.Unlock()
 	m.events = taken[:0]
 }

@@ -3,6 +3,7 @@ package conn
 import (
 	"sync"
 
+	"github.com/bowline-mcp/bowline/internal/actor"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
@@ -38,8 +39,8 @@ func (c *Conn) Open() {
 		}
 	}
 	for j := l.opening.take(); j != nil; j = l.opening.take() {
-		if l.bring(j) {
-			l.turn(0)
+		if held := l.bring(j, actor.Lend); held.OK() {
+			l.turn(held, 0)
 		}
 	}
 }

@@ -221,7 +221,7 @@ func TestHandlerThatIsNotWantedDoesNotStart(t *testing.T) {
 				}
 				go w.serveAll()
 				synctest.Wait()
-				events := l.mailbox.take(nil)
+				events := taken(l)
 				for _, ev := range events {
 					if refused := bytes.Contains(ev.payload, []byte("-32050")); ev.kind == handled && refused != (test.startBy != 0) {
 						t.Errorf("the answer is %q, want a refusal only of the late request", ev.payload)
@@ -230,7 +230,7 @@ func TestHandlerThatIsNotWantedDoesNotStart(t *testing.T) {
 				if l.stepAll(events); l.tasks.n != 0 {
 					t.Errorf("%d tasks are left, want none", l.tasks.n)
 				}
-				l.finish()
+				finish(l)
 			})
 		})
 	}

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/actor"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/transport"
 )
@@ -18,8 +19,8 @@ type receiver struct {
 	loop    *loop
 	epoch   uint64
 	dialect Dialect
-	owed    atomic.Bool // the link's goroutine has the loop, and must still call Work or Serve
-	batches atomic.Bool // a request has permitted batches (Class.Batches)
+	owed    actor.Promise // the link's goroutine has the loop, and must still call Work or Serve
+	batches atomic.Bool   // a request has permitted batches (Class.Batches)
 }
 
 // A source says where a frame came from; see transport.Inbound.
@@ -236,11 +237,11 @@ func (r *receiver) Lost(loss transport.Loss) {
 // post hands an event to the loop. If the loop has ended, only the Auditor needs the event.
 func (r *receiver) post(ev event) {
 	ev.epoch = r.epoch
-	posted, taken := false, false
+	posted, held := false, actor.Held{}
 	if !ev.works {
 		posted = r.loop.mailbox.post(ev)
-	} else if posted, taken = r.loop.mailbox.lend(&ev); taken {
-		r.owed.Store(true)
+	} else if posted, held = r.loop.mailbox.lend(&ev, actor.Lend); held.OK() {
+		r.owed.Keep(held)
 	}
 	if !posted && ev.kind == requested {
 		r.conn.tellUnserved(ev.incoming, r.conn.status.read().Reason)
@@ -260,7 +261,8 @@ func (r *receiver) StreamBegun(stream transport.Stream) bool {
 // request that it has kept. It keeps none while the handler of another still runs: how
 // long that takes is not known before it ends, and each would delay the frames behind it.
 func (r *receiver) Serve(more bool, leave func()) {
-	if !r.owed.Load() || !r.owed.Swap(false) {
+	held := r.owed.Take()
+	if !held.OK() {
 		return
 	}
 	longest := quickHandler
@@ -270,7 +272,7 @@ func (r *receiver) Serve(more bool, leave func()) {
 	case more:
 		longest = quickestHandler
 	}
-	if kept := r.loop.turnToServe(longest); kept.Incoming != nil {
+	if kept := r.loop.turnToServe(held, longest); kept.Incoming != nil {
 		r.loop.serving.Add(1)
 		defer r.loop.serving.Add(-1)
 		kept.leave = leave
@@ -287,12 +289,12 @@ const deepest = 2
 // nested too deeply, or if it is nested and the loop's own goroutine waits, that goroutine
 // works instead. An acceptor's loop may end here.
 func (r *receiver) Work(depth int) {
-	switch {
-	case !r.owed.Load() || !r.owed.Swap(false):
-	case depth > deepest || depth > 1 && r.loop.ownWaits:
-		r.loop.resume()
+	switch held := r.owed.Take(); {
+	case !held.OK():
+	case depth > deepest || depth > 1 && held.Beside():
+		r.loop.mailbox.resume(held)
 	default:
-		flush, _ := r.loop.workLent(0, r.loop.endsInClose && r.conn.role == acceptor)
+		flush, _ := r.loop.workLent(held, 0, r.loop.endsInClose && r.conn.role == acceptor)
 		flush.flush(depth)
 	}
 }

@@ -31,6 +31,7 @@ type buffers struct {
 	keepUpTo    pace       // if handlers take at most this long, the goroutine of the link gets a request to serve
 	kept        served     // that request
 	events      [2][]event // the memory of the mailbox, while the loop is parked
+	unused      uint16     // how many times in a row less than a sixteenth of the mailbox's capacity was used
 	scratch     scratch    // the memory of the core, while the loop is parked
 }
 

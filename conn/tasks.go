@@ -3,6 +3,8 @@ package conn
 import (
 	"context"
 	"slices"
+
+	"github.com/bowline-mcp/bowline/internal/actor"
 )
 
 // A task is work that the loop has begun on another goroutine. The last thing that
@@ -104,29 +106,30 @@ func (l *loop) do(name string, cancel context.CancelCauseFunc, work func() error
 
 // runJob runs a job on a new goroutine, which then becomes the loop's own.
 func (l *loop) runJob(j *job) {
-	if l.complete(j) {
-		l.run()
+	if held := l.complete(j); held.OK() {
+		l.run(held)
 	}
 }
 
-// complete runs a job and posts its result to the loop. If it returns true, this goroutine
+// complete runs a job and posts its result to the loop. If it returns a token, this goroutine
 // has the loop, and is the loop's own.
-func (l *loop) complete(j *job) (taken bool) {
-	if taken = l.bring(j); taken && l.ownWaits { // another goroutine is the loop's own
-		l.turn(0)
-		return false
+func (l *loop) complete(j *job) actor.Held {
+	held := l.bring(j, actor.Done)
+	if held.Beside() { // another goroutine is the loop's own
+		l.turn(held, 0)
+		return actor.Held{}
 	}
-	return taken
+	return held
 }
 
-// bring runs a job and posts its result to the loop. If it returns true, this goroutine
+// bring runs a job and posts its result to the loop. If it returns a token, this goroutine
 // has the loop.
-func (l *loop) bring(j *job) (taken bool) {
+func (l *loop) bring(j *job, how actor.Change) (held actor.Held) {
 	ev := j.report(guard(j.work))
 	ev.task = &j.task
-	posted, taken := l.mailbox.lend(&ev)
+	posted, held := l.mailbox.lend(&ev, how)
 	if link := ev.unboundLink(); !posted && link != nil {
 		closeUnwanted(link)
 	}
-	return taken
+	return held
 }

@@ -3,38 +3,13 @@ package conn
 import (
 	"runtime/debug"
 
+	"github.com/bowline-mcp/bowline/internal/actor"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// Who has the loop
-//
-// One goroutine at a time has the loop: only that one may use its fields and its core. While
-// mailbox.running is false, nobody has it. The next event then gives it to a goroutine: a lent
-// one that brings the event with mailbox.lend, or the loop's own one, which mailbox.post wakes
-// through resume. Whoever has the loop keeps it until mailbox.take returns no events, or until
-// it passes the loop on. After that it must not touch the loop.
-//
-// "Own" is the loop's own goroutine, which may wait (ownWaits), work, or not exist. "Caller" is
-// the goroutine that calls the function, and that it is lent from.
-//
-//	function      called by                          before    after
-//	start         Start, Begin                       caller    nobody; own, if it is not done
-//	run           own                                own       nobody (own waits or ends); ended
-//	work          run                                own       nobody; own if it returns over
-//	resume        whoever has the loop               caller    own, woken or new
-//	lend          Call, Notify, workers              nobody    like turn; if somebody has it: they keep it
-//	lendTick      timers                             nobody    own, if it waits; otherwise like turn
-//	lendToEnd     Close                              nobody    like workLent; may end
-//	turn          lend, lendTick, Open, complete     caller    like workLent
-//	turnToServe   receiver.Serve                     caller    like workLent
-//	workLent      the turns, lendToEnd, Work         caller    nobody; own, if there is more to do; may end
-//	endOrResume   workLent, if there is more to do   caller    own; ended if mayEnd and nothing is left
-//	bring         Open, complete                     nobody    caller, if it returns true
-//	complete      run, runJob                        nobody    caller, if it returns true: it is own then
-//	runJob        a new goroutine                    nobody    like complete, then run
-//
-// Each function may find that somebody else has the loop. It then only leaves its event in the
-// mailbox.
+// One goroutine at a time has the loop: only that one may use its fields and its core. Its
+// token, an actor.Held, comes from the mailbox, and goes with the call that gives the loop up. Which
+// goroutine gets the loop next is decided in package internal/actor alone (docs/design/TURNS.md).
 
 // A runner is the loop's own goroutine. Between turns of the loop it does a job for
 // the loop. So a single goroutine, whose stack grows only once, opens the link, runs
@@ -43,67 +18,61 @@ type runner struct {
 	job *job // the next job; nil if there is none
 }
 
+// runOwn starts the loop's own goroutine.
+func (l *loop) runOwn(held actor.Held) { go l.run(held) }
+
 // run is the loop's own goroutine. It works and waits for more work, until the loop parks or
 // ends.
-func (l *loop) run() {
+func (l *loop) run(held actor.Held) {
 	var r runner
 	for {
-		woken, over, err := l.work(&r)
+		woken, over, err := l.work(held, &r)
 		switch j := r.job; {
 		case over:
 			l.leave()
 			l.over(err)
 			return
 		case j != nil: // another goroutine may get the loop meanwhile
-			if r.job = nil; !l.complete(j) {
+			if r.job, held = nil, l.complete(j); !held.OK() {
 				return
 			}
 			continue
 		case woken == nil:
 			return // the loop has parked; another goroutine may already have the loop
 		}
-		<-woken
+		held = <-woken
 	}
 }
 
 // start begins the loop on the goroutine of the caller. Events of the link that an initiator
 // opens wait for the loop's own goroutine.
-func (l *loop) start() {
+func (l *loop) start(held actor.Held) {
 	rests := false
 	defer func() {
 		if value := recover(); value != nil {
 			l.forEnd().panicked = &PanicError{Value: value, Stack: debug.Stack()}
 		}
 		if !rests {
-			l.resume()
+			l.mailbox.resume(held)
 		}
 	}()
 	l.begin()
 	if l.conn.role == initiator && l.tasks.n == 0 && l.mailbox.len() > 0 { // the gate already has a place for it; taking from an empty mailbox would give the loop to another goroutine
-		l.stepAll(l.mailbox.take(l.buffers.forMailbox()))
+		l.stepAll(l.mailbox.take(held, l.buffers.forMailbox()))
 	}
 	if l.interruption() == nil && !l.finished {
 		l.arm()
 		flush := l.flush()
-		rests = l.mailbox.rest()
+		rests = l.mailbox.rest(held)
 		flush.flush(0)
 	}
 }
 
-// resume gives the loop to its own goroutine, which it starts if there is none.
-func (l *loop) resume() {
-	if !l.ownWaits {
-		go l.run()
-		return
-	}
-	l.woken <- struct{}{} // the channel has room, because nobody else has the loop
-}
-
 // work steps through the mailbox until it is empty or the loop is over. If it is empty,
 // another goroutine may have the loop when work returns. The caller may then only do the
-// runner's job, or else wait for next, which is nil if the loop has parked. The runner is nil
+// runner's job, or else wait for next, which is nil if it should not wait. The runner is nil
 // if the caller does no jobs.
-func (l *loop) work(r *runner) (next <-chan struct{}, over bool, err error) {
+func (l *loop) work(held actor.Held, r *runner) (next <-chan actor.Held, over bool, err error) {
 	over = true // after a panic
 	defer func() {
 		if value := recover(); value != nil {
@@ -111,7 +80,7 @@ func (l *loop) work(r *runner) (next <-chan struct{}, over bool, err error) {
 			err = l.afterPanic(&PanicError{Value: value, Stack: debug.Stack()})
 		}
 	}()
-	switch l.ownWaits = false; { // a turn on another goroutine may have panicked or interrupted the loop
+	switch { // a turn on another goroutine may have panicked or interrupted the loop
 	case l.atEnd().panicked != nil:
 		return nil, true, l.afterPanic(l.atEnd().panicked)
 	case l.interruption() != nil:
@@ -125,13 +94,14 @@ func (l *loop) work(r *runner) (next <-chan struct{}, over bool, err error) {
 	for !l.finished || l.tasks.n > 0 && !l.overdue {
 		l.arm()
 		l.runner = nil
-		next, flush := l.rest(l.busyAt > before && (r == nil || r.job == nil)), l.flush()
-		events := l.mailbox.take(l.buffers.forMailbox())
+		waits := l.awake && l.busyAt > before && (r == nil || r.job == nil) // not after a mere tick
+		flush := l.flush()
+		events, next := l.mailbox.takeOrWait(held, l.buffers.forMailbox(), waits)
 		flush.flush(0)
 		if len(events) == 0 {
 			return next, false, nil
 		}
-		l.ownWaits, l.runner = false, r
+		l.runner = r
 		l.handOver(r)
 		l.unpark()
 		if l.stepAll(events); l.interruption() != nil {
@@ -156,20 +126,6 @@ func (l *loop) releaseRunner() {
 	l.runner = nil
 }
 
-// rest notes that the loop's own goroutine is about to wait, and returns the channel that
-// wakes it. It returns nil if that goroutine should not wait: it has a job, it has only done a
-// tick, or the loop has parked.
-func (l *loop) rest(worked bool) (woken <-chan struct{}) {
-	l.ownWaits = l.awake && worked
-	switch {
-	case !l.ownWaits:
-		l.woken = nil
-	case l.woken == nil:
-		l.woken = make(chan struct{}, 1)
-	}
-	return l.woken
-}
-
 // lentBatches is how many batches of events a loop steps through on a goroutine that is lent
 // to it. It limits how long that goroutine works for others. A call over HTTP takes two,
 // because the link opens a stream for it.
@@ -178,16 +134,16 @@ const lentBatches = 3
 // turn works on a goroutine that is lent to the loop. If there is much to do, or the loop is
 // about to end, turn gives the loop to its own goroutine. The depth is that of the receiver's
 // Work, or 0.
-func (l *loop) turn(depth int) {
-	flush, _ := l.workLent(0, false)
+func (l *loop) turn(held actor.Held, depth int) {
+	flush, _ := l.workLent(held, 0, false)
 	flush.flush(depth)
 }
 
 // turnToServe is a turn for the goroutine of a link that may run a handler. It returns one of
 // the requests that have come in, for this goroutine to serve, unless handlers take longer
 // than longest on average. Workers serve the others.
-func (l *loop) turnToServe(longest pace) (kept served) {
-	flush, kept := l.workLent(longest, false)
+func (l *loop) turnToServe(held actor.Held, longest pace) (kept served) {
+	flush, kept := l.workLent(held, longest, false)
 	flush.flush(1)
 	return kept
 }
@@ -195,7 +151,7 @@ func (l *loop) turnToServe(longest pace) (kept served) {
 // workLent steps through up to lentBatches batches of events. It returns what the link has left
 // to its Flush, and the request that is kept for this goroutine, if any. If mayEnd is set, the
 // loop may end here.
-func (l *loop) workLent(keepUpTo pace, mayEnd bool) (flush flush, kept served) {
+func (l *loop) workLent(held actor.Held, keepUpTo pace, mayEnd bool) (flush flush, kept served) {
 	rests := false
 	defer func() {
 		if value := recover(); value != nil {
@@ -204,13 +160,13 @@ func (l *loop) workLent(keepUpTo pace, mayEnd bool) (flush flush, kept served) {
 		if !rests {
 			flush = l.flush()
 			kept = l.takeKept(kept)
-			l.endOrResume(mayEnd)
+			l.endOrResume(held, mayEnd)
 		}
 	}()
 	for range lentBatches {
 		l.arm()
 		flush = l.flush()
-		events := l.mailbox.take(l.buffers.forMailbox())
+		events := l.mailbox.take(held, l.buffers.forMailbox())
 		if rests = len(events) == 0; rests {
 			return flush, kept
 		}
@@ -220,7 +176,7 @@ func (l *loop) workLent(keepUpTo pace, mayEnd bool) (flush flush, kept served) {
 		}
 		l.stepAll(events)
 		kept = l.takeKept(kept)
-		if l.interruption() != nil || l.finished || !l.awake && l.ownWaits {
+		if l.interruption() != nil || l.finished || !l.awake && held.Beside() {
 			return flush, kept
 		}
 	}
@@ -230,9 +186,9 @@ func (l *loop) workLent(keepUpTo pace, mayEnd bool) (flush flush, kept served) {
 // lendToEnd is lend for Close, which waits for the end of the loop. If the loop was started
 // with Begin and has nothing left to wait for, it ends on this goroutine.
 func (l *loop) lendToEnd(ev *event) (posted bool) {
-	posted, taken := l.mailbox.lend(ev)
-	if taken {
-		flush, _ := l.workLent(0, l.endsInClose)
+	posted, held := l.mailbox.lend(ev, actor.Lend)
+	if held.OK() {
+		flush, _ := l.workLent(held, 0, l.endsInClose)
 		flush.flush(0)
 	}
 	return posted
@@ -276,9 +232,9 @@ func (c *Conn) lend(ev *event) bool {
 }
 
 func (l *loop) lend(ev *event) bool {
-	posted, taken := l.mailbox.lend(ev)
-	if taken {
-		l.turn(0)
+	posted, held := l.mailbox.lend(ev, actor.Lend)
+	if held.OK() {
+		l.turn(held, 0)
 	}
 	return posted
 }

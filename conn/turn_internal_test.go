@@ -5,6 +5,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/bowline-mcp/bowline/internal/actor"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
@@ -31,16 +32,14 @@ func TestLentGoroutineIsGivenBack(t *testing.T) {
 		l := watched(t, new(Wheel))
 		link := &busyLink{loop: l}
 		l.incarnation.link = link
-		l.mailbox.start(func() {}, true)
-		l.mailbox.take(nil)
-		l.ownWaits, l.woken = true, make(chan struct{}, 1)
+		woken := resting(l)
 		if !l.lend(&event{kind: progressed, epoch: 1, frames: 1, id: 1}) || link.grants != 3 {
 			t.Errorf("%d batches were stepped through, want 3", link.grants)
 		}
-		if len(l.woken) != 1 || !l.mailbox.running {
+		if len(woken) != 1 || l.mailbox.owner.State() != actor.Own {
 			t.Error("the loop's own goroutine was not woken")
 		}
-		l.finish()
+		finish(l)
 	})
 }
 
@@ -51,19 +50,17 @@ func TestLentGoroutineIsGivenBack(t *testing.T) {
 func TestDeepWorkIsLeftToTheLoopsGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := watched(t, new(Wheel))
-		l.mailbox.start(func() {}, true)
-		l.mailbox.take(nil)
 		r := &receiver{conn: l.conn, loop: l, epoch: 1}
 		for depth, own := range []int{0, 0, 1} {
 			r.Work(depth)
-			l.ownWaits, l.woken = true, make(chan struct{}, 1)
+			woken := resting(l)
 			r.post(event{kind: writable, works: true})
-			if r.Work(depth); len(l.woken) != own || l.mailbox.running != (own == 1) {
-				t.Errorf("at depth %d the loop's own goroutine was woken %d times, want %d", depth, len(l.woken), own)
+			if r.Work(depth); len(woken) != own || (l.mailbox.owner.State() == actor.Own) != (own == 1) {
+				t.Errorf("at depth %d the loop's own goroutine was woken %d times, want %d", depth, len(woken), own)
 			}
 			r.Work(depth)
 		}
-		l.finish()
+		finish(l)
 	})
 }
 
@@ -79,15 +76,13 @@ func TestLoopEndsOnItsOwnGoroutine(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := watched(t, new(Wheel))
-				l.mailbox.start(func() {}, true)
-				l.mailbox.take(nil)
-				l.ownWaits, l.woken = true, make(chan struct{}, 1)
-				if !l.lend(&end) || len(l.woken) != 1 {
+				woken := resting(l)
+				if !l.lend(&end) || len(woken) != 1 {
 					t.Error("the loop's own goroutine was not woken")
 				}
 				var over bool
 				for !over {
-					_, over, _ = l.work(nil)
+					over, _ = worked(l)
 					synctest.Wait()
 				}
 			})
@@ -101,35 +96,35 @@ func TestLoopEndsOnItsOwnGoroutine(t *testing.T) {
 // Guarantees: G-0048.1
 func TestLentMailboxLosesNoEvent(t *testing.T) {
 	const posters, bursts, burst = 8, 500, 3
-	var box mailbox
+	box := mailbox{spares: new(spares)}
 	var taken, readers int // of the reader; the race detector would report two at a time
-	read := func() {
+	read := func(held actor.Held) {
 		readers++
-		for events := box.take(nil); len(events) > 0; events = box.take(events) {
+		for events := box.take(held, nil); len(events) > 0; events = box.take(held, events) {
 			taken += len(events)
 		}
 	}
-	box.start(func() { t.Error("the mailbox woke the loop's own goroutine") }, true)
-	box.take(nil)
+	box.take(box.open(func(actor.Held) { t.Error("the mailbox woke the loop's own goroutine") }), nil)
 	var posting sync.WaitGroup
 	for range posters {
 		posting.Go(func() {
 			for range bursts * burst {
-				posted, mine := box.lend(&event{kind: tick})
+				posted, mine := box.lend(&event{kind: tick}, actor.Lend)
 				if !posted {
 					t.Error("an event was refused")
 				}
-				if mine {
-					read()
+				if mine.OK() {
+					read(mine)
 				}
 			}
 		})
 	}
 	posting.Wait()
-	if taken != posters*bursts*burst || len(box.close()) != 0 {
+	_, held := box.lend(&event{kind: tick}, actor.Done) // nobody has it
+	if taken != posters*bursts*burst || !held.OK() || len(box.close()) != 1 {
 		t.Errorf("%d events were taken in %d turns, want %d", taken, readers, posters*bursts*burst)
 	}
-	if posted, mine := box.lend(&event{kind: tick}); posted || mine {
+	if posted, mine := box.lend(&event{kind: tick}, actor.Lend); posted || mine.OK() {
 		t.Error("a closed mailbox accepted an event")
 	}
 }
@@ -149,7 +144,7 @@ func TestJobDoesNotWaitForEvents(t *testing.T) {
 			t.Error("the loop's own goroutine did not get the job")
 		}
 		l.mailbox.post(event{kind: woken})
-		l.work(&r)
+		l.work(playing(l), &r)
 		synctest.Wait()
 		if !done {
 			t.Error("the job was not done")
@@ -159,7 +154,7 @@ func TestJobDoesNotWaitForEvents(t *testing.T) {
 			r.job = nil
 			l.complete(handshake)
 		}
-		l.finish()
+		finish(l)
 	})
 }
 
@@ -168,8 +163,8 @@ func TestClosingTakesNoFrameWithoutCredit(t *testing.T) {
 	for state, takes := range map[State]bool{Ready: true, Closing: false} {
 		c := New(dead{}, Options{Dialect: cancellingDialect{}})
 		c.status.replace(Status{State: state})
-		l := &loop{conn: c}
-		l.mailbox.start(func() {}, true)
+		l := &loop{conn: c, mailbox: mailbox{spares: new(spares)}}
+		l.mailbox.open(func(actor.Held) {})
 		if got := (&receiver{conn: c, loop: l}).StreamBegun(1); got != takes {
 			t.Errorf("%v: StreamBegun returned %v, want %v", state, got, takes)
 		}

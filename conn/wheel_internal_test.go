@@ -7,12 +7,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/actor"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
 // ticked empties a mailbox, and returns how many ticks were in it.
 func ticked(l *loop) (n int) {
-	for _, ev := range l.mailbox.take(nil) {
+	for _, ev := range taken(l) {
 		if ev.kind == tick {
 			n++
 		}
@@ -22,8 +23,8 @@ func ticked(l *loop) (n int) {
 
 // idle returns a loop whose mailbox is open, and that takes nothing from it.
 func idle() *loop {
-	l := &loop{conn: newConn(initiator, Starting, Options{})}
-	l.mailbox.start(func() {}, false)
+	l := &loop{conn: newConn(initiator, Starting, Options{}), mailbox: mailbox{spares: new(spares)}}
+	plays(l)
 	return l
 }
 
@@ -114,13 +115,50 @@ type dead struct{}
 
 func (dead) Open(context.Context) (transport.Link, error) { return deadLink{}, nil }
 
+// plays opens a mailbox for a test that plays the loop's own goroutine with worked and taken. Nobody
+// else gets the loop.
+func plays(l *loop) {
+	l.mailbox.owner = actor.Owner{}
+	l.mailbox.adopt(l.mailbox.open(func(actor.Held) {}))
+	l.mailbox.last()
+}
+
+// playing returns the token of the loop's own goroutine. If that was woken, it is awake now.
+func playing(l *loop) actor.Held {
+	o := &l.mailbox.owner
+	o.Lock()
+	defer o.Unlock()
+	o.Bring(actor.Post)
+	select {
+	case <-o.Rest(o.Last(), true):
+	default:
+	}
+	return o.Bring(actor.Post).Held
+}
+
+// worked lets the loop work as its own goroutine, which does no jobs.
+func worked(l *loop) (over bool, err error) {
+	_, over, err = l.work(playing(l), nil)
+	return over, err
+}
+
+// taken takes the events of a mailbox.
+func taken(l *loop) []event { return l.mailbox.take(playing(l), nil) }
+
+// resting opens a mailbox as if the loop's own goroutine waited for woken.
+func resting(l *loop) (woken <-chan actor.Held) {
+	l.mailbox.owner = actor.Owner{}
+	_, woken = l.mailbox.takeOrWait(l.mailbox.adopt(l.mailbox.open(func(actor.Held) {})), nil, true)
+	return woken
+}
+
 // entered returns the loop of a Conn that was started. The test calls its work.
 func entered(t *testing.T, c *Conn) *loop {
-	l, err := c.enter(t.Context(), func(error) {})
+	l, _, err := c.enter(t.Context(), func(error) {})
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.mailbox.start(func() {}, false)
+	plays(l)
 	return l
 }
 
@@ -129,7 +167,7 @@ func watched(t *testing.T, w *Wheel) *loop {
 	c := New(dead{}, Options{Dialect: cancellingDialect{}, Liveness: time.Hour, Wheel: w})
 	l := entered(t, c)
 	for c.State() != Ready {
-		l.work(nil)
+		worked(l)
 		synctest.Wait()
 	}
 	t.Cleanup(l.leave)
@@ -137,10 +175,10 @@ func watched(t *testing.T, w *Wheel) *loop {
 }
 
 // finish stops the Conn of a watched loop, and works until the loop has ended.
-func (l *loop) finish() {
-	l.mailbox.start(func() {}, false)
+func finish(l *loop) {
+	plays(l)
 	l.mailbox.post(event{kind: stopAsked})
-	for over := false; !over; _, over, _ = l.work(nil) {
+	for over := false; !over; over, _ = worked(l) {
 		synctest.Wait()
 	}
 }
@@ -153,11 +191,11 @@ func TestWatchedConnHasNoTimerOfItsOwn(t *testing.T) {
 		w := new(Wheel)
 		l := watched(t, w)
 		advance(time.Minute) // the deadline of the handshake has passed
-		l.work(nil)
+		worked(l)
 		if l.armed != 0 || len(w.probing.used) != 1 {
 			t.Errorf("its timer is set to %v, %d slots; want none, 1", l.armed, len(w.probing.used))
 		}
-		l.finish()
+		finish(l)
 	})
 }
 
@@ -170,9 +208,9 @@ func TestConnLeavesTheWheelWithItsLink(t *testing.T) {
 		l := watched(t, w)
 		l.step(&event{kind: tick}) // for another deadline
 		l.step(&event{kind: linkLost, epoch: 1, particulars: &particulars{reason: Reason{Kind: LinkBroken}}})
-		l.work(nil)
+		worked(l)
 		w.wantEmpty(t)
-		l.finish()
+		finish(l)
 	})
 }
 

@@ -18,13 +18,11 @@ func readyReceiver(t *testing.T, serve func(context.Context, *Incoming)) (*loop,
 	})})
 	l := entered(t, c)
 	for c.State() != Ready {
-		l.work(nil)
+		worked(l)
 		synctest.Wait()
 	}
 	t.Cleanup(l.leave)
-	l.mailbox.start(func() {}, true)
-	l.mailbox.take(nil)
-	l.ownWaits, l.woken = true, make(chan struct{}, 1)
+	resting(l)
 	return l, &receiver{conn: c, loop: l, epoch: 1, dialect: l.core.dialect}
 }
 
@@ -67,7 +65,7 @@ func TestQuickHandlersRunOnTheGoroutineOfTheLink(t *testing.T) {
 					t.Errorf("%d tasks, kept request %v; want none", l.tasks.n, l.buffers.kept.Incoming)
 				}
 				r.Serve(false, nil) // no request is left
-				l.finish()
+				finish(l)
 			})
 		})
 	}
@@ -96,7 +94,7 @@ func TestHandlerThatCallsGivesTheGoroutineBack(t *testing.T) {
 		if left != 1 {
 			t.Errorf("the goroutine was given back %d times, want once", left)
 		}
-		l.finish()
+		finish(l)
 	})
 }
 
