@@ -115,12 +115,17 @@ type dead struct{}
 
 func (dead) Open(context.Context) (transport.Link, error) { return deadLink{}, nil }
 
-// plays opens a mailbox for a test that plays the loop's own goroutine with worked and taken. Nobody
-// else gets the loop.
+// plays opens a mailbox, if it is closed, for a test that plays the loop's own goroutine with worked and
+// taken. Nobody else gets the loop.
 func plays(l *loop) {
-	l.mailbox.owner = actor.Owner{}
-	l.mailbox.adopt(l.mailbox.open(func(actor.Held) {}))
-	l.mailbox.last()
+	o := &l.mailbox.owner
+	o.Lock()
+	defer o.Unlock()
+	if !o.Accepts() {
+		o.Adopt(o.Open(func(actor.Held) {}))
+	}
+	o.Bring(actor.Post) // wakes the test
+	o.Last()
 }
 
 // playing returns the token of the loop's own goroutine. If that was woken, it is awake now.
@@ -147,17 +152,23 @@ func taken(l *loop) []event { return l.mailbox.take(playing(l), nil) }
 
 // resting opens a mailbox as if the loop's own goroutine waited for woken.
 func resting(l *loop) (woken <-chan actor.Held) {
-	l.mailbox.owner = actor.Owner{}
-	_, woken = l.mailbox.takeOrWait(l.mailbox.adopt(l.mailbox.open(func(actor.Held) {})), nil, true)
-	return woken
+	o := &l.mailbox.owner
+	o.Lock()
+	defer o.Unlock()
+	if o.Accepts() {
+		o.Bring(actor.Post)
+		o.End()
+	}
+	return o.Rest(o.Adopt(o.Open(func(actor.Held) {})), true)
 }
 
 // entered returns the loop of a Conn that was started. The test calls its work.
 func entered(t *testing.T, c *Conn) *loop {
-	l, _, err := c.enter(t.Context(), func(error) {})
+	l, held, err := c.enter(t.Context(), func(error) {})
 	if err != nil {
 		t.Fatal(err)
 	}
+	l.mailbox.adopt(held)
 	plays(l)
 	return l
 }
