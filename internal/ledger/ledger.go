@@ -7,8 +7,8 @@
 //   - a call that was answered was executed
 //   - no call was executed more often than it may have been sent
 //
-// The demo (cmd/bowline), internal/tools/fleet and the Soak of package proptest all
-// check themselves with it. It stands above conn and below everything that uses
+// Programs on internal/fleet, which are the demo (cmd/bowline) and internal/tools/fleet, and the Soak of
+// package proptest check themselves with it. It stands above conn and below everything that uses
 // it. It is not exported: a user of proptest gets these checks by calling
 // proptest.Soak, and a program that counts its own calls has conn.Stats.
 package ledger

@@ -9,17 +9,17 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"sync"
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/internal/fleet"
 	"github.com/bowline-mcp/bowline/internal/ledger"
+	"github.com/bowline-mcp/bowline/internal/tools/nodes/marks"
 	"github.com/bowline-mcp/bowline/internal/wait"
 	"github.com/bowline-mcp/bowline/protocol"
-	"github.com/bowline-mcp/bowline/supervisor"
 	"github.com/bowline-mcp/bowline/telemetry"
 	"github.com/bowline-mcp/bowline/transport/stdio"
 )
@@ -34,18 +34,16 @@ type childrenOptions struct {
 
 // A soak calls and kills many child processes under one supervisor.
 type soak struct {
+	*fleet.Fleet[*child]
+	printer
 	options    childrenOptions
-	out        io.Writer
 	seed       uint64
 	mark       string // what all processes of this run have in their environment
 	executed   string // the file in which children write what they execute
-	goroutines int    // the number of goroutines before the first child
 	files      int    // the number of open files before the first child
 	ledger     ledger.Ledger
 	calls      calls
-	supervisor *supervisor.Supervisor
 	client     *client.Client
-	children   []*child
 	collection collection
 	kills      int // how many kills have hit a process
 
@@ -70,12 +68,14 @@ func runChildren(ctx context.Context, out io.Writer, seed uint64, o childrenOpti
 	}
 	began := time.Now()
 	s.print("%s child processes under one supervisor (seed %d)", count(o.children), seed)
-	err = s.phases(ctx)
+	err = phases(ctx, s.start, s.callAndKill, s.callEach)
 	err = errors.Join(err, s.drainAll(ctx), s.checkResults())
 	s.print("\n%v in all", round(time.Since(began)))
 	return err
 }
 
+// newSoak counts files and goroutines before there is a child. Timeouts are long, so that only kills end a
+// process or a call: a slow machine changes no outcome.
 func newSoak(out io.Writer, seed uint64, o childrenOptions, executed string) (*soak, error) {
 	files, err := openFiles()
 	if err != nil {
@@ -86,37 +86,27 @@ func newSoak(out io.Writer, seed uint64, o childrenOptions, executed string) (*s
 		return nil, err
 	}
 	s := &soak{
-		options: o, out: out, seed: seed, executed: executed,
-		mark:       strconv.Itoa(os.Getpid()) + "-" + strconv.FormatInt(time.Now().UnixNano(), 36),
-		goroutines: runtime.NumGoroutine(), files: files,
-		supervisor: supervisor.New(supervisor.Options{Name: "soak"}),
+		Fleet: fleet.New[*child]("soak"), printer: printer{out},
+		options: o, seed: seed, executed: executed, files: files,
+		mark: strconv.Itoa(os.Getpid()) + "-" + strconv.FormatInt(time.Now().UnixNano(), 36),
 	}
 	s.client = client.New(protocol.Implementation{Name: "fleet", Version: "1"}, client.Options{
-		Supervisor: s.supervisor,
+		Supervisor: s.Supervisor,
 		Conn: conn.Options{
 			BackoffMin: 100 * time.Millisecond, BackoffMax: 2 * time.Second, ProvenAfter: time.Second,
 			InitTimeout: longTimeout, RequestTimeout: longTimeout, Liveness: longTimeout, // only kills end a process
-			Hooks: telemetry.Tee(s.ledger.Hooks(isFleetCall), telemetry.Hooks{Gap: s.onGap}),
+			Hooks: telemetry.Tee(s.ledger.Hooks(fleet.HasCaller), telemetry.Hooks{Gap: s.onGap}),
 			Log:   slog.New(slog.DiscardHandler), // children are killed all the time
 		},
 	})
-	s.collection = collection{samples: s.supervisor.Samples, made: s.made, reported: s.calls.reported, before: map[string]*telemetry.ConnSample{}}
+	s.collection = collection{samples: s.Supervisor.Samples, made: s.made, reported: s.calls.reported, before: map[string]*telemetry.ConnSample{}}
 	environment := []string{markVariable + "=" + s.mark, executedVariable + "=" + executed, "GORACE=atexit_sleep_ms=0"}
 	for range o.children {
 		c := new(child)
-		c.command = stdio.Command{Path: self, Env: environment, Started: c.started}
-		s.children = append(s.children, c)
+		c.command = stdio.Command{Path: self, Env: environment, Started: c.Started}
+		s.Members = append(s.Members, c)
 	}
 	return s, nil
-}
-
-func (s *soak) phases(ctx context.Context) error {
-	for _, phase := range []func(context.Context) error{s.start, s.callAndKill, s.callEach} {
-		if err := phase(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // starting is how many processes are started at once.
@@ -125,17 +115,17 @@ const starting = 8
 func (s *soak) start(ctx context.Context) error {
 	s.print("\n1. start, %d at a time", starting)
 	began := time.Now()
-	failed, example := each(s.children, starting, func(c *child) (err error) {
-		c.session, err = s.client.Connect(ctx, &c.command)
+	err := fleet.Each(s.Members, starting, "children were not ready", func(c *child) (err error) {
+		c.Session, err = s.client.Connect(ctx, &c.command)
 		return err
 	})
-	if failed > 0 {
-		return fmt.Errorf("start: %d of %d children were not ready, for instance: %w", failed, len(s.children), example)
+	if err != nil {
+		return fmt.Errorf("start: %w", err)
 	}
-	s.print("   all ready in %s", rate(len(s.children), time.Since(began)))
+	s.print("   all ready in %s", rate(len(s.Members), time.Since(began)))
 	found, err := processes(s.mark)
-	if err == nil && found.marked != len(s.children) {
-		err = fmt.Errorf("start: %d processes of this run were found, and not %d", found.marked, len(s.children))
+	if err == nil && found.marked != len(s.Members) {
+		err = fmt.Errorf("start: %d processes of this run were found, and not %d", found.marked, len(s.Members))
 	}
 	return err
 }
@@ -144,41 +134,33 @@ func (s *soak) start(ctx context.Context) error {
 // and all are ready again.
 func (s *soak) callAndKill(ctx context.Context) error {
 	s.print("\n2. %d callers of each, and %g of them killed a second, for %v", s.options.callers, s.options.kills, s.options.duration)
-	stop := make(chan struct{})
-	var callers sync.WaitGroup
-	for i, c := range s.children {
-		for n := range s.options.callers {
-			random := rand.New(rand.NewPCG(s.seed, uint64(i*s.options.callers+n+1)))
-			callers.Go(func() { s.callUntil(ctx, stop, c, random) })
-		}
-	}
+	load := s.startCallers(ctx)
 	watching, stopWatching := context.WithCancel(ctx)
 	var watcher sync.WaitGroup
 	watcher.Go(func() { s.collection.run(watching) })
-	err := s.killUntil(ctx, time.Now().Add(s.options.duration))
-	failed, example := each(s.children, len(s.children), func(c *child) error { return c.awaitBack(ctx) })
-	close(stop)
-	callers.Wait()
+	err := s.killUntilEnd(ctx)
+	back := fleet.Each(s.Members, len(s.Members), "children did not become ready again", func(c *child) error {
+		_, err := c.AwaitBack(ctx, c.back)
+		return err
+	})
+	load.End()
 	stopWatching()
 	watcher.Wait()
 	s.collection.collect()
-	if failed > 0 {
-		err = errors.Join(err, fmt.Errorf("soak: %d children did not become ready again, for instance: %w", failed, example))
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.print("   the connections were sampled %s times, to compare their counts with the outcomes of the callers", count(s.collection.count))
 	s.print("   time from the loss until ready again: %s", milestones(s.outages))
 	s.print("%s", histogram(s.outages))
-	return errors.Join(err, s.collection.violation)
+	return errors.Join(err, back, s.collection.violation)
 }
 
 // callEach makes a last call of every child.
 func (s *soak) callEach(ctx context.Context) error {
 	s.print("\n3. one call each")
-	failed, example := each(s.children, starting, func(c *child) error { return s.call(ctx, c.session, recording{}) })
-	if failed > 0 {
-		return fmt.Errorf("call: %d of %d calls were not answered, for instance: %w", failed, len(s.children), example)
+	err := fleet.Each(s.Members, starting, "calls were not answered", func(c *child) error { return s.call(ctx, c.Session, marks.Arguments{}) })
+	if err != nil {
+		return fmt.Errorf("call: %w", err)
 	}
 	s.print("   all answered")
 	return nil
@@ -190,47 +172,38 @@ func (s *soak) drainAll(ctx context.Context) error {
 	defer cancel()
 	s.print("\n4. drain within %v", drainDeadline)
 	began := time.Now()
-	err := drain(ctx, s.supervisor, s.sessions())
+	err := s.Drain(ctx)
 	s.print("   drained in %v", round(time.Since(began)))
 	return err
 }
 
-// sessions are those of all children, unless the start has failed.
-func (s *soak) sessions() (sessions []*client.Session) {
-	for _, c := range s.children {
-		if c.session != nil {
-			sessions = append(sessions, c.session)
-		}
-	}
-	return sessions
-}
-
 // made returns how many calls all sessions have made.
 func (s *soak) made() (calls uint64) {
-	for _, stats := range statsOf(s.sessions()) {
+	for _, stats := range s.Stats() {
 		calls += stats.Calls
 	}
 	return calls
 }
 
+// onGap is a telemetry hook, called on the goroutine of a connection.
 func (s *soak) onGap(gap telemetry.Gap) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.outages = append(s.outages, gap.Duration)
 }
 
-func (s *soak) print(format string, args ...any) { fmt.Fprintf(s.out, format+"\n", args...) }
-
 // checkResults checks the counts, compares them with the children's file, and
 // checks that no resource is left.
 func (s *soak) checkResults() error {
 	s.print("\n5. results")
 	s.print("%s", outcomeTables(&s.ledger))
-	return errors.Join(s.ledger.Balance(statsOf(s.sessions())...), s.compareWithExecuted(), s.countStarts(), s.checkLeaks())
+	return errors.Join(s.ledger.Balance(s.Stats()...), s.compareWithExecuted(), s.countStarts(), s.checkLeaks())
 }
 
+// compareWithExecuted is the one check that believes neither client nor server: the file is written by
+// processes that were killed at any moment.
 func (s *soak) compareWithExecuted() error {
-	executed, err := readExecuted(s.executed)
+	executed, err := marks.Read(s.executed)
 	if err != nil {
 		return err
 	}
@@ -243,13 +216,13 @@ func (s *soak) compareWithExecuted() error {
 // other.
 func (s *soak) countStarts() error {
 	starts, wrong := 0, []error(nil)
-	for _, c := range s.children {
-		n, err := c.close()
+	for _, c := range s.Members {
+		n, err := c.Process.Close()
 		starts, wrong = starts+n, append(wrong, err)
 	}
 	s.print("   processes: %s started, %s of them killed", count(starts), count(s.kills))
-	if starts != len(s.children)+s.kills {
-		wrong = append(wrong, fmt.Errorf("%d children and %d kills, but %d processes were started", len(s.children), s.kills, starts))
+	if starts != len(s.Members)+s.kills {
+		wrong = append(wrong, fmt.Errorf("%d children and %d kills, but %d processes were started", len(s.Members), s.kills, starts))
 	}
 	return errors.Join(wrong...)
 }
@@ -257,10 +230,8 @@ func (s *soak) countStarts() error {
 // checkLeaks checks that processes have ended, and that goroutines and files
 // are as before.
 func (s *soak) checkLeaks() error {
-	var wrong []error
-	if leaked := ledger.SettledGoroutines(s.goroutines) - s.goroutines; leaked > 0 {
-		wrong = append(wrong, fmt.Errorf("%d goroutines are left", leaked))
-	}
+	_, leaked := s.Leaked()
+	wrong := []error{leaked}
 	left, err := processes(s.mark)
 	files, failed := openFiles()
 	s.print("   left over: %d processes, %d zombies, %d descriptors more than before", left.marked, left.zombies, files-s.files)
@@ -276,30 +247,36 @@ func (s *soak) checkLeaks() error {
 // progressEvery is how often the soak prints its progress.
 const progressEvery = 10 * time.Second
 
-// killUntil kills random children at random times until the end. A kill that
-// comes late does not put off those after it.
-func (s *soak) killUntil(ctx context.Context, end time.Time) error {
-	random := rand.New(rand.NewPCG(s.seed, 0))
+// killUntilEnd kills random children at random times, until the time is over.
+func (s *soak) killUntilEnd(ctx context.Context) error {
+	end := time.Now().Add(s.options.duration)
 	nextProgress := time.Now().Add(progressEvery)
-	for at := time.Now(); ; {
-		at = at.Add(time.Duration(random.ExpFloat64() / s.options.kills * float64(time.Second)))
-		if at.After(end) {
-			break
-		}
-		if err := wait.Sleep(ctx, time.Until(at)); err != nil {
-			return err
-		}
-		if s.children[random.IntN(len(s.children))].kill() {
+	err := fleet.Strike(ctx, s.plan, func(c *child) error {
+		if c.Kill() {
 			s.kills++
 		}
 		if time.Now().After(nextProgress) {
 			s.printProgress()
 			nextProgress = nextProgress.Add(progressEvery)
 		}
+		return nil
+	})
+	if err == nil {
+		err = wait.Sleep(ctx, time.Until(end))
 	}
-	err := wait.Sleep(ctx, time.Until(end))
 	s.printProgress()
 	return err
+}
+
+// plan yields when children are killed, and which. It is drawn from the seed.
+func (s *soak) plan(yield func(time.Duration, *child) bool) {
+	random := rand.New(rand.NewPCG(s.seed, 0))
+	for at := time.Duration(0); ; {
+		at += time.Duration(random.ExpFloat64() / s.options.kills * float64(time.Second))
+		if at > s.options.duration || !yield(at, s.Members[random.IntN(len(s.Members))]) {
+			return
+		}
+	}
 }
 
 // printProgress prints the progress.

@@ -40,6 +40,7 @@ func (c *collection) run(ctx context.Context) {
 	}
 }
 
+// collect takes one sample. The bounds are read before and after it, because calls go on meanwhile.
 func (c *collection) collect() {
 	c.count++
 	atLeast, reported := c.made(), c.reported()

@@ -10,16 +10,17 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
+	"github.com/bowline-mcp/bowline/internal/fleet"
 	"github.com/bowline-mcp/bowline/internal/wait"
 )
 
 // kill cuts some random links, each with a call in flight, while all other
 // sessions make calls.
-func (f *fleet) kill(ctx context.Context) error {
-	f.random.Shuffle(len(f.pairs), func(i, j int) { f.pairs[i], f.pairs[j] = f.pairs[j], f.pairs[i] })
-	n := max(int(float64(len(f.pairs))*f.options.killed/100), 1)
+func (f *pairs) kill(ctx context.Context) error {
+	f.random.Shuffle(len(f.Members), func(i, j int) { f.Members[i], f.Members[j] = f.Members[j], f.Members[i] })
+	n := max(int(float64(len(f.Members))*f.options.killed/100), 1)
 	var others []*pair
-	f.killed, others = f.pairs[:n], f.pairs[n:]
+	f.killed, others = f.Members[:n], f.Members[n:]
 	f.print("\n4. %s killed at random, with a call in flight each; the other %s are called all the time", count(n), count(len(others)))
 	held, err := f.holdCalls(ctx, f.killed)
 	if err != nil {
@@ -51,19 +52,19 @@ func (f *fleet) kill(ctx context.Context) error {
 
 // cutAndAwait cuts links, and returns how long each session took to be ready
 // again.
-func (f *fleet) cutAndAwait(ctx context.Context, pairs []*pair) ([]time.Duration, error) {
+func (f *pairs) cutAndAwait(ctx context.Context, pairs []*pair) ([]time.Duration, error) {
 	began := time.Now()
-	if failed, example := each(pairs, 1, func(p *pair) error { return p.cut(false) }); failed > 0 {
-		return nil, example
+	if err := fleet.Each(pairs, 1, "links were not cut", func(p *pair) error { return p.cut(false) }); err != nil {
+		return nil, err
 	}
 	return f.awaitBack(ctx, pairs, began)
 }
 
-func (f *fleet) awaitBack(ctx context.Context, pairs []*pair, began time.Time) ([]time.Duration, error) {
+func (f *pairs) awaitBack(ctx context.Context, pairs []*pair, began time.Time) ([]time.Duration, error) {
 	var mu sync.Mutex
 	var back []time.Duration
-	failed, example := each(pairs, len(pairs), func(p *pair) error {
-		since, err := p.awaitBack(ctx)
+	err := fleet.Each(pairs, len(pairs), "did not become ready again", func(p *pair) error {
+		since, err := p.AwaitBack(ctx, p.back)
 		if err != nil {
 			return err
 		}
@@ -72,12 +73,11 @@ func (f *fleet) awaitBack(ctx context.Context, pairs []*pair, began time.Time) (
 		back = append(back, since.Sub(began))
 		return nil
 	})
-	if failed > 0 {
-		return back, fmt.Errorf("%d of %d did not become ready again, for instance: %w", failed, len(pairs), example)
-	}
-	return back, nil
+	return back, err
 }
 
+// isLost reports whether a call ended because its link was lost after it was sent. No other outcome is right
+// for a call that its server was holding.
 func isLost(err error) bool {
 	var call *conn.CallError
 	return errors.As(err, &call) && call.Cause == conn.LinkLost && call.Delivery == conn.Unknown
@@ -86,14 +86,14 @@ func isLost(err error) bool {
 // loseServer makes many sessions lose their server at the same time. The server
 // stays down until their first attempts have failed. loseServer prints when
 // these attempts came.
-func (f *fleet) loseServer(ctx context.Context) error {
-	others := f.pairs[len(f.killed):] // sessions whose backoff has not grown yet
+func (f *pairs) loseServer(ctx context.Context) error {
+	others := f.Members[len(f.killed):] // sessions whose backoff has not grown yet
 	clients := others[:min(f.options.lost, len(others))]
 	outage := 2 * f.options.backoff
 	f.print("\n5. a server lost by %s clients at once, and down for %v", count(len(clients)), outage)
 	began := time.Now()
-	if failed, example := each(clients, 1, func(p *pair) error { return p.cut(true) }); failed > 0 {
-		return fmt.Errorf("lose: %w", example)
+	if err := fleet.Each(clients, 1, "links were not cut", func(p *pair) error { return p.cut(true) }); err != nil {
+		return fmt.Errorf("lose: %w", err)
 	}
 	if err := wait.Sleep(ctx, outage); err != nil {
 		return fmt.Errorf("lose: %w", err)
@@ -116,12 +116,10 @@ func (f *fleet) loseServer(ctx context.Context) error {
 	return nil
 }
 
-// A load makes calls all the time.
+// A load is callers that call all the time.
 type load struct {
-	stop    chan struct{}
-	callers sync.WaitGroup
-	made    atomic.Int64
-	failed  atomic.Int64
+	*fleet.Load
+	made, failed atomic.Int64
 }
 
 // callPause is how long a caller of the load waits between calls. Without it, the
@@ -129,40 +127,27 @@ type load struct {
 const callPause = time.Millisecond
 
 // callAll starts a few callers that call each of the pairs in turn, at least
-// once, until the load is stopped.
-func (f *fleet) callAll(ctx context.Context, pairs []*pair) *load {
-	l := &load{stop: make(chan struct{})}
+// once, until the load is ended.
+func (f *pairs) callAll(ctx context.Context, pairs []*pair) *load {
+	l := new(load)
 	callers := 4 * runtime.GOMAXPROCS(0)
-	for first := range callers {
-		l.callers.Go(func() {
-			for f.callInTurn(ctx, l, pairs, first, callers) {
+	l.Load = fleet.StartLoad(callers, func(first int) bool {
+		for i := first; i < len(pairs); i += callers {
+			l.made.Add(1)
+			if err := pairs[i].call(ctx, countTool); err != nil {
+				l.failed.Add(1)
 			}
-		})
-	}
+			if wait.Sleep(ctx, callPause) != nil {
+				return false
+			}
+		}
+		return true
+	})
 	return l
 }
 
-// callInTurn makes one round of calls, and reports whether to make another.
-func (f *fleet) callInTurn(ctx context.Context, l *load, pairs []*pair, first, step int) bool {
-	for i := first; i < len(pairs); i += step {
-		l.made.Add(1)
-		if err := pairs[i].call(ctx, countTool); err != nil {
-			l.failed.Add(1)
-		}
-		if wait.Sleep(ctx, callPause) != nil {
-			return false
-		}
-	}
-	select {
-	case <-l.stop:
-		return false
-	default:
-		return true
-	}
-}
-
+// end ends the load, and returns how many calls it has made, and how many of them have failed.
 func (l *load) end() (made, failed int64) {
-	close(l.stop)
-	l.callers.Wait()
+	l.End()
 	return l.made.Load(), l.failed.Load()
 }

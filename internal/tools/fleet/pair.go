@@ -4,14 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/bowline-mcp/bowline/conn"
-	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/fleet"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/inmem"
@@ -21,9 +19,9 @@ import (
 // transport of the session: for every link, it passes the other end to the
 // server.
 type pair struct {
-	fleet   *fleet
-	session *client.Session // nil until it is connected
-	epoch   uint64          // the incarnation that was cut
+	fleet.Member
+	of    *pairs
+	epoch uint64 // the incarnation that was cut
 
 	mu         sync.Mutex
 	serverLink transport.Link // the server's end
@@ -45,26 +43,29 @@ func (p *pair) Open(context.Context) (transport.Link, error) {
 	}
 	clientLink, serverLink := inmem.Pipe(inmem.Options{})
 	p.serverLink = serverLink
-	p.fleet.server.Accept(serverLink)
+	p.of.server.Accept(serverLink)
 	return clientLink, nil
 }
 
+// back reports whether an incarnation is one after the one that was cut.
+func (p *pair) back(epoch uint64) bool { return epoch > p.epoch }
+
 // connect opens the session.
 func (p *pair) connect(ctx context.Context) (err error) {
-	p.session, err = p.fleet.client.Connect(ctx, p)
+	p.Session, err = p.of.client.Connect(ctx, p)
 	return err
 }
 
 // call makes one call of a tool, and counts how it ended.
 func (p *pair) call(ctx context.Context, tool string) error {
-	_, err := p.session.CallTool(ctx, &protocol.CallToolParams{Name: tool, Arguments: json.RawMessage(`{}`)})
-	p.fleet.ledger.Report(err)
+	_, err := p.Session.CallTool(ctx, &protocol.CallToolParams{Name: tool, Arguments: json.RawMessage(`{}`)})
+	p.of.ledger.Report(err)
 	return err
 }
 
 // cut closes the link at the server's end immediately. Queued frames are lost.
 func (p *pair) cut(down bool) error {
-	p.epoch = p.session.Conn().Status().Epoch
+	p.epoch = p.Session.Conn().Status().Epoch
 	p.mu.Lock()
 	p.down, p.attempted = down, time.Time{}
 	link := p.serverLink
@@ -72,35 +73,18 @@ func (p *pair) cut(down bool) error {
 	return link.Close(0)
 }
 
+// endOutage lets links be opened again. The clients are not told: they come by themselves.
 func (p *pair) endOutage() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.down = false
 }
 
+// firstAttempt returns when the client came for the first time after the cut, whether it was let in or not.
 func (p *pair) firstAttempt() time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.attempted
-}
-
-// awaitBack waits until an incarnation after the one that was cut is ready, and
-// returns when it became ready.
-func (p *pair) awaitBack(ctx context.Context) (time.Time, error) {
-	for {
-		status := p.session.Conn().Status()
-		switch {
-		case status.State == conn.Ready && status.Epoch > p.epoch:
-			return status.Since, nil
-		case status.State == conn.Closing:
-			return time.Time{}, status.Reason
-		}
-		select {
-		case <-status.Changed():
-		case <-ctx.Done():
-			return time.Time{}, fmt.Errorf("still %s: %w", status.State, context.Cause(ctx))
-		}
-	}
 }
 
 // The tools of the pairs' server.

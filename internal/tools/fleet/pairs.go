@@ -15,9 +15,9 @@ import (
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/features/server"
+	"github.com/bowline-mcp/bowline/internal/fleet"
 	"github.com/bowline-mcp/bowline/internal/ledger"
 	"github.com/bowline-mcp/bowline/protocol"
-	"github.com/bowline-mcp/bowline/supervisor"
 )
 
 type pairsOptions struct {
@@ -33,39 +33,38 @@ type pairsOptions struct {
 // thousand other calls, so that a slow machine fails no call.
 const longTimeout = 2 * time.Minute
 
-// A fleet has many sessions of one client with one server, under one supervisor.
-type fleet struct {
-	options    pairsOptions
-	out        io.Writer
-	random     *rand.Rand
-	before     memory // the memory of the process without pairs
-	ledger     ledger.Ledger
-	tools      *tools
-	server     *server.Server
-	supervisor *supervisor.Supervisor
-	client     *client.Client
-	pairs      []*pair
-	killed     []*pair // the pairs of the kill phase
+// Pairs are many sessions of one client with one server.
+type pairs struct {
+	*fleet.Fleet[*pair]
+	printer
+	options pairsOptions
+	random  *rand.Rand
+	before  memory // the memory of the process without pairs
+	ledger  ledger.Ledger
+	tools   *tools
+	server  *server.Server
+	client  *client.Client
+	killed  []*pair // the pairs of the kill phase
 }
 
-func newFleet(out io.Writer, seed uint64, o pairsOptions) *fleet {
-	f := &fleet{
-		options: o, out: out, random: rand.New(rand.NewPCG(seed, 0)),
+// newPairs measures the memory first: what is there before the first pair is nobody's.
+func newPairs(out io.Writer, seed uint64, o pairsOptions) *pairs {
+	f := &pairs{
+		Fleet: fleet.New[*pair]("fleet"), printer: printer{out},
+		options: o, random: rand.New(rand.NewPCG(seed, 0)),
 		before: measureMemory(), tools: newTools(),
-		supervisor: supervisor.New(supervisor.Options{Name: "fleet"}),
 	}
 	f.server = f.tools.server()
 	f.client = client.New(protocol.Implementation{Name: "fleet", Version: "1"}, client.Options{
-		Supervisor: f.supervisor,
+		Supervisor: f.Supervisor,
 		Conn: conn.Options{
 			BackoffMin: o.backoff, RequestTimeout: longTimeout, InitTimeout: longTimeout,
-			Hooks: f.ledger.Hooks(isFleetCall),
+			Hooks: f.ledger.Hooks(fleet.HasCaller),
 			Log:   slog.New(slog.DiscardHandler), // links are cut all the time
 		},
 	})
-	f.pairs = make([]*pair, o.pairs)
-	for i := range f.pairs {
-		f.pairs[i] = &pair{fleet: f}
+	for range o.pairs {
+		f.Members = append(f.Members, &pair{of: f})
 	}
 	return f
 }
@@ -76,75 +75,38 @@ func runPairs(ctx context.Context, out io.Writer, seed uint64, o pairsOptions) e
 	if o.pairs < 10 || o.starting < 1 || o.lost < 1 || o.killed <= 0 || o.killed > 50 {
 		return errors.New("at least ten -pairs, one -starting and one -lost, and -killed up to 50")
 	}
-	f := newFleet(out, seed, o)
+	f := newPairs(out, seed, o)
 	began := time.Now()
 	f.print("%s pairs of a client session and a server's, under one supervisor (seed %d)", count(o.pairs), seed)
-	err := f.phases(ctx)
+	err := phases(ctx, f.start, f.callEach, f.idle, f.kill, f.loseServer)
 	err = errors.Join(err, f.drainAll(ctx), f.checkResults())
 	f.print("\n%v in all; at most %s MB from the operating system", round(time.Since(began)), count(int(measureMemory().system>>20)))
 	return err
 }
 
-func (f *fleet) phases(ctx context.Context) error {
-	for _, phase := range []func(context.Context) error{f.start, f.callEach, f.idle, f.kill, f.loseServer} {
-		if err := phase(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// print prints one line.
-func (f *fleet) print(format string, args ...any) { fmt.Fprintf(f.out, format+"\n", args...) }
-
 // start connects all pairs, a few at a time, because Connect returns only when
 // the session is ready.
-func (f *fleet) start(ctx context.Context) error {
+func (f *pairs) start(ctx context.Context) error {
 	f.print("\n1. start, %d at a time", f.options.starting)
 	began := time.Now()
-	failed, example := each(f.pairs, f.options.starting, func(p *pair) error { return p.connect(ctx) })
-	if failed > 0 {
-		return fmt.Errorf("start: %d of %d sessions were not ready, for instance: %w", failed, len(f.pairs), example)
+	err := fleet.Each(f.Members, f.options.starting, "sessions were not ready", func(p *pair) error { return p.connect(ctx) })
+	if err != nil {
+		return fmt.Errorf("start: %w", err)
 	}
-	f.print("   all ready in %s", rate(len(f.pairs), time.Since(began)))
+	f.print("   all ready in %s", rate(len(f.Members), time.Since(began)))
 	return nil
 }
 
 // callEach makes one call in every session.
-func (f *fleet) callEach(ctx context.Context) error {
+func (f *pairs) callEach(ctx context.Context) error {
 	f.print("\n2. one call each, %d at a time", f.options.starting)
 	began := time.Now()
-	failed, example := each(f.pairs, f.options.starting, func(p *pair) error { return p.call(ctx, countTool) })
-	if failed > 0 {
-		return fmt.Errorf("call: %d of %d calls were not answered, for instance: %w", failed, len(f.pairs), example)
+	err := fleet.Each(f.Members, f.options.starting, "calls were not answered", func(p *pair) error { return p.call(ctx, countTool) })
+	if err != nil {
+		return fmt.Errorf("call: %w", err)
 	}
-	f.print("   all answered in %s", rate(len(f.pairs), time.Since(began)))
+	f.print("   all answered in %s", rate(len(f.Members), time.Since(began)))
 	return nil
-}
-
-// each calls do for all elements, with at most atOnce calls at the same time.
-// It returns how many calls failed, and one of the errors.
-func each[T any](all []T, atOnce int, do func(T) error) (failed int, example error) {
-	next := make(chan T)
-	var mu sync.Mutex
-	var doing sync.WaitGroup
-	for range min(atOnce, len(all)) {
-		doing.Go(func() {
-			for one := range next {
-				if err := do(one); err != nil {
-					mu.Lock()
-					failed, example = failed+1, err
-					mu.Unlock()
-				}
-			}
-		})
-	}
-	for _, one := range all {
-		next <- one
-	}
-	close(next)
-	doing.Wait()
-	return failed, example
 }
 
 // These targets are printed for comparison.
@@ -155,11 +117,11 @@ const (
 
 // idle measures the memory of the pairs while all are idle. Then neither a session
 // nor its server has a goroutine.
-func (f *fleet) idle(context.Context) error {
+func (f *pairs) idle(context.Context) error {
 	f.print("\n3. idle, after a garbage collection")
 	ledger.SettledGoroutines(f.before.goroutines)
 	now := measureMemory()
-	per := func(now, before uint64) float64 { return (float64(now) - float64(before)) / float64(len(f.pairs)) }
+	per := func(now, before uint64) float64 { return (float64(now) - float64(before)) / float64(len(f.Members)) }
 	heap, stacks := per(now.heap, f.before.heap), per(now.stacks, f.before.stacks)
 	f.print("   %6.2f kB a pair on the heap", heap/1024)
 	f.print("   %6.2f kB a pair of stacks", stacks/1024)
@@ -174,7 +136,7 @@ func (f *fleet) idle(context.Context) error {
 }
 
 // printProfile prints which packages and functions have allocated the heap.
-func (f *fleet) printProfile() {
+func (f *pairs) printProfile() {
 	if f.options.profile <= 0 {
 		return
 	}
@@ -192,7 +154,7 @@ func (f *fleet) printProfile() {
 }
 
 // kilobytes returns the size of a share for each pair.
-func (f *fleet) kilobytes(s share) float64 { return s.bytes / float64(len(f.pairs)) / 1024 }
+func (f *pairs) kilobytes(s share) float64 { return s.bytes / float64(len(f.Members)) / 1024 }
 
 const (
 	drainDeadline = 30 * time.Second
@@ -201,27 +163,9 @@ const (
 	inFlight = 200 * time.Millisecond
 )
 
-// drain closes everything under a supervisor before ctx ends.
-func drain(ctx context.Context, from *supervisor.Supervisor, sessions []*client.Session) error {
-	err := from.Close(ctx)
-	failed, example := each(sessions, 1, endError)
-	if failed > 0 {
-		example = fmt.Errorf("drain: %d of %d sessions were not drained, for instance: %w", failed, len(sessions), example)
-	}
-	return errors.Join(example, err)
-}
-
-// inGoodOrder returns why a session has ended, or nil if it was drained.
-func endError(s *client.Session) error {
-	if status := s.Conn().Status(); status.State != conn.Closing || status.Reason.Kind != conn.Drained {
-		return fmt.Errorf("%s, %w", status.State, status.Reason)
-	}
-	return nil
-}
-
 // drainAll drains while every session has a call in flight. All these calls must
 // be answered.
-func (f *fleet) drainAll(ctx context.Context) error {
+func (f *pairs) drainAll(ctx context.Context) error {
 	f.print("\n6. drain within %v, with a call in flight in every session", drainDeadline)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainDeadline)
 	defer cancel()
@@ -229,7 +173,7 @@ func (f *fleet) drainAll(ctx context.Context) error {
 	release := time.AfterFunc(inFlight, func() { close(f.tools.released) })
 	defer release.Stop()
 	began := time.Now()
-	err := errors.Join(drain(ctx, f.supervisor, f.sessions()), f.server.Close(ctx))
+	err := errors.Join(f.Drain(ctx), f.server.Close(ctx))
 	took := time.Since(began)
 	answered, calls := 0, held.outcomes()
 	for _, how := range calls {
@@ -246,20 +190,10 @@ func (f *fleet) drainAll(ctx context.Context) error {
 }
 
 // ready are the pairs that can be called: all of them, unless a phase has failed.
-func (f *fleet) ready() []*pair {
-	return slices.DeleteFunc(slices.Clone(f.pairs), func(p *pair) bool {
-		return p.session == nil || p.session.Conn().State() != conn.Ready
+func (f *pairs) ready() []*pair {
+	return slices.DeleteFunc(slices.Clone(f.Members), func(p *pair) bool {
+		return p.Session == nil || p.Session.Conn().State() != conn.Ready
 	})
-}
-
-// sessions are those of all pairs, unless the start has failed.
-func (f *fleet) sessions() (sessions []*client.Session) {
-	for _, p := range f.pairs {
-		if p.session != nil {
-			sessions = append(sessions, p.session)
-		}
-	}
-	return sessions
 }
 
 // heldCalls are calls in flight.
@@ -270,7 +204,7 @@ type heldCalls struct {
 
 // holdCalls makes a call in each of the pairs, and returns once the server holds
 // all of them.
-func (f *fleet) holdCalls(ctx context.Context, pairs []*pair) (*heldCalls, error) {
+func (f *pairs) holdCalls(ctx context.Context, pairs []*pair) (*heldCalls, error) {
 	h := &heldCalls{ended: make([]error, len(pairs))}
 	for i, p := range pairs {
 		h.callers.Go(func() { h.ended[i] = p.call(context.WithoutCancel(ctx), holdTool) })
@@ -294,36 +228,18 @@ func (h *heldCalls) outcomes() []error {
 }
 
 // checkResults checks the counts, and that no goroutine is left.
-func (f *fleet) checkResults() error {
+func (f *pairs) checkResults() error {
 	f.print("\n7. results")
 	f.print("%s", outcomeTables(&f.ledger))
 	executed, abandoned := f.tools.executed.Load(), f.tools.abandoned.Load()
 	f.print("   %s executed by the server, of which %s for callers that were gone", count(int(executed)), count(int(abandoned)))
-	wrong := []error{f.ledger.Balance(statsOf(f.sessions())...)}
+	wrong := []error{f.ledger.Balance(f.Stats()...)}
 	if answered := int64(f.ledger.Reported()[ledger.Answered()]); executed-abandoned != answered {
 		wrong = append(wrong, fmt.Errorf("%d calls were executed, %d of them were cancelled, and %d were answered", executed, abandoned, answered))
 	}
-	goroutines := ledger.SettledGoroutines(f.before.goroutines)
-	f.print("   goroutines: %d before, %d after", f.before.goroutines, goroutines)
-	if leaked := goroutines - f.before.goroutines; leaked > 0 {
-		wrong = append(wrong, fmt.Errorf("%d goroutines are left", leaked))
-	}
-	return errors.Join(wrong...)
-}
-
-// isFleetCall reports whether a method is one that the program calls. The others
-// are of handshakes.
-func isFleetCall(method string) bool {
-	return method != protocol.MethodInitialize && method != protocol.MethodDiscover
-}
-
-// statsOf returns the counts of the Conns.
-func statsOf(sessions []*client.Session) []conn.Stats {
-	stats := make([]conn.Stats, len(sessions))
-	for i, s := range sessions {
-		stats[i] = s.Conn().Stats()
-	}
-	return stats
+	goroutines, err := f.Leaked()
+	f.print("   goroutines: %d before, %d after", f.Goroutines, goroutines)
+	return errors.Join(append(wrong, err)...)
 }
 
 // outcomeTables returns a table of how calls and handshakes ended.

@@ -9,12 +9,10 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"runtime"
-	"sync"
 	"time"
 
+	"github.com/bowline-mcp/bowline/internal/fleet"
 	"github.com/bowline-mcp/bowline/internal/wait"
-	"github.com/bowline-mcp/bowline/supervisor"
 	"github.com/bowline-mcp/bowline/transport/stdio"
 )
 
@@ -55,11 +53,10 @@ func (o *Options) setDefaults() error {
 
 // A demo is one run.
 type demo struct {
-	options    Options
-	printer    *printer
-	servers    []*server
-	supervisor *supervisor.Supervisor
-	metrics    *metrics // nil without Options.Metrics
+	*fleet.Fleet[*server]
+	options Options
+	printer *printer
+	metrics *metrics // nil without Options.Metrics
 }
 
 // Run runs the demo. It returns nil only when every call ended exactly once,
@@ -69,12 +66,7 @@ func Run(ctx context.Context, o Options) error {
 	if err := o.setDefaults(); err != nil {
 		return err
 	}
-	goroutines := runtime.NumGoroutine()
-	d := &demo{
-		options:    o,
-		printer:    newPrinter(o),
-		supervisor: supervisor.New(supervisor.Options{Name: "demo"}),
-	}
+	d := &demo{Fleet: fleet.New[*server]("demo"), options: o, printer: newPrinter(o)}
 	var err error
 	if o.Metrics {
 		if d.metrics, err = newMetrics(); err != nil {
@@ -82,14 +74,14 @@ func Run(ctx context.Context, o Options) error {
 		}
 	}
 	for _, name := range []string{"alpha", "bravo", "charlie"} {
-		d.servers = append(d.servers, newServer(name, d.printer, d.metrics))
+		d.Members = append(d.Members, &server{name: name, printer: d.printer, metrics: d.metrics})
 	}
 	err = d.run(ctx)
 	d.printer.removeTable()
 	if err != nil {
 		return err
 	}
-	report := d.report(context.WithoutCancel(ctx), goroutines)
+	report := d.report(context.WithoutCancel(ctx))
 	d.printer.summarize(report)
 	return report.verdict()
 }
@@ -97,27 +89,24 @@ func Run(ctx context.Context, o Options) error {
 // run runs the demo from start to end. It closes everything, whatever happens.
 func (d *demo) run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, d.close(ctx)) }()
-	d.printer.print(event{Kind: kindNote, Text: fmt.Sprintf("starting %d servers: %s (seed %d)", len(d.servers), d.options.Server.Path, d.options.Seed)})
-	for _, server := range d.servers {
-		if err := server.connect(ctx, d.options.Server, d.supervisor); err != nil {
+	d.printer.print(event{Kind: kindNote, Text: fmt.Sprintf("starting %d servers: %s (seed %d)", len(d.Members), d.options.Server.Path, d.options.Seed)})
+	for _, server := range d.Members {
+		if err := server.connect(ctx, d.options.Server, d.Supervisor); err != nil {
 			return err
 		}
 	}
 	if d.metrics != nil {
-		d.metrics.Watch(samplesOf(d.servers))
+		d.metrics.Watch(samplesOf(d.Members))
 	}
-	d.printer.showTable(d.servers)
-	stop := make(chan struct{})
-	var callers sync.WaitGroup
-	for _, server := range d.servers {
-		for range d.options.Callers {
-			callers.Go(func() { server.call(ctx, stop) })
-		}
-	}
+	d.printer.showTable(d.Members)
+	waits := make([]bool, len(d.Members)*d.options.Callers) // each caller has its own
+	load := fleet.StartLoad(len(waits), func(caller int) bool {
+		waits[caller] = d.Members[caller%len(d.Members)].call(ctx, waits[caller])
+		return ctx.Err() == nil
+	})
 	d.printer.print(event{Kind: kindNote, Text: fmt.Sprintf("%d goroutines call each of them: a tool that takes 0.2 s, again and again", d.options.Callers)})
 	err = d.injectFaults(ctx)
-	close(stop)
-	callers.Wait()
+	load.End()
 	return err
 }
 
@@ -125,41 +114,27 @@ func (d *demo) run(ctx context.Context) (err error) {
 // and lets them serve for the remaining time.
 func (d *demo) injectFaults(ctx context.Context) error {
 	began := time.Now()
-	var down []func(context.Context) error
-	for _, planned := range plan(d.options.Seed, len(d.servers), d.options.Duration) {
-		if err := wait.Sleep(ctx, planned.at-time.Since(began)); err != nil {
-			return err
-		}
-		server := d.servers[planned.server]
-		epoch := server.session.Conn().Status().Epoch
-		if err := server.inject(ctx, planned.fault); err != nil {
-			return fmt.Errorf("demo: %s: %w", server.name, err)
-		}
-		if planned.fault.losesLink() {
-			server.losses++
-			down = append(down, func(ctx context.Context) error { return server.awaitReady(ctx, epoch) })
-		}
+	if err := fleet.Strike(ctx, plan(d.options.Seed, len(d.Members), d.options.Duration).All, func(planned plannedFault) error {
+		return d.Members[planned.server].inject(ctx, planned.fault)
+	}); err != nil {
+		return err
 	}
 	waiting, cancel := context.WithTimeout(ctx, recovery)
 	defer cancel()
-	for _, back := range down {
-		if err := back(waiting); err != nil {
+	for _, server := range d.Members {
+		if err := server.awaitReady(waiting); err != nil {
 			return err
 		}
 	}
 	return wait.Sleep(ctx, d.options.Duration-time.Since(began))
 }
 
-// close closes every session and the supervisor.
+// close drains every session and the supervisor, and prints what callers got since the last event.
 func (d *demo) close(ctx context.Context) error {
-	var errs []error
-	for _, server := range d.servers {
-		if server.session != nil {
-			server.printFailures()
-			errs = append(errs, server.session.Close(ctx))
-		}
+	for _, server := range d.Members {
+		server.printFailures()
 	}
-	return errors.Join(append(errs, d.supervisor.Stop(context.WithoutCancel(ctx)))...)
+	return d.Drain(ctx)
 }
 
 // A fault is a way in which a server fails.
@@ -185,6 +160,18 @@ type plannedFault struct {
 	fault  fault
 }
 
+// A faultPlan is all faults of a demo, in their order.
+type faultPlan []plannedFault
+
+// All yields the faults by their times.
+func (p faultPlan) All(yield func(time.Duration, plannedFault) bool) {
+	for _, f := range p {
+		if !yield(f.at, f) {
+			return
+		}
+	}
+}
+
 // schedule lists when each fault happens, as a fraction of the duration, and which
 // of the shuffled servers it hits.
 var schedule = [...]struct {
@@ -202,10 +189,10 @@ var schedule = [...]struct {
 
 // plan draws which server fails how, and when, from a seed. Equal seeds give
 // equal plans. Times vary by ± 2 % of the duration, which keeps their order.
-func plan(seed uint64, servers int, whole time.Duration) []plannedFault {
+func plan(seed uint64, servers int, whole time.Duration) faultPlan {
 	random := rand.New(rand.NewPCG(seed, 0))
 	order := random.Perm(servers)
-	faults := make([]plannedFault, len(schedule))
+	faults := make(faultPlan, len(schedule))
 	for i, s := range schedule {
 		part := s.part + 0.04*random.Float64() - 0.02
 		faults[i] = plannedFault{time.Duration(part * float64(whole)), order[s.server%servers], s.fault}

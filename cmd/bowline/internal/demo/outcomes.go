@@ -9,7 +9,6 @@ import (
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/internal/ledger"
-	"github.com/bowline-mcp/bowline/protocol"
 )
 
 // outcome is how a call ended, and its reason.
@@ -25,12 +24,6 @@ type outcomes struct {
 
 	mu        sync.Mutex
 	unprinted map[outcome]int // failures that were not printed yet
-}
-
-// isDemoCall reports whether a method is one that the demo calls. The others are
-// of handshakes.
-func isDemoCall(method string) bool {
-	return method != protocol.MethodInitialize && method != protocol.MethodDiscover
 }
 
 // record counts how one call ended, from the error that its caller got.

@@ -255,7 +255,7 @@ func (t *table) erase(p *printer) {
 func (t *table) draw(p *printer) {
 	p.write(p.paint(faint, fmt.Sprintf("  %-8s %-13s %9s %9s %9s %9s", "server", "state", "in flight", "answered", "failed", "restarts")) + "\n")
 	for _, server := range t.servers {
-		status, stats := server.session.Conn().Status(), server.session.Conn().Stats()
+		status, stats := server.Session.Conn().Status(), server.Session.Conn().Stats()
 		answered := stats.Settled[conn.Answered][conn.Sent]
 		color := green
 		if status.State != conn.Ready {

@@ -8,7 +8,6 @@ import (
 	"text/tabwriter"
 
 	"github.com/bowline-mcp/bowline/conn"
-	"github.com/bowline-mcp/bowline/internal/ledger"
 )
 
 // A report contains the results of the demo: an entry for each server, and what
@@ -39,27 +38,30 @@ type entry struct {
 	outcomes *outcomes
 }
 
-func (d *demo) report(ctx context.Context, goroutines int) *report {
+func (d *demo) report(ctx context.Context) *report {
 	r := &report{Kind: kindSummary, err: d.printer.err}
-	for _, server := range d.servers {
+	for _, server := range d.Members {
 		r.Servers = append(r.Servers, newEntry(server))
-		r.Processes[0] += server.children.started()
-		r.Processes[1] += server.children.alive()
+		started, err := server.process.Close()
+		r.err = errors.Join(r.err, err)
+		r.Processes[0] += started
+		r.Processes[1] += server.process.Alive()
 	}
 	if d.metrics != nil {
 		all, err := d.metrics.collect(ctx)
 		r.err = errors.Join(r.err, err, d.metrics.provider.Shutdown(ctx))
-		r.Metrics, r.counted = all.entries(d.servers), all.operationCount()
+		r.Metrics, r.counted = all.entries(d.Members), all.operationCount()
 	}
-	r.Goroutines = [2]int{goroutines, ledger.SettledGoroutines(goroutines)}
+	now, _ := d.Leaked() // the verdict says so
+	r.Goroutines = [2]int{d.Goroutines, now}
 	return r
 }
 
 func newEntry(s *server) *entry {
-	stats := s.session.Conn().Stats()
+	stats := s.Session.Conn().Stats()
 	e := &entry{
 		Server: s.name, Made: stats.Calls, Ended: stats.Ended(), Late: stats.Late, Dropped: stats.Malformed,
-		Restarts: s.session.Conn().Status().Epoch - 1, Outage: seconds(s.longestOutage()),
+		Restarts: s.Session.Conn().Status().Epoch - 1, Outage: seconds(s.longestOutage()),
 		Settled: make(map[string]map[string]uint64),
 		losses:  s.losses, stats: stats, outcomes: &s.outcomes,
 	}

@@ -5,13 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/client"
+	"github.com/bowline-mcp/bowline/internal/fleet"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/supervisor"
 	"github.com/bowline-mcp/bowline/telemetry"
@@ -30,33 +29,28 @@ const (
 // A server is one of the demo's servers: its process, the session with it, and
 // the outcomes of its calls.
 type server struct {
+	fleet.Member
+	process  fleet.Process
 	name     string
 	printer  *printer
 	metrics  *metrics // nil without Options.Metrics
-	children children
 	outcomes outcomes
-	session  *client.Session
 	losses   uint64 // how many faults have ended its process
+	lost     uint64 // the incarnation that the last of them has ended
 
-	mu       sync.Mutex
-	downFrom time.Time
-	outage   time.Duration // the longest outage
-	ready    chan uint64   // epochs that became ready; dropped if the channel is full
-}
-
-func newServer(name string, p *printer, m *metrics) *server {
-	return &server{name: name, printer: p, metrics: m, ready: make(chan uint64, 16)}
+	mu     sync.Mutex
+	outage time.Duration // the longest outage
 }
 
 // connect starts the server under the supervisor, and prints that.
 func (s *server) connect(ctx context.Context, command stdio.Command, sup *supervisor.Supervisor) error {
-	command.Started = s.children.add
+	command.Started = s.process.Started
 	command.MaxFrame = frameLimit
 	options := client.Options{
 		Supervisor: sup,
 		Conn: conn.Options{
 			Name:  s.name,
-			Hooks: telemetry.Tee(telemetry.Hooks{Transition: s.onTransition, Violation: s.onViolation}, s.outcomes.Hooks(isDemoCall)),
+			Hooks: telemetry.Tee(telemetry.Hooks{Transition: s.onTransition, Violation: s.onViolation, Gap: s.onGap}, s.outcomes.Hooks(fleet.HasCaller)),
 		},
 	}
 	if s.metrics != nil {
@@ -67,8 +61,8 @@ func (s *server) connect(ctx context.Context, command stdio.Command, sup *superv
 	if err != nil {
 		return fmt.Errorf("demo: %s: %w", s.name, err)
 	}
-	s.session = session
-	return s.awaitReady(ctx, 0)
+	s.Session = session
+	return nil
 }
 
 func (s *server) print(ev event) {
@@ -80,17 +74,9 @@ func (s *server) onTransition(t telemetry.Transition) {
 	ev := transitionEvent(t)
 	ev.Server = s.name
 	s.printer.printAt(t.At, ev)
-	s.measure(t)
-	if conn.State(t.To) != conn.Ready {
-		return
-	}
-	if t.Epoch > 1 {
-		s.print(event{Kind: kindNote, Text: fmt.Sprintf("process %d serves in its place; meanwhile", s.children.latest())})
+	if conn.State(t.To) == conn.Ready && t.Epoch > 1 {
+		s.print(event{Kind: kindNote, Text: fmt.Sprintf("process %d serves in its place; meanwhile", s.process.Pid())})
 		s.printFailures()
-	}
-	select {
-	case s.ready <- t.Epoch:
-	default:
 	}
 }
 
@@ -105,21 +91,10 @@ func (s *server) printFailures() {
 	}
 }
 
-// measure records the longest outage.
-func (s *server) measure(t telemetry.Transition) {
+func (s *server) onGap(gap telemetry.Gap) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch conn.State(t.To) {
-	case conn.Backoff:
-		if s.downFrom.IsZero() {
-			s.downFrom = t.At
-		}
-	case conn.Ready:
-		if !s.downFrom.IsZero() {
-			s.outage = max(s.outage, t.At.Sub(s.downFrom))
-			s.downFrom = time.Time{}
-		}
-	}
+	s.outage = max(s.outage, gap.Duration)
 }
 
 func (s *server) longestOutage() time.Duration {
@@ -128,63 +103,61 @@ func (s *server) longestOutage() time.Duration {
 	return s.outage
 }
 
-// awaitReady waits until the demo has printed that an incarnation after epoch
-// is ready.
-func (s *server) awaitReady(ctx context.Context, epoch uint64) error {
-	for {
-		select {
-		case ready := <-s.ready:
-			if ready > epoch {
-				return nil
-			}
-		case <-ctx.Done():
-			return fmt.Errorf("demo: %s did not come back: %w", s.name, context.Cause(ctx))
-		}
+// awaitReady waits until the server is back after the last fault that has ended it.
+func (s *server) awaitReady(ctx context.Context) error {
+	if _, err := s.AwaitBack(ctx, func(epoch uint64) bool { return epoch > s.lost }); err != nil {
+		return fmt.Errorf("demo: %s did not come back: %w", s.name, err)
 	}
+	return nil
 }
 
-// call makes calls until stop is closed. A call that was certainly not
-// executed is repeated when the server is back.
-func (s *server) call(ctx context.Context, stop <-chan struct{}) {
-	waits := false
-	for {
-		select {
-		case <-stop:
-			return
-		case <-ctx.Done():
-			return
-		default:
-		}
-		session := s.session.With(client.CallOptions{WaitForReady: waits, Timeout: callTimeout})
-		_, err := session.CallTool(ctx, &protocol.CallToolParams{Name: "slow", Arguments: json.RawMessage(`{"seconds":0.2}`)})
-		s.outcomes.record(err)
-		waits = conn.NotExecuted(err)
-	}
+// call makes a call, which may wait for the server. It reports whether the call was certainly not executed,
+// so that the caller repeats it when the server is back.
+func (s *server) call(ctx context.Context, waits bool) (repeat bool) {
+	session := s.Session.With(client.CallOptions{WaitForReady: waits, Timeout: callTimeout})
+	_, err := session.CallTool(ctx, &protocol.CallToolParams{Name: "slow", Arguments: json.RawMessage(`{"seconds":0.2}`)})
+	s.outcomes.record(err)
+	return conn.NotExecuted(err)
 }
 
 // inject makes the server fail.
 func (s *server) inject(ctx context.Context, f fault) error {
-	pid := s.children.latest()
+	if f.losesLink() {
+		s.losses, s.lost = s.losses+1, s.Session.Conn().Status().Epoch
+	}
+	err := s.fail(ctx, f)
+	if err != nil {
+		err = fmt.Errorf("demo: %s: %w", s.name, err)
+	}
+	return err
+}
+
+func (s *server) fail(ctx context.Context, f fault) error {
+	pid := s.process.Pid()
+	say := func(text string, args ...any) { s.print(event{Kind: kindFault, Text: fmt.Sprintf(text, args...)}) }
 	switch f {
 	case killed:
-		s.print(event{Kind: kindFault, Text: fmt.Sprintf("SIGKILL to process %d, with calls in flight", pid)})
-		return kill(pid)
+		say("SIGKILL to process %d, with calls in flight", pid)
+		if !s.process.Kill() {
+			return fmt.Errorf("process %d cannot be killed", pid)
+		}
+		return nil
 	case garbage:
-		s.print(event{Kind: kindFault, Text: "one more call has it write lines that are no messages"})
+		say("one more call has it write lines that are no messages")
 		return s.callFaultTool(ctx, "garble", `{"lines":3}`)
 	case oversized:
-		s.print(event{Kind: kindFault, Text: fmt.Sprintf("one more call has it send a frame of 2 MiB, where the limit is %d MiB", frameLimit>>20)})
+		say("one more call has it send a frame of 2 MiB, where the limit is %d MiB", frameLimit>>20)
 		return s.callFaultTool(ctx, "big", `{"bytes":2097152}`)
 	case stalled:
-		s.print(event{Kind: kindFault, Text: fmt.Sprintf("SIGSTOP to process %d: it lives, and says nothing", pid)})
-		return stall(pid)
+		say("SIGSTOP to process %d: it lives, and says nothing", pid)
+		return s.process.Stall()
 	case resumed:
-		s.print(event{Kind: kindFault, Text: fmt.Sprintf("SIGCONT to process %d: it goes on where it was, with answers nobody waits for", pid)})
-		err := resume(pid)
+		say("SIGCONT to process %d: it goes on where it was, with answers nobody waits for", pid)
+		err := s.process.Resume()
 		s.printFailures()
 		return err
 	default:
-		s.print(event{Kind: kindFault, Text: "one more call has it end by itself, with status 0"})
+		say("one more call has it end by itself, with status 0")
 		return s.callFaultTool(ctx, "crash", `{"status":0}`)
 	}
 }
@@ -192,52 +165,11 @@ func (s *server) inject(ctx context.Context, f fault) error {
 // callFaultTool calls a tool that makes the server fail. The outcome of this call is
 // counted, too.
 func (s *server) callFaultTool(ctx context.Context, tool, arguments string) error {
-	_, err := s.session.CallTool(ctx, &protocol.CallToolParams{Name: tool, Arguments: json.RawMessage(arguments)})
+	_, err := s.Session.CallTool(ctx, &protocol.CallToolParams{Name: tool, Arguments: json.RawMessage(arguments)})
 	s.outcomes.record(err)
 	var call *conn.CallError
 	if err != nil && !errors.As(err, &call) {
 		return err
 	}
 	return nil
-}
-
-// children are the server processes that were started, oldest first.
-type children struct {
-	mu   sync.Mutex
-	pids []int
-}
-
-func (c *children) add(pid int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.pids = append(c.pids, pid)
-}
-
-func (c *children) latest() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.pids[len(c.pids)-1]
-}
-
-func (c *children) started() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.pids)
-}
-
-// alive counts the processes that still exist, a zombie included.
-func (c *children) alive() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	alive := slices.DeleteFunc(slices.Clone(c.pids), func(pid int) bool { return !exists(pid) })
-	return len(alive)
-}
-
-// kill kills a process, on Unix with SIGKILL.
-func kill(pid int) error {
-	process, err := os.FindProcess(pid)
-	if err != nil {
-		return err
-	}
-	return process.Kill()
 }

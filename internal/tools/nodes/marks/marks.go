@@ -21,8 +21,9 @@ const Tool = "mark"
 
 // Arguments are those of the tool.
 type Arguments struct {
-	ID   string `json:"id"`   // of the call: letters, digits and "-"
-	Wait int    `json:"wait"` // how long the call takes, in milliseconds
+	ID     string `json:"id"`               // of the call: letters, digits and "-"
+	Before int    `json:"before,omitempty"` // how many milliseconds the call takes before it is written down
+	Wait   int    `json:"wait"`             // how many it takes after that
 }
 
 // Of returns the arguments of a call.
@@ -31,12 +32,15 @@ func Of(id string, wait time.Duration) Arguments {
 }
 
 // AddTool adds the tool to a server. It writes the id of a call to w, as a line, when the call
-// begins, and returns the id. w may be a file that all nodes append to: each line is one write.
+// begins, or later if the call says so, and returns the id. w may be a file that all nodes append to: each line is one write.
 func AddTool(s *server.Server, w io.Writer) {
 	server.AddTool(s, protocol.Tool{Name: Tool, Description: "Writes the id of the call to a file."},
 		func(ctx context.Context, in Arguments) (string, error) {
 			if !isID.MatchString(in.ID) {
 				return "", fmt.Errorf("%.80q is no id of a call", in.ID)
+			}
+			if err := wait.Sleep(ctx, time.Duration(in.Before)*time.Millisecond); err != nil {
+				return "", err
 			}
 			if _, err := io.WriteString(w, in.ID+"\n"); err != nil {
 				return "", err
@@ -45,6 +49,7 @@ func AddTool(s *server.Server, w io.Writer) {
 		})
 }
 
+// isID keeps an id on its line, and short enough for one write that is appended whole or not at all.
 var isID = regexp.MustCompile(`^[A-Za-z0-9-]{1,64}$`)
 
 // Open opens a file for AddTool.

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -59,3 +61,18 @@ func count(n int) string {
 	}
 	return digits
 }
+
+// phases runs phases until one fails. What follows a failed phase would only repeat its error.
+func phases(ctx context.Context, all ...func(context.Context) error) error {
+	for _, phase := range all {
+		if err := phase(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A printer prints one line after the other. Phases print on one goroutine, so it has no lock.
+type printer struct{ out io.Writer }
+
+func (p printer) print(format string, args ...any) { fmt.Fprintf(p.out, format+"\n", args...) }
