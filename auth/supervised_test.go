@@ -51,7 +51,7 @@ func (f *fixture) mcp(t *testing.T) {
 }
 
 // startSession starts a session over HTTP, whose Authorizer has these options.
-func startSession(t *testing.T, f *fixture, o Options, co conn.Options) *session.Session {
+func startSession(t *testing.T, f *fixture, o Options, co conn.Tuning) *session.Session {
 	t.Helper()
 	if co.Log == nil {
 		co.Log = slog.New(slog.NewJSONHandler(f.printed, nil))
@@ -76,7 +76,7 @@ func TestALoginWakesASession(t *testing.T) {
 	f.mcp(t)
 	store := NewMemory()
 	waiting := make(chan telemetry.Transition, 10)
-	s := startSession(t, f, Options{Store: store}, conn.Options{BackoffMin: time.Hour, BackoffMax: time.Hour, Hooks: telemetry.Hooks{
+	s := startSession(t, f, Options{Store: store}, conn.Tuning{BackoffMin: time.Hour, BackoffMax: time.Hour, Hooks: telemetry.Hooks{
 		Transition: func(to telemetry.Transition) {
 			if to.To == string(conn.Backoff) {
 				waiting <- to
@@ -107,7 +107,7 @@ func TestAHandshakeWaitsForAPerson(t *testing.T) {
 	f, p := newFixture(t, authtest.Options{}), newLoginPage()
 	f.mcp(t)
 	timedOut := make(chan telemetry.Transition, 100)
-	s := startSession(t, f, Options{Interact: p.interact}, conn.Options{
+	s := startSession(t, f, Options{Interact: p.interact}, conn.Tuning{
 		InitTimeout: 100 * time.Millisecond, BackoffMin: time.Millisecond, BackoffMax: time.Millisecond,
 		Hooks: telemetry.Hooks{Transition: func(to telemetry.Transition) {
 			if to.To == string(conn.Backoff) {
@@ -145,7 +145,7 @@ func TestAMissingLoginIsSaidOnce(t *testing.T) {
 		tried <- struct{}{}
 		serve(rw, r)
 	}
-	s := startSession(t, f, Options{}, conn.Options{BackoffMin: time.Millisecond, BackoffMax: time.Millisecond, Log: slog.New(slog.NewTextHandler(log, nil))})
+	s := startSession(t, f, Options{}, conn.Tuning{BackoffMin: time.Millisecond, BackoffMax: time.Millisecond, Log: slog.New(slog.NewTextHandler(log, nil))})
 	for range 5 {
 		testenv.Receive(t, tried, "the session tries to connect")
 	}
@@ -171,7 +171,7 @@ func TestCallsOfASessionAcrossRefreshes(t *testing.T) {
 	if err := person.Login(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s := startSession(t, f, Options{Store: store}, conn.Options{})
+	s := startSession(t, f, Options{Store: store}, conn.Tuning{})
 	if err := s.AwaitReady(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -94,7 +94,7 @@ func TestBackgroundFunctionEndsWithAConnThatPanics(t *testing.T) {
 func TestPanicOfABackgroundFunctionIsReported(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		reported := panics{}
-		r := scripted(t, &script{}, conn.Options{Hooks: reported.hooks()})
+		r := scripted(t, &script{}, conn.Options{Tuning: conn.Tuning{Hooks: reported.hooks()}})
 		r.Go("panicking", func(context.Context) { panic("no") })
 		synctest.Wait()
 		if reported["panicking"] != "no" || r.State() != conn.Ready {

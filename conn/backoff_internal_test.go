@@ -18,7 +18,7 @@ func TestAProvenPeerIsCalledAgainAtOnce(t *testing.T) {
 	}{
 		"proven":                       {Options{}, 0, 30 * time.Second, []time.Duration{0, time.Second, 2 * time.Second, 4 * time.Second}},
 		"proven, the longest jitter":   {Options{}, 1, 30 * time.Second, []time.Duration{100 * time.Millisecond, time.Second, 2 * time.Second}},
-		"proven, with short delays":    {Options{BackoffMin: 10 * time.Millisecond}, 1, 30 * time.Second, []time.Duration{10 * time.Millisecond, 10 * time.Millisecond}},
+		"proven, with short delays":    {Options{Tuning: Tuning{BackoffMin: 10 * time.Millisecond}}, 1, 30 * time.Second, []time.Duration{10 * time.Millisecond, 10 * time.Millisecond}},
 		"not proven":                   {Options{}, 0, 30*time.Second - 1, []time.Duration{time.Second, 2 * time.Second, 4 * time.Second}},
 		"not proven, never long ready": {Options{}, 0, 0, []time.Duration{time.Second, 2 * time.Second, 4 * time.Second}},
 	} {

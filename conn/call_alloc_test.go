@@ -60,7 +60,7 @@ func TestCallOfACrowdAllocates(t *testing.T) {
 // every call allocates, it allocates only a goroutine for the handler, and timers.
 func TestCallAfterIdleTimeAllocates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := serveInMemoryWith(t, startAccepted, handler{"echo": echo}, conn.Options{Wheel: new(conn.Wheel)})
+		client := serveInMemoryWith(t, startAccepted, handler{"echo": echo}, conn.Options{Tuning: conn.Tuning{Wheel: new(conn.Wheel)}})
 		request := conn.Request{Method: "echo", Params: json.RawMessage(`{"text":"a"}`)}
 		const calls = 200
 		var allocs, bytes uint64
@@ -101,7 +101,7 @@ func TestHooksAllocateNothing(t *testing.T) {
 		RequestStopped: func(context.Context, telemetry.RequestStopped) { reported.Add(1) },
 		ServeStopped:   func(context.Context, telemetry.ServeStopped) { reported.Add(1) },
 	}
-	without, with := allocatedByCall(t, conn.Options{}), allocatedByCall(t, conn.Options{Hooks: hooks})
+	without, with := allocatedByCall(t, conn.Options{}), allocatedByCall(t, conn.Options{Tuning: conn.Tuning{Hooks: hooks}})
 	if with > without || reported.Load() < 6000 {
 		t.Fatalf("%v allocations with hooks, %v without; %d events, want 6000 at least", with, without, reported.Load())
 	}

@@ -44,9 +44,14 @@ func (r run) wantEnded(t *testing.T, reported []telemetry.RequestStopped, cause 
 
 // recordStopped returns options whose hook appends the ends of calls to events.
 func recordStopped(events *[]telemetry.RequestStopped) conn.Options {
-	return conn.Options{Dialect: dialect{}, Hooks: telemetry.Hooks{
-		RequestStopped: func(_ context.Context, e telemetry.RequestStopped) { *events = append(*events, e) },
-	}}
+	return conn.Options{
+		Dialect: dialect{},
+		Tuning: conn.Tuning{
+			Hooks: telemetry.Hooks{
+				RequestStopped: func(_ context.Context, e telemetry.RequestStopped) { *events = append(*events, e) },
+			},
+		},
+	}
 }
 
 // A call whose OnProgress or OnAttempt panics ends as if its context had been cancelled: it is

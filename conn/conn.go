@@ -17,7 +17,7 @@ import (
 // New or Accept, and start it with Run or Start. Its methods are safe for
 // concurrent use.
 type Conn struct {
-	options   *Options // without the options in own; many Conns may share it
+	options   *Tuning // without the options in own; many Conns may share it
 	own       ownOptions
 	role      role
 	isProcess bool                // the peer is a process that the transport starts

@@ -280,10 +280,15 @@ func TestPanicOfAHandlerIsAnsweredAndReported(t *testing.T) {
 		var reported []string
 		s := &script{}
 		serve := handler{"bad": func(context.Context, *conn.Incoming) (json.RawMessage, error) { panic("secret") }}
-		r := scripted(t, s, conn.Options{Handler: serve, Hooks: telemetry.Hooks{Panic: func(p telemetry.Panic) {
-			reported = append(reported, p.Where)
-			panic("the hook panics too")
-		}}})
+		r := scripted(t, s, conn.Options{
+			Handler: serve,
+			Tuning: conn.Tuning{
+				Hooks: telemetry.Hooks{Panic: func(p telemetry.Panic) {
+					reported = append(reported, p.Where)
+					panic("the hook panics too")
+				}},
+			},
+		})
 		s.deliver(`{"jsonrpc":"2.0","id":1,"method":"bad"}`)
 		synctest.Wait()
 		if got := s.frames(); len(got) != 1 || !strings.Contains(got[0], "-32603") || strings.Contains(got[0], "secret") {
@@ -306,7 +311,7 @@ func TestFloodOfNotificationsIsShedAndCounted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s, release, served := &script{}, make(chan struct{}), 0
 		serve := handler{"n": func(context.Context, *conn.Incoming) (json.RawMessage, error) { <-release; served++; return nil, nil }}
-		r := scripted(t, s, conn.Options{Handler: serve, MaxNotifications: 10})
+		r := scripted(t, s, conn.Options{Handler: serve, Tuning: conn.Tuning{MaxNotifications: 10}})
 		for range 100 {
 			s.deliver(`{"jsonrpc":"2.0","method":"n"}`)
 			synctest.Wait()
@@ -331,7 +336,7 @@ func TestFloodOfLargeNotificationsIsShedByTheirSize(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s, release := &script{}, make(chan struct{})
 		serve := handler{"n": func(context.Context, *conn.Incoming) (json.RawMessage, error) { <-release; return nil, nil }}
-		r := scripted(t, s, conn.Options{Handler: serve, MaxHeld: 2000})
+		r := scripted(t, s, conn.Options{Handler: serve, Tuning: conn.Tuning{MaxHeld: 2000}})
 		for range 20 {
 			s.deliver(`{"jsonrpc":"2.0","method":"n","params":["` + strings.Repeat("a", 396) + `"]}`)
 			synctest.Wait()
@@ -351,7 +356,7 @@ func TestFloodOfLargeNotificationsIsShedByTheirSize(t *testing.T) {
 func TestFloodOfRequestsIsRefused(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := &script{}
-		r := scripted(t, s, conn.Options{Handler: handler{"hang": hang}, MaxServing: 3, MaxWaiting: 4})
+		r := scripted(t, s, conn.Options{Handler: handler{"hang": hang}, Tuning: conn.Tuning{MaxServing: 3, MaxWaiting: 4}})
 		for i := range 100 {
 			s.deliver(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"hang"}`, i))
 		}
@@ -372,7 +377,7 @@ func TestFloodOfRequestsIsRefused(t *testing.T) {
 func TestValuesOfRequestsAreBounded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := &script{}
-		r := scripted(t, s, conn.Options{Handler: handler{"hang": hang}, MaxHeld: 1 << 20})
+		r := scripted(t, s, conn.Options{Handler: handler{"hang": hang}, Tuning: conn.Tuning{MaxHeld: 1 << 20}})
 		for i := range 2 {
 			s.deliver(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"hang","params":[0%s]}`, i, strings.Repeat(",0", 20_000)))
 		}
@@ -397,7 +402,7 @@ func TestBurstOfSmallRequestsIsServed(t *testing.T) {
 			<-time.NewTimer(100 * time.Millisecond).C
 			return json.RawMessage(`{}`), nil
 		}
-		r := scripted(t, s, conn.Options{Handler: handler{"m": slow}, MaxHeld: 4 << 20})
+		r := scripted(t, s, conn.Options{Handler: handler{"m": slow}, Tuning: conn.Tuning{MaxHeld: 4 << 20}})
 		for i := range burst {
 			s.deliver(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"m"}`, i))
 		}
@@ -488,7 +493,7 @@ func TestConnThatNeverRan(t *testing.T) {
 // Guarantees: G-0003.1, G-0009.1
 func TestConcurrentUseSettlesEveryCall(t *testing.T) {
 	for range 20 {
-		p := connect(t, handler{"echo": echo, "hang": hang}, conn.Options{BackoffMin: time.Millisecond})
+		p := connect(t, handler{"echo": echo, "hang": hang}, conn.Options{Tuning: conn.Tuning{BackoffMin: time.Millisecond}})
 		var callers sync.WaitGroup
 		for i := range 8 {
 			callers.Go(func() {

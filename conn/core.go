@@ -13,7 +13,7 @@ import (
 // channel, I/O, clock or randomness. Equal events at equal times give equal
 // effects, so every failure can be replayed (ADR-0001).
 type core struct {
-	options *Options // read-only; all defaults are filled in
+	options *Tuning // read-only; all defaults are filled in
 	dialect Dialect
 	final   func(Reason) bool // Options.Final
 
@@ -84,7 +84,7 @@ const (
 	acceptor              // is given one link, and closes with it
 )
 
-func newCore(r role, m machines, o *Options, d Dialect) *core {
+func newCore(r role, m machines, o *Tuning, d Dialect) *core {
 	c := &core{options: o, dialect: d, final: o.Final, role: r, machines: m}
 	if c.current = Starting; r == acceptor {
 		c.current = Initializing

@@ -39,7 +39,7 @@ type recordedStep struct {
 }
 
 func newSimulation(rt *rapid.T, r role) *simulation {
-	o := Options{MaxServing: 2, MaxStreaming: 2, MaxWaiting: 2, MaxMalformed: 3, Credit: 2, Liveness: 5 * time.Second, Dialect: cancellingDialect{}}
+	o := Options{Dialect: cancellingDialect{}, Tuning: Tuning{MaxServing: 2, MaxStreaming: 2, MaxWaiting: 2, MaxMalformed: 3, Credit: 2, Liveness: 5 * time.Second}}
 	sim := &simulation{driver: drive(rt, r, o), rt: rt, options: o, role: r, settled: map[int64]int{}, notifications: map[*call]int{}}
 	sim.inject(event{kind: started, particulars: &particulars{link: deadLink{}}})
 	return sim

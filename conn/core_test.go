@@ -152,14 +152,14 @@ func TestAProcessMayInstallItselfBeforeItsFirstMessage(t *testing.T) {
 	d.stepCurrent(event{kind: notified, frames: 1, incoming: new(Incoming)})
 	expires(d, "after a late first message", 10*time.Second)
 
-	expires(installing(Options{InitTimeout: 10 * time.Second}), "if the program has set InitTimeout,", 10*time.Second)
+	expires(installing(Options{Tuning: Tuning{InitTimeout: 10 * time.Second}}), "if the program has set InitTimeout,", 10*time.Second)
 }
 
 // Other failures than a timeout do not change the time of the next attempt.
 //
 // Guarantees: G-0001.17
 func TestOnlyATimeoutExtendsTheNextAttempt(t *testing.T) {
-	d := drive(t, initiator, Options{InitTimeout: 3 * time.Minute})
+	d := drive(t, initiator, Options{Tuning: Tuning{InitTimeout: 3 * time.Minute}})
 	d.start()
 	d.stepCurrent(event{kind: openFailed, particulars: &particulars{reason: Reason{Kind: OpenFailed}}})
 	d.wake()
@@ -349,7 +349,7 @@ func TestThreeUnprovenLossesAreACrashLoop(t *testing.T) {
 //
 // Guarantees: G-0001.8, G-0001.20
 func TestDelaysGrowUntilTheConnHasProvedItself(t *testing.T) {
-	d := driveReady(t, Options{BackoffJitter: 1e-9})
+	d := driveReady(t, Options{Tuning: Tuning{BackoffJitter: 1e-9}})
 	wait := func() time.Duration {
 		d.loseLink()
 		began := d.now
@@ -391,7 +391,7 @@ func TestPermanentFailureIsRetriedRarely(t *testing.T) {
 
 // If Options.Final returns true for the reason of a loss, the Conn closes.
 func TestFinalReasonCloses(t *testing.T) {
-	d := drive(t, initiator, Options{Final: func(why Reason) bool { return why.Kind == Incompatible }})
+	d := drive(t, initiator, Options{Tuning: Tuning{Final: func(why Reason) bool { return why.Kind == Incompatible }}})
 	d.start()
 	d.open()
 	d.dropEffects()
@@ -464,7 +464,7 @@ func TestManyStopsCloseTheLinkOnce(t *testing.T) {
 //
 // Guarantees: G-0001.14
 func TestThePeerMayAskForALongerDelay(t *testing.T) {
-	d := drive(t, initiator, Options{BackoffMin: time.Second})
+	d := drive(t, initiator, Options{Tuning: Tuning{BackoffMin: time.Second}})
 	d.start()
 	d.open()
 	d.stepCurrent(event{kind: handshakeFailed, timeout: 5 * time.Minute, random: 0.5, particulars: &particulars{reason: Reason{Kind: HandshakeFailed}}})
@@ -517,7 +517,7 @@ func (d *driver) receiveMalformed(frames int) {
 //
 // Guarantees: G-0001.12
 func TestOnlyAFrameEndsARunOfMalformedOnes(t *testing.T) {
-	d := driveReady(t, Options{MaxMalformed: 3})
+	d := driveReady(t, Options{Tuning: Tuning{MaxMalformed: 3}})
 	d.receiveMalformed(2)
 	d.stepCurrent(event{kind: writable})
 	d.receiveMalformed(1)
@@ -528,7 +528,7 @@ func TestOnlyAFrameEndsARunOfMalformedOnes(t *testing.T) {
 //
 // Guarantees: G-0001.12
 func TestMalformedFramesAreCountedPerLink(t *testing.T) {
-	d := driveReady(t, Options{MaxMalformed: 3})
+	d := driveReady(t, Options{Tuning: Tuning{MaxMalformed: 3}})
 	d.receiveMalformed(2)
 	d.loseLink()
 	d.linkGone()
@@ -570,7 +570,7 @@ func TestFrameThatComesBackAfterTheLossEndsItsNotification(t *testing.T) {
 
 // After a final loss of a ready link, the Conn closes once and has no deadline.
 func TestFinalReasonClosesOnce(t *testing.T) {
-	d := driveReady(t, Options{Final: func(Reason) bool { return true }})
+	d := driveReady(t, Options{Tuning: Tuning{Final: func(Reason) bool { return true }}})
 	d.loseLink()
 	d.wantTransition(Closing, LinkBroken)
 	d.want(endTasks)

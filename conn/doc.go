@@ -43,7 +43,7 @@
 //     reading where that is safe. Otherwise it drops notifications and counts them.
 //     It first drops those that newer ones replace.
 //   - An initiator detects a peer that is silent although its link is still open, as
-//     [Options.Liveness] says.
+//     [Tuning.Liveness] says.
 //   - Stop ends every call immediately. When Run has returned, none of the Conn's
 //     goroutines is left, and an error names the handlers that ignore their context.
 //

@@ -26,7 +26,7 @@ func (d *driver) fail(id int64) {
 func TestPeerInDoubtIsProbedAtOnceAndLost(t *testing.T) {
 	for name, liveness := range map[string]time.Duration{"by default": 5 * time.Second, "with a longer time": time.Minute} {
 		t.Run(name, func(t *testing.T) {
-			d := driveReady(t, Options{Dialect: cancellingDialect{}, Liveness: liveness})
+			d := driveReady(t, Options{Dialect: cancellingDialect{}, Tuning: Tuning{Liveness: liveness}})
 			d.now += time.Second
 			d.doubt(7, 1)
 			d.wantTransmit(1)
@@ -116,7 +116,7 @@ func TestAnswerToTheProbeEndsTheDoubt(t *testing.T) {
 func TestDoubtDuringTheHandshake(t *testing.T) {
 	for name, doubts := range map[string]bool{"doubted": true, "not doubted": false} {
 		t.Run(name, func(t *testing.T) {
-			d := drive(t, initiator, Options{Liveness: time.Second, Dialect: cancellingDialect{}})
+			d := drive(t, initiator, Options{Dialect: cancellingDialect{}, Tuning: Tuning{Liveness: time.Second}})
 			d.start()
 			d.stepCurrent(event{kind: linkOpened, particulars: &particulars{link: deadLink{}}})
 			if doubts {
@@ -138,7 +138,7 @@ func TestDoubtDuringTheHandshake(t *testing.T) {
 //
 // Guarantees: G-0025.3, G-0025.5
 func TestDoubtOfAPeerThatIsNotWatched(t *testing.T) {
-	d := driveReady(t, Options{Dialect: cancellingDialect{}, Liveness: -1})
+	d := driveReady(t, Options{Dialect: cancellingDialect{}, Tuning: Tuning{Liveness: -1}})
 	d.doubt(7, 1)
 	d.wantNothing("liveness is off")
 	d = driveWatched(t, Options{})

@@ -28,20 +28,21 @@ type failer = interface {
 }
 
 func drive(t failer, r role, o Options) *driver {
-	o = o.withDefaults()
 	return &driver{t: t, core: newBusyCore(r, &o), now: time.Second, calls: map[int64]*call{}}
 }
 
 // newBusyCore returns a core with the memory that its loop gives it.
 func newBusyCore(r role, o *Options) *core {
-	c := newCore(r, sharedMachines(), o, o.Dialect)
+	common, own := o.split()
+	c := newCore(r, sharedMachines(), common, own.dialect)
+	c.final = own.final
 	c.unpark(new(scratch))
 	return c
 }
 
 // defaults returns the options of a Conn without any set.
-func defaults() *Options {
-	o := Options{}.withDefaults()
+func defaults() *Tuning {
+	o := Tuning{}.withDefaults()
 	return &o
 }
 

@@ -205,7 +205,7 @@ func TestInterruptionWhileStartingIsNoTransition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var transitions []telemetry.Transition
 		hook := func(e telemetry.Transition) { transitions = append(transitions, e) }
-		c := New(deadTransport{}, Options{Hooks: telemetry.Hooks{Transition: hook}})
+		c := New(deadTransport{}, Options{Tuning: Tuning{Hooks: telemetry.Hooks{Transition: hook}}})
 		l := entered(t, c)
 		defer l.leave()
 		l.mailbox.post(event{kind: interrupted, err: ErrInterrupted})

@@ -18,7 +18,7 @@ import (
 func TestPanicOfFinalIsNotFinal(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s, reported := &script{}, panics{}
-		r := scripted(t, s, conn.Options{Final: func(conn.Reason) bool { panic("final") }, Hooks: reported.hooks()})
+		r := scripted(t, s, conn.Options{Tuning: conn.Tuning{Final: func(conn.Reason) bool { panic("final") }, Hooks: reported.hooks()}})
 		result := r.calling(t.Context(), conn.Request{Method: "m"})
 		s.lose(transport.Loss{Reason: errors.New("gone")})
 		wantEnd(t, <-result, conn.LinkLost, conn.Unknown)
@@ -61,10 +61,15 @@ func TestPanicOfBindLosesTheLink(t *testing.T) {
 			link := links[0]
 			links = links[1:]
 			return link, nil
-		}), conn.Options{Hooks: reported.hooks(), Handshake: func(ctx context.Context, i *conn.Incarnation) error {
-			i.Notify(ctx, "hello", nil)
-			return nil
-		}}))
+		}), conn.Options{
+			Handshake: func(ctx context.Context, i *conn.Incarnation) error {
+				i.Notify(ctx, "hello", nil)
+				return nil
+			},
+			Tuning: conn.Tuning{
+				Hooks: reported.hooks(),
+			},
+		}))
 		if err := r.AwaitReady(t.Context()); err != nil || time.Since(began) < time.Second {
 			t.Errorf("ready after %v: %v; want no error after 1s at least", time.Since(began), err)
 		}
@@ -177,7 +182,7 @@ func (panickingCancel) Cancel(jsonrpc.ID, error) conn.Message { panic("cancel") 
 func TestPanicHookThatBlocksDelaysNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s, release := &script{}, make(chan struct{})
-		r := scripted(t, s, conn.Options{Dialect: panickingCancel{}, Hooks: telemetry.Hooks{Panic: func(telemetry.Panic) { <-release }}})
+		r := scripted(t, s, conn.Options{Dialect: panickingCancel{}, Tuning: conn.Tuning{Hooks: telemetry.Hooks{Panic: func(telemetry.Panic) { <-release }}}})
 		ctx, cancel := context.WithCancel(t.Context())
 		first := r.calling(ctx, conn.Request{Method: "m"})
 		cancel()

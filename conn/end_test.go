@@ -169,7 +169,7 @@ func TestConnIsInterruptedInAnyState(t *testing.T) {
 func TestInterruptionIsReported(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := new(eventLog)
-		c := conn.New(opening(fresh), conn.Options{Hooks: s.hooks()})
+		c := conn.New(opening(fresh), conn.Options{Tuning: conn.Tuning{Hooks: s.hooks()}})
 		r, interrupt := interruptible(t, c)
 		result := r.calling(t.Context(), conn.Request{Method: "m"})
 		wantInterrupted(t, interrupt())
@@ -202,14 +202,19 @@ func TestInterruptionEndsHandlers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		causes, release := make(chan error, 1), make(chan struct{})
 		s := new(script)
-		c := conn.New(opens(s), conn.Options{StopGrace: time.Second, Handler: handler{
-			"returns": func(ctx context.Context, _ *conn.Incoming) (json.RawMessage, error) {
-				<-ctx.Done()
-				causes <- context.Cause(ctx)
-				return nil, nil
+		c := conn.New(opens(s), conn.Options{
+			Handler: handler{
+				"returns": func(ctx context.Context, _ *conn.Incoming) (json.RawMessage, error) {
+					<-ctx.Done()
+					causes <- context.Cause(ctx)
+					return nil, nil
+				},
+				"hangs": func(context.Context, *conn.Incoming) (json.RawMessage, error) { <-release; return nil, nil },
 			},
-			"hangs": func(context.Context, *conn.Incoming) (json.RawMessage, error) { <-release; return nil, nil },
-		}})
+			Tuning: conn.Tuning{
+				StopGrace: time.Second,
+			},
+		})
 		_, interrupt := interruptible(t, c)
 		s.deliver(`{"jsonrpc":"2.0","id":1,"method":"returns"}`)
 		s.deliver(`{"jsonrpc":"2.0","id":2,"method":"hangs"}`)
@@ -235,7 +240,7 @@ func TestInterruptionEndsHandlers(t *testing.T) {
 func TestInterruptionDoesNotWaitForALinkThatHangs(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		closes := make(chan struct{})
-		c := conn.New(opens(&script{onClose: func() error { <-closes; return nil }}), conn.Options{StopGrace: time.Second})
+		c := conn.New(opens(&script{onClose: func() error { <-closes; return nil }}), conn.Options{Tuning: conn.Tuning{StopGrace: time.Second}})
 		_, interrupt := interruptible(t, c)
 		began, stuck := time.Now(), new(conn.StuckError)
 		err := interrupt()
@@ -329,7 +334,7 @@ func TestStopAndInterruption(t *testing.T) {
 func TestInterruptionWhileClosing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := &script{onClose: func() error { return wait.Sleep(context.Background(), 50*time.Millisecond) }}
-		r, interrupt := interruptible(t, conn.New(opens(s), conn.Options{Final: func(conn.Reason) bool { return true }}))
+		r, interrupt := interruptible(t, conn.New(opens(s), conn.Options{Tuning: conn.Tuning{Final: func(conn.Reason) bool { return true }}}))
 		s.lose(transport.Loss{Reason: io.EOF})
 		synctest.Wait()
 		if state := r.State(); state != conn.Closing {

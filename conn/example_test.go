@@ -23,7 +23,7 @@ func serving() transport.Transport {
 
 // A Conn connects, and reconnects, for as long as Run runs.
 func ExampleConn_Run() {
-	client := conn.New(serving(), conn.Options{Name: "search"})
+	client := conn.New(serving(), conn.Options{Tuning: conn.Tuning{Name: "search"}})
 	ended := make(chan error)
 	go func() { ended <- client.Run(context.Background()) }()
 	if err := client.AwaitReady(context.Background()); err != nil {

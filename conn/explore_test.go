@@ -355,9 +355,18 @@ func plans() []*plan {
 			p.full = 400_000
 		}
 		p.options = Options{
-			Credit: p.credit, MaxServing: 1, MaxStreaming: 1, MaxWaiting: max(p.maxWaiting, 1), MaxMalformed: 2, Dialect: cancellingDialect{}, BackoffMax: 2 * time.Second,
-			Liveness: p.liveness, InitTimeout: p.initTimeout,
-		}.withDefaults()
+			Dialect: cancellingDialect{},
+			Tuning: Tuning{
+				Credit:       p.credit,
+				MaxServing:   1,
+				MaxStreaming: 1,
+				MaxWaiting:   max(p.maxWaiting, 1),
+				MaxMalformed: 2,
+				BackoffMax:   2 * time.Second,
+				Liveness:     p.liveness,
+				InitTimeout:  p.initTimeout,
+			},
+		}
 		if p.gated {
 			p.options.Gate = new(Gate) // the environment plays its part
 		}

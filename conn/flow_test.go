@@ -139,7 +139,7 @@ func TestNothingIsPausedWhileDraining(t *testing.T) {
 //
 // Guarantees: G-0004.7
 func TestStreamingRequestDoesNotPreventAPause(t *testing.T) {
-	d := driveReady(t, Options{Dialect: cancellingDialect{}, Liveness: time.Second})
+	d := driveReady(t, Options{Dialect: cancellingDialect{}, Tuning: Tuning{Liveness: time.Second}})
 	d.calls[1] = new(call)
 	d.stepCurrent(event{kind: callMade, streaming: true, out: returned(d.frame(1))})
 	stays := incomingRequest(7)

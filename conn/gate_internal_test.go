@@ -164,7 +164,7 @@ func TestGateGivesNoPlaceToEndedConns(t *testing.T) {
 // its work.
 func queuedLoop(t *testing.T, g *Gate) *loop {
 	g.ask(idle(), 1)
-	l := entered(t, New(dead{}, Options{Gate: g}))
+	l := entered(t, New(dead{}, Options{Tuning: Tuning{Gate: g}}))
 	worked(l)
 	if g.waiting.Len() != 1 {
 		t.Fatalf("%d loops wait, want 1", g.waiting.Len())
@@ -223,7 +223,7 @@ func TestCoreAtTheGate(t *testing.T) {
 	d.want(openLink)
 	d.wantNothing("there is no gate")
 
-	d = drive(t, initiator, Options{Gate: new(Gate)})
+	d = drive(t, initiator, Options{Tuning: Tuning{Gate: new(Gate)}})
 	d.start()
 	if fx := d.want(askPlace); fx.epoch != 1 || fx.reason.Kind != Queued || d.core.deadline() != 0 {
 		t.Errorf("asked in epoch %d for %v, deadline %v; want 1, Queued, none", fx.epoch, fx.reason, d.core.deadline())
@@ -263,7 +263,7 @@ func TestCoreAtTheGate(t *testing.T) {
 //
 // Guarantees: G-0027.1
 func TestAcceptorPassesNoGate(t *testing.T) {
-	d := drive(t, acceptor, Options{Gate: new(Gate)})
+	d := drive(t, acceptor, Options{Tuning: Tuning{Gate: new(Gate)}})
 	d.start()
 	if d.count(askPlace) != 0 {
 		t.Error("the acceptor asks for a place")
@@ -458,7 +458,7 @@ func checkPlaces(t *rapid.T) {
 	}()
 	for range 5 {
 		p := &gatedConn{result: attemptResult(rapid.IntRange(0, int(attemptResults)-1).Draw(t, "result")), ended: make(chan struct{})}
-		p.Conn = New(p, Options{Gate: g, Handshake: p.result.handshake, Final: p.result.final, InitTimeout: 3 * time.Second})
+		p.Conn = New(p, Options{Handshake: p.result.handshake, Tuning: Tuning{Gate: g, Final: p.result.final, InitTimeout: 3 * time.Second}})
 		close(p.ended)
 		p.run()
 		conns = append(conns, p)

@@ -87,10 +87,15 @@ func TestGateLimitsConcurrentStarts(t *testing.T) {
 			f.runs = append(f.runs, start(conn.New(opening(func(ctx context.Context) (transport.Link, error) {
 				count.begin()
 				return new(script), wait.Sleep(ctx, open)
-			}), conn.Options{Gate: f.gate, Handshake: func(ctx context.Context, _ *conn.Incarnation) error {
-				defer count.end()
-				return wait.Sleep(ctx, shake)
-			}})))
+			}), conn.Options{
+				Handshake: func(ctx context.Context, _ *conn.Incarnation) error {
+					defer count.end()
+					return wait.Sleep(ctx, shake)
+				},
+				Tuning: conn.Tuning{
+					Gate: f.gate,
+				},
+			})))
 		}
 		for _, r := range f.runs {
 			if err := r.AwaitReady(t.Context()); err != nil {
@@ -201,8 +206,8 @@ func TestConnThatIsStoppedLeavesTheQueue(t *testing.T) {
 func TestConnThatWaitsForAPlaceDoesNotTimeOut(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := &fleet{t: t, gate: &conn.Gate{Places: 1, Hold: 24 * time.Hour}}
-		first := f.join(fresh, conn.Options{Handshake: hanging, InitTimeout: 12 * time.Hour})
-		c := f.join(fresh, conn.Options{Handshake: hanging, InitTimeout: 10 * time.Second})
+		first := f.join(fresh, conn.Options{Handshake: hanging, Tuning: conn.Tuning{InitTimeout: 12 * time.Hour}})
+		c := f.join(fresh, conn.Options{Handshake: hanging, Tuning: conn.Tuning{InitTimeout: 10 * time.Second}})
 		advance(time.Hour)
 		status := c.Status()
 		if status.State != conn.Starting || status.Reason.Kind != conn.Queued || status.Epoch != 1 {
@@ -264,8 +269,8 @@ func TestEachAttemptTakesAPlace(t *testing.T) {
 			}
 			links = append(links, new(script))
 			return links[len(links)-1], nil
-		}, conn.Options{BackoffMin: time.Second, BackoffMax: time.Second})
-		other := f.join(fresh, conn.Options{Handshake: handshakeTaking(time.Minute), InitTimeout: time.Hour})
+		}, conn.Options{Tuning: conn.Tuning{BackoffMin: time.Second, BackoffMax: time.Second}})
+		other := f.join(fresh, conn.Options{Handshake: handshakeTaking(time.Minute), Tuning: conn.Tuning{InitTimeout: time.Hour}})
 		if c.State() != conn.Backoff || other.State() != conn.Initializing {
 			t.Fatalf("%s, the other %s; want backoff, initializing", c.State(), other.State())
 		}
@@ -278,7 +283,7 @@ func TestEachAttemptTakesAPlace(t *testing.T) {
 		if f.ready() != 2 {
 			t.Errorf("%s, the other %s; want both ready", c.State(), other.State())
 		}
-		f.join(fresh, conn.Options{Handshake: hanging, InitTimeout: time.Hour})
+		f.join(fresh, conn.Options{Handshake: hanging, Tuning: conn.Tuning{InitTimeout: time.Hour}})
 		links[0].lose(transport.Loss{Reason: errors.New("lost")})
 		advance(time.Second)
 		if status := c.Status(); status.Reason.Kind != conn.Queued || status.Epoch != 3 || refused != 2 {
@@ -310,12 +315,12 @@ func TestLoopThatEndsGivesItsPlaceBack(t *testing.T) {
 		options conn.Options
 	}{
 		"a panic during the handshake": {slow, conn.Options{Handshake: calls}},
-		"a reason that is final":       {refused, conn.Options{Final: func(conn.Reason) bool { return true }}},
+		"a reason that is final":       {refused, conn.Options{Tuning: conn.Tuning{Final: func(conn.Reason) bool { return true }}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				gate := &conn.Gate{Places: 1, Hold: time.Hour}
-				began, next := time.Now(), conn.New(opening(fresh), conn.Options{Gate: gate})
+				began, next := time.Now(), conn.New(opening(fresh), conn.Options{Tuning: conn.Tuning{Gate: gate}})
 				end.options.Gate = gate
 				bad := conn.New(opening(func(ctx context.Context) (transport.Link, error) {
 					return end.open(ctx)
@@ -345,11 +350,11 @@ func TestLoopThatEndsGivesItsPlaceBack(t *testing.T) {
 func TestInterruptedConnLeavesTheGate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		gate := &conn.Gate{Places: 1, Hold: time.Hour}
-		options := conn.Options{Gate: gate, Handshake: hanging, InitTimeout: time.Hour}
+		options := conn.Options{Handshake: hanging, Tuning: conn.Tuning{Gate: gate, InitTimeout: time.Hour}}
 		holds, waits := conn.New(opening(fresh), options), conn.New(opening(fresh), options)
 		_, interruptFirst := interruptible(t, holds)
 		_, interruptSecond := interruptible(t, waits)
-		last := conn.New(opening(fresh), conn.Options{Gate: gate})
+		last := conn.New(opening(fresh), conn.Options{Tuning: conn.Tuning{Gate: gate}})
 		r := start(last)
 		synctest.Wait()
 		wantInterrupted(t, interruptSecond())

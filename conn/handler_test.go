@@ -300,7 +300,7 @@ func TestRequestsDoNotWaitForEver(t *testing.T) {
 		client := serveInMemoryWith(t, startAccepted, handler{"m": func(context.Context, *conn.Incoming) (json.RawMessage, error) {
 			<-release
 			return nil, nil
-		}}, conn.Options{MaxServing: 1})
+		}}, conn.Options{Tuning: conn.Tuning{MaxServing: 1}})
 		ended, since := make(chan error, 2), time.Now()
 		for range 2 {
 			go func() {

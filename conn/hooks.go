@@ -16,7 +16,7 @@ import (
 
 // A reporter calls the hooks of a Conn and writes to its log.
 type reporter struct {
-	options  *Options
+	options  *Tuning
 	name     string // the name of the Conn
 	counters *counters
 }
@@ -85,8 +85,8 @@ func (c *Conn) tellServed(request served, began, ended instant, err error) {
 func (c *Conn) ReportPanic(where string, panicked *PanicError) { c.reportPanic(where, panicked) }
 
 // ReportPanic does what that of a Conn does, for a panic in a callback that no Conn has to do with.
-func (o *Options) ReportPanic(where string, panicked *PanicError) {
-	r := reporter{o, o.Name, new(counters)}
+func (t *Tuning) ReportPanic(where string, panicked *PanicError) {
+	r := reporter{t, t.Name, new(counters)}
 	r.reportPanic(where, panicked, r.tell)
 }
 

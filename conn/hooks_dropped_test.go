@@ -29,9 +29,11 @@ func TestEventsBeyondThoseThatWaitAreDropped(t *testing.T) {
 		s := new(script)
 		r := scripted(t, s, conn.Options{
 			Handler: handler{"n": func(context.Context, *conn.Incoming) (json.RawMessage, error) { served++; return nil, nil }},
-			Hooks: telemetry.Hooks{
-				NotificationReceived: func(e telemetry.NotificationReceived) { <-release; reported = append(reported, e.Size) },
-				Transition:           func(e telemetry.Transition) { dropped = append(dropped, e.Dropped) },
+			Tuning: conn.Tuning{
+				Hooks: telemetry.Hooks{
+					NotificationReceived: func(e telemetry.NotificationReceived) { <-release; reported = append(reported, e.Size) },
+					Transition:           func(e telemetry.Transition) { dropped = append(dropped, e.Dropped) },
+				},
 			},
 		})
 		synctest.Wait()
@@ -72,12 +74,14 @@ func TestPanicOfServeStopped(t *testing.T) {
 		answers := func(context.Context, *conn.Incoming) (json.RawMessage, error) { return json.RawMessage(`{"a":1}`), nil }
 		r := scripted(t, s, conn.Options{
 			Handler: handler{"first": answers, "second": answers, "third": func(context.Context, *conn.Incoming) (json.RawMessage, error) { return nil, errors.New("no") }},
-			Hooks: telemetry.Hooks{
-				ServeStopped: func(_ context.Context, e telemetry.ServeStopped) {
-					if e.Method != "second" {
-						panic("of the hook")
-					}
-					reported = append(reported, e.Method)
+			Tuning: conn.Tuning{
+				Hooks: telemetry.Hooks{
+					ServeStopped: func(_ context.Context, e telemetry.ServeStopped) {
+						if e.Method != "second" {
+							panic("of the hook")
+						}
+						reported = append(reported, e.Method)
+					},
 				},
 			},
 		})

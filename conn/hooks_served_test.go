@@ -31,21 +31,24 @@ func TestServedRequestsAreReported(t *testing.T) {
 			}
 		}
 		r := scripted(t, s, conn.Options{
-			Name: "c", MaxServing: 1,
 			Handler: handler{
 				"answers": named(func(context.Context) error { return nil }),
 				"fails":   named(func(context.Context) error { return &jsonrpc.Error{Code: -32602, Message: "no"} }),
 				"panics":  named(func(context.Context) error { panic("no") }),
 				"waits":   named(func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }),
 			},
-			Hooks: telemetry.Hooks{
-				ServeStopped: func(ctx context.Context, e telemetry.ServeStopped) {
-					reported, values = append(reported, e), append(values, ctx.Value(span{}))
-					if sent := s.frames(); len(reported) == 1 && len(sent) != 0 {
-						t.Errorf("%q was sent before the hook was called", sent)
-					}
+			Tuning: conn.Tuning{
+				Name:       "c",
+				MaxServing: 1,
+				Hooks: telemetry.Hooks{
+					ServeStopped: func(ctx context.Context, e telemetry.ServeStopped) {
+						reported, values = append(reported, e), append(values, ctx.Value(span{}))
+						if sent := s.frames(); len(reported) == 1 && len(sent) != 0 {
+							t.Errorf("%q was sent before the hook was called", sent)
+						}
+					},
+					Panic: func(telemetry.Panic) {},
 				},
-				Panic: func(telemetry.Panic) {},
 			},
 		})
 		from := &transport.Origin{Value: func(key any) any {
@@ -95,7 +98,7 @@ func TestCallsAreReportedWithTheirTarget(t *testing.T) {
 		var targets []string
 		var durations []time.Duration
 		var spans []any
-		r, _ := runWithOutcomes(t, conn.Options{BackoffMin: time.Second, BackoffMax: time.Second, Hooks: telemetry.Hooks{
+		r, _ := runWithOutcomes(t, conn.Options{Tuning: conn.Tuning{BackoffMin: time.Second, BackoffMax: time.Second, Hooks: telemetry.Hooks{
 			RequestStarted: func(ctx context.Context, e telemetry.RequestStarted) context.Context {
 				targets = append(targets, e.Target)
 				return context.WithValue(ctx, span{}, "mine")
@@ -106,7 +109,7 @@ func TestCallsAreReportedWithTheirTarget(t *testing.T) {
 			RequestStopped: func(_ context.Context, e telemetry.RequestStopped) {
 				targets, durations = append(targets, e.Target), append(durations, e.Last, e.Duration)
 			},
-		}}, lost, silence)
+		}}}, lost, silence)
 		_, err := r.Call(t.Context(), conn.Request{
 			Method: "m", Target: "tool", Retries: 1, Repeatable: true, Timeout: 3 * time.Second,
 			MessageFor: conn.MessageFunc(func(ctx context.Context, _ int64, _ uint64) (conn.Message, error) {

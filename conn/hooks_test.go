@@ -74,7 +74,7 @@ func (s *eventLog) hooks() telemetry.Hooks {
 func TestEventsOfAKilledServer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := new(eventLog)
-		r, _ := runWithOutcomes(t, conn.Options{Name: "c", Hooks: s.hooks(), BackoffMin: time.Second, BackoffMax: time.Second}, answered, lost, answered, silence)
+		r, _ := runWithOutcomes(t, conn.Options{Tuning: conn.Tuning{Name: "c", Hooks: s.hooks(), BackoffMin: time.Second, BackoffMax: time.Second}}, answered, lost, answered, silence)
 		if _, err := r.Call(t.Context(), conn.Request{Method: "first"}); err != nil {
 			t.Error(err)
 		}
@@ -126,9 +126,9 @@ func TestACallLastsUntilItsAnswer(t *testing.T) {
 		var link *script
 		var tag transport.Tag
 		later := outcome{"later", func(s *script, o transport.Outbound) error { link, tag = s, o.Tag; return nil }, conn.Answered, true, false}
-		r, _ := runWithOutcomes(t, conn.Options{Hooks: telemetry.Hooks{
+		r, _ := runWithOutcomes(t, conn.Options{Tuning: conn.Tuning{Hooks: telemetry.Hooks{
 			RequestStopped: func(_ context.Context, e telemetry.RequestStopped) { got = append(got, e.Duration, e.Last) },
-		}}, later)
+		}}}, later)
 		call := r.calling(t.Context(), conn.Request{Method: "a"})
 		synctest.Wait()
 		advance(answerAfter)
@@ -149,7 +149,7 @@ func TestLateRepliesSayHowTheirRequestsEnded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		reported := new(eventLog)
 		s := &script{}
-		r := scripted(t, s, conn.Options{Hooks: reported.hooks(), RequestTimeout: time.Second})
+		r := scripted(t, s, conn.Options{Tuning: conn.Tuning{Hooks: reported.hooks(), RequestTimeout: time.Second}})
 		wantEnd(t, <-r.calling(t.Context(), conn.Request{Method: "a"}), conn.TimedOut, conn.Unknown)
 		ctx, cancel := context.WithCancel(t.Context())
 		left := r.calling(ctx, conn.Request{Method: "b"})
@@ -204,8 +204,13 @@ func TestGapIsReportedOnceItIsOver(t *testing.T) {
 			}}
 			return s, nil
 		}), conn.Options{
-			Name: "c", Handshake: shakes, BackoffMin: time.Second, BackoffMax: time.Second,
-			Hooks: telemetry.Hooks{Gap: func(g telemetry.Gap) { gaps = append(gaps, g) }},
+			Handshake: shakes,
+			Tuning: conn.Tuning{
+				Name:       "c",
+				BackoffMin: time.Second,
+				BackoffMax: time.Second,
+				Hooks:      telemetry.Hooks{Gap: func(g telemetry.Gap) { gaps = append(gaps, g) }},
+			},
 		}))
 		synctest.Wait()
 		for range 3 {
@@ -248,7 +253,7 @@ func TestGapOfAPanic(t *testing.T) {
 				}
 				return nil
 			}}, nil
-		}), conn.Options{Hooks: telemetry.Hooks{Gap: func(g telemetry.Gap) { gaps = append(gaps, g) }}})
+		}), conn.Options{Tuning: conn.Tuning{Hooks: telemetry.Hooks{Gap: func(g telemetry.Gap) { gaps = append(gaps, g) }}}})
 		r := start(c)
 		synctest.Wait()
 		wantEnd(t, <-r.calling(t.Context(), conn.Request{Method: "m"}), conn.LinkLost, conn.Unknown)
@@ -274,14 +279,14 @@ func TestGapOfAPanic(t *testing.T) {
 // Guarantees: G-0024.1
 func TestPanicOfAHookLosesOnlyItsEvent(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r, _ := runWithOutcomes(t, conn.Options{Hooks: telemetry.Hooks{
+		r, _ := runWithOutcomes(t, conn.Options{Tuning: conn.Tuning{Hooks: telemetry.Hooks{
 			RequestStarted:       func(context.Context, telemetry.RequestStarted) context.Context { panic("started") },
 			Retried:              func(context.Context, telemetry.Retried) { panic("retried") },
 			RequestStopped:       func(context.Context, telemetry.RequestStopped) { panic("stopped") },
 			Transition:           func(telemetry.Transition) { panic("transition") },
 			Gap:                  func(telemetry.Gap) { panic("gap") },
 			NotificationReceived: func(telemetry.NotificationReceived) { panic("received") },
-		}}, lost)
+		}}}, lost)
 		if _, err := r.Call(t.Context(), conn.Request{Method: "m", Retries: 1, Repeatable: true}); err != nil {
 			t.Error(err)
 		}
@@ -301,14 +306,14 @@ func TestPanicOfAHookLosesOnlyItsEvent(t *testing.T) {
 func TestAContextOfTheHooksEndsNoCall(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var found []any
-		r, _ := runWithOutcomes(t, conn.Options{Hooks: telemetry.Hooks{
+		r, _ := runWithOutcomes(t, conn.Options{Tuning: conn.Tuning{Hooks: telemetry.Hooks{
 			RequestStarted: func(ctx context.Context, _ telemetry.RequestStarted) context.Context {
 				ended, end := context.WithCancel(context.WithValue(ctx, span{}, "mine"))
 				end()
 				return ended
 			},
 			RequestStopped: func(ctx context.Context, _ telemetry.RequestStopped) { found = append(found, ctx.Value(span{})) },
-		}})
+		}}})
 		if _, err := r.Call(t.Context(), conn.Request{Method: "m"}); err != nil {
 			t.Error(err)
 		}
@@ -328,9 +333,11 @@ func TestStallIsReported(t *testing.T) {
 		var reported []telemetry.Stalled
 		s, release := &script{}, make(chan struct{})
 		r := scripted(t, s, conn.Options{
-			MaxNotifications: 4,
-			Handler:          handler{"n": func(context.Context, *conn.Incoming) (json.RawMessage, error) { <-release; return nil, nil }},
-			Hooks:            telemetry.Hooks{Stalled: func(e telemetry.Stalled) { reported = append(reported, e) }},
+			Handler: handler{"n": func(context.Context, *conn.Incoming) (json.RawMessage, error) { <-release; return nil, nil }},
+			Tuning: conn.Tuning{
+				MaxNotifications: 4,
+				Hooks:            telemetry.Hooks{Stalled: func(e telemetry.Stalled) { reported = append(reported, e) }},
+			},
 		})
 		for range 4 { // the handler has one, and the others wait
 			s.deliver(`{"jsonrpc":"2.0","method":"n"}`)
@@ -359,8 +366,11 @@ func TestMissedProbesAreReported(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var reported []int
 		r := scripted(t, &script{}, conn.Options{
-			Dialect: dialect{}, Liveness: time.Second,
-			Hooks: telemetry.Hooks{Missed: func(e telemetry.Missed) { reported = append(reported, e.InRow) }},
+			Dialect: dialect{},
+			Tuning: conn.Tuning{
+				Liveness: time.Second,
+				Hooks:    telemetry.Hooks{Missed: func(e telemetry.Missed) { reported = append(reported, e.InRow) }},
+			},
 		})
 		advance(3 * time.Second)
 		if len(reported) != 2 || reported[0] != 1 || reported[1] != 2 || r.State() != conn.Backoff {
@@ -382,7 +392,7 @@ func TestBusyRetriesAreReported(t *testing.T) {
 			}
 			return nil
 		}}
-		r := scripted(t, s, conn.Options{Hooks: telemetry.Hooks{BusyRetry: func(e telemetry.BusyRetry) { reported = append(reported, e) }}})
+		r := scripted(t, s, conn.Options{Tuning: conn.Tuning{Hooks: telemetry.Hooks{BusyRetry: func(e telemetry.BusyRetry) { reported = append(reported, e) }}}})
 		result := r.calling(t.Context(), conn.Request{Method: "m"})
 		advance(time.Second)
 		if len(reported) != 2 || reported[0].Attempts != 1 || reported[1].Attempts != 2 || reported[1].ID == 0 {
@@ -401,9 +411,14 @@ func TestBusyRetriesAreReported(t *testing.T) {
 func TestCloseWhileEventsWait(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		reported, s := 0, new(script)
-		r := scripted(t, s, conn.Options{Handler: handler{}, Hooks: telemetry.Hooks{
-			NotificationReceived: func(telemetry.NotificationReceived) { advance(40 * time.Millisecond); reported++ },
-		}})
+		r := scripted(t, s, conn.Options{
+			Handler: handler{},
+			Tuning: conn.Tuning{
+				Hooks: telemetry.Hooks{
+					NotificationReceived: func(telemetry.NotificationReceived) { advance(40 * time.Millisecond); reported++ },
+				},
+			},
+		})
 		for range 10 {
 			s.deliver(`{"jsonrpc":"2.0","method":"n"}`)
 		}
@@ -466,14 +481,19 @@ func TestTransitionDescribesTheEndedConnection(t *testing.T) {
 			panicked := 0
 			d := described{panics: new(atomic.Bool)}
 			d.Transport = &outcomeTransport{outcomes: []outcome{answered}}
-			r := start(conn.New(d, conn.Options{Dialect: describedDialect{described: d}, Hooks: telemetry.Hooks{
-				Transition: func(e telemetry.Transition) { reported = append(reported, e) },
-				Panic: func(e telemetry.Panic) {
-					if e.Where == "Dialect.Version" || e.Where == "Transport.Traits" || e.Where == "Link.LinkTraits" {
-						panicked++
-					}
+			r := start(conn.New(d, conn.Options{
+				Dialect: describedDialect{described: d},
+				Tuning: conn.Tuning{
+					Hooks: telemetry.Hooks{
+						Transition: func(e telemetry.Transition) { reported = append(reported, e) },
+						Panic: func(e telemetry.Panic) {
+							if e.Where == "Dialect.Version" || e.Where == "Transport.Traits" || e.Where == "Link.LinkTraits" {
+								panicked++
+							}
+						},
+					},
 				},
-			}}))
+			}))
 			synctest.Wait()
 			d.panics.Store(panics)
 			if err := r.Close(t.Context()); err != nil {
@@ -515,14 +535,14 @@ func TestEventsOfACallCorrelate(t *testing.T) {
 			}
 			return s, nil
 		})
-		c := conn.New(links, conn.Options{Hooks: telemetry.Hooks{
+		c := conn.New(links, conn.Options{Tuning: conn.Tuning{Hooks: telemetry.Hooks{
 			RequestStarted: func(ctx context.Context, e telemetry.RequestStarted) context.Context {
 				events[e.Correlation] += "started "
 				return ctx
 			},
 			Retried:        func(_ context.Context, e telemetry.Retried) { events[e.Correlation] += "retried " },
 			RequestStopped: func(_ context.Context, e telemetry.RequestStopped) { events[e.Correlation] += "stopped " },
-		}})
+		}}})
 		ended := make(chan error, 1)
 		go func() { ended <- c.Run(t.Context()) }()
 		synctest.Wait()

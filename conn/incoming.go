@@ -139,7 +139,7 @@ func errTooLate(patience time.Duration) *jsonrpc.Error {
 
 // judge decides whether a request is served now, waits, or is refused, and why. Held is how long the link
 // has held it.
-func (in *incoming) judge(request *Incoming, held time.Duration, o *Options, draining bool) (verdict, *jsonrpc.Error) {
+func (in *incoming) judge(request *Incoming, held time.Duration, o *Tuning, draining bool) (verdict, *jsonrpc.Error) {
 	overloaded := func(format string, args ...any) (verdict, *jsonrpc.Error) {
 		return refuseIt, &jsonrpc.Error{Code: jsonrpc.CodeOverloaded, Message: "overloaded: " + fmt.Sprintf(format, args...)}
 	}

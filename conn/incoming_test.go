@@ -21,7 +21,7 @@ func (d *driver) wantRefusal(code int64) {
 //
 // Guarantees: G-0004.4
 func TestRequestsAreServedQueuedAndRefused(t *testing.T) {
-	d := driveReady(t, Options{MaxServing: 2, MaxWaiting: 1})
+	d := driveReady(t, Options{Tuning: Tuning{MaxServing: 2, MaxWaiting: 1}})
 	first, _, third := d.request(1), d.request(2), d.request(3)
 	d.request(4)
 	d.want(serve)
@@ -42,7 +42,7 @@ func TestRequestsAreServedQueuedAndRefused(t *testing.T) {
 //
 // Guarantees: G-0004.6
 func TestRequestsAreBoundedInBytes(t *testing.T) {
-	d := driveReady(t, Options{MaxHeld: 100, MaxServing: 1})
+	d := driveReady(t, Options{Tuning: Tuning{MaxHeld: 100, MaxServing: 1}})
 	request := func(id int64, size int) *Incoming {
 		in := incomingRequest(id)
 		in.size = uint32(size)
@@ -78,7 +78,7 @@ func TestRequestsAreBoundedInBytes(t *testing.T) {
 //
 // Guarantees: G-0003.11
 func TestExclusiveRequestHoldsThoseBehindIt(t *testing.T) {
-	d := driveReady(t, Options{MaxServing: 2})
+	d := driveReady(t, Options{Tuning: Tuning{MaxServing: 2}})
 	ahead := d.request(1)
 	opening := &Incoming{key: incomingKey{id: jsonrpc.IntegerID(2)}, exclusive: true}
 	d.stepCurrent(event{kind: requested, frames: 1, incoming: opening})
@@ -119,7 +119,7 @@ func TestCancelledExclusiveRequestLetsOthersIn(t *testing.T) {
 //
 // Guarantees: G-0003.10
 func TestRequestWithAnIDInUseIsRefused(t *testing.T) {
-	d := driveReady(t, Options{MaxServing: 1})
+	d := driveReady(t, Options{Tuning: Tuning{MaxServing: 1}})
 	d.request(1)
 	d.request(2)
 	d.dropEffects()
@@ -134,7 +134,7 @@ func TestRequestWithAnIDInUseIsRefused(t *testing.T) {
 //
 // Guarantees: G-0003.10
 func TestCancelledRequestIsNotAnswered(t *testing.T) {
-	d := driveReady(t, Options{MaxServing: 1})
+	d := driveReady(t, Options{Tuning: Tuning{MaxServing: 1}})
 	first := d.request(1)
 	d.request(2)
 	d.dropEffects()
@@ -156,7 +156,7 @@ func TestCancelledRequestIsNotAnswered(t *testing.T) {
 
 // A cancelled request keeps its place among MaxServing until its handler returns.
 func TestCancelledRequestHoldsItsPlace(t *testing.T) {
-	d := driveReady(t, Options{MaxServing: 1})
+	d := driveReady(t, Options{Tuning: Tuning{MaxServing: 1}})
 	first := d.request(1)
 	d.cancel(1)
 	second := d.request(1)
@@ -239,7 +239,7 @@ func TestMalformedRequestIsAnswered(t *testing.T) {
 //
 // Guarantees: G-0004.1
 func TestCreditComesBackFrameByFrame(t *testing.T) {
-	d := driveReady(t, Options{Credit: 3})
+	d := driveReady(t, Options{Tuning: Tuning{Credit: 3}})
 	d.loseLink()
 	d.linkGone()
 	d.wake()
@@ -448,7 +448,7 @@ func (d *driver) cancelOnMain(id int64) {
 //
 // Guarantees: G-0019.8
 func TestCancellationOnMainNamesTheEarliestRequest(t *testing.T) {
-	d := driveAcceptor(t, Options{MaxServing: 2})
+	d := driveAcceptor(t, Options{Tuning: Tuning{MaxServing: 2}})
 	d.requestOnStream(3, 5)
 	earliest := d.requestOnStream(2, 5)
 	d.requestOnStream(5, 6)
@@ -486,7 +486,7 @@ func TestCancellationNamesThePeersOwnRequestFirst(t *testing.T) {
 
 // incoming.all yields each request that is served or waits once, and stops when its caller does.
 func TestAllIncomingRequestsAreYieldedOnce(t *testing.T) {
-	d := driveReady(t, Options{MaxServing: 2})
+	d := driveReady(t, Options{Tuning: Tuning{MaxServing: 2}})
 	want := map[*Incoming]bool{}
 	for id := range int64(4) {
 		want[d.request(id+1)] = true
@@ -508,7 +508,7 @@ func TestAllIncomingRequestsAreYieldedOnce(t *testing.T) {
 //
 // Guarantees: G-0003.10
 func TestTheIDOfARequestThatWaitedIsFreeAgain(t *testing.T) {
-	d := driveReady(t, Options{MaxServing: 1})
+	d := driveReady(t, Options{Tuning: Tuning{MaxServing: 1}})
 	first := d.request(1)
 	d.request(2)
 	d.cancel(2)
@@ -542,7 +542,7 @@ func TestEarliestWaitingRequestIsCancelled(t *testing.T) {
 //
 // Guarantees: G-0019.7
 func TestStreamingRequestsOfThePeerAreCountedSeparately(t *testing.T) {
-	d := driveAcceptor(t, Options{MaxServing: 1, MaxStreaming: 1})
+	d := driveAcceptor(t, Options{Tuning: Tuning{MaxServing: 1, MaxStreaming: 1}})
 	stays := &Incoming{streaming: true, key: incomingKey{id: jsonrpc.IntegerID(1)}}
 	d.stepCurrent(event{kind: requested, incoming: stays})
 	d.want(serve)
@@ -615,7 +615,7 @@ func TestDrainRefusesWhatMayBeOnItsWay(t *testing.T) {
 	quiet.drain(time.Minute)
 	quiet.wantTransition(Closing, Drained)
 
-	cut := driveAcceptor(t, Options{MaxServing: 1})
+	cut := driveAcceptor(t, Options{Tuning: Tuning{MaxServing: 1}})
 	cut.request(1)
 	cut.request(2)
 	cut.dropEffects()
@@ -631,7 +631,7 @@ func TestDrainRefusesWhatMayBeOnItsWay(t *testing.T) {
 //
 // Guarantees: G-0071.1
 func TestAuditorIsToldOfRequestsThatAreNotServed(t *testing.T) {
-	d := driveAcceptor(t, Options{MaxServing: 1, MaxWaiting: 1})
+	d := driveAcceptor(t, Options{Tuning: Tuning{MaxServing: 1, MaxWaiting: 1}})
 	d.core.audits = true
 	d.request(1)
 	d.request(2)
@@ -653,7 +653,7 @@ func TestAuditorIsToldOfRequestsThatAreNotServed(t *testing.T) {
 //
 // Guarantees: G-0019.7
 func TestStreamingRequestsThatWaitAreCounted(t *testing.T) {
-	d := driveAcceptor(t, Options{MaxStreaming: 2})
+	d := driveAcceptor(t, Options{Tuning: Tuning{MaxStreaming: 2}})
 	exclusive := &Incoming{exclusive: true, key: incomingKey{id: jsonrpc.IntegerID(1)}}
 	d.stepCurrent(event{kind: requested, incoming: exclusive})
 	d.want(serve)

@@ -215,7 +215,7 @@ type schedule struct {
 	jitter   float64
 }
 
-func newSchedule(o *Options) *schedule {
+func newSchedule(o *Tuning) *schedule {
 	s := &schedule{min: o.BackoffMin, max: o.BackoffMax, jitter: o.BackoffJitter}
 	s.delays = backoff.ExponentialBackOff{
 		InitialInterval:     o.BackoffMin,

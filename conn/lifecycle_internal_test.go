@@ -36,7 +36,7 @@ func TestEveryTriggerInEveryState(t *testing.T) {
 	}
 	for _, from := range states {
 		for _, given := range triggers {
-			c := newBusyCore(initiator, defaults())
+			c := newBusyCore(initiator, &Options{})
 			c.current = from
 			to, allowed := want[from][given]
 			if !allowed {
@@ -199,7 +199,7 @@ func (d *driver) makeBusy() {
 
 // drive returns the core of a stage, and the request that it serves or has served.
 func (s stage) drive(t *testing.T) (*driver, *Incoming) {
-	d := drive(t, s.role, Options{Dialect: cancellingDialect{}, Gate: s.gate})
+	d := drive(t, s.role, Options{Dialect: cancellingDialect{}, Tuning: Tuning{Gate: s.gate}})
 	d.start()
 	s.reach(d)
 	served := incomingRequest(7)
@@ -376,11 +376,11 @@ func eventTable(t *testing.T) string {
 // Guarantees: G-0001.4
 func TestDelaysAreSpreadWithinTheirBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		o := Options{
+		o := Options{Tuning: Tuning{
 			BackoffMin:    time.Duration(rapid.Int64Range(1, int64(time.Minute)).Draw(t, "min")),
 			BackoffMax:    time.Duration(rapid.Int64Range(1, int64(time.Hour)).Draw(t, "max")),
 			BackoffJitter: rapid.Float64Range(0.01, 0.99).Draw(t, "jitter"),
-		}.withDefaults()
+		}}.withDefaults()
 		s := newSchedule(&o)
 		d := o.BackoffMin
 		for range 20 {
@@ -433,7 +433,7 @@ func TestFirstAndCappedDelaysDoNotPileUp(t *testing.T) {
 //
 // Guarantees: G-0001.18
 func TestAnExpiredSessionIsReplacedAtOnceAndOnce(t *testing.T) {
-	d := driveReady(t, Options{BackoffJitter: 1e-9})
+	d := driveReady(t, Options{Tuning: Tuning{BackoffJitter: 1e-9}})
 	again := func(ready time.Duration) time.Duration {
 		d.now += ready
 		d.stepCurrent(event{kind: linkLost, random: 0.5, particulars: &particulars{reason: Reason{Kind: SessionExpired}}})

@@ -53,7 +53,7 @@ func TestCallersWaitForABusyLink(t *testing.T) {
 					taken.Add(1)
 					return answered.apply(s, o)
 				}}
-				r := scripted(t, s, conn.Options{SendSlots: slots})
+				r := scripted(t, s, conn.Options{Tuning: conn.Tuning{SendSlots: slots}})
 				all := r.callMany(1000, time.Minute)
 				for range cap(all) {
 					if c := <-all; c.err != nil {
@@ -77,7 +77,7 @@ func TestCallersWaitForABusyLink(t *testing.T) {
 func TestCallerWaitsNoLongerThanItsTimeout(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := &script{onSend: func(*script, transport.Outbound) error { return transport.ErrBusy }}
-		r := scripted(t, s, conn.Options{SendSlots: 1})
+		r := scripted(t, s, conn.Options{Tuning: conn.Tuning{SendSlots: 1}})
 		began := time.Now()
 		first := r.calling(t.Context(), conn.Request{Method: "m", Timeout: time.Second})
 		synctest.Wait()
@@ -304,7 +304,7 @@ func TestPanicOfTheLoopEndsRun(t *testing.T) {
 			return nil
 		}}
 		reported := panics{}
-		r := scripted(t, s, conn.Options{Hooks: reported.hooks()})
+		r := scripted(t, s, conn.Options{Tuning: conn.Tuning{Hooks: reported.hooks()}})
 		first := r.calling(t.Context(), conn.Request{Method: "m"})
 		second := r.calling(t.Context(), conn.Request{Method: "bad"})
 		wantEnd(t, <-first, conn.LinkLost, conn.Unknown)
@@ -430,7 +430,7 @@ func TestTransportLearnsTheNameOfItsConnection(t *testing.T) {
 			c := conn.New(opening(func(ctx context.Context) (transport.Link, error) {
 				got = append(got, transport.ConnectionName(ctx))
 				return s, nil
-			}), conn.Options{Name: name})
+			}), conn.Options{Tuning: conn.Tuning{Name: name}})
 			ended := make(chan error, 1)
 			go func() { ended <- c.Run(t.Context()) }()
 			synctest.Wait()
@@ -454,7 +454,7 @@ func TestTransportWakesItsConnection(t *testing.T) {
 		c := conn.New(opening(func(ctx context.Context) (transport.Link, error) {
 			asked = append(asked, transport.WakerOf(ctx))
 			return nil, errors.New("not yet")
-		}), conn.Options{BackoffMin: time.Hour, BackoffMax: time.Hour})
+		}), conn.Options{Tuning: conn.Tuning{BackoffMin: time.Hour, BackoffMax: time.Hour}})
 		ended := make(chan error, 1)
 		go func() { ended <- c.Run(t.Context()) }()
 		synctest.Wait()

@@ -233,7 +233,7 @@ func TestWhichPeersAreProbed(t *testing.T) {
 		"an acceptor":                                     {acceptor, time.Second, true, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := drive(t, c.role, Options{Liveness: c.liveness, Dialect: cancellingDialect{}})
+			d := drive(t, c.role, Options{Dialect: cancellingDialect{}, Tuning: Tuning{Liveness: c.liveness}})
 			d.start()
 			d.stepCurrent(event{kind: linkOpened, reportsBytes: c.reportsBytes, particulars: &particulars{link: deadLink{}}})
 			d.handshaken()
@@ -248,7 +248,7 @@ func TestWhichPeersAreProbed(t *testing.T) {
 //
 // Guarantees: G-0025.5
 func TestDialectWithoutProbeHasNoLiveness(t *testing.T) {
-	d := driveReady(t, Options{Liveness: time.Second})
+	d := driveReady(t, Options{Tuning: Tuning{Liveness: time.Second}})
 	d.tickWithID(time.Second, 1)
 	d.wantNothing("the dialect has no probe")
 	if d.core.deadline() != 0 || d.core.liveness.dueAt != 0 {
@@ -358,7 +358,7 @@ func TestLateTickLeavesThePeerItsTime(t *testing.T) {
 
 // driveOverHTTP returns an initiator whose link carries each probe as a separate request.
 func driveOverHTTP(t *testing.T, d Dialect, liveness time.Duration) *driver {
-	driven := drive(t, initiator, Options{Dialect: d, Liveness: liveness})
+	driven := drive(t, initiator, Options{Dialect: d, Tuning: Tuning{Liveness: liveness}})
 	driven.start()
 	driven.stepCurrent(event{kind: linkOpened, reportsBytes: true, requestPerProbe: true, particulars: &particulars{link: deadLink{}}})
 	driven.handshaken()

@@ -261,7 +261,7 @@ func TestHangingHTTPServerIsLost(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
 	defer server.Close()
 	defer close(release)
-	r := start(conn.New(&streamable.Client{URL: server.URL}, conn.Options{Dialect: dialect{}, Liveness: time.Second / 4}))
+	r := start(conn.New(&streamable.Client{URL: server.URL}, conn.Options{Dialect: dialect{}, Tuning: conn.Tuning{Liveness: time.Second / 4}}))
 	guard := time.NewTimer(30 * time.Second)
 	defer guard.Stop()
 	for status := r.Status(); status.LastFailure.Kind == ""; status = r.Status() {

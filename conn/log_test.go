@@ -72,9 +72,9 @@ func TestFailuresAreLogged(t *testing.T) {
 		want []string
 	}{
 		"by default":                   {conn.Options{}, []string{refused, panicked, lost}},
-		"silenced":                     {conn.Options{Log: silent}, nil},
-		"with hooks that take it":      {conn.Options{Hooks: hooks}, nil},
-		"with a hook that takes panic": {conn.Options{Hooks: telemetry.Hooks{Panic: hooks.Panic}}, []string{refused, lost}},
+		"silenced":                     {conn.Options{Tuning: conn.Tuning{Log: silent}}, nil},
+		"with hooks that take it":      {conn.Options{Tuning: conn.Tuning{Hooks: hooks}}, nil},
+		"with a hook that takes panic": {conn.Options{Tuning: conn.Tuning{Hooks: telemetry.Hooks{Panic: hooks.Panic}}}, []string{refused, lost}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			log := new(record).asDefault(t)
@@ -86,7 +86,7 @@ func TestFailuresAreLogged(t *testing.T) {
 	}
 	t.Run("with Options.Log", func(t *testing.T) {
 		other, own := new(record).asDefault(t), new(record)
-		logFailures(t, conn.Options{Hooks: hooks, Log: slog.New(own)})
+		logFailures(t, conn.Options{Tuning: conn.Tuning{Hooks: hooks, Log: slog.New(own)}})
 		if want := []string{refused, panicked, lost}; len(other.lines) > 0 || !slices.Equal(own.lines, want) {
 			t.Errorf("logged %q, and %q to the default log; want %q and none", own.lines, other.lines, want)
 		}
@@ -105,8 +105,8 @@ func TestAConnectionThatIsBackIsLogged(t *testing.T) {
 		want int
 	}{
 		"by default":               {conn.Options{}, 1},
-		"with a hook for the gap":  {conn.Options{Hooks: telemetry.Hooks{Gap: gap}}, 0},
-		"with hooks for the state": {conn.Options{Hooks: telemetry.Hooks{Transition: func(telemetry.Transition) {}}}, 0},
+		"with a hook for the gap":  {conn.Options{Tuning: conn.Tuning{Hooks: telemetry.Hooks{Gap: gap}}}, 0},
+		"with hooks for the state": {conn.Options{Tuning: conn.Tuning{Hooks: telemetry.Hooks{Transition: func(telemetry.Transition) {}}}}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			log := new(record).asDefault(t)
@@ -167,7 +167,7 @@ func TestLoggedTextIsCut(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := start(conn.New(opening(func(context.Context) (transport.Link, error) {
 			return nil, errors.New(strings.Repeat("é", 4096))
-		}), conn.Options{Log: slog.New(own)}))
+		}), conn.Options{Tuning: conn.Tuning{Log: slog.New(own)}}))
 		synctest.Wait()
 		r.Stop()
 		<-r.ended
@@ -203,7 +203,7 @@ func TestStuckHandlersAreReported(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			byDefault, own := new(record).asDefault(t), new(record)
-			o := conn.Options{Name: "search", Dialect: cancelling{}}
+			o := conn.Options{Dialect: cancelling{}, Tuning: conn.Tuning{Name: "search"}}
 			var got []string
 			if c.hooked {
 				o.Hooks = telemetry.Hooks{Stuck: func(e telemetry.Stuck) {
@@ -285,7 +285,11 @@ func TestHandlersThatOutliveTheirConnAreReported(t *testing.T) {
 		var reported []string
 		s, handle := &script{}, naming{slow{make(chan struct{})}}
 		r := start(conn.Accept(s, conn.Options{
-			Handler: handle, Dialect: cancelling{}, Hooks: telemetry.Hooks{Stuck: func(e telemetry.Stuck) { reported = append(reported, e.Name) }},
+			Handler: handle,
+			Dialect: cancelling{},
+			Tuning: conn.Tuning{
+				Hooks: telemetry.Hooks{Stuck: func(e telemetry.Stuck) { reported = append(reported, e.Name) }},
+			},
 		}))
 		synctest.Wait()
 		s.deliver(`{"jsonrpc":"2.0","id":1,"method":"m","params":["a"]}`)
@@ -319,7 +323,7 @@ func TestLinkAndLoopReportAtTheSameTime(t *testing.T) {
 	for range 50 {
 		bubble(t, func(t *testing.T) {
 			s := &script{}
-			r := scripted(t, s, conn.Options{Dialect: unreadable{}, Log: slog.New(slog.DiscardHandler)})
+			r := scripted(t, s, conn.Options{Dialect: unreadable{}, Tuning: conn.Tuning{Log: slog.New(slog.DiscardHandler)}})
 			go s.deliver(`{"jsonrpc":"2.0","method":"m"}`)
 			go s.lose(transport.Loss{Reason: io.EOF})
 			synctest.Wait()
@@ -354,7 +358,7 @@ func TestMalformedFramesAreLogged(t *testing.T) {
 		"with hook":  {hooked: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			log, o := new(record).asDefault(t), conn.Options{Name: "search"}
+			log, o := new(record).asDefault(t), conn.Options{Tuning: conn.Tuning{Name: "search"}}
 			var told []telemetry.Violation
 			if c.silent {
 				o.Log = slog.New(slog.DiscardHandler)

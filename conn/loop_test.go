@@ -233,7 +233,7 @@ func TestStartedConnServesConcurrently(t *testing.T) {
 		before, held := goroutines(), make(chan struct{})
 		ours, theirs := inmem.Pipe(inmem.Options{})
 		wait := func(context.Context, *conn.Incoming) (json.RawMessage, error) { <-held; return nil, nil }
-		_, ended := startAcceptor(t, t.Context(), theirs, conn.Options{Handler: handler{"m": wait}, Credit: many})
+		_, ended := startAcceptor(t, t.Context(), theirs, conn.Options{Handler: handler{"m": wait}, Tuning: conn.Tuning{Credit: many}})
 		peer := &answers{frames: make(chan string, many)}
 		ours.Bind(peer)
 		ours.Grant(transport.Main, many)

@@ -49,9 +49,12 @@ func TestShedNotificationsAreReported(t *testing.T) {
 			return nil, nil
 		}
 		r := scripted(t, s, conn.Options{
-			Dialect: sheddable{}, MaxNotifications: 4,
+			Dialect: sheddable{},
 			Handler: handler{"changed": note, "log": note, "other": note},
-			Hooks:   telemetry.Hooks{Shed: func(e telemetry.Shed) { shed = append(shed, e.Method) }},
+			Tuning: conn.Tuning{
+				MaxNotifications: 4,
+				Hooks:            telemetry.Hooks{Shed: func(e telemetry.Shed) { shed = append(shed, e.Method) }},
+			},
 		})
 		for i, method := range []string{"other", "other", "log", "changed", "log", "changed", "other", "other", "other"} {
 			s.deliver(fmt.Sprintf(`{"jsonrpc":"2.0","method":%q,"params":[%d]}`, method, i))
@@ -77,7 +80,7 @@ func TestReplacedProgressIsCounted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s, release, shed := &script{}, make(chan struct{}), ""
 		var got []string
-		r := scripted(t, s, conn.Options{Dialect: dialect{}, Hooks: telemetry.Hooks{Shed: func(e telemetry.Shed) { shed += e.Method + " " }}})
+		r := scripted(t, s, conn.Options{Dialect: dialect{}, Tuning: conn.Tuning{Hooks: telemetry.Hooks{Shed: func(e telemetry.Shed) { shed += e.Method + " " }}}})
 		result := r.calling(t.Context(), conn.Request{Method: "m", OnProgress: func(p json.RawMessage) { <-release; got = append(got, string(p)) }})
 		for i := range 4 {
 			s.deliver(fmt.Sprintf(`{"jsonrpc":"2.0","method":"progress","params":[1,%d]}`, i))
@@ -111,7 +114,7 @@ func TestNotificationHandlerMayCall(t *testing.T) {
 			}
 			return nil, nil
 		}
-		r = scripted(t, s, conn.Options{Handler: handler{"n": call}, MaxNotifications: 4})
+		r = scripted(t, s, conn.Options{Handler: handler{"n": call}, Tuning: conn.Tuning{MaxNotifications: 4}})
 		for id := range 5 { // so many would pause the reading if no call were pending
 			s.deliver(`{"jsonrpc":"2.0","method":"n"}`)
 			synctest.Wait()
@@ -140,7 +143,9 @@ func TestPanicOfANotificationHandlerAffectsNoOther(t *testing.T) {
 				"bad":  func(context.Context, *conn.Incoming) (json.RawMessage, error) { panic("bad") },
 				"good": func(context.Context, *conn.Incoming) (json.RawMessage, error) { handled++; return nil, nil },
 			},
-			Hooks: telemetry.Hooks{Panic: func(e telemetry.Panic) { where = e.Where }},
+			Tuning: conn.Tuning{
+				Hooks: telemetry.Hooks{Panic: func(e telemetry.Panic) { where = e.Where }},
+			},
 		})
 		s.deliver(`{"jsonrpc":"2.0","method":"bad"}`)
 		s.deliver(`{"jsonrpc":"2.0","method":"good"}`)
@@ -194,7 +199,7 @@ func TestOutdatedEaseDoesNotEndACrowd(t *testing.T) {
 		const note = `{"jsonrpc":"2.0","method":"n"}`
 		s, next := &slowGrant{script: &script{}}, make(chan struct{})
 		take := func(context.Context, *conn.Incoming) (json.RawMessage, error) { <-next; return nil, nil }
-		r := start(conn.New(opens(s), conn.Options{Dialect: dialect{}, MaxNotifications: 8, Handler: handler{"n": take}}))
+		r := start(conn.New(opens(s), conn.Options{Dialect: dialect{}, Handler: handler{"n": take}, Tuning: conn.Tuning{MaxNotifications: 8}}))
 		synctest.Wait()
 		result := r.calling(t.Context(), conn.Request{Method: "m"}) // so that the link is not paused
 		for range 5 {
@@ -241,7 +246,7 @@ func TestFramesOfNotificationsAreBounded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				s, release := &script{}, make(chan struct{})
-				r := scripted(t, s, conn.Options{Dialect: dialect{}, MaxHeld: 1 << 20, MaxNotifications: 200, Handler: stuckHandler{release}})
+				r := scripted(t, s, conn.Options{Dialect: dialect{}, Handler: stuckHandler{release}, Tuning: conn.Tuning{MaxHeld: 1 << 20, MaxNotifications: 200}})
 				before := heap()
 				for range 50 {
 					s.deliver(string([]byte(frame)))
@@ -281,7 +286,7 @@ func TestNotificationsOfASecondRun(t *testing.T) {
 				return nil
 			}})
 			return links[len(links)-1], nil
-		}), conn.Options{Dialect: sheddable{}, MaxNotifications: 4, Handler: stuckHandler{release}})
+		}), conn.Options{Dialect: sheddable{}, Handler: stuckHandler{release}, Tuning: conn.Tuning{MaxNotifications: 4}})
 		r := start(c)
 		synctest.Wait()
 		for range 5 {
@@ -334,7 +339,7 @@ func TestSlowHandlerDoesNotLoseTheLink(t *testing.T) {
 				}
 				client := start(conn.New(inmem.New(func(link transport.Link) {
 					server = start(conn.Accept(link, conn.Options{Dialect: dialect{}, Handler: handler{"n": slow}}))
-				}, inmem.Options{}), conn.Options{Dialect: dialect{}, Liveness: c.liveness}))
+				}, inmem.Options{}), conn.Options{Dialect: dialect{}, Tuning: conn.Tuning{Liveness: c.liveness}}))
 				synctest.Wait()
 				flood := func(count int) {
 					for range count {

@@ -9,13 +9,9 @@ import (
 	"github.com/bowline-mcp/bowline/telemetry"
 )
 
-// Options configure a Conn. The zero value of each field means the default
-// that its comment states. A negative number means the default too, except for
-// Liveness and Patience.
+// Options say what a Conn serves, and how. The zero value of each field means the default
+// that its comment states.
 type Options struct {
-	// Name identifies the connection in telemetry and errors.
-	Name string
-
 	// Owner is any value of your program that belongs to the Conn, such as the session
 	// of a client. Code that finds the Conn by its name gets it by Conn.Owner. The Conn
 	// only stores it.
@@ -33,6 +29,17 @@ type Options struct {
 	// and ends its context with the incarnation. If it returns an error, the Conn
 	// closes the link and tries again. Nil: a link is ready as soon as it is open.
 	Handshake func(ctx context.Context, incarnation *Incarnation) error
+
+	Tuning
+}
+
+// Tuning are the options that do not depend on what a Conn serves: clients and servers set the
+// others themselves, and offer these to the program. The zero value of each field means the default
+// that its comment states. A negative number means the default too, except for Liveness and
+// Patience.
+type Tuning struct {
+	// Name identifies the connection in telemetry and errors.
+	Name string
 
 	// Final reports whether an initiator should close for this reason instead of
 	// trying again. The Conn calls it once for each link that it has lost or could
@@ -171,18 +178,15 @@ type Options struct {
 
 	setsInit bool // the program has set InitTimeout, so it holds for processes too
 
-	shared *Options // the result of Shared, if the program called it
+	shared *Tuning // the result of Shared, if the program called it
 }
 
 // Shared returns options that many Conns can share, which saves about 300 bytes for each
-// Conn. Set Name, Owner, Dialect, Handler, Handshake and Final in a copy for each Conn.
-// Changes of other fields after Shared have no effect. If Wheel is nil, all Conns with
-// these options share one Wheel.
-func (o Options) Shared() Options {
-	o.shared = nil
-	common, _ := o.split()
-	o.shared = common
-	return o
+// Conn. Set Name and Final in a copy for each Conn. Changes of other fields after Shared have
+// no effect. If Wheel is nil, all Conns with these options share one Wheel.
+func (t Tuning) Shared() Tuning {
+	t.shared = t.common()
+	return t
 }
 
 // ownOptions are the options that each Conn has for itself.
@@ -197,56 +201,55 @@ type ownOptions struct {
 
 // split returns the options that Conns may share and those that they may not, with
 // every default filled in.
-func (o Options) split() (common *Options, own ownOptions) {
-	o.setOwnDefaults()
+func (o Options) split() (common *Tuning, own ownOptions) {
 	own = ownOptions{o.Name, o.Owner, o.Dialect, o.Handler, o.Handshake, o.Final}
-	if o.shared != nil {
-		return o.shared, own
+	if own.dialect == nil {
+		own.dialect = plainDialect{}
 	}
-	all := o.withDefaults()
-	all.Name, all.Owner, all.Dialect, all.Handler, all.Handshake, all.Final = "", nil, nil, nil, nil, nil
-	return &all, own
+	if own.handler == nil {
+		own.handler = refusingHandler{}
+	}
+	if own.final == nil {
+		own.final = func(Reason) bool { return false }
+	}
+	return o.common(), own
 }
 
-// setOwnDefaults fills in the defaults of what each Conn has for itself.
-func (o *Options) setOwnDefaults() {
-	if o.Dialect == nil {
-		o.Dialect = plainDialect{}
+// common returns the options that Conns may share.
+func (t Tuning) common() *Tuning {
+	if t.shared != nil {
+		return t.shared
 	}
-	if o.Handler == nil {
-		o.Handler = refusingHandler{}
-	}
-	if o.Final == nil {
-		o.Final = func(Reason) bool { return false }
-	}
+	all := t.withDefaults()
+	all.Name, all.Final = "", nil
+	return &all
 }
 
-func (o Options) withDefaults() Options {
-	o.RequestTimeout = positive(o.RequestTimeout, 30*time.Second)
-	o.setsInit = o.InitTimeout > 0
-	o.InitTimeout = positive(o.InitTimeout, 10*time.Second)
-	o.BackoffMin = positive(o.BackoffMin, time.Second)
-	o.BackoffMax = max(positive(o.BackoffMax, 30*time.Second), o.BackoffMin)
-	o.BackoffJitter = positive(o.BackoffJitter, 0.2)
-	o.ProvenAfter = positive(o.ProvenAfter, 30*time.Second)
-	o.TombstoneSweep = positive(o.TombstoneSweep, time.Minute)
-	o.StopGrace = positive(o.StopGrace, 100*time.Millisecond)
-	o.DrainGrace = positive(o.DrainGrace, 5*time.Second)
-	o.Credit = positive(o.Credit, 1)
-	o.SendSlots = positive(o.SendSlots, 1024)
-	o.MaxServing = positive(o.MaxServing, 128)
-	o.CancelGrace = positive(o.CancelGrace, 10*time.Second)
-	o.MaxStreaming = positive(o.MaxStreaming, 1024)
-	o.MaxWaiting = positive(o.MaxWaiting, 16_384)
-	o.Patience = cmp.Or(o.Patience, 10*time.Second)
-	o.MaxNotifications = positive(o.MaxNotifications, 1024)
-	o.MaxHeld = positive(o.MaxHeld, 64<<20)
-	o.MaxMalformed = positive(o.MaxMalformed, 10_000)
-	o.setOwnDefaults()
-	if o.Wheel == nil {
-		o.Wheel = new(Wheel)
+func (t Tuning) withDefaults() Tuning {
+	t.RequestTimeout = positive(t.RequestTimeout, 30*time.Second)
+	t.setsInit = t.InitTimeout > 0
+	t.InitTimeout = positive(t.InitTimeout, 10*time.Second)
+	t.BackoffMin = positive(t.BackoffMin, time.Second)
+	t.BackoffMax = max(positive(t.BackoffMax, 30*time.Second), t.BackoffMin)
+	t.BackoffJitter = positive(t.BackoffJitter, 0.2)
+	t.ProvenAfter = positive(t.ProvenAfter, 30*time.Second)
+	t.TombstoneSweep = positive(t.TombstoneSweep, time.Minute)
+	t.StopGrace = positive(t.StopGrace, 100*time.Millisecond)
+	t.DrainGrace = positive(t.DrainGrace, 5*time.Second)
+	t.Credit = positive(t.Credit, 1)
+	t.SendSlots = positive(t.SendSlots, 1024)
+	t.MaxServing = positive(t.MaxServing, 128)
+	t.CancelGrace = positive(t.CancelGrace, 10*time.Second)
+	t.MaxStreaming = positive(t.MaxStreaming, 1024)
+	t.MaxWaiting = positive(t.MaxWaiting, 16_384)
+	t.Patience = cmp.Or(t.Patience, 10*time.Second)
+	t.MaxNotifications = positive(t.MaxNotifications, 1024)
+	t.MaxHeld = positive(t.MaxHeld, 64<<20)
+	t.MaxMalformed = positive(t.MaxMalformed, 10_000)
+	if t.Wheel == nil {
+		t.Wheel = new(Wheel)
 	}
-	return o
+	return t
 }
 
 // positive returns the value, or the standard one if the value is not above zero.

@@ -4,9 +4,9 @@ import "testing"
 
 // Conns with Shared options have one copy of them. Each has its own Name, Owner and Final.
 func TestSharedOptionsAreHeldOnce(t *testing.T) {
-	shared := Options{Name: "none", SendSlots: 3, Final: func(Reason) bool { return true }}.Shared()
+	shared := Tuning{Name: "none", SendSlots: 3, Final: func(Reason) bool { return true }}.Shared()
 	shared.SendSlots = 5 // has no effect, because the options are already shared
-	first, second := shared, shared
+	first, second := Options{Tuning: shared}, Options{Tuning: shared}
 	first.Name, first.Owner = "first", 1
 	second.Name, second.Final = "second", func(Reason) bool { return false }
 	a, b := New(dead{}, first), New(dead{}, second)

@@ -13,7 +13,7 @@ import (
 
 // The defaults are those that the specification demands (docs/design/SEED_003.md §2.1, §2.2).
 func TestDefaultsAreThoseOfTheSpecification(t *testing.T) {
-	o := Options{}.withDefaults()
+	o := Tuning{}.withDefaults()
 	for name, c := range map[string]struct{ got, want time.Duration }{
 		"request timeout":    {o.RequestTimeout, 30 * time.Second},
 		"init timeout":       {o.InitTimeout, 10 * time.Second},
@@ -37,11 +37,11 @@ func TestDefaultsAreThoseOfTheSpecification(t *testing.T) {
 
 // A negative number means the default, as zero does, except for Liveness and Patience, which it turns off.
 func TestNegativeOptionsAreTheDefaults(t *testing.T) {
-	given := Options{}
+	given := Tuning{}
 	for _, number := range numbers(&given) {
 		setNegative(number)
 	}
-	got, want := given.withDefaults(), Options{}.withDefaults()
+	got, want := given.withDefaults(), Tuning{}.withDefaults()
 	wanted := numbers(&want)
 	for name, number := range numbers(&got) {
 		if name != "Liveness" && name != "Patience" && !number.Equal(wanted[name]) {
@@ -57,9 +57,9 @@ func TestNegativeOptionsAreTheDefaults(t *testing.T) {
 //
 // Guarantees: G-0001.4
 func TestConnWithNegativeOptions(t *testing.T) {
-	all := Options{}
+	all := Tuning{}
 	for name, number := range numbers(&all) {
-		one := Options{}
+		one := Tuning{}
 		setNegative(numbers(&one)[name])
 		t.Run(name, func(t *testing.T) { runNegative(t, one) })
 		setNegative(number)
@@ -68,7 +68,7 @@ func TestConnWithNegativeOptions(t *testing.T) {
 }
 
 // runNegative lets a Conn open a second link, make a call, and stop.
-func runNegative(t *testing.T, o Options) {
+func runNegative(t *testing.T, o Tuning) {
 	synctest.Test(t, func(t *testing.T) {
 		began, opens := time.Now(), 0
 		c := New(openingWith(func(context.Context) (transport.Link, error) {
@@ -76,7 +76,7 @@ func runNegative(t *testing.T, o Options) {
 				return nil, errors.New("not yet")
 			}
 			return &answerer{}, nil
-		}), o)
+		}), Options{Tuning: o})
 		ended := make(chan error, 1)
 		go func() { ended <- c.Run(context.Background()) }()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -95,7 +95,7 @@ func runNegative(t *testing.T, o Options) {
 }
 
 // numbers returns the fields of options that are numbers.
-func numbers(o *Options) map[string]reflect.Value {
+func numbers(o *Tuning) map[string]reflect.Value {
 	found, all := make(map[string]reflect.Value), reflect.ValueOf(o).Elem()
 	for i := range all.NumField() {
 		if field := all.Field(i); field.CanInt() || field.CanFloat() {

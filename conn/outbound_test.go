@@ -67,7 +67,7 @@ func (r run) callMany(callers int, patience time.Duration) <-chan callResult {
 func TestCallEndsWithItsContextThoughThePeerNeverReads(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const queue, callers, patience = 4, 40, 200 * time.Millisecond
-		r := runToNonReader(t, queue, conn.Options{SendSlots: 8})
+		r := runToNonReader(t, queue, conn.Options{Tuning: conn.Tuning{SendSlots: 8}})
 		began := time.Now()
 		all := r.callMany(callers, patience)
 		inTime := 0
@@ -99,7 +99,7 @@ func TestCallEndsWithItsContextThoughThePeerNeverReads(t *testing.T) {
 func TestStopSettlesEveryoneThoughThePeerNeverReads(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const queue, callers = 4, 40
-		r := runToNonReader(t, queue, conn.Options{SendSlots: 8})
+		r := runToNonReader(t, queue, conn.Options{Tuning: conn.Tuning{SendSlots: 8}})
 		all := r.callMany(callers, time.Hour)
 		began := time.Now()
 		r.Stop()

@@ -25,7 +25,7 @@ func TestRequestThatHasWaitedTooLongIsRefused(t *testing.T) {
 		"a request that we wait for as well": {&Incoming{}, &Incoming{nested: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := driveAcceptor(t, Options{MaxServing: 1, Patience: time.Minute})
+			d := driveAcceptor(t, Options{Tuning: Tuning{MaxServing: 1, Patience: time.Minute}})
 			first, waiting := test.first, test.waiting
 			for id, in := range []*Incoming{first, waiting} {
 				in.key, in.size = incomingKey{id: jsonrpc.IntegerID(int64(id))}, 100
@@ -53,7 +53,7 @@ func TestRequestThatHasWaitedTooLongIsRefused(t *testing.T) {
 //
 // Guarantees: G-0084.1
 func TestPlaceThatGetsFreeTooLate(t *testing.T) {
-	d := driveReady(t, Options{MaxServing: 1})
+	d := driveReady(t, Options{Tuning: Tuning{MaxServing: 1}})
 	first := d.request(1)
 	d.request(2)
 	d.now += 5 * time.Second
@@ -72,7 +72,7 @@ func TestPlaceThatGetsFreeTooLate(t *testing.T) {
 //
 // Guarantees: G-0084.1
 func TestNegativePatienceIsNoLimit(t *testing.T) {
-	d := driveReady(t, Options{MaxServing: 1, Patience: -1})
+	d := driveReady(t, Options{Tuning: Tuning{MaxServing: 1, Patience: -1}})
 	first, second := d.request(1), &Incoming{key: incomingKey{id: jsonrpc.IntegerID(2)}}
 	d.stepCurrent(event{kind: requested, incoming: second, timeout: time.Hour})
 	d.dropEffects()
@@ -92,7 +92,7 @@ func TestNegativePatienceIsNoLimit(t *testing.T) {
 //
 // Guarantees: G-0084.2
 func TestTimeInTheLinkCounts(t *testing.T) {
-	d := driveReady(t, Options{MaxServing: 1})
+	d := driveReady(t, Options{Tuning: Tuning{MaxServing: 1}})
 	held := func(id int64, held time.Duration) *Incoming {
 		in := incomingRequest(id)
 		d.stepCurrent(event{kind: requested, incoming: in, timeout: held})
@@ -120,7 +120,7 @@ func TestTimeInTheLinkCounts(t *testing.T) {
 //
 // Guarantees: G-0084.1
 func TestRefusalEndsStreamOrBatch(t *testing.T) {
-	d := driveAcceptor(t, Options{MaxServing: 1})
+	d := driveAcceptor(t, Options{Tuning: Tuning{MaxServing: 1}})
 	first := d.request(1)
 	d.requestOnStream(2, 7)
 	d.dropEffects()
@@ -149,7 +149,7 @@ func TestWaitingRequestIsDropped(t *testing.T) {
 		"its stream has gone": func(d *driver) { d.streamLost(2) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := driveAcceptor(t, Options{MaxServing: 1})
+			d := driveAcceptor(t, Options{Tuning: Tuning{MaxServing: 1}})
 			first := d.request(1)
 			d.requestOnStream(2, 7)
 			d.dropEffects()
@@ -169,7 +169,7 @@ func TestWaitingRequestIsDropped(t *testing.T) {
 //
 // Guarantees: G-0084.3
 func TestRequestsThatNobodyReadsAreDroppedWhileTheyWait(t *testing.T) {
-	d := driveAcceptor(t, Options{MaxServing: 1})
+	d := driveAcceptor(t, Options{Tuning: Tuning{MaxServing: 1}})
 	first := d.requestOnStream(2, 1)
 	d.requestOnStream(3, 2)
 	last := d.requestOnStream(4, 3)

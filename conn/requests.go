@@ -275,6 +275,6 @@ func (t *tombstones) removeOldest() {
 // tombstoneLife is the longest time after which a reply may still come: the
 // timeouts of a request and of a handshake, the longest backoff, and a margin
 // for jitter (ADR-0005).
-func (o *Options) tombstoneLife() time.Duration {
-	return o.RequestTimeout + o.InitTimeout + o.BackoffMax + 5*time.Second
+func (t *Tuning) tombstoneLife() time.Duration {
+	return t.RequestTimeout + t.InitTimeout + t.BackoffMax + 5*time.Second
 }

@@ -415,7 +415,7 @@ func TestSecondAnswerIsLate(t *testing.T) {
 //
 // Guarantees: G-0005.3
 func TestTombstoneExpires(t *testing.T) {
-	d := driveReady(t, Options{TombstoneSweep: time.Hour})
+	d := driveReady(t, Options{Tuning: Tuning{TombstoneSweep: time.Hour}})
 	d.call(1, time.Second)
 	d.advanceToDeadline()
 	d.dropEffects()
@@ -487,7 +487,7 @@ func (d *driver) leaveTombstone(id int64) {
 //
 // Guarantees: G-0005.3
 func TestSweepIsNeitherEarlyNorPutOff(t *testing.T) {
-	d := driveReady(t, Options{TombstoneSweep: 75 * time.Second}) // as long as a tombstone lives
+	d := driveReady(t, Options{Tuning: Tuning{TombstoneSweep: 75 * time.Second}}) // as long as a tombstone lives
 	d.leaveTombstone(1)
 	due := d.now + 75*time.Second
 	if got := d.core.deadline(); got != due {

@@ -12,7 +12,7 @@ import (
 // Guarantees: G-0024.2
 func TestMissingHooksCostNothing(t *testing.T) {
 	for name, hooks := range map[string]telemetry.Hooks{"none": {}, "none teed": telemetry.Tee(telemetry.Hooks{}, telemetry.Hooks{})} {
-		c := New(deadTransport{}, Options{Hooks: hooks})
+		c := New(deadTransport{}, Options{Tuning: Tuning{Hooks: hooks}})
 		l, ctx := newLoop(c, context.Background()), t.Context()
 		notice := &Incoming{Method: "log"}
 		allocated := testing.AllocsPerRun(100, func() {

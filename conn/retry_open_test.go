@@ -163,7 +163,7 @@ func TestStreamKeepsItsLastAttempts(t *testing.T) {
 		for i := range many {
 			many[i] = streamLost
 		}
-		r, f := runWithOutcomes(t, conn.Options{BackoffMax: time.Second}, append(many, silence)...)
+		r, f := runWithOutcomes(t, conn.Options{Tuning: conn.Tuning{BackoffMax: time.Second}}, append(many, silence)...)
 		request, reported := listen, 0
 		request.OnAttempt = func(conn.Attempt) { reported++ }
 		result := r.calling(t.Context(), request)

@@ -231,7 +231,7 @@ func TestRetryWaitsForReadyAndNoLongerThanItsContext(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var stopped telemetry.RequestStopped
 		hooks := telemetry.Hooks{RequestStopped: func(_ context.Context, e telemetry.RequestStopped) { stopped = e }}
-		r, f := runWithOutcomes(t, conn.Options{BackoffMin: time.Minute, BackoffMax: time.Minute, Hooks: hooks}, lost)
+		r, f := runWithOutcomes(t, conn.Options{Tuning: conn.Tuning{BackoffMin: time.Minute, BackoffMax: time.Minute, Hooks: hooks}}, lost)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		began := time.Now()
@@ -304,7 +304,7 @@ func TestRetryEndsWithTheConn(t *testing.T) {
 			"closed":  func(r run) { r.Close(context.Background()) },
 		} {
 			for where, first := range map[string]outcome{"in backoff": lost, "on a living link": streamLost} {
-				r, f := runWithOutcomes(t, conn.Options{BackoffMin: time.Minute, BackoffMax: time.Minute}, first)
+				r, f := runWithOutcomes(t, conn.Options{Tuning: conn.Tuning{BackoffMin: time.Minute, BackoffMax: time.Minute}}, first)
 				result := r.calling(t.Context(), conn.Request{Method: "read", Retries: 5, Repeatable: true})
 				began := time.Now()
 				end(r)
@@ -324,7 +324,7 @@ func TestRetryEndsWithTheConn(t *testing.T) {
 // Guarantees: G-0023.4
 func TestLossThatIsFinalIsNotRetried(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r, _ := runWithOutcomes(t, conn.Options{Final: func(conn.Reason) bool { return true }}, lost)
+		r, _ := runWithOutcomes(t, conn.Options{Tuning: conn.Tuning{Final: func(conn.Reason) bool { return true }}}, lost)
 		reported := 0
 		err := <-r.calling(t.Context(), conn.Request{Method: "read", Retries: 5, Repeatable: true, OnAttempt: func(conn.Attempt) { reported++ }})
 		wantEnd(t, err, conn.LinkLost, conn.Unknown)
@@ -436,7 +436,7 @@ func TestMessageForALostIncarnationIsNotSent(t *testing.T) {
 // Guarantees: G-0023.8
 func TestCallWhoseMessageCannotBeMadeIsRefused(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r, f := runWithOutcomes(t, conn.Options{SendSlots: 1})
+		r, f := runWithOutcomes(t, conn.Options{Tuning: conn.Tuning{SendSlots: 1}})
 		errNo := errors.New("no")
 		request := conn.Request{Method: "m", Retries: 3, Repeatable: true, WaitForReady: true,
 			MessageFor: conn.MessageFunc(func(context.Context, int64, uint64) (conn.Message, error) { return conn.Message{}, errNo })}

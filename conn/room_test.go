@@ -45,12 +45,19 @@ type roomy struct {
 func newRoomy(t *testing.T) *roomy {
 	t.Helper()
 	r := &roomy{script: new(script), release: make(chan struct{})}
-	r.run = start(conn.Accept(r.script, conn.Options{MaxServing: 1, MaxWaiting: 1, Dialect: roomDialect{}, Handler: handler{
-		"echo": echo, "now": echo,
-		"holds":  func(context.Context, *conn.Incoming) (json.RawMessage, error) { <-r.release; return nil, nil },
-		"panics": func(context.Context, *conn.Incoming) (json.RawMessage, error) { panic("no") },
-		"exits":  func(context.Context, *conn.Incoming) (json.RawMessage, error) { runtime.Goexit(); return nil, nil },
-	}}))
+	r.run = start(conn.Accept(r.script, conn.Options{
+		Dialect: roomDialect{},
+		Handler: handler{
+			"echo": echo, "now": echo,
+			"holds":  func(context.Context, *conn.Incoming) (json.RawMessage, error) { <-r.release; return nil, nil },
+			"panics": func(context.Context, *conn.Incoming) (json.RawMessage, error) { panic("no") },
+			"exits":  func(context.Context, *conn.Incoming) (json.RawMessage, error) { runtime.Goexit(); return nil, nil },
+		},
+		Tuning: conn.Tuning{
+			MaxServing: 1,
+			MaxWaiting: 1,
+		},
+	}))
 	synctest.Wait()
 	return r
 }

@@ -18,7 +18,7 @@ import (
 // Guarantees: G-0024.10
 func TestSampleOfAConnection(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r, _ := runWithOutcomes(t, conn.Options{Name: "c", BackoffMin: 2 * time.Second, BackoffMax: 2 * time.Second}, answered, lost, silence)
+		r, _ := runWithOutcomes(t, conn.Options{Tuning: conn.Tuning{Name: "c", BackoffMin: 2 * time.Second, BackoffMax: 2 * time.Second}}, answered, lost, silence)
 		read := func() *telemetry.ConnSample {
 			t.Helper()
 			s := r.Sample()
@@ -72,7 +72,7 @@ func TestSampleOfAConnection(t *testing.T) {
 func TestOutageEndsWithTheConn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := new(script)
-		r := scripted(t, s, conn.Options{BackoffMin: time.Hour, BackoffMax: time.Hour})
+		r := scripted(t, s, conn.Options{Tuning: conn.Tuning{BackoffMin: time.Hour, BackoffMax: time.Hour}})
 		s.lose(transport.Loss{Reason: io.EOF})
 		advance(time.Minute)
 		r.Stop()
@@ -91,8 +91,11 @@ func TestSampleOfAStall(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s, release := &script{}, make(chan struct{})
 		r := scripted(t, s, conn.Options{
-			MaxNotifications: 4, Credit: 8,
 			Handler: handler{"n": func(context.Context, *conn.Incoming) (json.RawMessage, error) { <-release; return nil, nil }},
+			Tuning: conn.Tuning{
+				MaxNotifications: 4,
+				Credit:           8,
+			},
 		})
 		for delivered := range 4 {
 			if credit := r.Sample().Conn.Credit; credit != s.credit()-delivered {
@@ -128,7 +131,7 @@ func TestStatsOfAGate(t *testing.T) {
 			t.Errorf("at the start: %+v, want zero", stats)
 		}
 		stuck := opening(func(ctx context.Context) (transport.Link, error) { <-ctx.Done(); return nil, ctx.Err() })
-		runs := []run{start(conn.New(stuck, conn.Options{Gate: gate})), start(conn.New(stuck, conn.Options{Gate: gate}))}
+		runs := []run{start(conn.New(stuck, conn.Options{Tuning: conn.Tuning{Gate: gate}})), start(conn.New(stuck, conn.Options{Tuning: conn.Tuning{Gate: gate}}))}
 		synctest.Wait()
 		if stats := gate.Stats(); stats != (telemetry.GateSample{Holding: 1, Waiting: 1}) {
 			t.Errorf("while two connect: %+v, want one holding and one waiting", stats)

@@ -55,7 +55,7 @@ func fill(t *testing.T) *full {
 			return nil
 		}
 	}
-	f.run = scripted(t, f.link, conn.Options{Dialect: cancelling{}, Liveness: time.Second, Handler: slow{f.release}, MaxServing: 2})
+	f.run = scripted(t, f.link, conn.Options{Dialect: cancelling{}, Handler: slow{f.release}, Tuning: conn.Tuning{Liveness: time.Second, MaxServing: 2}})
 	return f
 }
 

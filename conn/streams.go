@@ -99,7 +99,7 @@ func (s *streams) deadline() instant {
 // interrupt schedules when to resume a stream that was cut: after the delay that
 // the peer has asked for. If it has asked for none, or the last attempt to resume
 // brought no message and did not last either, not before the stream's own backoff.
-func (s *streams) interrupt(cut *stream, now instant, o *Options, ev *event) {
+func (s *streams) interrupt(cut *stream, now instant, o *Tuning, ev *event) {
 	if cut.resumeAt != 0 {
 		return
 	}

@@ -52,7 +52,7 @@ func (d *driver) wantGrantOn(number transport.Stream, frames int) {
 //
 // Guarantees: G-0019.1
 func TestEachStreamHasItsOwnCredit(t *testing.T) {
-	d := driveReady(t, Options{Credit: 3})
+	d := driveReady(t, Options{Tuning: Tuning{Credit: 3}})
 	d.call(1, 0)
 	d.wantTransmit(1)
 	d.streamOpened(7, 1)
@@ -72,7 +72,7 @@ func TestEachStreamHasItsOwnCredit(t *testing.T) {
 
 // A stream of the peer that has brought all its requests needs no credit while they are served.
 func TestACompleteStreamHasNoCredit(t *testing.T) {
-	d := driveReady(t, Options{Credit: 3})
+	d := driveReady(t, Options{Tuning: Tuning{Credit: 3}})
 	d.streamOpened(7, 0)
 	d.dropEffects()
 	d.wantCredit(2 * 3)
@@ -134,7 +134,7 @@ func TestStreamWithoutAnAnswerSettlesItsRequest(t *testing.T) {
 //
 // Guarantees: G-0019.3
 func TestCutStreamIsResumed(t *testing.T) {
-	d := driveReady(t, Options{BackoffMin: time.Second})
+	d := driveReady(t, Options{Tuning: Tuning{BackoffMin: time.Second}})
 	d.call(1, time.Hour)
 	d.streamOpened(5, 1)
 	d.dropEffects()
@@ -166,7 +166,7 @@ func TestCutStreamIsResumed(t *testing.T) {
 //
 // Guarantees: G-0019.3
 func TestCutStreamResetsItsBackoffAfterAFrame(t *testing.T) {
-	d := driveReady(t, Options{BackoffMin: time.Second})
+	d := driveReady(t, Options{Tuning: Tuning{BackoffMin: time.Second}})
 	for range 3 {
 		d.cutStream(transport.Main, 0)
 		d.advanceToDeadline()
@@ -302,7 +302,7 @@ func TestStreamWithoutAnswersDueIsEnded(t *testing.T) {
 //
 // Guarantees: G-0019.2
 func TestLostStreamCancelsItsRequests(t *testing.T) {
-	d := driveAcceptor(t, Options{MaxServing: 1})
+	d := driveAcceptor(t, Options{Tuning: Tuning{MaxServing: 1}})
 	served, waiting, other := d.requestOnStream(1, 1), d.requestOnStream(2, 1), d.requestOnStream(3, 1)
 	d.dropEffects()
 	d.streamLost(1)
@@ -458,7 +458,7 @@ func TestLostStreamIsOwedNoCredit(t *testing.T) {
 // Guarantees: G-0019.3, G-0022.4
 func TestCutStreamIsResumedWhenThePeerAsks(t *testing.T) {
 	const asked = 50 * time.Millisecond
-	d := driveReady(t, Options{BackoffMin: time.Second})
+	d := driveReady(t, Options{Tuning: Tuning{BackoffMin: time.Second}})
 	cut := func(brought *event, want time.Duration) {
 		t.Helper()
 		if brought != nil {

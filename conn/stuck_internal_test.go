@@ -12,7 +12,7 @@ import (
 //
 // Guarantees: G-0003.17
 func TestStuckHandlerLosesItsPlace(t *testing.T) {
-	d := driveReady(t, Options{MaxServing: 1, CancelGrace: time.Minute, Patience: -1})
+	d := driveReady(t, Options{Tuning: Tuning{MaxServing: 1, CancelGrace: time.Minute, Patience: -1}})
 	first := d.request(1)
 	d.advance(time.Second)
 	d.cancel(1)
@@ -44,7 +44,7 @@ func TestStuckHandlerLosesItsPlace(t *testing.T) {
 //
 // Guarantees: G-0003.17
 func TestHandlerHasAGraceToReturn(t *testing.T) {
-	d := driveReady(t, Options{CancelGrace: time.Minute})
+	d := driveReady(t, Options{Tuning: Tuning{CancelGrace: time.Minute}})
 	first, second := d.request(1), d.request(2)
 	d.cancel(1)
 	d.advance(time.Second)
@@ -67,7 +67,7 @@ func TestStuckExclusiveOrStreamingHandlerFreesItsPlace(t *testing.T) {
 		"streaming": {key: incomingKey{id: jsonrpc.IntegerID(1)}, streaming: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := driveReady(t, Options{MaxStreaming: 1})
+			d := driveReady(t, Options{Tuning: Tuning{MaxStreaming: 1}})
 			d.stepCurrent(event{kind: requested, frames: 1, incoming: request})
 			d.cancel(1)
 			d.advanceToDeadline()
@@ -92,7 +92,7 @@ func TestStuckExclusiveOrStreamingHandlerFreesItsPlace(t *testing.T) {
 // Guarantees: G-0003.17
 func TestStuckHandlersAreBounded(t *testing.T) {
 	const places = 2
-	d := driveReady(t, Options{MaxServing: places, MaxHeld: 1000, Patience: -1})
+	d := driveReady(t, Options{Tuning: Tuning{MaxServing: places, MaxHeld: 1000, Patience: -1}})
 	var all []*Incoming
 	for id := range int64(stuckPerPlace*places + places) {
 		in := incomingRequest(id)

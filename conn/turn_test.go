@@ -20,7 +20,7 @@ func TestLoopsWorkOnEachOthersGoroutines(t *testing.T) {
 		return in.Call(ctx, conn.Request{Method: "echo", Params: in.Params})
 	}
 	h := handler{"echo": echo, "back": back}
-	p := connect(t, h, conn.Options{Handler: h, Credit: 3})
+	p := connect(t, h, conn.Options{Handler: h, Tuning: conn.Tuning{Credit: 3}})
 	p.ready()
 	if err := p.servers[0].AwaitReady(t.Context()); err != nil { // the client may be ready before the server
 		t.Fatal(err)

@@ -175,7 +175,7 @@ func entered(t *testing.T, c *Conn) *loop {
 
 // watched returns the loop of a Conn that is ready, with a peer that is probed. The test calls its work.
 func watched(t *testing.T, w *Wheel) *loop {
-	c := New(dead{}, Options{Dialect: cancellingDialect{}, Liveness: time.Hour, Wheel: w})
+	c := New(dead{}, Options{Dialect: cancellingDialect{}, Tuning: Tuning{Liveness: time.Hour, Wheel: w}})
 	l := entered(t, c)
 	for c.State() != Ready {
 		worked(l)
@@ -252,7 +252,7 @@ func TestConnLeavesTheWheelAtItsEnd(t *testing.T) {
 func TestConnKeepsItsDeadlinesAfterTheWheelHasTicked(t *testing.T) {
 	for _, difference := range []time.Duration{-1, 0, 1, time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
-			c := New(dead{}, Options{Dialect: cancellingDialect{}, Liveness: -1})
+			c := New(dead{}, Options{Dialect: cancellingDialect{}, Tuning: Tuning{Liveness: -1}})
 			if err := c.Start(t.Context(), func(error) {}); err != nil {
 				t.Fatal(err)
 			}

@@ -43,7 +43,7 @@
 //     Durations have Go's form, such as "30s". initTimeout and requestTimeout apply to
 //     every program that reads the file; requestTimeout takes precedence over timeout.
 //     The other settings configure a session (package sessions), and have the meaning of
-//     the fields of client.Options, client.CallOptions and conn.Options with the same
+//     the fields of client.Options, client.CallOptions and conn.Tuning with the same
 //     names: maxTimeout, backoffMin, backoffMax, liveness (a duration, or "off"), retries
 //     (a number), waitForReady, progressRestarts, trustAnnotations (true or false), and
 //     toolModes (an object of tools, each "stateless" or "stateful"). The object auth

@@ -46,7 +46,7 @@ func violations() []violation {
 		proptest.Soak(t, peer, proptest.Options{Calls: 5_000, Asks: true})
 	}
 	soakInRealTime := func(t *testing.T, peer func(*testing.T, conn.Handler) transport.Transport) {
-		proptest.Soak(t, peer, proptest.Options{Calls: 160, Concurrent: 10, RealTime: true, Window: time.Millisecond, Conn: conn.Options{RequestTimeout: 10 * time.Millisecond}})
+		proptest.Soak(t, peer, proptest.Options{Calls: 160, Concurrent: 10, RealTime: true, Window: time.Millisecond, Conn: conn.Options{Tuning: conn.Tuning{RequestTimeout: 10 * time.Millisecond}}})
 	}
 	withoutTransport := func(suite func(*testing.T)) func(*testing.T, func(*testing.T, conn.Handler) transport.Transport) {
 		return func(t *testing.T, _ func(*testing.T, conn.Handler) transport.Transport) { suite(t) }

@@ -41,7 +41,7 @@ func ExampleEcho() {
 		peer := &stdio.Command{Path: os.Args[0], Env: []string{"ECHO=1"}}
 		proptest.Restart(t, peer, proptest.Options{
 			RealTime: true, Iterations: 3, Concurrent: 10, Window: 5 * time.Millisecond,
-			Conn: conn.Options{RequestTimeout: 100 * time.Millisecond},
+			Conn: conn.Options{Tuning: conn.Tuning{RequestTimeout: 100 * time.Millisecond}},
 		})
 	}
 	_, _ = TestMain, TestRestart
@@ -70,13 +70,15 @@ func ExampleEchoHandler() {
 	proptest.NoLeaks(t, &streamable.Client{URL: server.URL}, proptest.Options{
 		RealTime: true, Iterations: 3, Concurrent: 10, Window: 5 * time.Millisecond,
 		Conn: conn.Options{
-			RequestTimeout: 100 * time.Millisecond,
 			Handshake: func(ctx context.Context, i *conn.Incarnation) error {
 				begin := conn.Request{Method: "initialize", Params: []byte(`{"protocolVersion":"2025-11-25"}`), Timeout: -1}
 				if _, err := i.Call(ctx, begin); err != nil {
 					return err
 				}
 				return i.Notify(ctx, "notifications/initialized", nil)
+			},
+			Tuning: conn.Tuning{
+				RequestTimeout: 100 * time.Millisecond,
 			},
 		},
 	})

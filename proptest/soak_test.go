@@ -33,7 +33,7 @@ func TestSoakGivesASlowPeerTime(t *testing.T) {
 	slow := func(t *testing.T, h conn.Handler) transport.Transport { return peerWith(t, slowHandler{h}) }
 	proptest.Soak(t, slow, proptest.Options{
 		Calls: 32, Concurrent: 2, RealTime: true, Window: time.Millisecond,
-		Conn: conn.Options{RequestTimeout: 20 * time.Millisecond},
+		Conn: conn.Options{Tuning: conn.Tuning{RequestTimeout: 20 * time.Millisecond}},
 	})
 }
 

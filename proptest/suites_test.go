@@ -62,7 +62,7 @@ func TestSuitesOverFaults(t *testing.T) {
 
 // In real time, the suites pass at any speed of the machine.
 func TestSuitesInRealTime(t *testing.T) {
-	o := proptest.Options{Iterations: 5, Concurrent: 10, RealTime: true, Window: 5 * time.Millisecond, Conn: conn.Options{RequestTimeout: 100 * time.Millisecond}}
+	o := proptest.Options{Iterations: 5, Concurrent: 10, RealTime: true, Window: 5 * time.Millisecond, Conn: conn.Options{Tuning: conn.Tuning{RequestTimeout: 100 * time.Millisecond}}}
 	for name, suite := range map[string]func(*testing.T, transport.Transport, proptest.Options){
 		"Correlation":      proptest.Correlation,
 		"NoLeaks":          proptest.NoLeaks,
@@ -83,7 +83,7 @@ func TestSlowClosesInRealTime(t *testing.T) {
 	})
 	proptest.StopAnywhere(t, slow, proptest.Options{
 		Iterations: 1, Concurrent: 10, RealTime: true, Window: 5 * time.Millisecond, Faults: []fault.Kind{fault.Reorder},
-		Conn: conn.Options{RequestTimeout: 100 * time.Millisecond, StopGrace: 10 * time.Millisecond},
+		Conn: conn.Options{Tuning: conn.Tuning{RequestTimeout: 100 * time.Millisecond, StopGrace: 10 * time.Millisecond}},
 	})
 }
 

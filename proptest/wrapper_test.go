@@ -100,7 +100,7 @@ func TestWrappersKeepLiveness(t *testing.T) {
 		go func() { _, _ = io.Copy(io.Discard, peerIn) }() // the peer reads, and never answers
 		wrapper := &counting{Transport: stdio.Pair(in, out)}
 		began := time.Now()
-		c := conn.New(wrapper, conn.Options{Dialect: probing{}, Final: func(conn.Reason) bool { return true }})
+		c := conn.New(wrapper, conn.Options{Dialect: probing{}, Tuning: conn.Tuning{Final: func(conn.Reason) bool { return true }}})
 		ended := make(chan error, 1)
 		go func() { ended <- c.Run(t.Context()) }()
 		<-ended

@@ -44,7 +44,7 @@ func TestConnIsRestartedWithItsSiblings(t *testing.T) {
 		s, p, first := supervisor.New(supervisor.Options{Strategy: supervisor.RestForOne}), &peer{}, newScript()
 		acceptors := supervisor.New(supervisor.Options{})
 		start(t, s, supervisor.ChildSpec{ID: "first", Run: first.run})
-		c := conn.New(p.transport(t, acceptors), conn.Options{Name: "weather"})
+		c := conn.New(p.transport(t, acceptors), conn.Options{Tuning: conn.Tuning{Name: "weather"}})
 		child := connect(t, s, c)
 		before, began := refusedCall(t, c), time.Now()
 		first.end(returns(errBroken))
@@ -72,7 +72,7 @@ func TestConnIsRestartedWithItsSupervisor(t *testing.T) {
 		root, p, failing := supervisor.New(supervisor.Options{Intensity: 2}), &peer{}, newScript()
 		acceptors := supervisor.New(supervisor.Options{})
 		pool, _ := nested(t, root, supervisor.Options{Name: "pool", Intensity: -1})
-		c := conn.New(p.transport(t, acceptors), conn.Options{Name: "weather"})
+		c := conn.New(p.transport(t, acceptors), conn.Options{Tuning: conn.Tuning{Name: "weather"}})
 		child := connect(t, pool, c)
 		start(t, pool, supervisor.ChildSpec{ID: "failing", Run: failing.run})
 		last := refusedCall(t, c)
@@ -99,7 +99,7 @@ func TestConnIsRestartedWithItsSupervisor(t *testing.T) {
 func TestClosedConnCannotBeRestarted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := supervisor.New(supervisor.Options{})
-		c := conn.New(dialer(func(context.Context) (transport.Link, error) { return nil, errDown }), conn.Options{Name: "a"})
+		c := conn.New(dialer(func(context.Context) (transport.Link, error) { return nil, errDown }), conn.Options{Tuning: conn.Tuning{Name: "a"}})
 		child := connect(t, s, c)
 		if err := child.Restart(t.Context()); err != nil {
 			t.Errorf("Restart returned %v, want no error", err)
@@ -142,7 +142,7 @@ func TestRegistryHasTheNamesOfSupervisedConns(t *testing.T) {
 				pool, _ := nested(t, root, supervisor.Options{Name: "pool", Intensity: -1, Registry: names})
 				other := supervisor.New(supervisor.Options{Registry: names})
 				down := dialer(func(context.Context) (transport.Link, error) { return nil, errDown })
-				c, rival := conn.New(down, conn.Options{Name: "weather"}), conn.New(down, conn.Options{Name: "weather"})
+				c, rival := conn.New(down, conn.Options{Tuning: conn.Tuning{Name: "weather"}}), conn.New(down, conn.Options{Tuning: conn.Tuning{Name: "weather"}})
 				child := connect(t, pool, c)
 				start(t, pool, supervisor.ChildSpec{ID: "failing", Run: failing.run})
 				failing.end(returns(errBroken))
@@ -176,7 +176,7 @@ func TestSecondConnectOfAConnFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		names := registry.New(registry.Options{})
 		one, two := supervisor.New(supervisor.Options{Registry: names}), supervisor.New(supervisor.Options{Registry: names})
-		c := conn.New(dialer(func(context.Context) (transport.Link, error) { return nil, errDown }), conn.Options{Name: "weather"})
+		c := conn.New(dialer(func(context.Context) (transport.Link, error) { return nil, errDown }), conn.Options{Tuning: conn.Tuning{Name: "weather"}})
 		connect(t, one, c)
 		child := connect(t, two, c)
 		if <-child.Done(); !errors.Is(child.Err(), conn.ErrRunning) {
@@ -199,8 +199,8 @@ func TestSecondConnectOfAConnFails(t *testing.T) {
 func TestConnectRefusesAConnWithoutAName(t *testing.T) {
 	s := supervisor.New(supervisor.Options{Registry: registry.New(registry.Options{})})
 	c := conn.New(dialer(func(context.Context) (transport.Link, error) { return nil, errDown }), conn.Options{})
-	if _, err := s.Connect(t.Context(), c); !errors.As(err, new(*registry.NameError)) || !strings.Contains(err.Error(), "conn.Options.Name") {
-		t.Errorf("Connect returned %v, want a NameError that names conn.Options.Name", err)
+	if _, err := s.Connect(t.Context(), c); !errors.As(err, new(*registry.NameError)) || !strings.Contains(err.Error(), "conn.Tuning.Name") {
+		t.Errorf("Connect returned %v, want a NameError that names conn.Tuning.Name", err)
 	}
 	stop(t, s)
 }
@@ -223,7 +223,7 @@ func TestCloseOfATreeAnswersPendingCalls(t *testing.T) {
 				case <-ctx.Done():
 				}
 			}}
-			c := conn.New(p.transport(t, acceptors), conn.Options{Name: name})
+			c := conn.New(p.transport(t, acceptors), conn.Options{Tuning: conn.Tuning{Name: name}})
 			connect(t, pool, c)
 			awaitReady(t, c)
 			results[name] = make(chan error, 1)
@@ -257,7 +257,7 @@ func TestNameStaysOverARestart(t *testing.T) {
 		s := supervisor.New(supervisor.Options{Strategy: supervisor.RestForOne, Registry: names})
 		start(t, s, supervisor.ChildSpec{ID: "first", Run: first.run})
 		start(t, s, newMember("slow", new(eventLog)).spec())
-		c := conn.New(dialer(func(context.Context) (transport.Link, error) { return nil, errDown }), conn.Options{Name: "weather"})
+		c := conn.New(dialer(func(context.Context) (transport.Link, error) { return nil, errDown }), conn.Options{Tuning: conn.Tuning{Name: "weather"}})
 		connect(t, s, c)
 		first.end(returns(errBroken))
 		if found, _ := names.Lookup("weather"); found != c || states(s.Report().Children)["weather"] != supervisor.Waiting {
@@ -289,7 +289,7 @@ func TestDeadStoreMakesNoStuckChild(t *testing.T) {
 			p := &peer{}
 			acceptors := supervisor.New(supervisor.Options{})
 			for n := range 3 {
-				c := conn.New(p.transport(t, acceptors), conn.Options{Name: fmt.Sprintf("c%d", n)})
+				c := conn.New(p.transport(t, acceptors), conn.Options{Tuning: conn.Tuning{Name: fmt.Sprintf("c%d", n)}})
 				connect(t, s, c)
 				awaitReady(t, c)
 			}
@@ -314,7 +314,7 @@ func TestReportSaysWhichConnsAreQueued(t *testing.T) {
 		s, gate := supervisor.New(supervisor.Options{}), &conn.Gate{Places: 1}
 		hangs := dialer(func(ctx context.Context) (transport.Link, error) { <-ctx.Done(); return nil, context.Cause(ctx) })
 		for _, name := range []string{"first", "second", "third"} {
-			connect(t, s, conn.New(hangs, conn.Options{Name: name, Gate: gate}))
+			connect(t, s, conn.New(hangs, conn.Options{Tuning: conn.Tuning{Name: name, Gate: gate}}))
 			synctest.Wait()
 		}
 		for _, want := range []string{"3 children: 2 queued to start, 1 starting;", "─ first: transient connection, starting since", "─ second: transient connection, queued to start since"} {
@@ -346,7 +346,7 @@ func TestRestartedConnReleasesItsName(t *testing.T) {
 		store := new(countingStore)
 		s := supervisor.New(supervisor.Options{Registry: registry.New(registry.Options{Store: store})})
 		down := dialer(func(context.Context) (transport.Link, error) { return nil, errors.New("down") })
-		child := connect(t, s, conn.New(down, conn.Options{Name: "weather"}))
+		child := connect(t, s, conn.New(down, conn.Options{Tuning: conn.Tuning{Name: "weather"}}))
 		if err := child.Restart(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -438,7 +438,6 @@ func TestIncarnationIsRestForOne(t *testing.T) {
 			note("open")
 			return links.Open(ctx)
 		}), conn.Options{
-			Name: "weather",
 			Handler: handler(func(ctx context.Context, in *conn.Incoming) {
 				note("serve %d", in.Epoch)
 				<-ctx.Done()
@@ -453,6 +452,9 @@ func TestIncarnationIsRestForOne(t *testing.T) {
 				<-ctx.Done()
 				note("task %d ended", in.Epoch())
 				return ctx.Err()
+			},
+			Tuning: conn.Tuning{
+				Name: "weather",
 			},
 		})
 		connect(t, s, c)
@@ -482,8 +484,10 @@ func TestPanicOfAHandlerAffectsOneRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, p := supervisor.New(supervisor.Options{Intensity: -1}), &peer{}
 		c := conn.New(p.transport(t, s), conn.Options{
-			Name:    "weather",
 			Handler: handler(func(context.Context, *conn.Incoming) { panic("boom") }),
+			Tuning: conn.Tuning{
+				Name: "weather",
+			},
 		})
 		connect(t, s, c)
 		awaitReady(t, c)
@@ -505,8 +509,10 @@ func TestStopNamesTheHandlersOfAConn(t *testing.T) {
 		release := make(chan struct{})
 		s, p := supervisor.New(supervisor.Options{}), &peer{}
 		c := conn.New(p.transport(t, s), conn.Options{
-			Name:    "weather",
 			Handler: handler(func(context.Context, *conn.Incoming) { <-release }),
+			Tuning: conn.Tuning{
+				Name: "weather",
+			},
 		})
 		connect(t, s, c)
 		awaitReady(t, c)

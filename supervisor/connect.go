@@ -66,7 +66,7 @@ func (c *connection) register(ctx context.Context) error {
 	c.registered = c.registered || holder != c.Conn
 	err := c.names.Register(ctx, c.Name(), c.Conn)
 	if c.Name() == "" {
-		return fmt.Errorf("a Conn in a Registry needs conn.Options.Name: %w", err)
+		return fmt.Errorf("a Conn in a Registry needs conn.Tuning.Name: %w", err)
 	}
 	return err
 }

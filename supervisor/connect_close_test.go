@@ -35,7 +35,7 @@ func TestCloseDoesNotWaitForTheStore(t *testing.T) {
 		var accepted sync.WaitGroup
 		c := conn.New(inmem.New(func(link transport.Link) {
 			accepted.Go(func() { _ = conn.Accept(link, conn.Options{}).Run(t.Context()) })
-		}, inmem.Options{}), conn.Options{Name: "c"})
+		}, inmem.Options{}), conn.Options{Tuning: conn.Tuning{Name: "c"}})
 		connect(t, s, c)
 		awaitReady(t, c)
 		synctest.Wait()

@@ -57,7 +57,7 @@ func TestConnectCostsNoGoroutine(t *testing.T) {
 func TestLostLinkCountsNoRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, p := supervisor.New(supervisor.Options{}), &peer{}
-		c := conn.New(p.transport(t, s), conn.Options{Name: "weather"})
+		c := conn.New(p.transport(t, s), conn.Options{Tuning: conn.Tuning{Name: "weather"}})
 		child := connect(t, s, c)
 		var lastID int64
 		for lost := range uint64(10) {
@@ -89,7 +89,7 @@ func TestBackoffIsNotDelayedTwice(t *testing.T) {
 		c := conn.New(dialer(func(context.Context) (transport.Link, error) {
 			attempts <- time.Now()
 			return nil, errDown
-		}), conn.Options{Name: "down"})
+		}), conn.Options{Tuning: conn.Tuning{Name: "down"}})
 		connect(t, s, c)
 		<-attempts
 		for range 8 {
@@ -115,7 +115,7 @@ func TestFinalConnIsNotRestarted(t *testing.T) {
 		s := supervisor.New(supervisor.Options{Intensity: -1})
 		opened := 0
 		down := dialer(func(context.Context) (transport.Link, error) { opened++; return nil, errDown })
-		child := connect(t, s, conn.New(down, conn.Options{Name: "final", Final: func(conn.Reason) bool { return true }}))
+		child := connect(t, s, conn.New(down, conn.Options{Tuning: conn.Tuning{Name: "final", Final: func(conn.Reason) bool { return true }}}))
 		synctest.Wait()
 		var reason conn.Reason
 		if err := child.Err(); !errors.As(err, &reason) || reason.Kind != conn.OpenFailed || !errors.Is(err, errDown) || opened != 1 {
@@ -132,7 +132,7 @@ func TestFinalConnIsNotRestarted(t *testing.T) {
 func TestStoppedConnIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := supervisor.New(supervisor.Options{})
-		c := conn.New(dialer(func(context.Context) (transport.Link, error) { return nil, errDown }), conn.Options{Name: "a"})
+		c := conn.New(dialer(func(context.Context) (transport.Link, error) { return nil, errDown }), conn.Options{Tuning: conn.Tuning{Name: "a"}})
 		child := connect(t, s, c)
 		c.Stop()
 		<-child.Done()
@@ -154,7 +154,7 @@ func panickingConn(times int, opened *[]uint64) *conn.Conn {
 		}
 		return nil, errDown
 	}
-	c = conn.New(dialer(open), conn.Options{Name: "panicky"})
+	c = conn.New(dialer(open), conn.Options{Tuning: conn.Tuning{Name: "panicky"}})
 	return c
 }
 
@@ -187,7 +187,7 @@ func TestPanickingConnUsesUpTheIntensity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := supervisor.New(supervisor.Options{})
 		var opened []uint64
-		sibling := conn.New(dialer(func(context.Context) (transport.Link, error) { return nil, errDown }), conn.Options{Name: "sibling"})
+		sibling := conn.New(dialer(func(context.Context) (transport.Link, error) { return nil, errDown }), conn.Options{Tuning: conn.Tuning{Name: "sibling"}})
 		connect(t, s, sibling)
 		c := panickingConn(4, &opened)
 		connect(t, s, c)
@@ -236,10 +236,10 @@ func TestGivesUpOnce(t *testing.T) {
 		}})
 		release := make(chan struct{})
 		for _, name := range []string{"a", "b"} {
-			connect(t, s, conn.New(dialer(func(context.Context) (transport.Link, error) { return brokenLink{}, nil }), conn.Options{
+			connect(t, s, conn.New(dialer(func(context.Context) (transport.Link, error) { return brokenLink{}, nil }), conn.Options{Tuning: conn.Tuning{
 				Name:  name,
 				Hooks: telemetry.Hooks{Transition: func(telemetry.Transition) { <-release }},
-			}))
+			}}))
 		}
 		var result *supervisor.IntensityError
 		if err := s.Wait(t.Context()); !errors.As(err, &result) || len(gaveUp) != 1 || gaveUp[0] != result.Child {
@@ -278,7 +278,7 @@ func (brokenLink) Close(time.Duration) error { return nil }
 func TestConnectTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, other := supervisor.New(supervisor.Options{}), supervisor.New(supervisor.Options{})
-		c := conn.New(dialer(func(context.Context) (transport.Link, error) { return nil, errDown }), conn.Options{Name: "a"})
+		c := conn.New(dialer(func(context.Context) (transport.Link, error) { return nil, errDown }), conn.Options{Tuning: conn.Tuning{Name: "a"}})
 		connect(t, s, c)
 		synctest.Wait()
 		if _, err := s.Connect(context.Background(), c); !errors.As(err, new(*supervisor.DuplicateError)) {
@@ -322,7 +322,7 @@ func TestConnWithoutItsNameIsClosed(t *testing.T) {
 		s := supervisor.New(supervisor.Options{Strategy: supervisor.RestForOne, Registry: registry.New(registry.Options{Store: store})})
 		servers := supervisor.New(supervisor.Options{})
 		start(t, s, supervisor.ChildSpec{ID: "first", Run: first.run})
-		c := conn.New(p.transport(t, servers), conn.Options{Name: "weather"})
+		c := conn.New(p.transport(t, servers), conn.Options{Tuning: conn.Tuning{Name: "weather"}})
 		child := connect(t, s, c)
 		awaitReady(t, c)
 		store.lost(errors.New("the lease is over"))

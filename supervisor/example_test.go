@@ -78,7 +78,7 @@ func ExampleSupervisor_Connect() {
 		if _, err := s.Connect(context.Background(), conn.Accept(link, conn.Options{})); err != nil {
 			fmt.Println(err)
 		}
-	}, inmem.Options{}), conn.Options{Name: "weather"})
+	}, inmem.Options{}), conn.Options{Tuning: conn.Tuning{Name: "weather"}})
 
 	child, err := s.Connect(context.Background(), weather)
 	if err != nil {

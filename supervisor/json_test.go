@@ -38,7 +38,7 @@ func TestReportInJSON(t *testing.T) {
 		at := func(after time.Duration) string { return began.Add(after).Format(time.RFC3339Nano) }
 		root := supervisor.New(supervisor.Options{Name: "app", Strategy: supervisor.RestForOne})
 		down := dialer(func(context.Context) (transport.Link, error) { return nil, errDown })
-		connect(t, root, conn.New(down, conn.Options{Name: "search", BackoffMin: time.Minute, BackoffMax: time.Minute}))
+		connect(t, root, conn.New(down, conn.Options{Tuning: conn.Tuning{Name: "search", BackoffMin: time.Minute, BackoffMax: time.Minute}}))
 		pool, _ := nested(t, root, supervisor.Options{Name: "pool", Intensity: -1})
 		failing := newScript()
 		start(t, pool, supervisor.ChildSpec{ID: "failing", Run: failing.run, Restart: supervisor.Temporary})

@@ -64,7 +64,7 @@ func TestCloseOfASupervisorThatWaitsForItsRestart(t *testing.T) {
 			root, servers, failing := supervisor.New(supervisor.Options{Strategy: supervisor.RestForOne}), supervisor.New(supervisor.Options{}), newScript()
 			start(t, root, supervisor.ChildSpec{ID: "failing", Run: failing.run, Init: func(context.Context) error { pause(2 * time.Second); return nil }})
 			pool, _ := nested(t, root, supervisor.Options{Name: "pool"})
-			c := conn.New(new(peer).transport(t, servers), conn.Options{Name: "weather"})
+			c := conn.New(new(peer).transport(t, servers), conn.Options{Tuning: conn.Tuning{Name: "weather"}})
 			connect(t, pool, c)
 			start(t, pool, newMember("slow to stop", new(eventLog)).spec())
 			failing.end(returns(errBroken))

@@ -46,9 +46,9 @@ func TestReportPrintsTheTree(t *testing.T) {
 		failing, p := newScript(), &peer{}
 		start(t, pool, supervisor.ChildSpec{ID: "failing", Run: failing.run, Restart: supervisor.Transient})
 		other := supervisor.New(supervisor.Options{})
-		connect(t, pool, conn.New(p.transport(t, other), conn.Options{Name: "weather"}))
+		connect(t, pool, conn.New(p.transport(t, other), conn.Options{Tuning: conn.Tuning{Name: "weather"}}))
 		down := dialer(func(context.Context) (transport.Link, error) { return nil, errDown })
-		connect(t, pool, conn.New(down, conn.Options{Name: "search", BackoffMin: time.Minute, BackoffMax: time.Minute}))
+		connect(t, pool, conn.New(down, conn.Options{Tuning: conn.Tuning{Name: "search", BackoffMin: time.Minute, BackoffMax: time.Minute}}))
 		done := newScript()
 		start(t, root, supervisor.ChildSpec{ID: "migration", Run: done.run, Restart: supervisor.Temporary})
 		release := make(chan struct{})
@@ -184,7 +184,7 @@ func TestReportPrintsAllProblems(t *testing.T) {
 			start(t, s, supervisor.ChildSpec{ID: fmt.Sprint("works ", i), Run: idle})
 		}
 		down := dialer(func(context.Context) (transport.Link, error) { return nil, errDown })
-		connect(t, s, conn.New(down, conn.Options{Name: "search", BackoffMin: time.Minute, BackoffMax: time.Minute}))
+		connect(t, s, conn.New(down, conn.Options{Tuning: conn.Tuning{Name: "search", BackoffMin: time.Minute, BackoffMax: time.Minute}}))
 		stuckChild := start(t, s, supervisor.ChildSpec{ID: "stuck", Run: ignoresStop(release)})
 		go stuckChild.Stop(t.Context())
 		pool, _ := nested(t, s, supervisor.Options{Name: "pool"})

@@ -25,9 +25,9 @@ func TestSamplesAreOfTheTree(t *testing.T) {
 		failing, p := newScript(), &peer{}
 		start(t, pool, supervisor.ChildSpec{ID: "failing", Run: failing.run, Restart: supervisor.Transient})
 		other := supervisor.New(supervisor.Options{})
-		connect(t, pool, conn.New(p.transport(t, other), conn.Options{Name: "weather"}))
+		connect(t, pool, conn.New(p.transport(t, other), conn.Options{Tuning: conn.Tuning{Name: "weather"}}))
 		down := dialer(func(context.Context) (transport.Link, error) { return nil, errDown })
-		connect(t, root, conn.New(down, conn.Options{Name: "search", BackoffMin: time.Minute, BackoffMax: time.Minute}))
+		connect(t, root, conn.New(down, conn.Options{Tuning: conn.Tuning{Name: "search", BackoffMin: time.Minute, BackoffMax: time.Minute}}))
 		failing.end(returns(errBroken))
 		advance(time.Second)
 		read := func() (supervisors map[string]telemetry.SupervisorSample, conns []string) {

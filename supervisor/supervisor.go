@@ -36,7 +36,7 @@ type Options struct {
 
 	// Registry holds the Conns that Connect runs, under their names, for as long
 	// as they are children. Several supervisors may share one Registry. With a
-	// Registry every Conn needs a conn.Options.Name, and Connect fails when that
+	// Registry every Conn needs a conn.Tuning.Name, and Connect fails when that
 	// name is taken. Default: none; a name must be unique in this supervisor
 	// only.
 	Registry *registry.Registry

@@ -89,7 +89,7 @@ func TestChildrenGetTheErrorWithWhichTheSupervisorGaveUp(t *testing.T) {
 			return fmt.Errorf("slow: %w", context.Cause(ctx))
 		}})
 		p := &peer{serve: func(ctx context.Context) { <-ctx.Done() }}
-		sibling := conn.New(p.transport(t, servers), conn.Options{Name: "sibling"})
+		sibling := conn.New(p.transport(t, servers), conn.Options{Tuning: conn.Tuning{Name: "sibling"}})
 		connect(t, s, sibling)
 		go func() {
 			_, err := s.Start(t.Context(), supervisor.ChildSpec{Init: idle, Run: idle})

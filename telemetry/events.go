@@ -178,7 +178,7 @@ type Missed struct {
 }
 
 // Stuck is a handler that keeps running although its context has ended. It is reported
-// when conn.Options.CancelGrace has passed after its request was cancelled; the handler
+// when conn.Tuning.CancelGrace has passed after its request was cancelled; the handler
 // then no longer counts for MaxServing. It is also reported when the connection ends.
 type Stuck struct {
 	Conn   string

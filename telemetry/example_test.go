@@ -17,7 +17,7 @@ func counting(failed *int) telemetry.Hooks {
 	}}
 }
 
-// The hooks are handed to a connection as conn.Options.Hooks, which calls them.
+// The hooks are handed to a connection as conn.Tuning.Hooks, which calls them.
 // Here the program calls them itself, to show what they do.
 func ExampleHooks() {
 	hooks := telemetry.Hooks{

@@ -1,11 +1,11 @@
 // Package telemetry reports what happens on a connection, as typed values: calls,
 // retries, losses, reconnections, dropped notifications and panics.
 //
-//	o := client.Options{Conn: conn.Options{Hooks: telemetry.Hooks{
+//	o := client.Options{Conn: conn.Tuning{Hooks: telemetry.Hooks{
 //		Transition: func(e telemetry.Transition) { log.Print(e.Conn, " is ", e.To) },
 //	}}}
 //
-// Pass Hooks to a connection as conn.Options.Hooks, or to a client or server as
+// Pass Hooks to a connection as conn.Tuning.Hooks, or to a client or server as
 // Options.Conn.Hooks. Tee combines several Hooks.
 //
 // The subpackages turn events into logs (sloglog, zaplog), and into traces and metrics

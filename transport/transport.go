@@ -19,7 +19,7 @@ type Transport interface {
 	Open(ctx context.Context) (Link, error)
 }
 
-// ConnectionName returns the name of the connection (conn.Options.Name) for which a context
+// ConnectionName returns the name of the connection (conn.Tuning.Name) for which a context
 // of Open asks for a link, or "" if it has none. One Transport may serve many connections.
 func ConnectionName(ctx context.Context) string {
 	name, _ := ctx.Value(connectionKey{}).(string)

@@ -37,7 +37,7 @@ func (s *service) begin(ctx context.Context, tools transport.Transport, address 
 	defer cancel()
 	c := client.New(protocol.Implementation{Name: "embed", Version: "1.0"}, client.Options{
 		Supervisor: s.tree,
-		Conn:       conn.Options{Name: "tools"},
+		Conn:       conn.Tuning{Name: "tools"},
 	})
 	if s.session, err = c.Connect(ctx, tools); err != nil {
 		return err

@@ -25,7 +25,7 @@ const (
 type fleet struct {
 	tree   *supervisor.Supervisor
 	names  *registry.Registry
-	shared conn.Options
+	shared conn.Tuning
 	faults map[string]chan struct{} // for each region: makes its auditor panic
 
 	sites   map[string]*site
@@ -38,7 +38,7 @@ func newFleet() *fleet {
 	return &fleet{
 		tree:  supervisor.New(supervisor.Options{Name: "fleet"}),
 		names: registry.New(registry.Options{}),
-		shared: conn.Options{
+		shared: conn.Tuning{
 			Gate: &conn.Gate{Places: 4}, Wheel: new(conn.Wheel),
 			BackoffMin: 10 * time.Second, // wait this long before the first reconnection
 		},

@@ -236,7 +236,7 @@ func (l *link) Close(grace time.Duration) error {
 }
 
 // LinkTraits implements transport.LinkDescriber. Without it, a peer that hangs would be
-// noticed only if the program sets conn.Options.Liveness.
+// noticed only if the program sets conn.Tuning.Liveness.
 func (l *link) LinkTraits() transport.LinkTraits {
 	traits := transport.LinkTraits{RecordsReads: true}
 	if heard := l.heard.Load(); heard != nil {

@@ -80,7 +80,7 @@ func TestMemoryOfAWaitingCall(t *testing.T) {
 
 func waitingCallHolds(t *testing.T) (holds int64) {
 	const many = 2000
-	s := server.New(serverInfo, server.Options{Conn: conn.Options{MaxServing: many}})
+	s := server.New(serverInfo, server.Options{Conn: conn.Tuning{MaxServing: many}})
 	arrived := make(chan struct{})
 	server.AddTool(s, protocol.Tool{Name: "wait", InputSchema: json.RawMessage(`{"type":"object"}`)},
 		func(ctx context.Context, _ *protocol.CallToolParams) (*protocol.CallToolResult, error) {

@@ -124,7 +124,7 @@ func runQuestions(t *testing.T, revision, tool string, seed uint64) (answered, f
 	c := client.New(protocol.Implementation{Name: "c", Version: "1"}, client.Options{
 		ProtocolVersion: revision, Elicit: q.repeat,
 		Calls: client.CallOptions{WaitForReady: true, Timeout: 10 * time.Second},
-		Conn:  conn.Options{BackoffMin: 10 * time.Millisecond, BackoffMax: 50 * time.Millisecond},
+		Conn:  conn.Tuning{BackoffMin: 10 * time.Millisecond, BackoffMax: 50 * time.Millisecond},
 	})
 	session, err := c.Connect(t.Context(), specification.WatchClient(t, bad))
 	if err != nil {

@@ -272,7 +272,7 @@ func TestSessionsOfAClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &fakeServer{answer: allAnswers(protocol.LatestLegacy)}
 		defer s.close()
-		c := client.New(clientInfo, client.Options{ProtocolVersion: protocol.LatestLegacy, Conn: conn.Options{Name: "same"}})
+		c := client.New(clientInfo, client.Options{ProtocolVersion: protocol.LatestLegacy, Conn: conn.Tuning{Name: "same"}})
 		for _, name := range []string{"b", "a"} {
 			if _, err := c.Start(t.Context(), name, specification.WatchClient(t, s)); err != nil {
 				t.Fatal(err)
@@ -345,7 +345,7 @@ func TestWaitReturnsWhyASessionEnded(t *testing.T) {
 			}
 			return allAnswers(protocol.LatestLegacy)(f)
 		}}
-		session := openFake(t, s, client.Options{Conn: conn.Options{Final: func(why conn.Reason) bool { return why.Kind == conn.HandshakeFailed }}})
+		session := openFake(t, s, client.Options{Conn: conn.Tuning{Final: func(why conn.Reason) bool { return why.Kind == conn.HandshakeFailed }}})
 		if session.Status().State != conn.Ready {
 			t.Errorf("the status is %v, want %v", session.Status(), conn.Ready)
 		}

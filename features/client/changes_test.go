@@ -159,7 +159,7 @@ func TestCommonFailuresHaveNames(t *testing.T) {
 		})
 	}
 
-	session, err := client.New(clientInfo, client.Options{Conn: conn.Options{BackoffMin: time.Hour}}).Start(timeoutContext(t), "denied", &streamable.Client{URL: denying})
+	session, err := client.New(clientInfo, client.Options{Conn: conn.Tuning{BackoffMin: time.Hour}}).Start(timeoutContext(t), "denied", &streamable.Client{URL: denying})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -147,7 +147,7 @@ func TestClientIsClosedDuringStart(t *testing.T) {
 				store := new(slowStore)
 				names := registry.New(registry.Options{Store: store})
 				all := supervisor.New(supervisor.Options{Registry: names})
-				c := client.New(clientInfo, client.Options{Supervisor: all, Conn: conn.Options{Name: "search"}})
+				c := client.New(clientInfo, client.Options{Supervisor: all, Conn: conn.Tuning{Name: "search"}})
 				began, ended := time.Now(), make(chan error, 1)
 				go func() { ended <- begin(c) }()
 				synctest.Wait()

@@ -158,9 +158,8 @@ func (c *Client) run(ctx context.Context, name string, t transport.Transport, pa
 	if s.supervisor == nil {
 		s.supervisor, s.own = supervisor.New(supervisor.Options{Name: name}), true
 	}
-	o := c.options.Conn
-	o.Name, o.Dialect, o.Handler = name, &s.dialect, handler{s}
-	o.Handshake, o.Final, o.Owner = s.handshake, s.final, s
+	o := conn.Options{Owner: s, Dialect: &s.dialect, Handler: handler{s}, Handshake: s.handshake, Tuning: c.options.Conn}
+	o.Name, o.Final = name, s.final
 	if s.conn = conn.New(t, o); !patient {
 		s.conn.LeaveOpening()
 	}

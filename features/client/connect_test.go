@@ -45,7 +45,7 @@ func TestHandshakeOnTheWire(t *testing.T) {
 func TestInitializeIsNeverCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &fakeServer{answer: func(frame) []string { return nil }}
-		_, err := connectFake(t, s, client.Options{FailFast: true, Conn: conn.Options{RequestTimeout: time.Second}})
+		_, err := connectFake(t, s, client.Options{FailFast: true, Conn: conn.Tuning{RequestTimeout: time.Second}})
 		var reason conn.Reason
 		if !errors.As(err, &reason) || reason.Kind != conn.InitTimedOut {
 			t.Errorf("got %v, want a conn.Reason and reason.Kind == %v", err, conn.InitTimedOut)
@@ -149,7 +149,7 @@ func TestFinalErrorEndsTheSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := answering(nil)
 		final := func(r conn.Reason) bool { return r.Kind == conn.PeerEnded }
-		session := openFake(t, s, client.Options{Conn: conn.Options{Final: final}})
+		session := openFake(t, s, client.Options{Conn: conn.Tuning{Final: final}})
 		s.cut()
 		synctest.Wait()
 		if state := session.Conn().State(); state != conn.Closing {
@@ -182,7 +182,7 @@ func TestUnsupportedVersionIsRefused(t *testing.T) {
 func TestSessionsOfOneNameShareASupervisor(t *testing.T) {
 	shared := supervisor.New(supervisor.Options{})
 	defer shared.Stop(context.Background())
-	options := client.Options{Supervisor: shared, Conn: conn.Options{Name: "search"}}
+	options := client.Options{Supervisor: shared, Conn: conn.Tuning{Name: "search"}}
 	first, second := openFake(t, answering(nil), options), openFake(t, answering(nil), options)
 	other := openFake(t, answering(nil), options)
 	names := []string{first.Conn().Name(), second.Conn().Name(), other.Conn().Name()}
@@ -209,7 +209,7 @@ func TestSuffixesAreUniqueInARegistry(t *testing.T) {
 		on         *supervisor.Supervisor
 		name, want string
 	}{{here, "search", "search"}, {elsewhere, "search-2", "search-2"}, {here, "search", "search-3"}, {elsewhere, "search", ""}} {
-		session, err := connectFake(t, answering(nil), client.Options{Supervisor: one.on, Conn: conn.Options{Name: one.name}})
+		session, err := connectFake(t, answering(nil), client.Options{Supervisor: one.on, Conn: conn.Tuning{Name: one.name}})
 		if one.want == "" {
 			if !errors.As(err, new(*registry.TakenError)) {
 				t.Errorf("Connect returned %v, want a *registry.TakenError", err)

@@ -100,7 +100,7 @@ func (s *session) openFirst(ctx context.Context) bool {
 	return unwatch()
 }
 
-// final is conn.Options.Final. A failure that is not final may go away before the Conn
+// final is conn.Tuning.Final. A failure that is not final may go away before the Conn
 // tries again.
 func (s *session) final(why conn.Reason) bool {
 	if !isRefused(why.Err) {

@@ -134,7 +134,7 @@ func TestWhichFailuresAreOutages(t *testing.T) {
 					if bad.out.Store(test.open != nil); test.open == nil {
 						bad.answer = test.answer
 					}
-					c := client.New(clientInfo, client.Options{ProtocolVersion: protocol.LatestLegacy, Conn: conn.Options{BackoffMin: time.Hour, BackoffMax: time.Hour}})
+					c := client.New(clientInfo, client.Options{ProtocolVersion: protocol.LatestLegacy, Conn: conn.Tuning{BackoffMin: time.Hour, BackoffMax: time.Hour}})
 					session, err := c.Start(t.Context(), "bad", bad)
 					if err != nil {
 						t.Fatal(err)
@@ -171,7 +171,7 @@ func TestALostServerIsNoOutage(t *testing.T) {
 		broken, good := newFlakyEndpoint("https://a", nil), newFlakyEndpoint("https://a", nil)
 		defer broken.close()
 		defer good.close()
-		c := client.New(clientInfo, client.Options{ProtocolVersion: protocol.LatestLegacy, Conn: conn.Options{BackoffMin: time.Hour}})
+		c := client.New(clientInfo, client.Options{ProtocolVersion: protocol.LatestLegacy, Conn: conn.Tuning{BackoffMin: time.Hour}})
 		session, err := c.Connect(t.Context(), atEndpointA{fault.New(broken, fault.Plan{Faults: []fault.Fault{{Kind: fault.Die, Direction: fault.Outbound, At: []int{3}}}})})
 		if err != nil {
 			t.Fatal(err)
@@ -254,7 +254,7 @@ func TestChangesBeginWithThePresentStatus(t *testing.T) {
 			}
 			return nil, errors.New("connection refused")
 		})
-		c := client.New(clientInfo, client.Options{ProtocolVersion: protocol.LatestLegacy, Conn: conn.Options{BackoffMin: time.Minute, InitTimeout: time.Hour}})
+		c := client.New(clientInfo, client.Options{ProtocolVersion: protocol.LatestLegacy, Conn: conn.Tuning{BackoffMin: time.Minute, InitTimeout: time.Hour}})
 		session, err := c.Start(t.Context(), "s", over)
 		if err != nil {
 			t.Fatal(err)

@@ -111,7 +111,7 @@ func TestConnectFailsImmediatelyOnPermanentFailure(t *testing.T) {
 			defer cancel()
 			hang := time.AfterFunc(time.Minute, cancel)
 			defer hang.Stop()
-			_, err := client.New(clientInfo, client.Options{Conn: conn.Options{BackoffMin: time.Hour}}).Connect(ctx, over)
+			_, err := client.New(clientInfo, client.Options{Conn: conn.Tuning{BackoffMin: time.Hour}}).Connect(ctx, over)
 			failed := new(client.ConnectError)
 			if !errors.As(err, &failed) || failed.Last.Kind != test.kind || failed.Attempts < 1 || failed.Since.IsZero() {
 				t.Fatalf("Connect returned %v (%+v)", err, failed)
@@ -195,7 +195,7 @@ func TestConnectWaitsAfterTemporaryFailure(t *testing.T) {
 			site.Start()
 		}
 	}}
-	o := client.Options{Conn: conn.Options{BackoffMin: time.Millisecond, BackoffMax: 5 * time.Millisecond, Hooks: hooks}}
+	o := client.Options{Conn: conn.Tuning{BackoffMin: time.Millisecond, BackoffMax: 5 * time.Millisecond, Hooks: hooks}}
 	session, err := client.New(clientInfo, o).Connect(timeoutContext(t), specification.WatchClient(t, &streamable.Client{URL: "http://" + address}))
 	if err != nil {
 		t.Fatal(err)
@@ -275,7 +275,7 @@ func TestConnectGivesUp(t *testing.T) {
 					ctx, cancel = context.WithTimeout(ctx, test.deadline)
 				}
 				defer cancel()
-				_, err := client.New(clientInfo, client.Options{Conn: conn.Options{InitTimeout: test.init}}).Connect(ctx, over)
+				_, err := client.New(clientInfo, client.Options{Conn: conn.Tuning{InitTimeout: test.init}}).Connect(ctx, over)
 				if took := time.Since(began); took != test.want {
 					t.Errorf("Connect took %v, want %v", took, test.want)
 				}

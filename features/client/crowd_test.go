@@ -51,7 +51,7 @@ func TestCrowdOfCallersIsServed(t *testing.T) {
 			},
 		} {
 			t.Run(fmt.Sprintf("%s/%d", name, callers), func(t *testing.T) {
-				session, err := client.New(clientInfo, client.Options{Conn: conn.Options{RequestTimeout: 5 * time.Minute}}).Connect(timeoutContext(t), to(t))
+				session, err := client.New(clientInfo, client.Options{Conn: conn.Tuning{RequestTimeout: 5 * time.Minute}}).Connect(timeoutContext(t), to(t))
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -165,7 +165,7 @@ func TestSilenceMeansALegacyServer(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := probedServer(noResponse)
 			began := time.Now()
-			session, err := connect(t, s, client.Options{FailFast: true, Conn: conn.Options{InitTimeout: test.limit}}, time.Hour)
+			session, err := connect(t, s, client.Options{FailFast: true, Conn: conn.Tuning{InitTimeout: test.limit}}, time.Hour)
 			if took := time.Since(began); took != test.silence {
 				t.Errorf("%s: Connect took %v, want %v", name, took, test.silence)
 			}

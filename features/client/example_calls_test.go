@@ -48,7 +48,7 @@ func ExampleSession_Pin() {
 	})
 	c := client.New(info, client.Options{
 		Calls: client.CallOptions{WaitForReady: true},
-		Conn:  conn.Options{BackoffMin: time.Millisecond}, // programs keep the default of one second
+		Conn:  conn.Tuning{BackoffMin: time.Millisecond}, // programs keep the default of one second
 	})
 	session, err := c.Connect(ctx, inmem.New(func(link transport.Link) { links <- link; s.Accept(link) }, inmem.Options{}))
 	if err != nil {
@@ -149,7 +149,7 @@ func ExampleCallOptions_maxStale() {
 	s := server.New(protocol.Implementation{Name: "weather", Version: "1.0"}, server.Options{})
 	server.AddTool(s, protocol.Tool{Name: "forecast"}, func(context.Context, city) (string, error) { return "rain", nil })
 	session, err := client.New(info, client.Options{
-		Conn: conn.Options{BackoffMin: time.Minute}, // how long the server stays away
+		Conn: conn.Tuning{BackoffMin: time.Minute}, // how long the server stays away
 	}).Connect(ctx, inmem.New(func(link transport.Link) { links <- link; s.Accept(link) }, inmem.Options{}))
 	if err != nil {
 		fmt.Println(err)

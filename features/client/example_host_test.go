@@ -87,7 +87,7 @@ func Example_survive() {
 	c := client.New(protocol.Implementation{Name: "example", Version: "1.0"}, client.Options{
 		Calls:   client.CallOptions{WaitForReady: true, Retries: 3},
 		OnEvent: func(_ context.Context, _ *client.Session, e client.Event) { events <- e },
-		Conn:    conn.Options{BackoffMin: time.Millisecond}, // programs keep the default of one second
+		Conn:    conn.Tuning{BackoffMin: time.Millisecond}, // programs keep the default of one second
 	})
 	session, err := c.Connect(ctx, network)
 	if err != nil {
@@ -128,7 +128,7 @@ func ExampleSession_Changes() {
 		running <- s
 	}, inmem.Options{})
 	c := client.New(protocol.Implementation{Name: "example", Version: "1.0"}, client.Options{
-		Conn: conn.Options{BackoffMin: time.Millisecond}, // programs keep the default of one second
+		Conn: conn.Tuning{BackoffMin: time.Millisecond}, // programs keep the default of one second
 	})
 	session, err := c.Connect(ctx, network)
 	switch {

@@ -28,7 +28,7 @@ func TestSessionsOfAClientShareAGate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				o := client.Options{ProtocolVersion: protocol.LatestLegacy, Conn: conn.Options{Gate: c.gate}}
+				o := client.Options{ProtocolVersion: protocol.LatestLegacy, Conn: conn.Tuning{Gate: c.gate}}
 				var clients []*client.Client
 				for range c.clients {
 					clients = append(clients, client.New(clientInfo, o))

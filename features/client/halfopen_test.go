@@ -142,7 +142,7 @@ func TestHalfOpenConnectionsAreFound(t *testing.T) {
 			t.Cleanup(site.CloseClientConnections)
 			t.Cleanup(func() { handler.Close(0); older.Close(0) })
 			proxy := newSilentProxy(t, site.Listener.Addr().String())
-			options := client.Options{ProtocolVersion: version, Conn: conn.Options{Liveness: 500 * time.Millisecond, BackoffMin: 200 * time.Millisecond}}
+			options := client.Options{ProtocolVersion: version, Conn: conn.Tuning{Liveness: 500 * time.Millisecond, BackoffMin: 200 * time.Millisecond}}
 			session, err := client.New(clientInfo, options).Connect(timeoutContext(t), specification.WatchClient(t, &streamable.Client{URL: "http://" + proxy.listener.Addr().String()}))
 			if err != nil {
 				t.Fatal(err)

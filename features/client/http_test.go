@@ -189,7 +189,7 @@ func TestAForgottenSessionIsReplacedAtOnce(t *testing.T) {
 	t.Cleanup(forget)
 	options := client.Options{
 		ProtocolVersion: protocol.Version20251125,
-		Conn:            conn.Options{ProvenAfter: 1, BackoffMin: time.Hour},
+		Conn:            conn.Tuning{ProvenAfter: 1, BackoffMin: time.Hour},
 	}
 	session, err := client.New(clientInfo, options).Connect(timeoutContext(t), specification.WatchClient(t, &streamable.Client{URL: site.URL}))
 	if err != nil {
@@ -289,7 +289,7 @@ func TestExpiredTokenIsRefreshed(t *testing.T) {
 		first, second := "Bearer 1", "Bearer 2"
 		valid.Store(&first)
 		k := &refreshingAuthorizer{token: new(atomic.Pointer[string]), fresh: &valid}
-		c := client.New(clientInfo, client.Options{ProtocolVersion: version, Conn: conn.Options{BackoffMin: time.Hour, BackoffMax: time.Hour}})
+		c := client.New(clientInfo, client.Options{ProtocolVersion: version, Conn: conn.Tuning{BackoffMin: time.Hour, BackoffMax: time.Hour}})
 		over := &streamable.Client{URL: site.URL, Authorizer: k}
 		var failed *client.ConnectError
 		if _, err := c.Connect(timeoutContext(t), over); !errors.As(err, &failed) || failed.Last.Kind != conn.AuthRequired || !errors.Is(err, transport.ErrAuthRequired) {
@@ -330,7 +330,7 @@ func TestServerWithSSEOnlyIsFound(t *testing.T) {
 	for _, version := range []string{"", protocol.Version20241105} {
 		t.Run(version, func(t *testing.T) {
 			silently := version == "" // the stream continues, and the next POST gets 404
-			options := client.Options{ProtocolVersion: version, Conn: conn.Options{BackoffMin: time.Millisecond}}
+			options := client.Options{ProtocolVersion: version, Conn: conn.Tuning{BackoffMin: time.Millisecond}}
 			session, err := client.New(clientInfo, options).Connect(timeoutContext(t), specification.WatchClient(t, &streamable.Client{URL: site.URL}))
 			if err != nil {
 				t.Fatal(err)

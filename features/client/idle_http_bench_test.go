@@ -48,7 +48,7 @@ func requestsWhileIdle(b *testing.B, version string) int64 {
 	defer s.Close(context.Background())
 	all := supervisor.New(supervisor.Options{})
 	defer all.Stop(context.Background())
-	c := client.New(clientInfo, client.Options{ProtocolVersion: version, Supervisor: all, Conn: conn.Options{StopGrace: time.Second}})
+	c := client.New(clientInfo, client.Options{ProtocolVersion: version, Supervisor: all, Conn: conn.Tuning{StopGrace: time.Second}})
 	over := &streamable.Client{URL: site.URL}
 	for range *idleSessions {
 		callOnce(b, c, over)

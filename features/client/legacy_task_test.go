@@ -77,7 +77,7 @@ func TestLegacyResultIsWaitedForWithoutATimeout(t *testing.T) {
 				})
 				session := openFake(t, server, client.Options{
 					ProtocolVersion: protocol.Version20251125,
-					Calls:           client.CallOptions{Timeout: timeout}, Conn: conn.Options{RequestTimeout: time.Minute, Liveness: -1},
+					Calls:           client.CallOptions{Timeout: timeout}, Conn: conn.Tuning{RequestTimeout: time.Minute, Liveness: -1},
 				})
 				began := time.Now()
 				result, err := waitForTask(t, session)

@@ -48,11 +48,11 @@ func logByDefault(t *testing.T) *logbook {
 // Guarantees: G-0024.7
 func TestFailuresAreLoggedByDefault(t *testing.T) {
 	for name, c := range map[string]struct {
-		o       conn.Options
+		o       conn.Tuning
 		entries int
 	}{
-		"by default": {conn.Options{}, 1},
-		"silenced":   {conn.Options{Log: slog.New(slog.DiscardHandler)}, 0},
+		"by default": {conn.Tuning{}, 1},
+		"silenced":   {conn.Tuning{Log: slog.New(slog.DiscardHandler)}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			log := logByDefault(t)

@@ -62,7 +62,7 @@ func TestNotificationBeforeReady(t *testing.T) {
 		}
 		reported := 0
 		openFake(t, s, client.Options{
-			Conn: conn.Options{Hooks: telemetry.Hooks{Panic: func(p telemetry.Panic) { t.Errorf("%s: %v", p.Where, p.Value) }}},
+			Conn: conn.Tuning{Hooks: telemetry.Hooks{Panic: func(p telemetry.Panic) { t.Errorf("%s: %v", p.Where, p.Value) }}},
 			OnEvent: func(ctx context.Context, session *client.Session, _ client.Event) {
 				_ = session.Server()
 				_ = session.Ping(ctx)

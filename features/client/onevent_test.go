@@ -24,7 +24,7 @@ func TestOnEventThatPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, reported, panics := listenServer(acknowledgeOnly), 0, 0
 		_, err := connect(t, s, client.Options{
-			Conn: conn.Options{Name: "search", Hooks: telemetry.Hooks{Panic: func(p telemetry.Panic) {
+			Conn: conn.Tuning{Name: "search", Hooks: telemetry.Hooks{Panic: func(p telemetry.Panic) {
 				if panics++; p.Where != "OnEvent" || p.Conn != "search" {
 					t.Errorf("got the panic %+v, want p.Where == %q and p.Conn == %q", p, "OnEvent", "search")
 				}
@@ -149,7 +149,7 @@ func TestWaitingChangesAreBoundedInBytes(t *testing.T) {
 			seen := 0
 			s := &fakeServer{answer: allAnswers(protocol.LatestLegacy)}
 			session := openFake(t, s, client.Options{
-				Conn: conn.Options{MaxNotifications: 10},
+				Conn: conn.Tuning{MaxNotifications: 10},
 				OnEvent: func(context.Context, *client.Session, client.Event) {
 					seen++
 					<-busy

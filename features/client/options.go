@@ -131,9 +131,8 @@ type Options struct {
 	// Conn configures the connection of each session: timeouts, backoff, bounds,
 	// hooks, log. Failed attempts to connect, lost connections, and panics in the
 	// program's code are logged through slog.Default(), unless Conn.Log or Conn.Hooks
-	// is set; see conn.Options.Log for how to turn that off. The client sets Dialect,
-	// Handler, Handshake and Owner itself, and applies Final in addition to its own
-	// rules; see Connect.
+	// is set; see conn.Tuning.Log for how to turn that off. The client applies Final in
+	// addition to its own rules; see Connect.
 	//
 	// Connect names a session Conn.Name or, if that is empty, after its command or
 	// host (transport.Traits): "bowline", "mcp.example.com". If another session has
@@ -142,7 +141,7 @@ type Options struct {
 	//
 	// The sessions of one Client share a Wheel and a Gate. If Conn has none, the
 	// Client creates them with their defaults.
-	Conn conn.Options
+	Conn conn.Tuning
 }
 
 // CallOptions apply to the calls of a Session, or of a view of it: see

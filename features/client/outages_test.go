@@ -178,7 +178,7 @@ func TestWakingAtMostDoublesTheAttempts(t *testing.T) {
 		good, bad := newFlakyEndpoint("https://a", nil), newFlakyEndpoint("https://a", errors.New("connection refused"))
 		defer good.close()
 		defer bad.close()
-		c := client.New(clientInfo, client.Options{ProtocolVersion: protocol.LatestLegacy, Conn: conn.Options{BackoffMin: time.Minute, BackoffMax: time.Minute}})
+		c := client.New(clientInfo, client.Options{ProtocolVersion: protocol.LatestLegacy, Conn: conn.Tuning{BackoffMin: time.Minute, BackoffMax: time.Minute}})
 		bad.out.Store(true)
 		if _, err := c.Start(t.Context(), "bad", bad); err != nil {
 			t.Fatal(err)
@@ -208,7 +208,7 @@ func TestSessionsReturnTogetherOverHTTP(t *testing.T) {
 	s := echoServer(false)
 	defer s.Close(context.Background())
 	woken := make(chan struct{}, 100)
-	c := client.New(clientInfo, client.Options{Conn: conn.Options{
+	c := client.New(clientInfo, client.Options{Conn: conn.Tuning{
 		BackoffMin: 10 * time.Millisecond, Liveness: 50 * time.Millisecond,
 		Hooks: telemetry.Hooks{Transition: func(e telemetry.Transition) {
 			if e.Kind == string(conn.Woken) {

@@ -220,7 +220,7 @@ func TestHandlerThatPanics(t *testing.T) {
 		var where atomic.Value
 		o := client.Options{
 			ProtocolVersion: version,
-			Conn:            conn.Options{Hooks: telemetry.Hooks{Panic: func(p telemetry.Panic) { where.Store(p.Where) }}},
+			Conn:            conn.Tuning{Hooks: telemetry.Hooks{Panic: func(p telemetry.Panic) { where.Store(p.Where) }}},
 			Roots:           func(context.Context, *client.Session) ([]protocol.Root, error) { panic("no") },
 		}
 		if version == protocol.LatestLegacy {

@@ -18,7 +18,7 @@ func TestSessionIsFoundByName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sessions := registry.New(registry.Options{})
 		for _, name := range []string{"a", "b"} {
-			s, _ := open(t, newServer(server.Options{}), client.Options{Conn: conn.Options{Name: name, Owner: "not the application's to say"}})
+			s, _ := open(t, newServer(server.Options{}), client.Options{Conn: conn.Tuning{Name: name}})
 			if err := sessions.Register(t.Context(), name, s.With(client.CallOptions{Epoch: 7}).Conn()); err != nil {
 				t.Fatal(err)
 			}

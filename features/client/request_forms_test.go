@@ -29,7 +29,7 @@ func TestTraceContextTravelsInMeta(t *testing.T) {
 		traced bool
 	}{
 		"middleware": {client.Options{Middleware: passOn}, true},
-		"a hook":     {client.Options{Conn: conn.Options{Hooks: hooks}}, true},
+		"a hook":     {client.Options{Conn: conn.Tuning{Hooks: hooks}}, true},
 		"neither":    {client.Options{}, false},
 	} {
 		for _, version := range []string{protocol.Latest, protocol.LatestLegacy} {
@@ -292,7 +292,7 @@ func TestRootsChangedReportsWhoCouldNotBeTold(t *testing.T) {
 	} {
 		s := &fakeServer{answer: allAnswers(protocol.LatestLegacy)}
 		c := client.New(clientInfo, client.Options{
-			ProtocolVersion: protocol.LatestLegacy, Conn: conn.Options{Name: "files"},
+			ProtocolVersion: protocol.LatestLegacy, Conn: conn.Tuning{Name: "files"},
 			Roots: func(context.Context, *client.Session) ([]protocol.Root, error) { return nil, nil },
 			Middleware: []client.Middleware{func(next client.Handler) client.Handler {
 				return func(ctx context.Context, r *client.Request) (any, error) {

@@ -129,7 +129,7 @@ func (c caller) Unsubscribe(ctx context.Context, on restore.Server, uri string) 
 	return err
 }
 
-// defaultTimeout is the default of conn.Options.RequestTimeout.
+// defaultTimeout is the default of conn.Tuning.RequestTimeout.
 const defaultTimeout = 30 * time.Second
 
 // timeout returns the time limit of a request; negative: only its context limits it.

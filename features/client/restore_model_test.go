@@ -62,7 +62,7 @@ type pinnedView struct {
 func TestRestoringAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rapid.SyncTest(t, func(t *rapid.T) {
-			o := client.Options{ProtocolVersion: protocol.LatestLegacy, Conn: conn.Options{Log: slog.New(slog.DiscardHandler)}}
+			o := client.Options{ProtocolVersion: protocol.LatestLegacy, Conn: conn.Tuning{Log: slog.New(slog.DiscardHandler)}}
 			m := new(restoreModel)
 			o.OnEvent = func(ctx context.Context, s *client.Session, e client.Event) {
 				m.sessions[int(s.Name()[0]-'0')].events.on(ctx, s, e)

@@ -331,7 +331,7 @@ func TestMessagesWaitInTheConnection(t *testing.T) {
 		n := 0
 		s := &fakeServer{answer: allAnswers(protocol.LatestLegacy)}
 		session := openFake(t, s, client.Options{
-			Conn: conn.Options{MaxNotifications: 10},
+			Conn: conn.Tuning{MaxNotifications: 10},
 			OnEvent: func(context.Context, *client.Session, client.Event) {
 				n++
 				<-busy

@@ -26,7 +26,7 @@ import (
 
 // steadyServer returns a server whose only tool reports its key, and then works for 2 ms.
 func steadyServer(report func(key string)) *server.Server {
-	s := server.New(serverInfo, server.Options{Conn: conn.Options{DrainGrace: time.Minute}})
+	s := server.New(serverInfo, server.Options{Conn: conn.Tuning{DrainGrace: time.Minute}})
 	server.AddTool(s, protocol.Tool{Name: "work"}, func(_ context.Context, in struct{ Key string }) (string, error) {
 		report(in.Key)
 		<-time.After(2 * time.Millisecond)

@@ -84,7 +84,7 @@ var nowhere = openFunc(func(context.Context) (transport.Link, error) { return ni
 func TestStartedSessionEnds(t *testing.T) {
 	for name, o := range map[string]client.Options{
 		"FailFast": {FailFast: true},
-		"Final":    {Conn: conn.Options{Final: func(why conn.Reason) bool { return why.Kind == conn.ExecutableMissing }}},
+		"Final":    {Conn: conn.Tuning{Final: func(why conn.Reason) bool { return why.Kind == conn.ExecutableMissing }}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			session, err := client.New(clientInfo, o).Start(t.Context(), "", nowhere)
@@ -161,7 +161,7 @@ func TestStartReportsAFastServer(t *testing.T) {
 		all := supervisor.New(supervisor.Options{Registry: registry.New(registry.Options{})})
 		c := client.New(clientInfo, client.Options{
 			Supervisor: all,
-			Conn: conn.Options{Hooks: telemetry.Hooks{Transition: func(e telemetry.Transition) {
+			Conn: conn.Tuning{Hooks: telemetry.Hooks{Transition: func(e telemetry.Transition) {
 				if e.To == string(conn.Ready) {
 					close(ready)
 				}

@@ -33,7 +33,7 @@ func TestSessionSurvivesAStoppedProcess(t *testing.T) {
 		Env:     []string{roleVariable + "=server", addressVariable + "=" + grandchildren.Addr().String()},
 		Started: func(pid int) { pids <- pid },
 	}
-	impatient := client.Options{Conn: conn.Options{Liveness: 250 * time.Millisecond, BackoffMin: time.Millisecond}}
+	impatient := client.Options{Conn: conn.Tuning{Liveness: 250 * time.Millisecond, BackoffMin: time.Millisecond}}
 	session, err := client.New(clientInfo, impatient).Connect(ctx, specification.WatchClient(t, command))
 	if err != nil {
 		t.Fatal(err)

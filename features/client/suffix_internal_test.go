@@ -25,7 +25,7 @@ func TestSuffixIsFree(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		c := New(protocol.Implementation{}, Options{Supervisor: s, Conn: conn.Options{Name: "n"}})
+		c := New(protocol.Implementation{}, Options{Supervisor: s, Conn: conn.Tuning{Name: "n"}})
 		c.suffixes = map[string]int64{"n": test.last}
 		if got := c.suffixed("n"); got != test.want {
 			t.Errorf("after %d taken suffixes: got %s, want %s", test.taken, got, test.want)

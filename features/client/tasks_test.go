@@ -265,7 +265,7 @@ func TestTasksSurviveABadConnection(t *testing.T) {
 				{Kind: fault.Drop, Direction: fault.Inbound, Probability: 0.02, After: 2},
 				{Kind: fault.Drop, Direction: fault.Outbound, Probability: 0.02, After: 2},
 			}}
-			o := client.Options{Elicit: acceptAll, Calls: client.CallOptions{WaitForReady: true, Timeout: 2 * time.Second}, Conn: conn.Options{}}
+			o := client.Options{Elicit: acceptAll, Calls: client.CallOptions{WaitForReady: true, Timeout: 2 * time.Second}, Conn: conn.Tuning{}}
 			f.withClient(t, o, plan, func(s *client.Session) {
 				var calling sync.WaitGroup
 				made := make([]bool, jobs)
@@ -500,7 +500,7 @@ func TestTaskIsCancelledWhenTheServerIsBack(t *testing.T) {
 				}
 				t.Cleanup(p.close)
 				session, err := connect(t, p, client.Options{
-					ProtocolVersion: version, Tasks: true, Conn: conn.Options{BackoffMax: 5 * time.Second}, Calls: client.CallOptions{WaitForReady: true},
+					ProtocolVersion: version, Tasks: true, Conn: conn.Tuning{BackoffMax: 5 * time.Second}, Calls: client.CallOptions{WaitForReady: true},
 				}, time.Minute)
 				if err != nil {
 					t.Fatal(err)

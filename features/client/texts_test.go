@@ -96,7 +96,7 @@ func TestRefusedConnectionIsUnreachable(t *testing.T) {
 	address := listener.Addr().String()
 	listener.Close()
 	failing := make(chan struct{}, 100)
-	o := client.Options{Conn: conn.Options{BackoffMin: time.Millisecond, BackoffMax: time.Millisecond, Log: slog.New(slog.DiscardHandler), Final: func(why conn.Reason) bool {
+	o := client.Options{Conn: conn.Tuning{BackoffMin: time.Millisecond, BackoffMax: time.Millisecond, Log: slog.New(slog.DiscardHandler), Final: func(why conn.Reason) bool {
 		failing <- struct{}{}
 		return false
 	}}}

@@ -148,7 +148,7 @@ func TestCapabilitiesAreThoseOfTheServerWaitedFor(t *testing.T) {
 func TestWaitingForReadyIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := answering(nil)
-		session := openFake(t, s, client.Options{Conn: conn.Options{BackoffMin: time.Hour}})
+		session := openFake(t, s, client.Options{Conn: conn.Tuning{BackoffMin: time.Hour}})
 		s.cut()
 		synctest.Wait()
 		waiting := session.With(client.CallOptions{WaitForReady: true})

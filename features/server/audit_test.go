@@ -466,7 +466,7 @@ func TestUnansweredRequestsHaveRecords(t *testing.T) {
 			testenv.Bubble(t, func(t *testing.T) {
 				a := newAudit(t)
 				finish := make(chan struct{})
-				s := auditedServer(a, server.Options{Conn: conn.Options{MaxServing: 1, MaxWaiting: 1}})
+				s := auditedServer(a, server.Options{Conn: conn.Tuning{MaxServing: 1, MaxWaiting: 1}})
 				server.AddTool(s, protocol.Tool{Name: "blocks"}, func(ctx context.Context, _ struct{}) (string, error) {
 					if test.stubborn {
 						<-finish

@@ -398,7 +398,7 @@ func TestRestoringThatIsInterruptedLosesNothing(t *testing.T) {
 		testenv.Bubble(t, func(t *testing.T) {
 			goOn, ended := make(chan struct{}), []string{}
 			s := newServer(server.Options{
-				Conn: conn.Options{StopGrace: time.Second},
+				Conn: conn.Tuning{StopGrace: time.Second},
 				OnSubscribe: func(context.Context, string) error {
 					<-goOn
 					return test.decides

@@ -42,7 +42,7 @@ func run(ctx context.Context, t *testing.T, s *server.Server) *runningServer {
 
 // slowServer returns a server whose tool works for a while, or until its context ends.
 func slowServer(takes time.Duration) *server.Server {
-	s := newServer(server.Options{Conn: conn.Options{DrainGrace: 3 * time.Second}})
+	s := newServer(server.Options{Conn: conn.Tuning{DrainGrace: 3 * time.Second}})
 	server.AddTool(s, protocol.Tool{Name: "slow"}, func(ctx context.Context, _ struct{}) (string, error) {
 		working, stop := context.WithTimeout(ctx, takes)
 		defer stop()

@@ -29,7 +29,7 @@ func sampleOf(t *testing.T, s *server.Server) (name string, sample *telemetry.Se
 // counts include connections that have ended.
 func TestSampleCountsEndedConnections(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
-		s := newServer(server.Options{Conn: conn.Options{Name: "front"}})
+		s := newServer(server.Options{Conn: conn.Tuning{Name: "front"}})
 		server.AddTool(s, protocol.Tool{Name: "ask"}, func(ctx context.Context, _ struct{}) (string, error) {
 			_, err := server.Roots(ctx)
 			return "asked", err

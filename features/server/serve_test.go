@@ -129,7 +129,7 @@ func TestCloseStopsWhatDoesNotFinish(t *testing.T) {
 		}, 7 * time.Second / 100 * 99, context.DeadlineExceeded}, // the rest of the time is for the handler to return
 	} {
 		testenv.Bubble(t, func(t *testing.T) {
-			s := newServer(server.Options{Conn: conn.Options{DrainGrace: 7 * time.Second}})
+			s := newServer(server.Options{Conn: conn.Tuning{DrainGrace: 7 * time.Second}})
 			server.AddTool(s, protocol.Tool{Name: "hang", InputSchema: anyObject}, func(ctx context.Context, _ *protocol.CallToolParams) (*protocol.CallToolResult, error) {
 				<-ctx.Done()
 				return nil, context.Cause(ctx)

@@ -28,9 +28,9 @@ type Options struct {
 	// Conn configures the connection of each peer: bounds, timeouts, hooks, log. A
 	// panic in a tool, or in another callback of the program, is logged through
 	// slog.Default(), unless Conn.Log or Conn.Hooks.Panic is set; see
-	// conn.Options.Log for how to turn that off. The server also logs what it cannot
-	// restore of a session. It sets Dialect and Handler.
-	Conn conn.Options
+	// conn.Tuning.Log for how to turn that off. The server also logs what it cannot
+	// restore of a session.
+	Conn conn.Tuning
 
 	// Instructions tell a model how to use the server.
 	Instructions string
@@ -339,7 +339,7 @@ func (s *Server) Close(ctx context.Context) error {
 	return err
 }
 
-// These are the defaults of conn.Options.
+// These are the defaults of conn.Tuning.
 const (
 	defaultStopGrace  = 100 * time.Millisecond
 	defaultDrainGrace = 5 * time.Second

@@ -36,7 +36,7 @@ func (s *Server) newPeer(link transport.Link) *peer {
 	p.dialect.Immediate = len(s.options.Middleware) == 0 && s.options.Audit == nil && s.options.SessionContext == nil && s.options.Fallback == nil &&
 		!p.keeping.restores()
 	p.changes.Use(p.sendChanges)
-	options := s.options.Conn
+	options := conn.Options{Tuning: s.options.Conn}
 	options.Dialect, options.Handler = &p.dialect, connHandler{p}
 	if s.options.Audit != nil {
 		options.Handler = &audited{connHandler: connHandler{p}}

@@ -30,7 +30,7 @@ func TestStuckToolsDoNotLockTheirClientOut(t *testing.T) {
 	start := func() *server.Server {
 		hang := make(chan struct{})
 		release = sync.OnceFunc(func() { close(hang) })
-		s := server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{Conn: conn.Options{
+		s := server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{Conn: conn.Tuning{
 			MaxServing: places, CancelGrace: 50 * time.Millisecond, Hooks: telemetry.Hooks{Stuck: func(e telemetry.Stuck) { stuck <- e }},
 		}})
 		server.AddTool(s, protocol.Tool{Name: "hang"}, func(context.Context, struct{}) (string, error) {
@@ -76,7 +76,7 @@ func TestCloseDoesNotWaitForEverForALeavingClient(t *testing.T) {
 			testenv.Bubble(t, func(t *testing.T) {
 				release := make(chan struct{})
 				s := newServer(server.Options{
-					Conn:          conn.Options{DrainGrace: drain, StopGrace: grace},
+					Conn:          conn.Tuning{DrainGrace: drain, StopGrace: grace},
 					OnSubscribe:   func(context.Context, string) error { return nil },
 					OnUnsubscribe: func(context.Context, string) { <-release },
 					Middleware: []server.Middleware{func(next server.Handler) server.Handler {
@@ -216,7 +216,7 @@ func TestOnUnsubscribeHasDrainGrace(t *testing.T) {
 		testenv.Bubble(t, func(t *testing.T) {
 			took := make(chan time.Duration, 2)
 			s := newServer(server.Options{
-				Conn: conn.Options{DrainGrace: drain},
+				Conn: conn.Tuning{DrainGrace: drain},
 				SessionContext: func(ctx context.Context, _ *server.Session) context.Context {
 					return context.WithValue(ctx, key{}, "a value")
 				},
@@ -320,7 +320,7 @@ func TestCloseReportsBothWhatIsStuckAndWhatWasCutShort(t *testing.T) {
 func TestCloseGivesHandlersTheirGrace(t *testing.T) {
 	for grace, needs := range map[time.Duration]time.Duration{-1: 50 * time.Millisecond, 0: 50 * time.Millisecond, time.Second: 900 * time.Millisecond} {
 		testenv.Bubble(t, func(t *testing.T) {
-			s := newServer(server.Options{Conn: conn.Options{StopGrace: grace}})
+			s := newServer(server.Options{Conn: conn.Tuning{StopGrace: grace}})
 			server.AddTool(s, protocol.Tool{Name: "t"}, func(ctx context.Context, _ struct{}) (string, error) {
 				err := server.Confirm(ctx, "Sure?")
 				pass(needs)

@@ -80,7 +80,7 @@ func newTaskServer(o server.TaskOptions) *taskServer { return newTaskNode("", o)
 // newTaskNode returns the server of one of several nodes.
 func newTaskNode(node string, o server.TaskOptions) *taskServer {
 	s := &taskServer{goOn: make(chan struct{}), causes: make(chan error, 100), panics: make(chan telemetry.Panic, 1), deaf: make(chan struct{})}
-	s.Server = newServer(server.Options{Node: node, Tasks: &o, Conn: conn.Options{Hooks: telemetry.Hooks{Panic: func(p telemetry.Panic) { s.panics <- p }}}})
+	s.Server = newServer(server.Options{Node: node, Tasks: &o, Conn: conn.Tuning{Hooks: telemetry.Hooks{Panic: func(p telemetry.Panic) { s.panics <- p }}}})
 	add := func(name string, support protocol.TaskSupport, f func(context.Context, struct{}) (string, error), o ...server.FeatureOption) {
 		server.AddTool(s.Server, protocol.Tool{Name: name, Execution: &protocol.ToolExecution{TaskSupport: support}}, f, o...)
 	}

@@ -113,7 +113,7 @@ func TestLargeCallsAreServedInTurn(t *testing.T) {
 func TestToolsThatSleepHoldNoTurn(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
 		const sleepers = 1000
-		s := New(protocol.Implementation{Name: "s", Version: "1"}, Options{Conn: conn.Options{MaxServing: 2 * sleepers, MaxHeld: 1 << 30}})
+		s := New(protocol.Implementation{Name: "s", Version: "1"}, Options{Conn: conn.Tuning{MaxServing: 2 * sleepers, MaxHeld: 1 << 30}})
 		defer s.Close(t.Context())
 		var asleep atomic.Int32
 		wake := make(chan struct{})

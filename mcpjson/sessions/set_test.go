@@ -212,13 +212,13 @@ func TestSettingsOfTheFileTakePrecedence(t *testing.T) {
 	base := client.Options{
 		Calls:     client.CallOptions{Retries: 9, WaitForReady: true, MaxTimeout: time.Hour},
 		ToolModes: map[string]protocol.ToolMode{"x": protocol.Stateful, "y": protocol.Stateful},
-		Conn:      conn.Options{BackoffMin: time.Second, BackoffMax: time.Hour, Liveness: time.Minute},
+		Conn:      conn.Tuning{BackoffMin: time.Second, BackoffMax: time.Hour, Liveness: time.Minute},
 	}
 	for settings, want := range map[string]func(*client.Options){
 		``: func(*client.Options) {},
 		`"timeout": 9000, "bowline": {"initTimeout": "7s", "maxTimeout": "8s", "backoffMin": "1ms", "backoffMax": "2ms", "liveness": "3s",
 			"retries": 0, "waitForReady": false, "progressRestarts": true, "trustAnnotations": true, "toolModes": {"y": "stateless"}}`: func(o *client.Options) {
-			o.Conn = conn.Options{RequestTimeout: 9 * time.Second, InitTimeout: 7 * time.Second, BackoffMin: time.Millisecond, BackoffMax: 2 * time.Millisecond, Liveness: 3 * time.Second}
+			o.Conn = conn.Tuning{RequestTimeout: 9 * time.Second, InitTimeout: 7 * time.Second, BackoffMin: time.Millisecond, BackoffMax: 2 * time.Millisecond, Liveness: 3 * time.Second}
 			o.Calls = client.CallOptions{Timeout: 9 * time.Second, MaxTimeout: 8 * time.Second, ProgressRestarts: true}
 			o.TrustAnnotations = true
 			o.ToolModes = map[string]protocol.ToolMode{"x": protocol.Stateful, "y": protocol.Stateless}
@@ -232,7 +232,7 @@ func TestSettingsOfTheFileTakePrecedence(t *testing.T) {
 		}
 		wanted := base
 		want(&wanted)
-		if diff := cmp.Diff(wanted, got, cmpopts.IgnoreFields(conn.Options{}, "Hooks", "Wheel", "Gate"), cmpopts.IgnoreFields(client.Options{}, "Supervisor"), cmpopts.IgnoreUnexported(client.CallOptions{}, conn.Options{})); diff != "" {
+		if diff := cmp.Diff(wanted, got, cmpopts.IgnoreFields(conn.Tuning{}, "Hooks", "Wheel", "Gate"), cmpopts.IgnoreFields(client.Options{}, "Supervisor"), cmpopts.IgnoreUnexported(client.CallOptions{}, conn.Tuning{})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", settings, diff)
 		}
 	}
@@ -245,7 +245,7 @@ func TestSettingsOfTheFileTakePrecedence(t *testing.T) {
 //
 // Guarantees: G-0041.4
 func TestWhatTheSessionsShare(t *testing.T) {
-	own := client.Options{Supervisor: supervisor.New(supervisor.Options{}), Conn: conn.Options{Wheel: new(conn.Wheel), Gate: new(conn.Gate)}}
+	own := client.Options{Supervisor: supervisor.New(supervisor.Options{}), Conn: conn.Tuning{Wheel: new(conn.Wheel), Gate: new(conn.Gate)}}
 	defer own.Supervisor.Stop(context.Background())
 	for name, given := range map[string]client.Options{"its own": {}, "those of the program": own} {
 		var got []client.Options
@@ -297,7 +297,7 @@ func TestErrorsNameTheServer(t *testing.T) {
 				return next(ctx, r)
 			}
 		}
-		o := Options{Client: client.Options{ProtocolVersion: protocol.LatestLegacy, Middleware: []client.Middleware{failing}, Conn: conn.Options{Log: quiet}}, Each: func(of *mcpjson.Server, _ *client.Options) {
+		o := Options{Client: client.Options{ProtocolVersion: protocol.LatestLegacy, Middleware: []client.Middleware{failing}, Conn: conn.Tuning{Log: quiet}}, Each: func(of *mcpjson.Server, _ *client.Options) {
 			of.Transport = away{}
 			if there {
 				of.Transport = inmem.New(s.Accept, inmem.Options{})
@@ -342,7 +342,7 @@ func TestErrorsNameTheServer(t *testing.T) {
 // Guarantees: G-0041.1, G-0041.5
 func TestASetWaitsForNothing(t *testing.T) {
 	set := New(protocol.Implementation{Name: "test", Version: "1"}, Options{
-		Client: client.Options{Conn: conn.Options{Log: slog.New(slog.DiscardHandler)}},
+		Client: client.Options{Conn: conn.Tuning{Log: slog.New(slog.DiscardHandler)}},
 		Each:   func(of *mcpjson.Server, _ *client.Options) { of.Transport = away{} },
 	})
 	files := []*mcpjson.File{parse(t, `"a": $SELF{}, "b": $SELF{}`), parse(t, `"a": $SELF{"env": {"X": "y"}}, "c": $SELF{}`), parse(t, `"c": $SELF{}`)}

@@ -48,7 +48,7 @@ func newBowlineHandler() *streamable.Handler {
 }
 
 func newBowlineServer(o serving) *server.Server {
-	options := server.Options{Conn: conn.Options{MaxServing: o.parks}, LogRate: -1}
+	options := server.Options{Conn: conn.Tuning{MaxServing: o.parks}, LogRate: -1}
 	if o.notified != nil {
 		options.Fallback = func(context.Context, *server.Request) (any, error) {
 			o.notified()

@@ -46,7 +46,7 @@ func (w watch) options(revision string) (client.Options, error) {
 	if err != nil {
 		return client.Options{}, err
 	}
-	options := client.Options{ProtocolVersion: revision, FailFast: true, Conn: conn.Options{Hooks: sink.Hooks()}}
+	options := client.Options{ProtocolVersion: revision, FailFast: true, Conn: conn.Tuning{Hooks: sink.Hooks()}}
 	if w.middleware {
 		options.Middleware = []client.Middleware{sink.Client()}
 	}

@@ -101,7 +101,7 @@ func newCrowded(t *testing.T) *crowded {
 	for _, version := range []string{protocol.LatestLegacy, protocol.Latest} {
 		all := client.New(protocol.Implementation{Name: "c", Version: "1"}, client.Options{
 			ProtocolVersion: version, Middleware: []client.Middleware{told.Client()},
-			Conn: conn.Options{Name: version, Hooks: c.hooks(told), BackoffMin: time.Millisecond, BackoffMax: 5 * time.Millisecond},
+			Conn: conn.Tuning{Name: version, Hooks: c.hooks(told), BackoffMin: time.Millisecond, BackoffMax: 5 * time.Millisecond},
 		})
 		clients = append(clients, all)
 		t.Cleanup(told.Watch(c.samples(all)))

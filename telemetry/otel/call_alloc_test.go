@@ -55,7 +55,7 @@ func (w told) call(tb testing.TB) func() {
 		options.ProtocolVersion = protocol.Latest
 	}
 	if w.hooks {
-		options.Conn = conn.Options{Hooks: t.Hooks()}
+		options.Conn = conn.Tuning{Hooks: t.Hooks()}
 	}
 	if w.middleware {
 		options.Middleware = []client.Middleware{t.Client()}

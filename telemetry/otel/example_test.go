@@ -24,7 +24,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	options := client.Options{Conn: conn.Options{Name: "weather"}}
+	options := client.Options{Conn: conn.Tuning{Name: "weather"}}
 	tel.Instrument(&options)
 	c := client.New(protocol.Implementation{Name: "program", Version: "1"}, options)
 	defer c.Close(context.Background())

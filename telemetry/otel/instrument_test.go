@@ -114,13 +114,13 @@ func TestInstrumentedPartsStillLog(t *testing.T) {
 	}
 	own := slog.New(slog.DiscardHandler)
 	for name, test := range map[string]struct {
-		options conn.Options
+		options conn.Tuning
 		want    *slog.Logger
 	}{
-		"hooks that log":    {conn.Options{Hooks: sloglog.Hooks(own)}, nil},
-		"hooks for a part":  {conn.Options{Hooks: telemetry.Hooks{Panic: func(telemetry.Panic) {}}}, slog.Default()},
-		"the program's log": {conn.Options{Log: own}, own},
-		"no hooks, no log":  {conn.Options{}, slog.Default()},
+		"hooks that log":    {conn.Tuning{Hooks: sloglog.Hooks(own)}, nil},
+		"hooks for a part":  {conn.Tuning{Hooks: telemetry.Hooks{Panic: func(telemetry.Panic) {}}}, slog.Default()},
+		"the program's log": {conn.Tuning{Log: own}, own},
+		"no hooks, no log":  {conn.Tuning{}, slog.Default()},
 	} {
 		forClient, forServer := client.Options{Conn: test.options}, server.Options{Conn: test.options}
 		told.Instrument(&forClient)

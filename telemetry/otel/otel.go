@@ -202,7 +202,7 @@ func newMetrics(meter metric.Meter, fine bool, observe func([]metric.Float64Obse
 // client.New.
 //
 // What a connection logs by default, it still logs: if Conn.Log is nil, and the options'
-// own hooks do not take all of that (conn.Options.Log), Instrument sets Conn.Log to
+// own hooks do not take all of that (conn.Tuning.Log), Instrument sets Conn.Log to
 // slog.Default().
 func (t *Telemetry) Instrument(o *client.Options) {
 	keepLog(&o.Conn)
@@ -219,15 +219,15 @@ func (t *Telemetry) InstrumentServer(o *server.Options) {
 }
 
 // keepLog sets the log of a connection that gets hooks which count, but log nothing.
-func keepLog(o *conn.Options) {
+func keepLog(o *conn.Tuning) {
 	if own := &o.Hooks; o.Log == nil && (own.Panic == nil || own.Transition == nil || own.Stuck == nil || own.Violation == nil) {
 		o.Log = slog.Default()
 	}
 }
 
-// Hooks returns hooks for the connections of a client (conn.Options.Hooks). They record
+// Hooks returns hooks for the connections of a client (conn.Tuning.Hooks). They record
 // metrics, and add the retries of a call to its span. They log nothing; with them a
-// connection logs only if you set conn.Options.Log, as Instrument does.
+// connection logs only if you set conn.Tuning.Log, as Instrument does.
 func (t *Telemetry) Hooks() telemetry.Hooks { return t.hooks(true) }
 
 // ServerHooks returns hooks for the connections of a server.

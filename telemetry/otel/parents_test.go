@@ -140,7 +140,7 @@ func TestNotificationsCarryTheTrace(t *testing.T) {
 					to = &streamable.Client{URL: listener.URL}
 				}
 				calling := client.Options{
-					ProtocolVersion: version, LogLevel: protocol.LogInfo, Conn: conn.Options{BackoffMin: time.Millisecond},
+					ProtocolVersion: version, LogLevel: protocol.LogInfo, Conn: conn.Tuning{BackoffMin: time.Millisecond},
 					Roots: func(context.Context, *client.Session) ([]protocol.Root, error) { return nil, nil },
 				}
 				told.Instrument(&calling)

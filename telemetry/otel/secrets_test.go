@@ -82,7 +82,7 @@ func TestFailedConnectionsTellNoSecret(t *testing.T) {
 			}
 		}}
 		failing := client.New(protocol.Implementation{Name: "c", Version: "1"}, client.Options{
-			Middleware: []client.Middleware{told.Client()}, Conn: conn.Options{Name: "failing", Hooks: telemetry.Tee(s.hooks(told), failed)},
+			Middleware: []client.Middleware{told.Client()}, Conn: conn.Tuning{Name: "failing", Hooks: telemetry.Tee(s.hooks(told), failed)},
 		})
 		t.Cleanup(func() { failing.Close(t.Context()) })
 		_, err = failing.Connect(ctx, &streamable.Client{

@@ -110,7 +110,7 @@ type arguments struct {
 // crash may end the server. Within are further middleware.
 func newServer(told *otel.Telemetry, logs io.Writer, ran func(), crash func(context.Context), within ...server.Middleware) *server.Server {
 	s := server.New(protocol.Implementation{Name: "s", Version: "1"}, server.Options{
-		Conn:       conn.Options{Hooks: telemetry.Tee(told.ServerHooks(), logged(logs))},
+		Conn:       conn.Tuning{Hooks: telemetry.Tee(told.ServerHooks(), logged(logs))},
 		Middleware: append([]server.Middleware{told.Server()}, within...),
 	})
 	server.AddTool(s, protocol.Tool{Name: "add"}, func(context.Context, arguments) (string, error) { return secret + "-result", nil })
@@ -191,7 +191,7 @@ func newSite(t *testing.T, over, version string, options otel.Options) *site {
 			}
 			return &protocol.ElicitResult{Action: protocol.ElicitDecline}, nil
 		},
-		Conn: conn.Options{Name: "weather", Hooks: s.hooks(told), BackoffMin: time.Millisecond},
+		Conn: conn.Tuning{Name: "weather", Hooks: s.hooks(told), BackoffMin: time.Millisecond},
 	})
 	forget := told.Watch(s.client.Samples)
 	s.ended = sync.OnceFunc(func() {

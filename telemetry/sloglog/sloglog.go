@@ -1,7 +1,7 @@
 // Package sloglog logs telemetry events with log/slog, one structured line for each
 // event.
 //
-//	o := client.Options{Conn: conn.Options{Hooks: sloglog.Hooks(slog.Default())}}
+//	o := client.Options{Conn: conn.Tuning{Hooks: sloglog.Hooks(slog.Default())}}
 //
 // The lines, their levels and their fields are the same as those of telemetry/zaplog.
 package sloglog

@@ -9,7 +9,7 @@ import (
 	"github.com/bowline-mcp/bowline/telemetry/zaplog"
 )
 
-// The hooks are handed to a connection as conn.Options.Hooks, which calls them.
+// The hooks are handed to a connection as conn.Tuning.Hooks, which calls them.
 // Here the program calls them itself, to show the lines.
 func ExampleHooks() {
 	logger := zap.NewExample()

@@ -51,7 +51,7 @@ func (refusing) Open(context.Context) (transport.Link, error) { return nil, errB
 func TestOfAConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hooks, logs := observed(zap.InfoLevel)
-		c := conn.New(refusing{}, conn.Options{Name: "weather", Hooks: hooks})
+		c := conn.New(refusing{}, conn.Options{Tuning: conn.Tuning{Name: "weather", Hooks: hooks}})
 		ended := make(chan error, 1)
 		go func() { ended <- c.Run(t.Context()) }()
 		synctest.Wait()

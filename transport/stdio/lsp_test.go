@@ -91,12 +91,16 @@ func TestLanguageServer(t *testing.T) {
 	server.Framing = ContentLength
 	e := &lspClient{diagnostics: make(chan string, 1)}
 	c := conn.New(server, conn.Options{
-		Handler: e, Liveness: -1, BackoffMin: time.Millisecond,
+		Handler: e,
 		Handshake: func(ctx context.Context, i *conn.Incarnation) error {
 			if _, err := i.Call(ctx, conn.Request{Method: "initialize", Params: json.RawMessage(`{"capabilities":{}}`)}); err != nil {
 				return err
 			}
 			return i.Notify(ctx, "initialized", json.RawMessage(`{}`))
+		},
+		Tuning: conn.Tuning{
+			Liveness:   -1,
+			BackoffMin: time.Millisecond,
 		},
 	})
 	if err := c.Start(t.Context(), func(error) {}); err != nil {

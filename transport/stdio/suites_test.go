@@ -30,7 +30,7 @@ func TestSuitesOfAServer(t *testing.T) {
 func runSuites(t *testing.T, from func(*testing.T) transport.Transport) {
 	o := proptest.Options{
 		RealTime: true, Iterations: 1, Concurrent: 10, Window: 5 * time.Millisecond,
-		Conn: conn.Options{RequestTimeout: 100 * time.Millisecond},
+		Conn: conn.Options{Tuning: conn.Tuning{RequestTimeout: 100 * time.Millisecond}},
 	}
 	for name, suite := range map[string]func(*testing.T, transport.Transport, proptest.Options){
 		"Correlation":      proptest.Correlation,

@@ -232,10 +232,10 @@ func TestHostileServers(t *testing.T) {
 // callUnderAttack makes a call that is attacked, and then one that is not.
 func callUnderAttack(t *testing.T, method string, attack func(io.Writer, string) bool, want []string) {
 	s := newHostileServer(t, attack)
-	c := conn.New(&Client{URL: "http://" + s.address, MaxFrame: 1 << 20}, conn.Options{
+	c := conn.New(&Client{URL: "http://" + s.address, MaxFrame: 1 << 20}, conn.Options{Tuning: conn.Tuning{
 		StopGrace: hangGuard, RequestTimeout: hangGuard, BackoffMin: time.Millisecond,
 		Log: slog.New(slog.DiscardHandler),
-	})
+	}})
 	ended := make(chan error, 1)
 	go func() { ended <- c.Run(context.Background()) }()
 	if err := c.AwaitReady(t.Context()); err != nil { // within the timeout nothing but the call is to happen

@@ -268,7 +268,7 @@ func TestModernClientsDoNotShareTheirBounds(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				serving := holdHandler{make(chan struct{})}
 				h := NewHandler(accepting(func(link transport.Link) {
-					c := conn.Accept(link, conn.Options{Handler: serving, MaxServing: 2, MaxWaiting: 2})
+					c := conn.Accept(link, conn.Options{Handler: serving, Tuning: conn.Tuning{MaxServing: 2, MaxWaiting: 2}})
 					c.Start(context.Background(), func(error) {})
 				}), test.options)
 				defer h.Close(time.Minute)

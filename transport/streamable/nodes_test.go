@@ -153,7 +153,7 @@ func TestClientOfADeadNodeMovesToAnother(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), guard)
 				defer cancel()
 				session, err := client.New(protocol.Implementation{Name: "c", Version: "1"}, client.Options{
-					ProtocolVersion: protocol.LatestLegacy, Conn: conn.Options{Liveness: 500 * time.Millisecond},
+					ProtocolVersion: protocol.LatestLegacy, Conn: conn.Tuning{Liveness: 500 * time.Millisecond},
 				}).Connect(ctx, &streamable.Client{URL: c.url})
 				if err != nil {
 					t.Fatal(err)

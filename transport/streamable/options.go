@@ -151,7 +151,7 @@ type HandlerOptions struct {
 	//   - A subscriptions/listen above 64 KiB, while it is open, counts at most a 32nd, and all of
 	//     them at most the other quarter. Without room the response is 503 at once.
 	//
-	// conn.Options.MaxHeld also applies to each Conn.
+	// conn.Tuning.MaxHeld also applies to each Conn.
 	MaxHeld int
 
 	// MaxUnread limits the messages that wait to be written to clients, in bytes;

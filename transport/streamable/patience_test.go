@@ -33,7 +33,7 @@ type occupied struct {
 func newOccupied(patience time.Duration) *occupied {
 	o := &occupied{began: make(chan context.Context, 10), release: make(chan struct{})}
 	o.Handler = NewHandler(accepting(func(link transport.Link) {
-		c := conn.Accept(link, conn.Options{Handler: o, MaxServing: 1, Patience: patience, Dialect: cancelling{}})
+		c := conn.Accept(link, conn.Options{Handler: o, Dialect: cancelling{}, Tuning: conn.Tuning{MaxServing: 1, Patience: patience}})
 		o.mu.Lock()
 		o.conns = append(o.conns, c)
 		o.mu.Unlock()

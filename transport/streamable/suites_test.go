@@ -129,7 +129,7 @@ func (c serverTransport) Open(context.Context) (transport.Link, error) {
 	if err != nil {
 		return nil, err
 	}
-	echo := conn.Accept(client, conn.Options{Handler: proptest.EchoHandler(), BackoffMin: time.Millisecond})
+	echo := conn.Accept(client, conn.Options{Handler: proptest.EchoHandler(), Tuning: conn.Tuning{BackoffMin: time.Millisecond}})
 	go echo.Run(context.Background())
 	return server, nil
 }

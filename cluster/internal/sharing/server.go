@@ -91,11 +91,14 @@ func New(link transport.Link, o Options) *Server {
 		changing: make(turn, 1),
 	}
 	s.conn = conn.New(&once{link: link}, conn.Options{
-		Name: o.Name, Log: o.Log, Dialect: dialect{}, Handler: upward{s},
-		Final:    func(conn.Reason) bool { return true }, // there is only one link
-		Liveness: -1,                                     // the clients probe the server
-		// The server may have as many requests under way as all clients together.
-		MaxServing: maxServing, SendSlots: 1 << 16,
+		Dialect: dialect{}, Handler: upward{s},
+		Tuning: conn.Tuning{
+			Name: o.Name, Log: o.Log,
+			Final:    func(conn.Reason) bool { return true }, // there is only one link
+			Liveness: -1,                                     // the clients probe the server
+			// The server may have as many requests under way as all clients together.
+			MaxServing: maxServing, SendSlots: 1 << 16,
+		},
 	})
 	s.conn.LeaveOpening()
 	if err := s.conn.Start(context.Background(), s.over); err != nil {
@@ -185,8 +188,11 @@ func (s *Server) Drain(ctx context.Context, grace time.Duration) error {
 func (s *Server) Serve(link transport.Link) (over <-chan struct{}) {
 	c := &sharer{server: s}
 	c.conn = conn.Accept(link, conn.Options{
-		Name: s.options.Name, Log: s.options.Log, Dialect: dialect{}, Handler: c, MaxServing: maxServing,
-		DrainGrace: 24 * time.Hour, // the context of Drain says how long
+		Dialect: dialect{}, Handler: c,
+		Tuning: conn.Tuning{
+			Name: s.options.Name, Log: s.options.Log, MaxServing: maxServing,
+			DrainGrace: 24 * time.Hour, // the context of Drain says how long
+		},
 	})
 	s.mu.Lock()
 	refused := s.ended || len(s.clients) >= maxClients

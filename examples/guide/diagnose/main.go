@@ -21,7 +21,7 @@ import (
 // watched returns options of a client that reports what its connections do.
 func watched() client.Options {
 	return client.Options{
-		Conn: conn.Options{
+		Conn: conn.Tuning{
 			Log: slog.New(slog.NewTextHandler(os.Stderr, nil)), // losses, and attempts that failed
 			Hooks: telemetry.Hooks{
 				Violation: func(v telemetry.Violation) { // what the server sent that is no MCP

@@ -57,7 +57,7 @@ func list(ctx context.Context, address string) error {
 	}
 	defer login.Close() // waits for a token that is being refreshed, and saves it
 	c := client.New(protocol.Implementation{Name: "visitor", Version: "1.0"}, client.Options{
-		Conn: conn.Options{InitTimeout: 5 * time.Minute}, // time for the user to log in
+		Conn: conn.Tuning{InitTimeout: 5 * time.Minute}, // time for the user to log in
 	})
 	defer c.Close(ctx)
 	session, err := c.Connect(ctx, &streamable.Client{URL: address, Authorizer: login})

@@ -92,7 +92,7 @@ func newSoak(out io.Writer, seed uint64, o childrenOptions, executed string) (*s
 	}
 	s.client = client.New(protocol.Implementation{Name: "fleet", Version: "1"}, client.Options{
 		Supervisor: s.Supervisor,
-		Conn: conn.Options{
+		Conn: conn.Tuning{
 			BackoffMin: 100 * time.Millisecond, BackoffMax: 2 * time.Second, ProvenAfter: time.Second,
 			InitTimeout: longTimeout, RequestTimeout: longTimeout, Liveness: longTimeout, // only kills end a process
 			Hooks: telemetry.Tee(s.ledger.Hooks(fleet.HasCaller), telemetry.Hooks{Gap: s.onGap}),

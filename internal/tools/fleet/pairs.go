@@ -57,7 +57,7 @@ func newPairs(out io.Writer, seed uint64, o pairsOptions) *pairs {
 	f.server = f.tools.server()
 	f.client = client.New(protocol.Implementation{Name: "fleet", Version: "1"}, client.Options{
 		Supervisor: f.Supervisor,
-		Conn: conn.Options{
+		Conn: conn.Tuning{
 			BackoffMin: o.backoff, RequestTimeout: longTimeout, InitTimeout: longTimeout,
 			Hooks: f.ledger.Hooks(fleet.HasCaller),
 			Log:   slog.New(slog.DiscardHandler), // links are cut all the time

@@ -14,7 +14,7 @@ import (
 
 // limited are the options whose limits the page of limits lists.
 var limited = []struct{ heading, dir, name string }{
-	{"A connection, of client or server", "conn", "Options"},
+	{"A connection, of client or server", "conn", "Tuning"},
 	{"A client", "features/client", "Options"},
 	{"A call", "features/client", "CallOptions"},
 	{"A server", "features/server", "Options"},

@@ -33,7 +33,7 @@ func TestLimitsAreFresh(t *testing.T) {
 // TestDefaultsAreFoundInTheCode checks that defaults are found in the code at all.
 func TestDefaultsAreFoundInTheCode(t *testing.T) {
 	for dir, want := range map[string]map[string]int64{
-		"conn":                 {"Options.RequestTimeout": 30e9, "Options.MaxHeld": 64 << 20, "Options.MaxMalformed": 10_000},
+		"conn":                 {"Tuning.RequestTimeout": 30e9, "Tuning.MaxHeld": 64 << 20, "Tuning.MaxMalformed": 10_000},
 		"transport/streamable": {"HandlerOptions.MaxSessions": 10_000, "HandlerOptions.SessionIdle": 30 * 60e9},
 		"features/server":      {"AskingOptions.Expiry": 600e9, "TaskOptions.MaxRunning": 1024},
 		"supervisor":           {"Options.Intensity": 3, "ChildSpec.Shutdown": 5e9},

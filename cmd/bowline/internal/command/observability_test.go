@@ -47,9 +47,9 @@ func pagesOf(t *testing.T, meters *sdkmetric.MeterProvider, pages ...http.Handle
 	if err != nil {
 		t.Fatal(err)
 	}
-	tools := bundled.New(bundled.Options{Server: server.Options{Conn: conn.Options{Hooks: sink.ServerHooks()}, Middleware: []server.Middleware{sink.Server()}}})
+	tools := bundled.New(bundled.Options{Server: server.Options{Conn: conn.Tuning{Hooks: sink.ServerHooks()}, Middleware: []server.Middleware{sink.Server()}}})
 	c := client.New(protocol.Implementation{Name: "c", Version: "1"}, client.Options{
-		Conn: conn.Options{Name: "near", Hooks: sink.Hooks()}, Middleware: []client.Middleware{sink.Client()},
+		Conn: conn.Tuning{Name: "near", Hooks: sink.Hooks()}, Middleware: []client.Middleware{sink.Client()},
 	})
 	session, err := c.Connect(t.Context(), inmem.New(tools.Accept, inmem.Options{}))
 	if err != nil {

@@ -100,7 +100,7 @@ func TestPrometheusTellsTheReport(t *testing.T) {
 	var sessions []*client.Session
 	for _, name := range []string{"near", "away"} {
 		c := client.New(protocol.Implementation{Name: "c", Version: "1"}, client.Options{
-			Supervisor: all, Conn: conn.Options{Name: name, Hooks: told.Hooks(), BackoffMin: time.Hour, BackoffMax: time.Hour},
+			Supervisor: all, Conn: conn.Tuning{Name: name, Hooks: told.Hooks(), BackoffMin: time.Hour, BackoffMax: time.Hour},
 		})
 		tools := bundled.New(bundled.Options{})
 		defer tools.Close(context.Background())
@@ -156,7 +156,7 @@ func TestPrometheusAnswersTheFiveQuestions(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := client.New(protocol.Implementation{Name: "c", Version: "1"}, client.Options{
-		Conn:       conn.Options{Hooks: told.Hooks(), BackoffMin: time.Hour, BackoffMax: time.Hour},
+		Conn:       conn.Tuning{Hooks: told.Hooks(), BackoffMin: time.Hour, BackoffMax: time.Hour},
 		Middleware: []client.Middleware{told.Client()},
 	})
 	defer c.Close(context.Background())

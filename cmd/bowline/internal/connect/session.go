@@ -207,7 +207,7 @@ func (t *Target) connect(cmd *cobra.Command, server *Endpoint) (*client.Session,
 		Elicit:          t.User.Elicit,
 		ElicitURL:       t.User.ElicitURL,
 		Tasks:           true,
-		Conn: conn.Options{
+		Conn: conn.Tuning{
 			Name:        server.Name,
 			InitTimeout: t.initTimeout,
 			Liveness:    liveness,

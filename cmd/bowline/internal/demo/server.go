@@ -48,7 +48,7 @@ func (s *server) connect(ctx context.Context, command stdio.Command, sup *superv
 	command.MaxFrame = frameLimit
 	options := client.Options{
 		Supervisor: sup,
-		Conn: conn.Options{
+		Conn: conn.Tuning{
 			Name:  s.name,
 			Hooks: telemetry.Tee(telemetry.Hooks{Transition: s.onTransition, Violation: s.onViolation, Gap: s.onGap}, s.outcomes.Hooks(fleet.HasCaller)),
 		},
