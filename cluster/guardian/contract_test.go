@@ -67,7 +67,7 @@ func fewCases(t *testing.T) {
 func TestSuitesOfAGuardedServer(t *testing.T) {
 	o := proptest.Options{
 		RealTime: true, Iterations: 1, Concurrent: 5, Window: 5 * time.Millisecond,
-		Conn: conn.Tuning{Tuning: conn.Tuning{RequestTimeout: time.Second}},
+		Conn: conn.Options{Tuning: conn.Tuning{RequestTimeout: time.Second}},
 	}
 	t.Run("NoLeaks", func(t *testing.T) { proptest.NoLeaks(t, guardedEcho{}, o) })
 	t.Run("Restart", func(t *testing.T) { proptest.Restart(t, guardedEcho{}, o) })
