@@ -93,7 +93,7 @@ func (l *loop) leave() {
 // close ends a Conn whose core has finished, and returns what Run returns.
 func (l *loop) close() error {
 	l.unpark()
-	l.releaseRunner()
+	l.handOver()
 	l.flush().flush(0)
 	remaining := l.mailbox.close()
 	for l.buffers.batch = remaining; len(l.buffers.batch) > 0; {
@@ -172,7 +172,7 @@ func (l *loop) isLast() bool {
 // link. An initiator can be started again, unless it was stopping.
 func (l *loop) breakOff(why Reason) error {
 	l.unpark()
-	l.releaseRunner()
+	l.handOver()
 	l.flush().flush(0)
 	c, to, grace := l.conn, Starting, l.conn.options.StopGrace
 	last := l.isLast()

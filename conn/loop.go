@@ -39,7 +39,7 @@ type loop struct {
 	mailbox mailbox
 	busyAt  instant           // when the last event came that was not a tick
 	opening *openingCaller    // opens the first link; nil: the loop starts a goroutine for that
-	runner  *runner           // the runner whose goroutine runs the loop; nil if the goroutine is lent
+	job     *job              // the next job of its own goroutine; nil if there is none
 	flusher transport.Flusher // the present link; nil unless it postpones work
 
 	incarnation *Incarnation // the present incarnation; nil before the first
@@ -67,6 +67,7 @@ type loop struct {
 	moved       bool // the link has accepted a frame since it was last busy
 	crowded     bool // many notifications have begun to wait in this step
 	overdue     bool // taskTimer has fired
+	doesJobs    bool // its own goroutine has it, and does the next job as soon as no event waits
 
 	lastly *loopEnd // nil while there is nothing to remember for the end
 }

@@ -96,8 +96,8 @@ func (l *loop) do(name string, cancel context.CancelCauseFunc, work func() error
 	j := &job{task{name: name, cancel: cancel}, work, report}
 	l.tasks.add(&j.task)
 	switch {
-	case l.runner != nil && l.runner.job == nil:
-		l.runner.job = j
+	case l.doesJobs && l.job == nil:
+		l.job = j
 	case l.opening.offer(j):
 	default:
 		go l.runJob(j)

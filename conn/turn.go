@@ -11,29 +11,22 @@ import (
 // token, an actor.Held, comes from the mailbox, and goes with the call that gives the loop up. Which
 // goroutine gets the loop next is decided in package internal/actor alone (docs/design/TURNS.md).
 
-// A runner is the loop's own goroutine. Between turns of the loop it does a job for
-// the loop. So a single goroutine, whose stack grows only once, opens the link, runs
-// the handshake and closes the link.
-type runner struct {
-	job *job // the next job; nil if there is none
-}
-
 // runOwn starts the loop's own goroutine.
 func (l *loop) runOwn(held actor.Held) { go l.run(held) }
 
 // run is the loop's own goroutine. It works and waits for more work, until the loop parks or
-// ends.
+// ends. Between turns of the loop it does a job for the loop. So a single goroutine, whose stack
+// grows only once, opens the link, runs the handshake and closes the link.
 func (l *loop) run(held actor.Held) {
-	var r runner
 	for {
-		woken, over, err := l.work(held, &r)
-		switch j := r.job; {
+		woken, j, over, err := l.work(held)
+		switch {
 		case over:
 			l.leave()
 			l.over(err)
 			return
 		case j != nil: // another goroutine may get the loop meanwhile
-			if r.job, held = nil, l.complete(j); !held.OK() {
+			if held = l.complete(j); !held.OK() {
 				return
 			}
 			continue
@@ -70,60 +63,58 @@ func (l *loop) start(held actor.Held) {
 
 // work steps through the mailbox until it is empty or the loop is over. If it is empty,
 // another goroutine may have the loop when work returns. The caller may then only do the
-// runner's job, or else wait for next, which is nil if it should not wait. The runner is nil
-// if the caller does no jobs.
-func (l *loop) work(held actor.Held, r *runner) (next <-chan actor.Held, over bool, err error) {
+// job, or else wait for next, which is nil if it should not wait.
+func (l *loop) work(held actor.Held) (next <-chan actor.Held, j *job, over bool, err error) {
 	over = true // after a panic
 	defer func() {
 		if value := recover(); value != nil {
-			l.runner = r
 			err = l.afterPanic(&PanicError{Value: value, Stack: debug.Stack()})
 		}
 	}()
 	switch { // a turn on another goroutine may have panicked or interrupted the loop
 	case l.atEnd().panicked != nil:
-		return nil, true, l.afterPanic(l.atEnd().panicked)
+		return nil, nil, true, l.afterPanic(l.atEnd().panicked)
 	case l.interruption() != nil:
-		return nil, true, l.breakOff(Reason{Interrupted, l.interruption()})
+		return nil, nil, true, l.breakOff(Reason{Interrupted, l.interruption()})
 	}
 	before := l.busyAt
-	l.runner = r
-	if !l.begun {
+	if l.doesJobs = held.Own(); !l.begun {
 		l.begin()
 	}
 	for !l.finished || l.tasks.n > 0 && !l.overdue {
 		l.arm()
-		l.runner = nil
-		waits := l.awake && l.busyAt > before && (r == nil || r.job == nil) // not after a mere tick
+		j := l.keptJob()
+		waits := l.awake && l.busyAt > before && j == nil // not after a mere tick
 		flush := l.flush()
 		events, next := l.mailbox.takeOrWait(held, l.buffers.forMailbox(), waits)
 		flush.flush(0)
 		if len(events) == 0 {
-			return next, false, nil
+			return next, j, false, nil
 		}
-		l.runner = r
-		l.handOver(r)
+		if l.doesJobs = held.Own(); j != nil {
+			go l.runJob(j) // this goroutine has other work
+		}
 		l.unpark()
 		if l.stepAll(events); l.interruption() != nil {
-			return nil, true, l.breakOff(Reason{Interrupted, l.interruption()})
+			return nil, nil, true, l.breakOff(Reason{Interrupted, l.interruption()})
 		}
 	}
-	return nil, true, l.close()
+	return nil, nil, true, l.close()
 }
 
-// handOver gives a job to a new goroutine, since its own has other work.
-func (l *loop) handOver(r *runner) {
-	if r != nil && r.job != nil {
-		go l.runJob(r.job)
-		r.job = nil
+// keptJob returns the job that was kept for the loop's own goroutine, or nil. It keeps no further one,
+// because another goroutine may have the loop next.
+func (l *loop) keptJob() (kept *job) {
+	kept, l.job, l.doesJobs = l.job, nil, false
+	return kept
+}
+
+// handOver gives the kept job to a new goroutine, because the loop's own goroutine is about to
+// wait. Later jobs get goroutines of their own, too.
+func (l *loop) handOver() {
+	if kept := l.keptJob(); kept != nil {
+		go l.runJob(kept)
 	}
-}
-
-// releaseRunner gives the runner's job to a new goroutine, because the loop's own goroutine
-// is about to wait. Later jobs get goroutines of their own, too.
-func (l *loop) releaseRunner() {
-	l.handOver(l.runner)
-	l.runner = nil
 }
 
 // lentBatches is how many batches of events a loop steps through on a goroutine that is lent

@@ -135,24 +135,39 @@ func TestJobDoesNotWaitForEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := entered(t, New(dead{}, Options{}))
 		defer l.leave()
-		var r runner
 		l.begin()
-		l.runner = &r
+		l.doesJobs = true
 		done := false
 		l.do("job", func(error) {}, func() error { done = true; return nil }, func(error) event { return event{kind: woken} })
-		if r.job == nil {
+		if l.job == nil {
 			t.Error("the loop's own goroutine did not get the job")
 		}
 		l.mailbox.post(event{kind: woken})
-		l.work(playing(l), &r)
+		worked(l)
 		synctest.Wait()
 		if !done {
 			t.Error("the job was not done")
 			return
 		}
-		if handshake := r.job; handshake != nil { // the link was open before work returned
-			r.job = nil
-			l.complete(handshake)
+		finish(l)
+	})
+}
+
+// If no events wait, the loop's own goroutine does the job, and has the loop again when it is done, unless
+// another one has it.
+func TestOwnGoroutineDoesTheNextJob(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, held, err := New(dead{}, Options{}).enter(t.Context(), func(error) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.leave()
+		_, opening, over, err := l.work(l.mailbox.adopt(held))
+		if opening == nil || over || err != nil {
+			t.Fatalf("work returned the job %v, over %t, error %v; want the job of opening a link", opening, over, err)
+		}
+		if held = l.complete(opening); !held.Own() {
+			t.Error("the goroutine does not have the loop after its job")
 		}
 		finish(l)
 	})

@@ -143,7 +143,7 @@ func playing(l *loop) actor.Held {
 
 // worked lets the loop work as its own goroutine, which does no jobs.
 func worked(l *loop) (over bool, err error) {
-	_, over, err = l.work(playing(l), nil)
+	_, _, over, err = l.work(playing(l))
 	return over, err
 }
 

@@ -104,6 +104,9 @@ type Held struct{ in State }
 // OK reports whether the goroutine has the loop.
 func (h Held) OK() bool { return h.in != Closed }
 
+// Own reports whether the goroutine is the loop's own, and may go on after this turn.
+func (h Held) Own() bool { return h.in == Own }
+
 // Beside reports whether the loop's own goroutine waits meanwhile. That cannot change while
 // another goroutine has the loop.
 func (h Held) Beside() bool { return h.in == Beside }
