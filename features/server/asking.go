@@ -178,7 +178,7 @@ func Ask(ctx context.Context, asked protocol.InputRequests) (protocol.InputRespo
 	if err != nil {
 		return nil, err
 	}
-	return a.ask(ctx, asked)
+	return a.Ask(ctx, asked)
 }
 
 // question asks one question, with its number in the call as its key.
@@ -187,14 +187,14 @@ func question[A protocol.InputResponse](ctx context.Context, q protocol.InputReq
 	if err != nil {
 		return answer, err
 	}
-	key := a.nextKey()
-	all, err := a.ask(ctx, protocol.InputRequests{key: q})
+	key := a.NextKey()
+	all, err := a.Ask(ctx, protocol.InputRequests{key: q})
 	if err != nil {
 		return answer, err
 	}
 	answer, ok := all[key].(A)
 	if !ok {
-		return answer, &AnswerError{key, fmt.Errorf("it is a %T", all[key])}
+		return answer, &AnswerError{Key: key, Err: fmt.Errorf("it is a %T", all[key])}
 	}
 	return answer, nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/internal/refusal"
+	"github.com/bowline-mcp/bowline/features/server/internal/asking"
 	"github.com/bowline-mcp/bowline/features/server/internal/typed"
 	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/internal/turn"
@@ -51,9 +52,9 @@ type call struct {
 
 // asked contains the fields of a call that asks.
 type asked struct {
-	questioner questioner // asks the questions of the handler; nil if the handler must not ask
-	state      []byte     // the handler's own state, decrypted
-	id         string     // the result of CallID; empty until it is needed
+	questioner asking.Questioner // asks the questions of the handler; nil if the handler must not ask
+	state      []byte            // the handler's own state, decrypted
+	id         string            // the result of CallID; empty until it is needed
 }
 
 // progress contains the reports of a call that are not sent yet.

@@ -1,19 +1,13 @@
 package server
 
 import (
-	"cmp"
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
-	"maps"
-	"sync"
-	"time"
+	"fmt"
 
-	"github.com/bowline-mcp/bowline/features/internal/refusal"
 	"github.com/bowline-mcp/bowline/features/server/internal/asking"
 	"github.com/bowline-mcp/bowline/protocol"
-	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
 // An invocation is one request for a feature whose handler may ask.
@@ -38,17 +32,17 @@ func converse[R any](ctx context.Context, c *call, i invocation[R]) (result R, r
 	if c.modern {
 		return converseModern(ctx, c, i)
 	}
-	rs := &c.peer.server.rounds
+	rs := c.peer.server.rounds.Calls
 	if i.of.asking == nil {
 		result, err = i.run(ctx)
 	} else {
-		bounded, cancel := rs.boundCall(ctx)
+		bounded, cancel := rs.BoundCall(ctx)
 		defer cancel()
 		ctx = bounded
 		result, err = converseLegacy(ctx, c, i)
 	}
 	if err != nil && requiresInput(err) {
-		ctx, cancel := rs.boundCall(ctx)
+		ctx, cancel := rs.BoundCall(ctx)
 		defer cancel()
 		result, err = repeat(ctx, c, result, err, i.run)
 	}
@@ -61,11 +55,11 @@ func converseLegacy[R any](ctx context.Context, c *call, i invocation[R]) (resul
 		c.asked.questioner = newDirect(c)
 		return i.run(ctx)
 	}
-	a := newRerun(c, nil)
+	a := asking.NewRerun(c, nil)
 	c.asked.questioner = a
 	questions := newDirect(c)
-	for result, err = runAgain(ctx, a, i.run); len(a.open) > 0; result, err = runAgain(ctx, a, i.run) {
-		answers, err := questions.ask(ctx, a.open)
+	for result, err = asking.RunAgain(ctx, a, i.run); len(a.Open()) > 0; result, err = asking.RunAgain(ctx, a, i.run) {
+		answers, err := questions.Ask(ctx, a.Open())
 		if err != nil {
 			return *new(R), err
 		}
@@ -88,7 +82,7 @@ func repeat[R any](ctx context.Context, c *call, result R, err error, run func(c
 			return none, errors.New("busy, try again")
 		}
 		questions.Forget() // in the next round, the same key may have another question
-		answers, failed := questions.ask(ctx, required.Requests)
+		answers, failed := questions.Ask(ctx, required.Requests)
 		if failed != nil {
 			return none, failed
 		}
@@ -108,47 +102,34 @@ func (r *InputRequired) state() (json.RawMessage, error) {
 	return protocol.Marshal(r.State)
 }
 
-// converseModern serves one round.
+// converseModern serves one round. Whatever the client presents is refused here before the handler runs, or goes on.
 func converseModern[R any](ctx context.Context, c *call, i invocation[R]) (result R, required *protocol.InputRequired, err error) {
-	rs := &c.peer.server.rounds
-	st := &asking.State{Round: 0, End: time.Now().Add(rs.options.CallExpiry).Unix()}
-	answers := i.given.InputResponses
+	rs, waits := c.peer.server.rounds.Calls, i.of.asking != nil && i.of.asking.how == Waits
+	st, answers := rs.First(), i.given.InputResponses
 	if i.given.RequestState != nil {
-		if st, err = rs.sealer.Open(i.about, *i.given.RequestState); err != nil {
-			return result, nil, err
-		}
-		answers = make(protocol.InputResponses)
-		for key, answer := range i.given.InputResponses {
-			if _, asked := st.Asked[key]; asked && st.Answers[key] == nil {
-				answers[key] = answer
-			}
-		}
-		if err := checkKinds(ctx, answers); err != nil {
+		if st, answers, err = rs.Open(ctx, i.about, i.given); err != nil {
 			return result, nil, err
 		}
 		c.asked.id = st.Call
-	}
-	waits := i.of.asking != nil && i.of.asking.how == Waits
-	switch {
-	case waits && i.given.RequestState == nil:
-		return asResult[R](rs.start(ctx, c, i.about, answers, func(ctx context.Context) (any, error) { return i.run(ctx) }))
-	case st.Process != "" && st.Process != rs.process && st.Node != "":
-		return result, nil, asking.Refuse("the call is over, because its node has ended: make it anew")
-	case st.Process != "" && (!waits || st.Process != rs.process):
-		return result, nil, asking.Refuse("the call waits on another node, or is over: make it anew")
-	case st.Process != "":
-		return asResult[R](rs.resume(ctx, c, i.about, st, answers))
-	case i.given.RequestState != nil:
-		if first, err := rs.spend(ctx, st); err != nil || !first {
-			return result, nil, asking.Refuse("the requestState was used: the call is over, make it anew")
+		if err := rs.MayGoOn(ctx, st, waits); err != nil {
+			return result, nil, err
 		}
 	}
+	if waits && (i.given.RequestState == nil || st.Process != "") {
+		return converseWaiting(ctx, c, i, st, answers)
+	}
+	return converseRound(ctx, c, i, st, answers)
+}
+
+// converseRound runs the handler from its beginning. If it asks, its result is dropped.
+func converseRound[R any](ctx context.Context, c *call, i invocation[R], st *asking.State, answers protocol.InputResponses) (result R, required *protocol.InputRequired, err error) {
+	rs := c.peer.server.rounds.Calls
 	c.Answers, c.asked.state = answers, st.Own
-	var a *rerun // nil if the handler must not ask
-	if i.of.asking != nil && !waits {
-		a = newRerun(c, st.Asked, st.Answers, answers)
+	var a *asking.Rerun // nil if the handler must not ask
+	if i.of.asking != nil && i.of.asking.how == Reruns {
+		a = asking.NewRerun(c, st.Asked, st.Answers, answers)
 		c.asked.questioner = a
-		result, err = runAgain(ctx, a, i.run)
+		result, err = asking.RunAgain(ctx, a, i.run)
 	} else {
 		result, err = i.run(ctx)
 	}
@@ -156,156 +137,112 @@ func converseModern[R any](ctx context.Context, c *call, i invocation[R]) (resul
 	var requires *InputRequired
 	switch {
 	case errors.As(err, &requires):
-		required, err = rs.require(c, i.about, next, requires)
+		required, err = c.require(i.about, next, requires)
 		return *new(R), required, err
-	case a != nil && len(a.open) > 0:
+	case a != nil && len(a.Open()) > 0:
 		next.Asked, next.Answers = a.Asked(), a.Known()
-		required, err = rs.ask(c, i.about, next, a.open)
+		required, err = rs.Ask(i.about, next, a.Open())
 		return *new(R), required, err
 	default:
 		return result, nil, err
 	}
 }
 
-// asResult converts what start and resume return. They know nothing of the types of results,
-// because rounds keeps the waiting calls of all features together.
-func asResult[R any](result any, required *protocol.InputRequired, err error) (R, *protocol.InputRequired, error) {
-	own, _ := result.(R)
+// converseWaiting starts the handler of a call that waits, or brings the answers to it, and serves the round until it asks or returns.
+func converseWaiting[R any](ctx context.Context, c *call, i invocation[R], st *asking.State, answers protocol.InputResponses) (own R, required *protocol.InputRequired, err error) {
+	var w *asking.Waiting
+	var result any // rounds keep the waiting calls of all features together, so they know nothing of the types of results
+	if rs := c.peer.server.rounds.Calls; i.given.RequestState != nil {
+		w, result, required, err = rs.Resume(ctx, c, st, answers)
+	} else {
+		if w, err = rs.Begin(c, i.about, c.client(), c.size, answers); err != nil {
+			c.noPlace = true
+			return own, nil, err
+		}
+		first := context.WithoutCancel(ctx)
+		w.Run(func(ctx context.Context) (any, error) { return i.run(waitingContext{ctx, first, w}) })
+		result, required, err = w.Await(ctx)
+	}
+	if requires := (*InputRequired)(nil); errors.As(err, &requires) {
+		required, err = c.require(i.about, w.State(), requires)
+		return own, required, err
+	}
+	own, _ = result.(R)
 	return own, required, err
 }
 
-// checkKinds rejects answers that fit no kind of question, before a state is used up.
-func checkKinds(ctx context.Context, answers protocol.InputResponses) error {
-	for key, answer := range answers {
-		switch answer := answer.(type) {
-		case *protocol.UnknownInputResponse:
-			return refusal.New(jsonrpc.CodeInvalidParams, "%v", &AnswerError{key, errors.New("it is no answer to any question")})
-		case *protocol.ElicitResult:
-			if err := checkElicited(ctx, &protocol.ElicitParams{}, answer); err != nil {
-				return refusal.New(jsonrpc.CodeInvalidParams, "%v", &AnswerError{key, err})
-			}
-		}
-	}
-	return nil
-}
-
 // require ends a round with the InputRequired that the handler returned.
-func (rs *rounds) require(c *call, about asking.Subject, next *asking.State, required *InputRequired) (*protocol.InputRequired, error) {
-	if len(required.Requests) == 0 && required.State == nil {
-		return nil, refusal.New(jsonrpc.CodeInternalError, "the handler requires input, and has neither question nor state")
-	}
-	if err := canBeAsked(c.Client, required.Requests); err != nil {
-		return nil, err
-	}
-	var asked asking.Exchange
-	_, err := asked.Ask(required.Requests, nil) // nothing was said before
+func (c *call) require(about asking.Subject, next *asking.State, required *InputRequired) (*protocol.InputRequired, error) {
+	own, err := required.state()
 	if err != nil {
 		return nil, err
 	}
-	next.Asked = asked.Asked()
-	if next.Own, err = required.state(); err != nil {
-		return nil, err
-	}
-	return rs.ask(c, about, next, required.Requests)
+	return c.peer.server.rounds.Require(c, about, next, required.Requests, own)
 }
 
-// ask ends a round with questions.
-func (rs *rounds) ask(c *call, about asking.Subject, next *asking.State, open protocol.InputRequests) (*protocol.InputRequired, error) {
-	if next.Round++; next.Round > rs.options.MaxRounds {
-		return nil, refusal.New(jsonrpc.CodeInternalError, "the call has asked %d times already", next.Round-1)
-	}
-	if next.ID == nil {
-		next.ID = make([]byte, 16)
-		_, _ = rand.Read(next.ID) // rand.Read never fails
-	}
-	next.Until = time.Now().Add(rs.options.Expiry).Unix()
-	sealed, err := rs.sealer.Seal(about, next)
-	if err != nil {
-		return nil, err
-	}
-	return &protocol.InputRequired{InputRequests: open, RequestState: &sealed}, nil
+// A waitingContext is the context of a handler that waits. It ends with the call, not
+// with a round. It has the values of the first round, but its Request is that of the
+// present round.
+type waitingContext struct {
+	context.Context
+	first   context.Context
+	waiting *asking.Waiting
 }
 
-// A rerun is a questioner for one round of a feature that uses Reruns.
-type rerun struct {
-	conversation // the questions of all rounds; number is that of this run
-
-	mu     sync.Mutex
-	now    asking.Exchange        // the questions of this run
-	open   protocol.InputRequests // questions of this run that have no answer yet
-	broken error                  // an error that ends the call, whatever the handler returns
-	end    context.CancelCauseFunc
+func (c waitingContext) Value(key any) any {
+	if key == (requestKey{}) {
+		return &c.waiting.Round().(*call).Request
+	}
+	if value := c.Context.Value(key); value != nil {
+		return value
+	}
+	return c.first.Value(key)
 }
 
-// newRerun returns the questioner of a round. Before is what was asked in earlier ones, early what was answered there and with
-// this one.
-func newRerun(c *call, before map[string]asking.Digest, early ...protocol.InputResponses) *rerun {
-	a := new(rerun)
-	a.begin(func() *Client { return c.Client }, a.deliver)
-	a.Resume(before)
-	if len(early) > 0 {
-		all := make(protocol.InputResponses)
-		for _, some := range early {
-			maps.Copy(all, some)
-		}
-		a.SetEarly(all, false)
-	}
-	return a
+// Fitting implements asking.Caller.
+func (c *call) Fitting(asked protocol.InputRequests) (protocol.InputRequests, error) {
+	return c.Client.fitting(asked)
 }
 
-// runAgain runs the handler once, from its beginning.
-func runAgain[R any](ctx context.Context, a *rerun, run func(context.Context) (R, error)) (R, error) {
-	ctx, end := context.WithCancelCause(ctx)
-	defer end(nil)
-	a.mu.Lock()
-	a.open, a.end = nil, end
-	a.now.Forget()
-	a.number.Store(0)
-	a.mu.Unlock()
-	result, err := run(ctx)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.broken != nil {
-		a.open = nil
-		return *new(R), a.broken
-	}
-	return result, err
+// Guarded implements asking.Caller.
+func (c *call) Guarded(where string, f func() error) error { return c.peer.guarded(where, f) }
+
+// Joined implements asking.Caller.
+func (c *call) Joined(q asking.Questioner, id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asked.questioner, c.asked.id = q, id
 }
 
-// ask implements questioner.
-func (a *rerun) ask(ctx context.Context, asked protocol.InputRequests) (protocol.InputResponses, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.broken != nil || len(a.open) > 0 {
-		return nil, cmp.Or(a.broken, ErrInputRequired)
-	}
-	asked, err := a.client().fitting(asked)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := a.now.Ask(asked, nil); err != nil {
-		return nil, err
-	}
-	answers, err := a.askFitting(ctx, asked)
+func questionerFrom(ctx context.Context) (asking.Questioner, error) {
+	r := RequestFrom(ctx)
 	switch {
-	case errors.Is(err, ErrKeyUsed): // in another round, this key had a different question
-		return nil, a.stop(refusal.New(jsonrpc.CodeInternalError, "the handler asks differently when it runs again: %v", err))
-	case errors.As(err, new(*AnswerError)):
-		return nil, a.stop(err)
+	case r == nil || r.call == nil:
+		return nil, ErrNoRequest
+	case r.call.asked == nil || r.call.asked.questioner == nil:
+		return nil, ErrNotAsking
+	default:
+		return r.call.asked.questioner, nil
 	}
-	return answers, err
 }
 
-// deliver ends the run. The questions are asked when the handler has returned.
-func (a *rerun) deliver(_ context.Context, open protocol.InputRequests) (protocol.InputResponses, error) {
-	a.open = open
-	a.end(ErrInputRequired)
-	return nil, ErrInputRequired
+// direct is the courier of the legacy revisions: a question is a request on the stream of the call.
+type direct struct {
+	asking.Conversation
+	*call
 }
 
-// stop ends the call with an error.
-func (a *rerun) stop(err error) error {
-	a.broken = err
-	a.end(err)
-	return err
+func newDirect(c *call) *direct {
+	d := &direct{call: c}
+	d.Begin(d)
+	return d
+}
+
+// Deliver asks the client, unless the call has already asked too often.
+func (d *direct) Deliver(ctx context.Context, open protocol.InputRequests) (protocol.InputResponses, error) {
+	rs := &d.peer.server.rounds
+	if before, may := d.Round(rs.options.MaxRounds); !may {
+		return nil, fmt.Errorf("%w: the call has asked %d times already", ErrUnanswered, before)
+	}
+	return rs.askClient(ctx, d.call, open)
 }

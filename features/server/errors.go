@@ -39,14 +39,14 @@ var (
 
 	// ErrUnanswered means that no answer came and none will come: the question
 	// expired, or the server is closing. The error text says which.
-	ErrUnanswered = errors.New("the question was not answered")
+	ErrUnanswered = asking.ErrUnanswered
 
 	// ErrKeyUsed means that a call asked two different questions under one key.
 	ErrKeyUsed = asking.ErrKeyUsed
 
 	// ErrInputRequired is the context cause of a handler with Reruns after it has
 	// asked a new question. The handler runs again when the client has answered.
-	ErrInputRequired = errors.New("server: the client has to answer first")
+	ErrInputRequired = asking.ErrInputRequired
 )
 
 // A reportedPanic is the error of work that ended with a panic, which was reported where it
@@ -57,9 +57,6 @@ type reportedPanic struct{ panicked *conn.PanicError }
 func (*reportedPanic) Error() string { return "internal error" }
 
 func (e *reportedPanic) Unwrap() error { return e.panicked }
-
-// errGoexit is the error of a handler that called runtime.Goexit, as t.FailNow does.
-var errGoexit = errors.New("server: the handler has ended its goroutine")
 
 func isPanic(err error) bool { return errors.As(err, new(*reportedPanic)) }
 
@@ -78,17 +75,8 @@ func (e *UnsupportedError) Error() string {
 // Is matches ErrUnsupported.
 func (e *UnsupportedError) Is(target error) bool { return target == ErrUnsupported }
 
-// An AnswerError says that an answer from the client does not fit its question.
-type AnswerError struct {
-	Key string // the key of the question
-	Err error
-}
-
-func (e *AnswerError) Error() string {
-	return fmt.Sprintf("the answer to %q is not valid: %v", e.Key, e.Err)
-}
-
-func (e *AnswerError) Unwrap() error { return e.Err }
+// An AnswerError says that an answer from the client does not fit its question: the one with the key Key, by the reason Err.
+type AnswerError = asking.AnswerError
 
 // errLate refuses a request that has waited for too long, and for which nothing was done.
 var errLate = refusal.New(jsonrpc.CodeOverloaded, "overloaded: the request has waited for too long")

@@ -6,49 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bowline-mcp/bowline/features/server/internal/asking"
 	"github.com/bowline-mcp/bowline/features/server/internal/changes"
 	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/internal/testenv"
 	"github.com/bowline-mcp/bowline/protocol"
 )
-
-// The server remembers the latest 65,536 used states, and none that has expired.
-//
-// Guarantees: G-0031.4
-func TestTheLatestUsedStatesAreRemembered(t *testing.T) {
-	testenv.Bubble(t, func(t *testing.T) {
-		const most = 65_536
-		rs := &New(protocol.Implementation{}, Options{}).rounds
-		spend := func(n int, lives time.Duration) bool {
-			id := make([]byte, 16)
-			id[0], id[1], id[2] = byte(n), byte(n>>8), byte(n>>16)
-			until := time.Now().Add(lives).Unix()
-			first, err := rs.spend(context.Background(), &asking.State{ID: id, Until: until, End: until})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return first
-		}
-		for n := range most {
-			if !spend(n, time.Hour) {
-				t.Fatalf("state %d: it was used before", n)
-			}
-		}
-		if spend(0, time.Hour) || spend(most-1, time.Hour) {
-			t.Error("one of the latest 65,536 states can be used again")
-		}
-		if !spend(most, time.Hour) || spend(1, time.Hour) || len(rs.spent) != most || len(rs.order) != most {
-			t.Errorf("after one more: %d and %d states are remembered, want %d", len(rs.spent), len(rs.order), most)
-		}
-		timer := time.NewTimer(time.Hour + 2*time.Second)
-		<-timer.C
-		if !spend(most+1, time.Hour) || len(rs.spent) != 1 || len(rs.order) != 1 {
-			t.Errorf("after all have expired: %d and %d states are remembered, want 1", len(rs.spent), len(rs.order))
-		}
-		rs.end(nil)
-	})
-}
 
 // After a task of a legacy client has ended or expired, nothing of the client's session remembers it.
 func TestEndedTasksAreNotWatched(t *testing.T) {
@@ -131,29 +93,10 @@ func TestDefaultsAreAsDocumented(t *testing.T) {
 	if got := [...]int{s.MaxMemory(), s.rounds.options.MaxWaitingBytes, s.tasks.options.MaxRunningBytes, s.tasks.options.Store.(*MemoryTaskStore).MaxBytes}; got != [...]int{48 << 20, 3 << 20, 3 << 20, 2 << 20} {
 		t.Errorf("with 48 MiB in all got %d", got)
 	}
-	if of := (share.Client{Identity: "a"}); !s.tasks.places.bytes.Take(of, 1<<20) || s.tasks.places.bytes.Take(of, 1<<20) {
+	if of := (share.Client{Identity: "a"}); !s.tasks.places.Bytes.Take(of, 1<<20) || s.tasks.places.Bytes.Take(of, 1<<20) {
 		t.Error("what one client may have of a small MaxMemory is not limited")
 	}
 	if s := New(protocol.Implementation{}, Options{PageSize: protocol.MaxPageItems + 1}); s.options.PageSize != protocol.MaxPageItems {
 		t.Errorf("got pages of %d, want %d", s.options.PageSize, protocol.MaxPageItems)
-	}
-}
-
-// A request that takes more memory than its client ever gets has a place when the others are free, and gives back what it took.
-//
-// Guarantees: G-0083.6
-func TestLargestRequestHasAPlace(t *testing.T) {
-	p, of := newPlaces(100, 24<<20, 24<<20), share.Client{Identity: "a"}
-	for range 3 {
-		if err := p.enter(of, 100<<20); err != nil {
-			t.Fatal(err)
-		}
-		if err := p.enter(of, 1<<20); err == nil {
-			t.Error("the client got more than its share")
-		}
-		p.leave(of, 100<<20)
-		if held := p.bytes.Held() + p.handlers.Held(); held != 0 {
-			t.Fatalf("%d is held at the end", held)
-		}
 	}
 }

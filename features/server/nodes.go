@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/features/server/internal/changes"
+	"github.com/bowline-mcp/bowline/features/server/internal/places"
 )
 
 // Changes carries changes between the nodes that serve one endpoint. Implementations must be
@@ -49,11 +50,11 @@ func (s *Server) joinNodes() {
 }
 
 // leaveNodes publishes what has changed until now, and ends the subscription. It waits as
-// awaitHandlers does.
+// places.Await does.
 func (s *Server) leaveNodes(ctx context.Context, grace time.Duration) []string {
 	ending := s.subscriptions.Leave()
 	if ending == nil {
 		return nil
 	}
-	return awaitHandlers(ctx, grace, ending, func() []string { return []string{"Changes"} })
+	return places.Await(ctx, grace, ending, func() []string { return []string{"Changes"} })
 }

@@ -14,64 +14,8 @@ import (
 	"github.com/bowline-mcp/bowline/features/internal/tracing"
 	"github.com/bowline-mcp/bowline/features/server/internal/asking"
 	"github.com/bowline-mcp/bowline/protocol"
-	"github.com/bowline-mcp/bowline/protocol/schema"
+	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
-
-// fitting returns what checks answers while ctx lasts.
-func fitting(ctx context.Context) asking.Fits {
-	return func(key string, q protocol.InputRequest, answer protocol.InputResponse) error {
-		return checkAnswer(ctx, key, q, answer)
-	}
-}
-
-// checkAnswer returns an error if an answer does not fit its question.
-func checkAnswer(ctx context.Context, key string, q protocol.InputRequest, answer protocol.InputResponse) error {
-	var problem error
-	switch q := q.(type) {
-	case *protocol.ElicitParams:
-		problem = checkElicited(ctx, q, answer)
-	case *protocol.CreateMessageParams:
-		if message, ok := answer.(*protocol.CreateMessageResult); !ok || message.Role == "" || message.Content == nil {
-			problem = errors.New("it is no message of a model")
-		}
-	case *protocol.ListRootsParams:
-		if _, ok := answer.(*protocol.ListRootsResult); !ok {
-			problem = errors.New("it is no list of roots")
-		}
-	}
-	if problem != nil {
-		return &AnswerError{key, problem}
-	}
-	return nil
-}
-
-func checkElicited(ctx context.Context, q *protocol.ElicitParams, answer protocol.InputResponse) error {
-	result, ok := answer.(*protocol.ElicitResult)
-	if !ok {
-		return errors.New("it is no answer to an elicitation")
-	}
-	switch result.Action {
-	case protocol.ElicitDecline, protocol.ElicitCancel:
-		return nil
-	case protocol.ElicitAccept:
-	default:
-		return fmt.Errorf("unknown action %q", refusal.Shorten(result.Action, refusal.LongestName))
-	}
-	if q.Mode == protocol.ElicitURL || len(q.RequestedSchema) == 0 {
-		return nil
-	}
-	form, err := schema.CompileForm(ctx, q.RequestedSchema)
-	if err != nil {
-		return err
-	}
-	if len(result.Content) == 0 {
-		result.Content = json.RawMessage("{}")
-	}
-	if err := form.Validate(ctx, result.Content); err != nil {
-		return errors.New(refusal.Explain(err))
-	}
-	return nil
-}
 
 // canBeAsked returns an UnsupportedError if the client lacks a capability that a
 // question needs. It also refuses a conversation that leaves the use of a tool unanswered.
@@ -195,14 +139,14 @@ func (rs *rounds) askClient(ctx context.Context, c *call, open protocol.InputReq
 	if c.peer.questions.Add(count) > mostQuestions {
 		return nil, fmt.Errorf("%w: the client has %d open questions", ErrUnanswered, mostQuestions)
 	}
-	ctx, cancel := rs.bound(ctx)
+	ctx, cancel := rs.Bound(ctx)
 	defer cancel(nil)
 	answers := make(protocol.InputResponses, len(open))
 	var first error
 	var mu sync.Mutex
-	var asking sync.WaitGroup
+	var waiting sync.WaitGroup
 	for key, q := range open {
-		asking.Go(func() {
+		waiting.Go(func() {
 			var answer protocol.InputResponse
 			err := c.peer.guarded(q.Method(), func() (err error) {
 				answer, err = rs.askOne(ctx, c, key, q)
@@ -217,7 +161,7 @@ func (rs *rounds) askClient(ctx context.Context, c *call, open protocol.InputReq
 			}
 		})
 	}
-	asking.Wait()
+	waiting.Wait()
 	return answers, first
 }
 
@@ -240,9 +184,9 @@ func (rs *rounds) askOne(ctx context.Context, c *call, key string, q protocol.In
 	}
 	answer, ok := result.(protocol.InputResponse)
 	if !ok {
-		return nil, &AnswerError{key, fmt.Errorf("it is a %T", result)}
+		return nil, &AnswerError{Key: key, Err: fmt.Errorf("it is a %T", result)}
 	}
-	return answer, checkAnswer(ctx, key, q, answer)
+	return answer, asking.CheckAnswer(ctx, key, q, answer)
 }
 
 // ask is the innermost handler of a question.
@@ -269,7 +213,23 @@ func (r *Request) ask(ctx context.Context) (any, error) {
 		answer = new(protocol.ListRootsResult)
 	}
 	if err := protocol.Unmarshal(reply, answer); err != nil {
-		return nil, &AnswerError{r.Method, errors.New(refusal.Explain(err))}
+		return nil, &AnswerError{Key: r.Method, Err: errors.New(refusal.Explain(err))}
 	}
 	return answer, nil
+}
+
+// unanswered returns why a question has no answer: the client's error, or the reason why
+// the wait ended.
+func unanswered(ctx context.Context, err error) error {
+	var fault *jsonrpc.Error
+	switch {
+	case errors.As(err, &fault) && fault.Code == protocol.CodeUserRejected:
+		return fmt.Errorf("%w: %s", ErrDeclined, refusal.Shorten(fault.Message, refusal.LongestMessage))
+	case errors.As(err, &fault): // an error of the client must not become the answer to the call
+		return fmt.Errorf("the client refused the question: %s (%d)", refusal.Shorten(fault.Message, refusal.LongestMessage), fault.Code)
+	case ctx.Err() != nil:
+		return asking.UnansweredBy(context.Cause(ctx))
+	default:
+		return err
+	}
 }

@@ -325,12 +325,12 @@ func (s *Server) Close(ctx context.Context) error {
 		defer cancel()
 	}
 	closed := s.sessions.close(ctx)
-	s.rounds.stop()
+	s.rounds.Stop(ErrClosed)
 	err := closed()
 	grace := cmp.Or(max(s.options.Conn.StopGrace, 0), defaultStopGrace)
 	stuck := s.sessions.wait(ctx, grace)
 	s.tasks.stop()
-	stuck = append(stuck, s.rounds.wait(ctx, grace)...)
+	stuck = append(stuck, s.rounds.Wait(ctx, grace)...)
 	stuck = append(stuck, s.tasks.wait(ctx, grace)...)
 	stuck = append(stuck, s.leaveNodes(ctx, grace)...)
 	if len(stuck) > 0 {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/internal/refusal"
+	"github.com/bowline-mcp/bowline/features/server/internal/places"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 	"github.com/bowline-mcp/bowline/telemetry"
@@ -119,7 +120,7 @@ func (ss *sessions) wait(ctx context.Context, grace time.Duration) []string {
 	left := max(time.Until(deadline), 0)
 	patience := left / 100 * 99 // as in conn.Conn.Close
 	rest := max(left, grace) - patience
-	over := whenDone(&ss.gone)
+	over := places.WhenDone(&ss.gone)
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {

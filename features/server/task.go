@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/features/internal/refusal"
+	"github.com/bowline-mcp/bowline/features/server/internal/asking"
 	"github.com/bowline-mcp/bowline/features/server/internal/changes"
 	"github.com/bowline-mcp/bowline/internal/network"
 	"github.com/bowline-mcp/bowline/internal/share"
@@ -42,9 +43,9 @@ type task struct {
 	result *protocol.CallToolResult
 	err    error
 
-	conversation                 // asks after the call has become a task
-	inRound      questioner      // asks before that; nil for a handler that Waits
-	used         map[string]bool // keys that questions have used. Guarded by turn
+	asking.Conversation                   // asks after the call has become a task
+	inRound             asking.Questioner // asks before that; nil for a handler that Waits
+	used                map[string]bool   // keys that questions have used. Guarded by turn
 
 	saving  sync.Mutex // held during a save, so that the store gets the states in order
 	settled bool       // a client may have seen the outcome, so it must not change. Guarded by saving
@@ -83,7 +84,7 @@ func (ts *tasks) newTask(ctx context.Context, c *call, tl *tool, params *protoco
 		ttl:  ts.options.TTL,
 		used: make(map[string]bool),
 	}
-	t.begin(func() *Client { return c.Client }, t.deliver)
+	t.Begin(t)
 	t.SetEarly(params.InputResponses, true)
 	if asked := params.Task; !c.modern && asked != nil && asked.TTL != nil && *asked.TTL > 0 {
 		t.ttl = time.Duration(min(*asked.TTL, t.ttl.Milliseconds())) * time.Millisecond
@@ -94,8 +95,8 @@ func (ts *tasks) newTask(ctx context.Context, c *call, tl *tool, params *protoco
 	return t
 }
 
-// show makes the call that the handler sees, from the request and what its client has answered.
-func (t *task) show() {
+// present makes the call that the handler sees, from the request and what its client has answered.
+func (t *task) present() {
 	c := t.first
 	t.call = &call{
 		Context: t.ctx, Request: c.Request, in: c.in, method: c.method, offered: c.offered, modern: c.modern, level: c.level, task: t,
@@ -139,7 +140,7 @@ func (t *task) make() error {
 	} else if err != nil {
 		return refusal.New(jsonrpc.CodeInternalError, "the call cannot become a task: %v", err)
 	}
-	if again, ok := t.inRound.(*rerun); ok { // answers from rounds remain valid, once they are found to fit
+	if again, ok := t.inRound.(*asking.Rerun); ok { // answers from rounds remain valid, once they are found to fit
 		t.Follow(&again.Exchange)
 	}
 	if !t.call.modern {
@@ -201,7 +202,7 @@ func (t *task) run(params *protocol.CallToolParams) {
 	defer t.cancel(nil)
 	defer t.settle()
 	for {
-		t.result, t.err = nil, errGoexit
+		t.result, t.err = nil, asking.ErrGoexit
 		t.err = t.guarded(func() (err error) {
 			t.result, err = t.tool.run(t.ctx, params)
 			return err
@@ -252,7 +253,7 @@ func (t *task) requireInTask(required *InputRequired) error {
 		return errors.New("server: a handler of a task that requires input has to ask for some")
 	}
 	t.Forget() // in the next round, the same key may have another question
-	t.call.Answers, err = t.conversation.ask(t.ctx, required.Requests)
+	t.call.Answers, err = t.Conversation.Ask(t.ctx, required.Requests)
 	return err
 }
 

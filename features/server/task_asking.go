@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -11,12 +12,11 @@ import (
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
-// taskQuestions contains the present questions of a task.
+// taskQuestions are the present questions of a task. A client of 2025-11-25 may refuse them.
 type taskQuestions struct {
-	openQuestions                 // replaced when some of them are answered. Guarded by task.mu
-	refused       chan error      // holds one error: the client of 2025-11-25 does not answer
-	attended      bool            // a client of 2025-11-25 is being asked
-	ctx           context.Context // ends when they are no longer open
+	*asking.Parked                 // guarded by task.mu
+	attended       bool            // a client of 2025-11-25 is being asked
+	ctx            context.Context // ends when they are no longer open
 }
 
 // progress makes a report the status message of the task. If the call is not a task, it
@@ -42,12 +42,12 @@ func (t *task) progress(done, total float64, message string) bool {
 	return true
 }
 
-// ask implements questioner. It runs on goroutines of the handler.
-func (t *task) ask(ctx context.Context, asked protocol.InputRequests) (protocol.InputResponses, error) {
+// Ask implements asking.Questioner. It runs on goroutines of the handler.
+func (t *task) Ask(ctx context.Context, asked protocol.InputRequests) (protocol.InputResponses, error) {
 	if answers, err, done := t.askInRound(ctx, asked); done {
 		return answers, err
 	}
-	return t.conversation.ask(ctx, asked) // the question appears in the status of the task
+	return t.Conversation.Ask(ctx, asked) // the question appears in the status of the task
 }
 
 // askInRound asks before the call has become a task. If the handler Waits, the call
@@ -64,60 +64,64 @@ func (t *task) askInRound(ctx context.Context, asked protocol.InputRequests) (_ 
 	if t.made {
 		return nil, nil, false
 	}
-	answers, err := t.inRound.ask(ctx, asked)
+	answers, err := t.inRound.Ask(ctx, asked)
 	t.over = t.over || err != nil // the round ends, and the call with it
 	return answers, err, true
 }
 
-// deliver shows questions to the client and waits for all answers. It uses keys that no
+// Fitting implements asking.Courier.
+func (t *task) Fitting(asked protocol.InputRequests) (protocol.InputRequests, error) {
+	return t.first.Fitting(asked)
+}
+
+// Deliver shows questions to the client and waits for all answers. It uses keys that no
 // earlier question of the task had.
-func (t *task) deliver(ctx context.Context, open protocol.InputRequests) (protocol.InputResponses, error) {
+func (t *task) Deliver(ctx context.Context, open protocol.InputRequests) (protocol.InputResponses, error) {
 	if before, may := t.Round(t.tasks.server.rounds.options.MaxRounds); !may {
 		return nil, fmt.Errorf("%w: the task has asked %d times already", ErrUnanswered, before)
 	}
-	asked := &taskQuestions{
-		openQuestions: openQuestions{asking.PoseAs(open, t.used), make(chan protocol.InputResponses, 1)},
-		refused:       make(chan error, 1),
-	}
+	asked := &taskQuestions{Parked: asking.Park(asking.PoseAs(open, t.used))}
 	var closed context.CancelFunc
 	asked.ctx, closed = context.WithCancel(context.Background())
 	defer closed()
 	t.mu.Lock()
 	if t.state.Task.Status.Ended() {
 		t.mu.Unlock()
-		return nil, unansweredBy(t.ctx)
+		return nil, asking.UnansweredBy(cmp.Or(context.Cause(t.ctx), ErrTaskExpired)) // its context may only be about to end
 	}
 	t.asked = asked
-	t.state.Task.Status, t.state.Task.InputRequests, t.state.Task.LastUpdatedAt = protocol.TaskInputRequired, asked.Open(), now()
-	t.wake()
+	t.show(protocol.TaskInputRequired, asked.Open())
 	t.mu.Unlock()
-	t.save()
-	t.tell()
-	var why error
-	select {
-	case answers := <-asked.answers:
+	t.publish()
+	answers, why := asked.Await(ctx, t.ctx, t.tasks.ctx)
+	if why == nil {
 		return answers, nil
-	case why = <-asked.refused:
-	case <-ctx.Done():
-		why = unansweredBy(ctx)
-	case <-t.ctx.Done():
-		why = unansweredBy(t.ctx)
 	}
 	t.mu.Lock()
 	if t.asked == asked {
 		t.noQuestion()
 	}
 	t.mu.Unlock()
-	t.save()
-	t.tell()
+	t.publish()
 	return nil, why
 }
 
 // noQuestion records that no question is open. The caller holds the mutex.
 func (t *task) noQuestion() {
 	t.asked = nil
-	t.state.Task.Status, t.state.Task.InputRequests, t.state.Task.LastUpdatedAt = protocol.TaskWorking, nil, now()
+	t.show(protocol.TaskWorking, nil)
+}
+
+// show sets the status of a task that has not ended, and what it asks. The caller holds the mutex.
+func (t *task) show(status protocol.TaskStatus, open protocol.InputRequests) {
+	t.state.Task.Status, t.state.Task.InputRequests, t.state.Task.LastUpdatedAt = status, open, now()
 	t.wake()
+}
+
+// publish saves the task, and tells the receivers of changes. The caller does not hold the mutex, which a store would keep for long.
+func (t *task) publish() {
+	t.save()
+	t.tell()
 }
 
 // update accepts answers to open questions, and ignores others. If one answer does not
@@ -128,24 +132,20 @@ func (t *task) update(ctx context.Context, answers protocol.InputResponses) erro
 		t.mu.Unlock()
 		return nil
 	}
-	left, taken, err := t.asked.Answer(answers, fitting(ctx))
-	if err != nil || !taken {
+	taken, err := t.asked.Take(answers, asking.Fitting(ctx))
+	switch {
+	case err != nil || !taken:
 		t.mu.Unlock()
 		if err != nil {
 			return refusal.New(jsonrpc.CodeInvalidParams, "%v", err)
 		}
 		return nil
-	}
-	t.asked.Questions = left
-	if got, all := left.Answered(); all {
-		t.asked.answers <- got
+	case t.asked.Settle():
 		t.noQuestion()
-	} else {
-		t.state.Task.InputRequests, t.state.Task.LastUpdatedAt = left.Open(), now()
-		t.wake()
+	default:
+		t.show(protocol.TaskInputRequired, t.asked.Open())
 	}
 	t.mu.Unlock()
-	t.save()
-	t.tell()
+	t.publish()
 	return nil
 }

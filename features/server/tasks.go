@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/features/internal/refusal"
+	"github.com/bowline-mcp/bowline/features/server/internal/places"
+	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -76,7 +78,7 @@ type tasks struct {
 	ctx     context.Context // ends when the server has closed
 	end     context.CancelCauseFunc
 	running sync.WaitGroup // counts the goroutines of handlers
-	places  places
+	places  places.Places
 
 	mu       sync.Mutex
 	handlers map[*task]struct{} // the tasks whose handler runs
@@ -101,7 +103,11 @@ func (ts *tasks) init(s *Server, o *TaskOptions) {
 		ts.options.Store = &MemoryTaskStore{MaxBytes: s.options.MaxMemory / 24}
 	}
 	ts.ending = make(chan struct{}, 1)
-	ts.places = newPlaces(ts.options.MaxRunning, ts.options.MaxRunningBytes, s.options.MaxMemory/16)
+	// shared: handlers of tasks | TaskOptions.MaxRunning places | one | the call is refused with -32050 | `Options.Audit`
+	// shared: their requests | TaskOptions.MaxRunningBytes bytes | 64 KiB | the call is refused with -32050 | `Options.Audit`
+	ts.places = places.Places{
+		Handlers: share.NewPlaces(ts.options.MaxRunning), Bytes: share.NewLasting(ts.options.MaxRunningBytes, places.Piece(ts.options.MaxRunningBytes, s.options.MaxMemory/16)),
+	}
 	ts.handlers, ts.live = make(map[*task]struct{}), make(map[string]*task)
 }
 
@@ -197,7 +203,7 @@ func (ts *tasks) call(ctx context.Context, c *call, tl *tool, params *protocol.C
 // serve runs the handler of a task that has a place. It returns the handler's result, or the
 // task that the call has become.
 func (ts *tasks) serve(ctx context.Context, t *task, params *protocol.CallToolParams) (*protocol.CallToolResult, error) {
-	t.show()
+	t.present()
 	after := ts.options.After
 	switch {
 	case !t.first.modern:
@@ -254,7 +260,7 @@ func (ts *tasks) enter(t *task) error {
 	if ts.ctx.Err() != nil {
 		return refusal.New(jsonrpc.CodeOverloaded, "overloaded: shutting down")
 	}
-	if err := ts.places.enter(t.from, t.size); err != nil {
+	if err := ts.places.Enter(t.from, t.size); err != nil {
 		return err
 	}
 	ts.handlers[t] = struct{}{}
@@ -267,7 +273,7 @@ func (ts *tasks) leave(t *task) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	delete(ts.handlers, t)
-	ts.places.leave(t.from, t.size)
+	ts.places.Leave(t.from, t.size)
 	ts.running.Done()
 }
 
@@ -281,9 +287,9 @@ func (ts *tasks) stop() {
 	}
 }
 
-// wait waits for the handlers, as awaitHandlers does.
+// wait waits for the handlers, as places.Await does.
 func (ts *tasks) wait(ctx context.Context, grace time.Duration) []string {
-	return awaitHandlers(ctx, grace, &ts.running, func() (names []string) {
+	return places.Await(ctx, grace, &ts.running, func() (names []string) {
 		ts.mu.Lock()
 		defer ts.mu.Unlock()
 		for t := range ts.handlers {

@@ -123,10 +123,7 @@ func (t *task) attend(ctx context.Context, c *call) error {
 		t.mu.Unlock()
 		return err
 	default: // the outcome is the answer
-		select {
-		case asked.refused <- err:
-		default:
-		}
+		asked.Refuse(err)
 		return waitFor(ctx, changed, 0)
 	}
 }
