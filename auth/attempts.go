@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 )
@@ -78,32 +79,29 @@ func (a *attempts) mayRefresh(now time.Time) error {
 // maxSets is how many sets of scopes are remembered.
 const maxSets = 64
 
-// tooManyRefusals counts a refusal of a new token. It reports whether there were too many for
-// another login with these scopes.
-func (a *attempts) tooManyRefusals(set string, now time.Time) bool {
+// refusedTooOften reports whether new tokens with these scopes were refused too often for another
+// login.
+func (a *attempts) refusedTooOften(set string, now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for s, v := range a.refusals {
-		if now.Sub(v.since) > forgetTime {
-			delete(a.refusals, s)
-		}
-	}
-	v, known := a.refusals[set]
-	if !known && len(a.refusals) >= maxSets {
-		return true
-	}
-	if v.count >= maxRefusals {
-		return true
-	}
-	if !known {
-		v.since = now
-	}
-	v.count++
+	maps.DeleteFunc(a.refusals, func(_ string, r refusal) bool { return now.Sub(r.since) > forgetTime })
+	r, known := a.refusals[set]
+	return r.count >= maxRefusals || !known && len(a.refusals) >= maxSets
+}
+
+// recordRefusal counts a refusal of a new token.
+func (a *attempts) recordRefusal(set string, now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	if a.refusals == nil {
 		a.refusals = make(map[string]refusal)
 	}
-	a.refusals[set] = v
-	return false
+	r, known := a.refusals[set]
+	if !known {
+		r.since = now
+	}
+	r.count++
+	a.refusals[set] = r
 }
 
 // recentFailure returns why it is too early to ask a person to log in again, or nil.

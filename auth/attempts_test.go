@@ -191,6 +191,15 @@ func TestWaiterOfAnAbandonedLoginTriesAgain(t *testing.T) {
 	}
 }
 
+// tooManyRefusals counts a refusal, unless there were too many.
+func tooManyRefusals(a *attempts, set string, now time.Time) bool {
+	if a.refusedTooOften(set, now) {
+		return true
+	}
+	a.recordRefusal(set, now)
+	return false
+}
+
 // Refusals of new tokens count for each set of scopes, until ten minutes after the first of them. They are remembered for a bounded
 // number of sets, above which there is no login.
 //
@@ -213,20 +222,20 @@ func TestRefusalsAreCountedForTenMinutes(t *testing.T) {
 		{"write", 20 * time.Minute, false},
 		{"write", 20 * time.Minute, true},
 	} {
-		if got := a.tooManyRefusals(step.set, began.Add(step.after)); got != step.want {
+		if got := tooManyRefusals(&a, step.set, began.Add(step.after)); got != step.want {
 			t.Errorf("a refusal of %q after %v: too many is %t, want %t", step.set, step.after, got, step.want)
 		}
 	}
 	later := began.Add(time.Hour)
 	for i := range maxSets {
-		if a.tooManyRefusals(fmt.Sprint(i), later) {
+		if tooManyRefusals(&a, fmt.Sprint(i), later) {
 			t.Fatalf("the refusal of set %d is too many", i+1)
 		}
 	}
-	if !a.tooManyRefusals("one more", later) || len(a.refusals) != maxSets {
+	if !tooManyRefusals(&a, "one more", later) || len(a.refusals) != maxSets {
 		t.Errorf("%d sets of scopes are remembered, want %d at most", len(a.refusals), maxSets)
 	}
-	if a.tooManyRefusals("one more", later.Add(forgetTime+time.Second)) || len(a.refusals) != 1 {
+	if tooManyRefusals(&a, "one more", later.Add(forgetTime+time.Second)) || len(a.refusals) != 1 {
 		t.Errorf("%d sets of scopes are remembered after ten minutes, want one", len(a.refusals))
 	}
 }
@@ -249,13 +258,13 @@ func TestARefusedLoginIsForgotten(t *testing.T) {
 		t.Errorf("later: %v", err)
 	}
 	for range maxRefusals + 1 {
-		a.tooManyRefusals("read", began)
+		tooManyRefusals(&a, "read", began)
 	}
 	a.forget()
 	if err := a.recentFailure(began); err != nil {
 		t.Errorf("after a login: %v", err)
 	}
-	if a.tooManyRefusals("read", began) {
+	if tooManyRefusals(&a, "read", began) {
 		t.Error("after a login, the first refusal is too many")
 	}
 }

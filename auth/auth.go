@@ -102,8 +102,9 @@ var errPlain = errors.New("auth: tokens go over https only, or http on this mach
 // request needs its own proof (DPoP): call Authorize then. Links call Bearer before
 // Authorize.
 func (a *Authorizer) Bearer(ctx context.Context, to *url.URL) []string {
-	resource, c, now := a.resource(), a.current.Load(), time.Now()
-	if resource == nil || c == nil || c.prover != nil || c.ended(now) || !isSameServer(resource, to) || !loopback.KeepsSecrets(resource) {
+	now := time.Now()
+	resource, c := a.resource(), a.held(now)
+	if resource == nil || c == nil || c.prover != nil || !isSameServer(resource, to) || !loopback.KeepsSecrets(resource) {
 		return nil
 	}
 	if c.due(now) {
@@ -133,8 +134,8 @@ func (a *Authorizer) Authorize(ctx context.Context, r *http.Request) error {
 		return nil
 	}
 	now := time.Now()
-	c := a.current.Load()
-	if c == nil || c.ended(now) {
+	c := a.held(now)
+	if c == nil {
 		var err error
 		if c, err = a.stored(ctx); err != nil || c == nil {
 			return err

@@ -32,7 +32,7 @@ type refusedToken struct {
 //	| the store has another valid token                  | use that                     |
 //	| 401, not refreshed yet, token old or expired       | refresh                      |
 //	| 403, and the request had a token                   | log in with more scopes      |
-//	| the token is new: its age is not the reason        | log in again, a few times    |
+//	| the request had a token, which no refresh replaces | log in again, a few times    |
 //	| otherwise                                          | log in                       |
 func (t refusedToken) decide() step {
 	switch {
@@ -42,7 +42,7 @@ func (t refusedToken) decide() step {
 		return refreshFirst
 	case t.forbidden && t.sent:
 		return stepUp
-	case t.recent && t.sent:
+	case t.sent:
 		return logInAgain
 	default:
 		return logIn

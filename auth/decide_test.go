@@ -17,8 +17,8 @@ func TestDecisionsAboutRefusedTokens(t *testing.T) {
 			takeSaved:    q.savedIsOK,
 			refreshFirst: !q.savedIsOK && !q.forbidden && !q.refreshed && !young,
 			stepUp:       !q.savedIsOK && q.forbidden && q.sent,
-			logInAgain:   !q.savedIsOK && !q.forbidden && q.sent && q.recent && (q.refreshed || young),
-			logIn:        !q.savedIsOK && (q.forbidden && !q.sent || !q.forbidden && (q.refreshed || young) && (!q.sent || !q.recent)),
+			logInAgain:   !q.savedIsOK && !q.forbidden && q.sent && (q.refreshed || young),
+			logIn:        !q.savedIsOK && !q.sent && (q.forbidden || q.refreshed || young),
 		}
 		for next, wanted := range want {
 			if got := q.decide(); (got == next) != wanted {

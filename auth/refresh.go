@@ -23,34 +23,36 @@ func (a *Authorizer) stored(ctx context.Context) (*credential, error) {
 		t.warnings.add("the store cannot be read", err)
 		return nil, nil
 	}
-	if !t.clients.usable(e) {
+	l, valid, early := a.judge(e, "")
+	switch l.decide() {
+	case adoptSaved:
+		a.use(valid, logouts)
+		return valid, nil
+	case waitFirst:
+		return nil, early
+	case exchange:
+		_, err := a.jobs.run(ctx, func(ctx context.Context) error {
+			_, err := a.refresh(ctx, e.Access.Reveal(), true)
+			return err
+		})
+		return a.held(time.Now()), err
+	default:
 		return nil, nil
 	}
-	c, err := newCredential(e, time.Time{})
-	if err != nil {
-		return nil, err
-	}
+}
+
+// judge returns what decide must know about a login in the store, for a request with the token used. It also returns the
+// credential of the login, if its token is valid, and why it is too early for a refresh.
+func (a *Authorizer) judge(e *Entry, used string) (l savedLogin, valid *credential, early error) {
 	now := time.Now()
-	if !e.Access.IsZero() && !c.ended(now) {
-		a.use(c, logouts)
-		return c, nil
+	early = a.attempts.mayRefresh(now)
+	if !a.target.Load().clients.usable(e) {
+		return savedLogin{}, nil, early
 	}
-	if e.Refresh.IsZero() {
-		return nil, nil
+	if c, err := newCredential(e, time.Time{}); err == nil && !e.Access.IsZero() && !c.ended(now) {
+		valid = c
 	}
-	if err := a.attempts.mayRefresh(now); err != nil {
-		return nil, err
-	}
-	if _, err := a.jobs.run(ctx, func(ctx context.Context) error {
-		_, err := a.refresh(ctx, e.Access.Reveal(), true)
-		return err
-	}); err != nil {
-		return nil, err
-	}
-	if c := a.current.Load(); c != nil && !c.ended(time.Now()) {
-		return c, nil
-	}
-	return nil, nil
+	return savedLogin{usable: true, isOther: valid != nil && valid.access() != used, refreshable: !e.Refresh.IsZero(), tooEarly: early != nil}, valid, early
 }
 
 // refreshInBackground starts a refresh in the background, unless one has just failed.
@@ -116,10 +118,7 @@ type refreshing struct {
 
 // replace returns what to store in place of a login. The store is locked meanwhile.
 func (r *refreshing) replace(ctx context.Context, e *Entry) (*Entry, error) {
-	l, early := savedLogin{usable: r.target.clients.usable(e)}, r.attempts.mayRefresh(time.Now())
-	if l.usable {
-		l.isOther, l.refreshable, l.tooEarly = e.Access.Reveal() != r.used && validCredential(e) != nil, !e.Refresh.IsZero(), early != nil
-	}
+	l, _, early := r.judge(e, r.used)
 	switch l.decide() {
 	case waitFirst:
 		r.early = early
@@ -202,11 +201,10 @@ func (a *Authorizer) use(c *credential, logouts int) {
 	}
 }
 
-// validCredential returns the credential of a login that has a valid token; nil if it has none.
-func validCredential(e *Entry) *credential {
-	c, err := newCredential(e, time.Time{})
-	if err != nil || e.Access.IsZero() || c.ended(time.Now()) {
-		return nil
+// held returns the token in use; nil if there is none, or if it has expired.
+func (a *Authorizer) held(now time.Time) *credential {
+	if c := a.current.Load(); c != nil && !c.ended(now) {
+		return c
 	}
-	return c
+	return nil
 }

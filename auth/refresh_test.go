@@ -372,3 +372,26 @@ func TestAnExpiredTokenIsNoNewOne(t *testing.T) {
 	f.as.RevokeAll()
 	wantCall(t, a, f.url)
 }
+
+// Without a valid token, a refresh that failed for now is the error of the request, and of those that come before the next
+// attempt. Nothing is sent without a token, since that would look like a login that has ended.
+//
+// Guarantees: G-0044.5
+func TestWithoutATokenAFailedRefreshIsTheError(t *testing.T) {
+	f := newFixture(t, authtest.Options{})
+	a := loggedIn(t, f, Options{})
+	expireBy(t, a, 2*time.Hour)
+	served := 0
+	f.serve = func(http.ResponseWriter, *http.Request) { served++ }
+	f.as.Lie(authtest.Token, answerWith(http.StatusServiceUnavailable, "{}"))
+	for _, which := range []string{"the request that refreshes", "the next one"} {
+		_, err := call(t.Context(), a, f.url)
+		var failed *TokenError
+		if !errors.As(err, &failed) || failed.Status != http.StatusServiceUnavailable || errors.Is(err, transport.ErrAuthRequired) {
+			t.Errorf("%s: got %v, want the answer of the token endpoint", which, err)
+		}
+	}
+	if n := f.grants("refresh_token"); n != 1 || served != 0 {
+		t.Errorf("%d refreshes, and %d requests were sent without a token", n, served)
+	}
+}

@@ -33,11 +33,16 @@ func (a *Authorizer) Challenged(ctx context.Context, r *http.Request, refused *t
 	if refused.Status == http.StatusForbidden && c.err != "insufficient_scope" {
 		return false, nil
 	}
+	return a.replace(ctx, used, c, refused.Status)
+}
+
+// replace has a refused token replaced, once for all requests that were sent with it. It reports whether there is another one.
+func (a *Authorizer) replace(ctx context.Context, used string, c challenge, status int) (bool, error) {
 	for {
-		if held := a.current.Load(); held != nil && held.access() != used && !held.ended(time.Now()) {
+		if held := a.held(time.Now()); held != nil && held.access() != used {
 			return true, nil // another request was challenged, too
 		}
-		started, err := a.jobs.run(ctx, func(ctx context.Context) error { return a.renew(ctx, used, c, refused.Status) })
+		started, err := a.jobs.run(ctx, func(ctx context.Context) error { return a.renew(ctx, used, c, status) })
 		switch {
 		case errors.Is(err, errNewTokenRefused):
 			return false, nil
@@ -55,36 +60,49 @@ var errNewTokenRefused = errors.New("auth: the server refuses new tokens")
 func (a *Authorizer) renew(ctx context.Context, used string, c challenge, status int) error {
 	logouts := a.loggedOut() // before the store is read: a later Logout removes what was read
 	saved := a.otherSaved(ctx, used)
-	now, held := time.Now(), a.current.Load()
 	t := refusedToken{forbidden: status == http.StatusForbidden, sent: used != "", savedIsOK: saved != nil}
-	if held != nil && held.access() == used {
-		t.recent, t.expired = held.recent(now), held.ended(now)
-	}
 	var before []string // the scopes that the new token must have, too
-	if t.forbidden && held != nil {
-		before = held.entry.Scopes
+	if held := a.current.Load(); held != nil {
+		now, same := time.Now(), held.access() == used
+		t.recent, t.expired = same && held.recent(now), same && held.ended(now)
+		if t.forbidden {
+			before = held.entry.Scopes
+		}
 	}
 	next := t.decide()
-	if next == takeSaved {
+	switch next {
+	case takeSaved:
 		a.use(saved, logouts)
 		return nil
-	}
-	if next == refreshFirst {
+	case refreshFirst:
 		if renewed, err := a.refresh(ctx, used, true); err != nil || renewed {
 			return err
 		}
 		t.refreshed = true
 		next = t.decide()
 	}
+	if err := a.mayLogIn(next, t.recent, before, c.scopes); err != nil {
+		return err
+	}
+	return a.loginForRequest(ctx, c, before)
+}
+
+// mayLogIn returns why a step leads to no login, or nil. A server that refuses whatever it gets must not have a person asked for
+// ever: new tokens that are refused are counted, and those that have become old meanwhile are not replaced after too many.
+func (a *Authorizer) mayLogIn(next step, isNew bool, before, required []string) error {
 	if next == stepUp {
-		if err := a.o.stepUp(before, c.scopes); err != nil {
+		if err := a.o.stepUp(before, required); err != nil {
 			return fmt.Errorf("auth: %s %w", a.resource(), err)
 		}
 	}
-	if next != logIn && a.attempts.tooManyRefusals(setOf(union(before, c.scopes)), now) {
+	set, now := setOf(union(before, required)), time.Now()
+	if next != logIn && a.attempts.refusedTooOften(set, now) {
 		return errNewTokenRefused
 	}
-	return a.loginForRequest(ctx, c, before)
+	if isNew || next == stepUp {
+		a.attempts.recordRefusal(set, now)
+	}
+	return nil
 }
 
 // loginForRequest logs in because a request needs it. A handshake has seconds, but a person
@@ -102,10 +120,9 @@ func (a *Authorizer) loginForRequest(ctx context.Context, c challenge, before []
 // otherSaved returns the credential in the store, if it is valid and another than the used one:
 // another program has logged in or refreshed meanwhile.
 func (a *Authorizer) otherSaved(ctx context.Context, used string) *credential {
-	t := a.target.Load()
-	e, err := a.store.Load(ctx, t.key)
-	if err != nil || !t.clients.usable(e) || e.Access.Reveal() == used {
-		return nil
+	e, err := a.store.Load(ctx, a.key())
+	if l, valid, _ := a.judge(e, used); err == nil && l.isOther {
+		return valid
 	}
-	return validCredential(e)
+	return nil
 }

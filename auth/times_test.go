@@ -348,3 +348,30 @@ func TestHowFarAClockIsOff(t *testing.T) {
 		})
 	}
 }
+
+// If a server refuses every token, a person is asked three times in ten minutes, also by requests with a token that is old by
+// now and that a refresh does not replace.
+//
+// Guarantees: G-0044.8
+func TestAServerThatRefusesAllTokensDoesNotAskEveryMinute(t *testing.T) {
+	for _, offline := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newOffline(authtest.Options{})
+			f.server = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })
+			asked := 0
+			a := f.login(t, Options{Offline: offline, Interact: func(ctx context.Context, i Interaction) (*url.URL, error) {
+				asked++
+				return f.consent(ctx, i)
+			}})
+			for minute := range 20 {
+				if status, err := f.call(t.Context(), a); status != http.StatusUnauthorized || err != nil {
+					t.Errorf("after %d minutes: status %d, %v", minute, status, err)
+				}
+				if most := 3 * (1 + minute/10); asked > most {
+					t.Fatalf("offline %t, after %d minutes: a person was asked %d times, want at most %d", offline, minute, asked, most)
+				}
+				sleep(time.Minute + time.Second)
+			}
+		})
+	}
+}
