@@ -114,11 +114,6 @@ func (a *attempts) recentFailure(now time.Time) error {
 	return a.failed
 }
 
-// ErrNobody says that a person was asked to log in, but did not do so in time. If
-// Interact returns it, requests do not call Interact again for ten minutes, as after a
-// refusal. Login calls it at any time.
-var ErrNobody = errors.New("auth: nobody has logged in")
-
 // recordFailure remembers that a person has refused or abandoned a login, so that not
 // every call asks again. Failures of the network do not count.
 func (a *attempts) recordFailure(ctx context.Context, err error, now time.Time) {

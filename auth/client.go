@@ -48,26 +48,6 @@ type client struct {
 	expires    time.Time // when that secret expires; zero: never
 }
 
-// A RegistrationError says that the program is not registered with an authorization
-// server, and could not register itself.
-type RegistrationError struct {
-	Issuer string
-	Status int    // the HTTP status that refused the registration; 0: none was tried
-	Code   string // the error parameter; "" for none
-	Reason string
-}
-
-func (e *RegistrationError) Error() string {
-	text := fmt.Sprintf("auth: no client at %s: %s", e.Issuer, e.Reason)
-	switch {
-	case e.Status != 0 && e.Code != "":
-		text += fmt.Sprintf(" (status %d, %s)", e.Status, e.Code)
-	case e.Status != 0:
-		text += fmt.Sprintf(" (status %d)", e.Status)
-	}
-	return text
-}
-
 // A registrations finds the program's client at an authorization server, or registers
 // one.
 type registrations struct {
@@ -220,18 +200,6 @@ func (s *registrations) clientAt(ctx context.Context, l *login, redirect string)
 	}
 	l.registered = registration.ClientID
 	return clientOf(registration), nil
-}
-
-// isClientRefused reports whether an authorization server does not accept the client any
-// more.
-func isClientRefused(err error) bool {
-	var code string
-	if refused := (*TokenError)(nil); errors.As(err, &refused) {
-		code = refused.Code
-	} else if refused := (*ResponseError)(nil); errors.As(err, &refused) {
-		code = refused.Code
-	}
-	return code == "invalid_client" || code == "unauthorized_client"
 }
 
 // forget deletes the stored registration of a client, so that the next login registers

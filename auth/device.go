@@ -29,8 +29,6 @@ type DeviceCode struct {
 	Expires time.Time
 }
 
-const grantDevice = "urn:ietf:params:oauth:grant-type:device_code"
-
 func (Device) name() string { return grantDevice }
 
 // A deviceDocument is the response of a device authorization endpoint.

@@ -43,23 +43,6 @@ type serverMetadata struct {
 	TakesMetadata bool     `json:"client_id_metadata_document_supported,omitzero"`
 }
 
-// A MetadataError says that a metadata document was refused. No request was sent to
-// the authorization server that the document names.
-type MetadataError struct {
-	URL  string // the URL of the document
-	Rule string // the rule that the document breaks
-	Err  error  // more detail; nil if there is none
-}
-
-func (e *MetadataError) Error() string {
-	if e.Err != nil {
-		return fmt.Sprintf("auth: metadata at %s: %s: %v", e.URL, e.Rule, e.Err)
-	}
-	return fmt.Sprintf("auth: metadata at %s: %s", e.URL, e.Rule)
-}
-
-func (e *MetadataError) Unwrap() error { return e.Err }
-
 // errAbsent is why there is no document at an address.
 var errAbsent = errors.New("there is no such document")
 

@@ -56,6 +56,7 @@ type IDJAG struct {
 const (
 	grantExchange  = "urn:ietf:params:oauth:grant-type:token-exchange"
 	grantJWTBearer = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+	grantDevice    = "urn:ietf:params:oauth:grant-type:device_code"
 	typeIDJAG      = "urn:ietf:params:oauth:token-type:id-jag"
 	typeIDToken    = "urn:ietf:params:oauth:token-type:id_token"
 )

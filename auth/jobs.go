@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 )
 
 // jobs runs refreshes and logins, one at a time. The zero value is ready to use.
@@ -101,6 +102,14 @@ func (j *jobs) start(ctx context.Context, work func(context.Context) error) (*jo
 		close(f.done)
 	}()
 	return f, nil
+}
+
+// exchangeTime is the time for an exchange and its saving, even if no request waits.
+const exchangeTime = 30 * time.Second
+
+// exchangeContext returns a context for work that must finish after it has begun.
+func exchangeContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), exchangeTime)
 }
 
 // recoverPanic converts a panic in the program's code to an error.

@@ -3,12 +3,10 @@ package auth
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"log/slog"
 	"net/url"
 
 	"github.com/bowline-mcp/bowline/auth/guard"
-	"github.com/bowline-mcp/bowline/transport"
 )
 
 // Options say how a program logs in to one server. With the zero value the Authorizer
@@ -96,20 +94,6 @@ type Interaction struct {
 func (i Interaction) Start(ctx context.Context, redirect string) (*url.URL, error) {
 	return i.start(ctx, redirect)
 }
-
-// A LoginError says that a request needs a login and there is none. It wraps
-// transport.ErrAuthRequired.
-type LoginError struct {
-	Resource string // URL of the server
-	Err      error  // how the login failed, or why there is none
-}
-
-func (e *LoginError) Error() string {
-	return fmt.Sprintf("auth: log in to %s first: %v", e.Resource, e.Err)
-}
-
-// Unwrap returns transport.ErrAuthRequired and Err.
-func (e *LoginError) Unwrap() []error { return []error{transport.ErrAuthRequired, e.Err} }
 
 // clientName returns the name to register with.
 func (o *Options) clientName() string { return cmp.Or(o.ClientName, "Bowline") }

@@ -6,14 +6,6 @@ import (
 	"time"
 )
 
-// exchangeTime is the time for an exchange and its saving, even if no request waits.
-const exchangeTime = 30 * time.Second
-
-// exchangeContext returns a context for work that must finish after it has begun.
-func exchangeContext(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), exchangeTime)
-}
-
 // stored returns the credential in the store, refreshed if it has expired, or nil if
 // there is none.
 func (a *Authorizer) stored(ctx context.Context) (*credential, error) {

@@ -3,7 +3,6 @@ package auth
 import (
 	"crypto/rand"
 	"crypto/subtle"
-	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -64,21 +63,6 @@ func (p *authRequest) form(code string) url.Values {
 		form.Set("resource", p.place.resource)
 	}
 	return form
-}
-
-// A ResponseError says that an authorization response was refused, or that the
-// authorization server denied the login. The code was not sent anywhere.
-type ResponseError struct {
-	Issuer string
-	Code   string // the error parameter of a genuine response, for instance "access_denied"; "" for none
-	Rule   string // the rule that the response breaks; "" if it is genuine
-}
-
-func (e *ResponseError) Error() string {
-	if e.Rule != "" {
-		return fmt.Sprintf("auth: the authorization response of %s is not accepted: %s", e.Issuer, e.Rule)
-	}
-	return fmt.Sprintf("auth: %s gives no authorization: %s", e.Issuer, e.Code)
 }
 
 // code checks the response to an authorization request in this order: whether it belongs
@@ -164,5 +148,3 @@ func union(a, b []string) []string { return cleanScopes(slices.Concat(a, b)) }
 
 // setOf returns a key for a set of scopes, independent of their order.
 func setOf(scopes []string) string { return strings.Join(slices.Sorted(slices.Values(scopes)), " ") }
-
-var errNoInteraction = errors.New("nobody is there to log in")

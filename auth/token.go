@@ -36,36 +36,6 @@ const (
 	bearerFlow = "authorization_code" // the value of grant_type and of Entry.Grant
 )
 
-// A TokenError says that a token endpoint returned no token that can be used.
-type TokenError struct {
-	Endpoint   string // the host of the token endpoint
-	Status     int
-	Code       string        // the error parameter, for instance "invalid_grant"; "" for none
-	Rule       string        // the rule that a response with a token breaks; "" for none
-	RetryAfter time.Duration // the delay that the server asked for; 0 for none
-	Skew       time.Duration // how far the server's clock is ahead of this machine's, if more than five minutes
-}
-
-func (e *TokenError) Error() string {
-	text := fmt.Sprintf("auth: %s gave no token: status %d", e.Endpoint, e.Status)
-	if e.Code != "" {
-		text += ", " + e.Code
-	}
-	if e.Rule != "" {
-		text += ", " + e.Rule
-	}
-	if e.Skew != 0 {
-		text += fmt.Sprintf(" (its clock differs from the one here by %v)", e.Skew.Round(time.Second))
-	}
-	return text
-}
-
-// Final reports whether the server would refuse the same request again, because the
-// grant can no longer be used.
-func (e *TokenError) Final() bool {
-	return e.Code == "invalid_grant" && e.Status == http.StatusBadRequest
-}
-
 // A tokenResponse is a checked response of a token endpoint.
 type tokenResponse struct {
 	access, refresh Secret
