@@ -73,8 +73,7 @@ func (m *measurement) calls(ctx context.Context, point string, callers int, echo
 		return err
 	}
 	cost, n := spending.stop(), float64(each.count())
-	m.add(point, median, each.quantile(0.5).Seconds())
-	m.add(point, percentile, each.quantile(0.99).Seconds())
+	m.addTimes(point, each)
 	m.add(point, mean, time.Duration(each.sum.Load()).Seconds()/n)
 	m.add(point, rate, n/took.Seconds())
 	m.add(point, allocs, float64(cost.mallocs)/n)
@@ -83,6 +82,12 @@ func (m *measurement) calls(ctx context.Context, point string, callers int, echo
 		m.add(point, processor, cost.cpu.Seconds()/n)
 	}
 	return nil
+}
+
+// addTimes adds the times that most calls take, and the slowest.
+func (m *measurement) addTimes(point string, each *histogram) {
+	m.add(point, median, each.quantile(0.5).Seconds())
+	m.add(point, percentile, each.quantile(0.99).Seconds())
 }
 
 // together has callers call at once, again and again, and says how long it took

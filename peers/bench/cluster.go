@@ -219,8 +219,7 @@ func movingSessions(ctx context.Context, m *measurement) error {
 		}
 		each.add(took)
 	}
-	m.add(moved, median, each.quantile(0.5).Seconds())
-	m.add(moved, percentile, each.quantile(0.99).Seconds())
+	m.addTimes(moved, each)
 	return nil
 }
 
@@ -245,68 +244,6 @@ func (m *measurement) changes(ctx context.Context, from, to *clusterNode) error 
 		}
 		each.add(took)
 	}
-	m.add(changed, median, each.quantile(0.5).Seconds())
-	m.add(changed, percentile, each.quantile(0.99).Seconds())
+	m.addTimes(changed, each)
 	return nil
-}
-
-// clusterRow compares one node alone with a node of a cluster, and with the two ways to a session
-// that is elsewhere.
-func clusterRow() row {
-	const name = "cluster"
-	p50, many := found(name, callers(1), median), found(name, callers(64), rate)
-	large, begins := found(name, payload(largeText), median), found(name, opened, median)
-	toAlone := func(f figure) figure { return f.over(f.of(bowlineTyped)) }
-	beyondAlone := p50.minus(p50.of(bowlineInCluster))
-	return row{
-		name: name, title: "A cluster of two nodes",
-		about: "The echo over streamable HTTP with a server in another process. *Bowline* is one node alone. *In a cluster* is a node that joined one and records " +
-			"its sessions. *Behind a reverse proxy* is that node behind an httputil.ReverseProxy, which reaches it by HTTP/2 over mutual TLS. *At another " +
-			"node* means that each request arrives at the second node, which forwards it to the node of the session. Nodes, proxy and NATS server " +
-			"are in one process. The ratios are to one node alone.",
-		contestants: []string{bowlineTyped, bowlineInCluster, bowlineProxied, bowlineForwarded},
-		measure:     clusterCalls,
-		columns: []column{
-			{"p50, 1 caller", p50, seconds, false},
-			{"to alone", toAlone(p50), times, false},
-			{"p99", found(name, callers(1), percentile), seconds, false},
-			{"calls/s, 64 callers", many, perSecond, false},
-			{"to alone", toAlone(many), times, false},
-			{"p50, " + binarySize(largeText), large, seconds, false},
-			{"to alone", toAlone(large), times, false},
-			{"p50, " + opened, begins, seconds, false},
-			{"to alone", toAlone(begins), times, false},
-		},
-		targets: []target{
-			atMost(1.01, times, "p50 of one caller, in a cluster to alone", bowlineInCluster, toAlone(p50)).because("a call does nothing more in a cluster; the ratio varies between 0.99 and 1.03."),
-			atMost(1.05, times, opened+", in a cluster to alone", bowlineInCluster, toAlone(begins)).because("the record of the session is encrypted, and the NATS server that stores it runs in the same process."),
-			atMost(1.1, times, "what forwarding adds to p50, to what a reverse proxy adds", bowlineForwarded, beyondAlone.over(beyondAlone.of(bowlineProxied))),
-			atLeast(0.5, times, "calls per second of 64 callers, forwarded to alone", bowlineForwarded, toAlone(many)).because("both nodes share two processors, and a request is read and written twice. The reverse proxy makes no more calls."),
-			atMost(1.8, times, "p50 of "+binarySize(largeText)+", forwarded to alone", bowlineForwarded, toAlone(large)),
-		},
-	}
-}
-
-// movingRow is what happens seldom.
-func movingRow() row {
-	const name = "moving"
-	took, news := found(name, moved, median), found(name, changed, percentile)
-	return row{
-		name: name, title: "Sessions that move, and changes",
-		about: "Three nodes and a NATS server in one process. A node with idle sessions is drained, and each of its clients sends a request to another node. " +
-			"The change is the news that a resource has changed; a server collects those of 10 ms before that, which are not included.",
-		contestants: []string{bowlineInCluster},
-		rounds:      3,
-		measure:     movingSessions,
-		columns: []column{
-			{"first request at another node, p50", took, seconds, false},
-			{"p99", found(name, moved, percentile), seconds, false},
-			{"a change at another node, p50", found(name, changed, median), seconds, false},
-			{"p99", news, seconds, false},
-		},
-		targets: []target{
-			atMost(5e-3, seconds, "first request of a session at another node, p50", bowlineInCluster, took),
-			atMost(5e-3, seconds, "a change at another node, p99", bowlineInCluster, news),
-		},
-	}
 }

@@ -98,6 +98,11 @@ func openGoSDK(ctx context.Context, over mcp.Transport, revision string, receive
 			return nil, err
 		}
 	}
+	return goSDKCalls(s), nil
+}
+
+// goSDKCalls are what rows do with a session.
+func goSDKCalls(s *mcp.ClientSession) *session {
 	callTool := func(ctx context.Context, tool string, arguments any) (string, error) {
 		result, err := s.CallTool(ctx, &mcp.CallToolParams{Name: tool, Arguments: arguments})
 		if err != nil {
@@ -142,5 +147,5 @@ func openGoSDK(ctx context.Context, over mcp.Transport, revision string, receive
 			return err
 		},
 		close: s.Close,
-	}, nil
+	}
 }

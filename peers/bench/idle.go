@@ -43,9 +43,7 @@ func manyConnections(ctx context.Context, m *measurement) error {
 			}
 			sessions, echoes = append(sessions, s), append(echoes, echo)
 		}
-		now := m.weigh()
-		m.add(connections(n), held, float64(now.bytes-empty.bytes)/float64(n))
-		m.add(connections(n), goroutines, float64(now.goroutines-empty.goroutines)/float64(n))
+		m.addHeld(connections(n), empty, n)
 		var next atomic.Int64
 		err := m.calls(ctx, connections(n), 64, func(ctx context.Context) error {
 			return echoes[int(next.Add(1))%n](ctx)
@@ -101,6 +99,7 @@ func idleSessions(ctx context.Context, m *measurement) error {
 	return nil
 }
 
+// addHeld adds what each of so many takes, beyond what was there before them.
 func (m *measurement) addHeld(point string, before weight, many int) {
 	now := m.weigh()
 	m.add(point, held, float64(now.bytes-before.bytes)/float64(many))

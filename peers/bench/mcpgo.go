@@ -111,6 +111,11 @@ func openMCPGo(ctx context.Context, over transport.Interface, revision string, r
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
+	return mcpGoCalls(c, over), nil
+}
+
+// mcpGoCalls are what rows do with a session.
+func mcpGoCalls(c *client.Client, over transport.Interface) *session {
 	notification := mcp.JSONRPCNotification{JSONRPC: mcp.JSONRPC_VERSION, Notification: mcp.Notification{Method: mcpGoNews}}
 	return &session{
 		echo: func(text string) call {
@@ -145,5 +150,5 @@ func openMCPGo(ctx context.Context, over transport.Interface, revision string, r
 			return err
 		},
 		close: c.Close,
-	}, nil
+	}
 }

@@ -70,6 +70,21 @@ func asked(w row, name string) (keys []Series) {
 	return keys
 }
 
+func atMost(bound float64, unit unit, what, contestant string, value figure) target {
+	return target{what: what, contestant: contestant, value: value, unit: unit, atMost: true, bound: bound}
+}
+
+func atLeast(bound float64, unit unit, what, contestant string, value figure) target {
+	return target{what: what, contestant: contestant, value: value, unit: unit, bound: bound}
+}
+
+// because returns the target with what stands in its way. The page shows that only while the
+// target is not met.
+func (t target) because(obstacle string) target {
+	t.obstacle = obstacle
+	return t
+}
+
 func TestPage(t *testing.T) {
 	golden(t, "page.md", document(fixedResults(), rows()))
 }
@@ -259,6 +274,31 @@ func TestUnits(t *testing.T) {
 	} {
 		if c.got != c.want {
 			t.Errorf("%q, want %q", c.got, c.want)
+		}
+	}
+}
+
+// TestRowsThatAreWrong checks that rows.txt is refused with a mistake in it, and that the figures of a row are
+// read from left to right.
+func TestRowsThatAreWrong(t *testing.T) {
+	const good = "row memory\n  by floor; go-sdk\n  column p50 | seconds and its ratio | p50 in s\n  target t | go-sdk | at most 2 times | p50 in s - @floor / 2 / @floor | before 1\n"
+	all, err := readRows(good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &Results{Series: []Series{{"memory", theFloor, "", median, []float64{3}}, {"memory", goSDKLegacy, "", median, []float64{9}}}}
+	if got := all[0].targets[0].value(r, goSDKLegacy); len(got) > 0 { // the floor's own difference is nothing
+		t.Errorf("the figure is %v", got)
+	}
+	if got := readFigure("memory", "p50 in s - @floor / 2")(r, goSDKLegacy); !slices.Equal(got, []float64{3}) {
+		t.Errorf("the figure is %v, want (9 - 3) / 2", got)
+	}
+	for _, wrong := range [][2]string{
+		{"row memory", "row nothing"}, {"floor; go-sdk", "floor; else"}, {"seconds and", "hours and"}, {" | p50 in s\n", "\n"},
+		{"  column", "  colunm"}, {"| go-sdk |", "| else |"}, {"at most 2 times", "at most two times"}, {"2 times", "2 hours"}, {"before 1", "before all"},
+	} {
+		if _, err := readRows(strings.Replace(good, wrong[0], wrong[1], 1)); err == nil {
+			t.Errorf("%q is taken", wrong[1])
 		}
 	}
 }

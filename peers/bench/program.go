@@ -9,6 +9,8 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -241,4 +243,57 @@ func (p *program) process(ctx context.Context, row, contestant string) ([]sample
 func lastLine(text string) string {
 	text = strings.TrimSpace(text)
 	return text[strings.LastIndexByte(text, '\n')+1:]
+}
+
+// measure runs in its own process, and prints its results.
+func measure(out io.Writer, rowName, contestantName string, quick bool) error {
+	row, err := rowNamed(rowName)
+	if err != nil {
+		return err
+	}
+	c, err := contestantNamed(contestantName)
+	if err != nil {
+		return err
+	}
+	m := &measurement{contestant: c, quick: quick}
+	err = row.measure(context.Background(), m)
+	for _, closeOne := range m.opened {
+		err = errors.Join(err, closeOne())
+	}
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(out).Encode(m.samples)
+}
+
+// serve is what serverCommand runs.
+func serve(ctx context.Context, wire, contestantName string) error {
+	if wire == "mute" {
+		return serveSilent(os.Stdin, os.Stdout)
+	}
+	c, err := contestantNamed(contestantName)
+	if err != nil {
+		return err
+	}
+	if wire == "stdio" {
+		return c.serveStdio(ctx)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	fmt.Printf("http://%s/mcp\n", listener.Addr())
+	ended := make(chan error, 2)
+	go func() {
+		_, err := io.Copy(io.Discard, os.Stdin)
+		ended <- err
+	}()
+	go func() {
+		if c.serveHTTP != nil {
+			ended <- c.serveHTTP(listener)
+			return
+		}
+		ended <- http.Serve(listener, c.handler(c.revision))
+	}()
+	return <-ended
 }

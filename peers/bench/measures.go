@@ -1,0 +1,24 @@
+package bench
+
+import "context"
+
+// measures are what the rows of rows.txt measure, by their names.
+func measures() map[string]func(context.Context, *measurement) error {
+	return map[string]func(context.Context, *measurement) error{
+		"memory":        echoCalls(memoryCalls, 1, 8, 64, 1000, 4096),
+		"stdio":         echoCalls((*measurement).overStdio, 1, 8, 64, 1000),
+		"http":          echoCalls((*measurement).overHTTP, 1, 8, 64),
+		"payload":       payloadCalls,
+		"connect":       connecting,
+		"connections":   manyConnections,
+		"sessions":      idleSessions,
+		"parked":        parking,
+		"notifications": flooding,
+		"congestion":    congestion,
+		"list":          listing,
+		"stops":         stopping,
+		"telemetry":     telemetryCalls,
+		"cluster":       clusterCalls,
+		"moving":        movingSessions,
+	}
+}
