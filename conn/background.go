@@ -7,19 +7,6 @@ import (
 	"time"
 )
 
-// Go runs f on a new goroutine. A lost link or an interrupted Run does not affect f.
-// Its context ends, with the Reason as its cause, when the Conn closes for good. Run
-// then waits for f for at most Options.StopGrace, and names it in a *StuckError if it
-// is still running. A panic of f is reported to Hooks.Panic under the same name.
-//
-// Go returns false, without running f, if the Conn is closing or closed. If the Conn
-// never runs, the context of f never ends.
-func (c *Conn) Go(name string, f func(context.Context)) bool {
-	return c.inBackground().add(name, func(ctx context.Context) {
-		c.reportPanic(name, guard(func() error { f(ctx); return nil }))
-	})
-}
-
 // background holds the functions that Go has begun. Most Conns have none.
 type background struct {
 	ctx    context.Context

@@ -14,7 +14,7 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// A function that Conn.Go has started goes on when Run is interrupted. It ends, and Run waits for
+// A function that Control.Go has started goes on when Run is interrupted. It ends, and Run waits for
 // it, when the Conn is stopped.
 //
 // Guarantees: G-0009.9
@@ -23,7 +23,7 @@ func TestBackgroundFunctionEndsWithItsConn(t *testing.T) {
 		var returned atomic.Int64
 		c := conn.New(opening(fresh), conn.Options{})
 		for range 2 {
-			c.Go("watching", func(ctx context.Context) {
+			c.Control().Go("watching", func(ctx context.Context) {
 				<-ctx.Done()
 				<-time.NewTimer(time.Millisecond).C
 				returned.Add(1)
@@ -43,7 +43,7 @@ func TestBackgroundFunctionEndsWithItsConn(t *testing.T) {
 		if err := <-r.ended; err != nil || returned.Load() != 2 {
 			t.Errorf("Run: %v, %d functions have ended; want no error and 2", err, returned.Load())
 		}
-		if c.Go("late", func(context.Context) { t.Error("the function runs although the Conn is closed") }) {
+		if c.Control().Go("late", func(context.Context) { t.Error("the function runs although the Conn is closed") }) {
 			t.Error("Go returned true although the Conn is closed")
 		}
 	})
@@ -57,7 +57,7 @@ func TestBackgroundFunctionThatDoesNotEndIsNamed(t *testing.T) {
 		release, began := make(chan struct{}), time.Now()
 		r := scripted(t, &script{}, conn.Options{})
 		for _, name := range []string{"watching", "counting"} {
-			r.Go(name, func(context.Context) { <-release })
+			r.Control().Go(name, func(context.Context) { <-release })
 		}
 		r.Stop()
 		var stuck *conn.StuckError
@@ -79,7 +79,7 @@ func TestBackgroundFunctionEndsWithAConnThatPanics(t *testing.T) {
 		returned := false
 		s := &script{onSend: func(*script, transport.Outbound) error { panic("send") }}
 		r := start(conn.Accept(s, conn.Options{}))
-		r.Go("watching", func(ctx context.Context) { <-ctx.Done(); returned = true })
+		r.Control().Go("watching", func(ctx context.Context) { <-ctx.Done(); returned = true })
 		synctest.Wait()
 		<-r.calling(t.Context(), conn.Request{Method: "m"})
 		if <-r.ended; !returned {
@@ -95,7 +95,7 @@ func TestPanicOfABackgroundFunctionIsReported(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		reported := panics{}
 		r := scripted(t, &script{}, conn.Options{Tuning: conn.Tuning{Hooks: reported.hooks()}})
-		r.Go("panicking", func(context.Context) { panic("no") })
+		r.Control().Go("panicking", func(context.Context) { panic("no") })
 		synctest.Wait()
 		if reported["panicking"] != "no" || r.State() != conn.Ready {
 			t.Errorf("panics %v, state %s; want one of \"panicking\", and ready", reported, r.State())
@@ -113,7 +113,7 @@ func TestPanicOfABackgroundFunctionIsReported(t *testing.T) {
 func TestInterruptionDoesNotNameBackgroundFunctions(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := conn.New(opening(fresh), conn.Options{})
-		c.Go("watching", func(ctx context.Context) { <-ctx.Done() })
+		c.Control().Go("watching", func(ctx context.Context) { <-ctx.Done() })
 		ctx, interrupt := context.WithCancelCause(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- c.Run(ctx) }()
@@ -136,7 +136,7 @@ func TestInterruptionDoesNotNameBackgroundFunctions(t *testing.T) {
 func TestCancelEndsARun(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := conn.New(opening(fresh), conn.Options{})
-		c.Cancel(errors.New("before the start, when nothing is cancelled"))
+		c.Control().Cancel(errors.New("before the start, when nothing is cancelled"))
 		for _, cause := range []error{conn.ErrInterrupted, errors.New("enough")} {
 			ended := make(chan error, 1)
 			if err := c.Start(context.Background(), func(err error) { ended <- err }); err != nil {
@@ -146,7 +146,7 @@ func TestCancelEndsARun(t *testing.T) {
 			if state := c.State(); state != conn.Ready {
 				t.Errorf("the state is %s, want %s", state, conn.Ready)
 			}
-			c.Cancel(cause)
+			c.Control().Cancel(cause)
 			if err := <-ended; errors.Is(cause, conn.ErrInterrupted) != errors.Is(err, conn.ErrInterrupted) {
 				t.Errorf("after Cancel(%v) the run ended with %v", cause, err)
 			}

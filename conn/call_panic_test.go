@@ -34,7 +34,7 @@ func (r run) callUntilPanic(t *testing.T, request conn.Request) <-chan any {
 func (r run) wantEnded(t *testing.T, reported []telemetry.RequestStopped, cause conn.Cause, delivery conn.Delivery) {
 	t.Helper()
 	stats := r.Stats()
-	if stats.Settled[cause][delivery] != 1 || stats.Ended() != 1 || r.Sample().Conn.InFlight != 0 || stats.Depths.Pending != 0 {
+	if stats.Settled[cause][delivery] != 1 || stats.Ended() != 1 || r.Control().Sample().Conn.InFlight != 0 || stats.Depths.Pending != 0 {
 		t.Errorf("ended %v, %d pending; want one call: %s, %s", stats.Settled, stats.Depths.Pending, cause, delivery)
 	}
 	if len(reported) != 1 || reported[0].Cause != cause.String() || reported[0].Delivery != delivery.String() {

@@ -81,9 +81,6 @@ func newConn(r role, initial State, o Options) *Conn {
 // Name returns Options.Name.
 func (c *Conn) Name() string { return c.own.name }
 
-// Owner returns Options.Owner.
-func (c *Conn) Owner() any { return c.own.owner }
-
 // Run starts the Conn and waits until it ends. It returns nil after Stop, after
 // Close, when ctx ends (which stops the Conn), and when the peer of an acceptor ends
 // the connection properly. Otherwise it returns the Reason for which the Conn closed.
@@ -131,14 +128,6 @@ func (c *Conn) Run(ctx context.Context) error {
 // Conn has none.
 func (c *Conn) Start(ctx context.Context, over func(error)) error {
 	return c.start(ctx, over, false)
-}
-
-// Begin does what Start does, but its function over must not block. The Conn may call
-// over on the goroutine that called Close; Close then returns after over. An acceptor
-// may also call over on the goroutine that ends the link, if the link permits that (Work
-// of transport.Loss).
-func (c *Conn) Begin(ctx context.Context, over func(error)) error {
-	return c.start(ctx, over, true)
 }
 
 func (c *Conn) start(ctx context.Context, over func(error), endsInClose bool) error {
@@ -213,17 +202,6 @@ func (s *Status) notReadyReason() Reason {
 // Wake ends a backoff, so that the Conn reconnects immediately. Call it when you know
 // that the peer is back. In other states it does nothing.
 func (c *Conn) Wake() { c.post(event{kind: woken}) }
-
-// Cancel does what the end of the context of Run, Start or Begin does while the Conn runs:
-// it interrupts an initiator if the cause wraps ErrInterrupted, and otherwise, also if the
-// cause is nil, it stops the Conn. A supervisor calls it, so that an idle Conn needs no
-// context that can end. Cancel does not wait. If the Conn is not running it does nothing,
-// and a later Run does not learn of it.
-func (c *Conn) Cancel(cause error) {
-	if l := c.running.Load(); l != nil {
-		l.cancel(cause)
-	}
-}
 
 // Stop ends all calls immediately and closes the link within Options.StopGrace. It
 // does not wait for that; use Done to wait. Stop may be called from any goroutine,

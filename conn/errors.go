@@ -296,7 +296,7 @@ func (e *StateError) MarshalText() ([]byte, error) { return []byte(e.Error()), n
 // itself is left.
 type StuckError struct {
 	// Tasks describe the code: the method of a request, with its target
-	// (Incoming.SetTarget); "notification" and its method; a name given to Conn.Go;
+	// (Incoming.SetTarget); "notification" and its method; a name given to Control.Go;
 	// or a text such as "a telemetry hook".
 	Tasks []string
 }

@@ -78,12 +78,6 @@ func (c *Conn) tellServed(request served, began, ended instant, err error) {
 	c.tellAuditor(request.ctx, in, event)
 }
 
-// ReportPanic reports a panic to Hooks.Panic and to the log, on the calling
-// goroutine. Packages that are built on a Conn call it for panics in callbacks that
-// the program gave to them. The Conn itself reports panics in the callbacks that it
-// was given.
-func (c *Conn) ReportPanic(where string, panicked *PanicError) { c.reportPanic(where, panicked) }
-
 // ReportPanic does what that of a Conn does, for a panic in a callback that no Conn has to do with.
 func (t *Tuning) ReportPanic(where string, panicked *PanicError) {
 	r := reporter{t, t.Name, new(counters)}

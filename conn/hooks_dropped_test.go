@@ -46,7 +46,7 @@ func TestEventsBeyondThoseThatWaitAreDropped(t *testing.T) {
 			s.deliver(`{"jsonrpc":"2.0","method":"n","params":` + params + `}`)
 			synctest.Wait()
 		}
-		if sample := r.Sample().Conn; served != all || sample.Dropped != beyond {
+		if sample := r.Control().Sample().Conn; served != all || sample.Dropped != beyond {
 			t.Errorf("%d notifications are served, want %d; a sample has %d dropped events, want %d", served, all, sample.Dropped, beyond)
 		}
 		close(release)
@@ -98,7 +98,7 @@ func TestPanicOfServeStopped(t *testing.T) {
 		if want := []string{"second"}; !slices.Equal(reported, want) {
 			t.Errorf("reported are %q, want %q", reported, want)
 		}
-		if dropped := r.Sample().Conn.Dropped; dropped != 2 {
+		if dropped := r.Control().Sample().Conn.Dropped; dropped != 2 {
 			t.Errorf("%d events are counted as dropped, want the 2 for which the hook panicked", dropped)
 		}
 		r.Stop()

@@ -80,9 +80,9 @@ func (l *openingRun) run(start func(context.Context, func(error)) error) {
 func (l *openingRun) steps() map[byte]func() {
 	later := func(f func()) func() { return func() { l.callers.Go(f) } }
 	return map[byte]func(){
-		'b': func() { l.conn.LeaveOpening(); l.run(l.conn.Begin) },
+		'b': func() { l.conn.Control().LeaveOpening(); l.run(l.conn.Control().Begin) },
 		's': func() { l.run(l.conn.Start) },
-		'o': later(l.conn.Open),
+		'o': later(l.conn.Control().Open),
 		'x': l.conn.Stop,
 		'c': later(func() { _ = l.conn.Close(context.Background()) }),
 		'i': func() {

@@ -20,13 +20,14 @@ import (
 
 // runsWithin reports whether the calling goroutine is inside of a method of a Conn.
 func runsWithin(method string) bool {
-	return strings.Contains(string(debug.Stack()), "conn.(*Conn)."+method+"(")
+	stack := string(debug.Stack())
+	return strings.Contains(stack, "conn.(*Conn)."+method+"(") || strings.Contains(stack, "conn.Control."+method+"(")
 }
 
 // An openerAtOnce is a transport that opens links at once. It keeps the links, and where they were opened.
 type openerAtOnce struct {
 	transport.Transport
-	within []bool // Open ran within Conn.Open
+	within []bool // Open ran within Control.Open
 	links  []transport.Link
 }
 
@@ -58,7 +59,7 @@ func TestOpenMakesTheFirstAttempt(t *testing.T) {
 			_, err := i.Call(ctx, conn.Request{Method: "echo"})
 			return err
 		}})
-		c.LeaveOpening()
+		c.Control().LeaveOpening()
 		if err := c.Start(t.Context(), func(error) {}); err != nil {
 			t.Fatal(err)
 		}
@@ -66,7 +67,7 @@ func TestOpenMakesTheFirstAttempt(t *testing.T) {
 		if len(opener.within) > 0 {
 			t.Fatal("a link was opened before Open was called")
 		}
-		c.Open() // another goroutine may still have the loop, the one that has brought the answer
+		c.Control().Open() // another goroutine may still have the loop, the one that has brought the answer
 		if err := c.AwaitReady(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -104,7 +105,7 @@ func TestConnDoesNotWaitForOpen(t *testing.T) {
 		var served sync.WaitGroup
 		begin := func() *conn.Conn {
 			c := conn.New(echoes(&served), conn.Options{})
-			c.LeaveOpening()
+			c.Control().LeaveOpening()
 			if err := c.Start(t.Context(), func(err error) {
 				if err != nil {
 					t.Error(err)
@@ -122,7 +123,7 @@ func TestConnDoesNotWaitForOpen(t *testing.T) {
 		default:
 			t.Fatal("the stopped Conn has not ended")
 		}
-		stopped.Open() // has no effect
+		stopped.Control().Open() // has no effect
 		late := begin()
 		if err := late.AwaitReady(t.Context()); err != nil {
 			t.Fatal(err)
@@ -143,12 +144,12 @@ func TestStopEndsOpen(t *testing.T) {
 		c := conn.New(inmem.New(func(transport.Link) {}, inmem.Options{}), conn.Options{
 			Handshake: func(ctx context.Context, _ *conn.Incarnation) error { <-ctx.Done(); return context.Cause(ctx) },
 		})
-		c.LeaveOpening()
+		c.Control().LeaveOpening()
 		if err := c.Start(t.Context(), func(error) {}); err != nil {
 			t.Fatal(err)
 		}
 		opened := make(chan struct{})
-		go func() { c.Open(); close(opened) }()
+		go func() { c.Control().Open(); close(opened) }()
 		synctest.Wait()
 		c.Stop()
 		<-opened
@@ -235,17 +236,17 @@ func TestImmediateNotificationsKeepTheirOrder(t *testing.T) {
 // Guarantees: G-0054.4
 func TestLoopEndsOnTheGoroutineOfClose(t *testing.T) {
 	for name, begin := range map[string]func(*conn.Conn, func(error)) error{
-		"Close": func(c *conn.Conn, onEnd func(error)) error { return c.Begin(context.Background(), onEnd) },
+		"Close": func(c *conn.Conn, onEnd func(error)) error { return c.Control().Begin(context.Background(), onEnd) },
 		"":      func(c *conn.Conn, onEnd func(error)) error { return c.Start(context.Background(), onEnd) },
 	} {
 		var served sync.WaitGroup
 		c := conn.New(echoes(&served), conn.Options{})
-		c.LeaveOpening()
+		c.Control().LeaveOpening()
 		ended := make(chan bool, 1)
 		if err := begin(c, func(error) { ended <- runsWithin("Close") }); err != nil {
 			t.Fatal(err)
 		}
-		c.Open()
+		c.Control().Open()
 		if err := c.AwaitReady(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -267,14 +268,14 @@ func TestCloseDoesNotEndAConnWithABackgroundFunction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var served sync.WaitGroup
 		c := conn.New(echoes(&served), conn.Options{})
-		c.LeaveOpening()
+		c.Control().LeaveOpening()
 		ended := make(chan bool, 1)
-		if err := c.Begin(context.Background(), func(error) { ended <- runsWithin("Close") }); err != nil {
+		if err := c.Control().Begin(context.Background(), func(error) { ended <- runsWithin("Close") }); err != nil {
 			t.Fatal(err)
 		}
-		c.Open()
+		c.Control().Open()
 		held := make(chan struct{})
-		c.Go("held", func(context.Context) { <-held })
+		c.Control().Go("held", func(context.Context) { <-held })
 		if err := c.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -295,18 +296,18 @@ func TestAcceptorEndsOnTheGoroutineThatClosesTheLink(t *testing.T) {
 			ended, held := make(chan bool, 1), make(chan struct{})
 			peer := conn.New(inmem.New(func(link transport.Link) {
 				accepted := conn.Accept(link, conn.Options{})
-				if err := accepted.Begin(context.Background(), func(error) { ended <- runsWithin("Close") }); err != nil {
+				if err := accepted.Control().Begin(context.Background(), func(error) { ended <- runsWithin("Close") }); err != nil {
 					t.Error(err)
 				}
 				if name == "busy" {
-					accepted.Go("held", func(context.Context) { <-held })
+					accepted.Control().Go("held", func(context.Context) { <-held })
 				}
 			}, inmem.Options{}), conn.Options{})
-			peer.LeaveOpening()
-			if err := peer.Begin(context.Background(), func(error) {}); err != nil {
+			peer.Control().LeaveOpening()
+			if err := peer.Control().Begin(context.Background(), func(error) {}); err != nil {
 				t.Fatal(err)
 			}
-			peer.Open()
+			peer.Control().Open()
 			if err := peer.Close(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -325,8 +326,8 @@ func TestOpenBeforeStart(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var served sync.WaitGroup
 		c := conn.New(&openerAtOnce{Transport: echoes(&served)}, conn.Options{})
-		c.LeaveOpening()
-		c.Open()
+		c.Control().LeaveOpening()
+		c.Control().Open()
 		ended := make(chan error, 1)
 		if err := c.Start(context.Background(), func(err error) { ended <- err }); err != nil {
 			t.Fatal(err)

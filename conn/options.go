@@ -13,7 +13,7 @@ import (
 // that its comment states.
 type Options struct {
 	// Owner is any value of your program that belongs to the Conn, such as the session
-	// of a client. Code that finds the Conn by its name gets it by Conn.Owner. The Conn
+	// of a client. Code that finds the Conn by its name gets it by Control.Owner. The Conn
 	// only stores it.
 	Owner any
 

@@ -14,8 +14,8 @@ func TestSharedOptionsAreHeldOnce(t *testing.T) {
 		t.Errorf("same options %v, slots %d and %d; want true, 3 and 3",
 			a.options == b.options, cap(a.sendSlots()), cap(b.sendSlots()))
 	}
-	if a.Name() != "first" || a.Owner() != 1 || b.Name() != "second" || b.Owner() != nil {
-		t.Errorf("got %s, %v and %s, %v; want first, 1 and second, nil", a.Name(), a.Owner(), b.Name(), b.Owner())
+	if a.Name() != "first" || a.Control().Owner() != 1 || b.Name() != "second" || b.Control().Owner() != nil {
+		t.Errorf("got %s, %v and %s, %v; want first, 1 and second, nil", a.Name(), a.Control().Owner(), b.Name(), b.Control().Owner())
 	}
 	if !a.own.final(Reason{}) || b.own.final(Reason{}) || a.options.Name != "" || a.options.Final != nil {
 		t.Error("a Conn has the Name, Owner or Final of the other")

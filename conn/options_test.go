@@ -137,10 +137,10 @@ func (a *answerer) Send(transport.Outbound) error {
 // Owner returns Options.Owner.
 func TestOwner(t *testing.T) {
 	owner := new(int)
-	if c := New(deadTransport{}, Options{Owner: owner}); c.Owner() != owner {
-		t.Errorf("the owner is %v, want %v", c.Owner(), owner)
+	if c := New(deadTransport{}, Options{Owner: owner}); c.Control().Owner() != owner {
+		t.Errorf("the owner is %v, want %v", c.Control().Owner(), owner)
 	}
-	if c := Accept(deadLink{}, Options{}); c.Owner() != nil {
-		t.Errorf("the owner is %v, want none", c.Owner())
+	if c := Accept(deadLink{}, Options{}); c.Control().Owner() != nil {
+		t.Errorf("the owner is %v, want none", c.Control().Owner())
 	}
 }

@@ -8,7 +8,8 @@ import (
 )
 
 // Sample returns the status and the counts as plain values, for telemetry sinks.
-func (c *Conn) Sample() telemetry.Sample {
+func (of Control) Sample() telemetry.Sample {
+	c := of.conn
 	made := new(struct { // one allocation instead of several, because collectors call Sample often
 		telemetry.ConnSample
 		settled [2]telemetry.Settled

@@ -21,7 +21,7 @@ func TestSampleOfAConnection(t *testing.T) {
 		r, _ := runWithOutcomes(t, conn.Options{Tuning: conn.Tuning{Name: "c", BackoffMin: 2 * time.Second, BackoffMax: 2 * time.Second}}, answered, lost, silence)
 		read := func() *telemetry.ConnSample {
 			t.Helper()
-			s := r.Sample()
+			s := r.Control().Sample()
 			if s.Name != "c" || s.Conn == nil || s.Supervisor != nil || s.Gate != nil || s.HTTP != nil {
 				t.Fatalf("got %+v, want the sample of a Conn only", s)
 			}
@@ -78,7 +78,7 @@ func TestOutageEndsWithTheConn(t *testing.T) {
 		r.Stop()
 		<-r.ended
 		advance(time.Hour)
-		if outage := r.Sample().Conn.Outage; outage != time.Minute {
+		if outage := r.Control().Sample().Conn.Outage; outage != time.Minute {
 			t.Errorf("the outage is %v, want 1m", outage)
 		}
 	})
@@ -98,26 +98,26 @@ func TestSampleOfAStall(t *testing.T) {
 			},
 		})
 		for delivered := range 4 {
-			if credit := r.Sample().Conn.Credit; credit != s.credit()-delivered {
+			if credit := r.Control().Sample().Conn.Credit; credit != s.credit()-delivered {
 				t.Errorf("the credit is %d, want %d", credit, s.credit()-delivered)
 			}
 			s.deliver(`{"jsonrpc":"2.0","method":"n"}`)
 			synctest.Wait()
 		}
-		if credit := r.Sample().Conn.Credit; credit != s.credit()-4 || credit >= 8 {
+		if credit := r.Control().Sample().Conn.Credit; credit != s.credit()-4 || credit >= 8 {
 			t.Errorf("during a stall the credit is %d, want %d, less than 8", credit, s.credit()-4)
 		}
-		if sample := r.Sample().Conn; sample.Stall != conn.NotificationsWait.String() || sample.Stalls != 1 || sample.BytesIn != 4*30 {
+		if sample := r.Control().Sample().Conn; sample.Stall != conn.NotificationsWait.String() || sample.Stalls != 1 || sample.BytesIn != 4*30 {
 			t.Errorf("during a stall: %+v, want NotificationsWait and 120 bytes", sample)
 		}
 		close(release)
 		synctest.Wait()
-		if sample := r.Sample().Conn; sample.Stall != "" || sample.Stalls != 1 || sample.Credit != 8 {
+		if sample := r.Control().Sample().Conn; sample.Stall != "" || sample.Stalls != 1 || sample.Credit != 8 {
 			t.Errorf("after the stall: %+v, want no stall and a credit of 8", sample)
 		}
 		r.Stop()
 		<-r.ended
-		if credit := r.Sample().Conn.Credit; credit != 0 {
+		if credit := r.Control().Sample().Conn.Credit; credit != 0 {
 			t.Errorf("at the end the credit is %d, want 0", credit)
 		}
 	})

@@ -15,7 +15,7 @@ func TestStartAtTheEndOfTheLastRun(t *testing.T) {
 	c := conn.New(echoes(&served), conn.Options{})
 	var last uint64
 	for range 200 {
-		c.LeaveOpening()
+		c.Control().LeaveOpening()
 		ctx, interrupt := context.WithCancelCause(t.Context())
 		err := conn.ErrRunning
 		for errors.Is(err, conn.ErrRunning) {
@@ -24,7 +24,7 @@ func TestStartAtTheEndOfTheLastRun(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.Open()
+		c.Control().Open()
 		if err := c.AwaitReady(t.Context()); err != nil {
 			t.Fatal(err)
 		}

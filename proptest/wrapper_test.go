@@ -60,11 +60,11 @@ func TestWrappersKeepSpeedAndParking(t *testing.T) {
 			}, inmem.Options{}))
 			c := conn.New(to, conn.Options{})
 			ended := make(chan error, 1)
-			c.LeaveOpening()
+			c.Control().LeaveOpening()
 			if err := c.Start(t.Context(), func(err error) { ended <- err }); err != nil {
 				t.Fatal(err)
 			}
-			c.Open()
+			c.Control().Open()
 			if got, err := c.Call(t.Context(), conn.Request{Method: "m"}); err != nil || string(got) != "7" {
 				t.Fatalf("got %s, %v", got, err)
 			}

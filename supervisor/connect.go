@@ -75,7 +75,7 @@ func (c *connection) register(ctx context.Context) error {
 // unregistered then, that does not happen on the goroutine that calls Close, because a
 // Store may be slow.
 func (c *connection) begin(ctx context.Context, child *Child) error {
-	start := c.Conn.Begin
+	start := c.Conn.Control().Begin
 	if c.names != nil {
 		start = c.Conn.Start
 	}

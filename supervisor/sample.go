@@ -35,7 +35,7 @@ func (s *Supervisor) sample(yield func(telemetry.Sample) bool) (more bool) {
 	for _, c := range below {
 		switch resource := c.spec.resource.(type) {
 		case *connection:
-			sample := resource.Sample()
+			sample := resource.Control().Sample()
 			sample.Conn.Supervisor = s.options.Name
 			more = yield(sample)
 		case subtree:

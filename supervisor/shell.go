@@ -146,7 +146,7 @@ func (c *Child) halt(rerun bool) {
 		c.cancel(cause)
 	}
 	if c.cancelledBy = cause; c.begun {
-		c.spec.conn.Cancel(cause)
+		c.spec.conn.Control().Cancel(cause)
 	}
 }
 
@@ -173,7 +173,7 @@ func (c *Child) recordBegun(run int) {
 		return // this Run has ended, and another was launched
 	}
 	if c.begun = true; c.cancelledBy != nil {
-		c.spec.conn.Cancel(c.cancelledBy)
+		c.spec.conn.Control().Cancel(c.cancelledBy)
 	}
 }
 

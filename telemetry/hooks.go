@@ -25,7 +25,7 @@ import (
 // RequestStarted, Retried and RequestStopped run on the goroutine of the caller
 // that made the request, and delay that caller. ServeStopped runs on the goroutine of
 // the handler, and delays its answer. Panic runs on the goroutine of the
-// handler, of the caller whose MessageFor panicked, of the function passed to Conn.Go,
+// handler, of the caller whose MessageFor panicked, of the function passed to Control.Go,
 // or of a server's Audit; after any other panic it runs like the remaining hooks.
 //
 // The remaining hooks run one at a time, in the order of the events, on a

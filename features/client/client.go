@@ -156,7 +156,7 @@ func (c *Client) AwaitReady(ctx context.Context) error {
 func (c *Client) Samples() iter.Seq[telemetry.Sample] {
 	return func(yield func(telemetry.Sample) bool) {
 		for _, s := range c.all(false) {
-			if !yield(s.conn.Sample()) {
+			if !yield(s.conn.Control().Sample()) {
 				return
 			}
 		}

@@ -161,7 +161,7 @@ func (c *Client) run(ctx context.Context, name string, t transport.Transport, pa
 	o := conn.Options{Owner: s, Dialect: &s.dialect, Handler: handler{s}, Handshake: s.handshake, Tuning: c.options.Conn}
 	o.Name, o.Final = name, s.final
 	if s.conn = conn.New(t, o); !patient {
-		s.conn.LeaveOpening()
+		s.conn.Control().LeaveOpening()
 	}
 	s.events.session = s
 	if !s.own { // Connect may wait for the Registry of that supervisor

@@ -92,11 +92,11 @@ func (s *session) awaitFirst(ctx context.Context) error {
 // If ctx ends meanwhile, it stops the session and reports false.
 func (s *session) openFirst(ctx context.Context) bool {
 	if ctx.Done() == nil {
-		s.conn.Open()
+		s.conn.Control().Open()
 		return true
 	}
 	unwatch := context.AfterFunc(ctx, s.conn.Stop)
-	s.conn.Open()
+	s.conn.Control().Open()
 	return unwatch()
 }
 

@@ -230,7 +230,7 @@ func (s *Session) askGuarded(ctx context.Context, question protocol.InputRequest
 			return
 		}
 		panicked := &conn.PanicError{Value: value, Stack: debug.Stack()}
-		s.conn.ReportPanic(question.Method(), panicked)
+		s.conn.Control().ReportPanic(question.Method(), panicked)
 		err = panicked
 	}()
 	result, err := s.ask(ctx, nil, question.Method(), question)

@@ -114,7 +114,7 @@ func (q *eventQueue) add(e Event, fromServer bool) <-chan struct{} {
 	}
 	q.waiting = append(q.waiting, queued)
 	if !q.running {
-		q.running = q.session.conn.Go("OnEvent", q.run)
+		q.running = q.session.conn.Control().Go("OnEvent", q.run)
 	}
 	return queued.taken
 }
@@ -241,7 +241,7 @@ func (q *eventQueue) run(ctx context.Context) {
 		if !done {
 			q.mu.Lock()
 			defer q.mu.Unlock()
-			q.running = q.session.conn.Go("OnEvent", q.run)
+			q.running = q.session.conn.Control().Go("OnEvent", q.run)
 		}
 	}()
 	s := &Session{session: q.session, options: q.session.client.options.Calls}

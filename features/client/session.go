@@ -76,7 +76,7 @@ func SessionOf(c *conn.Conn) (*Session, bool) {
 	if c == nil {
 		return nil, false
 	}
-	s, ok := c.Owner().(*session)
+	s, ok := c.Control().Owner().(*session)
 	if !ok || !s.given.Load() {
 		return nil, false
 	}

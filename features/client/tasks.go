@@ -147,7 +147,7 @@ func (t *Task) abandon(ctx context.Context) {
 		return
 	}
 	view.options.WaitForReady = true
-	t.session.conn.Go(protocol.MethodCancelTask, func(ctx context.Context) {
+	t.session.conn.Control().Go(protocol.MethodCancelTask, func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
 		_ = view.Task(t.id).Cancel(ctx) // nobody waits for the result; if the request fails, the TTL ends the task

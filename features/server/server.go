@@ -291,7 +291,7 @@ func (s *Server) Accept(link transport.Link) {
 		p.conn.Stop() // it closes the link and serves nothing
 	}
 	// A new Conn can be started, and its hooks are told why it ends.
-	_ = p.conn.Begin(context.Background(), leave)
+	_ = p.conn.Control().Begin(context.Background(), leave)
 }
 
 // Sessions returns the legacy sessions that are being served now, in no particular

@@ -59,7 +59,7 @@ func (p *peer) guarded(where string, f func() error) (err error) {
 	defer func() {
 		if value := recover(); value != nil {
 			panicked := &conn.PanicError{Value: value, Stack: debug.Stack()}
-			p.conn.ReportPanic(where, panicked)
+			p.conn.Control().ReportPanic(where, panicked)
 			err = &reportedPanic{panicked}
 		}
 	}()

@@ -61,7 +61,7 @@ func (ss *sessions) enter(p *peer) error {
 func (ss *sessions) leave(p *peer) {
 	ss.server.subscriptions.Remove(&p.changes)
 	p.end()
-	left := p.conn.Sample().Conn
+	left := p.conn.Control().Sample().Conn
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	ss.over.Add(left)
@@ -165,7 +165,7 @@ func (ss *sessions) sample() *telemetry.ServerSample {
 	ss.mu.Unlock()
 	states := make(map[string]int)
 	for _, p := range live {
-		one := p.conn.Sample().Conn
+		one := p.conn.Control().Sample().Conn
 		states[one.State]++
 		sample.Total.Add(one)
 	}

@@ -100,11 +100,11 @@ func New(link transport.Link, o Options) *Server {
 			MaxServing: maxServing, SendSlots: 1 << 16,
 		},
 	})
-	s.conn.LeaveOpening()
+	s.conn.Control().LeaveOpening()
 	if err := s.conn.Start(context.Background(), s.over); err != nil {
 		panic(err) // it was not started before
 	}
-	s.conn.Open() // it is ready now
+	s.conn.Control().Open() // it is ready now
 	return s
 }
 

@@ -34,7 +34,7 @@ func samplesOf(servers []*server) func() iter.Seq[telemetry.Sample] {
 	return func() iter.Seq[telemetry.Sample] {
 		return func(yield func(telemetry.Sample) bool) {
 			for _, s := range servers {
-				if !yield(s.Session.Conn().Sample()) {
+				if !yield(s.Session.Conn().Control().Sample()) {
 					return
 				}
 			}

@@ -88,7 +88,7 @@ func (r *reports) listenLocked(s Session, changed bool) {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &listening{version: r.version, cancel: cancel}
 	r.listening = l
-	if !s.Conn().Go(protocol.MethodListen, func(session context.Context) {
+	if !s.Conn().Control().Go(protocol.MethodListen, func(session context.Context) {
 		defer cancel()
 		defer context.AfterFunc(session, cancel)()
 		r.keepListening(ctx, s, l)

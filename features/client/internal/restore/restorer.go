@@ -67,7 +67,7 @@ func (r *Restorer) watch(s Session, first Server, fresh bool) {
 	if first == nil {
 		s.StartsAway()
 	}
-	s.Conn().Go("restore", func(ctx context.Context) { r.run(ctx, s) })
+	s.Conn().Control().Go("restore", func(ctx context.Context) { r.run(ctx, s) })
 }
 
 // run restores the session on each new server, until the session ends.
