@@ -80,7 +80,9 @@ var errNoResource = errors.New("auth: Options.Resource is not set, or no URL")
 
 // setTarget sets the server at the first call, and returns its URL.
 func (a *Authorizer) setTarget(u *url.URL) *url.URL {
-	a.target.CompareAndSwap(nil, newTarget(a, u))
+	if a.target.Load() == nil {
+		a.target.CompareAndSwap(nil, newTarget(a, u))
+	}
 	return a.resource()
 }
 
@@ -96,6 +98,18 @@ func (a *Authorizer) key() Key { return a.target.Load().key }
 
 // errPlain says why there is no login.
 var errPlain = errors.New("auth: tokens go over https only, or http on this machine")
+
+// takesLogins returns why there can be no login to the server, or nil.
+func (a *Authorizer) takesLogins() error {
+	switch resource := a.resource(); {
+	case resource == nil:
+		return errNoResource
+	case !loopback.KeepsSecrets(resource):
+		return &LoginError{Resource: resource.String(), Err: errPlain}
+	default:
+		return nil
+	}
+}
 
 // Bearer returns the value of the header Authorization for requests that are sent to an
 // address now. It does not wait. It returns nil if there is no valid token yet, or if each
@@ -123,10 +137,7 @@ func isSameServer(resource, address *url.URL) bool {
 // the server decides whether it needs one. Requests over http to another machine never
 // carry a token, and there are no logins for them.
 func (a *Authorizer) Authorize(ctx context.Context, r *http.Request) error {
-	resource := a.resource()
-	if resource == nil {
-		resource = a.setTarget(r.URL)
-	}
+	resource := a.setTarget(r.URL)
 	if !isSameServer(resource, r.URL) {
 		return fmt.Errorf("auth: this login is for %s, and not for %s", resource.Host, r.URL.Host)
 	}
@@ -157,31 +168,29 @@ func (a *Authorizer) Authorize(ctx context.Context, r *http.Request) error {
 // authorization server does not accept the stored registration of the program any more,
 // Login fails once; the next Login registers again.
 func (a *Authorizer) Login(ctx context.Context) error {
-	switch resource := a.resource(); {
-	case resource == nil:
-		return errNoResource
-	case !loopback.KeepsSecrets(resource):
-		return &LoginError{Resource: resource.String(), Err: errPlain}
+	if err := a.takesLogins(); err != nil {
+		return err
 	}
 	a.jobs.cancelDetached()
 	for {
-		started, err := a.jobs.run(ctx, func(ctx context.Context) error {
-			c, err := a.target.Load().probe(ctx)
-			if err != nil {
-				return err
-			}
-			if a.o.personal() {
-				if err := a.store.canSave(ctx, a.key()); err != nil {
-					return err // checked first, so that the person does not consent to a login that cannot be saved
-				}
-			}
-			a.attempts.forget()
-			return a.login(ctx, c, nil, replaced)
-		})
-		if started || ctx.Err() != nil {
+		if started, err := a.jobs.run(ctx, a.loginAsAsked); started || ctx.Err() != nil {
 			return err
 		}
 	}
+}
+
+// loginAsAsked is the job of Login. It checks first whether the login can be saved, so that the person does not consent to one
+// that cannot.
+func (a *Authorizer) loginAsAsked(ctx context.Context) error {
+	c, err := a.target.Load().probe(ctx)
+	if err == nil && a.o.personal() {
+		err = a.store.canSave(ctx, a.key())
+	}
+	if err != nil {
+		return err
+	}
+	a.attempts.forget()
+	return a.login(ctx, c, nil, replaced)
 }
 
 // OnLogin registers a function to call after each login that a connection may be

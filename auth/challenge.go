@@ -95,10 +95,7 @@ func cutToken(text string) (token, rest string) {
 func cutValue(text string) (value, rest string, ok bool) {
 	text = strings.TrimLeft(text, " \t")
 	if !strings.HasPrefix(text, `"`) {
-		end := strings.IndexAny(text, ", \t")
-		if end < 0 {
-			end = len(text)
-		}
+		end := strings.IndexAny(text+",", ", \t")
 		return text[:end], text[end:], end > 0
 	}
 	var unquoted strings.Builder

@@ -204,18 +204,25 @@ func (d *discovery) serverMetadata(ctx context.Context, issuer string) (*serverM
 	}
 	failed := errAbsent
 	for _, at := range serverCandidates(u) {
-		document := new(serverMetadata)
-		if failed = d.fetch(ctx, at, document); errors.Is(failed, errAbsent) {
-			continue
+		document, err := d.fetchServer(ctx, at, issuer)
+		if !errors.Is(err, errAbsent) {
+			return document, err
 		}
-		if failed == nil {
-			if err := document.check(issuer, d.guard.Check); err != nil {
-				failed = &MetadataError{URL: at, Rule: "it is not that of the authorization server", Err: err}
-			}
-		}
-		return document, failed
+		failed = err
 	}
 	return nil, failed
+}
+
+// fetchServer fetches the metadata of an issuer from an address, and checks that they are that.
+func (d *discovery) fetchServer(ctx context.Context, at, issuer string) (*serverMetadata, error) {
+	document := new(serverMetadata)
+	if err := d.fetch(ctx, at, document); err != nil {
+		return nil, err
+	}
+	if err := document.check(issuer, d.guard.Check); err != nil {
+		return nil, &MetadataError{URL: at, Rule: "it is not that of the authorization server", Err: err}
+	}
+	return document, nil
 }
 
 // discoverOlder implements revision 2025-03-26, in which servers have no resource
@@ -226,9 +233,7 @@ func (d *discovery) discoverOlder(ctx context.Context, resource *url.URL) (*disc
 	if err := d.guard.Check(issuer); err != nil {
 		return nil, err
 	}
-	document := new(serverMetadata)
-	at := issuer + wellKnownServer
-	err := d.fetch(ctx, at, document)
+	document, err := d.fetchServer(ctx, issuer+wellKnownServer, issuer)
 	switch {
 	case errors.Is(err, errAbsent):
 		document = &serverMetadata{
@@ -237,10 +242,6 @@ func (d *discovery) discoverOlder(ctx context.Context, resource *url.URL) (*disc
 		}
 	case err != nil:
 		return nil, err
-	default:
-		if err := document.check(issuer, d.guard.Check); err != nil {
-			return nil, &MetadataError{URL: at, Rule: "it is not that of the authorization server", Err: err}
-		}
 	}
 	return &discovered{server: *document}, nil
 }
@@ -256,19 +257,23 @@ func (d *discovery) fetch(ctx context.Context, at string, into any) error {
 	if err != nil {
 		return err
 	}
-	switch refuse := (&MetadataError{URL: at}); {
-	case response.Status/100 == 4 && response.Status != http.StatusTooManyRequests:
-		refuse.Rule, refuse.Err = fmt.Sprintf("status %d", response.Status), errAbsent
-		return refuse
-	case response.Status != http.StatusOK:
-		refuse.Rule = fmt.Sprintf("status %d", response.Status)
-		return refuse
-	case !response.JSON():
-		refuse.Rule, refuse.Err = "it is not JSON", errAbsent // some sites return a page for every path
-		return refuse
+	if response.Status != http.StatusOK || !response.JSON() {
+		return refusalOf(at, response)
 	}
 	if err := guard.DecodeJSON(response.Body, into); err != nil {
 		return &MetadataError{URL: at, Rule: "it cannot be read", Err: err}
 	}
 	return nil
+}
+
+// refusalOf returns why a response is no document. Without one at this address, there may be one at the next.
+func refusalOf(at string, response *guard.Response) error {
+	refuse := &MetadataError{URL: at, Rule: fmt.Sprintf("status %d", response.Status)}
+	switch {
+	case response.Status == http.StatusOK:
+		refuse.Rule, refuse.Err = "it is not JSON", errAbsent // some sites return a page for every path
+	case response.Status/100 == 4 && response.Status != http.StatusTooManyRequests:
+		refuse.Err = errAbsent
+	}
+	return refuse
 }

@@ -28,29 +28,31 @@ type prover struct {
 
 // newProver returns a prover with a saved key, or with a new key if there is none.
 func newProver(saved Secret) (*prover, error) {
-	var key *ecdsa.PrivateKey
-	if saved.IsZero() {
-		fresh, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		if err != nil {
-			return nil, err
-		}
-		key = fresh
-	} else {
-		var stored jose.JSONWebKey
-		if err := stored.UnmarshalJSON([]byte(saved.Reveal())); err != nil {
-			return nil, errors.New("auth: the saved DPoP key cannot be read")
-		}
-		ec, ok := stored.Key.(*ecdsa.PrivateKey)
-		if !ok {
-			return nil, errors.New("auth: the saved DPoP key is of another kind")
-		}
-		key = ec
+	key, err := proofKey(saved)
+	if err != nil {
+		return nil, err
 	}
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: key}, (&jose.SignerOptions{EmbedJWK: true}).WithType(dpop.Type))
 	if err != nil {
 		return nil, err
 	}
 	return &prover{key: key, signer: signer}, nil
+}
+
+// proofKey decodes a saved key, or generates one if there is none.
+func proofKey(saved Secret) (*ecdsa.PrivateKey, error) {
+	if saved.IsZero() {
+		return ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	}
+	var stored jose.JSONWebKey
+	if err := stored.UnmarshalJSON([]byte(saved.Reveal())); err != nil {
+		return nil, errors.New("auth: the saved DPoP key cannot be read")
+	}
+	key, ok := stored.Key.(*ecdsa.PrivateKey)
+	if !ok {
+		return nil, errors.New("auth: the saved DPoP key is of another kind")
+	}
+	return key, nil
 }
 
 // save encodes the key for saving.

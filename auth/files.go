@@ -217,11 +217,10 @@ func (s *Files) lockFile(ctx context.Context, path string) (release func(), err 
 		case <-ctx.Done():
 			return nil, errors.Join(context.Cause(ctx), file.Close())
 		}
-		locked, err := private.TryLock(file)
-		if err != nil {
+		switch locked, err := private.TryLock(file); {
+		case err != nil:
 			return nil, errors.Join(err, file.Close())
-		}
-		if locked {
+		case locked:
 			return func() { _ = file.Close() }, nil // closing the file releases the lock
 		}
 		timer.Reset(poll)

@@ -94,11 +94,9 @@ func (l *login) entry(grant string, c *client, token *tokenResponse) (*Entry, er
 	if token.scopes != nil {
 		e.Scopes = token.scopes
 	}
+	var err error
 	if l.proof != nil {
-		var err error
-		if e.Proof, err = l.proof.save(); err != nil {
-			return nil, err
-		}
+		e.Proof, err = l.proof.save()
 	}
-	return e, nil
+	return e, err
 }

@@ -23,10 +23,7 @@ func (a *Authorizer) stored(ctx context.Context) (*credential, error) {
 	case waitFirst:
 		return nil, early
 	case exchange:
-		_, err := a.jobs.run(ctx, func(ctx context.Context) error {
-			_, err := a.refresh(ctx, e.Access.Reveal(), true)
-			return err
-		})
+		_, err := a.jobs.run(ctx, a.refreshOf(e.Access.Reveal(), true))
 		return a.held(time.Now()), err
 	default:
 		return nil, nil
@@ -56,9 +53,16 @@ func (a *Authorizer) refreshInBackground(ctx context.Context, c *credential) {
 		if a.attempts.mayRefresh(time.Now()) != nil {
 			return nil // one has failed meanwhile
 		}
-		_, err := a.refresh(ctx, c.access(), false)
-		return err
+		return a.refreshOf(c.access(), false)(ctx)
 	})
+}
+
+// refreshOf returns the job of a refresh that is due.
+func (a *Authorizer) refreshOf(used string, refused bool) func(context.Context) error {
+	return func(ctx context.Context) error {
+		_, err := a.refresh(ctx, used, refused)
+		return err
+	}
 }
 
 // refresh refreshes the stored login, under the lock of the store. If another process

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/bowline-mcp/bowline/internal/loopback"
 	"github.com/bowline-mcp/bowline/transport"
 )
 
@@ -20,8 +19,8 @@ import (
 // logs in with more scopes. If the server keeps refusing the tokens for a set of
 // scopes, there are at most two logins for that set in ten minutes.
 func (a *Authorizer) Challenged(ctx context.Context, r *http.Request, refused *transport.StatusError) (bool, error) {
-	if resource := a.resource(); resource != nil && !loopback.KeepsSecrets(resource) {
-		return false, &LoginError{Resource: resource.String(), Err: errPlain}
+	if err := a.takesLogins(); err != nil {
+		return false, err
 	}
 	used := tokenOf(r)
 	c := parseChallenge(refused.Challenge)

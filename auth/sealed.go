@@ -114,27 +114,32 @@ func (s *sealedStore) open(k Key, carrier *Entry) (*Entry, error) {
 	if carrier == nil {
 		return nil, nil
 	}
-	if carrier.Type != sealedType {
-		return nil, storeErrorOf(k, errUnsealed)
-	}
-	about, err := json.Marshal(k)
-	if err != nil {
-		return nil, storeErrorOf(k, err)
-	}
-	sealed, err := base64.StdEncoding.DecodeString(carrier.Access.Reveal())
-	if err != nil {
-		return nil, storeErrorOf(k, errSealedKey)
-	}
-	plain, err := s.sealer.Open(sealed, about)
-	if errors.Is(err, seal.ErrOpen) {
-		err = errSealedKey
-	}
 	e := new(Entry)
-	if err == nil {
-		err = e.UnmarshalBinary(plain)
-	}
-	if err != nil {
+	if err := s.unseal(k, carrier, e); err != nil {
 		return nil, storeErrorOf(k, err)
 	}
 	return e, nil
+}
+
+// unseal decodes what an entry carries into another one.
+func (s *sealedStore) unseal(k Key, carrier, into *Entry) error {
+	if carrier.Type != sealedType {
+		return errUnsealed
+	}
+	about, err := json.Marshal(k)
+	if err != nil {
+		return err
+	}
+	sealed, err := base64.StdEncoding.DecodeString(carrier.Access.Reveal())
+	if err != nil {
+		return errSealedKey
+	}
+	plain, err := s.sealer.Open(sealed, about)
+	switch {
+	case errors.Is(err, seal.ErrOpen):
+		return errSealedKey
+	case err != nil:
+		return err
+	}
+	return into.UnmarshalBinary(plain)
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -50,13 +51,11 @@ func (t *target) obtain(ctx context.Context, c challenge, stored *Entry, before 
 	if err != nil {
 		return nil, err
 	}
-	var used *client
-	var token *tokenResponse
+	request := t.byCode
 	if t.options.Grant != nil {
-		used, token, err = t.options.Grant.token(ctx, l)
-	} else {
-		used, token, err = t.byCode(ctx, l)
+		request = t.options.Grant.token
 	}
+	used, token, err := request(ctx, l)
 	if err != nil {
 		if isClientRefused(err) {
 			t.clients.forget(ctx, l.discovered.server.Issuer, l.registered)
@@ -72,13 +71,7 @@ func (t *target) obtain(ctx context.Context, c challenge, stored *Entry, before 
 
 // begin finds the authorization server, and chooses the scopes and the key of a login.
 func (t *target) begin(ctx context.Context, c challenge, stored *Entry, before []string, how change) (*login, error) {
-	pinned, last := "", "" // the issuer that the client is bound to, and the issuer of the last token
-	if stored != nil {
-		pinned = stored.Pinned
-	}
-	if t.clients.usable(stored) {
-		last = stored.Issuer
-	}
+	pinned, last := t.earlierIssuers(stored)
 	p, err := t.discovery.discover(ctx, t.resource, c, t.knownIssuers(pinned, last))
 	if err != nil {
 		return nil, err
@@ -100,21 +93,25 @@ func (t *target) begin(ctx context.Context, c challenge, stored *Entry, before [
 	return l, err
 }
 
+// earlierIssuers returns the issuer that the client is bound to, and the one of the last token; "" for none.
+func (t *target) earlierIssuers(stored *Entry) (pinned, last string) {
+	if stored != nil {
+		pinned = stored.Pinned
+	}
+	if t.clients.usable(stored) {
+		last = stored.Issuer
+	}
+	return pinned, last
+}
+
 // knownIssuers returns the issuers that this program has used for the server, or is registered at.
 // If the server names several, one of these is taken.
 func (t *target) knownIssuers(pinned, last string) []string {
-	known := []string{}
-	for _, issuer := range []string{pinned, last} {
-		if issuer != "" {
-			known = append(known, issuer)
-		}
-	}
+	known := []string{pinned, last}
 	for _, r := range t.options.Registered {
-		if r.Issuer != "" {
-			known = append(known, r.Issuer)
-		}
+		known = append(known, r.Issuer)
 	}
-	return known
+	return slices.DeleteFunc(known, func(issuer string) bool { return issuer == "" })
 }
 
 // pinOf returns the issuer that the client of a login is bound to from now on. A client without
@@ -220,14 +217,7 @@ func (t *target) probe(ctx context.Context) (challenge, error) {
 	if refused := (&transport.StatusError{Status: response.Status}); !refused.Denied() {
 		return challenge{}, nil // the server may allow it, or require a login only later
 	}
-	var text string
-	for i, line := range response.Header.Values("WWW-Authenticate") {
-		if i > 0 {
-			text += ", "
-		}
-		text += line
-	}
-	return parseChallenge(text), nil
+	return parseChallenge(strings.Join(response.Header.Values("WWW-Authenticate"), ", ")), nil
 }
 
 // keepInMemory keeps a login in memory that was not saved.

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"net/http"
 	"net/url"
@@ -86,25 +87,21 @@ func (n *endpoint) requestToken(ctx context.Context, r *tokenRequest) (*tokenRes
 		token, err := readToken(endpoint.Host, response, r.issued, time.Now())
 		nonce := response.Header.Get("DPoP-Nonce")
 		n.nonces.note(endpoint, nonce)
-		var failed *TokenError
-		if errors.As(err, &failed) && failed.Code == "use_dpop_nonce" && r.prover != nil && nonce != "" && !again {
+		if failed := (*TokenError)(nil); errors.As(err, &failed) && failed.Code == "use_dpop_nonce" && r.prover != nil && nonce != "" && !again {
 			continue
 		}
-		if err == nil && r.prover != nil && token.kind != "DPoP" {
-			return nil, &TokenError{Endpoint: endpoint.Host, Status: response.Status, Rule: "the token is not bound to the DPoP key"}
-		}
-		if err == nil && r.prover == nil && token.kind == "DPoP" {
-			return nil, &TokenError{Endpoint: endpoint.Host, Status: response.Status, Rule: "the token is bound to a DPoP key, although none was requested"}
+		if isBound := err == nil && token.kind == "DPoP"; err == nil && isBound != (r.prover != nil) {
+			return nil, &TokenError{Endpoint: endpoint.Host, Status: response.Status, Rule: wrongBinding[isBound]}
 		}
 		return token, err
 	}
 }
 
+// wrongBinding is the rule that a token breaks that is bound to a key, or is not, unlike the one that was requested.
+var wrongBinding = map[bool]string{true: "the token is bound to a DPoP key, although none was requested", false: "the token is not bound to the DPoP key"}
+
 func (n *endpoint) post(ctx context.Context, r *tokenRequest, endpoint *url.URL) (*guard.Response, error) {
-	form := url.Values{}
-	for name, values := range r.form {
-		form[name] = values
-	}
+	form := maps.Clone(r.form)
 	header := http.Header{"Accept": {"application/json"}, "Content-Type": {"application/x-www-form-urlencoded"}}
 	if r.client != nil {
 		if err := r.client.prove(form, header, r.issuer); err != nil {
@@ -141,19 +138,17 @@ func (n *endpoint) revoke(ctx context.Context, e *Entry, c *client) error {
 		return errors.New("auth: the revocation endpoint is no URL")
 	}
 	problems := []error{}
-	for _, token := range []struct {
-		hint   string
-		secret Secret
-	}{{"refresh_token", e.Refresh}, {accessToken, e.Access}} {
-		if token.secret.IsZero() {
+	for i, token := range []Secret{e.Refresh, e.Access} {
+		if token.IsZero() {
 			continue
 		}
-		form := url.Values{"token": {token.secret.Reveal()}, "token_type_hint": {token.hint}}
+		hint := []string{"refresh_token", accessToken}[i]
+		form := url.Values{"token": {token.Reveal()}, "token_type_hint": {hint}}
 		response, err := n.post(ctx, &tokenRequest{endpoint: e.RevocationEndpoint, issuer: e.Issuer, client: c, form: form}, endpoint)
 		switch {
 		case err != nil:
 			problems = append(problems, fmt.Errorf("auth: revoke the login: %w", err))
-		case response.Status != http.StatusOK && (token.hint != accessToken || !isUnsupportedToken(response)):
+		case response.Status != http.StatusOK && (hint != accessToken || !isUnsupportedToken(response)):
 			problems = append(problems, fmt.Errorf("auth: %s does not revoke the login: status %d", endpoint.Host, response.Status))
 		}
 	}
