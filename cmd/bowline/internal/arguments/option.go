@@ -28,19 +28,23 @@ func (o Option) Text() string {
 	return string(o.Value)
 }
 
+// choices are what a schema says of single values.
+type choices struct {
+	Enum      []json.RawMessage `json:"enum"`
+	EnumNames []string          `json:"enumNames"`
+	OneOf     []titled          `json:"oneOf"`
+	AnyOf     []titled          `json:"anyOf"`
+}
+
+type titled struct {
+	Const json.RawMessage `json:"const"`
+	Title string          `json:"title"`
+}
+
 // ReadOptions reads what a property allows: an enum, with the titles that 2025-06-18 has for it,
 // or constants with titles.
 func ReadOptions(raw json.RawMessage) (options []Option) {
-	type titled struct {
-		Const json.RawMessage `json:"const"`
-		Title string          `json:"title"`
-	}
-	var choices struct {
-		Enum      []json.RawMessage `json:"enum"`
-		EnumNames []string          `json:"enumNames"`
-		OneOf     []titled          `json:"oneOf"`
-		AnyOf     []titled          `json:"anyOf"`
-	}
+	var choices choices
 	if protocol.Unmarshal(raw, &choices) != nil {
 		return nil
 	}

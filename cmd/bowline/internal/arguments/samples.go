@@ -115,13 +115,7 @@ func (s *sampleSearch) checker(ctx context.Context, sub any) (allows func(any) b
 	if s.validator == nil {
 		return func(any) bool { return true }, true
 	}
-	one := Object{"properties": Object{"value": sub}}
-	for _, keyword := range []string{"$schema", "$defs", "definitions"} {
-		if s.root[keyword] != nil {
-			one[keyword] = s.root[keyword]
-		}
-	}
-	raw, err := protocol.Marshal(one)
+	raw, err := protocol.Marshal(s.alone(sub))
 	if err != nil {
 		return nil, false
 	}
@@ -133,6 +127,17 @@ func (s *sampleSearch) checker(ctx context.Context, sub any) (allows func(any) b
 		raw, err := protocol.Marshal(Object{"value": value})
 		return err == nil && validator.Validate(ctx, raw) == nil
 	}, true
+}
+
+// alone returns the schema of an object with one value, with all that the subschema may refer to.
+func (s *sampleSearch) alone(sub any) Object {
+	one := Object{"properties": Object{"value": sub}}
+	for _, keyword := range []string{"$schema", "$defs", "definitions"} {
+		if s.root[keyword] != nil {
+			one[keyword] = s.root[keyword]
+		}
+	}
+	return one
 }
 
 // candidates returns values to try for a subschema: its default, its examples, its options, those
@@ -183,21 +188,26 @@ func (s *sampleSearch) ofType(ctx context.Context, kind string, about Object, na
 	case "array":
 		return s.lists(ctx, about, name, depth)
 	case "object":
-		members := Object{}
-		required, _ := about["required"].([]any)
-		properties, _ := about["properties"].(Object)
-		for _, one := range required[:min(len(required), mostSchemas)] {
-			key, _ := one.(string)
-			if found := s.samples(ctx, properties[key], key, depth+1); len(found) > 0 {
-				members[key] = found[0]
-			}
-		}
-		return []any{members}
+		return []any{s.members(ctx, about, depth)}
 	case "null":
 		return []any{json.RawMessage("null")}
 	default:
 		return numbers(about)
 	}
+}
+
+// members returns an object with a value for each member that is required, as far as one is found.
+func (s *sampleSearch) members(ctx context.Context, about Object, depth int) Object {
+	members := Object{}
+	required, _ := about["required"].([]any)
+	properties, _ := about["properties"].(Object)
+	for _, one := range required[:min(len(required), mostSchemas)] {
+		key, _ := one.(string)
+		if found := s.samples(ctx, properties[key], key, depth+1); len(found) > 0 {
+			members[key] = found[0]
+		}
+	}
+	return members
 }
 
 // lists returns the shortest list, with different elements if they must differ.

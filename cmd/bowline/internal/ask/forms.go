@@ -152,17 +152,7 @@ func (p *formField) shown(value json.RawMessage) string {
 // fit, it asks for each field again, and offers what was entered.
 func (f *form) fill(ctx context.Context, u *User) (*protocol.ElicitResult, error) {
 	for {
-		members := make(map[string]json.RawMessage)
-		for _, p := range f.fields {
-			if err := u.ask(ctx, p.field, func(text string) error { return f.enter(ctx, p, text) }); err != nil {
-				return nil, err
-			}
-			if p.value != nil {
-				members[p.name] = p.value
-				p.standard, p.fallback, p.hasDefault = p.value, p.shown(p.value), true
-			}
-		}
-		content, err := protocol.Marshal(members)
+		content, err := f.askAll(ctx, u)
 		if err != nil {
 			return nil, err
 		}
@@ -172,6 +162,21 @@ func (f *form) fill(ctx context.Context, u *User) (*protocol.ElicitResult, error
 		}
 		fmt.Fprintln(u.out, render.Message("that does not fit the question: "+err.Error()))
 	}
+}
+
+// askAll asks for each field once. What is entered is offered as the default of the next time.
+func (f *form) askAll(ctx context.Context, u *User) (json.RawMessage, error) {
+	members := make(map[string]json.RawMessage)
+	for _, p := range f.fields {
+		if err := u.ask(ctx, p.field, func(text string) error { return f.enter(ctx, p, text) }); err != nil {
+			return nil, err
+		}
+		if p.value != nil {
+			members[p.name] = p.value
+			p.standard, p.fallback, p.hasDefault = p.value, p.shown(p.value), true
+		}
+	}
+	return protocol.Marshal(members)
 }
 
 // enter takes what the user has typed for a field. If that is nothing, it takes the default, or
@@ -215,6 +220,11 @@ func (p *formField) parse(text string) (json.RawMessage, error) {
 	if chosen, err := arguments.Choose(p.options, text); err == nil && len(p.options) > 0 {
 		return protocol.Marshal([]json.RawMessage{chosen}) // its name may contain a comma
 	}
+	return p.parseMany(text)
+}
+
+// parseMany reads values that are separated by commas. A choice that is named twice counts once.
+func (p *formField) parseMany(text string) (json.RawMessage, error) {
 	all := []json.RawMessage{}
 	for one := range strings.SplitSeq(text, ",") {
 		if one = strings.TrimSpace(one); one == "" {

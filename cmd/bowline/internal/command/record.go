@@ -59,15 +59,12 @@ func newRecord() *cobra.Command {
 // recordTo passes on the messages between the host and the server, and writes them down.
 func recordTo(cmd *cobra.Command, server *connect.Target, times bool) error {
 	server.User = ask.New(nil, cmd.ErrOrStderr()) // standard input is the host's
-	to, err := server.Endpoint(cmd)
-	if errors.As(err, new(*process.Failure)) {
+	to, err := server.Reach(cmd)
+	if err != nil {
 		return err
 	}
-	if err == nil && to.Remote {
-		err = errors.New("record does not support a server over HTTP: use --record with the command that calls it")
-	}
-	if err != nil {
-		return process.Usage(errors.New(server.Redact(err.Error())))
+	if to.Remote {
+		return process.Usage(errors.New("record does not support a server over HTTP: use --record with the command that calls it"))
 	}
 	record, err := server.OpenRecord(cmd.Context(), cmd.ErrOrStderr())
 	if err != nil {

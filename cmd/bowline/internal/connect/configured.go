@@ -10,6 +10,7 @@ import (
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/render"
 	"github.com/bowline-mcp/bowline/mcpjson"
+	"github.com/bowline-mcp/bowline/transport"
 	"github.com/bowline-mcp/bowline/transport/sse"
 	"github.com/bowline-mcp/bowline/transport/stdio"
 	"github.com/bowline-mcp/bowline/transport/streamable"
@@ -62,8 +63,30 @@ func (t *Target) configured(cmd *cobra.Command) (*Endpoint, error) {
 		}
 		cmd.PrintErrln(render.Message("using " + file.Path))
 	}
+	server, err := t.entry(cmd, file, name)
+	if err != nil {
+		return nil, err
+	}
+	return t.with(cmd, server.Transport)
+}
+
+// with completes what a file says of a server by what the flags say.
+func (t *Target) with(cmd *cobra.Command, server transport.Transport) (*Endpoint, error) {
+	switch server := server.(type) {
+	case *streamable.Client:
+		return t.remote(cmd, server)
+	case *sse.Client:
+		return t.remoteSSE(cmd, server)
+	default:
+		return t.process(cmd, server.(*stdio.Command))
+	}
+}
+
+// entry reads an entry of a file. It asks for the inputs that the entry needs; what the user types as a
+// password is a secret from then on.
+func (t *Target) entry(cmd *cobra.Command, file *mcpjson.File, name string) (*mcpjson.Server, error) {
 	file.Ask = func(in mcpjson.Input) (string, error) {
-		answer, err := t.User.Input(ctx, in)
+		answer, err := t.User.Input(cmd.Context(), in)
 		if in.Password {
 			t.secrets = append(t.secrets, answer)
 		}
@@ -78,14 +101,7 @@ func (t *Target) configured(cmd *cobra.Command) (*Endpoint, error) {
 	}
 	t.Name = name
 	t.take(cmd, server)
-	switch server := server.Transport.(type) {
-	case *streamable.Client:
-		return t.remote(cmd, server)
-	case *sse.Client:
-		return t.remoteSSE(cmd, server)
-	default:
-		return t.process(cmd, server.(*stdio.Command))
-	}
+	return server, nil
 }
 
 // take takes the timeouts of an entry, unless flags set them, and its login.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/auth"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/ask"
+	"github.com/bowline-mcp/bowline/cmd/bowline/internal/process"
 	"github.com/bowline-mcp/bowline/cmd/bowline/internal/render"
 	"github.com/bowline-mcp/bowline/features/client"
 	"github.com/bowline-mcp/bowline/internal/redact"
@@ -41,6 +42,16 @@ type Endpoint struct {
 	authenticated bool // a header of the user authenticates the requests
 	login         *auth.Authorizer
 	personal      bool // only a person can log in, with bowline login
+}
+
+// Reach is Endpoint with errors that may be shown: a status that an error has stays, and no other shows a
+// credential.
+func (t *Target) Reach(cmd *cobra.Command) (*Endpoint, error) {
+	server, err := t.Endpoint(cmd)
+	if err != nil && !errors.As(err, new(*process.Failure)) {
+		err = process.Usage(errors.New(t.Redact(err.Error())))
+	}
+	return server, err
 }
 
 // Endpoint checks the flags, and returns how to reach the server.

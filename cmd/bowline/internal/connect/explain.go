@@ -171,6 +171,14 @@ func adviceForRemote(reason conn.Reason, server *Endpoint) string {
 		return AdviceEndpoint
 	case !errors.As(reason, &status):
 		return AdviceRemote
+	default:
+		return adviceForStatus(status, server)
+	}
+}
+
+// adviceForStatus says what to try after an answer that is an error of HTTP.
+func adviceForStatus(status *transport.StatusError, server *Endpoint) string {
+	switch {
 	case status.Denied() && server.authenticated:
 		return AdviceRefresh
 	case status.Denied():

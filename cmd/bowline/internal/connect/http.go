@@ -78,18 +78,9 @@ func (f *Flags) secure(ctx context.Context, server *streamable.Client) error {
 	if f.authorities == "" && !f.insecure {
 		return nil
 	}
-	trusted, err := x509.SystemCertPool()
+	trusted, err := f.trusted(ctx)
 	if err != nil {
-		trusted = x509.NewCertPool() // the system has no certificate authorities
-	}
-	if f.authorities != "" {
-		raw, err := process.Await(ctx, func() ([]byte, error) { return os.ReadFile(f.authorities) })
-		if err != nil {
-			return fmt.Errorf("--cacert: %w", err)
-		}
-		if !trusted.AppendCertsFromPEM(raw) {
-			return fmt.Errorf("--cacert %s contains no certificate in PEM format", f.authorities)
-		}
+		return err
 	}
 	carrier := http.DefaultTransport.(*http.Transport).Clone()
 	carrier.TLSClientConfig = &tls.Config{RootCAs: trusted, InsecureSkipVerify: f.insecure}
@@ -97,6 +88,25 @@ func (f *Flags) secure(ctx context.Context, server *streamable.Client) error {
 	carrier.HTTP2 = &http.HTTP2Config{SendPingTimeout: 5 * time.Second, PingTimeout: 5 * time.Second, MaxReceiveBufferPerStream: 64 << 10}
 	server.HTTP = &http.Client{Transport: carrier}
 	return nil
+}
+
+// trusted returns the certificate authorities of the system, and those of --cacert.
+func (f *Flags) trusted(ctx context.Context) (*x509.CertPool, error) {
+	trusted, err := x509.SystemCertPool()
+	if err != nil {
+		trusted = x509.NewCertPool() // the system has no certificate authorities
+	}
+	if f.authorities == "" {
+		return trusted, nil
+	}
+	raw, err := process.Await(ctx, func() ([]byte, error) { return os.ReadFile(f.authorities) })
+	if err != nil {
+		return nil, fmt.Errorf("--cacert: %w", err)
+	}
+	if !trusted.AppendCertsFromPEM(raw) {
+		return nil, fmt.Errorf("--cacert %s contains no certificate in PEM format", f.authorities)
+	}
+	return trusted, nil
 }
 
 // readHeader reads a header as curl does. Its errors do not show the value, which

@@ -78,9 +78,6 @@ func (server *Target) WithServer(command *cobra.Command, names Lookup, prepare f
 		})
 	}
 	command.ValidArgsFunction = func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		if names == nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
 		return server.complete(cmd, names, args, typed)
 	}
 	server.Add(command)
@@ -91,7 +88,7 @@ func (server *Target) WithServer(command *cobra.Command, names Lookup, prepare f
 // complete finds names when flags say which server to ask. It does not start
 // a server only because of a file in the working directory.
 func (t *Target) complete(cmd *cobra.Command, names Lookup, args []string, typed string) (found []cobra.Completion, directive cobra.ShellCompDirective) {
-	if t.Command == "" && t.URL == "" && t.ConfigPath == "" {
+	if names == nil || t.Command == "" && t.URL == "" && t.ConfigPath == "" {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	t.Timeout, t.initTimeout = completionTimeout, completionTimeout
@@ -117,12 +114,9 @@ func (t *Target) complete(cmd *cobra.Command, names Lookup, args []string, typed
 // error shows the credentials of the user.
 func (t *Target) run(cmd *cobra.Command, do Action) error {
 	t.User = ask.New(cmd.InOrStdin(), cmd.ErrOrStderr())
-	server, err := t.Endpoint(cmd)
-	if errors.As(err, new(*process.Failure)) {
-		return err
-	}
+	server, err := t.Reach(cmd)
 	if err != nil {
-		return process.Usage(errors.New(t.Redact(err.Error())))
+		return err
 	}
 	if server.login != nil {
 		defer server.login.Close()
@@ -131,10 +125,8 @@ func (t *Target) run(cmd *cobra.Command, do Action) error {
 	if err != nil {
 		return process.Usage(err)
 	}
-	if record != nil {
-		server.Transport = record.Tap(server.Transport)
-		defer record.Close(cmd)
-	}
+	server.Transport = record.Tap(server.Transport)
+	defer record.Close(cmd)
 	session, err := t.connect(cmd, server)
 	if err != nil {
 		return &process.Failure{Status: process.ExitNoSession, Err: process.Explain(t.Redact(err.Error()), err)}

@@ -65,14 +65,20 @@ func restrict(file *os.File) error {
 	return file.Truncate(0)
 }
 
-// Tap returns a transport that records the frames of t.
+// Tap returns a transport that records the frames of t; t itself if r is nil.
 func (r *record) Tap(t transport.Transport) transport.Transport {
+	if r == nil {
+		return t
+	}
 	r.writer = transcript.NewWriter(r.to, transcript.Options{Times: r.Times})
 	return transcript.Tap(t, r.writer.Observe)
 }
 
 // Close closes the transcript, and prints a message if it is incomplete.
 func (r *record) Close(cmd *cobra.Command) {
+	if r == nil {
+		return
+	}
 	err := r.writer.Err()
 	if r.file != nil {
 		err = errors.Join(err, r.file.Close())

@@ -54,16 +54,8 @@ func (c *ClusterFlags) check(with Engines) error {
 // checkNATS refuses URLs and credentials of no use.
 func (c *ClusterFlags) checkNATS() error {
 	for _, text := range c.urls {
-		u, err := url.Parse(text)
-		if err != nil || u.Hostname() == "" || u.Scheme != "nats" && u.Scheme != "tls" {
-			return process.Usage(errors.New("--nats: the URL of a NATS server is like tls://nats.example.com:4222"))
-		}
-		_, shown := u.User.Password()
-		switch {
-		case shown:
-			return process.Usage(fmt.Errorf("--nats has a password, which everybody on this machine can see: give only the user, and put the password into %s", passwordVariable))
-		case u.User != nil && os.Getenv(passwordVariable) == "":
-			return process.Usage(fmt.Errorf("--nats has the user %q: put the password into %s", u.User.Username(), passwordVariable))
+		if err := checkURL(text); err != nil {
+			return process.Usage(err)
 		}
 	}
 	if c.credentials == "" {
@@ -74,6 +66,22 @@ func (c *ClusterFlags) checkNATS() error {
 		return process.Usage(fmt.Errorf("--nats-creds: %w", err))
 	}
 	return file.Close()
+}
+
+// checkURL refuses the URL of a NATS server that has a password: everybody on this machine can see flags.
+func checkURL(text string) error {
+	u, err := url.Parse(text)
+	if err != nil || u.Hostname() == "" || u.Scheme != "nats" && u.Scheme != "tls" {
+		return errors.New("--nats: the URL of a NATS server is like tls://nats.example.com:4222")
+	}
+	_, shown := u.User.Password()
+	switch {
+	case shown:
+		return fmt.Errorf("--nats has a password, which everybody on this machine can see: give only the user, and put the password into %s", passwordVariable)
+	case u.User != nil && os.Getenv(passwordVariable) == "":
+		return fmt.Errorf("--nats has the user %q: put the password into %s", u.User.Username(), passwordVariable)
+	}
+	return nil
 }
 
 // options says how to reach what the nodes share.

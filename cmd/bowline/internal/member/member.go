@@ -156,14 +156,7 @@ func (p *Node) Close() error {
 	}
 	var errs []error
 	if p.node != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), process.FinishGrace)
-		defer cancel()
-		err := p.node.Close(ctx)
-		if errors.Is(err, cluster.ErrUnavailable) { // the others notice by themselves
-			p.log.Warn("the node could not tell the others that it has ended", "err", err)
-			err = nil
-		}
-		errs = append(errs, err)
+		errs = append(errs, p.leave())
 	}
 	if p.engine != nil {
 		errs = append(errs, p.engine.Close())
@@ -172,4 +165,16 @@ func (p *Node) Close() error {
 		errs = append(errs, p.name.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// leave ends the node. If it cannot tell the others, they notice by themselves.
+func (p *Node) leave() error {
+	ctx, cancel := context.WithTimeout(context.Background(), process.FinishGrace)
+	defer cancel()
+	err := p.node.Close(ctx)
+	if errors.Is(err, cluster.ErrUnavailable) {
+		p.log.Warn("the node could not tell the others that it has ended", "err", err)
+		return nil
+	}
+	return err
 }

@@ -30,19 +30,18 @@ func takeName(folder string) (name string, lock *os.File, err error) {
 			return "", nil, err
 		}
 		free, err := private.TryLock(file)
-		if err == nil && !free {
-			err = file.Close()
-			if err == nil {
-				continue
-			}
-		}
-		if err == nil {
+		if err == nil && free {
 			name, err = nameIn(file)
 		}
-		if err != nil {
-			return "", nil, errors.Join(err, file.Close())
+		if err != nil || !free {
+			err = errors.Join(err, file.Close())
 		}
-		return name, file, nil
+		if err != nil {
+			return "", nil, err
+		}
+		if free {
+			return name, file, nil
+		}
 	}
 	return "", nil, fmt.Errorf("%d nodes of this cluster run on this machine: name more with --node", maxNodes)
 }

@@ -96,22 +96,14 @@ const lookupTimeout = 5 * time.Second
 // self returns which of the seeds is this node: the one with the host that it advertises, the one
 // on which it listens, or else the only one with an address of this machine.
 func (s *seedFlags) self(ctx context.Context, advertise string) (string, error) {
-	host := advertise
 	if bare, _, err := net.SplitHostPort(advertise); err == nil {
-		host = bare
+		advertise = bare
 	}
-	_, port, _ := net.SplitHostPort(s.listen) // it was checked
-	var mine []string
-	switch {
-	case host != "":
-		mine = s.with(func(seedHost string) bool { return seedHost == host })
-	case slices.Contains(s.seeds, s.listen):
+	if advertise == "" && slices.Contains(s.seeds, s.listen) {
 		return s.listen, nil
-	default:
-		ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
-		defer cancel()
-		mine = s.with(func(seedHost string) bool { return isOwn(ctx, seedHost) })
 	}
+	mine := s.own(ctx, advertise)
+	_, port, _ := net.SplitHostPort(s.listen) // it was checked
 	if len(mine) > 1 {
 		mine = slices.DeleteFunc(mine, func(seed string) bool { return !strings.HasSuffix(seed, ":"+port) })
 	}
@@ -119,6 +111,17 @@ func (s *seedFlags) self(ctx context.Context, advertise string) (string, error) 
 		return "", process.Usage(fmt.Errorf("none of --seed %s is known to be this node: name its host with --advertise, as it stands in the list", strings.Join(s.seeds, ",")))
 	}
 	return mine[0], nil
+}
+
+// own returns the seeds that may be this node: those with the host that it advertises, or with an address of
+// this machine.
+func (s *seedFlags) own(ctx context.Context, advertised string) []string {
+	if advertised != "" {
+		return s.with(func(host string) bool { return host == advertised })
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	return s.with(func(host string) bool { return isOwn(ctx, host) })
 }
 
 // with returns the seeds whose hosts fit.

@@ -179,15 +179,21 @@ func (w *Monitoring) Close() error {
 	}
 	var failed error
 	if w.admin != nil {
-		if err := w.admin.Shutdown(ctx); err != nil {
-			failed = w.admin.Close()
-		}
-		if err := <-w.served; !errors.Is(err, http.ErrServerClosed) {
-			failed = errors.Join(failed, fmt.Errorf("serve metrics: %w", err))
-		}
+		failed = w.closePage(ctx)
 	}
 	if w.meters != nil {
 		failed = errors.Join(failed, w.meters.Shutdown(ctx))
+	}
+	return failed
+}
+
+// closePage ends the HTTP server, and waits for it. A reader that does not read is not waited for.
+func (w *Monitoring) closePage(ctx context.Context) (failed error) {
+	if err := w.admin.Shutdown(ctx); err != nil {
+		failed = w.admin.Close()
+	}
+	if err := <-w.served; !errors.Is(err, http.ErrServerClosed) {
+		failed = errors.Join(failed, fmt.Errorf("serve metrics: %w", err))
 	}
 	return failed
 }
