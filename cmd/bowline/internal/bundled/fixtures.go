@@ -20,6 +20,8 @@ import (
 // (@modelcontextprotocol/conformance, server leg). Names and texts are the suite's.
 func addFixtures(s *server.Server) {
 	addContentFixtures(s)
+	addReportFixtures(s)
+	addSchemaFixtures(s)
 	addLegacyQuestions(s)
 	addRoundFixtures(s)
 	addTaskFixtures(s)
@@ -77,6 +79,10 @@ func addContentFixtures(s *server.Server) {
 	server.AddTool(s, tool("test_error_handling", "Fails."), func(context.Context, nothing) (string, error) {
 		return "", errors.New("This tool intentionally returns an error for testing") //nolint:staticcheck // the suite's own text
 	})
+}
+
+// addReportFixtures adds tools that tell of themselves while they run.
+func addReportFixtures(s *server.Server) {
 	server.AddTool(s, tool("test_tool_with_progress", "Reports progress."), func(ctx context.Context, _ nothing) (string, error) {
 		for _, done := range []int{1, 50, 100} {
 			server.Progress(ctx, done, 100, fmt.Sprintf("%d of 100", done))
@@ -106,14 +112,10 @@ func addContentFixtures(s *server.Server) {
 		server.Logger(ctx).Info("logging as asked")
 		return "logged", nil
 	})
-	server.AddTool(s, tool("test_x_mcp_header", "Has an argument that a header mirrors."),
-		func(_ context.Context, in struct {
-			Region string `json:"region" header:"Region"`
-		}) (string, error) {
-			return "region " + in.Region, nil
-		})
-	schema := tool("json_schema_2020_12_tool", "Has an input schema with many words of JSON Schema 2020-12.")
-	schema.InputSchema = json.RawMessage(`{
+}
+
+// manyWords is a schema of the suite, which asks for a keyword of each kind.
+const manyWords = `{
 		"$schema": "https://json-schema.org/draft/2020-12/schema",
 		"type": "object",
 		"$defs": {"address": {"$anchor": "addressDef", "type": "object",
@@ -130,7 +132,18 @@ func addContentFixtures(s *server.Server) {
 		"then": {"required": ["phone"]},
 		"else": {"required": ["email"]},
 		"additionalProperties": false
-	}`)
+	}`
+
+// addSchemaFixtures adds tools that matter for their input schemas.
+func addSchemaFixtures(s *server.Server) {
+	server.AddTool(s, tool("test_x_mcp_header", "Has an argument that a header mirrors."),
+		func(_ context.Context, in struct {
+			Region string `json:"region" header:"Region"`
+		}) (string, error) {
+			return "region " + in.Region, nil
+		})
+	schema := tool("json_schema_2020_12_tool", "Has an input schema with many words of JSON Schema 2020-12.")
+	schema.InputSchema = json.RawMessage(manyWords)
 	server.AddTool(s, schema, func(_ context.Context, params *protocol.CallToolParams) (string, error) {
 		return "arguments " + string(params.Arguments), nil
 	})

@@ -60,36 +60,46 @@ func newCall() *cobra.Command {
 	}, toolArguments, func(cmd *cobra.Command, args []string) (connect.Action, error) {
 		given, err := arguments.Read(cmd.Context(), args[1:], cmd.InOrStdin())
 		return func(ctx context.Context, r *connect.Run) error {
-			if detached {
-				return detach(ctx, r, args[0], given)
+			params, err := fitted(ctx, r.Session, args[0], given)
+			switch {
+			case err != nil:
+				return err
+			case detached:
+				return detach(ctx, r, params)
+			default:
+				return callTool(ctx, r, params)
 			}
-			r.Limit.AwaitTask()
-			result, err := callTool(ctx, r, args[0], given)
-			if err != nil {
-				return connect.ExplainTask(err, "it was cancelled. To let it continue, use --detach, or a longer --timeout")
-			}
-			return printResult(r, args[0], result)
 		}, err
 	})
 	command.Flags().BoolVar(&detached, "detach", false, "do not wait for a task; print its id instead")
 	return command
 }
 
-// callTool calls a tool once its arguments fit its schema. What does not fit is a mistake of the user, and
-// is never sent. The progress line ends before a result is printed, so that they do not mix.
-func callTool(ctx context.Context, r *connect.Run, name string, given arguments.Given) (*protocol.CallToolResult, error) {
-	tool, err := findTool(ctx, r.Session, name)
+// fitted returns a call whose arguments fit the schema of the tool. What does not fit is a mistake of the user,
+// and is never sent.
+func fitted(ctx context.Context, session *client.Session, name string, given arguments.Given) (*protocol.CallToolParams, error) {
+	tool, err := findTool(ctx, session, name)
 	if err != nil {
 		return nil, err
 	}
-	arguments, err := given.Fit(ctx, tool)
+	fit, err := given.Fit(ctx, tool)
 	if err != nil {
 		return nil, &process.Failure{Status: process.ExitUsage, Err: err}
 	}
+	return &protocol.CallToolParams{Name: name, Arguments: fit}, nil
+}
+
+// callTool calls a tool, and waits for the task that may come of it. The progress line ends before a result is
+// printed, so that they do not mix.
+func callTool(ctx context.Context, r *connect.Run, params *protocol.CallToolParams) error {
+	r.Limit.AwaitTask()
 	progress := render.NewProgress(r.Err)
-	defer progress.End()
-	options := client.CallOptions{Timeout: -1, OnProgress: progress.Show}
-	return r.Session.With(options).CallTool(ctx, &protocol.CallToolParams{Name: name, Arguments: arguments})
+	result, err := r.Session.With(client.CallOptions{Timeout: -1, OnProgress: progress.Show}).CallTool(ctx, params)
+	progress.End()
+	if err != nil {
+		return connect.ExplainTask(err, "it was cancelled. To let it continue, use --detach, or a longer --timeout")
+	}
+	return printResult(r, params.Name, result)
 }
 
 // printResult prints the result of a tool. It returns an error if the tool failed.
@@ -113,16 +123,8 @@ func printResult(r *connect.Run, tool string, result *protocol.CallToolResult) e
 
 // detach calls a tool, and prints the id of the task that comes of it. If the tool has
 // answered at once, that is printed instead.
-func detach(ctx context.Context, r *connect.Run, name string, given arguments.Given) error {
-	tool, err := findTool(ctx, r.Session, name)
-	if err != nil {
-		return err
-	}
-	arguments, err := given.Fit(ctx, tool)
-	if err != nil {
-		return &process.Failure{Status: process.ExitUsage, Err: err}
-	}
-	task, err := r.Session.With(client.CallOptions{Timeout: -1}).StartTool(ctx, &protocol.CallToolParams{Name: name, Arguments: arguments})
+func detach(ctx context.Context, r *connect.Run, params *protocol.CallToolParams) error {
+	task, err := r.Session.With(client.CallOptions{Timeout: -1}).StartTool(ctx, params)
 	if err != nil {
 		return err
 	}
@@ -131,7 +133,7 @@ func detach(ctx context.Context, r *connect.Run, name string, given arguments.Gi
 		if err != nil {
 			return err
 		}
-		return printResult(r, name, result)
+		return printResult(r, params.Name, result)
 	}
 	if r.JSON {
 		return render.JSON(r.Out, map[string]string{"taskId": task.ID()})

@@ -35,8 +35,6 @@ const demoExample = `  # Ten seconds, in colour on a terminal
   # For programs: one event a line
   bowline demo --json | jq -r 'select(.event == "told") | .text'`
 
-// newDemo runs the demo with this program as its server. Colours and lines that change are for a terminal
-// that has them.
 func newDemo() *cobra.Command {
 	var options demo.Options
 	command := &cobra.Command{
@@ -45,25 +43,28 @@ func newDemo() *cobra.Command {
 		Long:    demoLong,
 		Example: demoExample,
 		Args:    noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if options.Duration < demo.MinDuration {
-				return process.Usage(demo.ErrTooShort)
-			}
-			self, err := os.Executable()
-			if err != nil {
-				return err
-			}
-			options.Server = stdio.Command{Path: self, Args: []string{"serve", "--stdio", "--faults"}}
-			options.Out = cmd.OutOrStdout()
-			terminal := render.IsTerminal(options.Out) && os.Getenv("TERM") != "dumb"
-			options.Live = terminal
-			options.Color = terminal && os.Getenv("NO_COLOR") == ""
-			return demo.Run(cmd.Context(), options)
-		},
+		RunE:    func(cmd *cobra.Command, _ []string) error { return runDemo(cmd, options) },
 	}
 	command.Flags().BoolVar(&options.JSON, "json", false, "print events as JSON, one event on each line")
 	command.Flags().BoolVar(&options.Metrics, "metrics", false, "also print the table from the metrics of OpenTelemetry, and compare both")
 	command.Flags().Uint64Var(&options.Seed, "seed", 1, "decides which server fails how, and when")
 	command.Flags().DurationVar(&options.Duration, "duration", 10*time.Second, "about how long the demo takes; at least 5s")
 	return command
+}
+
+// runDemo runs the demo with this program as its server. Colours and lines that change are for a terminal
+// that has them.
+func runDemo(cmd *cobra.Command, options demo.Options) error {
+	if options.Duration < demo.MinDuration {
+		return process.Usage(demo.ErrTooShort)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	options.Server = stdio.Command{Path: self, Args: []string{"serve", "--stdio", "--faults"}}
+	options.Out = cmd.OutOrStdout()
+	options.Live = render.IsTerminal(options.Out) && os.Getenv("TERM") != "dumb"
+	options.Color = options.Live && os.Getenv("NO_COLOR") == ""
+	return demo.Run(cmd.Context(), options)
 }

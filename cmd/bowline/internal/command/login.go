@@ -57,26 +57,29 @@ func newLogin() *cobra.Command {
 	}
 	command.RunE = func(cmd *cobra.Command, _ []string) error {
 		l.Interact = true
-		return t.WithLogin(cmd, l, func(ctx context.Context, a *auth.Authorizer) error {
-			if err := a.Login(ctx); err != nil {
-				if errors.As(err, new(*auth.RegistrationError)) {
-					err = process.Explain(err.Error()+"\n"+connect.AdviceRegister, err)
-				}
-				return &process.Failure{Status: process.ExitNoSession, Err: err}
-			}
-			e, err := a.Status(ctx)
-			if err != nil || e == nil {
-				return err
-			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "logged in at %s\n", render.Flat(e.Issuer))
-			return err
-		})
+		return t.WithLogin(cmd, l, func(ctx context.Context, a *auth.Authorizer) error { return logIn(ctx, a, cmd.OutOrStdout()) })
 	}
 	t.Add(command)
 	flags := command.Flags()
 	flags.BoolVar(&l.NoBrowser, "no-browser", false, "print the address to open, and read the address at which the browser arrives")
 	flags.BoolVar(&l.Device, "device", false, "print a code to enter in a browser on any machine")
 	return command
+}
+
+// logIn logs in, and says where.
+func logIn(ctx context.Context, a *auth.Authorizer, out io.Writer) error {
+	if err := a.Login(ctx); err != nil {
+		if errors.As(err, new(*auth.RegistrationError)) {
+			err = process.Explain(err.Error()+"\n"+connect.AdviceRegister, err)
+		}
+		return &process.Failure{Status: process.ExitNoSession, Err: err}
+	}
+	e, err := a.Status(ctx)
+	if err != nil || e == nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "logged in at %s\n", render.Flat(e.Issuer))
+	return err
 }
 
 const logoutLong = `Delete the login to a server. The authorization server revokes its tokens, if it
@@ -138,31 +141,34 @@ func newAuthStatus() *cobra.Command {
 		Example: authStatusExample,
 		Args:    noArguments,
 	}
-	command.RunE = func(cmd *cobra.Command, _ []string) error {
-		find := loginOf
-		if t.Command == "" && t.URL == "" && t.ConfigPath == "" && t.Name == "" {
-			find = allLogins
-		}
-		shown, err := find(cmd, t)
-		if err != nil {
-			return err
-		}
-		if err := printLogins(render.Writer(cmd.OutOrStdout()), shown, asJSON); err != nil {
-			return err
-		}
-		switch {
-		case slices.ContainsFunc(shown, func(s loginStatus) bool { return s.Unreadable == "" }):
-			return nil
-		case len(shown) > 0:
-			err = errors.New("the stored login cannot be read: log in again, or log out")
-		default:
-			err = errors.New("there is no login")
-		}
-		return &process.Failure{Status: process.ExitNoSession, Err: err}
-	}
+	command.RunE = func(cmd *cobra.Command, _ []string) error { return showLogins(cmd, t, asJSON) }
 	t.Add(command)
 	command.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
 	return command
+}
+
+// showLogins shows the login to the server that the flags mean, or all of them if they mean none.
+func showLogins(cmd *cobra.Command, t *connect.Target, asJSON bool) error {
+	find := loginOf
+	if t.Command == "" && t.URL == "" && t.ConfigPath == "" && t.Name == "" {
+		find = allLogins
+	}
+	shown, err := find(cmd, t)
+	if err != nil {
+		return err
+	}
+	if err := printLogins(render.Writer(cmd.OutOrStdout()), shown, asJSON); err != nil {
+		return err
+	}
+	switch {
+	case slices.ContainsFunc(shown, func(s loginStatus) bool { return s.Unreadable == "" }):
+		return nil
+	case len(shown) > 0:
+		err = errors.New("the stored login cannot be read: log in again, or log out")
+	default:
+		err = errors.New("there is no login")
+	}
+	return &process.Failure{Status: process.ExitNoSession, Err: err}
 }
 
 // A loginStatus is what is shown of a login.
@@ -242,22 +248,27 @@ func printLogins(out io.Writer, shown []loginStatus, asJSON bool) error {
 		if i > 0 {
 			fmt.Fprintln(out)
 		}
-		if s.Unreadable != "" {
-			fmt.Fprintf(out, "server  %s\nunreadable: %s\n", render.Flat(s.Server), render.Flat(s.Unreadable))
-			continue
-		}
-		until := "unknown"
-		if !s.Expires.IsZero() {
-			until = s.Expires.Local().Format(time.RFC3339)
-		}
-		if s.Renewed {
-			until += ", then renewed"
-		}
-		for _, line := range [][2]string{{"server", s.Server}, {"issuer", s.Issuer}, {"client", s.Client}, {"scopes", strings.Join(s.Scopes, " ")}, {"until", until}} {
-			if line[1] != "" {
-				fmt.Fprintf(out, "%-7s %s\n", line[0], render.Flat(line[1]))
-			}
-		}
+		s.print(out)
 	}
 	return nil
+}
+
+// print prints what is known of a login, a line each.
+func (s loginStatus) print(out io.Writer) {
+	if s.Unreadable != "" {
+		fmt.Fprintf(out, "server  %s\nunreadable: %s\n", render.Flat(s.Server), render.Flat(s.Unreadable))
+		return
+	}
+	until := "unknown"
+	if !s.Expires.IsZero() {
+		until = s.Expires.Local().Format(time.RFC3339)
+	}
+	if s.Renewed {
+		until += ", then renewed"
+	}
+	for _, line := range [][2]string{{"server", s.Server}, {"issuer", s.Issuer}, {"client", s.Client}, {"scopes", strings.Join(s.Scopes, " ")}, {"until", until}} {
+		if line[1] != "" {
+			fmt.Fprintf(out, "%-7s %s\n", line[0], render.Flat(line[1]))
+		}
+	}
 }

@@ -117,12 +117,7 @@ func newNodes(with member.Engines) *cobra.Command {
 				if len(reports) == 0 && err == nil {
 					return fmt.Errorf("no node of the cluster %s runs", flags.Name)
 				}
-				if asJSON {
-					encoder := json.NewEncoder(cmd.OutOrStdout())
-					encoder.SetIndent("", "  ")
-					return errors.Join(encoder.Encode(reports), err)
-				}
-				return errors.Join(printNodes(cmd, reports), err)
+				return errors.Join(printNodes(cmd, reports, asJSON), err) // those that have answered
 			})
 		},
 	}
@@ -132,7 +127,12 @@ func newNodes(with member.Engines) *cobra.Command {
 }
 
 // printNodes prints a row for each node. Names and addresses are words of other machines.
-func printNodes(cmd *cobra.Command, reports []cluster.Report) error {
+func printNodes(cmd *cobra.Command, reports []cluster.Report, asJSON bool) error {
+	if asJSON {
+		encoder := json.NewEncoder(cmd.OutOrStdout())
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(reports)
+	}
 	table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "NODE\tSTATE\tLEASE\tSESSIONS\tSERVERS\tVERSION\tADDRESS\tCLOCK")
 	for _, r := range reports {

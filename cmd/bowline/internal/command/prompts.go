@@ -76,17 +76,22 @@ func newPrompt() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if r.JSON {
-				return render.JSON(r.Out, result)
-			}
-			var text bytes.Buffer
-			for _, m := range result.Messages {
-				render.WriteLine(&text, render.Flat(string(m.Role))+":\n"+render.Indented(strings.TrimRight(render.Content(m.Content), "\n")))
-			}
-			_, err = text.WriteTo(r.Out)
-			return err
+			return printPrompt(r, result)
 		}, err
 	})
+}
+
+// printPrompt prints messages, each indented below its role: no text can pass for another message.
+func printPrompt(r *connect.Run, result *protocol.GetPromptResult) error {
+	if r.JSON {
+		return render.JSON(r.Out, result)
+	}
+	var text bytes.Buffer
+	for _, m := range result.Messages {
+		render.WriteLine(&text, render.Flat(string(m.Role))+":\n"+render.Indented(strings.TrimRight(render.Content(m.Content), "\n")))
+	}
+	_, err := text.WriteTo(r.Out)
+	return err
 }
 
 const completeLong = `Ask a server to complete the beginning of an argument of a prompt or of a
