@@ -37,7 +37,7 @@ type call struct {
 
 	asked *asked     // nil until the client or the handler asks something
 	token jsonrpc.ID // the progress token of the client
-	task  *task      // set for the call that a task's handler sees; nil for the request itself
+	task  *taskJob   // set for the call that a task's handler sees; nil for the request itself
 
 	lacksMeta bool // decodeParams has left _meta out
 	entered   bool // middleware and features have seen it
@@ -239,7 +239,7 @@ func (c *call) readProgressToken(params *protocol.RequestParams) error {
 // tell sends a notification that belongs to the call, on the stream that will carry its
 // answer. After the call has become a task, there is no such stream.
 func (c *call) tell(ctx context.Context, method string, params any) error {
-	if c.task != nil && c.task.hasBegun() {
+	if c.task != nil && c.task.of.HasBegun() {
 		return nil
 	}
 	_, err := c.peer.server.handle(ctx, &Request{

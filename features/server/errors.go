@@ -7,6 +7,7 @@ import (
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/internal/refusal"
 	"github.com/bowline-mcp/bowline/features/server/internal/asking"
+	"github.com/bowline-mcp/bowline/features/server/internal/catalog"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
@@ -19,7 +20,7 @@ var (
 	// ErrNotFound is for a resource handler to return when there is no such resource.
 	// The client gets the error code of its revision. fs.ErrNotExist has the same
 	// effect.
-	ErrNotFound = errors.New("not found")
+	ErrNotFound = catalog.ErrNotFound
 
 	// ErrNoRequest is returned by Confirm, Elicit and the other questions when they
 	// are called outside of a request.

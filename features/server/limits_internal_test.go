@@ -93,7 +93,7 @@ func TestDefaultsAreAsDocumented(t *testing.T) {
 	if got := [...]int{s.MaxMemory(), s.rounds.options.MaxWaitingBytes, s.tasks.options.MaxRunningBytes, s.tasks.options.Store.(*MemoryTaskStore).MaxBytes}; got != [...]int{48 << 20, 3 << 20, 3 << 20, 2 << 20} {
 		t.Errorf("with 48 MiB in all got %d", got)
 	}
-	if of := (share.Client{Identity: "a"}); !s.tasks.places.Bytes.Take(of, 1<<20) || s.tasks.places.Bytes.Take(of, 1<<20) {
+	if of := (share.Client{Identity: "a"}); !s.tasks.Places.Bytes.Take(of, 1<<20) || s.tasks.Places.Bytes.Take(of, 1<<20) {
 		t.Error("what one client may have of a small MaxMemory is not limited")
 	}
 	if s := New(protocol.Implementation{}, Options{PageSize: protocol.MaxPageItems + 1}); s.options.PageSize != protocol.MaxPageItems {

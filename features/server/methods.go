@@ -9,6 +9,7 @@ import (
 
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/internal/refusal"
+	"github.com/bowline-mcp/bowline/features/server/internal/tasks"
 	"github.com/bowline-mcp/bowline/internal/turn"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -102,11 +103,11 @@ func (s *Server) table() map[string]*method {
 		row(protocol.MethodComplete, s.completions.complete).when(s.completions.offered),
 		row(protocol.MethodSetLogLevel, setLogLevel),
 		row(protocol.MethodListen, s.subscriptions.listen),
-		anyRow(protocol.MethodGetTaskResult, s.tasks.result).when(s.tasks.offered),
-		anyRow(protocol.MethodListTasks, s.tasks.list),
-		anyRow(protocol.MethodGetTask, s.tasks.get).when(s.tasks.offered),
-		anyRow(protocol.MethodUpdateTask, s.tasks.update).when(s.tasks.offered),
-		anyRow(protocol.MethodCancelTask, s.tasks.cancel).when(s.tasks.offered),
+		anyRow(protocol.MethodGetTaskResult, aboutTask(&s.tasks, (*tasks.Tasks).Result)).when(s.tasks.offered),
+		anyRow(protocol.MethodListTasks, aboutTask(&s.tasks, (*tasks.Tasks).List)),
+		anyRow(protocol.MethodGetTask, aboutTask(&s.tasks, (*tasks.Tasks).Get)).when(s.tasks.offered),
+		anyRow(protocol.MethodUpdateTask, aboutTask(&s.tasks, (*tasks.Tasks).Update)).when(s.tasks.offered),
+		anyRow(protocol.MethodCancelTask, aboutTask(&s.tasks, (*tasks.Tasks).Cancel)).when(s.tasks.offered),
 	}
 	methods := make(map[string]*method, len(rows))
 	for _, m := range rows {

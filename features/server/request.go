@@ -138,10 +138,10 @@ func Progress[N Number](ctx context.Context, done, total N, message string) {
 	}
 	c := r.call
 	if c.task != nil {
-		if c.task.progress(float64(done), float64(total), message) {
+		if c.task.of.Progress(float64(done), float64(total), message) {
 			return
 		}
-		c = c.task.first
+		c = c.task.call
 	}
 	if !c.token.IsZero() {
 		c.progress(ctx, float64(done), float64(total), message)

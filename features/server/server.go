@@ -155,7 +155,7 @@ type Server struct {
 	handle  Handler // the middleware, and then innermost
 	nowhere transport.Origin
 	rounds  rounds
-	tasks   tasks
+	tasks   taskMethods
 	turns   *turn.Scheduler[sender] // of the work for requests that do not come with another one
 
 	adding     sync.Mutex                                 // held while methods or extensions changes
@@ -329,9 +329,13 @@ func (s *Server) Close(ctx context.Context) error {
 	err := closed()
 	grace := cmp.Or(max(s.options.Conn.StopGrace, 0), defaultStopGrace)
 	stuck := s.sessions.wait(ctx, grace)
-	s.tasks.stop()
+	if s.tasks.Tasks != nil {
+		s.tasks.Stop(ErrClosed)
+	}
 	stuck = append(stuck, s.rounds.Wait(ctx, grace)...)
-	stuck = append(stuck, s.tasks.wait(ctx, grace)...)
+	if s.tasks.Tasks != nil {
+		stuck = append(stuck, s.tasks.Wait(ctx, grace)...)
+	}
 	stuck = append(stuck, s.leaveNodes(ctx, grace)...)
 	if len(stuck) > 0 {
 		return errors.Join(err, &conn.StuckError{Tasks: stuck})

@@ -128,8 +128,8 @@ func (p *peer) unsubscribedLater(ctx context.Context, uris ...string) {
 // subscription. When the server closes, it ends the subscription properly, with a result
 // (2026-07-28 basic/patterns/subscriptions).
 func (ss *subscriptions) listen(ctx context.Context, c *call, params *protocol.ListenParams) (*protocol.ListenResult, error) {
-	tasks := &ss.server.tasks
-	if err := tasks.allowed(c); len(params.Notifications.TaskIDs) > 0 && tasks.on && err != nil {
+	of := &ss.server.tasks
+	if err := of.allowed(c); len(params.Notifications.TaskIDs) > 0 && of.Tasks != nil && err != nil {
 		return nil, err
 	}
 	for _, uri := range params.Notifications.ResourceSubscriptions {
@@ -187,7 +187,7 @@ func (ss *subscriptions) grant(ctx context.Context, c *call, mine *changes.Liste
 	}
 	for _, id := range ids {
 		one := changes.Task(id)
-		if _, _, err := ss.server.tasks.find(ctx, c, id); err == nil && !mine.Wants(one) {
+		if err := ss.server.tasks.find(ctx, c, id); err == nil && !mine.Wants(one) {
 			mine.Want(one)
 			granted.TaskIDs = append(granted.TaskIDs, id)
 		}
@@ -212,7 +212,7 @@ func (ss *subscriptions) send(ctx context.Context, c *call, all []changes.Change
 	for _, one := range all {
 		params := one.Params(id)
 		if task := one.TaskID(); task != "" {
-			r, _, err := ss.server.tasks.look(ctx, c.peer, task) // the owner was checked when the subscription began
+			r, err := ss.server.tasks.look(ctx, c.peer, task) // the owner was checked when the subscription began
 			switch {
 			case errors.Is(err, ErrNotFound):
 				continue // the task has expired

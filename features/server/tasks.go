@@ -5,11 +5,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/bowline-mcp/bowline/features/internal/refusal"
+	"github.com/bowline-mcp/bowline/features/server/internal/changes"
 	"github.com/bowline-mcp/bowline/features/server/internal/places"
+	"github.com/bowline-mcp/bowline/features/server/internal/tasks"
 	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -60,40 +61,29 @@ type TaskOptions struct {
 var (
 	// ErrTaskCancelled is the context cause of a handler whose task the client has
 	// cancelled.
-	ErrTaskCancelled = errors.New("server: the client has cancelled the task")
+	ErrTaskCancelled = tasks.ErrCancelled
 
 	// ErrTaskExpired is the context cause of a handler when the TTL of its task has
 	// passed.
-	ErrTaskExpired = errors.New("server: the time of the task is over")
+	ErrTaskExpired = tasks.ErrExpired
 )
 
 // asksFirst is how long a call of a tool that Reruns stays a call.
 const asksFirst = time.Second
 
-// tasks manages the tasks of a server.
-type tasks struct {
-	options TaskOptions
-	on      bool
-	server  *Server
-	ctx     context.Context // ends when the server has closed
-	end     context.CancelCauseFunc
-	running sync.WaitGroup // counts the goroutines of handlers
-	places  places.Places
-
-	mu       sync.Mutex
-	handlers map[*task]struct{} // the tasks whose handler runs
-	live     map[string]*task   // tasks that have not ended, or are not saved
-
-	ending chan struct{} // holds one token while a task whose node has ended is looked at
+// taskMethods are the tasks of a server.
+type taskMethods struct {
+	*tasks.Tasks // nil if there are none
+	options      TaskOptions
+	server       *Server
 }
 
-func (ts *tasks) init(s *Server, o *TaskOptions) {
+func (ts *taskMethods) init(s *Server, o *TaskOptions) {
 	ts.server = s
-	ts.ctx, ts.end = context.WithCancelCause(context.Background())
 	if o == nil {
 		return
 	}
-	ts.on, ts.options = true, *o
+	ts.options = *o
 	ts.options.After = max(o.After, 0)
 	ts.options.TTL = cmp.Or(max(o.TTL, 0), 24*time.Hour)
 	ts.options.PollInterval = cmp.Or(max(o.PollInterval, 0), time.Second)
@@ -102,19 +92,23 @@ func (ts *tasks) init(s *Server, o *TaskOptions) {
 	if o.Store == nil {
 		ts.options.Store = &MemoryTaskStore{MaxBytes: s.options.MaxMemory / 24}
 	}
-	ts.ending = make(chan struct{}, 1)
 	// shared: handlers of tasks | TaskOptions.MaxRunning places | one | the call is refused with -32050 | `Options.Audit`
 	// shared: their requests | TaskOptions.MaxRunningBytes bytes | 64 KiB | the call is refused with -32050 | `Options.Audit`
-	ts.places = places.Places{
+	of := places.Places{
 		Handlers: share.NewPlaces(ts.options.MaxRunning), Bytes: share.NewLasting(ts.options.MaxRunningBytes, places.Piece(ts.options.MaxRunningBytes, s.options.MaxMemory/16)),
 	}
-	ts.handlers, ts.live = make(map[*task]struct{}), make(map[string]*task)
+	ts.Tasks = tasks.Of(tasks.Config{
+		TTL: ts.options.TTL, PollInterval: ts.options.PollInterval, Store: recordStore{ts.options.Store}, Gone: o.Gone, Node: s.options.Node,
+		Places: of, PageSize: s.options.PageSize, MaxRounds: s.rounds.options.MaxRounds,
+		Tell:     func(id string) { s.subscriptions.Tell(changes.Task(id)) },
+		TellHere: func(id string) { s.subscriptions.TellHere(changes.Task(id)) },
+	})
 }
 
 // offer adds the capabilities of a server with tasks.
-func (ts *tasks) offer(c *protocol.ServerCapabilities, modern bool) {
+func (ts *taskMethods) offer(c *protocol.ServerCapabilities, modern bool) {
 	switch {
-	case !ts.on:
+	case ts.Tasks == nil:
 	case modern:
 		c.Extensions = withExtension(c.Extensions, protocol.ExtensionTasks, json.RawMessage("{}"))
 	case ts.options.Legacy:
@@ -137,10 +131,10 @@ func withExtension(all map[string]json.RawMessage, name string, settings json.Ra
 
 // mayBe reports whether a call becomes a task, or may become one. It fails if the
 // client must support tasks and does not.
-func (ts *tasks) mayBe(c *call, t *tool, params *protocol.CallToolParams) (bool, error) {
+func (ts *taskMethods) mayBe(c *call, t *tool, params *protocol.CallToolParams) (bool, error) {
 	support := t.taskSupport
 	switch {
-	case !ts.on || !protocol.Has(c.Client.ProtocolVersion, protocol.Tasks):
+	case ts.Tasks == nil || !protocol.Has(c.Client.ProtocolVersion, protocol.Tasks):
 		return false, nil
 	case c.modern && support == protocol.TaskForbidden:
 		return false, nil
@@ -162,298 +156,66 @@ func (ts *tasks) mayBe(c *call, t *tool, params *protocol.CallToolParams) (bool,
 }
 
 // missing refuses a modern client that did not declare the extension.
-func (ts *tasks) missing(c *call) error {
+func (ts *taskMethods) missing(c *call) error {
 	name := "extensions." + protocol.ExtensionTasks
 	return c.fault(&UnsupportedError{Capability: name, required: declaring(name)})
 }
 
-// call serves a call that may become a task. It reserves a place for the handler before a
-// requestState is used up, so that a client whose round was refused can repeat it.
-func (ts *tasks) call(ctx context.Context, c *call, tl *tool, params *protocol.CallToolParams) (*protocol.CallToolResult, error) {
-	waits := tl.asking != nil && tl.asking.how == Waits
-	if c.modern && waits && params.RequestState != nil { // it began as a call that waits, and stays one
-		return tl.call(ctx, c, params)
-	}
-	if tl.asking != nil {
-		if err := tl.asking.checkClient(c.Client); err != nil {
-			return nil, err
-		}
-	}
-	t := ts.newTask(ctx, c, tl, params)
-	if err := ts.enter(t); err != nil {
-		c.noPlace = true
-		return nil, err
-	}
-	if !c.modern || waits {
-		return ts.serve(ctx, t, params)
-	}
-	started := false
-	defer func() {
-		if !started {
-			t.cancel(nil)
-			ts.leave(t)
-		}
-	}()
-	return tl.converse(ctx, c, params, func(ctx context.Context) (*protocol.CallToolResult, error) {
-		started = true
-		return ts.serve(ctx, t, params)
-	})
-}
-
-// serve runs the handler of a task that has a place. It returns the handler's result, or the
-// task that the call has become.
-func (ts *tasks) serve(ctx context.Context, t *task, params *protocol.CallToolParams) (*protocol.CallToolResult, error) {
-	t.present()
-	after := ts.options.After
-	switch {
-	case !t.first.modern:
-		after = 0
-	case t.tool.asking != nil && t.tool.asking.how == Reruns:
-		after = max(after, asksFirst)
-	}
-	if after == 0 {
-		if err := t.make(); err != nil {
-			t.over = true
-			ts.leave(t)
-			return nil, err
-		}
-		go t.run(params)
-		return t.created(), nil
-	}
-	go t.run(params)
-	timer := time.NewTimer(after)
-	defer timer.Stop()
-	for late := timer.C; ; {
-		select {
-		case <-late:
-			late = nil
-			_ = t.make() // if there is no room for a task, it stays a call
-		case <-t.begun:
-			return t.created(), nil
-		case <-t.done:
-			return t.outcome()
-		case <-ctx.Done():
-			if t.giveUp(context.Cause(ctx)) {
-				<-t.done // its outcome is the answer, if anybody still wants it
-				return t.outcome()
-			}
-		}
-	}
-}
-
-// storing returns a context for saving, which does not end with a request.
-func storing() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.Background(), 10*time.Second)
-}
-
-// save saves a task that a call of the peer began.
-func (ts *tasks) save(p *peer, r *TaskRecord) error {
-	ctx, cancel := storing()
-	defer cancel()
-	return p.guarded("TaskStore.Save", func() error { return ts.options.Store.Save(ctx, r) })
-}
-
-// enter reserves a place for a handler.
-func (ts *tasks) enter(t *task) error {
-	ts.mu.Lock()
-	defer ts.mu.Unlock()
-	if ts.ctx.Err() != nil {
-		return refusal.New(jsonrpc.CodeOverloaded, "overloaded: shutting down")
-	}
-	if err := ts.places.Enter(t.from, t.size); err != nil {
-		return err
-	}
-	ts.handlers[t] = struct{}{}
-	ts.running.Add(1)
-	return nil
-}
-
-// leave releases the place of a handler.
-func (ts *tasks) leave(t *task) {
-	ts.mu.Lock()
-	defer ts.mu.Unlock()
-	delete(ts.handlers, t)
-	ts.places.Leave(t.from, t.size)
-	ts.running.Done()
-}
-
-// stop ends all handlers with the cause ErrClosed, and prevents new ones. Their tasks fail.
-func (ts *tasks) stop() {
-	ts.mu.Lock()
-	defer ts.mu.Unlock()
-	ts.end(ErrClosed)
-	for t := range ts.handlers {
-		t.cancel(ErrClosed)
-	}
-}
-
-// wait waits for the handlers, as places.Await does.
-func (ts *tasks) wait(ctx context.Context, grace time.Duration) []string {
-	return places.Await(ctx, grace, &ts.running, func() (names []string) {
-		ts.mu.Lock()
-		defer ts.mu.Unlock()
-		for t := range ts.handlers {
-			names = append(names, "task of "+t.tool.definition.Name)
-		}
-		return names
-	})
-}
-
-// find returns the present state of a task, if the client of a call may see it. If the
-// task runs in this process, find also returns it.
-func (ts *tasks) find(ctx context.Context, c *call, id string) (*TaskRecord, *task, error) {
-	if err := refusal.Missing(c.Method, "taskId", id); err != nil {
-		return nil, nil, err
-	}
-	r, t, err := ts.look(ctx, c.peer, id)
-	if errors.Is(err, ErrNotFound) || err == nil && r.Owner != c.Origin.Identity {
-		return nil, nil, refusal.New(jsonrpc.CodeInvalidParams, "unknown task %q", refusal.Shorten(id, refusal.LongestName))
-	}
-	if err != nil {
-		return nil, nil, refusal.New(jsonrpc.CodeInternalError, "the task cannot be looked up: %v", err)
-	}
-	return r, t, nil
-}
-
-// look does what find does, but does not check who may see the task. It fails with
-// ErrNotFound. A panic of the store is reported on the connection of the peer.
-func (ts *tasks) look(ctx context.Context, p *peer, id string) (*TaskRecord, *task, error) {
-	if !ts.on || len(id) > longestTaskID {
-		return nil, nil, ErrNotFound
-	}
-	ts.mu.Lock()
-	t := ts.live[id]
-	ts.mu.Unlock()
-	if t != nil {
-		t.saveAgain()
-		return t.record(), t, nil
-	}
-	r, err := ts.load(ctx, p, id)
-	if err != nil || r.Task.Status.Ended() {
-		return r, nil, err
-	}
-	ended := false
-	if err := p.guarded("TaskOptions.Gone", func() error { ended = ts.hasEnded(r.Node); return nil }); err != nil {
-		return nil, nil, err
-	}
-	if ended {
-		r, err = ts.endLost(ctx, p, id)
-	}
-	return r, nil, err
-}
-
-// load returns a task as it was saved last. It fails with ErrNotFound, also if the task has expired.
-func (ts *tasks) load(ctx context.Context, p *peer, id string) (r *TaskRecord, err error) {
-	err = p.guarded("TaskStore.Load", func() (err error) {
-		r, err = ts.options.Store.Load(ctx, id)
-		return err
-	})
-	if err == nil && !time.Now().Before(r.Expires) {
-		err = ErrNotFound
-	}
-	return r, err
-}
-
-// present does what find does. If d is not nil, the node of the task is asked. If that fails,
-// the result is what was saved last.
-func (ts *tasks) present(ctx context.Context, c *call, id string, d *distantTask) (*TaskRecord, *task, error) {
-	if d != nil {
-		if r, err := d.get(ctx); err == nil {
-			return r, nil, nil
-		}
-	}
-	return ts.find(ctx, c, id)
-}
-
 // offered reports whether the methods of tasks are offered.
-func (ts *tasks) offered(c *call) bool {
-	return ts.on && (c.modern || c.offered.Has("tasks"))
+func (ts *taskMethods) offered(c *call) bool {
+	return ts.Tasks != nil && (c.modern || c.offered.Has("tasks"))
 }
 
 // allowed refuses modern clients that did not declare the extension, for all methods of
 // tasks.
-func (ts *tasks) allowed(c *call) error {
+func (ts *taskMethods) allowed(c *call) error {
 	if c.modern && !c.Client.Capabilities.Has("extensions."+protocol.ExtensionTasks) {
 		return ts.missing(c)
 	}
 	return nil
 }
 
-// get serves tasks/get.
-func (ts *tasks) get(ctx context.Context, c *call, params *protocol.GetTaskParams) (any, error) {
-	if err := ts.allowed(c); err != nil {
-		return nil, err
-	}
-	r, _, err := ts.present(ctx, c, params.TaskID, ts.distant(c, params.TaskID))
-	switch {
-	case err != nil:
-		return nil, err
-	case c.modern:
-		return &protocol.GetTaskResult{DetailedTask: r.Task}, nil
-	default:
-		return &protocol.LegacyTaskResult{LegacyTask: legacyTask(r)}, nil
-	}
-}
-
-// update serves tasks/update.
-func (ts *tasks) update(ctx context.Context, c *call, params *protocol.UpdateTaskParams) (any, error) {
-	if err := ts.allowed(c); err != nil {
-		return nil, err
-	}
-	r, t, err := ts.find(ctx, c, params.TaskID)
-	switch {
-	case err != nil:
-	case t != nil:
-		err = t.update(ctx, params.InputResponses)
-	case !r.Task.Status.Ended():
-		err = errElsewhere(nil)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return &protocol.EmptyResult{}, nil
-}
-
-// cancel serves tasks/cancel.
-func (ts *tasks) cancel(ctx context.Context, c *call, params *protocol.CancelTaskParams) (any, error) {
-	if err := ts.allowed(c); err != nil {
-		return nil, err
-	}
-	d := ts.distant(c, params.TaskID)
-	r, t, err := ts.present(ctx, c, params.TaskID, d)
-	switch {
-	case err != nil:
-		return nil, err
-	case !c.modern && r.Task.Status.Ended():
-		return nil, refusal.New(jsonrpc.CodeInvalidParams, "the task has ended: it is %s", r.Task.Status)
-	case t != nil:
-		t.end(&protocol.DetailedTask{Task: protocol.Task{Status: protocol.TaskCancelled, StatusMessage: "cancelled by the client"}}, ErrTaskCancelled)
-		r = t.record()
-	case !r.Task.Status.Ended():
-		if err = d.cancel(ctx); err == nil {
-			r, _, err = ts.present(ctx, c, params.TaskID, d)
+// encodeCalled encodes the result of tools/call. Each era encodes a task differently.
+func encodeCalled(encodeResult func(*call, []byte, any) ([]byte, error)) func(*call, []byte, any) ([]byte, error) {
+	return func(c *call, dst []byte, result any) ([]byte, error) {
+		if typed, ok := result.(*protocol.CallToolResult); ok && typed != nil && typed.Task != nil && !c.modern {
+			created := tasks.Legacy(&tasks.Record{Task: protocol.DetailedTask{Task: *typed.Task}})
+			return encode(c, dst, &protocol.LegacyCreateTaskResult{Meta: typed.Meta, Task: created})
 		}
+		return encodeResult(c, dst, result)
+	}
+}
+
+// offerList lets a client list its tasks, if it is authenticated. It copies what it
+// changes.
+func (ts *taskMethods) offerList(c *call, result *protocol.InitializeResult) *protocol.InitializeResult {
+	if result.Capabilities.Tasks == nil || ts.Tasks == nil || c.Origin.Identity == "" {
+		return result
+	}
+	copied, capability := *result, *result.Capabilities.Tasks
+	capability.List = &protocol.Capability{}
+	copied.Capabilities.Tasks = &capability
+	return &copied
+}
+
+// watch notifies a legacy client of changes of a task that it started.
+func (p *peer) watch(id string) {
+	if p.changes.Want(changes.Task(id)) {
+		p.server.subscriptions.Watch(&p.changes, id)
+	}
+}
+
+// statusOf returns the params of a status notification for a legacy client. It fails
+// with ErrNotFound if the task no longer exists. After a task has ended, it sends one
+// more notification.
+func (p *peer) statusOf(ctx context.Context, id string) (any, error) {
+	r, err := p.server.tasks.look(ctx, p, id)
+	if errors.Is(err, ErrNotFound) || err == nil && r.Task.Status.Ended() {
+		p.changes.Unwant(changes.Task(id))
+		p.server.subscriptions.Unwatch(&p.changes, id)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if !c.modern {
-		return &protocol.LegacyTaskResult{LegacyTask: legacyTask(r)}, nil
-	}
-	return &protocol.EmptyResult{}, nil
-}
-
-// legacyTask converts a task to 2025-11-25, in which a task fails if its tool failed.
-func legacyTask(r *TaskRecord) protocol.LegacyTask {
-	t := protocol.LegacyTask{
-		TaskID: r.Task.TaskID, Status: r.Task.Status, StatusMessage: r.Task.StatusMessage,
-		CreatedAt: r.Task.CreatedAt, LastUpdatedAt: r.Task.LastUpdatedAt, TTL: r.Task.TTLMs, PollInterval: r.Task.PollIntervalMs,
-	}
-	var result struct {
-		IsError bool `json:"isError"`
-	}
-	if t.Status == protocol.TaskCompleted && protocol.Unmarshal(r.Task.FinalResult, &result) == nil && result.IsError {
-		t.Status = protocol.TaskFailed
-	}
-	return t
+	return &protocol.TaskStatusParams{LegacyTask: tasks.Legacy(r)}, nil
 }

@@ -3,13 +3,13 @@ package server
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/bowline-mcp/bowline/features/server/internal/tasks"
 	"github.com/bowline-mcp/bowline/internal/share"
 	"github.com/bowline-mcp/bowline/protocol"
 )
@@ -18,7 +18,7 @@ import (
 // because the client of the task has its share of it; the text of the error says which. The server
 // then refuses a call that would become a task. A task that has run, and whose result finds no
 // room, fails, and its error says that the result was dropped.
-var ErrTaskStoreFull = errors.New("server: no room in the task store")
+var ErrTaskStoreFull = tasks.ErrStoreFull
 
 // A TaskRecord is a task in a TaskStore. Treat what it points to as read-only.
 type TaskRecord struct {
@@ -84,9 +84,6 @@ type MemoryTaskStore struct {
 	oldest time.Time // no task expires before this time
 }
 
-// failureRoom is what a running task holds beyond its size, in bytes, so that its failure always finds room.
-const failureRoom = 1 << 10
-
 type storedTask struct {
 	*TaskRecord
 	size int
@@ -116,7 +113,7 @@ func (m *MemoryTaskStore) Save(_ context.Context, r *TaskRecord) error {
 	kept := *r
 	next := storedTask{&kept, r.Size()}
 	if !r.Task.Status.Ended() {
-		next.size += failureRoom
+		next.size += tasks.FailureRoom
 	}
 	before, known := m.tasks[r.Task.TaskID]
 	if !known && !m.places.Take(next.of(), 1) {
@@ -214,4 +211,25 @@ func (m *MemoryTaskStore) expire() {
 			m.oldest = r.Expires
 		}
 	}
+}
+
+// A recordStore is a TaskStore for package tasks, whose records are the same.
+type recordStore struct{ TaskStore }
+
+func (s recordStore) Save(ctx context.Context, r *tasks.Record) error {
+	return s.TaskStore.Save(ctx, (*TaskRecord)(r))
+}
+
+func (s recordStore) Load(ctx context.Context, id string) (*tasks.Record, error) {
+	r, err := s.TaskStore.Load(ctx, id)
+	return (*tasks.Record)(r), err
+}
+
+func (s recordStore) List(ctx context.Context, owner, after string, limit int) ([]*tasks.Record, error) {
+	found, err := s.TaskStore.List(ctx, owner, after, limit)
+	all := make([]*tasks.Record, len(found))
+	for i, r := range found {
+		all[i] = (*tasks.Record)(r)
+	}
+	return all, err
 }

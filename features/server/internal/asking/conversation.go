@@ -114,6 +114,17 @@ func UnansweredBy(why error) error {
 	return fmt.Errorf("%w: %w", ErrUnanswered, why)
 }
 
+// Required is the error of a handler that asks by what it returns, which is Err.
+type Required struct {
+	Requests protocol.InputRequests
+	Err      error
+}
+
+func (r *Required) Error() string { return r.Err.Error() }
+
+// Unwrap returns Err.
+func (r *Required) Unwrap() error { return r.Err }
+
 // A Parked is what a handler has asked together, and waits for while the client has the questions. The handler must
 // not go on with some of the answers: it gets all of them, once, or an error.
 type Parked struct {

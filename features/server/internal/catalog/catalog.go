@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"encoding/base64"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -10,6 +11,9 @@ import (
 	"github.com/bowline-mcp/bowline/features/internal/refusal"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
+
+// ErrNotFound means that there is no such thing, or that the client may not see it.
+var ErrNotFound = errors.New("not found")
 
 // A Catalog contains the features of one kind, ordered by name, and lists them in pages.
 // A cursor contains the name at which a page begins, so it stays valid when features

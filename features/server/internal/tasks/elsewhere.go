@@ -1,7 +1,8 @@
-package server
+package tasks
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -9,7 +10,6 @@ import (
 
 	"github.com/bowline-mcp/bowline/features/internal/refusal"
 	"github.com/bowline-mcp/bowline/features/internal/tracing"
-	"github.com/bowline-mcp/bowline/features/server/internal/changes"
 	"github.com/bowline-mcp/bowline/internal/nodename"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
@@ -20,35 +20,35 @@ import (
 // modern request for a task is forwarded before it comes to the server. A legacy one comes
 // to the node of its session, whose server then asks the node of the task.
 
-// longestTaskID is the maximum length of a task's id: a node, a mark and rand.Text.
-const longestTaskID = nodename.Longest + len(nodename.Mark) + 26
+// hasTasks is what a client declares that knows tasks.
+var hasTasks = protocol.ClientCapabilities{Extensions: map[string]json.RawMessage{protocol.ExtensionTasks: json.RawMessage("{}")}}
 
-// newTaskID returns an id that names this node, if it has a name.
-func (s *Server) newTaskID(random string) string { return nodename.Join(s.options.Node, random) }
-
+// A node is believed to be gone only if the program says so, or if this process has its name. That it cannot be reached proves nothing: it
+// may go on, and save an outcome that contradicts what a client was told.
+//
 // hasEnded reports whether the node of a task has ended, if the task does not run in this
 // process. The node of the same name as this one was an earlier process.
-func (ts *tasks) hasEnded(node string) bool {
+func (ts *Tasks) hasEnded(node string) bool {
 	switch node {
 	case "":
 		return false // nobody knows where the task runs
-	case ts.server.options.Node:
+	case ts.Node:
 		return true
 	default:
-		return ts.options.Gone != nil && ts.options.Gone(node)
+		return ts.Gone != nil && ts.Gone(node)
 	}
 }
 
 // endLost returns the state of a task after its node has ended. It fails the task, and saves
 // that, unless the node saved an outcome before it ended. One task is looked at at a time.
-func (ts *tasks) endLost(ctx context.Context, p *peer, id string) (*TaskRecord, error) {
+func (ts *Tasks) endLost(ctx context.Context, guard Guard, id string) (*Record, error) {
 	select {
 	case ts.ending <- struct{}{}:
 		defer func() { <-ts.ending }()
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	r, err := ts.load(ctx, p, id) // nothing is saved there any more
+	r, err := ts.load(ctx, guard, id) // nothing is saved there any more
 	if err != nil || r.Task.Status.Ended() {
 		return r, err
 	}
@@ -56,8 +56,8 @@ func (ts *tasks) endLost(ctx context.Context, p *peer, id string) (*TaskRecord, 
 	failed := *r
 	failed.Task.Status, failed.Task.StatusMessage, failed.Task.LastUpdatedAt = lost.Status, lost.StatusMessage, now()
 	failed.Task.InputRequests, failed.Task.Error = nil, lost.Error
-	_ = ts.save(p, &failed) // if this fails, whoever asks next does it again
-	ts.server.subscriptions.Tell(changes.Task(id))
+	_ = ts.save(guard, &failed) // if this fails, whoever asks next does it again
+	ts.Tell(id)
 	return &failed, nil
 }
 
@@ -69,10 +69,10 @@ func errElsewhere(why error) error {
 	return refusal.New(jsonrpc.CodeInternalError, "the task runs on another node, which cannot be asked: %v", why)
 }
 
-// A distantTask is a task of another node, for the legacy call of a client whose session is
+// A distant is a task of another node, for the legacy call of a client whose session is
 // on this one.
-type distantTask struct {
-	call     *call
+type distant struct {
+	call     *Request
 	node, id string
 	by       transport.Forwarder
 	reached  bool // the last get had an answer
@@ -81,18 +81,20 @@ type distantTask struct {
 // nodePatience is how long the other node may take for an answer.
 const nodePatience = 5 * time.Second
 
+// Only a legacy call asks another node: a modern one was forwarded before it came here.
+//
 // distant returns the task with an id if it is to be asked for at another node, or nil.
-func (ts *tasks) distant(c *call, id string) *distantTask {
+func (ts *Tasks) distant(c *Request, id string) *distant {
 	node := nodename.Of(id)
-	by, can := transport.As[transport.Forwarder](c.Origin.Exchange)
-	if !can || c.modern || node == "" || node == ts.server.options.Node || len(id) > longestTaskID {
+	by, can := transport.As[transport.Forwarder](c.Exchange)
+	if !can || c.Modern || node == "" || node == ts.Node || len(id) > LongestID {
 		return nil
 	}
-	return &distantTask{call: c, node: node, id: id, by: by}
+	return &distant{call: c, node: node, id: id, by: by}
 }
 
 // get returns the present state of the task.
-func (d *distantTask) get(ctx context.Context) (*TaskRecord, error) {
+func (d *distant) get(ctx context.Context) (*Record, error) {
 	var got protocol.GetTaskResult
 	err := d.ask(ctx, protocol.MethodGetTask, &protocol.GetTaskParams{TaskID: d.id}, &got)
 	if err == nil && got.TaskID != d.id {
@@ -101,11 +103,11 @@ func (d *distantTask) get(ctx context.Context) (*TaskRecord, error) {
 	if d.reached = err == nil; !d.reached {
 		return nil, err
 	}
-	return &TaskRecord{Task: got.DetailedTask, Owner: d.call.Origin.Identity, Node: d.node}, nil
+	return &Record{Task: got.DetailedTask, Owner: d.call.Identity, Node: d.node}, nil
 }
 
 // cancel cancels the task.
-func (d *distantTask) cancel(ctx context.Context) error {
+func (d *distant) cancel(ctx context.Context) error {
 	if d == nil {
 		return errElsewhere(nil)
 	}
@@ -116,7 +118,7 @@ func (d *distantTask) cancel(ctx context.Context) error {
 }
 
 // update passes answers on to the task.
-func (d *distantTask) update(ctx context.Context, answers protocol.InputResponses) error {
+func (d *distant) update(ctx context.Context, answers protocol.InputResponses) error {
 	params := &protocol.UpdateTaskParams{TaskID: d.id, InputResponses: answers}
 	if err := d.ask(ctx, protocol.MethodUpdateTask, params, new(protocol.EmptyResult)); err != nil {
 		return errElsewhere(err)
@@ -126,11 +128,11 @@ func (d *distantTask) update(ctx context.Context, answers protocol.InputResponse
 
 // ask sends a request to the other node in the name of the client, which checks there
 // whether the client may see the task.
-func (d *distantTask) ask(ctx context.Context, method string, params interface{ AddMeta(protocol.Meta) }, into any) error {
+func (d *distant) ask(ctx context.Context, method string, params interface{ AddMeta(protocol.Meta) }, into any) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, nodePatience, fmt.Errorf("it took longer than %v", nodePatience))
 	defer cancel()
 	said := protocol.RequestContext{
-		ProtocolVersion: protocol.Latest, ClientInfo: &d.call.Client.Info, ClientCapabilities: declaring("extensions." + protocol.ExtensionTasks),
+		ProtocolVersion: protocol.Latest, ClientInfo: d.call.Client, ClientCapabilities: hasTasks,
 	}
 	members, err := said.Members()
 	if err != nil {
@@ -164,16 +166,16 @@ func (d *distantTask) ask(ctx context.Context, method string, params interface{ 
 
 // A distantWait is one request of tasks/result for a task that does not run in this process.
 type distantWait struct {
-	*distantTask // nil if nothing more than its state can be learned
-	interval     time.Duration
-	answered     map[string]bool         // the keys of questions that the client has answered
-	unsent       protocol.InputResponses // answers that the node of the task does not have yet
+	*distant // nil if nothing more than its state can be learned
+	interval time.Duration
+	answered map[string]bool         // the keys of questions that the client has answered
+	unsent   protocol.InputResponses // answers that the node of the task does not have yet
 }
 
 // attend asks the client the task's questions, if the node of the task can get the answers.
 // Otherwise it waits until it is time to look again. A client that waits at several nodes may
 // be asked at each of them.
-func (w *distantWait) attend(ctx context.Context, r *TaskRecord) error {
+func (w *distantWait) attend(ctx context.Context, r *Record) error {
 	if len(w.unsent) > 0 {
 		return w.send(ctx)
 	}
@@ -183,10 +185,10 @@ func (w *distantWait) attend(ctx context.Context, r *TaskRecord) error {
 			open[key] = relatedQuestion(q, r.Task.TaskID)
 		}
 	}
-	if w.distantTask == nil || !w.reached || len(open) == 0 || canBeAsked(w.call.Client, open) != nil {
+	if w.distant == nil || !w.reached || len(open) == 0 || !w.canAsk(open) {
 		return waitFor(ctx, nil, w.interval)
 	}
-	answers, err := w.call.peer.server.rounds.askClient(ctx, w.call, open)
+	answers, err := w.call.AskClient(ctx, open)
 	if err != nil {
 		return err
 	}
@@ -197,6 +199,12 @@ func (w *distantWait) attend(ctx context.Context, r *TaskRecord) error {
 		w.answered[key], w.unsent[key] = true, answer
 	}
 	return w.send(ctx)
+}
+
+// canAsk reports whether the client can be asked all of that.
+func (w *distantWait) canAsk(open protocol.InputRequests) bool {
+	_, err := w.call.Fitting(open)
+	return err == nil
 }
 
 // send passes on the answers of the client. If the node cannot be reached, they are sent again

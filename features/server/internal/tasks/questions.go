@@ -1,4 +1,4 @@
-package server
+package tasks
 
 import (
 	"cmp"
@@ -7,22 +7,23 @@ import (
 
 	"github.com/bowline-mcp/bowline/features/internal/refusal"
 	"github.com/bowline-mcp/bowline/features/server/internal/asking"
-	"github.com/bowline-mcp/bowline/features/server/internal/changes"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
-// taskQuestions are the present questions of a task. A client of 2025-11-25 may refuse them.
-type taskQuestions struct {
+// questions are the present questions of a task. A client of 2025-11-25 may refuse them.
+type questions struct {
 	*asking.Parked                 // guarded by task.mu
 	attended       bool            // a client of 2025-11-25 is being asked
 	ctx            context.Context // ends when they are no longer open
 }
 
-// progress makes a report the status message of the task. If the call is not a task, it
+// Progress is not saved, since a handler may report often, and a store may be slow. A later save takes it along.
+//
+// Progress makes a report the status message of the task. If the call is not a task, it
 // reports false, and the report is progress of the call.
-func (t *task) progress(done, total float64, message string) bool {
-	if !t.hasBegun() {
+func (t *Task) Progress(done, total float64, message string) bool {
+	if !t.HasBegun() {
 		return false
 	}
 	text := fmt.Sprint(done)
@@ -38,21 +39,24 @@ func (t *task) progress(done, total float64, message string) bool {
 		t.wake()
 	}
 	t.mu.Unlock()
-	t.tasks.server.subscriptions.TellHere(changes.Task(t.state.Task.TaskID)) // the message is not saved, so other nodes do not learn of it
+	t.tasks.TellHere(t.state.Task.TaskID) // the message is not saved, so other nodes do not learn of it
 	return true
 }
 
 // Ask implements asking.Questioner. It runs on goroutines of the handler.
-func (t *task) Ask(ctx context.Context, asked protocol.InputRequests) (protocol.InputResponses, error) {
+func (t *Task) Ask(ctx context.Context, asked protocol.InputRequests) (protocol.InputResponses, error) {
 	if answers, err, done := t.askInRound(ctx, asked); done {
 		return answers, err
 	}
 	return t.Conversation.Ask(ctx, asked) // the question appears in the status of the task
 }
 
+// A question before the call is a task, and one after, must not be mixed: a round that ends with a question takes the call
+// with it. So making is held while the round asks, and a call does not become a task meanwhile.
+//
 // askInRound asks before the call has become a task. If the handler Waits, the call
 // becomes a task.
-func (t *task) askInRound(ctx context.Context, asked protocol.InputRequests) (_ protocol.InputResponses, _ error, done bool) {
+func (t *Task) askInRound(ctx context.Context, asked protocol.InputRequests) (_ protocol.InputResponses, _ error, done bool) {
 	if t.inRound == nil {
 		if err := t.make(); err != nil {
 			return nil, err, true
@@ -70,24 +74,24 @@ func (t *task) askInRound(ctx context.Context, asked protocol.InputRequests) (_ 
 }
 
 // Fitting implements asking.Courier.
-func (t *task) Fitting(asked protocol.InputRequests) (protocol.InputRequests, error) {
-	return t.first.Fitting(asked)
+func (t *Task) Fitting(asked protocol.InputRequests) (protocol.InputRequests, error) {
+	return t.job.Fitting(asked)
 }
 
 // Deliver shows questions to the client and waits for all answers. It uses keys that no
 // earlier question of the task had.
-func (t *task) Deliver(ctx context.Context, open protocol.InputRequests) (protocol.InputResponses, error) {
-	if before, may := t.Round(t.tasks.server.rounds.options.MaxRounds); !may {
-		return nil, fmt.Errorf("%w: the task has asked %d times already", ErrUnanswered, before)
+func (t *Task) Deliver(ctx context.Context, open protocol.InputRequests) (protocol.InputResponses, error) {
+	if before, may := t.Round(t.tasks.MaxRounds); !may {
+		return nil, fmt.Errorf("%w: the task has asked %d times already", asking.ErrUnanswered, before)
 	}
-	asked := &taskQuestions{Parked: asking.Park(asking.PoseAs(open, t.used))}
+	asked := &questions{Parked: asking.Park(asking.PoseAs(open, t.used))}
 	var closed context.CancelFunc
 	asked.ctx, closed = context.WithCancel(context.Background())
 	defer closed()
 	t.mu.Lock()
 	if t.state.Task.Status.Ended() {
 		t.mu.Unlock()
-		return nil, asking.UnansweredBy(cmp.Or(context.Cause(t.ctx), ErrTaskExpired)) // its context may only be about to end
+		return nil, asking.UnansweredBy(cmp.Or(context.Cause(t.ctx), ErrExpired)) // its context may only be about to end
 	}
 	t.asked = asked
 	t.show(protocol.TaskInputRequired, asked.Open())
@@ -107,26 +111,26 @@ func (t *task) Deliver(ctx context.Context, open protocol.InputRequests) (protoc
 }
 
 // noQuestion records that no question is open. The caller holds the mutex.
-func (t *task) noQuestion() {
+func (t *Task) noQuestion() {
 	t.asked = nil
 	t.show(protocol.TaskWorking, nil)
 }
 
 // show sets the status of a task that has not ended, and what it asks. The caller holds the mutex.
-func (t *task) show(status protocol.TaskStatus, open protocol.InputRequests) {
+func (t *Task) show(status protocol.TaskStatus, open protocol.InputRequests) {
 	t.state.Task.Status, t.state.Task.InputRequests, t.state.Task.LastUpdatedAt = status, open, now()
 	t.wake()
 }
 
 // publish saves the task, and tells the receivers of changes. The caller does not hold the mutex, which a store would keep for long.
-func (t *task) publish() {
+func (t *Task) publish() {
 	t.save()
-	t.tell()
+	t.tasks.Tell(t.state.Task.TaskID)
 }
 
 // update accepts answers to open questions, and ignores others. If one answer does not
 // fit its question, update accepts none.
-func (t *task) update(ctx context.Context, answers protocol.InputResponses) error {
+func (t *Task) update(ctx context.Context, answers protocol.InputResponses) error {
 	t.mu.Lock()
 	if t.asked == nil {
 		t.mu.Unlock()

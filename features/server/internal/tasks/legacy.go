@@ -1,4 +1,4 @@
-package server
+package tasks
 
 import (
 	"context"
@@ -10,37 +10,13 @@ import (
 	"github.com/bowline-mcp/bowline/conn"
 	"github.com/bowline-mcp/bowline/features/internal/refusal"
 	"github.com/bowline-mcp/bowline/features/server/internal/catalog"
-	"github.com/bowline-mcp/bowline/features/server/internal/changes"
 	"github.com/bowline-mcp/bowline/protocol"
 	"github.com/bowline-mcp/bowline/protocol/jsonrpc"
 )
 
-// This file contains the experimental tasks of 2025-11-25 (basic/utilities/tasks). There
+// This file contains what only the experimental tasks of 2025-11-25 have (basic/utilities/tasks). There
 // the client asks for a task, waits for its end with tasks/result, and gets questions on
 // the stream of that request.
-
-// encodeCalled encodes the result of tools/call. Each era encodes a task differently.
-func encodeCalled(encodeResult func(*call, []byte, any) ([]byte, error)) func(*call, []byte, any) ([]byte, error) {
-	return func(c *call, dst []byte, result any) ([]byte, error) {
-		if typed, ok := result.(*protocol.CallToolResult); ok && typed != nil && typed.Task != nil && !c.modern {
-			created := legacyTask(&TaskRecord{Task: protocol.DetailedTask{Task: *typed.Task}})
-			return encode(c, dst, &protocol.LegacyCreateTaskResult{Meta: typed.Meta, Task: created})
-		}
-		return encodeResult(c, dst, result)
-	}
-}
-
-// offerList lets a client list its tasks, if it is authenticated. It copies what it
-// changes.
-func (ts *tasks) offerList(c *call, result *protocol.InitializeResult) *protocol.InitializeResult {
-	if result.Capabilities.Tasks == nil || !ts.on || c.Origin.Identity == "" {
-		return result
-	}
-	copied, tasks := *result, *result.Capabilities.Tasks
-	tasks.List = &protocol.Capability{}
-	copied.Capabilities.Tasks = &tasks
-	return &copied
-}
 
 // related returns the _meta for all messages of a task.
 func related(id string) json.RawMessage {
@@ -51,12 +27,12 @@ func related(id string) json.RawMessage {
 	return raw
 }
 
-// result waits until a task has ended, and returns the answer that the call would
+// Result serves tasks/result: it waits until a task has ended, and returns the answer that the call would
 // have had.
-func (ts *tasks) result(ctx context.Context, c *call, params *protocol.GetTaskResultParams) (any, error) {
-	wait := distantWait{distantTask: ts.distant(c, params.TaskID), interval: ts.options.PollInterval}
+func (ts *Tasks) Result(ctx context.Context, c *Request, params *protocol.GetTaskResultParams) (any, error) {
+	wait := distantWait{distant: ts.distant(c, params.TaskID), interval: ts.PollInterval}
 	for {
-		r, t, err := ts.present(ctx, c, params.TaskID, wait.distantTask)
+		r, t, err := ts.present(ctx, c, params.TaskID, wait.distant)
 		switch {
 		case err != nil:
 			return nil, err
@@ -90,8 +66,11 @@ func waitFor(ctx context.Context, changed <-chan struct{}, d time.Duration) erro
 	return nil
 }
 
+// attend is called by each request of tasks/result, of which there may be several for one task. Only one of them asks: a user must not see a
+// question twice. If that one loses its client, another one asks again.
+//
 // attend asks the client the task's questions, or waits for the next change of the task.
-func (t *task) attend(ctx context.Context, c *call) error {
+func (t *Task) attend(ctx context.Context, c *Request) error {
 	t.mu.Lock()
 	changed, asked, ended := t.changed, t.asked, t.state.Task.Status.Ended()
 	mine := asked != nil && !asked.attended
@@ -129,15 +108,17 @@ func (t *task) attend(ctx context.Context, c *call) error {
 }
 
 // askClient asks the client the questions of a task. The requests name the task.
-func (t *task) askClient(ctx context.Context, c *call, open protocol.InputRequests) (protocol.InputResponses, error) {
+func (t *Task) askClient(ctx context.Context, c *Request, open protocol.InputRequests) (protocol.InputResponses, error) {
 	id := t.record().Task.TaskID
 	related := make(protocol.InputRequests, len(open))
 	for key, q := range open {
 		related[key] = relatedQuestion(q, id)
 	}
-	return t.tasks.server.rounds.askClient(ctx, c, related)
+	return c.AskClient(ctx, related)
 }
 
+// A question may be shared: the task shows it in its status, too. So it is copied before it is changed.
+//
 // relatedQuestion returns a copy of a question that names its task.
 func relatedQuestion(q protocol.InputRequest, id string) protocol.InputRequest {
 	switch q := q.(type) {
@@ -159,7 +140,7 @@ func relatedQuestion(q protocol.InputRequest, id string) protocol.InputRequest {
 }
 
 // finalResult returns the answer that the call would have had.
-func finalResult(r *TaskRecord) (any, error) {
+func finalResult(r *Record) (any, error) {
 	switch {
 	case r.Task.Error != nil:
 		return nil, &jsonrpc.Error{Code: r.Task.Error.Code, Message: r.Task.Error.Message, Data: r.Task.Error.Data}
@@ -180,19 +161,19 @@ func finalResult(r *TaskRecord) (any, error) {
 	return result, nil
 }
 
-// list lists the tasks of the client.
-func (ts *tasks) list(ctx context.Context, c *call, params *protocol.ListTasksParams) (any, error) {
+// List serves tasks/list: it lists the tasks of the client.
+func (ts *Tasks) List(ctx context.Context, c *Request, params *protocol.ListTasksParams) (any, error) {
 	after, err := catalog.DecodeCursor(params.Cursor)
 	if err != nil {
 		return nil, err
 	}
-	if len(after) > longestTaskID {
+	if len(after) > LongestID {
 		return nil, refusal.New(jsonrpc.CodeInvalidParams, "the cursor is none of this server")
 	}
-	size := ts.server.options.PageSize
-	records, err := ts.options.Store.List(ctx, c.Origin.Identity, after, size+1)
+	size := ts.PageSize
+	records, err := ts.Store.List(ctx, c.Identity, after, size+1)
 	switch {
-	case errors.Is(err, ErrNotFound):
+	case errors.Is(err, catalog.ErrNotFound):
 		return nil, refusal.New(jsonrpc.CodeInvalidParams, "the task of the cursor is over")
 	case err != nil:
 		return nil, refusal.New(jsonrpc.CodeInternalError, "the tasks cannot be listed: %v", err)
@@ -207,33 +188,11 @@ func (ts *tasks) list(ctx context.Context, c *call, params *protocol.ListTasksPa
 		if !time.Now().Before(r.Expires) {
 			continue // the store has not forgotten it yet
 		}
-		if now, _, err := ts.find(ctx, c, r.Task.TaskID); err == nil {
+		if now, _, err := ts.Find(ctx, c, r.Task.TaskID); err == nil {
 			r = now // the store may not have its latest state
 		}
-		one := legacyTask(r)
+		one := Legacy(r)
 		result.Tasks = append(result.Tasks, &one)
 	}
 	return result, nil
-}
-
-// watch notifies a legacy client of changes of a task that it started.
-func (p *peer) watch(id string) {
-	if p.changes.Want(changes.Task(id)) {
-		p.server.subscriptions.Watch(&p.changes, id)
-	}
-}
-
-// statusOf returns the params of a status notification for a legacy client. It fails
-// with ErrNotFound if the task no longer exists. After a task has ended, it sends one
-// more notification.
-func (p *peer) statusOf(ctx context.Context, id string) (any, error) {
-	r, _, err := p.server.tasks.look(ctx, p, id)
-	if errors.Is(err, ErrNotFound) || err == nil && r.Task.Status.Ended() {
-		p.changes.Unwant(changes.Task(id))
-		p.server.subscriptions.Unwatch(&p.changes, id)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return &protocol.TaskStatusParams{LegacyTask: legacyTask(r)}, nil
 }
