@@ -392,3 +392,15 @@ func TestWhatAFailedRefreshLeaves(t *testing.T) {
 		})
 	}
 }
+
+// A login asks for a refresh token only where the authorization server lists that scope: others refuse what they do not know.
+//
+// Guarantees: G-0044.1
+func TestAScopeThatIsNotListedIsNotAskedFor(t *testing.T) {
+	f := newOffline(authtest.Options{Scopes: []string{"read"}})
+	f.wantCall(t, f.login(t, Options{Interact: f.consent, Offline: true}))
+	asked := f.as.Sink.Requests(authtest.Authorize)
+	if len(asked) != 1 || asked[0].Form.Get("scope") != "read" {
+		t.Errorf("%d logins, the first for the scopes %q, want read", len(asked), asked[0].Form.Get("scope"))
+	}
+}

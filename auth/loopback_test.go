@@ -251,8 +251,8 @@ func TestTheOldestCallerMakesRoom(t *testing.T) {
 		c.track(here, http.StateNew)
 		return here, there
 	}
-	gone, _ := connect()
 	_, oldest := connect()
+	gone, _ := connect()
 	for range maxConns - 2 {
 		connect()
 	}
@@ -264,6 +264,9 @@ func TestTheOldestCallerMakesRoom(t *testing.T) {
 	}
 	if err := errors.Join(oldest.SetDeadline(time.Unix(1, 0)), latest.SetDeadline(time.Unix(1, 0))); err != nil {
 		t.Fatal(err)
+	}
+	if _, err := oldest.Write([]byte("x")); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the oldest connection is closed, although another one has made room: %v", err)
 	}
 	connect()
 	if _, err := oldest.Write([]byte("x")); !errors.Is(err, io.ErrClosedPipe) || len(c.open) != maxConns {

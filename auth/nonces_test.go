@@ -3,6 +3,7 @@ package auth
 import (
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/bowline-mcp/bowline/auth/authtest"
+	"github.com/bowline-mcp/bowline/transport"
 )
 
 // If the server requires a new nonce, all requests that were sent with the old one are sent
@@ -166,5 +168,49 @@ func TestHowManyNoncesAreRemembered(t *testing.T) {
 	n.note(at(16), "16")
 	if got := n.of(at(16)); got != "16" || len(n.last) > 16 {
 		t.Errorf("the latest is %q of %d", got, len(n.last))
+	}
+}
+
+// Only a server that requires a nonce gets the token request again: another failure that happens to bring a nonce counts as
+// it is.
+//
+// Guarantees: G-0044.18
+func TestAFailureWithANonceIsNotRepeated(t *testing.T) {
+	f := newOffline(authtest.Options{})
+	f.as.Lie(authtest.Token, func(a *authtest.Answer) {
+		a.Status, a.Body = http.StatusServiceUnavailable, []byte("{}")
+		a.Header.Set("DPoP-Nonce", "a nonce")
+	})
+	a := f.login(t, Options{Interact: f.consent, DPoP: true})
+	var failed *TokenError
+	if err := a.Login(t.Context()); !errors.As(err, &failed) || failed.Status != http.StatusServiceUnavailable {
+		t.Errorf("Login: %v", err)
+	}
+	if n := len(f.as.Sink.Requests(authtest.Token)); n != 1 {
+		t.Errorf("%d token requests", n)
+	}
+}
+
+// A nonce does not help a request without a proof: the server gets no other one of the kind, and a login is needed.
+//
+// Guarantees: G-0044.2, G-0044.18
+func TestANonceForARequestWithoutAProof(t *testing.T) {
+	f := newOffline(authtest.Options{})
+	a := f.login(t, Options{})
+	for _, proof := range []string{"", "no proof", "a.%.c", "a." + base64.RawURLEncoding.EncodeToString([]byte("{")) + ".c"} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, offlineURL, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := a.Authorize(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		if proof != "" {
+			r.Header.Set("DPoP", proof)
+		}
+		again, err := a.Challenged(t.Context(), r, &transport.StatusError{Status: http.StatusUnauthorized, Challenge: `DPoP error="use_dpop_nonce"`, Nonce: "a nonce"})
+		if again || !errors.Is(err, transport.ErrAuthRequired) {
+			t.Errorf("with the proof %q: sent again: %t, %v", proof, again, err)
+		}
 	}
 }

@@ -288,3 +288,14 @@ func TestChallengesInSeveralLines(t *testing.T) {
 		t.Errorf("the scopes are %q, want read", asked)
 	}
 }
+
+// Servers that have a page at every address must know that a document is wanted.
+func TestDocumentsAreAskedForAsJSON(t *testing.T) {
+	f := newOffline(authtest.Options{})
+	f.wantCall(t, f.login(t, Options{Interact: f.consent}))
+	for _, r := range f.as.Sink.Requests(authtest.ResourceMetadata, authtest.Metadata, authtest.Register, authtest.Token) {
+		if got := r.Header.Get("Accept"); got != "application/json" {
+			t.Errorf("%s %s accepts %q", r.Method, r.URL, got)
+		}
+	}
+}

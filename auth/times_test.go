@@ -375,3 +375,27 @@ func TestAServerThatRefusesAllTokensDoesNotAskEveryMinute(t *testing.T) {
 		})
 	}
 }
+
+// After refusals, a request whose token has ended logs in all the same: that the server refused others says nothing about its
+// next one.
+//
+// Guarantees: G-0044.8
+func TestARequestWithoutATokenLogsInAfterRefusals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newOffline(authtest.Options{Life: 2 * time.Minute})
+		protected, refuses := f.server, true
+		f.server = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if refuses {
+				r.Header.Del("Authorization")
+			}
+			protected.ServeHTTP(w, r)
+		})
+		a := f.login(t, Options{Interact: f.consent})
+		if status, err := f.call(t.Context(), a); status != http.StatusUnauthorized || err != nil {
+			t.Fatalf("status %d, %v", status, err)
+		}
+		refuses = false
+		sleep(3 * time.Minute)
+		f.wantCall(t, a)
+	})
+}

@@ -177,3 +177,16 @@ func TestLogoutRemovesWhatIsInTheStoreAndInMemory(t *testing.T) {
 		t.Errorf("another program has status %d, %v, although the login is removed", status, err)
 	}
 }
+
+// A registration that cannot be saved is used, and not made again: it is kept in memory with the login.
+//
+// Guarantees: G-0044.12
+func TestARegistrationThatIsNotSavedIsMadeOnce(t *testing.T) {
+	f := newFixture(t, authtest.Options{})
+	s := &fullStore{Memory: NewMemory()}
+	s.full.Store(true)
+	wantCall(t, f.login(t, Options{Store: s, Interact: consent}), f.url)
+	if n := len(f.as.Sink.Requests(authtest.Register)); n != 1 {
+		t.Errorf("the program has registered %d times", n)
+	}
+}
