@@ -344,3 +344,26 @@ func TestALogoutRemovesHalfWrittenEntries(t *testing.T) {
 		t.Errorf("a file that is being written was removed: %v", err)
 	}
 }
+
+// A file may be 1 MiB long. A longer one is nothing that was saved here, and is refused.
+//
+// Guarantees: G-0044.12
+func TestHowLongAFileOfLoginsMayBe(t *testing.T) {
+	s := NewFiles(t.TempDir(), nil)
+	if err := s.Locked(t.Context(), Key{Issuer: "x"}, put(&Entry{Issuer: "x"})); err != nil {
+		t.Fatal(err)
+	}
+	path := s.path(Key{Issuer: "x"})
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for length, refused := range map[int]bool{1 << 20: false, 1<<20 + 1: true} {
+		if err := os.WriteFile(path, append(text, bytes.Repeat([]byte(" "), length-len(text))...), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if e, err := s.Load(t.Context(), Key{Issuer: "x"}); errors.As(err, new(*StoreError)) != refused || (e == nil) != refused {
+			t.Errorf("%d bytes: %v, %v; want it refused: %t", length, e, err, refused)
+		}
+	}
+}

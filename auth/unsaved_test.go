@@ -3,10 +3,12 @@ package auth
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -178,7 +180,7 @@ func TestLogoutRemovesWhatIsInTheStoreAndInMemory(t *testing.T) {
 	}
 }
 
-// A registration that cannot be saved is used, and not made again: it is kept in memory with the login.
+// A registration that cannot be saved is used all the same, and not made again for the same login.
 //
 // Guarantees: G-0044.12
 func TestARegistrationThatIsNotSavedIsMadeOnce(t *testing.T) {
@@ -190,3 +192,47 @@ func TestARegistrationThatIsNotSavedIsMadeOnce(t *testing.T) {
 		t.Errorf("the program has registered %d times", n)
 	}
 }
+
+// A registration that was kept in memory is removed like one in the Store, when the server has lost it.
+//
+// Guarantees: G-0044.12, G-0044.22
+func TestALostRegistrationIsRemovedFromMemory(t *testing.T) {
+	f := newFixture(t, authtest.Options{})
+	a := f.login(t, Options{Store: lockedStore{NewMemory()}, Interact: consent, Offline: true})
+	wantCall(t, a, f.url)
+	lost, err := a.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	expireBy(t, a, 2*time.Hour)
+	f.lose(authtest.Token, lost.ClientID, answerWith(http.StatusUnauthorized, `{"error":"invalid_client"}`))
+	if _, err := call(t.Context(), a, f.url); err == nil {
+		t.Fatal("the refresh succeeded with a client that the server has lost")
+	}
+	if e, err := a.store.Load(t.Context(), Key{Issuer: f.as.Issuer()}); e != nil || err != nil {
+		t.Errorf("the registration is kept: %+v, %v", e, err)
+	}
+}
+
+// A lockedStore is a Store that another program never unlocks.
+type lockedStore struct{ *Memory }
+
+func (lockedStore) Locked(context.Context, Key, func(*Entry) (*Entry, error)) error { return errFull }
+
+// A Store that cannot be read is logged once, and requests go without a token: the server may need none.
+//
+// Guarantees: G-0044.12
+func TestAStoreThatCannotBeReadIsLoggedOnce(t *testing.T) {
+	f, log := newOffline(authtest.Options{}), new(safeBuffer)
+	f.server = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	a := f.login(t, Options{Store: unreadableStore{NewMemory()}, Log: slog.New(slog.NewTextHandler(log, nil))})
+	f.wantCall(t, a)
+	f.wantCall(t, a)
+	if n := strings.Count(log.String(), "the store cannot be read"); n != 1 || !strings.Contains(log.String(), errFull.Error()) {
+		t.Errorf("it is logged %d times: %s", n, log)
+	}
+}
+
+type unreadableStore struct{ *Memory }
+
+func (unreadableStore) Load(context.Context, Key) (*Entry, error) { return nil, errFull }
