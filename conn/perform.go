@@ -74,13 +74,13 @@ func (l *loop) performOne(fx *effect) {
 	case violation, late, unknown, missed, stallBegun, stallEnded:
 		l.report(fx)
 	case terminate:
-		l.finish()
+		l.terminate()
 	}
 }
 
-// finish ends the loop once its tasks have ended. It waits a bounded time for them, because a handler may
+// terminate ends the loop once its tasks have ended. It waits a bounded time for them, because a handler may
 // never return.
-func (l *loop) finish() {
+func (l *loop) terminate() {
 	l.finished = true
 	if l.tasks.n > 0 {
 		l.forEnd().taskTimer = time.AfterFunc(l.conn.options.StopGrace, func() { l.mailbox.post(event{kind: overdue}) })

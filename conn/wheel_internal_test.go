@@ -236,8 +236,8 @@ func TestConnLeavesTheWheelAtItsEnd(t *testing.T) {
 			if len(w.probing.used) != 1 || len(w.probing.used[0].loops) != 2 || first.probeSlot != second.probeSlot {
 				t.Errorf("%d slots, want one that both share", len(w.probing.used))
 			}
-			first.finish()
-			second.finish()
+			finish(first)
+			finish(second)
 		})
 	})
 	if len(w.probing.used) != 0 || w.probing.next != 0 {
