@@ -75,7 +75,7 @@ func (l *loop) leave() {
 	l.flush().flush(0)
 	c.options.Gate.leave(l)
 	c.options.Wheel.unset(l)
-	c.options.Wheel.parking.remove(l, l.parkSlot)
+	c.options.Wheel.parking.Remove(l, l.parkSlot)
 	stop(l.timer)
 	stop(l.atEnd().taskTimer)
 	switch {

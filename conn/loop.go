@@ -197,7 +197,7 @@ func (l *loop) park() {
 	}
 	wheel := l.conn.options.Wheel
 	if l.parkAt != 0 {
-		wheel.parking.remove(l, l.parkSlot)
+		wheel.parking.Remove(l, l.parkSlot)
 		l.parkAt = 0
 	}
 	l.giveUpBuffers()
@@ -228,7 +228,7 @@ func (l *loop) arm() {
 	if l.awake && l.parkAt == 0 {
 		now := l.conn.now() // the time is read before the wheel reads it, so parkAt is not later than the wheel's tick
 		var wait time.Duration
-		l.parkSlot, wait = l.conn.options.Wheel.parking.add(l, l.until(l.busyAt+lingering), parkSlotLength, parkDue)
+		l.parkSlot, wait = l.conn.options.Wheel.parking.Add(l, l.until(l.busyAt+lingering), parkSlotLength, tickToPark)
 		l.parkAt = now + wait
 	}
 	if deadline == 0 || l.awake && l.parkAt <= deadline || l.armed != 0 && l.armed <= deadline {

@@ -11,16 +11,6 @@ import (
 	"github.com/bowline-mcp/bowline/transport"
 )
 
-// ticked empties a mailbox, and returns how many ticks were in it.
-func ticked(l *loop) (n int) {
-	for _, ev := range taken(l) {
-		if ev.kind == tick {
-			n++
-		}
-	}
-	return n
-}
-
 // idle returns a loop whose mailbox is open, and that takes nothing from it.
 func idle() *loop {
 	l := &loop{conn: newConn(initiator, Starting, Options{}), mailbox: mailbox{spares: new(spares)}}
@@ -37,77 +27,9 @@ func advance(d time.Duration) {
 // wantEmpty checks that no loop and no timer is left.
 func (w *Wheel) wantEmpty(t *testing.T) {
 	t.Helper()
-	w.probing.mu.Lock()
-	defer w.probing.mu.Unlock()
-	if len(w.probing.used) != 0 || w.probing.next != 0 || w.probing.timer.Stop() {
-		t.Errorf("%d slots are left, the next is %d; want none", len(w.probing.used), w.probing.next)
+	if slots, loops, runs := w.probing.Used(); slots != 0 || loops != 0 || runs {
+		t.Errorf("%d slots are left with %d loops, the timer runs: %t; want none", slots, loops, runs)
 	}
-}
-
-// The wheel ticks each loop once, at the end of the slot in which its time passes.
-//
-// Guarantees: G-0025.6
-func TestWheelTicksEachLoopOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, loops := new(Wheel), []*loop{idle(), idle(), idle(), idle()}
-		for i, wait := range []time.Duration{1, probeSlotLength, probeSlotLength + 1, 5 * probeSlotLength} {
-			w.set(loops[i], wait)
-		}
-		for turn, want := range [][]int{{1, 1, 0, 0}, {0, 0, 1, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 1}, {0, 0, 0, 0}} {
-			advance(probeSlotLength)
-			for i, l := range loops {
-				if got := ticked(l); got != want[i] {
-					t.Errorf("in turn %d loop %d was ticked %d times, want %d", turn+1, i, got, want[i])
-				}
-			}
-		}
-		w.wantEmpty(t)
-	})
-}
-
-// A loop that was unset is not ticked, and keeps no timer.
-//
-// Guarantees: G-0025.6
-func TestWheelDoesNotTickAnUnsetLoop(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, first, second := new(Wheel), idle(), idle()
-		w.set(first, probeSlotLength)
-		w.set(second, 2*probeSlotLength)
-		w.unset(first)
-		w.unset(first)
-		advance(2 * probeSlotLength)
-		if first, second := ticked(first), ticked(second); first != 0 || second != 1 {
-			t.Errorf("the unset loop was ticked %d times, the other %d times; want 0, 1", first, second)
-		}
-		w.set(first, probeSlotLength)
-		w.unset(first)
-		w.wantEmpty(t)
-	})
-}
-
-// However many loops there are, one timer is set, for the earliest slot.
-//
-// Guarantees: G-0025.6
-func TestWheelHasOneTimer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := new(Wheel)
-		var loops []*loop
-		for i := range 100 {
-			loops = append(loops, idle())
-			w.set(loops[i], time.Duration(100-i)*probeSlotLength)
-		}
-		w.probing.mu.Lock()
-		if w.probing.next != 1 {
-			t.Errorf("the timer is set to slot %d, want 1", w.probing.next)
-		}
-		w.probing.mu.Unlock()
-		advance(100 * probeSlotLength)
-		for i, l := range loops {
-			if ticked(l) != 1 {
-				t.Errorf("loop %d was not ticked exactly once", i)
-			}
-		}
-	})
 }
 
 // A dead transport opens links that do nothing.
@@ -203,8 +125,8 @@ func TestWatchedConnHasNoTimerOfItsOwn(t *testing.T) {
 		l := watched(t, w)
 		advance(time.Minute) // the deadline of the handshake has passed
 		worked(l)
-		if l.armed != 0 || len(w.probing.used) != 1 {
-			t.Errorf("its timer is set to %v, %d slots; want none, 1", l.armed, len(w.probing.used))
+		if slots, _, _ := w.probing.Used(); l.armed != 0 || slots != 1 {
+			t.Errorf("its timer is set to %v, %d slots; want none, 1", l.armed, slots)
 		}
 		finish(l)
 	})
@@ -233,16 +155,14 @@ func TestConnLeavesTheWheelAtItsEnd(t *testing.T) {
 	t.Run("two Conns", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			first, second := watched(t, w), watched(t, w)
-			if len(w.probing.used) != 1 || len(w.probing.used[0].loops) != 2 || first.probeSlot != second.probeSlot {
-				t.Errorf("%d slots, want one that both share", len(w.probing.used))
+			if slots, loops, _ := w.probing.Used(); slots != 1 || loops != 2 || first.probeSlot != second.probeSlot {
+				t.Errorf("%d slots with %d loops, want one that both share", slots, loops)
 			}
 			finish(first)
 			finish(second)
 		})
 	})
-	if len(w.probing.used) != 0 || w.probing.next != 0 {
-		t.Errorf("%d slots are left, want none", len(w.probing.used))
-	}
+	w.wantEmpty(t)
 }
 
 // A Conn keeps its deadlines and parks, even if its own clock differs from that of the wheel when it becomes
